@@ -1,0 +1,218 @@
+package qp
+
+// Type is the transport service of a queue pair, numbered as ibv_qp_type.
+type Type uint8
+
+// Transport services.
+const (
+	RC Type = 2
+	UC Type = 3
+	UD Type = 4
+)
+
+// State is a queue pair state, numbered as ibv_qp_state (IBTA vol.1 10.3.1).
+type State uint8
+
+// Queue pair states.
+const (
+	Reset State = iota
+	Init
+	RTR
+	RTS
+	SQD
+	SQE
+	Err
+)
+
+// WROpcode is the operation of a send work request, numbered as ibv_wr_opcode.
+type WROpcode uint8
+
+// Send work request operations.
+const (
+	WRWrite       WROpcode = 0
+	WRWriteImm    WROpcode = 1
+	WRSend        WROpcode = 2
+	WRSendImm     WROpcode = 3
+	WRRead        WROpcode = 4
+	WRCmpSwap     WROpcode = 5
+	WRFetchAdd    WROpcode = 6
+	WRLocalInv    WROpcode = 7
+	WRBindMW      WROpcode = 8
+	WRSendWithInv WROpcode = 9
+)
+
+// SendFlags are the flags of a send work request, as ibv_send_flags.
+type SendFlags uint8
+
+// Send flags.
+const (
+	SendFence     SendFlags = 1 << 0
+	SendSignaled  SendFlags = 1 << 1
+	SendSolicited SendFlags = 1 << 2
+	SendInline    SendFlags = 1 << 3
+)
+
+// MaxSGE is the longest scatter/gather list of a work request.
+const MaxSGE = 32
+
+// MaxMessage is the longest message, 2 GiB (IBTA vol.1 9.4.1: 2^31 bytes).
+const MaxMessage = 1 << 31
+
+// SGE is one element of a scatter/gather list.
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   uint32
+}
+
+// SendWQE is a send work request as the poster wrote it. A SendQueue copies
+// one element of its ring into it; everything in it is unvalidated.
+type SendWQE struct {
+	WRID   uint64
+	Opcode WROpcode
+	Flags  SendFlags
+	// Imm is immediate data as the number that stands on the wire, or the rkey
+	// to invalidate (SEND_WITH_INV, LOCAL_INV).
+	Imm    uint32
+	Length uint32 // bytes; the sum of the SGEs or len(Inline)
+
+	RemoteVA   uint64 // WRITE, READ, atomics
+	RKey       uint32
+	CompareAdd uint64
+	Swap       uint64
+
+	AH         uint32 // UD: address handle
+	RemoteQPN  uint32
+	RemoteQKey uint32
+
+	Bind BindWR // BIND_MW
+
+	SGEs   []SGE  // storage belongs to the WQE and is reused
+	Inline []byte // payload if Flags has SendInline; reused likewise
+}
+
+// BindWR are the parameters of a memory window bind (IBTA vol.1 10.6.7).
+type BindWR struct {
+	Addr   uint64
+	Length uint64
+	MRLKey uint32
+	MWRKey uint32 // current rkey of the window
+	RKey   uint32 // new rkey: same index, key byte chosen by the poster
+	Access Access
+}
+
+// RecvWQE is a receive work request, unvalidated likewise.
+type RecvWQE struct {
+	WRID uint64
+	SGEs []SGE // storage belongs to the WQE and is reused
+}
+
+// Status is a completion status, numbered as ibv_wc_status.
+type Status uint8
+
+// Completion statuses.
+const (
+	StatusSuccess        Status = 0
+	StatusLocLenErr      Status = 1
+	StatusLocQPOpErr     Status = 2
+	StatusLocProtErr     Status = 4
+	StatusWRFlushErr     Status = 5
+	StatusMWBindErr      Status = 6
+	StatusBadRespErr     Status = 7
+	StatusLocAccessErr   Status = 8
+	StatusRemInvReqErr   Status = 9
+	StatusRemAccessErr   Status = 10
+	StatusRemOpErr       Status = 11
+	StatusRetryExcErr    Status = 12
+	StatusRNRRetryExcErr Status = 13
+	StatusRemAbortErr    Status = 16
+	StatusFatalErr       Status = 19
+	StatusRespTimeoutErr Status = 20
+	StatusGeneralErr     Status = 21
+)
+
+// WCOpcode is the operation of a completion, numbered as ibv_wc_opcode.
+type WCOpcode uint8
+
+// Completion operations.
+const (
+	WCSend        WCOpcode = 0
+	WCWrite       WCOpcode = 1
+	WCRead        WCOpcode = 2
+	WCCmpSwap     WCOpcode = 3
+	WCFetchAdd    WCOpcode = 4
+	WCBindMW      WCOpcode = 5
+	WCLocalInv    WCOpcode = 6
+	WCRecv        WCOpcode = 128
+	WCRecvWithImm WCOpcode = 129
+)
+
+// WCFlags are completion flags, as ibv_wc_flags.
+type WCFlags uint8
+
+// Completion flags.
+const (
+	WCGRH     WCFlags = 1 << 0
+	WCWithImm WCFlags = 1 << 1
+	WCWithInv WCFlags = 1 << 3
+)
+
+// CQE is a completion (ibv_wc).
+type CQE struct {
+	WRID      uint64
+	Status    Status
+	Opcode    WCOpcode
+	Flags     WCFlags
+	Solicited bool // wakes a CQ armed for solicited completions only; not part of ibv_wc
+	VendorErr uint32
+	ByteLen   uint32
+	Imm       uint32 // immediate data or invalidated rkey
+	QPN       uint32
+	SrcQP     uint32
+	PKeyIndex uint16
+	SL        uint8
+}
+
+// Access are memory access rights, as ibv_access_flags.
+type Access uint32
+
+// Access rights.
+const (
+	AccessLocalWrite   Access = 1 << 0
+	AccessRemoteWrite  Access = 1 << 1
+	AccessRemoteRead   Access = 1 << 2
+	AccessRemoteAtomic Access = 1 << 3
+	AccessMWBind       Access = 1 << 4
+	AccessZeroBased    Access = 1 << 5
+)
+
+// Event is an asynchronous event of a queue pair, numbered as ibv_event_type.
+type Event uint8
+
+// Asynchronous events.
+const (
+	EventCQErr           Event = 0
+	EventQPFatal         Event = 1
+	EventQPReqErr        Event = 2
+	EventQPAccessErr     Event = 3
+	EventCommEst         Event = 4
+	EventSQDrained       Event = 5
+	EventDeviceFatal     Event = 8
+	EventPortActive      Event = 9
+	EventPortErr         Event = 10
+	EventSRQErr          Event = 14
+	EventSRQLimitReached Event = 15
+	EventQPLastWQE       Event = 16
+	EventGIDChange       Event = 18
+)
+
+// MTU is a path MTU code as ibv_mtu: 1 = 256 .. 5 = 4096 bytes.
+type MTU uint8
+
+// Bytes returns the MTU in bytes, zero for an invalid code.
+func (m MTU) Bytes() int {
+	if m < 1 || m > 5 {
+		return 0
+	}
+	return 128 << m
+}
