@@ -1,0 +1,118 @@
+// Package rocev2 is the NIC: the verbs objects (protection domains, memory
+// regions and windows, completion queues, queue pairs, address handles), the
+// encapsulation of transport packets in Ethernet, IPv4 or IPv6 and UDP, address
+// resolution, the scheduler, counters and events.
+//
+// Like the transport below it, it is sans-I/O: frames and the time go in,
+// frames come out. One goroutine owns a NIC; nothing here locks.
+//
+//	inputs (Receive, Doorbell, control calls, Advance)
+//	-> PollTransmit until it returns nil
+//	-> NextTimeout
+package rocev2
+
+import (
+	"net/netip"
+
+	"roced/qp"
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// GID is a RoCEv2 GID: an IPv6 address or an IPv4-mapped one (IBTA annex A17.3).
+type GID [16]byte
+
+// Config describes a NIC.
+type Config struct {
+	Name string // verbs device name, such as rxe_a
+	MAC  MAC
+	// MTU is the largest IP packet of the link in bytes. The active path MTU is
+	// the largest of 256..4096 that fits with headers.
+	MTU int
+	// Addrs are the NIC's own addresses with their prefix lengths; a link-local
+	// IPv6 address is derived from MAC as well (GID 0, as rxe has it).
+	Addrs []netip.Prefix
+	// Gateways are the next hops for addresses outside the prefixes, one a family.
+	Gateways []netip.Addr
+	// Offload is what the port takes; it can be changed with SetOffload.
+	Offload Offload
+	// Seed makes keys and QPNs unguessable in the daemon and repeatable in tests.
+	Seed [32]byte
+	// Events receives asynchronous events.
+	Events EventSink
+	// MaxUnacked is the number of PSNs a queue pair may have outstanding.
+	MaxUnacked uint32
+	// NewProfile makes the plug-ins of a new queue pair, by profile name; the
+	// empty name is the NIC's default.
+	NewProfile func(name string) (qp.Profile, error)
+	Limits     Limits
+}
+
+// Limits bound the objects of a NIC. Zero fields take the default.
+type Limits struct {
+	QPs, CQs, SRQs, MRs, MWs, PDs, AHs int
+	SendWR, RecvWR, SGE, CQE, Inline   int
+	RdAtomic                           int
+}
+
+// EventSink receives asynchronous events (ibv_async_event).
+type EventSink interface {
+	QPEvent(q *QueuePair, e qp.Event)
+	CQEvent(c *CQ, e qp.Event)
+	SRQEvent(s *SRQ, e qp.Event)
+	PortEvent(e qp.Event)
+}
+
+// SendQueue is the posting side's ring of send work requests. See qp.Host.
+type SendQueue interface {
+	Next(w *qp.SendWQE) bool
+	Pending() bool
+	Retire(n int)
+	Reset() // discards what is posted
+}
+
+// RecvQueue is the posting side's ring of receive work requests, of an RQ or SRQ.
+type RecvQueue interface {
+	Next(w *qp.RecvWQE) bool
+	// Len is the number of work requests posted and not taken.
+	Len() int
+	Reset()
+}
+
+// CompletionRing is the reaping side's ring of completions.
+type CompletionRing interface {
+	// Push appends a completion; false means that the ring is full.
+	Push(c *qp.CQE) bool
+}
+
+// Memory is what lies behind a memory region. Offsets count from the region's
+// first byte and have been checked against its length.
+type Memory interface {
+	// View returns n bytes at off, to be read before the next frame is polled.
+	View(off uint64, n int) ([]byte, bool)
+	// Write places p at off.
+	Write(off uint64, p []byte) bool
+	// CompareSwap and FetchAdd act on 8 aligned bytes in host byte order.
+	CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok bool)
+	FetchAdd(off uint64, add uint64) (orig uint64, ok bool)
+}
+
+// AddressVector says how to reach a peer (ibv_ah_attr with a GRH).
+type AddressVector struct {
+	DGID         GID
+	SGIDIndex    uint8
+	TrafficClass uint8 // DSCP and ECN bits
+	HopLimit     uint8
+	FlowLabel    uint32 // 20 bits; for RC and UC it chooses the UDP source port
+}
+
+// NIC is one RoCEv2 NIC. The fields of its parts are in the files that use them.
+type NIC struct {
+	cfg Config
+	obj objects   // PDs, MRs, CQs, QPs ... (objects.go)
+	net netstack  // addresses, neighbours, encapsulation (net.go)
+	sch scheduler // QPs with work, deadlines (sched.go)
+	ctr Counters
+	obs Observer
+}
