@@ -1,0 +1,191 @@
+package bth
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+)
+
+// The invariant CRC of RoCEv2 (IBTA vol.1 7.8.1, annex A17.3.3) is a CRC-32
+// over 8 bytes of ones, which stand for the local route header, and the packet
+// from the IP header to the pad, with the fields that may change on the way
+// taken as ones. It stands least significant byte first on the wire.
+
+// Reasons for which CheckICRC refuses a packet.
+var (
+	ErrICRC = errors.New("bth: invariant CRC does not match")
+	ErrL3   = errors.New("bth: not a whole IP packet with UDP")
+)
+
+const (
+	ipv4Len  = 20
+	ipv6Len  = 40
+	udpLen   = 8
+	protoUDP = 17
+)
+
+// icrcTab holds the tables of the slicing-by-8 method: icrcTab[k][v] is the
+// remainder of byte v followed by k zero bytes.
+var icrcTab = makeICRCTab()
+
+func makeICRCTab() (t [8][256]uint32) {
+	t[0] = *crc32.IEEETable
+	for k := 1; k < 8; k++ {
+		for v := range t[k] {
+			c := t[k-1][v]
+			t[k][v] = t[0][c&0xff] ^ c>>8
+		}
+	}
+	return t
+}
+
+// icrcSeed is the CRC state after 8 bytes of ones.
+var icrcSeed = icrcStep8(^uint32(0), ^uint64(0))
+
+// icrcStep8 advances the state c over 8 bytes, w in little-endian order.
+func icrcStep8(c uint32, w uint64) uint32 {
+	w ^= uint64(c)
+	return icrcTab[7][byte(w)] ^ icrcTab[6][byte(w>>8)] ^
+		icrcTab[5][byte(w>>16)] ^ icrcTab[4][byte(w>>24)] ^
+		icrcTab[3][byte(w>>32)] ^ icrcTab[2][byte(w>>40)] ^
+		icrcTab[1][byte(w>>48)] ^ icrcTab[0][byte(w>>56)]
+}
+
+// icrcStep4 advances the state c over 4 bytes, w in little-endian order.
+func icrcStep4(c, w uint32) uint32 {
+	w ^= c
+	return icrcTab[3][byte(w)] ^ icrcTab[2][byte(w>>8)] ^
+		icrcTab[1][byte(w>>16)] ^ icrcTab[0][byte(w>>24)]
+}
+
+// ICRCStart begins an ICRC: l3 is the IPv4 header with its options or the IPv6
+// header, udp the UDP header, transport at least the BTH and as much of what
+// follows as lies in one piece. The arguments are only read, and none is copied:
+// the masked fields are overlaid in registers. It panics when a header is
+// shorter than it must be.
+//
+// The headers go through tables because hash/crc32 takes its argument through a
+// function variable, which moves every stack buffer to the heap. Bytes of
+// transport after the BTH do go to hash/crc32.
+func ICRCStart(l3, udp, transport []byte) uint32 {
+	var c uint32
+	if l3[0]>>4 == 4 {
+		c = icrcIPv4(l3)
+	} else {
+		c = icrcIPv6(l3)
+	}
+	// UDP checksum, bytes 6 and 7.
+	c = icrcStep8(c, binary.LittleEndian.Uint64(udp)|0xffff<<48)
+	// BTH byte 4: FECN, BECN and reserved bits.
+	c = icrcStep8(c, binary.LittleEndian.Uint64(transport)|0xff<<32)
+	c = icrcStep4(c, binary.LittleEndian.Uint32(transport[8:]))
+	return ICRCUpdate(^c, transport[BTHLen:])
+}
+
+// icrcIPv4 covers an IPv4 header: TOS (byte 1), TTL (8) and header checksum
+// (10, 11) are ones.
+func icrcIPv4(h []byte) uint32 {
+	_ = h[ipv4Len-1]
+	c := icrcStep8(icrcSeed, binary.LittleEndian.Uint64(h)|0xff00)
+	c = icrcStep8(c, binary.LittleEndian.Uint64(h[8:])|0xffff00ff)
+	for h = h[16:]; len(h) >= 4; h = h[4:] {
+		c = icrcStep4(c, binary.LittleEndian.Uint32(h))
+	}
+	return c
+}
+
+// icrcIPv6 covers an IPv6 header: traffic class, flow label (bytes 0 to 3 but
+// the version) and hop limit (byte 7) are ones.
+func icrcIPv6(h []byte) uint32 {
+	_ = h[ipv6Len-1]
+	c := icrcStep8(icrcSeed, binary.LittleEndian.Uint64(h)|0xff000000ffffff0f)
+	for i := 8; i < ipv6Len; i += 8 {
+		c = icrcStep8(c, binary.LittleEndian.Uint64(h[i:]))
+	}
+	return c
+}
+
+// ICRCUpdate continues an ICRC over p: extension headers, payload or pad. p
+// escapes to hash/crc32, so it should already lie in the heap; ICRCPad is for
+// pad bytes.
+func ICRCUpdate(crc uint32, p []byte) uint32 {
+	if len(p) == 0 {
+		return crc
+	}
+	return crc32.Update(crc, crc32.IEEETable, p)
+}
+
+// ICRCPad continues an ICRC over n pad bytes of zero, n from 0 to 3.
+func ICRCPad(crc uint32, n int) uint32 {
+	c := ^crc
+	for ; n > 0; n-- {
+		c = icrcTab[0][byte(c)] ^ c>>8
+	}
+	return ^c
+}
+
+// PutICRC writes crc at the start of b as it stands on the wire.
+func PutICRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
+
+// GetICRC reads the ICRC at the start of b.
+func GetICRC(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
+
+// ICRC computes the ICRC of pkt, a contiguous packet from its IP header on, and
+// returns it with the offset at which it belongs. Bytes after the end of the IP
+// packet, such as Ethernet padding, are left out. IPv6 extension headers are
+// not supported.
+func ICRC(pkt []byte) (crc uint32, off int, err error) {
+	l3, end, err := splitL3(pkt)
+	if err != nil {
+		return 0, 0, err
+	}
+	off = end - ICRCLen
+	return ICRCStart(pkt[:l3], pkt[l3:], pkt[l3+udpLen:off]), off, nil
+}
+
+// CheckICRC returns nil when the last four bytes of the IP packet pkt are its
+// ICRC, ErrICRC when they are not and ErrL3 when pkt is not a whole packet.
+func CheckICRC(pkt []byte) error {
+	crc, off, err := ICRC(pkt)
+	if err != nil {
+		return err
+	}
+	if GetICRC(pkt[off:]) != crc {
+		return ErrICRC
+	}
+	return nil
+}
+
+// SealICRC computes the ICRC of the IP packet pkt and writes it into its last
+// four bytes.
+func SealICRC(pkt []byte) error {
+	crc, off, err := ICRC(pkt)
+	if err != nil {
+		return err
+	}
+	PutICRC(pkt[off:], crc)
+	return nil
+}
+
+// splitL3 returns the length of the IP header of pkt and the end of its UDP
+// datagram, which holds at least a BTH and an ICRC.
+func splitL3(pkt []byte) (l3, end int, err error) {
+	if len(pkt) < ipv4Len {
+		return 0, 0, ErrL3
+	}
+	proto := byte(0)
+	switch pkt[0] >> 4 {
+	case 4:
+		l3 = int(pkt[0]&0xf) * 4
+		end = int(binary.BigEndian.Uint16(pkt[2:]))
+		proto = pkt[9]
+	case 6:
+		l3 = ipv6Len
+		end = ipv6Len + int(binary.BigEndian.Uint16(pkt[4:]))
+		proto = pkt[6]
+	}
+	if proto != protoUDP || l3 < ipv4Len || end > len(pkt) || end < l3+udpLen+BTHLen+ICRCLen {
+		return 0, 0, ErrL3
+	}
+	return l3, end, nil
+}

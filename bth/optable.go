@@ -1,0 +1,107 @@
+package bth
+
+// Headers is the set of extension headers of an opcode. The bits stand in the
+// order of the headers on the wire (IBTA vol.1 table 38).
+type Headers uint8
+
+// Extension headers.
+const (
+	HdrDETH Headers = 1 << iota
+	HdrRETH
+	HdrAtomicETH
+	HdrAETH
+	HdrAtomicAck
+	HdrImm
+	HdrIETH
+)
+
+var headerLens = [...]uint8{DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
+
+// Len returns the bytes that the headers of h take together.
+func (h Headers) Len() int {
+	n := 0
+	for i, l := range headerLens {
+		if h&(1<<i) != 0 {
+			n += int(l)
+		}
+	}
+	return n
+}
+
+type opFlags uint16
+
+const (
+	fFirst opFlags = 1 << iota
+	fMiddle
+	fLast
+	fOnly
+	fSend
+	fWrite
+	fReadReq
+	fReadResp
+	fAtomic
+	fAck
+	fAtomicAck
+	fPayload
+
+	fRequest  = fSend | fWrite | fReadReq | fAtomic
+	fResponse = fReadResp | fAck | fAtomicAck
+	fSingle   = fOnly | fReadReq | fAtomic | fAck | fAtomicAck
+)
+
+// Info is what the opcode table says of one opcode.
+type Info struct {
+	Name      string  // as rxe and Wireshark have it, "RC_SEND_FIRST"
+	Headers   Headers // extension headers after the BTH
+	HeaderLen uint8   // bytes of the BTH and all extension headers; 0 for an unknown opcode
+	flags     opFlags
+}
+
+func op(name string, headers Headers, flags opFlags) Info {
+	return Info{Name: name, Headers: headers, HeaderLen: uint8(BTHLen + headers.Len()), flags: flags}
+}
+
+// infos is IBTA vol.1 table 38 for RC, UC and UD, and the CNP of annex A17.9.3.
+var infos = [256]Info{
+	TransportRC | OpSendFirst:      op("RC_SEND_FIRST", 0, fSend|fFirst|fPayload),
+	TransportRC | OpSendMiddle:     op("RC_SEND_MIDDLE", 0, fSend|fMiddle|fPayload),
+	TransportRC | OpSendLast:       op("RC_SEND_LAST", 0, fSend|fLast|fPayload),
+	TransportRC | OpSendLastImm:    op("RC_SEND_LAST_WITH_IMMEDIATE", HdrImm, fSend|fLast|fPayload),
+	TransportRC | OpSendOnly:       op("RC_SEND_ONLY", 0, fSend|fOnly|fPayload),
+	TransportRC | OpSendOnlyImm:    op("RC_SEND_ONLY_WITH_IMMEDIATE", HdrImm, fSend|fOnly|fPayload),
+	TransportRC | OpWriteFirst:     op("RC_RDMA_WRITE_FIRST", HdrRETH, fWrite|fFirst|fPayload),
+	TransportRC | OpWriteMiddle:    op("RC_RDMA_WRITE_MIDDLE", 0, fWrite|fMiddle|fPayload),
+	TransportRC | OpWriteLast:      op("RC_RDMA_WRITE_LAST", 0, fWrite|fLast|fPayload),
+	TransportRC | OpWriteLastImm:   op("RC_RDMA_WRITE_LAST_WITH_IMMEDIATE", HdrImm, fWrite|fLast|fPayload),
+	TransportRC | OpWriteOnly:      op("RC_RDMA_WRITE_ONLY", HdrRETH, fWrite|fOnly|fPayload),
+	TransportRC | OpWriteOnlyImm:   op("RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE", HdrRETH|HdrImm, fWrite|fOnly|fPayload),
+	TransportRC | OpReadRequest:    op("RC_RDMA_READ_REQUEST", HdrRETH, fReadReq),
+	TransportRC | OpReadRespFirst:  op("RC_RDMA_READ_RESPONSE_FIRST", HdrAETH, fReadResp|fFirst|fPayload),
+	TransportRC | OpReadRespMiddle: op("RC_RDMA_READ_RESPONSE_MIDDLE", 0, fReadResp|fMiddle|fPayload),
+	TransportRC | OpReadRespLast:   op("RC_RDMA_READ_RESPONSE_LAST", HdrAETH, fReadResp|fLast|fPayload),
+	TransportRC | OpReadRespOnly:   op("RC_RDMA_READ_RESPONSE_ONLY", HdrAETH, fReadResp|fOnly|fPayload),
+	TransportRC | OpAcknowledge:    op("RC_ACKNOWLEDGE", HdrAETH, fAck),
+	TransportRC | OpAtomicAck:      op("RC_ATOMIC_ACKNOWLEDGE", HdrAETH|HdrAtomicAck, fAtomicAck),
+	TransportRC | OpCmpSwap:        op("RC_CMP_SWAP", HdrAtomicETH, fAtomic),
+	TransportRC | OpFetchAdd:       op("RC_FETCH_ADD", HdrAtomicETH, fAtomic),
+	TransportRC | OpSendLastInv:    op("RC_SEND_LAST_INV", HdrIETH, fSend|fLast|fPayload),
+	TransportRC | OpSendOnlyInv:    op("RC_SEND_ONLY_INV", HdrIETH, fSend|fOnly|fPayload),
+
+	TransportUC | OpSendFirst:    op("UC_SEND_FIRST", 0, fSend|fFirst|fPayload),
+	TransportUC | OpSendMiddle:   op("UC_SEND_MIDDLE", 0, fSend|fMiddle|fPayload),
+	TransportUC | OpSendLast:     op("UC_SEND_LAST", 0, fSend|fLast|fPayload),
+	TransportUC | OpSendLastImm:  op("UC_SEND_LAST_WITH_IMMEDIATE", HdrImm, fSend|fLast|fPayload),
+	TransportUC | OpSendOnly:     op("UC_SEND_ONLY", 0, fSend|fOnly|fPayload),
+	TransportUC | OpSendOnlyImm:  op("UC_SEND_ONLY_WITH_IMMEDIATE", HdrImm, fSend|fOnly|fPayload),
+	TransportUC | OpWriteFirst:   op("UC_RDMA_WRITE_FIRST", HdrRETH, fWrite|fFirst|fPayload),
+	TransportUC | OpWriteMiddle:  op("UC_RDMA_WRITE_MIDDLE", 0, fWrite|fMiddle|fPayload),
+	TransportUC | OpWriteLast:    op("UC_RDMA_WRITE_LAST", 0, fWrite|fLast|fPayload),
+	TransportUC | OpWriteLastImm: op("UC_RDMA_WRITE_LAST_WITH_IMMEDIATE", HdrImm, fWrite|fLast|fPayload),
+	TransportUC | OpWriteOnly:    op("UC_RDMA_WRITE_ONLY", HdrRETH, fWrite|fOnly|fPayload),
+	TransportUC | OpWriteOnlyImm: op("UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE", HdrRETH|HdrImm, fWrite|fOnly|fPayload),
+
+	TransportUD | OpSendOnly:    op("UD_SEND_ONLY", HdrDETH, fSend|fOnly|fPayload),
+	TransportUD | OpSendOnlyImm: op("UD_SEND_ONLY_WITH_IMMEDIATE", HdrDETH|HdrImm, fSend|fOnly|fPayload),
+
+	OpcodeCNP: op("CNP", 0, fPayload),
+}
