@@ -46,7 +46,7 @@ func (p *Packet) Decode(b []byte) error {
 		}
 		return ErrPad
 	}
-	// IBTA vol.1 7.2: the pad rounds the payload up to a multiple of 4. Every
+	// IBTA vol.1 9.2: the pad rounds the payload up to a multiple of 4. Every
 	// header is such a multiple, so that the whole must be one too.
 	if len(b)%4 != 0 {
 		return ErrPad

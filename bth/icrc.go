@@ -59,14 +59,12 @@ func icrcStep4(c, w uint32) uint32 {
 }
 
 // ICRCStart begins an ICRC: l3 is the IPv4 header with its options or the IPv6
-// header, udp the UDP header, transport at least the BTH and as much of what
-// follows as lies in one piece. The arguments are only read, and none is copied:
-// the masked fields are overlaid in registers. It panics when a header is
+// header, udp the UDP header, transport the BTH and any extension headers.
+// Payload is for ICRCUpdate. The arguments are only read and none is copied or
+// escapes: the masked fields are overlaid in registers, and the headers go
+// through tables, because hash/crc32 takes its argument through a function
+// variable, which moves a stack buffer to the heap. It panics when a header is
 // shorter than it must be.
-//
-// The headers go through tables because hash/crc32 takes its argument through a
-// function variable, which moves every stack buffer to the heap. Bytes of
-// transport after the BTH do go to hash/crc32.
 func ICRCStart(l3, udp, transport []byte) uint32 {
 	var c uint32
 	if l3[0]>>4 == 4 {
@@ -78,8 +76,18 @@ func ICRCStart(l3, udp, transport []byte) uint32 {
 	c = icrcStep8(c, binary.LittleEndian.Uint64(udp)|0xffff<<48)
 	// BTH byte 4: FECN, BECN and reserved bits.
 	c = icrcStep8(c, binary.LittleEndian.Uint64(transport)|0xff<<32)
-	c = icrcStep4(c, binary.LittleEndian.Uint32(transport[8:]))
-	return ICRCUpdate(^c, transport[BTHLen:])
+	return ^icrcBytes(c, transport[8:])
+}
+
+// icrcBytes advances the state c over b.
+func icrcBytes(c uint32, b []byte) uint32 {
+	for ; len(b) >= 4; b = b[4:] {
+		c = icrcStep4(c, binary.LittleEndian.Uint32(b))
+	}
+	for _, v := range b {
+		c = icrcTab[0][byte(c)^v] ^ c>>8
+	}
+	return c
 }
 
 // icrcIPv4 covers an IPv4 header: TOS (byte 1), TTL (8) and header checksum
@@ -88,10 +96,7 @@ func icrcIPv4(h []byte) uint32 {
 	_ = h[ipv4Len-1]
 	c := icrcStep8(icrcSeed, binary.LittleEndian.Uint64(h)|0xff00)
 	c = icrcStep8(c, binary.LittleEndian.Uint64(h[8:])|0xffff00ff)
-	for h = h[16:]; len(h) >= 4; h = h[4:] {
-		c = icrcStep4(c, binary.LittleEndian.Uint32(h))
-	}
-	return c
+	return icrcBytes(c, h[16:])
 }
 
 // icrcIPv6 covers an IPv6 header: traffic class, flow label (bytes 0 to 3 but
@@ -105,9 +110,8 @@ func icrcIPv6(h []byte) uint32 {
 	return c
 }
 
-// ICRCUpdate continues an ICRC over p: extension headers, payload or pad. p
-// escapes to hash/crc32, so it should already lie in the heap; ICRCPad is for
-// pad bytes.
+// ICRCUpdate continues an ICRC over a piece of the payload. p escapes to
+// hash/crc32, so it should already lie in the heap; pad bytes are for ICRCPad.
 func ICRCUpdate(crc uint32, p []byte) uint32 {
 	if len(p) == 0 {
 		return crc
@@ -117,11 +121,7 @@ func ICRCUpdate(crc uint32, p []byte) uint32 {
 
 // ICRCPad continues an ICRC over n pad bytes of zero, n from 0 to 3.
 func ICRCPad(crc uint32, n int) uint32 {
-	c := ^crc
-	for ; n > 0; n-- {
-		c = icrcTab[0][byte(c)] ^ c>>8
-	}
-	return ^c
+	return ^icrcBytes(^crc, zeros[:n])
 }
 
 // PutICRC writes crc at the start of b as it stands on the wire.
@@ -140,7 +140,9 @@ func ICRC(pkt []byte) (crc uint32, off int, err error) {
 		return 0, 0, err
 	}
 	off = end - ICRCLen
-	return ICRCStart(pkt[:l3], pkt[l3:], pkt[l3+udpLen:off]), off, nil
+	transport := pkt[l3+udpLen : off]
+	crc = ICRCStart(pkt[:l3], pkt[l3:], transport[:BTHLen])
+	return ICRCUpdate(crc, transport[BTHLen:]), off, nil
 }
 
 // CheckICRC returns nil when the last four bytes of the IP packet pkt are its

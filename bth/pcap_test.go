@@ -4,15 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
-	"github.com/google/gopacket/pcapgo"
-
 	"roced/bth"
+	"roced/internal/pcapng"
 )
 
 // forEachRoCE calls f with every RoCEv2 packet of the captures, from the IP header on.
@@ -28,19 +26,20 @@ func forEachRoCE(tb testing.TB, f func(file string, n int, l3 []byte, udp int)) 
 			tb.Fatal(err)
 		}
 		defer fd.Close()
-		r, err := pcapgo.NewReader(fd)
+		r, err := pcapng.NewReader(fd)
 		if err != nil {
 			tb.Fatal(err)
 		}
+		var frame pcapng.Frame
 		for n := 1; ; n++ {
-			frame, _, err := r.ReadPacketData()
-			if errors.Is(err, io.EOF) {
+			err := r.Next(&frame)
+			if err == io.EOF {
 				break
 			}
 			if err != nil {
 				tb.Fatal(err)
 			}
-			if l3, udp, ok := roceOf(frame); ok {
+			if l3, udp, ok := roceOf(frame.Data); ok {
 				f(filepath.Base(file), n, l3, udp)
 			}
 		}
@@ -144,8 +143,8 @@ func masked(udp, i, bit int) bool {
 func TestExternalICRCVectors(t *testing.T) {
 	for _, v := range []struct{ name, packet, icrc string }{
 		{"scapy UC_SEND_ONLY",
-			"4501004004784000" + "4011b4d5" + "c0a80007c0a80007" + "c00012b7002caca2" +
-				"2460ffff000000d300cf15d0" + "4630818be28935d90e9a955054" + "01be885e500000", "78f353f3"},
+			"45010040047840004011b4d5" + "c0a80007c0a80007" + "c00012b7002caca2" +
+				"2460ffff000000d300cf1710" + "4630818be28935d90e9a95505401be885e500000", "78f353f3"},
 		{"ConnectX-4 CNP",
 			"45c2003c718c40004011" + "91610a0011010a001201" + "000012b700280000" +
 				"8100ffff40000118" + "00000000" + "00000000000000000000000000000000", "82fd002a"},

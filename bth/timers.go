@@ -15,7 +15,7 @@ func RNRTimer(code uint8) int64 { return int64(rnrTimers[code&0x1f]) * 10_000 }
 
 // AckTimeoutNs returns the nanoseconds of a 5-bit local ACK timeout,
 // 4.096 us * 2^code. Code 0 means that the timer is off, for which it returns 0
-// (IBTA vol.1 9.9.2.1, 11.2.4.2).
+// (IBTA vol.1 9.7.6.1.3).
 func AckTimeoutNs(code uint8) int64 {
 	if code &= 0x1f; code == 0 {
 		return 0

@@ -1,0 +1,220 @@
+package layers
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/google/gopacket"
+	"github.com/google/gopacket/layers"
+
+	"roced/bth"
+)
+
+// BTH is the base transport header (IBTA vol.1 9.2) with the trailer of the
+// packet, pad and ICRC. It keeps reserved bits, so that a decoded packet
+// serialises to the bytes it came from.
+type BTH struct {
+	layers.BaseLayer
+	Opcode    bth.Opcode
+	Solicited bool
+	MigReq    bool
+	PadCount  uint8 // 0 to 3
+	TVer      uint8 // 0 to 15, must be 0
+	PKey      uint16
+	FECN      bool
+	BECN      bool
+	Reserved6 uint8 // low 6 bits of byte 4
+	DestQP    bth.QPN
+	AckReq    bool
+	Reserved7 uint8 // low 7 bits of byte 8
+	PSN       bth.PSN
+
+	Pad  []byte // the pad bytes; nil serialises as zeros
+	ICRC uint32 // see bth.GetICRC
+
+	datagram []byte // the whole UDP payload, for CheckICRC
+	network  gopacket.SerializableLayer
+	udp      *layers.UDP
+}
+
+// LayerType returns LayerTypeBTH.
+func (b *BTH) LayerType() gopacket.LayerType { return LayerTypeBTH }
+
+// CanDecode returns LayerTypeBTH.
+func (b *BTH) CanDecode() gopacket.LayerClass { return LayerTypeBTH }
+
+// NextLayerType returns the first extension header of the opcode, or the payload.
+func (b *BTH) NextLayerType() gopacket.LayerType { return layerTypeOf(b.Opcode.Info().Headers) }
+
+// DecodeFromBytes decodes a UDP payload. Pad and ICRC become fields and are no
+// part of LayerPayload. An unknown opcode is not an error: what follows the BTH
+// is then payload.
+func (b *BTH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	if err := short("BTH and ICRC", data, bth.BTHLen+bth.ICRCLen, df); err != nil {
+		return err
+	}
+	b.decodeHeader(data)
+	end := len(data) - bth.ICRCLen
+	b.ICRC = bth.GetICRC(data[end:])
+	if bth.BTHLen+int(b.PadCount) > end {
+		return fmt.Errorf("BTH pad count %d in a packet of %d bytes: %w", b.PadCount, len(data), bth.ErrPad)
+	}
+	pad := end - int(b.PadCount)
+	b.Pad = data[pad:end]
+	b.BaseLayer = layers.BaseLayer{Contents: data[:bth.BTHLen], Payload: data[bth.BTHLen:pad]}
+	b.datagram = data
+	return nil
+}
+
+func (b *BTH) decodeHeader(data []byte) {
+	b.Opcode = bth.Opcode(data[0])
+	b.Solicited = data[1]&0x80 != 0
+	b.MigReq = data[1]&0x40 != 0
+	b.PadCount = data[1] >> 4 & 3
+	b.TVer = data[1] & 0xf
+	b.PKey = binary.BigEndian.Uint16(data[2:])
+	b.FECN = data[4]&0x80 != 0
+	b.BECN = data[4]&0x40 != 0
+	b.Reserved6 = data[4] & 0x3f
+	b.DestQP = bth.QPN(binary.BigEndian.Uint32(data[4:]) & 0xffffff)
+	b.AckReq = data[8]&0x80 != 0
+	b.Reserved7 = data[8] & 0x7f
+	b.PSN = bth.MakePSN(binary.BigEndian.Uint32(data[8:]))
+}
+
+func decodeBTH(data []byte, p gopacket.PacketBuilder) error {
+	b := &BTH{}
+	if err := b.DecodeFromBytes(data, p); err != nil {
+		return err
+	}
+	p.AddLayer(b)
+	return p.NextDecoder(chain(b.Opcode.Info().Headers))
+}
+
+// SetLayersForICRC names the IP and UDP headers that SerializeTo covers with
+// the ICRC when it is told to compute checksums. Their lengths are fixed up if
+// FixLengths is set, as gopacket does for the packet itself.
+func (b *BTH) SetLayersForICRC(ip gopacket.SerializableLayer, udp *layers.UDP) error {
+	switch ip.(type) {
+	case *layers.IPv4, *layers.IPv6:
+	default:
+		return fmt.Errorf("the ICRC needs an IPv4 or IPv6 layer, not %v", ip.LayerType())
+	}
+	b.network, b.udp = ip, udp
+	return nil
+}
+
+// SerializeTo puts the BTH before and pad and ICRC after what b holds.
+// FixLengths sets the pad count. ComputeChecksums computes the ICRC, for which
+// SetLayersForICRC must have been called.
+func (b *BTH) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
+	if opts.FixLengths {
+		b.PadCount = uint8(-len(buf.Bytes()) & 3)
+	}
+	if b.PadCount > 3 {
+		return fmt.Errorf("BTH pad count %d: %w", b.PadCount, bth.ErrPad)
+	}
+	trailer, err := buf.AppendBytes(int(b.PadCount) + bth.ICRCLen)
+	if err != nil {
+		return err
+	}
+	clear(trailer)
+	copy(trailer[:b.PadCount], b.Pad)
+	bth.PutICRC(trailer[b.PadCount:], b.ICRC)
+	header, err := buf.PrependBytes(bth.BTHLen)
+	if err != nil {
+		return err
+	}
+	b.putHeader(header)
+	if !opts.ComputeChecksums {
+		return nil
+	}
+	if b.ICRC, err = b.computeICRC(buf.Bytes(), opts); err != nil {
+		return err
+	}
+	all := buf.Bytes()
+	bth.PutICRC(all[len(all)-bth.ICRCLen:], b.ICRC)
+	return nil
+}
+
+func (b *BTH) putHeader(h []byte) {
+	h[0] = byte(b.Opcode)
+	h[1] = flag(b.Solicited, 0x80) | flag(b.MigReq, 0x40) | b.PadCount<<4 | b.TVer&0xf
+	binary.BigEndian.PutUint16(h[2:], b.PKey)
+	binary.BigEndian.PutUint32(h[4:], uint32(b.DestQP))
+	h[4] = flag(b.FECN, 0x80) | flag(b.BECN, 0x40) | b.Reserved6&0x3f
+	binary.BigEndian.PutUint32(h[8:], b.PSN.Uint32())
+	h[8] = flag(b.AckReq, 0x80) | b.Reserved7&0x7f
+}
+
+func flag(set bool, mask byte) byte {
+	if set {
+		return mask
+	}
+	return 0
+}
+
+// computeICRC serialises the IP and UDP headers around the UDP payload data, as
+// they will be, and returns the ICRC. Checksums are no part of it.
+func (b *BTH) computeICRC(data []byte, opts gopacket.SerializeOptions) (uint32, error) {
+	if b.network == nil || b.udp == nil {
+		return 0, errors.New("BTH: the ICRC needs SetLayersForICRC")
+	}
+	buf := gopacket.NewSerializeBuffer()
+	opts.ComputeChecksums = false
+	if err := gopacket.SerializeLayers(buf, opts, b.network, b.udp, gopacket.Payload(data)); err != nil {
+		return 0, err
+	}
+	crc, _, err := bth.ICRC(buf.Bytes())
+	return crc, err
+}
+
+// Reasons for which CheckICRC has no verdict.
+var (
+	ErrNoBTH     = errors.New("packet has no BTH after IP and UDP")
+	ErrTruncated = errors.New("packet was not captured whole")
+)
+
+// CheckICRC returns nil when the ICRC of p is right and bth.ErrICRC when it is
+// wrong. The IP and UDP headers are those next before the BTH.
+func CheckICRC(p gopacket.Packet) error {
+	var network, udp gopacket.Layer
+	for _, l := range p.Layers() {
+		switch l := l.(type) {
+		case *layers.IPv4, *layers.IPv6:
+			network, udp = l, nil
+		case *layers.UDP:
+			udp = l
+		case *BTH:
+			if network == nil || udp == nil {
+				return ErrNoBTH
+			}
+			if p.Metadata().Truncated {
+				return ErrTruncated
+			}
+			return l.CheckICRC(network, udp)
+		}
+	}
+	return ErrNoBTH
+}
+
+// CheckICRC does what the function CheckICRC does for a layer that was decoded
+// after the given IP and UDP layers.
+func (b *BTH) CheckICRC(ip, udp gopacket.Layer) error {
+	l3, l4 := ip.LayerContents(), udp.LayerContents()
+	if !isIPHeader(l3) || len(l4) < 8 || len(b.datagram) < bth.BTHLen+bth.ICRCLen {
+		return ErrNoBTH
+	}
+	end := len(b.datagram) - bth.ICRCLen
+	crc := bth.ICRCStart(l3, l4, b.datagram[:bth.BTHLen])
+	if bth.ICRCUpdate(crc, b.datagram[bth.BTHLen:end]) != b.ICRC {
+		return bth.ErrICRC
+	}
+	return nil
+}
+
+// isIPHeader guards ICRCStart: gopacket does not look at the version.
+func isIPHeader(h []byte) bool {
+	return len(h) >= 20 && h[0]>>4 == 4 || len(h) >= 40 && h[0]>>4 == 6
+}

@@ -1,0 +1,164 @@
+package bth_test
+
+import (
+	"testing"
+
+	"roced/bth"
+)
+
+// want describes an opcode independently of the table: traits holds one letter
+// each of (S)end (W)rite (Q) read request (R)ead response (A)tomic ac(K) atomic
+// ac(T); first/middle/last/only as f m l o; headers d=DETH r=RETH a=AtomicETH
+// k=AETH t=AtomicAck i=Imm v=IETH; p=payload.
+type want struct {
+	code   uint8
+	name   string
+	length int
+	traits string
+}
+
+var wantOpcodes = []want{
+	{0x00, "RC_SEND_FIRST", 12, "Sfp"},
+	{0x01, "RC_SEND_MIDDLE", 12, "Smp"},
+	{0x02, "RC_SEND_LAST", 12, "Slp"},
+	{0x03, "RC_SEND_LAST_WITH_IMMEDIATE", 16, "Slpi"},
+	{0x04, "RC_SEND_ONLY", 12, "Sop"},
+	{0x05, "RC_SEND_ONLY_WITH_IMMEDIATE", 16, "Sopi"},
+	{0x06, "RC_RDMA_WRITE_FIRST", 28, "Wfpr"},
+	{0x07, "RC_RDMA_WRITE_MIDDLE", 12, "Wmp"},
+	{0x08, "RC_RDMA_WRITE_LAST", 12, "Wlp"},
+	{0x09, "RC_RDMA_WRITE_LAST_WITH_IMMEDIATE", 16, "Wlpi"},
+	{0x0a, "RC_RDMA_WRITE_ONLY", 28, "Wopr"},
+	{0x0b, "RC_RDMA_WRITE_ONLY_WITH_IMMEDIATE", 32, "Wopri"},
+	{0x0c, "RC_RDMA_READ_REQUEST", 28, "Qr"},
+	{0x0d, "RC_RDMA_READ_RESPONSE_FIRST", 16, "Rfpk"},
+	{0x0e, "RC_RDMA_READ_RESPONSE_MIDDLE", 12, "Rmp"},
+	{0x0f, "RC_RDMA_READ_RESPONSE_LAST", 16, "Rlpk"},
+	{0x10, "RC_RDMA_READ_RESPONSE_ONLY", 16, "Ropk"},
+	{0x11, "RC_ACKNOWLEDGE", 16, "Kk"},
+	{0x12, "RC_ATOMIC_ACKNOWLEDGE", 24, "Tkt"},
+	{0x13, "RC_CMP_SWAP", 40, "Aa"},
+	{0x14, "RC_FETCH_ADD", 40, "Aa"},
+	{0x16, "RC_SEND_LAST_INV", 16, "Slpv"},
+	{0x17, "RC_SEND_ONLY_INV", 16, "Sopv"},
+	{0x20, "UC_SEND_FIRST", 12, "Sfp"},
+	{0x21, "UC_SEND_MIDDLE", 12, "Smp"},
+	{0x22, "UC_SEND_LAST", 12, "Slp"},
+	{0x23, "UC_SEND_LAST_WITH_IMMEDIATE", 16, "Slpi"},
+	{0x24, "UC_SEND_ONLY", 12, "Sop"},
+	{0x25, "UC_SEND_ONLY_WITH_IMMEDIATE", 16, "Sopi"},
+	{0x26, "UC_RDMA_WRITE_FIRST", 28, "Wfpr"},
+	{0x27, "UC_RDMA_WRITE_MIDDLE", 12, "Wmp"},
+	{0x28, "UC_RDMA_WRITE_LAST", 12, "Wlp"},
+	{0x29, "UC_RDMA_WRITE_LAST_WITH_IMMEDIATE", 16, "Wlpi"},
+	{0x2a, "UC_RDMA_WRITE_ONLY", 28, "Wopr"},
+	{0x2b, "UC_RDMA_WRITE_ONLY_WITH_IMMEDIATE", 32, "Wopri"},
+	{0x64, "UD_SEND_ONLY", 20, "Sopd"},
+	{0x65, "UD_SEND_ONLY_WITH_IMMEDIATE", 24, "Sopdi"},
+	{0x81, "CNP", 12, "p"},
+}
+
+// traitsOf asks every accessor of o.
+func traitsOf(o bth.Opcode) map[rune]bool {
+	return map[rune]bool{
+		'S': o.IsSend(), 'W': o.IsWrite(), 'Q': o.IsReadRequest(), 'R': o.IsReadResponse(),
+		'A': o.IsAtomic(), 'K': o.IsAck(), 'T': o.IsAtomicAck(),
+		'f': o.IsFirst(), 'm': o.IsMiddle(), 'l': o.IsLast(), 'o': o.IsOnly(),
+		'd': o.HasDETH(), 'r': o.HasRETH(), 'a': o.HasAtomicETH(), 'k': o.HasAETH(),
+		't': o.Info().Headers&bth.HdrAtomicAck != 0, 'i': o.HasImm(), 'v': o.HasInv(), 'p': o.HasPayload(),
+	}
+}
+
+func TestOpcodeTable(t *testing.T) {
+	known := map[uint8]want{}
+	for _, w := range wantOpcodes {
+		known[w.code] = w
+	}
+	for i := range 256 {
+		o := bth.Opcode(i)
+		w, ok := known[uint8(i)]
+		if o.Valid() != ok {
+			t.Errorf("%#02x: Valid %v", i, !ok)
+		}
+		if !ok {
+			continue
+		}
+		if o.String() != w.name || int(o.Info().HeaderLen) != w.length {
+			t.Errorf("%#02x: %v of %d bytes, want %v of %d", i, o, o.Info().HeaderLen, w.name, w.length)
+		}
+		has := map[rune]bool{}
+		for _, c := range w.traits {
+			has[c] = true
+		}
+		for c, got := range traitsOf(o) {
+			if got != has[c] {
+				t.Errorf("%v: trait %c is %v", o, c, got)
+			}
+		}
+		checkDerived(t, o, has)
+	}
+	if s := bth.Opcode(0xff).String(); s != "0xff" {
+		t.Errorf("unknown opcode prints as %q", s)
+	}
+}
+
+func checkDerived(t *testing.T, o bth.Opcode, has map[rune]bool) {
+	t.Helper()
+	single := has['o'] || has['Q'] || has['A'] || has['K'] || has['T']
+	for _, c := range []struct {
+		name      string
+		got, want bool
+	}{
+		{"Starts", o.Starts(), has['f'] || single},
+		{"Ends", o.Ends(), has['l'] || single},
+		{"IsRequest", o.IsRequest(), has['S'] || has['W'] || has['Q'] || has['A']},
+		{"IsResponse", o.IsResponse(), has['R'] || has['K'] || has['T']},
+		{"IsCNP", o.IsCNP(), o == bth.OpcodeCNP},
+	} {
+		if c.got != c.want {
+			t.Errorf("%v: %s is %v", o, c.name, c.got)
+		}
+	}
+}
+
+func TestSyndromeString(t *testing.T) {
+	for s, w := range map[bth.Syndrome]string{
+		bth.SyndromeACK:             "ACK",
+		0x05:                        "ACK(0x05)",
+		bth.SyndromeRNR + 12:        "RNR(0x2c)",
+		bth.SyndromePSNSeqErr:       "NAK PSN sequence error",
+		bth.SyndromeInvalidRequest:  "NAK invalid request",
+		bth.SyndromeRemoteAccessErr: "NAK remote access error",
+		bth.SyndromeRemoteOpErr:     "NAK remote operational error",
+		bth.SyndromeInvalidRDReq:    "NAK invalid RD request",
+		0x65:                        "NAK(0x65)",
+		0x40:                        "reserved(0x40)",
+		0xff:                        "reserved(0xff)",
+	} {
+		if got := s.String(); got != w {
+			t.Errorf("%#02x: %q, want %q", uint8(s), got, w)
+		}
+	}
+}
+
+func TestTimers(t *testing.T) {
+	const us = 1000
+	for code, w := range map[uint8]int64{
+		0: 655360 * us, 1: 10 * us, 2: 20 * us, 4: 40 * us, 5: 60 * us, 12: 640 * us,
+		14: 1280 * us, 16: 2560 * us, 20: 10240 * us, 26: 81920 * us, 31: 491520 * us, 32: 655360 * us,
+	} {
+		if got := bth.RNRTimer(code); got != w {
+			t.Errorf("RNRTimer(%d) = %d, want %d", code, got, w)
+		}
+	}
+	for code := uint8(2); code < 32; code++ {
+		if bth.RNRTimer(code) <= bth.RNRTimer(code-1) {
+			t.Errorf("RNRTimer(%d) is not more than RNRTimer(%d)", code, code-1)
+		}
+	}
+	for code, w := range map[uint8]int64{0: 0, 1: 8192, 14: 67108864, 31: 4096 << 31} {
+		if got := bth.AckTimeoutNs(code); got != w {
+			t.Errorf("AckTimeoutNs(%d) = %d, want %d", code, got, w)
+		}
+	}
+}

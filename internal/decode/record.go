@@ -1,0 +1,179 @@
+package decode
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"roced/bth"
+)
+
+// Verdicts on the ICRC.
+const (
+	icrcOK  = "ok"
+	icrcBad = "bad"
+)
+
+// Record is what is known of one RoCEv2 frame. Parts that a frame does not have
+// are nil, empty or zero and left out of the JSON object.
+type Record struct {
+	Packet int       `json:"packet"` // number in the file, from 1
+	Time   time.Time `json:"time"`
+	Dir    string    `json:"dir,omitempty"`  // "in" or "out"
+	VLAN   []uint16  `json:"vlan,omitempty"` // outermost first
+	Src    string    `json:"src"`
+	Dst    string    `json:"dst"`
+	SPort  uint16    `json:"sport"`
+	DSCP   uint8     `json:"dscp,omitempty"`
+	ECN    string    `json:"ecn"` // "not-ect", "ect0", "ect1" or "ce"
+
+	*Base
+	*Ack
+	*Target
+	*Operands
+	*Datagram
+	DMALen   *uint32 `json:"dmalen,omitempty"`
+	Original *uint64 `json:"original,omitempty"` // of ATOMIC ACKNOWLEDGE
+	Imm      *uint32 `json:"imm,omitempty"`
+	InvRKey  *uint32 `json:"invrkey,omitempty"`
+
+	Payload   *int   `json:"payload,omitempty"` // bytes without pad
+	Pad       *int   `json:"pad,omitempty"`
+	ICRC      string `json:"icrc,omitempty"`      // "ok" or "bad"
+	Truncated bool   `json:"truncated,omitempty"` // the capture holds only part of the frame
+	Comment   string `json:"comment,omitempty"`
+	Error     string `json:"error,omitempty"` // what is wrong with the frame
+}
+
+// Base holds the fields of the BTH.
+type Base struct {
+	Opcode    string `json:"opcode"`
+	QPN       uint32 `json:"qpn"`
+	PSN       uint32 `json:"psn"`
+	AckReq    bool   `json:"ackreq"`
+	Solicited bool   `json:"solicited"`
+	MigReq    bool   `json:"migreq"`
+	FECN      bool   `json:"fecn"`
+	BECN      bool   `json:"becn"`
+	PKey      uint16 `json:"pkey"`
+}
+
+// Ack holds the fields of the AETH.
+type Ack struct {
+	Syndrome bth.Syndrome `json:"syndrome"`
+	MSN      uint32       `json:"msn"`
+}
+
+// Target is the memory that an RETH or AtomicETH names.
+type Target struct {
+	VA   uint64 `json:"va"`
+	RKey uint32 `json:"rkey"`
+}
+
+// Operands are those of an atomic request.
+type Operands struct {
+	SwapAdd uint64 `json:"swapadd"`
+	Compare uint64 `json:"compare"`
+}
+
+// Datagram holds the fields of the DETH.
+type Datagram struct {
+	QKey  uint32 `json:"qkey"`
+	SrcQP uint32 `json:"srcqp"`
+}
+
+// appendText appends the line for people.
+func (r *Record) appendText(b []byte) []byte {
+	b = r.Time.AppendFormat(b, "2006-01-02 15:04:05.000000000")
+	if r.Dir != "" {
+		b = fmt.Appendf(b, " %s", r.Dir)
+	}
+	for _, id := range r.VLAN {
+		b = fmt.Appendf(b, " vlan %d", id)
+	}
+	b = fmt.Appendf(b, " %s > %s sport %d", r.Src, r.Dst, r.SPort)
+	if r.DSCP != 0 {
+		b = fmt.Appendf(b, " dscp %d", r.DSCP)
+	}
+	if r.ECN != ecnNames[0] {
+		b = fmt.Appendf(b, " %s", r.ECN)
+	}
+	b = r.appendTransport(b)
+	if r.Payload != nil {
+		b = fmt.Appendf(b, " payload %d", *r.Payload)
+	}
+	if r.Pad != nil && *r.Pad != 0 {
+		b = fmt.Appendf(b, " pad %d", *r.Pad)
+	}
+	if r.ICRC != "" {
+		b = fmt.Appendf(b, " icrc %s", r.ICRC)
+	}
+	if r.Truncated {
+		b = append(b, " truncated"...)
+	}
+	if r.Error != "" {
+		b = fmt.Appendf(b, " error: %s", r.Error)
+	}
+	if r.Comment != "" {
+		b = fmt.Appendf(b, " comment: %s", strings.Map(printable, r.Comment))
+	}
+	return b
+}
+
+// printable keeps a comment on its line and control sequences out of terminals.
+func printable(c rune) rune {
+	if c < ' ' || c >= 0x7f && c < 0xa0 {
+		return ' '
+	}
+	return c
+}
+
+// appendTransport appends the BTH and what follows it.
+func (r *Record) appendTransport(b []byte) []byte {
+	if r.Base == nil {
+		return b
+	}
+	b = fmt.Appendf(b, " %s qp %d psn %d", r.Opcode, r.QPN, r.PSN)
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{
+		{r.AckReq, "ackreq"}, {r.Solicited, "solicited"}, {r.MigReq, "migreq"}, {r.FECN, "fecn"}, {r.BECN, "becn"},
+	} {
+		if f.set {
+			b = fmt.Appendf(b, " %s", f.name)
+		}
+	}
+	if r.PKey != bth.DefaultPKey {
+		b = fmt.Appendf(b, " pkey 0x%04x", r.PKey)
+	}
+	return r.appendExtensions(b)
+}
+
+func (r *Record) appendExtensions(b []byte) []byte {
+	if r.Datagram != nil {
+		b = fmt.Appendf(b, " qkey 0x%08x srcqp %d", r.QKey, r.SrcQP)
+	}
+	if r.Target != nil {
+		b = fmt.Appendf(b, " va 0x%x rkey 0x%08x", r.VA, r.RKey)
+	}
+	if r.DMALen != nil {
+		b = fmt.Appendf(b, " dmalen %d", *r.DMALen)
+	}
+	if r.Operands != nil {
+		b = fmt.Appendf(b, " swapadd %d compare %d", r.SwapAdd, r.Compare)
+	}
+	if r.Ack != nil {
+		b = fmt.Appendf(b, " %v msn %d", r.Syndrome, r.MSN)
+	}
+	if r.Original != nil {
+		b = fmt.Appendf(b, " original %d", *r.Original)
+	}
+	if r.Imm != nil {
+		b = fmt.Appendf(b, " imm 0x%08x", *r.Imm)
+	}
+	if r.InvRKey != nil {
+		b = fmt.Appendf(b, " invrkey 0x%08x", *r.InvRKey)
+	}
+	return b
+}

@@ -1,0 +1,62 @@
+package testbed
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"syscall"
+)
+
+const inside = "ROCED_TESTBED_USERNS"
+
+// Privilege says how a process came to be able to build the network.
+type Privilege int
+
+// Ways.
+const (
+	Root         Privilege = iota // it is root, or as good as
+	UserNS                        // it runs in a user namespace that InUserNamespace made
+	Unprivileged                  // it cannot
+)
+
+// Own reports the privilege of this process by trying.
+func Own() Privilege {
+	b, err := New()
+	if err != nil {
+		return Unprivileged
+	}
+	b.Close()
+	if os.Getenv(inside) != "" {
+		return UserNS
+	}
+	return Root
+}
+
+// ErrNoUserNS says that this system lets ordinary users make no user namespaces.
+var ErrNoUserNS = errors.New("testbed: user namespaces are not available")
+
+// InUserNamespace runs this program again, with the same arguments, as root of
+// a new user namespace, and returns its exit code.
+func InUserNamespace() (code int, err error) {
+	if os.Getenv(inside) != "" {
+		return 0, ErrNoUserNS
+	}
+	c := exec.Command("/proc/self/exe", os.Args[1:]...)
+	c.Args[0] = os.Args[0]
+	c.Env = append(os.Environ(), inside+"=1")
+	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+	}
+	if err := c.Start(); err != nil {
+		return 0, ErrNoUserNS
+	}
+	err = c.Wait()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
