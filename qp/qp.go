@@ -32,19 +32,19 @@ type Profile struct {
 
 // Config describes a queue pair at its creation.
 type Config struct {
-	Type          Type
-	QPN           bth.QPN
-	MaxSendWR     uint32
-	MaxRecvWR     uint32
-	MaxSendSGE    uint32
-	MaxRecvSGE    uint32
-	MaxInline     uint32 // bytes
-	SigAll        bool   // every send completion is signaled
-	HasSRQ        bool
-	MaxUnacked    uint32 // PSNs that may be outstanding, a limit beside the controller's window
-	Profile       Profile
-	Host          Host
-	Counters      *Counters
+	Type       Type
+	QPN        bth.QPN
+	MaxSendWR  uint32
+	MaxRecvWR  uint32
+	MaxSendSGE uint32
+	MaxRecvSGE uint32
+	MaxInline  uint32 // bytes
+	SigAll     bool   // every send completion is signaled
+	HasSRQ     bool
+	MaxUnacked uint32 // PSNs that may be outstanding, a limit beside the controller's window
+	Profile    Profile
+	Host       Host
+	Counters   *Counters
 }
 
 // RxMeta is what the encapsulation of a received packet says besides the packet.
@@ -72,9 +72,9 @@ const (
 	DropOutOfOrder      // beyond the expected PSN
 	DropNoRecv          // no receive work request: RNR NAK, or silently for UC and UD
 	DropQKey
-	DropAccess          // key, bounds or rights
+	DropAccess // key, bounds or rights
 	DropLength
-	DropStaleAck        // acknowledges nothing that is outstanding
+	DropStaleAck // acknowledges nothing that is outstanding
 )
 
 // String returns the verdict in words.
@@ -94,42 +94,170 @@ type QP struct {
 
 	req  requester
 	resp responder
+
+	// respLast says that the packet polled last was a response: the requester is
+	// asked first next time, so that neither side starves the other.
+	respLast bool
 }
 
+// defaultUnacked is the PSN window if the configuration has none; rxe's is 128.
+const defaultUnacked = 128
+
 // New makes a queue pair in the RESET state. cfg has been checked by the NIC.
-func New(cfg Config) *QP
+// Plug-ins that its profile lacks are those of standard RC.
+func New(cfg Config) *QP {
+	if cfg.Counters == nil {
+		cfg.Counters = new(Counters)
+	}
+	if cfg.Profile.Controller == nil {
+		cfg.Profile.Controller = ccalgo.None{}
+	}
+	if cfg.Profile.Tracker == nil {
+		cfg.Profile.Tracker = reorder.NewStrict()
+	}
+	if cfg.Type == RC && cfg.Profile.Recovery == nil {
+		cfg.Profile.Recovery = retrans.NewGoBackN()
+	}
+	if cfg.MaxUnacked == 0 {
+		cfg.MaxUnacked = defaultUnacked
+	}
+	q := &QP{cfg: cfg, host: cfg.Host, ctr: cfg.Counters}
+	q.req.init(q)
+	q.resp.init(q)
+	return q
+}
 
 // State returns the queue pair's state.
 func (q *QP) State() State { return q.state }
 
 // Attr returns the current attributes (ibv_query_qp).
-func (q *QP) Attr() Attr
-
-// Modify changes state and attributes as ibv_modify_qp does (IBTA vol.1 11.2.5.2,
-// table of required and optional attributes). On error nothing has changed.
-func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error
+func (q *QP) Attr() Attr {
+	a := q.attr
+	a.State, a.CurState = q.state, q.state
+	if q.state == RTS || q.state == SQD || q.state == SQE {
+		a.SQPSN = q.req.nxt.Uint32()
+	}
+	return a
+}
 
 // Receive takes a packet addressed to this queue pair. The NIC has checked
 // ICRC, P_Key and, for connected services, the peer's address.
-func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
+func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	if q.state < RTR || q.state > SQE {
+		return DropState
+	}
+	if p.Opcode.Transport() != q.transport() {
+		return DropOpcode
+	}
+	switch {
+	case p.Opcode.IsRequest():
+		return q.resp.receive(now, p, m)
+	case p.Opcode.IsResponse():
+		return q.req.receive(now, p)
+	}
+	return DropOpcode
+}
 
-// Doorbell tells that send work requests may have been posted.
-func (q *QP) Doorbell(now mono.Time)
+// transport returns the transport bits of the opcodes that q sends and receives.
+func (q *QP) transport() bth.Opcode {
+	switch q.cfg.Type {
+	case UC:
+		return bth.TransportUC
+	case UD:
+		return bth.TransportUD
+	}
+	return bth.TransportRC
+}
+
+// Doorbell tells that send work requests may have been posted. They are pulled
+// when they can be sent; only a broken queue takes them at once, to flush them.
+func (q *QP) Doorbell(now mono.Time) {
+	if q.state == Err || q.state == SQE {
+		q.req.flushPosted()
+	}
+}
 
 // OnCNP takes a congestion notification packet for this queue pair.
-func (q *QP) OnCNP(now mono.Time)
+func (q *QP) OnCNP(now mono.Time) {
+	if q.sending() {
+		q.cfg.Profile.Controller.OnCNP(now)
+	}
+}
+
+// sending reports whether the requester is at work.
+func (q *QP) sending() bool { return q.state == RTS || q.state == SQD }
 
 // OnTimeout is called when NextTimeout has passed.
-func (q *QP) OnTimeout(now mono.Time)
+func (q *QP) OnTimeout(now mono.Time) {
+	if q.sending() {
+		q.req.onTimeout(now)
+	}
+}
 
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
-func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool
+func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
+	if q.respLast && q.req.poll(now, t) {
+		q.respLast = false
+		return true
+	}
+	if q.resp.poll(now, t) {
+		q.respLast = true
+		return true
+	}
+	if q.respLast {
+		q.respLast = false
+		return false // the requester was asked above
+	}
+	return q.req.poll(now, t)
+}
 
 // Flushed tells that the packets polled so far have left: views of memory in
 // them are no longer referenced. Sends of UC and UD complete here.
-func (q *QP) Flushed(now mono.Time)
+func (q *QP) Flushed(now mono.Time) {
+	if q.cfg.Type != RC && q.sending() {
+		q.req.flushed(now)
+	}
+}
 
 // NextTimeout is the earliest instant at which OnTimeout is due or PollTransmit
 // has something again (pacing); mono.Never if there is none.
-func (q *QP) NextTimeout() mono.Time
+func (q *QP) NextTimeout() mono.Time {
+	if !q.sending() {
+		return mono.Never
+	}
+	return q.req.nextTimeout()
+}
+
+// enterError moves the queue pair to the ERR state: everything posted is
+// flushed, once (IBTA vol.1 10.3.1.6, 10.8.4).
+func (q *QP) enterError(now mono.Time) {
+	if q.state == Err {
+		return
+	}
+	q.state = Err
+	q.req.flush()
+	q.resp.flush()
+}
+
+// enterSendError breaks the send side after a failed request: the whole queue
+// pair of RC, the send queue only of UC and UD (IBTA vol.1 10.3.1.7).
+func (q *QP) enterSendError(now mono.Time) {
+	if q.cfg.Type == RC {
+		q.enterError(now)
+		return
+	}
+	q.state = SQE
+	q.req.flush()
+}
+
+// header sets all fields of the BTH of a request from this queue pair. The NIC
+// has the P_Key table and replaces PKey if the index is not that of the default.
+func (q *QP) header(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
+	p.Opcode = op
+	p.Solicited, p.MigReq, p.FECN, p.BECN, p.AckReq = false, false, false, false, false
+	p.PKey = bth.DefaultPKey
+	p.DestQP = bth.QPN(q.attr.DestQPN)
+	p.PSN = psn
+	p.Payload = nil
+}

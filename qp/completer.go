@@ -1,0 +1,296 @@
+package qp
+
+import (
+	"encoding/binary"
+	"time"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/mono"
+)
+
+// receive digests an acknowledgement or a response. PSNs outside of what is
+// outstanding are ghosts of earlier exchanges and are ignored (IBTA vol.1
+// 9.7.5.1.2).
+func (r *requester) receive(now mono.Time, p *bth.Packet) Drop {
+	if !r.q.sending() || r.rec == nil {
+		return DropState
+	}
+	if distance(r.una, p.PSN) >= r.outstanding() {
+		return DropStaleAck
+	}
+	switch {
+	case p.Opcode.IsAck():
+		return r.onAck(now, p)
+	case p.Opcode.IsReadResponse():
+		return r.onReadResponse(now, p)
+	}
+	return r.onAtomicAck(now, p)
+}
+
+// onAck handles ACK, RNR NAK and NAK (IBTA vol.1 9.7.5.1, 9.7.5.2). The MSN is
+// not needed: without end-to-end credits it says nothing that the PSN does not.
+func (r *requester) onAck(now mono.Time, p *bth.Packet) Drop {
+	s := p.AETH.Syndrome
+	switch {
+	case s.IsACK():
+		if !r.acknowledge(now, p.PSN.Next(), p) {
+			return DropOutOfOrder
+		}
+		return Accepted
+	case s.IsRNR():
+		return r.onRNR(now, p)
+	case s.IsNAK():
+		return r.onNAK(now, p)
+	}
+	return DropOpcode
+}
+
+// onNAK handles NAKs. Their PSN is that of the packet refused; all before it is
+// acknowledged.
+func (r *requester) onNAK(now mono.Time, p *bth.Packet) Drop {
+	c := r.q.ctr
+	switch p.AETH.Syndrome {
+	case bth.SyndromePSNSeqErr:
+		c.RcvdSeqErr++
+		c.PacketSeqErr++
+		if r.acknowledge(now, p.PSN, p) {
+			r.feedback(now, bth.Feedback{Expected: p.PSN, Gap: true}, p)
+		}
+	case bth.SyndromeInvalidRequest:
+		c.ReqRemoteInvalidRequest++
+		r.refused(now, p, StatusRemInvReqErr)
+	case bth.SyndromeRemoteAccessErr:
+		c.ReqRemoteAccessErrors++
+		r.refused(now, p, StatusRemAccessErr)
+	case bth.SyndromeRemoteOpErr:
+		r.refused(now, p, StatusRemOpErr)
+	default:
+		return DropOpcode
+	}
+	return Accepted
+}
+
+// refused completes the request to which p's PSN belongs in error, after all
+// before it (IBTA vol.1 9.9.3).
+func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
+	if r.acknowledge(now, p.PSN, p) && r.q.sending() {
+		r.fail(now, status)
+	}
+}
+
+// onRNR waits as long as the responder asks for (IBTA vol.1 9.7.5.2.8). A NAK for
+// a packet that has not been sent again since the last one is a copy of that.
+func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
+	if psn, again := r.rec.NextRetransmit(); r.rnrUntil != 0 || again && psn == p.PSN {
+		return DropStaleAck
+	}
+	r.q.ctr.RcvdRNRErr++
+	if !r.acknowledge(now, p.PSN, p) || !r.q.sending() {
+		return Accepted
+	}
+	if r.q.attr.RNRRetry != 7 {
+		if r.rnrRetries == 0 {
+			r.q.ctr.RetryRNRExceededErr++
+			r.fail(now, StatusRNRRetryExcErr)
+			return Accepted
+		}
+		r.rnrRetries--
+	}
+	// Everything from the refused packet on has been ignored by the responder and
+	// is sent again, as after a timeout, but once the wait is over.
+	r.rec.OnTimeout(now)
+	r.ask.lost()
+	r.q.ctr.CompleterRetry++
+	r.rnrUntil = now.Add(time.Duration(bth.RNRTimer(p.AETH.Syndrome.Value())))
+	return Accepted
+}
+
+// acknowledge takes all PSNs before end as executed by the responder. If a READ
+// or atomic is among them whose response has not come, that has been lost: the
+// acknowledgement implies a NAK for it (IBTA vol.1 9.7.5.1.3). It returns false
+// in that case.
+func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
+	if s := r.unanswered(end); s != nil {
+		r.implyNAK(now, s, p)
+		return false
+	}
+	r.feedback(now, bth.Feedback{Expected: end}, p)
+	return true
+}
+
+func (r *requester) implyNAK(now mono.Time, s *slot, p *bth.Packet) {
+	if r.feedback(now, bth.Feedback{Expected: r.wanted(s), Gap: true}, p) {
+		r.q.ctr.ImpliedNAKSeqErr++
+	}
+}
+
+// unanswered returns the oldest READ or atomic with PSNs before end whose
+// response is not complete.
+func (r *requester) unanswered(end bth.PSN) *slot {
+	if r.rdOut == 0 {
+		return nil
+	}
+	limit := distance(r.una, end)
+	for i := r.head; i != r.tail; i++ {
+		s := r.slot(i)
+		switch {
+		case s.kind == kindLocal:
+			continue
+		case s.sent == 0:
+			return nil
+		case s.kind.responds():
+			if distance(r.una, r.wanted(s)) < limit {
+				return s
+			}
+			return nil
+		}
+	}
+	return nil
+}
+
+// wanted is the PSN of the next response to s that is missing.
+func (r *requester) wanted(s *slot) bth.PSN {
+	if distance(s.first, r.una) < s.span {
+		return r.una
+	}
+	return s.first
+}
+
+// onReadResponse places READ data (IBTA vol.1 9.7.5.1.1, 9.7.5.1.3).
+func (r *requester) onReadResponse(now mono.Time, p *bth.Packet) Drop {
+	s := r.unanswered(p.PSN.Next())
+	if s == nil {
+		return DropOpcode // not the PSN of a READ
+	}
+	if r.wanted(s) != p.PSN {
+		r.q.ctr.OutOfSequence++
+		r.implyNAK(now, s, p)
+		return DropOutOfOrder
+	}
+	k := distance(s.first, p.PSN)
+	off := k * uint32(r.q.mtu)
+	if s.kind != kindRead || !readOpcodeFits(p.Opcode, s, k) || p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK() {
+		return r.broken(now, p, StatusBadRespErr, DropOpcode)
+	}
+	if len(p.Payload) != int(min(s.wqe.Length-off, uint32(r.q.mtu))) {
+		return r.broken(now, p, StatusBadRespErr, DropLength)
+	}
+	if !r.scatter(&s.wqe, off, p.Payload) {
+		return r.broken(now, p, StatusLocProtErr, DropAccess)
+	}
+	r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
+	return Accepted
+}
+
+// readOpcodeFits reports whether op is right for response k of a READ. Asked for
+// again from its middle, a READ is answered by FIRST or ONLY there; as responses
+// to the earlier request may still come, both are right then.
+func readOpcodeFits(op bth.Opcode, s *slot, k uint32) bool {
+	starts := k == 0 || s.split && (op.IsFirst() || op.IsOnly())
+	ends := k+1 == s.span
+	switch {
+	case starts && ends:
+		return op.IsOnly()
+	case starts:
+		return op.IsFirst()
+	case ends:
+		return op.IsLast()
+	}
+	return op.IsMiddle()
+}
+
+// broken ends the request that p answers in error.
+func (r *requester) broken(now mono.Time, p *bth.Packet, status Status, d Drop) Drop {
+	r.feedback(now, bth.Feedback{Expected: p.PSN}, p)
+	if r.q.sending() {
+		r.fail(now, status)
+	}
+	return d
+}
+
+// onAtomicAck places the original value, in host byte order (IBTA vol.1 9.4.5).
+func (r *requester) onAtomicAck(now mono.Time, p *bth.Packet) Drop {
+	s := r.unanswered(p.PSN.Next())
+	if s == nil {
+		return DropOpcode
+	}
+	if r.wanted(s) != p.PSN {
+		r.q.ctr.OutOfSequence++
+		r.implyNAK(now, s, p)
+		return DropOutOfOrder
+	}
+	if s.kind != kindAtomic || !p.AETH.Syndrome.IsACK() {
+		return r.broken(now, p, StatusBadRespErr, DropOpcode)
+	}
+	binary.NativeEndian.PutUint64(r.atomic[:], p.AtomicAck)
+	if !r.scatter(&s.wqe, 0, r.atomic[:]) {
+		return r.broken(now, p, StatusLocProtErr, DropAccess)
+	}
+	r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
+	return Accepted
+}
+
+// feedback hands what p says to the recovery and acts on the outcome. It
+// returns whether that found something lost.
+func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool {
+	if !r.q.sending() {
+		return false
+	}
+	out := r.rec.OnFeedback(now, f)
+	if out.Acked > 0 {
+		r.progress(now, p)
+	}
+	if out.Lost > 0 && r.q.sending() {
+		r.goBack(now, out.Lost, false)
+	}
+	return out.Lost > 0
+}
+
+// progress follows una: requests complete, and the retry counters begin anew
+// (IBTA vol.1 9.9.2.1).
+func (r *requester) progress(now mono.Time, p *bth.Packet) {
+	r.una = r.rec.Una()
+	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
+	r.rnrUntil = 0
+	rtt := r.ask.acked(now, r.una, r.nxt)
+	r.retire()
+	before := r.payloadAcked
+	r.payloadAcked = r.acked()
+	r.ctl.OnAck(now, ccalgo.Sample{
+		Bytes:    uint32(r.payloadAcked - before),
+		InFlight: r.bytesInFlight(),
+		RTT:      rtt,
+		ECN:      p.BECN,
+	})
+	r.settle(now)
+}
+
+// acked is how much of the payload sent lies before una. All requests before
+// una have been retired.
+func (r *requester) acked() uint64 {
+	if r.head == r.tail {
+		return r.payloadSent
+	}
+	s := r.slot(r.head)
+	switch {
+	case s.sent == 0:
+		return r.payloadSent
+	case s.kind != kindData:
+		return s.stream
+	}
+	return s.stream + min(uint64(distance(s.first, r.una))*uint64(r.q.mtu), uint64(s.wqe.Length))
+}
+
+// goBack handles a loss: one retry is used up (IBTA vol.1 9.9.2.4).
+func (r *requester) goBack(now mono.Time, lost uint32, timeout bool) {
+	r.q.ctr.CompleterRetry++
+	r.ctl.OnLoss(now, lost, timeout)
+	r.ask.lost()
+	if r.retries == 0 {
+		r.q.ctr.RetryExceededErr++
+		r.fail(now, StatusRetryExcErr)
+		return
+	}
+	r.retries--
+}

@@ -1,0 +1,108 @@
+package qp
+
+import "roced/mono"
+
+// settle completes what is done, then the request that cannot be executed if
+// its turn has come, and looks whether SQD has drained.
+func (r *requester) settle(now mono.Time) {
+	r.retire()
+	if r.hasBad && r.bad == r.head {
+		r.fail(now, r.slot(r.head).status)
+		return
+	}
+	r.checkDrained()
+}
+
+// retire completes the requests at the head of the ring that are done, in order
+// (IBTA vol.1 10.8.3.2).
+func (r *requester) retire() {
+	n := 0
+	for r.head != r.cursor && r.done(r.slot(r.head)) {
+		s := r.slot(r.head)
+		if s.kind.responds() {
+			r.rdOut--
+		}
+		r.q.ctr.RDMASends++
+		if r.q.cfg.SigAll || s.wqe.Flags&SendSignaled != 0 {
+			r.complete(&s.wqe, StatusSuccess)
+		}
+		r.head++
+		n++
+	}
+	if n > 0 {
+		r.q.host.SendRetired(n)
+	}
+}
+
+// done reports whether the request at the head, which has been sent, is done.
+func (r *requester) done(s *slot) bool {
+	switch {
+	case s.kind == kindLocal:
+		return true
+	case r.rec == nil:
+		return int32(r.left-r.head) > 0
+	}
+	return distance(s.first, r.una) >= s.span
+}
+
+// complete puts a completion into the send CQ. Errors always do (10.8.5).
+func (r *requester) complete(w *SendWQE, status Status) {
+	c := CQE{WRID: w.WRID, Status: status, QPN: uint32(r.q.cfg.QPN)}
+	if int(w.Opcode) < len(workOps) {
+		c.Opcode = workOps[w.Opcode].completion
+		if status == StatusSuccess && workOps[w.Opcode].kind.responds() {
+			c.ByteLen = w.Length
+		}
+	}
+	switch status {
+	case StatusSuccess:
+	case StatusWRFlushErr:
+		r.q.ctr.ReqCQEFlushError++
+	default:
+		r.q.ctr.SendErr++
+		r.q.ctr.ReqCQEError++
+	}
+	r.q.host.CompleteSend(c)
+}
+
+// fail completes the oldest request in error, which breaks the send queue.
+func (r *requester) fail(now mono.Time, status Status) {
+	if r.head != r.tail {
+		r.complete(&r.slot(r.head).wqe, status)
+		r.head++
+		r.q.host.SendRetired(1)
+	}
+	r.q.enterSendError(now)
+}
+
+// flush completes everything taken and everything posted with "flushed" (IBTA
+// vol.1 10.8.4). The ring goes too: packets polled but not yet gone may still
+// look into its inline data.
+func (r *requester) flush() {
+	for i := r.head; i != r.tail; i++ {
+		r.complete(&r.slot(i).wqe, StatusWRFlushErr)
+	}
+	n := int(r.tail - r.head)
+	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl, nxt: r.nxt, una: r.nxt}
+	if n > 0 {
+		r.q.host.SendRetired(n)
+	}
+	r.flushPosted()
+}
+
+// flushPosted completes what has been posted to a broken send queue. It is
+// bounded, as a client may post as fast as requests are flushed.
+func (r *requester) flushPosted() {
+	for range 2*int(r.q.cfg.MaxSendWR) + 1 {
+		if !r.q.host.HasSend() || !r.makeRoom() {
+			return
+		}
+		w := &r.slot(r.tail).wqe
+		w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
+		if !r.q.host.NextSend(w) {
+			return
+		}
+		r.complete(w, StatusWRFlushErr)
+		r.q.host.SendRetired(1)
+	}
+}

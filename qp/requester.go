@@ -1,0 +1,354 @@
+package qp
+
+import (
+	"time"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/mono"
+	"roced/retrans"
+)
+
+// psnMask wraps PSN distances that are known to be positive. They are counted
+// from una and reach up to 2^23, where PSN.Diff has changed its sign.
+const psnMask = 1<<24 - 1
+
+// maxSpan bounds the PSNs outstanding: half of the number space, so that the
+// responder can tell new from duplicate (IBTA vol.1 9.7.1).
+const maxSpan = 1 << 23
+
+// localBudget is how many local operations one poll executes.
+const localBudget = 256
+
+func distance(from, to bth.PSN) uint32 { return (to.Uint32() - from.Uint32()) & psnMask }
+
+// requester sends the work requests of the send queue. Its ring holds those
+// which have been taken from the host and not completed:
+//
+//	head .. cursor   sent, waiting for the peer
+//	cursor           being sent
+//	cursor .. tail   taken to look ahead
+//
+// The indices run freely; the ring's length is a power of two.
+type requester struct {
+	q    *QP
+	rec  retrans.Recovery // nil unless RC
+	ctl  ccalgo.Controller
+	ring []slot
+
+	head, cursor, tail uint32
+	left               uint32 // UC, UD: requests before it have left the port
+	resend             uint32 // where the last retransmission was found
+
+	// bad is the one request that cannot be executed, if hasBad: nothing is sent
+	// from there on, and it completes in error when it is the oldest.
+	bad    uint32
+	hasBad bool
+
+	nxt   bth.PSN // next PSN never sent
+	una   bth.PSN // lowest unacknowledged; RC
+	rdOut int     // READs and atomics outstanding
+
+	retries, rnrRetries uint8
+	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
+	again               bool      // poll has more to do, which needs no input
+	at                  mono.Time // when again was set
+	draining            bool      // SQD: the drained event is owed
+	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
+	payloadAcked        uint64
+	ask                 asker
+	pace                pacer
+	atomic              [8]byte // result on its way to memory
+}
+
+func (r *requester) init(q *QP) {
+	r.q, r.rec, r.ctl = q, q.cfg.Profile.Recovery, q.cfg.Profile.Controller
+	if q.cfg.Type != RC {
+		r.rec = nil
+	}
+}
+
+// start begins sending at psn; the queue pair has entered RTS.
+func (r *requester) start(psn bth.PSN) {
+	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl, ring: r.ring, nxt: psn, una: psn}
+	if r.rec != nil {
+		r.rec.Reset(psn)
+	}
+	r.configure()
+}
+
+// configure takes over attributes that may have changed.
+func (r *requester) configure() {
+	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
+	if r.rec != nil {
+		d := time.Duration(bth.AckTimeoutNs(r.q.attr.Timeout))
+		r.rec.SetTimeout(d)
+		r.ask.timeout = d
+	}
+}
+
+// reset forgets everything, without completions (IBTA vol.1 10.3.1.1). The
+// places of the requests taken are given back; the host resets its rings.
+func (r *requester) reset() {
+	if n := r.tail - r.head; n > 0 {
+		r.q.host.SendRetired(int(n))
+	}
+	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl}
+	if r.rec != nil {
+		r.rec.Reset(bth.PSN{})
+	}
+}
+
+// outstanding is the number of PSNs sent and not acknowledged.
+func (r *requester) outstanding() uint32 { return distance(r.una, r.nxt) }
+
+// idle reports whether no request is being executed. Requests looked ahead to
+// have not begun.
+func (r *requester) idle() bool {
+	return r.head == r.cursor && (r.head == r.tail || r.slot(r.head).sent == 0)
+}
+
+// drain is told that the queue pair has entered SQD: requests that have begun
+// are finished, then an event is due (IBTA vol.1 10.3.1.5).
+func (r *requester) drain() {
+	r.draining = r.q.attr.EnSQDNotify
+	r.checkDrained()
+}
+
+func (r *requester) checkDrained() {
+	if r.draining && r.q.state == SQD && r.idle() {
+		r.draining = false
+		r.q.host.Notify(EventSQDrained)
+	}
+}
+
+// poll fills t with the next request packet.
+func (r *requester) poll(now mono.Time, t *Transmit) bool {
+	r.again, r.pace.held = false, false
+	if r.next(now, t) {
+		return true
+	}
+	r.pace.nothing()
+	return false
+}
+
+func (r *requester) next(now mono.Time, t *Transmit) bool {
+	switch r.q.state {
+	case RTS, SQD:
+	case Err, SQE:
+		r.flushPosted()
+		return false
+	default:
+		return false
+	}
+	if r.rnrUntil != 0 {
+		if now < r.rnrUntil {
+			return false
+		}
+		r.rnrUntil = 0
+	}
+	if r.rec == nil {
+		return r.sendNew(now, t)
+	}
+	if psn, ok := r.rec.NextRetransmit(); ok {
+		if r.retransmit(now, psn, t) {
+			return true
+		}
+	} else if r.sendNew(now, t) {
+		return true
+	}
+	return r.probe(now, t)
+}
+
+// sendNew sends the next packet of the request at the cursor.
+func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
+	for range localBudget {
+		s := r.current()
+		if s == nil || s.status != StatusSuccess {
+			r.settle(now)
+			return false
+		}
+		if s.kind == kindLocal {
+			if !r.runLocal(now, s) {
+				return false
+			}
+			continue
+		}
+		if s.sent == 0 && !r.mayBegin(s) || !r.windowOpen(s) {
+			return false
+		}
+		return r.pace.ready(now) && r.transmit(now, s, t)
+	}
+	r.again, r.at = true, now
+	return false
+}
+
+// current returns the request at the cursor, taking one from the host if there
+// is none.
+func (r *requester) current() *slot {
+	if r.cursor == r.tail && !r.pull() {
+		return nil
+	}
+	s := r.slot(r.cursor)
+	if r.q.state == SQD && s.sent == 0 {
+		return nil // SQD finishes what has begun
+	}
+	return s
+}
+
+// mayBegin reports whether the order of the queue allows s to begin: a fence
+// waits for all READs and atomics before it (IBTA vol.1 10.8.3.3), and only so
+// many of them may be outstanding (9.4.4, 9.4.5).
+func (r *requester) mayBegin(s *slot) bool {
+	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 {
+		return false
+	}
+	return !s.kind.responds() || r.rdOut < int(r.q.attr.MaxRdAtomic)
+}
+
+// runLocal executes a local operation when its turn has come. A fence holds for
+// it too. LOCAL_INV waits for all earlier requests: any of them may need the key
+// once more for a retransmission.
+func (r *requester) runLocal(now mono.Time, s *slot) bool {
+	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 || s.wqe.Opcode == WRLocalInv && r.head != r.cursor {
+		return false
+	}
+	switch {
+	case s.wqe.Opcode == WRLocalInv && !r.q.host.Invalidate(s.wqe.Imm),
+		s.wqe.Opcode == WRBindMW && !r.q.host.BindMW(s.wqe.Bind):
+		r.spoil(r.cursor, StatusMWBindErr) // "memory management operation error"
+	default:
+		r.cursor++
+	}
+	r.settle(now)
+	return r.q.sending() && !r.hasBad
+}
+
+// transmit sends the next packet of s, which is the one at the cursor.
+func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
+	k := s.sent
+	if k == 0 {
+		s.first, s.stream = r.nxt, r.payloadSent
+	}
+	if !r.fill(s, k, t) {
+		r.spoil(r.cursor, StatusLocProtErr)
+		r.settle(now)
+		return false
+	}
+	psn, span, n := r.nxt, uint32(1), len(t.Packet.Payload)
+	if s.kind.responds() {
+		span = s.span
+		r.rdOut++
+	}
+	s.sent += span
+	r.nxt = psn.Add(int(span))
+	r.payloadSent += uint64(n)
+	ends := s.sent == s.span
+	if ends {
+		r.cursor++
+	}
+	responds := s.kind.responds() // s moves if looking ahead makes the ring grow
+	if r.rec != nil {
+		r.rec.OnSent(now, psn, span, false)
+		t.Packet.AckReq = responds || r.wantAck(now, ends && (r.paced() || !r.follows()))
+		r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq, !responds)
+	}
+	r.account(now, &t.Packet)
+	return true
+}
+
+// account charges a packet to pacing and congestion control.
+func (r *requester) account(now mono.Time, p *bth.Packet) {
+	_, rate := r.limits()
+	r.pace.charge(now, wireLen(p), rate)
+	r.ctl.OnSent(now, uint32(len(p.Payload)), r.bytesInFlight())
+}
+
+// wireLen is what a packet takes on the link: Ethernet (14), IPv4 (20), UDP (8)
+// and ICRC (4) around the transport packet. IPv6 is not worth a distinction.
+func wireLen(p *bth.Packet) int {
+	const encapsulation = 14 + 20 + 8 + 4
+	return encapsulation + int(p.Opcode.Info().HeaderLen) + len(p.Payload)
+}
+
+// limits returns the window in bytes and the rate in bits per second.
+func (r *requester) limits() (window, rate uint64) {
+	window, rate = r.ctl.Limits()
+	if kbps := r.q.attr.RateLimit; kbps != 0 {
+		rate = min(rate, uint64(kbps)*1000)
+	}
+	return window, rate
+}
+
+func (r *requester) paced() bool {
+	_, rate := r.limits()
+	return rate != ccalgo.Unlimited
+}
+
+// bytesInFlight is the payload believed to be in the network. While packets are
+// sent again, the count of PSNs is the better bound.
+func (r *requester) bytesInFlight() uint32 {
+	if r.rec == nil {
+		return 0
+	}
+	return uint32(min(r.payloadSent-r.payloadAcked, uint64(r.rec.InFlight())*uint64(r.q.mtu), 1<<32-1))
+}
+
+// windowOpen reports whether the PSN window and the congestion window have room
+// for a packet of s. One packet may always be outstanding.
+func (r *requester) windowOpen(s *slot) bool {
+	if r.rec == nil {
+		return true // UC and UD are not acknowledged
+	}
+	inflight := r.rec.InFlight()
+	if inflight == 0 {
+		return true
+	}
+	if inflight >= r.q.cfg.MaxUnacked || s.kind == kindRead && r.outstanding()+s.span > maxSpan {
+		return false
+	}
+	window, _ := r.limits()
+	return uint64(r.bytesInFlight()) < window
+}
+
+// nextTimeout is when onTimeout or poll has something to do.
+func (r *requester) nextTimeout() mono.Time {
+	t := r.ctl.Deadline()
+	switch {
+	case r.again:
+		return r.at
+	case r.rnrUntil != 0:
+		return t.Min(r.rnrUntil)
+	case r.rec != nil:
+		t = t.Min(r.rec.Deadline())
+	}
+	return t.Min(r.pace.deadline())
+}
+
+// onTimeout handles whatever is due at now.
+func (r *requester) onTimeout(now mono.Time) {
+	if now >= r.ctl.Deadline() {
+		r.ctl.OnTimeout(now)
+	}
+	switch {
+	case r.rnrUntil != 0:
+		if now >= r.rnrUntil {
+			r.rnrUntil = 0
+		}
+	case r.rec != nil && now >= r.rec.Deadline():
+		r.q.ctr.LocalAckTimeoutErr++
+		r.goBack(now, r.rec.OnTimeout(now).Lost, true)
+	}
+}
+
+// flushed completes UC and UD requests whose packets have all left. That may
+// let a local operation run or make room for more.
+func (r *requester) flushed(now mono.Time) {
+	before := r.head
+	r.left = r.cursor
+	r.settle(now)
+	if r.head != before && r.q.sending() {
+		r.again = r.cursor != r.tail && r.slot(r.cursor).kind == kindLocal || r.q.host.HasSend()
+		r.at = now
+	}
+}

@@ -1,0 +1,144 @@
+package qp
+
+import (
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// asker decides which packets ask for an acknowledgement (IBTA vol.1 9.7.3,
+// AckReq). A responder need not acknowledge anything else, and rxe acknowledges
+// exactly those. So a packet asks
+//
+//   - at the end of a message unless another packet follows at once, which
+//     would ask in its place: this completes the last request of a burst
+//   - every quarter of the PSN window, so that acknowledgements stream while
+//     packets do
+//   - when it fills the window: nothing follows until something is acknowledged
+//   - when the packets before it have been waiting for an eighth of the timeout,
+//     as they do under a rate limit, so that slowness is not taken for loss
+//   - when it is the last of a retransmission.
+//
+// What blocks later than that, such as a window that shrinks or a queue that is
+// told to drain, is caught by requester.probe.
+type asker struct {
+	timeout time.Duration
+	count   uint32    // packets sent since the last one that asked
+	since   mono.Time // when the first of them was sent
+	psn     bth.PSN   // last PSN that is to be acknowledged on request
+	pending bool      // and it has not been acknowledged
+
+	timing  bool // a packet is being timed, for congestion control
+	timed   bth.PSN
+	timedAt mono.Time
+}
+
+// wantAck reports whether the packet just sent is to ask for acknowledgement;
+// stop says that nothing follows it for now.
+func (r *requester) wantAck(now mono.Time, stop bool) bool {
+	a, limit := &r.ask, r.q.cfg.MaxUnacked
+	if stop || a.count+1 >= max(limit/4, 1) || r.rec.InFlight() >= limit {
+		return true
+	}
+	if a.count > 0 && a.timeout > 0 && now.Sub(a.since) >= a.timeout/8 {
+		return true
+	}
+	window, _ := r.limits()
+	return uint64(r.bytesInFlight()) >= window
+}
+
+// sent records a packet. psn is its last PSN; only new packets whose answer is
+// a mere acknowledgement are timed.
+func (a *asker) sent(now mono.Time, psn bth.PSN, asked, timeable bool) {
+	if !asked {
+		if a.count == 0 {
+			a.since = now
+		}
+		a.count++
+		return
+	}
+	a.count, a.psn, a.pending = 0, psn, true
+	if timeable && !a.timing {
+		a.timing, a.timed, a.timedAt = true, psn, now
+	}
+}
+
+// lost forgets what was asked: it has to be asked again, and answers no longer
+// tell which transmission they are for (Karn's rule).
+func (a *asker) lost() { a.count, a.pending, a.timing = 0, false, false }
+
+// acked takes note of progress and returns a round-trip time, if one was taken.
+func (a *asker) acked(now mono.Time, una, nxt bth.PSN) (rtt time.Duration) {
+	outstanding := distance(una, nxt)
+	if a.pending && distance(una, a.psn) >= outstanding {
+		a.pending = false
+	}
+	if a.timing && distance(una, a.timed) >= outstanding {
+		a.timing = false
+		rtt = now.Sub(a.timedAt)
+	}
+	return rtt
+}
+
+// retransmit sends psn again.
+func (r *requester) retransmit(now mono.Time, psn bth.PSN, t *Transmit) bool {
+	i, k, ok := r.locate(psn)
+	if !ok || r.slot(i).status != StatusSuccess {
+		return false
+	}
+	window, _ := r.limits()
+	if r.ask.pending && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
+		return false
+	}
+	return r.pace.ready(now) && r.sendAgain(now, i, k, t)
+}
+
+// sendAgain sends packet k of request i again.
+func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
+	s := r.slot(i)
+	if !r.fill(s, k, t) {
+		r.spoil(i, StatusLocProtErr)
+		r.settle(now)
+		return false
+	}
+	psn, span := s.first.Add(int(k)), uint32(1)
+	if s.kind.responds() {
+		span = s.span - k
+		s.split = s.split || k > 0
+	}
+	r.resend = i
+	r.rec.OnSent(now, psn, span, true)
+	_, more := r.rec.NextRetransmit()
+	t.Packet.AckReq = s.kind.responds() || r.wantAck(now, !more)
+	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq, false)
+	r.q.ctr.RetransmittedPackets++
+	r.account(now, &t.Packet)
+	return true
+}
+
+// probe sends the last packet again, with AckReq, if nothing else can be sent
+// and none of the outstanding packets has asked for an acknowledgement. The
+// responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
+// this rare.
+func (r *requester) probe(now mono.Time, t *Transmit) bool {
+	if r.rec == nil || r.ask.pending || r.pace.held || r.outstanding() == 0 || !r.q.sending() {
+		return false
+	}
+	last := r.nxt.Add(-1)
+	if r.hasBad && r.slot(r.bad).sent > 0 {
+		last = r.slot(r.bad).first.Add(-1)
+	}
+	i, k, ok := r.locate(last)
+	if !ok || r.slot(i).kind != kindData || !r.pace.ready(now) {
+		return false
+	}
+	if !r.sendAgain(now, i, k, t) {
+		return false
+	}
+	if !t.Packet.AckReq {
+		t.Packet.AckReq = true
+		r.ask.sent(now, last, true, false)
+	}
+	return true
+}

@@ -1,0 +1,177 @@
+package qp
+
+import "roced/bth"
+
+// Services that have an operation, one bit each.
+const (
+	onRC = 1 << iota
+	onUC
+	onUD
+)
+
+func serviceBit(t Type) uint8 {
+	switch t {
+	case RC:
+		return onRC
+	case UC:
+		return onUC
+	case UD:
+		return onUD
+	}
+	return 0
+}
+
+// workOp describes a send work request operation (IBTA vol.1 table 38 for the
+// packets, 9.3 to 9.6 for the services).
+type workOp struct {
+	services                  uint8
+	kind                      kind
+	first, middle, last, only bth.Opcode
+	completion                WCOpcode
+}
+
+var workOps = [...]workOp{
+	WRWrite: {onRC | onUC, kindData, bth.OpWriteFirst, bth.OpWriteMiddle, bth.OpWriteLast, bth.OpWriteOnly, WCWrite},
+	WRWriteImm: {
+		onRC | onUC, kindData,
+		bth.OpWriteFirst, bth.OpWriteMiddle, bth.OpWriteLastImm, bth.OpWriteOnlyImm, WCWrite,
+	},
+	WRSend: {onRC | onUC | onUD, kindData, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLast, bth.OpSendOnly, WCSend},
+	WRSendImm: {
+		onRC | onUC | onUD, kindData,
+		bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLastImm, bth.OpSendOnlyImm, WCSend,
+	},
+	WRRead:        {services: onRC, kind: kindRead, only: bth.OpReadRequest, completion: WCRead},
+	WRCmpSwap:     {services: onRC, kind: kindAtomic, only: bth.OpCmpSwap, completion: WCCmpSwap},
+	WRFetchAdd:    {services: onRC, kind: kindAtomic, only: bth.OpFetchAdd, completion: WCFetchAdd},
+	WRLocalInv:    {services: onRC | onUC, kind: kindLocal, completion: WCLocalInv},
+	WRBindMW:      {services: onRC | onUC, kind: kindLocal, completion: WCBindMW},
+	WRSendWithInv: {onRC, kindData, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLastInv, bth.OpSendOnlyInv, WCSend},
+}
+
+// fill makes packet k of s. It returns false if the payload cannot be read.
+func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
+	p, w := &t.Packet, &s.wqe
+	t.AH = 0
+	switch s.kind {
+	case kindRead:
+		// Asked for again from its middle, a READ has the address and the length
+		// advanced (IBTA vol.1 9.7.5.1.1).
+		done := k * uint32(r.q.mtu)
+		r.q.header(p, bth.OpReadRequest, s.first.Add(int(k)))
+		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
+		return true
+	case kindAtomic:
+		r.q.header(p, workOps[w.Opcode].only, s.first)
+		p.AtomicETH = bth.AtomicETH{VA: w.RemoteVA, RKey: w.RKey, SwapAdd: w.CompareAdd, Compare: 0}
+		if w.Opcode == WRCmpSwap {
+			p.AtomicETH.SwapAdd, p.AtomicETH.Compare = w.Swap, w.CompareAdd
+		}
+		return true
+	}
+	r.fillData(s, k, p)
+	if r.q.cfg.Type == UD {
+		r.addressDatagram(w, t)
+	}
+	off := k * uint32(r.q.mtu)
+	n := min(w.Length-off, uint32(r.q.mtu))
+	var ok bool
+	p.Payload, ok = r.payload(w, off, n)
+	return ok
+}
+
+// fillData sets the headers of packet k of a SEND or WRITE.
+func (r *requester) fillData(s *slot, k uint32, p *bth.Packet) {
+	w := &s.wqe
+	op, last := &workOps[w.Opcode], k+1 == s.span
+	code := op.middle
+	switch {
+	case k == 0 && last:
+		code = op.only
+	case k == 0:
+		code = op.first
+	case last:
+		code = op.last
+	}
+	r.q.header(p, r.q.transport()|code, s.first.Add(int(k)))
+	if k == 0 && op.completion == WCWrite {
+		p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: w.Length}
+	}
+	if !last {
+		return
+	}
+	switch w.Opcode {
+	case WRWriteImm, WRSendImm:
+		p.Imm = w.Imm
+	case WRSendWithInv:
+		p.IETH = w.Imm
+	}
+	// Only what consumes a receive request can be solicited (IBTA vol.1 9.2.3).
+	p.Solicited = w.Flags&SendSolicited != 0 && w.Opcode != WRWrite
+}
+
+// payload returns n bytes at off of the message: a view if they lie in one
+// element of the list, else gathered in the host's scratch space.
+func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
+	if n == 0 {
+		return nil, true
+	}
+	if w.Flags&SendInline != 0 {
+		return w.Inline[off : off+n], true
+	}
+	i := 0
+	for ; i < len(w.SGEs) && off >= w.SGEs[i].Length; i++ {
+		off -= w.SGEs[i].Length
+	}
+	if i == len(w.SGEs) {
+		return nil, false
+	}
+	if g := &w.SGEs[i]; n <= g.Length-off {
+		return r.view(g, off, n)
+	}
+	buf := r.q.host.Scratch(int(n))
+	if len(buf) != int(n) {
+		return nil, false
+	}
+	for at := 0; at < len(buf); i, off = i+1, 0 {
+		if i == len(w.SGEs) {
+			return nil, false
+		}
+		g := &w.SGEs[i]
+		m := min(g.Length-off, uint32(len(buf)-at))
+		if m == 0 {
+			continue
+		}
+		v, ok := r.view(g, off, m)
+		if !ok {
+			return nil, false
+		}
+		at += copy(buf[at:], v)
+	}
+	return buf, true
+}
+
+// view returns n bytes at off of an element of the list.
+func (r *requester) view(g *SGE, off, n uint32) ([]byte, bool) {
+	v, ok := r.q.host.ReadLocal(g.LKey, g.Addr+uint64(off), int(n))
+	return v, ok && len(v) == int(n)
+}
+
+// scatter places the bytes at off of a message into the elements of the list.
+func (r *requester) scatter(w *SendWQE, off uint32, p []byte) bool {
+	for i := range w.SGEs {
+		g := &w.SGEs[i]
+		if off >= g.Length {
+			off -= g.Length
+			continue
+		}
+		n := min(int(g.Length-off), len(p))
+		if n > 0 && !r.q.host.WriteLocal(g.LKey, g.Addr+uint64(off), p[:n]) {
+			return false
+		}
+		if p, off = p[n:], 0; len(p) == 0 {
+			return true
+		}
+	}
+	return len(p) == 0
+}

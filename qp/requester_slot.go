@@ -1,0 +1,169 @@
+package qp
+
+import "roced/bth"
+
+// kind is what the requester must do for a request.
+type kind uint8
+
+const (
+	kindData   kind = iota // SEND or WRITE: packets that carry the payload
+	kindRead               // one packet; the PSNs are those of the responses
+	kindAtomic             // one packet, one response
+	kindLocal              // no packet
+)
+
+// responds reports whether the request is done by a response with data.
+func (k kind) responds() bool { return k == kindRead || k == kindAtomic }
+
+// slot is a request in the requester's ring.
+type slot struct {
+	wqe    SendWQE
+	stream uint64  // payload sent before it
+	first  bth.PSN // valid if sent > 0
+	span   uint32  // PSNs it takes, 0 for local operations
+	sent   uint32  // PSNs sent at least once
+	kind   kind
+	status Status // why it cannot be executed
+	split  bool   // READ: requested again from its middle
+}
+
+func (r *requester) slot(i uint32) *slot { return &r.ring[i&uint32(len(r.ring)-1)] }
+
+// pull takes the next request from the host and validates it.
+func (r *requester) pull() bool {
+	if r.hasBad || r.q.state != RTS || !r.q.host.HasSend() || !r.makeRoom() {
+		return false
+	}
+	s := r.slot(r.tail)
+	*s = slot{wqe: SendWQE{SGEs: s.wqe.SGEs[:0], Inline: s.wqe.Inline[:0]}}
+	if !r.q.host.NextSend(&s.wqe) {
+		return false
+	}
+	r.tail++
+	if status := r.q.prepare(s); status != StatusSuccess {
+		r.spoil(r.tail-1, status)
+	}
+	return true
+}
+
+// makeRoom sees to it that the ring has a free slot. It doubles on demand, so
+// that thousands of idle queue pairs cost little.
+func (r *requester) makeRoom() bool {
+	n := r.tail - r.head
+	if n >= max(r.q.cfg.MaxSendWR, 1) {
+		return false
+	}
+	if int(n) < len(r.ring) {
+		return true
+	}
+	bigger := make([]slot, max(4, 2*len(r.ring)))
+	for i := r.head; i != r.tail; i++ {
+		bigger[i&uint32(len(bigger)-1)] = *r.slot(i)
+	}
+	r.ring = bigger
+	return true
+}
+
+// spoil marks a request as one that cannot be executed.
+func (r *requester) spoil(i uint32, status Status) {
+	r.slot(i).status = status
+	if !r.hasBad || i-r.head < r.bad-r.head {
+		r.bad, r.hasBad = i, true
+	}
+}
+
+// follows reports whether another packet will follow the request just sent
+// without waiting for the peer. It looks ahead in the queue.
+func (r *requester) follows() bool {
+	if r.cursor == r.tail && !r.pull() || r.q.state != RTS {
+		return false
+	}
+	s := r.slot(r.cursor)
+	return s.status == StatusSuccess && s.kind != kindLocal && r.mayBegin(s)
+}
+
+// locate finds the request to which a PSN that has been sent belongs and the
+// PSN's place in it.
+func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
+	if i := r.resend; i-r.head < r.tail-r.head {
+		if k, ok := r.slot(i).holds(psn); ok {
+			return i, k, true
+		}
+	}
+	for i := r.head; i != r.tail; i++ {
+		if k, ok := r.slot(i).holds(psn); ok {
+			return i, k, true
+		}
+	}
+	return 0, 0, false
+}
+
+// holds reports whether psn is one of those that s has sent, and which.
+func (s *slot) holds(psn bth.PSN) (k uint32, ok bool) {
+	k = distance(s.first, psn)
+	return k, k < s.sent
+}
+
+// prepare validates a request and works out what it takes. Nothing in it can be
+// trusted; what it says about memory is checked again on every access.
+func (q *QP) prepare(s *slot) Status {
+	w := &s.wqe
+	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services&serviceBit(q.cfg.Type) == 0 {
+		return StatusLocQPOpErr
+	}
+	s.kind = workOps[w.Opcode].kind
+	if s.kind == kindLocal {
+		return StatusSuccess
+	}
+	if w.Flags&SendInline != 0 {
+		if s.kind != kindData || len(w.Inline) > int(q.cfg.MaxInline) {
+			return StatusLocQPOpErr
+		}
+		if int64(len(w.Inline)) != int64(w.Length) {
+			return StatusLocLenErr
+		}
+	} else if status := q.checkSGEs(w, s.kind); status != StatusSuccess {
+		return status
+	}
+	return q.measure(s)
+}
+
+// checkSGEs checks the scatter/gather list of a request.
+func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
+	if len(w.SGEs) > int(min(q.cfg.MaxSendSGE, MaxSGE)) {
+		return StatusLocQPOpErr
+	}
+	var sum uint64
+	for i := range w.SGEs {
+		sum += uint64(w.SGEs[i].Length)
+	}
+	if sum != uint64(w.Length) || sum > MaxMessage {
+		return StatusLocLenErr
+	}
+	var need Access
+	if k.responds() {
+		need = AccessLocalWrite
+	}
+	for i := range w.SGEs {
+		g := &w.SGEs[i]
+		if g.Length > 0 && !q.host.CheckLocal(g.LKey, g.Addr, g.Length, need) {
+			return StatusLocProtErr
+		}
+	}
+	return StatusSuccess
+}
+
+// measure checks what depends on the length and sets the span of s.
+func (q *QP) measure(s *slot) Status {
+	n := s.wqe.Length
+	s.span = max(1, uint32((uint64(n)+uint64(q.mtu)-1)/uint64(q.mtu)))
+	switch {
+	case s.kind.responds() && q.attr.MaxRdAtomic == 0:
+		return StatusLocQPOpErr // it could never be sent
+	case s.kind == kindAtomic && n != 8, q.cfg.Type == UD && s.span > 1:
+		return StatusLocLenErr
+	case q.cfg.Type == UD && s.wqe.RemoteQPN > uint32(bth.MaxQPN):
+		return StatusLocQPOpErr
+	}
+	return StatusSuccess
+}

@@ -1,0 +1,189 @@
+package qp
+
+import (
+	"bytes"
+	"testing"
+	"unsafe"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+func ackFor(psn bth.PSN) bth.Packet {
+	return bth.Packet{Opcode: bth.OpAcknowledge, PSN: psn, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
+}
+
+// TestPayloads compares the payloads of all packets with the memory described
+// by lists of every shape.
+func TestPayloads(t *testing.T) {
+	for _, lens := range [][]uint32{
+		{}, {0}, {1}, {256}, {257}, {1000}, {0, 300, 0}, {100, 100, 100, 100}, {256, 256}, {1, 255, 1, 255},
+		{300, 0, 0, 300}, {2, 511, 3},
+	} {
+		for _, inline := range []bool{false, true} {
+			q, h := newAt(t, RC, RTS)
+			w, want := SendWQE{Opcode: WRWrite, RemoteVA: 1}, []byte{}
+			for i, n := range lens {
+				off := i * 700
+				w.SGEs = append(w.SGEs, SGE{Addr: memBase + uint64(off), Length: n, LKey: 1})
+				want = append(want, h.mem[off:off+int(n)]...)
+				w.Length += n
+			}
+			if inline {
+				q.cfg.MaxInline = 2000
+				w.Flags, w.Inline, w.SGEs = SendInline, bytes.Clone(want), nil
+			}
+			h.queue = append(h.queue, w)
+			var got []byte
+			var tr Transmit
+			for q.PollTransmit(1, &tr) {
+				got = append(got, tr.Packet.Payload...)
+			}
+			if !bytes.Equal(got, want) || q.State() != RTS {
+				t.Errorf("%v inline %v: %d bytes, want %d", lens, inline, len(got), len(want))
+			}
+		}
+	}
+}
+
+// TestScatter reads into lists of every shape.
+func TestScatter(t *testing.T) {
+	for _, lens := range [][]uint32{{1000}, {0, 300, 0}, {100, 100, 100, 100}, {1, 255, 1, 255}, {256, 44}} {
+		q, h := newAt(t, RC, RTS)
+		w := SendWQE{Opcode: WRRead}
+		for i, n := range lens {
+			w.SGEs = append(w.SGEs, SGE{Addr: memBase + uint64(i*700), Length: n, LKey: 1})
+			w.Length += n
+		}
+		h.queue = append(h.queue, w)
+		data := make([]byte, w.Length)
+		for i := range data {
+			data[i] = byte(200 - i)
+		}
+		var tr Transmit
+		q.PollTransmit(1, &tr)
+		sendReadResponses(t, q, tr.Packet.PSN, data)
+		for i, n := range lens {
+			if !bytes.Equal(h.mem[i*700:i*700+int(n)], data[:n]) {
+				t.Errorf("%v: element %d differs", lens, i)
+			}
+			data = data[n:]
+		}
+		if h.retired != 1 {
+			t.Errorf("%v: not complete", lens)
+		}
+	}
+}
+
+func sendReadResponses(t *testing.T, q *QP, psn bth.PSN, data []byte) {
+	t.Helper()
+	for first := true; ; first = false {
+		n := min(len(data), 256)
+		last := n == len(data)
+		p := ackFor(psn)
+		p.Opcode = bth.OpReadRespMiddle
+		switch {
+		case first && last:
+			p.Opcode = bth.OpReadRespOnly
+		case first:
+			p.Opcode = bth.OpReadRespFirst
+		case last:
+			p.Opcode = bth.OpReadRespLast
+		}
+		p.Payload, data = data[:n], data[n:]
+		if d := q.Receive(2, &p, RxMeta{}); d != Accepted {
+			t.Fatalf("response %v: %v", psn, d)
+		}
+		if psn = psn.Next(); last {
+			return
+		}
+	}
+}
+
+// TestIdleIsSmall bounds what an idle queue pair costs.
+func TestIdleIsSmall(t *testing.T) {
+	if n := unsafe.Sizeof(QP{}); n > 2048 {
+		t.Errorf("a QP has %d bytes", n)
+	}
+	if n := unsafe.Sizeof(slot{}); n > 256 {
+		t.Errorf("a slot has %d bytes", n)
+	}
+	if q, _ := newAt(t, RC, RTS); q.req.ring != nil {
+		t.Error("the ring is made before it is needed")
+	}
+}
+
+// loop is a requester in steady state: a burst is posted, sent, acknowledged.
+type loop struct {
+	q    *QP
+	h    *scriptHost
+	tr   Transmit
+	wqes []SendWQE
+	now  mono.Time
+}
+
+func newLoop(t testing.TB, burst int, w SendWQE) *loop {
+	h := newScriptHost(1 << 16)
+	h.quiet = true
+	q := New(Config{Type: RC, QPN: 17, Host: h, MaxSendWR: 64, MaxSendSGE: 4, MaxInline: 64, MaxUnacked: 128, SigAll: true})
+	a := Attr{PathMTU: 3, DestQPN: 99, SQPSN: 100, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16}
+	if err := toRTS(q, a); err != nil {
+		t.Fatal(err)
+	}
+	l := &loop{q: q, h: h}
+	for range burst {
+		l.wqes = append(l.wqes, w)
+	}
+	return l
+}
+
+func (l *loop) round() (packets int) {
+	l.h.queue, l.h.taken, l.h.retired = l.wqes, 0, 0
+	l.now += 1000
+	l.q.Doorbell(l.now)
+	for l.q.PollTransmit(l.now, &l.tr) {
+		packets++
+	}
+	l.q.Flushed(l.now)
+	p := &l.tr.Packet
+	psn := p.PSN
+	*p = ackFor(psn)
+	l.q.Receive(l.now, p, RxMeta{})
+	l.q.NextTimeout()
+	return packets
+}
+
+func TestNoAllocations(t *testing.T) {
+	for name, w := range map[string]SendWQE{
+		"write":  {Opcode: WRWrite, Length: 4000, SGEs: []SGE{{memBase, 4000, 1}}},
+		"gather": {Opcode: WRSend, Length: 4000, SGEs: []SGE{{memBase, 1500, 1}, {memBase, 2500, 1}}},
+		"inline": {Opcode: WRSend, Flags: SendInline, Length: 8, Inline: make([]byte, 8)},
+	} {
+		l := newLoop(t, 16, w)
+		if n := testing.AllocsPerRun(100, func() {
+			if l.round() < 16 || l.h.retired != 16 {
+				t.Fatalf("%s: %d retired", name, l.h.retired)
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations per burst", name, n)
+		}
+	}
+}
+
+func benchmarkLoop(b *testing.B, burst int, w SendWQE) {
+	l := newLoop(b, burst, w)
+	packets := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		packets += l.round()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(packets), "ns/packet")
+}
+
+func BenchmarkWriteSmall(b *testing.B) {
+	benchmarkLoop(b, 16, SendWQE{Opcode: WRWrite, Length: 64, SGEs: []SGE{{memBase, 64, 1}}})
+}
+
+func BenchmarkWriteLarge(b *testing.B) {
+	benchmarkLoop(b, 1, SendWQE{Opcode: WRWrite, Length: 65000, SGEs: []SGE{{memBase, 65000, 1}}})
+}

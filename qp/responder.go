@@ -1,0 +1,177 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/mono"
+	"roced/reorder"
+)
+
+// responder executes the peer's requests and answers them.
+type responder struct {
+	q   *QP
+	trk reorder.Tracker
+	msn uint32 // messages completed, modulo 2^24 (IBTA vol.1 9.7.7.1)
+
+	msg message
+	in  inbox
+
+	// Answers that wait for poll. They leave in PSN order: an acknowledgement
+	// must not overtake a READ response before it, which would be an implied NAK
+	// (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all before it as well.
+	ack     bool
+	ackPSN  bth.PSN
+	nak     bth.Syndrome // 0 = none; an ACK is never kept here
+	nakPSN  bth.PSN
+	rd      rdQueue
+	gap     bool // the NAK for the present gap has been sent (9.7.5.2.8)
+	rnr     bool // the expected request has been refused as not ready
+	comm    bool // communication has been established
+	parting bool // ERR was entered for a NAK that must still be sent
+}
+
+// message is the multi-packet request being received.
+type message struct {
+	active bool
+	write  bool
+	va     uint64 // WRITE: where the next packet goes
+	rkey   uint32
+	left   uint32 // WRITE: bytes still to come
+	got    uint32 // bytes received
+}
+
+func (r *responder) init(q *QP) { r.q, r.trk = q, q.cfg.Profile.Tracker }
+
+// start begins receiving at psn; the queue pair has entered RTR.
+func (r *responder) start(psn bth.PSN) {
+	r.reset()
+	r.trk.Reset(psn)
+	r.rd.limit = uint32(r.q.attr.MaxDestRdAtomic)
+}
+
+// reset forgets everything, without completions.
+func (r *responder) reset() {
+	*r = responder{q: r.q, trk: r.trk}
+	r.trk.Reset(bth.PSN{})
+}
+
+// RecvPosted tells that receive work requests may have been posted. They are
+// taken when a message needs one; only a broken queue pair takes them at once,
+// to flush them (IBTA vol.1 10.3.1.6).
+func (q *QP) RecvPosted(mono.Time) {
+	if q.state == Err && !q.cfg.HasSRQ {
+		q.resp.flushPosted()
+	}
+}
+
+func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	if !r.comm {
+		r.comm = true
+		if r.q.state == RTR {
+			r.q.host.Notify(EventCommEst) // IBTA vol.1 11.6.3.1
+		}
+	}
+	switch r.q.cfg.Type {
+	case UC:
+		return r.receiveUC(p)
+	case UD:
+		return r.receiveUD(p, m)
+	}
+	return r.receiveRC(now, p)
+}
+
+// receiveRC takes a request of a reliable connection (IBTA vol.1 9.7.4).
+func (r *responder) receiveRC(now mono.Time, p *bth.Packet) Drop {
+	switch r.trk.Classify(p.PSN) {
+	case reorder.Duplicate:
+		r.q.ctr.DuplicateRequest++
+		return r.duplicate(p)
+	case reorder.Beyond, reorder.Held:
+		return r.outOfOrder(p)
+	}
+	r.rnr = false
+	if f := r.check(p); f != nil {
+		return r.refuse(now, p, f)
+	}
+	if f := r.execute(p); f != nil {
+		return r.refuse(now, p, f)
+	}
+	return Accepted
+}
+
+// outOfOrder drops a request beyond the expected one. Each gap is answered by
+// one NAK, until the expected packet arrives (IBTA vol.1 9.7.5.2.8); behind a
+// request refused as not ready the gap is of our own making.
+func (r *responder) outOfOrder(p *bth.Packet) Drop {
+	r.q.ctr.OutOfSeqRequest++
+	r.q.ctr.OutOfSequence++
+	r.trk.Receive(p.PSN, 1, reorder.NotLast)
+	if !r.gap && !r.rnr {
+		r.gap = true
+		r.sendNAK(bth.SyndromePSNSeqErr)
+	}
+	return DropOutOfOrder
+}
+
+// advance records that a request packet has been executed.
+func (r *responder) advance(p *bth.Packet, span uint32, last reorder.LastKind) {
+	r.trk.Receive(p.PSN, span, last)
+	r.gap = false
+	if r.nak == bth.SyndromePSNSeqErr || r.nak.IsRNR() {
+		r.nak = 0 // overtaken by the packet it asked for
+	}
+	if last != reorder.NotLast {
+		r.msn = (r.msn + 1) & psnMask
+	}
+}
+
+// wantAck schedules an acknowledgement; those of several requests coalesce.
+func (r *responder) wantAck(psn bth.PSN) {
+	if r.ack {
+		r.q.ctr.AckDeferred++
+	}
+	r.ack, r.ackPSN = true, psn
+}
+
+// sendNAK schedules a NAK of the expected PSN. It acknowledges all before.
+func (r *responder) sendNAK(s bth.Syndrome) {
+	r.nak, r.nakPSN, r.ack = s, r.trk.Expected(), false
+}
+
+// flush completes receive work requests when the queue pair breaks.
+func (r *responder) flush() {
+	r.msg.active = false
+	if r.in.taken {
+		r.in.taken = false
+		r.flushed(r.in.wqe.WRID)
+	}
+	if !r.parting {
+		r.ack, r.nak = false, 0
+		r.rd.clear()
+	}
+	if r.q.cfg.HasSRQ {
+		r.q.host.Notify(EventQPLastWQE) // IBTA vol.1 10.3.1: affiliated event "last WQE reached"
+		return
+	}
+	r.flushPosted()
+}
+
+// flushPosted flushes what is in the receive queue. A client that keeps posting
+// is not waited for.
+func (r *responder) flushPosted() {
+	for range r.q.cfg.MaxRecvWR + 1 {
+		if !r.q.host.NextRecv(&r.in.wqe) {
+			return
+		}
+		r.flushed(r.in.wqe.WRID)
+	}
+}
+
+func (r *responder) flushed(wrid uint64) {
+	r.q.ctr.RespCQEFlushError++
+	r.completeInError(wrid, StatusWRFlushErr)
+}
+
+func (r *responder) completeInError(wrid uint64, s Status) {
+	r.q.ctr.RespCQEError++
+	r.q.host.CompleteRecv(CQE{WRID: wrid, Status: s, Opcode: WCRecv, QPN: uint32(r.q.cfg.QPN), Solicited: true})
+}

@@ -1,0 +1,160 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/reorder"
+)
+
+// inbox is the receive work request that a message is being placed into.
+type inbox struct {
+	wqe   RecvWQE
+	taken bool
+	room  uint64 // bytes of the list
+	sge   int    // where the next byte goes
+	off   uint32
+}
+
+// execute carries out a checked request of RC.
+func (r *responder) execute(p *bth.Packet) *refusal {
+	switch {
+	case p.Opcode.IsReadRequest():
+		r.q.ctr.RxReadRequests++
+		r.acceptRead(p)
+		return nil
+	case p.Opcode.IsAtomic():
+		r.q.ctr.RxAtomicRequests++
+		return r.acceptAtomic(p)
+	}
+	if f := r.place(p); f != nil {
+		return f
+	}
+	last := reorder.NotLast
+	if p.Opcode.Ends() {
+		if f := r.invalidate(p); f != nil {
+			return f
+		}
+		if last = reorder.Last; r.in.taken {
+			last = reorder.LastWithCompletion
+		}
+	}
+	r.advance(p, 1, last)
+	if p.Opcode.Ends() {
+		r.finish(p)
+	}
+	if p.AckReq {
+		r.wantAck(p.PSN)
+	}
+	return nil
+}
+
+// place takes a receive work request if p needs one and puts the payload where
+// it belongs.
+func (r *responder) place(p *bth.Packet) *refusal {
+	write := p.Opcode.IsWrite()
+	if !write && p.Opcode.Starts() || write && p.Opcode.HasImm() {
+		if f := r.takeRecv(); f != nil {
+			return f
+		}
+	}
+	if p.Opcode.Starts() {
+		r.msg = message{active: true, write: write}
+		if write {
+			r.q.ctr.RxWriteRequests++
+			r.msg.va, r.msg.rkey, r.msg.left = p.RETH.VA, p.RETH.RKey, p.RETH.Length
+		}
+	}
+	n := uint32(len(p.Payload))
+	r.msg.got += n
+	if !write {
+		return r.scatter(p.Payload)
+	}
+	if n > 0 && !r.q.host.WriteRemote(r.msg.rkey, r.msg.va, p.Payload) {
+		return badAccess // the region went away since the first packet
+	}
+	r.msg.va += uint64(n)
+	r.msg.left -= n
+	return nil
+}
+
+// takeRecv takes the next receive work request. One that a broken message of UC
+// has left is used first.
+func (r *responder) takeRecv() *refusal {
+	in := &r.in
+	if !in.taken {
+		in.wqe.SGEs = in.wqe.SGEs[:0]
+		if !r.q.host.NextRecv(&in.wqe) {
+			return notReady
+		}
+		in.taken = true
+	}
+	in.sge, in.off, in.room = 0, 0, 0
+	if len(in.wqe.SGEs) > int(r.q.cfg.MaxRecvSGE) && !r.q.cfg.HasSRQ || len(in.wqe.SGEs) > MaxSGE {
+		return badBuffer
+	}
+	for _, s := range in.wqe.SGEs {
+		if s.Length > 0 && !r.q.host.CheckLocal(s.LKey, s.Addr, s.Length, AccessLocalWrite) {
+			return badBuffer
+		}
+		in.room += uint64(s.Length)
+	}
+	return nil
+}
+
+// scatter places p behind what the receive work request already holds.
+func (r *responder) scatter(p []byte) *refusal {
+	in := &r.in
+	if uint64(len(p)) > in.room {
+		return shortBuffer
+	}
+	in.room -= uint64(len(p))
+	for len(p) > 0 {
+		s := &in.wqe.SGEs[in.sge]
+		n := min(uint32(len(p)), s.Length-in.off)
+		if n > 0 && !r.q.host.WriteLocal(s.LKey, s.Addr+uint64(in.off), p[:n]) {
+			return badBuffer
+		}
+		p = p[n:]
+		if in.off += n; in.off == s.Length {
+			in.sge, in.off = in.sge+1, 0
+		}
+	}
+	return nil
+}
+
+func (r *responder) invalidate(p *bth.Packet) *refusal {
+	if p.Opcode.HasInv() && !r.q.host.Invalidate(p.IETH) {
+		return badInvalKey
+	}
+	return nil
+}
+
+// finish ends a message of RC or UC: a completion if it took a receive WQE.
+func (r *responder) finish(p *bth.Packet) {
+	r.msg.active = false
+	if !r.in.taken {
+		return
+	}
+	r.in.taken = false
+	c := CQE{
+		WRID: r.in.wqe.WRID, Opcode: WCRecv, ByteLen: r.msg.got, Solicited: p.Solicited,
+		QPN: uint32(r.q.cfg.QPN), SrcQP: r.q.attr.DestQPN,
+	}
+	if r.msg.write {
+		c.Opcode = WCRecvWithImm
+	}
+	r.deliver(p, c)
+}
+
+// deliver completes a receive with what p carries besides data.
+func (r *responder) deliver(p *bth.Packet, c CQE) {
+	switch {
+	case p.Opcode.HasImm():
+		c.Flags |= WCWithImm
+		c.Imm = p.Imm
+	case p.Opcode.HasInv():
+		c.Flags |= WCWithInv
+		c.Imm = p.IETH
+	}
+	r.q.ctr.RDMARecvs++
+	r.q.host.CompleteRecv(c)
+}

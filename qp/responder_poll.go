@@ -1,0 +1,98 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/mono"
+)
+
+// poll fills t with the next answer.
+func (r *responder) poll(now mono.Time, t *Transmit) bool {
+	if r.q.state < RTR || r.q.state == Err && !r.parting {
+		return false
+	}
+	if res := r.rd.oldest(); res != nil {
+		if r.ack && r.ackPSN.Before(res.first) {
+			r.acknowledge(t, bth.SyndromeACK, r.ackPSN)
+			return true
+		}
+		if res.atomic {
+			r.atomicAck(t, res)
+			return true
+		}
+		if r.readResponse(t, res) {
+			return true
+		}
+		r.rd.clear()
+		r.refuseRead(now, res)
+	}
+	switch {
+	case r.nak != 0:
+		r.parting = false
+		r.acknowledge(t, r.nak, r.nakPSN)
+		return true
+	case r.ack:
+		r.acknowledge(t, bth.SyndromeACK, r.trk.Expected().Add(-1))
+		return true
+	}
+	return false
+}
+
+// acknowledge builds an ACK or NAK and takes it off the list.
+func (r *responder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
+	if s.IsACK() {
+		r.ack = false
+	} else {
+		r.nak = 0
+	}
+	r.q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, psn)
+	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: r.msn}
+}
+
+func (r *responder) atomicAck(t *Transmit, res *resource) {
+	r.rd.done(res)
+	r.q.header(&t.Packet, bth.TransportRC|bth.OpAtomicAck, res.first)
+	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: res.msn}
+	t.Packet.AtomicAck = res.orig
+}
+
+// readResponse builds the next response packet of a READ. It fails if the memory
+// may no longer be read.
+func (r *responder) readResponse(t *Transmit, res *resource) bool {
+	k, mtu := res.next, uint32(r.q.mtu)
+	n := min(mtu, res.length-k*mtu)
+	var data []byte
+	if n > 0 {
+		var ok bool
+		if data, ok = r.q.host.ReadRemote(res.rkey, res.va+uint64(k)*uint64(mtu), int(n)); !ok {
+			return false
+		}
+	}
+	first, last := k == res.start, k == res.span-1
+	op := bth.OpReadRespMiddle
+	switch {
+	case first && last:
+		op = bth.OpReadRespOnly
+	case first:
+		op = bth.OpReadRespFirst
+	case last:
+		op = bth.OpReadRespLast
+	}
+	r.q.header(&t.Packet, bth.TransportRC|op, res.first.Add(int(k)))
+	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: res.msn}
+	t.Packet.Payload = data
+	if res.next++; last {
+		r.rd.done(res)
+	}
+	return true
+}
+
+// refuseRead breaks the queue pair over a region that went away while it was
+// being read. The NAK names the response that cannot be given.
+func (r *responder) refuseRead(now mono.Time, res *resource) {
+	r.q.ctr.RespRemoteAccessErrors++
+	psn := res.first.Add(int(res.next))
+	if r.q.state != Err {
+		r.fail(now, badAccess)
+	}
+	r.nak, r.nakPSN, r.parting = badAccess.nak, psn, true
+}

@@ -1,0 +1,211 @@
+package qp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// Errors of Modify. What is returned is a *ModifyError, which is one of these.
+var (
+	// ErrTransition: the queue pair cannot go from its state to that state.
+	ErrTransition = errors.New("state transition not allowed")
+	// ErrMissing: the transition requires attributes that were not given.
+	ErrMissing = errors.New("required attributes missing")
+	// ErrNotAllowed: attributes were given that the transition does not take.
+	ErrNotAllowed = errors.New("attributes not allowed")
+	// ErrValue: an attribute has an impossible value.
+	ErrValue = errors.New("attributes out of range")
+	// ErrDraining: the send queue is not drained yet.
+	ErrDraining = errors.New("send queue is draining")
+)
+
+// ModifyError says what is wrong with a Modify call.
+type ModifyError struct {
+	Err      error // one of the sentinels
+	From, To State
+	Attrs    AttrMask // the attributes concerned
+}
+
+// Error implements error.
+func (e *ModifyError) Error() string {
+	s := fmt.Sprintf("qp: modify %v to %v: %v", e.From, e.To, e.Err)
+	if e.Attrs != 0 {
+		s += ": " + e.Attrs.String()
+	}
+	return s
+}
+
+// Unwrap returns the sentinel.
+func (e *ModifyError) Unwrap() error { return e.Err }
+
+var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// String returns the name of the state as rdma-core prints it.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// String returns the name of the transport service.
+func (t Type) String() string {
+	switch t {
+	case RC:
+		return "RC"
+	case UC:
+		return "UC"
+	case UD:
+		return "UD"
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+var attrNames = map[AttrMask]string{
+	AttrState: "STATE", AttrCurState: "CUR_STATE", AttrEnSQDNotify: "EN_SQD_ASYNC_NOTIFY",
+	AttrAccessFlags: "ACCESS_FLAGS", AttrPKeyIndex: "PKEY_INDEX", AttrPort: "PORT", AttrQKey: "QKEY", AttrAV: "AV",
+	AttrPathMTU: "PATH_MTU", AttrTimeout: "TIMEOUT", AttrRetryCnt: "RETRY_CNT", AttrRNRRetry: "RNR_RETRY",
+	AttrRQPSN: "RQ_PSN", AttrMaxRdAtomic: "MAX_QP_RD_ATOMIC", AttrAltPath: "ALT_PATH",
+	AttrMinRNRTimer: "MIN_RNR_TIMER", AttrSQPSN: "SQ_PSN", AttrMaxDestRdAtomic: "MAX_DEST_RD_ATOMIC",
+	AttrPathMigState: "PATH_MIG_STATE", AttrCap: "CAP", AttrDestQPN: "DEST_QPN", AttrRateLimit: "RATE_LIMIT",
+}
+
+// String lists the attributes by their ibv_qp_attr_mask names.
+func (m AttrMask) String() string {
+	var names []string
+	for bit := AttrMask(1); bit != 0; bit <<= 1 {
+		if m&bit == 0 {
+			continue
+		}
+		name, ok := attrNames[bit]
+		if !ok {
+			name = fmt.Sprintf("%#x", uint32(bit))
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, "|")
+}
+
+// Modify changes state and attributes as ibv_modify_qp does (IBTA vol.1 11.2.5.2,
+// table of required and optional attributes). On error nothing has changed.
+func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
+	from, to := q.state, q.state
+	if m&AttrState != 0 {
+		to = a.State
+	}
+	if err, attrs := q.checkModify(from, to, a, m); err != nil {
+		return &ModifyError{err, from, to, attrs}
+	}
+	switch to {
+	case Reset:
+		q.state, q.attr, q.mtu, q.respLast = Reset, Attr{}, 0, false
+		q.req.reset()
+		q.resp.reset()
+		return nil
+	case Err:
+		q.enterError(now)
+		return nil
+	}
+	q.assign(a, m)
+	q.state = to
+	q.apply(now, from, to)
+	return nil
+}
+
+// checkModify returns what is wrong with the arguments of Modify, and which.
+func (q *QP) checkModify(from, to State, a Attr, m AttrMask) (error, AttrMask) {
+	rule, ok := transition(from, to, q.cfg.Type)
+	if !ok {
+		return ErrTransition, 0
+	}
+	given := m &^ AttrState
+	if missing := rule.required &^ given; missing != 0 {
+		return ErrMissing, missing
+	}
+	if extra := given &^ (rule.required | rule.optional); extra != 0 {
+		return ErrNotAllowed, extra
+	}
+	if bad := badValues(q.state, a, m); bad != 0 {
+		return ErrValue, bad
+	}
+	// IBTA vol.1 10.3.1.5: attributes change only once the queue has drained.
+	if from == SQD && to == SQD && given&^AttrCurState != 0 && !q.req.idle() {
+		return ErrDraining, 0
+	}
+	return nil, 0
+}
+
+// badValues returns the given attributes whose values are impossible.
+func badValues(state State, a Attr, m AttrMask) AttrMask {
+	var bad AttrMask
+	for _, c := range [...]struct {
+		attr AttrMask
+		ok   bool
+	}{
+		// The poster's idea of the current state must be right (11.2.5.2).
+		{AttrCurState, a.CurState == state},
+		{AttrPathMTU, a.PathMTU.Bytes() != 0},
+		{AttrTimeout, a.Timeout <= 31},
+		{AttrRetryCnt, a.RetryCnt <= 7},
+		{AttrRNRRetry, a.RNRRetry <= 7},
+		{AttrMinRNRTimer, a.MinRNRTimer <= 31},
+		{AttrDestQPN, a.DestQPN <= uint32(bth.MaxQPN)},
+	} {
+		if m&c.attr != 0 && !c.ok {
+			bad |= c.attr
+		}
+	}
+	return bad
+}
+
+// assign copies the given attributes.
+func (q *QP) assign(a Attr, m AttrMask) {
+	set(&q.attr.EnSQDNotify, a.EnSQDNotify, m&AttrEnSQDNotify)
+	set(&q.attr.AccessFlags, a.AccessFlags, m&AttrAccessFlags)
+	set(&q.attr.PKeyIndex, a.PKeyIndex, m&AttrPKeyIndex)
+	set(&q.attr.Port, a.Port, m&AttrPort)
+	set(&q.attr.QKey, a.QKey, m&AttrQKey)
+	set(&q.attr.PathMTU, a.PathMTU, m&AttrPathMTU)
+	set(&q.attr.Timeout, a.Timeout, m&AttrTimeout)
+	set(&q.attr.RetryCnt, a.RetryCnt, m&AttrRetryCnt)
+	set(&q.attr.RNRRetry, a.RNRRetry, m&AttrRNRRetry)
+	set(&q.attr.RQPSN, bth.MakePSN(a.RQPSN).Uint32(), m&AttrRQPSN)
+	set(&q.attr.SQPSN, bth.MakePSN(a.SQPSN).Uint32(), m&AttrSQPSN)
+	set(&q.attr.MaxRdAtomic, a.MaxRdAtomic, m&AttrMaxRdAtomic)
+	set(&q.attr.MaxDestRdAtomic, a.MaxDestRdAtomic, m&AttrMaxDestRdAtomic)
+	set(&q.attr.MinRNRTimer, a.MinRNRTimer, m&AttrMinRNRTimer)
+	set(&q.attr.DestQPN, a.DestQPN, m&AttrDestQPN)
+	set(&q.attr.RateLimit, a.RateLimit, m&AttrRateLimit)
+}
+
+func set[T any](to *T, v T, given AttrMask) {
+	if given != 0 {
+		*to = v
+	}
+}
+
+// apply does what a transition sets going.
+func (q *QP) apply(now mono.Time, from, to State) {
+	switch {
+	case from == Init && to == RTR:
+		if q.cfg.Type == UD && q.attr.PathMTU == 0 {
+			q.attr.PathMTU = 5 // UD has no path; the NIC bounds datagrams to its link
+		}
+		q.mtu = q.attr.PathMTU.Bytes()
+		q.resp.start(bth.MakePSN(q.attr.RQPSN))
+	case from == RTR && to == RTS:
+		q.req.start(bth.MakePSN(q.attr.SQPSN))
+	case to == RTS:
+		q.req.draining = false
+		q.req.configure()
+	case to == SQD:
+		q.req.configure()
+	}
+	if to == SQD && from != SQD {
+		q.req.drain()
+	}
+}

@@ -1,0 +1,21 @@
+package reorder
+
+import "fmt"
+
+// Params are the parameters of a tracker by name.
+type Params map[string]float64
+
+// Factory makes a tracker; unknown parameters are an error.
+type Factory func(p Params) (Tracker, error)
+
+// Factories are all trackers by name.
+var Factories = map[string]Factory{
+	"strict": newStrict,
+}
+
+func newStrict(p Params) (Tracker, error) {
+	for name := range p {
+		return nil, fmt.Errorf("reorder: strict has no parameter %q", name)
+	}
+	return NewStrict(), nil
+}

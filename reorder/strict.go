@@ -1,0 +1,53 @@
+package reorder
+
+import "roced/bth"
+
+// Strict accepts the expected packet only: the receiver of standard RC
+// (IBTA vol.1 9.7.4.1.2). Whatever is ahead of a gap is refused and has to be
+// sent again.
+type Strict struct {
+	expected bth.PSN
+	gap      bool
+}
+
+// NewStrict returns a strict tracker that expects PSN 0.
+func NewStrict() *Strict { return &Strict{} }
+
+// Reset implements Tracker.
+func (s *Strict) Reset(psn bth.PSN) { *s = Strict{expected: psn} }
+
+// Classify implements Tracker. What is less than half the number space behind
+// is a duplicate (IBTA vol.1 9.7.4.1.1).
+func (s *Strict) Classify(psn bth.PSN) Verdict {
+	switch d := psn.Diff(s.expected); {
+	case d == 0:
+		return InOrder
+	case d < 0:
+		return Duplicate
+	}
+	return Beyond
+}
+
+// Receive implements Tracker.
+func (s *Strict) Receive(psn bth.PSN, span uint32, _ LastKind) (Verdict, uint32) {
+	v := s.Classify(psn)
+	switch v {
+	case InOrder:
+		s.expected, s.gap = psn.Add(int(span)), false
+		return v, span
+	case Beyond:
+		s.gap = true
+	}
+	return v, 0
+}
+
+// Expected implements Tracker.
+func (s *Strict) Expected() bth.PSN { return s.expected }
+
+// Feedback implements Tracker.
+func (s *Strict) Feedback() bth.Feedback {
+	return bth.Feedback{Expected: s.expected, Gap: s.gap}
+}
+
+// Footprint implements Tracker: the 24-bit expected PSN.
+func (s *Strict) Footprint() int { return 3 }

@@ -1,0 +1,136 @@
+package retrans
+
+import (
+	"fmt"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// Params are the named parameters of a scheme, as the configuration has them.
+type Params map[string]float64
+
+// Factory makes a recovery. Unknown or impossible parameters are errors.
+type Factory func(Params) (Recovery, error)
+
+// Factories are all loss recovery schemes by name.
+var Factories = map[string]Factory{
+	"gobackn": newGoBackN,
+}
+
+// psnMask wraps distances that are counted from una: they are never negative,
+// so unlike PSN.Diff they cover the whole number space. A READ of 2 GiB at the
+// smallest MTU spans 2^23 PSNs, half of it.
+const psnMask = 1<<24 - 1
+
+func distance(from, to bth.PSN) uint32 {
+	return (to.Uint32() - from.Uint32()) & psnMask
+}
+
+// GoBackN is the loss recovery of standard RC (IBTA vol.1 9.7.5.2.8, 9.9.2): from
+// the first lost packet on, everything is sent again.
+//
+//	una <= cur <= nxt
+//
+// Packets from una to cur are in the network, those from cur to nxt have been
+// sent but are to be sent again.
+type GoBackN struct {
+	una, cur, nxt bth.PSN
+
+	// A responder sends one NAK per gap and then keeps silent until the gap is
+	// filled. While una stands where a NAK has put it, further NAKs are copies
+	// of that one: the packet has been sent again since and if that was lost as
+	// well, only the timeout can tell.
+	naked bool
+
+	timeout time.Duration
+	base    mono.Time // instant from which the timeout counts
+}
+
+// NewGoBackN returns a go-back-N recovery; its timeout is infinite at first.
+func NewGoBackN() *GoBackN { return &GoBackN{} }
+
+func newGoBackN(p Params) (Recovery, error) {
+	for name := range p {
+		return nil, fmt.Errorf("retrans: gobackn has no parameter %q", name)
+	}
+	return NewGoBackN(), nil
+}
+
+// Reset implements Recovery.
+func (g *GoBackN) Reset(psn bth.PSN) {
+	*g = GoBackN{una: psn, cur: psn, nxt: psn, timeout: g.timeout}
+}
+
+// OnSent implements Recovery. The timer starts when something becomes
+// outstanding and starts again when the oldest packet is sent again.
+func (g *GoBackN) OnSent(now mono.Time, psn bth.PSN, span uint32, _ bool) {
+	if psn == g.una {
+		g.base = now
+	}
+	end := psn.Add(int(span))
+	sent := distance(g.una, end)
+	if sent > distance(g.una, g.nxt) {
+		g.nxt = end
+	}
+	if psn == g.cur || sent > distance(g.una, g.cur) {
+		g.cur = end
+	}
+}
+
+// OnFeedback implements Recovery. What lies before una or beyond the highest
+// PSN sent is a ghost of an earlier exchange and is ignored (IBTA vol.1 9.7.5.1.2).
+func (g *GoBackN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	acked := distance(g.una, f.Expected)
+	if acked > distance(g.una, g.nxt) {
+		return Outcome{}
+	}
+	if acked > 0 {
+		if acked > distance(g.una, g.cur) {
+			g.cur = f.Expected
+		}
+		g.una, g.base, g.naked = f.Expected, now, false
+	}
+	out := Outcome{Acked: acked}
+	if f.Gap && !g.naked && g.cur != g.una {
+		out.Lost = g.rewind()
+		g.naked = true
+	}
+	return out
+}
+
+// OnTimeout implements Recovery. A timeout is a new loss: the next NAK counts.
+func (g *GoBackN) OnTimeout(mono.Time) Outcome {
+	g.naked = false
+	return Outcome{Lost: g.rewind()}
+}
+
+// rewind makes everything outstanding to be sent again and returns how many
+// PSNs that adds to those which were so already.
+func (g *GoBackN) rewind() uint32 {
+	lost := distance(g.una, g.cur)
+	g.cur = g.una
+	return lost
+}
+
+// NextRetransmit implements Recovery.
+func (g *GoBackN) NextRetransmit() (psn bth.PSN, ok bool) { return g.cur, g.cur != g.nxt }
+
+// Una implements Recovery.
+func (g *GoBackN) Una() bth.PSN { return g.una }
+
+// InFlight implements Recovery.
+func (g *GoBackN) InFlight() uint32 { return distance(g.una, g.cur) }
+
+// SetTimeout implements Recovery.
+func (g *GoBackN) SetTimeout(d time.Duration) { g.timeout = d }
+
+// Deadline implements Recovery. While the oldest packet itself waits to be sent
+// again, for pacing say, no answer can be missing yet.
+func (g *GoBackN) Deadline() mono.Time {
+	if g.timeout == 0 || g.cur == g.una {
+		return mono.Never
+	}
+	return g.base.Add(g.timeout)
+}
