@@ -1,0 +1,189 @@
+package rocev2
+
+import (
+	"roced/mono"
+	"roced/qp"
+)
+
+// CQ is a completion queue (IBTA vol.1 10.8).
+type CQ struct {
+	Ctx any // the owner's
+
+	nic     *NIC // nil when destroyed
+	id      uint32
+	entries int
+	ring    CompletionRing
+	notify  func()
+	armed   armState
+	failed  bool // it has overflowed
+	users   int  // send and receive queues that complete here
+	cqe     qp.CQE
+}
+
+// armState is what the next notification waits for.
+type armState uint8
+
+const (
+	disarmed armState = iota
+	armedSolicited
+	armedAny
+)
+
+// CQAttr describes a completion queue.
+type CQAttr struct {
+	Entries int
+	Ring    CompletionRing
+	// Notify is called, once for each ArmCQ, when a completion has been put
+	// into the ring. It must not call the NIC. It may be nil.
+	Notify func()
+	Ctx    any
+}
+
+// CQInfo describes a completion queue.
+type CQInfo struct {
+	ID      uint32
+	Entries int
+	Users   int
+	Armed   bool
+	Failed  bool
+	Ctx     any
+}
+
+// ID returns the completion queue's number in this NIC.
+func (c *CQ) ID() uint32 { return c.id }
+
+// Failed reports whether the completion queue has overflowed.
+func (c *CQ) Failed() bool { return c.failed }
+
+// CreateCQ makes a completion queue.
+func (n *NIC) CreateCQ(a CQAttr) (*CQ, error) {
+	if err := n.checkCQ("create_cq", a.Entries, a.Ring); err != nil {
+		return nil, err
+	}
+	c := &CQ{Ctx: a.Ctx, nic: n, entries: a.Entries, ring: a.Ring, notify: a.Notify}
+	var ok bool
+	if c.id, ok = n.obj.cqs.add(c); !ok {
+		return nil, fail("create_cq", "CQs", ErrLimit)
+	}
+	return c, nil
+}
+
+func (n *NIC) checkCQ(verb string, entries int, ring CompletionRing) error {
+	if entries < 1 || entries > n.cfg.Limits.CQE {
+		return fail(verb, "cqe", ErrInvalid)
+	}
+	if ring == nil {
+		return fail(verb, "ring", ErrInvalid)
+	}
+	return nil
+}
+
+func (n *NIC) ownsCQ(c *CQ) bool { return c != nil && c.nic == n }
+
+// DestroyCQ ends a completion queue that no queue pair uses.
+func (n *NIC) DestroyCQ(c *CQ) error {
+	if !n.ownsCQ(c) {
+		return fail("destroy_cq", "cq", ErrInvalid)
+	}
+	if c.users > 0 {
+		return fail("destroy_cq", "cq", ErrBusy)
+	}
+	n.obj.cqs.remove(c.id)
+	c.nic, c.ring, c.notify = nil, nil, nil
+	return nil
+}
+
+// ResizeCQ replaces the ring. The caller has moved the completions that have not
+// been reaped into it.
+func (n *NIC) ResizeCQ(c *CQ, entries int, ring CompletionRing) error {
+	if !n.ownsCQ(c) || c.failed {
+		return fail("resize_cq", "cq", ErrInvalid)
+	}
+	if err := n.checkCQ("resize_cq", entries, ring); err != nil {
+		return err
+	}
+	c.entries, c.ring = entries, ring
+	return nil
+}
+
+// ArmCQ asks for one notification: of the next completion or, with
+// solicitedOnly, of the next one that is solicited or an error. A request for any
+// completion outlasts one for solicited completions (IBTA vol.1 11.4.2.2).
+func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
+	if !n.ownsCQ(c) {
+		return fail("req_notify_cq", "cq", ErrInvalid)
+	}
+	if !solicitedOnly {
+		c.armed = armedAny
+	} else if c.armed == disarmed {
+		c.armed = armedSolicited
+	}
+	return nil
+}
+
+// push puts a completion into the ring and wakes who waits for it. What happens
+// when the ring is full: the completion queue is in error for ever, the event
+// EventCQErr says so, and its queue pairs go to the error state (IBTA vol.1
+// C10-110; 11.6.3.1).
+func (c *CQ) push(e qp.CQE) {
+	if c.failed {
+		return
+	}
+	c.cqe = e
+	if !c.ring.Push(&c.cqe) {
+		c.failed = true
+		c.nic.failQueuePairs(c)
+		c.nic.cfg.Events.CQEvent(c, qp.EventCQErr)
+		return
+	}
+	wake := c.armed == armedAny ||
+		c.armed == armedSolicited && (e.Solicited || e.Status != qp.StatusSuccess)
+	if wake {
+		c.armed = disarmed
+		if c.notify != nil {
+			c.notify()
+		}
+	}
+}
+
+// failQueuePairs marks the queue pairs of c. The one whose completion did not fit
+// is at work just now, so they change their state later, in failOverflowed.
+func (n *NIC) failQueuePairs(c *CQ) {
+	for q := range n.obj.qps.all {
+		if (q.sendCQ == c || q.recvCQ == c) && !q.failing {
+			q.failing = true
+			n.obj.failing = append(n.obj.failing, q)
+			n.activate(q)
+		}
+	}
+}
+
+// failOverflowed moves queue pairs to the error state whose completion queue has
+// overflowed. PollTransmit and ModifyQP begin with it.
+func (n *NIC) failOverflowed(now mono.Time) {
+	// More can be added on the way: flushing fills completion queues.
+	for i := 0; i < len(n.obj.failing); i++ {
+		q := n.obj.failing[i]
+		n.obj.failing[i] = nil
+		q.failing = false
+		if s := q.core.State(); q.dead || s == qp.Reset || s == qp.Err {
+			continue
+		}
+		if q.core.Modify(now, qp.Attr{State: qp.Err}, qp.AttrState) == nil {
+			n.cfg.Events.QPEvent(q, qp.EventQPFatal)
+			n.rearm(q)
+			n.activate(q)
+		}
+	}
+	n.obj.failing = n.obj.failing[:0]
+}
+
+// CQs describes all completion queues.
+func (n *NIC) CQs() []CQInfo {
+	out := make([]CQInfo, 0, n.obj.cqs.live)
+	for c := range n.obj.cqs.all {
+		out = append(out, CQInfo{ID: c.id, Entries: c.entries, Users: c.users,
+			Armed: c.armed != disarmed, Failed: c.failed, Ctx: c.Ctx})
+	}
+	return out
+}

@@ -1,0 +1,278 @@
+package rocev2
+
+import (
+	"testing"
+
+	"roced/bth"
+	"roced/qp"
+)
+
+func TestArmCQ(t *testing.T) {
+	plain, solicited, failed := qp.CQE{}, qp.CQE{Solicited: true}, qp.CQE{Status: qp.StatusRemAccessErr}
+	for _, c := range []struct {
+		name string
+		arm  []bool // solicitedOnly
+		push []qp.CQE
+		want int
+	}{
+		{"not armed", nil, []qp.CQE{plain, solicited, failed}, 0},
+		{"any", []bool{false}, []qp.CQE{plain, plain}, 1},
+		{"solicited, plain comes", []bool{true}, []qp.CQE{plain, plain}, 0},
+		{"solicited", []bool{true}, []qp.CQE{plain, solicited, solicited}, 1},
+		{"solicited, error", []bool{true}, []qp.CQE{plain, failed, solicited}, 1},
+		{"any outlasts solicited", []bool{false, true}, []qp.CQE{plain}, 1},
+		{"solicited becomes any", []bool{true, false}, []qp.CQE{plain}, 1},
+		{"twice is once", []bool{false, false}, []qp.CQE{plain, plain}, 1},
+	} {
+		o := newObjs(t, Limits{})
+		for _, s := range c.arm {
+			ok(t, o.ArmCQ(o.cq, s))
+		}
+		for _, e := range c.push {
+			o.cq.push(e)
+		}
+		if o.wakeup != c.want || len(o.ring.got) != len(c.push) {
+			t.Errorf("%s: %d notifications, %d completions", c.name, o.wakeup, len(o.ring.got))
+		}
+	}
+}
+
+// TestNotifyAfterPush: who is woken finds the completion.
+func TestNotifyAfterPush(t *testing.T) {
+	o := newObjs(t, Limits{})
+	seen := 0
+	ring := &ringStub{max: 4}
+	cq, err := o.CreateCQ(CQAttr{Entries: 4, Ring: ring, Notify: func() { seen = len(ring.got) }})
+	ok(t, err)
+	ok(t, o.ArmCQ(cq, false))
+	cq.push(qp.CQE{WRID: 1})
+	if seen != 1 {
+		t.Errorf("%d completions at the notification", seen)
+	}
+}
+
+func TestCQOverflow(t *testing.T) {
+	o := newObjs(t, Limits{})
+	small := &ringStub{max: 2}
+	cq, err := o.CreateCQ(CQAttr{Entries: 2, Ring: small})
+	ok(t, err)
+	a := o.qpAttr()
+	a.RecvCQ = cq
+	victim, err := o.CreateQP(a)
+	ok(t, err)
+	idle, err := o.CreateQP(a) // remains in RESET
+	ok(t, err)
+	o.toInit(victim)
+	o.toInit(o.q)
+
+	h := (*host)(victim)
+	for range 5 {
+		h.CompleteRecv(qp.CQE{})
+	}
+	if !cq.Failed() || len(o.ev.cq) != 1 || o.ev.cq[0] != cq || len(small.got) != 2 {
+		t.Fatalf("failed %v, %d events, %d completions", cq.Failed(), len(o.ev.cq), len(small.got))
+	}
+	if victim.State() != qp.Init {
+		t.Error("the state has changed inside a call of the transport")
+	}
+	o.failOverflowed(0)
+	if victim.State() != qp.Err || o.q.State() != qp.Init || idle.State() != qp.Reset {
+		t.Errorf("states %d %d %d", victim.State(), o.q.State(), idle.State())
+	}
+	if len(o.ev.qp) != 1 || o.ev.qps[0] != victim || o.ev.qp[0] != qp.EventQPFatal {
+		t.Errorf("events %v", o.ev.qp)
+	}
+	o.failOverflowed(0)
+	if len(o.ev.qp) != 1 || len(o.obj.failing) != 0 {
+		t.Error("reported twice")
+	}
+	refused(t, "use of a failed queue", o.ModifyQP(0, idle, initAttr, initMask, nil), ErrInvalid)
+	_, err = o.CreateQP(a)
+	refused(t, "new queue pair on a failed queue", err, ErrInvalid)
+	refused(t, "resize", o.ResizeCQ(cq, 10, &ringStub{max: 10}), ErrInvalid)
+	ok(t, o.DestroyQP(victim))
+	ok(t, o.DestroyQP(idle))
+	ok(t, o.DestroyCQ(cq))
+}
+
+// TestOverflowThenDestroy: a queue pair that waits for its error state may go.
+func TestOverflowThenDestroy(t *testing.T) {
+	o := newObjs(t, Limits{})
+	o.ring.max = 0
+	o.toInit(o.q)
+	o.cq.push(qp.CQE{})
+	ok(t, o.DestroyQP(o.q))
+	o.failOverflowed(0)
+	if len(o.ev.qp) != 0 {
+		t.Errorf("events %v of a queue pair that has gone", o.ev.qp)
+	}
+}
+
+func TestPollTransmitFailsQueuePairs(t *testing.T) {
+	o := newObjs(t, Limits{})
+	o.ring.max = 0
+	o.toInit(o.q)
+	o.cq.push(qp.CQE{})
+	for o.PollTransmit(0) != nil {
+	}
+	if o.q.State() != qp.Err {
+		t.Errorf("state %d", o.q.State())
+	}
+}
+
+func TestResizeCQ(t *testing.T) {
+	o := newObjs(t, Limits{CQE: 100})
+	bigger := &ringStub{max: 100}
+	refused(t, "zero", o.ResizeCQ(o.cq, 0, bigger), ErrInvalid)
+	refused(t, "too many", o.ResizeCQ(o.cq, 101, bigger), ErrInvalid)
+	refused(t, "no ring", o.ResizeCQ(o.cq, 10, nil), ErrInvalid)
+	ok(t, o.ResizeCQ(o.cq, 100, bigger))
+	o.cq.push(qp.CQE{WRID: 7})
+	if len(o.ring.got) != 0 || len(bigger.got) != 1 || o.CQs()[0].Entries != 100 {
+		t.Error("the old ring is still in use")
+	}
+}
+
+const initMask = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags
+
+var initAttr = qp.Attr{State: qp.Init, Port: 1, AccessFlags: accessRemote}
+
+func (o *objs) toInit(q *QueuePair) {
+	o.t.Helper()
+	ok(o.t, o.ModifyQP(0, q, initAttr, initMask, nil))
+}
+
+func TestSRQLimit(t *testing.T) {
+	o := newObjs(t, Limits{})
+	rq := &rqStub{queueStub{n: 4}}
+	srq, err := o.CreateSRQ(SRQAttr{PD: o.pd, RQ: rq, MaxWR: 8, MaxSGE: 1})
+	ok(t, err)
+	a := o.qpAttr()
+	a.SRQ, a.RQ = srq, nil
+	q, err := o.CreateQP(a)
+	ok(t, err)
+	var w qp.RecvWQE
+	take := func(want bool, events int) {
+		t.Helper()
+		if got := (*host)(q).NextRecv(&w); got != want || len(o.ev.srq) != events {
+			t.Fatalf("took one: %v; %d events, want %d", got, len(o.ev.srq), events)
+		}
+	}
+	take(true, 0) // not armed, 3 are left
+	ok(t, o.ModifySRQ(srq, 2))
+	take(true, 0) // 2 are left
+	take(true, 1) // 1 is left
+	take(true, 1) // once per arming
+	ok(t, o.ModifySRQ(srq, 3))
+	take(false, 2) // armed on an empty queue
+	rq.n = 8
+	ok(t, o.ModifySRQ(srq, 8))
+	ok(t, o.ModifySRQ(srq, 0)) // disarmed
+	take(true, 2)
+	refused(t, "limit", o.ModifySRQ(srq, 9), ErrInvalid)
+	info, err := o.QuerySRQ(srq)
+	ok(t, err)
+	if info.Posted != 7 || info.Users != 1 || info.Limit != 0 {
+		t.Errorf("%+v", info)
+	}
+}
+
+func TestQPNs(t *testing.T) {
+	// One place: every new queue pair has another number until all have been used.
+	var o objects
+	o.init([32]byte{3}, Limits{QPs: 1 << 19})
+	seen := make(map[bth.QPN]bool)
+	for range 16 {
+		num := o.newQPN(1<<20 - 1)
+		if num <= 1 || num >= bth.MaxQPN || seen[num] && len(seen) < 15 {
+			t.Fatalf("QPN %#x", num)
+		}
+		seen[num] = true
+	}
+	var p objects
+	p.init([32]byte{3}, Limits{QPs: 1})
+	for range 1 << 20 {
+		if num := p.newQPN(1); num <= 1 || num >= bth.MaxQPN {
+			t.Fatalf("QPN %#x", num)
+		}
+	}
+}
+
+func TestLookupQP(t *testing.T) {
+	o := newObjs(t, Limits{QPs: 3})
+	old := o.q.Num()
+	if o.lookupQP(old) != o.q {
+		t.Fatal("not found")
+	}
+	ok(t, o.DestroyQP(o.q))
+	if o.lookupQP(old) != nil {
+		t.Error("found after it has gone")
+	}
+	for range 100 {
+		q := o.newQP(o.pd)
+		if q.num == old || o.lookupQP(q.num) != q || o.lookupQP(old) != nil {
+			t.Fatalf("QPN %#x after %#x", q.num, old)
+		}
+		for _, n := range []bth.QPN{0, 1, bth.MaxQPN, q.num ^ 1<<23, q.num + 1<<o.obj.qpBits} {
+			if o.lookupQP(n) != nil {
+				t.Fatalf("QPN %#x found", n)
+			}
+		}
+		ok(t, o.DestroyQP(q))
+	}
+}
+
+// TestTableStaysSmall: places come again, so that churn does not make it grow.
+func TestTableStaysSmall(t *testing.T) {
+	tab := table[int]{limit: 1 << 20}
+	for range 10000 {
+		i, _ := tab.add(new(int))
+		tab.remove(i)
+	}
+	if len(tab.slots) > tableRest+3 {
+		t.Errorf("%d places for one object", len(tab.slots))
+	}
+}
+
+// TestTableModel compares a table with a map and looks at when places come again.
+func TestTableModel(t *testing.T) {
+	tab := table[int]{limit: 1000}
+	first, _ := tab.add(new(int))
+	tab.remove(first)
+	if again, _ := tab.add(new(int)); again == first {
+		t.Error("a place is used again at once")
+	} else {
+		tab.remove(again)
+	}
+	model := make(map[uint32]*int)
+	rng := uint32(1)
+	for step := range 20000 {
+		rng = rng*1664525 + 1013904223
+		if rng>>31 == 0 {
+			i, ok := tab.add(&step)
+			if ok != (len(model) < 1000) || ok && (i == 0 || i > 1000 || model[i] != nil) {
+				t.Fatalf("place %d, %v, with %d", i, ok, len(model))
+			}
+			if ok {
+				model[i] = &step
+			}
+		} else if i := rng>>8%1000 + 1; model[i] != nil {
+			delete(model, i)
+			tab.remove(i)
+		}
+		n := 0
+		if step%100 == 0 {
+			for range tab.all {
+				n++
+			}
+			if n != len(model) || tab.live != n {
+				t.Fatalf("%d objects, want %d", n, len(model))
+			}
+		}
+	}
+	for i := range uint32(1100) {
+		if tab.get(i) != model[i] {
+			t.Errorf("place %d", i)
+		}
+	}
+}

@@ -1,0 +1,272 @@
+package rocev2
+
+import (
+	"bytes"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+const second = mono.Time(time.Second)
+
+// arp returns an ARP packet from B.
+func arp(op byte, mac MAC, sender, target string) []byte {
+	b := append(append(macA[:6:6], mac[:]...), 8, 6, 0, 1, 8, 0, 6, 4, 0, op)
+	b = append(b, mac[:]...)
+	s, d := gid(sender), gid(target)
+	b = append(b, s[12:]...)
+	b = append(b, macA[:]...)
+	return append(b, d[12:]...)
+}
+
+// etherTypes returns the types of frames.
+func etherTypes(out []wire) (types []int) {
+	for _, w := range out {
+		types = append(types, int(w.b[12])<<8|int(w.b[13]))
+	}
+	return types
+}
+
+func TestResolutionThenData(t *testing.T) {
+	n := nicA(t)
+	s := newScript(sends(0x22, 0, 10, 20)...)
+	q := plug(t, n, 0x11, qp.RC, s)
+	connect(t, n, q, 1, "10.0.0.2", nil)
+	n.activate(q)
+	out := transmit(n, 0)
+	want := unhex(t, "ffffffffffff02000000000a0806 0001080006040001 02000000000a0a000001 0000000000000a000002")
+	if len(out) != 1 || !bytes.Equal(out[0].b, want) || s.sent != 0 {
+		t.Fatalf("request %x, %d packets taken", out, s.sent)
+	}
+	n.Advance(second)
+	if out := transmit(n, second); !slices.Equal(etherTypes(out), []int{ethTypeARP}) {
+		t.Errorf("second request: %x", out)
+	}
+	n.Receive(second, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
+	out = transmit(n, second)
+	if !slices.Equal(etherTypes(out), []int{ethTypeIPv4, ethTypeIPv4}) || MAC(out[0].b[:6]) != macB {
+		t.Errorf("data: %x", out)
+	}
+	if n.net.neigh.next == mono.Never {
+		t.Error("the timer is kept until it fires")
+	}
+	n.Advance(9 * second)
+	if n.NextTimeout() != mono.Never || len(transmit(n, 9*second)) != 0 {
+		t.Errorf("next timeout %v", n.NextTimeout())
+	}
+}
+
+func TestResolutionFails(t *testing.T) {
+	n := nicA(t)
+	s := newScript(sends(0x22, 0, 10, 20)...)
+	q := plug(t, n, 0x11, qp.RC, s)
+	connect(t, n, q, 2, "fd00::2", nil)
+	n.activate(q)
+	requests := 0
+	now := mono.Time(0)
+	for range 5 {
+		requests += len(transmit(n, now))
+		if now = n.NextTimeout(); now == mono.Never {
+			break
+		}
+		n.Advance(now)
+	}
+	if requests != neighTries || now != mono.Never || s.sent != 2 {
+		t.Errorf("%d requests, next %v, %d packets taken", requests, now, s.sent)
+	}
+	if counter(t, n, "tx_dropped_unreachable") != 2 || s.flushed != 2 {
+		t.Errorf("discarded %d, flushed %d", counter(t, n, "tx_dropped_unreachable"), s.flushed)
+	}
+	// Later packets ask again, once a second.
+	for _, c := range []struct {
+		now  mono.Time
+		asks int
+	}{{3*second + 1, 0}, {5 * second, 1}, {5*second + 1, 0}, {7 * second, 1}} {
+		s.sent = 0
+		n.activate(q)
+		if out := transmit(n, c.now); len(out) != c.asks {
+			t.Errorf("at %v: %d frames, want %d", c.now, len(out), c.asks)
+		}
+	}
+	n.learn(8*second, q.path.nb, macB)
+	s.sent = 0
+	n.activate(q)
+	if out := transmit(n, 8*second); len(out) != 2 {
+		t.Errorf("after the answer: %d frames", len(out))
+	}
+}
+
+// A neighbour in use is probed directly when it has been quiet for long;
+// acknowledgements prove that it is there as well.
+func TestProbing(t *testing.T) {
+	n := nicA(t)
+	s := newScript(sends(0x22, 0, 10)...)
+	q := plug(t, n, 0x11, qp.RC, s)
+	connect(t, n, q, 1, "10.0.0.2", &macB)
+	send := func(now mono.Time) []int {
+		s.sent = 0
+		n.activate(q)
+		n.Advance(now)
+		return etherTypes(transmit(n, now))
+	}
+	if got := send(30 * second); !slices.Equal(got, []int{ethTypeIPv4}) {
+		t.Errorf("fresh: %x", got)
+	}
+	if got := send(31 * second); !slices.Equal(got, []int{ethTypeIPv4, ethTypeARP}) {
+		t.Errorf("old: %x", got)
+	}
+	n.Receive(31*second, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
+	if got := send(60 * second); !slices.Equal(got, []int{ethTypeIPv4}) {
+		t.Errorf("confirmed: %x", got)
+	}
+	send(62 * second)
+	if q.path.nb.state != neighProbe {
+		t.Errorf("state %d", q.path.nb.state)
+	}
+	q.path.nb.confirm(62 * second)
+	if got := send(80 * second); !slices.Equal(got, []int{ethTypeIPv4}) {
+		t.Errorf("confirmed by the transport: %x", got)
+	}
+	for now := 100 * second; now < 104*second; now += second {
+		send(now)
+	}
+	if q.path.nb.state != neighFailed {
+		t.Errorf("nobody answers: state %d", q.path.nb.state)
+	}
+}
+
+// Frames teach us only about neighbours that a path leads to.
+func TestLearningIsBounded(t *testing.T) {
+	n := nicA(t)
+	q := plug(t, n, 0x11, qp.RC, newScript())
+	connect(t, n, q, 1, "10.0.0.2", &macB)
+	for i := range 5000 {
+		n.Receive(0, arp(arpRequest, MAC{2, 9, 0, 0, byte(i >> 8), byte(i)}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String(), "10.0.0.1"), 0)
+		if i%50 == 0 {
+			discardAll(n)
+		}
+	}
+	if len(n.net.neigh.list) != 1 || len(n.net.neigh.byAddr) != 1 {
+		t.Errorf("%d entries", len(n.net.neigh.list))
+	}
+	n.Receive(0, arp(arpRequest, MAC{2, 7}, "10.0.0.2", "10.0.0.2"), 0)
+	if q.path.nb.mac != (MAC{2, 7}) {
+		t.Errorf("gratuitous ARP: %x", q.path.nb.mac)
+	}
+}
+
+func TestAdverts(t *testing.T) {
+	b := newNIC(t, testConfig(macB, "fd00::2/64"))
+	dst, us := gid("fd00::1"), gid("fd00::2")
+	advert := func(flags byte, mac MAC) []byte {
+		b.cfg.MAC = mac
+		b.sendND(ndAdvert, flags, &us, &dst, &macA, &us, optTargetLL)
+		return transmit(b, 0)[0].b
+	}
+	n := nicA(t)
+	q := plug(t, n, 0x11, qp.RC, newScript())
+	connect(t, n, q, 2, "fd00::2", nil)
+	other := MAC{2, 1, 1, 1, 1, 1}
+	for i, c := range []struct {
+		flags byte
+		mac   MAC
+		want  MAC
+	}{
+		{naSolicited, macB, macB},
+		{naSolicited, other, macB}, // RFC 4861 7.2.5: without override
+		{naOverride, other, other},
+		{naOverride | naSolicited, macB, macB},
+	} {
+		n.Receive(0, advert(c.flags, c.mac), 0)
+		if q.path.nb.mac != c.want || q.path.nb.state != neighValid {
+			t.Errorf("advert %d: state %d, %x", i, q.path.nb.state, q.path.nb.mac)
+		}
+	}
+	dst = us
+	us = gid("fd00::1")
+	n.Receive(0, advert(naOverride, macB), 0)
+	if counter(t, n, "address_conflicts") != 1 {
+		t.Error("somebody advertises our address")
+	}
+}
+
+// Datagrams wait for the neighbour, at most 16; a destroyed handle is no trouble.
+func TestHeldDatagrams(t *testing.T) {
+	n := nicA(t)
+	p, err := n.newPath(0, AddressVector{SGIDIndex: 1, DGID: gid("10.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ah, ap := plugAH(t, n, p)
+	s := newScript(sends(0x22, 0, slices.Repeat([]int{8}, neighHeld+3)...)...)
+	for i := range s.out {
+		s.out[i].Opcode |= bth.TransportUD
+		s.ah = append(s.ah, ah)
+	}
+	s.ah[5] = ah + 1
+	q := plugUD(t, n, 0x11, s)
+	n.activate(q)
+	if out := transmit(n, 0); !slices.Equal(etherTypes(out), []int{ethTypeARP}) {
+		t.Errorf("%x", etherTypes(out))
+	}
+	if s.flushed != len(s.out) || counter(t, n, "tx_dropped_hold") != 2 || counter(t, n, "tx_dropped_no_path") != 1 {
+		t.Errorf("flushed %d, dropped %d", s.flushed, counter(t, n, "tx_dropped_hold"))
+	}
+	n.Receive(0, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
+	out := transmit(n, 0)
+	for _, w := range out {
+		if err := bth.CheckICRC(w.b[ethLen:]); err != nil || MAC(w.b[:6]) != macB {
+			t.Errorf("%v %x", err, w.b)
+		}
+	}
+	if len(out) != neighHeld || n.net.neigh.held != 0 {
+		t.Errorf("%d frames, %d still held", len(out), n.net.neigh.held)
+	}
+	n.releasePath(ap)
+	n.net.neigh.limit = 1
+	if _, err := n.newPath(0, AddressVector{SGIDIndex: 1, DGID: gid("10.0.0.3")}); err != nil {
+		t.Errorf("the place of an unused neighbour: %v", err)
+	}
+}
+
+func TestGateway(t *testing.T) {
+	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
+	cfg.Gateways = []netip.Addr{netip.MustParseAddr("10.0.0.254"), netip.MustParseAddr("fd00::fe")}
+	n := newNIC(t, cfg)
+	for sgid, dst := range map[uint8][2]string{1: {"192.168.1.1", "10.0.0.254"}, 2: {"fd01::1", "fd00::fe"}} {
+		p, err := n.newPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst[0])})
+		if err != nil || p.nb.addr != gid(dst[1]) {
+			t.Errorf("%s: %v", dst[0], err)
+		}
+	}
+}
+
+// Releasing the path of a queue pair that waits for an address wakes all that do.
+func TestReleaseWakes(t *testing.T) {
+	n := nicA(t)
+	a, b := plug(t, n, 0x11, qp.RC, newScript(sends(1, 0, 1)...)), plug(t, n, 0x12, qp.RC, newScript(sends(1, 0, 1)...))
+	connect(t, n, a, 1, "10.0.0.2", nil)
+	connect(t, n, b, 1, "10.0.0.2", nil)
+	n.activate(a)
+	n.activate(b)
+	transmit(n, 0)
+	if nb := a.path.nb; nb.parked.head != a || nb.parked.tail != b || nb.refs != 2 {
+		t.Fatalf("%+v", nb)
+	}
+	nb := a.path.nb
+	n.releasePath(&a.path)
+	transmit(n, 0)
+	if nb.parked.head != b || nb.parked.tail != b || counter(t, n, "tx_dropped_no_path") != 1 {
+		t.Errorf("%+v", nb)
+	}
+	n.unschedule(b)
+	n.releasePath(&b.path)
+	if nb.parked.head != nil || nb.refs != 0 {
+		t.Errorf("%+v", nb)
+	}
+}

@@ -1,0 +1,239 @@
+package rocev2
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"testing"
+
+	"roced/mono"
+	"roced/qp"
+)
+
+// Addresses of the exchanges.
+const (
+	hexMACA   = "02000000000a"
+	hexMACB   = "02000000000b"
+	hexIP4A   = "0a000001"
+	hexIP4B   = "0a000002"
+	hexIP6A   = "fd000000000000000000000000000001"
+	hexIP6B   = "fd000000000000000000000000000002"
+	hexGroupA = "ff0200000000000000000001ff000001"
+)
+
+// controlExchanges are exchanges of ARP and neighbour discovery: a frame, the answer,
+// and the reason of a drop. The checksums were computed by another program.
+var controlExchanges = []struct {
+	name, in, out string
+	drop          string
+}{
+	{"ARP request for us",
+		"ffffffffffff" + hexMACB + "0806 0001080006040001" + hexMACB + hexIP4B + "000000000000" + hexIP4A + "000000000000000000000000000000000000",
+		hexMACB + hexMACA + "0806 0001080006040002" + hexMACA + hexIP4A + hexMACB + hexIP4B, ""},
+	{"ARP request for another",
+		"ffffffffffff" + hexMACB + "0806 0001080006040001" + hexMACB + hexIP4B + "000000000000" + "0a000003", "", ""},
+	{"ARP probe for our address",
+		"ffffffffffff" + hexMACB + "0806 0001080006040001" + hexMACB + "00000000" + "000000000000" + hexIP4A,
+		hexMACB + hexMACA + "0806 0001080006040002" + hexMACA + hexIP4A + hexMACB + "00000000", ""},
+	{"ARP with our address as sender",
+		"ffffffffffff" + hexMACB + "0806 0001080006040001" + hexMACB + hexIP4A + "000000000000" + hexIP4A, "", "rx_dropped_conflict"},
+	{"ARP from a group address",
+		"ffffffffffff" + hexMACB + "0806 0001080006040001" + "ffffffffffff" + hexIP4B + "000000000000" + hexIP4A, "", "rx_dropped_arp"},
+	{"ARP of another hardware",
+		"ffffffffffff" + hexMACB + "0806 0006080006040001" + hexMACB + hexIP4B + "000000000000" + hexIP4A, "", "rx_dropped_arp"},
+	{"short ARP", "ffffffffffff" + hexMACB + "0806 00010800060400", "", "rx_dropped_short"},
+	{"NS for us",
+		"3333ff000001" + hexMACB + "86dd 60000000 0020 3a ff" + hexIP6B + hexGroupA + "8700 7d8e 00000000" + hexIP6A + "0101" + hexMACB,
+		hexMACB + hexMACA + "86dd 60000000 0020 3a ff" + hexIP6A + hexIP6B + "8800 1c93 60000000" + hexIP6A + "0201" + hexMACA, ""},
+	{"NS with a hop limit below 255",
+		"3333ff000001" + hexMACB + "86dd 60000000 0020 3a fe" + hexIP6B + hexGroupA + "8700 7d8e 00000000" + hexIP6A + "0101" + hexMACB,
+		"", "rx_dropped_nd"},
+	{"NS with a wrong checksum",
+		"3333ff000001" + hexMACB + "86dd 60000000 0020 3a ff" + hexIP6B + hexGroupA + "8700 7d8f 00000000" + hexIP6A + "0101" + hexMACB,
+		"", "rx_dropped_icmp"},
+	{"multicast of a stranger", "3333ff000009" + hexMACB + "86dd 60", "", "rx_dropped_mac"},
+	{"VLAN", hexMACA + hexMACB + "8100 0001 0800", "", "rx_dropped_ethertype"},
+}
+
+func TestControlExchanges(t *testing.T) {
+	for _, c := range controlExchanges {
+		n := nicA(t)
+		n.Receive(0, unhex(t, c.in), 0)
+		var got []byte
+		for _, w := range transmit(n, 0) {
+			got = append(got, w.b...)
+		}
+		if want := unhex(t, c.out); !bytes.Equal(got, want) {
+			t.Errorf("%s: answer\n%x, want\n%x", c.name, got, want)
+		}
+		if d := n.ctr.RxDropped(); (d != 0) != (c.drop != "") {
+			t.Errorf("%s: %d drops", c.name, d)
+		} else if c.drop != "" && counter(t, n, c.drop) != 1 {
+			t.Errorf("%s: not counted as %s", c.name, c.drop)
+		}
+	}
+}
+
+// echo returns an ICMP echo request from B to A with n bytes of data.
+func echo(v6 bool, n int) []byte {
+	src, dst := gid("10.0.0.2"), gid("10.0.0.1")
+	typ, l3, proto, et, echoType := byte(icmpEcho), ipv4Len, byte(protoICMP), uint16(ethTypeIPv4), uint64(0)
+	if v6 {
+		src, dst = gid("fd00::2"), gid("fd00::1")
+		typ, l3, proto, et = icmpv6Echo, ipv6Len, protoICMPv6, ethTypeIPv6
+	}
+	m := append([]byte{typ, 0, 0, 0, 1, 2, 3, 4}, payload(n, 3)...)
+	b := make([]byte, ethLen+l3, ethLen+l3+len(m))
+	putEth(b, &macA, &macB, et)
+	ip := b[ethLen:]
+	if v6 {
+		putIPv6(ip, 0, 64, proto, &src, &dst)
+		ip[4], ip[5] = byte(len(m)>>8), byte(len(m))
+		echoType = pseudoSum(&src, &dst, proto, len(m))
+	} else {
+		putIPv4(ip, 0, 64, proto, &src, &dst)
+		ip[2], ip[3] = byte((l3+len(m))>>8), byte(l3+len(m))
+		sealIPv4(ip)
+	}
+	putChecksum(m[2:], echoType, m)
+	return append(b, m...)
+}
+
+func TestEcho(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		for _, size := range []int{0, 1, 56, 1401} {
+			n, peer := nicA(t), newNIC(t, testConfig(macB, "10.0.0.2/24", "fd00::2/64"))
+			n.Receive(0, append(echo(v6, size), 0, 0, 0), 0) // Ethernet padding
+			out := transmit(n, 0)
+			if len(out) != 1 {
+				t.Fatalf("v6 %v, %d bytes: %d answers", v6, size, len(out))
+			}
+			var h ipHeader
+			r := h.parseIPv4(out[0].b[ethLen:])
+			sum := uint64(0)
+			if v6 {
+				r = h.parseIPv6(out[0].b[ethLen:])
+				sum = pseudoSum(&h.src, &h.dst, protoICMPv6, len(h.payload))
+			}
+			if r != rxOK || checksum(sum, h.payload) != 0 || !bytes.Equal(h.payload[8:], payload(size, 3)) {
+				t.Errorf("v6 %v, %d bytes: %v %x", v6, size, r, out[0].b)
+			}
+			if h.payload[0] != icmpEchoReply && h.payload[0] != icmpv6EchoReply {
+				t.Errorf("type %d", h.payload[0])
+			}
+			peer.Receive(0, out[0].b, 0)
+			if counter(t, peer, "rx_dropped_icmp") != 1 { // nobody waits for the answer
+				t.Errorf("peer: %v", peer.CounterSnapshot())
+			}
+		}
+	}
+}
+
+// A flood fills the control ring and no more.
+func TestControlRingIsBounded(t *testing.T) {
+	n := nicA(t)
+	for range 3 * controlSlots {
+		n.Receive(0, echo(false, 1000), 0)
+	}
+	if out := transmit(n, 0); len(out) != controlSlots {
+		t.Errorf("%d answers", len(out))
+	}
+	if got := counter(t, n, "tx_dropped_control"); got != 2*controlSlots {
+		t.Errorf("%d dropped", got)
+	}
+}
+
+type portEvents struct{ got []qp.Event }
+
+func (*portEvents) QPEvent(*QueuePair, qp.Event) {}
+func (*portEvents) CQEvent(*CQ, qp.Event)        {}
+func (*portEvents) SRQEvent(*SRQ, qp.Event)      {}
+func (p *portEvents) PortEvent(e qp.Event)       { p.got = append(p.got, e) }
+
+func TestPort(t *testing.T) {
+	ev := &portEvents{}
+	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
+	cfg.Events = ev
+	n := newNIC(t, cfg)
+	if a := n.PortAttr(); a.State != PortActive || a.ActiveMTU != 5 || a.GIDs != 3 {
+		t.Errorf("%+v", a)
+	}
+	g := n.GIDs()
+	if g[0].GID != gid("fe80::ff:fe00:a") || g[1].GID != gid("10.0.0.1") || g[2].GID != gid("fd00::1") || g[2].Index != 2 {
+		t.Errorf("GIDs %v", g)
+	}
+	for mtu, want := range map[int]qp.MTU{352: 1, 1119: 2, 1120: 3, 1500: 3, 4191: 4, 4192: 5, 9000: 5} {
+		if err := n.SetLink(0, true, mtu); err != nil || n.PortAttr().ActiveMTU != want {
+			t.Errorf("MTU %d: %v, active %d, want %d", mtu, err, n.PortAttr().ActiveMTU, want)
+		}
+	}
+	if err := n.SetLink(0, true, 351); !errors.Is(err, ErrMTU) {
+		t.Errorf("MTU 351: %v", err)
+	}
+	n.SetLink(0, false, 0)
+	if n.PortAttr().State != PortDown || counter(t, n, "link_downed") != 1 {
+		t.Error("link is not down")
+	}
+	n.SetLink(0, true, 0)
+	if out := transmit(n, 0); len(out) != 3 {
+		t.Errorf("%d announcements", len(out))
+	}
+	if err := n.SetAddrs(0, []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, nil); err != nil || len(n.GIDs()) != 2 {
+		t.Errorf("SetAddrs: %v, %v", err, n.GIDs())
+	}
+	want := []qp.Event{qp.EventPortErr, qp.EventPortActive, qp.EventGIDChange}
+	if len(ev.got) != 3 || ev.got[0] != want[0] || ev.got[1] != want[1] || ev.got[2] != want[2] {
+		t.Errorf("events %v, want %v", ev.got, want)
+	}
+}
+
+func TestBadConfigurations(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		cfg  Config
+		want error
+	}{
+		{"group MAC", Config{MAC: MAC{1}, MTU: 1500}, ErrMAC},
+		{"no MAC", Config{MTU: 1500}, ErrMAC},
+		{"MTU", Config{MAC: macA, MTU: 100}, ErrMTU},
+		{"multicast", testConfig(macA, "224.0.0.1/24"), ErrAddress},
+		{"mapped", testConfig(macA, "::ffff:10.0.0.1/120"), ErrAddress},
+		{"zero prefix", Config{MAC: macA, MTU: 1500, Addrs: make([]netip.Prefix, 1)}, ErrAddress},
+		{"gateway", Config{MAC: macA, MTU: 1500, Gateways: []netip.Addr{netip.IPv6Loopback()}}, ErrAddress},
+	} {
+		n := &NIC{cfg: c.cfg}
+		if err := n.initNet(); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+}
+
+func TestPathErrors(t *testing.T) {
+	n := nicA(t)
+	n.SetNeighbourLimit(2)
+	for _, c := range []struct {
+		sgid uint8
+		dst  string
+		want error
+	}{
+		{3, "10.0.0.2", ErrGIDIndex},
+		{2, "10.0.0.2", ErrFamily},
+		{1, "fd00::2", ErrFamily},
+		{1, "10.1.0.2", ErrNoRoute},
+		{1, "224.0.0.1", ErrBadGID},
+		{2, "ff02::1", ErrBadGID},
+		{2, "::", ErrBadGID},
+		{1, "10.0.0.2", nil},
+		{1, "10.0.0.2", nil},
+		{2, "fd00::2", nil},
+		{1, "10.0.0.3", ErrNeighbours},
+		{1, "10.0.0.1", nil},
+	} {
+		if _, err := n.newPath(0, AddressVector{SGIDIndex: c.sgid, DGID: gid(c.dst)}); !errors.Is(err, c.want) {
+			t.Errorf("%d to %s: %v, want %v", c.sgid, c.dst, err, c.want)
+		}
+	}
+	if n.NextTimeout() != mono.Time(neighRetrans) {
+		t.Errorf("next timeout %v", n.NextTimeout())
+	}
+}

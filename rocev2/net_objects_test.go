@@ -1,0 +1,39 @@
+package rocev2
+
+import (
+	"testing"
+
+	"roced/bth"
+	"roced/qp"
+)
+
+// plug adds a queue pair that s drives; its core is never called.
+func plug(t testing.TB, n *NIC, num bth.QPN, typ qp.Type, s machine) *QueuePair {
+	t.Helper()
+	q := &QueuePair{nic: n, num: num, typ: typ, pkey: pkeyDefault}
+	q.node.replaced = s
+	qps := &n.obj.qps
+	place := int(num) & (1<<n.obj.qpBits - 1)
+	for len(qps.slots) <= place {
+		qps.slots = append(qps.slots, slot[QueuePair]{})
+	}
+	qps.slots[place].v = q
+	return q
+}
+
+// plugUD adds a UD queue pair that may use the handles of plugAH.
+func plugUD(t testing.TB, n *NIC, num bth.QPN, s machine) *QueuePair {
+	t.Helper()
+	return plug(t, n, num, qp.UD, s)
+}
+
+// plugAH adds an address handle and returns its number and its path.
+func plugAH(t testing.TB, n *NIC, p path) (uint32, *path) {
+	t.Helper()
+	a := &AH{nic: n, path: p}
+	var ok bool
+	if a.id, ok = n.obj.ahs.add(a); !ok {
+		t.Fatal("no place for an address handle")
+	}
+	return a.id, &a.path
+}

@@ -1,0 +1,232 @@
+package nictest
+
+import (
+	"container/heap"
+	"encoding/binary"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// Flight is a frame on its way.
+type Flight struct {
+	At       mono.Time // when it was sent
+	From, To *Node
+	Seq      int    // number of frames that From had sent before
+	Frame    []byte // a copy of its own, which a hook may change
+	segSize  int
+}
+
+// Fate is what a hook makes of a frame.
+type Fate struct {
+	Drop      bool
+	Delay     time.Duration // in addition to the link's; others may overtake
+	Copies    int           // delivered in addition, CopyDelay apart
+	CopyDelay time.Duration
+}
+
+// Hook decides on the fate of each frame.
+type Hook func(f *Flight) Fate
+
+// RoCE decodes the frame's transport packet into p; ok is false for frames of
+// other protocols (ARP, neighbour discovery, ICMP). The payload is a view.
+func (f *Flight) RoCE(p *bth.Packet) (ok bool) {
+	b := udpPayload(f.Frame)
+	return b != nil && p.Decode(b) == nil
+}
+
+// udpPayload returns what is in a UDP datagram to the RoCEv2 port, nil for other
+// frames.
+func udpPayload(frame []byte) []byte {
+	if len(frame) < 14+20+8 {
+		return nil
+	}
+	l4, proto := 14+40, frame[14+6]
+	if frame[14]>>4 == 4 {
+		l4, proto = 14+int(frame[14]&15)*4, frame[14+9]
+	}
+	if proto != 17 || len(frame) < l4+8 || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
+		return nil
+	}
+	return frame[l4+8:]
+}
+
+// Hooks combines hooks: frames dropped by one are not shown to the next, delays
+// and copies add up.
+func Hooks(hooks ...Hook) Hook {
+	return func(f *Flight) (sum Fate) {
+		for _, h := range hooks {
+			x := h(f)
+			if x.Drop {
+				return x
+			}
+			sum.Delay += x.Delay
+			sum.Copies += x.Copies
+			sum.CopyDelay = max(sum.CopyDelay, x.CopyDelay)
+		}
+		return sum
+	}
+}
+
+// OnlyRoCE applies h to RoCE frames only, so that address resolution is spared.
+func OnlyRoCE(h Hook) Hook {
+	return func(f *Flight) Fate {
+		if udpPayload(f.Frame) == nil {
+			return Fate{}
+		}
+		return h(f)
+	}
+}
+
+// random returns whether an event of this probability happens now.
+func (f *Flight) random(p float64) bool { return f.From.pair.RNG.Float64() < p }
+
+// Drop loses frames with this probability.
+func Drop(p float64) Hook {
+	return func(f *Flight) Fate { return Fate{Drop: f.random(p)} }
+}
+
+// Duplicate delivers frames twice with this probability, the second time after
+// delay.
+func Duplicate(p float64, delay time.Duration) Hook {
+	return func(f *Flight) Fate {
+		if !f.random(p) {
+			return Fate{}
+		}
+		return Fate{Copies: 1, CopyDelay: delay}
+	}
+}
+
+// Reorder delays frames with this probability by up to most.
+func Reorder(p float64, most time.Duration) Hook {
+	return func(f *Flight) Fate {
+		if !f.random(p) {
+			return Fate{}
+		}
+		return Fate{Delay: time.Duration(f.From.pair.RNG.Int64N(int64(most) + 1))}
+	}
+}
+
+// Corrupt flips one bit behind the Ethernet header with this probability.
+func Corrupt(p float64) Hook {
+	return func(f *Flight) Fate {
+		if f.random(p) {
+			bit := f.From.pair.RNG.IntN((len(f.Frame) - 14) * 8)
+			f.Frame[14+bit/8] ^= 1 << (bit % 8)
+		}
+		return Fate{}
+	}
+}
+
+// DropNth loses those RoCE frames of node from that match, counted from 0, whose
+// numbers are in nth. A nil match is all of them.
+func DropNth(from *Node, match func(*bth.Packet) bool, nth ...int) Hook {
+	seen := 0
+	return func(f *Flight) Fate {
+		var p bth.Packet
+		if f.From != from || !f.RoCE(&p) || match != nil && !match(&p) {
+			return Fate{}
+		}
+		i := seen
+		seen++
+		for _, n := range nth {
+			if i == n {
+				return Fate{Drop: true}
+			}
+		}
+		return Fate{}
+	}
+}
+
+// link holds the frames on their way, the earliest first.
+type link struct {
+	q   arrivals
+	seq int
+}
+
+type arrival struct {
+	at  mono.Time
+	seq int // frames of one instant arrive as they were sent
+	f   *Flight
+}
+
+type arrivals []arrival
+
+func (a arrivals) Len() int { return len(a) }
+func (a arrivals) Less(i, j int) bool {
+	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
+}
+func (a arrivals) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
+func (a *arrivals) Push(x any)   { *a = append(*a, x.(arrival)) }
+func (a *arrivals) Pop() any {
+	old := *a
+	x := old[len(old)-1]
+	old[len(old)-1] = arrival{}
+	*a = old[:len(old)-1]
+	return x
+}
+
+func (l *link) add(at mono.Time, f *Flight) {
+	l.seq++
+	heap.Push(&l.q, arrival{at, l.seq, f})
+}
+
+// next returns when the next frame arrives.
+func (l *link) next() mono.Time {
+	if len(l.q) == 0 {
+		return mono.Never
+	}
+	return l.q[0].at
+}
+
+// send puts a frame of n on the link, cut apart if it is a super-frame.
+func (p *Pair) send(n *Node, f *rocev2.Frame) {
+	p.tx = f.AppendTo(p.tx[:0])
+	if len(p.tx) != f.Len {
+		p.Fatalf("a frame of %d bytes says that it has %d", len(p.tx), f.Len)
+	}
+	if p.o.Whole && f.SegSize > 0 {
+		p.fly(n, append([]byte(nil), p.tx...), f.SegSize, nil)
+		return
+	}
+	for i := range rocev2.Segments(p.tx, f.SegSize) {
+		p.fly(n, rocev2.Segment(nil, p.tx, f.SegSize, i), 0, p.o.Hook)
+	}
+}
+
+// fly sends one frame to its fate.
+func (p *Pair) fly(n *Node, b []byte, segSize int, hook Hook) {
+	f := &Flight{At: p.now, From: n, To: n.Peer(), Seq: n.sent, Frame: b, segSize: segSize}
+	n.sent++
+	p.frames += rocev2.Segments(b, segSize)
+	p.note(f)
+	n.free = max(n.free, p.now)
+	if p.o.Rate > 0 {
+		n.free = n.free.Add(time.Duration(uint64(len(b)) * 8 * uint64(time.Second) / p.o.Rate))
+	}
+	at := n.free.Add(p.o.Delay)
+	var fate Fate
+	if hook != nil {
+		fate = hook(f)
+	}
+	if fate.Drop {
+		return
+	}
+	at = at.Add(fate.Delay)
+	p.link.add(at, f)
+	for range fate.Copies {
+		at = at.Add(fate.CopyDelay)
+		p.link.add(at, f)
+	}
+}
+
+// note adds a frame to the digest, before a hook changes it.
+func (p *Pair) note(f *Flight) {
+	var h [9]byte
+	binary.LittleEndian.PutUint64(h[:], uint64(f.At))
+	h[8] = f.From.Name[0]
+	p.digest.Write(h[:])
+	p.digest.Write(f.Frame)
+}

@@ -1,0 +1,234 @@
+package nictest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"roced/bth"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// TestResolution needs no queue pair in order: the NICs find each other.
+func TestResolution(t *testing.T) {
+	for _, gid := range []uint8{GIDLinkLocal, GIDIPv4, GIDIPv6} {
+		p := New(t, Options{Seed: 1})
+		p.A.QP(Type(qp.UD), func(o *QPOptions) { o.GID = gid }).AH()
+		p.RunIdle()
+		if p.Frames() != 2 {
+			t.Errorf("GID %d: %d frames, want a question and an answer", gid, p.Frames())
+		}
+	}
+}
+
+func TestRC(t *testing.T) {
+	for _, gid := range []uint8{GIDLinkLocal, GIDIPv4, GIDIPv6} {
+		p := New(t, Options{Seed: 1})
+		a, b := p.RC(func(o *QPOptions) { o.GID = gid; o.PSN = 0xfffffe })
+		src, dst := p.A.Buffer(10000), p.B.Buffer(10000)
+		src.Fill(1)
+
+		b.PostRecv(7, dst.SGE())
+		a.Post(Send(1, src.Part(0, 5000)))
+		if c := b.WaitRecv(7); c.ByteLen != 5000 || !bytes.Equal(src.B[:5000], dst.B[:5000]) {
+			t.Errorf("SEND: %+v", c)
+		}
+		a.WaitSend(1)
+
+		a.Post(Write(2, dst.At(0), src.SGE()))
+		a.WaitSend(2)
+		if !bytes.Equal(src.B, dst.B) {
+			t.Error("WRITE")
+		}
+		dst.Fill(2)
+		a.Post(Read(3, dst.At(16), src.Part(0, 9000)))
+		a.WaitSend(3)
+		if !bytes.Equal(src.B[:9000], dst.B[16:9016]) {
+			t.Error("READ")
+		}
+		a.Post(FetchAdd(4, dst.At(8), 5, src.Part(0, 8)), CompareSwap(5, dst.At(8), 1, 2, src.Part(8, 8)))
+		before := binary.NativeEndian.Uint64(dst.B[8:])
+		a.WaitSend(4)
+		a.WaitSend(5)
+		if binary.NativeEndian.Uint64(src.B) != before || binary.NativeEndian.Uint64(src.B[8:]) != before+5 {
+			t.Error("atomics")
+		}
+		p.RunIdle()
+		if n := a.SQ.Outstanding() + a.SendCQ.Len() + b.RecvCQ.Len() + len(p.A.Events); n != 0 {
+			t.Errorf("%d are left: %v", n, p.A.Events)
+		}
+	}
+}
+
+func TestUC(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	a, b := p.UC()
+	src, dst := p.A.Buffer(3000), p.B.Buffer(3000)
+	src.Fill(1)
+	b.PostRecv(7)
+	a.Post(WriteImm(1, dst.At(0), 99, src.SGE()))
+	if c := b.WaitRecv(7); c.Imm != 99 || c.Flags&qp.WCWithImm == 0 || !bytes.Equal(src.B, dst.B) {
+		t.Errorf("%+v", c)
+	}
+	a.WaitSend(1)
+}
+
+func TestUD(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	a, b, toB, _ := p.UD()
+	src, dst := p.A.Buffer(1000), p.B.Buffer(1040)
+	src.Fill(1)
+	b.PostRecv(7, dst.SGE())
+	a.Post(SendTo(1, toB.Handle(), b, src.SGE()))
+	c := b.WaitRecv(7)
+	if c.ByteLen != 1040 || c.SrcQP != uint32(a.Num()) || !bytes.Equal(src.B, dst.B[40:]) {
+		t.Errorf("%+v", c)
+	}
+	a.WaitSend(1)
+}
+
+// TestSolicited: a CQ that is armed for solicited completions sleeps through others.
+func TestSolicited(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	a, b := p.RC()
+	b.RecvCQ.Arm(true)
+	for i, w := range []qp.SendWQE{Send(0), With(Send(1), qp.SendSolicited)} {
+		b.PostRecv(uint64(i))
+		a.Post(w)
+		b.WaitRecv(uint64(i))
+		if b.RecvCQ.Notified != i {
+			t.Errorf("%d notifications after message %d", b.RecvCQ.Notified, i)
+		}
+	}
+}
+
+// TestOverflow: a completion queue that is full takes its queue pairs down.
+func TestOverflow(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	small := p.A.CQ(2)
+	a, b := p.A.QP(func(o *QPOptions) { o.SendCQ = small }), p.B.QP()
+	Connect(a, b)
+	dst := p.B.Buffer(8)
+	for i := range 4 {
+		a.Post(Write(uint64(i), dst.At(0)))
+	}
+	p.Run(time.Second)
+	if a.State() != qp.Err || !small.Failed() || small.Len() != 2 {
+		t.Errorf("state %v, %d completions", a.State(), small.Len())
+	}
+	if len(p.A.Events) != 2 || p.A.Events[0].Type != qp.EventCQErr || p.A.Events[0].CQ != small.CQ ||
+		p.A.Events[1].Type != qp.EventQPFatal || p.A.Events[1].QP != a {
+		t.Errorf("events %v", p.A.Events)
+	}
+}
+
+// TestWindows takes a window through its life over the wire.
+func TestWindows(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	a, b := p.RC()
+	src, dst := p.A.Buffer(64), p.B.Buffer(64)
+	src.Fill(1)
+	mw, err := p.B.NIC.AllocMW(p.B.PD, rocev2.MWType2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rkey := mw.RKey ^ 1
+	b.Post(BindMW(1, qp.BindWR{Addr: dst.VA, Length: 64, MRLKey: dst.MR.LKey, MWRKey: mw.RKey, RKey: rkey,
+		Access: qp.AccessRemoteWrite}))
+	b.WaitSend(1)
+	a.Post(Write(2, Remote{dst.VA, rkey}, src.SGE()))
+	a.WaitSend(2)
+	if !bytes.Equal(src.B, dst.B) {
+		t.Error("the write has not arrived")
+	}
+	b.PostRecv(3)
+	a.Post(SendInv(3, rkey))
+	if c := b.WaitRecv(3); c.Flags&qp.WCWithInv == 0 || c.Imm != rkey {
+		t.Errorf("%+v", c)
+	}
+	a.WaitSend(3)
+	a.Post(Write(4, Remote{dst.VA, rkey}, src.SGE()))
+	if c := a.SendCQ.Wait(); c.Status != qp.StatusRemAccessErr {
+		t.Errorf("write through a closed window: status %d", c.Status)
+	}
+}
+
+// lossy is everything that a link can do to frames.
+func lossy(loss float64) Hook {
+	return OnlyRoCE(Hooks(Drop(loss), Duplicate(loss, 3*time.Microsecond), Reorder(loss, 20*time.Microsecond), Corrupt(loss)))
+}
+
+// run sends messages of random sizes by random operations over a lossy link and
+// checks every byte. It returns the digest.
+func run(t *testing.T, seed uint64, loss float64, offload rocev2.Offload) uint64 {
+	p := New(t, Options{Seed: seed, Hook: lossy(loss), Offload: offload, Rate: 40e9})
+	a, b := p.RC(func(o *QPOptions) { o.PSN = 0xffffff - uint32(seed)%64 })
+	const size = 1 << 14
+	src, dst := p.A.Buffer(size), p.B.Buffer(size)
+	for id := range uint64(30) {
+		src.Fill(seed + id)
+		n := p.RNG.IntN(size + 1)
+		switch p.RNG.IntN(3) {
+		case 0:
+			b.PostRecv(id, dst.SGE())
+			a.Post(Send(id, src.Part(0, n)))
+			b.WaitRecv(id)
+		case 1:
+			a.Post(Write(id, dst.At(0), src.Part(0, n)))
+		case 2:
+			dst.Fill(seed - id)
+			a.Post(Read(id, dst.At(0), src.Part(0, n)))
+		}
+		a.WaitSend(id)
+		if !bytes.Equal(src.B[:n], dst.B[:n]) {
+			p.Fatalf("message %d of %d bytes differs", id, n)
+		}
+	}
+	p.RunIdle()
+	return p.Digest()
+}
+
+func TestLossAndRepeatability(t *testing.T) {
+	seeds := uint64(20)
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range seeds {
+		for _, o := range []rocev2.Offload{{}, {MaxSegments: 16, MaxBytes: 65535}} {
+			t.Run(fmt.Sprintf("seed=%d/segments=%d", seed, o.MaxSegments), func(t *testing.T) {
+				if x, y := run(t, seed, 0.02, o), run(t, seed, 0.02, o); x != y {
+					t.Errorf("the same seed gives %x and %x", x, y)
+				}
+			})
+		}
+	}
+}
+
+// TestWhole: super-frames are understood as they are.
+func TestWhole(t *testing.T) {
+	p := New(t, Options{Seed: 1, Whole: true, Offload: rocev2.Offload{MaxSegments: 40, MaxBytes: 65535}})
+	a, _ := p.RC()
+	src, dst := p.A.Buffer(1<<20), p.B.Buffer(1<<20)
+	src.Fill(1)
+	a.Post(Write(1, dst.At(0), src.SGE()))
+	a.WaitSend(1)
+	if !bytes.Equal(src.B, dst.B) || p.A.sent > 100 {
+		t.Errorf("%d frames of %d datagrams", p.A.sent, p.Frames())
+	}
+}
+
+func TestDropNth(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	p.SetHook(DropNth(p.A, func(x *bth.Packet) bool { return x.Opcode == bth.OpWriteMiddle }, 1))
+	a, _ := p.RC()
+	src, dst := p.A.Buffer(8000), p.B.Buffer(8000)
+	src.Fill(1)
+	a.Post(Write(1, dst.At(0), src.SGE()))
+	a.WaitSend(1)
+	if p.B.Counter("out_of_sequence") == 0 || !bytes.Equal(src.B, dst.B) {
+		t.Error("nothing was lost, or nothing came")
+	}
+}

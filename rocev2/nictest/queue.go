@@ -1,0 +1,157 @@
+package nictest
+
+import (
+	"errors"
+
+	"roced/qp"
+)
+
+// ErrFull says that a queue has no place for another work request.
+var ErrFull = errors.New("nictest: queue is full")
+
+// SendQueue is a rocev2.SendQueue in a slice. A place is in use from Post until
+// the NIC retires the request.
+type SendQueue struct {
+	ring  []qp.SendWQE
+	head  uint64 // oldest request that is not retired
+	taken uint64 // next one that the NIC takes
+	tail  uint64 // where the next one is posted
+}
+
+// NewSendQueue returns a queue of n places.
+func NewSendQueue(n int) *SendQueue { return &SendQueue{ring: make([]qp.SendWQE, n)} }
+
+// Post appends a request. Length is set to the sum of the elements or to the
+// length of inline data.
+func (q *SendQueue) Post(w qp.SendWQE) error {
+	if q.tail-q.head == uint64(len(q.ring)) {
+		return ErrFull
+	}
+	w.Length = uint32(len(w.Inline))
+	if w.Flags&qp.SendInline == 0 {
+		w.Length = 0
+		for _, s := range w.SGEs {
+			w.Length += s.Length
+		}
+	}
+	return q.PostRaw(w)
+}
+
+// PostRaw appends a request as it is, malformed maybe.
+func (q *SendQueue) PostRaw(w qp.SendWQE) error {
+	if q.tail-q.head == uint64(len(q.ring)) {
+		return ErrFull
+	}
+	copySend(&q.ring[q.tail%uint64(len(q.ring))], &w)
+	q.tail++
+	return nil
+}
+
+// copySend copies w, using the slices of to again.
+func copySend(to, w *qp.SendWQE) {
+	sges, inline := append(to.SGEs[:0], w.SGEs...), append(to.Inline[:0], w.Inline...)
+	*to = *w
+	to.SGEs, to.Inline = sges, inline
+}
+
+// Next implements rocev2.SendQueue.
+func (q *SendQueue) Next(w *qp.SendWQE) bool {
+	if q.taken == q.tail {
+		return false
+	}
+	copySend(w, &q.ring[q.taken%uint64(len(q.ring))])
+	q.taken++
+	return true
+}
+
+// Pending implements rocev2.SendQueue.
+func (q *SendQueue) Pending() bool { return q.taken != q.tail }
+
+// Retire implements rocev2.SendQueue. More than was taken is a fault of the NIC.
+func (q *SendQueue) Retire(n int) {
+	if n < 0 || uint64(n) > q.taken-q.head {
+		panic("nictest: more send requests retired than taken")
+	}
+	q.head += uint64(n)
+}
+
+// Reset implements rocev2.SendQueue.
+func (q *SendQueue) Reset() { q.head, q.taken = q.tail, q.tail }
+
+// Outstanding is the number of places in use.
+func (q *SendQueue) Outstanding() int { return int(q.tail - q.head) }
+
+// RecvQueue is a rocev2.RecvQueue in a slice.
+type RecvQueue struct {
+	ring       []qp.RecvWQE
+	head, tail uint64
+}
+
+// NewRecvQueue returns a queue of n places.
+func NewRecvQueue(n int) *RecvQueue { return &RecvQueue{ring: make([]qp.RecvWQE, n)} }
+
+// Post appends a request.
+func (q *RecvQueue) Post(w qp.RecvWQE) error {
+	if q.Len() == len(q.ring) {
+		return ErrFull
+	}
+	e := &q.ring[q.tail%uint64(len(q.ring))]
+	e.WRID, e.SGEs = w.WRID, append(e.SGEs[:0], w.SGEs...)
+	q.tail++
+	return nil
+}
+
+// Next implements rocev2.RecvQueue.
+func (q *RecvQueue) Next(w *qp.RecvWQE) bool {
+	if q.head == q.tail {
+		return false
+	}
+	e := &q.ring[q.head%uint64(len(q.ring))]
+	w.WRID, w.SGEs = e.WRID, append(w.SGEs[:0], e.SGEs...)
+	q.head++
+	return true
+}
+
+// Len implements rocev2.RecvQueue.
+func (q *RecvQueue) Len() int { return int(q.tail - q.head) }
+
+// Reset implements rocev2.RecvQueue.
+func (q *RecvQueue) Reset() { q.head = q.tail }
+
+// Ring is a rocev2.CompletionRing in a slice.
+type Ring struct {
+	max   int
+	ready []qp.CQE
+}
+
+// NewRing returns a ring of n places.
+func NewRing(n int) *Ring { return &Ring{max: n} }
+
+// Push implements rocev2.CompletionRing.
+func (r *Ring) Push(c *qp.CQE) bool {
+	if len(r.ready) >= r.max {
+		return false
+	}
+	r.ready = append(r.ready, *c)
+	return true
+}
+
+// Len is the number of completions that can be taken.
+func (r *Ring) Len() int { return len(r.ready) }
+
+// Poll takes the oldest completion.
+func (r *Ring) Poll() (c qp.CQE, ok bool) {
+	if len(r.ready) == 0 {
+		return c, false
+	}
+	c = r.ready[0]
+	r.ready = r.ready[1:]
+	return c, true
+}
+
+// PollAll takes all completions.
+func (r *Ring) PollAll() []qp.CQE {
+	c := r.ready
+	r.ready = nil
+	return c
+}

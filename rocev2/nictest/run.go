@@ -1,0 +1,106 @@
+package nictest
+
+import (
+	"container/heap"
+	"time"
+
+	"roced/mono"
+)
+
+// stuck is how often the NICs may be called at one instant without a frame coming
+// out; more means that one of them asks for a call which does nothing.
+const stuck = 1000
+
+// nodes in the order in which they are served.
+func (p *Pair) nodes() [2]*Node { return [2]*Node{p.A, p.B} }
+
+// transmit takes what the NICs have to send.
+func (p *Pair) transmit() {
+	for _, n := range p.nodes() {
+		for f := n.NIC.PollTransmit(p.now); f != nil; f = n.NIC.PollTransmit(p.now) {
+			p.send(n, f)
+		}
+	}
+}
+
+// nextEvent returns when something happens next.
+func (p *Pair) nextEvent() mono.Time {
+	return p.link.next().Min(p.A.NIC.NextTimeout()).Min(p.B.NIC.NextTimeout())
+}
+
+// step lets the time pass until something happens, no later than end, and carries
+// it out. It returns false when nothing happens until then.
+func (p *Pair) step(end mono.Time) bool {
+	p.transmit()
+	at := p.nextEvent()
+	if at > end {
+		return false
+	}
+	p.now = max(p.now, at)
+	for p.link.next() <= p.now {
+		a := heap.Pop(&p.link.q).(arrival)
+		p.deliver(a.f)
+	}
+	for _, n := range p.nodes() {
+		if n.NIC.NextTimeout() <= p.now {
+			n.NIC.Advance(p.now)
+		}
+	}
+	p.transmit()
+	return true
+}
+
+// deliver gives a copy of the frame to its NIC and spoils it afterwards: frames
+// must not be kept.
+func (p *Pair) deliver(f *Flight) {
+	p.rx = append(p.rx[:0], f.Frame...)
+	f.To.NIC.Receive(p.now, p.rx, f.segSize)
+	for i := range p.rx {
+		p.rx[i] = 0xdb
+	}
+}
+
+// RunUntil lets the time pass until cond holds, at most for limit, and reports
+// whether it holds.
+func (p *Pair) RunUntil(cond func() bool, limit time.Duration) bool {
+	p.tb.Helper()
+	end := p.now.Add(limit)
+	last, frames, calls := p.now, p.frames, 0
+	for {
+		p.transmit()
+		if cond() {
+			return true
+		}
+		if !p.step(end) {
+			if end != mono.Never {
+				p.now = end
+			}
+			return cond()
+		}
+		calls++
+		if p.now != last || p.frames != frames {
+			last, frames, calls = p.now, p.frames, 0
+		}
+		if calls > stuck {
+			p.Fatalf("the time stands still: timeouts of a at %d, of b at %d, link %d",
+				p.A.NIC.NextTimeout(), p.B.NIC.NextTimeout(), p.link.next())
+		}
+	}
+}
+
+// Run lets d pass.
+func (p *Pair) Run(d time.Duration) {
+	p.tb.Helper()
+	p.RunUntil(func() bool { return false }, d)
+}
+
+// RunIdle lets the time pass until nothing is on its way and no timer runs. It is
+// fatal when that is not so after Options.Limit.
+func (p *Pair) RunIdle() {
+	p.tb.Helper()
+	idle := func() bool { return p.nextEvent() == mono.Never }
+	if !p.RunUntil(idle, p.o.Limit) {
+		p.Fatalf("not idle after %v: timeouts of a at %d, of b at %d, link %d", p.o.Limit,
+			p.A.NIC.NextTimeout(), p.B.NIC.NextTimeout(), p.link.next())
+	}
+}

@@ -1,0 +1,215 @@
+package rocev2
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/qp"
+	"roced/reorder"
+	"roced/retrans"
+)
+
+// objects are the verbs objects of a NIC.
+type objects struct {
+	rng  *rand.ChaCha8
+	keys keyTable
+	pds  table[PD]
+	mrs  table[MR]
+	mws  table[MW]
+	cqs  table[CQ]
+	srqs table[SRQ]
+	ahs  table[AH]
+	qps  table[QueuePair]
+
+	qpBits  uint     // QPN: the low bits are the place in qps
+	qpGen   []uint32 // and the high bits count the uses of the place
+	failing []*QueuePair
+}
+
+// maxQPs leaves four bits of a QPN to tell the users of a place apart.
+const maxQPs = 1 << 20
+
+// defaultLimits are of the size of rxe's.
+var defaultLimits = Limits{
+	QPs: 16384, CQs: 32768, SRQs: 8192, MRs: 1 << 17, MWs: 1 << 17, PDs: 8192, AHs: 1 << 16,
+	SendWR: 16384, RecvWR: 16384, SGE: qp.MaxSGE, CQE: 1 << 17, Inline: 512,
+	RdAtomic: 16,
+}
+
+// defaultMaxUnacked is the window of a queue pair in PSNs, 1 MiB at an MTU of 1024.
+const defaultMaxUnacked = 1024
+
+// New makes a NIC.
+func New(cfg Config) (*NIC, error) {
+	var err error
+	if cfg.Limits, err = effectiveLimits(cfg.Limits); err != nil {
+		return nil, err
+	}
+	if cfg.Events == nil {
+		cfg.Events = noEvents{}
+	}
+	if cfg.NewProfile == nil {
+		cfg.NewProfile = NewProfile
+	}
+	if cfg.MaxUnacked == 0 {
+		cfg.MaxUnacked = defaultMaxUnacked
+	}
+	n := &NIC{cfg: cfg}
+	n.obj.init(cfg.Seed, cfg.Limits)
+	if err := n.initNet(); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (o *objects) init(seed [32]byte, l Limits) {
+	o.rng = rand.NewChaCha8(seed)
+	o.keys.init(o.rng)
+	o.pds.limit, o.mrs.limit, o.mws.limit = l.PDs, l.MRs, l.MWs
+	o.cqs.limit, o.srqs.limit, o.ahs.limit, o.qps.limit = l.CQs, l.SRQs, l.AHs, l.QPs
+	for 1<<o.qpBits <= l.QPs {
+		o.qpBits++
+	}
+}
+
+// effectiveLimits fills in the defaults and refuses what the NIC cannot number.
+func effectiveLimits(l Limits) (Limits, error) {
+	d := defaultLimits
+	for _, f := range []struct {
+		name string
+		v    *int
+		def  int
+		most int
+	}{
+		{"QPs", &l.QPs, d.QPs, maxQPs}, {"CQs", &l.CQs, d.CQs, 1 << 22}, {"SRQs", &l.SRQs, d.SRQs, 1 << 22},
+		{"MRs", &l.MRs, d.MRs, keysLimit / 2}, {"MWs", &l.MWs, d.MWs, keysLimit / 2},
+		{"PDs", &l.PDs, d.PDs, 1 << 22}, {"AHs", &l.AHs, d.AHs, 1 << 22},
+		{"SendWR", &l.SendWR, d.SendWR, 1 << 22}, {"RecvWR", &l.RecvWR, d.RecvWR, 1 << 22},
+		{"SGE", &l.SGE, d.SGE, qp.MaxSGE}, {"CQE", &l.CQE, d.CQE, 1 << 24}, {"Inline", &l.Inline, d.Inline, 1 << 16},
+		{"RdAtomic", &l.RdAtomic, d.RdAtomic, 128},
+	} {
+		if *f.v == 0 {
+			*f.v = f.def
+		}
+		if *f.v < 0 || *f.v > f.most {
+			return l, fail("new", fmt.Sprintf("Limits.%s %d, at most %d", f.name, *f.v, f.most), ErrInvalid)
+		}
+	}
+	return l, nil
+}
+
+// Limits returns the limits in force.
+func (n *NIC) Limits() Limits { return n.cfg.Limits }
+
+// NewProfile makes the plug-ins of a transport profile by its name. The empty
+// name and "rc" are what the standard describes: a receiver that takes packets in
+// order only, go-back-N, no congestion control.
+func NewProfile(name string) (qp.Profile, error) {
+	if name != "" && name != "rc" {
+		return qp.Profile{}, fmt.Errorf("%w: no transport profile %q", ErrInvalid, name)
+	}
+	return qp.Profile{Tracker: reorder.NewStrict(), Recovery: retrans.NewGoBackN(), Controller: ccalgo.None{}}, nil
+}
+
+type noEvents struct{}
+
+func (noEvents) QPEvent(*QueuePair, qp.Event) {}
+func (noEvents) CQEvent(*CQ, qp.Event)        {}
+func (noEvents) SRQEvent(*SRQ, qp.Event)      {}
+func (noEvents) PortEvent(qp.Event)           {}
+
+// table keeps the objects of one kind at places counted from 1. The place of an
+// object that has gone is given to another one as late as is reasonable.
+type table[T any] struct {
+	slots      []slot[T] // the first one is not used
+	head, tail uint32    // free places in the order in which they became free
+	free       int
+	live       int
+	limit      int
+}
+
+type slot[T any] struct {
+	v    *T
+	next uint32 // when free
+}
+
+// tableRest is the number of free places that are kept back while the table may grow.
+const tableRest = 256
+
+// add finds a place for v; ok is false when there are as many objects as may be.
+func (t *table[T]) add(v *T) (i uint32, ok bool) {
+	if t.live >= t.limit {
+		return 0, false
+	}
+	if len(t.slots) == 0 {
+		t.slots = make([]slot[T], 1, 8)
+	}
+	t.live++
+	if t.free > tableRest || len(t.slots) > t.limit {
+		i = t.head
+		t.head = t.slots[i].next
+		t.free--
+		t.slots[i] = slot[T]{v: v}
+		return i, true
+	}
+	t.slots = append(t.slots, slot[T]{v: v})
+	return uint32(len(t.slots) - 1), true
+}
+
+// remove frees place i.
+func (t *table[T]) remove(i uint32) {
+	t.slots[i] = slot[T]{}
+	if t.free == 0 {
+		t.head = i
+	} else {
+		t.slots[t.tail].next = i
+	}
+	t.tail = i
+	t.free++
+	t.live--
+}
+
+// get returns what is at place i, nil if nothing is.
+func (t *table[T]) get(i uint32) *T {
+	if i < uint32(len(t.slots)) {
+		return t.slots[i].v
+	}
+	return nil
+}
+
+// all yields the objects in the order of their places.
+func (t *table[T]) all(yield func(*T) bool) {
+	for i := range t.slots {
+		if v := t.slots[i].v; v != nil && !yield(v) {
+			return
+		}
+	}
+}
+
+// newQPN numbers the queue pair at place i. The high bits start at a random
+// number and move on with every use of the place, so that packets for a queue
+// pair that has gone do not reach its successor. QPNs 0 and 1 belong to
+// management and 2^24-1 to multicast (IBTA vol.1 3.5.3, 9.2.3).
+func (o *objects) newQPN(i uint32) bth.QPN {
+	for uint32(len(o.qpGen)) <= i {
+		o.qpGen = append(o.qpGen, uint32(o.rng.Uint64()))
+	}
+	for {
+		o.qpGen[i]++
+		num := bth.QPN(o.qpGen[i]<<o.qpBits|i) & bth.MaxQPN
+		if num > 1 && num != bth.MaxQPN {
+			return num
+		}
+	}
+}
+
+// lookupQP returns the queue pair of this number, nil if there is none.
+func (n *NIC) lookupQP(num bth.QPN) *QueuePair {
+	q := n.obj.qps.get(uint32(num) & (1<<n.obj.qpBits - 1))
+	if q == nil || q.num != num {
+		return nil
+	}
+	return q
+}

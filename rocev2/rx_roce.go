@@ -1,0 +1,107 @@
+package rocev2
+
+import (
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// receivePacket takes one RoCEv2 datagram whose headers are l3 and udp. It returns
+// the queue pair that it was given to, to be settled.
+func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rxReason) {
+	rx := &n.net.rx
+	end := len(body) - bth.ICRCLen
+	crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
+	if bth.ICRCUpdate(crc, body[bth.BTHLen:end]) != bth.GetICRC(body[end:]) {
+		return nil, rxICRC
+	}
+	p := &rx.pkt
+	if p.Decode(body) != nil {
+		return nil, rxTransport
+	}
+	n.ctr.RcvdPkts++
+	meta := qp.RxMeta{CE: rx.ip.ecn == ecnCE}
+	if meta.CE {
+		n.ctr.NPECNMarked++
+	}
+	if p.DestQP <= 1 {
+		return nil, n.receiveSpecial(now, l3, meta)
+	}
+	q := n.lookupQP(p.DestQP)
+	if q == nil || q.dead {
+		return nil, rxQPN
+	}
+	if !pkeyMatch(p.PKey, q.pkey) {
+		return nil, rxPKey
+	}
+	if q.typ == qp.UD {
+		meta.GRH = rx.makeGRH(l3)
+	} else if r := rx.checkPeer(q); r != rxOK {
+		return nil, r
+	}
+	if p.Opcode.IsCNP() {
+		return n.receiveCNP(now, q)
+	}
+	d := q.machine().Receive(now, p, meta)
+	if d != qp.Accepted {
+		return q, rxCore + rxReason(d)
+	}
+	if p.Opcode.IsResponse() && q.path.nb != nil {
+		q.path.nb.confirm(now)
+	}
+	return q, rxOK
+}
+
+// checkPeer verifies that a packet for the connected q comes from its peer (IBTA
+// vol.1 9.6.1.5; rxe check_addr).
+func (rx *rxState) checkPeer(q *QueuePair) rxReason {
+	switch {
+	case q.path.hdrLen == 0:
+		return rxUnconnected
+	case rx.ip.src != q.path.dst || rx.ip.dst != q.path.src:
+		return rxPeer
+	}
+	return rxOK
+}
+
+// receiveCNP hands a congestion notification to the connection that it is for.
+func (n *NIC) receiveCNP(now mono.Time, q *QueuePair) (*QueuePair, rxReason) {
+	if q.typ == qp.UD {
+		n.ctr.RPCNPIgnored++
+		return nil, rxCNP
+	}
+	n.ctr.RPCNPHandled++
+	q.machine().OnCNP(now)
+	return q, rxOK
+}
+
+// receiveSpecial hands a management datagram to whoever listens for it.
+func (n *NIC) receiveSpecial(now mono.Time, l3 []byte, meta qp.RxMeta) rxReason {
+	rx := &n.net.rx
+	meta.GRH = rx.makeGRH(l3)
+	if n.net.gsi == nil || !n.net.gsi.ReceiveSpecial(now, &rx.pkt, rx.ip.src, meta) {
+		return rxSpecial
+	}
+	return rxOK
+}
+
+// pkeyMatch compares partition keys: the numbers in the low 15 bits are equal and
+// one side is a full member (IBTA vol.1 10.9.3).
+func pkeyMatch(a, b uint16) bool {
+	return a&0x7fff != 0 && (a^b)&0x7fff == 0 && (a|b)&0x8000 != 0
+}
+
+// makeGRH returns the 40 bytes that go before the payload of a datagram: an IPv6
+// header, or 20 bytes of zero and an IPv4 header without its options (IBTA annex
+// A17.4.5.2).
+func (rx *rxState) makeGRH(l3 []byte) []byte {
+	if rx.ip.v6 {
+		copy(rx.grh[:], l3)
+		return rx.grh[:]
+	}
+	clear(rx.grh[:ipv6Len-ipv4Len])
+	h := rx.grh[ipv6Len-ipv4Len:]
+	copy(h, l3)
+	sealIPv4(h)
+	return rx.grh[:]
+}

@@ -1,0 +1,310 @@
+package rocev2
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"roced/bth"
+	"roced/internal/pcapng"
+	"roced/mono"
+	"roced/qp"
+)
+
+// eachCaptured calls f with the frames of the captures of rxe.
+func eachCaptured(t testing.TB, f func(file string, frame []byte)) {
+	t.Helper()
+	files, err := filepath.Glob("../bth/testdata/*.pcap")
+	if err != nil || len(files) < 19 {
+		t.Fatalf("captures: %d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		fd, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := pcapng.NewReader(fd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var frame pcapng.Frame
+		for {
+			err := r.Next(&frame)
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(filepath.Base(file), bytes.Clone(frame.Data))
+		}
+		fd.Close()
+	}
+}
+
+type special struct{ got int }
+
+func (s *special) ReceiveSpecial(mono.Time, *bth.Packet, GID, qp.RxMeta) bool { s.got++; return true }
+
+// Every RoCE frame of the captures reaches the queue pair that it names, and comes
+// out byte by byte when it is sent from the same packet.
+func TestCapturesAreAccepted(t *testing.T) {
+	count, ce := 0, 0
+	eachCaptured(t, func(file string, frame []byte) {
+		l4, body, _, ok := udpBody(frame)
+		if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
+			return
+		}
+		count++
+		var h ipHeader
+		bits := "/32"
+		if r := h.parseIPv4(frame[ethLen:]); r != rxOK {
+			bits = "/64"
+			if r := h.parseIPv6(frame[ethLen:]); r != rxOK {
+				t.Fatalf("%s: %v", file, r)
+			}
+		}
+		dst, src := MAC(frame[:6]), MAC(frame[6:12])
+		n := newNIC(t, testConfig(dst, h.dst.Addr().String()+bits))
+		sp, s := &special{}, newScript()
+		n.SetSpecialQP(sp)
+		num := bth.QPN(binary.BigEndian.Uint32(frame[body+4:]) & 0xffffff)
+		if num > 1 {
+			q := plug(t, n, num, serviceOf(bth.Opcode(frame[body])), s)
+			q.path = path{src: h.dst, dst: h.src, nb: &neighbour{mac: src, state: neighValid}}
+			q.path.makeHeaders(&dst, frame[ethLen+1], frame[ethLen+8])
+		}
+		n.Receive(0, frame, 0)
+		if len(s.got)+sp.got != 1 || n.ctr.RxDropped() != 0 {
+			t.Errorf("%s: frame %x\nreached nobody: %v", file, frame, n.ctr.drops)
+		}
+		ce += s.ce
+		if len(s.grh) == 1 && s.grh[0] != nil && !bytes.Equal(s.grh[0][20:], frame[ethLen:ethLen+ipv4Len]) {
+			t.Errorf("%s: GRH %x", file, s.grh[0])
+		}
+	})
+	if count < 500 || ce == 0 {
+		t.Errorf("%d packets, %d with congestion experienced", count, ce)
+	}
+}
+
+func serviceOf(o bth.Opcode) qp.Type {
+	switch o.Transport() {
+	case bth.TransportUC:
+		return qp.UC
+	case bth.TransportUD:
+		return qp.UD
+	}
+	return qp.RC
+}
+
+// The frames of an rxe connection, sent by us from the decoded packets.
+func TestCapturesAreReproduced(t *testing.T) {
+	count := 0
+	eachCaptured(t, func(file string, frame []byte) {
+		l4, body, end, ok := udpBody(frame)
+		if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort || file == "ecn_write.pcap" {
+			return
+		}
+		var p bth.Packet
+		if err := p.Decode(frame[body:end]); err != nil || p.Opcode.Transport() != bth.TransportRC {
+			return
+		}
+		var h ipHeader
+		if h.parseIPv4(frame[ethLen:]) != rxOK {
+			h.parseIPv6(frame[ethLen:])
+		}
+		n := newNIC(t, testConfig(MAC(frame[6:12])))
+		q := plug(t, n, 0x11, qp.RC, newScript(p))
+		q.path = path{src: h.src, dst: h.dst, nb: &neighbour{mac: MAC(frame[:6]), state: neighValid}}
+		tos := frame[ethLen+1]
+		if h.v6 {
+			tos = frame[ethLen]<<4 | frame[ethLen+1]>>4
+		} else {
+			n.net.ipID = binary.BigEndian.Uint16(frame[ethLen+4:])
+		}
+		q.path.makeHeaders(&n.cfg.MAC, tos, h.ttl)
+		copy(q.path.hdr[l4:l4+2], frame[l4:]) // the source port needs the peer's QPN
+		n.activate(q)
+		out := transmit(n, 0)
+		count++
+		if len(out) != 1 || !bytes.Equal(out[0].b, frame) {
+			t.Errorf("%s: sent\n%x, captured\n%x", file, out[0].b, frame)
+		}
+	})
+	if count < 400 {
+		t.Errorf("%d frames", count)
+	}
+}
+
+// reseal recomputes the IPv4 checksum and the ICRC of a frame.
+func reseal(b []byte) {
+	sealIPv4(b[ethLen : ethLen+ipv4Len])
+	bth.SealICRC(b[ethLen:])
+}
+
+type comments struct{ got []string }
+
+func (c *comments) Frame(_ mono.Time, d Direction, _ []byte, s string) {
+	if d == Rx {
+		c.got = append(c.got, s)
+	}
+}
+
+// receiveDrops are things done to a good frame.
+var receiveDrops = []struct {
+	name string
+	do   func(b []byte) []byte
+	want rxReason
+}{
+	{"nothing", func(b []byte) []byte { return b }, rxOK},
+	{"padding", func(b []byte) []byte { return append(b, 0, 0, 0, 0, 0, 0) }, rxOK},
+	{"traffic class and TTL", func(b []byte) []byte { b[15], b[22] = 0x03, 3; sealIPv4(b[14:34]); return b }, rxOK},
+	{"empty", func(b []byte) []byte { return nil }, rxShort},
+	{"cut in the IP header", func(b []byte) []byte { return b[:33] }, rxShort},
+	{"cut in the payload", func(b []byte) []byte { return b[:len(b)-1] }, rxShort},
+	{"other station", func(b []byte) []byte { b[5] ^= 1; return b }, rxMAC},
+	{"EtherType", func(b []byte) []byte { b[13] = 1; return b }, rxEtherType},
+	{"version", func(b []byte) []byte { b[14] = 0x65; return b }, rxIPHeader},
+	{"header length", func(b []byte) []byte { b[14] = 0x44; return b }, rxIPHeader},
+	{"header checksum", func(b []byte) []byte { b[25] ^= 1; return b }, rxIPChecksum},
+	{"fragment", func(b []byte) []byte { b[21] = 1; reseal(b); return b }, rxFragment},
+	{"more fragments", func(b []byte) []byte { b[20] |= 0x20; reseal(b); return b }, rxFragment},
+	{"IP destination", func(b []byte) []byte { b[33] = 99; reseal(b); return b }, rxAddr},
+	{"TCP", func(b []byte) []byte { b[23] = 6; reseal(b); return b }, rxProto},
+	{"UDP port", func(b []byte) []byte { b[37]++; reseal(b); return b }, rxPort},
+	{"UDP length", func(b []byte) []byte { b[38] = 2; return b }, rxShort},
+	{"short UDP length", func(b []byte) []byte { b[39] = 23; return b }, rxShort},
+	{"ICRC", func(b []byte) []byte { b[len(b)-1]++; return b }, rxICRC},
+	{"payload", func(b []byte) []byte { b[60]++; return b }, rxICRC},
+	{"opcode", func(b []byte) []byte { b[42] = 0xff; reseal(b); return b }, rxTransport},
+	{"header version", func(b []byte) []byte { b[43] |= 1; reseal(b); return b }, rxTransport},
+	{"P_Key", func(b []byte) []byte { b[44] = 0x12; reseal(b); return b }, rxPKey},
+	{"limited member", func(b []byte) []byte { b[44] = 0x7f; reseal(b); return b }, rxOK},
+	{"QPN", func(b []byte) []byte { b[49] = 0x99; reseal(b); return b }, rxQPN},
+	{"QP 1", func(b []byte) []byte { b[49] = 1; reseal(b); return b }, rxSpecial},
+	{"unconnected QP", func(b []byte) []byte { b[49] = 0x23; reseal(b); return b }, rxUnconnected},
+	{"IP source", func(b []byte) []byte { b[29] = 9; reseal(b); return b }, rxPeer},
+	{"duplicate", func(b []byte) []byte { b[49] = 0x24; reseal(b); return b }, rxCore + rxReason(qp.DropDuplicate)},
+}
+
+func TestReceiveDrops(t *testing.T) {
+	for _, c := range receiveDrops {
+		cfg := testConfig(macA, "10.0.0.1/24")
+		a := newNIC(t, cfg)
+		qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 21)...))
+		connect(t, a, qa, 1, "10.0.0.2", &macB)
+		a.activate(qa)
+		frame := c.do(transmit(a, 0)[0].b)
+
+		n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
+		obs := &comments{}
+		n.SetObserver(obs)
+		connect(t, n, plug(t, n, 0x22, qp.RC, newScript()), 1, "10.0.0.1", &macA)
+		plug(t, n, 0x23, qp.RC, newScript())
+		connect(t, n, plug(t, n, 0x24, qp.RC, &script{deadline: mono.Never, verdict: qp.DropDuplicate}), 1, "10.0.0.1", &macA)
+		n.Receive(0, frame, 0)
+		if got := n.ctr.RxDropped(); (got == 1) != (c.want != rxOK) || c.want != rxOK && n.ctr.drops[c.want] != 1 {
+			t.Errorf("%s: drops %v", c.name, n.ctr.drops)
+		}
+		if len(obs.got) != 1 || obs.got[0] != c.want.String() && c.want != rxOK || c.want == rxOK && obs.got[0] != "" {
+			t.Errorf("%s: comments %q", c.name, obs.got)
+		}
+	}
+}
+
+// Every reason has a comment and a name, the names differ.
+func TestReasonsAreNamed(t *testing.T) {
+	seen := map[string]bool{}
+	for r := rxShort; r < rxCore+rxReason(qp.DropStaleAck)+1; r++ {
+		if r == rxCore {
+			continue
+		}
+		if dropNames[r] == "" || r.String() == "" || seen[dropNames[r]] {
+			t.Errorf("reason %d: %q, %q", r, dropNames[r], r)
+		}
+		seen[dropNames[r]] = true
+	}
+	names := map[string]bool{}
+	for _, c := range nicA(t).CounterSnapshot() {
+		if names[c.Name] {
+			t.Errorf("two counters %s", c.Name)
+		}
+		names[c.Name] = true
+	}
+}
+
+// Each datagram of a super-frame is judged and shown by itself.
+func TestSuperFrameWithOneBadSegment(t *testing.T) {
+	cfg := testConfig(macA, "10.0.0.1/24")
+	cfg.Offload = superOffload()
+	a := newNIC(t, cfg)
+	qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 20, 20, 20, 20, 10)...))
+	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	a.activate(qa)
+	out := transmit(a, 0)
+	frame, size := out[0].b, out[0].segSize
+	if len(out) != 1 || Segments(frame, size) != 5 {
+		t.Fatalf("%d frames", len(out))
+	}
+	frame[42+2*size+13]++
+	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
+	obs := &comments{}
+	n.SetObserver(obs)
+	s := newScript()
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 1, "10.0.0.1", &macA)
+	discardAll(n)
+	n.Receive(0, frame, size)
+	want := []string{"", "", rxICRC.String(), "", ""}
+	if !slices.Equal(obs.got, want) || len(s.got) != 4 || n.ctr.drops[rxICRC] != 1 {
+		t.Errorf("comments %q, %d received", obs.got, len(s.got))
+	}
+}
+
+func TestCongestionNotification(t *testing.T) {
+	a := newNIC(t, testConfig(macA, "10.0.0.1/24"))
+	var cnp, lost bth.Packet
+	cnp.SetCNP(0x22)
+	lost.SetCNP(0x33)
+	qa := plug(t, a, 0x11, qp.RC, newScript(cnp, lost))
+	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	a.activate(qa)
+	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
+	s, u := newScript(), newScript()
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 1, "10.0.0.1", &macA)
+	plug(t, n, 0x33, qp.UD, u)
+	for _, w := range transmit(a, 0) {
+		n.Receive(0, w.b, w.segSize)
+	}
+	if s.cnps != 1 || u.cnps != 0 || counter(t, n, "rp_cnp_handled") != 1 || counter(t, n, "rp_cnp_ignored") != 1 || counter(t, a, "np_cnp_sent") != 2 {
+		t.Errorf("CNPs: %d handled, %v", s.cnps, n.CounterSnapshot())
+	}
+}
+
+func TestReceiveAllocatesNothing(t *testing.T) {
+	cfg := testConfig(macA, "10.0.0.1/24")
+	cfg.Offload = superOffload()
+	a := newNIC(t, cfg)
+	qa := plug(t, a, 0x11, qp.RC, newScript(slices.Concat(write(0x22, 0, 65536, 4096), sends(0x22, 1, 9, 9))...))
+	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	a.activate(qa)
+	frames := transmit(a, 0)
+	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
+	s := &script{deadline: mono.Never}
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 1, "10.0.0.1", &macA)
+	discardAll(n)
+	got := testing.AllocsPerRun(100, func() {
+		for _, w := range frames {
+			n.Receive(0, w.b, w.segSize)
+		}
+		n.PollTransmit(0)
+	})
+	if got != 0 || n.ctr.RxDropped() != 0 {
+		t.Errorf("%v allocations, %d drops", got, n.ctr.RxDropped())
+	}
+}

@@ -1,0 +1,83 @@
+package rocev2
+
+import (
+	"bytes"
+	"testing"
+
+	"roced/mono"
+	"roced/qp"
+)
+
+func TestSegmentEdges(t *testing.T) {
+	cfg := testConfig(macA, "10.0.0.1/24")
+	cfg.Offload = superOffload()
+	n := newNIC(t, cfg)
+	q := plug(t, n, 0x11, qp.RC, newScript(sends(0x22, 0, 16, 16, 16, 4)...))
+	connect(t, n, q, 1, "10.0.0.2", &macB)
+	n.activate(q)
+	w := transmit(n, 0)[0]
+	if w.segSize != 32 || Segments(w.b, 32) != 4 || Segments(w.b, 0) != 1 || Segments(w.b, 4096) != 1 {
+		t.Errorf("segment size %d, %d segments", w.segSize, Segments(w.b, w.segSize))
+	}
+	if got := Segment([]byte("x"), w.b, 32, 3); len(got) != 1+42+20 || got[0] != 'x' {
+		t.Errorf("last segment %x", got)
+	}
+	for _, i := range []int{-1, 4, 1 << 40} {
+		if got := Segment(nil, w.b, 32, i); got != nil {
+			t.Errorf("segment %d: %x", i, got)
+		}
+	}
+	if got := Segment(nil, w.b, 0, 0); !bytes.Equal(got, w.b) || Segment(nil, w.b, 0, 1) != nil {
+		t.Error("a single frame is not itself")
+	}
+	for i := range w.b {
+		Segments(w.b[:i], 32)
+		Segment(nil, w.b[:i], 32, 0)
+	}
+}
+
+// whole checks that what an observer sees are frames of their own.
+type whole struct{ rx, tx int }
+
+func (o *whole) Frame(_ mono.Time, d Direction, f []byte, _ string) {
+	if d == Rx {
+		o.rx++
+	} else {
+		o.tx++
+	}
+	Segment(nil, f, 32, 0)
+}
+
+// No frame, however broken, makes the NIC panic, answer with something that is not
+// a frame, or keep more than it should.
+func FuzzReceive(f *testing.F) {
+	eachCaptured(f, func(_ string, frame []byte) {
+		if len(frame) < 200 {
+			f.Add(frame, 0)
+		}
+	})
+	f.Add(echo(false, 20), 0)
+	f.Add(echo(true, 20), 16)
+	f.Add(arp(arpRequest, macB, "10.0.0.2", "10.0.0.1"), 0)
+	f.Fuzz(func(t *testing.T, frame []byte, segSize int) {
+		n := nicA(t)
+		obs := &whole{}
+		n.SetObserver(obs)
+		s := newScript()
+		connect(t, n, plug(t, n, 0x11, qp.RC, s), 1, "10.0.0.2", nil)
+		plug(t, n, 0x12, qp.UD, newScript())
+		if len(frame) > 12 {
+			copy(frame, macA[:]) // get past the first check
+		}
+		n.Receive(0, frame, segSize)
+		n.Advance(1)
+		for f := n.PollTransmit(1); f != nil; f = n.PollTransmit(1) {
+			if f.Len < ethLen || f.Len > n.net.mtu+ethLen {
+				t.Fatalf("frame of %d bytes", f.Len)
+			}
+		}
+		if len(n.net.neigh.list) != 1 || obs.rx < 1 {
+			t.Fatalf("%d neighbours, %d frames seen", len(n.net.neigh.list), obs.rx)
+		}
+	})
+}
