@@ -67,7 +67,7 @@ func TestHostileClientAndPeer(t *testing.T) {
 		for s.q.PollTransmit(s.now, &s.tr) {
 			t.Fatal("sends in ERR")
 		}
-		for range 100 {
+		for range s.h.queue {
 			s.q.Doorbell(s.now)
 		}
 		if int(s.h.next) != len(s.h.queue) || s.h.retired != len(s.h.queue) {
@@ -143,7 +143,7 @@ func (s *hostile) revoke(t *rapid.T) {
 // check polls until nothing may be sent, after which the next timeout must lie
 // in the future, else the daemon would spin.
 func (s *hostile) check(*rapid.T) {
-	for range 3 {
+	for range 3 + len(s.h.queue) {
 		n := 0
 		for s.q.PollTransmit(s.now, &s.tr) {
 			if n++; n > 10_000 {

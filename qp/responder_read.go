@@ -13,6 +13,7 @@ type resource struct {
 	start  uint32 // response with which the present round began
 	next   uint32 // next response to send
 	due    bool   // there are responses to send
+	given  bool   // all of them have been sent once
 	atomic bool
 	msn    uint32
 	va     uint64
@@ -36,7 +37,11 @@ func (d *rdQueue) room() bool {
 	if d.limit == 0 {
 		return false
 	}
-	return d.count < d.limit || len(d.ring) == 0 || !d.at(d.count).due
+	if d.count < d.limit || len(d.ring) == 0 {
+		return true
+	}
+	res := d.at(d.count)
+	return !res.due || res.given
 }
 
 func (d *rdQueue) at(i uint32) *resource { return &d.ring[i%d.limit] }
@@ -47,6 +52,9 @@ func (d *rdQueue) add(res resource) {
 		d.ring = make([]resource, d.limit)
 	}
 	res.due = true
+	if d.at(d.count).due {
+		d.due-- // a repetition that the peer does not need any more
+	}
 	*d.at(d.count) = res
 	d.count++
 	d.due++
@@ -86,7 +94,7 @@ func (d *rdQueue) repeat(res *resource, k uint32) {
 }
 
 func (d *rdQueue) done(res *resource) {
-	res.due = false
+	res.due, res.given = false, true
 	d.due--
 }
 

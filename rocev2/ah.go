@@ -60,7 +60,7 @@ func (n *NIC) DestroyAH(a *AH) error {
 }
 
 // lookupAH returns the path of an address handle of q's protection domain, nil if
-// there is none of this number (IBTA vol.1 C10-2: the domains must be the same).
+// there is none of this number (IBTA vol.1 10.2.3).
 func (n *NIC) lookupAH(q *QueuePair, ah uint32) *path {
 	a := n.obj.ahs.get(ah)
 	if a == nil || a.pd != q.pd {

@@ -124,7 +124,7 @@ func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
 // push puts a completion into the ring and wakes who waits for it. What happens
 // when the ring is full: the completion queue is in error for ever, the event
 // EventCQErr says so, and its queue pairs go to the error state (IBTA vol.1
-// C10-110; 11.6.3.1).
+// 11.6.3).
 func (c *CQ) push(e qp.CQE) {
 	if c.failed {
 		return

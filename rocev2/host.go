@@ -13,7 +13,7 @@ var _ qp.Host = (*host)(nil)
 func (h *host) local(lkey uint32, va, n uint64, need qp.Access) (r *region, off uint64) {
 	r = h.nic.obj.keys.lookup(lkey)
 	if r == nil || r.kind != kindMR || r.pd != h.pd || r.access&need != need {
-		return nil, 0 // IBTA vol.1 10.6.3.2; a window has no L_Key
+		return nil, 0 // IBTA vol.1 10.6.3; a window has no L_Key
 	}
 	off, ok := r.locate(va, n)
 	if !ok {
@@ -23,7 +23,7 @@ func (h *host) local(lkey uint32, va, n uint64, need qp.Access) (r *region, off 
 }
 
 // remote returns the region or bound window of rkey and where n bytes at va are
-// in it (IBTA vol.1 9.7.4.1.3, 10.6.3.3; for windows o10-37.2.24).
+// in it (IBTA vol.1 9.7.4.1, 10.6.3; for windows 10.6.7).
 func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (r *region, off uint64) {
 	r = h.nic.obj.keys.lookup(rkey)
 	if r == nil || r.pd != h.pd || r.access&need != need ||
@@ -72,8 +72,8 @@ func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	return r != nil && r.mem.Write(off, p)
 }
 
-// CheckLocal permits an empty range whatever the key is: elements of length zero
-// are not looked at (IBTA vol.1 10.7.2.3).
+// CheckLocal permits an empty range whatever the key is, as rxe does: elements of
+// length zero are not looked at.
 func (h *host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool {
 	if n == 0 {
 		return true
@@ -108,7 +108,7 @@ func (h *host) WriteRemote(rkey uint32, va uint64, p []byte) bool {
 }
 
 // atomic finds the operand of an atomic operation, 8 bytes at an address that is
-// a multiple of 8 (IBTA vol.1 9.4.5, C9-15).
+// a multiple of 8 (IBTA vol.1 9.4.5).
 func (h *host) atomic(rkey uint32, va uint64) (r *region, off uint64) {
 	if va&7 != 0 {
 		return nil, 0

@@ -4,12 +4,11 @@ import "math/rand/v2"
 
 // Memory keys are 32 bits: a 24-bit index and an 8-bit tag. The rkey of a peer is
 // all that protects memory against a third party who can send packets to the
-// queue pair, so keys must not be guessable (IBTA vol.1 10.6.3.3: R_Keys are
-// chosen by the channel interface). Indices come from a keyed generator out of
-// the whole 24-bit space, not from a counter: with m regions alive a guess hits
-// one with probability m/2^32; for a type 2 window, whose tag its owner chooses
-// (10.6.7.2), with m/2^24. A key that has died comes to life again no sooner than
-// by the same chance.
+// queue pair, so keys must not be guessable (IBTA vol.1 10.6.3). Indices come from
+// a keyed generator out of the whole 24-bit space, not from a counter: with m
+// regions alive a guess hits one with probability m/2^32; for a type 2 window,
+// whose tag its owner chooses (10.6.7), with m/2^24. A key that has died comes to
+// life again with no greater probability.
 const (
 	tagBits   = 8
 	indexMask = 1<<24 - 1

@@ -85,7 +85,7 @@ const (
 )
 
 // checkAccess returns the access flags without the optional ones. Rights that
-// modify memory from remote need the local right (IBTA vol.1 C10-57).
+// modify memory from remote need the local right (IBTA vol.1 10.6.3, register memory region).
 func checkAccess(verb string, a qp.Access) (qp.Access, error) {
 	a &^= accessOptional
 	if a&^accessKnown != 0 {
@@ -114,7 +114,7 @@ func checkTranslation(verb string, a *MRAttr) error {
 	return nil
 }
 
-// RegMR registers memory (IBTA vol.1 11.2.8.3).
+// RegMR registers memory (IBTA vol.1 10.6.2).
 func (n *NIC) RegMR(pd *PD, a MRAttr) (*MR, error) {
 	const verb = "reg_mr"
 	if !n.ownsPD(pd) {
@@ -144,7 +144,7 @@ func (n *NIC) RegMR(pd *PD, a MRAttr) (*MR, error) {
 }
 
 // set stores what has been checked. Addresses in a zero-based region count from
-// its first byte (IBTA vol.1 10.6.2.3).
+// its first byte.
 func (mr *MR) set(va, length uint64, access qp.Access, mem Memory) {
 	mr.base, mr.length, mr.access, mr.mem = va, length, access, mem
 	if access&qp.AccessZeroBased != 0 {
@@ -154,7 +154,7 @@ func (mr *MR) set(va, length uint64, access qp.Access, mem Memory) {
 
 func (n *NIC) ownsMR(mr *MR) bool { return mr != nil && mr.nic == n }
 
-// DeregMR ends a memory region that no window is bound to (IBTA vol.1 C10-77).
+// DeregMR ends a memory region that no window is bound to (IBTA vol.1 10.6.7).
 func (n *NIC) DeregMR(mr *MR) error {
 	if !n.ownsMR(mr) {
 		return fail("dereg_mr", "mr", ErrInvalid)
@@ -171,7 +171,7 @@ func (n *NIC) DeregMR(mr *MR) error {
 }
 
 // ReregMR changes translation, protection domain or access rights of a memory
-// region (IBTA vol.1 11.2.8.5). Its key stays the same, as with rxe, so peers that
+// region. Its key stays the same, as with rxe, so peers that
 // know it need not be told. On error nothing has changed.
 func (n *NIC) ReregMR(mr *MR, flags ReregFlags, pd *PD, a MRAttr) error {
 	const verb = "rereg_mr"

@@ -35,7 +35,7 @@ type MWInfo struct {
 	Ctx          any
 }
 
-// AllocMW makes a memory window that is not bound (IBTA vol.1 11.2.8.9).
+// AllocMW makes a memory window that is not bound.
 func (n *NIC) AllocMW(pd *PD, typ MWType, ctx any) (*MW, error) {
 	const verb = "alloc_mw"
 	if !n.ownsPD(pd) {
@@ -106,8 +106,9 @@ func (mw *MW) open(q *QueuePair, mr *MR, b *qp.BindWR, off uint64) {
 // rekey gives the window the tag of key.
 func (mw *MW) rekey(key uint32) { mw.key, mw.RKey = key, key }
 
-// bind carries out the work request b of q (IBTA vol.1 10.6.7.2). It reports
-// whether it could; if not, nothing has changed.
+// bind carries out the work request b of q (IBTA vol.1 10.6.7; the rules are those
+// which rxe_check_bind_mw names by their numbers). It reports whether it could; if
+// not, nothing has changed.
 func (n *NIC) bind(q *QueuePair, b *qp.BindWR) bool {
 	r := n.obj.keys.lookup(b.MWRKey)
 	if r == nil || r.mw == nil || r.pd != q.pd || b.RKey>>tagBits != b.MWRKey>>tagBits { // C10-72
@@ -154,7 +155,7 @@ func bindable(r *region, kind regionKind, access qp.Access) bool {
 
 // invalidate closes the window of key rkey for q: only a type 2 window that is
 // bound through this very queue pair can be invalidated, by its owner or by a
-// peer (IBTA vol.1 10.6.7.2.6, o10-37.2.26). A memory region cannot: those that
+// peer (IBTA vol.1 10.6.7, o10-37.2.26). A memory region cannot: those that
 // can are registered through work requests, which this NIC does not have.
 func (n *NIC) invalidate(q *QueuePair, rkey uint32) bool {
 	r := n.obj.keys.lookup(rkey)

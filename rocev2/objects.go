@@ -191,7 +191,7 @@ func (t *table[T]) all(yield func(*T) bool) {
 // newQPN numbers the queue pair at place i. The high bits start at a random
 // number and move on with every use of the place, so that packets for a queue
 // pair that has gone do not reach its successor. QPNs 0 and 1 belong to
-// management and 2^24-1 to multicast (IBTA vol.1 3.5.3, 9.2.3).
+// management and 2^24-1 to multicast.
 func (o *objects) newQPN(i uint32) bth.QPN {
 	for uint32(len(o.qpGen)) <= i {
 		o.qpGen = append(o.qpGen, uint32(o.rng.Uint64()))

@@ -30,7 +30,7 @@ func (n *NIC) AllocPD(ctx any) (*PD, error) {
 	return p, nil
 }
 
-// DeallocPD ends a protection domain that nothing belongs to (IBTA vol.1 C10-8).
+// DeallocPD ends a protection domain that nothing belongs to.
 func (n *NIC) DeallocPD(p *PD) error {
 	if !n.ownsPD(p) {
 		return fail("dealloc_pd", "pd", ErrInvalid)

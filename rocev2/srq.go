@@ -65,7 +65,7 @@ func (n *NIC) CreateSRQ(a SRQAttr) (*SRQ, error) {
 func (n *NIC) ownsSRQ(s *SRQ) bool { return s != nil && s.nic == n }
 
 // ModifySRQ arms the limit event: it is reported once, when fewer than limit work
-// requests are left (IBTA vol.1 11.2.3.3). Zero disarms it.
+// requests are left (IBTA vol.1 10.2.9). Zero disarms it.
 func (n *NIC) ModifySRQ(s *SRQ, limit uint32) error {
 	if !n.ownsSRQ(s) {
 		return fail("modify_srq", "srq", ErrInvalid)

@@ -6,7 +6,9 @@ import (
 )
 
 // QPOptions describe a queue pair and its connection. Options change a set of them
-// that begins with the defaults which stand here.
+// that begins with the defaults which stand here; they are called for each queue
+// pair. What belongs to one node (CQs, an SRQ) is given to one queue pair only, with
+// Node.QP and Connect.
 type QPOptions struct {
 	Type     qp.Type // RC
 	Depth    int     // 64: places of the send and of the receive queue

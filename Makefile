@@ -1,0 +1,53 @@
+# Everything a developer needs. `make help` lists the targets.
+SHELL := /bin/bash
+GO    ?= go
+BIN   := bin
+TOOLS := roced rocectl roceperf
+
+# Packages that run concurrently: tested with the race detector too.
+RACE := ./internal/... ./verbs/... ./tap/...
+
+.PHONY: all help build setup lint vet test test-race fuzz soak bench demo clean
+
+all: build
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+build: ## build the programs into bin/
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+
+setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
+	@scripts/setup.sh
+
+lint: vet ## formatting, vet, staticcheck, import rules
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'gofmt needed'; exit 1; }
+	$(GO) tool staticcheck ./...
+	$(GO) test ./internal/arch
+
+vet:
+	$(GO) vet ./...
+
+test: setup build lint ## all set-up, all tests
+	$(GO) test ./...
+	$(GO) test -race $(RACE)
+	$(MAKE) fuzz FUZZTIME=5s
+	$(MAKE) soak SEEDS=200
+
+FUZZTIME ?= 60s
+fuzz: ## run every fuzz target for FUZZTIME
+	@scripts/fuzz.sh $(FUZZTIME)
+
+SEEDS ?= 20000
+soak: ## deterministic fault simulation over SEEDS seeds
+	$(GO) test ./rocev2/soak -run TestSoak -count=1 -timeout 60m -v -args -seeds=$(SEEDS)
+
+bench: setup build ## measure against other software, write docs/benchmarks.md
+	$(GO) run ./internal/bench -bin $(BIN) -out docs/benchmarks.md
+
+demo: build ## two NICs in two namespaces move and verify memory
+	$(GO) run ./internal/demo -bin $(BIN) -out out/demo
+
+clean: ## remove what was built
+	rm -rf $(BIN) out

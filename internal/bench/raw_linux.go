@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"roced/internal/testbed"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+// Shape of the raw test: what a 64 KiB WRITE at path MTU 4096 looks like, 15
+// segments of BTH, 4096 bytes and ICRC in a super-frame.
+const (
+	rawSegment  = 12 + 4096 + 4
+	rawSegments = 15
+)
+
+// raw moves super-frames from a TAP in one namespace to a TAP in the other with
+// no protocol at all: what the link can do. It returns payload bits a second.
+func raw(bed *testbed.Bed, d time.Duration) (gbps float64, err error) {
+	var ports [2]*tap.TAP
+	for i := range ports {
+		ports[i], err = tap.OpenTAP(tap.TAPConfig{
+			Name: "raw", Netns: bed.NS[i].Path(), Bridge: testbed.Bridge, MTU: testbed.MTU, Offload: true,
+		})
+		if err != nil {
+			return 0, err
+		}
+		defer ports[i].Close()
+	}
+	var got atomic.Uint64
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		drain(ports[1], &got, &stop)
+	}()
+	start := time.Now()
+	err = flood(ports[0], start.Add(d))
+	seconds := time.Since(start).Seconds()
+	bytes := got.Load()
+	stop.Store(true)
+	<-done
+	return float64(bytes) * 8 / seconds / 1e9, err
+}
+
+// drain counts the payload of what arrives.
+func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
+	buf := make([]byte, 1<<17)
+	for !stop.Load() {
+		n, _, err := p.Recv(0, buf)
+		if err != nil {
+			runtime.Gosched()
+			continue
+		}
+		if n > 42 && binary.BigEndian.Uint16(buf[36:]) == 4791 {
+			got.Add(uint64(n-42) / rawSegment * 4096)
+		}
+	}
+}
+
+// flood sends the same super-frame until the end.
+func flood(p *tap.TAP, end time.Time) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	frame := rawFrame()
+	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawSegment}
+	for time.Now().Before(end) {
+		for range 16 {
+			if err := p.Send(0, f); err != nil && !errors.Is(err, tap.ErrAgain) {
+				return fmt.Errorf("raw TAP: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// rawFrame is broadcast, so no addresses need to be learnt.
+func rawFrame() []byte {
+	b := make([]byte, 42+rawSegments*rawSegment)
+	for i := range 6 {
+		b[i] = 0xff
+	}
+	copy(b[6:], []byte{2, 0, 0, 0, 0, 1, 8, 0})
+	ip, udp := b[14:34], b[34:42]
+	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
+	copy(ip[12:], []byte{198, 18, 2, 1, 198, 18, 2, 2})
+	binary.BigEndian.PutUint16(ip[10:], ^sum(ip, 0))
+	binary.BigEndian.PutUint16(udp, 50000)
+	binary.BigEndian.PutUint16(udp[2:], 4791)
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-34))
+	binary.BigEndian.PutUint16(udp[6:], sum(ip[12:20], uint32(17+len(b)-34)))
+	return b
+}
+
+// sum is the Internet checksum before complementing (RFC 1071).
+func sum(b []byte, s uint32) uint16 {
+	for i := 0; i+1 < len(b); i += 2 {
+		s += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for s>>16 != 0 {
+		s = s&0xffff + s>>16
+	}
+	return uint16(s)
+}

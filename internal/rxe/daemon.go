@@ -1,0 +1,226 @@
+package rxe
+
+import (
+	"sync/atomic"
+
+	"roced/qp"
+)
+
+// OpInvalid is the opcode of a send work request whose own one does not exist.
+const OpInvalid qp.WROpcode = 0xff
+
+// SendRing is the daemon's end of a send ring. Work requests that have been taken
+// keep their places until they are retired.
+type SendRing struct {
+	ring
+	maxSGE    uint32
+	maxInline uint32
+	next      uint32 // of the element to take
+	taken     uint32 // not retired
+	dma       [dmaLen]byte
+	head      [sendTaken]byte
+}
+
+// NewSendRing makes a ring of shape s in mem.
+func NewSendRing(mem []byte, s Shape) (*SendRing, error) {
+	r, err := create(mem, s, sendElem(s.MaxSGE, s.MaxInline))
+	if err != nil {
+		return nil, err
+	}
+	return &SendRing{ring: r, maxSGE: s.MaxSGE, maxInline: s.MaxInline}, nil
+}
+
+// Pending reports whether there is a work request to take.
+func (r *SendRing) Pending() bool {
+	return (atomic.LoadUint32(r.producer)-r.next)&r.mask != 0 && r.taken < r.mask
+}
+
+// Next takes the next work request. Its length is what the element says; there
+// are never more inline bytes than the ring has room for, and of a list of SGEs
+// that is too long one more than permitted, so that both are found out.
+func (r *SendRing) Next(w *qp.SendWQE) bool {
+	if !r.Pending() {
+		return false
+	}
+	e := r.elem(r.next)
+	copy(r.head[:], e)
+	copy(r.dma[:], e[sendDMA:])
+	w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
+	r.decode(w)
+	if w.Flags&qp.SendInline != 0 {
+		w.Inline = append(w.Inline, e[sendData:sendData+min(w.Length, r.maxInline)]...)
+	} else {
+		w.SGEs = appendSGEs(w.SGEs, e[sendData:], le.Uint32(r.dma[dmaNumSGE:]), r.maxSGE)
+	}
+	r.next = (r.next + 1) & r.mask
+	r.taken++
+	return true
+}
+
+// decode reads the fixed part of a work request from the private copy.
+func (r *SendRing) decode(w *qp.SendWQE) {
+	h := &r.head
+	w.WRID = le.Uint64(h[sendWRID:])
+	w.Opcode = qp.WROpcode(min(le.Uint32(h[sendOpcode:]), uint32(OpInvalid)))
+	w.Flags = qp.SendFlags(le.Uint32(h[sendFlags:]))
+	w.Length = le.Uint32(r.dma[dmaLength:])
+	w.Imm = be.Uint32(h[sendEx:])
+	w.RemoteVA, w.RKey, w.CompareAdd, w.Swap = 0, 0, 0, 0
+	w.AH, w.RemoteQPN, w.RemoteQKey = 0, 0, 0
+	w.Bind = qp.BindWR{}
+	switch w.Opcode {
+	case qp.WRWrite, qp.WRWriteImm, qp.WRRead:
+		w.RemoteVA, w.RKey = le.Uint64(h[rdmaAddr:]), le.Uint32(h[rdmaRKey:])
+	case qp.WRCmpSwap, qp.WRFetchAdd:
+		w.RemoteVA, w.RKey = le.Uint64(h[atomicAddr:]), le.Uint32(h[atomicRKey:])
+		w.CompareAdd, w.Swap = le.Uint64(h[atomicCompareAdd:]), le.Uint64(h[atomicSwap:])
+	case qp.WRSendWithInv, qp.WRLocalInv:
+		w.Imm = le.Uint32(h[sendEx:])
+	case qp.WRSend, qp.WRSendImm:
+		w.RemoteQPN, w.RemoteQKey = le.Uint32(h[udQPN:]), le.Uint32(h[udQKey:])
+		w.AH = le.Uint32(h[udAH:])
+	case qp.WRBindMW:
+		w.Bind = qp.BindWR{
+			Addr: le.Uint64(h[mwAddr:]), Length: le.Uint64(h[mwLength:]),
+			MRLKey: le.Uint32(h[mwMRLKey:]), MWRKey: le.Uint32(h[mwMWRKey:]),
+			RKey: le.Uint32(h[mwRKey:]), Access: qp.Access(le.Uint32(h[mwAccess:])),
+		}
+	}
+}
+
+// Retire gives back the places of the n oldest work requests taken.
+func (r *SendRing) Retire(n int) {
+	r.taken -= min(uint32(n), r.taken)
+	atomic.StoreUint32(r.consumer, (r.next-r.taken)&r.mask)
+}
+
+// Reset discards what is posted and gives back what was taken.
+func (r *SendRing) Reset() {
+	r.next, r.taken = atomic.LoadUint32(r.producer)&r.mask, 0
+	atomic.StoreUint32(r.consumer, r.next)
+}
+
+// RecvRing is the daemon's end of a receive ring, of an RQ or SRQ. A work request
+// that has been taken leaves its place at once.
+type RecvRing struct {
+	ring
+	maxSGE uint32
+	next   uint32
+	head   [recvData]byte
+}
+
+// NewRecvRing makes a ring of shape s in mem.
+func NewRecvRing(mem []byte, s Shape) (*RecvRing, error) {
+	r, err := create(mem, s, recvElem(s.MaxSGE))
+	if err != nil {
+		return nil, err
+	}
+	return &RecvRing{ring: r, maxSGE: s.MaxSGE}, nil
+}
+
+// Len is the number of work requests to take.
+func (r *RecvRing) Len() int {
+	return int((atomic.LoadUint32(r.producer) - r.next) & r.mask)
+}
+
+// Next takes the next work request. Of a list of SGEs that is too long it takes
+// one more than permitted, so that this is found out.
+func (r *RecvRing) Next(w *qp.RecvWQE) bool {
+	if r.Len() == 0 {
+		return false
+	}
+	e := r.elem(r.next)
+	copy(r.head[:], e)
+	w.WRID = le.Uint64(r.head[recvWRID:])
+	w.SGEs = appendSGEs(w.SGEs[:0], e[recvData:], le.Uint32(r.head[recvDMA+dmaNumSGE:]), r.maxSGE)
+	r.next = (r.next + 1) & r.mask
+	atomic.StoreUint32(r.consumer, r.next)
+	return true
+}
+
+// Reset discards what is posted.
+func (r *RecvRing) Reset() {
+	r.next = atomic.LoadUint32(r.producer) & r.mask
+	atomic.StoreUint32(r.consumer, r.next)
+}
+
+// appendSGEs reads n SGEs, of which most are permitted, from shared memory. Each
+// byte is read once.
+func appendSGEs(list []qp.SGE, e []byte, n, most uint32) []qp.SGE {
+	for i := range min(n, most) {
+		g := e[i*sgeLen:][:sgeLen]
+		list = append(list, qp.SGE{Addr: le.Uint64(g), Length: le.Uint32(g[8:]), LKey: le.Uint32(g[12:])})
+	}
+	if n > most {
+		list = append(list, qp.SGE{})
+	}
+	return list
+}
+
+// CQRing is the daemon's end of a ring of completions.
+type CQRing struct {
+	ring
+	tail uint32 // the producer index
+}
+
+// NewCQRing makes a ring of shape s in mem.
+func NewCQRing(mem []byte, s Shape) (*CQRing, error) {
+	r, err := create(mem, s, wcLen)
+	if err != nil {
+		return nil, err
+	}
+	return &CQRing{ring: r}, nil
+}
+
+// Len is the number of completions that the client has not consumed, as far as it
+// says.
+func (r *CQRing) Len() int {
+	return int((r.tail - atomic.LoadUint32(r.consumer)) & r.mask)
+}
+
+// Push appends a completion; false means that the ring is full.
+func (r *CQRing) Push(c *qp.CQE) bool {
+	if uint32(r.Len()) == r.mask {
+		return false
+	}
+	encodeWC(r.elem(r.tail), c)
+	r.tail = (r.tail + 1) & r.mask
+	atomic.StoreUint32(r.producer, r.tail)
+	return true
+}
+
+// MoveTo copies the completions that have not been consumed into the empty ring
+// to and reports whether they fit.
+func (r *CQRing) MoveTo(to *CQRing) bool {
+	n := uint32(r.Len())
+	if n > to.mask {
+		return false
+	}
+	for i := range n {
+		copy(to.elem(i), r.elem(r.tail - n + i)[:wcLen])
+	}
+	to.tail = n
+	atomic.StoreUint32(to.producer, n)
+	return true
+}
+
+// encodeWC writes a completion.
+func encodeWC(e []byte, c *qp.CQE) {
+	_ = e[wcLen-1]
+	le.PutUint64(e[wcWRID:], c.WRID)
+	le.PutUint32(e[wcStatus:], uint32(c.Status))
+	le.PutUint32(e[wcOpcode:], uint32(c.Opcode))
+	le.PutUint32(e[wcVendorErr:], c.VendorErr)
+	le.PutUint32(e[wcByteLen:], c.ByteLen)
+	if c.Flags&qp.WCWithInv != 0 {
+		le.PutUint32(e[wcEx:], c.Imm)
+	} else {
+		be.PutUint32(e[wcEx:], c.Imm)
+	}
+	le.PutUint32(e[wcQPNum:], c.QPN)
+	le.PutUint32(e[wcSrcQP:], c.SrcQP)
+	le.PutUint32(e[wcFlags:], uint32(c.Flags))
+	le.PutUint16(e[wcPKeyIndex:], c.PKeyIndex)
+	le.PutUint16(e[wcSLID:], 0)
+	e[wcSL], e[wcDLIDPath], e[wcPort], e[wcPort+1] = c.SL, 0, 1, 0
+}

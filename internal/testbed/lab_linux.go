@@ -1,0 +1,238 @@
+package testbed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Lab is two daemons with a NIC each, joined by a network.
+type Lab struct {
+	Dir  string // configurations, logs and run directories
+	Bed  *Bed   // nil on AF_UNIX links
+	Host [2]*Host
+}
+
+// Host is one daemon.
+type Host struct {
+	RunDir  string
+	Device  string // name of its NIC
+	Addr    string // address of its NIC
+	Config  string
+	LogFile string
+	cmd     *exec.Cmd
+	done    chan error
+}
+
+// LabOptions choose the kind of a lab.
+type LabOptions struct {
+	Bin   string // folder of the programs
+	Dir   string // existing folder, with a short path: sockets are made in it
+	Unix  bool   // join the NICs by AF_UNIX datagrams: needs no privilege
+	Extra string // YAML added to the NIC's entry, indented by four spaces
+}
+
+// NewLab builds the network and starts both daemons.
+func NewLab(o LabOptions) (*Lab, error) {
+	l := &Lab{Dir: o.Dir}
+	if !o.Unix {
+		var err error
+		if l.Bed, err = New(); err != nil {
+			return nil, err
+		}
+	}
+	for i := range l.Host {
+		h, err := l.startHost(i, o)
+		if err != nil {
+			l.Close()
+			return nil, err
+		}
+		l.Host[i] = h
+	}
+	return l, nil
+}
+
+func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
+	name := string(rune('a' + i))
+	h := &Host{
+		RunDir: filepath.Join(l.Dir, name), Device: "rxe_" + name, Addr: fmt.Sprintf("198.18.0.%d", i+1),
+		Config: filepath.Join(l.Dir, name+".yaml"), LogFile: filepath.Join(l.Dir, name+".log"),
+	}
+	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s}", l.netns(i), name, Bridge)
+	if o.Unix {
+		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(i), l.link(1-i))
+	}
+	text := fmt.Sprintf("run_dir: %q\nnics:\n  - name: %s\n    addresses: [%s/24, \"fd00::%d/64\"]\n    port: %s\n%s",
+		h.RunDir, h.Device, h.Addr, i+1, port, o.Extra)
+	if err := os.WriteFile(h.Config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	return h, h.Start(o.Bin)
+}
+
+func (l *Lab) netns(i int) string {
+	if l.Bed == nil {
+		return ""
+	}
+	return l.Bed.NS[i].Path()
+}
+
+func (l *Lab) link(i int) string { return filepath.Join(l.Dir, fmt.Sprintf("link%d", i)) }
+
+// Start starts the daemon and waits until it can be used.
+func (h *Host) Start(bin string) error {
+	log, err := os.OpenFile(h.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	h.cmd = exec.Command(filepath.Join(bin, "roced"), "run", "--config", h.Config)
+	h.cmd.Stdout, h.cmd.Stderr = log, log
+	h.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := h.cmd.Start(); err != nil {
+		return err
+	}
+	h.done = make(chan error, 1)
+	go func() { h.done <- h.cmd.Wait() }()
+	return h.wait()
+}
+
+func (h *Host) wait() error {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		if c, err := net.Dial("unix", filepath.Join(h.RunDir, "roced.sock")); err == nil {
+			return c.Close()
+		}
+		select {
+		case err := <-h.done:
+			h.done <- err
+			text, _ := os.ReadFile(h.LogFile)
+			return fmt.Errorf("roced ended at once (%v):\n%s", err, text)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return errors.New("roced does not answer after 10 s")
+}
+
+// PID is the daemon's process.
+func (h *Host) PID() int { return h.cmd.Process.Pid }
+
+// Stop ends the daemon by a signal and waits for it.
+func (h *Host) Stop(sig os.Signal) error {
+	if h == nil || h.cmd == nil || h.cmd.Process == nil {
+		return nil
+	}
+	if err := h.cmd.Process.Signal(sig); err != nil {
+		return nil // it has ended already
+	}
+	select {
+	case err := <-h.done:
+		return err
+	case <-time.After(15 * time.Second):
+		h.cmd.Process.Kill()
+		return errors.New("roced did not end within 15 s")
+	}
+}
+
+// Close stops the daemons and removes the network.
+func (l *Lab) Close() error {
+	var errs []error
+	for _, h := range l.Host {
+		errs = append(errs, h.Stop(syscall.SIGTERM))
+	}
+	if l.Bed != nil {
+		errs = append(errs, l.Bed.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Pair runs a server beside host 1 and a client beside host 0, the client when
+// the server is ready, and returns the client's output. Each is given as
+// program and arguments; ready waits for the server.
+func (l *Lab) Pair(ctx context.Context, server, client []string, ready func(context.Context) error) (string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := exec.CommandContext(ctx, server[0], server[1:]...)
+	serverLog, err := os.CreateTemp(l.Dir, "server")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(serverLog.Name())
+	defer serverLog.Close()
+	s.Stdout, s.Stderr = serverLog, serverLog
+	if err := l.start(1, s); err != nil {
+		return "", err
+	}
+	defer func() {
+		cancel()
+		s.Wait()
+	}()
+	if err := ready(ctx); err != nil {
+		return "", fmt.Errorf("%s: %w", server[0], err)
+	}
+	out, err := l.Output(ctx, 0, client)
+	if err != nil {
+		text, _ := os.ReadFile(serverLog.Name())
+		return out, fmt.Errorf("%w\nserver: %s", err, text)
+	}
+	return out, nil
+}
+
+// Output runs a program beside host i and returns what it prints.
+func (l *Lab) Output(ctx context.Context, i int, args []string) (string, error) {
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	var out, diag bytes.Buffer
+	c.Stdout, c.Stderr = &out, &diag
+	if err := l.start(i, c); err != nil {
+		return "", err
+	}
+	if err := c.Wait(); err != nil {
+		return out.String(), fmt.Errorf("%v: %w\n%s%s", args, err, out.String(), diag.String())
+	}
+	return out.String(), nil
+}
+
+// Interruptible is Output for a program that runs until ctx ends, which it is
+// told by SIGINT.
+func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, error) {
+	c := exec.CommandContext(ctx, args[0], args[1:]...)
+	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
+	c.WaitDelay = 5 * time.Second
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	if err := l.start(i, c); err != nil {
+		return "", err
+	}
+	if err := c.Wait(); err != nil && ctx.Err() == nil {
+		return out.String(), fmt.Errorf("%v: %w\n%s", args, err, out.String())
+	}
+	return out.String(), nil
+}
+
+func (l *Lab) start(i int, c *exec.Cmd) error {
+	if l.Bed == nil {
+		return c.Start()
+	}
+	return l.Bed.NS[i].Start(c)
+}
+
+// WaitFile waits until a program that has just been started makes a file.
+func WaitFile(ctx context.Context, path string) error {
+	for range 500 {
+		if _, err := os.Stat(path); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("%s does not appear within 5 s", path)
+}

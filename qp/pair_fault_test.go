@@ -1,0 +1,208 @@
+package qp
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+)
+
+var lossless = pairConfig{unacked: 16, psn: 0xfffff0, rd: 4, timeout: 5, retry: 7, rnrRetry: 7}
+
+// mixed is every operation in sizes around the MTU of 256.
+func mixed(p *pair, from int) *workload {
+	rng := rand.New(rand.NewPCG(1, uint64(from)))
+	l := newWorkload(p, from)
+	for _, op := range []WROpcode{
+		WRSend, WRWrite, WRRead, WRFetchAdd, WRSendImm, WRRead, WRCmpSwap, WRWriteImm, WRSendWithInv, WRRead, WRBindMW,
+		WRWrite, WRLocalInv, WRSend,
+	} {
+		for _, n := range []uint32{0, 257, 600} {
+			l.add(op, n, 0, rng)
+		}
+	}
+	return l
+}
+
+func TestPairEverySize(t *testing.T) {
+	for _, op := range []WROpcode{WRSend, WRSendImm, WRSendWithInv, WRWrite, WRWriteImm, WRRead} {
+		p := newPair(t, lossless)
+		l := newWorkload(p, 0)
+		rng := rand.New(rand.NewPCG(2, 2))
+		for _, n := range []uint32{0, 1, 2, 3, 4, 255, 256, 257, 511, 512, 513, 1024, 5000, 20000} {
+			l.add(op, n, 0, rng)
+			if n <= 256 && op != WRRead {
+				l.add(op, n, SendInline, rng)
+			}
+		}
+		p.run(t)
+		l.verify(t)
+		c := p.ends[0].q.ctr
+		if c.RetransmittedPackets != 0 || c.LocalAckTimeoutErr != 0 {
+			t.Errorf("%d: %d retransmissions, %d timeouts without loss", op, c.RetransmittedPackets, c.LocalAckTimeoutErr)
+		}
+	}
+}
+
+// TestPairEachFault runs the mixed workload in both directions again and again,
+// with another packet lost, doubled or delayed each time.
+func TestPairEachFault(t *testing.T) {
+	run := func(victim int, f fault) int {
+		p := newPair(t, lossless)
+		p.faults = func(n int, _ *bth.Packet) fault {
+			if n == victim {
+				return f
+			}
+			return fault{}
+		}
+		a, b := mixed(p, 0), mixed(p, 1)
+		p.run(t)
+		a.verify(t)
+		b.verify(t)
+		return p.count
+	}
+	total := run(-1, fault{})
+	for name, f := range map[string]fault{
+		"drop": {drop: true}, "dup": {dup: true}, "delay": {delay: 5 * time.Microsecond},
+		"late copy": {dup: true, delay: 300 * time.Microsecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i := range total {
+				run(i, f)
+			}
+		})
+	}
+}
+
+// TestPairLosslessNeedsNoTimeout has none: without loss nothing may depend on it,
+// whatever the window.
+func TestPairLosslessNeedsNoTimeout(t *testing.T) {
+	for _, unacked := range []uint32{1, 2, 3, 7, 64, 1000} {
+		c := lossless
+		c.timeout, c.unacked = 0, unacked
+		p := newPair(t, c)
+		a, b := mixed(p, 0), mixed(p, 1)
+		p.run(t)
+		a.verify(t)
+		b.verify(t)
+		if n := p.ends[0].q.ctr.RetransmittedPackets; n != 0 {
+			t.Errorf("window %d: %d retransmissions", unacked, n)
+		}
+	}
+}
+
+// TestPairAnyFaults draws operations and a pattern of loss, copies and delay:
+// each request must take effect once, in order, byte for byte.
+func TestPairAnyFaults(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := lossless
+		c.unacked = rapid.Uint32Range(1, 40).Draw(t, "unacked")
+		c.rd = rapid.Uint8Range(1, 5).Draw(t, "rd")
+		c.psn = rapid.Uint32Range(0, 1<<24-1).Draw(t, "psn")
+		p := newPair(dummyTB{}, c)
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		loss := rapid.IntRange(0, 8).Draw(t, "loss")
+		odd := rapid.IntRange(0, 15).Draw(t, "odd")
+		p.faults = func(int, *bth.Packet) fault {
+			f := fault{drop: rng.IntN(100) < loss, dup: rng.IntN(100) < odd}
+			if rng.IntN(100) < odd {
+				f.delay = time.Duration(rng.IntN(10_000))
+			}
+			return f
+		}
+		loads := []*workload{newWorkload(p, 0), newWorkload(p, 1)}
+		ops := []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv}
+		for range rapid.IntRange(1, 40).Draw(t, "ops") {
+			l := loads[rng.IntN(2)]
+			flags := SendFlags(0)
+			if rng.IntN(4) == 0 {
+				flags = SendFence
+			}
+			n := []uint32{0, 1, 100, 256, 257, 512, 1000, 4000}[rng.IntN(8)]
+			l.add(ops[rapid.IntRange(0, len(ops)-1).Draw(t, "op")], n, flags, rng)
+			for range rng.IntN(4) {
+				p.step()
+			}
+		}
+		p.run(t)
+		for _, l := range loads {
+			l.verify(t)
+		}
+	})
+}
+
+// dummyTB lets newPair report from within a rapid check.
+type dummyTB struct{ testing.TB }
+
+func (dummyTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
+
+// TestPairRNR posts receives late.
+func TestPairRNR(t *testing.T) {
+	p := newPair(t, lossless)
+	l := newWorkload(p, 0)
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 4 {
+		l.add(WRSend, 600, 0, rng)
+	}
+	h := p.ends[1].h
+	recvs := h.recvs
+	h.recvs = nil
+	for n := 0; p.step(); n++ {
+		if n%20 == 19 && len(h.recvs) < len(recvs) {
+			h.recvs = recvs[:len(h.recvs)+1]
+		}
+	}
+	l.verify(t)
+	if c := p.ends[0].q.ctr; c.RcvdRNRErr == 0 || c.RetryExceededErr != 0 {
+		t.Errorf("RNR NAKs: %d", c.RcvdRNRErr)
+	}
+}
+
+// TestPairRetryExhaustion loses everything from some packet on: the oldest
+// request fails after 1 + retry_cnt transmissions, the others are flushed.
+func TestPairRetryExhaustion(t *testing.T) {
+	c := lossless
+	c.retry = 3
+	p := newPair(t, c)
+	l := newWorkload(p, 0)
+	rng := rand.New(rand.NewPCG(4, 4))
+	for range 3 {
+		l.add(WRWrite, 256, 0, rng)
+	}
+	p.faults = func(int, *bth.Packet) fault { return fault{drop: true} }
+	p.run(t)
+	h := p.ends[0].h
+	want := []Status{StatusRetryExcErr, StatusWRFlushErr, StatusWRFlushErr}
+	for i, s := range want {
+		if i >= len(h.sendCQ) || h.sendCQ[i].Status != s {
+			t.Fatalf("completions %+v", h.sendCQ)
+		}
+	}
+	if p.count != 3*4 {
+		t.Errorf("%d packets, want 4 transmissions of 3", p.count)
+	}
+}
+
+// TestPairAccessError: a bad rkey ends the queue pair on both sides.
+func TestPairAccessError(t *testing.T) {
+	p := newPair(t, lossless)
+	l := newWorkload(p, 0)
+	rng := rand.New(rand.NewPCG(5, 5))
+	for range 3 {
+		l.add(WRWrite, 300, 0, rng)
+	}
+	p.ends[0].h.queue[1].RKey = 6
+	p.run(t)
+	for i, s := range []Status{StatusSuccess, StatusRemAccessErr, StatusWRFlushErr} {
+		if cq := p.ends[0].h.sendCQ; i >= len(cq) || cq[i].Status != s {
+			t.Fatalf("completions %+v", cq)
+		}
+	}
+	if a, b := p.ends[0].q.State(), p.ends[1].q.State(); a != Err || b != Err {
+		t.Errorf("states %v and %v", a, b)
+	}
+}
