@@ -1,0 +1,252 @@
+// Package fault does to frames what a bad network does, on purpose and
+// repeatably: it drops, duplicates, delays, reorders, corrupts, truncates and
+// marks them by rules. A rule names an exact event ("the first sending of the
+// third packet to queue pair 0x11") or a share of all frames, drawn from a
+// generator of its own. The package is sans-I/O: it reads no clock, starts
+// nothing, and gives the same results for the same frames, times and seeds.
+//
+// # Rules as text
+//
+//	rule      = dir action { condition }
+//	dir       = "rx" | "tx" | "both"
+//	action    = "drop"
+//	          | "duplicate" [ copies ]        additional copies, 1 unless given
+//	          | "delay" duration              such as 2ms
+//	          | "reorder" frames [ duration ] let that many later frames of the
+//	                                          same flow overtake, but wait no
+//	                                          longer than duration (10ms)
+//	          | "corrupt" [ offset ]          change the byte at offset from the
+//	                                          BTH, or from the end if negative;
+//	                                          a random byte unless given
+//	          | "truncate" length             cut the frame to length bytes
+//	          | "ecn"                         mark Congestion Experienced
+//	condition = "qpn=" number                 destination queue pair
+//	          | "psn=" ["+"] n [ ".." n ]     PSNs, with "+" counted from the
+//	                                          first one seen in the flow
+//	          | "n=" n { "," n }              which sending of the PSN, 1 = first
+//	          | "op=" class                   request, response, ack, nak, send,
+//	                                          write, read (the request), readresp,
+//	                                          atomic, cnp, any
+//	          | "peer=" address               of the other end
+//	          | "p=" probability              above 0, up to 1
+//	          | "seed=" number                of the generator behind p and corrupt
+//	          | "count=" n                    no more than n times
+//	          | "any"                         also frames that are not RoCEv2
+//	          | "name=" word                  for reports
+//
+// Examples:
+//
+//	tx drop qpn=0x11 psn=+3 n=1,2
+//	both drop p=0.01 seed=7
+//	rx delay 2ms p=0.1
+//	tx ecn psn=+0..10
+//	rx corrupt op=ack n=1
+//
+// All conditions of a rule must hold. The rules are asked in their order and
+// all that apply take effect, up to the first drop.
+//
+// A flow is what shares one sequence of PSNs: a direction, a peer, a destination
+// queue pair, and one of requests, READ responses, other responses, or CNPs. Its
+// first PSN and how often each of its last 4096 PSNs was seen are remembered for
+// the 256 flows used last, from the moment on that the rules are set.
+package fault
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Dir is the direction of frames as the NIC sees it.
+type Dir string
+
+// Directions of a rule; frames have one of the first two.
+const (
+	Rx   Dir = "rx"
+	Tx   Dir = "tx"
+	Both Dir = "both"
+)
+
+// Action is what a rule does.
+type Action string
+
+// Actions.
+const (
+	Drop      Action = "drop"
+	Duplicate Action = "duplicate"
+	Delay     Action = "delay"
+	Reorder   Action = "reorder"
+	Corrupt   Action = "corrupt"
+	Truncate  Action = "truncate"
+	ECN       Action = "ecn"
+)
+
+// PSNs is a range of packet sequence numbers, both ends included. It may wrap
+// around unless it is relative.
+type PSNs struct {
+	Relative bool   `mapstructure:"relative" json:"relative,omitempty" yaml:"relative,omitempty"`
+	First    uint32 `mapstructure:"first" json:"first" yaml:"first"`
+	Last     uint32 `mapstructure:"last" json:"last" yaml:"last"`
+}
+
+// String formats the range as in a rule.
+func (p PSNs) String() string {
+	s := strconv.FormatUint(uint64(p.First), 10)
+	if p.Relative {
+		s = "+" + s
+	}
+	if p.Last != p.First {
+		s += ".." + strconv.FormatUint(uint64(p.Last), 10)
+	}
+	return s
+}
+
+// Rule is one fault rule. Its zero fields set no condition.
+type Rule struct {
+	Name   string `mapstructure:"name" json:"name,omitempty" yaml:"name,omitempty"`
+	Dir    Dir    `mapstructure:"dir" json:"dir" yaml:"dir"`
+	Action Action `mapstructure:"action" json:"action" yaml:"action"`
+
+	// Of the actions.
+	Copies int           `mapstructure:"copies" json:"copies,omitempty" yaml:"copies,omitempty"` // duplicate
+	Delay  time.Duration `mapstructure:"delay" json:"delay,omitempty" yaml:"delay,omitempty"`    // delay; limit of reorder
+	Frames int           `mapstructure:"frames" json:"frames,omitempty" yaml:"frames,omitempty"` // reorder
+	Offset *int          `mapstructure:"offset" json:"offset,omitempty" yaml:"offset,omitempty"` // corrupt
+	Length int           `mapstructure:"length" json:"length,omitempty" yaml:"length,omitempty"` // truncate
+
+	// Conditions.
+	QPN  *uint32    `mapstructure:"qpn" json:"qpn,omitempty" yaml:"qpn,omitempty"`
+	PSN  *PSNs      `mapstructure:"psn" json:"psn,omitempty" yaml:"psn,omitempty"`
+	Nth  []int      `mapstructure:"n" json:"n,omitempty" yaml:"n,omitempty"`
+	Op   string     `mapstructure:"op" json:"op,omitempty" yaml:"op,omitempty"`
+	Peer netip.Addr `mapstructure:"peer" json:"peer,omitzero" yaml:"peer,omitempty"`
+	Any  bool       `mapstructure:"any" json:"any,omitempty" yaml:"any,omitempty"`
+
+	// Share and limit.
+	P     float64 `mapstructure:"p" json:"p,omitempty" yaml:"p,omitempty"`
+	Seed  uint64  `mapstructure:"seed" json:"seed,omitempty" yaml:"seed,omitempty"`
+	Count uint64  `mapstructure:"count" json:"count,omitempty" yaml:"count,omitempty"`
+}
+
+// Bounds of what rules can say.
+const (
+	maxPSN     = 1<<24 - 1
+	maxNth     = 64
+	maxCopies  = 1000
+	maxFrames  = 10000
+	maxDelay   = time.Minute
+	minLength  = ethLen
+	maxLength  = 65535
+	reorderFor = 10 * time.Millisecond // unless the rule says how long
+	maskedByte = 4                     // of the BTH: the ICRC does not cover it
+)
+
+// Validate reports what is wrong with r.
+func (r *Rule) Validate() error {
+	if r.Dir != Rx && r.Dir != Tx && r.Dir != Both {
+		return fmt.Errorf("%q is not a direction (rx, tx, both)", r.Dir)
+	}
+	if err := r.validateAction(); err != nil {
+		return err
+	}
+	if r.Name != "" && strings.ContainsFunc(r.Name, notInName) {
+		return fmt.Errorf("name %q: use letters, digits and _ . -", r.Name)
+	}
+	switch {
+	case r.QPN != nil && *r.QPN > maxPSN:
+		return fmt.Errorf("qpn %#x has more than 24 bits", *r.QPN)
+	case r.PSN != nil && (r.PSN.First > maxPSN || r.PSN.Last > maxPSN):
+		return fmt.Errorf("psn %v has more than 24 bits", r.PSN)
+	case r.PSN != nil && r.PSN.Relative && (r.PSN.Last < r.PSN.First || r.PSN.Last >= 1<<23):
+		return fmt.Errorf("psn %v: the last one is before the first or too far away", r.PSN)
+	case r.P < 0 || r.P > 1 || r.P != r.P:
+		return fmt.Errorf("p %v is not a probability", r.P)
+	case r.Any && (r.QPN != nil || r.PSN != nil || r.Nth != nil || r.Op != ""):
+		return fmt.Errorf("any contradicts qpn, psn, n and op, which only RoCEv2 frames have")
+	}
+	for _, n := range r.Nth {
+		if n < 1 || n > maxNth {
+			return fmt.Errorf("n %d is not between 1 and %d", n, maxNth)
+		}
+	}
+	if _, ok := classes[r.Op]; !ok {
+		return fmt.Errorf("%q is not a class of packets (%s)", r.Op, classNames)
+	}
+	return nil
+}
+
+// validateAction checks the action and that only its own arguments are there.
+func (r *Rule) validateAction() error {
+	foreign := func(a ...Action) bool {
+		for _, a := range a {
+			if r.Action == a {
+				return false
+			}
+		}
+		return true
+	}
+	switch {
+	case foreign(Drop, Duplicate, Delay, Reorder, Corrupt, Truncate, ECN):
+		return fmt.Errorf("%q is not an action (%s)", r.Action, actionNames)
+	case r.Copies != 0 && foreign(Duplicate), r.Delay != 0 && foreign(Delay, Reorder), r.Frames != 0 && foreign(Reorder),
+		r.Offset != nil && foreign(Corrupt), r.Length != 0 && foreign(Truncate):
+		return fmt.Errorf("%s has an argument that belongs to another action", r.Action)
+	case r.Copies < 0 || r.Copies > maxCopies:
+		return fmt.Errorf("%d copies: want 1 to %d", r.Copies, maxCopies)
+	case r.Action == Delay && r.Delay == 0:
+		return fmt.Errorf("delay wants a duration such as 2ms")
+	case r.Delay < 0 || r.Delay > maxDelay:
+		return fmt.Errorf("duration %v: want up to %v", r.Delay, maxDelay)
+	case r.Action == Reorder && (r.Frames < 1 || r.Frames > maxFrames):
+		return fmt.Errorf("reorder wants a number of frames, 1 to %d", maxFrames)
+	case r.Offset != nil && *r.Offset == maskedByte:
+		return fmt.Errorf("corrupt %d: the ICRC does not cover that byte", maskedByte)
+	case r.Action == Truncate && (r.Length < minLength || r.Length > maxLength):
+		return fmt.Errorf("truncate wants a length, %d to %d", minLength, maxLength)
+	}
+	return nil
+}
+
+func notInName(c rune) bool {
+	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.-", c))
+}
+
+// String formats r so that Parse gives it back.
+func (r Rule) String() string {
+	w := []string{string(r.Dir), string(r.Action)}
+	add := func(set bool, format string, v any) {
+		if set {
+			w = append(w, fmt.Sprintf(format, v))
+		}
+	}
+	add(r.Copies != 0, "%d", r.Copies)
+	add(r.Frames != 0, "%d", r.Frames)
+	add(r.Delay != 0, "%v", r.Delay)
+	if r.Offset != nil {
+		add(true, "%d", *r.Offset)
+	}
+	add(r.Length != 0, "%d", r.Length)
+	if r.QPN != nil {
+		add(true, "qpn=%#x", *r.QPN)
+	}
+	if r.PSN != nil {
+		add(true, "psn=%v", *r.PSN)
+	}
+	add(r.Op != "", "op=%s", r.Op)
+	for i, n := range r.Nth {
+		if i == 0 {
+			w = append(w, "n="+strconv.Itoa(n))
+			continue
+		}
+		w[len(w)-1] += "," + strconv.Itoa(n)
+	}
+	add(r.Peer.IsValid(), "peer=%v", r.Peer)
+	add(r.Any, "%s", "any")
+	add(r.P != 0, "p=%s", strconv.FormatFloat(r.P, 'g', -1, 64))
+	add(r.Seed != 0, "seed=%d", r.Seed)
+	add(r.Count != 0, "count=%d", r.Count)
+	add(r.Name != "", "name=%s", r.Name)
+	return strings.Join(w, " ")
+}

@@ -1,0 +1,258 @@
+package tap
+
+import (
+	"errors"
+	"time"
+
+	"roced/internal/fault"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// faultyRetry is how soon a Faulty tries again to send what its port had no room
+// for; nobody waits for the port to become writable on its behalf.
+const faultyRetry = 50 * time.Microsecond
+
+// faultyBuffer holds the longest super-frame.
+const faultyBuffer = 1 << 17
+
+// Faulty is a port with fault rules. Without rules it hands everything through.
+// With rules it takes single frames only, cuts received super-frames apart, and
+// lets the rules decide about each frame.
+type Faulty struct {
+	inner  Port
+	obs    rocev2.Observer
+	engine fault.Engine
+	out    batch
+	in     batch
+	failed uint64
+	bufs   [1][]byte
+	frame  rocev2.Frame
+	retry  mono.Time
+}
+
+// batch is a frame or super-frame which the rules are applied to segment by
+// segment.
+type batch struct {
+	buf     []byte // the whole, from the link or for it
+	segSize int
+	next    int // segment
+	count   int // of segments
+	seg     []byte
+	now     []byte // what to pass on
+	copies  int    // so many times
+}
+
+// load prepares buf, of which frame is a view.
+func (b *batch) load(frame []byte, segSize int) {
+	b.buf, b.segSize = frame, segSize
+	b.next, b.count = 0, rocev2.Segments(frame, segSize)
+}
+
+// segment returns the next segment, which may be changed.
+func (b *batch) segment() ([]byte, bool) {
+	if b.next >= b.count {
+		return nil, false
+	}
+	b.seg = rocev2.Segment(b.seg[:0], b.buf, b.segSize, b.next)
+	b.next++
+	return b.seg, true
+}
+
+func (b *batch) empty() bool { return b.copies == 0 && b.next >= b.count }
+
+// FaultStats tells what the rules of a port have done.
+type FaultStats struct {
+	fault.Stats
+	Rules []fault.RuleStats
+	// SendFailed counts frames that the port refused after it had been told of
+	// success: the rules had delayed them, or the link went down.
+	SendFailed uint64
+}
+
+// NewFaulty wraps p. The observer, which may be nil, sees every frame that a rule
+// has acted on, as the rule has left it, with a comment such as "fault: drop
+// (name)"; frames that are passed on are seen by the NIC's observer besides.
+func NewFaulty(p Port, obs rocev2.Observer) *Faulty {
+	f := &Faulty{inner: p, obs: obs}
+	f.frame.Bufs = f.bufs[:]
+	return f
+}
+
+// SetObserver replaces the observer.
+func (f *Faulty) SetObserver(obs rocev2.Observer) { f.obs = obs }
+
+// SetRules replaces the rules; with none the port becomes transparent. Frames
+// that are held back are released. The caller has to tell the NIC that Offload
+// has changed.
+func (f *Faulty) SetRules(rules []fault.Rule) error {
+	if err := f.engine.SetRules(rules); err != nil {
+		return err
+	}
+	if len(rules) > 0 && f.in.buf == nil {
+		f.in.buf = make([]byte, faultyBuffer)
+	}
+	return nil
+}
+
+// active reports whether frames cannot just be handed through.
+func (f *Faulty) active() bool { return f.engine.Active() || !f.out.empty() || !f.in.empty() }
+
+// Send implements Port. A frame that the rules have been asked about counts as
+// sent, even if the port has no room for it now.
+func (f *Faulty) Send(now mono.Time, fr *rocev2.Frame) error {
+	if !f.active() {
+		return f.inner.Send(now, fr)
+	}
+	if err := f.flush(now); err != nil {
+		return err
+	}
+	f.out.load(fr.AppendTo(f.out.buf[:0]), fr.SegSize)
+	if err := f.flush(now); errors.Is(err, ErrDown) {
+		return err
+	}
+	return nil
+}
+
+// flush sends what is waiting to be sent. ErrAgain: not everything. ErrDown:
+// what was waiting is lost.
+func (f *Faulty) flush(now mono.Time) error {
+	for {
+		for ; f.out.copies > 0; f.out.copies-- {
+			if err := f.sendOne(now, f.out.now); err != nil {
+				return err
+			}
+		}
+		if frame, ok := f.engine.Release(now, fault.Tx); ok {
+			f.out.seg = append(f.out.seg[:0], frame...)
+			f.out.now, f.out.copies = f.out.seg, 1
+			continue
+		}
+		seg, ok := f.out.segment()
+		if !ok {
+			return nil
+		}
+		f.out.now, f.out.copies = f.decide(now, fault.Tx, seg)
+	}
+}
+
+// sendOne sends a frame by itself. An error other than ErrAgain is for the frame
+// of somebody who is not there any more: it is counted, and ErrDown discards the
+// rest too.
+func (f *Faulty) sendOne(now mono.Time, b []byte) error {
+	f.bufs[0] = b
+	f.frame.Len = len(b)
+	err := f.inner.Send(now, &f.frame)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrAgain):
+		f.retry = now.Add(faultyRetry)
+		return ErrAgain
+	}
+	f.failed++
+	if errors.Is(err, ErrDown) {
+		f.failed += uint64(f.out.copies - 1 + f.out.count - f.out.next)
+		f.out.copies, f.out.next, f.out.count = 0, 0, 0
+		return ErrDown
+	}
+	return nil
+}
+
+// decide asks the rules about a frame and reports what they have done.
+func (f *Faulty) decide(now mono.Time, d fault.Dir, frame []byte) ([]byte, int) {
+	v := f.engine.Process(now, d, frame)
+	if v.Comment != "" && f.obs != nil {
+		dir := rocev2.Rx
+		if d == fault.Tx {
+			dir = rocev2.Tx
+		}
+		f.obs.Frame(now, dir, v.Frame, v.Comment)
+	}
+	return v.Frame, v.Copies
+}
+
+// Recv implements Port.
+func (f *Faulty) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+	if !f.active() {
+		return f.inner.Recv(now, buf)
+	}
+	f.flush(now)
+	for {
+		if f.in.copies > 0 {
+			f.in.copies--
+			return copy(buf, f.in.now), 0, nil
+		}
+		if frame, ok := f.engine.Release(now, fault.Rx); ok {
+			return copy(buf, frame), 0, nil
+		}
+		seg, ok := f.in.segment()
+		if !ok {
+			raw := f.in.buf[:cap(f.in.buf)]
+			n, segSize, err := f.inner.Recv(now, raw)
+			if err != nil {
+				return 0, 0, err
+			}
+			f.in.load(raw[:n], segSize)
+			continue
+		}
+		f.in.now, f.in.copies = f.decide(now, fault.Rx, seg)
+	}
+}
+
+// NextTimeout implements Port.
+func (f *Faulty) NextTimeout() mono.Time {
+	t := f.inner.NextTimeout()
+	if !f.in.empty() {
+		return 0
+	}
+	if !f.out.empty() {
+		return t.Min(f.retry)
+	}
+	return t.Min(f.engine.NextTimeout())
+}
+
+// FD implements Port.
+func (f *Faulty) FD() int { return f.inner.FD() }
+
+// Offload implements Port: single frames only while there are rules, so that a
+// rule meets one frame and not a bundle of them.
+func (f *Faulty) Offload() rocev2.Offload {
+	if f.engine.Active() {
+		return rocev2.Offload{}
+	}
+	return f.inner.Offload()
+}
+
+// State implements Monitored; a port that cannot tell is up.
+func (f *Faulty) State() LinkState {
+	if m, ok := f.inner.(Monitored); ok {
+		return m.State()
+	}
+	return LinkState{Up: true}
+}
+
+// Poll implements Monitored.
+func (f *Faulty) Poll(now mono.Time) {
+	if m, ok := f.inner.(Monitored); ok {
+		m.Poll(now)
+	}
+}
+
+// Stats implements Monitored.
+func (f *Faulty) Stats() Stats {
+	if m, ok := f.inner.(Monitored); ok {
+		return m.Stats()
+	}
+	return Stats{}
+}
+
+// FaultStats returns what the rules have done.
+func (f *Faulty) FaultStats() FaultStats {
+	return FaultStats{Stats: f.engine.Stats(), Rules: f.engine.RuleStats(), SendFailed: f.failed}
+}
+
+// Close implements Port. Frames that are held back are lost.
+func (f *Faulty) Close() error { return f.inner.Close() }
+
+var _ Monitored = (*Faulty)(nil)

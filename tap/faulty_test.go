@@ -1,0 +1,369 @@
+package tap
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"roced/internal/fault"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// memPort is a port whose far end is the test.
+type memPort struct {
+	sent    [][]byte
+	toRecv  []super
+	room    int // frames that Send takes; negative for no end
+	down    bool
+	offload rocev2.Offload
+}
+
+type super struct {
+	frame   []byte
+	segSize int
+}
+
+func (m *memPort) Send(_ mono.Time, f *rocev2.Frame) error {
+	if m.down {
+		return ErrDown
+	}
+	if m.room == 0 {
+		return ErrAgain
+	}
+	m.room--
+	m.sent = append(m.sent, f.AppendTo(nil))
+	return nil
+}
+
+func (m *memPort) Recv(_ mono.Time, buf []byte) (n, segSize int, err error) {
+	if m.down {
+		return 0, 0, ErrDown
+	}
+	if len(m.toRecv) == 0 {
+		return 0, 0, ErrAgain
+	}
+	s := m.toRecv[0]
+	m.toRecv = m.toRecv[1:]
+	return copy(buf, s.frame), s.segSize, nil
+}
+
+func (m *memPort) NextTimeout() mono.Time  { return mono.Never }
+func (m *memPort) FD() int                 { return 3 }
+func (m *memPort) Offload() rocev2.Offload { return m.offload }
+func (m *memPort) Close() error            { return nil }
+
+// notes collects what an observer is told.
+type notes []string
+
+func (n *notes) Frame(_ mono.Time, d rocev2.Direction, frame []byte, comment string) {
+	*n = append(*n, fmt.Sprintf("%s %d %s", [...]string{"rx", "tx"}[d], len(frame), comment))
+}
+
+func parseRules(t interface{ Fatal(...any) }, texts ...string) (out []fault.Rule) {
+	for _, s := range texts {
+		r, err := fault.Parse(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func faulty(t testing.TB, rules ...string) (*Faulty, *memPort, *notes) {
+	t.Helper()
+	m := &memPort{room: -1, offload: rocev2.Offload{MaxSegments: 64, MaxBytes: 65535}}
+	n := &notes{}
+	f := NewFaulty(m, n)
+	if err := f.SetRules(parseRules(t, rules...)); err != nil {
+		t.Fatal(err)
+	}
+	return f, m, n
+}
+
+// roce makes a frame of RoCEv2 with a PSN per segment.
+func roce(psn uint32, segSize, n int) *rocev2.Frame {
+	f := frame(addr4[0], addr4[1], uint16(psn), segSize, n)
+	b := f.AppendTo(nil)
+	for i := range rocev2.Segments(b, segSize) {
+		bth := b[f.HdrLen+i*segSize:]
+		clear(bth[:12])
+		binary.BigEndian.PutUint32(bth[8:], psn+uint32(i))
+	}
+	f.Bufs = [][]byte{b[:f.HdrLen], b[f.HdrLen:]}
+	return f
+}
+
+func psnOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[42+8:]) }
+
+// drainPSNs receives everything and returns the PSNs.
+func drainPSNs(f *Faulty, now mono.Time) (out []uint32) {
+	buf := make([]byte, 1<<17)
+	for {
+		n, seg, err := f.Recv(now, buf)
+		if err != nil {
+			return out
+		}
+		for i := range rocev2.Segments(buf[:n], seg) {
+			out = append(out, psnOf(rocev2.Segment(nil, buf[:n], seg, i)))
+		}
+	}
+}
+
+func TestFaultyWithoutRules(t *testing.T) {
+	f, m, _ := faulty(t)
+	sf := roce(1, 100, 450)
+	mustSend(t, f, sf)
+	if len(m.sent) != 1 || !bytes.Equal(m.sent[0], sf.AppendTo(nil)) || f.Offload() != m.offload || f.FD() != 3 {
+		t.Fatal("not handed through")
+	}
+	m.toRecv = []super{{sf.AppendTo(nil), 100}}
+	buf := make([]byte, 1<<17)
+	if n, seg, err := f.Recv(0, buf); n != sf.Len || seg != 100 || err != nil {
+		t.Fatal(n, seg, err)
+	}
+	if !f.State().Up || f.Stats() != (Stats{}) {
+		t.Error("state of a port that cannot tell")
+	}
+}
+
+func TestFaultyCutsSuperFrames(t *testing.T) {
+	f, m, n := faulty(t, "both drop psn=12 name=gap")
+	if f.Offload() != (rocev2.Offload{}) {
+		t.Error("super-frames are asked for")
+	}
+	sf := roce(10, 100, 450)
+	mustSend(t, f, sf)
+	flat := sf.AppendTo(nil)
+	want := []int{0, 1, 3, 4}
+	for i, b := range m.sent {
+		if !bytes.Equal(b, rocev2.Segment(nil, flat, 100, want[i])) {
+			t.Errorf("frame %d is not segment %d", i, want[i])
+		}
+	}
+	m.toRecv = []super{{flat, 100}, {roce(20, 0, 40).AppendTo(nil), 0}}
+	if got := drainPSNs(f, 0); len(m.sent) != 4 || fmt.Sprint(got) != "[10 11 13 14 20]" {
+		t.Fatalf("sent %d, received %v", len(m.sent), got)
+	}
+	if s := strings.Join(*n, "\n"); s != "tx 142 fault: drop (gap)\nrx 142 fault: drop (gap)" {
+		t.Error(s)
+	}
+	st := f.FaultStats()
+	if st.Frames != 11 || st.Rules[0].Hit != 2 || st.SendFailed != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestFaultyDelaysBothWays(t *testing.T) {
+	f, m, _ := faulty(t, "both delay 1ms psn=5")
+	for p := range uint32(3) {
+		if err := f.Send(100, roce(4+p, 0, 40)); err != nil {
+			t.Fatal(err)
+		}
+		m.toRecv = append(m.toRecv, super{roce(4+p, 0, 40).AppendTo(nil), 0})
+	}
+	if got := drainPSNs(f, 100); fmt.Sprint(got) != "[4 6]" || len(m.sent) != 2 {
+		t.Fatalf("%v, sent %d", got, len(m.sent))
+	}
+	due := mono.Time(100).Add(time.Millisecond)
+	if f.NextTimeout() != due || len(drainPSNs(f, due-1)) != 0 {
+		t.Fatalf("next %v", f.NextTimeout())
+	}
+	if got := drainPSNs(f, due); fmt.Sprint(got) != "[5]" || len(m.sent) != 3 || psnOf(m.sent[2]) != 5 {
+		t.Fatalf("%v, sent %d", got, len(m.sent))
+	}
+	if f.NextTimeout() != mono.Never {
+		t.Error("something is left")
+	}
+}
+
+// TestFaultyWithoutRoom finds the port full in the middle of duplicates; no rule
+// is asked twice and nothing is lost.
+func TestFaultyWithoutRoom(t *testing.T) {
+	f, m, _ := faulty(t, "tx duplicate 3 psn=1")
+	m.room = 2
+	if err := f.Send(0, roce(1, 0, 40)); err != nil {
+		t.Fatal(err)
+	}
+	if f.NextTimeout() != mono.Time(faultyRetry) {
+		t.Errorf("retry at %v", f.NextTimeout())
+	}
+	if err := f.Send(1, roce(2, 0, 40)); !errors.Is(err, ErrAgain) {
+		t.Fatalf("%v, want ErrAgain", err)
+	}
+	m.room = -1
+	drainPSNs(f, 2)
+	if len(m.sent) != 4 || f.NextTimeout() != mono.Never {
+		t.Fatalf("sent %d", len(m.sent))
+	}
+	if err := f.Send(3, roce(2, 0, 40)); err != nil || len(m.sent) != 5 {
+		t.Fatal(err)
+	}
+}
+
+func TestFaultyLinkDown(t *testing.T) {
+	f, m, _ := faulty(t, "tx duplicate 3 psn=1", "both delay 1ms psn=2")
+	f.Send(0, roce(2, 0, 40))
+	m.room = 1
+	f.Send(0, roce(1, 0, 40))
+	m.down = true
+	if err := f.Send(1, roce(3, 0, 40)); !errors.Is(err, ErrDown) {
+		t.Fatalf("%v, want ErrDown", err)
+	}
+	if _, _, err := f.Recv(1, make([]byte, 2000)); !errors.Is(err, ErrDown) {
+		t.Fatalf("%v, want ErrDown", err)
+	}
+	m.down, m.room = false, -1
+	drainPSNs(f, mono.Time(time.Second))
+	if len(m.sent) != 2 || f.FaultStats().SendFailed != 3 || f.FaultStats().Held != 0 {
+		t.Errorf("sent %d, stats %+v", len(m.sent), f.FaultStats())
+	}
+}
+
+func TestFaultyRulesAtRunTime(t *testing.T) {
+	f, m, _ := faulty(t, "both delay 1s")
+	f.Send(0, roce(1, 0, 40))
+	m.toRecv = []super{{roce(7, 0, 40).AppendTo(nil), 0}}
+	drainPSNs(f, 0)
+	if err := f.SetRules(nil); err != nil {
+		t.Fatal(err)
+	}
+	if f.NextTimeout() != 0 {
+		t.Error("held frames are not due")
+	}
+	if got := drainPSNs(f, 1); fmt.Sprint(got) != "[7]" || len(m.sent) != 1 || f.Offload() != m.offload {
+		t.Fatalf("%v, sent %d, %+v", got, len(m.sent), f.Offload())
+	}
+	if err := f.SetRules([]fault.Rule{{}}); err == nil {
+		t.Error("bad rule accepted")
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// traffic is what has gone into a faulty port from both sides, as PSNs.
+type traffic struct {
+	f             *Faulty
+	m             *memPort
+	psn           uint32
+	sent, arrived []uint32
+	got           []uint32
+}
+
+// step sends or has the link deliver a frame or super-frame of segs segments.
+func (w *traffic) step(now mono.Time, send bool, segs int) {
+	fr := roce(w.psn, 20*min(segs-1, 1), 20*segs)
+	var psns []uint32
+	for range segs {
+		psns = append(psns, w.psn)
+		w.psn++
+	}
+	if !send {
+		w.m.toRecv = append(w.m.toRecv, super{fr.AppendTo(nil), fr.SegSize})
+		w.arrived = append(w.arrived, psns...)
+	} else if w.f.Send(now, fr) == nil {
+		w.sent = append(w.sent, psns...)
+	}
+}
+
+// left is what the port has sent on.
+func (w *traffic) left() (out []uint32) {
+	for _, b := range w.m.sent {
+		for i := range rocev2.Segments(b, 20) {
+			out = append(out, psnOf(rocev2.Segment(nil, b, 20, i)))
+		}
+	}
+	return out
+}
+
+// TestFaultyConserves sends frames and super-frames through rules that lose
+// nothing over a port with little room.
+func TestFaultyConserves(t *testing.T) {
+	pool := []string{"both delay 1ms p=0.3", "both reorder 2 p=0.3 seed=3", "tx delay 10us", "rx ecn", "rx reorder 7 100us psn=+1..5"}
+	rapid.Check(t, func(t *rapid.T) {
+		m := &memPort{}
+		w := &traffic{f: NewFaulty(m, nil), m: m}
+		rules := rapid.SliceOfN(rapid.SampledFrom(pool), 0, 3).Draw(t, "rules")
+		if err := w.f.SetRules(parseRules(t, rules...)); err != nil {
+			t.Fatal(err)
+		}
+		var now mono.Time
+		for range rapid.IntRange(1, 40).Draw(t, "steps") {
+			m.room = rapid.IntRange(0, 4).Draw(t, "room")
+			w.step(now, rapid.Bool().Draw(t, "send"), rapid.IntRange(1, 5).Draw(t, "segments"))
+			now += mono.Time(rapid.IntRange(0, 2000).Draw(t, "us") * 1000)
+			if rapid.Bool().Draw(t, "recv") {
+				w.got = append(w.got, drainPSNs(w.f, now)...)
+			}
+		}
+		m.room = -1
+		for range 1000 {
+			w.got = append(w.got, drainPSNs(w.f, now)...)
+			if w.f.NextTimeout() == mono.Never {
+				break
+			}
+			now = max(now, w.f.NextTimeout())
+		}
+		sameSet(t, "sent", w.sent, w.left())
+		sameSet(t, "received", w.arrived, w.got)
+	})
+}
+
+func sameSet(t *rapid.T, what string, want, got []uint32) {
+	seen := map[uint32]int{}
+	for _, p := range got {
+		seen[p]++
+	}
+	for _, p := range want {
+		if seen[p] != 1 {
+			t.Fatalf("%s: PSN %d %d times", what, p, seen[p])
+		}
+	}
+	if len(want) != len(got) {
+		t.Fatalf("%s: %d of %d", what, len(got), len(want))
+	}
+}
+
+func TestFaultyAllocations(t *testing.T) {
+	for _, rules := range [][]string{nil, {"both drop p=0.1", "both duplicate p=0.1", "tx delay 1us p=0.1"}} {
+		f, m, _ := faulty(t, rules...)
+		fr, raw := roce(1, 0, 1000), roce(1, 0, 1000).AppendTo(nil)
+		f.SetObserver(nil)
+		f.inner = quiet{m, raw}
+		buf := make([]byte, 1<<17)
+		now := mono.Time(0)
+		run := func() {
+			now += 1000
+			if err := f.Send(now, fr); err != nil {
+				t.Error(err)
+			}
+			for range 4 {
+				f.Recv(now, buf)
+			}
+		}
+		for range 1000 {
+			run()
+		}
+		if n := testing.AllocsPerRun(500, run); n != 0 {
+			t.Errorf("%v: %v allocations", rules, n)
+		}
+	}
+}
+
+// quiet is a port that takes everything and always has a frame.
+type quiet struct {
+	*memPort
+	frame []byte
+}
+
+func (quiet) Send(mono.Time, *rocev2.Frame) error { return nil }
+
+func (q quiet) Recv(_ mono.Time, buf []byte) (int, int, error) { return copy(buf, q.frame), 0, nil }
