@@ -1,0 +1,254 @@
+// Package config is the daemon's configuration: a YAML file, read strictly. A
+// key that nobody knows and a value that makes no sense are both faults, and
+// all faults of a file are reported at once, each with its path.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/spf13/viper"
+
+	"roced/rocev2"
+)
+
+// Config is the whole configuration of a daemon.
+type Config struct {
+	RunDir  string        `mapstructure:"run_dir"` // sockets and lock file
+	Drain   time.Duration `mapstructure:"drain"`   // how long SIGTERM waits for clients
+	Log     Log           `mapstructure:"log"`
+	Control Access        `mapstructure:"control"` // who may use the admin socket
+	Metrics Metrics       `mapstructure:"metrics"`
+	Limits  Limits        `mapstructure:"limits"`
+	NICs    []NIC         `mapstructure:"nics"`
+}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `mapstructure:"level"`  // debug, info, warn, error
+	Format string `mapstructure:"format"` // text, json
+}
+
+// Metrics opens a TCP listener for Prometheus beside the admin socket.
+type Metrics struct {
+	Listen string `mapstructure:"listen"` // host:port, empty for none
+}
+
+// Access is the mode of a socket and who may connect to it beyond root and the
+// daemon's own user. With neither users nor groups the mode alone decides, except
+// for the admin socket.
+type Access struct {
+	Mode   Mode     `mapstructure:"mode"`
+	Users  []string `mapstructure:"users"`
+	Groups []string `mapstructure:"groups"`
+
+	// UIDs and GIDs are Users and Groups as numbers, filled in by Validate.
+	UIDs []uint32 `mapstructure:"-"`
+	GIDs []uint32 `mapstructure:"-"`
+}
+
+// Limits bound what one client may have. Zero takes the default.
+type Limits struct {
+	Connections int   `mapstructure:"connections"` // of one user on one NIC
+	QPs         int   `mapstructure:"qps"`
+	CQs         int   `mapstructure:"cqs"`
+	SRQs        int   `mapstructure:"srqs"`
+	MRs         int   `mapstructure:"mrs"`
+	MWs         int   `mapstructure:"mws"`
+	PDs         int   `mapstructure:"pds"`
+	AHs         int   `mapstructure:"ahs"`
+	Channels    int   `mapstructure:"channels"`
+	Memory      Bytes `mapstructure:"memory"` // mapped memory, rings included
+}
+
+// NIC is one NIC and its link.
+type NIC struct {
+	Name       string   `mapstructure:"name"`
+	MAC        MAC      `mapstructure:"mac"`
+	Addresses  []string `mapstructure:"addresses"` // CIDR
+	Gateways   []string `mapstructure:"gateways"`
+	MTU        int      `mapstructure:"mtu"`
+	Profile    string   `mapstructure:"profile"`
+	MaxUnacked uint32   `mapstructure:"max_unacked"`
+	Port       Port     `mapstructure:"port"`
+	Poll       Poll     `mapstructure:"poll"`
+	Faults     []string `mapstructure:"faults"`
+	Capture    Capture  `mapstructure:"capture"`
+	Access     Access   `mapstructure:"access"`
+
+	// Prefixes and NextHops are Addresses and Gateways parsed by Validate.
+	Prefixes []netip.Prefix `mapstructure:"-"`
+	NextHops []netip.Addr   `mapstructure:"-"`
+}
+
+// Port is the link of a NIC.
+type Port struct {
+	Type string `mapstructure:"type"` // tap or unix
+
+	// TAP: the namespace it is made in (a path, empty for the daemon's own), its
+	// name, the bridge it joins and whether super-frames are used.
+	Netns   string `mapstructure:"netns"`
+	Device  string `mapstructure:"device"`
+	Bridge  string `mapstructure:"bridge"`
+	Offload *bool  `mapstructure:"offload"`
+
+	// Unix: the sockets of this end and of the other end.
+	Local  string `mapstructure:"local"`
+	Remote string `mapstructure:"remote"`
+}
+
+// Capture writes all frames of a NIC to a pcapng file from the start.
+type Capture struct {
+	File string `mapstructure:"file"`
+}
+
+// Load reads and validates a configuration file.
+func Load(path string) (*Config, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s:\n%w", path, err)
+	}
+	return c, nil
+}
+
+// Read reads and validates a configuration.
+func Read(r io.Reader) (*Config, error) {
+	// The delimiter is a byte that no key contains, so that keys stay whole.
+	v := viper.NewWithOptions(viper.KeyDelimiter("\x1f"))
+	v.SetConfigType("yaml")
+	if err := v.ReadConfig(r); err != nil {
+		return nil, err
+	}
+	c := &Config{Drain: 5 * time.Second}
+	faults := decode(v.AllSettings(), c)
+	c.setDefaults()
+	if faults == nil { // a half-read file would only add consequences
+		faults = c.Validate()
+	}
+	if faults != nil {
+		return nil, faults
+	}
+	return c, nil
+}
+
+// decode fills c from the settings and names every unknown key and unfit value.
+func decode(settings map[string]any, c *Config) error {
+	var meta mapstructure.Metadata
+	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
+		Result:     c,
+		Metadata:   &meta,
+		DecodeHook: hook,
+	})
+	if err != nil {
+		return err
+	}
+	err = d.Decode(settings)
+	var faults []error
+	for _, e := range flatten(err) {
+		var de *mapstructure.DecodeError
+		if errors.As(e, &de) {
+			e = fmt.Errorf("%s: %w", de.Name(), de.Unwrap())
+		}
+		faults = append(faults, e)
+	}
+	for _, key := range meta.Unused {
+		faults = append(faults, fmt.Errorf("%s: unknown key", key))
+	}
+	return errors.Join(faults...)
+}
+
+// flatten lists the leaves of a tree of joined errors.
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		if inner := errors.Unwrap(err); inner != nil {
+			if _, named := err.(*mapstructure.DecodeError); !named {
+				return flatten(inner)
+			}
+		}
+		return []error{err}
+	}
+	var out []error
+	for _, e := range joined.Unwrap() {
+		out = append(out, flatten(e)...)
+	}
+	return out
+}
+
+// DefaultRunDir is where a daemon of this user keeps its sockets.
+func DefaultRunDir() string {
+	if os.Geteuid() == 0 {
+		return "/run/roced"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "roced")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("roced-%d", os.Geteuid()))
+}
+
+// setDefaults fills in what was left out.
+func (c *Config) setDefaults() {
+	setDefault(&c.RunDir, DefaultRunDir())
+	setDefault(&c.Log.Level, "info")
+	setDefault(&c.Log.Format, "text")
+	setDefault(&c.Control.Mode, Mode(0o666)) // its server asks who is there
+	c.Limits.setDefaults()
+	for i := range c.NICs {
+		n := &c.NICs[i]
+		n.Port.Type = strings.ToLower(n.Port.Type)
+		if n.MAC == (MAC{}) {
+			n.MAC = deriveMAC(c.RunDir, n.Name)
+		}
+		setDefault(&n.MTU, defaultMTU)
+		setDefault(&n.Poll, DefaultPoll)
+		setDefault(&n.Access.Mode, Mode(0o666))
+		if n.Port.Type == "tap" && n.Port.Device == "" {
+			n.Port.Device = n.Name
+		}
+	}
+}
+
+// defaultMTU has room for path MTU 4096 with IPv6 and all headers.
+const defaultMTU = 4200
+
+func (l *Limits) setDefaults() {
+	setDefault(&l.Connections, 256)
+	setDefault(&l.QPs, 4096)
+	setDefault(&l.CQs, 4096)
+	setDefault(&l.SRQs, 1024)
+	setDefault(&l.MRs, 16384)
+	setDefault(&l.MWs, 16384)
+	setDefault(&l.PDs, 1024)
+	setDefault(&l.AHs, 16384)
+	setDefault(&l.Channels, 1024)
+	setDefault(&l.Memory, Bytes(16<<30))
+}
+
+func setDefault[T comparable](field *T, def T) {
+	var zero T
+	if *field == zero {
+		*field = def
+	}
+}
+
+// UseOffload reports whether a TAP port may carry super-frames; it may unless
+// the file says otherwise.
+func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
+
+// HardwareAddr is the address as the NIC takes it.
+func (m MAC) HardwareAddr() rocev2.MAC { return rocev2.MAC(m) }

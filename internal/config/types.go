@@ -1,0 +1,185 @@
+package config
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Mode is the permission bits of a socket, written in octal.
+type Mode os.FileMode
+
+// Bytes is an amount of memory, with an optional suffix K, M, G or T.
+type Bytes int64
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+// String formats the address.
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// Poll says how long an idle NIC looks for work before it sleeps.
+type Poll time.Duration
+
+const (
+	// DefaultPoll bridges the gaps inside a conversation; an idle NIC sleeps.
+	DefaultPoll = Poll(50 * time.Microsecond)
+	// SleepAtOnce is the setting 0. It is not the zero value, which means that
+	// nothing was set.
+	SleepAtOnce = Poll(-1)
+	// Busy never sleeps: for a NIC that has a core of its own.
+	Busy = Poll(1<<63 - 1)
+)
+
+// ParsePoll reads a poll setting: a duration, 0, or busy.
+func ParsePoll(s string) (Poll, error) {
+	switch s {
+	case "0":
+		return SleepAtOnce, nil
+	case "busy":
+		return Busy, nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is neither a duration such as 50us nor 0 nor busy", s)
+	}
+	if d == 0 {
+		return SleepAtOnce, nil
+	}
+	return Poll(d), nil
+}
+
+// Duration is how long to look for work: 0 sleeps at once, a negative value
+// means for ever.
+func (p Poll) Duration() time.Duration {
+	switch p {
+	case SleepAtOnce:
+		return 0
+	case Busy:
+		return -1
+	}
+	return time.Duration(p)
+}
+
+// String formats the setting as ParsePoll reads it.
+func (p Poll) String() string {
+	switch p {
+	case SleepAtOnce:
+		return "0"
+	case Busy:
+		return "busy"
+	}
+	return time.Duration(p).String()
+}
+
+// hook turns scalars of the file into the types above.
+func hook(from, to reflect.Type, data any) (any, error) {
+	switch to {
+	case reflect.TypeFor[time.Duration]():
+		if s, ok := data.(string); ok {
+			return time.ParseDuration(s)
+		}
+		return nil, errors.New("a duration such as 5s is expected")
+	case reflect.TypeFor[Poll]():
+		return ParsePoll(fmt.Sprint(data))
+	case reflect.TypeFor[Bytes]():
+		return parseBytes(fmt.Sprint(data))
+	case reflect.TypeFor[Mode]():
+		return parseMode(data)
+	case reflect.TypeFor[MAC]():
+		s, ok := data.(string)
+		if !ok {
+			return nil, errors.New("a MAC address is expected, in quotes if it could be read as a number")
+		}
+		return parseMAC(s)
+	}
+	if to.Kind() != reflect.String && to.Kind() != reflect.Slice {
+		return data, nil
+	}
+	if to == reflect.TypeFor[string]() && from.Kind() == reflect.Int {
+		return fmt.Sprint(data), nil // users: [1000]
+	}
+	return data, nil
+}
+
+func parseMAC(s string) (MAC, error) {
+	hw, err := net.ParseMAC(s)
+	if err != nil || len(hw) != 6 {
+		return MAC{}, fmt.Errorf("%q is not an Ethernet address", s)
+	}
+	m := MAC(hw)
+	if m[0]&1 != 0 {
+		return MAC{}, fmt.Errorf("%s is a multicast address", s)
+	}
+	if m == (MAC{}) {
+		return MAC{}, fmt.Errorf("%s belongs to nobody", s)
+	}
+	return m, nil
+}
+
+// parseMode reads permission bits; YAML gives 0660 as a number already.
+func parseMode(data any) (Mode, error) {
+	n, isInt := data.(int)
+	if s, ok := data.(string); ok {
+		u, err := strconv.ParseUint(s, 8, 32)
+		if err != nil {
+			return 0, fmt.Errorf("%q is not an octal file mode", s)
+		}
+		n, isInt = int(u), true
+	}
+	if !isInt || n <= 0 || n > 0o777 {
+		return 0, fmt.Errorf("%v is not a file mode between 0001 and 0777", data)
+	}
+	return Mode(n), nil
+}
+
+func parseBytes(s string) (Bytes, error) {
+	num, shift := s, 0
+	if i := strings.IndexAny("KMGT", suffix(s)); i >= 0 {
+		num, shift = s[:len(s)-1], 10*(i+1)
+	}
+	n, err := strconv.ParseInt(num, 10, 64)
+	if err != nil || n <= 0 || n > (1<<62)>>shift {
+		return 0, fmt.Errorf("%q is not an amount of memory such as 512M", s)
+	}
+	return Bytes(n << shift), nil
+}
+
+// suffix is the last character of s in upper case, or one that is no suffix.
+func suffix(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return strings.ToUpper(s[len(s)-1:])
+}
+
+// deriveMAC makes a locally administered address that is the same at every
+// start and differs between machines, daemons and NICs.
+func deriveMAC(runDir, name string) MAC {
+	id, err := os.ReadFile("/etc/machine-id")
+	if err != nil { // a container has none, its host name will do
+		host, _ := os.Hostname()
+		id = []byte(host)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", id, runDir, name))
+	m := MAC(sum[:6])
+	m[0] = m[0]&^1 | 2
+	return m
+}
+
+// PollOf is the setting whose Duration is d.
+func PollOf(d time.Duration) Poll {
+	switch {
+	case d == 0:
+		return SleepAtOnce
+	case d < 0:
+		return Busy
+	}
+	return Poll(d)
+}

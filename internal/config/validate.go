@@ -1,0 +1,268 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/user"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"roced/internal/fault"
+	"roced/rocev2"
+)
+
+// maxNICs bounds the NICs of one daemon; each has an OS thread of its own.
+const maxNICs = 32
+
+// Bounds of a link's MTU: room for path MTU 256, and what a TAP device takes.
+const (
+	minMTU = 576
+	maxMTU = 65521
+)
+
+// maxSockPath is the longest path of a Unix socket.
+const maxSockPath = 107
+
+var (
+	nicName   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
+	ifaceName = regexp.MustCompile(`^[^/\s:]{1,15}$`)
+)
+
+// faults collects what is wrong, with paths.
+type faults struct{ list []error }
+
+func (f *faults) add(path, format string, args ...any) {
+	f.list = append(f.list, fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...)))
+}
+
+// Validate checks a configuration, resolves what is given by name, and returns
+// every fault it finds.
+func (c *Config) Validate() error {
+	var f faults
+	if !filepath.IsAbs(c.RunDir) {
+		f.add("run_dir", "%q is not an absolute path", c.RunDir)
+	} else if len(c.RunDir)+len("/uverbs99") > maxSockPath {
+		f.add("run_dir", "is too long for the sockets in it")
+	}
+	if c.Drain < 0 || c.Drain > time.Hour {
+		f.add("drain", "%v is not between 0 and 1h", c.Drain)
+	}
+	oneOf(&f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
+	oneOf(&f, "log.format", c.Log.Format, "text", "json")
+	c.Control.validate(&f, "control")
+	if c.Metrics.Listen != "" {
+		if _, _, err := net.SplitHostPort(c.Metrics.Listen); err != nil {
+			f.add("metrics.listen", "%w", err)
+		}
+	}
+	c.Limits.validate(&f)
+	if len(c.NICs) == 0 || len(c.NICs) > maxNICs {
+		f.add("nics", "%d NICs, between 1 and %d are possible", len(c.NICs), maxNICs)
+	}
+	for i := range c.NICs {
+		c.NICs[i].validate(&f, fmt.Sprintf("nics[%d]", i))
+	}
+	c.checkUnique(&f)
+	return errors.Join(f.list...)
+}
+
+// checkUnique finds what two NICs may not share.
+func (c *Config) checkUnique(f *faults) {
+	seen := map[string]int{}
+	unique := func(i int, key, what string) {
+		if first, dup := seen[what]; dup {
+			f.add(fmt.Sprintf("nics[%d].%s", i, key), "the same as that of nics[%d]", first)
+			return
+		}
+		seen[what] = i
+	}
+	for i := range c.NICs {
+		n := &c.NICs[i]
+		unique(i, "name", "name "+n.Name)
+		unique(i, "mac", "mac "+n.MAC.String())
+		switch n.Port.Type {
+		case "tap":
+			unique(i, "port.device", "device "+n.Port.Netns+"\x00"+n.Port.Device)
+		case "unix":
+			unique(i, "port.local", "socket "+filepath.Clean(n.Port.Local))
+		}
+		if n.Capture.File != "" {
+			unique(i, "capture.file", "file "+filepath.Clean(n.Capture.File))
+		}
+	}
+}
+
+func oneOf(f *faults, path, got string, allowed ...string) {
+	for _, a := range allowed {
+		if got == a {
+			return
+		}
+	}
+	f.add(path, "%q is none of %v", got, allowed)
+}
+
+func (l *Limits) validate(f *faults) {
+	for _, v := range []struct {
+		key      string
+		val, max int
+	}{
+		{"connections", l.Connections, 1 << 16},
+		{"qps", l.QPs, 16384}, // a doorbell has that many bits
+		{"cqs", l.CQs, 1 << 20},
+		{"srqs", l.SRQs, 1 << 20},
+		{"mrs", l.MRs, 1 << 20},
+		{"mws", l.MWs, 1 << 20},
+		{"pds", l.PDs, 1 << 20},
+		{"ahs", l.AHs, 1 << 20},
+		{"channels", l.Channels, 1 << 16},
+	} {
+		if v.val < 1 || v.val > v.max {
+			f.add("limits."+v.key, "%d is not between 1 and %d", v.val, v.max)
+		}
+	}
+}
+
+func (n *NIC) validate(f *faults, path string) {
+	if !nicName.MatchString(n.Name) {
+		f.add(path+".name", "%q is not a device name (letters, digits, _ . -)", n.Name)
+	}
+	if n.MTU < minMTU || n.MTU > maxMTU {
+		f.add(path+".mtu", "%d is not between %d and %d", n.MTU, minMTU, maxMTU)
+	}
+	if n.MaxUnacked > 1<<22 {
+		f.add(path+".max_unacked", "%d is more than %d", n.MaxUnacked, 1<<22)
+	}
+	if _, err := rocev2.NewProfile(n.Profile); err != nil {
+		f.add(path+".profile", "%w", err)
+	}
+	n.validateAddresses(f, path)
+	n.Port.validate(f, path+".port")
+	for i, rule := range n.Faults {
+		if _, err := fault.Parse(rule); err != nil {
+			f.add(fmt.Sprintf("%s.faults[%d]", path, i), "%w", err)
+		}
+	}
+	n.Access.validate(f, path+".access")
+}
+
+func (n *NIC) validateAddresses(f *faults, path string) {
+	n.Prefixes, n.NextHops = nil, nil
+	for i, s := range n.Addresses {
+		p, err := netip.ParsePrefix(s)
+		switch {
+		case err != nil:
+			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%w", err)
+		case p.Addr().IsMulticast(), p.Addr().IsUnspecified(), p.Addr().Is4In6(), p.Addr().IsLoopback():
+			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%s cannot be the address of a NIC", p.Addr())
+		default:
+			n.Prefixes = append(n.Prefixes, p)
+		}
+	}
+	for i, s := range n.Gateways {
+		a, err := netip.ParseAddr(s)
+		if err != nil {
+			f.add(fmt.Sprintf("%s.gateways[%d]", path, i), "%w", err)
+			continue
+		}
+		n.NextHops = append(n.NextHops, a)
+		if !n.onLink(a) {
+			f.add(fmt.Sprintf("%s.gateways[%d]", path, i), "%s is in none of the NIC's prefixes", a)
+		}
+	}
+}
+
+// onLink reports whether the NIC can reach a without a gateway.
+func (n *NIC) onLink(a netip.Addr) bool {
+	if a.Is6() && a.IsLinkLocalUnicast() {
+		return true
+	}
+	for _, p := range n.Prefixes {
+		if p.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Port) validate(f *faults, path string) {
+	oneOf(f, path+".type", p.Type, "tap", "unix")
+	unfit := func(key string, set bool) {
+		if set {
+			f.add(path+"."+key, "has no meaning for a port of type %s", p.Type)
+		}
+	}
+	switch p.Type {
+	case "tap":
+		if !ifaceName.MatchString(p.Device) {
+			f.add(path+".device", "%q is not an interface name", p.Device)
+		}
+		if p.Bridge != "" && !ifaceName.MatchString(p.Bridge) {
+			f.add(path+".bridge", "%q is not an interface name", p.Bridge)
+		}
+		unfit("local", p.Local != "")
+		unfit("remote", p.Remote != "")
+	case "unix":
+		for key, sock := range map[string]string{"local": p.Local, "remote": p.Remote} {
+			if !filepath.IsAbs(sock) || len(sock) > maxSockPath {
+				f.add(path+"."+key, "%q is not an absolute path of at most %d bytes", sock, maxSockPath)
+			}
+		}
+		if p.Local != "" && p.Local == p.Remote {
+			f.add(path+".remote", "is the local socket")
+		}
+		unfit("netns", p.Netns != "")
+		unfit("device", p.Device != "")
+		unfit("bridge", p.Bridge != "")
+		unfit("offload", p.Offload != nil)
+	}
+}
+
+// validate looks users and groups up.
+func (a *Access) validate(f *faults, path string) {
+	a.UIDs, a.GIDs = nil, nil
+	for i, name := range a.Users {
+		id, err := lookUp(name, func(s string) (string, error) {
+			u, err := user.Lookup(s)
+			if err != nil {
+				return "", err
+			}
+			return u.Uid, nil
+		})
+		if err != nil {
+			f.add(fmt.Sprintf("%s.users[%d]", path, i), "%w", err)
+			continue
+		}
+		a.UIDs = append(a.UIDs, id)
+	}
+	for i, name := range a.Groups {
+		id, err := lookUp(name, func(s string) (string, error) {
+			g, err := user.LookupGroup(s)
+			if err != nil {
+				return "", err
+			}
+			return g.Gid, nil
+		})
+		if err != nil {
+			f.add(fmt.Sprintf("%s.groups[%d]", path, i), "%w", err)
+			continue
+		}
+		a.GIDs = append(a.GIDs, id)
+	}
+}
+
+// lookUp turns a number, or a name that find knows, into an id.
+func lookUp(name string, find func(string) (string, error)) (uint32, error) {
+	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
+		return uint32(id), nil
+	}
+	s, err := find(name)
+	if err != nil {
+		return 0, err
+	}
+	id, err := strconv.ParseUint(s, 10, 32)
+	return uint32(id), err
+}

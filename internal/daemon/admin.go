@@ -1,0 +1,227 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/config"
+	"roced/internal/fault"
+	"roced/internal/server"
+)
+
+// credKey is the key under which a request's context has its peer's credentials.
+type credKey struct{}
+
+// startAdmin serves the admin interface, and metrics on TCP if the configuration
+// asks for them.
+func (d *Daemon) startAdmin() error {
+	ln, err := server.Listen("unix", filepath.Join(d.cfg.RunDir, AdminSocket), fs.FileMode(d.cfg.Control.Mode))
+	if err != nil {
+		return err
+	}
+	d.admin = &http.Server{
+		Handler:           d.permitted(d.routes()),
+		ReadHeaderTimeout: 5 * time.Second,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			cred, err := server.PeerCred(c.(*net.UnixConn))
+			if err != nil {
+				return ctx // without credentials nothing is permitted
+			}
+			return context.WithValue(ctx, credKey{}, cred)
+		},
+	}
+	d.serve(d.admin, ln)
+	if d.cfg.Metrics.Listen == "" {
+		return nil
+	}
+	return d.startMetrics()
+}
+
+// startMetrics serves metrics on TCP, where nobody is asked who they are.
+func (d *Daemon) startMetrics() error {
+	ln, err := net.Listen("tcp", d.cfg.Metrics.Listen)
+	if err != nil {
+		return err
+	}
+	d.metrics = ln.Addr()
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", d.metricsHandler())
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	d.serve(srv, ln)
+	d.served.Go(func() {
+		<-d.ending
+		srv.Close()
+	})
+	return nil
+}
+
+func (d *Daemon) serve(s *http.Server, ln net.Listener) {
+	d.served.Go(func() {
+		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("admin interface ended", "err", err)
+		}
+	})
+}
+
+// permitted lets in root, the daemon's own user and those of the configuration.
+func (d *Daemon) permitted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
+		if !ok || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
+			answer(w, http.StatusForbidden, Fault{"permission denied"})
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+func (d *Daemon) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /v1/links", d.getLinks)
+	mux.HandleFunc("GET /v1/res/{kind}", d.getResources)
+	mux.HandleFunc("GET /v1/stat", d.getStats)
+	mux.HandleFunc("GET /v1/stat/{nic}", d.getStats)
+	mux.HandleFunc("GET /v1/events", d.getEvents)
+	mux.HandleFunc("GET /v1/faults/{nic}", d.withNIC(getFaults))
+	mux.HandleFunc("POST /v1/faults/{nic}", d.withNIC(postFaults))
+	mux.HandleFunc("DELETE /v1/faults/{nic}", d.withNIC(deleteFaults))
+	mux.HandleFunc("POST /v1/capture/{nic}", d.withNIC(d.postCapture))
+	mux.HandleFunc("GET /v1/poll/{nic}", d.withNIC(getPoll))
+	mux.HandleFunc("PUT /v1/poll/{nic}", d.withNIC(putPoll))
+	mux.Handle("GET /metrics", d.metricsHandler())
+	return mux
+}
+
+// answer sends a value as JSON.
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // the caller has gone, then
+}
+
+// nicHandler handles a request for one NIC.
+type nicHandler func(n *nic, w http.ResponseWriter, r *http.Request) error
+
+// badRequest is an error that is the caller's.
+type badRequest struct{ error }
+
+// withNIC finds the NIC that a path names and answers errors.
+func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		n := d.nic(r.PathValue("nic"))
+		if n == nil {
+			answer(w, http.StatusNotFound, Fault{"no such NIC: " + r.PathValue("nic")})
+			return
+		}
+		err := h(n, w, r)
+		var bad badRequest
+		switch {
+		case err == nil:
+		case errors.As(err, &bad):
+			answer(w, http.StatusBadRequest, Fault{err.Error()})
+		default:
+			answer(w, http.StatusInternalServerError, Fault{err.Error()})
+		}
+	}
+}
+
+// maxBody bounds the body of a request.
+const maxBody = 1 << 20
+
+func readBody(w http.ResponseWriter, r *http.Request, v any) error {
+	dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return badRequest{err}
+	}
+	return nil
+}
+
+// getEvents streams events as lines of JSON until the caller goes.
+func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) {
+	ch := d.events.subscribe()
+	defer d.events.unsubscribe(ch)
+	w.Header().Set("Content-Type", "application/jsonl")
+	ctl := http.NewResponseController(w)
+	enc := json.NewEncoder(w)
+	for {
+		if ctl.Flush() != nil {
+			return
+		}
+		select {
+		case e := <-ch:
+			if enc.Encode(e) != nil {
+				return
+			}
+		case <-r.Context().Done():
+			return
+		case <-d.ending:
+			return
+		}
+	}
+}
+
+func getPoll(n *nic, w http.ResponseWriter, r *http.Request) error {
+	p, err := n.shard.Poll(r.Context())
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, PollSetting{config.PollOf(p).String()})
+	return nil
+}
+
+func putPoll(n *nic, w http.ResponseWriter, r *http.Request) error {
+	var in PollSetting
+	if err := readBody(w, r, &in); err != nil {
+		return err
+	}
+	p, err := config.ParsePoll(in.Poll)
+	if err != nil {
+		return badRequest{err}
+	}
+	if err := n.shard.SetPoll(r.Context(), p.Duration()); err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, PollSetting{p.String()})
+	return nil
+}
+
+func postFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
+	var in RuleSet
+	if err := readBody(w, r, &in); err != nil {
+		return err
+	}
+	var rules []fault.Rule
+	for _, text := range in.Rules {
+		rule, err := fault.Parse(text)
+		if err != nil {
+			return badRequest{err}
+		}
+		rules = append(rules, rule)
+	}
+	err := n.setRules(r.Context(), func(old []fault.Rule) []fault.Rule {
+		if in.Replace {
+			return rules
+		}
+		return append(old[:len(old):len(old)], rules...)
+	})
+	if err != nil {
+		return badRequest{err}
+	}
+	return getFaults(n, w, r)
+}
+
+func deleteFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
+	if err := n.setRules(r.Context(), func([]fault.Rule) []fault.Rule { return nil }); err != nil {
+		return err
+	}
+	return getFaults(n, w, r)
+}

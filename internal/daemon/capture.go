@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"roced/internal/capture"
+	"roced/internal/shard"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// startCapture makes c see the frames of the NIC.
+func (n *nic) startCapture(ctx context.Context, path string, snap int) (*capture.Capture, error) {
+	c, err := capture.Start(capture.Config{File: path, Interface: n.cfg.Name, SnapLen: snap,
+		WallOffset: time.Duration(time.Now().UnixNano() - int64(shard.Now()))})
+	if err != nil {
+		return nil, err
+	}
+	err = n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
+		n.taps.add(core, c)
+		n.port.SetObserver(&n.taps)
+	})
+	if err != nil {
+		_, _ = c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// stopCapture ends what startCapture has begun.
+func (n *nic) stopCapture(c *capture.Capture) (capture.Stats, error) {
+	// A shard that has ended shows no frames any more.
+	_ = n.shard.Do(context.Background(), func(_ mono.Time, core *rocev2.NIC) {
+		n.taps.remove(core, c)
+		if len(n.taps.list) == 0 {
+			n.port.SetObserver(nil)
+		}
+	})
+	return c.Stop()
+}
+
+// postCapture streams a capture as the body of the answer until the caller goes:
+// whoever asked writes the file, with the rights that it has.
+func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) error {
+	snap := 0
+	if s := r.URL.Query().Get("snaplen"); s != "" {
+		var err error
+		if snap, err = strconv.Atoi(s); err != nil || snap < 0 {
+			return badRequest{fmt.Errorf("snaplen %q is not a number of bytes", s)}
+		}
+	}
+	// The capture writes to its end of a pipe, which it opens by name.
+	rd, wr, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	c, err := n.startCapture(r.Context(), fmt.Sprintf("/proc/self/fd/%d", wr.Fd()), snap)
+	wr.Close()
+	if err != nil {
+		rd.Close()
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-pcapng")
+	w.WriteHeader(http.StatusOK)
+	copied := make(chan struct{})
+	go func() {
+		defer close(copied)
+		copyFlushed(w, rd)
+	}()
+	select {
+	case <-r.Context().Done():
+	case <-copied:
+	case <-d.ending:
+	}
+	if r.Context().Err() != nil {
+		rd.Close() // ends a write of the capture that nobody reads
+	}
+	st, err := n.stopCapture(c)
+	<-copied
+	rd.Close()
+	n.log.Info("capture ended", "frames", st.Written, "lost", st.Lost, "err", err)
+	return nil
+}
+
+// copyFlushed copies r to w and passes everything on at once.
+func copyFlushed(w http.ResponseWriter, r io.Reader) {
+	ctl := http.NewResponseController(w)
+	buf := make([]byte, 64<<10)
+	if ctl.Flush() != nil {
+		return
+	}
+	for {
+		n, err := r.Read(buf)
+		if n > 0 {
+			if _, werr := w.Write(buf[:n]); werr != nil || ctl.Flush() != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

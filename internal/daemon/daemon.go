@@ -1,0 +1,151 @@
+// Package daemon puts roced together: from a configuration it makes ports, NICs,
+// their shards and servers, and the admin interface; and it takes all of that
+// down again in order.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/config"
+)
+
+// Daemon is a running daemon.
+type Daemon struct {
+	cfg    *config.Config
+	log    *slog.Logger
+	lock   *os.File
+	nics   []*nic
+	events broadcast
+	admin  *http.Server
+	served sync.WaitGroup
+	// ending is closed when the daemon goes down: streams of the admin
+	// interface end then.
+	ending  chan struct{}
+	metrics net.Addr // of the TCP listener, nil if there is none
+}
+
+// Start brings a daemon up. On error nothing is left behind.
+func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
+	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{})}
+	err := d.start()
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Daemon) start() (err error) {
+	if d.lock, err = lockRunDir(d.cfg.RunDir); err != nil {
+		return err
+	}
+	for i := range d.cfg.NICs {
+		n, err := d.startNIC(i)
+		if err != nil {
+			return fmt.Errorf("NIC %s: %w", d.cfg.NICs[i].Name, err)
+		}
+		d.nics = append(d.nics, n)
+	}
+	return d.startAdmin()
+}
+
+// ErrRunning says that another daemon uses the run directory.
+var ErrRunning = errors.New("another roced is using it")
+
+// lockRunDir makes the run directory and claims it. The lock goes with the
+// process, however that ends.
+func lockRunDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("run directory %s: %w", dir, ErrRunning)
+		}
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return f, nil
+}
+
+// nic returns the NIC of a name.
+func (d *Daemon) nic(name string) *nic {
+	for _, n := range d.nics {
+		if n.cfg.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// drainLook is how often a draining daemon looks whether it is done.
+const drainLook = 50 * time.Millisecond
+
+// Drain refuses new clients and waits until those that are there have left or
+// have nothing under way, or ctx ends.
+func (d *Daemon) Drain(ctx context.Context) error {
+	for _, n := range d.nics {
+		n.server.StopAccepting()
+	}
+	last := make([]uint64, len(d.nics))
+	tick := time.NewTicker(drainLook)
+	defer tick.Stop()
+	for {
+		quiet := true
+		for i, n := range d.nics {
+			work, idle := n.activity(ctx)
+			quiet = quiet && (n.server.Clients() == 0 || idle && work == last[i])
+			last[i] = work
+		}
+		if quiet {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Close ends everything and gives the run directory up.
+func (d *Daemon) Close() error {
+	var errs []error
+	close(d.ending)
+	if d.admin != nil {
+		errs = append(errs, d.admin.Close())
+		d.served.Wait()
+		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, AdminSocket)))
+	}
+	for _, n := range d.nics {
+		errs = append(errs, n.close())
+	}
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// remove is os.Remove of a file that may be gone.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

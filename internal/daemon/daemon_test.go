@@ -1,0 +1,337 @@
+package daemon
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/config"
+	"roced/internal/pcapng"
+	"roced/internal/uverbs"
+)
+
+// childEnv makes the test binary a daemon with the configuration that it names.
+const childEnv = "ROCED_TEST_CONFIG"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		cfg, err := config.Load(path)
+		if err == nil {
+			err = Run(cfg)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// configFile writes a configuration of two NICs that are connected.
+func configFile(t *testing.T) (path, runDir string) {
+	t.Helper()
+	dir := t.TempDir()
+	runDir = filepath.Join(dir, "run")
+	text := fmt.Sprintf(`
+run_dir: %[1]s/run
+drain: 5s
+metrics: {listen: "127.0.0.1:0"}
+nics:
+  - {name: rxe_a, addresses: [10.0.0.1/24], mtu: 1500, port: {type: unix, local: %[1]s/a, remote: %[1]s/b}}
+  - {name: rxe_b, addresses: [10.0.0.2/24], mtu: 1500, port: {type: unix, local: %[1]s/b, remote: %[1]s/a},
+     capture: {file: %[1]s/b.pcapng}}
+`, dir)
+	path = filepath.Join(dir, "roced.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, runDir
+}
+
+// child starts a daemon as a process of its own.
+func child(t *testing.T, path string) *exec.Cmd {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), childEnv+"="+path)
+	pipe, err := c.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan bool)
+	var log bytes.Buffer
+	go func() {
+		told := false
+		for s := bufio.NewScanner(pipe); s.Scan(); {
+			if !told {
+				fmt.Fprintln(&log, s.Text())
+			}
+			if !told && strings.Contains(s.Text(), "roced is ready") {
+				told = true
+				ready <- true
+			}
+		}
+		if !told {
+			ready <- false
+		}
+	}()
+	if !<-ready {
+		t.Fatalf("the daemon did not start:\n%s", &log)
+	}
+	return c
+}
+
+// client returns an HTTP client of the admin interface.
+func client(t *testing.T, runDir string) *http.Client {
+	t.Helper()
+	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(runDir, AdminSocket))
+	}}
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+// call makes a request and decodes the answer into out, unless that is nil.
+func call(t *testing.T, c *http.Client, method, path, body string, want int, out any) {
+	t.Helper()
+	req, err := http.NewRequest(method, "http://roced"+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != want {
+		t.Fatalf("%s %s: %d %s %v", method, path, resp.StatusCode, b, err)
+	}
+	if out != nil {
+		if err := json.Unmarshal(b, out); err != nil {
+			t.Fatalf("%s: %v", b, err)
+		}
+	}
+}
+
+func openContext(t *testing.T, runDir string) *uverbs.Conn {
+	t.Helper()
+	conn, err := uverbs.Dial(filepath.Join(runDir, "uverbs0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_, fds, err := conn.Call(uverbs.Command(uverbs.CmdGetContext, 8, uverbs.GetContext{}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fds[0].FD)
+	return conn
+}
+
+func TestProcessLife(t *testing.T) {
+	path, runDir := configFile(t)
+	c := child(t, path)
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Start(cfg, newLogger(&cfg.Log)); !errors.Is(err, ErrRunning) {
+		t.Errorf("a second daemon: %v", err)
+	}
+	openContext(t, runDir)
+	// kill -9 leaves sockets behind; they are in nobody's way.
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait()
+	c = child(t, path)
+	conn := openContext(t, runDir)
+	start := time.Now()
+	if err := c.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("SIGTERM: %v", err)
+	}
+	if d := time.Since(start); d > 3*time.Second {
+		t.Errorf("draining an idle client took %v", d)
+	}
+	if _, _, err := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil); err == nil {
+		t.Error("the connection has outlived the daemon")
+	}
+	left, err := filepath.Glob(filepath.Join(runDir, "*"))
+	if err != nil || len(left) != 1 { // the lock file
+		t.Errorf("left behind: %v %v", left, err)
+	}
+}
+
+// startHere runs a daemon in this process.
+func startHere(t *testing.T, admins ...uint32) (*Daemon, string) {
+	t.Helper()
+	path, runDir := configFile(t)
+	cfg, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Log.Level = "error"
+	cfg.Control.UIDs = admins
+	d, err := Start(cfg, newLogger(&cfg.Log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, runDir
+}
+
+func TestAdmin(t *testing.T) {
+	d, runDir := startHere(t)
+	c := client(t, runDir)
+	conn := openContext(t, runDir)
+	if _, _, err := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil); err != nil {
+		t.Fatal(err)
+	}
+	var links []Link
+	call(t, c, "GET", "/v1/links", "", 200, &links)
+	if len(links) != 2 || links[0].Name != "rxe_a" || links[0].Clients != 1 || len(links[0].GIDs) != 2 || links[0].Poll != "50µs" {
+		t.Errorf("links %+v", links)
+	}
+	var res []Resource
+	call(t, c, "GET", "/v1/res/pd", "", 200, &res)
+	if len(res) != 1 || res[0].PD == nil || res[0].PID != int32(os.Getpid()) || res[0].NIC != "rxe_a" {
+		t.Errorf("resources %+v", res)
+	}
+	for kind := range listers {
+		call(t, c, "GET", "/v1/res/"+kind, "", 200, &res)
+	}
+	call(t, c, "GET", "/v1/res/cats", "", 404, nil)
+	var stats []Stat
+	call(t, c, "GET", "/v1/stat/rxe_b", "", 200, &stats)
+	if len(stats) != 1 || len(stats[0].Counters) == 0 {
+		t.Errorf("stats %+v", stats)
+	}
+	call(t, c, "GET", "/v1/stat/none", "", 404, nil)
+	var rules []FaultRule
+	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["tx drop p=0.5 seed=1"]}`, 200, &rules)
+	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["rx drop n=2"]}`, 200, &rules)
+	if len(rules) != 2 {
+		t.Errorf("rules %+v", rules)
+	}
+	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["explode"]}`, 400, nil)
+	call(t, c, "POST", "/v1/faults/rxe_a", `{"ruls": []}`, 400, nil)
+	call(t, c, "DELETE", "/v1/faults/rxe_a", "", 200, &rules)
+	if len(rules) != 0 {
+		t.Errorf("rules %+v", rules)
+	}
+	var poll PollSetting
+	call(t, c, "PUT", "/v1/poll/rxe_a", `{"poll": "0"}`, 200, &poll)
+	call(t, c, "GET", "/v1/poll/rxe_a", "", 200, &poll)
+	if poll.Poll != "0" {
+		t.Errorf("poll %+v", poll)
+	}
+	for _, url := range []string{"http://roced/metrics", "http://" + d.metrics.String() + "/metrics"} {
+		resp, err := map[bool]*http.Client{true: c, false: {Transport: &http.Transport{DisableKeepAlives: true}}}[strings.Contains(url, "roced")].Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		for _, want := range []string{`roced_hw_counter{counter="sent_pkts",nic="rxe_a"}`, `roced_objects{nic="rxe_a",type="pd"} 1`} {
+			if !bytes.Contains(b, []byte(want)) {
+				t.Errorf("%s lacks %s", url, want)
+			}
+		}
+	}
+}
+
+func TestStreams(t *testing.T) {
+	d, runDir := startHere(t)
+	c := client(t, runDir)
+	resp, err := c.Get("http://roced/v1/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	d.events.send(Event{NIC: "rxe_a", Object: "qp", Number: 7, Event: "qp_fatal"})
+	for dec := json.NewDecoder(resp.Body); ; {
+		var e Event
+		if err := dec.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.Number == 7 {
+			break // port events may come before
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	req, _ := http.NewRequestWithContext(ctx, "POST", "http://roced/v1/capture/rxe_a", nil)
+	capt, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer capt.Body.Close()
+	r, err := pcapng.NewReader(capt.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Link-local neighbour discovery or ARP comes by itself when a peer appears;
+	// an address handle asks for it now.
+	go func() {
+		conn := openContext(t, runDir)
+		pd, _, _ := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil)
+		ah := uverbs.CreateAH{PDHandle: uint32(pd[0]), Attr: uverbs.AHAttr{IsGlobal: 1, PortNum: 1,
+			GRH: uverbs.GlobalRoute{DGID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}, SGIDIndex: 1, HopLimit: 1}}}
+		_, _, _ = conn.Call(uverbs.Command(uverbs.CmdCreateAH, 16, ah), nil)
+	}()
+	var fr pcapng.Frame
+	if err := r.Next(&fr); err != nil {
+		t.Errorf("no frame was captured: %v", err)
+	}
+	cancel()
+}
+
+func TestForeignUserIsRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("another user's connection needs root")
+	}
+	_, runDir := startHere(t, 12345)
+	for _, dir := range []string{runDir, filepath.Dir(runDir), filepath.Dir(filepath.Dir(runDir))} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for uid, want := range map[uint32]string{65534: "403", 12345: "200"} {
+		cmd := exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket",
+			filepath.Join(runDir, AdminSocket), "http://roced/v1/links")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.Output()
+		if errors.Is(err, exec.ErrNotFound) {
+			t.Skip("there is no curl")
+		}
+		if err != nil || string(out) != want {
+			t.Errorf("user %d: %s %v", uid, out, err)
+		}
+	}
+}

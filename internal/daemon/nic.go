@@ -1,0 +1,171 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+
+	"roced/internal/capture"
+	"roced/internal/config"
+	"roced/internal/fault"
+	"roced/internal/server"
+	"roced/internal/shard"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+// profiles are the transport profiles that clients can choose.
+var profiles = []string{"rc"}
+
+// nic is one NIC with all that belongs to it.
+type nic struct {
+	cfg    *config.NIC
+	log    *slog.Logger
+	port   *tap.Faulty
+	shard  *shard.Shard
+	server *server.Server
+	events *server.Events
+	taps   taps
+	rules  []fault.Rule     // in force; guarded by the shard
+	file   *capture.Capture // of the configuration, nil if none
+}
+
+// startNIC brings NIC i up.
+func (d *Daemon) startNIC(i int) (n *nic, err error) {
+	c := &d.cfg.NICs[i]
+	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}}
+	n.events.Observe = func(what string, num uint32, o *server.Owner, e qp.Event) {
+		d.events.send(newEvent(c.Name, what, num, o, e))
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, n.close())
+		}
+	}()
+	port, err := openPort(c)
+	if err != nil {
+		return nil, err
+	}
+	n.port = tap.NewFaulty(port, nil)
+	core, err := n.build()
+	if err != nil {
+		return nil, err
+	}
+	n.shard, err = shard.New(shard.Config{NIC: core, Port: n.port, Poll: c.Poll.Duration(), OnFault: func(addr uintptr) {
+		n.log.Error("client memory vanished", "addr", addr)
+	}})
+	if err != nil {
+		return nil, err
+	}
+	if c.Capture.File != "" {
+		if n.file, err = n.startCapture(context.Background(), c.Capture.File, 0); err != nil {
+			return nil, err
+		}
+	}
+	n.server, err = server.New(server.Config{
+		Path: filepath.Join(d.cfg.RunDir, "uverbs"+strconv.Itoa(i)), Mode: fs.FileMode(c.Access.Mode),
+		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: c.Name, Profiles: profiles,
+		MAC: c.MAC.HardwareAddr(), Limits: limitsOf(&d.cfg.Limits), Log: n.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	n.events.Attach(n.server)
+	n.log.Info("NIC is up", "mac", c.MAC, "addresses", c.Addresses, "port", c.Port.Type)
+	return n, nil
+}
+
+// build makes the NIC proper and applies the fault rules of the configuration.
+func (n *nic) build() (*rocev2.NIC, error) {
+	c := n.cfg
+	for _, text := range c.Faults {
+		r, err := fault.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		n.rules = append(n.rules, r)
+	}
+	if err := n.port.SetRules(n.rules); err != nil {
+		return nil, err
+	}
+	cfg := rocev2.Config{
+		Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
+		Offload: n.port.Offload(), Events: n.events, MaxUnacked: c.MaxUnacked,
+		NewProfile: func(name string) (qp.Profile, error) {
+			if name == "" {
+				name = c.Profile
+			}
+			return rocev2.NewProfile(name)
+		},
+	}
+	if _, err := rand.Read(cfg.Seed[:]); err != nil {
+		return nil, err
+	}
+	return rocev2.New(cfg)
+}
+
+func openPort(c *config.NIC) (tap.Port, error) {
+	switch c.Port.Type {
+	case "tap":
+		return tap.OpenTAP(tap.TAPConfig{Name: c.Port.Device, Netns: c.Port.Netns, Bridge: c.Port.Bridge,
+			MTU: c.MTU, Offload: c.Port.UseOffload()})
+	case "unix":
+		return tap.OpenUnix(tap.UnixConfig{Local: c.Port.Local, Remote: c.Port.Remote})
+	}
+	return nil, fmt.Errorf("no port of type %q", c.Port.Type)
+}
+
+func limitsOf(l *config.Limits) server.Limits {
+	return server.Limits{Connections: l.Connections, QPs: l.QPs, CQs: l.CQs, SRQs: l.SRQs, MRs: l.MRs, MWs: l.MWs,
+		PDs: l.PDs, AHs: l.AHs, Channels: l.Channels, Memory: int64(l.Memory)}
+}
+
+// activity describes what the NIC has done so far by a number that changes with
+// every frame and doorbell, and tells whether it waits for nothing.
+func (n *nic) activity(ctx context.Context) (work uint64, idle bool) {
+	st, err := n.shard.Stats(ctx)
+	if err != nil {
+		return 0, false
+	}
+	err = n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) { idle = core.NextTimeout() == mono.Never })
+	return st.RxFrames + st.TxFrames + st.Doorbells, err == nil && idle
+}
+
+// setRules replaces the fault rules.
+func (n *nic) setRules(ctx context.Context, change func(old []fault.Rule) []fault.Rule) error {
+	var err error
+	derr := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
+		rules := change(n.rules)
+		if err = n.port.SetRules(rules); err == nil {
+			n.rules = rules
+			core.SetOffload(n.port.Offload())
+		}
+	})
+	return errors.Join(derr, err)
+}
+
+// close takes the NIC down; any part of it may be missing.
+func (n *nic) close() error {
+	var errs []error
+	if n.server != nil {
+		errs = append(errs, n.server.Close())
+	}
+	if n.file != nil {
+		_, err := n.stopCapture(n.file)
+		errs = append(errs, err)
+	}
+	if n.shard != nil {
+		errs = append(errs, n.shard.Close())
+	}
+	if n.port != nil {
+		errs = append(errs, n.port.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/config"
+)
+
+// Run runs a daemon until SIGTERM or SIGINT, and then lets it finish its work; a
+// second one of them ends it at once.
+func Run(cfg *config.Config) error {
+	log := newLogger(&cfg.Log)
+	sig := make(chan os.Signal, 4)
+	signal.Notify(sig, unix.SIGTERM, unix.SIGINT)
+	signal.Ignore(unix.SIGHUP)
+	defer signal.Stop(sig)
+	d, err := Start(cfg, log)
+	if err != nil {
+		return err
+	}
+	log.Info("roced is ready", "run_dir", cfg.RunDir, "pid", os.Getpid())
+	s := <-sig
+	log.Info("draining", "signal", s, "at_most", cfg.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), cfg.Drain)
+	go func() {
+		select {
+		case <-sig:
+			log.Warn("second signal, ending at once")
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if err := d.Drain(ctx); err != nil {
+		log.Warn("not everything could be finished", "err", err)
+	}
+	cancel()
+	err = d.Close()
+	log.Info("roced has ended")
+	return err
+}
+
+// newLogger makes the logger that the configuration asks for.
+func newLogger(c *config.Log) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(c.Level)) // has been validated
+	opts := &slog.HandlerOptions{Level: level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+}

@@ -1,0 +1,74 @@
+package daemon
+
+import (
+	"sync"
+
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// broadcast passes events to whoever listens. Who is too slow misses some.
+type broadcast struct {
+	mu   sync.Mutex
+	subs map[chan Event]struct{}
+}
+
+// eventBacklog is how far a listener may lag behind.
+const eventBacklog = 256
+
+func (b *broadcast) subscribe() chan Event {
+	ch := make(chan Event, eventBacklog)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.subs == nil {
+		b.subs = map[chan Event]struct{}{}
+	}
+	b.subs[ch] = struct{}{}
+	return ch
+}
+
+func (b *broadcast) unsubscribe(ch chan Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.subs, ch)
+}
+
+func (b *broadcast) send(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for ch := range b.subs {
+		select {
+		case ch <- e:
+		default:
+		}
+	}
+}
+
+// taps shows the frames of a NIC to several observers. It belongs to the shard.
+type taps struct{ list []rocev2.Observer }
+
+// Frame implements rocev2.Observer.
+func (t *taps) Frame(now mono.Time, d rocev2.Direction, frame []byte, comment string) {
+	for _, o := range t.list {
+		o.Frame(now, d, frame, comment)
+	}
+}
+
+// add and remove change who watches; without anybody the NIC does not show its
+// frames at all.
+func (t *taps) add(n *rocev2.NIC, o rocev2.Observer) {
+	t.list = append(t.list, o)
+	n.SetObserver(t)
+}
+
+func (t *taps) remove(n *rocev2.NIC, o rocev2.Observer) {
+	for i := range t.list {
+		if t.list[i] == o {
+			t.list = append(t.list[:i], t.list[i+1:]...)
+			break
+		}
+	}
+	if len(t.list) == 0 {
+		n.SetObserver(nil)
+	}
+}

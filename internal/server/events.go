@@ -1,0 +1,68 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// Events passes the asynchronous events of a NIC on to the clients. It is the
+// NIC's EventSink; Observe, if set, sees all of them first.
+type Events struct {
+	Observe func(what string, number uint32, o *Owner, e qp.Event)
+	server  atomic.Pointer[Server]
+}
+
+// Attach names the server whose clients hear of the port. It may be called while
+// the NIC runs.
+func (v *Events) Attach(s *Server) { v.server.Store(s) }
+
+func (v *Events) observe(what string, number uint32, ctx any, e qp.Event) {
+	if v.Observe == nil {
+		return
+	}
+	var owner *Owner
+	if o, ok := ctx.(Owned); ok {
+		owner = o.Own()
+	}
+	v.Observe(what, number, owner, e)
+}
+
+// QPEvent implements rocev2.EventSink.
+func (v *Events) QPEvent(q *rocev2.QueuePair, e qp.Event) {
+	v.observe("qp", uint32(q.Num()), q.Ctx, e)
+	if o, ok := q.Ctx.(*queuePair); ok && o.client.asyncEvent(o.user, e) {
+		o.events.Add(1)
+	}
+}
+
+// CQEvent implements rocev2.EventSink.
+func (v *Events) CQEvent(c *rocev2.CQ, e qp.Event) {
+	v.observe("cq", c.ID(), c.Ctx, e)
+	if o, ok := c.Ctx.(*completionQueue); ok && o.client.asyncEvent(o.user, e) {
+		o.asyncEvents.Add(1)
+	}
+}
+
+// SRQEvent implements rocev2.EventSink.
+func (v *Events) SRQEvent(s *rocev2.SRQ, e qp.Event) {
+	v.observe("srq", s.ID(), s.Ctx, e)
+	if o, ok := s.Ctx.(*sharedQueue); ok && o.client.asyncEvent(o.user, e) {
+		o.events.Add(1)
+	}
+}
+
+// PortEvent implements rocev2.EventSink.
+func (v *Events) PortEvent(e qp.Event) {
+	v.observe("port", 1, nil, e)
+	s := v.server.Load()
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.clients {
+		c.asyncEvent(1, e)
+	}
+}

@@ -1,0 +1,226 @@
+package shard
+
+import (
+	"time"
+
+	"roced/mono"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+// Budgets of one turn, so that nothing starves the rest.
+const (
+	rxBudget   = 64
+	txBudget   = 64
+	callBudget = 16
+)
+
+// Longest waits.
+const (
+	maxSleep  = time.Hour
+	downRetry = 100 * time.Millisecond // between looks at a link that is gone
+)
+
+// loop turns until the shard ends. Each turn reads the clock once.
+func (s *Shard) loop() {
+	now := Now()
+	for !s.ending {
+		s.stats.Rounds++
+		busy := s.runCalls(now)
+		busy = s.hear(now) || busy
+		busy = s.receive(now) || busy
+		s.nic.Advance(now)
+		busy = s.transmit(now) || busy
+		now = Now()
+		if busy {
+			s.lastWork = now
+			continue
+		}
+		s.idle(now)
+		now = Now()
+	}
+}
+
+// runCalls runs the closures of Do that wait.
+func (s *Shard) runCalls(now mono.Time) bool {
+	n := 0
+	for ; n < callBudget && len(s.calls) > 0; n++ {
+		c := <-s.calls
+		if c.state.CompareAndSwap(callWaiting, callTaken) {
+			s.stats.Calls++
+			s.runCall(c, now)
+		}
+	}
+	return n > 0
+}
+
+// runCall answers its caller even if the closure faults.
+func (s *Shard) runCall(c *call, now mono.Time) {
+	defer close(c.done)
+	c.f(now, s.nic)
+}
+
+// hear passes on the doorbells of all clients.
+func (s *Shard) hear(now mono.Time) bool {
+	heard := uint64(0)
+	for _, b := range s.bells {
+		if b.ringing() {
+			heard += b.collect(now, s.nic)
+		}
+	}
+	s.stats.Doorbells += heard
+	return heard > 0
+}
+
+// receive takes frames from the port.
+func (s *Shard) receive(now mono.Time) bool {
+	n := 0
+	for n < rxBudget {
+		size, seg, err := s.port.Recv(now, s.buf)
+		if err != nil {
+			s.linkState(now, err)
+			break
+		}
+		n++
+		s.nic.Receive(now, s.buf[:size], seg)
+	}
+	if n == 0 {
+		return false
+	}
+	s.stats.RxFrames += uint64(n)
+	s.stats.RxBatches++
+	return true
+}
+
+// linkState follows the link; err is why Recv has no frame.
+func (s *Shard) linkState(now mono.Time, err error) {
+	if err != tap.ErrAgain && err != tap.ErrDown {
+		s.stats.PortErrs++
+		return
+	}
+	link := tap.LinkState{Up: err != tap.ErrDown}
+	if s.monitored != nil {
+		link = s.monitored.State()
+	}
+	if link.Up == s.up && (link.MTU == 0 || link.MTU == s.mtu) {
+		return
+	}
+	if link.Up {
+		s.nic.SetOffload(s.port.Offload())
+	}
+	s.up = link.Up
+	if link.MTU != 0 {
+		s.mtu = link.MTU
+	}
+	if err := s.nic.SetLink(now, link.Up, link.MTU); err != nil {
+		s.stats.PortErrs++
+	}
+}
+
+// transmit gives the NIC's frames to the port.
+func (s *Shard) transmit(now mono.Time) bool {
+	if s.held != nil && !s.send(now, s.held) {
+		return false
+	}
+	n := 0
+	for n < txBudget {
+		f := s.nic.PollTransmit(now)
+		if f == nil {
+			s.drained()
+			break
+		}
+		n++
+		if !s.send(now, f) {
+			break
+		}
+	}
+	if n == 0 {
+		return false
+	}
+	s.stats.TxFrames += uint64(n)
+	s.stats.TxBatches++
+	return true
+}
+
+// drained runs what Later has put off if the NIC has no packet in hand.
+func (s *Shard) drained() {
+	if len(s.later) == 0 || s.nic.NextTimeout() == 0 {
+		return
+	}
+	for i, f := range s.later {
+		f()
+		s.later[i] = nil
+	}
+	s.later = s.later[:0]
+}
+
+// send passes f to the port and reports whether the next one may follow. A frame
+// that the port has no room for is copied, because control calls may come before
+// there is room and take the memory away that it is made of.
+func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
+	err := s.port.Send(now, f)
+	if err == tap.ErrAgain {
+		if s.held == nil {
+			s.stats.TxBlocked++
+			s.hold(f)
+		}
+		return false
+	}
+	s.held = nil
+	switch err {
+	case nil:
+	case tap.ErrDown:
+		s.stats.TxDropped++
+	default:
+		s.stats.PortErrs++
+	}
+	return true
+}
+
+func (s *Shard) hold(f *rocev2.Frame) {
+	s.heldBuf = f.AppendTo(s.heldBuf[:0])
+	s.heldBufs[0] = s.heldBuf
+	s.heldFrm = *f
+	s.heldFrm.Bufs = s.heldBufs[:]
+	s.held = &s.heldFrm
+}
+
+// idle ends a turn that found nothing: it yields while work is fresh or due at
+// once, else it sleeps.
+func (s *Shard) idle(now mono.Time) {
+	due := s.rescan(now).Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
+	if due <= now || s.poll < 0 || s.poll > 0 && now.Sub(s.lastWork) < s.poll {
+		s.stats.Yields++
+		yield()
+		return
+	}
+	wait := maxSleep
+	if d := due.Sub(now); d < wait {
+		wait = d
+	}
+	if s.port.FD() < 0 && wait > downRetry {
+		wait = downRetry
+	}
+	s.sleep(wait)
+}
+
+// sleep waits for the port, a doorbell or a closure, or until wait has passed.
+// Whoever has something for the shard looks at the sleeping words after saying
+// so; the shard looks for it after setting them. Neither can be missed.
+func (s *Shard) sleep(wait time.Duration) {
+	s.ep.watch(s.port.FD(), s.held != nil)
+	s.sleeping.Store(1)
+	pending := len(s.calls) > 0
+	for _, b := range s.bells {
+		b.setSleeping(1)
+		pending = b.ringing() || pending
+	}
+	if !pending {
+		s.stats.Sleeps++
+		s.ep.wait(wait)
+	}
+	s.sleeping.Store(0)
+	for _, b := range s.bells {
+		b.setSleeping(0)
+	}
+}

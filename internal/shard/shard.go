@@ -1,0 +1,238 @@
+// Package shard runs one NIC on one OS thread: it moves frames between the NIC
+// and its port, hears the doorbells of clients, keeps the clock, and sleeps when
+// there is nothing to do. The NIC is touched by nobody else; Do brings closures
+// to it.
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/mono"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+// ErrClosed says that the shard has ended.
+var ErrClosed = errors.New("shard: closed")
+
+// Config describes a shard.
+type Config struct {
+	NIC  *rocev2.NIC
+	Port tap.Port
+	// Poll is how long to look for work before sleeping: 0 sleeps at once, a
+	// negative value never sleeps.
+	Poll time.Duration
+	// OnFault is told, on the shard's thread, that memory of a client was gone
+	// when it was accessed. It may be nil.
+	OnFault func(addr uintptr)
+}
+
+// Stats count what the loop does.
+type Stats struct {
+	Rounds    uint64 // turns of the loop
+	Sleeps    uint64 // turns that ended in a sleep
+	Yields    uint64 // turns that found nothing and gave the core away
+	Calls     uint64 // closures run
+	Doorbells uint64 // queue pairs named by doorbells
+	RxFrames  uint64 // frames and super-frames received
+	RxBatches uint64 // turns that received any
+	TxFrames  uint64
+	TxBatches uint64
+	TxBlocked uint64 // times that the port had no room
+	TxDropped uint64 // frames given to a link that was down
+	PortErrs  uint64 // unexpected errors of the port
+	MemFaults uint64 // accesses to memory that was gone
+}
+
+// Shard is the loop around one NIC.
+type Shard struct {
+	nic     *rocev2.NIC
+	port    tap.Port
+	onFault func(uintptr)
+	// monitored is the port if it knows the state of its link.
+	monitored tap.Monitored
+
+	calls    chan *call
+	stopped  chan struct{}
+	sleeping atomic.Uint32 // like that of a doorbell page, for Do
+
+	// The rest belongs to the loop.
+	ending   bool
+	up       bool
+	mtu      int      // of the link, when it has said so
+	later    []func() // see Later
+	poll     time.Duration
+	lastWork mono.Time
+	bells    []*Bell
+	buf      []byte
+	held     *rocev2.Frame // a frame that the port had no room for
+	heldFrm  rocev2.Frame
+	heldBuf  []byte
+	heldBufs [1][]byte
+	stats    Stats
+	ep       epoll
+
+	poster  recvPoster
+	watched []watched
+	scanned mono.Time // last look at the watched queue pairs
+	broken  bool      // one of them was
+}
+
+// base is the origin of the shards' clock.
+var base = time.Now()
+
+// Now reads the clock that the shards use.
+func Now() mono.Time { return mono.Time(time.Since(base)) + 1 }
+
+// bufSize holds the longest super-frame.
+const bufSize = 1<<16 + 64
+
+// New starts a shard.
+func New(cfg Config) (*Shard, error) {
+	s := &Shard{
+		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, poll: cfg.Poll, up: true,
+		calls: make(chan *call, 64), stopped: make(chan struct{}),
+		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize),
+	}
+	s.monitored, _ = cfg.Port.(tap.Monitored)
+	s.poster, _ = any(cfg.NIC).(recvPoster)
+	if err := s.ep.open(); err != nil {
+		return nil, fmt.Errorf("shard: %w", err)
+	}
+	go s.run()
+	return s, nil
+}
+
+// call is a closure on its way to the loop.
+type call struct {
+	f     func(mono.Time, *rocev2.NIC)
+	state atomic.Uint32 // callWaiting, then one of the others
+	done  chan struct{}
+}
+
+const (
+	callWaiting uint32 = iota
+	callTaken
+	callGivenUp
+)
+
+// Do runs f on the shard and returns when it has. On error f has not run.
+func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	c := &call{f: f, done: make(chan struct{})}
+	select {
+	case s.calls <- c:
+	case <-s.stopped:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.sleeping.Load() != 0 {
+		s.ep.wake()
+	}
+	var err error
+	select {
+	case <-c.done:
+		return nil
+	case <-s.stopped:
+		err = ErrClosed
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if c.state.CompareAndSwap(callWaiting, callGivenUp) {
+		return err
+	}
+	<-c.done
+	return nil
+}
+
+// Later runs f, on the shard, when no packet is on its way that was built before
+// the call: memory of a region that has been deregistered may be unmapped then.
+// It is called from within Do.
+func (s *Shard) Later(f func()) { s.later = append(s.later, f) }
+
+// Close ends the loop and waits for it. The port stays open.
+func (s *Shard) Close() error {
+	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.ending = true })
+	if errors.Is(err, ErrClosed) {
+		err = nil
+	}
+	<-s.stopped
+	return err
+}
+
+// Stats returns the counters.
+func (s *Shard) Stats(ctx context.Context) (st Stats, err error) {
+	err = s.Do(ctx, func(mono.Time, *rocev2.NIC) { st = s.stats })
+	return st, err
+}
+
+// SetPoll changes how long the loop looks for work before it sleeps.
+func (s *Shard) SetPoll(ctx context.Context, d time.Duration) error {
+	return s.Do(ctx, func(mono.Time, *rocev2.NIC) { s.poll = d })
+}
+
+// Poll returns that setting.
+func (s *Shard) Poll(ctx context.Context) (d time.Duration, err error) {
+	err = s.Do(ctx, func(mono.Time, *rocev2.NIC) { d = s.poll })
+	return d, err
+}
+
+// addProcs changes by d the number of threads that run Go code at a time. Each
+// shard has one of its own, or it would wait for one when it wakes up, and others
+// for those that shards hold; whose turn it is decides the kernel then.
+func addProcs(d int) {
+	procsMu.Lock()
+	defer procsMu.Unlock()
+	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + d)
+}
+
+var procsMu sync.Mutex
+
+// run is the shard's thread.
+func (s *Shard) run() {
+	runtime.LockOSThread()
+	addProcs(1)
+	defer addProcs(-1)
+	debug.SetPanicOnFault(true)
+	for !s.ending {
+		s.guarded()
+	}
+	for _, f := range s.later {
+		f()
+	}
+	close(s.stopped)
+	s.ep.close()
+}
+
+// guarded runs the loop until it ends or touches memory that is gone. Client
+// memory is sealed against shrinking, so that should not happen; when it does,
+// the operation at hand is abandoned and the loop goes on.
+func (s *Shard) guarded() {
+	defer func() {
+		r := recover()
+		if r == nil {
+			return
+		}
+		fault, ok := r.(interface{ Addr() uintptr })
+		if !ok {
+			panic(r)
+		}
+		s.stats.MemFaults++
+		if s.onFault != nil {
+			s.onFault(fault.Addr())
+		}
+	}()
+	s.loop()
+}
+
+// yield gives the core to whoever else wants it.
+func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -1,0 +1,109 @@
+package shard
+
+import (
+	"sync"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// epoll waits for descriptors. Eventfds are edge-triggered, so that nobody has
+// to read them.
+type epoll struct {
+	fd      int
+	control int // eventfd of Do
+	port    int // what is being watched of the port, -1 if nothing
+	mask    uint32
+	coarse  bool // the kernel has no epoll_pwait2
+	events  [8]unix.EpollEvent
+
+	mu     sync.Mutex // guards control against being closed under wake
+	closed bool
+}
+
+func (e *epoll) open() error {
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	ev, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	e.fd, e.control, e.port = fd, ev, -1
+	if err := e.addEvent(ev); err != nil {
+		e.close()
+		return err
+	}
+	return nil
+}
+
+func (e *epoll) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	unix.Close(e.fd)
+	unix.Close(e.control)
+}
+
+func (e *epoll) addEvent(fd int) error {
+	return unix.EpollCtl(e.fd, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: int32(fd)})
+}
+
+func (e *epoll) remove(fd int) error { return unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, fd, nil) }
+
+// watch makes the port's descriptor, if it has one, end a wait.
+func (e *epoll) watch(fd int, writable bool) {
+	mask := uint32(unix.EPOLLIN)
+	if writable {
+		mask |= unix.EPOLLOUT
+	}
+	if fd == e.port && (fd < 0 || mask == e.mask) {
+		return
+	}
+	ev := unix.EpollEvent{Events: mask, Fd: int32(fd)}
+	if fd != e.port && e.port >= 0 {
+		// A descriptor that has been closed has left by itself.
+		_ = unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, e.port, nil)
+	}
+	op := unix.EPOLL_CTL_ADD
+	if fd == e.port {
+		op = unix.EPOLL_CTL_MOD
+	}
+	if fd >= 0 {
+		if err := unix.EpollCtl(e.fd, op, fd, &ev); err != nil {
+			fd = -1 // asked again before the next wait
+		}
+	}
+	e.port, e.mask = fd, mask
+}
+
+// wake ends a wait. It is called from other goroutines.
+func (e *epoll) wake() {
+	e.mu.Lock() // so that close does not come in between
+	defer e.mu.Unlock()
+	if e.closed {
+		return
+	}
+	one := [8]byte{1}
+	// Only a counter that is full can fail, and that one wakes as well.
+	_, _ = unix.Write(e.control, one[:])
+}
+
+// wait returns when something is ready or d has passed. What it was is found out
+// by looking everywhere, which the loop does anyway.
+func (e *epoll) wait(d time.Duration) {
+	if !e.coarse {
+		ts := unix.NsecToTimespec(int64(d))
+		_, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT2, uintptr(e.fd), uintptr(unsafe.Pointer(&e.events[0])),
+			uintptr(len(e.events)), uintptr(unsafe.Pointer(&ts)), 0, 0)
+		if errno != unix.ENOSYS {
+			return
+		}
+		e.coarse = true
+	}
+	// An early end would only cost a turn, a late one delays a deadline.
+	_, _ = unix.EpollWait(e.fd, e.events[:], int(d/time.Millisecond))
+}

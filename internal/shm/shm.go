@@ -1,0 +1,209 @@
+// Package shm shares memory between processes: memfds that are sealed against a
+// change of size, so that a mapping of one can never fault, and eventfds.
+package shm
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// PageSize is the unit of offsets and lengths of mappings.
+const PageSize = 4096
+
+// Errors of checking memory that another process has sent.
+var (
+	ErrNotMemory = errors.New("shm: not memory that can be shared")  // EINVAL
+	ErrSealed    = errors.New("shm: cannot be sealed")               // EPERM
+	ErrReadOnly  = errors.New("shm: not writable")                   // EACCES
+	ErrRange     = errors.New("shm: range is not inside the memory") // EINVAL
+)
+
+// Error is what a function of this package returns: what it was about to do, the
+// kind (one of the errors above, or nil) and the error number.
+type Error struct {
+	Op    string
+	Kind  error
+	Errno unix.Errno
+}
+
+// Error describes the error.
+func (e *Error) Error() string {
+	if e.Kind != nil {
+		return fmt.Sprintf("%v: %s: %v", e.Kind, e.Op, e.Errno)
+	}
+	return fmt.Sprintf("shm: %s: %v", e.Op, e.Errno)
+}
+
+// Unwrap makes both the kind and the number known to errors.Is and As.
+func (e *Error) Unwrap() []error {
+	if e.Kind == nil {
+		return []error{e.Errno}
+	}
+	return []error{e.Kind, e.Errno}
+}
+
+func fail(op string, kind error, err error) error {
+	var errno unix.Errno
+	if !errors.As(err, &errno) {
+		errno = unix.EIO
+	}
+	return &Error{Op: op, Kind: kind, Errno: errno}
+}
+
+// Seals against a change of size.
+const (
+	SealShrink = unix.F_SEAL_SHRINK
+	SealSize   = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+)
+
+// Create makes a memfd of size bytes, close-on-exec, and seals it.
+func Create(name string, size int64, seals int) (fd int, err error) {
+	fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return -1, fail("memfd_create", nil, err)
+	}
+	if err = ignoringEINTR(func() error { return unix.Ftruncate(fd, size) }); err != nil {
+		_ = unix.Close(fd)
+		return -1, fail("ftruncate", nil, err)
+	}
+	if err = Seal(fd, seals); err != nil {
+		_ = unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// Seal adds seals to a memfd unless it has them.
+func Seal(fd int, seals int) error {
+	have, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fail("get seals", ErrNotMemory, unix.EINVAL)
+	}
+	if have&seals == seals {
+		return nil
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		return fail("add seals", ErrSealed, err)
+	}
+	return nil
+}
+
+// Check makes sure that [offset, offset+length) of the file behind fd, which
+// another process has sent, can be mapped for writing and will stay: it must be a
+// memfd, which is sealed here against shrinking, and not of huge pages, of which
+// there may be too few when one is touched.
+func Check(fd int, offset, length uint64) error {
+	var fs unix.Statfs_t
+	if err := ignoringEINTR(func() error { return unix.Fstatfs(fd, &fs) }); err != nil {
+		return fail("statfs", ErrNotMemory, unix.EINVAL)
+	}
+	if fs.Type != unix.TMPFS_MAGIC {
+		return fail("file system", ErrNotMemory, unix.EINVAL)
+	}
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR || flags&unix.O_PATH != 0 {
+		return fail("access mode", ErrReadOnly, unix.EACCES)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return fail("get seals", ErrNotMemory, unix.EINVAL)
+	}
+	if seals&(unix.F_SEAL_WRITE|unix.F_SEAL_FUTURE_WRITE) != 0 {
+		return fail("seals", ErrReadOnly, unix.EACCES)
+	}
+	if err := Seal(fd, SealShrink); err != nil {
+		return err
+	}
+	// The size counts from here on only: it cannot become less any more.
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fail("stat", ErrNotMemory, err)
+	}
+	size := uint64(st.Size)
+	if length == 0 || offset%PageSize != 0 || offset > size || length > size-offset {
+		return fail("range", ErrRange, unix.EINVAL)
+	}
+	return nil
+}
+
+// maxMap is the longest mapping.
+const maxMap = 1 << 46
+
+// Map maps [offset, offset+length) of fd, shared, for reading and writing.
+func Map(fd int, offset, length uint64) ([]byte, error) {
+	if length == 0 || length > maxMap || offset > 1<<62 || offset%PageSize != 0 {
+		return nil, fail("map", ErrRange, unix.EINVAL)
+	}
+	mem, err := unix.Mmap(fd, int64(offset), int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fail("map", nil, err)
+	}
+	return mem, nil
+}
+
+// Unmap ends a mapping.
+func Unmap(mem []byte) error {
+	if err := unix.Munmap(mem); err != nil {
+		return fail("unmap", nil, err)
+	}
+	return nil
+}
+
+// New is Create and Map of it all.
+func New(name string, size int64, seals int) (fd int, mem []byte, err error) {
+	if size <= 0 {
+		return -1, nil, fail("create", ErrRange, unix.EINVAL)
+	}
+	if fd, err = Create(name, size, seals); err != nil {
+		return -1, nil, err
+	}
+	if mem, err = Map(fd, 0, uint64(size)); err != nil {
+		_ = unix.Close(fd)
+		return -1, nil, err
+	}
+	return fd, mem, nil
+}
+
+func ignoringEINTR(f func() error) error {
+	for {
+		if err := f(); err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// Eventfd makes a non-blocking eventfd, close-on-exec.
+func Eventfd() (int, error) {
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		return -1, fail("eventfd", nil, err)
+	}
+	return fd, nil
+}
+
+// one is what Signal writes.
+var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+
+// Signal adds one to an eventfd. One that is full has been signalled.
+func Signal(fd int) error {
+	err := ignoringEINTR(func() error { _, err := unix.Write(fd, one); return err })
+	if err != nil && err != unix.EAGAIN {
+		return fail("write eventfd", nil, err)
+	}
+	return nil
+}
+
+// Drain resets a non-blocking eventfd and reports whether it was signalled.
+func Drain(fd int) (bool, error) {
+	var b [8]byte
+	err := ignoringEINTR(func() error { _, err := unix.Read(fd, b[:]); return err })
+	if err == unix.EAGAIN {
+		return false, nil
+	}
+	if err != nil {
+		return false, fail("read eventfd", nil, err)
+	}
+	return true, nil
+}

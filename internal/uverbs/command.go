@@ -1,0 +1,129 @@
+// Package uverbs mirrors the Linux uverbs write() ABI (rdma/ib_user_verbs.h):
+// command numbers, the structures of commands and responses, the provider parts
+// of rxe (rdma/rdma_user_rxe.h), our extension commands, and the framing in
+// which they travel over a socket. docs/control-protocol.md describes it.
+//
+// A structure here has the fields of its C counterpart in the same order and with
+// explicit padding, so that encoding/binary's packed little-endian form is its
+// layout. Fields that the ABI reserves are blank.
+package uverbs
+
+// ABIVersion is IB_USER_VERBS_ABI_VERSION.
+const ABIVersion = 6
+
+// Commands (enum ib_uverbs_write_cmds). Some exist as extended commands too, under
+// the same number with FlagExtended.
+const (
+	CmdGetContext        = 0
+	CmdQueryDevice       = 1
+	CmdQueryPort         = 2
+	CmdAllocPD           = 3
+	CmdDeallocPD         = 4
+	CmdCreateAH          = 5
+	CmdModifyAH          = 6
+	CmdQueryAH           = 7
+	CmdDestroyAH         = 8
+	CmdRegMR             = 9
+	CmdRegSMR            = 10
+	CmdReregMR           = 11
+	CmdQueryMR           = 12
+	CmdDeregMR           = 13
+	CmdAllocMW           = 14
+	CmdBindMW            = 15
+	CmdDeallocMW         = 16
+	CmdCreateCompChannel = 17
+	CmdCreateCQ          = 18
+	CmdResizeCQ          = 19
+	CmdDestroyCQ         = 20
+	CmdPollCQ            = 21
+	CmdPeekCQ            = 22
+	CmdReqNotifyCQ       = 23
+	CmdCreateQP          = 24
+	CmdQueryQP           = 25
+	CmdModifyQP          = 26
+	CmdDestroyQP         = 27
+	CmdPostSend          = 28
+	CmdPostRecv          = 29
+	CmdAttachMcast       = 30
+	CmdDetachMcast       = 31
+	CmdCreateSRQ         = 32
+	CmdModifySRQ         = 33
+	CmdQuerySRQ          = 34
+	CmdDestroySRQ        = 35
+	CmdPostSRQRecv       = 36
+	CmdOpenXRCD          = 37
+	CmdCloseXRCD         = 38
+	CmdCreateXSRQ        = 39
+	CmdOpenQP            = 40
+)
+
+// Commands that exist as extended ones only.
+const (
+	CmdExCreateFlow       = 50
+	CmdExDestroyFlow      = 51
+	CmdExCreateWQ         = 52
+	CmdExModifyWQ         = 53
+	CmdExDestroyWQ        = 54
+	CmdExCreateRWQIndTbl  = 55
+	CmdExDestroyRWQIndTbl = 56
+	CmdExModifyCQ         = 57
+)
+
+// Extension commands of this daemon.
+const (
+	ExtHello       = 0xc0
+	ExtDoorbell    = 0xc1
+	ExtMapMemory   = 0xc2
+	ExtUnmapMemory = 0xc3
+	ExtSetProfile  = 0xc4
+	ExtQueryGID    = 0xc5
+	ExtQueryStats  = 0xc6
+)
+
+// FlagExtended in a command number says that a ExHdr follows the Hdr.
+const FlagExtended = 0x80000000
+
+// CommandMask covers the number in a command.
+const CommandMask = 0xff
+
+// Hdr begins every command (ib_uverbs_cmd_hdr). The words are of 4 bytes, of 8 in
+// an extended command; InWords counts both headers unless extended.
+type Hdr struct {
+	Command  uint32
+	InWords  uint16
+	OutWords uint16
+}
+
+// ExHdr follows in an extended command (ib_uverbs_ex_cmd_hdr); its words are of 8
+// bytes.
+type ExHdr struct {
+	Response         uint64
+	ProviderInWords  uint16
+	ProviderOutWords uint16
+	CmdHdrReserved   uint32
+}
+
+// Sizes of the headers.
+const (
+	HdrLen   = 8
+	ExHdrLen = 16
+)
+
+// AsyncEvent is what the async channel carries (ib_uverbs_async_event_desc).
+type AsyncEvent struct {
+	Element   uint64
+	EventType uint32
+	_         uint32
+}
+
+// CompEvent is what a completion channel carries (ib_uverbs_comp_event_desc): the
+// user_handle of the CQ.
+type CompEvent struct {
+	CQHandle uint64
+}
+
+// Sizes of the events.
+const (
+	AsyncEventLen = 16
+	CompEventLen  = 8
+)

@@ -1,0 +1,253 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// What a descriptor of an answer is for.
+const (
+	FDNumber  = 1 // its number belongs at byte Arg of the response
+	FDMmap    = 2 // memory for mmap offset Arg
+	FDMemory  = 3 // memory of an extension
+	FDEventfd = 4 // an eventfd of an extension
+)
+
+// MaxFDs is the number of descriptors that a message can carry.
+const MaxFDs = 4
+
+// AnswerLen is the length of an answer's header.
+const AnswerLen = 80
+
+// FD is a descriptor of an answer.
+type FD struct {
+	FD   int
+	Kind uint32
+	Arg  uint64
+	Size uint32 // bytes of memory
+}
+
+// Answer is the answer to a request.
+type Answer struct {
+	Err  error // answered as its Errno
+	Body []byte
+	FDs  []FD
+}
+
+// answerHdr is the fixed part of an answer.
+type answerHdr struct {
+	Ret int32
+	Len uint32
+	NFD uint32
+	_   uint32
+	FD  [MaxFDs]struct {
+		Arg  uint64
+		Kind uint32
+		Size uint32
+	}
+}
+
+// Conn is one end of a connection: a client uses Call, a server ReadRequest and
+// WriteAnswer.
+type Conn struct {
+	uc  *net.UnixConn
+	mu  sync.Mutex // one command at a time
+	buf []byte
+	oob []byte
+}
+
+// NewConn makes a Conn of a SOCK_SEQPACKET socket, which it then owns.
+func NewConn(uc *net.UnixConn) *Conn {
+	return &Conn{uc: uc, buf: make([]byte, MaxMessage+1), oob: make([]byte, unix.CmsgSpace(4*MaxFDs))}
+}
+
+// NewConnFD makes a Conn of a connected SOCK_SEQPACKET socket, which it owns
+// then, even if it fails.
+func NewConnFD(fd int) (*Conn, error) {
+	f := os.NewFile(uintptr(fd), "uverbs")
+	if f == nil {
+		return nil, unix.EBADF
+	}
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	uc, ok := c.(*net.UnixConn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("uverbs: not a Unix socket: %w", unix.ENOTSOCK)
+	}
+	return NewConn(uc), nil
+}
+
+// Dial connects to the socket of a NIC.
+func Dial(path string) (*Conn, error) {
+	uc, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		return nil, err
+	}
+	return NewConn(uc), nil
+}
+
+// Close ends the connection, also under the feet of Call and ReadRequest.
+func (c *Conn) Close() error { return c.uc.Close() }
+
+// Unix returns the socket.
+func (c *Conn) Unix() *net.UnixConn { return c.uc }
+
+// Call sends a command with descriptors, which stay the caller's, and waits for
+// the answer. An answer that reports an error is returned as its unix.Errno; every
+// other error means that the connection is of no more use. The descriptors of the
+// answer are the caller's.
+func (c *Conn) Call(cmd []byte, fds []int) (resp []byte, got []FD, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.send(cmd, fds); err != nil {
+		return nil, nil, err
+	}
+	msg, rights, err := c.receive()
+	if err != nil {
+		return nil, nil, err
+	}
+	resp, got, err = parseAnswer(msg, rights)
+	if err != nil {
+		CloseFDs(rights)
+		return nil, nil, err
+	}
+	return append([]byte(nil), resp...), got, nil
+}
+
+// ReadRequest waits for a request; its slices are good until the next one. The
+// descriptors in it are the caller's. After an error for which Recoverable holds
+// the connection can go on, with an answer that reports the error.
+func (c *Conn) ReadRequest() (Request, error) {
+	msg, fds, err := c.receive()
+	if err != nil {
+		return Request{}, err
+	}
+	r, err := ParseRequest(msg)
+	if err != nil {
+		CloseFDs(fds)
+		return Request{}, &requestError{err}
+	}
+	r.FDs = fds
+	return r, nil
+}
+
+// requestError is the error of a bad request on a good connection.
+type requestError struct{ error }
+
+func (e *requestError) Unwrap() error { return e.error }
+
+// Recoverable reports whether an error of ReadRequest concerns that request only.
+func Recoverable(err error) bool {
+	var e *requestError
+	return errors.As(err, &e)
+}
+
+// WriteAnswer sends an answer. The descriptors in it stay the caller's.
+func (c *Conn) WriteAnswer(a Answer) error {
+	h := answerHdr{Ret: -int32(Errno(a.Err))}
+	if h.Ret != 0 {
+		return c.send(Append(nil, h), nil)
+	}
+	if len(a.FDs) > MaxFDs {
+		return ErrTooBig
+	}
+	h.Len, h.NFD = uint32(len(a.Body)), uint32(len(a.FDs))
+	var fds []int
+	for i, f := range a.FDs {
+		h.FD[i].Arg, h.FD[i].Kind, h.FD[i].Size = f.Arg, f.Kind, f.Size
+		fds = append(fds, f.FD)
+	}
+	return c.send(append(Append(nil, h), a.Body...), fds)
+}
+
+// send sends one datagram.
+func (c *Conn) send(msg []byte, fds []int) error {
+	if len(msg) > MaxMessage || len(fds) > MaxFDs {
+		return ErrTooBig
+	}
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	_, _, err := c.uc.WriteMsgUnix(msg, oob, nil)
+	return err
+}
+
+// receive receives one datagram. Descriptors that come with it are close-on-exec
+// (package net asks for that) and are closed here on every error.
+func (c *Conn) receive() ([]byte, []int, error) {
+	n, oobn, flags, _, err := c.uc.ReadMsgUnix(c.buf, c.oob)
+	fds, rerr := rights(c.oob[:oobn])
+	switch {
+	case err != nil:
+	case n == 0:
+		err = io.EOF
+	case n > MaxMessage || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = &requestError{ErrTooBig}
+	case rerr != nil:
+		err = &requestError{rerr}
+	default:
+		return c.buf[:n], fds, nil
+	}
+	CloseFDs(fds)
+	return nil, nil, err
+}
+
+// rights returns the descriptors in a control message, also those that precede
+// an error.
+func rights(oob []byte) (fds []int, err error) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	for i := range msgs {
+		if msgs[i].Header.Level != unix.SOL_SOCKET || msgs[i].Header.Type != unix.SCM_RIGHTS {
+			continue
+		}
+		got, perr := unix.ParseUnixRights(&msgs[i])
+		err = errors.Join(err, perr)
+		fds = append(fds, got...)
+	}
+	return fds, err
+}
+
+// CloseFDs closes descriptors.
+func CloseFDs(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd) // Linux always releases the number
+	}
+}
+
+// parseAnswer takes an answer apart. On error the descriptors are the caller's.
+func parseAnswer(msg []byte, fds []int) ([]byte, []FD, error) {
+	var h answerHdr
+	if _, err := binary.Decode(msg, binary.LittleEndian, &h); err != nil {
+		return nil, nil, fmt.Errorf("%w: answer of %d bytes", ErrProtocol, len(msg))
+	}
+	if h.Ret < 0 {
+		return nil, nil, unix.Errno(-int64(h.Ret))
+	}
+	resp := msg[AnswerLen:]
+	if h.Ret != 0 || int64(h.Len) != int64(len(resp)) || int64(h.NFD) != int64(len(fds)) {
+		return nil, nil, fmt.Errorf("%w: answer says %d, %d bytes, %d descriptors; %d bytes, %d descriptors came",
+			ErrProtocol, h.Ret, h.Len, h.NFD, len(resp), len(fds))
+	}
+	got := make([]FD, len(fds))
+	for i, fd := range fds {
+		f := &h.FD[i]
+		if f.Kind < FDNumber || f.Kind > FDEventfd ||
+			f.Kind == FDNumber && (len(resp) < 4 || f.Arg > uint64(len(resp)-4)) {
+			return nil, nil, fmt.Errorf("%w: descriptor of kind %d, argument %d", ErrProtocol, f.Kind, f.Arg)
+		}
+		got[i] = FD{FD: fd, Kind: f.Kind, Arg: f.Arg, Size: f.Size}
+	}
+	return resp, got, nil
+}
