@@ -148,6 +148,12 @@ func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
 	n.activate(q)
 }
 
+// RecvPosted tells that receive work requests may have been posted. Only a queue
+// pair in the ERR state needs to hear of it, to flush them.
+func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
+	q.core.RecvPosted(now)
+}
+
 // Advance fires the timers of queue pairs and of address resolution that are due.
 func (n *NIC) Advance(now mono.Time) {
 	n.advanceNeighbours(now)

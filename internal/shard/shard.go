@@ -104,7 +104,7 @@ func New(cfg Config) (*Shard, error) {
 		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize),
 	}
 	s.monitored, _ = cfg.Port.(tap.Monitored)
-	s.poster, _ = any(cfg.NIC).(recvPoster)
+	s.poster = cfg.NIC
 	if err := s.ep.open(); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}

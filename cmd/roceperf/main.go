@@ -1,0 +1,10 @@
+// Command roceperf measures and verifies RDMA between two NICs.
+package main
+
+import (
+	"os"
+
+	"roced/internal/perf"
+)
+
+func main() { os.Exit(perf.Main(os.Args[1:])) }

@@ -1,0 +1,254 @@
+package perf
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"roced/verbs"
+)
+
+// flow is a bandwidth test under way on one side.
+type flow struct {
+	*side
+	ctx       context.Context
+	sending   bool
+	receiving bool // SEND: messages of the peer arrive here
+	deadline  time.Time
+	wcs       [64]verbs.WC
+
+	sent, acked, received uint64
+	// expect is how many messages the peer has sent, once it has said so.
+	expect chan uint64
+	total  uint64
+	known  bool
+	quiet  time.Time // UC, UD: when the last message came
+}
+
+// patience is how long after the last datagram the rest counts as lost.
+const patience = 300 * time.Millisecond
+
+// transfer runs a bandwidth test on this side and returns what it has sent and
+// received and how long sending took.
+func (s *side) transfer(ctx context.Context) (f *flow, seconds float64, err error) {
+	f = &flow{side: s, ctx: ctx, expect: make(chan uint64, 1)}
+	f.sending = s.active || s.Both
+	f.receiving = s.op() == "send" && (!s.active || s.Both)
+	if f.receiving {
+		for _, l := range s.lanes {
+			if err := s.feed(l); err != nil {
+				return f, 0, err
+			}
+		}
+	}
+	if err := s.oob.sync(); err != nil {
+		return f, 0, err
+	}
+	start := time.Now()
+	if s.Duration > 0 {
+		f.deadline = start.Add(s.Duration)
+	}
+	if err := f.send(); err != nil {
+		return f, 0, err
+	}
+	seconds = time.Since(start).Seconds()
+	return f, seconds, f.settle()
+}
+
+// send posts until the end and waits for all completions. Receives go on.
+func (f *flow) send() error {
+	for f.sending {
+		posted := false
+		more := f.mayPost()
+		for _, l := range f.lanes {
+			n, err := f.post(l, more)
+			if err != nil {
+				return err
+			}
+			posted = posted || n > 0
+		}
+		reaped, err := f.reap()
+		if err != nil {
+			return err
+		}
+		if !more && f.acked == f.sent {
+			return nil
+		}
+		if !posted && reaped == 0 {
+			if err := f.ctx.Err(); err != nil {
+				return err
+			}
+			yield()
+		}
+	}
+	return nil
+}
+
+// mayPost reports whether the end has not been reached. Where iterations count,
+// post knows.
+func (f *flow) mayPost() bool {
+	if f.Duration > 0 {
+		return time.Now().Before(f.deadline)
+	}
+	return f.sent < uint64(f.Iters)*uint64(f.QPs)
+}
+
+// post posts one batch on a lane, of which the last message completes visibly.
+func (f *flow) post(l *lane, more bool) (int, error) {
+	n := uint64(f.CQMod)
+	if f.Duration == 0 {
+		n = min(n, uint64(f.Iters)-l.posted)
+	}
+	if !more || n == 0 || l.posted+n-l.done > uint64(f.TxDepth) {
+		return 0, nil
+	}
+	return int(n), f.batch(l, n)
+}
+
+// batch posts n messages with one doorbell; the last one completes visibly.
+func (f *flow) batch(l *lane, n uint64) error {
+	for i := range n {
+		f.request(l, l.posted+i, &l.wrs[i], l.sges[i:i+1])
+	}
+	l.wrs[n-1].Flags |= verbs.SendSignaled
+	if _, err := l.q.PostSendN(l.wrs[:n]); err != nil {
+		return err
+	}
+	l.posted += n
+	f.sent += n
+	return nil
+}
+
+const wridMask = 1<<48 - 1
+
+// reap takes completions of both directions.
+func (f *flow) reap() (int, error) {
+	n, err := f.poll(f.ctx, f.sendCQ, f.wcs[:])
+	if err != nil {
+		return 0, err
+	}
+	for i := range f.wcs[:n] {
+		id := f.wcs[i].WRID
+		l := f.lanes[id>>48]
+		done := id&wridMask + 1
+		f.acked += done - l.done
+		l.done = done
+	}
+	if n > 0 && f.meter != nil {
+		f.meter(f.acked)
+	}
+	if !f.receiving {
+		return n, nil
+	}
+	got, err := f.receive()
+	return n + got, err
+}
+
+// receive takes messages and posts receives in their place.
+func (f *flow) receive() (int, error) {
+	n, err := f.recvCQ.Poll(f.wcs[:])
+	if err != nil {
+		return 0, err
+	}
+	for i := range f.wcs[:n] {
+		if err := f.wcs[i].Err(); err != nil {
+			return 0, err
+		}
+		l := f.lanes[f.wcs[i].WRID]
+		l.recvd++
+		f.received++
+	}
+	if n == 0 {
+		return 0, nil
+	}
+	for _, l := range f.lanes {
+		if err := f.feed(l); err != nil {
+			return 0, err
+		}
+	}
+	if f.meter != nil && !f.sending {
+		f.meter(f.received)
+	}
+	return n, nil
+}
+
+// settle tells the peer that we have sent everything, and receives the rest of
+// what it has sent.
+func (f *flow) settle() error {
+	if err := f.oob.send(note{Kind: "done", Messages: f.sent}); err != nil {
+		return err
+	}
+	errs := make(chan error, 1)
+	go func() {
+		n, err := f.oob.expect("done")
+		if err != nil {
+			f.stop.Store(true)
+			errs <- err
+			return
+		}
+		f.expect <- n.Messages
+		errs <- nil
+	}()
+	for f.receiving && !f.complete() && !f.stop.Load() {
+		n, err := f.receive()
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			f.quiet = time.Now()
+			continue
+		}
+		if err := f.ctx.Err(); err != nil {
+			return err
+		}
+		if f.Events {
+			time.Sleep(50 * time.Microsecond)
+		}
+		yield()
+	}
+	return <-errs
+}
+
+// complete reports whether all messages have come that will.
+func (f *flow) complete() bool {
+	if !f.known {
+		select {
+		case f.total = <-f.expect:
+			f.known, f.quiet = true, time.Now()
+		default:
+			return false
+		}
+	}
+	return f.received >= f.total || f.Connection != "rc" && time.Since(f.quiet) > patience
+}
+
+// bandwidth runs the test and lets both sides know each other's part.
+func (s *side) bandwidth(ctx context.Context) (*Result, error) {
+	f, seconds, err := s.transfer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.oob.send(note{Kind: "result", Messages: f.received, Seconds: seconds}); err != nil {
+		return nil, err
+	}
+	theirs, err := s.oob.expect("result")
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Messages: f.sent, Seconds: seconds, Received: theirs.Messages}
+	count := f.sent
+	switch {
+	case !f.sending:
+		r.Messages, r.Seconds, r.Received = f.received, theirs.Seconds, f.received
+		count = f.received
+	case s.op() == "send" && s.Connection == "rc" && theirs.Messages < f.sent:
+		return nil, fmt.Errorf("%d messages sent, %d received", f.sent, theirs.Messages)
+	case s.op() == "send":
+		count = theirs.Messages
+	}
+	if s.Both {
+		count *= 2
+	}
+	r.setRate(count)
+	return r, nil
+}

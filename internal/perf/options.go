@@ -1,0 +1,123 @@
+// Package perf is roceperf: it measures and verifies data transfer between two
+// NICs, as perftest does.
+package perf
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Params are what both sides of a test must agree upon; the client sends them.
+type Params struct {
+	Test       string        `json:"test"`
+	Connection string        `json:"connection"`
+	Size       int           `json:"size"` // bytes of a message
+	QPs        int           `json:"qps"`
+	Duration   time.Duration `json:"duration_ns,omitempty"` // 0: Iters counts
+	Iters      int           `json:"iters,omitempty"`       // of each queue pair
+	MTU        int           `json:"mtu"`                   // path MTU in bytes; 0: the port's
+	TxDepth    int           `json:"tx_depth"`
+	RxDepth    int           `json:"rx_depth"`
+	CQMod      int           `json:"cq_mod"` // every how many messages one completes visibly
+	Inline     int           `json:"inline"`
+	Timeout    int           `json:"timeout"`
+	RetryCnt   int           `json:"retry_cnt"`
+	Events     bool          `json:"events"` // wait for completions in the kernel
+	Verify     bool          `json:"verify"`
+	Both       bool          `json:"bidirectional"`
+	Profile    string        `json:"profile,omitempty"`
+}
+
+// Options are what one side chooses for itself.
+type Options struct {
+	Params
+	Host     string // empty: be the server
+	Port     int
+	OOB      string // unix:PATH instead of TCP
+	RunDir   string
+	Device   string
+	GIDIndex int // -1: the device's default
+	Forever  bool
+	JSON     bool
+	Quiet    bool
+	All      bool // a sweep over sizes
+}
+
+// Tests are the tests by name.
+var Tests = []string{"write-bw", "read-bw", "send-bw", "write-lat", "read-lat", "send-lat", "atomic-lat"}
+
+// latency reports whether the test measures latency.
+func (p *Params) latency() bool { return strings.HasSuffix(p.Test, "-lat") }
+
+// op is the operation: write, read, send or atomic.
+func (p *Params) op() string { return p.Test[:strings.IndexByte(p.Test, '-')] }
+
+const (
+	maxSize  = 1 << 30
+	maxQPs   = 4096
+	maxDepth = 16384
+)
+
+// Validate reports every fault of the parameters.
+func (p *Params) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	within := func(name string, v, low, high int) {
+		if v < low || v > high {
+			bad("--%s %d is not between %d and %d", name, v, low, high)
+		}
+	}
+	if !slices.Contains(Tests, p.Test) {
+		return fmt.Errorf("no test %q; there are %s", p.Test, strings.Join(Tests, ", "))
+	}
+	if !slices.Contains([]string{"rc", "uc", "ud"}, p.Connection) {
+		bad("--connection %q is not rc, uc or ud", p.Connection)
+	}
+	switch op := p.op(); {
+	case p.Connection == "ud" && op != "send":
+		bad("UD only has SEND, not %s", op)
+	case p.Connection == "uc" && (op == "read" || op == "atomic"):
+		bad("UC has no %s", op)
+	}
+	within("size", p.Size, 1, maxSize)
+	within("qps", p.QPs, 1, maxQPs)
+	within("tx-depth", p.TxDepth, 1, maxDepth)
+	within("rx-depth", p.RxDepth, 1, maxDepth)
+	within("cq-mod", p.CQMod, 1, p.TxDepth)
+	within("inline", p.Inline, 0, 1024)
+	within("timeout", p.Timeout, 0, 31)
+	within("retry-cnt", p.RetryCnt, 0, 7)
+	if !slices.Contains([]int{0, 256, 512, 1024, 2048, 4096}, p.MTU) {
+		bad("--mtu %d is not 256, 512, 1024, 2048 or 4096", p.MTU)
+	}
+	if p.Duration < 0 || p.Iters < 0 || p.Duration == 0 && p.Iters == 0 {
+		bad("neither --duration nor --iters")
+	}
+	if p.Both && p.latency() {
+		bad("--bidirectional is for bandwidth tests")
+	}
+	if p.latency() && p.QPs != 1 {
+		bad("latency tests use one queue pair")
+	}
+	return errors.Join(errs...)
+}
+
+// ParseSize reads a number of bytes with an optional suffix k, m or g (powers of
+// 1024).
+func ParseSize(s string) (int, error) {
+	shift := 0
+	num := strings.ToLower(s)
+	if i := strings.IndexAny(num, "kmg"); i >= 0 && i == len(num)-1 {
+		shift = 10 * (1 + strings.IndexByte("kmg", num[i]))
+		num = num[:i]
+	}
+	n, err := strconv.Atoi(num)
+	if err != nil || n < 1 || n > maxSize>>shift {
+		return 0, fmt.Errorf("%q is not a size between 1 and 1g", s)
+	}
+	return n << shift, nil
+}

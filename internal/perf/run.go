@@ -1,0 +1,224 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Client runs the tests of o against a server and prints their results.
+func Client(ctx context.Context, o *Options, out, diag io.Writer) error {
+	sizes := []int{o.Size}
+	if o.All {
+		sizes = sizes[:0]
+		for n := 2; n <= sweepTo(&o.Params); n *= 2 {
+			sizes = append(sizes, n)
+		}
+	}
+	for i, size := range sizes {
+		p := o.Params
+		p.Size = size
+		r, err := runClient(ctx, o, p, diag)
+		if err != nil {
+			return err
+		}
+		if err := r.Print(out, o.JSON, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepTo is the largest size of a sweep.
+func sweepTo(p *Params) int {
+	switch {
+	case p.Connection == "ud" && p.MTU != 0:
+		return p.MTU
+	case p.Connection == "ud":
+		return 4096
+	case p.op() == "atomic":
+		return 8
+	}
+	return 8 << 20
+}
+
+func runClient(ctx context.Context, o *Options, p Params, diag io.Writer) (*Result, error) {
+	c, err := dial(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	s, err := open(ctx, o, p, c, true)
+	if err != nil {
+		return nil, s.report(err)
+	}
+	defer s.close()
+	if err := s.introduce(&p); err != nil {
+		return nil, err
+	}
+	var h hello
+	if err := c.receive(&h); err != nil {
+		return nil, err
+	}
+	if err := s.meet(h); err != nil {
+		return nil, s.report(err)
+	}
+	r, err := s.run(ctx, newProgress(o, &p, diag))
+	return r, s.report(err)
+}
+
+// Serve answers clients: one, or any number with Forever.
+func Serve(ctx context.Context, o *Options, out, diag io.Writer) error {
+	ln, err := listen(o)
+	if err != nil {
+		return err
+	}
+	defer ln.Close()
+	defer context.AfterFunc(ctx, func() { ln.Close() })()
+	for first := true; first || o.Forever || o.All; first = false {
+		c, err := accept(ctx, ln, o.All && !first)
+		if err != nil || c == nil {
+			return err
+		}
+		r, err := serveOne(ctx, o, newOOB(ctx, c), diag)
+		switch {
+		case err != nil && o.Forever && ctx.Err() == nil:
+			fmt.Fprintln(diag, "roceperf:", err)
+		case err != nil:
+			return err
+		default:
+			if err := r.Print(out, o.JSON, first); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// accept waits for a client. In a sweep, clients follow each other closely; when
+// no more comes, that is the end.
+func accept(ctx context.Context, ln net.Listener, follows bool) (net.Conn, error) {
+	if d, ok := ln.(interface{ SetDeadline(time.Time) error }); ok && follows {
+		if err := d.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return nil, err
+		}
+	}
+	c, err := ln.Accept()
+	switch {
+	case err == nil:
+		return c, nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case follows && errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, nil
+	}
+	return nil, err
+}
+
+func serveOne(ctx context.Context, o *Options, c *oob, diag io.Writer) (*Result, error) {
+	defer c.close()
+	var h hello
+	if err := c.receive(&h); err != nil {
+		return nil, err
+	}
+	p, err := agree(o, &h)
+	if err != nil {
+		return nil, errors.Join(err, c.send(hello{Version: version, Error: err.Error()}))
+	}
+	s, err := open(ctx, o, *p, c, false)
+	if err != nil {
+		return nil, errors.Join(err, c.send(hello{Version: version, Error: err.Error()}))
+	}
+	defer s.close()
+	if err := s.introduce(nil); err != nil {
+		return nil, err
+	}
+	if err := s.meet(h); err != nil {
+		return nil, s.report(err)
+	}
+	r, err := s.run(ctx, newProgress(o, p, diag))
+	return r, s.report(err)
+}
+
+// agree looks at what the client asks for.
+func agree(o *Options, h *hello) (*Params, error) {
+	switch {
+	case h.Version != version:
+		return nil, fmt.Errorf("the client speaks version %d of the protocol, not %d", h.Version, version)
+	case h.Params == nil:
+		return nil, errors.New("the client names no test")
+	case h.Params.Test != o.Test:
+		return nil, fmt.Errorf("the client wants %s, the server was started for %s", h.Params.Test, o.Test)
+	}
+	return h.Params, h.Params.Validate()
+}
+
+// run runs the test once both sides are connected.
+func (s *side) run(ctx context.Context, meter func(uint64)) (*Result, error) {
+	s.meter = meter
+	before := cpuTime()
+	start := time.Now()
+	var r *Result
+	var err error
+	switch {
+	case s.Params.latency():
+		r, err = s.latencyTest(ctx)
+	case s.Verify:
+		r, err = s.verify(ctx)
+	default:
+		r, err = s.bandwidth(ctx)
+	}
+	if cause := s.dev.Err(); err != nil && cause != nil {
+		err = cause // the daemon went; what followed from it says less
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		r = &Result{}
+	}
+	r.CPUPercent = 100 * (cpuTime() - before).Seconds() / time.Since(start).Seconds()
+	r.Test, r.Connection, r.Size, r.QPs, r.MTU = s.Test, s.Connection, s.Size, s.QPs, s.mtu
+	if r.Latency == nil {
+		r.Gbps = r.MessagesPerSecond * float64(r.Size) * 8 / 1e9
+	}
+	return r, nil
+}
+
+// cpuTime is what this process has used of the processor.
+func cpuTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// newProgress returns a function that shows a line now and then while a test
+// runs, or nil where nobody would see it.
+func newProgress(o *Options, p *Params, diag io.Writer) func(uint64) {
+	f, ok := diag.(*os.File)
+	if !ok || o.Quiet {
+		return nil
+	}
+	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+		return nil
+	}
+	start := time.Now()
+	last, before := start, uint64(0)
+	return func(n uint64) {
+		now := time.Now()
+		if d := now.Sub(last); d > 500*time.Millisecond {
+			rate := float64(n-before) / d.Seconds()
+			fmt.Fprintf(f, "\r%s: %5.1f s, %d messages, %.0f/s, %.2f Gb/s \x1b[K\r", p.Test, now.Sub(start).Seconds(),
+				n, rate, rate*float64(p.Size)*8/1e9)
+			last, before = now, n
+		}
+	}
+}

@@ -1,0 +1,311 @@
+package perf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/verbs"
+)
+
+const (
+	grhLen      = 40     // what a datagram's receive buffer begins with
+	qkey        = 0x1ee7 // of the UD queue pairs of a test
+	maxRdAtomic = 16
+	rnrTimer    = 1 // 10 us
+	verifyBytes = 4 << 20
+)
+
+// side is one end of a test: its objects, and what it knows of the peer.
+type side struct {
+	Params
+	dev    *verbs.Context
+	pd     *verbs.PD
+	sendCQ *verbs.CQ
+	recvCQ *verbs.CQ
+	mr     *verbs.MR
+	lanes  []*lane
+	oob    *oob
+	peer   hello
+	params verbs.ConnParams
+	slots  int // messages of a lane that have memory of their own
+	stride int // bytes of a slot
+	inline int // longest message that goes inline
+	mtu    int
+	active bool // this side is the client
+	stop   atomic.Bool
+	meter  func(messages uint64)
+}
+
+// lane is one queue pair of a test.
+type lane struct {
+	q      *verbs.QP
+	index  int
+	ah     *verbs.AH
+	remote verbs.ConnInfo
+	posted uint64 // messages
+	base   uint64 // verification: messages before this round
+	done   uint64 // messages known to have completed
+	recvd  uint64
+	fed    uint64 // receive work requests ever posted
+	wrs    []verbs.SendWR
+	sges   []verbs.SGE
+
+	recvWR  verbs.RecvWR
+	recvSGE [1]verbs.SGE
+}
+
+// open makes all objects of one side.
+func open(ctx context.Context, o *Options, p Params, c *oob, active bool) (s *side, err error) {
+	s = &side{Params: p, oob: c, active: active}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.dev, err = openDevice(o); err != nil {
+		return s, err
+	}
+	if p.Profile != "" {
+		if err = s.dev.SetProfile(p.Profile); err != nil {
+			return s, err
+		}
+	}
+	if err = s.layOut(); err != nil {
+		return s, err
+	}
+	s.params = s.connParams(o.GIDIndex)
+	if s.pd, err = s.dev.AllocPD(); err != nil {
+		return s, err
+	}
+	const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	if s.mr, err = s.pd.AllocMR(2*p.QPs*s.slots*s.stride, all); err != nil {
+		return s, err
+	}
+	return s, s.openLanes(ctx)
+}
+
+// layOut decides how memory is divided: an outgoing and an incoming half, a slot
+// a message where the contents matter.
+func (s *side) layOut() error {
+	port, err := s.dev.QueryPort(1)
+	if err != nil {
+		return err
+	}
+	if s.mtu = port.ActiveMTU.Bytes(); s.MTU != 0 && s.MTU < s.mtu {
+		s.mtu = s.MTU
+	}
+	if s.Connection == "ud" && s.Size > s.mtu {
+		return fmt.Errorf("a datagram of %d bytes does not fit into the path MTU, %d", s.Size, s.mtu)
+	}
+	s.slots = 1
+	if s.Verify {
+		s.slots = max(1, min(s.TxDepth, s.RxDepth, verifyBytes/(s.Size*s.QPs)))
+	}
+	s.stride = (grhLen + s.Size + 63) &^ 63
+	return nil
+}
+
+func (s *side) openLanes(ctx context.Context) (err error) {
+	var channel *verbs.CompChannel
+	if s.Events {
+		if channel, err = s.dev.CreateCompChannel(); err != nil {
+			return err
+		}
+	}
+	if s.sendCQ, err = s.dev.CreateCQ(s.QPs*s.TxDepth, channel); err != nil {
+		return err
+	}
+	if s.recvCQ, err = s.dev.CreateCQ(s.QPs*s.RxDepth, channel); err != nil {
+		return err
+	}
+	for i := range s.QPs {
+		l := &lane{index: i, wrs: make([]verbs.SendWR, s.CQMod), sges: make([]verbs.SGE, s.CQMod)}
+		if l.q, err = s.pd.CreateQP(verbs.QPInitAttr{
+			Type: types[s.Connection], SendCQ: s.sendCQ, RecvCQ: s.recvCQ,
+			MaxSendWR: s.TxDepth, MaxRecvWR: s.RxDepth, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: s.Inline,
+		}); err != nil {
+			return err
+		}
+		s.lanes = append(s.lanes, l)
+	}
+	s.inline = s.Inline
+	return ctx.Err()
+}
+
+var types = map[string]verbs.QPType{"rc": verbs.RC, "uc": verbs.UC, "ud": verbs.UD}
+
+// openDevice opens the device by name, or the first one of the run directory.
+func openDevice(o *Options) (*verbs.Context, error) {
+	devs, err := verbs.Devices(o.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range devs {
+		if o.Device == "" || o.Device == d.Name || o.Device == fmt.Sprint(i) {
+			return verbs.Open(d.Path)
+		}
+	}
+	dir := o.RunDir
+	if dir == "" {
+		dir = verbs.DefaultRunDir()
+	}
+	if o.Device != "" {
+		return nil, fmt.Errorf("no device %q in %s", o.Device, dir)
+	}
+	return nil, fmt.Errorf("no device in %s: is roced running?", dir)
+}
+
+func (s *side) close() {
+	if s.dev != nil {
+		s.dev.Close()
+	}
+}
+
+// out and in are the offsets of a lane's slot in the region.
+func (s *side) out(l *lane, slot uint64) int {
+	return (l.index*s.slots + int(slot%uint64(s.slots))) * s.stride
+}
+
+func (s *side) in(l *lane, slot uint64) int { return s.QPs*s.slots*s.stride + s.out(l, slot) }
+
+// introduce says who we are.
+func (s *side) introduce(p *Params) error {
+	h := hello{Version: version, Params: p, Addr: s.mr.Addr(), RKey: s.mr.RKey()}
+	for _, l := range s.lanes {
+		info, err := l.q.Info(s.params)
+		if err != nil {
+			return err
+		}
+		h.QPs = append(h.QPs, info)
+	}
+	return s.oob.send(h)
+}
+
+// meet connects all queue pairs to the peer's.
+func (s *side) meet(h hello) error {
+	if h.Error != "" {
+		return fmt.Errorf("%w: %s", errPeer, h.Error)
+	}
+	if len(h.QPs) != len(s.lanes) {
+		return fmt.Errorf("the other side has %d queue pairs, not %d", len(h.QPs), len(s.lanes))
+	}
+	s.peer = h
+	for i, l := range s.lanes {
+		l.remote = h.QPs[i]
+		if err := s.connect(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connParams are the choices of this side.
+func (s *side) connParams(gid int) verbs.ConnParams {
+	p := verbs.DefaultConnParams()
+	p.SGIDIndex, p.MTU, p.QKey = gid, mtuCode(s.mtu), qkey
+	p.Timeout, p.RetryCnt, p.MinRNRTimer = uint8(s.Timeout), uint8(s.RetryCnt), rnrTimer
+	p.MaxRdAtomic, p.MaxDestRdAtomic = maxRdAtomic, maxRdAtomic
+	return p
+}
+
+func (s *side) connect(l *lane) (err error) {
+	p := s.params
+	if l.remote.MTU != 0 {
+		p.MTU = min(p.MTU, l.remote.MTU)
+	}
+	if err := l.q.Connect(l.remote, p); err != nil || s.Connection != "ud" {
+		return err
+	}
+	gid := p.SGIDIndex
+	if gid < 0 {
+		if gid, _, err = s.dev.DefaultGID(); err != nil {
+			return err
+		}
+	}
+	l.ah, err = s.pd.CreateAH(verbs.AHAttr{DGID: l.remote.GID, SGIDIndex: gid})
+	return err
+}
+
+func mtuCode(bytes int) verbs.MTU {
+	for m := verbs.MTU4096; m > verbs.MTU256; m-- {
+		if m.Bytes() <= bytes {
+			return m
+		}
+	}
+	return verbs.MTU256
+}
+
+// request fills w with message number n of a lane.
+func (s *side) request(l *lane, n uint64, w *verbs.SendWR, sge []verbs.SGE) {
+	off := s.out(l, n)
+	sge[0] = s.mr.SGE(off, s.Size)
+	*w = verbs.SendWR{WRID: uint64(l.index)<<48 | n, SGEs: sge[:1]}
+	remote := s.peer.Addr + uint64(s.in(l, n))
+	switch s.op() {
+	case "write":
+		w.Opcode, w.RemoteAddr, w.RKey = verbs.OpWrite, remote, s.peer.RKey
+	case "read":
+		sge[0].Addr = s.mr.Addr() + uint64(s.in(l, n))
+		w.Opcode, w.RemoteAddr, w.RKey = verbs.OpRead, s.peer.Addr+uint64(off), s.peer.RKey
+	case "atomic":
+		sge[0] = s.mr.SGE(s.in(l, n), 8)
+		w.Opcode, w.RemoteAddr, w.RKey, w.CompareAdd = verbs.OpFetchAdd, remote&^7, s.peer.RKey, 1
+	case "send":
+		w.Opcode = verbs.OpSend
+		if l.ah != nil {
+			w.AH, w.RemoteQPN, w.RemoteQKey = l.ah, l.remote.QPN, qkey
+		}
+	}
+	if s.Size <= s.inline && (w.Opcode == verbs.OpWrite || w.Opcode == verbs.OpSend) {
+		w.Flags, w.Inline, w.SGEs = verbs.SendInline, s.mr.Bytes()[off:off+s.Size], nil
+	}
+}
+
+// feed keeps the receive queue of a lane filled.
+func (s *side) feed(l *lane) error {
+	for l.fed-l.recvd < uint64(s.RxDepth) {
+		l.recvSGE[0] = s.mr.SGE(s.in(l, l.fed), s.stride)
+		l.recvWR = verbs.RecvWR{WRID: uint64(l.index), SGEs: l.recvSGE[:]}
+		if err := l.q.PostRecv(&l.recvWR); err != nil {
+			return err
+		}
+		l.fed++
+	}
+	return nil
+}
+
+// yield gives the core to the daemon, which may need this very one.
+func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// poll takes completions; with --events it sleeps if there are none.
+func (s *side) poll(ctx context.Context, q *verbs.CQ, wcs []verbs.WC) (int, error) {
+	var n int
+	var err error
+	if s.Events {
+		n, err = q.Wait(ctx, wcs)
+	} else {
+		n, err = q.Poll(wcs)
+	}
+	if err != nil {
+		return 0, err
+	}
+	for i := range wcs[:n] {
+		if wcs[i].Status != verbs.StatusSuccess {
+			return 0, wcs[i].Err()
+		}
+	}
+	return n, nil
+}
+
+// report tells the peer of an error, unless it knows.
+func (s *side) report(err error) error {
+	if err != nil && !errors.Is(err, errPeer) {
+		// Best effort: the connection may be what has failed.
+		_ = s.oob.send(note{Kind: "error", Error: err.Error()})
+	}
+	return err
+}

@@ -1,0 +1,241 @@
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"time"
+)
+
+// fill writes the pattern of one message: a stream that is different for every
+// round, queue pair and slot.
+func fill(b []byte, round, lane, slot int) {
+	x := seed(round, lane, slot)
+	for len(b) >= 8 {
+		binary.LittleEndian.PutUint64(b, x)
+		x = next(x)
+		b = b[8:]
+	}
+	for i := range b {
+		b[i] = byte(x >> (8 * i))
+	}
+}
+
+// differs returns the first byte that is not as fill writes it, or -1.
+func differs(b []byte, round, lane, slot int) int {
+	x := seed(round, lane, slot)
+	off := 0
+	for ; len(b)-off >= 8; off += 8 {
+		if binary.LittleEndian.Uint64(b[off:]) != x {
+			break
+		}
+		x = next(x)
+	}
+	for i := 0; off < len(b) && i < 8; i, off = i+1, off+1 {
+		if b[off] != byte(x>>(8*i)) {
+			return off
+		}
+	}
+	return -1
+}
+
+func seed(round, lane, slot int) uint64 {
+	return next(uint64(round)<<40 ^ uint64(lane)<<20 ^ uint64(slot) ^ 0x9e3779b97f4a7c15)
+}
+
+// next is xorshift64 (Marsaglia).
+func next(x uint64) uint64 {
+	x ^= x << 13
+	x ^= x >> 7
+	return x ^ x<<17
+}
+
+// verify moves round after round of messages, each into memory of its own, and
+// compares every byte where it has arrived.
+func (s *side) verify(ctx context.Context) (*Result, error) {
+	f := &flow{side: s, ctx: ctx}
+	f.receiving = s.op() == "send" && !s.active
+	f.sending = s.active
+	start := time.Now()
+	r := &Result{Verified: true}
+	for round := 1; ; round++ {
+		n, err := f.round(round)
+		if err != nil {
+			return nil, fmt.Errorf("round %d: %w", round, err)
+		}
+		if n == 0 {
+			break
+		}
+		r.Messages += n
+		if s.meter != nil {
+			s.meter(r.Messages)
+		}
+	}
+	r.Seconds = time.Since(start).Seconds()
+	r.Received = r.Messages
+	r.setRate(r.Messages)
+	return r, nil
+}
+
+// round is one round of verify; it returns the number of messages, zero when the
+// client has said that it is over.
+func (f *flow) round(round int) (uint64, error) {
+	if f.active {
+		return f.clientRound(round)
+	}
+	return f.serverRound(round)
+}
+
+func (f *flow) clientRound(round int) (uint64, error) {
+	// A lane's iterations all count, whatever the number of slots.
+	per := uint64(f.slots)
+	if f.Iters > 0 {
+		per = min(per, uint64(f.Iters)-f.lanes[0].posted)
+	}
+	if f.deadline.IsZero() {
+		f.deadline = time.Now().Add(f.Duration)
+	}
+	over := per == 0 || f.Duration > 0 && round > 1 && time.Now().After(f.deadline)
+	if over {
+		per = 0
+	}
+	if err := f.oob.send(note{Kind: "round", Round: round, Messages: per}); err != nil || over {
+		return 0, err
+	}
+	if _, err := f.oob.expect("ready"); err != nil {
+		return 0, err
+	}
+	f.prepare(round, per)
+	if err := f.sendRound(per); err != nil {
+		return 0, err
+	}
+	if f.op() == "read" {
+		if err := f.compare(round, per); err != nil {
+			return 0, err
+		}
+	}
+	if err := f.oob.send(note{Kind: "check", Round: round}); err != nil {
+		return 0, err
+	}
+	_, err := f.oob.expect("checked")
+	return per * uint64(f.QPs), err
+}
+
+func (f *flow) serverRound(round int) (uint64, error) {
+	n, err := f.oob.expect("round")
+	if err != nil || n.Messages == 0 {
+		return 0, err
+	}
+	if n.Round != round || n.Messages > uint64(f.slots) {
+		return 0, fmt.Errorf("the other side is in round %d with %d messages", n.Round, n.Messages)
+	}
+	f.prepare(round, n.Messages)
+	if f.receiving {
+		for _, l := range f.lanes {
+			if err := f.feed(l); err != nil {
+				return 0, err
+			}
+		}
+	}
+	if err := f.oob.send(note{Kind: "ready"}); err != nil {
+		return 0, err
+	}
+	if _, err := f.oob.expect("check"); err != nil {
+		return 0, err
+	}
+	if err := f.gather(round, n.Messages); err != nil {
+		return 0, err
+	}
+	if f.op() != "read" {
+		if err := f.compare(round, n.Messages); err != nil {
+			return 0, err
+		}
+	}
+	return n.Messages * uint64(f.QPs), f.oob.send(note{Kind: "checked", Round: round})
+}
+
+// prepare writes the round's pattern where messages come from, and zeros where
+// they go.
+func (f *flow) prepare(round int, per uint64) {
+	source := f.active == (f.op() != "read")
+	for _, l := range f.lanes {
+		l.base = l.posted
+		for i := range per {
+			if source {
+				off := f.out(l, l.base+i)
+				fill(f.mr.Bytes()[off:off+f.Size], round, l.index, int(i))
+				continue
+			}
+			off := f.in(l, l.base+i)
+			clear(f.mr.Bytes()[off : off+f.stride])
+		}
+		if !f.active {
+			l.posted += per // it counts what the client posts
+		}
+	}
+}
+
+// compare looks at every byte of a round's messages.
+func (f *flow) compare(round int, per uint64) error {
+	for _, l := range f.lanes {
+		for i := range per {
+			off := f.in(l, l.base+i)
+			if f.Connection == "ud" {
+				off += grhLen
+			}
+			if at := differs(f.mr.Bytes()[off:off+f.Size], round, l.index, int(i)); at >= 0 {
+				return fmt.Errorf("verification: queue pair %d, message %d: byte %d is wrong", l.index, l.base+i, at)
+			}
+		}
+	}
+	return nil
+}
+
+// sendRound posts a round's messages and waits for them.
+func (f *flow) sendRound(per uint64) error {
+	for _, l := range f.lanes {
+		for left := per; left > 0; {
+			k := min(left, uint64(f.CQMod))
+			if err := f.batch(l, k); err != nil {
+				return err
+			}
+			left -= k
+		}
+	}
+	return f.wait(func() bool { return f.acked == f.sent }, f.reap)
+}
+
+// wait calls step until done, for at most patience after the last thing that
+// has happened if the service may lose messages.
+func (f *flow) wait(done func() bool, step func() (int, error)) error {
+	last := time.Now()
+	for !done() {
+		n, err := step()
+		switch {
+		case err != nil:
+			return err
+		case n > 0:
+			last = time.Now()
+			continue
+		case f.ctx.Err() != nil:
+			return f.ctx.Err()
+		case f.Connection != "rc" && time.Since(last) > time.Second:
+			return fmt.Errorf("verification: messages have been lost")
+		}
+		yield()
+	}
+	return nil
+}
+
+// gather waits until a round's messages have arrived: SENDs complete, and WRITEs
+// of UC, which nobody acknowledges, are looked for in memory.
+func (f *flow) gather(round int, per uint64) error {
+	f.total += per * uint64(f.QPs)
+	switch {
+	case f.receiving:
+		return f.wait(func() bool { return f.received >= f.total }, f.receive)
+	case f.Connection == "uc":
+		return f.wait(func() bool { return f.compare(round, per) == nil }, func() (int, error) { return 0, nil })
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package verbs
+
+import "roced/internal/uverbs"
+
+// AHAttr says how to reach a peer (ibv_ah_attr).
+type AHAttr struct {
+	DGID         GID
+	SGIDIndex    int
+	TrafficClass uint8
+	HopLimit     uint8 // zero stands for 64
+	FlowLabel    uint32
+}
+
+// AH is an address handle (ibv_ah), for UD.
+type AH struct {
+	ctx    *Context
+	handle uint32
+	num    uint32 // as work requests name it
+}
+
+// defaultHopLimit is used where none is asked for.
+const defaultHopLimit = 64
+
+func (a *AHAttr) hopLimit() uint8 {
+	if a.HopLimit == 0 {
+		return defaultHopLimit
+	}
+	return a.HopLimit
+}
+
+// CreateAH makes an address handle.
+func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
+	const verb = "create_ah"
+	r, a, err := roundTrip[uverbs.CreateAHResp](p.ctx, verb, uverbs.CmdCreateAH, uverbs.Size[uverbs.RxeCreateAHResp](), nil,
+		uverbs.CreateAH{PDHandle: p.handle, Attr: uverbs.AHAttr{PortNum: 1, IsGlobal: 1, GRH: uverbs.GlobalRoute{
+			DGID: attr.DGID, FlowLabel: attr.FlowLabel, SGIDIndex: uint8(attr.SGIDIndex),
+			HopLimit: attr.hopLimit(), TrafficClass: attr.TrafficClass}}})
+	if err != nil {
+		return nil, explain(err, attr.DGID.String())
+	}
+	a.close()
+	n, err := uverbs.Decode[uverbs.RxeCreateAHResp](a.rest)
+	if err != nil {
+		return nil, fail(verb, "response", ErrProtocol)
+	}
+	return &AH{ctx: p.ctx, handle: r.AHHandle, num: n.AHNum}, nil
+}
+
+// Destroy ends the address handle.
+func (a *AH) Destroy() error {
+	return a.ctx.run("destroy_ah", uverbs.CmdDestroyAH, uverbs.DestroyAH{AHHandle: a.handle})
+}

@@ -1,0 +1,98 @@
+package verbs
+
+import (
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/uverbs"
+)
+
+// attached are the descriptors of an answer, and what follows the structure in
+// it: the provider's part.
+type attached struct {
+	fds  []uverbs.FD
+	rest []byte
+}
+
+// take returns a descriptor, which is the caller's from then on, -1 if it is not
+// there.
+func (a *attached) take(kind uint32, arg uint64) int {
+	for i, f := range a.fds {
+		if f.FD >= 0 && f.Kind == kind && f.Arg == arg {
+			a.fds[i].FD = -1
+			return f.FD
+		}
+	}
+	return -1
+}
+
+// close closes what was not taken.
+func (a *attached) close() {
+	for i, f := range a.fds {
+		if f.FD >= 0 {
+			_ = unix.Close(f.FD)
+			a.fds[i].FD = -1
+		}
+	}
+}
+
+// roundTrip runs a command that is answered with an R and, behind it, a
+// provider's part of some bytes. The caller closes what is attached.
+func roundTrip[R any](c *Context, verb string, number uint32, provider int, fds []int, bodies ...any) (R, *attached, error) {
+	return answered[R](c, verb, uverbs.Command(number, uverbs.Size[R]()+provider, bodies...), fds)
+}
+
+// answered sends an encoded command and decodes its answer.
+func answered[R any](c *Context, verb string, cmd []byte, fds []int) (r R, a *attached, err error) {
+	resp, got, err := c.send(verb, cmd, fds)
+	if err != nil {
+		return r, nil, err
+	}
+	a = &attached{fds: got}
+	if r, err = uverbs.Decode[R](resp); err != nil {
+		a.close()
+		return r, nil, fail(verb, "response", ErrProtocol)
+	}
+	a.rest = resp[uverbs.Size[R]():]
+	return r, a, nil
+}
+
+// run runs a command without a response.
+func (c *Context) run(verb string, number uint32, bodies ...any) error {
+	_, got, err := c.send(verb, uverbs.Command(number, 0, bodies...), nil)
+	if err != nil {
+		return err
+	}
+	(&attached{fds: got}).close()
+	return nil
+}
+
+// send runs an encoded command. If it fails for another reason than that the
+// daemon refuses it, the device is lost.
+func (c *Context) send(verb string, cmd []byte, fds []int) ([]byte, []uverbs.FD, error) {
+	if err := c.Err(); err != nil {
+		return nil, nil, fail(verb, "", err)
+	}
+	resp, got, err := c.conn.Call(cmd, fds)
+	if err == nil {
+		return resp, got, nil
+	}
+	if errno, ok := err.(unix.Errno); ok {
+		return nil, nil, fail(verb, "", errno)
+	}
+	c.end(ErrDeviceFatal)
+	_ = c.conn.Close() // wakes all who wait for the daemon
+	if c.async != nil {
+		_ = c.async.Close()
+	}
+	return nil, nil, fail(verb, err.Error(), c.Err())
+}
+
+// splitList splits a comma-separated list.
+func splitList(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}

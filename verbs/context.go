@@ -1,0 +1,322 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/shm"
+	"roced/internal/uverbs"
+)
+
+// Context is an open device (ibv_context): a connection to the daemon, with all
+// objects made through it. It is safe for concurrent use, and so are they.
+type Context struct {
+	conn     *uverbs.Conn
+	name     string
+	profiles []string
+	attr     DeviceAttr
+	bell     doorbell
+
+	async   *net.UnixConn
+	events  chan AsyncEvent
+	dropped atomic.Uint64
+	reader  sync.WaitGroup
+
+	// over is nil while the device can be used; then it says why it cannot, and
+	// done is closed.
+	over atomic.Pointer[error]
+	done chan struct{}
+
+	mu     sync.Mutex
+	serial uint64                // of user handles, which are never used twice
+	users  map[uint64]any        // *CQ, *QP or *SRQ by user handle
+	held   map[releaser]struct{} // what has memory or descriptors in this process
+}
+
+// releaser is an object that holds memory or descriptors of this process.
+type releaser interface{ release() }
+
+// newContext sets up a context on a connection, which it owns even if it fails.
+func newContext(conn *uverbs.Conn) (*Context, error) {
+	c := &Context{conn: conn, done: make(chan struct{}), events: make(chan AsyncEvent, maxEvents),
+		users: map[uint64]any{}, held: map[releaser]struct{}{}}
+	err := c.hello()
+	if err == nil {
+		err = c.getContext()
+	}
+	if err == nil {
+		err = c.getDoorbell()
+	}
+	if err == nil {
+		c.attr, err = c.QueryDevice()
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+// hello checks that there is a daemon at the other end that speaks our language.
+func (c *Context) hello() error {
+	const verb = "open_device"
+	r, _, err := roundTrip[uverbs.HelloResp](c, verb, uverbs.ExtHello, 0, nil, uverbs.Hello{Version: uverbs.ExtVersion})
+	if err != nil {
+		return err
+	}
+	if r.Version != uverbs.ExtVersion {
+		return fail(verb, "version of the daemon", ErrProtocol)
+	}
+	c.name, c.profiles = uverbs.Text(r.Device[:]), splitList(uverbs.Text(r.Profiles[:]))
+	return nil
+}
+
+// getContext opens the verbs context and listens to its asynchronous events.
+func (c *Context) getContext() error {
+	const verb = "get_context"
+	_, a, err := roundTrip[uverbs.GetContextResp](c, verb, uverbs.CmdGetContext, 0, nil, uverbs.GetContext{})
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	if c.async, err = socketOf(a.take(uverbs.FDNumber, 0)); err != nil {
+		return fail(verb, "async channel", err)
+	}
+	c.reader.Go(c.readEvents)
+	return nil
+}
+
+// getDoorbell asks for the doorbells of the context.
+func (c *Context) getDoorbell() error {
+	const verb = "doorbell"
+	r, a, err := roundTrip[uverbs.DoorbellResp](c, verb, uverbs.ExtDoorbell, 0, nil)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	mem, ev := a.take(uverbs.FDMemory, 0), a.take(uverbs.FDEventfd, 0)
+	if mem < 0 || ev < 0 || r.Size < uverbs.DoorbellSize {
+		uverbs.CloseFDs([]int{mem, ev})
+		return fail(verb, "", ErrProtocol)
+	}
+	defer unix.Close(mem)
+	if err := c.bell.open(mem, ev); err != nil {
+		return fail(verb, "", err)
+	}
+	return nil
+}
+
+// Name returns the name of the device.
+func (c *Context) Name() string { return c.name }
+
+// Profiles returns the names of the transport profiles that the device has.
+func (c *Context) Profiles() []string { return append([]string(nil), c.profiles...) }
+
+// Err returns nil while the device can be used; afterwards ErrDeviceFatal or
+// ErrClosed.
+func (c *Context) Err() error {
+	if p := c.over.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Done is closed when the device can be used no more.
+func (c *Context) Done() <-chan struct{} { return c.done }
+
+// end makes err the reason why the device cannot be used, if there is none yet.
+func (c *Context) end(err error) {
+	if c.over.CompareAndSwap(nil, &err) {
+		close(c.done)
+	}
+}
+
+// Close ends the context; the daemon destroys its objects. All memory of the
+// context is unmapped: no slice that MR.Bytes or Buffer.Bytes has returned may be
+// touched afterwards.
+func (c *Context) Close() error {
+	c.end(ErrClosed)
+	err := c.conn.Close()
+	if c.async != nil {
+		_ = c.async.Close()
+	}
+	c.reader.Wait()
+	c.mu.Lock()
+	held := c.held
+	c.held, c.users = nil, nil
+	c.mu.Unlock()
+	for o := range held {
+		o.release()
+	}
+	c.bell.close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil // closed already
+	}
+	return err
+}
+
+// newUser makes a number that the daemon uses for o in events.
+func (c *Context) newUser(o any) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.serial++
+	if c.users != nil {
+		c.users[c.serial] = o
+	}
+	return c.serial
+}
+
+// user returns the object of a user handle, nil if it is gone.
+func (c *Context) user(n uint64) any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.users[n]
+}
+
+func (c *Context) forgetUser(n uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.users, n)
+}
+
+// hold registers an object that Close has to release. It releases it at once if
+// the context has been closed meanwhile.
+func (c *Context) hold(o releaser) error {
+	c.mu.Lock()
+	if c.held != nil {
+		c.held[o] = struct{}{}
+		c.mu.Unlock()
+		return nil
+	}
+	c.mu.Unlock()
+	o.release()
+	return ErrClosed
+}
+
+// drop releases an object before Close does.
+func (c *Context) drop(o releaser) {
+	c.mu.Lock()
+	delete(c.held, o)
+	c.mu.Unlock()
+	o.release()
+}
+
+// socketOf makes a connection of a socket, which it owns; -1 is none.
+func socketOf(fd int) (*net.UnixConn, error) {
+	if fd < 0 {
+		return nil, ErrProtocol
+	}
+	f := os.NewFile(uintptr(fd), "channel")
+	defer f.Close()
+	n, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := n.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(ErrProtocol, n.Close())
+	}
+	return u, nil
+}
+
+// AsyncEvent is an asynchronous event (ibv_async_event). At most one of the
+// objects is set; none is if the event concerns the port or the device.
+type AsyncEvent struct {
+	Type EventType
+	QP   *QP
+	CQ   *CQ
+	SRQ  *SRQ
+	Port int
+}
+
+// maxEvents bounds the asynchronous events that wait to be taken.
+const maxEvents = 256
+
+// Events returns the channel of asynchronous events. The last one is
+// EventDeviceFatal if the daemon goes; then, or by Close, the channel is closed.
+// Events that do not fit into it are dropped, and counted by DroppedEvents.
+func (c *Context) Events() <-chan AsyncEvent { return c.events }
+
+// DroppedEvents counts the events for which Events had no room.
+func (c *Context) DroppedEvents() uint64 { return c.dropped.Load() }
+
+// GetAsyncEvent waits for an asynchronous event (ibv_get_async_event).
+func (c *Context) GetAsyncEvent(ctx context.Context) (AsyncEvent, error) {
+	select {
+	case e, ok := <-c.events:
+		if !ok {
+			return AsyncEvent{}, fail("get_async_event", "", c.Err())
+		}
+		return e, nil
+	case <-ctx.Done():
+		return AsyncEvent{}, fail("get_async_event", "", ctx.Err())
+	}
+}
+
+// readEvents passes asynchronous events on until the daemon goes or the context
+// is closed. It is how the death of the daemon is noticed.
+func (c *Context) readEvents() {
+	defer close(c.events)
+	var b [uverbs.AsyncEventLen]byte
+	for {
+		n, err := c.async.Read(b[:])
+		if err != nil {
+			c.end(ErrDeviceFatal)
+			if c.Err() == ErrDeviceFatal {
+				c.deliver(AsyncEvent{Type: EventDeviceFatal})
+			}
+			return
+		}
+		if e, err := uverbs.Decode[uverbs.AsyncEvent](b[:n]); err == nil {
+			c.dispatch(e)
+		}
+	}
+}
+
+// dispatch finds the object of an event. One that is gone has no events.
+func (c *Context) dispatch(d uverbs.AsyncEvent) {
+	e := AsyncEvent{Type: EventType(d.EventType)}
+	switch e.Type {
+	case EventDeviceFatal:
+	case EventPortActive, EventPortErr, EventGIDChange:
+		e.Port = int(d.Element)
+	default:
+		switch o := c.user(d.Element).(type) {
+		case *QP:
+			e.QP = o
+		case *CQ:
+			if e.Type == EventCQErr {
+				o.failed.Store(true)
+			}
+			e.CQ = o
+		case *SRQ:
+			e.SRQ = o
+		default:
+			return
+		}
+	}
+	c.deliver(e)
+}
+
+func (c *Context) deliver(e AsyncEvent) {
+	select {
+	case c.events <- e:
+	default:
+		c.dropped.Add(1)
+	}
+}
+
+// mapRing maps the memory of a ring that came with an answer.
+func mapRing(a *attached, mi uverbs.MMInfo) ([]byte, error) {
+	fd := a.take(uverbs.FDMmap, mi.Offset)
+	if fd < 0 {
+		return nil, ErrProtocol
+	}
+	defer unix.Close(fd)
+	return shm.Map(fd, 0, uint64(mi.Size))
+}

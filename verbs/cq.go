@@ -1,0 +1,287 @@
+package verbs
+
+import (
+	"context"
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/rxe"
+	"roced/internal/shm"
+	"roced/internal/uverbs"
+	"roced/qp"
+)
+
+// CQ is a completion queue (ibv_cq).
+type CQ struct {
+	ctx     *Context
+	handle  uint32
+	user    uint64
+	channel *CompChannel
+	failed  atomic.Bool   // it has overflowed
+	arming  sync.Mutex    // held while the daemon is told
+	armed   atomic.Uint32 // what the next event is due for
+	event   chan struct{} // an event that another goroutine has read
+	waiting chan struct{} // held by the goroutine in Wait
+
+	mu    sync.Mutex
+	ring  *rxe.CQConsumer // nil when destroyed
+	mem   []byte
+	depth int
+	cqe   qp.CQE
+}
+
+// States of CQ.armed.
+const (
+	notArmed uint32 = iota
+	armedSolicited
+	armedAny
+)
+
+// CreateCQ makes a completion queue for depth completions. The channel, which may
+// be nil, is needed for ReqNotify and Wait.
+func (c *Context) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
+	const verb = "create_cq"
+	if depth < 0 || int64(depth) > 1<<31-1 {
+		return nil, fail(verb, "depth "+strconv.Itoa(depth), unix.EINVAL)
+	}
+	q := &CQ{ctx: c, channel: channel, event: make(chan struct{}, 1), waiting: make(chan struct{}, 1)}
+	q.user = c.newUser(q)
+	cmd := uverbs.CreateCQ{UserHandle: q.user, CQE: uint32(depth), CompChannel: -1}
+	if channel != nil {
+		cmd.CompChannel = int32(channel.id)
+	}
+	r, a, err := roundTrip[uverbs.CreateCQResp](c, verb, uverbs.CmdCreateCQ, uverbs.Size[uverbs.RxeCreateCQResp](), nil, cmd)
+	if err != nil {
+		c.forgetUser(q.user)
+		return nil, explain(err, "depth "+strconv.Itoa(depth)+", device limit "+strconv.Itoa(c.attr.MaxCQE))
+	}
+	defer a.close()
+	q.handle = r.CQHandle
+	if err = q.attach(a, r.CQE); err == nil {
+		err = c.hold(q)
+	}
+	if err != nil {
+		_ = q.destroy()
+		return nil, fail(verb, "", err)
+	}
+	return q, nil
+}
+
+// attach maps the ring that came with an answer. The caller has q.mu, or nobody
+// knows of q.
+func (q *CQ) attach(a *attached, depth uint32) error {
+	p, err := uverbs.Decode[uverbs.RxeCreateCQResp](a.rest)
+	if err != nil {
+		return ErrProtocol
+	}
+	mem, err := mapRing(a, p.MI)
+	if err != nil {
+		return err
+	}
+	ring, err := rxe.NewCQConsumer(mem)
+	if err != nil {
+		_ = shm.Unmap(mem)
+		return err
+	}
+	if q.mem != nil {
+		_ = shm.Unmap(q.mem)
+	}
+	q.ring, q.mem, q.depth = ring, mem, int(depth)
+	return nil
+}
+
+// Depth is the number of completions that the queue can hold.
+func (q *CQ) Depth() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.depth
+}
+
+// Poll takes up to len(wcs) completions (ibv_poll_cq). It makes no system call and
+// allocates nothing. When there is none it reports an error if there can be none
+// any more.
+func (q *CQ) Poll(wcs []WC) (int, error) {
+	q.mu.Lock()
+	if q.ring == nil {
+		q.mu.Unlock()
+		return 0, fail("poll_cq", "", q.gone())
+	}
+	n := 0
+	for n < len(wcs) && q.ring.Next(&q.cqe) {
+		e := &q.cqe
+		wcs[n] = WC{WRID: e.WRID, Status: Status(e.Status), Opcode: e.Opcode, Flags: e.Flags, VendorErr: e.VendorErr,
+			ByteLen: e.ByteLen, Imm: e.Imm, QPN: e.QPN, SrcQP: e.SrcQP, PKeyIndex: e.PKeyIndex, SL: e.SL}
+		n++
+	}
+	if n > 0 {
+		q.ring.Release()
+	}
+	q.mu.Unlock()
+	if n > 0 {
+		return n, nil
+	}
+	if q.failed.Load() {
+		return 0, fail("poll_cq", "", ErrCQOverrun)
+	}
+	if err := q.ctx.Err(); err != nil {
+		return 0, fail("poll_cq", "", err)
+	}
+	return 0, nil
+}
+
+// gone tells why the queue has no ring.
+func (q *CQ) gone() error {
+	if err := q.ctx.Err(); err != nil {
+		return err
+	}
+	return ErrClosed
+}
+
+// ReqNotify asks for an event at the next completion, or the next solicited or
+// failed one (ibv_req_notify_cq). Completions that are there already cause none:
+// poll once more before waiting.
+func (q *CQ) ReqNotify(solicitedOnly bool) error {
+	const verb = "req_notify_cq"
+	if q.channel == nil {
+		return fail(verb, "", ErrNoChannel)
+	}
+	q.arming.Lock()
+	defer q.arming.Unlock()
+	return q.arm(verb, solicitedOnly)
+}
+
+// arm runs the command. The caller has q.arming.
+func (q *CQ) arm(verb string, solicitedOnly bool) error {
+	only := uint32(0)
+	// The event may be read before the command returns, so this comes first.
+	if solicitedOnly {
+		only = 1
+		q.armed.CompareAndSwap(notArmed, armedSolicited)
+	} else {
+		q.armed.Store(armedAny)
+	}
+	err := q.ctx.run(verb, uverbs.CmdReqNotifyCQ, uverbs.ReqNotifyCQ{CQHandle: q.handle, SolicitedOnly: only})
+	if err != nil {
+		q.armed.Store(notArmed)
+	}
+	return err
+}
+
+// ensureArmed makes sure that there will be an event, or that one is due.
+func (q *CQ) ensureArmed(verb string) error {
+	q.arming.Lock()
+	defer q.arming.Unlock()
+	if q.armed.Load() == armedAny {
+		return nil
+	}
+	return q.arm(verb, false)
+}
+
+// Wait takes up to len(wcs) completions, of which there must be room for one, and
+// waits until there is one or ctx is done. Of several goroutines that wait for
+// one queue, one is served at a time.
+func (q *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
+	const verb = "wait_cq"
+	if n, err := q.Poll(wcs); n > 0 || err != nil || len(wcs) == 0 {
+		return n, err
+	}
+	if q.channel == nil {
+		return 0, fail(verb, "", ErrNoChannel)
+	}
+	select {
+	case q.waiting <- struct{}{}:
+	case <-ctx.Done():
+		return 0, fail(verb, "", ctx.Err())
+	}
+	defer func() { <-q.waiting }()
+	for {
+		if err := q.ensureArmed(verb); err != nil {
+			return 0, err
+		}
+		if n, err := q.Poll(wcs); n > 0 || err != nil {
+			return n, err
+		}
+		if err := q.channel.await(ctx, verb, q); err != nil {
+			return 0, err
+		}
+		if n, err := q.Poll(wcs); n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// pollsPerCheck is how often PollWait polls between looks at its context.
+const pollsPerCheck = 64
+
+// PollWait is Wait for those who want the least latency: it polls, and gives the
+// core away whenever there is nothing, because on a machine with few cores the
+// daemon may need this very one.
+func (q *CQ) PollWait(ctx context.Context, wcs []WC) (int, error) {
+	for {
+		for range pollsPerCheck {
+			if n, err := q.Poll(wcs); n > 0 || err != nil || len(wcs) == 0 {
+				return n, err
+			}
+			runtime.Gosched()
+			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, fail("wait_cq", "", err)
+		}
+	}
+}
+
+// Resize changes the depth of the queue (ibv_resize_cq). What is in it stays.
+func (q *CQ) Resize(depth int) error {
+	const verb = "resize_cq"
+	if depth < 0 || int64(depth) > 1<<31-1 {
+		return fail(verb, "depth "+strconv.Itoa(depth), unix.EINVAL)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ring == nil {
+		return fail(verb, "", q.gone())
+	}
+	r, a, err := roundTrip[uverbs.ResizeCQResp](q.ctx, verb, uverbs.CmdResizeCQ, uverbs.Size[uverbs.RxeCreateCQResp](), nil,
+		uverbs.ResizeCQ{CQHandle: q.handle, CQE: uint32(depth)})
+	if err != nil {
+		return explain(err, "depth "+strconv.Itoa(depth))
+	}
+	defer a.close()
+	if err := q.attach(a, r.CQE); err != nil {
+		return fail(verb, "", err)
+	}
+	return nil
+}
+
+// Destroy ends a completion queue that no queue pair uses and nobody waits for.
+func (q *CQ) Destroy() error {
+	if err := q.destroy(); err != nil {
+		return err
+	}
+	q.ctx.drop(q)
+	return nil
+}
+
+func (q *CQ) destroy() error {
+	_, a, err := roundTrip[uverbs.DestroyCQResp](q.ctx, "destroy_cq", uverbs.CmdDestroyCQ, 0, nil, uverbs.DestroyCQ{CQHandle: q.handle})
+	if err != nil {
+		return err
+	}
+	a.close()
+	q.ctx.forgetUser(q.user)
+	return nil
+}
+
+func (q *CQ) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mem != nil {
+		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		q.ring, q.mem = nil, nil
+	}
+}

@@ -1,0 +1,279 @@
+package verbs
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/uverbs"
+)
+
+// DefaultRunDir is where a daemon keeps its sockets unless it is told otherwise:
+// the folder that the environment variable ROCED_RUN_DIR names, or the one of
+// this user's daemon.
+func DefaultRunDir() string {
+	if dir := os.Getenv("ROCED_RUN_DIR"); dir != "" {
+		return dir
+	}
+	if os.Geteuid() == 0 {
+		return "/run/roced"
+	}
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
+		return filepath.Join(dir, "roced")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("roced-%d", os.Geteuid()))
+}
+
+// Device is a NIC that can be opened.
+type Device struct {
+	Path     string // of its socket, for Open
+	Name     string
+	Profiles []string
+}
+
+// Devices lists the NICs of the daemon whose run directory this is; an empty
+// name stands for DefaultRunDir. NICs that do not answer are left out.
+func Devices(runDir string) ([]Device, error) {
+	if runDir == "" {
+		runDir = DefaultRunDir()
+	}
+	paths, err := filepath.Glob(filepath.Join(runDir, "uverbs*"))
+	if err != nil {
+		return nil, fail("get_device_list", runDir, err)
+	}
+	number := func(p string) int {
+		n, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(p), "uverbs"))
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	slices.SortFunc(paths, func(a, b string) int { return number(a) - number(b) })
+	var out []Device
+	for _, p := range paths {
+		if number(p) < 0 {
+			continue
+		}
+		if d, err := probe(p); err == nil {
+			out = append(out, d)
+		}
+	}
+	return out, nil
+}
+
+// probe asks the daemon behind a socket for the device's name.
+func probe(path string) (Device, error) {
+	conn, err := uverbs.Dial(path)
+	if err != nil {
+		return Device{}, err
+	}
+	c := &Context{conn: conn, done: make(chan struct{})}
+	err = errors.Join(c.hello(), conn.Close())
+	return Device{Path: path, Name: c.name, Profiles: c.profiles}, err
+}
+
+// Open opens a device: by the path of its socket, which has a slash in it, or by
+// its name among those of DefaultRunDir. The empty name stands for the first one.
+func Open(device string) (*Context, error) {
+	const verb = "open_device"
+	path := device
+	if !strings.Contains(device, "/") {
+		list, err := Devices("")
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(list, func(d Device) bool { return device == "" || d.Name == device })
+		if i < 0 {
+			return nil, fail(verb, fmt.Sprintf("%q in %s", device, DefaultRunDir()), ErrNoDevice)
+		}
+		path = list[i].Path
+	}
+	conn, err := uverbs.Dial(path)
+	if err != nil {
+		return nil, fail(verb, path, err)
+	}
+	return newContext(conn)
+}
+
+// DeviceAttr describes a device (ibv_device_attr).
+type DeviceAttr struct {
+	FirmwareVersion uint64
+	NodeGUID        [8]byte
+	MaxMRSize       uint64
+	MaxQP           int
+	MaxQPWR         int
+	MaxSGE          int
+	MaxCQ           int
+	MaxCQE          int
+	MaxMR           int
+	MaxMW           int
+	MaxPD           int
+	MaxAH           int
+	MaxSRQ          int
+	MaxSRQWR        int
+	MaxSRQSGE       int
+	MaxQPRdAtomic   int // READs and atomics a queue pair can respond to at a time
+	MaxQPInitRdAtom int // and have outstanding
+	Ports           int
+}
+
+// QueryDevice describes the device.
+func (c *Context) QueryDevice() (DeviceAttr, error) {
+	r, a, err := roundTrip[uverbs.QueryDeviceResp](c, "query_device", uverbs.CmdQueryDevice, 0, nil, uverbs.QueryDevice{})
+	if err != nil {
+		return DeviceAttr{}, err
+	}
+	a.close()
+	return DeviceAttr{
+		FirmwareVersion: r.FwVer, NodeGUID: r.NodeGUID, MaxMRSize: r.MaxMRSize,
+		MaxQP: int(r.MaxQP), MaxQPWR: int(r.MaxQPWR), MaxSGE: int(r.MaxSGE), MaxCQ: int(r.MaxCQ), MaxCQE: int(r.MaxCQE),
+		MaxMR: int(r.MaxMR), MaxMW: int(r.MaxMW), MaxPD: int(r.MaxPD), MaxAH: int(r.MaxAH),
+		MaxSRQ: int(r.MaxSRQ), MaxSRQWR: int(r.MaxSRQWR), MaxSRQSGE: int(r.MaxSRQSGE),
+		MaxQPRdAtomic: int(r.MaxQPRdAtom), MaxQPInitRdAtom: int(r.MaxQPInitRdAtom), Ports: int(r.PhysPortCnt),
+	}, nil
+}
+
+// PortState is the state of a port (ibv_port_state).
+type PortState uint8
+
+// Port states.
+const (
+	PortDown   PortState = uverbs.PortDown
+	PortActive PortState = uverbs.PortActive
+)
+
+// String returns the state's name.
+func (s PortState) String() string {
+	switch s {
+	case PortDown:
+		return "DOWN"
+	case uverbs.PortInit:
+		return "INIT"
+	case uverbs.PortArmed:
+		return "ARMED"
+	case PortActive:
+		return "ACTIVE"
+	}
+	return "state " + strconv.Itoa(int(s))
+}
+
+// PortAttr describes a port (ibv_port_attr).
+type PortAttr struct {
+	State      PortState
+	MaxMTU     MTU
+	ActiveMTU  MTU
+	GIDs       int // length of the table
+	MaxMessage int // bytes
+}
+
+// QueryPort describes a port. Devices have one, number 1.
+func (c *Context) QueryPort(port int) (PortAttr, error) {
+	const verb = "query_port"
+	if port < 0 || port > 255 {
+		return PortAttr{}, fail(verb, "port "+strconv.Itoa(port), unix.EINVAL)
+	}
+	r, a, err := roundTrip[uverbs.QueryPortResp](c, verb, uverbs.CmdQueryPort, 0, nil, uverbs.QueryPort{PortNum: uint8(port)})
+	if err != nil {
+		return PortAttr{}, explain(err, "port "+strconv.Itoa(port))
+	}
+	a.close()
+	return PortAttr{State: PortState(r.State), MaxMTU: MTU(r.MaxMTU), ActiveMTU: MTU(r.ActiveMTU),
+		GIDs: int(r.GIDTblLen), MaxMessage: int(r.MaxMsgSz)}, nil
+}
+
+// QueryGID returns an entry of a port's GID table.
+func (c *Context) QueryGID(port, index int) (GID, error) {
+	r, a, err := roundTrip[uverbs.QueryGIDResp](c, "query_gid", uverbs.ExtQueryGID, 0, nil,
+		uverbs.QueryGID{Port: uint32(port), Index: uint32(index)})
+	if err != nil {
+		return GID{}, explain(err, fmt.Sprintf("port %d, index %d", port, index))
+	}
+	a.close()
+	return r.GID, nil
+}
+
+// DefaultGID returns the GID to use where none is asked for, and its index: the
+// first of an IPv4 address, or else of an IPv6 address that is not link-local, or
+// else the first.
+func (c *Context) DefaultGID() (index int, gid GID, err error) {
+	p, err := c.QueryPort(1)
+	if err != nil {
+		return 0, GID{}, err
+	}
+	best := -1
+	for i := range p.GIDs {
+		g, err := c.QueryGID(1, i)
+		if errors.Is(err, unix.EINVAL) {
+			break // the table may be shorter than its room
+		}
+		if err != nil {
+			return 0, GID{}, err
+		}
+		a := g.Addr()
+		if a.IsUnspecified() {
+			continue
+		}
+		if a.Is4() {
+			return i, g, nil
+		}
+		if best < 0 || gid.Addr().IsLinkLocalUnicast() && !a.IsLinkLocalUnicast() {
+			best, gid = i, g
+		}
+	}
+	if best < 0 {
+		return 0, GID{}, fail("query_gid", "no GID", unix.ENODATA)
+	}
+	return best, gid, nil
+}
+
+// SetProfile chooses the transport profile of queue pairs created from now on in
+// this context; the empty name is the device's default.
+func (c *Context) SetProfile(name string) error {
+	const verb = "set_profile"
+	var p uverbs.SetProfile
+	if !uverbs.SetText(p.Profile[:], name) {
+		return fail(verb, strconv.Quote(name), unix.EINVAL)
+	}
+	return explain(c.run(verb, uverbs.ExtSetProfile, p), strconv.Quote(name))
+}
+
+// Stat is one counter of the device.
+type Stat struct {
+	Name  string
+	Value uint64
+}
+
+// Stats returns the counters of the device.
+func (c *Context) Stats() ([]Stat, error) {
+	const verb = "query_stats"
+	const room = 128 // counters in an answer
+	size := uverbs.Size[uverbs.Stat]()
+	var out []Stat
+	for {
+		r, a, err := roundTrip[uverbs.QueryStatsResp](c, verb, uverbs.ExtQueryStats, room*size, nil,
+			uverbs.QueryStats{First: uint32(len(out))})
+		if err != nil {
+			return nil, err
+		}
+		a.close()
+		if uint64(len(a.rest)) < uint64(r.Count)*uint64(size) || r.More > 0 && r.Count == 0 {
+			return nil, fail(verb, "response", ErrProtocol)
+		}
+		for i := range int(r.Count) {
+			s, err := uverbs.Decode[uverbs.Stat](a.rest[i*size:])
+			if err != nil {
+				return nil, fail(verb, "response", ErrProtocol)
+			}
+			out = append(out, Stat{Name: uverbs.Text(s.Name[:]), Value: s.Value})
+		}
+		if r.More == 0 {
+			return out, nil
+		}
+	}
+}

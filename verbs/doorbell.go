@@ -1,0 +1,49 @@
+package verbs
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/shm"
+	"roced/internal/uverbs"
+)
+
+// doorbell is the memory in which queue pairs are named that have new work
+// requests, and the eventfd that wakes a sleeping daemon.
+type doorbell struct {
+	mem []byte
+	fd  int
+}
+
+// open maps the memory behind mem and keeps the eventfd ev, also if it fails.
+func (d *doorbell) open(mem, ev int) (err error) {
+	d.fd = ev
+	if d.mem, err = shm.Map(mem, 0, uverbs.DoorbellSize); err != nil {
+		_ = unix.Close(ev)
+	}
+	return err
+}
+
+// ring tells the daemon to look at the send queue of a queue pair, which must not
+// be released meanwhile: Close releases all queue pairs before the doorbells.
+func (d *doorbell) ring(handle uint32) error {
+	base := unsafe.Pointer(unsafe.SliceData(d.mem))
+	word := handle / 64
+	atomic.OrUint64((*uint64)(unsafe.Add(base, uverbs.DoorbellMap+8*uintptr(word))), 1<<(handle%64))
+	atomic.OrUint64((*uint64)(unsafe.Add(base, uverbs.DoorbellSummary+8*uintptr(word/64))), 1<<(word%64))
+	if atomic.LoadUint32((*uint32)(unsafe.Add(base, uverbs.DoorbellSleeping))) != 0 {
+		return shm.Signal(d.fd)
+	}
+	return nil
+}
+
+// close ends the doorbells.
+func (d *doorbell) close() {
+	if d.mem != nil {
+		_ = shm.Unmap(d.mem) // cannot fail for a mapping that we made
+		_ = unix.Close(d.fd)
+		d.mem = nil
+	}
+}

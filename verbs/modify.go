@@ -1,0 +1,121 @@
+package verbs
+
+import (
+	"fmt"
+
+	"roced/internal/uverbs"
+	"roced/qp"
+)
+
+// AttrMask names attributes of QP.Modify (ibv_qp_attr_mask).
+type AttrMask = qp.AttrMask
+
+// Attribute bits.
+const (
+	AttrState           = qp.AttrState
+	AttrCurState        = qp.AttrCurState
+	AttrEnSQDNotify     = qp.AttrEnSQDNotify
+	AttrAccessFlags     = qp.AttrAccessFlags
+	AttrPKeyIndex       = qp.AttrPKeyIndex
+	AttrPort            = qp.AttrPort
+	AttrQKey            = qp.AttrQKey
+	AttrAV              = qp.AttrAV
+	AttrPathMTU         = qp.AttrPathMTU
+	AttrTimeout         = qp.AttrTimeout
+	AttrRetryCnt        = qp.AttrRetryCnt
+	AttrRNRRetry        = qp.AttrRNRRetry
+	AttrRQPSN           = qp.AttrRQPSN
+	AttrMaxRdAtomic     = qp.AttrMaxRdAtomic
+	AttrMinRNRTimer     = qp.AttrMinRNRTimer
+	AttrSQPSN           = qp.AttrSQPSN
+	AttrMaxDestRdAtomic = qp.AttrMaxDestRdAtomic
+	AttrDestQPN         = qp.AttrDestQPN
+	AttrRateLimit       = qp.AttrRateLimit
+)
+
+// QPAttr are the modifiable attributes of a queue pair (ibv_qp_attr).
+type QPAttr struct {
+	State           QPState
+	CurState        QPState
+	EnSQDNotify     bool
+	Access          Access
+	PKeyIndex       uint16
+	Port            uint8
+	QKey            uint32
+	AV              AHAttr
+	PathMTU         MTU
+	Timeout         uint8 // 4.096 us * 2^Timeout; 0 = for ever
+	RetryCnt        uint8
+	RNRRetry        uint8 // 7 = for ever
+	RQPSN           uint32
+	SQPSN           uint32
+	MaxRdAtomic     uint8
+	MaxDestRdAtomic uint8
+	MinRNRTimer     uint8
+	DestQPN         uint32
+	RateLimit       uint32 // kb/s
+}
+
+// Modify changes the attributes in mask (ibv_modify_qp). On error nothing has
+// changed.
+func (q *QP) Modify(attr QPAttr, mask AttrMask) error {
+	const verb = "modify_qp"
+	cmd := attr.command(q.handle, mask)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var err error
+	if mask&AttrRateLimit != 0 {
+		var a *attached
+		_, a, err = answered[uverbs.ExModifyQPResp](q.ctx, verb, uverbs.ExCommand(uverbs.CmdModifyQP,
+			uverbs.Size[uverbs.ExModifyQPResp](), uverbs.ExModifyQP{Base: cmd, RateLimit: attr.RateLimit}), nil)
+		if err == nil {
+			a.close()
+		}
+	} else {
+		err = q.ctx.run(verb, uverbs.CmdModifyQP, cmd)
+	}
+	if err != nil {
+		return explain(err, fmt.Sprintf("qp %d, %v to %v, attr_mask %#x", q.num, q.state, attr.State, uint32(mask)))
+	}
+	if mask&AttrState != 0 {
+		q.state = attr.State
+	}
+	return nil
+}
+
+// command encodes the attributes.
+func (a *QPAttr) command(handle uint32, mask AttrMask) uverbs.ModifyQP {
+	cmd := uverbs.ModifyQP{
+		QPHandle: handle, AttrMask: uint32(mask), QPState: uint8(a.State), CurQPState: uint8(a.CurState),
+		QPAccessFlags: uint32(a.Access), PKeyIndex: a.PKeyIndex, PortNum: a.Port, QKey: a.QKey,
+		PathMTU: uint8(a.PathMTU), Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
+		RQPSN: a.RQPSN, SQPSN: a.SQPSN, MaxRdAtomic: a.MaxRdAtomic, MaxDestRdAtomic: a.MaxDestRdAtomic,
+		MinRNRTimer: a.MinRNRTimer, DestQPNum: a.DestQPN,
+	}
+	if a.EnSQDNotify {
+		cmd.EnSQDAsyncNotify = 1
+	}
+	if mask&AttrAV != 0 {
+		cmd.Dest = uverbs.QPDest{DGID: a.AV.DGID, FlowLabel: a.AV.FlowLabel, SGIDIndex: uint8(a.AV.SGIDIndex),
+			HopLimit: a.AV.hopLimit(), TrafficClass: a.AV.TrafficClass, IsGlobal: 1, PortNum: 1}
+	}
+	return cmd
+}
+
+// Query returns the attributes of the queue pair (ibv_query_qp).
+func (q *QP) Query() (QPAttr, error) {
+	r, a, err := roundTrip[uverbs.QueryQPResp](q.ctx, "query_qp", uverbs.CmdQueryQP, 0, nil, uverbs.QueryQP{QPHandle: q.handle})
+	if err != nil {
+		return QPAttr{}, err
+	}
+	a.close()
+	return QPAttr{
+		State: QPState(r.QPState), CurState: QPState(r.CurQPState),
+		Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum, QKey: r.QKey,
+		AV: AHAttr{DGID: r.Dest.DGID, SGIDIndex: int(r.Dest.SGIDIndex), TrafficClass: r.Dest.TrafficClass,
+			HopLimit: r.Dest.HopLimit, FlowLabel: r.Dest.FlowLabel},
+		PathMTU: MTU(r.PathMTU), Timeout: r.Timeout, RetryCnt: r.RetryCnt, RNRRetry: r.RNRRetry,
+		RQPSN: r.RQPSN, SQPSN: r.SQPSN, MaxRdAtomic: r.MaxRdAtomic, MaxDestRdAtomic: r.MaxDestRdAtomic,
+		MinRNRTimer: r.MinRNRTimer, DestQPN: r.DestQPNum,
+	}, nil
+}

@@ -1,0 +1,47 @@
+package verbs
+
+import (
+	"sync/atomic"
+
+	"roced/internal/uverbs"
+)
+
+// MWType is the type of a memory window (ibv_mw_type).
+type MWType uint8
+
+// Types of memory windows.
+const (
+	MWType1 MWType = uverbs.MWType1
+	MWType2 MWType = uverbs.MWType2 // bound to a queue pair
+)
+
+// MW is a memory window (ibv_mw): a part of a region with a key of its own, which
+// work requests open and close.
+type MW struct {
+	pd     *PD
+	handle uint32
+	typ    MWType
+	rkey   atomic.Uint32
+}
+
+// AllocMW makes a memory window, which is closed.
+func (p *PD) AllocMW(typ MWType) (*MW, error) {
+	r, a, err := roundTrip[uverbs.AllocMWResp](p.ctx, "alloc_mw", uverbs.CmdAllocMW, 0, nil,
+		uverbs.AllocMW{PDHandle: p.handle, MWType: uint8(typ)})
+	if err != nil {
+		return nil, err
+	}
+	a.close()
+	m := &MW{pd: p, handle: r.MWHandle, typ: typ}
+	m.rkey.Store(r.RKey)
+	return m, nil
+}
+
+// RKey returns the key of the window: after QP.BindMW the one with which it is
+// being opened.
+func (m *MW) RKey() uint32 { return m.rkey.Load() }
+
+// Dealloc ends the window, open or not.
+func (m *MW) Dealloc() error {
+	return m.pd.ctx.run("dealloc_mw", uverbs.CmdDeallocMW, uverbs.DeallocMW{MWHandle: m.handle})
+}

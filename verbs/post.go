@@ -1,0 +1,197 @@
+package verbs
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"roced/qp"
+)
+
+var (
+	errNoAH   = fmt.Errorf("no address handle: %w", unix.EINVAL)
+	errNoBind = fmt.Errorf("no window or no region: %w", unix.EINVAL)
+)
+
+// SendWR is a send work request (ibv_send_wr). Which fields count depends on the
+// operation.
+type SendWR struct {
+	WRID   uint64
+	Opcode Opcode
+	Flags  SendFlags
+	// Imm is immediate data, or the key to invalidate (OpSendWithInv, OpLocalInv).
+	Imm uint32
+
+	// The payload is what the SGEs name, or Inline if that is not empty, which may
+	// be changed as soon as the request has been posted. READs and atomics put what
+	// they return where the SGEs say.
+	SGEs   []SGE
+	Inline []byte
+
+	RemoteAddr uint64 // WRITE, READ, atomics
+	RKey       uint32
+	CompareAdd uint64 // what to compare with, or to add
+	Swap       uint64
+
+	AH         *AH // UD
+	RemoteQPN  uint32
+	RemoteQKey uint32
+
+	Bind *MWBind // OpBindMW
+}
+
+// MWBind are the parameters of a memory window bind (ibv_mw_bind_info).
+type MWBind struct {
+	MW     *MW
+	MR     *MR // may be nil if Length is zero
+	Offset int // in MR
+	Length int // zero closes a window of type 1
+	Access Access
+	// NewRKey is the key that the window gets. It differs from its last one in
+	// the lowest byte only.
+	NewRKey uint32
+}
+
+// PostSend posts a send work request (ibv_post_send). If there is no room it
+// reports ErrQueueFull; how much of the ring is taken depends on completions, so
+// leave every so many work requests signaled. It allocates nothing.
+func (q *QP) PostSend(wr *SendWR) error {
+	q.mu.Lock()
+	err := q.checkPost()
+	if err == nil {
+		if err = q.stage(wr); err == nil {
+			q.sq.Commit()
+			err = q.ctx.bell.ring(q.handle)
+		}
+	}
+	q.mu.Unlock()
+	if err != nil {
+		return fail("post_send", "", err)
+	}
+	return nil
+}
+
+// PostSendN posts send work requests with one doorbell for all, and returns how
+// many it has posted: all of them unless there is an error.
+func (q *QP) PostSendN(wrs []SendWR) (int, error) {
+	q.mu.Lock()
+	n := 0
+	err := q.checkPost()
+	for err == nil && n < len(wrs) {
+		if err = q.stage(&wrs[n]); err == nil {
+			n++
+		}
+	}
+	if n > 0 {
+		q.sq.Commit()
+		if rerr := q.ctx.bell.ring(q.handle); err == nil {
+			err = rerr
+		}
+	}
+	q.mu.Unlock()
+	if err != nil {
+		return n, fail("post_send", "", err)
+	}
+	return n, nil
+}
+
+// checkPost tells why nothing can be posted. The caller has q.mu.
+func (q *QP) checkPost() error {
+	if err := q.ctx.Err(); err != nil {
+		return err
+	}
+	if q.sq == nil {
+		return ErrClosed
+	}
+	if q.state < QPRTS {
+		return ErrState
+	}
+	return nil
+}
+
+// stage writes a work request into the ring. The caller has q.mu.
+func (q *QP) stage(wr *SendWR) error {
+	if len(wr.SGEs) > 0 && (len(wr.Inline) > 0 || wr.Flags&SendInline != 0) {
+		return ErrInline
+	}
+	w := &q.wqe
+	*w = qp.SendWQE{WRID: wr.WRID, Opcode: wr.Opcode, Flags: wr.Flags, Imm: wr.Imm, SGEs: wr.SGEs, Inline: wr.Inline,
+		RemoteVA: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap,
+		RemoteQPN: wr.RemoteQPN, RemoteQKey: wr.RemoteQKey}
+	if len(wr.Inline) > 0 {
+		w.Flags |= SendInline
+	}
+	if q.typ == UD {
+		if wr.AH == nil {
+			return errNoAH
+		}
+		w.AH = wr.AH.num
+	}
+	if wr.Opcode == OpBindMW {
+		b := wr.Bind
+		if b == nil || b.MW == nil || b.MR == nil && b.Length != 0 {
+			return errNoBind
+		}
+		w.Bind = qp.BindWR{Length: uint64(b.Length), MWRKey: b.MW.RKey(), RKey: b.NewRKey, Access: b.Access}
+		if b.MR != nil {
+			w.Bind.Addr, w.Bind.MRLKey = b.MR.addr+uint64(b.Offset), b.MR.lkey
+		}
+	}
+	err := q.sq.Stage(w)
+	w.SGEs, w.Inline = nil, nil
+	if err != nil {
+		return postError(err)
+	}
+	if wr.Opcode == OpBindMW {
+		wr.Bind.MW.rkey.Store(wr.Bind.NewRKey)
+	}
+	return nil
+}
+
+// BindMW posts a work request that opens a window on a part of a region, for peers
+// of this queue pair if the window is of type 2 (ibv_bind_mw). It chooses the next
+// key; NewRKey is ignored. The key is good when the request has completed.
+func (q *QP) BindMW(wrid uint64, flags SendFlags, b MWBind) (rkey uint32, err error) {
+	if b.MW == nil {
+		return 0, fail("bind_mw", "", unix.EINVAL)
+	}
+	old := b.MW.RKey()
+	b.NewRKey = old&^0xff | (old+1)&0xff
+	if err := q.PostSend(&SendWR{WRID: wrid, Opcode: OpBindMW, Flags: flags, Bind: &b}); err != nil {
+		return 0, err
+	}
+	return b.NewRKey, nil
+}
+
+// InvalidateMW posts a work request that closes a window of type 2 which is open
+// through this queue pair.
+func (q *QP) InvalidateMW(wrid uint64, flags SendFlags, mw *MW) error {
+	return q.PostSend(&SendWR{WRID: wrid, Opcode: OpLocalInv, Flags: flags, Imm: mw.RKey()})
+}
+
+// PostRecv posts a receive work request (ibv_post_recv).
+func (q *QP) PostRecv(wr *RecvWR) error {
+	wrs := [1]RecvWR{*wr}
+	_, err := q.PostRecvN(wrs[:])
+	return err
+}
+
+// PostRecvN posts receive work requests and returns how many it has posted: all of
+// them unless there is an error.
+func (q *QP) PostRecvN(wrs []RecvWR) (int, error) {
+	const verb = "post_recv"
+	if !q.hasRQ {
+		return 0, fail(verb, "the queue pair has an SRQ", unix.EINVAL)
+	}
+	q.mu.Lock()
+	reset := q.state == QPReset
+	q.mu.Unlock()
+	if reset && q.ctx.Err() == nil {
+		return 0, fail(verb, "", ErrState)
+	}
+	n, err := q.rq.post(q.ctx, wrs)
+	if err != nil {
+		return n, fail(verb, "", err)
+	}
+	return n, nil
+}

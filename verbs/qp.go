@@ -1,0 +1,170 @@
+package verbs
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/rxe"
+	"roced/internal/shm"
+	"roced/internal/uverbs"
+	"roced/qp"
+)
+
+// QPInitAttr describes a queue pair at its creation (ibv_qp_init_attr).
+type QPInitAttr struct {
+	Type           QPType
+	SendCQ, RecvCQ *CQ
+	SRQ            *SRQ // nil: the queue pair has a receive queue of its own
+	MaxSendWR      int
+	MaxRecvWR      int
+	MaxSendSGE     int
+	MaxRecvSGE     int
+	MaxInline      int  // bytes
+	SignalAll      bool // every send work request completes visibly
+}
+
+// QP is a queue pair (ibv_qp).
+type QP struct {
+	ctx    *Context
+	handle uint32
+	user   uint64
+	num    uint32
+	typ    QPType
+	init   QPInitAttr
+	psn    uint32
+	rq     recvQueue
+	hasRQ  bool
+
+	mu    sync.Mutex
+	state QPState           // as this process has set it; never later than the daemon's
+	sq    *rxe.SendProducer // nil when destroyed
+	mem   []byte
+	wqe   qp.SendWQE
+}
+
+// CreateQP makes a queue pair in the RESET state. The capacities may come out
+// greater; Init tells.
+func (p *PD) CreateQP(attr QPInitAttr) (*QP, error) {
+	const verb = "create_qp"
+	c := p.ctx
+	cmd, err := createQP(p, &attr)
+	if err != nil {
+		return nil, fail(verb, "", err)
+	}
+	q := &QP{ctx: c, typ: attr.Type, init: attr, hasRQ: attr.SRQ == nil, psn: randomPSN()}
+	q.user = c.newUser(q)
+	cmd.UserHandle = q.user
+	r, a, err := roundTrip[uverbs.CreateQPResp](c, verb, uverbs.CmdCreateQP, uverbs.Size[uverbs.RxeCreateQPResp](), nil, cmd)
+	if err != nil {
+		c.forgetUser(q.user)
+		return nil, explain(err, blame(
+			limit{"max_send_wr", attr.MaxSendWR, c.attr.MaxQPWR}, limit{"max_recv_wr", attr.MaxRecvWR, c.attr.MaxQPWR},
+			limit{"max_send_sge", attr.MaxSendSGE, c.attr.MaxSGE}, limit{"max_recv_sge", attr.MaxRecvSGE, c.attr.MaxSGE}))
+	}
+	defer a.close()
+	q.handle, q.num = r.QPHandle, r.QPN
+	q.init.MaxSendWR, q.init.MaxRecvWR = int(r.MaxSendWR), int(r.MaxRecvWR)
+	q.init.MaxSendSGE, q.init.MaxRecvSGE = int(r.MaxSendSGE), int(r.MaxRecvSGE)
+	q.init.MaxInline = int(r.MaxInlineData)
+	if err = q.attach(a, &r); err == nil {
+		err = c.hold(q)
+	}
+	if err != nil {
+		q.release()
+		_ = q.destroy()
+		return nil, fail(verb, "", err)
+	}
+	return q, nil
+}
+
+// createQP makes the command.
+func createQP(p *PD, a *QPInitAttr) (cmd uverbs.CreateQP, err error) {
+	if a.SendCQ == nil || a.RecvCQ == nil {
+		return cmd, fmt.Errorf("no completion queue: %w", unix.EINVAL)
+	}
+	for _, n := range []int{a.MaxSendWR, a.MaxRecvWR, a.MaxSendSGE, a.MaxRecvSGE, a.MaxInline} {
+		if n < 0 || int64(n) > 1<<31-1 {
+			return cmd, fmt.Errorf("capacity %d: %w", n, unix.EINVAL)
+		}
+	}
+	cmd = uverbs.CreateQP{PDHandle: p.handle, SendCQHandle: a.SendCQ.handle, RecvCQHandle: a.RecvCQ.handle,
+		MaxSendWR: uint32(a.MaxSendWR), MaxRecvWR: uint32(a.MaxRecvWR), MaxSendSGE: uint32(a.MaxSendSGE),
+		MaxRecvSGE: uint32(a.MaxRecvSGE), MaxInlineData: uint32(a.MaxInline), QPType: uint8(a.Type)}
+	if a.SignalAll {
+		cmd.SQSigAll = 1
+	}
+	if a.SRQ != nil {
+		cmd.IsSRQ, cmd.SRQHandle = 1, a.SRQ.handle
+	}
+	return cmd, nil
+}
+
+// attach maps the rings that came with an answer.
+func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
+	m, err := uverbs.Decode[uverbs.RxeCreateQPResp](a.rest)
+	if err != nil || r.QPHandle >= uverbs.MaxQPHandle {
+		return ErrProtocol
+	}
+	if q.hasRQ {
+		if err := q.rq.attach(a, m.RQ, r.MaxRecvSGE); err != nil {
+			return err
+		}
+	}
+	mem, err := mapRing(a, m.SQ)
+	if err != nil {
+		return err
+	}
+	q.mem = mem
+	q.sq, err = rxe.NewSendProducer(mem, r.MaxSendSGE, r.MaxInlineData)
+	return err
+}
+
+// randomPSN chooses where a queue pair's packet sequence numbers begin.
+func randomPSN() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint32(b[:]) & 0xffffff
+}
+
+// Num returns the queue pair number.
+func (q *QP) Num() uint32 { return q.num }
+
+// Type returns the transport service.
+func (q *QP) Type() QPType { return q.typ }
+
+// Init returns the attributes with which the queue pair was made, and the
+// capacities that it got.
+func (q *QP) Init() QPInitAttr { return q.init }
+
+// Destroy ends the queue pair; work requests that are outstanding do not complete.
+func (q *QP) Destroy() error {
+	if err := q.destroy(); err != nil {
+		return err
+	}
+	q.ctx.drop(q)
+	return nil
+}
+
+func (q *QP) destroy() error {
+	_, a, err := roundTrip[uverbs.DestroyQPResp](q.ctx, "destroy_qp", uverbs.CmdDestroyQP, 0, nil, uverbs.DestroyQP{QPHandle: q.handle})
+	if err != nil {
+		return err
+	}
+	a.close()
+	q.ctx.forgetUser(q.user)
+	return nil
+}
+
+func (q *QP) release() {
+	q.rq.release()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mem != nil {
+		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		q.sq, q.mem = nil, nil
+	}
+}

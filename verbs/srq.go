@@ -1,0 +1,219 @@
+package verbs
+
+import (
+	"fmt"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/rxe"
+	"roced/internal/shm"
+	"roced/internal/uverbs"
+)
+
+// RecvWR is a receive work request (ibv_recv_wr).
+type RecvWR struct {
+	WRID uint64
+	SGEs []SGE
+}
+
+// recvQueue is the posting end of a receive queue.
+type recvQueue struct {
+	mu   sync.Mutex
+	ring *rxe.RecvProducer // nil when destroyed
+	mem  []byte
+}
+
+// attach maps a ring that came with an answer.
+func (q *recvQueue) attach(a *attached, mi uverbs.MMInfo, sge uint32) error {
+	mem, err := mapRing(a, mi)
+	if err != nil {
+		return err
+	}
+	ring, err := rxe.NewRecvProducer(mem, sge)
+	if err != nil {
+		_ = shm.Unmap(mem)
+		return err
+	}
+	q.ring, q.mem = ring, mem
+	return nil
+}
+
+// post posts work requests until one does not fit.
+func (q *recvQueue) post(c *Context, wrs []RecvWR) (n int, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ring == nil {
+		return 0, ErrClosed
+	}
+	if err := c.Err(); err != nil {
+		return 0, err
+	}
+	for i := range wrs {
+		if err := q.ring.Post(wrs[i].WRID, wrs[i].SGEs); err != nil {
+			return i, postError(err)
+		}
+	}
+	return len(wrs), nil
+}
+
+func (q *recvQueue) release() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mem != nil {
+		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		q.ring, q.mem = nil, nil
+	}
+}
+
+// postError translates the errors of the rings.
+func postError(err error) error {
+	switch err {
+	case rxe.ErrFull:
+		return ErrQueueFull
+	case rxe.ErrSGE:
+		return ErrTooManySGEs
+	case rxe.ErrInline:
+		return ErrInline
+	case rxe.ErrLength:
+		return ErrTooLong
+	}
+	return err
+}
+
+// SRQ is a shared receive queue (ibv_srq).
+type SRQ struct {
+	recvQueue
+	ctx    *Context
+	handle uint32
+	user   uint64
+	num    uint32
+	attr   SRQAttr
+}
+
+// SRQAttr are the attributes of a shared receive queue (ibv_srq_attr).
+type SRQAttr struct {
+	MaxWR  int
+	MaxSGE int
+	// Limit arms EventSRQLimitReached: it is reported once, when fewer work
+	// requests are left. Zero disarms it.
+	Limit int
+}
+
+// CreateSRQ makes a shared receive queue.
+func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
+	const verb = "create_srq"
+	c := p.ctx
+	if attr.MaxWR < 0 || attr.MaxSGE < 0 || attr.Limit < 0 {
+		return nil, fail(verb, fmt.Sprintf("%+v", attr), unix.EINVAL)
+	}
+	s := &SRQ{ctx: c}
+	s.user = c.newUser(s)
+	r, a, err := roundTrip[uverbs.CreateSRQResp](c, verb, uverbs.CmdCreateSRQ, uverbs.Size[uverbs.RxeCreateSRQResp](), nil,
+		uverbs.CreateSRQ{UserHandle: s.user, PDHandle: p.handle, MaxWR: uint32(attr.MaxWR), MaxSGE: uint32(attr.MaxSGE), SRQLimit: uint32(attr.Limit)})
+	if err != nil {
+		c.forgetUser(s.user)
+		return nil, explain(err, blame(
+			limit{"max_wr", attr.MaxWR, c.attr.MaxSRQWR}, limit{"max_sge", attr.MaxSGE, c.attr.MaxSRQSGE},
+			limit{"srq_limit", attr.Limit, attr.MaxWR}))
+	}
+	defer a.close()
+	s.handle, s.attr = r.SRQHandle, SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE)}
+	m, err := uverbs.Decode[uverbs.RxeCreateSRQResp](a.rest)
+	if err == nil {
+		s.num = m.SRQNum
+		err = s.attach(a, m.MI, r.MaxSGE)
+	}
+	if err == nil {
+		err = c.hold(s)
+	}
+	if err != nil {
+		_ = s.destroy()
+		return nil, fail(verb, "", err)
+	}
+	return s, nil
+}
+
+// Num returns the queue's number in the device.
+func (s *SRQ) Num() uint32 { return s.num }
+
+// MaxWR returns how many work requests the queue holds.
+func (s *SRQ) MaxWR() int { return s.attr.MaxWR }
+
+// PostRecv posts a receive work request (ibv_post_srq_recv).
+func (s *SRQ) PostRecv(wr *RecvWR) error {
+	wrs := [1]RecvWR{*wr}
+	_, err := s.PostRecvN(wrs[:])
+	return err
+}
+
+// PostRecvN posts receive work requests and returns how many it has posted: all of
+// them unless there is an error.
+func (s *SRQ) PostRecvN(wrs []RecvWR) (int, error) {
+	n, err := s.post(s.ctx, wrs)
+	if err != nil {
+		return n, fail("post_srq_recv", "", err)
+	}
+	return n, nil
+}
+
+// Modify arms or disarms the limit event (ibv_modify_srq).
+func (s *SRQ) Modify(newLimit int) error {
+	const verb = "modify_srq"
+	detail := fmt.Sprintf("srq_limit %d", newLimit)
+	if newLimit < 0 || newLimit > s.attr.MaxWR {
+		return fail(verb, detail, unix.EINVAL)
+	}
+	return explain(s.ctx.run(verb, uverbs.CmdModifySRQ, uverbs.ModifySRQ{
+		SRQHandle: s.handle, AttrMask: uverbs.SRQLimit, SRQLimit: uint32(newLimit)}), detail)
+}
+
+// Query returns the attributes; Limit is zero when the event is not armed.
+func (s *SRQ) Query() (SRQAttr, error) {
+	r, a, err := roundTrip[uverbs.QuerySRQResp](s.ctx, "query_srq", uverbs.CmdQuerySRQ, 0, nil, uverbs.QuerySRQ{SRQHandle: s.handle})
+	if err != nil {
+		return SRQAttr{}, err
+	}
+	a.close()
+	return SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.SRQLimit)}, nil
+}
+
+// Destroy ends a shared receive queue that no queue pair uses.
+func (s *SRQ) Destroy() error {
+	if err := s.destroy(); err != nil {
+		return err
+	}
+	s.ctx.drop(s)
+	return nil
+}
+
+func (s *SRQ) destroy() error {
+	_, a, err := roundTrip[uverbs.DestroySRQResp](s.ctx, "destroy_srq", uverbs.CmdDestroySRQ, 0, nil, uverbs.DestroySRQ{SRQHandle: s.handle})
+	if err != nil {
+		return err
+	}
+	a.close()
+	s.ctx.forgetUser(s.user)
+	return nil
+}
+
+// limit is a number that was asked for and what the device permits.
+type limit struct {
+	name      string
+	got, most int
+}
+
+// blame names the first number that is beyond its limit; if there is none, all.
+func blame(limits ...limit) string {
+	all := ""
+	for i, l := range limits {
+		if l.got > l.most {
+			return fmt.Sprintf("%s %d, device limit %d", l.name, l.got, l.most)
+		}
+		if i > 0 {
+			all += ", "
+		}
+		all += fmt.Sprintf("%s %d", l.name, l.got)
+	}
+	return all
+}
