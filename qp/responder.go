@@ -23,16 +23,18 @@ type responder struct {
 	nak     bth.Syndrome // 0 = none; an ACK is never kept here
 	nakPSN  bth.PSN
 	rd      rdQueue
-	gap     bool // the NAK for the present gap has been sent (9.7.5.2.8)
-	rnr     bool // the expected request has been refused as not ready
-	comm    bool // communication has been established
-	parting bool // ERR was entered for a NAK that must still be sent
+	gap     bool    // the present gap has been reported (9.7.5.2.8)
+	ahead   bth.PSN // the highest PSN that was dropped behind it
+	rnr     bool    // the expected request has been refused as not ready
+	comm    bool    // communication has been established
+	parting bool    // ERR was entered for a NAK that must still be sent
 }
 
 // message is the multi-packet request being received.
 type message struct {
 	active bool
 	write  bool
+	recv   bool   // ends with the completion of a receive work request
 	va     uint64 // WRITE: where the next packet goes
 	rkey   uint32
 	left   uint32 // WRITE: bytes still to come
@@ -45,7 +47,7 @@ func (r *responder) init(q *QP) { r.q, r.trk = q, q.cfg.Profile.Tracker }
 func (r *responder) start(psn bth.PSN) {
 	r.reset()
 	r.trk.Reset(psn)
-	r.rd.limit = uint32(r.q.attr.MaxDestRdAtomic)
+	r.rd.limit = uint64(r.q.attr.MaxDestRdAtomic)
 }
 
 // reset forgets everything, without completions.
@@ -72,9 +74,9 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	}
 	switch r.q.cfg.Type {
 	case UC:
-		return r.receiveUC(p)
+		return r.receiveUC(now, p)
 	case UD:
-		return r.receiveUD(p, m)
+		return r.receiveUD(now, p, m)
 	}
 	return r.receiveRC(now, p)
 }
@@ -105,19 +107,26 @@ func (r *responder) outOfOrder(p *bth.Packet) Drop {
 	r.q.ctr.OutOfSeqRequest++
 	r.q.ctr.OutOfSequence++
 	r.trk.Receive(p.PSN, 1, reorder.NotLast)
-	if !r.gap && !r.rnr {
-		r.gap = true
+	switch {
+	case r.rnr:
+	case !r.gap:
+		r.gap, r.ahead = true, p.PSN
 		r.sendNAK(bth.SyndromePSNSeqErr)
+	case p.PSN.After(r.ahead):
+		r.ahead = p.PSN
 	}
 	return DropOutOfOrder
 }
 
-// advance records that a request packet has been executed.
+// advance records that a request packet has been executed. A NAK that has not
+// left yet is overtaken by the packet it asks for; that of a gap then asks for
+// the next packet if that has been dropped too.
 func (r *responder) advance(p *bth.Packet, span uint32, last reorder.LastKind) {
 	r.trk.Receive(p.PSN, span, last)
-	r.gap = false
-	if r.nak == bth.SyndromePSNSeqErr || r.nak.IsRNR() {
-		r.nak = 0 // overtaken by the packet it asked for
+	if r.nak == bth.SyndromePSNSeqErr && !r.ahead.Before(r.trk.Expected()) {
+		r.nakPSN = r.trk.Expected()
+	} else {
+		r.nak, r.gap = 0, false
 	}
 	if last != reorder.NotLast {
 		r.msn = (r.msn + 1) & psnMask
@@ -132,17 +141,16 @@ func (r *responder) wantAck(psn bth.PSN) {
 	r.ack, r.ackPSN = true, psn
 }
 
-// sendNAK schedules a NAK of the expected PSN. It acknowledges all before.
+// sendNAK schedules a NAK of the expected PSN.
 func (r *responder) sendNAK(s bth.Syndrome) {
-	r.nak, r.nakPSN, r.ack = s, r.trk.Expected(), false
+	r.nak, r.nakPSN = s, r.trk.Expected()
 }
 
 // flush completes receive work requests when the queue pair breaks.
 func (r *responder) flush() {
 	r.msg.active = false
 	if r.in.taken {
-		r.in.taken = false
-		r.flushed(r.in.wqe.WRID)
+		r.completeInError(StatusWRFlushErr)
 	}
 	if !r.parting {
 		r.ack, r.nak = false, 0
@@ -162,16 +170,19 @@ func (r *responder) flushPosted() {
 		if !r.q.host.NextRecv(&r.in.wqe) {
 			return
 		}
-		r.flushed(r.in.wqe.WRID)
+		r.completeInError(StatusWRFlushErr)
 	}
 }
 
-func (r *responder) flushed(wrid uint64) {
-	r.q.ctr.RespCQEFlushError++
-	r.completeInError(wrid, StatusWRFlushErr)
-}
-
-func (r *responder) completeInError(wrid uint64, s Status) {
-	r.q.ctr.RespCQEError++
-	r.q.host.CompleteRecv(CQE{WRID: wrid, Status: s, Opcode: WCRecv, QPN: uint32(r.q.cfg.QPN), Solicited: true})
+// completeInError completes the receive work request last taken. Errors wake
+// those too who wait for solicited completions only (IBTA vol.1 11.4.2.2).
+func (r *responder) completeInError(s Status) {
+	if r.in.taken = false; s == StatusWRFlushErr {
+		r.q.ctr.RespCQEFlushError++
+	} else {
+		r.q.ctr.RespCQEError++
+	}
+	r.q.host.CompleteRecv(CQE{
+		WRID: r.in.wqe.WRID, Status: s, Opcode: WCRecv, QPN: uint32(r.q.cfg.QPN), Solicited: true,
+	})
 }

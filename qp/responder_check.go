@@ -8,23 +8,23 @@ import (
 // refusal says why a request is not executed and what follows from it.
 type refusal struct {
 	drop   Drop
-	nak    bth.Syndrome // RNR without its timer code; 0 = none
-	event  Event        // raised if the queue pair breaks
-	status Status       // of the receive WQE in progress; StatusWRFlushErr if it is not to blame
+	nak    bth.Syndrome // RNR without its timer code
+	status Status       // of the receive work request in progress
+	event  Event        // raised if there is none
 }
 
 // Refusals of RC (IBTA vol.1 9.7.5.2.4, table 58 and 9.9.3). Too small a receive
 // buffer is an invalid request by the specification; rxe answers 0x63.
 var (
-	badSequence = &refusal{DropOpcode, bth.SyndromeInvalidRequest, EventQPReqErr, StatusWRFlushErr}
-	notEnabled  = &refusal{DropAccess, bth.SyndromeInvalidRequest, EventQPReqErr, StatusWRFlushErr}
-	badLength   = &refusal{DropLength, bth.SyndromeInvalidRequest, EventQPReqErr, StatusWRFlushErr}
-	tooManyRds  = &refusal{DropOpcode, bth.SyndromeInvalidRequest, EventQPReqErr, StatusWRFlushErr}
-	misaligned  = &refusal{DropAccess, bth.SyndromeInvalidRequest, EventQPReqErr, StatusWRFlushErr}
-	badAccess   = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, EventQPAccessErr, StatusWRFlushErr}
-	badInvalKey = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, EventQPAccessErr, StatusRemInvReqErr}
-	shortBuffer = &refusal{DropLength, bth.SyndromeInvalidRequest, EventQPFatal, StatusLocLenErr}
-	badBuffer   = &refusal{DropNoRecv, bth.SyndromeRemoteOpErr, EventQPFatal, StatusLocProtErr}
+	badSequence = &refusal{DropOpcode, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	notEnabled  = &refusal{DropAccess, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	badLength   = &refusal{DropLength, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	tooManyRds  = &refusal{DropOpcode, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	misaligned  = &refusal{DropAccess, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	badAccess   = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusRemAccessErr, EventQPAccessErr}
+	badInvalKey = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusRemInvReqErr, EventQPAccessErr}
+	shortBuffer = &refusal{DropLength, bth.SyndromeInvalidRequest, StatusLocLenErr, EventQPReqErr}
+	badBuffer   = &refusal{DropAccess, bth.SyndromeRemoteOpErr, StatusLocProtErr, EventQPFatal}
 	notReady    = &refusal{drop: DropNoRecv, nak: bth.SyndromeRNR}
 )
 
@@ -51,17 +51,24 @@ func (r *responder) refuse(now mono.Time, p *bth.Packet, f *refusal) Drop {
 	return f.drop
 }
 
-// fail breaks the queue pair, with a NAK as its last word.
+// fail breaks the queue pair, with a NAK as its last word. The receive work
+// request in progress says why, or an event if there is none (IBTA vol.1 9.9.3,
+// class C).
 func (r *responder) fail(now mono.Time, f *refusal) {
 	r.sendNAK(f.nak)
 	r.parting = true
-	if r.in.taken && f.status != StatusWRFlushErr {
-		r.in.taken = false
-		r.completeInError(r.in.wqe.WRID, f.status)
-	}
-	if f.status == StatusWRFlushErr { // errors with a completion need no event (IBTA vol.1 9.9.3)
+	if r.in.taken {
+		r.completeInError(f.status)
+	} else {
 		r.q.host.Notify(f.event)
 	}
+	r.q.enterError(now)
+}
+
+// failLocal breaks a queue pair of UC or UD over its own receive work request
+// (IBTA vol.1 9.9.3, class A).
+func (r *responder) failLocal(now mono.Time, f *refusal) {
+	r.completeInError(f.status)
 	r.q.enterError(now)
 }
 

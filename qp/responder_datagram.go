@@ -1,11 +1,14 @@
 package qp
 
-import "roced/bth"
+import (
+	"roced/bth"
+	"roced/mono"
+)
 
 // receiveUC takes a packet of an unreliable connection (IBTA vol.1 9.8.2): a
 // message that has lost a packet is dropped, and reception goes on with the next
 // FIRST or ONLY.
-func (r *responder) receiveUC(p *bth.Packet) Drop {
+func (r *responder) receiveUC(now mono.Time, p *bth.Packet) Drop {
 	if p.PSN != r.trk.Expected() {
 		r.q.ctr.OutOfSequence++
 		r.breakUC()
@@ -23,8 +26,13 @@ func (r *responder) receiveUC(p *bth.Packet) Drop {
 	if f != nil {
 		r.msg.active = true
 		r.breakUC()
-		if f == notReady {
+		switch f {
+		case notReady:
 			r.q.ctr.OutOfBuffer++
+		case badBuffer:
+			r.failLocal(now, f)
+		case shortBuffer:
+			r.q.ctr.RespLocalLengthError++
 		}
 		return f.drop
 	}
@@ -50,31 +58,24 @@ const grhLen = 40
 // receiveUD takes a datagram (IBTA vol.1 9.8.3). One that does not fit into the
 // receive buffer is dropped and the buffer kept, as rxe does: a stranger should
 // not be able to break the queue pair.
-func (r *responder) receiveUD(p *bth.Packet, m RxMeta) Drop {
+func (r *responder) receiveUD(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if p.DETH.QKey != r.q.attr.QKey {
 		r.q.ctr.UDDropped++
 		return DropQKey // 10.2.5
 	}
-	if f := r.takeRecv(); f != nil {
+	if f := r.placeDatagram(p.Payload, m.GRH); f != nil {
 		r.q.ctr.UDDropped++
-		if f == notReady {
+		switch f {
+		case notReady:
 			r.q.ctr.OutOfBuffer++
-			return DropNoRecv
+		case badBuffer:
+			r.failLocal(now, f)
+		case shortBuffer:
+			r.q.ctr.RespLocalLengthError++
 		}
-		r.in.taken = false
-		r.completeInError(r.in.wqe.WRID, StatusLocProtErr)
 		return f.drop
 	}
-	if uint64(grhLen+len(p.Payload)) > r.in.room {
-		r.q.ctr.UDDropped++
-		r.q.ctr.RespLocalLengthError++
-		return DropLength
-	}
 	r.in.taken = false
-	if r.skipGRH(m.GRH) != nil || r.scatter(p.Payload) != nil {
-		r.completeInError(r.in.wqe.WRID, StatusLocProtErr)
-		return DropNoRecv
-	}
 	r.deliver(p, CQE{
 		WRID: r.in.wqe.WRID, Opcode: WCRecv, Flags: WCGRH, ByteLen: uint32(grhLen + len(p.Payload)),
 		Solicited: p.Solicited, QPN: uint32(r.q.cfg.QPN), SrcQP: uint32(p.DETH.SrcQP),
@@ -85,9 +86,19 @@ func (r *responder) receiveUD(p *bth.Packet, m RxMeta) Drop {
 // noGRH stands in for a missing GRH.
 var noGRH [grhLen]byte
 
-func (r *responder) skipGRH(grh []byte) *refusal {
+// placeDatagram puts GRH and payload into a receive work request, or nothing.
+func (r *responder) placeDatagram(payload, grh []byte) *refusal {
+	if f := r.openRecv(); f != nil {
+		return f
+	}
+	if uint64(grhLen+len(payload)) > r.in.room {
+		return shortBuffer
+	}
 	if len(grh) != grhLen {
 		grh = noGRH[:]
 	}
-	return r.scatter(grh)
+	if f := r.scatter(grh); f != nil {
+		return f
+	}
+	return r.scatter(payload)
 }

@@ -33,7 +33,7 @@ func (r *responder) execute(p *bth.Packet) *refusal {
 		if f := r.invalidate(p); f != nil {
 			return f
 		}
-		if last = reorder.Last; r.in.taken {
+		if last = reorder.Last; r.msg.recv {
 			last = reorder.LastWithCompletion
 		}
 	}
@@ -51,8 +51,11 @@ func (r *responder) execute(p *bth.Packet) *refusal {
 // it belongs.
 func (r *responder) place(p *bth.Packet) *refusal {
 	write := p.Opcode.IsWrite()
-	if !write && p.Opcode.Starts() || write && p.Opcode.HasImm() {
-		if f := r.takeRecv(); f != nil {
+	if write && p.Opcode.HasImm() && !r.takeRecv() {
+		return notReady
+	}
+	if !write && p.Opcode.Starts() {
+		if f := r.openRecv(); f != nil {
 			return f
 		}
 	}
@@ -63,6 +66,7 @@ func (r *responder) place(p *bth.Packet) *refusal {
 			r.msg.va, r.msg.rkey, r.msg.left = p.RETH.VA, p.RETH.RKey, p.RETH.Length
 		}
 	}
+	r.msg.recv = !write || p.Opcode.HasImm()
 	n := uint32(len(p.Payload))
 	r.msg.got += n
 	if !write {
@@ -78,15 +82,20 @@ func (r *responder) place(p *bth.Packet) *refusal {
 
 // takeRecv takes the next receive work request. One that a broken message of UC
 // has left is used first.
-func (r *responder) takeRecv() *refusal {
-	in := &r.in
-	if !in.taken {
-		in.wqe.SGEs = in.wqe.SGEs[:0]
-		if !r.q.host.NextRecv(&in.wqe) {
-			return notReady
-		}
-		in.taken = true
+func (r *responder) takeRecv() bool {
+	if !r.in.taken {
+		r.in.taken = r.q.host.NextRecv(&r.in.wqe)
 	}
+	return r.in.taken
+}
+
+// openRecv takes a receive work request to place data into. WRITE with immediate
+// places none, and its receive's list is not looked at.
+func (r *responder) openRecv() *refusal {
+	if !r.takeRecv() {
+		return notReady
+	}
+	in := &r.in
 	in.sge, in.off, in.room = 0, 0, 0
 	if len(in.wqe.SGEs) > int(r.q.cfg.MaxRecvSGE) && !r.q.cfg.HasSRQ || len(in.wqe.SGEs) > MaxSGE {
 		return badBuffer
@@ -131,7 +140,7 @@ func (r *responder) invalidate(p *bth.Packet) *refusal {
 // finish ends a message of RC or UC: a completion if it took a receive WQE.
 func (r *responder) finish(p *bth.Packet) {
 	r.msg.active = false
-	if !r.in.taken {
+	if !r.msg.recv {
 		return
 	}
 	r.in.taken = false

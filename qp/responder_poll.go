@@ -12,8 +12,8 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 	}
 	if res := r.rd.oldest(); res != nil {
 		if r.ack && r.ackPSN.Before(res.first) {
-			r.acknowledge(t, bth.SyndromeACK, r.ackPSN)
-			return true
+			r.ack = false // the response acknowledges all before it
+			r.q.ctr.AckDeferred++
 		}
 		if res.atomic {
 			r.atomicAck(t, res)
@@ -37,13 +37,9 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 	return false
 }
 
-// acknowledge builds an ACK or NAK and takes it off the list.
+// acknowledge builds an ACK or NAK. Either acknowledges all before it.
 func (r *responder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
-	if s.IsACK() {
-		r.ack = false
-	} else {
-		r.nak = 0
-	}
+	r.ack, r.nak = false, 0
 	r.q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, psn)
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: r.msn}
 }
@@ -59,7 +55,7 @@ func (r *responder) atomicAck(t *Transmit, res *resource) {
 // may no longer be read.
 func (r *responder) readResponse(t *Transmit, res *resource) bool {
 	k, mtu := res.next, uint32(r.q.mtu)
-	n := min(mtu, res.length-k*mtu)
+	n := min(mtu, res.end-k*mtu)
 	var data []byte
 	if n > 0 {
 		var ok bool
@@ -67,7 +63,7 @@ func (r *responder) readResponse(t *Transmit, res *resource) bool {
 			return false
 		}
 	}
-	first, last := k == res.start, k == res.span-1
+	first, last := k == res.start, k*mtu+n == res.end
 	op := bth.OpReadRespMiddle
 	switch {
 	case first && last:

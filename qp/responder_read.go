@@ -12,8 +12,9 @@ type resource struct {
 	span   uint32 // PSNs of its responses
 	start  uint32 // response with which the present round began
 	next   uint32 // next response to send
+	end    uint32 // bytes from va at which the present round ends
 	due    bool   // there are responses to send
-	given  bool   // all of them have been sent once
+	given  bool   // a round has been sent to its end
 	atomic bool
 	msn    uint32
 	va     uint64
@@ -26,8 +27,9 @@ type resource struct {
 // order. Its storage comes with the first one.
 type rdQueue struct {
 	ring  []resource
-	limit uint32
-	count uint32 // resources ever added
+	limit uint64
+	count uint64 // resources ever added
+	low   uint64 // none before this one is due
 	due   int    // resources with responses to send
 }
 
@@ -37,14 +39,17 @@ func (d *rdQueue) room() bool {
 	if d.limit == 0 {
 		return false
 	}
-	if d.count < d.limit || len(d.ring) == 0 {
+	if d.count < d.limit {
 		return true
 	}
 	res := d.at(d.count)
 	return !res.due || res.given
 }
 
-func (d *rdQueue) at(i uint32) *resource { return &d.ring[i%d.limit] }
+func (d *rdQueue) at(i uint64) *resource { return &d.ring[i%d.limit] }
+
+// begin is the oldest resource that is kept.
+func (d *rdQueue) begin() uint64 { return d.count - min(d.count, d.limit) }
 
 // add makes a place for a resource whose responses are due.
 func (d *rdQueue) add(res resource) {
@@ -65,32 +70,30 @@ func (d *rdQueue) oldest() *resource {
 	if d.due == 0 {
 		return nil
 	}
-	for i := d.count - min(d.count, d.limit); i != d.count; i++ {
-		if res := d.at(i); res.due {
-			return res
-		}
+	for d.low = max(d.low, d.begin()); !d.at(d.low).due; d.low++ {
 	}
-	return nil
+	return d.at(d.low)
 }
 
 // find returns the resource to which psn belongs.
-func (d *rdQueue) find(psn bth.PSN) *resource {
-	for i := d.count; i != d.count-min(d.count, d.limit); i-- {
-		res := d.at(i - 1)
-		if distance(res.first, psn) < res.span {
-			return res
+func (d *rdQueue) find(psn bth.PSN) (i uint64, res *resource) {
+	for i := d.count; i != d.begin(); i-- {
+		if res := d.at(i - 1); distance(res.first, psn) < res.span {
+			return i - 1, res
 		}
 	}
-	return nil
+	return 0, nil
 }
 
-// repeat makes the responses of res from the k-th on due again.
-func (d *rdQueue) repeat(res *resource, k uint32) {
+// repeat makes the responses of resource i from the k-th on due again.
+func (d *rdQueue) repeat(i uint64, k uint32) {
+	res := d.at(i)
 	if !res.due {
 		res.due = true
 		d.due++
 	}
 	res.start, res.next = k, k
+	d.low = min(d.low, i)
 }
 
 func (d *rdQueue) done(res *resource) {
@@ -103,7 +106,10 @@ func (d *rdQueue) clear() { *d = rdQueue{limit: d.limit} }
 func (r *responder) acceptRead(p *bth.Packet) {
 	span := max(1, (p.RETH.Length+uint32(r.q.mtu)-1)/uint32(r.q.mtu))
 	r.advance(p, span, reorder.Last)
-	r.rd.add(resource{first: p.PSN, span: span, msn: r.msn, va: p.RETH.VA, rkey: p.RETH.RKey, length: p.RETH.Length})
+	r.rd.add(resource{
+		first: p.PSN, span: span, end: p.RETH.Length, msn: r.msn,
+		va: p.RETH.VA, rkey: p.RETH.RKey, length: p.RETH.Length,
+	})
 }
 
 func (r *responder) acceptAtomic(p *bth.Packet) *refusal {
@@ -131,11 +137,11 @@ func (r *responder) duplicate(p *bth.Packet) Drop {
 	case p.Opcode.IsReadRequest():
 		r.repeatRead(p)
 	case p.Opcode.IsAtomic():
-		if res := r.rd.find(p.PSN); res != nil && res.atomic {
+		if i, res := r.rd.find(p.PSN); res != nil && res.atomic {
 			res.msn = r.msn
-			r.rd.repeat(res, 0)
+			r.rd.repeat(i, 0)
 		}
-	case r.nak == 0:
+	default:
 		r.wantAck(r.trk.Expected().Add(-1))
 	}
 	return DropDuplicate
@@ -143,15 +149,16 @@ func (r *responder) duplicate(p *bth.Packet) Drop {
 
 // repeatRead: what is asked for again must lie inside what was granted before.
 func (r *responder) repeatRead(p *bth.Packet) {
-	res := r.rd.find(p.PSN)
+	i, res := r.rd.find(p.PSN)
 	if res == nil || res.atomic || res.rkey != p.RETH.RKey {
 		return
 	}
 	k := distance(res.first, p.PSN)
 	done := k * uint32(r.q.mtu)
-	if p.RETH.VA != res.va+uint64(done) || p.RETH.Length != res.length-done {
+	n := p.RETH.Length
+	if p.RETH.VA != res.va+uint64(done) || n > res.length-done || n == 0 && res.length != 0 {
 		return
 	}
-	res.msn = r.msn
-	r.rd.repeat(res, k)
+	res.msn, res.end = r.msn, done+n
+	r.rd.repeat(i, k)
 }

@@ -30,8 +30,10 @@ type Context struct {
 
 	// over is nil while the device can be used; then it says why it cannot, and
 	// done is closed.
-	over atomic.Pointer[error]
-	done chan struct{}
+	over     atomic.Pointer[error]
+	done     chan struct{}
+	closing  sync.Once
+	closeErr error
 
 	mu     sync.Mutex
 	serial uint64                // of user handles, which are never used twice
@@ -140,6 +142,11 @@ func (c *Context) end(err error) {
 // context is unmapped: no slice that MR.Bytes or Buffer.Bytes has returned may be
 // touched afterwards.
 func (c *Context) Close() error {
+	c.closing.Do(func() { c.closeErr = c.close() })
+	return c.closeErr
+}
+
+func (c *Context) close() error {
 	c.end(ErrClosed)
 	err := c.conn.Close()
 	if c.async != nil {
@@ -155,7 +162,7 @@ func (c *Context) Close() error {
 	}
 	c.bell.close()
 	if errors.Is(err, net.ErrClosed) {
-		return nil // closed already
+		return nil // it was closed when the device was lost
 	}
 	return err
 }

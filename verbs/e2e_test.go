@@ -337,6 +337,30 @@ func TestPostErrors(t *testing.T) {
 	want(t, n.qp.PostRecv(&verbs.RecvWR{}), verbs.ErrClosed)
 }
 
+// TestReset uses a queue pair again that had work requests which went nowhere.
+func TestReset(t *testing.T) {
+	a, b := connected(t, verbs.QPInitAttr{Type: verbs.RC})
+	must(t, b.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.AttrState))
+	wr := verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("lost"), Flags: verbs.SendSignaled}
+	for range 5 {
+		must(t, a.qp.PostSend(&wr))
+	}
+	must(t, a.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.AttrState))
+	want(t, a.qp.PostSend(&wr), verbs.ErrState)
+	join(t, a, b)
+	for i := range 40 {
+		must(t, b.qp.PostRecv(&verbs.RecvWR{SGEs: []verbs.SGE{b.mr.SGE(0, 10)}}))
+		wr.WRID, wr.Inline = uint64(i), []byte{byte(i)}
+		must(t, a.qp.PostSend(&wr))
+		if w := a.completion(); w.WRID != uint64(i) {
+			t.Errorf("completion %+v", w)
+		}
+		if b.completion(); b.mr.Bytes()[0] != byte(i) {
+			t.Errorf("received %d, want %d", b.mr.Bytes()[0], i)
+		}
+	}
+}
+
 func TestCreateErrors(t *testing.T) {
 	n := lab(t)[0].open(t)
 	_, err := n.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: n.cq, RecvCQ: n.cq, MaxSendWR: 1 << 24})

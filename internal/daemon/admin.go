@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/api"
 	"roced/internal/config"
 	"roced/internal/fault"
 	"roced/internal/server"
@@ -23,7 +24,7 @@ type credKey struct{}
 // startAdmin serves the admin interface, and metrics on TCP if the configuration
 // asks for them.
 func (d *Daemon) startAdmin() error {
-	ln, err := server.Listen("unix", filepath.Join(d.cfg.RunDir, AdminSocket), fs.FileMode(d.cfg.Control.Mode))
+	ln, err := server.Listen("unix", filepath.Join(d.cfg.RunDir, api.Socket), fs.FileMode(d.cfg.Control.Mode))
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func (d *Daemon) permitted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
 		if !ok || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
-			answer(w, http.StatusForbidden, Fault{"permission denied"})
+			answer(w, http.StatusForbidden, api.Fault{Error: "permission denied"})
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -118,7 +119,7 @@ func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n := d.nic(r.PathValue("nic"))
 		if n == nil {
-			answer(w, http.StatusNotFound, Fault{"no such NIC: " + r.PathValue("nic")})
+			answer(w, http.StatusNotFound, api.Fault{Error: "no such NIC: " + r.PathValue("nic")})
 			return
 		}
 		err := h(n, w, r)
@@ -126,9 +127,9 @@ func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
 		switch {
 		case err == nil:
 		case errors.As(err, &bad):
-			answer(w, http.StatusBadRequest, Fault{err.Error()})
+			answer(w, http.StatusBadRequest, api.Fault{Error: err.Error()})
 		default:
-			answer(w, http.StatusInternalServerError, Fault{err.Error()})
+			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 		}
 	}
 }
@@ -174,12 +175,12 @@ func getPoll(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, PollSetting{config.PollOf(p).String()})
+	answer(w, http.StatusOK, api.PollSetting{Poll: config.PollOf(p).String()})
 	return nil
 }
 
 func putPoll(n *nic, w http.ResponseWriter, r *http.Request) error {
-	var in PollSetting
+	var in api.PollSetting
 	if err := readBody(w, r, &in); err != nil {
 		return err
 	}
@@ -190,12 +191,12 @@ func putPoll(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if err := n.shard.SetPoll(r.Context(), p.Duration()); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, PollSetting{p.String()})
+	answer(w, http.StatusOK, api.PollSetting{Poll: p.String()})
 	return nil
 }
 
 func postFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
-	var in RuleSet
+	var in api.RuleSet
 	if err := readBody(w, r, &in); err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/api"
 	"roced/internal/config"
 )
 
@@ -131,7 +132,7 @@ func (d *Daemon) Close() error {
 	if d.admin != nil {
 		errs = append(errs, d.admin.Close())
 		d.served.Wait()
-		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, AdminSocket)))
+		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, api.Socket)))
 	}
 	for _, n := range d.nics {
 		errs = append(errs, n.close())

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced/internal/api"
 	"roced/internal/config"
 	"roced/internal/pcapng"
 	"roced/internal/uverbs"
@@ -104,7 +105,7 @@ func child(t *testing.T, path string) *exec.Cmd {
 func client(t *testing.T, runDir string) *http.Client {
 	t.Helper()
 	tr := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(runDir, AdminSocket))
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(runDir, api.Socket))
 	}}
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
@@ -214,12 +215,12 @@ func TestAdmin(t *testing.T) {
 	if _, _, err := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil); err != nil {
 		t.Fatal(err)
 	}
-	var links []Link
+	var links []api.Link
 	call(t, c, "GET", "/v1/links", "", 200, &links)
 	if len(links) != 2 || links[0].Name != "rxe_a" || links[0].Clients != 1 || len(links[0].GIDs) != 2 || links[0].Poll != "50µs" {
 		t.Errorf("links %+v", links)
 	}
-	var res []Resource
+	var res []api.Resource
 	call(t, c, "GET", "/v1/res/pd", "", 200, &res)
 	if len(res) != 1 || res[0].PD == nil || res[0].PID != int32(os.Getpid()) || res[0].NIC != "rxe_a" {
 		t.Errorf("resources %+v", res)
@@ -228,13 +229,13 @@ func TestAdmin(t *testing.T) {
 		call(t, c, "GET", "/v1/res/"+kind, "", 200, &res)
 	}
 	call(t, c, "GET", "/v1/res/cats", "", 404, nil)
-	var stats []Stat
+	var stats []api.Stat
 	call(t, c, "GET", "/v1/stat/rxe_b", "", 200, &stats)
 	if len(stats) != 1 || len(stats[0].Counters) == 0 {
 		t.Errorf("stats %+v", stats)
 	}
 	call(t, c, "GET", "/v1/stat/none", "", 404, nil)
-	var rules []FaultRule
+	var rules []api.FaultRule
 	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["tx drop p=0.5 seed=1"]}`, 200, &rules)
 	call(t, c, "POST", "/v1/faults/rxe_a", `{"rules": ["rx drop n=2"]}`, 200, &rules)
 	if len(rules) != 2 {
@@ -246,7 +247,7 @@ func TestAdmin(t *testing.T) {
 	if len(rules) != 0 {
 		t.Errorf("rules %+v", rules)
 	}
-	var poll PollSetting
+	var poll api.PollSetting
 	call(t, c, "PUT", "/v1/poll/rxe_a", `{"poll": "0"}`, 200, &poll)
 	call(t, c, "GET", "/v1/poll/rxe_a", "", 200, &poll)
 	if poll.Poll != "0" {
@@ -275,9 +276,9 @@ func TestStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	d.events.send(Event{NIC: "rxe_a", Object: "qp", Number: 7, Event: "qp_fatal"})
+	d.events.send(api.Event{NIC: "rxe_a", Object: "qp", Number: 7, Event: "qp_fatal"})
 	for dec := json.NewDecoder(resp.Body); ; {
-		var e Event
+		var e api.Event
 		if err := dec.Decode(&e); err != nil {
 			t.Fatal(err)
 		}
@@ -324,7 +325,7 @@ func TestForeignUserIsRefused(t *testing.T) {
 	}
 	for uid, want := range map[uint32]string{65534: "403", 12345: "200"} {
 		cmd := exec.Command("curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "--unix-socket",
-			filepath.Join(runDir, AdminSocket), "http://roced/v1/links")
+			filepath.Join(runDir, api.Socket), "http://roced/v1/links")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.Output()
 		if errors.Is(err, exec.ErrNotFound) {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"sync"
 
+	"roced/internal/api"
 	"roced/mono"
 	"roced/rocev2"
 )
@@ -10,30 +11,30 @@ import (
 // broadcast passes events to whoever listens. Who is too slow misses some.
 type broadcast struct {
 	mu   sync.Mutex
-	subs map[chan Event]struct{}
+	subs map[chan api.Event]struct{}
 }
 
 // eventBacklog is how far a listener may lag behind.
 const eventBacklog = 256
 
-func (b *broadcast) subscribe() chan Event {
-	ch := make(chan Event, eventBacklog)
+func (b *broadcast) subscribe() chan api.Event {
+	ch := make(chan api.Event, eventBacklog)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.subs == nil {
-		b.subs = map[chan Event]struct{}{}
+		b.subs = map[chan api.Event]struct{}{}
 	}
 	b.subs[ch] = struct{}{}
 	return ch
 }
 
-func (b *broadcast) unsubscribe(ch chan Event) {
+func (b *broadcast) unsubscribe(ch chan api.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.subs, ch)
 }
 
-func (b *broadcast) send(e Event) {
+func (b *broadcast) send(e api.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for ch := range b.subs {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"roced/internal/api"
 	"roced/internal/config"
 	"roced/mono"
 	"roced/rocev2"
@@ -15,11 +16,11 @@ import (
 
 // getLinks describes all NICs.
 func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
-	out := make([]Link, 0, len(d.nics))
+	out := make([]api.Link, 0, len(d.nics))
 	for i, n := range d.nics {
 		l, err := n.link(r.Context())
 		if err != nil {
-			answer(w, http.StatusInternalServerError, Fault{err.Error()})
+			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 			return
 		}
 		l.Socket = filepath.Join(d.cfg.RunDir, "uverbs"+strconv.Itoa(i))
@@ -28,8 +29,8 @@ func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-func (n *nic) link(ctx context.Context) (Link, error) {
-	l := Link{Name: n.cfg.Name, MAC: n.cfg.MAC.String(), State: "DOWN", Port: n.cfg.Port.Type, Device: n.cfg.Port.Device,
+func (n *nic) link(ctx context.Context) (api.Link, error) {
+	l := api.Link{Name: n.cfg.Name, MAC: n.cfg.MAC.String(), State: "DOWN", Port: n.cfg.Port.Type, Device: n.cfg.Port.Device,
 		Profile: n.cfg.Profile, Clients: n.server.Clients(), GIDs: []string{}}
 	if l.Device == "" {
 		l.Device = n.cfg.Port.Local
@@ -54,39 +55,39 @@ func (n *nic) link(ctx context.Context) (Link, error) {
 }
 
 // lister lists the objects of one kind of a NIC.
-type lister func(nic string, n *rocev2.NIC) []Resource
+type lister func(nic string, n *rocev2.NIC) []api.Resource
 
 var listers = map[string]lister{
-	"qp": func(nic string, n *rocev2.NIC) []Resource {
-		return list(nic, n.QPs(), func(i *rocev2.QPInfo, r *Resource) any { r.QP = qpOf(i); return i.Ctx })
+	"qp": func(nic string, n *rocev2.NIC) []api.Resource {
+		return list(nic, n.QPs(), func(i *rocev2.QPInfo, r *api.Resource) any { r.QP = qpOf(i); return i.Ctx })
 	},
-	"mr": func(nic string, n *rocev2.NIC) []Resource {
-		return list(nic, n.MRs(), func(i *rocev2.MRInfo, r *Resource) any {
-			r.MR = &MR{ID: i.ID, PD: i.PD, Length: i.Length, Access: uint32(i.Access), Windows: i.Windows}
+	"mr": func(nic string, n *rocev2.NIC) []api.Resource {
+		return list(nic, n.MRs(), func(i *rocev2.MRInfo, r *api.Resource) any {
+			r.MR = &api.MR{ID: i.ID, PD: i.PD, Length: i.Length, Access: uint32(i.Access), Windows: i.Windows}
 			return i.Ctx
 		})
 	},
-	"cq": func(nic string, n *rocev2.NIC) []Resource {
-		return list(nic, n.CQs(), func(i *rocev2.CQInfo, r *Resource) any {
-			r.CQ = &CQ{ID: i.ID, CQE: i.Entries, Users: i.Users, Armed: i.Armed, Failed: i.Failed}
+	"cq": func(nic string, n *rocev2.NIC) []api.Resource {
+		return list(nic, n.CQs(), func(i *rocev2.CQInfo, r *api.Resource) any {
+			r.CQ = &api.CQ{ID: i.ID, CQE: i.Entries, Users: i.Users, Armed: i.Armed, Failed: i.Failed}
 			return i.Ctx
 		})
 	},
-	"pd": func(nic string, n *rocev2.NIC) []Resource {
-		return list(nic, n.PDs(), func(i *rocev2.PDInfo, r *Resource) any {
-			r.PD = &PD{ID: i.ID, Users: i.Users}
+	"pd": func(nic string, n *rocev2.NIC) []api.Resource {
+		return list(nic, n.PDs(), func(i *rocev2.PDInfo, r *api.Resource) any {
+			r.PD = &api.PD{ID: i.ID, Users: i.Users}
 			return i.Ctx
 		})
 	},
-	"srq": func(nic string, n *rocev2.NIC) []Resource {
-		return list(nic, n.SRQs(), func(i *rocev2.SRQInfo, r *Resource) any {
-			r.SRQ = &SRQ{ID: i.ID, PD: i.PD, MaxWR: i.MaxWR, Limit: i.Limit, Posted: i.Posted, Users: i.Users}
+	"srq": func(nic string, n *rocev2.NIC) []api.Resource {
+		return list(nic, n.SRQs(), func(i *rocev2.SRQInfo, r *api.Resource) any {
+			r.SRQ = &api.SRQ{ID: i.ID, PD: i.PD, MaxWR: i.MaxWR, Limit: i.Limit, Posted: i.Posted, Users: i.Users}
 			return i.Ctx
 		})
 	},
-	"ah": func(nic string, n *rocev2.NIC) []Resource {
-		return list(nic, n.AHs(), func(i *rocev2.AHInfo, r *Resource) any {
-			r.AH = &AH{Handle: i.Handle, PD: i.PD, Peer: i.AV.DGID.Addr().String()}
+	"ah": func(nic string, n *rocev2.NIC) []api.Resource {
+		return list(nic, n.AHs(), func(i *rocev2.AHInfo, r *api.Resource) any {
+			r.AH = &api.AH{Handle: i.Handle, PD: i.PD, Peer: i.AV.DGID.Addr().String()}
 			return i.Ctx
 		})
 	},
@@ -94,10 +95,10 @@ var listers = map[string]lister{
 
 // list describes objects; fill adds what is peculiar to their kind and returns
 // the object's context.
-func list[T any](nic string, objects []T, fill func(*T, *Resource) any) []Resource {
-	out := make([]Resource, len(objects))
+func list[T any](nic string, objects []T, fill func(*T, *api.Resource) any) []api.Resource {
+	out := make([]api.Resource, len(objects))
 	for i := range objects {
-		var r Resource
+		var r api.Resource
 		ctx := fill(&objects[i], &r)
 		owner := resource(nic, ctx)
 		r.NIC, r.Client, r.PID, r.UID = owner.NIC, owner.Client, owner.PID, owner.UID
@@ -109,14 +110,14 @@ func list[T any](nic string, objects []T, fill func(*T, *Resource) any) []Resour
 func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 	kind := listers[r.PathValue("kind")]
 	if kind == nil {
-		answer(w, http.StatusNotFound, Fault{"no such kind of object: " + r.PathValue("kind")})
+		answer(w, http.StatusNotFound, api.Fault{Error: "no such kind of object: " + r.PathValue("kind")})
 		return
 	}
-	out := []Resource{}
+	out := []api.Resource{}
 	for _, n := range d.nics {
 		err := n.shard.Do(r.Context(), func(_ mono.Time, core *rocev2.NIC) { out = append(out, kind(n.cfg.Name, core)...) })
 		if err != nil {
-			answer(w, http.StatusInternalServerError, Fault{err.Error()})
+			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 			return
 		}
 	}
@@ -125,7 +126,7 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 
 // getStats answers with the counters of all NICs or the one that the path names.
 func (d *Daemon) getStats(w http.ResponseWriter, r *http.Request) {
-	out := []Stat{}
+	out := []api.Stat{}
 	name := r.PathValue("nic")
 	for _, n := range d.nics {
 		if name != "" && name != n.cfg.Name {
@@ -133,20 +134,20 @@ func (d *Daemon) getStats(w http.ResponseWriter, r *http.Request) {
 		}
 		s, err := n.stat(r.Context())
 		if err != nil {
-			answer(w, http.StatusInternalServerError, Fault{err.Error()})
+			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 			return
 		}
 		out = append(out, s)
 	}
 	if name != "" && len(out) == 0 {
-		answer(w, http.StatusNotFound, Fault{"no such NIC: " + name})
+		answer(w, http.StatusNotFound, api.Fault{Error: "no such NIC: " + name})
 		return
 	}
 	answer(w, http.StatusOK, out)
 }
 
-func (n *nic) stat(ctx context.Context) (Stat, error) {
-	s := Stat{NIC: n.cfg.Name, Counters: map[string]uint64{}}
+func (n *nic) stat(ctx context.Context) (api.Stat, error) {
+	s := api.Stat{NIC: n.cfg.Name, Counters: map[string]uint64{}}
 	var err error
 	if s.Shard, err = n.shard.Stats(ctx); err != nil {
 		return s, err
@@ -166,9 +167,9 @@ func getFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := make([]FaultRule, 0, len(st.Rules))
+	out := make([]api.FaultRule, 0, len(st.Rules))
 	for _, s := range st.Rules {
-		out = append(out, FaultRule{Rule: s.Rule.String(), Matched: s.Matched, Hit: s.Hit})
+		out = append(out, api.FaultRule{Rule: s.Rule.String(), Matched: s.Matched, Hit: s.Hit})
 	}
 	answer(w, http.StatusOK, out)
 	return nil

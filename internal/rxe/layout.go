@@ -35,8 +35,6 @@ const (
 	sendOpcode = 12
 	sendFlags  = 16
 	sendEx     = 20
-	sendWR     = 24 // the union wr
-	sendWREnd  = 144
 	sendIova   = 152
 	sendDMA    = 184
 	sendData   = sendDMA + dmaLen // SGEs or inline data

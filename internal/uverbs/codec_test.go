@@ -191,3 +191,19 @@ func FuzzParseRequest(f *testing.F) {
 		}
 	})
 }
+
+func FuzzParseAnswer(f *testing.F) {
+	f.Add(Append(nil, answerHdr{Len: 8, NFD: 1}, uint64(0)), uint8(1))
+	f.Add(Append(nil, answerHdr{Ret: -22}), uint8(0))
+	f.Fuzz(func(t *testing.T, b []byte, n uint8) {
+		resp, fds, err := parseAnswer(b, make([]int, n%(MaxFDs+1)))
+		if err == nil && (len(resp) != len(b)-AnswerLen || len(fds) != int(n%(MaxFDs+1))) {
+			t.Errorf("%d bytes, %d descriptors of %d, %d", len(resp), len(fds), len(b), n)
+		}
+		for _, d := range fds {
+			if d.Kind == FDNumber && d.Arg > uint64(len(resp))-4 {
+				t.Errorf("the number at %d of %d", d.Arg, len(resp))
+			}
+		}
+	})
+}

@@ -100,9 +100,6 @@ func Dial(path string) (*Conn, error) {
 // Close ends the connection, also under the feet of Call and ReadRequest.
 func (c *Conn) Close() error { return c.uc.Close() }
 
-// Unix returns the socket.
-func (c *Conn) Unix() *net.UnixConn { return c.uc }
-
 // Call sends a command with descriptors, which stay the caller's, and waits for
 // the answer. An answer that reports an error is returned as its unix.Errno; every
 // other error means that the connection is of no more use. The descriptors of the

@@ -1,18 +1,30 @@
-package daemon
+// Package api is the daemon's administration interface as its clients see it:
+// HTTP with JSON over a Unix socket in the run directory.
+//
+//	GET    /v1/links               []Link
+//	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq or ah
+//	GET    /v1/stat[/NIC]          []Stat
+//	GET    /v1/events              Event, one a line, until the client goes
+//	GET    /v1/faults/NIC          []FaultRule
+//	POST   /v1/faults/NIC          RuleSet: adds or replaces rules
+//	DELETE /v1/faults/NIC          removes all rules
+//	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client goes
+//	GET    /v1/poll/NIC            PollSetting
+//	PUT    /v1/poll/NIC            PollSetting
+//	GET    /metrics                for Prometheus
+//
+// An answer that is an error has a Fault as its body.
+package api
 
 import (
-	"fmt"
 	"time"
 
-	"roced/internal/server"
 	"roced/internal/shard"
-	"roced/qp"
-	"roced/rocev2"
 	"roced/tap"
 )
 
-// AdminSocket is the name of the admin interface's socket in the run directory.
-const AdminSocket = "roced.sock"
+// Socket is the name of the administration socket in the run directory.
+const Socket = "roced.sock"
 
 // Link describes a NIC in GET /v1/links.
 type Link struct {
@@ -147,46 +159,4 @@ type PollSetting struct {
 // Fault is the body of every answer that is an error.
 type Fault struct {
 	Error string `json:"error"`
-}
-
-var eventNames = map[qp.Event]string{
-	qp.EventCQErr: "cq_error", qp.EventQPFatal: "qp_fatal", qp.EventQPReqErr: "qp_request_error",
-	qp.EventQPAccessErr: "qp_access_error", qp.EventCommEst: "communication_established",
-	qp.EventSQDrained: "sq_drained", qp.EventDeviceFatal: "device_fatal", qp.EventPortActive: "port_active",
-	qp.EventPortErr: "port_error", qp.EventSRQErr: "srq_error", qp.EventSRQLimitReached: "srq_limit_reached",
-	qp.EventQPLastWQE: "qp_last_wqe_reached", qp.EventGIDChange: "gid_change",
-}
-
-var stateNames = [...]string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
-
-var typeNames = map[qp.Type]string{qp.RC: "RC", qp.UC: "UC", qp.UD: "UD"}
-
-func newEvent(nic, object string, number uint32, o *server.Owner, e qp.Event) Event {
-	ev := Event{Time: time.Now(), NIC: nic, Object: object, Number: number, Event: eventNames[e]}
-	if ev.Event == "" {
-		ev.Event = fmt.Sprint(uint8(e))
-	}
-	if o != nil {
-		ev.Client, ev.PID = o.Client, o.PID
-	}
-	return ev
-}
-
-// resource begins the description of an object.
-func resource(nic string, ctx any) Resource {
-	r := Resource{NIC: nic}
-	if o, ok := ctx.(server.Owned); ok {
-		own := o.Own()
-		r.Client, r.PID, r.UID = own.Client, own.PID, own.UID
-	}
-	return r
-}
-
-func qpOf(i *rocev2.QPInfo) *QP {
-	q := &QP{Num: uint32(i.Num), Type: typeNames[i.Type], State: stateNames[i.Attr.State], PD: i.PD, SendCQ: i.SendCQ,
-		RecvCQ: i.RecvCQ, SRQ: i.SRQ, SQPSN: i.Attr.SQPSN, RQPSN: i.Attr.RQPSN, Profile: i.Profile}
-	if i.Connected {
-		q.Dest, q.Peer, q.PathMTU = i.Attr.DestQPN, i.AV.DGID.Addr().String(), i.Attr.PathMTU.Bytes()
-	}
-	return q
 }

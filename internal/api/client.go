@@ -1,0 +1,105 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Client talks to a daemon.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+// NewClient returns a client of the daemon behind a socket.
+func NewClient(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", socket)
+	}}
+	return c
+}
+
+// Get fills out, a pointer, with the answer to a GET of a path below /v1/.
+func (c *Client) Get(ctx context.Context, out any, path ...string) error {
+	return c.call(ctx, http.MethodGet, nil, out, path)
+}
+
+// Do sends in as JSON and ignores the answer unless it is an error.
+func (c *Client) Do(ctx context.Context, method string, in any, path ...string) error {
+	return c.call(ctx, method, in, nil, path)
+}
+
+func (c *Client) call(ctx context.Context, method string, in, out any, path []string) error {
+	body, err := c.Stream(ctx, method, in, path...)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(body).Decode(out); err != nil {
+		return fmt.Errorf("answer of the daemon: %w", err)
+	}
+	return nil
+}
+
+// Stream returns the body of the answer, which may go on until it is closed.
+func (c *Client) Stream(ctx context.Context, method string, in any, path ...string) (io.ReadCloser, error) {
+	var send io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, err
+		}
+		send = bytes.NewReader(b)
+	}
+	for i, p := range path {
+		path[i] = url.PathEscape(p)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://roced/v1/"+strings.Join(path, "/"), send)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp.Body, nil
+	}
+	defer resp.Body.Close()
+	var f Fault
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&f); err != nil || f.Error == "" {
+		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
+	}
+	return nil, errors.New(f.Error)
+}
+
+// explain says in words why the daemon cannot be reached.
+func (c *Client) explain(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
+		return fmt.Errorf("no daemon at %s: is roced running? (--run-dir names another one)", c.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: permission denied", c.socket)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -1,0 +1,461 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/rxe"
+	"roced/internal/shm"
+	"roced/internal/uverbs"
+)
+
+// fake is a daemon that answers as it is told.
+type fake struct {
+	t    *testing.T
+	conn *uverbs.Conn
+	// spoil changes the answer to a command before it is sent; nil leaves it.
+	spoil  map[uint32]func(*uverbs.Answer)
+	mmap   uint64
+	async  int // the daemon's end of the async channel
+	events int // and of the last completion channel
+	ended  chan struct{}
+}
+
+// newFake makes a daemon and a connection to it.
+func newFake(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) (*fake, *uverbs.Conn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := uverbs.NewConnFD(fds[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := uverbs.NewConnFD(fds[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{t: t, conn: server, spoil: spoil, async: -1, events: -1, ended: make(chan struct{})}
+	go f.serve()
+	return f, client
+}
+
+// stop ends the daemon and waits for that.
+func (f *fake) stop() {
+	f.conn.Close()
+	<-f.ended
+}
+
+func (f *fake) serve() {
+	defer close(f.ended)
+	defer func() {
+		uverbs.CloseFDs([]int{f.async, f.events})
+		f.conn.Close()
+	}()
+	for {
+		r, err := f.conn.ReadRequest()
+		if err != nil {
+			return
+		}
+		uverbs.CloseFDs(r.FDs)
+		a := f.answer(r)
+		if change := f.spoil[r.Command]; change != nil {
+			change(&a)
+		}
+		err = f.conn.WriteAnswer(a)
+		for _, d := range a.FDs {
+			unix.Close(d.FD)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// answer makes a good answer.
+func (f *fake) answer(r uverbs.Request) uverbs.Answer {
+	switch r.Command {
+	case uverbs.ExtHello:
+		h := uverbs.HelloResp{Version: uverbs.ExtVersion}
+		uverbs.SetText(h.Device[:], "rxe_fake")
+		return body(h)
+	case uverbs.CmdGetContext:
+		return f.channel(&f.async, uverbs.GetContextResp{})
+	case uverbs.CmdCreateCompChannel:
+		return f.channel(&f.events, uverbs.CreateCompChannelResp{FD: 7})
+	case uverbs.ExtDoorbell:
+		a := body(uverbs.DoorbellResp{Size: uverbs.DoorbellSize})
+		a.FDs = []uverbs.FD{{FD: f.memory(uverbs.DoorbellSize), Kind: uverbs.FDMemory}, {FD: f.memory(4096), Kind: uverbs.FDEventfd}}
+		return a
+	case uverbs.CmdQueryDevice:
+		return body(uverbs.QueryDeviceResp{MaxQPWR: 100, MaxSGE: 4, MaxCQE: 100})
+	case uverbs.ExtMapMemory:
+		return body(uverbs.MapMemoryResp{Handle: 1})
+	case uverbs.CmdAllocPD:
+		return body(uverbs.AllocPDResp{PDHandle: 2})
+	case uverbs.CmdRegMR:
+		return body(uverbs.RegMRResp{MRHandle: 3, LKey: 4, RKey: 4})
+	case uverbs.CmdCreateAH:
+		return body(uverbs.CreateAHResp{AHHandle: 3}, uverbs.RxeCreateAHResp{AHNum: 4})
+	case uverbs.CmdModifyQP:
+		if r.Extended {
+			return body(uverbs.ExModifyQPResp{})
+		}
+		return uverbs.Answer{}
+	case uverbs.CmdDestroyCQ:
+		return body(uverbs.DestroyCQResp{})
+	case uverbs.CmdDestroyQP, uverbs.CmdDestroySRQ:
+		return body(uverbs.DestroyQPResp{})
+	case uverbs.ExtQueryStats:
+		return body(uverbs.QueryStatsResp{Count: 1}, uverbs.Stat{})
+	}
+	return f.rings(r)
+}
+
+// rings makes a good answer to the commands that make rings.
+func (f *fake) rings(r uverbs.Request) uverbs.Answer {
+	switch r.Command {
+	case uverbs.CmdCreateCQ, uverbs.CmdResizeCQ:
+		ring, mi := f.ring(rxe.CQShape(10))
+		a := body(uverbs.CreateCQResp{CQHandle: 1, CQE: 10}, uverbs.RxeCreateCQResp{MI: mi})
+		a.FDs = []uverbs.FD{ring}
+		return a
+	case uverbs.CmdCreateSRQ:
+		ring, mi := f.ring(rxe.RecvShape(10, 2))
+		a := body(uverbs.CreateSRQResp{MaxWR: 10, MaxSGE: 2}, uverbs.RxeCreateSRQResp{MI: mi, SRQNum: 9})
+		a.FDs = []uverbs.FD{ring}
+		return a
+	case uverbs.CmdCreateQP:
+		rq, rmi := f.ring(rxe.RecvShape(10, 2))
+		sq, smi := f.ring(rxe.SendShape(10, 2, 32))
+		a := body(uverbs.CreateQPResp{QPHandle: 65, QPN: 99, MaxSendWR: 10, MaxRecvWR: 10, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32},
+			uverbs.RxeCreateQPResp{RQ: rmi, SQ: smi})
+		a.FDs = []uverbs.FD{rq, sq}
+		return a
+	}
+	return uverbs.Answer{}
+}
+
+func body(vs ...any) uverbs.Answer { return uverbs.Answer{Body: uverbs.Append(nil, vs...)} }
+
+func (f *fake) memory(size int64) int {
+	fd, err := shm.Create("fake", size, shm.SealSize)
+	if err != nil {
+		f.t.Error(err)
+	}
+	return fd
+}
+
+// channel makes a socket pair, of which one end stays in *mine.
+func (f *fake) channel(mine *int, resp any) uverbs.Answer {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		f.t.Error(err)
+	}
+	*mine = fds[0]
+	a := body(resp)
+	a.FDs = []uverbs.FD{{FD: fds[1], Kind: uverbs.FDNumber}}
+	return a
+}
+
+// ring makes a ring.
+func (f *fake) ring(s rxe.Shape, err error) (uverbs.FD, uverbs.MMInfo) {
+	if err != nil {
+		f.t.Error(err)
+	}
+	fd, mem, err := shm.New("fake", int64(s.Size()), shm.SealSize)
+	if err != nil {
+		f.t.Error(err)
+	}
+	defer shm.Unmap(mem)
+	switch {
+	case s.MaxInline > 0:
+		_, err = rxe.NewSendRing(mem, s)
+	case s.MaxSGE > 0:
+		_, err = rxe.NewRecvRing(mem, s)
+	default:
+		_, err = rxe.NewCQRing(mem, s)
+	}
+	if err != nil {
+		f.t.Error(err)
+	}
+	f.mmap += 4096
+	mi := uverbs.MMInfo{Offset: f.mmap, Size: uint32(s.Size())}
+	return uverbs.FD{FD: fd, Kind: uverbs.FDMmap, Arg: mi.Offset, Size: mi.Size}, mi
+}
+
+// resources counts the descriptors and the shared mappings of this process.
+func resources(t *testing.T) [2]int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return [2]int{len(list), strings.Count(string(maps), "memfd:")}
+}
+
+// use makes an object of every kind.
+func use(c *Context) error {
+	pd, err := c.AllocPD()
+	if err != nil {
+		return err
+	}
+	mr, err := pd.AllocMR(5000, AccessLocalWrite)
+	if err != nil {
+		return err
+	}
+	ch, err := c.CreateCompChannel()
+	if err != nil {
+		return err
+	}
+	cq, err := c.CreateCQ(10, ch)
+	if err != nil {
+		return err
+	}
+	if err := cq.Resize(10); err != nil {
+		return err
+	}
+	srq, err := pd.CreateSRQ(SRQAttr{MaxWR: 10, MaxSGE: 2})
+	if err != nil {
+		return err
+	}
+	q, err := pd.CreateQP(QPInitAttr{Type: RC, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		return err
+	}
+	if err := q.Modify(QPAttr{State: QPRTS, RateLimit: 5}, AttrState|AttrRateLimit); err != nil {
+		return err
+	}
+	if err := q.PostSend(&SendWR{}); err != nil {
+		return err
+	}
+	ah, err := pd.CreateAH(AHAttr{})
+	if err != nil {
+		return err
+	}
+	if _, err := c.Stats(); err != nil {
+		return err
+	}
+	return errors.Join(ah.Destroy(), q.Destroy(), srq.Destroy(), cq.Destroy(), ch.Close(), mr.Dereg(), pd.Dealloc())
+}
+
+// TestSpoiltAnswers spoils each answer in every way that there is: the verb must
+// fail, nothing may leak, and what was made before must go with Close.
+func TestSpoiltAnswers(t *testing.T) {
+	ways := map[string]func(*uverbs.Answer){
+		"refused":       func(a *uverbs.Answer) { a.Err = unix.ENOMEM },
+		"empty":         func(a *uverbs.Answer) { a.Body = nil; dropFDs(a) },
+		"short":         func(a *uverbs.Answer) { a.Body = a.Body[:min(len(a.Body), 3)] },
+		"half":          func(a *uverbs.Answer) { a.Body = a.Body[:len(a.Body)/2] },
+		"without fds":   dropFDs,
+		"other fds":     func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Arg += 1 << 20; d.Kind = uverbs.FDMmap }) },
+		"unmappable":    func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "/dev/null", 0)) },
+		"without ring":  func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "", 1<<20)) },
+		"unknown kinds": func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Kind = 9 }) },
+	}
+	withFDs := []uint32{uverbs.CmdGetContext, uverbs.ExtDoorbell, uverbs.CmdCreateCompChannel, uverbs.CmdCreateCQ, uverbs.CmdResizeCQ,
+		uverbs.CmdCreateSRQ, uverbs.CmdCreateQP}
+	plain := []uint32{uverbs.ExtHello, uverbs.CmdQueryDevice, uverbs.CmdAllocPD, uverbs.ExtMapMemory, uverbs.CmdRegMR, uverbs.CmdModifyQP,
+		uverbs.CmdCreateAH, uverbs.ExtQueryStats}
+	before := resources(t)
+	if err := session(t, nil); err != nil {
+		t.Fatalf("without spoiling: %v", err)
+	}
+	for name, way := range ways {
+		list := withFDs
+		if name == "refused" || name == "empty" || name == "short" || name == "half" {
+			list = append(plain, withFDs...)
+		}
+		for _, cmd := range list {
+			if name == "without ring" && (cmd == uverbs.ExtDoorbell) {
+				continue // any memory is good enough
+			}
+			err := session(t, map[uint32]func(*uverbs.Answer){cmd: way})
+			var e *Error
+			if !errors.As(err, &e) {
+				t.Errorf("command %d, %s: %v", cmd, name, err)
+			}
+			if after := resources(t); after != before {
+				t.Fatalf("command %d, %s: descriptors and mappings %v before, %v after", cmd, name, before, after)
+			}
+		}
+	}
+}
+
+// session opens a context, uses it and closes it.
+func session(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) error {
+	t.Helper()
+	f, conn := newFake(t, spoil)
+	defer f.stop()
+	c, err := newContext(conn)
+	if err != nil {
+		return err
+	}
+	err = use(c)
+	if cerr := c.Close(); cerr != nil {
+		t.Errorf("close: %v", cerr)
+	}
+	return err
+}
+
+func dropFDs(a *uverbs.Answer) {
+	for _, d := range a.FDs {
+		unix.Close(d.FD)
+	}
+	a.FDs = nil
+}
+
+func eachFD(a *uverbs.Answer, change func(*uverbs.FD)) {
+	for i := range a.FDs {
+		change(&a.FDs[i])
+	}
+}
+
+// replaceFD replaces descriptors by others: of a file, or of empty memory.
+func replaceFD(t *testing.T, path string, size int64) func(*uverbs.FD) {
+	return func(d *uverbs.FD) {
+		unix.Close(d.FD)
+		var err error
+		if path != "" {
+			d.FD, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		} else {
+			d.FD, err = shm.Create("empty", size, shm.SealSize)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDoorbell checks what PostSend does to the doorbells.
+func TestDoorbell(t *testing.T) {
+	f, conn := newFake(t, nil)
+	defer f.stop()
+	c, err := newContext(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ev, err := shm.Eventfd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(c.bell.fd)
+	c.bell.fd = ev
+	mem := c.bell.mem
+	if err := c.bell.ring(64*70 + 3); err != nil {
+		t.Fatal(err)
+	}
+	if mem[uverbs.DoorbellMap+8*70] != 1<<3 || mem[uverbs.DoorbellSummary+8] != 1<<6 {
+		t.Error("the bits are not where they belong")
+	}
+	if rung, err := shm.Drain(ev); rung || err != nil {
+		t.Errorf("woken while awake: %v", err)
+	}
+	mem[uverbs.DoorbellSleeping] = 1
+	if err := c.bell.ring(0); err != nil {
+		t.Fatal(err)
+	}
+	if rung, err := shm.Drain(ev); !rung || err != nil {
+		t.Errorf("not woken while asleep: %v", err)
+	}
+	if mem[uverbs.DoorbellMap] != 1 || mem[uverbs.DoorbellSummary] != 1 {
+		t.Error("the bits of handle 0 are not set")
+	}
+}
+
+// TestEvents checks events that name what does not exist, and more than there is
+// room for.
+func TestEvents(t *testing.T) {
+	f, conn := newFake(t, nil)
+	defer f.stop()
+	c, err := newContext(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ch, err := c.CreateCompChannel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := c.CreateCQ(10, ch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(fd int, v any) {
+		t.Helper()
+		if err := unix.Sendto(fd, uverbs.Append(nil, v), 0, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	send(f.events, uverbs.CompEvent{CQHandle: 999})
+	send(f.events, uverbs.CompEvent{CQHandle: cq.user})
+	if got, err := ch.Next(ctx); got != cq || err != nil {
+		t.Errorf("event of %p, %v", got, err)
+	}
+	send(f.events, uint32(0))
+	if _, err := ch.Next(ctx); !errors.Is(err, ErrProtocol) {
+		t.Errorf("short event: %v", err)
+	}
+	send(f.async, uint32(0))
+	send(f.async, uverbs.AsyncEvent{Element: 999, EventType: uint32(EventQPFatal)})
+	send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortErr)})
+	if e, err := c.GetAsyncEvent(ctx); err != nil || e != (AsyncEvent{Type: EventPortErr, Port: 1}) {
+		t.Errorf("event %+v, %v", e, err)
+	}
+	for range maxEvents + 5 {
+		send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortActive)})
+	}
+	for c.DroppedEvents() != 5 {
+		if ctx.Err() != nil {
+			t.Fatalf("%d events dropped", c.DroppedEvents())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err := ch.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := ch.Next(ctx); !errors.Is(err, ErrClosed) {
+		t.Errorf("closed channel: %v", err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for got, want := range map[string]string{
+		StatusRNRRetryExcErr.String(): "RNR retry counter exceeded", Status(99).String(): "status 99",
+		QPRTS.String(): "RTS", QPState(99).String(): "state 99", EventSQDrained.String(): "send queue drained",
+		EventType(99).String(): "event 99", PortActive.String(): "ACTIVE", PortDown.String(): "DOWN",
+		PortState(uverbs.PortInit).String(): "INIT", PortState(uverbs.PortArmed).String(): "ARMED", PortState(9).String(): "state 9",
+		(&CompletionError{WRID: 1, QPN: 2, Status: StatusWRFlushErr}).Error(): "verbs: work request 1 of queue pair 2: flushed",
+		fail("poll_cq", "", ErrClosed).Error():                                "verbs: poll_cq: closed",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestWordMustBeAligned(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	words := make([]uint64, 4)
+	mem := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), 32)
+	(&MR{mem: mem}).LoadUint64(4)
+}
