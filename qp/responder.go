@@ -167,7 +167,7 @@ func (r *responder) flush() {
 // is not waited for.
 func (r *responder) flushPosted() {
 	for range r.q.cfg.MaxRecvWR + 1 {
-		if !r.q.host.NextRecv(&r.in.wqe) {
+		if !r.nextRecv() {
 			return
 		}
 		r.completeInError(StatusWRFlushErr)

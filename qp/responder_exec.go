@@ -84,9 +84,14 @@ func (r *responder) place(p *bth.Packet) *refusal {
 // has left is used first.
 func (r *responder) takeRecv() bool {
 	if !r.in.taken {
-		r.in.taken = r.q.host.NextRecv(&r.in.wqe)
+		r.in.taken = r.nextRecv()
 	}
 	return r.in.taken
+}
+
+func (r *responder) nextRecv() bool {
+	r.in.wqe.SGEs = r.in.wqe.SGEs[:0]
+	return r.q.host.NextRecv(&r.in.wqe)
 }
 
 // openRecv takes a receive work request to place data into. WRITE with immediate

@@ -376,16 +376,16 @@ func TestDoorbell(t *testing.T) {
 	}
 }
 
-// TestEvents checks events that name what does not exist, and more than there is
-// room for.
-func TestEvents(t *testing.T) {
+// eventLab is a context of a fake daemon, with a completion queue.
+func eventLab(t *testing.T) (*fake, *CQ) {
+	t.Helper()
 	f, conn := newFake(t, nil)
-	defer f.stop()
+	t.Cleanup(f.stop)
 	c, err := newContext(conn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	ch, err := c.CreateCompChannel()
 	if err != nil {
 		t.Fatal(err)
@@ -394,43 +394,60 @@ func TestEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	send := func(fd int, v any) {
-		t.Helper()
-		if err := unix.Sendto(fd, uverbs.Append(nil, v), 0, nil); err != nil {
-			t.Fatal(err)
-		}
+	return f, cq
+}
+
+func (f *fake) send(fd int, v any) {
+	f.t.Helper()
+	if err := unix.Sendto(fd, uverbs.Append(nil, v), 0, nil); err != nil {
+		f.t.Fatal(err)
 	}
+}
+
+// TestCompEvents checks completion events, also of what does not exist.
+func TestCompEvents(t *testing.T) {
+	f, cq := eventLab(t)
+	ch := cq.channel
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	send(f.events, uverbs.CompEvent{CQHandle: 999})
-	send(f.events, uverbs.CompEvent{CQHandle: cq.user})
+	f.send(f.events, uverbs.CompEvent{CQHandle: 999})
+	f.send(f.events, uverbs.CompEvent{CQHandle: cq.user})
 	if got, err := ch.Next(ctx); got != cq || err != nil {
 		t.Errorf("event of %p, %v", got, err)
 	}
-	send(f.events, uint32(0))
+	f.send(f.events, uint32(0))
 	if _, err := ch.Next(ctx); !errors.Is(err, ErrProtocol) {
 		t.Errorf("short event: %v", err)
-	}
-	send(f.async, uint32(0))
-	send(f.async, uverbs.AsyncEvent{Element: 999, EventType: uint32(EventQPFatal)})
-	send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortErr)})
-	if e, err := c.GetAsyncEvent(ctx); err != nil || e != (AsyncEvent{Type: EventPortErr, Port: 1}) {
-		t.Errorf("event %+v, %v", e, err)
-	}
-	for range maxEvents + 5 {
-		send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortActive)})
-	}
-	for c.DroppedEvents() != 5 {
-		if ctx.Err() != nil {
-			t.Fatalf("%d events dropped", c.DroppedEvents())
-		}
-		time.Sleep(time.Millisecond)
 	}
 	if err := ch.Close(); err != nil {
 		t.Error(err)
 	}
 	if _, err := ch.Next(ctx); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed channel: %v", err)
+	}
+}
+
+// TestAsyncEvents checks events that name what does not exist, and more than
+// there is room for.
+func TestAsyncEvents(t *testing.T) {
+	f, cq := eventLab(t)
+	c := cq.ctx
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	f.send(f.async, uint32(0))
+	f.send(f.async, uverbs.AsyncEvent{Element: 999, EventType: uint32(EventQPFatal)})
+	f.send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortErr)})
+	if e, err := c.GetAsyncEvent(ctx); err != nil || e != (AsyncEvent{Type: EventPortErr, Port: 1}) {
+		t.Errorf("event %+v, %v", e, err)
+	}
+	for range maxEvents + 5 {
+		f.send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortActive)})
+	}
+	for c.DroppedEvents() != 5 {
+		if ctx.Err() != nil {
+			t.Fatalf("%d events dropped", c.DroppedEvents())
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

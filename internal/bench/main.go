@@ -20,15 +20,16 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies or crowd")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
-	if err := run(*bin, *out, *seconds, *rounds); err != nil {
+	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(bin, out string, seconds, rounds int) error {
+func run(bin, out, only string, seconds, rounds int) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("needs root: UCX has to see the namespace's devices in /sys")
 	}
@@ -40,7 +41,7 @@ func run(bin, out string, seconds, rounds int) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	b := &bench{bin: bin, dir: dir, seconds: seconds, rounds: rounds}
+	b := &bench{bin: bin, dir: dir, only: only, seconds: seconds, rounds: rounds}
 	b.ctx, b.cancel = context.WithTimeout(context.Background(), 30*time.Minute)
 	defer b.cancel()
 	if err := b.measure(); err != nil {
@@ -61,7 +62,7 @@ func run(bin, out string, seconds, rounds int) error {
 type bench struct {
 	ctx             context.Context
 	cancel          context.CancelFunc
-	bin, dir        string
+	bin, dir, only  string
 	seconds, rounds int
 	lab             *testbed.Lab
 	table           []row

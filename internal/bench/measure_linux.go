@@ -39,8 +39,14 @@ func (b *bench) measure() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.lab.Close()) }()
-	for _, f := range []func() error{b.links, b.bandwidth, b.rates, b.latencies, b.crowd} {
-		if err := f(); err != nil {
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"crowd", b.crowd}} {
+		if b.only != "" && b.only != part.name {
+			continue
+		}
+		if err := part.run(); err != nil {
 			return err
 		}
 	}

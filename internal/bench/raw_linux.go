@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"roced/internal/testbed"
 	"roced/rocev2"
 	"roced/tap"
@@ -33,6 +35,15 @@ func raw(bed *testbed.Bed, d time.Duration) (gbps float64, err error) {
 		}
 		defer ports[i].Close()
 	}
+	// One frame teaches the bridges where the receiver is; they forward at once
+	// when they have seen it, or after a second.
+	hello := rawFrame([6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, rawMAC, 1)
+	for range 15 {
+		if err := ports[1].Send(0, &rocev2.Frame{Bufs: [][]byte{hello}, Len: len(hello)}); err != nil {
+			return 0, err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
 	var got atomic.Uint64
 	var stop atomic.Bool
 	done := make(chan struct{})
@@ -53,10 +64,13 @@ func raw(bed *testbed.Bed, d time.Duration) (gbps float64, err error) {
 // drain counts the payload of what arrives.
 func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
+	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
 	for !stop.Load() {
 		n, _, err := p.Recv(0, buf)
 		if err != nil {
-			runtime.Gosched()
+			wait[0].Fd = int32(p.FD())
+			// It is looked at again, whatever ends the wait.
+			_, _ = unix.Poll(wait[:], 10)
 			continue
 		}
 		if n > 42 && binary.BigEndian.Uint16(buf[36:]) == 4791 {
@@ -69,7 +83,7 @@ func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
 func flood(p *tap.TAP, end time.Time) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	frame := rawFrame()
+	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, rawSegments)
 	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawSegment}
 	for time.Now().Before(end) {
 		for range 16 {
@@ -81,13 +95,14 @@ func flood(p *tap.TAP, end time.Time) error {
 	return nil
 }
 
-// rawFrame is broadcast, so no addresses need to be learnt.
-func rawFrame() []byte {
-	b := make([]byte, 42+rawSegments*rawSegment)
-	for i := range 6 {
-		b[i] = 0xff
-	}
-	copy(b[6:], []byte{2, 0, 0, 0, 0, 1, 8, 0})
+// rawMAC is the address of the receiver.
+var rawMAC = [6]byte{2, 0, 0, 0, 0, 2}
+
+func rawFrame(dst, src [6]byte, segments int) []byte {
+	b := make([]byte, 42+segments*rawSegment)
+	copy(b, dst[:])
+	copy(b[6:], src[:])
+	b[12] = 8
 	ip, udp := b[14:34], b[34:42]
 	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, 17
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))

@@ -118,6 +118,14 @@ func TestCheckRejects(t *testing.T) {
 		return fd
 	}
 	mem := func() int { return sized(open(unix.MemfdCreate("x", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING))) }
+	sealed := func(seal int) int {
+		t.Helper()
+		fd := mem()
+		if err := Seal(fd, seal); err != nil {
+			t.Fatal(err)
+		}
+		return fd
+	}
 	for name, c := range map[string]struct {
 		fd   func() int
 		kind error
@@ -130,22 +138,10 @@ func TestCheckRejects(t *testing.T) {
 		"read only": {func() int {
 			return open(unix.Open("/proc/self/fd/"+strconv.Itoa(mem()), unix.O_RDONLY, 0))
 		}, ErrReadOnly},
-		"path": {func() int { return open(unix.Open("/proc/self/fd/"+strconv.Itoa(mem()), unix.O_PATH, 0)) }, ErrReadOnly},
-		"write sealed": {func() int {
-			fd := mem()
-			if err := Seal(fd, unix.F_SEAL_WRITE); err != nil {
-				t.Fatal(err)
-			}
-			return fd
-		}, ErrReadOnly},
-		"sealed seals": {func() int {
-			fd := mem()
-			if err := Seal(fd, unix.F_SEAL_SEAL); err != nil {
-				t.Fatal(err)
-			}
-			return fd
-		}, ErrSealed},
-		"closed": {func() int { return -1 }, ErrNotMemory},
+		"path":         {func() int { return open(unix.Open("/proc/self/fd/"+strconv.Itoa(mem()), unix.O_PATH, 0)) }, ErrReadOnly},
+		"write sealed": {func() int { return sealed(unix.F_SEAL_WRITE) }, ErrReadOnly},
+		"sealed seals": {func() int { return sealed(unix.F_SEAL_SEAL) }, ErrSealed},
+		"closed":       {func() int { return -1 }, ErrNotMemory},
 		"socket": {func() int {
 			p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 			open(p[1], err)

@@ -1,0 +1,216 @@
+package qptest
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// Node is a queue pair and its host.
+type Node struct {
+	Q        *qp.QP
+	H        *Host
+	Counters qp.Counters
+	now      *mono.Time
+}
+
+// Send posts a send work request. Its Length is made that of its data.
+func (n *Node) Send(w qp.SendWQE) {
+	w.Length = uint32(len(w.Inline))
+	for _, s := range w.SGEs {
+		w.Length += s.Length
+	}
+	n.H.Sends = append(n.H.Sends, w)
+	n.Q.Doorbell(*n.now)
+}
+
+// Recv posts a receive work request.
+func (n *Node) Recv(wrid uint64, sges ...qp.SGE) {
+	n.H.Recvs.WQEs = append(n.H.Recvs.WQEs, qp.RecvWQE{WRID: wrid, SGEs: sges})
+	n.Q.RecvPosted(*n.now)
+}
+
+// Hook decides on the fate of a packet sent by node from: it is delivered once
+// for each duration returned, that much later than the link's delay. None means
+// that it is lost, and unequal ones that packets overtake each other.
+type Hook func(from int, p *bth.Packet) []time.Duration
+
+// Options describe a pair. Zero values are replaced by useful ones.
+type Options struct {
+	Type   qp.Type
+	Attr   qp.Attr                      // the same at both ends, but for DestQPN
+	Config func(node int, c *qp.Config) // changes the configuration of one end
+	Delay  time.Duration
+	Hook   Hook
+}
+
+// attr fills in what o leaves open.
+func (o *Options) attr() qp.Attr {
+	a := o.Attr
+	if a.PathMTU == 0 {
+		a.PathMTU = 1
+	}
+	if a.AccessFlags == 0 {
+		a.AccessFlags = qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic
+	}
+	if a.MaxRdAtomic == 0 && a.MaxDestRdAtomic == 0 {
+		a.MaxRdAtomic, a.MaxDestRdAtomic = 4, 4
+	}
+	if a.Timeout == 0 && a.RetryCnt == 0 {
+		a.Timeout, a.RetryCnt, a.RNRRetry, a.MinRNRTimer = 8, 7, 7, 1
+	}
+	return a
+}
+
+// GRH is what the link gives with each datagram: 40 bytes, 0 to 39.
+var GRH = func() (g [40]byte) {
+	for i := range g {
+		g[i] = byte(i)
+	}
+	return g
+}()
+
+// flight is a packet on its way, encoded.
+type flight struct {
+	at mono.Time
+	to int
+	b  []byte
+}
+
+// Pair is two connected queue pairs, QPN 20 and 21, in RTS.
+type Pair struct {
+	Nodes   [2]*Node
+	Now     mono.Time
+	Hook    Hook
+	Packets int // sent so far
+
+	delay time.Duration
+	wire  []flight // by time of arrival
+}
+
+// NewPair makes a pair.
+func NewPair(o Options) (*Pair, error) {
+	p := &Pair{Now: 1, Hook: o.Hook, delay: o.Delay}
+	if o.Type == 0 {
+		o.Type = qp.RC
+	}
+	if p.delay == 0 {
+		p.delay = time.Microsecond
+	}
+	for i := range p.Nodes {
+		n := &Node{H: NewHost(), now: &p.Now}
+		c := qp.Config{
+			Type: o.Type, QPN: bth.QPN(20 + i), MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256,
+			Host: n.H, Counters: &n.Counters,
+		}
+		if o.Config != nil {
+			o.Config(i, &c)
+		}
+		n.Q = qp.New(c)
+		a := o.attr()
+		a.DestQPN = uint32(20 + 1 - i)
+		if err := Connect(p.Now, n.Q, o.Type, a, qp.RTS); err != nil {
+			return nil, err
+		}
+		p.Nodes[i] = n
+	}
+	return p, nil
+}
+
+// poll sends all that can be sent now.
+func (p *Pair) poll() {
+	var t qp.Transmit
+	for i, n := range p.Nodes {
+		for n.Q.PollTransmit(p.Now, &t) {
+			p.send(i, &t.Packet)
+		}
+		n.Q.Flushed(p.Now)
+		n.H.flushed()
+	}
+}
+
+// send puts a packet on the wire, encoded, as payload views end with Flushed.
+func (p *Pair) send(from int, pkt *bth.Packet) {
+	p.Packets++
+	fate := []time.Duration{0}
+	if p.Hook != nil {
+		fate = p.Hook(from, pkt)
+	}
+	if len(fate) == 0 {
+		return
+	}
+	b := pkt.AppendTo(nil)
+	for _, late := range fate {
+		at := p.Now.Add(p.delay + late)
+		i := sort.Search(len(p.wire), func(i int) bool { return p.wire[i].at > at })
+		p.wire = slices.Insert(p.wire, i, flight{at, 1 - from, b})
+	}
+}
+
+// deliver hands over the packet that arrives next.
+func (p *Pair) deliver() {
+	f := p.wire[0]
+	p.wire = slices.Delete(p.wire, 0, 1)
+	var pkt bth.Packet
+	if err := pkt.Decode(f.b); err != nil {
+		panic("qptest: a queue pair has sent what cannot be decoded: " + err.Error())
+	}
+	p.Nodes[f.to].Q.Receive(p.Now, &pkt, qp.RxMeta{GRH: GRH[:]})
+}
+
+// Step sends what there is, goes on to the next instant at which something
+// happens and lets it happen. It returns false if that is later than limit.
+func (p *Pair) Step(limit mono.Time) bool {
+	p.poll()
+	next := p.Nodes[0].Q.NextTimeout().Min(p.Nodes[1].Q.NextTimeout())
+	if len(p.wire) > 0 {
+		next = next.Min(p.wire[0].at)
+	}
+	if next == mono.Never || next > limit {
+		return false
+	}
+	p.Now = max(p.Now, next)
+	for _, n := range p.Nodes {
+		if p.Now >= n.Q.NextTimeout() {
+			n.Q.OnTimeout(p.Now)
+		}
+	}
+	for len(p.wire) > 0 && p.wire[0].at <= p.Now {
+		p.deliver()
+	}
+	return true
+}
+
+// maxSteps is more than any test needs.
+const maxSteps = 1 << 20
+
+// Run steps until limit, or until nothing happens any more if that is mono.Never.
+// It panics if there is no end.
+func (p *Pair) Run(limit mono.Time) {
+	for range maxSteps {
+		if !p.Step(limit) {
+			if limit != mono.Never {
+				p.Now = max(p.Now, limit)
+			}
+			return
+		}
+	}
+	panic("qptest: the pair does not come to rest")
+}
+
+// Wait steps until done returns true, which it tells.
+func (p *Pair) Wait(done func() bool) bool {
+	for range maxSteps {
+		if done() {
+			return true
+		}
+		if !p.Step(mono.Never) {
+			break
+		}
+	}
+	return done()
+}
