@@ -65,6 +65,13 @@ func newLone(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr) *lo
 	return l
 }
 
+// connect takes a queue pair to RTS once more.
+func connect(t testing.TB, l *lone, a qp.Attr) {
+	if err := qptest.Connect(l.now, l.q, l.typ, a, qp.RTS); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // opcodes are the requests by the names that scripts give them.
 var opcodes = map[string]bth.Opcode{
 	"send_first": bth.OpSendFirst, "send_middle": bth.OpSendMiddle, "send_last": bth.OpSendLast,
@@ -164,7 +171,7 @@ func (l *lone) tx() string {
 	return out.String()
 }
 
-// runs describes bytes as "100x256 7".
+// runs describes bytes as "100*256 7".
 func runs(b []byte) string {
 	var out []string
 	for i := 0; i < len(b); {
@@ -174,7 +181,7 @@ func runs(b []byte) string {
 		}
 		s := strconv.Itoa(int(b[i]))
 		if n > 1 {
-			s += "x" + strconv.Itoa(n)
+			s += "*" + strconv.Itoa(n)
 		}
 		out, i = append(out, s), i+n
 	}
@@ -220,41 +227,42 @@ func (l *lone) news() string {
 	return out.String()
 }
 
-// recv posts a receive: "wr=1 len=10,20 lkey=1". Elements lie 0x400 apart.
+// recv posts a receive: "wr=1 len=10+20 lkey=1". Elements lie 0x400 apart.
 func (l *lone) recv(d *datadriven.TestData, t *testing.T) {
-	var w qp.RecvWQE
-	key, at := lkey, localVA
-	for _, a := range d.CmdArgs {
-		switch a.Key {
-		case "wr":
-			a.Scan(t, 0, &w.WRID)
-		case "lkey":
-			a.Scan(t, 0, &key)
-		case "at":
-			a.Scan(t, 0, &at)
-		}
-	}
+	w := qp.RecvWQE{WRID: uint64(arg(d, t, "wr", 0))}
+	at := uint64(localVA)
 	if d.HasArg("len") {
 		var lens string
 		d.ScanArgs(t, "len", &lens)
 		for s := range strings.SplitSeq(lens, "+") {
 			n, err := strconv.Atoi(s)
 			if err != nil {
-				t.Fatal(err)
+				t.Fatalf("%s: %v", d.Pos, err)
 			}
-			w.SGEs = append(w.SGEs, qp.SGE{Addr: uint64(at), Length: uint32(n), LKey: uint32(key)})
+			w.SGEs = append(w.SGEs, qp.SGE{Addr: at, Length: uint32(n), LKey: uint32(arg(d, t, "lkey", lkey))})
 			at += 0x400
 		}
 	}
+	l.post(w)
+}
+
+func (l *lone) post(w qp.RecvWQE) {
 	l.h.Recvs.WQEs = append(l.h.Recvs.WQEs, w)
 	l.q.RecvPosted(l.now)
 }
 
+// arg returns a number among the arguments, or v.
 func arg(d *datadriven.TestData, t *testing.T, key string, v int) int {
-	if d.HasArg(key) {
-		d.ScanArgs(t, key, &v)
+	if !d.HasArg(key) {
+		return v
 	}
-	return v
+	var s string
+	d.ScanArgs(t, key, &s)
+	n, err := strconv.ParseInt(s, 0, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", d.Pos, err)
+	}
+	return int(n)
 }
 
 // open makes the queue pair of a script.

@@ -121,8 +121,8 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	b := &n.net.tx
 	b.segs = 0
 	for b.segs == 0 || b.fits() {
-		if !n.take(now, q) {
-			drained = q.node.deficit > 0
+		var ok bool
+		if ok, drained = n.take(now, q); !ok {
 			break
 		}
 		size := b.t.Packet.WireLen()
@@ -158,21 +158,26 @@ func (b *txState) single() bool {
 	return b.path.nb != nil && !b.path.nb.usable()
 }
 
-// take gets the packet of q that waits, or the next one of its turn, with its path.
-func (n *NIC) take(now mono.Time, q *QueuePair) bool {
+// take gets the packet of q that waits, or the next one, with its path. A turn ends
+// between frames: to cut a super-frame short would cost more than it is fair.
+// drained says that q has nothing more.
+func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 	b := &n.net.tx
 	if b.pending == q {
 		b.pending, b.queue = nil, q
-		return true
+		return true, false
 	}
-	if q.node.deficit <= 0 || !q.machine().PollTransmit(now, &b.t) {
-		return false
+	if b.segs == 0 && q.node.deficit <= 0 {
+		return false, false
+	}
+	if !q.machine().PollTransmit(now, &b.t) {
+		return false, true
 	}
 	b.queue, b.to = q, &q.path
 	if q.typ == qp.UD {
 		b.to = n.lookupAH(q, b.t.AH)
 	}
-	return true
+	return true, false
 }
 
 // sendable reports whether the packet just taken can go to its path; if not, it is

@@ -57,7 +57,7 @@ func (s *side) transfer(ctx context.Context) (f *flow, seconds float64, err erro
 
 // send posts until the end and waits for all completions. Receives go on.
 func (f *flow) send() error {
-	for f.sending {
+	for empty := 0; f.sending; empty++ {
 		posted := false
 		more := f.mayPost()
 		for _, l := range f.lanes {
@@ -78,8 +78,10 @@ func (f *flow) send() error {
 			if err := f.ctx.Err(); err != nil {
 				return err
 			}
-			yield()
+			rest(empty)
+			continue
 		}
+		empty = 0
 	}
 	return nil
 }
@@ -189,22 +191,19 @@ func (f *flow) settle() error {
 		f.expect <- n.Messages
 		errs <- nil
 	}()
-	for f.receiving && !f.complete() && !f.stop.Load() {
+	for empty := 0; f.receiving && !f.complete() && !f.stop.Load(); empty++ {
 		n, err := f.receive()
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			f.quiet = time.Now()
+			f.quiet, empty = time.Now(), 0
 			continue
 		}
 		if err := f.ctx.Err(); err != nil {
 			return err
 		}
-		if f.Events {
-			time.Sleep(50 * time.Microsecond)
-		}
-		yield()
+		rest(empty)
 	}
 	return <-errs
 }

@@ -209,20 +209,20 @@ func (f *flow) sendRound(per uint64) error {
 // has happened if the service may lose messages.
 func (f *flow) wait(done func() bool, step func() (int, error)) error {
 	last := time.Now()
-	for !done() {
+	for empty := 0; !done(); empty++ {
 		n, err := step()
 		switch {
 		case err != nil:
 			return err
 		case n > 0:
-			last = time.Now()
+			last, empty = time.Now(), 0
 			continue
 		case f.ctx.Err() != nil:
 			return f.ctx.Err()
 		case f.Connection != "rc" && time.Since(last) > time.Second:
 			return fmt.Errorf("verification: messages have been lost")
 		}
-		yield()
+		rest(empty)
 	}
 	return nil
 }

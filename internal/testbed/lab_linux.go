@@ -95,7 +95,6 @@ func (h *Host) Start(bin string) error {
 	defer log.Close()
 	h.cmd = exec.Command(filepath.Join(bin, "roced"), "run", "--config", h.Config)
 	h.cmd.Stdout, h.cmd.Stderr = log, log
-	h.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := h.cmd.Start(); err != nil {
 		return err
 	}

@@ -1,0 +1,210 @@
+package qp_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"roced/bth"
+	"roced/qp"
+	"roced/qp/qptest"
+)
+
+// dice makes the choices of a run out of bytes. Without any left it picks zero.
+type dice struct {
+	testing.TB
+	b []byte
+}
+
+func (d *dice) done() bool { return len(d.b) == 0 }
+
+// pick returns a number in [0, n).
+func (d *dice) pick(n int) int {
+	if d.done() {
+		return 0
+	}
+	v := d.b[0]
+	d.b = d.b[1:]
+	return int(v) % n
+}
+
+// tormented is a queue pair whose peer, client and memory do what they like.
+type tormented struct {
+	*dice
+	*lone
+	srq      bool
+	expected bth.PSN // as far as the packets accepted tell
+	newest   bth.PSN // newest PSN executed
+	posted   int
+	nextCQE  uint64
+}
+
+// torment drives a queue pair of any service in any state by the dice. It must
+// not panic, loop, answer what it has not executed, or complete a receive twice.
+func torment(d *dice) {
+	typ := []qp.Type{qp.RC, qp.RC, qp.RC, qp.UC, qp.UD}[d.pick(5)]
+	a := loneAttr
+	a.RQPSN, a.MaxDestRdAtomic = 0xfffffa, uint8(d.pick(4))
+	if d.pick(8) == 0 {
+		a.AccessFlags = 0
+	}
+	s := &tormented{dice: d, srq: d.pick(3) == 0, expected: bth.MakePSN(a.RQPSN)}
+	s.newest = s.expected.Add(-1)
+	s.lone = newLone(d, typ, []qp.State{qp.RTS, qp.RTR, qp.Init}[d.pick(3)], s.srq, a)
+	regions := s.h.Regions
+	for !d.done() {
+		switch d.pick(12) {
+		default:
+			s.packet()
+		case 0, 1:
+			s.recv()
+		case 2, 3:
+			s.poll(1 + d.pick(20))
+		case 4: // memory comes and goes
+			s.h.Regions = map[uint32]*qptest.Region{}
+			for key, r := range regions {
+				if d.pick(8) != 0 {
+					s.h.Regions[key] = r
+				}
+			}
+		case 5:
+			_ = s.q.Modify(s.now, qp.Attr{State: []qp.State{qp.SQD, qp.RTS}[d.pick(2)]}, qp.AttrState)
+		}
+		s.completions()
+	}
+	s.poll(10_000)
+	s.end()
+}
+
+// fail reports with what has gone before. A seed repeats the run.
+func (s *tormented) fail(format string, args ...any) {
+	s.Helper()
+	s.Fatalf("%s: %s", s.counters(), fmt.Sprintf(format, args...))
+}
+
+// packet is any request, more often near the expected one than not.
+func (s *tormented) packet() {
+	ops := []bth.Opcode{
+		bth.OpSendOnly, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLast, bth.OpSendLastImm, bth.OpSendOnlyImm, bth.OpSendOnlyInv,
+		bth.OpSendLastInv, bth.OpWriteOnly, bth.OpWriteFirst, bth.OpWriteMiddle, bth.OpWriteLast, bth.OpWriteLastImm, bth.OpWriteOnlyImm,
+		bth.OpReadRequest, bth.OpReadRequest, bth.OpCmpSwap, bth.OpFetchAdd, bth.OpAcknowledge, bth.OpReadRespOnly, 0x1f,
+	}
+	length := []uint32{0, 1, 256, 257, 512, 600, 1 << 31, 1<<31 + 1, 1<<32 - 1}
+	va := []uint64{remoteVA, remoteVA + 8, remoteVA + 256, remoteVA + 0x2fff, 1<<64 - 1}
+	p := bth.Packet{
+		Opcode: transports[s.typ] | ops[s.pick(len(ops))],
+		PSN:    s.expected.Add([]int{0, 0, 0, 0, 1, 2, -1, -2, -3, -4, 1 << 22, -1 << 22, 1 << 23}[s.pick(13)]),
+		AckReq: s.pick(2) == 0,
+		IETH:   uint32(s.pick(9)),
+		RETH:   bth.RETH{VA: va[s.pick(len(va))], RKey: []uint32{rkey, rkey, rkey, 6, 7, 99}[s.pick(6)], Length: length[s.pick(len(length))]},
+		DETH:   bth.DETH{QKey: []uint32{0x1111, 0x1111, 1}[s.pick(3)]},
+	}
+	p.AtomicETH = bth.AtomicETH{VA: p.RETH.VA, RKey: p.RETH.RKey}
+	p.Payload = make([]byte, []int{0, 1, 88, 256, 256, 256, 257, 5000}[s.pick(8)])
+	if s.pick(4) == 0 { // what the opcode calls for
+		p.Payload = p.Payload[:0]
+		if p.Opcode.IsFirst() || p.Opcode.IsMiddle() {
+			p.Payload = make([]byte, 256)
+		}
+	}
+	if s.q.Receive(s.now, &p, qp.RxMeta{}) == qp.Accepted && p.Opcode.IsRequest() {
+		span := 1
+		if p.Opcode.IsReadRequest() {
+			span = max(1, (int(p.RETH.Length)+255)/256)
+		}
+		if s.typ == qp.RC && p.PSN != s.expected {
+			s.fail("%v accepted, expected %v", p.PSN, s.expected)
+		}
+		s.expected = p.PSN.Add(span)
+	}
+}
+
+func (s *tormented) recv() {
+	w := qp.RecvWQE{WRID: uint64(s.posted)}
+	s.posted++
+	for range s.pick(6) {
+		w.SGEs = append(w.SGEs, qp.SGE{
+			Addr: localVA + uint64(s.pick(3)*256), Length: []uint32{300, 600, 0, 1, 40, 1<<32 - 1}[s.pick(6)],
+			LKey: []uint32{lkey, lkey, lkey, lkey, 2, 77}[s.pick(6)],
+		})
+	}
+	s.post(w)
+}
+
+// poll checks what is sent: nothing beyond what has been executed is
+// acknowledged, and no NAK asks for anything but the expected packet.
+func (s *tormented) poll(n int) {
+	var t qp.Transmit
+	for range n {
+		if !s.q.PollTransmit(s.now, &t) {
+			return
+		}
+		p := &t.Packet
+		switch {
+		case s.typ != qp.RC:
+			s.fail("%v sends %v", s.typ, p.Opcode)
+		case !p.PSN.Before(s.expected) && (p.PSN != s.expected || !p.Opcode.IsAck() || p.AETH.Syndrome.IsACK()):
+			s.fail("%v %v %v, expected %v", p.PSN, p.Opcode, p.AETH.Syndrome, s.expected)
+		case len(p.Payload) > 256 || p.DestQP != peerQPN || p.AETH.MSN >= 1<<24:
+			s.fail("bad packet %+v", p)
+		}
+	}
+	if n == 10_000 {
+		s.fail("never stops sending")
+	}
+}
+
+// completions: in the order of posting, once each.
+func (s *tormented) completions() {
+	for _, c := range s.h.RecvCQ {
+		if c.WRID != s.nextCQE || c.QPN != 17 {
+			s.fail("completion %+v, expected %d", c, s.nextCQE)
+		}
+		s.nextCQE++
+	}
+	if int(s.nextCQE) > s.h.Recvs.Taken || s.h.Recvs.Taken > int(s.nextCQE)+1 {
+		s.fail("%d receives completed, %d taken", s.nextCQE, s.h.Recvs.Taken)
+	}
+	s.h.RecvCQ, s.h.Events = s.h.RecvCQ[:0], s.h.Events[:0]
+}
+
+// end breaks the queue pair: all receives are flushed, with an SRQ those taken.
+func (s *tormented) end() {
+	if err := s.q.Modify(s.now, qp.Attr{State: qp.Err}, qp.AttrState); err != nil {
+		s.fail("%v", err)
+	}
+	for range s.posted {
+		s.q.RecvPosted(s.now)
+	}
+	s.completions()
+	if want := s.h.Recvs.Taken; int(s.nextCQE) != want || !s.srq && want != s.posted {
+		s.fail("%d receives completed, %d taken, %d posted", s.nextCQE, want, s.posted)
+	}
+	var t qp.Transmit
+	if s.q.PollTransmit(s.now, &t) {
+		s.fail("sends in ERR")
+	}
+}
+
+func TestResponderHostile(t *testing.T) {
+	b := make([]byte, 3000)
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		torment(&dice{t, b[:rng.IntN(len(b))]})
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzResponder(f *testing.F) {
+	for i := range 8 {
+		f.Add([]byte(fmt.Sprintf("%d seed for the responder, as good as any", i)))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		torment(&dice{t, b[:min(len(b), 4096)]})
+	})
+}

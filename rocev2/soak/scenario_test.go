@@ -1,0 +1,220 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"roced/internal/fault"
+	"roced/qp"
+	"roced/rocev2"
+	"roced/rocev2/nictest"
+)
+
+// scenario is all that a seed decides before anything happens.
+type scenario struct {
+	seed    uint64
+	typ     qp.Type
+	pairs   int
+	gid     uint8
+	mtu     qp.MTU
+	offload rocev2.Offload
+	unacked uint32
+	delay   time.Duration
+	rate    uint64
+	depth   int
+	sges    int
+	inline  int
+	sigAll  bool
+	rd      uint8
+	timeout uint8
+	retry   uint8
+	rnr     uint8
+	minRNR  uint8
+	srq     bool
+	oneCQ   bool
+	polling polling
+	pause   time.Duration // between posts
+	late    time.Duration // between receives; 0: posted as early as possible
+	both    bool          // both sides are requesters
+	msgs    int           // a requester has
+	packets int           // a requester sends, about
+	bytes   int
+	harsh   bool
+	rules   []fault.Rule
+	outage  outage
+	cold    bool // sending begins before addresses are known
+}
+
+// polling is how a client looks for completions.
+type polling uint8
+
+const (
+	pollAlways polling = iota
+	pollSeldom
+	pollNotified // arms the queue and waits
+)
+
+// outage is a time in which the link is down.
+type outage struct {
+	after, length time.Duration
+	noticed       bool // the NICs are told
+}
+
+func chance(rng *rand.Rand, percent int) bool { return rng.IntN(100) < percent }
+
+func pick[T any](rng *rand.Rand, v ...T) T { return v[rng.IntN(len(v))] }
+
+// draw derives the scenario of a seed.
+func draw(seed uint64) scenario {
+	rng := rand.New(rand.NewPCG(seed, 0x736f616b))
+	s := scenario{
+		seed:    seed,
+		typ:     pick(rng, qp.RC, qp.RC, qp.RC, qp.UC, qp.UD),
+		pairs:   pick(rng, 1, 1, 2, 3, 1+rng.IntN(8)),
+		gid:     pick[uint8](rng, nictest.GIDIPv4, nictest.GIDIPv6, nictest.GIDLinkLocal),
+		mtu:     qp.MTU(1 + rng.IntN(5)),
+		unacked: pick[uint32](rng, 0, 0, 1, 2, 7, 64, 256),
+		delay:   pick(rng, time.Microsecond, 5*time.Microsecond, 50*time.Microsecond),
+		rate:    pick[uint64](rng, 0, 0, 10e9, 40e9, 100e9),
+		depth:   pick(rng, 1, 2, 8, 32, 64),
+		sges:    pick(rng, 1, 2, 3, 16),
+		inline:  pick(rng, 0, 16, 256),
+		sigAll:  chance(rng, 20),
+		rd:      pick[uint8](rng, 1, 2, 4, 16),
+		timeout: pick[uint8](rng, 12, 12, 13, 14),
+		retry:   7, rnr: 7,
+		minRNR:  pick[uint8](rng, 1, 1, 2, 6, 12),
+		srq:     chance(rng, 30),
+		oneCQ:   chance(rng, 30),
+		polling: pick(rng, pollAlways, pollAlways, pollSeldom, pollNotified),
+		both:    chance(rng, 60),
+		cold:    chance(rng, 15),
+	}
+	if chance(rng, 50) {
+		s.offload = rocev2.Offload{MaxSegments: 2 + rng.IntN(127), MaxBytes: pick(rng, 65549, 20000)}
+	}
+	if chance(rng, 40) {
+		s.pause = time.Duration(1 + rng.IntN(100_000))
+	}
+	if chance(rng, 40) {
+		s.late = time.Duration(1 + rng.IntN(200_000))
+	}
+	if chance(rng, 25) {
+		s.retry, s.rnr = uint8(rng.IntN(8)), uint8(rng.IntN(8))
+		s.timeout = uint8(8 + rng.IntN(6))
+	}
+	flows := s.pairs
+	if s.both {
+		flows *= 2
+	}
+	s.msgs = max(4, (40+rng.IntN(200))/flows)
+	s.packets, s.bytes = 3000/flows, 4<<20/flows
+	s.drawFaults(rng)
+	return s
+}
+
+// drawFaults draws the rules of the link.
+func (s *scenario) drawFaults(rng *rand.Rand) {
+	var rules []string
+	switch n := rng.IntN(100); {
+	case n < 10:
+	case n < 25:
+		rules = exactRules(rng)
+	case n < 75:
+		rules = shareRules(rng, 0.02)
+	default:
+		s.harsh = true
+		rules = shareRules(rng, 0.2)
+	}
+	if chance(rng, 4) {
+		rules = append(rules, fmt.Sprintf("both drop any p=0.3 seed=%d", rng.Uint32()))
+		s.harsh, s.cold = true, true
+	}
+	if chance(rng, 8) {
+		s.outage = outage{time.Duration(rng.IntN(500_000)), time.Duration(rng.IntN(100_000_000)), chance(rng, 50)}
+		s.harsh = true
+	}
+	for _, text := range rules {
+		r, err := fault.Parse(text)
+		if err != nil {
+			panic(err)
+		}
+		s.rules = append(s.rules, r)
+	}
+}
+
+// actions of fault rules with arguments drawn.
+func actions(rng *rand.Rand) []string {
+	return []string{
+		"drop", "duplicate " + fmt.Sprint(1+rng.IntN(3)), fmt.Sprintf("delay %dus", 1+rng.IntN(300)),
+		fmt.Sprintf("reorder %d %dus", 1+rng.IntN(8), 50+rng.IntN(500)), "corrupt",
+		fmt.Sprintf("truncate %d", 14+rng.IntN(120)), "ecn",
+	}
+}
+
+func shareRules(rng *rand.Rand, most float64) (rules []string) {
+	for _, a := range actions(rng) {
+		if chance(rng, 40) {
+			rules = append(rules, fmt.Sprintf("%s %s p=%.4f seed=%d",
+				pick(rng, "rx", "tx", "both", "both"), a, 0.0001+rng.Float64()*most, rng.Uint32()))
+		}
+	}
+	return rules
+}
+
+func exactRules(rng *rand.Rand) (rules []string) {
+	for range 1 + rng.IntN(6) {
+		first := rng.IntN(40)
+		cond := []string{
+			fmt.Sprintf("psn=+%d n=1", first), fmt.Sprintf("psn=+%d..%d n=1", first, first+rng.IntN(5)),
+			fmt.Sprintf("op=%s count=%d", pick(rng, "ack", "nak", "read", "readresp", "atomic", "send", "write"), 1+rng.IntN(3)),
+			fmt.Sprintf("op=%s n=1 count=%d", pick(rng, "request", "response"), 1+rng.IntN(3)),
+		}
+		rules = append(rules, pick(rng, "rx", "tx")+" "+pick(rng, actions(rng)...)+" "+pick(rng, cond...))
+	}
+	return rules
+}
+
+// loses reports whether the link can lose packets.
+func (s *scenario) loses() bool {
+	for _, r := range s.rules {
+		switch r.Action {
+		case fault.Drop, fault.Corrupt, fault.Truncate:
+			return true
+		}
+	}
+	return s.outage.length > 0
+}
+
+// copies reports whether the link can copy packets, disorders whether it can
+// change their order.
+func (s *scenario) copies() bool { return s.has(fault.Duplicate) }
+
+func (s *scenario) disorders() bool {
+	return s.has(fault.Delay) || s.has(fault.Reorder) || s.copies()
+}
+
+func (s *scenario) has(a fault.Action) bool {
+	for _, r := range s.rules {
+		if r.Action == a {
+			return true
+		}
+	}
+	return false
+}
+
+// mustSucceed reports whether no request of a reliable connection may fail.
+func (s *scenario) mustSucceed() bool {
+	return !s.harsh && s.retry == 7 && s.rnr == 7 && s.timeout >= 12
+}
+
+func (s *scenario) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v, %d pairs, %+v\n", s.typ, s.pairs, *s)
+	for _, r := range s.rules {
+		fmt.Fprintf(&b, "  %v\n", r)
+	}
+	return b.String()
+}
