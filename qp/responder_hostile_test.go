@@ -2,6 +2,7 @@ package qp_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -33,8 +34,9 @@ type tormented struct {
 	*dice
 	*lone
 	srq      bool
-	expected bth.PSN // as far as the packets accepted tell
-	newest   bth.PSN // newest PSN executed
+	expected bth.PSN      // as far as the packets accepted tell
+	message  bth.Opcode   // of the last packet of a message that has not ended
+	sent     []bth.Packet // the last ones, for repetitions
 	posted   int
 	nextCQE  uint64
 }
@@ -49,25 +51,24 @@ func torment(d *dice) {
 		a.AccessFlags = 0
 	}
 	s := &tormented{dice: d, srq: d.pick(3) == 0, expected: bth.MakePSN(a.RQPSN)}
-	s.newest = s.expected.Add(-1)
 	s.lone = newLone(d, typ, []qp.State{qp.RTS, qp.RTR, qp.Init}[d.pick(3)], s.srq, a)
-	regions := s.h.Regions
+	regions := maps.Clone(s.h.Regions)
 	for !d.done() {
-		switch d.pick(12) {
+		switch d.pick(24) {
 		default:
 			s.packet()
-		case 0, 1:
+		case 0, 1, 2, 3, 4, 5, 6, 7:
 			s.recv()
-		case 2, 3:
-			s.poll(1 + d.pick(20))
-		case 4: // memory comes and goes
+		case 8, 9, 10, 11:
+			s.poll(1 + d.pick(8))
+		case 12: // memory comes and goes
 			s.h.Regions = map[uint32]*qptest.Region{}
-			for key, r := range regions {
-				if d.pick(8) != 0 {
-					s.h.Regions[key] = r
+			for _, key := range []uint32{lkey, 2, rkey, 6, 7} {
+				if d.pick(16) != 0 {
+					s.h.Regions[key] = regions[key]
 				}
 			}
-		case 5:
+		case 13:
 			_ = s.q.Modify(s.now, qp.Attr{State: []qp.State{qp.SQD, qp.RTS}[d.pick(2)]}, qp.AttrState)
 		}
 		s.completions()
@@ -82,8 +83,78 @@ func (s *tormented) fail(format string, args ...any) {
 	s.Fatalf("%s: %s", s.counters(), fmt.Sprintf(format, args...))
 }
 
-// packet is any request, more often near the expected one than not.
+// packet is a request: the next one in sequence, a repetition, or anything.
 func (s *tormented) packet() {
+	var p bth.Packet
+	switch n := s.pick(12); {
+	case n == 0:
+		p = s.anything()
+	case n <= 3 && len(s.sent) > 0:
+		p = s.sent[s.pick(len(s.sent))]
+		if p.Opcode.IsReadRequest() && s.pick(2) == 0 {
+			p.PSN, p.RETH.VA, p.RETH.Length = p.PSN.Next(), p.RETH.VA+256, p.RETH.Length-256
+		}
+	default:
+		p = s.proper()
+		p.PSN = s.expected
+		if s.sent = append(s.sent, p); len(s.sent) > 8 {
+			s.sent = s.sent[1:]
+		}
+		if s.pick(10) == 0 {
+			return // lost
+		}
+	}
+	if s.q.Receive(s.now, &p, qp.RxMeta{}) != qp.Accepted || !p.Opcode.IsRequest() {
+		return
+	}
+	span := 1
+	if p.Opcode.IsReadRequest() {
+		span = max(1, (int(p.RETH.Length)+255)/256)
+	}
+	if s.typ == qp.RC && p.PSN != s.expected {
+		s.fail("%v accepted, expected %v", p.PSN, s.expected)
+	}
+	s.expected = p.PSN.Add(span)
+	s.message = 0
+	if !p.Opcode.Ends() {
+		s.message = p.Opcode
+	}
+}
+
+// proper is a request that may come next.
+func (s *tormented) proper() bth.Packet {
+	size := []int{0, 1, 88, 256}[s.pick(4)]
+	p := bth.Packet{
+		AckReq: s.pick(2) == 0, IETH: 6, DETH: bth.DETH{QKey: 0x1111},
+		RETH: bth.RETH{VA: remoteVA, RKey: rkey, Length: uint32(size)}, AtomicETH: bth.AtomicETH{VA: remoteVA, RKey: rkey},
+	}
+	starts := []bth.Opcode{
+		bth.OpSendOnly, bth.OpSendOnlyImm, bth.OpWriteOnly, bth.OpWriteOnlyImm, bth.OpSendFirst, bth.OpWriteFirst, bth.OpReadRequest,
+		bth.OpReadRequest, bth.OpCmpSwap, bth.OpFetchAdd, bth.OpSendOnlyInv,
+	}
+	op := starts[s.pick(len(starts))]
+	switch {
+	case s.message.IsWrite():
+		op = []bth.Opcode{bth.OpWriteLast, bth.OpWriteLastImm}[s.pick(2)]
+		size = 88
+	case s.message != 0:
+		op = []bth.Opcode{bth.OpSendLast, bth.OpSendMiddle, bth.OpSendLastImm, bth.OpSendLastInv}[s.pick(4)]
+		size = max(1, size)
+	}
+	switch p.Opcode = transports[s.typ] | op; {
+	case op == bth.OpReadRequest:
+		p.RETH.Length = uint32(size * 5)
+	case p.Opcode.IsFirst() || p.Opcode.IsMiddle():
+		size, p.RETH.Length = 256, 256+88
+	}
+	if p.Opcode.HasPayload() {
+		p.Payload = make([]byte, size)
+	}
+	return p
+}
+
+// anything is a packet whose parts do not know of each other.
+func (s *tormented) anything() bth.Packet {
 	ops := []bth.Opcode{
 		bth.OpSendOnly, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLast, bth.OpSendLastImm, bth.OpSendOnlyImm, bth.OpSendOnlyInv,
 		bth.OpSendLastInv, bth.OpWriteOnly, bth.OpWriteFirst, bth.OpWriteMiddle, bth.OpWriteLast, bth.OpWriteLastImm, bth.OpWriteOnlyImm,
@@ -93,40 +164,28 @@ func (s *tormented) packet() {
 	va := []uint64{remoteVA, remoteVA + 8, remoteVA + 256, remoteVA + 0x2fff, 1<<64 - 1}
 	p := bth.Packet{
 		Opcode: transports[s.typ] | ops[s.pick(len(ops))],
-		PSN:    s.expected.Add([]int{0, 0, 0, 0, 1, 2, -1, -2, -3, -4, 1 << 22, -1 << 22, 1 << 23}[s.pick(13)]),
+		PSN:    s.expected.Add([]int{0, 0, 1, 2, -1, -2, -3, -4, 1 << 22, -1 << 22, 1 << 23}[s.pick(11)]),
 		AckReq: s.pick(2) == 0,
 		IETH:   uint32(s.pick(9)),
 		RETH:   bth.RETH{VA: va[s.pick(len(va))], RKey: []uint32{rkey, rkey, rkey, 6, 7, 99}[s.pick(6)], Length: length[s.pick(len(length))]},
 		DETH:   bth.DETH{QKey: []uint32{0x1111, 0x1111, 1}[s.pick(3)]},
 	}
 	p.AtomicETH = bth.AtomicETH{VA: p.RETH.VA, RKey: p.RETH.RKey}
-	p.Payload = make([]byte, []int{0, 1, 88, 256, 256, 256, 257, 5000}[s.pick(8)])
-	if s.pick(4) == 0 { // what the opcode calls for
-		p.Payload = p.Payload[:0]
-		if p.Opcode.IsFirst() || p.Opcode.IsMiddle() {
-			p.Payload = make([]byte, 256)
-		}
-	}
-	if s.q.Receive(s.now, &p, qp.RxMeta{}) == qp.Accepted && p.Opcode.IsRequest() {
-		span := 1
-		if p.Opcode.IsReadRequest() {
-			span = max(1, (int(p.RETH.Length)+255)/256)
-		}
-		if s.typ == qp.RC && p.PSN != s.expected {
-			s.fail("%v accepted, expected %v", p.PSN, s.expected)
-		}
-		s.expected = p.PSN.Add(span)
-	}
+	p.Payload = make([]byte, []int{0, 1, 88, 256, 256, 257, 5000}[s.pick(7)])
+	return p
 }
 
+// recv posts a receive, most of them good.
 func (s *tormented) recv() {
 	w := qp.RecvWQE{WRID: uint64(s.posted)}
 	s.posted++
-	for range s.pick(6) {
-		w.SGEs = append(w.SGEs, qp.SGE{
-			Addr: localVA + uint64(s.pick(3)*256), Length: []uint32{300, 600, 0, 1, 40, 1<<32 - 1}[s.pick(6)],
-			LKey: []uint32{lkey, lkey, lkey, lkey, 2, 77}[s.pick(6)],
-		})
+	for range []int{1, 2, 1, 2, 1, 2, 0, 5}[s.pick(8)] {
+		w.SGEs = append(w.SGEs, qp.SGE{Addr: localVA + uint64(s.pick(3)*256), Length: []uint32{300, 600, 1, 0}[s.pick(4)], LKey: lkey})
+	}
+	if bad := s.pick(64); bad < 2 && len(w.SGEs) > 0 {
+		w.SGEs[0].LKey = []uint32{2, 77}[bad]
+	} else if bad == 3 && len(w.SGEs) > 0 {
+		w.SGEs[0].Length = 1<<32 - 1
 	}
 	s.post(w)
 }
@@ -188,15 +247,12 @@ func (s *tormented) end() {
 
 func TestResponderHostile(t *testing.T) {
 	b := make([]byte, 3000)
-	for seed := range uint64(2000) {
+	for seed := range uint64(5000) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range b {
 			b[i] = byte(rng.Uint32())
 		}
-		torment(&dice{t, b[:rng.IntN(len(b))]})
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { torment(&dice{t, b[:rng.IntN(len(b))]}) })
 	}
 }
 

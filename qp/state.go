@@ -97,7 +97,7 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	if m&AttrState != 0 {
 		to = a.State
 	}
-	if err, attrs := q.checkModify(from, to, a, m); err != nil {
+	if attrs, err := q.checkModify(from, to, a, m); err != nil {
 		return &ModifyError{err, from, to, attrs}
 	}
 	switch to {
@@ -117,26 +117,26 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 }
 
 // checkModify returns what is wrong with the arguments of Modify, and which.
-func (q *QP) checkModify(from, to State, a Attr, m AttrMask) (error, AttrMask) {
+func (q *QP) checkModify(from, to State, a Attr, m AttrMask) (AttrMask, error) {
 	rule, ok := transition(from, to, q.cfg.Type)
 	if !ok {
-		return ErrTransition, 0
+		return 0, ErrTransition
 	}
 	given := m &^ AttrState
 	if missing := rule.required &^ given; missing != 0 {
-		return ErrMissing, missing
+		return missing, ErrMissing
 	}
 	if extra := given &^ (rule.required | rule.optional); extra != 0 {
-		return ErrNotAllowed, extra
+		return extra, ErrNotAllowed
 	}
 	if bad := badValues(q.state, a, m); bad != 0 {
-		return ErrValue, bad
+		return bad, ErrValue
 	}
 	// IBTA vol.1 10.3.1.5: attributes change only once the queue has drained.
 	if from == SQD && to == SQD && given&^AttrCurState != 0 && !q.req.idle() {
-		return ErrDraining, 0
+		return 0, ErrDraining
 	}
-	return nil, 0
+	return 0, nil
 }
 
 // badValues returns the given attributes whose values are impossible.
