@@ -95,10 +95,11 @@ type QP struct {
 	req  requester
 	resp responder
 
-	// respLast says that the packet polled last was a response: the requester is
-	// asked first next time, so that neither side starves the other.
-	respLast bool
+	ahead int // requests polled since the last response
 }
+
+// maxAhead is how many requests may go before an acknowledgement that is due.
+const maxAhead = 32
 
 // defaultUnacked is the PSN window if the configuration has none. rxe has 128; with
 // super-frames of 15 packets a larger one measures better, and 512 no better still.
@@ -197,20 +198,24 @@ func (q *QP) OnTimeout(now mono.Time) {
 
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
+//
+// Requests and responses take turns. A mere acknowledgement lets a few requests go
+// first: the shorter packet can then be the last of their super-frame, while one of
+// its own costs as much as all of them.
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
-	if q.respLast && q.req.poll(now, t) {
-		q.respLast = false
+	limit := 1
+	if q.resp.onlyAck() {
+		limit = maxAhead
+	}
+	if q.ahead < limit && q.req.poll(now, t) {
+		q.ahead++
 		return true
 	}
 	if q.resp.poll(now, t) {
-		q.respLast = true
+		q.ahead = 0
 		return true
 	}
-	if q.respLast {
-		q.respLast = false
-		return false // the requester was asked above
-	}
-	return q.req.poll(now, t)
+	return q.ahead >= limit && q.req.poll(now, t)
 }
 
 // Flushed tells that the packets polled so far have left: views of memory in

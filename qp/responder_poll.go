@@ -37,6 +37,9 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 	return false
 }
 
+// onlyAck reports whether an acknowledgement is all that there is to send.
+func (r *responder) onlyAck() bool { return r.ack && r.nak == 0 && r.rd.due == 0 }
+
 // acknowledge builds an ACK or NAK. Either acknowledges all before it.
 func (r *responder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
 	r.ack, r.nak = false, 0

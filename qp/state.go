@@ -102,7 +102,7 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	}
 	switch to {
 	case Reset:
-		q.state, q.attr, q.mtu, q.respLast = Reset, Attr{}, 0, false
+		q.state, q.attr, q.mtu, q.ahead = Reset, Attr{}, 0, 0
 		q.req.reset()
 		q.resp.reset()
 		return nil

@@ -28,7 +28,15 @@ func (s *Shard) loop() {
 		s.stats.Rounds++
 		busy := s.runCalls(now)
 		busy = s.hear(now) || busy
-		busy = s.receive(now) || busy
+		received := s.receive(now)
+		if received && s.small && !busy {
+			// The client that this was for may want to answer at once, and our
+			// acknowledgement leaves in the same super-frame. On a shared core it
+			// can only do so if it runs.
+			yield()
+			s.hear(now)
+		}
+		busy = received || busy
 		s.nic.Advance(now)
 		busy = s.transmit(now) || busy
 		now = Now()
@@ -83,6 +91,7 @@ func (s *Shard) receive(now mono.Time) bool {
 		}
 		n++
 		s.nic.Receive(now, s.buf[:size], seg)
+		s.small = n == 1 && size < 512
 	}
 	if n == 0 {
 		return false
