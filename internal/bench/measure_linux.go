@@ -16,15 +16,22 @@ import (
 
 // Names of the lines that ratios refer to.
 const (
-	rawTAP    = "raw TAP, super-frames of 15 x 4096 B"
-	iperfTCP  = "iperf3, TCP over the veth"
-	ucxBW     = "ucx_perftest over TCP, 64 KiB put or tag"
-	ucxRate   = "ucx_perftest over TCP, 64 B put or tag"
-	ucxLat    = "ucx_perftest over TCP, 8 B put"
-	ucxTagLat = "ucx_perftest over TCP, 8 B tag"
-	writeBW   = "roceperf write-bw 64 KiB"
-	writeRate = "roceperf write-bw 64 B"
-	writeLat  = "roceperf write-lat 8 B"
+	rawTAP     = "raw TAP, super-frames of 15 x 4096 B"
+	iperfTCP   = "iperf3, TCP over the veth"
+	ucxPutBW   = "ucx_perftest over TCP, 64 KiB put"
+	ucxTagBW   = "ucx_perftest over TCP, 64 KiB tag"
+	ucxPutRate = "ucx_perftest over TCP, 64 B put"
+	ucxTagRate = "ucx_perftest over TCP, 64 B tag"
+	ucxPutLat  = "ucx_perftest over TCP, 8 B put"
+	ucxTagLat  = "ucx_perftest over TCP, 8 B tag"
+	fewQPs     = "roceperf write-bw 4 KiB, 8 QPs"
+	manyQPs    = "roceperf write-bw 4 KiB, 1000 QPs"
+	sendBW     = "roceperf send-bw 64 KiB"
+	sendRate   = "roceperf send-bw 64 B"
+	sendLat    = "roceperf send-lat 8 B"
+	writeBW    = "roceperf write-bw 64 KiB"
+	writeRate  = "roceperf write-bw 64 B"
+	writeLat   = "roceperf write-lat 8 B"
 )
 
 func middle(vs []float64) float64 {
@@ -64,30 +71,34 @@ func (b *bench) links() error {
 
 func (b *bench) bandwidth() error {
 	return errors.Join(
-		b.bestUCX(ucxBW, "Gb/s", 65536, 8000*b.seconds, func(r ucx) float64 { return r.mbps * 8 * (1 << 20) / 1e9 }),
+		b.ucx(ucxPutBW, "Gb/s", "ucp_put_bw", 65536, 8000*b.seconds, ucx.gbps),
+		b.ucx(ucxTagBW, "Gb/s", "tag_bw", 65536, 8000*b.seconds, ucx.gbps),
 		b.gbps(writeBW, "write-bw", "-s", "64k"),
-		b.gbps("roceperf send-bw 64 KiB", "send-bw", "-s", "64k"),
+		b.gbps(sendBW, "send-bw", "-s", "64k"),
 		b.gbps("roceperf read-bw 64 KiB", "read-bw", "-s", "64k"),
 		b.gbps("roceperf write-bw 1 MiB", "write-bw", "-s", "1m"),
 		b.gbps("roceperf write-bw 64 KiB, 16 QPs", "write-bw", "-s", "64k", "-q", "16"),
 		b.gbps("roceperf write-bw 64 KiB, bidirectional", "write-bw", "-s", "64k", "--bidirectional"),
+		b.gbps(fewQPs, "write-bw", "-s", "4k", "-q", "8", "-t", "16", "-Q", "4", "-r", "1"),
+		b.gbps(manyQPs, "write-bw", "-s", "4k", "-q", "1000", "-t", "16", "-Q", "4", "-r", "1"),
 	)
 }
 
 func (b *bench) rates() error {
 	return errors.Join(
-		b.bestUCX(ucxRate, "M/s", 64, 100000*b.seconds, func(r ucx) float64 { return r.rate / 1e6 }),
+		b.ucx(ucxPutRate, "M/s", "ucp_put_bw", 64, 100000*b.seconds, ucx.millions),
+		b.ucx(ucxTagRate, "M/s", "tag_bw", 64, 100000*b.seconds, ucx.millions),
 		b.rate(writeRate, "write-bw", "-s", "64"),
-		b.rate("roceperf send-bw 64 B", "send-bw", "-s", "64"),
+		b.rate(sendRate, "send-bw", "-s", "64"),
 	)
 }
 
 func (b *bench) latencies() error {
 	return errors.Join(
-		b.ucxLatency(ucxLat, "ucp_put_lat"),
-		b.ucxLatency(ucxTagLat, "tag_lat"),
+		b.ucx(ucxPutLat, "us", "ucp_put_lat", 8, 30000*b.seconds, ucx.mean),
+		b.ucx(ucxTagLat, "us", "tag_lat", 8, 30000*b.seconds, ucx.mean),
 		b.latency(writeLat, "write-lat", "-s", "8"),
-		b.latency("roceperf send-lat 8 B", "send-lat", "-s", "8"),
+		b.latency(sendLat, "send-lat", "-s", "8"),
 		b.latency("roceperf read-lat 8 B", "read-lat", "-s", "8"),
 		b.latency("roceperf atomic-lat", "atomic-lat"),
 		b.latency("roceperf send-lat 8 B, sleeping in completion channels", "send-lat", "-s", "8", "--events"),
@@ -119,19 +130,11 @@ func (b *bench) background(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// bestUCX is the better of put and tag.
-func (b *bench) bestUCX(name, unit string, size, count int, value func(ucx) float64) error {
+// ucx measures one test of ucx_perftest.
+func (b *bench) ucx(name, unit, test string, size, count int, value func(ucx) float64) error {
 	return b.median(name, unit, func() (float64, error) {
-		put, err1 := ucxPerftest(b.ctx, b.lab, "ucp_put_bw", size, count)
-		tag, err2 := ucxPerftest(b.ctx, b.lab, "tag_bw", size, count)
-		return max(value(put), value(tag)), errors.Join(err1, err2)
-	})
-}
-
-func (b *bench) ucxLatency(name, test string) error {
-	return b.median(name, "us", func() (float64, error) {
-		r, err := ucxPerftest(b.ctx, b.lab, test, 8, 30000*b.seconds)
-		return r.latency, err
+		r, err := ucxPerftest(b.ctx, b.lab, test, size, count)
+		return value(r), err
 	})
 }
 

@@ -63,6 +63,10 @@ type ucx struct {
 	rate    float64 // messages/s
 }
 
+func (u ucx) gbps() float64     { return u.mbps * 8 * (1 << 20) / 1e9 }
+func (u ucx) millions() float64 { return u.rate / 1e6 }
+func (u ucx) mean() float64     { return u.latency }
+
 // ucxPerftest runs one test of ucx_perftest over TCP.
 func ucxPerftest(ctx context.Context, lab *testbed.Lab, test string, size, count int) (ucx, error) {
 	host := lab.Bed.NS[1].Addr.String()

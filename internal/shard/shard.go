@@ -67,7 +67,7 @@ type Shard struct {
 
 	// The rest belongs to the loop.
 	ending   bool
-	small    bool     // the last batch was one small frame
+	small    bool // the last batch was one small frame
 	up       bool
 	mtu      int      // of the link, when it has said so
 	later    []func() // see Later
