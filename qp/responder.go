@@ -47,7 +47,6 @@ func (r *responder) init(q *QP) { r.q, r.trk = q, q.cfg.Profile.Tracker }
 func (r *responder) start(psn bth.PSN) {
 	r.reset()
 	r.trk.Reset(psn)
-	r.rd.limit = uint64(r.q.attr.MaxDestRdAtomic)
 }
 
 // reset forgets everything, without completions.

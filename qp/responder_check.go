@@ -160,7 +160,7 @@ func (r *responder) checkWrite(p *bth.Packet) *refusal {
 
 func (r *responder) checkRead(p *bth.Packet) *refusal {
 	switch {
-	case !r.rd.room():
+	case !r.rd.room(uint64(r.q.attr.MaxDestRdAtomic)):
 		return tooManyRds
 	case p.RETH.Length > MaxMessage:
 		return badLength
@@ -172,7 +172,7 @@ func (r *responder) checkRead(p *bth.Packet) *refusal {
 
 func (r *responder) checkAtomic(p *bth.Packet) *refusal {
 	switch {
-	case !r.rd.room():
+	case !r.rd.room(uint64(r.q.attr.MaxDestRdAtomic)):
 		return tooManyRds
 	case p.AtomicETH.VA%8 != 0:
 		return misaligned // IBTA vol.1 9.4.5

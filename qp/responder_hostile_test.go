@@ -60,7 +60,7 @@ func torment(d *dice) {
 		case 0, 1, 2, 3, 4, 5, 6, 7:
 			s.recv()
 		case 8, 9, 10, 11:
-			s.poll(1 + d.pick(8))
+			s.drain(1 + d.pick(8))
 		case 12: // memory comes and goes
 			s.h.Regions = map[uint32]*qptest.Region{}
 			for _, key := range []uint32{lkey, 2, rkey, 6, 7} {
@@ -70,10 +70,12 @@ func torment(d *dice) {
 			}
 		case 13:
 			_ = s.q.Modify(s.now, qp.Attr{State: []qp.State{qp.SQD, qp.RTS}[d.pick(2)]}, qp.AttrState)
+		case 14:
+			_ = s.q.Modify(s.now, qp.Attr{MaxDestRdAtomic: uint8(d.pick(5))}, qp.AttrMaxDestRdAtomic)
 		}
 		s.completions()
 	}
-	s.poll(10_000)
+	s.drain(10_000)
 	s.end()
 }
 
@@ -190,9 +192,9 @@ func (s *tormented) recv() {
 	s.post(w)
 }
 
-// poll checks what is sent: nothing beyond what has been executed is
+// drain checks what is sent: nothing beyond what has been executed is
 // acknowledged, and no NAK asks for anything but the expected packet.
-func (s *tormented) poll(n int) {
+func (s *tormented) drain(n int) {
 	var t qp.Transmit
 	for range n {
 		if !s.q.PollTransmit(s.now, &t) {

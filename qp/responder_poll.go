@@ -10,24 +10,21 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 	if r.q.state < RTR || r.q.state == Err && !r.parting {
 		return false
 	}
-	if res := r.rd.oldest(); res != nil {
-		if r.ack && r.ackPSN.Before(res.first) {
-			r.ack = false // the response acknowledges all before it
-			r.q.ctr.AckDeferred++
-		}
-		if res.atomic {
-			r.atomicAck(t, res)
+	for res := r.rd.oldest(); res != nil; res = r.rd.oldest() {
+		if r.answer(t, res) {
 			return true
 		}
-		if r.readResponse(t, res) {
-			return true
+		if res.given {
+			// A duplicate that was late, most likely: the peer has its data and has
+			// told so by other means, whereupon the key was taken away.
+			r.rd.done(res)
+			continue
 		}
 		r.rd.clear()
 		r.refuseRead(now, res)
 	}
 	switch {
 	case r.nak != 0:
-		r.parting = false
 		r.acknowledge(t, r.nak, r.nakPSN)
 		return true
 	case r.ack:
@@ -35,6 +32,21 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 		return true
 	}
 	return false
+}
+
+// answer builds the next response to res. It fails if the memory may no longer be
+// read.
+func (r *responder) answer(t *Transmit, res *resource) bool {
+	if res.atomic {
+		r.atomicAck(t, res)
+	} else if !r.readResponse(t, res) {
+		return false
+	}
+	if r.ack && r.ackPSN.Before(res.first) {
+		r.ack = false // the response acknowledges all before it
+		r.q.ctr.AckDeferred++
+	}
+	return true
 }
 
 // onlyAck reports whether an acknowledgement is all that there is to send.

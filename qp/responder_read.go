@@ -35,7 +35,10 @@ type rdQueue struct {
 
 // room reports whether one more may be accepted: not while the oldest still has
 // responses to send, for then the peer has too many outstanding.
-func (d *rdQueue) room() bool {
+func (d *rdQueue) room(limit uint64) bool {
+	if d.limit != limit {
+		d.resize(limit)
+	}
 	if d.limit == 0 {
 		return false
 	}
@@ -50,6 +53,22 @@ func (d *rdQueue) at(i uint64) *resource { return &d.ring[i%d.limit] }
 
 // begin is the oldest resource that is kept.
 func (d *rdQueue) begin() uint64 { return d.count - min(d.count, d.limit) }
+
+// resize gives the queue another limit, as is possible in SQD. The newest
+// resources stay.
+func (d *rdQueue) resize(limit uint64) {
+	old := *d
+	*d = rdQueue{limit: limit}
+	if len(old.ring) == 0 || limit == 0 {
+		return
+	}
+	d.ring, d.count = make([]resource, limit), old.count
+	for i := max(old.begin(), d.begin()); i != d.count; i++ {
+		if *d.at(i) = *old.at(i); d.at(i).due {
+			d.due++
+		}
+	}
+}
 
 // add makes a place for a resource whose responses are due.
 func (d *rdQueue) add(res resource) {

@@ -130,6 +130,41 @@ func TestNoReadResources(t *testing.T) {
 	}
 }
 
+// TestReadResourcesChange: max_dest_rd_atomic may be modified in SQD. The newest
+// answers are kept.
+func TestReadResourcesChange(t *testing.T) {
+	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
+	if err := l.q.Modify(l.now, qp.Attr{State: qp.SQD}, qp.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n uint8) {
+		if err := l.q.Modify(l.now, qp.Attr{MaxDestRdAtomic: n}, qp.AttrMaxDestRdAtomic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	steps := []struct {
+		limit uint8
+		rx    string
+		tx    string
+	}{
+		{4, "fetch_add psn=100 value=1", "100 RC_ATOMIC_ACKNOWLEDGE ACK msn=1 orig=0\n"},
+		{4, "fetch_add psn=101 value=1", "101 RC_ATOMIC_ACKNOWLEDGE ACK msn=2 orig=1\n"},
+		{2, "fetch_add psn=102 value=1", "102 RC_ATOMIC_ACKNOWLEDGE ACK msn=3 orig=2\n"},
+		{2, "fetch_add psn=101", "101 RC_ATOMIC_ACKNOWLEDGE ACK msn=3 orig=1\n"},
+		{2, "fetch_add psn=100", ""},
+		{7, "read psn=103", "103 RC_RDMA_READ_RESPONSE_ONLY ACK msn=4 []\n"},
+		{7, "fetch_add psn=102", "102 RC_ATOMIC_ACKNOWLEDGE ACK msn=4 orig=2\n"},
+		{0, "fetch_add psn=104", "104 RC_ACKNOWLEDGE NAK invalid request msn=4\n"},
+	}
+	for _, s := range steps {
+		limit(s.limit)
+		l.rx(t, s.rx)
+		if tx := l.tx(); tx != s.tx {
+			t.Fatalf("%s: %s, want %s", s.rx, tx, s.tx)
+		}
+	}
+}
+
 // TestForeignPackets: what is not a request of the service is dropped, whatever
 // the state.
 func TestForeignPackets(t *testing.T) {

@@ -151,10 +151,15 @@ func (l *lone) rx(t testing.TB, line string) qp.Drop {
 }
 
 // tx polls for everything, and describes it.
-func (l *lone) tx() string {
+func (l *lone) tx() string { return l.poll(1000) }
+
+func (l *lone) poll(most int) string {
 	var out strings.Builder
 	var tr qp.Transmit
-	for l.q.PollTransmit(l.now, &tr) {
+	for range most {
+		if !l.q.PollTransmit(l.now, &tr) {
+			break
+		}
 		p := &tr.Packet
 		fmt.Fprintf(&out, "%v %v", p.PSN, p.Opcode)
 		if p.Opcode.HasAETH() {
@@ -307,7 +312,7 @@ func (l *lone) command(d *datadriven.TestData, t *testing.T) (out string) {
 			}
 		}
 	case "poll":
-		return l.tx()
+		return l.poll(arg(d, t, "max", 1000))
 	case "recv":
 		l.recv(d, t)
 	case "revoke":

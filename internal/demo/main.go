@@ -46,7 +46,7 @@ func run(bin, out, link string) (int, error) {
 			return 1, err
 		}
 	}
-	fmt.Println("Network: an AF_UNIX link; this user may not make network namespaces.")
+	fmt.Println("Network: an AF_UNIX link; this user may not make network namespaces with TAP devices.")
 	return 0, demo(bin, out, true)
 }
 

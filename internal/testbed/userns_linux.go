@@ -19,13 +19,19 @@ const (
 	Unprivileged                  // it cannot
 )
 
-// Own reports the privilege of this process by trying.
+// Own reports the privilege of this process by trying: to make namespaces, and to
+// open the device that TAPs come from.
 func Own() Privilege {
 	b, err := New()
 	if err != nil {
 		return Unprivileged
 	}
 	b.Close()
+	tun, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+	if err != nil {
+		return Unprivileged
+	}
+	tun.Close()
 	if os.Getenv(inside) != "" {
 		return UserNS
 	}
