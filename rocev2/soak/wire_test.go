@@ -117,7 +117,7 @@ func (e traceEntry) String() string {
 	if e.p.Opcode == 0xff {
 		s += "not RoCE"
 	} else {
-		s += fmt.Sprintf("qp=%#06x psn=%d %v", uint32(e.p.DestQP), e.p.PSN, e.p.Opcode)
+		s += fmt.Sprintf("qp=%#06x psn=%v %v", uint32(e.p.DestQP), e.p.PSN, e.p.Opcode)
 	}
 	o := e.p.Opcode
 	switch {

@@ -1,0 +1,262 @@
+package soak
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2/nictest"
+)
+
+// end is a queue pair of the run with its memory.
+type end struct {
+	w       *world
+	side    int
+	index   int
+	qp      *nictest.QP
+	peer    *end // which it is connected to; UD: the one of its number
+	mem     arena
+	recvs   *recvs
+	out     *flow
+	windows []*window
+	ah      uint32
+	flushes int // receive requests flushed
+}
+
+// flow are the messages that one queue pair sends.
+type flow struct {
+	from   *end
+	msgs   []*message
+	posted int
+	known  int // messages before it are known to be done
+	failed bool
+	status qp.Status // of the message that failed
+	nextAt mono.Time
+
+	word  place // for atomics, in the peer's memory
+	value uint64
+
+	// streams are the messages that consume a receive request, by the end which
+	// gets them, and how far each has come.
+	streams map[*end]*stream
+}
+
+type stream struct {
+	msgs []*message
+	pos  int
+	got  int
+}
+
+// String names the end.
+func (e *end) String() string {
+	return fmt.Sprintf("%s%d (qp %#06x)", e.qp.Node.Name, e.index, uint32(e.qp.Num()))
+}
+
+func (f *flow) to() *end { return f.from.peer }
+
+// done reports whether nothing more is to be posted or waited for.
+func (f *flow) done() bool {
+	if f.failed {
+		return f.known == f.posted
+	}
+	return f.known == len(f.msgs)
+}
+
+// post posts as many messages as the queue takes and reports when to be called
+// again. A client can count on a place only when it knows of the completion.
+func (f *flow) post(now mono.Time) mono.Time {
+	w, rung := f.from.w, false
+	for (!f.failed || w.ending) && now >= f.nextAt && f.posted < len(f.msgs) && f.posted-f.known < w.s.depth {
+		m := f.msgs[f.posted]
+		if !f.ready(m) {
+			return now.Add(20_000)
+		}
+		if f.posted-f.known == w.s.depth-1 || f.posted == len(f.msgs)-1 {
+			m.flags |= qp.SendSignaled
+		}
+		if err := f.from.qp.SQ.Post(f.request(f.posted, m)); err != nil {
+			w.p.Fatalf("%v: the queue is full with %d known of %d posted", f.from, f.known, f.posted)
+		}
+		w.count.posted[m.op]++
+		f.posted++
+		w.acts++
+		rung = true
+		if w.s.pause > 0 && chance(w.rng, 50) {
+			f.nextAt = now.Add(w.s.pause)
+		}
+	}
+	if rung {
+		f.from.qp.Doorbell()
+	}
+	if f.nextAt > now && (!f.failed || w.ending) && f.posted < len(f.msgs) {
+		return f.nextAt
+	}
+	return mono.Never
+}
+
+// ready chooses the window of a message; false means that it has to wait.
+func (f *flow) ready(m *message) bool {
+	switch {
+	case m.op == qp.WRBindMW:
+		return f.bind(m)
+	case m.op == qp.WRLocalInv:
+		return f.unbind(m)
+	case m.op == qp.WRSendWithInv:
+		f.invalidate(m)
+	case f.from.w.s.typ != qp.UD && (m.writes() || m.op == qp.WRRead || m.isAtomic() && !m.atomic.shared):
+		if win := f.to().open(); win != nil && chance(f.from.w.rng, 60) {
+			m.win = win
+			win.uses++
+			m.flags |= qp.SendSignaled
+		}
+	}
+	return true
+}
+
+// complete takes a completion of the send queue.
+func (f *flow) complete(c qp.CQE) {
+	w := f.from.w
+	id := int(c.WRID)
+	if id < f.known || id >= f.posted {
+		w.p.Fatalf("%v: completion of request %d; %d to %d are outstanding: %+v", f.from, id, f.known, f.posted, c)
+	}
+	for f.known < id {
+		m := f.msgs[f.known]
+		if f.failed || m.flags&qp.SendSignaled != 0 || w.s.sigAll {
+			w.p.Fatalf("%v: request %d completed before %d, which is signaled", f.from, id, f.known)
+		}
+		f.succeed(m)
+	}
+	m := f.msgs[id]
+	switch {
+	case f.failed && c.Status != qp.StatusWRFlushErr:
+		w.p.Fatalf("%v: request %d after a failed one completed as %+v", f.from, id, c)
+	case c.Status == qp.StatusSuccess:
+		f.checkSuccess(id, m, c)
+		f.succeed(m)
+	default:
+		f.fail(id, m, c)
+	}
+}
+
+// checkSuccess checks a completion and the data that it stands for.
+func (f *flow) checkSuccess(id int, m *message, c qp.CQE) {
+	w := f.from.w
+	if m.flags&qp.SendSignaled == 0 && !w.s.sigAll {
+		w.p.Fatalf("%v: request %d is not signaled and completed", f.from, id)
+	}
+	want := map[qp.WROpcode]qp.WCOpcode{
+		qp.WRSend: qp.WCSend, qp.WRSendImm: qp.WCSend, qp.WRSendWithInv: qp.WCSend, qp.WRWrite: qp.WCWrite,
+		qp.WRWriteImm: qp.WCWrite, qp.WRRead: qp.WCRead, qp.WRCmpSwap: qp.WCCmpSwap, qp.WRFetchAdd: qp.WCFetchAdd,
+		qp.WRBindMW: qp.WCBindMW, qp.WRLocalInv: qp.WCLocalInv,
+	}[m.op]
+	length := uint32(0)
+	if m.op == qp.WRRead || m.isAtomic() {
+		length = uint32(m.size)
+	}
+	if c.Opcode != want || c.QPN != uint32(f.from.qp.Num()) || c.ByteLen != length {
+		w.p.Fatalf("%v: request %d completed as %+v, want opcode %d, %d bytes", f.from, id, c, want, length)
+	}
+}
+
+// succeed takes note that the next message is done: its effects are there.
+func (f *flow) succeed(m *message) {
+	w := f.from.w
+	m.success = true
+	f.known++
+	w.count.done++
+	w.count.bytes += m.size
+	switch {
+	case m.op == qp.WRRead:
+		f.result(m, m.data)
+	case m.isAtomic():
+		f.atomicResult(m)
+	case m.writes() && w.s.typ == qp.RC:
+		m.to.mem.expect(list{m.remote}, m.data)
+		if !m.to.mem.holds(list{m.remote}, m.data) {
+			w.p.Fatalf("%v: write of %d bytes is done and its data are not there", f.from, m.size)
+		}
+	case m.writes():
+		m.to.mem.allow(list{m.remote}, m.data)
+	case m.op == qp.WRBindMW:
+		m.win.opened()
+	case m.op == qp.WRLocalInv:
+		m.win.closed()
+	}
+	if m.win != nil && !m.isLocal() && m.op != qp.WRSendWithInv {
+		m.win.uses--
+	}
+}
+
+// result checks what a READ or an atomic has brought.
+func (f *flow) result(m *message, data []byte) {
+	f.from.mem.expect(m.local, data)
+	if !f.from.mem.holds(m.local, data) {
+		f.from.w.p.Fatalf("%v: %d bytes read by operation %d differ", f.from, m.size, m.op)
+	}
+}
+
+// fail takes note of an error. All that has been posted behind it is flushed; what
+// it has done up to then is not known.
+func (f *flow) fail(id int, m *message, c qp.CQE) {
+	w := f.from.w
+	if !f.failed {
+		f.failed, f.status = true, c.Status
+		w.count.status[c.Status]++
+		if !f.mayFail(c.Status) {
+			w.p.Fatalf("%v: request %d (operation %d, %d bytes) failed with status %d", f.from, id, m.op, m.size, c.Status)
+		}
+	}
+	f.known++
+	w.count.flushed++
+	switch {
+	case m.op == qp.WRRead:
+		f.from.mem.allow(m.local, m.data)
+	case m.isAtomic():
+		f.from.mem.ignore(m.local)
+	case m.writes():
+		m.to.mem.allow(list{m.remote}, m.data)
+	}
+}
+
+// mayFail reports whether the scenario explains an error.
+func (f *flow) mayFail(status qp.Status) bool {
+	w := f.from.w
+	switch status {
+	case qp.StatusRetryExcErr:
+		return w.s.typ == qp.RC && !w.s.mustSucceed()
+	case qp.StatusRNRRetryExcErr:
+		return w.s.typ == qp.RC && w.s.rnr != 7
+	case qp.StatusWRFlushErr:
+		return w.ending
+	}
+	return false
+}
+
+// atomicResult checks the value that an atomic has found and what it has left.
+func (f *flow) atomicResult(m *message) {
+	w := f.from.w
+	if m.atomic.shared {
+		orig := binary.NativeEndian.Uint64(f.from.mem.gather(m.local, 8))
+		if w.found[m.to.side][orig] {
+			w.p.Fatalf("%v: two additions have found %d", f.from, orig)
+		}
+		w.found[m.to.side][orig] = true
+		f.from.mem.ignore(m.local)
+		return
+	}
+	f.result(m, binary.NativeEndian.AppendUint64(nil, m.atomic.orig))
+	m.to.mem.expect(list{m.remote}, binary.NativeEndian.AppendUint64(nil, m.atomic.after))
+}
+
+// settleWord finds out how many atomics have taken effect when not all completed.
+func (f *flow) settleWord() {
+	to := &f.to().mem
+	for _, m := range f.msgs[:f.posted] {
+		v := binary.NativeEndian.AppendUint64(nil, m.atomic.after)
+		if m.isAtomic() && !m.atomic.shared && !m.success && to.holds(list{f.word}, v) {
+			to.expect(list{f.word}, v)
+		}
+	}
+}
