@@ -1,7 +1,6 @@
 package perf
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -11,18 +10,17 @@ import (
 // flow is a bandwidth test under way on one side.
 type flow struct {
 	*side
-	ctx       context.Context
 	sending   bool
 	receiving bool // SEND: messages of the peer arrive here
 	deadline  time.Time
 	wcs       [64]verbs.WC
 
 	sent, acked, received uint64
-	// expect is how many messages the peer has sent, once it has said so.
-	expect chan uint64
-	total  uint64
-	known  bool
-	quiet  time.Time // UC, UD: when the last message came
+
+	// total is how many messages the peer has sent, once it has said so.
+	total uint64
+	known bool
+	quiet time.Time // UC, UD: when the last message came
 }
 
 // patience is how long after the last datagram the rest counts as lost.
@@ -30,13 +28,13 @@ const patience = 300 * time.Millisecond
 
 // transfer runs a bandwidth test on this side and returns what it has sent and
 // received and how long sending took.
-func (s *side) transfer(ctx context.Context) (f *flow, seconds float64, err error) {
-	f = &flow{side: s, ctx: ctx, expect: make(chan uint64, 1)}
+func (s *side) transfer() (f *flow, seconds float64, err error) {
+	f = &flow{side: s}
 	f.sending = s.active || s.Both
 	f.receiving = s.op() == "send" && (!s.active || s.Both)
 	if f.receiving {
 		for _, l := range s.lanes {
-			if err := s.feed(l); err != nil {
+			if err := s.feed(l, 1); err != nil {
 				return f, 0, err
 			}
 		}
@@ -57,11 +55,11 @@ func (s *side) transfer(ctx context.Context) (f *flow, seconds float64, err erro
 
 // send posts until the end and waits for all completions. Receives go on.
 func (f *flow) send() error {
-	for empty := 0; f.sending; empty++ {
+	for empty := 0; f.sending; {
 		posted := false
 		more := f.mayPost()
 		for _, l := range f.lanes {
-			n, err := f.post(l, more)
+			n, err := f.postSome(l, more)
 			if err != nil {
 				return err
 			}
@@ -74,20 +72,35 @@ func (f *flow) send() error {
 		if !more && f.acked == f.sent {
 			return nil
 		}
-		if !posted && reaped == 0 {
-			if err := f.ctx.Err(); err != nil {
+		if posted || reaped > 0 {
+			empty = 0
+			if err := f.oob.ctx.Err(); err != nil {
 				return err
 			}
-			rest(empty)
 			continue
 		}
-		empty = 0
+		if err := f.pause(empty, f.queues()...); err != nil {
+			return err
+		}
+		empty++
 	}
 	return nil
 }
 
+// queues are those in which completions are due.
+func (f *flow) queues() []*verbs.CQ {
+	all := f.cqs[:]
+	switch {
+	case !f.receiving:
+		return all[:1]
+	case !f.sending:
+		return all[1:]
+	}
+	return all
+}
+
 // mayPost reports whether the end has not been reached. Where iterations count,
-// post knows.
+// postSome knows.
 func (f *flow) mayPost() bool {
 	if f.Duration > 0 {
 		return time.Now().Before(f.deadline)
@@ -95,8 +108,8 @@ func (f *flow) mayPost() bool {
 	return f.sent < uint64(f.Iters)*uint64(f.QPs)
 }
 
-// post posts one batch on a lane, of which the last message completes visibly.
-func (f *flow) post(l *lane, more bool) (int, error) {
+// postSome posts one batch on a lane, of which the last message completes visibly.
+func (f *flow) postSome(l *lane, more bool) (int, error) {
 	n := uint64(f.CQMod)
 	if f.Duration == 0 {
 		n = min(n, uint64(f.Iters)-l.posted)
@@ -113,7 +126,7 @@ func (f *flow) batch(l *lane, n uint64) error {
 		f.request(l, l.posted+i, &l.wrs[i], l.sges[i:i+1])
 	}
 	l.wrs[n-1].Flags |= verbs.SendSignaled
-	if _, err := l.q.PostSendN(l.wrs[:n]); err != nil {
+	if err := f.post(l, l.wrs[:n]); err != nil {
 		return err
 	}
 	l.posted += n
@@ -125,7 +138,7 @@ const wridMask = 1<<48 - 1
 
 // reap takes completions of both directions.
 func (f *flow) reap() (int, error) {
-	n, err := f.poll(f.ctx, f.sendCQ, f.wcs[:])
+	n, err := poll(f.sendCQ, f.wcs[:])
 	if err != nil {
 		return 0, err
 	}
@@ -148,30 +161,37 @@ func (f *flow) reap() (int, error) {
 
 // receive takes messages and posts receives in their place.
 func (f *flow) receive() (int, error) {
-	n, err := f.recvCQ.Poll(f.wcs[:])
+	n, err := poll(f.recvCQ, f.wcs[:])
 	if err != nil {
 		return 0, err
 	}
 	for i := range f.wcs[:n] {
-		if err := f.wcs[i].Err(); err != nil {
+		if err := f.checkLength(&f.wcs[i]); err != nil {
 			return 0, err
 		}
 		l := f.lanes[f.wcs[i].WRID]
 		l.recvd++
-		f.received++
-	}
-	if n == 0 {
-		return 0, nil
-	}
-	for _, l := range f.lanes {
-		if err := f.feed(l); err != nil {
+		if err := f.feed(l, f.refill()); err != nil {
 			return 0, err
 		}
 	}
-	if f.meter != nil && !f.sending {
+	f.received += uint64(n)
+	if n > 0 && f.meter != nil && !f.sending {
 		f.meter(f.received)
 	}
 	return n, nil
+}
+
+// checkLength finds messages that are not as long as they were sent.
+func (s *side) checkLength(wc *verbs.WC) error {
+	want := s.Size
+	if wc.Flags&verbs.WCGRH != 0 {
+		want += grhLen
+	}
+	if int(wc.ByteLen) != want {
+		return fmt.Errorf("queue pair %d has received %d bytes instead of %d", wc.QPN, wc.ByteLen, want)
+	}
+	return nil
 }
 
 // settle tells the peer that we have sent everything, and receives the rest of
@@ -180,18 +200,11 @@ func (f *flow) settle() error {
 	if err := f.oob.send(note{Kind: "done", Messages: f.sent}); err != nil {
 		return err
 	}
-	errs := make(chan error, 1)
-	go func() {
-		n, err := f.oob.expect("done")
-		if err != nil {
-			f.stop.Store(true)
-			errs <- err
-			return
+	for empty := 0; f.receiving; {
+		over, err := f.complete()
+		if over || err != nil {
+			return err
 		}
-		f.expect <- n.Messages
-		errs <- nil
-	}()
-	for empty := 0; f.receiving && !f.complete() && !f.stop.Load(); empty++ {
 		n, err := f.receive()
 		if err != nil {
 			return err
@@ -200,32 +213,36 @@ func (f *flow) settle() error {
 			f.quiet, empty = time.Now(), 0
 			continue
 		}
-		if err := f.ctx.Err(); err != nil {
+		if err := f.pause(empty, f.cqs[1]); err != nil {
 			return err
 		}
-		rest(empty)
+		empty++
 	}
-	return <-errs
+	n, err := f.oob.expect("done")
+	f.total = n.Messages
+	return err
 }
 
 // complete reports whether all messages have come that will.
-func (f *flow) complete() bool {
+func (f *flow) complete() (bool, error) {
 	if !f.known {
-		select {
-		case f.total = <-f.expect:
-			f.known, f.quiet = true, time.Now()
-		default:
-			return false
+		n, got, err := f.oob.heard("done")
+		if err != nil || !got {
+			return false, err
 		}
+		f.total, f.known, f.quiet = n.Messages, true, time.Now()
 	}
-	return f.received >= f.total || f.Connection != "rc" && time.Since(f.quiet) > patience
+	return f.received >= f.total || f.Connection != "rc" && time.Since(f.quiet) > patience, nil
 }
 
 // bandwidth runs the test and lets both sides know each other's part.
-func (s *side) bandwidth(ctx context.Context) (*Result, error) {
-	f, seconds, err := s.transfer(ctx)
+func (s *side) bandwidth() (*Result, error) {
+	f, seconds, err := s.transfer()
 	if err != nil {
 		return nil, err
+	}
+	if s.op() != "send" {
+		f.received = f.total // nobody counts them where they arrive
 	}
 	if err := s.oob.send(note{Kind: "result", Messages: f.received, Seconds: seconds}); err != nil {
 		return nil, err
@@ -234,19 +251,14 @@ func (s *side) bandwidth(ctx context.Context) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Messages: f.sent, Seconds: seconds, Received: theirs.Messages}
-	count := f.sent
-	switch {
-	case !f.sending:
-		r.Messages, r.Seconds, r.Received = f.received, theirs.Seconds, f.received
-		count = f.received
-	case s.op() == "send" && s.Connection == "rc" && theirs.Messages < f.sent:
+	if s.op() == "send" && s.Connection == "rc" && theirs.Messages < f.sent {
 		return nil, fmt.Errorf("%d messages sent, %d received", f.sent, theirs.Messages)
-	case s.op() == "send":
-		count = theirs.Messages
 	}
-	if s.Both {
-		count *= 2
+	r := &Result{Messages: f.sent, Seconds: seconds, Received: theirs.Messages}
+	count := theirs.Messages + f.received
+	if !f.sending {
+		r.Messages, r.Seconds, r.Received = f.total, theirs.Seconds, f.received
+		count = f.received
 	}
 	r.setRate(count)
 	return r, nil

@@ -1,7 +1,7 @@
 package perf
 
 import (
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -14,7 +14,6 @@ import (
 // pingpong is a latency test under way on one side.
 type pingpong struct {
 	*side
-	ctx  context.Context
 	lane *lane
 	wrs  [1]verbs.SendWR
 	wcs  [16]verbs.WC
@@ -27,14 +26,17 @@ const warmUp = 200
 // queue come back that way.
 const reclaim = 16
 
-// latencyTest runs the test. The client counts; the server answers until it is told
-// that the test is over.
-func (s *side) latencyTest(ctx context.Context) (*Result, error) {
-	p := &pingpong{side: s, ctx: ctx, lane: s.lanes[0]}
+// latencyTest runs the test. The client counts; the server, which has no result,
+// answers until it is told that the test is over.
+func (s *side) latencyTest() (*Result, error) {
+	p := &pingpong{side: s, lane: s.lanes[0]}
 	if s.op() == "send" {
-		if err := s.feed(p.lane); err != nil {
+		if err := s.feed(p.lane, 1); err != nil {
 			return nil, err
 		}
+	}
+	if s.Verify && s.op() == "read" && !s.active {
+		fill(p.outgoing(), 0, 0, 0)
 	}
 	if err := s.oob.sync(); err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func (p *pingpong) client() (*Result, error) {
 	var n uint64
 	for {
 		if err := exchange(n + 1); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("message %d: %w", n+1, err)
 		}
 		now := time.Now()
 		if n++; n == warmUp {
@@ -69,7 +71,7 @@ func (p *pingpong) client() (*Result, error) {
 			p.meter(n)
 		}
 	}
-	r := &Result{Messages: n - warmUp, Seconds: last.Sub(start).Seconds(), Latency: summary(h)}
+	r := &Result{Messages: n - warmUp, Seconds: last.Sub(start).Seconds(), Latency: summary(h), Verified: p.Verify}
 	r.MessagesPerSecond = float64(r.Messages) / r.Seconds
 	return r, p.oob.send(note{Kind: "done", Messages: n})
 }
@@ -95,156 +97,207 @@ func (p *pingpong) over(n uint64, d time.Duration) bool {
 // exchange returns what makes one sample, and whether the latency is half of it.
 func (p *pingpong) exchange() (f func(n uint64) error, half bool) {
 	switch p.op() {
-	case "write":
-		return func(n uint64) error { return errors.Join(p.write(n), p.awaitWrite(n)) }, true
-	case "send":
-		return func(n uint64) error { return errors.Join(p.post(n), p.awaitSend()) }, true
+	case "write", "send":
+		return func(n uint64) error {
+			if err := p.say(n); err != nil {
+				return err
+			}
+			return p.hear(n)
+		}, true
 	}
 	return p.fetch, false
 }
 
-// server answers writes or sends until the client is done.
+// server answers writes or sends until the client is done. Reads and atomics need
+// nobody here.
 func (p *pingpong) server() error {
-	errs := make(chan error, 1)
-	go func() {
+	if p.op() != "write" && p.op() != "send" {
 		_, err := p.oob.expect("done")
-		p.stop.Store(true)
-		errs <- err
-	}()
-	for n := uint64(1); p.op() == "write" || p.op() == "send"; n++ {
-		if err := p.answer(n); err != nil {
-			if errors.Is(err, errOver) {
-				break
-			}
+		return err
+	}
+	for n := uint64(1); ; n++ {
+		err := p.hear(n)
+		if err == nil {
+			err = p.say(n)
+		}
+		if errors.Is(err, errOver) {
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return <-errs
 }
 
 // errOver ends a server's wait for the next message.
 var errOver = errors.New("the test is over")
 
-func (p *pingpong) answer(n uint64) error {
+// outgoing and incoming are the memory of messages.
+func (p *pingpong) outgoing() []byte { return p.mr.Bytes()[p.out(p.lane, 0):][:p.Size] }
+
+func (p *pingpong) incoming(n uint64) []byte { return p.mr.Bytes()[p.in(p.lane, n):][:p.Size] }
+
+// voice tells the patterns of the two sides apart.
+func (p *pingpong) voice(mine bool) int {
+	if p.active == mine {
+		return 0
+	}
+	return 1
+}
+
+// say sends message n. A WRITE is known by its last byte.
+func (p *pingpong) say(n uint64) error {
+	b := p.outgoing()
+	if p.Verify {
+		fill(b, int(n), p.voice(true), 0)
+	}
 	if p.op() == "write" {
-		if err := p.awaitWrite(n); err != nil {
-			return err
-		}
-		return p.write(n)
+		b[len(b)-1] = byte(n)
 	}
-	if err := p.awaitSend(); err != nil {
-		return err
-	}
-	return p.post(n)
-}
-
-// write sends message n, which the peer knows by its last byte.
-func (p *pingpong) write(n uint64) error {
-	p.mr.Bytes()[p.out(p.lane, 0)+p.Size-1] = byte(n)
-	return p.post(n)
-}
-
-// awaitWrite polls memory for message n.
-func (p *pingpong) awaitWrite(n uint64) error {
-	at := p.in(p.lane, 0) + p.Size - 1
-	for byte(p.mr.LoadUint64(at&^7)>>(8*(at&7))) != byte(n) {
-		if err := p.idle(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// awaitSend polls for a message and posts a receive in its place.
-func (p *pingpong) awaitSend() error {
-	for {
-		n, err := p.poll(p.ctx, p.recvCQ, p.wcs[:1])
-		if err != nil {
-			if p.stop.Load() {
-				return errOver
-			}
-			return err
-		}
-		if n > 0 {
-			p.lane.recvd++
-			return p.feed(p.lane)
-		}
-		if err := p.idle(); err != nil {
-			return err
-		}
-	}
-}
-
-// idle is one round of polling that found nothing.
-func (p *pingpong) idle() error {
-	if p.stop.Load() {
-		return errOver
-	}
-	if err := p.ctx.Err(); err != nil {
-		return err
-	}
-	if p.op() == "write" && p.lane.posted > 0 {
-		if err := p.reclaim(); err != nil { // errors of what we have sent
-			return err
-		}
-	}
-	yield()
-	return nil
-}
-
-// post sends message n.
-func (p *pingpong) post(n uint64) error {
 	p.request(p.lane, 0, &p.wrs[0], p.lane.sges[:1])
-	if n%reclaim == 0 {
+	if n%min(reclaim, uint64(p.TxDepth)) == 0 {
 		p.wrs[0].Flags |= verbs.SendSignaled
 		if err := p.reclaim(); err != nil {
 			return err
 		}
 	}
-	for {
-		err := p.lane.q.PostSend(&p.wrs[0])
-		if !errors.Is(err, verbs.ErrQueueFull) {
-			p.lane.posted++
-			return err
-		}
+	return p.post(p.lane, p.wrs[:])
+}
+
+// hear waits for message n of the peer.
+func (p *pingpong) hear(n uint64) error {
+	if p.op() == "write" {
+		return p.awaitWrite(n)
+	}
+	return p.awaitSend(n)
+}
+
+// awaitWrite polls memory for message n.
+func (p *pingpong) awaitWrite(n uint64) error {
+	at := p.in(p.lane, 0) + p.Size - 1
+	for empty := 0; byte(p.mr.LoadUint64(at&^7)>>(8*(at&7))) != byte(n); empty++ {
 		if err := p.idle(); err != nil {
 			return err
+		}
+		yield()
+	}
+	if !p.Verify {
+		return nil
+	}
+	b := p.incoming(0)[:p.Size-1]
+	// The last byte may have been written a moment before the others.
+	for deadline := time.Now().Add(patience); ; yield() {
+		bad := differs(b, int(n), p.voice(false), 0)
+		if bad < 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("verification: message %d: byte %d is wrong", n, bad)
 		}
 	}
 }
 
-// reclaim takes completions of what has been sent.
-func (p *pingpong) reclaim() error {
-	n, err := p.sendCQ.Poll(p.wcs[:])
-	if err != nil {
-		return err
-	}
-	for i := range p.wcs[:n] {
-		if err := p.wcs[i].Err(); err != nil {
+// awaitSend polls for message n and posts a receive in its place.
+func (p *pingpong) awaitSend(n uint64) error {
+	for empty := 0; ; empty++ {
+		got, err := poll(p.recvCQ, p.wcs[:1])
+		if err != nil {
+			return err
+		}
+		if got > 0 {
+			break
+		}
+		if err := p.idle(); err != nil {
+			return err
+		}
+		if err := p.linger(p.recvCQ); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := p.checkLength(&p.wcs[0]); err != nil {
+		return err
+	}
+	if p.Verify {
+		b := p.mr.Bytes()[p.in(p.lane, p.lane.recvd)+p.headroom():][:p.Size]
+		if bad := differs(b, int(n), p.voice(false), 0); bad >= 0 {
+			return fmt.Errorf("verification: message %d: byte %d is wrong", n, bad)
+		}
+	}
+	p.lane.recvd++
+	return p.feed(p.lane, p.refill())
+}
+
+// idle is one round of polling that found nothing.
+func (p *pingpong) idle() error {
+	if !p.active {
+		if _, over, err := p.oob.heard("done"); over || err != nil {
+			return errors.Join(err, errOver)
+		}
+	}
+	if err := p.oob.ctx.Err(); err != nil {
+		return err
+	}
+	return p.reclaim() // errors of what we have sent
+}
+
+// linger gives the core away, or sleeps with --events.
+func (p *pingpong) linger(q *verbs.CQ) error {
+	if !p.Events {
+		yield()
+		return nil
+	}
+	return p.pause(0, q)
+}
+
+// reclaim takes completions of what has been sent.
+func (p *pingpong) reclaim() error {
+	_, err := poll(p.sendCQ, p.wcs[:])
+	return err
 }
 
 // fetch is one READ or atomic.
 func (p *pingpong) fetch(n uint64) error {
 	p.request(p.lane, 0, &p.wrs[0], p.lane.sges[:1])
 	p.wrs[0].Flags |= verbs.SendSignaled
-	if err := p.lane.q.PostSend(&p.wrs[0]); err != nil {
+	if p.Verify {
+		clear(p.incoming(0))
+	}
+	if err := p.post(p.lane, p.wrs[:]); err != nil {
 		return err
 	}
 	for {
-		got, err := p.poll(p.ctx, p.sendCQ, p.wcs[:1])
+		got, err := poll(p.sendCQ, p.wcs[:1])
 		if err != nil {
-			return fmt.Errorf("message %d: %w", n, err)
-		}
-		if got > 0 {
-			return nil
-		}
-		if err := p.ctx.Err(); err != nil {
 			return err
 		}
-		yield()
+		if got > 0 {
+			break
+		}
+		if err := p.oob.ctx.Err(); err != nil {
+			return err
+		}
+		if err := p.linger(p.sendCQ); err != nil {
+			return err
+		}
 	}
+	if !p.Verify {
+		return nil
+	}
+	return p.checkFetched(n)
+}
+
+// checkFetched looks at what READ or atomic number n has brought: the server's
+// pattern, or the number of additions before this one.
+func (p *pingpong) checkFetched(n uint64) error {
+	b := p.incoming(0)
+	if p.op() == "atomic" {
+		if got := binary.LittleEndian.Uint64(b); got != n-1 {
+			return fmt.Errorf("verification: %d in place of %d", got, n-1)
+		}
+		return nil
+	}
+	if bad := differs(b, 0, 0, 0); bad >= 0 {
+		return fmt.Errorf("verification: byte %d is wrong", bad)
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"roced/verbs"
 )
@@ -29,63 +30,127 @@ type hello struct {
 
 // note is everything that is said later.
 type note struct {
-	Kind     string  `json:"kind"` // ready, check, done, result
+	Kind     string  `json:"kind"` // ready, round, check, checked, done, result, error
 	Round    int     `json:"round,omitempty"`
 	Messages uint64  `json:"messages,omitempty"`
 	Seconds  float64 `json:"seconds,omitempty"`
 	Error    string  `json:"error,omitempty"`
 }
 
-// errPeer marks what the other side has reported.
-var errPeer = errors.New("the other side reports")
+var (
+	// errPeer marks what the other side has reported.
+	errPeer = errors.New("the other side reports")
+	// errGone says that the other side has closed the connection, or died.
+	errGone = errors.New("the other side has gone")
+)
+
+// handshake bounds how long the two sides may take to meet.
+const handshake = 30 * time.Second
 
 // oob is the connection on which the two sides meet.
 type oob struct {
-	c    net.Conn
-	enc  *json.Encoder
-	dec  *json.Decoder
-	stop func() bool
+	c   net.Conn
+	enc *json.Encoder
+	dec *json.Decoder
+	// ctx ends when the peer does or reports an error; its cause says which. The
+	// connection is closed when ctx ends, so that neither side waits in vain.
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// notes is what the peer says, once watch has been called; closed at the end.
+	notes chan note
 }
 
-// newOOB takes over a connection; it is closed when ctx ends, so that neither
-// side waits for one that has gone.
+// newOOB takes over a connection for as long as ctx lasts.
 func newOOB(ctx context.Context, c net.Conn) *oob {
-	return &oob{
-		c: c, enc: json.NewEncoder(c), dec: json.NewDecoder(io.LimitReader(c, 1<<28)),
-		stop: context.AfterFunc(ctx, func() { c.Close() }),
-	}
+	o := &oob{c: c, enc: json.NewEncoder(c), dec: json.NewDecoder(c), notes: make(chan note, 8)}
+	o.ctx, o.cancel = context.WithCancelCause(ctx)
+	context.AfterFunc(o.ctx, func() { c.Close() })
+	return o
 }
 
-func (o *oob) close() error {
-	o.stop()
-	return o.c.Close()
-}
+// close ends the connection. What has been sent still arrives.
+func (o *oob) close() { o.cancel(net.ErrClosed) }
+
+// meetUntil bounds how long the exchange of hellos may take.
+func (o *oob) meetUntil(t time.Time) error { return o.c.SetDeadline(t) }
 
 func (o *oob) send(v any) error {
 	if err := o.enc.Encode(v); err != nil {
-		return fmt.Errorf("out-of-band connection: %w", err)
+		return o.explain(err)
 	}
 	return nil
 }
 
-func (o *oob) receive(v any) error {
-	if err := o.dec.Decode(v); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the other side has gone")
+// receive receives a hello, before watch is called.
+func (o *oob) receive(h *hello) error {
+	if err := o.dec.Decode(h); err != nil {
+		return o.explain(err)
+	}
+	if h.Error != "" {
+		return fmt.Errorf("%w: %s", errPeer, h.Error)
+	}
+	return nil
+}
+
+// explain tells why the connection has failed: because of the peer, unless this
+// side has been told to end or waits too long.
+func (o *oob) explain(err error) error {
+	switch {
+	case o.ctx.Err() != nil:
+		return context.Cause(o.ctx)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("the other side says nothing for %v", handshake)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return errGone
+	}
+	return fmt.Errorf("%w: %w", errGone, err)
+}
+
+// watch reads notes from now on. The end of the peer, or an error that it reports,
+// ends ctx, and with it whatever this side is waiting for.
+func (o *oob) watch() {
+	go func() {
+		defer close(o.notes)
+		for {
+			var n note
+			if err := o.dec.Decode(&n); err != nil {
+				o.cancel(o.explain(err))
+				return
+			}
+			if n.Error != "" {
+				o.cancel(fmt.Errorf("%w: %s", errPeer, n.Error))
+				return
+			}
+			select {
+			case o.notes <- n:
+			case <-o.ctx.Done():
+				return
+			}
 		}
-		return fmt.Errorf("out-of-band connection: %w", err)
-	}
-	return nil
+	}()
 }
 
-// expect receives a note of a certain kind.
+// expect waits for a note of a certain kind.
 func (o *oob) expect(kind string) (note, error) {
-	var n note
-	if err := o.receive(&n); err != nil {
-		return n, err
+	n, ok := <-o.notes
+	return o.check(n, ok, kind)
+}
+
+// heard is expect for those who have something else to do: it reports whether
+// there is a note yet.
+func (o *oob) heard(kind string) (n note, got bool, err error) {
+	select {
+	case n, ok := <-o.notes:
+		n, err := o.check(n, ok, kind)
+		return n, err == nil, err
+	default:
+		return note{}, false, nil
 	}
-	if n.Error != "" {
-		return n, fmt.Errorf("%w: %s", errPeer, n.Error)
+}
+
+func (o *oob) check(n note, ok bool, kind string) (note, error) {
+	if !ok {
+		return n, context.Cause(o.ctx)
 	}
 	if n.Kind != kind {
 		return n, fmt.Errorf("out-of-band connection: %q instead of %q", n.Kind, kind)
@@ -127,7 +192,9 @@ func listen(o *Options) (net.Listener, error) {
 		return nil, fmt.Errorf("%s is in use", path)
 	}
 	if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
-		os.Remove(path)
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
 	}
 	return net.Listen("unix", path)
 }

@@ -34,11 +34,12 @@ type side struct {
 	params verbs.ConnParams
 	slots  int // messages of a lane that have memory of their own
 	stride int // bytes of a slot
-	inline int // longest message that goes inline
 	mtu    int
 	active bool // this side is the client
-	stop   atomic.Bool
 	meter  func(messages uint64)
+
+	channel *verbs.CompChannel // with --events
+	armed   map[*verbs.CQ]bool
 }
 
 // lane is one queue pair of a test.
@@ -55,13 +56,16 @@ type lane struct {
 	wrs    []verbs.SendWR
 	sges   []verbs.SGE
 
-	recvWR  verbs.RecvWR
-	recvSGE [1]verbs.SGE
+	recvs    [recvBatch]verbs.RecvWR
+	recvSGEs [recvBatch]verbs.SGE
 }
 
+// recvBatch is how many receives are posted at once, at most.
+const recvBatch = 32
+
 // open makes all objects of one side.
-func open(ctx context.Context, o *Options, p Params, c *oob, active bool) (s *side, err error) {
-	s = &side{Params: p, oob: c, active: active}
+func open(o *Options, p Params, c *oob, active bool) (s *side, err error) {
+	s = &side{Params: p, oob: c, active: active, armed: map[*verbs.CQ]bool{}}
 	defer func() {
 		if err != nil {
 			s.close()
@@ -86,7 +90,7 @@ func open(ctx context.Context, o *Options, p Params, c *oob, active bool) (s *si
 	if s.mr, err = s.pd.AllocMR(2*p.QPs*s.slots*s.stride, all); err != nil {
 		return s, err
 	}
-	return s, s.openLanes(ctx)
+	return s, s.openLanes()
 }
 
 // layOut decides how memory is divided: an outgoing and an incoming half, a slot
@@ -110,17 +114,16 @@ func (s *side) layOut() error {
 	return nil
 }
 
-func (s *side) openLanes(ctx context.Context) (err error) {
-	var channel *verbs.CompChannel
+func (s *side) openLanes() (err error) {
 	if s.Events {
-		if channel, err = s.dev.CreateCompChannel(); err != nil {
+		if s.channel, err = s.dev.CreateCompChannel(); err != nil {
 			return err
 		}
 	}
-	if s.sendCQ, err = s.dev.CreateCQ(s.QPs*s.TxDepth, channel); err != nil {
+	if s.sendCQ, err = s.dev.CreateCQ(s.QPs*s.TxDepth, s.channel); err != nil {
 		return err
 	}
-	if s.recvCQ, err = s.dev.CreateCQ(s.QPs*s.RxDepth, channel); err != nil {
+	if s.recvCQ, err = s.dev.CreateCQ(s.QPs*s.RxDepth, s.channel); err != nil {
 		return err
 	}
 	for i := range s.QPs {
@@ -133,8 +136,7 @@ func (s *side) openLanes(ctx context.Context) (err error) {
 		}
 		s.lanes = append(s.lanes, l)
 	}
-	s.inline = s.Inline
-	return ctx.Err()
+	return nil
 }
 
 var types = map[string]verbs.QPType{"rc": verbs.RC, "uc": verbs.UC, "ud": verbs.UD}
@@ -188,9 +190,6 @@ func (s *side) introduce(p *Params) error {
 
 // meet connects all queue pairs to the peer's.
 func (s *side) meet(h hello) error {
-	if h.Error != "" {
-		return fmt.Errorf("%w: %s", errPeer, h.Error)
-	}
 	if len(h.QPs) != len(s.lanes) {
 		return fmt.Errorf("the other side has %d queue pairs, not %d", len(h.QPs), len(s.lanes))
 	}
@@ -261,63 +260,22 @@ func (s *side) request(l *lane, n uint64, w *verbs.SendWR, sge []verbs.SGE) {
 			w.AH, w.RemoteQPN, w.RemoteQKey = l.ah, l.remote.QPN, qkey
 		}
 	}
-	if s.Size <= s.inline && (w.Opcode == verbs.OpWrite || w.Opcode == verbs.OpSend) {
+	if s.Size <= s.Inline && (w.Opcode == verbs.OpWrite || w.Opcode == verbs.OpSend) {
 		w.Flags, w.Inline, w.SGEs = verbs.SendInline, s.mr.Bytes()[off:off+s.Size], nil
 	}
 }
 
-// feed keeps the receive queue of a lane filled.
-func (s *side) feed(l *lane) error {
-	for l.fed-l.recvd < uint64(s.RxDepth) {
-		l.recvSGE[0] = s.mr.SGE(s.in(l, l.fed), s.stride)
-		l.recvWR = verbs.RecvWR{WRID: uint64(l.index), SGEs: l.recvSGE[:]}
-		if err := l.q.PostRecv(&l.recvWR); err != nil {
-			return err
-		}
-		l.fed++
-	}
-	return nil
-}
-
-// yield gives the core to the daemon, which may need this very one.
-func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
-
-// rest follows the n-th poll in a row that found nothing, where latency does not
-// count. A client that keeps polling takes the core from the daemons that do the
-// work: on two cores that cost two fifths of the bandwidth.
-func rest(n int) {
-	if n < 8 {
-		yield()
-		return
-	}
-	ts := unix.NsecToTimespec(int64(20 * time.Microsecond))
-	// A shorter sleep does no harm.
-	_ = unix.Nanosleep(&ts, nil)
-}
-
-// poll takes completions; with --events it sleeps if there are none.
-func (s *side) poll(ctx context.Context, q *verbs.CQ, wcs []verbs.WC) (int, error) {
-	var n int
-	var err error
-	if s.Events {
-		n, err = q.Wait(ctx, wcs)
-	} else {
-		n, err = q.Poll(wcs)
-	}
-	if err != nil {
-		return 0, err
-	}
-	for i := range wcs[:n] {
-		if wcs[i].Status != verbs.StatusSuccess {
-			return 0, wcs[i].Err()
-		}
-	}
-	return n, nil
-}
-
-// report tells the peer of an error, unless it knows.
+// report tells the peer of an error, unless it knows, and returns its cause.
 func (s *side) report(err error) error {
-	if err != nil && !errors.Is(err, errPeer) {
+	if err == nil {
+		return nil
+	}
+	if s.dev != nil && s.dev.Err() != nil {
+		err = s.dev.Err() // the daemon went; what followed from it says less
+	} else if s.oob.ctx.Err() != nil {
+		return context.Cause(s.oob.ctx)
+	}
+	if !errors.Is(err, errPeer) && !errors.Is(err, errGone) {
 		// Best effort: the connection may be what has failed.
 		_ = s.oob.send(note{Kind: "error", Error: err.Error()})
 	}
