@@ -41,7 +41,8 @@ fuzz: ## run every fuzz target for FUZZTIME
 
 SEEDS ?= 20000
 soak: ## deterministic fault simulation over SEEDS seeds
-	$(GO) test ./rocev2/soak -run TestSoak -count=1 -timeout 60m -v -args -seeds=$(SEEDS)
+	@set -o pipefail; $(GO) test ./rocev2/soak -run TestSoak -count=1 -timeout 60m -v -args -seeds=$(SEEDS) 2>&1 | \
+		grep -vE '^(=== | *--- PASS)'
 
 bench: setup build ## measure against other software, write docs/benchmarks.md
 	$(GO) run ./internal/bench -bin $(BIN) -out docs/benchmarks.md

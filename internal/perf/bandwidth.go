@@ -14,6 +14,7 @@ type flow struct {
 	receiving bool // SEND: messages of the peer arrive here
 	deadline  time.Time
 	wcs       [64]verbs.WC
+	cqs       [2]*verbs.CQ // of sends and of receives
 
 	sent, acked, received uint64
 
@@ -26,12 +27,17 @@ type flow struct {
 // patience is how long after the last datagram the rest counts as lost.
 const patience = 300 * time.Millisecond
 
+func newFlow(s *side) *flow {
+	f := &flow{side: s, cqs: [2]*verbs.CQ{s.sendCQ, s.recvCQ}}
+	f.sending = s.active || s.Both
+	f.receiving = s.op() == "send" && (!s.active || s.Both)
+	return f
+}
+
 // transfer runs a bandwidth test on this side and returns what it has sent and
 // received and how long sending took.
 func (s *side) transfer() (f *flow, seconds float64, err error) {
-	f = &flow{side: s}
-	f.sending = s.active || s.Both
-	f.receiving = s.op() == "send" && (!s.active || s.Both)
+	f = newFlow(s)
 	if f.receiving {
 		for _, l := range s.lanes {
 			if err := s.feed(l, 1); err != nil {
@@ -259,6 +265,9 @@ func (s *side) bandwidth() (*Result, error) {
 	if !f.sending {
 		r.Messages, r.Seconds, r.Received = f.total, theirs.Seconds, f.received
 		count = f.received
+	}
+	if s.op() != "send" {
+		r.Received = 0
 	}
 	r.setRate(count)
 	return r, nil

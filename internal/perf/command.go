@@ -30,7 +30,7 @@ func Main(args []string) int {
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "roceperf: %v\nSee roceperf --help.\n", err)
 		return 2
-	case ctx.Err() != nil:
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "roceperf: interrupted")
 		return 1
 	}
@@ -124,12 +124,12 @@ func addFlags(c *cobra.Command, o *Options, size *string) {
 	f.IntVarP(&o.MTU, "mtu", "m", 0, "path MTU (default: the port's)")
 	f.IntVarP(&o.TxDepth, "tx-depth", "t", 0, "send queue depth (default 256)")
 	f.IntVarP(&o.RxDepth, "rx-depth", "r", 0, "receive queue depth (default 512)")
-	f.IntVarP(&o.CQMod, "cq-mod", "Q", 0, "one of so many messages completes visibly (default: a quarter of --tx-depth)")
+	f.IntVarP(&o.CQMod, "cq-mod", "Q", 0, "one of so many messages completes visibly (default: a quarter of --tx-depth, less for large ones)")
 	f.IntVarP(&o.Inline, "inline", "I", 220, "longest message that is sent inline")
 	f.IntVarP(&o.Timeout, "timeout", "u", 14, "ACK timeout 4.096 us * 2^N, 0 = never")
 	f.IntVar(&o.RetryCnt, "retry-cnt", 7, "retries before a message fails")
 	f.BoolVarP(&o.Events, "events", "e", false, "sleep until there are completions instead of polling")
-	f.BoolVar(&o.Verify, "verify", false, "compare every byte of every message")
+	f.BoolVar(&o.Verify, "verify", false, "compare every byte of every message, number atomics")
 	f.BoolVarP(&o.Both, "bidirectional", "b", false, "measure both directions at once")
 	f.StringVar(&o.Profile, "profile", "", "transport profile")
 }
@@ -163,21 +163,28 @@ func (o *Options) complete(c *cobra.Command, args []string, size string) (err er
 	if o.Iters > 0 {
 		o.Duration = 0
 	}
-	o.defaultDepths()
-	return o.Validate()
-}
-
-func (o *Options) defaultDepths() {
 	if o.TxDepth == 0 {
-		o.TxDepth = 256
+		o.TxDepth = defaultTxDepth
 	}
 	if o.RxDepth == 0 {
-		o.RxDepth = 512
+		o.RxDepth = defaultRxDepth
 	}
-	if o.CQMod == 0 {
-		o.CQMod = max(1, o.TxDepth/4)
-		if o.Size > 8<<10 {
-			o.CQMod = max(1, o.TxDepth/32) // large messages fill the link anyway
-		}
+	p := o.Params
+	if !c.Flags().Changed("cq-mod") {
+		p.CQMod = defaultCQMod(p.TxDepth, p.Size)
 	}
+	return p.Validate()
+}
+
+const (
+	defaultTxDepth = 256
+	defaultRxDepth = 512
+)
+
+// defaultCQMod is every how many messages one completes visibly.
+func defaultCQMod(txDepth, size int) int {
+	if size > 8<<10 {
+		return max(1, txDepth/32) // large messages fill the link anyway
+	}
+	return max(1, txDepth/4)
 }

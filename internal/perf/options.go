@@ -100,6 +100,9 @@ func (p *Params) Validate() error {
 	if p.Both && p.latency() {
 		bad("--bidirectional is for bandwidth tests")
 	}
+	if p.Both && p.Verify {
+		bad("--verify tests one direction, so not with --bidirectional")
+	}
 	if p.latency() && p.QPs != 1 {
 		bad("latency tests use one queue pair")
 	}

@@ -69,23 +69,24 @@ func (r *Result) Print(w io.Writer, asJSON, first bool) error {
 		if first {
 			fmt.Fprintf(w, "%10s %10s %9s %9s %9s %9s %9s %9s\n", "bytes", "messages", "min us", "mean us", "50 %", "99 %", "99.9 %", "max us")
 		}
-		_, err := fmt.Fprintf(w, "%10d %10d %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f\n", r.Size, r.Messages, l.Min, l.Mean, l.P50, l.P99, l.P999, l.Max)
+		_, err := fmt.Fprintf(w, "%10d %10d %9.2f %9.2f %9.2f %9.2f %9.2f %9.2f%s\n", r.Size, r.Messages, l.Min, l.Mean, l.P50, l.P99, l.P999, l.Max, r.remark())
 		return err
 	}
 	if first {
-		fmt.Fprintf(w, "%10s %10s %10s %12s %7s  %s\n", "bytes", "messages", "Gb/s", "messages/s", "CPU %", "")
+		fmt.Fprintf(w, "%10s %10s %10s %12s %7s\n", "bytes", "messages", "Gb/s", "messages/s", "CPU %")
 	}
-	_, err := fmt.Fprintf(w, "%10d %10d %10.2f %12.0f %7.0f  %s\n", r.Size, r.Messages, r.Gbps, r.MessagesPerSecond, r.CPUPercent, r.remark())
+	_, err := fmt.Fprintf(w, "%10d %10d %10.2f %12.0f %7.0f%s\n", r.Size, r.Messages, r.Gbps, r.MessagesPerSecond, r.CPUPercent, r.remark())
 	return err
 }
 
+// remark is what follows the numbers of a line.
 func (r *Result) remark() string {
 	s := ""
 	if r.Verified {
-		s = "verified "
+		s = "  verified"
 	}
 	if r.Connection != "rc" && r.Received > 0 {
-		s += fmt.Sprintf("received %d", r.Received)
+		s += fmt.Sprintf("  received %d", r.Received)
 	}
 	return s
 }

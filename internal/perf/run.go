@@ -14,16 +14,16 @@ import (
 
 // Client runs the tests of o against a server and prints their results.
 func Client(ctx context.Context, o *Options, out, diag io.Writer) error {
-	sizes := []int{o.Size}
-	if o.All {
-		sizes = sizes[:0]
-		for n := 2; n <= sweepTo(&o.Params); n *= 2 {
-			sizes = append(sizes, n)
-		}
+	sizes, err := o.sizes()
+	if err != nil {
+		return err
 	}
 	for i, size := range sizes {
 		p := o.Params
 		p.Size = size
+		if p.CQMod == 0 {
+			p.CQMod = defaultCQMod(p.TxDepth, size)
+		}
 		r, err := runClient(ctx, o, p, diag)
 		if err != nil {
 			return err
@@ -35,6 +35,37 @@ func Client(ctx context.Context, o *Options, out, diag io.Writer) error {
 	return nil
 }
 
+// sizes are those of the messages to measure.
+func (o *Options) sizes() ([]int, error) {
+	if !o.All || o.op() == "atomic" {
+		return []int{o.Size}, nil
+	}
+	last := sweepTo(&o.Params)
+	if o.Connection == "ud" {
+		mtu, err := portMTU(o)
+		if err != nil {
+			return nil, err
+		}
+		last = min(last, mtu)
+	}
+	var sizes []int
+	for n := min(2, last); n <= last; n *= 2 {
+		sizes = append(sizes, n)
+	}
+	return sizes, nil
+}
+
+// portMTU is the longest datagram of a device.
+func portMTU(o *Options) (int, error) {
+	dev, err := openDevice(o)
+	if err != nil {
+		return 0, err
+	}
+	defer dev.Close()
+	port, err := dev.QueryPort(1)
+	return port.ActiveMTU.Bytes(), err
+}
+
 // sweepTo is the largest size of a sweep.
 func sweepTo(p *Params) int {
 	switch {
@@ -42,8 +73,6 @@ func sweepTo(p *Params) int {
 		return p.MTU
 	case p.Connection == "ud":
 		return 4096
-	case p.op() == "atomic":
-		return 8
 	}
 	return 8 << 20
 }
@@ -54,23 +83,31 @@ func runClient(ctx context.Context, o *Options, p Params, diag io.Writer) (*Resu
 		return nil, err
 	}
 	defer c.close()
-	s, err := open(ctx, o, p, c, true)
+	s, err := open(o, p, c, true)
+	defer s.close()
 	if err != nil {
 		return nil, s.report(err)
 	}
-	defer s.close()
-	if err := s.introduce(&p); err != nil {
+	r, err := s.clientTest(newProgress(o, &p, diag))
+	return r, s.report(err)
+}
+
+// clientTest meets the server and runs the test with it.
+func (s *side) clientTest(meter func(uint64)) (*Result, error) {
+	if err := s.oob.meetUntil(time.Now().Add(handshake)); err != nil {
+		return nil, err
+	}
+	if err := s.introduce(&s.Params); err != nil {
 		return nil, err
 	}
 	var h hello
-	if err := c.receive(&h); err != nil {
+	if err := s.oob.receive(&h); err != nil {
 		return nil, err
 	}
 	if err := s.meet(h); err != nil {
-		return nil, s.report(err)
+		return nil, err
 	}
-	r, err := s.run(ctx, newProgress(o, &p, diag))
-	return r, s.report(err)
+	return s.run(meter)
 }
 
 // Serve answers clients: one, or any number with Forever.
@@ -82,7 +119,7 @@ func Serve(ctx context.Context, o *Options, out, diag io.Writer) error {
 	defer ln.Close()
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	for first := true; first || o.Forever || o.All; first = false {
-		c, err := accept(ctx, ln, o.All && !first)
+		c, err := accept(ctx, ln, o.All && !first && !o.Forever)
 		if err != nil || c == nil {
 			return err
 		}
@@ -92,7 +129,7 @@ func Serve(ctx context.Context, o *Options, out, diag io.Writer) error {
 			fmt.Fprintln(diag, "roceperf:", err)
 		case err != nil:
 			return err
-		default:
+		case r != nil:
 			if err := r.Print(out, o.JSON, first); err != nil {
 				return err
 			}
@@ -123,27 +160,35 @@ func accept(ctx context.Context, ln net.Listener, follows bool) (net.Conn, error
 
 func serveOne(ctx context.Context, o *Options, c *oob, diag io.Writer) (*Result, error) {
 	defer c.close()
+	if err := c.meetUntil(time.Now().Add(handshake)); err != nil {
+		return nil, err
+	}
 	var h hello
 	if err := c.receive(&h); err != nil {
 		return nil, err
 	}
 	p, err := agree(o, &h)
 	if err != nil {
-		return nil, errors.Join(err, c.send(hello{Version: version, Error: err.Error()}))
+		return nil, refuse(c, err)
 	}
-	s, err := open(ctx, o, *p, c, false)
-	if err != nil {
-		return nil, errors.Join(err, c.send(hello{Version: version, Error: err.Error()}))
-	}
+	s, err := open(o, *p, c, false)
 	defer s.close()
+	if err != nil {
+		return nil, refuse(c, err)
+	}
 	if err := s.introduce(nil); err != nil {
 		return nil, err
 	}
 	if err := s.meet(h); err != nil {
 		return nil, s.report(err)
 	}
-	r, err := s.run(ctx, newProgress(o, p, diag))
+	r, err := s.run(newProgress(o, p, diag))
 	return r, s.report(err)
+}
+
+// refuse tells a client why there will be no test.
+func refuse(c *oob, err error) error {
+	return errors.Join(err, c.send(hello{Version: version, Error: err.Error()}))
 }
 
 // agree looks at what the client asks for.
@@ -159,29 +204,26 @@ func agree(o *Options, h *hello) (*Params, error) {
 	return h.Params, h.Params.Validate()
 }
 
-// run runs the test once both sides are connected.
-func (s *side) run(ctx context.Context, meter func(uint64)) (*Result, error) {
+// run runs the test once both sides are connected. The server of a latency test
+// has no result.
+func (s *side) run(meter func(uint64)) (r *Result, err error) {
+	if err := s.oob.meetUntil(time.Time{}); err != nil {
+		return nil, err
+	}
+	s.oob.watch()
 	s.meter = meter
 	before := cpuTime()
 	start := time.Now()
-	var r *Result
-	var err error
 	switch {
-	case s.Params.latency():
-		r, err = s.latencyTest(ctx)
+	case s.latency():
+		r, err = s.latencyTest()
 	case s.Verify:
-		r, err = s.verify(ctx)
+		r, err = s.verify()
 	default:
-		r, err = s.bandwidth(ctx)
+		r, err = s.bandwidth()
 	}
-	if cause := s.dev.Err(); err != nil && cause != nil {
-		err = cause // the daemon went; what followed from it says less
-	}
-	if err != nil {
+	if err != nil || r == nil {
 		return nil, err
-	}
-	if r == nil {
-		r = &Result{}
 	}
 	r.CPUPercent = 100 * (cpuTime() - before).Seconds() / time.Since(start).Seconds()
 	r.Test, r.Connection, r.Size, r.QPs, r.MTU = s.Test, s.Connection, s.Size, s.QPs, s.mtu

@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"roced/verbs"
 )
@@ -237,6 +233,14 @@ func mtuCode(bytes int) verbs.MTU {
 		}
 	}
 	return verbs.MTU256
+}
+
+// headroom is what a receive buffer begins with.
+func (s *side) headroom() int {
+	if s.Connection == "ud" {
+		return grhLen
+	}
+	return 0
 }
 
 // request fills w with message number n of a lane.

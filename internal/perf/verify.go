@@ -1,10 +1,12 @@
 package perf
 
 import (
-	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
+
+	"roced/verbs"
 )
 
 // fill writes the pattern of one message: a stream that is different for every
@@ -52,10 +54,8 @@ func next(x uint64) uint64 {
 
 // verify moves round after round of messages, each into memory of its own, and
 // compares every byte where it has arrived.
-func (s *side) verify(ctx context.Context) (*Result, error) {
-	f := &flow{side: s, ctx: ctx}
-	f.receiving = s.op() == "send" && !s.active
-	f.sending = s.active
+func (s *side) verify() (*Result, error) {
+	f := newFlow(s)
 	start := time.Now()
 	r := &Result{Verified: true}
 	for round := 1; ; round++ {
@@ -72,7 +72,6 @@ func (s *side) verify(ctx context.Context) (*Result, error) {
 		}
 	}
 	r.Seconds = time.Since(start).Seconds()
-	r.Received = r.Messages
 	r.setRate(r.Messages)
 	return r, nil
 }
@@ -132,7 +131,7 @@ func (f *flow) serverRound(round int) (uint64, error) {
 	f.prepare(round, n.Messages)
 	if f.receiving {
 		for _, l := range f.lanes {
-			if err := f.feed(l); err != nil {
+			if err := f.feed(l, 1); err != nil {
 				return 0, err
 			}
 		}
@@ -179,10 +178,7 @@ func (f *flow) prepare(round int, per uint64) {
 func (f *flow) compare(round int, per uint64) error {
 	for _, l := range f.lanes {
 		for i := range per {
-			off := f.in(l, l.base+i)
-			if f.Connection == "ud" {
-				off += grhLen
-			}
+			off := f.in(l, l.base+i) + f.headroom()
 			if at := differs(f.mr.Bytes()[off:off+f.Size], round, l.index, int(i)); at >= 0 {
 				return fmt.Errorf("verification: queue pair %d, message %d: byte %d is wrong", l.index, l.base+i, at)
 			}
@@ -202,30 +198,35 @@ func (f *flow) sendRound(per uint64) error {
 			left -= k
 		}
 	}
-	return f.wait(func() bool { return f.acked == f.sent }, f.reap)
+	return f.wait(func() bool { return f.acked == f.sent }, f.reap, f.cqs[:1])
 }
 
-// wait calls step until done, for at most patience after the last thing that
-// has happened if the service may lose messages.
-func (f *flow) wait(done func() bool, step func() (int, error)) error {
+// wait calls step until done, for at most a while after the last thing that has
+// happened if the service may lose messages. Completions of queues end a pause.
+func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.CQ) error {
 	last := time.Now()
-	for empty := 0; !done(); empty++ {
+	for empty := 0; !done(); {
 		n, err := step()
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case n > 0:
+		}
+		if n > 0 {
 			last, empty = time.Now(), 0
 			continue
-		case f.ctx.Err() != nil:
-			return f.ctx.Err()
-		case f.Connection != "rc" && time.Since(last) > time.Second:
-			return fmt.Errorf("verification: messages have been lost")
 		}
-		rest(empty)
+		if f.Connection != "rc" && time.Since(last) > lossPatience {
+			return errors.New("verification: messages have been lost")
+		}
+		if err := f.pause(empty, queues...); err != nil {
+			return err
+		}
+		empty++
 	}
 	return nil
 }
+
+// lossPatience is how long a verified test waits for a message that may be lost.
+const lossPatience = time.Second
 
 // gather waits until a round's messages have arrived: SENDs complete, and WRITEs
 // of UC, which nobody acknowledges, are looked for in memory.
@@ -233,9 +234,9 @@ func (f *flow) gather(round int, per uint64) error {
 	f.total += per * uint64(f.QPs)
 	switch {
 	case f.receiving:
-		return f.wait(func() bool { return f.received >= f.total }, f.receive)
+		return f.wait(func() bool { return f.received >= f.total }, f.receive, f.cqs[1:])
 	case f.Connection == "uc":
-		return f.wait(func() bool { return f.compare(round, per) == nil }, func() (int, error) { return 0, nil })
+		return f.wait(func() bool { return f.compare(round, per) == nil }, f.reap, f.cqs[:1])
 	}
 	return nil
 }

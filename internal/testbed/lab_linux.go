@@ -36,7 +36,9 @@ type LabOptions struct {
 	Bin   string // folder of the programs
 	Dir   string // existing folder, with a short path: sockets are made in it
 	Unix  bool   // join the NICs by AF_UNIX datagrams: needs no privilege
-	Extra string // YAML added to the NIC's entry, indented by four spaces
+	// NoOffload makes TAPs carry single frames.
+	NoOffload bool
+	Extra     string // YAML added to the NIC's entry, indented by four spaces
 }
 
 // NewLab builds the network and starts both daemons.
@@ -65,7 +67,7 @@ func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 		RunDir: filepath.Join(l.Dir, name), Device: "rxe_" + name, Addr: fmt.Sprintf("198.18.0.%d", i+1),
 		Config: filepath.Join(l.Dir, name+".yaml"), LogFile: filepath.Join(l.Dir, name+".log"),
 	}
-	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s}", l.netns(i), name, Bridge)
+	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s, offload: %t}", l.netns(i), name, Bridge, !o.NoOffload)
 	if o.Unix {
 		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(i), l.link(1-i))
 	}

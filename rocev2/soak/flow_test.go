@@ -34,6 +34,12 @@ type flow struct {
 	status qp.Status // of the message that failed
 	nextAt mono.Time
 
+	// drainAt is how many messages are posted when the queue is drained and started
+	// again, 0 for never; draining waits for that.
+	drainAt  int
+	draining bool
+	drained  int // events seen
+
 	word  place // for atomics, in the peer's memory
 	value uint64
 
@@ -60,7 +66,7 @@ func (f *flow) done() bool {
 	if f.failed {
 		return f.known == f.posted
 	}
-	return f.known == len(f.msgs)
+	return f.known == len(f.msgs) && !f.draining
 }
 
 // post posts as many messages as the queue takes and reports when to be called
@@ -93,6 +99,36 @@ func (f *flow) post(now mono.Time) mono.Time {
 		return f.nextAt
 	}
 	return mono.Never
+}
+
+// drain takes the queue pair to SQD when its time has come, and back to RTS when
+// the event says that it has drained.
+func (f *flow) drain() {
+	e, q := f.from, f.from.qp
+	if f.failed {
+		f.draining, f.drainAt = false, 0
+		return
+	}
+	if f.drainAt > 0 && f.posted >= f.drainAt && q.State() == qp.RTS {
+		f.drainAt, f.draining = 0, true
+		e.w.acts++
+		q.Modify(qp.Attr{State: qp.SQD, EnSQDNotify: true}, qp.AttrEnSQDNotify, nil)
+	}
+	if !f.draining {
+		return
+	}
+	n := 0
+	for _, v := range q.Node.Events {
+		if v.QP == q && v.Type == qp.EventSQDrained {
+			n++
+		}
+	}
+	if n > f.drained && q.State() == qp.SQD {
+		f.drained, f.draining = n, false
+		e.w.acts++
+		e.w.count.drained++
+		q.Modify(qp.Attr{State: qp.RTS}, 0, nil)
+	}
 }
 
 // ready chooses the window of a message; false means that it has to wait.

@@ -58,8 +58,15 @@ func (a *arena) list(rng *rand.Rand, n, pieces int) list {
 // open registers the memory.
 func (a *arena) open(n *nictest.Node, seed uint64) {
 	a.buf = n.Buffer(a.size + 64)
-	a.buf.Fill(seed)
-	a.img = bytes.Clone(a.buf.B)
+	b := a.buf.B
+	rng := rand.New(rand.NewPCG(seed, 0))
+	for i := range min(len(b), 8191) { // a prime: nothing moves unnoticed by a power of two
+		b[i] = byte(rng.Uint32())
+	}
+	for n := 8191; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+	a.img = bytes.Clone(b)
 }
 
 // sges are the elements of l.

@@ -31,6 +31,7 @@ type counts struct {
 	done, flushed, delivered, bytes, frames int
 	faults                                  map[fault.Action]uint64
 	cut                                     int // frames lost while the link was down
+	drained                                 int // send queues drained and started again
 	status                                  map[qp.Status]int
 	retransmitted, rnr, timeouts, implied   uint64
 	services                                map[qp.Type]int
@@ -53,6 +54,7 @@ func (c *counts) add(o *counts) {
 	c.bytes += o.bytes
 	c.frames += o.frames
 	c.cut += o.cut
+	c.drained += o.drained
 	c.retransmitted += o.retransmitted
 	c.rnr += o.rnr
 	c.timeouts += o.timeouts
@@ -81,7 +83,7 @@ func (c *counts) String() string {
 	for _, k := range faultKinds {
 		fmt.Fprintf(&b, " %s %d", k, c.faults[k])
 	}
-	fmt.Fprintf(&b, " link-down %d\n  posted:", c.cut)
+	fmt.Fprintf(&b, " link-down %d; queues drained %d\n  posted:", c.cut, c.drained)
 	for i, n := range c.posted {
 		fmt.Fprintf(&b, " %s %d", opNames[i], n)
 	}
@@ -104,6 +106,7 @@ func (c *counts) missing() (names []string) {
 		check(opNames[i], uint64(n))
 	}
 	check("link down", uint64(c.cut))
+	check("drained queue", uint64(c.drained))
 	check("retransmission", c.retransmitted)
 	check("timeout", c.timeouts)
 	check("implied NAK", c.implied)
@@ -199,6 +202,9 @@ func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) {
 	w.finish()
 	w.verify()
 	w.sum()
+	if w.count.frames > 50000 {
+		fmt.Fprintln(os.Stderr, "MANY", seed, w.count.frames, w.count.retransmitted, time.Duration(w.p.Now()))
+	}
 	return w.count, [2]uint64{w.p.Digest(), w.digest}
 }
 
@@ -319,7 +325,7 @@ func (w *world) afterRest() {
 	for _, n := range []int{0, 1} {
 		for _, e := range w.node(n).Events {
 			switch e.Type {
-			case qp.EventCommEst, qp.EventPortActive, qp.EventPortErr, qp.EventQPLastWQE:
+			case qp.EventCommEst, qp.EventSQDrained, qp.EventPortActive, qp.EventPortErr, qp.EventQPLastWQE:
 			default:
 				w.p.Fatalf("event %d", e.Type)
 			}

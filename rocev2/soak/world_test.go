@@ -82,6 +82,9 @@ func (w *world) plan() {
 	for _, f := range w.flows {
 		if f.from.side == 0 || w.s.both {
 			f.plan(w.rng)
+			if chance(w.rng, 10) {
+				f.drainAt = 1 + w.rng.IntN(len(f.msgs))
+			}
 		}
 		for _, m := range f.msgs {
 			if m.receives() {
@@ -250,6 +253,7 @@ func (w *world) pass() {
 	}
 	for _, f := range w.flows {
 		w.wake = w.wake.Min(f.post(now))
+		f.drain()
 	}
 }
 
