@@ -51,10 +51,11 @@ func command() *cobra.Command {
 speaks RoCEv2 over a TAP device or a Unix socket.`,
 		Example: `  roced run --config /etc/roced.yaml     run until SIGTERM
   roced check --config /etc/roced.yaml   say what is wrong with a configuration`,
-		Args:          noArgs,
-		RunE:          run,
-		SilenceErrors: true,
-		SilenceUsage:  true,
+		Args:              noArgs,
+		RunE:              run,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.PersistentFlags().StringVarP(&file, "config", "c", "/etc/roced.yaml", "configuration file")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -9,6 +9,8 @@
 //	POST   /v1/faults/NIC          RuleSet: adds or replaces rules
 //	DELETE /v1/faults/NIC          removes all rules
 //	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client goes
+//	                               or ends a chunked body: then it ends complete;
+//	                               ?snaplen=N keeps N bytes of each frame
 //	GET    /v1/poll/NIC            PollSetting
 //	PUT    /v1/poll/NIC            PollSetting
 //	GET    /metrics                for Prometheus
@@ -137,18 +139,18 @@ type Event struct {
 	PID    int32     `json:"pid,omitempty"`
 }
 
-// FaultRule is a rule in GET /v1/faults/NIC. POST takes {"rules": ["text"...]}
-// and adds them, DELETE removes all.
+// FaultRule is a rule in GET /v1/faults/NIC, with the frames that it has met and
+// those that it has acted upon.
 type FaultRule struct {
 	Rule    string `json:"rule"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
 }
 
-// RuleSet is the body of POST /v1/faults/NIC.
+// RuleSet is the body of POST /v1/faults/NIC: rules as internal/fault writes them.
 type RuleSet struct {
 	Rules   []string `json:"rules"`
-	Replace bool     `json:"replace,omitempty"`
+	Replace bool     `json:"replace,omitempty"` // the rules there are, instead of adding
 }
 
 // PollSetting is the body of PUT and GET /v1/poll/NIC.

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -31,6 +32,9 @@ func NewClient(socket string) *Client {
 	}}
 	return c
 }
+
+// Close gives up connections that are kept for the next request.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Get fills out, a pointer, with the answer to a GET of a path below /v1/.
 func (c *Client) Get(ctx context.Context, out any, path ...string) error {
@@ -67,10 +71,55 @@ func (c *Client) Stream(ctx context.Context, method string, in any, path ...stri
 		}
 		send = bytes.NewReader(b)
 	}
-	for i, p := range path {
-		path[i] = url.PathEscape(p)
+	return c.exchange(ctx, method, send, path)
+}
+
+// lastFrames bounds how long the end of a capture takes.
+const lastFrames = 5 * time.Second
+
+// Capture returns a capture of a NIC. When ctx ends the capture does, with all
+// frames up to then, and a reader sees its end.
+func (c *Client) Capture(ctx context.Context, nic string) (io.ReadCloser, error) {
+	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	// The daemon ends the capture when the body of the request ends.
+	rd, wr := io.Pipe()
+	stop := context.AfterFunc(ctx, func() {
+		wr.Close()
+		time.AfterFunc(lastFrames, cancel)
+	})
+	body, err := c.exchange(hard, http.MethodPost, rd, []string{"capture", nic})
+	if err != nil {
+		stop()
+		cancel()
+		wr.Close()
+		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://roced/v1/"+strings.Join(path, "/"), send)
+	return &captureBody{body, func() {
+		stop()
+		wr.Close()
+		cancel()
+	}}, nil
+}
+
+// captureBody ends the request when it is closed.
+type captureBody struct {
+	io.ReadCloser
+	end func()
+}
+
+// Close implements io.Closer.
+func (b *captureBody) Close() error {
+	b.end()
+	return b.ReadCloser.Close()
+}
+
+// exchange sends a request and returns the body of its answer.
+func (c *Client) exchange(ctx context.Context, method string, send io.Reader, path []string) (io.ReadCloser, error) {
+	escaped := make([]string, len(path))
+	for i, p := range path {
+		escaped[i] = url.PathEscape(p)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://roced/v1/"+strings.Join(escaped, "/"), send)
 	if err != nil {
 		return nil, err
 	}

@@ -14,84 +14,101 @@ import (
 	"roced/internal/decode"
 )
 
+// capturing is what the user wants captured.
+type capturing struct {
+	nic, file string
+	duration  time.Duration
+	count     uint64
+}
+
 func (a *app) capture() *cobra.Command {
-	var file string
-	var limit time.Duration
+	var o capturing
 	cmd := &cobra.Command{
 		Use: "capture NIC -w FILE", Short: "Capture all frames of a NIC, dropped ones with the reason, as pcapng",
 		Args: between(1, 1),
 		Example: `  rocectl capture rxe_a -w out.pcapng            until Ctrl-C
   rocectl capture rxe_a -w out.pcapng --duration 10s
+  rocectl capture rxe_a -w out.pcapng -c 1000
   rocectl capture rxe_a -w - | tshark -r -`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if file == "" {
+			if o.file == "" {
 				return usageError{errors.New("-w FILE is missing; - stands for standard output")}
 			}
+			if o.duration < 0 {
+				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
+			}
+			o.nic = args[0]
 			ctx := c.Context()
-			if limit > 0 {
+			if o.duration > 0 {
 				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, limit)
+				ctx, cancel = context.WithTimeout(ctx, o.duration)
 				defer cancel()
 			}
-			return a.record(ctx, args[0], file)
+			return a.record(ctx, &o)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "write", "w", "", "file to write, - for standard output")
-	cmd.Flags().DurationVar(&limit, "duration", 0, "how long (default: until interrupted)")
+	cmd.Flags().StringVarP(&o.file, "write", "w", "", "file to write, - for standard output")
+	cmd.Flags().DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
+	cmd.Flags().Uint64VarP(&o.count, "count", "c", 0, "how many frames (default: any number)")
 	return cmd
 }
 
-func (a *app) record(ctx context.Context, nic, file string) (err error) {
-	body, err := a.client().Stream(ctx, "POST", nil, "capture", nic)
+// captured is what a capture has come to, for --json.
+type captured struct {
+	File   string `json:"file"`
+	Frames uint64 `json:"frames"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+func (a *app) record(ctx context.Context, o *capturing) (err error) {
+	body, err := a.client().Capture(ctx, o.nic)
 	if err != nil {
 		return err
 	}
 	defer body.Close()
 	out := a.out
-	if file != "-" {
-		f, err := os.Create(file)
+	if o.file != "-" {
+		f, err := os.Create(o.file)
 		if err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
 		out = f
 	}
-	n, err := io.Copy(io.MultiWriter(out, a.captured()), body)
-	if ctx.Err() != nil {
+	c := &recorder{limit: o.count}
+	c.seen = a.progress(c)
+	err = c.copy(out, body)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
 		err = nil // that is how captures end
 	}
-	if file != "-" {
-		fmt.Fprintf(a.diag, "%d bytes written to %s\n", n, file)
+	switch {
+	case o.file == "-":
+		fmt.Fprintf(a.diag, "%d frames, %d bytes\n", c.frames, c.bytes)
+	case a.json:
+		return errors.Join(err, a.show(captured{o.file, c.frames, c.bytes}, nil))
+	default:
+		fmt.Fprintf(a.diag, "%d frames, %d bytes written to %s\n", c.frames, c.bytes, o.file)
 	}
 	return err
 }
 
-// progress shows how much has been written, where somebody sees it.
-type progress struct {
-	w     io.Writer
-	total uint64
-	last  time.Time
-}
-
-func (a *app) captured() io.Writer {
+// progress returns a function that shows now and then how much there is, if
+// somebody sees it.
+func (a *app) progress(c *recorder) func() {
 	f, ok := a.diag.(*os.File)
 	if !ok {
-		return io.Discard
+		return func() {}
 	}
 	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
-		return io.Discard
+		return func() {}
 	}
-	return &progress{w: f}
-}
-
-// Write implements io.Writer.
-func (p *progress) Write(b []byte) (int, error) {
-	p.total += uint64(len(b))
-	if now := time.Now(); now.Sub(p.last) > 200*time.Millisecond {
-		p.last = now
-		fmt.Fprintf(p.w, "\r%d bytes captured; Ctrl-C ends \x1b[K\r", p.total)
+	var last time.Time
+	return func() {
+		if now := time.Now(); now.Sub(last) > 200*time.Millisecond {
+			last = now
+			fmt.Fprintf(f, "\r%d frames, %d bytes captured; Ctrl-C ends \x1b[K\r", c.frames, c.bytes)
+		}
 	}
-	return len(b), nil
 }
 
 func (a *app) decode() *cobra.Command {
@@ -120,9 +137,7 @@ func (a *app) decodeStream(in io.Reader) error {
 	if errors.Is(err, unix.EPIPE) {
 		return nil // who reads our output has seen enough
 	}
-	if !a.json {
-		fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other, %d malformed, %d with a bad ICRC\n",
-			st.Frames, st.RoCE, st.Skipped, st.Malformed, st.BadICRC)
-	}
+	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other, %d malformed, %d with a bad ICRC\n",
+		st.Frames, st.RoCE, st.Skipped, st.Malformed, st.BadICRC)
 	return err
 }

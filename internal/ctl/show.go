@@ -146,6 +146,9 @@ func (a *app) stat() *cobra.Command {
 		Example: "  rocectl stat\n  rocectl stat rxe_a --watch 1s",
 		RunE: func(c *cobra.Command, args []string) error {
 			path := append([]string{"stat"}, args...)
+			if watch < 0 {
+				return usageError{fmt.Errorf("--watch %v is negative", watch)}
+			}
 			if watch > 0 {
 				return a.watch(c.Context(), path, watch)
 			}
@@ -168,7 +171,7 @@ func (a *app) stat() *cobra.Command {
 }
 
 func (a *app) stats(ctx context.Context, path []string) (out []api.Stat, err error) {
-	return out, a.client().Get(ctx, &out, slices.Clone(path)...)
+	return out, a.client().Get(ctx, &out, path...)
 }
 
 // watch shows rates until the user interrupts it.

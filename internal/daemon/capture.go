@@ -45,8 +45,9 @@ func (n *nic) stopCapture(c *capture.Capture) (capture.Stats, error) {
 	return c.Stop()
 }
 
-// postCapture streams a capture as the body of the answer until the caller goes:
-// whoever asked writes the file, with the rights that it has.
+// postCapture streams a capture as the body of the answer: whoever asked writes
+// the file, with the rights that it has. It lasts until the caller goes or, so
+// that nothing is lost, ends the body of its request.
 func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) error {
 	snap := 0
 	if s := r.URL.Query().Get("snaplen"); s != "" {
@@ -66,6 +67,12 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 		rd.Close()
 		return err
 	}
+	over, err := endOfBody(w, r)
+	if err != nil {
+		rd.Close()
+		_, _ = n.stopCapture(c)
+		return err
+	}
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	w.WriteHeader(http.StatusOK)
 	copied := make(chan struct{})
@@ -75,6 +82,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	}()
 	select {
 	case <-r.Context().Done():
+	case <-over:
 	case <-copied:
 	case <-d.ending:
 	}
@@ -86,6 +94,24 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	rd.Close()
 	n.log.Info("capture ended", "frames", st.Written, "lost", st.Lost, "err", err)
 	return nil
+}
+
+// endOfBody returns a channel that is closed when the body of a request of
+// unknown length ends, as it does when the caller says so or goes. Another
+// request's body means nothing: the channel is nil.
+func endOfBody(w http.ResponseWriter, r *http.Request) (<-chan struct{}, error) {
+	if r.ContentLength >= 0 {
+		return nil, nil
+	}
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
+		return nil, err
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_, _ = io.Copy(io.Discard, r.Body) // an error is an end as well
+	}()
+	return over, nil
 }
 
 // copyFlushed copies r to w and passes everything on at once.

@@ -102,6 +102,9 @@ func demo(bin, out string, unix bool) (err error) {
 }
 
 func (d *demonstration) show() error {
+	if err := d.awaitLink(); err != nil {
+		return err
+	}
 	if err := d.ctl("link", "show"); err != nil {
 		return err
 	}
@@ -191,6 +194,17 @@ func (d *demonstration) ctl(args ...string) error {
 	text, err := d.lab.Output(d.ctx, 0, d.rocectl(args...))
 	fmt.Print(text)
 	return err
+}
+
+// awaitLink waits until the first NIC's link is up: on AF_UNIX it has looked for
+// the other end before that was there.
+func (d *demonstration) awaitLink() error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		text, err := d.lab.Output(d.ctx, 0, d.rocectl("link", "show"))
+		if err != nil || strings.Contains(text, "state ACTIVE") || time.Now().After(deadline) {
+			return err
+		}
+	}
 }
 
 func (d *demonstration) counters() error {

@@ -33,9 +33,9 @@ type Host struct {
 
 // LabOptions choose the kind of a lab.
 type LabOptions struct {
-	Bin   string // folder of the programs
-	Dir   string // existing folder, with a short path: sockets are made in it
-	Unix  bool   // join the NICs by AF_UNIX datagrams: needs no privilege
+	Bin  string // folder of the programs
+	Dir  string // existing folder, with a short path: sockets are made in it
+	Unix bool   // join the NICs by AF_UNIX datagrams: needs no privilege
 	// NoOffload makes TAPs carry single frames.
 	NoOffload bool
 	Extra     string // YAML added to the NIC's entry, indented by four spaces

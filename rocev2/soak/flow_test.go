@@ -3,6 +3,7 @@ package soak
 import (
 	"encoding/binary"
 	"fmt"
+	"time"
 
 	"roced/mono"
 	"roced/qp"
@@ -39,6 +40,8 @@ type flow struct {
 	drainAt  int
 	draining bool
 	drained  int // events seen
+	resumeAt mono.Time
+	retired  int // requests when the event came
 
 	word  place // for atomics, in the peer's memory
 	value uint64
@@ -101,34 +104,49 @@ func (f *flow) post(now mono.Time) mono.Time {
 	return mono.Never
 }
 
-// drain takes the queue pair to SQD when its time has come, and back to RTS when
-// the event says that it has drained.
-func (f *flow) drain() {
-	e, q := f.from, f.from.qp
+// drain takes the queue pair to SQD when its time has come. Once the event says
+// that it has drained, nothing may be done for a while; then it goes back to RTS.
+func (f *flow) drain(now mono.Time) mono.Time {
+	w, q := f.from.w, f.from.qp
 	if f.failed {
 		f.draining, f.drainAt = false, 0
-		return
+		return mono.Never
 	}
 	if f.drainAt > 0 && f.posted >= f.drainAt && q.State() == qp.RTS {
-		f.drainAt, f.draining = 0, true
-		e.w.acts++
+		f.drainAt, f.draining, f.resumeAt = 0, true, mono.Never
+		w.acts++
 		q.Modify(qp.Attr{State: qp.SQD, EnSQDNotify: true}, qp.AttrEnSQDNotify, nil)
 	}
-	if !f.draining {
-		return
+	if !f.draining || q.State() != qp.SQD {
+		return mono.Never
 	}
-	n := 0
-	for _, v := range q.Node.Events {
-		if v.QP == q && v.Type == qp.EventSQDrained {
+	if f.resumeAt == mono.Never {
+		if n := f.drainEvents(); n > f.drained {
+			f.drained, f.resumeAt = n, now.Add(time.Duration(w.rng.IntN(200_000)))
+			f.retired = f.posted - q.SQ.Outstanding()
+		}
+		return f.resumeAt
+	}
+	if n := f.posted - q.SQ.Outstanding(); n != f.retired {
+		w.p.Fatalf("%v: %d requests were done when the queue had drained, and %d later", f.from, f.retired, n)
+	}
+	if now >= f.resumeAt {
+		f.draining = false
+		w.acts++
+		w.count.drained++
+		q.Modify(qp.Attr{State: qp.RTS}, 0, nil)
+	}
+	return f.resumeAt
+}
+
+// drainEvents counts the events that tell of a drained queue.
+func (f *flow) drainEvents() (n int) {
+	for _, v := range f.from.qp.Node.Events {
+		if v.QP == f.from.qp && v.Type == qp.EventSQDrained {
 			n++
 		}
 	}
-	if n > f.drained && q.State() == qp.SQD {
-		f.drained, f.draining = n, false
-		e.w.acts++
-		e.w.count.drained++
-		q.Modify(qp.Attr{State: qp.RTS}, 0, nil)
-	}
+	return n
 }
 
 // ready chooses the window of a message; false means that it has to wait.

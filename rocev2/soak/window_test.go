@@ -82,7 +82,11 @@ func (f *flow) unbind(m *message) bool {
 		return true
 	}
 	v.shut = true
-	if v.uses > 0 && !f.to().out.failed {
+	if v.uses > 0 && f.to().out.failed { // packets of the broken peer may still come
+		f.demote(m)
+		return true
+	}
+	if v.uses > 0 {
 		return false
 	}
 	v.state, m.win, m.imm = windowBusy, v, v.rkey

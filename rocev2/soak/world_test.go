@@ -252,8 +252,7 @@ func (w *world) pass() {
 		w.wake = w.wake.Min(r.post(now))
 	}
 	for _, f := range w.flows {
-		w.wake = w.wake.Min(f.post(now))
-		f.drain()
+		w.wake = w.wake.Min(f.post(now)).Min(f.drain(now))
 	}
 }
 
