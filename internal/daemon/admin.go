@@ -75,6 +75,11 @@ func (d *Daemon) serve(s *http.Server, ln net.Listener) {
 // permitted lets in root, the daemon's own user and those of the configuration.
 func (d *Daemon) permitted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength < 0 {
+			// The body may last as long as the answer; do not wait for it, not
+			// even to refuse. HTTP/1, which this is, can always do that.
+			_ = http.NewResponseController(w).EnableFullDuplex()
+		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
 		if !ok || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
 			answer(w, http.StatusForbidden, api.Fault{Error: "permission denied"})

@@ -67,12 +67,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 		rd.Close()
 		return err
 	}
-	over, err := endOfBody(w, r)
-	if err != nil {
-		rd.Close()
-		_, _ = n.stopCapture(c)
-		return err
-	}
+	over := endOfBody(r)
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	w.WriteHeader(http.StatusOK)
 	copied := make(chan struct{})
@@ -99,19 +94,16 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 // endOfBody returns a channel that is closed when the body of a request of
 // unknown length ends, as it does when the caller says so or goes. Another
 // request's body means nothing: the channel is nil.
-func endOfBody(w http.ResponseWriter, r *http.Request) (<-chan struct{}, error) {
+func endOfBody(r *http.Request) <-chan struct{} {
 	if r.ContentLength >= 0 {
-		return nil, nil
-	}
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-		return nil, err
+		return nil
 	}
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		_, _ = io.Copy(io.Discard, r.Body) // an error is an end as well
 	}()
-	return over, nil
+	return over
 }
 
 // copyFlushed copies r to w and passes everything on at once.

@@ -129,6 +129,14 @@ func TestNoDevice(t *testing.T) {
 	l.serves()
 }
 
+// TestNoSuchNIC has rocectl ask for a NIC that is not there.
+func TestNoSuchNIC(t *testing.T) {
+	l := newLab(t, onUnix)
+	for _, args := range []string{"stat rxe_z", "capture rxe_z -w /dev/null", "fault clear rxe_z", "poll rxe_z", "poll rxe_a frob"} {
+		l.ctl(0, strings.Fields(args)...).fails(soon)
+	}
+}
+
 // TestSides refuses a client whose test is not the server's.
 func TestSides(t *testing.T) {
 	l := newLab(t, onUnix)

@@ -100,8 +100,12 @@ func (r *rig) forge(d *program) []byte {
 		base = base.Next()
 	}
 	p.PSN = base.Add([]int{0, 0, 0, 0, 1, -1, 2, int(int8(d.byte())), int(d.u32())}[d.below(9)])
-	p.RETH = bth.RETH{VA: r.address(d), RKey: r.key(d), Length: d.wide(regionLen)}
+	key, va, length := r.target(d)
+	p.RETH = bth.RETH{VA: va, RKey: key, Length: length}
 	n := d.size(512)
+	if length < 512 && d.byte()&1 != 0 {
+		n = int(length)
+	}
 	if p.Opcode.IsWrite() && d.below(3) > 0 {
 		p.RETH.Length = uint32(n)
 		if p.Opcode.IsFirst() {

@@ -20,7 +20,6 @@ type recvs struct {
 	nextAt mono.Time
 	queue  *nictest.RecvQueue
 	srq    *nictest.SRQ
-	srqEnd bool // completions come in any order
 }
 
 type recvSlot struct {
@@ -39,7 +38,7 @@ func (r *recvs) plan(rng *rand.Rand) {
 	most := 0
 	for _, f := range r.w.flows {
 		for _, m := range f.msgs {
-			if !m.receives() || r.w.recvsOf(m.to) != r {
+			if !m.receives() || m.to.recvs != r {
 				continue
 			}
 			n := m.size

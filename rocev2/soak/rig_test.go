@@ -217,6 +217,30 @@ func (r *rig) address(d *program) uint64 {
 	return d.u64()
 }
 
+// target is a key, an address and a length, which belong together most of the
+// time: the range is near the begin or the end of what the key opens, or beyond.
+func (r *rig) target(d *program) (key uint32, va uint64, n uint32) {
+	k := d.below(len(r.regions) + len(r.windows) + 3)
+	begin, length := uint64(0), uint64(regionLen)
+	switch {
+	case k < len(r.regions):
+		key, begin = r.regions[k].mr.RKey, r.regions[k].va
+	case k < len(r.regions)+len(r.windows):
+		key, begin, length = r.windows[k-len(r.regions)].RKey, r.regions[windowRegion].va+4096, 4096
+	default:
+		return r.key(d), r.address(d), d.wide(regionLen)
+	}
+	n = d.wide(int(length))
+	switch d.below(6) {
+	case 0:
+		return key, begin - uint64(d.byte()), n
+	case 1, 2:
+		n = uint32(2 * d.byte()) // ends at the end, or 16 or 32 bytes behind it
+		return key, begin + length - uint64(n) + uint64(16*d.below(3)), n
+	}
+	return key, begin + 8*uint64(d.below(int(length/8))), n
+}
+
 // check compares the memory with what may be in it.
 func (r *rig) check() {
 	for i, g := range r.regions {

@@ -82,21 +82,24 @@ func (w *world) plan() {
 	for _, f := range w.flows {
 		if f.from.side == 0 || w.s.both {
 			f.plan(w.rng)
-			if chance(w.rng, 10) {
+			if chance(w.rng, 10) || w.s.perfect() && chance(w.rng, 30) {
 				f.drainAt = 1 + w.rng.IntN(len(f.msgs))
 			}
 		}
 		for _, m := range f.msgs {
 			if m.receives() {
-				st := f.streams[m.to]
-				if st == nil {
-					st = new(stream)
-					f.streams[m.to] = st
+				if f.streams[m.to] == nil {
+					f.streams[m.to] = new(stream)
 				}
-				st.msgs = append(st.msgs, m)
+				f.streams[m.to].msgs = append(f.streams[m.to].msgs, m)
 			}
 		}
 	}
+	w.planReceives()
+}
+
+// planReceives makes a receive queue for each end, or one for all of a side.
+func (w *world) planReceives() {
 	for _, ends := range w.ends {
 		var r *recvs
 		for _, e := range ends {
@@ -112,8 +115,6 @@ func (w *world) plan() {
 		r.plan(w.rng)
 	}
 }
-
-func (w *world) recvsOf(e *end) *recvs { return e.recvs }
 
 func (w *world) node(side int) *nictest.Node { return []*nictest.Node{w.p.A, w.p.B}[side] }
 
