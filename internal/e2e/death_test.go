@@ -137,7 +137,8 @@ func TestTerminate(t *testing.T) {
 		o.Extra = "drain: 30s\n"
 		l := newLab(t, o)
 		_, client := l.pair("write-bw", "-D", "1s")
-		eventually(t, limit, "queue pairs of the client", func() bool { return len(l.queuePairs(0, client.pid())) > 0 })
+		// A client that has not begun has nothing under way to be waited for.
+		eventually(t, limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 1000 })
 		ended := make(chan error, 1)
 		go func() { ended <- l.Host[0].Stop(syscall.SIGTERM) }()
 		eventually(t, soon, "new clients are refused", func() bool {
