@@ -14,9 +14,15 @@ all: build
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-build: ## build the programs into bin/
-	@mkdir -p $(BIN)
+build: $(BIN)/libroced.so ## build the programs and the preload library into bin/
 	$(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+
+CC     ?= cc
+CFLAGS ?= -O2 -g
+PRELOAD = $(wildcard preload/*.c)
+$(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h)
+	@mkdir -p $(BIN)
+	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -o $@ $(PRELOAD) -ldl -lpthread
 
 setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 	@scripts/setup.sh

@@ -1,0 +1,147 @@
+/* A command and its answer on a connection (docs/control-protocol.md). */
+#include "preload.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* The fixed part of an answer on the wire. */
+struct answer_head {
+	int32_t ret;
+	uint32_t len;
+	uint32_t nfd;
+	uint32_t reserved;
+	struct {
+		uint64_t arg;
+		uint32_t kind;
+		uint32_t size;
+	} fd[MAX_FDS];
+};
+_Static_assert(sizeof(struct answer_head) == 80, "answer header");
+
+int conn_dial(const char *name)
+{
+	struct sockaddr_un a = { .sun_family = AF_UNIX };
+	int n = snprintf(a.sun_path, sizeof a.sun_path, "%s/%s", run_dir(), name);
+	if (n < 0 || (size_t)n >= sizeof a.sun_path) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -1;
+	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+		return fd;
+	int err = errno;
+	syscall(SYS_close, fd);
+	/* Nobody there: what a program sees when a device is not there. */
+	errno = err == EACCES || err == EPERM ? err : ENODEV;
+	return -1;
+}
+
+/* wait_for waits until a descriptor that a program has made non-blocking is ready. */
+static void wait_for(int fd, short events)
+{
+	struct pollfd p = { .fd = fd, .events = events };
+	poll(&p, 1, -1);
+}
+
+static int send_command(int fd, const void *cmd, size_t n, int send_fd)
+{
+	struct iovec io = { (void *)cmd, n };
+	union {
+		struct cmsghdr h;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1 };
+	if (send_fd >= 0) {
+		memset(&control, 0, sizeof control);
+		m.msg_control = &control;
+		m.msg_controllen = sizeof control.room;
+		struct cmsghdr *h = CMSG_FIRSTHDR(&m);
+		h->cmsg_level = SOL_SOCKET;
+		h->cmsg_type = SCM_RIGHTS;
+		h->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(h), &send_fd, sizeof(int));
+	}
+	for (;;) {
+		if (sendmsg(fd, &m, MSG_NOSIGNAL) >= 0)
+			return 0;
+		if (errno == EAGAIN)
+			wait_for(fd, POLLOUT);
+		else if (errno != EINTR)
+			return errno == EPIPE || errno == ECONNRESET ? -EIO : -errno;
+	}
+}
+
+/* take_rights stores the descriptors that came with a message. */
+static void take_rights(struct msghdr *m, struct answer *a)
+{
+	a->nfd = 0;
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(m); h; h = CMSG_NXTHDR(m, h)) {
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		size_t n = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < n && a->nfd < MAX_FDS; i++)
+			memcpy(&a->fd[a->nfd++].fd, CMSG_DATA(h) + i * sizeof(int), sizeof(int));
+	}
+}
+
+static int receive_answer(int fd, struct answer *a)
+{
+	struct answer_head head;
+	struct iovec io[2] = { { &head, sizeof head }, { a->body, sizeof a->body } };
+	union {
+		struct cmsghdr h;
+		char room[CMSG_SPACE(MAX_FDS * sizeof(int))];
+	} control;
+	struct msghdr m = { .msg_iov = io, .msg_iovlen = 2, .msg_control = &control,
+			    .msg_controllen = sizeof control.room };
+	ssize_t n;
+	while ((n = recvmsg(fd, &m, MSG_CMSG_CLOEXEC)) < 0) {
+		if (errno == EAGAIN)
+			wait_for(fd, POLLIN);
+		else if (errno != EINTR)
+			return -EIO;
+	}
+	take_rights(&m, a);
+	if (n < (ssize_t)sizeof head || head.len != n - sizeof head || head.nfd != a->nfd || head.ret > 0) {
+		answer_close(a, 0);
+		return -EIO;
+	}
+	for (unsigned i = 0; i < a->nfd; i++) {
+		a->fd[i].arg = head.fd[i].arg;
+		a->fd[i].kind = head.fd[i].kind;
+		a->fd[i].size = head.fd[i].size;
+	}
+	a->len = head.len;
+	return head.ret;
+}
+
+int conn_call(int fd, const void *cmd, size_t n, int send_fd, struct answer *a)
+{
+	a->nfd = 0;
+	a->len = 0;
+	a->ret = send_command(fd, cmd, n, send_fd);
+	if (a->ret == 0)
+		a->ret = receive_answer(fd, a);
+	return a->ret;
+}
+
+bool conn_gone(int fd)
+{
+	struct pollfd p = { .fd = fd };
+	return poll(&p, 1, 0) == 1 && p.revents & (POLLHUP | POLLERR);
+}
+
+void answer_close(struct answer *a, unsigned i)
+{
+	for (; i < a->nfd; i++)
+		syscall(SYS_close, a->fd[i].fd);
+	a->nfd = 0;
+}

@@ -1,0 +1,131 @@
+/*
+ * Completion channels and asynchronous events: sockets that carry the kernel's
+ * structures, so that poll() works. What passes here is counted for the commands that
+ * destroy objects, and cookies become the program's handles.
+ */
+#include "preload.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <rdma/ib_user_verbs.h>
+
+enum { EVENT_DEVICE_FATAL = 8 }; /* enum ib_event_type */
+
+static void channel_closed(struct file *f)
+{
+	struct channel *ch = (struct channel *)f;
+	context_put(ch->context);
+	free(ch);
+}
+
+int channel_new(struct context *c, enum fd_kind kind, int fd, uint32_t id)
+{
+	struct channel *ch = calloc(1, sizeof *ch);
+	if (!ch)
+		return -ENOMEM;
+	*ch = (struct channel){ .file = { .kind = kind, .release = channel_closed }, .context = c, .id = id };
+	if (fd_set_file(fd, &ch->file) < 0) {
+		free(ch);
+		return -EMFILE;
+	}
+	atomic_fetch_add(&c->holders, 1);
+	return 0;
+}
+
+/* own replaces the cookie of an event by the program's handle and counts the event;
+ * false if the object is gone. */
+static bool own(struct context *c, uint64_t *cookie, bool completion)
+{
+	pthread_mutex_lock(&c->lock);
+	struct object *o = objects_cookie(&c->objects, *cookie);
+	if (o) {
+		*cookie = o->user_handle;
+		*(completion ? &o->comp_read : &o->async_read) += 1;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return o != NULL;
+}
+
+/* last_event wakes the program once for each completion queue of a channel whose
+ * daemon is dead, so that it finds the flushed work requests. */
+static bool last_event(struct channel *ch, struct ib_uverbs_comp_event_desc *e)
+{
+	struct context *c = ch->context;
+	bool found = false;
+	death_flush(c);
+	pthread_mutex_lock(&c->lock);
+	for (uint32_t i = 0; i < c->objects.slots && !found; i++) {
+		struct object *o = c->objects.slot[i];
+		if (!o || !o->live || o->kind != OBJ_CQ || o->channel != ch->id || o->death_told)
+			continue;
+		o->death_told = found = true;
+		o->comp_read++;
+		e->cq_handle = o->user_handle;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return found;
+}
+
+static ssize_t fail(int err)
+{
+	errno = err;
+	return -1;
+}
+
+static ssize_t read_completion(struct channel *ch, int fd, void *buf, size_t n)
+{
+	struct ib_uverbs_comp_event_desc e;
+	if (n < sizeof e)
+		return fail(EINVAL);
+	for (;;) {
+		ssize_t k = recv(fd, &e, sizeof e, 0);
+		if (k < 0 && errno != ECONNRESET)
+			return -1;
+		uint64_t handle = e.cq_handle;
+		if (k == sizeof e && own(ch->context, &handle, true))
+			e.cq_handle = handle;
+		else if (k > 0)
+			continue;
+		else if (!last_event(ch, &e))
+			return fail(EIO); /* as a kernel does when a device has gone */
+		memcpy(buf, &e, sizeof e);
+		return sizeof e;
+	}
+}
+
+static ssize_t read_async(struct channel *ch, int fd, void *buf, size_t n)
+{
+	struct ib_uverbs_async_event_desc e;
+	if (n < sizeof e)
+		return fail(EINVAL);
+	for (;;) {
+		ssize_t k = recv(fd, &e, sizeof e, 0);
+		if (k < 0 && errno != ECONNRESET)
+			return -1;
+		if (k <= 0) {
+			if (ch->fatal_told)
+				return fail(EIO);
+			ch->fatal_told = true;
+			death_flush(ch->context);
+			e = (struct ib_uverbs_async_event_desc){ .event_type = EVENT_DEVICE_FATAL };
+		} else {
+			uint64_t element = e.element;
+			/* Events of a port carry its number, which is not a cookie. */
+			if (element > UINT32_MAX && !own(ch->context, &element, false))
+				continue;
+			e.element = element;
+		}
+		memcpy(buf, &e, sizeof e);
+		return sizeof e;
+	}
+}
+
+ssize_t channel_read(struct channel *ch, int fd, void *buf, size_t n)
+{
+	return ch->file.kind == FD_COMP ? read_completion(ch, fd, buf, n) : read_async(ch, fd, buf, n);
+}

@@ -1,0 +1,61 @@
+/* The functions with which programs speak to descriptors of ours. */
+#include "preload.h"
+#include "mr.h"
+#include "rdmacm.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+EXPORT ssize_t write(int fd, const void *buf, size_t n)
+{
+	struct file *f = fd_file(fd);
+	if (f && f->kind == FD_UVERBS)
+		return uverbs_write((struct context *)f, buf, n);
+	if (f && f->kind == FD_CM)
+		return rcm_write(fd, buf, n);
+	REAL(write); /* a cancellation point, which a bare system call is not */
+	return real_write(fd, buf, n);
+}
+
+EXPORT ssize_t read(int fd, void *buf, size_t n)
+{
+	struct file *f = fd_file(fd);
+	if (f && (f->kind == FD_COMP || f->kind == FD_ASYNC))
+		return channel_read((struct channel *)f, fd, buf, n);
+	if (f) {
+		errno = EINVAL;
+		return -1;
+	}
+	REAL(read);
+	return real_read(fd, buf, n);
+}
+
+/* __read_chk is read() in programs compiled with _FORTIFY_SOURCE. */
+ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
+EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
+{
+	if (fd_file(fd) && n <= room)
+		return read(fd, buf, n);
+	REAL(__read_chk);
+	return real___read_chk(fd, buf, n, room);
+}
+
+static void *do_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
+{
+	struct context *c = context_of(fd);
+	if (c)
+		return uverbs_mmap(c, addr, len, prot, flags, off);
+	return mr_mmap(addr, len, prot, flags, fd, off);
+}
+
+EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
+{
+	return do_mmap(addr, len, prot, flags, fd, off);
+}
+
+EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
+{
+	return do_mmap(addr, len, prot, flags, fd, off);
+}

@@ -1,0 +1,236 @@
+/*
+ * libroced: unmodified RDMA programs on a machine without kernel InfiniBand.
+ *
+ * Loaded with LD_PRELOAD, this library stands between a program (its stock
+ * libibverbs, rxe provider and librdmacm) and the C library. Opening
+ * /dev/infiniband/uverbsN becomes a connection to the daemon, and what would be
+ * write() commands of the kernel's uverbs ABI (rdma/ib_user_verbs.h) travel over it
+ * (docs/control-protocol.md). Everything else passes through untouched.
+ *
+ *   conn.c     a command and its answer on a connection
+ *   uverbs.c   verbs contexts: commands, rings, doorbells
+ *   objects.c  what a context has created: event counts, rings
+ *   events.c   completion channels and asynchronous events
+ *   death.c    what happens when the daemon dies
+ *   fds.c      which descriptors are ours
+ *   paths.c    which paths are ours
+ *   poll.c     sharing the processor while polling
+ *   mr.c       memory regions: page replacement
+ *   rdmacm.c   the rdma_cm ABI
+ */
+#ifndef ROCED_PRELOAD_H
+#define ROCED_PRELOAD_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* REAL declares real_NAME, the next definition of an interposed function. */
+#define REAL(name)                                                           \
+	static __typeof__(name) *real_##name;                                 \
+	if (!real_##name)                                                     \
+	real_##name = (__typeof__(name) *)rv_next(#name)
+
+/* rv_next finds the definition of a function behind ours. */
+void *rv_next(const char *name);
+
+/* ---- fds.c ---- */
+
+enum fd_kind { FD_NONE, FD_UVERBS, FD_COMP, FD_ASYNC, FD_CM };
+
+/* What a descriptor of ours stands for. Duplicates share it. */
+struct file {
+	enum fd_kind kind;
+	uint64_t rdev; /* of the character device, 0 for none */
+	atomic_int refs;
+	void (*release)(struct file *); /* the last descriptor has been closed */
+};
+
+/* fd_file returns what fd stands for, NULL if it is not ours. */
+struct file *fd_file(int fd);
+/* fd_kind is the kind of a descriptor. */
+enum fd_kind fd_kind(int fd);
+/* fd_set_file makes fd stand for f, with a reference of its own; -1 with errno set
+ * if the number is too high. */
+int fd_set_file(int fd, struct file *f);
+/* fd_alias makes fd, a descriptor of the library's own, stand for f without a
+ * reference; fd_unalias ends that and closes it. */
+int fd_alias(int fd, struct file *f);
+void fd_unalias(int fd);
+
+/* ---- conn.c ---- */
+
+#define MAX_MESSAGE 16384
+#define MAX_FDS 4
+
+enum answer_fd_kind { ANSWER_NUMBER = 1, ANSWER_MMAP, ANSWER_MEMORY, ANSWER_EVENTFD };
+
+struct answer_fd {
+	uint64_t arg;
+	uint32_t kind;
+	uint32_t size;
+	int fd;
+};
+
+/* An answer of the daemon. The descriptors are the caller's. */
+struct answer {
+	int ret; /* 0 or -errno */
+	size_t len;
+	unsigned nfd;
+	struct answer_fd fd[MAX_FDS];
+	uint8_t body[MAX_MESSAGE];
+};
+
+/* conn_dial connects to a socket in the run directory; -1 with errno set. */
+int conn_dial(const char *name);
+/* conn_call sends a command, with a descriptor if send_fd >= 0, and waits for the
+ * answer. It returns answer->ret; -EIO if the daemon is gone. One call at a time on
+ * a connection is the caller's affair. */
+int conn_call(int fd, const void *cmd, size_t n, int send_fd, struct answer *a);
+/* conn_gone reports whether the daemon has closed its end. */
+bool conn_gone(int fd);
+/* answer_close closes the descriptors of an answer from index i on. */
+void answer_close(struct answer *a, unsigned i);
+
+/* ---- paths.c ---- */
+
+/* active reports whether the environment names a daemon. */
+bool rv_active(void);
+/* run_dir is the daemon's run directory. */
+const char *run_dir(void);
+/* path_redirect returns the path to use in place of path: itself, or one in buf
+ * (PATH_MAX bytes). */
+const char *path_redirect(const char *path, char *buf);
+/* path_rdev is the device number of a class device, as its sysfs file says. */
+uint64_t path_rdev(const char *class_device);
+
+/* ---- objects.c ---- */
+
+enum object_kind { OBJ_CQ, OBJ_QP, OBJ_SRQ, OBJ_KINDS };
+
+/* A ring in shared memory, mapped a second time for the library's own use. */
+struct ring {
+	uint8_t *mem;
+	size_t size;
+};
+
+/* An object that has events. The daemon is told a cookie instead of the program's
+ * handle, so that an event of an object that is gone is recognised. */
+struct object {
+	bool live;
+	enum object_kind kind;
+	uint32_t slot;
+	uint32_t generation;
+	uint32_t handle;      /* the daemon's */
+	uint64_t user_handle; /* the program's */
+	uint32_t comp_read;   /* completion events that the program has read */
+	uint32_t async_read;
+	/* OBJ_QP */
+	uint32_t qpn, send_cq, recv_cq; /* handles of CQs */
+	struct ring sq, rq;
+	/* OBJ_CQ */
+	struct ring cq;
+	uint32_t channel;  /* where it reports, NO_CHANNEL for none */
+	bool death_told;   /* the program has been woken after the daemon's death */
+};
+
+#define NO_CHANNEL UINT32_MAX
+
+struct objects {
+	struct object **slot; /* by slot */
+	uint32_t slots;
+	uint32_t *by_handle[OBJ_KINDS]; /* slot + 1 */
+	uint32_t handles[OBJ_KINDS];
+};
+
+struct object *objects_add(struct objects *t, enum object_kind kind, uint64_t user_handle);
+bool objects_name(struct objects *t, struct object *o, uint32_t handle);
+struct object *objects_get(struct objects *t, enum object_kind kind, uint32_t handle);
+struct object *objects_cookie(struct objects *t, uint64_t cookie);
+uint64_t object_cookie(const struct object *o);
+void objects_remove(struct objects *t, struct object *o);
+void objects_free(struct objects *t);
+
+/* ring_map maps a ring; one that cannot be mapped stays empty. */
+struct ring ring_map(int memfd, size_t size);
+void ring_unmap(struct ring *r);
+
+/* ---- uverbs.c ---- */
+
+/* A ring that the program has not mapped yet. */
+struct pending_map {
+	struct pending_map *next;
+	uint64_t offset;
+	uint32_t size;
+	int memfd;
+};
+
+/* A verbs context: one connection. */
+struct context {
+	struct file file;
+	atomic_int holders; /* who has a pointer: file, channels */
+	int fd; /* a descriptor of the connection that is the library's own */
+	atomic_bool dead;
+	struct context *next; /* in the list of death.c */
+	uint8_t *bell;        /* doorbells, NULL if there are none */
+	int bell_fd;
+
+	pthread_mutex_t call; /* one command at a time; guards answer and maps */
+	struct answer answer;
+	struct pending_map *maps;
+
+	pthread_mutex_t lock; /* guards objects */
+	struct objects objects;
+};
+
+/* uverbs_open opens /dev/infiniband/<name>. */
+int uverbs_open(const char *name, int flags);
+/* uverbs_write carries out what a program writes to a verbs device. */
+ssize_t uverbs_write(struct context *c, const void *buf, size_t n);
+/* uverbs_mmap maps a ring. */
+void *uverbs_mmap(struct context *c, void *addr, size_t len, int prot, int flags, off_t off);
+/* context_of returns the context of a descriptor, NULL if it has none. */
+struct context *context_of(int fd);
+/* context_put gives up a pointer. */
+void context_put(struct context *c);
+/* rv_call sends a command of the library itself on the connection of cmd_fd and
+ * copies the response; 0 or -errno. */
+int rv_call(int cmd_fd, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len);
+
+/* ---- events.c ---- */
+
+/* A completion channel or the channel of asynchronous events. */
+struct channel {
+	struct file file;
+	struct context *context; /* is one of its holders */
+	uint32_t id;             /* the daemon's, of a completion channel */
+	bool fatal_told;         /* asynchronous: the program knows that the device is gone */
+};
+
+/* channel_new makes fd a channel of a context. */
+int channel_new(struct context *c, enum fd_kind kind, int fd, uint32_t id);
+/* channel_read reads one event. */
+ssize_t channel_read(struct channel *ch, int fd, void *buf, size_t n);
+
+/* ---- death.c ---- */
+
+/* death_watch begins to watch over a context; death_forget ends it. */
+void death_watch(struct context *c);
+void death_forget(struct context *c);
+/* death_flush completes with an error what the program has posted. */
+void death_flush(struct context *c);
+
+/* ---- poll.c ---- */
+
+/* poll_share makes polling of a context's completion queues share the processor. */
+void poll_share(void *ibv_context);
+
+#endif

@@ -1,0 +1,581 @@
+/* Verbs contexts: commands, rings, doorbells. */
+#include "preload.h"
+#include "mr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_rxe.h>
+
+/* Doorbell memory (docs/control-protocol.md). */
+enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_MAP = 4096, BELL_SIZE = 8192, BELL_QPS = 16384 };
+
+enum { EXT_DOORBELL = 0xc1 };
+
+enum { HDR = sizeof(struct ib_uverbs_cmd_hdr), EX_HDR = HDR + sizeof(struct ib_uverbs_ex_cmd_hdr) };
+
+/* A command of the program on its way. */
+struct command {
+	struct context *c;
+	uint8_t bytes[MAX_MESSAGE]; /* a copy: some fields are translated */
+	size_t n;
+	uint32_t number;
+	bool extended;
+	void *response; /* where the program wants it */
+	size_t room;
+	struct object *object; /* created or destroyed by it */
+};
+
+/* ---- contexts ---- */
+
+void context_put(struct context *c)
+{
+	if (atomic_fetch_sub(&c->holders, 1) != 1)
+		return;
+	objects_free(&c->objects);
+	if (c->bell) {
+		syscall(SYS_munmap, c->bell, BELL_SIZE);
+		syscall(SYS_close, c->bell_fd);
+	}
+	while (c->maps) {
+		struct pending_map *m = c->maps;
+		c->maps = m->next;
+		syscall(SYS_close, m->memfd);
+		free(m);
+	}
+	pthread_mutex_destroy(&c->call);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
+}
+
+/* context_closed ends the connection when the program has closed the device;
+ * channels may still be open. */
+static void context_closed(struct file *f)
+{
+	struct context *c = (struct context *)f;
+	death_forget(c);
+	mr_context_closed(c->fd);
+	fd_unalias(c->fd);
+	context_put(c);
+}
+
+static struct context *context_new(int conn, const char *name)
+{
+	struct context *c = calloc(1, sizeof *c);
+	if (!c)
+		return NULL;
+	char class_device[64];
+	snprintf(class_device, sizeof class_device, "infiniband_verbs/%s", name);
+	c->file = (struct file){ .kind = FD_UVERBS, .rdev = path_rdev(class_device), .release = context_closed };
+	atomic_init(&c->holders, 1);
+	pthread_mutex_init(&c->call, NULL);
+	pthread_mutex_init(&c->lock, NULL);
+	c->fd = syscall(SYS_fcntl, conn, F_DUPFD_CLOEXEC, 3);
+	if (c->fd < 0 || fd_set_file(conn, &c->file) < 0 || fd_alias(c->fd, &c->file) < 0) {
+		if (c->fd >= 0)
+			syscall(SYS_close, c->fd);
+		free(c);
+		return NULL;
+	}
+	return c;
+}
+
+int uverbs_open(const char *name, int flags)
+{
+	int fd = conn_dial(name);
+	if (fd < 0)
+		return -1;
+	struct context *c = context_new(fd, name);
+	if (!c) {
+		syscall(SYS_close, fd);
+		errno = ENOMEM;
+		return -1;
+	}
+	if (!(flags & O_CLOEXEC))
+		syscall(SYS_fcntl, fd, F_SETFD, 0);
+	death_watch(c);
+	return fd;
+}
+
+struct context *context_of(int fd)
+{
+	struct file *f = fd_file(fd);
+	return f && f->kind == FD_UVERBS ? (struct context *)f : NULL;
+}
+
+/* call sends a command; the caller holds c->call. */
+static int call(struct context *c, const void *cmd, size_t n, int send_fd)
+{
+	return atomic_load(&c->dead) ? c->answer.ret = -EIO : conn_call(c->fd, cmd, n, send_fd, &c->answer);
+}
+
+int rv_call(int cmd_fd, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len)
+{
+	struct context *c = context_of(cmd_fd);
+	if (!c)
+		return -EBADF;
+	pthread_mutex_lock(&c->call);
+	int ret = call(c, cmd, n, send_fd);
+	if (ret == 0) {
+		memcpy(resp, c->answer.body, c->answer.len < resp_len ? c->answer.len : resp_len);
+		answer_close(&c->answer, 0);
+	}
+	pthread_mutex_unlock(&c->call);
+	return ret;
+}
+
+/* ---- doorbells ---- */
+
+/* start_bell gets the doorbells of a new context. Without them each POST_SEND is a
+ * command. The caller holds c->call. */
+static void start_bell(struct context *c)
+{
+	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = HDR / 4, .out_words = 2 };
+	if (call(c, &cmd, sizeof cmd, -1) != 0)
+		return;
+	struct answer *a = &c->answer;
+	if (a->nfd != 2 || a->fd[0].kind != ANSWER_MEMORY || a->fd[0].size < BELL_SIZE ||
+	    a->fd[1].kind != ANSWER_EVENTFD) {
+		answer_close(a, 0);
+		return;
+	}
+	struct ring r = ring_map(a->fd[0].fd, BELL_SIZE);
+	syscall(SYS_close, a->fd[0].fd);
+	if (!r.mem) {
+		answer_close(a, 1);
+		return;
+	}
+	c->bell_fd = a->fd[1].fd;
+	c->bell = r.mem;
+	a->nfd = 0;
+}
+
+/* ring_bell tells the daemon that a send queue has work. */
+static void ring_bell(struct context *c, uint32_t qp)
+{
+	uint8_t *b = c->bell;
+	uint32_t word = qp / 64;
+	atomic_fetch_or((_Atomic uint64_t *)(b + BELL_MAP) + word, (uint64_t)1 << qp % 64);
+	atomic_fetch_or((_Atomic uint64_t *)(b + BELL_SUMMARY) + word / 64, (uint64_t)1 << word % 64);
+	if (atomic_load((_Atomic uint32_t *)(b + BELL_SLEEPING))) {
+		uint64_t one = 1;
+		syscall(SYS_write, c->bell_fd, &one, sizeof one);
+	}
+}
+
+/* post_send is the fast path: work requests are in the ring already. */
+static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
+{
+	if (!c->bell || cmd->qp_handle >= BELL_QPS)
+		return false;
+	ring_bell(c, cmd->qp_handle);
+	return true;
+}
+
+/* ---- what goes to the daemon ---- */
+
+/* core is the command's own structure. Structures of plain commands begin with the
+ * response pointer, if they have one. */
+static void *core(struct command *m)
+{
+	return m->bytes + (m->extended ? EX_HDR : HDR);
+}
+
+static bool has(struct command *m, size_t size)
+{
+	return m->n >= (m->extended ? EX_HDR : HDR) + size;
+}
+
+/* parse copies a command of the program. */
+static bool parse(struct command *m, const void *buf, size_t n)
+{
+	struct ib_uverbs_cmd_hdr h;
+	if (n < sizeof h || n > sizeof m->bytes)
+		return false;
+	memcpy(m->bytes, buf, n);
+	memcpy(&h, buf, sizeof h);
+	m->n = n;
+	m->number = h.command & 0xff;
+	m->extended = h.command >> 31;
+	m->object = NULL;
+	if (!m->extended) {
+		m->room = h.out_words * 4;
+		uint64_t p = 0;
+		if (m->room && n >= HDR + sizeof p)
+			memcpy(&p, m->bytes + HDR, sizeof p);
+		m->response = (void *)(uintptr_t)p;
+		return true;
+	}
+	struct ib_uverbs_ex_cmd_hdr x;
+	if (n < EX_HDR)
+		return false;
+	memcpy(&x, m->bytes + HDR, sizeof x);
+	m->room = (h.out_words + x.provider_out_words) * 8;
+	m->response = (void *)(uintptr_t)x.response;
+	return true;
+}
+
+/* create begins to keep an object: its events will carry our cookie. */
+static int create(struct command *m, enum object_kind kind, __u64 *user_handle)
+{
+	pthread_mutex_lock(&m->c->lock);
+	m->object = objects_add(&m->c->objects, kind, *user_handle);
+	if (m->object) {
+		m->object->channel = NO_CHANNEL;
+		*user_handle = object_cookie(m->object);
+	}
+	pthread_mutex_unlock(&m->c->lock);
+	return m->object ? 0 : -ENOMEM;
+}
+
+/* create_cq also names the completion channel as the daemon does. */
+static int create_cq(struct command *m, __u64 *user_handle, __s32 *channel)
+{
+	uint32_t id = NO_CHANNEL;
+	if (*channel >= 0) {
+		struct file *f = fd_file(*channel);
+		if (!f || f->kind != FD_COMP || ((struct channel *)f)->context != m->c)
+			return -EBADF;
+		id = ((struct channel *)f)->id;
+		*channel = (__s32)id;
+	}
+	int err = create(m, OBJ_CQ, user_handle);
+	if (!err)
+		m->object->channel = id;
+	return err;
+}
+
+static int create_qp(struct command *m, __u64 *user_handle, uint32_t send_cq, uint32_t recv_cq)
+{
+	int err = create(m, OBJ_QP, user_handle);
+	if (!err) {
+		m->object->send_cq = send_cq;
+		m->object->recv_cq = recv_cq;
+	}
+	return err;
+}
+
+/* find remembers the object that a command names. */
+static int find(struct command *m, enum object_kind kind, uint32_t handle)
+{
+	pthread_mutex_lock(&m->c->lock);
+	m->object = objects_get(&m->c->objects, kind, handle);
+	pthread_mutex_unlock(&m->c->lock);
+	return 0; /* the daemon refuses what does not exist */
+}
+
+static int prepare_extended(struct command *m)
+{
+	struct ib_uverbs_ex_create_cq *cq = core(m);
+	struct ib_uverbs_ex_create_qp *qp = core(m);
+	switch (m->number) {
+	case IB_USER_VERBS_CMD_CREATE_CQ:
+		return has(m, sizeof *cq) ? create_cq(m, &cq->user_handle, &cq->comp_channel) : 0;
+	case IB_USER_VERBS_CMD_CREATE_QP:
+		return has(m, offsetof(struct ib_uverbs_ex_create_qp, srq_handle)) ?
+			       create_qp(m, &qp->user_handle, qp->send_cq_handle, qp->recv_cq_handle) : 0;
+	}
+	return 0;
+}
+
+/* prepare translates what only this process can: descriptors, and handles in events.
+ * Commands that are too short go as they are, and the daemon refuses them. */
+static int prepare(struct command *m)
+{
+	union {
+		struct ib_uverbs_create_cq create_cq;
+		struct ib_uverbs_resize_cq resize_cq;
+		struct ib_uverbs_destroy_cq destroy_cq;
+		struct ib_uverbs_create_qp create_qp;
+		struct ib_uverbs_destroy_qp destroy_qp;
+		struct ib_uverbs_create_srq create_srq;
+		struct ib_uverbs_create_xsrq create_xsrq;
+		struct ib_uverbs_destroy_srq destroy_srq;
+	} *u = core(m);
+	if (m->extended)
+		return prepare_extended(m);
+	switch (m->number) {
+	case IB_USER_VERBS_CMD_CREATE_CQ:
+		return has(m, sizeof u->create_cq) ?
+			       create_cq(m, &u->create_cq.user_handle, &u->create_cq.comp_channel) : 0;
+	case IB_USER_VERBS_CMD_RESIZE_CQ:
+		return has(m, sizeof u->resize_cq) ? find(m, OBJ_CQ, u->resize_cq.cq_handle) : 0;
+	case IB_USER_VERBS_CMD_DESTROY_CQ:
+		return has(m, sizeof u->destroy_cq) ? find(m, OBJ_CQ, u->destroy_cq.cq_handle) : 0;
+	case IB_USER_VERBS_CMD_CREATE_QP:
+		return has(m, sizeof u->create_qp) ?
+			       create_qp(m, &u->create_qp.user_handle, u->create_qp.send_cq_handle,
+					 u->create_qp.recv_cq_handle) : 0;
+	case IB_USER_VERBS_CMD_DESTROY_QP:
+		return has(m, sizeof u->destroy_qp) ? find(m, OBJ_QP, u->destroy_qp.qp_handle) : 0;
+	case IB_USER_VERBS_CMD_CREATE_SRQ:
+		return has(m, sizeof u->create_srq) ? create(m, OBJ_SRQ, &u->create_srq.user_handle) : 0;
+	case IB_USER_VERBS_CMD_CREATE_XSRQ:
+		return has(m, sizeof u->create_xsrq) ? create(m, OBJ_SRQ, &u->create_xsrq.user_handle) : 0;
+	case IB_USER_VERBS_CMD_DESTROY_SRQ:
+		return has(m, sizeof u->destroy_srq) ? find(m, OBJ_SRQ, u->destroy_srq.srq_handle) : 0;
+	}
+	return 0;
+}
+
+/* ---- what comes back ---- */
+
+/* provider is the provider's part of the answer, which must have size bytes. */
+static const void *provider(struct command *m, size_t core_size, size_t size)
+{
+	struct ib_uverbs_cmd_hdr h;
+	memcpy(&h, m->bytes, sizeof h);
+	size_t at = m->extended ? h.out_words * 8 : core_size;
+	return at + size <= m->c->answer.len ? m->c->answer.body + at : NULL;
+}
+
+/* keep_ring maps the ring at an offset for the library's own use. */
+static void keep_ring(struct command *m, struct ring *r, const struct mminfo *mi)
+{
+	ring_unmap(r);
+	struct answer *a = &m->c->answer;
+	for (unsigned i = 0; mi && i < a->nfd; i++)
+		if (a->fd[i].kind == ANSWER_MMAP && a->fd[i].arg == mi->offset)
+			*r = ring_map(a->fd[i].fd, a->fd[i].size);
+}
+
+/* created names a new object and keeps its rings. The caller holds c->lock. */
+static bool created(struct command *m)
+{
+	struct object *o = m->object;
+	uint32_t handle[2];
+	if (m->c->answer.len < sizeof handle)
+		return false;
+	memcpy(handle, m->c->answer.body, sizeof handle); /* every response begins so */
+	const struct mminfo *mi;
+	switch (o->kind) {
+	case OBJ_CQ:
+		mi = provider(m, sizeof(struct ib_uverbs_create_cq_resp), sizeof *mi);
+		keep_ring(m, &o->cq, mi);
+		break;
+	case OBJ_QP:
+		o->qpn = handle[1];
+		mi = provider(m, sizeof(struct ib_uverbs_create_qp_resp), 2 * sizeof *mi);
+		keep_ring(m, &o->rq, mi);
+		keep_ring(m, &o->sq, mi ? mi + 1 : NULL);
+		break;
+	default:
+		break;
+	}
+	return objects_name(&m->c->objects, o, handle[0]);
+}
+
+/* destroyed reports the events that the program has read: it waits until it has
+ * acknowledged as many. The caller holds c->lock. */
+static void destroyed(struct command *m)
+{
+	struct object *o = m->object;
+	uint32_t counts[2] = { o->kind == OBJ_CQ ? o->comp_read : o->async_read, o->async_read };
+	struct answer *a = &m->c->answer;
+	size_t n = o->kind == OBJ_CQ ? sizeof counts : sizeof counts[0];
+	if (a->ret == 0 && a->len >= n)
+		memcpy(a->body, counts, n);
+	objects_remove(&m->c->objects, o);
+}
+
+/* settle brings the table of objects up to date after a command. */
+static void settle(struct command *m)
+{
+	if (!m->object)
+		return;
+	int ret = m->c->answer.ret;
+	pthread_mutex_lock(&m->c->lock);
+	switch (m->number) {
+	case IB_USER_VERBS_CMD_RESIZE_CQ:
+		if (ret == 0)
+			keep_ring(m, &m->object->cq,
+				  provider(m, sizeof(struct ib_uverbs_resize_cq_resp), sizeof(struct mminfo)));
+		break;
+	case IB_USER_VERBS_CMD_DESTROY_CQ:
+	case IB_USER_VERBS_CMD_DESTROY_QP:
+	case IB_USER_VERBS_CMD_DESTROY_SRQ:
+		if (ret == 0 || ret == -EIO)
+			destroyed(m);
+		break;
+	default:
+		if (ret != 0 || !created(m))
+			objects_remove(&m->c->objects, m->object);
+	}
+	pthread_mutex_unlock(&m->c->lock);
+}
+
+/* place_number puts the number of a new descriptor into the response and makes it a
+ * channel. */
+static int place_number(struct command *m, struct answer_fd *f)
+{
+	struct answer *a = &m->c->answer;
+	uint32_t id;
+	if (f->arg > a->len || a->len - f->arg < sizeof id)
+		return -EIO;
+	memcpy(&id, a->body + f->arg, sizeof id);
+	memcpy(a->body + f->arg, &f->fd, sizeof f->fd);
+	bool async = m->number == IB_USER_VERBS_CMD_GET_CONTEXT;
+	return channel_new(m->c, async ? FD_ASYNC : FD_COMP, f->fd, id);
+}
+
+/* keep_map remembers memory until the program maps it. */
+static int keep_map(struct command *m, struct answer_fd *f)
+{
+	struct pending_map *p = malloc(sizeof *p);
+	if (!p)
+		return -ENOMEM;
+	*p = (struct pending_map){ m->c->maps, f->arg, f->size, f->fd };
+	m->c->maps = p;
+	return 0;
+}
+
+/* take_fds gives the descriptors of an answer to their owners. */
+static int take_fds(struct command *m)
+{
+	struct answer *a = &m->c->answer;
+	for (unsigned i = 0; i < a->nfd; i++) {
+		struct answer_fd *f = &a->fd[i];
+		int err = f->kind == ANSWER_NUMBER ? place_number(m, f) :
+			  f->kind == ANSWER_MMAP   ? keep_map(m, f) :
+						     -EIO;
+		if (err) {
+			for (; i < a->nfd; i++)
+				syscall(SYS_close, a->fd[i].fd);
+			return err;
+		}
+	}
+	return 0;
+}
+
+/* execute sends a command and hands the answer out. The caller holds c->call. */
+static int execute(struct command *m)
+{
+	struct context *c = m->c;
+	int ret = prepare(m);
+	if (ret)
+		return ret;
+	ret = call(c, m->bytes, m->n, -1);
+	settle(m);
+	if (ret)
+		return ret;
+	ret = take_fds(m);
+	if (ret)
+		return ret;
+	if (m->response)
+		memcpy(m->response, c->answer.body, c->answer.len < m->room ? c->answer.len : m->room);
+	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT)
+		start_bell(c);
+	return 0;
+}
+
+/* before and after a command that concerns memory: the memory's own affairs. */
+static void before(struct command *m)
+{
+	struct ib_uverbs_reg_mr *reg = core(m);
+	struct ib_uverbs_rereg_mr *rereg = core(m);
+	if (m->extended)
+		return;
+	if (m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
+		mr_prepare(m->c->fd, reg->start, reg->length);
+	if (m->number == IB_USER_VERBS_CMD_REREG_MR && has(m, sizeof *rereg) && rereg->flags & 1)
+		mr_prepare(m->c->fd, rereg->start, rereg->length);
+}
+
+static void after(struct command *m)
+{
+	struct ib_uverbs_reg_mr *reg = core(m);
+	struct ib_uverbs_rereg_mr *rereg = core(m);
+	struct ib_uverbs_dereg_mr *dereg = core(m);
+	uint32_t handle;
+	if (m->extended)
+		return;
+	switch (m->number) {
+	case IB_USER_VERBS_CMD_REG_MR:
+		if (m->room >= sizeof handle) {
+			memcpy(&handle, m->response, sizeof handle);
+			mr_registered(m->c->fd, handle, reg->start, reg->length);
+		}
+		break;
+	case IB_USER_VERBS_CMD_REREG_MR:
+		if (rereg->flags & 1) {
+			mr_released(m->c->fd, rereg->mr_handle);
+			mr_registered(m->c->fd, rereg->mr_handle, rereg->start, rereg->length);
+		}
+		break;
+	case IB_USER_VERBS_CMD_DEREG_MR:
+		mr_released(m->c->fd, dereg->mr_handle);
+	}
+}
+
+/* run carries out a command that is more than a doorbell. */
+static int run(struct context *c, const void *buf, size_t n)
+{
+	struct command *m = malloc(sizeof *m);
+	if (!m)
+		return -ENOMEM;
+	m->c = c;
+	int ret = -EINVAL, cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	if (parse(m, buf, n)) {
+		before(m);
+		pthread_mutex_lock(&c->call);
+		ret = execute(m);
+		pthread_mutex_unlock(&c->call);
+		if (ret == 0)
+			after(m);
+	}
+	pthread_setcancelstate(cancel, NULL);
+	free(m);
+	return ret;
+}
+
+ssize_t uverbs_write(struct context *c, const void *buf, size_t n)
+{
+	const struct ib_uverbs_cmd_hdr *h = buf;
+	if (n >= HDR + sizeof(struct ib_uverbs_post_send) && h->command == IB_USER_VERBS_CMD_POST_SEND &&
+	    post_send(c, (const void *)(h + 1)))
+		return n;
+	int ret = run(c, buf, n);
+	if (ret < 0) {
+		errno = -ret;
+		return -1;
+	}
+	return n;
+}
+
+/* take_map removes the memory for an offset from those that wait; -1 if there is none. */
+static int take_map(struct context *c, uint64_t offset)
+{
+	int memfd = -1;
+	pthread_mutex_lock(&c->call);
+	for (struct pending_map **p = &c->maps; *p; p = &(*p)->next) {
+		if ((*p)->offset != offset)
+			continue;
+		struct pending_map *m = *p;
+		*p = m->next;
+		memfd = m->memfd;
+		free(m);
+		break;
+	}
+	pthread_mutex_unlock(&c->call);
+	return memfd;
+}
+
+void *uverbs_mmap(struct context *c, void *addr, size_t len, int prot, int flags, off_t off)
+{
+	int memfd = take_map(c, off);
+	if (memfd < 0) {
+		errno = EINVAL;
+		return MAP_FAILED;
+	}
+	void *p = (void *)syscall(SYS_mmap, addr, len, prot, flags, memfd, 0);
+	syscall(SYS_close, memfd);
+	return p;
+}
