@@ -4,13 +4,10 @@
  * polls in vain a thread yields.
  */
 #include "preload.h"
+#include "layout.h"
 
 #include <dlfcn.h>
 #include <sched.h>
-
-/* Where libibverbs keeps a context's operations (struct ibv_context, whose beginning
- * is part of its ABI and checked by a test): a pointer, then 32 operations. */
-enum { OPS_POLL_CQ = 1 + 11, CMD_FD = 1 + 32 };
 
 /* Polls in vain before each yield. */
 enum { PATIENCE = 16 };

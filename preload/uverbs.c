@@ -372,6 +372,26 @@ static bool created(struct command *m)
 	return objects_name(&m->c->objects, o, handle[0]);
 }
 
+/* ends reports whether a command ends the life of something. */
+static bool ends(const struct command *m)
+{
+	static const uint64_t destroy = 1ull << IB_USER_VERBS_CMD_DEALLOC_PD | 1ull << IB_USER_VERBS_CMD_DESTROY_AH |
+					1ull << IB_USER_VERBS_CMD_DEREG_MR | 1ull << IB_USER_VERBS_CMD_DEALLOC_MW |
+					1ull << IB_USER_VERBS_CMD_DESTROY_CQ | 1ull << IB_USER_VERBS_CMD_DESTROY_QP |
+					1ull << IB_USER_VERBS_CMD_DETACH_MCAST | 1ull << IB_USER_VERBS_CMD_DESTROY_SRQ;
+	return !m->extended && m->number < 64 && destroy >> m->number & 1;
+}
+
+/* gone makes the answer to a command that ends something when the daemon, and so what
+ * it names, is dead: it succeeds. */
+static int gone(struct answer *a)
+{
+	memset(a->body, 0, sizeof a->body);
+	a->len = sizeof(struct ib_uverbs_destroy_cq_resp); /* the longest */
+	a->nfd = 0;
+	return a->ret = 0;
+}
+
 /* destroyed reports the events that the program has read: it waits until it has
  * acknowledged as many. The caller holds c->lock. */
 static void destroyed(struct command *m)
@@ -401,7 +421,7 @@ static void settle(struct command *m)
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 	case IB_USER_VERBS_CMD_DESTROY_QP:
 	case IB_USER_VERBS_CMD_DESTROY_SRQ:
-		if (ret == 0 || ret == -EIO)
+		if (ret == 0)
 			destroyed(m);
 		break;
 	default:
@@ -462,6 +482,8 @@ static int execute(struct command *m)
 	if (ret)
 		return ret;
 	ret = call(c, m->bytes, m->n, -1);
+	if (ret == -EIO && ends(m) && conn_gone(c->fd))
+		ret = gone(&c->answer);
 	settle(m);
 	if (ret)
 		return ret;
