@@ -38,6 +38,7 @@ const (
 	OpFetchAdd       Opcode = 0x14
 	OpSendLastInv    Opcode = 0x16
 	OpSendOnlyInv    Opcode = 0x17
+	OpAtomicWrite    Opcode = 0x1d // IBTA memory placement extensions
 )
 
 // OpcodeCNP is the RoCEv2 congestion notification packet (IBTA annex A17.9.3).

@@ -55,6 +55,9 @@ func (o Opcode) IsReadResponse() bool { return o.has(fReadResp) }
 // IsAtomic reports whether o is an atomic request: CMP_SWAP or FETCH_ADD.
 func (o Opcode) IsAtomic() bool { return o.has(fAtomic) }
 
+// IsAtomicWrite reports whether o is ATOMIC WRITE.
+func (o Opcode) IsAtomicWrite() bool { return o.has(fAtomicWrite) }
+
 // IsAck reports whether o is ACKNOWLEDGE.
 func (o Opcode) IsAck() bool { return o.has(fAck) }
 

@@ -41,6 +41,7 @@ var wantOpcodes = []want{
 	{0x14, "RC_FETCH_ADD", 40, "Aa"},
 	{0x16, "RC_SEND_LAST_INV", 16, "Slpv"},
 	{0x17, "RC_SEND_ONLY_INV", 16, "Sopv"},
+	{0x1d, "RC_ATOMIC_WRITE", 28, "wrp"},
 	{0x20, "UC_SEND_FIRST", 12, "Sfp"},
 	{0x21, "UC_SEND_MIDDLE", 12, "Smp"},
 	{0x22, "UC_SEND_LAST", 12, "Slp"},
@@ -62,7 +63,7 @@ var wantOpcodes = []want{
 func traitsOf(o bth.Opcode) map[rune]bool {
 	return map[rune]bool{
 		'S': o.IsSend(), 'W': o.IsWrite(), 'Q': o.IsReadRequest(), 'R': o.IsReadResponse(),
-		'A': o.IsAtomic(), 'K': o.IsAck(), 'T': o.IsAtomicAck(),
+		'A': o.IsAtomic(), 'w': o.IsAtomicWrite(), 'K': o.IsAck(), 'T': o.IsAtomicAck(),
 		'f': o.IsFirst(), 'm': o.IsMiddle(), 'l': o.IsLast(), 'o': o.IsOnly(),
 		'd': o.HasDETH(), 'r': o.HasRETH(), 'a': o.HasAtomicETH(), 'k': o.HasAETH(),
 		't': o.Info().Headers&bth.HdrAtomicAck != 0, 'i': o.HasImm(), 'v': o.HasInv(), 'p': o.HasPayload(),
@@ -104,14 +105,14 @@ func TestOpcodeTable(t *testing.T) {
 
 func checkDerived(t *testing.T, o bth.Opcode, has map[rune]bool) {
 	t.Helper()
-	single := has['o'] || has['Q'] || has['A'] || has['K'] || has['T']
+	single := has['o'] || has['w'] || has['Q'] || has['A'] || has['K'] || has['T']
 	for _, c := range []struct {
 		name      string
 		got, want bool
 	}{
 		{"Starts", o.Starts(), has['f'] || single},
 		{"Ends", o.Ends(), has['l'] || single},
-		{"IsRequest", o.IsRequest(), has['S'] || has['W'] || has['Q'] || has['A']},
+		{"IsRequest", o.IsRequest(), has['S'] || has['W'] || has['w'] || has['Q'] || has['A']},
 		{"IsResponse", o.IsResponse(), has['R'] || has['K'] || has['T']},
 		{"IsCNP", o.IsCNP(), o == bth.OpcodeCNP},
 	} {

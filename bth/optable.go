@@ -43,10 +43,11 @@ const (
 	fAck
 	fAtomicAck
 	fPayload
+	fAtomicWrite
 
-	fRequest  = fSend | fWrite | fReadReq | fAtomic
+	fRequest  = fSend | fWrite | fReadReq | fAtomic | fAtomicWrite
 	fResponse = fReadResp | fAck | fAtomicAck
-	fSingle   = fOnly | fReadReq | fAtomic | fAck | fAtomicAck
+	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fAck | fAtomicAck
 )
 
 // Info is what the opcode table says of one opcode.
@@ -86,6 +87,7 @@ var infos = [256]Info{
 	TransportRC | OpFetchAdd:       op("RC_FETCH_ADD", HdrAtomicETH, fAtomic),
 	TransportRC | OpSendLastInv:    op("RC_SEND_LAST_INV", HdrIETH, fSend|fLast|fPayload),
 	TransportRC | OpSendOnlyInv:    op("RC_SEND_ONLY_INV", HdrIETH, fSend|fOnly|fPayload),
+	TransportRC | OpAtomicWrite:    op("RC_ATOMIC_WRITE", HdrRETH, fAtomicWrite|fPayload),
 
 	TransportUC | OpSendFirst:    op("UC_SEND_FIRST", 0, fSend|fFirst|fPayload),
 	TransportUC | OpSendMiddle:   op("UC_SEND_MIDDLE", 0, fSend|fMiddle|fPayload),

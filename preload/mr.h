@@ -1,18 +1,89 @@
-/* Memory regions on any memory of the program. */
+/*
+ * Memory regions on any memory of the program.
+ *
+ * The daemon reads and writes registered memory. It can do so through /proc (any
+ * memory, but a system call for each access) or directly, where the pages belong to
+ * a memfd that it has mapped as well. So pages of private anonymous memory are
+ * replaced, at the time when they are registered, by pages of one memfd with the
+ * same content, at the same place.
+ *
+ *   mr.c          what is registered; the daemon's mappings
+ *   mr_maps.c     what lies where in the address space
+ *   mr_replace.c  replacement of pages
+ *   mr_keep.c     what programs do to their memory otherwise: fork, madvise, mremap
+ */
 #ifndef ROCED_MR_H
 #define ROCED_MR_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-/* mr_prepare gets a range ready to be registered on a connection. */
+/* ---- mr.c: called by the rest of the library ---- */
+
+/* mr_prepare gets a range ready to be registered on a connection: if it can be, it
+ * becomes memory that the daemon has mapped. It returns 0 whether or not. */
 int mr_prepare(int cmd_fd, uint64_t start, uint64_t length);
 /* mr_registered and mr_released tell what the program has registered. */
 void mr_registered(int cmd_fd, uint32_t handle, uint64_t start, uint64_t length);
 void mr_released(int cmd_fd, uint32_t handle);
 /* mr_context_closed forgets a connection. */
 void mr_context_closed(int cmd_fd);
-/* mr_mmap is mmap() of memory that is not a ring. */
-void *mr_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off);
+
+/* mr_lock and mr_unlock hold everything as it is, for fork(). mr_forget is for the
+ * child: regions and mappings are the parent's. */
+void mr_lock(void);
+void mr_unlock(void);
+void mr_forget(void);
+/* mr_is_mapped reports whether any region uses a part of the memfd. The lock is
+ * held. */
+bool mr_is_mapped(uint64_t offset, uint64_t length);
+
+/* ---- mr_maps.c ---- */
+
+#define MR_PAGE 4096ULL
+
+/* Kinds of memory. */
+enum vma_kind {
+	VMA_PLAIN, /* private, anonymous, readable and writable */
+	VMA_OURS,  /* of the memfd, readable and writable */
+	VMA_OTHER,
+};
+
+/* A piece of the address space with one kind of memory. */
+struct vma {
+	uint64_t start, end;
+	uint64_t offset; /* VMA_OURS: of start in the memfd */
+	enum vma_kind kind;
+};
+
+/* maps_walk calls f for the pieces that overlap [start, end), in order, each cut to
+ * that range, until it returns false. It uses neither locks nor the heap. False if
+ * /proc cannot be read. */
+bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void *arg), void *arg);
+/* maps_locked reports whether some of the range has been locked with mlock(). */
+bool maps_locked(uint64_t start, uint64_t end);
+/* maps_threads is the number of threads of the process, 0 if it is not known. */
+int maps_threads(void);
+
+/* ---- mr_replace.c ---- */
+
+/* backing_fd is a descriptor of the memfd, -1 if there is none (any more). */
+int backing_fd(void);
+/* backing_is reports whether a file, as /proc/self/maps names it, is the memfd. */
+bool backing_is(unsigned major, unsigned minor, uint64_t ino);
+/* backing_zero makes a part of the memfd read as zeros and frees its pages. */
+void backing_zero(uint64_t offset, uint64_t length);
+/* replace makes all of a range that lies on page boundaries memory of the memfd,
+ * consecutive, from *offset on. The lock is held. */
+bool replace(uint64_t start, uint64_t end, uint64_t *offset);
+/* backing_collect frees the pages of the memfd that nobody uses, now and then. The
+ * lock is held. */
+void backing_collect(void);
+
+/* ---- mr_keep.c ---- */
+
+/* keep_start begins to watch over forks, once there is something replaced. */
+void keep_start(void);
 
 #endif

@@ -173,6 +173,9 @@ struct pending_map {
 	int memfd;
 };
 
+/* Handles of queue pairs are smaller (docs/control-protocol.md). */
+enum { BELL_QPS = 16384 };
+
 /* A verbs context: one connection. */
 struct context {
 	struct file file;
@@ -182,6 +185,7 @@ struct context {
 	struct context *next; /* in the list of death.c */
 	uint8_t *bell;        /* doorbells, NULL if there are none */
 	int bell_fd;
+	atomic_bool ready[BELL_QPS]; /* by handle: the queue pair may send */
 
 	pthread_mutex_t call; /* one command at a time; guards answer and maps */
 	struct answer answer;

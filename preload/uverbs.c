@@ -15,9 +15,12 @@
 #include <rdma/rdma_user_rxe.h>
 
 /* Doorbell memory (docs/control-protocol.md). */
-enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_MAP = 4096, BELL_SIZE = 8192, BELL_QPS = 16384 };
+enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_MAP = 4096, BELL_SIZE = 8192 };
 
 enum { EXT_DOORBELL = 0xc1 };
+
+/* Of enum ib_qp_attr_mask and enum ib_qp_state. */
+enum { MASK_STATE = 1, STATE_RTS = 3 };
 
 enum { HDR = sizeof(struct ib_uverbs_cmd_hdr), EX_HDR = HDR + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
@@ -170,10 +173,11 @@ static void ring_bell(struct context *c, uint32_t qp)
 	}
 }
 
-/* post_send is the fast path: work requests are in the ring already. */
+/* post_send is the fast path: work requests are in the ring already. A queue pair that
+ * may not send yet takes the slow one, for the daemon to say so. */
 static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
 {
-	if (!c->bell || cmd->qp_handle >= BELL_QPS)
+	if (!c->bell || cmd->qp_handle >= BELL_QPS || !atomic_load(&c->ready[cmd->qp_handle]))
 		return false;
 	ring_bell(c, cmd->qp_handle);
 	return true;
@@ -369,6 +373,8 @@ static bool created(struct command *m)
 	default:
 		break;
 	}
+	if (o->kind == OBJ_QP && handle[0] < BELL_QPS)
+		atomic_store(&m->c->ready[handle[0]], false);
 	return objects_name(&m->c->objects, o, handle[0]);
 }
 
@@ -405,9 +411,19 @@ static void destroyed(struct command *m)
 	objects_remove(&m->c->objects, o);
 }
 
+/* modified notes whether a queue pair may send now. */
+static void modified(struct command *m)
+{
+	const struct ib_uverbs_modify_qp *qp = core(m); /* also begins the extended structure */
+	if (m->c->answer.ret == 0 && qp->attr_mask & MASK_STATE && qp->qp_handle < BELL_QPS)
+		atomic_store(&m->c->ready[qp->qp_handle], qp->qp_state >= STATE_RTS);
+}
+
 /* settle brings the table of objects up to date after a command. */
 static void settle(struct command *m)
 {
+	if (m->number == IB_USER_VERBS_CMD_MODIFY_QP)
+		modified(m);
 	if (!m->object)
 		return;
 	int ret = m->c->answer.ret;

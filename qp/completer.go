@@ -176,7 +176,7 @@ func (r *requester) onReadResponse(now mono.Time, p *bth.Packet) Drop {
 	if len(p.Payload) != int(min(s.wqe.Length-off, uint32(r.q.mtu))) {
 		return r.broken(now, p, StatusBadRespErr, DropLength)
 	}
-	if !r.scatter(&s.wqe, off, p.Payload) {
+	if !r.place(&s.wqe, off, p.Payload) {
 		return r.broken(now, p, StatusLocProtErr, DropAccess)
 	}
 	r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
@@ -224,7 +224,7 @@ func (r *requester) onAtomicAck(now mono.Time, p *bth.Packet) Drop {
 		return r.broken(now, p, StatusBadRespErr, DropOpcode)
 	}
 	binary.NativeEndian.PutUint64(r.atomic[:], p.AtomicAck)
-	if !r.scatter(&s.wqe, 0, r.atomic[:]) {
+	if !r.place(&s.wqe, 0, r.atomic[:]) {
 		return r.broken(now, p, StatusLocProtErr, DropAccess)
 	}
 	r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)

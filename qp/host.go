@@ -25,18 +25,24 @@ type Host interface {
 	Notify(e Event)
 
 	// ReadLocal returns a view of n bytes at va under lkey, to be sent. It stays
-	// valid until Flushed. n > 0.
-	ReadLocal(lkey uint32, va uint64, n int) ([]byte, bool)
-	// WriteLocal places p at va under lkey, which needs AccessLocalWrite.
+	// valid until Flushed. n > 0. ahead more bytes behind them belong to the same
+	// message and are what is asked for next, unless sending is interrupted: memory
+	// that is far away is read in larger pieces.
+	ReadLocal(lkey uint32, va uint64, n int, ahead uint32) ([]byte, bool)
+	// WriteLocal places p at va under lkey, which needs AccessLocalWrite. What
+	// has been written may become visible as late as with Sync.
 	WriteLocal(lkey uint32, va uint64, p []byte) bool
+	// Sync makes visible what has been written. It is called at the end of a
+	// message, before anybody is told; false means that some of it was lost.
+	Sync() bool
 	// CheckLocal reports whether n bytes at va may be accessed under lkey.
 	CheckLocal(lkey uint32, va uint64, n uint32, need Access) bool
 
 	// CheckRemote reports whether all n bytes at va may be accessed under rkey.
 	CheckRemote(rkey uint32, va uint64, n uint32, need Access) bool
 	// ReadRemote returns a view like ReadLocal; needs AccessRemoteRead.
-	ReadRemote(rkey uint32, va uint64, n int) ([]byte, bool)
-	// WriteRemote places p; needs AccessRemoteWrite.
+	ReadRemote(rkey uint32, va uint64, n int, ahead uint32) ([]byte, bool)
+	// WriteRemote places p like WriteLocal; needs AccessRemoteWrite.
 	WriteRemote(rkey uint32, va uint64, p []byte) bool
 	// CompareSwap and FetchAdd act on the 8 bytes at va, which is aligned, in
 	// host byte order and return the original value; need AccessRemoteAtomic.

@@ -18,7 +18,7 @@ func mixed(p *pair, from int) *workload {
 	rng := rand.New(rand.NewPCG(1, uint64(from)))
 	l := newWorkload(p, from)
 	for _, op := range []WROpcode{
-		WRSend, WRWrite, WRRead, WRFetchAdd, WRSendImm, WRRead, WRCmpSwap, WRWriteImm, WRSendWithInv, WRRead, WRBindMW,
+		WRSend, WRWrite, WRRead, WRFetchAdd, WRSendImm, WRRead, WRCmpSwap, WRWriteImm, WRSendWithInv, WRAtomicWrite, WRRead, WRBindMW,
 		WRWrite, WRLocalInv, WRSend,
 	} {
 		for _, n := range []uint32{0, 257, 600} {
@@ -115,7 +115,7 @@ func TestPairAnyFaults(t *testing.T) {
 			return f
 		}
 		loads := []*workload{newWorkload(p, 0), newWorkload(p, 1)}
-		ops := []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv}
+		ops := []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv, WRAtomicWrite}
 		for range rapid.IntRange(1, 40).Draw(t, "ops") {
 			l := loads[rng.IntN(2)]
 			flags := SendFlags(0)

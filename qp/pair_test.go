@@ -34,7 +34,7 @@ func (h *pairHost) CheckRemote(rkey uint32, va uint64, n uint32, _ Access) bool 
 	return ok
 }
 
-func (h *pairHost) ReadRemote(rkey uint32, va uint64, n int) ([]byte, bool) {
+func (h *pairHost) ReadRemote(rkey uint32, va uint64, n int, _ uint32) ([]byte, bool) {
 	return h.remote(rkey, va, n)
 }
 
@@ -249,10 +249,13 @@ func newWorkload(p *pair, from int) *workload {
 // add posts a request of n bytes, split over two elements.
 func (l *workload) add(op WROpcode, n uint32, flags SendFlags, rng *rand.Rand) {
 	src, dst := l.p.ends[l.from].h, l.p.ends[1-l.from].h
-	o := workloadOp{off: l.off, recv: -1}
-	if op == WRCmpSwap || op == WRFetchAdd {
+	switch op {
+	case WRCmpSwap, WRFetchAdd:
 		n = 8
+	case WRAtomicWrite:
+		n, flags, l.off = 8, flags|SendInline, (l.off+7)&^7
 	}
+	o := workloadOp{off: l.off, recv: -1}
 	w := SendWQE{
 		WRID: uint64(len(l.ops)), Opcode: op, Flags: flags, Imm: uint32(len(l.ops)), Length: n,
 		RemoteVA: memBase + l.off, RKey: 5,
@@ -280,7 +283,7 @@ func (l *workload) add(op WROpcode, n uint32, flags SendFlags, rng *rand.Rand) {
 		w.Length, w.SGEs, o.expected = 0, nil, nil
 	default:
 		copy(src.mem[l.off:], data)
-		if op != WRWrite {
+		if op != WRWrite && op != WRAtomicWrite {
 			o.recv = len(dst.recvs)
 			dst.recvs = append(dst.recvs, RecvWQE{
 				WRID: uint64(o.recv), SGEs: []SGE{{memBase + l.off, n / 2, 1}, {memBase + l.off + uint64(n/2), n - n/2, 1}},

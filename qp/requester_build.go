@@ -41,13 +41,19 @@ var workOps = [...]workOp{
 		onRC | onUC | onUD, kindData,
 		bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLastImm, bth.OpSendOnlyImm, WCSend,
 	},
-	WRRead:        {services: onRC, kind: kindRead, only: bth.OpReadRequest, completion: WCRead},
-	WRCmpSwap:     {services: onRC, kind: kindAtomic, only: bth.OpCmpSwap, completion: WCCmpSwap},
-	WRFetchAdd:    {services: onRC, kind: kindAtomic, only: bth.OpFetchAdd, completion: WCFetchAdd},
-	WRLocalInv:    {services: onRC | onUC, kind: kindLocal, completion: WCLocalInv},
-	WRBindMW:      {services: onRC | onUC, kind: kindLocal, completion: WCBindMW},
+	WRRead:     {services: onRC, kind: kindRead, only: bth.OpReadRequest, completion: WCRead},
+	WRCmpSwap:  {services: onRC, kind: kindAtomic, only: bth.OpCmpSwap, completion: WCCmpSwap},
+	WRFetchAdd: {services: onRC, kind: kindAtomic, only: bth.OpFetchAdd, completion: WCFetchAdd},
+	WRLocalInv: {services: onRC | onUC, kind: kindLocal, completion: WCLocalInv},
+	WRBindMW:   {services: onRC | onUC, kind: kindLocal, completion: WCBindMW},
+	// Answered by a READ response without data (IBTA vol.1, memory placement
+	// extensions), an ATOMIC WRITE is to the requester a READ of length zero.
+	WRAtomicWrite: {services: onRC, kind: kindRead, only: bth.OpAtomicWrite, completion: WCAtomicWrite},
 	WRSendWithInv: {onRC, kindData, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLastInv, bth.OpSendOnlyInv, WCSend},
 }
+
+// atomicWriteLen is what an ATOMIC WRITE writes, in bytes.
+const atomicWriteLen = 8
 
 // fill makes packet k of s. It returns false if the payload cannot be read.
 func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
@@ -55,6 +61,12 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 	t.AH = 0
 	switch s.kind {
 	case kindRead:
+		if w.Opcode == WRAtomicWrite {
+			r.q.header(p, bth.OpAtomicWrite, s.first)
+			p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: atomicWriteLen}
+			p.Payload = w.Inline
+			return true
+		}
 		// Asked for again from its middle, a READ has the address and the length
 		// advanced (IBTA vol.1 9.7.5.1.1).
 		done := k * uint32(r.q.mtu)
@@ -153,8 +165,14 @@ func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
 
 // view returns n bytes at off of an element of the list.
 func (r *requester) view(g *SGE, off, n uint32) ([]byte, bool) {
-	v, ok := r.q.host.ReadLocal(g.LKey, g.Addr+uint64(off), int(n))
+	v, ok := r.q.host.ReadLocal(g.LKey, g.Addr+uint64(off), int(n), g.Length-off-n)
 	return v, ok && len(v) == int(n)
+}
+
+// place puts the bytes at off of the answer to w where they belong; with the last
+// ones all of them are there.
+func (r *requester) place(w *SendWQE, off uint32, p []byte) bool {
+	return r.scatter(w, off, p) && (uint64(off)+uint64(len(p)) < uint64(w.Length) || r.q.host.Sync())
 }
 
 // scatter places the bytes at off of a message into the elements of the list.

@@ -85,7 +85,7 @@ func (h *scriptHost) at(lkey uint32, va uint64, n int, write bool) ([]byte, bool
 	return h.mem[off : off+uint64(n)], true
 }
 
-func (h *scriptHost) ReadLocal(lkey uint32, va uint64, n int) ([]byte, bool) {
+func (h *scriptHost) ReadLocal(lkey uint32, va uint64, n int, _ uint32) ([]byte, bool) {
 	return h.at(lkey, va, n, false)
 }
 
@@ -95,13 +95,15 @@ func (h *scriptHost) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	return ok
 }
 
+func (h *scriptHost) Sync() bool { return true }
+
 func (h *scriptHost) CheckLocal(lkey uint32, va uint64, n uint32, need Access) bool {
 	_, ok := h.at(lkey, va, int(n), need&AccessLocalWrite != 0)
 	return ok
 }
 
 func (h *scriptHost) CheckRemote(uint32, uint64, uint32, Access) bool       { return false }
-func (h *scriptHost) ReadRemote(uint32, uint64, int) ([]byte, bool)         { return nil, false }
+func (h *scriptHost) ReadRemote(uint32, uint64, int, uint32) ([]byte, bool) { return nil, false }
 func (h *scriptHost) WriteRemote(uint32, uint64, []byte) bool               { return false }
 func (h *scriptHost) CompareSwap(_ uint32, _, _, _ uint64) (uint64, bool)   { return 0, false }
 func (h *scriptHost) FetchAdd(_ uint32, _, _ uint64) (orig uint64, ok bool) { return 0, false }

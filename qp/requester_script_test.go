@@ -122,7 +122,7 @@ func toRTS(q *QP, a Attr) error {
 
 var scriptOps = map[string]WROpcode{
 	"write": WRWrite, "write_imm": WRWriteImm, "send": WRSend, "send_imm": WRSendImm, "read": WRRead,
-	"cmp_swap": WRCmpSwap, "fetch_add": WRFetchAdd, "local_inv": WRLocalInv, "bind_mw": WRBindMW,
+	"cmp_swap": WRCmpSwap, "fetch_add": WRFetchAdd, "atomic_write": WRAtomicWrite, "local_inv": WRLocalInv, "bind_mw": WRBindMW,
 	"send_inv": WRSendWithInv,
 }
 

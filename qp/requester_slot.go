@@ -115,7 +115,12 @@ func (q *QP) prepare(s *slot) Status {
 	if s.kind == kindLocal {
 		return StatusSuccess
 	}
-	if w.Flags&SendInline != 0 {
+	if w.Opcode == WRAtomicWrite {
+		if w.Flags&SendInline == 0 || w.Length != atomicWriteLen || len(w.Inline) != atomicWriteLen {
+			return StatusLocLenErr
+		}
+		w.Length = 0 // of its response
+	} else if w.Flags&SendInline != 0 {
 		if s.kind != kindData || len(w.Inline) > int(q.cfg.MaxInline) {
 			return StatusLocQPOpErr
 		}

@@ -83,6 +83,8 @@ func (r *responder) check(p *bth.Packet) *refusal {
 	switch {
 	case p.Opcode.IsReadRequest():
 		return r.checkRead(p)
+	case p.Opcode.IsAtomicWrite():
+		return r.checkAtomicWrite(p)
 	case p.Opcode.IsAtomic():
 		return r.checkAtomic(p)
 	case p.Opcode.IsWrite():
@@ -107,7 +109,7 @@ func (r *responder) checkSequence(o bth.Opcode) *refusal {
 func (r *responder) checkEnabled(o bth.Opcode) *refusal {
 	var need Access
 	switch {
-	case o.IsWrite():
+	case o.IsWrite(), o.IsAtomicWrite():
 		need = AccessRemoteWrite
 	case o.IsReadRequest():
 		need = AccessRemoteRead
@@ -177,6 +179,20 @@ func (r *responder) checkAtomic(p *bth.Packet) *refusal {
 	case p.AtomicETH.VA%8 != 0:
 		return misaligned // IBTA vol.1 9.4.5
 	case !r.q.host.CheckRemote(p.AtomicETH.RKey, p.AtomicETH.VA, 8, AccessRemoteAtomic):
+		return badAccess
+	}
+	return nil
+}
+
+func (r *responder) checkAtomicWrite(p *bth.Packet) *refusal {
+	switch {
+	case !r.rd.room(uint64(r.q.attr.MaxDestRdAtomic)):
+		return tooManyRds
+	case p.RETH.Length != atomicWriteLen, len(p.Payload) != atomicWriteLen:
+		return badLength
+	case p.RETH.VA%atomicWriteLen != 0:
+		return misaligned
+	case !r.q.host.CheckRemote(p.RETH.RKey, p.RETH.VA, atomicWriteLen, AccessRemoteWrite):
 		return badAccess
 	}
 	return nil

@@ -100,5 +100,11 @@ func (r *responder) placeDatagram(payload, grh []byte) *refusal {
 	if f := r.scatter(grh); f != nil {
 		return f
 	}
-	return r.scatter(payload)
+	if f := r.scatter(payload); f != nil {
+		return f
+	}
+	if !r.q.host.Sync() {
+		return badBuffer
+	}
+	return nil
 }

@@ -21,6 +21,9 @@ func (r *responder) execute(p *bth.Packet) *refusal {
 		r.q.ctr.RxReadRequests++
 		r.acceptRead(p)
 		return nil
+	case p.Opcode.IsAtomicWrite():
+		r.q.ctr.RxAtomicRequests++
+		return r.acceptAtomicWrite(p)
 	case p.Opcode.IsAtomic():
 		r.q.ctr.RxAtomicRequests++
 		return r.acceptAtomic(p)
@@ -70,13 +73,24 @@ func (r *responder) place(p *bth.Packet) *refusal {
 	n := uint32(len(p.Payload))
 	r.msg.got += n
 	if !write {
-		return r.scatter(p.Payload)
+		if f := r.scatter(p.Payload); f != nil {
+			return f
+		}
+		return r.sync(p, badBuffer)
 	}
 	if n > 0 && !r.q.host.WriteRemote(r.msg.rkey, r.msg.va, p.Payload) {
 		return badAccess // the region went away since the first packet
 	}
 	r.msg.va += uint64(n)
 	r.msg.left -= n
+	return r.sync(p, badAccess)
+}
+
+// sync sees to it that a message whose last packet is p has arrived in memory.
+func (r *responder) sync(p *bth.Packet, lost *refusal) *refusal {
+	if p.Opcode.Ends() && !r.q.host.Sync() {
+		return lost
+	}
 	return nil
 }
 

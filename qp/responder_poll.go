@@ -74,7 +74,7 @@ func (r *responder) readResponse(t *Transmit, res *resource) bool {
 	var data []byte
 	if n > 0 {
 		var ok bool
-		if data, ok = r.q.host.ReadRemote(res.rkey, res.va+uint64(k)*uint64(mtu), int(n)); !ok {
+		if data, ok = r.q.host.ReadRemote(res.rkey, res.va+uint64(k)*uint64(mtu), int(n), res.end-k*mtu-n); !ok {
 			return false
 		}
 	}

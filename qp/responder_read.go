@@ -16,6 +16,7 @@ type resource struct {
 	due    bool   // there are responses to send
 	given  bool   // a round has been sent to its end
 	atomic bool
+	write  bool // ATOMIC WRITE, answered like a READ of nothing
 	msn    uint32
 	va     uint64
 	rkey   uint32
@@ -148,6 +149,16 @@ func (r *responder) acceptAtomic(p *bth.Packet) *refusal {
 	return nil
 }
 
+// acceptAtomicWrite writes 8 bytes; the answer is that to a READ of nothing.
+func (r *responder) acceptAtomicWrite(p *bth.Packet) *refusal {
+	if !r.q.host.WriteRemote(p.RETH.RKey, p.RETH.VA, p.Payload) || !r.q.host.Sync() {
+		return badAccess
+	}
+	r.advance(p, 1, reorder.Last)
+	r.rd.add(resource{first: p.PSN, span: 1, msn: r.msn, write: true})
+	return nil
+}
+
 // duplicate answers a request that has been executed before (IBTA vol.1
 // 9.7.5.1.3): SEND and WRITE are acknowledged, READs executed again, from the
 // middle if asked so, and atomics answered from the saved result.
@@ -155,8 +166,8 @@ func (r *responder) duplicate(p *bth.Packet) Drop {
 	switch {
 	case p.Opcode.IsReadRequest():
 		r.repeatRead(p)
-	case p.Opcode.IsAtomic():
-		if i, res := r.rd.find(p.PSN); res != nil && res.atomic {
+	case p.Opcode.IsAtomic(), p.Opcode.IsAtomicWrite():
+		if i, res := r.rd.find(p.PSN); res != nil && res.atomic == p.Opcode.IsAtomic() && res.write == p.Opcode.IsAtomicWrite() {
 			res.msn = r.msn
 			r.rd.repeat(i, 0)
 		}
@@ -169,7 +180,7 @@ func (r *responder) duplicate(p *bth.Packet) Drop {
 // repeatRead: what is asked for again must lie inside what was granted before.
 func (r *responder) repeatRead(p *bth.Packet) {
 	i, res := r.rd.find(p.PSN)
-	if res == nil || res.atomic || res.rkey != p.RETH.RKey {
+	if res == nil || res.atomic || res.write || res.rkey != p.RETH.RKey {
 		return
 	}
 	k := distance(res.first, p.PSN)

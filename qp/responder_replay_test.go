@@ -101,7 +101,7 @@ func (h *replayHost) at(va uint64) *byte {
 	return &h.pages[va>>12][va&4095]
 }
 
-func (h *replayHost) ReadRemote(_ uint32, va uint64, n int) ([]byte, bool) {
+func (h *replayHost) ReadRemote(_ uint32, va uint64, n int, _ uint32) ([]byte, bool) {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = *h.at(va + uint64(i))
@@ -117,13 +117,13 @@ func (h *replayHost) WriteRemote(_ uint32, va uint64, p []byte) bool {
 }
 
 func (h *replayHost) FetchAdd(_ uint32, va, add uint64) (uint64, bool) {
-	b, _ := h.ReadRemote(0, va, 8)
+	b, _ := h.ReadRemote(0, va, 8, 0)
 	orig := binary.LittleEndian.Uint64(b)
 	return orig, h.WriteRemote(0, va, binary.LittleEndian.AppendUint64(nil, orig+add))
 }
 
 func (h *replayHost) CompareSwap(_ uint32, va, compare, swap uint64) (uint64, bool) {
-	b, _ := h.ReadRemote(0, va, 8)
+	b, _ := h.ReadRemote(0, va, 8, 0)
 	orig := binary.LittleEndian.Uint64(b)
 	if orig == compare {
 		h.WriteRemote(0, va, binary.LittleEndian.AppendUint64(nil, swap))

@@ -55,6 +55,11 @@ func TestRefusals(t *testing.T) {
 		{"atomic right", "cmp_swap psn=100 rkey=6", access, qp.DropAccess, "event QP_ACCESS_ERR"},
 		{"atomic end", "fetch_add psn=100 va=0xa000", access, qp.DropAccess, "event QP_ACCESS_ERR"},
 		{"atomic alignment", "fetch_add psn=100 va=0x7004", invalid, qp.DropAccess, "event QP_REQ_ERR"},
+		{"atomic WRITE key", "atomic_write psn=100 len=8 total=8 rkey=4", access, qp.DropAccess, "event QP_ACCESS_ERR"},
+		{"atomic WRITE right", "atomic_write psn=100 len=8 total=8 rkey=6", access, qp.DropAccess, "event QP_ACCESS_ERR"},
+		{"atomic WRITE alignment", "atomic_write psn=100 len=8 total=8 va=0x7004", invalid, qp.DropAccess, "event QP_REQ_ERR"},
+		{"atomic WRITE says less", "atomic_write psn=100 len=8 total=4", invalid, qp.DropLength, "event QP_REQ_ERR"},
+		{"atomic WRITE carries less", "atomic_write psn=100 len=4 total=8", invalid, qp.DropLength, "event QP_REQ_ERR"},
 		{"key to invalidate", "send_only_inv psn=100 inv=4", access, qp.DropAccess, "cqe wr=1 REM_INV_REQ_ERR"},
 
 		{"buffer too small", "send_first psn=100 len=256, send_middle psn=101 len=256, send_last psn=102 len=89",

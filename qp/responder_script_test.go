@@ -79,7 +79,7 @@ var opcodes = map[string]bth.Opcode{
 	"send_last_inv": bth.OpSendLastInv, "send_only_inv": bth.OpSendOnlyInv,
 	"write_first": bth.OpWriteFirst, "write_middle": bth.OpWriteMiddle, "write_last": bth.OpWriteLast,
 	"write_last_imm": bth.OpWriteLastImm, "write_only": bth.OpWriteOnly, "write_only_imm": bth.OpWriteOnlyImm,
-	"read": bth.OpReadRequest, "cmp_swap": bth.OpCmpSwap, "fetch_add": bth.OpFetchAdd,
+	"read": bth.OpReadRequest, "cmp_swap": bth.OpCmpSwap, "fetch_add": bth.OpFetchAdd, "atomic_write": bth.OpAtomicWrite,
 }
 
 var transports = map[qp.Type]bth.Opcode{qp.RC: bth.TransportRC, qp.UC: bth.TransportUC, qp.UD: bth.TransportUD}

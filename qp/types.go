@@ -39,6 +39,8 @@ const (
 	WRLocalInv    WROpcode = 7
 	WRBindMW      WROpcode = 8
 	WRSendWithInv WROpcode = 9
+	// WRAtomicWrite writes 8 aligned bytes, given as inline data, at once.
+	WRAtomicWrite WROpcode = 15
 )
 
 // SendFlags are the flags of a send work request, as ibv_send_flags.
@@ -143,6 +145,7 @@ const (
 	WCFetchAdd    WCOpcode = 4
 	WCBindMW      WCOpcode = 5
 	WCLocalInv    WCOpcode = 6
+	WCAtomicWrite WCOpcode = 9
 	WCRecv        WCOpcode = 128
 	WCRecvWithImm WCOpcode = 129
 )

@@ -20,6 +20,7 @@ type Counters struct {
 	xmit, rcv        traffic
 	PortXmitDiscards uint64 // frames not sent because the link was down
 	AddrConflicts    uint64 // others seen with one of our addresses
+	MemoryFaults     uint64 // accesses to a client's memory that failed: it is not there any more
 
 	TxDroppedNoPath      uint64 // no path, or no such address handle
 	TxDroppedMTU         uint64 // longer than the link's MTU
@@ -156,6 +157,7 @@ func (c *Counters) appendPort(s []Counter) []Counter {
 		Counter{"port_rcv_errors", malformed},
 		Counter{"port_xmit_discards", c.PortXmitDiscards},
 		Counter{"address_conflicts", c.AddrConflicts},
+		Counter{"memory_faults", c.MemoryFaults},
 		Counter{"tx_dropped_no_path", c.TxDroppedNoPath},
 		Counter{"tx_dropped_mtu", c.TxDroppedMTU},
 		Counter{"tx_dropped_unreachable", c.TxDroppedUnreachable},

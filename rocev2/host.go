@@ -56,12 +56,12 @@ func (h *host) CompleteRecv(c qp.CQE) { h.recvCQ.push(c) }
 
 func (h *host) Notify(e qp.Event) { h.nic.cfg.Events.QPEvent((*QueuePair)(h), e) }
 
-func (h *host) ReadLocal(lkey uint32, va uint64, n int) ([]byte, bool) {
+func (h *host) ReadLocal(lkey uint32, va uint64, n int, ahead uint32) ([]byte, bool) {
 	r, off := h.local(lkey, va, uint64(n), 0)
 	if r == nil || n <= 0 {
 		return nil, false
 	}
-	return r.mem.View(off, n)
+	return h.view(r, off, n, ahead, false)
 }
 
 func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
@@ -69,7 +69,7 @@ func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 		return true
 	}
 	r, off := h.local(lkey, va, uint64(len(p)), qp.AccessLocalWrite)
-	return r != nil && r.mem.Write(off, p)
+	return r != nil && h.write(r, off, p)
 }
 
 // CheckLocal permits an empty range whatever the key is, as rxe does: elements of
@@ -91,12 +91,12 @@ func (h *host) CheckRemote(rkey uint32, va uint64, n uint32, need qp.Access) boo
 	return r != nil
 }
 
-func (h *host) ReadRemote(rkey uint32, va uint64, n int) ([]byte, bool) {
+func (h *host) ReadRemote(rkey uint32, va uint64, n int, ahead uint32) ([]byte, bool) {
 	r, off := h.remote(rkey, va, uint64(n), qp.AccessRemoteRead)
 	if r == nil || n <= 0 {
 		return nil, false
 	}
-	return r.mem.View(off, n)
+	return h.view(r, off, n, ahead, true)
 }
 
 func (h *host) WriteRemote(rkey uint32, va uint64, p []byte) bool {
@@ -104,7 +104,7 @@ func (h *host) WriteRemote(rkey uint32, va uint64, p []byte) bool {
 		return true
 	}
 	r, off := h.remote(rkey, va, uint64(len(p)), qp.AccessRemoteWrite)
-	return r != nil && r.mem.Write(off, p)
+	return r != nil && h.write(r, off, p)
 }
 
 // atomic finds the operand of an atomic operation, 8 bytes at an address that is
@@ -121,6 +121,7 @@ func (h *host) CompareSwap(rkey uint32, va uint64, compare, swap uint64) (orig u
 	if r == nil {
 		return 0, false
 	}
+	h.nic.settleRun()
 	return r.mem.CompareSwap(off, compare, swap)
 }
 
@@ -129,6 +130,7 @@ func (h *host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok boo
 	if r == nil {
 		return 0, false
 	}
+	h.nic.settleRun()
 	return r.mem.FetchAdd(off, add)
 }
 

@@ -129,8 +129,8 @@ func TestRights(t *testing.T) {
 		o := newObjs(t, Limits{})
 		mr := o.reg(base, 4096, have)
 		h := o.host()
-		_, readLocal := h.ReadLocal(mr.LKey, base, 8)
-		_, readRemote := h.ReadRemote(mr.RKey, base, 8)
+		_, readLocal := h.ReadLocal(mr.LKey, base, 8, 0)
+		_, readRemote := h.ReadRemote(mr.RKey, base, 8, 0)
 		_, cas := h.CompareSwap(mr.RKey, base, 0, 0)
 		_, add := h.FetchAdd(mr.RKey, base, 0)
 		for _, c := range []struct {
@@ -170,8 +170,8 @@ func TestHostileKeys(t *testing.T) {
 		"other domain": theirs.RKey, "deregistered": old, "index only": mine.RKey >> tagBits,
 	} {
 		h := o.host()
-		_, r := h.ReadLocal(key, base, 8)
-		_, rr := h.ReadRemote(key, base, 8)
+		_, r := h.ReadLocal(key, base, 8, 0)
+		_, rr := h.ReadRemote(key, base, 8, 0)
 		_, cas := h.CompareSwap(key, base, 0, 0)
 		_, add := h.FetchAdd(key, base, 0)
 		if r || rr || cas || add || h.WriteLocal(key, base, []byte{1}) || h.WriteRemote(key, base, []byte{1}) ||
@@ -188,10 +188,10 @@ func TestNegativeLengths(t *testing.T) {
 	o := newObjs(t, Limits{})
 	mr := o.reg(0, 4096, allAccess)
 	for _, n := range []int{-1, 0, math.MinInt} {
-		if _, ok := o.host().ReadLocal(mr.LKey, 16, n); ok {
+		if _, ok := o.host().ReadLocal(mr.LKey, 16, n, 0); ok {
 			t.Errorf("ReadLocal of %d bytes", n)
 		}
-		if _, ok := o.host().ReadRemote(mr.RKey, 16, n); ok {
+		if _, ok := o.host().ReadRemote(mr.RKey, 16, n, 0); ok {
 			t.Errorf("ReadRemote of %d bytes", n)
 		}
 	}

@@ -85,14 +85,14 @@ func (mw *MW) unbind() {
 	if mw.owner != nil {
 		mw.owner.windows--
 	}
-	mw.owner, mw.mr, mw.mem = nil, nil, nil
+	mw.owner, mw.mr, mw.mem, mw.distant = nil, nil, nil, nil
 	mw.base, mw.length, mw.off, mw.access = 0, 0, 0, 0
 }
 
 // open binds the window, which is not bound, to the range of mr at offset off.
 func (mw *MW) open(q *QueuePair, mr *MR, b *qp.BindWR, off uint64) {
-	mw.mr, mw.mem, mw.off, mw.length = mr, mr.mem, off, b.Length
-	mw.access = b.Access &^ accessOptional
+	mw.mr, mw.mem, mw.distant, mw.off, mw.length = mr, mr.mem, mr.distant, off, b.Length
+	mw.access = windowAccess(b)
 	if mw.access&qp.AccessZeroBased == 0 {
 		mw.base = b.Addr
 	}
@@ -124,7 +124,7 @@ func (n *NIC) bind(q *QueuePair, b *qp.BindWR) bool {
 		return false
 	}
 	r = n.obj.keys.lookup(b.MRLKey)
-	if r == nil || r.kind != kindMR || r.pd != q.pd || !bindable(r, mw.kind, b.Access&^accessOptional) {
+	if r == nil || r.kind != kindMR || r.pd != q.pd || !bindable(r, mw.kind, windowAccess(b)) {
 		return false
 	}
 	off, ok := r.locate(b.Addr, b.Length)
@@ -135,6 +135,12 @@ func (n *NIC) bind(q *QueuePair, b *qp.BindWR) bool {
 	mw.rekey(b.RKey)
 	mw.open(q, r.mr, b, off)
 	return true
+}
+
+// windowAccess returns the rights that a bind asks for. Local rights mean nothing for
+// a window, and programs give them, as they do for its region.
+func windowAccess(b *qp.BindWR) qp.Access {
+	return b.Access &^ (accessOptional | qp.AccessLocalWrite | qp.AccessMWBind)
 }
 
 // bindable reports whether a window with these rights may be bound to memory

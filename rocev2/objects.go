@@ -26,6 +26,7 @@ type objects struct {
 	qpBits  uint     // QPN: the low bits are the place in qps
 	qpGen   []uint32 // and the high bits count the uses of the place
 	failing []*QueuePair
+	run     writeRun
 }
 
 // maxQPs leaves four bits of a QPN to tell the users of a place apart.
@@ -34,7 +35,7 @@ const maxQPs = 1 << 20
 // defaultLimits are of the size of rxe's.
 var defaultLimits = Limits{
 	QPs: 16384, CQs: 32768, SRQs: 8192, MRs: 1 << 17, MWs: 1 << 17, PDs: 8192, AHs: 1 << 16,
-	SendWR: 16384, RecvWR: 16384, SGE: qp.MaxSGE, CQE: 1 << 17, Inline: 512,
+	SendWR: 1<<14 - 1, RecvWR: 1<<14 - 1, SGE: qp.MaxSGE, CQE: 1<<17 - 1, Inline: 512,
 	RdAtomic: 16,
 }
 

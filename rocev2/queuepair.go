@@ -20,6 +20,7 @@ type QueuePair struct {
 	dead bool
 
 	failing bool // a completion queue has overflowed, see failOverflowed
+	lost    bool // something written since the last Sync did not arrive
 	sigAll  bool
 	windows int // type 2 memory windows bound through it
 	path    path

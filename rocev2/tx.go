@@ -55,6 +55,8 @@ type txState struct {
 	scratchOff int
 	which      int
 
+	ahead readAhead
+
 	loop []byte // copy of a frame to ourselves
 	obs  []byte // contiguous copy for the observer
 	one  []byte // one segment of it

@@ -119,7 +119,7 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 // has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	b := &n.net.tx
-	b.segs = 0
+	b.segs, b.ahead = 0, readAhead{}
 	for b.segs == 0 || b.fits() {
 		var ok bool
 		if ok, drained = n.take(now, q); !ok {

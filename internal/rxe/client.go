@@ -79,7 +79,7 @@ func putSendHead(e []byte, w *qp.SendWQE) {
 	le.PutUint32(e[sendFlags:], uint32(w.Flags))
 	be.PutUint32(e[sendEx:], w.Imm)
 	switch w.Opcode {
-	case qp.WRWrite, qp.WRWriteImm, qp.WRRead:
+	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
 		le.PutUint64(e[rdmaAddr:], w.RemoteVA)
 		le.PutUint32(e[rdmaRKey:], w.RKey)
 		le.PutUint64(e[sendIova:], w.RemoteVA)

@@ -68,8 +68,11 @@ func (r *SendRing) decode(w *qp.SendWQE) {
 	w.RemoteVA, w.RKey, w.CompareAdd, w.Swap = 0, 0, 0, 0
 	w.AH, w.RemoteQPN, w.RemoteQKey = 0, 0, 0
 	w.Bind = qp.BindWR{}
+	if w.Opcode == qp.WRAtomicWrite {
+		w.Flags |= qp.SendInline // what it writes stands where inline data does, flag or not
+	}
 	switch w.Opcode {
-	case qp.WRWrite, qp.WRWriteImm, qp.WRRead:
+	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
 		w.RemoteVA, w.RKey = le.Uint64(h[rdmaAddr:]), le.Uint32(h[rdmaRKey:])
 	case qp.WRCmpSwap, qp.WRFetchAdd:
 		w.RemoteVA, w.RKey = le.Uint64(h[atomicAddr:]), le.Uint32(h[atomicRKey:])

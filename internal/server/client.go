@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/pvm"
 	"roced/internal/shard"
 	"roced/internal/uverbs"
 	"roced/mono"
@@ -21,9 +22,11 @@ type client struct {
 	srv    *Server
 	conn   *uverbs.Conn
 	cred   *unix.Ucred
+	pidfd  int // of the process that has connected, -1 if it could not be had
 	serial uint64
 	log    *slog.Logger
 
+	proc    *pvm.Process // opened when a region first needs it
 	used    atomic.Int64 // mapped bytes
 	offset  uint64       // next mmap offset of a ring
 	profile string       // of new queue pairs
@@ -62,10 +65,10 @@ type Owned interface{ Own() *Owner }
 // maxMaps bounds the mappings of a client; their bytes are bounded too.
 const maxMaps = 4096
 
-func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, serial uint64) *client {
+func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
 	return &client{
-		srv: s, conn: conn, cred: cred, serial: serial,
+		srv: s, conn: conn, cred: cred, pidfd: pidfd, serial: serial,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
 		channels: newTable[channel](l.Channels), maps: newTable[mapping](maxMaps),
 		pds: newTable[rocev2.PD](l.PDs), mrs: newTable[memoryRegion](l.MRs), mws: newTable[rocev2.MW](l.MWs),
@@ -136,6 +139,7 @@ func (c *client) destroyAll() {
 	for _, m := range c.maps.all {
 		m.release()
 	}
+	c.closeProcess()
 	for _, ch := range c.channels.all {
 		ch.close()
 	}

@@ -77,7 +77,7 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 		return err
 	}
 	o.ring, o.cq = ring.m, cq
-	attr := rocev2.CQAttr{Entries: int(in.CQE), Ring: cq, Ctx: o}
+	attr := rocev2.CQAttr{Entries: int(ring.entries), Ring: cq, Ctx: o}
 	if o.ch != nil {
 		attr.Notify = o.notify
 	}
@@ -85,7 +85,7 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 		if o.c, err = n.CreateCQ(attr); err != nil {
 			return err
 		}
-		reply(uverbs.CreateCQResp{CQHandle: c.cqs.add(o), CQE: in.CQE})
+		reply(uverbs.CreateCQResp{CQHandle: c.cqs.add(o), CQE: ring.entries})
 		return nil
 	})
 	if o.c == nil {
@@ -132,7 +132,7 @@ func (c *client) resizeCQ(q *request) error {
 		if !o.cq.MoveTo(cq) {
 			return unix.EINVAL // too many wait
 		}
-		if err := n.ResizeCQ(o.c, int(in.CQE), cq); err != nil {
+		if err := n.ResizeCQ(o.c, int(ring.entries), cq); err != nil {
 			return err
 		}
 		resized = true
@@ -144,7 +144,7 @@ func (c *client) resizeCQ(q *request) error {
 		ring.discard()
 		return err
 	}
-	q.core = uverbs.ResizeCQResp{CQE: in.CQE}
+	q.core = uverbs.ResizeCQResp{CQE: ring.entries}
 	q.provider = uverbs.RxeCreateCQResp{MI: ring.publish(q)}
 	return nil
 }

@@ -13,7 +13,10 @@ import (
 type memoryRegion struct {
 	Owner
 	mr  *rocev2.MR
-	mem *mapping // nil for a region of no length
+	mem *mapping // nil for a region of no length, or of memory that is not mapped here
+	// What has been registered, for REREG_MR.
+	start, length uint64
+	access        qp.Access
 }
 
 func (c *client) allocPD(q *request) error {
@@ -65,13 +68,14 @@ func (c *client) regMR(q *request) error {
 	if c.mrs.full() {
 		return unix.ENOMEM
 	}
-	mem, m, err := c.region(in.Start, in.Length)
+	access := qp.Access(in.AccessFlags)
+	mem, m, err := c.region(in.Start, in.Length, access)
 	if err != nil {
 		return err
 	}
-	r := &memoryRegion{Owner: c.owner(), mem: m}
+	r := &memoryRegion{Owner: c.owner(), mem: m, start: in.Start, length: in.Length, access: access}
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
-		r.mr, err = n.RegMR(pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: qp.Access(in.AccessFlags), Mem: mem, Ctx: r})
+		r.mr, err = n.RegMR(pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: access, Mem: mem, Ctx: r})
 		if err == nil {
 			q.core = uverbs.RegMRResp{MRHandle: c.mrs.add(r), LKey: r.mr.LKey, RKey: r.mr.RKey}
 		}
@@ -94,34 +98,50 @@ func (c *client) reregMR(q *request) error {
 	if r == nil || flags&rocev2.ReregPD != 0 && pd == nil {
 		return unix.EINVAL
 	}
-	var mem rocev2.Memory
-	var m *mapping
-	if flags&rocev2.ReregTranslation != 0 {
-		if (in.Start^in.HCAVA)&pageMask != 0 {
-			return unix.EINVAL
-		}
-		var err error
-		if mem, m, err = c.region(in.Start, in.Length); err != nil {
-			return err
-		}
+	next, mem, err := c.retranslate(r, &in)
+	if err != nil {
+		return err
 	}
 	changed := false
-	err := c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		err := n.ReregMR(r.mr, flags, pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: qp.Access(in.AccessFlags), Mem: mem})
 		if err != nil {
 			return err
 		}
 		if changed = true; flags&rocev2.ReregTranslation != 0 {
 			c.later(r.mem)
-			r.mem = m
+			r.mem = next.mem
 		}
+		r.start, r.length, r.access = next.start, next.length, next.access
 		q.core = uverbs.ReregMRResp{LKey: r.mr.LKey, RKey: r.mr.RKey}
 		return nil
 	})
-	if !changed && m != nil {
-		m.release()
+	if !changed && next.mem != nil {
+		next.mem.release()
 	}
 	return err
+}
+
+// retranslate returns what r is to become by REREG_MR: its memory, if the command
+// changes that, and what else the server keeps. Memory that is not mapped here must
+// permit what the region does.
+func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR) (next memoryRegion, mem rocev2.Memory, err error) {
+	flags := rocev2.ReregFlags(in.Flags)
+	next.start, next.length, next.access = r.start, r.length, r.access
+	if flags&rocev2.ReregAccess != 0 {
+		next.access = qp.Access(in.AccessFlags)
+	}
+	switch {
+	case flags&rocev2.ReregTranslation != 0:
+		if (in.Start^in.HCAVA)&pageMask != 0 {
+			return next, nil, unix.EINVAL
+		}
+		next.start, next.length = in.Start, in.Length
+		mem, next.mem, err = c.region(in.Start, in.Length, next.access)
+	case r.mem == nil && r.length > 0:
+		_, err = c.distant(r.start, r.length, next.access)
+	}
+	return next, mem, err
 }
 
 func (c *client) deregMR(q *request) error {

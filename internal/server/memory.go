@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/shm"
+	"roced/qp"
 	"roced/rocev2"
 )
 
@@ -67,8 +68,9 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 }
 
 // region returns the memory behind a client's addresses as the NIC takes it, and
-// the mapping, with one reference more. Length zero needs no memory.
-func (c *client) region(start, length uint64) (rocev2.Memory, *mapping, error) {
+// the mapping, with one reference more, if one mapping holds all of it. Length zero
+// needs no memory.
+func (c *client) region(start, length uint64, access qp.Access) (rocev2.Memory, *mapping, error) {
 	if length == 0 {
 		return nil, nil, nil
 	}
@@ -78,5 +80,6 @@ func (c *client) region(start, length uint64) (rocev2.Memory, *mapping, error) {
 			return rocev2.NewBytes(data), m, nil
 		}
 	}
-	return nil, nil, unix.EFAULT
+	mem, err := c.distant(start, length, access)
+	return mem, nil, err
 }

@@ -102,7 +102,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	if err != nil {
 		return err
 	}
-	a.SQ = sr
+	a.SQ, p.MaxSendWR = sr, sq.entries
 	var rq ring
 	if a.SRQ == nil {
 		var rr *rxe.RecvRing
@@ -110,7 +110,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 			sq.discard()
 			return err
 		}
-		a.RQ = rr
+		a.RQ, p.MaxRecvWR = rr, rq.entries
 	}
 	o := &queuePair{Owner: c.owner(), client: c, user: in.UserHandle, rings: []*mapping{sq.m, rq.m}}
 	a.Ctx = o
@@ -179,6 +179,9 @@ func (c *client) postSend(q *request) error {
 	}
 	q.core = uverbs.PostSendResp{}
 	return c.do(func(now mono.Time, n *rocev2.NIC) error {
+		if o.q.State() < qp.RTS {
+			return unix.EINVAL
+		}
 		n.Doorbell(now, o.q)
 		return nil
 	})

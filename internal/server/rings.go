@@ -11,9 +11,10 @@ import (
 // ring is the memory of a ring that is being made: mapped here, and as a
 // descriptor for the client. The zero ring is of size zero.
 type ring struct {
-	c  *client
-	m  *mapping
-	fd int
+	c       *client
+	m       *mapping
+	fd      int
+	entries uint32 // what it holds: as much as asked for, or more
 }
 
 // newShared makes memory that the daemon and a client share, whose size nobody
@@ -40,7 +41,7 @@ func (c *client) newRing(name string, s rxe.Shape, err error) (ring, error) {
 	if err != nil {
 		return ring{}, err
 	}
-	return ring{c: c, m: m, fd: fd}, nil
+	return ring{c: c, m: m, fd: fd, entries: s.Entries()}, nil
 }
 
 // newSendRing makes a send ring for wr work requests. The shape says what its

@@ -142,8 +142,13 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	if s.perUID[cred.Uid] >= s.cfg.Limits.Connections {
 		return fmt.Errorf("user %d has %d connections already", cred.Uid, s.perUID[cred.Uid])
 	}
+	pidfd, err := peerPidfd(conn, cred)
+	if err != nil {
+		s.cfg.Log.Info("memory of the client will only be accessed where it is shared", "pid", cred.Pid, "err", err)
+		pidfd = -1
+	}
 	s.serial++
-	c := newClient(s, uverbs.NewConn(conn), cred, s.serial)
+	c := newClient(s, uverbs.NewConn(conn), cred, pidfd, s.serial)
 	s.clients[c] = struct{}{}
 	s.perUID[cred.Uid]++
 	s.wg.Go(func() {

@@ -71,9 +71,9 @@ func (c *client) makeSRQ(q *request, in *uverbs.CreateSRQ) error {
 	}
 	o := &sharedQueue{Owner: c.owner(), client: c, user: in.UserHandle, ring: rq.m}
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
-		o.s, err = n.CreateSRQ(rocev2.SRQAttr{PD: pd, RQ: rr, MaxWR: in.MaxWR, MaxSGE: in.MaxSGE, Limit: in.SRQLimit, Ctx: o})
+		o.s, err = n.CreateSRQ(rocev2.SRQAttr{PD: pd, RQ: rr, MaxWR: rq.entries, MaxSGE: in.MaxSGE, Limit: in.SRQLimit, Ctx: o})
 		if err == nil {
-			q.core = uverbs.CreateSRQResp{SRQHandle: c.srqs.add(o), MaxWR: in.MaxWR, MaxSGE: in.MaxSGE, SRQN: o.s.ID()}
+			q.core = uverbs.CreateSRQResp{SRQHandle: c.srqs.add(o), MaxWR: rq.entries, MaxSGE: in.MaxSGE, SRQN: o.s.ID()}
 		}
 		return err
 	})

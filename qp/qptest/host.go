@@ -109,7 +109,7 @@ func (h *Host) CompleteRecv(c qp.CQE) { h.RecvCQ = append(h.RecvCQ, c) }
 func (h *Host) Notify(e qp.Event) { h.Events = append(h.Events, e) }
 
 // ReadLocal implements qp.Host.
-func (h *Host) ReadLocal(lkey uint32, va uint64, n int) ([]byte, bool) {
+func (h *Host) ReadLocal(lkey uint32, va uint64, n int, _ uint32) ([]byte, bool) {
 	b := h.view(lkey, va, uint64(n), 0)
 	return b, b != nil
 }
@@ -120,6 +120,9 @@ func (h *Host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	copy(b, p)
 	return b != nil
 }
+
+// Sync implements qp.Host: everything is written at once.
+func (h *Host) Sync() bool { return true }
 
 // CheckLocal implements qp.Host.
 func (h *Host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool {
@@ -132,7 +135,7 @@ func (h *Host) CheckRemote(rkey uint32, va uint64, n uint32, need qp.Access) boo
 }
 
 // ReadRemote implements qp.Host.
-func (h *Host) ReadRemote(rkey uint32, va uint64, n int) ([]byte, bool) {
+func (h *Host) ReadRemote(rkey uint32, va uint64, n int, _ uint32) ([]byte, bool) {
 	b := h.view(rkey, va, uint64(n), qp.AccessRemoteRead)
 	return b, b != nil
 }

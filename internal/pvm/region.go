@@ -1,0 +1,66 @@
+package pvm
+
+import (
+	"encoding/binary"
+	"math"
+
+	"roced/rocev2"
+)
+
+// Region is memory of a process from an address on, as a NIC takes it.
+//
+// An atomic operation reads and writes. It is atomic among the queue pairs of a
+// NIC, as the NIC does one thing after another: that is what IBV_ATOMIC_HCA
+// promises.
+type Region struct {
+	p    *Process
+	base uint64
+}
+
+var _ rocev2.Distant = Region{}
+
+// NewRegion returns the memory of p from base on, which Check has found good.
+func NewRegion(p *Process, base uint64) Region { return Region{p, base} }
+
+// View implements rocev2.Memory; there is nothing to be looked at.
+func (r Region) View(uint64, int) ([]byte, bool) { return nil, false }
+
+// Read implements rocev2.Distant.
+func (r Region) Read(off uint64, b []byte) bool { return r.p.Read(r.base+off, b) }
+
+// Write implements rocev2.Memory.
+func (r Region) Write(off uint64, b []byte) bool { return r.p.Write(r.base+off, b) }
+
+// CompareSwap implements rocev2.Memory.
+func (r Region) CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok bool) {
+	orig, ok = r.word(off)
+	if !ok || orig != compare {
+		return orig, ok
+	}
+	return orig, r.store(off, swap)
+}
+
+// FetchAdd implements rocev2.Memory.
+func (r Region) FetchAdd(off uint64, add uint64) (orig uint64, ok bool) {
+	if orig, ok = r.word(off); !ok {
+		return 0, false
+	}
+	return orig, r.store(off, orig+add)
+}
+
+func (r Region) word(off uint64) (uint64, bool) {
+	var b [8]byte
+	if !r.aligned(off) || !r.Read(off, b[:]) {
+		return 0, false
+	}
+	return binary.NativeEndian.Uint64(b[:]), true
+}
+
+func (r Region) store(off, v uint64) bool {
+	var b [8]byte
+	binary.NativeEndian.PutUint64(b[:], v)
+	return r.Write(off, b[:])
+}
+
+// aligned: a number that crosses a page could be read or written by halves.
+func (r Region) aligned(off uint64) bool { return (r.base+off)&7 == 0 && r.base+off <= math.MaxInt64 }

@@ -1,0 +1,174 @@
+/* What lies where in the address space, as /proc/self tells it (proc(5)). */
+#include "preload.h"
+#include "mr.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Lines of a file, with a buffer of their own. */
+struct lines {
+	int fd;
+	size_t at, n;
+	char buf[8192];
+};
+
+static bool lines_open(struct lines *l, const char *path)
+{
+	l->fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	l->at = l->n = 0;
+	return l->fd >= 0;
+}
+
+/* lines_next returns the next line, NULL at the end. What does not fit into the
+ * buffer, which is a path then, is cut off. */
+static char *lines_next(struct lines *l)
+{
+	for (;;) {
+		char *line = l->buf + l->at, *end = memchr(line, '\n', l->n - l->at);
+		if (end) {
+			*end = 0;
+			l->at = end + 1 - l->buf;
+			return line;
+		}
+		l->n -= l->at;
+		memmove(l->buf, line, l->n);
+		l->at = 0;
+		if (l->n == sizeof l->buf)
+			l->n = sizeof l->buf / 2;
+		ssize_t k = syscall(SYS_read, l->fd, l->buf + l->n, sizeof l->buf - l->n);
+		if (k <= 0)
+			return NULL;
+		l->n += k;
+	}
+}
+
+static void lines_close(struct lines *l)
+{
+	syscall(SYS_close, l->fd);
+}
+
+/* take_number reads a number and the character behind it. */
+static bool take_number(char **p, int base, char behind, uint64_t *v)
+{
+	char *end;
+	*v = strtoull(*p, &end, base);
+	if (end == *p || *end != behind)
+		return false;
+	*p = end + 1;
+	return true;
+}
+
+/* kind_of classifies memory. Anonymous memory may have a name, the heap's or one of
+ * prctl(PR_SET_VMA_ANON_NAME). The main thread's stack grows, which replaced pages
+ * cannot. */
+static enum vma_kind kind_of(const char *rights, unsigned major, unsigned minor, uint64_t ino, const char *name)
+{
+	if (!strcmp(rights, "rw-s") && ino && backing_is(major, minor, ino))
+		return VMA_OURS;
+	if (strcmp(rights, "rw-p") || ino)
+		return VMA_OTHER;
+	return !*name || !strcmp(name, "[heap]") || !strncmp(name, "[anon:", 6) ? VMA_PLAIN : VMA_OTHER;
+}
+
+/* parse_range reads the beginning of a line of maps or smaps. */
+static bool parse_range(char **p, struct vma *v)
+{
+	return take_number(p, 16, '-', &v->start) && take_number(p, 16, ' ', &v->end);
+}
+
+/* parse_vma reads a line such as
+ *	7f0000000000-7f0000001000 rw-p 00000000 00:00 0    [stack]
+ */
+static bool parse_vma(char *p, struct vma *v)
+{
+	uint64_t major, minor, ino;
+	if (!parse_range(&p, v) || strlen(p) < 5)
+		return false;
+	char *rights = p;
+	p[4] = 0;
+	p += 5;
+	if (!take_number(&p, 16, ' ', &v->offset) || !take_number(&p, 16, ':', &major) ||
+	    !take_number(&p, 16, ' ', &minor))
+		return false;
+	ino = strtoull(p, &p, 10);
+	while (*p == ' ')
+		p++;
+	v->kind = kind_of(rights, major, minor, ino, p);
+	return true;
+}
+
+/* cut reduces v to [start, end). */
+static void cut(struct vma *v, uint64_t start, uint64_t end)
+{
+	if (v->start < start) {
+		v->offset += start - v->start;
+		v->start = start;
+	}
+	if (v->end > end)
+		v->end = end;
+}
+
+bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void *arg), void *arg)
+{
+	struct lines l;
+	struct vma v;
+	if (!lines_open(&l, "/proc/self/maps"))
+		return false;
+	for (char *line; (line = lines_next(&l));) {
+		if (!parse_vma(line, &v) || v.end <= start)
+			continue;
+		if (v.start >= end)
+			break;
+		cut(&v, start, end);
+		if (!f(&v, arg))
+			break;
+	}
+	lines_close(&l);
+	return true;
+}
+
+/* status_number returns a number of /proc/self/status, -1 if it is not there. */
+static long status_number(const char *key)
+{
+	struct lines l;
+	long v = -1;
+	if (!lines_open(&l, "/proc/self/status"))
+		return -1;
+	for (char *line; v < 0 && (line = lines_next(&l));)
+		if (!strncmp(line, key, strlen(key)))
+			v = strtol(line + strlen(key), NULL, 10);
+	lines_close(&l);
+	return v;
+}
+
+int maps_threads(void)
+{
+	long n = status_number("Threads:");
+	return n < 0 ? 0 : n;
+}
+
+bool maps_locked(uint64_t start, uint64_t end)
+{
+	struct lines l;
+	struct vma v = { 0 }, next;
+	bool locked = false;
+	if (status_number("VmLck:") == 0)
+		return false;
+	if (!lines_open(&l, "/proc/self/smaps"))
+		return true;
+	for (char *line; !locked && (line = lines_next(&l));) {
+		char *p = line;
+		if (parse_range(&p, &next))
+			v = next;
+		else if (!strncmp(line, "VmFlags:", 8) && v.start < end && v.end > start)
+			locked = strstr(line, " lo") != NULL;
+		if (v.start >= end)
+			break;
+	}
+	lines_close(&l);
+	return locked;
+}
