@@ -1,6 +1,5 @@
 /* The functions with which programs speak to descriptors of ours. */
 #include "preload.h"
-#include "mr.h"
 #include "rdmacm.h"
 
 #include <errno.h>
@@ -47,7 +46,7 @@ static void *do_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t 
 	struct context *c = context_of(fd);
 	if (c)
 		return uverbs_mmap(c, addr, len, prot, flags, off);
-	return mr_mmap(addr, len, prot, flags, fd, off);
+	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 }
 
 EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)

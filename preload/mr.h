@@ -35,9 +35,9 @@ void mr_context_closed(int cmd_fd);
 void mr_lock(void);
 void mr_unlock(void);
 void mr_forget(void);
-/* mr_is_mapped reports whether any region uses a part of the memfd. The lock is
+/* mr_each_mapped calls f for the parts of the memfd that regions use. The lock is
  * held. */
-bool mr_is_mapped(uint64_t offset, uint64_t length);
+void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg);
 
 /* ---- mr_maps.c ---- */
 
@@ -72,14 +72,13 @@ int maps_threads(void);
 int backing_fd(void);
 /* backing_is reports whether a file, as /proc/self/maps names it, is the memfd. */
 bool backing_is(unsigned major, unsigned minor, uint64_t ino);
+/* backing_abandon gives the memfd up, in a child that has copies of its memory. */
+void backing_abandon(void);
 /* backing_zero makes a part of the memfd read as zeros and frees its pages. */
 void backing_zero(uint64_t offset, uint64_t length);
 /* replace makes all of a range that lies on page boundaries memory of the memfd,
- * consecutive, from *offset on. The lock is held. */
+ * consecutive, from *offset on. False if that cannot be. The lock is held. */
 bool replace(uint64_t start, uint64_t end, uint64_t *offset);
-/* backing_collect frees the pages of the memfd that nobody uses, now and then. The
- * lock is held. */
-void backing_collect(void);
 
 /* ---- mr_keep.c ---- */
 

@@ -92,8 +92,13 @@ static uint64_t device_rdev(const char *name)
 	return path_rdev(class_device);
 }
 
+/* open_device connects to the daemon; a device that its tree does not show is not there. */
 static int open_device(const char *name, int flags)
 {
+	if (!device_rdev(name)) {
+		errno = ENOENT;
+		return -1;
+	}
 	if (!strcmp(name, "rdma_cm"))
 		return rcm_open(flags);
 	return uverbs_open(name, flags);

@@ -45,6 +45,14 @@ type Link struct {
 	Poll      string   `json:"poll"`
 	Clients   int      `json:"clients"`
 	Faults    int      `json:"faults"`
+	Devices   []Device `json:"devices"` // for verbs programs, one a profile, the default first
+}
+
+// Device is a verbs device of a NIC.
+type Device struct {
+	Name    string `json:"name"`
+	Profile string `json:"profile"`
+	Socket  string `json:"socket"`
 }
 
 // Resource is an object of a NIC in GET /v1/res: what the NIC says of it, the

@@ -31,7 +31,7 @@ type app struct {
 }
 
 // Main runs rocectl and returns its exit code: 0, 1 for a failure, 2 if it was
-// called wrongly.
+// called wrongly, and those of env(1) when exec finds no program.
 func Main(args []string, out, diag io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -47,6 +47,10 @@ func Main(args []string, out, diag io.Writer) int {
 		return 2
 	}
 	fmt.Fprintln(diag, "rocectl:", err)
+	var exit exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
 	return 1
 }
 
@@ -55,7 +59,8 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rocectl",
 		Short: "Show and control roced, a software RoCEv2 NIC",
-		Example: `  rocectl link                                   NICs and their state
+		Example: `  rocectl exec -- ibv_devinfo                    run a verbs program on the NICs
+  rocectl link                                   NICs and their state
   rocectl res show qp                            queue pairs
   rocectl stat rxe_a --watch 1s                  counters
   rocectl capture rxe_a -w out.pcapng            capture until Ctrl-C
@@ -73,7 +78,8 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.decode(), a.poll(), a.version())
+	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.decode(), a.poll(),
+		a.exec(), a.env(), a.version())
 	return root
 }
 

@@ -20,17 +20,21 @@ import (
 
 	"roced/internal/api"
 	"roced/internal/config"
+	"roced/internal/sysfs"
 )
 
 // Daemon is a running daemon.
 type Daemon struct {
-	cfg    *config.Config
-	log    *slog.Logger
-	lock   *os.File
-	nics   []*nic
-	events broadcast
-	admin  *http.Server
-	served sync.WaitGroup
+	cfg  *config.Config
+	log  *slog.Logger
+	lock *os.File
+	nics []*nic
+	tree *sysfs.Tree
+	// devices counts the verbs devices: uverbs0 and so on.
+	devices int
+	events  broadcast
+	admin   *http.Server
+	served  sync.WaitGroup
 	// ending is closed when the daemon goes down: streams of the admin
 	// interface end then.
 	ending  chan struct{}
@@ -50,6 +54,9 @@ func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
 
 func (d *Daemon) start() (err error) {
 	if d.lock, err = lockRunDir(d.cfg.RunDir); err != nil {
+		return err
+	}
+	if d.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, "sysfs")); err != nil {
 		return err
 	}
 	for i := range d.cfg.NICs {
@@ -102,7 +109,9 @@ const drainLook = 50 * time.Millisecond
 // have nothing under way, or ctx ends.
 func (d *Daemon) Drain(ctx context.Context) error {
 	for _, n := range d.nics {
-		n.server.StopAccepting()
+		for _, dev := range n.devices {
+			dev.server.StopAccepting()
+		}
 	}
 	last := make([]uint64, len(d.nics))
 	tick := time.NewTicker(drainLook)
@@ -111,7 +120,7 @@ func (d *Daemon) Drain(ctx context.Context) error {
 		quiet := true
 		for i, n := range d.nics {
 			work, idle := n.activity(ctx)
-			quiet = quiet && (n.server.Clients() == 0 || idle && work == last[i])
+			quiet = quiet && (n.clients() == 0 || idle && work == last[i])
 			last[i] = work
 		}
 		if quiet {
@@ -131,11 +140,14 @@ func (d *Daemon) Close() error {
 	close(d.ending)
 	if d.admin != nil {
 		errs = append(errs, d.admin.Close())
-		d.served.Wait()
 		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, api.Socket)))
 	}
+	d.served.Wait()
 	for _, n := range d.nics {
 		errs = append(errs, n.close())
+	}
+	if d.tree != nil {
+		errs = append(errs, d.tree.Close(), remove(filepath.Join(d.cfg.RunDir, "nic")))
 	}
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())

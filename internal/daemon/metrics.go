@@ -99,7 +99,7 @@ func (n *nic) collectState(ctx context.Context, ch chan<- prometheus.Metric) {
 		gauge(descObjects, float64(v), kind)
 	}
 	gauge(descUp, up)
-	gauge(descClients, float64(n.server.Clients()))
+	gauge(descClients, float64(n.clients()))
 }
 
 // metricsHandler serves the metrics of this daemon.

@@ -5,16 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"path/filepath"
-	"strconv"
 
 	"roced/internal/capture"
 	"roced/internal/config"
 	"roced/internal/fault"
 	"roced/internal/server"
 	"roced/internal/shard"
+	"roced/internal/sysfs"
 	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
@@ -26,23 +24,31 @@ var profiles = []string{"rc"}
 
 // nic is one NIC with all that belongs to it.
 type nic struct {
-	cfg    *config.NIC
-	log    *slog.Logger
-	port   *tap.Faulty
-	shard  *shard.Shard
-	server *server.Server
-	events *server.Events
-	taps   taps
-	rules  []fault.Rule     // in force; guarded by the shard
-	file   *capture.Capture // of the configuration, nil if none
+	cfg     *config.NIC
+	log     *slog.Logger
+	port    *tap.Faulty
+	shard   *shard.Shard
+	devices []*device
+	tree    *sysfs.Tree   // of this NIC alone
+	changed chan struct{} // the port has changed
+	events  *server.Events
+	taps    taps
+	rules   []fault.Rule     // in force; guarded by the shard
+	file    *capture.Capture // of the configuration, nil if none
 }
 
 // startNIC brings NIC i up.
 func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	c := &d.cfg.NICs[i]
-	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}}
+	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}, changed: make(chan struct{}, 1)}
 	n.events.Observe = func(what string, num uint32, o *server.Owner, e qp.Event) {
 		d.events.send(newEvent(c.Name, what, num, o, e))
+		if what == "port" {
+			select {
+			case n.changed <- struct{}{}:
+			default: // it is known already
+			}
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -69,15 +75,10 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 			return nil, err
 		}
 	}
-	n.server, err = server.New(server.Config{
-		Path: filepath.Join(d.cfg.RunDir, "uverbs"+strconv.Itoa(i)), Mode: fs.FileMode(c.Access.Mode),
-		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: c.Name, Profiles: profiles,
-		MAC: c.MAC.HardwareAddr(), Limits: limitsOf(&d.cfg.Limits), Log: n.log,
-	})
-	if err != nil {
+	if err := d.startDevices(n); err != nil {
 		return nil, err
 	}
-	n.events.Attach(n.server)
+	d.served.Go(func() { d.showChanges(n) })
 	n.log.Info("NIC is up", "mac", c.MAC, "addresses", c.Addresses, "port", c.Port.Type)
 	return n, nil
 }
@@ -154,8 +155,11 @@ func (n *nic) setRules(ctx context.Context, change func(old []fault.Rule) []faul
 // close takes the NIC down; any part of it may be missing.
 func (n *nic) close() error {
 	var errs []error
-	if n.server != nil {
-		errs = append(errs, n.server.Close())
+	for _, dev := range n.devices {
+		errs = append(errs, dev.server.Close())
+	}
+	if n.tree != nil {
+		errs = append(errs, n.tree.Close())
 	}
 	if n.file != nil {
 		_, err := n.stopCapture(n.file)

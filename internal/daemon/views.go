@@ -17,13 +17,17 @@ import (
 // getLinks describes all NICs.
 func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
 	out := make([]api.Link, 0, len(d.nics))
-	for i, n := range d.nics {
+	for _, n := range d.nics {
 		l, err := n.link(r.Context())
 		if err != nil {
 			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 			return
 		}
-		l.Socket = filepath.Join(d.cfg.RunDir, "uverbs"+strconv.Itoa(i))
+		for _, dev := range n.devices {
+			l.Devices = append(l.Devices, api.Device{Name: dev.shown.Name, Profile: dev.server.Profile(),
+				Socket: filepath.Join(d.cfg.RunDir, "uverbs"+strconv.Itoa(dev.shown.Index))})
+		}
+		l.Socket = l.Devices[0].Socket
 		out = append(out, l)
 	}
 	answer(w, http.StatusOK, out)
@@ -31,7 +35,7 @@ func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
 
 func (n *nic) link(ctx context.Context) (api.Link, error) {
 	l := api.Link{Name: n.cfg.Name, MAC: n.cfg.MAC.String(), State: "DOWN", Port: n.cfg.Port.Type, Device: n.cfg.Port.Device,
-		Profile: n.cfg.Profile, Clients: n.server.Clients(), GIDs: []string{}}
+		Profile: n.cfg.Profile, Clients: n.clients(), GIDs: []string{}}
 	if l.Device == "" {
 		l.Device = n.cfg.Port.Local
 	}

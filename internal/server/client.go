@@ -68,7 +68,7 @@ const maxMaps = 4096
 func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
 	return &client{
-		srv: s, conn: conn, cred: cred, pidfd: pidfd, serial: serial,
+		srv: s, conn: conn, cred: cred, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
 		channels: newTable[channel](l.Channels), maps: newTable[mapping](maxMaps),
 		pds: newTable[rocev2.PD](l.PDs), mrs: newTable[memoryRegion](l.MRs), mws: newTable[rocev2.MW](l.MWs),

@@ -49,9 +49,11 @@ func (c *client) getContext(q *request) error {
 	return nil
 }
 
-// guid is the EUI-64 of the NIC.
-func (c *client) guid() [8]byte {
-	m := c.srv.cfg.MAC
+// guid is the GUID of the NIC.
+func (c *client) guid() [8]byte { return GUID(c.srv.cfg.MAC) }
+
+// GUID is the EUI-64 of a NIC, which node and system image have for a GUID.
+func GUID(m rocev2.MAC) [8]byte {
 	return [8]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 }
 

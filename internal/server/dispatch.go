@@ -49,6 +49,7 @@ var commands = [256]command{
 	uverbs.ExtUnmapMemory:       {(*client).unmapMemory, 0},
 	uverbs.ExtSetProfile:        {(*client).setProfile, 0},
 	uverbs.ExtQueryGID:          {(*client).queryGID, uverbs.Size[uverbs.QueryGIDResp]()},
+	uverbs.ExtRefreshSysfs:      {(*client).refreshSysfs, 0},
 	uverbs.ExtQueryStats:        {(*client).queryStats, uverbs.Size[uverbs.QueryStatsResp]()},
 }
 

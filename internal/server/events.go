@@ -1,7 +1,7 @@
 package server
 
 import (
-	"sync/atomic"
+	"sync"
 
 	"roced/qp"
 	"roced/rocev2"
@@ -11,12 +11,17 @@ import (
 // NIC's EventSink; Observe, if set, sees all of them first.
 type Events struct {
 	Observe func(what string, number uint32, o *Owner, e qp.Event)
-	server  atomic.Pointer[Server]
+	mu      sync.Mutex
+	servers []*Server
 }
 
-// Attach names the server whose clients hear of the port. It may be called while
+// Attach names a server whose clients hear of the port. It may be called while
 // the NIC runs.
-func (v *Events) Attach(s *Server) { v.server.Store(s) }
+func (v *Events) Attach(s *Server) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.servers = append(v.servers, s)
+}
 
 func (v *Events) observe(what string, number uint32, ctx any, e qp.Event) {
 	if v.Observe == nil {
@@ -56,10 +61,15 @@ func (v *Events) SRQEvent(s *rocev2.SRQ, e qp.Event) {
 // PortEvent implements rocev2.EventSink.
 func (v *Events) PortEvent(e qp.Event) {
 	v.observe("port", 1, nil, e)
-	s := v.server.Load()
-	if s == nil {
-		return
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, s := range v.servers {
+		s.portEvent(e)
 	}
+}
+
+// portEvent tells all clients of an event of port 1.
+func (s *Server) portEvent(e qp.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.clients {

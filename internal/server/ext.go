@@ -117,6 +117,9 @@ func (c *client) setProfile(q *request) error {
 	if name != "" && !slices.Contains(c.srv.cfg.Profiles, name) {
 		return unix.EINVAL
 	}
+	if name == "" {
+		name = c.srv.cfg.Profile
+	}
 	c.profile = name
 	return nil
 }
@@ -135,6 +138,14 @@ func (c *client) queryGID(q *request) error {
 		q.core = uverbs.QueryGIDResp{GID: g.GID, Type: uint32(g.Type)}
 		return nil
 	})
+}
+
+// refreshSysfs brings the files that programs read up to date, such as counters.
+func (c *client) refreshSysfs(*request) error {
+	if c.srv.cfg.Refresh == nil {
+		return unix.EOPNOTSUPP
+	}
+	return c.srv.cfg.Refresh(c.srv.ctx)
 }
 
 // maxStats is the longest answer to EXT_QUERY_STATS.

@@ -149,7 +149,7 @@ func TestQueries(t *testing.T) {
 	}
 	resp, _ = a.must(uverbs.CmdQueryQP, uverbs.QueryQP{QPHandle: a.qp})
 	q, err := uverbs.Decode[uverbs.QueryQPResp](resp)
-	if err != nil || q.QPState != uint8(qp.RTS) || q.Dest.DGID != h[1].gid || q.MaxSendWR != 8 || q.SQSigAll != 1 {
+	if err != nil || q.QPState != uint8(qp.RTS) || q.Dest.DGID != h[1].gid || q.MaxSendWR != 15 || q.SQSigAll != 1 {
 		t.Errorf("QP %+v, %v", q, err)
 	}
 	first, seen := uint32(0), map[string]bool{}
@@ -178,7 +178,7 @@ func TestResizeCQKeepsCompletions(t *testing.T) {
 	eventually(t, "completion", func() bool { return a.wc.Len() == 1 })
 	resp, fds := a.must(uverbs.CmdResizeCQ, uverbs.ResizeCQ{CQHandle: a.cq, CQE: 100})
 	var err error
-	if a.wc, err = rxe.NewCQConsumer(a.mapped(fds)[0]); err != nil || word(resp, 0) != 100 {
+	if a.wc, err = rxe.NewCQConsumer(a.mapped(fds)[0]); err != nil || word(resp, 0) != 127 { // a power of two less one
 		t.Fatal(err, resp)
 	}
 	if c := a.completion(); c.WRID != 5 {

@@ -44,12 +44,16 @@ type Config struct {
 	UIDs  []uint32 // who may connect; with no GIDs either, whom the mode lets in
 	GIDs  []uint32
 	Shard *shard.Shard
-	// Device and Profiles answer EXT_HELLO.
+	// Device and Profiles answer EXT_HELLO; Profile is that of queue pairs of
+	// clients who ask for none, empty for the NIC's default.
 	Device   string
+	Profile  string
 	Profiles []string
-	MAC      rocev2.MAC
-	Limits   Limits
-	Log      *slog.Logger
+	// Refresh, if set, brings the files that programs read up to date.
+	Refresh func(context.Context) error
+	MAC     rocev2.MAC
+	Limits  Limits
+	Log     *slog.Logger
 }
 
 // Server serves the clients of one NIC.
@@ -162,6 +166,9 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	})
 	return nil
 }
+
+// Profile is the transport profile of the device.
+func (s *Server) Profile() string { return s.cfg.Profile }
 
 // StopAccepting refuses new clients; those that are there go on.
 func (s *Server) StopAccepting() {

@@ -71,13 +71,14 @@ const (
 
 // Extension commands of this daemon.
 const (
-	ExtHello       = 0xc0
-	ExtDoorbell    = 0xc1
-	ExtMapMemory   = 0xc2
-	ExtUnmapMemory = 0xc3
-	ExtSetProfile  = 0xc4
-	ExtQueryGID    = 0xc5
-	ExtQueryStats  = 0xc6
+	ExtHello        = 0xc0
+	ExtDoorbell     = 0xc1
+	ExtMapMemory    = 0xc2
+	ExtUnmapMemory  = 0xc3
+	ExtSetProfile   = 0xc4
+	ExtQueryGID     = 0xc5
+	ExtQueryStats   = 0xc6
+	ExtRefreshSysfs = 0xc7
 )
 
 // FlagExtended in a command number says that a ExHdr follows the Hdr.

@@ -53,8 +53,8 @@ static void many(void)
 static void device(void)
 {
 	struct stat st;
-	FAILS(open("/dev/infiniband/uverbs7", O_RDWR), ENODEV);
-	FAILS(open("/dev/infiniband/rdma_cm", O_RDWR), ENODEV);
+	FAILS(open("/dev/infiniband/uverbs7", O_RDWR), ENOENT);
+	FAILS(open("/dev/infiniband/rdma_cm", O_RDWR), ENOENT);
 	FAILS(access("/dev/infiniband/uverbs7", R_OK), ENOENT);
 	FAILS(stat("/dev/infiniband/uverbs7", &st), ENOENT);
 	/* The tree has a uverbs0, though nobody serves it. */

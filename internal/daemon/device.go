@@ -1,0 +1,135 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"roced/internal/server"
+	"roced/internal/sysfs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// device is a verbs device of a NIC: programs choose a transport profile by
+// opening the one for it.
+type device struct {
+	shown  sysfs.Device
+	server *server.Server
+}
+
+// deviceName is what a profile's device of a NIC is called. The provider in
+// libibverbs knows its devices by the first letters.
+func deviceName(nic, profile string, standard bool) string {
+	name := nic
+	if !strings.HasPrefix(name, "rxe") {
+		name = "rxe_" + name
+	}
+	if !standard {
+		name += "_" + strings.ReplaceAll(profile, "-", "_")
+	}
+	return name
+}
+
+// Firmware is the version of the NIC that programs are told.
+const firmware = "1.0.0"
+
+// startDevices makes a device for each profile, the default first. Number is that
+// of the first.
+func (d *Daemon) startDevices(n *nic) error {
+	standard := n.cfg.Profile
+	if standard == "" {
+		standard = profiles[0]
+	}
+	var err error
+	if n.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, "nic", n.cfg.Name)); err != nil {
+		return err
+	}
+	names := []string{standard}
+	for _, p := range profiles {
+		if p != standard {
+			names = append(names, p)
+		}
+	}
+	for i, p := range names {
+		if err := d.startDevice(n, p, i == 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
+	c, index := n.cfg, d.devices
+	name := deviceName(c.Name, profile, standard)
+	srv, err := server.New(server.Config{
+		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
+		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: profiles,
+		MAC: c.MAC.HardwareAddr(), Limits: limitsOf(&d.cfg.Limits), Log: n.log,
+		Refresh: func(ctx context.Context) error { return d.show(ctx, n) },
+	})
+	if err != nil {
+		return err
+	}
+	d.devices++
+	dev := &device{server: srv, shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(c.MAC.HardwareAddr()),
+		Firmware: firmware, Netdev: c.Port.Device}}
+	n.devices = append(n.devices, dev)
+	n.events.Attach(srv)
+	p, err := n.portShown(context.Background())
+	return errors.Join(err, d.tree.Add(&dev.shown, p), n.tree.Add(&dev.shown, p))
+}
+
+// portShown is what the trees show of the NIC's port.
+func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
+	p := &sysfs.Port{}
+	err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
+		p.Active = core.PortAttr().State == rocev2.PortActive
+		for _, g := range core.GIDs() {
+			p.GIDs = append(p.GIDs, g.GID)
+		}
+		for _, c := range core.CounterSnapshot() {
+			p.Counters = append(p.Counters, sysfs.Counter{Name: c.Name, Value: c.Value})
+		}
+	})
+	return p, err
+}
+
+// show brings the trees up to date with a NIC.
+func (d *Daemon) show(ctx context.Context, n *nic) error {
+	p, err := n.portShown(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, dev := range n.devices {
+		errs = append(errs, d.tree.Update(&dev.shown, p), n.tree.Update(&dev.shown, p))
+	}
+	return errors.Join(errs...)
+}
+
+// showChanges keeps the trees up to date with events of a port.
+func (d *Daemon) showChanges(n *nic) {
+	for {
+		select {
+		case <-n.changed:
+			if err := d.show(context.Background(), n); err != nil {
+				n.log.Warn("sysfs", "err", err)
+			}
+		case <-d.ending:
+			return
+		}
+	}
+}
+
+// clients is the number of clients of all devices.
+func (n *nic) clients() int {
+	total := 0
+	for _, dev := range n.devices {
+		total += dev.server.Clients()
+	}
+	return total
+}

@@ -1,0 +1,411 @@
+/*
+ * Replacement of pages: private anonymous memory becomes memory of a memfd, with the
+ * same content at the same addresses.
+ *
+ * There is one memfd. Each replacement gets a stretch of it, far more than it needs:
+ * mremap(), which realloc() uses without asking us, lets a mapping grow into the
+ * part of its file behind it, and that must be nobody else's.
+ *
+ * A thread that writes while its page is being copied would lose what it writes. So
+ * the pages are protected with userfaultfd: the thread waits, and goes on in the new
+ * page. Nothing of ours may be written meanwhile but the stack.
+ */
+#include "preload.h"
+#include "mr.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <linux/userfaultfd.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+enum {
+	STRETCH_BITS = 36, /* 64 GiB for each replacement, which begins in the middle */
+	FILE_BITS = 61,
+	MOST = 16384,      /* mappings of the memfd; a process has 65530 at most */
+	IDLE = 64 << 20,   /* bytes replaced without a collection */
+	FIRST_FD = 200,    /* out of the way of programs that count on small numbers */
+};
+
+#define STRETCH (1ULL << STRETCH_BITS)
+
+static struct {
+	_Atomic int fd;
+	_Atomic uint64_t ino;
+	_Atomic uint32_t major, minor;
+	uint64_t stretches; /* handed out */
+	uint64_t replaced;  /* bytes, since the last collection */
+	uint64_t kept;      /* bytes in use at that time */
+	unsigned mappings;  /* at most so many */
+} file = { .fd = -1 };
+
+/* ---- the memfd ---- */
+
+int backing_fd(void)
+{
+	struct stat st;
+	int fd = file.fd;
+	/* A program may have closed all descriptors and opened another one there. */
+	return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == file.ino && major(st.st_dev) == file.major &&
+	       minor(st.st_dev) == file.minor ? fd : -1;
+}
+
+bool backing_is(unsigned major, unsigned minor, uint64_t ino)
+{
+	return file.fd >= 0 && ino == file.ino && major == file.major && minor == file.minor;
+}
+
+/* backing_open makes a memfd if there is none. */
+static int backing_open(void)
+{
+	struct rlimit limit;
+	struct stat st;
+	int fd = backing_fd();
+	if (fd >= 0)
+		return fd;
+	/* Beyond the limit a write would end the program. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
+		return -1;
+	int low = memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	fd = syscall(SYS_fcntl, low, F_DUPFD_CLOEXEC, FIRST_FD);
+	if (fd >= 0)
+		syscall(SYS_close, low);
+	else
+		fd = low;
+	if (fd < 0)
+		return -1;
+	if (ftruncate(fd, 1LL << FILE_BITS) != 0 || fstat(fd, &st) != 0) {
+		syscall(SYS_close, fd);
+		return -1;
+	}
+	file.ino = st.st_ino;
+	file.major = major(st.st_dev);
+	file.minor = minor(st.st_dev);
+	file.stretches = file.replaced = file.kept = file.mappings = 0;
+	file.fd = fd;
+	keep_start();
+	return fd;
+}
+
+void backing_abandon(void)
+{
+	int fd = backing_fd();
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	file.fd = -1;
+}
+
+void backing_zero(uint64_t offset, uint64_t length)
+{
+	int fd = backing_fd();
+	if (fd >= 0 && length > 0)
+		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length);
+}
+
+/* ---- userfaultfd ---- */
+
+/* guard_open returns a userfaultfd that can protect pages against writing. One
+ * without the right to hold up the kernel makes system calls of other threads fail
+ * that write there: it is only good for a program with one thread. */
+static int guard_open(void)
+{
+	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+#ifdef USERFAULTFD_IOC_NEW
+	if (fd < 0) {
+		int dev = syscall(SYS_openat, AT_FDCWD, "/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+		if (dev >= 0) {
+			fd = syscall(SYS_ioctl, dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+			syscall(SYS_close, dev);
+		}
+	}
+#endif
+	/* One of the threads is the library's own (death.c); it has no such memory. */
+	if (fd < 0 && maps_threads() <= 2)
+		fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+	if (fd >= 0 && syscall(SYS_ioctl, fd, UFFDIO_API, &api) != 0) {
+		syscall(SYS_close, fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+/* guard_raise protects a range. Pages that are not there yet are made so first, as
+ * only a page can be protected. */
+static bool guard_raise(int guard, uint64_t start, uint64_t end)
+{
+	struct uffdio_register r = { .range = { start, end - start }, .mode = UFFDIO_REGISTER_MODE_WP };
+	struct uffdio_writeprotect w = { .range = r.range, .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	return syscall(SYS_madvise, start, end - start, MADV_POPULATE_READ) == 0 &&
+	       syscall(SYS_ioctl, guard, UFFDIO_REGISTER, &r) == 0 &&
+	       syscall(SYS_ioctl, guard, UFFDIO_WRITEPROTECT, &w) == 0;
+}
+
+/* guard_drop lets go who waits; of a range that was not replaced it also ends the
+ * protection. */
+static void guard_drop(int guard, uint64_t start, uint64_t end, bool replaced)
+{
+	struct uffdio_range r = { start, end - start };
+	if (!replaced)
+		syscall(SYS_ioctl, guard, UFFDIO_UNREGISTER, &r);
+	syscall(SYS_ioctl, guard, UFFDIO_WAKE, &r);
+}
+
+/* ---- copying ---- */
+
+static bool is_zero(const uint64_t *page)
+{
+	uint64_t any = 0;
+	for (size_t i = 0; i < MR_PAGE / sizeof *page && !any; i += 8)
+		any = page[i] | page[i + 1] | page[i + 2] | page[i + 3] | page[i + 4] | page[i + 5] | page[i + 6] |
+		      page[i + 7];
+	return !any;
+}
+
+static bool write_all(int fd, uint64_t start, uint64_t end, uint64_t offset)
+{
+	while (start < end) {
+		ssize_t n = syscall(SYS_pwrite64, fd, start, end - start, offset);
+		if (n <= 0)
+			return false;
+		start += n;
+		offset += n;
+	}
+	return true;
+}
+
+/* copy writes a range into the memfd, which is empty there. Pages of zeros stay
+ * holes. */
+static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset)
+{
+	uint64_t from = start; /* not written yet */
+	for (uint64_t p = start; p < end; p += MR_PAGE) {
+		if (!is_zero((const uint64_t *)p))
+			continue;
+		if (!write_all(fd, from, p, offset + (from - start)))
+			return false;
+		from = p + MR_PAGE;
+	}
+	return write_all(fd, from, end, offset + (from - start));
+}
+
+/* exchange replaces a range of plain memory. Signals are held back: a handler could
+ * write to what is protected, and would wait for itself. */
+static bool exchange(uint64_t start, uint64_t end, uint64_t offset)
+{
+	sigset_t all, old;
+	int fd = backing_open(), guard = guard_open();
+	if (guard < 0)
+		return false;
+	backing_zero(offset, end - start);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	bool done = guard_raise(guard, start, end) && copy(fd, start, end, offset) &&
+		    (uint64_t)syscall(SYS_mmap, start, end - start, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
+				      offset) == start;
+	guard_drop(guard, start, end, done);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	syscall(SYS_close, guard);
+	if (done) {
+		file.replaced += end - start;
+		file.mappings++;
+	}
+	return done;
+}
+
+/* ---- what can be replaced ---- */
+
+/* A range that is to become memory of the memfd. */
+struct plan {
+	uint64_t at;    /* looked at up to here */
+	uint64_t shift; /* offset in the memfd less address */
+	uint64_t ours;  /* an offset in the part that is of the memfd already */
+	bool shifted;   /* a part is of the memfd already */
+	bool good;
+	uint64_t avoid[2]; /* addresses that we write to meanwhile */
+};
+
+static bool in(const struct vma *v, uint64_t addr)
+{
+	return addr >= v->start && addr < v->end;
+}
+
+static bool look(const struct vma *v, void *arg)
+{
+	struct plan *p = arg;
+	p->good = v->start == p->at;
+	p->at = v->end;
+	switch (v->kind) {
+	case VMA_PLAIN:
+		p->good = p->good && !in(v, p->avoid[0]) && !in(v, p->avoid[1]);
+		break;
+	case VMA_OURS:
+		p->good = p->good && (!p->shifted || p->shift == v->offset - v->start);
+		p->shift = v->offset - v->start;
+		p->ours = v->offset;
+		p->shifted = true;
+		break;
+	default:
+		p->good = false;
+	}
+	return p->good;
+}
+
+/* clash is a part of the file, and whether it is in use. */
+struct clash {
+	uint64_t offset, end;
+	bool found;
+};
+
+static void check_clash(uint64_t offset, uint64_t end, void *arg)
+{
+	struct clash *c = arg;
+	c->found = c->found || (offset < c->end && end > c->offset);
+}
+
+static bool find_clash(const struct vma *v, void *arg)
+{
+	if (v->kind == VMA_OURS)
+		check_clash(v->offset, v->offset + (v->end - v->start), arg);
+	return true;
+}
+
+/* unused reports whether a part of the memfd is in the same stretch as offset o and
+ * used by nobody. */
+static bool unused(uint64_t offset, uint64_t length, uint64_t o)
+{
+	struct clash c = { offset, offset + length, false };
+	if ((offset ^ o) >> STRETCH_BITS || ((offset + length) ^ o) >> STRETCH_BITS)
+		return false;
+	mr_each_mapped(check_clash, &c);
+	return !c.found && maps_walk(0, UINT64_MAX, find_clash, &c) && !c.found;
+}
+
+/* next_plain finds the first plain memory. */
+static bool next_plain(const struct vma *v, void *arg)
+{
+	if (v->kind != VMA_PLAIN)
+		return true;
+	*(struct vma *)arg = *v;
+	return false;
+}
+
+/* fill replaces what is left of a range whose shift has been settled. Neighbours in
+ * a heap share a page: the second one continues the stretch of the first. */
+static bool fill(struct plan *p, uint64_t start, uint64_t end)
+{
+	for (;;) {
+		struct vma v = { 0 };
+		if (!maps_walk(start, end, next_plain, &v))
+			return false;
+		if (v.end == 0)
+			return true;
+		uint64_t offset = v.start + p->shift;
+		if (p->shifted && !unused(offset, v.end - v.start, p->ours))
+			return false;
+		if (!exchange(v.start, v.end, offset))
+			return false;
+		start = v.end;
+	}
+}
+
+/* ---- collection ---- */
+
+/* A survey has a bit for each stretch that is in use. */
+struct survey {
+	uint64_t *bits;
+	uint64_t bytes;
+	unsigned mappings;
+};
+
+static void mark(uint64_t offset, uint64_t end, void *arg)
+{
+	struct survey *s = arg;
+	for (uint64_t i = offset >> STRETCH_BITS; i <= (end - 1) >> STRETCH_BITS && i < file.stretches; i++)
+		s->bits[i / 64] |= 1ULL << i % 64;
+}
+
+static bool mark_vma(const struct vma *v, void *arg)
+{
+	struct survey *s = arg;
+	if (v->kind == VMA_OURS) {
+		mark(v->offset, v->offset + (v->end - v->start), s);
+		s->bytes += v->end - v->start;
+		s->mappings++;
+	}
+	return true;
+}
+
+/* sweep frees the stretches without a mark; those side by side at once. */
+static void sweep(const struct survey *s)
+{
+	uint64_t from = 0;
+	for (uint64_t i = 0; i <= file.stretches; i++) {
+		if (i < file.stretches && !(s->bits[i / 64] >> i % 64 & 1))
+			continue;
+		backing_zero(from * STRETCH, (i - from) * STRETCH);
+		from = i + 1;
+	}
+}
+
+/* collect frees the pages of the memfd that nobody uses any more. The C library
+ * unmaps memory without telling us, so the address space is looked at now and then:
+ * when as much has been replaced as was in use, which bounds both what is kept in
+ * vain and the time for looking. */
+static void collect(void)
+{
+	if (file.mappings < MOST && file.replaced <= (file.kept > IDLE ? file.kept : IDLE))
+		return;
+	size_t size = (file.stretches / 64 + 1) * sizeof(uint64_t);
+	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct survey s = { .bits = p };
+	if (p == MAP_FAILED)
+		return;
+	mr_each_mapped(mark, &s);
+	if (maps_walk(0, UINT64_MAX, mark_vma, &s)) {
+		sweep(&s);
+		file.replaced = 0;
+		file.kept = s.bytes;
+		file.mappings = s.mappings;
+	}
+	syscall(SYS_munmap, p, size);
+}
+
+/* next_stretch hands out a fresh part of the memfd. */
+static bool next_stretch(uint64_t *offset)
+{
+	if (backing_open() < 0)
+		return false;
+	collect();
+	if (file.mappings >= MOST || file.stretches >= 1ULL << (FILE_BITS - STRETCH_BITS))
+		return false;
+	*offset = file.stretches++ * STRETCH + STRETCH / 2;
+	return true;
+}
+
+bool replace(uint64_t start, uint64_t end, uint64_t *offset)
+{
+	int here;
+	struct plan p = { .at = start, .good = true, .avoid = { (uintptr_t)&here, (uintptr_t)&errno } };
+	if (!maps_walk(start, end, look, &p) || !p.good || p.at != end || end - start > STRETCH / 2)
+		return false;
+	if (!p.shifted) {
+		if (maps_locked(start, end) || !next_stretch(offset))
+			return false;
+		p.shift = *offset - start;
+	}
+	*offset = start + p.shift;
+	return backing_fd() >= 0 && fill(&p, start, end);
+}
