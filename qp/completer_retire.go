@@ -14,7 +14,8 @@ func (r *requester) settle(now mono.Time) {
 }
 
 // retire completes the requests at the head of the ring that are done, in order
-// (IBTA vol.1 10.8.3.2).
+// (IBTA vol.1 10.8.3.2). Their places are given back before the completion which
+// tells of it: a poster that counts on that finds the queue full otherwise.
 func (r *requester) retire() {
 	n := 0
 	for r.head != r.cursor && r.done(r.slot(r.head)) {
@@ -23,11 +24,13 @@ func (r *requester) retire() {
 			r.rdOut--
 		}
 		r.q.ctr.RDMASends++
+		n++
 		if r.q.cfg.SigAll || s.wqe.Flags&SendSignaled != 0 {
+			r.q.host.SendRetired(n)
 			r.complete(&s.wqe, StatusSuccess)
+			n = 0
 		}
 		r.head++
-		n++
 	}
 	if n > 0 {
 		r.q.host.SendRetired(n)
@@ -68,9 +71,9 @@ func (r *requester) complete(w *SendWQE, status Status) {
 // fail completes the oldest request in error, which breaks the send queue.
 func (r *requester) fail(now mono.Time, status Status) {
 	if r.head != r.tail {
+		r.q.host.SendRetired(1)
 		r.complete(&r.slot(r.head).wqe, status)
 		r.head++
-		r.q.host.SendRetired(1)
 	}
 	r.q.enterSendError(now)
 }
@@ -79,14 +82,13 @@ func (r *requester) fail(now mono.Time, status Status) {
 // vol.1 10.8.4). The ring goes too: packets polled but not yet gone may still
 // look into its inline data.
 func (r *requester) flush() {
+	if n := int(r.tail - r.head); n > 0 {
+		r.q.host.SendRetired(n)
+	}
 	for i := r.head; i != r.tail; i++ {
 		r.complete(&r.slot(i).wqe, StatusWRFlushErr)
 	}
-	n := int(r.tail - r.head)
 	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl, nxt: r.nxt, una: r.nxt}
-	if n > 0 {
-		r.q.host.SendRetired(n)
-	}
 	r.flushPosted()
 }
 
@@ -102,7 +104,7 @@ func (r *requester) flushPosted() {
 		if !r.q.host.NextSend(w) {
 			return
 		}
-		r.complete(w, StatusWRFlushErr)
 		r.q.host.SendRetired(1)
+		r.complete(w, StatusWRFlushErr)
 	}
 }

@@ -61,7 +61,9 @@ var statusNames = map[Status]string{
 }
 
 func (h *scriptHost) CompleteSend(c CQE) {
-	h.cqes++
+	if h.cqes++; h.cqes > h.retired {
+		panic("a completion before its place has been given back")
+	}
 	if h.quiet {
 		return
 	}

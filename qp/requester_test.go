@@ -138,7 +138,7 @@ func newLoop(t testing.TB, burst int, w SendWQE) *loop {
 }
 
 func (l *loop) round() (packets int) {
-	l.h.queue, l.h.taken, l.h.retired = l.wqes, 0, 0
+	l.h.queue, l.h.taken, l.h.retired, l.h.cqes = l.wqes, 0, 0, 0
 	l.now += 1000
 	l.q.Doorbell(l.now)
 	for l.q.PollTransmit(l.now, &l.tr) {
