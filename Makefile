@@ -14,12 +14,17 @@ all: build
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-build: $(BIN)/libroced.so ## build the programs and the preload library into bin/
-	$(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+# The preload library needs a C compiler; the programs do without.
+CC      ?= cc
+CFLAGS  ?= -O2 -g
+PRELOAD := $(wildcard preload/*.c)
+LIBRARY := $(if $(shell command -v $(CC)),$(BIN)/libroced.so)
 
-CC     ?= cc
-CFLAGS ?= -O2 -g
-PRELOAD = $(wildcard preload/*.c)
+build: $(LIBRARY) ## build the programs and the preload library into bin/
+	@mkdir -p $(BIN)
+	$(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+	@test -n "$(LIBRARY)" || echo 'no C compiler: without libroced.so rocectl exec cannot run programs'
+
 $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h)
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -o $@ $(PRELOAD) -ldl -lpthread

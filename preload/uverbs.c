@@ -183,6 +183,25 @@ static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
 	return true;
 }
 
+/* The word of a ring of completions that asks for an event, and its bits. */
+enum { CQ_ARM = 260, ARM_ANY = 1, ARM_SOLICITED = 2 };
+
+/* req_notify is the fast path: the ring is armed by a store. RESIZE_CQ, which replaces
+ * the ring, holds c->call too. */
+static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *cmd)
+{
+	pthread_mutex_lock(&c->call);
+	pthread_mutex_lock(&c->lock);
+	struct object *o = objects_get(&c->objects, OBJ_CQ, cmd->cq_handle);
+	bool armed = o && o->cq.mem && !atomic_load(&c->dead);
+	if (armed)
+		atomic_fetch_or((_Atomic uint32_t *)(o->cq.mem + CQ_ARM),
+				cmd->solicited_only ? ARM_SOLICITED : ARM_ANY);
+	pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&c->call);
+	return armed;
+}
+
 /* ---- what goes to the daemon ---- */
 
 /* core is the command's own structure. Structures of plain commands begin with the
@@ -579,6 +598,9 @@ ssize_t uverbs_write(struct context *c, const void *buf, size_t n)
 	const struct ib_uverbs_cmd_hdr *h = buf;
 	if (n >= HDR + sizeof(struct ib_uverbs_post_send) && h->command == IB_USER_VERBS_CMD_POST_SEND &&
 	    post_send(c, (const void *)(h + 1)))
+		return n;
+	if (n >= HDR + sizeof(struct ib_uverbs_req_notify_cq) && h->command == IB_USER_VERBS_CMD_REQ_NOTIFY_CQ &&
+	    req_notify(c, (const void *)(h + 1)))
 		return n;
 	int ret = run(c, buf, n);
 	if (ret < 0) {

@@ -14,26 +14,37 @@ type CQ struct {
 	entries int
 	ring    CompletionRing
 	notify  func()
-	armed   armState
 	failed  bool // it has overflowed
 	users   int  // send and receive queues that complete here
 	cqe     qp.CQE
 }
 
-// armState is what the next notification waits for.
-type armState uint8
+// Arm is what the next notification waits for, a set of bits (IBTA vol.1 11.4.2.2).
+type Arm uint32
 
 const (
-	disarmed armState = iota
-	armedSolicited
-	armedAny
+	ArmAny       Arm = 1 << iota // any completion
+	ArmSolicited                 // one that is solicited or an error
 )
+
+// due reports whether e is what a waits for.
+func (a Arm) due(e *qp.CQE) bool {
+	return a&ArmAny != 0 || a&ArmSolicited != 0 && (e.Solicited || e.Status != qp.StatusSuccess)
+}
+
+// Arming is the arming of a CompletionRing that is not shared memory.
+type Arming struct{ arm Arm }
+
+// Arm, Armed and Disarm implement part of CompletionRing.
+func (a *Arming) Arm(x Arm)  { a.arm |= x }
+func (a *Arming) Armed() Arm { return a.arm }
+func (a *Arming) Disarm()    { a.arm = 0 }
 
 // CQAttr describes a completion queue.
 type CQAttr struct {
 	Entries int
 	Ring    CompletionRing
-	// Notify is called, once for each ArmCQ, when a completion has been put
+	// Notify is called, once for each arming, when a completion has been put
 	// into the ring. It must not call the NIC. It may be nil.
 	Notify func()
 	Ctx    any
@@ -94,7 +105,7 @@ func (n *NIC) DestroyCQ(c *CQ) error {
 }
 
 // ResizeCQ replaces the ring. The caller has moved the completions that have not
-// been reaped into it.
+// been reaped into it, and the arming.
 func (n *NIC) ResizeCQ(c *CQ, entries int, ring CompletionRing) error {
 	if !n.ownsCQ(c) || c.failed {
 		return fail("resize_cq", "cq", ErrInvalid)
@@ -113,10 +124,10 @@ func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
 	if !n.ownsCQ(c) {
 		return fail("req_notify_cq", "cq", ErrInvalid)
 	}
-	if !solicitedOnly {
-		c.armed = armedAny
-	} else if c.armed == disarmed {
-		c.armed = armedSolicited
+	if solicitedOnly {
+		c.ring.Arm(ArmSolicited)
+	} else {
+		c.ring.Arm(ArmAny)
 	}
 	return nil
 }
@@ -136,13 +147,9 @@ func (c *CQ) push(e qp.CQE) {
 		c.nic.cfg.Events.CQEvent(c, qp.EventCQErr)
 		return
 	}
-	wake := c.armed == armedAny ||
-		c.armed == armedSolicited && (e.Solicited || e.Status != qp.StatusSuccess)
-	if wake {
-		c.armed = disarmed
-		if c.notify != nil {
-			c.notify()
-		}
+	if c.notify != nil && c.ring.Armed().due(&c.cqe) {
+		c.ring.Disarm()
+		c.notify()
 	}
 }
 
@@ -183,7 +190,7 @@ func (n *NIC) CQs() []CQInfo {
 	out := make([]CQInfo, 0, n.obj.cqs.live)
 	for c := range n.obj.cqs.all {
 		out = append(out, CQInfo{ID: c.id, Entries: c.entries, Users: c.users,
-			Armed: c.armed != disarmed, Failed: c.failed, Ctx: c.Ctx})
+			Armed: c.ring.Armed() != 0, Failed: c.failed, Ctx: c.Ctx})
 	}
 	return out
 }

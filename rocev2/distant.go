@@ -13,8 +13,9 @@ type Distant interface {
 const runSize = 1 << 16
 
 // writeRun is what has been accepted for consecutive bytes of a Distant memory and
-// not been written yet. Nobody is told of it before (host.Sync), and no input to
-// the NIC ends while there is one (settleRun).
+// not been written yet. It lasts for a batch of frames: it is written before anybody
+// is told (Sync), before anything else is written or read, and before the next
+// frame leaves (settleRun).
 type writeRun struct {
 	q   *QueuePair // that it is for, nil if there is none
 	mem Distant
@@ -45,6 +46,7 @@ func (h *host) view(r *region, off uint64, n int, ahead uint32, remote bool) ([]
 		a.off, a.buf = off+uint64(n), a.buf[n:]
 		return v, true
 	}
+	h.nic.settleRun()
 	*a = readAhead{}
 	want := n + min(int(ahead), b.roomAfter(n))
 	v := h.nic.scratch(want)

@@ -164,6 +164,7 @@ func (n *NIC) DeregMR(mr *MR) error {
 	if mr.windows > 0 {
 		return fail("dereg_mr", "memory windows", ErrBusy)
 	}
+	n.settleRun()
 	n.detachViews()
 	n.obj.keys.remove(&mr.region)
 	n.obj.mrs.remove(mr.id)
@@ -207,6 +208,7 @@ func (n *NIC) ReregMR(mr *MR, flags ReregFlags, pd *PD, a MRAttr) error {
 	if mr.windows > 0 {
 		return fail(verb, "memory windows", ErrBusy)
 	}
+	n.settleRun()
 	n.detachViews()
 	mr.pd.users--
 	mr.pd = pd

@@ -80,10 +80,16 @@ type RecvQueue interface {
 	Reset()
 }
 
-// CompletionRing is the reaping side's ring of completions.
+// CompletionRing is the reaping side's ring of completions, and what that side wants
+// to be told of. It may arm the ring itself, at any time; Armed, called after Push,
+// must see what was armed before the completion could be seen.
 type CompletionRing interface {
 	// Push appends a completion; false means that the ring is full.
 	Push(c *qp.CQE) bool
+	// Arm adds to what is waited for, Armed says what that is, Disarm ends it.
+	Arm(a Arm)
+	Armed() Arm
+	Disarm()
 }
 
 // Memory is what lies behind a memory region. Offsets count from the region's

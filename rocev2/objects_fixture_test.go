@@ -23,6 +23,7 @@ func (l *eventLog) PortEvent(e qp.Event)             { l.port = append(l.port, e
 
 // ringStub is a completion ring of max entries.
 type ringStub struct {
+	Arming
 	got []qp.CQE
 	max int
 }

@@ -91,7 +91,6 @@ type rxState struct {
 // segSize bytes of UDP payload, the last one maybe less. frame is not kept.
 func (n *NIC) Receive(now mono.Time, frame []byte, segSize int) {
 	r := n.receiveFrame(now, frame, segSize)
-	n.settleRun()
 	if r == rxSegmented {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"roced/internal/shm"
 	"roced/internal/uverbs"
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // CQ is a completion queue (ibv_cq).
@@ -22,8 +23,7 @@ type CQ struct {
 	user    uint64
 	channel *CompChannel
 	failed  atomic.Bool   // it has overflowed
-	arming  sync.Mutex    // held while the daemon is told
-	armed   atomic.Uint32 // what the next event is due for
+	armed   atomic.Uint32 // what the next event is due for; raised with mu held
 	event   chan struct{} // an event that another goroutine has read
 	waiting chan struct{} // held by the goroutine in Wait
 
@@ -149,32 +149,34 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	if q.channel == nil {
 		return fail(verb, "", ErrNoChannel)
 	}
-	q.arming.Lock()
-	defer q.arming.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	return q.arm(verb, solicitedOnly)
 }
 
-// arm runs the command. The caller has q.arming.
+// arm is a store in the ring's memory. The caller has q.mu.
 func (q *CQ) arm(verb string, solicitedOnly bool) error {
-	only := uint32(0)
-	// The event may be read before the command returns, so this comes first.
+	if q.ring == nil {
+		return fail(verb, "", q.gone())
+	}
+	if err := q.ctx.Err(); err != nil {
+		return fail(verb, "", err)
+	}
+	// The event may be read at once, so it is announced first.
 	if solicitedOnly {
-		only = 1
 		q.armed.CompareAndSwap(notArmed, armedSolicited)
+		q.ring.Arm(rocev2.ArmSolicited)
 	} else {
 		q.armed.Store(armedAny)
+		q.ring.Arm(rocev2.ArmAny)
 	}
-	err := q.ctx.run(verb, uverbs.CmdReqNotifyCQ, uverbs.ReqNotifyCQ{CQHandle: q.handle, SolicitedOnly: only})
-	if err != nil {
-		q.armed.Store(notArmed)
-	}
-	return err
+	return nil
 }
 
 // ensureArmed makes sure that there will be an event, or that one is due.
 func (q *CQ) ensureArmed(verb string) error {
-	q.arming.Lock()
-	defer q.arming.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.armed.Load() == armedAny {
 		return nil
 	}

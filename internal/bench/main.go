@@ -20,7 +20,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies or crowd")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock or crowd")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -33,7 +33,7 @@ func run(bin, out, only string, seconds, rounds int) error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("needs root: UCX has to see the namespace's devices in /sys")
 	}
-	if m := missing("iperf3", "ucx_perftest", "unshare"); m != nil {
+	if m := missing("iperf3", "ucx_perftest", "ib_write_bw", "unshare"); m != nil {
 		return fmt.Errorf("not installed: %v (make setup)", m)
 	}
 	dir, err := os.MkdirTemp("", "roced-bench")
@@ -120,6 +120,9 @@ var ratios = []ratio{
 	{"64 byte SEND rate against UCX's tag", sendRate, ucxTagRate, 0, false},
 	{"8 byte WRITE latency against UCX's put", writeLat, ucxPutLat, 1.5, true},
 	{"8 byte SEND latency against UCX's tag", sendLat, ucxTagLat, 0, true},
+	{"ib_write_bw 64 KiB against roceperf", stockWriteBW, stockWriteBW + besideRoceperf, 0.8, false},
+	{"ib_write_lat 8 B against roceperf", stockWriteLat, stockWriteLat + besideRoceperf, 1.3, true},
+	{"ib_send_lat 8 B against roceperf", stockSendLat, stockSendLat + besideRoceperf, 1.3, true},
 	{"4 KiB WRITE, 1000 QPs against 8 QPs", manyQPs, fewQPs, 0.8, false},
 }
 

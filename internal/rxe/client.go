@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // Errors of posting.
@@ -200,6 +201,10 @@ func (c *CQConsumer) Next(w *qp.CQE) bool {
 	c.head = (c.head + 1) & c.mask
 	return true
 }
+
+// Arm asks for an event at the next completion that is what a says. One that is in
+// the ring already causes none: look for it afterwards.
+func (c *CQConsumer) Arm(a rocev2.Arm) { atomic.OrUint32(c.arm, uint32(a)) }
 
 // Release lets the daemon reuse the places of completions that were taken.
 func (c *CQConsumer) Release() { atomic.StoreUint32(c.consumer, c.head) }

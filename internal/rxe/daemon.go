@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // OpInvalid is the opcode of a send work request whose own one does not exist.
@@ -192,8 +193,19 @@ func (r *CQRing) Push(c *qp.CQE) bool {
 	return true
 }
 
-// MoveTo copies the completions that have not been consumed into the empty ring
-// to and reports whether they fit.
+// Arm adds to what the client waits for.
+func (r *CQRing) Arm(a rocev2.Arm) { atomic.OrUint32(r.arm, uint32(a)) }
+
+// Armed says what the client waits for. Atomic operations are ordered, so that of a
+// client that arms, then polls, and a daemon that pushes, then looks here, one sees
+// what the other has done.
+func (r *CQRing) Armed() rocev2.Arm { return rocev2.Arm(atomic.LoadUint32(r.arm)) }
+
+// Disarm ends it.
+func (r *CQRing) Disarm() { atomic.StoreUint32(r.arm, 0) }
+
+// MoveTo copies the completions that have not been consumed, and the arming, into
+// the empty ring to and reports whether they fit.
 func (r *CQRing) MoveTo(to *CQRing) bool {
 	n := uint32(r.Len())
 	if n > to.mask {
@@ -204,6 +216,7 @@ func (r *CQRing) MoveTo(to *CQRing) bool {
 	}
 	to.tail = n
 	atomic.StoreUint32(to.producer, n)
+	to.Arm(r.Armed())
 	return true
 }
 

@@ -26,6 +26,7 @@ const (
 	offMask     = 4
 	offProducer = 128
 	offConsumer = 256
+	offArm      = 260 // ours, in padding; only in rings of completions
 	offData     = 384
 )
 

@@ -13,6 +13,7 @@ type ring struct {
 	mask     uint32
 	producer *uint32
 	consumer *uint32
+	arm      *uint32
 }
 
 // open lays a ring of shape s over mem.
@@ -28,6 +29,7 @@ func open(mem []byte, s Shape) (ring, error) {
 		mem: mem, log2: s.Log2Elem, mask: s.Mask,
 		producer: (*uint32)(unsafe.Add(p, offProducer)),
 		consumer: (*uint32)(unsafe.Add(p, offConsumer)),
+		arm:      (*uint32)(unsafe.Add(p, offArm)),
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // memory returns aligned memory.
@@ -337,8 +338,9 @@ func TestCQMove(t *testing.T) {
 		t.Error("five completions fit into three places")
 	}
 	big, bc, _ := cqPair(t, 15)
-	if !r.MoveTo(big) || bc.Len() != 5 {
-		t.Fatalf("moved %d", bc.Len())
+	c.Arm(rocev2.ArmSolicited)
+	if !r.MoveTo(big) || bc.Len() != 5 || big.Armed() != rocev2.ArmSolicited {
+		t.Fatalf("moved %d, armed %d", bc.Len(), big.Armed())
 	}
 	for i := 5; i < 10; i++ {
 		if !bc.Next(&e) || e.WRID != uint64(i) {

@@ -38,6 +38,8 @@ type Options struct {
 	// otherwise they are cut apart.
 	Whole bool
 	Hook  Hook
+	// Far makes the nodes' buffers memory that NICs have to copy.
+	Far bool
 	// Limit is the virtual time that a Wait call may take, 30 s.
 	Limit time.Duration
 	// Config may change a NIC's configuration before it is made.

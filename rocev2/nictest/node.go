@@ -11,9 +11,10 @@ const AllAccess = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRe
 
 // Buffer is registered memory of a node.
 type Buffer struct {
-	B  []byte
-	VA uint64
-	MR *rocev2.MR
+	B   []byte
+	VA  uint64
+	MR  *rocev2.MR
+	Far *Far // what is behind it with Options.Far
 }
 
 // Remote names a place in a peer's memory.
@@ -34,8 +35,13 @@ func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	n.pair.tb.Helper()
 	b := &Buffer{B: make([]byte, size), VA: n.nextVA}
 	n.nextVA += uint64(size+0x1fff) &^ 0xfff
+	mem := rocev2.Memory(rocev2.NewBytes(b.B))
+	if n.pair.o.Far {
+		b.Far = &Far{Bytes: rocev2.NewBytes(b.B)}
+		mem = b.Far
+	}
 	var err error
-	b.MR, err = n.NIC.RegMR(n.PD, rocev2.MRAttr{VA: b.VA, Length: uint64(size), Access: a, Mem: rocev2.NewBytes(b.B)})
+	b.MR, err = n.NIC.RegMR(n.PD, rocev2.MRAttr{VA: b.VA, Length: uint64(size), Access: a, Mem: mem})
 	if err != nil {
 		n.pair.Fatalf("%v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // ErrFull says that a queue has no place for another work request.
@@ -120,6 +121,7 @@ func (q *RecvQueue) Reset() { q.head = q.tail }
 
 // Ring is a rocev2.CompletionRing in a slice.
 type Ring struct {
+	rocev2.Arming
 	max   int
 	ready []qp.CQE
 }

@@ -61,6 +61,9 @@ func (nothing) Next(w *qp.RecvWQE) bool { return true }
 func (nothing) Len() int                { return 1 }
 func (nothing) Reset()                  {}
 func (nothing) Push(*qp.CQE) bool       { return true }
+func (nothing) Arm(rocev2.Arm)          {}
+func (nothing) Armed() rocev2.Arm       { return 0 }
+func (nothing) Disarm()                 {}
 
 const (
 	leanMem   = 1 << 20

@@ -1,0 +1,45 @@
+package nictest
+
+import "roced/rocev2"
+
+// Far is memory that NICs copy instead of looking at it.
+type Far struct {
+	*rocev2.Bytes
+	Reads, Writes int  // accesses so far, without atomic ones
+	Gone          bool // makes accesses fail
+}
+
+var _ rocev2.Distant = (*Far)(nil)
+
+// View is not possible.
+func (f *Far) View(uint64, int) ([]byte, bool) { return nil, false }
+
+// Read implements rocev2.Distant.
+func (f *Far) Read(off uint64, p []byte) bool {
+	f.Reads++
+	v, ok := f.Bytes.View(off, len(p))
+	copy(p, v)
+	return ok && !f.Gone
+}
+
+// Write implements rocev2.Memory.
+func (f *Far) Write(off uint64, p []byte) bool {
+	f.Writes++
+	return !f.Gone && f.Bytes.Write(off, p)
+}
+
+// CompareSwap implements rocev2.Memory.
+func (f *Far) CompareSwap(off uint64, compare, swap uint64) (uint64, bool) {
+	if f.Gone {
+		return 0, false
+	}
+	return f.Bytes.CompareSwap(off, compare, swap)
+}
+
+// FetchAdd implements rocev2.Memory.
+func (f *Far) FetchAdd(off uint64, add uint64) (uint64, bool) {
+	if f.Gone {
+		return 0, false
+	}
+	return f.Bytes.FetchAdd(off, add)
+}
