@@ -69,7 +69,8 @@ func (a *app) env() *cobra.Command {
 	var nic string
 	cmd := &cobra.Command{
 		Use: "env [--nic NAME]", Short: "Print the variables that exec sets, for shells and containers", Args: between(0, 0),
-		Example: `  eval "$(rocectl env)"        then run verbs programs from this shell
+		Example: `  rocectl env                     one line a variable
+  eval "$(rocectl env)"          then run verbs programs from this shell
   rocectl env --json`,
 		RunE: func(*cobra.Command, []string) error {
 			vars, err := a.environment(nic)
