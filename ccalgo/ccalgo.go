@@ -22,7 +22,14 @@ type Sample struct {
 }
 
 // Controller limits a sender. Arguments go by value so that no call allocates.
+// It belongs to one queue pair and has the same state after the same calls.
 type Controller interface {
+	// Reset begins anew, for a path MTU in bytes. It comes before all else.
+	Reset(mtu int)
+	// ECNCapable says that the algorithm learns from ECN: what is sent is to be
+	// marked as ECN-capable, without which switches drop instead of marking (RFC
+	// 3168 section 5).
+	ECNCapable() bool
 	OnSent(now mono.Time, bytes, inflight uint32)
 	OnAck(now mono.Time, s Sample)
 	OnCNP(now mono.Time)

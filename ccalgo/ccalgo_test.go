@@ -2,6 +2,7 @@ package ccalgo
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"roced/mono"
@@ -12,32 +13,83 @@ func TestFactories(t *testing.T) {
 		name         string
 		params       Params
 		window, rate uint64
-		bad          bool
 	}{
-		{name: "none", window: Unlimited, rate: Unlimited},
-		{name: "none", params: Params{"rate_bps": 1}, bad: true},
-		{name: "static", window: Unlimited, rate: Unlimited},
-		{name: "static", params: Params{"rate_bps": 0}, window: Unlimited, rate: Unlimited},
-		{name: "static", params: Params{"rate_bps": 1e10}, window: Unlimited, rate: 1e10},
-		{name: "static", params: Params{"window_bytes": 65536}, window: 65536, rate: Unlimited},
-		{name: "static", params: Params{"window_bytes": 1e30}, window: Unlimited, rate: Unlimited},
-		{name: "static", params: Params{"window": 1}, bad: true},
-		{name: "static", params: Params{"rate_bps": -1}, bad: true},
-		{name: "static", params: Params{"rate_bps": math.NaN()}, bad: true},
+		{"", nil, Unlimited, Unlimited},
+		{"none", nil, Unlimited, Unlimited},
+		{"static", nil, Unlimited, Unlimited},
+		{"static", Params{"rate_bps": 0}, Unlimited, Unlimited},
+		{"static", Params{"rate_bps": 1e10}, Unlimited, 1e10},
+		{"static", Params{"window_bytes": 65536}, 65536, Unlimited},
+		{"dcqcn", nil, Unlimited, 40e9},
+		{"dcqcn", Params{"line_rate_bps": 10e9, "window_us": 100}, 125000, 10e9},
+		{"timely", Params{"line_rate_bps": 1e9}, Unlimited, 1e9},
+		{"swift", Params{"initial_cwnd_packets": 4}, 4096, Unlimited},
+		{"dctcp", Params{"initial_cwnd_packets": 2}, 2048, Unlimited},
+		{"mp-rdma", nil, 80000, Unlimited}, // 40 Gb/s times 16 us
+		{"mp-rdma", Params{"iw_packets": 3}, 3072, Unlimited},
 	} {
-		ctl, err := Factories[c.name](c.params)
-		if (err != nil) != c.bad {
-			t.Fatalf("%s %v: error %v", c.name, c.params, err)
+		ctl, err := New(c.name, c.params)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if c.bad {
-			continue
-		}
+		ctl.Reset(1024)
 		if w, r := ctl.Limits(); w != c.window || r != c.rate {
-			t.Errorf("%s %v: limits %d, %d", c.name, c.params, w, r)
+			t.Errorf("%s %v: limits %d, %d, want %d, %d", c.name, c.params, w, r, c.window, c.rate)
 		}
 		if ctl.Deadline() != mono.Never {
-			t.Errorf("%s wants to be called", c.name)
+			t.Errorf("%s wants to be called before anything happens", c.name)
 		}
+	}
+}
+
+func TestFaults(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		params Params
+		want   string
+	}{
+		{"cubic", nil, `no congestion control "cubic", there are [dcqcn dctcp mp-rdma none static swift timely]`},
+		{"none", Params{"rate_bps": 1}, `none has no parameter "rate_bps"`},
+		{"static", Params{"window": 1}, `static has no parameter "window"`},
+		{"static", Params{"rate_bps": -1}, "static: rate_bps is -1, it must be between 0 and 1e+18"},
+		{"static", Params{"rate_bps": math.NaN()}, "static: rate_bps is NaN"},
+		{"static", Params{"window_bytes": 1e30}, "static: window_bytes is 1e+30"},
+		{"dcqcn", Params{"g": 2}, "dcqcn: g is 2, it must be between 0 and 1"},
+		{"dcqcn", Params{"t_us": 0}, "dcqcn: t_us is 0"},
+		{"swift", Params{"max_mdf": math.Inf(1)}, "swift: max_mdf is +Inf"},
+	} {
+		if _, err := New(c.name, c.params); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %v: %v, want %s", c.name, c.params, err, c.want)
+		}
+	}
+}
+
+// Every parameter can be set to both ends of its range, and the default lies in it.
+func TestParameters(t *testing.T) {
+	for _, name := range Names() {
+		seen := map[string]bool{}
+		for _, p := range Parameters(name) {
+			if seen[p.Name] || p.Default < p.Min || p.Default > p.Max {
+				t.Errorf("%s: %+v", name, p)
+			}
+			seen[p.Name] = true
+			for _, v := range []float64{p.Min, p.Max} {
+				c, err := New(name, Params{p.Name: v})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Reset(4096)
+				c.OnCNP(1)
+				c.OnAck(2, Sample{Bytes: 4096, RTT: 1000, ECN: true})
+				c.OnLoss(3, 1, true)
+				if w, r := c.Limits(); w == 0 && name != "dcqcn" || r == 0 {
+					t.Errorf("%s with %s=%v: limits %d, %d", name, p.Name, v, w, r)
+				}
+			}
+		}
+	}
+	if Parameters("cubic") != nil {
+		t.Error("parameters of an algorithm that does not exist")
 	}
 }
 
@@ -48,8 +100,9 @@ func TestNoAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := testing.AllocsPerRun(100, func() {
+			ctl.Reset(1024)
 			ctl.OnSent(1, 1024, 1024)
-			ctl.OnAck(2, Sample{Bytes: 1024})
+			ctl.OnAck(2, Sample{Bytes: 1024, RTT: 1000, ECN: true})
 			ctl.OnCNP(3)
 			ctl.OnLoss(4, 1, true)
 			ctl.OnTimeout(5)

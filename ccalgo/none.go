@@ -2,27 +2,16 @@ package ccalgo
 
 import "roced/mono"
 
-// Params are the named parameters of an algorithm, as the configuration has them.
-type Params map[string]float64
-
-// Factory makes a controller. Unknown or impossible parameters are errors.
-type Factory func(Params) (Controller, error)
-
-// Factories are all congestion control algorithms by name.
-var Factories = map[string]Factory{
-	"none":   newNone,
-	"static": newStatic,
-}
-
 // None does not control anything.
 type None struct{}
 
-func newNone(p Params) (Controller, error) {
-	if err := p.check("none"); err != nil {
-		return nil, err
-	}
-	return None{}, nil
-}
+func newNone(*reader) Controller { return None{} }
+
+// Reset implements Controller.
+func (None) Reset(int) {}
+
+// ECNCapable implements Controller.
+func (None) ECNCapable() bool { return false }
 
 // OnSent implements Controller.
 func (None) OnSent(mono.Time, uint32, uint32) {}

@@ -1,7 +1,8 @@
 package ccalgo
 
 // Static is a fixed window and a fixed rate: the baseline against which the
-// adaptive algorithms are compared, and a plain rate limiter.
+// adaptive algorithms are compared (a window of one BDP), and a plain rate
+// limiter.
 type Static struct {
 	None
 	window, rate uint64
@@ -14,12 +15,7 @@ func NewStatic(windowBytes, rateBps uint64) *Static {
 }
 
 // newStatic takes window_bytes and rate_bps; zero or absent is unlimited.
-func newStatic(p Params) (Controller, error) {
-	if err := p.check("static", "window_bytes", "rate_bps"); err != nil {
-		return nil, err
-	}
-	return NewStatic(p.limit("window_bytes"), p.limit("rate_bps")), nil
-}
+func newStatic(r *reader) Controller { return NewStatic(r.limit("window_bytes"), r.limit("rate_bps")) }
 
 // Limits implements Controller.
 func (s *Static) Limits() (windowBytes, rateBps uint64) { return s.window, s.rate }

@@ -223,6 +223,19 @@ int mr_prepare(int cmd_fd, uint64_t start, uint64_t length)
 	return 0;
 }
 
+void mr_abandoned(int cmd_fd, uint64_t start, uint64_t length)
+{
+	uint64_t end;
+	if (!pages(&start, &end, length))
+		return;
+	mr_lock();
+	struct mapping *m = covering(cmd_fd, start, end);
+	if (m && m->regions == 0)
+		unmap(m);
+	mr_unlock();
+	free_unused();
+}
+
 void mr_registered(int cmd_fd, uint32_t handle, uint64_t start, uint64_t length)
 {
 	uint64_t end;

@@ -24,6 +24,8 @@
 /* mr_prepare gets a range ready to be registered on a connection: if it can be, it
  * becomes memory that the daemon has mapped. It returns 0 whether or not. */
 int mr_prepare(int cmd_fd, uint64_t start, uint64_t length);
+/* mr_abandoned tells that it was not registered after all. */
+void mr_abandoned(int cmd_fd, uint64_t start, uint64_t length);
 /* mr_registered and mr_released tell what the program has registered. */
 void mr_registered(int cmd_fd, uint32_t handle, uint64_t start, uint64_t length);
 void mr_released(int cmd_fd, uint32_t handle);

@@ -2,10 +2,13 @@
 #include "preload.h"
 #include "mr.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -101,6 +104,51 @@ static bool parse_vma(char *p, struct vma *v)
 	return true;
 }
 
+/* ---- questions about single addresses ---- */
+
+#ifndef PROCMAP_QUERY
+/* An ioctl() on /proc/PID/maps, since Linux 6.11 (linux/fs.h). */
+struct procmap_query {
+	uint64_t size, query_flags, query_addr;
+	uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset;
+	uint64_t inode;
+	uint32_t dev_major, dev_minor;
+	uint32_t vma_name_size, build_id_size;
+	uint64_t vma_name_addr, build_id_addr;
+};
+#define PROCMAP_QUERY _IOWR('f', 17, struct procmap_query)
+#define PROCMAP_QUERY_VMA_READABLE 0x01
+#define PROCMAP_QUERY_VMA_WRITABLE 0x02
+#define PROCMAP_QUERY_VMA_EXECUTABLE 0x04
+#define PROCMAP_QUERY_VMA_SHARED 0x08
+#define PROCMAP_QUERY_COVERING_OR_NEXT_VMA 0x10
+#endif
+
+/* ask fills v with the piece at addr or the next one: 1, 0 if there is none, -1 if the
+ * kernel cannot be asked. */
+static int ask(int maps, uint64_t addr, struct vma *v)
+{
+	char name[64] = "";
+	struct procmap_query q = {
+		.size = sizeof q, .query_flags = PROCMAP_QUERY_COVERING_OR_NEXT_VMA, .query_addr = addr,
+		.vma_name_size = sizeof name, .vma_name_addr = (uintptr_t)name,
+	};
+	if (syscall(SYS_ioctl, maps, PROCMAP_QUERY, &q) != 0) {
+		/* Too long a name is a file's. */
+		q.vma_name_size = q.vma_name_addr = 0;
+		strcpy(name, "/");
+		if (errno != ENAMETOOLONG || syscall(SYS_ioctl, maps, PROCMAP_QUERY, &q) != 0)
+			return errno == ENOENT ? 0 : -1;
+	}
+	char rights[] = { q.vma_flags & PROCMAP_QUERY_VMA_READABLE ? 'r' : '-',
+			  q.vma_flags & PROCMAP_QUERY_VMA_WRITABLE ? 'w' : '-',
+			  q.vma_flags & PROCMAP_QUERY_VMA_EXECUTABLE ? 'x' : '-',
+			  q.vma_flags & PROCMAP_QUERY_VMA_SHARED ? 's' : 'p', 0 };
+	*v = (struct vma){ q.vma_start, q.vma_end, q.vma_offset,
+			   kind_of(rights, q.dev_major, q.dev_minor, q.inode, name) };
+	return 1;
+}
+
 /* cut reduces v to [start, end). */
 static void cut(struct vma *v, uint64_t start, uint64_t end)
 {
@@ -112,13 +160,27 @@ static void cut(struct vma *v, uint64_t start, uint64_t end)
 		v->end = end;
 }
 
-bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void *arg), void *arg)
+typedef bool walk_fn(const struct vma *v, void *arg);
+
+/* walk_asking is maps_walk() by questions; false if the kernel cannot be asked. */
+static bool walk_asking(int maps, uint64_t start, uint64_t end, walk_fn *f, void *arg)
 {
-	struct lines l;
 	struct vma v;
-	if (!lines_open(&l, "/proc/self/maps"))
-		return false;
-	for (char *line; (line = lines_next(&l));) {
+	int got;
+	for (uint64_t at = start; (got = ask(maps, at, &v)) > 0 && v.start < end; at = v.end) {
+		struct vma part = v;
+		cut(&part, start, end);
+		if (!f(&part, arg))
+			break;
+	}
+	return got >= 0;
+}
+
+/* walk_reading is maps_walk() by reading all that is before the range, too. */
+static void walk_reading(struct lines *l, uint64_t start, uint64_t end, walk_fn *f, void *arg)
+{
+	struct vma v;
+	for (char *line; (line = lines_next(l));) {
 		if (!parse_vma(line, &v) || v.end <= start)
 			continue;
 		if (v.start >= end)
@@ -127,6 +189,15 @@ bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void
 		if (!f(&v, arg))
 			break;
 	}
+}
+
+bool maps_walk(uint64_t start, uint64_t end, walk_fn *f, void *arg)
+{
+	struct lines l;
+	if (!lines_open(&l, "/proc/self/maps"))
+		return false;
+	if (!walk_asking(l.fd, start, end, f, arg))
+		walk_reading(&l, start, end, f, arg);
 	lines_close(&l);
 	return true;
 }

@@ -571,6 +571,13 @@ static void after(struct command *m)
 	}
 }
 
+static void failed(struct command *m)
+{
+	struct ib_uverbs_reg_mr *reg = core(m);
+	if (!m->extended && m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
+		mr_abandoned(m->c->fd, reg->start, reg->length);
+}
+
 /* run carries out a command that is more than a doorbell. */
 static int run(struct context *c, const void *buf, size_t n)
 {
@@ -587,6 +594,8 @@ static int run(struct context *c, const void *buf, size_t n)
 		pthread_mutex_unlock(&c->call);
 		if (ret == 0)
 			after(m);
+		else
+			failed(m);
 	}
 	pthread_setcancelstate(cancel, NULL);
 	free(m);

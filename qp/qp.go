@@ -16,6 +16,8 @@
 package qp
 
 import (
+	"time"
+
 	"roced/bth"
 	"roced/ccalgo"
 	"roced/mono"
@@ -42,9 +44,11 @@ type Config struct {
 	SigAll     bool   // every send completion is signaled
 	HasSRQ     bool
 	MaxUnacked uint32 // PSNs that may be outstanding, a limit beside the controller's window
-	Profile    Profile
-	Host       Host
-	Counters   *Counters
+	// CNPInterval is the shortest time between two CNPs; zero sends none.
+	CNPInterval time.Duration
+	Profile     Profile
+	Host        Host
+	Counters    *Counters
 }
 
 // RxMeta is what the encapsulation of a received packet says besides the packet.
@@ -94,6 +98,7 @@ type QP struct {
 
 	req  requester
 	resp responder
+	np   notifier
 
 	ahead int // requests polled since the last response
 }
@@ -123,7 +128,7 @@ func New(cfg Config) *QP {
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultUnacked
 	}
-	q := &QP{cfg: cfg, host: cfg.Host, ctr: cfg.Counters}
+	q := &QP{cfg: cfg, host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	q.req.init(q)
 	q.resp.init(q)
 	return q
@@ -150,6 +155,9 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	}
 	if p.Opcode.Transport() != q.transport() {
 		return DropOpcode
+	}
+	if m.CE && q.cfg.Type != UD && notable(p.Opcode) {
+		q.np.marked(now)
 	}
 	switch {
 	case p.Opcode.IsRequest():
@@ -198,14 +206,27 @@ func (q *QP) OnTimeout(now mono.Time) {
 
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
+func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
+	q.req.pace.held = false
+	if q.pollCNP(t) || q.poll(now, t) {
+		return true
+	}
+	q.req.pace.nothing()
+	return false
+}
+
+// poll is PollTransmit without CNPs, which go first.
 //
 // Requests and responses take turns. A mere acknowledgement lets a few requests go
 // first: the shorter packet can then be the last of their super-frame, while one of
-// its own costs as much as all of them.
-func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
+// its own costs as much as all of them. See Woken for when it does not.
+func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := 1
 	if q.resp.onlyAck() {
 		limit = maxAhead
+		if q.resp.urgent {
+			limit = 0
+		}
 	}
 	if q.ahead < limit && q.req.poll(now, t) {
 		q.ahead++
@@ -217,6 +238,12 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	}
 	return q.ahead >= limit && q.req.poll(now, t)
 }
+
+// Woken tells that the receive which has just been completed has woken a program. The
+// acknowledgement then leaves before requests: the program's reply must not complete at
+// the peer before the message that it answers. Programs that sleep count events, and one
+// that takes the event of the reply for that of its own message sleeps for ever.
+func (q *QP) Woken() { q.resp.urgent = true }
 
 // Flushed tells that the packets polled so far have left: views of memory in
 // them are no longer referenced. Sends of UC and UD complete here.

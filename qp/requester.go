@@ -71,6 +71,7 @@ func (r *requester) init(q *QP) {
 // start begins sending at psn; the queue pair has entered RTS.
 func (r *requester) start(psn bth.PSN) {
 	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl, ring: r.ring, nxt: psn, una: psn}
+	r.ctl.Reset(r.q.mtu)
 	if r.rec != nil {
 		r.rec.Reset(psn)
 	}
@@ -124,12 +125,8 @@ func (r *requester) checkDrained() {
 
 // poll fills t with the next request packet.
 func (r *requester) poll(now mono.Time, t *Transmit) bool {
-	r.again, r.pace.held = false, false
-	if r.next(now, t) {
-		return true
-	}
-	r.pace.nothing()
-	return false
+	r.again = false
+	return r.next(now, t)
 }
 
 func (r *requester) next(now mono.Time, t *Transmit) bool {
@@ -313,16 +310,16 @@ func (r *requester) windowOpen(s *slot) bool {
 
 // nextTimeout is when onTimeout or poll has something to do.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.ctl.Deadline()
+	t := r.ctl.Deadline().Min(r.pace.deadline())
 	switch {
 	case r.again:
 		return r.at
 	case r.rnrUntil != 0:
-		return t.Min(r.rnrUntil)
+		t = t.Min(r.rnrUntil)
 	case r.rec != nil:
 		t = t.Min(r.rec.Deadline())
 	}
-	return t.Min(r.pace.deadline())
+	return t
 }
 
 // onTimeout handles whatever is due at now.

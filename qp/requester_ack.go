@@ -13,8 +13,8 @@ import (
 //
 //   - at the end of a message unless another packet follows at once, which
 //     would ask in its place: this completes the last request of a burst
-//   - every quarter of the PSN window, so that acknowledgements stream while
-//     packets do
+//   - every quarter of the PSN window or of the congestion window, so that
+//     acknowledgements stream while packets do
 //   - when it fills the window: nothing follows until something is acknowledged
 //   - when the packets before it have been waiting for an eighth of the timeout,
 //     as they do under a rate limit, so that slowness is not taken for loss
@@ -38,13 +38,14 @@ type asker struct {
 // stop says that nothing follows it for now.
 func (r *requester) wantAck(now mono.Time, stop bool) bool {
 	a, limit := &r.ask, r.q.cfg.MaxUnacked
-	if stop || a.count+1 >= max(limit/4, 1) || r.rec.InFlight() >= limit {
+	window, _ := r.limits()
+	often := min(uint64(limit), window/uint64(r.q.mtu)) / 4
+	if stop || uint64(a.count)+1 >= often || r.rec.InFlight() >= limit {
 		return true
 	}
 	if a.count > 0 && a.timeout > 0 && now.Sub(a.since) >= a.timeout/8 {
 		return true
 	}
-	window, _ := r.limits()
 	return uint64(r.bytesInFlight()) >= window
 }
 

@@ -78,9 +78,22 @@ func (r *responder) receiveUD(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	r.in.taken = false
 	r.deliver(p, CQE{
 		WRID: r.in.wqe.WRID, Opcode: WCRecv, Flags: WCGRH, ByteLen: uint32(grhLen + len(p.Payload)),
-		Solicited: p.Solicited, QPN: uint32(r.q.cfg.QPN), SrcQP: uint32(p.DETH.SrcQP),
+		Solicited: p.Solicited, QPN: uint32(r.q.cfg.QPN), SrcQP: uint32(p.DETH.SrcQP), SL: packetType(m.GRH),
 	})
 	return Accepted
+}
+
+// packetType is what a completion says of the packet's network header (IBTA annex
+// A17.4.5.1), coded in place of a service level, which RoCEv2 has not, as mlx5 does
+// and UCX expects: bit 3 is set, and the low bits are 1 for IPv6, 2 for IPv4.
+func packetType(grh []byte) uint8 {
+	switch {
+	case len(grh) != grhLen:
+		return 0
+	case grh[0]>>4 == 6:
+		return 8 | 1
+	}
+	return 8 | 2
 }
 
 // noGRH stands in for a missing GRH.

@@ -11,7 +11,12 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 		return false
 	}
 	for res := r.rd.oldest(); res != nil; res = r.rd.oldest() {
+		if r.held(now, res) {
+			return false
+		}
 		if r.answer(t, res) {
+			t.Packet.BECN = r.q.takeEcho()
+			r.account(now, t, res)
 			return true
 		}
 		if res.given {
@@ -43,7 +48,7 @@ func (r *responder) answer(t *Transmit, res *resource) bool {
 		return false
 	}
 	if r.ack && r.ackPSN.Before(res.first) {
-		r.ack = false // the response acknowledges all before it
+		r.ack, r.urgent = false, false // the response acknowledges all before it
 		r.q.ctr.AckDeferred++
 	}
 	return true
@@ -54,9 +59,24 @@ func (r *responder) onlyAck() bool { return r.ack && r.nak == 0 && r.rd.due == 0
 
 // acknowledge builds an ACK or NAK. Either acknowledges all before it.
 func (r *responder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
-	r.ack, r.nak = false, 0
+	r.ack, r.urgent, r.nak = false, false, 0
 	r.q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, psn)
+	t.Packet.BECN = r.q.takeEcho()
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: r.msn}
+}
+
+// held reports whether the next response has to wait: READ responses are data and
+// share the rate of the queue pair. A window does not hold them, for nobody
+// acknowledges them.
+func (r *responder) held(now mono.Time, res *resource) bool {
+	return r.q.sending() && !res.atomic && !r.q.req.pace.ready(now)
+}
+
+// account charges a response to pacing and congestion control.
+func (r *responder) account(now mono.Time, t *Transmit, res *resource) {
+	if r.q.sending() && !res.atomic {
+		r.q.req.account(now, &t.Packet)
+	}
 }
 
 func (r *responder) atomicAck(t *Transmit, res *resource) {

@@ -105,6 +105,7 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		q.state, q.attr, q.mtu, q.ahead = Reset, Attr{}, 0, 0
 		q.req.reset()
 		q.resp.reset()
+		q.np.reset()
 		return nil
 	case Err:
 		q.enterError(now)

@@ -132,25 +132,28 @@ func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
 	return nil
 }
 
-// push puts a completion into the ring and wakes who waits for it. What happens
+// push puts a completion into the ring, wakes who waits for it and reports whether
+// somebody did. What happens
 // when the ring is full: the completion queue is in error for ever, the event
 // EventCQErr says so, and its queue pairs go to the error state (IBTA vol.1
 // 11.6.3).
-func (c *CQ) push(e qp.CQE) {
+func (c *CQ) push(e qp.CQE) (woken bool) {
 	if c.failed {
-		return
+		return false
 	}
 	c.cqe = e
 	if !c.ring.Push(&c.cqe) {
 		c.failed = true
 		c.nic.failQueuePairs(c)
 		c.nic.cfg.Events.CQEvent(c, qp.EventCQErr)
-		return
+		return false
 	}
-	if c.notify != nil && c.ring.Armed().due(&c.cqe) {
-		c.ring.Disarm()
-		c.notify()
+	if c.notify == nil || !c.ring.Armed().due(&c.cqe) {
+		return false
 	}
+	c.ring.Disarm()
+	c.notify()
+	return true
 }
 
 // failQueuePairs marks the queue pairs of c. The one whose completion did not fit

@@ -14,8 +14,9 @@ const (
 	maxIPTotal = 65535
 	defaultTTL = 64
 	ipv4DF     = 0x4000
-	ecnMask    = 0x03
-	ecnCE      = 0x03 // RFC 3168 section 5
+	ecnMask    = 0x03 // RFC 3168 section 5
+	ecnECT0    = 0x02
+	ecnCE      = 0x03
 )
 
 // ipHeader is what the receive path needs of an IPv4 or IPv6 header.

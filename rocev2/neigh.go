@@ -10,9 +10,15 @@ import (
 // ErrNeighbours says that the neighbour table is full of entries in use.
 var ErrNeighbours = errors.New("rocev2: neighbour table is full")
 
-// Neighbour resolution (RFC 4861 section 10; the kernel's defaults for ARP).
+// Neighbour resolution (RFC 4861 section 10; the kernel's defaults for ARP). The first
+// requests for an unknown station follow each other faster: those of a NIC that has just
+// come up are often lost, because a Linux bridge begins to forward only when the kernel
+// has noticed the carrier, up to a second later. The intervals double from neighFirst to
+// neighRetrans, after which there are as many tries as without them.
 const (
 	neighRetrans   = time.Second
+	neighFirst     = 10 * time.Millisecond
+	neighFast      = 7 // tries until the interval is neighRetrans
 	neighTries     = 3
 	neighReachable = 30 * time.Second
 	neighHeld      = 16  // frames that wait for one neighbour, as the kernel's queue
@@ -49,6 +55,14 @@ type neighbour struct {
 
 // usable reports whether mac is known.
 func (nb *neighbour) usable() bool { return nb.state == neighValid || nb.state == neighProbe }
+
+// limit is how many requests without an answer end a resolution.
+func (nb *neighbour) limit() uint8 {
+	if nb.state == neighIncomplete {
+		return neighFast + neighTries
+	}
+	return neighTries
+}
 
 // neighTable holds the neighbours. The map is used when paths are made and when
 // ARP and ND messages arrive, not for frames; list gives a fixed order.
@@ -117,8 +131,12 @@ func (n *NIC) release(nb *neighbour) {
 // probe asks for nb's address once more: an entry that is valid directly, another
 // one by broadcast or multicast.
 func (n *NIC) probe(now mono.Time, nb *neighbour) {
+	wait := neighRetrans
+	if nb.state == neighIncomplete && nb.tries < neighFast {
+		wait = neighFirst << nb.tries
+	}
 	nb.tries++
-	nb.at = now.Add(neighRetrans)
+	nb.at = now.Add(wait)
 	n.net.neigh.next = n.net.neigh.next.Min(nb.at)
 	if nb.addr.is4() {
 		n.sendARPRequest(nb)
@@ -194,7 +212,7 @@ func (n *NIC) advanceNeighbours(now mono.Time) {
 		switch {
 		case now < nb.at:
 			t.next = t.next.Min(nb.at)
-		case nb.tries >= neighTries:
+		case nb.tries >= nb.limit():
 			n.fail(now, nb)
 		default:
 			n.probe(now, nb)

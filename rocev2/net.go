@@ -21,18 +21,8 @@ type netstack struct {
 	ctl   controlRing
 	rx    rxState
 	tx    txState
-	gsi   SpecialQP
+	gsi   gsiState
 }
-
-// SpecialQP takes the packets for queue pairs 0 and 1 (management datagrams, IBTA
-// vol.1 13.5), such as those of a connection manager. The packet is valid during
-// the call.
-type SpecialQP interface {
-	ReceiveSpecial(now mono.Time, p *bth.Packet, src GID, m qp.RxMeta) bool
-}
-
-// SetSpecialQP attaches s; without one such packets are dropped.
-func (n *NIC) SetSpecialQP(s SpecialQP) { n.net.gsi = s }
 
 // Limits of the link MTU: the smallest path MTU with its headers, and what an IP
 // length can say.
@@ -154,10 +144,14 @@ func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 	q.core.RecvPosted(now)
 }
 
-// Advance fires the timers of queue pairs and of address resolution that are due.
+// Advance fires the timers of queue pairs, of address resolution and of the GSI that
+// are due.
 func (n *NIC) Advance(now mono.Time) {
 	n.advanceNeighbours(now)
 	n.advanceQPs(now)
+	if g := n.net.gsi.agent; g != nil && g.NextTimeout() <= now {
+		g.Advance(now)
+	}
 }
 
 // NextTimeout is when Advance is due; it is past when PollTransmit has stopped
@@ -166,5 +160,9 @@ func (n *NIC) NextTimeout() mono.Time {
 	if n.sch.again {
 		return 0
 	}
-	return n.sch.deadlines.next().Min(n.net.neigh.next)
+	t := n.sch.deadlines.next().Min(n.net.neigh.next)
+	if g := n.net.gsi.agent; g != nil {
+		t = t.Min(g.NextTimeout())
+	}
+	return t
 }

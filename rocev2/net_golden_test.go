@@ -233,7 +233,7 @@ func TestPathErrors(t *testing.T) {
 			t.Errorf("%d to %s: %v, want %v", c.sgid, c.dst, err, c.want)
 		}
 	}
-	if n.NextTimeout() != mono.Time(neighRetrans) {
+	if n.NextTimeout() != mono.Time(neighFirst) {
 		t.Errorf("next timeout %v", n.NextTimeout())
 	}
 }

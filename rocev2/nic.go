@@ -13,6 +13,7 @@ package rocev2
 
 import (
 	"net/netip"
+	"time"
 
 	"roced/qp"
 )
@@ -43,6 +44,11 @@ type Config struct {
 	Events EventSink
 	// MaxUnacked is the number of PSNs a queue pair may have outstanding.
 	MaxUnacked uint32
+	// CNPInterval is the shortest time between two congestion notifications that a
+	// queue pair sends; zero is 50 us, as DCQCN has it, and a negative value sends
+	// none. CNPDSCP is their differentiated services code point (6 bits).
+	CNPInterval time.Duration
+	CNPDSCP     uint8
 	// NewProfile makes the plug-ins of a new queue pair, by profile name; the
 	// empty name is the NIC's default.
 	NewProfile func(name string) (qp.Profile, error)

@@ -3,6 +3,7 @@ package rocev2
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"roced/bth"
 	"roced/ccalgo"
@@ -42,6 +43,9 @@ var defaultLimits = Limits{
 // defaultMaxUnacked is the window of a queue pair in PSNs, 1 MiB at an MTU of 1024.
 const defaultMaxUnacked = 1024
 
+// defaultCNPInterval is N of DCQCN (Zhu et al., SIGCOMM 2015, section 3.1).
+const defaultCNPInterval = 50 * time.Microsecond
+
 // New makes a NIC.
 func New(cfg Config) (*NIC, error) {
 	var err error
@@ -56,6 +60,9 @@ func New(cfg Config) (*NIC, error) {
 	}
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultMaxUnacked
+	}
+	if cfg.CNPInterval == 0 {
+		cfg.CNPInterval = defaultCNPInterval
 	}
 	n := &NIC{cfg: cfg}
 	n.obj.init(cfg.Seed, cfg.Limits)

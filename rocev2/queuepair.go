@@ -95,7 +95,8 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.cfg.MaxUnacked,
-		Profile: prof, Host: (*host)(q), Counters: &n.ctr.Counters})
+		CNPInterval: max(n.cfg.CNPInterval, 0),
+		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters})
 	q.hold(1)
 	return q, nil
 }
@@ -172,7 +173,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	var p path
 	var err error
 	if mask&qp.AttrAV != 0 {
-		if p, err = n.newPath(now, *av); err != nil {
+		if p, err = n.newPath(now, q.marked(*av)); err != nil {
 			return failPath(verb, err)
 		}
 	}
@@ -196,6 +197,15 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	n.rearm(q)
 	n.activate(q)
 	return nil
+}
+
+// marked returns av with its ECN bits as the congestion control of q wants them; one
+// that does not learn from marks leaves them to the user (RFC 3168 section 5).
+func (q *QueuePair) marked(av AddressVector) AddressVector {
+	if q.core.ECNCapable() {
+		av.TrafficClass = av.TrafficClass&^ecnMask | ecnECT0
+	}
+	return av
 }
 
 func (n *NIC) ownsQP(q *QueuePair) bool { return q != nil && q.nic == n && !q.dead }
@@ -279,6 +289,7 @@ type QPInfo struct {
 	Connected          bool // AV is set
 	AV                 AddressVector
 	Profile            string
+	Window, Rate       uint64 // of congestion control: bytes, bits per second; ccalgo.Unlimited
 	Ctx                any
 }
 
@@ -294,6 +305,7 @@ func (q *QueuePair) info() QPInfo {
 	i := QPInfo{Num: q.num, Type: q.typ, PD: q.pd.id, SendCQ: q.sendCQ.id, RecvCQ: q.recvCQ.id,
 		Attr: q.core.Attr(), Caps: q.caps, SigAll: q.sigAll, Connected: q.path.hdrLen != 0, AV: q.av,
 		Profile: q.profile, Ctx: q.Ctx}
+	i.Window, i.Rate = q.core.Limits()
 	if q.srq != nil {
 		i.SRQ = q.srq.id
 	}

@@ -31,7 +31,8 @@ const (
 	rxICRC
 	rxTransport
 	rxQPN
-	rxSpecial
+	rxQP0
+	rxMAD
 	rxPKey
 	rxPeer
 	rxUnconnected
@@ -59,7 +60,8 @@ var rxComments = [rxCore]string{
 	rxICRC:        "dropped: ICRC",
 	rxTransport:   "dropped: malformed transport packet",
 	rxQPN:         "dropped: no such queue pair",
-	rxSpecial:     "dropped: management datagram, nobody listens",
+	rxQP0:         "dropped: subnet management, which RoCE does not have",
+	rxMAD:         "dropped: not a management datagram that somebody listens for",
 	rxPKey:        "dropped: P_Key",
 	rxPeer:        "dropped: not from the connection's peer",
 	rxUnconnected: "dropped: queue pair is not connected",

@@ -25,7 +25,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		n.ctr.NPECNMarked++
 	}
 	if p.DestQP <= 1 {
-		return nil, n.receiveSpecial(now, l3, meta)
+		return nil, n.receiveMAD(now, l3)
 	}
 	q := n.lookupQP(p.DestQP)
 	if q == nil || q.dead {
@@ -73,16 +73,6 @@ func (n *NIC) receiveCNP(now mono.Time, q *QueuePair) (*QueuePair, rxReason) {
 	n.ctr.RPCNPHandled++
 	q.machine().OnCNP(now)
 	return q, rxOK
-}
-
-// receiveSpecial hands a management datagram to whoever listens for it.
-func (n *NIC) receiveSpecial(now mono.Time, l3 []byte, meta qp.RxMeta) rxReason {
-	rx := &n.net.rx
-	meta.GRH = rx.makeGRH(l3)
-	if n.net.gsi == nil || !n.net.gsi.ReceiveSpecial(now, &rx.pkt, rx.ip.src, meta) {
-		return rxSpecial
-	}
-	return rxOK
 }
 
 // pkeyMatch compares partition keys: the numbers in the low 15 bits are equal and

@@ -47,9 +47,11 @@ func eachCaptured(t testing.TB, f func(file string, frame []byte)) {
 	}
 }
 
-type special struct{ got int }
+type gsi struct{ got int }
 
-func (s *special) ReceiveSpecial(mono.Time, *bth.Packet, GID, qp.RxMeta) bool { s.got++; return true }
+func (g *gsi) ReceiveMAD(mono.Time, MADRoute, []byte) { g.got++ }
+func (g *gsi) Advance(mono.Time)                      {}
+func (g *gsi) NextTimeout() mono.Time                 { return mono.Never }
 
 // Every RoCE frame of the captures reaches the queue pair that it names, and comes
 // out byte by byte when it is sent from the same packet.
@@ -71,8 +73,8 @@ func TestCapturesAreAccepted(t *testing.T) {
 		}
 		dst, src := MAC(frame[:6]), MAC(frame[6:12])
 		n := newNIC(t, testConfig(dst, h.dst.Addr().String()+bits))
-		sp, s := &special{}, newScript()
-		n.SetSpecialQP(sp)
+		sp, s := &gsi{}, newScript()
+		n.SetGSI(sp)
 		num := bth.QPN(binary.BigEndian.Uint32(frame[body+4:]) & 0xffffff)
 		if num > 1 {
 			q := plug(t, n, num, serviceOf(bth.Opcode(frame[body])), s)
@@ -187,7 +189,7 @@ var receiveDrops = []struct {
 	{"P_Key", func(b []byte) []byte { b[44] = 0x12; reseal(b); return b }, rxPKey},
 	{"limited member", func(b []byte) []byte { b[44] = 0x7f; reseal(b); return b }, rxOK},
 	{"QPN", func(b []byte) []byte { b[49] = 0x99; reseal(b); return b }, rxQPN},
-	{"QP 1", func(b []byte) []byte { b[49] = 1; reseal(b); return b }, rxSpecial},
+	{"QP 1", func(b []byte) []byte { b[49] = 1; reseal(b); return b }, rxMAD},
 	{"unconnected QP", func(b []byte) []byte { b[49] = 0x23; reseal(b); return b }, rxUnconnected},
 	{"IP source", func(b []byte) []byte { b[29] = 9; reseal(b); return b }, rxPeer},
 	{"duplicate", func(b []byte) []byte { b[49] = 0x24; reseal(b); return b }, rxCore + rxReason(qp.DropDuplicate)},

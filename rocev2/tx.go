@@ -100,6 +100,17 @@ func (b *txState) begin(p *path, size int) {
 	}
 }
 
+// setTrafficClass replaces DSCP and ECN bits in the headers of the frame, which the
+// ICRC does not cover.
+func (b *txState) setTrafficClass(tclass uint8) {
+	ip := b.arena[ethLen:]
+	if b.path.src.is4() {
+		ip[1] = tclass
+		return
+	}
+	ip[0], ip[1] = ip[0]&0xf0|tclass>>4, ip[1]&0x0f|tclass<<4
+}
+
 // add appends a packet with its ICRC, which covers the headers that the datagram
 // has once it is cut off (IBTA annex A17.3.3).
 func (b *txState) add(p *bth.Packet, id uint16, size int) {

@@ -1,9 +1,9 @@
 package rocev2
 
-// controlSlots is the number of ARP, ND and ICMP frames that may wait.
+// controlSlots is the number of ARP, ND, ICMP and management frames that may wait.
 const controlSlots = 64
 
-// controlRing holds frames of our own that are not RoCE. Its buffers grow to what
+// controlRing holds frames of our own that are not of a queue pair. Its buffers grow to what
 // they have held and are used again.
 type controlRing struct {
 	slots [controlSlots][]byte
@@ -41,7 +41,9 @@ func (n *NIC) nextControl() *Frame {
 		return nil
 	}
 	n.net.tx.control, n.net.tx.segs = true, 1
-	return r.single(r.slots[r.head], 0)
+	b := r.slots[r.head]
+	_, body, _, _ := udpBody(b)
+	return r.single(b, body)
 }
 
 // single makes a frame of one piece.

@@ -47,7 +47,7 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 func (n *NIC) dispose(now mono.Time, f *Frame) bool {
 	b := &n.net.tx
 	data := b.queue != nil
-	if data && b.path.nb == nil {
+	if data && b.path.nb == nil || !data && MAC(f.Bufs[0]) == n.cfg.MAC {
 		n.ctr.countTx(f, b.segs)
 		n.observeTx(now, f, "")
 		n.loopback(now, f)
@@ -116,8 +116,9 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 }
 
 // fill makes one frame of packets of q: a super-frame while they go to the same
-// place and have one length; a shorter one may be the last. drained says that q
-// has nothing more.
+// place and have one length; a shorter one may be the last. A CNP has a frame of its
+// own, in a traffic class of its own and never marked (IBTA annex A17.9.3). drained
+// says that q has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	b := &n.net.tx
 	b.segs, b.ahead = 0, readAhead{}
@@ -126,22 +127,25 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 		if ok, drained = n.take(now, q); !ok {
 			break
 		}
-		size := b.t.Packet.WireLen()
+		size, cnp := b.t.Packet.WireLen(), b.t.Packet.Opcode.IsCNP()
 		if !n.sendable(now, q, size) {
 			q.node.deficit -= size
 			continue
 		}
-		if b.segs > 0 && (b.to != b.path || size > b.segSize) {
+		if b.segs > 0 && (b.to != b.path || size > b.segSize || cnp) {
 			b.pending = q
 			break
 		}
 		if b.segs == 0 {
 			b.begin(b.to, size)
+			if cnp {
+				b.setTrafficClass(n.cfg.CNPDSCP << 2)
+			}
 		}
 		q.node.deficit -= size
 		b.add(&b.t.Packet, n.net.ipID, size)
 		n.ctr.countPacket(b.t.Packet.Opcode)
-		if size < b.segSize || b.single() {
+		if size < b.segSize || cnp || b.single() {
 			break
 		}
 	}

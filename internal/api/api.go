@@ -45,7 +45,16 @@ type Link struct {
 	Poll      string   `json:"poll"`
 	Clients   int      `json:"clients"`
 	Faults    int      `json:"faults"`
-	Devices   []Device `json:"devices"` // for verbs programs, one a profile, the default first
+	// Congestion is nil for a NIC without congestion control.
+	Congestion *Congestion `json:"congestion,omitempty"`
+	Devices    []Device    `json:"devices"` // for verbs programs, one a profile, the default first
+}
+
+// Congestion is the congestion control of a NIC: the algorithm and those of its
+// parameters that are not the default.
+type Congestion struct {
+	Algorithm string             `json:"algorithm"`
+	Params    map[string]float64 `json:"params,omitempty"`
 }
 
 // Device is a verbs device of a NIC.
@@ -85,6 +94,8 @@ type QP struct {
 	SQPSN   uint32 `json:"sq_psn"`
 	RQPSN   uint32 `json:"rq_psn"`
 	Profile string `json:"profile,omitempty"`
+	Window  uint64 `json:"cwnd_bytes,omitempty"` // of congestion control; 0: not limited
+	Rate    uint64 `json:"rate_bps,omitempty"`   // likewise
 }
 
 // MR describes a memory region. Keys are secrets of its owner and not told.

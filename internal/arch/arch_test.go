@@ -18,11 +18,13 @@ import (
 var core = map[string][]string{
 	"mono":    {},
 	"bth":     {},
+	"bth/mad": {},
 	"reorder": {"bth", "mono"},
 	"retrans": {"bth", "mono"},
 	"ccalgo":  {"bth", "mono"},
 	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo"},
-	"rocev2":  {"bth", "mono", "reorder", "retrans", "ccalgo", "qp"},
+	"rocev2":  {"bth", "bth/mad", "mono", "reorder", "retrans", "ccalgo", "qp"},
+	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 
 	"internal/fault": {"bth", "mono"},
 }

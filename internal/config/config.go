@@ -83,6 +83,8 @@ type NIC struct {
 	Capture    Capture  `mapstructure:"capture"`
 	Access     Access   `mapstructure:"access"`
 
+	Congestion Congestion `mapstructure:"congestion"`
+
 	// Prefixes and NextHops are Addresses and Gateways parsed by Validate.
 	Prefixes []netip.Prefix `mapstructure:"-"`
 	NextHops []netip.Addr   `mapstructure:"-"`
@@ -216,6 +218,7 @@ func (c *Config) setDefaults() {
 		}
 		setDefault(&n.MTU, defaultMTU)
 		setDefault(&n.Poll, DefaultPoll)
+		n.Congestion.setDefaults()
 		setDefault(&n.Access.Mode, Mode(0o666))
 		if n.Port.Type == "tap" && n.Port.Device == "" {
 			n.Port.Device = n.Name

@@ -73,6 +73,22 @@ nics:
 	}
 }
 
+func TestCongestion(t *testing.T) {
+	n := read(t, "nics: [{name: a, port: {type: tap}, congestion: {algorithm: dcqcn, line_rate_bps: 10e9, f: 3, cnp_interval: 0s}}]").NICs[0]
+	c := &n.Congestion
+	ctl, err := c.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rate := ctl.Limits(); rate != 10e9 || c.Params["f"] != 3 || c.Interval() >= 0 || *c.CNPDSCP != 48 {
+		t.Errorf("%+v, rate %d", c, rate)
+	}
+	c = &read(t, minimal).NICs[0].Congestion
+	if c.Algorithm != "none" || c.Interval() != 50*time.Microsecond {
+		t.Errorf("defaults %+v", c)
+	}
+}
+
 // TestFaults checks that each fault is found and named by its path.
 func TestFaults(t *testing.T) {
 	nic := func(s string) string { return "nics: [{name: a, port: {type: tap}, " + s + "}]" }
@@ -88,6 +104,14 @@ func TestFaults(t *testing.T) {
 		{nic("addresses: [224.0.0.1/24]"), "nics[0].addresses[0]: "},
 		{nic("gateways: [10.0.0.1]"), "nics[0].gateways[0]: 10.0.0.1 is in none"},
 		{nic("profile: fast"), "nics[0].profile: "},
+		{nic("congestion: {algorithm: cubic}"), "nics[0].congestion: ccalgo: no congestion control \"cubic\""},
+		{nic("congestion: {algorithm: dcqcn, gg: 1}"), "nics[0].congestion: ccalgo: dcqcn has no parameter \"gg\""},
+		{nic("congestion: {algorithm: dcqcn, g: 7}"), "nics[0].congestion: ccalgo: dcqcn: g is 7, it must be between 0 and 1"},
+		{nic("congestion: {algorithm: dcqcn, g: much}"), "nics[0].congestion"},
+		{nic("congestion: {g: 0.5}"), "nics[0].congestion: ccalgo: none has no parameter \"g\""},
+		{nic("congestion: {cnp_interval: 2s}"), "nics[0].congestion.cnp_interval: 2s is not between"},
+		{nic("congestion: {cnp_dscp: 64}"), "nics[0].congestion.cnp_dscp: 64 is not"},
+		{nic("congestion: {cnp_dscp: 300}"), "nics[0].congestion.cnp_dscp: "},
 		{nic("poll: soon"), "nics[0].poll: "},
 		{nic("poll: -3us"), "nics[0].poll: "},
 		{nic("faults: [explode]"), "nics[0].faults[0]: "},

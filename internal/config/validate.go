@@ -141,6 +141,7 @@ func (n *NIC) validate(f *faults, path string) {
 	}
 	n.validateAddresses(f, path)
 	n.Port.validate(f, path+".port")
+	n.Congestion.validate(f, path+".congestion")
 	for i, rule := range n.Faults {
 		if _, err := fault.Parse(rule); err != nil {
 			f.add(fmt.Sprintf("%s.faults[%d]", path, i), "%w", err)

@@ -33,7 +33,8 @@ type fake struct {
 
 var links = []api.Link{
 	{Name: "rxe_a", MAC: "02:00:00:00:00:01", GIDs: []string{"fe80::ff:fe00:1", "10.0.0.1"}, State: "ACTIVE", MTU: 4200, ActiveMTU: 4096,
-		Port: "tap", Device: "tap_a", Segments: 128, Poll: "50µs", Clients: 2, Faults: 1},
+		Port: "tap", Device: "tap_a", Segments: 128, Poll: "50µs", Clients: 2, Faults: 1, Devices: []api.Device{
+			{Name: "rxe_a", Profile: "rc", Socket: "/run/roced/uverbs0"}, {Name: "rxe_a_irn", Profile: "irn", Socket: "/run/roced/uverbs1"}}},
 	{Name: "rxe_b", MAC: "02:00:00:00:00:02", State: "DOWN", Reason: "no carrier", MTU: 1500, ActiveMTU: 1024, Port: "unix", Poll: "busy"},
 }
 

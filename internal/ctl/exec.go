@@ -3,15 +3,17 @@ package ctl
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"roced/verbs"
 )
 
 // Exit codes of exec when there is no program to have one, as of env(1).
@@ -77,11 +79,13 @@ func (a *app) env() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(vars, func(w io.Writer) {
-				for _, v := range vars {
-					fmt.Fprintf(w, "export %s=%s\n", v.Name, quote(v.Value))
-				}
-			})
+			if a.json {
+				return a.show(vars, nil)
+			}
+			for _, v := range vars {
+				fmt.Fprintf(a.out, "export %s=%s\n", v.Name, quote(v.Value))
+			}
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&nic, "nic", "", "the only NIC that programs are to see")
@@ -98,10 +102,14 @@ func (a *app) environment(nic string) ([]variable, error) {
 	if err != nil {
 		return nil, err
 	}
-	tree := filepath.Join(dir, "sysfs")
-	if _, err := os.Stat(tree); err != nil {
-		return nil, fmt.Errorf("no daemon uses the run directory %s: %w", dir, err)
+	devices, err := verbs.Devices(dir)
+	if err != nil {
+		return nil, err
 	}
+	if len(devices) == 0 {
+		return nil, fmt.Errorf("no NIC in %s answers this user: is roced running? (--run-dir names another one)", dir)
+	}
+	tree := filepath.Join(dir, "sysfs")
 	if nic != "" {
 		tree = filepath.Join(dir, "nic", nic)
 		if _, err := os.Stat(tree); err != nil || filepath.Base(nic) != nic {
@@ -112,21 +120,38 @@ func (a *app) environment(nic string) ([]variable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if old := os.Getenv("LD_PRELOAD"); old != "" && !strings.Contains(old, lib) {
-		lib += ":" + old
+	if strings.ContainsAny(lib, separators) {
+		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: it has a colon or a space; ROCED_LIBRARY can name a copy", lib)
 	}
-	vars := []variable{{"LD_PRELOAD", lib}, {"ROCED_RUN_DIR", dir}, {"SYSFS_PATH", tree}}
-	if nic != "" {
-		vars = append(vars, variable{"ROCED_NIC", nic})
+	vars := []variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {"ROCED_RUN_DIR", dir}, {"ROCED_NIC", nic},
+		{"SYSFS_PATH", tree}}
+	// UCX patches mmap() in memory, past every preload library, unless told not to.
+	if os.Getenv(ucxHooks) == "" {
+		vars = append(vars, variable{ucxHooks, "none"})
 	}
 	return vars, nil
+}
+
+// ucxHooks says how UCX watches over changes of memory.
+const ucxHooks = "UCX_MEM_MMAP_HOOK_MODE"
+
+// separators are what stands between the libraries of LD_PRELOAD.
+const separators = ": "
+
+// preload puts a library before others of LD_PRELOAD, unless it is there.
+func preload(lib, others string) string {
+	list := strings.FieldsFunc(others, func(r rune) bool { return strings.ContainsRune(separators, r) })
+	if slices.Contains(list, lib) {
+		return others
+	}
+	return strings.Join(append([]string{lib}, list...), ":")
 }
 
 // findLibrary finds the preload library: where ROCED_LIBRARY says, beside this
 // program, or where packages put it.
 func findLibrary() (string, error) {
 	if path := os.Getenv("ROCED_LIBRARY"); path != "" {
-		return path, nil
+		return filepath.Abs(path)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -146,9 +171,9 @@ func findLibrary() (string, error) {
 func run(args []string, vars []variable) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		code := exitNotFound
-		if errors.Is(err, fs.ErrPermission) {
-			code = exitNotExecutable
+		code := exitNotExecutable
+		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+			code = exitNotFound
 		}
 		return exitError{err, code}
 	}

@@ -51,8 +51,18 @@ func printLink(w io.Writer, i int, l *api.Link) {
 		fmt.Fprintf(w, " reason %q", l.Reason)
 	}
 	fmt.Fprintln(w)
+	if c := l.Congestion; c != nil {
+		fmt.Fprintf(w, "    congestion %s", c.Algorithm)
+		for _, name := range slices.Sorted(maps.Keys(c.Params)) {
+			fmt.Fprintf(w, " %s %v", name, c.Params[name])
+		}
+		fmt.Fprintln(w)
+	}
 	for i, g := range l.GIDs {
 		fmt.Fprintf(w, "    gid %d %s\n", i, g)
+	}
+	for _, d := range l.Devices {
+		fmt.Fprintf(w, "    verbs device %s profile %s socket %s\n", d.Name, d.Profile, d.Socket)
 	}
 }
 
@@ -98,7 +108,14 @@ func describe(r *api.Resource) string {
 		if q.Peer != "" {
 			s += fmt.Sprintf(" rqpn %d peer %s path-mtu %d", q.Dest, q.Peer, q.PathMTU)
 		}
-		return s + fmt.Sprintf(" sq-psn %d rq-psn %d", q.SQPSN, q.RQPSN)
+		s += fmt.Sprintf(" sq-psn %d rq-psn %d", q.SQPSN, q.RQPSN)
+		if q.Window > 0 {
+			s += fmt.Sprintf(" cwnd %d", q.Window)
+		}
+		if q.Rate > 0 {
+			s += fmt.Sprintf(" rate %.1fMb/s", float64(q.Rate)/1e6)
+		}
+		return s
 	case r.MR != nil:
 		return fmt.Sprintf("mrn %d mrlen %d access %#x pdn %d", r.MR.ID, r.MR.Length, r.MR.Access, r.MR.PD)
 	case r.CQ != nil:

@@ -59,6 +59,9 @@ func (d *Daemon) start() (err error) {
 	if d.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, "sysfs")); err != nil {
 		return err
 	}
+	if err = os.RemoveAll(filepath.Join(d.cfg.RunDir, nicTrees)); err != nil { // of a daemon that died
+		return err
+	}
 	for i := range d.cfg.NICs {
 		n, err := d.startNIC(i)
 		if err != nil {
@@ -105,8 +108,12 @@ func (d *Daemon) nic(name string) *nic {
 // drainLook is how often a draining daemon looks whether it is done.
 const drainLook = 50 * time.Millisecond
 
+// drainQuiet is how many looks in a row must find that clients do nothing: one that has
+// connected may be about to begin.
+const drainQuiet = 10
+
 // Drain refuses new clients and waits until those that are there have left or
-// have nothing under way, or ctx ends.
+// have done nothing for a while, or ctx ends.
 func (d *Daemon) Drain(ctx context.Context) error {
 	for _, n := range d.nics {
 		for _, dev := range n.devices {
@@ -116,14 +123,19 @@ func (d *Daemon) Drain(ctx context.Context) error {
 	last := make([]uint64, len(d.nics))
 	tick := time.NewTicker(drainLook)
 	defer tick.Stop()
-	for {
-		quiet := true
+	for quiet := 0; ; {
+		clients, busy := 0, false
 		for i, n := range d.nics {
 			work, idle := n.activity(ctx)
-			quiet = quiet && (n.clients() == 0 || idle && work == last[i])
+			here := n.clients()
+			clients += here
+			busy = busy || here > 0 && (!idle || work != last[i])
 			last[i] = work
 		}
-		if quiet {
+		if quiet++; busy {
+			quiet = 0
+		}
+		if clients == 0 || quiet > drainQuiet {
 			return nil
 		}
 		select {
@@ -147,7 +159,7 @@ func (d *Daemon) Close() error {
 		errs = append(errs, n.close())
 	}
 	if d.tree != nil {
-		errs = append(errs, d.tree.Close(), remove(filepath.Join(d.cfg.RunDir, "nic")))
+		errs = append(errs, d.tree.Close(), remove(filepath.Join(d.cfg.RunDir, nicTrees)))
 	}
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())

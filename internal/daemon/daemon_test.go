@@ -160,12 +160,22 @@ func TestProcessLife(t *testing.T) {
 		t.Errorf("a second daemon: %v", err)
 	}
 	openContext(t, runDir)
-	// kill -9 leaves sockets behind; they are in nobody's way.
+	// kill -9 leaves sockets and files behind; they are in nobody's way.
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = c.Wait()
+	for _, tree := range []string{"sysfs", "nic/rxe_c"} {
+		if err := os.MkdirAll(filepath.Join(runDir, tree, "class/infiniband_verbs/uverbs9"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c = child(t, path)
+	for tree, want := range map[string]string{"sysfs": "uverbs0 uverbs1", "nic/rxe_a": "uverbs0", "nic/rxe_b": "uverbs1", "nic/rxe_c": ""} {
+		if got := shownIn(t, filepath.Join(runDir, tree)); got != want {
+			t.Errorf("%s shows %q, want %q", tree, got, want)
+		}
+	}
 	conn := openContext(t, runDir)
 	start := time.Now()
 	if err := c.Process.Signal(unix.SIGTERM); err != nil {
@@ -174,7 +184,7 @@ func TestProcessLife(t *testing.T) {
 	if err := c.Wait(); err != nil {
 		t.Errorf("SIGTERM: %v", err)
 	}
-	if d := time.Since(start); d > 3*time.Second {
+	if d := time.Since(start); d < drainQuiet*drainLook || d > 3*time.Second {
 		t.Errorf("draining an idle client took %v", d)
 	}
 	if _, _, err := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil); err == nil {
@@ -184,6 +194,20 @@ func TestProcessLife(t *testing.T) {
 	if err != nil || len(left) != 1 { // the lock file
 		t.Errorf("left behind: %v %v", left, err)
 	}
+}
+
+// shownIn are the verbs devices in a tree.
+func shownIn(t *testing.T, tree string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(tree, "class/infiniband_verbs/*/ibdev"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, p := range paths {
+		names = append(names, filepath.Base(filepath.Dir(p)))
+	}
+	return strings.Join(names, " ")
 }
 
 // startHere runs a daemon in this process.

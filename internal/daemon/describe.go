@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"roced/ccalgo"
 	"roced/internal/api"
 	"roced/internal/server"
 	"roced/qp"
@@ -46,6 +47,12 @@ func resource(nic string, ctx any) api.Resource {
 func qpOf(i *rocev2.QPInfo) *api.QP {
 	q := &api.QP{Num: uint32(i.Num), Type: typeNames[i.Type], State: stateNames[i.Attr.State], PD: i.PD, SendCQ: i.SendCQ,
 		RecvCQ: i.RecvCQ, SRQ: i.SRQ, SQPSN: i.Attr.SQPSN, RQPSN: i.Attr.RQPSN, Profile: i.Profile}
+	if i.Window != ccalgo.Unlimited {
+		q.Window = i.Window
+	}
+	if i.Rate != ccalgo.Unlimited {
+		q.Rate = i.Rate
+	}
 	if i.Connected {
 		q.Dest, q.Peer, q.PathMTU = i.Attr.DestQPN, i.AV.DGID.Addr().String(), i.Attr.PathMTU.Bytes()
 	}

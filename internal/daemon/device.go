@@ -34,7 +34,10 @@ func deviceName(nic, profile string, standard bool) string {
 	return name
 }
 
-// Firmware is the version of the NIC that programs are told.
+// nicTrees is the folder of the trees of single NICs in the run directory.
+const nicTrees = "nic"
+
+// firmware is the version of the NIC that programs are told.
 const firmware = "1.0.0"
 
 // startDevices makes a device for each profile, the default first. Number is that
@@ -45,7 +48,7 @@ func (d *Daemon) startDevices(n *nic) error {
 		standard = profiles[0]
 	}
 	var err error
-	if n.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, "nic", n.cfg.Name)); err != nil {
+	if n.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, nicTrees, n.cfg.Name)); err != nil {
 		return err
 	}
 	names := []string{standard}
@@ -65,25 +68,32 @@ func (d *Daemon) startDevices(n *nic) error {
 func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	c, index := n.cfg, d.devices
 	name := deviceName(c.Name, profile, standard)
+	dev := &device{shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(c.MAC.HardwareAddr()),
+		Firmware: firmware, Netdev: c.Port.Device}}
 	srv, err := server.New(server.Config{
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: profiles,
 		MAC: c.MAC.HardwareAddr(), Limits: limitsOf(&d.cfg.Limits), Log: n.log,
-		Refresh: func(ctx context.Context) error { return d.show(ctx, n) },
+		Refresh: func(ctx context.Context) error { return d.show(ctx, n, dev) },
 	})
 	if err != nil {
 		return err
 	}
 	d.devices++
-	dev := &device{server: srv, shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(c.MAC.HardwareAddr()),
-		Firmware: firmware, Netdev: c.Port.Device}}
+	dev.server = srv
 	n.devices = append(n.devices, dev)
 	n.events.Attach(srv)
 	p, err := n.portShown(context.Background())
-	return errors.Join(err, d.tree.Add(&dev.shown, p), n.tree.Add(&dev.shown, p))
+	if err == nil {
+		err = d.tree.Add(&dev.shown, p)
+	}
+	if err == nil {
+		err = n.tree.Alias(d.tree, &dev.shown)
+	}
+	return err
 }
 
-// portShown is what the trees show of the NIC's port.
+// portShown is what the tree shows of the NIC's port.
 func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
 	p := &sysfs.Port{}
 	err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
@@ -98,25 +108,27 @@ func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
 	return p, err
 }
 
-// show brings the trees up to date with a NIC.
-func (d *Daemon) show(ctx context.Context, n *nic) error {
+// show brings the files of devices of a NIC up to date.
+func (d *Daemon) show(ctx context.Context, n *nic, devices ...*device) error {
+	n.showing.Lock() // nobody puts older news in the place of newer ones
+	defer n.showing.Unlock()
 	p, err := n.portShown(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, dev := range n.devices {
-		errs = append(errs, d.tree.Update(&dev.shown, p), n.tree.Update(&dev.shown, p))
+	for _, dev := range devices {
+		errs = append(errs, d.tree.Update(&dev.shown, p))
 	}
 	return errors.Join(errs...)
 }
 
-// showChanges keeps the trees up to date with events of a port.
+// showChanges keeps the tree up to date with events of a port.
 func (d *Daemon) showChanges(n *nic) {
 	for {
 		select {
 		case <-n.changed:
-			if err := d.show(context.Background(), n); err != nil {
+			if err := d.show(context.Background(), n, n.devices...); err != nil {
 				n.log.Warn("sysfs", "err", err)
 			}
 		case <-d.ending:

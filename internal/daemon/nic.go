@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"roced/internal/capture"
 	"roced/internal/config"
@@ -30,6 +31,7 @@ type nic struct {
 	shard   *shard.Shard
 	devices []*device
 	tree    *sysfs.Tree   // of this NIC alone
+	showing sync.Mutex    // held while what the tree shows is brought up to date
 	changed chan struct{} // the port has changed
 	events  *server.Events
 	taps    taps
@@ -99,11 +101,17 @@ func (n *nic) build() (*rocev2.NIC, error) {
 	cfg := rocev2.Config{
 		Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
 		Offload: n.port.Offload(), Events: n.events, MaxUnacked: c.MaxUnacked,
+		CNPInterval: c.Congestion.Interval(), CNPDSCP: uint8(*c.Congestion.CNPDSCP),
 		NewProfile: func(name string) (qp.Profile, error) {
 			if name == "" {
 				name = c.Profile
 			}
-			return rocev2.NewProfile(name)
+			p, err := rocev2.NewProfile(name)
+			if err != nil {
+				return p, err
+			}
+			p.Controller, err = c.Congestion.New()
+			return p, err
 		},
 	}
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
@@ -129,14 +137,18 @@ func limitsOf(l *config.Limits) server.Limits {
 }
 
 // activity describes what the NIC has done so far by a number that changes with
-// every frame and doorbell, and tells whether it waits for nothing.
+// every frame, doorbell and command, and tells whether it waits for nothing.
 func (n *nic) activity(ctx context.Context) (work uint64, idle bool) {
 	st, err := n.shard.Stats(ctx)
 	if err != nil {
 		return 0, false
 	}
 	err = n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) { idle = core.NextTimeout() == mono.Never })
-	return st.RxFrames + st.TxFrames + st.Doorbells, err == nil && idle
+	work = st.RxFrames + st.TxFrames + st.Doorbells
+	for _, dev := range n.devices {
+		work += dev.server.Commands()
+	}
+	return work, err == nil && idle
 }
 
 // setRules replaces the fault rules.

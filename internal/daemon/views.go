@@ -39,6 +39,9 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 	if l.Device == "" {
 		l.Device = n.cfg.Port.Local
 	}
+	if c := &n.cfg.Congestion; c.Algorithm != "none" {
+		l.Congestion = &api.Congestion{Algorithm: c.Algorithm, Params: c.Params}
+	}
 	poll, err := n.shard.Poll(ctx)
 	l.Poll = config.PollOf(poll).String()
 	derr := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"roced/verbs"
 )
 
@@ -174,12 +176,20 @@ func dial(ctx context.Context, o *Options) (*oob, error) {
 		network, addr = "unix", path
 	}
 	var d net.Dialer
-	c, err := d.DialContext(ctx, network, addr)
-	if err != nil {
-		return nil, err
+	for deadline := time.Now().Add(binding); ; time.Sleep(time.Millisecond) {
+		c, err := d.DialContext(ctx, network, addr)
+		if err == nil {
+			return newOOB(ctx, c), nil
+		}
+		if network != "unix" || !errors.Is(err, unix.ECONNREFUSED) || time.Now().After(deadline) {
+			return nil, err
+		}
 	}
-	return newOOB(ctx, c), nil
 }
+
+// binding is how long a server may take between making its socket, for which
+// scripts wait, and listening on it.
+const binding = 200 * time.Millisecond
 
 // listen waits for clients. A socket that a dead server has left is replaced.
 func listen(o *Options) (net.Listener, error) {

@@ -59,14 +59,10 @@ type lane struct {
 // recvBatch is how many receives are posted at once, at most.
 const recvBatch = 32
 
-// open makes all objects of one side.
+// open makes all objects of one side. What it returns is to be closed, also when
+// there is an error: until then the device can say whether it is to blame.
 func open(o *Options, p Params, c *oob, active bool) (s *side, err error) {
 	s = &side{Params: p, oob: c, active: active, armed: map[*verbs.CQ]bool{}}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
 	if s.dev, err = openDevice(o); err != nil {
 		return s, err
 	}

@@ -4,24 +4,41 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
 	"testing"
 )
 
-// modes are the values of ROCED_MR: replace pages where that can be done, or never.
-var modes = []string{"auto", "pvm"}
+// modes are the ways to get at memory: ROCED_MR says whether pages are replaced where
+// that can be done, or never; a user without rights cannot hold up the kernel with
+// userfaultfd.
+var modes = []struct {
+	name, mr string
+	uid      uint32
+}{{"auto", "auto", 0}, {"pvm", "pvm", 0}, {"nobody", "auto", 65534}}
 
 // inModes runs a program in all modes.
 func inModes(t *testing.T, name string, args ...string) {
 	l := newLab(t)
+	for _, dir := range []string{filepath.Dir(bin), l.Dir} {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, mode := range modes {
-		t.Run(mode, func(t *testing.T) {
+		t.Run(mode.name, func(t *testing.T) {
 			c := verbs(t, l, name)
 			c.Args = append(c.Args, args...)
-			c.Env = append(c.Env, "ROCED_MR="+mode)
+			c.Env = append(c.Env, "ROCED_MR="+mode.mr)
+			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: mode.uid, Gid: mode.uid}}
 			succeed(t, c)
 		})
 	}
 }
+
+// TestMaps needs Linux 6.11, which can be asked about addresses.
+func TestMaps(t *testing.T) { succeed(t, exec.Command(compile(t, "maps"))) }
 
 const hugePages = "/proc/sys/vm/nr_hugepages"
 

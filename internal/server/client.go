@@ -102,6 +102,7 @@ func (c *client) serve() {
 		}
 		q.finish(err)
 		uverbs.CloseFDs(r.FDs)
+		c.srv.commands.Add(1)
 		err = c.conn.WriteAnswer(q.answer)
 		q.closeFDs()
 		if err != nil {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +70,12 @@ type Server struct {
 	perUID  map[uint32]int
 	closing bool
 	serial  uint64
+
+	commands atomic.Uint64 // carried out for all clients
 }
+
+// Commands counts the commands of all clients.
+func (s *Server) Commands() uint64 { return s.commands.Load() }
 
 // New opens the socket and serves it. A socket that a dead daemon has left is
 // replaced.

@@ -54,7 +54,8 @@ type Counter struct {
 // Tree is a tree of files.
 type Tree struct {
 	root string
-	mu   sync.Mutex // one writer at a time
+	mu   sync.Mutex
+	text map[string]string // of each file, so that only changes are written
 }
 
 // New makes a tree at root and removes what was there. Root is what SYSFS_PATH is
@@ -63,7 +64,7 @@ func New(root string) (*Tree, error) {
 	if err := os.RemoveAll(root); err != nil {
 		return nil, err
 	}
-	t := &Tree{root: root}
+	t := &Tree{root: root, text: map[string]string{}}
 	return t, errors.Join(
 		t.write("class/infiniband_verbs/abi_version", strconv.Itoa(verbsABI)),
 		t.write("class/misc/rdma_cm/abi_version", strconv.Itoa(cmABI)),
@@ -78,10 +79,14 @@ func (t *Tree) Root() string { return t.root }
 // Close removes the tree.
 func (t *Tree) Close() error { return os.RemoveAll(t.root) }
 
-// Add shows a device.
+// Add shows a device. Its name must not be another's, nor its index.
 func (t *Tree) Add(d *Device, p *Port) error {
-	verbs := fmt.Sprintf("class/infiniband_verbs/uverbs%d", d.Index)
-	dev := filepath.Join("class/infiniband", d.Name)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	verbs, dev := d.paths()
+	if t.text[verbs+"/ibdev"] != "" || t.text[dev+"/node_type"] != "" {
+		return fmt.Errorf("two verbs devices are called %s or have the number %d", d.Name, d.Index)
+	}
 	err := t.files(map[string]string{
 		verbs + "/dev":                  fmt.Sprintf("%d:%d", verbMajor, verbMinor+d.Index),
 		verbs + "/abi_version":          strconv.Itoa(rxeABI),
@@ -91,27 +96,59 @@ func (t *Tree) Add(d *Device, p *Port) error {
 		dev + "/node_desc":              d.Name,
 		dev + "/fw_ver":                 d.Firmware,
 		dev + "/hca_type":               "roced",
+		dev + "/board_id":               "roced",
 		dev + "/device/numa_node":       "-1",
 		dev + "/ports/1/lid":            "0x0",
 		dev + "/ports/1/sm_lid":         "0x0",
 		dev + "/ports/1/sm_sl":          "0",
 		dev + "/ports/1/lid_mask_count": "0",
-		dev + "/ports/1/cap_mask":       "0x00890000",
+		dev + "/ports/1/cap_mask":       "0x00010000", // IB_PORT_CM_SUP, as QUERY_PORT says
 		dev + "/ports/1/link_layer":     "Ethernet",
 		dev + "/ports/1/rate":           "100 Gb/sec (4X EDR)",
 		dev + "/ports/1/pkeys/0":        "0xffff",
 	})
 	if err == nil {
-		err = t.Update(d, p)
+		err = t.update(dev, d, p)
 	}
-	// Last what makes libibverbs look at the rest.
-	return errors.Join(err, t.files(map[string]string{verbs + "/ibdev": d.Name}))
+	if err == nil {
+		err = t.write(verbs+"/ibdev", d.Name) // last: it makes libibverbs look at the rest
+	}
+	return err
+}
+
+// Alias shows a device of another tree in this one too, by symbolic links. Such
+// is a tree for programs that are to see some devices only.
+func (t *Tree) Alias(of *Tree, d *Device) error {
+	verbs, dev := d.paths()
+	for _, name := range []string{dev, verbs} {
+		path := filepath.Join(t.root, name)
+		to, err := filepath.Rel(filepath.Dir(path), filepath.Join(of.root, name))
+		if err != nil {
+			return err
+		}
+		if err := os.Symlink(to, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// paths are the folders of a device.
+func (d *Device) paths() (verbs, dev string) {
+	return fmt.Sprintf("class/infiniband_verbs/uverbs%d", d.Index), filepath.Join("class/infiniband", d.Name)
 }
 
 // Update brings the changing files of a device up to date.
 func (t *Tree) Update(d *Device, p *Port) error {
-	port := filepath.Join("class/infiniband", d.Name, "ports/1")
-	state, phys := "1: DOWN", "3: Disabled"
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, dev := d.paths()
+	return t.update(dev, d, p)
+}
+
+func (t *Tree) update(dev string, d *Device, p *Port) error {
+	port := dev + "/ports/1"
+	state, phys := "1: DOWN", "2: Polling"
 	if p.Active {
 		state, phys = "4: ACTIVE", "5: LinkUp"
 	}
@@ -131,18 +168,15 @@ func (t *Tree) Update(d *Device, p *Port) error {
 // trimGIDs removes the GIDs from number n on.
 func (t *Tree) trimGIDs(port string, n int) error {
 	for ; ; n++ {
-		err := os.Remove(filepath.Join(t.root, port, "gids", strconv.Itoa(n)))
-		if err != nil {
-			if errors.Is(err, os.ErrNotExist) {
+		for _, folder := range []string{"/gids/", "/gid_attrs/types/", "/gid_attrs/ndevs/"} {
+			name := port + folder + strconv.Itoa(n)
+			if t.text[name] == "" {
 				return nil
 			}
-			return err
-		}
-		for _, attr := range []string{"types", "ndevs"} {
-			err = errors.Join(err, os.Remove(filepath.Join(t.root, port, "gid_attrs", attr, strconv.Itoa(n))))
-		}
-		if err != nil {
-			return err
+			if err := os.Remove(filepath.Join(t.root, name)); err != nil {
+				return err
+			}
+			delete(t.text, name)
 		}
 	}
 }
@@ -171,9 +205,8 @@ func groups(b []byte) string {
 	return string(s[1:])
 }
 
+// files writes files by name.
 func (t *Tree) files(files map[string]string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	var errs []error
 	for name, text := range files {
 		errs = append(errs, t.write(name, text))
@@ -183,11 +216,11 @@ func (t *Tree) files(files map[string]string) error {
 
 // write replaces a file in one step, if its text has changed.
 func (t *Tree) write(name, text string) error {
-	path := filepath.Join(t.root, name)
 	text += "\n"
-	if old, err := os.ReadFile(path); err == nil && string(old) == text {
+	if t.text[name] == text {
 		return nil
 	}
+	path := filepath.Join(t.root, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -195,5 +228,9 @@ func (t *Tree) write(name, text string) error {
 	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(tmp, path)
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	t.text[name] = text
+	return nil
 }

@@ -1,8 +1,10 @@
 package sysfs
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -38,6 +40,7 @@ func TestTree(t *testing.T) {
 		"infiniband/rxe_a/node_type":                       "1: CA\n",
 		"infiniband/rxe_a/node_guid":                       "5254:00ff:fe01:0203\n",
 		"infiniband/rxe_a/ports/1/state":                   "4: ACTIVE\n",
+		"infiniband/rxe_a/ports/1/phys_state":              "5: LinkUp\n",
 		"infiniband/rxe_a/ports/1/gids/1":                  "0000:0000:0000:0000:0000:ffff:c612:0001\n",
 		"infiniband/rxe_a/ports/1/gid_attrs/types/0":       "RoCE v2\n",
 		"infiniband/rxe_a/ports/1/gid_attrs/ndevs/1":       "tap_a\n",
@@ -74,4 +77,121 @@ func TestTree(t *testing.T) {
 	if _, err := os.Stat(root); !os.IsNotExist(err) {
 		t.Errorf("the tree is still there: %v", err)
 	}
+}
+
+// TestOnlyOnceUnderOneName checks that a device cannot take another's place.
+func TestOnlyOnceUnderOneName(t *testing.T) {
+	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		d    Device
+		fits bool
+	}{{Device{Name: "rxe_a"}, true}, {Device{Name: "rxe_a", Index: 1}, false}, {Device{Name: "rxe_b"}, false},
+		{Device{Name: "rxe_b", Index: 1}, true}} {
+		if err := tree.Add(&c.d, &Port{}); (err == nil) != c.fits {
+			t.Errorf("%+v: %v", c.d, err)
+		}
+	}
+}
+
+// TestAlias checks that a tree of some devices shows what the whole one does, also
+// when the run directory has moved, as into a container.
+func TestAlias(t *testing.T) {
+	dir := t.TempDir()
+	whole, err := New(filepath.Join(dir, "run/sysfs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	some, err := New(filepath.Join(dir, "run/nic/b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := &Device{Name: "rxe_a"}, &Device{Name: "rxe_b", Index: 1}
+	for _, d := range []*Device{a, b} {
+		if err := whole.Add(d, &Port{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := some.Alias(whole, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	whole.root, some.root = filepath.Join(dir, "moved/sysfs"), filepath.Join(dir, "moved/nic/b")
+	if err := whole.Update(b, &Port{Active: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(t, some, "infiniband/rxe_b/ports/1/state"); got != "4: ACTIVE\n" {
+		t.Errorf("state %q", got)
+	}
+	if got := read(t, some, "infiniband_verbs/uverbs1/ibdev"); got != "rxe_b\n" {
+		t.Errorf("ibdev %q", got)
+	}
+	for _, other := range []string{"infiniband/rxe_a", "infiniband_verbs/uverbs0"} {
+		if _, err := os.Stat(filepath.Join(some.Root(), "class", other)); !os.IsNotExist(err) {
+			t.Errorf("%s is there: %v", other, err)
+		}
+	}
+	if err := some.Close(); err != nil {
+		t.Fatal(err)
+	}
+	read(t, whole, "infiniband/rxe_b/ports/1/state") // is still there
+}
+
+// TestWrites checks that a reader sees a whole file, old or new, and that what has
+// not changed is not written.
+func TestWrites(t *testing.T) {
+	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, p := &Device{Name: "rxe_a"}, &Port{Counters: []Counter{{"sent_pkts", 1}, {"rcvd_pkts", 1}}}
+	if err := tree.Add(d, p); err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(tree.Root(), "class/infiniband/rxe_a/ports/1/hw_counters")
+	open, err := os.Open(filepath.Join(folder, "sent_pkts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	before := inodes(t, folder)
+	p.Counters[0].Value = 22
+	if err := tree.Update(d, p); err != nil {
+		t.Fatal(err)
+	}
+	after := inodes(t, folder)
+	if os.SameFile(before["sent_pkts"], after["sent_pkts"]) || !os.SameFile(before["rcvd_pkts"], after["rcvd_pkts"]) {
+		t.Error("not the file that has changed was replaced")
+	}
+	text := make([]byte, 8)
+	if n, err := open.Read(text); err != nil || string(text[:n]) != "1\n" {
+		t.Errorf("an open file: %q, %v", text[:n], err)
+	}
+	if err := filepath.WalkDir(tree.Root(), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".new") {
+			t.Errorf("left behind: %s", path)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func inodes(t *testing.T, folder string) map[string]os.FileInfo {
+	t.Helper()
+	list, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]os.FileInfo{}
+	for _, e := range list {
+		if out[e.Name()], err = e.Info(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
 }

@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, BIG = 1 << 20, HUGE = 2 << 20 };
+enum { PAGE = 4096, BIG = 1 << 20, HUGE = 2 << 20, SCRATCH = 20 << 20 };
 
 static struct lab lab;
 static char *scratch; /* registered, on the other side */
@@ -146,6 +146,18 @@ static void refused(void)
 	}
 }
 
+/* abandoned: registrations that the daemon refuses leave nothing behind there, whose
+ * mappings are limited. */
+static void abandoned(void)
+{
+	enum { ROUNDS = SCRATCH / PAGE };
+	char *p = map((size_t)ROUNDS * PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	try("memory for many regions", p, (size_t)ROUNDS * PAGE);
+	for (int i = 0; i < ROUNDS; i++) /* remote write without local write */
+		FAILS(ibv_reg_mr(lab.loop.pd, p + (size_t)i * PAGE, PAGE, IBV_ACCESS_REMOTE_WRITE) ? 0 : -1, EINVAL);
+	try("memory that was refused before", p, PAGE);
+}
+
 /* enforced: rights, bounds and protection domain hold whatever the mapping permits. */
 static void enforced(char *p)
 {
@@ -172,8 +184,8 @@ int main(void)
 	pthread_t t;
 	setbuf(stdout, NULL);
 	lab = lab_open();
-	scratch = map(2 * HUGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
-	scratch_mr = reg(&lab, scratch, 2 * HUGE);
+	scratch = map(SCRATCH, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	scratch_mr = reg(&lab, scratch, SCRATCH);
 	heap();
 	try("private memory", map(BIG, MAP_PRIVATE | MAP_ANONYMOUS, -1), BIG);
 	try("shared memory", map(BIG, MAP_SHARED | MAP_ANONYMOUS, -1), BIG);
@@ -186,6 +198,7 @@ int main(void)
 	locked();
 	guarded();
 	refused();
+	abandoned();
 	enforced(map(BIG, MAP_PRIVATE | MAP_ANONYMOUS, -1));
 	return 0;
 }

@@ -1,0 +1,140 @@
+package ccalgo
+
+import (
+	"math"
+	"time"
+
+	"roced/mono"
+)
+
+// DCQCN is the reaction point of Zhu et al., "Congestion Control for Large-Scale
+// RDMA Deployments", SIGCOMM 2015: a rate that falls with congestion notification
+// packets and rises by a timer and a byte counter. Names of the paper, section 3.1
+// and figure 7, in brackets; defaults are those of its table 2 and section 5.
+//
+// A flow starts at line rate. While nothing has been notified, or when the rate
+// has come back to the line rate, no timer runs.
+type DCQCN struct {
+	None
+	g         float64       // [g] gain of alpha
+	alphaTime time.Duration // [K] alpha decays each time without a notification
+	incTime   time.Duration // [T] of the rate increase timer
+	incBytes  float64       // [B] of the byte counter
+	threshold float64       // [F] events of fast recovery
+	rAI, rHAI float64       // [R_AI, R_HAI] steps in bit/s
+	line      float64       // bit/s
+	min       float64       // bit/s
+	window    time.Duration // not zero: a window of what the rate sends in that time
+
+	alpha      float64   // [alpha] estimate of congestion
+	alphaAt    mono.Time // until when alpha has decayed
+	current    float64   // [R_C]
+	target     float64   // [R_T]
+	timer      float64   // [T] events since the last notification
+	byteEvents float64   // [BC] events since the last notification
+	bytes      float64   // since the last event of the byte counter
+	due        mono.Time // next event of the timer
+}
+
+// newDCQCN takes the parameters of the paper. Of R_HAI it gives no value: here it
+// is ten times R_AI, as in QCN (IEEE 802.1Qau), from which hyper increase is taken.
+// window_us makes a window-based variant.
+func newDCQCN(r *reader) Controller {
+	d := &DCQCN{
+		g:         r.gain("g", 1.0/256),
+		alphaTime: r.micros("k_us", 55),
+		incTime:   r.micros("t_us", 55),
+		incBytes:  r.value("b_bytes", 10e6, 1, 1e12),
+		threshold: r.value("f", 5, 0, 1e6),
+		rAI:       r.rate("r_ai_bps", 40e6),
+		rHAI:      r.rate("r_hai_bps", 400e6),
+		line:      r.rate("line_rate_bps", 40e9),
+		min:       r.rate("min_rate_bps", 10e6),
+		window:    time.Duration(r.value("window_us", 0, 0, 1e7) * 1e3),
+	}
+	d.min = math.Min(d.min, d.line)
+	d.Reset(0)
+	return d
+}
+
+// Reset implements Controller: line rate, and alpha 1 (section 3.1).
+func (d *DCQCN) Reset(int) {
+	d.alpha, d.alphaAt, d.due = 1, 0, mono.Never
+	d.current, d.target = d.line, d.line
+	d.timer, d.byteEvents, d.bytes = 0, 0, 0
+}
+
+// ECNCapable implements Controller.
+func (*DCQCN) ECNCapable() bool { return true }
+
+// OnCNP cuts the rate (section 3.1, equation 1) and begins increasing anew.
+func (d *DCQCN) OnCNP(now mono.Time) {
+	d.decayAlpha(now)
+	d.target = d.current
+	d.current = math.Max(d.current*(1-d.alpha/2), d.min)
+	d.alpha = (1-d.g)*d.alpha + d.g
+	d.timer, d.byteEvents, d.bytes = 0, 0, 0
+	d.due = now.Add(d.incTime)
+}
+
+// decayAlpha makes up for the time without notifications (equation 2). Alpha is
+// used nowhere but in a cut, so it needs no timer.
+func (d *DCQCN) decayAlpha(now mono.Time) {
+	if d.alphaAt == 0 { // alpha starts with the first notification
+		d.alphaAt = now
+		return
+	}
+	periods := now.Sub(d.alphaAt) / d.alphaTime
+	d.alpha *= math.Pow(1-d.g, float64(periods))
+	d.alphaAt = now
+}
+
+// OnSent counts bytes: each [B] of them are an event.
+func (d *DCQCN) OnSent(_ mono.Time, bytes, _ uint32) {
+	if d.due == mono.Never {
+		return
+	}
+	d.bytes += float64(bytes)
+	for d.bytes >= d.incBytes && d.due != mono.Never {
+		d.bytes -= d.incBytes
+		d.byteEvents++
+		d.increase()
+	}
+}
+
+// Deadline implements Controller.
+func (d *DCQCN) Deadline() mono.Time { return d.due }
+
+// OnTimeout takes the events of the timer that are due.
+func (d *DCQCN) OnTimeout(now mono.Time) {
+	for now >= d.due {
+		d.due = d.due.Add(d.incTime)
+		d.timer++
+		d.increase()
+	}
+}
+
+// increase is one step up (section 3.1, figure 7; equations 3 and 4).
+func (d *DCQCN) increase() {
+	switch {
+	case math.Max(d.timer, d.byteEvents) <= d.threshold: // fast recovery
+	case math.Min(d.timer, d.byteEvents) > d.threshold: // hyper increase
+		d.target += (math.Min(d.timer, d.byteEvents) - d.threshold) * d.rHAI
+	default: // additive increase
+		d.target += d.rAI
+	}
+	d.target = math.Min(d.target, d.line)
+	d.current = (d.target + d.current) / 2
+	if d.line-d.current < d.line/1e4 {
+		d.current, d.target, d.due = d.line, d.line, mono.Never
+	}
+}
+
+// Limits implements Controller.
+func (d *DCQCN) Limits() (windowBytes, rateBps uint64) {
+	windowBytes = Unlimited
+	if d.window > 0 {
+		windowBytes = uint64(d.current / 8 * d.window.Seconds())
+	}
+	return windowBytes, uint64(d.current)
+}

@@ -1,0 +1,110 @@
+package ccalgo
+
+import (
+	"math"
+
+	"roced/mono"
+)
+
+// DCTCP is Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3: a window
+// that is cut in proportion to the share of marked bytes, estimated once a window.
+// What the paper leaves to TCP is that of RFC 8257 and RFC 5681: slow start, one
+// packet a round trip after it, half upon a loss, one packet upon a timeout.
+type DCTCP struct {
+	None
+	g        float64 // [g] gain of alpha
+	initial  float64 // packets
+	min, max float64 // packets
+
+	mtu      float64
+	cwnd     float64 // bytes
+	ssthresh float64 // bytes
+	alpha    float64 // [alpha] estimate of the marked share
+	left     float64 // bytes of the current window not acknowledged yet
+	acked    float64 // bytes acknowledged in the current window
+	marked   float64 // of these, with congestion experienced
+	cut      bool    // the current window has been cut already
+}
+
+// newDCTCP takes g of the paper (section 3.3: 1/16) and the windows of RFC 6928
+// (initial) and ours.
+func newDCTCP(r *reader) Controller {
+	d := &DCTCP{
+		g:       r.gain("g", 1.0/16),
+		initial: r.value("initial_cwnd_packets", 10, 1, 1e6),
+		min:     r.value("min_cwnd_packets", 1, 1, 1e6),
+		max:     r.value("max_cwnd_packets", 4096, 1, 1e6),
+	}
+	d.min = math.Min(d.min, d.max)
+	d.Reset(1024)
+	return d
+}
+
+// Reset implements Controller: alpha is 1 at the start (RFC 8257 section 3.3).
+func (d *DCTCP) Reset(mtu int) {
+	d.mtu = float64(max(mtu, 1))
+	d.cwnd, d.ssthresh, d.alpha = d.initial*d.mtu, math.Inf(1), 1
+	d.clamp()
+	d.newWindow(d.cwnd)
+}
+
+// newWindow begins an observation window of that many bytes.
+func (d *DCTCP) newWindow(bytes float64) {
+	d.left, d.acked, d.marked, d.cut = bytes, 0, 0, false
+}
+
+// ECNCapable implements Controller.
+func (*DCTCP) ECNCapable() bool { return true }
+
+// OnAck implements Controller. The first mark of a window cuts (equation 2); at
+// the window's end alpha is updated (equation 1).
+func (d *DCTCP) OnAck(_ mono.Time, s Sample) {
+	n := float64(s.Bytes)
+	d.acked += n
+	if s.ECN {
+		d.marked += n
+		d.reduce(d.cwnd * (1 - d.alpha/2))
+	}
+	if !d.cut {
+		d.grow(n)
+	}
+	if d.left -= n; d.left > 0 || d.acked == 0 {
+		return
+	}
+	d.alpha = (1-d.g)*d.alpha + d.g*d.marked/d.acked
+	d.newWindow(float64(s.InFlight))
+}
+
+func (d *DCTCP) grow(acked float64) {
+	if d.cwnd < d.ssthresh {
+		d.cwnd += acked // slow start, RFC 5681 section 3.1
+	} else {
+		d.cwnd += d.mtu * acked / d.cwnd
+	}
+	d.clamp()
+}
+
+// reduce sets the window back once in an observation window.
+func (d *DCTCP) reduce(to float64) {
+	if d.cut {
+		return
+	}
+	d.cut = true
+	d.cwnd = to
+	d.clamp()
+	d.ssthresh = d.cwnd
+}
+
+// OnLoss implements Controller (RFC 8257 section 3.5: as TCP does).
+func (d *DCTCP) OnLoss(_ mono.Time, _ uint32, timeout bool) {
+	d.reduce(d.cwnd / 2)
+	if timeout {
+		d.cwnd = d.mtu
+		d.clamp()
+	}
+}
+
+func (d *DCTCP) clamp() { d.cwnd = math.Min(math.Max(d.cwnd, d.min*d.mtu), d.max*d.mtu) }
+
+// Limits implements Controller.
+func (d *DCTCP) Limits() (windowBytes, rateBps uint64) { return uint64(d.cwnd), Unlimited }

@@ -1,0 +1,97 @@
+package ccalgo
+
+import (
+	"math"
+	"time"
+
+	"roced/mono"
+)
+
+// MPRDMA is the congestion window of Lu et al., "Multi-Path Transport for RDMA in
+// Datacenters", NSDI 2018, section 3.1: one window for all virtual paths, which
+// reacts to the mark of every single acknowledgement. Which path a packet takes is
+// for the clock of the transport to say, not for this.
+//
+// The paper has an acknowledgement for each packet. One that covers several counts
+// as that many.
+type MPRDMA struct {
+	None
+	increase float64 // [1/cwnd] numerator, packets
+	decrease float64 // [1/2] packets
+	initial  float64 // [IW] packets; 0: one BDP
+	line     float64 // bit/s, of the BDP
+	baseRTT  time.Duration
+	idleRTTs float64 // restart from IW when idle for that long, 0: never
+	min, max float64 // packets
+	mtu      float64
+	cwnd     float64       // packets
+	rtt      time.Duration // last one measured
+	lastSent mono.Time
+	started  bool // something has been sent
+}
+
+// newMPRDMA takes the numbers of section 3.1 and 3.5 (three idle RTTs); IW is one
+// BDP (section 5.1), of the paper's 40 Gb/s and 16 us.
+func newMPRDMA(r *reader) Controller {
+	m := &MPRDMA{
+		increase: r.value("increase_packets", 1, 0, 1e3),
+		decrease: r.value("decrease_packets", 0.5, 0, 1e3),
+		initial:  r.value("iw_packets", 0, 0, 1e6),
+		line:     r.rate("line_rate_bps", 40e9),
+		baseRTT:  r.micros("base_rtt_us", 16),
+		idleRTTs: r.value("idle_rtts", 3, 0, 1e6),
+		min:      r.value("min_cwnd_packets", 1, 1, 1e6),
+		max:      r.value("max_cwnd_packets", 4096, 1, 1e6),
+	}
+	m.min = math.Min(m.min, m.max)
+	m.Reset(1024)
+	return m
+}
+
+// Reset implements Controller.
+func (m *MPRDMA) Reset(mtu int) {
+	m.mtu = float64(max(mtu, 1))
+	m.rtt, m.lastSent, m.started = m.baseRTT, 0, false
+	m.restart()
+}
+
+// restart sets the window to IW.
+func (m *MPRDMA) restart() {
+	m.cwnd = m.initial
+	if m.cwnd == 0 {
+		m.cwnd = m.line / 8 * m.baseRTT.Seconds() / m.mtu
+	}
+	m.clamp()
+}
+
+// ECNCapable implements Controller.
+func (*MPRDMA) ECNCapable() bool { return true }
+
+// OnSent restarts after an idle time (section 3.5).
+func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
+	idle := m.started && inflight <= bytes
+	if idle && m.idleRTTs > 0 && float64(now.Sub(m.lastSent)) > m.idleRTTs*float64(m.rtt) {
+		m.restart()
+	}
+	m.lastSent, m.started = now, true
+}
+
+// OnAck implements Controller (section 3.1): the window grows by 1/cwnd or
+// shrinks by 1/2 for each packet acknowledged.
+func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
+	if s.RTT > 0 {
+		m.rtt = s.RTT
+	}
+	packets := math.Ceil(float64(s.Bytes) / m.mtu)
+	if s.ECN {
+		m.cwnd -= m.decrease * packets
+	} else {
+		m.cwnd += m.increase * packets / m.cwnd
+	}
+	m.clamp()
+}
+
+func (m *MPRDMA) clamp() { m.cwnd = math.Min(math.Max(m.cwnd, m.min), m.max) }
+
+// Limits implements Controller.
+func (m *MPRDMA) Limits() (windowBytes, rateBps uint64) { return uint64(m.cwnd * m.mtu), Unlimited }

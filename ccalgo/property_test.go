@@ -1,0 +1,104 @@
+package ccalgo
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"roced/mono"
+)
+
+// bounds are what a controller with default parameters may say at any time, for a
+// path MTU of 1024.
+var bounds = map[string]struct{ minWindow, maxWindow, minRate, maxRate uint64 }{
+	"none":    {Unlimited, Unlimited, Unlimited, Unlimited},
+	"static":  {Unlimited, Unlimited, Unlimited, Unlimited},
+	"dcqcn":   {Unlimited, Unlimited, 10e6, 40e9},
+	"timely":  {Unlimited, Unlimited, 10e6, 40e9},
+	"swift":   {1024, 1024 * 1024, 1, Unlimited},
+	"dctcp":   {1024, 4096 * 1024, Unlimited, Unlimited},
+	"mp-rdma": {1024, 4096 * 1024, Unlimited, Unlimited},
+}
+
+// event draws something that happens and applies it to each of cs.
+func event(t *rapid.T, now mono.Time, cs ...Controller) {
+	bytes := rapid.Uint32Range(0, 1<<20).Draw(t, "bytes")
+	inflight := rapid.Uint32Range(0, 1<<24).Draw(t, "inflight")
+	flag := rapid.Bool().Draw(t, "flag")
+	kind := rapid.IntRange(0, 4).Draw(t, "kind")
+	s := Sample{Bytes: bytes, InFlight: inflight, ECN: flag,
+		RTT: time.Duration(rapid.Int64Range(0, int64(20*time.Millisecond)).Draw(t, "rtt"))}
+	for _, c := range cs {
+		switch kind {
+		case 0:
+			c.OnSent(now, bytes, inflight)
+		case 1:
+			c.OnAck(now, s)
+		case 2:
+			c.OnCNP(now)
+		case 3:
+			c.OnLoss(now, bytes, flag)
+		case 4:
+			c.Reset(1024)
+		}
+	}
+}
+
+// Whatever happens, limits stay in bounds, timers are served by one call, and the
+// same calls have the same outcome.
+func TestLimitsStayInBounds(t *testing.T) {
+	for name, b := range bounds {
+		t.Run(name, func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				c, _ := New(name, nil)
+				twin, _ := New(name, nil)
+				c.Reset(1024)
+				twin.Reset(1024)
+				now := mono.Time(1)
+				for range rapid.IntRange(1, 200).Draw(t, "events") {
+					now = now.Add(time.Duration(rapid.Int64Range(0, int64(time.Millisecond)).Draw(t, "after")))
+					if now >= c.Deadline() {
+						c.OnTimeout(now)
+						twin.OnTimeout(now)
+					}
+					if c.Deadline() <= now {
+						t.Fatalf("deadline %d at %d, after it was served", c.Deadline(), now)
+					}
+					event(t, now, c, twin)
+					w, r := c.Limits()
+					if w < b.minWindow || w > b.maxWindow || r < b.minRate || r > b.maxRate {
+						t.Fatalf("window %d, rate %d", w, r)
+					}
+					if w2, r2 := twin.Limits(); w2 != w || r2 != r {
+						t.Fatalf("the same calls gave %d, %d and %d, %d", w, r, w2, r2)
+					}
+				}
+			})
+		})
+	}
+	if len(bounds) != len(Factories) {
+		t.Errorf("%d algorithms, bounds of %d", len(Factories), len(bounds))
+	}
+}
+
+// A rate-limited controller always comes back to line rate, and its timer then
+// stops: an idle queue pair must not keep its NIC awake.
+func TestDCQCNTimerEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, _ := New("dcqcn", nil)
+		now := mono.Time(1)
+		for range rapid.IntRange(1, 300).Draw(t, "CNPs") {
+			now = now.Add(50 * time.Microsecond)
+			c.OnCNP(now)
+		}
+		end := now.Add(200 * time.Millisecond)
+		for c.Deadline() != mono.Never && now < end {
+			now = c.Deadline()
+			c.OnTimeout(now)
+		}
+		if _, r := c.Limits(); r != 40e9 || c.Deadline() != mono.Never {
+			t.Fatalf("%d bit/s, deadline %d, %v after the last CNP", r, c.Deadline(), now)
+		}
+	})
+}

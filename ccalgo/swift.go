@@ -1,0 +1,140 @@
+package ccalgo
+
+import (
+	"math"
+	"time"
+
+	"roced/mono"
+)
+
+// Swift is Kumar et al., "Swift: Delay is Simple and Effective for Congestion
+// Control in the Datacenter", SIGCOMM 2020: a window that keeps the round-trip
+// time at a target (section 3.1, algorithm 1). Windows are in packets; one below a
+// packet is kept by pacing (section 3.1).
+//
+// It controls the fabric delay, which is here the whole of the measured round
+// trip: to tell the delay in the peer's host apart (the paper's endpoint window),
+// acknowledgements would have to carry it, which those of standard RC cannot.
+type Swift struct {
+	None
+	ai         float64       // [ai] additive increase, packets
+	beta       float64       // [beta] multiplicative decrease
+	maxMDF     float64       // [max_mdf] largest share that one decrease takes
+	base       time.Duration // [base_target]
+	hop        time.Duration // [h-bar] scaling by hops
+	hops       float64       // [#hops], known from the topology
+	fsAlpha    float64       // [alpha] of flow scaling, from the parameters below
+	fsBeta     float64       // [beta] of flow scaling
+	fsRange    time.Duration // [fs_range] most that flow scaling adds
+	resetAfter int           // [RETX_RESET_THRESHOLD] timeouts in a row
+	min, max   float64       // [min_cwnd, max_cwnd]
+	initial    float64
+
+	mtu        float64
+	cwnd       float64
+	rtt        time.Duration // last one measured
+	decreased  mono.Time     // [t_last_decrease]
+	everLess   bool
+	retransmit int // timeouts since the last acknowledgement
+}
+
+// newSwift takes the parameters of the paper. Its section 3 gives no numbers for
+// the target; 50 us is the base RTT of Flor's Swift-like control (section 6 of
+// that paper), and flow scaling ends at 0.1 and 100 packets.
+func newSwift(r *reader) Controller {
+	s := &Swift{
+		ai:         r.value("ai_packets", 1, 0, 1e3),
+		beta:       r.gain("beta", 0.8),
+		maxMDF:     r.gain("max_mdf", 0.5),
+		base:       r.micros("base_target_us", 50),
+		hop:        time.Duration(r.value("hop_scaling_us", 1, 0, 1e6) * 1e3),
+		hops:       r.value("hops", 0, 0, 255),
+		fsRange:    time.Duration(r.value("fs_range_us", 100, 0, 1e7) * 1e3),
+		resetAfter: int(r.value("retx_reset_threshold", 5, 1, 1e6)),
+		min:        r.value("min_cwnd_packets", 0.01, 1e-4, 1e6),
+		max:        r.value("max_cwnd_packets", 1024, 1, 1e6),
+		initial:    r.value("initial_cwnd_packets", 10, 1e-4, 1e6),
+	}
+	lo := r.value("fs_min_cwnd_packets", 0.1, 1e-3, 1e6)
+	hi := r.value("fs_max_cwnd_packets", 100, 1e-3, 1e6)
+	if hi > lo { // otherwise targets do not scale with flows
+		s.fsAlpha = float64(s.fsRange) / (1/math.Sqrt(lo) - 1/math.Sqrt(hi))
+		s.fsBeta = -s.fsAlpha / math.Sqrt(hi)
+	}
+	s.min = math.Min(s.min, s.max)
+	s.Reset(1024)
+	return s
+}
+
+// Reset implements Controller.
+func (s *Swift) Reset(mtu int) {
+	s.mtu = float64(max(mtu, 1))
+	s.cwnd = math.Min(math.Max(s.initial, s.min), s.max)
+	s.rtt, s.decreased, s.everLess, s.retransmit = 0, 0, false, 0
+}
+
+// targetDelay scales the target with the path and with the number of flows, of
+// which a small window tells (section 3.2).
+func (s *Swift) targetDelay() time.Duration {
+	flows := s.fsAlpha/math.Sqrt(s.cwnd) + s.fsBeta
+	flows = math.Max(0, math.Min(flows, float64(s.fsRange)))
+	return s.base + time.Duration(s.hops*float64(s.hop)+flows)
+}
+
+// OnAck implements Controller (algorithm 1, "on receiving ACK").
+func (s *Swift) OnAck(now mono.Time, a Sample) {
+	s.retransmit = 0
+	if a.RTT <= 0 {
+		return
+	}
+	s.rtt = a.RTT
+	target := s.targetDelay()
+	if s.rtt >= target {
+		over := float64(s.rtt-target) / float64(s.rtt)
+		s.decrease(now, math.Min(s.beta*over, s.maxMDF))
+		return
+	}
+	acked := float64(a.Bytes) / s.mtu
+	if s.cwnd >= 1 {
+		s.cwnd += s.ai / s.cwnd * acked
+	} else {
+		s.cwnd += s.ai * acked
+	}
+	s.clamp()
+}
+
+// OnLoss implements Controller: recovery and timeouts take the largest decrease
+// (section 3.4). Timeouts in a row end at the smallest window.
+func (s *Swift) OnLoss(now mono.Time, _ uint32, timeout bool) {
+	if !timeout {
+		s.retransmit = 0
+		s.decrease(now, s.maxMDF)
+		return
+	}
+	if s.retransmit++; s.retransmit < s.resetAfter {
+		s.decrease(now, s.maxMDF)
+		return
+	}
+	s.cwnd, s.decreased, s.everLess = s.min, now, true
+}
+
+// decrease takes a share off the window, at most once a round-trip time.
+func (s *Swift) decrease(now mono.Time, share float64) {
+	if s.everLess && now.Sub(s.decreased) < s.rtt {
+		return
+	}
+	s.cwnd *= 1 - share
+	s.clamp()
+	s.decreased, s.everLess = now, true
+}
+
+func (s *Swift) clamp() { s.cwnd = math.Min(math.Max(s.cwnd, s.min), s.max) }
+
+// Limits implements Controller. A window of less than a packet is one packet each
+// rtt/cwnd.
+func (s *Swift) Limits() (windowBytes, rateBps uint64) {
+	if s.cwnd >= 1 || s.rtt <= 0 {
+		return uint64(math.Max(s.cwnd, 1) * s.mtu), Unlimited
+	}
+	return uint64(s.mtu), uint64(math.Max(s.cwnd*s.mtu*8/s.rtt.Seconds(), 1))
+}

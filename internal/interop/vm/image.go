@@ -1,0 +1,219 @@
+// Package vm builds and runs the virtual machine against which the NIC is tested:
+// a stock Debian kernel with rdma_rxe and tc netem under QEMU's emulation, with
+// the distribution's RDMA programs and rxepeer, our program that drives verbs by
+// commands. It needs no kernel of the machine's own beyond what QEMU needs, and no
+// KVM.
+package vm
+
+import (
+	"bytes"
+	"debug/elf"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+//go:embed guest
+var guest embed.FS
+
+// programs are the machine's own programs that go into the image, with the
+// libraries they need.
+var programs = []string{
+	"bash", "ip", "tc", "rdma", "tcpdump",
+	"ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
+	"ib_write_bw", "ib_write_lat", "ib_send_bw", "ib_send_lat", "ib_read_bw", "ib_read_lat", "ib_atomic_bw", "ib_atomic_lat",
+	"rping", "ucmatose", "udaddy", "rdma_server", "rdma_client",
+}
+
+// files are what programs open by name.
+var files = []string{"/etc/libibverbs.d/rxe.driver", "/etc/protocols", "/etc/services"}
+
+// Image is a bootable pair of files.
+type Image struct {
+	Kernel string // an ELF file, which starts without unpacking itself
+	Initrd string
+}
+
+// CacheDir is where images are built: $ROCED_CACHE or ~/.cache/roced, folder vm.
+func CacheDir() (string, error) {
+	dir := os.Getenv("ROCED_CACHE")
+	if dir == "" {
+		home, err := os.UserCacheDir()
+		if err != nil {
+			return "", err
+		}
+		dir = filepath.Join(home, "roced")
+	}
+	return filepath.Join(dir, "vm"), nil
+}
+
+// Build puts an image together in dir, where scripts/setup-vm.sh has unpacked a
+// kernel. extra are programs of ours that are copied into /usr/bin.
+func Build(dir string, extra ...string) (Image, error) {
+	im := Image{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd")}
+	tree := filepath.Join(dir, "kernel")
+	if err := unpackKernel(tree, im.Kernel); err != nil {
+		return im, fmt.Errorf("vm: kernel: %w", err)
+	}
+	peer := filepath.Join(dir, "rxepeer")
+	if err := compilePeer(dir, peer); err != nil {
+		return im, fmt.Errorf("vm: rxepeer: %w", err)
+	}
+	f, err := os.Create(im.Initrd)
+	if err != nil {
+		return im, err
+	}
+	a := newArchive(f)
+	err = errors.Join(addModules(a, tree), addSystem(a, append([]string{peer}, extra...)), a.Close(), f.Close())
+	if err != nil {
+		return im, fmt.Errorf("vm: initrd: %w", err)
+	}
+	return im, nil
+}
+
+// unpackKernel takes the ELF file out of the bzImage of a kernel package: with it,
+// QEMU boots seconds faster, for the emulated machine has nothing to decompress.
+func unpackKernel(tree, to string) error {
+	found, err := filepath.Glob(filepath.Join(tree, "boot/vmlinuz-*"))
+	if err != nil || len(found) != 1 {
+		return fmt.Errorf("%d kernels in %s", len(found), tree)
+	}
+	if isNewer(to, filepath.Join(tree, "done")) {
+		return nil
+	}
+	image, err := os.ReadFile(found[0])
+	if err != nil {
+		return err
+	}
+	at := bytes.Index(image, []byte("\xfd7zXZ\x00"))
+	if at < 0 {
+		return fmt.Errorf("%s is not compressed by xz", found[0])
+	}
+	xz := exec.Command("xz", "-dc", "--single-stream")
+	xz.Stdin = bytes.NewReader(image[at:])
+	out, err := xz.Output() // what follows the stream makes xz complain
+	if _, bad := elf.NewFile(bytes.NewReader(out)); bad != nil {
+		return errors.Join(err, bad)
+	}
+	return os.WriteFile(to, out, 0o600)
+}
+
+// isNewer reports whether the file a is there and not older than b.
+func isNewer(a, b string) bool {
+	sa, errA := os.Stat(a)
+	sb, errB := os.Stat(b)
+	return errA == nil && errB == nil && !sa.ModTime().Before(sb.ModTime())
+}
+
+func compilePeer(dir, to string) error {
+	text, err := guest.ReadFile("guest/rxepeer.c")
+	if err != nil {
+		return err
+	}
+	source := filepath.Join(dir, "rxepeer.c")
+	if err := os.WriteFile(source, text, 0o600); err != nil {
+		return err
+	}
+	c := exec.Command("cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", to, source, "-libverbs")
+	if out, err := c.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// addSystem adds everything but the modules.
+func addSystem(a *archive, extra []string) error {
+	text, err := guest.ReadFile("guest/init.sh")
+	if err != nil {
+		return err
+	}
+	a.file("init", 0o755, text)
+	for _, dir := range []string{"proc", "sys", "dev", "tmp", "run", "root"} {
+		a.dir(dir)
+	}
+	a.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\n"))
+	a.file("etc/hosts", 0o644, []byte("127.0.0.1 localhost\n"))
+	a.file("etc/nsswitch.conf", 0o644, []byte("hosts: files\n"))
+	a.link("bin/sh", "/usr/bin/bash")
+	if err := a.copy("/bin/busybox", "bin/busybox"); err != nil {
+		return err
+	}
+	provider, err := findOne("/usr/lib/*/libibverbs/librxe-rdmav*.so")
+	if err != nil {
+		return err
+	}
+	gcc, err := findOne("/lib/*/libgcc_s.so.1") // dlopened when a thread is cancelled
+	if err != nil {
+		return err
+	}
+	paths := append(slices.Clone(extra), provider, gcc)
+	for _, name := range programs {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, path)
+	}
+	return addPrograms(a, paths)
+}
+
+// addPrograms adds programs and libraries, and the libraries that they need.
+func addPrograms(a *archive, paths []string) error {
+	needed := append(slices.Clone(files), "/usr/lib/tc/normal.dist")
+	for _, path := range paths {
+		to := filepath.Join("usr/bin", filepath.Base(path))
+		if strings.Contains(path, ".so") {
+			to = strings.TrimPrefix(path, "/")
+		}
+		if err := a.copy(path, to); err != nil {
+			return err
+		}
+		libs, err := libraries(path)
+		if err != nil {
+			return err
+		}
+		needed = append(needed, libs...)
+	}
+	slices.Sort(needed)
+	for _, path := range slices.Compact(needed) {
+		if err := a.copy(path, strings.TrimPrefix(path, "/")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// libraries lists the files that a dynamically linked program needs.
+func libraries(path string) ([]string, error) {
+	out, err := exec.Command("ldd", path).CombinedOutput()
+	if err != nil {
+		if bytes.Contains(out, []byte("not a dynamic executable")) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("ldd %s: %w\n%s", path, err, out)
+	}
+	var list []string
+	for _, word := range strings.Fields(string(out)) {
+		if strings.HasPrefix(word, "/") && strings.Contains(word, ".so") {
+			list = append(list, word)
+		}
+	}
+	return list, nil
+}
+
+func findOne(pattern string) (string, error) {
+	found, err := filepath.Glob(pattern)
+	if err != nil || len(found) == 0 {
+		return "", fmt.Errorf("nothing matches %s", pattern)
+	}
+	return found[0], nil
+}
+
+var _ io.Closer = (*archive)(nil)

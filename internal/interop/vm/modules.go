@@ -1,0 +1,82 @@
+package vm
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// modules are loaded at boot, with what they depend on. What the kernel has built
+// in is left out.
+var modules = []string{
+	"virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "tun", "veth", "bridge", "ifb", "dummy", "ipv6",
+	"sch_netem", "sch_ingress", "sch_prio", "cls_u32", "cls_matchall", "act_mirred",
+	"crc32_generic", "crc32c_generic", "crc32_pclmul", "ib_uverbs", "rdma_cm", "rdma_ucm", "rdma_rxe",
+}
+
+// addModules adds the modules and a list of their names, in the order in which
+// they are to be loaded.
+func addModules(a *archive, tree string) error {
+	paths, err := findModules(filepath.Join(tree, "lib/modules"))
+	if err != nil {
+		return err
+	}
+	var order strings.Builder
+	seen := map[string]bool{}
+	var visit func(name string) error
+	visit = func(name string) error {
+		path, ok := paths[name]
+		if !ok || seen[name] {
+			return nil
+		}
+		seen[name] = true
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, needed := range dependencies(content) {
+			if err := visit(needed); err != nil {
+				return err
+			}
+		}
+		a.file("modules/"+name, 0o644, content)
+		fmt.Fprintln(&order, name)
+		return nil
+	}
+	for _, name := range modules {
+		if err := visit(name); err != nil {
+			return err
+		}
+	}
+	if !seen["rdma_rxe"] || !seen["sch_netem"] {
+		return fmt.Errorf("the kernel in %s lacks rdma_rxe or sch_netem", tree)
+	}
+	a.file("modules/order", 0o644, []byte(order.String()))
+	return nil
+}
+
+// findModules maps the names of modules to their files.
+func findModules(dir string) (map[string]string, error) {
+	paths := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok && err == nil {
+			paths[strings.ReplaceAll(name, "-", "_")] = path
+		}
+		return err
+	})
+	return paths, err
+}
+
+// dependencies reads the names of the modules that a module needs from the strings
+// of its .modinfo section.
+func dependencies(module []byte) []string {
+	_, after, ok := bytes.Cut(module, []byte("\x00depends="))
+	if !ok {
+		return nil
+	}
+	list, _, _ := bytes.Cut(after, []byte{0})
+	return strings.FieldsFunc(strings.ReplaceAll(string(list), "-", "_"), func(r rune) bool { return r == ',' })
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Prepares the machine of `make interop`: installs QEMU and the RDMA programs
+# that run inside, and unpacks a Debian kernel, which is not installed, into the
+# folder given. The rest of the image is put together by internal/interop/vm.
+set -euo pipefail
+cache=${1:?usage: setup-vm.sh FOLDER}
+mkdir -p "$cache"
+
+declare -A package=([qemu-system-x86_64]=qemu-system-x86 [xz]=xz-utils [ip]=iproute2 [cc]=gcc
+	[ibv_devinfo]=ibverbs-utils [ib_write_bw]=perftest [rping]=rdmacm-utils [rdma]=iproute2 [tcpdump]=tcpdump)
+missing=()
+for tool in "${!package[@]}"; do
+	command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
+done
+[ -e /usr/include/infiniband/verbs.h ] || missing+=(libibverbs-dev)
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+[ -e /usr/share/qemu/pvh.bin ] || missing+=(qemu-system-data)
+[ -e /etc/libibverbs.d/rxe.driver ] || missing+=(ibverbs-providers)
+[ -n "$(dpkg -L busybox-static 2>/dev/null)" ] || missing+=(busybox-static)
+[ ${#missing[@]} = 0 ] && [ -e "$cache/kernel/done" ] && exit 0
+
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	echo "setup-vm: root and apt are needed to install: ${missing[*]} and a kernel" >&2
+	exit 77
+fi
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+if [ ${#missing[@]} -gt 0 ]; then
+	echo "installing: ${missing[*]}"
+	apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+if [ ! -e "$cache/kernel/done" ]; then
+	kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n1)
+	echo "unpacking: $kernel"
+	rm -rf "$cache/kernel" "$cache"/linux-image-*.deb
+	(cd "$cache" && apt-get download -qq "$kernel" 2>/dev/null)
+	dpkg -x "$cache"/linux-image-*.deb "$cache/kernel"
+	rm "$cache"/linux-image-*.deb
+	touch "$cache/kernel/done"
+fi
