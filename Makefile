@@ -7,7 +7,7 @@ TOOLS := roced rocectl roceperf
 # Packages that run concurrently: tested with the race detector too.
 RACE := ./internal/... ./verbs/... ./tap/...
 
-.PHONY: all help build setup lint vet test test-race fuzz soak bench demo clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench demo clean
 
 all: build
 
@@ -45,6 +45,12 @@ test: setup build lint ## all set-up, all tests
 	$(GO) test -race $(RACE)
 	$(MAKE) fuzz FUZZTIME=5s
 	$(MAKE) soak SEEDS=200
+
+verbs-test: setup build ## run stock RDMA programs between two namespaces
+	$(GO) test ./internal/programs ./internal/preloadtest -count=1 -timeout 20m
+
+verbs-table: setup build ## the same, and write docs/verbs-programs.md
+	$(GO) test ./internal/programs -count=1 -timeout 20m -args -update
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME

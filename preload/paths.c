@@ -228,6 +228,9 @@ REDIRECTED(int, scandir64, (const char *path, struct dirent64 ***list, int (*kee
 REDIRECTED(ssize_t, readlink, (const char *path, char *out, size_t n), to, out, n)
 REDIRECTED(ssize_t, readlinkat, (int dir, const char *path, char *out, size_t n), dir, to, out, n)
 REDIRECTED(char *, realpath, (const char *path, char *out), to, out)
+REDIRECTED(int, chdir, (const char *path), to)
+REDIRECTED(int, statx, (int dir, const char *restrict path, int flags, unsigned mask, struct statx *restrict st),
+	   dir, to, flags, mask, st)
 
 /* ---- what is there ---- */
 

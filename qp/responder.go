@@ -18,17 +18,17 @@ type responder struct {
 	// Answers that wait for poll. They leave in PSN order: an acknowledgement
 	// must not overtake a READ response before it, which would be an implied NAK
 	// (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all before it as well.
-	ack       bool
-	ackPSN    bth.PSN
-	urgent    bool         // the acknowledgement leaves before requests, see QP.Woken
-	nak       bth.Syndrome // 0 = none; an ACK is never kept here
-	nakPSN    bth.PSN
-	rd        rdQueue
-	gap       bool    // the present gap has been reported (9.7.5.2.8)
-	ahead     bth.PSN // the highest PSN that was dropped behind it
-	rnr       bool    // the expected request has been refused as not ready
-	comm      bool    // communication has been established
-	parting   bool    // ERR was entered for a NAK that must still be sent
+	ack     bool
+	ackPSN  bth.PSN
+	urgent  bool         // the acknowledgement leaves before requests, see QP.Woken
+	nak     bth.Syndrome // 0 = none; an ACK is never kept here
+	nakPSN  bth.PSN
+	rd      rdQueue
+	gap     bool    // the present gap has been reported (9.7.5.2.8)
+	ahead   bth.PSN // the highest PSN that was dropped behind it
+	rnr     bool    // the expected request has been refused as not ready
+	comm    bool    // communication has been established
+	parting bool    // ERR was entered for a NAK that must still be sent
 }
 
 // message is the multi-packet request being received.

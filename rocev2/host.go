@@ -52,7 +52,11 @@ func (h *host) NextRecv(w *qp.RecvWQE) bool {
 
 func (h *host) CompleteSend(c qp.CQE) { h.sendCQ.push(c) }
 
-func (h *host) CompleteRecv(c qp.CQE) { h.recvCQ.push(c) }
+func (h *host) CompleteRecv(c qp.CQE) {
+	if h.recvCQ.push(c) {
+		h.core.Woken()
+	}
+}
 
 func (h *host) Notify(e qp.Event) { h.nic.cfg.Events.QPEvent((*QueuePair)(h), e) }
 

@@ -46,11 +46,12 @@ type neighbour struct {
 	mac       MAC
 	state     neighState
 	tries     uint8
-	refs      int       // paths that lead here
-	confirmed mono.Time // last proof that it can be reached at mac
-	at        mono.Time // next try; in neighFailed the earliest one
-	parked    qpList    // queue pairs that wait for the first answer
-	held      [][]byte  // frames of datagrams that wait for it
+	refs      int                      // paths that lead here
+	confirmed mono.Time                // last proof that it can be reached at mac
+	at        mono.Time                // next try; in neighFailed the earliest one
+	parked    qpList                   // queue pairs that wait for the first answer
+	held      [][]byte                 // frames of datagrams that wait for it
+	waiters   []func(mono.Time, error) // see ResolveNeighbour
 }
 
 // usable reports whether mac is known.
@@ -177,6 +178,7 @@ func (n *NIC) learn(now mono.Time, nb *neighbour, mac MAC) {
 	}
 	nb.held = nb.held[:0]
 	n.wake(nb)
+	nb.answerWaiters(now, nil)
 }
 
 // fail ends a resolution without an answer. Queue pairs go on: their packets are
@@ -188,6 +190,7 @@ func (n *NIC) fail(now mono.Time, nb *neighbour) {
 	clear(nb.held)
 	nb.held = nb.held[:0]
 	n.wake(nb)
+	nb.answerWaiters(now, ErrUnreachable)
 }
 
 // wake puts the queue pairs that wait for nb back on the active list.

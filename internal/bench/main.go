@@ -151,6 +151,8 @@ const notes = `
   with no protocol, no checksum and no second copy.
 * UCX lines are ` + "`ucx_perftest`" + ` with UCX_TLS=tcp over the same veth. Its put is what WRITE does, its tag what SEND
   does; over TCP tag is the faster one. UCX is one process a side and has a core for each; ours are two.
+* ib_* are the programs of perftest, stock, over the preload library; tx-depth and moderation are their defaults.
+  They spin, and so do the daemons between messages: with two cores what else runs costs them milliseconds.
 * roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,
   the daemon and the program; with two cores all four share them.
 `

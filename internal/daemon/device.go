@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
@@ -70,11 +69,16 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	name := deviceName(c.Name, profile, standard)
 	dev := &device{shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(c.MAC.HardwareAddr()),
 		Firmware: firmware, Netdev: c.Port.Device}}
+	owner := &dev.shown // of the files of the port
+	if !standard {
+		owner = &n.devices[0].shown
+		dev.shown.PortOf = owner.Name
+	}
 	srv, err := server.New(server.Config{
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: profiles,
 		MAC: c.MAC.HardwareAddr(), Limits: limitsOf(&d.cfg.Limits), Log: n.log,
-		Refresh: func(ctx context.Context) error { return d.show(ctx, n, dev) },
+		Refresh: func(ctx context.Context) error { return d.show(ctx, n, owner) },
 	})
 	if err != nil {
 		return err
@@ -108,19 +112,15 @@ func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
 	return p, err
 }
 
-// show brings the files of devices of a NIC up to date.
-func (d *Daemon) show(ctx context.Context, n *nic, devices ...*device) error {
+// show brings the files of a NIC's port up to date, which are those of a device.
+func (d *Daemon) show(ctx context.Context, n *nic, owner *sysfs.Device) error {
 	n.showing.Lock() // nobody puts older news in the place of newer ones
 	defer n.showing.Unlock()
 	p, err := n.portShown(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, dev := range devices {
-		errs = append(errs, d.tree.Update(&dev.shown, p))
-	}
-	return errors.Join(errs...)
+	return d.tree.Update(owner, p)
 }
 
 // showChanges keeps the tree up to date with events of a port.
@@ -128,7 +128,7 @@ func (d *Daemon) showChanges(n *nic) {
 	for {
 		select {
 		case <-n.changed:
-			if err := d.show(context.Background(), n, n.devices...); err != nil {
+			if err := d.show(context.Background(), n, &n.devices[0].shown); err != nil {
 				n.log.Warn("sysfs", "err", err)
 			}
 		case <-d.ending:

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 	"roced/internal/uverbs"
 	"roced/mono"
 	"roced/rocev2"
+	"roced/verbs"
 )
 
 func TestDeviceName(t *testing.T) {
@@ -144,8 +146,52 @@ func TestPortEventsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows(true)
-	if err := unix.Close(fd); err != nil {
+	if err := errors.Join(os.Remove(cfg.NICs[0].Port.Remote), unix.Close(fd)); err != nil {
 		t.Fatal(err)
 	}
 	shows(false)
+}
+
+// TestDeviceForEachProfile checks that programs find a device for each transport
+// profile of each NIC, and all of a NIC's where they are to see that NIC only.
+func TestDeviceForEachProfile(t *testing.T) {
+	defer func(old []string) { profiles = old }(profiles)
+	profiles = []string{"rc", "other-one"}
+	d, runDir := startHere(t)
+	devices, err := verbs.Devices(runDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"rxe_a", "rxe_a_other_one", "rxe_b", "rxe_b_other_one"}
+	if len(devices) != len(want) {
+		t.Fatalf("%+v", devices)
+	}
+	for i, dev := range devices {
+		text, err := os.ReadFile(filepath.Join(runDir, "sysfs/class/infiniband_verbs", filepath.Base(dev.Path), "ibdev"))
+		if err != nil || dev.Name != want[i] || string(text) != want[i]+"\n" {
+			t.Errorf("%s: %s, in the tree %s, %v; want %s", dev.Path, dev.Name, text, err, want[i])
+		}
+	}
+	for tree, want := range map[string]string{"nic/rxe_a": "uverbs0 uverbs1", "nic/rxe_b": "uverbs2 uverbs3"} {
+		if got := shownIn(t, filepath.Join(runDir, tree)); got != want {
+			t.Errorf("%s shows %q, want %q", tree, got, want)
+		}
+	}
+	if got := d.nic("rxe_a").devices[1].server.Profile(); got != "other-one" {
+		t.Errorf("the profile is %s", got)
+	}
+	conn, err := uverbs.Dial(devices[1].Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, _, err := conn.Call(uverbs.Command(uverbs.ExtRefreshSysfs, 0, struct{}{}), nil); err != nil {
+		t.Errorf("refresh by a device that has no port of its own: %v", err)
+	}
+	for _, tree := range []string{"sysfs", "nic/rxe_a"} {
+		text, err := os.ReadFile(filepath.Join(runDir, tree, "class/infiniband/rxe_a_other_one/ports/1/gids/1"))
+		if err != nil || string(text) != "0000:0000:0000:0000:0000:ffff:0a00:0001\n" {
+			t.Errorf("%s: GID %s, %v", tree, text, err)
+		}
+	}
 }

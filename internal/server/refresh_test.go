@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/shard"
 	"roced/internal/uverbs"
 	"roced/rocev2"
 )
@@ -19,11 +20,10 @@ import (
 func TestRefreshSysfs(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, dir, 0, testLimits)
-	calls := 0
-	var fails error
+	results := make(chan error, 1) // of the next call
 	srv, err := New(Config{Path: filepath.Join(dir, "uverbs9"), Mode: 0o600, Shard: h.shard, Device: "a", Profiles: []string{"rc"},
 		MAC: rocev2.MAC{2}, Limits: testLimits, Log: slog.New(slog.DiscardHandler),
-		Refresh: func(context.Context) error { calls++; return fails }})
+		Refresh: func(context.Context) error { return <-results }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,18 +37,13 @@ func TestRefreshSysfs(t *testing.T) {
 		_, _, err = conn.Call(uverbs.Command(uverbs.ExtRefreshSysfs, 0, struct{}{}), nil)
 		return err
 	}
-	for n := 1; n <= 3; n++ {
-		if err := refresh(filepath.Join(dir, "uverbs9")); err != nil || calls != n {
-			t.Errorf("%d calls after %d requests, %v", calls, n, err)
+	for _, c := range []struct{ result, want error }{
+		{nil, nil}, {&fs.PathError{Op: "open", Path: "x", Err: unix.ENOSPC}, unix.ENOSPC}, {shard.ErrClosed, unix.EIO}, {nil, nil},
+	} {
+		results <- c.result
+		if err := refresh(filepath.Join(dir, "uverbs9")); !errors.Is(err, c.want) || len(results) != 0 {
+			t.Errorf("%v is answered with %v, want %v; %d not asked for", c.result, err, c.want, len(results))
 		}
-	}
-	fails = &fs.PathError{Op: "open", Path: "x", Err: unix.ENOSPC}
-	if err := refresh(filepath.Join(dir, "uverbs9")); !errors.Is(err, unix.ENOSPC) {
-		t.Errorf("a full file system: %v", err)
-	}
-	fails = errors.New("something else")
-	if err := refresh(filepath.Join(dir, "uverbs9")); !errors.Is(err, unix.EIO) {
-		t.Errorf("another error: %v", err)
 	}
 	if err := refresh(h.path); !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("a server without files: %v", err)

@@ -59,7 +59,7 @@ func (e *endpoint) join(gid [16]byte, qpn uint32) {
 	e.must(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, QPState: uint8(qp.RTR), PathMTU: 3, DestQPNum: qpn, RQPSN: 100,
 		MaxDestRdAtomic: 1, MinRNRTimer: 1, Dest: uverbs.QPDest{DGID: gid, SGIDIndex: 1, HopLimit: 64, IsGlobal: 1, PortNum: 1},
 		AttrMask: uint32(qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer)})
-	e.must(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, QPState: uint8(qp.RTS), SQPSN: 100, Timeout: 8, RetryCnt: 7, RNRRetry: 7,
+	e.must(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, QPState: uint8(qp.RTS), SQPSN: 100, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		MaxRdAtomic: 1, AttrMask: uint32(qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic)})
 }
 

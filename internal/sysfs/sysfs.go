@@ -34,6 +34,9 @@ type Device struct {
 	Index    int    // N of uverbsN
 	GUID     [8]byte
 	Firmware string
+	// PortOf names the device that has the same port and was added before; empty
+	// for a device with a port of its own.
+	PortOf string
 	// Netdev is the network device of the port; empty if it has none.
 	Netdev string
 }
@@ -79,7 +82,8 @@ func (t *Tree) Root() string { return t.root }
 // Close removes the tree.
 func (t *Tree) Close() error { return os.RemoveAll(t.root) }
 
-// Add shows a device. Its name must not be another's, nor its index.
+// Add shows a device. Its name must not be another's, nor its index. What is known
+// of its port is ignored if the port is that of another device.
 func (t *Tree) Add(d *Device, p *Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,32 +92,41 @@ func (t *Tree) Add(d *Device, p *Port) error {
 		return fmt.Errorf("two verbs devices are called %s or have the number %d", d.Name, d.Index)
 	}
 	err := t.files(map[string]string{
-		verbs + "/dev":                  fmt.Sprintf("%d:%d", verbMajor, verbMinor+d.Index),
-		verbs + "/abi_version":          strconv.Itoa(rxeABI),
-		dev + "/node_type":              "1: CA",
-		dev + "/node_guid":              groups(d.GUID[:]),
-		dev + "/sys_image_guid":         groups(d.GUID[:]),
-		dev + "/node_desc":              d.Name,
-		dev + "/fw_ver":                 d.Firmware,
-		dev + "/hca_type":               "roced",
-		dev + "/board_id":               "roced",
-		dev + "/device/numa_node":       "-1",
-		dev + "/ports/1/lid":            "0x0",
-		dev + "/ports/1/sm_lid":         "0x0",
-		dev + "/ports/1/sm_sl":          "0",
-		dev + "/ports/1/lid_mask_count": "0",
-		dev + "/ports/1/cap_mask":       "0x00010000", // IB_PORT_CM_SUP, as QUERY_PORT says
-		dev + "/ports/1/link_layer":     "Ethernet",
-		dev + "/ports/1/rate":           "100 Gb/sec (4X EDR)",
-		dev + "/ports/1/pkeys/0":        "0xffff",
+		verbs + "/dev":            fmt.Sprintf("%d:%d", verbMajor, verbMinor+d.Index),
+		verbs + "/abi_version":    strconv.Itoa(rxeABI),
+		dev + "/node_type":        "1: CA",
+		dev + "/node_guid":        groups(d.GUID[:]),
+		dev + "/sys_image_guid":   groups(d.GUID[:]),
+		dev + "/node_desc":        d.Name,
+		dev + "/fw_ver":           d.Firmware,
+		dev + "/hca_type":         "roced",
+		dev + "/board_id":         "roced",
+		dev + "/device/numa_node": "-1",
 	})
 	if err == nil {
-		err = t.update(dev, d, p)
+		err = t.addPort(dev, d, p)
 	}
 	if err == nil {
 		err = t.write(verbs+"/ibdev", d.Name) // last: it makes libibverbs look at the rest
 	}
 	return err
+}
+
+func (t *Tree) addPort(dev string, d *Device, p *Port) error {
+	if d.PortOf != "" {
+		return os.Symlink(filepath.Join("..", d.PortOf, "ports"), filepath.Join(t.root, dev, "ports"))
+	}
+	port := dev + "/ports/1"
+	return errors.Join(t.update(port, d.Netdev, p), t.files(map[string]string{
+		port + "/lid":            "0x0",
+		port + "/sm_lid":         "0x0",
+		port + "/sm_sl":          "0",
+		port + "/lid_mask_count": "0",
+		port + "/cap_mask":       "0x00010000", // IB_PORT_CM_SUP, as QUERY_PORT says
+		port + "/link_layer":     "Ethernet",
+		port + "/rate":           "100 Gb/sec (4X EDR)",
+		port + "/pkeys/0":        "0xffff",
+	}))
 }
 
 // Alias shows a device of another tree in this one too, by symbolic links. Such
@@ -138,16 +151,15 @@ func (d *Device) paths() (verbs, dev string) {
 	return fmt.Sprintf("class/infiniband_verbs/uverbs%d", d.Index), filepath.Join("class/infiniband", d.Name)
 }
 
-// Update brings the changing files of a device up to date.
+// Update brings the changing files of a device's own port up to date.
 func (t *Tree) Update(d *Device, p *Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, dev := d.paths()
-	return t.update(dev, d, p)
+	return t.update(dev+"/ports/1", d.Netdev, p)
 }
 
-func (t *Tree) update(dev string, d *Device, p *Port) error {
-	port := dev + "/ports/1"
+func (t *Tree) update(port, netdev string, p *Port) error {
 	state, phys := "1: DOWN", "2: Polling"
 	if p.Active {
 		state, phys = "4: ACTIVE", "5: LinkUp"
@@ -157,7 +169,7 @@ func (t *Tree) update(dev string, d *Device, p *Port) error {
 		n := strconv.Itoa(i)
 		files[port+"/gids/"+n] = groups(g[:])
 		files[port+"/gid_attrs/types/"+n] = "RoCE v2"
-		files[port+"/gid_attrs/ndevs/"+n] = d.Netdev
+		files[port+"/gid_attrs/ndevs/"+n] = netdev
 	}
 	for _, c := range p.Counters {
 		files[filepath.Join(port, folder(c.Name), c.Name)] = strconv.FormatUint(c.Value, 10)

@@ -96,7 +96,8 @@ func TestOnlyOnceUnderOneName(t *testing.T) {
 	}
 }
 
-// TestAlias checks that a tree of some devices shows what the whole one does, also
+// TestAlias checks that a tree of some devices shows what the whole one does, that
+// devices of one port say the same of it, and that this is so
 // when the run directory has moved, as into a container.
 func TestAlias(t *testing.T) {
 	dir := t.TempDir()
@@ -108,14 +109,16 @@ func TestAlias(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := &Device{Name: "rxe_a"}, &Device{Name: "rxe_b", Index: 1}
-	for _, d := range []*Device{a, b} {
+	b, irn := &Device{Name: "rxe_b", Index: 1}, &Device{Name: "rxe_b_irn", Index: 2, PortOf: "rxe_b"}
+	for _, d := range []*Device{{Name: "rxe_a"}, b, irn} {
 		if err := whole.Add(d, &Port{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := some.Alias(whole, b); err != nil {
-		t.Fatal(err)
+	for _, d := range []*Device{b, irn} {
+		if err := some.Alias(whole, d); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := os.Rename(filepath.Join(dir, "run"), filepath.Join(dir, "moved")); err != nil {
 		t.Fatal(err)
@@ -124,11 +127,13 @@ func TestAlias(t *testing.T) {
 	if err := whole.Update(b, &Port{Active: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, some, "infiniband/rxe_b/ports/1/state"); got != "4: ACTIVE\n" {
-		t.Errorf("state %q", got)
-	}
-	if got := read(t, some, "infiniband_verbs/uverbs1/ibdev"); got != "rxe_b\n" {
-		t.Errorf("ibdev %q", got)
+	for name, want := range map[string]string{
+		"infiniband/rxe_b/ports/1/state": "4: ACTIVE\n", "infiniband/rxe_b_irn/ports/1/state": "4: ACTIVE\n",
+		"infiniband_verbs/uverbs1/ibdev": "rxe_b\n", "infiniband_verbs/uverbs2/ibdev": "rxe_b_irn\n",
+	} {
+		if got := read(t, some, name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
 	}
 	for _, other := range []string{"infiniband/rxe_a", "infiniband_verbs/uverbs0"} {
 		if _, err := os.Stat(filepath.Join(some.Root(), "class", other)); !os.IsNotExist(err) {

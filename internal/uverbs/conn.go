@@ -139,6 +139,10 @@ func (c *Conn) ReadRequest() (Request, error) {
 	return r, nil
 }
 
+// ReadMessage waits for a request that is not a command of uverbs; its slice is good
+// until the next one. In all else it is like ReadRequest.
+func (c *Conn) ReadMessage() (msg []byte, fds []int, err error) { return c.receive() }
+
 // requestError is the error of a bad request on a good connection.
 type requestError struct{ error }
 

@@ -327,6 +327,14 @@ static int cmd_send(void)
 	return post(end(), number("id"), 0);
 }
 
+/* invalidated reports whether a completion names a key that the peer has
+ * invalidated. Linux 6.1's rxe hands programs the kernel's flag for that, which is
+ * 4, not libibverbs' 8. */
+static int invalidated(const struct ibv_wc *wc)
+{
+	return wc->opcode == IBV_WC_RECV && (wc->wc_flags & (IBV_WC_WITH_INV | 4));
+}
+
 /* poll waits for n completions and describes each. */
 static int cmd_poll(void)
 {
@@ -344,9 +352,9 @@ static int cmd_poll(void)
 			usleep(20);
 			continue;
 		}
-		uint32_t imm = wc.wc_flags & IBV_WC_WITH_INV ? wc.invalidated_rkey : be32toh(wc.imm_data);
-		say("%lu %d %d %d %u %u %u\n", (unsigned long)wc.wr_id, wc.status, wc.opcode, wc.wc_flags, wc.byte_len, imm,
-			wc.src_qp);
+		int inv = invalidated(&wc), flags = inv ? (int)(wc.wc_flags & ~4U) | IBV_WC_WITH_INV : (int)wc.wc_flags;
+		say("%lu %d %d %d %u %u %u\n", (unsigned long)wc.wr_id, wc.status, wc.opcode, flags, wc.byte_len,
+			inv ? wc.invalidated_rkey : be32toh(wc.imm_data), wc.src_qp);
 		n--;
 	}
 	return 0;

@@ -1,0 +1,89 @@
+// Curves draws how congestion control reacts: each scenario is a script of CNPs,
+// marks, round-trip times and losses, and the curve is the rate or the window that
+// the algorithm answers with. The test compares the curves as text; this program
+// draws them for people.
+//
+// # Scenarios
+//
+//	title WORDS                     above the picture
+//	algorithm NAME [PARAM=VALUE]... as in the configuration
+//	mtu BYTES                       path MTU, 1024 unless given
+//	until TIME every TIME           end of the curve, and of its steps
+//	at TIME EVENT                   once
+//	from TIME to TIME every TIME EVENT
+//
+// Events are
+//
+//	cnp                             a congestion notification packet
+//	send BYTES                      something is sent
+//	ack BYTES|window [rtt=TIME] [ecn]  an acknowledgement of that much
+//	loss [timeout]
+//
+// Lines that begin with # are comments.
+package main
+
+import (
+	"bytes"
+	"embed"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+//go:embed scenarios/*.txt
+var files embed.FS
+
+func main() {
+	out := flag.String("out", "docs/curves", "folder of the pictures")
+	flag.Parse()
+	if err := draw(*out); err != nil {
+		fmt.Fprintln(os.Stderr, "curves:", err)
+		os.Exit(1)
+	}
+}
+
+// draw writes one picture for each scenario.
+func draw(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range scenarios() {
+		c, err := load(name)
+		if err != nil {
+			return err
+		}
+		var b bytes.Buffer
+		c.svg(&b)
+		if err := os.WriteFile(filepath.Join(dir, name+".svg"), b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scenarios are the names of the scripts.
+func scenarios() (names []string) {
+	entries, err := files.ReadDir("scenarios")
+	if err != nil {
+		panic(err) // the folder is part of the program
+	}
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".txt"))
+	}
+	return names
+}
+
+// load runs the scenario of that name.
+func load(name string) (*curve, error) {
+	text, err := files.ReadFile("scenarios/" + name + ".txt")
+	if err != nil {
+		return nil, err
+	}
+	s, err := parse(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return s.run()
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+	"time"
+
+	"roced/ccalgo"
+	"roced/mono"
+)
+
+// scenario is a parsed script.
+type scenario struct {
+	title        string
+	algorithm    string
+	params       ccalgo.Params
+	mtu          int
+	until, every time.Duration
+	events       []event
+}
+
+// event is something that happens to a controller.
+type event struct {
+	at      time.Duration
+	kind    string
+	bytes   uint32
+	window  bool // bytes are those of the window
+	rtt     time.Duration
+	ecn     bool
+	timeout bool
+}
+
+// parse reads a script; errors name the line.
+func parse(text string) (*scenario, error) {
+	s := &scenario{mtu: 1024, params: ccalgo.Params{}}
+	for i, line := range strings.Split(text, "\n") {
+		w := strings.Fields(line)
+		if len(w) == 0 || w[0][0] == '#' {
+			continue
+		}
+		if err := s.line(w); err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+	}
+	if s.until <= 0 || s.every <= 0 {
+		return nil, errors.New("no until TIME every TIME")
+	}
+	sort.SliceStable(s.events, func(i, j int) bool { return s.events[i].at < s.events[j].at })
+	return s, nil
+}
+
+func (s *scenario) line(w []string) (err error) {
+	switch {
+	case w[0] == "title":
+		s.title = strings.Join(w[1:], " ")
+	case w[0] == "algorithm" && len(w) > 1:
+		s.algorithm = w[1]
+		for _, p := range w[2:] {
+			name, value, _ := strings.Cut(p, "=")
+			if s.params[name], err = strconv.ParseFloat(value, 64); err != nil {
+				return err
+			}
+		}
+	case w[0] == "mtu" && len(w) == 2:
+		s.mtu, err = strconv.Atoi(w[1])
+	case w[0] == "until" && len(w) == 4 && w[2] == "every":
+		err = durations(w[1], &s.until, w[3], &s.every)
+	case w[0] == "at" && len(w) > 2:
+		var at time.Duration
+		if at, err = time.ParseDuration(w[1]); err == nil {
+			err = s.add(at, at, 1, w[2:])
+		}
+	case w[0] == "from" && len(w) > 6 && w[2] == "to" && w[4] == "every":
+		var from, to, every time.Duration
+		err = errors.Join(durations(w[1], &from, w[3], &to), durations(w[5], &every, w[1], &from))
+		if err == nil {
+			err = s.add(from, to, every, w[6:])
+		}
+	default:
+		return fmt.Errorf("cannot read %q", strings.Join(w, " "))
+	}
+	return err
+}
+
+func durations(a string, to *time.Duration, b string, and *time.Duration) (err error) {
+	if *to, err = time.ParseDuration(a); err != nil {
+		return err
+	}
+	*and, err = time.ParseDuration(b)
+	return err
+}
+
+// add appends an event, repeated between two instants.
+func (s *scenario) add(from, to, every time.Duration, w []string) error {
+	e := event{kind: w[0]}
+	rest := w[1:]
+	if e.kind == "send" || e.kind == "ack" {
+		if len(rest) == 0 {
+			return fmt.Errorf("%s wants bytes", e.kind)
+		}
+		if e.window = rest[0] == "window"; !e.window {
+			n, err := strconv.ParseUint(rest[0], 10, 32)
+			if err != nil {
+				return err
+			}
+			e.bytes = uint32(n)
+		}
+		rest = rest[1:]
+	}
+	for _, o := range rest {
+		var err error
+		switch rtt, isRTT := strings.CutPrefix(o, "rtt="); {
+		case isRTT && e.kind == "ack":
+			e.rtt, err = time.ParseDuration(rtt)
+		case o == "ecn" && e.kind == "ack":
+			e.ecn = true
+		case o == "timeout" && e.kind == "loss":
+			e.timeout = true
+		default:
+			err = fmt.Errorf("%s has no option %q", e.kind, o)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if every <= 0 {
+		return errors.New("a repetition takes time")
+	}
+	for e.at = from; e.at <= to; e.at += every {
+		s.events = append(s.events, e)
+	}
+	return nil
+}
+
+// curve is what came of a scenario.
+type curve struct {
+	*scenario
+	points []point
+}
+
+// point is what a controller says at one instant.
+type point struct {
+	at           time.Duration
+	window, rate uint64
+}
+
+// run plays the scenario. Timers fire when they are due, before what happens at the
+// same instant.
+func (s *scenario) run() (*curve, error) {
+	ctl, err := ccalgo.New(s.algorithm, s.params)
+	if err != nil {
+		return nil, err
+	}
+	ctl.Reset(s.mtu)
+	c := &curve{scenario: s}
+	events := s.events
+	for at := time.Duration(0); at <= s.until; at += s.every {
+		for len(events) > 0 && events[0].at <= at {
+			timers(ctl, events[0].at)
+			if err := events[0].apply(ctl); err != nil {
+				return nil, err
+			}
+			events = events[1:]
+		}
+		timers(ctl, at)
+		w, r := ctl.Limits()
+		c.points = append(c.points, point{at, w, r})
+	}
+	return c, nil
+}
+
+// start is the instant at which scenarios begin on the controllers' clock.
+const start = mono.Time(1)
+
+func timers(ctl ccalgo.Controller, until time.Duration) {
+	for ctl.Deadline() <= start.Add(until) {
+		ctl.OnTimeout(ctl.Deadline())
+	}
+}
+
+func (e *event) apply(ctl ccalgo.Controller) error {
+	now, bytes := start.Add(e.at), e.bytes
+	if e.window {
+		w, _ := ctl.Limits()
+		bytes = uint32(min(w, 1<<31))
+	}
+	switch e.kind {
+	case "cnp":
+		ctl.OnCNP(now)
+	case "send":
+		ctl.OnSent(now, bytes, bytes)
+	case "ack":
+		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: bytes, RTT: e.rtt, ECN: e.ecn})
+	case "loss":
+		ctl.OnLoss(now, 1, e.timeout)
+	default:
+		return fmt.Errorf("no event %q", e.kind)
+	}
+	return nil
+}

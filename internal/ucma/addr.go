@@ -1,0 +1,104 @@
+package ucma
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+var (
+	le = binary.LittleEndian
+	be = binary.BigEndian
+)
+
+// afIB is AF_IB, the family of sockaddr_ib.
+const afIB = 27
+
+// Lengths of the socket addresses.
+const (
+	lenIn  = 16
+	lenIn6 = 28
+	lenIB  = 48
+)
+
+// endpoint is a socket address. Those of AF_IB are known as far as programs need
+// to find out whether there is such a family: unspecified ones, to be bound to.
+type endpoint struct {
+	family uint16 // 0: none
+	netip.AddrPort
+}
+
+// any reports whether no address is given.
+func (e endpoint) any() bool { return !e.Addr().IsValid() || e.Addr().IsUnspecified() }
+
+// withPort returns e with another port.
+func (e endpoint) withPort(port uint16) endpoint {
+	e.AddrPort = netip.AddrPortFrom(e.Addr(), port)
+	return e
+}
+
+// endpointOf returns the endpoint of an address.
+func endpointOf(a netip.Addr, port uint16) endpoint {
+	family := uint16(unix.AF_INET6)
+	if a.Is4() {
+		family = unix.AF_INET
+	}
+	return endpoint{family, netip.AddrPortFrom(a, port)}
+}
+
+// parseSockaddr reads a socket address.
+func parseSockaddr(b []byte) (endpoint, error) {
+	if len(b) < 2 {
+		return endpoint{}, unix.EINVAL
+	}
+	switch family := le.Uint16(b); {
+	case family == unix.AF_INET && len(b) >= lenIn:
+		return endpointOf(netip.AddrFrom4([4]byte(b[4:8])), be.Uint16(b[2:])), nil
+	case family == unix.AF_INET6 && len(b) >= lenIn6:
+		a := netip.AddrFrom16([16]byte(b[8:24]))
+		if a.Is4In6() {
+			return endpoint{}, unix.EADDRNOTAVAIL
+		}
+		return endpointOf(a, be.Uint16(b[2:])), nil
+	case family == afIB && len(b) >= lenIB:
+		if [16]byte(b[8:24]) != [16]byte{} {
+			return endpoint{}, unix.EADDRNOTAVAIL
+		}
+		return endpoint{afIB, netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(be.Uint64(b[24:])))}, nil
+	case family == unix.AF_INET, family == unix.AF_INET6, family == afIB:
+		return endpoint{}, unix.EINVAL
+	}
+	return endpoint{}, unix.EAFNOSUPPORT
+}
+
+// putSockaddr writes e into b and returns its length.
+func (e endpoint) putSockaddr(b []byte) uint16 {
+	le.PutUint16(b, e.family)
+	switch e.family {
+	case unix.AF_INET:
+		be.PutUint16(b[2:], e.Port())
+		a := e.Addr().As4()
+		copy(b[4:], a[:])
+		return lenIn
+	case unix.AF_INET6:
+		be.PutUint16(b[2:], e.Port())
+		a := e.Addr().As16()
+		copy(b[8:], a[:])
+		return lenIn6
+	case afIB:
+		be.PutUint64(b[24:], uint64(e.Port()))
+		return lenIB
+	}
+	return 0
+}
+
+// putSockaddrIB writes the sockaddr_ib of a GID and a service ID.
+func putSockaddrIB(b []byte, pkey uint16, gid [16]byte, sid uint64) uint16 {
+	le.PutUint16(b, afIB)
+	be.PutUint16(b[2:], pkey)
+	copy(b[8:], gid[:])
+	be.PutUint64(b[24:], sid)
+	be.PutUint64(b[32:], ^uint64(0))
+	return lenIB
+}
