@@ -7,7 +7,7 @@ TOOLS := roced rocectl roceperf
 # Packages that run concurrently: tested with the race detector too.
 RACE := ./internal/... ./verbs/... ./tap/...
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench demo clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench demo curves clean
 
 all: build
 
@@ -66,6 +66,9 @@ bench: setup build ## measure against other software, write docs/benchmarks.md
 
 demo: build ## two NICs in two namespaces move and verify memory
 	$(GO) run ./internal/demo -bin $(BIN) -out out/demo
+
+curves: ## draw the reactions of congestion control into docs/curves
+	$(GO) run ./internal/curves
 
 clean: ## remove what was built
 	rm -rf $(BIN) out

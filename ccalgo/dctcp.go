@@ -101,6 +101,7 @@ func (d *DCTCP) OnLoss(_ mono.Time, _ uint32, timeout bool) {
 	if timeout {
 		d.cwnd = d.mtu
 		d.clamp()
+		d.newWindow(d.cwnd) // what was under way is given up
 	}
 }
 

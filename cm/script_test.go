@@ -20,7 +20,7 @@ type script struct {
 
 // TestScripts runs the golden transitions: what is sent and what the owners are told.
 func TestScripts(t *testing.T) {
-	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		s := &script{world: newWorld(0)}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			s.log.Reset()

@@ -83,8 +83,7 @@ void fd_unalias(int fd)
 	syscall(SYS_close, fd);
 }
 
-/* put gives up a reference. */
-static void put(struct file *f)
+void file_put(struct file *f)
 {
 	if (atomic_fetch_sub(&f->refs, 1) == 1)
 		f->release(f);
@@ -96,7 +95,7 @@ static void forget(int fd)
 	entry *e = entry_of(fd);
 	struct file *f = e ? atomic_exchange(e, NULL) : NULL;
 	if (f)
-		put(f);
+		file_put(f);
 }
 
 /* share makes a duplicate stand for the same as fd. */

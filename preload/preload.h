@@ -61,6 +61,8 @@ enum fd_kind fd_kind(int fd);
 /* fd_set_file makes fd stand for f, with a reference of its own; -1 with errno set
  * if the number is too high. */
 int fd_set_file(int fd, struct file *f);
+/* file_put gives up a reference. */
+void file_put(struct file *f);
 /* fd_alias makes fd, a descriptor of the library's own, stand for f without a
  * reference; fd_unalias ends that and closes it. */
 int fd_alias(int fd, struct file *f);

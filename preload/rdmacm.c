@@ -1,4 +1,276 @@
+/*
+ * The rdma_cm ABI (rdma/rdma_user_cm.h): what a program writes to
+ * /dev/infiniband/rdma_cm travels to the daemon (docs/control-protocol.md).
+ *
+ * The program's descriptor is the event socket, so that poll(), blocking and
+ * O_NONBLOCK are the socket's own. A bell in it says that events wait in the daemon;
+ * whoever takes it asks for one there, which rings again if there are more.
+ */
+#include "preload.h"
 #include "rdmacm.h"
+
 #include <errno.h>
-int rcm_open(int flags) { (void)flags; errno = ENOENT; return -1; }
-ssize_t rcm_write(int fd, const void *buf, size_t n) { (void)fd; (void)buf; (void)n; errno = EINVAL; return -1; }
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <rdma/rdma_user_cm.h>
+
+/* Commands of the daemon beyond the kernel's. */
+enum { EXT_HELLO = 0xc0, EXT_BELL, HELLO_VERSION = 1 };
+
+struct hello {
+	struct rdma_ucm_cmd_hdr hdr;
+	uint32_t version;
+	uint32_t flags;
+	char nic[64];
+};
+
+struct hello_answer {
+	uint32_t version;
+	uint32_t event_fd;
+};
+
+/* An open rdma_cm device. */
+struct cm {
+	struct file file;
+	int fd; /* of the connection: the library's own */
+	pthread_mutex_t call; /* one command at a time; guards answer */
+	struct answer answer;
+};
+
+static void cm_closed(struct file *f)
+{
+	struct cm *c = (struct cm *)f;
+	fd_unalias(c->fd);
+	pthread_mutex_destroy(&c->call);
+	free(c);
+}
+
+/* greet opens the context; it returns the event socket or -1 with errno set. */
+static int greet(struct cm *c)
+{
+	struct hello h = { .hdr = { EXT_HELLO, sizeof h - sizeof h.hdr, sizeof(struct hello_answer) },
+			   .version = HELLO_VERSION };
+	const char *nic = getenv("ROCED_NIC");
+	if (nic && strlen(nic) >= sizeof h.nic) {
+		errno = ENODEV;
+		return -1;
+	}
+	if (nic)
+		strcpy(h.nic, nic);
+	int r = conn_call(c->fd, &h, sizeof h, -1, &c->answer);
+	struct hello_answer got;
+	if (r == 0 && c->answer.len == sizeof got && c->answer.nfd == 1 && c->answer.fd[0].kind == ANSWER_NUMBER) {
+		memcpy(&got, c->answer.body, sizeof got);
+		if (got.version == HELLO_VERSION)
+			return c->answer.fd[0].fd;
+	}
+	answer_close(&c->answer, 0);
+	errno = r < 0 ? -r : EPROTO;
+	return -1;
+}
+
+/* settle gives the descriptor of a program the flags that it has asked for. */
+static int settle(int fd, int flags)
+{
+	if (!(flags & O_CLOEXEC))
+		syscall(SYS_fcntl, fd, F_SETFD, 0);
+	if (flags & O_NONBLOCK)
+		syscall(SYS_fcntl, fd, F_SETFL, O_RDWR | O_NONBLOCK);
+	return fd;
+}
+
+int rcm_open(int flags)
+{
+	struct cm *c = calloc(1, sizeof *c);
+	if (!c)
+		return -1;
+	c->file = (struct file){ .kind = FD_CM, .rdev = path_rdev("misc/rdma_cm"), .release = cm_closed };
+	pthread_mutex_init(&c->call, NULL);
+	c->fd = conn_dial("rdma_cm");
+	int events = c->fd < 0 ? -1 : greet(c);
+	if (events >= 0 && fd_alias(c->fd, &c->file) == 0) {
+		if (fd_set_file(events, &c->file) == 0)
+			return settle(events, flags);
+		fd_unalias(c->fd);
+		c->fd = -1;
+	}
+	int err = errno;
+	if (events >= 0)
+		syscall(SYS_close, events);
+	if (c->fd >= 0)
+		syscall(SYS_close, c->fd);
+	pthread_mutex_destroy(&c->call);
+	free(c);
+	errno = err;
+	return -1;
+}
+
+/* response_at is where in the structure of a command the pointer to the response is;
+ * -1 if it has none. */
+static int response_at(uint32_t cmd)
+{
+	switch (cmd) {
+	case RDMA_USER_CM_CMD_CREATE_ID:
+		return offsetof(struct rdma_ucm_create_id, response);
+	case RDMA_USER_CM_CMD_DESTROY_ID:
+	case RDMA_USER_CM_CMD_LEAVE_MCAST:
+		return offsetof(struct rdma_ucm_destroy_id, response);
+	case RDMA_USER_CM_CMD_QUERY_ROUTE:
+	case RDMA_USER_CM_CMD_QUERY:
+		return offsetof(struct rdma_ucm_query, response);
+	case RDMA_USER_CM_CMD_INIT_QP_ATTR:
+		return offsetof(struct rdma_ucm_init_qp_attr, response);
+	case RDMA_USER_CM_CMD_GET_EVENT:
+		return offsetof(struct rdma_ucm_get_event, response);
+	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+		return offsetof(struct rdma_ucm_join_ip_mcast, response);
+	case RDMA_USER_CM_CMD_JOIN_MCAST:
+		return offsetof(struct rdma_ucm_join_mcast, response);
+	case RDMA_USER_CM_CMD_MIGRATE_ID:
+		return offsetof(struct rdma_ucm_migrate_id, response);
+	}
+	return -1;
+}
+
+/* call sends a command and copies the response to where the program wants it; 0 or
+ * -errno. The caller holds c->call. */
+static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n, int send_fd)
+{
+	int r = conn_call(c->fd, msg, n, send_fd, &c->answer);
+	answer_close(&c->answer, 0);
+	int at = response_at(h->cmd);
+	if (r < 0 || at < 0)
+		return r;
+	uint64_t to;
+	if (n < sizeof *h + at + sizeof to)
+		return -EINVAL;
+	memcpy(&to, (const uint8_t *)msg + sizeof *h + at, sizeof to);
+	size_t len = c->answer.len < h->out ? c->answer.len : h->out;
+	memcpy((void *)(uintptr_t)to, c->answer.body, len);
+	return 0;
+}
+
+/* take_bell takes the bell of events that have gone with an identifier out of the
+ * socket of f and gives it back, so that the descriptor is not readable for nothing.
+ * The caller holds f->call. */
+static void take_bell(struct cm *f, int fd)
+{
+	struct rdma_ucm_cmd_hdr h = { .cmd = EXT_BELL };
+	uint8_t bell;
+	if (recv(fd, &bell, sizeof bell, MSG_DONTWAIT) > 0 && conn_call(f->fd, &h, sizeof h, -1, &f->answer) == 0)
+		answer_close(&f->answer, 0);
+}
+
+static int wait_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	while (fd_file(fd) == &c->file) {
+		uint8_t bell;
+		ssize_t k = recv(fd, &bell, sizeof bell, 0);
+		if (k < 0)
+			return errno == ECONNRESET ? -EIO : -errno;
+		if (k == 0)
+			return -EIO; /* the daemon has gone */
+		pthread_mutex_lock(&c->call);
+		int r = call(c, h, msg, n, -1);
+		pthread_mutex_unlock(&c->call);
+		if (r != -EAGAIN)
+			return r;
+	}
+	return -EBADF;
+}
+
+/* get_event waits for an event. Like a system call it keeps the context open if the
+ * program closes the descriptor meanwhile: then it waits on. */
+static int get_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	atomic_fetch_add(&c->file.refs, 1);
+	int r = wait_event(c, fd, h, msg, n);
+	file_put(&c->file);
+	return r;
+}
+
+/* set_option sends the value, which is in the program's memory, with the command. */
+static int set_option(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	struct rdma_ucm_set_option o;
+	if (n < sizeof *h + sizeof o)
+		return -EINVAL;
+	memcpy(&o, (const uint8_t *)msg + sizeof *h, sizeof o);
+	size_t len = sizeof *h + sizeof o + o.optlen;
+	if (len > MAX_MESSAGE)
+		return -EINVAL;
+	uint8_t *whole = malloc(len);
+	if (!whole)
+		return -ENOMEM;
+	memcpy(whole, msg, sizeof *h + sizeof o);
+	memcpy(whole + sizeof *h + sizeof o, (const void *)(uintptr_t)o.optval, o.optlen);
+	pthread_mutex_lock(&c->call);
+	int r = call(c, h, whole, len, -1);
+	pthread_mutex_unlock(&c->call);
+	free(whole);
+	return r;
+}
+
+/* migrate moves an identifier here from another context of the program. */
+static int migrate(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	struct rdma_ucm_migrate_id m;
+	if (n < sizeof *h + sizeof m)
+		return -EINVAL;
+	memcpy(&m, (const uint8_t *)msg + sizeof *h, sizeof m);
+	struct file *f = fd_file(m.fd);
+	if (!f || f->kind != FD_CM)
+		return -EINVAL;
+	struct cm *from = (struct cm *)f;
+	/* In the order of addresses, so that two that migrate cannot block each other. */
+	struct cm *first = from < c ? from : c, *second = from < c ? c : from;
+	pthread_mutex_lock(&first->call);
+	if (second != first)
+		pthread_mutex_lock(&second->call);
+	int r = call(c, h, msg, n, m.fd);
+	if (r == 0 && from != c)
+		take_bell(from, m.fd);
+	if (second != first)
+		pthread_mutex_unlock(&second->call);
+	pthread_mutex_unlock(&first->call);
+	return r;
+}
+
+static int command(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	switch (h->cmd) {
+	case RDMA_USER_CM_CMD_GET_EVENT:
+		return get_event(c, fd, h, msg, n);
+	case RDMA_USER_CM_CMD_SET_OPTION:
+		return set_option(c, h, msg, n);
+	case RDMA_USER_CM_CMD_MIGRATE_ID:
+		return migrate(c, h, msg, n);
+	}
+	pthread_mutex_lock(&c->call);
+	int r = call(c, h, msg, n, -1);
+	if (r == 0 && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID)
+		take_bell(c, fd);
+	pthread_mutex_unlock(&c->call);
+	return r;
+}
+
+ssize_t rcm_write(int fd, const void *buf, size_t n)
+{
+	struct file *f = fd_file(fd);
+	struct rdma_ucm_cmd_hdr h;
+	int r = -EINVAL;
+	if (f && n >= sizeof h && n <= MAX_MESSAGE) {
+		memcpy(&h, buf, sizeof h);
+		if (h.in + sizeof h <= n)
+			r = command((struct cm *)f, fd, &h, buf, n);
+	}
+	if (r == 0)
+		return n;
+	errno = -r;
+	return -1;
+}

@@ -191,3 +191,40 @@ func TestNothingIsMarkedUnasked(t *testing.T) {
 		t.Errorf("with a traffic class of the user: %+v", s)
 	}
 }
+
+// Paced packets, requests and READ responses alike, leave within a nanosecond of
+// their schedule, however long it is.
+func TestPacingIsExact(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		for _, rate := range []uint64{7_777_777, 1e9, 33_333_333_333} {
+			bits, began, first := uint64(0), false, mono.Time(0)
+			hook := func(f *nictest.Flight) nictest.Fate {
+				var p bth.Packet
+				if !f.RoCE(&p) || read != p.Opcode.IsReadResponse() || !read && !p.Opcode.IsRequest() {
+					return nictest.Fate{}
+				}
+				if !began {
+					began, first = true, f.At
+				}
+				due := first.Add(time.Duration(bits / rate * 1e9)).Add(time.Duration(bits % rate * 1e9 / rate))
+				if d := f.At.Sub(due); d < -1 || d > 1 {
+					t.Errorf("read %v at %d bit/s: bit %d leaves %v after its schedule", read, rate, bits, d)
+				}
+				bits += uint64(len(f.Frame)) * 8
+				return nictest.Fate{}
+			}
+			p := nictest.New(t, nictest.Options{Seed: 1, Hook: hook, Config: with("static", ccalgo.Params{"rate_bps": float64(rate)})})
+			a, _ := p.RC(func(o *nictest.QPOptions) { o.Timeout = 18 })
+			src, dst := p.A.Buffer(1<<20), p.B.Buffer(1<<20)
+			if read {
+				a.Post(nictest.Read(1, dst.At(0), src.SGE()))
+			} else {
+				a.Post(nictest.Write(1, dst.At(0), src.SGE()))
+			}
+			a.WaitSend(1)
+			if bits < 8<<20 {
+				t.Errorf("%d bits have been sent", bits)
+			}
+		}
+	}
+}

@@ -84,8 +84,8 @@ func (c *curve) marks(w io.Writer) {
 		if path == "" {
 			continue
 		}
-		fmt.Fprintf(w, `<path stroke="%s" d="%s"/><text x="%d" y="%d" fill="%[1]s">| %s</text>`+"\n",
-			colours[kind], path, x, height-10, kind)
+		fmt.Fprintf(w, `<path stroke="%s" d="%s"/><text x="%d" y="%d" fill="%s">| %s</text>`+"\n",
+			colours[kind], path, x, height-10, colours[kind], kind)
 		x += 60
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"roced/internal/api"
 	"roced/internal/config"
 	"roced/internal/sysfs"
+	"roced/internal/ucma"
 )
 
 // Daemon is a running daemon.
@@ -32,6 +33,7 @@ type Daemon struct {
 	tree *sysfs.Tree
 	// devices counts the verbs devices: uverbs0 and so on.
 	devices int
+	ucma    *ucma.Server
 	events  broadcast
 	admin   *http.Server
 	served  sync.WaitGroup
@@ -68,6 +70,9 @@ func (d *Daemon) start() (err error) {
 			return fmt.Errorf("NIC %s: %w", d.cfg.NICs[i].Name, err)
 		}
 		d.nics = append(d.nics, n)
+	}
+	if err := d.startUCMA(); err != nil {
+		return fmt.Errorf("rdma_cm: %w", err)
 	}
 	return d.startAdmin()
 }
@@ -115,6 +120,7 @@ const drainQuiet = 10
 // Drain refuses new clients and waits until those that are there have left or
 // have done nothing for a while, or ctx ends.
 func (d *Daemon) Drain(ctx context.Context) error {
+	d.ucma.StopAccepting()
 	for _, n := range d.nics {
 		for _, dev := range n.devices {
 			dev.server.StopAccepting()
@@ -155,6 +161,9 @@ func (d *Daemon) Close() error {
 		errs = append(errs, remove(filepath.Join(d.cfg.RunDir, api.Socket)))
 	}
 	d.served.Wait()
+	if d.ucma != nil {
+		errs = append(errs, d.ucma.Close()) // its connections need the NICs
+	}
 	for _, n := range d.nics {
 		errs = append(errs, n.close())
 	}

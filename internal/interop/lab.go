@@ -130,7 +130,7 @@ func (l *lab) open() error {
 	for i := range links {
 		v4, v6 := addresses(i, 1)
 		_, err := l.vm.Shell(fmt.Sprintf(`set -e; dev=eth%d
-sysctl -qw net.ipv6.conf.$dev.accept_dad=0 net.ipv6.conf.$dev.addr_gen_mode=1
+sysctl -qw net.ipv6.conf.$dev.accept_dad=0
 ip link set $dev mtu 4200 up; ip addr add %s/24 dev $dev; ip addr add %s/64 dev $dev nodad
 rdma link add rxe%d type rxe netdev $dev`, i, v4, v6, i), patience)
 		if err != nil {

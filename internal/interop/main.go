@@ -20,7 +20,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "document to write; none if empty")
 	short := flag.Bool("short", false, "fewer cases: minutes")
-	only := flag.String("only", "", "one part: matrix, netem, errors, programs or speed")
+	only := flag.String("only", "", "one part: matrix, errors, netem, programs or speed")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the data")
 	flag.Parse()
 	r := &report{log: os.Stdout}
@@ -80,11 +80,11 @@ func run(r *report, bin string, short bool, only string, seed uint64) error {
 	}
 	defer l.Close()
 	fmt.Fprintf(r.log, "machine up after %v, seed %d\n", time.Since(begin).Round(time.Millisecond), seed)
-	m := matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !short, seed: seed}
+	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !short, seed: seed}
 	parts := []struct {
 		name string
 		run  func(*lab, *report)
-	}{{"matrix", m.run}}
+	}{{"matrix", m.run}, {"errors", runTrials}}
 	for _, p := range parts {
 		if only == "" || only == p.name {
 			begin := time.Now()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,6 +14,7 @@ import (
 type tally struct {
 	Name         string
 	Cases, Wrong int
+	Lost         int // attempts without reliable service that lost their message, and were repeated
 	Bytes        int64
 	Time         time.Duration
 }
@@ -65,7 +67,7 @@ var operations = map[verbs.QPType][]verbs.Opcode{
 }
 
 // sizes of messages of an operation.
-func (m matrix) sizes(op verbs.Opcode, s settings) []int {
+func (m *matrix) sizes(op verbs.Opcode, s settings) []int {
 	if isAtomic(op) {
 		return []int{8}
 	}
@@ -84,7 +86,7 @@ func (m matrix) sizes(op verbs.Opcode, s settings) []int {
 func bytesOf(m verbs.MTU) int { return 128 << m }
 
 // run runs the matrix.
-func (m matrix) run(l *lab, r *report) {
+func (m *matrix) run(l *lab, r *report) {
 	for _, link := range m.links {
 		for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
 			for _, v6 := range []bool{false, true} {
@@ -99,45 +101,85 @@ func (m matrix) run(l *lab, r *report) {
 }
 
 // caseLimit is how long a case may take: 8 MiB take a second on a machine that
-// has nothing else to do.
-const caseLimit = 60 * time.Second
+// has nothing else to do. Where messages may be lost, nothing comes late.
+func caseLimit(t verbs.QPType) time.Duration {
+	if t == verbs.RC {
+		return 60 * time.Second
+	}
+	return 10 * time.Second
+}
 
-// cell runs all operations and sizes over one queue pair; when a case fails, the
-// next ones get another.
-func (m matrix) cell(r *report, link int, direction string, req, resp end, s settings) {
-	var c connection
-	var err error
-	open := false
+// attempts is how often a message that is lost is sent: the emulated machine is
+// slow, and what it has no room for is gone.
+func attempts(t verbs.QPType) int {
+	if t == verbs.RC {
+		return 1
+	}
+	return 4
+}
+
+// cell runs all operations and sizes over one queue pair; after a failure the
+// next case gets another.
+func (m *matrix) cell(r *report, link int, direction string, req, resp end, s settings) {
+	p := &peers{req: req, resp: resp, s: s}
 	for _, op := range operations[s.Type] {
+		row := r.row(fmt.Sprintf("%v %s, %s, %s", s.Type, opNames[op], direction, linkNames[link]))
 		for _, size := range m.sizes(op, s) {
 			m.seed++
-			t := transfer{op: op, size: size, seed: mix(m.seed) >> 1}
-			name := fmt.Sprintf("%v %s, %s, %s", s.Type, opNames[op], direction, linkNames[link])
-			what := fmt.Sprintf("%s, IPv6 %t, path MTU %d, %d bytes, seed %d", name, s.IPv6, bytesOf(s.MTU), size, m.seed)
-			if !open {
-				if c, err = connect(req, resp, s); err != nil {
-					r.failed(what+": connect", err)
-					c.Close()
-					return
-				}
-				open = true
-			}
-			row, begin := r.row(name), time.Now()
-			err := t.run(c, caseLimit)
+			begin := time.Now()
+			err := m.attempt(p, transfer{op: op, size: size, seed: mix(m.seed) >> 1}, row)
 			row.Cases++
 			row.Bytes += int64(size)
 			row.Time += time.Since(begin)
 			if err != nil {
 				row.Wrong++
-				r.failed(what, err)
-				c.Close()
-				open = false
+				r.failed(fmt.Sprintf("%s, IPv6 %t, path MTU %d, %d bytes, seed %d", row.Name, s.IPv6, bytesOf(s.MTU), size, m.seed), err)
 			}
 		}
 	}
-	if open {
-		if err := c.Close(); err != nil {
-			r.failed(fmt.Sprintf("%v %s: close", s.Type, direction), err)
-		}
+	if err := p.close(); err != nil {
+		r.failed(fmt.Sprintf("%v %s: close", s.Type, direction), err)
 	}
+}
+
+// attempt runs a case, again if its message is lost.
+func (m *matrix) attempt(p *peers, t transfer, row *tally) error {
+	for left := attempts(p.s.Type); ; left-- {
+		err := p.open()
+		if err == nil {
+			err = t.run(p.c, caseLimit(p.s.Type))
+		}
+		if err == nil {
+			return nil
+		}
+		err = errors.Join(err, p.close())
+		if !errors.Is(err, errLost) || left == 1 {
+			return err
+		}
+		row.Lost++
+	}
+}
+
+// peers are two ends and the connection between them, if there is one.
+type peers struct {
+	req, resp end
+	s         settings
+	c         connection
+	up        bool
+}
+
+func (p *peers) open() (err error) {
+	if !p.up {
+		p.up = true
+		p.c, err = connect(p.req, p.resp, p.s)
+	}
+	return err
+}
+
+func (p *peers) close() error {
+	if !p.up {
+		return nil
+	}
+	p.up = false
+	return p.c.Close()
 }

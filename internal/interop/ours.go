@@ -28,6 +28,10 @@ type ours struct {
 // queueDepth is that of work queues; as of rxepeer's.
 const queueDepth = 256
 
+// unreliableRate is the packets a second that a UC queue pair of ours sends: as
+// many as the emulated machine can take without losing any.
+const unreliableRate = 12000
+
 // newOurs opens the device whose socket this is.
 func newOurs(socket string, v4, v6 netip.Addr) (*ours, error) {
 	ctx, err := verbs.Open(socket)
@@ -96,8 +100,11 @@ func (o *ours) Connect(peer address) error {
 	if err := o.qp.ToRTR(verbs.ConnInfo{QPN: peer.QPN, PSN: peer.PSN, GID: peer.GID}, p); err != nil {
 		return err
 	}
-	if err := o.qp.ToRTS(p); err != nil || o.settings.Type != verbs.UD {
+	if err := o.qp.ToRTS(p); err != nil || o.settings.Type == verbs.RC {
 		return err
+	}
+	if o.settings.Type == verbs.UC {
+		return o.qp.Modify(verbs.QPAttr{RateLimit: uint32(bytesOf(p.MTU)) * unreliableRate * 8 / 1000}, verbs.AttrRateLimit)
 	}
 	o.ah, err = o.pd.CreateAH(verbs.AHAttr{DGID: peer.GID, SGIDIndex: p.SGIDIndex})
 	return err

@@ -58,6 +58,9 @@ func connect(req, resp end, s settings) (connection, error) {
 
 func (c connection) Close() error { return errors.Join(c.req.Close(), c.resp.Close()) }
 
+// errLost says that a message has not arrived, which an unreliable service permits.
+var errLost = errors.New("lost")
+
 // completion takes one completion, which has to be a success.
 func completion(e end, limit time.Duration) (verbs.WC, error) {
 	wcs, err := e.Poll(1, limit)
@@ -65,7 +68,7 @@ func completion(e end, limit time.Duration) (verbs.WC, error) {
 		return verbs.WC{}, err
 	}
 	if len(wcs) == 0 {
-		return verbs.WC{}, fmt.Errorf("no completion within %v", limit)
+		return verbs.WC{}, fmt.Errorf("no completion within %v: %w", limit, errLost)
 	}
 	return wcs[0], wcs[0].Err()
 }
@@ -185,8 +188,11 @@ func (t transfer) settle(e end, dst int, limit time.Duration) error {
 	last := t.size - 1
 	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		err := e.Check(dst+last, 1, t.seed, uint64(last))
-		if err == nil || time.Now().After(deadline) {
-			return wrap("last byte", err)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("last byte: %w: %w", errLost, err)
 		}
 	}
 }

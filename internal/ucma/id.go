@@ -73,7 +73,8 @@ type id struct {
 	sidr      *cm.SIDR
 	listeners []listener
 	backlog   int
-	readDepth uint8 // operations that may be asked of us: what access flags depend on
+	respRes   uint8 // READ and atomic operations that may be asked of us at a time
+	initDepth uint8 // that we may ask
 }
 
 // unknown reports whether the program has not yet taken the identifier of a request

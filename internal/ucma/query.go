@@ -10,8 +10,8 @@ import (
 
 // Values of path records (IBTA vol.1 15.2.5.16).
 const (
-	packetLifeTime = 18 // 4.096 us * 2^n: what Linux assumes for RoCE
-	exactly        = 2  // selector of MTU, rate and packet life time
+	packetLifeTime = 18             // 4.096 us * 2^n: what Linux assumes for RoCE
+	exactly        = 2              // selector of MTU, rate and packet life time
 	pathFlags      = 1 | 2 | 8 | 32 // GMP, primary, bidirectional
 )
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"roced/ccalgo"
 	"roced/internal/fault"
 	"roced/qp"
 	"roced/rocev2"
@@ -44,7 +45,8 @@ type scenario struct {
 	harsh   bool
 	rules   []fault.Rule
 	outage  outage
-	cold    bool // sending begins before addresses are known
+	cold    bool   // sending begins before addresses are known
+	control string // congestion control
 }
 
 // polling is how a client looks for completions.
@@ -91,6 +93,9 @@ func draw(seed uint64) scenario {
 		polling: pick(rng, pollAlways, pollAlways, pollSeldom, pollNotified),
 		both:    chance(rng, 60),
 		cold:    chance(rng, 15),
+	}
+	if names := ccalgo.Names(); chance(rand.New(rand.NewPCG(seed, 0x6363)), 60) {
+		s.control = names[seed%uint64(len(names))]
 	}
 	if chance(rng, 50) {
 		s.offload = rocev2.Offload{MaxSegments: 2 + rng.IntN(127), MaxBytes: pick(rng, 65549, 20000)}
@@ -214,6 +219,16 @@ func (s *scenario) has(a fault.Action) bool {
 // mustSucceed reports whether no request of a reliable connection may fail.
 func (s *scenario) mustSucceed() bool {
 	return !s.harsh && s.retry == 7 && s.rnr == 7 && (s.timeout >= 12 || s.timeout == 0)
+}
+
+// profile makes the plug-ins of a queue pair.
+func (s *scenario) profile(name string) (qp.Profile, error) {
+	p, err := rocev2.NewProfile(name)
+	if err != nil {
+		return p, err
+	}
+	p.Controller, err = ccalgo.New(s.control, nil)
+	return p, err
 }
 
 func (s *scenario) String() string {

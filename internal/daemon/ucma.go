@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/config"
+	"roced/internal/server"
+	"roced/internal/ucma"
+)
+
+// startUCMA serves rdma_cm for all NICs on one socket, which may be used by whoever
+// may use one of them.
+func (d *Daemon) startUCMA() (err error) {
+	c := ucma.Config{Path: filepath.Join(d.cfg.RunDir, ucma.Socket), Contexts: d.cfg.Limits.Connections,
+		IDs: d.cfg.Limits.QPs, Log: d.log}
+	for _, n := range d.nics {
+		c.NICs = append(c.NICs, ucma.NIC{Name: n.cfg.Name, GUID: server.GUID(n.cfg.MAC.HardwareAddr()), Shard: n.shard,
+			May: func(cred *unix.Ucred) bool { return mayUse(&n.cfg.Access, cred) }})
+		c.Mode |= fs.FileMode(n.cfg.Access.Mode)
+	}
+	d.ucma, err = ucma.New(c)
+	return err
+}
+
+// mayUse tells whether a user could connect to the socket of a NIC.
+func mayUse(a *config.Access, cred *unix.Ucred) bool {
+	if server.Allowed(cred, a.UIDs, a.GIDs) {
+		return true
+	}
+	if len(a.UIDs)+len(a.GIDs) > 0 {
+		return false
+	}
+	// The mode decides: the socket is the daemon's.
+	bits := a.Mode & 7
+	if cred.Gid == uint32(os.Getegid()) {
+		bits = a.Mode >> 3 & 7
+	}
+	return bits&2 != 0
+}

@@ -1,0 +1,192 @@
+package programs
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// rung is a program that is run on both hosts, first as server, then as client.
+type rung struct {
+	group  string // heading in the table
+	name   string // program and options, as they are listed
+	common []string
+	// server and client are the further arguments of one side.
+	server, client []string
+	// ready waits until the server can be connected to.
+	ready func(l *lab, server *proc) error
+	// check looks at what the programs say; nil if their exit codes say it all.
+	check func(server, client string) error
+	// refused, if not empty, is what the program says when it gives up because
+	// the device has not what it asks for.
+	refused string
+}
+
+// runAll runs rungs one after another: two programs and two daemons at once are
+// enough for a small machine.
+func runAll(t *testing.T, l *lab, rungs []rung) {
+	for _, r := range rungs {
+		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
+			result := row{group: r.group, name: r.name, outcome: pass}
+			if err := r.run(l.at(t)); err != nil {
+				result.outcome, result.why = fail, err.Error()
+			} else if r.refused != "" {
+				result.outcome, result.why = skip, r.refused
+			}
+			record(t, result)
+		})
+	}
+}
+
+func (r *rung) run(l *lab) error {
+	server := l.exec(serverHost, append(append([]string{}, r.common...), r.server...)...)
+	if r.refused != "" {
+		if err := server.wait(limit); err == nil || !strings.Contains(server.out.String(), r.refused) {
+			return fmt.Errorf("is not refused with %q: %v\n%s", r.refused, err, server.out.String())
+		}
+		return nil
+	}
+	if err := r.ready(l, server); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	client := l.exec(clientHost, append(append([]string{}, r.common...), r.client...)...)
+	if err := client.wait(limit); err != nil {
+		return fmt.Errorf("client: %w\nserver: %s\n%s", err, threads(server.cmd.Process.Pid), tail(server.out.String(), 40))
+	}
+	if err := server.wait(limit); err != nil {
+		return fmt.Errorf("server: %w\nclient: %s", err, client.out.String())
+	}
+	if r.check == nil {
+		return nil
+	}
+	if err := r.check(server.out.String(), client.out.String()); err != nil {
+		return fmt.Errorf("%w\nserver: %s\nclient: %s", err, server.out.String(), client.out.String())
+	}
+	return nil
+}
+
+// lastPort is the TCP port given out last: no two programs have the same, so
+// none finds that of a predecessor in TIME_WAIT.
+var lastPort = 18515
+
+// outOfBand completes a rung of programs that find each other over TCP and take
+// their device by name.
+func outOfBand(l *lab, r rung, args ...string) rung {
+	lastPort++
+	port := lastPort
+	r.common = append(append([]string{}, args...), "-p", strconv.Itoa(port))
+	r.server = []string{"-d", l.Host[serverHost].Device}
+	r.client = []string{"-d", l.Host[clientHost].Device, l.Bed.NS[serverHost].Addr.String()}
+	r.ready = func(_ *lab, server *proc) error { return server.listens(port) }
+	return r
+}
+
+// gidIPv4 and gidIPv6 are the indices of a NIC's GIDs behind its link-local one.
+const (
+	gidIPv4 = "1"
+	gidIPv6 = "2"
+)
+
+// pingpongs are the options with which each example of libibverbs is run beside
+// its number of iterations. -c looks at every byte.
+var pingpongs = []struct {
+	program string
+	options []string
+	refused map[string]string
+}{
+	{"ibv_rc_pingpong", []string{"-c", "-c -e", "-c -N", "-c -s 100000 -m 4096", "-t", "-o", "-j"}, map[string]string{
+		"-t": "The device isn't completion timestamp capable", "-o": "The device isn't ODP capable", "-j": "Device doesn't support dm allocation"}},
+	{"ibv_uc_pingpong", []string{"-c", "-c -e"}, nil},
+	{"ibv_ud_pingpong", []string{"-c", "-c -e"}, nil},
+	{"ibv_srq_pingpong", []string{"-c", "-c -e", "-c -q 4"}, nil},
+	{"ibv_xsrq_pingpong", []string{""}, map[string]string{"": "Couldn't Open the XRC Domain"}},
+}
+
+func TestPingpong(t *testing.T) {
+	need(t, "ibv_rc_pingpong")
+	l := newLab(t)
+	var rungs []rung
+	for _, p := range pingpongs {
+		for _, o := range p.options {
+			name := strings.TrimSpace(p.program + " " + o)
+			args := append(strings.Fields(name), "-g", gidIPv4)
+			if p.program != "ibv_xsrq_pingpong" {
+				args = append(args, "-n", "300")
+			}
+			rungs = append(rungs, outOfBand(l, rung{group: "libibverbs", name: name, refused: p.refused[o]}, args...))
+		}
+	}
+	runAll(t, l, rungs)
+	l.checkNothingLeft()
+}
+
+// tests of perftest: what is measured, over which services.
+var perftests = []struct {
+	operation, measure string
+	services           []string
+	options            []string
+}{
+	{"write", "bw", []string{"RC", "UC"}, []string{"", "-b", "-q 16", "-I 64 -s 64", "-a", "-l 8", "-m 256"}},
+	{"write", "lat", []string{"RC", "UC"}, []string{"", "-I 64 -s 64", "-a"}},
+	{"read", "bw", []string{"RC"}, []string{"", "-b", "-q 16", "-e", "-a", "-l 8", "-m 256"}},
+	{"read", "lat", []string{"RC"}, []string{"", "-e", "-a"}},
+	{"send", "bw", []string{"RC", "UC", "UD"}, []string{"", "-b", "-q 16", "-I 64 -s 64", "-e", "-b -e", "-a", "-l 8"}},
+	{"send", "bw", []string{"RC"}, []string{"-m 256", "--use-srq -q 4", "--recv_post_list=8", "--ipv6 -x " + gidIPv6}},
+	{"send", "lat", []string{"RC", "UC", "UD"}, []string{"", "-I 64 -s 64", "-e", "-a"}},
+	{"atomic", "bw", []string{"RC"}, []string{"", "-b", "-q 16", "-e", "-A CMP_AND_SWAP"}},
+	{"atomic", "lat", []string{"RC"}, []string{"", "-e", "-A CMP_AND_SWAP"}},
+}
+
+// iterations keeps the whole of it short; there are more of a single size.
+func iterations(options string) string {
+	switch {
+	case strings.Contains(options, "-a"):
+		return "20"
+	case strings.Contains(options, "-q"):
+		return "50"
+	}
+	return "500"
+}
+
+func TestPerftest(t *testing.T) {
+	need(t, "ib_write_bw")
+	l := newLab(t)
+	var rungs []rung
+	for _, p := range perftests {
+		for _, service := range p.services {
+			for _, o := range p.options {
+				name := strings.TrimSpace(fmt.Sprintf("ib_%s_%s -c %s %s", p.operation, p.measure, service, o))
+				rungs = append(rungs, perftest(l, name, p.operation, o))
+			}
+		}
+	}
+	runAll(t, l, rungs)
+	l.checkNothingLeft()
+}
+
+// perftest makes a rung of a test. Only the atomic ones know no other service.
+func perftest(l *lab, name, operation, options string) rung {
+	args := strings.Fields(name)
+	if operation == "atomic" {
+		args = append(args[:1], args[3:]...)
+	}
+	n := iterations(options)
+	args = append(args, "-F", "-n", n)
+	if !strings.Contains(options, "-x") {
+		args = append(args, "-x", gidIPv4)
+	}
+	return outOfBand(l, rung{group: "perftest", name: name, check: measured}, args...)
+}
+
+// figures is a line of perftest's results: size, iterations, figures.
+var figures = regexp.MustCompile(`(?m)^ *\d+ +\d+( +[0-9.]+)+`)
+
+// measured checks that a client has measured something.
+func measured(_, client string) error {
+	if !figures.MatchString(client) {
+		return fmt.Errorf("nothing was measured")
+	}
+	return nil
+}
