@@ -9,13 +9,13 @@
 	VPXOR      next, T0, T0;      \
 	VPXOR      T0, T1, acc
 
-// func foldAVX2(crc uint32, p []byte) (lo, hi uint64)
+// func foldAVX2(c uint32, p []byte) (lo, hi uint64)
 //
 // Four accumulators of two lanes each hide the latency of the multiplications.
 // They walk over p 128 bytes at a time, are folded into one, which walks over
 // what is left 32 bytes at a time, then its two lanes into one.
 TEXT ·foldAVX2(SB), NOSPLIT, $0-48
-	MOVL crc+0(FP), AX
+	MOVL c+0(FP), AX
 	MOVQ p_base+8(FP), SI
 	MOVQ p_len+16(FP), CX
 

@@ -116,7 +116,7 @@ func ICRCUpdate(crc uint32, p []byte) uint32 {
 	if len(p) == 0 {
 		return crc
 	}
-	return crc32.Update(crc, crc32.IEEETable, p)
+	return crcUpdate(crc, p)
 }
 
 // ICRCPad continues an ICRC over n pad bytes of zero, n from 0 to 3.

@@ -8,7 +8,7 @@ import (
 )
 
 // MPRDMA is the congestion window of Lu et al., "Multi-Path Transport for RDMA in
-// Datacenters", NSDI 2018, section 3.1: one window for all virtual paths, which
+// Datacenters", NSDI 2018, section 3.2: one window for all virtual paths, which
 // reacts to the mark of every single acknowledgement. Which path a packet takes is
 // for the clock of the transport to say, not for this.
 //
@@ -30,7 +30,7 @@ type MPRDMA struct {
 	started  bool // something has been sent
 }
 
-// newMPRDMA takes the numbers of section 3.1 and 3.5 (three idle RTTs); IW is one
+// newMPRDMA takes the numbers of section 3.2 and "Connection restart" (three idle RTTs); IW is one
 // BDP (section 5.1), of the paper's 40 Gb/s and 16 us.
 func newMPRDMA(r *reader) Controller {
 	m := &MPRDMA{
@@ -67,7 +67,7 @@ func (m *MPRDMA) restart() {
 // ECNCapable implements Controller.
 func (*MPRDMA) ECNCapable() bool { return true }
 
-// OnSent restarts after an idle time (section 3.5).
+// OnSent restarts after an idle time ("Connection restart").
 func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 	idle := m.started && inflight <= bytes
 	if idle && m.idleRTTs > 0 && float64(now.Sub(m.lastSent)) > m.idleRTTs*float64(m.rtt) {
@@ -76,7 +76,7 @@ func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 	m.lastSent, m.started = now, true
 }
 
-// OnAck implements Controller (section 3.1): the window grows by 1/cwnd or
+// OnAck implements Controller (section 3.2): the window grows by 1/cwnd or
 // shrinks by 1/2 for each packet acknowledged.
 func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	if s.RTT > 0 {

@@ -245,12 +245,14 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 		r.cursor++
 	}
 	responds := s.kind.responds() // s moves if looking ahead makes the ring grow
-	if r.rec != nil {
-		r.rec.OnSent(now, psn, span, false)
-		t.Packet.AckReq = responds || r.wantAck(now, ends && (r.paced() || !r.follows()))
-		r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq, !responds)
+	if r.rec == nil {
+		r.account(now, &t.Packet)
+		return true
 	}
+	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
+	t.Packet.AckReq = responds || r.wantAck(now, ends && (r.pace.next > now || !r.follows()))
+	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq, !responds)
 	return true
 }
 
@@ -275,11 +277,6 @@ func (r *requester) limits() (window, rate uint64) {
 		rate = min(rate, uint64(kbps)*1000)
 	}
 	return window, rate
-}
-
-func (r *requester) paced() bool {
-	_, rate := r.limits()
-	return rate != ccalgo.Unlimited
 }
 
 // bytesInFlight is the payload believed to be in the network. While packets are

@@ -2,7 +2,7 @@
 // HTTP with JSON over a Unix socket in the run directory.
 //
 //	GET    /v1/links               []Link
-//	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq or ah
+//	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq, ah or cm_id
 //	GET    /v1/stat[/NIC]          []Stat
 //	GET    /v1/events              Event, one a line, until the client goes
 //	GET    /v1/faults/NIC          []FaultRule
@@ -77,6 +77,7 @@ type Resource struct {
 	PD     *PD    `json:"pd,omitempty"`
 	SRQ    *SRQ   `json:"srq,omitempty"`
 	AH     *AH    `json:"ah,omitempty"`
+	CMID   *CMID  `json:"cm_id,omitempty"`
 }
 
 // QP describes a queue pair.
@@ -137,6 +138,16 @@ type AH struct {
 	Handle uint32 `json:"handle"`
 	PD     uint32 `json:"pd"`
 	Peer   string `json:"peer"`
+}
+
+// CMID describes a communication identifier of rdma_cm.
+type CMID struct {
+	ID    uint32 `json:"id"`
+	State string `json:"state"`
+	PS    string `json:"ps"` // port space
+	Src   string `json:"src_addr"`
+	Dst   string `json:"dst_addr,omitempty"`
+	QPN   uint32 `json:"lqpn,omitempty"`
 }
 
 // Stat holds the counters of a NIC in GET /v1/stat.

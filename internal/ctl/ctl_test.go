@@ -45,7 +45,9 @@ var resources = map[string][]api.Resource{
 	"cq":  {{NIC: "rxe_a", PID: 7, CQ: &api.CQ{ID: 2, CQE: 255, Users: 1}}},
 	"pd":  {{NIC: "rxe_a", PID: 7, PD: &api.PD{ID: 1, Users: 3}}},
 	"srq": {{NIC: "rxe_a", PID: 7, SRQ: &api.SRQ{ID: 9, PD: 1, MaxWR: 63, Limit: 8, Posted: 5}}},
-	"ah":  {{NIC: "rxe_a", PID: 7, AH: &api.AH{Handle: 3, PD: 1, Peer: "10.0.0.2"}}},
+	"cm_id": {{NIC: "rxe_a", PID: 7, CMID: &api.CMID{ID: 4, State: "LISTEN", PS: "TCP", Src: "0.0.0.0:7471"}},
+		{NIC: "rxe_a", PID: 7, CMID: &api.CMID{ID: 5, State: "CONNECT", PS: "TCP", Src: "10.0.0.1:7471", Dst: "10.0.0.2:40000", QPN: 17}}},
+	"ah": {{NIC: "rxe_a", PID: 7, AH: &api.AH{Handle: 3, PD: 1, Peer: "10.0.0.2"}}},
 }
 
 func (f *fake) routes() http.Handler {
@@ -107,7 +109,7 @@ func TestOutput(t *testing.T) {
 	socket := new(fake).start(t)
 	for name, line := range map[string]string{
 		"link": "link", "link_show_json": "link show --json", "res": "res show", "qp": "res show qp", "mr": "res show mr", "cq": "res show cq",
-		"pd": "res show pd", "srq": "res show srq", "ah": "res show ah", "qp_json": "res show qp --json", "stat": "stat",
+		"pd": "res show pd", "srq": "res show srq", "ah": "res show ah", "cm_id": "res show cm_id", "qp_json": "res show qp --json", "stat": "stat",
 		"stat_json": "stat --json", "events": "events", "events_json": "events --json", "faults": "fault list rxe_a",
 		"faults_json": "fault list rxe_a --json", "poll": "poll rxe_a",
 	} {
@@ -163,7 +165,7 @@ func TestExitCodes(t *testing.T) {
 		line string
 		word string
 	}{
-		{2, "frob", `no command "frob"`}, {2, "--frob", "unknown flag"}, {2, "res show frob", "qp, mr, cq, pd, srq, ah"},
+		{2, "frob", `no command "frob"`}, {2, "--frob", "unknown flag"}, {2, "res show frob", "qp, mr, cq, pd, srq, ah, cm_id"},
 		{2, "stat --watch=-1s", "negative"}, {2, "stat a b", "usage: rocectl stat [NIC]"}, {2, "capture rxe_a", "-w FILE is missing"},
 		{2, "capture rxe_a -w x --duration=-1s", "negative"}, {2, "capture rxe_a -w x -c many", "invalid argument"},
 		{2, "fault add rxe_a frob", `rule "frob"`}, {2, "fault add rxe_a", "usage"}, {2, "version x", "usage"},

@@ -66,13 +66,13 @@ func printLink(w io.Writer, i int, l *api.Link) {
 	}
 }
 
-var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah"}
+var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah", "cm_id"}
 
 func (a *app) res() *cobra.Command {
 	cmd := &cobra.Command{Use: "res", Short: "Objects of the NICs", Args: noCommand, RunE: help,
 		Example: "  rocectl res show\n  rocectl res show qp --json"}
 	cmd.AddCommand(&cobra.Command{
-		Use: "show [qp|mr|cq|pd|srq|ah]", Short: "List objects; without a kind, count them", Args: between(0, 1),
+		Use: "show [qp|mr|cq|pd|srq|ah|cm_id]", Short: "List objects; without a kind, count them", Args: between(0, 1),
 		ValidArgs: kinds,
 		Example:   "  rocectl res show qp",
 		RunE: func(c *cobra.Command, args []string) error {
@@ -126,8 +126,22 @@ func describe(r *api.Resource) string {
 		return fmt.Sprintf("srqn %d pdn %d max_wr %d limit %d posted %d", r.SRQ.ID, r.SRQ.PD, r.SRQ.MaxWR, r.SRQ.Limit, r.SRQ.Posted)
 	case r.AH != nil:
 		return fmt.Sprintf("ahn %d pdn %d peer %s", r.AH.Handle, r.AH.PD, r.AH.Peer)
+	case r.CMID != nil:
+		return describeCMID(r.CMID)
 	}
 	return "?"
+}
+
+func describeCMID(c *api.CMID) string {
+	s := fmt.Sprintf("cm-idn %d state %s ps %s", c.ID, c.State, c.PS)
+	if c.QPN != 0 {
+		s += fmt.Sprintf(" lqpn %d", c.QPN)
+	}
+	s += " src-addr " + c.Src
+	if c.Dst != "" {
+		s += " dst-addr " + c.Dst
+	}
+	return s
 }
 
 // countObjects prints a line a NIC, as `rdma res` does.

@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -90,6 +91,34 @@ func TestBadScenarios(t *testing.T) {
 		}
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\n got %v\nwant %s", c.text, err, c.want)
+		}
+	}
+}
+
+// The documentation has each parameter with its default, in the order of reading,
+// under a heading that names the algorithm.
+func TestParametersAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/congestion.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range ccalgo.Names() {
+		_, section, found := strings.Cut(string(text), "\n### "+name+"\n")
+		if !found {
+			t.Errorf("no heading for %s", name)
+		}
+		section, _, _ = strings.Cut(section, "\n### ")
+		want := ccalgo.Parameters(name)
+		for _, p := range want {
+			row := fmt.Sprintf("\n| `%s` | %.10g |", p.Name, p.Default)
+			_, rest, found := strings.Cut(section, row)
+			if !found {
+				t.Fatalf("%s: no row %s", name, row)
+			}
+			section = rest
+		}
+		if n := strings.Count(section, "\n| `"); n != 0 {
+			t.Errorf("%s: %d parameters are documented that it does not have", name, n)
 		}
 	}
 }

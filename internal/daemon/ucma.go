@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/api"
 	"roced/internal/config"
 	"roced/internal/server"
 	"roced/internal/ucma"
@@ -40,4 +41,17 @@ func mayUse(a *config.Access, cred *unix.Ucred) bool {
 		bits = a.Mode >> 3 & 7
 	}
 	return bits&2 != 0
+}
+
+// cmIDs describes the communication identifiers.
+func (d *Daemon) cmIDs() []api.Resource {
+	out := []api.Resource{}
+	for _, i := range d.ucma.IDs() {
+		c := &api.CMID{ID: i.ID, State: i.State, PS: i.PS, Src: i.Src.String(), QPN: i.QPN}
+		if i.Dst.IsValid() {
+			c.Dst = i.Dst.String()
+		}
+		out = append(out, api.Resource{NIC: i.NIC, PID: i.PID, UID: i.UID, CMID: c})
+	}
+	return out
 }

@@ -115,6 +115,10 @@ func list[T any](nic string, objects []T, fill func(*T, *api.Resource) any) []ap
 }
 
 func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("kind") == "cm_id" {
+		answer(w, http.StatusOK, d.cmIDs())
+		return
+	}
 	kind := listers[r.PathValue("kind")]
 	if kind == nil {
 		answer(w, http.StatusNotFound, api.Fault{Error: "no such kind of object: " + r.PathValue("kind")})

@@ -26,9 +26,11 @@ type settings struct {
 	RNRRetry uint8
 }
 
-// patient are settings with which nothing gives up early.
+// patient are settings with which nothing gives up although the machine stands still
+// for a second or two, because others use the processors: eight transmissions, half a
+// second apart.
 func patient(t verbs.QPType, mtu verbs.MTU, v6 bool) settings {
-	return settings{Type: t, MTU: mtu, IPv6: v6, Timeout: 14, RetryCnt: 7, RNRRetry: 7}
+	return settings{Type: t, MTU: mtu, IPv6: v6, Timeout: 17, RetryCnt: 7, RNRRetry: 7}
 }
 
 const (

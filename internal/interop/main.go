@@ -81,10 +81,14 @@ func run(r *report, bin string, short bool, only string, seed uint64) error {
 	defer l.Close()
 	fmt.Fprintf(r.log, "machine up after %v, seed %d\n", time.Since(begin).Round(time.Millisecond), seed)
 	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !short, seed: seed}
+	n := netem{lines: netemLines, time: 4 * time.Second, seed: seed}
+	if short {
+		n.time = time.Second
+	}
 	parts := []struct {
 		name string
 		run  func(*lab, *report)
-	}{{"matrix", m.run}, {"errors", runTrials}}
+	}{{"matrix", m.run}, {"errors", runTrials}, {"netem", n.run}}
 	for _, p := range parts {
 		if only == "" || only == p.name {
 			begin := time.Now()

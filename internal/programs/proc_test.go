@@ -2,6 +2,7 @@ package programs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,15 +48,20 @@ func (p *proc) kill() {
 func (p *proc) wait(within time.Duration) error {
 	select {
 	case <-p.done:
-		if p.err != nil {
-			return fmt.Errorf("%v: %w\n%s", p.cmd.Args, p.err, tail(p.out.String(), 40))
-		}
-		return nil
+		return p.end()
 	case <-time.After(within):
 		state := threads(p.cmd.Process.Pid)
 		p.kill()
 		return fmt.Errorf("%v hangs\n%s\n%s", p.cmd.Args, state, tail(p.out.String(), 40))
 	}
+}
+
+// end describes the end of a program that has failed.
+func (p *proc) end() error {
+	if p.err == nil {
+		return nil
+	}
+	return fmt.Errorf("%v: %w\n%s", p.cmd.Args, p.err, tail(p.out.String(), 40))
 }
 
 // threads says what the threads of a process and of its children wait for.
@@ -93,11 +99,18 @@ func (p *proc) listens(port int) error {
 				}
 			}
 		}
-		select {
-		case <-p.done:
-			return p.wait(0)
-		default:
+		if p.hasEnded() {
+			return fmt.Errorf("ended without listening: %w", errors.Join(p.end(), errors.New(p.out.String())))
 		}
 	}
-	return p.wait(0)
+	return fmt.Errorf("does not listen\n%s", threads(p.cmd.Process.Pid))
+}
+
+func (p *proc) hasEnded() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
 }

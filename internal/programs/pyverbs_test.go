@@ -52,7 +52,7 @@ func runModule(t *testing.T, l *lab, folder, module string) {
 	script, err := filepath.Abs("testdata/modules.py")
 	must(t, err)
 	results := filepath.Join(t.TempDir(), "results")
-	p := l.exec(clientHost, python, "-B", script, folder, results, testLimit, module, "--",
+	p := l.exec(clientHost, python, "-B", script, folder, results, testLimit, l.Host[clientHost].Addr, module, "--",
 		"--dev", l.Host[clientHost].Device, "--port", "1", "--gid", gidIPv4)
 	ended := p.wait(5 * limit)
 	text, err := os.ReadFile(results)

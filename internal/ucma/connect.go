@@ -6,6 +6,7 @@ import (
 	"roced/bth"
 	"roced/bth/mad"
 	"roced/cm"
+	"roced/internal/rdmacm"
 	"roced/internal/uverbs"
 	"roced/mono"
 	"roced/rocev2"
@@ -19,11 +20,8 @@ const (
 	defaultQKey = 0x01234567 // RDMA_UDP_QKEY
 )
 
-// private returns the private data of a request.
-func (p *ConnParam) private() []byte { return p.PrivateData[:p.PrivateDataLen] }
-
 func (c *device) connect(q *request) error {
-	var r Connect
+	var r rdmacm.Connect
 	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
 		return err
 	}
@@ -36,7 +34,7 @@ func (c *device) connect(q *request) error {
 	}
 	i.qpn, i.srq = r.ConnParam.QPNum, r.ConnParam.SRQ != 0
 	h := mad.IPCM{Src: i.src.Addr(), Dst: i.dst.Addr(), SrcPort: i.src.Port()}
-	private := append(h.Append(nil), r.ConnParam.private()...)
+	private := append(h.Append(nil), r.ConnParam.Private()...)
 	if i.qpType == qpUD {
 		err = i.ask4QP(private)
 	} else {
@@ -49,7 +47,7 @@ func (c *device) connect(q *request) error {
 }
 
 // decodeECE decodes a command of which programs of before ECE know less.
-func (q *request) decodeECE(v any, p *ConnParam, num *uint32) error {
+func (q *request) decodeECE(v any, p *rdmacm.ConnParam, num *uint32) error {
 	if q.decode(v) == nil {
 		return nil
 	}
@@ -59,7 +57,7 @@ func (q *request) decodeECE(v any, p *ConnParam, num *uint32) error {
 }
 
 // connect sends the REQ.
-func (i *id) connect(p *ConnParam, private []byte) error {
+func (i *id) connect(p *rdmacm.ConnParam, private []byte) error {
 	typ := mad.RC
 	if i.qpType == qpUC {
 		typ = mad.UC
@@ -94,7 +92,7 @@ func (i *id) ask4QP(private []byte) error {
 
 // acceptConn answers a request or, without parameters, confirms a reply.
 func (c *device) acceptConn(q *request) error {
-	var r Accept
+	var r rdmacm.Accept
 	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
 		return err
 	}
@@ -114,12 +112,12 @@ func (c *device) acceptConn(q *request) error {
 			return unix.EINVAL
 		case i.sidr != nil:
 			return i.sidr.Reply(now, &cm.SIDRReplyParam{Status: mad.SIDRSuccess, QPN: bth.QPN(p.QPNum), QKey: i.setQKey(p.QKey),
-				PrivateData: p.private()})
+				PrivateData: p.Private()})
 		}
 		i.respRes, i.initDepth = p.ResponderResources, p.InitiatorDepth
 		return i.conn.Accept(now, &cm.AcceptParam{QPN: bth.QPN(p.QPNum), StartingPSN: i.psn,
 			ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, TargetAckDelay: targetDelay,
-			RNRRetry: min(p.RNRRetryCount, 7), FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0, PrivateData: p.private()})
+			RNRRetry: min(p.RNRRetryCount, 7), FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0, PrivateData: p.Private()})
 	})
 	if err == nil && p.Valid != 0 {
 		i.uid, i.qpn, i.srq = r.UID, p.QPNum, p.SRQ != 0
@@ -137,7 +135,7 @@ func (i *id) setQKey(key uint32) uint32 {
 }
 
 func (c *device) reject(q *request) error {
-	var r Reject
+	var r rdmacm.Reject
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -171,7 +169,7 @@ const reasonVendorOption mad.Reason = 35
 // disconnect begins or answers the end of a connection; in other states there is
 // nothing to be done, as in Linux.
 func (c *device) disconnect(q *request) error {
-	var r Disconnect
+	var r rdmacm.Disconnect
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -194,7 +192,7 @@ func (c *device) disconnect(q *request) error {
 }
 
 func (c *device) notify(q *request) error {
-	var r Notify
+	var r rdmacm.Notify
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -202,7 +200,7 @@ func (c *device) notify(q *request) error {
 	if err != nil {
 		return err
 	}
-	if r.Event != NotifyCommEst || i.conn == nil {
+	if r.Event != rdmacm.NotifyCommEst || i.conn == nil {
 		return unix.EINVAL
 	}
 	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) error { return i.conn.CommEstablished(now) })
@@ -216,29 +214,29 @@ func (i *id) cmEvent(e *cm.Event) {
 	switch e.Kind {
 	case cm.ConnectReply:
 		i.respRes, i.initDepth = e.Conn.ResponderResources, e.Conn.InitiatorDepth
-		i.emit(EventConnectResponse, 0).put(connParam(&e.Conn, e.PrivateData))
+		i.emit(rdmacm.EventConnectResponse, 0).put(connParam(&e.Conn, e.PrivateData))
 	case cm.Established:
-		i.emit(EventEstablished, 0).put(connParam(&e.Conn, e.PrivateData))
+		i.emit(rdmacm.EventEstablished, 0).put(connParam(&e.Conn, e.PrivateData))
 	case cm.SIDRReply:
 		i.setQKey(e.SIDR.QKey)
-		i.emit(EventEstablished, 0).put(i.udParam(e))
+		i.emit(rdmacm.EventEstablished, 0).put(i.udParam(e))
 	case cm.Rejected:
 		i.refused(e)
 	case cm.Unreachable:
-		i.emit(EventUnreachable, -int32(unix.ETIMEDOUT))
+		i.emit(rdmacm.EventUnreachable, -int32(unix.ETIMEDOUT))
 	case cm.Disconnected, cm.DisconnectReplied:
 		i.disconnected(e)
 	case cm.TimewaitExit:
-		i.emit(EventTimewaitExit, 0)
+		i.emit(rdmacm.EventTimewaitExit, 0)
 	}
 }
 
 func (i *id) refused(e *cm.Event) {
 	if i.sidr != nil {
-		i.emit(EventUnreachable, int32(e.SIDR.Status))
+		i.emit(rdmacm.EventUnreachable, int32(e.SIDR.Status))
 		return
 	}
-	i.emit(EventRejected, int32(e.Reason)).put(connParam(&e.Conn, e.PrivateData))
+	i.emit(rdmacm.EventRejected, int32(e.Reason)).put(connParam(&e.Conn, e.PrivateData))
 }
 
 func (i *id) disconnected(e *cm.Event) {
@@ -250,12 +248,12 @@ func (i *id) disconnected(e *cm.Event) {
 	if e.TimedOut {
 		status = -int32(unix.ETIMEDOUT)
 	}
-	i.emit(EventDisconnected, status).put(connParam(&e.Conn, e.PrivateData))
+	i.emit(rdmacm.EventDisconnected, status).put(connParam(&e.Conn, e.PrivateData))
 }
 
 // udParam is how the queue pair that a SIDR_REP names is reached.
-func (i *id) udParam(e *cm.Event) (p UDParam) {
-	p = UDParam{QPNum: uint32(e.SIDR.QPN), QKey: e.SIDR.QKey, AHAttr: i.ahAttr()}
+func (i *id) udParam(e *cm.Event) (p rdmacm.UDParam) {
+	p = rdmacm.UDParam{QPNum: uint32(e.SIDR.QPN), QKey: e.SIDR.QKey, AHAttr: i.ahAttr()}
 	p.PrivateDataLen = uint8(copy(p.PrivateData[:], e.PrivateData))
 	return p
 }

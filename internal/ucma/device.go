@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/cm"
+	"roced/internal/rdmacm"
 	"roced/internal/uverbs"
 	"roced/rocev2"
 )
@@ -56,27 +57,27 @@ type command struct {
 }
 
 var commands = map[uint32]command{
-	CmdCreateID:     {(*device).createID, 4},
-	CmdDestroyID:    {(*device).destroyID, 4},
-	CmdBindIP:       {(*device).bindIP, 0},
-	CmdBind:         {(*device).bind, 0},
-	CmdResolveIP:    {(*device).resolveIP, 0},
-	CmdResolveAddr:  {(*device).resolveAddr, 0},
-	CmdResolveRoute: {(*device).resolveRoute, 0},
-	CmdQueryRoute:   {(*device).queryRoute, uverbs.Size[QueryRouteResp]() - 8}, // without ibdev_index in old programs
-	CmdQuery:        {(*device).query, 8},
-	CmdConnect:      {(*device).connect, 0},
-	CmdListen:       {(*device).listen, 0},
-	CmdAccept:       {(*device).acceptConn, 0},
-	CmdReject:       {(*device).reject, 0},
-	CmdDisconnect:   {(*device).disconnect, 0},
-	CmdInitQPAttr:   {(*device).initQPAttr, uverbs.Size[QPAttr]()},
-	CmdGetEvent:     {(*device).getEvent, EventRespMin},
-	CmdSetOption:    {(*device).setOption, 0},
-	CmdNotify:       {(*device).notify, 0},
-	CmdMigrateID:    {(*device).migrateID, 4},
-	ExtHello:        {(*device).hello, uverbs.Size[HelloResp]()},
-	ExtBell:         {(*device).bellBack, 0},
+	rdmacm.CmdCreateID:     {(*device).createID, 4},
+	rdmacm.CmdDestroyID:    {(*device).destroyID, 4},
+	rdmacm.CmdBindIP:       {(*device).bindIP, 0},
+	rdmacm.CmdBind:         {(*device).bind, 0},
+	rdmacm.CmdResolveIP:    {(*device).resolveIP, 0},
+	rdmacm.CmdResolveAddr:  {(*device).resolveAddr, 0},
+	rdmacm.CmdResolveRoute: {(*device).resolveRoute, 0},
+	rdmacm.CmdQueryRoute:   {(*device).queryRoute, uverbs.Size[rdmacm.QueryRouteResp]() - 8}, // without ibdev_index in old programs
+	rdmacm.CmdQuery:        {(*device).query, 8},
+	rdmacm.CmdConnect:      {(*device).connect, 0},
+	rdmacm.CmdListen:       {(*device).listen, 0},
+	rdmacm.CmdAccept:       {(*device).acceptConn, 0},
+	rdmacm.CmdReject:       {(*device).reject, 0},
+	rdmacm.CmdDisconnect:   {(*device).disconnect, 0},
+	rdmacm.CmdInitQPAttr:   {(*device).initQPAttr, uverbs.Size[rdmacm.QPAttr]()},
+	rdmacm.CmdGetEvent:     {(*device).getEvent, rdmacm.EventRespMin},
+	rdmacm.CmdSetOption:    {(*device).setOption, 0},
+	rdmacm.CmdNotify:       {(*device).notify, 0},
+	rdmacm.CmdMigrateID:    {(*device).migrateID, 4},
+	rdmacm.ExtHello:        {(*device).hello, uverbs.Size[rdmacm.HelloResp]()},
+	rdmacm.ExtBell:         {(*device).bellBack, 0},
 }
 
 // serve carries out commands until the connection ends.
@@ -126,20 +127,20 @@ func (c *device) close() {
 
 // answer carries out a command.
 func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
-	var h Hdr
-	if _, err := binary.Decode(msg, le, &h); err != nil || int(h.In) > len(msg)-HdrLen {
+	var h rdmacm.Hdr
+	if _, err := binary.Decode(msg, le, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
 		return uverbs.Answer{Err: unix.EINVAL}
 	}
 	cmd, ok := commands[h.Cmd]
-	q := &request{body: msg[HdrLen:], out: int(h.Out), fds: fds}
+	q := &request{body: msg[rdmacm.HdrLen:], out: int(h.Out), fds: fds}
 	c.srv.mu.Lock()
 	defer c.srv.mu.Unlock()
 	switch {
-	case !ok && (h.Cmd == CmdJoinIPMcast || h.Cmd == CmdJoinMcast || h.Cmd == CmdLeaveMcast):
+	case !ok && (h.Cmd == rdmacm.CmdJoinIPMcast || h.Cmd == rdmacm.CmdJoinMcast || h.Cmd == rdmacm.CmdLeaveMcast):
 		return uverbs.Answer{Err: unix.EOPNOTSUPP} // the NIC has no multicast groups
 	case !ok:
 		return uverbs.Answer{Err: unix.ENOSYS}
-	case c.bell < 0 && h.Cmd != ExtHello:
+	case c.bell < 0 && h.Cmd != rdmacm.ExtHello:
 		return uverbs.Answer{Err: unix.EINVAL}
 	case q.out < cmd.out:
 		return uverbs.Answer{Err: unix.ENOSPC}
@@ -175,11 +176,11 @@ func errnoOf(err error) unix.Errno {
 
 // hello opens the context: it says which NICs are used and hands out the event socket.
 func (c *device) hello(q *request) error {
-	var r Hello
+	var r rdmacm.Hello
 	if err := q.decode(&r); err != nil {
 		return err
 	}
-	if r.Version != ExtVersion || r.Flags != 0 || c.bell >= 0 {
+	if r.Version != rdmacm.ExtVersion || r.Flags != 0 || c.bell >= 0 {
 		return unix.EINVAL
 	}
 	name := uverbs.Text(r.NIC[:])
@@ -197,7 +198,7 @@ func (c *device) hello(q *request) error {
 	}
 	c.bell = fds[0]
 	q.send = []uverbs.FD{{FD: fds[1], Kind: uverbs.FDNumber, Arg: 4}}
-	q.resp = HelloResp{Version: ExtVersion}
+	q.resp = rdmacm.HelloResp{Version: rdmacm.ExtVersion}
 	c.cookie = cookieOf(fds[1])
 	c.srv.cookies[c.cookie] = c
 	return nil

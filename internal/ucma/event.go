@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/rdmacm"
 	"roced/internal/uverbs"
 )
 
@@ -12,7 +13,7 @@ import (
 type event struct {
 	counted *id // whose DESTROY_ID counts it: for CONNECT_REQUEST the listener
 	request *id // CONNECT_REQUEST: the new identifier
-	resp    EventResp
+	resp    rdmacm.EventResp
 }
 
 // put makes v, a ConnParam or a UDParam, the event's parameter.
@@ -20,7 +21,7 @@ func (e *event) put(v any) { copy(e.resp.Param[:], uverbs.Append(nil, v)) }
 
 // emit queues an event of i; status is 0, -errno or a reason of rejection.
 func (i *id) emit(kind uint32, status int32) *event {
-	e := &event{counted: i, resp: EventResp{UID: i.uid, ID: i.num, Event: kind, Status: uint32(status)}}
+	e := &event{counted: i, resp: rdmacm.EventResp{UID: i.uid, ID: i.num, Event: kind, Status: uint32(status)}}
 	i.ctx.queue(e)
 	return e
 }
@@ -80,7 +81,7 @@ func (i *id) dropEvents() {
 // migrateID moves an identifier, with the events that wait, from another context of
 // which the client has a descriptor.
 func (c *device) migrateID(q *request) error {
-	var r MigrateID
+	var r rdmacm.MigrateID
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -111,6 +112,6 @@ func (c *device) migrateID(q *request) error {
 			c.queue(e)
 		}
 	}
-	q.resp = DestroyIDResp{EventsReported: i.reported}
+	q.resp = rdmacm.DestroyIDResp{EventsReported: i.reported}
 	return nil
 }

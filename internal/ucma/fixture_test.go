@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced/internal/rdmacm"
 	"roced/internal/server"
 	"roced/internal/shard"
 	"roced/internal/uverbs"
@@ -77,7 +78,7 @@ func open(t *testing.T, socket string) *client {
 	must(t, err)
 	c := &client{t: t, conn: conn, bell: -1}
 	t.Cleanup(c.close)
-	_, fds, err := c.raw(ExtHello, uverbs.Size[HelloResp](), Hello{Version: ExtVersion}, nil)
+	_, fds, err := c.raw(rdmacm.ExtHello, uverbs.Size[rdmacm.HelloResp](), rdmacm.Hello{Version: rdmacm.ExtVersion}, nil)
 	must(t, err)
 	if len(fds) != 1 || fds[0].Kind != uverbs.FDNumber {
 		t.Fatalf("hello came with %v", fds)
@@ -98,8 +99,8 @@ func (c *client) close() {
 
 // raw sends a command.
 func (c *client) raw(cmd uint32, out int, body any, fds []int) ([]byte, []uverbs.FD, error) {
-	b := uverbs.Append(nil, Hdr{Cmd: cmd, Out: uint16(out)}, body)
-	le.PutUint16(b[4:], uint16(len(b)-HdrLen))
+	b := uverbs.Append(nil, rdmacm.Hdr{Cmd: cmd, Out: uint16(out)}, body)
+	le.PutUint16(b[4:], uint16(len(b)-rdmacm.HdrLen))
 	return c.conn.Call(b, fds)
 }
 
@@ -127,24 +128,24 @@ func ask[R any](c *client, cmd uint32, body any) R {
 	return r
 }
 
-func (c *client) create(uid uint64, ps PortSpace) uint32 {
+func (c *client) create(uid uint64, ps rdmacm.PortSpace) uint32 {
 	c.t.Helper()
-	return ask[CreateIDResp](c, CmdCreateID, CreateID{UID: uid, PS: ps, QPType: qpRC}).ID
+	return ask[rdmacm.CreateIDResp](c, rdmacm.CmdCreateID, rdmacm.CreateID{UID: uid, PS: ps, QPType: qpRC}).ID
 }
 
 func (c *client) destroy(id uint32) uint32 {
 	c.t.Helper()
-	return ask[DestroyIDResp](c, CmdDestroyID, DestroyID{ID: id}).EventsReported
+	return ask[rdmacm.DestroyIDResp](c, rdmacm.CmdDestroyID, rdmacm.DestroyID{ID: id}).EventsReported
 }
 
 // next waits for an event, which must be of a kind.
-func (c *client) next(kind uint32) EventResp {
+func (c *client) next(kind uint32) rdmacm.EventResp {
 	c.t.Helper()
 	var b [1]byte
 	if n, err := unix.Read(c.bell, b[:]); n != 1 {
 		c.t.Fatalf("no event %d: %d, %v", kind, n, err)
 	}
-	e := ask[EventResp](c, CmdGetEvent, uint64(0))
+	e := ask[rdmacm.EventResp](c, rdmacm.CmdGetEvent, uint64(0))
 	if e.Event != kind {
 		c.t.Fatalf("event %d with status %d, want event %d", e.Event, int32(e.Status), kind)
 	}
@@ -162,7 +163,7 @@ func (c *client) quiet() {
 	}
 }
 
-func storage(addr string) (s SockaddrStorage, n uint16) {
+func storage(addr string) (s rdmacm.SockaddrStorage, n uint16) {
 	a := netip.MustParseAddrPort(addr)
 	n = endpointOf(a.Addr(), a.Port()).putSockaddr(s[:])
 	return s, n
@@ -171,38 +172,38 @@ func storage(addr string) (s SockaddrStorage, n uint16) {
 func (c *client) bindTo(id uint32, addr string) {
 	c.t.Helper()
 	s, n := storage(addr)
-	c.do(CmdBind, Bind{ID: id, AddrSize: n, Addr: s})
+	c.do(rdmacm.CmdBind, rdmacm.Bind{ID: id, AddrSize: n, Addr: s})
 }
 
 // listenOn makes a listener.
-func (c *client) listenOn(uid uint64, ps PortSpace, addr string, backlog uint32) uint32 {
+func (c *client) listenOn(uid uint64, ps rdmacm.PortSpace, addr string, backlog uint32) uint32 {
 	c.t.Helper()
 	id := c.create(uid, ps)
 	c.bindTo(id, addr)
-	c.do(CmdListen, Listen{ID: id, Backlog: backlog})
+	c.do(rdmacm.CmdListen, rdmacm.Listen{ID: id, Backlog: backlog})
 	return id
 }
 
 // route makes an identifier with a route to addr.
-func (c *client) routeTo(uid uint64, ps PortSpace, addr string) uint32 {
+func (c *client) routeTo(uid uint64, ps rdmacm.PortSpace, addr string) uint32 {
 	c.t.Helper()
 	id := c.create(uid, ps)
 	s, n := storage(addr)
-	c.do(CmdResolveAddr, ResolveAddr{ID: id, TimeoutMS: 15000, DstSize: n, DstAddr: s})
-	c.next(EventAddrResolved)
-	c.do(CmdResolveRoute, ResolveRoute{ID: id, TimeoutMS: 2000})
-	c.next(EventRouteResolved)
+	c.do(rdmacm.CmdResolveAddr, rdmacm.ResolveAddr{ID: id, TimeoutMS: 15000, DstSize: n, DstAddr: s})
+	c.next(rdmacm.EventAddrResolved)
+	c.do(rdmacm.CmdResolveRoute, rdmacm.ResolveRoute{ID: id, TimeoutMS: 2000})
+	c.next(rdmacm.EventRouteResolved)
 	return id
 }
 
-func param(qpn uint32, private string) (p ConnParam) {
-	p = ConnParam{QPNum: qpn, ResponderResources: 3, InitiatorDepth: 2, RetryCount: 7, RNRRetryCount: 6, Valid: 1}
+func param(qpn uint32, private string) (p rdmacm.ConnParam) {
+	p = rdmacm.ConnParam{QPNum: qpn, ResponderResources: 3, InitiatorDepth: 2, RetryCount: 7, RNRRetryCount: 6, Valid: 1}
 	p.PrivateDataLen = uint8(copy(p.PrivateData[:], private))
 	return p
 }
 
-// conn is the parameter of an event of a connection.
-func (e *EventResp) conn(t *testing.T) (p ConnParam) {
+// connOf is the parameter of an event of a connection.
+func connOf(t *testing.T, e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	t.Helper()
 	_, err := binary.Decode(e.Param[:], le, &p)
 	must(t, err)

@@ -8,6 +8,7 @@ import (
 
 	"roced/bth"
 	"roced/cm"
+	"roced/internal/rdmacm"
 	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
@@ -46,7 +47,7 @@ type id struct {
 	ctx      *device
 	uid      uint64 // the program's; of a request 0 until it is accepted
 	passive  bool
-	ps       PortSpace
+	ps       rdmacm.PortSpace
 	qpType   uint8
 	state    state
 	src, dst endpoint
@@ -82,7 +83,7 @@ type id struct {
 func (i *id) unknown() bool { return i.passive && i.uid == 0 }
 
 // newID makes an identifier of c.
-func (s *Server) newID(c *device, ps PortSpace, qpType uint8) (*id, error) {
+func (s *Server) newID(c *device, ps rdmacm.PortSpace, qpType uint8) (*id, error) {
 	if c.usage.ids >= s.cfg.IDs {
 		return nil, unix.ENOMEM
 	}
@@ -95,17 +96,17 @@ func (s *Server) newID(c *device, ps PortSpace, qpType uint8) (*id, error) {
 }
 
 func (c *device) createID(q *request) error {
-	var r CreateID
+	var r rdmacm.CreateID
 	if err := q.decode(&r); err != nil {
 		return err
 	}
 	typ := r.QPType
 	switch r.PS {
-	case PSTCP:
+	case rdmacm.PSTCP:
 		typ = qpRC
-	case PSUDP, PSIPoIB:
+	case rdmacm.PSUDP, rdmacm.PSIPoIB:
 		typ = qpUD
-	case PSIB:
+	case rdmacm.PSIB:
 	default:
 		return unix.EINVAL
 	}
@@ -114,12 +115,12 @@ func (c *device) createID(q *request) error {
 		return err
 	}
 	i.uid = r.UID
-	q.resp = CreateIDResp{ID: i.num}
+	q.resp = rdmacm.CreateIDResp{ID: i.num}
 	return nil
 }
 
 func (c *device) destroyID(q *request) error {
-	var r DestroyID
+	var r rdmacm.DestroyID
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (c *device) destroyID(q *request) error {
 		return err
 	}
 	i.destroy()
-	q.resp = DestroyIDResp{EventsReported: i.reported}
+	q.resp = rdmacm.DestroyIDResp{EventsReported: i.reported}
 	return nil
 }
 
@@ -185,7 +186,7 @@ func (i *id) move(c *device) {
 }
 
 func (c *device) setOption(q *request) error {
-	var r SetOption
+	var r rdmacm.SetOption
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -193,12 +194,12 @@ func (c *device) setOption(q *request) error {
 	if err != nil {
 		return err
 	}
-	size := bodySize[SetOption]()
+	size := bodySize[rdmacm.SetOption]()
 	if uint64(size)+uint64(r.OptLen) > uint64(len(q.body)) {
 		return unix.EINVAL
 	}
 	val := q.body[size : size+int(r.OptLen)]
-	if r.Level != OptionID {
+	if r.Level != rdmacm.OptionID {
 		return unix.ENOSYS
 	}
 	return i.setOption(r.OptName, val)
@@ -207,22 +208,22 @@ func (c *device) setOption(q *request) error {
 // setOption sets an option of level RDMA_OPTION_ID.
 func (i *id) setOption(name uint32, val []byte) error {
 	switch {
-	case name == OptionTOS && len(val) == 1:
+	case name == rdmacm.OptionTOS && len(val) == 1:
 		i.tos = val[0]
-	case name == OptionAckTimeout && len(val) == 1 && (i.qpType == qpRC || i.qpType == qpUC):
+	case name == rdmacm.OptionAckTimeout && len(val) == 1 && (i.qpType == qpRC || i.qpType == qpUC):
 		if val[0] > 31 {
 			return unix.EINVAL
 		}
 		i.timeout = val[0]
-	case name == OptionReuseAddr && len(val) == 4:
+	case name == rdmacm.OptionReuseAddr && len(val) == 4:
 		i.reuseAddr = le.Uint32(val) != 0
-	case name == OptionAFOnly && len(val) == 4:
+	case name == rdmacm.OptionAFOnly && len(val) == 4:
 		if i.state != stateIdle {
 			return unix.EINVAL
 		}
 		only := le.Uint32(val) != 0
 		i.afOnly = &only
-	case name > OptionAckTimeout:
+	case name > rdmacm.OptionAckTimeout:
 		return unix.ENOSYS
 	default:
 		return unix.EINVAL

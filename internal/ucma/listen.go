@@ -7,6 +7,7 @@ import (
 
 	"roced/bth/mad"
 	"roced/cm"
+	"roced/internal/rdmacm"
 	"roced/mono"
 	"roced/rocev2"
 )
@@ -24,7 +25,7 @@ type listener struct {
 func (i *id) serviceID(port uint16) uint64 { return mad.IPServiceID(uint16(i.ps), port) }
 
 func (c *device) listen(q *request) error {
-	var r Listen
+	var r rdmacm.Listen
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -177,13 +178,13 @@ func (n *nic) requested(l *cm.Listener, sid uint64, c *cm.Conn, s *cm.SIDR, rout
 		i.destroy()
 		return
 	}
-	ev := &event{counted: on, request: i, resp: EventResp{UID: on.uid, ID: i.num, Event: EventConnectRequest}}
+	ev := &event{counted: on, request: i, resp: rdmacm.EventResp{UID: on.uid, ID: i.num, Event: rdmacm.EventConnectRequest}}
 	if c != nil {
 		n.srv.conns[c] = i
 		ev.put(connParam(&e.Conn, private))
 	} else {
 		n.srv.sidrs[s] = i
-		var p UDParam
+		var p rdmacm.UDParam
 		p.PrivateDataLen = uint8(copy(p.PrivateData[:], private))
 		ev.put(p)
 	}
@@ -203,8 +204,8 @@ func (i *id) adopt(route rocev2.MADRoute, e *cm.Event) error {
 }
 
 // connParam is what an event says of the peer's REQ or REP.
-func connParam(c *cm.ConnInfo, private []byte) (p ConnParam) {
-	p = ConnParam{QPNum: uint32(c.RemoteQPN), ResponderResources: c.ResponderResources, InitiatorDepth: c.InitiatorDepth,
+func connParam(c *cm.ConnInfo, private []byte) (p rdmacm.ConnParam) {
+	p = rdmacm.ConnParam{QPNum: uint32(c.RemoteQPN), ResponderResources: c.ResponderResources, InitiatorDepth: c.InitiatorDepth,
 		RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetry, SRQ: flag(c.SRQ), FlowControl: flag(c.FlowControl)}
 	p.PrivateDataLen = uint8(copy(p.PrivateData[:], private))
 	return p

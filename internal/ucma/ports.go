@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/rdmacm"
 	"roced/internal/uverbs"
 	"roced/mono"
 	"roced/rocev2"
@@ -21,7 +22,7 @@ const (
 
 // portKey is a port of a port space.
 type portKey struct {
-	ps   PortSpace
+	ps   rdmacm.PortSpace
 	port uint16
 }
 
@@ -97,7 +98,7 @@ func (s *Server) release(i *id) {
 }
 
 func (c *device) bindIP(q *request) error {
-	var r BindIP
+	var r rdmacm.BindIP
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -105,7 +106,7 @@ func (c *device) bindIP(q *request) error {
 }
 
 func (c *device) bind(q *request) error {
-	var r Bind
+	var r rdmacm.Bind
 	if err := q.decode(&r); err != nil {
 		return err
 	}

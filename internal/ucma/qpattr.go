@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/cm"
+	"roced/internal/rdmacm"
 	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
@@ -19,7 +20,7 @@ const (
 // initQPAttr answers with what ibv_modify_qp needs to bring the queue pair of an
 // identifier to a state.
 func (c *device) initQPAttr(q *request) error {
-	var r InitQPAttr
+	var r rdmacm.InitQPAttr
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -30,7 +31,7 @@ func (c *device) initQPAttr(q *request) error {
 	if i.nic == nil {
 		return unix.EINVAL
 	}
-	a := QPAttr{QPState: r.QPState, PortNum: 1}
+	a := rdmacm.QPAttr{QPState: r.QPState, PortNum: 1}
 	switch {
 	case r.QPState == uint32(qp.Init):
 		i.initAttr(&a)
@@ -48,7 +49,7 @@ func (c *device) initQPAttr(q *request) error {
 }
 
 // initAttr is for INIT, and all that a datagram queue pair needs.
-func (i *id) initAttr(a *QPAttr) {
+func (i *id) initAttr(a *rdmacm.QPAttr) {
 	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
 	if i.qpType == qpUD {
 		if i.qkey == 0 {
@@ -69,7 +70,7 @@ func (i *id) initAttr(a *QPAttr) {
 }
 
 // connAttr is for RTR and RTS of a connected queue pair.
-func (i *id) connAttr(a *QPAttr) error {
+func (i *id) connAttr(a *rdmacm.QPAttr) error {
 	var c cm.QPAttr
 	var s cm.State
 	if err := i.nic.do(func(mono.Time, *rocev2.NIC) error { c, s = i.conn.QPAttr(), i.conn.State(); return nil }); err != nil {

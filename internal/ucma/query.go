@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/bth"
+	"roced/internal/rdmacm"
 )
 
 // Values of path records (IBTA vol.1 15.2.5.16).
@@ -27,7 +28,7 @@ func (i *id) ackTimeout() uint8 {
 func (i *id) hasRoute() bool { return i.mtu != 0 }
 
 func (c *device) queryRoute(q *request) error {
-	var r Query
+	var r rdmacm.Query
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func (c *device) queryRoute(q *request) error {
 	if err != nil {
 		return err
 	}
-	var a QueryRouteResp
+	var a rdmacm.QueryRouteResp
 	i.src.putSockaddr(a.SrcAddr[:])
 	i.dst.putSockaddr(a.DstAddr[:])
 	if i.nic != nil {
@@ -56,7 +57,7 @@ func (c *device) queryRoute(q *request) error {
 }
 
 func (c *device) query(q *request) error {
-	var r Query
+	var r rdmacm.Query
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -65,28 +66,28 @@ func (c *device) query(q *request) error {
 		return err
 	}
 	switch r.Option {
-	case QueryAddr:
+	case rdmacm.QueryAddr:
 		a := i.queryDevice()
 		a.SrcSize, a.DstSize = i.src.putSockaddr(a.SrcAddr[:]), i.dst.putSockaddr(a.DstAddr[:])
 		q.resp = a
-	case QueryGID:
+	case rdmacm.QueryGID:
 		a := i.queryDevice()
 		a.SrcSize = putSockaddrIB(a.SrcAddr[:], bth.DefaultPKey, i.route.SGID, i.serviceID(i.src.Port()))
 		a.DstSize = putSockaddrIB(a.DstAddr[:], bth.DefaultPKey, i.route.DGID, i.serviceID(i.dst.Port()))
 		q.resp = a
-	case QueryPath:
+	case rdmacm.QueryPath:
 		q.resp = i.queryPath()
 	default:
 		return unix.ENOSYS
 	}
-	if q.out < binary.Size(q.resp) && r.Option != QueryPath {
+	if q.out < binary.Size(q.resp) && r.Option != rdmacm.QueryPath {
 		return unix.ENOSPC
 	}
 	return nil
 }
 
 // queryDevice is what QUERY tells of the device.
-func (i *id) queryDevice() (a QueryAddrResp) {
+func (i *id) queryDevice() (a rdmacm.QueryAddrResp) {
 	if i.nic != nil {
 		a.NodeGUID, a.PortNum, a.PKey = i.nic.GUID, 1, bth.DefaultPKey
 	}
@@ -94,7 +95,7 @@ func (i *id) queryDevice() (a QueryAddrResp) {
 }
 
 // queryPath is the path record as it would travel in a MAD.
-func (i *id) queryPath() (a QueryPathResp) {
+func (i *id) queryPath() (a rdmacm.QueryPathResp) {
 	if !i.hasRoute() {
 		return a
 	}

@@ -7,12 +7,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/rdmacm"
 	"roced/mono"
 	"roced/rocev2"
 )
 
 func (c *device) resolveIP(q *request) error {
-	var r ResolveIP
+	var r rdmacm.ResolveIP
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -20,7 +21,7 @@ func (c *device) resolveIP(q *request) error {
 }
 
 func (c *device) resolveAddr(q *request) error {
-	var r ResolveAddr
+	var r rdmacm.ResolveAddr
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -148,14 +149,14 @@ func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
 		i.state = stateBound
 		errno := unix.EHOSTUNREACH
 		errors.As(err, &errno)
-		i.emit(EventAddrError, -int32(errno))
+		i.emit(rdmacm.EventAddrError, -int32(errno))
 		return
 	}
 	i.state = stateAddrResolved
 	i.nic, i.sgid, i.dst = n, sgid.Index, dst
 	i.src = endpointOf(sgid.GID.Addr(), i.src.Port())
 	i.route = rocev2.MADRoute{SGID: sgid.GID, DGID: rocev2.GIDOf(dst.Addr())}
-	i.emit(EventAddrResolved, 0)
+	i.emit(rdmacm.EventAddrResolved, 0)
 }
 
 // flowLabel is the flow label that Linux derives from the ports.
@@ -169,7 +170,7 @@ const hopLimit = 64
 // resolveRoute completes the path; ROUTE_RESOLVED follows. There is no subnet manager
 // to be asked: what is to be known is here.
 func (c *device) resolveRoute(q *request) error {
-	var r ResolveRoute
+	var r rdmacm.ResolveRoute
 	if err := q.decode(&r); err != nil {
 		return err
 	}
@@ -189,6 +190,6 @@ func (c *device) resolveRoute(q *request) error {
 	}
 	i.route.TrafficClass, i.route.HopLimit, i.route.FlowLabel = i.tos, hopLimit, i.flowLabel()
 	i.state = stateRouteResolved
-	i.emit(EventRouteResolved, 0)
+	i.emit(rdmacm.EventRouteResolved, 0)
 	return nil
 }

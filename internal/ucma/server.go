@@ -1,3 +1,7 @@
+// Package ucma is the kernel's side of rdma_cm for user programs: it serves the Linux
+// rdma_cm write() ABI (rdma/rdma_user_cm.h) on a socket, keeps the communication
+// identifiers of its clients, and drives the connection managers of the NICs for them.
+// docs/control-protocol.md describes what is spoken.
 package ucma
 
 import (
@@ -16,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/cm"
+	"roced/internal/rdmacm"
 	"roced/internal/server"
 	"roced/internal/shard"
 	"roced/mono"
@@ -252,7 +257,7 @@ func (s *Server) removeDevices() {
 	s.mu.Lock()
 	for _, i := range s.ids {
 		if i.nic != nil && !i.unknown() {
-			i.emit(EventDeviceRemoval, 0)
+			i.emit(rdmacm.EventDeviceRemoval, 0)
 		}
 	}
 	s.mu.Unlock()

@@ -1,14 +1,17 @@
-// Package ucma is the kernel's side of rdma_cm for user programs: it serves the Linux
-// rdma_cm write() ABI (rdma/rdma_user_cm.h) on a socket, keeps the communication
-// identifiers of its clients, and drives the connection managers of the NICs for them.
-// docs/control-protocol.md describes what is spoken.
+// Package rdmacm mirrors the Linux rdma_cm write() ABI (rdma/rdma_user_cm.h): command
+// numbers, the structures of commands, responses and events, and our extension
+// commands. docs/control-protocol.md describes how they travel.
 //
 // The structures have the fields of their C counterparts in the same order and with
 // explicit padding, so that encoding/binary's packed little-endian form is their
 // layout. Fields that the ABI reserves, and the `response` pointers, are blank.
-package ucma
+package rdmacm
 
-import "roced/internal/uverbs"
+import (
+	"fmt"
+
+	"roced/internal/uverbs"
+)
 
 // ABIVersion is RDMA_USER_CM_ABI_VERSION.
 const ABIVersion = 4
@@ -64,6 +67,16 @@ const (
 	PSUDP   PortSpace = 0x0111
 	PSIB    PortSpace = 0x013f
 )
+
+var spaceNames = map[PortSpace]string{PSIPoIB: "IPOIB", PSTCP: "TCP", PSUDP: "UDP", PSIB: "IB"}
+
+// String returns the name of the port space.
+func (p PortSpace) String() string {
+	if s, ok := spaceNames[p]; ok {
+		return s
+	}
+	return fmt.Sprintf("%#x", uint16(p))
+}
 
 // Event types (enum rdma_cm_event_type).
 const (
@@ -279,6 +292,9 @@ type ConnParam struct {
 	RNRRetryCount      uint8
 	Valid              uint8
 }
+
+// Private returns the private data.
+func (p *ConnParam) Private() []byte { return p.PrivateData[:p.PrivateDataLen] }
 
 // UDParam is rdma_ucm_ud_param.
 type UDParam struct {

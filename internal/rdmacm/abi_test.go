@@ -1,4 +1,4 @@
-package ucma
+package rdmacm
 
 import (
 	"encoding/binary"

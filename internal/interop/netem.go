@@ -1,0 +1,244 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"roced/verbs"
+)
+
+// netemLines are what tc netem does to frames in both directions.
+var netemLines = []string{
+	"", // nothing, to compare with
+	"loss 0.1%",
+	"loss 1%",
+	"loss 5%",
+	"delay 2ms 1ms",
+	"delay 1ms reorder 25% gap 5",
+	"duplicate 10%",
+	"corrupt 1%",
+	"loss 1% delay 1ms reorder 25% gap 5 duplicate 1% corrupt 0.1%",
+}
+
+// netem is the part under tc netem.
+type netem struct {
+	lines []string
+	time  time.Duration // of a measurement of throughput
+	seed  uint64
+}
+
+// run runs all lines.
+func (n netem) run(l *lab, r *report) {
+	if err := l.redirectIngress(); err != nil {
+		r.failed("netem", err)
+		return
+	}
+	t := table{Title: "tc netem", Head: []string{"netem, both directions", "data, we request", "data, we respond",
+		"roced to rxe, MB/s", "rxe to roced, MB/s", "rxe to rxe, MB/s"}}
+	for _, line := range n.lines {
+		if err := l.setNetem(line); err != nil {
+			r.failed("netem "+line, err)
+			continue
+		}
+		n.seed++
+		row := []string{"`" + line + "`"}
+		if line == "" {
+			row[0] = "none"
+		}
+		pairs := [][2]end{{l.ours[linkUnix], l.rxe[linkUnix]}, {l.rxe[linkUnix], l.ours[linkUnix]}, {l.pair[0], l.pair[1]}}
+		for i, name := range []string{"we request", "we respond"} {
+			b := newBatch(n.seed)
+			result, err := b.run(pairs[i][0], pairs[i][1])
+			if err != nil {
+				r.failed(fmt.Sprintf("netem %q, %s, seed %d", line, name, n.seed), err)
+				result = "**differs**"
+			}
+			row = append(row, result)
+		}
+		for _, p := range pairs {
+			rate, err := n.rate(p[0], p[1])
+			if err != nil {
+				r.failed(fmt.Sprintf("netem %q, throughput", line), err)
+			}
+			row = append(row, rate)
+		}
+		fmt.Fprintln(r.log, "netem", strings.Join(row, " | "))
+		t.Rows = append(t.Rows, row)
+	}
+	r.tables = append(r.tables, t)
+	if err := l.setNetem(""); err != nil {
+		r.failed("netem", err)
+	}
+}
+
+// redirectIngress makes what eth0 receives pass ifb0, because netem is for what
+// leaves a device.
+func (l *lab) redirectIngress() error {
+	_, err := l.vm.Shell(`set -e; ip link set ifb0 mtu 4200 up; tc qdisc add dev eth0 ingress
+tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0`, patience)
+	return err
+}
+
+// setNetem puts a line into force, in both directions of eth0 and of the veth pair.
+func (l *lab) setNetem(line string) error {
+	script := "for dev in eth0 ifb0 veth0 veth1; do tc qdisc del dev $dev root 2>/dev/null; "
+	if line != "" {
+		script += "tc qdisc add dev $dev root netem limit 10000 " + line + " || exit 1; "
+	}
+	_, err := l.vm.Shell(script+"done; true", patience)
+	return err
+}
+
+// settings under netem: retries are soon, for they are needed.
+func (n netem) settings() settings {
+	s := patient(verbs.RC, verbs.MTU1024, false)
+	s.Timeout = 14 // 67 ms
+	return s
+}
+
+// rate measures the throughput of WRITEs of 64 KiB: those that completed in the
+// time given.
+func (n netem) rate(req, resp end) (string, error) {
+	const size, depth = 64 << 10, 16
+	c, err := connect(req, resp, n.settings())
+	if err != nil {
+		return "", errors.Join(err, c.Close())
+	}
+	s, err := req.Stream(work{Op: verbs.OpWrite, Off: sendArea, Len: size, Remote: recvArea}, 1<<20, depth, 0, n.time)
+	if err == nil && s.Status != verbs.StatusSuccess {
+		return s.Status.String(), c.Close()
+	}
+	return fmt.Sprintf("%.2f", float64(s.Done*size)/1e6/s.Time.Seconds()), errors.Join(err, c.Close())
+}
+
+// batch is a mixture of requests that are outstanding at the same time, each with
+// places of its own.
+type batch struct {
+	works []work
+	size  int
+}
+
+const (
+	batchLen   = 48
+	batchSlot  = 20 << 10
+	batchAdded = 3 // by each FETCH_ADD
+)
+
+func newBatch(seed uint64) batch {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	ops := []verbs.Opcode{verbs.OpWrite, verbs.OpSend, verbs.OpRead, verbs.OpWriteImm, verbs.OpFetchAdd}
+	var b batch
+	for i := range batchLen {
+		w := work{ID: uint64(i), Op: ops[rng.IntN(len(ops))], Len: rng.IntN(batchSlot), Imm: uint32(i),
+			Off: sendArea + i*batchSlot, Remote: recvArea + i*batchSlot}
+		switch w.Op {
+		case verbs.OpRead: // the other way round
+			w.Off, w.Remote = w.Remote, w.Off
+		case verbs.OpFetchAdd:
+			w.Off, w.Len, w.Remote, w.Compare = wordArea+8+8*i, 8, wordArea, batchAdded
+		}
+		b.works = append(b.works, w)
+	}
+	return b
+}
+
+// batchLimit is the time for a batch: with the worst line some take ten seconds.
+const batchLimit = 90 * time.Second
+
+// run runs the batch. Either all data arrive, or the requester says that it has
+// given up, which is what RC promises.
+func (b batch) run(req, resp end) (string, error) {
+	c, err := connect(req, resp, netem{}.settings())
+	if err == nil {
+		err = b.start(c)
+	}
+	var wcs []verbs.WC
+	if err == nil {
+		wcs, err = req.Poll(len(b.works), batchLimit)
+	}
+	if err == nil && len(wcs) < len(b.works) {
+		err = fmt.Errorf("%d of %d completions", len(wcs), len(b.works))
+	}
+	result := "arrived"
+	if err == nil {
+		result, err = b.verify(c, wcs)
+	}
+	return result, errors.Join(err, c.Close())
+}
+
+// start fills the memory and posts everything.
+func (b batch) start(c connection) error {
+	errs := []error{c.resp.SetWord(wordArea, 0)}
+	for i, w := range b.works {
+		seed := uint64(i + 1)
+		switch {
+		case w.Op == verbs.OpRead:
+			errs = append(errs, c.resp.Fill(w.Remote, w.Len, seed, 0))
+		case !isAtomic(w.Op):
+			errs = append(errs, c.req.Fill(w.Off, w.Len, seed, 0), c.resp.Fill(w.Remote, w.Len, ^seed, 0))
+		}
+		if takesReceive(w.Op) {
+			errs = append(errs, c.resp.Recv(uint64(i), w.Remote, w.Len, 1, 0))
+		}
+	}
+	for _, w := range b.works {
+		errs = append(errs, c.req.Send(w))
+	}
+	return errors.Join(errs...)
+}
+
+// verify looks at completions and data.
+func (b batch) verify(c connection, wcs []verbs.WC) (string, error) {
+	for _, wc := range wcs {
+		if wc.Status == verbs.StatusRetryExcErr || wc.Status == verbs.StatusRNRRetryExcErr {
+			return wc.Status.String(), inState(c.req, verbs.QPErr)
+		}
+		if err := wc.Err(); err != nil {
+			return "", err
+		}
+	}
+	added := uint64(0)
+	receives := 0
+	for i, w := range b.works {
+		var err error
+		switch {
+		case w.Op == verbs.OpRead:
+			err = c.req.Check(w.Off, w.Len, uint64(i+1), 0)
+		case isAtomic(w.Op):
+			var before uint64
+			if before, err = c.req.Word(w.Off); err == nil && before != added {
+				err = fmt.Errorf("returned %d, want %d", before, added)
+			}
+			added += batchAdded
+		default:
+			err = c.resp.Check(w.Remote, w.Len, uint64(i+1), 0)
+		}
+		if takesReceive(w.Op) {
+			receives++
+		}
+		if err != nil {
+			return "", fmt.Errorf("request %d, %s of %d bytes: %w", i, opNames[w.Op], w.Len, err)
+		}
+	}
+	if sum, err := c.resp.Word(wordArea); err != nil || sum != added {
+		return "", errors.Join(err, fmt.Errorf("the counter is %d, want %d", sum, added))
+	}
+	return "arrived", b.received(c, receives)
+}
+
+// received checks that there is exactly one completion for each receive, in order.
+func (b batch) received(c connection, n int) error {
+	wcs, err := c.resp.Poll(n+1, time.Second)
+	if err != nil || len(wcs) != n {
+		return errors.Join(err, fmt.Errorf("%d receives completed, want %d", len(wcs), n))
+	}
+	for i, wc := range wcs {
+		if wc.Err() != nil || i > 0 && wc.WRID <= wcs[i-1].WRID {
+			return fmt.Errorf("receive %d after %d: %w", wc.WRID, wcs[max(i-1, 0)].WRID, wc.Err())
+		}
+	}
+	return nil
+}

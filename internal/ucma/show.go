@@ -1,0 +1,48 @@
+package ucma
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+)
+
+// Info describes an identifier.
+type Info struct {
+	NIC      string
+	ID       uint32
+	State    string // as iproute2's rdma has it
+	PS       string
+	Src, Dst netip.AddrPort
+	QPN      uint32
+	PID      int32
+	UID      uint32
+}
+
+// IDs describes the identifiers that are bound to a NIC; a listener that is bound to
+// none is there once for each NIC that it listens on.
+func (s *Server) IDs() []Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []Info
+	for _, i := range s.ids {
+		for _, name := range i.on() {
+			out = append(out, Info{NIC: name, ID: i.num, State: i.state.String(), PS: i.ps.String(), Src: i.src.AddrPort,
+				Dst: i.dst.AddrPort, QPN: i.qpn, PID: i.ctx.cred.Pid, UID: i.ctx.cred.Uid})
+		}
+	}
+	slices.SortFunc(out, func(a, b Info) int { return cmp.Or(cmp.Compare(a.NIC, b.NIC), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// on names the NICs that i uses.
+func (i *id) on() (names []string) {
+	if i.nic != nil {
+		return []string{i.nic.Name}
+	}
+	for _, l := range i.listeners {
+		if !slices.Contains(names, l.nic.Name) {
+			names = append(names, l.nic.Name)
+		}
+	}
+	return names
+}
