@@ -4,8 +4,9 @@ GO    ?= go
 BIN   := bin
 TOOLS := roced rocectl roceperf
 
-# Packages that run concurrently: tested with the race detector too.
-RACE := ./internal/... ./verbs/... ./tap/...
+# Packages that run concurrently: tested with the race detector too, but for those
+# that only run other programs.
+RACE = $(shell $(GO) list ./internal/... ./verbs/... ./tap/... | grep -vE '/(programs|preloadtest|interop)$$')
 
 .PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench demo curves clean
 

@@ -4,7 +4,7 @@ import "hash/crc32"
 
 // foldMin is the length from which folding is faster than hash/crc32, and the
 // least that foldAVX2 can take.
-const foldMin = 128
+const foldMin = 32
 
 // foldTable holds what foldAVX2 multiplies by to move 16 bytes over a distance
 // of d bits: the remainder of x^(d+63) by the CRC's polynomial for their first
@@ -21,17 +21,21 @@ var canFold = detectFold()
 
 // crcUpdate continues the CRC-32 crc over p.
 func crcUpdate(crc uint32, p []byte) uint32 {
-	if !canFold || len(p) < foldMin {
-		return crc32.Update(crc, crc32.IEEETable, p)
+	if canFold && len(p) >= foldMin {
+		return crcFold(crc, p)
 	}
+	return crc32.Update(crc, crc32.IEEETable, p)
+}
+
+// crcFold is crcUpdate for p of foldMin bytes or more.
+func crcFold(crc uint32, p []byte) uint32 {
 	whole := len(p) &^ 15
 	lo, hi := foldAVX2(^crc, p[:whole])
-	c := icrcStep8(icrcStep8(0, lo), hi)
-	return ^icrcBytes(c, p[whole:])
+	return ^icrcBytes(icrcStep8(icrcStep8(0, lo), hi), p[whole:])
 }
 
 // foldAVX2 returns 16 bytes, lo first, that take the CRC state 0 to where p
-// takes the state c. The length of p is a multiple of 16 from 128 on. The
+// takes the state c. The length of p is a multiple of 16 from 32 on. The
 // method is that of Gopal et al., "Fast CRC Computation for Generic Polynomials
 // Using PCLMULQDQ Instruction" (Intel, 2009), with two lanes per register.
 //

@@ -13,39 +13,48 @@
 //
 // Four accumulators of two lanes each hide the latency of the multiplications.
 // They walk over p 128 bytes at a time, are folded into one, which walks over
-// what is left 32 bytes at a time, then its two lanes into one.
+// what is left 32 bytes at a time, then its two lanes into one. CX is what is
+// left less what the next step takes.
 TEXT ·foldAVX2(SB), NOSPLIT, $0-48
 	MOVL c+0(FP), AX
 	MOVQ p_base+8(FP), SI
 	MOVQ p_len+16(FP), CX
 
-	VMOVD   AX, X5
-	VMOVDQU (SI), Y0
+	VMOVD          AX, X5
+	VPXOR          (SI), Y5, Y0
+	VBROADCASTI128 ·foldTable+16(SB), Y4
+	SUBQ           $128, CX
+	JLT            short
+
 	VMOVDQU 32(SI), Y1
 	VMOVDQU 64(SI), Y2
 	VMOVDQU 96(SI), Y3
-	VPXOR   Y5, Y0, Y0
 	ADDQ    $128, SI
-	SUBQ    $256, CX
-	JLT     narrow
+	SUBQ    $128, CX
+	JLT     join
 
-	VBROADCASTI128 ·foldTable+0(SB), Y4
+	VBROADCASTI128 ·foldTable+0(SB), Y13
 
 wide:
-	FOLD(Y4, Y0, (SI), Y5, Y6)
-	FOLD(Y4, Y1, 32(SI), Y7, Y8)
-	FOLD(Y4, Y2, 64(SI), Y9, Y10)
-	FOLD(Y4, Y3, 96(SI), Y11, Y12)
+	FOLD(Y13, Y0, (SI), Y5, Y6)
+	FOLD(Y13, Y1, 32(SI), Y7, Y8)
+	FOLD(Y13, Y2, 64(SI), Y9, Y10)
+	FOLD(Y13, Y3, 96(SI), Y11, Y12)
 	ADDQ $128, SI
 	SUBQ $128, CX
 	JGE  wide
 
-narrow:
-	VBROADCASTI128 ·foldTable+16(SB), Y4
+join:
 	FOLD(Y4, Y0, Y1, Y5, Y6)
 	FOLD(Y4, Y0, Y2, Y5, Y6)
 	FOLD(Y4, Y0, Y3, Y5, Y6)
 	ADDQ $96, CX
+	JGE  pair
+	JMP  lanes
+
+short:
+	ADDQ $32, SI
+	ADDQ $64, CX
 	JLT  lanes
 
 pair:

@@ -86,7 +86,7 @@ func FuzzICRCUpdate(f *testing.F) {
 
 // BenchmarkICRCUpdate compares with hash/crc32.
 func BenchmarkICRCUpdate(b *testing.B) {
-	for _, n := range []int{64, 128, 1 << 10, 4 << 10, 64 << 10} {
+	for _, n := range []int{16, 32, 33, 47, 48, 63, 64, 80, 95, 128, 1 << 10, 4 << 10, 64 << 10} {
 		p := noise(n)
 		for _, v := range []struct {
 			name   string

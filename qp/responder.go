@@ -137,6 +137,9 @@ func (r *responder) advance(p *bth.Packet, span uint32, last reorder.LastKind) {
 func (r *responder) wantAck(psn bth.PSN) {
 	if r.ack {
 		r.q.ctr.AckDeferred++
+		if psn.Before(r.ackPSN) {
+			return
+		}
 	}
 	r.ack, r.ackPSN = true, psn
 }

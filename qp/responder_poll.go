@@ -33,7 +33,7 @@ func (r *responder) poll(now mono.Time, t *Transmit) bool {
 		r.acknowledge(t, r.nak, r.nakPSN)
 		return true
 	case r.ack:
-		r.acknowledge(t, bth.SyndromeACK, r.trk.Expected().Add(-1))
+		r.acknowledge(t, bth.SyndromeACK, r.ackable())
 		return true
 	}
 	return false
@@ -52,6 +52,19 @@ func (r *responder) answer(t *Transmit, res *resource) bool {
 		r.q.ctr.AckDeferred++
 	}
 	return true
+}
+
+// ackable is the PSN of the acknowledgement that waits: everything, or what comes
+// before a READ or atomic behind ackPSN. That has been answered, but the answer may
+// have been lost, or may come late: the peer would take an acknowledgement of it, or
+// of what follows, for an implied NAK (IBTA vol.1 9.7.5.1.2), and Linux's rxe takes
+// one with its very PSN for the answer, and completes it without data.
+func (r *responder) ackable() bth.PSN {
+	psn := r.trk.Expected().Add(-1)
+	for i := r.rd.count; i != r.rd.begin() && r.rd.at(i-1).first.After(r.ackPSN); i-- {
+		psn = r.rd.at(i - 1).first.Add(-1)
+	}
+	return psn
 }
 
 // onlyAck reports whether an acknowledgement is all that there is to send.

@@ -172,7 +172,7 @@ func (r *responder) duplicate(p *bth.Packet) Drop {
 			r.rd.repeat(i, 0)
 		}
 	default:
-		r.wantAck(r.trk.Expected().Add(-1))
+		r.wantAck(p.PSN)
 	}
 	return DropDuplicate
 }

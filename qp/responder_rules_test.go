@@ -242,3 +242,29 @@ func TestResetForgets(t *testing.T) {
 		t.Errorf("answers %s", tx)
 	}
 }
+
+// TestDuplicatesAckNoAnswers: the acknowledgement of a duplicate ends before READs
+// and atomics, whose answers the peer may not have: Linux's rxe takes one with the
+// PSN of an atomic for its answer.
+func TestDuplicatesAckNoAnswers(t *testing.T) {
+	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
+	steps := []struct{ rx, tx string }{
+		{"write_only psn=100", ""},
+		{"write_only psn=101", ""},
+		{"fetch_add psn=102 value=1", "102 RC_ATOMIC_ACKNOWLEDGE ACK msn=3 orig=0\n"},
+		{"write_only psn=100", "101 RC_ACKNOWLEDGE ACK msn=3\n"},
+		{"write_only psn=103", ""},
+		{"read psn=104", "104 RC_RDMA_READ_RESPONSE_ONLY ACK msn=5 []\n"},
+		{"write_only psn=103", "103 RC_ACKNOWLEDGE ACK msn=5\n"},
+		{"write_only psn=101", "101 RC_ACKNOWLEDGE ACK msn=5\n"},
+		{"write_only psn=105", ""},
+		{"write_only psn=103", "103 RC_ACKNOWLEDGE ACK msn=6\n"},
+		{"write_only psn=105", "105 RC_ACKNOWLEDGE ACK msn=6\n"},
+	}
+	for i, s := range steps {
+		l.rx(t, s.rx)
+		if tx := l.tx(); tx != s.tx {
+			t.Errorf("%d, %s: %s, want %s", i, s.rx, tx, s.tx)
+		}
+	}
+}

@@ -49,7 +49,6 @@ type flow struct {
 	qp    *nictest.QP
 	write qp.SendWQE
 	bytes uint64 // completed
-	until int    // writes left to post
 }
 
 const flowWrite = 32 << 10

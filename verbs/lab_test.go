@@ -5,15 +5,18 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"roced/internal/server"
 	"roced/internal/shard"
+	"roced/internal/ucma"
 	"roced/qp"
 	"roced/rocev2"
 	"roced/tap"
@@ -25,6 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // host is a daemon with one NIC.
 type host struct {
 	path string
+	dir  string // run directory, with rdma_cm
+	addr netip.Addr
 	stop func()
 }
 
@@ -55,9 +60,14 @@ func newHost(t testing.TB, dir string, i int) *host {
 		Limits: server.Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs: 8, PDs: 8, AHs: 8, Channels: 8, Memory: 64 << 20}})
 	must(t, err)
 	events.Attach(srv)
-	h := &host{path: path}
+	h := &host{path: path, dir: filepath.Join(dir, names[i]), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})}
+	must(t, os.Mkdir(h.dir, 0o700))
+	cm, err := ucma.New(ucma.Config{Path: filepath.Join(h.dir, ucma.Socket), Mode: 0o600, Contexts: 4, IDs: 16,
+		Log: slog.New(slog.DiscardHandler), NICs: []ucma.NIC{{Name: "rxe_" + names[i], GUID: server.GUID(mac), Shard: sh,
+			May: func(*unix.Ucred) bool { return true }}}})
+	must(t, err)
 	h.stop = sync.OnceFunc(func() {
-		for _, f := range []func() error{srv.Close, sh.Close, port.Close} {
+		for _, f := range []func() error{cm.Close, srv.Close, sh.Close, port.Close} {
 			if err := f(); err != nil {
 				t.Error(err)
 			}

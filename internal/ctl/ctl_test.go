@@ -33,14 +33,15 @@ type fake struct {
 
 var links = []api.Link{
 	{Name: "rxe_a", MAC: "02:00:00:00:00:01", GIDs: []string{"fe80::ff:fe00:1", "10.0.0.1"}, State: "ACTIVE", MTU: 4200, ActiveMTU: 4096,
-		Port: "tap", Device: "tap_a", Segments: 128, Poll: "50µs", Clients: 2, Faults: 1, Devices: []api.Device{
+		Port: "tap", Device: "tap_a", Segments: 128, Poll: "50µs", Clients: 2, Faults: 1,
+		Congestion: &api.Congestion{Algorithm: "dcqcn", Params: map[string]float64{"line_rate_bps": 1e10, "g": 0.5}}, Devices: []api.Device{
 			{Name: "rxe_a", Profile: "rc", Socket: "/run/roced/uverbs0"}, {Name: "rxe_a_irn", Profile: "irn", Socket: "/run/roced/uverbs1"}}},
 	{Name: "rxe_b", MAC: "02:00:00:00:00:02", State: "DOWN", Reason: "no carrier", MTU: 1500, ActiveMTU: 1024, Port: "unix", Poll: "busy"},
 }
 
 var resources = map[string][]api.Resource{
 	"qp": {{NIC: "rxe_a", PID: 7, UID: 1000, QP: &api.QP{Num: 17, Type: "RC", State: "RTS", PD: 1, SendCQ: 2, RecvCQ: 3, Dest: 18,
-		Peer: "10.0.0.2", PathMTU: 4096, SQPSN: 5, RQPSN: 6}}, {NIC: "rxe_b", PID: 8, QP: &api.QP{Num: 19, Type: "UD", State: "INIT"}}},
+		Peer: "10.0.0.2", PathMTU: 4096, SQPSN: 5, RQPSN: 6, Window: 65536, Rate: 2_500_000_000}}, {NIC: "rxe_b", PID: 8, QP: &api.QP{Num: 19, Type: "UD", State: "INIT"}}},
 	"mr":  {{NIC: "rxe_a", PID: 7, MR: &api.MR{ID: 4, PD: 1, Length: 65536, Access: 15}}},
 	"cq":  {{NIC: "rxe_a", PID: 7, CQ: &api.CQ{ID: 2, CQE: 255, Users: 1}}},
 	"pd":  {{NIC: "rxe_a", PID: 7, PD: &api.PD{ID: 1, Users: 3}}},

@@ -70,13 +70,13 @@ func TestExactFaults(t *testing.T) {
 
 func (l *lab) fault(c faultCase) {
 	nic := l.Host[0].Device
+	stop := l.capture(0) // first, for a late frame of the case before may meet the rule
 	l.run(0, "fault", "add", nic, c.rule)
 	defer l.run(0, "fault", "clear", nic)
 	if link := l.link(0); link.Faults != 1 || link.Segments != 0 {
 		l.t.Errorf("with a rule the NIC has %d rules and sends super-frames of %d segments", link.Faults, link.Segments)
 	}
 	mine, peer := l.counters(0), l.counters(1)
-	stop := l.capture(0)
 	l.verify(c.args)
 	records := l.decoded(stop())
 	l.atLeast(0, mine, c.mine)

@@ -47,7 +47,7 @@ func TestPerftestCM(t *testing.T) {
 			for _, m := range measures {
 				for _, s := range services {
 					for _, o := range options {
-						rungs = append(rungs, perftestCM(l, op, fmt.Sprintf("ib_%s_%s -R -c %s %s", op, m, s, o), o))
+						rungs = append(rungs, perftestCM(l, fmt.Sprintf("ib_%s_%s -R -c %s %s", op, m, s, o), o))
 					}
 				}
 			}
@@ -62,8 +62,8 @@ func TestPerftestCM(t *testing.T) {
 	l.checkNothingLeft()
 }
 
-func perftestCM(l *lab, operation, name, options string) rung {
-	r := perftest(l, strings.TrimSpace(name), operation, options)
+func perftestCM(l *lab, name, options string) rung {
+	r := perftest(l, strings.TrimSpace(name), options)
 	r.ready = cmListens
 	r.client = []string{"-d", l.Host[clientHost].Device, l.Host[serverHost].Addr}
 	return r
@@ -78,25 +78,26 @@ var cmPrograms = []struct {
 	onServer, onClient     string
 	ipv6                   bool
 	serverSays, clientSays string
+	endless                bool // the server
 }{
-	{"rping", "rping", "-C 20 -V", "-s -a %s", "-c -a %s", false, "", ""},
-	{"rping", "rping", "-C 20 -V -S 60000", "-s -a %s", "-c -a %s", true, "", ""},
-	{"rping", "rping", "-C 20 -V -q", "-s -a %s", "-c -a %s", false, "", ""},
-	{"ucmatose", "ucmatose", "", "", "-s %s", false, "test complete\nreturn status 0", "test complete\nreturn status 0"},
-	{"ucmatose", "ucmatose", "-f ip", "-b %s", "-s %s", true, "return status 0", "return status 0"},
-	{"ucmatose", "ucmatose", "-c 10 -C 20 -S 4000", "", "-s %s", false, "return status 0", "return status 0"},
-	{"ucmatose", "ucmatose", "-m -t 32", "", "-s %s", false, "return status 0", "return status 0"},
-	{"udaddy", "udaddy", "", "", "-s %s", false, "test complete\nreturn status 0", "test complete\nreturn status 0"},
-	{"udaddy", "udaddy", "-f ip", "-b %s", "-s %s", true, "return status 0", "return status 0"},
-	{"udaddy", "udaddy", "-c 10 -C 20 -S 1000", "", "-s %s", false, "return status 0", "return status 0"},
-	{"rdma_server", "rdma_client", "", "", "-s %s", false, "rdma_server: end 0", "rdma_client: end 0"},
-	{"rdma_xserver", "rdma_xclient", "-c r", "", "-s %s", false, "end 0", "end 0"},
-	{"rstream", "rstream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", ""},
-	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T a", "", "-s %s", false, "", ""},
-	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T n -T v", "", "-s %s", false, "", ""},
-	{"rstream", "rstream", "-S all -I 5 -C 5 -f ip", "-b %s", "-s %s", true, "", ""},
-	{"riostream", "riostream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", ""},
-	{"cmtime", "cmtime", "-c 20", "", "-s %s", false, "", ""},
+	{"rping", "rping", "-C 20 -V", "-s -a %s", "-c -a %s", false, "", "", false},
+	{"rping", "rping", "-C 20 -V -S 60000", "-s -a %s", "-c -a %s", true, "", "", false},
+	{"rping", "rping", "-C 20 -V -q", "-s -a %s", "-c -a %s", false, "", "", false},
+	{"ucmatose", "ucmatose", "", "", "-s %s", false, "test complete\nreturn status 0", "test complete\nreturn status 0", false},
+	{"ucmatose", "ucmatose", "-f ip", "-b %s", "-s %s", true, "return status 0", "return status 0", false},
+	{"ucmatose", "ucmatose", "-c 10 -C 20 -S 4000", "", "-s %s", false, "return status 0", "return status 0", false},
+	{"ucmatose", "ucmatose", "-m -t 32", "", "-s %s", false, "return status 0", "return status 0", false},
+	{"udaddy", "udaddy", "", "", "-s %s", false, "test complete\nreturn status 0", "test complete\nreturn status 0", false},
+	{"udaddy", "udaddy", "-f ip", "-b %s", "-s %s", true, "return status 0", "return status 0", false},
+	{"udaddy", "udaddy", "-c 10 -C 20 -S 1000", "", "-s %s", false, "return status 0", "return status 0", false},
+	{"rdma_server", "rdma_client", "", "", "-s %s", false, "rdma_server: end 0", "rdma_client: end 0", false},
+	{"rdma_xserver", "rdma_xclient", "-c r", "", "-s %s", false, "end 0", "end 0", false},
+	{"rstream", "rstream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", "", false},
+	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T a", "", "-s %s", false, "", "", false},
+	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T n -T v", "", "-s %s", false, "", "", false},
+	{"rstream", "rstream", "-S all -I 5 -C 5 -f ip", "-b %s", "-s %s", true, "", "", false},
+	{"riostream", "riostream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", "", false},
+	{"cmtime", "cmtime", "-c 20", "", "-s %s", false, "", "", true},
 }
 
 // TestConnectionManager runs the programs of librdmacm.
@@ -116,7 +117,7 @@ func TestConnectionManager(t *testing.T) {
 			return append([]string{program}, strings.Fields(p.both+" "+strings.ReplaceAll(own, "%s", addr))...)
 		}
 		rungs = append(rungs, rung{group: "librdmacm", name: strings.TrimSpace(name + " " + p.both + ipVersion(p.ipv6)),
-			server: fill(p.server, p.onServer), client: fill(p.client, p.onClient), ready: cmListens,
+			server: fill(p.server, p.onServer), client: fill(p.client, p.onClient), ready: cmListens, endless: p.endless,
 			check: says(p.serverSays, p.clientSays)})
 	}
 	runAll(t, l, rungs)

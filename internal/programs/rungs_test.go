@@ -22,6 +22,8 @@ type rung struct {
 	// refused, if not empty, is what the program says when it gives up because
 	// the device has not what it asks for.
 	refused string
+	// endless is set if the server does not end by itself.
+	endless bool
 }
 
 // runAll runs rungs one after another: two programs and two daemons at once are
@@ -55,7 +57,9 @@ func (r *rung) run(l *lab) error {
 	if err := client.wait(limit); err != nil {
 		return fmt.Errorf("client: %w\nserver: %s\n%s", err, threads(server.cmd.Process.Pid), tail(server.out.String(), 40))
 	}
-	if err := server.wait(limit); err != nil {
+	if r.endless {
+		server.kill()
+	} else if err := server.wait(limit); err != nil {
 		return fmt.Errorf("server: %w\nclient: %s", err, client.out.String())
 	}
 	if r.check == nil {
@@ -162,7 +166,7 @@ func TestPerftest(t *testing.T) {
 		for _, service := range p.services {
 			for _, o := range p.options {
 				name := strings.TrimSpace(fmt.Sprintf("ib_%s_%s -c %s %s", p.operation, p.measure, service, o))
-				rungs = append(rungs, perftest(l, name, p.operation, o))
+				rungs = append(rungs, perftest(l, name, o))
 			}
 		}
 	}
@@ -170,14 +174,9 @@ func TestPerftest(t *testing.T) {
 	l.checkNothingLeft()
 }
 
-// perftest makes a rung of a test. Only the atomic ones know no other service.
-func perftest(l *lab, name, operation, options string) rung {
-	args := strings.Fields(name)
-	if operation == "atomic" {
-		args = append(args[:1], args[3:]...)
-	}
-	n := iterations(options)
-	args = append(args, "-F", "-n", n)
+// perftest makes a rung of a test.
+func perftest(l *lab, name, options string) rung {
+	args := append(strings.Fields(name), "-F", "-n", iterations(options))
 	if !strings.Contains(options, "-x") {
 		args = append(args, "-x", gidIPv4)
 	}

@@ -31,6 +31,9 @@ func NewSendRing(mem []byte, s Shape) (*SendRing, error) {
 	return &SendRing{ring: r, maxSGE: s.MaxSGE, maxInline: s.MaxInline}, nil
 }
 
+// MaxInline returns how many inline bytes an element has room for.
+func (r *SendRing) MaxInline() uint32 { return r.maxInline }
+
 // Pending reports whether there is a work request to take.
 func (r *SendRing) Pending() bool {
 	return (atomic.LoadUint32(r.producer)-r.next)&r.mask != 0 && r.taken < r.mask

@@ -102,7 +102,8 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	if err != nil {
 		return err
 	}
-	a.SQ, p.MaxSendWR = sr, sq.entries
+	// Programs send inline without having asked for room, since rxe has always some.
+	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
 	var rq ring
 	if a.SRQ == nil {
 		var rr *rxe.RecvRing

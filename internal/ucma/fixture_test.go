@@ -35,10 +35,10 @@ func must(t testing.TB, err error) {
 func lab(t *testing.T) [2]string {
 	t.Helper()
 	dir := t.TempDir()
-	return [2]string{newHost(t, dir, 0), newHost(t, dir, 1)}
+	return [2]string{newHost(t, dir, 0).cfg.Path, newHost(t, dir, 1).cfg.Path}
 }
 
-func newHost(t *testing.T, dir string, i int) (socket string) {
+func newHost(t *testing.T, dir string, i int) *Server {
 	t.Helper()
 	names := [2]string{"a", "b"}
 	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
@@ -51,7 +51,7 @@ func newHost(t *testing.T, dir string, i int) (socket string) {
 	must(t, err)
 	sh, err := shard.New(shard.Config{NIC: core, Port: port})
 	must(t, err)
-	socket = filepath.Join(dir, "cm-"+names[i])
+	socket := filepath.Join(dir, "cm-"+names[i])
 	srv, err := New(Config{Path: socket, Mode: 0o600, Contexts: 4, IDs: 16, Log: slog.New(slog.DiscardHandler),
 		NICs: []NIC{{Name: "rxe_" + names[i], GUID: server.GUID(mac), Shard: sh, May: func(*unix.Ucred) bool { return true }}}})
 	must(t, err)
@@ -62,7 +62,7 @@ func newHost(t *testing.T, dir string, i int) (socket string) {
 			}
 		}
 	})
-	return socket
+	return srv
 }
 
 // client is a program with an open rdma_cm device.

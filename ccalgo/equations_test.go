@@ -1,0 +1,165 @@
+package ccalgo
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"roced/mono"
+)
+
+// near checks a number against one worked out by hand.
+func near(t *testing.T, what string, got, want float64) {
+	t.Helper()
+	if math.Abs(got-want) > 1e-5*math.Abs(want) {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func made[T Controller](t *testing.T, name string, p Params) T {
+	t.Helper()
+	c, err := New(name, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Reset(1000)
+	return c.(T)
+}
+
+const us = mono.Time(time.Microsecond)
+
+// TestDCQCNEquations follows equations 1 to 4 of the paper.
+func TestDCQCNEquations(t *testing.T) {
+	d := made[*DCQCN](t, "dcqcn", nil)
+	d.OnCNP(us)
+	near(t, "R_C after the first CNP", d.current, 20e9)
+	near(t, "R_T", d.target, 40e9)
+	near(t, "alpha", d.alpha, 1)
+	d.OnCNP(us + 1100*us) // twenty times K without a notification
+	alpha := math.Pow(255.0/256, 20)
+	near(t, "R_C after the second CNP", d.current, 20e9*(1-alpha/2))
+	near(t, "alpha after it", d.alpha, alpha*255/256+1.0/256)
+	for i := range 5 { // fast recovery: half of the way each
+		d.OnTimeout(us + (1100+55*mono.Time(i+1))*us)
+	}
+	distance := 20e9 * alpha / 2
+	near(t, "R_C after fast recovery", d.current, 20e9-distance/32)
+	d.OnTimeout(us + (1100+55*6)*us)
+	near(t, "R_T after additive increase", d.target, 20e9+40e6)
+	near(t, "R_C after additive increase", d.current, (20e9-distance/32+20e9+40e6)/2)
+	target := d.target
+	for range 6 { // the byte counter follows; its sixth event passes F too
+		d.OnSent(us, 10e6, 0)
+	}
+	near(t, "R_T after hyper increase", d.target, target+5*40e6+400e6)
+}
+
+// The byte counter alone takes part in fast recovery; bytes sent before a CNP do not
+// count after it.
+func TestDCQCNByteCounter(t *testing.T) {
+	d := made[*DCQCN](t, "dcqcn", nil)
+	d.OnCNP(us)
+	d.OnSent(us, 9e6, 0)
+	near(t, "R_C before B bytes", d.current, 20e9)
+	d.OnSent(us, 2e6, 0)
+	near(t, "R_C after B bytes", d.current, 30e9)
+	d.OnCNP(2 * us)
+	d.OnSent(2*us, 9.5e6, 0)
+	near(t, "R_C after another CNP", d.current, 15e9)
+	if d.Deadline() != 2*us+55*us {
+		t.Errorf("the timer is due at %d", d.Deadline())
+	}
+}
+
+// TestTIMELYEquations follows algorithm 1 of the paper.
+func TestTIMELYEquations(t *testing.T) {
+	c := made[*TIMELY](t, "timely", Params{"line_rate_bps": 10e9})
+	ack := func(rtt time.Duration) { c.OnAck(0, Sample{Bytes: 16384, RTT: rtt * time.Microsecond}) }
+	ack(50)
+	ack(60)
+	near(t, "rate after a rise of 10 us", c.rate, 10e9*(1-0.8*0.875*10/20))
+	ack(1000)
+	near(t, "rate above T_high", c.rate, 6.5e9*(1-0.8*0.5))
+	ack(40)
+	near(t, "rate below T_low", c.rate, 3.9e9+10e6)
+	ack(55) // the average of the differences is below zero from here on
+	rate := c.rate
+	for range 3 {
+		ack(51)
+	}
+	near(t, "rate after four falling gradients", c.rate, rate+3*10e6)
+	ack(51)
+	near(t, "rate in HAI", c.rate, rate+3*10e6+5*10e6)
+	c.OnAck(0, Sample{Bytes: 16383, RTT: time.Second})
+	c.OnAck(0, Sample{Bytes: 16384})
+	near(t, "rate without a segment, and without an RTT", c.rate, rate+8*10e6)
+}
+
+// TestSwiftEquations follows sections 3.1 and 3.2 of the paper.
+func TestSwiftEquations(t *testing.T) {
+	s := made[*Swift](t, "swift", Params{"initial_cwnd_packets": 1, "hops": 3})
+	alpha := 100e3 / (1/math.Sqrt(0.1) - 1/math.Sqrt(100))
+	near(t, "target at one packet", float64(s.targetDelay()), math.Floor(50e3+3e3+alpha*0.9))
+	s.cwnd = 400
+	near(t, "target of one flow", float64(s.targetDelay()), 53e3)
+	s.cwnd = 0.05
+	near(t, "target of many flows", float64(s.targetDelay()), 153e3)
+	s.cwnd = 1
+	rtt := 2 * s.targetDelay()
+	s.OnAck(us, Sample{Bytes: 1000, RTT: rtt})
+	near(t, "cwnd at twice the target", s.cwnd, 1-0.8*0.5)
+	w, r := s.Limits()
+	near(t, "window below a packet", float64(w), 1000)
+	near(t, "its rate", float64(r), 0.6*8000/rtt.Seconds())
+	s.OnAck(us+1, Sample{Bytes: 1000, RTT: rtt})
+	near(t, "cwnd within the same RTT", s.cwnd, 0.6)
+	s.OnAck(us+2, Sample{Bytes: 500, RTT: time.Microsecond})
+	near(t, "cwnd below one grows by ai", s.cwnd, 1.1)
+	s.OnAck(us+3, Sample{Bytes: 2000, RTT: time.Microsecond})
+	near(t, "cwnd above one grows by ai/cwnd", s.cwnd, 1.1+2/1.1)
+	s.OnLoss(us+mono.Time(time.Second), 1, false)
+	near(t, "cwnd after a loss", s.cwnd, (1.1+2/1.1)/2)
+	for range 5 {
+		s.OnLoss(us+mono.Time(time.Second), 1, true)
+	}
+	near(t, "cwnd after five timeouts", s.cwnd, 0.01)
+}
+
+// TestDCTCPEquations follows section 3.3 of the paper.
+func TestDCTCPEquations(t *testing.T) {
+	d := made[*DCTCP](t, "dctcp", Params{"initial_cwnd_packets": 8})
+	for i := range 8 { // one window, of which a quarter is marked
+		d.OnAck(0, Sample{Bytes: 1000, InFlight: 4000, ECN: i == 4 || i == 5})
+	}
+	alpha := 15.0/16 + 0.25/16
+	near(t, "alpha", d.alpha, alpha)
+	near(t, "cwnd: slow start until the mark, then half", d.cwnd, (8000+4000)/2)
+	d.OnAck(0, Sample{Bytes: 1000, ECN: true})
+	near(t, "cwnd in the next window", d.cwnd, 6000*(1-alpha/2))
+	d.OnAck(0, Sample{Bytes: 3000})
+	cwnd := d.cwnd
+	d.OnAck(0, Sample{Bytes: 1000})
+	near(t, "cwnd in congestion avoidance", d.cwnd, cwnd+1000*1000/cwnd)
+	d.OnLoss(0, 1, true)
+	near(t, "cwnd after a timeout", d.cwnd, 1000)
+	d.OnAck(0, Sample{Bytes: 1000})
+	near(t, "cwnd in slow start again", d.cwnd, 2000)
+}
+
+// TestMPRDMAEquations follows section 3.2 of the paper.
+func TestMPRDMAEquations(t *testing.T) {
+	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 80})
+	m.OnAck(0, Sample{Bytes: 1000, ECN: true, RTT: 100 * time.Microsecond})
+	near(t, "cwnd after a mark", m.cwnd, 79.5)
+	m.OnAck(0, Sample{Bytes: 300})
+	near(t, "cwnd after a short packet", m.cwnd, 79.5+1/79.5)
+	m.OnAck(0, Sample{Bytes: 4000, ECN: true})
+	near(t, "cwnd after four packets with marks", m.cwnd, 77.5+1/79.5)
+	m.OnSent(us, 1000, 1000)
+	m.OnSent(us+300*us, 1000, 1000)
+	near(t, "cwnd after less than three idle RTTs", m.cwnd, 77.5+1/79.5)
+	m.OnSent(us+601*us, 1000, 2000)
+	near(t, "cwnd when something was in flight", m.cwnd, 77.5+1/79.5)
+	m.OnSent(us+902*us, 1000, 1000)
+	near(t, "cwnd after three idle RTTs", m.cwnd, 80)
+}

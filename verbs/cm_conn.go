@@ -1,0 +1,247 @@
+package verbs
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"roced/internal/rdmacm"
+)
+
+// CMParams are the choices of one side of a connection that is made by a CM. The zero
+// value is good for most.
+type CMParams struct {
+	PrivateData        []byte // for the peer: at most 56 bytes in Dial, 196 in Accept
+	ResponderResources uint8  // READs and atomics that the peer may have outstanding
+	InitiatorDepth     uint8  // and we
+	RetryCount         uint8  // 0: 7
+	RNRRetry           uint8  // 0: 7, for ever
+}
+
+// param encodes the choices for q.
+func (p *CMParams) param(q *QP) (c rdmacm.ConnParam, ok bool) {
+	if len(p.PrivateData) >= len(c.PrivateData) {
+		return c, false
+	}
+	or := func(v, other uint8) uint8 {
+		if v == 0 {
+			return other
+		}
+		return v
+	}
+	c = rdmacm.ConnParam{QPNum: q.num, ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+		RetryCount: or(p.RetryCount, 7), RNRRetryCount: or(p.RNRRetry, 7), Valid: 1}
+	if !q.hasRQ {
+		c.SRQ = 1
+	}
+	c.PrivateDataLen = uint8(copy(c.PrivateData[:], p.PrivateData))
+	return c, true
+}
+
+// CMConn is a connection.
+type CMConn struct {
+	id *cmID
+	// Local and Remote are the ends of the connection.
+	Local, Remote netip.AddrPort
+	// PrivateData is what the peer has sent, at its full length on the wire, padded
+	// with zeros: of Dial that of its Accept.
+	PrivateData []byte
+}
+
+// CMListener takes requests for connections.
+type CMListener struct {
+	id *cmID
+	// Addr is the address, with the port that was chosen if none was given.
+	Addr netip.AddrPort
+}
+
+// CMRequest is a peer's wish for a connection. It must be answered by Accept or
+// Reject.
+type CMRequest struct {
+	id                 *cmID
+	Local, Remote      netip.AddrPort
+	PrivateData        []byte // padded with zeros
+	ResponderResources uint8  // READs and atomics that the peer wants to have outstanding
+	InitiatorDepth     uint8  // and allows us
+}
+
+// query returns the ends of an identifier.
+func (i *cmID) query() (local, remote netip.AddrPort, err error) {
+	r, err := cmAsk[rdmacm.QueryAddrResp](i.cm, "query_addr", rdmacm.CmdQuery, rdmacm.Query{ID: i.num, Option: rdmacm.QueryAddr})
+	return sockaddr(&r.SrcAddr), sockaddr(&r.DstAddr), err
+}
+
+// Listen listens at an address of a NIC or, if it is unspecified, at all; port 0
+// stands for a free one. Backlog bounds the requests that wait.
+func (m *CM) Listen(addr netip.AddrPort, backlog int) (*CMListener, error) {
+	id, err := m.newID(backlog)
+	if err != nil {
+		return nil, err
+	}
+	l := &CMListener{id: id}
+	s, n := putSockaddr(addr)
+	err = id.run("bind_addr", rdmacm.CmdBind, rdmacm.Bind{ID: id.num, AddrSize: n, Addr: s})
+	if err == nil {
+		err = id.run("listen", rdmacm.CmdListen, rdmacm.Listen{ID: id.num, Backlog: uint32(backlog)})
+	}
+	if err == nil {
+		l.Addr, _, err = id.query()
+	}
+	if err != nil {
+		id.close()
+		return nil, explain(err, addr.String())
+	}
+	return l, nil
+}
+
+// Close ends listening. Requests that nobody has taken are refused.
+func (l *CMListener) Close() { l.id.close() }
+
+// Next waits for a request.
+func (l *CMListener) Next(ctx context.Context) (*CMRequest, error) {
+	e, err := l.id.next(ctx, "get_request", rdmacm.EventConnectRequest)
+	if err != nil {
+		return nil, err
+	}
+	p := connParamOf(&e)
+	r := &CMRequest{id: l.id.cm.adopt(e.ID, 0), PrivateData: p.Private(), ResponderResources: p.ResponderResources,
+		InitiatorDepth: p.InitiatorDepth}
+	if r.Local, r.Remote, err = r.id.query(); err != nil {
+		r.id.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// Accept makes the connection with q, in the RESET or INIT state, which it brings to
+// RTS.
+func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, error) {
+	const verb = "accept"
+	param, ok := p.param(q)
+	if !ok {
+		return nil, fail(verb, "private data", ErrTooLong)
+	}
+	err := r.id.ready(q)
+	if err == nil {
+		err = r.id.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: r.id.uid, ID: r.id.num, ConnParam: param})
+	}
+	if err == nil {
+		_, err = r.id.next(ctx, verb, rdmacm.EventEstablished)
+	}
+	if err != nil {
+		r.id.close()
+		return nil, err
+	}
+	return &CMConn{id: r.id, Local: r.Local, Remote: r.Remote, PrivateData: r.PrivateData}, nil
+}
+
+// Reject refuses the connection, with at most 148 bytes of private data.
+func (r *CMRequest) Reject(private []byte) error {
+	const verb = "reject"
+	defer r.id.close()
+	c := rdmacm.Reject{ID: r.id.num}
+	if len(private) >= len(c.PrivateData) {
+		return fail(verb, "private data", ErrTooLong)
+	}
+	c.PrivateDataLen = uint8(copy(c.PrivateData[:], private))
+	return r.id.run(verb, rdmacm.CmdReject, c)
+}
+
+// cmTimeout bounds address resolution if the caller's context does not.
+const cmTimeout = 5 * time.Second
+
+// Dial makes a connection to a listener with q, in the RESET or INIT state, which it
+// brings to RTS. If it fails, q is in one of the states before.
+func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*CMConn, error) {
+	param, ok := p.param(q)
+	if !ok {
+		return nil, fail("connect", "private data", ErrTooLong)
+	}
+	id, err := m.newID(0)
+	if err != nil {
+		return nil, err
+	}
+	c := &CMConn{id: id}
+	if err = id.route(ctx, to); err == nil {
+		err = id.connect(ctx, c, q, param)
+	}
+	if err != nil {
+		id.close()
+		return nil, explain(err, to.String())
+	}
+	return c, nil
+}
+
+// route finds the way to an address.
+func (i *cmID) route(ctx context.Context, to netip.AddrPort) error {
+	s, n := putSockaddr(to)
+	ms := uint32(cmTimeout.Milliseconds())
+	err := i.run("resolve_addr", rdmacm.CmdResolveAddr, rdmacm.ResolveAddr{ID: i.num, TimeoutMS: ms, DstSize: n, DstAddr: s})
+	if err == nil {
+		_, err = i.next(ctx, "resolve_addr", rdmacm.EventAddrResolved)
+	}
+	if err == nil {
+		err = i.run("resolve_route", rdmacm.CmdResolveRoute, rdmacm.ResolveRoute{ID: i.num, TimeoutMS: ms})
+	}
+	if err == nil {
+		_, err = i.next(ctx, "resolve_route", rdmacm.EventRouteResolved)
+	}
+	return err
+}
+
+// connect asks the listener, and confirms its answer.
+func (i *cmID) connect(ctx context.Context, c *CMConn, q *QP, param rdmacm.ConnParam) error {
+	const verb = "connect"
+	if err := i.run(verb, rdmacm.CmdConnect, rdmacm.Connect{ID: i.num, ConnParam: param}); err != nil {
+		return err
+	}
+	e, err := i.next(ctx, verb, rdmacm.EventConnectResponse)
+	if err != nil {
+		return err
+	}
+	p := connParamOf(&e)
+	c.PrivateData = p.Private()
+	if c.Local, c.Remote, err = i.query(); err != nil {
+		return err
+	}
+	if err := i.ready(q); err != nil {
+		return err
+	}
+	return i.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: i.uid, ID: i.num})
+}
+
+// ready brings the queue pair of an identifier to RTS. INIT comes again, for the
+// access that the connection permits.
+func (i *cmID) ready(q *QP) error {
+	for _, s := range []QPState{QPInit, QPRTR, QPRTS} {
+		r, err := cmAsk[rdmacm.QPAttr](i.cm, "init_qp_attr", rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: i.num, QPState: uint32(s)})
+		if err != nil {
+			return err
+		}
+		g := &r.AHAttr.GRH
+		err = q.Modify(QPAttr{State: s, Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum,
+			AV: AHAttr{DGID: g.DGID, SGIDIndex: int(g.SGIDIndex), TrafficClass: g.TrafficClass, HopLimit: g.HopLimit,
+				FlowLabel: g.FlowLabel},
+			PathMTU: MTU(r.PathMTU), DestQPN: r.DestQPNum, RQPSN: r.RQPSN, SQPSN: r.SQPSN, MaxRdAtomic: r.MaxRdAtomic,
+			MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, Timeout: r.Timeout, RetryCnt: r.RetryCnt,
+			RNRRetry: r.RNRRetry}, AttrMask(r.QPAttrMask))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Disconnect begins the end of the connection, or confirms it when the peer has begun.
+func (c *CMConn) Disconnect() error {
+	return c.id.run("disconnect", rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: c.id.num})
+}
+
+// Wait waits until the connection has ended; nil says that it has.
+func (c *CMConn) Wait(ctx context.Context) error {
+	_, err := c.id.next(ctx, "wait", rdmacm.EventDisconnected)
+	return err
+}
+
+// Close gives the connection up; the peer is told. The queue pair stays the caller's.
+func (c *CMConn) Close() { c.id.close() }
