@@ -178,11 +178,14 @@ func (m *CM) adopt(num uint32, room int) *cmID {
 	return id
 }
 
-// newID makes an identifier for connections.
-func (m *CM) newID(room int) (*cmID, error) {
+// newID makes an identifier for connections (RC) or datagrams (UD).
+func (m *CM) newID(typ QPType, room int) (*cmID, error) {
 	id := m.adopt(0, room)
-	r, err := cmAsk[rdmacm.CreateIDResp](m, "create_id", rdmacm.CmdCreateID,
-		rdmacm.CreateID{UID: id.uid, PS: rdmacm.PSTCP, QPType: uint8(RC)})
+	space := rdmacm.PSTCP
+	if typ == UD {
+		space = rdmacm.PSUDP
+	}
+	r, err := cmAsk[rdmacm.CreateIDResp](m, "create_id", rdmacm.CmdCreateID, rdmacm.CreateID{UID: id.uid, PS: space, QPType: uint8(typ)})
 	if err != nil {
 		m.forget(id)
 		return nil, err

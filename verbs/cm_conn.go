@@ -74,24 +74,32 @@ func (i *cmID) query() (local, remote netip.AddrPort, err error) {
 // Listen listens at an address of a NIC or, if it is unspecified, at all; port 0
 // stands for a free one. Backlog bounds the requests that wait.
 func (m *CM) Listen(addr netip.AddrPort, backlog int) (*CMListener, error) {
-	id, err := m.newID(backlog)
+	id, bound, err := m.listen(RC, addr, backlog)
 	if err != nil {
 		return nil, err
 	}
-	l := &CMListener{id: id}
+	return &CMListener{id: id, Addr: bound}, nil
+}
+
+// listen makes an identifier that listens, and tells where.
+func (m *CM) listen(typ QPType, addr netip.AddrPort, backlog int) (id *cmID, bound netip.AddrPort, err error) {
+	id, err = m.newID(typ, backlog)
+	if err != nil {
+		return nil, bound, err
+	}
 	s, n := putSockaddr(addr)
 	err = id.run("bind_addr", rdmacm.CmdBind, rdmacm.Bind{ID: id.num, AddrSize: n, Addr: s})
 	if err == nil {
 		err = id.run("listen", rdmacm.CmdListen, rdmacm.Listen{ID: id.num, Backlog: uint32(backlog)})
 	}
 	if err == nil {
-		l.Addr, _, err = id.query()
+		bound, _, err = id.query()
 	}
 	if err != nil {
 		id.close()
-		return nil, explain(err, addr.String())
+		return nil, bound, explain(err, addr.String())
 	}
-	return l, nil
+	return id, bound, nil
 }
 
 // Close ends listening. Requests that nobody has taken are refused.
@@ -136,15 +144,18 @@ func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, err
 }
 
 // Reject refuses the connection, with at most 148 bytes of private data.
-func (r *CMRequest) Reject(private []byte) error {
+func (r *CMRequest) Reject(private []byte) error { return r.id.reject(private) }
+
+// reject refuses what the identifier was made for, and ends it.
+func (i *cmID) reject(private []byte) error {
 	const verb = "reject"
-	defer r.id.close()
-	c := rdmacm.Reject{ID: r.id.num}
+	defer i.close()
+	c := rdmacm.Reject{ID: i.num}
 	if len(private) >= len(c.PrivateData) {
 		return fail(verb, "private data", ErrTooLong)
 	}
 	c.PrivateDataLen = uint8(copy(c.PrivateData[:], private))
-	return r.id.run(verb, rdmacm.CmdReject, c)
+	return i.run(verb, rdmacm.CmdReject, c)
 }
 
 // cmTimeout bounds address resolution if the caller's context does not.
@@ -157,7 +168,7 @@ func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*C
 	if !ok {
 		return nil, fail("connect", "private data", ErrTooLong)
 	}
-	id, err := m.newID(0)
+	id, err := m.newID(RC, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -218,10 +229,8 @@ func (i *cmID) ready(q *QP) error {
 		if err != nil {
 			return err
 		}
-		g := &r.AHAttr.GRH
 		err = q.Modify(QPAttr{State: s, Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum,
-			AV: AHAttr{DGID: g.DGID, SGIDIndex: int(g.SGIDIndex), TrafficClass: g.TrafficClass, HopLimit: g.HopLimit,
-				FlowLabel: g.FlowLabel},
+			AV:      ahAttr(&r.AHAttr),
 			PathMTU: MTU(r.PathMTU), DestQPN: r.DestQPNum, RQPSN: r.RQPSN, SQPSN: r.SQPSN, MaxRdAtomic: r.MaxRdAtomic,
 			MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, Timeout: r.Timeout, RetryCnt: r.RetryCnt,
 			RNRRetry: r.RNRRetry}, AttrMask(r.QPAttrMask))

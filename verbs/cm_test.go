@@ -86,6 +86,67 @@ func TestCM(t *testing.T) {
 	must(t, ca.Wait(ctx))
 }
 
+// TestCMDatagrams finds a UD queue pair by address and sends to it.
+func TestCMDatagrams(t *testing.T) {
+	const qkey = 0x11112222
+	hosts := lab(t)
+	ctx := timeout(t)
+	a, b := hosts[0].open(t), hosts[1].open(t)
+	p := verbs.DefaultConnParams()
+	p.QKey = qkey
+	for _, n := range []*node{a, b} {
+		n.createQP(verbs.QPInitAttr{Type: verbs.UD})
+		must(t, n.qp.Connect(verbs.ConnInfo{}, p))
+	}
+	const grh = 40
+	must(t, b.qp.PostRecv(&verbs.RecvWR{WRID: 5, SGEs: []verbs.SGE{b.mr.SGE(0, 64)}}))
+	ma, mb := hosts[0].openCM(t), hosts[1].openCM(t)
+	l, err := mb.ListenDatagrams(netip.AddrPortFrom(hosts[1].addr, 7174), 4)
+	must(t, err)
+	answered := make(chan error, 1)
+	go func() {
+		q, err := l.Next(ctx)
+		if err == nil && (!bytes.HasPrefix(q.PrivateData, []byte("who?\x00")) || q.Local != l.Addr) {
+			t.Errorf("question %+v", q)
+		}
+		if err == nil {
+			err = q.Accept(b.qp, qkey, []byte("me"))
+		}
+		if err == nil {
+			q, err = l.Next(ctx)
+		}
+		if err == nil {
+			err = q.Reject(nil)
+		}
+		answered <- err
+	}()
+	s, err := ma.Resolve(ctx, l.Addr, []byte("who?"))
+	must(t, err)
+	if s.QPN != b.qp.Num() || s.QKey != qkey || s.Remote != l.Addr || !bytes.HasPrefix(s.PrivateData, []byte("me\x00")) {
+		t.Errorf("service %+v", s)
+	}
+	ah, err := a.pd.CreateAH(s.AH)
+	must(t, err)
+	copy(a.mr.Bytes(), "by address")
+	must(t, a.qp.PostSend(&verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, AH: ah, RemoteQPN: s.QPN,
+		RemoteQKey: s.QKey, SGEs: []verbs.SGE{a.mr.SGE(0, 10)}}))
+	a.completion()
+	if w := b.completion(); w.WRID != 5 || string(b.mr.Bytes()[grh:grh+10]) != "by address" {
+		t.Errorf("%+v, %q", w, b.mr.Bytes()[:grh+10])
+	}
+	var refused *verbs.RefusedError
+	if _, err = ma.Resolve(ctx, l.Addr, nil); !errors.As(err, &refused) || refused.Status != 2 {
+		t.Errorf("refused: %v", err)
+	}
+	must(t, <-answered)
+	l.Close()
+	if _, err = ma.Resolve(ctx, l.Addr, nil); !errors.As(err, &refused) || refused.Status != 1 {
+		t.Errorf("nobody listens: %v", err)
+	}
+	_, err = ma.Resolve(ctx, l.Addr, make([]byte, 181))
+	want(t, err, unix.EINVAL)
+}
+
 func TestCMErrors(t *testing.T) {
 	hosts := lab(t)
 	ctx := timeout(t)

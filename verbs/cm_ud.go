@@ -1,0 +1,141 @@
+package verbs
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"roced/internal/rdmacm"
+	"roced/internal/uverbs"
+)
+
+// CMService is a UD queue pair that a listener has named.
+type CMService struct {
+	// Local and Remote are the addresses of the exchange.
+	Local, Remote netip.AddrPort
+	AH            AHAttr // how to reach it
+	QPN, QKey     uint32 // RemoteQPN and RemoteQKey of work requests
+	PrivateData   []byte // of its Accept, padded with zeros
+}
+
+// RefusedError says that a listener for datagrams names no queue pair.
+type RefusedError struct {
+	Status int // IBTA vol.1 12.11.2; 1: nobody listens, 2: the program has refused
+}
+
+// Error describes the error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("no queue pair for datagrams: status %d", e.Status)
+}
+
+// CMDatagramListener takes questions for a UD queue pair.
+type CMDatagramListener struct {
+	id *cmID
+	// Addr is the address, with the port that was chosen if none was given.
+	Addr netip.AddrPort
+}
+
+// CMQuestion is a peer's question for a UD queue pair. It must be answered by Accept
+// or Reject.
+type CMQuestion struct {
+	id            *cmID
+	Local, Remote netip.AddrPort
+	PrivateData   []byte // padded with zeros
+}
+
+// Resolve asks the listener at an address for its UD queue pair (SIDR, IBTA vol.1
+// 12.11), with at most 180 bytes of private data.
+func (m *CM) Resolve(ctx context.Context, to netip.AddrPort, private []byte) (*CMService, error) {
+	var p rdmacm.ConnParam
+	if len(private) >= len(p.PrivateData) {
+		return nil, fail("resolve", "private data", ErrTooLong)
+	}
+	p.PrivateDataLen, p.Valid = uint8(copy(p.PrivateData[:], private)), 1
+	id, err := m.newID(UD, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer id.close()
+	s, err := id.ask(ctx, to, p)
+	return s, explain(err, to.String())
+}
+
+func (i *cmID) ask(ctx context.Context, to netip.AddrPort, p rdmacm.ConnParam) (*CMService, error) {
+	const verb = "resolve"
+	if err := i.route(ctx, to); err != nil {
+		return nil, err
+	}
+	if err := i.run(verb, rdmacm.CmdConnect, rdmacm.Connect{ID: i.num, ConnParam: p}); err != nil {
+		return nil, err
+	}
+	e, err := i.next(ctx, verb, rdmacm.EventEstablished)
+	if status := int32(e.Status); err != nil && e.Event == rdmacm.EventUnreachable && status > 0 {
+		err = fail(verb, "", &RefusedError{Status: int(status)})
+	}
+	if err != nil {
+		return nil, err
+	}
+	u := udParamOf(&e)
+	s := &CMService{AH: ahAttr(&u.AHAttr), QPN: u.QPNum, QKey: u.QKey, PrivateData: u.PrivateData[:u.PrivateDataLen]}
+	s.Local, s.Remote, err = i.query()
+	return s, err
+}
+
+// ListenDatagrams listens for questions at an address of a NIC or, if it is
+// unspecified, at all; port 0 stands for a free one. Backlog bounds the questions that
+// wait.
+func (m *CM) ListenDatagrams(addr netip.AddrPort, backlog int) (*CMDatagramListener, error) {
+	id, bound, err := m.listen(UD, addr, backlog)
+	if err != nil {
+		return nil, err
+	}
+	return &CMDatagramListener{id: id, Addr: bound}, nil
+}
+
+// Close ends listening.
+func (l *CMDatagramListener) Close() { l.id.close() }
+
+// Next waits for a question.
+func (l *CMDatagramListener) Next(ctx context.Context) (*CMQuestion, error) {
+	e, err := l.id.next(ctx, "get_request", rdmacm.EventConnectRequest)
+	if err != nil {
+		return nil, err
+	}
+	u := udParamOf(&e)
+	q := &CMQuestion{id: l.id.cm.adopt(e.ID, 0), PrivateData: u.PrivateData[:u.PrivateDataLen]}
+	if q.Local, q.Remote, err = q.id.query(); err != nil {
+		q.id.close()
+		return nil, err
+	}
+	return q, nil
+}
+
+// Accept answers with q, a UD queue pair with this Q_Key, and at most 136 bytes of
+// private data.
+func (r *CMQuestion) Accept(q *QP, qkey uint32, private []byte) error {
+	const verb = "accept"
+	defer r.id.close()
+	p := rdmacm.ConnParam{QPNum: q.num, QKey: qkey, Valid: 1}
+	if len(private) >= len(p.PrivateData) {
+		return fail(verb, "private data", ErrTooLong)
+	}
+	p.PrivateDataLen = uint8(copy(p.PrivateData[:], private))
+	return r.id.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: r.id.uid, ID: r.id.num, ConnParam: p})
+}
+
+// Reject names no queue pair, and sends at most 136 bytes of private data.
+func (r *CMQuestion) Reject(private []byte) error { return r.id.reject(private) }
+
+// udParamOf is the parameter of an event of a datagram identifier.
+func udParamOf(e *rdmacm.EventResp) (p rdmacm.UDParam) {
+	// The parameter is longer than the structure.
+	_, _ = binary.Decode(e.Param[:], binary.LittleEndian, &p)
+	return p
+}
+
+// ahAttr decodes an address vector.
+func ahAttr(a *uverbs.AHAttr) AHAttr {
+	g := &a.GRH
+	return AHAttr{DGID: g.DGID, SGIDIndex: int(g.SGIDIndex), TrafficClass: g.TrafficClass, HopLimit: g.HopLimit, FlowLabel: g.FlowLabel}
+}
