@@ -123,6 +123,11 @@ var ratios = []ratio{
 	{"ib_write_bw 64 KiB against roceperf", stockWriteBW, stockWriteBW + besideRoceperf, 0.8, false},
 	{"ib_write_lat 8 B against roceperf", stockWriteLat, stockWriteLat + besideRoceperf, 1.3, true},
 	{"ib_send_lat 8 B against roceperf", stockSendLat, stockSendLat + besideRoceperf, 1.3, true},
+	{"ib_write_bw 64 KiB against UCX's put", stockWriteBW, ucxPutBW, 1, false},
+	{"ib_send_bw 64 KiB against UCX's tag", stockSendBW, ucxTagBW, 1, false},
+	{"ib_write_bw 64 B against UCX's put", stockWriteRate, ucxPutRate, 1, false},
+	{"ib_write_lat 8 B against UCX's put", stockWriteLat, ucxPutLat, 1, true},
+	{"ib_send_lat 8 B against UCX's tag", stockSendLat, ucxTagLat, 0, true},
 	{"4 KiB WRITE, 1000 QPs against 8 QPs", manyQPs, fewQPs, 0.8, false},
 }
 

@@ -118,7 +118,6 @@ func (n netem) rate(req, resp end) (string, error) {
 // places of its own.
 type batch struct {
 	works []work
-	size  int
 }
 
 const (
