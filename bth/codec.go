@@ -84,11 +84,19 @@ func (p *Packet) DecodeHeaders(b []byte) (int, error) {
 	if n == 0 {
 		return 0, ErrOpcode
 	}
+	at := BTHLen
+	if info.Headers&HdrXETH != 0 {
+		x, err := p.Ext.Decode(b[BTHLen:])
+		if err != nil {
+			return 0, err
+		}
+		at, n = at+x, n+x
+	}
 	if len(b) < n {
 		return 0, ErrShort
 	}
-	if n > BTHLen {
-		p.decodeExt(info.Headers, b[BTHLen:n])
+	if n > at {
+		p.decodeExt(info.Headers, b[at:n])
 	}
 	return n, nil
 }
@@ -138,7 +146,13 @@ func (p *Packet) decodeExt(h Headers, b []byte) {
 
 // HeaderLen returns the bytes of the BTH and the extension headers, 0 for an
 // unknown opcode.
-func (p *Packet) HeaderLen() int { return int(infos[p.Opcode].HeaderLen) }
+func (p *Packet) HeaderLen() int {
+	n := int(infos[p.Opcode].HeaderLen)
+	if p.Opcode.IsExt() && n != 0 {
+		n += p.Ext.Len()
+	}
+	return n
+}
 
 // PadLen returns the pad bytes that follow the payload, 0 to 3.
 func (p *Packet) PadLen() int { return -len(p.Payload) & 3 }
@@ -154,10 +168,15 @@ func (p *Packet) WireLen() int {
 func (p *Packet) PutHeaders(b []byte) int {
 	info := &infos[p.Opcode]
 	n := int(info.HeaderLen)
+	at := BTHLen
+	if info.Headers&HdrXETH != 0 {
+		x := p.Ext.Put(b[BTHLen:])
+		at, n = at+x, n+x
+	}
 	b = b[:n]
 	p.putBTH(b)
-	if n > BTHLen {
-		p.putExt(info.Headers, b[BTHLen:])
+	if n > at {
+		p.putExt(info.Headers, b[at:])
 	}
 	return n
 }

@@ -32,6 +32,8 @@ func drawPacket(t *rapid.T) bth.Packet {
 	}
 	for _, c := range w.traits {
 		switch c {
+		case 'x':
+			p.Ext = drawXETH(t)
 		case 'r':
 			p.RETH = bth.RETH{VA: u64.Draw(t, "va"), RKey: u32.Draw(t, "rkey"), Length: u32.Draw(t, "len")}
 		case 'a':
@@ -55,6 +57,38 @@ func drawPacket(t *rapid.T) bth.Packet {
 		p.Payload = make([]byte, 16)
 	}
 	return p
+}
+
+// drawXETH draws an extension header that sets only what its flags say.
+func drawXETH(t *rapid.T) bth.XETH {
+	u24 := rapid.Uint32Range(0, 1<<24-1)
+	h := bth.XETH{Profile: bth.Profile(rapid.Byte().Draw(t, "profile"))}
+	h.Flags = bth.XFlags(rapid.Uint16().Draw(t, "flags")) &^ (0x60 | bth.XHasHole1 | bth.XHasHole2 | bth.XHasHole3)
+	field := func(f bth.XFlags, v *uint32) {
+		if h.Flags&f != 0 {
+			*v = u24.Draw(t, "field")
+		}
+	}
+	field(bth.XHasMsg, &h.MSN)
+	field(bth.XHasMsg, &h.Offset)
+	field(bth.XHasRecvSN, &h.RecvSN)
+	field(bth.XHasReadSN, &h.ReadSN)
+	if h.Flags&bth.XHasHead != 0 {
+		h.Head = bth.MakePSN(u24.Draw(t, "head"))
+	}
+	if h.Flags&bth.XHasSACK != 0 {
+		h.SACK = bth.MakePSN(u24.Draw(t, "sack"))
+	}
+	if h.Flags&bth.XHasPath != 0 {
+		h.Path = rapid.Uint16().Draw(t, "path")
+	}
+	var holes [bth.MaxHoles]bth.Hole
+	n := rapid.IntRange(0, bth.MaxHoles).Draw(t, "holes")
+	for i := range n {
+		holes[i] = bth.Hole{Start: bth.MakePSN(u24.Draw(t, "start")), Len: rapid.Uint32Range(1, 1<<24-1).Draw(t, "len")}
+	}
+	h.SetHoles(holes, n)
+	return h
 }
 
 func TestRoundTrip(t *testing.T) {
@@ -103,6 +137,19 @@ func TestHeaderBytes(t *testing.T) {
 		{"ud imm", func(p *bth.Packet) {
 			p.Opcode, p.DETH, p.Imm = 0x65, bth.DETH{QKey: 0x80010000, SrcQP: 0x000001}, 0xcafebabe
 		}, "6580ffff0012345680abcdef" + "8001000000000001" + "cafebabe"},
+		{"irn", func(p *bth.Packet) {
+			p.Opcode, p.RETH = 0xc7, bth.RETH{VA: 0x1122334455667788, RKey: 0x99aabbcc, Length: 0xddeeff00}
+			p.Ext = bth.XETH{Profile: bth.ProfileIRN, Flags: bth.XHasMsg | bth.XHasRecvSN | bth.XReTx, MSN: 0xfedcba, Offset: 7, RecvSN: 0x123456}
+		}, "c780ffff0012345680abcdef" + "14010181" + "00fedcba" + "00000007" + "00123456" + "112233445566778899aabbccddeeff00"},
+		{"read request", func(p *bth.Packet) {
+			p.Opcode, p.RETH = 0xcc, bth.RETH{Length: 1}
+			p.Ext = bth.XETH{Profile: bth.ProfileEunomia, Flags: bth.XHasReadSN | bth.XHasHead | bth.XTail, ReadSN: 5, Head: bth.MakePSN(9)}
+		}, "cc80ffff0012345680abcdef" + "13040604" + "00000005" + "00000009" + "000000000000000000000000" + "00000001"},
+		{"ack", func(p *bth.Packet) {
+			p.Opcode, p.AETH = 0xe0, bth.AETH{Syndrome: 0x60, MSN: 1}
+			p.Ext = bth.XETH{Profile: bth.ProfileMPRDMA, Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath, SACK: bth.MakePSN(3), Path: 0xc001}
+			p.Ext.SetHoles([bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(2), Len: 1}, {Start: bth.MakePSN(8), Len: 4}}, 2)
+		}, "e080ffff0012345680abcdef" + "17037818" + "00000003" + "0000c001" + "0000000200000001" + "0000000800000004" + "60000001"},
 		{"inv", func(p *bth.Packet) { p.Opcode, p.IETH = 0x17, 0xdeadbeef }, "1780ffff0012345680abcdef" + "deadbeef"},
 	} {
 		p := base

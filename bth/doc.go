@@ -23,6 +23,6 @@ const (
 	ICRCLen      = 4  // IBTA vol.1 7.8.1
 
 	// MaxHeaderLen is the length of the longest BTH with extension headers,
-	// that of an atomic request.
-	MaxHeaderLen = BTHLen + AtomicETHLen
+	// that of an atomic request of an extended transport.
+	MaxHeaderLen = BTHLen + XETHMaxLen + AtomicETHLen
 )

@@ -9,4 +9,32 @@ type Feedback struct {
 	// Gap is set when a packet beyond Expected has arrived and Expected is
 	// missing: a NAK "PSN sequence error" (IBTA vol.1 9.7.5.2.8).
 	Gap bool
+
+	// The rest is said by the acknowledgements of extended transports only, each of
+	// which answers one packet.
+
+	// HasSACK is set when that packet, SACK, has arrived ahead of a gap.
+	HasSACK bool
+	SACK    PSN
+	// Refused is set when it could not be tracked and was dropped (MP-RDMA 3.2,
+	// Eunomia 3.5.1).
+	Refused bool
+	// Holes are the most recent gaps, the one closest to the highest PSN first
+	// (MELO 3.2.4).
+	Holes    [MaxHoles]Hole
+	NumHoles uint8
+	// ECE, ReTx and VP are the packet's congestion mark, whether it was a
+	// retransmission, and its virtual path, a UDP source port (MP-RDMA 3.1).
+	ECE  bool
+	ReTx bool
+	VP   uint16
+}
+
+// MaxHoles is how many holes an acknowledgement can tell of (MELO 3.2.4).
+const MaxHoles = 3
+
+// Hole is a run of PSNs that have not arrived.
+type Hole struct {
+	Start PSN
+	Len   uint32 // 24 bits, not zero
 }

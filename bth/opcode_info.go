@@ -5,7 +5,8 @@ import "strconv"
 // Info returns the table entry of o. It is shared and must not be written to.
 func (o Opcode) Info() *Info { return &infos[o] }
 
-// Valid reports whether o is an opcode of RC, UC or UD, or the CNP.
+// Valid reports whether o is an opcode of RC, UC, UD or the extended transports, or
+// the CNP.
 func (o Opcode) Valid() bool { return infos[o].HeaderLen != 0 }
 
 // String returns the name, such as "RC_RDMA_WRITE_FIRST", or "0x%02x" of an
@@ -70,6 +71,12 @@ func (o Opcode) IsRequest() bool { return o.has(fRequest) }
 // IsResponse reports whether a responder sends o: READ RESPONSE, ACKNOWLEDGE or
 // ATOMIC ACKNOWLEDGE.
 func (o Opcode) IsResponse() bool { return o.has(fResponse) }
+
+// IsExt reports whether packets of o have an extension header.
+func (o Opcode) IsExt() bool { return infos[o].Headers&HdrXETH != 0 }
+
+// IsReadAck reports whether o acknowledges READ responses.
+func (o Opcode) IsReadAck() bool { return o.has(fReadAck) }
 
 // IsCNP reports whether o is the congestion notification packet.
 func (o Opcode) IsCNP() bool { return o == OpcodeCNP }

@@ -9,7 +9,8 @@ import (
 // want describes an opcode independently of the table: traits holds one letter
 // each of (S)end (W)rite (Q) read request (R)ead response (A)tomic ac(K) atomic
 // ac(T); first/middle/last/only as f m l o; headers d=DETH r=RETH a=AtomicETH
-// k=AETH t=AtomicAck i=Imm v=IETH; p=payload.
+// k=AETH t=AtomicAck i=Imm v=IETH x=XETH; p=payload. Y acknowledges READ
+// responses. The length is without the extension header.
 type want struct {
 	code   uint8
 	name   string
@@ -57,6 +58,31 @@ var wantOpcodes = []want{
 	{0x64, "UD_SEND_ONLY", 20, "Sopd"},
 	{0x65, "UD_SEND_ONLY_WITH_IMMEDIATE", 24, "Sopdi"},
 	{0x81, "CNP", 12, "p"},
+	{0xc0, "EXT_SEND_FIRST", 12, "Sfpx"},
+	{0xc1, "EXT_SEND_MIDDLE", 12, "Smpx"},
+	{0xc2, "EXT_SEND_LAST", 12, "Slpx"},
+	{0xc3, "EXT_SEND_LAST_WITH_IMMEDIATE", 16, "Slpix"},
+	{0xc4, "EXT_SEND_ONLY", 12, "Sopx"},
+	{0xc5, "EXT_SEND_ONLY_WITH_IMMEDIATE", 16, "Sopix"},
+	{0xc6, "EXT_RDMA_WRITE_FIRST", 28, "Wfprx"},
+	{0xc7, "EXT_RDMA_WRITE_MIDDLE", 28, "Wmprx"},
+	{0xc8, "EXT_RDMA_WRITE_LAST", 28, "Wlprx"},
+	{0xc9, "EXT_RDMA_WRITE_LAST_WITH_IMMEDIATE", 32, "Wlprix"},
+	{0xca, "EXT_RDMA_WRITE_ONLY", 28, "Woprx"},
+	{0xcb, "EXT_RDMA_WRITE_ONLY_WITH_IMMEDIATE", 32, "Woprix"},
+	{0xcc, "EXT_RDMA_READ_REQUEST", 28, "Qrx"},
+	{0xcd, "EXT_RDMA_READ_RESPONSE_FIRST", 16, "Rfpkx"},
+	{0xce, "EXT_RDMA_READ_RESPONSE_MIDDLE", 12, "Rmpx"},
+	{0xcf, "EXT_RDMA_READ_RESPONSE_LAST", 16, "Rlpkx"},
+	{0xd0, "EXT_RDMA_READ_RESPONSE_ONLY", 16, "Ropkx"},
+	{0xd2, "EXT_ATOMIC_ACKNOWLEDGE", 24, "Tktx"},
+	{0xd3, "EXT_CMP_SWAP", 40, "Aax"},
+	{0xd4, "EXT_FETCH_ADD", 40, "Aax"},
+	{0xd6, "EXT_SEND_LAST_INV", 16, "Slpvx"},
+	{0xd7, "EXT_SEND_ONLY_INV", 16, "Sopvx"},
+	{0xdd, "EXT_ATOMIC_WRITE", 28, "wrpx"},
+	{0xe0, "EXT_ACKNOWLEDGE", 16, "Kkx"},
+	{0xe1, "EXT_READ_ACKNOWLEDGE", 16, "Ykx"},
 }
 
 // traitsOf asks every accessor of o.
@@ -67,6 +93,7 @@ func traitsOf(o bth.Opcode) map[rune]bool {
 		'f': o.IsFirst(), 'm': o.IsMiddle(), 'l': o.IsLast(), 'o': o.IsOnly(),
 		'd': o.HasDETH(), 'r': o.HasRETH(), 'a': o.HasAtomicETH(), 'k': o.HasAETH(),
 		't': o.Info().Headers&bth.HdrAtomicAck != 0, 'i': o.HasImm(), 'v': o.HasInv(), 'p': o.HasPayload(),
+		'x': o.IsExt(), 'Y': o.IsReadAck(),
 	}
 }
 
@@ -105,7 +132,7 @@ func TestOpcodeTable(t *testing.T) {
 
 func checkDerived(t *testing.T, o bth.Opcode, has map[rune]bool) {
 	t.Helper()
-	single := has['o'] || has['w'] || has['Q'] || has['A'] || has['K'] || has['T']
+	single := has['o'] || has['w'] || has['Q'] || has['A'] || has['K'] || has['T'] || has['Y']
 	for _, c := range []struct {
 		name      string
 		got, want bool

@@ -1,12 +1,13 @@
 package bth
 
 // Headers is the set of extension headers of an opcode. The bits stand in the
-// order of the headers on the wire (IBTA vol.1 table 38).
+// order of the headers on the wire (IBTA vol.1 table 38; HdrXETH: docs/wire.md).
 type Headers uint8
 
 // Extension headers.
 const (
-	HdrDETH Headers = 1 << iota
+	HdrXETH Headers = 1 << iota
+	HdrDETH
 	HdrRETH
 	HdrAtomicETH
 	HdrAETH
@@ -15,9 +16,10 @@ const (
 	HdrIETH
 )
 
-var headerLens = [...]uint8{DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
+var headerLens = [...]uint8{0, DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
 
-// Len returns the bytes that the headers of h take together.
+// Len returns the bytes that the headers of h take together, but for that of the
+// extended transports, which has no fixed length.
 func (h Headers) Len() int {
 	n := 0
 	for i, l := range headerLens {
@@ -44,17 +46,18 @@ const (
 	fAtomicAck
 	fPayload
 	fAtomicWrite
+	fReadAck
 
 	fRequest  = fSend | fWrite | fReadReq | fAtomic | fAtomicWrite
 	fResponse = fReadResp | fAck | fAtomicAck
-	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fAck | fAtomicAck
+	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fAck | fAtomicAck | fReadAck
 )
 
 // Info is what the opcode table says of one opcode.
 type Info struct {
 	Name      string  // as rxe and Wireshark have it, "RC_SEND_FIRST"
 	Headers   Headers // extension headers after the BTH
-	HeaderLen uint8   // bytes of the BTH and all extension headers; 0 for an unknown opcode
+	HeaderLen uint8   // bytes of the BTH and all headers of fixed length; 0 for an unknown opcode
 	flags     opFlags
 }
 
@@ -62,8 +65,9 @@ func op(name string, headers Headers, flags opFlags) Info {
 	return Info{Name: name, Headers: headers, HeaderLen: uint8(BTHLen + headers.Len()), flags: flags}
 }
 
-// infos is IBTA vol.1 table 38 for RC, UC and UD, and the CNP of annex A17.9.3.
-var infos = [256]Info{
+// infos is IBTA vol.1 table 38 for RC, UC and UD, the CNP of annex A17.9.3, and the
+// extended transports.
+var infos = withExtended([256]Info{
 	TransportRC | OpSendFirst:      op("RC_SEND_FIRST", 0, fSend|fFirst|fPayload),
 	TransportRC | OpSendMiddle:     op("RC_SEND_MIDDLE", 0, fSend|fMiddle|fPayload),
 	TransportRC | OpSendLast:       op("RC_SEND_LAST", 0, fSend|fLast|fPayload),
@@ -105,5 +109,25 @@ var infos = [256]Info{
 	TransportUD | OpSendOnly:    op("UD_SEND_ONLY", HdrDETH, fSend|fOnly|fPayload),
 	TransportUD | OpSendOnlyImm: op("UD_SEND_ONLY_WITH_IMMEDIATE", HdrDETH|HdrImm, fSend|fOnly|fPayload),
 
-	OpcodeCNP: op("CNP", 0, fPayload),
+	OpcodeCNP:        op("CNP", 0, fPayload),
+	OpcodeExtAck:     op("EXT_ACKNOWLEDGE", HdrXETH|HdrAETH, fAck),
+	OpcodeExtReadAck: op("EXT_READ_ACKNOWLEDGE", HdrXETH|HdrAETH, fReadAck),
+})
+
+// withExtended adds the operations of RC behind an extension header. They differ in
+// that all packets of a WRITE have an RETH, so that they can be placed in any order
+// (IRN 5.3.1), and in that ACKNOWLEDGE has opcodes of its own.
+func withExtended(t [256]Info) [256]Info {
+	for o := range TransportUC {
+		i := t[TransportRC|o]
+		if i.Name == "" || o == OpAcknowledge {
+			continue
+		}
+		h := i.Headers | HdrXETH
+		if i.flags&fWrite != 0 {
+			h |= HdrRETH
+		}
+		t[TransportExt|o] = op("EXT"+i.Name[len("RC"):], h, i.flags)
+	}
+	return t
 }

@@ -15,7 +15,8 @@ type Packet struct {
 	DestQP    QPN
 	PSN       PSN
 
-	RETH      RETH      // WRITE FIRST/ONLY and READ REQUEST
+	Ext       XETH      // extended transports
+	RETH      RETH      // WRITE FIRST/ONLY and READ REQUEST; every WRITE of extended transports
 	AETH      AETH      // ACKNOWLEDGE, READ RESPONSE FIRST/LAST/ONLY, ATOMIC ACKNOWLEDGE
 	AtomicETH AtomicETH // CMP_SWAP and FETCH_ADD
 	AtomicAck uint64    // original value, ATOMIC ACKNOWLEDGE
@@ -32,7 +33,7 @@ type Packet struct {
 type RETH struct {
 	VA     uint64
 	RKey   uint32
-	Length uint32 // bytes of the whole message
+	Length uint32 // bytes of the whole message; extended transports: from this packet on
 }
 
 // AETH is the ACK extended transport header (IBTA vol.1 9.3.5), 4 bytes.

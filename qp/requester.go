@@ -267,7 +267,7 @@ func (r *requester) account(now mono.Time, p *bth.Packet) {
 // and ICRC (4) around the transport packet. IPv6 is not worth a distinction.
 func wireLen(p *bth.Packet) int {
 	const encapsulation = 14 + 20 + 8 + 4
-	return encapsulation + int(p.Opcode.Info().HeaderLen) + len(p.Payload)
+	return encapsulation + p.HeaderLen() + len(p.Payload)
 }
 
 // limits returns the window in bytes and the rate in bits per second.

@@ -8,7 +8,7 @@
 // (see Stack).
 //
 // gopacket wants the numbers of layer types to be unique in a program. This
-// package uses 1791 to 1798: the port number less 3000, and those after it.
+// package uses 1791 to 1799: the port number less 3000, and those after it.
 package layers
 
 import (
@@ -30,6 +30,7 @@ var (
 	LayerTypeAtomicAckETH = register(1796, "AtomicAckETH", decodeAlone(bth.HdrAtomicAck))
 	LayerTypeImmDt        = register(1797, "ImmDt", decodeAlone(bth.HdrImm))
 	LayerTypeIETH         = register(1798, "IETH", decodeAlone(bth.HdrIETH))
+	LayerTypeXETH         = register(1799, "XETH", decodeAlone(bth.HdrXETH))
 )
 
 func init() {
@@ -50,6 +51,8 @@ type extension interface {
 // newExtension returns the layer of the first header of h and its type's bit.
 func newExtension(h bth.Headers) (extension, bth.Headers) {
 	switch first := h & -h; first {
+	case bth.HdrXETH:
+		return &XETH{}, first
 	case bth.HdrDETH:
 		return &DETH{}, first
 	case bth.HdrRETH:
@@ -71,6 +74,8 @@ func newExtension(h bth.Headers) (extension, bth.Headers) {
 // payload when h is empty.
 func layerTypeOf(h bth.Headers) gopacket.LayerType {
 	switch h & -h {
+	case bth.HdrXETH:
+		return LayerTypeXETH
 	case bth.HdrDETH:
 		return LayerTypeDETH
 	case bth.HdrRETH:

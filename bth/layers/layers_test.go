@@ -169,6 +169,9 @@ func TestLayerOrder(t *testing.T) {
 		0x17: "BTH IETH Payload",
 		0x65: "BTH DETH ImmDt Payload",
 		0x81: "BTH Payload",
+		0xc7: "BTH XETH RETH Payload",
+		0xd7: "BTH XETH IETH Payload",
+		0xe1: "BTH XETH AETH",
 		0xee: "BTH Payload", // unknown
 	} {
 		datagram := datagramOf(o)
@@ -195,8 +198,29 @@ func TestLayerOrder(t *testing.T) {
 	}
 }
 
+// TestExtensionHeader serialises what it decodes, be it of a later revision.
+func TestExtensionHeader(t *testing.T) {
+	h := bth.XETH{Profile: bth.ProfileMELO, Flags: bth.XHasMsg | bth.XHasPath | bth.XECE, MSN: 5, Offset: 6, Path: 7}
+	h.SetHoles([bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(8), Len: 9}}, 1)
+	header := make([]byte, h.Len())
+	h.Put(header)
+	later := append(bytes.Clone(header), 1, 2, 3, 4)
+	later[0]++
+	for _, want := range [][]byte{header, later} {
+		p := gopacket.NewPacket(append(bytes.Clone(want), 0xff), rocelayers.LayerTypeXETH, gopacket.Default)
+		x, ok := p.Layer(rocelayers.LayerTypeXETH).(*rocelayers.XETH)
+		if !ok || x.XETH != h || len(x.LayerPayload()) != 1 {
+			t.Fatalf("%v", p)
+		}
+		buf := gopacket.NewSerializeBuffer()
+		if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{}, x); err != nil || !bytes.Equal(buf.Bytes(), want) {
+			t.Errorf("%x, %v, want %x", buf.Bytes(), err, want)
+		}
+	}
+}
+
 func datagramOf(o bth.Opcode) []byte {
-	p := bth.Packet{Opcode: o}
+	p := bth.Packet{Opcode: o, Ext: bth.XETH{Flags: bth.XHasMsg}}
 	if !o.Valid() {
 		p.Opcode = 0
 	}
@@ -257,6 +281,7 @@ func TestErrors(t *testing.T) {
 		"short BTH":  {read[:15], bth.ErrShort},
 		"short RETH": {read[:26], bth.ErrShort},
 		"pad":        {badPad, bth.ErrPad},
+		"version":    {append([]byte{0xc0}, make([]byte, 19)...), bth.ErrExtVersion},
 	} {
 		p := gopacket.NewPacket(c.data, rocelayers.LayerTypeBTH, gopacket.Default)
 		if e := p.ErrorLayer(); e == nil || !errors.Is(e.Error(), c.want) {

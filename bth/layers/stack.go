@@ -13,6 +13,7 @@ import "github.com/google/gopacket"
 // payload as next. A Stack must not be copied after Layers was called.
 type Stack struct {
 	BTH          BTH
+	XETH         XETH
 	DETH         DETH
 	RETH         RETH
 	AtomicETH    AtomicETH
@@ -26,13 +27,13 @@ type Stack struct {
 // Layers ties the layers of s together and returns them.
 func (s *Stack) Layers() []gopacket.DecodingLayer {
 	for _, e := range []*ext{
-		&s.DETH.ext, &s.RETH.ext, &s.AtomicETH.ext, &s.AETH.ext,
+		&s.XETH.ext, &s.DETH.ext, &s.RETH.ext, &s.AtomicETH.ext, &s.AETH.ext,
 		&s.AtomicAckETH.ext, &s.ImmDt.ext, &s.IETH.ext,
 	} {
 		e.within = &s.BTH
 	}
 	return []gopacket.DecodingLayer{
-		&s.BTH, &s.DETH, &s.RETH, &s.AtomicETH, &s.AETH,
+		&s.BTH, &s.XETH, &s.DETH, &s.RETH, &s.AtomicETH, &s.AETH,
 		&s.AtomicAckETH, &s.ImmDt, &s.IETH, &s.Payload,
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/internal/dissect"
 	"roced/internal/pcapng"
 )
 
@@ -32,21 +33,21 @@ type parser struct {
 // frame.
 func (p *parser) parse(f *pcapng.Frame, n int) (bool, error) {
 	p.vlan = p.vlan[:0]
-	off, etherType, err := linkHeader(f.Link, f.Data, &p.vlan)
+	off, etherType, err := f.Link.Network(f.Data, &p.vlan)
 	if err != nil {
 		return false, err
 	}
 	l3 := f.Data[off:]
-	d, ok := parseIP(etherType, l3)
+	d, ok := dissect.IP(etherType, l3)
 	if !ok {
 		return false, nil
 	}
 	p.rec = Record{
 		Packet: n, Time: time.Unix(0, f.Time).UTC(), Dir: f.Direction.String(), VLAN: p.vlan,
-		Src: d.src.String(), Dst: d.dst.String(), SPort: d.sport,
-		DSCP: d.tos >> 2, ECN: ecnNames[d.tos&3], Comment: f.Comment,
+		Src: d.Src.String(), Dst: d.Dst.String(), SPort: d.SPort,
+		DSCP: d.TOS >> 2, ECN: ecnNames[d.TOS&3], Comment: f.Comment,
 	}
-	p.rec.Truncated = len(f.Data) < f.Length && len(l3) < d.end
+	p.rec.Truncated = len(f.Data) < f.Length && len(l3) < d.End
 	if err := p.transport(l3, d); err != nil {
 		p.rec.Error = strings.TrimPrefix(err.Error(), "bth: ")
 	}
@@ -54,27 +55,27 @@ func (p *parser) parse(f *pcapng.Frame, n int) (bool, error) {
 }
 
 // transport parses from the BTH on.
-func (p *parser) transport(l3 []byte, d datagram) error {
-	if d.udpLen != d.end-d.udp {
-		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.udpLen, d.end-d.udp)
+func (p *parser) transport(l3 []byte, d dissect.Datagram) error {
+	if d.UDPLen != d.End-d.UDP {
+		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.UDPLen, d.End-d.UDP)
 	}
-	if d.udpLen < udpLen {
-		return fmt.Errorf("UDP length is %d", d.udpLen)
+	if d.UDPLen < dissect.UDPLen {
+		return fmt.Errorf("UDP length is %d", d.UDPLen)
 	}
-	start := d.udp + udpLen
+	start := d.UDP + dissect.UDPLen
 	if p.rec.Truncated {
-		return p.partOf(l3[start:], d.end-start)
+		return p.partOf(l3[start:], d.End-start)
 	}
-	if len(l3) < d.end {
-		return fmt.Errorf("IP packet of %d bytes in a frame that holds %d", d.end, len(l3))
+	if len(l3) < d.End {
+		return fmt.Errorf("IP packet of %d bytes in a frame that holds %d", d.End, len(l3))
 	}
-	switch err := bth.CheckICRC(l3[:d.end]); {
+	switch err := bth.CheckICRC(l3[:d.End]); {
 	case err == nil:
 		p.rec.ICRC = icrcOK
 	case errors.Is(err, bth.ErrICRC):
 		p.rec.ICRC = icrcBad
 	}
-	return p.whole(l3[start:d.end])
+	return p.whole(l3[start:d.End])
 }
 
 // whole parses b, a whole UDP payload.
@@ -136,6 +137,9 @@ func (p *parser) headers(b []byte) (int, error) {
 // extensions records the extension headers that the packet has.
 func (p *parser) extensions(h bth.Headers) {
 	pkt, rec := &p.pkt, &p.rec
+	if h&bth.HdrXETH != 0 {
+		rec.Extended = extended(&pkt.Ext)
+	}
 	if h&bth.HdrDETH != 0 {
 		p.dgram = Datagram{QKey: pkt.DETH.QKey, SrcQP: uint32(pkt.DETH.SrcQP)}
 		rec.Datagram = &p.dgram

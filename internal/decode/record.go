@@ -32,10 +32,11 @@ type Record struct {
 	*Target
 	*Operands
 	*Datagram
-	DMALen   *uint32 `json:"dmalen,omitempty"`
-	Original *uint64 `json:"original,omitempty"` // of ATOMIC ACKNOWLEDGE
-	Imm      *uint32 `json:"imm,omitempty"`
-	InvRKey  *uint32 `json:"invrkey,omitempty"`
+	DMALen   *uint32   `json:"dmalen,omitempty"`
+	Original *uint64   `json:"original,omitempty"` // of ATOMIC ACKNOWLEDGE
+	Imm      *uint32   `json:"imm,omitempty"`
+	InvRKey  *uint32   `json:"invrkey,omitempty"`
+	Extended *Extended `json:"ext,omitempty"`
 
 	Payload   *int   `json:"payload,omitempty"` // bytes without pad
 	Pad       *int   `json:"pad,omitempty"`
@@ -151,6 +152,9 @@ func (r *Record) appendTransport(b []byte) []byte {
 }
 
 func (r *Record) appendExtensions(b []byte) []byte {
+	if r.Extended != nil {
+		b = r.Extended.appendTo(b)
+	}
 	if r.Datagram != nil {
 		b = fmt.Appendf(b, " qkey 0x%08x srcqp %d", r.QKey, r.SrcQP)
 	}

@@ -1,0 +1,78 @@
+package bth_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"testing"
+
+	"roced/bth"
+)
+
+// TestXETHDecode has what is refused and what is skipped.
+func TestXETHDecode(t *testing.T) {
+	for _, c := range []struct {
+		name, hex string
+		length    int
+		err       error
+	}{
+		{"no fields", "11010000", 4, nil},
+		{"longer than its fields", "14010000 ffffffff ffffffff ffffffff", 16, nil},
+		{"unknown profile", "11ff0000", 4, nil},
+		{"reserved bits", "12010800 ff000005", 8, nil},
+		{"cut", "110100", 0, bth.ErrShort},
+		{"empty", "", 0, bth.ErrShort},
+		{"version 0", "01010000", 0, bth.ErrExtVersion},
+		{"version 2", "21010000", 0, bth.ErrExtVersion},
+		{"length 0", "10010000", 0, bth.ErrShort},
+		{"shorter than its fields", "11010100 00000000 00000000", 0, bth.ErrShort},
+		{"longer than the packet", "13010000 00000000", 0, bth.ErrShort},
+		{"unknown flag", "11010020", 0, bth.ErrExtFlags},
+		{"second hole without the first", "13014000 00000001 00000001", 0, bth.ErrExtFlags},
+		{"third hole without the second", "1501a000 00000001 00000001 00000001 00000001", 0, bth.ErrExtFlags},
+		{"empty hole", "13012000 00000001 00000000", 0, bth.ErrExtField},
+		{"hole", "13012000 00000001 00000002", 12, nil},
+	} {
+		b, err := hex.DecodeString(strip(c.hex))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var h bth.XETH
+		n, err := h.Decode(b)
+		if !errors.Is(err, c.err) || err == nil && n != c.length {
+			t.Errorf("%s: %d, %v, want %d, %v", c.name, n, err, c.length, c.err)
+		}
+	}
+}
+
+func strip(s string) string {
+	var out []byte
+	for _, c := range []byte(s) {
+		if c != ' ' {
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+func TestXETHMaxLen(t *testing.T) {
+	h := bth.XETH{Flags: bth.XHasMsg | bth.XHasRecvSN | bth.XHasReadSN | bth.XHasHead | bth.XHasSACK | bth.XHasPath}
+	h.SetHoles([bth.MaxHoles]bth.Hole{}, bth.MaxHoles)
+	if h.Len() != bth.XETHMaxLen {
+		t.Errorf("the longest header has %d bytes, XETHMaxLen is %d", h.Len(), bth.XETHMaxLen)
+	}
+	if h.Len() > 4*15 {
+		t.Errorf("%d bytes cannot be said in 4 bits", h.Len())
+	}
+	if h.SetHoles(h.Holes, 1); h.HoleCount() != 1 {
+		t.Errorf("%d holes", h.HoleCount())
+	}
+}
+
+func TestProfileNames(t *testing.T) {
+	for p, want := range map[bth.Profile]string{bth.ProfileRC: "rc", bth.ProfileIRN: "irn", bth.ProfileMELO: "melo",
+		bth.ProfileMPRDMA: "mp-rdma", bth.ProfileEunomia: "eunomia", 200: "unknown"} {
+		if p.String() != want {
+			t.Errorf("%d is %q", p, p)
+		}
+	}
+}

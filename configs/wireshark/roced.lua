@@ -1,0 +1,359 @@
+-- Wireshark dissector of roced: the extended transports (docs/wire.md), congestion
+-- notification packets by name, and a verdict on the invariant CRC of every RoCEv2
+-- packet.
+--
+--   tshark -X lua_script:configs/wireshark/roced.lua -r out.pcapng -T fields -e roced.icrc
+--
+-- or copy it to the folder of personal Lua plugins that Wireshark names under
+-- Help > About > Folders. Standard packets stay with Wireshark's own dissector.
+
+local PORT = 4791
+local bits = bit32 or bit
+
+local roced = Proto("roced", "RoCEv2 of roced")
+
+roced.prefs.icrc = Pref.bool("Check the invariant CRC", true, "Slow in captures of many long packets")
+
+local profiles = {[0] = "rc", [1] = "irn", [2] = "melo", [3] = "mp-rdma", [4] = "eunomia"}
+
+-- The operations of RC, by the low five bits of the opcode, with their headers:
+-- R = RETH, A = AtomicETH, K = AETH, O = original value, I = immediate, V = rkey to
+-- invalidate.
+local operations = {
+	[0x00] = {"SEND_FIRST", ""}, [0x01] = {"SEND_MIDDLE", ""}, [0x02] = {"SEND_LAST", ""},
+	[0x03] = {"SEND_LAST_WITH_IMMEDIATE", "I"}, [0x04] = {"SEND_ONLY", ""}, [0x05] = {"SEND_ONLY_WITH_IMMEDIATE", "I"},
+	[0x06] = {"RDMA_WRITE_FIRST", "R"}, [0x07] = {"RDMA_WRITE_MIDDLE", "R"}, [0x08] = {"RDMA_WRITE_LAST", "R"},
+	[0x09] = {"RDMA_WRITE_LAST_WITH_IMMEDIATE", "RI"}, [0x0a] = {"RDMA_WRITE_ONLY", "R"},
+	[0x0b] = {"RDMA_WRITE_ONLY_WITH_IMMEDIATE", "RI"}, [0x0c] = {"RDMA_READ_REQUEST", "R"},
+	[0x0d] = {"RDMA_READ_RESPONSE_FIRST", "K"}, [0x0e] = {"RDMA_READ_RESPONSE_MIDDLE", ""},
+	[0x0f] = {"RDMA_READ_RESPONSE_LAST", "K"}, [0x10] = {"RDMA_READ_RESPONSE_ONLY", "K"},
+	[0x12] = {"ATOMIC_ACKNOWLEDGE", "KO"}, [0x13] = {"CMP_SWAP", "A"}, [0x14] = {"FETCH_ADD", "A"},
+	[0x16] = {"SEND_LAST_INV", "V"}, [0x17] = {"SEND_ONLY_INV", "V"}, [0x1d] = {"ATOMIC_WRITE", "R"},
+}
+local extended = {[0xe0] = {"ACKNOWLEDGE", "K"}, [0xe1] = {"READ_ACKNOWLEDGE", "K"}}
+for op, what in pairs(operations) do
+	extended[0xc0 + op] = what
+end
+
+local opcodeNames = {}
+for op, what in pairs(extended) do
+	opcodeNames[op] = "EXT_" .. what[1]
+end
+
+local f = {}
+local function field(name, make, title, ...)
+	f[name] = make("roced." .. name, title, ...)
+end
+
+field("icrc", ProtoField.string, "Invariant CRC")
+field("opcode", ProtoField.uint8, "Opcode", base.HEX, opcodeNames)
+field("solicited", ProtoField.bool, "Solicited event", 8, nil, 0x80)
+field("padcnt", ProtoField.uint8, "Pad count", base.DEC, nil, 0x30)
+field("pkey", ProtoField.uint16, "Partition key", base.HEX)
+field("fecn", ProtoField.bool, "FECN", 8, nil, 0x80)
+field("becn", ProtoField.bool, "BECN", 8, nil, 0x40)
+field("destqp", ProtoField.uint24, "Destination queue pair", base.HEX)
+field("ackreq", ProtoField.bool, "Acknowledge request", 8, nil, 0x80)
+field("psn", ProtoField.uint24, "Packet sequence number", base.DEC)
+
+field("version", ProtoField.uint8, "Version", base.DEC, nil, 0xf0)
+field("length", ProtoField.uint8, "Length in words", base.DEC, nil, 0x0f)
+field("profile", ProtoField.uint8, "Profile", base.DEC, profiles)
+field("flags", ProtoField.uint16, "Flags", base.HEX)
+
+-- Flags without and with a field, in the order of the wire. The fields' reserved byte
+-- comes first; that of the path has two.
+local marks = {
+	{"retx", "Retransmission", 0x0001}, {"sync", "Synchronise", 0x0002}, {"tail", "Last packet of the connection", 0x0004},
+	{"ece", "Congestion experienced", 0x0008}, {"refused", "Refused", 0x0010},
+}
+for _, m in ipairs(marks) do
+	field(m[1], ProtoField.bool, m[2], 16, nil, m[3])
+end
+local words = {
+	{"message", "Message sequence number", 0x0080}, {"offset", "Packets of the message before (iPSN)", 0x0080},
+	{"recv_wqe_sn", "recv_WQE_SN", 0x0100}, {"read_wqe_sn", "read_WQE_SN", 0x0200}, {"head", "Head", 0x0400},
+	{"sack", "Selectively acknowledged PSN", 0x0800},
+}
+for _, w in ipairs(words) do
+	field(w[1], ProtoField.uint24, w[2], base.DEC)
+end
+field("path", ProtoField.uint16, "Virtual path (UDP source port)", base.DEC)
+local PATH, HOLES, KNOWN = 0x1000, {0x2000, 0x4000, 0x8000}, 0xff9f
+field("hole", ProtoField.none, "Hole")
+field("hole.start", ProtoField.uint24, "First missing PSN", base.DEC)
+field("hole.len", ProtoField.uint24, "Missing packets", base.DEC)
+
+field("va", ProtoField.uint64, "Virtual address", base.HEX)
+field("rkey", ProtoField.uint32, "Remote key", base.HEX)
+field("dmalen", ProtoField.uint32, "DMA length from here on", base.DEC)
+field("swapadd", ProtoField.uint64, "Swap or add", base.DEC)
+field("compare", ProtoField.uint64, "Compare", base.DEC)
+field("syndrome", ProtoField.uint8, "Syndrome", base.HEX)
+field("msn", ProtoField.uint24, "Message sequence number", base.DEC)
+field("original", ProtoField.uint64, "Original value", base.DEC)
+field("imm", ProtoField.uint32, "Immediate data", base.HEX)
+field("invrkey", ProtoField.uint32, "Remote key to invalidate", base.HEX)
+field("payload", ProtoField.bytes, "Payload")
+field("wirecrc", ProtoField.uint32, "Invariant CRC on the wire", base.HEX)
+
+roced.fields = f
+
+local e_malformed = ProtoExpert.new("roced.malformed", "Malformed extension header", expert.group.MALFORMED, expert.severity.ERROR)
+local e_icrc = ProtoExpert.new("roced.icrc.bad", "Bad invariant CRC", expert.group.CHECKSUM, expert.severity.ERROR)
+roced.experts = {e_malformed, e_icrc}
+
+-- reader walks over a packet and adds what it finds to a tree.
+local function reader(tvb, tree, at)
+	return {
+		at = at, tree = tree,
+		add = function(self, name, skip, n)
+			self.tree:add(f[name], tvb(self.at + skip, n))
+			self.at = self.at + skip + n
+		end,
+		left = function(self) return tvb:len() - 4 - self.at end,
+	}
+end
+
+local function addBTH(tvb, tree)
+	local t = tree:add(tvb(0, 12), "Base transport header")
+	t:add(f.opcode, tvb(0, 1))
+	t:add(f.solicited, tvb(1, 1))
+	t:add(f.padcnt, tvb(1, 1))
+	t:add(f.pkey, tvb(2, 2))
+	t:add(f.fecn, tvb(4, 1))
+	t:add(f.becn, tvb(4, 1))
+	t:add(f.destqp, tvb(5, 3))
+	t:add(f.ackreq, tvb(8, 1))
+	t:add(f.psn, tvb(9, 3))
+end
+
+-- addXETH adds the extension header and returns where it ends and a summary, or nil
+-- and what is wrong.
+local function addXETH(tvb, tree)
+	if tvb:len() < 20 then
+		return nil, "too short"
+	end
+	local len, flags = bits.band(tvb(12, 1):uint(), 15) * 4, tvb(14, 2):uint()
+	local t = tree:add(tvb(12, math.min(math.max(len, 4), tvb:len() - 12)), "Extension header")
+	t:add(f.version, tvb(12, 1))
+	t:add(f.length, tvb(12, 1))
+	t:add(f.profile, tvb(13, 1))
+	local ft = t:add(f.flags, tvb(14, 2))
+	local text = profiles[tvb(13, 1):uint()] or "?"
+	for _, m in ipairs(marks) do
+		ft:add(f[m[1]], tvb(14, 2))
+		if bits.band(flags, m[3]) ~= 0 then
+			text = text .. " " .. m[1]
+		end
+	end
+	if bits.rshift(tvb(12, 1):uint(), 4) ~= 1 then
+		return nil, "unknown version"
+	end
+	if bits.band(flags, KNOWN) ~= flags then
+		return nil, "unknown flags"
+	end
+	local ends = 12 + len
+	if len < 4 or ends + 4 > tvb:len() then
+		return nil, "bad length"
+	end
+	local r = reader(tvb, t, 16)
+	local function need(n) return r.at + n <= ends end
+	for _, w in ipairs(words) do
+		if bits.band(flags, w[3]) ~= 0 then
+			if not need(4) then
+				return nil, "shorter than its fields"
+			end
+			text = text .. " " .. w[1] .. "=" .. tvb(r.at + 1, 3):uint()
+			r:add(w[1], 1, 3)
+		end
+	end
+	if bits.band(flags, PATH) ~= 0 then
+		if not need(4) then
+			return nil, "shorter than its fields"
+		end
+		text = text .. " path=" .. tvb(r.at + 2, 2):uint()
+		r:add("path", 2, 2)
+	end
+	for _, h in ipairs(HOLES) do
+		if bits.band(flags, h) ~= 0 then
+			if not need(8) then
+				return nil, "shorter than its fields"
+			end
+			local start, n = tvb(r.at + 1, 3):uint(), tvb(r.at + 5, 3):uint()
+			r.tree = t:add(f.hole, tvb(r.at, 8)):set_text("Hole: " .. n .. " from PSN " .. start)
+			r:add("hole.start", 1, 3)
+			r:add("hole.len", 1, 3)
+			text = text .. " hole=" .. start .. "+" .. n
+		end
+	end
+	return ends, text
+end
+
+-- headers says how long and what the standard headers are.
+local headers = {
+	R = {"RDMA extended transport header", 16, {{"va", 0, 8}, {"rkey", 0, 4}, {"dmalen", 0, 4}}},
+	A = {"Atomic extended transport header", 28, {{"va", 0, 8}, {"rkey", 0, 4}, {"swapadd", 0, 8}, {"compare", 0, 8}}},
+	K = {"ACK extended transport header", 4, {{"syndrome", 0, 1}, {"msn", 0, 3}}},
+	O = {"Atomic ACK extended transport header", 8, {{"original", 0, 8}}},
+	I = {"Immediate data", 4, {{"imm", 0, 4}}},
+	V = {"Invalidate extended transport header", 4, {{"invrkey", 0, 4}}},
+}
+
+local function syndromeText(s)
+	local kind = bits.rshift(s, 5)
+	if kind == 0 then
+		return "ACK"
+	elseif kind == 1 then
+		return "RNR NAK"
+	end
+	local naks = {[0x60] = "NAK sequence", [0x61] = "NAK invalid request", [0x62] = "NAK remote access", [0x63] = "NAK remote operation"}
+	return naks[s] or "NAK"
+end
+
+local function addExtended(tvb, pinfo, tree)
+	pinfo.cols.protocol = "RoCEv2+"
+	local opcode = tvb(0, 1):uint()
+	local what = extended[opcode]
+	local t = tree:add(roced, tvb())
+	if tvb:len() < 16 then
+		t:add_proto_expert_info(e_malformed, "Too short for a BTH")
+		return
+	end
+	addBTH(tvb, t)
+	local info = opcodeNames[opcode] .. string.format(" QP=0x%06x PSN=%d", tvb(5, 3):uint(), tvb(9, 3):uint())
+	local at, text = addXETH(tvb, t)
+	if not at then
+		pinfo.cols.info = info .. " [malformed extension header: " .. text .. "]"
+		t:add_proto_expert_info(e_malformed, "Malformed extension header: " .. text)
+		return
+	end
+	local r = reader(tvb, t, at)
+	for h in what[2]:gmatch(".") do
+		local kind = headers[h]
+		if r:left() < kind[2] then
+			t:add_proto_expert_info(e_malformed, "Too short for the " .. kind[1])
+			return
+		end
+		r.tree = t:add(tvb(r.at, kind[2]), kind[1])
+		if h == "K" then
+			info = info .. " " .. syndromeText(tvb(r.at, 1):uint())
+		end
+		for _, part in ipairs(kind[3]) do
+			r:add(part[1], part[2], part[3])
+		end
+	end
+	local payload = r:left() - bits.rshift(bits.band(tvb(1, 1):uint(), 0x30), 4)
+	if payload > 0 then
+		t:add(f.payload, tvb(r.at, payload))
+		info = info .. " Len=" .. payload
+	end
+	t:add(f.wirecrc, tvb(tvb:len() - 4, 4), tvb(tvb:len() - 4, 4):le_uint())
+	pinfo.cols.info = info .. " " .. text
+end
+
+local standard = DissectorTable.get("udp.port"):get_dissector(PORT)
+
+function roced.dissector(tvb, pinfo, tree)
+	if tvb:len() > 0 and extended[tvb(0, 1):uint()] then
+		addExtended(tvb, pinfo, tree)
+		return
+	end
+	if standard then
+		standard:call(tvb, pinfo, tree)
+	end
+	if tvb:len() >= 16 and tvb(0, 1):uint() == 0x81 then
+		pinfo.cols.info = string.format("CNP (congestion notification) QP=0x%06x", tvb(5, 3):uint())
+	end
+end
+
+DissectorTable.get("udp.port"):add(PORT, roced)
+
+-- The invariant CRC (IBTA vol.1 7.8.1, annex A17.3.3): CRC-32 over eight bytes of ones
+-- and the packet from the IP header on, with what may change on the way as ones.
+
+local crcTable = {}
+for i = 0, 255 do
+	local c = i
+	for _ = 1, 8 do
+		local odd = bits.band(c, 1) == 1
+		c = bits.rshift(c, 1)
+		if odd then
+			c = bits.bxor(c, 0xedb88320)
+		end
+	end
+	crcTable[i] = c
+end
+
+-- masked returns the offsets, from the IP header on, that count as ones. hdr is the
+-- length of the IP header.
+local function masked(version, hdr)
+	local ones = {[hdr + 6] = true, [hdr + 7] = true, [hdr + 12] = true} -- UDP checksum; FECN, BECN
+	for _, at in ipairs(version == 4 and {1, 8, 10, 11} or {1, 2, 3, 7}) do
+		ones[at] = true
+	end
+	return ones
+end
+
+local function icrc(packet, version, hdr)
+	local ones, c = masked(version, hdr), 0xffffffff
+	local function step(b)
+		c = bits.bxor(bits.rshift(c, 8), crcTable[bits.band(bits.bxor(c, b), 255)])
+	end
+	for _ = 1, 8 do
+		step(255)
+	end
+	for i = 0, packet:len() - 5 do
+		local b = packet:get_index(i)
+		if ones[i] then
+			b = 255
+		elseif i == 0 and version == 6 then
+			b = bits.bor(b, 15) -- traffic class
+		end
+		step(b)
+	end
+	return bits.bxor(c, 0xffffffff) % 4294967296
+end
+
+local ip4, ip6, udp = Field.new("ip"), Field.new("ipv6"), Field.new("udp")
+local dstport, udplen = Field.new("udp.dstport"), Field.new("udp.length")
+
+local verdict = Proto("roced_icrc", "RoCEv2 invariant CRC")
+
+local function last(...)
+	local all = {...}
+	return all[#all]
+end
+
+function verdict.dissector(tvb, pinfo, tree)
+	if not roced.prefs.icrc then
+		return
+	end
+	local port, header, len = last(dstport()), last(udp()), last(udplen())
+	if not port or port.value ~= PORT or not header or not len then
+		return
+	end
+	local v4, v6 = last(ip4()), last(ip6())
+	local network, version = v4, 4
+	if v6 and (not v4 or v6.offset > v4.offset) then
+		network, version = v6, 6
+	end
+	if not network then
+		return
+	end
+	local first, ends = network.offset, header.offset + len.value
+	if ends > tvb:captured_len() or ends - header.offset < 8 + 16 then
+		return -- not captured whole
+	end
+	local packet = tvb(first, ends - first):bytes()
+	local got, want = tvb(ends - 4, 4):le_uint(), icrc(packet, version, header.offset - first)
+	local good = got == want
+	local t = tree:add(roced, tvb(ends - 4, 4)):set_text("RoCEv2 invariant CRC: " .. (good and "good" or "bad"))
+	t:add(f.icrc, tvb(ends - 4, 4), good and "good" or "bad")
+	if not good then
+		t:add_proto_expert_info(e_icrc, string.format("Bad invariant CRC: 0x%08x, computed 0x%08x", got, want))
+		pinfo.cols.info:append(" [bad ICRC]")
+	end
+end
+
+register_postdissector(verdict)
