@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./verbs/... ./tap/... | grep -vE '/(programs|preloadtest|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench demo curves clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench interop interop-short generate demo curves clean
 
 all: build
 
@@ -21,9 +21,10 @@ CFLAGS  ?= -O2 -g
 PRELOAD := $(wildcard preload/*.c)
 LIBRARY := $(if $(shell command -v $(CC)),$(BIN)/libroced.so)
 
+# Without cgo: the Go runtime can drop capabilities on all threads only then.
 build: $(LIBRARY) ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
-	$(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+	CGO_ENABLED=0 $(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
 	@test -n "$(LIBRARY)" || echo 'no C compiler: without libroced.so rocectl exec cannot run programs'
 
 $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h)
@@ -64,6 +65,15 @@ soak: ## deterministic fault simulation over SEEDS seeds
 
 bench: setup build ## measure against other software, write docs/benchmarks.md
 	$(GO) run ./internal/bench -bin $(BIN) -out docs/benchmarks.md
+
+interop: setup build ## test against Linux's Soft-RoCE in a virtual machine, write docs/interop.md
+	$(GO) run ./internal/interop -bin $(BIN) -out docs/interop.md
+
+interop-short: setup build ## a sample of the same
+	$(GO) run ./internal/interop -bin $(BIN) -short
+
+generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
+	$(GO) generate ./bpf/...
 
 demo: build ## two NICs in two namespaces move and verify memory
 	$(GO) run ./internal/demo -bin $(BIN) -out out/demo

@@ -42,3 +42,11 @@ type Controller interface {
 	// second, each possibly Unlimited.
 	Limits() (windowBytes, rateBps uint64)
 }
+
+// Shrinker is a Controller whose window shrinks for other reasons than congestion:
+// MP-RDMA's, for a path that is too slow (MP-RDMA 3.3) and for an acknowledgement
+// that found nothing to send (3.5).
+type Shrinker interface {
+	// Shrink takes packets off the window.
+	Shrink(packets int)
+}

@@ -91,6 +91,12 @@ func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	m.clamp()
 }
 
+// Shrink implements Shrinker.
+func (m *MPRDMA) Shrink(packets int) {
+	m.cwnd -= float64(packets)
+	m.clamp()
+}
+
 func (m *MPRDMA) clamp() { m.cwnd = math.Min(math.Max(m.cwnd, m.min), m.max) }
 
 // Limits implements Controller.

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/syscall.h>
@@ -23,6 +24,8 @@ struct answer_head {
 	} fd[MAX_FDS];
 };
 _Static_assert(sizeof(struct answer_head) == 80, "answer header");
+
+enum { MAX_ERRNO = 4095 };
 
 int conn_dial(const char *name)
 {
@@ -110,10 +113,13 @@ static int receive_answer(int fd, struct answer *a)
 			return -EIO;
 	}
 	take_rights(&m, a);
-	if (n < (ssize_t)sizeof head || head.len != n - sizeof head || head.nfd != a->nfd || head.ret > 0) {
+	if (n < (ssize_t)sizeof head || head.len != n - sizeof head || head.nfd != a->nfd || head.ret > 0 ||
+	    head.ret < -MAX_ERRNO || m.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
 		answer_close(a, 0);
 		return -EIO;
 	}
+	if (head.ret < 0)
+		answer_close(a, 0);
 	for (unsigned i = 0; i < a->nfd; i++) {
 		a->fd[i].arg = head.fd[i].arg;
 		a->fd[i].kind = head.fd[i].kind;
@@ -131,6 +137,46 @@ int conn_call(int fd, const void *cmd, size_t n, int send_fd, struct answer *a)
 	if (a->ret == 0)
 		a->ret = receive_answer(fd, a);
 	return a->ret;
+}
+
+pthread_mutex_t *call_lock_new(void)
+{
+	pthread_mutex_t *l = (void *)syscall(SYS_mmap, NULL, sizeof *l, PROT_READ | PROT_WRITE,
+					     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (l == MAP_FAILED)
+		return NULL;
+	pthread_mutexattr_t attr;
+	pthread_mutexattr_init(&attr);
+	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+	pthread_mutex_init(l, &attr);
+	pthread_mutexattr_destroy(&attr);
+	return l;
+}
+
+void call_lock_free(pthread_mutex_t *l)
+{
+	syscall(SYS_munmap, l, sizeof *l);
+}
+
+void call_lock(pthread_mutex_t *l, int fd)
+{
+	if (pthread_mutex_lock(l) != EOWNERDEAD)
+		return;
+	shutdown(fd, SHUT_RDWR);
+	pthread_mutex_consistent(l);
+}
+
+void call_unlock(pthread_mutex_t *l)
+{
+	pthread_mutex_unlock(l);
+}
+
+void answer_copy(const struct answer *a, void *to, size_t room)
+{
+	size_t n = a->len < room ? a->len : room;
+	memcpy(to, a->body, n);
+	memset((uint8_t *)to + n, 0, room - n);
 }
 
 bool conn_gone(int fd)

@@ -34,18 +34,19 @@ static _Atomic uint32_t *producer(const struct ring *r) { return ring_word(r, 12
 static _Atomic uint32_t *consumer(const struct ring *r) { return ring_word(r, 256); }
 static uint32_t mask(const struct ring *r) { return *ring_word(r, 4); }
 
-/* slot returns an element, NULL if the ring does not hold it. */
-static void *slot(const struct ring *r, uint32_t i)
+/* slot returns an element, of which `need` bytes are used; NULL if the ring does not
+ * hold it. */
+static void *slot(const struct ring *r, uint32_t i, size_t need)
 {
 	size_t size = (size_t)1 << (*ring_word(r, 0) & 31), at = 384 + size * (i & mask(r));
-	return at + size <= r->size ? r->mem + at : NULL;
+	return size >= need && at + size <= r->size ? r->mem + at : NULL;
 }
 
 /* complete adds a completion; false if the queue is full. */
 static bool complete(const struct ring *cq, uint64_t wr_id, uint32_t qpn)
 {
 	uint32_t p = *producer(cq), next = (p + 1) & mask(cq);
-	struct ib_uverbs_wc *wc = slot(cq, p);
+	struct ib_uverbs_wc *wc = slot(cq, p, sizeof *wc);
 	if (next == (*consumer(cq) & mask(cq)) || !wc)
 		return false;
 	memset(wc, 0, sizeof *wc);
@@ -65,7 +66,7 @@ static void flush_queue(struct context *c, const struct ring *q, uint32_t cq_han
 		return;
 	for (;;) {
 		uint32_t i = *consumer(q) & mask(q);
-		uint64_t *wr_id = slot(q, i);
+		uint64_t *wr_id = slot(q, i, sizeof *wr_id);
 		if (i == (*producer(q) & mask(q)) || !wr_id || !complete(&cq->cq, *wr_id, qpn))
 			return;
 		atomic_store(consumer(q), (i + 1) & mask(q));
@@ -132,17 +133,43 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-static void before_fork(void) { pthread_mutex_lock(&list_lock); }
-static void in_parent(void) { pthread_mutex_unlock(&list_lock); }
+/* fork() must not catch a context's objects while another thread changes them. */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&list_lock);
+	for (struct context *c = list; c; c = c->next)
+		pthread_mutex_lock(&c->lock);
+}
 
-/* in_child: the thread is not there, and the contexts are the parent's. */
+static void in_parent(void)
+{
+	for (struct context *c = list; c; c = c->next)
+		pthread_mutex_unlock(&c->lock);
+	pthread_mutex_unlock(&list_lock);
+}
+
+/* in_child: the thread is not there, and the contexts are the parent's until this
+ * process uses one. */
 static void in_child(void)
 {
+	for (struct context *c = list; c; c = c->next)
+		pthread_mutex_unlock(&c->lock);
 	watching = false;
 	list = NULL;
-	syscall(SYS_close, wake_fd);
+	fd_drop(wake_fd);
 	wake_fd = -1;
 	pthread_mutex_unlock(&list_lock);
+}
+
+/* open_wake makes the descriptor that wakes the thread; without it, the thread notices
+ * new contexts when something else wakes it. */
+static int open_wake(void)
+{
+	int low = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	int fd = low < 0 ? -1 : fd_keep(low);
+	if (low >= 0)
+		syscall(SYS_close, low);
+	return fd;
 }
 
 /* start starts the thread; the caller holds list_lock. Signals are not its affair. */
@@ -152,7 +179,7 @@ static bool start(void)
 	if (!registered)
 		registered = pthread_atfork(before_fork, in_parent, in_child) == 0;
 	if (wake_fd < 0)
-		wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		wake_fd = open_wake();
 	sigset_t all, old;
 	pthread_attr_t attr;
 	pthread_t t;

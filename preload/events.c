@@ -77,14 +77,25 @@ static ssize_t fail(int err)
 	return -1;
 }
 
+/* receive waits for an event; 0 if there will be none any more. A program may have
+ * closed the device, and freed what it made of it, while a thread of its waits: nothing
+ * can be told to that one. */
+static ssize_t receive(struct channel *ch, int fd, void *e, size_t n)
+{
+	ssize_t k = recv(fd, e, n, 0);
+	if (k < 0 && errno == ECONNRESET)
+		k = 0;
+	return k == 0 && fd_file(fd) != &ch->file ? fail(EBADF) : k;
+}
+
 static ssize_t read_completion(struct channel *ch, int fd, void *buf, size_t n)
 {
 	struct ib_uverbs_comp_event_desc e;
 	if (n < sizeof e)
 		return fail(EINVAL);
 	for (;;) {
-		ssize_t k = recv(fd, &e, sizeof e, 0);
-		if (k < 0 && errno != ECONNRESET)
+		ssize_t k = receive(ch, fd, &e, sizeof e);
+		if (k < 0)
 			return -1;
 		uint64_t handle = e.cq_handle;
 		if (k == sizeof e && own(ch->context, &handle, true))
@@ -104,10 +115,12 @@ static ssize_t read_async(struct channel *ch, int fd, void *buf, size_t n)
 	if (n < sizeof e)
 		return fail(EINVAL);
 	for (;;) {
-		ssize_t k = recv(fd, &e, sizeof e, 0);
-		if (k < 0 && errno != ECONNRESET)
+		ssize_t k = receive(ch, fd, &e, sizeof e);
+		if (k < 0)
 			return -1;
-		if (k <= 0) {
+		if (k > 0 && k < (ssize_t)sizeof e)
+			continue;
+		if (k == 0) {
 			if (ch->fatal_told)
 				return fail(EIO);
 			ch->fatal_told = true;
@@ -127,5 +140,10 @@ static ssize_t read_async(struct channel *ch, int fd, void *buf, size_t n)
 
 ssize_t channel_read(struct channel *ch, int fd, void *buf, size_t n)
 {
-	return ch->file.kind == FD_COMP ? read_completion(ch, fd, buf, n) : read_async(ch, fd, buf, n);
+	ssize_t k;
+	file_hold(&ch->file);
+	pthread_cleanup_push(file_cleanup, &ch->file);
+	k = ch->file.kind == FD_COMP ? read_completion(ch, fd, buf, n) : read_async(ch, fd, buf, n);
+	pthread_cleanup_pop(1);
+	return k;
 }

@@ -2,15 +2,23 @@
  * Which descriptors are ours, and the functions that act on descriptors.
  *
  * Look-ups take no lock: every read() and write() of a program passes here. A
- * program that closes a descriptor while another of its threads uses it gets what
- * it gets from a kernel too: an operation on the wrong file; objects of ours are
- * freed by the last close.
+ * program that closes a descriptor while another of its threads begins to use it gets
+ * what it gets from a kernel too: an operation on the wrong file. Who waits in an
+ * operation already holds what the descriptor stood for.
+ *
+ * Descriptors of the library's own are not there for the program: closing them fails
+ * with EBADF, closing all that there are spares them.
+ *
+ * Between vfork() and exec() a child has descriptors of its own, but the memory of its
+ * parent, and so the parent's table: it must change nothing there.
  */
 #include "preload.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -18,11 +26,17 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define CHUNK 1024
-#define CHUNKS 1024
+enum {
+	CHUNK = 1024,
+	CHUNKS = 1024,
+	FIRST_OWN = 200, /* out of the way of programs that count on small numbers */
+};
 
 typedef _Atomic(struct file *) entry;
 static _Atomic(entry *) table[CHUNKS];
+
+/* What descriptors of the library's own stand for. */
+static struct file own = { .kind = FD_OWN };
 
 void *rv_next(const char *name)
 {
@@ -37,10 +51,16 @@ static entry *entry_of(int fd)
 	return chunk ? &chunk[fd % CHUNK] : NULL;
 }
 
-struct file *fd_file(int fd)
+static struct file *lookup(int fd)
 {
 	entry *e = entry_of(fd);
 	return e ? atomic_load_explicit(e, memory_order_acquire) : NULL;
+}
+
+struct file *fd_file(int fd)
+{
+	struct file *f = lookup(fd);
+	return f != &own ? f : NULL;
 }
 
 enum fd_kind fd_kind(int fd)
@@ -49,7 +69,26 @@ enum fd_kind fd_kind(int fd)
 	return f ? f->kind : FD_NONE;
 }
 
-int fd_set_file(int fd, struct file *f)
+/* ---- files ---- */
+
+void file_hold(struct file *f)
+{
+	atomic_fetch_add(&f->refs, 1);
+}
+
+void file_put(struct file *f)
+{
+	if (f != &own && atomic_fetch_sub(&f->refs, 1) == 1)
+		f->release(f);
+}
+
+void file_cleanup(void *f)
+{
+	file_put(f);
+}
+
+/* enter makes fd stand for f. What it stood for has been closed behind our back. */
+static int enter(int fd, struct file *f)
 {
 	if (fd < 0 || fd >= CHUNK * CHUNKS) {
 		errno = EMFILE;
@@ -62,58 +101,121 @@ int fd_set_file(int fd, struct file *f)
 		if (!atomic_compare_exchange_strong(&table[fd / CHUNK], &none, fresh))
 			free(fresh);
 	}
-	atomic_fetch_add(&f->refs, 1);
-	atomic_store(entry_of(fd), f);
+	struct file *old = atomic_exchange(entry_of(fd), f);
+	if (old)
+		file_put(old);
 	return 0;
 }
 
-int fd_alias(int fd, struct file *f)
+int fd_set_file(int fd, struct file *f)
 {
-	if (fd_set_file(fd, f) < 0)
-		return -1;
-	atomic_fetch_sub(&f->refs, 1);
-	return 0;
+	file_hold(f);
+	if (enter(fd, f) == 0)
+		return 0;
+	atomic_fetch_sub(&f->refs, 1); /* not the last: the caller disposes of f */
+	return -1;
 }
 
-void fd_unalias(int fd)
+/* ---- descriptors of the library's own ---- */
+
+int fd_keep(int fd)
+{
+	int high = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FIRST_OWN);
+	if (high < 0) /* a program may have so few */
+		high = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
+	if (high >= 0 && enter(high, &own) < 0) {
+		syscall(SYS_close, high);
+		high = -1;
+	}
+	return high;
+}
+
+void fd_drop(int fd)
 {
 	entry *e = entry_of(fd);
-	if (e)
-		atomic_store(e, NULL);
-	syscall(SYS_close, fd);
+	struct file *mine = &own;
+	/* Whoever went past us and closed it may have another file there by now. */
+	if (e && atomic_compare_exchange_strong(e, &mine, NULL))
+		syscall(SYS_close, fd);
 }
 
-void file_put(struct file *f)
-{
-	if (atomic_fetch_sub(&f->refs, 1) == 1)
-		f->release(f);
-}
+/* ---- closing ---- */
 
-/* forget is to be called before the number of a descriptor becomes free. */
+/* forget is to be called before the number of a descriptor becomes free. It keeps
+ * errno, which a close() that succeeds does not touch. */
 static void forget(int fd)
 {
-	entry *e = entry_of(fd);
-	struct file *f = e ? atomic_exchange(e, NULL) : NULL;
-	if (f)
+	struct file *f = fd_file(fd);
+	if (!f || !process_owns_memory())
+		return;
+	int err = errno;
+	if (atomic_compare_exchange_strong(entry_of(fd), &(struct file *){ f }, NULL))
 		file_put(f);
+	errno = err;
 }
+
+EXPORT int close(int fd)
+{
+	if (lookup(fd) == &own) {
+		errno = EBADF;
+		return -1;
+	}
+	forget(fd);
+	return syscall(SYS_close, fd);
+}
+
+/* next_entry is the first descriptor from fd to last that we know, last + 1 if there is
+ * none. */
+static unsigned next_entry(unsigned fd, unsigned last)
+{
+	while (fd <= last && fd < CHUNK * CHUNKS) {
+		if (!atomic_load(&table[fd / CHUNK]))
+			fd = (fd / CHUNK + 1) * CHUNK;
+		else if (!lookup(fd))
+			fd++;
+		else
+			return fd;
+	}
+	return last + 1;
+}
+
+/* close_range closes pieces between the descriptors of the library's own. */
+EXPORT int close_range(unsigned first, unsigned last, int flags)
+{
+	if (last > INT_MAX)
+		last = INT_MAX; /* there are no higher descriptors, and last + 1 is one more */
+	if (first > last || flags & CLOSE_RANGE_CLOEXEC || !process_owns_memory())
+		return syscall(SYS_close_range, first, last, flags);
+	for (unsigned fd = first; first <= last; fd++) {
+		fd = next_entry(fd, last);
+		if (fd <= last && lookup(fd) != &own) {
+			forget(fd);
+			continue;
+		}
+		if (first < fd && syscall(SYS_close_range, first, fd - 1, flags) != 0)
+			return -1;
+		first = fd + 1;
+	}
+	return 0;
+}
+
+EXPORT void closefrom(int low)
+{
+	close_range(low < 0 ? 0 : low, UINT_MAX, 0);
+}
+
+/* ---- duplicates ---- */
 
 /* share makes a duplicate stand for the same as fd. */
 static int share(int fd, int dup)
 {
 	struct file *f = fd_file(fd);
-	if (dup >= 0 && f && fd_set_file(dup, f) < 0) {
+	if (dup >= 0 && f && process_owns_memory() && fd_set_file(dup, f) < 0) {
 		syscall(SYS_close, dup);
 		errno = EMFILE;
 		return -1;
 	}
 	return dup;
-}
-
-EXPORT int close(int fd)
-{
-	forget(fd);
-	return syscall(SYS_close, fd);
 }
 
 EXPORT int dup(int fd)
@@ -123,7 +225,12 @@ EXPORT int dup(int fd)
 
 EXPORT int dup3(int fd, int to, int flags)
 {
-	if (fd != to)
+	if (lookup(to) == &own && process_owns_memory()) {
+		errno = EBUSY;
+		return -1;
+	}
+	/* A duplication that fails leaves `to` as it is. */
+	if (fd != to && !(flags & ~O_CLOEXEC) && syscall(SYS_fcntl, fd, F_GETFD) >= 0)
 		forget(to);
 	return share(fd, syscall(SYS_dup3, fd, to, flags));
 }

@@ -2,6 +2,7 @@
 #include "preload.h"
 #include "mr.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -26,17 +27,18 @@ struct unmap_memory {
 /* A part of the memfd that the daemon has mapped for a connection. */
 struct mapping {
 	struct mapping *next;
-	int cmd_fd;
+	struct context *context;
 	uint32_t handle;
 	uint64_t start, end, offset;
 	unsigned regions; /* that use it */
 	bool known;       /* the daemon would use it for further regions */
+	bool inherited;   /* of the parent's memfd: in the way of what this process maps there */
 };
 
 /* A memory region. Without a mapping, the daemon gets at it through /proc. */
 struct region {
 	struct region *next;
-	int cmd_fd;
+	struct context *context;
 	uint32_t handle;
 	uint64_t start, end;
 	struct mapping *mapping;
@@ -53,14 +55,18 @@ void mr_unlock(void) { pthread_mutex_unlock(&lock); }
 
 void mr_forget(void)
 {
-	mappings = NULL;
 	regions = NULL;
+	for (struct mapping *m = mappings; m; m = m->next) {
+		m->regions = 0;
+		m->inherited = true;
+	}
 }
 
 void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		f(m->offset, m->offset + (m->end - m->start), arg);
+		if (!m->inherited)
+			f(m->offset, m->offset + (m->end - m->start), arg);
 }
 
 /* pages widens a range to whole pages. False if there is nothing in it, or it
@@ -78,10 +84,10 @@ static bool pages(uint64_t *start, uint64_t *end, uint64_t length)
 /* ---- the daemon's mappings ---- */
 
 /* covering finds the mapping that the daemon will use for a range. */
-static struct mapping *covering(int cmd_fd, uint64_t start, uint64_t end)
+static struct mapping *covering(struct context *c, uint64_t start, uint64_t end)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		if (m->cmd_fd == cmd_fd && m->known && m->start <= start && end <= m->end)
+		if (m->context == c && m->known && !m->inherited && m->start <= start && end <= m->end)
 			return m;
 	return NULL;
 }
@@ -94,7 +100,7 @@ static void unmap(struct mapping *m)
 		.handle = m->handle,
 	};
 	m->known = false;
-	rv_call(m->cmd_fd, &cmd, sizeof cmd, -1, NULL, 0);
+	context_call(m->context, &cmd, sizeof cmd, -1, NULL, 0);
 }
 
 /* take_unused removes a mapping that nobody needs from the list, NULL if there is
@@ -125,25 +131,25 @@ static void free_unused(void)
 
 /* forget_stale unmaps what the daemon would take a range for and is not what lies
  * there now: at offset of the memfd, or nowhere in it. */
-static void forget_stale(int cmd_fd, uint64_t start, uint64_t end, bool ours, uint64_t offset)
+static void forget_stale(struct context *c, uint64_t start, uint64_t end, bool ours, uint64_t offset)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		if (m->cmd_fd == cmd_fd && m->known && m->start < end && start < m->end &&
-		    !(ours && m->offset - m->start == offset - start))
+		if (m->context == c && m->known && m->start < end && start < m->end &&
+		    !(ours && !m->inherited && m->offset - m->start == offset - start))
 			unmap(m);
 }
 
 /* map makes the daemon map a range; m becomes the mapping. */
-static bool map(struct mapping *m, int cmd_fd, uint64_t start, uint64_t end, uint64_t offset)
+static bool map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	struct map_memory cmd = {
 		.h = { .command = EXT_MAP_MEMORY, .in_words = sizeof cmd / 4, .out_words = 2 },
 		.base = start, .length = end - start, .offset = offset,
 	};
 	uint32_t answer[2];
-	if (rv_call(cmd_fd, &cmd, sizeof cmd, backing_fd(), answer, sizeof answer) != 0)
+	if (context_call(c, &cmd, sizeof cmd, backing_fd(), answer, sizeof answer) != 0)
 		return false;
-	*m = (struct mapping){ mappings, cmd_fd, answer[0], start, end, offset, 0, true };
+	*m = (struct mapping){ mappings, c, answer[0], start, end, offset, 0, true, false };
 	mappings = m;
 	return true;
 }
@@ -193,15 +199,15 @@ static bool find(uint64_t start, uint64_t end, uint64_t *offset)
 }
 
 /* permit lets the daemon get at this process where only its ancestors may (Yama). */
-static void permit(int cmd_fd)
+static void permit(struct context *c)
 {
 	struct ucred peer;
 	socklen_t n = sizeof peer;
-	if (getsockopt(cmd_fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 0)
+	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 0)
 		prctl(PR_SET_PTRACER, peer.pid);
 }
 
-int mr_prepare(int cmd_fd, uint64_t start, uint64_t length)
+int mr_prepare(struct context *c, uint64_t start, uint64_t length)
 {
 	uint64_t end, offset = 0;
 	struct mapping *fresh = malloc(sizeof *fresh);
@@ -212,31 +218,32 @@ int mr_prepare(int cmd_fd, uint64_t start, uint64_t length)
 	mr_lock();
 	bool ours = may_replace() && (find(start, end, &offset) ||
 				      (!seen_through_proc(start, end) && replace(start, end, &offset)));
-	forget_stale(cmd_fd, start, end, ours, offset);
-	if (ours && !covering(cmd_fd, start, end) && map(fresh, cmd_fd, start, end, offset))
+	forget_stale(c, start, end, ours, offset);
+	if (ours && !covering(c, start, end) && map(fresh, c, start, end, offset))
 		fresh = NULL;
 	if (!ours)
-		permit(cmd_fd);
+		permit(c);
 	mr_unlock();
 	free(fresh);
 	free_unused();
-	return 0;
+	/* Through /proc the daemon would get at the memory of the process that has connected. */
+	return ours || c->opener == process_id() ? 0 : -EOPNOTSUPP;
 }
 
-void mr_abandoned(int cmd_fd, uint64_t start, uint64_t length)
+void mr_abandoned(struct context *c, uint64_t start, uint64_t length)
 {
 	uint64_t end;
 	if (!pages(&start, &end, length))
 		return;
 	mr_lock();
-	struct mapping *m = covering(cmd_fd, start, end);
+	struct mapping *m = covering(c, start, end);
 	if (m && m->regions == 0)
 		unmap(m);
 	mr_unlock();
 	free_unused();
 }
 
-void mr_registered(int cmd_fd, uint32_t handle, uint64_t start, uint64_t length)
+void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length)
 {
 	uint64_t end;
 	struct region *r = malloc(sizeof *r);
@@ -245,18 +252,18 @@ void mr_registered(int cmd_fd, uint32_t handle, uint64_t start, uint64_t length)
 		return;
 	}
 	mr_lock();
-	*r = (struct region){ regions, cmd_fd, handle, start, end, covering(cmd_fd, start, end) };
+	*r = (struct region){ regions, c, handle, start, end, covering(c, start, end) };
 	if (r->mapping)
 		r->mapping->regions++;
 	regions = r;
 	mr_unlock();
 }
 
-void mr_released(int cmd_fd, uint32_t handle)
+void mr_released(struct context *c, uint32_t handle)
 {
 	struct region **p = &regions, *r;
 	mr_lock();
-	while (*p && ((*p)->cmd_fd != cmd_fd || (*p)->handle != handle))
+	while (*p && ((*p)->context != c || (*p)->handle != handle))
 		p = &(*p)->next;
 	r = *p;
 	if (r) {
@@ -270,11 +277,11 @@ void mr_released(int cmd_fd, uint32_t handle)
 }
 
 /* take_region removes a region of a connection from the list, NULL if there is none. */
-static struct region *take_region(int cmd_fd)
+static struct region *take_region(struct context *c)
 {
 	for (struct region **p = &regions; *p; p = &(*p)->next) {
 		struct region *r = *p;
-		if (r->cmd_fd != cmd_fd)
+		if (r->context != c)
 			continue;
 		*p = r->next;
 		if (r->mapping)
@@ -284,14 +291,14 @@ static struct region *take_region(int cmd_fd)
 	return NULL;
 }
 
-void mr_context_closed(int cmd_fd)
+void mr_context_closed(struct context *c)
 {
 	struct region *r;
 	do {
 		mr_lock();
-		r = take_region(cmd_fd);
+		r = take_region(c);
 		for (struct mapping *m = mappings; !r && m; m = m->next)
-			m->known = m->known && m->cmd_fd != cmd_fd;
+			m->known = m->known && m->context != c;
 		mr_unlock();
 		free(r);
 	} while (r);

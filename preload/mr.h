@@ -19,18 +19,21 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct context;
+
 /* ---- mr.c: called by the rest of the library ---- */
 
-/* mr_prepare gets a range ready to be registered on a connection: if it can be, it
- * becomes memory that the daemon has mapped. It returns 0 whether or not. */
-int mr_prepare(int cmd_fd, uint64_t start, uint64_t length);
+/* mr_prepare gets a range ready to be registered in a context: if it can be, it becomes
+ * memory that the daemon has mapped. It returns 0 whether or not, but -EOPNOTSUPP if it
+ * has not and the context is the parent's of this process. */
+int mr_prepare(struct context *c, uint64_t start, uint64_t length);
 /* mr_abandoned tells that it was not registered after all. */
-void mr_abandoned(int cmd_fd, uint64_t start, uint64_t length);
+void mr_abandoned(struct context *c, uint64_t start, uint64_t length);
 /* mr_registered and mr_released tell what the program has registered. */
-void mr_registered(int cmd_fd, uint32_t handle, uint64_t start, uint64_t length);
-void mr_released(int cmd_fd, uint32_t handle);
-/* mr_context_closed forgets a connection. */
-void mr_context_closed(int cmd_fd);
+void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length);
+void mr_released(struct context *c, uint32_t handle);
+/* mr_context_closed forgets a context. */
+void mr_context_closed(struct context *c);
 
 /* mr_lock and mr_unlock hold everything as it is, for fork(). mr_forget is for the
  * child: regions and mappings are the parent's. */

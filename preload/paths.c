@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <rdma/ib_user_verbs.h>
@@ -95,13 +96,15 @@ static uint64_t device_rdev(const char *name)
 /* open_device connects to the daemon; a device that its tree does not show is not there. */
 static int open_device(const char *name, int flags)
 {
+	int cancel;
 	if (!device_rdev(name)) {
 		errno = ENOENT;
 		return -1;
 	}
-	if (!strcmp(name, "rdma_cm"))
-		return rcm_open(flags);
-	return uverbs_open(name, flags);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	int fd = !strcmp(name, "rdma_cm") ? rcm_open(flags) : uverbs_open(name, flags);
+	pthread_setcancelstate(cancel, NULL);
+	return fd;
 }
 
 /* ---- counters ---- */
@@ -150,6 +153,8 @@ static void refresh(const char *path)
 	if (!path || !rv_active() || !counters_device(path, dev, sizeof dev) || !verbs_socket(dev, name, sizeof name))
 		return;
 	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_REFRESH_SYSFS, .in_words = sizeof cmd / 4 };
+	int cancel;
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	struct answer *a = malloc(sizeof *a);
 	int fd = conn_dial(name);
 	if (a && fd >= 0 && conn_call(fd, &cmd, sizeof cmd, -1, a) == 0)
@@ -157,6 +162,7 @@ static void refresh(const char *path)
 	if (fd >= 0)
 		syscall(SYS_close, fd);
 	free(a);
+	pthread_setcancelstate(cancel, NULL);
 }
 
 /* ---- opening ---- */
@@ -228,9 +234,15 @@ REDIRECTED(int, scandir64, (const char *path, struct dirent64 ***list, int (*kee
 REDIRECTED(ssize_t, readlink, (const char *path, char *out, size_t n), to, out, n)
 REDIRECTED(ssize_t, readlinkat, (int dir, const char *path, char *out, size_t n), dir, to, out, n)
 REDIRECTED(char *, realpath, (const char *path, char *out), to, out)
+char *__realpath_chk(const char *path, char *out, size_t room);
+REDIRECTED(char *, __realpath_chk, (const char *path, char *out, size_t room), to, out, room)
+REDIRECTED(char *, canonicalize_file_name, (const char *path), to)
 REDIRECTED(int, chdir, (const char *path), to)
-REDIRECTED(int, statx, (int dir, const char *restrict path, int flags, unsigned mask, struct statx *restrict st),
-	   dir, to, flags, mask, st)
+/* ls asks for attributes of all that it lists. */
+REDIRECTED(ssize_t, getxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
+REDIRECTED(ssize_t, lgetxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
+REDIRECTED(ssize_t, listxattr, (const char *path, char *list, size_t n), to, list, n)
+REDIRECTED(ssize_t, llistxattr, (const char *path, char *list, size_t n), to, list, n)
 
 /* ---- what is there ---- */
 
@@ -304,13 +316,40 @@ STAT(fstatat64, stat64, (int dir, const char *restrict path, struct stat64 *rest
 FSTAT(fstat, (int fd, struct stat *st), fd, st)
 FSTAT(fstat64, (int fd, struct stat64 *st), fd, st)
 
+/* statx, by which coreutils look at everything, names a descriptor by an empty path. */
+EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, struct statx *restrict st)
+{
+	char buf[PATH_MAX];
+	const char *node = device(path);
+	struct file *f = flags & AT_EMPTY_PATH && !*path ? fd_file(dir) : NULL;
+	uint64_t rdev = node ? device_rdev(node) : f ? f->rdev : 0;
+	if (rdev) {
+		*st = (struct statx){ .stx_mask = STATX_TYPE | STATX_MODE | STATX_NLINK, .stx_mode = S_IFCHR | 0666,
+				      .stx_nlink = 1, .stx_rdev_major = major(rdev), .stx_rdev_minor = minor(rdev) };
+		return 0;
+	}
+	REAL(statx);
+	return real_statx(dir, path_redirect(path, buf), flags, mask, st);
+}
+
 /* The same as programs see them that were linked before glibc 2.33. */
 int __xstat(int version, const char *path, struct stat *st);
 int __lxstat(int version, const char *path, struct stat *st);
 int __fxstat(int version, int fd, struct stat *st);
+int __fxstatat(int version, int dir, const char *path, struct stat *st, int flags);
 STAT(__xstat, stat, (int version, const char *path, struct stat *st), version, to, st)
 STAT(__lxstat, stat, (int version, const char *path, struct stat *st), version, to, st)
+STAT(__fxstatat, stat, (int version, int dir, const char *path, struct stat *st, int flags), version, dir, to, st, flags)
 FSTAT(__fxstat, (int version, int fd, struct stat *st), version, fd, st)
+int __xstat64(int version, const char *path, struct stat64 *st);
+int __lxstat64(int version, const char *path, struct stat64 *st);
+int __fxstat64(int version, int fd, struct stat64 *st);
+int __fxstatat64(int version, int dir, const char *path, struct stat64 *st, int flags);
+STAT(__xstat64, stat64, (int version, const char *path, struct stat64 *st), version, to, st)
+STAT(__lxstat64, stat64, (int version, const char *path, struct stat64 *st), version, to, st)
+STAT(__fxstatat64, stat64, (int version, int dir, const char *path, struct stat64 *st, int flags), version, dir, to, st,
+     flags)
+FSTAT(__fxstat64, (int version, int fd, struct stat64 *st), version, fd, st)
 
 /* ---- what is not there ---- */
 

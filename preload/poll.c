@@ -7,25 +7,64 @@
 #include "layout.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <sched.h>
 
 /* Polls in vain before each yield. */
 enum { PATIENCE = 16 };
 
 typedef int poll_fn(void *cq, int n, void *wc);
+typedef int start_fn(void *cq, void *attr);
+typedef void *create_fn(void *context, void *attr);
 typedef void *open_fn(void *device);
 
+/* The functions of the provider; all devices of ours have one. */
 static _Atomic(poll_fn *) stock_poll;
+static _Atomic(start_fn *) stock_start;
+static _Atomic(create_fn *) stock_create;
+
 static __thread unsigned in_vain;
+
+/* polled is told of each poll, and whether it has found something. */
+static void polled(bool found)
+{
+	if (found)
+		in_vain = 0;
+	else if (++in_vain >= PATIENCE)
+		sched_yield();
+}
 
 static int sharing_poll(void *cq, int n, void *wc)
 {
 	int k = atomic_load_explicit(&stock_poll, memory_order_relaxed)(cq, n, wc);
-	if (k != 0)
-		in_vain = 0;
-	else if (++in_vain >= PATIENCE)
-		sched_yield();
+	polled(k != 0);
 	return k;
+}
+
+/* sharing_start begins to poll an extended completion queue: ENOENT if it is empty. */
+static int sharing_start(void *cq, void *attr)
+{
+	int err = atomic_load_explicit(&stock_start, memory_order_relaxed)(cq, attr);
+	polled(err != ENOENT);
+	return err;
+}
+
+/* HOOK puts a function of ours in the place of the provider's, which it keeps. One that
+ * is not the provider's stays. */
+#define HOOK(word, stock, ours)                                                                 \
+	do {                                                                                    \
+		__typeof__(&(ours)) p = (__typeof__(&(ours)))(word), none = NULL;               \
+		if (p && p != (ours) && (atomic_compare_exchange_strong(&(stock), &none, p) || none == p)) \
+			(word) = (void *)(ours);                                                \
+	} while (0)
+
+/* sharing_create creates an extended completion queue, whose functions are its own. */
+static void *sharing_create(void *context, void *attr)
+{
+	void **cq = atomic_load(&stock_create)(context, attr);
+	if (cq)
+		HOOK(cq[START_POLL], stock_start, sharing_start);
+	return cq;
 }
 
 void poll_share(void *ibv_context)
@@ -33,11 +72,10 @@ void poll_share(void *ibv_context)
 	void **word = ibv_context;
 	if (context_of(*(int *)&word[CMD_FD]) == NULL)
 		return;
-	poll_fn *p = (poll_fn *)word[OPS_POLL_CQ], *none = NULL;
-	/* All devices of ours have one provider, and so one function. */
-	if (p == sharing_poll || (!atomic_compare_exchange_strong(&stock_poll, &none, p) && none != p))
-		return;
-	word[OPS_POLL_CQ] = (void *)sharing_poll;
+	HOOK(word[OPS_POLL_CQ], stock_poll, sharing_poll);
+	if ((uintptr_t)word[ABI_COMPAT] == UINTPTR_MAX &&
+	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - CREATE_CQ_EX) * sizeof *word)
+		HOOK(word[CREATE_CQ_EX], stock_create, sharing_create);
 }
 
 /* stock_open finds the function of libibverbs, which may have been loaded where

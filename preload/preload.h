@@ -7,6 +7,7 @@
  * write() commands of the kernel's uverbs ABI (rdma/ib_user_verbs.h) travel over it
  * (docs/control-protocol.md). Everything else passes through untouched.
  *
+ *   process.c  which process this is
  *   conn.c     a command and its answer on a connection
  *   uverbs.c   verbs contexts: commands, rings, doorbells
  *   objects.c  what a context has created: event counts, rings
@@ -42,9 +43,17 @@
 /* rv_next finds the definition of a function behind ours. */
 void *rv_next(const char *name);
 
+/* ---- process.c ---- */
+
+/* process_id is the number of the process whose memory this is. */
+pid_t process_id(void);
+/* process_owns_memory is false in a child of vfork(), which uses its parent's memory
+ * and has descriptors of its own. */
+bool process_owns_memory(void);
+
 /* ---- fds.c ---- */
 
-enum fd_kind { FD_NONE, FD_UVERBS, FD_COMP, FD_ASYNC, FD_CM };
+enum fd_kind { FD_NONE, FD_UVERBS, FD_COMP, FD_ASYNC, FD_CM, FD_OWN };
 
 /* What a descriptor of ours stands for. Duplicates share it. */
 struct file {
@@ -61,12 +70,15 @@ enum fd_kind fd_kind(int fd);
 /* fd_set_file makes fd stand for f, with a reference of its own; -1 with errno set
  * if the number is too high. */
 int fd_set_file(int fd, struct file *f);
-/* file_put gives up a reference. */
+/* file_hold takes a reference, file_put gives one up; file_cleanup does so when a
+ * thread is cancelled. */
+void file_hold(struct file *f);
 void file_put(struct file *f);
-/* fd_alias makes fd, a descriptor of the library's own, stand for f without a
- * reference; fd_unalias ends that and closes it. */
-int fd_alias(int fd, struct file *f);
-void fd_unalias(int fd);
+void file_cleanup(void *f);
+/* fd_keep duplicates fd for the library's own use, out of the program's reach; -1 with
+ * errno set. fd_drop closes such a descriptor. */
+int fd_keep(int fd);
+void fd_drop(int fd);
 
 /* ---- conn.c ---- */
 
@@ -94,9 +106,21 @@ struct answer {
 /* conn_dial connects to a socket in the run directory; -1 with errno set. */
 int conn_dial(const char *name);
 /* conn_call sends a command, with a descriptor if send_fd >= 0, and waits for the
- * answer. It returns answer->ret; -EIO if the daemon is gone. One call at a time on
- * a connection is the caller's affair. */
+ * answer. It returns answer->ret; -EIO if the daemon is gone or does not make sense. An
+ * answer of failure has no descriptors. One call at a time on a connection is the
+ * caller's affair. */
 int conn_call(int fd, const void *cmd, size_t n, int send_fd, struct answer *a);
+/* call_lock_new makes the lock for that, NULL if there is no memory. fork() shares a
+ * connection, so it holds between processes too. call_lock_free ends it. */
+pthread_mutex_t *call_lock_new(void);
+void call_lock_free(pthread_mutex_t *l);
+/* call_lock locks connection fd. If a process died in the middle of a command, nobody
+ * knows whose the next answer is: the connection ends. */
+void call_lock(pthread_mutex_t *l, int fd);
+void call_unlock(pthread_mutex_t *l);
+/* answer_copy copies the response to where a program wants it; what an answer lacks is
+ * zero there. */
+void answer_copy(const struct answer *a, void *to, size_t room);
 /* conn_gone reports whether the daemon has closed its end. */
 bool conn_gone(int fd);
 /* answer_close closes the descriptors of an answer from index i on. */
@@ -183,13 +207,15 @@ struct context {
 	struct file file;
 	atomic_int holders; /* who has a pointer: file, channels */
 	int fd; /* a descriptor of the connection that is the library's own */
+	pid_t opener;  /* the process that has connected */
+	pid_t watcher; /* the process whose thread watches over it; guarded by call */
 	atomic_bool dead;
 	struct context *next; /* in the list of death.c */
 	uint8_t *bell;        /* doorbells, NULL if there are none */
 	int bell_fd;
 	atomic_bool ready[BELL_QPS]; /* by handle: the queue pair may send */
 
-	pthread_mutex_t call; /* one command at a time; guards answer and maps */
+	pthread_mutex_t *call; /* one command at a time; guards answer and maps */
 	struct answer answer;
 	struct pending_map *maps;
 
@@ -207,9 +233,9 @@ void *uverbs_mmap(struct context *c, void *addr, size_t len, int prot, int flags
 struct context *context_of(int fd);
 /* context_put gives up a pointer. */
 void context_put(struct context *c);
-/* rv_call sends a command of the library itself on the connection of cmd_fd and
- * copies the response; 0 or -errno. */
-int rv_call(int cmd_fd, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len);
+/* context_call sends a command of the library itself and copies the response, unless
+ * resp is NULL; 0 or -errno. */
+int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len);
 
 /* ---- events.c ---- */
 
@@ -223,7 +249,7 @@ struct channel {
 
 /* channel_new makes fd a channel of a context. */
 int channel_new(struct context *c, enum fd_kind kind, int fd, uint32_t id);
-/* channel_read reads one event. */
+/* channel_read reads one event. It is a cancellation point while it waits. */
 ssize_t channel_read(struct channel *ch, int fd, void *buf, size_t n);
 
 /* ---- death.c ---- */

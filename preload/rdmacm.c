@@ -38,15 +38,15 @@ struct hello_answer {
 struct cm {
 	struct file file;
 	int fd; /* of the connection: the library's own */
-	pthread_mutex_t call; /* one command at a time; guards answer */
+	pthread_mutex_t *call; /* one command at a time; guards answer */
 	struct answer answer;
 };
 
 static void cm_closed(struct file *f)
 {
 	struct cm *c = (struct cm *)f;
-	fd_unalias(c->fd);
-	pthread_mutex_destroy(&c->call);
+	fd_drop(c->fd);
+	call_lock_free(c->call);
 	free(c);
 }
 
@@ -84,27 +84,34 @@ static int settle(int fd, int flags)
 	return fd;
 }
 
+/* dial connects; -1 with errno set. */
+static int dial(void)
+{
+	int low = conn_dial("rdma_cm");
+	int fd = low < 0 ? -1 : fd_keep(low);
+	if (low >= 0)
+		syscall(SYS_close, low);
+	return fd;
+}
+
 int rcm_open(int flags)
 {
 	struct cm *c = calloc(1, sizeof *c);
 	if (!c)
 		return -1;
 	c->file = (struct file){ .kind = FD_CM, .rdev = path_rdev("misc/rdma_cm"), .release = cm_closed };
-	pthread_mutex_init(&c->call, NULL);
-	c->fd = conn_dial("rdma_cm");
+	c->call = call_lock_new();
+	c->fd = c->call ? dial() : -1;
 	int events = c->fd < 0 ? -1 : greet(c);
-	if (events >= 0 && fd_alias(c->fd, &c->file) == 0) {
-		if (fd_set_file(events, &c->file) == 0)
-			return settle(events, flags);
-		fd_unalias(c->fd);
-		c->fd = -1;
-	}
+	if (events >= 0 && fd_set_file(events, &c->file) == 0)
+		return settle(events, flags);
 	int err = errno;
 	if (events >= 0)
 		syscall(SYS_close, events);
 	if (c->fd >= 0)
-		syscall(SYS_close, c->fd);
-	pthread_mutex_destroy(&c->call);
+		fd_drop(c->fd);
+	if (c->call)
+		call_lock_free(c->call);
 	free(c);
 	errno = err;
 	return -1;
@@ -143,6 +150,8 @@ static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg,
 {
 	int r = conn_call(c->fd, msg, n, send_fd, &c->answer);
 	answer_close(&c->answer, 0);
+	if (r == -EIO && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID && conn_gone(c->fd))
+		c->answer.len = r = 0; /* gone with the daemon, which leaves no events to wait for */
 	int at = response_at(h->cmd);
 	if (r < 0 || at < 0)
 		return r;
@@ -150,8 +159,7 @@ static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg,
 	if (n < sizeof *h + at + sizeof to)
 		return -EINVAL;
 	memcpy(&to, (const uint8_t *)msg + sizeof *h + at, sizeof to);
-	size_t len = c->answer.len < h->out ? c->answer.len : h->out;
-	memcpy((void *)(uintptr_t)to, c->answer.body, len);
+	answer_copy(&c->answer, (void *)(uintptr_t)to, h->out);
 	return 0;
 }
 
@@ -166,31 +174,48 @@ static void take_bell(struct cm *f, int fd)
 		answer_close(&f->answer, 0);
 }
 
+/* take_event asks for an event for which there was a bell; -EAGAIN if there is none. The
+ * bell must not be lost by the end of the thread. */
+static int take_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	uint8_t bell;
+	int cancel, r = -EAGAIN; /* somebody else has it */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	if (recv(fd, &bell, sizeof bell, MSG_DONTWAIT) > 0) {
+		call_lock(c->call, c->fd);
+		r = call(c, h, msg, n, -1);
+		call_unlock(c->call);
+	}
+	pthread_setcancelstate(cancel, NULL);
+	return r;
+}
+
 static int wait_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	while (fd_file(fd) == &c->file) {
 		uint8_t bell;
-		ssize_t k = recv(fd, &bell, sizeof bell, 0);
+		ssize_t k = recv(fd, &bell, sizeof bell, MSG_PEEK);
 		if (k < 0)
 			return errno == ECONNRESET ? -EIO : -errno;
 		if (k == 0)
-			return -EIO; /* the daemon has gone */
-		pthread_mutex_lock(&c->call);
-		int r = call(c, h, msg, n, -1);
-		pthread_mutex_unlock(&c->call);
+			return fd_file(fd) == &c->file ? -EIO : -EBADF; /* the daemon has gone, or the program's device */
+		int r = take_event(c, fd, h, msg, n);
 		if (r != -EAGAIN)
 			return r;
 	}
 	return -EBADF;
 }
 
-/* get_event waits for an event. Like a system call it keeps the context open if the
- * program closes the descriptor meanwhile: then it waits on. */
+/* get_event waits for an event, and can be cancelled while it does. Like a system call
+ * it keeps the context open if the program closes the descriptor meanwhile: then it
+ * waits on. */
 static int get_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
-	atomic_fetch_add(&c->file.refs, 1);
-	int r = wait_event(c, fd, h, msg, n);
-	file_put(&c->file);
+	int r;
+	file_hold(&c->file);
+	pthread_cleanup_push(file_cleanup, &c->file);
+	r = wait_event(c, fd, h, msg, n);
+	pthread_cleanup_pop(1);
 	return r;
 }
 
@@ -209,9 +234,9 @@ static int set_option(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void
 		return -ENOMEM;
 	memcpy(whole, msg, sizeof *h + sizeof o);
 	memcpy(whole + sizeof *h + sizeof o, (const void *)(uintptr_t)o.optval, o.optlen);
-	pthread_mutex_lock(&c->call);
+	call_lock(c->call, c->fd);
 	int r = call(c, h, whole, len, -1);
-	pthread_mutex_unlock(&c->call);
+	call_unlock(c->call);
 	free(whole);
 	return r;
 }
@@ -229,33 +254,45 @@ static int migrate(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *m
 	struct cm *from = (struct cm *)f;
 	/* In the order of addresses, so that two that migrate cannot block each other. */
 	struct cm *first = from < c ? from : c, *second = from < c ? c : from;
-	pthread_mutex_lock(&first->call);
+	call_lock(first->call, first->fd);
 	if (second != first)
-		pthread_mutex_lock(&second->call);
+		call_lock(second->call, second->fd);
 	int r = call(c, h, msg, n, m.fd);
 	if (r == 0 && from != c)
 		take_bell(from, m.fd);
 	if (second != first)
-		pthread_mutex_unlock(&second->call);
-	pthread_mutex_unlock(&first->call);
+		call_unlock(second->call);
+	call_unlock(first->call);
 	return r;
 }
 
-static int command(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+/* plain carries out a command that does not wait. */
+static int plain(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	switch (h->cmd) {
-	case RDMA_USER_CM_CMD_GET_EVENT:
-		return get_event(c, fd, h, msg, n);
 	case RDMA_USER_CM_CMD_SET_OPTION:
 		return set_option(c, h, msg, n);
 	case RDMA_USER_CM_CMD_MIGRATE_ID:
 		return migrate(c, h, msg, n);
 	}
-	pthread_mutex_lock(&c->call);
+	call_lock(c->call, c->fd);
 	int r = call(c, h, msg, n, -1);
 	if (r == 0 && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID)
 		take_bell(c, fd);
-	pthread_mutex_unlock(&c->call);
+	call_unlock(c->call);
+	return r;
+}
+
+static int command(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
+{
+	int cancel;
+	if (h->cmd == RDMA_USER_CM_CMD_GET_EVENT)
+		return get_event(c, fd, h, msg, n);
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+	file_hold(&c->file); /* whatever the program closes meanwhile */
+	int r = plain(c, fd, h, msg, n);
+	file_put(&c->file);
+	pthread_setcancelstate(cancel, NULL);
 	return r;
 }
 

@@ -45,7 +45,7 @@ void context_put(struct context *c)
 	objects_free(&c->objects);
 	if (c->bell) {
 		syscall(SYS_munmap, c->bell, BELL_SIZE);
-		syscall(SYS_close, c->bell_fd);
+		fd_drop(c->bell_fd);
 	}
 	while (c->maps) {
 		struct pending_map *m = c->maps;
@@ -53,7 +53,7 @@ void context_put(struct context *c)
 		syscall(SYS_close, m->memfd);
 		free(m);
 	}
-	pthread_mutex_destroy(&c->call);
+	call_lock_free(c->call);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
 }
@@ -64,8 +64,8 @@ static void context_closed(struct file *f)
 {
 	struct context *c = (struct context *)f;
 	death_forget(c);
-	mr_context_closed(c->fd);
-	fd_unalias(c->fd);
+	mr_context_closed(c);
+	fd_drop(c->fd);
 	context_put(c);
 }
 
@@ -77,17 +77,19 @@ static struct context *context_new(int conn, const char *name)
 	char class_device[64];
 	snprintf(class_device, sizeof class_device, "infiniband_verbs/%s", name);
 	c->file = (struct file){ .kind = FD_UVERBS, .rdev = path_rdev(class_device), .release = context_closed };
+	c->opener = c->watcher = process_id();
 	atomic_init(&c->holders, 1);
-	pthread_mutex_init(&c->call, NULL);
 	pthread_mutex_init(&c->lock, NULL);
-	c->fd = syscall(SYS_fcntl, conn, F_DUPFD_CLOEXEC, 3);
-	if (c->fd < 0 || fd_set_file(conn, &c->file) < 0 || fd_alias(c->fd, &c->file) < 0) {
-		if (c->fd >= 0)
-			syscall(SYS_close, c->fd);
-		free(c);
-		return NULL;
-	}
-	return c;
+	c->call = call_lock_new();
+	c->fd = c->call ? fd_keep(conn) : -1;
+	if (c->fd >= 0 && fd_set_file(conn, &c->file) == 0)
+		return c;
+	if (c->fd >= 0)
+		fd_drop(c->fd);
+	if (c->call)
+		call_lock_free(c->call);
+	free(c);
+	return NULL;
 }
 
 int uverbs_open(const char *name, int flags)
@@ -113,24 +115,30 @@ struct context *context_of(int fd)
 	return f && f->kind == FD_UVERBS ? (struct context *)f : NULL;
 }
 
-/* call sends a command; the caller holds c->call. */
+/* call sends a command; the caller holds c->call. A process that goes on with the
+ * context of its parent, as daemon() makes it, watches over it from now on. */
 static int call(struct context *c, const void *cmd, size_t n, int send_fd)
 {
-	return atomic_load(&c->dead) ? c->answer.ret = -EIO : conn_call(c->fd, cmd, n, send_fd, &c->answer);
+	if (c->watcher != process_id()) {
+		c->watcher = process_id();
+		death_watch(c);
+	}
+	if (!atomic_load(&c->dead))
+		return conn_call(c->fd, cmd, n, send_fd, &c->answer);
+	c->answer.nfd = 0;
+	return c->answer.ret = -EIO;
 }
 
-int rv_call(int cmd_fd, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len)
+int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len)
 {
-	struct context *c = context_of(cmd_fd);
-	if (!c)
-		return -EBADF;
-	pthread_mutex_lock(&c->call);
+	call_lock(c->call, c->fd);
 	int ret = call(c, cmd, n, send_fd);
 	if (ret == 0) {
-		memcpy(resp, c->answer.body, c->answer.len < resp_len ? c->answer.len : resp_len);
+		if (resp)
+			answer_copy(&c->answer, resp, resp_len);
 		answer_close(&c->answer, 0);
 	}
-	pthread_mutex_unlock(&c->call);
+	call_unlock(c->call);
 	return ret;
 }
 
@@ -150,14 +158,11 @@ static void start_bell(struct context *c)
 		return;
 	}
 	struct ring r = ring_map(a->fd[0].fd, BELL_SIZE);
-	syscall(SYS_close, a->fd[0].fd);
-	if (!r.mem) {
-		answer_close(a, 1);
-		return;
-	}
-	c->bell_fd = a->fd[1].fd;
+	c->bell_fd = r.mem ? fd_keep(a->fd[1].fd) : -1;
+	if (c->bell_fd < 0)
+		ring_unmap(&r);
 	c->bell = r.mem;
-	a->nfd = 0;
+	answer_close(a, 0);
 }
 
 /* ring_bell tells the daemon that a send queue has work. */
@@ -190,7 +195,7 @@ enum { CQ_ARM = 260, ARM_ANY = 1, ARM_SOLICITED = 2 };
  * the ring, holds c->call too. */
 static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *cmd)
 {
-	pthread_mutex_lock(&c->call);
+	call_lock(c->call, c->fd);
 	pthread_mutex_lock(&c->lock);
 	struct object *o = objects_get(&c->objects, OBJ_CQ, cmd->cq_handle);
 	bool armed = o && o->cq.mem && !atomic_load(&c->dead);
@@ -198,7 +203,7 @@ static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *
 		atomic_fetch_or((_Atomic uint32_t *)(o->cq.mem + CQ_ARM),
 				cmd->solicited_only ? ARM_SOLICITED : ARM_ANY);
 	pthread_mutex_unlock(&c->lock);
-	pthread_mutex_unlock(&c->call);
+	call_unlock(c->call);
 	return armed;
 }
 
@@ -409,12 +414,12 @@ static bool ends(const struct command *m)
 
 /* gone makes the answer to a command that ends something when the daemon, and so what
  * it names, is dead: it succeeds. */
-static int gone(struct answer *a)
+static void gone(struct answer *a)
 {
 	memset(a->body, 0, sizeof a->body);
 	a->len = sizeof(struct ib_uverbs_destroy_cq_resp); /* the longest */
 	a->nfd = 0;
-	return a->ret = 0;
+	a->ret = 0;
 }
 
 /* destroyed reports the events that the program has read: it waits until it has
@@ -438,14 +443,15 @@ static void modified(struct command *m)
 		atomic_store(&m->c->ready[qp->qp_handle], qp->qp_state >= STATE_RTS);
 }
 
-/* settle brings the table of objects up to date after a command. */
-static void settle(struct command *m)
+/* settle brings the table of objects up to date after a command. It returns what the
+ * command comes to, 0 or -errno: an object without a name is none. */
+static int settle(struct command *m)
 {
+	int ret = m->c->answer.ret;
 	if (m->number == IB_USER_VERBS_CMD_MODIFY_QP)
 		modified(m);
 	if (!m->object)
-		return;
-	int ret = m->c->answer.ret;
+		return ret;
 	pthread_mutex_lock(&m->c->lock);
 	switch (m->number) {
 	case IB_USER_VERBS_CMD_RESIZE_CQ:
@@ -460,10 +466,23 @@ static void settle(struct command *m)
 			destroyed(m);
 		break;
 	default:
-		if (ret != 0 || !created(m))
+		if (ret == 0 && !created(m))
+			ret = -EIO;
+		if (ret != 0)
 			objects_remove(&m->c->objects, m->object);
 	}
 	pthread_mutex_unlock(&m->c->lock);
+	return ret;
+}
+
+/* opens is the kind of channel that a command opens, FD_NONE for none. */
+static enum fd_kind opens(const struct command *m)
+{
+	if (m->extended)
+		return FD_NONE;
+	return m->number == IB_USER_VERBS_CMD_GET_CONTEXT	   ? FD_ASYNC :
+	       m->number == IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL ? FD_COMP :
+								     FD_NONE;
 }
 
 /* place_number puts the number of a new descriptor into the response and makes it a
@@ -472,12 +491,11 @@ static int place_number(struct command *m, struct answer_fd *f)
 {
 	struct answer *a = &m->c->answer;
 	uint32_t id;
-	if (f->arg > a->len || a->len - f->arg < sizeof id)
+	if (opens(m) == FD_NONE || f->arg > a->len || a->len - f->arg < sizeof id)
 		return -EIO;
 	memcpy(&id, a->body + f->arg, sizeof id);
 	memcpy(a->body + f->arg, &f->fd, sizeof f->fd);
-	bool async = m->number == IB_USER_VERBS_CMD_GET_CONTEXT;
-	return channel_new(m->c, async ? FD_ASYNC : FD_COMP, f->fd, id);
+	return channel_new(m->c, opens(m), f->fd, id);
 }
 
 /* keep_map remembers memory until the program maps it. */
@@ -491,21 +509,26 @@ static int keep_map(struct command *m, struct answer_fd *f)
 	return 0;
 }
 
-/* take_fds gives the descriptors of an answer to their owners. */
+/* take_fds gives the descriptors of an answer to their owners. A channel has exactly
+ * one: the program would take the daemon's id for it otherwise. */
 static int take_fds(struct command *m)
 {
 	struct answer *a = &m->c->answer;
+	if (opens(m) != FD_NONE && (a->nfd != 1 || a->fd[0].kind != ANSWER_NUMBER)) {
+		answer_close(a, 0);
+		return -EIO;
+	}
 	for (unsigned i = 0; i < a->nfd; i++) {
 		struct answer_fd *f = &a->fd[i];
 		int err = f->kind == ANSWER_NUMBER ? place_number(m, f) :
 			  f->kind == ANSWER_MMAP   ? keep_map(m, f) :
 						     -EIO;
 		if (err) {
-			for (; i < a->nfd; i++)
-				syscall(SYS_close, a->fd[i].fd);
+			answer_close(a, i);
 			return err;
 		}
 	}
+	a->nfd = 0;
 	return 0;
 }
 
@@ -518,31 +541,35 @@ static int execute(struct command *m)
 		return ret;
 	ret = call(c, m->bytes, m->n, -1);
 	if (ret == -EIO && ends(m) && conn_gone(c->fd))
-		ret = gone(&c->answer);
-	settle(m);
-	if (ret)
+		gone(&c->answer);
+	ret = settle(m);
+	if (ret) {
+		answer_close(&c->answer, 0);
 		return ret;
+	}
 	ret = take_fds(m);
 	if (ret)
 		return ret;
 	if (m->response)
-		memcpy(m->response, c->answer.body, c->answer.len < m->room ? c->answer.len : m->room);
+		answer_copy(&c->answer, m->response, m->room);
 	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT)
 		start_bell(c);
 	return 0;
 }
 
-/* before and after a command that concerns memory: the memory's own affairs. */
-static void before(struct command *m)
+/* before and after a command that concerns memory: the memory's own affairs. 0 or
+ * -errno. */
+static int before(struct command *m)
 {
 	struct ib_uverbs_reg_mr *reg = core(m);
 	struct ib_uverbs_rereg_mr *rereg = core(m);
 	if (m->extended)
-		return;
+		return 0;
 	if (m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
-		mr_prepare(m->c->fd, reg->start, reg->length);
+		return mr_prepare(m->c, reg->start, reg->length);
 	if (m->number == IB_USER_VERBS_CMD_REREG_MR && has(m, sizeof *rereg) && rereg->flags & 1)
-		mr_prepare(m->c->fd, rereg->start, rereg->length);
+		return mr_prepare(m->c, rereg->start, rereg->length);
+	return 0;
 }
 
 static void after(struct command *m)
@@ -555,19 +582,19 @@ static void after(struct command *m)
 		return;
 	switch (m->number) {
 	case IB_USER_VERBS_CMD_REG_MR:
-		if (m->room >= sizeof handle) {
+		if (m->response && m->room >= sizeof handle) {
 			memcpy(&handle, m->response, sizeof handle);
-			mr_registered(m->c->fd, handle, reg->start, reg->length);
+			mr_registered(m->c, handle, reg->start, reg->length);
 		}
 		break;
 	case IB_USER_VERBS_CMD_REREG_MR:
 		if (rereg->flags & 1) {
-			mr_released(m->c->fd, rereg->mr_handle);
-			mr_registered(m->c->fd, rereg->mr_handle, rereg->start, rereg->length);
+			mr_released(m->c, rereg->mr_handle);
+			mr_registered(m->c, rereg->mr_handle, rereg->start, rereg->length);
 		}
 		break;
 	case IB_USER_VERBS_CMD_DEREG_MR:
-		mr_released(m->c->fd, dereg->mr_handle);
+		mr_released(m->c, dereg->mr_handle);
 	}
 }
 
@@ -575,7 +602,7 @@ static void failed(struct command *m)
 {
 	struct ib_uverbs_reg_mr *reg = core(m);
 	if (!m->extended && m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
-		mr_abandoned(m->c->fd, reg->start, reg->length);
+		mr_abandoned(m->c, reg->start, reg->length);
 }
 
 /* run carries out a command that is more than a doorbell. */
@@ -587,16 +614,17 @@ static int run(struct context *c, const void *buf, size_t n)
 	m->c = c;
 	int ret = -EINVAL, cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	if (parse(m, buf, n)) {
-		before(m);
-		pthread_mutex_lock(&c->call);
+	file_hold(&c->file); /* whatever the program closes meanwhile */
+	if (parse(m, buf, n) && (ret = before(m)) == 0) {
+		call_lock(c->call, c->fd);
 		ret = execute(m);
-		pthread_mutex_unlock(&c->call);
+		call_unlock(c->call);
 		if (ret == 0)
 			after(m);
 		else
 			failed(m);
 	}
+	file_put(&c->file);
 	pthread_setcancelstate(cancel, NULL);
 	free(m);
 	return ret;
@@ -623,7 +651,7 @@ ssize_t uverbs_write(struct context *c, const void *buf, size_t n)
 static int take_map(struct context *c, uint64_t offset)
 {
 	int memfd = -1;
-	pthread_mutex_lock(&c->call);
+	call_lock(c->call, c->fd);
 	for (struct pending_map **p = &c->maps; *p; p = &(*p)->next) {
 		if ((*p)->offset != offset)
 			continue;
@@ -633,7 +661,7 @@ static int take_map(struct context *c, uint64_t offset)
 		free(m);
 		break;
 	}
-	pthread_mutex_unlock(&c->call);
+	call_unlock(c->call);
 	return memfd;
 }
 

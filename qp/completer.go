@@ -74,9 +74,14 @@ func (r *requester) onNAK(now mono.Time, p *bth.Packet) Drop {
 // refused completes the request to which p's PSN belongs in error, after all
 // before it (IBTA vol.1 9.9.3).
 func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
-	if r.acknowledge(now, p.PSN, p) && r.q.sending() {
-		r.fail(now, status)
+	if !r.acknowledge(now, p.PSN, p) || !r.q.sending() {
+		return
 	}
+	if r.q.x != nil {
+		r.q.x.out.refused(now, p.PSN, status)
+		return
+	}
+	r.fail(now, status)
 }
 
 // onRNR waits as long as the responder asks for (IBTA vol.1 9.7.5.2.8). A NAK for
@@ -103,6 +108,9 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	r.ask.lost()
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(bth.RNRTimer(p.AETH.Syndrome.Value())))
+	if r.q.x != nil {
+		r.q.x.out.since = r.rnrUntil
+	}
 	return Accepted
 }
 
@@ -111,7 +119,7 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 // acknowledgement implies a NAK for it (IBTA vol.1 9.7.5.1.3). It returns false
 // in that case.
 func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
-	if s := r.unanswered(end); s != nil {
+	if s := r.unanswered(end); s != nil && r.q.x == nil {
 		r.implyNAK(now, s, p)
 		return false
 	}
@@ -242,7 +250,11 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 		r.progress(now, p)
 	}
 	if out.Lost > 0 && r.q.sending() {
-		r.goBack(now, out.Lost, false)
+		if r.q.x != nil {
+			r.missing(now, out.Lost, false)
+		} else {
+			r.goBack(now, out.Lost, false)
+		}
 	}
 	return out.Lost > 0
 }
@@ -253,16 +265,21 @@ func (r *requester) progress(now mono.Time, p *bth.Packet) {
 	r.una = r.rec.Una()
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	r.rnrUntil = 0
-	rtt := r.ask.acked(now, r.una, r.nxt)
+	if r.q.x != nil {
+		r.q.x.out.since = now
+	}
+	r.rtt = r.ask.acked(now, r.una, r.nxt)
 	r.retire()
 	before := r.payloadAcked
 	r.payloadAcked = r.acked()
-	r.ctl.OnAck(now, ccalgo.Sample{
-		Bytes:    uint32(r.payloadAcked - before),
-		InFlight: r.bytesInFlight(),
-		RTT:      rtt,
-		ECN:      p.BECN,
-	})
+	if r.q.x == nil || !r.q.x.out.perPacket {
+		r.ctl.OnAck(now, ccalgo.Sample{
+			Bytes:    uint32(r.payloadAcked - before),
+			InFlight: r.bytesInFlight(),
+			RTT:      r.rtt,
+			ECN:      p.BECN || p.Opcode.IsExt() && p.Ext.Flags&bth.XECE != 0,
+		})
+	}
 	r.settle(now)
 }
 
@@ -280,6 +297,17 @@ func (r *requester) acked() uint64 {
 		return s.stream
 	}
 	return s.stream + min(uint64(distance(s.first, r.una))*uint64(r.q.mtu), uint64(s.wqe.Length))
+}
+
+// missing handles a loss of an extended transport. Its recovery sends again what is
+// missing, as often as it takes; the peer is given up by extRequester.
+func (r *requester) missing(now mono.Time, lost uint32, timeout bool) {
+	r.q.ctr.CompleterRetry++
+	r.ctl.OnLoss(now, lost, timeout)
+	r.ask.timing = false
+	if timeout {
+		r.q.x.out.paths.Restart()
+	}
 }
 
 // goBack handles a loss: one retry is used up (IBTA vol.1 9.9.2.4).

@@ -44,6 +44,8 @@ func (r *requester) done(s *slot) bool {
 		return true
 	case r.rec == nil:
 		return int32(r.left-r.head) > 0
+	case r.q.x != nil && s.kind.responds() && !r.q.x.out.answered(s):
+		return false
 	}
 	return distance(s.first, r.una) >= s.span
 }

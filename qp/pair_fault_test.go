@@ -98,41 +98,42 @@ func TestPairLosslessNeedsNoTimeout(t *testing.T) {
 // TestPairAnyFaults draws operations and a pattern of loss, copies and delay:
 // each request must take effect once, in order, byte for byte.
 func TestPairAnyFaults(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := lossless
-		c.unacked = rapid.Uint32Range(1, 40).Draw(t, "unacked")
-		c.rd = rapid.Uint8Range(1, 5).Draw(t, "rd")
-		c.psn = rapid.Uint32Range(0, 1<<24-1).Draw(t, "psn")
-		p := newPair(dummyTB{}, c)
-		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		loss := rapid.IntRange(0, 8).Draw(t, "loss")
-		odd := rapid.IntRange(0, 15).Draw(t, "odd")
-		p.faults = func(int, *bth.Packet) fault {
-			f := fault{drop: rng.IntN(100) < loss, dup: rng.IntN(100) < odd}
-			if rng.IntN(100) < odd {
-				f.delay = time.Duration(rng.IntN(10_000))
-			}
-			return f
+	rapid.Check(t, func(t *rapid.T) { anyFaults(t, lossless) })
+}
+
+func anyFaults(t *rapid.T, c pairConfig) {
+	c.unacked = rapid.Uint32Range(1, 40).Draw(t, "unacked")
+	c.rd = rapid.Uint8Range(1, 5).Draw(t, "rd")
+	c.psn = rapid.Uint32Range(0, 1<<24-1).Draw(t, "psn")
+	p := newPair(dummyTB{}, c)
+	rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+	loss := rapid.IntRange(0, 8).Draw(t, "loss")
+	odd := rapid.IntRange(0, 15).Draw(t, "odd")
+	p.faults = func(int, *bth.Packet) fault {
+		f := fault{drop: rng.IntN(100) < loss, dup: rng.IntN(100) < odd}
+		if rng.IntN(100) < odd {
+			f.delay = time.Duration(rng.IntN(10_000))
 		}
-		loads := []*workload{newWorkload(p, 0), newWorkload(p, 1)}
-		ops := []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv, WRAtomicWrite}
-		for range rapid.IntRange(1, 40).Draw(t, "ops") {
-			l := loads[rng.IntN(2)]
-			flags := SendFlags(0)
-			if rng.IntN(4) == 0 {
-				flags = SendFence
-			}
-			n := []uint32{0, 1, 100, 256, 257, 512, 1000, 4000}[rng.IntN(8)]
-			l.add(ops[rapid.IntRange(0, len(ops)-1).Draw(t, "op")], n, flags, rng)
-			for range rng.IntN(4) {
-				p.step()
-			}
+		return f
+	}
+	loads := []*workload{newWorkload(p, 0), newWorkload(p, 1)}
+	ops := []WROpcode{WRWrite, WRWriteImm, WRSend, WRSendImm, WRRead, WRCmpSwap, WRFetchAdd, WRLocalInv, WRBindMW, WRSendWithInv, WRAtomicWrite}
+	for range rapid.IntRange(1, 40).Draw(t, "ops") {
+		l := loads[rng.IntN(2)]
+		flags := SendFlags(0)
+		if rng.IntN(4) == 0 {
+			flags = SendFence
 		}
-		p.run(t)
-		for _, l := range loads {
-			l.verify(t)
+		n := []uint32{0, 1, 100, 256, 257, 512, 1000, 4000}[rng.IntN(8)]
+		l.add(ops[rapid.IntRange(0, len(ops)-1).Draw(t, "op")], n, flags, rng)
+		for range rng.IntN(4) {
+			p.step()
 		}
-	})
+	}
+	p.run(t)
+	for _, l := range loads {
+		l.verify(t)
+	}
 }
 
 // dummyTB lets newPair report from within a rapid check.

@@ -119,14 +119,20 @@ type pairConfig struct {
 	timeout  uint8
 	retry    uint8
 	rnrRetry uint8
+	profile  func() Profile // nil: standard RC
 }
 
 func newPair(t testing.TB, c pairConfig) *pair {
 	p := &pair{now: 1, faults: func(int, *bth.Packet) fault { return fault{} }}
 	for i := range p.ends {
 		h := &pairHost{scriptHost: newScriptHost(1 << 18)}
+		var prof Profile
+		if c.profile != nil {
+			prof = c.profile()
+		}
 		q := New(Config{
-			Type: RC, QPN: bth.QPN(20 + i), Host: h, SigAll: true,
+			Profile: prof,
+			Type:    RC, QPN: bth.QPN(20 + i), Host: h, SigAll: true,
 			MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,
 		})
 		p.ends[i] = end{q, h}

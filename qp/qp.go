@@ -21,15 +21,22 @@ import (
 	"roced/bth"
 	"roced/ccalgo"
 	"roced/mono"
+	"roced/path"
 	"roced/reorder"
 	"roced/retrans"
 )
 
 // Profile is the set of plug-ins of one queue pair.
 type Profile struct {
+	Kind       bth.Profile // what its packets look like
 	Tracker    reorder.Tracker
 	Recovery   retrans.Recovery
 	Controller ccalgo.Controller
+	Paths      path.Selector // nil: the connection's one path
+	// READ responses of the extended transports are tracked and recovered by
+	// themselves.
+	Responses reorder.Tracker
+	Answers   retrans.Recovery
 }
 
 // Config describes a queue pair at its creation.
@@ -53,14 +60,16 @@ type Config struct {
 
 // RxMeta is what the encapsulation of a received packet says besides the packet.
 type RxMeta struct {
-	CE  bool   // ECN congestion experienced
-	GRH []byte // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
+	CE   bool   // ECN congestion experienced
+	Path uint16 // UDP source port
+	GRH  []byte // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
 }
 
 // Transmit is one packet to send.
 type Transmit struct {
 	Packet bth.Packet
 	AH     uint32 // UD: address handle; RC and UC packets use the connection's path
+	Path   uint16 // UDP source port, 0 for that of the path
 }
 
 // Drop says what became of a received packet; anything but Accepted names why
@@ -79,12 +88,14 @@ const (
 	DropAccess // key, bounds or rights
 	DropLength
 	DropStaleAck // acknowledges nothing that is outstanding
+	DropProfile  // of another transport profile
 )
 
 // String returns the verdict in words.
 func (d Drop) String() string {
 	return [...]string{"accepted", "QP state does not receive", "unexpected opcode", "duplicate", "out of order",
-		"no receive work request", "bad Q_Key", "remote access error", "bad length", "stale acknowledgement"}[d]
+		"no receive work request", "bad Q_Key", "remote access error", "bad length", "stale acknowledgement",
+		"another transport profile"}[d]
 }
 
 // QP is one queue pair.
@@ -100,7 +111,11 @@ type QP struct {
 	resp responder
 	np   notifier
 
-	ahead int // requests polled since the last response
+	ahead int        // requests polled since the last response
+	x     *extension // extended transports only
+
+	refuseForeign bool // a request of another transport profile is to be refused
+	foreignPSN    bth.PSN
 }
 
 // maxAhead is how many requests may go before an acknowledgement that is due.
@@ -131,6 +146,10 @@ func New(cfg Config) *QP {
 	q := &QP{cfg: cfg, host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	q.req.init(q)
 	q.resp.init(q)
+	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
+		q.x = new(extension)
+		q.x.init(q)
+	}
 	return q
 }
 
@@ -153,13 +172,18 @@ func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if q.state < RTR || q.state > SQE {
 		return DropState
 	}
-	if p.Opcode.Transport() != q.transport() {
+	if p.Opcode.IsExt() != (q.x != nil) {
+		return q.unexpected(now, p)
+	}
+	if p.Opcode.Transport() != q.transport() && !p.Opcode.IsExt() {
 		return DropOpcode
 	}
 	if m.CE && q.cfg.Type != UD && notable(p.Opcode) {
 		q.np.marked(now)
 	}
 	switch {
+	case q.x != nil:
+		return q.x.receive(now, p, m)
 	case p.Opcode.IsRequest():
 		return q.resp.receive(now, p, m)
 	case p.Opcode.IsResponse():
@@ -175,6 +199,9 @@ func (q *QP) transport() bth.Opcode {
 		return bth.TransportUC
 	case UD:
 		return bth.TransportUD
+	}
+	if q.x != nil {
+		return bth.TransportExt
 	}
 	return bth.TransportRC
 }
@@ -202,13 +229,17 @@ func (q *QP) OnTimeout(now mono.Time) {
 	if q.sending() {
 		q.req.onTimeout(now)
 	}
+	if q.x != nil {
+		q.x.onTimeout(now)
+	}
 }
 
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.req.pace.held = false
-	if q.pollCNP(t) || q.poll(now, t) {
+	t.Path = 0
+	if q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t) {
 		return true
 	}
 	q.req.pace.nothing()
@@ -221,6 +252,9 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 // first: the shorter packet can then be the last of their super-frame, while one of
 // its own costs as much as all of them. See Woken for when it does not.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
+	if q.x != nil {
+		return q.x.poll(now, t)
+	}
 	limit := 1
 	if q.resp.onlyAck() {
 		limit = maxAhead
@@ -256,10 +290,14 @@ func (q *QP) Flushed(now mono.Time) {
 // NextTimeout is the earliest instant at which OnTimeout is due or PollTransmit
 // has something again (pacing); mono.Never if there is none.
 func (q *QP) NextTimeout() mono.Time {
-	if !q.sending() {
-		return mono.Never
+	t := mono.Never
+	if q.sending() {
+		t = q.req.nextTimeout()
 	}
-	return q.req.nextTimeout()
+	if q.x != nil {
+		t = t.Min(q.x.nextTimeout())
+	}
+	return t
 }
 
 // enterError moves the queue pair to the ERR state: everything posted is
@@ -270,6 +308,9 @@ func (q *QP) enterError(now mono.Time) {
 	}
 	q.state = Err
 	q.req.flush()
+	if q.x != nil {
+		q.x.in.flush()
+	}
 	q.resp.flush()
 }
 

@@ -56,6 +56,7 @@ type requester struct {
 	draining            bool      // SQD: the drained event is owed
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
+	rtt                 time.Duration // that the last acknowledgement gave, if any
 	ask                 asker
 	pace                pacer
 	atomic              [8]byte // result on its way to memory
@@ -85,6 +86,9 @@ func (r *requester) configure() {
 		d := time.Duration(bth.AckTimeoutNs(r.q.attr.Timeout))
 		r.rec.SetTimeout(d)
 		r.ask.timeout = d
+		if r.q.x != nil {
+			r.q.x.in.answers.rec.SetTimeout(d)
+		}
 	}
 }
 
@@ -146,6 +150,9 @@ func (r *requester) next(now mono.Time, t *Transmit) bool {
 	}
 	if r.rec == nil {
 		return r.sendNew(now, t)
+	}
+	if r.q.x != nil {
+		return r.q.x.out.next(now, t)
 	}
 	if psn, ok := r.rec.NextRetransmit(); ok {
 		if r.retransmit(now, psn, t) {
@@ -226,6 +233,9 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	k := s.sent
 	if k == 0 {
 		s.first, s.stream = r.nxt, r.payloadSent
+		if r.q.x != nil {
+			r.q.x.out.number(now, s)
+		}
 	}
 	if !r.fill(s, k, t) {
 		r.spoil(r.cursor, StatusLocProtErr)
@@ -251,7 +261,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	}
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
-	t.Packet.AckReq = responds || r.wantAck(now, ends && (r.pace.next > now || !r.follows()))
+	t.Packet.AckReq = responds || r.q.x != nil || r.wantAck(now, ends && (r.pace.next > now || !r.follows()))
 	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq, !responds)
 	return true
 }
@@ -295,6 +305,9 @@ func (r *requester) windowOpen(s *slot) bool {
 		return true // UC and UD are not acknowledged
 	}
 	inflight := r.rec.InFlight()
+	if r.q.x != nil && (r.outstanding() >= room(r.rec) || !r.q.x.out.mayEnd(s)) {
+		return false
+	}
 	if inflight == 0 {
 		return true
 	}
@@ -331,7 +344,12 @@ func (r *requester) onTimeout(now mono.Time) {
 		}
 	case r.rec != nil && now >= r.rec.Deadline():
 		r.q.ctr.LocalAckTimeoutErr++
-		r.goBack(now, r.rec.OnTimeout(now).Lost, true)
+		lost := r.rec.OnTimeout(now).Lost
+		if r.q.x != nil {
+			r.missing(now, lost, true)
+			return
+		}
+		r.goBack(now, lost, true)
 	}
 }
 

@@ -111,7 +111,10 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	r.resend = i
 	r.rec.OnSent(now, psn, span, true)
 	_, more := r.rec.NextRetransmit()
-	t.Packet.AckReq = s.kind.responds() || r.wantAck(now, !more)
+	t.Packet.AckReq = s.kind.responds() || r.q.x != nil || r.wantAck(now, !more)
+	if r.q.x != nil {
+		t.Packet.Ext.Flags |= bth.XReTx
+	}
 	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq, false)
 	r.q.ctr.RetransmittedPackets++
 	r.account(now, &t.Packet)
@@ -123,7 +126,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 // responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
 // this rare.
 func (r *requester) probe(now mono.Time, t *Transmit) bool {
-	if r.rec == nil || r.ask.pending || r.pace.held || r.outstanding() == 0 || !r.q.sending() {
+	if r.rec == nil || r.q.x != nil || r.ask.pending || r.pace.held || r.outstanding() == 0 || !r.q.sending() {
 		return false
 	}
 	last := r.nxt.Add(-1)

@@ -57,12 +57,22 @@ const atomicWriteLen = 8
 
 // fill makes packet k of s. It returns false if the payload cannot be read.
 func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
+	if !r.fillPacket(s, k, t) {
+		return false
+	}
+	if r.q.x != nil {
+		r.q.x.out.stamp(s, k, &t.Packet)
+	}
+	return true
+}
+
+func (r *requester) fillPacket(s *slot, k uint32, t *Transmit) bool {
 	p, w := &t.Packet, &s.wqe
 	t.AH = 0
 	switch s.kind {
 	case kindRead:
 		if w.Opcode == WRAtomicWrite {
-			r.q.header(p, bth.OpAtomicWrite, s.first)
+			r.q.header(p, r.q.transport()|bth.OpAtomicWrite, s.first)
 			p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: atomicWriteLen}
 			p.Payload = w.Inline
 			return true
@@ -70,11 +80,11 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 		// Asked for again from its middle, a READ has the address and the length
 		// advanced (IBTA vol.1 9.7.5.1.1).
 		done := k * uint32(r.q.mtu)
-		r.q.header(p, bth.OpReadRequest, s.first.Add(int(k)))
+		r.q.header(p, r.q.transport()|bth.OpReadRequest, s.first.Add(int(k)))
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
 		return true
 	case kindAtomic:
-		r.q.header(p, workOps[w.Opcode].only, s.first)
+		r.q.header(p, r.q.transport()|workOps[w.Opcode].only, s.first)
 		p.AtomicETH = bth.AtomicETH{VA: w.RemoteVA, RKey: w.RKey, SwapAdd: w.CompareAdd, Compare: 0}
 		if w.Opcode == WRCmpSwap {
 			p.AtomicETH.SwapAdd, p.AtomicETH.Compare = w.Swap, w.CompareAdd

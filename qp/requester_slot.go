@@ -25,6 +25,12 @@ type slot struct {
 	kind   kind
 	status Status // why it cannot be executed
 	split  bool   // READ: requested again from its middle
+
+	// Extended transports only.
+	msn    uint32
+	sn     uint32  // recv_WQE_SN or read_WQE_SN
+	rfirst bth.PSN // of the responses
+	rspan  uint32  // number of the responses
 }
 
 func (r *requester) slot(i uint32) *slot { return &r.ring[i&uint32(len(r.ring)-1)] }
@@ -161,7 +167,10 @@ func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
 // measure checks what depends on the length and sets the span of s.
 func (q *QP) measure(s *slot) Status {
 	n := s.wqe.Length
-	s.span = max(1, uint32((uint64(n)+uint64(q.mtu)-1)/uint64(q.mtu)))
+	s.span = packets(n, q.mtu)
+	if q.x != nil && s.kind.responds() {
+		s.span, s.rspan = 1, s.span
+	}
 	switch {
 	case s.kind.responds() && q.attr.MaxRdAtomic == 0:
 		return StatusLocQPOpErr // it could never be sent

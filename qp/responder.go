@@ -66,12 +66,7 @@ func (q *QP) RecvPosted(mono.Time) {
 }
 
 func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
-	if !r.comm {
-		r.comm = true
-		if r.q.state == RTR {
-			r.q.host.Notify(EventCommEst) // IBTA vol.1 11.6.3.1
-		}
-	}
+	r.established()
 	switch r.q.cfg.Type {
 	case UC:
 		return r.receiveUC(now, p)
@@ -79,6 +74,17 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		return r.receiveUD(now, p, m)
 	}
 	return r.receiveRC(now, p)
+}
+
+// established is told of a request: communication is.
+func (r *responder) established() {
+	if r.comm {
+		return
+	}
+	r.comm = true
+	if r.q.state == RTR {
+		r.q.host.Notify(EventCommEst) // IBTA vol.1 11.6.3.1
+	}
 }
 
 // receiveRC takes a request of a reliable connection (IBTA vol.1 9.7.4).

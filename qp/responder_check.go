@@ -38,6 +38,12 @@ func (r *responder) refuse(now mono.Time, p *bth.Packet, f *refusal) Drop {
 		r.sendNAK(f.nak | bth.Syndrome(r.q.attr.MinRNRTimer&0x1f))
 		return f.drop
 	}
+	r.countRefusal(f)
+	r.fail(now, f)
+	return f.drop
+}
+
+func (r *responder) countRefusal(f *refusal) {
 	switch f.nak {
 	case bth.SyndromeRemoteAccessErr:
 		r.q.ctr.RespRemoteAccessErrors++
@@ -47,8 +53,6 @@ func (r *responder) refuse(now mono.Time, p *bth.Packet, f *refusal) Drop {
 	if f == shortBuffer {
 		r.q.ctr.RespLocalLengthError++
 	}
-	r.fail(now, f)
-	return f.drop
 }
 
 // fail breaks the queue pair, with a NAK as its last word. The receive work

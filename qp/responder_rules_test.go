@@ -171,7 +171,7 @@ func TestReadResourcesChange(t *testing.T) {
 }
 
 // TestForeignPackets: what is not a request of the service is dropped, whatever
-// the state.
+// the state. RC tells a peer that speaks an extended transport of it.
 func TestForeignPackets(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		l := newLone(t, typ, qp.RTS, false, loneAttr)
@@ -180,11 +180,16 @@ func TestForeignPackets(t *testing.T) {
 			if own := p.Opcode.Transport() == transports[typ]; own && p.Opcode.Valid() && p.Opcode.IsRequest() {
 				continue
 			}
-			if d := l.q.Receive(l.now, &p, qp.RxMeta{}); d != qp.DropOpcode && d != qp.DropStaleAck {
+			d := l.q.Receive(l.now, &p, qp.RxMeta{})
+			if p.Opcode.IsExt() != (d == qp.DropProfile) || d != qp.DropProfile && d != qp.DropOpcode && d != qp.DropStaleAck {
 				t.Errorf("%v: %v: %v", typ, p.Opcode, d)
 			}
 		}
-		if tx := l.tx(); tx != "" || l.q.State() != qp.RTS || l.news() != "" {
+		want := ""
+		if typ == qp.RC {
+			want = "100 RC_ACKNOWLEDGE NAK invalid request msn=0\n"
+		}
+		if tx := l.tx(); tx != want || l.q.State() != qp.RTS || l.news() != "" {
 			t.Errorf("%v: answers %s, state %v", typ, tx, l.q.State())
 		}
 	}

@@ -106,6 +106,9 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		q.req.reset()
 		q.resp.reset()
 		q.np.reset()
+		if q.refuseForeign = false; q.x != nil {
+			q.x.reset()
+		}
 		return nil
 	case Err:
 		q.enterError(now)
@@ -198,8 +201,14 @@ func (q *QP) apply(now mono.Time, from, to State) {
 		}
 		q.mtu = q.attr.PathMTU.Bytes()
 		q.resp.start(bth.MakePSN(q.attr.RQPSN))
+		if q.x != nil {
+			q.x.in.start(bth.MakePSN(q.attr.RQPSN))
+		}
 	case from == RTR && to == RTS:
 		q.req.start(bth.MakePSN(q.attr.SQPSN))
+		if q.x != nil {
+			q.x.out.start(bth.MakePSN(q.attr.SQPSN))
+		}
 	case to == RTS:
 		q.req.draining = false
 		q.req.configure()

@@ -10,7 +10,9 @@ type Factory func(p Params) (Tracker, error)
 
 // Factories are all trackers by name.
 var Factories = map[string]Factory{
-	"strict": newStrict,
+	"strict":  newStrict,
+	"mp-rdma": newMPRDMA,
+	"eunomia": newEunomia,
 }
 
 func newStrict(p Params) (Tracker, error) {

@@ -16,7 +16,10 @@ type Factory func(Params) (Recovery, error)
 
 // Factories are all loss recovery schemes by name.
 var Factories = map[string]Factory{
-	"gobackn": newGoBackN,
+	"gobackn":   newGoBackN,
+	"selective": newSelective,
+	"mp-rdma":   newMPRDMA,
+	"eunomia":   newEunomia,
 }
 
 // psnMask wraps distances that are counted from una: they are never negative,

@@ -200,6 +200,7 @@ var dropNames = [numRxReasons]string{
 	rxCore + rxReason(qp.DropAccess):     "rx_dropped_access",
 	rxCore + rxReason(qp.DropLength):     "rx_dropped_length",
 	rxCore + rxReason(qp.DropStaleAck):   "rx_dropped_stale_ack",
+	rxCore + rxReason(qp.DropProfile):    "rx_dropped_profile",
 }
 
 func (c *Counters) appendDrops(s []Counter) []Counter {

@@ -26,10 +26,11 @@ type path struct {
 // started. The caller gives it back with releasePath.
 func (n *NIC) newPath(now mono.Time, av AddressVector) (path, error) {
 	t := &n.net.addrs
-	if int(av.SGIDIndex) >= len(t.gids) {
+	from := t.at(av.SGIDIndex)
+	if from == nil {
 		return path{}, ErrGIDIndex
 	}
-	p := path{src: t.gids[av.SGIDIndex].GID, dst: av.DGID, flow: av.FlowLabel & 0xfffff}
+	p := path{src: from.GID, dst: av.DGID, flow: av.FlowLabel & 0xfffff}
 	if p.src.is4() != p.dst.is4() {
 		return path{}, ErrFamily
 	}

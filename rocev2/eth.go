@@ -37,8 +37,8 @@ func (n *NIC) acceptMAC(frame []byte) bool {
 	if dst[0] != 0x33 || dst[1] != 0x33 || dst[2] != 0xff {
 		return false
 	}
-	for i := range n.net.addrs.gids {
-		g := &n.net.addrs.gids[i].GID
+	for e := range n.net.addrs.live {
+		g := &e.GID
 		if !g.is4() && g[13] == dst[3] && g[14] == dst[4] && g[15] == dst[5] {
 			return true
 		}

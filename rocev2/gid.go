@@ -55,27 +55,44 @@ func linkLocal(m MAC) GID {
 // maxAddrs is what the index of an address vector, a byte, can name.
 const maxAddrs = 256
 
+// gidPlaces is how many places the GID table has before one whose address has gone is
+// given to another: programs remember indices, and addresses come back.
+const gidPlaces = 16
+
+// gidSlot is a place of the GID table.
+type gidSlot struct {
+	GIDEntry
+	live bool // the address is there
+}
+
 // addrTable holds the NIC's own addresses and how others are reached.
 type addrTable struct {
-	gids     []GIDEntry
+	gids     []gidSlot
 	prefixes []netip.Prefix
 	gw4, gw6 GID // zero: none
 }
 
-// makeAddrTable builds the table: GID 0 is the link-local address, then addrs in
-// their order.
-func makeAddrTable(mac MAC, addrs []netip.Prefix, gateways []netip.Addr) (addrTable, error) {
-	var t addrTable
-	t.add(linkLocal(mac))
-	t.prefixes = append(t.prefixes, netip.PrefixFrom(linkLocal(mac).Addr(), 64).Masked())
-	for _, p := range addrs {
-		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !stationAddr(a) || len(t.gids) == maxAddrs {
+// from returns the table of the addresses in cfg, in which addresses that were in t
+// keep their places. A NIC of its own has the link-local address as GID 0.
+func (t addrTable) from(cfg *Config) (addrTable, error) {
+	t = addrTable{gids: append([]gidSlot(nil), t.gids...)}
+	for i := range t.gids {
+		t.gids[i].live = false
+	}
+	if !cfg.Shared {
+		t.add(linkLocal(cfg.MAC))
+		t.prefixes = append(t.prefixes, netip.PrefixFrom(linkLocal(cfg.MAC).Addr(), 64).Masked())
+	}
+	for _, p := range cfg.Addrs {
+		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !stationAddr(a) || !t.add(GIDOf(p.Addr())) {
 			return t, fmt.Errorf("%w: %v", ErrAddress, p)
 		}
-		t.add(GIDOf(p.Addr()))
 		t.prefixes = append(t.prefixes, p.Masked())
 	}
-	for _, g := range gateways {
+	if cfg.Shared {
+		t.prefixes = cfg.Routes
+	}
+	for _, g := range cfg.Gateways {
 		switch {
 		case !stationAddr(g.Unmap()):
 			return t, fmt.Errorf("%w: gateway %v", ErrAddress, g)
@@ -88,10 +105,45 @@ func makeAddrTable(mac MAC, addrs []netip.Prefix, gateways []netip.Addr) (addrTa
 	return t, nil
 }
 
-func (t *addrTable) add(g GID) {
-	if !t.own(&g) {
-		t.gids = append(t.gids, GIDEntry{GID: g, Index: uint8(len(t.gids)), Type: GIDTypeRoCEv2})
+// add gives g a place: the one that it had, a new one, or one that is free. It reports
+// whether there was one.
+func (t *addrTable) add(g GID) bool {
+	free := -1
+	for i := range t.gids {
+		if t.gids[i].GID == g {
+			t.gids[i].live = true
+			return true
+		}
+		if free < 0 && !t.gids[i].live {
+			free = i
+		}
 	}
+	if free < 0 || len(t.gids) < gidPlaces {
+		if len(t.gids) == maxAddrs {
+			return false
+		}
+		free = len(t.gids)
+		t.gids = append(t.gids, gidSlot{})
+	}
+	t.gids[free] = gidSlot{GIDEntry{GID: g, Index: uint8(free), Type: GIDTypeRoCEv2}, true}
+	return true
+}
+
+// live yields the entries of the GID table.
+func (t *addrTable) live(yield func(*GIDEntry) bool) {
+	for i := range t.gids {
+		if g := &t.gids[i]; g.live && !yield(&g.GIDEntry) {
+			return
+		}
+	}
+}
+
+// at returns the entry of an index, nil if there is none.
+func (t *addrTable) at(index uint8) *GIDEntry {
+	if int(index) >= len(t.gids) || !t.gids[index].live {
+		return nil
+	}
+	return &t.gids[index].GIDEntry
 }
 
 // stationAddr reports whether a can be the address of one station on a link.
@@ -102,8 +154,8 @@ func stationAddr(a netip.Addr) bool {
 
 // own reports whether g is one of the NIC's addresses.
 func (t *addrTable) own(g *GID) bool {
-	for i := range t.gids {
-		if t.gids[i].GID == *g {
+	for i := range t.gids { // for every packet, so without an iterator
+		if t.gids[i].GID == *g && t.gids[i].live {
 			return true
 		}
 	}
@@ -126,19 +178,29 @@ func (t *addrTable) nextHop(g GID) (GID, bool) {
 	return gw, gw != GID{}
 }
 
-// GIDs returns the GID table.
-func (n *NIC) GIDs() []GIDEntry { return append([]GIDEntry(nil), n.net.addrs.gids...) }
+// GIDs returns the GID table. A place whose address has gone holds the zero GID.
+func (n *NIC) GIDs() []GIDEntry {
+	out := make([]GIDEntry, len(n.net.addrs.gids))
+	for i := range out {
+		out[i] = GIDEntry{Index: uint8(i), Type: GIDTypeRoCEv2}
+	}
+	for e := range n.net.addrs.live {
+		out[e.Index] = *e
+	}
+	return out
+}
 
 // SetAddrs replaces the NIC's addresses and gateways and announces the new ones.
 // Paths that exist keep their source address and next hop.
 func (n *NIC) SetAddrs(now mono.Time, addrs []netip.Prefix, gateways []netip.Addr) error {
-	t, err := makeAddrTable(n.cfg.MAC, addrs, gateways)
+	cfg := n.cfg
+	cfg.Addrs = append([]netip.Prefix(nil), addrs...)
+	cfg.Gateways = append([]netip.Addr(nil), gateways...)
+	t, err := n.net.addrs.from(&cfg)
 	if err != nil {
 		return err
 	}
-	n.net.addrs = t
-	n.cfg.Addrs = append([]netip.Prefix(nil), addrs...)
-	n.cfg.Gateways = append([]netip.Addr(nil), gateways...)
+	n.net.addrs, n.cfg = t, cfg
 	n.announce()
 	n.portEvent(qp.EventGIDChange)
 	return nil

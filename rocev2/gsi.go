@@ -94,7 +94,7 @@ func (n *NIC) SendMAD(now mono.Time, to MADRoute, m []byte) error {
 // madPath is the path of a route. The caller gives it back.
 func (n *NIC) madPath(now mono.Time, to MADRoute) (path, error) {
 	av := AddressVector{DGID: to.DGID, TrafficClass: to.TrafficClass, HopLimit: to.HopLimit}
-	for _, g := range n.net.addrs.gids {
+	for g := range n.net.addrs.live {
 		if g.GID == to.SGID {
 			av.SGIDIndex = g.Index
 			return n.newPath(now, av)

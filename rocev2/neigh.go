@@ -38,7 +38,8 @@ const (
 	neighFailed // did not answer; asked again on demand, once in neighRetrans
 )
 
-// neighbour is a station to which frames are sent. Only stations that a path
+// neighbour is a station to which frames are sent, on a shared interface a destination
+// that the kernel finds the station for. Only stations that a path
 // leads to have an entry, so that a flood of ARP or ND messages adds none.
 type neighbour struct {
 	addr      GID
@@ -74,6 +75,7 @@ type neighTable struct {
 	next   mono.Time // no entry has a try due before
 	ready  [][]byte  // held frames whose neighbour has answered, to be sent
 	held   int       // frames in all held queues and in ready
+	asked  queryRing // of a shared interface
 }
 
 func (t *neighTable) init() {
@@ -139,9 +141,12 @@ func (n *NIC) probe(now mono.Time, nb *neighbour) {
 	nb.tries++
 	nb.at = now.Add(wait)
 	n.net.neigh.next = n.net.neigh.next.Min(nb.at)
-	if nb.addr.is4() {
+	switch {
+	case n.cfg.Shared:
+		n.net.neigh.asked.push(Query{Dst: nb.addr, Src: nb.src})
+	case nb.addr.is4():
 		n.sendARPRequest(nb)
-	} else {
+	default:
 		n.sendSolicit(nb)
 	}
 }
@@ -173,6 +178,7 @@ func (n *NIC) learn(now mono.Time, nb *neighbour, mac MAC) {
 	t := &n.net.neigh
 	for i, f := range nb.held {
 		copy(f[:6], mac[:])
+		copy(f[6:12], n.cfg.MAC[:])
 		t.ready = append(t.ready, f)
 		nb.held[i] = nil
 	}

@@ -73,8 +73,11 @@ func (n *NIC) sendARP(op uint16, dst, targetMAC *MAC, src, target *GID) {
 // announce tells the link the NIC's addresses: a gratuitous ARP request (RFC 5227
 // 3) or an unsolicited neighbour advertisement (RFC 4861 7.2.6) for each.
 func (n *NIC) announce() {
-	for i := range n.net.addrs.gids {
-		g := &n.net.addrs.gids[i].GID
+	if n.cfg.Shared {
+		return // the kernel does that
+	}
+	for e := range n.net.addrs.live {
+		g := &e.GID
 		if g.is4() {
 			n.sendARP(arpRequest, &broadcastMAC, &MAC{}, g, g)
 		} else {

@@ -27,8 +27,8 @@ type netstack struct {
 // Limits of the link MTU: the smallest path MTU with its headers, and what an IP
 // length can say.
 const (
-	minLinkMTU = 256 + mtuOverhead
-	maxLinkMTU = maxIPTotal
+	MinLinkMTU = 256 + mtuOverhead
+	MaxLinkMTU = maxIPTotal
 	// mtuOverhead is what an IP packet may need besides the path MTU, counted as
 	// rxe does so that both ends choose alike: IPv6, UDP, BTH, an XRC header, the
 	// longest extension header and the ICRC.
@@ -46,10 +46,10 @@ func (n *NIC) initNet() error {
 	if !n.cfg.MAC.unicast() {
 		return fmt.Errorf("%w: %x", ErrMAC, n.cfg.MAC[:])
 	}
-	if n.cfg.MTU < minLinkMTU || n.cfg.MTU > maxLinkMTU {
-		return fmt.Errorf("%w: %d, want %d to %d", ErrMTU, n.cfg.MTU, minLinkMTU, maxLinkMTU)
+	if n.cfg.MTU < MinLinkMTU || n.cfg.MTU > MaxLinkMTU {
+		return fmt.Errorf("%w: %d, want %d to %d", ErrMTU, n.cfg.MTU, MinLinkMTU, MaxLinkMTU)
 	}
-	t, err := makeAddrTable(n.cfg.MAC, n.cfg.Addrs, n.cfg.Gateways)
+	t, err := n.net.addrs.from(&n.cfg)
 	if err != nil {
 		return err
 	}
@@ -103,15 +103,21 @@ func (n *NIC) PortAttr() PortAttr {
 }
 
 // SetLink tells the NIC that its link has gone up or down or changed its MTU; 0
-// keeps the MTU. While the link is down, frames to send are discarded.
+// keeps the MTU. While the link is down, frames to send are discarded. A port that
+// stays active but has another path MTU now is reported as active once more: there is no
+// event of its own for that (IBTA vol.1 11.6.3), and programs query the port at this one.
 func (n *NIC) SetLink(now mono.Time, up bool, mtu int) error {
+	before := n.PortAttr().ActiveMTU
 	if mtu != 0 {
-		if mtu < minLinkMTU || mtu > maxLinkMTU {
-			return fmt.Errorf("%w: %d, want %d to %d", ErrMTU, mtu, minLinkMTU, maxLinkMTU)
+		if mtu < MinLinkMTU || mtu > MaxLinkMTU {
+			return fmt.Errorf("%w: %d, want %d to %d", ErrMTU, mtu, MinLinkMTU, MaxLinkMTU)
 		}
 		n.net.mtu, n.cfg.MTU = mtu, mtu
 	}
 	if up == n.net.up {
+		if up && n.PortAttr().ActiveMTU != before {
+			n.portEvent(qp.EventPortActive)
+		}
 		return nil
 	}
 	n.net.up = up

@@ -167,6 +167,15 @@ func TestPort(t *testing.T) {
 			t.Errorf("MTU %d: %v, active %d, want %d", mtu, err, n.PortAttr().ActiveMTU, want)
 		}
 	}
+	if len(ev.got) == 0 {
+		t.Error("no event for a changed path MTU")
+	}
+	for _, e := range ev.got {
+		if e != qp.EventPortActive {
+			t.Errorf("event %v for a changed path MTU", e)
+		}
+	}
+	ev.got = nil
 	if err := n.SetLink(0, true, 351); !errors.Is(err, ErrMTU) {
 		t.Errorf("MTU 351: %v", err)
 	}
@@ -178,7 +187,7 @@ func TestPort(t *testing.T) {
 	if out := transmit(n, 0); len(out) != 3 {
 		t.Errorf("%d announcements", len(out))
 	}
-	if err := n.SetAddrs(0, []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, nil); err != nil || len(n.GIDs()) != 2 {
+	if err := n.SetAddrs(0, []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24")}, nil); err != nil || len(n.GIDs()) != 4 || n.GIDs()[3].GID != gid("10.0.0.9") || n.GIDs()[1].GID != (GID{}) {
 		t.Errorf("SetAddrs: %v, %v", err, n.GIDs())
 	}
 	want := []qp.Event{qp.EventPortErr, qp.EventPortActive, qp.EventGIDChange}

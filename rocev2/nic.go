@@ -36,6 +36,11 @@ type Config struct {
 	Addrs []netip.Prefix
 	// Gateways are the next hops for addresses outside the prefixes, one a family.
 	Gateways []netip.Addr
+	// Shared says that the link is an interface of a kernel, which resolves addresses: see
+	// SetInterface. Addrs are those of the interface then and there are no Gateways.
+	Shared bool
+	// Routes are the destinations that a shared interface leads to.
+	Routes []netip.Prefix
 	// Offload is what the port takes; it can be changed with SetOffload.
 	Offload Offload
 	// Seed makes keys and QPNs unguessable in the daemon and repeatable in tests.

@@ -6,10 +6,8 @@ import (
 	"time"
 
 	"roced/bth"
-	"roced/ccalgo"
+	"roced/profile"
 	"roced/qp"
-	"roced/reorder"
-	"roced/retrans"
 )
 
 // objects are the verbs objects of a NIC.
@@ -56,7 +54,8 @@ func New(cfg Config) (*NIC, error) {
 		cfg.Events = noEvents{}
 	}
 	if cfg.NewProfile == nil {
-		cfg.NewProfile = NewProfile
+		m := profile.NewMaker()
+		cfg.NewProfile = func(name string) (qp.Profile, error) { return makeProfile(m, name) }
 	}
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultMaxUnacked
@@ -111,14 +110,16 @@ func effectiveLimits(l Limits) (Limits, error) {
 // Limits returns the limits in force.
 func (n *NIC) Limits() Limits { return n.cfg.Limits }
 
-// NewProfile makes the plug-ins of a transport profile by its name. The empty
-// name and "rc" are what the standard describes: a receiver that takes packets in
-// order only, go-back-N, no congestion control.
-func NewProfile(name string) (qp.Profile, error) {
-	if name != "" && name != "rc" {
-		return qp.Profile{}, fmt.Errorf("%w: no transport profile %q", ErrInvalid, name)
+// NewProfile makes the plug-ins of a transport profile by its name, as its paper has them
+// and without congestion control unless that is part of it. The empty name is "rc".
+func NewProfile(name string) (qp.Profile, error) { return makeProfile(profile.NewMaker(), name) }
+
+func makeProfile(m *profile.Maker, name string) (qp.Profile, error) {
+	p, err := m.New(name, profile.Spec{})
+	if err != nil {
+		err = fmt.Errorf("%w: %v", ErrInvalid, err)
 	}
-	return qp.Profile{Tracker: reorder.NewStrict(), Recovery: retrans.NewGoBackN(), Controller: ccalgo.None{}}, nil
+	return p, err
 }
 
 type noEvents struct{}

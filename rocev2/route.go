@@ -3,7 +3,7 @@ package rocev2
 import "roced/mono"
 
 // RouteBits ranks routes: that to an address of our own is the best one, then those
-// over prefixes by their length; 0 is that over a gateway.
+// over prefixes by their length; 0 is that over a default gateway.
 type RouteBits int
 
 // routeOwn is better than any prefix.
@@ -15,13 +15,19 @@ func (n *NIC) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
 	t := &n.net.addrs
 	a := dst.Addr()
 	bits = -1
-	for _, g := range t.gids {
+	covered := RouteBits(0)
+	for g := range t.live {
 		if g.GID == dst {
-			return g, routeOwn, true
+			return *g, routeOwn, true
 		}
+		from := g.GID.Addr()
 		for _, p := range t.prefixes {
-			if p.Contains(a) && p.Contains(g.GID.Addr()) && RouteBits(p.Bits()) > bits {
-				e, bits = g, RouteBits(p.Bits())
+			if !p.Contains(a) || from.IsLinkLocalUnicast() != a.IsLinkLocalUnicast() {
+				continue
+			}
+			covered = max(covered, RouteBits(p.Bits()))
+			if p.Contains(from) && RouteBits(p.Bits()) > bits {
+				e, bits = *g, RouteBits(p.Bits())
 			}
 		}
 	}
@@ -31,9 +37,9 @@ func (n *NIC) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
 	if _, ok := t.nextHop(dst); !ok {
 		return e, 0, false
 	}
-	for _, g := range t.gids {
+	for g := range t.live {
 		if g.GID.is4() == dst.is4() && !g.GID.Addr().IsLinkLocalUnicast() {
-			return g, 0, true
+			return *g, covered, true
 		}
 	}
 	return e, 0, false

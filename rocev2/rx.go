@@ -120,7 +120,11 @@ func (n *NIC) receiveFrame(now mono.Time, frame []byte, segSize int) rxReason {
 	rx := &n.net.rx
 	rx.srcMAC = MAC(frame[6:12])
 	h := &rx.ip
-	switch binary.BigEndian.Uint16(frame[12:]) {
+	typ := binary.BigEndian.Uint16(frame[12:])
+	if n.cfg.Shared && typ == ethTypeARP {
+		return rxEtherType // the kernel answers it
+	}
+	switch typ {
 	case ethTypeIPv4:
 		if r := h.parseIPv4(frame[ethLen:]); r != rxOK {
 			return r
@@ -137,6 +141,8 @@ func (n *NIC) receiveFrame(now mono.Time, frame []byte, segSize int) rxReason {
 	switch {
 	case h.proto == protoUDP:
 		return n.receiveUDP(now, frame, segSize)
+	case n.cfg.Shared:
+		return rxProto // ICMP too is the kernel's
 	case h.proto == protoICMP && !h.v6:
 		return n.receiveICMP(h)
 	case h.proto == protoICMPv6 && h.v6:

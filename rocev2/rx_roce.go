@@ -1,6 +1,8 @@
 package rocev2
 
 import (
+	"encoding/binary"
+
 	"roced/bth"
 	"roced/mono"
 	"roced/qp"
@@ -20,7 +22,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return nil, rxTransport
 	}
 	n.ctr.RcvdPkts++
-	meta := qp.RxMeta{CE: rx.ip.ecn == ecnCE}
+	meta := qp.RxMeta{CE: rx.ip.ecn == ecnCE, Path: binary.BigEndian.Uint16(udp)}
 	if meta.CE {
 		n.ctr.NPECNMarked++
 	}

@@ -223,7 +223,7 @@ func TestReceiveDrops(t *testing.T) {
 // Every reason has a comment and a name, the names differ.
 func TestReasonsAreNamed(t *testing.T) {
 	seen := map[string]bool{}
-	for r := rxShort; r < rxCore+rxReason(qp.DropStaleAck)+1; r++ {
+	for r := rxShort; r < rxCore+rxReason(qp.DropProfile)+1; r++ {
 		if r == rxCore {
 			continue
 		}

@@ -38,6 +38,7 @@ type txState struct {
 	segSize int
 	body    int        // bytes of UDP payload
 	path    *path      // where it goes
+	port    uint16     // UDP source port if not that of path
 	queue   *QueuePair // from which packets have been taken; nil when they have left
 	seg     [maxHdrLen]byte
 	control bool // frame is the head of the control ring
@@ -88,13 +89,16 @@ func (n *NIC) scratch(sz int) []byte {
 	return s
 }
 
-// begin starts a frame to p.
-func (b *txState) begin(p *path, size int) {
-	b.path, b.segSize = p, size
+// begin starts a frame to p. The UDP source port is that of p unless one is given.
+func (b *txState) begin(p *path, size int, port uint16) {
+	b.path, b.segSize, b.port = p, size, port
 	b.segs, b.body, b.piece, b.off = 0, 0, 0, p.hdrLen
 	b.bufs = b.bufs[:0]
 	copy(b.arena, p.hdr[:p.hdrLen])
-	copy(b.seg[:], p.hdr[:p.hdrLen])
+	if port != 0 {
+		binary.BigEndian.PutUint16(b.arena[p.hdrLen-udpLen:], port)
+	}
+	copy(b.seg[:], b.arena[:p.hdrLen])
 	if p.nb != nil {
 		copy(b.arena, p.nb.mac[:])
 	}

@@ -116,7 +116,7 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 }
 
 // fill makes one frame of packets of q: a super-frame while they go to the same
-// place and have one length; a shorter one may be the last. A CNP has a frame of its
+// place by one path and have one length; a shorter one may be the last. A CNP has a frame of its
 // own, in a traffic class of its own and never marked (IBTA annex A17.9.3). drained
 // says that q has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
@@ -132,12 +132,12 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 			q.node.deficit -= size
 			continue
 		}
-		if b.segs > 0 && (b.to != b.path || size > b.segSize || cnp) {
+		if b.segs > 0 && (b.to != b.path || b.t.Path != b.port || size > b.segSize || cnp) {
 			b.pending = q
 			break
 		}
 		if b.segs == 0 {
-			b.begin(b.to, size)
+			b.begin(b.to, size, b.t.Path)
 			if cnp {
 				b.setTrafficClass(n.cfg.CNPDSCP << 2)
 			}

@@ -2,6 +2,7 @@
 # Prepares the machine of `make interop`: installs QEMU and the RDMA programs
 # that run inside, and unpacks a Debian kernel, which is not installed, into the
 # folder given. The rest of the image is put together by internal/interop/vm.
+# Where that cannot be (no root, no Debian for amd64) it ends with 77 and the reason.
 set -euo pipefail
 cache=${1:?usage: setup-vm.sh FOLDER}
 mkdir -p "$cache"
@@ -19,8 +20,8 @@ done
 [ -n "$(dpkg -L busybox-static 2>/dev/null)" ] || missing+=(busybox-static)
 [ ${#missing[@]} = 0 ] && [ -e "$cache/kernel/done" ] && exit 0
 
-if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
-	echo "setup-vm: root and apt are needed to install: ${missing[*]} and a kernel" >&2
+if [ "$(id -u)" != 0 ] || ! grep -q '^ID=debian' /etc/os-release || [ "$(dpkg --print-architecture)" != amd64 ]; then
+	echo "root on Debian for amd64 is needed to install: ${missing[*]} and a kernel" >&2
 	exit 77
 fi
 export DEBIAN_FRONTEND=noninteractive
@@ -33,7 +34,7 @@ if [ ! -e "$cache/kernel/done" ]; then
 	kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n1)
 	echo "unpacking: $kernel"
 	rm -rf "$cache/kernel" "$cache"/linux-image-*.deb
-	(cd "$cache" && apt-get download -qq "$kernel" 2>/dev/null)
+	(cd "$cache" && apt-get download -qq -o APT::Sandbox::User=root "$kernel")
 	dpkg -x "$cache"/linux-image-*.deb "$cache/kernel"
 	rm "$cache"/linux-image-*.deb
 	touch "$cache/kernel/done"

@@ -275,7 +275,7 @@ func (d *device) query() (s LinkState, gone bool) {
 	switch {
 	case ifr.Uint16()&unix.IFF_UP == 0:
 		s.Err = fmt.Errorf("device %s is set down", d.name)
-	case !d.carrier():
+	case !hasCarrier(d.ctl, d.name):
 		s.Err = fmt.Errorf("device %s has no carrier", d.name)
 	}
 	if ifr, err = unix.NewIfreq(d.name); err == nil {
@@ -286,21 +286,6 @@ func (d *device) query() (s LinkState, gone bool) {
 	}
 	s.MTU, s.Up = int(ifr.Uint32()), s.Err == nil
 	return s, false
-}
-
-// carrier asks for the link of the device, which ip-link(8) can take away.
-// IFF_RUNNING would follow it only after up to a second. It is there when the
-// kernel does not tell.
-func (d *device) carrier() bool {
-	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
-	ifr := struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte // to the size of struct ifreq
-	}{data: unsafe.Pointer(&value)}
-	copy(ifr.name[:], d.name)
-	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(d.ctl), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifr)))
-	return e != 0 || value.data != 0
 }
 
 // rawRW is readv or writev. It does not tell the scheduler: the descriptor does

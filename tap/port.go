@@ -1,4 +1,4 @@
-// Package tap holds the links of a NIC: TAP devices with UDP segmentation
+// Package tap holds the links of a NIC: TAP devices and AF_PACKET sockets with UDP segmentation
 // offload and AF_UNIX datagram sockets that carry one Ethernet frame each.
 package tap
 

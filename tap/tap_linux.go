@@ -135,31 +135,55 @@ func (t *TAP) Send(now mono.Time, f *rocev2.Frame) error {
 	if t.fd < 0 {
 		return ErrDown
 	}
-	bufs := f.Bufs
-	if len(bufs) >= maxIov {
-		t.flat = f.AppendTo(t.flat[:0])
-		bufs = [][]byte{t.flat}
-	}
-	n := 1
-	t.iov[0].Base = &t.txHdr[0]
-	t.iov[0].SetLen(vnetHdrLen)
-	for _, b := range bufs {
-		if len(b) == 0 {
-			continue
-		}
-		t.iov[n].Base = &b[0]
-		t.iov[n].SetLen(len(b))
-		n++
-	}
-	t.txHdr = [vnetHdrLen]byte{}
-	if f.SegSize != 0 {
-		putVnetHdr(&t.txHdr, f.HdrLen, f.SegSize)
-	}
+	var n int
+	n, t.flat = gather(&t.iov, &t.txHdr, f, t.flat)
 	_, e := rawRW(unix.SYS_WRITEV, t.fd, &t.iov[0], n)
 	if e == 0 {
 		return nil
 	}
 	return t.sendFailed(now, e)
+}
+
+// gather makes iov the virtio header hdr and the pieces of f, and returns how many entries
+// that takes. flat has room for a frame of too many pieces.
+func gather(iov *[maxIov]unix.Iovec, hdr *[vnetHdrLen]byte, f *rocev2.Frame, flat []byte) (int, []byte) {
+	bufs := f.Bufs
+	if len(bufs) >= maxIov {
+		flat = f.AppendTo(flat[:0])
+		bufs = [][]byte{flat}
+	}
+	*hdr = [vnetHdrLen]byte{}
+	if f.SegSize != 0 {
+		putVnetHdr(hdr, f.HdrLen, f.SegSize)
+	}
+	iov[0].Base = &hdr[0]
+	iov[0].SetLen(vnetHdrLen)
+	n := 1
+	for _, b := range bufs {
+		if len(b) == 0 {
+			continue
+		}
+		iov[n].Base = &b[0]
+		iov[n].SetLen(len(b))
+		n++
+	}
+	return n, flat
+}
+
+// scatter makes iov the virtio header hdr and buf.
+func scatter(iov *[maxIov]unix.Iovec, hdr *[vnetHdrLen]byte, buf []byte) {
+	iov[0].Base = &hdr[0]
+	iov[0].SetLen(vnetHdrLen)
+	iov[1].Base = &buf[0]
+	iov[1].SetLen(len(buf))
+}
+
+// segmentSize is that of a received frame if it is a UDP super-frame, else 0.
+func segmentSize(h *[vnetHdrLen]byte) int {
+	if h[1]&^vnetGSOECN != vnetGSOUDPL4 {
+		return 0
+	}
+	return int(binary.NativeEndian.Uint16(h[4:]))
 }
 
 // putVnetHdr describes a super-frame to the kernel (virtio 1.2, 5.1.6). The UDP
@@ -200,10 +224,7 @@ func (t *TAP) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	if len(buf) == 0 {
 		return 0, 0, errors.New("tap: empty buffer")
 	}
-	t.iov[0].Base = &t.rxHdr[0]
-	t.iov[0].SetLen(vnetHdrLen)
-	t.iov[1].Base = &buf[0]
-	t.iov[1].SetLen(len(buf))
+	scatter(&t.iov, &t.rxHdr, buf)
 	for {
 		n, e := rawRW(unix.SYS_READV, t.fd, &t.iov[0], 2)
 		if e != 0 {
@@ -214,10 +235,7 @@ func (t *TAP) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 			t.stats.RecvDropped++
 			continue
 		}
-		if t.rxHdr[1]&^vnetGSOECN == vnetGSOUDPL4 {
-			segSize = int(binary.NativeEndian.Uint16(t.rxHdr[4:]))
-		}
-		return n, segSize, nil
+		return n, segmentSize(&t.rxHdr), nil
 	}
 }
 

@@ -78,7 +78,7 @@ func checkSuperFrame(t *testing.T, tx, rx Port, f *rocev2.Frame, whole bool) {
 			if whole {
 				got = rocev2.Segment(nil, buf[:n], s, k)
 			}
-			if !whole {
+			if _, ok := rx.(*TAP); ok && !whole { // within a machine, as over a veth, checksums stay partial
 				checkUDPSum(t, got, f.HdrLen)
 			}
 			binary.BigEndian.PutUint16(got[f.HdrLen-2:], 0)

@@ -40,7 +40,9 @@ type Link struct {
 	ActiveMTU int      `json:"active_mtu"`
 	Port      string   `json:"port"`
 	Device    string   `json:"device,omitempty"`
-	Segments  int      `json:"segments"` // in a super-frame; 0 for single frames
+	Mode      string   `json:"mode,omitempty"` // of a port that shares an interface with the kernel
+	Overruns  uint64   `json:"overruns"`       // frames that the port was too slow for
+	Segments  int      `json:"segments"`       // in a super-frame; 0 for single frames
 	Profile   string   `json:"profile,omitempty"`
 	Poll      string   `json:"poll"`
 	Clients   int      `json:"clients"`

@@ -19,14 +19,19 @@ var core = map[string][]string{
 	"mono":    {},
 	"bth":     {},
 	"bth/mad": {},
-	"reorder": {"bth", "mono"},
-	"retrans": {"bth", "mono"},
-	"ccalgo":  {"bth", "mono"},
-	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo"},
-	"rocev2":  {"bth", "bth/mad", "mono", "reorder", "retrans", "ccalgo", "qp"},
+	"param":   {},
+	"reorder": {"bth", "mono", "param"},
+	"retrans": {"bth", "mono", "param"},
+	"ccalgo":  {"bth", "mono", "param"},
+	"path":    {"bth", "mono", "param"},
+	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo", "path"},
+	"profile": {"bth", "param", "reorder", "retrans", "ccalgo", "path", "qp"},
+	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile"},
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 
-	"internal/fault": {"bth", "mono"},
+	"internal/fault":   {"bth", "mono"},
+	"internal/dissect": {"bth"},
+	"internal/flow":    {"bth", "bth/mad", "mono", "internal/dissect"},
 }
 
 // corePermitted are the standard packages that the core may import: pure

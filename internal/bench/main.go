@@ -20,7 +20,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock or crowd")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, crowd or ports")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -66,6 +66,7 @@ type bench struct {
 	seconds, rounds int
 	lab             *testbed.Lab
 	table           []row
+	portTable       []portRow
 }
 
 // row is one line of the report.
@@ -128,6 +129,9 @@ var ratios = []ratio{
 	{"ib_write_bw 64 B against UCX's put", stockWriteRate, ucxPutRate, 1, false},
 	{"ib_write_lat 8 B against UCX's put", stockWriteLat, ucxPutLat, 1, true},
 	{"ib_send_lat 8 B against UCX's tag", stockSendLat, ucxTagLat, 0, true},
+	{"AF_XDP port against bare AF_XDP, 64 B", echoName(64, "port"), echoName(64, "bare sockets"), 0.8, false},
+	{"AF_XDP port against bare AF_XDP, 1 KiB", echoName(1024, "port"), echoName(1024, "bare sockets"), 0.8, false},
+	{"AF_XDP port against bare AF_XDP, 4 KiB", echoName(4096, "port"), echoName(4096, "bare sockets"), 0.8, false},
 	{"4 KiB WRITE, 1000 QPs against 8 QPs", manyQPs, fewQPs, 0.8, false},
 }
 
@@ -140,6 +144,7 @@ func (b *bench) report(w io.Writer) {
 	for _, r := range b.table {
 		fmt.Fprintf(w, "| %s | %.2f | %s |\n", r.name, r.value, r.unit)
 	}
+	b.writePorts(w)
 	fmt.Fprintf(w, "\n| ratio | value | goal |\n|---|--:|---|\n")
 	for _, r := range ratios {
 		if b.value(r.of) == 0 || b.value(r.to) == 0 {
@@ -158,6 +163,11 @@ const notes = `
   does; over TCP tag is the faster one. UCX is one process a side and has a core for each; ours are two.
 * ib_* are the programs of perftest, stock, over the preload library; tx-depth and moderation are their defaults.
   They spin, and so do the daemons between messages: with two cores what else runs costs them milliseconds.
+* The table of ports: frames from one namespace to the other with no protocol, and roceperf over ports of the kind.
+  TAPs are joined by bridges; the others share a veth with the kernel. CPU is that of both ends and includes the
+  kernel's work as far as it is done in their names: on a veth the sender does what a NIC's interrupts would.
+* An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
+  one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
 * roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,
   the daemon and the program; with two cores all four share them.
 `

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -18,7 +19,7 @@ import (
 // Shape of the raw test: what a 64 KiB WRITE at path MTU 4096 looks like, 15
 // segments of BTH, 4096 bytes and ICRC in a super-frame.
 const (
-	rawSegment  = 12 + 4096 + 4
+	rawPayload  = 4096
 	rawSegments = 15
 )
 
@@ -37,7 +38,7 @@ func raw(bed *testbed.Bed, d time.Duration) (gbps float64, err error) {
 	}
 	// One frame teaches the bridges where the receiver is; they forward at once
 	// when they have seen it, or after a second.
-	hello := rawFrame([6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, rawMAC, 1)
+	hello := rawFrame([6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, rawMAC, 1, rawPayload, 1)
 	for range 15 {
 		if err := ports[1].Send(0, &rocev2.Frame{Bufs: [][]byte{hello}, Len: len(hello)}); err != nil {
 			return 0, err
@@ -74,7 +75,7 @@ func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
 			continue
 		}
 		if n > 42 && binary.BigEndian.Uint16(buf[36:]) == 4791 {
-			got.Add(uint64(n-42) / rawSegment * 4096)
+			got.Add(uint64(n-42) / (rawPayload + rawOverhead) * rawPayload)
 		}
 	}
 }
@@ -83,8 +84,8 @@ func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
 func flood(p *tap.TAP, end time.Time) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, rawSegments)
-	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawSegment}
+	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, 0, rawPayload, rawSegments)
+	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawPayload + rawOverhead}
 	for time.Now().Before(end) {
 		for range 16 {
 			if err := p.Send(0, f); err != nil && !errors.Is(err, tap.ErrAgain) {
@@ -98,20 +99,30 @@ func flood(p *tap.TAP, end time.Time) error {
 // rawMAC is the address of the receiver.
 var rawMAC = [6]byte{2, 0, 0, 0, 0, 2}
 
-func rawFrame(dst, src [6]byte, segments int) []byte {
-	b := make([]byte, 42+segments*rawSegment)
+// rawAddr is the address of host i in such frames.
+func rawAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}) }
+
+// rawOverhead is what a segment has besides its payload: BTH and ICRC.
+const rawOverhead = 12 + 4
+
+// rawFrame is a frame, or super-frame, from host i to the other.
+func rawFrame(dst, src [6]byte, i, payload, segments int) []byte {
+	b := make([]byte, 42+segments*(payload+rawOverhead))
 	copy(b, dst[:])
 	copy(b[6:], src[:])
 	b[12] = 8
 	ip, udp := b[14:34], b[34:42]
 	ip[0], ip[6], ip[8], ip[9] = 0x45, 0x40, 64, 17
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-14))
-	copy(ip[12:], []byte{198, 18, 2, 1, 198, 18, 2, 2})
+	copy(ip[12:], rawAddr(i).AsSlice())
+	copy(ip[16:], rawAddr(1-i).AsSlice())
 	binary.BigEndian.PutUint16(ip[10:], ^sum(ip, 0))
 	binary.BigEndian.PutUint16(udp, 50000)
 	binary.BigEndian.PutUint16(udp[2:], 4791)
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-34))
-	binary.BigEndian.PutUint16(udp[6:], sum(ip[12:20], uint32(17+len(b)-34)))
+	if segments > 1 {
+		binary.BigEndian.PutUint16(udp[6:], sum(ip[12:20], uint32(17+len(b)-34)))
+	}
 	return b
 }
 

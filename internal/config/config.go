@@ -28,7 +28,17 @@ type Config struct {
 	Metrics Metrics       `mapstructure:"metrics"`
 	Limits  Limits        `mapstructure:"limits"`
 	NICs    []NIC         `mapstructure:"nics"`
+	// Privileges says whether the capabilities that opening links needs are given up
+	// afterwards: auto, drop or keep.
+	Privileges string `mapstructure:"privileges"`
 }
+
+// Values of Config.Privileges.
+const (
+	AutoPrivileges = "auto" // dropped, but for TAPs, which are made anew when they are deleted
+	DropPrivileges = "drop"
+	KeepPrivileges = "keep"
+)
 
 // Log says what is logged and how.
 type Log struct {
@@ -92,7 +102,7 @@ type NIC struct {
 
 // Port is the link of a NIC.
 type Port struct {
-	Type string `mapstructure:"type"` // tap or unix
+	Type string `mapstructure:"type"` // tap, unix, packet or xdp
 
 	// TAP: the namespace it is made in (a path, empty for the daemon's own), its
 	// name, the bridge it joins and whether super-frames are used.
@@ -100,6 +110,16 @@ type Port struct {
 	Device  string `mapstructure:"device"`
 	Bridge  string `mapstructure:"bridge"`
 	Offload *bool  `mapstructure:"offload"`
+
+	// Packet and XDP: the interface that is shared with the kernel. Netns and, for packet,
+	// Offload are as above.
+	Interface string `mapstructure:"interface"`
+
+	// XDP: where the program runs, how frames get to the sockets, and how many receive
+	// queues of the interface are served; 0 for all.
+	Mode   string `mapstructure:"mode"`
+	Copy   string `mapstructure:"copy"`
+	Queues int    `mapstructure:"queues"`
 
 	// Unix: the sockets of this end and of the other end.
 	Local  string `mapstructure:"local"`
@@ -208,15 +228,22 @@ func (c *Config) setDefaults() {
 	setDefault(&c.RunDir, DefaultRunDir())
 	setDefault(&c.Log.Level, "info")
 	setDefault(&c.Log.Format, "text")
+	setDefault(&c.Privileges, AutoPrivileges)
 	setDefault(&c.Control.Mode, Mode(0o666)) // its server asks who is there
 	c.Limits.setDefaults()
 	for i := range c.NICs {
 		n := &c.NICs[i]
 		n.Port.Type = strings.ToLower(n.Port.Type)
-		if n.MAC == (MAC{}) {
-			n.MAC = deriveMAC(c.RunDir, n.Name)
+		if !n.Port.Shared() { // else they are the interface's
+			if n.MAC == (MAC{}) {
+				n.MAC = deriveMAC(c.RunDir, n.Name)
+			}
+			setDefault(&n.MTU, defaultMTU)
 		}
-		setDefault(&n.MTU, defaultMTU)
+		if n.Port.Type == "xdp" {
+			setDefault(&n.Port.Mode, "auto")
+			setDefault(&n.Port.Copy, "auto")
+		}
 		setDefault(&n.Poll, DefaultPoll)
 		n.Congestion.setDefaults()
 		setDefault(&n.Access.Mode, Mode(0o666))
@@ -249,7 +276,10 @@ func setDefault[T comparable](field *T, def T) {
 	}
 }
 
-// UseOffload reports whether a TAP port may carry super-frames; it may unless
+// Shared reports whether the port is an interface that a kernel uses too.
+func (p *Port) Shared() bool { return p.Type == "packet" || p.Type == "xdp" }
+
+// UseOffload reports whether a TAP or packet port may carry super-frames; it may unless
 // the file says otherwise.
 func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
 

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -89,8 +90,31 @@ func TestCongestion(t *testing.T) {
 	}
 }
 
+// TestShared reads ports on interfaces of the kernel: what is the interface's stays open.
+func TestShared(t *testing.T) {
+	c := read(t, `nics:
+  - {name: a, port: {type: packet, interface: eth0}}
+  - {name: b, port: {type: XDP, interface: eth1, queues: 3, mode: generic}}
+  - {name: c, port: {type: packet, interface: eth0, netns: blue, offload: false}}`)
+	for i, n := range c.NICs {
+		if n.MAC != (MAC{}) || n.MTU != 0 || !n.Port.Shared() {
+			t.Errorf("NIC %d: %+v", i, n)
+		}
+	}
+	p := c.NICs[1].Port
+	if p.Mode != "generic" || p.Copy != "auto" || p.Queues != 3 {
+		t.Errorf("%+v", p)
+	}
+	if !c.NICs[0].Port.UseOffload() || c.NICs[2].Port.UseOffload() || c.NICs[0].Port.Mode != "" {
+		t.Errorf("%+v, %+v", c.NICs[0].Port, c.NICs[2].Port)
+	}
+}
+
 // TestFaults checks that each fault is found and named by its path.
 func TestFaults(t *testing.T) {
+	shared := func(typ, port, nic string) string {
+		return fmt.Sprintf("nics: [{name: a, port: {type: %s, interface: eth0, %s}, %s}]", typ, port, nic)
+	}
 	nic := func(s string) string { return "nics: [{name: a, port: {type: tap}, " + s + "}]" }
 	for _, tc := range []struct{ text, want string }{
 		{"", "nics: 0 NICs"},
@@ -125,6 +149,24 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: unix, local: /y, remote: /y}}]", "nics[0].port.remote: is the local"},
 		{"nics: [{name: a, port: {type: tap}}, {name: a, port: {type: tap, device: b}}]", "nics[1].name: the same"},
 		{"nics: [{name: a, port: {type: tap}}, {name: b, port: {type: tap, device: a}}]", "nics[1].port.device: the same"},
+		{shared("packet", "", "mac: 02:00:00:00:00:01"), "nics[0].mac: cannot be set for a port of type packet"},
+		{shared("packet", "", "mtu: 1500"), "nics[0].mtu: cannot be set"},
+		{shared("xdp", "", "addresses: [10.0.0.1/24]"), "nics[0].addresses: cannot be set for a port of type xdp"},
+		{shared("xdp", "", "gateways: [10.0.0.1]"), "nics[0].gateways: cannot be set"},
+		{shared("packet", "mode: native", ""), "nics[0].port.mode: has no meaning"},
+		{shared("packet", "queues: 2", ""), "nics[0].port.queues: has no meaning"},
+		{shared("packet", "bridge: br0", ""), "nics[0].port.bridge: has no meaning"},
+		{shared("packet", "device: x", ""), "nics[0].port.device: has no meaning"},
+		{shared("xdp", "offload: true", ""), "nics[0].port.offload: has no meaning"},
+		{shared("xdp", "mode: fast", ""), `nics[0].port.mode: "fast" is none of`},
+		{shared("xdp", "copy: never", ""), `nics[0].port.copy: "never" is none of`},
+		{shared("xdp", "queues: -1", ""), "nics[0].port.queues: -1 is not between"},
+		{shared("xdp", "queues: 257", ""), "nics[0].port.queues: 257 is not between"},
+		{"nics: [{name: a, port: {type: packet}}]", `nics[0].port.interface: "" is not an interface name`},
+		{"nics: [{name: a, port: {type: xdp, interface: a/b}}]", `nics[0].port.interface: "a/b"`},
+		{"nics: [{name: a, port: {type: tap, interface: x}}]", "nics[0].port.interface: has no meaning"},
+		{"nics: [{name: a, port: {type: packet, interface: x}}, {name: b, port: {type: xdp, interface: x}}]",
+			"nics[1].port.interface: the same as that of nics[0]"},
 		{"drain: 3\n" + minimal, "drain: "},
 		{"drain: -1s\n" + minimal, "drain: "},
 		{"log: {level: loud}\n" + minimal, "log.level: "},

@@ -53,6 +53,7 @@ func (c *Config) Validate() error {
 	}
 	oneOf(&f, "log.level", c.Log.Level, "debug", "info", "warn", "error")
 	oneOf(&f, "log.format", c.Log.Format, "text", "json")
+	oneOf(&f, "privileges", c.Privileges, AutoPrivileges, DropPrivileges, KeepPrivileges)
 	c.Control.validate(&f, "control")
 	if c.Metrics.Listen != "" {
 		if _, _, err := net.SplitHostPort(c.Metrics.Listen); err != nil {
@@ -83,12 +84,16 @@ func (c *Config) checkUnique(f *faults) {
 	for i := range c.NICs {
 		n := &c.NICs[i]
 		unique(i, "name", "name "+n.Name)
-		unique(i, "mac", "mac "+n.MAC.String())
 		switch n.Port.Type {
+		case "packet", "xdp":
+			unique(i, "port.interface", "interface "+n.Port.Netns+"\x00"+n.Port.Interface)
 		case "tap":
 			unique(i, "port.device", "device "+n.Port.Netns+"\x00"+n.Port.Device)
 		case "unix":
 			unique(i, "port.local", "socket "+filepath.Clean(n.Port.Local))
+		}
+		if n.MAC != (MAC{}) {
+			unique(i, "mac", "mac "+n.MAC.String())
 		}
 		if n.Capture.File != "" {
 			unique(i, "capture.file", "file "+filepath.Clean(n.Capture.File))
@@ -130,7 +135,9 @@ func (n *NIC) validate(f *faults, path string) {
 	if !nicName.MatchString(n.Name) {
 		f.add(path+".name", "%q is not a device name (letters, digits, _ . -)", n.Name)
 	}
-	if n.MTU < minMTU || n.MTU > maxMTU {
+	if n.Port.Shared() {
+		n.validateShared(f, path)
+	} else if n.MTU < minMTU || n.MTU > maxMTU {
 		f.add(path+".mtu", "%d is not between %d and %d", n.MTU, minMTU, maxMTU)
 	}
 	if n.MaxUnacked > 1<<22 {
@@ -139,7 +146,9 @@ func (n *NIC) validate(f *faults, path string) {
 	if _, err := rocev2.NewProfile(n.Profile); err != nil {
 		f.add(path+".profile", "%w", err)
 	}
-	n.validateAddresses(f, path)
+	if !n.Port.Shared() {
+		n.validateAddresses(f, path)
+	}
 	n.Port.validate(f, path+".port")
 	n.Congestion.validate(f, path+".congestion")
 	for i, rule := range n.Faults {
@@ -148,6 +157,18 @@ func (n *NIC) validate(f *faults, path string) {
 		}
 	}
 	n.Access.validate(f, path+".access")
+}
+
+// validateShared refuses what is the interface's.
+func (n *NIC) validateShared(f *faults, path string) {
+	for _, v := range []struct {
+		key string
+		set bool
+	}{{"mac", n.MAC != MAC{}}, {"mtu", n.MTU != 0}, {"addresses", n.Addresses != nil}, {"gateways", n.Gateways != nil}} {
+		if v.set {
+			f.add(path+"."+v.key, "cannot be set for a port of type %s: the interface's are used", n.Port.Type)
+		}
+	}
 }
 
 func (n *NIC) validateAddresses(f *faults, path string) {
@@ -187,39 +208,6 @@ func (n *NIC) onLink(a netip.Addr) bool {
 		}
 	}
 	return false
-}
-
-func (p *Port) validate(f *faults, path string) {
-	oneOf(f, path+".type", p.Type, "tap", "unix")
-	unfit := func(key string, set bool) {
-		if set {
-			f.add(path+"."+key, "has no meaning for a port of type %s", p.Type)
-		}
-	}
-	switch p.Type {
-	case "tap":
-		if !ifaceName.MatchString(p.Device) {
-			f.add(path+".device", "%q is not an interface name", p.Device)
-		}
-		if p.Bridge != "" && !ifaceName.MatchString(p.Bridge) {
-			f.add(path+".bridge", "%q is not an interface name", p.Bridge)
-		}
-		unfit("local", p.Local != "")
-		unfit("remote", p.Remote != "")
-	case "unix":
-		for key, sock := range map[string]string{"local": p.Local, "remote": p.Remote} {
-			if !filepath.IsAbs(sock) || len(sock) > maxSockPath {
-				f.add(path+"."+key, "%q is not an absolute path of at most %d bytes", sock, maxSockPath)
-			}
-		}
-		if p.Local != "" && p.Local == p.Remote {
-			f.add(path+".remote", "is the local socket")
-		}
-		unfit("netns", p.Netns != "")
-		unfit("device", p.Device != "")
-		unfit("bridge", p.Bridge != "")
-		unfit("offload", p.Offload != nil)
-	}
 }
 
 // validate looks users and groups up.

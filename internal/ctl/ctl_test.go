@@ -37,6 +37,8 @@ var links = []api.Link{
 		Congestion: &api.Congestion{Algorithm: "dcqcn", Params: map[string]float64{"line_rate_bps": 1e10, "g": 0.5}}, Devices: []api.Device{
 			{Name: "rxe_a", Profile: "rc", Socket: "/run/roced/uverbs0"}, {Name: "rxe_a_irn", Profile: "irn", Socket: "/run/roced/uverbs1"}}},
 	{Name: "rxe_b", MAC: "02:00:00:00:00:02", State: "DOWN", Reason: "no carrier", MTU: 1500, ActiveMTU: 1024, Port: "unix", Poll: "busy"},
+	{Name: "rxe_c", MAC: "02:00:00:00:00:03", GIDs: []string{"10.0.0.3", "::", "fe80::ff:fe00:3"}, State: "ACTIVE", MTU: 1500, ActiveMTU: 1024,
+		Port: "packet", Device: "eth0", Mode: "AF_PACKET", Overruns: 3, Segments: 64, Poll: "50µs"},
 }
 
 var resources = map[string][]api.Resource{

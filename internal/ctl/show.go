@@ -40,6 +40,12 @@ func printLink(w io.Writer, i int, l *api.Link) {
 	if l.Device != "" {
 		fmt.Fprintf(w, " device %s", l.Device)
 	}
+	if l.Mode != "" {
+		fmt.Fprintf(w, " mode %q", l.Mode)
+	}
+	if l.Overruns > 0 {
+		fmt.Fprintf(w, " overruns %d", l.Overruns)
+	}
 	if l.Segments > 0 {
 		fmt.Fprintf(w, " offload %d", l.Segments)
 	}
@@ -59,6 +65,9 @@ func printLink(w io.Writer, i int, l *api.Link) {
 		fmt.Fprintln(w)
 	}
 	for i, g := range l.GIDs {
+		if g == "::" {
+			continue // the address of this place has gone
+		}
 		fmt.Fprintf(w, "    gid %d %s\n", i, g)
 	}
 	for _, d := range l.Devices {

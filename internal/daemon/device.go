@@ -67,8 +67,8 @@ func (d *Daemon) startDevices(n *nic) error {
 func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	c, index := n.cfg, d.devices
 	name := deviceName(c.Name, profile, standard)
-	dev := &device{shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(c.MAC.HardwareAddr()),
-		Firmware: firmware, Netdev: c.Port.Device}}
+	dev := &device{shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(n.mac),
+		Firmware: firmware, Netdev: n.netdev()}}
 	owner := &dev.shown // of the files of the port
 	if !standard {
 		owner = &n.devices[0].shown
@@ -77,7 +77,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	srv, err := server.New(server.Config{
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: profiles,
-		MAC: c.MAC.HardwareAddr(), Limits: limitsOf(&d.cfg.Limits), Log: n.log,
+		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Log: n.log,
 		Refresh: func(ctx context.Context) error { return d.show(ctx, n, owner) },
 	})
 	if err != nil {

@@ -70,7 +70,7 @@ func (n *nic) collect(ctx context.Context, ch chan<- prometheus.Metric) {
 	}
 	p := &s.Port
 	for what, v := range map[string]uint64{
-		"send_dropped": p.SendDropped, "recv_dropped": p.RecvDropped, "again": p.Again, "lost": p.Lost, "reopened": p.Reopened,
+		"send_dropped": p.SendDropped, "recv_dropped": p.RecvDropped, "again": p.Again, "overruns": p.Overruns, "lost": p.Lost, "reopened": p.Reopened,
 	} {
 		count(descPort, v, what)
 	}

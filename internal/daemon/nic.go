@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 
@@ -28,6 +27,8 @@ type nic struct {
 	cfg     *config.NIC
 	log     *slog.Logger
 	port    *tap.Faulty
+	shared  *shared    // nil for a port of its own
+	mac     rocev2.MAC // at the start; the NIC follows its interface, GUIDs do not
 	shard   *shard.Shard
 	devices []*device
 	tree    *sysfs.Tree   // of this NIC alone
@@ -52,24 +53,20 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 			}
 		}
 	}
+	begun := n // a return of an error sets n to nil
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, n.close())
+			err = errors.Join(err, begun.close())
 		}
 	}()
-	port, err := openPort(c)
-	if err != nil {
+	if err := n.openPort(); err != nil {
 		return nil, err
 	}
-	n.port = tap.NewFaulty(port, nil)
 	core, err := n.build()
 	if err != nil {
 		return nil, err
 	}
-	n.shard, err = shard.New(shard.Config{NIC: core, Port: n.port, Poll: c.Poll.Duration(), OnFault: func(addr uintptr) {
-		n.log.Error("client memory vanished", "addr", addr)
-	}})
-	if err != nil {
+	if err := n.startShard(core); err != nil {
 		return nil, err
 	}
 	if c.Capture.File != "" {
@@ -81,8 +78,25 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 		return nil, err
 	}
 	d.served.Go(func() { d.showChanges(n) })
-	n.log.Info("NIC is up", "mac", c.MAC, "addresses", c.Addresses, "port", c.Port.Type)
+	n.log.Info("NIC is up", "mac", n.mac, "port", c.Port.Type)
 	return n, nil
+}
+
+// startShard runs the NIC proper, and makes it follow its interface.
+func (n *nic) startShard(core *rocev2.NIC) (err error) {
+	cfg := shard.Config{NIC: core, Port: n.port, Poll: n.cfg.Poll.Duration(), OnFault: func(addr uintptr) {
+		n.log.Error("client memory vanished", "addr", addr)
+	}}
+	if n.shared != nil {
+		cfg.Ask = n.shared.ask
+	}
+	if n.shard, err = shard.New(cfg); err != nil {
+		return err
+	}
+	if n.shared != nil {
+		n.shared.follower.Run(n.shared)
+	}
+	return nil
 }
 
 // build makes the NIC proper and applies the fault rules of the configuration.
@@ -98,37 +112,28 @@ func (n *nic) build() (*rocev2.NIC, error) {
 	if err := n.port.SetRules(n.rules); err != nil {
 		return nil, err
 	}
-	cfg := rocev2.Config{
-		Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
-		Offload: n.port.Offload(), Events: n.events, MaxUnacked: c.MaxUnacked,
-		CNPInterval: c.Congestion.Interval(), CNPDSCP: uint8(*c.Congestion.CNPDSCP),
-		NewProfile: func(name string) (qp.Profile, error) {
-			if name == "" {
-				name = c.Profile
-			}
-			p, err := rocev2.NewProfile(name)
-			if err != nil {
-				return p, err
-			}
-			p.Controller, err = c.Congestion.New()
+	cfg, err := n.coreConfig()
+	if err != nil {
+		return nil, err
+	}
+	n.mac = cfg.MAC
+	cfg.Events, cfg.MaxUnacked = n.events, c.MaxUnacked
+	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
+	cfg.NewProfile = func(name string) (qp.Profile, error) {
+		if name == "" {
+			name = c.Profile
+		}
+		p, err := rocev2.NewProfile(name)
+		if err != nil {
 			return p, err
-		},
+		}
+		p.Controller, err = c.Congestion.New()
+		return p, err
 	}
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err
 	}
 	return rocev2.New(cfg)
-}
-
-func openPort(c *config.NIC) (tap.Port, error) {
-	switch c.Port.Type {
-	case "tap":
-		return tap.OpenTAP(tap.TAPConfig{Name: c.Port.Device, Netns: c.Port.Netns, Bridge: c.Port.Bridge,
-			MTU: c.MTU, Offload: c.Port.UseOffload()})
-	case "unix":
-		return tap.OpenUnix(tap.UnixConfig{Local: c.Port.Local, Remote: c.Port.Remote})
-	}
-	return nil, fmt.Errorf("no port of type %q", c.Port.Type)
 }
 
 func limitsOf(l *config.Limits) server.Limits {
@@ -176,6 +181,9 @@ func (n *nic) close() error {
 	if n.file != nil {
 		_, err := n.stopCapture(n.file)
 		errs = append(errs, err)
+	}
+	if n.shared != nil {
+		n.shared.follower.Close()
 	}
 	if n.shard != nil {
 		errs = append(errs, n.shard.Close())

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -22,6 +23,9 @@ func Run(cfg *config.Config) error {
 	d, err := Start(cfg, log)
 	if err != nil {
 		return err
+	}
+	if err := d.dropPrivileges(); err != nil {
+		return errors.Join(err, d.Close())
 	}
 	log.Info("roced is ready", "run_dir", cfg.RunDir, "pid", os.Getpid())
 	s := <-sig

@@ -19,7 +19,7 @@ func (d *Daemon) startUCMA() (err error) {
 	c := ucma.Config{Path: filepath.Join(d.cfg.RunDir, ucma.Socket), Contexts: d.cfg.Limits.Connections,
 		IDs: d.cfg.Limits.QPs, Log: d.log}
 	for _, n := range d.nics {
-		c.NICs = append(c.NICs, ucma.NIC{Name: n.cfg.Name, GUID: server.GUID(n.cfg.MAC.HardwareAddr()), Shard: n.shard,
+		c.NICs = append(c.NICs, ucma.NIC{Name: n.cfg.Name, GUID: server.GUID(n.mac), Shard: n.shard,
 			May: func(cred *unix.Ucred) bool { return mayUse(&n.cfg.Access, cred) }})
 		c.Mode |= fs.FileMode(n.cfg.Access.Mode)
 	}

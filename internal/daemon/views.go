@@ -34,7 +34,7 @@ func (d *Daemon) getLinks(w http.ResponseWriter, r *http.Request) {
 }
 
 func (n *nic) link(ctx context.Context) (api.Link, error) {
-	l := api.Link{Name: n.cfg.Name, MAC: n.cfg.MAC.String(), State: "DOWN", Port: n.cfg.Port.Type, Device: n.cfg.Port.Device,
+	l := api.Link{Name: n.cfg.Name, State: "DOWN", Port: n.cfg.Port.Type, Device: n.netdev(),
 		Profile: n.cfg.Profile, Clients: n.clients(), GIDs: []string{}}
 	if l.Device == "" {
 		l.Device = n.cfg.Port.Local
@@ -46,6 +46,7 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 	l.Poll = config.PollOf(poll).String()
 	derr := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
 		a := core.PortAttr()
+		l.MAC = core.MAC().String()
 		l.MTU, l.ActiveMTU = a.LinkMTU, a.ActiveMTU.Bytes()
 		if a.State == rocev2.PortActive {
 			l.State = "ACTIVE"
@@ -56,6 +57,10 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 		l.Faults, l.Segments = len(n.rules), n.port.Offload().MaxSegments
 		if st := n.port.State(); st.Err != nil {
 			l.Reason = st.Err.Error()
+		}
+		l.Overruns = n.port.Stats().Overruns
+		if n.shared != nil {
+			l.Mode = n.shared.port.Mode()
 		}
 	})
 	return l, errors.Join(err, derr)

@@ -31,8 +31,10 @@ func runTests(m *testing.M) (int, error) {
 	if err := os.Mkdir(bin, 0o755); err != nil {
 		return 1, err
 	}
-	out, err := exec.Command("go", "build", "-o", bin+"/", "roced/cmd/roced", "roced/cmd/rocectl", "roced/cmd/roceperf",
-		"roced/internal/demo").CombinedOutput()
+	build := exec.Command("go", "build", "-o", bin+"/", "roced/cmd/roced", "roced/cmd/rocectl", "roced/cmd/roceperf",
+		"roced/internal/demo")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as the Makefile does
+	out, err := build.CombinedOutput()
 	if err != nil {
 		return 1, fmt.Errorf("build: %w\n%s", err, out)
 	}

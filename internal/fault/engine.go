@@ -188,7 +188,8 @@ func (c *compiled) matches(dir int, v *view) bool {
 	if c.dirs&(1<<dir) == 0 || !v.roce && !r.Any {
 		return false
 	}
-	if r.Peer.IsValid() && r.Peer != v.key.peer {
+	if r.Peer.IsValid() && r.Peer != v.key.peer() || r.Src.IsValid() && r.Src != v.key.src ||
+		r.Dst.IsValid() && r.Dst != v.key.dst {
 		return false
 	}
 	if r.QPN != nil && *r.QPN != uint32(v.key.qpn) {

@@ -16,6 +16,10 @@ const (
 
 	ethTypeIPv4 = 0x0800
 	ethTypeIPv6 = 0x86dd
+
+	vlanLen     = 4
+	ethTypeVLAN = 0x8100 // IEEE 802.1Q
+	ethTypeQinQ = 0x88a8 // IEEE 802.1ad
 )
 
 // kind tells apart the sequences of PSNs that go to one queue pair.
@@ -33,7 +37,16 @@ type flowKey struct {
 	dir  int
 	kind kind
 	qpn  bth.QPN
-	peer netip.Addr
+	src  netip.Addr
+	dst  netip.Addr
+}
+
+// peer is the address of the other end.
+func (k *flowKey) peer() netip.Addr {
+	if k.dir == tx {
+		return k.dst
+	}
+	return k.src
 }
 
 // view is what the rules need to know of a frame.
@@ -58,29 +71,32 @@ func (v *view) parse(dir int, frame []byte) {
 	if len(frame) < ethLen {
 		return
 	}
-	ip := frame[ethLen:]
-	l4 := 0
-	switch binary.BigEndian.Uint16(frame[12:]) {
-	case ethTypeIPv4:
-		l4 = v.parseIPv4(dir, ip)
-	case ethTypeIPv6:
-		l4 = v.parseIPv6(dir, ip)
+	l3, l4 := ethLen, 0
+	kind := binary.BigEndian.Uint16(frame[12:])
+	if (kind == ethTypeVLAN || kind == ethTypeQinQ) && len(frame) >= ethLen+vlanLen {
+		l3, kind = ethLen+vlanLen, binary.BigEndian.Uint16(frame[ethLen+2:])
 	}
-	if l4 == 0 || ethLen+l4+udpLen > len(frame) {
+	switch kind {
+	case ethTypeIPv4:
+		l4 = v.parseIPv4(l3, frame[l3:])
+	case ethTypeIPv6:
+		l4 = v.parseIPv6(l3, frame[l3:])
+	}
+	if l4 == 0 || l3+l4+udpLen > len(frame) {
 		return
 	}
-	udp := ip[l4:]
+	udp := frame[l3+l4:]
 	body := int(binary.BigEndian.Uint16(udp[4:])) - udpLen
 	if binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort || body < bth.BTHLen+bth.ICRCLen || body > len(udp)-udpLen {
 		return
 	}
-	v.bth = ethLen + l4 + udpLen
+	v.bth = l3 + l4 + udpLen
 	v.end = v.bth + body
 	v.parseBTH(frame[v.bth:v.end])
 }
 
 // parseIPv4 returns the length of the IPv4 header in front of UDP, or 0.
-func (v *view) parseIPv4(dir int, ip []byte) int {
+func (v *view) parseIPv4(l3 int, ip []byte) int {
 	if len(ip) < ipv4Len || ip[0]>>4 != 4 {
 		return 0
 	}
@@ -88,12 +104,8 @@ func (v *view) parseIPv4(dir int, ip []byte) int {
 	if n < ipv4Len || n > len(ip) {
 		return 0
 	}
-	v.l3 = ethLen
-	peer := ip[12:16]
-	if dir == tx {
-		peer = ip[16:20]
-	}
-	v.key.peer = netip.AddrFrom4([4]byte(peer))
+	v.l3 = l3
+	v.key.src, v.key.dst = netip.AddrFrom4([4]byte(ip[12:])), netip.AddrFrom4([4]byte(ip[16:]))
 	const fragment = 0x3fff // MF and offset
 	if ip[9] != protoUDP || binary.BigEndian.Uint16(ip[6:])&fragment != 0 {
 		return 0
@@ -102,16 +114,12 @@ func (v *view) parseIPv4(dir int, ip []byte) int {
 }
 
 // parseIPv6 returns the length of the IPv6 header in front of UDP, or 0.
-func (v *view) parseIPv6(dir int, ip []byte) int {
+func (v *view) parseIPv6(l3 int, ip []byte) int {
 	if len(ip) < ipv6Len || ip[0]>>4 != 6 {
 		return 0
 	}
-	v.l3, v.v6 = ethLen, true
-	peer := ip[8:24]
-	if dir == tx {
-		peer = ip[24:40]
-	}
-	v.key.peer = netip.AddrFrom16([16]byte(peer))
+	v.l3, v.v6 = l3, true
+	v.key.src, v.key.dst = netip.AddrFrom16([16]byte(ip[8:])), netip.AddrFrom16([16]byte(ip[24:]))
 	if ip[6] != protoUDP {
 		return 0
 	}
@@ -121,18 +129,27 @@ func (v *view) parseIPv6(dir int, ip []byte) int {
 func (v *view) parseBTH(b []byte) {
 	v.roce = true
 	v.op = bth.Opcode(b[0])
+	v.key.kind = kindOf(v.op)
 	v.key.qpn = bth.QPN(binary.BigEndian.Uint32(b[4:]) & maxPSN)
 	v.psn = bth.MakePSN(binary.BigEndian.Uint32(b[8:]))
-	switch {
-	case v.op.IsCNP():
-		v.key.kind = kindCNP
-	case v.op.IsReadResponse():
-		v.key.kind = kindReadResp
-	case v.op.IsResponse():
-		v.key.kind = kindAck
-		v.nak = v.op.IsAck() && len(b) > bth.BTHLen && !bth.Syndrome(b[bth.BTHLen]).IsACK()
-	}
+	v.nak = v.op.IsAck() && len(b) > bth.BTHLen && !bth.Syndrome(b[bth.BTHLen]).IsACK()
 }
+
+func kindOf(op bth.Opcode) kind {
+	switch {
+	case op.IsCNP():
+		return kindCNP
+	case op.IsReadResponse():
+		return kindReadResp
+	case op.IsResponse():
+		return kindAck
+	}
+	return kindRequest
+}
+
+// Sequence numbers the sequences of PSNs that go to one queue pair: which of them
+// packets of an opcode belong to.
+func Sequence(op bth.Opcode) uint8 { return uint8(kindOf(op)) }
 
 const classNames = "request, response, ack, nak, send, write, read, readresp, atomic, cnp, any"
 
@@ -150,6 +167,11 @@ var classes = map[string]func(*view) bool{
 	"readresp": func(v *view) bool { return v.op.IsReadResponse() },
 	"atomic":   func(v *view) bool { return v.op.IsAtomic() },
 	"cnp":      func(v *view) bool { return v.op.IsCNP() },
+}
+
+// Names reports whether r's class holds an opcode. NAKs need a syndrome too.
+func (r *Rule) Names(op bth.Opcode) bool {
+	return classes[r.Op](&view{op: op, nak: op.IsAck()})
 }
 
 // covered returns the part of the frame that a corruption should hit: from the

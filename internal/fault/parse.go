@@ -123,9 +123,11 @@ func (r *Rule) parseCondition(key, value string) (err error) {
 			return errors.New("empty")
 		}
 	case "peer":
-		if r.Peer, err = netip.ParseAddr(value); err == nil && r.Peer.Zone() != "" {
-			err = errors.New("an address without a zone is wanted")
-		}
+		r.Peer, err = address(value)
+	case "src":
+		r.Src, err = address(value)
+	case "dst":
+		r.Dst, err = address(value)
 	case "p":
 		if r.P, err = strconv.ParseFloat(value, 64); err != nil || !(r.P > 0 && r.P <= 1) {
 			err = errProbability
@@ -141,9 +143,17 @@ func (r *Rule) parseCondition(key, value string) (err error) {
 			err = errors.New("empty")
 		}
 	default:
-		err = errors.New("not a condition (qpn=, psn=, n=, op=, peer=, p=, seed=, count=, any, name=)")
+		err = errors.New("not a condition (qpn=, psn=, n=, op=, peer=, src=, dst=, p=, seed=, count=, any, name=)")
 	}
 	return err
+}
+
+func address(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err == nil && a.Zone() != "" {
+		err = errors.New("an address without a zone is wanted")
+	}
+	return a.Unmap(), err
 }
 
 // parsePSNs reads [+]N[..N].

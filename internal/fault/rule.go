@@ -28,6 +28,8 @@
 //	                                          write, read (the request), readresp,
 //	                                          atomic, cnp, any
 //	          | "peer=" address               of the other end
+//	          | "src=" address                source, whichever end that is
+//	          | "dst=" address                destination
 //	          | "p=" probability              above 0, up to 1
 //	          | "seed=" number                of the generator behind p and corrupt
 //	          | "count=" n                    no more than n times
@@ -45,7 +47,7 @@
 // All conditions of a rule must hold. The rules are asked in their order and
 // all that apply take effect, up to the first drop.
 //
-// A flow is what shares one sequence of PSNs: a direction, a peer, a destination
+// A flow is what shares one sequence of PSNs: a direction, two addresses, a destination
 // queue pair, and one of requests, READ responses, other responses, or CNPs. Its
 // first PSN and how often each of its last 4096 PSNs was seen are remembered for
 // the 256 flows used last, from the moment on that the rules are set.
@@ -122,6 +124,8 @@ type Rule struct {
 	Nth  []int      `mapstructure:"n" json:"n,omitempty" yaml:"n,omitempty"`
 	Op   string     `mapstructure:"op" json:"op,omitempty" yaml:"op,omitempty"`
 	Peer netip.Addr `mapstructure:"peer" json:"peer,omitzero" yaml:"peer,omitempty"`
+	Src  netip.Addr `mapstructure:"src" json:"src,omitzero" yaml:"src,omitempty"`
+	Dst  netip.Addr `mapstructure:"dst" json:"dst,omitzero" yaml:"dst,omitempty"`
 	Any  bool       `mapstructure:"any" json:"any,omitempty" yaml:"any,omitempty"`
 
 	// Share and limit.
@@ -243,6 +247,8 @@ func (r Rule) String() string {
 		w[len(w)-1] += "," + strconv.Itoa(n)
 	}
 	add(r.Peer.IsValid(), "peer=%v", r.Peer)
+	add(r.Src.IsValid(), "src=%v", r.Src)
+	add(r.Dst.IsValid(), "dst=%v", r.Dst)
 	add(r.Any, "%s", "any")
 	add(r.P != 0, "p=%s", strconv.FormatFloat(r.P, 'g', -1, 64))
 	add(r.Seed != 0, "seed=%d", r.Seed)

@@ -40,7 +40,8 @@ var trials = []trial{
 
 // run runs all trials in both directions.
 func runTrials(l *lab, r *report) {
-	t := table{Title: "Errors", Head: []string{"trial", "expected of the requester", "we request", "we respond"}}
+	r.begin(table{Title: "Errors", Intro: "Each on a connection of its own; another one works afterwards.",
+		Head: []string{"trial", "expected of the requester", "we request", "we respond"}})
 	for _, k := range append(trials, networkTrials...) {
 		row := []string{k.name, k.want}
 		for _, weRespond := range []bool{false, true} {
@@ -51,9 +52,8 @@ func runTrials(l *lab, r *report) {
 			}
 			row = append(row, result)
 		}
-		t.Rows = append(t.Rows, row)
+		r.row(row...)
 	}
-	r.tables = append(r.tables, t)
 }
 
 // try runs a trial, and then a transfer over another connection, which shows that

@@ -3,52 +3,10 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"time"
 
 	"roced/verbs"
 )
-
-// tally counts the cases of one row of a table.
-type tally struct {
-	Name         string
-	Cases, Wrong int
-	Lost         int // attempts without reliable service that lost their message, and were repeated
-	Bytes        int64
-	Time         time.Duration
-}
-
-// report collects what the command has found.
-type report struct {
-	log      io.Writer
-	rows     []*tally
-	failures []string
-	tables   []table
-}
-
-// table is one of the document's.
-type table struct {
-	Title, Intro string
-	Head         []string
-	Rows         [][]string
-}
-
-// row finds or makes a row.
-func (r *report) row(name string) *tally {
-	if i := slices.IndexFunc(r.rows, func(t *tally) bool { return t.Name == name }); i >= 0 {
-		return r.rows[i]
-	}
-	r.rows = append(r.rows, &tally{Name: name})
-	return r.rows[len(r.rows)-1]
-}
-
-// failed notes a failure.
-func (r *report) failed(what string, err error) {
-	text := what + ": " + err.Error()
-	r.failures = append(r.failures, text)
-	fmt.Fprintln(r.log, "FAIL", text)
-}
 
 // matrix is which cases to run.
 type matrix struct {
@@ -57,6 +15,9 @@ type matrix struct {
 	large bool // 8 MiB in every combination, not only in IPv4 at path MTU 1024
 	seed  uint64
 }
+
+// services are the transport services, in the document's order.
+var services = []verbs.QPType{verbs.RC, verbs.UC, verbs.UD}
 
 // operations of each transport service.
 var operations = map[verbs.QPType][]verbs.Opcode{
@@ -88,12 +49,12 @@ func bytesOf(m verbs.MTU) int { return 128 << m }
 // run runs the matrix.
 func (m *matrix) run(l *lab, r *report) {
 	for _, link := range m.links {
-		for _, typ := range []verbs.QPType{verbs.RC, verbs.UC, verbs.UD} {
+		for _, typ := range services {
 			for _, v6 := range []bool{false, true} {
 				for _, mtu := range m.mtus {
 					s := patient(typ, mtu, v6)
-					m.cell(r, link, "we request", l.ours[link], l.rxe[link], s)
-					m.cell(r, link, "we respond", l.rxe[link], l.ours[link], s)
+					m.cell(r, kind{Type: typ, Link: link}, l.ours[link], l.rxe[link], s)
+					m.cell(r, kind{Type: typ, Link: link, WeRespond: true}, l.rxe[link], l.ours[link], s)
 				}
 			}
 		}
@@ -120,10 +81,11 @@ func attempts(t verbs.QPType) int {
 
 // cell runs all operations and sizes over one queue pair; after a failure the
 // next case gets another.
-func (m *matrix) cell(r *report, link int, direction string, req, resp end, s settings) {
+func (m *matrix) cell(r *report, k kind, req, resp end, s settings) {
 	p := &peers{req: req, resp: resp, s: s}
 	for _, op := range operations[s.Type] {
-		row := r.row(fmt.Sprintf("%v %s, %s, %s", s.Type, opNames[op], direction, linkNames[link]))
+		k.Op = op
+		row := r.of(k)
 		for _, size := range m.sizes(op, s) {
 			m.seed++
 			begin := time.Now()
@@ -133,12 +95,12 @@ func (m *matrix) cell(r *report, link int, direction string, req, resp end, s se
 			row.Time += time.Since(begin)
 			if err != nil {
 				row.Wrong++
-				r.failed(fmt.Sprintf("%s, IPv6 %t, path MTU %d, %d bytes, seed %d", row.Name, s.IPv6, bytesOf(s.MTU), size, m.seed), err)
+				r.failed(fmt.Sprintf("%v, IPv6 %t, path MTU %d, %d bytes, seed %d", k, s.IPv6, bytesOf(s.MTU), size, m.seed), err)
 			}
 		}
 	}
 	if err := p.close(); err != nil {
-		r.failed(fmt.Sprintf("%v %s: close", s.Type, direction), err)
+		r.failed(fmt.Sprintf("%v: close", k), err)
 	}
 }
 

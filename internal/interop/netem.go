@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"roced/verbs"
@@ -23,6 +22,13 @@ var netemLines = []string{
 	"loss 1% delay 1ms reorder 25% gap 5 duplicate 1% corrupt 0.1%",
 }
 
+const netemIntro = "Inside the machine, on its network card and on a veth pair between two rxe devices. Data: 48 requests of all\n" +
+	"kinds that are outstanding together, in order, exactly once, byte by byte. Throughput: WRITEs of 64 KiB, 16 at a\n" +
+	"time, path MTU 1024, that completed."
+
+// shortNetemLines are the sample of the short form.
+var shortNetemLines = []string{netemLines[0], netemLines[2], netemLines[len(netemLines)-1]}
+
 // netem is the part under tc netem.
 type netem struct {
 	lines []string
@@ -36,8 +42,8 @@ func (n netem) run(l *lab, r *report) {
 		r.failed("netem", err)
 		return
 	}
-	t := table{Title: "tc netem", Head: []string{"netem, both directions", "data, we request", "data, we respond",
-		"roced to rxe, MB/s", "rxe to roced, MB/s", "rxe to rxe, MB/s"}}
+	r.begin(table{Title: "tc netem", Intro: netemIntro, Head: []string{"netem, both directions", "data, we request", "data, we respond",
+		"roced to rxe, MB/s", "rxe to roced, MB/s", "rxe to rxe, MB/s"}})
 	for _, line := range n.lines {
 		if err := l.setNetem(line); err != nil {
 			r.failed("netem "+line, err)
@@ -65,10 +71,8 @@ func (n netem) run(l *lab, r *report) {
 			}
 			row = append(row, rate)
 		}
-		fmt.Fprintln(r.log, "netem", strings.Join(row, " | "))
-		t.Rows = append(t.Rows, row)
+		r.row(row...)
 	}
-	r.tables = append(r.tables, t)
 	if err := l.setNetem(""); err != nil {
 		r.failed("netem", err)
 	}

@@ -39,6 +39,7 @@ func (s *Shard) loop() {
 		busy = received || busy
 		s.nic.Advance(now)
 		busy = s.transmit(now) || busy
+		s.passQuestions()
 		now = Now()
 		if busy {
 			s.lastWork = now
@@ -151,6 +152,15 @@ func (s *Shard) transmit(now mono.Time) bool {
 	return true
 }
 
+// passQuestions passes on what the NIC wants to know of the kernel's tables.
+func (s *Shard) passQuestions() {
+	for q, ok := s.nic.PollQuery(); ok; q, ok = s.nic.PollQuery() {
+		if s.ask != nil {
+			s.ask(q)
+		}
+	}
+}
+
 // drained runs what Later has put off if the NIC has no packet in hand.
 func (s *Shard) drained() {
 	if len(s.later) == 0 || s.nic.NextTimeout() == 0 {
@@ -182,6 +192,7 @@ func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
 		s.stats.TxDropped++
 	default:
 		s.stats.PortErrs++
+		s.nic.SetOffload(s.port.Offload()) // it may have been more than the port takes
 	}
 	return true
 }

@@ -34,6 +34,9 @@ type Config struct {
 	// OnFault is told, on the shard's thread, that memory of a client was gone
 	// when it was accessed. It may be nil.
 	OnFault func(addr uintptr)
+	// Ask gets the questions of a NIC that shares an interface with the kernel, on the
+	// shard's thread. It must not wait, and may forget: the NIC asks again.
+	Ask func(rocev2.Query)
 }
 
 // Stats count what the loop does.
@@ -58,6 +61,7 @@ type Shard struct {
 	nic     *rocev2.NIC
 	port    tap.Port
 	onFault func(uintptr)
+	ask     func(rocev2.Query)
 	// monitored is the port if it knows the state of its link.
 	monitored tap.Monitored
 
@@ -100,7 +104,7 @@ const bufSize = 1<<16 + 64
 // New starts a shard.
 func New(cfg Config) (*Shard, error) {
 	s := &Shard{
-		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, poll: cfg.Poll, up: true,
+		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
 		calls: make(chan *call, 64), stopped: make(chan struct{}),
 		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize),
 	}

@@ -38,7 +38,10 @@ type LabOptions struct {
 	Unix bool   // join the NICs by AF_UNIX datagrams: needs no privilege
 	// NoOffload makes TAPs carry single frames.
 	NoOffload bool
-	Extra     string // YAML added to the NIC's entry, indented by four spaces
+	// Shared are the types of ports that share the veth of a namespace with the kernel:
+	// packet or xdp, perhaps with more keys behind a comma; empty for a TAP.
+	Shared [2]string
+	Extra  string // YAML added to the NIC's entry, indented by four spaces
 }
 
 // NewLab builds the network and starts both daemons.
@@ -46,7 +49,7 @@ func NewLab(o LabOptions) (*Lab, error) {
 	l := &Lab{Dir: o.Dir}
 	if !o.Unix {
 		var err error
-		if l.Bed, err = New(); err != nil {
+		if l.Bed, err = NewDirect([2]bool{o.Shared[0] != "", o.Shared[1] != ""}); err != nil {
 			return nil, err
 		}
 	}
@@ -68,11 +71,17 @@ func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 		Config: filepath.Join(l.Dir, name+".yaml"), LogFile: filepath.Join(l.Dir, name+".log"),
 	}
 	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s, offload: %t}", l.netns(i), name, Bridge, !o.NoOffload)
+	if o.Shared[i] != "" {
+		port = fmt.Sprintf("{netns: %q, interface: %s, type: %s}", l.netns(i), Veth, o.Shared[i])
+	}
 	if o.Unix {
 		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(i), l.link(1-i))
 	}
-	text := fmt.Sprintf("run_dir: %q\nnics:\n  - name: %s\n    addresses: [%s/24, \"fd00::%d/64\"]\n    port: %s\n%s",
-		h.RunDir, h.Device, h.Addr, i+1, port, o.Extra)
+	addrs := fmt.Sprintf("    addresses: [%q, %q]\n", nicAddrs(i)[0], nicAddrs(i)[1])
+	if o.Shared[i] != "" {
+		addrs = "" // the interface has them
+	}
+	text := fmt.Sprintf("run_dir: %q\nnics:\n  - name: %s\n%s    port: %s\n%s", h.RunDir, h.Device, addrs, port, o.Extra)
 	if err := os.WriteFile(h.Config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

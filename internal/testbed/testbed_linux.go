@@ -3,6 +3,9 @@
 //
 //	namespace 0: [TAP of a NIC] - bridge br0 - veth v0 ===== veth v0 - bridge br0 - [TAP of a NIC] :namespace 1
 //
+// A namespace may do without bridge and TAP: its veth is for a NIC that shares it with
+// the kernel then.
+//
 // The namespaces have no names in /run/netns: they live as long as a process
 // holds them, so nothing is left behind however the process ends. Root is not
 // needed inside a user namespace (see InUserNamespace).
@@ -18,12 +21,13 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // Names of the devices inside each namespace.
 const (
 	Bridge = "br0"
-	veth   = "v0"
+	Veth   = "v0"
 )
 
 // MTU of bridge and veth: room for path MTU 4096.
@@ -35,6 +39,7 @@ type Namespace struct {
 	// NIC in the namespace has one of its own.
 	Addr   net.IP
 	handle netns.NsHandle
+	direct bool // no bridge
 }
 
 // Path names the namespace for other processes while this one runs.
@@ -73,7 +78,11 @@ type Bed struct {
 }
 
 // New builds the network. It needs CAP_NET_ADMIN and CAP_SYS_ADMIN.
-func New() (*Bed, error) {
+func New() (*Bed, error) { return NewDirect([2]bool{}) }
+
+// NewDirect is New with no bridge where direct says so. A veth without bridge has the
+// addresses that the NIC of the namespace has else.
+func NewDirect(direct [2]bool) (*Bed, error) {
 	b := &Bed{}
 	for i := range b.NS {
 		h, err := newNamespace()
@@ -81,9 +90,9 @@ func New() (*Bed, error) {
 			b.Close()
 			return nil, fmt.Errorf("testbed: new network namespace: %w", err)
 		}
-		b.NS[i] = &Namespace{Addr: net.IPv4(198, 18, 1, byte(i+1)), handle: h}
+		b.NS[i] = &Namespace{Addr: net.IPv4(198, 18, 1, byte(i+1)), handle: h, direct: direct[i]}
 	}
-	if err := b.wire(); err != nil {
+	if err := b.Wire(); err != nil {
 		b.Close()
 		return nil, fmt.Errorf("testbed: %w", err)
 	}
@@ -116,19 +125,25 @@ func newNamespace() (netns.NsHandle, error) {
 	return r.h, r.err
 }
 
-func (b *Bed) wire() error {
+// Wire joins the namespaces. A new bed is joined; it can be done again, without bridges,
+// when a veth has been deleted.
+func (b *Bed) Wire() error {
 	err := b.NS[0].Do(func() error {
 		return netlink.LinkAdd(&netlink.Veth{
-			LinkAttrs:     netlink.LinkAttrs{Name: veth, MTU: MTU},
-			PeerName:      veth,
+			LinkAttrs:     netlink.LinkAttrs{Name: Veth, MTU: MTU},
+			PeerName:      Veth,
 			PeerNamespace: netlink.NsFd(int(b.NS[1].handle)),
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("veth: %w", err)
 	}
-	for _, n := range b.NS {
-		if err := n.Do(func() error { return setUp(n.Addr) }); err != nil {
+	for i, n := range b.NS {
+		setUp := func() error { return setUp(n.Addr) }
+		if n.direct {
+			setUp = func() error { return setUpDirect(n.Addr, i) }
+		}
+		if err := n.Do(setUp); err != nil {
 			return err
 		}
 	}
@@ -146,7 +161,7 @@ func setUp(addr net.IP) error {
 	if err := netlink.LinkAdd(br); err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
-	v, err := netlink.LinkByName(veth)
+	v, err := netlink.LinkByName(Veth)
 	if err != nil {
 		return err
 	}
@@ -158,6 +173,43 @@ func setUp(addr net.IP) error {
 	} {
 		if err != nil {
 			return fmt.Errorf("bridge: %w", err)
+		}
+	}
+	return nil
+}
+
+// nicAddrs are the addresses of the NIC in namespace i.
+func nicAddrs(i int) [2]string {
+	return [2]string{fmt.Sprintf("198.18.0.%d/24", i+1), fmt.Sprintf("fd00::%d/64", i+1)}
+}
+
+// setUpDirect prepares a veth that a NIC is to share with the kernel.
+func setUpDirect(addr net.IP, i int) error {
+	v, err := netlink.LinkByName(Veth)
+	if err != nil {
+		return err
+	}
+	addrs := []*netlink.Addr{{IPNet: &net.IPNet{IP: addr, Mask: net.CIDRMask(24, 32)}}}
+	for _, text := range nicAddrs(i) {
+		a, err := netlink.ParseAddr(text)
+		if err != nil {
+			return err
+		}
+		a.Flags = unix.IFA_F_NODAD
+		addrs = append([]*netlink.Addr{a}, addrs...)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return err
+	}
+	for _, l := range []netlink.Link{lo, v} {
+		if err := errors.Join(netlink.LinkSetMTU(v, MTU), netlink.LinkSetUp(l)); err != nil {
+			return fmt.Errorf("veth: %w", err)
+		}
+	}
+	for _, a := range addrs {
+		if err := netlink.AddrAdd(v, a); err != nil {
+			return fmt.Errorf("veth: address %v: %w", a, err)
 		}
 	}
 	return nil

@@ -82,7 +82,7 @@ func (i *id) startListening() error {
 // addressesOf returns the GIDs of a family.
 func addressesOf(core *rocev2.NIC, v4 bool) (out []rocev2.GID) {
 	for _, g := range core.GIDs() {
-		if g.GID.Addr().Is4() == v4 {
+		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsUnspecified() {
 			out = append(out, g.GID)
 		}
 	}

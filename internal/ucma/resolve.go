@@ -112,7 +112,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 // firstOf returns the NIC's first address of a family that is not link-local.
 func firstOf(core *rocev2.NIC, v4 bool) rocev2.GID {
 	for _, g := range core.GIDs() {
-		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsLinkLocalUnicast() {
+		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsLinkLocalUnicast() && !a.IsUnspecified() {
 			return g.GID
 		}
 	}

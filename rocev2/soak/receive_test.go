@@ -95,7 +95,7 @@ func (e *end) receive(c qp.CQE) {
 	slot.done = true
 	r.known++
 	if c.Status == qp.StatusWRFlushErr && e.qp.State() == qp.Err {
-		if e.flushes++; e.flushes == 1 || w.s.typ != qp.RC {
+		if e.flushes++; e.flushes == 1 || w.s.typ != qp.RC || w.s.anyOrder() {
 			r.mem.ignore(slot.list) // a message may have begun to come
 		}
 		return

@@ -8,6 +8,7 @@ import (
 
 	"roced/ccalgo"
 	"roced/internal/fault"
+	"roced/profile"
 	"roced/qp"
 	"roced/rocev2"
 	"roced/rocev2/nictest"
@@ -47,6 +48,9 @@ type scenario struct {
 	outage  outage
 	cold    bool   // sending begins before addresses are known
 	control string // congestion control
+
+	transport string // profile of RC
+	parts     profile.Spec
 }
 
 // polling is how a client looks for completions.
@@ -97,6 +101,7 @@ func draw(seed uint64) scenario {
 	if names := ccalgo.Names(); chance(rand.New(rand.NewPCG(seed, 0x6363)), 60) {
 		s.control = names[seed%uint64(len(names))]
 	}
+	s.drawTransport(rand.New(rand.NewPCG(seed, 0x78)))
 	if chance(rng, 50) {
 		s.offload = rocev2.Offload{MaxSegments: 2 + rng.IntN(127), MaxBytes: pick(rng, 65549, 20000)}
 	}
@@ -121,6 +126,23 @@ func draw(seed uint64) scenario {
 		s.timeout = 0 // no progress may depend on it
 	}
 	return s
+}
+
+// drawTransport draws the transport profile of reliable connections.
+func (s *scenario) drawTransport(rng *rand.Rand) {
+	if s.typ != qp.RC || chance(rng, 40) {
+		return
+	}
+	s.transport = pick(rng, "mp-rdma", "eunomia")
+	switch s.transport {
+	case "mp-rdma":
+		s.control = pick(rng, "mp-rdma", "mp-rdma", "dctcp")
+		s.parts.Recovery.Params = map[string]float64{"early_retransmit": float64(rng.IntN(2))}
+	case "eunomia":
+		s.parts.Recovery.Params = map[string]float64{"selective_repeat": float64(rng.IntN(2)), "hold_last_at_sender": float64(rng.IntN(2))}
+		s.parts.Reorder.Params = map[string]float64{"hold_last_at_receiver": float64(rng.IntN(2))}
+		s.parts.Paths.Name = pick(rng, "single", "spray")
+	}
 }
 
 // drawFaults draws the rules of the link.
@@ -199,6 +221,12 @@ func (s *scenario) loses() bool {
 // perfect reports whether nothing happens to packets.
 func (s *scenario) perfect() bool { return len(s.rules) == 0 && s.outage.length == 0 }
 
+// anyOrder reports whether messages may begin to come before others have arrived.
+func (s *scenario) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
+
+// repeats reports whether packets are sent again that have not been lost (FUSO).
+func (s *scenario) repeats() bool { return s.transport == "mp-rdma" }
+
 // copies reports whether the link can copy packets, disorders whether it can
 // change their order.
 func (s *scenario) copies() bool { return s.has(fault.Duplicate) }
@@ -221,14 +249,12 @@ func (s *scenario) mustSucceed() bool {
 	return !s.harsh && s.retry == 7 && s.rnr == 7 && (s.timeout >= 12 || s.timeout == 0)
 }
 
-// profile makes the plug-ins of a queue pair.
-func (s *scenario) profile(name string) (qp.Profile, error) {
-	p, err := rocev2.NewProfile(name)
-	if err != nil {
-		return p, err
-	}
-	p.Controller, err = ccalgo.New(s.control, nil)
-	return p, err
+// profiles makes the plug-ins of the queue pairs of a NIC.
+func (s *scenario) profiles() func(name string) (qp.Profile, error) {
+	m := profile.NewMaker()
+	parts := s.parts
+	parts.Congestion.Name = s.control
+	return func(string) (qp.Profile, error) { return m.New(s.transport, parts) }
 }
 
 func (s *scenario) String() string {

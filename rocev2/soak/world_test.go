@@ -54,7 +54,7 @@ func newWorld(t testing.TB, s scenario) *world {
 	w.p = nictest.New(t, nictest.Options{
 		Seed: s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
 		Far:    s.seed%2 == 1,
-		Config: func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profile },
+		Config: func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profiles() },
 	})
 	w.wire.p, w.wire.delay = w.p, s.delay+time.Microsecond
 	if err := w.wire.eng.SetRules(s.rules); err != nil {

@@ -11,13 +11,13 @@ import (
 	"embed"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 //go:embed guest
@@ -33,7 +33,7 @@ var programs = []string{
 }
 
 // files are what programs open by name.
-var files = []string{"/etc/libibverbs.d/rxe.driver", "/etc/protocols", "/etc/services"}
+var files = []string{"/etc/libibverbs.d/rxe.driver", "/etc/protocols", "/etc/services", "/usr/lib/tc/normal.dist"}
 
 // Image is a bootable pair of files.
 type Image struct {
@@ -54,6 +54,18 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "vm"), nil
 }
 
+// Lock makes the folder, and others who build in it wait until unlock is called.
+func Lock(dir string) (unlock func() error, err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return f.Close, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+}
+
 // Build puts an image together in dir, where scripts/setup-vm.sh has unpacked a
 // kernel. extra are programs of ours that are copied into /usr/bin.
 func Build(dir string, extra ...string) (Image, error) {
@@ -62,20 +74,22 @@ func Build(dir string, extra ...string) (Image, error) {
 	if err := unpackKernel(tree, im.Kernel); err != nil {
 		return im, fmt.Errorf("vm: kernel: %w", err)
 	}
-	peer := filepath.Join(dir, "rxepeer")
-	if err := compilePeer(dir, peer); err != nil {
-		return im, fmt.Errorf("vm: rxepeer: %w", err)
+	for _, name := range []string{"rxepeer", "rxespeed"} {
+		if err := compile(dir, name); err != nil {
+			return im, fmt.Errorf("vm: %s: %w", name, err)
+		}
+		extra = append(slices.Clip(extra), filepath.Join(dir, name))
 	}
-	f, err := os.Create(im.Initrd)
+	f, err := os.Create(im.Initrd + ".new") // a machine may be starting from the old one
 	if err != nil {
 		return im, err
 	}
 	a := newArchive(f)
-	err = errors.Join(addModules(a, tree), addSystem(a, append([]string{peer}, extra...)), a.Close(), f.Close())
+	err = errors.Join(addModules(a, tree), addSystem(a, extra), a.Close(), f.Close())
 	if err != nil {
 		return im, fmt.Errorf("vm: initrd: %w", err)
 	}
-	return im, nil
+	return im, os.Rename(f.Name(), im.Initrd)
 }
 
 // unpackKernel takes the ELF file out of the bzImage of a kernel package: with it,
@@ -102,7 +116,10 @@ func unpackKernel(tree, to string) error {
 	if _, bad := elf.NewFile(bytes.NewReader(out)); bad != nil {
 		return errors.Join(err, bad)
 	}
-	return os.WriteFile(to, out, 0o600)
+	if err := os.WriteFile(to+".new", out, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(to+".new", to)
 }
 
 // isNewer reports whether the file a is there and not older than b.
@@ -112,16 +129,17 @@ func isNewer(a, b string) bool {
 	return errA == nil && errB == nil && !sa.ModTime().Before(sb.ModTime())
 }
 
-func compilePeer(dir, to string) error {
-	text, err := guest.ReadFile("guest/rxepeer.c")
+// compile compiles a program for the machine.
+func compile(dir, name string) error {
+	text, err := guest.ReadFile("guest/" + name + ".c")
 	if err != nil {
 		return err
 	}
-	source := filepath.Join(dir, "rxepeer.c")
-	if err := os.WriteFile(source, text, 0o600); err != nil {
+	to := filepath.Join(dir, name)
+	if err := os.WriteFile(to+".c", text, 0o600); err != nil {
 		return err
 	}
-	c := exec.Command("cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", to, source, "-libverbs")
+	c := exec.Command("cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", to, to+".c", "-libverbs")
 	if out, err := c.CombinedOutput(); err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
@@ -153,7 +171,7 @@ func addSystem(a *archive, extra []string) error {
 	if err != nil {
 		return err
 	}
-	paths := append(slices.Clone(extra), provider, gcc)
+	paths := slices.Clone(extra)
 	for _, name := range programs {
 		path, err := exec.LookPath(name)
 		if err != nil {
@@ -161,18 +179,14 @@ func addSystem(a *archive, extra []string) error {
 		}
 		paths = append(paths, path)
 	}
-	return addPrograms(a, paths)
+	return addPrograms(a, paths, append(slices.Clone(files), provider, gcc))
 }
 
-// addPrograms adds programs and libraries, and the libraries that they need.
-func addPrograms(a *archive, paths []string) error {
-	needed := append(slices.Clone(files), "/usr/lib/tc/normal.dist")
+// addPrograms adds programs to /usr/bin, and the libraries that they need and what
+// else is needed to where they are.
+func addPrograms(a *archive, paths, needed []string) error {
 	for _, path := range paths {
-		to := filepath.Join("usr/bin", filepath.Base(path))
-		if strings.Contains(path, ".so") {
-			to = strings.TrimPrefix(path, "/")
-		}
-		if err := a.copy(path, to); err != nil {
+		if err := a.copy(path, filepath.Join("usr/bin", filepath.Base(path))); err != nil {
 			return err
 		}
 		libs, err := libraries(path)
@@ -215,5 +229,3 @@ func findOne(pattern string) (string, error) {
 	}
 	return found[0], nil
 }
-
-var _ io.Closer = (*archive)(nil)

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,14 +43,18 @@ type Options struct {
 // VM is a running machine. It is safe for concurrent use: commands are run one
 // after the other.
 type VM struct {
+	CPUs int // emulated processors
+
 	cmd    *exec.Cmd
 	ended  chan error
 	log    string
 	listen *net.UnixListener
+	jobs   atomic.Int32 // begun
 
 	mu     sync.Mutex
 	conn   net.Conn
 	reader *bufio.Reader
+	lost   error // why it does not answer any more
 }
 
 // memory of the machine: MiB.
@@ -63,7 +68,7 @@ func Start(o Options, limit time.Duration) (*VM, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &VM{log: filepath.Join(o.Dir, "console.log"), listen: l, ended: make(chan error, 1)}
+	v := &VM{CPUs: o.CPUs, log: filepath.Join(o.Dir, "console.log"), listen: l, ended: make(chan error, 1)}
 	v.cmd = exec.Command("qemu-system-x86_64", arguments(o, path)...)
 	log, err := os.Create(v.log)
 	if err != nil {
@@ -123,35 +128,55 @@ type CommandError struct {
 
 // Error tells what rxepeer or the shell has said.
 func (e *CommandError) Error() string {
-	return fmt.Sprintf("in the virtual machine: %s: %s", e.Command, strings.TrimSpace(e.Text))
+	return fmt.Sprintf("in the virtual machine: %q: %s", abridge(e.Command), strings.TrimSpace(e.Text))
 }
 
 // Run runs a command of rxepeer and returns its answer; guest/rxepeer.c has the
-// commands.
+// commands. A machine that has once not answered in time is lost: what it says
+// later would be taken for the answer to something else.
 func (v *VM) Run(command string, limit time.Duration) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.lost != nil {
+		return "", v.lost
+	}
+	status, text, err := v.exchange(command, limit)
+	if err != nil {
+		v.lost = fmt.Errorf("%w: %q: %w", ErrLost, abridge(command), err)
+		return "", v.lost
+	}
+	if status != "ok" {
+		return "", &CommandError{command, text}
+	}
+	return text, nil
+}
+
+// exchange sends a command and reads the answer.
+func (v *VM) exchange(command string, limit time.Duration) (status, text string, err error) {
 	v.conn.SetDeadline(time.Now().Add(limit))
 	if _, err := io.WriteString(v.conn, command+"\x00"); err != nil {
-		return "", fmt.Errorf("%w: %w", ErrLost, err)
+		return "", "", err
 	}
-	var status string
-	var n int
 	head, err := v.reader.ReadString('\n')
+	var n int
 	if err == nil {
 		_, err = fmt.Sscanf(head, "%s %d\n", &status, &n)
 	}
-	text := make([]byte, n)
-	if err == nil {
-		_, err = io.ReadFull(v.reader, text)
-	}
 	if err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrLost, command, err)
+		return "", "", err
 	}
-	if status != "ok" {
-		return "", &CommandError{command, string(text)}
+	b := make([]byte, n)
+	_, err = io.ReadFull(v.reader, b)
+	return status, string(b), err
+}
+
+// abridge shortens a command for messages.
+func abridge(command string) string {
+	const most = 60
+	if len(command) > most {
+		return command[:most] + "..."
 	}
-	return string(text), nil
+	return command
 }
 
 // Shell runs a script in the machine's shell.

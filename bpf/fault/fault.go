@@ -1,0 +1,148 @@
+// Package fault is the tc program that applies the fault rules of internal/fault to
+// the RoCEv2 frames of any interface, whoever sends them. It obeys the same text in
+// the same way, random numbers included; Check tells what it cannot do. All other
+// frames it leaves alone.
+package fault
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"roced/bth"
+	"roced/internal/fault"
+)
+
+//go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" fault fault.c
+
+// Program is the program, loaded, with its rules. It is not safe for concurrent use.
+type Program struct {
+	objs     faultObjects
+	rules    []fault.Rule
+	settings faultSettings
+}
+
+// Counters are what the program has seen of one direction.
+type Counters struct {
+	Frames  uint64 `json:"frames"`            // RoCEv2 frames that rules were asked about
+	Supers  uint64 `json:"supers,omitempty"`  // super-frames taken apart
+	Unsplit uint64 `json:"unsplit,omitempty"` // super-frames that stayed whole: no rule was asked
+}
+
+// Stats are all counters of a program.
+type Stats struct {
+	Rx    Counters
+	Tx    Counters
+	Rules []fault.RuleStats
+}
+
+// Load loads the program without rules. It needs CAP_BPF and CAP_NET_ADMIN.
+func Load() (*Program, error) {
+	spec, err := loadFault()
+	if err != nil {
+		return nil, fmt.Errorf("fault: %w", err)
+	}
+	var kinds [256]uint8
+	for op := range kinds {
+		kinds[op] = fault.Sequence(bth.Opcode(op))
+	}
+	if err := spec.Variables["kinds"].Set(kinds); err != nil {
+		return nil, fmt.Errorf("fault: %w", err)
+	}
+	p := &Program{}
+	if err := spec.LoadAndAssign(&p.objs, nil); err != nil {
+		return nil, fmt.Errorf("fault: %w", err)
+	}
+	return p, nil
+}
+
+// SetRules replaces the rules, and forgets flows and the rules' counters. While it
+// works, no rule is obeyed.
+func (p *Program) SetRules(rules []fault.Rule) error {
+	if len(rules) > maxRules {
+		return fault.ErrTooMany
+	}
+	for i := range rules {
+		if err := Check(&rules[i]); err != nil {
+			return err
+		}
+	}
+	p.settings.Rules, p.settings.Track = 0, 0
+	if err := p.store(); err != nil {
+		return err
+	}
+	if err := p.forget(); err != nil {
+		return fmt.Errorf("fault: flows: %w", err)
+	}
+	for i := range maxRules {
+		var c faultRule
+		var s faultState
+		if i < len(rules) {
+			c = compile(&rules[i])
+			p.settings.Track |= uint32(flag(tracks(&rules[i])))
+			s.Pcg.Hi, s.Pcg.Lo = rules[i].Seed, uint64(i)
+		}
+		if err := errors.Join(p.objs.Rules.Put(uint32(i), &c), p.objs.States.Put(uint32(i), &s)); err != nil {
+			return fmt.Errorf("fault: rule %d: %w", i, err)
+		}
+	}
+	p.rules, p.settings.Rules = rules, uint32(len(rules))
+	return p.store()
+}
+
+// store makes the settings valid, but for what the program itself has noted.
+func (p *Program) store() error {
+	var now faultSettings
+	if err := p.objs.Settings.Lookup(uint32(0), &now); err != nil {
+		return fmt.Errorf("fault: settings: %w", err)
+	}
+	p.settings.Split = now.Split
+	if err := p.objs.Settings.Put(uint32(0), &p.settings); err != nil {
+		return fmt.Errorf("fault: settings: %w", err)
+	}
+	return nil
+}
+
+// forget deletes all flows. Others may appear meanwhile only if a program has rules.
+func (p *Program) forget() error {
+	var key faultFlowKey
+	for {
+		err := p.objs.Flows.NextKey(nil, &key)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err == nil {
+			err = p.objs.Flows.Delete(&key)
+		}
+		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+}
+
+// Stats returns the counters.
+func (p *Program) Stats() (s Stats, err error) {
+	for dir, sum := range []*Counters{&s.Rx, &s.Tx} {
+		var perCPU []faultCounters
+		if err := p.objs.Counters.Lookup(uint32(dir), &perCPU); err != nil {
+			return s, fmt.Errorf("fault: counters: %w", err)
+		}
+		for _, c := range perCPU {
+			sum.Frames += c.Frames
+			sum.Supers += c.Supers
+			sum.Unsplit += c.Unsplit
+		}
+	}
+	for i, r := range p.rules {
+		var st faultState
+		if err := p.objs.States.LookupWithFlags(uint32(i), &st, ebpf.LookupLock); err != nil {
+			return s, fmt.Errorf("fault: counters of rule %d: %w", i, err)
+		}
+		s.Rules = append(s.Rules, fault.RuleStats{Rule: r, Matched: st.Matched, Hit: st.Hit})
+	}
+	return s, nil
+}
+
+// Close gives program and maps up.
+func (p *Program) Close() error { return p.objs.Close() }

@@ -1,0 +1,114 @@
+//go:build ignore
+
+/*
+ * Steers RoCEv2 to AF_XDP sockets: UDP datagrams to port 4791 of one of the NIC's
+ * addresses go to the socket of the queue that they came in by, everything else
+ * goes on to the kernel. Multi-buffer aware: only headers are looked at, which are
+ * in the first buffer.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#define ROCE_PORT 4791 /* UDP destination port of RoCEv2, IBTA annex A17 */
+#define MAX_QUEUES 256
+#define MAX_ADDRS 256
+#define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
+
+/* What became of a frame; the indices of verdicts. Names are in steer.go. */
+enum verdict {
+	OTHER,	   /* not RoCEv2, or to another address: to the kernel */
+	STEERED,   /* to the socket of its queue */
+	UNSTEERED, /* RoCEv2 for the NIC by a queue without a socket: dropped, for the
+		    * kernel would answer that nobody listens */
+	VERDICTS,
+};
+
+/* The NIC's addresses; IPv4 ones as ::ffff:a.b.c.d. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, MAX_ADDRS);
+	__type(key, struct in6_addr);
+	__type(value, __u8);
+} addrs SEC(".maps");
+
+/* The sockets, by queue. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, MAX_QUEUES);
+	__type(key, __u32);
+	__type(value, __u32);
+} sockets SEC(".maps");
+
+/* Frames by verdict. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, VERDICTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} verdicts SEC(".maps");
+
+static __always_inline int decide(enum verdict v, int action)
+{
+	__u32 key = v;
+	__u64 *n = bpf_map_lookup_elem(&verdicts, &key);
+
+	if (n)
+		(*n)++;
+	return action;
+}
+
+/* Whether a UDP header that may be there is of RoCEv2. */
+static __always_inline int is_roce(const struct udphdr *udp, const void *end)
+{
+	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(ROCE_PORT);
+}
+
+/* Whether an IPv4 datagram is whole, without options and RoCEv2; its destination
+ * is left in dst. */
+static __always_inline int ipv4(const struct iphdr *ip, const void *end, struct in6_addr *dst)
+{
+	if ((const void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
+		return 0;
+	if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(IP_FRAGMENT))
+		return 0;
+	dst->in6_u.u6_addr32[2] = bpf_htonl(0xffff);
+	dst->in6_u.u6_addr32[3] = ip->daddr;
+	return is_roce((const struct udphdr *)(ip + 1), end);
+}
+
+/* The same of IPv6 without extension headers. */
+static __always_inline int ipv6(const struct ipv6hdr *ip, const void *end, struct in6_addr *dst)
+{
+	if ((const void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
+		return 0;
+	*dst = ip->daddr;
+	return is_roce((const struct udphdr *)(ip + 1), end);
+}
+
+SEC("xdp.frags")
+int steer(struct xdp_md *ctx)
+{
+	const void *end = (const void *)(long)ctx->data_end;
+	const struct ethhdr *eth = (const void *)(long)ctx->data;
+	struct in6_addr dst = {};
+	__u32 queue = ctx->rx_queue_index;
+	int ours = 0;
+
+	if ((const void *)(eth + 1) > end)
+		return decide(OTHER, XDP_PASS);
+	if (eth->h_proto == bpf_htons(ETH_P_IP))
+		ours = ipv4((const void *)(eth + 1), end, &dst);
+	else if (eth->h_proto == bpf_htons(ETH_P_IPV6))
+		ours = ipv6((const void *)(eth + 1), end, &dst);
+	if (!ours || !bpf_map_lookup_elem(&addrs, &dst))
+		return decide(OTHER, XDP_PASS);
+	if (!bpf_map_lookup_elem(&sockets, &queue))
+		return decide(UNSTEERED, XDP_DROP);
+	return decide(STEERED, bpf_redirect_map(&sockets, queue, XDP_DROP));
+}

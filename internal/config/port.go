@@ -1,0 +1,76 @@
+package config
+
+import (
+	"path/filepath"
+	"slices"
+)
+
+// maxQueues bounds the receive queues of an XDP port.
+const maxQueues = 256
+
+// portKeys are the keys of each type of port, beside type.
+var portKeys = map[string][]string{
+	"tap":    {"netns", "device", "bridge", "offload"},
+	"unix":   {"local", "remote"},
+	"packet": {"netns", "interface", "offload"},
+	"xdp":    {"netns", "interface", "mode", "copy", "queues"},
+}
+
+func (p *Port) validate(f *faults, path string) {
+	keys, known := portKeys[p.Type]
+	if !known {
+		oneOf(f, path+".type", p.Type, "tap", "unix", "packet", "xdp")
+		return
+	}
+	for _, v := range []struct {
+		key string
+		set bool
+	}{
+		{"netns", p.Netns != ""}, {"device", p.Device != ""}, {"bridge", p.Bridge != ""}, {"offload", p.Offload != nil},
+		{"interface", p.Interface != ""}, {"mode", p.Mode != ""}, {"copy", p.Copy != ""}, {"queues", p.Queues != 0},
+		{"local", p.Local != ""}, {"remote", p.Remote != ""},
+	} {
+		if v.set && !slices.Contains(keys, v.key) {
+			f.add(path+"."+v.key, "has no meaning for a port of type %s", p.Type)
+		}
+	}
+	switch p.Type {
+	case "tap":
+		iface(f, path+".device", p.Device)
+		if p.Bridge != "" {
+			iface(f, path+".bridge", p.Bridge)
+		}
+	case "unix":
+		p.validateUnix(f, path)
+	case "packet":
+		iface(f, path+".interface", p.Interface)
+	case "xdp":
+		p.validateXDP(f, path)
+	}
+}
+
+func iface(f *faults, path, name string) {
+	if !ifaceName.MatchString(name) {
+		f.add(path, "%q is not an interface name", name)
+	}
+}
+
+func (p *Port) validateUnix(f *faults, path string) {
+	for key, sock := range map[string]string{"local": p.Local, "remote": p.Remote} {
+		if !filepath.IsAbs(sock) || len(sock) > maxSockPath {
+			f.add(path+"."+key, "%q is not an absolute path of at most %d bytes", sock, maxSockPath)
+		}
+	}
+	if p.Local != "" && p.Local == p.Remote {
+		f.add(path+".remote", "is the local socket")
+	}
+}
+
+func (p *Port) validateXDP(f *faults, path string) {
+	iface(f, path+".interface", p.Interface)
+	oneOf(f, path+".mode", p.Mode, "auto", "native", "generic")
+	oneOf(f, path+".copy", p.Copy, "auto", "copy", "zerocopy")
+	if p.Queues < 0 || p.Queues > maxQueues {
+		f.add(path+".queues", "%d is not between 0 (all) and %d", p.Queues, maxQueues)
+	}
+}

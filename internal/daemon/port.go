@@ -1,0 +1,91 @@
+package daemon
+
+import (
+	"fmt"
+
+	"roced/internal/hostif"
+	"roced/rocev2"
+	"roced/tap"
+	"roced/xdp"
+)
+
+// What the words of the configuration mean for an XDP port.
+var (
+	attachModes = map[string]xdp.Attach{"auto": xdp.AttachAuto, "native": xdp.AttachNative, "generic": xdp.AttachGeneric}
+	copyModes   = map[string]xdp.Copy{"auto": xdp.CopyAuto, "copy": xdp.CopyAlways, "zerocopy": xdp.CopyNever}
+)
+
+// openPort opens the port of the configuration.
+func (n *nic) openPort() (err error) {
+	c := n.cfg
+	var port tap.Port
+	switch {
+	case c.Port.Shared():
+		port, err = n.openShared()
+	case c.Port.Type == "tap":
+		port, err = tap.OpenTAP(tap.TAPConfig{Name: c.Port.Device, Netns: c.Port.Netns, Bridge: c.Port.Bridge,
+			MTU: c.MTU, Offload: c.Port.UseOffload()})
+	case c.Port.Type == "unix":
+		port, err = tap.OpenUnix(tap.UnixConfig{Local: c.Port.Local, Remote: c.Port.Remote})
+	default:
+		err = fmt.Errorf("no port of type %q", c.Port.Type)
+	}
+	if err != nil {
+		return err
+	}
+	n.port = tap.NewFaulty(port, nil)
+	return nil
+}
+
+// openShared opens a port on an interface of the kernel, and what makes the NIC
+// follow that.
+func (n *nic) openShared() (tap.Port, error) {
+	c := &n.cfg.Port
+	f, err := hostif.Open(hostif.Config{Interface: c.Interface, Netns: c.Netns})
+	if err != nil {
+		return nil, err
+	}
+	n.shared = &shared{nic: n, follower: f}
+	addrs := addrsOf(f.State().Addrs)
+	var port sharedPort
+	switch c.Type {
+	case "packet":
+		port, err = tap.OpenPacket(tap.PacketConfig{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload()})
+	case "xdp":
+		port, err = xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
+			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
+	default:
+		err = fmt.Errorf("no port of type %q", c.Type)
+	}
+	if err != nil {
+		return nil, err
+	}
+	n.shared.port = port
+	return port, nil
+}
+
+// coreConfig is what the NIC has of its link: the configuration's, or the interface's.
+func (n *nic) coreConfig() (rocev2.Config, error) {
+	c := n.cfg
+	out := rocev2.Config{Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
+		Offload: n.port.Offload()}
+	if n.shared == nil {
+		return out, nil
+	}
+	link := n.port.State()
+	if link.MTU == 0 {
+		return out, link.Err
+	}
+	st := n.shared.follower.State()
+	i := interfaceOf(&st)
+	out.Shared, out.MAC, out.MTU, out.Addrs, out.Routes = true, i.MAC, link.MTU, i.Addrs, i.Routes
+	return out, nil
+}
+
+// netdev is the name of the network device of the port; empty if it has none.
+func (n *nic) netdev() string {
+	if n.shared != nil {
+		return n.cfg.Port.Interface
+	}
+	return n.cfg.Port.Device
+}

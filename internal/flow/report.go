@@ -1,0 +1,204 @@
+package flow
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// Endpoint is a queue pair; QPN is nil while nothing has named it.
+type Endpoint struct {
+	Addr netip.Addr `json:"addr"`
+	QPN  *bth.QPN   `json:"qpn,omitempty"`
+}
+
+// Flow is a requester, what it has asked of a responder, and what came back.
+type Flow struct {
+	// Serial is the same for a flow in all reports, and grows with new ones.
+	Serial    uint64   `json:"serial"`
+	Transport string   `json:"transport"` // RC, UC, UD, irn, melo, mp-rdma, eunomia; empty: CNPs only
+	Requester Endpoint `json:"requester"`
+	Responder Endpoint `json:"responder"`
+	Joined    Join     `json:"joined,omitempty"`
+	Service   string   `json:"service,omitempty"` // "tcp:7471", from the connection manager
+	// Start and End are the times of the first and the last packet of the streams, in
+	// the clock of whoever fed the Analyzer.
+	Start mono.Time `json:"start_ns"`
+	End   mono.Time `json:"end_ns"`
+	MTU   int       `json:"path_mtu,omitempty"` // bytes of payload, if messages of several packets were seen
+
+	FirstPSN uint32 `json:"first_psn"` // of the requests
+	LastPSN  uint32 `json:"last_psn"`
+	// Messages counts requests that were seen to their end, each once. Bytes is their
+	// goodput: payload of requests and READ responses, each PSN once.
+	Messages   uint64      `json:"messages"`
+	Bytes      uint64      `json:"bytes"`
+	Operations []Operation `json:"operations"`
+
+	Requests  Requests  `json:"requests"`
+	Responses Responses `json:"responses"`
+	RTT       RTT       `json:"rtt"`
+	// CNPs told the requester to slow down; SentCNPs told the responder, for the sake
+	// of what it sends.
+	CNPs     uint64 `json:"cnps"`
+	SentCNPs uint64 `json:"sent_cnps"`
+	// BadICRC counts packets of both streams that their receivers will drop.
+	BadICRC uint64 `json:"bad_icrc"`
+}
+
+// Operation counts the messages of one verb.
+type Operation struct {
+	Verb     string `json:"verb"`
+	Messages uint64 `json:"messages"`
+}
+
+// Opcode counts the packets of one opcode.
+type Opcode struct {
+	Name    string `json:"opcode"`
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"` // of payload
+}
+
+// Requests is what the requester sends.
+type Requests struct {
+	Packets uint64 `json:"packets"`
+	Bytes   uint64 `json:"bytes"` // of payload, with repetitions
+	CE      uint64 `json:"ce"`    // marked "congestion experienced"
+	// ReadAcks acknowledge READ responses: extended transports only.
+	ReadAcks uint64 `json:"read_acks,omitempty"`
+	SequenceCounts
+	Opcodes []Opcode `json:"opcodes,omitempty"`
+}
+
+// Responses is what the responder sends back.
+type Responses struct {
+	Packets    uint64 `json:"packets"`
+	Bytes      uint64 `json:"bytes"`
+	CE         uint64 `json:"ce"`
+	Acks       uint64 `json:"acks"`
+	AtomicAcks uint64 `json:"atomic_acks"`
+	ReadPkts   uint64 `json:"read_responses"`
+	RNRNaks    uint64 `json:"rnr_naks"`
+	NAKs       NAKs   `json:"naks"`
+	BECN       uint64 `json:"becn"` // acknowledgements that tell of congestion
+	// SequenceCounts is that of READ responses.
+	SequenceCounts
+	Opcodes []Opcode `json:"opcodes,omitempty"`
+}
+
+// NAKs counts negative acknowledgements by their code (IBTA vol.1 table 46).
+type NAKs struct {
+	Total          uint64 `json:"total"`
+	PSNSequence    uint64 `json:"psn_sequence"`
+	InvalidRequest uint64 `json:"invalid_request"`
+	RemoteAccess   uint64 `json:"remote_access"`
+	RemoteOp       uint64 `json:"remote_operational"`
+	InvalidRD      uint64 `json:"invalid_rd"`
+	Other          uint64 `json:"other"`
+}
+
+// Flows returns the flows of all streams that are remembered, the oldest first.
+func (a *Analyzer) Flows() []Flow {
+	var out []Flow
+	for _, s := range a.byAge() {
+		t := a.peer(s)
+		if s.requests.total.packets > 0 {
+			out = append(out, flowOf(s, t))
+		}
+		if t == nil && (s.responses.total.packets > 0 || s.cnps > 0 && s.requests.total.packets == 0) {
+			out = append(out, flowOf(nil, s))
+		}
+	}
+	return out
+}
+
+// byAge returns the streams, the oldest first.
+func (a *Analyzer) byAge() []*stream {
+	out := slices.Clone(a.streams)
+	slices.SortFunc(out, func(s, t *stream) int { return cmp.Compare(s.serial, t.serial) })
+	return out
+}
+
+// flowOf describes the requests of s and the responses in t, either of which may be nil.
+func flowOf(s, t *stream) Flow {
+	f := Flow{}
+	if s != nil {
+		f.addRequests(s)
+	}
+	if t != nil {
+		f.addResponses(t, s == nil)
+	}
+	for v, n := range messagesOf(s) {
+		if n > 0 {
+			f.Messages += n
+			f.Operations = append(f.Operations, Operation{verbNames[v], n})
+		}
+	}
+	return f
+}
+
+func messagesOf(s *stream) (m [verbs]uint64) {
+	if s != nil {
+		m = s.requests.messages
+	}
+	return m
+}
+
+func (f *Flow) addRequests(s *stream) {
+	r, to := &s.requests, s.qpn
+	f.Serial, f.Transport = 2*s.serial, s.transport
+	f.Requester.Addr, f.Responder = s.src, Endpoint{s.dst, &to}
+	if s.datagram {
+		from := s.from
+		f.Requester.QPN = &from
+	}
+	f.Joined, f.Service, f.MTU = s.join, s.service, s.mtu
+	f.Start, f.End = s.start, s.last
+	f.FirstPSN, f.LastPSN = r.seq.first.Uint32(), r.seq.high.Uint32()
+	f.Bytes += r.goodput
+	f.SentCNPs, f.BadICRC = s.cnps, s.badICRC
+	f.RTT = r.rtt.summary()
+	f.Requests = Requests{
+		Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, ReadAcks: r.readAcks,
+		SequenceCounts: r.seq.counts(), Opcodes: opcodesOf(r.opcodes),
+	}
+}
+
+// addResponses adds the responses in t; alone says that their requests are not known.
+func (f *Flow) addResponses(t *stream, alone bool) {
+	r, to := &t.responses, t.qpn
+	f.Requester.Addr, f.Requester.QPN = t.dst, &to
+	if alone {
+		f.Serial, f.Transport = 2*t.serial+1, t.transport
+		f.Responder.Addr = t.src
+		f.Start, f.MTU = t.start, t.mtu
+	}
+	f.Start, f.End = f.Start.Min(t.start), max(f.End, t.last)
+	f.Bytes += r.goodput
+	f.CNPs = t.cnps
+	f.BadICRC += t.badICRC
+	f.Responses = Responses{
+		Packets: r.total.packets, Bytes: r.total.bytes, CE: r.ce, Acks: r.acks, AtomicAcks: r.atomics,
+		ReadPkts: r.reads.packets, RNRNaks: r.rnrs, NAKs: naksOf(&r.naks), BECN: r.becn,
+		SequenceCounts: r.seq.counts(), Opcodes: opcodesOf(r.opcodes),
+	}
+}
+
+func naksOf(n *[nakKinds]uint64) NAKs {
+	k := NAKs{PSNSequence: n[0], InvalidRequest: n[1], RemoteAccess: n[2], RemoteOp: n[3], InvalidRD: n[4], Other: n[5]}
+	for _, c := range n {
+		k.Total += c
+	}
+	return k
+}
+
+func opcodesOf(v opcodes) []Opcode {
+	var out []Opcode
+	for _, c := range v {
+		out = append(out, Opcode{c.opcode.String(), c.packets, c.bytes})
+	}
+	return out
+}

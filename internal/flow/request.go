@@ -1,0 +1,216 @@
+package flow
+
+import "roced/bth"
+
+// verb is an operation as programs know it.
+type verb uint8
+
+const (
+	verbSend verb = iota
+	verbSendImm
+	verbSendInv
+	verbWrite
+	verbWriteImm
+	verbRead
+	verbCmpSwap
+	verbFetchAdd
+	verbAtomicWrite
+	verbs
+)
+
+var verbNames = [verbs]string{
+	"SEND", "SEND_WITH_IMM", "SEND_WITH_INV", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ",
+	"CMP_SWAP", "FETCH_ADD", "ATOMIC_WRITE",
+}
+
+// verbOf returns the operation that a packet of op ends.
+func verbOf(op bth.Opcode) verb {
+	switch {
+	case op.IsSend() && op.HasInv():
+		return verbSendInv
+	case op.IsSend() && op.HasImm():
+		return verbSendImm
+	case op.IsSend():
+		return verbSend
+	case op.IsWrite() && op.HasImm():
+		return verbWriteImm
+	case op.IsWrite():
+		return verbWrite
+	case op.IsReadRequest():
+		return verbRead
+	case op.IsAtomicWrite():
+		return verbAtomicWrite
+	case op.Op() == bth.OpCmpSwap:
+		return verbCmpSwap
+	}
+	return verbFetchAdd
+}
+
+// volume counts packets and the bytes of their payload.
+type volume struct{ packets, bytes uint64 }
+
+func (v *volume) add(n int) {
+	v.packets++
+	v.bytes += uint64(n)
+}
+
+// opcodes counts packets by their opcode. There are few in a stream.
+type opcodes []opcodeVolume
+
+type opcodeVolume struct {
+	opcode bth.Opcode
+	volume
+}
+
+func (o *opcodes) add(op bth.Opcode, n int) {
+	for i := range *o {
+		if v := &(*o)[i]; v.opcode == op {
+			v.add(n)
+			return
+		}
+	}
+	*o = append(*o, opcodeVolume{op, volume{1, uint64(n)}})
+}
+
+// transportOf names the transport of a packet, an extended one by its profile.
+func transportOf(p *bth.Packet) string {
+	switch {
+	case p.Opcode.IsExt():
+		return p.Ext.Profile.String()
+	case p.Opcode.Transport() == bth.TransportUC:
+		return "UC"
+	case p.Opcode.Transport() == bth.TransportUD:
+		return "UD"
+	}
+	return "RC"
+}
+
+// requests is what a stream has of requests.
+type requests struct {
+	seq      sequence
+	total    volume
+	opcodes  opcodes
+	messages [verbs]uint64
+	goodput  uint64 // bytes of payload, each PSN once
+	ce       uint64
+	readAcks uint64
+	asked    bth.PSN // of the last request that wants an answer
+	rtt      timer
+	// reads are the last of the unknown READ requests that take nobody knows how many
+	// PSNs before the MTU is known.
+	reads   [16]read
+	unknown int
+}
+
+// read is a READ request.
+type read struct {
+	psn    bth.PSN
+	length uint32 // bytes
+}
+
+// request notes a request; peer is the stream of the responses or nil.
+func (s *stream) request(p *arrival, peer *stream) {
+	r, pkt := &s.requests, &p.pkt
+	op := pkt.Opcode
+	s.transport = transportOf(pkt)
+	r.total.add(p.payload)
+	r.opcodes.add(op, p.payload)
+	if p.ip.Marked() {
+		r.ce++
+	}
+	if s.datagram {
+		r.datagram(p)
+		return
+	}
+	if op.IsFirst() || op.IsMiddle() {
+		s.learnMTU(p.payload, peer)
+	}
+	s.takeRest()
+	kind := r.seq.observe(pkt.PSN, p.ip.ID, r.contiguous(pkt.PSN))
+	if kind == late && op.IsExt() && pkt.Ext.Flags&bth.XReTx != 0 {
+		r.seq.declared()
+	}
+	switch kind {
+	case fresh, late:
+		r.once(p)
+	case again:
+		r.rtt.void(pkt.PSN)
+		if op.IsReadRequest() && peer != nil {
+			peer.responses.seq.naked(pkt.PSN)
+		}
+	}
+	if op.IsReadRequest() && (kind == fresh || kind == late) {
+		s.takePSNs(pkt)
+	}
+	if kind == fresh && op.Transport() != bth.TransportUC && (pkt.AckReq || op.IsReadRequest() || op.IsAtomic()) {
+		r.asked = pkt.PSN
+		r.rtt.start(pkt.PSN, p.now)
+	}
+}
+
+// once counts what every message has once, however often it is sent.
+func (r *requests) once(p *arrival) {
+	r.goodput += uint64(p.payload)
+	if op := p.pkt.Opcode; op.Ends() {
+		r.messages[verbOf(op)]++
+	}
+}
+
+// datagram notes a UD packet, whose PSNs are shared with other streams.
+func (r *requests) datagram(p *arrival) {
+	r.once(p)
+	if !r.seq.started {
+		r.seq.started, r.seq.first = true, p.pkt.PSN
+	}
+	r.seq.high = p.pkt.PSN
+}
+
+// learnMTU takes the payload of a packet that others of its message follow.
+func (s *stream) learnMTU(n int, peer *stream) {
+	if n == s.mtu || n < 256 || n > 4096 || n&(n-1) != 0 {
+		return
+	}
+	s.mtu = n
+	if peer != nil {
+		peer.mtu = n
+	}
+}
+
+// contiguous reports whether a jump to next is a gap, and not the room that a READ
+// request has left for its responses while the MTU is not known.
+func (r *requests) contiguous(next bth.PSN) bool {
+	if r.unknown == 0 {
+		return true
+	}
+	last := r.reads[(r.unknown-1)%len(r.reads)]
+	return last.psn != r.seq.high || next.Diff(last.psn) > packets(last.length, 256)
+}
+
+// takeRest takes the PSNs of the READ requests that have waited for the MTU.
+func (s *stream) takeRest() {
+	r := &s.requests
+	if s.mtu == 0 {
+		return
+	}
+	for i := max(0, r.unknown-len(r.reads)); i < r.unknown; i++ {
+		q := r.reads[i%len(r.reads)]
+		r.seq.span(q.psn, packets(q.length, s.mtu))
+	}
+	r.unknown = 0
+}
+
+// packets returns how many packets n bytes take.
+func packets(n uint32, mtu int) int {
+	return max(1, int((uint64(n)+uint64(mtu)-1)/uint64(mtu)))
+}
+
+// takePSNs lets a READ request take the PSNs of its responses.
+func (s *stream) takePSNs(pkt *bth.Packet) {
+	r, n := &s.requests, pkt.RETH.Length
+	if n > 256 && s.mtu == 0 {
+		r.reads[r.unknown%len(r.reads)] = read{pkt.PSN, n}
+		r.unknown++
+		return
+	}
+	r.seq.span(pkt.PSN, packets(n, max(s.mtu, 256)))
+}

@@ -1,0 +1,115 @@
+package flow
+
+import "roced/bth"
+
+// NAK kinds, the codes of IBTA vol.1 table 46 and one for the others.
+const nakKinds = 6
+
+// responses is what a stream has of responses.
+type responses struct {
+	seq     sequence // of READ responses
+	middle  bool     // of a READ message: the next PSN is known
+	total   volume
+	reads   volume
+	opcodes opcodes
+	goodput uint64 // bytes of READ responses, each PSN once
+	ce      uint64
+	acks    uint64 // positive ones
+	atomics uint64
+	rnrs    uint64
+	becn    uint64
+	naks    [nakKinds]uint64
+}
+
+// response notes what a responder sends to a requester.
+func (a *Analyzer) response(s *stream, p *arrival) {
+	op, r := p.pkt.Opcode, &s.responses
+	if op.IsReadAck() {
+		s.requests.readAcks++ // a requester sends these
+		return
+	}
+	s.transport = transportOf(&p.pkt)
+	r.total.add(p.payload)
+	r.opcodes.add(op, p.payload)
+	if p.ip.Marked() {
+		r.ce++
+	}
+	if p.pkt.BECN {
+		r.becn++
+	}
+	peer := a.asker(s, p)
+	if op.IsReadResponse() {
+		s.readResponse(p)
+	}
+	if peer != nil {
+		peer.answer(p)
+	}
+	switch y := p.pkt.AETH.Syndrome; {
+	case op.IsAtomicAck():
+		r.atomics++
+	case !op.IsAck():
+	case y.IsACK():
+		r.acks++
+	case y.IsRNR():
+		r.rnrs++
+	default:
+		r.naks[min(y.Value(), nakKinds-1)]++
+	}
+}
+
+// asker returns the stream of the requests that s answers, looked for by p if it is not
+// known.
+func (a *Analyzer) asker(s *stream, p *arrival) *stream {
+	op := p.pkt.Opcode
+	if op.IsReadResponse() && (op.IsFirst() || op.IsMiddle()) {
+		s.learnMTU(p.payload, a.peer(s))
+	}
+	peer := a.peer(s)
+	if peer != nil {
+		peer.takeRest()
+	}
+	if !op.Starts() {
+		return peer // only the first READ response has a PSN that a request is sure to have
+	}
+	match := (*sequence).has
+	if op.IsAck() && p.pkt.AETH.Syndrome == bth.SyndromePSNSeqErr {
+		match = (*sequence).reaches // it names what has not arrived, and did perhaps not come here
+	}
+	if peer == nil {
+		a.seek(s, p.pkt.PSN, match)
+	} else {
+		a.doubt(s, p.pkt.PSN, match)
+	}
+	return a.peer(s)
+}
+
+// readResponse follows the PSNs of READ responses.
+func (s *stream) readResponse(p *arrival) {
+	r, op, psn := &s.responses, p.pkt.Opcode, p.pkt.PSN
+	r.reads.add(p.payload)
+	kind := r.seq.observe(psn, p.ip.ID, r.middle)
+	if kind == fresh || kind == late {
+		r.goodput += uint64(p.payload)
+	}
+	if kind == fresh {
+		r.middle = op.IsFirst() || op.IsMiddle()
+	}
+}
+
+// answer lets s, a stream of requests, know of a response.
+func (s *stream) answer(p *arrival) {
+	r, op, psn := &s.requests, p.pkt.Opcode, p.pkt.PSN
+	y := p.pkt.AETH.Syndrome
+	switch {
+	case op.IsAtomicAck(), op.IsReadResponse() && op.Starts():
+		r.rtt.answered(psn, p.now, true)
+	case !op.IsAck():
+	case y.IsACK():
+		r.rtt.answered(psn, p.now, false)
+	case y == bth.SyndromePSNSeqErr:
+		r.seq.naked(psn)
+		r.rtt.void(psn)
+	default:
+		r.rtt.void(psn)
+	}
+}

@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"roced/bth"
+	"roced/verbs"
+)
+
+// TestSizes: every operation is tested with all sizes that it can have.
+func TestSizes(t *testing.T) {
+	large := []int{0, 1, 3, 1023, 1024, 1025, 64 << 10, 8 << 20}
+	for _, c := range []struct {
+		name string
+		m    matrix
+		op   verbs.Opcode
+		s    settings
+		want []int
+	}{
+		{"RC, all", matrix{large: true}, verbs.OpWrite, patient(verbs.RC, verbs.MTU1024, true), large},
+		{"RC, short form, IPv4", matrix{}, verbs.OpRead, patient(verbs.RC, verbs.MTU1024, false), large},
+		{"RC, short form, IPv6", matrix{}, verbs.OpRead, patient(verbs.RC, verbs.MTU1024, true), large[:7]},
+		{"RC, short form, MTU 256", matrix{}, verbs.OpSend, patient(verbs.RC, verbs.MTU256, false), []int{0, 1, 3, 255, 256, 257, 64 << 10}},
+		{"UD", matrix{large: true}, verbs.OpSend, patient(verbs.UD, verbs.MTU1024, false), large[:5]},
+		{"atomic", matrix{large: true}, verbs.OpCmpSwap, patient(verbs.RC, verbs.MTU4096, false), []int{8}},
+	} {
+		if got := c.m.sizes(c.op, c.s); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestOperations: the services have the operations of the specification (IBTA table
+// 35), each with a name.
+func TestOperations(t *testing.T) {
+	for typ, want := range map[verbs.QPType]int{verbs.RC: 8, verbs.UC: 4, verbs.UD: 2} {
+		if got := operations[typ]; len(got) != want {
+			t.Errorf("%v has %d operations, want %d", typ, len(got), want)
+		}
+		for _, op := range operations[typ] {
+			if opNames[op] == "" {
+				t.Errorf("%v: operation %d has no name", typ, op)
+			}
+		}
+	}
+}
+
+// TestPattern: the pattern of a seed is the same wherever one begins to read it, and
+// what differs is found.
+func TestPattern(t *testing.T) {
+	b := make([]byte, 100)
+	fill(b, 7, 0)
+	for from := range b {
+		if err := check(b[from:], 7, uint64(from)); err != nil {
+			t.Fatalf("from %d: %v", from, err)
+		}
+	}
+	b[41] ^= 1
+	if err := check(b, 7, 0); err == nil || !strings.Contains(err.Error(), "byte 41 of 100") {
+		t.Errorf("changed byte 41: %v", err)
+	}
+}
+
+// TestBatch: a batch is the same for the same seed, and its requests do not share
+// memory.
+func TestBatch(t *testing.T) {
+	a, b := newBatch(3), newBatch(3)
+	if !slices.Equal(a.works, b.works) {
+		t.Error("the same seed gives different batches")
+	}
+	end := 0
+	for i, w := range a.works {
+		if isAtomic(w.Op) {
+			continue
+		}
+		low := min(w.Off, w.Remote)
+		if low < end || w.Len > batchSlot {
+			t.Errorf("request %d begins at %d, the one before ends at %d", i, low, end)
+		}
+		end = low + w.Len
+	}
+	if end > recvArea {
+		t.Errorf("the batch needs %d bytes of an area of %d", end, recvArea)
+	}
+}
+
+// TestMangle: what the wire does to frames is what the NICs drop them for.
+func TestMangle(t *testing.T) {
+	frame := roceFrame(t)
+	if p, ok := parse(frame); !ok || p.Opcode != bth.OpSendOnly || p.PSN != bth.MakePSN(77) {
+		t.Fatalf("parse: %+v, %t", p, ok)
+	}
+	moved := wrongPKey(slices.Clone(frame))
+	p, ok := parse(moved)
+	if !ok || p.PKey != 0x9234 {
+		t.Errorf("P_Key %#x, %t", p.PKey, ok)
+	}
+	if err := bth.CheckICRC(datagram(moved)); err != nil {
+		t.Errorf("wrong P_Key: %v", err)
+	}
+	if err := bth.CheckICRC(datagram(badICRC(slices.Clone(frame)))); err == nil {
+		t.Error("the damaged ICRC is right")
+	}
+	if _, ok := parse(frame[:40]); ok {
+		t.Error("a cut frame is parsed")
+	}
+}
+
+// roceFrame is a SEND of 12 bytes over IPv4, with what an Ethernet frame may have
+// behind it.
+func roceFrame(t *testing.T) []byte {
+	p := bth.Packet{Opcode: bth.OpSendOnly, PKey: 0xffff, PSN: bth.MakePSN(77), DestQP: 17, Payload: make([]byte, 12)}
+	f := make([]byte, ethLen+ipUDPLen+p.WireLen())
+	f[12] = 8 // IPv4
+	ip := f[ethLen:]
+	ip[0], ip[8], ip[9] = 0x45, 64, 17
+	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
+	binary.BigEndian.PutUint16(ip[20:], 0xc000)
+	binary.BigEndian.PutUint16(ip[22:], rocePort)
+	binary.BigEndian.PutUint16(ip[24:], uint16(len(ip)-20))
+	p.PutHeaders(ip[ipUDPLen:])
+	if err := bth.SealICRC(ip); err != nil {
+		t.Fatal(err)
+	}
+	return append(f, 0, 0)
+}
+
+// datagram is the IP datagram in a frame.
+func datagram(f []byte) []byte { return f[ethLen:][:binary.BigEndian.Uint16(f[ethLen+2:])] }
+
+// TestReport: the document has the counts, the failures, and every table.
+func TestReport(t *testing.T) {
+	r := &report{log: io.Discard, command: "make interop", seed: 9, versions: []string{"Linux 6.1"}}
+	good := r.of(kind{Type: verbs.RC, Op: verbs.OpSend})
+	good.Cases, good.Bytes = 5, 3e6
+	if r.of(kind{Type: verbs.RC, Op: verbs.OpSend}) != good {
+		t.Error("the same kind has two tallies")
+	}
+	bad := r.of(kind{Type: verbs.UD, Op: verbs.OpSendImm, WeRespond: true})
+	bad.Cases, bad.Wrong, bad.Lost = 4, 1, 2
+	r.failed("case", errors.New("first line\nsecond line"))
+	r.begin(table{Title: "Errors", Head: []string{"trial", "value"}})
+	r.row("dead network", "1.5")
+	var b bytes.Buffer
+	if err := r.document(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"**9 cases of the matrix with 3 MB, 2 repeated because UC or UD lost them; 1 rows of other tables; 1 failures.**",
+		"Seed 9.", "* Linux 6.1\n", "    case: first line\n    second line\n",
+		"| service | operation | AF_UNIX: we request | AF_UNIX: we respond |\n|---|---|--:|--:|\n| RC | SEND | 5 of 5 | 0 of 0 |\n",
+		"| UD | SEND_IMM | 0 of 0 | 3 of 4 |\n", "## Errors\n\n| trial | value |\n|---|--:|\n| dead network | 1.5 |\n",
+		"## Where rxe departs",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the document lacks %q:\n%s", want, b.String())
+		}
+	}
+}
+
+// TestSpeed: the best of several runs is taken, of latencies the least.
+func TestSpeed(t *testing.T) {
+	run := func(bandwidth, latency string) string {
+		return "a: " + bandwidth + "\nb: 1\nc: 1\nd: 1\ne latency, us: " + latency + "\nf: 1\n"
+	}
+	names, best, err := parseSpeed(run("10.5", "40"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, second, err := parseSpeed(run("9", "30"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	best = better(names, better(names, nil, best), second)
+	if best[0] != 10.5 || best[4] != 30 {
+		t.Errorf("best %v", best)
+	}
+	if r := ratio(names[4], 30, 60); r != 2 {
+		t.Errorf("half the latency is %v times as good", r)
+	}
+	for _, out := range []string{"", "a: x\n", "a: 1\n", run("0", "1"), run("nan", "1"), run("+Inf", "1")} {
+		if _, _, err := parseSpeed(out); err == nil {
+			t.Errorf("%q is accepted", out)
+		}
+	}
+}
+
+// TestCommandLine: the blanks of command lines are filled in.
+func TestCommandLine(t *testing.T) {
+	p := same("ibv_rc_pingpong -d %d -g 1", true)
+	if got, want := line(p.server, "198.18.0.1", "rxe1"), "ibv_rc_pingpong -d rxe1 -g 1"; got != want {
+		t.Errorf("server %q, want %q", got, want)
+	}
+	if got, want := line(p.client, "198.18.0.1", "rxe1"), "ibv_rc_pingpong -d rxe1 -g 1 198.18.0.1"; got != want {
+		t.Errorf("client %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,239 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// program is a stock program of which one runs in the machine, and one outside on
+// our NIC.
+type program struct {
+	// server and client are the command lines; %a is the server's address, %d the
+	// device.
+	server, client string
+	cm             bool // the two find each other by rdma_cm, otherwise by TCP
+	short          bool // belongs to the short form
+}
+
+// same is a program that is called in the same way on both sides, the client with
+// the server's address.
+func same(line string, short bool) program {
+	return program{server: line, client: line + " %a", short: short}
+}
+
+const (
+	pingpong = " -d %d -g 1 -c -n 200" // index 1 is the first address of IPv4, on both sides; -c compares the data
+	perftest = " -d %d -x 1 -F"
+	// Each side takes over the other's limit of outstanding READs, 128 of rxe, 16 of
+	// ours, so that they have to be told a common one.
+	fetching = perftest + " -o 16"
+)
+
+// stockPrograms lists what is run in both directions. The emulated machine is
+// slow: there are few iterations, and datagrams go back and forth, so that none is
+// lost for want of room.
+var stockPrograms = []program{
+	same("ibv_rc_pingpong"+pingpong, true),
+	same("ibv_rc_pingpong -e -s 65536 -m 4096"+pingpong, false),
+	same("ibv_uc_pingpong"+pingpong, true),
+	same("ibv_ud_pingpong"+pingpong, true),
+	same("ibv_srq_pingpong -q 4"+pingpong, true),
+	same("ib_write_bw -s 65536 -n 200"+perftest, true),
+	same("ib_write_bw -s 65536 -n 50 -q 4 -b"+perftest, false),
+	same("ib_write_bw -c UC -s 1024 -n 200"+perftest, false),
+	same("ib_send_bw -s 65536 -n 200"+perftest, false),
+	same("ib_read_bw -s 65536 -n 200"+fetching, true),
+	same("ib_atomic_bw -n 200"+fetching, false),
+	same("ib_write_lat -n 500"+perftest, false),
+	same("ib_send_lat -n 500"+perftest, true),
+	same("ib_send_lat -c UC -n 500"+perftest, false),
+	same("ib_send_lat -c UD -n 500"+perftest, false),
+	same("ib_send_lat -e -n 200"+perftest, false),
+	same("ib_read_lat -n 500"+fetching, false),
+	same("ib_atomic_lat -A CMP_AND_SWAP -n 500"+fetching, true),
+	{"ib_send_bw -R -F -s 65536 -n 200", "ib_send_bw -R -F -s 65536 -n 200 %a", true, false},
+	{"ib_write_lat -R -F -n 200", "ib_write_lat -R -F -n 200 %a", true, false},
+	{"rping -s -a %a -C 20 -V", "rping -c -a %a -C 20 -V", true, true},
+	{"rping -s -a %a -C 20 -V -S 60000", "rping -c -a %a -C 20 -V -S 60000", true, false},
+	{"ucmatose -c 5 -C 10 -S 4000", "ucmatose -s %a -c 5 -C 10 -S 4000", true, false},
+	{"udaddy", "udaddy -s %a", true, true},
+	{"rdma_server", "rdma_client -s %a", true, false},
+}
+
+// hostAddress is where programs outside meet those inside by TCP: the bridge that
+// QEMU's TAP is in.
+const hostAddress = "198.18.11.100"
+
+// programLimit bounds a program; none takes a tenth of it while it works.
+const programLimit = 60 * time.Second
+
+// runPrograms runs all stock programs in both directions.
+func runPrograms(l *lab, r *report, short bool) {
+	r.begin(table{Title: "Stock programs", Intro: "The same program in the machine, on rxe, and outside, by `rocectl exec` on our NIC.",
+		Head: []string{"program", "server in the machine", "server outside"}})
+	c := exec.Command("ip", "addr", "add", hostAddress+"/24", "dev", "br0")
+	if err := l.bed.NS[1].Run(c); err != nil {
+		r.failed("programs: address of the bridge", err)
+		return
+	}
+	for _, p := range stockPrograms {
+		if short && !p.short {
+			continue
+		}
+		cells := []string{"`" + strings.NewReplacer(" -d %d", "", " %a", "").Replace(p.client) + "`"}
+		for _, run := range []func(program, *lab) error{program.serverInside, program.serverOutside} {
+			cell := "passed"
+			if err := run(p, l); err != nil {
+				cell = "**failed**"
+				r.failed(fmt.Sprintf("%s, server %s", p.server, []string{"in the machine", "outside"}[len(cells)-1]), err)
+			}
+			cells = append(cells, cell)
+		}
+		r.row(cells...)
+	}
+}
+
+// line fills in the blanks of a command line.
+func line(template, address, device string) string {
+	return strings.NewReplacer("%a", address, "%d", device).Replace(template)
+}
+
+// inside and outside are the command lines on the two sides; server is the
+// address of the other one's server.
+func inside(template, server string) string { return line(template, server, "rxe1") }
+
+func (l *lab) outside(template, server string) *process {
+	args := append([]string{"--run-dir", l.host.RunDir, "exec", "--"}, strings.Fields(line(template, server, "rxe_1"))...)
+	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
+	p := &process{cmd: exec.CommandContext(ctx, filepath.Join(l.bin, "rocectl"), args...), cancel: cancel, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, time.Second
+	if p.err = l.bed.NS[1].Start(p.cmd); p.err != nil {
+		close(p.done)
+		return p
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p
+}
+
+// process is a program outside.
+type process struct {
+	cmd    *exec.Cmd
+	cancel func()
+	out    bytes.Buffer
+	done   chan struct{}
+	err    error
+}
+
+// wait waits for the end; the error has what the program has printed.
+func (p *process) wait() error {
+	<-p.done
+	p.cancel()
+	return p.explain(p.err)
+}
+
+// kill ends a process that nobody needs any more.
+func (p *process) kill() {
+	p.cancel()
+	<-p.done
+}
+
+func (p *process) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("outside: %w\n%s", err, p.out.String())
+}
+
+// serverInside runs the server in the machine.
+func (p program) serverInside(l *lab) (err error) {
+	_, own := l.sides(p)
+	job, err := l.vm.Begin(inside(p.server, own))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		out, err2 := job.End()
+		if err = errors.Join(err, err2); err != nil {
+			err = fmt.Errorf("%w\nserver: %s", err, out)
+		}
+	}()
+	if err := job.Until(p.listens(), patience); err != nil {
+		return err
+	}
+	if err := l.outside(p.client, own).wait(); err != nil {
+		return err
+	}
+	_, err = job.Wait(programLimit)
+	return err
+}
+
+// serverOutside runs the server on our NIC.
+func (p program) serverOutside(l *lab) error {
+	own, _ := l.sides(p)
+	server := l.outside(p.server, own)
+	defer server.kill()
+	if err := p.await(l, server); err != nil {
+		return server.explain(err)
+	}
+	job, err := l.vm.Begin(inside(p.client, own))
+	if err != nil {
+		return err
+	}
+	_, err = job.Wait(programLimit)
+	out, err2 := job.End()
+	if err = errors.Join(err, err2); err != nil {
+		return server.explain(fmt.Errorf("%w\nclient: %s", err, out))
+	}
+	return server.wait()
+}
+
+// sides returns the addresses where a server outside and one inside are found.
+func (l *lab) sides(p program) (outside, inside string) {
+	a, _ := addresses(linkTAP, 0)
+	b, _ := addresses(linkTAP, 1)
+	if !p.cm {
+		return hostAddress, b.String()
+	}
+	return a.String(), b.String()
+}
+
+// tcpListens is a test of the shell: somebody listens at a port other than 22.
+const tcpListens = `grep -q ':0000 0A ' /proc/net/tcp /proc/net/tcp6`
+
+// listens is the test of the shell for a server that waits for its client.
+func (p program) listens() string {
+	if p.cm {
+		return "rdma resource show cm_id | grep -q 'state LISTEN'"
+	}
+	return tcpListens
+}
+
+// await waits until a server outside listens.
+func (p program) await(l *lab, server *process) error {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-server.done:
+			return errors.New("ended early")
+		default:
+		}
+		test := exec.Command("sh", "-c", tcpListens)
+		if p.cm {
+			test = exec.Command(filepath.Join(l.bin, "rocectl"), "--run-dir", l.host.RunDir, "res", "show", "cm_id")
+		}
+		var out bytes.Buffer
+		test.Stdout = &out
+		if err := l.bed.NS[1].Run(test); err == nil && (!p.cm || strings.Contains(out.String(), "LISTEN")) {
+			return nil
+		}
+	}
+	return errors.New("does not listen")
+}

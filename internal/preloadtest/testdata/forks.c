@@ -1,0 +1,241 @@
+/* Processes with open devices that make others, in all ways: each goes on, and none
+ * disturbs another. */
+#define _GNU_SOURCE
+#include "user.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static struct user u;
+
+/* in_child runs a function in a child, which ends by exit(), and waits for it. */
+static pid_t start(void (*run)(void))
+{
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		run();
+		exit(0);
+	}
+	return pid;
+}
+
+static void finish(pid_t pid)
+{
+	int status;
+	CHECK(waitpid(pid, &status, 0) == pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static void nothing(void) {}
+
+static void anew(void)
+{
+	struct user mine = user_open();
+	for (int i = 0; i < 20; i++)
+		talk(&mine);
+	user_close(&mine);
+}
+
+static void leave_open(void)
+{
+	struct user mine = user_open();
+	talk(&mine);
+}
+
+static void close_inherited(void)
+{
+	CHECK(close(u.l.ctx->cmd_fd) == 0 && close(u.l.ctx->async_fd) == 0 && close(u.ch->fd) == 0);
+}
+
+static void close_all(void) { closefrom(3); }
+
+static void close_all_then_anew(void)
+{
+	closefrom(3);
+	anew();
+}
+
+/* children: whatever they do, the parent's device is as it was. */
+static void children(void)
+{
+	static void (*const kind[])(void) = { nothing, anew, leave_open, close_inherited, close_all, close_all_then_anew };
+	for (size_t i = 0; i < sizeof kind / sizeof *kind; i++) {
+		pid_t a = start(kind[i]), b = start(kind[i]);
+		for (int k = 0; k < 20; k++)
+			talk(&u);
+		finish(a);
+		finish(b);
+		talk(&u);
+	}
+}
+
+/* commands checks that each gets its own answer: the queue's depth is in it. */
+static void commands(void)
+{
+	for (int i = 0; i < 300; i++) {
+		int depth = 1 + (i * 37 + getpid()) % 1000;
+		struct ibv_cq *cq = ibv_create_cq(u.l.ctx, depth, NULL, NULL, 0);
+		CHECK(cq && cq->cqe >= depth && cq->cqe < 2 * depth + 64);
+		CHECK(ibv_destroy_cq(cq) == 0);
+	}
+}
+
+/* shared: a context that several processes use, which kernels permit. */
+static void shared(void)
+{
+	pid_t pid[3];
+	for (int i = 0; i < 3; i++)
+		pid[i] = start(commands);
+	commands();
+	for (int i = 0; i < 3; i++)
+		finish(pid[i]);
+	talk(&u);
+}
+
+static void commands_for_ever(void)
+{
+	for (;;)
+		commands();
+}
+
+/* killed: a process is killed in the middle of its commands. The parent's go on, or fail
+ * if nobody can know whose answer is the next, but none hangs or is wrong. */
+static void killed(void)
+{
+	for (int i = 0; i < 20; i++) {
+		struct user mine = u = user_open();
+		pid_t pid = start(commands_for_ever);
+		int status;
+		for (int k = 0; k < 20 + i; k++) {
+			struct ibv_cq *cq = ibv_create_cq(u.l.ctx, 10, NULL, NULL, 0);
+			CHECK(cq && ibv_destroy_cq(cq) == 0);
+		}
+		CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, &status, 0) == pid);
+		struct ibv_cq *cq = ibv_create_cq(u.l.ctx, 10, NULL, NULL, 0);
+		CHECK(cq ? ibv_destroy_cq(cq) == 0 : errno == EIO);
+		user_close(&mine);
+	}
+	u = user_open();
+}
+
+/* spawned: until they execute something, such children use their parent's memory. */
+static void spawned(void)
+{
+	char *argv[] = { "true", NULL };
+	int status;
+	pid_t pid = vfork();
+	if (pid == 0) {
+		dup2(u.ch->fd, 0);
+		dup2(0, u.ch->fd + 1);
+		dup2(0, u.ch->fd);
+		for (int fd = 3; fd < 1024; fd++)
+			close(fd);
+		close_range(3, ~0U, 0);
+		execvp(argv[0], argv);
+		_exit(127);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	talk(&u);
+	CHECK(posix_spawnp(&pid, argv[0], NULL, NULL, argv, environ) == 0 && waitpid(pid, &status, 0) == pid && status == 0);
+	talk(&u);
+	CHECK(system("exec 3<&- 4<&- 5<&-; true") == 0);
+	talk(&u);
+	char text[8];
+	FILE *f = popen("echo hello", "r");
+	CHECK(f && fgets(text, sizeof text, f) && !strcmp(text, "hello\n") && pclose(f) == 0);
+	talk(&u);
+}
+
+/* as_daemon goes on with a device that was opened before. The process that opened it is
+ * gone then, and what that had registered too. */
+static void as_daemon(void)
+{
+	int result[2], status;
+	char c = 0;
+	CHECK(pipe(result) == 0);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		struct user mine = user_open();
+		talk(&mine);
+		CHECK(daemon(1, 1) == 0 && ibv_dereg_mr(mine.l.mr) == 0);
+		CHECK((mine.l.mr = ibv_reg_mr(mine.l.pd, mine.l.buf, BUF, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+		for (int i = 0; i < 20; i++)
+			talk(&mine);
+		user_close(&mine);
+		anew();
+		CHECK(write(result[1], "k", 1) == 1);
+		exit(0);
+	}
+	CHECK(close(result[1]) == 0);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(read(result[0], &c, 1) == 1 && c == 'k');
+	CHECK(close(result[0]) == 0);
+}
+
+/* elsewhere: memory that only the process which has opened the device could give is
+ * refused: on a stack, pages cannot be replaced. */
+static void register_stack(void)
+{
+	char stack[10000];
+	errno = 0;
+	CHECK(ibv_reg_mr(u.l.pd, stack, sizeof stack, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EOPNOTSUPP);
+}
+
+static void elsewhere(void)
+{
+	finish(start(register_stack));
+	talk(&u);
+}
+
+static atomic_bool stop;
+
+static void *hammer(void *arg)
+{
+	struct user mine = user_open();
+	while (!atomic_load(&stop)) {
+		struct ibv_cq *cq = ibv_create_cq(*(struct ibv_context **)arg, 10, NULL, NULL, 0);
+		CHECK(cq && ibv_destroy_cq(cq) == 0);
+		talk(&mine);
+	}
+	user_close(&mine);
+	return NULL;
+}
+
+/* threads: fork() takes place in the middle of what other threads do. */
+static void threads(void)
+{
+	pthread_t t[2];
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_create(&t[i], NULL, hammer, &u.l.ctx) == 0);
+	for (int i = 0; i < 30; i++)
+		finish(start(i % 3 ? anew : commands));
+	atomic_store(&stop, true);
+	for (int i = 0; i < 2; i++)
+		CHECK(pthread_join(t[i], NULL) == 0);
+	talk(&u);
+}
+
+int main(void)
+{
+	static const struct { const char *name; void (*run)(void); } part[] = {
+		{ "children", children }, { "shared", shared }, { "spawned", spawned }, { "as_daemon", as_daemon },
+		{ "elsewhere", elsewhere }, { "threads", threads }, { "killed", killed },
+	};
+	u = user_open();
+	for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+		fprintf(stderr, "%s\n", part[i].name);
+		part[i].run();
+	}
+	user_close(&u);
+	return 0;
+}

@@ -1,0 +1,110 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"roced/mono"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+// badPort delivers one frame and refuses to send.
+type badPort struct {
+	frame  []byte
+	asked  atomic.Bool // Offload, after a send was refused
+	failed atomic.Bool
+}
+
+func (p *badPort) Recv(_ mono.Time, buf []byte) (int, int, error) {
+	if p.frame == nil {
+		return 0, 0, tap.ErrAgain
+	}
+	n := copy(buf, p.frame)
+	p.frame = nil
+	return n, 0, nil
+}
+
+func (p *badPort) Send(mono.Time, *rocev2.Frame) error {
+	p.failed.Store(true)
+	return errors.New("too much for this port")
+}
+
+func (p *badPort) Offload() rocev2.Offload {
+	p.asked.Store(p.asked.Load() || p.failed.Load())
+	return rocev2.Offload{}
+}
+
+func (p *badPort) NextTimeout() mono.Time { return mono.Never }
+func (p *badPort) FD() int                { return -1 }
+func (p *badPort) Close() error           { return nil }
+
+func nicOn(t *testing.T, port tap.Port, shared bool, ask func(rocev2.Query)) *Shard {
+	t.Helper()
+	addrs := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, Addrs: addrs,
+		Shared: shared, Routes: addrs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{NIC: nic, Port: port, Ask: ask})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestRefusedFrame asks the port anew what it takes after it has refused a frame.
+func TestRefusedFrame(t *testing.T) {
+	request := []byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x02\x08\x06" + // an ARP request for us
+		"\x00\x01\x08\x00\x06\x04\x00\x01\x02\x00\x00\x00\x00\x02\x0a\x00\x00\x02\x00\x00\x00\x00\x00\x00\x0a\x00\x00\x01")
+	p := &badPort{frame: request}
+	s := nicOn(t, p, false, nil)
+	for deadline := time.Now().Add(10 * time.Second); !p.asked.Load(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not asked; a frame was refused: %v", p.failed.Load())
+		}
+	}
+	if st, err := s.Stats(context.Background()); err != nil || st.PortErrs == 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestQuestions passes on what a shared NIC wants to know, again and again.
+func TestQuestions(t *testing.T) {
+	asked := make(chan rocev2.Query, 100)
+	s := nicOn(t, &badPort{}, true, func(q rocev2.Query) {
+		select {
+		case asked <- q:
+		default:
+		}
+	})
+	dst := rocev2.GIDOf(netip.MustParseAddr("10.0.0.2"))
+	err := s.Do(context.Background(), func(now mono.Time, n *rocev2.NIC) {
+		pd, err := n.AllocPD(nil)
+		if err == nil {
+			_, err = n.CreateAH(now, pd, rocev2.AddressVector{DGID: dst}, nil)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		select {
+		case q := <-asked:
+			if q.Dst != dst {
+				t.Errorf("asks for %v", q.Dst.Addr())
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("not asked")
+		}
+	}
+}

@@ -1,0 +1,263 @@
+package path
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/param"
+)
+
+// clockLen is how many acknowledgements can wait to be used: a daemon takes frames
+// in batches and sends between them.
+const clockLen = 64
+
+// tick is one acknowledgement that lets packets leave on its path.
+type tick struct {
+	vp   uint16
+	left uint8 // packets
+	used bool  // it has clocked out one
+}
+
+// spreadDone is the value of MPRDMA.spread once a window has been spread.
+const spreadDone = 1<<32 - 1
+
+// MPRDMA is the path selection of Lu et al., "Multi-Path Transport for RDMA in
+// Datacenters", NSDI 2018. An acknowledgement clocks out packets on the virtual path
+// (VP) that it came by (section 3.2), unless that is too slow (3.3). Nothing is kept
+// of any path but snd_ooh, the highest PSN that has been selectively acknowledged.
+//
+// Without an acknowledgement packets leave on random VPs: at the start and after a
+// pause, until a window of them has been spread; when nothing is in flight, so that
+// no acknowledgement can come; and when the burst timer lets them.
+type MPRDMA struct {
+	delta     int           // [D] out-of-order degree that is aimed at, packets
+	probe     float64       // [p] probability of probing a new path, each RTT
+	burst     uint8         // [2] packets that one acknowledgement may clock out
+	drain     float64       // [1/2] length of the burst timer, RTTs
+	idle      float64       // [3] pause after which to restart, RTTs; 0: never
+	alpha     float64       // [1.0] of the delay of synchronise operations
+	vps       uint16        // virtual paths to choose from
+	base      time.Duration // round-trip time until one has been measured
+	rng       rand.PCG
+	random    uint16  // the next random VP
+	sndOOH    bth.PSN // highest PSN selectively acknowledged
+	rtt       time.Duration
+	lastSent  mono.Time
+	lastProbe mono.Time
+	timer     mono.Time // of the burst; Never: not armed
+	overdue   uint32    // packets that the burst timer lets go
+	spread    uint32    // packets spread since the start, until they are a window
+
+	clock [clockLen]tick // waiting acknowledgements, oldest at first
+	first uint8
+	count uint8
+}
+
+// newMPRDMA takes the numbers of sections 3.4, 3.5 and 5. The base RTT is that of
+// its simulations.
+func newMPRDMA(p Params) (Selector, error) {
+	r := param.NewReader("path: mp-rdma", p)
+	m := &MPRDMA{
+		delta: r.Int("delta_packets", 32, 1, 1<<16),
+		probe: r.Value("probe_probability", 0.01, 0, 1),
+		burst: uint8(r.Int("burst_packets", 2, 1, 255)),
+		drain: r.Value("burst_timer_rtts", 0.5, 0, 1e3),
+		idle:  r.Value("idle_rtts", 3, 0, 1e6),
+		alpha: r.Value("sync_alpha", 1, 0, 1e3),
+		vps:   uint16(r.Int("virtual_paths", ports, 1, ports)),
+		base:  r.Micros("base_rtt_us", 16),
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	m.Reset(Start{})
+	return m, nil
+}
+
+// Reset implements Selector.
+func (m *MPRDMA) Reset(s Start) {
+	m.rng.Seed(s.Seed, uint64(s.PSN.Uint32()))
+	m.sndOOH = s.PSN.Add(-1)
+	m.rtt, m.lastSent, m.lastProbe = m.base, 0, 0
+	m.Restart()
+}
+
+// Restart implements Selector: a window of packets is spread over random VPs
+// ("Connection restart", section 3.5; the paper does not say what follows a timeout).
+func (m *MPRDMA) Restart() {
+	m.timer, m.overdue, m.spread = mono.Never, 0, 0
+	m.first, m.count = 0, 0
+	m.draw()
+}
+
+// draw chooses the next random VP.
+func (m *MPRDMA) draw() { m.random = firstPort + below(&m.rng, m.vps) }
+
+// Next implements Selector. Acknowledgements come first: they know a path.
+func (m *MPRDMA) Next(_ mono.Time, w Window) (vp uint16, ok bool) {
+	if m.count > 0 {
+		return m.clock[m.first].vp, true
+	}
+	return m.random, m.spread < w.Packets || m.overdue > 0 || w.InFlight == 0
+}
+
+// OnSent implements Selector.
+func (m *MPRDMA) OnSent(now mono.Time, w Window) {
+	if m.idle > 0 && w.InFlight == 0 && float64(now.Sub(m.lastSent)) > m.idle*float64(m.rtt) {
+		m.Restart()
+	}
+	m.lastSent = now
+	if m.count > 0 {
+		t := &m.clock[m.first]
+		t.used = true
+		if t.left--; t.left == 0 {
+			m.pop()
+		}
+		return
+	}
+	if m.spread < w.Packets {
+		m.spread++
+		m.checkSpread(w)
+	} else if m.overdue > 0 {
+		m.overdue--
+	}
+	m.draw()
+}
+
+// checkSpread ends the start once a window has been spread: from then on it is
+// acknowledgements that make it grow, each on its path.
+func (m *MPRDMA) checkSpread(w Window) {
+	if m.spread >= w.Packets {
+		m.spread = spreadDone
+	}
+}
+
+// OnAck implements Selector. What came by a path on which packets are more than D
+// behind the fastest (snd_ool = snd_ooh - D) takes one packet off the window and
+// clocks out nothing; a retransmission's PSN tells nothing of its path (3.3).
+func (m *MPRDMA) OnAck(now mono.Time, f bth.Feedback, rtt time.Duration, w Window) (shrink int) {
+	m.checkSpread(w)
+	if rtt > 0 {
+		m.rtt = rtt
+	}
+	if f.HasSACK && !f.Refused && f.SACK.After(m.sndOOH) {
+		m.sndOOH = f.SACK
+	}
+	if f.HasSACK && !f.ReTx && f.SACK.Before(m.sndOOH.Add(-m.delta)) {
+		return 1
+	}
+	m.tick(now, m.pathOf(f), w)
+	return 0
+}
+
+// pathOf returns the VP that f echoes. What is none of ours, and an acknowledgement
+// that answers no single packet, leads to a random one.
+func (m *MPRDMA) pathOf(f bth.Feedback) uint16 {
+	if f.HasSACK && f.VP >= firstPort && f.VP-firstPort < m.vps {
+		return f.VP
+	}
+	m.draw()
+	return m.random
+}
+
+// tick lets as many packets leave as the window has room for, but not more than a
+// few; the rest waits for further acknowledgements or for the burst timer ("Burst
+// control", 3.5), which is as long as the network needs to drain.
+func (m *MPRDMA) tick(now mono.Time, vp uint16, w Window) {
+	m.timer, m.overdue = mono.Never, 0
+	room := w.Room() - min(w.Room(), m.waiting())
+	n := min(room, uint32(m.burst))
+	if room > n {
+		m.timer = now.Add(time.Duration(m.drain * float64(m.rtt)))
+	}
+	probing := n > 0 && m.probing(now)
+	if probing {
+		m.draw()
+		m.push(tick{vp: m.random, left: 1})
+		n--
+	}
+	if n > 0 {
+		m.push(tick{vp: vp, left: uint8(n), used: probing})
+	}
+}
+
+// probing decides, once each RTT, whether a packet explores a new path ("New path
+// probing", 3.5).
+func (m *MPRDMA) probing(now mono.Time) bool {
+	if now.Sub(m.lastProbe) < m.rtt {
+		return false
+	}
+	m.lastProbe = now
+	return float64(m.rng.Uint64()>>11)/(1<<53) < m.probe
+}
+
+// waiting is how many packets acknowledgements have let go that have not left.
+func (m *MPRDMA) waiting() uint32 {
+	n := uint32(0)
+	for i := range m.count {
+		n += uint32(m.clock[(m.first+i)%clockLen].left)
+	}
+	return n
+}
+
+// push appends an acknowledgement; the oldest makes room for it.
+func (m *MPRDMA) push(t tick) {
+	if m.count == clockLen {
+		m.pop()
+	}
+	m.clock[(m.first+m.count)%clockLen] = t
+	m.count++
+}
+
+func (m *MPRDMA) pop() {
+	m.first = (m.first + 1) % clockLen
+	m.count--
+}
+
+// Unused implements Selector: "use it or lose it" ("Path window reduction", 3.5).
+// Each acknowledgement that could have clocked out a packet and found none takes one
+// off the window.
+func (m *MPRDMA) Unused() (shrink int) {
+	for ; m.count > 0; m.pop() {
+		if !m.clock[m.first].used {
+			shrink++
+		}
+	}
+	return shrink
+}
+
+// OnTimeout implements Selector: no acknowledgement has come since the one that left
+// packets over.
+func (m *MPRDMA) OnTimeout(now mono.Time, w Window) {
+	if now >= m.timer {
+		m.timer, m.overdue = mono.Never, w.Room()
+	}
+}
+
+// Deadline implements Selector.
+func (m *MPRDMA) Deadline() mono.Time { return m.timer }
+
+// Syncer is a Selector that knows how far the slowest path is behind the fastest.
+type Syncer interface {
+	// SyncAt returns when a synchronise operation, which touches memory only after all
+	// before it, may be sent so that it most likely comes after them.
+	SyncAt(w Window) mono.Time
+}
+
+// SyncAt implements Syncer: dt = alpha * D / (cwnd / RTT) after the packet before it
+// (3.4).
+func (m *MPRDMA) SyncAt(w Window) mono.Time {
+	if w.InFlight == 0 {
+		return m.lastSent
+	}
+	perPacket := float64(m.rtt) / float64(max(w.Packets, 1))
+	return m.lastSent.Add(time.Duration(m.alpha * float64(m.delta) * perPacket))
+}
+
+// Footprint implements Selector: snd_ooh (3), RTT, last packet, last probe and burst
+// timer (4 each), packets overdue and spread (2 each), and path and packets of the
+// acknowledgement in hand (3). Hardware takes acknowledgements one by one, and
+// parameters and random numbers are the NIC's.
+func (*MPRDMA) Footprint() int { return 3 + 4*4 + 2*2 + 3 }

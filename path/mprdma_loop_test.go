@@ -1,0 +1,266 @@
+package path_test
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/path"
+	"roced/reorder"
+	"roced/retrans"
+)
+
+// fataler is a testing.TB or a rapid.T.
+type fataler interface{ Fatal(args ...any) }
+
+// mprdma plugs all four parts of MP-RDMA into a loop.
+func mprdma(tb fataler, l *loop, seed uint64, length int, p path.Params) {
+	rec, err := retrans.Factories["mp-rdma"](nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	sel, err := path.New("mp-rdma", p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctl, err := ccalgo.New("mp-rdma", nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.plug(reorder.NewMPRDMA(length), rec, sel, ctl, seed)
+}
+
+// TestMPRDMADelivers runs any network: unequal delays, loss, copies, reordering.
+func TestMPRDMADelivers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, seed := drawLoop(t, 600)
+		mprdma(t, l, seed, rapid.SampledFrom([]int{4, 64}).Draw(t, "L"), nil)
+		l.syncs = rapid.SampledFrom([]uint32{0, 1, 3}).Draw(t, "synchronise")
+		l.check = func() { checkOrder(t, l); checkSync(t, l) }
+		if !l.run(200_000) {
+			t.Fatalf("not done: una %v of %d from %v, %d in flight, window %+v",
+				l.rec.Una(), l.total, l.first, l.rec.InFlight(), l.window())
+		}
+		if l.trk.Expected() != l.first.Add(int(l.total)) || l.rec.InFlight() != 0 {
+			t.Fatalf("expected %v, %d in flight", l.trk.Expected(), l.rec.InFlight())
+		}
+	})
+}
+
+// drawLoop draws a network, what is sent over it, and the length of messages. Every
+// other message ends with a completion.
+func drawLoop(t *rapid.T, most uint32) (l *loop, seed uint64) {
+	seed = rapid.Uint64().Draw(t, "seed")
+	first := bth.MakePSN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"))
+	total := rapid.Uint32Range(1, most).Draw(t, "total")
+	message := rapid.Uint32Range(1, 90).Draw(t, "message")
+	links := make([]link, rapid.IntRange(1, 5).Draw(t, "paths"))
+	for i := range links {
+		links[i] = link{
+			delay:   time.Duration(rapid.IntRange(1, 200).Draw(t, "delay")) * time.Microsecond,
+			perByte: rapid.Float64Range(0.1, 10).Draw(t, "ns per byte"),
+			loss:    rapid.SampledFrom([]float64{0, 0.001, 0.01, 0.1, 0.3}).Draw(t, "loss"),
+			dup:     rapid.SampledFrom([]float64{0, 0.01, 0.2}).Draw(t, "copies"),
+			jitter:  time.Duration(rapid.SampledFrom([]int{0, 1, 30}).Draw(t, "jitter")) * time.Microsecond,
+			markAt:  time.Duration(rapid.SampledFrom([]int{0, 5}).Draw(t, "mark")) * time.Microsecond,
+		}
+	}
+	l = newLoop(seed, first, total, links)
+	l.message, l.batch = message, rapid.SampledFrom([]uint32{1, 20, total}).Draw(t, "batch")
+	l.kinds = func(i uint32) reorder.LastKind {
+		switch {
+		case (i+1)%message != 0 && i+1 != total:
+			return reorder.NotLast
+		case i/message%2 == 0:
+			return reorder.LastWithCompletion
+		}
+		return reorder.Last
+	}
+	return l, seed
+}
+
+// checkOrder: every packet once, and only those messages complete before whose end
+// nothing is missing.
+func checkOrder(t *rapid.T, l *loop) {
+	if l.twice > 0 {
+		t.Fatal("a packet was accepted twice")
+	}
+	arrived := uint32(l.trk.Expected().Diff(l.first))
+	for i := range arrived {
+		if !l.accepted[i] {
+			t.Fatalf("packet %d is missing before the expected one, %d", i, arrived)
+		}
+	}
+	want := arrived / l.message
+	if arrived == l.total && l.total%l.message != 0 {
+		want++
+	}
+	if l.completed.Messages != want || l.completed.Completions != (want+1)/2 {
+		t.Fatalf("%d messages and %d completions of %d packets, want %d", l.completed.Messages, l.completed.Completions, arrived, want)
+	}
+	if n := l.rec.InFlight(); n > 1<<20 {
+		t.Fatalf("%d in flight", n)
+	}
+}
+
+// checkSync: what a synchronise operation has placed came after all before it.
+func checkSync(t *rapid.T, l *loop) {
+	arrived := uint32(l.trk.Expected().Diff(l.first))
+	for i := arrived; i < l.total && l.syncs > 0; i++ {
+		if begin := i - i%l.message; l.accepted[i] && i/l.message%l.syncs == 0 && begin > arrived {
+			t.Fatalf("packet %d of a synchronise operation was accepted, but %d is missing", i, arrived)
+		}
+	}
+}
+
+// equal returns n paths of 10 Gb/s with a base RTT of 16 us; packets are marked where
+// more than 20 KB wait, as in the paper's testbed.
+func equal(n int) []link {
+	out := make([]link, n)
+	for i := range out {
+		out[i] = link{delay: 8 * time.Microsecond, perByte: 0.8, markAt: 16 * time.Microsecond}
+	}
+	return out
+}
+
+// change returns links with a change to the last of them, path 4.
+func change(links []link, f func(*link)) []link {
+	f(&links[len(links)-1])
+	return links
+}
+
+// gbps is the goodput.
+func (l *loop) gbps() float64 { return float64(l.total) * float64(l.mtu) * 8 / float64(l.now) }
+
+// TestMPRDMAPaths has the paper's scenarios on four paths of a fabric (section 5),
+// each with a fixed seed.
+func TestMPRDMAPaths(t *testing.T) {
+	noControl := path.Params{"delta_packets": 1 << 16}
+	degraded := func() []link { return change(equal(4), func(k *link) { k.perByte *= 40 }) }
+	misconfigured := func() []link { return change(equal(4), func(k *link) { k.markAt *= 12 }) }
+	lossy := make([]link, 4)
+	for i := range lossy {
+		lossy[i] = link{delay: 8 * time.Microsecond, perByte: 0.2, markAt: 4 * time.Microsecond, loss: 0.005}
+	}
+	for _, c := range []struct {
+		name     string
+		links    []link
+		nic      link
+		length   int // L
+		p        path.Params
+		gbps     float64 // at least
+		ood      [2]int  // 99.9 % of the out-of-order degree, between
+		lastPath [2]int  // packets by the last path, of 100 000, between
+	}{
+		{"one path", equal(1), link{}, 64, nil, 9.9, [2]int{0, 0}, [2]int{100_000, 100_100}},
+		{"load is shared", equal(4), link{}, 64, nil, 34, [2]int{1, 48}, [2]int{20_000, 30_000}},
+		{"degraded path is left", degraded(), link{}, 64, nil, 23, [2]int{1, 80}, [2]int{1, 200}},
+		{"misconfigured ECN", misconfigured(), link{}, 64, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
+		{"... L infinite", misconfigured(), link{}, 4096, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
+		{"... without control", misconfigured(), link{}, 4096, noControl, 36, [2]int{5 * 48, 1000}, [2]int{20_000, 40_000}},
+		{"three lossy paths", change(lossy, func(k *link) { k.loss = 0 }), link{perByte: 0.2, markAt: 4 * time.Microsecond}, 64, nil, 30, [2]int{0, 200}, [2]int{80_000, 110_000}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const seed = 7
+			l := newLoop(seed, bth.MakePSN(0xffff00), 100_000, c.links)
+			l.nic = c.nic
+			mprdma(t, l, seed, c.length, c.p)
+			if !l.run(3_000_000) {
+				t.Fatalf("not done after %d steps", l.steps)
+			}
+			ood, last := l.percentile(0.999), l.links[len(l.links)-1].taken
+			t.Logf("%.1f Gb/s, out-of-order degree %d / %d / %d (50 / 99 / 99.9 %%), last path %d, %d again, %d refused, %d timeouts, cwnd %d",
+				l.gbps(), l.percentile(0.5), l.percentile(0.99), ood, last, l.rtx, l.refused, l.timeouts, l.window().Packets)
+			if l.gbps() < c.gbps {
+				t.Errorf("%.1f Gb/s, want %v", l.gbps(), c.gbps)
+			}
+			if ood < c.ood[0] || ood > c.ood[1] {
+				t.Errorf("out-of-order degree %d, want %v", ood, c.ood)
+			}
+			if last < c.lastPath[0] || last > c.lastPath[1] {
+				t.Errorf("%d packets by the last path, want %v", last, c.lastPath)
+			}
+		})
+	}
+}
+
+// TestMPRDMASynchronise: the delay makes it rare that an operation comes early (3.4).
+func TestMPRDMASynchronise(t *testing.T) {
+	early := func(alpha float64) int {
+		l := newLoop(5, bth.MakePSN(0), 40_000, equal(4))
+		l.message, l.syncs = 50, 3
+		mprdma(t, l, 5, 64, path.Params{"sync_alpha": alpha})
+		if !l.run(2_000_000) {
+			t.Fatalf("alpha %v: not done", alpha)
+		}
+		t.Logf("alpha %v: %d early packets, %.1f Gb/s, rtx %d refused %d rto %d cwnd %d ood %d", alpha, l.early, l.gbps(), l.rtx, l.refused, l.timeouts, l.window().Packets, l.percentile(.999))
+		return l.early
+	}
+	if none, with := early(0), early(1); with*10 > none {
+		t.Errorf("%d packets come early with the delay, %d without", with, none)
+	}
+}
+
+// TestMPRDMAPathFails: traffic leaves a path that fails, and comes back once it has
+// been restored (5.1.1).
+func TestMPRDMAPathFails(t *testing.T) {
+	l := newLoop(3, bth.MakePSN(0), 1<<20, equal(4))
+	mprdma(t, l, 3, 64, nil)
+	last := &l.links[3]
+	phase := func(what string, d time.Duration) (gbps, share float64) {
+		una, taken, sum := l.rec.Una(), last.taken, 0
+		for _, k := range l.links {
+			sum -= k.taken
+		}
+		for until := l.now.Add(d); l.now < until; {
+			if !l.step() {
+				t.Fatal("stopped")
+			}
+		}
+		for _, k := range l.links {
+			sum += k.taken
+		}
+		gbps = float64(l.rec.Una().Diff(una)) * float64(l.mtu) * 8 / float64(d)
+		share = float64(last.taken-taken) / float64(sum)
+		t.Logf("%s: %.1f Gb/s, %.1f %% by the path", what, gbps, 100*share)
+		return gbps, share
+	}
+	for _, c := range []struct {
+		what       string
+		loss, gbps float64
+		share      [2]float64
+	}{
+		{"all paths", 0, 34, [2]float64{0.2, 0.3}},
+		{"fails", 1, 20, [2]float64{0, 0.05}},
+		{"has failed", 1, 22, [2]float64{0, 0.02}},
+		{"is restored", 0, 22, [2]float64{0, 0.3}},
+		{"has been restored", 0, 34, [2]float64{0.15, 0.3}},
+	} {
+		last.loss = c.loss
+		gbps, share := phase(c.what, 20*time.Millisecond)
+		if gbps < c.gbps || share < c.share[0] || share > c.share[1] {
+			t.Errorf("%s: want %v Gb/s and a share in %v", c.what, c.gbps, c.share)
+		}
+	}
+}
+
+// TestMPRDMAState: 66 bytes, however many paths there are (table 1).
+func TestMPRDMAState(t *testing.T) {
+	const cwnd = 4 // fixed-point
+	for n := 1; n <= 16; n *= 2 {
+		l := newLoop(1, bth.MakePSN(0), 3000, equal(n))
+		mprdma(t, l, 1, 64, nil)
+		l.check = func() {
+			state := cwnd + l.trk.Footprint() + l.sel.Footprint() + l.rec.(*retrans.MPRDMA).Footprint()
+			if state != 64 {
+				t.Fatalf("%d paths: %d bytes", n, state)
+			}
+		}
+		if !l.run(1_000_000) {
+			t.Fatal("not done")
+		}
+	}
+}

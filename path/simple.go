@@ -1,0 +1,81 @@
+package path
+
+import (
+	"math/rand/v2"
+
+	"roced/mono"
+	"roced/param"
+)
+
+// firstPort is the lowest UDP source port of RoCEv2 and ports is how many there
+// are: the two highest bits are set, the rest is entropy for ECMP (IBTA annex
+// A17.3.2).
+const (
+	firstPort = 0xc000
+	ports     = 1 << 14
+)
+
+// Single sends all packets with the port of the connection: one path.
+type Single struct {
+	unclocked
+	port uint16
+}
+
+func newSingle(p Params) (Selector, error) {
+	return &Single{}, param.NewReader("path: single", p).Err()
+}
+
+// Reset implements Selector.
+func (s *Single) Reset(st Start) { s.port = st.Port }
+
+// Next implements Selector.
+func (s *Single) Next(mono.Time, Window) (uint16, bool) { return s.port, true }
+
+// Footprint implements Selector: RoCEv2 has the port in any case.
+func (*Single) Footprint() int { return 0 }
+
+// Spray deals packets to n paths, whatever becomes of them there: packet spraying
+// by the NIC, as switches do it by the packet (Eunomia 2.1).
+type Spray struct {
+	unclocked
+	paths  uint16
+	random bool // else in turn
+	rng    rand.PCG
+	next   uint16
+}
+
+// newSpray has 4 paths in turn: those of the benchmark with losses.
+func newSpray(p Params) (Selector, error) {
+	r := param.NewReader("path: spray", p)
+	s := &Spray{paths: uint16(r.Int("paths", 4, 1, ports)), random: r.Bool("random", false)}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Reset implements Selector. The first path is a random one, so that connections
+// do not go through the paths in step.
+func (s *Spray) Reset(st Start) {
+	s.rng.Seed(st.Seed, uint64(st.PSN.Uint32()))
+	s.next = below(&s.rng, s.paths)
+}
+
+// Next implements Selector.
+func (s *Spray) Next(mono.Time, Window) (uint16, bool) { return firstPort + s.next, true }
+
+// OnSent implements Selector.
+func (s *Spray) OnSent(mono.Time, Window) {
+	if s.random {
+		s.next = below(&s.rng, s.paths)
+		return
+	}
+	s.next = (s.next + 1) % s.paths
+}
+
+// Footprint implements Selector: the next path.
+func (*Spray) Footprint() int { return 2 }
+
+// below returns a random number less than n. Of 64 random bits the remainder
+// favours nothing that could be measured.
+func below(rng *rand.PCG, n uint16) uint16 { return uint16(rng.Uint64() % uint64(n)) }

@@ -1,0 +1,29 @@
+/* Which process this is: fork() and vfork() change it under the library's feet. */
+#include "preload.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static pid_t self;
+
+static void in_child(void)
+{
+	self = syscall(SYS_getpid);
+}
+
+/* The handlers of fork() that were registered first run first in the child. */
+__attribute__((constructor)) static void begin(void)
+{
+	self = syscall(SYS_getpid);
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+pid_t process_id(void)
+{
+	return self;
+}
+
+bool process_owns_memory(void)
+{
+	return syscall(SYS_getpid) == self;
+}

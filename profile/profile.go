@@ -1,0 +1,172 @@
+// Package profile has the transport profiles of a NIC: named bundles of what packets
+// look like, how the receiver tracks them, how the sender recovers losses and chooses
+// paths, and congestion control. Parts can be mixed; Validate says which mixtures make
+// no sense, and why.
+package profile
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/path"
+	"roced/qp"
+	"roced/reorder"
+	"roced/retrans"
+)
+
+// ErrMixture says that parts do not go together.
+var ErrMixture = errors.New("parts do not go together")
+
+// Part is a plug-in and its parameters.
+type Part struct {
+	Name   string
+	Params map[string]float64
+}
+
+// Spec describes a profile. Parts without a name are those of the profile's default.
+type Spec struct {
+	Reorder    Part // of the receiver
+	Recovery   Part // of the sender
+	Paths      Part
+	Congestion Part
+}
+
+// defaults are the profiles as their papers have them. Congestion control is the NIC's,
+// but for MP-RDMA, which has its own.
+var defaults = map[string]struct {
+	kind bth.Profile
+	spec Spec
+}{
+	"rc":      {bth.ProfileRC, Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}},
+	"irn":     {bth.ProfileIRN, Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
+	"melo":    {bth.ProfileMELO, Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
+	"mp-rdma": {bth.ProfileMPRDMA, Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
+	"eunomia": {bth.ProfileEunomia, Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
+}
+
+// Names are the profiles, the standard one first.
+func Names() []string {
+	names := slices.Sorted(maps.Keys(defaults))
+	slices.SortStableFunc(names, func(a, b string) int { return int(defaults[a].kind) - int(defaults[b].kind) })
+	return names
+}
+
+// Resolve fills the parts that s leaves open with those of the profile of that name; the
+// empty name is "rc".
+func Resolve(name string, s Spec) (Spec, error) {
+	d, ok := defaults[orRC(name)]
+	if !ok {
+		return s, fmt.Errorf("no transport profile %q, there are %v", name, Names())
+	}
+	fill := func(p *Part, def Part, last string) {
+		if p.Name == "" {
+			p.Name = def.Name
+		}
+		if p.Name == "" {
+			p.Name = last
+		}
+	}
+	fill(&s.Reorder, d.spec.Reorder, "")
+	fill(&s.Recovery, d.spec.Recovery, "")
+	fill(&s.Paths, d.spec.Paths, "single")
+	fill(&s.Congestion, d.spec.Congestion, "none")
+	return s, nil
+}
+
+func orRC(name string) string {
+	if name == "" {
+		return "rc"
+	}
+	return name
+}
+
+// rule refuses a mixture.
+type rule struct {
+	wrong func(kind bth.Profile, s Spec) bool
+	why   string
+}
+
+func oneOf(name string, of ...string) bool { return slices.Contains(of, name) }
+
+var rules = []rule{
+	{func(k bth.Profile, s Spec) bool {
+		return k == bth.ProfileRC && (s.Reorder.Name != "strict" || s.Recovery.Name != "gobackn" || s.Paths.Name != "single")
+	}, "standard packets cannot say what this needs: rc is strict, gobackn and single"},
+	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.Reorder.Name == "eunomia" },
+		"the bitmaps of eunomia need the Head that only packets of the profile eunomia have"},
+	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileMPRDMA && s.Paths.Name == "mp-rdma" },
+		"paths that acknowledgements clock need the path that only those of the profile mp-rdma echo"},
+	{func(_ bth.Profile, s Spec) bool {
+		return s.Paths.Name == "mp-rdma" && !oneOf(s.Congestion.Name, "mp-rdma", "dctcp", "swift", "static")
+	}, "acknowledgements clock packets within a window: mp-rdma's paths need congestion control that has one"},
+	{func(_ bth.Profile, s Spec) bool { return s.Recovery.Name == "melo" && s.Reorder.Name != "melo" },
+		"the recovery melo rebuilds what is missing from the holes that only the receiver melo tells of"},
+	{func(_ bth.Profile, s Spec) bool {
+		return s.Reorder.Name == "strict" && oneOf(s.Recovery.Name, "irn", "selective", "mp-rdma")
+	}, "a strict receiver keeps nothing that comes out of order: what it is sent selectively it drops"},
+	{func(_ bth.Profile, s Spec) bool { return s.Reorder.Name == "strict" && s.Paths.Name != "single" },
+		"a strict receiver takes every packet by another path for a loss"},
+}
+
+// Validate reports whether the profile of that name, with s, can be made.
+func Validate(name string, s Spec) error {
+	s, err := Resolve(name, s)
+	if err != nil {
+		return err
+	}
+	kind := defaults[orRC(name)].kind
+	for _, r := range rules {
+		if r.wrong(kind, s) {
+			return fmt.Errorf("%w: %s", ErrMixture, r.why)
+		}
+	}
+	_, err = NewMaker().New(name, s)
+	return err
+}
+
+// Maker makes the plug-ins of the queue pairs of one NIC, which share the memory of
+// receiver structures that are the NIC's: MELO's bits pools and Eunomia's blocks.
+type Maker struct {
+	shared map[string]*shared // by the parameters of the tracker
+}
+
+// NewMaker returns a maker for a NIC.
+func NewMaker() *Maker { return &Maker{shared: map[string]*shared{}} }
+
+// New makes the plug-ins of one queue pair.
+func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
+	if s, err = Resolve(name, s); err != nil {
+		return p, err
+	}
+	if p.Kind = defaults[orRC(name)].kind; p.Kind == bth.ProfileRC {
+		p.Tracker, p.Recovery = reorder.NewStrict(), retrans.NewGoBackN()
+		return p, m.congestion(&p, s)
+	}
+	keep := func(e error) {
+		if err == nil {
+			err = e
+		}
+	}
+	p.Tracker = made(keep, m.tracker, s.Reorder)
+	p.Responses = made(keep, m.tracker, s.Reorder)
+	p.Recovery = made(keep, m.recovery, s.Recovery)
+	p.Answers = made(keep, m.recovery, s.Recovery)
+	p.Paths = made(keep, func(x Part) (path.Selector, error) { return path.New(x.Name, x.Params) }, s.Paths)
+	keep(m.congestion(&p, s))
+	return p, err
+}
+
+func made[T any](keep func(error), factory func(Part) (T, error), p Part) T {
+	v, err := factory(p)
+	keep(err)
+	return v
+}
+
+func (m *Maker) congestion(p *qp.Profile, s Spec) (err error) {
+	p.Controller, err = ccalgo.New(s.Congestion.Name, s.Congestion.Params)
+	return err
+}

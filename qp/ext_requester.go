@@ -1,0 +1,365 @@
+package qp
+
+import (
+	"encoding/binary"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/mono"
+	"roced/path"
+	"roced/reorder"
+	"roced/retrans"
+)
+
+// extRequester is what the requester of an extended transport does otherwise than that
+// of RC: its packets say where they belong, acknowledgements come for each of them, and
+// responses have PSNs of their own and are acknowledged too (IRN 5.2, 5.3).
+type extRequester struct {
+	q         *QP
+	trk       reorder.Tracker // of responses
+	acks      ackQueue        // of responses
+	paths     path.Selector
+	perPacket bool // an acknowledgement answers one packet: congestion control counts each
+
+	msn    uint32  // of the next message
+	recvSN uint32  // recv_WQE_SN of the next one that consumes a receive
+	readSN uint32  // read_WQE_SN of the next READ or atomic
+	rnxt   bth.PSN // of the first response to the next READ or atomic
+	head   bth.PSN // the first PSN of the connection
+	since  mono.Time
+	syncAt mono.Time // a synchronise operation waits until then; zero: none does
+
+	holder retrans.LastHolder // nil: the last packets of WRITEs do not wait
+}
+
+// synchronizer is a path.Selector under which operations can be synchronised
+// (MP-RDMA 3.4).
+type synchronizer interface {
+	// SyncAt returns when the next packet may leave that must not overtake others.
+	SyncAt(w path.Window) mono.Time
+}
+
+// start begins at psn; the queue pair has entered RTS.
+func (e *extRequester) start(psn bth.PSN) {
+	e.reset()
+	e.rnxt, e.head = psn, psn
+	e.trk.Reset(psn)
+	e.paths.Reset(path.Start{PSN: psn, Seed: uint64(e.q.cfg.QPN)<<24 | uint64(psn.Uint32())})
+}
+
+func (e *extRequester) reset() {
+	e.acks.clear()
+	*e = extRequester{q: e.q, trk: e.trk, paths: e.paths, holder: e.holder, perPacket: e.perPacket, acks: e.acks}
+}
+
+// window is what path selection has to know, in packets.
+func (e *extRequester) window() path.Window {
+	bytes, _ := e.q.req.limits()
+	return path.Window{Packets: uint32(min(bytes/uint64(e.q.mtu), 1<<31)), InFlight: e.q.req.rec.InFlight()}
+}
+
+// next fills t with the next packet of a request: lost ones first, then new ones, then
+// early copies of those that are not acknowledged (see package path for the order).
+func (e *extRequester) next(now mono.Time, t *Transmit) bool {
+	r, w := &e.q.req, e.window()
+	vp, ok := e.paths.Next(now, w)
+	if !ok {
+		return false
+	}
+	if psn, lost := r.rec.NextRetransmit(); lost {
+		ok = r.retransmit(now, psn, t)
+	} else if e.waits(now, w) {
+		return false
+	} else if ok = r.sendNew(now, t); !ok && r.cursor == r.tail && r.q.sending() {
+		ok = e.sendEarly(now, t)
+	}
+	if ok {
+		t.Path = vp
+		e.paths.OnSent(now, w)
+	}
+	return ok
+}
+
+// waits reports whether the next request is a synchronise operation (here: one with a
+// fence) whose time has not come.
+func (e *extRequester) waits(now mono.Time, w path.Window) bool {
+	e.syncAt = 0
+	s := e.q.req.current()
+	if s == nil || s.sent > 0 || !e.synchronises(s) {
+		return false
+	}
+	if at := e.paths.(synchronizer).SyncAt(w); now < at {
+		e.syncAt = at
+		return true
+	}
+	return false
+}
+
+func (e *extRequester) synchronises(s *slot) bool {
+	_, ok := e.paths.(synchronizer)
+	return ok && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
+}
+
+// mayEnd reports whether the next packet of s may leave. The last one of a WRITE waits
+// for all before it, if the recovery wants that (Eunomia 3.5.2).
+func (e *extRequester) mayEnd(s *slot) bool {
+	return e.holder == nil || s.kind != kindData || workOps[s.wqe.Opcode].completion != WCWrite || s.sent+1 != s.span ||
+		e.holder.MayEnd(e.q.req.nxt)
+}
+
+// sendEarly sends an unacknowledged packet again, because there is nothing else to send
+// (MP-RDMA 3.5). An acknowledgement that finds nothing at all narrows the window.
+func (e *extRequester) sendEarly(now mono.Time, t *Transmit) bool {
+	r := &e.q.req
+	if early, ok := r.rec.(retrans.Early); ok {
+		if psn, ok := early.NextEarly(); ok && uint64(r.bytesInFlight()) < first(r.limits()) {
+			return r.retransmit(now, psn, t)
+		}
+	}
+	e.shrink(e.paths.Unused())
+	return false
+}
+
+func first(window, _ uint64) uint64 { return window }
+
+// shrink narrows the congestion window for other reasons than congestion.
+func (e *extRequester) shrink(packets int) {
+	if s, ok := e.q.req.ctl.(ccalgo.Shrinker); ok && packets > 0 {
+		s.Shrink(packets)
+	}
+}
+
+// number gives s its sequence numbers when its first packet is sent (IRN 5.3.2).
+func (e *extRequester) number(now mono.Time, s *slot) {
+	if e.q.req.idle() {
+		e.since = now
+	}
+	s.msn, e.msn = e.msn, (e.msn+1)&psnMask
+	switch {
+	case s.kind.responds():
+		s.sn, e.readSN = e.readSN, (e.readSN+1)&psnMask
+		s.rfirst, e.rnxt = e.rnxt, e.rnxt.Add(int(s.rspan))
+	case s.wqe.Opcode != WRWrite:
+		s.sn, e.recvSN = e.recvSN, (e.recvSN+1)&psnMask
+	}
+}
+
+// stamp sets the headers of packet k of s that RC does not have.
+func (e *extRequester) stamp(s *slot, k uint32, p *bth.Packet) {
+	h := &p.Ext
+	*h = bth.XETH{Profile: e.q.cfg.Profile.Kind}
+	if e.synchronises(s) {
+		h.Flags = bth.XSync
+	}
+	if h.Profile == bth.ProfileEunomia {
+		h.Flags, h.Head = h.Flags|bth.XHasHead, e.head
+		if r := &e.q.req; k+1 == s.span && s == r.slot(r.tail-1) && !e.q.host.HasSend() {
+			h.Flags |= bth.XTail
+		}
+	}
+	if s.kind.responds() {
+		h.Flags, h.ReadSN = h.Flags|bth.XHasReadSN, s.sn
+		return
+	}
+	h.Flags, h.MSN, h.Offset = h.Flags|bth.XHasMsg, s.msn, k
+	w := &s.wqe
+	if p.Opcode.IsWrite() {
+		done := k * uint32(e.q.mtu)
+		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
+		if !p.Opcode.HasImm() {
+			return
+		}
+	}
+	h.Flags |= bth.XHasRecvSN
+	h.RecvSN = s.sn
+}
+
+// answered reports whether all responses to s have arrived.
+func (e *extRequester) answered(s *slot) bool {
+	return !e.trk.Expected().Before(s.rfirst.Add(int(s.rspan)))
+}
+
+// receiveAck digests an acknowledgement of requests.
+func (e *extRequester) receiveAck(now mono.Time, p *bth.Packet) Drop {
+	r := &e.q.req
+	if distance(r.una, p.PSN) > r.outstanding() {
+		return DropStaleAck
+	}
+	s := p.AETH.Syndrome
+	switch {
+	case s.IsACK(), s == bth.SyndromePSNSeqErr:
+		e.acknowledged(now, p)
+	case s.IsRNR():
+		return r.onRNR(now, p)
+	case s.IsNAK():
+		return r.onNAK(now, p)
+	default:
+		return DropOpcode
+	}
+	return Accepted
+}
+
+// acknowledged tells the recovery, the congestion control and the paths of an
+// acknowledgement, in this order.
+func (e *extRequester) acknowledged(now mono.Time, p *bth.Packet) {
+	r, f := &e.q.req, feedbackOf(p)
+	r.rtt = 0
+	r.feedback(now, f, p)
+	if e.perPacket {
+		r.ctl.OnAck(now, ccalgo.Sample{Bytes: uint32(e.q.mtu), InFlight: r.bytesInFlight(), RTT: r.rtt, ECN: f.ECE})
+	}
+	if r.q.sending() {
+		e.shrink(e.paths.OnAck(now, f, r.rtt, e.window()))
+	}
+}
+
+// receiveResponse places a READ response or the value of an atomic, in any order.
+func (e *extRequester) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	if !announce(e.trk, p) {
+		return DropStaleAck
+	}
+	switch e.trk.Classify(p.PSN) {
+	case reorder.Duplicate:
+		e.acks.push(answerTo(bth.Feedback{Expected: e.trk.Expected()}, p, m, e.perPacket), e.perPacket)
+		return DropDuplicate
+	case reorder.Beyond:
+		e.trk.Receive(p.PSN, 1, reorder.NotLast)
+		e.acks.push(answerTo(e.trk.Feedback(), p, m, e.perPacket), e.perPacket)
+		return DropOutOfOrder
+	}
+	s, k := e.locate(p.PSN)
+	if s == nil {
+		return DropStaleAck // nobody has asked for it
+	}
+	if p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK() {
+		return e.broken(now, s, StatusRemAccessErr, DropAccess)
+	}
+	if d := e.place(s, k, p); d == DropAccess {
+		return e.broken(now, s, StatusLocProtErr, d)
+	} else if d != Accepted {
+		return e.broken(now, s, StatusBadRespErr, d)
+	}
+	before := e.trk.Expected()
+	e.trk.Receive(p.PSN, 1, reorder.NotLast)
+	e.acks.push(answerTo(e.trk.Feedback(), p, m, e.perPacket), e.perPacket)
+	n := e.trk.Expected().Diff(before)
+	switch {
+	case n == 0:
+		e.q.ctr.OutOfSequence++
+		return Accepted
+	case n > 1 || p.Opcode.Ends(): // otherwise no message is complete
+		if !e.q.host.Sync() {
+			return e.broken(now, s, StatusLocProtErr, DropAccess)
+		}
+		e.q.req.settle(now)
+	}
+	e.since = now
+	return Accepted
+}
+
+// locate returns the request that asks for the response psn, and which one it is.
+func (e *extRequester) locate(psn bth.PSN) (*slot, uint32) {
+	r := &e.q.req
+	for i := r.head; i != r.tail; i++ {
+		s := r.slot(i)
+		if s.sent == 0 && s.kind != kindLocal {
+			break
+		}
+		if k := distance(s.rfirst, psn); s.kind.responds() && k < s.rspan {
+			return s, k
+		}
+	}
+	return nil, 0
+}
+
+// place puts response k to s where it belongs.
+func (e *extRequester) place(s *slot, k uint32, p *bth.Packet) Drop {
+	w := &s.wqe
+	if s.kind == kindAtomic {
+		if !p.Opcode.IsAtomicAck() {
+			return DropOpcode
+		}
+		value := &e.q.req.atomic
+		binary.NativeEndian.PutUint64(value[:], p.AtomicAck)
+		return placed(e.q.req.scatter(w, 0, value[:]))
+	}
+	off := k * uint32(e.q.mtu)
+	if !p.Opcode.IsReadResponse() || p.Opcode.Ends() != (k+1 == s.rspan) {
+		return DropOpcode
+	}
+	if len(p.Payload) != int(min(w.Length-off, uint32(e.q.mtu))) {
+		return DropLength
+	}
+	return placed(e.q.req.scatter(w, off, p.Payload))
+}
+
+func placed(ok bool) Drop {
+	if ok {
+		return Accepted
+	}
+	return DropAccess
+}
+
+// refused ends the queue pair over the request to which psn belongs.
+func (e *extRequester) refused(now mono.Time, psn bth.PSN, status Status) {
+	if i, _, ok := e.q.req.locate(psn); ok {
+		e.broken(now, e.q.req.slot(i), status, Accepted)
+		return
+	}
+	e.q.req.fail(now, status)
+}
+
+// broken ends the queue pair over the answer to s. What stands before s in the queue is
+// flushed with the rest: it is not done.
+func (e *extRequester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
+	r := &e.q.req
+	s.status = status
+	for r.head != r.tail && r.slot(r.head) != s {
+		r.q.host.SendRetired(1)
+		r.complete(&r.slot(r.head).wqe, StatusWRFlushErr)
+		r.head++
+	}
+	r.fail(now, status)
+	return d
+}
+
+// pollAck fills t with the next acknowledgement of a response.
+func (e *extRequester) pollAck(t *Transmit) bool {
+	f, ok := e.acks.pop()
+	if !ok {
+		return false
+	}
+	e.q.acknowledge(t, bth.OpcodeExtReadAck, &f, e.trk.Expected(), bth.AETH{Syndrome: bth.SyndromeACK})
+	return true
+}
+
+// nextTimeout is when the paths want to be called or the peer is given up. While
+// nothing is outstanding, nobody is waited for.
+func (e *extRequester) nextTimeout() mono.Time {
+	t := e.givenUp().Min(e.paths.Deadline())
+	if e.syncAt != 0 {
+		t = t.Min(e.syncAt)
+	}
+	return t
+}
+
+func (e *extRequester) givenUp() mono.Time {
+	limit := e.q.patience()
+	if limit == 0 || e.q.req.idle() || e.q.req.rnrUntil != 0 {
+		return mono.Never
+	}
+	return e.since.Add(limit)
+}
+
+func (e *extRequester) onTimeout(now mono.Time) {
+	if e.syncAt != 0 && now >= e.syncAt {
+		e.syncAt = 0 // poll looks again
+	}
+	if now >= e.paths.Deadline() {
+		e.paths.OnTimeout(now, e.window())
+	}
+	if now >= e.givenUp() {
+		e.q.ctr.RetryExceededErr++
+		e.q.req.fail(now, StatusRetryExcErr)
+	}
+}

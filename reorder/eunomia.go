@@ -1,0 +1,280 @@
+package reorder
+
+import (
+	"roced/bth"
+	"roced/param"
+)
+
+// Eunomia is the receiver of Mahmood et al., "Orderly Management of Packets in RDMA
+// by Eunomia", sections 3.3 to 3.5: a hybrid-dynamic bitmap that exists only from the
+// first packet out of order until everything up to the last one of the connection
+// has arrived. A connection in order has nothing but its address, which is NULL.
+//
+// Before Receive comes Announce, with what the sender's agent has added to the
+// packet.
+type Eunomia struct {
+	mem      *Memory
+	expected bth.PSN // the queue pair's expected sequence
+	start    bth.PSN // the first PSN of the connection
+	conn     int32   // of the memory controller, stands for the address; none
+	tail     bool    // announced: the next packet is the last one so far
+	released Released
+
+	keeps   bool // early last packets of WRITEs are kept
+	kept    bth.PSN
+	hasKept bool
+
+	answers bool
+	psn     bth.PSN
+	refused bool
+}
+
+// none is the connection of a tracker that has no bitmap.
+const none = -1
+
+// NewEunomia returns a tracker that takes its memory from mem. With keeps, the early
+// last packet of a WRITE is not placed but kept, see LastKeeper.
+func NewEunomia(mem *Memory, keeps bool) *Eunomia {
+	return &Eunomia{mem: mem, conn: none, keeps: keeps}
+}
+
+// newEunomia gives the tracker a memory of its own.
+func newEunomia(p Params) (Tracker, error) {
+	r := param.NewReader("reorder: eunomia", p)
+	blocks := r.Int("memory_blocks", 1024, 1, maxBlocks)
+	capBits := r.Int("bitmap_cap_bits", 256, blockBits, maxCapBits)
+	keeps := r.Bool("hold_last_at_receiver", false)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	mem, err := NewMemory(blocks, capBits)
+	if err != nil {
+		return nil, err
+	}
+	return NewEunomia(mem, keeps), nil
+}
+
+// Factory makes trackers that share the memory: those of one NIC.
+func (m *Memory) Factory(p Params) (Tracker, error) {
+	r := param.NewReader("reorder: eunomia", p)
+	keeps := r.Bool("hold_last_at_receiver", false)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return NewEunomia(m, keeps), nil
+}
+
+// Agent is a Tracker that is told what the sender's agent adds to each packet: Head,
+// the first sequence number of the connection, and whether it is the last packet of
+// the connection so far (Eunomia 3.2.1).
+type Agent interface {
+	// Announce comes before Receive. It returns false if the packet is one of another
+	// connection, which is not to be received.
+	Announce(head bth.PSN, tail bool) bool
+}
+
+// LastKeeper is a Releaser under which the last packet of a WRITE, if it comes early,
+// is kept in host memory by the queue pair until everything before it has arrived
+// (Eunomia, appendix A.1). One packet is kept; another one is refused meanwhile.
+type LastKeeper interface {
+	// Kept returns the packet that is being kept, if there is one. If it is that for
+	// which Receive was called last, it is to be kept; when there is none any more, the
+	// one that was kept is to be placed.
+	Kept() (psn bth.PSN, ok bool)
+}
+
+// Reset implements Tracker. The connection is finished or begins: its memory is given
+// back.
+func (e *Eunomia) Reset(psn bth.PSN) {
+	if e.conn != none {
+		e.mem.close(e.conn, e.load().dyn)
+	}
+	*e = Eunomia{mem: e.mem, expected: psn, start: psn, conn: none, keeps: e.keeps}
+}
+
+// Announce implements Agent. The paper takes Head for the first PSN expected; here
+// both ends have agreed on that when they connected, so that another one is a ghost
+// of an earlier connection.
+func (e *Eunomia) Announce(head bth.PSN, tail bool) bool {
+	e.tail = tail && head == e.start
+	return head == e.start
+}
+
+// Classify implements Tracker. For a single packet that is no LastKeeper's, Receive
+// comes to the same verdict.
+func (e *Eunomia) Classify(psn bth.PSN) Verdict {
+	d := psn.Diff(e.expected)
+	switch {
+	case d == 0:
+		return InOrder
+	case d < 0:
+		return Duplicate
+	case e.conn == none:
+		if e.mem.room(none, 0, uint32(d)/blockBits+1) {
+			return Held
+		}
+		return Beyond
+	}
+	b := e.load()
+	row, bit := b.locate(psn)
+	switch {
+	case row < b.dyn && e.bit(row, bit):
+		return Duplicate
+	case e.mem.room(e.conn, b.dyn, row+1):
+		return Held
+	}
+	return Beyond
+}
+
+// Receive implements Tracker.
+func (e *Eunomia) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32) {
+	v, advanced := e.Classify(psn), uint32(0)
+	switch v {
+	case InOrder:
+		advanced = e.advance(span, last)
+	case Held:
+		if !e.hold(psn, span, last) {
+			v = Beyond
+		}
+	}
+	if v != Beyond {
+		e.collect(psn.Add(int(span) - 1))
+	}
+	e.tail = false
+	e.answer(psn, v == Beyond)
+	return v, advanced
+}
+
+// hold tracks span packets from psn on, or none of them.
+func (e *Eunomia) hold(psn bth.PSN, span uint32, last LastKind) bool {
+	keep := e.keeps && last == Last
+	if span > e.mem.rows*blockBits || keep && e.hasKept || e.conn == none && !e.create() {
+		return false
+	}
+	b := e.load()
+	end := psn.Add(int(span) - 1)
+	if row, _ := b.locate(end); !e.grow(&b, row+1) || e.overlaps(&b, psn, span) {
+		e.discard(&b)
+		return false
+	}
+	for k := range span {
+		row, bit := b.locate(psn.Add(int(k)))
+		*e.mem.row(e.conn, row) |= 1 << bit
+	}
+	e.mem.park(e.conn, end, last)
+	if keep {
+		e.kept, e.hasKept = end, true
+	}
+	return true
+}
+
+// overlaps reports whether one of span packets from psn on is tracked already.
+func (e *Eunomia) overlaps(b *bitmap, psn bth.PSN, span uint32) bool {
+	for k := range span {
+		if row, bit := b.locate(psn.Add(int(k))); e.bit(row, bit) {
+			return true
+		}
+	}
+	return false
+}
+
+// advance moves the head past span packets in order, and past those that have been
+// waiting for them (3.3.4).
+func (e *Eunomia) advance(span uint32, last LastKind) uint32 {
+	e.released.add(last)
+	e.expected = e.expected.Add(int(span))
+	if e.conn == none {
+		return span
+	}
+	b := e.load()
+	for k := uint32(0); k < span; k++ {
+		if k > e.mem.rows*blockBits {
+			b.jump(e.expected) // nothing is tracked so far ahead
+			break
+		}
+		e.flush(&b)
+	}
+	advanced := span
+	for e.atHead(&b) {
+		e.released.add(e.flush(&b))
+		advanced++
+	}
+	e.expected = b.head
+	if b.circ < b.dyn && e.empty(0, b.circ) {
+		b.absorb()
+	}
+	e.store(&b)
+	if e.hasKept && e.kept.Before(e.expected) {
+		e.hasKept = false
+	}
+	return advanced
+}
+
+// atHead reports whether the packet at the head is tracked.
+func (e *Eunomia) atHead(b *bitmap) bool {
+	row, bit := b.locate(b.head)
+	return e.bit(row, bit)
+}
+
+// flush resets the entry at the head, moves the head on and returns what the packet
+// completes.
+func (e *Eunomia) flush(b *bitmap) LastKind {
+	row, bit := b.locate(b.head)
+	*e.mem.row(e.conn, row) &^= 1 << bit
+	last := e.mem.unpark(e.conn, b.head)
+	b.step()
+	return last
+}
+
+// collect is the garbage collection (3.5.3): once everything up to LastSeq has been
+// received in order, the memory is given back, unless the sender has gone on since.
+func (e *Eunomia) collect(end bth.PSN) {
+	if e.conn == none {
+		return
+	}
+	b := e.load()
+	if e.tail && (!b.hasLast || end.After(b.last)) {
+		b.last, b.hasLast = end, true
+		e.store(&b)
+	}
+	if b.hasLast && b.last.Before(b.head) && e.empty(0, b.dyn) {
+		e.mem.close(e.conn, b.dyn)
+		e.conn = none
+	}
+}
+
+// Refuse implements Releaser.
+func (e *Eunomia) Refuse(psn bth.PSN) { e.tail = false; e.answer(psn, true) }
+
+func (e *Eunomia) answer(psn bth.PSN, refused bool) { e.answers, e.psn, e.refused = true, psn, refused }
+
+// Expected implements Tracker.
+func (e *Eunomia) Expected() bth.PSN { return e.expected }
+
+// Feedback implements Tracker: ACK for a packet in order, SACK for one that is
+// tracked, NACK for one that could not be (3.5.1).
+func (e *Eunomia) Feedback() bth.Feedback {
+	ahead := e.answers && !e.psn.Before(e.expected)
+	f := bth.Feedback{Expected: e.expected, HasSACK: ahead, Refused: e.refused && ahead}
+	if ahead {
+		f.SACK = e.psn
+	}
+	return f
+}
+
+// Released implements Releaser.
+func (e *Eunomia) Released() Released { return e.released.take() }
+
+// Kept implements LastKeeper.
+func (e *Eunomia) Kept() (psn bth.PSN, ok bool) { return e.kept, e.hasKept }
+
+// Footprint implements Tracker: the address (4 bytes), and with a bitmap the 16 bytes
+// of table 1, the relative addresses of all rows but the first (2 each) and the rows:
+// 4 to 82 bytes with a cap of 256 bits (table 2).
+func (e *Eunomia) Footprint() int {
+	const address = 4
+	if e.conn == none {
+		return address
+	}
+	return address + 16 + 2*int(e.mem.rows-1) + 2*int(e.load().dyn)
+}

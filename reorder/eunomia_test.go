@@ -1,0 +1,412 @@
+package reorder_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/reorder"
+)
+
+func newMemory(tb interface{ Fatal(...any) }, blocks, capBits int) *reorder.Memory {
+	mem, err := reorder.NewMemory(blocks, capBits)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return mem
+}
+
+// TestEunomiaOrder: completions wait for the gap to be filled, rows are added up to
+// the cap, and everything is given back at the end of the connection.
+func TestEunomiaOrder(t *testing.T) {
+	mem := newMemory(t, 1024, 256)
+	trk := reorder.NewEunomia(mem, false)
+	trk.Reset(psn(0xfffffe))
+	play(t, trk, []arrival{
+		{0xfffffe, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}},
+		{0xfffffe, 1, tail, reorder.Duplicate, 0, reorder.Released{}},
+	})
+	if trk.Footprint() != 4 || mem.Free() != 1024 {
+		t.Fatalf("in order: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
+	}
+	play(t, trk, []arrival{
+		{1, 1, complete, reorder.Held, 0, reorder.Released{}},
+		{1, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
+		{0, 1, none, reorder.Held, 0, reorder.Released{}},
+	})
+	if trk.Footprint() != 52 || mem.Free() != 1024-24-1 {
+		t.Fatalf("one row: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
+	}
+	play(t, trk, []arrival{
+		{0xffffff + 255, 1, tail, reorder.Held, 0, reorder.Released{}},
+		{0xffffff + 256, 1, tail, reorder.Beyond, 0, reorder.Released{}},
+	})
+	if trk.Footprint() != 82 || mem.Free() != 1024-24-16 {
+		t.Fatalf("at the cap: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
+	}
+	play(t, trk, []arrival{{0xffffff, 1, tail, reorder.InOrder, 3, reorder.Released{Messages: 2, Completions: 1}}})
+	for p := uint32(2); p < 254; p++ {
+		if v, n := trk.Receive(psn(p), 1, none); v != reorder.InOrder || n != 1+p/253 {
+			t.Fatalf("%d: %d, %d", p, v, n)
+		}
+	}
+	if r := trk.Released(); r != (reorder.Released{Messages: 1}) || trk.Expected() != psn(255) {
+		t.Fatalf("%+v, expected %v", r, trk.Expected())
+	}
+	// The bitmap stays until the last packet of the connection.
+	if mem.Free() != 1024-24-16 {
+		t.Fatalf("%d blocks", 1024-mem.Free())
+	}
+	trk.Announce(psn(0xfffffe), true)
+	trk.Receive(psn(255), 1, tail)
+	if trk.Footprint() != 4 || mem.Free() != 1024 {
+		t.Fatalf("after the last packet: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
+	}
+}
+
+// TestEunomiaFeedback: ACK, SACK, NACK (3.5.1).
+func TestEunomiaFeedback(t *testing.T) {
+	trk := reorder.NewEunomia(newMemory(t, 24+2, 256), false)
+	trk.Reset(psn(100))
+	for _, c := range []struct {
+		what string
+		psn  uint32
+		want bth.Feedback
+	}{
+		{"in order", 100, bth.Feedback{Expected: psn(101)}},
+		{"ahead", 103, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103)}},
+		{"again", 103, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103)}},
+		{"second row", 132, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(132)}},
+		{"no memory", 133, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(133), Refused: true}},
+		{"duplicate", 99, bth.Feedback{Expected: psn(101)}},
+		{"gap filled", 101, bth.Feedback{Expected: psn(102)}},
+	} {
+		trk.Receive(psn(c.psn), 1, none)
+		if f := trk.Feedback(); f != c.want {
+			t.Errorf("%s: %+v, want %+v", c.what, f, c.want)
+		}
+	}
+	trk.Refuse(psn(110))
+	if f := trk.Feedback(); !f.Refused || f.SACK != psn(110) {
+		t.Errorf("refused: %+v", f)
+	}
+}
+
+// TestEunomiaLast: garbage collection waits for LastSeq, and for what the sender has
+// sent since (3.5.3).
+func TestEunomiaLast(t *testing.T) {
+	mem := newMemory(t, 1024, 256)
+	trk := reorder.NewEunomia(mem, false)
+	for i, c := range []struct {
+		psns   []uint32 // in the order of arrival
+		last   uint32   // is the last packet of the connection
+		bitmap bool     // there is one at the end
+	}{
+		{[]uint32{0, 1, 2}, 2, false},
+		{[]uint32{1, 0, 2}, 2, false},
+		{[]uint32{2, 1, 0}, 2, false},
+		{[]uint32{2, 0, 1}, 2, false},
+		{[]uint32{2, 0}, 2, true},
+		{[]uint32{1, 0, 2}, 9, true},
+		{[]uint32{2, 4, 0, 1}, 2, true}, // 4 has come since
+		{[]uint32{2, 4, 0, 1, 3}, 2, false},
+		{[]uint32{1, 1, 0}, 1, false},
+	} {
+		trk.Reset(psn(0))
+		for _, p := range c.psns {
+			if !trk.Announce(psn(0), p == c.last) {
+				t.Fatalf("%d: %d is of another connection", i, p)
+			}
+			trk.Receive(psn(p), 1, none)
+		}
+		if bitmap := mem.Free() != mem.Blocks(); bitmap != c.bitmap || bitmap != (trk.Footprint() > 4) {
+			t.Errorf("%d: a bitmap of %d blocks, %d bytes", i, mem.Blocks()-mem.Free(), trk.Footprint())
+		}
+	}
+	trk.Reset(psn(0))
+	if mem.Free() != mem.Blocks() {
+		t.Error("Reset does not give the memory back")
+	}
+	if trk.Announce(psn(1), true) {
+		t.Error("the Head of another connection is accepted")
+	}
+	trk.Receive(psn(1), 1, none)
+	trk.Receive(psn(0), 1, none)
+	if mem.Free() == mem.Blocks() {
+		t.Error("the last packet of another connection counts")
+	}
+}
+
+// TestEunomiaKeepsLast: the early last packet of a WRITE is kept, one at a time
+// (appendix A.1).
+func TestEunomiaKeepsLast(t *testing.T) {
+	trk := reorder.NewEunomia(newMemory(t, 1024, 256), true)
+	trk.Reset(psn(0))
+	for i, c := range []struct {
+		psn     uint32
+		last    reorder.LastKind
+		verdict reorder.Verdict
+		kept    int // PSN, -1: none
+	}{
+		{1, none, reorder.Held, -1},
+		{2, complete, reorder.Held, -1}, // a SEND: its completion waits
+		{4, tail, reorder.Held, 4},
+		{6, tail, reorder.Beyond, 4},
+		{5, none, reorder.Held, 4},
+		{0, none, reorder.InOrder, 4},
+		{3, none, reorder.InOrder, -1}, // 4 is to be placed now
+		{7, tail, reorder.Held, 7},
+		{6, tail, reorder.InOrder, -1},
+		{8, tail, reorder.InOrder, -1},
+	} {
+		v, _ := trk.Receive(psn(c.psn), 1, c.last)
+		kept, ok := trk.Kept()
+		if v != c.verdict || ok != (c.kept >= 0) || ok && kept != psn(uint32(c.kept)) {
+			t.Errorf("%d: %d, kept %v %v", i, v, kept, ok)
+		}
+	}
+}
+
+// dims are the sizes of a hybrid-dynamic bitmap, worked out from the rules of section
+// 3.3 alone: nothing about where a bit is.
+type dims struct {
+	model
+	bitmap          bool
+	tail, circ, dyn int
+	last            int // LastSeq, unknown: none
+}
+
+// unknown is LastSeq before it has arrived.
+const unknown = -1 << 30
+
+// rows returns how many packet n needs.
+func (d *dims) rows(n int) int {
+	switch {
+	case !d.bitmap:
+		return (n-d.next)/16 + 1
+	case n <= d.tail:
+		return d.dyn
+	}
+	return max(d.dyn, d.circ+(n-d.tail-1)/16+1)
+}
+
+// hold makes the bitmap and its rows.
+func (d *dims) hold(n int) {
+	if !d.bitmap {
+		d.bitmap, d.tail, d.circ, d.dyn, d.last = true, d.next+15, 1, 1, unknown
+	}
+	d.dyn = d.rows(n)
+}
+
+// moved follows the head.
+func (d *dims) moved(by int) {
+	if !d.bitmap {
+		return
+	}
+	switch {
+	case d.circ == d.dyn:
+		d.tail += by
+	case d.next > d.tail || d.free(d.next, d.tail+1-d.next):
+		d.circ, d.tail = d.dyn, d.next+16*d.dyn-1
+	}
+}
+
+// collect gives the bitmap up.
+func (d *dims) collect(n int, last bool) {
+	if !d.bitmap {
+		return
+	}
+	if last {
+		d.last = max(d.last, n)
+	}
+	for k := range d.accepted {
+		if k >= d.next {
+			return
+		}
+	}
+	d.bitmap = d.last == unknown || d.last >= d.next
+}
+
+// TestEunomiaModel lets packets arrive on several connections that share a memory,
+// large or scarce.
+func TestEunomiaModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capRows := rapid.IntRange(1, 16).Draw(t, "rows")
+		blocks := rapid.SampledFrom([]int{1024, 80, 40, 8}).Draw(t, "blocks")
+		mem := newMemory(t, blocks, 16*capRows)
+		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
+		trks, models := make([]*reorder.Eunomia, 3), make([]dims, 3)
+		for i := range trks {
+			trks[i] = reorder.NewEunomia(mem, false)
+			trks[i].Reset(psn(first))
+			models[i] = dims{model: model{accepted: map[int]reorder.LastKind{}}}
+		}
+		for range rapid.IntRange(0, 400).Draw(t, "packets") {
+			i := rapid.IntRange(0, 2).Draw(t, "connection")
+			ahead := rapid.SampledFrom([]int{0, 1, 3, 20, 16 * capRows}).Draw(t, "reordering")
+			n := models[i].next + rapid.IntRange(-min(2, ahead), ahead).Draw(t, "ahead")
+			checkEunomia(t, mem, trks[i], &models[i], first, n, capRows)
+			used := 0
+			for k := range models {
+				if models[k].bitmap {
+					used += 8 + capRows + models[k].dyn
+				}
+			}
+			if mem.Blocks()-mem.Free() != used {
+				t.Fatalf("%d blocks in use, want %d", mem.Blocks()-mem.Free(), used)
+			}
+		}
+		for i := range trks {
+			trks[i].Reset(psn(0))
+		}
+		if mem.Free() != mem.Blocks() {
+			t.Fatalf("%d blocks lost", mem.Blocks()-mem.Free())
+		}
+	})
+}
+
+// checkEunomia lets packet n arrive.
+func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims, first uint32, n, capRows int) {
+	kind, isLast := rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 5).Draw(t, "last") == 0
+	p := psn(first + uint32(n))
+	trk.Announce(psn(first), isLast)
+	before, free := trk.Classify(p), mem.Free()
+	v, advanced := trk.Receive(p, 1, kind)
+	released := trk.Released()
+	if v != before {
+		t.Fatalf("%d: classified %d, received %d", n, before, v)
+	}
+	var wantAdvanced uint32
+	var wantReleased reorder.Released
+	switch {
+	case n == m.next:
+		wantAdvanced, wantReleased = m.receive(n, 1, kind)
+		m.moved(int(wantAdvanced))
+		if v != reorder.InOrder {
+			t.Fatalf("%d: %d, want in order", n, v)
+		}
+	case !m.free(n, 1):
+		if v != reorder.Duplicate {
+			t.Fatalf("%d: %d, want duplicate", n, v)
+		}
+	case v == reorder.Held:
+		if m.rows(n) > capRows {
+			t.Fatalf("%d: held beyond the cap", n)
+		}
+		m.hold(n)
+		m.receive(n, 1, kind)
+	default:
+		need := m.rows(n)
+		if m.bitmap {
+			need -= m.dyn
+		}
+		scarce := need > free || !m.bitmap && mem.Blocks() < 1024
+		if v != reorder.Beyond || m.rows(n) <= capRows && !scarce {
+			t.Fatalf("%d: %d, but %d rows of %d are enough, and %d blocks are free", n, v, m.rows(n), capRows, free)
+		}
+	}
+	if v != reorder.Beyond {
+		m.collect(n, isLast)
+	}
+	want := 4
+	if m.bitmap {
+		want = 4 + 16 + 2*(capRows-1) + 2*m.dyn
+	}
+	if advanced != wantAdvanced || released != wantReleased || trk.Footprint() != want || trk.Expected() != psn(first+uint32(m.next)) {
+		t.Fatalf("%d: advanced %d, released %+v, %d bytes, expected %v; want %d, %+v, %d",
+			n, advanced, released, trk.Footprint(), trk.Expected(), wantAdvanced, wantReleased, want)
+	}
+}
+
+// TestEunomiaSpans has READ requests.
+func TestEunomiaSpans(t *testing.T) {
+	trk := reorder.NewEunomia(newMemory(t, 1024, 32), false)
+	trk.Reset(psn(0))
+	play(t, trk, []arrival{
+		{2, 3, tail, reorder.Held, 0, reorder.Released{}},
+		{1, 2, tail, reorder.Beyond, 0, reorder.Released{}},  // overlaps
+		{6, 40, tail, reorder.Beyond, 0, reorder.Released{}}, // too long
+		{6, 10, complete, reorder.Held, 0, reorder.Released{}},
+		{0, 2, complete, reorder.InOrder, 5, reorder.Released{Messages: 2, Completions: 1}},
+		{5, 1 << 23, tail, reorder.InOrder, 1 << 23, reorder.Released{Messages: 1}},
+		{6 + 1<<23, 1, tail, reorder.Held, 0, reorder.Released{}},
+		{5 + 1<<23, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1}},
+	})
+}
+
+// TestEunomiaManyConnections: those in order take nothing, and those that find no
+// memory go on in order (3.4).
+func TestEunomiaManyConnections(t *testing.T) {
+	mem := newMemory(t, 1024, 256)
+	trks := make([]*reorder.Eunomia, 1000)
+	for i := range trks {
+		trks[i] = reorder.NewEunomia(mem, false)
+		trks[i].Reset(psn(0))
+		trks[i].Receive(psn(0), 1, tail)
+	}
+	if mem.Free() != 1024 {
+		t.Fatalf("%d blocks for connections in order", 1024-mem.Free())
+	}
+	held := 0
+	for _, trk := range trks {
+		if v, _ := trk.Receive(psn(2), 1, none); v == reorder.Held {
+			held++
+		}
+	}
+	if held != 1024/25 {
+		t.Errorf("%d connections have a bitmap of 25 blocks", held)
+	}
+	for i, trk := range trks {
+		if v, _ := trk.Receive(psn(1), 1, none); v != reorder.InOrder {
+			t.Fatalf("connection %d: %d", i, v)
+		}
+	}
+}
+
+func TestReleaserFactories(t *testing.T) {
+	mem := newMemory(t, 1024, 256)
+	for name, f := range map[string]reorder.Factory{
+		"mp-rdma": reorder.Factories["mp-rdma"], "eunomia": reorder.Factories["eunomia"], "eunomia, shared": mem.Factory,
+	} {
+		made, err := f(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trk := made.(reorder.Releaser)
+		trk.Reset(psn(0))
+		p, keep := psn(0), any(trk)
+		agent, _ := keep.(reorder.Agent)
+		if n := testing.AllocsPerRun(1000, func() {
+			for _, k := range []int{3, 1, 40, 0, 2, 3, 90} {
+				q := p.Add(k)
+				if agent != nil {
+					agent.Announce(psn(0), k == 90)
+				}
+				trk.Classify(q)
+				trk.Receive(q, 1, tail)
+				trk.Feedback()
+				trk.Released()
+				trk.Footprint()
+			}
+			p = trk.Expected()
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	for name, p := range map[string]reorder.Params{
+		"mp-rdma": {"bitmap_slots": 0}, "eunomia": {"bitmap_cap_bits": 100},
+	} {
+		if _, err := reorder.Factories[name](p); err == nil {
+			t.Errorf("%s with %v is possible", name, p)
+		}
+	}
+	for _, p := range []reorder.Params{{"memory_blocks": 0}, {"hold_last_at_receiver": 2}, {"bitmap_cap_bits": 1 << 20}} {
+		if _, err := reorder.Factories["eunomia"](p); err == nil {
+			t.Errorf("eunomia with %v is possible", p)
+		}
+	}
+	if _, err := mem.Factory(reorder.Params{"memory_blocks": 8}); err == nil {
+		t.Error("a shared memory has its own size")
+	}
+}

@@ -1,0 +1,175 @@
+package reorder
+
+import (
+	"roced/bth"
+	"roced/param"
+)
+
+// slot is what MP-RDMA's bitmap knows of a packet, in two bits (MP-RDMA 3.3).
+type slot uint8
+
+// States of a slot.
+const (
+	slotEmpty              slot = iota // not received
+	slotReceived                       // received, does not end a message
+	slotTail                           // the tail packet of a message
+	slotTailWithCompletion             // ... which requires a completion
+)
+
+// slotOf returns the state of a slot whose packet completes what last says.
+func slotOf(last LastKind) slot { return slotReceived + slot(last) }
+
+// last is what a slot that is not empty says of its packet.
+func (s slot) last() LastKind { return LastKind(s - slotReceived) }
+
+// MPRDMA is the receiver of Lu et al., "Multi-Path Transport for RDMA in
+// Datacenters", NSDI 2018, section 3.3: a cyclic bitmap with two bits for each of
+// the L packets after rcv_nxt. A packet with a PSN larger than rcv_nxt + L is
+// refused, and so is one of a synchronise operation that comes early (3.4).
+//
+// The paper moves the head when the message at the head of the line is complete;
+// here it moves with every packet in order, without which no message could be
+// longer than L packets. As rcv_nxt itself has not arrived, its slot is that of
+// rcv_nxt + L.
+type MPRDMA struct {
+	expected bth.PSN // rcv_nxt
+	length   uint32  // L
+	head     uint32  // slot of rcv_nxt, 0 to L-1
+	bitmap   []uint8 // four slots in a byte
+	released Released
+
+	answers bool    // a packet has arrived that acknowledgements answer
+	psn     bth.PSN // ... this one
+	refused bool    // ... and it was dropped
+}
+
+// NewMPRDMA returns a tracker with a bitmap of length packets.
+func NewMPRDMA(length int) *MPRDMA {
+	return &MPRDMA{length: uint32(length), bitmap: make([]uint8, (length+3)/4)}
+}
+
+// newMPRDMA takes L = 64 (section 5).
+func newMPRDMA(p Params) (Tracker, error) {
+	r := param.NewReader("reorder: mp-rdma", p)
+	length := r.Int("bitmap_slots", 64, 1, 1<<16)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return NewMPRDMA(length), nil
+}
+
+// Reset implements Tracker.
+func (m *MPRDMA) Reset(psn bth.PSN) {
+	clear(m.bitmap)
+	*m = MPRDMA{expected: psn, length: m.length, bitmap: m.bitmap}
+}
+
+// Classify implements Tracker.
+func (m *MPRDMA) Classify(psn bth.PSN) Verdict {
+	switch d := psn.Diff(m.expected); {
+	case d == 0:
+		return InOrder
+	case d < 0:
+		return Duplicate
+	case uint32(d) > m.length:
+		return Beyond
+	case m.get(uint32(d)) != slotEmpty:
+		return Duplicate
+	}
+	return Held
+}
+
+// Early reports whether an operation whose first packet is first must not touch
+// memory yet if it is a synchronise operation: something before it is missing (3.4).
+// Its packets are refused then.
+func (m *MPRDMA) Early(first bth.PSN) bool { return first.After(m.expected) }
+
+// Refuse implements Releaser.
+func (m *MPRDMA) Refuse(psn bth.PSN) { m.answer(psn, true) }
+
+// Receive implements Tracker. A span of which not all PSNs are free is Beyond.
+func (m *MPRDMA) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32) {
+	v, advanced := m.Classify(psn), uint32(0)
+	switch v {
+	case InOrder:
+		advanced = m.advance(span, last)
+	case Held:
+		if !m.hold(uint32(psn.Diff(m.expected)), span, last) {
+			v = Beyond
+		}
+	}
+	m.answer(psn, v == Beyond)
+	return v, advanced
+}
+
+// hold records span packets, the first of them d behind rcv_nxt.
+func (m *MPRDMA) hold(d, span uint32, last LastKind) bool {
+	if span > m.length-d+1 {
+		return false
+	}
+	for k := uint32(1); k < span; k++ {
+		if m.get(d+k) != slotEmpty {
+			return false
+		}
+	}
+	for k := range span - 1 {
+		m.set(d+k, slotReceived)
+	}
+	m.set(d+span-1, slotOf(last))
+	return true
+}
+
+// advance moves the head past span packets in order and past those that have been
+// waiting for them.
+func (m *MPRDMA) advance(span uint32, last LastKind) uint32 {
+	for k := uint32(1); k < span && k <= m.length; k++ {
+		m.set(k, slotEmpty)
+	}
+	m.move(span)
+	m.released.add(last)
+	for advanced := span; ; advanced++ {
+		s := m.get(0)
+		if s == slotEmpty {
+			return advanced
+		}
+		m.set(0, slotEmpty)
+		m.move(1)
+		m.released.add(s.last())
+	}
+}
+
+func (m *MPRDMA) move(n uint32) {
+	m.expected = m.expected.Add(int(n))
+	m.head = (m.head + n) % m.length
+}
+
+// get returns the slot of rcv_nxt + d.
+func (m *MPRDMA) get(d uint32) slot {
+	i := (m.head + d) % m.length
+	return slot(m.bitmap[i/4] >> (i % 4 * 2) & 3)
+}
+
+func (m *MPRDMA) set(d uint32, s slot) {
+	i := (m.head + d) % m.length
+	shift := i % 4 * 2
+	m.bitmap[i/4] = m.bitmap[i/4]&^(3<<shift) | uint8(s)<<shift
+}
+
+func (m *MPRDMA) answer(psn bth.PSN, refused bool) { m.answers, m.psn, m.refused = true, psn, refused }
+
+// Expected implements Tracker.
+func (m *MPRDMA) Expected() bth.PSN { return m.expected }
+
+// Feedback implements Tracker. Every packet is acknowledged by its own PSN, also if
+// it came in order (3.1): the sender judges paths by it. Mark, retransmission and
+// path of the packet are the queue pair's to add.
+func (m *MPRDMA) Feedback() bth.Feedback {
+	return bth.Feedback{Expected: m.expected, HasSACK: m.answers, SACK: m.psn, Refused: m.refused}
+}
+
+// Released implements Releaser.
+func (m *MPRDMA) Released() Released { return m.released.take() }
+
+// Footprint implements Tracker: the bitmap and the index of its head, 17 bytes for
+// L = 64 (Eunomia, table 2, counts them so).
+func (m *MPRDMA) Footprint() int { return int(m.length*2+7)/8 + 1 }

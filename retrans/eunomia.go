@@ -1,0 +1,78 @@
+package retrans
+
+import (
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/param"
+)
+
+// Eunomia is the sender's agent of Mahmood et al., "Orderly Management of Packets in
+// RDMA by Eunomia", sections 3.2.2 and 3.2.3. It stands before the recovery that it
+// is made with: a SACK never triggers that, it only marks the packet if the recovery
+// has marks (selective repeat) and is ignored otherwise (go-back-N). A NACK, for a
+// packet that the receiver could not track, does trigger it, and so does a timeout,
+// which is what repairs losses behind which few packets arrive.
+type Eunomia struct {
+	Recovery
+	marker   Marker // nil: the recovery has no marks
+	holdLast bool
+	rto      time.Duration // in place of the queue pair's timeout, unless zero
+}
+
+// NewEunomia returns an agent before inner. With holdLast it wants the last packet of
+// a WRITE to wait for all before it.
+func NewEunomia(inner Recovery, holdLast bool) *Eunomia {
+	e := &Eunomia{Recovery: inner, holdLast: holdLast}
+	e.marker, _ = inner.(Marker)
+	return e
+}
+
+// newEunomia has go-back-N below, as in the paper's lossless networks, or selective
+// repeat.
+func newEunomia(p Params) (Recovery, error) {
+	r := param.NewReader("retrans: eunomia", p)
+	holdLast := r.Bool("hold_last_at_sender", true)
+	rto := time.Duration(r.Value("rto_us", 0, 0, 1e7) * 1e3)
+	inner := Recovery(NewGoBackN())
+	if r.Bool("selective_repeat", false) {
+		inner = NewSelective(window(r))
+	}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	e := NewEunomia(inner, holdLast)
+	e.rto = rto
+	e.SetTimeout(0)
+	return e, nil
+}
+
+// SetTimeout implements Recovery. As nothing but the timeout tells of a loss behind
+// which few packets arrive, the paper wants it as short as IRN's (3.2.3), which is 320
+// us; the timeout of a queue pair is a hundred times that.
+func (e *Eunomia) SetTimeout(d time.Duration) {
+	if e.rto > 0 {
+		d = e.rto
+	}
+	e.Recovery.SetTimeout(d)
+}
+
+// OnFeedback implements Recovery.
+func (e *Eunomia) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	if f.HasSACK && !f.Refused && e.marker != nil {
+		e.marker.Mark(f.SACK)
+	}
+	return e.Recovery.OnFeedback(now, bth.Feedback{Expected: f.Expected, Gap: f.Gap || f.Refused})
+}
+
+// MayEnd implements LastHolder (3.5.2).
+func (e *Eunomia) MayEnd(psn bth.PSN) bool { return !e.holdLast || e.Una() == psn }
+
+// LastHolder is a Recovery that has the last packet of a WRITE wait, so that nobody
+// finds the end of the data in memory before the rest.
+type LastHolder interface {
+	// MayEnd reports whether psn, the last packet of a WRITE, may be sent now: all
+	// before it has been received in order.
+	MayEnd(psn bth.PSN) bool
+}

@@ -1,0 +1,247 @@
+package retrans
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// TestEunomiaAgent: a SACK never triggers recovery; a NACK and a timeout do (3.2.2,
+// 3.2.3).
+func TestEunomiaAgent(t *testing.T) {
+	sack := func(p uint32) bth.Feedback {
+		return bth.Feedback{Expected: psn(10), HasSACK: true, SACK: psn(p)}
+	}
+	for _, c := range []struct {
+		name  string
+		p     Params
+		after []int // what is sent again after the NACK
+	}{
+		{"go-back-N", nil, []int{10, 11, 12, 13, 14}},
+		{"selective repeat", Params{"selective_repeat": 1}, []int{10, 13, 14}},
+	} {
+		r, err := Factories["eunomia"](c.p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetTimeout(100)
+		r.Reset(psn(10))
+		for i := range uint32(5) {
+			r.OnSent(1, psn(10+i), 1, false)
+		}
+		for _, p := range []uint32{11, 12, 11} {
+			if out := r.OnFeedback(2, sack(p)); out != (Outcome{}) {
+				t.Errorf("%s: SACK of %d: %+v", c.name, p, out)
+			}
+		}
+		if p, ok := r.NextRetransmit(); ok {
+			t.Errorf("%s: a SACK makes %v be sent again", c.name, p)
+		}
+		refused := sack(14)
+		refused.Refused = true
+		if out := r.OnFeedback(3, refused); int(out.Lost) != len(c.after) {
+			t.Errorf("%s: NACK: %+v", c.name, out)
+		}
+		again(t, c.name, r, c.after)
+		if out := r.OnTimeout(200); int(out.Lost) != len(c.after) {
+			t.Errorf("%s: timeout: %+v", c.name, out)
+		}
+		again(t, c.name+" after a timeout", r, c.after)
+		if out := r.OnFeedback(4, bth.Feedback{Expected: psn(15)}); out != (Outcome{Acked: 5}) || r.InFlight() != 0 {
+			t.Errorf("%s: ACK: %+v, %d in flight", c.name, out, r.InFlight())
+		}
+	}
+}
+
+// again sends what is to be sent again.
+func again(t *testing.T, what string, r Recovery, want []int) {
+	t.Helper()
+	for _, w := range want {
+		p, ok := r.NextRetransmit()
+		if !ok || p != psn(uint32(w)) {
+			t.Fatalf("%s: %v %v is sent again, want %d", what, p, ok, w)
+		}
+		r.OnSent(3, p, 1, true)
+	}
+	if p, ok := r.NextRetransmit(); ok {
+		t.Fatalf("%s: %v too is sent again", what, p)
+	}
+}
+
+// TestEunomiaLastPacket: the last packet of a WRITE waits until all before it has been
+// acknowledged in order (3.5.2).
+func TestEunomiaLastPacket(t *testing.T) {
+	for _, hold := range []float64{0, 1} {
+		r, err := Factories["eunomia"](Params{"hold_last_at_sender": hold})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Reset(psn(0))
+		h := r.(LastHolder)
+		if !h.MayEnd(psn(0)) {
+			t.Error("a message of one packet waits")
+		}
+		r.OnSent(1, psn(0), 1, false)
+		r.OnSent(1, psn(1), 1, false)
+		r.OnFeedback(2, bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(1)})
+		r.OnFeedback(2, bth.Feedback{Expected: psn(1)})
+		if h.MayEnd(psn(2)) != (hold == 0) {
+			t.Errorf("hold %v: packet 1 is missing", hold)
+		}
+		r.OnFeedback(3, bth.Feedback{Expected: psn(2)})
+		if !h.MayEnd(psn(2)) {
+			t.Error("everything before has arrived")
+		}
+	}
+}
+
+// TestEunomiaTimeout: a timeout of its own replaces the queue pair's.
+func TestEunomiaTimeout(t *testing.T) {
+	for _, c := range []struct{ us, want float64 }{{0, 67}, {320, 320}} {
+		r, err := Factories["eunomia"](Params{"rto_us": c.us})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetTimeout(67 * time.Microsecond)
+		r.Reset(psn(0))
+		r.OnSent(1, psn(0), 1, false)
+		if d := r.Deadline(); d != mono.Time(1).Add(time.Duration(c.want)*time.Microsecond) {
+			t.Errorf("rto_us %v: deadline %d", c.us, d)
+		}
+	}
+}
+
+// TestSelectiveModel compares selective repeat with a set of marks.
+func TestSelectiveModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const window = 64
+		s := NewSelective(window)
+		s.SetTimeout(100)
+		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
+		s.Reset(psn(first))
+		at := func(i int) bth.PSN { return psn(first + uint32(i)) }
+		una, nxt, naked := 0, 0, false
+		marked, waiting := map[int]bool{}, map[int]bool{}
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			i := una + rapid.IntRange(-2, 80).Draw(t, "packet")
+			switch rapid.SampledFrom([]string{"send", "send", "send", "again", "mark", "ack", "nak", "timeout"}).Draw(t, "op") {
+			case "send":
+				s.OnSent(1, at(nxt), 1, false)
+				nxt++
+			case "again":
+				if p, ok := s.NextRetransmit(); ok {
+					s.OnSent(1, p, 1, true)
+					delete(waiting, int(p.Diff(at(0))))
+				}
+			case "mark":
+				s.Mark(at(i))
+				if i >= una && i < nxt && i < una+window {
+					marked[i] = true
+					delete(waiting, i)
+				}
+			case "ack":
+				s.OnFeedback(2, bth.Feedback{Expected: at(i)})
+				if i > una && i <= nxt {
+					una, naked = i, false
+				}
+			case "nak":
+				s.OnFeedback(2, bth.Feedback{Expected: at(una), Gap: true})
+				if !naked {
+					naked = repeat(una, nxt, marked, waiting)
+				}
+			case "timeout":
+				s.OnTimeout(9)
+				repeat(una, nxt, marked, waiting)
+				naked = false
+			}
+			checkSelective(t, s, at, una, nxt, marked, waiting)
+		}
+	})
+}
+
+// repeat makes everything without a mark wait to be sent again.
+func repeat(una, nxt int, marked, waiting map[int]bool) (lost bool) {
+	for i := una; i < nxt; i++ {
+		if !marked[i] && !waiting[i] {
+			waiting[i], lost = true, true
+		}
+	}
+	return lost
+}
+
+func checkSelective(t *rapid.T, s *Selective, at func(int) bth.PSN, una, nxt int, marked, waiting map[int]bool) {
+	next, inflight := -1, uint32(0)
+	for i := nxt - 1; i >= una; i-- {
+		switch {
+		case waiting[i]:
+			next = i
+		case !marked[i]:
+			inflight++
+		}
+	}
+	p, ok := s.NextRetransmit()
+	if ok != (next >= 0) || ok && p != at(next) || s.InFlight() != inflight || s.Una() != at(una) {
+		t.Fatalf("%v %v is sent again, %d in flight, una %v; want %d, %d, %d", p, ok, s.InFlight(), s.Una(), next, inflight, una)
+	}
+	if idle := s.Deadline() == mono.Never; idle != (una == nxt || next == una) {
+		t.Fatalf("deadline %d, una %d, nxt %d, next %d", s.Deadline(), una, nxt, next)
+	}
+}
+
+// TestSelectiveWide has a READ of 2 GiB at the smallest MTU.
+func TestSelectiveWide(t *testing.T) {
+	s := NewSelective(64)
+	s.Reset(psn(0xfffff0))
+	s.OnSent(1, psn(0xfffff0), 1<<23, false)
+	if n := s.InFlight(); n != 1<<23 {
+		t.Fatalf("%d in flight", n)
+	}
+	if out := s.OnFeedback(2, bth.Feedback{Expected: psn(5), Gap: true}); out != (Outcome{Acked: 21, Lost: 1<<23 - 21}) {
+		t.Fatalf("%+v", out)
+	}
+	s.OnSent(3, psn(5), 1<<23-21, true)
+	if p, ok := s.NextRetransmit(); ok {
+		t.Fatalf("%v is sent again", p)
+	}
+}
+
+// TestRecoveriesAllocateNothing, of all schemes.
+func TestRecoveriesAllocateNothing(t *testing.T) {
+	for name, f := range Factories {
+		r, err := f(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f(Params{"no such parameter": 1}); err == nil {
+			t.Errorf("%s takes any parameter", name)
+		}
+		r.SetTimeout(100)
+		p := psn(0xffff00)
+		r.Reset(p)
+		if n := testing.AllocsPerRun(1000, func() {
+			for k := range 4 {
+				r.OnSent(1, p.Add(k), 1, false)
+			}
+			r.OnFeedback(2, bth.Feedback{Expected: p, HasSACK: true, SACK: p.Add(2)})
+			r.OnFeedback(2, bth.Feedback{Expected: p.Next(), HasSACK: true, SACK: p.Add(3), Refused: true})
+			if again, ok := r.NextRetransmit(); ok {
+				r.OnSent(3, again, 1, true)
+			}
+			r.OnTimeout(r.Deadline())
+			r.InFlight()
+			p = p.Add(4)
+			r.OnFeedback(4, bth.Feedback{Expected: p})
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	for name, p := range map[string]Params{"mp-rdma": {"early_retransmit": 3}, "selective": {"window_packets": 1}, "eunomia": {"selective_repeat": 0.5}} {
+		if _, err := Factories[name](p); err == nil {
+			t.Errorf("%s with %v is possible", name, p)
+		}
+	}
+}

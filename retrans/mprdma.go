@@ -1,0 +1,231 @@
+package retrans
+
+import (
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/param"
+)
+
+// MPRDMA is the loss recovery of Lu et al., "Multi-Path Transport for RDMA in
+// Datacenters", NSDI 2018, sections 3.2 and 3.5. It knows nothing of single packets:
+//
+//	snd_una <= snd_retx <= recovery <= snd_nxt
+//
+// A NACK starts recovery mode: in place of new packets, acknowledgements clock out
+// those from the one that it names on, until snd_una has passed recovery, the
+// snd_nxt of that time. Where there is nothing new to send, unacknowledged packets are
+// sent again early (FUSO). When those are lost too, the timeout sends all again.
+//
+// inflate counts the packets between snd_una and snd_nxt that have left the network,
+// so that InFlight is snd_nxt - snd_una - inflate, and awnd, what the window has room
+// for, cwnd less that. The paper has one more for each acknowledgement and fewer by
+// as many as snd_una moves. Retransmissions, of which it does not say how to count
+// them, enter the network again: one less each; and the packet that a NACK names has
+// left it.
+//
+// Acknowledgements that are lost leave inflate too small for good, below zero in the
+// end. Those that are merely late come within a window of packets; if inflate has been
+// below zero throughout one, it begins anew from zero. Copies leave it too large, but
+// not larger than the stretch of packets of which one is known to have arrived.
+type MPRDMA struct {
+	una, nxt bth.PSN // snd_una, snd_nxt
+	inflate  int32
+	retx     bth.PSN // snd_retx: the next to send again in recovery mode
+	recovery bth.PSN // where recovery mode ends
+	mode     bool    // in recovery mode
+	fuso     bool    // early retransmission is on
+	early    bth.PSN // the next to send again early
+
+	high  bth.PSN // behind the highest PSN that has left the network
+	mark  bth.PSN // when snd_una passes it, a window of packets has gone by
+	sound bool    // inflate has not been below zero all through it
+
+	timeout time.Duration
+	base    mono.Time // instant from which the timeout counts
+}
+
+// Early is a Recovery that sends unacknowledged packets again "as new data if there
+// is no new data to transmit and awnd allows" (MP-RDMA 3.5, after FUSO).
+type Early interface {
+	// NextEarly returns the next of them, if there is one.
+	NextEarly() (psn bth.PSN, ok bool)
+}
+
+// Gate is a Recovery that decides when new packets may be sent, beside the congestion
+// window.
+type Gate interface {
+	MaySendNew() bool
+}
+
+func newMPRDMA(p Params) (Recovery, error) {
+	r := param.NewReader("retrans: mp-rdma", p)
+	m := &MPRDMA{fuso: r.Bool("early_retransmit", true)}
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Reset implements Recovery.
+func (m *MPRDMA) Reset(psn bth.PSN) {
+	*m = MPRDMA{
+		una: psn, nxt: psn, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
+		fuso: m.fuso, timeout: m.timeout,
+	}
+}
+
+// OnSent implements Recovery. What was not sent before raises snd_nxt; it also makes
+// early retransmission begin anew.
+func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
+	if psn == m.una {
+		m.base = now
+	}
+	end := psn.Add(int(span))
+	if !rtx {
+		m.nxt, m.early = end, m.una
+		return
+	}
+	m.inflate -= int32(span)
+	if retx, ok := m.NextRetransmit(); ok && psn == retx {
+		m.retx = end
+	} else if early, ok := m.NextEarly(); ok && psn == early {
+		m.early = end
+	}
+}
+
+// OnFeedback implements Recovery. PSNs that are not outstanding are ghosts of an
+// earlier exchange.
+func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	acked := distance(m.una, f.Expected)
+	if acked > m.outstanding() {
+		return Outcome{}
+	}
+	m.inflate += left(f, acked)
+	if end := f.SACK.Next(); f.HasSACK && distance(m.una, end) <= m.outstanding() && distance(m.una, end) > distance(m.una, m.high) {
+		m.high = end
+	}
+	if acked > 0 {
+		m.advance(now, f.Expected, acked)
+	}
+	out := Outcome{Acked: acked}
+	if (f.Refused || f.Gap) && m.una != m.nxt && m.news(f) {
+		out.Lost = m.recover()
+		m.inflate++ // so has the one that it names
+	}
+	m.settle()
+	return out
+}
+
+// left is how many packets f says have left the network: the one that it answers. A
+// READ response answers no single one, and all that it acknowledges have left.
+func left(f bth.Feedback, acked uint32) int32 {
+	if f.HasSACK {
+		return 1
+	}
+	return int32(acked)
+}
+
+// advance moves snd_una.
+func (m *MPRDMA) advance(now mono.Time, to bth.PSN, acked uint32) {
+	m.una, m.base = to, now
+	m.inflate -= int32(acked)
+	if m.passed(m.retx) {
+		m.retx = to
+	}
+	if m.passed(m.early) {
+		m.early = to
+	}
+	if m.passed(m.recovery) {
+		m.mode = false
+	}
+	if m.passed(m.high) {
+		m.high = to
+	}
+	if m.passed(m.mark) {
+		if !m.sound {
+			m.inflate = max(m.inflate, 0)
+		}
+		m.mark, m.sound = m.nxt, false
+	}
+}
+
+// passed reports whether snd_una has reached psn or gone beyond.
+func (m *MPRDMA) passed(psn bth.PSN) bool {
+	return psn == m.una || distance(m.una, psn) > m.outstanding()
+}
+
+// news reports whether a NACK tells of a loss that is not being recovered from: in
+// recovery mode, one that answers a packet sent before that began does not.
+func (m *MPRDMA) news(f bth.Feedback) bool {
+	return !m.mode || f.HasSACK && !f.ReTx && distance(m.una, f.SACK) >= distance(m.una, m.recovery)
+}
+
+// recover enters recovery mode: everything from snd_una on, which a NACK names, is to
+// be sent again.
+func (m *MPRDMA) recover() (lost uint32) {
+	m.mode, m.retx, m.early, m.recovery = true, m.una, m.una, m.nxt
+	return m.outstanding()
+}
+
+// settle bounds inflate: what has left the network is below the highest PSN of which
+// that is known.
+func (m *MPRDMA) settle() {
+	m.inflate = min(m.inflate, int32(distance(m.una, m.high)))
+	m.sound = m.sound || m.inflate >= 0
+	if m.una == m.nxt {
+		m.inflate = 0
+	}
+}
+
+// OnTimeout implements Recovery: "the sender will start to retransmit all
+// unacknowledged packets". None of them is in the network any more.
+func (m *MPRDMA) OnTimeout(mono.Time) Outcome {
+	lost := m.recover()
+	m.inflate, m.high = int32(lost), m.nxt
+	return Outcome{Lost: lost}
+}
+
+// NextRetransmit implements Recovery.
+func (m *MPRDMA) NextRetransmit() (psn bth.PSN, ok bool) {
+	return m.retx, m.mode && m.retx != m.recovery
+}
+
+// NextEarly implements Early. Each unacknowledged packet is sent again once until
+// something new is sent or lost.
+func (m *MPRDMA) NextEarly() (psn bth.PSN, ok bool) {
+	_, again := m.NextRetransmit()
+	return m.early, m.fuso && !again && m.early != m.nxt
+}
+
+// MaySendNew implements Gate: recovery mode sends nothing new. The receiver could not
+// track it, most likely, as it cannot track what is outstanding.
+func (m *MPRDMA) MaySendNew() bool { return !m.mode }
+
+// outstanding is the number of PSNs sent and not acknowledged.
+func (m *MPRDMA) outstanding() uint32 { return distance(m.una, m.nxt) }
+
+// Una implements Recovery.
+func (m *MPRDMA) Una() bth.PSN { return m.una }
+
+// InFlight implements Recovery: snd_nxt - snd_una - inflate.
+func (m *MPRDMA) InFlight() uint32 { return uint32(int32(m.outstanding()) - m.inflate) }
+
+// SetTimeout implements Recovery.
+func (m *MPRDMA) SetTimeout(d time.Duration) { m.timeout = d }
+
+// Deadline implements Recovery. While the oldest packet itself waits to be sent
+// again and nothing is in flight no answer can be missing. If something is, an
+// acknowledgement must clock that packet out, and it may be missing very well.
+func (m *MPRDMA) Deadline() mono.Time {
+	if m.timeout == 0 || m.una == m.nxt || m.mode && m.retx == m.una && m.InFlight() == 0 {
+		return mono.Never
+	}
+	return m.base.Add(m.timeout)
+}
+
+// Footprint is the number of bytes of state that RC does not have, as the paper
+// counts: inflate (2), snd_retx, recovery, early, high and mark (3 each) and two flags
+// (1).
+func (*MPRDMA) Footprint() int { return 2 + 5*3 + 1 }

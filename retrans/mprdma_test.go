@@ -1,0 +1,305 @@
+package retrans
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// multipath is a recovery of MP-RDMA with a script's helpers.
+type multipath struct {
+	*testing.T
+	*MPRDMA
+}
+
+func newMultipath(t *testing.T, first uint32, p Params) multipath {
+	r, err := Factories["mp-rdma"](p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetTimeout(100)
+	r.Reset(psn(first))
+	return multipath{t, r.(*MPRDMA)}
+}
+
+// send sends n new packets from first on.
+func (m multipath) send(first, n uint32) {
+	for i := range n {
+		m.OnSent(1, psn(first+i), 1, false)
+	}
+}
+
+// ack takes the acknowledgement of one packet.
+func (m multipath) ack(expected, sack uint32) Outcome {
+	return m.OnFeedback(2, bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(sack)})
+}
+
+// nack takes the one of a packet that was refused.
+func (m multipath) nack(expected, refused uint32) Outcome {
+	return m.OnFeedback(2, bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(refused), Refused: true})
+}
+
+// want compares what is in flight and what is to be sent again; -1: nothing.
+func (m multipath) want(what string, inflight uint32, retransmit, early int) {
+	m.Helper()
+	next := func(p bth.PSN, ok bool) int {
+		if !ok {
+			return -1
+		}
+		return int(p.Uint32())
+	}
+	if n := m.InFlight(); n != inflight {
+		m.Fatalf("%s: %d in flight, want %d", what, n, inflight)
+	}
+	if p := next(m.NextRetransmit()); p != retransmit {
+		m.Fatalf("%s: retransmission %d, want %d", what, p, retransmit)
+	}
+	if p := next(m.NextEarly()); p != early {
+		m.Fatalf("%s: early retransmission %d, want %d", what, p, early)
+	}
+}
+
+// TestMPRDMAInflate: awnd = cwnd + inflate - (snd_nxt - snd_una), inflate one more for
+// each acknowledgement and less by what snd_una moves (3.2).
+func TestMPRDMAInflate(t *testing.T) {
+	m := newMultipath(t, 0xfffffe, nil)
+	m.want("nothing", 0, -1, -1)
+	m.send(0xfffffe, 6)
+	m.want("sent", 6, -1, 0xfffffe)
+	m.ack(0xfffffe, 0)
+	m.ack(0xfffffe, 1)
+	m.want("two ahead", 4, -1, 0xfffffe)
+	if out := m.ack(0, 0xfffffe+1); out != (Outcome{Acked: 2}) {
+		t.Fatalf("%+v", out)
+	}
+	m.want("the acknowledgement of the oldest is late", 4-1+0, -1, 0)
+	m.ack(0, 0xfffffe)
+	m.want("... and comes", 2, -1, 0)
+	if out := m.ack(9, 9); out != (Outcome{}) {
+		t.Fatalf("beyond what was sent: %+v", out)
+	}
+	if out := m.ack(0xfffff0, 0); out != (Outcome{}) {
+		t.Fatalf("behind: %+v", out)
+	}
+	m.want("ghosts", 2, -1, 0)
+	for range 9 {
+		m.ack(0, 3)
+	}
+	m.want("copies", 0, -1, 0)
+	m.ack(4, 3)
+	m.want("all", 0, -1, -1)
+}
+
+// TestMPRDMARecovery: recovery = snd_nxt, snd_retx = the PSN of the NACK; each
+// acknowledgement clocks out a packet of that in place of a new one; snd_una beyond
+// recovery ends it (3.5).
+func TestMPRDMARecovery(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	m.send(0, 8)
+	for p := uint32(1); p < 5; p++ {
+		m.ack(0, p)
+	}
+	m.want("a gap alone is no loss", 4, -1, 0)
+	if out := m.nack(0, 5); out != (Outcome{Lost: 8}) {
+		t.Fatalf("NACK: %+v", out)
+	}
+	m.want("the packet refused and that named have left", 2, 0, -1)
+	m.OnSent(3, psn(0), 1, true)
+	m.want("retransmission", 3, 1, -1)
+	if out := m.nack(0, 6); out != (Outcome{}) {
+		t.Fatalf("NACK of a packet sent before: %+v", out)
+	}
+	m.want("the same loss", 2, 1, -1)
+	m.OnSent(3, psn(1), 1, true)
+	if out := m.ack(5, 0); out != (Outcome{Acked: 5}) {
+		t.Fatalf("gap filled: %+v", out)
+	}
+	m.want("what has arrived is skipped, 7 and the copy of 1 are in flight", 2, 5, -1)
+	m.OnSent(3, psn(5), 1, true)
+	m.OnSent(3, psn(6), 1, true)
+	m.OnSent(3, psn(7), 1, true)
+	m.send(8, 2)
+	if _, again := m.NextRetransmit(); again {
+		t.Fatal("everything has been sent again")
+	}
+	// A new packet is refused: the retransmission, which was sent before it, is lost.
+	if out := m.nack(5, 9); out != (Outcome{Lost: 5}) {
+		t.Fatalf("a new loss: %+v", out)
+	}
+	if p, again := m.NextRetransmit(); !again || p != psn(5) {
+		t.Fatalf("next %v", p)
+	}
+	m.ack(9, 5)
+	if p, again := m.NextRetransmit(); !again || p != psn(9) {
+		t.Fatalf("recovery is not over: %v %v", p, again)
+	}
+	m.ack(10, 9)
+	m.want("recovery is over", 0, -1, -1)
+	m.send(10, 2)
+	if out := m.nack(10, 11); out != (Outcome{Lost: 2}) {
+		t.Fatalf("recovery begins anew: %+v", out)
+	}
+}
+
+// TestMPRDMAEarly: unacknowledged packets are sent again once if there is nothing new
+// (FUSO, 3.5).
+func TestMPRDMAEarly(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	m.send(0, 3)
+	m.want("all of them", 3, -1, 0)
+	m.OnSent(2, psn(0), 1, true)
+	m.want("the next, and the window is used", 4, -1, 1)
+	m.ack(2, 1)
+	m.want("not what has arrived", 3, -1, 2)
+	m.OnSent(2, psn(2), 1, true)
+	m.want("once", 4, -1, -1)
+	m.send(3, 1)
+	m.want("until something new is sent", 5, -1, 2)
+	m.OnTimeout(9)
+	m.want("what is lost comes first", 0, 2, -1)
+
+	m = newMultipath(t, 0, Params{"early_retransmit": 0})
+	m.send(0, 3)
+	m.want("switched off", 3, -1, -1)
+}
+
+// TestMPRDMATimeout: all unacknowledged packets are sent again.
+func TestMPRDMATimeout(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	check := func(what string, want mono.Time) {
+		t.Helper()
+		if d := m.MPRDMA.Deadline(); d != want {
+			t.Fatalf("%s: deadline %d, want %d", what, d, want)
+		}
+	}
+	check("nothing sent", mono.Never)
+	m.send(0, 4)
+	check("from the oldest", 101)
+	m.ack(1, 0)
+	check("progress", 102)
+	m.ack(1, 2)
+	check("no progress", 102)
+	if out := m.OnTimeout(102); out != (Outcome{Lost: 3}) {
+		t.Fatalf("timeout: %+v", out)
+	}
+	m.want("all have left", 0, 1, -1)
+	check("nothing can be missing", mono.Never)
+	m.OnSent(150, psn(1), 1, true)
+	check("sent again", 250)
+	m.ack(1, 3)
+	m.want("a late acknowledgement", 0, 2, -1)
+	if out := m.OnTimeout(250); out != (Outcome{Lost: 3}) {
+		t.Fatalf("again: %+v", out)
+	}
+	m.OnSent(260, psn(1), 1, true)
+	// In recovery mode the oldest waits for a clock that may be lost.
+	m.nack(1, 3)
+	check("in recovery mode", 360)
+	m.SetTimeout(0)
+	check("infinite", mono.Never)
+}
+
+// TestMPRDMALostAcks: inflate that stays below zero for a window is forgiven.
+func TestMPRDMALostAcks(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	m.send(0, 4)
+	nxt := uint32(4)
+	for p := uint32(0); p < 400; p++ {
+		if p%10 != 0 { // one of ten acknowledgements is lost
+			m.ack(p+1, p)
+		}
+		if p < 396 {
+			m.send(nxt, 1)
+			nxt++
+		}
+		if n := m.InFlight(); n > m.outstanding()+2 {
+			t.Fatalf("%d: %d in flight of %d outstanding", p, n, m.outstanding())
+		}
+	}
+	m.want("all", 0, -1, -1)
+}
+
+// TestMPRDMAReads: a READ takes many PSNs, and its responses answer no single packet.
+func TestMPRDMAReads(t *testing.T) {
+	m := newMultipath(t, 5, nil)
+	m.OnSent(1, psn(5), 1<<23, false)
+	m.want("sent", 1<<23, -1, 5)
+	if out := m.OnFeedback(2, bth.Feedback{Expected: psn(9)}); out != (Outcome{Acked: 4}) {
+		t.Fatalf("%+v", out)
+	}
+	m.want("four responses", 1<<23-4, -1, 9)
+	if out := m.OnFeedback(2, bth.Feedback{Expected: psn(9), Gap: true}); out.Lost != 1<<23-4 {
+		t.Fatalf("an implied NAK: %+v", out)
+	}
+	m.OnSent(3, psn(9), 1<<23-4, true)
+	if _, again := m.NextRetransmit(); again {
+		t.Fatal("the rest has been asked for")
+	}
+	m.OnFeedback(4, bth.Feedback{Expected: psn(5 + 1<<23)})
+	m.want("all", 0, -1, -1)
+}
+
+// TestMPRDMAHostile: whatever the peer says, counts stay sensible.
+func TestMPRDMAHostile(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, _ := Factories["mp-rdma"](nil)
+		m := r.(*MPRDMA)
+		m.SetTimeout(100)
+		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
+		m.Reset(psn(first))
+		nxt, sent := psn(first), uint32(0)
+		for range rapid.IntRange(0, 200).Draw(t, "steps") {
+			p := m.Una().Add(rapid.IntRange(-3, 20).Draw(t, "psn"))
+			switch rapid.IntRange(0, 4).Draw(t, "op") {
+			case 0:
+				m.OnSent(1, nxt, 1, false)
+				nxt, sent = nxt.Next(), sent+1
+			case 1:
+				again, ok := m.NextRetransmit()
+				if !ok {
+					again, ok = m.NextEarly()
+				}
+				if ok {
+					if distance(m.Una(), again) >= distance(m.Una(), nxt) {
+						t.Fatalf("%v is to be sent again, una %v, nxt %v", again, m.Una(), nxt)
+					}
+					m.OnSent(1, again, 1, true)
+					sent++
+				}
+			case 2:
+				m.OnFeedback(2, bth.Feedback{
+					Expected: m.Una().Add(rapid.IntRange(-2, 12).Draw(t, "expected")), SACK: p,
+					HasSACK: rapid.Bool().Draw(t, "has"), Refused: rapid.Bool().Draw(t, "refused"),
+					Gap: rapid.Bool().Draw(t, "gap"), ReTx: rapid.Bool().Draw(t, "retx"),
+				})
+			case 3:
+				if m.Deadline() != mono.Never {
+					m.OnTimeout(m.Deadline())
+				}
+			}
+			if distance(psn(first), m.Una()) > distance(psn(first), nxt) {
+				t.Fatalf("una %v beyond %v", m.Una(), nxt)
+			}
+			if n := m.InFlight(); n > 2*sent {
+				t.Fatalf("%d in flight of %d ever sent", n, sent)
+			}
+			if m.Una() != nxt && m.Deadline() == mono.Never {
+				if p, ok := m.NextRetransmit(); !ok || p != m.Una() {
+					t.Fatal("something is outstanding, and nothing will happen")
+				}
+			}
+		}
+	})
+}
+
+// TestMPRDMAFootprint: with the paths' 26 bytes, the window's 4 and the receiver's 17
+// not more than the 66 of table 1.
+func TestMPRDMAFootprint(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	if n := m.Footprint(); n+26+4+17 > 66 {
+		t.Errorf("%d bytes", n)
+	}
+}

@@ -1,0 +1,202 @@
+package retrans
+
+import (
+	"math/bits"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/param"
+)
+
+// Selective is the selective repeat of NICs that an ordering layer is put above
+// (Eunomia 3.2.2): packets can be marked as received, and after a loss those are sent
+// again that are not. Which packets were lost it does not guess from the marks.
+//
+//	una <= cur <= end <= nxt
+//
+// What lies between cur and end without a mark waits to be sent again.
+type Selective struct {
+	una, cur, end, nxt bth.PSN
+	marks              marks
+	naked              bool // as for GoBackN: a loss is answered once
+
+	timeout time.Duration
+	base    mono.Time // instant from which the timeout counts
+}
+
+// Marker is a Recovery that single packets can be marked in as received.
+type Marker interface {
+	Mark(psn bth.PSN)
+}
+
+// NewSelective returns a selective repeat that remembers marks of up to window
+// packets, a power of two not below 64, from the oldest outstanding one on.
+func NewSelective(window int) *Selective { return &Selective{marks: make(marks, window/64)} }
+
+func newSelective(p Params) (Recovery, error) {
+	r := param.NewReader("retrans: selective", p)
+	s := NewSelective(window(r))
+	return s, r.Err()
+}
+
+// window reads how many packets can be marked. It is rounded up to a power of two.
+func window(r *param.Reader) int {
+	n := r.Int("window_packets", 1024, 64, 1<<16)
+	return 1 << bits.Len(uint(n-1))
+}
+
+// Reset implements Recovery.
+func (s *Selective) Reset(psn bth.PSN) {
+	clear(s.marks)
+	*s = Selective{una: psn, cur: psn, end: psn, nxt: psn, marks: s.marks, timeout: s.timeout}
+}
+
+// OnSent implements Recovery.
+func (s *Selective) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
+	if psn == s.una {
+		s.base = now
+	}
+	end := psn.Add(int(span))
+	switch {
+	case rtx && s.cur != s.end && psn == s.cur:
+		s.cur = end
+		s.skip()
+	case rtx:
+	case s.cur != s.end:
+		s.nxt = end
+	default:
+		s.cur, s.end, s.nxt = end, end, end
+	}
+}
+
+// Mark implements Marker. PSNs that are not outstanding, or too far ahead to be
+// remembered, are ignored: they may be sent again in vain.
+func (s *Selective) Mark(psn bth.PSN) {
+	d := distance(s.una, psn)
+	if d >= distance(s.una, s.nxt) || d >= s.marks.len() {
+		return
+	}
+	s.marks.set(psn)
+	s.skip()
+}
+
+// OnFeedback implements Recovery. What lies before una or beyond the highest PSN
+// sent is a ghost of an earlier exchange.
+func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	acked := distance(s.una, f.Expected)
+	if acked > distance(s.una, s.nxt) {
+		return Outcome{}
+	}
+	if acked > 0 {
+		s.advance(f.Expected, acked)
+		s.base, s.naked = now, false
+	}
+	out := Outcome{Acked: acked}
+	if f.Gap && !s.naked && s.una != s.nxt {
+		out.Lost = s.repeat()
+		s.naked = out.Lost > 0
+	}
+	return out
+}
+
+// advance moves una.
+func (s *Selective) advance(to bth.PSN, acked uint32) {
+	for k := range min(acked, s.marks.len()) {
+		s.marks.clear(s.una.Add(int(k)))
+	}
+	left := distance(to, s.nxt)
+	s.una = to
+	if distance(to, s.cur) > left {
+		s.cur = to
+	}
+	if distance(to, s.end) > left {
+		s.end = to
+	}
+	s.skip()
+}
+
+// OnTimeout implements Recovery. A timeout is a new loss: the next NAK counts.
+func (s *Selective) OnTimeout(mono.Time) Outcome {
+	s.naked = false
+	return Outcome{Lost: s.repeat()}
+}
+
+// repeat makes all that is not marked to be sent again and returns how many PSNs
+// that adds to those which were so already.
+func (s *Selective) repeat() uint32 {
+	lost := s.InFlight()
+	s.cur, s.end = s.una, s.nxt
+	s.skip()
+	return lost
+}
+
+// skip moves cur past marked packets.
+func (s *Selective) skip() {
+	for s.cur != s.end && s.marked(s.cur) {
+		s.cur = s.cur.Next()
+	}
+}
+
+func (s *Selective) marked(psn bth.PSN) bool {
+	return distance(s.una, psn) < s.marks.len() && s.marks.has(psn)
+}
+
+// NextRetransmit implements Recovery.
+func (s *Selective) NextRetransmit() (psn bth.PSN, ok bool) { return s.cur, s.cur != s.end }
+
+// Una implements Recovery.
+func (s *Selective) Una() bth.PSN { return s.una }
+
+// InFlight implements Recovery: what is neither marked nor waits to be sent again.
+func (s *Selective) InFlight() uint32 {
+	return s.unmarked(s.una, s.cur) + s.unmarked(s.end, s.nxt)
+}
+
+// unmarked counts the packets from one PSN to another that have no mark.
+func (s *Selective) unmarked(from, to bth.PSN) uint32 {
+	n := distance(from, to)
+	seen := min(n, s.marks.len()-min(s.marks.len(), distance(s.una, from)))
+	return n - s.marks.count(from, seen)
+}
+
+// SetTimeout implements Recovery.
+func (s *Selective) SetTimeout(d time.Duration) { s.timeout = d }
+
+// Deadline implements Recovery. While the oldest packet itself waits to be sent
+// again no answer can be missing yet.
+func (s *Selective) Deadline() mono.Time {
+	if s.timeout == 0 || s.una == s.nxt || s.cur == s.una && s.cur != s.end {
+		return mono.Never
+	}
+	return s.base.Add(s.timeout)
+}
+
+// Footprint is the number of bytes of state that go-back-N does not have: the marks
+// and where the retransmission ends.
+func (s *Selective) Footprint() int { return int(s.marks.len()/8) + 3 }
+
+// marks is a ring of bits, one for each of the next len() PSNs.
+type marks []uint64
+
+func (m marks) len() uint32 { return uint32(len(m)) * 64 }
+
+func (m marks) set(psn bth.PSN) { i := m.index(psn); m[i/64] |= 1 << (i % 64) }
+
+func (m marks) clear(psn bth.PSN) { i := m.index(psn); m[i/64] &^= 1 << (i % 64) }
+
+func (m marks) has(psn bth.PSN) bool { i := m.index(psn); return m[i/64]>>(i%64)&1 != 0 }
+
+// index is the place of a PSN; the length is a power of two, so PSNs may wrap.
+func (m marks) index(psn bth.PSN) uint32 { return psn.Uint32() & (m.len() - 1) }
+
+// count counts the marks of n PSNs, not more than len(), from psn on.
+func (m marks) count(psn bth.PSN, n uint32) (set uint32) {
+	for i := m.index(psn); n > 0; {
+		k := min(64-i%64, n)
+		word := m[i/64] >> (i % 64)
+		set += uint32(bits.OnesCount64(word & (1<<k - 1)))
+		i, n = (i+k)&(m.len()-1), n-k
+	}
+	return set
+}

@@ -1,0 +1,289 @@
+package rocev2
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/mono"
+	"roced/qp"
+)
+
+// prefixes parses a list.
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+// sharedConfig is a NIC on an interface with two addresses, their prefixes and a
+// default route.
+func sharedConfig() Config {
+	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
+	cfg.Shared, cfg.Routes = true, prefixes("10.0.0.0/24", "fd00::/64", "0.0.0.0/0", "::/0")
+	return cfg
+}
+
+// questions takes all that n asks.
+func questions(n *NIC) (out []string) {
+	for q, ok := n.PollQuery(); ok; q, ok = n.PollQuery() {
+		out = append(out, fmt.Sprintf("%v from %v", q.Dst.Addr(), q.Src.Addr()))
+	}
+	return out
+}
+
+// A shared NIC leaves ARP, neighbour discovery and echo to the kernel: it neither
+// announces, nor asks, nor answers.
+func TestSharedIsSilent(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	q := plug(t, n, 0x11, qp.RC, newScript(sends(7, 1, 10)...))
+	connect(t, n, q, 1, "fd00::2", nil)
+	n.activate(q)
+	for _, c := range controlExchanges {
+		n.Receive(0, unhex(t, c.in), 0)
+	}
+	n.Receive(0, echo(false, 10), 0)
+	n.Receive(0, echo(true, 10), 0)
+	n.SetLink(0, false, 0)
+	n.SetLink(0, true, 0)
+	for now := mono.Time(0); now < 10e9; now += 10e6 {
+		n.Advance(now)
+		if out := transmit(n, now); len(out) != 0 {
+			t.Fatalf("at %v it sends %x", now, out[0].b)
+		}
+	}
+	if got := n.ctr.AddrConflicts; got != 0 {
+		t.Errorf("%d address conflicts", got)
+	}
+}
+
+// A packet waits for the answer, which is asked for again and again, and goes to the
+// station that the answer names.
+func TestSharedResolution(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	s := newScript(sends(7, 1, 10)...)
+	q := plug(t, n, 0x11, qp.RC, s)
+	connect(t, n, q, 0, "192.0.2.9", nil) // behind a gateway: the kernel's affair
+	n.activate(q)
+	const want = "192.0.2.9 from 10.0.0.1"
+	if got := questions(n); len(got) != 1 || got[0] != want {
+		t.Fatalf("asks %q, want %q", got, want)
+	}
+	n.Advance(mono.Time(neighFirst))
+	if got := questions(n); len(got) != 1 || got[0] != want {
+		t.Fatalf("asks %q the second time", got)
+	}
+	if out := transmit(n, 1); len(out) != 0 {
+		t.Fatalf("sends %d frames to nobody", len(out))
+	}
+	n.Resolved(2, gid("192.0.2.8"), macB) // of no interest
+	n.Resolved(2, gid("192.0.2.9"), MAC{1})
+	if out := transmit(n, 2); len(out) != 0 {
+		t.Fatal("takes the address of a group for a station")
+	}
+	n.Resolved(3, gid("192.0.2.9"), macB)
+	out := transmit(n, 3)
+	if len(out) != 1 || MAC(out[0].b) != macB || MAC(out[0].b[6:]) != macA {
+		t.Fatalf("sends %v", out)
+	}
+	moved := MAC{2, 0, 0, 0, 0, 0xc}
+	n.Resolved(4, gid("192.0.2.9"), moved)
+	s.out = append(s.out, sends(7, 2, 10)...)
+	n.activate(q)
+	if out := transmit(n, 4); len(out) != 1 || MAC(out[0].b) != moved {
+		t.Fatalf("does not follow the station: %v", out)
+	}
+	if got := n.Destinations(); len(got) != 1 || got[0].Dst != gid("192.0.2.9") {
+		t.Errorf("destinations %v", got)
+	}
+}
+
+// What waits for an answer is discarded when there is none; a later answer helps.
+func TestSharedUnreachable(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	s := newScript(sends(7, 1, 10, 20)...)
+	q := plug(t, n, 0x11, qp.RC, s)
+	connect(t, n, q, 0, "10.0.0.2", nil)
+	n.activate(q)
+	n.Unreachable(1, gid("10.0.0.2"))
+	n.Unreachable(1, gid("10.0.0.3")) // of no interest
+	if out := transmit(n, 1); len(out) != 0 || counter(t, n, "tx_dropped_unreachable") == 0 {
+		t.Fatalf("sends %d frames, %d dropped", len(out), counter(t, n, "tx_dropped_unreachable"))
+	}
+	questions(n)
+	s.out = append(s.out, sends(7, 3, 10)...)
+	n.activate(q)
+	later := mono.Time(2 * neighRetrans)
+	transmit(n, later)
+	if got := questions(n); len(got) != 1 {
+		t.Errorf("asks %q when there is something to send again", got)
+	}
+	n.Resolved(later, gid("10.0.0.2"), macB)
+	s.out = append(s.out, sends(7, 4, 10)...)
+	n.activate(q)
+	if out := transmit(n, later); len(out) != 1 {
+		t.Errorf("sends %d frames after the answer", len(out))
+	}
+}
+
+// Nobody takes the questions: they are bounded, and every destination is asked for.
+func TestSharedQuestionsAreBounded(t *testing.T) {
+	const stations = 200
+	n := newNIC(t, sharedConfig())
+	for i := range stations {
+		if _, err := n.newPath(0, AddressVector{DGID: gid(fmt.Sprintf("10.0.0.%d", i+2))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for now := mono.Time(0); now < 3e9; now += 1e6 {
+		n.Advance(now)
+	}
+	got := questions(n)
+	if len(got) != neighLimit {
+		t.Errorf("%d questions, want %d", len(got), neighLimit)
+	}
+	slices.Sort(got)
+	if got = slices.Compact(got); len(got) != stations {
+		t.Errorf("%d of %d stations asked for", len(got), stations)
+	}
+}
+
+// The interface gets another MAC: paths that exist send from it.
+func TestSharedMACChanges(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	s := newScript(sends(7, 1, 10)...)
+	q := plug(t, n, 0x11, qp.RC, s)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
+	n.activate(q)
+	moved := MAC{2, 0, 0, 0, 0, 0xd}
+	i := Interface{MAC: moved, Addrs: n.cfg.Addrs, Routes: n.cfg.Routes}
+	if err := n.SetInterface(&i); err != nil {
+		t.Fatal(err)
+	}
+	s.out = append(s.out, sends(7, 2, 10)...)
+	n.activate(q)
+	out := transmit(n, 1)
+	if len(out) == 0 || MAC(out[len(out)-1].b[6:]) != moved || n.MAC() != moved {
+		t.Errorf("sends %v", out)
+	}
+	i.MAC = MAC{1}
+	if err := n.SetInterface(&i); err == nil || n.MAC() != moved {
+		t.Errorf("takes a group address: %v", err)
+	}
+}
+
+// The source of a path over a default route is an address that is not link-local.
+func TestSharedSource(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	i := Interface{MAC: macA, Addrs: prefixes("fe80::1/64", "10.0.0.1/24", "fd00::1/64"),
+		Routes: prefixes("fe80::/64", "10.0.0.0/24", "fd00::/64", "172.16.0.0/12", "::/0")}
+	if err := n.SetInterface(&i); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dst, src string
+		bits     RouteBits
+	}{
+		{"10.0.0.9", "10.0.0.1", 24}, {"fd00::9", "fd00::1", 64}, {"2001:db8::1", "fd00::1", 0},
+		{"fe80::9", "fe80::1", 64}, {"172.16.3.4", "10.0.0.1", 12}, {"10.0.0.1", "10.0.0.1", routeOwn},
+	} {
+		e, bits, ok := n.Source(gid(c.dst))
+		if !ok || e.GID != gid(c.src) || bits != c.bits {
+			t.Errorf("to %s: from %v by %d, %v; want %s by %d", c.dst, e.GID.Addr(), bits, ok, c.src, c.bits)
+		}
+	}
+	if _, _, ok := n.Source(gid("192.0.2.1")); ok {
+		t.Error("a way without a route")
+	}
+	if _, err := n.newPath(0, AddressVector{DGID: gid("192.0.2.1"), SGIDIndex: n.GIDs()[0].Index}); err == nil {
+		t.Error("a path without a route")
+	}
+}
+
+// TestGIDPlaces checks against a model that addresses keep their indices while they
+// are there and after they have come back, as long as there are places.
+func TestGIDPlaces(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ev := &portEvents{}
+		cfg := sharedConfig()
+		cfg.Events = ev
+		n, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		index := map[GID]uint8{}
+		for _, g := range n.GIDs() {
+			index[g.GID] = g.Index
+		}
+		for range rapid.IntRange(1, 20).Draw(t, "steps") {
+			var addrs []netip.Prefix
+			for _, b := range rapid.SliceOfNDistinct(rapid.ByteRange(1, gidPlaces-2), 0, 8, rapid.ID[byte]).Draw(t, "addresses") {
+				addrs = append(addrs, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, b}), 24))
+			}
+			before := fmt.Sprint(n.GIDs())
+			ev.got = nil
+			if err := n.SetInterface(&Interface{MAC: macA, Addrs: addrs, Routes: cfg.Routes}); err != nil {
+				t.Fatal(err)
+			}
+			if changed := before != fmt.Sprint(n.GIDs()); changed != (len(ev.got) == 1 && ev.got[0] == qp.EventGIDChange) {
+				t.Fatalf("changed: %v, events %v", changed, ev.got)
+			}
+			live := 0
+			for i, g := range n.GIDs() {
+				if int(g.Index) != i {
+					t.Fatalf("index %d at place %d", g.Index, i)
+				}
+				if g.GID == (GID{}) {
+					continue
+				}
+				live++
+				if was, known := index[g.GID]; known && was != g.Index {
+					t.Fatalf("%v moved from %d to %d", g.GID.Addr(), was, g.Index)
+				}
+				index[g.GID] = g.Index
+			}
+			if live != len(addrs) {
+				t.Fatalf("%d addresses, want %d", live, len(addrs))
+			}
+		}
+	})
+}
+
+// More addresses come and go than there are places: places are used again, and the
+// table never has more than an index can name.
+func TestGIDPlacesAreUsedAgain(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	for i := range 3 * maxAddrs {
+		a := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
+		if err := n.SetInterface(&Interface{MAC: macA, Addrs: []netip.Prefix{netip.PrefixFrom(a, 24)}}); err != nil {
+			t.Fatal(err)
+		}
+		if a := n.PortAttr(); a.GIDs > gidPlaces {
+			t.Fatalf("%d places after %d addresses", a.GIDs, i)
+		}
+	}
+}
+
+// A datagram that waits takes the MAC that the interface has when it leaves.
+func TestSharedHeldFrames(t *testing.T) {
+	n := newNIC(t, sharedConfig())
+	p, err := n.newPath(0, AddressVector{DGID: gid("10.0.0.2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := bytes.Repeat([]byte{0xee}, 100)
+	n.hold(p.nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
+	moved := MAC{2, 0, 0, 0, 0, 0xd}
+	if err := n.SetInterface(&Interface{MAC: moved, Addrs: n.cfg.Addrs, Routes: n.cfg.Routes}); err != nil {
+		t.Fatal(err)
+	}
+	n.Resolved(1, gid("10.0.0.2"), macB)
+	if out := transmit(n, 1); len(out) != 1 || MAC(out[0].b) != macB || MAC(out[0].b[6:]) != moved {
+		t.Errorf("sends %v", out)
+	}
+}

@@ -1,0 +1,306 @@
+package tap
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// packetRcvbuf is what a packet port asks for as receive buffer: room for some hundred
+// super-frames. packetSndbuf is what may wait in the interface's queue.
+const (
+	packetRcvbuf = 32 << 20
+	packetSndbuf = 4 << 20
+)
+
+// PacketConfig describes a packet port.
+type PacketConfig struct {
+	// Interface is the Ethernet interface that the port shares with the kernel.
+	Interface string
+	// Netns is the network namespace of the interface, a path or a name as
+	// ip-netns(8) has them. Empty for the caller's own.
+	Netns string
+	// Addrs are the addresses for which frames are received. See SetAddrs.
+	Addrs []netip.Addr
+	// Offload asks for super-frames.
+	Offload bool
+}
+
+// Packet is a port on an interface that a kernel uses too, by an AF_PACKET socket
+// (packet(7)). It receives RoCEv2 frames to the given addresses, which the kernel gets
+// as well: a UDP socket that is bound to the port and drops everything keeps it from
+// answering them with "port unreachable". Send and Recv return ErrDown and FD is -1
+// while the interface is down or does not exist; it is found again by its name.
+//
+// Privileges are needed to open the port, but not for anything later, also not when the
+// interface is made anew.
+type Packet struct {
+	cfg    PacketConfig
+	inside *inside // the interface's namespace
+	sock   int     // AF_PACKET
+	guard  int     // UDP, -1 if none
+	index  int     // of the interface that they are bound to, 0 if none
+	fd     int     // sock while the link is up, else -1
+
+	offload rocev2.Offload
+	state   LinkState
+	stats   Stats
+	note    string
+
+	next    mono.Time // when to look after the link
+	backoff backoff
+
+	txHdr, rxHdr [vnetHdrLen]byte
+	iov          [maxIov]unix.Iovec
+	flat         []byte // a frame of too many pieces, put together
+}
+
+// OpenPacket opens a port on an interface, which must exist. It needs CAP_NET_RAW in
+// the namespace, and CAP_SYS_ADMIN to enter one.
+func OpenPacket(c PacketConfig) (*Packet, error) {
+	p := &Packet{cfg: c, sock: -1, guard: -1, fd: -1}
+	err := p.open()
+	if err != nil {
+		p.Close()
+		return nil, fmt.Errorf("packet: %w", err)
+	}
+	p.check(0)
+	if p.index == 0 {
+		err := p.state.Err
+		p.Close()
+		return nil, fmt.Errorf("packet: %w", err)
+	}
+	return p, nil
+}
+
+// open makes the packet socket.
+func (p *Packet) open() (err error) {
+	if p.inside, err = enter(p.cfg.Netns); err != nil {
+		return err
+	}
+	// Without a protocol it receives nothing until it is bound to an interface.
+	p.inside.do(func() {
+		p.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	})
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("packet socket: needs CAP_NET_RAW in the namespace: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("packet socket: %w", err)
+	}
+	for _, o := range []struct {
+		name string
+		opt  int
+	}{{"PACKET_VNET_HDR", unix.PACKET_VNET_HDR}, {"PACKET_IGNORE_OUTGOING", unix.PACKET_IGNORE_OUTGOING}} {
+		if err := unix.SetsockoptInt(p.sock, unix.SOL_PACKET, o.opt, 1); err != nil {
+			return fmt.Errorf("%s: %w", o.name, err)
+		}
+	}
+	setBuffer(p.sock, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, packetRcvbuf)
+	setBuffer(p.sock, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, packetSndbuf)
+	return p.SetAddrs(p.cfg.Addrs)
+}
+
+// setBuffer sets a buffer beyond the system's limit if that is permitted.
+func setBuffer(fd, force, polite, size int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, polite, size) // cut to the limit
+	}
+}
+
+// SetAddrs replaces the addresses for which frames are received, at most 256.
+func (p *Packet) SetAddrs(addrs []netip.Addr) error {
+	f := packetFilter(addrs)
+	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
+	if err := unix.SetsockoptSockFprog(p.sock, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
+		return fmt.Errorf("packet: socket filter: %w", err)
+	}
+	p.cfg.Addrs = addrs
+	return nil
+}
+
+// Send implements Port.
+func (p *Packet) Send(now mono.Time, f *rocev2.Frame) error {
+	if p.fd < 0 {
+		return ErrDown
+	}
+	var n int
+	n, p.flat = gather(&p.iov, &p.txHdr, f, p.flat)
+	_, e := rawRW(unix.SYS_WRITEV, p.fd, &p.iov[0], n)
+	switch e {
+	case 0:
+		return nil
+	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // ENOBUFS: the interface's queue is full
+		p.stats.Again++
+		return ErrAgain
+	case unix.EINVAL:
+		if f.SegSize != 0 {
+			p.lessOffload()
+		}
+	case unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
+		p.Poll(now)
+		if p.fd < 0 {
+			return ErrDown
+		}
+	}
+	p.stats.SendDropped++
+	return fmt.Errorf("packet: write: %w", e)
+}
+
+// lessOffload takes the refusal of a super-frame for a limit of an older kernel. The NIC
+// sends what it held again.
+func (p *Packet) lessOffload() {
+	if p.offload.MaxSegments > usoMaxSegmentsOld {
+		p.offload.MaxSegments = usoMaxSegmentsOld
+		return
+	}
+	p.offload, p.note = rocev2.Offload{}, "the kernel takes no UDP super-frames" // before Linux 6.2
+}
+
+// Recv implements Port.
+func (p *Packet) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+	if now >= p.next {
+		p.Poll(now)
+	}
+	if p.fd < 0 {
+		return 0, 0, ErrDown
+	}
+	if len(buf) == 0 {
+		return 0, 0, errors.New("packet: empty buffer")
+	}
+	scatter(&p.iov, &p.rxHdr, buf)
+	for {
+		n, e := rawRW(unix.SYS_READV, p.fd, &p.iov[0], 2)
+		if e == unix.EAGAIN {
+			return 0, 0, ErrAgain
+		}
+		if e != 0 {
+			p.Poll(now)
+			if p.fd < 0 {
+				return 0, 0, ErrDown
+			}
+			return 0, 0, fmt.Errorf("packet: read: %w", e)
+		}
+		if n -= vnetHdrLen; n < ethLen {
+			p.stats.RecvDropped++
+			continue
+		}
+		return n, segmentSize(&p.rxHdr), nil
+	}
+}
+
+// Poll implements Monitored.
+func (p *Packet) Poll(now mono.Time) {
+	if p.sock >= 0 {
+		p.check(now)
+	}
+}
+
+// check looks at the interface and binds the sockets to it if it is another one.
+func (p *Packet) check(now mono.Time) {
+	p.countOverruns()
+	index, s := QueryInterface(p.sock, p.cfg.Interface)
+	if p.index != 0 && index != p.index {
+		p.index = 0
+		p.stats.Lost++
+	}
+	if index != 0 && p.index == 0 {
+		if err := p.bind(index); err != nil {
+			s = LinkState{Err: err}
+		} else if now != 0 {
+			p.stats.Reopened++
+		}
+	}
+	p.state, p.fd = s, -1
+	if !s.Up {
+		p.next = p.backoff.after(now)
+		return
+	}
+	p.fd = p.sock
+	p.backoff.reset()
+	p.next = now.Add(pollInterval)
+}
+
+// bind attaches the sockets to the interface of this index.
+func (p *Packet) bind(index int) error {
+	all := uint16(unix.ETH_P_ALL)
+	addr := unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: index}
+	if err := unix.Bind(p.sock, &addr); err != nil {
+		return fmt.Errorf("interface %s: bind: %w", p.cfg.Interface, err)
+	}
+	p.index, p.note = index, ""
+	p.offload = rocev2.Offload{}
+	if p.cfg.Offload {
+		p.offload = rocev2.Offload{MaxSegments: usoMaxSegments, MaxBytes: usoMaxBytes}
+	}
+	closeSocket(&p.guard) // of the interface before this one
+	var err error
+	p.inside.do(func() { p.guard, err = openGuard(index) })
+	if err != nil {
+		p.note = err.Error()
+	}
+	return nil
+}
+
+func closeSocket(fd *int) {
+	if *fd >= 0 {
+		unix.Close(*fd)
+		*fd = -1
+	}
+}
+
+// countOverruns adds what the kernel has dropped for want of room; it forgets the
+// number when it is read.
+func (p *Packet) countOverruns() {
+	if st, err := unix.GetsockoptTpacketStats(p.sock, unix.SOL_PACKET, unix.PACKET_STATISTICS); err == nil {
+		p.stats.Overruns += uint64(st.Drops)
+	}
+}
+
+// NextTimeout implements Port.
+func (p *Packet) NextTimeout() mono.Time { return p.next }
+
+// FD implements Port.
+func (p *Packet) FD() int { return p.fd }
+
+// Offload implements Port.
+func (p *Packet) Offload() rocev2.Offload { return p.offload }
+
+// State implements Monitored.
+func (p *Packet) State() LinkState { return p.state }
+
+// Stats implements Monitored.
+func (p *Packet) Stats() Stats {
+	if p.sock >= 0 {
+		p.countOverruns()
+	}
+	return p.stats
+}
+
+// Mode says how frames get to the port and back, and what does not work as it should
+// though the port does.
+func (p *Packet) Mode() string {
+	if p.note != "" {
+		return "AF_PACKET; " + p.note
+	}
+	return "AF_PACKET"
+}
+
+// Close implements Port.
+func (p *Packet) Close() error {
+	closeSocket(&p.sock)
+	closeSocket(&p.guard)
+	if p.inside != nil {
+		p.inside.close()
+		p.inside = nil
+	}
+	p.fd, p.next, p.state = -1, mono.Never, LinkState{Err: errClosed}
+	return nil
+}
+
+var _ Monitored = (*Packet)(nil)
