@@ -163,3 +163,22 @@ func TestMPRDMAEquations(t *testing.T) {
 	m.OnSent(us+902*us, 1000, 1000)
 	near(t, "cwnd after three idle RTTs", m.cwnd, 80)
 }
+
+// TestMPRDMAShrink: one packet less for a path that was pruned and for an
+// acknowledgement that found nothing to send, down to the smallest window.
+func TestMPRDMAShrink(t *testing.T) {
+	c, err := New("mp-rdma", Params{"iw_packets": 10, "min_cwnd_packets": 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Reset(1000)
+	for _, s := range []struct {
+		by   int
+		want uint64
+	}{{0, 10000}, {1, 9000}, {3, 6000}, {100, 2000}} {
+		c.(Shrinker).Shrink(s.by)
+		if w, _ := c.Limits(); w != s.want {
+			t.Errorf("%d packets less: a window of %d, want %d", s.by, w, s.want)
+		}
+	}
+}

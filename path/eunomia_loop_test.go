@@ -83,7 +83,7 @@ func TestEunomiaSpraying(t *testing.T) {
 		again     [2]int  // packets sent again, between
 		peak      [2]int  // blocks in use, between
 	}{
-		{"strict", func(*reorder.Memory) reorder.Tracker { return reorder.NewStrict() }, unequal(), false, 96, 0, [2]int{total, 100 * total}, [2]int{0, 0}},
+		{"strict", func(*reorder.Memory) reorder.Tracker { return reorder.NewStrict() }, unequal(), false, 24, 0, [2]int{total, 100 * total}, [2]int{0, 0}},
 		{"go-back-N", nil, unequal(), false, 96, 18, [2]int{0, 0}, [2]int{24 + 2, 24 + 8}},
 		{"selective", nil, unequal(), true, 96, 18, [2]int{0, 0}, [2]int{24 + 2, 24 + 8}},
 		{"in order", nil, equal(1), false, 96, 9.9, [2]int{0, 0}, [2]int{0, 0}},

@@ -89,7 +89,7 @@ type loop struct {
 	message uint32 // packets of a message
 	syncs   uint32 // each so manyth message is a synchronise operation, 0: none
 	waiting mono.Time
-	early   int // packets of such that came early
+	early   int // of these, came early
 
 	trk       reorder.Tracker
 	kinds     func(i uint32) reorder.LastKind
@@ -235,7 +235,7 @@ func (l *loop) receive(d datagram) {
 	if !d.rtx {
 		l.ood = append(l.ood, max(d.psn.Diff(l.trk.Expected()), 0))
 	}
-	v := l.accept(d.psn, i)
+	v := l.accept(d, i)
 	if v != before && v != reorder.Beyond {
 		panic("Classify and Receive differ")
 	}
@@ -260,15 +260,17 @@ func (l *loop) receive(d datagram) {
 
 // accept lets the tracker receive packet i, unless it belongs to a synchronise
 // operation that comes early.
-func (l *loop) accept(psn bth.PSN, i uint32) reorder.Verdict {
+func (l *loop) accept(d datagram, i uint32) reorder.Verdict {
 	if m, ok := l.trk.(*reorder.MPRDMA); ok && l.syncs > 0 && i/l.message%l.syncs == 0 {
-		if begin := i - i%l.message; m.Classify(psn) == reorder.Held && m.Early(l.first.Add(int(begin))) {
-			l.early++
-			m.Refuse(psn)
+		if begin := i - i%l.message; m.Classify(d.psn) == reorder.Held && m.Early(l.first.Add(int(begin))) {
+			if !d.rtx && i == begin {
+				l.early++
+			}
+			m.Refuse(d.psn)
 			return reorder.Beyond
 		}
 	}
-	v, _ := l.trk.Receive(psn, 1, l.kinds(i))
+	v, _ := l.trk.Receive(d.psn, 1, l.kinds(i))
 	return v
 }
 

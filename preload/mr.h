@@ -87,7 +87,7 @@ bool replace(uint64_t start, uint64_t end, uint64_t *offset);
 
 /* ---- mr_keep.c ---- */
 
-/* keep_start begins to watch over forks, once there is something replaced. */
+/* keep_start begins to watch over forks, before the rest of the library does. */
 void keep_start(void);
 
 #endif

@@ -88,9 +88,7 @@ static void in_child(void)
 
 void keep_start(void)
 {
-	static bool started;
-	if (!started)
-		started = pthread_atfork(before_fork, in_parent, in_child) == 0;
+	pthread_atfork(before_fork, in_parent, in_child);
 }
 
 /* ---- madvise ---- */

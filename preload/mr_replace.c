@@ -93,7 +93,6 @@ static int backing_open(void)
 	file.minor = minor(st.st_dev);
 	file.stretches = file.replaced = file.kept = file.mappings = 0;
 	file.fd = fd;
-	keep_start();
 	return fd;
 }
 

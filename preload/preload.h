@@ -207,8 +207,8 @@ struct context {
 	struct file file;
 	atomic_int holders; /* who has a pointer: file, channels */
 	int fd; /* a descriptor of the connection that is the library's own */
-	pid_t opener;  /* the process that has connected */
-	pid_t watcher; /* the process whose thread watches over it; guarded by call */
+	pid_t opener;          /* the process that has connected */
+	_Atomic pid_t watcher; /* the process whose thread watches over it */
 	atomic_bool dead;
 	struct context *next; /* in the list of death.c */
 	uint8_t *bell;        /* doorbells, NULL if there are none */

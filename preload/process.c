@@ -1,5 +1,6 @@
 /* Which process this is: fork() and vfork() change it under the library's feet. */
 #include "preload.h"
+#include "mr.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -11,11 +12,14 @@ static void in_child(void)
 	self = syscall(SYS_getpid);
 }
 
-/* The handlers of fork() that were registered first run first in the child. */
+/* The handlers of fork() that were registered first run first in the child. Its memory
+ * is to be its own before others write to it: to unlock what may lie in a page that the
+ * parent shares would unlock it there. */
 __attribute__((constructor)) static void begin(void)
 {
 	self = syscall(SYS_getpid);
 	pthread_atfork(NULL, NULL, in_child);
+	keep_start();
 }
 
 pid_t process_id(void)

@@ -77,7 +77,8 @@ static struct context *context_new(int conn, const char *name)
 	char class_device[64];
 	snprintf(class_device, sizeof class_device, "infiniband_verbs/%s", name);
 	c->file = (struct file){ .kind = FD_UVERBS, .rdev = path_rdev(class_device), .release = context_closed };
-	c->opener = c->watcher = process_id();
+	c->opener = process_id();
+	atomic_init(&c->watcher, process_id());
 	atomic_init(&c->holders, 1);
 	pthread_mutex_init(&c->lock, NULL);
 	c->call = call_lock_new();
@@ -115,14 +116,18 @@ struct context *context_of(int fd)
 	return f && f->kind == FD_UVERBS ? (struct context *)f : NULL;
 }
 
-/* call sends a command; the caller holds c->call. A process that goes on with the
- * context of its parent, as daemon() makes it, watches over it from now on. */
+/* adopt: a process that goes on with the context of its parent, as daemon() makes it,
+ * watches over it from now on. No lock is held. */
+static void adopt(struct context *c)
+{
+	pid_t was = atomic_load(&c->watcher);
+	if (was != process_id() && atomic_compare_exchange_strong(&c->watcher, &was, process_id()))
+		death_watch(c);
+}
+
+/* call sends a command; the caller holds c->call. */
 static int call(struct context *c, const void *cmd, size_t n, int send_fd)
 {
-	if (c->watcher != process_id()) {
-		c->watcher = process_id();
-		death_watch(c);
-	}
 	if (!atomic_load(&c->dead))
 		return conn_call(c->fd, cmd, n, send_fd, &c->answer);
 	c->answer.nfd = 0;
@@ -615,6 +620,7 @@ static int run(struct context *c, const void *buf, size_t n)
 	int ret = -EINVAL, cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	file_hold(&c->file); /* whatever the program closes meanwhile */
+	adopt(c);
 	if (parse(m, buf, n) && (ret = before(m)) == 0) {
 		call_lock(c->call, c->fd);
 		ret = execute(m);

@@ -11,6 +11,8 @@ type Factory func(p Params) (Tracker, error)
 // Factories are all trackers by name.
 var Factories = map[string]Factory{
 	"strict":  newStrict,
+	"irn":     newIRN,
+	"melo":    newMELO,
 	"mp-rdma": newMPRDMA,
 	"eunomia": newEunomia,
 }

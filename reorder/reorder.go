@@ -33,7 +33,8 @@ const (
 type Tracker interface {
 	// Reset forgets everything; psn is the next one expected.
 	Reset(psn bth.PSN)
-	// Classify judges psn without recording it.
+	// Classify judges psn without recording it. Receive has the last word: what it
+	// finds no room for is Beyond.
 	Classify(psn bth.PSN) Verdict
 	// Receive records span PSNs from psn on (a READ request occupies as many
 	// as it has response packets) and returns by how many PSNs Expected moved.

@@ -17,6 +17,8 @@ type Factory func(Params) (Recovery, error)
 // Factories are all loss recovery schemes by name.
 var Factories = map[string]Factory{
 	"gobackn":   newGoBackN,
+	"irn":       newIRN,
+	"melo":      newMELO,
 	"selective": newSelective,
 	"mp-rdma":   newMPRDMA,
 	"eunomia":   newEunomia,

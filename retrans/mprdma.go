@@ -72,7 +72,7 @@ func newMPRDMA(p Params) (Recovery, error) {
 func (m *MPRDMA) Reset(psn bth.PSN) {
 	*m = MPRDMA{
 		una: psn, nxt: psn, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
-		fuso: m.fuso, timeout: m.timeout,
+		sound: true, fuso: m.fuso, timeout: m.timeout,
 	}
 }
 

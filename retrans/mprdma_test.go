@@ -202,6 +202,38 @@ func TestMPRDMATimeout(t *testing.T) {
 	check("infinite", mono.Never)
 }
 
+// TestMPRDMAGate: recovery mode sends nothing new.
+func TestMPRDMAGate(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	m.send(0, 4)
+	m.ack(0, 3)
+	if !m.MaySendNew() {
+		t.Error("before a NACK")
+	}
+	m.nack(0, 2)
+	if m.MaySendNew() {
+		t.Error("in recovery mode")
+	}
+	m.ack(4, 0)
+	if !m.MaySendNew() {
+		t.Error("after recovery")
+	}
+}
+
+// TestMPRDMACopies: copies of acknowledgements do not open the window for good.
+func TestMPRDMACopies(t *testing.T) {
+	m := newMultipath(t, 0, nil)
+	m.send(0, 64)
+	for p := uint32(0); p < 1000; p++ {
+		m.ack(p+1, p)
+		m.ack(p+1, p)
+		m.send(64+p, 1)
+		if n := m.InFlight(); n != 64 {
+			t.Fatalf("%d: %d in flight, want 64", p, n)
+		}
+	}
+}
+
 // TestMPRDMALostAcks: inflate that stays below zero for a window is forgiven.
 func TestMPRDMALostAcks(t *testing.T) {
 	m := newMultipath(t, 0, nil)

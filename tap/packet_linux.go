@@ -212,7 +212,7 @@ func (p *Packet) check(now mono.Time) {
 	if index != 0 && p.index == 0 {
 		if err := p.bind(index); err != nil {
 			s = LinkState{Err: err}
-		} else if now != 0 {
+		} else if p.stats.Reopened < p.stats.Lost {
 			p.stats.Reopened++
 		}
 	}

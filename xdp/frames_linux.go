@@ -141,7 +141,10 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	for range p.dev.queues {
 		q := p.dev.queues[p.turn]
 		if n := p.receive(q, buf); n > 0 {
-			return n, 0, nil
+			if !p.dev.native {
+				segSize = segmentSize(buf[:n])
+			}
+			return n, segSize, nil
 		}
 		if q.Fill.NeedWakeup() {
 			q.KickRx()
@@ -177,7 +180,7 @@ func (p *Port) receive(q *xsk.Socket, buf []byte) (n int) {
 // complete. What was taken and put is published when all that was known is used up, and
 // now and then before: a store that others see costs as much as a small frame.
 func nextFrame(q *xsk.Socket) uint32 {
-	if n := wholeFrame(&q.Rx, q.Rx.Known()); n > 0 && q.Rx.Taken()%rxBatch != 0 {
+	if n := wholeFrame(&q.Rx, q.Rx.Known()); n > 0 && q.Rx.Unpublished() < rxBatch {
 		return n
 	}
 	q.Rx.Publish()

@@ -322,7 +322,7 @@ static __always_inline int take_detour(struct frame *f, struct settings *set, st
 {
 	__u32 dir = f->dir & 1;
 
-	if (f->skb->gso_segs > 1) {
+	if (f->skb->gso_size) { /* gso_segs may be 0 for frames of a TAP */
 		c->supers++;
 		set->split[dir] = 1;
 	}
@@ -351,10 +351,10 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 		skb->tc_index = 0;
 	if (!set || !c || !set->rules || tag == TAG_COPY || !parse(&f))
 		return PASS;
-	if (tag != TAG_SINGLE && (skb->gso_segs > 1 || set->split[dir]))
+	if (tag != TAG_SINGLE && (skb->gso_size || set->split[dir]))
 		return take_detour(&f, set, c);
 	c->frames++;
-	if (skb->gso_segs > 1) {
+	if (skb->gso_size) {
 		c->unsplit++;
 		return PASS;
 	}

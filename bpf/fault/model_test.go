@@ -125,7 +125,7 @@ func genFrame(t *rapid.T) []byte {
 	b = append(b, udp...)
 	b = append(b, make([]byte, rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "padding"))...)
 	if rapid.IntRange(0, 15).Draw(t, "cut") == 0 {
-		b = b[:rapid.IntRange(60, len(b)).Draw(t, "length")]
+		b = b[:rapid.IntRange(54, len(b)).Draw(t, "length")]
 	}
 	return b
 }

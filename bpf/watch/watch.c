@@ -21,7 +21,7 @@
 /* Keeps the compiler from merging the bounds of v into what the verifier does not see. */
 #define KEEP(v) asm volatile("" : "+r"(v))
 
-/* What the ring buffer holds of a packet. The size of a record tells which. */
+/* What the ring buffer holds of a packet. */
 struct event {
 	__u64 time;	   /* ns, CLOCK_MONOTONIC */
 	__u16 segment;	   /* place in its super-frame */
@@ -29,12 +29,7 @@ struct event {
 	__u16 headers_len; /* IP and UDP */
 	__u16 kept;	   /* bytes of the UDP payload that are here */
 	__u8 headers[HEADERS];
-	__u8 transport[TRANSPORT];
-};
-
-struct management {
-	struct event start;
-	__u8 rest[MANAGEMENT - TRANSPORT];
+	__u8 transport[]; /* TRANSPORT bytes; MANAGEMENT to the connection manager */
 };
 
 /* Its size is set when it is loaded. */
@@ -62,9 +57,8 @@ static __always_inline void submit(void *e)
 	bpf_ringbuf_submit(e, waiting >= wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* Fills e with the packet of p; transport bytes go to to, room of them. */
-static __always_inline int fill(struct __sk_buff *skb, const struct piece *p, struct event *e,
-				void *to, __u32 room)
+/* Fills e with the packet of p, room bytes of its transport at most. */
+static __always_inline int fill(struct __sk_buff *skb, const struct piece *p, struct event *e, __u32 room)
 {
 	__u64 headers = p->headers, kept = p->len;
 
@@ -86,35 +80,55 @@ static __always_inline int fill(struct __sk_buff *skb, const struct piece *p, st
 	e->kept = kept;
 	if (bpf_skb_load_bytes(skb, 0, e->headers, headers))
 		return -1;
-	return bpf_skb_load_bytes(skb, p->from, to, kept);
+	return bpf_skb_load_bytes(skb, p->from, e->transport, kept);
 }
 
-static __noinline int packet(struct __sk_buff *skb, const struct piece *p)
+/* Copies the headers of the packet of p into the ring buffer, room bytes of transport at
+ * most. */
+static __always_inline void copy(struct __sk_buff *skb, const struct piece *p, __u32 room)
 {
-	struct roce_bth bth;
-	struct event *e;
-	int management, bad;
+	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e) + room, 0);
 
-	if (!p || bpf_skb_load_bytes(skb, p->from, &bth, sizeof(bth)))
-		return 0;
-	management = (bpf_ntohl(bth.qpn) & ROCE_24BITS) == GSI_QPN;
-	if (management)
-		e = bpf_ringbuf_reserve(&events, sizeof(struct management), 0);
-	else
-		e = bpf_ringbuf_reserve(&events, sizeof(struct event), 0);
 	if (!e) {
 		__sync_fetch_and_add(&lost, 1);
-		return 0;
+		return;
 	}
-	if (management)
-		bad = fill(skb, p, e, e->transport, MANAGEMENT);
-	else
-		bad = fill(skb, p, e, e->transport, TRANSPORT);
-	if (bad)
+	if (fill(skb, p, e, room))
 		bpf_ringbuf_discard(e, BPF_RB_NO_WAKEUP);
 	else
 		submit(e);
-	return 0;
+}
+
+/* A packet, perhaps a super-frame. */
+struct super {
+	struct __sk_buff *skb;
+	__u32 headers; /* bytes of IP and UDP headers */
+	__u32 len;     /* bytes of all */
+	__u32 size;    /* bytes of a piece; 0: there is one only */
+};
+
+/* Shows the i-th piece of a packet; 1 when it was the last. */
+static long show(__u32 i, struct super *s)
+{
+	struct piece p = {.headers = s->headers, .segment = i};
+	struct roce_bth bth;
+
+	p.from = s->headers + i * s->size;
+	if (p.from >= s->len)
+		return 1;
+	p.len = s->len - p.from;
+	if (s->size) {
+		if (p.len > s->size)
+			p.len = s->size;
+		p.payload = p.len;
+	}
+	if (bpf_skb_load_bytes(s->skb, p.from, &bth, sizeof(bth)))
+		return 1;
+	if ((bpf_ntohl(bth.qpn) & ROCE_24BITS) == GSI_QPN)
+		copy(s->skb, &p, MANAGEMENT);
+	else
+		copy(s->skb, &p, TRANSPORT);
+	return !s->size;
 }
 
 /* Returns the length of the IP header, 0 if no whole UDP datagram follows it. */
@@ -140,26 +154,13 @@ static __always_inline __u32 ip_len(struct __sk_buff *skb)
 SEC("socket")
 int watch(struct __sk_buff *skb)
 {
-	__u32 l3 = ip_len(skb), size = skb->gso_size, len = skb->len;
-	struct piece p = {};
+	__u32 l3 = ip_len(skb);
+	struct super s = {.skb = skb, .len = skb->len, .size = skb->gso_size};
 	struct udphdr udp;
 
 	if (!l3 || bpf_skb_load_bytes(skb, l3, &udp, sizeof(udp)) || udp.dest != bpf_htons(ROCE_PORT))
 		return 0;
-	p.headers = l3 + sizeof(udp);
-	p.from = p.headers;
-	for (__u32 i = 0; i < MAX_SEGMENTS && p.from < len; i++) {
-		p.len = len - p.from;
-		if (size) {
-			if (p.len > size)
-				p.len = size;
-			p.payload = p.len;
-		}
-		p.segment = i;
-		packet(skb, &p);
-		if (!size)
-			break;
-		p.from += size;
-	}
+	s.headers = l3 + sizeof(udp);
+	bpf_loop(MAX_SEGMENTS, show, &s, 0);
 	return 0; /* nothing for the socket */
 }

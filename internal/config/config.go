@@ -80,18 +80,21 @@ type Limits struct {
 
 // NIC is one NIC and its link.
 type NIC struct {
-	Name       string   `mapstructure:"name"`
-	MAC        MAC      `mapstructure:"mac"`
-	Addresses  []string `mapstructure:"addresses"` // CIDR
-	Gateways   []string `mapstructure:"gateways"`
-	MTU        int      `mapstructure:"mtu"`
-	Profile    string   `mapstructure:"profile"`
-	MaxUnacked uint32   `mapstructure:"max_unacked"`
-	Port       Port     `mapstructure:"port"`
-	Poll       Poll     `mapstructure:"poll"`
-	Faults     []string `mapstructure:"faults"`
-	Capture    Capture  `mapstructure:"capture"`
-	Access     Access   `mapstructure:"access"`
+	Name      string   `mapstructure:"name"`
+	MAC       MAC      `mapstructure:"mac"`
+	Addresses []string `mapstructure:"addresses"` // CIDR
+	Gateways  []string `mapstructure:"gateways"`
+	MTU       int      `mapstructure:"mtu"`
+	Profile   string   `mapstructure:"profile"`
+	// MoreProfiles have a verbs device each, beside that of Profile.
+	MoreProfiles []string             `mapstructure:"profiles"`
+	Transports   map[string]Transport `mapstructure:"transports"` // by profile
+	MaxUnacked   uint32               `mapstructure:"max_unacked"`
+	Port         Port                 `mapstructure:"port"`
+	Poll         Poll                 `mapstructure:"poll"`
+	Faults       []string             `mapstructure:"faults"`
+	Capture      Capture              `mapstructure:"capture"`
+	Access       Access               `mapstructure:"access"`
 
 	Congestion Congestion `mapstructure:"congestion"`
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"roced/internal/fault"
-	"roced/rocev2"
 )
 
 // maxNICs bounds the NICs of one daemon; each has an OS thread of its own.
@@ -143,9 +142,7 @@ func (n *NIC) validate(f *faults, path string) {
 	if n.MaxUnacked > 1<<22 {
 		f.add(path+".max_unacked", "%d is more than %d", n.MaxUnacked, 1<<22)
 	}
-	if _, err := rocev2.NewProfile(n.Profile); err != nil {
-		f.add(path+".profile", "%w", err)
-	}
+	n.validateTransports(f, path)
 	if !n.Port.Shared() {
 		n.validateAddresses(f, path)
 	}

@@ -29,7 +29,8 @@ single frames.`,
   rocectl fault add rxe_a 'rx delay 2ms p=0.1'
   rocectl fault add rxe_a 'tx ecn psn=+0..10'
   rocectl fault list rxe_a
-  rocectl fault clear rxe_a`,
+  rocectl fault clear rxe_a
+  rocectl fault run eth0 'rx drop psn=+3 n=1'        on an interface, without a NIC of ours`,
 	}
 	var replace bool
 	add := &cobra.Command{
@@ -66,7 +67,7 @@ single frames.`,
 			return a.client().Do(c.Context(), "DELETE", nil, "faults", args[0])
 		},
 	}
-	cmd.AddCommand(add, list, remove)
+	cmd.AddCommand(add, list, remove, a.faultRun())
 	return cmd
 }
 

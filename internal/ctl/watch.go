@@ -54,7 +54,7 @@ A line is a requester: its requests and what came back for them.
 
 A bridge shows only what is for the host; watch one of its ports. AF_XDP traffic
 passes interfaces unseen; watch the other end. Watching needs CAP_NET_RAW and
-CAP_BPF, and CAP_SYS_ADMIN to enter a namespace; a file needs nothing.`,
+CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothing.`,
 		Example: `  rocectl watch tap_a                          until Ctrl-C, a table each second
   rocectl watch v0 --netns blue --sort retx
   rocectl watch eth0 --once --interval 10s --json

@@ -213,13 +213,19 @@ func shownIn(t *testing.T, tree string) string {
 // startHere runs a daemon in this process.
 func startHere(t *testing.T, admins ...uint32) (*Daemon, string) {
 	t.Helper()
+	return startWith(t, func(c *config.Config) { c.Control.UIDs = admins })
+}
+
+// startWith starts a daemon whose configuration has been changed.
+func startWith(t *testing.T, change func(c *config.Config)) (*Daemon, string) {
+	t.Helper()
 	path, runDir := configFile(t)
 	cfg, err := config.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Log.Level = "error"
-	cfg.Control.UIDs = admins
+	change(cfg)
 	d, err := Start(cfg, newLogger(&cfg.Log))
 	if err != nil {
 		t.Fatal(err)

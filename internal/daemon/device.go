@@ -42,21 +42,11 @@ const firmware = "1.0.0"
 // startDevices makes a device for each profile, the default first. Number is that
 // of the first.
 func (d *Daemon) startDevices(n *nic) error {
-	standard := n.cfg.Profile
-	if standard == "" {
-		standard = profiles[0]
-	}
 	var err error
 	if n.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, nicTrees, n.cfg.Name)); err != nil {
 		return err
 	}
-	names := []string{standard}
-	for _, p := range profiles {
-		if p != standard {
-			names = append(names, p)
-		}
-	}
-	for i, p := range names {
+	for i, p := range n.cfg.Profiles() {
 		if err := d.startDevice(n, p, i == 0); err != nil {
 			return err
 		}
@@ -76,7 +66,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	}
 	srv, err := server.New(server.Config{
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
-		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: profiles,
+		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: c.Profiles(),
 		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Log: n.log,
 		Refresh: func(ctx context.Context) error { return d.show(ctx, n, owner) },
 	})

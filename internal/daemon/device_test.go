@@ -155,14 +155,16 @@ func TestPortEventsAreShown(t *testing.T) {
 // TestDeviceForEachProfile checks that programs find a device for each transport
 // profile of each NIC, and all of a NIC's where they are to see that NIC only.
 func TestDeviceForEachProfile(t *testing.T) {
-	defer func(old []string) { profiles = old }(profiles)
-	profiles = []string{"rc", "other-one"}
-	d, runDir := startHere(t)
+	d, runDir := startWith(t, func(c *config.Config) {
+		for i := range c.NICs {
+			c.NICs[i].MoreProfiles = []string{"mp-rdma"}
+		}
+	})
 	devices, err := verbs.Devices(runDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"rxe_a", "rxe_a_other_one", "rxe_b", "rxe_b_other_one"}
+	want := []string{"rxe_a", "rxe_a_mp_rdma", "rxe_b", "rxe_b_mp_rdma"}
 	if len(devices) != len(want) {
 		t.Fatalf("%+v", devices)
 	}
@@ -177,7 +179,7 @@ func TestDeviceForEachProfile(t *testing.T) {
 			t.Errorf("%s shows %q, want %q", tree, got, want)
 		}
 	}
-	if got := d.nic("rxe_a").devices[1].server.Profile(); got != "other-one" {
+	if got := d.nic("rxe_a").devices[1].server.Profile(); got != "mp-rdma" {
 		t.Errorf("the profile is %s", got)
 	}
 	conn, err := uverbs.Dial(devices[1].Path)
@@ -189,7 +191,7 @@ func TestDeviceForEachProfile(t *testing.T) {
 		t.Errorf("refresh by a device that has no port of its own: %v", err)
 	}
 	for _, tree := range []string{"sysfs", "nic/rxe_a"} {
-		text, err := os.ReadFile(filepath.Join(runDir, tree, "class/infiniband/rxe_a_other_one/ports/1/gids/1"))
+		text, err := os.ReadFile(filepath.Join(runDir, tree, "class/infiniband/rxe_a_mp_rdma/ports/1/gids/1"))
 		if err != nil || string(text) != "0000:0000:0000:0000:0000:ffff:0a00:0001\n" {
 			t.Errorf("%s: GID %s, %v", tree, text, err)
 		}

@@ -19,9 +19,6 @@ import (
 	"roced/tap"
 )
 
-// profiles are the transport profiles that clients can choose.
-var profiles = []string{"rc"}
-
 // nic is one NIC with all that belongs to it.
 type nic struct {
 	cfg     *config.NIC
@@ -119,17 +116,7 @@ func (n *nic) build() (*rocev2.NIC, error) {
 	n.mac = cfg.MAC
 	cfg.Events, cfg.MaxUnacked = n.events, c.MaxUnacked
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
-	cfg.NewProfile = func(name string) (qp.Profile, error) {
-		if name == "" {
-			name = c.Profile
-		}
-		p, err := rocev2.NewProfile(name)
-		if err != nil {
-			return p, err
-		}
-		p.Controller, err = c.Congestion.New()
-		return p, err
-	}
+	cfg.NewProfile = c.Maker()
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err
 	}

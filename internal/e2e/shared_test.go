@@ -43,16 +43,26 @@ func TestSharedPorts(t *testing.T) {
 			l.serves()
 			l.verify("read-bw -s 64k -n 8")
 			l.verify("send-bw -c ud -s 1k -n 8")
+			six := l.gid(0, "fd00::1")
+			if l.gid(1, "fd00::2") != six {
+				t.Fatalf("GIDs %v and %v", l.link(0).GIDs, l.link(1).GIDs)
+			}
+			l.verify("write-bw -s 64k -n 8 --gid-index " + strconv.Itoa(six))
 			if link := l.link(0); link.Port != "packet" || link.Device != veth || link.Mode == "" || link.ActiveMTU != 4096 {
 				t.Errorf("%+v", link)
 			}
-			for i, port := range []string{"type: packet", "type: xdp"} {
-				if kinds[i] == port && l.counters(i)["rcvd_pkts"] == 0 {
-					t.Errorf("%s has received nothing", l.Host[i].Device)
-				}
-			}
 		})
 	}
+}
+
+// TestSharedNeedsPrivilege starts a daemon without the one that its port needs.
+func TestSharedNeedsPrivilege(t *testing.T) {
+	l := newLab(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
+	must(t, l.Host[0].Stop(syscall.SIGTERM))
+	p := l.start(0, "setpriv", "--bounding-set=-net_raw", "--", filepath.Join(bin, "roced"), "run", "--config", l.Host[0].Config)
+	p.fails(limit, "CAP_NET_RAW", "rxe_a")
+	must(t, l.Host[0].Start(bin))
+	l.serves()
 }
 
 // gid returns the index of an address in the GID table of host i, -1 if it is not there.

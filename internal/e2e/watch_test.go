@@ -113,6 +113,31 @@ func (l *lab) watched(args, verb string, qps int, size, uncounted uint64) {
 	}
 }
 
+// TestWatchLoad watches as fast a transfer as there can be: each packet that the NICs
+// have sent is either seen or counted as lost.
+func TestWatchLoad(t *testing.T) {
+	l := newLab(t, onTAP)
+	l.verify("write-bw -n 1")
+	p := l.ctl(0, "watch", "tap_a", "--interval", "1h", "--json")
+	eventually(t, limit, "rocectl watches", func() bool { return strings.Contains(p.diag.String(), "watching") || !p.running() })
+	sent := func() uint64 { return l.counters(0)["sent_pkts"] + l.counters(1)["sent_pkts"] }
+	before := sent()
+	for _, args := range []string{"write-bw -s 64k -n 20000", "write-bw -s 64 -n 200000 -q 4", "read-bw -s 64k -n 10000"} {
+		l.perf(strings.Fields(args)...)
+	}
+	n := sent() - before
+	p.signal(os.Interrupt)
+	if code := p.exit(limit); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &p.diag)
+	}
+	var r watch.Report
+	must(t, json.Unmarshal([]byte(p.out.String()), &r))
+	t.Logf("%d packets, %d of them lost", n, r.Lost)
+	if r.Totals.Packets+r.Lost != n {
+		t.Errorf("%d packets were sent, %d seen and %d lost", n, r.Totals.Packets, r.Lost)
+	}
+}
+
 // watchFault is a rule of a NIC and what the passive view, which is between the NICs,
 // has to show beside what they themselves count.
 type watchFault struct {

@@ -26,15 +26,16 @@ var linkNames = [links]string{"AF_UNIX", "TAP", "wire"}
 
 // lab is a daemon with a NIC for each link, joined to a virtual machine.
 type lab struct {
-	dir  string
-	bin  string
-	bed  *testbed.Bed
-	host *testbed.Host
-	vm   *vm.VM
-	wire *wire
-	ours [links]*ours
-	rxe  [links]*rxe
-	pair [2]*rxe // two devices inside the machine, joined by a veth pair
+	dir   string
+	bin   string
+	image vm.Image
+	bed   *testbed.Bed
+	host  *testbed.Host
+	vm    *vm.VM
+	wire  *wire
+	ours  [links]*ours
+	rxe   [links]*rxe
+	pair  [2]*rxe // two devices inside the machine, joined by a veth pair
 }
 
 // addresses of our side and of the machine's on a link.
@@ -44,19 +45,19 @@ func addresses(link, side int) (v4, v6 netip.Addr) {
 }
 
 // bootLimit is generous: QEMU emulates, and other work may take the processors.
-const bootLimit = 90 * time.Second
+const bootLimit = 180 * time.Second
 
-// newLab starts everything. extra are programs of ours for the machine.
+// newLab starts everything.
 func newLab(bin, dir string, image vm.Image, cpus int) (*lab, error) {
-	l := &lab{dir: dir, bin: bin}
-	err := l.start(image, cpus)
+	l := &lab{dir: dir, bin: bin, image: image}
+	err := l.start(cpus)
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-func (l *lab) start(image vm.Image, cpus int) (err error) {
+func (l *lab) start(cpus int) (err error) {
 	if l.bed, err = testbed.New(); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (l *lab) start(image vm.Image, cpus int) (err error) {
 	if err = l.startDaemon(); err != nil {
 		return err
 	}
-	o := vm.Options{Image: image, Dir: l.dir, CPUs: cpus, Start: l.bed.NS[1].Start}
+	o := vm.Options{Image: l.image, Dir: l.dir, CPUs: cpus, Start: l.bed.NS[1].Start}
 	for i := range links {
 		k := vm.Link{MAC: fmt.Sprintf("02:00:00:00:0a:%02x", i)}
 		switch i {
@@ -147,11 +148,23 @@ rdma link add rxe%d type rxe netdev $dev`, i, v4, v6, i), patience)
 	return l.openPair()
 }
 
-// openPair makes two rxe devices on a veth pair. Both ends of it are in one
+// openPair makes two rxe devices in the machine and opens them.
+func (l *lab) openPair() error {
+	_, err := l.vm.Shell(pairScript, patience)
+	for i := range l.pair {
+		if err != nil {
+			return err
+		}
+		v4 := netip.MustParseAddr(fmt.Sprintf("198.18.20.%d", i+1))
+		l.pair[i], err = newRXE(l.vm, links+i, fmt.Sprintf("rxe1%d", i), v4, v4)
+	}
+	return err
+}
+
+// pairScript makes rxe10 and rxe11 on a veth pair. Both ends of it are in one
 // namespace, because rxe of Linux 6.1 passes no traffic in a second one; rules
 // keep the kernel from taking the short cut.
-func (l *lab) openPair() error {
-	_, err := l.vm.Shell(`set -e
+const pairScript = `set -e
 for what in all default; do
 	sysctl -qw net.ipv4.conf.$what.accept_local=1 net.ipv4.conf.$what.rp_filter=0
 	sysctl -qw net.ipv4.conf.$what.arp_ignore=1 net.ipv4.conf.$what.arp_announce=2
@@ -165,16 +178,7 @@ for i in 0 1; do
 	rdma link add rxe1$i type rxe netdev veth$i
 done
 for i in 0 1 2; do ip rule add pref $((20+i)) iif eth$i lookup local; done
-ip rule add pref 40000 lookup local; ip rule del pref 0`, patience)
-	for i := range l.pair {
-		if err != nil {
-			return err
-		}
-		v4 := netip.MustParseAddr(fmt.Sprintf("198.18.20.%d", i+1))
-		l.pair[i], err = newRXE(l.vm, links+i, fmt.Sprintf("rxe1%d", i), v4, v4)
-	}
-	return err
-}
+ip rule add pref 40000 lookup local; ip rule del pref 0`
 
 // Close ends everything.
 func (l *lab) Close() error {

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ var setups = []setup{
 }
 
 // start makes the network and starts the daemon.
-func (s setup) start(l *lab) (*vm.Job, error) {
+func (s setup) start(m *vm.VM) (*vm.Job, error) {
 	network, config := "set -e; ", "run_dir: /tmp/speed\nnics:\n"
 	for side := 1; side <= 2; side++ {
 		network += fmt.Sprintf("ip netns add s%d; ", side)
@@ -42,10 +43,10 @@ func (s setup) start(l *lab) (*vm.Job, error) {
 	for side := 1; side <= 2; side++ {
 		network += fmt.Sprintf("ip netns exec s%[1]d /bin/sh -ec 'ip link set lo up; ip link set v0 up; "+s.script+"'\n", side)
 	}
-	if _, err := l.vm.Shell(network, patience); err != nil {
+	if _, err := m.Shell(network, patience); err != nil {
 		return nil, err
 	}
-	daemon, err := l.vm.Begin(fmt.Sprintf("echo '%s' >/tmp/speed.yaml; exec roced run --config /tmp/speed.yaml", config))
+	daemon, err := m.Begin(fmt.Sprintf("echo '%s' >/tmp/speed.yaml; exec roced run --config /tmp/speed.yaml", config))
 	if err != nil {
 		return nil, err
 	}
@@ -53,12 +54,12 @@ func (s setup) start(l *lab) (*vm.Job, error) {
 }
 
 // stop ends the daemon and removes the network.
-func (s setup) stop(l *lab, daemon *vm.Job) error {
+func (s setup) stop(m *vm.VM, daemon *vm.Job) error {
 	var err error
 	if daemon != nil {
 		_, err = daemon.End()
 	}
-	_, err2 := l.vm.Shell("ip netns del s1; ip netns del s2; rm -rf /tmp/speed", patience)
+	_, err2 := m.Shell("ip netns del s1; ip netns del s2; rm -rf /tmp/speed", patience)
 	return errors.Join(err, err2)
 }
 
@@ -69,9 +70,37 @@ const speedIntro = "One program inside the machine that has a device on either s
 	"processes, each of which costs the emulated processor about 100 us (natively 3), because it forgets its translated\n" +
 	"addresses. rxe does everything in the kernel, in the context of the program that sends."
 
-// run measures everything and makes the table.
+// run measures everything in a machine of its own.
 func (s speed) run(l *lab, r *report) {
-	names, rxe, err := s.contender(l, "rxespeed rxe10 rxe11")
+	m, err := s.machine(l)
+	if err == nil {
+		s.compare(m, r)
+		err = m.Close()
+	}
+	if err != nil {
+		r.failed("speed", err)
+	}
+}
+
+// machine starts the machine and makes rxe's devices.
+func (s speed) machine(l *lab) (*vm.VM, error) {
+	dir := l.path("speed")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	m, err := vm.Start(vm.Options{Image: l.image, Dir: dir, Counted: true}, bootLimit)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := m.Shell(pairScript, patience); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// compare makes the table.
+func (s speed) compare(m *vm.VM, r *report) {
+	names, rxe, err := s.contender(m, "rxespeed rxe10 rxe11")
 	if err != nil {
 		r.failed("speed: rxe", err)
 		return
@@ -81,12 +110,12 @@ func (s speed) run(l *lab, r *report) {
 		t.Rows = append(t.Rows, []string{name, fmt.Sprintf("%.1f", rxe[i])})
 	}
 	for _, u := range setups {
-		daemon, err := u.start(l)
+		daemon, err := u.start(m)
 		var ours []float64
 		if err == nil {
-			_, ours, err = s.contender(l, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2")
+			_, ours, err = s.contender(m, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2")
 		}
-		if err = errors.Join(err, u.stop(l, daemon)); err != nil {
+		if err = errors.Join(err, u.stop(m, daemon)); err != nil {
 			r.failed("speed: "+u.name, err)
 			continue
 		}
@@ -111,9 +140,9 @@ func ratio(name string, ours, rxe float64) float64 {
 
 // contender runs rxespeed some times and returns the names of its measurements and
 // the best values.
-func (s speed) contender(l *lab, command string) (names []string, best []float64, err error) {
+func (s speed) contender(m *vm.VM, command string) (names []string, best []float64, err error) {
 	for range s.rounds {
-		job, err := l.vm.Begin(fmt.Sprintf("exec %s %d", command, s.seconds))
+		job, err := m.Begin(fmt.Sprintf("exec %s %d", command, s.seconds))
 		if err != nil {
 			return nil, nil, err
 		}

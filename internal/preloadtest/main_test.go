@@ -63,6 +63,7 @@ func preloaded(t *testing.T, runDir, sysfs, program string, args ...string) *exe
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
 	c := exec.CommandContext(ctx, program, args...)
+	c.WaitDelay = time.Second // children of one that hangs may hold its output open
 	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(bin, "libroced.so"), "ROCED_RUN_DIR="+runDir, "SYSFS_PATH="+sysfs)
 	return c
 }

@@ -118,5 +118,8 @@ func (c *Consumer[T]) Take(n uint32) { c.own += n }
 // Publish gives the places of the entries that were taken back to the kernel.
 func (c *Consumer[T]) Publish() { c.consumer.Store(c.own) }
 
+// Unpublished is how many entries have been taken whose places are not the kernel's yet.
+func (c *Consumer[T]) Unpublished() uint32 { return c.own - c.consumer.Load() }
+
 // Taken is how many entries have been consumed in all, modulo 2^32.
 func (c *Consumer[T]) Taken() uint32 { return c.own }

@@ -35,7 +35,11 @@ type Options struct {
 	Image Image
 	Dir   string // existing folder with a short path: a socket and the log are made in it
 	CPUs  int
-	Links []Link
+	// Counted makes time pass with the instructions that the machine executes, one
+	// nanosecond each, instead of with the clock of the host: what else the host
+	// does has no influence on measurements then. Such a machine has one processor.
+	Counted bool
+	Links   []Link
 	// Start starts QEMU, perhaps in a namespace; nil: as it is.
 	Start func(*exec.Cmd) error
 }
@@ -91,12 +95,16 @@ func Start(o Options, limit time.Duration) (*VM, error) {
 }
 
 func arguments(o Options, control string) []string {
-	args := []string{"-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", strconv.Itoa(o.CPUs),
+	accel := []string{"-accel", "tcg,thread=multi", "-smp", strconv.Itoa(o.CPUs)}
+	if o.Counted {
+		accel = []string{"-accel", "tcg,thread=single", "-smp", "1", "-icount", "shift=0,sleep=off"}
+	}
+	args := append(accel, "-machine", "q35", "-cpu", "max",
 		"-m", strconv.Itoa(memory), "-nodefaults", "-nographic", "-no-reboot", "-monitor", "none", "-serial", "stdio",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0",
-		"-device", "virtio-serial-pci", "-chardev", "socket,id=control,path=" + control,
-		"-device", "virtserialport,chardev=control,name=control"}
+		"-device", "virtio-serial-pci", "-chardev", "socket,id=control,path="+control,
+		"-device", "virtserialport,chardev=control,name=control")
 	for i, l := range o.Links {
 		id := "n" + strconv.Itoa(i)
 		back := fmt.Sprintf("dgram,id=%s,local.type=unix,local.path=%s,remote.type=unix,remote.path=%s", id, l.Local, l.Remote)

@@ -1,0 +1,123 @@
+// Package bottleneck makes a bottleneck of an interface: a queue with a rate that marks
+// or drops by RED, for congestion control to meet on machines whose kernel has no such
+// queueing discipline. The kernel's tbf is the queue; a tc program in front of it keeps
+// a virtual queue of the same rate and burst, so of the same length, and marks.
+package bottleneck
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+)
+
+//go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bottleneck bottleneck.c
+
+// Program is the program, loaded.
+type Program struct {
+	objs bottleneckObjects
+}
+
+// Stats are the counters of a bottleneck. Super-frames count as one frame.
+type Stats struct {
+	Frames     uint64        `json:"frames"`     // queued
+	Bytes      uint64        `json:"bytes"`      // queued
+	Marked     uint64        `json:"marked"`     // of Frames, with CE
+	Dropped    uint64        `json:"dropped"`    // by RED, because they do not declare ECN
+	Overflowed uint64        `json:"overflowed"` // dropped because the queue was full
+	Longest    time.Duration `json:"longest"`    // time to pass the longest queue that a frame has met
+}
+
+// load loads the program for some options.
+func load(o *Options, set bottleneckSettings) (*Program, error) {
+	p := &Program{}
+	if err := loadBottleneckObjects(&p.objs, nil); err != nil {
+		return nil, fmt.Errorf("bottleneck: %w", err)
+	}
+	var s bottleneckState
+	s.Pcg.Hi = o.Seed
+	if err := errors.Join(p.objs.States.Put(uint32(0), &s), p.objs.Settings.Put(uint32(0), &set)); err != nil {
+		p.Close()
+		return nil, fmt.Errorf("bottleneck: settings: %w", err)
+	}
+	return p, nil
+}
+
+// Stats returns the counters.
+func (p *Program) Stats() (Stats, error) {
+	var s bottleneckState
+	if err := p.objs.States.LookupWithFlags(uint32(0), &s, ebpf.LookupLock); err != nil {
+		return Stats{}, fmt.Errorf("bottleneck: counters: %w", err)
+	}
+	return Stats{
+		Frames: s.Frames, Bytes: s.Bytes, Marked: s.Marked, Dropped: s.Dropped, Overflowed: s.Overflowed,
+		Longest: time.Duration(s.Longest),
+	}, nil
+}
+
+// Close gives program and maps up.
+func (p *Program) Close() error { return p.objs.Close() }
+
+// Attachment is a bottleneck at work. It ends with Close; of a killed process the queue
+// remains, without marks, until the next Attach or the end of the interface.
+type Attachment struct {
+	*Program
+	link  link.Link
+	queue *netlink.Tbf
+}
+
+// Attach makes a bottleneck of what an interface of the calling thread's network
+// namespace sends. It replaces the interface's queueing discipline, and Close gives
+// back the default one.
+func Attach(name string, o Options) (_ *Attachment, err error) {
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
+	p, err := load(&o, o.compile())
+	if err != nil {
+		return nil, err
+	}
+	a := &Attachment{Program: p}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.Close())
+		}
+	}()
+	queue := &netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+		Rate:       o.Rate / 8,
+		Buffer:     uint32(o.Burst),
+		// Frames that the program has let pass are not to be dropped here.
+		Limit: uint32(min(o.Limit+o.Burst+1<<20, 1<<31)),
+	}
+	if err := netlink.QdiscReplace(queue); err != nil {
+		return nil, fmt.Errorf("interface %s: tbf: %w", name, err)
+	}
+	a.queue = queue
+	a.link, err = link.AttachTCX(link.TCXOptions{
+		Interface: l.Attrs().Index, Program: p.objs.Bottleneck, Attach: ebpf.AttachTCXEgress,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("interface %s: tcx (Linux 6.6 or newer): %w", name, err)
+	}
+	return a, nil
+}
+
+// Close removes the bottleneck, and what is in its queue.
+func (a *Attachment) Close() error {
+	var errs []error
+	if a.link != nil {
+		errs = append(errs, a.link.Close())
+	}
+	if a.queue != nil {
+		errs = append(errs, netlink.QdiscDel(a.queue))
+	}
+	return errors.Join(append(errs, a.Program.Close())...)
+}

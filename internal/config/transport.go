@@ -1,0 +1,85 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"roced/profile"
+	"roced/qp"
+)
+
+// Transport changes parts of a transport profile (docs/transports.md). Parts that are
+// not named are those of its paper.
+type Transport struct {
+	Reorder  Part `mapstructure:"reorder"`
+	Recovery Part `mapstructure:"recovery"`
+	Paths    Part `mapstructure:"paths"`
+	// Congestion replaces the NIC's congestion control.
+	Congestion Part `mapstructure:"congestion"`
+}
+
+// Part is a plug-in of a profile. What is not its name are its parameters.
+type Part struct {
+	Name   string             `mapstructure:"name"`
+	Params map[string]float64 `mapstructure:",remain"`
+}
+
+// Profiles are the transport profiles of the NIC, each of which has a verbs device: the
+// default first, then further ones.
+func (n *NIC) Profiles() []string {
+	names := []string{n.Profile}
+	if n.Profile == "" {
+		names[0] = profile.Names()[0]
+	}
+	for _, p := range n.MoreProfiles {
+		if !slices.Contains(names, p) {
+			names = append(names, p)
+		}
+	}
+	return names
+}
+
+// spec is what the configuration says of a profile. Congestion control is the NIC's,
+// unless the profile has one of its own.
+func (n *NIC) spec(name string) profile.Spec {
+	t := n.Transports[name]
+	s := profile.Spec{Reorder: profile.Part(t.Reorder), Recovery: profile.Part(t.Recovery), Paths: profile.Part(t.Paths),
+		Congestion: profile.Part(t.Congestion)}
+	if s.Congestion.Name != "" {
+		return s
+	}
+	if own, err := profile.Resolve(name, profile.Spec{}); err == nil && own.Congestion.Name == "none" {
+		s.Congestion = profile.Part{Name: n.Congestion.Algorithm, Params: n.Congestion.Params}
+	}
+	return s
+}
+
+// Maker returns what makes the plug-ins of the NIC's queue pairs. The empty name is the
+// default profile.
+func (n *NIC) Maker() func(name string) (qp.Profile, error) {
+	m := profile.NewMaker()
+	return func(name string) (qp.Profile, error) {
+		if name == "" {
+			name = n.Profiles()[0]
+		}
+		return m.New(name, n.spec(name))
+	}
+}
+
+func (n *NIC) validateTransports(f *faults, path string) {
+	check := func(at, name string) {
+		if err := profile.Validate(name, n.spec(name)); err != nil {
+			f.add(at, "%w", err)
+		}
+	}
+	check(path+".profile", n.Profile)
+	for i, name := range n.MoreProfiles {
+		check(fmt.Sprintf("%s.profiles[%d]", path, i), name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Transports)) {
+		if !slices.Contains(n.Profiles(), name) {
+			check(path+".transports."+name, name)
+		}
+	}
+}

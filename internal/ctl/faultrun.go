@@ -1,0 +1,197 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/viper"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	bpffault "roced/bpf/fault"
+	"roced/internal/fault"
+)
+
+// scenario is a file of rules for an interface.
+type scenario struct {
+	Rules []string `mapstructure:"rules"`
+}
+
+// faultReport is what `fault run` prints as JSON.
+type faultReport struct {
+	Interface string            `json:"interface"`
+	Rx        bpffault.Counters `json:"rx"`
+	Tx        bpffault.Counters `json:"tx"`
+	Rules     []faultCount      `json:"rules"`
+}
+
+type faultCount struct {
+	Rule    string `json:"rule"`
+	Matched uint64 `json:"matched"`
+	Hit     uint64 `json:"hit"`
+}
+
+func (a *app) faultRun() *cobra.Command {
+	var file, ns string
+	var watch time.Duration
+	cmd := &cobra.Command{
+		Use: "run INTERFACE [RULE...]", Short: "Inject faults into the RoCEv2 frames of any interface, until Ctrl-C",
+		Long: `The rules act on the RoCEv2 frames of an interface, whoever sends them; all other
+frames pass untouched. rx is what the interface receives, tx what it sends. src= and
+dst= name addresses. A scenario file is YAML with a list "rules" of such texts.
+
+The rules are in force until the command ends, however it ends. It needs Linux 6.6,
+CAP_BPF and CAP_NET_ADMIN. delay, reorder and truncate are for the ports of roced's
+NICs only: a tc program can neither hold frames back nor shorten them.`,
+		Example: `  rocectl fault run eth0 'tx drop qpn=0x11 psn=+3 n=1,2' 'rx corrupt op=ack n=1'
+  rocectl fault run veth0 --netns left -f scenario.yaml --watch 1s`,
+		Args: between(1, 65),
+		RunE: func(c *cobra.Command, args []string) error {
+			rules, err := readScenario(file)
+			if err != nil {
+				return err
+			}
+			parsed, err := parseForInterface(append(rules, args[1:]...))
+			if err != nil {
+				return usageError{err}
+			}
+			return inNetns(ns, func() error { return a.runFaults(c.Context(), args[0], parsed, watch) })
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "scenario, in YAML")
+	cmd.Flags().StringVar(&ns, "netns", "", "network namespace of the interface: a name of ip-netns(8), or a path")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "print the counters so often, not only at the end")
+	return cmd
+}
+
+// readScenario reads the rules of a file; none without one.
+func readScenario(file string) ([]string, error) {
+	if file == "" {
+		return nil, nil
+	}
+	v := viper.New()
+	v.SetConfigFile(file)
+	v.SetConfigType("yaml")
+	if err := v.ReadInConfig(); err != nil {
+		return nil, fmt.Errorf("scenario: %w", err)
+	}
+	var s scenario
+	if err := v.UnmarshalExact(&s); err != nil {
+		return nil, fmt.Errorf("scenario %s: %w", file, err)
+	}
+	return s.Rules, nil
+}
+
+func parseForInterface(texts []string) ([]fault.Rule, error) {
+	if len(texts) == 0 {
+		return nil, errors.New("no rules")
+	}
+	var rules []fault.Rule
+	for _, text := range texts {
+		r, err := fault.Parse(text)
+		if err == nil {
+			err = bpffault.Check(&r)
+		}
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// inNetns runs f on a thread of its own in a namespace; here if it has no name.
+func inNetns(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	open := netns.GetFromName
+	if strings.ContainsRune(name, '/') {
+		open = netns.GetFromPath
+	}
+	h, err := open(name)
+	if err != nil {
+		return fmt.Errorf("network namespace %s: %w", name, err)
+	}
+	defer h.Close()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		if err := netns.Set(h); err != nil {
+			done <- fmt.Errorf("network namespace %s: %w", name, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// privileged says what is missing when the kernel refuses.
+func privileged(err error) error {
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("%w (needs CAP_BPF and CAP_NET_ADMIN)", err)
+	}
+	return err
+}
+
+// runFaults keeps rules in force until ctx ends.
+func (a *app) runFaults(ctx context.Context, name string, rules []fault.Rule, watch time.Duration) (err error) {
+	at, err := bpffault.Attach(name)
+	if err != nil {
+		return privileged(err)
+	}
+	defer func() { err = errors.Join(err, at.Close()) }()
+	if err := at.SetRules(rules); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.diag, "%d rules in force on %s until Ctrl-C\n", len(rules), name)
+	return a.watchCounters(ctx, watch, func() error { return a.showFaults(name, at) })
+}
+
+// watchCounters calls show once ctx ends, and before in intervals unless they are 0.
+func (a *app) watchCounters(ctx context.Context, interval time.Duration, show func() error) error {
+	var tick <-chan time.Time
+	if interval > 0 {
+		t := time.NewTicker(interval)
+		defer t.Stop()
+		tick = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return show()
+		case <-tick:
+			if err := show(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (a *app) showFaults(name string, at *bpffault.Attachment) error {
+	s, err := at.Stats()
+	if err != nil {
+		return err
+	}
+	r := faultReport{Interface: name, Rx: s.Rx, Tx: s.Tx}
+	for _, c := range s.Rules {
+		r.Rules = append(r.Rules, faultCount{c.Rule.String(), c.Matched, c.Hit})
+	}
+	return a.show(r, func(w io.Writer) {
+		for _, d := range []struct {
+			name string
+			bpffault.Counters
+		}{{"rx", r.Rx}, {"tx", r.Tx}} {
+			fmt.Fprintf(w, "%s %s\tframes %d\tsuper-frames %d\tleft whole %d\n", name, d.name, d.Frames, d.Supers, d.Unsplit)
+		}
+		for _, c := range r.Rules {
+			fmt.Fprintf(w, "%s\tmatched %d\thit %d\n", c.Rule, c.Matched, c.Hit)
+		}
+	})
+}

@@ -1,0 +1,152 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/api"
+	"roced/internal/config"
+	"roced/internal/testbed"
+)
+
+// followed is a daemon in this process with a NIC on an interface of a namespace.
+type followed struct {
+	*testing.T
+	bed *testbed.Bed
+	api *http.Client
+}
+
+func newBed(t *testing.T) *testbed.Bed {
+	t.Helper()
+	bed, err := testbed.NewDirect([2]bool{true, true})
+	if err != nil {
+		if os.Geteuid() != 0 {
+			t.Skipf("needs CAP_NET_ADMIN: %v", err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bed.Close() })
+	return bed
+}
+
+// startOn starts a daemon with a NIC on an interface of namespace 0.
+func startOn(t *testing.T, bed *testbed.Bed, kind, iface string) (d *Daemon, runDir string, err error) {
+	t.Helper()
+	runDir = filepath.Join(t.TempDir(), "run")
+	cfg, err := config.Read(strings.NewReader(fmt.Sprintf("run_dir: %s\nnics: [{name: rxe_a, port: {type: %s, netns: %s, interface: %s}}]",
+		runDir, kind, bed.NS[0].Path(), iface)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err = Start(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	return d, runDir, err
+}
+
+func follow(t *testing.T, kind string) *followed {
+	t.Helper()
+	bed := newBed(t)
+	d, runDir, err := startOn(t, bed, kind, testbed.Veth)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &followed{T: t, bed: bed, api: client(t, runDir)}
+}
+
+// becomes waits until the link is as it should be.
+func (f *followed) becomes(what string, ok func(api.Link) bool) {
+	f.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		var links []api.Link
+		call(f.T, f.api, "GET", "/v1/links", "", 200, &links)
+		if ok(links[0]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			f.Fatalf("waited in vain for %s: %+v", what, links[0])
+		}
+	}
+}
+
+// on changes the interface.
+func (f *followed) on(change func(netlink.Link) error) {
+	f.Helper()
+	changeVeth(f.T, f.bed, change)
+}
+
+func changeVeth(t *testing.T, bed *testbed.Bed, change func(netlink.Link) error) {
+	t.Helper()
+	err := bed.NS[0].Do(func() error {
+		l, err := netlink.LinkByName(testbed.Veth)
+		if err != nil {
+			return err
+		}
+		return change(l)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSharedInterface follows an interface through what can happen to it, within this
+// process: for the race detector.
+func TestSharedInterface(t *testing.T) {
+	for _, kind := range []string{"packet", "xdp"} {
+		t.Run(kind, func(t *testing.T) {
+			f := follow(t, kind)
+			has := func(l api.Link, gid string) bool { return slices.Contains(l.GIDs, gid) }
+			f.becomes("the address", func(l api.Link) bool { return l.State == "ACTIVE" && has(l, "fd00::1") && l.Port == kind })
+			addr, err := netlink.ParseAddr("fd00::99/64")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr.Flags = unix.IFA_F_NODAD
+			f.on(func(l netlink.Link) error { return netlink.AddrAdd(l, addr) })
+			f.becomes("another address", func(l api.Link) bool { return has(l, "fd00::99") })
+			f.on(func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1500) })
+			f.becomes("another path MTU", func(l api.Link) bool { return l.ActiveMTU == 1024 && l.State == "ACTIVE" })
+			f.on(netlink.LinkDel)
+			f.becomes("no interface", func(l api.Link) bool { return l.State == "DOWN" && l.Reason != "" && !has(l, "fd00::1") })
+			if err := f.bed.Wire(); err != nil {
+				t.Fatal(err)
+			}
+			f.becomes("a new interface", func(l api.Link) bool {
+				return l.State == "ACTIVE" && l.MTU == testbed.MTU && has(l, "fd00::1") && !has(l, "fd00::99")
+			})
+		})
+	}
+}
+
+// TestSharedInterfaceFaults names what is wrong with an interface at the start.
+func TestSharedInterfaceFaults(t *testing.T) {
+	bed := newBed(t)
+	changeVeth(t, bed, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 300) })
+	for _, kind := range []string{"packet", "xdp"} {
+		for iface, want := range map[string]string{
+			"nothing": "no such interface", "lo": "not an Ethernet interface", testbed.Veth: "MTU 300",
+		} {
+			d, _, err := startOn(t, bed, kind, iface)
+			if err == nil {
+				d.Close()
+				t.Errorf("%s on %s: started", kind, iface)
+			} else if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s on %s: %v", kind, iface, err)
+			}
+		}
+	}
+}

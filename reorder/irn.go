@@ -1,0 +1,176 @@
+package reorder
+
+import (
+	"roced/bth"
+	"roced/param"
+)
+
+// IRN is the receiver of Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM
+// 2018, section 5.3: packets out of order go to their places in memory at once, and a
+// 2-bitmap of the size of the BDP cap follows them. Its bits tell for each packet
+// whether it has arrived, and whether it is the last one of a message, which moves the
+// MSN and may expire a receive WQE; encoded in two bits that is a slot. Each packet out
+// of order is answered by a NACK with the expected PSN and its own (3.1).
+//
+// What a last packet causes is known to the queue pair, which keeps premature CQEs and
+// early READ and atomic requests, those in the Read WQE buffer, until Expected has
+// passed their PSN; Released counts what the MSN moves by.
+//
+// Responses to READs end no messages. The tracker of these needs the first bit only, as
+// the paper has it: five bitmaps per queue pair, two of requests that arrive, one of
+// responses that arrive, and one of either kind at its sender.
+type IRN struct {
+	expected bth.PSN
+	length   uint32 // BDP cap
+	head     uint32 // slot of expected, 0 to length-1
+	// The two bits of the slots. A slot is empty, but for that of expected itself,
+	// if no packet of its PSN has arrived.
+	low, high []uint64
+	discards  bool // packets out of order: they are NACKed only
+	requests  bool // the second bit has been in use
+	released  Released
+
+	outOfOrder bool    // the packet received last is answered by a NACK
+	psn        bth.PSN // ... this one
+	refused    bool    // ... and it was dropped
+}
+
+// NewIRN returns a tracker that follows packets, the BDP cap. With discards, packets out
+// of order are dropped, for senders that go back N (4.3).
+func NewIRN(packets int, discards bool) *IRN {
+	words := (packets + 63) / 64
+	return &IRN{length: uint32(packets), low: make([]uint64, words), high: make([]uint64, words), discards: discards}
+}
+
+// newIRN has a BDP cap of 110 packets: 40 Gb/s, 24 us and a path MTU of 1 KB (4.1).
+func newIRN(p Params) (Tracker, error) {
+	r := param.NewReader("reorder: irn", p)
+	packets := r.Int("bdp_packets", 110, 1, 1<<16)
+	discards := r.Bool("discard_out_of_order", false)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	return NewIRN(packets, discards), nil
+}
+
+// Reset implements Tracker.
+func (t *IRN) Reset(psn bth.PSN) {
+	clear(t.low)
+	clear(t.high)
+	*t = IRN{expected: psn, length: t.length, low: t.low, high: t.high, discards: t.discards}
+}
+
+// Classify implements Tracker. A sender that keeps to the BDP cap never sends a packet
+// that is Beyond, unless those out of order are discarded.
+func (t *IRN) Classify(psn bth.PSN) Verdict {
+	switch d := psn.Diff(t.expected); {
+	case d == 0:
+		return InOrder
+	case d < 0:
+		return Duplicate
+	case uint32(d) >= t.length || t.discards:
+		return Beyond
+	case t.get(uint32(d)) != slotEmpty:
+		return Duplicate
+	}
+	return Held
+}
+
+// Receive implements Tracker. A span of which not all PSNs are free is Beyond.
+func (t *IRN) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32) {
+	v, advanced := t.Classify(psn), uint32(0)
+	switch v {
+	case InOrder:
+		advanced = t.advance(span, last)
+	case Held:
+		if !t.hold(uint32(psn.Diff(t.expected)), span, last) {
+			v = Beyond
+		}
+	}
+	t.outOfOrder, t.psn, t.refused = v != InOrder && psn.After(t.expected), psn, v == Beyond
+	return v, advanced
+}
+
+// Refuse implements Releaser.
+func (t *IRN) Refuse(psn bth.PSN) { t.outOfOrder, t.psn, t.refused = true, psn, true }
+
+// hold records span packets, the first of them d behind expected.
+func (t *IRN) hold(d, span uint32, last LastKind) bool {
+	if span > t.length-d {
+		return false
+	}
+	for k := uint32(1); k < span; k++ {
+		if t.get(d+k) != slotEmpty {
+			return false
+		}
+	}
+	for k := range span - 1 {
+		t.set(d+k, slotReceived)
+	}
+	t.set(d+span-1, slotOf(last))
+	return true
+}
+
+// advance moves the head past span packets in order and past those that have been
+// waiting for them.
+func (t *IRN) advance(span uint32, last LastKind) uint32 {
+	for k := uint32(1); k < min(span, t.length); k++ {
+		t.set(k, slotEmpty)
+	}
+	t.move(span)
+	t.released.add(last)
+	for advanced := span; ; advanced++ {
+		s := t.get(0)
+		if s == slotEmpty {
+			return advanced
+		}
+		t.set(0, slotEmpty)
+		t.move(1)
+		t.released.add(s.last())
+	}
+}
+
+func (t *IRN) move(n uint32) {
+	t.expected = t.expected.Add(int(n))
+	t.head = (t.head + n) % t.length
+}
+
+// get returns the slot of expected + d.
+func (t *IRN) get(d uint32) slot {
+	i := (t.head + d) % t.length
+	return slot(t.low[i/64]>>(i%64)&1 | t.high[i/64]>>(i%64)&1<<1)
+}
+
+func (t *IRN) set(d uint32, s slot) {
+	i := (t.head + d) % t.length
+	put := func(w *uint64, bit slot) { *w = *w&^(1<<(i%64)) | uint64(bit)<<(i%64) }
+	put(&t.low[i/64], s&1)
+	put(&t.high[i/64], s>>1)
+	t.requests = t.requests || s > slotReceived
+}
+
+// Expected implements Tracker.
+func (t *IRN) Expected() bth.PSN { return t.expected }
+
+// Feedback implements Tracker: a NACK if the packet received last is out of order. One
+// that was there already, beyond the gap, is selectively acknowledged again.
+func (t *IRN) Feedback() bth.Feedback {
+	f := bth.Feedback{Expected: t.expected}
+	if t.outOfOrder {
+		f.Gap, f.HasSACK, f.SACK, f.Refused = true, true, t.psn, t.refused
+	}
+	return f
+}
+
+// Released implements Releaser.
+func (t *IRN) Released() Released { return t.released.take() }
+
+// Footprint implements Tracker: two bits for each packet of the BDP cap, or one for
+// READ responses, and the index of the head.
+func (t *IRN) Footprint() int {
+	bitmaps := uint32(1)
+	if t.requests {
+		bitmaps = 2
+	}
+	return int(bitmaps*t.length+7)/8 + 1
+}

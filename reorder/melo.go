@@ -1,0 +1,332 @@
+package reorder
+
+import (
+	"math/bits"
+
+	"roced/bitpool"
+	"roced/bth"
+	"roced/param"
+)
+
+// MELO is the receiver of Lu et al., "Memory Efficient Loss Recovery for Hardware-based
+// Transport in Datacenter", APNet 2017, section 3.2. Metadata and data are separate: a
+// bitmap in a bits pool that all connections share says which packets have arrived, and
+// what comes ahead of a gap goes into a re-ordering buffer of one BDP in the memory of
+// the host, at the slot that its PSN names, with what has to be done when its turn
+// comes.
+//
+// Only the front and the end of the bitmap can be reached. A packet that needs its
+// middle is refused, and so is one for which the pool has no blocks: as with go-back-N,
+// it comes again (3.2.3, 3.2.5).
+type MELO struct {
+	list     bitpool.List // RCV.NXT, RCV.HIGH, start_ptr, end_ptr
+	holes    holes
+	swapped  bool // the blocks have been given back
+	released Released
+
+	buffer []slot // what the re-ordering buffer has in each slot; in the host's memory
+
+	answers answer
+	psn     bth.PSN // of the packet that was received last
+}
+
+// answer is what is said of a packet.
+type answer uint8
+
+const (
+	answerACK     answer = iota // in order, or a duplicate
+	answerSACK                  // ahead of a gap that is known
+	answerNACK                  // ... that is new (3.2.4)
+	answerRefused               // dropped
+)
+
+// Buffered is a Tracker under which packets that are Held go into a re-ordering buffer,
+// one slot of a path MTU for each, and on to the application in order.
+type Buffered interface {
+	// Slots is the size of the buffer in packets.
+	Slots() int
+	// Slot is where a packet that is Held goes. It is the packet's until Expected
+	// has passed psn.
+	Slot(psn bth.PSN) int
+}
+
+// NewMELO returns a tracker with a re-ordering buffer of that many packets, a power of
+// two; its bits are in pool.
+func NewMELO(pool *bitpool.Pool, packets int) *MELO {
+	return &MELO{list: bitpool.MakeList(pool), buffer: make([]slot, packets)}
+}
+
+// newMELO gives the tracker a pool of its own, of 1 Kb (section 4).
+func newMELO(p Params) (Tracker, error) {
+	r := param.NewReader("reorder: melo", p)
+	n := r.Int("pool_bits", 1024, 8, bitpool.MaxBits)
+	packets := bufferPackets(r)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	pool, err := bitpool.New(n)
+	if err != nil {
+		return nil, err
+	}
+	return NewMELO(pool, packets), nil
+}
+
+// MELOFactory makes trackers whose bits are in pool: those of one NIC.
+func MELOFactory(pool *bitpool.Pool) Factory {
+	return func(p Params) (Tracker, error) {
+		r := param.NewReader("reorder: melo", p)
+		packets := bufferPackets(r)
+		if err := r.Err(); err != nil {
+			return nil, err
+		}
+		return NewMELO(pool, packets), nil
+	}
+}
+
+// bufferPackets reads the size of the re-ordering buffer: "a BDP large", 1 MB of
+// packets of 1 KB (3.2.4). It is rounded up to a power of two, by which PSNs are
+// offsets.
+func bufferPackets(r *param.Reader) int {
+	n := r.Int("bdp_packets", 1024, 1, 1<<20)
+	return 1 << bits.Len(uint(n-1))
+}
+
+// Reset implements Tracker. The connection gives its blocks back.
+func (m *MELO) Reset(psn bth.PSN) {
+	clear(m.buffer)
+	*m = MELO{list: m.list, buffer: m.buffer}
+	m.list.Reset(psn)
+}
+
+// Slots implements Buffered.
+func (m *MELO) Slots() int { return len(m.buffer) }
+
+// Slot implements Buffered: the PSN is the offset (3.2.2).
+func (m *MELO) Slot(psn bth.PSN) int { return int(psn.Uint32()) & (len(m.buffer) - 1) }
+
+// Classify implements Tracker.
+func (m *MELO) Classify(psn bth.PSN) Verdict {
+	d := psn.Diff(m.list.Front())
+	switch {
+	case d < 0:
+		return Duplicate
+	case m.swapped:
+		return Beyond
+	case d == 0:
+		return InOrder
+	case d >= len(m.buffer):
+		return Beyond
+	case psn.After(m.list.High()):
+		if m.list.CanExtend(psn) {
+			return Held
+		}
+		return Beyond
+	}
+	set, ok := m.list.Reach(psn)
+	switch {
+	case !ok:
+		return Beyond
+	case set:
+		return Duplicate
+	}
+	return Held
+}
+
+// Receive implements Tracker. Packets of an extended transport have one PSN each; a span
+// ahead of a gap is Beyond. A connection that is swapped out is swapped in first, if
+// there is room.
+func (m *MELO) Receive(psn bth.PSN, span uint32, last LastKind) (v Verdict, advanced uint32) {
+	m.SwapIn()
+	v, m.psn, m.answers = m.Classify(psn), psn, answerACK
+	if v == Held && span != 1 {
+		v = Beyond
+	}
+	switch v {
+	case InOrder:
+		advanced = m.advance(span, last)
+	case Held:
+		m.hold(psn, last)
+	case Beyond:
+		m.answers = answerRefused
+	case Duplicate:
+		if psn.After(m.list.Front()) {
+			m.answers = answerSACK
+		}
+	}
+	return v, advanced
+}
+
+// hold records a packet ahead of a gap.
+func (m *MELO) hold(psn bth.PSN, last LastKind) {
+	m.answers = answerSACK
+	if high := m.list.High(); !psn.After(high) {
+		m.list.Set(psn)
+		m.holes.fill(psn)
+	} else {
+		if m.list.Extend(psn); psn != high.Next() {
+			m.holes.add(bth.Hole{Start: high.Next(), Len: uint32(psn.Diff(high) - 1)})
+			m.answers = answerNACK
+		}
+	}
+	m.buffer[m.Slot(psn)] = slotOf(last)
+}
+
+// advance moves RCV.NXT past span packets in order and past those in the buffer.
+func (m *MELO) advance(span uint32, last LastKind) uint32 {
+	from := m.list.Front()
+	for range span {
+		m.pop()
+	}
+	m.released.add(last)
+	for !m.list.Empty() {
+		s := &m.buffer[m.Slot(m.list.Front())]
+		if set, _ := m.list.Reach(m.list.Front()); !set {
+			break
+		}
+		m.released.add(s.last())
+		m.pop()
+	}
+	m.holes.cut(m.list.Front())
+	return uint32(m.list.Front().Diff(from)) & (1<<24 - 1)
+}
+
+// pop moves RCV.NXT by one.
+func (m *MELO) pop() {
+	if m.list.Empty() {
+		m.list.Reset(m.list.Front().Next())
+		return
+	}
+	m.buffer[m.Slot(m.list.Front())] = slotEmpty
+	m.list.Pop()
+}
+
+// Refuse implements Releaser.
+func (m *MELO) Refuse(psn bth.PSN) { m.psn, m.answers = psn, answerRefused }
+
+// SwapOut gives all blocks back, as a connection does whose state leaves the NIC's memory
+// (3.2.5). What has arrived is known from the buffer.
+func (m *MELO) SwapOut() {
+	if m.swapped || m.list.Empty() {
+		return
+	}
+	nxt := m.list.Front()
+	m.list.Reset(nxt)
+	m.swapped = true
+}
+
+// SwapIn takes blocks to cover the bitmap again. It returns false, and until then all new
+// packets are refused, if the pool has not enough.
+func (m *MELO) SwapIn() bool {
+	if !m.swapped {
+		return true
+	}
+	nxt, n := m.list.Front(), 0
+	for i := range m.buffer {
+		if m.buffer[m.Slot(nxt.Add(i))] != slotEmpty {
+			n = i
+		}
+	}
+	if !m.list.CanExtend(nxt.Add(n)) {
+		return false
+	}
+	for i := range n + 1 {
+		if m.buffer[m.Slot(nxt.Add(i))] != slotEmpty {
+			m.list.Extend(nxt.Add(i))
+		}
+	}
+	m.swapped = false
+	return true
+}
+
+// Expected implements Tracker: RCV.NXT.
+func (m *MELO) Expected() bth.PSN { return m.list.Front() }
+
+// Feedback implements Tracker: a NACK with the most recent holes when one has formed
+// (3.2.4).
+func (m *MELO) Feedback() bth.Feedback {
+	f := bth.Feedback{Expected: m.list.Front()}
+	if m.answers == answerACK {
+		return f
+	}
+	f.HasSACK, f.SACK, f.Refused = true, m.psn, m.answers == answerRefused
+	if m.answers == answerNACK {
+		f.Gap, f.Holes, f.NumHoles = true, m.holes.h, m.holes.n
+	}
+	return f
+}
+
+// Released implements Releaser.
+func (m *MELO) Released() Released { return m.released.take() }
+
+// Footprint implements Tracker: 12 bytes of holes, 6 of RCV.NXT and RCV.HIGH, 2 of
+// start_ptr and end_ptr (3.2.4), and the blocks that the connection has now, with
+// their pointers and entries in the array.
+func (m *MELO) Footprint() int {
+	pool := m.list.Pool()
+	return 12 + 6 + 2 + m.list.Blocks()*pool.Footprint()/pool.Blocks()
+}
+
+// holes are the most recent gaps, "holes closest to RCV.HIGH", kept for each packet so
+// that nobody has to look for them (3.2.4).
+type holes struct {
+	h [bth.MaxHoles]bth.Hole
+	n uint8
+}
+
+// add makes x the most recent hole; the oldest is forgotten if there are too many.
+func (s *holes) add(x bth.Hole) { s.insert(0, x) }
+
+func (s *holes) insert(i int, x bth.Hole) {
+	if i >= len(s.h) {
+		return
+	}
+	copy(s.h[i+1:], s.h[i:])
+	s.h[i] = x
+	s.n = min(s.n+1, bth.MaxHoles)
+}
+
+func (s *holes) remove(i int) {
+	copy(s.h[i:], s.h[i+1:])
+	s.n--
+	s.h[s.n] = bth.Hole{}
+}
+
+// fill takes psn out of the hole that it is in.
+func (s *holes) fill(psn bth.PSN) {
+	for i := range int(s.n) {
+		x := s.h[i]
+		d := psn.Diff(x.Start)
+		if d < 0 || uint32(d) >= x.Len {
+			continue
+		}
+		before, behind := bth.Hole{Start: x.Start, Len: uint32(d)}, bth.Hole{Start: psn.Next(), Len: x.Len - uint32(d) - 1}
+		switch {
+		case before.Len == 0 && behind.Len == 0:
+			s.remove(i)
+		case behind.Len == 0:
+			s.h[i] = before
+		default:
+			s.h[i] = behind
+			if before.Len > 0 {
+				s.insert(i+1, before)
+			}
+		}
+		return
+	}
+}
+
+// cut removes what lies before nxt, all of which has arrived.
+func (s *holes) cut(nxt bth.PSN) {
+	for s.n > 0 {
+		x := &s.h[s.n-1]
+		d := nxt.Diff(x.Start)
+		switch {
+		case d <= 0:
+			return
+		case uint32(d) < x.Len:
+			*x = bth.Hole{Start: nxt, Len: x.Len - uint32(d)}
+			return
+		}
+		s.remove(int(s.n) - 1)
+	}
+}

@@ -1,0 +1,258 @@
+package retrans
+
+import (
+	"math/bits"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/param"
+)
+
+// IRN is the loss recovery of Mittal et al., "Revisiting Network Support for RDMA",
+// SIGCOMM 2018, section 3. A bitmap of the size of the BDP cap tells which packets have
+// been acknowledged selectively:
+//
+//	una <= retx <= nxt
+//
+// A NACK or a timeout starts loss recovery. The first packet sent again is the one at the
+// cumulative acknowledgement; any other counts as lost only if one with a higher PSN has
+// been acknowledged. Lost packets go before new ones. Recovery ends when all that had
+// been sent before it began, up to the recovery sequence, is acknowledged.
+//
+// The responder to READs uses the same for the PSNs of responses, of which the READ
+// (N)ACKs tell (5.2).
+type IRN struct {
+	una, nxt bth.PSN
+	retx     bth.PSN // what lies before it has been sent again if it was lost
+	recovery bth.PSN // behind the recovery sequence
+	high     bth.PSN // behind the highest PSN acknowledged selectively
+	gone     bth.PSN // what lies before it and is not acknowledged left the network
+	marks    marks
+	active   bool // in loss recovery
+	first    bool // ... and nothing has been sent again yet
+
+	cfg   irnConfig
+	timer irnTimer
+}
+
+// irnConfig is what the variants differ in that the paper compares (4.3).
+type irnConfig struct {
+	cap      uint32 // BDP cap in packets, maxWindow without BDP-FC
+	goBackN  bool   // everything from the first lost packet on is sent again
+	noBitmap bool   // selective repeat without SACKs: one loss in a round trip
+}
+
+// maxWindow is a cap that is none: half of the number space.
+const maxWindow = 1 << 23
+
+// Capped is a Recovery that bounds how many packets are outstanding: a new one may be
+// sent only while next PSN - Una < Cap. IRN calls it BDP-FC (3.2).
+type Capped interface {
+	Cap() uint32
+}
+
+func newIRN(p Params) (Recovery, error) {
+	r := param.NewReader("retrans: irn", p)
+	packets := r.Int("bdp_packets", 110, 1, 1<<16)
+	bdpFC := r.Bool("bdp_fc", true)
+	t := &IRN{cfg: irnConfig{cap: uint32(packets), goBackN: r.Bool("go_back_n", false), noBitmap: !r.Bool("sack", true)}}
+	t.timer.low, t.timer.high = r.Micros("rto_low_us", 100), r.Micros("rto_high_us", 320)
+	t.timer.few = uint32(r.Int("rto_low_packets", 3, 0, 1<<16))
+	t.timer.dynamic = r.Bool("dynamic_rto", false)
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	if !bdpFC {
+		t.cfg.cap = maxWindow
+	}
+	t.marks = make(marks, 1<<bits.Len(uint(max(packets, 64)-1))/64)
+	t.Reset(bth.PSN{})
+	return t, nil
+}
+
+// Reset implements Recovery.
+func (t *IRN) Reset(psn bth.PSN) {
+	clear(t.marks)
+	*t = IRN{una: psn, nxt: psn, retx: psn, recovery: psn, high: psn, gone: psn, marks: t.marks, cfg: t.cfg, timer: t.timer}
+	t.timer.reset()
+}
+
+// Cap implements Capped.
+func (t *IRN) Cap() uint32 { return t.cfg.cap }
+
+// OnSent implements Recovery.
+func (t *IRN) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
+	if psn == t.una {
+		t.timer.base = now
+	}
+	t.timer.sent(now, psn, rtx)
+	end := psn.Add(int(span))
+	if !rtx {
+		t.nxt = end
+		return
+	}
+	if next, ok := t.NextRetransmit(); ok && psn == next {
+		t.first, t.retx = false, end
+		t.settle()
+	}
+}
+
+// OnFeedback implements Recovery. PSNs that are not outstanding are ghosts of an earlier
+// exchange.
+func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	acked := t.offset(f.Expected)
+	if acked > t.outstanding() {
+		return Outcome{}
+	}
+	t.timer.acknowledged(now, t.offset(t.timer.timed) < acked || f.HasSACK && !f.Refused && f.SACK == t.timer.timed)
+	if acked > 0 {
+		t.advance(now, f.Expected, acked)
+	}
+	out, before := Outcome{Acked: acked}, t.waiting()
+	if f.HasSACK && t.offset(f.SACK) >= t.outstanding() {
+		return out
+	}
+	if f.HasSACK && !f.Refused {
+		t.mark(f.SACK)
+	}
+	if (f.Gap || f.Refused) && !t.active && t.una != t.nxt {
+		t.enter()
+	}
+	t.settle()
+	if after := t.waiting(); after > before {
+		out.Lost = after - before
+	}
+	return out
+}
+
+// mark remembers a selective acknowledgement.
+func (t *IRN) mark(psn bth.PSN) {
+	d := t.offset(psn)
+	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.len() {
+		return
+	}
+	t.marks.set(psn)
+	if d >= t.offset(t.high) {
+		t.high = psn.Next()
+	}
+}
+
+// advance moves una, by the cumulative acknowledgement. Without a bitmap that is all
+// there is: where it stops in loss recovery, the next packet is missing.
+func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
+	for k := range min(acked, t.marks.len()) {
+		t.marks.clear(t.una.Add(int(k)))
+	}
+	left := distance(to, t.nxt)
+	t.una, t.timer.base = to, now
+	for _, p := range []*bth.PSN{&t.retx, &t.high, &t.gone, &t.recovery} {
+		if distance(to, *p) > left {
+			*p = to
+		}
+	}
+	if t.active && t.recovery == to {
+		t.active, t.first = false, false
+	}
+	if t.active && t.cfg.noBitmap && t.retx == to {
+		t.first = true
+	}
+}
+
+// enter begins loss recovery.
+func (t *IRN) enter() {
+	t.active, t.first, t.retx, t.recovery = true, true, t.una, t.nxt
+}
+
+// OnTimeout implements Recovery: loss recovery begins, or begins again. None of the
+// packets is in the network any more.
+func (t *IRN) OnTimeout(mono.Time) Outcome {
+	before := t.waiting()
+	t.enter()
+	t.gone = t.nxt
+	t.timer.expired()
+	t.settle()
+	after := t.waiting()
+	return Outcome{Lost: after - min(before, after)}
+}
+
+// limit is the end of what counts as lost if it has no mark.
+func (t *IRN) limit() bth.PSN {
+	switch {
+	case !t.active:
+		return t.retx
+	case t.cfg.goBackN:
+		return t.recovery
+	case t.offset(t.retx) < t.offset(t.high):
+		return t.high
+	case t.first:
+		return t.una.Next()
+	}
+	return t.retx
+}
+
+// settle moves retx past what is marked, and gone along with what counts as lost.
+func (t *IRN) settle() {
+	end := t.limit()
+	for t.offset(t.retx) < t.offset(end) && t.marked(t.retx) {
+		t.retx = t.retx.Next()
+	}
+	if t.offset(t.gone) < t.offset(end) {
+		t.gone = end
+	}
+	if t.offset(t.gone) < t.offset(t.retx) {
+		t.gone = t.retx
+	}
+}
+
+// waiting is the number of packets that are lost and have not been sent again.
+func (t *IRN) waiting() uint32 { return t.unmarked(t.retx, t.limit()) }
+
+// NextRetransmit implements Recovery.
+func (t *IRN) NextRetransmit() (psn bth.PSN, ok bool) { return t.retx, t.retx != t.limit() }
+
+// Una implements Recovery.
+func (t *IRN) Una() bth.PSN { return t.una }
+
+// InFlight implements Recovery: what is not acknowledged, but for what is lost and has not
+// been sent again. BDP-FC counts otherwise, see Capped.
+func (t *IRN) InFlight() uint32 {
+	return t.unmarked(t.una, t.retx) + t.unmarked(t.gone, t.nxt)
+}
+
+func (t *IRN) offset(psn bth.PSN) uint32 { return distance(t.una, psn) }
+
+func (t *IRN) outstanding() uint32 { return t.offset(t.nxt) }
+
+func (t *IRN) marked(psn bth.PSN) bool {
+	return t.offset(psn) < t.marks.len() && t.marks.has(psn)
+}
+
+// unmarked counts the packets from one PSN to another that have no mark.
+func (t *IRN) unmarked(from, to bth.PSN) uint32 {
+	n := distance(from, to)
+	return n - t.marks.count(from, min(n, t.marks.len()-min(t.marks.len(), t.offset(from))))
+}
+
+// SetTimeout implements Recovery. The timeouts of IRN are its own parameters: that of the
+// queue pair is a thousand times as long, and only says when the peer is given up.
+func (t *IRN) SetTimeout(time.Duration) {}
+
+// Deadline implements Recovery. While the oldest packet waits to be sent again and nothing
+// is in flight, no answer can be missing.
+func (t *IRN) Deadline() mono.Time {
+	if t.una == t.nxt {
+		return mono.Never
+	}
+	if again, ok := t.NextRetransmit(); ok && again == t.una && t.InFlight() == 0 {
+		return mono.Never
+	}
+	return t.timer.base.Add(t.timer.rto(t.outstanding()))
+}
+
+// Footprint is the number of bytes of state that RC does not have, as the paper counts:
+// a bit for each packet of the BDP cap, retx, recovery, high and gone (3 each) and the
+// flags (1).
+func (t *IRN) Footprint() int {
+	return int(min(t.cfg.cap, t.marks.len())+7)/8 + 4*3 + 1
+}
