@@ -166,7 +166,8 @@ func (l *loop) pick() (psn bth.PSN, rtx, ok bool) {
 		return psn, true, true
 	}
 	gate, gated := l.rec.(retrans.Gate)
-	if l.sent < l.offered && (!gated || gate.MaySendNew()) {
+	capped, ok := l.rec.(retrans.Capped)
+	if l.sent < l.offered && (!gated || gate.MaySendNew()) && (!ok || l.outstanding() < capped.Cap()) {
 		if at := l.syncAt(); at > l.now {
 			l.waiting = at
 			return psn, false, false
@@ -181,6 +182,11 @@ func (l *loop) pick() (psn bth.PSN, rtx, ok bool) {
 		}
 	}
 	return psn, false, false
+}
+
+// outstanding is how many packets have been sent and are not acknowledged in order.
+func (l *loop) outstanding() uint32 {
+	return (l.first.Uint32() + l.sent - l.rec.Una().Uint32()) & (1<<24 - 1)
 }
 
 // syncAt is when the next new packet may be sent: one that begins a synchronise

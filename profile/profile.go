@@ -131,11 +131,15 @@ func Validate(name string, s Spec) error {
 // Maker makes the plug-ins of the queue pairs of one NIC, which share the memory of
 // receiver structures that are the NIC's: MELO's bits pools and Eunomia's blocks.
 type Maker struct {
-	shared map[string]*shared // by the parameters of the tracker
+	// By name and parameters of the memory.
+	trackers   map[string]reorder.Factory
+	recoveries map[string]retrans.Factory
 }
 
 // NewMaker returns a maker for a NIC.
-func NewMaker() *Maker { return &Maker{shared: map[string]*shared{}} }
+func NewMaker() *Maker {
+	return &Maker{trackers: map[string]reorder.Factory{}, recoveries: map[string]retrans.Factory{}}
+}
 
 // New makes the plug-ins of one queue pair.
 func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {

@@ -91,7 +91,7 @@ func (a *answers) poll(now mono.Time, t *Transmit) bool {
 
 // room is how many packets a recovery allows to be outstanding: BDP-FC (IRN 3.2).
 func room(rec retrans.Recovery) uint32 {
-	if l, ok := rec.(interface{ Cap() uint32 }); ok {
+	if l, ok := rec.(retrans.Capped); ok {
 		return l.Cap()
 	}
 	return maxSpan

@@ -20,6 +20,19 @@ var extended = map[string]func() Profile{
 		return Profile{Kind: bth.ProfileIRN, Tracker: reorder.NewStrict(), Recovery: retrans.NewGoBackN(),
 			Responses: reorder.NewStrict(), Answers: retrans.NewGoBackN()}
 	},
+	"irn":            func() Profile { return irn(nil) },
+	"irn, small":     func() Profile { return irn(retrans.Params{"bdp_packets": 5}) },
+	"irn, go-back-N": func() Profile { return irn(retrans.Params{"go_back_n": 1}) },
+	"irn, no SACK":   func() Profile { return irn(retrans.Params{"sack": 0, "bdp_fc": 0}) },
+	"melo": func() Profile {
+		return Profile{Kind: bth.ProfileMELO, Tracker: tracker("melo", nil), Recovery: recovery("melo", nil),
+			Responses: tracker("melo", nil), Answers: recovery("melo", nil)}
+	},
+	"melo, exhausted": func() Profile {
+		small := func() reorder.Tracker { return tracker("melo", reorder.Params{"pool_bits": 8, "bdp_packets": 16}) }
+		return Profile{Kind: bth.ProfileMELO, Tracker: small(), Recovery: recovery("melo", nil),
+			Responses: small(), Answers: recovery("melo", retrans.Params{"pool_bits": 16})}
+	},
 	"mp-rdma": func() Profile {
 		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", nil), Recovery: recovery("mp-rdma", nil),
 			Controller: plugIn(ccalgo.New, "mp-rdma", nil), Paths: plugIn(path.New, "mp-rdma", nil),
@@ -54,6 +67,11 @@ func tracker(name string, p reorder.Params) reorder.Tracker {
 
 func recovery(name string, p retrans.Params) retrans.Recovery {
 	return plugIn(func(n string, p retrans.Params) (retrans.Recovery, error) { return retrans.Factories[n](p) }, name, p)
+}
+
+func irn(p retrans.Params) Profile {
+	return Profile{Kind: bth.ProfileIRN, Tracker: tracker("irn", nil), Recovery: recovery("irn", p),
+		Responses: tracker("irn", nil), Answers: recovery("irn", p)}
 }
 
 func eunomia(p map[string]float64) Profile {
@@ -133,4 +151,26 @@ func TestExtendedAnyFaults(t *testing.T) {
 	forExtended(t, func(t *testing.T, c pairConfig) {
 		rapid.Check(t, func(t *rapid.T) { anyFaults(t, c) })
 	})
+}
+
+// TestExtendedForeign: a peer with another transport refuses requests at once, whoever of
+// the two speaks an extended one.
+func TestExtendedForeign(t *testing.T) {
+	rc := func() Profile { return Profile{} }
+	mp, eu := extended["mp-rdma"], extended["eunomia over go-back-N"]
+	for i, c := range [][2]func() Profile{{mp, rc}, {rc, mp}, {mp, eu}, {eu, mp}} {
+		conf := lossless
+		conf.profile, conf.other = c[0], c[1]
+		p := newPair(t, conf)
+		l := newWorkload(p, 0)
+		l.add(WRWrite, 100, 0, rand.New(rand.NewPCG(1, 1)))
+		p.run(t)
+		cq := p.ends[0].h.sendCQ
+		if len(cq) != 1 || cq[0].Status != StatusRemInvReqErr || p.ends[0].q.State() != Err {
+			t.Errorf("%d: %+v, state %v", i, cq, p.ends[0].q.State())
+		}
+		if p.count > 3 {
+			t.Errorf("%d: %d packets were sent", i, p.count)
+		}
+	}
 }

@@ -87,6 +87,10 @@ func (r *extResponder) release(now mono.Time, before bth.PSN, ends bool) {
 	if t, ok := r.trk.(reorder.Releaser); ok {
 		r.msn = (r.msn + t.Released().Messages) & psnMask
 	}
+	if psn, f := r.passOn(before); f != nil {
+		r.refuse(now, psn, f)
+		return
+	}
 	if f := r.placeKept(); f != nil {
 		r.refuse(now, r.kept.psn, f)
 		return

@@ -19,7 +19,8 @@ type extRequester struct {
 	trk       reorder.Tracker // of responses
 	acks      ackQueue        // of responses
 	paths     path.Selector
-	perPacket bool // an acknowledgement answers one packet: congestion control counts each
+	buffer    orderBuffer // of responses
+	perPacket bool        // an acknowledgement answers one packet: congestion control counts each
 
 	msn    uint32  // of the next message
 	recvSN uint32  // recv_WQE_SN of the next one that consumes a receive
@@ -49,7 +50,8 @@ func (e *extRequester) start(psn bth.PSN) {
 
 func (e *extRequester) reset() {
 	e.acks.clear()
-	*e = extRequester{q: e.q, trk: e.trk, paths: e.paths, holder: e.holder, perPacket: e.perPacket, acks: e.acks}
+	e.buffer.clear()
+	*e = extRequester{q: e.q, trk: e.trk, paths: e.paths, holder: e.holder, perPacket: e.perPacket, acks: e.acks, buffer: e.buffer}
 }
 
 // window is what path selection has to know, in packets.
@@ -218,7 +220,8 @@ func (e *extRequester) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) D
 	if !announce(e.trk, p) {
 		return DropStaleAck
 	}
-	switch e.trk.Classify(p.PSN) {
+	verdict := e.trk.Classify(p.PSN)
+	switch verdict {
 	case reorder.Duplicate:
 		e.acks.push(answerTo(bth.Feedback{Expected: e.trk.Expected()}, p, m, e.perPacket), e.perPacket)
 		return DropDuplicate
@@ -234,14 +237,21 @@ func (e *extRequester) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) D
 	if p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK() {
 		return e.broken(now, s, StatusRemAccessErr, DropAccess)
 	}
-	if d := e.place(s, k, p); d == DropAccess {
-		return e.broken(now, s, StatusLocProtErr, d)
-	} else if d != Accepted {
-		return e.broken(now, s, StatusBadRespErr, d)
+	waits := e.buffer.trk != nil && verdict == reorder.Held
+	if !waits {
+		if d := e.place(s, k, p); d != Accepted {
+			return e.misplaced(now, s, d)
+		}
 	}
 	before := e.trk.Expected()
-	e.trk.Receive(p.PSN, 1, reorder.NotLast)
+	v, _ := e.trk.Receive(p.PSN, 1, reorder.NotLast)
 	e.acks.push(answerTo(e.trk.Feedback(), p, m, e.perPacket), e.perPacket)
+	if waits && v == reorder.Held {
+		e.buffer.store(p)
+	}
+	if s, d := e.passOn(before); d != Accepted {
+		return e.misplaced(now, s, d)
+	}
 	n := e.trk.Expected().Diff(before)
 	switch {
 	case n == 0:
@@ -255,6 +265,14 @@ func (e *extRequester) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) D
 	}
 	e.since = now
 	return Accepted
+}
+
+// misplaced ends the queue pair over a response to s that cannot be placed.
+func (e *extRequester) misplaced(now mono.Time, s *slot, d Drop) Drop {
+	if d == DropAccess {
+		return e.broken(now, s, StatusLocProtErr, d)
+	}
+	return e.broken(now, s, StatusBadRespErr, d)
 }
 
 // locate returns the request that asks for the response psn, and which one it is.

@@ -19,6 +19,7 @@ type extResponder struct {
 	recvs   recvWindow
 	parked  []parked // by PSN
 	kept    keeper
+	buffer  orderBuffer
 	answers answers
 
 	nak    bth.Syndrome // 0 = none; an ACK is never kept here
@@ -39,6 +40,7 @@ func (r *extResponder) start(psn bth.PSN) {
 func (r *extResponder) reset() {
 	r.acks.clear()
 	r.recvs.clear()
+	r.buffer.clear()
 	r.msn, r.nak, r.parked, r.kept.full = 0, 0, r.parked[:0], false
 	r.answers.reset()
 }
@@ -74,7 +76,11 @@ func (r *extResponder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		}
 		// What cannot be done now may be possible, or its turn to be refused, when
 		// it comes again: until then it counts as lost.
-		if f := r.take(p); f != nil {
+		take := r.take
+		if r.buffer.trk != nil {
+			take = r.hold
+		}
+		if f := take(p); f != nil {
 			return f.drop
 		}
 	default:
@@ -112,6 +118,9 @@ func (r *extResponder) track(p *bth.Packet, m RxMeta) bool {
 	r.acks.push(answerTo(r.trk.Feedback(), p, m, r.perPacket), r.perPacket)
 	if v == reorder.Beyond {
 		return false
+	}
+	if v == reorder.Held && r.buffer.trk != nil && p.Opcode.HasPayload() {
+		r.buffer.store(p)
 	}
 	if p.Opcode.Ends() {
 		r.park(p)
@@ -166,6 +175,7 @@ func (r *extResponder) flush() {
 	}
 	r.parked = r.parked[:0]
 	r.acks.clear()
+	r.buffer.clear()
 	if !r.q.resp.parting {
 		r.nak = 0
 		r.answers.reset()

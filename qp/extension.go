@@ -30,6 +30,8 @@ func (x *extension) init(q *QP) {
 	if x.out.paths == nil {
 		x.out.paths = &path.Single{}
 	}
+	x.in.buffer.trk, _ = p.Tracker.(reorder.Buffered)
+	x.out.buffer.trk, _ = p.Responses.(reorder.Buffered)
 	x.out.holder, _ = p.Recovery.(retrans.LastHolder)
 }
 

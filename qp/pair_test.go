@@ -120,6 +120,7 @@ type pairConfig struct {
 	retry    uint8
 	rnrRetry uint8
 	profile  func() Profile // nil: standard RC
+	other    func() Profile // of the second end, if not the same
 }
 
 func newPair(t testing.TB, c pairConfig) *pair {
@@ -127,7 +128,9 @@ func newPair(t testing.TB, c pairConfig) *pair {
 	for i := range p.ends {
 		h := &pairHost{scriptHost: newScriptHost(1 << 18)}
 		var prof Profile
-		if c.profile != nil {
+		if i == 1 && c.other != nil {
+			prof = c.other()
+		} else if c.profile != nil {
 			prof = c.profile()
 		}
 		q := New(Config{

@@ -410,3 +410,41 @@ func TestReleaserFactories(t *testing.T) {
 		t.Error("a shared memory has its own size")
 	}
 }
+
+// TestEunomiaFullBitmap: a linear part that is full is flushed to its end.
+func TestEunomiaFullBitmap(t *testing.T) {
+	mem := newMemory(t, 10+2, 32) // no block more than the bitmap takes
+	trk := reorder.NewEunomia(mem, false)
+	for first := uint32(0); first < 200; first += 50 {
+		trk.Reset(psn(first))
+		for p := uint32(31); p > 0; p-- {
+			if v, _ := trk.Receive(psn(first+p), 1, tail); v != reorder.Held {
+				t.Fatalf("%d: %d", p, v)
+			}
+		}
+		if v, n := trk.Receive(psn(first), 1, none); v != reorder.InOrder || n != 32 {
+			t.Fatalf("%d, %d", v, n)
+		}
+		if r := trk.Released(); r.Messages != 31 {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
+// TestEunomiaGivesBack: what was made for a packet that cannot be tracked, and what a
+// connection has left behind.
+func TestEunomiaGivesBack(t *testing.T) {
+	mem := newMemory(t, 1024, 32)
+	trk := reorder.NewEunomia(mem, false)
+	trk.Reset(psn(0))
+	if v, _ := trk.Receive(psn(20), 20, tail); v != reorder.Beyond || mem.Free() != 1024 {
+		t.Errorf("%d, %d blocks", v, 1024-mem.Free())
+	}
+	trk.Receive(psn(1), 1, complete)
+	trk.Reset(psn(0))
+	trk.Receive(psn(1), 1, none)
+	trk.Receive(psn(0), 1, none)
+	if r := trk.Released(); r != (reorder.Released{}) {
+		t.Errorf("%+v of an earlier connection", r)
+	}
+}

@@ -104,13 +104,14 @@ func (m *MELO) Slots() int { return len(m.buffer) }
 // Slot implements Buffered: the PSN is the offset (3.2.2).
 func (m *MELO) Slot(psn bth.PSN) int { return int(psn.Uint32()) & (len(m.buffer) - 1) }
 
-// Classify implements Tracker.
+// Classify implements Tracker. A connection that is swapped out is swapped in; everything
+// new is refused if there is no room for that.
 func (m *MELO) Classify(psn bth.PSN) Verdict {
 	d := psn.Diff(m.list.Front())
 	switch {
 	case d < 0:
 		return Duplicate
-	case m.swapped:
+	case !m.SwapIn():
 		return Beyond
 	case d == 0:
 		return InOrder
@@ -133,10 +134,8 @@ func (m *MELO) Classify(psn bth.PSN) Verdict {
 }
 
 // Receive implements Tracker. Packets of an extended transport have one PSN each; a span
-// ahead of a gap is Beyond. A connection that is swapped out is swapped in first, if
-// there is room.
+// ahead of a gap is Beyond.
 func (m *MELO) Receive(psn bth.PSN, span uint32, last LastKind) (v Verdict, advanced uint32) {
-	m.SwapIn()
 	v, m.psn, m.answers = m.Classify(psn), psn, answerACK
 	if v == Held && span != 1 {
 		v = Beyond
@@ -214,8 +213,8 @@ func (m *MELO) SwapOut() {
 	m.swapped = true
 }
 
-// SwapIn takes blocks to cover the bitmap again. It returns false, and until then all new
-// packets are refused, if the pool has not enough.
+// SwapIn takes blocks to cover the bitmap again if they have been given back. It returns
+// false if the pool has not enough.
 func (m *MELO) SwapIn() bool {
 	if !m.swapped {
 		return true

@@ -110,7 +110,7 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		m.advance(now, f.Expected, acked)
 	}
 	out := Outcome{Acked: acked}
-	if (f.Refused || f.Gap) && m.una != m.nxt && m.news(f) {
+	if (f.Refused || f.Gap) && m.una != m.nxt && !m.mode {
 		out.Lost = m.recover()
 		m.inflate++ // so has the one that it names
 	}
@@ -156,12 +156,6 @@ func (m *MPRDMA) passed(psn bth.PSN) bool {
 	return psn == m.una || distance(m.una, psn) > m.outstanding()
 }
 
-// news reports whether a NACK tells of a loss that is not being recovered from: in
-// recovery mode, one that answers a packet sent before that began does not.
-func (m *MPRDMA) news(f bth.Feedback) bool {
-	return !m.mode || f.HasSACK && !f.ReTx && distance(m.una, f.SACK) >= distance(m.una, m.recovery)
-}
-
 // recover enters recovery mode: everything from snd_una on, which a NACK names, is to
 // be sent again.
 func (m *MPRDMA) recover() (lost uint32) {
@@ -200,7 +194,8 @@ func (m *MPRDMA) NextEarly() (psn bth.PSN, ok bool) {
 }
 
 // MaySendNew implements Gate: recovery mode sends nothing new. The receiver could not
-// track it, most likely, as it cannot track what is outstanding.
+// track it, most likely, as it cannot track what is outstanding. So NACKs in recovery
+// mode are for packets sent before it began, and tell nothing new.
 func (m *MPRDMA) MaySendNew() bool { return !m.mode }
 
 // outstanding is the number of PSNs sent and not acknowledged.

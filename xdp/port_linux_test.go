@@ -325,7 +325,7 @@ func TestWakes(t *testing.T) {
 		t.Fatal("not woken")
 	}
 	expect(t, to, roce(0, false, 1, 100))
-	if waitFD(to, 0) != 0 {
+	if n := drain(t, to); n != 0 || waitFD(to, 0) != 0 {
 		t.Error("ready though all has been received")
 	}
 }

@@ -45,7 +45,7 @@ func segmentSize(frame []byte) int {
 // cuts it apart: it is the sum over addresses, protocol and length only (virtio 1.2,
 // 5.1.6.2). ok is false for other frames.
 func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
-	if len(frame) < ethLen+ipv4Len+udpLen {
+	if len(frame) < ethLen+ipv4Len+udpLen || frame[ethLen]>>4 == 4 && frame[ethLen] != ipv4NoOptions {
 		return nil, nil, nil, false
 	}
 	l3, addrs := frame[ethLen:ethLen+ipv4Len], frame[ethLen+12:ethLen+ipv4Len]
@@ -70,8 +70,10 @@ func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
 	return l3, udp, rest[udpLen:n], sum == uint32(binary.BigEndian.Uint16(udp[6:]))
 }
 
-// etherIPv4 is the Ethernet type of IPv4.
-const etherIPv4 = 0x0800
+const (
+	etherIPv4     = 0x0800 // Ethernet type
+	ipv4NoOptions = 0x45   // first byte of a header
+)
 
 // icrcFits reports whether packet, which l3 and udp are the headers of but for their
 // lengths, ends in its ICRC.

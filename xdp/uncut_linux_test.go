@@ -80,7 +80,7 @@ func TestSegmentSize(t *testing.T) {
 
 // TestSegmentSizeLookalike has payload that looks like the BTH of the next packet.
 func TestSegmentSizeLookalike(t *testing.T) {
-	lookalike := func(_ int, b []byte) { copy(b[100:], []byte{7, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56}) }
+	lookalike := func(_ int, b []byte) { copy(b[min(100, len(b)):], []byte{7, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56}) }
 	f := superFrame(addrs(0)[0], addrs(1)[0], []int{1040, 1040, 16}, lookalike)
 	if got := segmentSize(f); got != 1040 {
 		t.Errorf("segments of %d bytes, want 1040", got)

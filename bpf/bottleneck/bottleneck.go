@@ -80,6 +80,9 @@ func Attach(name string, o Options) (_ *Attachment, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
+	if frame := uint64(l.Attrs().MTU + 18); o.Burst < frame {
+		return nil, fmt.Errorf("interface %s: a burst of %d bytes lets frames of %d not pass", name, o.Burst, frame)
+	}
 	p, err := load(&o, o.compile())
 	if err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func Attach(name string, o Options) (_ *Attachment, err error) {
 	queue := &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
 		Rate:       o.Rate / 8,
-		Buffer:     uint32(o.Burst),
+		Buffer:     uint32(netlink.Xmittime(o.Rate/8, uint32(o.Burst))),
 		// Frames that the program has let pass are not to be dropped here.
 		Limit: uint32(min(o.Limit+o.Burst+1<<20, 1<<31)),
 	}

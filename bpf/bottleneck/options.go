@@ -81,7 +81,7 @@ func size(s string) (uint64, error) {
 func scaled(s string, units map[string]uint64) (uint64, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyz")
 	unit, ok := units[s[len(digits):]]
-	n, err := strconv.ParseUint(digits, 10, 40)
+	n, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil || !ok || n == 0 {
 		return 0, errors.New("not a number with a unit that fits")
 	}
@@ -93,8 +93,6 @@ func (o *Options) validate() error {
 	switch {
 	case o.Rate == 0 || o.Rate > maxRate:
 		return fmt.Errorf("bottleneck: a rate up to 100gbit is wanted (%s)", Usage)
-	case o.Burst < 1<<10:
-		return errors.New("bottleneck: a burst of less than 1k lets no frame pass")
 	case o.Kmin > o.Kmax || o.Kmax > o.Limit:
 		return fmt.Errorf("bottleneck: kmin %d, kmax %d, limit %d: want them in ascending order", o.Kmin, o.Kmax, o.Limit)
 	case !(o.Pmax >= 0 && o.Pmax <= 1):

@@ -6,19 +6,10 @@
  * goes on to the kernel. Multi-buffer aware: only headers are looked at, which are
  * in the first buffer.
  */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "roce.h"
 
-#define ROCE_PORT 4791 /* UDP destination port of RoCEv2, IBTA annex A17 */
 #define MAX_QUEUES 256
 #define MAX_ADDRS 256
-#define IP_FRAGMENT 0x3fff /* more fragments, or an offset */
 
 /* What became of a frame; the indices of verdicts. Names are in steer.go. */
 enum verdict {
@@ -63,23 +54,23 @@ static __always_inline int decide(enum verdict v, int action)
 	return action;
 }
 
-/* Whether a UDP header that may be there is of RoCEv2. */
+/* Whether a UDP header that may be there is of RoCEv2. Not roce_parse(): what comes to the
+ * port is the NIC's, to be counted, also if it is no whole packet. */
 static __always_inline int is_roce(const struct udphdr *udp, const void *end)
 {
 	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(ROCE_PORT);
 }
 
-/* Whether an IPv4 datagram is whole, without options and RoCEv2; its destination
- * is left in dst. */
+/* Whether an IPv4 datagram is whole and RoCEv2; its destination is left in dst. */
 static __always_inline int ipv4(const struct iphdr *ip, const void *end, struct in6_addr *dst)
 {
-	if ((const void *)(ip + 1) > end || ip->version != 4 || ip->ihl != 5)
+	if ((const void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
 		return 0;
-	if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(IP_FRAGMENT))
+	if (ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(ROCE_IP_FRAGMENT))
 		return 0;
 	dst->in6_u.u6_addr32[2] = bpf_htonl(0xffff);
 	dst->in6_u.u6_addr32[3] = ip->daddr;
-	return is_roce((const struct udphdr *)(ip + 1), end);
+	return is_roce((const void *)ip + ip->ihl * 4, end);
 }
 
 /* The same of IPv6 without extension headers. */
@@ -88,7 +79,7 @@ static __always_inline int ipv6(const struct ipv6hdr *ip, const void *end, struc
 	if ((const void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)
 		return 0;
 	*dst = ip->daddr;
-	return is_roce((const struct udphdr *)(ip + 1), end);
+	return is_roce((const void *)(ip + 1), end);
 }
 
 SEC("xdp.frags")

@@ -3,6 +3,7 @@ package steer
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -88,6 +89,9 @@ func set(off int, b byte) func([]byte) { return func(f []byte) { f[off] = b } }
 func TestVerdicts(t *testing.T) {
 	arp := make([]byte, 60)
 	binary.BigEndian.PutUint16(arp[12:], unix.ETH_P_ARP)
+	options := udp(other4, nic4, 4791, nil)
+	options = slices.Insert(options, 34, make([]byte, 8)...)
+	options[14] = 0x47
 	vlan := append(append(make([]byte, 12), 0x81, 0, 0, 5), udp(other4, nic4, 4791, nil)[12:]...)
 	for _, c := range []struct {
 		name  string
@@ -105,7 +109,8 @@ func TestVerdicts(t *testing.T) {
 		{"IPv6 to another port", udp(other6, nic6, 53, nil), false},
 		{"IPv4 first fragment", udp(other4, nic4, 4791, set(20, 0x20)), false},
 		{"IPv4 later fragment", udp(other4, nic4, 4791, set(21, 1)), false},
-		{"IPv4 with options", udp(other4, nic4, 4791, set(14, 0x46)), false},
+		{"IPv4 with options", options, true},
+		{"IPv4 with options beyond its end", options[:44], false},
 		{"IPv4 with a bad header length", udp(other4, nic4, 4791, set(14, 0x41)), false},
 		{"IPv4 of version 6", udp(other4, nic4, 4791, set(14, 0x65)), false},
 		{"IPv6 of version 4", udp(other6, nic6, 4791, set(14, 0x40)), false},
@@ -210,10 +215,10 @@ func isOurs(f []byte) bool {
 	at := 0
 	switch binary.BigEndian.Uint16(f[12:]) {
 	case unix.ETH_P_IP:
-		if at = 34; len(f) < at || f[14] != 0x45 || f[23] != unix.IPPROTO_UDP || binary.BigEndian.Uint16(f[20:])&0x3fff != 0 {
+		if len(f) < 34 || f[14]>>4 != 4 || f[14]&0xf < 5 || f[23] != unix.IPPROTO_UDP || binary.BigEndian.Uint16(f[20:])&0x3fff != 0 {
 			return false
 		}
-		dst = netip.AddrFrom4([4]byte(f[30:]))
+		dst, at = netip.AddrFrom4([4]byte(f[30:])), 14+int(f[14]&0xf)*4
 	case unix.ETH_P_IPV6:
 		if at = 54; len(f) < at || f[14]>>4 != 6 || f[20] != unix.IPPROTO_UDP {
 			return false

@@ -26,7 +26,7 @@ var core = map[string][]string{
 	"ccalgo":  {"bth", "mono", "param"},
 	"path":    {"bth", "mono", "param"},
 	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo", "path"},
-	"profile": {"bth", "param", "reorder", "retrans", "ccalgo", "path", "qp"},
+	"profile": {"bitpool", "bth", "param", "reorder", "retrans", "ccalgo", "path", "qp"},
 	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile"},
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 

@@ -49,7 +49,6 @@ func (s Set) String() string {
 type sets [2]unix.CapUserData
 
 func (c *sets) effective() Set { return Set(c[0].Effective) | Set(c[1].Effective)<<32 }
-func (c *sets) permitted() Set { return Set(c[0].Permitted) | Set(c[1].Permitted)<<32 }
 
 // remove takes capabilities out of all sets.
 func (c *sets) remove(s Set) {

@@ -170,6 +170,7 @@ func TestFaults(t *testing.T) {
 		{"drain: 3\n" + minimal, "drain: "},
 		{"drain: -1s\n" + minimal, "drain: "},
 		{"log: {level: loud}\n" + minimal, "log.level: "},
+		{"privileges: some\n" + minimal, "privileges: "},
 		{"limits: {qps: 20000}\n" + minimal, "limits.qps: "},
 		{"limits: {memory: lots}\n" + minimal, "limits.memory: "},
 		{"metrics: {listen: here}\n" + minimal, "metrics.listen: "},

@@ -78,7 +78,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.decode(), a.watchTraffic(), a.poll(),
+	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(),
 		a.exec(), a.env(), a.version())
 	return root
 }

@@ -27,6 +27,7 @@ import (
 type watching struct {
 	source, netns string
 	interval      time.Duration
+	often         bool // the user wants the interval: also in files
 	count         int
 	once          bool
 	qp            string
@@ -53,16 +54,16 @@ A line is a requester: its requests and what came back for them.
         between here and the requester is not in it
 
 A bridge shows only what is for the host; watch one of its ports. AF_XDP traffic
-passes interfaces unseen; watch the other end. Watching needs CAP_NET_RAW and
+passes interfaces unseen: capture the NIC then. Watching needs CAP_NET_RAW and
 CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothing.`,
 		Example: `  rocectl watch tap_a                          until Ctrl-C, a table each second
   rocectl watch v0 --netns blue --sort retx
   rocectl watch eth0 --once --interval 10s --json
   rocectl watch eth0 --qp 0x11                 everything about a queue pair
   rocectl watch out.pcapng --sort age
-  rocectl capture rxe_a -w - | rocectl watch -`,
+  rocectl capture rxe_a -w - | rocectl watch - --interval 1s`,
 		RunE: func(c *cobra.Command, args []string) error {
-			o.source = args[0]
+			o.source, o.often = args[0], c.Flags().Changed("interval")
 			if err := o.validate(); err != nil {
 				return usageError{err}
 			}
@@ -74,7 +75,7 @@ CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothin
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.netns, "netns", "", "network namespace of the interface, a name or a path")
-	f.DurationVar(&o.interval, "interval", time.Second, "time between reports")
+	f.DurationVar(&o.interval, "interval", time.Second, "time between reports; in files only if given, by their time stamps")
 	f.IntVarP(&o.count, "count", "c", 0, "how many reports (default: until interrupted)")
 	f.BoolVar(&o.once, "once", false, "one report, after one interval")
 	f.StringVar(&o.qp, "qp", "", "details of this queue pair, at either end")
@@ -105,8 +106,8 @@ func (o *watching) validate() error {
 		return fmt.Errorf("--count %d is negative", o.count)
 	case o.streams < 2 || o.streams > 1<<20:
 		return fmt.Errorf("--streams %d is not between 2 and %d", o.streams, 1<<20)
-	case isFile(o.source) && o.netns != "":
-		return errors.New("--netns is for interfaces")
+	case isFile(o.source) && (o.netns != "" || o.count > 0):
+		return errors.New("--netns, --count and --once are for interfaces")
 	}
 	return s.Validate()
 }
@@ -126,12 +127,13 @@ func (a *app) watchFile(ctx context.Context, in io.Reader, o *watching) error {
 		defer f.Close()
 		in = f
 	}
-	analyzer := flow.New(flow.Options{Streams: o.streams})
-	err := watch.Read(ctx, in, analyzer)
-	if errors.Is(err, context.Canceled) {
-		err = nil
+	every := o.interval
+	if !o.often {
+		every = 0
 	}
-	return errors.Join(a.showTraffic(o, o.reporter.Report(time.Now(), analyzer, 0), 0), err)
+	return watch.Replay(ctx, in, &o.reporter, flow.New(flow.Options{Streams: o.streams}), every, func(r *watch.Report) error {
+		return a.showTraffic(o, r, 0)
+	})
 }
 
 func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {

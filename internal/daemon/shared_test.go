@@ -53,9 +53,8 @@ func startOn(t *testing.T, bed *testbed.Bed, kind, iface string) (d *Daemon, run
 	return d, runDir, err
 }
 
-func follow(t *testing.T, kind string) *followed {
+func follow(t *testing.T, kind string, bed *testbed.Bed) *followed {
 	t.Helper()
-	bed := newBed(t)
 	d, runDir, err := startOn(t, bed, kind, testbed.Veth)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +107,7 @@ func changeVeth(t *testing.T, bed *testbed.Bed, change func(netlink.Link) error)
 func TestSharedInterface(t *testing.T) {
 	for _, kind := range []string{"packet", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
-			f := follow(t, kind)
+			f := follow(t, kind, newBed(t))
 			has := func(l api.Link, gid string) bool { return slices.Contains(l.GIDs, gid) }
 			f.becomes("the address", func(l api.Link) bool { return l.State == "ACTIVE" && has(l, "fd00::1") && l.Port == kind })
 			addr, err := netlink.ParseAddr("fd00::99/64")
@@ -128,6 +127,20 @@ func TestSharedInterface(t *testing.T) {
 			f.becomes("a new interface", func(l api.Link) bool {
 				return l.State == "ACTIVE" && l.MTU == testbed.MTU && has(l, "fd00::1") && !has(l, "fd00::99")
 			})
+		})
+	}
+}
+
+// TestSharedInterfaceDownAtFirst starts on an interface that is down.
+func TestSharedInterfaceDownAtFirst(t *testing.T) {
+	for _, kind := range []string{"packet", "xdp"} {
+		t.Run(kind, func(t *testing.T) {
+			bed := newBed(t)
+			changeVeth(t, bed, netlink.LinkSetDown)
+			f := follow(t, kind, bed)
+			f.becomes("down", func(l api.Link) bool { return l.State == "DOWN" && strings.Contains(l.Reason, "down") })
+			f.on(netlink.LinkSetUp)
+			f.becomes("active", func(l api.Link) bool { return l.State == "ACTIVE" && l.Reason == "" })
 		})
 	}
 }

@@ -59,7 +59,7 @@ var ifaceCases = []faultCase{
 	{rule: "rx drop psn=+3 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1,
 		mine: counts{"implied_nak_seq_err": 1}, peer: counts{"duplicate_request": 1}},
 	{rule: "rx drop op=ack count=1", args: "write-bw -s 1k -n 64 -Q 1", hit: 1},
-	{rule: "rx duplicate op=readresp psn=+2 n=1", args: "read-bw -s 64k -n 4", hit: 1},
+	{rule: "rx duplicate psn=+2 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1},
 }
 
 // TestFaultsOnInterface puts rules on the veth between two bridges, with and without

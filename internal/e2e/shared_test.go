@@ -55,16 +55,6 @@ func TestSharedPorts(t *testing.T) {
 	}
 }
 
-// TestSharedNeedsPrivilege starts a daemon without the one that its port needs.
-func TestSharedNeedsPrivilege(t *testing.T) {
-	l := newLab(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
-	must(t, l.Host[0].Stop(syscall.SIGTERM))
-	p := l.start(0, "setpriv", "--bounding-set=-net_raw", "--", filepath.Join(bin, "roced"), "run", "--config", l.Host[0].Config)
-	p.fails(limit, "CAP_NET_RAW", "rxe_a")
-	must(t, l.Host[0].Start(bin))
-	l.serves()
-}
-
 // gid returns the index of an address in the GID table of host i, -1 if it is not there.
 func (l *lab) gid(i int, addr string) int { return slices.Index(l.link(i).GIDs, addr) }
 

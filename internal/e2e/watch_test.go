@@ -187,7 +187,7 @@ var watchFaults = []watchFault{
 	{0, "tx duplicate psn=+3 n=1", oneWrite, func(f *watch.Row, mine, peer counts) error {
 		return equal("duplicated", f.Requests.Duplicated, uint64(1), "retransmitted", f.Requests.Retransmitted, uint64(0))
 	}},
-	{0, "tx reorder 3 psn=+3 n=1", oneWrite, func(f *watch.Row, mine, peer counts) error {
+	{0, "tx reorder 3 10s psn=+3 n=1", oneWrite, func(f *watch.Row, mine, peer counts) error {
 		return equal("retransmitted", f.Requests.Retransmitted, mine["retransmitted_packets"], "reordered", f.Requests.Reordered, uint64(1),
 			"degree", uint64(f.Requests.OutOfOrder.Max), uint64(3), "lost", f.Requests.Lost, uint64(1), "missing", f.Requests.Missing, uint64(0))
 	}},
@@ -312,6 +312,7 @@ func TestWatchErrors(t *testing.T) {
 		{2, "lo --sort beauty", "rate, bytes"},
 		{2, "lo --streams 1", "between"},
 		{2, "x.pcap --netns blue", "interfaces"},
+		{2, "x.pcap --once", "interfaces"},
 		{1, "nosuch --once", "nosuch: no such network interface"},
 		{1, "lo --netns nosuch", "nosuch"},
 		{1, "./nosuch.pcap", "no such file"},

@@ -180,6 +180,35 @@ func TestResponses(t *testing.T) {
 	}
 }
 
+// TestExtended has packets of an extended transport, whose headers tell which of the late
+// ones are sent again.
+func TestExtended(t *testing.T) {
+	f := newFeed(0)
+	send := func(psn uint32, flags bth.XFlags) {
+		f.send(hostA, hostB, bth.Packet{Opcode: bth.TransportExt | bth.OpSendOnly, DestQP: 7, PSN: bth.MakePSN(psn), AckReq: true,
+			Ext: bth.XETH{Profile: bth.ProfileIRN, Flags: flags}, Payload: make([]byte, 8)})
+	}
+	answer := func(op bth.Opcode, psn uint32, s bth.Syndrome) {
+		f.send(hostB, hostA, bth.Packet{Opcode: op, DestQP: 3, PSN: bth.MakePSN(psn), AETH: bth.AETH{Syndrome: s}, Ext: bth.XETH{Profile: bth.ProfileIRN}})
+	}
+	for _, psn := range []uint32{0, 3, 4} {
+		send(psn, 0)
+	}
+	answer(bth.OpcodeExtAck, 0, bth.SyndromeACK)
+	f.old = 1
+	send(1, 0)
+	send(2, bth.XReTx)
+	send(5, 0)
+	answer(bth.OpcodeExtAck, 6, bth.SyndromePSNSeqErr)
+	f.send(hostA, hostB, bth.Packet{Opcode: bth.OpcodeExtReadAck, DestQP: 7, PSN: bth.MakePSN(9)})
+	g := f.only(t)
+	q, s := g.Requests, g.Responses
+	if g.Transport != "irn" || g.Joined != flow.ByPSN || q.Retransmitted != 1 || q.Recovered != 1 || q.Reordered != 1 || q.ReadAcks != 1 ||
+		s.Acks != 1 || s.NAKs.PSNSequence != 1 || g.RTT.Samples != 1 {
+		t.Errorf("%+v", g)
+	}
+}
+
 // TestBadICRC spoils packets: they are counted, and not believed.
 func TestBadICRC(t *testing.T) {
 	f := newFeed(0)

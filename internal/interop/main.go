@@ -156,12 +156,15 @@ type part struct {
 func parts(o options) []part {
 	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
 	n := netem{lines: netemLines, time: 6 * time.Second, seed: o.seed}
-	s := speed{seconds: 4, rounds: 3}
+	s := speed{seconds: 0.5}
 	if o.short {
 		n.lines, n.time = shortNetemLines, time.Second
-		s = speed{seconds: 1, rounds: 1}
+		s = speed{seconds: 0.1}
 	}
-	return []part{{"matrix", m.run}, {"errors", runTrials}, {"netem", n.run},
+	return []part{{"matrix", func(l *lab, r *report) {
+		m.run(l, r)
+		r.matrix().write(r.log)
+	}}, {"errors", runTrials}, {"netem", n.run},
 		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"speed", s.run}}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // rounds is how often TestLeaks repeats each thing.
-const rounds = 500
+const rounds = 1000
 
 // withCM makes a command for a program that uses librdmacm too, on the first host's NIC.
 func withCM(t *testing.T, l *testbed.Lab, name string, args ...string) *exec.Cmd {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,10 +29,12 @@ const captureDir = "../../bth/testdata/"
 // noon is when reports are made.
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
-func read(tb testing.TB, file []byte) (*flow.Analyzer, error) {
+// read analyses a file.
+func read(tb testing.TB, file []byte) (a *flow.Analyzer, err error) {
 	tb.Helper()
-	a := flow.New(flow.Options{})
-	return a, watch.Read(context.Background(), bytes.NewReader(file), a)
+	a = flow.New(flow.Options{})
+	err = watch.Replay(tb.Context(), bytes.NewReader(file), &watch.Reporter{}, a, 0, func(*watch.Report) error { return nil })
+	return a, err
 }
 
 func readCapture(tb testing.TB, name string) *flow.Analyzer {
@@ -155,10 +158,54 @@ func TestBadFiles(t *testing.T) {
 	if _, err := read(t, file); err == nil || err.Error() != "packet 1: link type 147 is not supported" {
 		t.Errorf("unknown link type: %v", err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+}
+
+// TestReplay has reports in the capture's own time, the last one at its end.
+func TestReplay(t *testing.T) {
+	file, err := os.ReadFile(captureDir + "rc_rnr.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at []time.Duration
+	var first time.Time
+	bytesSoFar, sum := uint64(0), 0.0
+	show := func(r *watch.Report) error {
+		f := r.Flows[0]
+		if first.IsZero() {
+			first = time.Unix(0, int64(f.Start))
+			sum += float64(f.Bytes) * 8
+		} else {
+			sum += f.Rate * (r.Time.Sub(first) - at[len(at)-1]).Seconds()
+		}
+		at = append(at, r.Time.Sub(first))
+		if f.Bytes < bytesSoFar {
+			t.Errorf("%d bytes after %d", f.Bytes, bytesSoFar)
+		}
+		bytesSoFar = f.Bytes
+		return nil
+	}
+	a := flow.New(flow.Options{})
+	if err := watch.Replay(t.Context(), bytes.NewReader(file), &watch.Reporter{}, a, 20*time.Millisecond, show); err != nil {
+		t.Fatal(err)
+	}
+	const ms = time.Millisecond
+	if d := cmp.Diff([]time.Duration{20 * ms, 40 * ms, 60 * ms, 78953 * time.Microsecond}, at); d != "" {
+		t.Errorf("reports (-want +got)\n%s", d)
+	}
+	if math.Abs(sum-float64(bytesSoFar)*8) > 1e-3 {
+		t.Errorf("the rates add up to %v bits, there were %d bytes", sum, bytesSoFar)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := watch.Read(ctx, bytes.NewReader(file), a); !errors.Is(err, context.Canceled) {
-		t.Errorf("interrupted: %v", err)
+	a, n := flow.New(flow.Options{}), 0
+	count := func(*watch.Report) error { n++; return nil }
+	if err := watch.Replay(ctx, bytes.NewReader(file), &watch.Reporter{}, a, 0, count); err != nil || a.Totals().Packets != 0 || n != 1 {
+		t.Errorf("interrupted: %v, %+v, %d reports", err, a.Totals(), n)
+	}
+	full := errors.New("full")
+	fail := func(*watch.Report) error { return full }
+	if err := watch.Replay(t.Context(), bytes.NewReader(file), &watch.Reporter{}, a, ms, fail); !errors.Is(err, full) {
+		t.Error(err)
 	}
 }
 

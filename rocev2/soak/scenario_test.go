@@ -133,8 +133,16 @@ func (s *scenario) drawTransport(rng *rand.Rand) {
 	if s.typ != qp.RC || chance(rng, 40) {
 		return
 	}
-	s.transport = pick(rng, "mp-rdma", "eunomia")
+	s.transport = pick(rng, profile.Names()...)
 	switch s.transport {
+	case "irn":
+		s.parts.Recovery.Params = map[string]float64{"bdp_packets": pick(rng, 1, 7, 110.0), "bdp_fc": float64(rng.IntN(2)),
+			"go_back_n": float64(rng.IntN(4) / 3), "sack": float64((rng.IntN(4) + 2) / 3)}
+		s.parts.Reorder.Params = map[string]float64{"bdp_packets": pick(rng, 7, 110.0)}
+		s.parts.Paths.Name = pick(rng, "single", "spray")
+	case "melo":
+		s.parts.Reorder.Params = map[string]float64{"pool_bits": pick(rng, 8, 64, 1024.0), "bdp_packets": pick(rng, 16, 256.0)}
+		s.parts.Recovery.Params = map[string]float64{"pool_bits": pick(rng, 8, 64, 1024.0)}
 	case "mp-rdma":
 		s.control = pick(rng, "mp-rdma", "mp-rdma", "dctcp")
 		s.parts.Recovery.Params = map[string]float64{"early_retransmit": float64(rng.IntN(2))}
@@ -224,8 +232,10 @@ func (s *scenario) perfect() bool { return len(s.rules) == 0 && s.outage.length 
 // anyOrder reports whether messages may begin to come before others have arrived.
 func (s *scenario) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
 
-// repeats reports whether packets are sent again that have not been lost (FUSO).
-func (s *scenario) repeats() bool { return s.transport == "mp-rdma" }
+// repeats reports whether packets may be sent again that have not been lost: early
+// (FUSO), because timeouts are shorter than the network is, or because they were sent by
+// several paths or refused.
+func (s *scenario) repeats() bool { return s.anyOrder() && s.transport != "eunomia" }
 
 // copies reports whether the link can copy packets, disorders whether it can
 // change their order.

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"roced/bpf/bottleneck"
+)
+
+// TestBottleneck has congestion control meet a queue of 100 Mbit/s in a network that
+// carries many times as much: the sender fills the bottleneck and loses nothing.
+func TestBottleneck(t *testing.T) {
+	const rate = 0.1 // Gbit/s
+	for _, c := range []struct{ name, yaml string }{
+		{"dcqcn", "algorithm: dcqcn, line_rate_bps: 400e6, min_rate_bps: 20e6, t_us: 2000, r_ai_bps: 2e6, r_hai_bps: 5e6"},
+		{"dctcp", "algorithm: dctcp, max_cwnd_packets: 256, min_cwnd_packets: 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := onFrames
+			o.Extra = "    congestion: {" + c.yaml + "}\n"
+			l := newLab(t, o)
+			stop := l.bottleneck("rate=100mbit", "burst=128k", "kmin=100k", "kmax=400k", "pmax=0.2", "limit=4m", "seed=5")
+			before := l.counters(0)
+			r := l.perf("write-bw", "-s", "64k", "-n", "400", "-t", "16")
+			after, s := l.counters(0), stop()
+			t.Logf("%.3f Gbit/s, %+v", r.Gbps, s)
+			if r.Gbps < 0.5*rate || r.Gbps > 1.05*rate {
+				t.Errorf("%.3f Gbit/s through a bottleneck of %v", r.Gbps, rate)
+			}
+			if n := after["retransmitted_packets"] - before["retransmitted_packets"]; n != 0 || s.Overflowed != 0 {
+				t.Errorf("%d packets were retransmitted, %d overflowed", n, s.Overflowed)
+			}
+			if s.Marked == 0 || s.Marked > s.Frames/2 {
+				t.Errorf("%d of %d frames are marked", s.Marked, s.Frames)
+			}
+		})
+	}
+}
+
+// bottleneck puts a bottleneck behind host 0; stop takes it away.
+func (l *lab) bottleneck(words ...string) (stop func() bottleneck.Stats) {
+	l.t.Helper()
+	p := l.ctl(0, append([]string{"bottleneck", vethName, "--json"}, words...)...)
+	eventually(l.t, soon, "the bottleneck is in force", func() bool {
+		return strings.Contains(p.diag.String(), "in force") || !p.running()
+	})
+	return func() (s bottleneck.Stats) {
+		l.t.Helper()
+		p.signal(os.Interrupt)
+		if code := p.exit(limit); code != 0 {
+			l.t.Fatalf("rocectl bottleneck: exit code %d\n%s", code, &p.diag)
+		}
+		if err := json.Unmarshal([]byte(p.out.String()), &s); err != nil {
+			l.t.Fatalf("%v in\n%s", err, &p.out)
+		}
+		return s
+	}
+}
+
+// TestBottleneckWithoutControl is the other half: without congestion control the queue
+// overflows, which is what it is limited for.
+func TestBottleneckWithoutControl(t *testing.T) {
+	l := newLab(t, onFrames)
+	stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "limit=100k")
+	start := time.Now()
+	l.verify("write-bw -s 64k -n 40")
+	if s := stop(); s.Dropped+s.Overflowed == 0 || s.Bytes < 40*64<<10 || s.Bytes > uint64(time.Since(start).Seconds()*25e6)+200<<10 {
+		t.Errorf("%+v", s)
+	}
+}

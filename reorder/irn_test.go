@@ -1,0 +1,211 @@
+package reorder_test
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/reorder"
+)
+
+// TestIRNBitmap has the 2-bitmap of section 5.3.3, over the end of the PSNs and of the
+// ring: MSN and completions move only when all before has arrived.
+func TestIRNBitmap(t *testing.T) {
+	trk := reorder.NewIRN(110, false)
+	trk.Reset(psn(0xfffffe))
+	play(t, trk, []arrival{
+		{0xfffffe, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}},
+		{0xfffffe, 1, tail, reorder.Duplicate, 0, reorder.Released{}},
+		{1, 1, complete, reorder.Held, 0, reorder.Released{}},
+		{1, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
+		{0, 1, none, reorder.Held, 0, reorder.Released{}},
+		{3, 1, complete, reorder.Held, 0, reorder.Released{}},
+		// The bitmap has the size of the BDP cap: 0xffffff to 108.
+		{108, 1, tail, reorder.Held, 0, reorder.Released{}},
+		{109, 1, tail, reorder.Beyond, 0, reorder.Released{}},
+		{0xffffff, 1, tail, reorder.InOrder, 3, reorder.Released{Messages: 2, Completions: 1}},
+		{2, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1, Completions: 1}},
+		{3, 1, none, reorder.Duplicate, 0, reorder.Released{}},
+		{113, 1, none, reorder.Held, 0, reorder.Released{}},
+		{114, 1, none, reorder.Beyond, 0, reorder.Released{}},
+	})
+	if trk.Expected() != psn(4) {
+		t.Errorf("expected %v", trk.Expected())
+	}
+}
+
+// TestIRNFeedback: a NACK upon every packet out of order, with the cumulative
+// acknowledgement and the packet that triggered it (3.1).
+func TestIRNFeedback(t *testing.T) {
+	trk := reorder.NewIRN(110, false)
+	trk.Reset(psn(100))
+	nack := func(expected, sack uint32, refused bool) bth.Feedback {
+		return bth.Feedback{Expected: psn(expected), Gap: true, HasSACK: true, SACK: psn(sack), Refused: refused}
+	}
+	for i, c := range []struct {
+		psn  uint32
+		want bth.Feedback
+	}{
+		{100, bth.Feedback{Expected: psn(101)}},
+		{102, nack(101, 102, false)},
+		{105, nack(101, 105, false)},
+		{105, nack(101, 105, false)},
+		{100, bth.Feedback{Expected: psn(101)}},
+		{101 + 110, nack(101, 211, true)},
+		{101, bth.Feedback{Expected: psn(103)}},
+		{104, nack(103, 104, false)},
+		{103, bth.Feedback{Expected: psn(106)}},
+	} {
+		trk.Receive(psn(c.psn), 1, none)
+		if f := trk.Feedback(); f != c.want {
+			t.Errorf("%d: %+v, want %+v", i, f, c.want)
+		}
+	}
+	trk.Refuse(psn(110))
+	if f := trk.Feedback(); f != nack(106, 110, true) {
+		t.Errorf("refused: %+v", f)
+	}
+}
+
+// TestIRNDiscards is the receiver of the variant with go-back-N (4.3): packets out of
+// order are dropped, and NACKed.
+func TestIRNDiscards(t *testing.T) {
+	trk, err := reorder.Factories["irn"](reorder.Params{"discard_out_of_order": 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trk.Reset(psn(0))
+	play(t, trk.(reorder.Releaser), []arrival{
+		{1, 1, tail, reorder.Beyond, 0, reorder.Released{}},
+		{0, 1, none, reorder.InOrder, 1, reorder.Released{}},
+		{1, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}},
+	})
+}
+
+// TestIRNModel compares with a map.
+func TestIRNModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.IntRange(1, 140).Draw(t, "BDP cap")
+		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
+		trk := reorder.NewIRN(length, false)
+		trk.Reset(psn(first))
+		m := model{accepted: map[int]reorder.LastKind{}}
+		for range rapid.IntRange(0, 300).Draw(t, "packets") {
+			n := m.next + rapid.IntRange(-3, length+2).Draw(t, "ahead")
+			span := rapid.SampledFrom([]int{1, 1, 1, 2, 9}).Draw(t, "span")
+			last := rapid.SampledFrom(kinds).Draw(t, "kind")
+			want := reorder.Held
+			switch {
+			case n == m.next:
+				want = reorder.InOrder
+				for k := range span { // what a READ in order covers is its own
+					delete(m.accepted, n+k)
+				}
+			case !m.free(n, 1):
+				want = reorder.Duplicate
+			case n+span > m.next+length, !m.free(n, span):
+				want = reorder.Beyond
+			}
+			var advanced uint32
+			var released reorder.Released
+			if want == reorder.InOrder || want == reorder.Held {
+				advanced, released = m.receive(n, span, last)
+			}
+			p := psn(first + uint32(n))
+			if v := trk.Classify(p); span == 1 && v != want {
+				t.Fatalf("%d: classified %d, want %d", n, v, want)
+			}
+			v, got := trk.Receive(p, uint32(span), last)
+			if r := trk.Released(); v != want || got != advanced || r != released {
+				t.Fatalf("%d: %d, %d, %+v, want %d, %d, %+v", n, v, got, r, want, advanced, released)
+			}
+			f := bth.Feedback{Expected: psn(first + uint32(m.next))}
+			if v != reorder.InOrder && n > m.next {
+				f.Gap, f.HasSACK, f.SACK, f.Refused = true, true, p, v == reorder.Beyond
+			}
+			if trk.Expected() != f.Expected || trk.Feedback() != f {
+				t.Fatalf("%d: %+v, want %+v", n, trk.Feedback(), f)
+			}
+		}
+	})
+}
+
+// TestIRNFootprint: two bits per packet of the cap for requests, one for responses.
+func TestIRNFootprint(t *testing.T) {
+	trk := reorder.NewIRN(110, false)
+	trk.Reset(psn(0))
+	trk.Receive(psn(1), 1, none)
+	if n := trk.Footprint(); n != 14+1 {
+		t.Errorf("responses: %d bytes", n)
+	}
+	trk.Receive(psn(2), 1, tail)
+	if n := trk.Footprint(); n != 28+1 {
+		t.Errorf("requests: %d bytes", n)
+	}
+	trk.Reset(psn(0))
+	if v := trk.Classify(psn(2)); v != reorder.Held {
+		t.Errorf("after a reset: %d", v)
+	}
+}
+
+// TestFactoriesOfIRNAndMELO: parameters by name, with the papers' values.
+func TestFactoriesOfIRNAndMELO(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		p    reorder.Params
+		room int // packets ahead, with the expected one; 0: refused parameters
+	}{
+		{"irn", nil, 110},
+		{"irn", reorder.Params{"bdp_packets": 7}, 7},
+		{"irn", reorder.Params{"bdp_packets": 0}, 0},
+		{"irn", reorder.Params{"bitmap": 1}, 0},
+		{"melo", nil, 1024},
+		{"melo", reorder.Params{"bdp_packets": 100}, 128},
+		{"melo", reorder.Params{"bdp_packets": 100, "pool_bits": 64}, 64},
+		{"melo", reorder.Params{"pool_bits": 9}, 0},
+		{"melo", reorder.Params{"pool_bits": 0}, 0},
+		{"melo", reorder.Params{"bdp_packets": 1.5}, 0},
+		{"melo", reorder.Params{"blocks": 1}, 0},
+	} {
+		trk, err := reorder.Factories[c.name](c.p)
+		if (err != nil) != (c.room == 0) {
+			t.Errorf("%s %v: %v", c.name, c.p, err)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		trk.Reset(psn(0))
+		if in, out := trk.Classify(psn(uint32(c.room-1))), trk.Classify(psn(uint32(c.room))); in != reorder.Held || out != reorder.Beyond {
+			t.Errorf("%s %v: %d and %d, want room for %d", c.name, c.p, in, out, c.room)
+		}
+	}
+}
+
+// TestNoAllocation: nothing is allocated per packet.
+func TestNoAllocation(t *testing.T) {
+	for _, name := range []string{"irn", "melo"} {
+		trk, err := reorder.Factories[name](nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trk.Reset(psn(0xffff00))
+		r, at := trk.(reorder.Releaser), psn(0xffff00)
+		n := testing.AllocsPerRun(200, func() {
+			for _, k := range []int{1, 3, 20, 0, 2} {
+				r.Classify(at.Add(k))
+				r.Receive(at.Add(k), 1, complete)
+				r.Feedback()
+				r.Released()
+			}
+			for k := 4; k < 20; k++ {
+				r.Receive(at.Add(k), 1, none)
+			}
+			at = at.Add(21)
+		})
+		if n != 0 || r.Expected() != at {
+			t.Errorf("%s: %v allocations, expected %v, want %v", name, n, r.Expected(), at)
+		}
+	}
+}

@@ -1,0 +1,279 @@
+package reorder_test
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bitpool"
+	"roced/bth"
+	"roced/reorder"
+)
+
+func bitsPool(tb interface{ Fatal(...any) }, bits int) *bitpool.Pool {
+	p, err := bitpool.New(bits)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+// TestMELOAccess: only the front and the end of the bitmap are reached, packets for the
+// middle are dropped (3.2.3).
+func TestMELOAccess(t *testing.T) {
+	p := bitsPool(t, 1024)
+	trk := reorder.NewMELO(p, 1024)
+	trk.Reset(psn(0xfffff0))
+	play(t, trk, []arrival{
+		{0xfffff0, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}}, // no bitmap
+		{0xfffff4, 1, none, reorder.Held, 0, reorder.Released{}},
+		{0xfffff4, 1, none, reorder.Duplicate, 0, reorder.Released{}},
+		{20, 1, complete, reorder.Held, 0, reorder.Released{}},
+		{20, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
+		{4, 1, tail, reorder.Beyond, 0, reorder.Released{}},        // middle
+		{0xffffff, 1, tail, reorder.Beyond, 0, reorder.Released{}}, // middle
+		{0xfffff2, 1, tail, reorder.Held, 0, reorder.Released{}},   // front
+		{18, 1, tail, reorder.Held, 0, reorder.Released{}},         // end
+		{0xfffff1 + 1024, 1, tail, reorder.Beyond, 0, reorder.Released{}},
+		{0xfffff1, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1}},
+		{0xfffff3, 1, none, reorder.InOrder, 2, reorder.Released{}},
+		{0xfffff5, 1, none, reorder.InOrder, 1, reorder.Released{}},
+		{0xfffff4, 1, none, reorder.Duplicate, 0, reorder.Released{}},
+	})
+	if held := p.Blocks() - p.Free(); held != 5 {
+		t.Errorf("%d blocks for 0xfffff6 to 20", held)
+	}
+	if trk.Slots() != 1024 || trk.Slot(psn(0x000401)) != 1 || trk.Slot(psn(0xffffff)) != 1023 {
+		t.Errorf("slots: %d", trk.Slots())
+	}
+	trk.Reset(psn(5))
+	if p.Free() != p.Blocks() || trk.Classify(psn(20)) != reorder.Held {
+		t.Error("a reset gives all blocks back")
+	}
+}
+
+// TestMELOHoles: a NACK with the most recent three holes, closest to RCV.HIGH, whenever a
+// new one forms (3.2.4).
+func TestMELOHoles(t *testing.T) {
+	trk := reorder.NewMELO(bitsPool(t, 1024), 1024)
+	trk.Reset(psn(0xfffffe))
+	hole := func(start, n uint32) bth.Hole { return bth.Hole{Start: psn(start), Len: n} }
+	for i, c := range []struct {
+		psn      uint32
+		expected uint32
+		nack     bool // otherwise a SACK, or nothing in order
+		holes    []bth.Hole
+	}{
+		{0xfffffe, 0xffffff, false, nil},
+		{1, 0xffffff, true, []bth.Hole{hole(0xffffff, 2)}},
+		{2, 0xffffff, false, nil},
+		{6, 0xffffff, true, []bth.Hole{hole(3, 3), hole(0xffffff, 2)}},
+		{4, 0xffffff, false, nil}, // splits one: the front is 0xffffff, the end 6
+		{8, 0xffffff, true, []bth.Hole{hole(7, 1), hole(5, 1), hole(3, 1)}},
+		{10, 0xffffff, true, []bth.Hole{hole(9, 1), hole(7, 1), hole(5, 1)}},
+		{0xffffff, 0, false, nil},
+		{5, 0, false, nil},
+		{12, 0, true, []bth.Hole{hole(11, 1), hole(9, 1), hole(7, 1)}},
+		{0, 3, false, nil},
+		{3, 7, false, nil},
+		{7, 9, false, nil},
+		{15, 9, true, []bth.Hole{hole(13, 2), hole(11, 1), hole(9, 1)}},
+		{13, 9, false, nil},
+		{20, 9, true, []bth.Hole{hole(16, 4), hole(14, 1), hole(11, 1)}},
+	} {
+		v, _ := trk.Receive(psn(c.psn), 1, none)
+		want := bth.Feedback{Expected: psn(c.expected), Gap: c.nack, NumHoles: uint8(len(c.holes))}
+		if v == reorder.Held {
+			want.HasSACK, want.SACK = true, psn(c.psn)
+		}
+		copy(want.Holes[:], c.holes)
+		if f := trk.Feedback(); f != want {
+			t.Errorf("%d: %v: %+v, want %+v", i, c.psn, f, want)
+		}
+	}
+}
+
+// TestMELOExhaustion: packets for which the pool has no blocks are dropped (3.2.5), and
+// two connections share it.
+func TestMELOExhaustion(t *testing.T) {
+	p := bitsPool(t, 24)
+	a, b := reorder.NewMELO(p, 64), reorder.NewMELO(p, 64)
+	a.Reset(psn(0))
+	b.Reset(psn(1000))
+	play(t, a, []arrival{{15, 1, none, reorder.Held, 0, reorder.Released{}}})
+	play(t, b, []arrival{
+		{1008, 1, none, reorder.Beyond, 0, reorder.Released{}}, // two blocks
+		{1001, 1, none, reorder.Held, 0, reorder.Released{}},
+	})
+	if f := b.Feedback(); f.Refused || !f.HasSACK {
+		t.Errorf("%+v", f)
+	}
+	play(t, a, []arrival{{16, 1, none, reorder.Beyond, 0, reorder.Released{}}})
+	if f := a.Feedback(); f != (bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
+		t.Errorf("dropped: %+v", f)
+	}
+	play(t, b, []arrival{{1000, 1, tail, reorder.InOrder, 2, reorder.Released{Messages: 1}}})
+	play(t, a, []arrival{{16, 1, none, reorder.Held, 0, reorder.Released{}}})
+}
+
+// TestMELOSwap: a connection that is swapped out gives all its blocks back and gets them
+// again, if there are any, before it receives more (3.2.5).
+func TestMELOSwap(t *testing.T) {
+	p := bitsPool(t, 24)
+	a, b := reorder.NewMELO(p, 64), reorder.NewMELO(p, 64)
+	a.Reset(psn(0))
+	b.Reset(psn(0))
+	play(t, a, []arrival{{3, 1, tail, reorder.Held, 0, reorder.Released{}}, {15, 1, complete, reorder.Held, 0, reorder.Released{}}})
+	a.SwapOut()
+	if p.Free() != 3 || a.Footprint() != 20 {
+		t.Errorf("%d free, footprint %d", p.Free(), a.Footprint())
+	}
+	play(t, b, []arrival{{15, 1, none, reorder.Held, 0, reorder.Released{}}})
+	play(t, a, []arrival{{0, 1, none, reorder.Beyond, 0, reorder.Released{}}})
+	b.Reset(psn(0))
+	play(t, a, []arrival{
+		{15, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
+		{0, 1, none, reorder.InOrder, 1, reorder.Released{}},
+		{1, 1, none, reorder.InOrder, 1, reorder.Released{}},
+		{2, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1}},
+	})
+	a.Receive(psn(17), 1, none)
+	if f := a.Feedback(); f.NumHoles != 2 || f.Holes[0] != (bth.Hole{Start: psn(16), Len: 1}) || f.Holes[1] != (bth.Hole{Start: psn(4), Len: 11}) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestMELOFootprint computes the paper's average for 300 connections: 12 bytes for holes,
+// 6 for RCV.NXT and RCV.HIGH, 2 for the pointers, and a share of the 6 Kb of the pools of
+// receiver and sender, 23 bytes in all (3.2.4).
+func TestMELOFootprint(t *testing.T) {
+	const connections = 300
+	receiver, sender := bitsPool(t, 1024), bitsPool(t, 1024)
+	sum := receiver.Footprint() + sender.Footprint()
+	if sum != 6*1024/8 {
+		t.Errorf("the pools have %d bytes", sum)
+	}
+	trk := make([]*reorder.MELO, connections)
+	for i := range trk {
+		trk[i] = reorder.NewMELO(receiver, 1024)
+		trk[i].Reset(psn(0))
+		sum += trk[i].Footprint() // in order: no blocks
+	}
+	if average := float64(sum) / connections; average > 23 || average < 22 {
+		t.Errorf("%.2f bytes per connection", average)
+	}
+	trk[0].Receive(psn(9), 1, none)
+	if n := trk[0].Footprint(); n != 20+2*3 {
+		t.Errorf("%d bytes with two blocks", n)
+	}
+}
+
+// TestMELOModel compares two connections that share a pool with maps.
+func TestMELOModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := bitsPool(t, 8*rapid.IntRange(1, 40).Draw(t, "blocks"))
+		buffer := 1 << rapid.IntRange(0, 8).Draw(t, "buffer")
+		var conns [2]*meloConn
+		for i := range conns {
+			conns[i] = &meloConn{trk: reorder.NewMELO(p, buffer), first: rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"),
+				m: model{accepted: map[int]reorder.LastKind{}}, high: -1}
+			conns[i].trk.Reset(psn(conns[i].first))
+		}
+		for range rapid.IntRange(0, 300).Draw(t, "packets") {
+			c := conns[rapid.IntRange(0, 1).Draw(t, "connection")]
+			n := c.m.next + rapid.SampledFrom([]int{0, 0, 1, rapid.IntRange(-3, buffer+2).Draw(t, "ahead")}).Draw(t, "packet")
+			c.receive(t, p, n, buffer, rapid.SampledFrom(kinds).Draw(t, "kind"))
+			if held := conns[0].blocks() + conns[1].blocks(); held+p.Free() != p.Blocks() {
+				t.Fatalf("%d blocks held and %d free of %d", held, p.Free(), p.Blocks())
+			}
+		}
+	})
+}
+
+// meloConn is a connection and what it must do.
+type meloConn struct {
+	trk   *reorder.MELO
+	first uint32
+	m     model
+	high  int
+}
+
+func (c *meloConn) block(n int) int { return (int(c.first) + n) / 8 }
+
+func (c *meloConn) blocks() int {
+	if c.high < c.m.next {
+		return 0
+	}
+	return c.block(c.high) - c.block(c.m.next) + 1
+}
+
+// verdict is what the model makes of packet n.
+func (c *meloConn) verdict(p *bitpool.Pool, n, buffer int) reorder.Verdict {
+	_, has := c.m.accepted[n]
+	switch {
+	case n < c.m.next:
+		return reorder.Duplicate
+	case n == c.m.next:
+		return reorder.InOrder
+	case n >= c.m.next+buffer:
+		return reorder.Beyond
+	case n > c.high && c.block(n)-c.block(c.m.next)+1-c.blocks() > p.Free():
+		return reorder.Beyond
+	case n > c.high:
+		return reorder.Held
+	case c.block(n) != c.block(c.m.next) && c.block(n) != c.block(c.high):
+		return reorder.Beyond
+	case has:
+		return reorder.Duplicate
+	}
+	return reorder.Held
+}
+
+// holes are those that the model sees, the most recent first.
+func (c *meloConn) holes() (out []bth.Hole) {
+	for n := c.high; n >= c.m.next; n-- {
+		if _, ok := c.m.accepted[n]; ok {
+			continue
+		}
+		at := psn(c.first + uint32(n))
+		if k := len(out); k > 0 && out[k-1].Start == at.Next() {
+			out[k-1] = bth.Hole{Start: at, Len: out[k-1].Len + 1}
+		} else {
+			out = append(out, bth.Hole{Start: at, Len: 1})
+		}
+	}
+	return out
+}
+
+func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, last reorder.LastKind) {
+	want, at, gap := c.verdict(p, n, buffer), psn(c.first+uint32(n)), n > max(c.high, c.m.next-1)+1
+	if v := c.trk.Classify(at); v != want {
+		t.Fatalf("%d: classified %d, want %d", n, v, want)
+	}
+	var advanced uint32
+	var released reorder.Released
+	if want == reorder.InOrder || want == reorder.Held {
+		c.high = max(c.high, n)
+		advanced, released = c.m.receive(n, 1, last)
+	}
+	v, got := c.trk.Receive(at, 1, last)
+	if r := c.trk.Released(); v != want || got != advanced || r != released {
+		t.Fatalf("%d: %d, %d, %+v, want %d, %d, %+v", n, v, got, r, want, advanced, released)
+	}
+	f := c.trk.Feedback()
+	if f.Expected != psn(c.first+uint32(c.m.next)) || f.Gap != (v == reorder.Held && gap) || f.Refused != (v == reorder.Beyond) {
+		t.Fatalf("%d: %+v", n, f)
+	}
+	// The holes of a NACK are some of those that there are, the first of them the most
+	// recent: those that were forgotten do not come back.
+	all := c.holes()
+	for i, h := range f.Holes[:f.NumHoles] {
+		if !slices.Contains(all, h) || i == 0 && h != all[0] {
+			t.Fatalf("%d: holes %v, there are %v", n, f.Holes, all)
+		}
+	}
+	if f.Gap && f.NumHoles == 0 {
+		t.Fatalf("%d: a NACK without holes", n)
+	}
+}

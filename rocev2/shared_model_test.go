@@ -1,0 +1,148 @@
+package rocev2
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// TestSharedModel torments a shared NIC with answers, changes of its interface and
+// traffic in random order. Every frame goes to the station that was named last, from
+// the MAC that the interface has; what is held is accounted for.
+func TestSharedModel(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		m := newSharedModel(t)
+		r.Repeat(map[string]func(*rapid.T){
+			"send": m.send, "datagram": m.datagram, "answer": m.answer, "unreachable": m.unreachable,
+			"interface": m.changeInterface, "link": m.link, "time": m.pass, "": m.check,
+		})
+	})
+}
+
+// sharedModel is a NIC with a queue pair for each of a few destinations, and what it
+// has been told of these.
+type sharedModel struct {
+	n       *NIC
+	now     mono.Time
+	mac     MAC
+	up      bool
+	scripts []*script
+	qps     []*QueuePair
+	way     map[GID]MAC // last answers
+}
+
+// modelStations are so few that each is often named anew.
+const modelStations = 3
+
+func modelStation(t *rapid.T) int { return rapid.IntRange(0, modelStations-1).Draw(t, "station") }
+
+func modelMAC(t *rapid.T) MAC { return MAC{2, 0, 0, 0, 1, rapid.Byte().Draw(t, "mac")} }
+
+func modelDst(i int) GID { return gid(fmt.Sprintf("10.0.0.%d", i+2)) }
+
+func newSharedModel(t *testing.T) *sharedModel {
+	m := &sharedModel{n: newNIC(t, sharedConfig()), now: 1, mac: macA, up: true, way: map[GID]MAC{}}
+	for i := range modelStations {
+		s := newScript()
+		q := plug(t, m.n, bth.QPN(0x11+i), qp.RC, s)
+		connect(t, m.n, q, 0, modelDst(i).Addr().String(), nil)
+		m.scripts, m.qps = append(m.scripts, s), append(m.qps, q)
+	}
+	return m
+}
+
+// send has a connection send a packet.
+func (m *sharedModel) send(t *rapid.T) {
+	i := modelStation(t)
+	s := m.scripts[i]
+	s.out = append(s.out, sends(7, uint32(len(s.out)), 10)...)
+	m.n.activate(m.qps[i])
+}
+
+// datagram sends one that waits for its neighbour in the NIC.
+func (m *sharedModel) datagram(t *rapid.T) {
+	nb := m.n.net.neigh.byAddr[modelDst(modelStation(t))]
+	if nb.state == neighIncomplete {
+		b := append([]byte(nil), m.qps[0].path.hdr[:m.qps[0].path.hdrLen]...)
+		a := nb.addr
+		copy(b[ethLen+16:], a[12:])
+		m.n.hold(nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
+	}
+}
+
+func (m *sharedModel) answer(t *rapid.T) {
+	dst, mac := modelDst(modelStation(t)), modelMAC(t)
+	m.way[dst] = mac
+	m.n.Resolved(m.now, dst, mac)
+}
+
+func (m *sharedModel) unreachable(t *rapid.T) {
+	dst := modelDst(modelStation(t))
+	delete(m.way, dst)
+	m.n.Unreachable(m.now, dst)
+}
+
+func (m *sharedModel) changeInterface(t *rapid.T) {
+	m.mac = modelMAC(t)
+	m.mac[4] = 2
+	i := Interface{MAC: m.mac, Routes: m.n.cfg.Routes}
+	if rapid.Bool().Draw(t, "addresses") {
+		i.Addrs = prefixes("10.0.0.1/24", "fd00::1/64")
+	}
+	if err := m.n.SetInterface(&i); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *sharedModel) link(t *rapid.T) {
+	m.up = rapid.Bool().Draw(t, "up")
+	if err := m.n.SetLink(m.now, m.up, 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *sharedModel) pass(t *rapid.T) {
+	m.now = m.now.Add(mono.Time(rapid.Int64Range(0, 3e9).Draw(t, "ns")).Sub(0))
+	m.n.Advance(m.now)
+	for q, ok := m.n.PollQuery(); ok; q, ok = m.n.PollQuery() {
+		if m.n.net.neigh.byAddr[q.Dst] == nil {
+			t.Fatalf("asks for %v, where nobody sends to", q.Dst.Addr())
+		}
+	}
+}
+
+// check sends what there is to send.
+func (m *sharedModel) check(t *rapid.T) {
+	for _, w := range transmit(m.n, m.now) {
+		dst, src := MAC(w.b), MAC(w.b[6:])
+		to := gidOf4(w.b[ethLen+16:])
+		if want, ok := m.way[to]; !ok || dst != want {
+			t.Fatalf("a frame to %v goes to %v, want %v (%v)", to.Addr(), dst, want, ok)
+		}
+		if src != m.mac {
+			t.Fatalf("a frame comes from %v, want %v", src, m.mac)
+		}
+		if binary.BigEndian.Uint16(w.b[12:]) != ethTypeIPv4 {
+			t.Fatalf("not IPv4: %x", w.b)
+		}
+		if !m.up {
+			t.Fatal("a frame while the link is down")
+		}
+	}
+	held := len(m.n.net.neigh.ready)
+	for _, nb := range m.n.net.neigh.list {
+		held += len(nb.held)
+		if nb.usable() && len(nb.held) > 0 {
+			t.Fatalf("%v is known and frames wait for it", nb.addr.Addr())
+		}
+	}
+	if held != m.n.net.neigh.held {
+		t.Fatalf("%d frames held, counted as %d", held, m.n.net.neigh.held)
+	}
+}
