@@ -75,6 +75,9 @@ interop-short: setup build ## a sample of the same
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...
 
+bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
+	$(GO) run ./internal/lossbench -bin $(BIN) -out docs/bench-loss.md
+
 demo: build ## two NICs in two namespaces move and verify memory
 	$(GO) run ./internal/demo -bin $(BIN) -out out/demo
 

@@ -165,9 +165,8 @@ func (l *loop) pick() (psn bth.PSN, rtx, ok bool) {
 		l.rtx++
 		return psn, true, true
 	}
-	gate, gated := l.rec.(retrans.Gate)
 	capped, ok := l.rec.(retrans.Capped)
-	if l.sent < l.offered && (!gated || gate.MaySendNew()) && (!ok || l.outstanding() < capped.Cap()) {
+	if l.sent < l.offered && (!ok || l.outstanding() < capped.Cap()) {
 		if at := l.syncAt(); at > l.now {
 			l.waiting = at
 			return psn, false, false

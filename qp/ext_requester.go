@@ -72,7 +72,7 @@ func (e *extRequester) next(now mono.Time, t *Transmit) bool {
 		ok = r.retransmit(now, psn, t)
 	} else if e.waits(now, w) {
 		return false
-	} else if ok = r.sendNew(now, t); !ok && r.cursor == r.tail && r.q.sending() {
+	} else if ok = r.sendNew(now, t); !ok && r.q.sending() {
 		ok = e.sendEarly(now, t)
 	}
 	if ok {
@@ -110,15 +110,22 @@ func (e *extRequester) mayEnd(s *slot) bool {
 }
 
 // sendEarly sends an unacknowledged packet again, because there is nothing else to send
-// (MP-RDMA 3.5). An acknowledgement that finds nothing at all narrows the window.
+// or the recovery allows nothing new (MP-RDMA 3.5). An acknowledgement that finds
+// nothing at all narrows the window.
 func (e *extRequester) sendEarly(now mono.Time, t *Transmit) bool {
 	r := &e.q.req
+	nothing := r.cursor == r.tail
+	if !nothing && r.outstanding() < room(r.rec) {
+		return false
+	}
 	if early, ok := r.rec.(retrans.Early); ok {
 		if psn, ok := early.NextEarly(); ok && uint64(r.bytesInFlight()) < first(r.limits()) {
 			return r.retransmit(now, psn, t)
 		}
 	}
-	e.shrink(e.paths.Unused())
+	if nothing {
+		e.shrink(e.paths.Unused())
+	}
 	return false
 }
 
@@ -208,7 +215,11 @@ func (e *extRequester) acknowledged(now mono.Time, p *bth.Packet) {
 	r.rtt = 0
 	r.feedback(now, f, p)
 	if e.perPacket {
-		r.ctl.OnAck(now, ccalgo.Sample{Bytes: uint32(e.q.mtu), InFlight: r.bytesInFlight(), RTT: r.rtt, ECN: f.ECE})
+		bytes := uint32(e.q.mtu) // of the packet that is answered, about
+		if f.Refused {
+			bytes = 0
+		}
+		r.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: r.bytesInFlight(), RTT: r.rtt, ECN: f.ECE})
 	}
 	if r.q.sending() {
 		e.shrink(e.paths.OnAck(now, f, r.rtt, e.window()))

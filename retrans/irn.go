@@ -110,9 +110,20 @@ func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		t.advance(now, f.Expected, acked)
 	}
 	out, before := Outcome{Acked: acked}, t.waiting()
-	if f.HasSACK && t.offset(f.SACK) >= t.outstanding() {
-		return out
+	if acked > 0 && t.active && t.cfg.noBitmap && t.retx == t.una {
+		t.first = true // where it stops, without a bitmap, the next one is missing
 	}
+	if !f.HasSACK || t.offset(f.SACK) < t.outstanding() {
+		t.negative(f)
+	}
+	if after := t.waiting(); after > before {
+		out.Lost = after - before
+	}
+	return out
+}
+
+// negative takes what f says of packets that are missing.
+func (t *IRN) negative(f bth.Feedback) {
 	if f.HasSACK && !f.Refused {
 		t.mark(f.SACK)
 	}
@@ -120,16 +131,12 @@ func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		t.enter()
 	}
 	t.settle()
-	if after := t.waiting(); after > before {
-		out.Lost = after - before
-	}
-	return out
 }
 
-// mark remembers a selective acknowledgement.
+// mark remembers a selective acknowledgement. The expected packet cannot have arrived.
 func (t *IRN) mark(psn bth.PSN) {
 	d := t.offset(psn)
-	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.len() {
+	if t.cfg.noBitmap || t.cfg.goBackN || d == 0 || d >= t.marks.len() {
 		return
 	}
 	t.marks.set(psn)
@@ -138,8 +145,7 @@ func (t *IRN) mark(psn bth.PSN) {
 	}
 }
 
-// advance moves una, by the cumulative acknowledgement. Without a bitmap that is all
-// there is: where it stops in loss recovery, the next packet is missing.
+// advance moves una, by the cumulative acknowledgement.
 func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 	for k := range min(acked, t.marks.len()) {
 		t.marks.clear(t.una.Add(int(k)))
@@ -153,9 +159,6 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 	}
 	if t.active && t.recovery == to {
 		t.active, t.first = false, false
-	}
-	if t.active && t.cfg.noBitmap && t.retx == to {
-		t.first = true
 	}
 }
 

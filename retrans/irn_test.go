@@ -81,11 +81,12 @@ func TestIRNRecovery(t *testing.T) {
 	if r.active {
 		t.Error("an acknowledgement greater than the recovery sequence ends recovery")
 	}
-	if out := r.OnFeedback(7, nack(10, 10)); out.Lost != 1 {
+	r.OnSent(7, at(11), 1, false)
+	if out := r.OnFeedback(7, nack(10, 11)); out.Lost != 1 {
 		t.Errorf("a NACK begins another: %+v", out)
 	}
 	expectAgain(t, "again", r, 10)
-	r.OnFeedback(8, ack(11))
+	r.OnFeedback(8, ack(12))
 	if r.InFlight() != 0 || r.Deadline() != mono.Never {
 		t.Errorf("%d in flight, deadline %v", r.InFlight(), r.Deadline())
 	}
@@ -118,6 +119,7 @@ func TestIRNGhosts(t *testing.T) {
 	for _, f := range []bth.Feedback{
 		ack(-1), ack(7), nack(-3, 2), nack(7, 8), nack(0, 6), nack(0, -1), nack(0, 1<<23),
 		{Expected: at(0), HasSACK: true, SACK: at(2)}, // no NACK
+		{Expected: at(0), HasSACK: true, SACK: at(0)},
 	} {
 		r := newTestIRN(t, nil, 6)
 		if out := r.OnFeedback(1, f); out.Lost != 0 || out.Acked != 0 || r.Una() != at(0) || r.active {

@@ -112,7 +112,7 @@ func (m *MELO) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		m.base = now
 	}
 	before := m.pending
-	if f.HasSACK && !f.Refused && f.NumHoles > 0 && distance(m.Una(), f.SACK) < m.outstanding() {
+	if f.HasSACK && !f.Refused && f.NumHoles > 0 && f.SACK != m.Una() && distance(m.Una(), f.SACK) < m.outstanding() {
 		m.rebuild(f)
 	}
 	return Outcome{Acked: acked, Lost: m.pending - before}
@@ -155,7 +155,7 @@ func (m *MELO) rebuild(f bth.Feedback) {
 		return
 	}
 	for psn := high.Next(); psn != f.SACK.Next(); psn = psn.Next() {
-		if psn != m.Una() && (psn == f.SACK || !missing(&f, psn)) {
+		if psn == f.SACK || psn != m.Una() && !missing(&f, psn) {
 			m.list.Extend(psn)
 			m.arrived++
 		} else {

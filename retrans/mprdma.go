@@ -53,12 +53,6 @@ type Early interface {
 	NextEarly() (psn bth.PSN, ok bool)
 }
 
-// Gate is a Recovery that decides when new packets may be sent, beside the congestion
-// window.
-type Gate interface {
-	MaySendNew() bool
-}
-
 func newMPRDMA(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: mp-rdma", p)
 	m := &MPRDMA{fuso: r.Bool("early_retransmit", true)}
@@ -193,10 +187,15 @@ func (m *MPRDMA) NextEarly() (psn bth.PSN, ok bool) {
 	return m.early, m.fuso && !again && m.early != m.nxt
 }
 
-// MaySendNew implements Gate: recovery mode sends nothing new. The receiver could not
-// track it, most likely, as it cannot track what is outstanding. So NACKs in recovery
-// mode are for packets sent before it began, and tell nothing new.
-func (m *MPRDMA) MaySendNew() bool { return !m.mode }
+// Cap implements Capped: recovery mode sends nothing new. The receiver could not track
+// it, most likely, as it cannot track what is outstanding. So NACKs in recovery mode are
+// for packets sent before it began, and tell nothing new.
+func (m *MPRDMA) Cap() uint32 {
+	if m.mode {
+		return 0
+	}
+	return maxWindow
+}
 
 // outstanding is the number of PSNs sent and not acknowledged.
 func (m *MPRDMA) outstanding() uint32 { return distance(m.una, m.nxt) }

@@ -125,7 +125,7 @@ func TestMPRDMARecovery(t *testing.T) {
 		t.Fatal("everything has been sent again")
 	}
 	m.ack(7, 5)
-	if m.MaySendNew() {
+	if m.Cap() != 0 {
 		t.Fatal("recovery is over, with 7 missing")
 	}
 	m.ack(8, 7)
@@ -202,20 +202,20 @@ func TestMPRDMATimeout(t *testing.T) {
 	m.want("... has arrived", 0, 1, -1)
 }
 
-// TestMPRDMAGate: recovery mode sends nothing new.
-func TestMPRDMAGate(t *testing.T) {
+// TestMPRDMACap: recovery mode sends nothing new.
+func TestMPRDMACap(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 4)
 	m.ack(0, 3)
-	if !m.MaySendNew() {
+	if m.Cap() == 0 {
 		t.Error("before a NACK")
 	}
 	m.nack(0, 2)
-	if m.MaySendNew() {
+	if m.Cap() != 0 {
 		t.Error("in recovery mode")
 	}
 	m.ack(4, 0)
-	if !m.MaySendNew() {
+	if m.Cap() == 0 {
 		t.Error("after recovery")
 	}
 }

@@ -93,6 +93,7 @@ func (p *Packet) open() (err error) {
 	if err != nil {
 		return fmt.Errorf("packet socket: %w", err)
 	}
+	// The filter refuses our own frames too, but later, when they have been cloned.
 	for _, o := range []struct {
 		name string
 		opt  int

@@ -65,6 +65,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
   rocectl stat rxe_a --watch 1s                  counters
   rocectl capture rxe_a -w out.pcapng            capture until Ctrl-C
   rocectl decode out.pcapng                      one line a frame
+  rocectl watch eth0                             who asks whom for what, also of other NICs
   rocectl fault add rxe_a 'tx drop psn=+3 n=1'   drop a packet's first transmission`,
 		SilenceErrors: true, SilenceUsage: true,
 		Args:              noCommand,

@@ -22,7 +22,7 @@ func TestTransports(t *testing.T) {
 	for _, name := range profile.Names()[1:] {
 		t.Run(name, func(t *testing.T) {
 			o := onUnix
-			o.Extra = "profile: " + name
+			o.Extra = "    profile: " + name + "\n"
 			l := newLab(t, o)
 			stop := l.capture(0)
 			for _, args := range transfers {

@@ -155,7 +155,7 @@ type part struct {
 
 func parts(o options) []part {
 	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
-	n := netem{lines: netemLines, time: 6 * time.Second, seed: o.seed}
+	n := netem{lines: netemLines, time: 4 * time.Second, seed: o.seed}
 	s := speed{seconds: 0.5}
 	if o.short {
 		n.lines, n.time = shortNetemLines, time.Second

@@ -1,0 +1,13 @@
+package flow
+
+import (
+	"testing"
+	"unsafe"
+)
+
+// TestMemory keeps what is said of DefaultStreams true.
+func TestMemory(t *testing.T) {
+	if n := unsafe.Sizeof(stream{}) * DefaultStreams; n < 10e6 || n > 20e6 {
+		t.Errorf("the default number of streams takes %d bytes", n)
+	}
+}

@@ -1,0 +1,78 @@
+package retrans
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bitpool"
+	"roced/bth"
+	"roced/mono"
+)
+
+// TestHostileFeedback: whatever a peer says, counts stay within what is outstanding, only
+// that is sent again, and while something is outstanding something is due.
+func TestHostileFeedback(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		pool, err := bitpool.New(8 * rapid.IntRange(1, 20).Draw(t, "blocks"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := psn(rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"))
+		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}, {"dynamic_rto": 1}}).Draw(t, "irn")
+		irn, err := Factories["irn"](p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []Recovery{irn, NewMELO(pool, 1000)} {
+			r.Reset(first)
+			nxt := first
+			near := func(what string) bth.PSN { return r.Una().Add(rapid.IntRange(-3, 40).Draw(t, what)) }
+			for range rapid.IntRange(0, 100).Draw(t, "steps") {
+				switch rapid.IntRange(0, 3).Draw(t, "op") {
+				case 0:
+					span := rapid.Uint32Range(1, 12).Draw(t, "span")
+					r.OnSent(1, nxt, span, false)
+					nxt = nxt.Add(int(span))
+				case 1:
+					r.OnSent(2, near("again"), 1, true)
+					if again, ok := r.NextRetransmit(); ok {
+						r.OnSent(2, again, 1, true)
+					}
+				case 2:
+					f := bth.Feedback{Expected: near("expected"), Gap: rapid.Bool().Draw(t, "gap"), SACK: near("sack"),
+						HasSACK: rapid.Bool().Draw(t, "has"), Refused: rapid.Bool().Draw(t, "refused"), NumHoles: uint8(rapid.IntRange(0, 4).Draw(t, "holes"))}
+					for i := range f.Holes {
+						f.Holes[i] = bth.Hole{Start: near("hole"), Len: rapid.Uint32Range(0, 1<<24).Draw(t, "length") >> rapid.IntRange(0, 24).Draw(t, "shift")}
+					}
+					r.OnFeedback(3, f)
+				case 3:
+					if r.Deadline() != mono.Never {
+						r.OnTimeout(r.Deadline())
+						if again, ok := r.NextRetransmit(); !ok || again != r.Una() {
+							t.Fatalf("%T: after a timeout %v, %v is sent again, una is %v", r, again, ok, r.Una())
+						}
+					}
+				}
+				out := distance(r.Una(), nxt)
+				if out > distance(first, nxt) || r.InFlight() > out {
+					t.Fatalf("%T: una %v, nxt %v, %d in flight", r, r.Una(), nxt, r.InFlight())
+				}
+				again, ok := r.NextRetransmit()
+				if ok && distance(r.Una(), again) >= out {
+					t.Fatalf("%T: %v is sent again, una %v, nxt %v", r, again, r.Una(), nxt)
+				}
+				if out > 0 && !ok && r.Deadline() == mono.Never {
+					t.Fatalf("%T: something is outstanding, and nothing will happen", r)
+				}
+			}
+			r.OnFeedback(4, bth.Feedback{Expected: nxt})
+			if r.InFlight() != 0 || r.Deadline() != mono.Never {
+				t.Fatalf("%T: %d in flight after all was acknowledged", r, r.InFlight())
+			}
+		}
+		if pool.Free() != pool.Blocks() {
+			t.Fatalf("%d blocks of %d are free", pool.Free(), pool.Blocks())
+		}
+	})
+}
