@@ -162,8 +162,10 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 	}
 }
 
-// enter begins loss recovery.
+// enter begins loss recovery. The first packet is missing even if a peer that contradicts
+// itself has acknowledged it selectively.
 func (t *IRN) enter() {
+	t.marks.clear(t.una)
 	t.active, t.first, t.retx, t.recovery = true, true, t.una, t.nxt
 }
 

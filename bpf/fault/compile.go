@@ -71,6 +71,18 @@ func compile(r *fault.Rule) faultRule {
 	return c
 }
 
+// queuePairs is the set of the queue pairs, modulo 64, that a rule may name in one
+// direction.
+func queuePairs(c *faultRule, dir int) uint64 {
+	switch {
+	case c.Dirs>>dir&1 == 0:
+		return 0
+	case c.HasQpn == 0:
+		return 1<<64 - 1
+	}
+	return 1 << (c.Qpn % 64)
+}
+
 // tracks says whether a rule depends on the history of flows.
 func tracks(r *fault.Rule) bool { return len(r.Nth) > 0 || r.PSN != nil && r.PSN.Relative }
 

@@ -62,10 +62,11 @@ struct state {
 
 struct settings {
 	__u32 ifindex;
-	__u32 rules;	 /* how many are in force */
 	__u32 track;	 /* some rule needs flows */
 	__u32 detour[2]; /* ifindex by which super-frames of a direction leave */
 	__u32 split[2];	 /* super-frames were seen */
+	__u32 dirs;	 /* bits 1 << RX, 1 << TX that some rule has */
+	__u64 qpns[2];	 /* bit q % 64 if some rule of a direction may name queue pair q */
 };
 
 struct counters {
@@ -349,7 +350,7 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 
 	if (tag == TAG_SINGLE || tag == TAG_COPY)
 		skb->tc_index = 0;
-	if (!set || !c || !set->rules || tag == TAG_COPY || !parse(&f))
+	if (!set || !c || !(set->dirs >> dir & 1) || tag == TAG_COPY || !parse(&f))
 		return PASS;
 	if (tag != TAG_SINGLE && (skb->gso_size || set->split[dir]))
 		return take_detour(&f, set, c);
@@ -358,6 +359,8 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 		c->unsplit++;
 		return PASS;
 	}
+	if (!(set->qpns[dir] >> (f.r.qpn & 63) & 1))
+		return PASS; /* most frames, while rules are about single queue pairs */
 	if (set->track)
 		observe(&f);
 	bpf_for_each_map_elem(&rules, ask, &f, 0);

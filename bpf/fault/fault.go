@@ -68,26 +68,31 @@ func (p *Program) SetRules(rules []fault.Rule) error {
 			return err
 		}
 	}
-	p.settings.Rules, p.settings.Track = 0, 0
+	p.settings.Track, p.settings.Dirs, p.settings.Qpns = 0, 0, [2]uint64{}
 	if err := p.store(); err != nil {
 		return err
 	}
 	if err := p.forget(); err != nil {
 		return fmt.Errorf("fault: flows: %w", err)
 	}
+	var dirs uint32
 	for i := range maxRules {
 		var c faultRule
 		var s faultState
 		if i < len(rules) {
 			c = compile(&rules[i])
 			p.settings.Track |= uint32(flag(tracks(&rules[i])))
+			dirs |= uint32(c.Dirs)
+			for dir := range p.settings.Qpns {
+				p.settings.Qpns[dir] |= queuePairs(&c, dir)
+			}
 			s.Pcg.Hi, s.Pcg.Lo = rules[i].Seed, uint64(i)
 		}
 		if err := errors.Join(p.objs.Rules.Put(uint32(i), &c), p.objs.States.Put(uint32(i), &s)); err != nil {
 			return fmt.Errorf("fault: rule %d: %w", i, err)
 		}
 	}
-	p.rules, p.settings.Rules = rules, uint32(len(rules))
+	p.rules, p.settings.Dirs = rules, dirs
 	return p.store()
 }
 

@@ -95,10 +95,12 @@ type faultRule struct {
 type faultSettings struct {
 	_       structs.HostLayout
 	Ifindex uint32
-	Rules   uint32
 	Track   uint32
 	Detour  [2]uint32
 	Split   [2]uint32
+	Dirs    uint32
+	_       [4]byte
+	Qpns    [2]uint64
 }
 
 type faultState struct {

@@ -37,7 +37,7 @@ func (b *bench) forwarding() error {
 	cases := []struct {
 		name, rule string
 		rates      []float64
-	}{{name: forwardBare}, {name: forwardIdle, rule: "tx drop qpn=0xfffffe psn=5"}, {name: forwardFlows, rule: "tx drop qpn=0xfffffe psn=+5 n=1"}}
+	}{{name: forwardBare}, {name: forwardIdle, rule: "tx drop qpn=0xfffffe psn=5"}, {name: forwardFlows, rule: "tx drop qpn=0 psn=+5 n=9"}}
 	err = bed.NS[0].Do(func() error {
 		g, err := newGenerator()
 		if err != nil {
