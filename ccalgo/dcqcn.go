@@ -39,18 +39,18 @@ type DCQCN struct {
 // newDCQCN takes the parameters of the paper. Of R_HAI it gives no value: here it
 // is ten times R_AI, as in QCN (IEEE 802.1Qau), from which hyper increase is taken.
 // window_us makes a window-based variant.
-func newDCQCN(r *reader) Controller {
+func newDCQCN(r reader) Controller {
 	d := &DCQCN{
 		g:         r.gain("g", 1.0/256),
-		alphaTime: r.micros("k_us", 55),
-		incTime:   r.micros("t_us", 55),
-		incBytes:  r.value("b_bytes", 10e6, 1, 1e12),
-		threshold: r.value("f", 5, 0, 1e6),
+		alphaTime: r.Micros("k_us", 55),
+		incTime:   r.Micros("t_us", 55),
+		incBytes:  r.Value("b_bytes", 10e6, 1, 1e12),
+		threshold: r.Value("f", 5, 0, 1e6),
 		rAI:       r.rate("r_ai_bps", 40e6),
 		rHAI:      r.rate("r_hai_bps", 400e6),
 		line:      r.rate("line_rate_bps", 40e9),
 		min:       r.rate("min_rate_bps", 10e6),
-		window:    time.Duration(r.value("window_us", 0, 0, 1e7) * 1e3),
+		window:    time.Duration(r.Value("window_us", 0, 0, 1e7) * 1e3),
 	}
 	d.min = math.Min(d.min, d.line)
 	d.Reset(0)

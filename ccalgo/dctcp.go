@@ -28,12 +28,12 @@ type DCTCP struct {
 
 // newDCTCP takes g of the paper (section 3.3: 1/16) and the windows of RFC 6928
 // (initial) and ours.
-func newDCTCP(r *reader) Controller {
+func newDCTCP(r reader) Controller {
 	d := &DCTCP{
 		g:       r.gain("g", 1.0/16),
-		initial: r.value("initial_cwnd_packets", 10, 1, 1e6),
-		min:     r.value("min_cwnd_packets", 1, 1, 1e6),
-		max:     r.value("max_cwnd_packets", 4096, 1, 1e6),
+		initial: r.Value("initial_cwnd_packets", 10, 1, 1e6),
+		min:     r.Value("min_cwnd_packets", 1, 1, 1e6),
+		max:     r.Value("max_cwnd_packets", 4096, 1, 1e6),
 	}
 	d.min = math.Min(d.min, d.max)
 	d.Reset(1024)

@@ -32,16 +32,16 @@ type MPRDMA struct {
 
 // newMPRDMA takes the numbers of section 3.2 and "Connection restart" (three idle RTTs); IW is one
 // BDP (section 5.1), of the paper's 40 Gb/s and 16 us.
-func newMPRDMA(r *reader) Controller {
+func newMPRDMA(r reader) Controller {
 	m := &MPRDMA{
-		increase: r.value("increase_packets", 1, 0, 1e3),
-		decrease: r.value("decrease_packets", 0.5, 0, 1e3),
-		initial:  r.value("iw_packets", 0, 0, 1e6),
+		increase: r.Value("increase_packets", 1, 0, 1e3),
+		decrease: r.Value("decrease_packets", 0.5, 0, 1e3),
+		initial:  r.Value("iw_packets", 0, 0, 1e6),
 		line:     r.rate("line_rate_bps", 40e9),
-		baseRTT:  r.micros("base_rtt_us", 16),
-		idleRTTs: r.value("idle_rtts", 3, 0, 1e6),
-		min:      r.value("min_cwnd_packets", 1, 1, 1e6),
-		max:      r.value("max_cwnd_packets", 4096, 1, 1e6),
+		baseRTT:  r.Micros("base_rtt_us", 16),
+		idleRTTs: r.Value("idle_rtts", 3, 0, 1e6),
+		min:      r.Value("min_cwnd_packets", 1, 1, 1e6),
+		max:      r.Value("max_cwnd_packets", 4096, 1, 1e6),
 	}
 	m.min = math.Min(m.min, m.max)
 	m.Reset(1024)

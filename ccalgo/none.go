@@ -5,7 +5,7 @@ import "roced/mono"
 // None does not control anything.
 type None struct{}
 
-func newNone(*reader) Controller { return None{} }
+func newNone(reader) Controller { return None{} }
 
 // Reset implements Controller.
 func (None) Reset(int) {}

@@ -15,7 +15,7 @@ func NewStatic(windowBytes, rateBps uint64) *Static {
 }
 
 // newStatic takes window_bytes and rate_bps; zero or absent is unlimited.
-func newStatic(r *reader) Controller { return NewStatic(r.limit("window_bytes"), r.limit("rate_bps")) }
+func newStatic(r reader) Controller { return NewStatic(r.limit("window_bytes"), r.limit("rate_bps")) }
 
 // Limits implements Controller.
 func (s *Static) Limits() (windowBytes, rateBps uint64) { return s.window, s.rate }

@@ -41,22 +41,22 @@ type Swift struct {
 // newSwift takes the parameters of the paper. Its section 3 gives no numbers for
 // the target; 50 us is the base RTT of Flor's Swift-like control (section 6 of
 // that paper), and flow scaling ends at 0.1 and 100 packets.
-func newSwift(r *reader) Controller {
+func newSwift(r reader) Controller {
 	s := &Swift{
-		ai:         r.value("ai_packets", 1, 0, 1e3),
+		ai:         r.Value("ai_packets", 1, 0, 1e3),
 		beta:       r.gain("beta", 0.8),
 		maxMDF:     r.gain("max_mdf", 0.5),
-		base:       r.micros("base_target_us", 50),
-		hop:        time.Duration(r.value("hop_scaling_us", 1, 0, 1e6) * 1e3),
-		hops:       r.value("hops", 0, 0, 255),
-		fsRange:    time.Duration(r.value("fs_range_us", 100, 0, 1e7) * 1e3),
-		resetAfter: int(r.value("retx_reset_threshold", 5, 1, 1e6)),
-		min:        r.value("min_cwnd_packets", 0.01, 1e-4, 1e6),
-		max:        r.value("max_cwnd_packets", 1024, 1, 1e6),
-		initial:    r.value("initial_cwnd_packets", 10, 1e-4, 1e6),
+		base:       r.Micros("base_target_us", 50),
+		hop:        time.Duration(r.Value("hop_scaling_us", 1, 0, 1e6) * 1e3),
+		hops:       r.Value("hops", 0, 0, 255),
+		fsRange:    time.Duration(r.Value("fs_range_us", 100, 0, 1e7) * 1e3),
+		resetAfter: int(r.Value("retx_reset_threshold", 5, 1, 1e6)),
+		min:        r.Value("min_cwnd_packets", 0.01, 1e-4, 1e6),
+		max:        r.Value("max_cwnd_packets", 1024, 1, 1e6),
+		initial:    r.Value("initial_cwnd_packets", 10, 1e-4, 1e6),
 	}
-	lo := r.value("fs_min_cwnd_packets", 0.1, 1e-3, 1e6)
-	hi := r.value("fs_max_cwnd_packets", 100, 1e-3, 1e6)
+	lo := r.Value("fs_min_cwnd_packets", 0.1, 1e-3, 1e6)
+	hi := r.Value("fs_max_cwnd_packets", 100, 1e-3, 1e6)
 	if hi > lo { // otherwise targets do not scale with flows
 		s.fsAlpha = float64(s.fsRange) / (1/math.Sqrt(lo) - 1/math.Sqrt(hi))
 		s.fsBeta = -s.fsAlpha / math.Sqrt(hi)

@@ -30,16 +30,16 @@ type TIMELY struct {
 
 // newTIMELY takes the parameters of section 6 of the paper; a flow starts at line
 // rate.
-func newTIMELY(r *reader) Controller {
+func newTIMELY(r reader) Controller {
 	t := &TIMELY{
 		ewma:     r.gain("alpha", 0.875),
 		beta:     r.gain("beta", 0.8),
 		delta:    r.rate("delta_bps", 10e6),
-		tLow:     r.micros("t_low_us", 50),
-		tHigh:    r.micros("t_high_us", 500),
-		minRTT:   r.micros("min_rtt_us", 20),
-		haiAfter: r.value("n", 5, 1, 1e6),
-		segment:  r.value("segment_bytes", 16384, 0, 1e9),
+		tLow:     r.Micros("t_low_us", 50),
+		tHigh:    r.Micros("t_high_us", 500),
+		minRTT:   r.Micros("min_rtt_us", 20),
+		haiAfter: r.Value("n", 5, 1, 1e6),
+		segment:  r.Value("segment_bytes", 16384, 0, 1e9),
 		line:     r.rate("line_rate_bps", 40e9),
 		min:      r.rate("min_rate_bps", 10e6),
 	}

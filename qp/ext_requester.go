@@ -33,13 +33,6 @@ type extRequester struct {
 	holder retrans.LastHolder // nil: the last packets of WRITEs do not wait
 }
 
-// synchronizer is a path.Selector under which operations can be synchronised
-// (MP-RDMA 3.4).
-type synchronizer interface {
-	// SyncAt returns when the next packet may leave that must not overtake others.
-	SyncAt(w path.Window) mono.Time
-}
-
 // start begins at psn; the queue pair has entered RTS.
 func (e *extRequester) start(psn bth.PSN) {
 	e.reset()
@@ -90,7 +83,7 @@ func (e *extRequester) waits(now mono.Time, w path.Window) bool {
 	if s == nil || s.sent > 0 || !e.synchronises(s) {
 		return false
 	}
-	if at := e.paths.(synchronizer).SyncAt(w); now < at {
+	if at := e.paths.(path.Syncer).SyncAt(w); now < at {
 		e.syncAt = at
 		return true
 	}
@@ -98,7 +91,7 @@ func (e *extRequester) waits(now mono.Time, w path.Window) bool {
 }
 
 func (e *extRequester) synchronises(s *slot) bool {
-	_, ok := e.paths.(synchronizer)
+	_, ok := e.paths.(path.Syncer)
 	return ok && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
 }
 

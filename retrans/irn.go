@@ -133,10 +133,10 @@ func (t *IRN) negative(f bth.Feedback) {
 	t.settle()
 }
 
-// mark remembers a selective acknowledgement. The expected packet cannot have arrived.
+// mark remembers a selective acknowledgement.
 func (t *IRN) mark(psn bth.PSN) {
 	d := t.offset(psn)
-	if t.cfg.noBitmap || t.cfg.goBackN || d == 0 || d >= t.marks.len() {
+	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.len() {
 		return
 	}
 	t.marks.set(psn)
@@ -204,9 +204,6 @@ func (t *IRN) settle() {
 	}
 	if t.offset(t.gone) < t.offset(end) {
 		t.gone = end
-	}
-	if t.offset(t.gone) < t.offset(t.retx) {
-		t.gone = t.retx
 	}
 }
 

@@ -231,6 +231,19 @@ func (d *device) maxMTU() int {
 	return xsk.ChunkSize - xsk.RxHeadroom - ethLen
 }
 
+// count adds what the kernel has dropped: frames that no chunk or no place in a ring was
+// free for, and those that came by a queue without a socket.
+func (d *device) count(s *tap.Stats) {
+	for _, q := range d.queues {
+		if st, err := q.Statistics(); err == nil {
+			s.Overruns += st.Rx_dropped + st.Rx_ring_full
+		}
+	}
+	if v, err := d.steer.Verdicts(); err == nil {
+		s.RecvDropped += v.Unsteered
+	}
+}
+
 // close detaches the program first, so that no frame is steered into nothing.
 func (d *device) close() {
 	d.detach()

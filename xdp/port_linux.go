@@ -48,7 +48,6 @@ type Port struct {
 	fd    int     // of dev while the link is up, else -1
 	state tap.LinkState
 	stats tap.Stats
-	old   uint64 // overruns of sockets that are closed
 
 	free    []uint64  // chunks to send from
 	unsent  int       // frames that the kernel has not been told of
@@ -113,8 +112,7 @@ func (p *Port) check(now mono.Time) {
 	index, s := tap.QueryInterface(p.dev.ctl, p.cfg.Interface)
 	switch {
 	case index != p.dev.index:
-		p.countOverruns()
-		p.old = p.stats.Overruns
+		p.dev.count(&p.stats)
 		p.dev.close()
 		p.dev = nil
 		p.lose(now, s.Err)
@@ -215,22 +213,11 @@ func (p *Port) State() tap.LinkState { return p.state }
 
 // Stats implements tap.Monitored.
 func (p *Port) Stats() tap.Stats {
-	p.countOverruns()
-	return p.stats
-}
-
-// countOverruns adds up what the kernel has dropped because no chunk or no place in
-// a ring was free.
-func (p *Port) countOverruns() {
-	if p.dev == nil {
-		return
+	s := p.stats
+	if p.dev != nil {
+		p.dev.count(&s)
 	}
-	p.stats.Overruns = p.old
-	for _, q := range p.dev.queues {
-		if st, err := q.Statistics(); err == nil {
-			p.stats.Overruns += st.Rx_dropped + st.Rx_ring_full
-		}
-	}
+	return s
 }
 
 // Mode tells how the port works: "native", "generic", copy or zero-copy, the number of

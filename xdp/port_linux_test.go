@@ -170,6 +170,9 @@ func TestQueueWithoutSocket(t *testing.T) {
 	if err != nil || v.Steered != got || v.Unsteered != flows-got || got == 0 || got == flows {
 		t.Errorf("received %d of %d, verdicts %+v, %v", got, flows, v, err)
 	}
+	if s := p.Stats(); s.RecvDropped != v.Unsteered || s.Overruns != 0 {
+		t.Errorf("stats %+v", s)
+	}
 }
 
 // drain counts the frames that are there.
@@ -357,6 +360,20 @@ func TestAllocations(t *testing.T) {
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// TestQueueTaken opens a port whose queue another one has.
+func TestQueueTaken(t *testing.T) {
+	b := veth(t, 1500, 1)
+	first := port(t, b, 0, Config{})
+	second, err := Open(first.cfg)
+	if err == nil {
+		second.Close()
+		t.Fatal("two ports share a queue")
+	}
+	if !strings.Contains(err.Error(), "another AF_XDP socket has the queue") || !attachedTo(t, b, 0) {
+		t.Error(err)
 	}
 }
 

@@ -179,10 +179,10 @@ const discardPort = 9
 // an empty datagram to the discard port: in contrast to NTF_USE of the neighbour table,
 // that needs no privilege. The kernel sends it from src, if that is valid.
 func (f *Follower) probe(hop, src netip.Addr) {
-	info := unix.Inet6Pktinfo{Ifindex: uint32(f.state.Index)}
-	if src.IsValid() && src.Is4() == hop.Is4() {
-		info.Addr = src.As16()
+	if !src.IsValid() || src.Is4() != hop.Is4() {
+		src = unspecified(hop.Is4()) // of the same family: the kernel insists on it
 	}
+	info := unix.Inet6Pktinfo{Ifindex: uint32(f.state.Index), Addr: src.As16()}
 	to := unix.SockaddrInet6{Port: discardPort, Addr: hop.As16()}
 	if hop.IsLinkLocalUnicast() {
 		to.ZoneId = uint32(f.state.Index)

@@ -122,16 +122,17 @@ func (f *Follower) routes(index int) (out []netip.Prefix, err error) {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 	})
 	if out = slices.Compact(out); len(out) > maxRoutes {
-		out = []netip.Prefix{defaultOf(netlink.FAMILY_V4), defaultOf(netlink.FAMILY_V6)}
+		out = []netip.Prefix{netip.PrefixFrom(unspecified(true), 0), netip.PrefixFrom(unspecified(false), 0)}
 	}
 	return out, nil
 }
 
-func defaultOf(family int) netip.Prefix {
-	if family == netlink.FAMILY_V4 {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+// unspecified is the address of a family that means none, or any.
+func unspecified(v4 bool) netip.Addr {
+	if v4 {
+		return netip.IPv4Unspecified()
 	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	return netip.IPv6Unspecified()
 }
 
 // destination returns that of a unicast route.
@@ -140,7 +141,7 @@ func destination(r *netlink.Route, family int) (p netip.Prefix, ok bool) {
 		return p, false
 	}
 	if r.Dst == nil {
-		return defaultOf(family), true
+		return netip.PrefixFrom(unspecified(family == netlink.FAMILY_V4), 0), true
 	}
 	return prefixOf(r.Dst)
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"roced/verbs"
@@ -13,6 +15,18 @@ import (
 //
 //go:embed choices.md
 var choices string
+
+// save writes the document, failures included; an empty path is none.
+func (r *report) save(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.document(f), f.Close())
+}
 
 // document writes everything in Markdown.
 func (r *report) document(w io.Writer) error {

@@ -73,17 +73,13 @@ func run(o options) (int, error) {
 		return 1, err
 	}
 	fmt.Println(r.summary())
+	if err := r.save(o.out); err != nil {
+		return 1, err
+	}
 	if len(r.failures) > 0 {
 		return 1, fmt.Errorf("%d failures; logs are in %s", len(r.failures), o.logs)
 	}
-	if o.out == "" {
-		return 0, nil
-	}
-	f, err := os.Create(o.out)
-	if err != nil {
-		return 1, err
-	}
-	return 0, errors.Join(r.document(f), f.Close())
+	return 0, nil
 }
 
 // errSkip says that this is no system on which the machine can be built.
