@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // iface is the name of the interface in both namespaces.
-const iface = "v0"
+const iface = testbed.Veth
 
 var start = time.Now()
 

@@ -31,7 +31,7 @@ const (
 type device struct {
 	index  int // of the interface
 	ctl    int // socket in its namespace for ioctls
-	epoll  int // of all sockets
+	epoll  int // of all sockets, -1 if there is only one
 	steer  *steer.Steer
 	umem   *xsk.UMEM
 	queues []*xsk.Socket // the first one sends, too
@@ -69,9 +69,6 @@ func (d *device) open(c *Config) (err error) {
 	if d.index, state = tap.QueryInterface(d.ctl, c.Interface); d.index == 0 {
 		return state.Err
 	}
-	if d.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return err
-	}
 	if d.steer, err = steer.Load(); err != nil {
 		return err
 	}
@@ -85,7 +82,36 @@ func (d *device) open(c *Config) (err error) {
 	if err := d.openQueues(c, n, state.MTU); err != nil {
 		return err
 	}
+	if err := d.join(); err != nil {
+		return err
+	}
 	return d.attach(c)
+}
+
+// join makes one descriptor of the sockets if there are several. A socket alone is
+// polled itself: each level costs every frame a wake-up.
+func (d *device) join() (err error) {
+	if len(d.queues) == 1 {
+		return nil
+	}
+	if d.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	for _, q := range d.queues {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(q.FD)}
+		if err := unix.EpollCtl(d.epoll, unix.EPOLL_CTL_ADD, q.FD, &ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fd is the descriptor to poll.
+func (d *device) fd() int {
+	if d.epoll >= 0 {
+		return d.epoll
+	}
+	return d.queues[0].FD
 }
 
 // openQueues opens a socket for each of the first n queues. The first one finds out
@@ -142,10 +168,6 @@ func (d *device) openQueue(q int, flags uint16) error {
 		s.Fill.Put((from + i) * xsk.ChunkSize)
 	}
 	s.Fill.Publish()
-	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(s.FD)}
-	if err := unix.EpollCtl(d.epoll, unix.EPOLL_CTL_ADD, s.FD, &ev); err != nil {
-		return err
-	}
 	return d.steer.SetSocket(q, s.FD)
 }
 

@@ -45,7 +45,7 @@ var errClosed = errors.New("link: closed")
 type Port struct {
 	cfg   Config
 	dev   *device // nil while gone
-	fd    int     // of dev while the link is up, else -1
+	fd    int     // to poll while the link is up, else -1
 	state tap.LinkState
 	stats tap.Stats
 
@@ -128,7 +128,7 @@ func (p *Port) check(now mono.Time) {
 		p.next = p.backoff(now)
 		return
 	}
-	p.fd, p.wait, p.next = p.dev.epoll, 0, now.Add(pollInterval)
+	p.fd, p.wait, p.next = p.dev.fd(), 0, now.Add(pollInterval)
 }
 
 // lose gives the link up for the reason err.
@@ -201,8 +201,8 @@ func (p *Port) NextTimeout() mono.Time {
 	return p.next
 }
 
-// FD implements tap.Port. It does not tell when there is room to send: NextTimeout
-// does.
+// FD implements tap.Port. It does not tell reliably when there is room to send:
+// NextTimeout does.
 func (p *Port) FD() int { return p.fd }
 
 // Offload implements tap.Port: frames go out as they are.

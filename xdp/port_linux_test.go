@@ -318,18 +318,20 @@ func TestCollectsSends(t *testing.T) {
 
 // TestWakes sleeps on the descriptor until a frame comes.
 func TestWakes(t *testing.T) {
-	b := veth(t, 1500, 2)
-	from, to := port(t, b, 0, Config{}), port(t, b, 1, Config{})
-	if waitFD(to, 0) != 0 {
-		t.Error("ready with nothing there")
-	}
-	send(t, from, roce(0, false, 1, 100))
-	if waitFD(to, 5*time.Second)&unix.POLLIN == 0 {
-		t.Fatal("not woken")
-	}
-	expect(t, to, roce(0, false, 1, 100))
-	if n := drain(t, to); n != 0 || waitFD(to, 0) != 0 {
-		t.Error("ready though all has been received")
+	for _, queues := range []int{1, 2} {
+		b := veth(t, 1500, queues)
+		from, to := port(t, b, 0, Config{}), port(t, b, 1, Config{})
+		if waitFD(to, 0) != 0 {
+			t.Error("ready with nothing there")
+		}
+		send(t, from, roce(0, false, 1, 100))
+		if waitFD(to, 5*time.Second)&unix.POLLIN == 0 {
+			t.Fatal("not woken")
+		}
+		expect(t, to, roce(0, false, 1, 100))
+		if n := drain(t, to); n != 0 || waitFD(to, 0) != 0 {
+			t.Error("ready though all has been received")
+		}
 	}
 }
 

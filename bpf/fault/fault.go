@@ -25,7 +25,7 @@ type Program struct {
 
 // Counters are what the program has seen of one direction.
 type Counters struct {
-	Frames  uint64 `json:"frames"`            // RoCEv2 frames that rules were asked about
+	Frames  uint64 `json:"frames"`            // RoCEv2 frames, if a rule is for the direction
 	Supers  uint64 `json:"supers,omitempty"`  // super-frames taken apart
 	Unsplit uint64 `json:"unsplit,omitempty"` // super-frames that stayed whole: no rule was asked
 }

@@ -92,7 +92,7 @@ func run(t testing.TB, p *Program, d fault.Dir, frame []byte) (answer uint32, ou
 	return answer, opts.DataOut
 }
 
-var opcodes = []byte{0x00, 0x01, 0x02, 0x04, 0x06, 0x07, 0x0a, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
+var opcodes = []byte{0x11, 0x11, 0x11, 0x11, 0x00, 0x01, 0x02, 0x04, 0x06, 0x07, 0x0a, 0x0c, 0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12, 0x13, 0x14,
 	0x24, 0x2a, 0x64, 0x81, 0xc4, 0xe0, 0xff}
 
 var addrs = []string{"198.18.0.1", "198.18.0.2", "fd00::1", "fd00::2"}
@@ -107,11 +107,12 @@ func genFrame(t *rapid.T) []byte {
 	pick := rapid.IntRange(0, 1)
 	src, dst := pick.Draw(t, "src"), pick.Draw(t, "dst")
 	payload := rapid.SliceOfN(rapid.Byte(), 4, 80).Draw(t, "payload")
+	payload[0] = rapid.SampledFrom([]byte{0, 0x1f, 0x20, 0x60, 0x80}).Draw(t, "syndrome")
 	udp := make([]byte, 20, 20+len(payload))
 	binary.BigEndian.PutUint16(udp, uint16(50000))
 	binary.BigEndian.PutUint16(udp[2:], rapid.SampledFrom([]uint16{4791, 4791, 4791, 4791, 4791, 4791, 4792}).Draw(t, "port"))
 	udp[8] = rapid.SampledFrom(opcodes).Draw(t, "opcode")
-	binary.BigEndian.PutUint32(udp[12:], rapid.Uint32Range(0x11, 0x13).Draw(t, "qpn")|uint32(rapid.Byte().Draw(t, "ecn"))<<24)
+	binary.BigEndian.PutUint32(udp[12:], rapid.SampledFrom([]uint32{0x11, 0x12, 0xffff31}).Draw(t, "qpn")|uint32(rapid.Byte().Draw(t, "ecn"))<<24)
 	psn := (0xfffffe + rapid.Uint32Range(0, 6).Draw(t, "psn")) & 0xffffff
 	binary.BigEndian.PutUint32(udp[16:], psn|uint32(rapid.SampledFrom([]uint32{0, 1 << 31}).Draw(t, "ackreq")))
 	udp = append(udp, payload...)
@@ -157,9 +158,9 @@ func genRule(t *rapid.T) fault.Rule {
 	one := func(name string, texts ...string) string { return rapid.SampledFrom(texts).Draw(t, name) }
 	text := one("dir", "rx", "tx", "both") + " " +
 		one("action", "drop", "duplicate", "duplicate 3", "corrupt", "corrupt 0", "corrupt -1", "corrupt 30", "corrupt -70", "ecn") +
-		one("by qpn", "", "", " qpn=0x11", " qpn=18") +
+		one("by qpn", "", " qpn=0x11", " qpn=0xffff31", " qpn=0xffff31") +
 		one("by psn", "", "", " psn=+0", " psn=+1..3", " psn=0xffffff", " psn=0xffffff..1") +
-		one("by class", "", "", " op=request", " op=response", " op=ack", " op=nak", " op=send", " op=write", " op=read",
+		one("by class", "", "", " op=request", " op=response", " op=ack", " op=nak", " op=nak", " op=send", " op=write", " op=read",
 			" op=readresp", " op=atomic", " op=cnp", " op=any") +
 		one("by sighting", "", "", " n=1", " n=2,3") +
 		one("by peer", "", "", "", " peer=198.18.0.1", " peer=fd00::2") +

@@ -99,7 +99,7 @@ func (l *lab) ifaceFault(c faultCase, offload bool) {
 	if len(r.Rules) != 1 || r.Rules[0].Rule != c.rule || r.Rules[0].Hit != c.hit {
 		l.t.Errorf("rules are %+v, want %d hits", r.Rules, c.hit)
 	}
-	if r.Rx.Frames == 0 || r.Tx.Frames == 0 || r.Rx.Unsplit+r.Tx.Unsplit != 0 {
+	if r.Rx.Frames+r.Tx.Frames == 0 || r.Rx.Unsplit+r.Tx.Unsplit != 0 {
 		l.t.Errorf("frames: %+v and %+v", r.Rx, r.Tx)
 	}
 	if supers := r.Rx.Supers + r.Tx.Supers; offload && !strings.HasPrefix(c.args, "write-bw -s 1k") && supers == 0 || !offload && supers != 0 {

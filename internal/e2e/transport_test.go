@@ -10,10 +10,9 @@ import (
 	"roced/profile"
 )
 
-// transfers have every operation, short timeouts included: extended transports have
-// smaller ones of their own.
+// transfers have every operation.
 var transfers = []string{
-	"write-bw -s 16k -n 60 -u 8", "send-bw -s 5k -n 60 -q 4 -u 8", "read-bw -s 16k -n 30 -u 8", "atomic-lat -n 60 -u 8", "send-lat -s 64 -n 60 -u 8",
+	"write-bw -s 16k -n 60", "send-bw -s 5k -n 60 -q 4", "read-bw -s 16k -n 30", "atomic-lat -n 40", "send-lat -s 64 -n 40",
 }
 
 // TestTransports moves and verifies data by every extended transport, without and with

@@ -13,9 +13,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"roced/internal/interop/vm"
@@ -123,6 +125,7 @@ func test(r *report, im vm.Image, o options) (err error) {
 	if err != nil {
 		return errors.Join(err, keepLogs(dir, o.logs))
 	}
+	closeOnSignal(l)
 	defer func() {
 		err = errors.Join(err, l.Close())
 		if err != nil || len(r.failures) > 0 {
@@ -141,6 +144,18 @@ func test(r *report, im vm.Image, o options) (err error) {
 		}
 	}
 	return nil
+}
+
+// closeOnSignal ends daemon and machine with this program.
+func closeOnSignal(l *lab) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-c
+		l.Close()
+		os.RemoveAll(l.dir)
+		os.Exit(1)
+	}()
 }
 
 // part is a part of the tests.

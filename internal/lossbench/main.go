@@ -36,8 +36,8 @@ var subjects = []subject{
 	{name: "irn", yaml: "    profile: irn\n    transports: {irn: {reorder: {bdp_packets: 512}, recovery: {bdp_packets: 512, rto_low_us: 2000, rto_high_us: 5000}}}\n", goal: true},
 	{name: "melo", yaml: "    profile: melo\n    transports: {melo: {recovery: {rto_us: 5000}}}\n", goal: true},
 	{name: "mp-rdma", yaml: "    profile: mp-rdma\n", spray: true},
-	{name: "eunomia over selective repeat", yaml: "    profile: eunomia\n    transports: {eunomia: {recovery: {selective_repeat: 1}}}\n", goal: true, spray: true},
-	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n"},
+	{name: "eunomia over selective repeat", yaml: "    profile: eunomia\n    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 5000}}}\n", goal: true, spray: true},
+	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n    transports: {eunomia: {recovery: {rto_us: 5000}}}\n"},
 }
 
 // condition is a state of the network.
