@@ -66,10 +66,8 @@ func Attach(name string) (_ *Attachment, err error) {
 // those received by the other, and come out at the opposite one as single frames.
 func (a *Attachment) makeDetour(index int) error {
 	names := [2]string{fmt.Sprintf("rf%da", index), fmt.Sprintf("rf%db", index)}
-	if old, err := netlink.LinkByName(names[0]); err == nil {
-		if err := netlink.LinkDel(old); err != nil {
-			return fmt.Errorf("left over %s: %w", names[0], err)
-		}
+	if err := removeLeftOver(names[0]); err != nil {
+		return err
 	}
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: names[0], MTU: 65535}, PeerName: names[1], PeerMTU: 65535}
 	if err := netlink.LinkAdd(pair); err != nil {
@@ -90,6 +88,26 @@ func (a *Attachment) makeDetour(index int) error {
 			return err
 		}
 		a.settings.Detour[1-i] = uint32(l.Attrs().Index)
+	}
+	return nil
+}
+
+// removeLeftOver removes the detour of a process that was killed. That of one that
+// lives has a program.
+func removeLeftOver(name string) error {
+	old, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil // there is none
+	}
+	used, err := link.QueryPrograms(link.QueryOptions{Target: old.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return fmt.Errorf("left over %s: %w", name, err)
+	}
+	if len(used.Programs) > 0 {
+		return errors.New("another process has fault rules on the interface")
+	}
+	if err := netlink.LinkDel(old); err != nil {
+		return fmt.Errorf("left over %s: %w", name, err)
 	}
 	return nil
 }

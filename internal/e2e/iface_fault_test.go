@@ -127,6 +127,7 @@ func TestScenarioAfterCrash(t *testing.T) {
 	for !strings.Contains(p.diag.String(), "2 rules in force") && p.running() {
 		time.Sleep(5 * time.Millisecond)
 	}
+	l.ctl(0, "fault", "run", vethName, "tx drop").fails(limit, "another process")
 	p.signal(os.Kill)
 	if code := p.exit(limit); code != -1 {
 		t.Fatalf("exit code %d: %s", code, &p.diag)
