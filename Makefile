@@ -6,7 +6,7 @@ TOOLS := roced rocectl roceperf
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./verbs/... ./tap/... | grep -vE '/(programs|preloadtest|interop)$$')
+RACE = $(shell $(GO) list ./internal/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preloadtest|interop)$$')
 
 .PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench interop interop-short generate demo curves clean
 
@@ -43,10 +43,11 @@ vet:
 	$(GO) vet ./...
 
 test: setup build lint ## all set-up, all tests
-	$(GO) test ./...
-	$(GO) test -race $(RACE)
+	$(GO) test -timeout 20m ./...
+	$(GO) test -timeout 20m -race $(RACE)
 	$(MAKE) fuzz FUZZTIME=5s
 	$(MAKE) soak SEEDS=200
+	$(MAKE) interop-short
 
 verbs-test: setup build ## run stock RDMA programs between two namespaces
 	$(GO) test ./internal/programs ./internal/preloadtest -count=1 -timeout 20m

@@ -36,7 +36,8 @@ var subjects = []subject{
 	{name: "irn", yaml: "    profile: irn\n    transports: {irn: {reorder: {bdp_packets: 256}, recovery: {bdp_packets: 256, rto_low_us: 1000, rto_high_us: 2000}}}\n", goal: true},
 	{name: "melo", yaml: "    profile: melo\n    transports: {melo: {recovery: {rto_us: 2000}}}\n", goal: true},
 	{name: "mp-rdma", yaml: "    profile: mp-rdma\n", spray: true},
-	{name: "eunomia over selective repeat", yaml: "    profile: eunomia\n    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 1000}}}\n", goal: true, spray: true},
+	{name: "eunomia over selective repeat", goal: true, spray: true, yaml: "    profile: eunomia\n    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 1000}}}\n"},
+	{name: "the same, last packets held at the sender", yaml: "    profile: eunomia\n    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 1000}}}\n"},
 	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n    transports: {eunomia: {recovery: {rto_us: 1000}}}\n"},
 }
 
@@ -50,6 +51,12 @@ type condition struct {
 // compared must all do so.
 const idle = "both drop qpn=0xfffffe"
 
+// Conditions that are compared with each other, because to delay packets costs time too.
+const (
+	onePath   = "1 path, 30 us"
+	fourPaths = "4 paths"
+)
+
 func conditions() []condition {
 	all := []condition{{"no loss", []string{idle}}}
 	for _, l := range []struct {
@@ -59,7 +66,8 @@ func conditions() []condition {
 		all = append(all, condition{l.name, []string{fmt.Sprintf("both drop p=%.8f seed=7", l.p)}})
 	}
 	// Half of the packets are late by 20 us and half of all by 40 us: four paths.
-	return append(all, condition{"4 paths", []string{"tx delay 20us p=0.5 seed=3", "tx delay 40us p=0.5 seed=4"}})
+	return append(all, condition{onePath, []string{"tx delay 30us"}},
+		condition{fourPaths, []string{"tx delay 20us p=0.5 seed=3", "tx delay 40us p=0.5 seed=4"}})
 }
 
 func main() {
@@ -131,7 +139,7 @@ func (s *subject) measure(bin string, seconds, rounds int) (medians []float64, e
 	for i, c := range all {
 		slices.Sort(samples[i])
 		medians = append(medians, samples[i][len(samples[i])/2])
-		fmt.Fprintf(os.Stderr, "  %-32s %-8s %7.2f Gb/s\n", s.name, c.name, medians[i])
+		fmt.Fprintf(os.Stderr, "  %-42s %-14s %7.2f Gb/s\n", s.name, c.name, medians[i])
 	}
 	return medians, nil
 }
