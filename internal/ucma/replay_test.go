@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 
 	"roced/bth/mad"
 	"roced/internal/pcapng"
@@ -89,6 +90,12 @@ func (r *recorder) Frame(_ mono.Time, _ rocev2.Direction, f []byte, _ string) {
 	}
 }
 
+func (r *recorder) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mads)
+}
+
 // TestFramesOfRping does what rping does, with the ports and the queue pair numbers of
 // the capture: the frames are those of Linux, byte by byte.
 func TestFramesOfRping(t *testing.T) {
@@ -122,6 +129,10 @@ func TestFramesOfRping(t *testing.T) {
 	s.do(rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: req})
 	c.next(rdmacm.EventDisconnected)
 
+	// The observer sees the last one after the program has heard of it.
+	for deadline := time.Now().Add(10 * time.Second); rec.count() < len(want) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	if len(rec.mads) != len(want) {
