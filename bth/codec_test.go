@@ -223,8 +223,12 @@ func FuzzDecode(f *testing.F) {
 		if p.Decode(b) != nil {
 			return
 		}
-		if p.WireLen() != len(b) {
-			t.Fatalf("WireLen %d of %d bytes", p.WireLen(), len(b))
+		want := len(b)
+		if p.Opcode.IsExt() { // less what a later revision has put into the extension header
+			want -= 4*int(b[bth.BTHLen]&0xf) - p.Ext.Len()
+		}
+		if p.WireLen() != want {
+			t.Fatalf("WireLen %d of %d bytes, want %d", p.WireLen(), len(b), want)
 		}
 		if err := q.Decode(p.AppendTo(nil)); err != nil {
 			t.Fatalf("re-encoded: %v", err)
