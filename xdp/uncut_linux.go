@@ -45,14 +45,14 @@ func segmentSize(frame []byte) int {
 // cuts it apart: it is the sum over addresses, protocol and length only (virtio 1.2,
 // 5.1.6.2). ok is false for other frames.
 func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
-	if len(frame) < ethLen+ipv4Len+udpLen || frame[ethLen]>>4 == 4 && frame[ethLen] != ipv4NoOptions {
+	if len(frame) < ethLen+ipv4Len+udpLen {
 		return nil, nil, nil, false
 	}
 	l3, addrs := frame[ethLen:ethLen+ipv4Len], frame[ethLen+12:ethLen+ipv4Len]
-	if binary.BigEndian.Uint16(frame[12:]) != etherIPv4 { // the program has steered nothing else
-		if len(frame) < ethLen+ipv6Len+udpLen {
-			return nil, nil, nil, false
-		}
+	switch first, v4 := frame[ethLen], binary.BigEndian.Uint16(frame[12:]) == etherIPv4; {
+	case v4 && first != ipv4NoOptions, !v4 && (first>>4 != 6 || len(frame) < ethLen+ipv6Len+udpLen):
+		return nil, nil, nil, false
+	case !v4: // the program has steered nothing else than IPv6
 		l3, addrs = frame[ethLen:ethLen+ipv6Len], frame[ethLen+8:ethLen+ipv6Len]
 	}
 	rest := frame[ethLen+len(l3):]
