@@ -82,8 +82,10 @@ bench-loss: build ## goodput of every transport under loss and disorder, write d
 demo: build ## two NICs in two namespaces move and verify memory
 	$(GO) run ./internal/demo -bin $(BIN) -out out/demo
 
-curves: ## draw the reactions of congestion control into docs/curves
+curves: ## draw the reactions of congestion control, and a trace, into docs/curves
 	$(GO) run ./internal/curves
+	$(GO) run ./cmd/rocectl trace draw internal/trace/testdata/mp-rdma.jsonl --svg out/trace
+	cp out/trace/trace-sequence.svg docs/curves/
 
 clean: ## remove what was built
 	rm -rf $(BIN) out

@@ -245,10 +245,12 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 	if !r.q.sending() {
 		return false
 	}
+	r.rtt = 0
 	out := r.rec.OnFeedback(now, f)
 	if out.Acked > 0 {
 		r.progress(now, p)
 	}
+	r.q.traceAck(now, f, r.rtt, false)
 	if out.Lost > 0 && r.q.sending() {
 		if r.q.x != nil {
 			r.missing(now, out.Lost, false)

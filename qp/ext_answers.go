@@ -122,6 +122,7 @@ func (a *answers) send(now mono.Time, t *Transmit, x *answer, psn bth.PSN, again
 		a.since = now
 	}
 	a.rec.OnSent(now, psn, 1, again)
+	a.q.traceSent(now, &t.Packet, 1, again)
 	if a.q.sending() && !x.atomic {
 		a.q.req.account(now, &t.Packet)
 	}
@@ -181,7 +182,9 @@ func (a *answers) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if distance(a.una, p.PSN) > distance(a.una, a.nxt) {
 		return DropStaleAck
 	}
-	out := a.rec.OnFeedback(now, feedbackOf(p))
+	f := feedbackOf(p)
+	a.q.traceAck(now, f, 0, true)
+	out := a.rec.OnFeedback(now, f)
 	if out.Acked > 0 {
 		a.una, a.since = a.rec.Una(), now
 		for a.head != a.tail && distance(a.at(a.head).first, a.una) >= a.at(a.head).span {
@@ -222,6 +225,8 @@ func (a *answers) onTimeout(now mono.Time) {
 		a.una, a.nxt = a.end, a.end
 	case now >= a.rec.Deadline():
 		a.q.ctr.LocalAckTimeoutErr++
-		a.q.req.ctl.OnLoss(now, a.rec.OnTimeout(now).Lost, true)
+		lost := a.rec.OnTimeout(now).Lost
+		a.q.traceTimeout(now, a.una, lost, true)
+		a.q.req.ctl.OnLoss(now, lost, true)
 	}
 }

@@ -205,7 +205,6 @@ func (e *extRequester) receiveAck(now mono.Time, p *bth.Packet) Drop {
 // acknowledgement, in this order.
 func (e *extRequester) acknowledged(now mono.Time, p *bth.Packet) {
 	r, f := &e.q.req, feedbackOf(p)
-	r.rtt = 0
 	r.feedback(now, f, p)
 	if e.perPacket {
 		bytes := uint32(e.q.mtu) // of the packet that is answered, about

@@ -113,6 +113,7 @@ type QP struct {
 
 	ahead int        // requests polled since the last response
 	x     *extension // extended transports only
+	trace *tracing   // nil: nobody watches
 
 	refuseForeign bool // a request of another transport profile is to be refused
 	foreignPSN    bth.PSN
@@ -169,6 +170,13 @@ func (q *QP) Attr() Attr {
 // Receive takes a packet addressed to this queue pair. The NIC has checked
 // ICRC, P_Key and, for connected services, the peer's address.
 func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	if q.trace != nil {
+		return q.traceReceive(now, p, m)
+	}
+	return q.receive(now, p, m)
+}
+
+func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if q.state < RTR || q.state > SQE {
 		return DropState
 	}
@@ -219,6 +227,7 @@ func (q *QP) OnCNP(now mono.Time) {
 	if q.sending() {
 		q.cfg.Profile.Controller.OnCNP(now)
 	}
+	q.traceState(now)
 }
 
 // sending reports whether the requester is at work.
@@ -232,6 +241,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 	if q.x != nil {
 		q.x.onTimeout(now)
 	}
+	q.traceState(now)
 }
 
 // PollTransmit fills t with the next packet and returns true, or returns false
@@ -243,6 +253,7 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 		return true
 	}
 	q.req.pace.nothing()
+	q.traceState(now)
 	return false
 }
 
@@ -268,6 +279,7 @@ func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	}
 	if q.resp.poll(now, t) {
 		q.ahead = 0
+		q.traceAnswer(now, &t.Packet)
 		return true
 	}
 	return q.ahead >= limit && q.req.poll(now, t)

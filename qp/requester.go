@@ -254,6 +254,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	if ends {
 		r.cursor++
 	}
+	r.q.traceSent(now, &t.Packet, span, false)
 	responds := s.kind.responds() // s moves if looking ahead makes the ring grow
 	if r.rec == nil {
 		r.account(now, &t.Packet)
@@ -345,6 +346,7 @@ func (r *requester) onTimeout(now mono.Time) {
 	case r.rec != nil && now >= r.rec.Deadline():
 		r.q.ctr.LocalAckTimeoutErr++
 		lost := r.rec.OnTimeout(now).Lost
+		r.q.traceTimeout(now, r.una, lost, false)
 		if r.q.x != nil {
 			r.missing(now, lost, true)
 			return

@@ -110,6 +110,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	}
 	r.resend = i
 	r.rec.OnSent(now, psn, span, true)
+	r.q.traceSent(now, &t.Packet, span, true)
 	_, more := r.rec.NextRetransmit()
 	t.Packet.AckReq = s.kind.responds() || r.q.x != nil || r.wantAck(now, !more)
 	if r.q.x != nil {

@@ -126,10 +126,11 @@ type AddressVector struct {
 
 // NIC is one RoCEv2 NIC. The fields of its parts are in the files that use them.
 type NIC struct {
-	cfg Config
-	obj objects   // PDs, MRs, CQs, QPs ... (objects.go)
-	net netstack  // addresses, neighbours, encapsulation (net.go)
-	sch scheduler // QPs with work, deadlines (sched.go)
-	ctr Counters
-	obs Observer
+	cfg  Config
+	obj  objects   // PDs, MRs, CQs, QPs ... (objects.go)
+	net  netstack  // addresses, neighbours, encapsulation (net.go)
+	sch  scheduler // QPs with work, deadlines (sched.go)
+	ctr  Counters
+	obs  Observer
+	next NextTracer // waits for a queue pair that connects (trace.go)
 }

@@ -193,6 +193,9 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&qp.AttrState != 0 && a.State == qp.Reset {
 		n.reset(q)
 	}
+	if mask&qp.AttrState != 0 && a.State == qp.RTR {
+		n.connecting(now, q)
+	}
 	n.failOverflowed(now)
 	n.rearm(q)
 	n.activate(q)
@@ -263,6 +266,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 		return fail("destroy_qp", "qp", ErrInvalid)
 	}
 	n.unschedule(q)
+	q.core.CloseTrace()
 	n.releasePath(&q.path)
 	if q.windows > 0 {
 		for mw := range n.obj.mws.all {

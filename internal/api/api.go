@@ -11,6 +11,10 @@
 //	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client goes
 //	                               or ends a chunked body: then it ends complete;
 //	                               ?snaplen=N keeps N bytes of each frame
+//	POST   /v1/trace/NIC/QP        the answer is a trace of a queue pair, lines of JSON
+//	                               (trace.Record), until the queue pair, the client or a
+//	                               chunked body ends; QP is a number, or next for the next
+//	                               one that connects
 //	GET    /v1/poll/NIC            PollSetting
 //	PUT    /v1/poll/NIC            PollSetting
 //	GET    /metrics                for Prometheus
@@ -27,6 +31,9 @@ import (
 
 // Socket is the name of the administration socket in the run directory.
 const Socket = "roced.sock"
+
+// NextQP stands for the next queue pair that connects, in POST /v1/trace/NIC/QP.
+const NextQP = "next"
 
 // Link describes a NIC in GET /v1/links.
 type Link struct {

@@ -74,20 +74,31 @@ func (c *Client) Stream(ctx context.Context, method string, in any, path ...stri
 	return c.exchange(ctx, method, send, path)
 }
 
-// lastFrames bounds how long the end of a capture takes.
+// lastFrames bounds how long the end of a recording takes.
 const lastFrames = 5 * time.Second
 
 // Capture returns a capture of a NIC. When ctx ends the capture does, with all
 // frames up to then, and a reader sees its end.
 func (c *Client) Capture(ctx context.Context, nic string) (io.ReadCloser, error) {
+	return c.record(ctx, "capture", nic)
+}
+
+// Trace returns a trace of a queue pair, a number or NextQP. It ends as a capture does,
+// and when the queue pair is destroyed.
+func (c *Client) Trace(ctx context.Context, nic, qp string) (io.ReadCloser, error) {
+	return c.record(ctx, "trace", nic, qp)
+}
+
+// record makes a request whose answer goes on until the request's body ends.
+func (c *Client) record(ctx context.Context, path ...string) (io.ReadCloser, error) {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	// The daemon ends the capture when the body of the request ends.
+	// The daemon ends the recording when the body of the request ends.
 	rd, wr := io.Pipe()
 	stop := context.AfterFunc(ctx, func() {
 		wr.Close()
 		time.AfterFunc(lastFrames, cancel)
 	})
-	body, err := c.exchange(hard, http.MethodPost, rd, []string{"capture", nic})
+	body, err := c.exchange(hard, http.MethodPost, rd, path)
 	if err != nil {
 		stop()
 		cancel()

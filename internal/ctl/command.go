@@ -64,6 +64,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
   rocectl res show qp                            queue pairs
   rocectl stat rxe_a --watch 1s                  counters
   rocectl capture rxe_a -w out.pcapng            capture until Ctrl-C
+  rocectl trace rxe_a --next --svg pictures      how a connection behaves, drawn
   rocectl decode out.pcapng                      one line a frame
   rocectl watch eth0                             who asks whom for what, also of other NICs
   rocectl fault add rxe_a 'tx drop psn=+3 n=1'   drop a packet's first transmission`,
@@ -79,7 +80,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(),
+	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(),
 		a.exec(), a.env(), a.version())
 	return root
 }

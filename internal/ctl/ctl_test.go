@@ -29,6 +29,8 @@ var update = flag.Bool("update", false, "write the golden files anew")
 type fake struct {
 	told []string
 	pcap []byte
+	// traces are by queue pair.
+	traces map[string][]byte
 }
 
 var links = []api.Link{
@@ -68,8 +70,9 @@ func (f *fake) routes() http.Handler {
 	give("GET /v1/faults/rxe_a", []api.FaultRule{{Rule: "tx drop psn=+3 n=1", Matched: 10, Hit: 1}, {Rule: "rx delay 2ms", Matched: 5, Hit: 5}})
 	give("GET /v1/poll/rxe_a", api.PollSetting{Poll: "50µs"})
 	mux.HandleFunc("POST /v1/capture/rxe_a", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(f.pcap) })
+	mux.HandleFunc("POST /v1/trace/rxe_a/{qp}", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(f.traces[r.PathValue("qp")]) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/v1/capture") {
+		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, "/v1/capture") || strings.HasPrefix(r.URL.Path, "/v1/trace") {
 			w.WriteHeader(http.StatusNotFound)
 			_ = json.NewEncoder(w).Encode(api.Fault{Error: "no such NIC"})
 			return
@@ -173,6 +176,10 @@ func TestExitCodes(t *testing.T) {
 		{2, "capture rxe_a -w x --duration=-1s", "negative"}, {2, "capture rxe_a -w x -c many", "invalid argument"},
 		{2, "fault add rxe_a frob", `rule "frob"`}, {2, "fault add rxe_a", "usage"}, {2, "version x", "usage"},
 		{1, "fault list rxe_z", "no such NIC"}, {1, "stat rxe_z", "no such NIC"}, {1, "capture rxe_z -w x", "no such NIC"},
+		{2, "trace rxe_a", "either --qp N or --next"}, {2, "trace rxe_a --qp 1 --next", "either --qp N or --next"},
+		{2, "trace rxe_a --qp x", "invalid argument"}, {2, "trace rxe_a --next --duration=-1s", "negative"},
+		{2, "trace rxe_a --next -w - --svg x", "leaves no trace"}, {2, "trace draw x", "is missing"}, {1, "trace draw x --svg x", "no such file"},
+		{1, "trace rxe_z --next -w x", "no such NIC"}, {2, "trace draw x y", "usage"}, {1, "trace draw ctl_test.go --svg x", "line 1"},
 		{1, "decode /nonexistent", "no such file"}, {0, "link", ""}, {0, "--help", ""}, {0, "", ""},
 	} {
 		code, _, diag := ctl(append(strings.Fields(c.line), "--socket", socket)...)

@@ -1,0 +1,110 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"roced/bth"
+	"roced/internal/api"
+	"roced/internal/trace"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// traceInterval is how often what a trace has recorded is passed on.
+const traceInterval = 5 * time.Millisecond
+
+// startTrace makes rec see the queue pair of that number, or the next that connects.
+func (n *nic) startTrace(ctx context.Context, which string, rec *trace.Recorder) error {
+	num, err := strconv.ParseUint(which, 10, 24)
+	if which != api.NextQP && err != nil {
+		return badRequest{fmt.Errorf("%q is neither a queue pair number nor %q", which, api.NextQP)}
+	}
+	var refused error
+	err = n.shard.Do(ctx, func(now mono.Time, core *rocev2.NIC) {
+		if which == api.NextQP {
+			refused = core.TraceNext(func(now mono.Time, q rocev2.QPInfo) qp.Tracer {
+				rec.Begin(now, n.traceStart(q))
+				return rec
+			})
+			return
+		}
+		var q rocev2.QPInfo
+		if q, refused = core.SetTracer(now, bth.QPN(num), rec); refused == nil {
+			rec.Begin(now, n.traceStart(q))
+		}
+	})
+	if refused != nil {
+		return badRequest{refused}
+	}
+	return err
+}
+
+func (n *nic) traceStart(q rocev2.QPInfo) trace.Start {
+	return trace.Start{Time: time.Now(), NIC: n.cfg.Name, QPN: uint32(q.Num), Dest: q.Attr.DestQPN, Profile: q.Profile,
+		MTU: q.Attr.PathMTU.Bytes(), SQPSN: q.Attr.SQPSN, RQPSN: q.Attr.RQPSN}
+}
+
+// stopTrace ends what startTrace has begun. Only one trace waits for a queue pair.
+func (n *nic) stopTrace(rec *trace.Recorder) {
+	// A shard that has ended traces nothing any more.
+	_ = n.shard.Do(context.Background(), func(_ mono.Time, core *rocev2.NIC) {
+		if !rec.Begun() {
+			_ = core.TraceNext(nil)
+		}
+		core.Untrace(rec)
+	})
+}
+
+// postTrace streams a trace as lines of JSON, until the queue pair is destroyed, or the
+// caller goes or ends the body of its request.
+func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error {
+	rec := trace.NewRecorder()
+	if err := n.startTrace(r.Context(), r.PathValue("qp"), rec); err != nil {
+		return err
+	}
+	over := endOfBody(r)
+	w.Header().Set("Content-Type", "application/jsonl")
+	w.WriteHeader(http.StatusOK)
+	var lines bytes.Buffer
+	enc, ctl := json.NewEncoder(&lines), http.NewResponseController(w)
+	pass := func(write func(*json.Encoder) error) error {
+		if err := write(enc); err != nil {
+			return err
+		}
+		if _, err := lines.WriteTo(w); err != nil {
+			return err
+		}
+		return ctl.Flush()
+	}
+	tick := time.NewTicker(traceInterval)
+	defer tick.Stop()
+	err := ctl.Flush()
+	for more := true; more && err == nil; {
+		select {
+		case <-r.Context().Done():
+			more = false
+		case <-over:
+			more = false
+		case <-rec.Done():
+			more = false
+		case <-d.ending:
+			more = false
+		case <-tick.C:
+			err = pass(rec.Drain)
+		}
+	}
+	n.stopTrace(rec)
+	if err == nil {
+		err = pass(rec.Finish)
+	}
+	written, lost := rec.Counts()
+	n.log.Info("trace ended", "events", written, "lost", lost, "err", err)
+	return nil
+}

@@ -1,0 +1,195 @@
+package qp
+
+import (
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/reorder"
+)
+
+// Tracer is shown what a queue pair does, for people who want to see how a connection
+// behaves. It belongs to the caller; a queue pair without one pays a comparison. Its
+// methods are called synchronously and must not call back.
+type Tracer interface {
+	// Trace is shown an event. Times never go back.
+	Trace(now mono.Time, e TraceEvent)
+	// Closed tells that no event follows: the queue pair is gone, or another tracer sees it.
+	Closed()
+}
+
+// TraceKind says what has happened, and which fields of a TraceEvent have a meaning.
+type TraceKind uint8
+
+// Kinds of events.
+const (
+	// TraceSent is a packet that was sent: PSN, Span, Length, Retransmission, Response.
+	TraceSent TraceKind = iota
+	// TraceAck is what an acknowledgement said: Feedback, RTT, Response.
+	TraceAck
+	// TraceReceived is a request or a response that came: PSN, Length, Verdict, Drop,
+	// Degree, Response.
+	TraceReceived
+	// TraceLimits are new limits of congestion control: Window, Rate.
+	TraceLimits
+	// TraceTimeout is a retransmission timeout: PSN (the lowest unacknowledged one),
+	// Lost, Response.
+	TraceTimeout
+	// TraceFootprint is a new size of the receiver's tracking state: Bytes.
+	TraceFootprint
+)
+
+// String returns the name of the kind.
+func (k TraceKind) String() string {
+	return [...]string{"sent", "ack", "received", "limits", "timeout", "footprint"}[k]
+}
+
+// TraceEvent is one event in the life of a queue pair. It goes by value, so that
+// tracing allocates nothing.
+type TraceEvent struct {
+	Kind TraceKind
+	// Response says that the PSNs are those of READ responses and atomics' results, which
+	// extended transports number by themselves (IRN 5.2: rPSN).
+	Response       bool
+	Retransmission bool
+	PSN            bth.PSN
+	Span           uint32 // PSNs that the packet takes: those of its responses, for a READ of RC
+	Length         uint32 // bytes of payload
+	Feedback       bth.Feedback
+	RTT            time.Duration // zero: none was measured
+	// Verdict is InOrder, Held, Duplicate or Beyond if Drop is none of the other reasons.
+	Verdict reorder.Verdict
+	Drop    Drop
+	Degree  uint32 // out-of-order degree: how far PSN is ahead of the expected one
+	Lost    uint32 // PSNs that count as lost
+	Window  uint64 // bytes, or ccalgo.Unlimited
+	Rate    uint64 // bits per second, or ccalgo.Unlimited
+	Bytes   int    // of state, as papers count (reorder.Tracker.Footprint)
+}
+
+// tracing is the tracer of a queue pair and what it was told last.
+type tracing struct {
+	to           Tracer
+	window, rate uint64
+	bytes        int
+}
+
+// SetTracer makes t see what the queue pair does from now on, instead of who did so
+// before. The present limits and footprint are its first events.
+func (q *QP) SetTracer(now mono.Time, t Tracer) {
+	q.CloseTrace()
+	q.trace = &tracing{to: t, bytes: -1}
+	q.traceState(now)
+}
+
+// Untrace ends what SetTracer has begun, unless another tracer has taken over.
+func (q *QP) Untrace(t Tracer) {
+	if q.trace != nil && q.trace.to == t {
+		q.trace = nil
+	}
+}
+
+// CloseTrace tells the tracer, if there is one, that nothing follows.
+func (q *QP) CloseTrace() {
+	if q.trace != nil {
+		q.trace.to.Closed()
+		q.trace = nil
+	}
+}
+
+// traceState shows limits and footprint if they have changed. Every input may do so,
+// and so may a poll, which finds that there is nothing to send.
+func (q *QP) traceState(now mono.Time) {
+	t := q.trace
+	if t == nil {
+		return
+	}
+	if w, r := q.Limits(); w != t.window || r != t.rate {
+		t.window, t.rate = w, r
+		t.to.Trace(now, TraceEvent{Kind: TraceLimits, Window: w, Rate: r})
+	}
+	n := q.resp.trk.Footprint()
+	if q.x != nil {
+		n += q.x.out.trk.Footprint()
+	}
+	if n != t.bytes {
+		t.bytes = n
+		t.to.Trace(now, TraceEvent{Kind: TraceFootprint, Bytes: n})
+	}
+}
+
+// traceSent shows a packet that takes span PSNs.
+func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, again bool) {
+	if q.trace != nil {
+		q.trace.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
+			Retransmission: again, Response: !p.Opcode.IsRequest()})
+	}
+}
+
+// traceAnswer shows a response of RC, which has the PSN of its request.
+func (q *QP) traceAnswer(now mono.Time, p *bth.Packet) {
+	if p.Opcode.IsReadResponse() || p.Opcode.IsAtomicAck() {
+		q.traceSent(now, p, 1, false)
+	}
+}
+
+// traceAck shows what an acknowledgement of requests or, of extended transports, of
+// responses says.
+func (q *QP) traceAck(now mono.Time, f bth.Feedback, rtt time.Duration, response bool) {
+	if q.trace != nil {
+		q.trace.to.Trace(now, TraceEvent{Kind: TraceAck, Feedback: f, RTT: rtt, Response: response})
+	}
+}
+
+// traceTimeout shows a retransmission timeout at which lost PSNs from una on were
+// given up.
+func (q *QP) traceTimeout(now mono.Time, una bth.PSN, lost uint32, response bool) {
+	if q.trace != nil {
+		q.trace.to.Trace(now, TraceEvent{Kind: TraceTimeout, PSN: una, Lost: lost, Response: response})
+	}
+}
+
+// traceReceive is receive for a queue pair with a tracer, which is shown packets with
+// data behind what they cause.
+func (q *QP) traceReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	expected, numbered := q.expects(p)
+	d := q.receive(now, p, m)
+	if numbered && q.trace != nil {
+		e := TraceEvent{Kind: TraceReceived, PSN: p.PSN, Length: uint32(len(p.Payload)), Drop: d, Response: !p.Opcode.IsRequest()}
+		e.Degree = uint32(max(p.PSN.Diff(expected), 0))
+		e.Verdict = verdictOf(d, e.Degree)
+		q.trace.to.Trace(now, e)
+	}
+	q.traceState(now)
+	return d
+}
+
+// expects returns the PSN that is next where p belongs; false for what is not numbered
+// like packets with data, such as acknowledgements.
+func (q *QP) expects(p *bth.Packet) (bth.PSN, bool) {
+	switch {
+	case q.cfg.Type == UD || p.Opcode.IsExt() != (q.x != nil):
+		return bth.PSN{}, false
+	case p.Opcode.IsRequest():
+		return q.resp.trk.Expected(), true
+	case p.Opcode.IsReadResponse() || p.Opcode.IsAtomicAck():
+		if q.x != nil {
+			return q.x.out.trk.Expected(), true
+		}
+		return q.req.una, true
+	}
+	return bth.PSN{}, false
+}
+
+// verdictOf says in the words of trackers what became of a packet.
+func verdictOf(d Drop, degree uint32) reorder.Verdict {
+	switch {
+	case d == DropDuplicate:
+		return reorder.Duplicate
+	case d == DropOutOfOrder:
+		return reorder.Beyond
+	case degree > 0:
+		return reorder.Held
+	}
+	return reorder.InOrder
+}
