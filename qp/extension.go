@@ -214,6 +214,9 @@ func plain(f *bth.Feedback) bool {
 // which MP-RDMA echoes (3.1).
 func answerTo(f bth.Feedback, p *bth.Packet, m RxMeta, each bool) bth.Feedback {
 	f.ECE = m.CE
+	if p.Ext.Profile == bth.ProfileMELO && f.NumHoles == 0 {
+		f.HasSACK = false // only a new hole is worth a NACK of its own (MELO 3.2.4)
+	}
 	if each {
 		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.Path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
