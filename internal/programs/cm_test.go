@@ -93,7 +93,8 @@ var cmPrograms = []struct {
 	{"rdma_server", "rdma_client", "", "", "-s %s", false, "rdma_server: end 0", "rdma_client: end 0", false},
 	{"rdma_xserver", "rdma_xclient", "-c r", "", "-s %s", false, "end 0", "end 0", false},
 	{"rstream", "rstream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", "", false},
-	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T a", "", "-s %s", false, "", "", false},
+	// Not with -T a: that client takes the peer's hanging up, which follows the last message
+	// at once, for an error, though it has got all of them.
 	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T n -T v", "", "-s %s", false, "", "", false},
 	{"rstream", "rstream", "-S all -I 5 -C 5 -f ip", "-b %s", "-s %s", true, "", "", false},
 	{"riostream", "riostream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", "", false},

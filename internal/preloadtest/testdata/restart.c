@@ -9,8 +9,10 @@
 static void fatal(struct ibv_context *ctx)
 {
 	struct ibv_async_event e;
-	CHECK(ibv_get_async_event(ctx, &e) == 0 && e.event_type == IBV_EVENT_DEVICE_FATAL);
-	ibv_ack_async_event(&e);
+	do { /* what the daemon has said before it ended comes first */
+		CHECK(ibv_get_async_event(ctx, &e) == 0);
+		ibv_ack_async_event(&e);
+	} while (e.event_type != IBV_EVENT_DEVICE_FATAL);
 	FAILS(ibv_get_async_event(ctx, &e), EIO);
 }
 
