@@ -22,7 +22,7 @@ func TestBottleneck(t *testing.T) {
 			o := onFrames
 			o.Extra = "    congestion: {" + c.yaml + "}\n"
 			l := newLab(t, o)
-			stop := l.bottleneck("rate=100mbit", "burst=128k", "kmin=200k", "kmax=600k", "pmax=0.1", "limit=4m", "seed=5")
+			stop := l.bottleneck("rate=100mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")
 			before := l.counters(0)
 			r := l.perf("write-bw", "-s", "64k", "-n", "400", "-t", "16", "-u", "18")
 			after, s := l.counters(0), stop()
