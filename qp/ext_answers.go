@@ -154,16 +154,7 @@ func (a *answers) build(p *bth.Packet, x *answer, k uint32) bool {
 			return false
 		}
 	}
-	op := bth.OpReadRespMiddle
-	switch last := k+1 == x.span; {
-	case k == 0 && last:
-		op = bth.OpReadRespOnly
-	case k == 0:
-		op = bth.OpReadRespFirst
-	case last:
-		op = bth.OpReadRespLast
-	}
-	a.q.header(p, bth.TransportExt|op, psn)
+	a.q.header(p, bth.TransportExt|readResponseOp(k == 0, k+1 == x.span), psn)
 	p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
 	p.Payload = data
 	return true

@@ -69,17 +69,13 @@ func (r *extResponder) passOn(before bth.PSN) (bth.PSN, *refusal) {
 // hold judges a packet that goes into the buffer: what it needs to be executed later.
 func (r *extResponder) hold(p *bth.Packet) *refusal {
 	switch {
-	case consumesAny(p.Opcode) && r.inboxOf(p.Ext.RecvSN) == nil:
+	case consumes(p.Opcode) && r.inboxOf(p.Ext.RecvSN) == nil:
 		return notReady
 	case !p.Opcode.IsWrite() && !p.Opcode.IsSend():
 		return r.takeQuery(p)
 	}
 	return r.checkLength(p)
 }
-
-// consumesAny reports whether a packet of o, or a later one of its message, needs a
-// receive work request.
-func consumesAny(o bth.Opcode) bool { return o.IsSend() || consumes(o) }
 
 // passOn places the responses that have waited in the buffer.
 func (e *extRequester) passOn(before bth.PSN) (*slot, Drop) {

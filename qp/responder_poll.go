@@ -112,22 +112,26 @@ func (r *responder) readResponse(t *Transmit, res *resource) bool {
 		}
 	}
 	first, last := k == res.start, k*mtu+n == res.end
-	op := bth.OpReadRespMiddle
-	switch {
-	case first && last:
-		op = bth.OpReadRespOnly
-	case first:
-		op = bth.OpReadRespFirst
-	case last:
-		op = bth.OpReadRespLast
-	}
-	r.q.header(&t.Packet, bth.TransportRC|op, res.first.Add(int(k)))
+	r.q.header(&t.Packet, bth.TransportRC|readResponseOp(first, last), res.first.Add(int(k)))
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: res.msn}
 	t.Packet.Payload = data
 	if res.next++; last {
 		r.rd.done(res)
 	}
 	return true
+}
+
+// readResponseOp is the operation of a response that is the first, the last, both or none.
+func readResponseOp(first, last bool) bth.Opcode {
+	switch {
+	case first && last:
+		return bth.OpReadRespOnly
+	case first:
+		return bth.OpReadRespFirst
+	case last:
+		return bth.OpReadRespLast
+	}
+	return bth.OpReadRespMiddle
 }
 
 // refuseRead breaks the queue pair over a region that went away while it was

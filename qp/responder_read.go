@@ -124,7 +124,7 @@ func (d *rdQueue) done(res *resource) {
 func (d *rdQueue) clear() { *d = rdQueue{limit: d.limit} }
 
 func (r *responder) acceptRead(p *bth.Packet) {
-	span := max(1, (p.RETH.Length+uint32(r.q.mtu)-1)/uint32(r.q.mtu))
+	span := packets(p.RETH.Length, r.q.mtu)
 	r.advance(p, span, reorder.Last)
 	r.rd.add(resource{
 		first: p.PSN, span: span, end: p.RETH.Length, msn: r.msn,
