@@ -198,7 +198,8 @@ func TestLayerOrder(t *testing.T) {
 	}
 }
 
-// TestExtensionHeader serialises what it decodes, be it of a later revision.
+// TestExtensionHeader serialises what it decodes, be it of a later revision or with
+// reserved bits.
 func TestExtensionHeader(t *testing.T) {
 	h := bth.XETH{Profile: bth.ProfileMELO, Flags: bth.XHasMsg | bth.XHasPath | bth.XECE, MSN: 5, Offset: 6, Path: 7}
 	h.SetHoles([bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(8), Len: 9}}, 1)
@@ -206,7 +207,9 @@ func TestExtensionHeader(t *testing.T) {
 	h.Put(header)
 	later := append(bytes.Clone(header), 1, 2, 3, 4)
 	later[0]++
-	for _, want := range [][]byte{header, later} {
+	reserved := bytes.Clone(later)
+	reserved[4], reserved[12], reserved[16] = 0xff, 0x80, 1 // MSN, path, first hole
+	for _, want := range [][]byte{header, later, reserved} {
 		p := gopacket.NewPacket(append(bytes.Clone(want), 0xff), rocelayers.LayerTypeXETH, gopacket.Default)
 		x, ok := p.Layer(rocelayers.LayerTypeXETH).(*rocelayers.XETH)
 		if !ok || x.XETH != h || len(x.LayerPayload()) != 1 {

@@ -1,6 +1,8 @@
 package layers
 
 import (
+	"crypto/subtle"
+
 	"github.com/google/gopacket"
 
 	"roced/bth"
@@ -10,6 +12,8 @@ import (
 type XETH struct {
 	ext
 	bth.XETH
+	// Reserved has the reserved bits of the fields, each at its place in the header.
+	Reserved [bth.XETHMaxLen]byte
 	// Rest is what a later revision has put behind the fields that are known.
 	Rest []byte
 }
@@ -30,7 +34,12 @@ func (x *XETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		df.SetTruncated()
 		return err
 	}
-	x.Rest = data[x.Len():n]
+	known := x.Len()
+	x.Rest = data[known:n]
+	x.Reserved = [bth.XETHMaxLen]byte{}
+	x.Put(x.Reserved[:])
+	subtle.XORBytes(x.Reserved[:], x.Reserved[:], data[:known])
+	x.Reserved[0] = 0 // the length, which says how long Rest is
 	x.split(data, n)
 	return nil
 }
@@ -43,6 +52,7 @@ func (x *XETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptio
 		return err
 	}
 	x.Put(h)
+	subtle.XORBytes(h, h[:n], x.Reserved[:])
 	h[0] += byte(len(x.Rest) / 4)
 	copy(h[n:], x.Rest)
 	return nil
