@@ -2,7 +2,6 @@ package qp
 
 import (
 	"roced/bth"
-	"roced/mono"
 	"roced/reorder"
 )
 
@@ -32,61 +31,81 @@ func (r *extResponder) early(p *bth.Packet) bool {
 	return true
 }
 
-// keeper holds the early last packet of a WRITE until all before it has arrived, so that
-// nobody finds the end of the data in memory before the rest (Eunomia, appendix A.1).
+// maxKept is how many early last packets of WRITEs are kept; the next one is refused.
+const maxKept = 16
+
+// keeper holds, in host memory, early last packets of WRITEs until all before them has
+// arrived, so that nobody finds the end of the data in memory before the rest (Eunomia,
+// appendix A.1).
 type keeper struct {
-	full    bool
+	wanted  bool
+	packets []kept // the first n of them by PSN, then those whose memory is free
+	n       int
+}
+
+type kept struct {
 	psn     bth.PSN
 	reth    bth.RETH
 	payload []byte
 }
 
-// keeps reports whether p, which is early, is one that the tracker may want kept.
+// keeps reports whether p, which is early, must not be placed yet.
 func (r *extResponder) keeps(p *bth.Packet) bool {
-	_, ok := r.trk.(reorder.LastKeeper)
-	return ok && r.kept.payload != nil && p.Opcode.IsWrite() && p.Opcode.Ends() && !p.Opcode.HasImm()
+	return r.kept.wanted && p.Opcode.IsWrite() && p.Opcode.Ends() && !p.Opcode.HasImm()
 }
 
-// keep takes p and places it only if the tracker does not want it kept.
-func (r *extResponder) keep(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+// keep takes p, to place it later.
+func (r *extResponder) keep(p *bth.Packet, m RxMeta) Drop {
 	if f := r.checkWrite(p); f != nil {
 		return f.drop
 	}
-	n, h := len(p.Payload), &p.RETH
-	if n > 0 && !r.q.host.CheckRemote(h.RKey, h.VA, uint32(n), AccessRemoteWrite) {
+	if n := uint32(len(p.Payload)); n > 0 && !r.q.host.CheckRemote(p.RETH.RKey, p.RETH.VA, n, AccessRemoteWrite) {
 		return DropAccess
 	}
-	before := r.trk.Expected()
-	v, _ := r.trk.Receive(p.PSN, 1, reorder.Last)
-	r.acks.push(answerTo(r.trk.Feedback(), p, m, r.perPacket), r.perPacket)
-	if v == reorder.Beyond {
+	if r.kept.n == maxKept {
+		r.trk.(reorder.LastKeeper).Refuse(p.PSN)
+		r.acks.push(answerTo(r.trk.Feedback(), p, m, r.perPacket), r.perPacket)
 		return DropOutOfOrder
 	}
-	if psn, ok := r.trk.(reorder.LastKeeper).Kept(); !ok || psn != p.PSN {
-		if n > 0 && !r.q.host.WriteRemote(h.RKey, h.VA, p.Payload) {
-			r.refuse(now, p.PSN, badAccess)
-			return DropAccess
-		}
-		r.release(now, before, true)
-		return Accepted
+	if !r.track(p, m) {
+		return DropOutOfOrder
 	}
-	k := &r.kept
-	k.full, k.psn, k.reth = true, p.PSN, p.RETH
-	k.payload = append(k.payload[:0], p.Payload...)
-	r.release(now, before, true)
+	r.kept.add(p)
 	return Accepted
 }
 
-// placeKept places the packet that is kept once its turn has come.
-func (r *extResponder) placeKept() *refusal {
-	k := &r.kept
-	if !k.full || !k.psn.Before(r.trk.Expected()) {
-		return nil
+func (k *keeper) add(p *bth.Packet) {
+	if k.n == len(k.packets) {
+		k.packets = append(k.packets, kept{})
 	}
-	k.full = false
-	if n := len(k.payload); n > 0 && (!r.q.host.CheckRemote(k.reth.RKey, k.reth.VA, uint32(n), AccessRemoteWrite) ||
-		!r.q.host.WriteRemote(k.reth.RKey, k.reth.VA, k.payload)) {
-		return badAccess
+	i := k.n
+	k.n++
+	for e := &k.packets[i]; i > 0 && k.packets[i-1].psn.After(p.PSN); i-- {
+		k.packets[i-1], *e = *e, k.packets[i-1]
+		e = &k.packets[i-1]
 	}
-	return nil
+	e := &k.packets[i]
+	e.psn, e.reth, e.payload = p.PSN, p.RETH, append(e.payload[:0], p.Payload...)
+}
+
+// pop takes the oldest packet away; its memory is good until the next add.
+func (k *keeper) pop() kept {
+	e := k.packets[0]
+	copy(k.packets, k.packets[1:k.n])
+	k.n--
+	k.packets[k.n] = e
+	return e
+}
+
+// placeKept places the packets that are kept and whose turn has come. If one cannot be
+// placed any more, it returns its PSN and why.
+func (r *extResponder) placeKept() (bth.PSN, *refusal) {
+	for k := &r.kept; k.n > 0 && k.packets[0].psn.Before(r.trk.Expected()); {
+		e := k.pop()
+		if n := len(e.payload); n > 0 && (!r.q.host.CheckRemote(e.reth.RKey, e.reth.VA, uint32(n), AccessRemoteWrite) ||
+			!r.q.host.WriteRemote(e.reth.RKey, e.reth.VA, e.payload)) {
+			return e.psn, badAccess
+		}
+	}
+	return bth.PSN{}, nil
 }

@@ -1,6 +1,7 @@
 package qp
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -113,6 +114,40 @@ func TestExtendedEverySize(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestExtendedKeepsLast: with the first packets of many WRITEs lost, the last ones wait,
+// as many as are kept, and are never found in memory before the first.
+func TestExtendedKeepsLast(t *testing.T) {
+	c := lossless
+	c.profile, c.unacked = extended["eunomia, last held at receiver"], 128
+	p := newPair(t, c)
+	l := newWorkload(p, 0)
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 2 * maxKept {
+		l.add(WRWrite, 512, 0, rng)
+	}
+	written := func(at uint64) bool { return !bytes.Equal(p.ends[1].h.mem[at:at+256], make([]byte, 256)) }
+	lost, most := map[bth.PSN]bool{}, 0
+	p.faults = func(_ int, packet *bth.Packet) fault {
+		for _, o := range l.ops {
+			if written(o.off+256) && !written(o.off) {
+				t.Fatalf("the end of %d is there before its beginning", o.w.WRID)
+			}
+		}
+		most = max(most, p.ends[1].q.x.in.kept.n)
+		again := lost[packet.PSN]
+		if packet.Opcode.IsWrite() && !packet.Opcode.Ends() {
+			lost[packet.PSN] = true
+			return fault{drop: !again}
+		}
+		return fault{}
+	}
+	p.run(t)
+	l.verify(t)
+	if most != maxKept {
+		t.Errorf("at most %d were kept", most)
+	}
 }
 
 // TestExtendedEachFault loses, doubles or delays each packet of a mixed workload in turn.

@@ -91,8 +91,8 @@ func (r *extResponder) release(now mono.Time, before bth.PSN, ends bool) {
 		r.refuse(now, psn, f)
 		return
 	}
-	if f := r.placeKept(); f != nil {
-		r.refuse(now, r.kept.psn, f)
+	if psn, f := r.placeKept(); f != nil {
+		r.refuse(now, psn, f)
 		return
 	}
 	if !r.q.host.Sync() {

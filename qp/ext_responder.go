@@ -32,16 +32,13 @@ func (r *extResponder) start(psn bth.PSN) {
 	r.reset()
 	r.trk.Reset(psn)
 	r.answers.start(psn)
-	if _, ok := r.trk.(reorder.LastKeeper); ok && r.kept.payload == nil {
-		r.kept.payload = make([]byte, 0, r.q.mtu)
-	}
 }
 
 func (r *extResponder) reset() {
 	r.acks.clear()
 	r.recvs.clear()
 	r.buffer.clear()
-	r.msn, r.nak, r.parked, r.kept.full = 0, 0, r.parked[:0], false
+	r.msn, r.nak, r.parked, r.kept.n = 0, 0, r.parked[:0], 0
 	r.answers.reset()
 }
 
@@ -72,7 +69,7 @@ func (r *extResponder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 			return DropOutOfOrder
 		}
 		if r.keeps(p) {
-			return r.keep(now, p, m)
+			return r.keep(p, m)
 		}
 		// What cannot be done now may be possible, or its turn to be refused, when
 		// it comes again: until then it counts as lost.

@@ -26,6 +26,9 @@ func (x *extension) init(q *QP) {
 	p := &q.cfg.Profile
 	x.q, x.profile = q, p.Kind
 	x.in = extResponder{q: q, trk: p.Tracker, perPacket: p.Kind == bth.ProfileMPRDMA, answers: answers{q: q, rec: p.Answers}}
+	if k, ok := p.Tracker.(reorder.LastKeeper); ok {
+		x.in.kept.wanted = k.KeepsLast()
+	}
 	x.out = extRequester{q: q, trk: p.Responses, paths: p.Paths, perPacket: x.in.perPacket}
 	if x.out.paths == nil {
 		x.out.paths = &path.Single{}

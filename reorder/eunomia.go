@@ -20,9 +20,7 @@ type Eunomia struct {
 	tail     bool    // announced: the next packet is the last one so far
 	released Released
 
-	keeps   bool // early last packets of WRITEs are kept
-	kept    bth.PSN
-	hasKept bool
+	keeps bool // early last packets of WRITEs wait at the queue pair
 
 	answers bool
 	psn     bth.PSN
@@ -33,7 +31,7 @@ type Eunomia struct {
 const none = -1
 
 // NewEunomia returns a tracker that takes its memory from mem. With keeps, the early
-// last packet of a WRITE is not placed but kept, see LastKeeper.
+// last packets of WRITEs are not placed but kept, see LastKeeper.
 func NewEunomia(mem *Memory, keeps bool) *Eunomia {
 	return &Eunomia{mem: mem, conn: none, keeps: keeps}
 }
@@ -73,14 +71,12 @@ type Agent interface {
 	Announce(head bth.PSN, tail bool) bool
 }
 
-// LastKeeper is a Releaser under which the last packet of a WRITE, if it comes early,
-// is kept in host memory by the queue pair until everything before it has arrived
-// (Eunomia, appendix A.1). One packet is kept; another one is refused meanwhile.
+// LastKeeper is a Releaser under which the last packet of a WRITE, if it comes early, may
+// have to wait in host memory, where the queue pair keeps it, until everything before it
+// has arrived (Eunomia, appendix A.1).
 type LastKeeper interface {
-	// Kept returns the packet that is being kept, if there is one. If it is that for
-	// which Receive was called last, it is to be kept; when there is none any more, the
-	// one that was kept is to be placed.
-	Kept() (psn bth.PSN, ok bool)
+	Releaser
+	KeepsLast() bool
 }
 
 // Reset implements Tracker. The connection is finished or begins: its memory is given
@@ -100,8 +96,7 @@ func (e *Eunomia) Announce(head bth.PSN, tail bool) bool {
 	return head == e.start
 }
 
-// Classify implements Tracker. For a single packet that is no LastKeeper's, Receive
-// comes to the same verdict.
+// Classify implements Tracker. For a single packet Receive comes to the same verdict.
 func (e *Eunomia) Classify(psn bth.PSN) Verdict {
 	d := psn.Diff(e.expected)
 	switch {
@@ -147,8 +142,7 @@ func (e *Eunomia) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uin
 
 // hold tracks span packets from psn on, or none of them.
 func (e *Eunomia) hold(psn bth.PSN, span uint32, last LastKind) bool {
-	keep := e.keeps && last == Last
-	if span > e.mem.rows*blockBits || keep && e.hasKept || e.conn == none && !e.create() {
+	if span > e.mem.rows*blockBits || e.conn == none && !e.create() {
 		return false
 	}
 	b := e.load()
@@ -162,9 +156,6 @@ func (e *Eunomia) hold(psn bth.PSN, span uint32, last LastKind) bool {
 		*e.mem.row(e.conn, row) |= 1 << bit
 	}
 	e.mem.park(e.conn, end, last)
-	if keep {
-		e.kept, e.hasKept = end, true
-	}
 	return true
 }
 
@@ -204,9 +195,6 @@ func (e *Eunomia) advance(span uint32, last LastKind) uint32 {
 		b.absorb()
 	}
 	e.store(&b)
-	if e.hasKept && e.kept.Before(e.expected) {
-		e.hasKept = false
-	}
 	return advanced
 }
 
@@ -265,8 +253,8 @@ func (e *Eunomia) Feedback() bth.Feedback {
 // Released implements Releaser.
 func (e *Eunomia) Released() Released { return e.released.take() }
 
-// Kept implements LastKeeper.
-func (e *Eunomia) Kept() (psn bth.PSN, ok bool) { return e.kept, e.hasKept }
+// KeepsLast implements LastKeeper.
+func (e *Eunomia) KeepsLast() bool { return e.keeps }
 
 // Footprint implements Tracker: the address (4 bytes), and with a bitmap the 16 bytes
 // of table 1, the relative addresses of all rows but the first (2 each) and the rows:

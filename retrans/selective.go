@@ -18,6 +18,7 @@ import (
 // What lies between cur and end without a mark waits to be sent again.
 type Selective struct {
 	una, cur, end, nxt bth.PSN
+	high               bth.PSN // behind the highest mark; una if there is none
 	marks              marks
 	naked              bool // as for GoBackN: a loss is answered once
 
@@ -49,7 +50,7 @@ func window(r *param.Reader) int {
 // Reset implements Recovery.
 func (s *Selective) Reset(psn bth.PSN) {
 	clear(s.marks)
-	*s = Selective{una: psn, cur: psn, end: psn, nxt: psn, marks: s.marks, timeout: s.timeout}
+	*s = Selective{una: psn, cur: psn, end: psn, nxt: psn, high: psn, marks: s.marks, timeout: s.timeout}
 }
 
 // OnSent implements Recovery.
@@ -78,6 +79,9 @@ func (s *Selective) Mark(psn bth.PSN) {
 		return
 	}
 	s.marks.set(psn)
+	if d >= distance(s.una, s.high) {
+		s.high = psn.Next()
+	}
 	s.skip()
 }
 
@@ -94,7 +98,7 @@ func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	}
 	out := Outcome{Acked: acked}
 	if f.Gap && !s.naked && s.una != s.nxt {
-		out.Lost = s.repeat()
+		out.Lost = s.repeat(s.nxt)
 		s.naked = out.Lost > 0
 	}
 	return out
@@ -113,22 +117,34 @@ func (s *Selective) advance(to bth.PSN, acked uint32) {
 	if distance(to, s.end) > left {
 		s.end = to
 	}
+	if distance(to, s.high) > left {
+		s.high = to
+	}
 	s.skip()
 }
 
-// OnTimeout implements Recovery. A timeout is a new loss: the next NAK counts.
+// OnTimeout implements Recovery. Packets behind the highest mark may still be under way:
+// if there is a mark, only those before it are sent again. A timeout is a new loss: the
+// next NAK counts.
 func (s *Selective) OnTimeout(mono.Time) Outcome {
 	s.naked = false
-	return Outcome{Lost: s.repeat()}
+	end := s.high
+	if end == s.una {
+		end = s.nxt
+	}
+	return Outcome{Lost: s.repeat(end)}
 }
 
-// repeat makes all that is not marked to be sent again and returns how many PSNs
-// that adds to those which were so already.
-func (s *Selective) repeat() uint32 {
-	lost := s.InFlight()
-	s.cur, s.end = s.una, s.nxt
+// repeat makes all before end that is not marked to be sent again, besides what is so
+// already, and returns how many PSNs that adds.
+func (s *Selective) repeat(end bth.PSN) uint32 {
+	before := s.unmarked(s.cur, s.end)
+	if s.cur == s.end || distance(s.una, s.end) < distance(s.una, end) {
+		s.end = end
+	}
+	s.cur = s.una
 	s.skip()
-	return lost
+	return s.unmarked(s.cur, s.end) - before
 }
 
 // skip moves cur past marked packets.
