@@ -62,6 +62,9 @@ func compile(r *fault.Rule) faultRule {
 	if r.QPN != nil {
 		c.Qpn = *r.QPN
 	}
+	if r.Path != nil {
+		c.Path, c.Paths = r.Path.Index, r.Path.Of
+	}
 	if r.PSN != nil {
 		c.PsnFirst, c.PsnLast, c.Relative = r.PSN.First, r.PSN.Last, flag(r.PSN.Relative)
 	}

@@ -44,12 +44,13 @@ struct rule {
 	__u32 psn_first, psn_last;
 	__s32 offset; /* of corrupt */
 	__u32 copies; /* additional ones */
+	__u16 path, paths; /* UDP source port modulo paths is path; no paths: any */
 	__u8 dirs;    /* bits 1 << RX, 1 << TX */
 	__u8 action;
 	__u8 has_peer, has_src, has_dst, has_qpn, has_psn, has_offset;
 	__u8 relative;
 	__u8 nak; /* no ACK syndrome */
-	__u8 pad[2];
+	__u8 pad[6];
 };
 
 /* What changes while a rule is in force. */
@@ -210,6 +211,8 @@ static __always_inline int matches(const struct rule *r, const struct frame *f)
 	if (r->has_src && !same(&r->src, &f->r.src))
 		return 0;
 	if (r->has_dst && !same(&r->dst, &f->r.dst))
+		return 0;
+	if (r->paths && bpf_ntohs(f->r.sport) % r->paths != r->path)
 		return 0;
 	if (r->has_psn && !psn_matches(r, f))
 		return 0;

@@ -79,6 +79,8 @@ type faultRule struct {
 	PsnLast   uint32
 	Offset    int32
 	Copies    uint32
+	Path      uint16
+	Paths     uint16
 	Dirs      uint8
 	Action    uint8
 	HasPeer   uint8
@@ -89,7 +91,7 @@ type faultRule struct {
 	HasOffset uint8
 	Relative  uint8
 	Nak       uint8
-	Pad       [2]uint8
+	Pad       [6]uint8
 }
 
 type faultSettings struct {

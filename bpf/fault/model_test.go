@@ -109,7 +109,7 @@ func genFrame(t *rapid.T) []byte {
 	payload := rapid.SliceOfN(rapid.Byte(), 4, 80).Draw(t, "payload")
 	payload[0] = rapid.SampledFrom([]byte{0, 0x1f, 0x20, 0x60, 0x80}).Draw(t, "syndrome")
 	udp := make([]byte, 20, 20+len(payload))
-	binary.BigEndian.PutUint16(udp, uint16(50000))
+	binary.BigEndian.PutUint16(udp, rapid.SampledFrom([]uint16{49152, 50001, 65535, 7}).Draw(t, "source port"))
 	binary.BigEndian.PutUint16(udp[2:], rapid.SampledFrom([]uint16{4791, 4791, 4791, 4791, 4791, 4791, 4792}).Draw(t, "port"))
 	udp[8] = rapid.SampledFrom(opcodes).Draw(t, "opcode")
 	binary.BigEndian.PutUint32(udp[12:], rapid.SampledFrom([]uint32{0x11, 0x12, 0xffff31}).Draw(t, "qpn")|uint32(rapid.Byte().Draw(t, "ecn"))<<24)
@@ -166,6 +166,7 @@ func genRule(t *rapid.T) fault.Rule {
 		one("by peer", "", "", "", " peer=198.18.0.1", " peer=fd00::2") +
 		one("by source", "", "", "", " src=198.18.0.2", " src=fd00::1") +
 		one("by destination", "", "", "", " dst=198.18.0.1", " dst=fd00::2") +
+		one("by path", "", "", "", " path=0/2", " path=3/4", " path=7/65535") +
 		one("share", "", "", " p=0.5", " p=0.3 seed=7") + one("limit", "", "", " count=1", " count=3")
 	r, err := fault.Parse(text)
 	if err != nil {

@@ -192,7 +192,7 @@ func (c *compiled) matches(dir int, v *view) bool {
 		r.Dst.IsValid() && r.Dst != v.key.dst {
 		return false
 	}
-	if r.QPN != nil && *r.QPN != uint32(v.key.qpn) {
+	if r.QPN != nil && *r.QPN != uint32(v.key.qpn) || r.Path != nil && v.port%r.Path.Of != r.Path.Index {
 		return false
 	}
 	if !c.class(v) || r.PSN != nil && !r.PSN.contains(v) {

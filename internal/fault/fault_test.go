@@ -35,6 +35,7 @@ type packet struct {
 	syndrome byte
 	payload  int
 	tag      byte
+	port     uint16 // UDP source port, from 0xc001 on
 }
 
 // build makes a frame with a valid IPv4 checksum and ICRC.
@@ -70,7 +71,8 @@ func (p packet) build() []byte {
 	if !p.v6 {
 		binary.BigEndian.PutUint16(ip[10:], ^sum(ip))
 	}
-	udp := []byte{0xc0, 1, 0x12, 0xb7, byte(n >> 8), byte(n), 0, 0}
+	port := max(p.port, 0xc001)
+	udp := []byte{byte(port >> 8), byte(port), 0x12, 0xb7, byte(n >> 8), byte(n), 0, 0}
 	pkt := append(append(ip, udp...), b...)
 	if err := bth.SealICRC(pkt); err != nil {
 		panic(err)

@@ -62,6 +62,7 @@ type view struct {
 	nth  int // which sighting of this PSN, from 1; 0 when that is not recorded
 	base bth.PSN
 	nak  bool
+	port uint16 // UDP source port
 }
 
 // parse reads frame, which goes in direction dir.
@@ -90,6 +91,7 @@ func (v *view) parse(dir int, frame []byte) {
 	if binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort || body < bth.BTHLen+bth.ICRCLen || body > len(udp)-udpLen {
 		return
 	}
+	v.port = binary.BigEndian.Uint16(udp)
 	v.bth = l3 + l4 + udpLen
 	v.end = v.bth + body
 	v.parseBTH(frame[v.bth:v.end])

@@ -21,7 +21,7 @@ var opNames = map[string]bth.Opcode{
 // TestGolden runs the scripts in testdata. Commands:
 //
 //	rules            the lines are rules; an error is printed
-//	frames [now=1ms] the lines are "dir op [qpn=] [psn=] [syndrome=] [v6] [arp]"
+//	frames [now=1ms] the lines are "dir op [qpn=] [psn=] [syndrome=] [port=] [v6] [arp]"
 //	release now=2ms  what is due
 //	stats            counters of the rules
 func TestGolden(t *testing.T) {
@@ -109,6 +109,8 @@ func (s *script) frame(t *testing.T, l string) {
 			p.psn = uint32(n)
 		case "syndrome":
 			p.syndrome = byte(n)
+		case "port":
+			p.port = uint16(n)
 		case "v6":
 			p.v6 = true
 		default:

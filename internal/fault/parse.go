@@ -128,6 +128,9 @@ func (r *Rule) parseCondition(key, value string) (err error) {
 		r.Src, err = address(value)
 	case "dst":
 		r.Dst, err = address(value)
+	case "path":
+		r.Path = new(Path)
+		*r.Path, err = parsePath(value)
 	case "p":
 		if r.P, err = strconv.ParseFloat(value, 64); err != nil || !(r.P > 0 && r.P <= 1) {
 			err = errProbability
@@ -143,7 +146,7 @@ func (r *Rule) parseCondition(key, value string) (err error) {
 			err = errors.New("empty")
 		}
 	default:
-		err = errors.New("not a condition (qpn=, psn=, n=, op=, peer=, src=, dst=, p=, seed=, count=, any, name=)")
+		err = errors.New("not a condition (qpn=, psn=, n=, op=, peer=, src=, dst=, path=, p=, seed=, count=, any, name=)")
 	}
 	return err
 }
@@ -168,6 +171,17 @@ func parsePSNs(s string) (p PSNs, err error) {
 		p.Last, err = number24(last)
 	}
 	return p, err
+}
+
+// parsePath reads K/N.
+func parsePath(s string) (Path, error) {
+	index, of, _ := strings.Cut(s, "/")
+	k, err := number(index, 16)
+	if err != nil {
+		return Path{}, err
+	}
+	n, err := number(of, 16)
+	return Path{uint16(k), uint16(n)}, err
 }
 
 func number24(s string) (uint32, error) {

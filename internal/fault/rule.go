@@ -30,6 +30,8 @@
 //	          | "peer=" address               of the other end
 //	          | "src=" address                source, whichever end that is
 //	          | "dst=" address                destination
+//	          | "path=" k "/" n               UDP source port is k modulo n: one of n
+//	                                          paths, as ECMP would choose
 //	          | "p=" probability              above 0, up to 1
 //	          | "seed=" number                of the generator behind p and corrupt
 //	          | "count=" n                    no more than n times
@@ -43,6 +45,7 @@
 //	rx delay 2ms p=0.1
 //	tx ecn psn=+0..10
 //	rx corrupt op=ack n=1
+//	tx delay 100us path=1/4
 //
 // All conditions of a rule must hold. The rules are asked in their order and
 // all that apply take effect, up to the first drop.
@@ -105,6 +108,16 @@ func (p PSNs) String() string {
 	return s
 }
 
+// Path is one of several paths on which a network spreads flows by their UDP source
+// port, the entropy of RoCEv2 (IBTA annex A17): the ports that are Index modulo Of.
+type Path struct {
+	Index uint16 `mapstructure:"index" json:"index" yaml:"index"`
+	Of    uint16 `mapstructure:"of" json:"of" yaml:"of"`
+}
+
+// String formats the path as in a rule.
+func (p Path) String() string { return fmt.Sprintf("%d/%d", p.Index, p.Of) }
+
 // Rule is one fault rule. Its zero fields set no condition.
 type Rule struct {
 	Name   string `mapstructure:"name" json:"name,omitempty" yaml:"name,omitempty"`
@@ -126,6 +139,7 @@ type Rule struct {
 	Peer netip.Addr `mapstructure:"peer" json:"peer,omitzero" yaml:"peer,omitempty"`
 	Src  netip.Addr `mapstructure:"src" json:"src,omitzero" yaml:"src,omitempty"`
 	Dst  netip.Addr `mapstructure:"dst" json:"dst,omitzero" yaml:"dst,omitempty"`
+	Path *Path      `mapstructure:"path" json:"path,omitempty" yaml:"path,omitempty"`
 	Any  bool       `mapstructure:"any" json:"any,omitempty" yaml:"any,omitempty"`
 
 	// Share and limit.
@@ -165,10 +179,12 @@ func (r *Rule) Validate() error {
 		return fmt.Errorf("psn %v has more than 24 bits", r.PSN)
 	case r.PSN != nil && r.PSN.Relative && (r.PSN.Last < r.PSN.First || r.PSN.Last >= 1<<23):
 		return fmt.Errorf("psn %v: the last one is before the first or too far away", r.PSN)
+	case r.Path != nil && r.Path.Index >= r.Path.Of:
+		return fmt.Errorf("path %v: want k/n with k from 0 to n-1", r.Path)
 	case r.P < 0 || r.P > 1 || r.P != r.P:
 		return fmt.Errorf("p %v is not a probability", r.P)
-	case r.Any && (r.QPN != nil || r.PSN != nil || r.Nth != nil || r.Op != ""):
-		return fmt.Errorf("any contradicts qpn, psn, n and op, which only RoCEv2 frames have")
+	case r.Any && (r.QPN != nil || r.PSN != nil || r.Nth != nil || r.Op != "" || r.Path != nil):
+		return fmt.Errorf("any contradicts qpn, psn, n, op and path, which only RoCEv2 frames have")
 	}
 	for _, n := range r.Nth {
 		if n < 1 || n > maxNth {
@@ -249,6 +265,9 @@ func (r Rule) String() string {
 	add(r.Peer.IsValid(), "peer=%v", r.Peer)
 	add(r.Src.IsValid(), "src=%v", r.Src)
 	add(r.Dst.IsValid(), "dst=%v", r.Dst)
+	if r.Path != nil {
+		add(true, "path=%v", *r.Path)
+	}
 	add(r.Any, "%s", "any")
 	add(r.P != 0, "p=%s", strconv.FormatFloat(r.P, 'g', -1, 64))
 	add(r.Seed != 0, "seed=%d", r.Seed)
