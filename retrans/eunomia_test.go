@@ -127,7 +127,7 @@ func TestSelectiveModel(t *testing.T) {
 		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
 		s.Reset(psn(first))
 		at := func(i int) bth.PSN { return psn(first + uint32(i)) }
-		una, nxt, naked := 0, 0, false
+		una, nxt, naked, probed := 0, 0, false, none
 		marked, waiting := map[int]bool{}, map[int]bool{}
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
 			i := una + rapid.IntRange(-2, 80).Draw(t, "packet")
@@ -149,9 +149,14 @@ func TestSelectiveModel(t *testing.T) {
 			case "ack":
 				s.OnFeedback(2, bth.Feedback{Expected: at(i)})
 				if i > una && i <= nxt {
+					answered := probed != none && i == una+1
 					una, naked = i, false
 					maps.DeleteFunc(marked, func(k int, _ bool) bool { return k < una })
 					maps.DeleteFunc(waiting, func(k int, _ bool) bool { return k < una })
+					if answered {
+						repeat(una, evident(marked, waiting, probed), marked, waiting)
+					}
+					probed = none
 				}
 			case "nak":
 				s.OnFeedback(2, bth.Feedback{Expected: at(una), Gap: true})
@@ -160,19 +165,65 @@ func TestSelectiveModel(t *testing.T) {
 				}
 			case "timeout":
 				s.OnTimeout(9)
-				end := nxt
-				if len(marked) > 0 {
-					end = slices.Max(slices.Collect(maps.Keys(marked)))
+				if len(marked) == 0 && una != nxt {
+					probed = nxt
 				}
-				for i := range waiting {
-					end = max(end, i)
-				}
-				repeat(una, end, marked, waiting)
+				repeat(una, min(nxt, evident(marked, waiting, una+1)), marked, waiting)
 				naked = false
 			}
 			checkSelective(t, s, at, una, nxt, marked, waiting)
 		}
 	})
+}
+
+// none is no packet.
+const none = -1
+
+// evident is the end of what is sent again without a NAK.
+func evident(marked, waiting map[int]bool, end int) int {
+	if len(marked) > 0 {
+		end = slices.Max(slices.Collect(maps.Keys(marked)))
+	}
+	for i := range waiting {
+		end = max(end, i+1)
+	}
+	return end
+}
+
+// TestSelectiveProbes: a timeout without a mark sends the oldest packet again; only an
+// answer to that alone shows that the rest is lost.
+func TestSelectiveProbes(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		expected uint32 // acknowledged then
+		marked   int
+		again    []int
+	}{
+		{"the timer was early", 2, none, nil},
+		{"everything was late", 5, none, nil},
+		{"all is lost", 1, none, []int{1, 2, 3, 4}},
+		{"one has arrived", 1, 3, []int{1, 2}},
+	} {
+		s := NewSelective(64)
+		s.Reset(psn(0))
+		for i := range uint32(5) {
+			s.OnSent(1, psn(i), 1, false)
+		}
+		for range 2 {
+			if out := s.OnTimeout(100); out.Lost != 1 {
+				t.Errorf("%s: timeout: %+v", c.name, out)
+			}
+			again(t, c.name, s, []int{0})
+		}
+		s.OnSent(101, psn(5), 1, false)
+		if c.marked != none {
+			s.Mark(psn(uint32(c.marked)))
+		}
+		if out := s.OnFeedback(102, bth.Feedback{Expected: psn(c.expected)}); int(out.Lost) != len(c.again) {
+			t.Errorf("%s: %+v", c.name, out)
+		}
+		again(t, c.name, s, c.again)
+	}
 }
 
 // repeat makes everything without a mark wait to be sent again.

@@ -20,7 +20,9 @@ type Selective struct {
 	una, cur, end, nxt bth.PSN
 	high               bth.PSN // behind the highest mark; una if there is none
 	marks              marks
-	naked              bool // as for GoBackN: a loss is answered once
+	naked              bool    // as for GoBackN: a loss is answered once
+	probing            bool    // a timeout without a mark has sent una again
+	probed             bth.PSN // ... the packets before this one were outstanding then
 
 	timeout time.Duration
 	base    mono.Time // instant from which the timeout counts
@@ -97,9 +99,14 @@ func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		s.base, s.naked = now, false
 	}
 	out := Outcome{Acked: acked}
+	if acked > 0 && s.probing {
+		if s.probing = false; acked == 1 {
+			out.Lost = s.repeat(s.evident(s.probed))
+		}
+	}
 	if f.Gap && !s.naked && s.una != s.nxt {
-		out.Lost = s.repeat(s.nxt)
-		s.naked = out.Lost > 0
+		lost := s.repeat(s.nxt)
+		s.naked, out.Lost = lost > 0, out.Lost+lost
 	}
 	return out
 }
@@ -124,15 +131,28 @@ func (s *Selective) advance(to bth.PSN, acked uint32) {
 }
 
 // OnTimeout implements Recovery. Packets behind the highest mark may still be under way:
-// if there is a mark, only those before it are sent again. A timeout is a new loss: the
-// next NAK counts.
+// if there is a mark, only those before it are sent again. If there is none, the oldest
+// packet alone is, and the answer tells whether the timer was early: an acknowledgement of
+// that packet and no other means that the rest is lost too (as F-RTO, RFC 5682 2.1). A
+// timeout is a new loss: the next NAK counts.
 func (s *Selective) OnTimeout(mono.Time) Outcome {
 	s.naked = false
-	end := s.high
-	if end == s.una {
-		end = s.nxt
+	switch {
+	case s.una == s.nxt:
+		return Outcome{}
+	case s.high == s.una:
+		s.probing, s.probed = true, s.nxt
 	}
-	return Outcome{Lost: s.repeat(end)}
+	return Outcome{Lost: s.repeat(s.evident(s.una.Next()))}
+}
+
+// evident returns the end of what counts as lost if it has no mark: the highest mark, or
+// end if there is none.
+func (s *Selective) evident(end bth.PSN) bth.PSN {
+	if s.high != s.una {
+		return s.high
+	}
+	return end
 }
 
 // repeat makes all before end that is not marked to be sent again, besides what is so

@@ -56,43 +56,64 @@ func measureStates() (all []state, err error) {
 	return all, nil
 }
 
-func report(w io.Writer, results [][]float64, states []state, seconds, rounds int) {
+// report is what has been measured.
+type report struct {
+	bench    *bench
+	subjects []subject
+	results  [][]result // by network and subject
+	states   []state
+}
+
+func (r *report) write(w io.Writer) {
 	fmt.Fprintf(w, `# Losses and disorder
 
 Made by `+"`make bench-loss`"+` on %d cores: WRITEs of 64 KiB by one queue pair, path MTU 4096, between two network
 namespaces over TAPs, medians of %d measurements of %d s. The faults are the sender's NIC's, by seed, in both
 directions, ACKs included. Frames are single ones throughout, because a NIC with fault rules sends no super-frames.
 Each share is of the profile's own goodput without faults in the same run.
+`, runtime.NumCPU(), r.bench.rounds, r.bench.seconds)
+	for i, n := range networks {
+		r.network(w, &n, r.results[i])
+	}
+	r.memory(w)
+}
 
-In "4 paths" packets are late by 0, 20, 40 or 60 us at random: packet spraying. Its share is of "1 path", where all
-are late by 30 us, for delaying them costs processor time as well.
-
-`, runtime.NumCPU(), rounds, seconds)
-	all := conditions()
-	fmt.Fprint(w, "| profile |")
-	for _, c := range all {
+// network writes the tables of one network.
+func (r *report) network(w io.Writer, n *network, results []result) {
+	fmt.Fprintf(w, "\n## %s\n\n%s\n\n| profile |", n.name, n.about)
+	for _, c := range n.conditions {
 		fmt.Fprintf(w, " %s |", c.name)
 	}
-	fmt.Fprint(w, "\n|---|"+strings.Repeat("--:|", len(all))+"\n")
-	for i, s := range subjects {
-		fmt.Fprintf(w, "| %s | %.2f Gb/s |", s.name, results[i][0])
-		for _, c := range all[1:] {
-			fmt.Fprintf(w, " %.0f %% |", 100*share(results[i], c.name))
+	fmt.Fprint(w, " sent again at 1 % loss |\n|---|"+strings.Repeat("--:|", len(n.conditions)+1)+"\n")
+	for i, s := range r.subjects {
+		fmt.Fprintf(w, "| %s |", s.name)
+		for _, c := range n.conditions {
+			if c.base == "" {
+				fmt.Fprintf(w, " %.2f Gb/s |", results[i][c.name].Gbps)
+				continue
+			}
+			fmt.Fprintf(w, " %.0f %% |", 100*results[i].share(c))
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintf(w, " %.1f %% |\n", 100*results[i][percent].again)
 	}
 	fmt.Fprint(w, "\n| goal | reached |\n|---|---|\n")
-	for i, s := range subjects {
-		if s.worst {
-			fmt.Fprintf(w, "| %s falls below half at 1 %% loss | %s |\n", s.name, yes(share(results[i], "1 %") < 0.5))
-		}
-		if s.goal {
-			fmt.Fprintf(w, "| %s keeps 90 %% at 1 %% loss | %s |\n", s.name, yes(share(results[i], "1 %") >= 0.9))
-		}
-		if s.spray {
-			fmt.Fprintf(w, "| %s keeps 90 %% with packet spraying | %s |\n", s.name, yes(share(results[i], fourPaths) >= 0.9))
+	for _, c := range n.conditions {
+		for i, s := range r.subjects {
+			share := results[i].share(c)
+			switch {
+			case c.name == percent && s.worst:
+				fmt.Fprintf(w, "| %s falls below half at 1 %% loss | %s |\n", s.name, yes(share < 0.5))
+			case c.name == percent && s.goal:
+				fmt.Fprintf(w, "| %s keeps 90 %% at 1 %% loss | %s |\n", s.name, yes(share >= 0.9))
+			case c.name == fourPaths && s.spray:
+				fmt.Fprintf(w, "| %s keeps 90 %% over 4 paths | %s |\n", s.name, yes(share >= 0.9))
+			}
 		}
 	}
+}
+
+// memory writes the table of connections' states.
+func (r *report) memory(w io.Writer) {
 	fmt.Fprint(w, `
 ## State of a connection
 
@@ -103,25 +124,9 @@ connections included.
 | profile | the paper | counted like it, in order | Go |
 |---|---|--:|--:|
 `)
-	for _, s := range states {
+	for _, s := range r.states {
 		fmt.Fprintf(w, "| %s | %s | %d | %d |\n", s.name, s.paper, s.least, s.bytes)
 	}
-}
-
-// share is the goodput of a condition as a share of that which it is compared with.
-func share(goodput []float64, name string) float64 {
-	at := func(name string) float64 {
-		for i, c := range conditions() {
-			if c.name == name {
-				return goodput[i]
-			}
-		}
-		return 0
-	}
-	if name == fourPaths {
-		return at(fourPaths) / at(onePath)
-	}
-	return at(name) / goodput[0]
 }
 
 func yes(v bool) string {

@@ -1,0 +1,87 @@
+package main
+
+import "fmt"
+
+// network is what the NICs are joined by, and what may happen to frames there.
+type network struct {
+	name, about string
+	yaml        func(*subject) string
+	conditions  []condition
+}
+
+// condition is a state of a network.
+type condition struct {
+	name   string
+	base   string // the condition that it is compared with; none: it is one of those
+	rules  []string
+	spread []string // instead of rules for profiles that choose paths themselves
+}
+
+// Conditions that goals are about.
+const (
+	noLoss    = "no loss"
+	percent   = "1 %"
+	fourPaths = "4 paths"
+)
+
+// rate is that of the line: what the NIC sends, as if its port were that fast. A third of
+// what two slow cores can do, so that they have time for losses.
+const rate = "    congestion: {algorithm: static, rate_bps: 1e9}\n"
+
+var networks = []network{
+	{
+		name: "A line of 1 Gb/s",
+		about: `The NIC sends 1 Gb/s (rate limiter; mp-rdma has its own congestion control and is not limited), and all packets
+are late by 1.5 ms: about 45 packets are in the network. The transport decides, not the processors. With "4 paths",
+packets are late by 1.5, 1.6, 1.7 or 1.8 ms: at random as if switches sprayed them, or by the UDP source port for
+mp-rdma, which chooses paths itself. That is compared with "1 path" of 1.65 ms.`,
+		yaml: func(s *subject) string { return s.yaml + s.line },
+		conditions: append(losses(1./16384, 1./4096, 1./1024, 1./256, 0.01, 0.05)("tx delay 1500us"),
+			condition{name: "1 path", rules: []string{"tx delay 1650us"}},
+			condition{name: fourPaths, base: "1 path",
+				rules:  []string{"tx delay 1500us", "tx delay 100us p=0.5 seed=3", "tx delay 200us p=0.5 seed=4"},
+				spread: []string{"tx delay 1500us path=0/4", "tx delay 1600us path=1/4", "tx delay 1700us path=2/4", "tx delay 1800us path=3/4"},
+			}),
+	},
+	{
+		name: "As fast as the processors go",
+		about: `Nothing limits but the processors, which are also what losses cost: packets sent again, and an acknowledgement for
+each packet behind a gap, where many in order share one. The packets of a whole window are in the network, most of
+them in queues between processes. With "4 paths", packets are late by 0, 20, 40 or 60 us; that is compared with "1
+path", where all are late by 30 us, for delaying them costs processor time as well.`,
+		yaml: func(s *subject) string { return s.yaml + s.busy },
+		conditions: append(losses(1./1024, 1./256, 0.01)(idle),
+			condition{name: "1 path", rules: []string{"tx delay 30us"}},
+			condition{name: fourPaths, base: "1 path",
+				rules:  []string{"tx delay 20us p=0.5 seed=3", "tx delay 40us p=0.5 seed=4"},
+				spread: []string{"tx delay 20us path=1/4", "tx delay 40us path=2/4", "tx delay 60us path=3/4"},
+			}),
+	},
+}
+
+// idle is a rule that no frame meets: NICs with rules send single frames, and what is
+// compared must all do so.
+const idle = "both drop qpn=0xfffffe"
+
+// losses are conditions of that loss in both directions, on a network with other rules.
+func losses(share ...float64) func(rules ...string) []condition {
+	return func(rules ...string) []condition {
+		all := []condition{{name: noLoss, rules: rules}}
+		for _, p := range share {
+			name := fmt.Sprintf("1/%.0f", 1/p)
+			if p >= 0.01 {
+				name = fmt.Sprintf("%.0f %%", 100*p)
+			}
+			all = append(all, condition{name: name, base: noLoss, rules: append([]string{fmt.Sprintf("both drop p=%.8f seed=7", p)}, rules...)})
+		}
+		return all
+	}
+}
+
+// rulesFor returns the fault rules of c.
+func (c *condition) rulesFor(s *subject) []string {
+	if s.spread && c.spread != nil {
+		return c.spread
+	}
+	return c.rules
+}
