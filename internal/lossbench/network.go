@@ -28,6 +28,11 @@ const (
 // what two slow cores can do, so that they have time for losses.
 const rate = "    congestion: {algorithm: static, rate_bps: 1e9}\n"
 
+// flight bounds what is in the network, most of it in queues between processes. A window
+// of unacknowledged packets as large as that would make each loss cost a round trip, for
+// what is not acknowledged then stands for two.
+const flight = "    congestion: {algorithm: static, window_bytes: 262144}\n"
+
 var networks = []network{
 	{
 		name: "A line of 1 Gb/s",
