@@ -5,56 +5,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
-
-	"roced/profile"
 )
-
-// state is what a connection of a profile takes.
-type state struct {
-	name  string
-	paper string // what the paper says
-	least int    // Footprint when nothing is out of order
-	bytes int    // of Go, plug-ins only
-}
-
-var papers = map[string]string{
-	"irn": "at most 145", "melo": "23 on average at 300 connections", "mp-rdma": "66", "eunomia": "4 to 82",
-}
-
-// footprint is what plug-ins say that they take, as their papers count it.
-type footprint interface{ Footprint() int }
-
-// measureStates makes many connections of each profile.
-func measureStates() (all []state, err error) {
-	const connections = 1000
-	for _, name := range profile.Names()[1:] {
-		m := profile.NewMaker()
-		keep := make([]any, 0, connections)
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		s := state{name: name, paper: papers[name]}
-		for range connections {
-			p, err := m.New(name, profile.Spec{})
-			if err != nil {
-				return nil, err
-			}
-			s.least = 0
-			for _, part := range []any{p.Tracker, p.Recovery, p.Paths, p.Controller} {
-				if f, ok := part.(footprint); ok {
-					s.least += f.Footprint()
-				}
-			}
-			keep = append(keep, p)
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		s.bytes = int(after.HeapAlloc-before.HeapAlloc) / connections
-		runtime.KeepAlive(keep)
-		all = append(all, s)
-	}
-	return all, nil
-}
 
 // report is what has been measured.
 type report struct {
@@ -117,15 +68,15 @@ func (r *report) memory(w io.Writer) {
 	fmt.Fprint(w, `
 ## State of a connection
 
-Bytes beyond those of go-back-N, as the papers count them, at their parameters; and what the plug-ins of a connection
+Bytes beyond those of go-back-N at the papers' parameters, as they count them; and what the plug-ins of a connection
 take in Go, for both directions of requests and READ responses, slices and the memory that a NIC shares among its
 connections included.
 
-| profile | the paper | counted like it, in order | Go |
-|---|---|--:|--:|
+| profile | the paper | counted like it | Go |
+|---|---|---|--:|
 `)
 	for _, s := range r.states {
-		fmt.Fprintf(w, "| %s | %s | %d | %d |\n", s.name, s.paper, s.least, s.bytes)
+		fmt.Fprintf(w, "| %s | %s | %s | %d |\n", s.name, s.paper, s.counted, s.bytes)
 	}
 }
 

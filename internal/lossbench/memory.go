@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+
+	"roced/bitpool"
+	"roced/bth"
+	"roced/profile"
+	"roced/qp"
+	"roced/reorder"
+)
+
+// state is what a connection of a profile takes.
+type state struct {
+	name    string
+	paper   string // what the paper says
+	counted string // ... and what we take, counted like it
+	bytes   int    // of Go, plug-ins only
+}
+
+// footprint is what plug-ins say that they take, as their papers count it.
+type footprint interface{ Footprint() int }
+
+func sum(parts ...any) (n int) {
+	for _, p := range parts {
+		n += p.(footprint).Footprint()
+	}
+	return n
+}
+
+// counts are the ways in which the papers count, in the order of the profiles.
+var counts = []struct {
+	name, paper string
+	count       func(p *qp.Profile) (string, error)
+}{
+	{"irn", "145 at most", func(p *qp.Profile) (string, error) {
+		disorder(p.Tracker, 2)
+		return fmt.Sprint(sum(p.Tracker, p.Responses, p.Recovery, p.Answers), ": requests and responses, both ends"), nil
+	}},
+	{"melo", "23 on average at 300 connections", func(p *qp.Profile) (string, error) {
+		const connections = 300
+		pool, err := bitpool.New(1024)
+		if err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("%.1f: receiver, and its share of a receiver's and a sender's pool", float64(sum(p.Tracker))+float64(2*sum(pool))/connections), nil
+	}},
+	{"mp-rdma", "66", func(p *qp.Profile) (string, error) {
+		const cwnd = 4
+		return fmt.Sprint(sum(p.Tracker, p.Recovery, p.Paths)+cwnd, ": one direction, both ends"), nil
+	}},
+	{"eunomia", "4 to 82", func(p *qp.Profile) (string, error) {
+		inOrder := sum(p.Tracker)
+		disorder(p.Tracker, 256)
+		return fmt.Sprint(inOrder, " to ", sum(p.Tracker), ": receiver"), nil
+	}},
+}
+
+// disorder has a receiver get all but the first of n packets, each a message.
+func disorder(t reorder.Tracker, n int) {
+	for i := 1; i < n; i++ {
+		if a, ok := t.(reorder.Agent); ok {
+			a.Announce(bth.PSN{}, false)
+		}
+		t.Receive(bth.MakePSN(uint32(i)), 1, reorder.LastWithCompletion)
+	}
+}
+
+// measureStates makes many connections of each profile.
+func measureStates() (all []state, err error) {
+	const connections = 1000
+	for _, c := range counts {
+		m := profile.NewMaker()
+		keep := make([]qp.Profile, connections)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		for i := range keep {
+			if keep[i], err = m.New(c.name, profile.Spec{}); err != nil {
+				return nil, err
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		s := state{name: c.name, paper: c.paper, bytes: int(after.HeapAlloc-before.HeapAlloc) / connections}
+		if s.counted, err = c.count(&keep[0]); err != nil {
+			return nil, err
+		}
+		runtime.KeepAlive(keep)
+		all = append(all, s)
+	}
+	return all, nil
+}
