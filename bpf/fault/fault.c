@@ -322,48 +322,29 @@ static long copy(__u64 i, struct frame *f)
 }
 
 /* Sends a frame to where single frames come back from. */
-static __always_inline int take_detour(struct frame *f, struct settings *set, struct counters *c)
+static __always_inline int take_detour(struct __sk_buff *skb, __u32 dir, struct settings *set, struct counters *c)
 {
-	__u32 dir = f->dir & 1;
-
-	if (f->skb->gso_size) { /* gso_segs may be 0 for frames of a TAP */
+	if (skb->gso_size) { /* gso_segs may be 0 for frames of a TAP */
 		c->supers++;
 		set->split[dir] = 1;
 	}
-	f->skb->tc_index = TAG_SINGLE;
+	skb->tc_index = TAG_SINGLE;
 	return bpf_redirect(set->detour[dir], 0);
 }
 
-static __always_inline int parse(struct frame *f)
+static __always_inline int parse(struct __sk_buff *skb, struct roce *r)
 {
-	struct __sk_buff *skb = f->skb;
-
 	if ((__u32)(skb->data_end - skb->data) < ROCE_HEADERS &&
 	    bpf_skb_pull_data(skb, skb->len < ROCE_HEADERS ? skb->len : ROCE_HEADERS))
 		return 0;
-	return roce_parse((void *)(long)skb->data, (void *)(long)skb->data_end, skb->len, &f->r);
+	return roce_parse((void *)(long)skb->data, (void *)(long)skb->data_end, skb->len, r);
 }
 
-static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
+/* Asks the rules of a frame. */
+static __always_inline int judge(struct __sk_buff *skb, __u32 dir, const struct roce *r, const struct settings *set)
 {
-	struct frame f = {.skb = skb, .dir = dir, .copies = 1};
-	__u32 zero = 0, tag = skb->tc_index;
-	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
-	struct counters *c = bpf_map_lookup_elem(&counters, &dir);
+	struct frame f = {.skb = skb, .r = *r, .dir = dir, .copies = 1, .ifindex = set->ifindex};
 
-	if (tag == TAG_SINGLE || tag == TAG_COPY)
-		skb->tc_index = 0;
-	if (!set || !c || !(set->dirs >> dir & 1) || tag == TAG_COPY || !parse(&f))
-		return PASS;
-	if (tag != TAG_SINGLE && (skb->gso_size || set->split[dir]))
-		return take_detour(&f, set, c);
-	c->frames++;
-	if (skb->gso_size) {
-		c->unsplit++;
-		return PASS;
-	}
-	if (!(set->qpns[dir] >> (f.r.qpn & 63) & 1))
-		return PASS; /* most frames, while rules are about single queue pairs */
 	if (set->track)
 		observe(&f);
 	bpf_for_each_map_elem(&rules, ask, &f, 0);
@@ -371,11 +352,33 @@ static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 		return TC_ACT_SHOT;
 	if (f.copies == 1)
 		return PASS;
-	f.ifindex = set->ifindex;
 	skb->tc_index = TAG_COPY;
 	bpf_loop(f.copies - 1, copy, &f, 0);
 	skb->tc_index = 0;
 	return PASS;
+}
+
+static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
+{
+	struct roce r;
+	__u32 zero = 0, key = dir, tag = skb->tc_index;
+	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
+	struct counters *c = bpf_map_lookup_elem(&counters, &key);
+
+	if (tag == TAG_SINGLE || tag == TAG_COPY)
+		skb->tc_index = 0;
+	if (!set || !c || !(set->dirs >> dir & 1) || tag == TAG_COPY || !parse(skb, &r))
+		return PASS;
+	if (tag != TAG_SINGLE && (skb->gso_size || set->split[dir]))
+		return take_detour(skb, dir, set, c);
+	c->frames++;
+	if (skb->gso_size) {
+		c->unsplit++;
+		return PASS;
+	}
+	if (!(set->qpns[dir] >> (r.qpn & 63) & 1))
+		return PASS; /* most frames, while rules are about single queue pairs */
+	return judge(skb, dir, &r, set);
 }
 
 SEC("tcx/ingress")
