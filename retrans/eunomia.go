@@ -19,6 +19,7 @@ type Eunomia struct {
 	marker   Marker // nil: the recovery has no marks
 	holdLast bool
 	rto      time.Duration // in place of the queue pair's timeout, unless zero
+	backoff  backoff
 }
 
 // NewEunomia returns an agent before inner. With holdLast it wants the last packet of
@@ -53,9 +54,31 @@ func newEunomia(p Params) (Recovery, error) {
 // us; the timeout of a queue pair is a hundred times that.
 func (e *Eunomia) SetTimeout(d time.Duration) {
 	if e.rto > 0 {
-		d = e.rto
+		d = e.backoff.of(e.rto)
 	}
 	e.Recovery.SetTimeout(d)
+}
+
+// Reset implements Recovery.
+func (e *Eunomia) Reset(psn bth.PSN) {
+	e.Recovery.Reset(psn)
+	e.back(0)
+}
+
+// back changes the backoff of the agent's own timeout.
+func (e *Eunomia) back(to backoff) {
+	if e.rto > 0 && e.backoff != to {
+		e.backoff = to
+		e.SetTimeout(0)
+	}
+}
+
+// OnTimeout implements Recovery.
+func (e *Eunomia) OnTimeout(now mono.Time) Outcome {
+	next := e.backoff
+	next.expired()
+	e.back(next)
+	return e.Recovery.OnTimeout(now)
 }
 
 // OnFeedback implements Recovery.
@@ -63,7 +86,11 @@ func (e *Eunomia) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if f.HasSACK && !f.Refused && e.marker != nil {
 		e.marker.Mark(f.SACK)
 	}
-	return e.Recovery.OnFeedback(now, bth.Feedback{Expected: f.Expected, Gap: f.Gap || f.Refused})
+	out := e.Recovery.OnFeedback(now, bth.Feedback{Expected: f.Expected, Gap: f.Gap || f.Refused})
+	if out.Acked > 0 {
+		e.back(0)
+	}
+	return out
 }
 
 // MayEnd implements LastHolder (3.5.2).

@@ -151,7 +151,8 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 		t.marks.clear(t.una.Add(int(k)))
 	}
 	left := distance(to, t.nxt)
-	t.una, t.timer.base = to, now
+	t.una = to
+	t.timer.progress(now)
 	for _, p := range []*bth.PSN{&t.retx, &t.high, &t.gone, &t.recovery} {
 		if distance(to, *p) > left {
 			*p = to

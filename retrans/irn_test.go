@@ -221,8 +221,8 @@ func TestIRNDynamic(t *testing.T) {
 	}
 	r.OnSent(base, at(5), 1, false)
 	r.OnSent(base, at(5), 1, true)
-	if r.OnFeedback(base.Add(us), ack(6)); r.timer.rto(9) != 4*235*us {
-		t.Errorf("what was sent again is no sample: %v", r.timer.rto(9))
+	if r.OnFeedback(base.Add(us), ack(6)); r.timer.rto(9) != 235*us {
+		t.Errorf("progress, and what was sent again is no sample: %v", r.timer.rto(9))
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 // irnTimer is IRN's timeout: RTO_low while few packets are in flight, so that the loss of
 // a short message is noticed soon and not many packets are sent again in vain, RTO_high
 // otherwise (3.1). The variant dynamic computes it from round trips, as TCP does (4.3):
-// smoothed time plus four deviations, RTO_high before there are any, RTO_low at least,
-// doubled by each timeout.
+// smoothed time plus four deviations, RTO_high before there are any, RTO_low at least.
 type irnTimer struct {
 	low, high time.Duration
 	few       uint32 // N
@@ -19,15 +18,12 @@ type irnTimer struct {
 
 	base          mono.Time // instant from which the timeout counts
 	srtt, rttvar  time.Duration
-	backoff       uint8 // powers of two
-	timing        bool  // a packet is being timed
+	backoff       backoff
+	timing        bool // a packet is being timed
 	timed         bth.PSN
 	timedAt       mono.Time
 	roundTripSeen bool
 }
-
-// maxBackoff bounds how often a dynamic timeout is doubled.
-const maxBackoff = 6
 
 func (m *irnTimer) reset() {
 	*m = irnTimer{low: m.low, high: m.high, few: m.few, dynamic: m.dynamic}
@@ -36,14 +32,12 @@ func (m *irnTimer) reset() {
 // rto is the timeout while that many packets are in flight.
 func (m *irnTimer) rto(inFlight uint32) time.Duration {
 	switch {
-	case m.dynamic && !m.roundTripSeen:
-		return m.high << m.backoff
-	case m.dynamic:
-		return max(m.low, m.srtt+4*m.rttvar) << m.backoff
-	case inFlight <= m.few:
-		return m.low
+	case m.dynamic && m.roundTripSeen:
+		return m.backoff.of(max(m.low, m.srtt+4*m.rttvar))
+	case !m.dynamic && inFlight <= m.few:
+		return m.backoff.of(m.low)
 	}
-	return m.high
+	return m.backoff.of(m.high)
 }
 
 // sent times one new packet after another; what was sent again cannot be timed (Karn).
@@ -69,8 +63,11 @@ func (m *irnTimer) acknowledged(now mono.Time, covers bool) {
 	} else {
 		m.srtt, m.rttvar, m.roundTripSeen = rtt, rtt/2, true
 	}
-	m.timing, m.backoff = false, 0
+	m.timing = false
 }
 
-// expired doubles a dynamic timeout.
-func (m *irnTimer) expired() { m.backoff = min(m.backoff+1, maxBackoff); m.timing = false }
+// progress begins the timeout anew: more has been acknowledged in order.
+func (m *irnTimer) progress(now mono.Time) { m.base = now; m.backoff.progress() }
+
+// expired tells of a timeout: what is sent again cannot be timed.
+func (m *irnTimer) expired() { m.backoff.expired(); m.timing = false }

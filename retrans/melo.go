@@ -32,6 +32,7 @@ type MELO struct {
 
 	rto     time.Duration // in place of the queue pair's timeout, unless zero
 	timeout time.Duration
+	backoff backoff
 	base    mono.Time // instant from which the timeout counts
 }
 
@@ -110,6 +111,7 @@ func (m *MELO) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if acked > 0 {
 		m.advance(f.Expected, acked)
 		m.base = now
+		m.backoff.progress()
 	}
 	before := m.pending
 	if f.HasSACK && !f.Refused && f.NumHoles > 0 && f.SACK != m.Una() && distance(m.Una(), f.SACK) < m.outstanding() {
@@ -188,6 +190,7 @@ func missing(f *bth.Feedback, psn bth.PSN) bool {
 // also if so many NACKs were lost that it is taken for one that has arrived: receivers
 // forget all holes but three.
 func (m *MELO) OnTimeout(mono.Time) Outcome {
+	m.backoff.expired()
 	before := m.waiting()
 	if set, _ := m.list.Reach(m.Una()); set && !m.list.Empty() {
 		m.list.ClearFront()
@@ -239,7 +242,7 @@ func (m *MELO) Deadline() mono.Time {
 	if again, ok := m.NextRetransmit(); ok && again == m.Una() && m.InFlight() == 0 {
 		return mono.Never
 	}
-	return m.base.Add(rto)
+	return m.base.Add(m.backoff.of(rto))
 }
 
 // Footprint is the number of bytes of state that RC does not have, as the paper counts:

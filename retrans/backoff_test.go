@@ -1,0 +1,47 @@
+package retrans
+
+import (
+	"testing"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+)
+
+// TestBackoff: timeouts in a row without progress double an own timeout, up to a bound;
+// progress ends that, and so does a reset.
+func TestBackoff(t *testing.T) {
+	for name, p := range map[string]Params{
+		"irn": {"rto_low_us": 10, "rto_high_us": 10}, "melo": {"rto_us": 10}, "eunomia": {"rto_us": 10},
+	} {
+		r, err := Factories[name](p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := mono.Time(0)
+		sent := func(rtx bool) {
+			r.OnSent(now, r.Una(), 1, rtx)
+		}
+		expect := func(what string, times int) {
+			t.Helper()
+			if d := r.Deadline().Sub(now); d != time.Duration(times)*10*time.Microsecond {
+				t.Errorf("%s, %s: %v", name, what, d)
+			}
+		}
+		for range 2 {
+			r.Reset(psn(0))
+			sent(false)
+			expect("at first", 1)
+			for i := 1; i < 10; i++ {
+				now = r.Deadline()
+				r.OnTimeout(now)
+				sent(true)
+				expect("doubled", 1<<min(i, maxBackoff))
+			}
+		}
+		now++
+		r.OnFeedback(now, bth.Feedback{Expected: psn(1)})
+		sent(false)
+		expect("after progress", 1)
+	}
+}
