@@ -10,8 +10,9 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"roced/bpf/attach"
 )
 
 //go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bottleneck bottleneck.c
@@ -61,18 +62,19 @@ func (p *Program) Stats() (Stats, error) {
 // Close gives program and maps up.
 func (p *Program) Close() error { return p.objs.Close() }
 
-// Attachment is a bottleneck at work. It ends with Close; of a killed process the queue
-// remains, without marks, until the next Attach or the end of the interface.
+// Attachment is a bottleneck at work. It ends with Close. Of a killed process the queue
+// remains until the next Attach or the end of the interface; the marks remain, too, if the
+// program was attached by clsact.
 type Attachment struct {
 	*Program
-	link  link.Link
+	link  *attach.Link
 	queue *netlink.Tbf
 }
 
 // Attach makes a bottleneck of what an interface of the calling thread's network
 // namespace sends. It replaces the interface's queueing discipline, and Close gives
-// back the default one.
-func Attach(name string, o Options) (_ *Attachment, err error) {
+// back the default one. Filters that killed processes have left are removed before.
+func Attach(name string, o Options, mode attach.Mode) (_ *Attachment, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -82,6 +84,9 @@ func Attach(name string, o Options) (_ *Attachment, err error) {
 	}
 	if frame := uint64(l.Attrs().MTU + 18); o.Burst < frame {
 		return nil, fmt.Errorf("interface %s: a burst of %d bytes lets frames of %d not pass", name, o.Burst, frame)
+	}
+	if err := attach.Clean(l.Attrs().Index); err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
 	p, err := load(&o, o.compile())
 	if err != nil {
@@ -104,14 +109,14 @@ func Attach(name string, o Options) (_ *Attachment, err error) {
 		return nil, fmt.Errorf("interface %s: tbf: %w", name, err)
 	}
 	a.queue = queue
-	a.link, err = link.AttachTCX(link.TCXOptions{
-		Interface: l.Attrs().Index, Program: p.objs.Bottleneck, Attach: ebpf.AttachTCXEgress,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("interface %s: tcx (Linux 6.6 or newer): %w", name, err)
+	if a.link, err = attach.Attach(l.Attrs().Index, p.objs.Bottleneck, attach.Egress, mode); err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
 	return a, nil
 }
+
+// Mode is the way in which the program is attached.
+func (a *Attachment) Mode() attach.Mode { return a.link.Mode }
 
 // Close removes the bottleneck, and what is in its queue.
 func (a *Attachment) Close() error {

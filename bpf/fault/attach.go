@@ -5,27 +5,31 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"roced/bpf/attach"
 )
 
-// Attachment is a program at work on an interface. It ends with Close, or with the
-// process; what a killed process leaves is the two unused ends of the detour, which
-// the next Attach to the interface removes.
+// Attachment is a program at work on an interface, until Close. By tcx, it ends with the
+// process, too, and what a killed process leaves is the two unused ends of the detour. By
+// clsact, the rules of a killed process stay in force. Clean removes either.
 type Attachment struct {
 	*Program
-	links  []link.Link
+	links  []*attach.Link
 	detour string // one end of it
 }
 
 // Attach puts a program without rules on an interface of the calling thread's network
-// namespace, behind other tcx programs. Kernels before 6.6 have no tcx.
-func Attach(name string) (_ *Attachment, err error) {
+// namespace, behind other tc programs, and cleans the interface before.
+func Attach(name string, mode attach.Mode) (_ *Attachment, err error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
 	index := l.Attrs().Index
+	if err := clean(index); err != nil {
+		return nil, fmt.Errorf("interface %s: %w", name, err)
+	}
 	p, err := Load()
 	if err != nil {
 		return nil, err
@@ -44,31 +48,31 @@ func Attach(name string) (_ *Attachment, err error) {
 		return nil, err
 	}
 	for _, at := range []struct {
-		ifindex uint32
+		ifindex int
 		program *ebpf.Program
-		where   ebpf.AttachType
+		where   attach.Direction
 	}{
-		{p.settings.Detour[1], p.objs.DetourRx, ebpf.AttachTCXIngress},
-		{p.settings.Detour[0], p.objs.DetourTx, ebpf.AttachTCXIngress},
-		{uint32(index), p.objs.FaultRx, ebpf.AttachTCXIngress},
-		{uint32(index), p.objs.FaultTx, ebpf.AttachTCXEgress},
+		{int(p.settings.Detour[1]), p.objs.DetourRx, attach.Ingress},
+		{int(p.settings.Detour[0]), p.objs.DetourTx, attach.Ingress},
+		{index, p.objs.FaultRx, attach.Ingress},
+		{index, p.objs.FaultTx, attach.Egress},
 	} {
-		l, err := link.AttachTCX(link.TCXOptions{Interface: int(at.ifindex), Program: at.program, Attach: at.where})
+		l, err := attach.Attach(at.ifindex, at.program, at.where, mode)
 		if err != nil {
-			return nil, fmt.Errorf("interface %s: tcx (Linux 6.6 or newer): %w", name, err)
+			return nil, fmt.Errorf("interface %s: %w", name, err)
 		}
 		a.links = append(a.links, l)
 	}
 	return a, nil
 }
 
+// Mode is the way in which the program is attached.
+func (a *Attachment) Mode() attach.Mode { return a.links[0].Mode }
+
 // makeDetour makes the veth whose ends super-frames enter: those that are sent by one,
 // those received by the other, and come out at the opposite one as single frames.
 func (a *Attachment) makeDetour(index int) error {
-	names := [2]string{fmt.Sprintf("rf%da", index), fmt.Sprintf("rf%db", index)}
-	if err := removeLeftOver(names[0]); err != nil {
-		return err
-	}
+	names := detourNames(index)
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: names[0], MTU: 65535}, PeerName: names[1], PeerMTU: 65535}
 	if err := netlink.LinkAdd(pair); err != nil {
 		return err
@@ -92,18 +96,43 @@ func (a *Attachment) makeDetour(index int) error {
 	return nil
 }
 
-// removeLeftOver removes the detour of a process that was killed. That of one that
-// lives has a program.
-func removeLeftOver(name string) error {
-	old, err := netlink.LinkByName(name)
-	if err != nil {
-		return nil // there is none
+func detourNames(index int) [2]string {
+	return [2]string{fmt.Sprintf("rf%da", index), fmt.Sprintf("rf%db", index)}
+}
+
+// Clean removes from an interface of the calling thread's network namespace what killed
+// processes have left: filters, also those of bottlenecks, and the detour. It is an
+// error if another process has rules there.
+func Clean(name string) error {
+	l, err := netlink.LinkByName(name)
+	if err == nil {
+		err = clean(l.Attrs().Index)
 	}
-	used, err := link.QueryPrograms(link.QueryOptions{Target: old.Attrs().Index, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return fmt.Errorf("interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// clean is Clean: first the filters, which lead to the detour. The detour of a process
+// that lives has a program.
+func clean(index int) error {
+	if err := attach.Clean(index); err != nil {
+		return err
+	}
+	name := detourNames(index)[0]
+	old, err := netlink.LinkByName(name)
+	if errors.As(err, &netlink.LinkNotFoundError{}) {
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("left over %s: %w", name, err)
 	}
-	if len(used.Programs) > 0 {
+	used, err := attach.Used(old.Attrs().Index)
+	if err != nil {
+		return fmt.Errorf("left over %s: %w", name, err)
+	}
+	if used {
 		return errors.New("another process has fault rules on the interface")
 	}
 	if err := netlink.LinkDel(old); err != nil {

@@ -361,6 +361,7 @@ static __always_inline int judge(struct __sk_buff *skb, __u32 dir, const struct 
 static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 {
 	struct roce r;
+	/* key is in memory, of whose content Linux 6.1 knows no bounds; dir is a constant */
 	__u32 zero = 0, key = dir, tag = skb->tc_index;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct counters *c = bpf_map_lookup_elem(&counters, &key);

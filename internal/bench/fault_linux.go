@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced/bpf/attach"
 	bpffault "roced/bpf/fault"
 	"roced/internal/fault"
 	"roced/internal/testbed"
@@ -132,7 +133,7 @@ func (g *generator) with(rule string) (rate float64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		a, err := bpffault.Attach(testbed.Veth)
+		a, err := bpffault.Attach(testbed.Veth, attach.Auto)
 		if err != nil {
 			return 0, err
 		}

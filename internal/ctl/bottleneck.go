@@ -9,11 +9,20 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced/bpf/attach"
 	"roced/bpf/bottleneck"
 )
 
+// bottleneckReport is what `bottleneck` prints as JSON.
+type bottleneckReport struct {
+	Interface string      `json:"interface"`
+	Attached  attach.Mode `json:"attached"` // tcx or clsact
+	bottleneck.Stats
+}
+
 func (a *app) bottleneck() *cobra.Command {
 	var ns string
+	var mode attach.Mode
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use: "bottleneck INTERFACE " + bottleneck.Usage, Short: "Make a bottleneck that marks ECN of what an interface sends, until Ctrl-C",
@@ -23,8 +32,9 @@ beyond kmax every one; frames that do not declare ECN are dropped instead, and a
 do not fit. RATE is in kbit, mbit or gbit a second, SIZE in bytes, k (KiB) or m (MiB).
 With roce, only RoCEv2 is marked and dropped; all traffic shares the queue.
 
-The bottleneck is there until the command ends. It needs Linux 6.6, CAP_BPF and
-CAP_NET_ADMIN. It replaces the interface's queueing discipline.`,
+The bottleneck is there until the command ends. It needs CAP_BPF and CAP_NET_ADMIN. It
+replaces the interface's queueing discipline. What a killed command leaves, the next one
+on the interface removes.`,
 		Example: `  rocectl bottleneck eth0 rate=1gbit kmin=40k kmax=200k pmax=0.1
   rocectl bottleneck veth0 rate=100mbit roce --netns left --watch 1s`,
 		Args: between(2, 20),
@@ -33,27 +43,28 @@ CAP_NET_ADMIN. It replaces the interface's queueing discipline.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return inNetns(ns, func() error { return a.runBottleneck(c.Context(), args[0], o, watch) })
+			return inNetns(ns, func() error { return a.runBottleneck(c.Context(), args[0], o, mode, watch) })
 		},
 	}
-	cmd.Flags().StringVar(&ns, "netns", "", "network namespace of the interface: a name of ip-netns(8), or a path")
+	netnsFlag(cmd, &ns)
+	attachFlag(cmd, &mode)
 	cmd.Flags().DurationVar(&watch, "watch", 0, "print the counters so often, not only at the end")
 	return cmd
 }
 
-func (a *app) runBottleneck(ctx context.Context, name string, o bottleneck.Options, watch time.Duration) (err error) {
-	at, err := bottleneck.Attach(name, o)
+func (a *app) runBottleneck(ctx context.Context, name string, o bottleneck.Options, mode attach.Mode, watch time.Duration) (err error) {
+	at, err := bottleneck.Attach(name, o, mode)
 	if err != nil {
 		return privileged(err)
 	}
 	defer func() { err = errors.Join(err, at.Close()) }()
-	fmt.Fprintf(a.diag, "bottleneck in force on %s until Ctrl-C\n", name)
+	fmt.Fprintf(a.diag, "bottleneck in force on %s, by %s, until Ctrl-C\n", name, at.Mode())
 	return a.watchCounters(ctx, watch, func() error {
 		s, err := at.Stats()
 		if err != nil {
 			return err
 		}
-		return a.show(s, func(w io.Writer) {
+		return a.show(bottleneckReport{name, at.Mode(), s}, func(w io.Writer) {
 			fmt.Fprintf(w, "frames %d\tbytes %d\tmarked %d\tdropped %d\toverflowed %d\tlongest queue %v\n",
 				s.Frames, s.Bytes, s.Marked, s.Dropped, s.Overflowed, s.Longest)
 		})

@@ -33,7 +33,7 @@ type app struct {
 // Main runs rocectl and returns its exit code: 0, 1 for a failure, 2 if it was
 // called wrongly, and those of env(1) when exec finds no program.
 func Main(args []string, out, diag io.Writer) int {
-	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := signal.NotifyContext(context.Background(), endings()...)
 	defer cancel()
 	c := newCommand(out, diag)
 	c.SetArgs(args)
@@ -52,6 +52,16 @@ func Main(args []string, out, diag io.Writer) int {
 		return exit.code
 	}
 	return 1
+}
+
+// endings are the signals that end a command in good order: also the end of its terminal,
+// for it may have filters to remove, unless nohup(1) makes it outlive that.
+func endings() []os.Signal {
+	s := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		s = append(s, syscall.SIGHUP)
+	}
+	return s
 }
 
 func newCommand(out, diag io.Writer) *cobra.Command {

@@ -67,7 +67,7 @@ single frames.`,
 			return a.client().Do(c.Context(), "DELETE", nil, "faults", args[0])
 		},
 	}
-	cmd.AddCommand(add, list, remove, a.faultRun())
+	cmd.AddCommand(add, list, remove, a.faultRun(), a.faultClean())
 	return cmd
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"roced/bpf/attach"
 	bpffault "roced/bpf/fault"
 	"roced/internal/fault"
 )
@@ -26,6 +27,7 @@ type scenario struct {
 // faultReport is what `fault run` prints as JSON.
 type faultReport struct {
 	Interface string            `json:"interface"`
+	Attached  attach.Mode       `json:"attached"` // tcx or clsact
 	Rx        bpffault.Counters `json:"rx"`
 	Tx        bpffault.Counters `json:"tx"`
 	Rules     []faultCount      `json:"rules"`
@@ -39,6 +41,7 @@ type faultCount struct {
 
 func (a *app) faultRun() *cobra.Command {
 	var file, ns string
+	var mode attach.Mode
 	var watch time.Duration
 	cmd := &cobra.Command{
 		Use: "run INTERFACE [RULE...]", Short: "Inject faults into the RoCEv2 frames of any interface, until Ctrl-C",
@@ -46,9 +49,11 @@ func (a *app) faultRun() *cobra.Command {
 frames pass untouched. rx is what the interface receives, tx what it sends. src= and
 dst= name addresses. A scenario file is YAML with a list "rules" of such texts.
 
-The rules are in force until the command ends, however it ends. It needs Linux 6.6,
-CAP_BPF and CAP_NET_ADMIN. delay, reorder and truncate are for the ports of roced's
-NICs only: a tc program can neither hold frames back nor shorten them.`,
+The rules are in force until the command ends. Where the kernel has no tcx links (Linux
+6.6), they are attached by clsact, and those of a killed command stay in force: the next
+command on the interface, or "fault clean", removes them. It needs CAP_BPF and
+CAP_NET_ADMIN. delay, reorder and truncate are for the ports of roced's NICs only: a tc
+program can neither hold frames back nor shorten them.`,
 		Example: `  rocectl fault run eth0 'tx drop qpn=0x11 psn=+3 n=1,2' 'rx corrupt op=ack n=1'
   rocectl fault run veth0 --netns left -f scenario.yaml --watch 1s`,
 		Args: between(1, 65),
@@ -61,13 +66,53 @@ NICs only: a tc program can neither hold frames back nor shorten them.`,
 			if err != nil {
 				return usageError{err}
 			}
-			return inNetns(ns, func() error { return a.runFaults(c.Context(), args[0], parsed, watch) })
+			return inNetns(ns, func() error { return a.runFaults(c.Context(), args[0], parsed, mode, watch) })
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "scenario, in YAML")
-	cmd.Flags().StringVar(&ns, "netns", "", "network namespace of the interface: a name of ip-netns(8), or a path")
+	netnsFlag(cmd, &ns)
+	attachFlag(cmd, &mode)
 	cmd.Flags().DurationVar(&watch, "watch", 0, "print the counters so often, not only at the end")
 	return cmd
+}
+
+// faultClean removes what killed commands have left.
+func (a *app) faultClean() *cobra.Command {
+	var ns string
+	cmd := &cobra.Command{
+		Use: "clean INTERFACE", Short: "Remove what killed commands have left on an interface",
+		Long: `Removes tc filters of killed "fault run" and "bottleneck" commands, and the devices of
+the former, which new commands on the interface do as well. What a command uses that
+runs, and what others have attached, stays. It needs CAP_NET_ADMIN.`,
+		Example: "  rocectl fault clean eth0",
+		Args:    between(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return inNetns(ns, func() error { return privileged(bpffault.Clean(args[0])) })
+		},
+	}
+	netnsFlag(cmd, &ns)
+	return cmd
+}
+
+func netnsFlag(cmd *cobra.Command, ns *string) {
+	cmd.Flags().StringVar(ns, "netns", "", "network namespace of the interface: a name of ip-netns(8), or a path")
+}
+
+func attachFlag(cmd *cobra.Command, mode *attach.Mode) {
+	*mode = attach.Auto
+	cmd.Flags().Var((*attachMode)(mode), "attach", "tcx, clsact, or auto: tcx where the kernel has it")
+}
+
+// attachMode is the value of a flag.
+type attachMode attach.Mode
+
+func (m *attachMode) String() string { return string(*m) }
+func (m *attachMode) Type() string   { return "MODE" }
+
+func (m *attachMode) Set(s string) error {
+	mode, err := attach.ParseMode(s)
+	*m = attachMode(mode)
+	return err
 }
 
 // readScenario reads the rules of a file; none without one.
@@ -141,8 +186,8 @@ func privileged(err error) error {
 }
 
 // runFaults keeps rules in force until ctx ends.
-func (a *app) runFaults(ctx context.Context, name string, rules []fault.Rule, watch time.Duration) (err error) {
-	at, err := bpffault.Attach(name)
+func (a *app) runFaults(ctx context.Context, name string, rules []fault.Rule, mode attach.Mode, watch time.Duration) (err error) {
+	at, err := bpffault.Attach(name, mode)
 	if err != nil {
 		return privileged(err)
 	}
@@ -150,7 +195,7 @@ func (a *app) runFaults(ctx context.Context, name string, rules []fault.Rule, wa
 	if err := at.SetRules(rules); err != nil {
 		return err
 	}
-	fmt.Fprintf(a.diag, "%d rules in force on %s until Ctrl-C\n", len(rules), name)
+	fmt.Fprintf(a.diag, "%d rules in force on %s, by %s, until Ctrl-C\n", len(rules), name, at.Mode())
 	return a.watchCounters(ctx, watch, func() error { return a.showFaults(name, at) })
 }
 
@@ -179,7 +224,7 @@ func (a *app) showFaults(name string, at *bpffault.Attachment) error {
 	if err != nil {
 		return err
 	}
-	r := faultReport{Interface: name, Rx: s.Rx, Tx: s.Tx}
+	r := faultReport{Interface: name, Attached: at.Mode(), Rx: s.Rx, Tx: s.Tx}
 	for _, c := range s.Rules {
 		r.Rules = append(r.Rules, faultCount{c.Rule.String(), c.Matched, c.Hit})
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"roced/bpf/attach"
 	"roced/bpf/bottleneck"
 )
 
@@ -61,13 +62,18 @@ func (l *lab) bottleneck(words ...string) (stop func() bottleneck.Stats) {
 }
 
 // TestBottleneckWithoutControl is the other half: without congestion control the queue
-// overflows, which is what it is limited for.
+// overflows, which is what it is limited for. The program is attached by either way.
 func TestBottleneckWithoutControl(t *testing.T) {
-	l := newLab(t, onFrames)
-	stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "limit=100k")
-	start := time.Now()
-	l.verify("write-bw -s 64k -n 40")
-	if s := stop(); s.Dropped+s.Overflowed == 0 || s.Bytes < 40*64<<10 || s.Bytes > uint64(time.Since(start).Seconds()*25e6)+200<<10 {
-		t.Errorf("%+v", s)
+	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
+		t.Run(string(mode), func(t *testing.T) {
+			l := newLab(t, onFrames)
+			stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "limit=100k", "--attach="+string(mode))
+			start := time.Now()
+			l.verify("write-bw -s 64k -n 40")
+			if s := stop(); s.Dropped+s.Overflowed == 0 || s.Bytes < 40*64<<10 || s.Bytes > uint64(time.Since(start).Seconds()*25e6)+200<<10 {
+				t.Errorf("%+v", s)
+			}
+			l.nothingLeft()
+		})
 	}
 }

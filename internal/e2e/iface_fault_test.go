@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"roced/bpf/attach"
 	"roced/bpf/fault"
 	"roced/internal/testbed"
 )
@@ -17,8 +19,9 @@ const vethName = "v0"
 
 // ifaceReport is what `rocectl fault run --json` prints.
 type ifaceReport struct {
-	Rx, Tx fault.Counters
-	Rules  []struct {
+	Attached attach.Mode
+	Rx, Tx   fault.Counters
+	Rules    []struct {
 		Rule         string
 		Matched, Hit uint64
 	}
@@ -63,34 +66,43 @@ var ifaceCases = []faultCase{
 }
 
 // TestFaultsOnInterface puts rules on the veth between two bridges, with and without
-// super-frames: they act on exactly the packets they name, every transfer survives,
-// and nothing is left on the interface.
+// super-frames, by either way to attach programs: they act on exactly the packets they
+// name, every transfer survives, and nothing is left on the interface.
 func TestFaultsOnInterface(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"offload": onTAP, "frames": onFrames} {
-		t.Run(name, func(t *testing.T) {
-			l := newLab(t, o)
+	for _, kind := range []struct {
+		name string
+		lab  testbed.LabOptions
+		mode attach.Mode
+	}{
+		{"offload", onTAP, attach.Auto}, {"frames", onFrames, attach.Auto}, {"offload, clsact", onTAP, attach.Clsact},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			l := newLab(t, kind.lab)
 			l.verify("write-bw -n 1") // the NICs get to know each other
 			for _, c := range ifaceCases {
 				if c.args == "" {
 					c.args = "write-bw -s 64k -n 4"
 				}
-				t.Run(c.rule, func(t *testing.T) { l.at(t).ifaceFault(c, name == "offload") })
+				t.Run(c.rule, func(t *testing.T) { l.at(t).ifaceFault(c, !kind.lab.NoOffload, kind.mode) })
 			}
-			var links []struct{ Ifname string }
-			if err := json.Unmarshal([]byte(l.output(0, "ip", "-j", "link")), &links); err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range links {
-				if strings.HasPrefix(d.Ifname, "rf") {
-					t.Errorf("%s is left over", d.Ifname)
-				}
-			}
+			l.nothingLeft()
 		})
 	}
 }
 
-func (l *lab) ifaceFault(c faultCase, offload bool) {
-	stop := l.faultRun(c.rule)
+// nothingLeft looks for devices, qdiscs and filters of fault rules and bottlenecks.
+func (l *lab) nothingLeft() {
+	l.t.Helper()
+	text := l.output(0, "ip", "-o", "link") + l.output(0, "tc", "qdisc", "show", "dev", vethName)
+	for _, bad := range []string{" rf", "clsact", "tbf"} {
+		if strings.Contains(text, bad) {
+			l.t.Errorf("%q is left over:\n%s", bad, text)
+		}
+	}
+}
+
+func (l *lab) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
+	stop := l.faultRun(c.rule, "--attach", string(mode))
 	mine, peer := l.counters(0), l.counters(1)
 	l.verify(c.args)
 	l.atLeast(0, mine, c.mine)
@@ -98,6 +110,9 @@ func (l *lab) ifaceFault(c faultCase, offload bool) {
 	r := stop()
 	if len(r.Rules) != 1 || r.Rules[0].Rule != c.rule || r.Rules[0].Hit != c.hit {
 		l.t.Errorf("rules are %+v, want %d hits", r.Rules, c.hit)
+	}
+	if r.Attached != mode && (mode != attach.Auto || r.Attached == "") {
+		l.t.Errorf("attached by %q", r.Attached)
 	}
 	if r.Rx.Frames+r.Tx.Frames == 0 || r.Rx.Unsplit+r.Tx.Unsplit != 0 {
 		l.t.Errorf("frames: %+v and %+v", r.Rx, r.Tx)
@@ -118,24 +133,68 @@ func (l *lab) output(i int, args ...string) string {
 }
 
 // TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again:
-// the rules are gone with the process, its left-overs with the next one.
+// its left-overs are gone with the next one. Where it was attached by clsact, they are
+// its rules.
 func TestScenarioAfterCrash(t *testing.T) {
-	l := newLab(t, onFrames)
-	file := filepath.Join(l.Dir, "scenario.yaml")
-	must(t, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
-	p := l.ctl(0, "fault", "run", vethName, "-f", file)
-	for !strings.Contains(p.diag.String(), "2 rules in force") && p.running() {
-		time.Sleep(5 * time.Millisecond)
+	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
+		t.Run(string(mode), func(t *testing.T) {
+			l := newLab(t, onFrames)
+			l.scenarioAfterCrash(mode)
+			l.nothingLeft()
+		})
 	}
-	l.ctl(0, "fault", "run", vethName, "tx drop").fails(limit, "another process")
-	p.signal(os.Kill)
-	if code := p.exit(limit); code != -1 {
-		t.Fatalf("exit code %d: %s", code, &p.diag)
+}
+
+func (l *lab) scenarioAfterCrash(mode attach.Mode) {
+	by := "--attach=" + string(mode)
+	file := filepath.Join(l.Dir, "scenario.yaml")
+	must(l.t, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
+	start := func() *proc {
+		l.t.Helper()
+		p := l.ctl(0, "fault", "run", vethName, by, "-f", file)
+		eventually(l.t, soon, "rules are in force", func() bool {
+			return strings.Contains(p.diag.String(), "2 rules in force") || !p.running()
+		})
+		return p
+	}
+	p := start()
+	for _, args := range [][]string{{"run", vethName, by, "tx drop"}, {"clean", vethName}} {
+		l.ctl(0, append([]string{"fault"}, args...)...).fails(limit, "another process")
+	}
+	p.kill()
+	if mode == attach.Clsact {
+		if text := l.output(0, "tc", "filter", "show", "dev", vethName, "egress"); !strings.Contains(text, "fault_tx") {
+			l.t.Errorf("the rules of the killed are not in force:\n%s", text)
+		}
+		l.output(0, filepath.Join(bin, "rocectl"), "fault", "clean", vethName)
+		l.nothingLeft()
+		start().kill()
+	}
+	if got := l.faultRun("tx drop qpn=0xfffffe", by)(); len(got.Rules) != 1 || got.Rules[0].Hit != 0 {
+		l.t.Errorf("after a crash: %+v", got)
 	}
 	l.verify("send-bw -s 64k -n 4")
-	if got := l.faultRun("tx drop qpn=0xfffffe")(); len(got.Rules) != 1 || got.Rules[0].Hit != 0 {
-		t.Errorf("after a crash: %+v", got)
+	hungUp := start()
+	hungUp.signal(syscall.SIGHUP)
+	if code := hungUp.exit(limit); code != 0 {
+		l.t.Errorf("exit code %d without its terminal: %s", code, &hungUp.diag)
 	}
-	must(t, os.WriteFile(file, []byte("rule: tx drop\n"), 0o600))
+	l.nothingLeft()
+	start().kill()
+	if mode == attach.Clsact { // a bottleneck removes the rules, too
+		l.bottleneck("rate=1gbit", by)()
+		l.verify("send-bw -s 64k -n 4")
+	}
+	l.output(0, filepath.Join(bin, "rocectl"), "fault", "clean", vethName)
+	must(l.t, os.WriteFile(file, []byte("rule: tx drop\n"), 0o600))
 	l.ctl(0, "fault", "run", vethName, "-f", file).fails(limit, "rule")
+}
+
+// kill ends a program as a crash does.
+func (p *proc) kill() {
+	p.t.Helper()
+	p.signal(os.Kill)
+	if code := p.exit(limit); code != -1 {
+		p.t.Fatalf("exit code %d: %s", code, &p.diag)
+	}
 }

@@ -41,7 +41,7 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "document to write; none if empty")
 	flag.StringVar(&o.logs, "logs", "out/interop", "folder for the logs of machine and daemon after a failure")
 	flag.BoolVar(&o.short, "short", false, "a sample of everything")
-	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, programs or speed")
+	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, programs, tools or speed")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the data")
 	flag.Parse()
 	code, err := run(o)
@@ -176,7 +176,7 @@ func parts(o options) []part {
 		m.run(l, r)
 		r.matrix().write(r.log)
 	}}, {"errors", runTrials}, {"netem", n.run},
-		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"speed", s.run}}
+		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", s.run}}
 }
 
 // versions tells what is tested against.

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// toolScript has a tool at work on a veth while a datagram is sent that is RoCEv2, ends
+// the tool, and prints what that has printed, and what is left on the interface.
+// (Without an IPv6 address, the interface sends nothing else.)
+const toolScript = `set -e
+trap 'kill $! 2>/dev/null || true; ip link del f0' EXIT
+ip link add f0 type veth peer name f1
+ip link set f1 up; ip addr add 198.18.22.1/24 dev f0
+ip link set f0 addrgenmode none; ip link set f0 up
+ip neigh add 198.18.22.2 lladdr 02:00:00:00:00:02 dev f0
+rocectl %s >/tmp/tool 2>&1 &
+until grep -q 'in force' /tmp/tool; do kill -0 $! || { cat /tmp/tool; exit 1; }; sleep 0.05; done
+until ip -o link show f0 | grep -q 'state UP'; do sleep 0.05; done
+echo 'BTH, and something as long as an ICRC' >/dev/udp/198.18.22.2/4791
+kill -INT $!; wait $!
+cat /tmp/tool; ip -o link; tc qdisc show dev f0`
+
+// tools are those that load BPF programs into the kernel, and what they print.
+var tools = []struct{ command, says string }{
+	{`fault run f0 'tx drop'`, "hit 1\n"},
+	{`bottleneck f0 rate=1gbit roce`, "frames 1 "},
+}
+
+// runTools: the verifier of the machine's kernel takes the programs, and a kernel
+// without tcx has them by clsact.
+func runTools(l *lab, r *report) {
+	r.begin(table{Title: "Faults and bottleneck in the machine", Intro: "Its kernel takes the BPF programs, and they are at work.",
+		Head: []string{"command", "program attached"}})
+	for _, t := range tools {
+		out, err := l.vm.Shell(fmt.Sprintf(toolScript, t.command), patience)
+		switch {
+		case err != nil:
+		case !strings.Contains(out, t.says) || !strings.Contains(out, "by clsact"):
+			err = errors.New("not as expected:\n" + out)
+		case strings.Contains(out, "qdisc clsact") || strings.Contains(out, "qdisc tbf") || strings.Contains(out, " rf"):
+			err = errors.New("something is left:\n" + out)
+		}
+		result := "by clsact"
+		if err != nil {
+			result = "failed"
+			r.failed("rocectl "+t.command, err)
+		}
+		r.row("`rocectl "+t.command+"`", result)
+	}
+}
