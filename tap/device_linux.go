@@ -1,7 +1,6 @@
 package tap
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -203,16 +202,7 @@ func (d *device) probeSegments() int {
 	if err != nil || ifr.Uint16()&unix.IFF_UP != 0 {
 		return usoMaxSegmentsOld
 	}
-	const hdr, seg = ethLen + 20 + udpLen, 8
-	b := make([]byte, vnetHdrLen+hdr+seg*usoMaxSegments)
-	putVnetHdr((*[vnetHdrLen]byte)(b), hdr, seg)
-	eth := b[vnetHdrLen:]
-	copy(eth[ethLen-2:], "\x08\x00\x45") // an IPv4 packet
-	ip := eth[ethLen:]
-	binary.BigEndian.PutUint16(ip[2:], uint16(len(ip)))
-	ip[9] = unix.IPPROTO_UDP
-	binary.BigEndian.PutUint16(ip[20+4:], uint16(len(ip)-20))
-	if _, err := unix.Write(d.fd, b); errors.Is(err, unix.EIO) {
+	if _, err := unix.Write(d.fd, probeFrame(usoMaxSegments)); errors.Is(err, unix.EIO) {
 		return usoMaxSegments
 	}
 	return usoMaxSegmentsOld

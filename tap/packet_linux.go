@@ -18,6 +18,9 @@ const (
 	packetSndbuf = 4 << 20
 )
 
+// loopbackIndex is the index of the loopback interface, the first one of each namespace.
+const loopbackIndex = 1
+
 // PacketConfig describes a packet port.
 type PacketConfig struct {
 	// Interface is the Ethernet interface that the port shares with the kernel.
@@ -47,7 +50,7 @@ type Packet struct {
 	index  int     // of the interface that they are bound to, 0 if none
 	fd     int     // sock while the link is up, else -1
 
-	offload rocev2.Offload
+	offload rocev2.Offload // what the kernel takes, as far as it is known
 	state   LinkState
 	stats   Stats
 	note    string
@@ -58,12 +61,15 @@ type Packet struct {
 	txHdr, rxHdr [vnetHdrLen]byte
 	iov          [maxIov]unix.Iovec
 	flat         []byte // a frame of too many pieces, put together
+
+	// writev is the system call; tests have it refuse frames.
+	writev func(fd int, iov *unix.Iovec, n int) unix.Errno
 }
 
 // OpenPacket opens a port on an interface, which must exist. It needs CAP_NET_RAW in
 // the namespace, and CAP_SYS_ADMIN to enter one.
 func OpenPacket(c PacketConfig) (*Packet, error) {
-	p := &Packet{cfg: c, sock: -1, guard: -1, fd: -1}
+	p := &Packet{cfg: c, sock: -1, guard: -1, fd: -1, writev: writev}
 	err := p.open()
 	if err != nil {
 		p.Close()
@@ -104,6 +110,9 @@ func (p *Packet) open() (err error) {
 	}
 	setBuffer(p.sock, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, packetRcvbuf)
 	setBuffer(p.sock, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, packetSndbuf)
+	if p.cfg.Offload {
+		p.offload = probeOffload(p.sendLoopback)
+	}
 	return p.SetAddrs(p.cfg.Addrs)
 }
 
@@ -125,24 +134,27 @@ func (p *Packet) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-// Send implements Port.
+// sendLoopback sends a frame to the namespace's loopback interface.
+func (p *Packet) sendLoopback(b []byte) error {
+	return unix.Sendto(p.sock, b, 0, &unix.SockaddrLinklayer{Ifindex: loopbackIndex})
+}
+
+// Send implements Port. A super-frame that the kernel does not take goes out as single
+// frames.
 func (p *Packet) Send(now mono.Time, f *rocev2.Frame) error {
 	if p.fd < 0 {
 		return ErrDown
 	}
-	var n int
-	n, p.flat = gather(&p.iov, &p.txHdr, f, p.flat)
-	_, e := rawRW(unix.SYS_WRITEV, p.fd, &p.iov[0], n)
+	e := p.write(f)
+	if e == unix.EINVAL && f.SegSize != 0 {
+		e = p.writeCut(f)
+	}
 	switch e {
 	case 0:
 		return nil
 	case unix.EAGAIN, unix.ENOBUFS, unix.ENOMEM: // ENOBUFS: the interface's queue is full
 		p.stats.Again++
 		return ErrAgain
-	case unix.EINVAL:
-		if f.SegSize != 0 {
-			p.lessOffload()
-		}
 	case unix.ENETDOWN, unix.ENXIO, unix.ENODEV:
 		p.Poll(now)
 		if p.fd < 0 {
@@ -153,14 +165,37 @@ func (p *Packet) Send(now mono.Time, f *rocev2.Frame) error {
 	return fmt.Errorf("packet: write: %w", e)
 }
 
-// lessOffload takes the refusal of a super-frame for a limit of an older kernel. The NIC
-// sends what it held again.
-func (p *Packet) lessOffload() {
-	if p.offload.MaxSegments > usoMaxSegmentsOld {
-		p.offload.MaxSegments = usoMaxSegmentsOld
-		return
+func (p *Packet) write(f *rocev2.Frame) unix.Errno {
+	var n int
+	n, p.flat = gather(&p.iov, &p.txHdr, f, p.flat)
+	return p.writev(p.fd, &p.iov[0], n)
+}
+
+func writev(fd int, iov *unix.Iovec, n int) unix.Errno {
+	_, e := rawRW(unix.SYS_WRITEV, fd, iov, n)
+	return e
+}
+
+// writeCut sends a super-frame that the kernel has refused as single frames. If it takes
+// them, it is for being a super-frame that it was refused, and Offload promises less from
+// now on. What there is no room for behind the first one is lost, because that one cannot be
+// taken back.
+func (p *Packet) writeCut(f *rocev2.Frame) unix.Errno {
+	whole := f.AppendTo(nil)
+	count := rocev2.Segments(whole, f.SegSize)
+	one := rocev2.Frame{Bufs: make([][]byte, 1)}
+	for i := range count {
+		one.Bufs[0] = rocev2.Segment(one.Bufs[0][:0], whole, f.SegSize, i)
+		one.Len = len(one.Bufs[0])
+		if e := p.write(&one); e != 0 && i == 0 {
+			return e
+		} else if e != 0 {
+			p.stats.SendDropped += uint64(count - i)
+			break
+		}
 	}
-	p.offload, p.note = rocev2.Offload{}, "the kernel takes no UDP super-frames" // before Linux 6.2
+	p.offload = less(p.offload, count)
+	return 0
 }
 
 // Recv implements Port.
@@ -235,10 +270,6 @@ func (p *Packet) bind(index int) error {
 		return fmt.Errorf("interface %s: bind: %w", p.cfg.Interface, err)
 	}
 	p.index, p.note = index, ""
-	p.offload = rocev2.Offload{}
-	if p.cfg.Offload {
-		p.offload = rocev2.Offload{MaxSegments: usoMaxSegments, MaxBytes: usoMaxBytes}
-	}
 	closeSocket(&p.guard) // of the interface before this one
 	var err error
 	p.inside.do(func() { p.guard, err = openGuard(index) })
@@ -286,10 +317,14 @@ func (p *Packet) Stats() Stats {
 // Mode says how frames get to the port and back, and what does not work as it should
 // though the port does.
 func (p *Packet) Mode() string {
-	if p.note != "" {
-		return "AF_PACKET; " + p.note
+	mode := "AF_PACKET"
+	if p.cfg.Offload && p.offload.MaxSegments == 0 {
+		mode += "; the kernel takes no UDP super-frames"
 	}
-	return "AF_PACKET"
+	if p.note != "" {
+		mode += "; " + p.note
+	}
+	return mode
 }
 
 // Close implements Port.

@@ -171,25 +171,103 @@ func TestPacketLimits(t *testing.T) {
 	}
 }
 
-// TestPacketRefusedSuperFrames has the kernel refuse a super-frame, as older
-// ones do: the port takes shorter ones then, and in the end single frames.
+// olderKernel has the kernel refuse super-frames of more segments than max, as older ones
+// do, and all frames behind the room-th. It returns how many frames it has taken.
+func olderKernel(p *Packet, max, room int) (taken *int) {
+	taken = new(int)
+	p.writev = func(fd int, iov *unix.Iovec, n int) unix.Errno {
+		seg := segmentSize(&p.txHdr)
+		if seg != 0 && rocev2.Segments(joined(p.iov[1:n]), seg) > max {
+			return unix.EINVAL
+		}
+		if *taken == room {
+			return unix.ENOBUFS
+		}
+		*taken++
+		return writev(fd, iov, n)
+	}
+	return taken
+}
+
+// joined is the contents of iov.
+func joined(iov []unix.Iovec) (b []byte) {
+	for _, v := range iov {
+		b = append(b, unsafe.Slice(v.Base, v.Len)...)
+	}
+	return b
+}
+
+// TestPacketRefusedSuperFrames has the kernel refuse super-frames: they arrive as single
+// frames, the port takes shorter ones then, and says so when it takes none any more.
 func TestPacketRefusedSuperFrames(t *testing.T) {
-	_, tx, rx := packetPair(t)
-	segs := 2 * usoMaxSegments
-	for i, want := range []int{usoMaxSegmentsOld, 0} {
-		if err := tx.Send(clock(), frame(addr4[0], addr4[1], 7, 96, 96*segs)); !errors.Is(err, unix.EINVAL) {
-			t.Fatalf("%d segments: %v", segs, err)
-		}
-		if o := tx.Offload(); o.MaxSegments != want || tx.Stats().SendDropped != uint64(i+1) {
-			t.Errorf("refusal %d: %+v, %+v", i+1, o, tx.Stats())
+	best := rocev2.Offload{MaxSegments: usoMaxSegments, MaxBytes: usoMaxBytes}
+	older := rocev2.Offload{MaxSegments: usoMaxSegmentsOld, MaxBytes: usoMaxBytes}
+	for _, c := range []struct {
+		name  string
+		max   int // segments that the kernel takes
+		sizes []int
+		whole []bool // do they arrive uncut
+		want  []rocev2.Offload
+	}{
+		{"64 segments", usoMaxSegmentsOld, []int{40, 100, 64, 128}, []bool{true, false, true, false}, []rocev2.Offload{best, older, older, older}},
+		{"none", 0, []int{100, 64, 2}, []bool{false, false, false}, []rocev2.Offload{older, {}, {}}},
+		{"none, short ones first", 0, []int{2, 100}, []bool{false, false}, []rocev2.Offload{{}, {}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, tx, rx := packetPair(t)
+			olderKernel(tx, c.max, -1)
+			for i, segs := range c.sizes {
+				for j, a := range [][2]netip.Addr{addr4, addr6} {
+					checkSuperFrame(t, tx, rx, frame(a[0], a[1], uint16(0xfffe-j), 96, 96*segs-5), c.whole[i])
+				}
+				if tx.Offload() != c.want[i] {
+					t.Errorf("after %d segments: %+v, want %+v", segs, tx.Offload(), c.want[i])
+				}
+			}
+			if none := strings.Contains(tx.Mode(), "takes no UDP super-frames"); none != (c.max == 0) || tx.Stats() != (Stats{}) {
+				t.Errorf("mode %s, stats %+v", tx.Mode(), tx.Stats())
+			}
+		})
+	}
+}
+
+// TestPacketRefusedFrames has the kernel refuse what is no better as single frames: it is
+// not for being a super-frame.
+func TestPacketRefusedFrames(t *testing.T) {
+	_, tx, _ := packetPair(t)
+	best, f := tx.Offload(), frame(addr4[0], addr4[1], 7, 96, 10*96)
+	answer := unix.EINVAL
+	tx.writev = func(int, *unix.Iovec, int) unix.Errno { return answer }
+	for i := range 2 {
+		if err := tx.Send(clock(), f); !errors.Is(err, unix.EINVAL) || tx.Stats().SendDropped != uint64(i+1) {
+			t.Errorf("%v, %+v", err, tx.Stats())
 		}
 	}
-	if tx.Mode() == "AF_PACKET" {
-		t.Error("the port does not say that it has no offload")
+	if answer = unix.EAGAIN; tx.Send(clock(), f) != ErrAgain {
+		t.Error("no room, but not put off")
 	}
-	mustSend(t, tx, frame(addr4[0], addr4[1], 7, 0, 96))
-	if _, _, ok := recv(t, rx, make([]byte, 1<<17), 2*time.Second); !ok {
-		t.Error("nothing arrives")
+	if tx.Offload() != best {
+		t.Errorf("%+v, had %+v", tx.Offload(), best)
+	}
+}
+
+// TestPacketRefusedWithoutRoom lets the interface's queue be full before or amid the single
+// frames of a refused super-frame.
+func TestPacketRefusedWithoutRoom(t *testing.T) {
+	for _, room := range []int{0, 4} {
+		_, tx, rx := packetPair(t)
+		taken := olderKernel(tx, 0, room)
+		err := tx.Send(clock(), frame(addr4[0], addr4[1], 7, 96, 10*96))
+		st := tx.Stats()
+		if room == 0 && (err != ErrAgain || st.Again != 1 || tx.Offload().MaxSegments == 0) {
+			t.Errorf("no room: %v, %+v, %+v", err, st, tx.Offload())
+		}
+		if room != 0 && (err != nil || st.SendDropped != uint64(10-room) || tx.Offload().MaxSegments != 0) {
+			t.Errorf("room for %d: %v, %+v, %+v", room, err, st, tx.Offload())
+		}
+		if frames, _ := count(t, rx); *taken != room || frames != room {
+			t.Errorf("room for %d: %d taken, %d arrive", room, *taken, frames)
+		}
 	}
 }
 

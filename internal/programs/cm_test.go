@@ -40,7 +40,7 @@ func cmListens(l *lab, p *proc) error {
 // TestPerftestCM runs perftest on queue pairs that rdma_cm connects.
 func TestPerftestCM(t *testing.T) {
 	need(t, "ib_write_bw")
-	l := newLab(t)
+	l := newLab(t, "")
 	var rungs []rung
 	add := func(operations, measures, services, options []string) {
 		for _, op := range operations {
@@ -104,7 +104,7 @@ var cmPrograms = []struct {
 // TestConnectionManager runs the programs of librdmacm.
 func TestConnectionManager(t *testing.T) {
 	need(t, "rping")
-	l := newLab(t)
+	l := newLab(t, "")
 	var rungs []rung
 	for _, p := range cmPrograms {
 		addr, name := l.Host[serverHost].Addr, p.server

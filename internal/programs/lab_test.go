@@ -32,8 +32,9 @@ type lab struct {
 	t testing.TB
 }
 
-// newLab starts the daemons. Needs what makes namespaces and TAP devices.
-func newLab(t *testing.T) *lab {
+// newLab starts the daemons. Their configuration says of the NIC what extra does, too. Needs
+// what makes namespaces and TAP devices.
+func newLab(t *testing.T, extra string) *lab {
 	t.Helper()
 	if os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
 		t.Skip("needs root: this user may not make network namespaces and TAP devices")
@@ -41,7 +42,7 @@ func newLab(t *testing.T) *lab {
 	dir, err := os.MkdirTemp("", "programs")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	inner, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir})
+	inner, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir, Extra: extra})
 	must(t, err)
 	l := &lab{Lab: inner, t: t}
 	t.Cleanup(func() {

@@ -26,7 +26,7 @@ const testLimit = "40"
 
 func TestPyverbs(t *testing.T) {
 	folder := pyverbsTests(t)
-	l := newLab(t)
+	l := newLab(t, "")
 	for _, m := range modules {
 		t.Run(m, func(t *testing.T) { runModule(t, l.at(t), folder, m) })
 	}

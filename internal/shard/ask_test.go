@@ -13,11 +13,12 @@ import (
 	"roced/tap"
 )
 
-// badPort delivers one frame and refuses to send.
+// badPort delivers one frame and answers what is sent by err.
 type badPort struct {
-	frame  []byte
-	asked  atomic.Bool // Offload, after a send was refused
-	failed atomic.Bool
+	frame []byte
+	err   error
+	asked atomic.Bool // Offload, after a send
+	used  atomic.Bool
 }
 
 func (p *badPort) Recv(_ mono.Time, buf []byte) (int, int, error) {
@@ -30,12 +31,12 @@ func (p *badPort) Recv(_ mono.Time, buf []byte) (int, int, error) {
 }
 
 func (p *badPort) Send(mono.Time, *rocev2.Frame) error {
-	p.failed.Store(true)
-	return errors.New("too much for this port")
+	p.used.Store(true)
+	return p.err
 }
 
 func (p *badPort) Offload() rocev2.Offload {
-	p.asked.Store(p.asked.Load() || p.failed.Load())
+	p.asked.Store(p.asked.Load() || p.used.Load())
 	return rocev2.Offload{}
 }
 
@@ -59,19 +60,22 @@ func nicOn(t *testing.T, port tap.Port, shared bool, ask func(rocev2.Query)) *Sh
 	return s
 }
 
-// TestRefusedFrame asks the port anew what it takes after it has refused a frame.
-func TestRefusedFrame(t *testing.T) {
-	request := []byte("\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x02\x08\x06" + // an ARP request for us
-		"\x00\x01\x08\x00\x06\x04\x00\x01\x02\x00\x00\x00\x00\x02\x0a\x00\x00\x02\x00\x00\x00\x00\x00\x00\x0a\x00\x00\x01")
-	p := &badPort{frame: request}
-	s := nicOn(t, p, false, nil)
-	for deadline := time.Now().Add(10 * time.Second); !p.asked.Load(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not asked; a frame was refused: %v", p.failed.Load())
+// TestOffloadIsFollowed asks the port anew what it takes after it has refused a frame, or has
+// taken it, perhaps in pieces.
+func TestOffloadIsFollowed(t *testing.T) {
+	const request = "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x02\x08\x06" + // an ARP request for us
+		"\x00\x01\x08\x00\x06\x04\x00\x01\x02\x00\x00\x00\x00\x02\x0a\x00\x00\x02\x00\x00\x00\x00\x00\x00\x0a\x00\x00\x01"
+	for _, answer := range []error{nil, errors.New("too much for this port")} {
+		p := &badPort{frame: []byte(request), err: answer}
+		s := nicOn(t, p, false, nil)
+		for deadline := time.Now().Add(10 * time.Second); !p.asked.Load(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("not asked; a frame was sent: %v", p.used.Load())
+			}
 		}
-	}
-	if st, err := s.Stats(context.Background()); err != nil || st.PortErrs == 0 {
-		t.Errorf("%+v, %v", st, err)
+		if st, err := s.Stats(context.Background()); err != nil || (st.PortErrs == 0) != (answer == nil) {
+			t.Errorf("%+v, %v", st, err)
+		}
 	}
 }
 

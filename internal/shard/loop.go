@@ -147,6 +147,7 @@ func (s *Shard) transmit(now mono.Time) bool {
 	if n == 0 {
 		return false
 	}
+	s.nic.SetOffload(s.port.Offload()) // the port may have learnt that it takes less
 	s.stats.TxFrames += uint64(n)
 	s.stats.TxBatches++
 	return true
@@ -192,7 +193,6 @@ func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
 		s.stats.TxDropped++
 	default:
 		s.stats.PortErrs++
-		s.nic.SetOffload(s.port.Offload()) // it may have been more than the port takes
 	}
 	return true
 }

@@ -1,0 +1,112 @@
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"roced/profile"
+)
+
+// profilePrograms of perftest are run on the device of each extended transport.
+var profilePrograms = []string{
+	"ib_write_bw -c RC -b", "ib_read_bw -c RC", "ib_send_bw -c RC", "ib_atomic_bw -c RC", "ib_atomic_bw -c RC -A CMP_AND_SWAP",
+	"ib_write_lat -c RC",
+}
+
+// patient are timeouts of the transports whose papers have them for hardware: programs and
+// daemons wait for each other on a loaded machine, and nothing gets lost.
+const patient = "    transports: {irn: {recovery: {rto_low_us: 20000, rto_high_us: 20000}}, melo: {recovery: {rto_us: 20000}}}\n"
+
+// newProfilesLab starts daemons with a device for each transport profile.
+func newProfilesLab(t *testing.T) *lab {
+	t.Helper()
+	return newLab(t, fmt.Sprintf("    profiles: [%s]\n%s", strings.Join(profile.Names(), ", "), patient))
+}
+
+// onProfiles returns the lab with each host's device for a transport profile.
+func (l *lab) onProfiles(names [2]string) *lab {
+	out, inner := *l, *l.Lab
+	for i, h := range l.Host {
+		host := *h
+		if names[i] != profile.Names()[0] {
+			host.Device += "_" + strings.ReplaceAll(names[i], "-", "_")
+		}
+		inner.Host[i] = &host
+	}
+	out.Lab = &inner
+	return &out
+}
+
+// TestProfiles runs programs on each extended transport's device, and on NICs that have one
+// for this transport only what rdma_cm connects: it takes the NIC's first device.
+func TestProfiles(t *testing.T) {
+	need(t, "ib_write_bw")
+	all := newProfilesLab(t)
+	for _, name := range profile.Names()[1:] {
+		t.Run(name, func(t *testing.T) {
+			l := all.at(t).onProfiles([2]string{name, name})
+			rungs := []rung{outOfBand(l, rung{name: "ibv_rc_pingpong -c"}, "ibv_rc_pingpong", "-c", "-n", "300", "-g", gidIPv4)}
+			for _, program := range profilePrograms {
+				rungs = append(rungs, perftest(l, program, ""))
+			}
+			runAll(t, l, onProfile(name, rungs))
+			only := newLab(t, "    profile: "+name+"\n"+patient)
+			rping := rung{name: "rping -C 20 -V", common: strings.Fields("rping -C 20 -V -a " + only.Host[serverHost].Addr),
+				server: []string{"-s"}, client: []string{"-c"}, ready: cmListens}
+			runAll(t, only, onProfile(name, []rung{rping, perftestCM(only, "ib_send_bw -R -c RC", "")}))
+			only.checkNothingLeft()
+		})
+	}
+	all.checkNothingLeft()
+}
+
+// onProfile puts rungs under the heading of a profile.
+func onProfile(name string, rungs []rung) []rung {
+	for i := range rungs {
+		rungs[i].group = "transport profile " + name
+	}
+	return rungs
+}
+
+// TestProfilesDiffer connects devices of different profiles.
+func TestProfilesDiffer(t *testing.T) {
+	need(t, "ib_read_bw")
+	l := newProfilesLab(t)
+	names := profile.Names()
+	for i, from := range names {
+		to := names[(i+1)%len(names)]
+		r := row{group: "transport profiles that differ", name: fmt.Sprintf("ib_read_bw -c RC, %s to %s", from, to),
+			outcome: pass, why: "refused, " + invalidRequest}
+		t.Run(from+" to "+to, func(t *testing.T) {
+			if err := refused(l.at(t).onProfiles([2]string{clientHost: from, serverHost: to})); err != nil {
+				r.outcome, r.why = fail, err.Error()
+			}
+			record(t, r)
+		})
+	}
+	l.checkNothingLeft()
+}
+
+// invalidRequest is what perftest says of IBV_WC_REM_INV_REQ_ERR.
+const invalidRequest = "Failed status 9"
+
+// refused runs a program whose ends do not fit and checks that both fail. The client is to be
+// told so by its peer, at once: a peer that is silent would be another status, later.
+func refused(l *lab) error {
+	r := perftest(l, "ib_read_bw -c RC", "")
+	server := l.exec(serverHost, slices.Concat(r.common, r.server)...)
+	if err := r.ready(l, server); err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	client := l.exec(clientHost, slices.Concat(r.common, r.client)...)
+	if err := client.wait(limit); err == nil || !strings.Contains(client.out.String(), invalidRequest) {
+		return fmt.Errorf("client: not %q: %v\n%s", invalidRequest, err, client.out.String())
+	}
+	if err := server.wait(limit); err == nil {
+		return errors.New("the server has not failed")
+	}
+	return nil
+}
