@@ -139,6 +139,10 @@ func (l *loop) gbps() float64 { return float64(l.total) * float64(l.mtu) * 8 / f
 // each with a fixed seed.
 func TestMPRDMAPaths(t *testing.T) {
 	noControl := path.Params{"delta_packets": 1 << 16}
+	unequal := equal(4)
+	for i := range unequal {
+		unequal[i].delay += time.Duration(i) * time.Microsecond
+	}
 	degraded := func() []link { return change(equal(4), func(k *link) { k.perByte *= 40 }) }
 	misconfigured := func() []link { return change(equal(4), func(k *link) { k.markAt *= 12 }) }
 	lossy := make([]link, 4)
@@ -157,6 +161,7 @@ func TestMPRDMAPaths(t *testing.T) {
 	}{
 		{"one path", equal(1), link{}, 64, nil, 9.9, [2]int{0, 0}, [2]int{100_000, 100_100}},
 		{"load is shared", equal(4), link{}, 64, nil, 34, [2]int{1, 48}, [2]int{20_000, 30_000}},
+		{"load is shared, unequal delay", unequal, link{}, 64, nil, 30, [2]int{1, 64}, [2]int{10_000, 30_000}},
 		{"degraded path is left", degraded(), link{}, 64, nil, 23, [2]int{1, 80}, [2]int{1, 200}},
 		{"misconfigured ECN", misconfigured(), link{}, 64, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
 		{"... L infinite", misconfigured(), link{}, 4096, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},

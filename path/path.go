@@ -5,7 +5,8 @@
 //
 // A sender has three roles that know nothing of each other: ccalgo.Controller has
 // the congestion window, retrans.Recovery knows what is outstanding and what to send
-// again, Selector has the clock and the paths. The requester leads them.
+// again, Selector has the clock and the paths. A queue pair leads them, once for its requests
+// and once for its READ responses.
 //
 // For each acknowledgement, in this order:
 //

@@ -148,7 +148,8 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	}
 	if p.Kind = defaults[orRC(name)].kind; p.Kind == bth.ProfileRC {
 		p.Tracker, p.Recovery = reorder.NewStrict(), retrans.NewGoBackN()
-		return p, m.congestion(&p, s)
+		p.Controller, err = control(s.Congestion)
+		return p, err
 	}
 	keep := func(e error) {
 		if err == nil {
@@ -159,8 +160,12 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	p.Responses = made(keep, m.tracker, s.Reorder)
 	p.Recovery = made(keep, m.recovery, s.Recovery)
 	p.Answers = made(keep, m.recovery, s.Recovery)
-	p.Paths = made(keep, func(x Part) (path.Selector, error) { return path.New(x.Name, x.Params) }, s.Paths)
-	keep(m.congestion(&p, s))
+	p.Paths = made(keep, paths, s.Paths)
+	p.AnswerPaths = made(keep, paths, s.Paths)
+	p.Controller = made(keep, control, s.Congestion)
+	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own
+		p.AnswerControl = made(keep, control, s.Congestion)
+	}
 	return p, err
 }
 
@@ -170,7 +175,6 @@ func made[T any](keep func(error), factory func(Part) (T, error), p Part) T {
 	return v
 }
 
-func (m *Maker) congestion(p *qp.Profile, s Spec) (err error) {
-	p.Controller, err = ccalgo.New(s.Congestion.Name, s.Congestion.Params)
-	return err
-}
+func paths(p Part) (path.Selector, error) { return path.New(p.Name, p.Params) }
+
+func control(p Part) (ccalgo.Controller, error) { return ccalgo.New(p.Name, p.Params) }

@@ -106,6 +106,7 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	// is sent again, as after a timeout, but once the wait is over.
 	r.rec.OnTimeout(now)
 	r.ask.lost()
+	r.timer.running = false
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(bth.RNRTimer(p.AETH.Syndrome.Value())))
 	if r.q.x != nil {
@@ -245,18 +246,12 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 	if !r.q.sending() {
 		return false
 	}
-	r.rtt = 0
-	out := r.rec.OnFeedback(now, f)
+	out := r.sender.feedback(now, f)
 	if out.Acked > 0 {
 		r.progress(now, p)
 	}
-	r.q.traceAck(now, f, r.rtt, false)
 	if out.Lost > 0 && r.q.sending() {
-		if r.q.x != nil {
-			r.missing(now, out.Lost, false)
-		} else {
-			r.goBack(now, out.Lost, false)
-		}
+		r.missing(now, out.Lost, false)
 	}
 	return out.Lost > 0
 }
@@ -264,17 +259,16 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 // progress follows una: requests complete, and the retry counters begin anew
 // (IBTA vol.1 9.9.2.1).
 func (r *requester) progress(now mono.Time, p *bth.Packet) {
-	r.una = r.rec.Una()
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	r.rnrUntil = 0
 	if r.q.x != nil {
 		r.q.x.out.since = now
 	}
-	r.rtt = r.ask.acked(now, r.una, r.nxt)
+	r.ask.acked(r.una, r.nxt)
 	r.retire()
 	before := r.payloadAcked
 	r.payloadAcked = r.acked()
-	if r.q.x == nil || !r.q.x.out.perPacket {
+	if !r.each {
 		r.ctl.OnAck(now, ccalgo.Sample{
 			Bytes:    uint32(r.payloadAcked - before),
 			InFlight: r.bytesInFlight(),
@@ -301,21 +295,13 @@ func (r *requester) acked() uint64 {
 	return s.stream + min(uint64(distance(s.first, r.una))*uint64(r.q.mtu), uint64(s.wqe.Length))
 }
 
-// missing handles a loss of an extended transport. Its recovery sends again what is
-// missing, as often as it takes; the peer is given up by extRequester.
-func (r *requester) missing(now mono.Time, lost uint32, timeout bool) {
-	r.q.ctr.CompleterRetry++
-	r.ctl.OnLoss(now, lost, timeout)
-	r.ask.timing = false
-	if timeout {
-		r.q.x.out.paths.Restart()
+// missing handles a loss. In RC one retry is used up (IBTA vol.1 9.9.2.4); the recovery of
+// an extended transport sends again as often as it takes, and extRequester gives up.
+func (r *requester) missing(now mono.Time, packets uint32, timeout bool) {
+	r.lost(now, packets, timeout)
+	if r.q.x != nil {
+		return
 	}
-}
-
-// goBack handles a loss: one retry is used up (IBTA vol.1 9.9.2.4).
-func (r *requester) goBack(now mono.Time, lost uint32, timeout bool) {
-	r.q.ctr.CompleterRetry++
-	r.ctl.OnLoss(now, lost, timeout)
 	r.ask.lost()
 	if r.retries == 0 {
 		r.q.ctr.RetryExceededErr++

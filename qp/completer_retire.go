@@ -90,7 +90,8 @@ func (r *requester) flush() {
 	for i := r.head; i != r.tail; i++ {
 		r.complete(&r.slot(i).wqe, StatusWRFlushErr)
 	}
-	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl, nxt: r.nxt, una: r.nxt}
+	*r = requester{sender: r.sender}
+	r.una = r.nxt
 	r.flushPosted()
 }
 

@@ -3,22 +3,22 @@ package qp
 import (
 	"roced/bth"
 	"roced/mono"
-	"roced/retrans"
+	"roced/path"
 )
 
 // answers sends the responses to READs and atomics of an extended transport. They have
 // PSNs of their own, are acknowledged by the requester, and the responder sends them
-// again when they are lost (IRN 5.2).
+// again when they are lost (IRN 5.2). Under MP-RDMA they are data like any other: they have
+// paths and a window of their own, which READ-ACKs clock.
 type answers struct {
-	q    *QP
-	rec  retrans.Recovery
+	sender
 	ring []answer // its length is a power of two
 	// head is the oldest that is not acknowledged, cursor the one being sent.
 	head, cursor, tail uint32
 
-	from          bth.PSN // the first of the connection
-	una, nxt, end bth.PSN // first unacknowledged, first never sent, first not yet due
-	since         mono.Time
+	from  bth.PSN // the first of the connection
+	end   bth.PSN // the first not yet due
+	since mono.Time
 }
 
 // answer is a READ or atomic that has been executed.
@@ -33,6 +33,17 @@ type answer struct {
 	orig   uint64 // atomic: the value found
 }
 
+func (a *answers) init(q *QP) {
+	p := &q.cfg.Profile
+	a.sender = sender{q: q, rec: p.Answers, ctl: p.AnswerControl, paths: p.AnswerPaths, each: p.AnswerControl != nil, responses: true}
+	if a.ctl == nil {
+		a.ctl = p.Controller
+	}
+	if a.paths == nil {
+		a.paths = &path.Single{}
+	}
+}
+
 // maxAnswers bounds those that are not acknowledged. A requester has no more than
 // max_dest_rd_atomic outstanding; as many again may have arrived, and their
 // acknowledgements be on the way or lost.
@@ -45,11 +56,14 @@ func (a *answers) room(waiting int) bool {
 
 func (a *answers) start(psn bth.PSN) {
 	a.reset()
-	a.from, a.una, a.nxt, a.end = psn, psn, psn, psn
-	a.rec.Reset(psn)
+	a.from, a.end = psn, psn
+	a.sender.start(psn)
 }
 
-func (a *answers) reset() { *a = answers{q: a.q, rec: a.rec, ring: a.ring} }
+func (a *answers) reset() {
+	*a = answers{sender: a.sender, ring: a.ring}
+	a.clear(bth.PSN{})
+}
 
 func (a *answers) at(i uint32) *answer { return &a.ring[i&uint32(len(a.ring)-1)] }
 
@@ -68,19 +82,24 @@ func (a *answers) add(x answer) {
 	a.tail++
 }
 
+// active reports whether responses may be sent.
+func (a *answers) active() bool { return a.q.state >= RTR && a.q.state <= SQE }
+
 // poll fills t with the next response: lost ones first.
-func (a *answers) poll(now mono.Time, t *Transmit) bool {
-	if a.head == a.tail || a.q.state < RTR || a.q.state > SQE {
-		return false
+func (a *answers) poll(now mono.Time, t *Transmit) bool { return a.active() && a.next(now, t, a) }
+
+// again implements source.
+func (a *answers) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
+	i := a.head
+	for i != a.tail && distance(a.at(i).first, psn) >= a.at(i).span {
+		i++
 	}
-	if psn, ok := a.rec.NextRetransmit(); ok {
-		i := a.head
-		for i != a.tail && distance(a.at(i).first, psn) >= a.at(i).span {
-			i++
-		}
-		return i != a.tail && a.send(now, t, a.at(i), psn, true)
-	}
-	if a.nxt == a.end || distance(a.una, a.nxt) >= room(a.rec) || a.rec.InFlight() >= a.q.cfg.MaxUnacked {
+	return i != a.tail && (a.overdue || a.windowOpen()) && a.send(now, t, a.at(i), psn, true)
+}
+
+// fresh implements source.
+func (a *answers) fresh(now mono.Time, t *Transmit) bool {
+	if a.exhausted() || a.outstanding() >= room(a.rec) || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
 		return false
 	}
 	for distance(a.at(a.cursor).first, a.nxt) >= a.at(a.cursor).span {
@@ -89,12 +108,14 @@ func (a *answers) poll(now mono.Time, t *Transmit) bool {
 	return a.send(now, t, a.at(a.cursor), a.nxt, false)
 }
 
-// room is how many packets a recovery allows to be outstanding: BDP-FC (IRN 3.2).
-func room(rec retrans.Recovery) uint32 {
-	if l, ok := rec.(retrans.Capped); ok {
-		return l.Cap()
-	}
-	return maxSpan
+// exhausted implements source.
+func (a *answers) exhausted() bool { return a.nxt == a.end }
+
+// windowOpen reports whether the congestion window of responses, if they have one, has
+// room for one more. One may always be in flight.
+func (a *answers) windowOpen() bool {
+	w := a.window()
+	return !a.each || w.InFlight == 0 || w.Room() > 0
 }
 
 // send builds response psn of x.
@@ -113,21 +134,30 @@ func (a *answers) send(now mono.Time, t *Transmit, x *answer, psn bth.PSN, again
 		}
 	}
 	if again {
+		a.overdue = false
 		t.Packet.Ext.Flags |= bth.XReTx
 		a.q.ctr.RetransmittedPackets++
 	} else {
+		if a.una == psn {
+			a.since = now
+		}
 		a.nxt = psn.Next()
-	}
-	if a.una == psn && !again {
-		a.since = now
+		a.timer.sent(now, psn)
 	}
 	a.rec.OnSent(now, psn, 1, again)
 	a.q.traceSent(now, &t.Packet, 1, again)
-	if a.q.sending() && !x.atomic {
+	switch {
+	case a.each:
+		a.charge(now, &t.Packet, uint32(a.q.mtu), a.inFlight())
+	case a.q.sending() && !x.atomic:
 		a.q.req.account(now, &t.Packet)
 	}
 	return true
 }
+
+// inFlight is what congestion control takes to be in the network, in bytes: a window of
+// responses is one of packets.
+func (a *answers) inFlight() uint32 { return a.rec.InFlight() * uint32(a.q.mtu) }
 
 // build makes response k of x. It fails if the memory may no longer be read.
 func (a *answers) build(p *bth.Packet, x *answer, k uint32) bool {
@@ -170,14 +200,13 @@ func (a *answers) withhold(t *Transmit, x *answer, psn bth.PSN) {
 
 // acknowledged digests the acknowledgement of responses.
 func (a *answers) acknowledged(now mono.Time, p *bth.Packet) Drop {
-	if distance(a.una, p.PSN) > distance(a.una, a.nxt) {
+	if a.stale(p) {
 		return DropStaleAck
 	}
 	f := feedbackOf(p)
-	a.q.traceAck(now, f, 0, true)
-	out := a.rec.OnFeedback(now, f)
+	out := a.feedback(now, f)
 	if out.Acked > 0 {
-		a.una, a.since = a.rec.Una(), now
+		a.since = now
 		for a.head != a.tail && distance(a.at(a.head).first, a.una) >= a.at(a.head).span {
 			a.head++
 		}
@@ -186,14 +215,14 @@ func (a *answers) acknowledged(now mono.Time, p *bth.Packet) Drop {
 		}
 	}
 	if out.Lost > 0 {
-		a.q.ctr.CompleterRetry++
-		a.q.req.ctl.OnLoss(now, out.Lost, false)
+		a.lost(now, out.Lost, false)
 	}
+	a.clock(now, f, a.inFlight())
 	return Accepted
 }
 
-// deadline is when responses are given up: the requester is not there any more.
-func (a *answers) deadline() mono.Time {
+// givenUp is when responses are given up: the requester is not there any more.
+func (a *answers) givenUp() mono.Time {
 	limit := a.q.patience()
 	if limit == 0 || a.una == a.nxt {
 		return mono.Never
@@ -202,22 +231,22 @@ func (a *answers) deadline() mono.Time {
 }
 
 func (a *answers) nextTimeout() mono.Time {
-	if a.q.state < RTR || a.q.state > SQE {
+	if !a.active() {
 		return mono.Never
 	}
-	return a.rec.Deadline().Min(a.deadline())
+	return a.rec.Deadline().Min(a.deadline()).Min(a.givenUp())
 }
 
 func (a *answers) onTimeout(now mono.Time) {
+	if !a.active() {
+		return
+	}
+	a.onDeadline(now)
 	switch {
-	case now >= a.deadline():
-		a.rec.Reset(a.end)
+	case now >= a.givenUp():
+		a.clear(a.end)
 		a.head, a.cursor = a.tail, a.tail
-		a.una, a.nxt = a.end, a.end
 	case now >= a.rec.Deadline():
-		a.q.ctr.LocalAckTimeoutErr++
-		lost := a.rec.OnTimeout(now).Lost
-		a.q.traceTimeout(now, a.una, lost, true)
-		a.q.req.ctl.OnLoss(now, lost, true)
+		a.lost(now, a.timedOut(now), true)
 	}
 }

@@ -37,7 +37,8 @@ var extended = map[string]func() Profile{
 	"mp-rdma": func() Profile {
 		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", nil), Recovery: recovery("mp-rdma", nil),
 			Controller: plugIn(ccalgo.New, "mp-rdma", nil), Paths: plugIn(path.New, "mp-rdma", nil),
-			Responses: tracker("mp-rdma", nil), Answers: recovery("mp-rdma", nil)}
+			Responses: tracker("mp-rdma", nil), Answers: recovery("mp-rdma", nil),
+			AnswerControl: plugIn(ccalgo.New, "mp-rdma", nil), AnswerPaths: plugIn(path.New, "mp-rdma", nil)}
 	},
 	"eunomia over go-back-N":        func() Profile { return eunomia(nil) },
 	"eunomia over selective repeat": func() Profile { return eunomia(map[string]float64{"selective_repeat": 1}) },
@@ -190,23 +191,33 @@ func TestExtendedAnyFaults(t *testing.T) {
 }
 
 // TestExtendedForeign: a peer with another transport refuses requests at once, whoever of
-// the two speaks an extended one.
+// the two speaks an extended one, and nothing passes for done.
 func TestExtendedForeign(t *testing.T) {
 	rc := func() Profile { return Profile{} }
 	mp, eu := extended["mp-rdma"], extended["eunomia over go-back-N"]
 	for i, c := range [][2]func() Profile{{mp, rc}, {rc, mp}, {mp, eu}, {eu, mp}} {
-		conf := lossless
-		conf.profile, conf.other = c[0], c[1]
-		p := newPair(t, conf)
-		l := newWorkload(p, 0)
-		l.add(WRWrite, 100, 0, rand.New(rand.NewPCG(1, 1)))
-		p.run(t)
-		cq := p.ends[0].h.sendCQ
-		if len(cq) != 1 || cq[0].Status != StatusRemInvReqErr || p.ends[0].q.State() != Err {
-			t.Errorf("%d: %+v, state %v", i, cq, p.ends[0].q.State())
-		}
-		if p.count > 3 {
-			t.Errorf("%d: %d packets were sent", i, p.count)
+		for _, op := range []WROpcode{WRWrite, WRRead} {
+			for _, n := range []int{1, 8} {
+				conf := lossless
+				conf.profile, conf.other = c[0], c[1]
+				p := newPair(t, conf)
+				l := newWorkload(p, 0)
+				for range n {
+					l.add(op, 100, 0, rand.New(rand.NewPCG(1, 1)))
+				}
+				p.run(t)
+				for j, wc := range p.ends[0].h.sendCQ {
+					if j == 0 && wc.Status != StatusRemInvReqErr || j > 0 && wc.Status != StatusWRFlushErr {
+						t.Errorf("%d, %d of %v: completion %d is %+v", i, n, op, j, wc)
+					}
+				}
+				if s := p.ends[1].q.State(); s != Err {
+					t.Errorf("%d, %d of %v: the end that refuses is in state %v", i, n, op, s)
+				}
+				if len(p.ends[0].h.sendCQ) != n || p.ends[0].q.State() != Err || p.count > 3*n {
+					t.Errorf("%d, %d of %v: %d completions, state %v, %d packets", i, n, op, len(p.ends[0].h.sendCQ), p.ends[0].q.State(), p.count)
+				}
+			}
 		}
 	}
 }

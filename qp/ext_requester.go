@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"roced/bth"
-	"roced/ccalgo"
 	"roced/mono"
 	"roced/path"
 	"roced/reorder"
@@ -18,9 +17,8 @@ type extRequester struct {
 	q         *QP
 	trk       reorder.Tracker // of responses
 	acks      ackQueue        // of responses
-	paths     path.Selector
-	buffer    orderBuffer // of responses
-	perPacket bool        // an acknowledgement answers one packet: congestion control counts each
+	buffer    orderBuffer     // of responses
+	perPacket bool            // an acknowledgement for each packet: they clock the sender
 
 	msn    uint32  // of the next message
 	recvSN uint32  // recv_WQE_SN of the next one that consumes a receive
@@ -38,52 +36,37 @@ func (e *extRequester) start(psn bth.PSN) {
 	e.reset()
 	e.rnxt, e.head = psn, psn
 	e.trk.Reset(psn)
-	e.paths.Reset(path.Start{PSN: psn, Seed: uint64(e.q.cfg.QPN)<<24 | uint64(psn.Uint32())})
 }
 
 func (e *extRequester) reset() {
 	e.acks.clear()
 	e.buffer.clear()
-	*e = extRequester{q: e.q, trk: e.trk, paths: e.paths, holder: e.holder, perPacket: e.perPacket, acks: e.acks, buffer: e.buffer}
+	*e = extRequester{q: e.q, trk: e.trk, holder: e.holder, perPacket: e.perPacket, acks: e.acks, buffer: e.buffer}
 }
 
-// window is what path selection has to know, in packets.
-func (e *extRequester) window() path.Window {
-	bytes, _ := e.q.req.limits()
-	return path.Window{Packets: uint32(min(bytes/uint64(e.q.mtu), 1<<31)), InFlight: e.q.req.rec.InFlight()}
+// fresh implements source.
+func (e *extRequester) fresh(now mono.Time, t *Transmit) bool {
+	return !e.waits(now) && e.q.req.sendNew(now, t)
 }
 
-// next fills t with the next packet of a request: lost ones first, then new ones, then
-// early copies of those that are not acknowledged (see package path for the order).
-func (e *extRequester) next(now mono.Time, t *Transmit) bool {
-	r, w := &e.q.req, e.window()
-	vp, ok := e.paths.Next(now, w)
-	if !ok {
-		return false
-	}
-	if psn, lost := r.rec.NextRetransmit(); lost {
-		ok = r.retransmit(now, psn, t)
-	} else if e.waits(now, w) {
-		return false
-	} else if ok = r.sendNew(now, t); !ok && r.q.sending() {
-		ok = e.sendEarly(now, t)
-	}
-	if ok {
-		t.Path = vp
-		e.paths.OnSent(now, w)
-	}
-	return ok
+// again implements source.
+func (e *extRequester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
+	return e.q.req.retransmit(now, psn, t)
 }
+
+// exhausted implements source.
+func (e *extRequester) exhausted() bool { return e.q.req.cursor == e.q.req.tail }
 
 // waits reports whether the next request is a synchronise operation (here: one with a
 // fence) whose time has not come.
-func (e *extRequester) waits(now mono.Time, w path.Window) bool {
+func (e *extRequester) waits(now mono.Time) bool {
 	e.syncAt = 0
 	s := e.q.req.current()
 	if s == nil || s.sent > 0 || !e.synchronises(s) {
 		return false
 	}
-	if at := e.paths.(path.Syncer).SyncAt(w); now < at {
+	r := &e.q.req
+	if at := r.paths.(path.Syncer).SyncAt(r.window()); now < at {
 		e.syncAt = at
 		return true
 	}
@@ -91,7 +74,7 @@ func (e *extRequester) waits(now mono.Time, w path.Window) bool {
 }
 
 func (e *extRequester) synchronises(s *slot) bool {
-	_, ok := e.paths.(path.Syncer)
+	_, ok := e.q.req.paths.(path.Syncer)
 	return ok && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
 }
 
@@ -100,35 +83,6 @@ func (e *extRequester) synchronises(s *slot) bool {
 func (e *extRequester) mayEnd(s *slot) bool {
 	return e.holder == nil || s.kind != kindData || workOps[s.wqe.Opcode].completion != WCWrite || s.sent+1 != s.span ||
 		e.holder.MayEnd(e.q.req.nxt)
-}
-
-// sendEarly sends an unacknowledged packet again, because there is nothing else to send
-// or the recovery allows nothing new (MP-RDMA 3.5). An acknowledgement that finds
-// nothing at all narrows the window.
-func (e *extRequester) sendEarly(now mono.Time, t *Transmit) bool {
-	r := &e.q.req
-	nothing := r.cursor == r.tail
-	if !nothing && r.outstanding() < room(r.rec) {
-		return false
-	}
-	if early, ok := r.rec.(retrans.Early); ok {
-		if psn, ok := early.NextEarly(); ok && uint64(r.bytesInFlight()) < first(r.limits()) {
-			return r.retransmit(now, psn, t)
-		}
-	}
-	if nothing {
-		e.shrink(e.paths.Unused())
-	}
-	return false
-}
-
-func first(window, _ uint64) uint64 { return window }
-
-// shrink narrows the congestion window for other reasons than congestion.
-func (e *extRequester) shrink(packets int) {
-	if s, ok := e.q.req.ctl.(ccalgo.Shrinker); ok && packets > 0 {
-		s.Shrink(packets)
-	}
 }
 
 // number gives s its sequence numbers when its first packet is sent (IRN 5.3.2).
@@ -183,14 +137,12 @@ func (e *extRequester) answered(s *slot) bool {
 
 // receiveAck digests an acknowledgement of requests.
 func (e *extRequester) receiveAck(now mono.Time, p *bth.Packet) Drop {
-	r := &e.q.req
-	if distance(r.una, p.PSN) > r.outstanding() {
-		return DropStaleAck
-	}
-	s := p.AETH.Syndrome
+	r, s := &e.q.req, p.AETH.Syndrome
 	switch {
-	case s.IsACK(), s == bth.SyndromePSNSeqErr:
+	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
 		e.acknowledged(now, p)
+	case distance(r.una, p.PSN) > r.outstanding():
+		return DropStaleAck
 	case s.IsRNR():
 		return r.onRNR(now, p)
 	case s.IsNAK():
@@ -205,16 +157,8 @@ func (e *extRequester) receiveAck(now mono.Time, p *bth.Packet) Drop {
 // acknowledgement, in this order.
 func (e *extRequester) acknowledged(now mono.Time, p *bth.Packet) {
 	r, f := &e.q.req, feedbackOf(p)
-	r.feedback(now, f, p)
-	if e.perPacket {
-		bytes := uint32(e.q.mtu) // of the packet that is answered, about
-		if f.Refused {
-			bytes = 0
-		}
-		r.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: r.bytesInFlight(), RTT: r.rtt, ECN: f.ECE})
-	}
-	if r.q.sending() {
-		e.shrink(e.paths.OnAck(now, f, r.rtt, e.window()))
+	if r.feedback(now, f, p); r.q.sending() {
+		r.clock(now, f, r.bytesInFlight())
 	}
 }
 
@@ -354,10 +298,10 @@ func (e *extRequester) pollAck(t *Transmit) bool {
 	return true
 }
 
-// nextTimeout is when the paths want to be called or the peer is given up. While
+// nextTimeout is when a synchronise operation may be sent or the peer is given up. While
 // nothing is outstanding, nobody is waited for.
 func (e *extRequester) nextTimeout() mono.Time {
-	t := e.givenUp().Min(e.paths.Deadline())
+	t := e.givenUp()
 	if e.syncAt != 0 {
 		t = t.Min(e.syncAt)
 	}
@@ -375,9 +319,6 @@ func (e *extRequester) givenUp() mono.Time {
 func (e *extRequester) onTimeout(now mono.Time) {
 	if e.syncAt != 0 && now >= e.syncAt {
 		e.syncAt = 0 // poll looks again
-	}
-	if now >= e.paths.Deadline() {
-		e.paths.OnTimeout(now, e.window())
 	}
 	if now >= e.givenUp() {
 		e.q.ctr.RetryExceededErr++

@@ -5,7 +5,6 @@ import (
 
 	"roced/bth"
 	"roced/mono"
-	"roced/path"
 	"roced/reorder"
 	"roced/retrans"
 )
@@ -25,14 +24,12 @@ type extension struct {
 func (x *extension) init(q *QP) {
 	p := &q.cfg.Profile
 	x.q, x.profile = q, p.Kind
-	x.in = extResponder{q: q, trk: p.Tracker, perPacket: p.Kind == bth.ProfileMPRDMA, answers: answers{q: q, rec: p.Answers}}
+	x.in = extResponder{q: q, trk: p.Tracker, perPacket: p.Kind == bth.ProfileMPRDMA}
+	x.in.answers.init(q)
 	if k, ok := p.Tracker.(reorder.LastKeeper); ok {
 		x.in.kept.wanted = k.KeepsLast()
 	}
-	x.out = extRequester{q: q, trk: p.Responses, paths: p.Paths, perPacket: x.in.perPacket}
-	if x.out.paths == nil {
-		x.out.paths = &path.Single{}
-	}
+	x.out = extRequester{q: q, trk: p.Responses, perPacket: x.in.perPacket}
 	x.in.buffer.trk, _ = p.Tracker.(reorder.Buffered)
 	x.out.buffer.trk, _ = p.Responses.(reorder.Buffered)
 	x.out.holder, _ = p.Recovery.(retrans.LastHolder)
@@ -48,7 +45,7 @@ func (x *extension) reset() {
 func (x *extension) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	switch {
 	case p.Ext.Profile != x.profile:
-		return x.q.foreign(p)
+		return x.q.foreign(now, p)
 	case p.Opcode.IsRequest():
 		return x.in.receive(now, p, m)
 	case p.Opcode.IsReadAck():
@@ -113,7 +110,7 @@ func (q *QP) patience() time.Duration {
 // other way round. A peer that refuses our transport says so by a NAK of RC.
 func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
 	if q.x == nil || p.Opcode != bth.TransportRC|bth.OpAcknowledge {
-		return q.foreign(p)
+		return q.foreign(now, p)
 	}
 	if q.sending() && p.AETH.Syndrome == bth.SyndromeInvalidRequest && distance(q.req.una, p.PSN) < q.req.outstanding() {
 		q.ctr.ReqRemoteInvalidRequest++
@@ -123,21 +120,30 @@ func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
 }
 
 // foreign answers the request of a peer that speaks another transport: a clear error
-// instead of retries. Both sides understand a NAK of RC.
-func (q *QP) foreign(p *bth.Packet) Drop {
-	if p.Opcode.IsRequest() && q.cfg.Type == RC {
-		q.foreignPSN, q.refuseForeign = p.PSN, true
+// instead of retries. Both sides understand a NAK of RC. The request that is expected
+// breaks the queue pair like any other that is invalid (IBTA vol.1 9.9.3, class C).
+func (q *QP) foreign(now mono.Time, p *bth.Packet) Drop {
+	if !p.Opcode.IsRequest() || q.cfg.Type != RC {
+		return DropProfile
+	}
+	q.refuseForeign = true
+	if p.PSN == q.cfg.Profile.Tracker.Expected() {
+		q.resp.countRefusal(badSequence)
+		q.resp.parting = true
+		q.host.Notify(badSequence.event)
+		q.enterError(now)
 	}
 	return DropProfile
 }
 
-// pollForeign fills t with the NAK that foreign has asked for.
+// pollForeign fills t with the NAK that foreign has asked for. It names the expected packet:
+// a later one would acknowledge the requests before it.
 func (q *QP) pollForeign(t *Transmit) bool {
-	if !q.refuseForeign || q.state < RTR || q.state > SQE {
+	if !q.refuseForeign || q.state < RTR || q.state == Err && !q.resp.parting {
 		return false
 	}
 	q.refuseForeign = false
-	q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, q.foreignPSN)
+	q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, q.cfg.Profile.Tracker.Expected())
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeInvalidRequest}
 	return true
 }

@@ -89,9 +89,10 @@ type end struct {
 
 // flight is a packet on its way.
 type flight struct {
-	at mono.Time
-	to int
-	p  bth.Packet
+	at   mono.Time
+	to   int
+	p    bth.Packet
+	meta RxMeta
 }
 
 // fault is what happens to the n-th packet of a run.
@@ -107,6 +108,7 @@ type pair struct {
 	wire   []flight
 	count  int
 	faults func(n int, p *bth.Packet) fault
+	roads  roads
 	trace  []string
 }
 
@@ -121,10 +123,13 @@ type pairConfig struct {
 	rnrRetry uint8
 	profile  func() Profile // nil: standard RC
 	other    func() Profile // of the second end, if not the same
+	roads    []road         // none: all packets go the same way
+	seed     uint64         // of the roads' losses
 }
 
 func newPair(t testing.TB, c pairConfig) *pair {
 	p := &pair{now: 1, faults: func(int, *bth.Packet) fault { return fault{} }}
+	p.roads.init(c)
 	for i := range p.ends {
 		h := &pairHost{scriptHost: newScriptHost(1 << 18)}
 		var prof Profile
@@ -157,13 +162,13 @@ func (p *pair) send() {
 	var tr Transmit
 	for i := range p.ends {
 		for p.ends[i].q.PollTransmit(p.now, &tr) {
-			f := flight{at: p.now.Add(pairLatency), to: 1 - i, p: tr.Packet}
+			f := flight{at: p.now.Add(pairLatency), to: 1 - i, p: tr.Packet, meta: RxMeta{Path: tr.Path}}
 			f.p.Payload = bytes.Clone(tr.Packet.Payload)
 			fate := p.faults(p.count, &f.p)
 			p.trace = append(p.trace, fmt.Sprintf("%3d %6d %d-> %v %v %v %+v",
 				p.count, p.now, i, f.p.PSN, f.p.Opcode, f.p.AETH.Syndrome, fate))
 			p.count++
-			if fate.drop {
+			if lost := p.roads.take(&f); lost || fate.drop {
 				continue
 			}
 			f.at = f.at.Add(fate.delay)
@@ -201,7 +206,8 @@ func (p *pair) step() bool {
 			continue
 		}
 		p.wire = slices.Delete(p.wire, i, i+1)
-		p.ends[f.to].q.Receive(p.now, &f.p, RxMeta{})
+		p.roads.arrives(&f)
+		p.ends[f.to].q.Receive(p.now, &f.p, f.meta)
 	}
 	return true
 }

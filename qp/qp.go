@@ -33,10 +33,12 @@ type Profile struct {
 	Recovery   retrans.Recovery
 	Controller ccalgo.Controller
 	Paths      path.Selector // nil: the connection's one path
-	// READ responses of the extended transports are tracked and recovered by
-	// themselves.
-	Responses reorder.Tracker
-	Answers   retrans.Recovery
+	// READ responses of the extended transports are tracked, recovered and sent by paths
+	// of their own.
+	Responses     reorder.Tracker
+	Answers       retrans.Recovery
+	AnswerPaths   path.Selector     // nil: the connection's one path
+	AnswerControl ccalgo.Controller // nil: they share the rate of requests, and no window holds them
 }
 
 // Config describes a queue pair at its creation.
@@ -116,7 +118,6 @@ type QP struct {
 	trace *tracing   // nil: nobody watches
 
 	refuseForeign bool // a request of another transport profile is to be refused
-	foreignPSN    bth.PSN
 }
 
 // maxAhead is how many requests may go before an acknowledgement that is due.
@@ -137,6 +138,9 @@ func New(cfg Config) *QP {
 	}
 	if cfg.Profile.Tracker == nil {
 		cfg.Profile.Tracker = reorder.NewStrict()
+	}
+	if cfg.Profile.Paths == nil {
+		cfg.Profile.Paths = &path.Single{}
 	}
 	if cfg.Type == RC && cfg.Profile.Recovery == nil {
 		cfg.Profile.Recovery = retrans.NewGoBackN()

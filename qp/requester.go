@@ -4,9 +4,7 @@ import (
 	"time"
 
 	"roced/bth"
-	"roced/ccalgo"
 	"roced/mono"
-	"roced/retrans"
 )
 
 // psnMask wraps PSN distances that are known to be positive. They are counted
@@ -31,9 +29,7 @@ func distance(from, to bth.PSN) uint32 { return (to.Uint32() - from.Uint32()) & 
 //
 // The indices run freely; the ring's length is a power of two.
 type requester struct {
-	q    *QP
-	rec  retrans.Recovery // nil unless RC
-	ctl  ccalgo.Controller
+	sender
 	ring []slot
 
 	head, cursor, tail uint32
@@ -45,9 +41,7 @@ type requester struct {
 	bad    uint32
 	hasBad bool
 
-	nxt   bth.PSN // next PSN never sent
-	una   bth.PSN // lowest unacknowledged; RC
-	rdOut int     // READs and atomics outstanding
+	rdOut int // READs and atomics outstanding
 
 	retries, rnrRetries uint8
 	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
@@ -56,14 +50,14 @@ type requester struct {
 	draining            bool      // SQD: the drained event is owed
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
-	rtt                 time.Duration // that the last acknowledgement gave, if any
 	ask                 asker
 	pace                pacer
 	atomic              [8]byte // result on its way to memory
 }
 
 func (r *requester) init(q *QP) {
-	r.q, r.rec, r.ctl = q, q.cfg.Profile.Recovery, q.cfg.Profile.Controller
+	p := &q.cfg.Profile
+	r.sender = sender{q: q, rec: p.Recovery, ctl: p.Controller, paths: p.Paths, each: p.Kind == bth.ProfileMPRDMA}
 	if q.cfg.Type != RC {
 		r.rec = nil
 	}
@@ -71,11 +65,8 @@ func (r *requester) init(q *QP) {
 
 // start begins sending at psn; the queue pair has entered RTS.
 func (r *requester) start(psn bth.PSN) {
-	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl, ring: r.ring, nxt: psn, una: psn}
-	r.ctl.Reset(r.q.mtu)
-	if r.rec != nil {
-		r.rec.Reset(psn)
-	}
+	*r = requester{sender: r.sender, ring: r.ring}
+	r.sender.start(psn)
 	r.configure()
 }
 
@@ -98,14 +89,9 @@ func (r *requester) reset() {
 	if n := r.tail - r.head; n > 0 {
 		r.q.host.SendRetired(int(n))
 	}
-	*r = requester{q: r.q, rec: r.rec, ctl: r.ctl}
-	if r.rec != nil {
-		r.rec.Reset(bth.PSN{})
-	}
+	*r = requester{sender: r.sender}
+	r.clear(bth.PSN{})
 }
-
-// outstanding is the number of PSNs sent and not acknowledged.
-func (r *requester) outstanding() uint32 { return distance(r.una, r.nxt) }
 
 // idle reports whether no request is being executed. Requests looked ahead to
 // have not begun.
@@ -152,7 +138,7 @@ func (r *requester) next(now mono.Time, t *Transmit) bool {
 		return r.sendNew(now, t)
 	}
 	if r.q.x != nil {
-		return r.q.x.out.next(now, t)
+		return r.sender.next(now, t, &r.q.x.out)
 	}
 	if psn, ok := r.rec.NextRetransmit(); ok {
 		if r.retransmit(now, psn, t) {
@@ -263,15 +249,16 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
 	t.Packet.AckReq = responds || r.q.x != nil || r.wantAck(now, ends && (r.pace.next > now || !r.follows()))
-	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq, !responds)
+	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq)
+	if t.Packet.AckReq && !responds { // only what a mere acknowledgement answers
+		r.timer.sent(now, r.nxt.Add(-1))
+	}
 	return true
 }
 
 // account charges a packet to pacing and congestion control.
 func (r *requester) account(now mono.Time, p *bth.Packet) {
-	_, rate := r.limits()
-	r.pace.charge(now, wireLen(p), rate)
-	r.ctl.OnSent(now, uint32(len(p.Payload)), r.bytesInFlight())
+	r.charge(now, p, uint32(len(p.Payload)), r.bytesInFlight())
 }
 
 // wireLen is what a packet takes on the link: Ethernet (14), IPv4 (20), UDP (8)
@@ -279,15 +266,6 @@ func (r *requester) account(now mono.Time, p *bth.Packet) {
 func wireLen(p *bth.Packet) int {
 	const encapsulation = 14 + 20 + 8 + 4
 	return encapsulation + p.HeaderLen() + len(p.Payload)
-}
-
-// limits returns the window in bytes and the rate in bits per second.
-func (r *requester) limits() (window, rate uint64) {
-	window, rate = r.ctl.Limits()
-	if kbps := r.q.attr.RateLimit; kbps != 0 {
-		rate = min(rate, uint64(kbps)*1000)
-	}
-	return window, rate
 }
 
 // bytesInFlight is the payload believed to be in the network. While packets are
@@ -321,7 +299,7 @@ func (r *requester) windowOpen(s *slot) bool {
 
 // nextTimeout is when onTimeout or poll has something to do.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.ctl.Deadline().Min(r.pace.deadline())
+	t := r.deadline().Min(r.pace.deadline())
 	switch {
 	case r.again:
 		return r.at
@@ -335,23 +313,14 @@ func (r *requester) nextTimeout() mono.Time {
 
 // onTimeout handles whatever is due at now.
 func (r *requester) onTimeout(now mono.Time) {
-	if now >= r.ctl.Deadline() {
-		r.ctl.OnTimeout(now)
-	}
+	r.onDeadline(now)
 	switch {
 	case r.rnrUntil != 0:
 		if now >= r.rnrUntil {
 			r.rnrUntil = 0
 		}
 	case r.rec != nil && now >= r.rec.Deadline():
-		r.q.ctr.LocalAckTimeoutErr++
-		lost := r.rec.OnTimeout(now).Lost
-		r.q.traceTimeout(now, r.una, lost, false)
-		if r.q.x != nil {
-			r.missing(now, lost, true)
-			return
-		}
-		r.goBack(now, lost, true)
+		r.missing(now, r.timedOut(now), true)
 	}
 }
 

@@ -28,10 +28,6 @@ type asker struct {
 	since   mono.Time // when the first of them was sent
 	psn     bth.PSN   // last PSN that is to be acknowledged on request
 	pending bool      // and it has not been acknowledged
-
-	timing  bool // a packet is being timed, for congestion control
-	timed   bth.PSN
-	timedAt mono.Time
 }
 
 // wantAck reports whether the packet just sent is to ask for acknowledgement;
@@ -49,9 +45,8 @@ func (r *requester) wantAck(now mono.Time, stop bool) bool {
 	return uint64(r.bytesInFlight()) >= window
 }
 
-// sent records a packet. psn is its last PSN; only new packets whose answer is
-// a mere acknowledgement are timed.
-func (a *asker) sent(now mono.Time, psn bth.PSN, asked, timeable bool) {
+// sent records a packet. psn is its last PSN.
+func (a *asker) sent(now mono.Time, psn bth.PSN, asked bool) {
 	if !asked {
 		if a.count == 0 {
 			a.since = now
@@ -60,26 +55,16 @@ func (a *asker) sent(now mono.Time, psn bth.PSN, asked, timeable bool) {
 		return
 	}
 	a.count, a.psn, a.pending = 0, psn, true
-	if timeable && !a.timing {
-		a.timing, a.timed, a.timedAt = true, psn, now
-	}
 }
 
-// lost forgets what was asked: it has to be asked again, and answers no longer
-// tell which transmission they are for (Karn's rule).
-func (a *asker) lost() { a.count, a.pending, a.timing = 0, false, false }
+// lost forgets what was asked: it has to be asked again.
+func (a *asker) lost() { a.count, a.pending = 0, false }
 
-// acked takes note of progress and returns a round-trip time, if one was taken.
-func (a *asker) acked(now mono.Time, una, nxt bth.PSN) (rtt time.Duration) {
-	outstanding := distance(una, nxt)
-	if a.pending && distance(una, a.psn) >= outstanding {
+// acked takes note of progress.
+func (a *asker) acked(una, nxt bth.PSN) {
+	if a.pending && distance(una, a.psn) >= distance(una, nxt) {
 		a.pending = false
 	}
-	if a.timing && distance(una, a.timed) >= outstanding {
-		a.timing = false
-		rtt = now.Sub(a.timedAt)
-	}
-	return rtt
 }
 
 // retransmit sends psn again.
@@ -89,7 +74,7 @@ func (r *requester) retransmit(now mono.Time, psn bth.PSN, t *Transmit) bool {
 		return false
 	}
 	window, _ := r.limits()
-	if r.ask.pending && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
+	if !r.overdue && r.ask.pending && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
 		return false
 	}
 	return r.pace.ready(now) && r.sendAgain(now, i, k, t)
@@ -108,7 +93,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 		span = s.span - k
 		s.split = s.split || k > 0
 	}
-	r.resend = i
+	r.resend, r.overdue = i, false
 	r.rec.OnSent(now, psn, span, true)
 	r.q.traceSent(now, &t.Packet, span, true)
 	_, more := r.rec.NextRetransmit()
@@ -116,7 +101,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	if r.q.x != nil {
 		t.Packet.Ext.Flags |= bth.XReTx
 	}
-	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq, false)
+	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq)
 	r.q.ctr.RetransmittedPackets++
 	r.account(now, &t.Packet)
 	return true
@@ -143,7 +128,7 @@ func (r *requester) probe(now mono.Time, t *Transmit) bool {
 	}
 	if !t.Packet.AckReq {
 		t.Packet.AckReq = true
-		r.ask.sent(now, last, true, false)
+		r.ask.sent(now, last, true)
 	}
 	return true
 }

@@ -171,12 +171,13 @@ func TestReadResourcesChange(t *testing.T) {
 }
 
 // TestForeignPackets: what is not a request of the service is dropped, whatever
-// the state. RC tells a peer that speaks an extended transport of it.
+// the state. RC tells a peer that speaks an extended transport of it; the request that is
+// expected would break the queue pair.
 func TestForeignPackets(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		l := newLone(t, typ, qp.RTS, false, loneAttr)
 		for op := range 256 {
-			p := bth.Packet{Opcode: bth.Opcode(op), PSN: bth.MakePSN(100), DETH: bth.DETH{QKey: 0x1111}}
+			p := bth.Packet{Opcode: bth.Opcode(op), PSN: bth.MakePSN(101), DETH: bth.DETH{QKey: 0x1111}}
 			if own := p.Opcode.Transport() == transports[typ]; own && p.Opcode.Valid() && p.Opcode.IsRequest() {
 				continue
 			}

@@ -30,7 +30,8 @@ const (
 	// TraceReceived is a request or a response that came: PSN, Length, Verdict, Drop,
 	// Degree, Response.
 	TraceReceived
-	// TraceLimits are new limits of congestion control: Window, Rate.
+	// TraceLimits are new limits of congestion control: Window, Rate, and Response if
+	// responses have their own.
 	TraceLimits
 	// TraceTimeout is a retransmission timeout: PSN (the lowest unacknowledged one),
 	// Lost, Response.
@@ -48,8 +49,8 @@ func (k TraceKind) String() string {
 // tracing allocates nothing.
 type TraceEvent struct {
 	Kind TraceKind
-	// Response says that the PSNs are those of READ responses and atomics' results, which
-	// extended transports number by themselves (IRN 5.2: rPSN).
+	// Response says that this is of READ responses and atomics' results, which extended
+	// transports number by themselves (IRN 5.2: rPSN).
 	Response       bool
 	Retransmission bool
 	PSN            bth.PSN
@@ -69,10 +70,13 @@ type TraceEvent struct {
 
 // tracing is the tracer of a queue pair and what it was told last.
 type tracing struct {
-	to           Tracer
-	window, rate uint64
-	bytes        int
+	to     Tracer
+	limits [2]limits // of requests and of responses
+	bytes  int
 }
+
+// limits are those of congestion control.
+type limits struct{ window, rate uint64 }
 
 // SetTracer makes t see what the queue pair does from now on, instead of who did so
 // before. The present limits and footprint are its first events.
@@ -104,17 +108,27 @@ func (q *QP) traceState(now mono.Time) {
 	if t == nil {
 		return
 	}
-	if w, r := q.Limits(); w != t.window || r != t.rate {
-		t.window, t.rate = w, r
-		t.to.Trace(now, TraceEvent{Kind: TraceLimits, Window: w, Rate: r})
-	}
+	window, rate := q.Limits()
+	t.limit(now, &t.limits[0], limits{window, rate}, false)
 	n := q.resp.trk.Footprint()
 	if q.x != nil {
 		n += q.x.out.trk.Footprint()
+		if a := &q.x.in.answers; a.each && a.active() {
+			window, rate = a.limits()
+			t.limit(now, &t.limits[1], limits{window, rate}, true)
+		}
 	}
 	if n != t.bytes {
 		t.bytes = n
 		t.to.Trace(now, TraceEvent{Kind: TraceFootprint, Bytes: n})
+	}
+}
+
+// limit shows limits that are not the last ones.
+func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
+	if *last != l {
+		*last = l
+		t.to.Trace(now, TraceEvent{Kind: TraceLimits, Window: l.window, Rate: l.rate, Response: response})
 	}
 }
 

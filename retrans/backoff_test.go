@@ -12,7 +12,7 @@ import (
 // progress ends that, and so does a reset.
 func TestBackoff(t *testing.T) {
 	for name, p := range map[string]Params{
-		"irn": {"rto_low_us": 10, "rto_high_us": 10}, "melo": {"rto_us": 10}, "eunomia": {"rto_us": 10},
+		"irn": {"rto_low_us": 10, "rto_high_us": 10}, "melo": {"rto_us": 10}, "eunomia": {"rto_us": 10}, "mp-rdma": {"rto_us": 10},
 	} {
 		r, err := Factories[name](p)
 		if err != nil {

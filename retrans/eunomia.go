@@ -35,7 +35,7 @@ func NewEunomia(inner Recovery, holdLast bool) *Eunomia {
 func newEunomia(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: eunomia", p)
 	holdLast := r.Bool("hold_last_at_sender", true)
-	rto := time.Duration(r.Value("rto_us", 0, 0, 1e7) * 1e3)
+	rto := ownTimeout(r, 0)
 	inner := Recovery(NewGoBackN())
 	if r.Bool("selective_repeat", false) {
 		inner = NewSelective(window(r))

@@ -30,17 +30,19 @@ type MELO struct {
 	// of it.
 	tail, tailEnd bth.PSN
 
-	rto     time.Duration // in place of the queue pair's timeout, unless zero
-	timeout time.Duration
-	backoff backoff
+	timeout timeout
 	base    mono.Time // instant from which the timeout counts
 }
+
+// meloRTO is IRN's RTO_high, in microseconds. The paper gives none, and lost retransmissions
+// depend on it.
+const meloRTO = 320
 
 // newMELO gives the recovery a pool of its own, as large as the receiver's (3.2.4).
 func newMELO(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: melo", p)
 	n := r.Int("pool_bits", 1024, 8, bitpool.MaxBits)
-	rto := meloTimeout(r)
+	rto := ownTimeout(r, meloRTO)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
@@ -55,21 +57,15 @@ func newMELO(p Params) (Recovery, error) {
 func MELOFactory(pool *bitpool.Pool) Factory {
 	return func(p Params) (Recovery, error) {
 		r := param.NewReader("retrans: melo", p)
-		rto := meloTimeout(r)
+		rto := ownTimeout(r, meloRTO)
 		return NewMELO(pool, rto), r.Err()
 	}
-}
-
-// meloTimeout reads the timeout; zero: that of the queue pair. The paper gives none, and
-// lost retransmissions depend on it, so it is IRN's RTO_high.
-func meloTimeout(r *param.Reader) time.Duration {
-	return time.Duration(r.Value("rto_us", 320, 0, 1e7) * 1e3)
 }
 
 // NewMELO returns a recovery whose bits are in pool. rto replaces the timeout of the queue
 // pair unless it is zero.
 func NewMELO(pool *bitpool.Pool, rto time.Duration) *MELO {
-	m := &MELO{list: bitpool.MakeList(pool), rto: rto}
+	m := &MELO{list: bitpool.MakeList(pool), timeout: timeout{own: rto}}
 	m.Reset(bth.PSN{})
 	return m
 }
@@ -77,7 +73,8 @@ func NewMELO(pool *bitpool.Pool, rto time.Duration) *MELO {
 // Reset implements Recovery. The blocks are given back.
 func (m *MELO) Reset(psn bth.PSN) {
 	m.list.Reset(psn)
-	*m = MELO{list: m.list, nxt: psn, tail: psn, tailEnd: psn, rto: m.rto, timeout: m.timeout}
+	*m = MELO{list: m.list, nxt: psn, tail: psn, tailEnd: psn, timeout: m.timeout}
+	m.timeout.backoff.progress()
 	m.retx.Rewind(&m.list)
 }
 
@@ -111,7 +108,7 @@ func (m *MELO) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if acked > 0 {
 		m.advance(f.Expected, acked)
 		m.base = now
-		m.backoff.progress()
+		m.timeout.backoff.progress()
 	}
 	before := m.pending
 	if f.HasSACK && !f.Refused && f.NumHoles > 0 && f.SACK != m.Una() && distance(m.Una(), f.SACK) < m.outstanding() {
@@ -189,8 +186,9 @@ func missing(f *bth.Feedback, psn bth.PSN) bool {
 // its turn comes when there is no bitmap. The packet at the front is missing in any case,
 // also if so many NACKs were lost that it is taken for one that has arrived: receivers
 // forget all holes but three.
-func (m *MELO) OnTimeout(mono.Time) Outcome {
-	m.backoff.expired()
+func (m *MELO) OnTimeout(now mono.Time) Outcome {
+	m.base = now
+	m.timeout.backoff.expired()
 	before := m.waiting()
 	if set, _ := m.list.Reach(m.Una()); set && !m.list.Empty() {
 		m.list.ClearFront()
@@ -227,22 +225,19 @@ func (m *MELO) Una() bth.PSN { return m.list.Front() }
 func (m *MELO) InFlight() uint32 { return m.outstanding() - m.arrived - m.waiting() }
 
 // SetTimeout implements Recovery.
-func (m *MELO) SetTimeout(d time.Duration) { m.timeout = d }
+func (m *MELO) SetTimeout(d time.Duration) { m.timeout.queuePair = d }
 
 // Deadline implements Recovery. While the oldest packet waits to be sent again and nothing
 // is in flight, no answer can be missing.
 func (m *MELO) Deadline() mono.Time {
-	rto := m.timeout
-	if m.rto > 0 {
-		rto = m.rto
-	}
+	rto := m.timeout.length()
 	if rto == 0 || m.Una() == m.nxt {
 		return mono.Never
 	}
 	if again, ok := m.NextRetransmit(); ok && again == m.Una() && m.InFlight() == 0 {
 		return mono.Never
 	}
-	return m.base.Add(m.backoff.of(rto))
+	return m.base.Add(rto)
 }
 
 // Footprint is the number of bytes of state that RC does not have, as the paper counts:

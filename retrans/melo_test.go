@@ -18,8 +18,7 @@ func newTestMELO(t *testing.T, bits, packets int) (*MELO, *bitpool.Pool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewMELO(p, 0)
-	m.SetTimeout(100)
+	m := NewMELO(p, 100)
 	m.Reset(psn(0xfffffe))
 	for i := range packets {
 		m.OnSent(0, at(i), 1, false)
@@ -88,6 +87,9 @@ func TestMELOTimeout(t *testing.T) {
 	}
 	if out := m.OnTimeout(103); out.Lost != 3 || m.InFlight() != 2 {
 		t.Errorf("%+v, %d in flight", out, m.InFlight())
+	}
+	if d := m.Deadline(); d != 303 {
+		t.Errorf("deadline %v after a timeout at 103: twice as long, from then on, for what is sent again may have to wait", d)
 	}
 	expectAgain(t, "timeout", m, 0, 3, 4)
 	m.OnTimeout(203)

@@ -42,7 +42,7 @@ type MPRDMA struct {
 	mark  bth.PSN // when snd_una passes it, a window of packets has gone by
 	sound bool    // inflate has not been below zero all through it
 
-	timeout time.Duration
+	timeout timeout
 	base    mono.Time // instant from which the timeout counts
 }
 
@@ -56,6 +56,7 @@ type Early interface {
 func newMPRDMA(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: mp-rdma", p)
 	m := &MPRDMA{fuso: r.Bool("early_retransmit", true)}
+	m.timeout.own = ownTimeout(r, 0)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
@@ -68,6 +69,7 @@ func (m *MPRDMA) Reset(psn bth.PSN) {
 		una: psn, nxt: psn, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
 		sound: true, fuso: m.fuso, timeout: m.timeout,
 	}
+	m.timeout.backoff.progress()
 }
 
 // OnSent implements Recovery. What was not sent before raises snd_nxt; it also makes
@@ -89,9 +91,23 @@ func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	}
 }
 
+// MaxLate is how many packets may be acknowledged while an acknowledgement is on its way by
+// a slower path. What is later is a ghost of an earlier exchange.
+const MaxLate = 1 << 16
+
+// overtaken reports whether f answers one packet but says less of all others than is known.
+func (m *MPRDMA) overtaken(f bth.Feedback) bool {
+	behind := distance(f.Expected, m.una)
+	return f.HasSACK && behind > 0 && behind <= MaxLate
+}
+
 // OnFeedback implements Recovery. PSNs that are not outstanding are ghosts of an
 // earlier exchange.
 func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	if m.overtaken(f) {
+		f.Expected = m.una
+		f.Refused = f.Refused && distance(m.una, f.SACK) < m.outstanding()
+	}
 	acked := distance(m.una, f.Expected)
 	if acked > m.outstanding() {
 		return Outcome{}
@@ -124,6 +140,7 @@ func left(f bth.Feedback, acked uint32) int32 {
 // advance moves snd_una.
 func (m *MPRDMA) advance(now mono.Time, to bth.PSN, acked uint32) {
 	m.una, m.base = to, now
+	m.timeout.backoff.progress()
 	m.inflate -= int32(acked)
 	if m.passed(m.retx) {
 		m.retx = to
@@ -170,6 +187,7 @@ func (m *MPRDMA) settle() {
 // OnTimeout implements Recovery: "the sender will start to retransmit all
 // unacknowledged packets". None of them is in the network any more.
 func (m *MPRDMA) OnTimeout(mono.Time) Outcome {
+	m.timeout.backoff.expired()
 	lost := m.recover()
 	m.inflate, m.high = int32(lost), m.nxt
 	return Outcome{Lost: lost}
@@ -207,16 +225,17 @@ func (m *MPRDMA) Una() bth.PSN { return m.una }
 func (m *MPRDMA) InFlight() uint32 { return uint32(int32(m.outstanding()) - m.inflate) }
 
 // SetTimeout implements Recovery.
-func (m *MPRDMA) SetTimeout(d time.Duration) { m.timeout = d }
+func (m *MPRDMA) SetTimeout(d time.Duration) { m.timeout.queuePair = d }
 
 // Deadline implements Recovery. While the oldest packet itself waits to be sent
 // again and nothing is in flight no answer can be missing. If something is, an
 // acknowledgement must clock that packet out, and it may be missing very well.
 func (m *MPRDMA) Deadline() mono.Time {
-	if m.timeout == 0 || m.una == m.nxt || m.mode && m.retx == m.una && m.InFlight() == 0 {
+	rto := m.timeout.length()
+	if rto == 0 || m.una == m.nxt || m.mode && m.retx == m.una && m.InFlight() == 0 {
 		return mono.Never
 	}
-	return m.base.Add(m.timeout)
+	return m.base.Add(rto)
 }
 
 // Footprint is the number of bytes of state that RC does not have, as the paper

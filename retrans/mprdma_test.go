@@ -93,6 +93,33 @@ func TestMPRDMAInflate(t *testing.T) {
 	m.want("all", 0, -1, -1)
 }
 
+// TestMPRDMAOvertaken: what an acknowledgement answers has left the network although others
+// have been faster and say more of what is expected.
+func TestMPRDMAOvertaken(t *testing.T) {
+	m := newMultipath(t, 0xfffffe, nil)
+	m.send(0xfffffe, 6)
+	m.ack(2, 1)
+	m.want("three are late", 5, -1, 2)
+	if out := m.ack(0xffffff, 0xfffffe); out != (Outcome{}) {
+		t.Fatalf("%+v", out)
+	}
+	m.ack(1, 0)
+	m.ack(0, 0xffffff)
+	m.want("and come", 2, -1, 2)
+	if out := m.nack(0xfffffe, 0); out != (Outcome{}) {
+		t.Fatalf("NACK of what has been acknowledged since: %+v", out)
+	}
+	if out := m.nack(0, 3); out != (Outcome{Lost: 2}) {
+		t.Fatalf("NACK of what is outstanding: %+v", out)
+	}
+	m.Reset(psn(0))
+	m.send(0, 3)
+	if out := m.nack(1<<24-MaxLate-1, 1); out != (Outcome{}) {
+		t.Fatalf("ghost: %+v", out)
+	}
+	m.want("ghost", 3, -1, 0)
+}
+
 // TestMPRDMARecovery: recovery = snd_nxt, snd_retx = the PSN of the NACK; each
 // acknowledgement clocks out a packet of that in place of a new one; snd_una beyond
 // recovery ends it (3.5).

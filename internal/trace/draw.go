@@ -98,19 +98,26 @@ func value(v *uint64, unit float64) (float64, bool) {
 	return float64(*v) / unit, true
 }
 
-// values picks one value of one kind of event. What holds until it changes is a line.
+// values picks one value of one kind of event, of requests and of responses. What holds
+// until it changes is a line.
 func (t *Trace) values(file, title, unit, event string, pick func(*Record) (float64, bool)) picture {
-	s := series{name: strings.ToLower(title), colour: "#1f77b4", line: event == "limits" || event == "footprint"}
+	line := event == "limits" || event == "footprint"
+	requests := series{name: strings.ToLower(title), colour: "#1f77b4", line: line}
+	responses := series{name: "of responses", colour: "#ff7f0e", line: line}
 	for i := range t.Records {
 		r := &t.Records[i]
 		if r.Event != event {
 			continue
 		}
+		s := &requests
+		if r.Response {
+			s = &responses
+		}
 		if v, ok := pick(r); ok {
 			s.points = append(s.points, sample{t.at(r), v})
 		}
 	}
-	return picture{file, title, unit, []series{s}}
+	return picture{file, title, unit, []series{requests, responses}}
 }
 
 // sequence is the time-sequence graph, as tcptrace and xplot have made it known: PSNs over

@@ -18,7 +18,7 @@ import (
 type Record struct {
 	T        int64   `json:"t"` // nanoseconds since the start
 	Event    string  `json:"event"`
-	Response bool    `json:"response,omitempty"` // PSNs are those of READ responses
+	Response bool    `json:"response,omitempty"` // it is of READ responses
 	PSN      *uint32 `json:"psn,omitempty"`      // sent, received; ack: the expected one
 	Span     uint32  `json:"span,omitempty"`     // PSNs that a sent packet takes, if not one
 	Length   uint32  `json:"length,omitempty"`   // bytes of payload

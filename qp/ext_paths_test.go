@@ -1,0 +1,297 @@
+package qp
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/path"
+	"roced/reorder"
+)
+
+// multipath is MP-RDMA with L packets tracked, these parameters of its paths, and this
+// congestion control, in both directions.
+func multipath(length int, p path.Params, control string, c ccalgo.Params) func() Profile {
+	l := reorder.Params{"bitmap_slots": float64(length)}
+	return func() Profile {
+		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", l), Recovery: recovery("mp-rdma", nil),
+			Controller: plugIn(ccalgo.New, control, c), Paths: plugIn(path.New, "mp-rdma", p),
+			Responses: tracker("mp-rdma", l), Answers: recovery("mp-rdma", nil),
+			AnswerControl: plugIn(ccalgo.New, control, c), AnswerPaths: plugIn(path.New, "mp-rdma", p)}
+	}
+}
+
+// control begins with a window that L has room for: with more, the first thing to learn of is
+// loss.
+var control = ccalgo.Params{"iw_packets": 20}
+
+// equalRoads are n roads, each of one packet in 800 ns and a round trip of 16 us, that mark where
+// more than 20 packets wait, as those of path's loop.
+func equalRoads(n int) []road {
+	return slices.Repeat([]road{{delay: 7 * time.Microsecond, perPacket: 800 * time.Nanosecond, markAt: 16 * time.Microsecond}}, n)
+}
+
+// changed returns r with a change to the last of them.
+func changed(r []road, f func(*road)) []road {
+	f(&r[len(r)-1])
+	return r
+}
+
+// Requests of moving have this length, in bytes and in packets.
+const (
+	moveLength  = 1 << 16
+	movePackets = moveLength / 256
+)
+
+// unequalRoads differ by up to 6 us in the round trip.
+func unequalRoads() []road {
+	r := equalRoads(4)
+	for i := range r {
+		r[i].delay += time.Duration(i) * time.Microsecond
+	}
+	return r
+}
+
+// reading is a pair of which the first end reads n times 64 KiB of the second's memory.
+func reading(t *testing.T, c pairConfig, n int) *pair { return moving(t, c, WRRead, n) }
+
+// moving is a pair of which the first end reads or writes n times 64 KiB.
+func moving(t *testing.T, c pairConfig, op WROpcode, n int) *pair {
+	c.unacked, c.rd, c.retry, c.rnrRetry = 1<<14, 4, 7, 7
+	c.timeout = 12 // 17 ms: longer than what queues on a slow road
+	p := newPair(t, c)
+	h, from, to := p.ends[0].h, p.ends[1].h.mem, p.ends[0].h.mem
+	if op == WRWrite {
+		from, to = to, from
+	}
+	for i := range from {
+		from[i] = byte(i>>8*31 + i*7)
+	}
+	clear(to)
+	for i := range n {
+		at := memBase + uint64(i%2*moveLength)
+		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: op, Length: moveLength, RemoteVA: at, RKey: 5, SGEs: []SGE{{at, moveLength, 1}}})
+	}
+	return p
+}
+
+// checkMoved: all requests of moving are done once, in order, byte for byte.
+func checkMoved(t *testing.T, p *pair, n int) {
+	t.Helper()
+	h := p.ends[0].h
+	if len(h.sendCQ) != n {
+		t.Fatalf("%d completions of %d\n%s", len(h.sendCQ), n, p.tail())
+	}
+	for i, c := range h.sendCQ {
+		if c.WRID != uint64(i) || c.Status != StatusSuccess {
+			t.Fatalf("request %d completed as %+v", i, c)
+		}
+	}
+	if end := min(n, 2) * moveLength; !bytes.Equal(h.mem[:end], p.ends[1].h.mem[:end]) {
+		t.Fatal("data differ")
+	}
+}
+
+// TestReadPaths has the scenarios of path's TestMPRDMAPaths for READs: responses take many
+// paths, leave those that are slow, and come in a bounded disorder.
+func TestReadPaths(t *testing.T) {
+	const reads, packets = 64, 64 * movePackets
+	unaware := path.Params{"delta_packets": 1 << 16}
+	degraded := changed(equalRoads(4), func(k *road) { k.perPacket *= 40 })
+	misconfigured := changed(equalRoads(4), func(k *road) { k.markAt, k.perPacket = 0, 4*k.perPacket })
+	for _, c := range []struct {
+		name   string
+		roads  []road
+		length int // L
+		p      path.Params
+		speed  float64 // share of what one road carries, at least
+		degree [2]int  // 99.9 % of the out-of-order degree, between
+		last   [2]float64
+	}{
+		{"one path", equalRoads(1), 64, nil, 0.95, [2]int{0, 0}, [2]float64{1, 1}},
+		{"load is shared", equalRoads(4), 64, nil, 3, [2]int{1, 48}, [2]float64{0.2, 0.3}},
+		{"a slow path is left", degraded, 64, nil, 2, [2]int{1, 96}, [2]float64{0.0001, 0.01}},
+		{"unequal delay", unequalRoads(), 64, nil, 2.5, [2]int{1, 64}, [2]float64{0.1, 0.3}},
+		{"unequal delay, L infinite", unequalRoads(), 4096, nil, 2.5, [2]int{1, 64}, [2]float64{0.1, 0.3}},
+		{"a slow path does not mark", misconfigured, 4096, nil, 2.2, [2]int{1, 48}, [2]float64{0.02, 0.1}},
+		{"... without control", misconfigured, 4096, unaware, 2.2, [2]int{160, 4096}, [2]float64{0.02, 0.2}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := reading(t, pairConfig{profile: multipath(c.length, c.p, "mp-rdma", control), roads: c.roads}, reads)
+			var degrees []int
+			p.roads.arrive = func(f *flight) {
+				if f.p.Opcode.IsReadResponse() && f.p.Ext.Flags&bth.XReTx == 0 {
+					degrees = append(degrees, max(0, f.p.PSN.Diff(p.ends[0].q.x.out.trk.Expected())))
+				}
+			}
+			p.run(t)
+			checkMoved(t, p, reads)
+			slices.Sort(degrees)
+			degree, taken := degrees[len(degrees)*999/1000], 0
+			for _, k := range p.roads.ways[0] {
+				taken += k.taken
+			}
+			last := float64(p.roads.ways[0][len(c.roads)-1].taken) / float64(taken)
+			speed := packets * 800 / float64(p.now)
+			ctr := p.ends[1].q.ctr
+			t.Logf("%.2f roads, out-of-order degree %d, last path %.4f, %d sent again, %d timeouts", speed, degree, last, ctr.RetransmittedPackets, ctr.LocalAckTimeoutErr)
+			if speed < c.speed || degree < c.degree[0] || degree > c.degree[1] || last < c.last[0] || last > c.last[1] {
+				t.Errorf("want %v roads at least, degree in %v, share of the last path in %v", c.speed, c.degree, c.last)
+			}
+		})
+	}
+}
+
+// TestReadPathFails: one road of four loses everything, or all of them something.
+func TestReadPathFails(t *testing.T) {
+	lossy := equalRoads(4)
+	for i := range lossy {
+		lossy[i].loss = 0.005
+	}
+	for name, roads := range map[string][]road{
+		"dead": changed(equalRoads(4), func(k *road) { k.loss = 1 }), "lossy": lossy,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: roads, seed: 5}, 16)
+			p.run(t)
+			checkMoved(t, p, 16)
+			speed, last := 16*movePackets*800/float64(p.now), p.roads.ways[0][3]
+			t.Logf("%.2f roads, last %+v, %d+%d timeouts", speed, last, p.ends[0].q.ctr.LocalAckTimeoutErr, p.ends[1].q.ctr.LocalAckTimeoutErr)
+			if speed < 1.2 || last.loss == 1 && last.taken > movePackets {
+				t.Errorf("want more than a single road carries, and not by one that is dead")
+			}
+		})
+	}
+}
+
+// TestOvertakenAcks: acknowledgements that others overtake on shorter paths clock theirs all
+// the same, be it of requests or of responses. Otherwise the shortest path is left alone.
+func TestOvertakenAcks(t *testing.T) {
+	for op, data := range map[WROpcode]int{WRWrite: 1, WRRead: 0} { // the end that data go to
+		p := moving(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: unequalRoads()}, op, 32)
+		p.run(t)
+		checkMoved(t, p, 32)
+		speed, ways := 32*movePackets*800/float64(p.now), p.roads.ways[data]
+		t.Logf("%d: %.2f roads, %+v", op, speed, ways)
+		for _, k := range ways {
+			if k.taken < 32*movePackets/10 {
+				t.Errorf("%d: %d packets by a road with a delay of %v", op, k.taken, k.delay)
+			}
+		}
+	}
+}
+
+// TestReadClock: responses are held by a window of their own, which does not belong to the
+// requests of their sender, and READ-ACKs come back by the path that they answer.
+func TestReadClock(t *testing.T) {
+	const window = 8
+	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": window * 256}), roads: equalRoads(4)}, 4)
+	by := map[bth.PSN][]uint16{}
+	most, acks := uint32(0), 0
+	p.roads.sent = func(f *flight) {
+		switch {
+		case f.p.Opcode.IsReadResponse():
+			by[f.p.PSN] = append(by[f.p.PSN], f.meta.Path)
+			most = max(most, p.ends[1].q.x.in.answers.rec.InFlight())
+		case f.p.Opcode.IsReadAck():
+			acks++
+			if h := &f.p.Ext; h.Flags&bth.XHasPath == 0 || h.Path != f.meta.Path || !slices.Contains(by[h.SACK], h.Path) {
+				t.Fatalf("response %v went by %v and is acknowledged by %d: %+v", h.SACK, by[h.SACK], f.meta.Path, h)
+			}
+		}
+	}
+	p.run(t)
+	checkMoved(t, p, 4)
+	if most != window || acks < 4*movePackets {
+		t.Errorf("%d responses in flight at most, want %d; %d READ-ACKs", most, window, acks)
+	}
+}
+
+// TestReadWindowCloses: what acknowledgements have let go stays when the window closes before
+// it has left.
+func TestReadWindowCloses(t *testing.T) {
+	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": 8 * 256}), roads: equalRoads(4)}, 1)
+	a := &p.ends[1].q.x.in.answers
+	for a.outstanding() == 0 || a.rec.InFlight() == 8 {
+		p.step()
+	}
+	a.ctl = plugIn(ccalgo.New, "static", ccalgo.Params{"window_bytes": 256})
+	before := a.nxt
+	p.send()
+	if a.nxt != before {
+		t.Errorf("%d packets have left, window %+v", a.nxt.Diff(before), a.window())
+	}
+	p.run(t)
+	checkMoved(t, p, 1)
+}
+
+// TestForgedReadAck: acknowledgements of what was never sent, or long ago, change nothing.
+func TestForgedReadAck(t *testing.T) {
+	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: equalRoads(4)}, 1)
+	a := &p.ends[1].q.x.in.answers
+	for a.outstanding() < 10 {
+		p.step()
+	}
+	before, window := a.rec.InFlight(), a.window()
+	for _, psn := range [][2]bth.PSN{
+		{a.una, a.nxt.Add(1)}, {a.una, a.nxt.Add(1 << 22)}, {a.nxt.Add(1), a.una}, {a.una.Add(-1<<16 - 1), a.una}, {a.una, a.una.Add(-1<<16 - 1)},
+	} {
+		k := bth.Packet{Opcode: bth.OpcodeExtReadAck, PSN: psn[0], AETH: bth.AETH{Syndrome: bth.SyndromeACK},
+			Ext: bth.XETH{Profile: bth.ProfileMPRDMA, Flags: bth.XHasSACK | bth.XHasPath, SACK: psn[1], Path: 0xc000}}
+		if d := p.ends[1].q.Receive(p.now, &k, RxMeta{}); d != DropStaleAck || a.rec.InFlight() != before || a.window() != window {
+			t.Errorf("expected %v, SACK %v: %v, window %+v", psn[0], psn[1], d, a.window())
+		}
+	}
+	p.run(t)
+	checkMoved(t, p, 1)
+}
+
+// TestReadMarks: marks on responses narrow their window and nobody else's, at once.
+func TestReadMarks(t *testing.T) {
+	roads := equalRoads(4)
+	for i := range roads {
+		roads[i].markAt = time.Nanosecond
+	}
+	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", ccalgo.Params{"iw_packets": 100}), roads: roads}, 4)
+	requests, _ := p.ends[1].q.Limits()
+	narrow, a := requests, &p.ends[1].q.x.in.answers
+	p.roads.sent = func(f *flight) {
+		if a.exhausted() || !f.p.Opcode.IsReadResponse() { // at the end, what is not used is lost
+			return
+		}
+		bytes, _ := a.limits()
+		narrow = min(narrow, bytes)
+		if w := a.window(); w.InFlight > max(w.Packets, 1) {
+			t.Fatalf("%+v after a packet has been sent", w)
+		}
+	}
+	p.run(t)
+	checkMoved(t, p, 4)
+	if w, _ := p.ends[1].q.Limits(); narrow > requests/3 || w != requests {
+		t.Errorf("window of responses %d bytes at least; of requests %d, before %d", narrow, w, requests)
+	}
+}
+
+// TestPathsAnyFaults draws any network of several paths besides operations and faults: each
+// request must take effect once, in order, byte for byte.
+func TestPathsAnyFaults(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := lossless
+		c.timeout, c.seed = 9, rapid.Uint64().Draw(t, "seed of losses")
+		c.profile = multipath(rapid.SampledFrom([]int{4, 64}).Draw(t, "L"), nil, "mp-rdma", nil)
+		for range rapid.IntRange(1, 5).Draw(t, "roads") {
+			c.roads = append(c.roads, road{
+				delay:     time.Duration(rapid.IntRange(0, 100).Draw(t, "delay")) * time.Microsecond,
+				perPacket: time.Duration(rapid.IntRange(0, 5000).Draw(t, "per packet")),
+				markAt:    time.Duration(rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "mark")) * time.Microsecond,
+				loss:      rapid.SampledFrom([]float64{0, 0, 0.02, 0.2}).Draw(t, "loss"),
+			})
+		}
+		anyFaults(t, c)
+	})
+}

@@ -1,0 +1,240 @@
+package qp
+
+import (
+	"time"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/mono"
+	"roced/path"
+	"roced/retrans"
+)
+
+// sender is what is known of packets that are sent and acknowledged: which of them are
+// outstanding, how many may be, and by which paths they leave. Requests have one;
+// responses of the extended transports, which are acknowledged too, have another.
+type sender struct {
+	q     *QP
+	rec   retrans.Recovery // nil: nothing is acknowledged (UC, UD)
+	ctl   ccalgo.Controller
+	paths path.Selector
+	each  bool // congestion control counts each acknowledgement, which answers one packet
+
+	responses bool // for tracers and for random choices
+
+	nxt   bth.PSN // next PSN never sent
+	una   bth.PSN // lowest unacknowledged
+	timer timing
+	rtt   time.Duration // that the last acknowledgement gave, if any
+
+	// overdue says that the oldest packet is sent again after a timeout whatever the window,
+	// which may be full of packets that have been lost (RFC 6298 5.4).
+	overdue bool
+}
+
+// source has the packets of a sender.
+type source interface {
+	// fresh fills t with the next packet that has not been sent, if it may leave now.
+	fresh(now mono.Time, t *Transmit) bool
+	// again fills t with a packet that has been sent, if it may leave now.
+	again(now mono.Time, psn bth.PSN, t *Transmit) bool
+	// exhausted reports whether there is nothing fresh.
+	exhausted() bool
+}
+
+// clear forgets what was sent; psn comes next.
+func (s *sender) clear(psn bth.PSN) {
+	s.una, s.nxt, s.timer, s.rtt, s.overdue = psn, psn, timing{}, 0, false
+	if s.rec != nil {
+		s.rec.Reset(psn)
+	}
+}
+
+// start begins a connection at psn.
+func (s *sender) start(psn bth.PSN) {
+	s.clear(psn)
+	s.ctl.Reset(s.q.mtu)
+	seed := uint64(s.q.cfg.QPN)<<24 | uint64(psn.Uint32())
+	if s.responses {
+		seed |= 1 << 63
+	}
+	s.paths.Reset(path.Start{PSN: psn, Seed: seed})
+}
+
+// outstanding is the number of PSNs sent and not acknowledged.
+func (s *sender) outstanding() uint32 { return distance(s.una, s.nxt) }
+
+// limits returns the window in bytes and the rate in bits per second.
+func (s *sender) limits() (window, rate uint64) {
+	window, rate = s.ctl.Limits()
+	if kbps := s.q.attr.RateLimit; kbps != 0 {
+		rate = min(rate, uint64(kbps)*1000)
+	}
+	return window, rate
+}
+
+// window is what path selection has to know, in packets.
+func (s *sender) window() path.Window {
+	bytes, _ := s.limits()
+	return path.Window{Packets: uint32(min(bytes/uint64(s.q.mtu), 1<<31)), InFlight: s.rec.InFlight()}
+}
+
+// room is how many packets a recovery allows to be outstanding: BDP-FC (IRN 3.2).
+func room(rec retrans.Recovery) uint32 {
+	if l, ok := rec.(retrans.Capped); ok {
+		return l.Cap()
+	}
+	return maxSpan
+}
+
+// next fills t with the next packet: lost ones first, then new ones, then early copies of
+// those that are not acknowledged (see package path for the order).
+func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
+	w := s.window()
+	vp, ok := s.paths.Next(now, w)
+	if !ok {
+		return false
+	}
+	if psn, lost := s.rec.NextRetransmit(); lost {
+		ok = from.again(now, psn, t)
+	} else {
+		ok = from.fresh(now, t) || s.early(now, t, from, w)
+	}
+	if ok {
+		t.Path = vp
+		s.paths.OnSent(now, w)
+	}
+	return ok
+}
+
+// early sends an unacknowledged packet again, because there is nothing else to send or
+// the recovery allows nothing new (MP-RDMA 3.5). An acknowledgement that finds nothing at
+// all narrows the window.
+func (s *sender) early(now mono.Time, t *Transmit, from source, w path.Window) bool {
+	nothing := from.exhausted()
+	if !nothing && s.outstanding() < room(s.rec) {
+		return false
+	}
+	if early, ok := s.rec.(retrans.Early); ok {
+		if psn, ok := early.NextEarly(); ok && w.Room() > 0 {
+			return from.again(now, psn, t)
+		}
+	}
+	if nothing {
+		s.shrink(s.paths.Unused())
+	}
+	return false
+}
+
+// charge accounts for a packet to pacing and congestion control, to the latter as bytes of
+// its data with so many of them in flight.
+func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
+	_, rate := s.limits()
+	s.q.req.pace.charge(now, wireLen(p), rate)
+	s.ctl.OnSent(now, bytes, inflight)
+}
+
+// stale reports whether an acknowledgement says nothing of what is outstanding. Under
+// MP-RDMA one that has been overtaken on a faster path still does: the packet that it
+// answers has left the network, by its path (MP-RDMA 3.2). That packet must have been sent,
+// or it would make all paths look slow.
+func (s *sender) stale(p *bth.Packet) bool {
+	h := &p.Ext
+	if h.Profile != bth.ProfileMPRDMA || h.Flags&bth.XHasSACK == 0 {
+		return distance(s.una, p.PSN) > s.outstanding()
+	}
+	return !s.recent(p.PSN) || !s.recent(h.SACK)
+}
+
+// recent reports whether psn is outstanding, the next, or was acknowledged lately.
+func (s *sender) recent(psn bth.PSN) bool {
+	return distance(s.una, psn) <= s.outstanding() || distance(psn, s.una) <= retrans.MaxLate
+}
+
+// feedback hands what the peer says to the recovery.
+func (s *sender) feedback(now mono.Time, f bth.Feedback) retrans.Outcome {
+	s.rtt = 0
+	out := s.rec.OnFeedback(now, f)
+	if out.Acked > 0 {
+		s.una, s.overdue = s.rec.Una(), false
+		s.rtt = s.timer.acked(now, s.una, s.nxt)
+	}
+	s.q.traceAck(now, f, s.rtt, s.responses)
+	return out
+}
+
+// clock tells congestion control and paths of an acknowledgement, in this order, after
+// feedback; inflight is in bytes.
+func (s *sender) clock(now mono.Time, f bth.Feedback, inflight uint32) {
+	if s.each {
+		bytes := uint32(s.q.mtu) // of the packet that is answered, about
+		if f.Refused {
+			bytes = 0
+		}
+		s.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inflight, RTT: s.rtt, ECN: f.ECE})
+	}
+	s.shrink(s.paths.OnAck(now, f, s.rtt, s.window()))
+}
+
+// shrink narrows the congestion window for other reasons than congestion.
+func (s *sender) shrink(packets int) {
+	if c, ok := s.ctl.(ccalgo.Shrinker); ok && packets > 0 {
+		c.Shrink(packets)
+	}
+}
+
+// lost tells congestion control of a loss, and the paths if it was a timeout.
+func (s *sender) lost(now mono.Time, packets uint32, timeout bool) {
+	s.q.ctr.CompleterRetry++
+	s.ctl.OnLoss(now, packets, timeout)
+	s.timer.running = false
+	if timeout {
+		s.paths.Restart()
+	}
+}
+
+// timedOut tells the recovery that its deadline has passed, and returns what is lost.
+func (s *sender) timedOut(now mono.Time) uint32 {
+	s.q.ctr.LocalAckTimeoutErr++
+	s.overdue = true
+	lost := s.rec.OnTimeout(now).Lost
+	s.q.traceTimeout(now, s.una, lost, s.responses)
+	return lost
+}
+
+// deadline is when congestion control or paths want to be called.
+func (s *sender) deadline() mono.Time { return s.ctl.Deadline().Min(s.paths.Deadline()) }
+
+// onDeadline calls those of them whose deadline has passed.
+func (s *sender) onDeadline(now mono.Time) {
+	if now >= s.ctl.Deadline() {
+		s.ctl.OnTimeout(now)
+	}
+	if now >= s.paths.Deadline() {
+		s.paths.OnTimeout(now, s.window())
+	}
+}
+
+// timing measures the round-trip time of one packet at a time.
+type timing struct {
+	running bool
+	psn     bth.PSN
+	since   mono.Time
+}
+
+// sent begins, unless a packet is being timed already. Packets that are sent again are not
+// timed: their answers do not tell which transmission they are for (Karn's rule).
+func (m *timing) sent(now mono.Time, psn bth.PSN) {
+	if !m.running {
+		*m = timing{true, psn, now}
+	}
+}
+
+// acked returns the round-trip time if the packet is acknowledged, else zero.
+func (m *timing) acked(now mono.Time, una, nxt bth.PSN) time.Duration {
+	if !m.running || distance(una, m.psn) < distance(una, nxt) {
+		return 0
+	}
+	m.running = false
+	return now.Sub(m.since)
+}
