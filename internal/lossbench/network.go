@@ -37,15 +37,15 @@ var networks = []network{
 	{
 		name: "A line of 1 Gb/s",
 		about: `The NIC sends 1 Gb/s (rate limiter; mp-rdma has its own congestion control and is not limited), and all packets
-are late by 1.5 ms: about 45 packets are in the network. The transport decides, not the processors. With "4 paths",
-packets are late by 1.5, 1.6, 1.7 or 1.8 ms: at random as if switches sprayed them, or by the UDP source port for
-mp-rdma, which chooses paths itself. That is compared with "1 path" of 1.65 ms.`,
+are late by 2.5 ms: about 75 packets are in the network. The transport decides, not the processors. With "4 paths",
+packets are late by 2.5, 2.6, 2.7 or 2.8 ms: at random as if switches sprayed them, or by the UDP source port for
+mp-rdma, which chooses paths itself. That is compared with "1 path" of 2.65 ms.`,
 		yaml: func(s *subject) string { return s.yaml + s.line },
-		conditions: append(losses(1./16384, 1./4096, 1./1024, 1./256, 0.01, 0.05)("tx delay 1500us"),
-			condition{name: "1 path", rules: []string{"tx delay 1650us"}},
+		conditions: append(losses(1./16384, 1./4096, 1./1024, 1./256, 0.01, 0.05)("tx delay 2500us"),
+			condition{name: "1 path", rules: []string{"tx delay 2650us"}},
 			condition{name: fourPaths, base: "1 path",
-				rules:  []string{"tx delay 1500us", "tx delay 100us p=0.5 seed=3", "tx delay 200us p=0.5 seed=4"},
-				spread: []string{"tx delay 1500us path=0/4", "tx delay 1600us path=1/4", "tx delay 1700us path=2/4", "tx delay 1800us path=3/4"},
+				rules:  []string{"tx delay 2500us", "tx delay 100us p=0.5 seed=3", "tx delay 200us p=0.5 seed=4"},
+				spread: []string{"tx delay 2500us path=0/4", "tx delay 2600us path=1/4", "tx delay 2700us path=2/4", "tx delay 2800us path=3/4"},
 			}),
 	},
 	{
