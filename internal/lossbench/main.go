@@ -31,7 +31,7 @@ type subject struct {
 // the network, so that a sender goes on while it waits for a timeout.
 const window = "    max_unacked: 240\n"
 
-// Timeouts are some round trips: of 2.5 ms on the line, of 0.2 to 1 ms where only the
+// Timeouts are some round trips: of 2.2 ms on the line, of 0.2 to 1 ms where only the
 // processors limit.
 var subjects = []subject{
 	{name: "rc: go-back-N", yaml: "    profile: rc\n", line: rate, busy: flight, worst: true},
@@ -42,15 +42,15 @@ var subjects = []subject{
 		line: rate + "    transports: {melo: {recovery: {rto_us: 6000}}}\n",
 		busy: flight + "    transports: {melo: {recovery: {rto_us: 2000}}}\n"},
 	{name: "mp-rdma", spray: true, spread: true, yaml: "    profile: mp-rdma\n",
-		line: "    transports: {mp-rdma: {recovery: {rto_us: 6000}}}\n", busy: "    transports: {mp-rdma: {recovery: {rto_us: 2000}}}\n"},
+		line: "    transports: {mp-rdma: {recovery: {rto_us: 6000}, congestion: {name: static, rate_bps: 1e9, window_bytes: 393216}}}\n", busy: "    transports: {mp-rdma: {recovery: {rto_us: 2000}}}\n"},
 	{name: "eunomia over selective repeat", goal: true, spray: true, yaml: "    profile: eunomia\n",
-		line: rate + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 4500}}}\n",
+		line: rate + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 3200}}}\n",
 		busy: flight + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 1000}}}\n"},
 	{name: "the same, last packets held at the sender", yaml: "    profile: eunomia\n",
-		line: rate + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 4500}}}\n",
+		line: rate + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 3200}}}\n",
 		busy: flight + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 1000}}}\n"},
 	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n",
-		line: rate + "    transports: {eunomia: {recovery: {rto_us: 4500}}}\n",
+		line: rate + "    transports: {eunomia: {recovery: {rto_us: 3200}}}\n",
 		busy: flight + "    transports: {eunomia: {recovery: {rto_us: 1000}}}\n"},
 }
 
