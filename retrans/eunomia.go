@@ -18,8 +18,7 @@ type Eunomia struct {
 	Recovery
 	marker   Marker // nil: the recovery has no marks
 	holdLast bool
-	rto      time.Duration // in place of the queue pair's timeout, unless zero
-	backoff  backoff
+	timeout  timeout
 }
 
 // NewEunomia returns an agent before inner. With holdLast it wants the last packet of
@@ -44,8 +43,8 @@ func newEunomia(p Params) (Recovery, error) {
 		return nil, err
 	}
 	e := NewEunomia(inner, holdLast)
-	e.rto = rto
-	e.SetTimeout(0)
+	e.timeout.own = rto
+	e.setTimeout()
 	return e, nil
 }
 
@@ -53,31 +52,24 @@ func newEunomia(p Params) (Recovery, error) {
 // which few packets arrive, the paper wants it as short as IRN's (3.2.3), which is 320
 // us; the timeout of a queue pair is a hundred times that.
 func (e *Eunomia) SetTimeout(d time.Duration) {
-	if e.rto > 0 {
-		d = e.backoff.of(e.rto)
-	}
-	e.Recovery.SetTimeout(d)
+	e.timeout.queuePair = d
+	e.setTimeout()
 }
+
+// setTimeout tells the recovery below how long the timeout is now.
+func (e *Eunomia) setTimeout() { e.Recovery.SetTimeout(e.timeout.length()) }
 
 // Reset implements Recovery.
 func (e *Eunomia) Reset(psn bth.PSN) {
 	e.Recovery.Reset(psn)
-	e.back(0)
-}
-
-// back changes the backoff of the agent's own timeout.
-func (e *Eunomia) back(to backoff) {
-	if e.rto > 0 && e.backoff != to {
-		e.backoff = to
-		e.SetTimeout(0)
-	}
+	e.timeout.backoff.progress()
+	e.setTimeout()
 }
 
 // OnTimeout implements Recovery.
 func (e *Eunomia) OnTimeout(now mono.Time) Outcome {
-	next := e.backoff
-	next.expired()
-	e.back(next)
+	e.timeout.backoff.expired()
+	e.setTimeout()
 	return e.Recovery.OnTimeout(now)
 }
 
@@ -88,7 +80,8 @@ func (e *Eunomia) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	}
 	out := e.Recovery.OnFeedback(now, bth.Feedback{Expected: f.Expected, Gap: f.Gap || f.Refused})
 	if out.Acked > 0 {
-		e.back(0)
+		e.timeout.backoff.progress()
+		e.setTimeout()
 	}
 	return out
 }
