@@ -118,15 +118,11 @@ func (a *app) decode() *cobra.Command {
   rocectl decode out.pcapng --json | jq 'select(.icrc == "bad")'
   rocectl decode - < out.pcapng`,
 		RunE: func(c *cobra.Command, args []string) error {
-			in := c.InOrStdin()
-			if args[0] != "-" {
-				f, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				in = f
+			in, err := input(c, args[0])
+			if err != nil {
+				return err
 			}
+			defer in.Close()
 			return a.decodeStream(in)
 		},
 	}

@@ -133,3 +133,11 @@ func (a *app) show(v any, f func(w io.Writer)) error {
 	f(w)
 	return w.Flush()
 }
+
+// input opens a file for reading, standard input if it is "-".
+func input(c *cobra.Command, file string) (io.ReadCloser, error) {
+	if file == "-" {
+		return io.NopCloser(c.InOrStdin()), nil
+	}
+	return os.Open(file)
+}

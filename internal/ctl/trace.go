@@ -87,15 +87,11 @@ func (a *app) traceDraw() *cobra.Command {
 			if o.csv == "" && o.svg == "" {
 				return usageError{errors.New("--svg DIR or --csv FILE is missing")}
 			}
-			in := c.InOrStdin()
-			if args[0] != "-" {
-				f, err := os.Open(args[0])
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				in = f
+			in, err := input(c, args[0])
+			if err != nil {
+				return err
 			}
+			defer in.Close()
 			return a.renderTrace(in, &o)
 		},
 	}

@@ -68,7 +68,12 @@ CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothin
 				return usageError{err}
 			}
 			if isFile(o.source) {
-				return a.watchFile(c.Context(), c.InOrStdin(), &o)
+				in, err := input(c, o.source)
+				if err != nil {
+					return err
+				}
+				defer in.Close()
+				return a.watchFile(c.Context(), in, &o)
 			}
 			return a.watchInterface(c.Context(), &o)
 		},
@@ -119,14 +124,6 @@ func isFile(source string) bool {
 }
 
 func (a *app) watchFile(ctx context.Context, in io.Reader, o *watching) error {
-	if o.source != "-" {
-		f, err := os.Open(o.source)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		in = f
-	}
 	every := o.interval
 	if !o.often {
 		every = 0
