@@ -6,7 +6,7 @@ TOOLS := roced rocectl roceperf
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preloadtest|interop)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|interop)$$')
 
 .PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench interop interop-short generate demo curves clean
 
@@ -37,7 +37,7 @@ setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 lint: vet ## formatting, vet, staticcheck, import rules
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'gofmt needed'; exit 1; }
 	$(GO) tool staticcheck ./...
-	$(GO) test ./internal/arch
+	$(GO) test ./internal/test/arch
 
 vet:
 	$(GO) vet ./...
@@ -50,10 +50,10 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) interop-short
 
 verbs-test: setup build ## run stock RDMA programs between two namespaces
-	$(GO) test ./internal/programs ./internal/preloadtest -count=1 -timeout 20m
+	$(GO) test ./internal/test/programs ./internal/test/preload -count=1 -timeout 20m
 
 verbs-table: setup build ## the same, and write docs/verbs-programs.md
-	$(GO) test ./internal/programs -count=1 -timeout 20m -args -update
+	$(GO) test ./internal/test/programs -count=1 -timeout 20m -args -update
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME
@@ -65,26 +65,26 @@ soak: ## deterministic fault simulation over SEEDS seeds
 		grep -vE '^(=== | *--- PASS)'
 
 bench: setup build ## measure against other software, write docs/benchmarks.md
-	$(GO) run ./internal/bench -bin $(BIN) -out docs/benchmarks.md
+	$(GO) run ./tools/bench -bin $(BIN) -out docs/benchmarks.md
 
 interop: setup build ## test against Linux's Soft-RoCE in a virtual machine, write docs/interop.md
-	$(GO) run ./internal/interop -bin $(BIN) -out docs/interop.md
+	$(GO) run ./tools/interop -bin $(BIN) -out docs/interop.md
 
 interop-short: setup build ## a sample of the same
-	$(GO) run ./internal/interop -bin $(BIN) -short
+	$(GO) run ./tools/interop -bin $(BIN) -short
 
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...
 
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
-	$(GO) run ./internal/lossbench -bin $(BIN) -out docs/bench-loss.md
+	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/bench-loss.md
 
 demo: build ## two NICs in two namespaces move and verify memory
-	$(GO) run ./internal/demo -bin $(BIN) -out out/demo
+	$(GO) run ./tools/demo -bin $(BIN) -out out/demo
 
 curves: ## draw the reactions of congestion control, and a trace, into docs/curves
-	$(GO) run ./internal/curves
-	$(GO) run ./cmd/rocectl trace draw internal/trace/testdata/mp-rdma.jsonl --svg out/trace
+	$(GO) run ./tools/curves
+	$(GO) run ./cmd/rocectl trace draw internal/observe/trace/testdata/mp-rdma.jsonl --svg out/trace
 	cp out/trace/trace-sequence.svg docs/curves/
 
 clean: ## remove what was built

@@ -17,13 +17,6 @@ var (
 	ErrL3   = errors.New("bth: not a whole IP packet with UDP")
 )
 
-const (
-	ipv4Len  = 20
-	ipv6Len  = 40
-	udpLen   = 8
-	protoUDP = 17
-)
-
 // icrcTab holds the tables of the slicing-by-8 method: icrcTab[k][v] is the
 // remainder of byte v followed by k zero bytes.
 var icrcTab = makeICRCTab()
@@ -140,7 +133,7 @@ func ICRC(pkt []byte) (crc uint32, off int, err error) {
 		return 0, 0, err
 	}
 	off = end - ICRCLen
-	transport := pkt[l3+udpLen : off]
+	transport := pkt[l3+UDPLen : off]
 	crc = ICRCStart(pkt[:l3], pkt[l3:], transport[:BTHLen])
 	return ICRCUpdate(crc, transport[BTHLen:]), off, nil
 }
@@ -186,7 +179,7 @@ func splitL3(pkt []byte) (l3, end int, err error) {
 		end = ipv6Len + int(binary.BigEndian.Uint16(pkt[4:]))
 		proto = pkt[6]
 	}
-	if proto != protoUDP || l3 < ipv4Len || end > len(pkt) || end < l3+udpLen+BTHLen+ICRCLen {
+	if proto != protoUDP || l3 < ipv4Len || end > len(pkt) || end < l3+UDPLen+BTHLen+ICRCLen {
 		return 0, 0, ErrL3
 	}
 	return l3, end, nil

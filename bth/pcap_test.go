@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"roced/bth"
-	"roced/internal/pcapng"
+	"roced/internal/observe/pcapng"
 )
 
 // forEachRoCE calls f with every RoCEv2 packet of the captures, from the IP header on.

@@ -14,7 +14,7 @@ import (
 	"roced/bth"
 	"roced/bth/mad"
 	"roced/cm"
-	"roced/internal/pcapng"
+	"roced/internal/observe/pcapng"
 	"roced/mono"
 	"roced/rocev2"
 )

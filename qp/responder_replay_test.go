@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"roced/bth"
-	"roced/internal/pcapng"
+	"roced/internal/observe/pcapng"
 	"roced/qp"
 	"roced/qp/qptest"
 )

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares the machine of `make interop`: installs QEMU and the RDMA programs
 # that run inside, and unpacks a Debian kernel, which is not installed, into the
-# folder given. The rest of the image is put together by internal/interop/vm.
+# folder given. The rest of the image is put together by tools/interop/vm.
 # Where that cannot be (no root, no Debian for amd64) it ends with 77 and the reason.
 set -euo pipefail
 cache=${1:?usage: setup-vm.sh FOLDER}

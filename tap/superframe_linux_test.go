@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/testbed"
 	"roced/rocev2"
+	"roced/tools/testbed"
 )
 
 // TestProbeOffload answers as kernels do.

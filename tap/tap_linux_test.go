@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/testbed"
 	"roced/mono"
 	"roced/rocev2"
+	"roced/tools/testbed"
 )
 
 func TestTAPSingleFrames(t *testing.T) {

@@ -1,6 +1,6 @@
 package verbs
 
-import "roced/internal/uverbs"
+import "roced/internal/abi/uverbs"
 
 // AHAttr says how to reach a peer (ibv_ah_attr).
 type AHAttr struct {

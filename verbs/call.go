@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
 )
 
 // attached are the descriptors of an answer, and what follows the structure in

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
 )
 
 // CompChannel is a completion channel (ibv_comp_channel): completion queues that

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/rdmacm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
 )
 
 // ErrDisconnected says that a connection has ended, or was given up by the peer while

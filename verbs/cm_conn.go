@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"roced/internal/rdmacm"
+	"roced/internal/abi/rdmacm"
 )
 
 // CMParams are the choices of one side of a connection that is made by a CM. The zero

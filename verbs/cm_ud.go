@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/internal/rdmacm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
 )
 
 // CMService is a UD queue pair that a listener has named.

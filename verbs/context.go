@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/shm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 )
 
 // Context is an open device (ibv_context): a connection to the daemon, with all

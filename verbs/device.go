@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
 )
 
 // DefaultRunDir is where a daemon keeps its sockets unless it is told otherwise:

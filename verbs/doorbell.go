@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/shm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 )
 
 // doorbell is the memory in which queue pairs are named that have new work

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/rxe"
-	"roced/internal/shm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/rxe"
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 )
 
 // fake is a daemon that answers as it is told.

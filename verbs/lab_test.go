@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/server"
-	"roced/internal/shard"
-	"roced/internal/ucma"
+	"roced/internal/daemon/server"
+	"roced/internal/daemon/shard"
+	"roced/internal/daemon/ucma"
 	"roced/qp"
 	"roced/rocev2"
 	"roced/tap"

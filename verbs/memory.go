@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/shm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 )
 
 // PD is a protection domain (ibv_pd).

@@ -3,7 +3,7 @@ package verbs
 import (
 	"fmt"
 
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
 	"roced/qp"
 )
 

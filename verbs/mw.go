@@ -3,7 +3,7 @@ package verbs
 import (
 	"sync/atomic"
 
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
 )
 
 // MWType is the type of a memory window (ibv_mw_type).

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/rxe"
-	"roced/internal/shm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/rxe"
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 	"roced/qp"
 )
 

@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/rxe"
-	"roced/internal/shm"
-	"roced/internal/uverbs"
+	"roced/internal/abi/rxe"
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 )
 
 // RecvWR is a receive work request (ibv_recv_wr).

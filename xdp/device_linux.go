@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/bpf/steer"
-	"roced/internal/caps"
+	"roced/internal/host"
 	"roced/tap"
 	"roced/xdp/xsk"
 )
@@ -45,11 +45,11 @@ type device struct {
 // openDevice loads the program, opens the sockets and attaches the program, in the
 // interface's namespace.
 func openDevice(c *Config) (*device, error) {
-	needed := caps.NetRaw | caps.NetAdmin | caps.BPF
+	needed := host.CapNetRaw | host.CapNetAdmin | host.CapBPF
 	if c.Netns != "" {
-		needed |= caps.SysAdmin
+		needed |= host.CapSysAdmin
 	}
-	if err := caps.Require(needed); err != nil {
+	if err := host.RequireCaps(needed); err != nil {
 		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
 	}
 	d := &device{ctl: -1, epoll: -1}

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
-	"roced/internal/testbed"
 	"roced/tap"
+	"roced/tools/testbed"
 )
 
 // inNS runs f in namespace i with the interface there.

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/testbed"
 	"roced/rocev2"
 	"roced/tap"
+	"roced/tools/testbed"
 	"roced/xdp/xsk"
 )
 

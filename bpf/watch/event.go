@@ -3,7 +3,7 @@ package watch
 import (
 	"encoding/binary"
 
-	"roced/internal/dissect"
+	"roced/bth"
 )
 
 // Layout of struct event in watch.c.
@@ -24,7 +24,7 @@ func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 	}
 	ne := binary.NativeEndian
 	headers, kept := int(ne.Uint16(b[eventHeaderLen:])), int(ne.Uint16(b[eventKept:]))
-	if headers > headersRoom || headers < dissect.UDPLen || kept > len(b)-eventTransport {
+	if headers > headersRoom || headers < bth.UDPLen || kept > len(b)-eventTransport {
 		return 0, nil, false
 	}
 	ip = append(s.ip[:0], b[eventHeaders:eventHeaders+headers]...)
@@ -39,11 +39,11 @@ func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 // carries n bytes.
 func setLengths(ip []byte, headers, n int, i uint16) {
 	be := binary.BigEndian
-	be.PutUint16(ip[headers-dissect.UDPLen+4:], uint16(n+dissect.UDPLen))
-	if dissect.Type(ip) == dissect.TypeIPv4 {
+	be.PutUint16(ip[headers-bth.UDPLen+4:], uint16(n+bth.UDPLen))
+	if bth.EtherType(ip) == bth.EtherTypeIPv4 {
 		be.PutUint16(ip[2:], uint16(headers+n))
 		be.PutUint16(ip[4:], be.Uint16(ip[4:])+i)
 		return
 	}
-	be.PutUint16(ip[4:], uint16(n+dissect.UDPLen))
+	be.PutUint16(ip[4:], uint16(n+bth.UDPLen))
 }

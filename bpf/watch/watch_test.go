@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/bth"
-	"roced/internal/testbed"
 	"roced/mono"
+	"roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -15,7 +15,7 @@ import (
 
 	"roced/bth"
 	rocelayers "roced/bth/layers"
-	"roced/internal/pcapng"
+	"roced/internal/observe/pcapng"
 )
 
 // frames returns the Ethernet frames of all captures.

@@ -12,7 +12,7 @@ import (
 
 	"roced/bth"
 	"roced/bth/mad"
-	"roced/internal/pcapng"
+	"roced/internal/observe/pcapng"
 )
 
 // captured returns the MADs of a connection of rping between two Linux rxe NICs.

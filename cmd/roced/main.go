@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/config"
 	"roced/internal/daemon"
+	"roced/internal/daemon/config"
 )
 
 // Exit codes.

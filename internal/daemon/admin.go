@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/api"
-	"roced/internal/config"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
+	"roced/internal/daemon/server"
 	"roced/internal/fault"
-	"roced/internal/server"
 )
 
 // credKey is the key under which a request's context has its peer's credentials.

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"roced/internal/capture"
-	"roced/internal/shard"
+	"roced/internal/daemon/shard"
+	"roced/internal/observe/capture"
 	"roced/mono"
 	"roced/rocev2"
 )

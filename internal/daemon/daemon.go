@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/api"
-	"roced/internal/config"
-	"roced/internal/sysfs"
-	"roced/internal/ucma"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
+	"roced/internal/daemon/sysfs"
+	"roced/internal/daemon/ucma"
 )
 
 // Daemon is a running daemon.

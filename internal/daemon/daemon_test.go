@@ -21,10 +21,10 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/api"
-	"roced/internal/config"
-	"roced/internal/pcapng"
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
+	"roced/internal/observe/pcapng"
 )
 
 // childEnv makes the test binary a daemon with the configuration that it names.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"roced/ccalgo"
-	"roced/internal/api"
-	"roced/internal/server"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/server"
 	"roced/qp"
 	"roced/rocev2"
 )

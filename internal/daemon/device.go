@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"roced/internal/server"
-	"roced/internal/sysfs"
+	"roced/internal/daemon/server"
+	"roced/internal/daemon/sysfs"
 	"roced/mono"
 	"roced/rocev2"
 )

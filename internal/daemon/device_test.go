@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/config"
-	"roced/internal/uverbs"
+	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/config"
 	"roced/mono"
 	"roced/rocev2"
 	"roced/verbs"

@@ -3,7 +3,7 @@ package daemon
 import (
 	"fmt"
 
-	"roced/internal/hostif"
+	"roced/internal/host"
 	"roced/rocev2"
 	"roced/tap"
 	"roced/xdp"
@@ -41,7 +41,7 @@ func (n *nic) openPort() (err error) {
 // follow that.
 func (n *nic) openShared() (tap.Port, error) {
 	c := &n.cfg.Port
-	f, err := hostif.Open(hostif.Config{Interface: c.Interface, Netns: c.Netns})
+	f, err := host.Open(host.Config{Interface: c.Interface, Netns: c.Netns})
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"roced/internal/caps"
-	"roced/internal/config"
+	"roced/internal/daemon/config"
+	"roced/internal/host"
 )
 
 // dropPrivileges gives the capabilities up that only opening the links has needed, if
@@ -13,14 +13,14 @@ func (d *Daemon) dropPrivileges() error {
 	if !dropsPrivileges(d.cfg) {
 		return nil
 	}
-	if err := caps.Drop(caps.Network); err != nil {
+	if err := host.DropCaps(host.NetworkCaps); err != nil {
 		if d.cfg.Privileges == config.DropPrivileges {
 			return err
 		}
 		d.log.Warn("privileges are kept", "err", err)
 		return nil
 	}
-	d.log.Info("privileges are dropped", "capabilities", caps.Network)
+	d.log.Info("privileges are dropped", "capabilities", host.NetworkCaps)
 	return nil
 }
 

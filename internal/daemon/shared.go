@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"roced/internal/hostif"
+	"roced/internal/host"
 	"roced/mono"
 	"roced/rocev2"
 	"roced/tap"
@@ -24,12 +24,12 @@ type sharedPort interface {
 type shared struct {
 	*nic
 	port     sharedPort
-	follower *hostif.Follower
+	follower *host.Follower
 }
 
 // ask passes a question of the NIC on. It is called on the shard's thread.
 func (s *shared) ask(q rocev2.Query) {
-	s.follower.Ask(hostif.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
+	s.follower.Ask(host.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
 }
 
 // do runs f on the shard. There is nobody to tell if that has ended: the NIC has, too.
@@ -37,8 +37,8 @@ func (s *shared) do(f func(now mono.Time, core *rocev2.NIC)) {
 	_ = s.shard.Do(context.Background(), f)
 }
 
-// Changed implements hostif.Handler.
-func (s *shared) Changed(st hostif.State) {
+// Changed implements host.Handler.
+func (s *shared) Changed(st host.State) {
 	s.log.Info("interface has changed", "interface", s.cfg.Port.Interface, "exists", st.Index != 0, "up", st.Up,
 		"mac", rocev2.MAC(st.MAC), "mtu", st.MTU, "addresses", st.Addrs)
 	s.do(func(now mono.Time, core *rocev2.NIC) {
@@ -52,30 +52,30 @@ func (s *shared) Changed(st hostif.State) {
 	})
 }
 
-// Resolved implements hostif.Handler.
-func (s *shared) Resolved(dst netip.Addr, mac hostif.Station) {
+// Resolved implements host.Handler.
+func (s *shared) Resolved(dst netip.Addr, mac host.Station) {
 	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, rocev2.GIDOf(dst), rocev2.MAC(mac)) })
 }
 
-// Unreachable implements hostif.Handler.
+// Unreachable implements host.Handler.
 func (s *shared) Unreachable(dst netip.Addr) {
 	s.do(func(now mono.Time, core *rocev2.NIC) { core.Unreachable(now, rocev2.GIDOf(dst)) })
 }
 
-// Destinations implements hostif.Handler.
-func (s *shared) Destinations() (out []hostif.Query) {
+// Destinations implements host.Handler.
+func (s *shared) Destinations() (out []host.Query) {
 	s.do(func(_ mono.Time, core *rocev2.NIC) {
 		for _, q := range core.Destinations() {
-			out = append(out, hostif.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
+			out = append(out, host.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
 		}
 	})
 	return out
 }
 
-// Failed implements hostif.Handler.
+// Failed implements host.Handler.
 func (s *shared) Failed(err error) { s.log.Warn("cannot follow the interface", "err", err) }
 
-func interfaceOf(st *hostif.State) *rocev2.Interface {
+func interfaceOf(st *host.State) *rocev2.Interface {
 	return &rocev2.Interface{MAC: rocev2.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
 }
 

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/api"
-	"roced/internal/config"
-	"roced/internal/testbed"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
+	"roced/tools/testbed"
 )
 
 // followed is a daemon in this process with a NIC on an interface of a namespace.

@@ -3,7 +3,7 @@ package daemon
 import (
 	"sync"
 
-	"roced/internal/api"
+	"roced/internal/daemon/api"
 	"roced/mono"
 	"roced/rocev2"
 )

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"roced/bth"
-	"roced/internal/api"
-	"roced/internal/trace"
+	"roced/internal/daemon/api"
+	"roced/internal/observe/trace"
 	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/api"
-	"roced/internal/config"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
 )
 
 // TestTraceWaits: one trace waits for the next queue pair, a second one is refused, and

@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/api"
-	"roced/internal/config"
-	"roced/internal/server"
-	"roced/internal/ucma"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
+	"roced/internal/daemon/server"
+	"roced/internal/daemon/ucma"
 )
 
 // startUCMA serves rdma_cm for all NICs on one socket, which may be used by whoever

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"roced/internal/api"
-	"roced/internal/config"
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/config"
 	"roced/mono"
 	"roced/rocev2"
 	"roced/tap"

@@ -1,0 +1,139 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/observe/decode"
+)
+
+// capturing is what the user wants captured.
+type capturing struct {
+	nic, file string
+	duration  time.Duration
+	count     uint64
+}
+
+func (a *app) capture() *cobra.Command {
+	var o capturing
+	cmd := &cobra.Command{
+		Use: "capture NIC -w FILE", Short: "Capture all frames of a NIC, dropped ones with the reason, as pcapng",
+		Args: between(1, 1),
+		Example: `  rocectl capture rxe_a -w out.pcapng            until Ctrl-C
+  rocectl capture rxe_a -w out.pcapng --duration 10s
+  rocectl capture rxe_a -w out.pcapng -c 1000
+  rocectl capture rxe_a -w - | tshark -r -`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.file == "" {
+				return usageError{errors.New("-w FILE is missing; - stands for standard output")}
+			}
+			if o.duration < 0 {
+				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
+			}
+			o.nic = args[0]
+			ctx := c.Context()
+			if o.duration > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, o.duration)
+				defer cancel()
+			}
+			return a.record(ctx, &o)
+		},
+	}
+	cmd.Flags().StringVarP(&o.file, "write", "w", "", "file to write, - for standard output")
+	cmd.Flags().DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
+	cmd.Flags().Uint64VarP(&o.count, "count", "c", 0, "how many frames (default: any number)")
+	return cmd
+}
+
+// captured is what a capture has come to, for --json.
+type captured struct {
+	File   string `json:"file"`
+	Frames uint64 `json:"frames"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+func (a *app) record(ctx context.Context, o *capturing) (err error) {
+	body, err := a.client().Capture(ctx, o.nic)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	out := a.out
+	if o.file != "-" {
+		f, err := os.Create(o.file)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		out = f
+	}
+	c := &recorder{limit: o.count}
+	c.seen = a.progress(c)
+	err = c.copy(out, body)
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
+		err = nil // that is how captures end
+	}
+	switch {
+	case o.file == "-":
+		fmt.Fprintf(a.diag, "%d frames, %d bytes\n", c.frames, c.bytes)
+	case a.json:
+		return errors.Join(err, a.show(captured{o.file, c.frames, c.bytes}, nil))
+	default:
+		fmt.Fprintf(a.diag, "%d frames, %d bytes written to %s\n", c.frames, c.bytes, o.file)
+	}
+	return err
+}
+
+// progress returns a function that shows now and then how much there is, if
+// somebody sees it.
+func (a *app) progress(c *recorder) func() {
+	f, ok := a.diag.(*os.File)
+	if !ok {
+		return func() {}
+	}
+	if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err != nil {
+		return func() {}
+	}
+	var last time.Time
+	return func() {
+		if now := time.Now(); now.Sub(last) > 200*time.Millisecond {
+			last = now
+			fmt.Fprintf(f, "\r%d frames, %d bytes captured; Ctrl-C ends \x1b[K\r", c.frames, c.bytes)
+		}
+	}
+}
+
+func (a *app) decode() *cobra.Command {
+	return &cobra.Command{
+		Use: "decode FILE", Short: "Print the RoCE frames of a pcap or pcapng file, one a line", Args: between(1, 1),
+		Example: `  rocectl decode out.pcapng
+  rocectl decode out.pcapng --json | jq 'select(.icrc == "bad")'
+  rocectl decode - < out.pcapng`,
+		RunE: func(c *cobra.Command, args []string) error {
+			in, err := input(c, args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			return a.decodeStream(in)
+		},
+	}
+}
+
+func (a *app) decodeStream(in io.Reader) error {
+	st, err := decode.Stream(in, a.out, decode.Options{JSON: a.json})
+	if errors.Is(err, unix.EPIPE) {
+		return nil // who reads our output has seen enough
+	}
+	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other, %d malformed, %d with a bad ICRC\n",
+		st.Frames, st.RoCE, st.Skipped, st.Malformed, st.BadICRC)
+	return err
+}

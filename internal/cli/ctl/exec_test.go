@@ -1,0 +1,306 @@
+package ctl
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon"
+	"roced/internal/daemon/config"
+)
+
+// roleEnv makes the test binary something else: rocectl, or a program that it runs.
+const roleEnv = "ROCED_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(roleEnv) {
+	case "":
+		goleak.VerifyTestMain(m)
+	case "ctl":
+		// Only what becomes of this process is the program.
+		if err := os.Setenv(roleEnv, "program"); err != nil {
+			panic(err)
+		}
+		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
+	default:
+		os.Exit(program(os.Args[1:]))
+	}
+}
+
+// program is what rocectl runs in these tests.
+func program(args []string) int {
+	if len(args) == 2 && args[0] == "exit" {
+		code, _ := strconv.Atoi(args[1])
+		return code
+	}
+	if len(args) == 2 && args[0] == "kill" {
+		n, _ := strconv.Atoi(args[1])
+		_ = unix.Kill(os.Getpid(), unix.Signal(n))
+		time.Sleep(limit) // until it arrives
+	}
+	vars := map[string]string{}
+	for _, v := range os.Environ() {
+		name, value, _ := strings.Cut(v, "=")
+		if _, twice := vars[name]; twice {
+			value = "twice!"
+		}
+		vars[name] = value
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(said{PID: os.Getpid(), Args: args, Env: vars})
+	return 0
+}
+
+// said is what the program says of itself.
+type said struct {
+	PID  int
+	Args []string
+	Env  map[string]string
+}
+
+// limit bounds every program; only one that hangs waits for it.
+const limit = 60 * time.Second
+
+// startHost starts a daemon in a folder of an awkward name and returns its run directory.
+func startHost(t *testing.T) (runDir string, stop func() error) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "it's a") // short: sockets are made in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	cfg, err := config.Read(strings.NewReader(fmt.Sprintf(`
+run_dir: %q
+nics:
+  - {name: rxe_a, addresses: [198.18.0.1/24], port: {type: unix, local: %q, remote: %q}}
+  - {name: b, addresses: [198.18.0.2/24], port: {type: unix, local: %q, remote: %q}}
+`, dir+"/run", dir+"/a", dir+"/b", dir+"/b", dir+"/a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.Start(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceValue(d.Close)
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir + "/run", stop
+}
+
+// rocectl makes rocectl a process of its own, with more in its environment.
+func rocectl(t *testing.T, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(ctx, self, args...)
+	c.Env = append(append(os.Environ(), roleEnv+"=ctl", "LD_PRELOAD=", "ROCED_NIC=left over"), env...)
+	return c
+}
+
+// library makes a file that stands for the preload library. The dynamic linker says
+// that it is none, and goes on.
+func library(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), libraryName)
+	if err := os.WriteFile(path, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestExec(t *testing.T) {
+	runDir, _ := startHost(t)
+	lib := library(t)
+	for _, c := range []struct {
+		args, env []string
+		want      map[string]string
+	}{
+		{nil, nil, map[string]string{"LD_PRELOAD": lib, "SYSFS_PATH": runDir + "/sysfs", "ROCED_NIC": ""}},
+		{[]string{"--nic", "b"}, []string{"SYSFS_PATH=/x"},
+			map[string]string{"LD_PRELOAD": lib, "SYSFS_PATH": runDir + "/nic/b", "ROCED_NIC": "b"}},
+		{nil, []string{"LD_PRELOAD=/nonexistent/a.so /nonexistent/b.so"},
+			map[string]string{"LD_PRELOAD": lib + ":/nonexistent/a.so:/nonexistent/b.so"}},
+		{nil, []string{"LD_PRELOAD=/nonexistent/a.so:" + lib}, map[string]string{"LD_PRELOAD": "/nonexistent/a.so:" + lib}},
+		{nil, []string{"LD_PRELOAD=" + lib + ".old"}, map[string]string{"LD_PRELOAD": lib + ":" + lib + ".old"}},
+	} {
+		args := append(append([]string{"--run-dir", runDir, "exec"}, c.args...), "--", os.Args[0], "-x", "a b", "", "--nic")
+		cmd := rocectl(t, append(c.env, "ROCED_LIBRARY="+lib), args...)
+		out, err := cmd.Output()
+		var s said
+		if err == nil {
+			err = json.Unmarshal(out, &s)
+		}
+		if err != nil {
+			t.Errorf("%v: %v\n%s", args, err, out)
+			continue
+		}
+		if s.PID != cmd.Process.Pid {
+			t.Errorf("the program is process %d, rocectl %d", s.PID, cmd.Process.Pid)
+		}
+		if d := cmp.Diff([]string{"-x", "a b", "", "--nic"}, s.Args); d != "" {
+			t.Error(d)
+		}
+		c.want["ROCED_RUN_DIR"] = runDir
+		for name, want := range c.want {
+			if got := s.Env[name]; got != want {
+				t.Errorf("%v %v: %s is %q, want %q", c.args, c.env, name, got, want)
+			}
+		}
+	}
+}
+
+// TestRelativeRunDir checks that the program may change its directory.
+func TestRelativeRunDir(t *testing.T) {
+	runDir, _ := startHost(t)
+	cmd := rocectl(t, []string{"ROCED_LIBRARY=" + library(t)}, "--run-dir", "run", "exec", "--", os.Args[0])
+	cmd.Dir = filepath.Dir(runDir)
+	out, err := cmd.Output()
+	var s said
+	if err := errors.Join(err, json.Unmarshal(out, &s)); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if s.Env["ROCED_RUN_DIR"] != runDir || s.Env["SYSFS_PATH"] != runDir+"/sysfs" {
+		t.Errorf("%s, %s", s.Env["ROCED_RUN_DIR"], s.Env["SYSFS_PATH"])
+	}
+}
+
+// TestExecEnds checks how programs end, and rocectl when it finds none.
+func TestExecEnds(t *testing.T) {
+	runDir, stop := startHost(t)
+	lib := library(t)
+	folder, plain := t.TempDir(), filepath.Join(t.TempDir(), "plain")
+	if err := os.WriteFile(plain, []byte("text"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	garbage := filepath.Join(t.TempDir(), "garbage")
+	if err := os.WriteFile(garbage, []byte("\x7fELF"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	check := func(code int, signal syscall.Signal, says, nic, lib string, args ...string) {
+		t.Helper()
+		line := []string{"--run-dir", runDir, "exec", "--nic", nic, "--"}
+		cmd := rocectl(t, []string{"ROCED_LIBRARY=" + lib}, append(line, args...)...)
+		var diag bytes.Buffer
+		cmd.Stderr = &diag
+		_ = cmd.Run() // its state says more
+		st, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if signal != 0 && st.Signal() != signal || signal == 0 && st.ExitStatus() != code || !strings.Contains(diag.String(), says) {
+			t.Errorf("%v: %v, %s", args, cmd.ProcessState, &diag)
+		}
+	}
+	check(0, 0, "", "", lib, os.Args[0], "exit", "0")
+	check(7, 0, "", "", lib, os.Args[0], "exit", "7")
+	check(0, unix.SIGKILL, "", "", lib, os.Args[0], "kill", "9")
+	check(0, unix.SIGTERM, "", "", lib, os.Args[0], "kill", "15")
+	check(127, 0, "not found", "", lib, "no-such-program-anywhere")
+	check(127, 0, "no such file", "", lib, "/nonexistent/program")
+	check(126, 0, "permission denied", "", lib, plain)
+	check(126, 0, "is a directory", "", lib, folder)
+	check(126, 0, "exec format error", "", lib, garbage)
+	check(2, 0, "usage: rocectl exec", "", lib)
+	check(1, 0, `has no NIC "c"`, "c", lib, os.Args[0])
+	check(1, 0, `has no NIC "../nic/b"`, "../nic/b", lib, os.Args[0])
+	check(1, 0, "a colon or a space", "", "/a b/libroced.so", os.Args[0])
+	check(1, 0, "ROCED_LIBRARY can name it", "", "", os.Args[0])
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	check(1, 0, "is roced running?", "", lib, os.Args[0])
+}
+
+// TestLibraryBesideRocectl checks where the library is looked for.
+func TestLibraryBesideRocectl(t *testing.T) {
+	runDir, _ := startHost(t)
+	text, err := os.ReadFile(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefix := t.TempDir()
+	for _, dir := range []string{"bin", "lib/roced"} {
+		if err := os.MkdirAll(filepath.Join(prefix, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self := filepath.Join(prefix, "bin/rocectl")
+	if err := os.WriteFile(self, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"lib/roced", "bin"} { // the last one goes first
+		want := filepath.Join(prefix, at, libraryName)
+		if err := os.WriteFile(want, nil, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := rocectl(t, []string{"ROCED_LIBRARY="}, "--run-dir", runDir, "exec", "--", os.Args[0])
+		cmd.Path = self
+		out, err := cmd.Output()
+		var s said
+		if err := errors.Join(err, json.Unmarshal(out, &s)); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if s.Env["LD_PRELOAD"] != want {
+			t.Errorf("the library is %s, want %s", s.Env["LD_PRELOAD"], want)
+		}
+	}
+}
+
+// TestEnv has a shell take the variables over.
+func TestEnv(t *testing.T) {
+	runDir, _ := startHost(t)
+	lib := library(t)
+	out, err := rocectl(t, []string{"ROCED_LIBRARY=" + lib}, "--run-dir", runDir, "env", "--nic", "b").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sh := exec.CommandContext(t.Context(), "sh", "-c", `eval "$1"; LD_PRELOAD= exec "$2"`, "sh", string(out), os.Args[0])
+	sh.Env = append(os.Environ(), roleEnv+"=program")
+	told, err := sh.Output()
+	var s said
+	if err := errors.Join(err, json.Unmarshal(told, &s)); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, told)
+	}
+	for name, want := range map[string]string{"ROCED_RUN_DIR": runDir, "SYSFS_PATH": runDir + "/nic/b", "ROCED_NIC": "b"} {
+		if s.Env[name] != want {
+			t.Errorf("%s is %q, want %q", name, s.Env[name], want)
+		}
+	}
+	if !strings.Contains(string(out), "export LD_PRELOAD='"+lib+"'\n") {
+		t.Errorf("%s", out)
+	}
+
+	out, err = rocectl(t, []string{"ROCED_LIBRARY=" + lib}, "--run-dir", runDir, "env", "--json").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vars []variable
+	if err := json.Unmarshal(out, &vars); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := []variable{{"LD_PRELOAD", lib}, {"ROCED_RUN_DIR", runDir}, {"ROCED_NIC", ""}, {"SYSFS_PATH", runDir + "/sysfs"},
+		{"UCX_MEM_MMAP_HOOK_MODE", "none"}}
+	if d := cmp.Diff(want, vars); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,208 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/api"
+	"roced/internal/observe/trace"
+)
+
+// tracing is what the user wants traced, and what becomes of it.
+type tracing struct {
+	nic, qp        string
+	file, csv, svg string
+	duration       time.Duration
+}
+
+func (a *app) trace() *cobra.Command {
+	var o tracing
+	var num uint32
+	var next bool
+	cmd := &cobra.Command{
+		Use: "trace NIC (--qp N|--next) [-w FILE] [--csv FILE] [--svg DIR]", Short: "Record what a queue pair does, and draw it",
+		Long: `Record one queue pair: every packet sent, sent again and received, what each
+acknowledgement says, round-trip times, window and rate, timeouts, and the size
+of the receiver's state. It ends when the queue pair does, with --duration, or by
+Ctrl-C. Without -w, --csv or --svg, lines of JSON go to standard output.
+
+Pictures are the time-sequence graph, the window, the rate, the round-trip time,
+the out-of-order degree and the receiver's state; there is none of what did not
+happen.`,
+		Example: `  rocectl trace rxe_a --qp 17 -w out.json            until the queue pair ends, or Ctrl-C
+  rocectl trace rxe_a --next --svg pictures          the next one that connects
+  rocectl trace rxe_a --qp 17 --csv out.csv --duration 5s
+  rocectl trace rxe_a --next | jq 'select(.rtx)'
+  rocectl trace draw out.json --svg pictures`,
+		Args: between(1, 1),
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case c.Flags().Changed("qp") == next:
+				return usageError{errors.New("either --qp N or --next says which queue pair")}
+			case o.file == "-" && (o.csv != "" || o.svg != ""):
+				return usageError{errors.New("-w - leaves no trace to make --csv or --svg of")}
+			case o.duration < 0:
+				return usageError{fmt.Errorf("--duration %v is negative", o.duration)}
+			}
+			if o.file == "" && o.csv == "" && o.svg == "" {
+				o.file = "-"
+			}
+			if o.nic, o.qp = args[0], api.NextQP; !next {
+				o.qp = strconv.FormatUint(uint64(num), 10)
+			}
+			ctx := c.Context()
+			if o.duration > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, o.duration)
+				defer cancel()
+			}
+			return a.recordTrace(ctx, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.Uint32Var(&num, "qp", 0, "number of the queue pair")
+	f.BoolVar(&next, "next", false, "the next queue pair that connects")
+	f.StringVarP(&o.file, "write", "w", "", "file for lines of JSON, - for standard output")
+	f.StringVar(&o.csv, "csv", "", "file for CSV")
+	f.StringVar(&o.svg, "svg", "", "folder for pictures")
+	f.DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
+	cmd.AddCommand(a.traceDraw())
+	return cmd
+}
+
+func (a *app) traceDraw() *cobra.Command {
+	var o tracing
+	cmd := &cobra.Command{
+		Use: "draw FILE (--svg DIR|--csv FILE)", Short: "Draw a stored trace", Args: between(1, 1),
+		Example: "  rocectl trace draw out.json --svg pictures\n  rocectl trace draw - --csv out.csv < out.json",
+		RunE: func(c *cobra.Command, args []string) error {
+			if o.csv == "" && o.svg == "" {
+				return usageError{errors.New("--svg DIR or --csv FILE is missing")}
+			}
+			in, err := input(c, args[0])
+			if err != nil {
+				return err
+			}
+			defer in.Close()
+			return a.renderTrace(in, &o)
+		},
+	}
+	cmd.Flags().StringVar(&o.svg, "svg", "", "folder for pictures")
+	cmd.Flags().StringVar(&o.csv, "csv", "", "file for CSV")
+	return cmd
+}
+
+// recordTrace stores a trace and makes what else is wanted of it. Without a file of the
+// user's, the trace is stored in one that is deleted at the end.
+func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
+	body, err := a.client().Trace(ctx, o.nic, o.qp)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if o.file == "-" {
+		return ended(io.Copy(a.out, body))
+	}
+	f, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if o.file == "" {
+			os.Remove(f.Name())
+		}
+		err = errors.Join(err, f.Close())
+	}()
+	if err := ended(io.Copy(f, body)); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err = a.renderTrace(f, o); errors.Is(err, trace.ErrNoStart) {
+		err = errors.New("no queue pair has connected")
+	}
+	return err
+}
+
+func (o *tracing) open() (*os.File, error) {
+	if o.file == "" {
+		return os.CreateTemp("", "rocectl-trace")
+	}
+	return os.Create(o.file)
+}
+
+// ended returns the error of a copy unless that is how recordings end.
+func ended(_ int64, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
+		return nil
+	}
+	return err
+}
+
+// traced is what a trace has come to, for --json.
+type traced struct {
+	QPN      uint32   `json:"qpn"`
+	Profile  string   `json:"profile"`
+	Events   int      `json:"events"`
+	Lost     uint64   `json:"lost"`
+	Sent     int      `json:"sent"`
+	SentRtx  int      `json:"sent_again"`
+	Timeouts int      `json:"timeouts"`
+	Pictures []string `json:"pictures,omitempty"`
+}
+
+// renderTrace reads a trace, makes CSV and pictures of it, and sums it up.
+func (a *app) renderTrace(in io.Reader, o *tracing) error {
+	t, err := trace.Read(in)
+	if errors.Is(err, trace.ErrCut) {
+		fmt.Fprintln(a.diag, "rocectl:", err)
+	} else if err != nil {
+		return err
+	}
+	if o.csv != "" {
+		if err := writeFile(o.csv, t.WriteCSV); err != nil {
+			return err
+		}
+	}
+	sum := traced{QPN: t.Start.QPN, Profile: t.Start.Profile, Events: len(t.Records), Lost: t.Lost}
+	if o.svg != "" {
+		if sum.Pictures, err = t.Draw(o.svg); err != nil {
+			return err
+		}
+	}
+	for i := range t.Records {
+		switch r := &t.Records[i]; {
+		case r.Event == "sent" && r.Rtx:
+			sum.SentRtx++
+			fallthrough
+		case r.Event == "sent":
+			sum.Sent++
+		case r.Event == "timeout":
+			sum.Timeouts++
+		}
+	}
+	if a.json {
+		return a.show(sum, nil)
+	}
+	fmt.Fprintf(a.diag, "QP %d, %s: %d events (%d lost), %d packets sent, %d of them again, %d timeouts\n",
+		sum.QPN, sum.Profile, sum.Events, sum.Lost, sum.Sent, sum.SentRtx, sum.Timeouts)
+	return nil
+}
+
+// writeFile makes a file of what write gives.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(write(f), f.Close())
+}

@@ -1,0 +1,197 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	bpf "roced/bpf/watch"
+	"roced/internal/host"
+	"roced/internal/observe/flow"
+	"roced/internal/observe/watch"
+	"roced/tap"
+)
+
+// watching is what the user wants to see.
+type watching struct {
+	source, netns string
+	interval      time.Duration
+	often         bool // the user wants the interval: also in files
+	count         int
+	once          bool
+	qp            string
+	streams       int
+	reporter      watch.Reporter
+}
+
+func (a *app) watchTraffic() *cobra.Command {
+	var o watching
+	cmd := &cobra.Command{
+		Use: "watch INTERFACE|FILE", Short: "Show the RoCEv2 traffic of an interface or a capture, passively", Args: between(1, 1),
+		Long: `Shows who asks whom for what in any RoCEv2 traffic, also of NICs that are not
+ours, without touching it: on an interface, in both directions, or in a pcap or
+pcapng file (a name with a slash or the ending of one; - is standard input).
+
+A line is a requester: its requests and what came back for them.
+
+  RETX  packets sent again, whether the first sending was seen here or not
+  LOST  PSNs that did not come in their turn; those still missing never came
+  OOO   greatest out-of-order degree: by how many PSNs a packet was overtaken
+  NAK   negative acknowledgements; RNR: receiver not ready; CNP: congestion
+        notifications for the requester; CE: packets marked for congestion
+  RTT   smoothed time from requests to answers, as seen from here: what lies
+        between here and the requester is not in it
+
+A bridge shows only what is for the host; watch one of its ports. AF_XDP traffic
+passes interfaces unseen: capture the NIC then. Watching needs CAP_NET_RAW and
+CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothing.`,
+		Example: `  rocectl watch tap_a                          until Ctrl-C, a table each second
+  rocectl watch v0 --netns blue --sort retx
+  rocectl watch eth0 --once --interval 10s --json
+  rocectl watch eth0 --qp 0x11                 everything about a queue pair
+  rocectl watch out.pcapng --sort age
+  rocectl capture rxe_a -w - | rocectl watch - --interval 1s`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.source, o.often = args[0], c.Flags().Changed("interval")
+			if err := o.validate(); err != nil {
+				return usageError{err}
+			}
+			if isFile(o.source) {
+				in, err := input(c, o.source)
+				if err != nil {
+					return err
+				}
+				defer in.Close()
+				return a.watchFile(c.Context(), in, &o)
+			}
+			return a.watchInterface(c.Context(), &o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.netns, "netns", "", "network namespace of the interface, a name or a path")
+	f.DurationVar(&o.interval, "interval", time.Second, "time between reports; in files only if given, by their time stamps")
+	f.IntVarP(&o.count, "count", "c", 0, "how many reports (default: until interrupted)")
+	f.BoolVar(&o.once, "once", false, "one report, after one interval")
+	f.StringVar(&o.qp, "qp", "", "details of this queue pair, at either end")
+	f.StringVar(&o.reporter.Select.Sort, "sort", "rate", "order: "+watch.Orders)
+	f.IntVar(&o.streams, "streams", flow.DefaultStreams, "how many streams to remember, two a connection")
+	return cmd
+}
+
+// validate checks what the user has said and completes it.
+func (o *watching) validate() error {
+	s := &o.reporter.Select
+	if o.qp != "" {
+		n, err := strconv.ParseUint(o.qp, 0, 32)
+		if err != nil {
+			return fmt.Errorf("--qp %q is not a number", o.qp)
+		}
+		qpn := uint32(n)
+		s.QPN = &qpn
+	}
+	if o.once {
+		o.count = 1
+	}
+	o.reporter.Source = o.source
+	switch {
+	case o.interval < 10*time.Millisecond:
+		return fmt.Errorf("--interval %v is less than 10ms", o.interval)
+	case o.count < 0:
+		return fmt.Errorf("--count %d is negative", o.count)
+	case o.streams < 2 || o.streams > 1<<20:
+		return fmt.Errorf("--streams %d is not between 2 and %d", o.streams, 1<<20)
+	case isFile(o.source) && (o.netns != "" || o.count > 0):
+		return errors.New("--netns, --count and --once are for interfaces")
+	}
+	return s.Validate()
+}
+
+// isFile reports whether the user means a file.
+func isFile(source string) bool {
+	return source == "-" || strings.Contains(source, "/") ||
+		slices.Contains([]string{".pcap", ".pcapng", ".cap"}, filepath.Ext(source))
+}
+
+func (a *app) watchFile(ctx context.Context, in io.Reader, o *watching) error {
+	every := o.interval
+	if !o.often {
+		every = 0
+	}
+	return watch.Replay(ctx, in, &o.reporter, flow.New(flow.Options{Streams: o.streams}), every, func(r *watch.Report) error {
+		return a.showTraffic(o, r, 0)
+	})
+}
+
+func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
+	needed := host.CapNetRaw | host.CapBPF
+	if o.netns != "" {
+		needed |= host.CapSysAdmin
+	}
+	if err := host.RequireCaps(needed); err != nil {
+		return err
+	}
+	var s *bpf.Socket
+	err = tap.InNetns(o.netns, func() (err error) {
+		s, err = bpf.Open(o.source, bpf.RingSize)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := host.DropCaps(host.NetworkCaps); err != nil {
+		fmt.Fprintln(a.diag, "rocectl: privileges are kept:", err)
+	}
+	rows, redraw := screen(a.out)
+	if !redraw {
+		fmt.Fprintf(a.diag, "watching %s; Ctrl-C ends\n", o.source)
+	}
+	analyzer := flow.New(flow.Options{Streams: o.streams})
+	err = watch.Follow(ctx, s, &o.reporter, analyzer, o.interval, o.count, func(r *watch.Report) error {
+		if redraw && !a.json {
+			fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+		}
+		return a.showTraffic(o, r, rows)
+	})
+	if errors.Is(err, unix.EPIPE) {
+		return nil // who reads our output has seen enough
+	}
+	return err
+}
+
+// showTraffic prints a report: a table of at most rows flows, details of a queue pair,
+// or a line of JSON.
+func (a *app) showTraffic(o *watching, r *watch.Report, rows int) error {
+	switch {
+	case a.json:
+		return json.NewEncoder(a.out).Encode(r)
+	case o.reporter.Select.QPN != nil:
+		watch.WriteDetails(a.out, r)
+		return nil
+	}
+	return watch.WriteTable(a.out, r, rows)
+}
+
+// screen returns how many flows fit on the terminal that w is, and false if it is none.
+func screen(w io.Writer) (rows int, ok bool) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0, false
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0, false
+	}
+	return max(int(size.Row)-4, 1), true
+}

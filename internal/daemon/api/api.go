@@ -1,0 +1,203 @@
+// Package api is the daemon's administration interface as its clients see it:
+// HTTP with JSON over a Unix socket in the run directory.
+//
+//	GET    /v1/links               []Link
+//	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq, ah or cm_id
+//	GET    /v1/stat[/NIC]          []Stat
+//	GET    /v1/events              Event, one a line, until the client goes
+//	GET    /v1/faults/NIC          []FaultRule
+//	POST   /v1/faults/NIC          RuleSet: adds or replaces rules
+//	DELETE /v1/faults/NIC          removes all rules
+//	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client goes
+//	                               or ends a chunked body: then it ends complete;
+//	                               ?snaplen=N keeps N bytes of each frame
+//	POST   /v1/trace/NIC/QP        the answer is a trace of a queue pair, lines of JSON
+//	                               (trace.Record), until the queue pair, the client or a
+//	                               chunked body ends; QP is a number, or next for the next
+//	                               one that connects
+//	GET    /v1/poll/NIC            PollSetting
+//	PUT    /v1/poll/NIC            PollSetting
+//	GET    /metrics                for Prometheus
+//
+// An answer that is an error has a Fault as its body.
+package api
+
+import (
+	"time"
+
+	"roced/internal/daemon/shard"
+	"roced/tap"
+)
+
+// Socket is the name of the administration socket in the run directory.
+const Socket = "roced.sock"
+
+// NextQP stands for the next queue pair that connects, in POST /v1/trace/NIC/QP.
+const NextQP = "next"
+
+// Link describes a NIC in GET /v1/links.
+type Link struct {
+	Name      string   `json:"name"`
+	Socket    string   `json:"socket"`
+	MAC       string   `json:"mac"`
+	GIDs      []string `json:"gids"`
+	State     string   `json:"state"`
+	Reason    string   `json:"reason,omitempty"` // why the link is down
+	MTU       int      `json:"mtu"`
+	ActiveMTU int      `json:"active_mtu"`
+	Port      string   `json:"port"`
+	Device    string   `json:"device,omitempty"`
+	Mode      string   `json:"mode,omitempty"` // of a port that shares an interface with the kernel
+	Overruns  uint64   `json:"overruns"`       // frames that the port was too slow for
+	Segments  int      `json:"segments"`       // in a super-frame; 0 for single frames
+	Profile   string   `json:"profile,omitempty"`
+	Poll      string   `json:"poll"`
+	Clients   int      `json:"clients"`
+	Faults    int      `json:"faults"`
+	// Congestion is nil for a NIC without congestion control.
+	Congestion *Congestion `json:"congestion,omitempty"`
+	Devices    []Device    `json:"devices"` // for verbs programs, one a profile, the default first
+}
+
+// Congestion is the congestion control of a NIC: the algorithm and those of its
+// parameters that are not the default.
+type Congestion struct {
+	Algorithm string             `json:"algorithm"`
+	Params    map[string]float64 `json:"params,omitempty"`
+}
+
+// Device is a verbs device of a NIC.
+type Device struct {
+	Name    string `json:"name"`
+	Profile string `json:"profile"`
+	Socket  string `json:"socket"`
+}
+
+// Resource is an object of a NIC in GET /v1/res: what the NIC says of it, the
+// client that it belongs to and the NIC's name.
+type Resource struct {
+	NIC    string `json:"nic"`
+	Client uint64 `json:"client,omitempty"`
+	PID    int32  `json:"pid,omitempty"`
+	UID    uint32 `json:"uid"`
+	QP     *QP    `json:"qp,omitempty"`
+	MR     *MR    `json:"mr,omitempty"`
+	CQ     *CQ    `json:"cq,omitempty"`
+	PD     *PD    `json:"pd,omitempty"`
+	SRQ    *SRQ   `json:"srq,omitempty"`
+	AH     *AH    `json:"ah,omitempty"`
+	CMID   *CMID  `json:"cm_id,omitempty"`
+}
+
+// QP describes a queue pair.
+type QP struct {
+	Num     uint32 `json:"qpn"`
+	Type    string `json:"type"`
+	State   string `json:"state"`
+	PD      uint32 `json:"pd"`
+	SendCQ  uint32 `json:"send_cq"`
+	RecvCQ  uint32 `json:"recv_cq"`
+	SRQ     uint32 `json:"srq,omitempty"`
+	Dest    uint32 `json:"dest_qpn,omitempty"`
+	Peer    string `json:"peer,omitempty"`
+	PathMTU int    `json:"path_mtu,omitempty"`
+	SQPSN   uint32 `json:"sq_psn"`
+	RQPSN   uint32 `json:"rq_psn"`
+	Profile string `json:"profile,omitempty"`
+	Window  uint64 `json:"cwnd_bytes,omitempty"` // of congestion control; 0: not limited
+	Rate    uint64 `json:"rate_bps,omitempty"`   // likewise
+}
+
+// MR describes a memory region. Keys are secrets of its owner and not told.
+type MR struct {
+	ID      uint32 `json:"id"`
+	PD      uint32 `json:"pd"`
+	Length  uint64 `json:"length"`
+	Access  uint32 `json:"access"`
+	Windows int    `json:"windows"`
+}
+
+// CQ describes a completion queue.
+type CQ struct {
+	ID     uint32 `json:"id"`
+	CQE    int    `json:"cqe"`
+	Users  int    `json:"users"`
+	Armed  bool   `json:"armed"`
+	Failed bool   `json:"failed"`
+}
+
+// PD describes a protection domain.
+type PD struct {
+	ID    uint32 `json:"id"`
+	Users int    `json:"users"`
+}
+
+// SRQ describes a shared receive queue.
+type SRQ struct {
+	ID     uint32 `json:"id"`
+	PD     uint32 `json:"pd"`
+	MaxWR  uint32 `json:"max_wr"`
+	Limit  uint32 `json:"limit"`
+	Posted int    `json:"posted"`
+	Users  int    `json:"users"`
+}
+
+// AH describes an address handle.
+type AH struct {
+	Handle uint32 `json:"handle"`
+	PD     uint32 `json:"pd"`
+	Peer   string `json:"peer"`
+}
+
+// CMID describes a communication identifier of rdma_cm.
+type CMID struct {
+	ID    uint32 `json:"id"`
+	State string `json:"state"`
+	PS    string `json:"ps"` // port space
+	Src   string `json:"src_addr"`
+	Dst   string `json:"dst_addr,omitempty"`
+	QPN   uint32 `json:"lqpn,omitempty"`
+}
+
+// Stat holds the counters of a NIC in GET /v1/stat.
+type Stat struct {
+	NIC      string            `json:"nic"`
+	Counters map[string]uint64 `json:"counters"`
+	Shard    shard.Stats       `json:"shard"`
+	Port     tap.Stats         `json:"port"`
+}
+
+// Event is one line of GET /v1/events.
+type Event struct {
+	Time   time.Time `json:"time"`
+	NIC    string    `json:"nic"`
+	Object string    `json:"object"` // qp, cq, srq, port
+	Number uint32    `json:"number"`
+	Event  string    `json:"event"`
+	Client uint64    `json:"client,omitempty"`
+	PID    int32     `json:"pid,omitempty"`
+}
+
+// FaultRule is a rule in GET /v1/faults/NIC, with the frames that it has met and
+// those that it has acted upon.
+type FaultRule struct {
+	Rule    string `json:"rule"`
+	Matched uint64 `json:"matched"`
+	Hit     uint64 `json:"hit"`
+}
+
+// RuleSet is the body of POST /v1/faults/NIC: rules as internal/fault writes them.
+type RuleSet struct {
+	Rules   []string `json:"rules"`
+	Replace bool     `json:"replace,omitempty"` // the rules there are, instead of adding
+}
+
+// PollSetting is the body of PUT and GET /v1/poll/NIC.
+type PollSetting struct {
+	Poll string `json:"poll"`
+}
+
+// Fault is the body of every answer that is an error.
+type Fault struct {
+	Error string `json:"error"`
+}

@@ -1,0 +1,216 @@
+package config
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const minimal = "nics: [{name: a, port: {type: tap}}]"
+
+func read(t *testing.T, text string) *Config {
+	t.Helper()
+	c, err := Read(strings.NewReader(text))
+	if err != nil {
+		t.Fatalf("%s\n%v", text, err)
+	}
+	return c
+}
+
+func TestExamples(t *testing.T) {
+	names, err := filepath.Glob("../../../configs/*.yaml")
+	if err != nil || len(names) < 4 {
+		t.Fatalf("%v, %v", names, err)
+	}
+	for _, name := range names {
+		if _, err := Load(name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	c := read(t, "run_dir: /run/x\n"+minimal)
+	n := c.NICs[0]
+	if c.Drain != 5*time.Second || n.Poll.Duration() != 50*time.Microsecond || n.Port.Device != "a" || !n.Port.UseOffload() {
+		t.Errorf("defaults: %+v", c)
+	}
+	if n.MAC[0]&3 != 2 {
+		t.Errorf("derived address %v is not a local unicast one", n.MAC)
+	}
+	if again := read(t, "run_dir: /run/x\n"+minimal).NICs[0].MAC; again != n.MAC {
+		t.Errorf("derived address changes: %v, %v", n.MAC, again)
+	}
+	if other := read(t, "run_dir: /run/y\n"+minimal).NICs[0].MAC; other == n.MAC {
+		t.Errorf("two daemons derive %v", other)
+	}
+}
+
+func TestValues(t *testing.T) {
+	c := read(t, `
+run_dir: /run/x
+drain: 2s
+control: {mode: 0600, users: [0], groups: ["0"]}
+limits: {memory: 2M, qps: 7}
+nics:
+  - name: a
+    mac: 02:00:00:00:00:01
+    addresses: [10.0.0.1/24, "fd00::1/64"]
+    gateways: [10.0.0.254, "fe80::1"]
+    port: {type: TAP, offload: false}
+    poll: busy
+`)
+	n := c.NICs[0]
+	got := []any{c.Drain, c.Control.Mode, c.Control.UIDs, c.Control.GIDs, c.Limits.Memory, c.Limits.QPs, n.MAC.String(),
+		len(n.Prefixes), len(n.NextHops), n.Port.UseOffload(), n.Poll.Duration()}
+	want := []any{2 * time.Second, Mode(0o600), []uint32{0}, []uint32{0}, Bytes(2 << 20), 7, "02:00:00:00:00:01",
+		2, 2, false, time.Duration(-1)}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestCongestion(t *testing.T) {
+	n := read(t, "nics: [{name: a, port: {type: tap}, congestion: {algorithm: dcqcn, line_rate_bps: 10e9, f: 3, cnp_interval: 0s}}]").NICs[0]
+	c := &n.Congestion
+	ctl, err := c.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, rate := ctl.Limits(); rate != 10e9 || c.Params["f"] != 3 || c.Interval() >= 0 || *c.CNPDSCP != 48 {
+		t.Errorf("%+v, rate %d", c, rate)
+	}
+	c = &read(t, minimal).NICs[0].Congestion
+	if c.Algorithm != "none" || c.Interval() != 50*time.Microsecond {
+		t.Errorf("defaults %+v", c)
+	}
+}
+
+// TestShared reads ports on interfaces of the kernel: what is the interface's stays open.
+func TestShared(t *testing.T) {
+	c := read(t, `nics:
+  - {name: a, port: {type: packet, interface: eth0}}
+  - {name: b, port: {type: XDP, interface: eth1, queues: 3, mode: generic}}
+  - {name: c, port: {type: packet, interface: eth0, netns: blue, offload: false}}`)
+	for i, n := range c.NICs {
+		if n.MAC != (MAC{}) || n.MTU != 0 || !n.Port.Shared() {
+			t.Errorf("NIC %d: %+v", i, n)
+		}
+	}
+	p := c.NICs[1].Port
+	if p.Mode != "generic" || p.Copy != "auto" || p.Queues != 3 {
+		t.Errorf("%+v", p)
+	}
+	if !c.NICs[0].Port.UseOffload() || c.NICs[2].Port.UseOffload() || c.NICs[0].Port.Mode != "" {
+		t.Errorf("%+v, %+v", c.NICs[0].Port, c.NICs[2].Port)
+	}
+}
+
+// TestFaults checks that each fault is found and named by its path.
+func TestFaults(t *testing.T) {
+	shared := func(typ, port, nic string) string {
+		return fmt.Sprintf("nics: [{name: a, port: {type: %s, interface: eth0, %s}, %s}]", typ, port, nic)
+	}
+	nic := func(s string) string { return "nics: [{name: a, port: {type: tap}, " + s + "}]" }
+	for _, tc := range []struct{ text, want string }{
+		{"", "nics: 0 NICs"},
+		{"colour: red\n" + minimal, "colour: unknown key"},
+		{nic("mtuu: 3"), "nics[0].mtuu: unknown key"},
+		{nic("mtu: big"), "nics[0].mtu: "},
+		{nic("mtu: 100"), "nics[0].mtu: 100 is not between"},
+		{nic("mac: nonsense"), "nics[0].mac: "},
+		{nic(`mac: "01:00:00:00:00:01"`), "nics[0].mac: "},
+		{nic("addresses: [10.0.0.1]"), "nics[0].addresses[0]: "},
+		{nic("addresses: [224.0.0.1/24]"), "nics[0].addresses[0]: "},
+		{nic("gateways: [10.0.0.1]"), "nics[0].gateways[0]: 10.0.0.1 is in none"},
+		{nic("profile: fast"), "nics[0].profile: "},
+		{nic("congestion: {algorithm: cubic}"), "nics[0].congestion: ccalgo: no congestion control \"cubic\""},
+		{nic("congestion: {algorithm: dcqcn, gg: 1}"), "nics[0].congestion: ccalgo: dcqcn has no parameter \"gg\""},
+		{nic("congestion: {algorithm: dcqcn, g: 7}"), "nics[0].congestion: ccalgo: dcqcn: g is 7, it must be between 0 and 1"},
+		{nic("congestion: {algorithm: dcqcn, g: much}"), "nics[0].congestion"},
+		{nic("congestion: {g: 0.5}"), "nics[0].congestion: ccalgo: none has no parameter \"g\""},
+		{nic("congestion: {cnp_interval: 2s}"), "nics[0].congestion.cnp_interval: 2s is not between"},
+		{nic("congestion: {cnp_dscp: 64}"), "nics[0].congestion.cnp_dscp: 64 is not"},
+		{nic("congestion: {cnp_dscp: 300}"), "nics[0].congestion.cnp_dscp: "},
+		{nic("poll: soon"), "nics[0].poll: "},
+		{nic("poll: -3us"), "nics[0].poll: "},
+		{nic("faults: [explode]"), "nics[0].faults[0]: "},
+		{nic(`access: {mode: "999"}`), "nics[0].access.mode: "},
+		{nic("access: {users: [nobody-of-that-name]}"), "nics[0].access.users[0]: "},
+		{"nics: [{name: a b, port: {type: tap, device: x}}]", `nics[0].name: "a b"`},
+		{"nics: [{name: a, port: {type: carrier-pigeon}}]", "nics[0].port.type: "},
+		{"nics: [{name: a, port: {type: tap, speed: 1}}]", "nics[0].port.speed: unknown key"},
+		{"nics: [{name: a, port: {type: tap, local: /x}}]", "nics[0].port.local: has no meaning"},
+		{"nics: [{name: a, port: {type: unix, local: x, remote: /y}}]", "nics[0].port.local: "},
+		{"nics: [{name: a, port: {type: unix, local: /y, remote: /y}}]", "nics[0].port.remote: is the local"},
+		{"nics: [{name: a, port: {type: tap}}, {name: a, port: {type: tap, device: b}}]", "nics[1].name: the same"},
+		{"nics: [{name: a, port: {type: tap}}, {name: b, port: {type: tap, device: a}}]", "nics[1].port.device: the same"},
+		{shared("packet", "", "mac: 02:00:00:00:00:01"), "nics[0].mac: cannot be set for a port of type packet"},
+		{shared("packet", "", "mtu: 1500"), "nics[0].mtu: cannot be set"},
+		{shared("xdp", "", "addresses: [10.0.0.1/24]"), "nics[0].addresses: cannot be set for a port of type xdp"},
+		{shared("xdp", "", "gateways: [10.0.0.1]"), "nics[0].gateways: cannot be set"},
+		{shared("packet", "mode: native", ""), "nics[0].port.mode: has no meaning"},
+		{shared("packet", "queues: 2", ""), "nics[0].port.queues: has no meaning"},
+		{shared("packet", "bridge: br0", ""), "nics[0].port.bridge: has no meaning"},
+		{shared("packet", "device: x", ""), "nics[0].port.device: has no meaning"},
+		{shared("xdp", "offload: true", ""), "nics[0].port.offload: has no meaning"},
+		{shared("xdp", "mode: fast", ""), `nics[0].port.mode: "fast" is none of`},
+		{shared("xdp", "copy: never", ""), `nics[0].port.copy: "never" is none of`},
+		{shared("xdp", "queues: -1", ""), "nics[0].port.queues: -1 is not between"},
+		{shared("xdp", "queues: 257", ""), "nics[0].port.queues: 257 is not between"},
+		{"nics: [{name: a, port: {type: packet}}]", `nics[0].port.interface: "" is not an interface name`},
+		{"nics: [{name: a, port: {type: xdp, interface: a/b}}]", `nics[0].port.interface: "a/b"`},
+		{"nics: [{name: a, port: {type: tap, interface: x}}]", "nics[0].port.interface: has no meaning"},
+		{"nics: [{name: a, port: {type: packet, interface: x}}, {name: b, port: {type: xdp, interface: x}}]",
+			"nics[1].port.interface: the same as that of nics[0]"},
+		{"drain: 3\n" + minimal, "drain: "},
+		{"drain: -1s\n" + minimal, "drain: "},
+		{"log: {level: loud}\n" + minimal, "log.level: "},
+		{"privileges: some\n" + minimal, "privileges: "},
+		{"limits: {qps: 20000}\n" + minimal, "limits.qps: "},
+		{"limits: {memory: lots}\n" + minimal, "limits.memory: "},
+		{"metrics: {listen: here}\n" + minimal, "metrics.listen: "},
+		{"run_dir: here\n" + minimal, "run_dir: "},
+		{"nics: 3", "nics"},
+		{"nics: [", "yaml"},
+	} {
+		_, err := Read(strings.NewReader(tc.text))
+		if err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s\n got %v\nwant %s", tc.text, err, tc.want)
+		}
+	}
+}
+
+func TestAllFaultsAtOnce(t *testing.T) {
+	_, err := Read(strings.NewReader("log: {level: loud}\nnics: [{name: '', mtu: 1, port: {type: x}}]"))
+	if err == nil {
+		t.Fatal("no fault found")
+	}
+	for _, want := range []string{"log.level", "nics[0].name", "nics[0].mtu", "nics[0].port.type"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v\nlacks %s", err, want)
+		}
+	}
+}
+
+func TestPollText(t *testing.T) {
+	for _, s := range []string{"0", "busy", "50µs", "1ms"} {
+		p, err := ParsePoll(s)
+		if err != nil || p.String() != s || PollOf(p.Duration()) != p {
+			t.Errorf("%s: %v, %v", s, p, err)
+		}
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	f.Add(minimal)
+	f.Fuzz(func(t *testing.T, s string) {
+		if c, err := Read(strings.NewReader(s)); err == nil && len(c.NICs) == 0 {
+			t.Error("a configuration without NICs")
+		}
+	})
+}

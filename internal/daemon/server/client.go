@@ -1,0 +1,210 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/pvm"
+	"roced/internal/daemon/shard"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// client is one connection: a verbs context. Commands run one after another on
+// its goroutine; only what the shard calls back is shared.
+type client struct {
+	srv    *Server
+	conn   *uverbs.Conn
+	cred   *unix.Ucred
+	pidfd  int // of the process that has connected, -1 if it could not be had
+	serial uint64
+	log    *slog.Logger
+
+	proc    *pvm.Process // opened when a region first needs it
+	used    atomic.Int64 // mapped bytes
+	offset  uint64       // next mmap offset of a ring
+	profile string       // of new queue pairs
+	bell    *shard.Bell
+	bellMem *mapping
+
+	// async is shared with the events of the port, which come at any time.
+	asyncMu sync.Mutex
+	async   *channel
+
+	channels table[channel]
+	maps     table[mapping]
+	pds      table[rocev2.PD]
+	mrs      table[memoryRegion]
+	mws      table[rocev2.MW]
+	cqs      table[completionQueue]
+	srqs     table[sharedQueue]
+	qps      table[queuePair]
+	ahs      table[rocev2.AH]
+}
+
+// Owner identifies the client that an object belongs to; the Ctx of every object
+// is one.
+type Owner struct {
+	Client uint64 // counts connections
+	PID    int32
+	UID    uint32
+}
+
+// Own returns the owner of an object; it makes Owned of what embeds it.
+func (o *Owner) Own() *Owner { return o }
+
+// Owned is what the Ctx of an object is.
+type Owned interface{ Own() *Owner }
+
+// maxMaps bounds the mappings of a client; their bytes are bounded too.
+const maxMaps = 4096
+
+func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, pidfd int, serial uint64) *client {
+	l := s.cfg.Limits
+	return &client{
+		srv: s, conn: conn, cred: cred, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
+		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
+		channels: newTable[channel](l.Channels), maps: newTable[mapping](maxMaps),
+		pds: newTable[rocev2.PD](l.PDs), mrs: newTable[memoryRegion](l.MRs), mws: newTable[rocev2.MW](l.MWs),
+		cqs: newTable[completionQueue](l.CQs), srqs: newTable[sharedQueue](l.SRQs),
+		qps: newTable[queuePair](min(l.QPs, uverbs.MaxQPHandle)), ahs: newTable[rocev2.AH](l.AHs),
+	}
+}
+
+// owner makes the Ctx of a plain object.
+func (c *client) owner() Owner {
+	return Owner{Client: c.serial, PID: c.cred.Pid, UID: c.cred.Uid}
+}
+
+// serve answers commands until the client goes, then removes what it had.
+func (c *client) serve() {
+	c.log.Debug("client connected")
+	defer c.log.Debug("client gone")
+	defer c.conn.Close()
+	defer c.destroyAll()
+	for {
+		r, err := c.conn.ReadRequest()
+		if err != nil && !uverbs.Recoverable(err) {
+			return
+		}
+		q := &request{Request: r}
+		if err == nil {
+			err = c.execute(q)
+		}
+		if err != nil {
+			c.log.Debug("command failed", "command", r.Command, "err", err)
+		}
+		q.finish(err)
+		uverbs.CloseFDs(r.FDs)
+		c.srv.commands.Add(1)
+		err = c.conn.WriteAnswer(q.answer)
+		q.closeFDs()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// do runs f on the NIC's shard.
+func (c *client) do(f func(now mono.Time, n *rocev2.NIC) error) error {
+	var err error
+	if derr := c.srv.cfg.Shard.Do(c.srv.ctx, func(now mono.Time, n *rocev2.NIC) { err = f(now, n) }); derr != nil {
+		return derr
+	}
+	return err
+}
+
+// always is do for what must happen even while the server closes.
+func (c *client) always(f func(n *rocev2.NIC)) {
+	_ = c.srv.cfg.Shard.Do(context.Background(), func(_ mono.Time, n *rocev2.NIC) { f(n) })
+}
+
+// destroyAll removes everything that the client had, users before what they use.
+func (c *client) destroyAll() {
+	if c.bell != nil {
+		if err := c.srv.cfg.Shard.RemoveBell(c.bell); err != nil {
+			c.log.Warn("remove doorbells", "err", err)
+		}
+	}
+	c.always(c.destroyObjects)
+	if c.bell != nil {
+		c.bell.Close()
+		c.bellMem.release()
+	}
+	for _, m := range c.maps.all {
+		m.release()
+	}
+	c.closeProcess()
+	for _, ch := range c.channels.all {
+		ch.close()
+	}
+	c.asyncMu.Lock()
+	async := c.async
+	c.async = nil
+	c.asyncMu.Unlock()
+	if async != nil {
+		async.close()
+	}
+}
+
+// destroyObjects removes the objects in the NIC. Errors would mean that our own
+// tables are wrong, and are logged.
+func (c *client) destroyObjects(n *rocev2.NIC) {
+	check := func(err error) {
+		if err != nil {
+			c.log.Error("clean up", "err", err)
+		}
+	}
+	for _, q := range c.qps.all {
+		check(n.DestroyQP(q.q))
+		c.srv.cfg.Shard.Unwatch(q.q)
+		c.later(q.rings...)
+	}
+	for _, a := range c.ahs.all {
+		check(n.DestroyAH(a))
+	}
+	for _, s := range c.srqs.all {
+		check(n.DestroySRQ(s.s))
+		c.later(s.ring)
+	}
+	for _, w := range c.mws.all {
+		check(n.DeallocMW(w))
+	}
+	for _, m := range c.mrs.all {
+		check(n.DeregMR(m.mr))
+		c.later(m.mem)
+	}
+	for _, q := range c.cqs.all {
+		check(n.DestroyCQ(q.c))
+		c.later(q.ring)
+	}
+	for _, p := range c.pds.all {
+		check(n.DeallocPD(p))
+	}
+}
+
+// later releases memory when no packet refers to it. On the shard only.
+func (c *client) later(ms ...*mapping) {
+	for _, m := range ms {
+		if m != nil {
+			c.srv.cfg.Shard.Later(m.release)
+		}
+	}
+}
+
+// asyncEvent sends an asynchronous event to the client and reports whether it
+// was passed on.
+func (c *client) asyncEvent(element uint64, e qp.Event) bool {
+	var b [16]byte
+	le.PutUint64(b[:], element)
+	le.PutUint32(b[8:], uint32(e))
+	c.asyncMu.Lock()
+	defer c.asyncMu.Unlock()
+	return c.async != nil && c.async.send(b[:])
+}

@@ -1,0 +1,213 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rxe"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// completionQueue is a CQ of a client.
+type completionQueue struct {
+	Owner
+	c      *rocev2.CQ
+	client *client
+	user   uint64 // what the client calls it
+	ch     *channel
+	ring   *mapping
+	cq     *rxe.CQRing
+
+	compEvents  atomic.Uint32 // passed on, which DESTROY_CQ reports
+	asyncEvents atomic.Uint32
+}
+
+// notify passes a completion event on; the shard calls it.
+func (q *completionQueue) notify() {
+	var b [8]byte
+	le.PutUint64(b[:], q.user)
+	if q.ch.send(b[:]) {
+		q.compEvents.Add(1)
+	}
+}
+
+func (c *client) createCQ(q *request) error {
+	var in uverbs.CreateCQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	return c.makeCQ(q, &in, func(r uverbs.CreateCQResp) { q.core = r })
+}
+
+func (c *client) exCreateCQ(q *request) error {
+	in, err := uverbs.DecodeEx[uverbs.ExCreateCQ](q.Body, 32)
+	if err != nil {
+		return err
+	}
+	if in.CompMask != 0 || in.Flags != 0 {
+		return unix.EOPNOTSUPP
+	}
+	old := uverbs.CreateCQ{UserHandle: in.UserHandle, CQE: in.CQE, CompVector: in.CompVector, CompChannel: in.CompChannel}
+	return c.makeCQ(q, &old, func(r uverbs.CreateCQResp) { q.core = uverbs.ExCreateCQResp{Base: r, ResponseLength: 16} })
+}
+
+// makeCQ makes a completion queue; reply writes the response up to the
+// provider's part.
+func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.CreateCQResp)) error {
+	if c.cqs.full() {
+		return unix.ENOMEM
+	}
+	o := &completionQueue{Owner: c.owner(), client: c, user: in.UserHandle}
+	if in.CompVector >= numCompVectors {
+		return unix.EINVAL
+	}
+	if in.CompChannel >= 0 {
+		if o.ch = c.channels.get(uint32(in.CompChannel)); o.ch == nil {
+			return unix.EINVAL
+		}
+	}
+	if err := c.checkCQE(in.CQE); err != nil {
+		return err
+	}
+	ring, cq, err := c.newCQRing(in.CQE)
+	if err != nil {
+		return err
+	}
+	o.ring, o.cq = ring.m, cq
+	attr := rocev2.CQAttr{Entries: int(ring.entries), Ring: cq, Ctx: o}
+	if o.ch != nil {
+		attr.Notify = o.notify
+	}
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
+		if o.c, err = n.CreateCQ(attr); err != nil {
+			return err
+		}
+		reply(uverbs.CreateCQResp{CQHandle: c.cqs.add(o), CQE: ring.entries})
+		return nil
+	})
+	if o.c == nil {
+		ring.discard()
+		return err
+	}
+	if o.ch != nil {
+		o.ch.cqs++
+	}
+	q.provider = uverbs.RxeCreateCQResp{MI: ring.publish(q)}
+	return nil
+}
+
+// checkCQE refuses what the NIC would refuse, before memory is spent on it.
+func (c *client) checkCQE(cqe uint32) error {
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		if cqe == 0 || cqe > uint32(n.Limits().CQE) {
+			return unix.EINVAL
+		}
+		return nil
+	})
+}
+
+// resizeCQ gives a completion queue another ring, with what the client has not
+// reaped from the old one in it.
+func (c *client) resizeCQ(q *request) error {
+	var in uverbs.ResizeCQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.cqs.get(in.CQHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	if err := c.checkCQE(in.CQE); err != nil {
+		return err
+	}
+	ring, cq, err := c.newCQRing(in.CQE)
+	if err != nil {
+		return err
+	}
+	resized := false
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		if !o.cq.MoveTo(cq) {
+			return unix.EINVAL // too many wait
+		}
+		if err := n.ResizeCQ(o.c, int(ring.entries), cq); err != nil {
+			return err
+		}
+		resized = true
+		c.later(o.ring)
+		o.ring, o.cq = ring.m, cq
+		return nil
+	})
+	if !resized {
+		ring.discard()
+		return err
+	}
+	q.core = uverbs.ResizeCQResp{CQE: ring.entries}
+	q.provider = uverbs.RxeCreateCQResp{MI: ring.publish(q)}
+	return nil
+}
+
+func (c *client) destroyCQ(q *request) error {
+	var in uverbs.DestroyCQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.cqs.get(in.CQHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		if err := n.DestroyCQ(o.c); err != nil {
+			return err
+		}
+		c.cqs.remove(in.CQHandle)
+		c.later(o.ring)
+		if o.ch != nil {
+			o.ch.cqs--
+		}
+		q.core = uverbs.DestroyCQResp{CompEventsReported: o.compEvents.Load(), AsyncEventsReported: o.asyncEvents.Load()}
+		return nil
+	})
+}
+
+func (c *client) reqNotifyCQ(q *request) error {
+	var in uverbs.ReqNotifyCQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.cqs.get(in.CQHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.ArmCQ(o.c, in.SolicitedOnly != 0) })
+}
+
+func (c *client) createCompChannel(q *request) error {
+	if c.channels.full() {
+		c.forgetChannels()
+	}
+	if c.channels.full() {
+		return unix.ENOMEM
+	}
+	ch, fd, err := newChannel()
+	if err != nil {
+		return err
+	}
+	ch.id = c.channels.add(ch)
+	q.attach(uverbs.FD{FD: fd, Kind: uverbs.FDNumber})
+	q.core = uverbs.CreateCompChannelResp{FD: ch.id}
+	return nil
+}
+
+// forgetChannels closes the channels that the client has closed. It has no
+// command for that: the descriptor is all it has.
+func (c *client) forgetChannels() {
+	for id, ch := range c.channels.all {
+		if ch.cqs == 0 && ch.gone() {
+			ch.close()
+			c.channels.remove(id)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package server
+
+import (
+	"math"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// firmware is the version that QUERY_DEVICE reports: 1.0.0.
+const firmware = 1 << 32
+
+// What QUERY_DEVICE and QUERY_PORT say beside limits and states.
+const (
+	capUDAVPortEnforce = 1 << 6
+	deviceCapabilities = capUDAVPortEnforce | uverbs.CapCurrQPStateMod | uverbs.CapPortActiveEvent |
+		uverbs.CapSysImageGUID | uverbs.CapRCRNRNakGen | uverbs.CapMemWindow | uverbs.CapMemWindowType2B
+	atomicHCA          = 1 // IBV_ATOMIC_HCA: atomic among the queue pairs of this NIC
+	physPolling        = 2
+	physLinkUp         = 5
+	portCapCM          = 1 << 16
+	portCapIPBasedGIDs = 1 << 26
+	activeWidth4X      = 2
+	activeSpeedEDR     = 32
+	pageSizes          = 0xfffff000
+	localAckDelay      = 15
+	vendorID           = 0xffffff // no IEEE OUI
+	numCompVectors     = 1
+)
+
+// getContext opens the context: it makes the channel of asynchronous events.
+func (c *client) getContext(q *request) error {
+	if c.async != nil {
+		return unix.EINVAL
+	}
+	ch, fd, err := newChannel()
+	if err != nil {
+		return err
+	}
+	c.asyncMu.Lock()
+	c.async = ch
+	c.asyncMu.Unlock()
+	q.attach(uverbs.FD{FD: fd, Kind: uverbs.FDNumber})
+	q.core = uverbs.GetContextResp{NumCompVectors: numCompVectors}
+	return nil
+}
+
+// guid is the GUID of the NIC.
+func (c *client) guid() [8]byte { return GUID(c.srv.cfg.MAC) }
+
+// GUID is the EUI-64 of a NIC, which node and system image have for a GUID.
+func GUID(m rocev2.MAC) [8]byte {
+	return [8]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
+}
+
+func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		nic, own := n.Limits(), c.srv.cfg.Limits
+		r = uverbs.QueryDeviceResp{
+			FwVer: firmware, NodeGUID: c.guid(), SysImageGUID: c.guid(),
+			MaxMRSize: math.MaxInt64, PageSizeCap: pageSizes, VendorID: vendorID,
+			MaxQP: least(nic.QPs, own.QPs), MaxQPWR: least(nic.SendWR, nic.RecvWR), DeviceCapFlags: deviceCapabilities,
+			MaxSGE: uint32(nic.SGE), MaxSGERd: uint32(nic.SGE), MaxCQ: least(nic.CQs, own.CQs), MaxCQE: uint32(nic.CQE),
+			MaxMR: least(nic.MRs, own.MRs), MaxPD: least(nic.PDs, own.PDs),
+			MaxQPRdAtom: uint32(nic.RdAtomic), MaxQPInitRdAtom: uint32(nic.RdAtomic),
+			MaxResRdAtom: uint32(nic.RdAtomic) * least(nic.QPs, own.QPs),
+			AtomicCap:    atomicHCA, MaxMW: least(nic.MWs, own.MWs), MaxAH: least(nic.AHs, own.AHs),
+			MaxSRQ: least(nic.SRQs, own.SRQs), MaxSRQWR: uint32(nic.RecvWR), MaxSRQSGE: uint32(nic.SGE),
+			MaxPKeys: 1, LocalCAAckDelay: localAckDelay, PhysPortCnt: 1,
+		}
+		return nil
+	})
+	return r, err
+}
+
+func least(a, b int) uint32 { return uint32(min(a, b)) }
+
+func (c *client) queryDevice(q *request) error {
+	r, err := c.deviceAttr()
+	if err == nil {
+		q.core = r
+	}
+	return err
+}
+
+// exQueryDevice answers in as much detail as the client has room for.
+func (c *client) exQueryDevice(q *request) error {
+	in, err := uverbs.DecodeEx[uverbs.ExQueryDevice](q.Body, 8)
+	if err != nil {
+		return err
+	}
+	if in.CompMask != 0 {
+		return unix.EINVAL
+	}
+	base, err := c.deviceAttr()
+	if err != nil {
+		return err
+	}
+	size := min(uverbs.Size[uverbs.ExQueryDeviceResp](), q.Out)
+	if size < uverbs.Size[uverbs.QueryDeviceResp]()+8 {
+		return unix.ENOSPC
+	}
+	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), DeviceCapFlagsEx: uint64(base.DeviceCapFlags)}
+	return nil
+}
+
+func (c *client) queryPort(q *request) error {
+	var in uverbs.QueryPort
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if in.PortNum != 1 {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		a := n.PortAttr()
+		r := uverbs.QueryPortResp{
+			PortCapFlags: portCapCM | portCapIPBasedGIDs, MaxMsgSz: qp.MaxMessage, GIDTblLen: uint32(a.GIDs),
+			PKeyTblLen: uint16(a.PKeys), State: uint8(a.State), MaxMTU: uint8(a.MaxMTU), ActiveMTU: uint8(a.ActiveMTU),
+			MaxVLNum: 1, ActiveWidth: activeWidth4X, ActiveSpeed: activeSpeedEDR, PhysState: physPolling,
+			LinkLayer: uverbs.LinkLayerEthernet,
+		}
+		if a.State == rocev2.PortActive {
+			r.PhysState = physLinkUp
+		}
+		q.core = r
+		return nil
+	})
+}

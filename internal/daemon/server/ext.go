@@ -1,0 +1,173 @@
+package server
+
+import (
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/shard"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+func (c *client) hello(q *request) error {
+	var in uverbs.Hello
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if in.Version != uverbs.ExtVersion {
+		return unix.EPROTONOSUPPORT
+	}
+	r := uverbs.HelloResp{Version: uverbs.ExtVersion}
+	uverbs.SetText(r.Device[:], c.srv.cfg.Device)
+	uverbs.SetText(r.Profiles[:], strings.Join(c.srv.cfg.Profiles, ","))
+	q.core = r
+	return nil
+}
+
+// doorbell hands out the doorbells of the context, once.
+func (c *client) doorbell(q *request) error {
+	if c.bell != nil {
+		return unix.EEXIST
+	}
+	m, fd, err := c.newShared("doorbell", uverbs.DoorbellSize)
+	if err != nil {
+		return err
+	}
+	ev, err := shm.Eventfd()
+	if err != nil {
+		unix.Close(fd)
+		m.release()
+		return err
+	}
+	q.attach(uverbs.FD{FD: fd, Kind: uverbs.FDMemory, Size: uverbs.DoorbellSize})
+	if err := c.startBell(q, m, ev); err != nil {
+		unix.Close(ev)
+		m.release()
+		return err
+	}
+	q.core = uverbs.DoorbellResp{Size: uverbs.DoorbellSize}
+	return nil
+}
+
+// startBell makes the shard listen to doorbells in m and their eventfd ev, of
+// which the client gets a duplicate.
+func (c *client) startBell(q *request, m *mapping, ev int) error {
+	dup, err := unix.FcntlInt(uintptr(ev), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	q.attach(uverbs.FD{FD: dup, Kind: uverbs.FDEventfd})
+	b, err := shard.NewBell(m.data, ev)
+	if err != nil {
+		return err
+	}
+	for handle, o := range c.qps.all {
+		b.Set(handle, o.q)
+	}
+	if err := c.srv.cfg.Shard.AddBell(c.srv.ctx, b); err != nil {
+		return err
+	}
+	c.bell, c.bellMem = b, m
+	return nil
+}
+
+func (c *client) mapMemory(q *request) error {
+	var in uverbs.MapMemory
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if len(q.FDs) != 1 || in.Flags != 0 {
+		return unix.EINVAL
+	}
+	if c.maps.full() {
+		return unix.ENOMEM
+	}
+	m, err := c.mapFD(q.FDs[0], in.Base, in.Length, in.Offset)
+	if err != nil {
+		return err
+	}
+	q.core = uverbs.MapMemoryResp{Handle: c.maps.add(m)}
+	return nil
+}
+
+func (c *client) unmapMemory(q *request) error {
+	var in uverbs.UnmapMemory
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	m := c.maps.get(in.Handle)
+	if m == nil {
+		return unix.EINVAL
+	}
+	c.maps.remove(in.Handle)
+	m.release()
+	return nil
+}
+
+func (c *client) setProfile(q *request) error {
+	var in uverbs.SetProfile
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	name := uverbs.Text(in.Profile[:])
+	if name != "" && !slices.Contains(c.srv.cfg.Profiles, name) {
+		return unix.EINVAL
+	}
+	if name == "" {
+		name = c.srv.cfg.Profile
+	}
+	c.profile = name
+	return nil
+}
+
+func (c *client) queryGID(q *request) error {
+	var in uverbs.QueryGID
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		gids := n.GIDs()
+		if in.Port != 1 || in.Index >= uint32(len(gids)) {
+			return unix.EINVAL
+		}
+		g := gids[in.Index]
+		q.core = uverbs.QueryGIDResp{GID: g.GID, Type: uint32(g.Type)}
+		return nil
+	})
+}
+
+// refreshSysfs brings the files that programs read up to date, such as counters.
+func (c *client) refreshSysfs(*request) error {
+	if c.srv.cfg.Refresh == nil {
+		return unix.EOPNOTSUPP
+	}
+	return c.srv.cfg.Refresh(c.srv.ctx)
+}
+
+// maxStats is the longest answer to EXT_QUERY_STATS.
+const maxStats = uverbs.MaxMessage - uverbs.AnswerLen
+
+// queryStats answers with the NIC's counters from a given one on.
+func (c *client) queryStats(q *request) error {
+	var in uverbs.QueryStats
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		all := n.CounterSnapshot()
+		rest := all[min(int(in.First), len(all)):]
+		room := (min(q.Out, maxStats) - uverbs.Size[uverbs.QueryStatsResp]()) / uverbs.Size[uverbs.Stat]()
+		part := rest[:min(len(rest), room)]
+		q.answer.Body = uverbs.Append(nil, uverbs.QueryStatsResp{Count: uint32(len(part)), More: uint32(len(rest) - len(part))})
+		for _, v := range part {
+			st := uverbs.Stat{Value: v.Value}
+			uverbs.SetText(st.Name[:], v.Name)
+			q.answer.Body = uverbs.Append(q.answer.Body, st)
+		}
+		return nil
+	})
+}

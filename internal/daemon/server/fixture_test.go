@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/shard"
+	"roced/mono"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// host is a NIC with its server.
+type host struct {
+	shard *shard.Shard
+	srv   *Server
+	path  string
+	gid   [16]byte
+}
+
+var testLimits = Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs: 8, PDs: 8, AHs: 8, Channels: 4, Memory: 64 << 20}
+
+// pair makes two NICs that are connected.
+func pair(t testing.TB, limits Limits) [2]*host {
+	t.Helper()
+	dir := t.TempDir()
+	var hosts [2]*host
+	for i := range hosts {
+		hosts[i] = newHost(t, dir, i, limits)
+	}
+	return hosts
+}
+
+func newHost(t testing.TB, dir string, i int, limits Limits) *host {
+	t.Helper()
+	names := [2]string{"a", "b"}
+	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, names[i]), Remote: filepath.Join(dir, names[1-i])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := &Events{}
+	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}
+	addr := netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})
+	nic, err := rocev2.New(rocev2.Config{Name: names[i], MAC: mac, MTU: 1500, Addrs: []netip.Prefix{netip.PrefixFrom(addr, 24)},
+		Seed: [32]byte{byte(i)}, Events: events})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{path: filepath.Join(dir, "uverbs-"+names[i]), gid: rocev2.GIDOf(addr)}
+	if h.shard, err = shard.New(shard.Config{NIC: nic, Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	h.srv, err = New(Config{Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
+		Limits: limits, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events.Attach(h.srv)
+	t.Cleanup(func() {
+		for _, f := range []func() error{h.srv.Close, h.shard.Close, port.Close} {
+			if err := f(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return h
+}
+
+// objects counts what exists in the NIC.
+func (h *host) objects(t testing.TB) (n int) {
+	t.Helper()
+	err := h.shard.Do(context.Background(), func(_ mono.Time, c *rocev2.NIC) {
+		n = len(c.PDs()) + len(c.MRs()) + len(c.MWs()) + len(c.CQs()) + len(c.SRQs()) + len(c.QPs()) + len(c.AHs())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// user is a client of a test.
+type user struct {
+	t    testing.TB
+	conn *uverbs.Conn
+	mem  []byte // memory that is mapped in the daemon at memBase
+}
+
+const (
+	memBase = 0x10000
+	memSize = 64 << 10
+)
+
+// connect opens a context, with memory.
+func (h *host) connect(t testing.TB) *user {
+	t.Helper()
+	conn, err := uverbs.Dial(h.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &user{t: t, conn: conn}
+	t.Cleanup(func() { conn.Close() })
+	_, fds := u.must(uverbs.CmdGetContext, uverbs.GetContext{})
+	t.Cleanup(func() { unix.Close(fds[0].FD) })
+	fd, mem, err := shm.New("test", memSize, shm.SealSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	t.Cleanup(func() { _ = shm.Unmap(mem) })
+	u.mem = mem
+	if _, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: memBase, Length: memSize}); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func (u *user) callFD(cmd uint32, fds []int, body any) ([]byte, []uverbs.FD, error) {
+	return u.conn.Call(uverbs.Command(cmd, 4096, body), fds)
+}
+
+// try runs a command and returns its error; descriptors are closed.
+func (u *user) try(cmd uint32, body any) error {
+	_, fds, err := u.callFD(cmd, nil, body)
+	for _, f := range fds {
+		unix.Close(f.FD)
+	}
+	return err
+}
+
+// must runs a command that succeeds.
+func (u *user) must(cmd uint32, body any) ([]byte, []uverbs.FD) {
+	u.t.Helper()
+	resp, fds, err := u.callFD(cmd, nil, body)
+	if err != nil {
+		u.t.Fatalf("command %d: %v", cmd, err)
+	}
+	return resp, fds
+}
+
+// word is a 32-bit field of a response.
+func word(resp []byte, i int) uint32 { return binary.LittleEndian.Uint32(resp[4*i:]) }
+
+// handle runs a command that makes an object and returns its handle.
+func (u *user) handle(cmd uint32, body any) uint32 {
+	u.t.Helper()
+	resp, fds := u.must(cmd, body)
+	for _, f := range fds {
+		unix.Close(f.FD)
+	}
+	return word(resp, 0)
+}
+
+// mapped maps the rings of an answer.
+func (u *user) mapped(fds []uverbs.FD) [][]byte {
+	u.t.Helper()
+	var out [][]byte
+	for _, f := range fds {
+		mem, err := shm.Map(f.FD, 0, uint64(f.Size))
+		unix.Close(f.FD)
+		if err != nil {
+			u.t.Fatal(err)
+		}
+		u.t.Cleanup(func() { _ = shm.Unmap(mem) })
+		out = append(out, mem)
+	}
+	return out
+}
+
+// eventually waits for cond.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package server
+
+import (
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// memoryRegion is a registered region and what keeps its memory.
+type memoryRegion struct {
+	Owner
+	mr  *rocev2.MR
+	mem *mapping // nil for a region of no length, or of memory that is not mapped here
+	// What has been registered, for REREG_MR.
+	start, length uint64
+	access        qp.Access
+}
+
+func (c *client) allocPD(q *request) error {
+	if c.pds.full() {
+		return unix.ENOMEM
+	}
+	own := c.owner()
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		p, err := n.AllocPD(&own)
+		if err != nil {
+			return err
+		}
+		q.core = uverbs.AllocPDResp{PDHandle: c.pds.add(p)}
+		return nil
+	})
+}
+
+func (c *client) deallocPD(q *request) error {
+	var handle uint32
+	if err := q.decode(&handle); err != nil {
+		return err
+	}
+	p := c.pds.get(handle)
+	if p == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		err := n.DeallocPD(p)
+		if err == nil {
+			c.pds.remove(handle)
+		}
+		return err
+	})
+}
+
+// pageMask are the bits of an address inside a page, in which a region's address
+// in memory and on the wire must agree.
+const pageMask = 4095
+
+func (c *client) regMR(q *request) error {
+	var in uverbs.RegMR
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	pd := c.pds.get(in.PDHandle)
+	if pd == nil || (in.Start^in.HCAVA)&pageMask != 0 {
+		return unix.EINVAL
+	}
+	if c.mrs.full() {
+		return unix.ENOMEM
+	}
+	access := qp.Access(in.AccessFlags)
+	mem, m, err := c.region(in.Start, in.Length, access)
+	if err != nil {
+		return err
+	}
+	r := &memoryRegion{Owner: c.owner(), mem: m, start: in.Start, length: in.Length, access: access}
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
+		r.mr, err = n.RegMR(pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: access, Mem: mem, Ctx: r})
+		if err == nil {
+			q.core = uverbs.RegMRResp{MRHandle: c.mrs.add(r), LKey: r.mr.LKey, RKey: r.mr.RKey}
+		}
+		return err
+	})
+	if r.mr == nil && m != nil {
+		m.release()
+	}
+	return err
+}
+
+func (c *client) reregMR(q *request) error {
+	var in uverbs.ReregMR
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	r := c.mrs.get(in.MRHandle)
+	flags := rocev2.ReregFlags(in.Flags)
+	pd := c.pds.get(in.PDHandle)
+	if r == nil || flags&rocev2.ReregPD != 0 && pd == nil {
+		return unix.EINVAL
+	}
+	next, mem, err := c.retranslate(r, &in)
+	if err != nil {
+		return err
+	}
+	changed := false
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		err := n.ReregMR(r.mr, flags, pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: qp.Access(in.AccessFlags), Mem: mem})
+		if err != nil {
+			return err
+		}
+		if changed = true; flags&rocev2.ReregTranslation != 0 {
+			c.later(r.mem)
+			r.mem = next.mem
+		}
+		r.start, r.length, r.access = next.start, next.length, next.access
+		q.core = uverbs.ReregMRResp{LKey: r.mr.LKey, RKey: r.mr.RKey}
+		return nil
+	})
+	if !changed && next.mem != nil {
+		next.mem.release()
+	}
+	return err
+}
+
+// retranslate returns what r is to become by REREG_MR: its memory, if the command
+// changes that, and what else the server keeps. Memory that is not mapped here must
+// permit what the region does.
+func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR) (next memoryRegion, mem rocev2.Memory, err error) {
+	flags := rocev2.ReregFlags(in.Flags)
+	next.start, next.length, next.access = r.start, r.length, r.access
+	if flags&rocev2.ReregAccess != 0 {
+		next.access = qp.Access(in.AccessFlags)
+	}
+	switch {
+	case flags&rocev2.ReregTranslation != 0:
+		if (in.Start^in.HCAVA)&pageMask != 0 {
+			return next, nil, unix.EINVAL
+		}
+		next.start, next.length = in.Start, in.Length
+		mem, next.mem, err = c.region(in.Start, in.Length, next.access)
+	case r.mem == nil && r.length > 0:
+		_, err = c.distant(r.start, r.length, next.access)
+	}
+	return next, mem, err
+}
+
+func (c *client) deregMR(q *request) error {
+	var handle uint32
+	if err := q.decode(&handle); err != nil {
+		return err
+	}
+	r := c.mrs.get(handle)
+	if r == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		err := n.DeregMR(r.mr)
+		if err == nil {
+			c.mrs.remove(handle)
+			c.later(r.mem)
+		}
+		return err
+	})
+}
+
+func (c *client) allocMW(q *request) error {
+	var in uverbs.AllocMW
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	pd := c.pds.get(in.PDHandle)
+	if pd == nil {
+		return unix.EINVAL
+	}
+	if c.mws.full() {
+		return unix.ENOMEM
+	}
+	own := c.owner()
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		w, err := n.AllocMW(pd, rocev2.MWType(in.MWType), &own)
+		if err == nil {
+			q.core = uverbs.AllocMWResp{MWHandle: c.mws.add(w), RKey: w.RKey}
+		}
+		return err
+	})
+}
+
+func (c *client) deallocMW(q *request) error {
+	var handle uint32
+	if err := q.decode(&handle); err != nil {
+		return err
+	}
+	w := c.mws.get(handle)
+	if w == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		err := n.DeallocMW(w)
+		if err == nil {
+			c.mws.remove(handle)
+		}
+		return err
+	})
+}
+
+func (c *client) createAH(q *request) error {
+	var in uverbs.CreateAH
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	pd := c.pds.get(in.PDHandle)
+	if pd == nil || in.Attr.IsGlobal == 0 || in.Attr.PortNum != 1 {
+		return unix.EINVAL
+	}
+	if c.ahs.full() {
+		return unix.ENOMEM
+	}
+	a := &in.Attr
+	own := c.owner()
+	return c.do(func(now mono.Time, n *rocev2.NIC) error {
+		av := vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass)
+		h, err := n.CreateAH(now, pd, av, &own)
+		if err == nil {
+			// ah_num is what work requests name; zero would make the provider
+			// resolve the address itself.
+			q.core, q.provider = uverbs.CreateAHResp{AHHandle: c.ahs.add(h)}, uverbs.RxeCreateAHResp{AHNum: h.Handle()}
+		}
+		return err
+	})
+}
+
+func (c *client) destroyAH(q *request) error {
+	var handle uint32
+	if err := q.decode(&handle); err != nil {
+		return err
+	}
+	a := c.ahs.get(handle)
+	if a == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		err := n.DestroyAH(a)
+		if err == nil {
+			c.ahs.remove(handle)
+		}
+		return err
+	})
+}
+
+// vector is the address vector of a path, which comes in two layouts.
+func vector(dgid [16]byte, flow uint32, sgid, hop, class uint8) rocev2.AddressVector {
+	return rocev2.AddressVector{DGID: rocev2.GID(dgid), SGIDIndex: sgid, TrafficClass: class, HopLimit: hop,
+		FlowLabel: flow & 0xfffff}
+}

@@ -1,0 +1,85 @@
+package server
+
+import (
+	"math"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// mapping is memory of a client that the daemon has mapped.
+type mapping struct {
+	base uint64 // address of the first byte in the client
+	data []byte
+	used *atomic.Int64 // the client's account of mapped bytes
+	refs atomic.Int32
+}
+
+// release gives one reference back; the last one unmaps the memory.
+func (m *mapping) release() {
+	if m.refs.Add(-1) == 0 {
+		m.used.Add(-int64(len(m.data)))
+		_ = shm.Unmap(m.data) // cannot fail for a mapping that we made
+	}
+}
+
+// find returns the part of the mapping that is [start, start+length).
+func (m *mapping) find(start, length uint64) ([]byte, bool) {
+	size := uint64(len(m.data))
+	off := start - m.base
+	if start < m.base || off > size || length > size-off {
+		return nil, false
+	}
+	return m.data[off : off+length : off+length], true
+}
+
+// charge accounts for n more bytes of memory if the client may have them.
+func (c *client) charge(n int64) bool {
+	if c.used.Add(n) > c.srv.cfg.Limits.Memory {
+		c.used.Add(-n)
+		return false
+	}
+	return true
+}
+
+// mapFD maps a client's memfd, sealed so that it cannot be shortened under us.
+func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
+	if base%shm.PageSize != 0 || length%shm.PageSize != 0 || base+length < base {
+		return nil, unix.EINVAL
+	}
+	if err := shm.Check(fd, offset, length); err != nil {
+		return nil, err
+	}
+	if length > math.MaxInt64 || !c.charge(int64(length)) {
+		return nil, unix.ENOMEM
+	}
+	data, err := shm.Map(fd, offset, length)
+	if err != nil {
+		c.used.Add(-int64(length))
+		return nil, err
+	}
+	m := &mapping{base: base, data: data, used: &c.used}
+	m.refs.Store(1)
+	return m, nil
+}
+
+// region returns the memory behind a client's addresses as the NIC takes it, and
+// the mapping, with one reference more, if one mapping holds all of it. Length zero
+// needs no memory.
+func (c *client) region(start, length uint64, access qp.Access) (rocev2.Memory, *mapping, error) {
+	if length == 0 {
+		return nil, nil, nil
+	}
+	for _, m := range c.maps.all {
+		if data, ok := m.find(start, length); ok {
+			m.refs.Add(1)
+			return rocev2.NewBytes(data), m, nil
+		}
+	}
+	mem, err := c.distant(start, length, access)
+	return mem, nil, err
+}

@@ -1,0 +1,306 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rxe"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// queuePair is a QP of a client.
+type queuePair struct {
+	Owner
+	q      *rocev2.QueuePair
+	client *client
+	user   uint64
+	rings  []*mapping
+	events atomic.Uint32
+}
+
+// Types of queue pairs that other devices have (ib_uverbs_qp_type).
+const rawPacket = 8
+
+func (c *client) createQP(q *request) error {
+	var in uverbs.CreateQP
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	return c.makeQP(q, &in, func(r uverbs.CreateQPResp) { q.core = r })
+}
+
+func (c *client) exCreateQP(q *request) error {
+	in, err := uverbs.DecodeEx[uverbs.ExCreateQP](q.Body, uverbs.ExCreateQPMin)
+	if err != nil {
+		return err
+	}
+	if in.CompMask != 0 || in.CreateFlags != 0 || in.SourceQPN != 0 {
+		return unix.EOPNOTSUPP
+	}
+	old := uverbs.CreateQP{UserHandle: in.UserHandle, PDHandle: in.PDHandle, SendCQHandle: in.SendCQHandle,
+		RecvCQHandle: in.RecvCQHandle, SRQHandle: in.SRQHandle, MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR,
+		MaxSendSGE: in.MaxSendSGE, MaxRecvSGE: in.MaxRecvSGE, MaxInlineData: in.MaxInlineData,
+		SQSigAll: in.SQSigAll, QPType: in.QPType, IsSRQ: in.IsSRQ}
+	return c.makeQP(q, &old, func(r uverbs.CreateQPResp) { q.core = uverbs.ExCreateQPResp{Base: r, ResponseLength: 40} })
+}
+
+// resolveQP finds the objects that a new queue pair uses.
+func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
+	switch qp.Type(in.QPType) {
+	case qp.RC, qp.UC, qp.UD:
+	case rawPacket:
+		return a, unix.EOPNOTSUPP
+	default:
+		return a, unix.EINVAL
+	}
+	send, recv := c.cqs.get(in.SendCQHandle), c.cqs.get(in.RecvCQHandle)
+	a.PD = c.pds.get(in.PDHandle)
+	if send == nil || recv == nil || a.PD == nil {
+		return a, unix.EINVAL
+	}
+	a.SendCQ, a.RecvCQ = send.c, recv.c
+	if in.IsSRQ != 0 {
+		s := c.srqs.get(in.SRQHandle)
+		if s == nil {
+			return a, unix.EINVAL
+		}
+		a.SRQ = s.s
+	}
+	a.Type, a.SigAll, a.Profile = qp.Type(in.QPType), in.SQSigAll != 0, c.profile
+	a.Caps = rocev2.QPCaps{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
+		MaxRecvSGE: in.MaxRecvSGE, MaxInline: in.MaxInlineData}
+	return a, c.checkCaps(&a)
+}
+
+// checkCaps refuses what the NIC would refuse, before memory is spent on it.
+func (c *client) checkCaps(a *rocev2.QPAttr) error {
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		l := n.Limits()
+		switch p := &a.Caps; {
+		case p.MaxSendWR > uint32(l.SendWR), p.MaxSendSGE > uint32(l.SGE), p.MaxInline > uint32(l.Inline),
+			a.SRQ == nil && (p.MaxRecvWR > uint32(l.RecvWR) || p.MaxRecvSGE > uint32(l.SGE)):
+			return unix.EINVAL
+		}
+		return nil
+	})
+}
+
+func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.CreateQPResp)) error {
+	a, err := c.resolveQP(in)
+	if err != nil {
+		return err
+	}
+	if c.qps.full() {
+		return unix.ENOMEM
+	}
+	p := &a.Caps
+	sq, sr, err := c.newSendRing(p.MaxSendWR, p.MaxSendSGE, p.MaxInline)
+	if err != nil {
+		return err
+	}
+	// Programs send inline without having asked for room, since rxe has always some.
+	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
+	var rq ring
+	if a.SRQ == nil {
+		var rr *rxe.RecvRing
+		if rq, rr, err = c.newRecvRing(p.MaxRecvWR, p.MaxRecvSGE); err != nil {
+			sq.discard()
+			return err
+		}
+		a.RQ, p.MaxRecvWR = rr, rq.entries
+	}
+	o := &queuePair{Owner: c.owner(), client: c, user: in.UserHandle, rings: []*mapping{sq.m, rq.m}}
+	a.Ctx = o
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
+		if o.q, err = n.CreateQP(a); err != nil {
+			return err
+		}
+		reply(c.enlist(o, &a))
+		return nil
+	})
+	if o.q == nil {
+		sq.discard()
+		rq.discard()
+		return err
+	}
+	q.provider = uverbs.RxeCreateQPResp{RQ: rq.publish(q), SQ: sq.publish(q)}
+	return nil
+}
+
+// enlist numbers a new queue pair and makes the shard listen for it.
+func (c *client) enlist(o *queuePair, a *rocev2.QPAttr) uverbs.CreateQPResp {
+	handle, p := c.qps.add(o), &a.Caps
+	if c.bell != nil {
+		c.bell.Set(handle, o.q)
+	}
+	if a.SRQ == nil {
+		c.srv.cfg.Shard.Watch(o.q, a.RQ)
+	}
+	return uverbs.CreateQPResp{QPHandle: handle, QPN: uint32(o.q.Num()), MaxSendWR: p.MaxSendWR, MaxRecvWR: p.MaxRecvWR,
+		MaxSendSGE: p.MaxSendSGE, MaxRecvSGE: p.MaxRecvSGE, MaxInlineData: p.MaxInline}
+}
+
+func (c *client) destroyQP(q *request) error {
+	var in uverbs.DestroyQP
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.qps.get(in.QPHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		if err := n.DestroyQP(o.q); err != nil {
+			return err
+		}
+		if c.bell != nil {
+			c.bell.Set(in.QPHandle, nil)
+		}
+		c.srv.cfg.Shard.Unwatch(o.q)
+		c.qps.remove(in.QPHandle)
+		c.later(o.rings...)
+		q.core = uverbs.DestroyQPResp{EventsReported: o.events.Load()}
+		return nil
+	})
+}
+
+// postSend rings the doorbell of a queue pair; the work requests are in the ring.
+func (c *client) postSend(q *request) error {
+	var in uverbs.PostSend
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.qps.get(in.QPHandle)
+	if o == nil || in.WRCount != 0 {
+		return unix.EINVAL
+	}
+	q.core = uverbs.PostSendResp{}
+	return c.do(func(now mono.Time, n *rocev2.NIC) error {
+		if o.q.State() < qp.RTS {
+			return unix.EINVAL
+		}
+		n.Doorbell(now, o.q)
+		return nil
+	})
+}
+
+// postRecv has nothing to do: receive queues are looked at when they are needed.
+func (c *client) postRecv(q *request) error {
+	var in uverbs.PostSend
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if c.qps.get(in.QPHandle) == nil || in.WRCount != 0 {
+		return unix.EINVAL
+	}
+	q.core = uverbs.PostSendResp{}
+	return nil
+}
+
+func (c *client) modifyQP(q *request) error {
+	var in uverbs.ModifyQP
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if qp.AttrMask(in.AttrMask)&qp.AttrRateLimit != 0 {
+		return unix.EOPNOTSUPP
+	}
+	return c.applyQP(&in, 0)
+}
+
+func (c *client) exModifyQP(q *request) error {
+	in, err := uverbs.DecodeEx[uverbs.ExModifyQP](q.Body, 112)
+	if err != nil {
+		return err
+	}
+	if err := c.applyQP(&in.Base, in.RateLimit); err != nil {
+		return err
+	}
+	q.core = uverbs.ExModifyQPResp{ResponseLength: 8}
+	return nil
+}
+
+// applyQP carries out a MODIFY_QP.
+func (c *client) applyQP(in *uverbs.ModifyQP, rate uint32) error {
+	o := c.qps.get(in.QPHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	a, mask, err := attrOf(in, rate)
+	if err != nil {
+		return err
+	}
+	var av *rocev2.AddressVector
+	if mask&qp.AttrAV != 0 {
+		d := &in.Dest
+		if d.IsGlobal == 0 || d.PortNum != 1 && d.PortNum != 0 {
+			return unix.EINVAL // RoCE has no routing without a GRH
+		}
+		v := vector(d.DGID, d.FlowLabel, d.SGIDIndex, d.HopLimit, d.TrafficClass)
+		av = &v
+	}
+	return c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyQP(now, o.q, a, mask, av) })
+}
+
+// attrOf translates the attributes of MODIFY_QP. Alternate paths and path migration
+// do not exist here.
+func attrOf(m *uverbs.ModifyQP, rate uint32) (qp.Attr, qp.AttrMask, error) {
+	const known = 1<<21 - 1 | qp.AttrRateLimit
+	mask := qp.AttrMask(m.AttrMask)
+	switch {
+	case mask&^known != 0, mask&qp.AttrState != 0 && m.QPState > uint8(qp.Err), mask&qp.AttrCurState != 0 && m.CurQPState > uint8(qp.Err):
+		return qp.Attr{}, 0, unix.EINVAL
+	case mask&(qp.AttrAltPath|qp.AttrPathMigState|qp.AttrCap) != 0:
+		return qp.Attr{}, 0, unix.EOPNOTSUPP
+	}
+	return qp.Attr{
+		State: qp.State(m.QPState), CurState: qp.State(m.CurQPState), EnSQDNotify: m.EnSQDAsyncNotify != 0,
+		AccessFlags: qp.Access(m.QPAccessFlags), PKeyIndex: m.PKeyIndex, Port: m.PortNum, QKey: m.QKey,
+		PathMTU: qp.MTU(m.PathMTU), Timeout: m.Timeout, RetryCnt: m.RetryCnt, RNRRetry: m.RNRRetry,
+		RQPSN: m.RQPSN, SQPSN: m.SQPSN, MaxRdAtomic: m.MaxRdAtomic, MaxDestRdAtomic: m.MaxDestRdAtomic,
+		MinRNRTimer: m.MinRNRTimer, DestQPN: m.DestQPNum, RateLimit: rate,
+	}, mask, nil
+}
+
+func (c *client) queryQP(q *request) error {
+	var in uverbs.QueryQP
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.qps.get(in.QPHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		i, err := n.QueryQP(o.q)
+		if err == nil {
+			q.core = queryQPOf(&i)
+		}
+		return err
+	})
+}
+
+// queryQPOf translates the description of a queue pair.
+func queryQPOf(i *rocev2.QPInfo) uverbs.QueryQPResp {
+	a := &i.Attr
+	r := uverbs.QueryQPResp{
+		MaxSendWR: i.Caps.MaxSendWR, MaxRecvWR: i.Caps.MaxRecvWR, MaxSendSGE: i.Caps.MaxSendSGE,
+		MaxRecvSGE: i.Caps.MaxRecvSGE, MaxInlineData: i.Caps.MaxInline,
+		QKey: a.QKey, RQPSN: a.RQPSN, SQPSN: a.SQPSN, DestQPNum: a.DestQPN, QPAccessFlags: uint32(a.AccessFlags),
+		PKeyIndex: a.PKeyIndex, QPState: uint8(a.State), CurQPState: uint8(a.State), PathMTU: uint8(a.PathMTU),
+		MaxRdAtomic: a.MaxRdAtomic, MaxDestRdAtomic: a.MaxDestRdAtomic, MinRNRTimer: a.MinRNRTimer, PortNum: a.Port,
+		Timeout: a.Timeout, RetryCnt: a.RetryCnt, RNRRetry: a.RNRRetry,
+	}
+	if i.SigAll {
+		r.SQSigAll = 1
+	}
+	if i.Connected {
+		r.Dest = uverbs.QPDest{DGID: i.AV.DGID, FlowLabel: i.AV.FlowLabel, SGIDIndex: i.AV.SGIDIndex, HopLimit: i.AV.HopLimit,
+			TrafficClass: i.AV.TrafficClass, IsGlobal: 1, PortNum: 1}
+	}
+	return r
+}

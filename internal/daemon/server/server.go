@@ -1,0 +1,243 @@
+// Package server is the kernel's side of uverbs: it takes the commands of client
+// processes from a socket, keeps their objects, and hands them rings, doorbells
+// and events. docs/control-protocol.md describes what is spoken.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/shard"
+	"roced/rocev2"
+)
+
+// Limits bound what one client may have.
+type Limits struct {
+	Connections int // of one user
+	QPs         int
+	CQs         int
+	SRQs        int
+	MRs         int
+	MWs         int
+	PDs         int
+	AHs         int
+	Channels    int
+	Memory      int64 // mapped bytes, rings included
+}
+
+// Config describes the server of one NIC.
+type Config struct {
+	Path  string // of the socket
+	Mode  fs.FileMode
+	UIDs  []uint32 // who may connect; with no GIDs either, whom the mode lets in
+	GIDs  []uint32
+	Shard *shard.Shard
+	// Device and Profiles answer EXT_HELLO; Profile is that of queue pairs of
+	// clients who ask for none, empty for the NIC's default.
+	Device   string
+	Profile  string
+	Profiles []string
+	// Refresh, if set, brings the files that programs read up to date.
+	Refresh func(context.Context) error
+	MAC     rocev2.MAC
+	Limits  Limits
+	Log     *slog.Logger
+}
+
+// Server serves the clients of one NIC.
+type Server struct {
+	cfg    Config
+	ln     *net.UnixListener
+	ctx    context.Context // ends with the server
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	clients map[*client]struct{}
+	perUID  map[uint32]int
+	closing bool
+	serial  uint64
+
+	commands atomic.Uint64 // carried out for all clients
+}
+
+// Commands counts the commands of all clients.
+func (s *Server) Commands() uint64 { return s.commands.Load() }
+
+// New opens the socket and serves it. A socket that a dead daemon has left is
+// replaced.
+func New(cfg Config) (*Server, error) {
+	ln, err := Listen("unixpacket", cfg.Path, cfg.Mode)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, ln: ln, clients: map[*client]struct{}{}, perUID: map[uint32]int{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.wg.Go(s.accept)
+	return s, nil
+}
+
+// Listen makes a Unix socket of the given mode at path in one step: nobody sees
+// it with other rights, and what was there is replaced.
+func Listen(network, path string, mode fs.FileMode) (*net.UnixListener, error) {
+	tmp := path + ".new"
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	ln, err := net.ListenUnix(network, &net.UnixAddr{Name: tmp, Net: network})
+	if err != nil {
+		return nil, err
+	}
+	ln.SetUnlinkOnClose(false)
+	if err = os.Chmod(tmp, mode); err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		ln.Close()
+		os.Remove(tmp)
+		return nil, err
+	}
+	return ln, nil
+}
+
+// acceptPause follows an error of accept, such as too many open files.
+const acceptPause = 50 * time.Millisecond
+
+// accept admits clients until the listener is closed.
+func (s *Server) accept() {
+	for {
+		conn, err := s.ln.AcceptUnix()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			s.cfg.Log.Warn("accept", "err", err)
+			time.Sleep(acceptPause)
+			continue
+		}
+		if err := s.admit(conn); err != nil {
+			s.cfg.Log.Warn("client refused", "err", err)
+			conn.Close()
+		}
+	}
+}
+
+// admit starts to serve conn if its user may.
+func (s *Server) admit(conn *net.UnixConn) error {
+	cred, err := PeerCred(conn)
+	if err != nil {
+		return err
+	}
+	if len(s.cfg.UIDs)+len(s.cfg.GIDs) > 0 && !Allowed(cred, s.cfg.UIDs, s.cfg.GIDs) {
+		return fmt.Errorf("user %d: %w", cred.Uid, fs.ErrPermission)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return net.ErrClosed
+	}
+	if s.perUID[cred.Uid] >= s.cfg.Limits.Connections {
+		return fmt.Errorf("user %d has %d connections already", cred.Uid, s.perUID[cred.Uid])
+	}
+	pidfd, err := peerPidfd(conn, cred)
+	if err != nil {
+		s.cfg.Log.Info("memory of the client will only be accessed where it is shared", "pid", cred.Pid, "err", err)
+		pidfd = -1
+	}
+	s.serial++
+	c := newClient(s, uverbs.NewConn(conn), cred, pidfd, s.serial)
+	s.clients[c] = struct{}{}
+	s.perUID[cred.Uid]++
+	s.wg.Go(func() {
+		c.serve()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.clients, c)
+		if s.perUID[cred.Uid]--; s.perUID[cred.Uid] == 0 {
+			delete(s.perUID, cred.Uid)
+		}
+	})
+	return nil
+}
+
+// Profile is the transport profile of the device.
+func (s *Server) Profile() string { return s.cfg.Profile }
+
+// StopAccepting refuses new clients; those that are there go on.
+func (s *Server) StopAccepting() {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.ln.Close()
+}
+
+// Clients returns the number of clients.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// Close ends all clients, waits until their objects are gone and removes the
+// socket. The shard must still be running.
+func (s *Server) Close() error {
+	s.StopAccepting()
+	s.cancel()
+	s.mu.Lock()
+	for c := range s.clients {
+		c.conn.Close()
+	}
+	s.mu.Unlock()
+	s.wg.Wait()
+	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// PeerCred tells who is at the other end of a Unix socket.
+func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(cerr, err)
+}
+
+// Allowed reports whether a user may use a socket that is for root, the daemon's
+// own user and those listed.
+func Allowed(cred *unix.Ucred, uids, gids []uint32) bool {
+	if cred.Uid == 0 || cred.Uid == uint32(os.Geteuid()) {
+		return true
+	}
+	if slices.Contains(uids, cred.Uid) || slices.Contains(gids, cred.Gid) {
+		return true
+	}
+	return len(gids) > 0 && slices.ContainsFunc(groupsOf(cred), func(g uint32) bool { return slices.Contains(gids, g) })
+}
+
+// groupsOf returns the supplementary groups of a process, which SO_PEERCRED
+// leaves out.
+func groupsOf(cred *unix.Ucred) []uint32 {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(int(cred.Pid)) + "/status")
+	if err != nil {
+		return nil
+	}
+	return parseGroups(string(text))
+}

@@ -1,0 +1,142 @@
+package server
+
+import (
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// sharedQueue is an SRQ of a client.
+type sharedQueue struct {
+	Owner
+	s      *rocev2.SRQ
+	client *client
+	user   uint64
+	ring   *mapping
+	events atomic.Uint32
+}
+
+func (c *client) createSRQ(q *request) error {
+	var in uverbs.CreateSRQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	return c.makeSRQ(q, &in)
+}
+
+// createXSRQ makes a basic SRQ: XRC and tag matching do not exist here.
+func (c *client) createXSRQ(q *request) error {
+	var in uverbs.CreateXSRQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if in.SRQType != uverbs.SRQTypeBasic {
+		return unix.EOPNOTSUPP
+	}
+	return c.makeSRQ(q, &uverbs.CreateSRQ{UserHandle: in.UserHandle, PDHandle: in.PDHandle, MaxWR: in.MaxWR,
+		MaxSGE: in.MaxSGE, SRQLimit: in.SRQLimit})
+}
+
+// postSRQRecv has nothing to do, like postRecv.
+func (c *client) postSRQRecv(q *request) error {
+	var in uverbs.PostSend
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if c.srqs.get(in.QPHandle) == nil || in.WRCount != 0 {
+		return unix.EINVAL
+	}
+	q.core = uverbs.PostSendResp{}
+	return nil
+}
+
+func (c *client) makeSRQ(q *request, in *uverbs.CreateSRQ) error {
+	pd := c.pds.get(in.PDHandle)
+	if pd == nil {
+		return unix.EINVAL
+	}
+	if c.srqs.full() {
+		return unix.ENOMEM
+	}
+	if err := c.checkCaps(&rocev2.QPAttr{Caps: rocev2.QPCaps{MaxRecvWR: in.MaxWR, MaxRecvSGE: in.MaxSGE}}); err != nil {
+		return err
+	}
+	rq, rr, err := c.newRecvRing(in.MaxWR, in.MaxSGE)
+	if err != nil {
+		return err
+	}
+	o := &sharedQueue{Owner: c.owner(), client: c, user: in.UserHandle, ring: rq.m}
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
+		o.s, err = n.CreateSRQ(rocev2.SRQAttr{PD: pd, RQ: rr, MaxWR: rq.entries, MaxSGE: in.MaxSGE, Limit: in.SRQLimit, Ctx: o})
+		if err == nil {
+			q.core = uverbs.CreateSRQResp{SRQHandle: c.srqs.add(o), MaxWR: rq.entries, MaxSGE: in.MaxSGE, SRQN: o.s.ID()}
+		}
+		return err
+	})
+	if o.s == nil {
+		rq.discard()
+		return err
+	}
+	q.provider = uverbs.RxeCreateSRQResp{MI: rq.publish(q), SRQNum: o.s.ID()}
+	return nil
+}
+
+// modifySRQ arms the limit event. Queues keep their size, which QUERY_DEVICE says.
+func (c *client) modifySRQ(q *request) error {
+	var in uverbs.ModifySRQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.srqs.get(in.SRQHandle)
+	switch {
+	case o == nil, in.AttrMask&^(uverbs.SRQMaxWR|uverbs.SRQLimit) != 0:
+		return unix.EINVAL
+	case in.AttrMask&uverbs.SRQMaxWR != 0:
+		return unix.EOPNOTSUPP
+	case in.AttrMask == 0:
+		return nil
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.ModifySRQ(o.s, in.SRQLimit) })
+}
+
+func (c *client) querySRQ(q *request) error {
+	var in uverbs.QuerySRQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.srqs.get(in.SRQHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		i, err := n.QuerySRQ(o.s)
+		if err == nil {
+			q.core = uverbs.QuerySRQResp{MaxWR: i.MaxWR, MaxSGE: i.MaxSGE, SRQLimit: i.Limit}
+		}
+		return err
+	})
+}
+
+func (c *client) destroySRQ(q *request) error {
+	var in uverbs.DestroySRQ
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	o := c.srqs.get(in.SRQHandle)
+	if o == nil {
+		return unix.EINVAL
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		if err := n.DestroySRQ(o.s); err != nil {
+			return err
+		}
+		c.srqs.remove(in.SRQHandle)
+		c.later(o.ring)
+		q.core = uverbs.DestroySRQResp{EventsReported: o.events.Load()}
+		return nil
+	})
+}

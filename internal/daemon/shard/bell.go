@@ -1,0 +1,114 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// mapWords is the size of the map of doorbells.
+const mapWords = uverbs.MaxQPHandle / 64
+
+// Bell is the shard's end of a client's doorbells. The client may write anything
+// into the memory; all that can come of it is a needless look at its own queues.
+type Bell struct {
+	mem []byte
+	fd  int
+	qps []*rocev2.QueuePair // by handle
+}
+
+// NewBell makes the doorbells in mem, which is shared with a client; fd is the
+// eventfd that the client writes to.
+func NewBell(mem []byte, fd int) (*Bell, error) {
+	if len(mem) < uverbs.DoorbellSize || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
+		return nil, fmt.Errorf("shard: %d bytes of memory for doorbells", len(mem))
+	}
+	return &Bell{mem: mem, fd: fd}, nil
+}
+
+// Set makes handle ring for q, or for nobody when q is nil. On the shard only.
+func (b *Bell) Set(handle uint32, q *rocev2.QueuePair) {
+	if handle >= uverbs.MaxQPHandle {
+		return
+	}
+	for uint32(len(b.qps)) <= handle {
+		b.qps = append(b.qps, nil)
+	}
+	b.qps[handle] = q
+}
+
+func (b *Bell) word(off, i int) *uint64 {
+	return (*uint64)(unsafe.Pointer(&b.mem[off+8*i]))
+}
+
+// setSleeping tells the client whether it has to wake the shard.
+func (b *Bell) setSleeping(v uint32) {
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&b.mem[uverbs.DoorbellSleeping])), v)
+}
+
+// ringing reports whether any bell may have been rung.
+func (b *Bell) ringing() bool {
+	for i := range mapWords / 64 {
+		if atomic.LoadUint64(b.word(uverbs.DoorbellSummary, i)) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// collect silences the bells and passes them on. The summary is cleared before
+// the map, so that a bell rung meanwhile is seen now or the next time.
+func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard uint64) {
+	for i := range mapWords / 64 {
+		if atomic.LoadUint64(b.word(uverbs.DoorbellSummary, i)) == 0 {
+			continue
+		}
+		for sum := atomic.SwapUint64(b.word(uverbs.DoorbellSummary, i), 0); sum != 0; sum &= sum - 1 {
+			w := 64*i + bits.TrailingZeros64(sum)
+			for rung := atomic.SwapUint64(b.word(uverbs.DoorbellMap, w), 0); rung != 0; rung &= rung - 1 {
+				handle := 64*w + bits.TrailingZeros64(rung)
+				if handle < len(b.qps) && b.qps[handle] != nil {
+					n.Doorbell(now, b.qps[handle])
+				}
+				heard++
+			}
+		}
+	}
+	return heard
+}
+
+// AddBell makes the shard listen to b.
+func (s *Shard) AddBell(ctx context.Context, b *Bell) error {
+	var err error
+	derr := s.Do(ctx, func(mono.Time, *rocev2.NIC) {
+		if err = s.ep.addEvent(b.fd); err == nil {
+			s.bells = append(s.bells, b)
+		}
+	})
+	return errors.Join(derr, err)
+}
+
+// RemoveBell makes the shard forget b; its memory may then be unmapped.
+func (s *Shard) RemoveBell(b *Bell) error {
+	var err error
+	derr := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
+		if i := slices.Index(s.bells, b); i >= 0 {
+			s.bells = slices.Delete(s.bells, i, i+1)
+			err = s.ep.remove(b.fd)
+		}
+	})
+	return errors.Join(derr, err)
+}
+
+// Close closes the eventfd. The shard has forgotten b.
+func (b *Bell) Close() error { return unix.Close(b.fd) }

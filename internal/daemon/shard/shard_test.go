@@ -1,0 +1,326 @@
+package shard
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newShard(t testing.TB, poll time.Duration) *Shard {
+	t.Helper()
+	dir := t.TempDir()
+	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, "a"), Remote: filepath.Join(dir, "b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500,
+		Addrs: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(Config{NIC: nic, Port: port, Poll: poll})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(s.Close(), port.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func TestDo(t *testing.T) {
+	for _, poll := range []time.Duration{0, 50 * time.Microsecond, -1} {
+		s := newShard(t, poll)
+		var last mono.Time
+		for range 1000 {
+			err := s.Do(context.Background(), func(now mono.Time, n *rocev2.NIC) {
+				if now < last || n == nil {
+					t.Error("time goes back")
+				}
+				last = now
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		st, err := s.Stats(context.Background())
+		if err != nil || st.Calls < 1000 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		if poll < 0 && st.Sleeps > 0 {
+			t.Errorf("a busy shard has slept %d times", st.Sleeps)
+		}
+	}
+}
+
+func TestDoIsGivenUp(t *testing.T) {
+	s := newShard(t, 0)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	go s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { close(entered); <-leave })
+	<-entered
+	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	ran := false
+	if err := s.Do(ctx, func(mono.Time, *rocev2.NIC) { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Do: %v", err)
+	}
+	close(leave)
+	if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {}); err != nil || ran {
+		t.Errorf("a call that was given up has run; %v", err)
+	}
+}
+
+func TestDoAfterClose(t *testing.T) {
+	s := newShard(t, 0)
+	later := false
+	if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.Later(func() { later = true }) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil || !later {
+		t.Errorf("close: %v, what was put off has run: %v", err, later)
+	}
+	if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { t.Error("ran") }); !errors.Is(err, ErrClosed) {
+		t.Errorf("Do: %v", err)
+	}
+}
+
+// TestMemoryFault touches memory that is gone: the closure ends, the shard does
+// not.
+func TestMemoryFault(t *testing.T) {
+	s := newShard(t, 0)
+	fd, err := shm.Create("gone", shm.PageSize, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	mem, err := unix.Mmap(fd, 0, shm.PageSize, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(mem)
+	if err := unix.Ftruncate(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	finished := false
+	err = s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
+		_ = atomic.LoadUint32((*uint32)(unsafe.Pointer(&mem[0])))
+		finished = true
+	})
+	if err != nil || finished {
+		t.Errorf("%v, finished %v", err, finished)
+	}
+	if st, err := s.Stats(context.Background()); err != nil || st.MemFaults != 1 {
+		t.Errorf("%+v, %v", st, err)
+	}
+}
+
+// TestBellsAreHeard rings while the shard falls asleep, at all moments.
+func TestBellsAreHeard(t *testing.T) {
+	for _, poll := range []time.Duration{0, 20 * time.Microsecond} {
+		s := newShard(t, poll)
+		ev, err := shm.Eventfd()
+		if err != nil {
+			t.Fatal(err)
+		}
+		words := make([]uint64, uverbs.DoorbellSize/8)
+		mem := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize)
+		b, err := NewBell(mem, ev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AddBell(context.Background(), b); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3000 {
+			handle := i * 7 % uverbs.MaxQPHandle
+			atomic.OrUint64(&words[uverbs.DoorbellMap/8+handle/64], 1<<(handle%64))
+			atomic.OrUint64(&words[uverbs.DoorbellSummary/8+handle/4096], 1<<(handle/64%64))
+			if atomic.LoadUint32((*uint32)(unsafe.Pointer(&mem[uverbs.DoorbellSleeping]))) != 0 {
+				if err := shm.Signal(ev); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for end := time.Now().Add(5 * time.Second); atomic.LoadUint64(&words[uverbs.DoorbellMap/8+handle/64]) != 0; {
+				if time.Now().After(end) {
+					t.Fatalf("bell %d was not heard", i)
+				}
+			}
+		}
+		if err := errors.Join(s.RemoveBell(b), b.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// nullPort is a link on which nothing happens.
+type nullPort struct{}
+
+func (nullPort) Send(mono.Time, *rocev2.Frame) error      { return nil }
+func (nullPort) Recv(mono.Time, []byte) (int, int, error) { return 0, 0, tap.ErrAgain }
+func (nullPort) NextTimeout() mono.Time                   { return mono.Never }
+func (nullPort) FD() int                                  { return -1 }
+func (nullPort) Offload() rocev2.Offload                  { return rocev2.Offload{} }
+func (nullPort) Close() error                             { return nil }
+
+// fullPort has no room until it is opened.
+type fullPort struct {
+	nullPort
+	open atomic.Bool
+	sent atomic.Int32
+}
+
+func (p *fullPort) Send(_ mono.Time, f *rocev2.Frame) error {
+	if !p.open.Load() {
+		return tap.ErrAgain
+	}
+	if f.Len < 14 || len(f.Bufs) != 1 && p.sent.Load() == 0 {
+		return errors.New("not the frame that was held")
+	}
+	p.sent.Add(1)
+	return nil
+}
+
+func TestFrameIsHeld(t *testing.T) {
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &fullPort{}
+	s, err := New(Config{NIC: nic, Port: p, Poll: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Do(context.Background(), func(now mono.Time, n *rocev2.NIC) { // addresses are announced
+		err = n.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Millisecond)
+	st, err := s.Stats(context.Background())
+	if err != nil || st.TxBlocked != 1 || st.PortErrs != 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	p.open.Store(true)
+	for end := time.Now().Add(5 * time.Second); p.sent.Load() == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the frame was not sent")
+		}
+	}
+}
+
+func TestIdleTurnAllocatesNothing(t *testing.T) {
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Shard{nic: nic, port: nullPort{}, poll: -1, up: true, calls: make(chan *call, 1), buf: make([]byte, bufSize)}
+	now := Now()
+	allocs := testing.AllocsPerRun(1000, func() {
+		s.runCalls(now)
+		s.hear(now)
+		s.receive(now)
+		s.nic.Advance(now)
+		s.transmit(now)
+		s.idle(now)
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations in a turn", allocs)
+	}
+}
+
+// TestRescan checks that posted receives of a broken queue pair are noticed, and
+// that nobody is woken for it when none is broken.
+func TestRescan(t *testing.T) {
+	rq := &posted{}
+	nic, q := brokenQP(t, rq)
+	p := &flushes{}
+	s := &Shard{nic: nic, poster: p, lastWork: 1}
+	s.Watch(q, rq)
+	const turn = mono.Time(rescanEvery)
+	if at := s.rescan(turn); at != 2*turn || p.n != 0 {
+		t.Errorf("nothing posted: again at %d, %d flushes", at, p.n)
+	}
+	rq.n = 3
+	if at := s.rescan(turn + 1); at != 2*turn || p.n != 0 {
+		t.Errorf("too early: again at %d, %d flushes", at, p.n)
+	}
+	if at := s.rescan(2 * turn); at != 3*turn || p.n != 1 {
+		t.Errorf("posted: again at %d, %d flushes", at, p.n)
+	}
+	s.Unwatch(q)
+	if at := s.rescan(3 * turn); at != mono.Never {
+		t.Errorf("nobody is broken: again at %d", at)
+	}
+	if at := s.rescan(4 * turn); at != mono.Never || s.scanned != 3*turn {
+		t.Errorf("no work since: again at %d", at)
+	}
+}
+
+type flushes struct{ n int }
+
+func (f *flushes) RecvPosted(mono.Time, *rocev2.QueuePair) { f.n++ }
+
+// posted is a queue in which n receives wait.
+type posted struct{ n int }
+
+func (p *posted) Next(*qp.RecvWQE) bool { return false }
+func (p *posted) Len() int              { return p.n }
+func (p *posted) Reset()                {}
+
+// none is a send queue and a ring of completions for nobody.
+type none struct{}
+
+func (none) Next(*qp.SendWQE) bool { return false }
+func (none) Pending() bool         { return false }
+func (none) Retire(int)            {}
+func (none) Reset()                {}
+func (none) Push(*qp.CQE) bool     { return true }
+func (none) Arm(rocev2.Arm)        {}
+func (none) Armed() rocev2.Arm     { return 0 }
+func (none) Disarm()               {}
+
+func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair) {
+	t.Helper()
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd, err := nic.AllocPD(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := nic.CreateCQ(rocev2.CQAttr{Entries: 1, Ring: none{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := nic.CreateQP(rocev2.QPAttr{Type: qp.RC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: none{}, RQ: rq,
+		Caps: rocev2.QPCaps{MaxSendWR: 1, MaxRecvWR: 4}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nic.ModifyQP(1, q, qp.Attr{State: qp.Err}, qp.AttrState, nil); err != nil {
+		t.Fatal(err)
+	}
+	return nic, q
+}

@@ -1,0 +1,265 @@
+package ucma
+
+import (
+	"golang.org/x/sys/unix"
+
+	"roced/bth"
+	"roced/bth/mad"
+	"roced/cm"
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// Parameters of the protocol that Linux's rdma_cm chooses for programs.
+const (
+	cmTimeout   = 20 // 4.3 s
+	cmRetries   = 15
+	targetDelay = 15         // local CA ACK delay of rxe
+	defaultQKey = 0x01234567 // RDMA_UDP_QKEY
+)
+
+func (c *device) connect(q *request) error {
+	var r rdmacm.Connect
+	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if r.ConnParam.Valid == 0 || i.state != stateRouteResolved {
+		return unix.EINVAL
+	}
+	i.qpn, i.srq = r.ConnParam.QPNum, r.ConnParam.SRQ != 0
+	h := mad.IPCM{Src: i.src.Addr(), Dst: i.dst.Addr(), SrcPort: i.src.Port()}
+	private := append(h.Append(nil), r.ConnParam.Private()...)
+	if i.qpType == qpUD {
+		err = i.ask4QP(private)
+	} else {
+		err = i.connect(&r.ConnParam, private)
+	}
+	if err == nil {
+		i.state = stateConnect
+	}
+	return err
+}
+
+// decodeECE decodes a command of which programs of before ECE know less.
+func (q *request) decodeECE(v any, p *rdmacm.ConnParam, num *uint32) error {
+	if q.decode(v) == nil {
+		return nil
+	}
+	const ece = 8
+	q.body = append(q.body[:len(q.body):len(q.body)], make([]byte, ece)...)
+	return q.decode(v)
+}
+
+// connect sends the REQ.
+func (i *id) connect(p *rdmacm.ConnParam, private []byte) error {
+	typ := mad.RC
+	if i.qpType == qpUC {
+		typ = mad.UC
+	}
+	i.respRes, i.initDepth = p.ResponderResources, p.InitiatorDepth
+	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) (err error) {
+		i.conn, err = i.nic.agent.Connect(now, &cm.ConnectParam{
+			Route: i.route, ServiceID: i.serviceID(i.dst.Port()), Type: typ, QPN: bth.QPN(p.QPNum), StartingPSN: i.psn,
+			ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth,
+			RetryCount: min(p.RetryCount, 7), RNRRetry: min(p.RNRRetryCount, 7), FlowControl: p.FlowControl != 0, SRQ: i.srq,
+			PathMTU: i.mtu, LocalAckTimeout: i.ackTimeout(), LocalCMTimeout: cmTimeout, RemoteCMTimeout: cmTimeout,
+			MaxCMRetries: cmRetries, PrivateData: private,
+		}, i.nic)
+		if err == nil {
+			i.nic.srv.conns[i.conn] = i
+		}
+		return err
+	})
+}
+
+// ask4QP sends the SIDR_REQ.
+func (i *id) ask4QP(private []byte) error {
+	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) (err error) {
+		i.sidr, err = i.nic.agent.Resolve(now, &cm.SIDRParam{Route: i.route, ServiceID: i.serviceID(i.dst.Port()),
+			Timeout: cmTimeout, MaxCMRetries: cmRetries, PrivateData: private}, i.nic)
+		if err == nil {
+			i.nic.srv.sidrs[i.sidr] = i
+		}
+		return err
+	})
+}
+
+// acceptConn answers a request or, without parameters, confirms a reply.
+func (c *device) acceptConn(q *request) error {
+	var r rdmacm.Accept
+	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if i.state != stateConnect || i.conn == nil && i.sidr == nil {
+		return unix.EINVAL
+	}
+	p := &r.ConnParam
+	err = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+		switch {
+		case p.Valid == 0 && i.conn != nil:
+			return i.conn.Establish(now, nil)
+		case p.Valid == 0:
+			return unix.EINVAL
+		case i.sidr != nil:
+			return i.sidr.Reply(now, &cm.SIDRReplyParam{Status: mad.SIDRSuccess, QPN: bth.QPN(p.QPNum), QKey: i.setQKey(p.QKey),
+				PrivateData: p.Private()})
+		}
+		i.respRes, i.initDepth = p.ResponderResources, p.InitiatorDepth
+		return i.conn.Accept(now, &cm.AcceptParam{QPN: bth.QPN(p.QPNum), StartingPSN: i.psn,
+			ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth, TargetAckDelay: targetDelay,
+			RNRRetry: min(p.RNRRetryCount, 7), FlowControl: p.FlowControl != 0, SRQ: p.SRQ != 0, PrivateData: p.Private()})
+	})
+	if err == nil && p.Valid != 0 {
+		i.uid, i.qpn, i.srq = r.UID, p.QPNum, p.SRQ != 0
+	}
+	return err
+}
+
+// setQKey makes key the Q_Key of i; 0 stands for the default.
+func (i *id) setQKey(key uint32) uint32 {
+	if key == 0 {
+		key = defaultQKey
+	}
+	i.qkey = key
+	return key
+}
+
+func (c *device) reject(q *request) error {
+	var r rdmacm.Reject
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	private := r.PrivateData[:r.PrivateDataLen]
+	reason := mad.Reason(r.Reason)
+	switch reason {
+	case 0:
+		reason = mad.ReasonConsumerDefined
+	case mad.ReasonConsumerDefined, reasonVendorOption:
+	default:
+		return unix.EINVAL
+	}
+	if i.conn == nil && i.sidr == nil {
+		return unix.EINVAL
+	}
+	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+		if i.sidr != nil {
+			return i.sidr.Reply(now, &cm.SIDRReplyParam{Status: mad.SIDRRejectedByProvider, PrivateData: private})
+		}
+		return i.conn.Reject(now, reason, nil, private)
+	})
+}
+
+// reasonVendorOption is "vendor option is not supported" (IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED).
+const reasonVendorOption mad.Reason = 35
+
+// disconnect begins or answers the end of a connection; in other states there is
+// nothing to be done, as in Linux.
+func (c *device) disconnect(q *request) error {
+	var r rdmacm.Disconnect
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if i.conn == nil {
+		return unix.EINVAL
+	}
+	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+		switch i.conn.State() {
+		case cm.StateEstablished:
+			return i.conn.Disconnect(now, nil)
+		case cm.StateDREQReceived:
+			return i.conn.DisconnectReply(now, nil)
+		}
+		return nil
+	})
+}
+
+func (c *device) notify(q *request) error {
+	var r rdmacm.Notify
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if r.Event != rdmacm.NotifyCommEst || i.conn == nil {
+		return unix.EINVAL
+	}
+	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) error { return i.conn.CommEstablished(now) })
+}
+
+// cmEvent tells the program what has become of a connection or an exchange.
+func (i *id) cmEvent(e *cm.Event) {
+	if i.unknown() {
+		return // as Linux does; the program finds out when it accepts
+	}
+	switch e.Kind {
+	case cm.ConnectReply:
+		i.respRes, i.initDepth = e.Conn.ResponderResources, e.Conn.InitiatorDepth
+		i.emit(rdmacm.EventConnectResponse, 0).put(connParam(&e.Conn, e.PrivateData))
+	case cm.Established:
+		i.emit(rdmacm.EventEstablished, 0).put(connParam(&e.Conn, e.PrivateData))
+	case cm.SIDRReply:
+		i.setQKey(e.SIDR.QKey)
+		i.emit(rdmacm.EventEstablished, 0).put(i.udParam(e))
+	case cm.Rejected:
+		i.refused(e)
+	case cm.Unreachable:
+		i.emit(rdmacm.EventUnreachable, -int32(unix.ETIMEDOUT))
+	case cm.Disconnected, cm.DisconnectReplied:
+		i.disconnected(e)
+	case cm.TimewaitExit:
+		i.emit(rdmacm.EventTimewaitExit, 0)
+	}
+}
+
+func (i *id) refused(e *cm.Event) {
+	if i.sidr != nil {
+		i.emit(rdmacm.EventUnreachable, int32(e.SIDR.Status))
+		return
+	}
+	i.emit(rdmacm.EventRejected, int32(e.Reason)).put(connParam(&e.Conn, e.PrivateData))
+}
+
+func (i *id) disconnected(e *cm.Event) {
+	if i.state != stateConnect {
+		return // both sides did it at the same time
+	}
+	i.state = stateDisconnected
+	var status int32
+	if e.TimedOut {
+		status = -int32(unix.ETIMEDOUT)
+	}
+	i.emit(rdmacm.EventDisconnected, status).put(connParam(&e.Conn, e.PrivateData))
+}
+
+// udParam is how the queue pair that a SIDR_REP names is reached.
+func (i *id) udParam(e *cm.Event) (p rdmacm.UDParam) {
+	p = rdmacm.UDParam{QPNum: uint32(e.SIDR.QPN), QKey: e.SIDR.QKey, AHAttr: i.ahAttr()}
+	p.PrivateDataLen = uint8(copy(p.PrivateData[:], e.PrivateData))
+	return p
+}
+
+// ahAttr is the address vector of the route.
+func (i *id) ahAttr() uverbs.AHAttr {
+	return uverbs.AHAttr{IsGlobal: 1, PortNum: 1, GRH: uverbs.GlobalRoute{DGID: i.route.DGID, FlowLabel: i.route.FlowLabel,
+		SGIDIndex: i.sgid, HopLimit: i.route.HopLimit, TrafficClass: i.route.TrafficClass}}
+}

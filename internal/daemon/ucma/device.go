@@ -1,0 +1,226 @@
+package ucma
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"roced/cm"
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
+	"roced/rocev2"
+)
+
+// device is an open rdma_cm device of a client: a connection, and what is made through it. Its
+// fields are guarded by the server's lock.
+type device struct {
+	srv    *Server
+	conn   *uverbs.Conn
+	raw    *net.UnixConn
+	cred   *unix.Ucred
+	usage  *usage
+	cookie uint64
+	nics   []*nic // that it may use
+	bell   int    // our end of the event socket, -1 before ExtHello
+	rung   bool   // a bell is in the socket or with the client
+	events []*event
+}
+
+func newContext(s *Server, conn *net.UnixConn, cred *unix.Ucred, u *usage) *device {
+	return &device{srv: s, conn: uverbs.NewConn(conn), raw: conn, cred: cred, usage: u, bell: -1}
+}
+
+// request is a command on its way through the server.
+type request struct {
+	body []byte
+	out  int
+	fds  []int
+	resp any // a structure, nil for none
+	send []uverbs.FD
+}
+
+// decode fills v, a pointer to a structure, from the command.
+func (q *request) decode(v any) error {
+	if _, err := binary.Decode(q.body, le, v); err != nil {
+		return unix.EINVAL
+	}
+	return nil
+}
+
+// command is what carries out a command, and the room that it needs for the answer.
+type command struct {
+	run func(*device, *request) error
+	out int
+}
+
+var commands = map[uint32]command{
+	rdmacm.CmdCreateID:     {(*device).createID, 4},
+	rdmacm.CmdDestroyID:    {(*device).destroyID, 4},
+	rdmacm.CmdBindIP:       {(*device).bindIP, 0},
+	rdmacm.CmdBind:         {(*device).bind, 0},
+	rdmacm.CmdResolveIP:    {(*device).resolveIP, 0},
+	rdmacm.CmdResolveAddr:  {(*device).resolveAddr, 0},
+	rdmacm.CmdResolveRoute: {(*device).resolveRoute, 0},
+	rdmacm.CmdQueryRoute:   {(*device).queryRoute, uverbs.Size[rdmacm.QueryRouteResp]() - 8}, // without ibdev_index in old programs
+	rdmacm.CmdQuery:        {(*device).query, 8},
+	rdmacm.CmdConnect:      {(*device).connect, 0},
+	rdmacm.CmdListen:       {(*device).listen, 0},
+	rdmacm.CmdAccept:       {(*device).acceptConn, 0},
+	rdmacm.CmdReject:       {(*device).reject, 0},
+	rdmacm.CmdDisconnect:   {(*device).disconnect, 0},
+	rdmacm.CmdInitQPAttr:   {(*device).initQPAttr, uverbs.Size[rdmacm.QPAttr]()},
+	rdmacm.CmdGetEvent:     {(*device).getEvent, rdmacm.EventRespMin},
+	rdmacm.CmdSetOption:    {(*device).setOption, 0},
+	rdmacm.CmdNotify:       {(*device).notify, 0},
+	rdmacm.CmdMigrateID:    {(*device).migrateID, 4},
+	rdmacm.ExtHello:        {(*device).hello, uverbs.Size[rdmacm.HelloResp]()},
+	rdmacm.ExtBell:         {(*device).bellBack, 0},
+}
+
+// serve carries out commands until the connection ends.
+func (c *device) serve() {
+	for {
+		msg, fds, err := c.conn.ReadMessage()
+		if err != nil && !uverbs.Recoverable(err) {
+			break
+		}
+		var a uverbs.Answer
+		if a.Err = err; err == nil {
+			a = c.answer(msg, fds)
+			uverbs.CloseFDs(fds)
+		}
+		err = c.conn.WriteAnswer(a)
+		for _, f := range a.FDs {
+			unix.Close(f.FD)
+		}
+		if err != nil {
+			break
+		}
+	}
+	c.conn.Close()
+	c.srv.mu.Lock()
+	defer c.srv.mu.Unlock()
+	c.close()
+}
+
+// close destroys everything of the context.
+func (c *device) close() {
+	var mine []*id
+	for _, i := range c.srv.ids {
+		if i.ctx == c {
+			mine = append(mine, i)
+		}
+	}
+	for _, i := range mine {
+		if c.srv.ids[i.num] == i { // not gone with another one
+			i.destroy()
+		}
+	}
+	delete(c.srv.cookies, c.cookie)
+	if c.bell >= 0 {
+		unix.Close(c.bell)
+	}
+}
+
+// answer carries out a command.
+func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
+	var h rdmacm.Hdr
+	if _, err := binary.Decode(msg, le, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
+		return uverbs.Answer{Err: unix.EINVAL}
+	}
+	cmd, ok := commands[h.Cmd]
+	q := &request{body: msg[rdmacm.HdrLen:], out: int(h.Out), fds: fds}
+	c.srv.mu.Lock()
+	defer c.srv.mu.Unlock()
+	switch {
+	case !ok && (h.Cmd == rdmacm.CmdJoinIPMcast || h.Cmd == rdmacm.CmdJoinMcast || h.Cmd == rdmacm.CmdLeaveMcast):
+		return uverbs.Answer{Err: unix.EOPNOTSUPP} // the NIC has no multicast groups
+	case !ok:
+		return uverbs.Answer{Err: unix.ENOSYS}
+	case c.bell < 0 && h.Cmd != rdmacm.ExtHello:
+		return uverbs.Answer{Err: unix.EINVAL}
+	case q.out < cmd.out:
+		return uverbs.Answer{Err: unix.ENOSPC}
+	}
+	if err := cmd.run(c, q); err != nil {
+		return uverbs.Answer{Err: errnoOf(err)}
+	}
+	a := uverbs.Answer{FDs: q.send}
+	if q.resp != nil {
+		a.Body = uverbs.Append(nil, q.resp)
+		a.Body = a.Body[:min(len(a.Body), q.out)]
+	}
+	return a
+}
+
+// errnoOf translates an error into the number that a kernel would answer.
+func errnoOf(err error) unix.Errno {
+	switch {
+	case errors.Is(err, cm.ErrInUse):
+		return unix.EADDRINUSE
+	case errors.Is(err, cm.ErrLimit), errors.Is(err, rocev2.ErrNeighbours):
+		return unix.ENOMEM
+	case errors.Is(err, rocev2.ErrNoRoute):
+		return unix.ENETUNREACH
+	case errors.Is(err, rocev2.ErrUnreachable):
+		return unix.EHOSTUNREACH
+	}
+	if errno := uverbs.Errno(err); errno != unix.EIO || errors.Is(err, unix.EIO) {
+		return errno
+	}
+	return unix.EINVAL
+}
+
+// hello opens the context: it says which NICs are used and hands out the event socket.
+func (c *device) hello(q *request) error {
+	var r rdmacm.Hello
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	if r.Version != rdmacm.ExtVersion || r.Flags != 0 || c.bell >= 0 {
+		return unix.EINVAL
+	}
+	name := uverbs.Text(r.NIC[:])
+	for _, n := range c.srv.nics {
+		if (name == "" || n.Name == name) && n.May(c.cred) {
+			c.nics = append(c.nics, n)
+		}
+	}
+	if name != "" && len(c.nics) == 0 {
+		return unix.ENODEV
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	c.bell = fds[0]
+	q.send = []uverbs.FD{{FD: fds[1], Kind: uverbs.FDNumber, Arg: 4}}
+	q.resp = rdmacm.HelloResp{Version: rdmacm.ExtVersion}
+	c.cookie = cookieOf(fds[1])
+	c.srv.cookies[c.cookie] = c
+	return nil
+}
+
+// cookieOf identifies a socket, 0 if it is none.
+func cookieOf(fd int) uint64 {
+	v, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// find returns an identifier of the context.
+func (c *device) find(num uint32) (*id, error) {
+	i := c.srv.ids[num]
+	if i == nil || i.ctx != c {
+		return nil, unix.ENOENT
+	}
+	return i, nil
+}
+
+// uses reports whether the context may use n.
+func (c *device) uses(n *nic) bool { return slices.Contains(c.nics, n) }

@@ -1,0 +1,117 @@
+package ucma
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
+)
+
+// event waits to be taken by GET_EVENT.
+type event struct {
+	counted *id // whose DESTROY_ID counts it: for CONNECT_REQUEST the listener
+	request *id // CONNECT_REQUEST: the new identifier
+	resp    rdmacm.EventResp
+}
+
+// put makes v, a ConnParam or a UDParam, the event's parameter.
+func (e *event) put(v any) { copy(e.resp.Param[:], uverbs.Append(nil, v)) }
+
+// emit queues an event of i; status is 0, -errno or a reason of rejection.
+func (i *id) emit(kind uint32, status int32) *event {
+	e := &event{counted: i, resp: rdmacm.EventResp{UID: i.uid, ID: i.num, Event: kind, Status: uint32(status)}}
+	i.ctx.queue(e)
+	return e
+}
+
+// queue appends an event and rings. The client takes the event under the server's
+// lock, so that it may still be filled in.
+func (c *device) queue(e *event) {
+	c.events = append(c.events, e)
+	c.ring()
+}
+
+// ring puts a bell into the event socket when events wait and no bell is under way.
+// There is never more than one, so that the socket has room.
+func (c *device) ring() {
+	if c.rung || len(c.events) == 0 {
+		return
+	}
+	// The client may have closed its end; it will close the connection too.
+	c.rung = unix.Sendto(c.bell, []byte{1}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil
+}
+
+// getEvent answers with the oldest event. The client has taken the bell for that.
+func (c *device) getEvent(q *request) error {
+	c.rung = false
+	if len(c.events) == 0 {
+		return unix.EAGAIN
+	}
+	e := c.events[0]
+	c.events = slices.Delete(c.events, 0, 1)
+	e.counted.reported++
+	q.resp = e.resp
+	c.ring()
+	return nil
+}
+
+// bellBack takes a bell back that the client has found for events that are gone.
+func (c *device) bellBack(*request) error {
+	c.rung = false
+	c.ring()
+	return nil
+}
+
+// dropEvents forgets the events that i is counted for, and the requests in them.
+func (i *id) dropEvents() {
+	var requests []*id
+	i.ctx.events = slices.DeleteFunc(i.ctx.events, func(e *event) bool {
+		if e.counted == i && e.request != nil {
+			requests = append(requests, e.request)
+		}
+		return e.counted == i || e.request == i
+	})
+	for _, r := range requests {
+		r.destroy()
+	}
+}
+
+// migrateID moves an identifier, with the events that wait, from another context of
+// which the client has a descriptor.
+func (c *device) migrateID(q *request) error {
+	var r rdmacm.MigrateID
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	if len(q.fds) != 1 {
+		return unix.EBADF
+	}
+	from := c.srv.cookies[cookieOf(q.fds[0])]
+	if from == nil {
+		return unix.EINVAL
+	}
+	i, err := from.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if from != c {
+		var moved []*event
+		from.events = slices.DeleteFunc(from.events, func(e *event) bool {
+			if e.counted == i {
+				moved = append(moved, e)
+			}
+			return e.counted == i
+		})
+		i.move(c)
+		for _, e := range moved {
+			if e.request != nil {
+				e.request.move(c)
+			}
+			c.queue(e)
+		}
+	}
+	q.resp = rdmacm.DestroyIDResp{EventsReported: i.reported}
+	return nil
+}

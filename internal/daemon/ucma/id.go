@@ -1,0 +1,232 @@
+package ucma
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/bth"
+	"roced/cm"
+	"roced/internal/abi/rdmacm"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// state is the state of an identifier.
+type state uint8
+
+const (
+	stateIdle state = iota
+	stateBound
+	stateAddrQuery
+	stateAddrResolved
+	stateRouteResolved
+	stateListen
+	stateConnect // from CONNECT or CONNECT_REQUEST on
+	stateDisconnected
+)
+
+var stateNames = [...]string{"IDLE", "ADDR_BOUND", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_RESOLVED", "LISTEN",
+	"CONNECT", "DISCONNECT"}
+
+// String returns the name that iproute2's rdma has for the state.
+func (s state) String() string { return stateNames[s] }
+
+// QP types (enum ib_uverbs_qp_type).
+const (
+	qpRC = 2
+	qpUC = 3
+	qpUD = 4
+)
+
+// id is a communication identifier (rdma_cm_id). It is guarded by the server's lock.
+type id struct {
+	num      uint32
+	ctx      *device
+	uid      uint64 // the program's; of a request 0 until it is accepted
+	passive  bool
+	ps       rdmacm.PortSpace
+	qpType   uint8
+	state    state
+	src, dst endpoint
+	reported uint32 // events that the program has taken
+	owner    *usage
+
+	reuseAddr bool
+	afOnly    *bool
+	tos       uint8
+	timeout   uint8 // local ACK timeout, 0: the default
+
+	nic    *nic // nil: not bound to one
+	route  rocev2.MADRoute
+	sgid   uint8
+	mtu    qp.MTU
+	query  *time.Timer // of address resolution
+	serial int         // of address resolution: answers to an older one mean nothing
+
+	psn       bth.PSN // the first that the remote queue pair is to send
+	qpn       uint32
+	qkey      uint32
+	srq       bool
+	conn      *cm.Conn
+	sidr      *cm.SIDR
+	listeners []listener
+	backlog   int
+	respRes   uint8 // READ and atomic operations that may be asked of us at a time
+	initDepth uint8 // that we may ask
+}
+
+// unknown reports whether the program has not yet taken the identifier of a request
+// over, so that no events are queued for it.
+func (i *id) unknown() bool { return i.passive && i.uid == 0 }
+
+// newID makes an identifier of c.
+func (s *Server) newID(c *device, ps rdmacm.PortSpace, qpType uint8) (*id, error) {
+	if c.usage.ids >= s.cfg.IDs {
+		return nil, unix.ENOMEM
+	}
+	for s.lastID++; s.ids[s.lastID] != nil; s.lastID++ {
+	}
+	i := &id{num: s.lastID, ctx: c, ps: ps, qpType: qpType, psn: bth.MakePSN(rand.Uint32()), owner: c.usage}
+	s.ids[i.num] = i
+	c.usage.ids++
+	return i, nil
+}
+
+func (c *device) createID(q *request) error {
+	var r rdmacm.CreateID
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	typ := r.QPType
+	switch r.PS {
+	case rdmacm.PSTCP:
+		typ = qpRC
+	case rdmacm.PSUDP, rdmacm.PSIPoIB:
+		typ = qpUD
+	case rdmacm.PSIB:
+	default:
+		return unix.EINVAL
+	}
+	i, err := c.srv.newID(c, r.PS, typ)
+	if err != nil {
+		return err
+	}
+	i.uid = r.UID
+	q.resp = rdmacm.CreateIDResp{ID: i.num}
+	return nil
+}
+
+func (c *device) destroyID(q *request) error {
+	var r rdmacm.DestroyID
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	i.destroy()
+	q.resp = rdmacm.DestroyIDResp{EventsReported: i.reported}
+	return nil
+}
+
+// destroy ends all that i has under way and forgets it.
+func (i *id) destroy() {
+	s := i.ctx.srv
+	delete(s.ids, i.num)
+	i.owner.ids--
+	s.release(i)
+	i.endQuery()
+	i.closeListeners()
+	i.forgetConn(true)
+	i.dropEvents()
+}
+
+// endQuery ends address resolution.
+func (i *id) endQuery() {
+	i.serial++
+	if i.query != nil {
+		i.query.Stop()
+		i.query = nil
+	}
+}
+
+// forgetConn ends the connection or the exchange of i. The peer is told if tell is
+// set; there are no more events in any case.
+func (i *id) forgetConn(tell bool) {
+	conn, sidr := i.conn, i.sidr
+	i.conn, i.sidr = nil, nil
+	s := i.ctx.srv
+	delete(s.conns, conn)
+	delete(s.sidrs, sidr)
+	if !tell || conn == nil && sidr == nil {
+		return
+	}
+	// A shard that has ended has no connections.
+	_ = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
+		if conn != nil {
+			conn.Close(now)
+		}
+		if sidr != nil {
+			sidr.Close(now)
+		}
+		return nil
+	})
+}
+
+// move makes i belong to another context.
+func (i *id) move(c *device) {
+	i.ctx = c
+	i.owner.ids--
+	c.usage.ids++
+	i.owner = c.usage
+}
+
+func (c *device) setOption(q *request) error {
+	var r rdmacm.SetOption
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	size := bodySize[rdmacm.SetOption]()
+	if uint64(size)+uint64(r.OptLen) > uint64(len(q.body)) {
+		return unix.EINVAL
+	}
+	val := q.body[size : size+int(r.OptLen)]
+	if r.Level != rdmacm.OptionID {
+		return unix.ENOSYS
+	}
+	return i.setOption(r.OptName, val)
+}
+
+// setOption sets an option of level RDMA_OPTION_ID.
+func (i *id) setOption(name uint32, val []byte) error {
+	switch {
+	case name == rdmacm.OptionTOS && len(val) == 1:
+		i.tos = val[0]
+	case name == rdmacm.OptionAckTimeout && len(val) == 1 && (i.qpType == qpRC || i.qpType == qpUC):
+		if val[0] > 31 {
+			return unix.EINVAL
+		}
+		i.timeout = val[0]
+	case name == rdmacm.OptionReuseAddr && len(val) == 4:
+		i.reuseAddr = le.Uint32(val) != 0
+	case name == rdmacm.OptionAFOnly && len(val) == 4:
+		if i.state != stateIdle {
+			return unix.EINVAL
+		}
+		only := le.Uint32(val) != 0
+		i.afOnly = &only
+	case name > rdmacm.OptionAckTimeout:
+		return unix.ENOSYS
+	default:
+		return unix.EINVAL
+	}
+	return nil
+}

@@ -1,0 +1,219 @@
+package ucma
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"roced/bth/mad"
+	"roced/cm"
+	"roced/internal/abi/rdmacm"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// maxBacklog is what a program may ask for at most, and gets if it asks for nothing.
+const maxBacklog = 1024
+
+// listener is the part of a listening identifier on one NIC.
+type listener struct {
+	nic *nic
+	l   *cm.Listener
+}
+
+// serviceID is the service ID of a port of i's port space.
+func (i *id) serviceID(port uint16) uint64 { return mad.IPServiceID(uint16(i.ps), port) }
+
+func (c *device) listen(q *request) error {
+	var r rdmacm.Listen
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if i.state == stateIdle {
+		if err := i.bind(endpointOf(netip.IPv4Unspecified(), 0)); err != nil {
+			return err
+		}
+	}
+	if i.state != stateBound {
+		return unix.EINVAL
+	}
+	if i.src.family == afIB {
+		return unix.EOPNOTSUPP
+	}
+	i.backlog = int(r.Backlog)
+	if r.Backlog == 0 || r.Backlog > maxBacklog {
+		i.backlog = maxBacklog
+	}
+	if err := i.startListening(); err != nil {
+		i.closeListeners()
+		return err
+	}
+	i.state = stateListen
+	return nil
+}
+
+// startListening listens on the NIC that i is bound to or on all of its context.
+func (i *id) startListening() error {
+	if i.nic != nil {
+		return i.listenOn(i.nic, i.route.SGID)
+	}
+	for _, n := range i.ctx.nics {
+		locals := []rocev2.GID{{}}
+		if i.onlyFamily(i.src) {
+			err := n.do(func(_ mono.Time, core *rocev2.NIC) error {
+				locals = addressesOf(core, i.src.family == unix.AF_INET)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if err := i.listenOn(n, locals...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addressesOf returns the GIDs of a family.
+func addressesOf(core *rocev2.NIC, v4 bool) (out []rocev2.GID) {
+	for _, g := range core.GIDs() {
+		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsUnspecified() {
+			out = append(out, g.GID)
+		}
+	}
+	return out
+}
+
+// listenOn listens at addresses of a NIC; the zero one stands for all of them.
+func (i *id) listenOn(n *nic, locals ...rocev2.GID) error {
+	return n.do(func(now mono.Time, _ *rocev2.NIC) error {
+		for _, local := range locals {
+			l, err := n.agent.Listen(cm.ListenParam{ServiceID: i.serviceID(i.src.Port()), Local: local,
+				Backlog: i.backlog, Datagram: i.qpType == qpUD}, n)
+			if err != nil {
+				return err
+			}
+			l.Ctx = i
+			i.listeners = append(i.listeners, listener{n, l})
+		}
+		return nil
+	})
+}
+
+// closeListeners ends listening.
+func (i *id) closeListeners() {
+	for _, l := range i.listeners {
+		_ = l.nic.do(func(now mono.Time, _ *rocev2.NIC) error { l.l.Close(now); return nil })
+	}
+	i.listeners = nil
+}
+
+// CMEvent takes events of the connection manager, on the shard, to the server.
+func (n *nic) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
+	ev := *e
+	ev.PrivateData = append([]byte(nil), e.PrivateData...)
+	ev.ARI = nil // there is no place for it
+	var route rocev2.MADRoute
+	if c != nil {
+		route = c.Route()
+	} else {
+		route = s.Route()
+	}
+	n.srv.post(func() { n.take(c, s, route, &ev) })
+}
+
+// take handles an event under the server's lock.
+func (n *nic) take(c *cm.Conn, s *cm.SIDR, route rocev2.MADRoute, e *cm.Event) {
+	switch e.Kind {
+	case cm.ConnectRequest:
+		n.requested(e.Conn.Listener, e.Conn.ServiceID, c, nil, route, e)
+	case cm.SIDRRequest:
+		n.requested(e.SIDR.Listener, e.SIDR.ServiceID, nil, s, route, e)
+	default:
+		i := n.srv.conns[c]
+		if c == nil {
+			i = n.srv.sidrs[s]
+		}
+		if i != nil { // else its owner has gone meanwhile
+			i.cmEvent(e)
+		}
+	}
+}
+
+// requested makes the identifier of a request, or refuses it.
+func (n *nic) requested(l *cm.Listener, sid uint64, c *cm.Conn, s *cm.SIDR, route rocev2.MADRoute, e *cm.Event) {
+	var h mad.IPCM
+	private, err := h.Decode(e.PrivateData)
+	on, _ := l.Ctx.(*id)
+	if err == nil && (on == nil || n.srv.ids[on.num] != on || on.state != stateListen) {
+		err = unix.ENOENT
+	}
+	if err == nil && (rocev2.GIDOf(h.Dst) != route.SGID || rocev2.GIDOf(h.Src) != route.DGID) {
+		err = unix.EADDRNOTAVAIL // RoCE has no other addresses than those
+	}
+	var i *id
+	if err == nil {
+		i, err = n.srv.newID(on.ctx, on.ps, on.qpType)
+	}
+	if err != nil {
+		_ = n.do(func(now mono.Time, _ *rocev2.NIC) error {
+			if c != nil {
+				c.Close(now)
+			} else {
+				s.Close(now)
+			}
+			return nil
+		})
+		return
+	}
+	i.passive, i.state, i.nic, i.conn, i.sidr = true, stateConnect, n, c, s
+	i.timeout, i.respRes, i.initDepth = on.timeout, e.Conn.ResponderResources, e.Conn.InitiatorDepth
+	i.src, i.dst = endpointOf(h.Dst, uint16(sid)), endpointOf(h.Src, h.SrcPort)
+	if err := i.adopt(route, e); err != nil {
+		i.destroy()
+		return
+	}
+	ev := &event{counted: on, request: i, resp: rdmacm.EventResp{UID: on.uid, ID: i.num, Event: rdmacm.EventConnectRequest}}
+	if c != nil {
+		n.srv.conns[c] = i
+		ev.put(connParam(&e.Conn, private))
+	} else {
+		n.srv.sidrs[s] = i
+		var p rdmacm.UDParam
+		p.PrivateDataLen = uint8(copy(p.PrivateData[:], private))
+		ev.put(p)
+	}
+	on.ctx.queue(ev)
+}
+
+// adopt sets the route of a request.
+func (i *id) adopt(route rocev2.MADRoute, e *cm.Event) error {
+	i.route, i.mtu = route, e.Conn.PathMTU
+	return i.nic.do(func(_ mono.Time, core *rocev2.NIC) (err error) {
+		if i.mtu == 0 {
+			i.mtu = core.PortAttr().ActiveMTU
+		}
+		i.sgid, err = sgidIndex(core, route.SGID)
+		return err
+	})
+}
+
+// connParam is what an event says of the peer's REQ or REP.
+func connParam(c *cm.ConnInfo, private []byte) (p rdmacm.ConnParam) {
+	p = rdmacm.ConnParam{QPNum: uint32(c.RemoteQPN), ResponderResources: c.ResponderResources, InitiatorDepth: c.InitiatorDepth,
+		RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetry, SRQ: flag(c.SRQ), FlowControl: flag(c.FlowControl)}
+	p.PrivateDataLen = uint8(copy(p.PrivateData[:], private))
+	return p
+}
+
+func flag(set bool) uint8 {
+	if set {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,177 @@
+package ucma
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// Port numbers that are chosen for programs (those of Linux), and the first that needs
+// no privilege.
+const (
+	firstEphemeral = 32768
+	lastEphemeral  = 60999
+	firstFree      = 1024
+)
+
+// portKey is a port of a port space.
+type portKey struct {
+	ps   rdmacm.PortSpace
+	port uint16
+}
+
+func bodySize[T any]() int { return uverbs.Size[T]() }
+
+// clash returns why i may not have src, nil if it may: somebody who uses one of the
+// same NICs has it.
+func (s *Server) clash(i *id, src endpoint) error {
+	for _, o := range s.ports[portKey{i.ps, src.Port()}] {
+		switch {
+		case o == i, i.reuseAddr && o.reuseAddr, i.onlyFamily(src) && o.onlyFamily(o.src) && o.src.family != src.family:
+		case !slices.ContainsFunc(i.ctx.nics, o.ctx.uses):
+		case src.any() || o.src.any():
+			return unix.EADDRNOTAVAIL
+		case src.Addr() == o.src.Addr():
+			return unix.EADDRINUSE
+		}
+	}
+	return nil
+}
+
+// onlyFamily reports whether i, bound to src, means addresses of its family only.
+func (i *id) onlyFamily(src endpoint) bool {
+	if i.afOnly != nil {
+		return *i.afOnly
+	}
+	return src.family == unix.AF_INET
+}
+
+// take binds i to src, to a free port if it has none.
+func (s *Server) take(i *id, src endpoint) error {
+	switch {
+	case src.Port() == 0:
+		var ok bool
+		if src, ok = s.ephemeral(i, src); !ok {
+			return unix.EADDRNOTAVAIL
+		}
+	case src.Port() < firstFree && i.ctx.cred.Uid != 0:
+		return unix.EACCES
+	default:
+		if err := s.clash(i, src); err != nil {
+			return err
+		}
+	}
+	i.src = src
+	k := portKey{i.ps, src.Port()}
+	s.ports[k] = append(s.ports[k], i)
+	return nil
+}
+
+// ephemeral finds a port that nobody has, from a random one on.
+func (s *Server) ephemeral(i *id, src endpoint) (endpoint, bool) {
+	const n = lastEphemeral - firstEphemeral + 1
+	start := rand.IntN(n)
+	for k := range n {
+		e := src.withPort(uint16(firstEphemeral + (start+k)%n))
+		if len(s.ports[portKey{i.ps, e.Port()}]) == 0 {
+			return e, true
+		}
+	}
+	return src, false
+}
+
+// release gives the port of i back.
+func (s *Server) release(i *id) {
+	k := portKey{i.ps, i.src.Port()}
+	left := slices.DeleteFunc(s.ports[k], func(o *id) bool { return o == i })
+	if len(left) == 0 {
+		delete(s.ports, k)
+		return
+	}
+	s.ports[k] = left
+}
+
+func (c *device) bindIP(q *request) error {
+	var r rdmacm.BindIP
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	return c.bindTo(r.ID, r.Addr[:])
+}
+
+func (c *device) bind(q *request) error {
+	var r rdmacm.Bind
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	if int(r.AddrSize) > len(r.Addr) {
+		return unix.EINVAL
+	}
+	return c.bindTo(r.ID, r.Addr[:r.AddrSize])
+}
+
+func (c *device) bindTo(num uint32, sockaddr []byte) error {
+	src, err := parseSockaddr(sockaddr)
+	if err != nil {
+		return err
+	}
+	i, err := c.find(num)
+	if err != nil {
+		return err
+	}
+	return i.bind(src)
+}
+
+// bind binds i, which must be idle, and to a NIC if src has an address.
+func (i *id) bind(src endpoint) error {
+	if i.state != stateIdle {
+		return unix.EINVAL
+	}
+	if src.any() {
+		if err := i.ctx.srv.take(i, src); err != nil {
+			return err
+		}
+		i.state = stateBound
+		return nil
+	}
+	n, sgid := i.ctx.owner(src)
+	if n == nil {
+		return unix.EADDRNOTAVAIL
+	}
+	if err := i.ctx.srv.take(i, src); err != nil {
+		return err
+	}
+	i.nic, i.sgid, i.route.SGID, i.state = n, sgid, rocev2.GIDOf(src.Addr()), stateBound
+	return nil
+}
+
+// owner finds the NIC that has an address, and the index of its GID.
+func (c *device) owner(e endpoint) (*nic, uint8) {
+	for _, n := range c.nics {
+		var sgid uint8
+		err := n.do(func(_ mono.Time, core *rocev2.NIC) (err error) {
+			sgid, err = sgidIndex(core, rocev2.GIDOf(e.Addr()))
+			return err
+		})
+		if err == nil {
+			return n, sgid
+		}
+	}
+	return nil, 0
+}
+
+// sgidIndex returns the index of a GID of the NIC.
+func sgidIndex(core *rocev2.NIC, gid rocev2.GID) (uint8, error) {
+	for _, g := range core.GIDs() {
+		if g.GID == gid {
+			return g.Index, nil
+		}
+	}
+	return 0, unix.EADDRNOTAVAIL
+}

@@ -1,0 +1,107 @@
+package ucma
+
+import (
+	"golang.org/x/sys/unix"
+
+	"roced/cm"
+	"roced/internal/abi/rdmacm"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// Access flags of queue pairs (enum ib_uverbs_access_flags).
+const (
+	accessRemoteWrite  = 1 << 1
+	accessRemoteRead   = 1 << 2
+	accessRemoteAtomic = 1 << 3
+)
+
+// initQPAttr answers with what ibv_modify_qp needs to bring the queue pair of an
+// identifier to a state.
+func (c *device) initQPAttr(q *request) error {
+	var r rdmacm.InitQPAttr
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if i.nic == nil {
+		return unix.EINVAL
+	}
+	a := rdmacm.QPAttr{QPState: r.QPState, PortNum: 1}
+	switch {
+	case r.QPState == uint32(qp.Init):
+		i.initAttr(&a)
+	case i.qpType == qpUD && r.QPState == uint32(qp.RTR), i.qpType == qpUD && r.QPState == uint32(qp.RTS):
+		i.initAttr(&a)
+	case i.conn == nil:
+		return unix.EINVAL
+	default:
+		if err := i.connAttr(&a); err != nil {
+			return err
+		}
+	}
+	q.resp = a
+	return nil
+}
+
+// initAttr is for INIT, and all that a datagram queue pair needs.
+func (i *id) initAttr(a *rdmacm.QPAttr) {
+	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
+	if i.qpType == qpUD {
+		if i.qkey == 0 {
+			i.setQKey(0)
+		}
+		a.QKey = i.qkey
+		mask |= qp.AttrQKey
+	} else {
+		mask |= qp.AttrAccessFlags
+		if i.conn != nil {
+			a.QPAccessFlags = accessRemoteWrite
+			if i.respRes > 0 {
+				a.QPAccessFlags |= accessRemoteRead | accessRemoteAtomic
+			}
+		}
+	}
+	a.QPAttrMask = uint32(mask)
+}
+
+// connAttr is for RTR and RTS of a connected queue pair.
+func (i *id) connAttr(a *rdmacm.QPAttr) error {
+	var c cm.QPAttr
+	var s cm.State
+	if err := i.nic.do(func(mono.Time, *rocev2.NIC) error { c, s = i.conn.QPAttr(), i.conn.State(); return nil }); err != nil {
+		return err
+	}
+	if s == cm.StateClosed || s == cm.StateREQSent {
+		return unix.EINVAL
+	}
+	rc := i.qpType == qpRC
+	mask := qp.AttrState
+	switch a.QPState {
+	case uint32(qp.RTR):
+		mask |= qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN
+		a.AHAttr, a.PathMTU, a.DestQPNum, a.RQPSN = i.ahAttr(), uint32(c.PathMTU), uint32(c.RemoteQPN), i.psn.Uint32()
+		if rc {
+			mask |= qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer
+			a.MaxDestRdAtomic = i.respRes
+		}
+	case uint32(qp.RTS):
+		mask |= qp.AttrSQPSN
+		a.SQPSN = c.SQPSN.Uint32()
+		if rc {
+			mask |= qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic
+			a.Timeout, a.RetryCnt, a.RNRRetry, a.MaxRdAtomic = c.Timeout, c.RetryCount, c.RNRRetry, i.initDepth
+			if i.timeout != 0 {
+				a.Timeout = i.timeout
+			}
+		}
+	default:
+		return unix.EINVAL
+	}
+	a.QPAttrMask = uint32(mask)
+	return nil
+}

@@ -1,0 +1,111 @@
+package ucma
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/sys/unix"
+
+	"roced/bth"
+	"roced/internal/abi/rdmacm"
+)
+
+// Values of path records (IBTA vol.1 15.2.5.16).
+const (
+	packetLifeTime = 18             // 4.096 us * 2^n: what Linux assumes for RoCE
+	exactly        = 2              // selector of MTU, rate and packet life time
+	pathFlags      = 1 | 2 | 8 | 32 // GMP, primary, bidirectional
+)
+
+// ackTimeout is the local ACK timeout of connections of i, twice the packet life time.
+func (i *id) ackTimeout() uint8 {
+	if i.timeout != 0 {
+		return i.timeout
+	}
+	return packetLifeTime + 1
+}
+
+// hasRoute reports whether the path is known.
+func (i *id) hasRoute() bool { return i.mtu != 0 }
+
+func (c *device) queryRoute(q *request) error {
+	var r rdmacm.Query
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	var a rdmacm.QueryRouteResp
+	i.src.putSockaddr(a.SrcAddr[:])
+	i.dst.putSockaddr(a.DstAddr[:])
+	if i.nic != nil {
+		a.NodeGUID, a.PortNum = i.nic.GUID, 1
+		p := &a.IBRoute[0]
+		p.DGID, p.SGID = i.route.DGID, i.route.SGID
+		be.PutUint16(p.PKey[:], bth.DefaultPKey)
+		if i.hasRoute() {
+			a.NumPaths = 1
+			be.PutUint32(p.FlowLabel[:], i.route.FlowLabel)
+			p.Reversible, p.NumbPath, p.HopLimit, p.TrafficClass = 1, 1, i.route.HopLimit, i.route.TrafficClass
+			p.MTU, p.MTUSelector, p.RateSelector = uint32(i.mtu), exactly, exactly
+			p.PacketLifeTime, p.PacketLifeTimeSelector = i.ackTimeout()-1, exactly
+		}
+	}
+	q.resp = a
+	return nil
+}
+
+func (c *device) query(q *request) error {
+	var r rdmacm.Query
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	switch r.Option {
+	case rdmacm.QueryAddr:
+		a := i.queryDevice()
+		a.SrcSize, a.DstSize = i.src.putSockaddr(a.SrcAddr[:]), i.dst.putSockaddr(a.DstAddr[:])
+		q.resp = a
+	case rdmacm.QueryGID:
+		a := i.queryDevice()
+		a.SrcSize = putSockaddrIB(a.SrcAddr[:], bth.DefaultPKey, i.route.SGID, i.serviceID(i.src.Port()))
+		a.DstSize = putSockaddrIB(a.DstAddr[:], bth.DefaultPKey, i.route.DGID, i.serviceID(i.dst.Port()))
+		q.resp = a
+	case rdmacm.QueryPath:
+		q.resp = i.queryPath()
+	default:
+		return unix.ENOSYS
+	}
+	if q.out < binary.Size(q.resp) && r.Option != rdmacm.QueryPath {
+		return unix.ENOSPC
+	}
+	return nil
+}
+
+// queryDevice is what QUERY tells of the device.
+func (i *id) queryDevice() (a rdmacm.QueryAddrResp) {
+	if i.nic != nil {
+		a.NodeGUID, a.PortNum, a.PKey = i.nic.GUID, 1, bth.DefaultPKey
+	}
+	return a
+}
+
+// queryPath is the path record as it would travel in a MAD.
+func (i *id) queryPath() (a rdmacm.QueryPathResp) {
+	if !i.hasRoute() {
+		return a
+	}
+	a.NumPaths, a.PathData.Flags = 1, pathFlags
+	p := a.PathData.PathRec[:]
+	copy(p[8:], i.route.DGID[:])
+	copy(p[24:], i.route.SGID[:])
+	be.PutUint32(p[44:], i.route.FlowLabel<<8|uint32(i.route.HopLimit))
+	p[48], p[49] = i.route.TrafficClass, 1<<7|1 // reversible, one path
+	be.PutUint16(p[50:], bth.DefaultPKey)
+	p[54], p[55], p[56] = exactly<<6|byte(i.mtu), exactly<<6, exactly<<6|(i.ackTimeout()-1)
+	return a
+}

@@ -1,0 +1,195 @@
+package ucma
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rdmacm"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+func (c *device) resolveIP(q *request) error {
+	var r rdmacm.ResolveIP
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	return c.resolve(r.ID, r.TimeoutMS, r.SrcAddr[:], r.DstAddr[:])
+}
+
+func (c *device) resolveAddr(q *request) error {
+	var r rdmacm.ResolveAddr
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	if int(r.SrcSize) > len(r.SrcAddr) || int(r.DstSize) > len(r.DstAddr) {
+		return unix.EINVAL
+	}
+	return c.resolve(r.ID, r.TimeoutMS, r.SrcAddr[:r.SrcSize], r.DstAddr[:r.DstSize])
+}
+
+// maxResolve bounds the time that a program may ask for.
+const maxResolve = 5 * time.Minute
+
+// resolve begins to find the way to dst; ADDR_RESOLVED or ADDR_ERROR follows.
+func (c *device) resolve(num, ms uint32, srcaddr, dstaddr []byte) error {
+	i, err := c.find(num)
+	if err != nil {
+		return err
+	}
+	dst, err := parseSockaddr(dstaddr)
+	if err != nil {
+		return err
+	}
+	if dst.family == afIB {
+		return unix.EADDRNOTAVAIL
+	}
+	src := endpoint{family: dst.family, AddrPort: netip.AddrPortFrom(unspecified(dst), 0)}
+	if len(srcaddr) >= 2 && le.Uint16(srcaddr) != 0 {
+		if src, err = parseSockaddr(srcaddr); err != nil {
+			return err
+		}
+	}
+	if i.state == stateIdle {
+		if err := i.bind(src); err != nil {
+			return err
+		}
+	}
+	if i.state != stateBound || i.src.family != dst.family {
+		return unix.EINVAL
+	}
+	n, sgid, err := i.wayTo(&dst)
+	if err != nil {
+		return err
+	}
+	return i.ask(n, sgid, dst, min(time.Duration(ms)*time.Millisecond, maxResolve))
+}
+
+func unspecified(e endpoint) netip.Addr {
+	if e.family == unix.AF_INET {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// wayTo chooses the NIC and the GID for packets to dst: those that i is bound to, or
+// the best that the context has. The unspecified address stands for our own.
+func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
+	if i.nic != nil {
+		if dst.any() {
+			*dst = endpointOf(i.src.Addr(), dst.Port())
+		}
+		return i.nic, rocev2.GIDEntry{GID: i.route.SGID, Index: i.sgid}, nil
+	}
+	bits := rocev2.RouteBits(-1)
+	for _, n := range i.ctx.nics {
+		err := n.do(func(_ mono.Time, core *rocev2.NIC) error {
+			to := rocev2.GIDOf(dst.Addr())
+			if dst.any() {
+				to = firstOf(core, dst.Addr().Is4())
+			}
+			if e, b, ok := core.Source(to); ok && b > bits {
+				best, sgid, bits = n, e, b
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, sgid, err
+		}
+	}
+	if best == nil {
+		return nil, sgid, unix.ENETUNREACH
+	}
+	if dst.any() {
+		*dst = endpointOf(sgid.GID.Addr(), dst.Port())
+	}
+	return best, sgid, nil
+}
+
+// firstOf returns the NIC's first address of a family that is not link-local.
+func firstOf(core *rocev2.NIC, v4 bool) rocev2.GID {
+	for _, g := range core.GIDs() {
+		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsLinkLocalUnicast() && !a.IsUnspecified() {
+			return g.GID
+		}
+	}
+	return rocev2.GID{}
+}
+
+// ask makes the NIC resolve its neighbour on the way to dst.
+func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration) error {
+	s := i.ctx.srv
+	i.endQuery()
+	serial := i.serial
+	answer := func(err error) func() {
+		return func() {
+			if i.serial == serial {
+				i.resolved(n, sgid, dst, err)
+			}
+		}
+	}
+	err := n.do(func(now mono.Time, core *rocev2.NIC) error {
+		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, func(_ mono.Time, err error) { s.post(answer(err)) })
+	})
+	if err != nil {
+		return err
+	}
+	i.state = stateAddrQuery
+	i.query = time.AfterFunc(limit, func() { s.post(answer(unix.ETIMEDOUT)) })
+	return nil
+}
+
+// resolved ends address resolution.
+func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
+	i.endQuery()
+	if err != nil {
+		i.state = stateBound
+		errno := unix.EHOSTUNREACH
+		errors.As(err, &errno)
+		i.emit(rdmacm.EventAddrError, -int32(errno))
+		return
+	}
+	i.state = stateAddrResolved
+	i.nic, i.sgid, i.dst = n, sgid.Index, dst
+	i.src = endpointOf(sgid.GID.Addr(), i.src.Port())
+	i.route = rocev2.MADRoute{SGID: sgid.GID, DGID: rocev2.GIDOf(dst.Addr())}
+	i.emit(rdmacm.EventAddrResolved, 0)
+}
+
+// flowLabel is the flow label that Linux derives from the ports.
+func (i *id) flowLabel() uint32 {
+	return (uint32(i.src.Port())*31 + uint32(i.dst.Port())) & 0xfffff
+}
+
+// hopLimit is that of Linux.
+const hopLimit = 64
+
+// resolveRoute completes the path; ROUTE_RESOLVED follows. There is no subnet manager
+// to be asked: what is to be known is here.
+func (c *device) resolveRoute(q *request) error {
+	var r rdmacm.ResolveRoute
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if i.state != stateAddrResolved {
+		return unix.EINVAL
+	}
+	err = i.nic.do(func(_ mono.Time, core *rocev2.NIC) error {
+		i.mtu = core.PortAttr().ActiveMTU
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	i.route.TrafficClass, i.route.HopLimit, i.route.FlowLabel = i.tos, hopLimit, i.flowLabel()
+	i.state = stateRouteResolved
+	i.emit(rdmacm.EventRouteResolved, 0)
+	return nil
+}

@@ -1,0 +1,191 @@
+package ucma
+
+import (
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"roced/bth/mad"
+	"roced/internal/abi/rdmacm"
+	"roced/internal/abi/uverbs"
+	"roced/qp"
+)
+
+// text is the private data of an event, without the padding.
+func text(p *rdmacm.ConnParam) string {
+	return strings.TrimRight(string(p.PrivateData[:p.PrivateDataLen]), "\x00")
+}
+
+// TestConnection follows a connection from its first to its last event, with both
+// families of addresses.
+func TestConnection(t *testing.T) {
+	for _, addrs := range [][2]string{{"198.18.0.2:7471", "198.18.0.2:7471"}, {"[::]:7471", "[fd00::2]:7471"}} {
+		hosts := lab(t)
+		c, s := open(t, hosts[0]), open(t, hosts[1])
+		l := s.listenOn(11, rdmacm.PSTCP, addrs[0], 3)
+		id := c.routeTo(21, rdmacm.PSTCP, addrs[1])
+		c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "hello")})
+
+		e := s.next(rdmacm.EventConnectRequest)
+		p := connOf(t, &e)
+		if e.UID != 11 || e.ID == l || text(&p) != "hello" || p.QPNum != 0x111 || p.ResponderResources != 2 ||
+			p.InitiatorDepth != 3 || p.RetryCount != 7 || p.RNRRetryCount != 6 || p.PrivateDataLen != 56 {
+			t.Errorf("request %+v", p)
+		}
+		req := e.ID
+		sRTR := ask[rdmacm.QPAttr](s, rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: req, QPState: uint32(qp.RTR)})
+		sRTS := ask[rdmacm.QPAttr](s, rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: req, QPState: uint32(qp.RTS)})
+		s.do(rdmacm.CmdAccept, rdmacm.Accept{UID: 12, ID: req, ConnParam: param(0x222, "welcome")})
+
+		e = c.next(rdmacm.EventConnectResponse)
+		p = connOf(t, &e)
+		if e.UID != 21 || e.ID != id || text(&p) != "welcome" || p.QPNum != 0x222 {
+			t.Errorf("response %+v", p)
+		}
+		cRTR := ask[rdmacm.QPAttr](c, rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: id, QPState: uint32(qp.RTR)})
+		cRTS := ask[rdmacm.QPAttr](c, rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: id, QPState: uint32(qp.RTS)})
+		if cRTR.DestQPNum != 0x222 || sRTR.DestQPNum != 0x111 || cRTR.RQPSN != sRTS.SQPSN || sRTR.RQPSN != cRTS.SQPSN ||
+			cRTR.PathMTU != 3 || sRTR.PathMTU != 3 || cRTS.RNRRetry != 6 || cRTS.MaxRdAtomic != 3 || sRTR.MaxDestRdAtomic != 2 {
+			t.Errorf("queue pair attributes: client %+v %+v, server %+v %+v", cRTR, cRTS, sRTR, sRTS)
+		}
+		if q := ask[rdmacm.QueryAddrResp](c, rdmacm.CmdQuery, rdmacm.Query{ID: id, Option: rdmacm.QueryAddr}); q.NodeGUID != [8]byte{0, 0, 0, 0xff, 0xfe, 0, 0, 1} {
+			t.Errorf("node GUID %x", q.NodeGUID)
+		}
+		c.do(rdmacm.CmdAccept, rdmacm.Accept{ID: id})
+		if e := s.next(rdmacm.EventEstablished); e.UID != 12 || e.ID != req {
+			t.Errorf("established: %+v", e)
+		}
+
+		c.do(rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: id})
+		s.next(rdmacm.EventDisconnected)
+		s.do(rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: req})
+		c.next(rdmacm.EventDisconnected)
+		if n := c.destroy(id); n != 4 {
+			t.Errorf("%d events of the client's identifier", n)
+		}
+		if n, m := s.destroy(req), s.destroy(l); n != 2 || m != 1 {
+			t.Errorf("%d events of the request, %d of the listener", n, m)
+		}
+		c.quiet()
+		s.quiet()
+	}
+}
+
+func TestRejected(t *testing.T) {
+	hosts := lab(t)
+	c, s := open(t, hosts[0]), open(t, hosts[1])
+	s.listenOn(1, rdmacm.PSTCP, "0.0.0.0:7471", 3)
+	id := c.routeTo(2, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "")})
+	r := rdmacm.Reject{ID: s.next(rdmacm.EventConnectRequest).ID}
+	r.PrivateDataLen = uint8(copy(r.PrivateData[:], "no"))
+	s.do(rdmacm.CmdReject, r)
+	e := c.next(rdmacm.EventRejected)
+	if p := connOf(t, &e); text(&p) != "no" || e.Status != uint32(mad.ReasonConsumerDefined) {
+		t.Errorf("status %d, %+v", e.Status, p)
+	}
+	// Nobody listens on another port, and not with another family.
+	for _, addr := range []string{"198.18.0.2:7472", "[fd00::2]:7471"} {
+		id = c.routeTo(3, rdmacm.PSTCP, addr)
+		c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x112, "")})
+		if e := c.next(rdmacm.EventRejected); e.Status != uint32(mad.ReasonInvalidServiceID) {
+			t.Errorf("%s: status %d", addr, e.Status)
+		}
+	}
+}
+
+func TestDatagrams(t *testing.T) {
+	hosts := lab(t)
+	c, s := open(t, hosts[0]), open(t, hosts[1])
+	s.listenOn(1, rdmacm.PSUDP, "0.0.0.0:7174", 3)
+	id := c.routeTo(2, rdmacm.PSUDP, "198.18.0.2:7174")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "ping")})
+	e := s.next(rdmacm.EventConnectRequest)
+	s.do(rdmacm.CmdAccept, rdmacm.Accept{UID: 5, ID: e.ID, ConnParam: param(0x222, "pong")})
+	e = c.next(rdmacm.EventEstablished)
+	var p rdmacm.UDParam
+	if _, err := binary.Decode(e.Param[:], le, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.QPNum != 0x222 || p.QKey != defaultQKey || p.AHAttr.GRH.DGID[15] != 2 || string(p.PrivateData[:4]) != "pong" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestOwners checks that nobody reaches another context's identifiers, and that those
+// of a context that closes are gone.
+func TestOwners(t *testing.T) {
+	hosts := lab(t)
+	c, s, other := open(t, hosts[0]), open(t, hosts[1]), open(t, hosts[1])
+	l := s.listenOn(1, rdmacm.PSTCP, "0.0.0.0:7471", 1)
+	other.refuse(unix.ENOENT, rdmacm.CmdDestroyID, 4, rdmacm.DestroyID{ID: l})
+	other.refuse(unix.EBADF, rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: l})
+	if _, _, err := other.raw(rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: l}, []int{other.bell}); err != unix.ENOENT {
+		t.Errorf("migrated a stranger's identifier: %v", err)
+	}
+	id := other.create(2, rdmacm.PSTCP)
+	a, n := storage("198.18.0.2:7471")
+	other.refuse(unix.EADDRNOTAVAIL, rdmacm.CmdBind, 0, rdmacm.Bind{ID: id, AddrSize: n, Addr: a})
+
+	x := c.routeTo(3, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: x, ConnParam: param(0x111, "")})
+	s.next(rdmacm.EventConnectRequest)
+	s.close() // the request is refused, and the port is free
+	c.next(rdmacm.EventRejected)
+	for {
+		if _, _, err := other.raw(rdmacm.CmdBind, 0, rdmacm.Bind{ID: id, AddrSize: n, Addr: a}, nil); err == nil {
+			break
+		}
+	}
+}
+
+// TestMigrate moves a listener with a request that has not been taken.
+func TestMigrate(t *testing.T) {
+	hosts := lab(t)
+	c, s, to := open(t, hosts[0]), open(t, hosts[1]), open(t, hosts[1])
+	l := s.listenOn(1, rdmacm.PSTCP, "0.0.0.0:7471", 2)
+	id := c.routeTo(3, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "")})
+	var b [1]byte
+	if n, err := unix.Read(s.bell, b[:]); n != 1 {
+		t.Fatal(n, err)
+	}
+	if _, _, err := to.raw(rdmacm.CmdMigrateID, 4, rdmacm.MigrateID{ID: l}, []int{s.bell}); err != nil {
+		t.Fatal(err)
+	}
+	s.refuse(unix.EAGAIN, rdmacm.CmdGetEvent, uverbs.Size[rdmacm.EventResp](), uint64(0))
+	e := to.next(rdmacm.EventConnectRequest)
+	to.do(rdmacm.CmdAccept, rdmacm.Accept{UID: 9, ID: e.ID, ConnParam: param(0x222, "")})
+	c.next(rdmacm.EventConnectResponse)
+	if n := to.destroy(l); n != 1 {
+		t.Errorf("%d events", n)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	c := open(t, lab(t)[0])
+	id := c.create(1, rdmacm.PSTCP)
+	c.refuse(unix.ENOSYS, 99, 0, uint32(0))
+	c.refuse(unix.EINVAL, rdmacm.CmdListen, 0, uint16(0))
+	c.refuse(unix.ENOSPC, rdmacm.CmdCreateID, 0, rdmacm.CreateID{PS: rdmacm.PSTCP})
+	c.refuse(unix.EINVAL, rdmacm.CmdCreateID, 4, rdmacm.CreateID{PS: 7})
+	c.refuse(unix.EOPNOTSUPP, rdmacm.CmdJoinMcast, 4, uint64(0))
+	c.refuse(unix.EINVAL, rdmacm.CmdConnect, 0, rdmacm.Connect{ID: id, ConnParam: param(2, "")})
+	c.refuse(unix.EINVAL, rdmacm.CmdDisconnect, 0, rdmacm.Disconnect{ID: id})
+	c.refuse(unix.ENOSYS, rdmacm.CmdQuery, 400, rdmacm.Query{ID: id, Option: 9})
+	s, n := storage("192.0.2.1:1")
+	c.refuse(unix.EADDRNOTAVAIL, rdmacm.CmdBind, 0, rdmacm.Bind{ID: id, AddrSize: n, Addr: s})
+	c.refuse(unix.ENETUNREACH, rdmacm.CmdResolveAddr, 0, rdmacm.ResolveAddr{ID: id, TimeoutMS: 10, DstSize: n, DstAddr: s})
+	s, n = storage("198.18.0.77:1")
+	id = c.create(2, rdmacm.PSTCP)
+	c.do(rdmacm.CmdResolveAddr, rdmacm.ResolveAddr{ID: id, TimeoutMS: 10, DstSize: n, DstAddr: s})
+	if e := c.next(rdmacm.EventAddrError); int32(e.Status) != -int32(unix.ETIMEDOUT) {
+		t.Errorf("status %d", int32(e.Status))
+	}
+	for range 14 {
+		c.create(3, rdmacm.PSUDP)
+	}
+	c.refuse(unix.ENOMEM, rdmacm.CmdCreateID, 4, rdmacm.CreateID{PS: rdmacm.PSTCP})
+}

@@ -1,0 +1,192 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// neighbours is what is known of the kernel's neighbour and route tables.
+type neighbours struct {
+	byHop map[netip.Addr]neighbour
+	// via is the station on the link to which the kernel sends what is for a
+	// destination; only for those that were asked for.
+	via map[netip.Addr]netip.Addr
+}
+
+// maxVia bounds the destinations that are remembered; the NIC has fewer.
+const maxVia = 4096
+
+// neighbour is an entry of the kernel's table (NUD states in linux/neighbour.h).
+type neighbour struct {
+	mac   Station
+	state int
+}
+
+// usable reports whether packets can be sent to mac.
+func (n neighbour) usable() bool {
+	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT | unix.NUD_NOARP
+	return n.state&usable != 0 && n.mac != Station{}
+}
+
+// fresh reports whether the kernel would send to mac without asking.
+func (n neighbour) fresh() bool {
+	return n.usable() && n.state&(unix.NUD_REACHABLE|unix.NUD_PERMANENT|unix.NUD_NOARP) != 0
+}
+
+// loadNeighbours reads the table.
+func (f *Follower) loadNeighbours() error {
+	f.table = neighbours{byHop: map[netip.Addr]neighbour{}, via: map[netip.Addr]netip.Addr{}}
+	if f.state.Index == 0 {
+		return nil
+	}
+	list, err := f.handle.NeighList(f.state.Index, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("neighbours on %s: %w", f.cfg.Interface, err)
+	}
+	for i := range list {
+		if hop, n, ok := f.entry(&list[i]); ok {
+			f.table.byHop[hop] = n
+		}
+	}
+	return nil
+}
+
+// entry converts an entry of the table; ok is false for what is not of this interface.
+func (f *Follower) entry(k *netlink.Neigh) (hop netip.Addr, n neighbour, ok bool) {
+	hop, ok = netip.AddrFromSlice(k.IP)
+	if !ok || k.LinkIndex != f.state.Index || k.Family != unix.AF_INET && k.Family != unix.AF_INET6 {
+		return hop, n, false
+	}
+	n.state = k.State
+	if len(k.HardwareAddr) == len(n.mac) {
+		n.mac = Station(k.HardwareAddr)
+	}
+	return hop, n, true
+}
+
+// neighbour digests a change of the table.
+func (f *Follower) neighbour(h Handler, e *neighEvent) {
+	hop, n, ok := f.entry(&e.Neigh)
+	if !ok {
+		return
+	}
+	before := f.table.byHop[hop]
+	if e.gone {
+		n = neighbour{}
+		delete(f.table.byHop, hop)
+	} else {
+		f.table.byHop[hop] = n
+	}
+	if n.usable() && before.usable() && n.mac == before.mac {
+		return
+	}
+	used := false
+	for dst, via := range f.table.via {
+		if via == hop {
+			used = true
+			f.tell(h, dst, n)
+		}
+	}
+	if used && e.gone {
+		f.probe(hop, netip.Addr{}) // it is still needed
+	}
+}
+
+// tell passes the state of the station on the way to dst on, if it is final.
+func (f *Follower) tell(h Handler, dst netip.Addr, n neighbour) {
+	switch {
+	case n.usable():
+		h.Resolved(dst, n.mac)
+	case n.state&unix.NUD_FAILED != 0:
+		h.Unreachable(dst)
+	}
+}
+
+// answer finds out where packets for a destination go and tells it, as far as it is known.
+// If the NIC has asked for it, it is about to send: the kernel has to look for a
+// station that it does not know, and to confirm one that it has not heard from for a while.
+func (f *Follower) answer(h Handler, q Query, asked bool) {
+	hop, err := f.route(q)
+	if err != nil {
+		delete(f.table.via, q.Dst)
+		h.Unreachable(q.Dst)
+		return
+	}
+	if len(f.table.via) >= maxVia {
+		clear(f.table.via)
+		for _, d := range h.Destinations() {
+			f.table.via[d.Dst], _ = f.route(d)
+		}
+	}
+	f.table.via[q.Dst] = hop
+	n := f.table.byHop[hop]
+	if n.usable() {
+		h.Resolved(q.Dst, n.mac)
+	}
+	if asked && !n.fresh() || !n.usable() {
+		f.probe(hop, q.Src)
+	}
+}
+
+// errNoRoute says that the kernel would not send to a destination over this interface.
+var errNoRoute = errors.New("no route over this interface")
+
+// route asks the kernel for the station on the link to which packets go.
+func (f *Follower) route(q Query) (netip.Addr, error) {
+	if f.state.Index == 0 || !f.covered(q.Dst) {
+		return netip.Addr{}, errNoRoute // the kernel takes what no route covers for being on the link
+	}
+	opts := &netlink.RouteGetOptions{OifIndex: f.state.Index}
+	if q.Src.IsValid() {
+		opts.SrcAddr = net.IP(q.Src.AsSlice())
+	}
+	found, err := f.handle.RouteGetWithOptions(net.IP(q.Dst.AsSlice()), opts)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if len(found) != 1 || found[0].LinkIndex != f.state.Index || found[0].Type != unix.RTN_UNICAST {
+		return netip.Addr{}, errNoRoute
+	}
+	hop := found[0].Gw
+	if via, ok := found[0].Via.(*netlink.Via); ok {
+		hop = via.Addr
+	}
+	if a, ok := netip.AddrFromSlice(hop); ok && !a.IsUnspecified() {
+		return a.Unmap(), nil
+	}
+	return q.Dst, nil
+}
+
+// covered reports whether a route leads to dst over the interface.
+func (f *Follower) covered(dst netip.Addr) bool {
+	for _, p := range f.state.Routes {
+		if p.Contains(dst) {
+			return true
+		}
+	}
+	return false
+}
+
+// discardPort is where probes are sent to (RFC 863).
+const discardPort = 9
+
+// probe makes the kernel look for a station on the link, or confirm what it knows of it, by
+// an empty datagram to the discard port: in contrast to NTF_USE of the neighbour table,
+// that needs no privilege. The kernel sends it from src, if that is valid.
+func (f *Follower) probe(hop, src netip.Addr) {
+	if !src.IsValid() || src.Is4() != hop.Is4() {
+		src = unspecified(hop.Is4()) // of the same family: the kernel insists on it
+	}
+	info := unix.Inet6Pktinfo{Ifindex: uint32(f.state.Index), Addr: src.As16()}
+	to := unix.SockaddrInet6{Port: discardPort, Addr: hop.As16()}
+	if hop.IsLinkLocalUnicast() {
+		to.ZoneId = uint32(f.state.Index)
+	}
+	// It fails while the interface is down; the NIC repeats its question.
+	_ = unix.Sendmsg(f.prober, nil, unix.PktInfo6(&info), &to, unix.MSG_DONTWAIT)
+}

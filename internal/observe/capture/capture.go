@@ -1,0 +1,304 @@
+// Package capture writes the frames of a NIC to a pcapng file without making the
+// NIC wait: frames go through a ring of fixed size to a goroutine that writes
+// them. What does not fit is counted, and the file says so: the next frame has a
+// comment with the number of frames lost before it, and the statistics at the
+// end of the file hold the sum.
+package capture
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"roced/internal/observe/pcapng"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// Defaults and bounds.
+const (
+	defaultRing = 16 << 20
+	minRing     = 1 << 17 // holds the longest frame
+	maxSnap     = 1 << 16
+	fileBuffer  = 256 << 10
+	// gather is how long the writer lets frames gather once it has been woken, so
+	// that a NIC under load does not wake it for every frame.
+	gather = time.Millisecond
+	// wakeAt is how full the ring gets, in 1/16, before the writer is woken
+	// earlier.
+	wakeAt = 4
+)
+
+// ErrFull says that the file has reached its largest size.
+var ErrFull = errors.New("capture: the file has reached its limit")
+
+// Config describes a capture.
+type Config struct {
+	File string
+	// Interface is the name of the NIC in the file.
+	Interface string
+	// SnapLen is how many bytes of a frame are kept; 0 for all.
+	SnapLen int
+	// RingBytes is the room for frames not yet written; 0 for 16 MiB. It is
+	// rounded up to a power of two.
+	RingBytes int
+	// MaxBytes ends the file; 0 for no limit.
+	MaxBytes int64
+	// WallOffset is the time since the Unix epoch at mono.Time 0.
+	WallOffset time.Duration
+}
+
+// Stats counts the frames of a capture.
+type Stats struct {
+	Written uint64
+	Bytes   int64  // of the file
+	Lost    uint64 // did not fit in the ring, or could not be written
+	Err     error  // why nothing is written any more
+}
+
+// Capture is a running capture. It is a rocev2.Observer.
+type Capture struct {
+	cfg     Config
+	ring    ring
+	snap    int
+	stopped atomic.Bool
+	asleep  atomic.Bool // the writer waits for wake
+	wake    chan struct{}
+	done    chan struct{}
+	stopErr error
+
+	// Of the writer.
+	file     io.WriteCloser
+	buf      *bufio.Writer
+	out      *pcapng.Writer
+	comments map[string]string
+
+	mu      sync.Mutex // guards what Stats reads; only the writer changes it
+	written uint64
+	bytes   int64
+	unsaved uint64 // lost by the writer
+	err     error
+	// unflushed is how many frames have been written since bytes reached the file.
+	unflushed uint64
+}
+
+var _ rocev2.Observer = (*Capture)(nil)
+
+// Start creates the file and starts to write to it.
+func Start(c Config) (*Capture, error) {
+	f, err := os.OpenFile(c.File, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	cp, err := start(c, f)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("capture: %s: %w", c.File, err)
+	}
+	return cp, nil
+}
+
+func start(cfg Config, f io.WriteCloser) (*Capture, error) {
+	size := max(cfg.RingBytes, minRing)
+	if cfg.RingBytes == 0 {
+		size = defaultRing
+	}
+	c := &Capture{
+		cfg: cfg, snap: maxSnap, file: f, comments: map[string]string{},
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	if cfg.SnapLen > 0 {
+		c.snap = min(cfg.SnapLen, maxSnap)
+	}
+	c.ring.buf = make([]byte, 1<<bits.Len(uint(size-1)))
+	c.buf = bufio.NewWriterSize(countWriter{c}, fileBuffer)
+	var err error
+	if c.out, err = pcapng.NewWriter(c.buf, "roced"); err != nil {
+		return nil, err
+	}
+	_, err = c.out.AddInterface(pcapng.Interface{Name: cfg.Interface, Link: pcapng.LinkEthernet, SnapLen: c.snap})
+	if err != nil {
+		return nil, err
+	}
+	if err := c.buf.Flush(); err != nil {
+		return nil, err
+	}
+	go c.run()
+	return c, nil
+}
+
+// countWriter counts the bytes that have reached the file.
+type countWriter struct{ c *Capture }
+
+func (w countWriter) Write(b []byte) (int, error) {
+	n, err := w.c.file.Write(b)
+	w.c.mu.Lock()
+	w.c.bytes += int64(n)
+	w.c.mu.Unlock()
+	if err == nil {
+		w.c.unflushed = 0
+	}
+	return n, err
+}
+
+// Frame implements rocev2.Observer. One goroutine calls it. It does not wait.
+func (c *Capture) Frame(now mono.Time, d rocev2.Direction, frame []byte, comment string) {
+	if c.stopped.Load() {
+		return
+	}
+	c.ring.put(now, d, frame, c.snap, comment)
+	if c.asleep.Load() || c.ring.used() >= wakeAt {
+		c.poke()
+	}
+}
+
+func (c *Capture) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Stop writes what is in the ring and the statistics, and closes the file. The
+// NIC's observer should have been taken away before: frames that it reports from
+// now on are not captured.
+func (c *Capture) Stop() (Stats, error) {
+	if !c.stopped.Swap(true) {
+		c.poke()
+	}
+	<-c.done
+	return c.Stats(), c.stopErr
+}
+
+// Stats returns the counters.
+func (c *Capture) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return Stats{Written: c.written, Bytes: c.bytes, Lost: c.ring.lost.Load() + c.unsaved, Err: c.err}
+}
+
+// run is the writer.
+func (c *Capture) run() {
+	defer close(c.done)
+	timer := time.NewTimer(gather)
+	defer timer.Stop()
+	for !c.stopped.Load() {
+		if c.drain() == 0 {
+			c.fail(c.buf.Flush())
+			c.sleep()
+		}
+		timer.Reset(gather)
+		select {
+		case <-timer.C:
+		case <-c.wake:
+		}
+	}
+	c.drain()
+	c.finish()
+}
+
+// sleep waits for the first frame after a pause.
+func (c *Capture) sleep() {
+	c.asleep.Store(true)
+	defer c.asleep.Store(false)
+	if c.ring.head.Load() != c.ring.tail.Load() || c.stopped.Load() {
+		return // it came before asleep was set
+	}
+	<-c.wake
+}
+
+// drain writes what is in the ring and returns how many frames that was.
+func (c *Capture) drain() (n int) {
+	var rec record
+	for ; c.ring.get(&rec); n++ {
+		err := c.write(&rec)
+		c.ring.release(&rec)
+		c.mu.Lock()
+		if err == nil {
+			c.written++
+			c.unflushed++
+		} else {
+			c.unsaved++
+		}
+		c.mu.Unlock()
+	}
+	return n
+}
+
+// beyond stands for the bytes of a frame that were not kept.
+var beyond [maxSnap]byte
+
+// write writes one frame, unless writing has failed before.
+func (c *Capture) write(rec *record) error {
+	if c.err != nil {
+		return c.err
+	}
+	if c.cfg.MaxBytes > 0 && c.bytes+int64(c.buf.Buffered()+len(rec.frame)) > c.cfg.MaxBytes {
+		c.fail(ErrFull)
+		return ErrFull
+	}
+	p := pcapng.PacketInfo{Time: int64(rec.time) + int64(c.cfg.WallOffset), Direction: pcapng.Inbound, Comment: c.comment(rec)}
+	if rec.kind == kindTx {
+		p.Direction = pcapng.Outbound
+	}
+	cut := min(rec.length-len(rec.frame), len(beyond))
+	err := c.out.WritePacket(p, rec.frame, beyond[:cut])
+	c.fail(err)
+	return err
+}
+
+// comment returns the comment of a frame, with the frames lost before it.
+func (c *Capture) comment(rec *record) string {
+	s, ok := c.comments[string(rec.comment)]
+	if !ok {
+		s = string(rec.comment)
+		if len(c.comments) < 1024 {
+			c.comments[s] = s
+		}
+	}
+	if rec.lost == 0 {
+		return s
+	}
+	lost := fmt.Sprintf("capture: %d frames lost before this one", rec.lost)
+	if s == "" {
+		return lost
+	}
+	return lost + "; " + s
+}
+
+// fail notes the first error. What an error of the file has left in the buffer is
+// lost.
+func (c *Capture) fail(err error) {
+	if err == nil || c.err != nil && !errors.Is(c.err, ErrFull) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+	if !errors.Is(err, ErrFull) {
+		c.written -= c.unflushed
+		c.unsaved += c.unflushed
+	}
+}
+
+// finish writes the statistics and closes the file.
+func (c *Capture) finish() {
+	s := c.Stats()
+	if s.Err == nil || errors.Is(s.Err, ErrFull) {
+		now := time.Now().UnixNano()
+		if _, err := c.buf.Write(appendStatistics(nil, now, s)); err != nil {
+			c.fail(err)
+		}
+		c.fail(c.buf.Flush())
+	}
+	c.fail(c.file.Close())
+	if !errors.Is(c.err, ErrFull) {
+		c.stopErr = c.err
+	}
+}

@@ -1,0 +1,93 @@
+// Package decode prints the RoCEv2 frames of a capture, one line each, for
+// people or as JSON.
+package decode
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"roced/internal/observe/pcapng"
+)
+
+// Options chooses what Stream prints.
+type Options struct {
+	// JSON asks for one object a line, a Record, in place of text.
+	JSON bool
+}
+
+// Stats counts what Stream read.
+type Stats struct {
+	Frames    int // in the file, of any kind
+	RoCE      int // printed
+	Skipped   int // not RoCEv2
+	Malformed int // RoCEv2 with an error
+	BadICRC   int // RoCEv2 with a wrong ICRC
+}
+
+// Stream reads a pcap or pcapng file from r and writes a line for every RoCEv2
+// frame, UDP to port 4791, to w, with one Write a line. Other frames are counted
+// and skipped. A malformed RoCEv2 frame gives a line with an error. A damaged
+// file ends the stream with an error that names the packet and the byte; the
+// frames before it are printed.
+func Stream(r io.Reader, w io.Writer, opt Options) (Stats, error) {
+	var s Stats
+	rd, err := pcapng.NewReader(r)
+	if err != nil {
+		return s, fmt.Errorf("decode: %w", err)
+	}
+	put := textWriter(w)
+	if opt.JSON {
+		put = jsonWriter(w)
+	}
+	var f pcapng.Frame
+	var p parser
+	for {
+		err := rd.Next(&f)
+		if err == io.EOF {
+			return s, nil
+		}
+		if err != nil {
+			return s, fmt.Errorf("decode: %w", err)
+		}
+		s.Frames++
+		if err := s.frame(&f, &p, put); err != nil {
+			return s, fmt.Errorf("decode: packet %d: %w", s.Frames, err)
+		}
+	}
+}
+
+// frame parses f, counts it and prints it.
+func (s *Stats) frame(f *pcapng.Frame, p *parser, put func(*Record) error) error {
+	roce, err := p.parse(f, s.Frames)
+	if err != nil {
+		return err
+	}
+	if !roce {
+		s.Skipped++
+		return nil
+	}
+	s.RoCE++
+	if p.rec.Error != "" {
+		s.Malformed++
+	}
+	if p.rec.ICRC == icrcBad {
+		s.BadICRC++
+	}
+	return put(&p.rec)
+}
+
+func jsonWriter(w io.Writer) func(*Record) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	return func(r *Record) error { return enc.Encode(r) }
+}
+
+func textWriter(w io.Writer) func(*Record) error {
+	var line []byte
+	return func(r *Record) error {
+		line = append(r.appendText(line[:0]), '\n')
+		_, err := w.Write(line)
+		return err
+	}
+}

@@ -1,0 +1,223 @@
+package decode_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"roced/bth"
+	"roced/internal/observe/decode"
+	"roced/internal/observe/pcapng"
+)
+
+// dissector is what Wireshark is taught our frames with.
+const dissector = "../../../configs/wireshark/roced.lua"
+
+// tshark runs tshark with our dissector on a capture and returns the fields of each
+// frame, of the first occurrence.
+func tshark(t *testing.T, file []byte, filter string, fields ...string) []string {
+	t.Helper()
+	path, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("tshark is not installed: make setup")
+	}
+	name := filepath.Join(t.TempDir(), "capture")
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"-X", "lua_script:" + dissector, "-r", name, "-Y", filter, "-T", "fields", "-E", "separator=|", "-E", "aggregator=,"}
+	for _, f := range fields {
+		args = append(args, "-e", f)
+	}
+	cmd := exec.Command(path, args...)
+	var diag bytes.Buffer
+	cmd.Stderr = &diag
+	out, err := cmd.Output()
+	if err != nil || strings.Contains(strings.ToLower(diag.String()), "lua") {
+		t.Fatalf("tshark: %v\n%s", err, &diag)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+}
+
+// captureAll makes a pcapng file of IP packets.
+func captureAll(t *testing.T, packets [][]byte) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	w, err := pcapng.NewWriter(&file, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.AddInterface(pcapng.Interface{Link: pcapng.LinkRaw}); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packets {
+		if err := w.WritePacket(pcapng.PacketInfo{}, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return file.Bytes()
+}
+
+// randomXETH has any set of flags and fields.
+func randomXETH(rng *rand.Rand) bth.XETH {
+	psn := func() bth.PSN { return bth.MakePSN(rng.Uint32()) }
+	h := bth.XETH{Profile: bth.Profile(rng.IntN(5)), Flags: bth.XFlags(rng.UintN(1<<13)) &^ 0x60, MSN: rng.Uint32N(1 << 24),
+		Offset: rng.Uint32N(1 << 24), RecvSN: rng.Uint32N(1 << 24), ReadSN: rng.Uint32N(1 << 24), Head: psn(), SACK: psn(), Path: uint16(rng.Uint32())}
+	var holes [bth.MaxHoles]bth.Hole
+	for i := range holes {
+		holes[i] = bth.Hole{Start: psn(), Len: 1 + rng.Uint32N(100)}
+	}
+	h.SetHoles(holes, rng.IntN(bth.MaxHoles+1))
+	return h
+}
+
+// randomExtended has one packet of each opcode of the extended transports, n times.
+func randomExtended(rng *rand.Rand, n int) (all []bth.Packet) {
+	for range n {
+		for o := range 256 {
+			p := bth.Packet{Opcode: bth.Opcode(o), PKey: bth.DefaultPKey, DestQP: bth.QPN(rng.Uint32N(1 << 24)), PSN: bth.MakePSN(rng.Uint32()),
+				AckReq: rng.IntN(2) == 0, BECN: rng.IntN(2) == 0, Ext: randomXETH(rng)}
+			if !p.Opcode.IsExt() {
+				continue
+			}
+			p.RETH = bth.RETH{VA: rng.Uint64(), RKey: rng.Uint32(), Length: rng.Uint32()}
+			p.AtomicETH = bth.AtomicETH{VA: rng.Uint64(), RKey: rng.Uint32(), SwapAdd: rng.Uint64(), Compare: rng.Uint64()}
+			p.AETH = bth.AETH{Syndrome: bth.Syndrome(rng.Uint32()), MSN: rng.Uint32N(1 << 24)}
+			p.AtomicAck, p.Imm, p.IETH = rng.Uint64(), rng.Uint32(), rng.Uint32()
+			if p.Opcode.HasPayload() {
+				p.Payload = make([]byte, 1+rng.IntN(50))
+			}
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// TestDissectorExtended: Wireshark, with our dissector, reads the same in every packet
+// of the extended transports as we do.
+func TestDissectorExtended(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 5))
+	var packets [][]byte
+	for i, p := range randomExtended(rng, 4) {
+		ip := ipv4
+		if i%2 == 1 {
+			ip = ipv6
+		}
+		packets = append(packets, ip(17, p.AppendTo(nil)))
+	}
+	file := captureAll(t, packets)
+	got := tshark(t, file, "roced and not _ws.malformed and not roced.malformed", "roced.opcode", "roced.destqp", "roced.psn", "roced.ackreq",
+		"roced.becn", "roced.profile", "roced.retx", "roced.sync", "roced.tail", "roced.ece", "roced.refused", "roced.message", "roced.offset",
+		"roced.recv_wqe_sn", "roced.read_wqe_sn", "roced.head", "roced.sack", "roced.path", "roced.hole.start", "roced.hole.len",
+		"roced.va", "roced.rkey", "roced.dmalen", "roced.swapadd", "roced.compare", "roced.syndrome", "roced.msn", "roced.original",
+		"roced.imm", "roced.invrkey", "roced.icrc")
+	all, _ := records(t, file)
+	var want []string
+	for _, r := range all {
+		want = append(want, dissected(r))
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-ours +tshark)\n%s", d)
+	}
+}
+
+// dissected is a record as tshark prints it.
+func dissected(r decode.Record) string {
+	flag := func(v bool) string { return map[bool]string{true: "1", false: "0"}[v] }
+	opcodes := map[string]int{}
+	for o := range 256 {
+		opcodes[bth.Opcode(o).String()] = o
+	}
+	x := r.Extended
+	f := []string{fmt.Sprintf("0x%02x", opcodes[r.Opcode]), fmt.Sprintf("0x%06x", r.QPN), fmt.Sprint(r.PSN), flag(r.AckReq), flag(r.BECN),
+		map[string]string{"rc": "0", "irn": "1", "melo": "2", "mp-rdma": "3", "eunomia": "4"}[x.Profile],
+		flag(x.ReTx), flag(x.Sync), flag(x.Tail), flag(x.ECE), flag(x.Refused)}
+	for _, v := range []*uint32{x.MSN, x.Offset, x.RecvSN, x.ReadSN, x.Head, x.SACK} {
+		f = append(f, orEmpty("%d", v))
+	}
+	var starts, lens []string
+	for _, h := range x.Holes {
+		starts, lens = append(starts, fmt.Sprint(h.Start)), append(lens, fmt.Sprint(h.Len))
+	}
+	f = append(f, orEmpty("%d", x.Path), strings.Join(starts, ","), strings.Join(lens, ","))
+	rest := make([]string, 10)
+	if r.Target != nil {
+		rest[0], rest[1] = fmt.Sprintf("0x%016x", r.VA), fmt.Sprintf("0x%08x", r.RKey)
+	}
+	rest[2] = orEmpty("%d", r.DMALen)
+	if r.Operands != nil {
+		rest[3], rest[4] = fmt.Sprint(r.SwapAdd), fmt.Sprint(r.Compare)
+	}
+	if r.Ack != nil {
+		rest[5], rest[6] = fmt.Sprintf("0x%02x", uint8(r.Syndrome)), fmt.Sprint(r.Ack.MSN)
+	}
+	rest[7], rest[8], rest[9] = orEmpty("%d", r.Original), orEmpty("0x%08x", r.Imm), orEmpty("0x%08x", r.InvRKey)
+	return strings.Join(append(append(f, rest...), "good"), "|")
+}
+
+func orEmpty[T any](format string, v *T) string {
+	if v == nil {
+		return ""
+	}
+	return fmt.Sprintf(format, *v)
+}
+
+// TestDissectorMalformed: what we refuse, Wireshark calls malformed.
+func TestDissectorMalformed(t *testing.T) {
+	good := bth.Packet{Opcode: 0xc4, Ext: bth.XETH{Flags: bth.XHasMsg}}
+	change := func(at int, v byte) []byte {
+		b := good.AppendTo(nil)
+		b[at] = v
+		return ipv4(17, b)
+	}
+	short := func(n int) []byte { return ipv4(17, good.AppendTo(nil)[:n]) }
+	packets := [][]byte{change(12, 0x23), change(12, 0x10), change(12, 0x12), change(12, 0x1f), change(15, 0xa0), change(14, 0x20), short(16), short(20)}
+	file := captureAll(t, packets)
+	if got := tshark(t, file, "roced.malformed", "frame.number"); len(got) != len(packets) {
+		t.Errorf("malformed are the frames %v, want all %d", got, len(packets))
+	}
+	all, _ := records(t, file)
+	for _, r := range all {
+		if r.Error == "" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestDissectorICRC: a verdict on every frame of the captures, and on one with a fault.
+func TestDissectorICRC(t *testing.T) {
+	for _, path := range captures(t) {
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, _ := records(t, file)
+		if got := tshark(t, file, `roced.icrc == "good"`, "frame.number"); len(got) != len(all) {
+			t.Errorf("%s: %d of %d are good", path, len(got), len(all))
+		}
+	}
+	bad := ipv4(17, send())
+	bad[len(bad)-6] ^= 1
+	if got := tshark(t, captureAll(t, [][]byte{bad, ipv4(17, send())}), "roced.icrc", "roced.icrc"); cmp.Diff([]string{"bad", "good"}, got) != "" {
+		t.Errorf("verdicts %v", got)
+	}
+}
+
+func TestDissectorNamesCNP(t *testing.T) {
+	var p bth.Packet
+	p.SetCNP(17)
+	got := tshark(t, captureAll(t, [][]byte{ipv4(17, p.AppendTo(nil))}), "udp", "_ws.col.Info", "roced.icrc")
+	if len(got) != 1 || got[0] != "CNP (congestion notification) QP=0x000011|good" {
+		t.Errorf("%q", got)
+	}
+}

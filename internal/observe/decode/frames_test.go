@@ -1,0 +1,240 @@
+package decode_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"testing"
+
+	"roced/bth"
+	"roced/internal/observe/decode"
+	"roced/internal/observe/pcapng"
+)
+
+// ipv4 puts an IPv4 and a UDP header before datagram and seals its ICRC.
+func ipv4(proto byte, datagram []byte) []byte {
+	n := 28 + len(datagram)
+	b := []byte{
+		0x45, 0x6b, byte(n >> 8), byte(n), 0, 1, 0x40, 0, 64, proto, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+		0xc0, 0, 0x12, 0xb7, byte((n - 20) >> 8), byte(n - 20), 0, 0,
+	}
+	b = append(b, datagram...)
+	_ = bth.SealICRC(b) // some tests are of packets too short for one
+	return b
+}
+
+func ipv6(proto byte, datagram []byte) []byte {
+	n := 8 + len(datagram)
+	b := append([]byte{0x60, 0, 0, 0, byte(n >> 8), byte(n), proto, 64}, make([]byte, 32)...)
+	b[8], b[23], b[24], b[39] = 0xfd, 1, 0xfd, 2
+	b = append(b, 0xc0, 0, 0x12, 0xb7, byte(n>>8), byte(n), 0, 0)
+	b = append(b, datagram...)
+	_ = bth.SealICRC(b)
+	return b
+}
+
+func ethernet(etherType uint16, rest []byte) []byte {
+	b := binary.BigEndian.AppendUint16(make([]byte, 12), etherType)
+	return append(b, rest...)
+}
+
+// capture makes a pcapng file of one frame; snap 0 keeps it whole.
+func capture(tb testing.TB, link pcapng.LinkType, info pcapng.PacketInfo, frame []byte, snap ...int) []byte {
+	tb.Helper()
+	var file bytes.Buffer
+	w, err := pcapng.NewWriter(&file, "test")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	i := pcapng.Interface{Link: link}
+	if len(snap) > 0 {
+		i.SnapLen = snap[0]
+	}
+	if _, err := w.AddInterface(i); err != nil {
+		tb.Fatal(err)
+	}
+	if err := w.WritePacket(info, frame); err != nil {
+		tb.Fatal(err)
+	}
+	return file.Bytes()
+}
+
+func decodeOne(tb testing.TB, file []byte, opt decode.Options) (string, decode.Stats) {
+	tb.Helper()
+	var out strings.Builder
+	stats, err := decode.Stream(bytes.NewReader(file), &out, opt)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSuffix(out.String(), "\n"), stats
+}
+
+func encode(p bth.Packet) []byte {
+	p.PKey, p.DestQP, p.PSN = bth.DefaultPKey, 17, bth.MakePSN(5)
+	return p.AppendTo(nil)
+}
+
+const (
+	text4 = "1970-01-01 00:00:01.000000002 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce "
+	json4 = `{"packet":1,"time":"1970-01-01T00:00:01.000000002Z","src":"10.0.0.1","dst":"10.0.0.2","sport":49152,"dscp":26,"ecn":"ce",`
+	flags = `"ackreq":false,"solicited":false,"migreq":false,"fecn":false,"becn":false,"pkey":65535,`
+)
+
+func TestLines(t *testing.T) {
+	for _, c := range []struct{ packet, text, json string }{
+		{string(encode(bth.Packet{Opcode: 0x06, RETH: bth.RETH{VA: 0x1000, RKey: 0x2a, Length: 9000}, Payload: make([]byte, 1024)})),
+			"RC_RDMA_WRITE_FIRST qp 17 psn 5 va 0x1000 rkey 0x0000002a dmalen 9000 payload 1024 icrc ok",
+			`"opcode":"RC_RDMA_WRITE_FIRST","qpn":17,"psn":5,` + flags + `"va":4096,"rkey":42,"dmalen":9000,"payload":1024,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0x11, AETH: bth.AETH{Syndrome: 0x2c, MSN: 7}})),
+			"RC_ACKNOWLEDGE qp 17 psn 5 RNR(0x2c) msn 7 payload 0 icrc ok",
+			`"opcode":"RC_ACKNOWLEDGE","qpn":17,"psn":5,` + flags + `"syndrome":44,"msn":7,"payload":0,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0x12, AETH: bth.AETH{Syndrome: 0x1f, MSN: 1}, AtomicAck: 1 << 63})),
+			"RC_ATOMIC_ACKNOWLEDGE qp 17 psn 5 ACK msn 1 original 9223372036854775808 payload 0 icrc ok",
+			`"opcode":"RC_ATOMIC_ACKNOWLEDGE","qpn":17,"psn":5,` + flags + `"syndrome":31,"msn":1,"original":9223372036854775808,"payload":0,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0x13, AtomicETH: bth.AtomicETH{VA: 8, RKey: 1, SwapAdd: 2, Compare: 3}})),
+			"RC_CMP_SWAP qp 17 psn 5 va 0x8 rkey 0x00000001 swapadd 2 compare 3 payload 0 icrc ok",
+			`"opcode":"RC_CMP_SWAP","qpn":17,"psn":5,` + flags + `"va":8,"rkey":1,"swapadd":2,"compare":3,"payload":0,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0x65, DETH: bth.DETH{QKey: 0x11111111, SrcQP: 3}, Imm: 0xff, Payload: []byte("ab")})),
+			"UD_SEND_ONLY_WITH_IMMEDIATE qp 17 psn 5 qkey 0x11111111 srcqp 3 imm 0x000000ff payload 2 pad 2 icrc ok",
+			`"opcode":"UD_SEND_ONLY_WITH_IMMEDIATE","qpn":17,"psn":5,` + flags + `"qkey":286331153,"srcqp":3,"imm":255,"payload":2,"pad":2,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0x17, IETH: 99})),
+			"RC_SEND_ONLY_INV qp 17 psn 5 invrkey 0x00000063 payload 0 icrc ok",
+			`"opcode":"RC_SEND_ONLY_INV","qpn":17,"psn":5,` + flags + `"invrkey":99,"payload":0,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0xc7, RETH: bth.RETH{VA: 8, RKey: 1, Length: 4}, Payload: []byte("abcd"), Ext: bth.XETH{
+			Profile: bth.ProfileIRN, Flags: bth.XReTx | bth.XSync | bth.XTail | bth.XHasMsg | bth.XHasRecvSN | bth.XHasReadSN | bth.XHasHead,
+			MSN: 3, Offset: 2, RecvSN: 1, ReadSN: 0, Head: bth.MakePSN(9)}})),
+			"EXT_RDMA_WRITE_MIDDLE qp 17 psn 5 ext irn retx sync tail message 3 offset 2 recv_wqe_sn 1 read_wqe_sn 0 head 9" +
+				" va 0x8 rkey 0x00000001 dmalen 4 payload 4 icrc ok",
+			`"opcode":"EXT_RDMA_WRITE_MIDDLE","qpn":17,"psn":5,` + flags + `"va":8,"rkey":1,"dmalen":4,"ext":{"profile":"irn","retx":true,` +
+				`"sync":true,"tail":true,"msn":3,"offset":2,"recv_wqe_sn":1,"read_wqe_sn":0,"head":9},"payload":4,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0xe0, AETH: bth.AETH{Syndrome: 0x60, MSN: 7}, Ext: bth.XETH{Profile: bth.ProfileMELO,
+			Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath | bth.XHasHole1, SACK: bth.MakePSN(9), Path: 49153,
+			Holes: [bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(6), Len: 2}}}})),
+			"EXT_ACKNOWLEDGE qp 17 psn 5 ext melo ece refused sack 9 path 49153 hole 6+2 NAK PSN sequence error msn 7 payload 0 icrc ok",
+			`"opcode":"EXT_ACKNOWLEDGE","qpn":17,"psn":5,` + flags + `"syndrome":96,"msn":7,"ext":{"profile":"melo","ece":true,"refused":true,` +
+				`"sack":9,"path":49153,"holes":[{"start":6,"len":2}]},"payload":0,"pad":0,"icrc":"ok"}`},
+		{string(encode(bth.Packet{Opcode: 0x81, BECN: true, Payload: make([]byte, 16)})),
+			"CNP qp 17 psn 5 becn payload 16 icrc ok",
+			`"opcode":"CNP","qpn":17,"psn":5,` + strings.Replace(flags, `"becn":false`, `"becn":true`, 1) + `"payload":16,"pad":0,"icrc":"ok"}`},
+	} {
+		file := capture(t, pcapng.LinkRaw, pcapng.PacketInfo{Time: 1e9 + 2}, ipv4(17, []byte(c.packet)))
+		if got, _ := decodeOne(t, file, decode.Options{}); got != text4+c.text {
+			t.Errorf("text\n%s, want\n%s", got, text4+c.text)
+		}
+		if got, _ := decodeOne(t, file, decode.Options{JSON: true}); got != json4+c.json {
+			t.Errorf("JSON\n%s, want\n%s", got, json4+c.json)
+		}
+	}
+}
+
+func TestLinksAndNotes(t *testing.T) {
+	v4, v6 := ipv4(17, send()), ipv6(17, send())
+	tail := " RC_SEND_ONLY qp 17 psn 16777208 ackreq payload 5 pad 3 icrc ok"
+	four, six := "10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce"+tail, "fd00::1 > fd00::2 sport 49152"+tail
+	qinq := append([]byte{0x20, 5, 0x81, 0, 0, 6, 8, 0}, v4...)
+	for name, c := range map[string]struct {
+		link  pcapng.LinkType
+		frame []byte
+		info  pcapng.PacketInfo
+		want  string
+	}{
+		"ethernet": {pcapng.LinkEthernet, ethernet(0x0800, v4), pcapng.PacketInfo{}, four},
+		"padded":   {pcapng.LinkEthernet, append(ethernet(0x0800, v4), 0, 0), pcapng.PacketInfo{}, four},
+		"IPv6":     {pcapng.LinkEthernet, ethernet(0x86dd, v6), pcapng.PacketInfo{}, six},
+		"QinQ":     {pcapng.LinkEthernet, ethernet(0x88a8, qinq), pcapng.PacketInfo{}, "vlan 5 vlan 6 " + four},
+		"raw IPv4": {pcapng.LinkIPv4, v4, pcapng.PacketInfo{}, four},
+		"raw IPv6": {pcapng.LinkRaw, v6, pcapng.PacketInfo{}, six},
+		"SLL":      {pcapng.LinkSLL, append(append(make([]byte, 14), 8, 0), v4...), pcapng.PacketInfo{}, four},
+		"SLL2":     {pcapng.LinkSLL2, append(append([]byte{8, 0}, make([]byte, 18)...), v4...), pcapng.PacketInfo{}, four},
+		"notes": {pcapng.LinkRaw, v6, pcapng.PacketInfo{Direction: pcapng.Inbound, Comment: "dropped:\x1b[31m no QP\n"},
+			"in " + six + " comment: dropped: [31m no QP "},
+	} {
+		got, _ := decodeOne(t, capture(t, c.link, c.info, c.frame), decode.Options{})
+		if want := "1970-01-01 00:00:00.000000000 " + c.want; got != want {
+			t.Errorf("%s:\n%s, want\n%s", name, got, want)
+		}
+	}
+	file := capture(t, pcapng.LinkEthernet, pcapng.PacketInfo{Direction: pcapng.Outbound, Comment: "why"}, ethernet(0x88a8, qinq))
+	got, _ := decodeOne(t, file, decode.Options{JSON: true})
+	for _, want := range []string{`"dir":"out"`, `"vlan":[5,6]`, `"comment":"why"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+}
+
+func TestSkipped(t *testing.T) {
+	fragment := ipv4(17, send())
+	fragment[6] = 0x20
+	port := ipv4(17, send())
+	port[23]++
+	for name, frame := range map[string][]byte{
+		"empty": {}, "short": make([]byte, 13), "ARP": ethernet(0x0806, make([]byte, 28)),
+		"TCP": ethernet(0x0800, ipv4(6, send())), "IPv6 TCP": ethernet(0x86dd, ipv6(6, send())),
+		"short VLAN": ethernet(0x8100, []byte{0, 1}), "short IPv4": ethernet(0x0800, make([]byte, 19)),
+		"not version 6": ethernet(0x86dd, make([]byte, 60)), "fragment": ethernet(0x0800, fragment),
+		"other port": ethernet(0x0800, port), "no UDP": ethernet(0x0800, port[:27]),
+	} {
+		line, stats := decodeOne(t, capture(t, pcapng.LinkEthernet, pcapng.PacketInfo{}, frame), decode.Options{})
+		if line != "" || stats != (decode.Stats{Frames: 1, Skipped: 1}) {
+			t.Errorf("%s: %q %+v", name, line, stats)
+		}
+	}
+	var out strings.Builder
+	file := capture(t, 147, pcapng.PacketInfo{}, []byte("?"))
+	if _, err := decode.Stream(bytes.NewReader(file), &out, decode.Options{}); err == nil ||
+		err.Error() != "decode: packet 1: link type 147 is not supported" {
+		t.Errorf("link type 147: %v", err)
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	change := func(f func(b []byte)) []byte {
+		b := ipv4(17, send())
+		f(b)
+		return b
+	}
+	for name, c := range map[string]struct {
+		frame []byte
+		want  string
+		bad   int
+	}{
+		"ICRC":        {change(func(b []byte) { b[42]++ }), "RC_SEND_ONLY qp 17 psn 16777208 ackreq payload 5 pad 3 icrc bad", 1},
+		"opcode":      {ipv4(17, append([]byte{0x15}, send()[1:]...)), "0x15 qp 17 psn 16777208 ackreq icrc ok error: unknown opcode", 0},
+		"short":       {ipv4(17, send()[:10]), "error: packet shorter than its headers", 0},
+		"no ICRC":     {ipv4(17, send()[:12]), "RC_SEND_ONLY qp 17 psn 16777208 ackreq error: packet shorter than its headers", 0},
+		"UDP length":  {change(func(b []byte) { b[25]++ }), "error: UDP length is 33, the IP header leaves 32", 0},
+		"IP length":   {change(func(b []byte) { b[3] += 4; b[25] += 4 }), "error: IP packet of 56 bytes in a frame that holds 52", 0},
+		"tiny length": {change(func(b []byte) { b[3] = 24; b[25] = 4 }), "error: UDP length is 4", 0},
+	} {
+		line, stats := decodeOne(t, capture(t, pcapng.LinkRaw, pcapng.PacketInfo{}, c.frame), decode.Options{})
+		want := "1970-01-01 00:00:00.000000000 10.0.0.1 > 10.0.0.2 sport 49152 dscp 26 ce " + c.want
+		if line != want || stats.BadICRC != c.bad || stats.Malformed != 1-c.bad {
+			t.Errorf("%s: %+v\n%s, want\n%s", name, stats, line, want)
+		}
+	}
+}
+
+func TestSnapLength(t *testing.T) {
+	write := bth.Packet{Opcode: 0x06, RETH: bth.RETH{VA: 16, RKey: 1, Length: 9000}, Payload: make([]byte, 1023)}
+	frame := ipv4(17, encode(write))
+	for snap, want := range map[int]string{
+		28: "truncated",
+		40: "RC_RDMA_WRITE_FIRST qp 17 psn 5 truncated",
+		56: "RC_RDMA_WRITE_FIRST qp 17 psn 5 va 0x10 rkey 0x00000001 dmalen 9000 payload 1023 pad 1 truncated",
+	} {
+		file := capture(t, pcapng.LinkRaw, pcapng.PacketInfo{Time: 1e9 + 2}, frame, snap)
+		if line, stats := decodeOne(t, file, decode.Options{}); line != text4+want || stats.Malformed != 0 {
+			t.Errorf("snap %d: %+v\n%s, want\n%s", snap, stats, line, text4+want)
+		}
+	}
+	bad := ipv4(17, append([]byte{0x15}, encode(write)[1:]...))
+	file := capture(t, pcapng.LinkRaw, pcapng.PacketInfo{}, bad, 60)
+	if line, _ := decodeOne(t, file, decode.Options{}); !strings.HasSuffix(line, "truncated error: unknown opcode") {
+		t.Error(line)
+	}
+	tiny := ipv4(17, encode(bth.Packet{Opcode: 0x04})[:14])
+	if line, _ := decodeOne(t, capture(t, pcapng.LinkRaw, pcapng.PacketInfo{}, tiny, 41), decode.Options{}); !strings.HasSuffix(line, "truncated error: packet shorter than its headers") {
+		t.Error(line)
+	}
+}

@@ -1,0 +1,47 @@
+package pcapng
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"roced/bth"
+)
+
+// EtherTypes of VLAN tags.
+const (
+	typeVLAN  = 0x8100
+	typeQinQ  = 0x88a8
+	typeVLAN2 = 0x9100 // QinQ before the standard
+)
+
+// Network returns the offset of the network header in a frame that begins as link
+// says, and its EtherType, 0 when the frame is too short. Ids of VLAN tags are
+// appended to vlan.
+func (link LinkType) Network(b []byte, vlan *[]uint16) (off int, etherType uint16, err error) {
+	typeAt := 0
+	switch link {
+	case LinkRaw, LinkIPv4, LinkIPv6:
+		return 0, bth.EtherType(b), nil
+	case LinkEthernet:
+		typeAt, off = 12, 14
+	case LinkSLL:
+		typeAt, off = 14, 16
+	case LinkSLL2:
+		typeAt, off = 0, 20
+	default:
+		return 0, 0, fmt.Errorf("link type %d is not supported", link)
+	}
+	if len(b) < off {
+		return 0, 0, nil
+	}
+	etherType = binary.BigEndian.Uint16(b[typeAt:])
+	for etherType == typeVLAN || etherType == typeQinQ || etherType == typeVLAN2 {
+		if len(b) < off+4 {
+			return 0, 0, nil
+		}
+		*vlan = append(*vlan, binary.BigEndian.Uint16(b[off:])&0xfff)
+		etherType = binary.BigEndian.Uint16(b[off+2:])
+		off += 4
+	}
+	return off, etherType, nil
+}

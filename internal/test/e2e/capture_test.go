@@ -1,0 +1,95 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"roced/internal/observe/decode"
+	"roced/tools/testbed"
+)
+
+// captured are the runs of which captures are taken.
+var captured = []string{
+	"send-bw -s 64k -n 4", "write-bw -s 10000 -n 4", "read-bw -s 64k -n 4", "atomic-lat -n 5",
+	"send-bw -c uc -s 64k -n 4", "write-bw -c uc -s 64k -n 4", "send-bw -c ud -s 1001 -n 4",
+}
+
+// TestCapture has tshark and rocectl read what a NIC has captured.
+func TestCapture(t *testing.T) {
+	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t, o)
+			stop := [2]func() string{l.capture(0), l.capture(1)}
+			for _, args := range captured {
+				l.verify(args)
+			}
+			files := [2]string{stop[0](), stop[1]()}
+			a, b := l.decoded(files[0]), l.decoded(files[1])
+			checkRecords(t, a)
+			if len(a) != len(b) {
+				t.Errorf("one NIC has seen %d frames, the other one %d", len(a), len(b))
+			}
+			t.Run("tshark", func(t *testing.T) { dissect(t, files[0], len(a)) })
+		})
+	}
+}
+
+// checkRecords checks that frames are good, of both directions and of all kinds.
+func checkRecords(t *testing.T, records []decode.Record) {
+	t.Helper()
+	dirs, services := map[string]int{}, map[string]int{}
+	for _, r := range records {
+		dirs[r.Dir]++
+		if r.ICRC != "ok" || r.Error != "" || r.Truncated || r.Comment != "" || r.Base == nil {
+			t.Fatalf("not a good frame: %+v", r)
+		}
+		services[r.Opcode[:2]]++
+	}
+	if dirs["in"] == 0 || dirs["out"] == 0 {
+		t.Errorf("directions: %v", dirs)
+	}
+	if services["RC"] == 0 || services["UC"] == 0 || services["UD"] == 0 {
+		t.Errorf("services: %v", services)
+	}
+}
+
+// dissect has tshark read a capture of n RoCE frames.
+func dissect(t *testing.T, file string, n int) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("tshark is not installed")
+	}
+	var diag strings.Builder
+	c := exec.Command(tshark, "-r", file, "--disable-protocol", "rpcordma", "-T", "fields", "-E", "separator=|",
+		"-e", "frame.number", "-e", "udp.dstport", "-e", "_ws.col.Protocol", "-e", "frame.protocols", "-e", "_ws.malformed")
+	c.Stderr = &diag
+	out, err := c.Output()
+	if err != nil {
+		t.Fatalf("tshark: %v\n%s", err, &diag)
+	}
+	roce := 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Split(strings.TrimSpace(line), "|")
+		if len(f) != 5 {
+			t.Fatalf("tshark says %q", line)
+		}
+		if f[4] != "" || strings.Contains(f[3], "_ws.malformed") {
+			t.Fatalf("malformed: %s", line)
+		}
+		if f[1] != "4791" {
+			continue
+		}
+		roce++
+		if f[2] != "RRoCE" || !strings.Contains(f[3], "infiniband") {
+			t.Fatalf("not dissected as RoCE: %s", line)
+		}
+	}
+	if roce != n {
+		t.Errorf("tshark knows %d frames, rocectl decode %d", roce, n)
+	}
+}

@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"roced/internal/daemon/api"
+	"roced/internal/observe/decode"
+	"roced/tools/testbed"
+)
+
+// TestCongestion marks what a running transfer sends as having experienced
+// congestion: the peer tells the sender, whose limit falls, and rises again when
+// the marks end. Data stays whole.
+func TestCongestion(t *testing.T) {
+	rate := func(q *api.QP) uint64 { return q.Rate }
+	window := func(q *api.QP) uint64 { return q.Window }
+	// Slow enough that a packet takes longer than the shortest time between two CNPs,
+	// and that the rate rises more slowly than they come.
+	const dcqcn = "algorithm: dcqcn, line_rate_bps: 200e6, min_rate_bps: 20e6, t_us: 20000"
+	for _, c := range []struct {
+		name, yaml string
+		options    testbed.LabOptions
+		limit      func(*api.QP) uint64
+		low, high  uint64
+	}{
+		{"dcqcn over AF_UNIX", dcqcn, onUnix, rate, 50e6, 200e6},
+		{"dcqcn over TAP", dcqcn, onTAP, rate, 50e6, 200e6},
+		{"dctcp over AF_UNIX", "algorithm: dctcp, max_cwnd_packets: 64, min_cwnd_packets: 2", onUnix, window, 4 * 4096, 64 * 4096},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := c.options
+			o.Extra = "    congestion: {" + c.yaml + "}\n"
+			l := newLab(t, o)
+			if g := l.link(0).Congestion; g == nil || !strings.Contains(c.yaml, "algorithm: "+g.Algorithm) || len(g.Params) < 2 {
+				t.Errorf("link shows congestion control %+v", g)
+			}
+			server, client := l.moving("write-bw", "-s", "64k", "--verify")
+			limit := func() uint64 {
+				if q := l.queuePairs(0, client.pid()); len(q) == 1 {
+					return c.limit(q[0].QP)
+				}
+				t.Fatalf("the client has ended\n%s", &client.diag)
+				return 0
+			}
+			eventually(t, soon, "no limit but the highest", func() bool { return limit() == c.high })
+			l.congest(limit, c.low)
+			eventually(t, soon, "the limit rises when the marks end", func() bool { return limit() == c.high })
+			if !client.running() || !server.running() {
+				t.Errorf("the transfer has ended\n%s\n%s", &client.diag, &server.diag)
+			}
+			client.signal(os.Kill)
+			server.fails(soon)
+		})
+	}
+}
+
+// congest marks frames until the limit has fallen to low.
+func (l *lab) congest(limit func() uint64, low uint64) {
+	l.t.Helper()
+	mine, peer := l.counters(0), l.counters(1)
+	stop := l.capture(1)
+	l.run(0, "fault", "add", l.Host[0].Device, "tx ecn op=write")
+	eventually(l.t, soon, "the limit falls", func() bool { return limit() <= low })
+	l.run(0, "fault", "clear", l.Host[0].Device)
+	records := l.decoded(stop())
+	l.atLeast(0, mine, counts{"rp_cnp_handled": 1})
+	l.atLeast(1, peer, counts{"np_cnp_sent": 1, "np_ecn_marked_roce_packets": 2})
+	for _, ecn := range []string{"ect0", "ce"} {
+		if !slices.ContainsFunc(records, func(r decode.Record) bool { return r.ECN == ecn && strings.Contains(r.Opcode, "WRITE") }) {
+			l.t.Errorf("no WRITE packet with ECN bits %s in the capture", ecn)
+		}
+	}
+	cnp := func(r decode.Record) bool {
+		return r.Opcode == "CNP" && r.DSCP == 48 && r.ECN == "not-ect" && r.ICRC == "ok"
+	}
+	if !slices.ContainsFunc(records, cnp) {
+		l.t.Error("no CNP in the capture")
+	}
+}

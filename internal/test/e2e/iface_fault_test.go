@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"roced/bpf/attach"
+	"roced/bpf/fault"
+	"roced/tools/testbed"
+)
+
+// vethName is the interface between the namespaces.
+const vethName = "v0"
+
+// ifaceReport is what `rocectl fault run --json` prints.
+type ifaceReport struct {
+	Attached attach.Mode
+	Rx, Tx   fault.Counters
+	Rules    []struct {
+		Rule         string
+		Matched, Hit uint64
+	}
+}
+
+// faultRun puts rules on the veth of host 0; stop takes them off.
+func (l *lab) faultRun(args ...string) (stop func() ifaceReport) {
+	l.t.Helper()
+	p := l.ctl(0, append([]string{"fault", "run", vethName, "--json"}, args...)...)
+	for deadline := time.Now().Add(limit); !strings.Contains(p.diag.String(), "in force"); {
+		if !p.running() || time.Now().After(deadline) {
+			l.t.Fatalf("rocectl fault run: %s", &p.diag)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return func() (r ifaceReport) {
+		l.t.Helper()
+		p.signal(os.Interrupt)
+		if code := p.exit(limit); code != 0 {
+			l.t.Fatalf("rocectl fault run: exit code %d\n%s", code, &p.diag)
+		}
+		if err := json.Unmarshal([]byte(p.out.String()), &r); err != nil {
+			l.t.Fatalf("%v in\n%s", err, &p.out)
+		}
+		return r
+	}
+}
+
+var ifaceCases = []faultCase{
+	{rule: "tx drop psn=+3 n=1", hit: 1,
+		mine: counts{"retransmitted_packets": 1, "packet_seq_err": 1}, peer: counts{"out_of_sequence": 1}},
+	{rule: "tx drop psn=+3 n=1,2", hit: 2,
+		mine: counts{"retransmitted_packets": 2, "packet_seq_err": 1, "local_ack_timeout_err": 1}},
+	{rule: "tx corrupt 20 psn=+3 n=1", hit: 1,
+		mine: counts{"retransmitted_packets": 1}, peer: counts{"rx_icrc_encapsulated": 1, "out_of_sequence": 1}},
+	{rule: "tx ecn psn=+0..10 n=1", hit: 11, peer: counts{"np_ecn_marked_roce_packets": 11}},
+	{rule: "tx duplicate 2 psn=+3 n=1", hit: 1, peer: counts{"duplicate_request": 2}},
+	{rule: "rx drop psn=+3 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1,
+		mine: counts{"implied_nak_seq_err": 1}, peer: counts{"duplicate_request": 1}},
+	{rule: "rx drop op=ack count=1", args: "write-bw -s 1k -n 64 -Q 1", hit: 1},
+	{rule: "rx duplicate psn=+2 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1},
+}
+
+// TestFaultsOnInterface puts rules on the veth between two bridges, with and without
+// super-frames, by either way to attach programs: they act on exactly the packets they
+// name, every transfer survives, and nothing is left on the interface.
+func TestFaultsOnInterface(t *testing.T) {
+	for _, kind := range []struct {
+		name string
+		lab  testbed.LabOptions
+		mode attach.Mode
+	}{
+		{"offload", onTAP, attach.Auto}, {"frames", onFrames, attach.Auto}, {"offload, clsact", onTAP, attach.Clsact},
+	} {
+		t.Run(kind.name, func(t *testing.T) {
+			l := newLab(t, kind.lab)
+			l.verify("write-bw -n 1") // the NICs get to know each other
+			for _, c := range ifaceCases {
+				if c.args == "" {
+					c.args = "write-bw -s 64k -n 4"
+				}
+				t.Run(c.rule, func(t *testing.T) { l.at(t).ifaceFault(c, !kind.lab.NoOffload, kind.mode) })
+			}
+			l.nothingLeft()
+		})
+	}
+}
+
+// nothingLeft looks for devices, qdiscs and filters of fault rules and bottlenecks.
+func (l *lab) nothingLeft() {
+	l.t.Helper()
+	text := l.output(0, "ip", "-o", "link") + l.output(0, "tc", "qdisc", "show", "dev", vethName)
+	for _, bad := range []string{" rf", "clsact", "tbf"} {
+		if strings.Contains(text, bad) {
+			l.t.Errorf("%q is left over:\n%s", bad, text)
+		}
+	}
+}
+
+func (l *lab) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
+	stop := l.faultRun(c.rule, "--attach", string(mode))
+	mine, peer := l.counters(0), l.counters(1)
+	l.verify(c.args)
+	l.atLeast(0, mine, c.mine)
+	l.atLeast(1, peer, c.peer)
+	r := stop()
+	if len(r.Rules) != 1 || r.Rules[0].Rule != c.rule || r.Rules[0].Hit != c.hit {
+		l.t.Errorf("rules are %+v, want %d hits", r.Rules, c.hit)
+	}
+	if r.Attached != mode && (mode != attach.Auto || r.Attached == "") {
+		l.t.Errorf("attached by %q", r.Attached)
+	}
+	if r.Rx.Frames+r.Tx.Frames == 0 || r.Rx.Unsplit+r.Tx.Unsplit != 0 {
+		l.t.Errorf("frames: %+v and %+v", r.Rx, r.Tx)
+	}
+	if supers := r.Rx.Supers + r.Tx.Supers; offload && !strings.HasPrefix(c.args, "write-bw -s 1k") && supers == 0 || !offload && supers != 0 {
+		l.t.Errorf("%d super-frames", supers)
+	}
+}
+
+// output runs a program beside host i, which has to succeed.
+func (l *lab) output(i int, args ...string) string {
+	l.t.Helper()
+	p := l.start(i, args...)
+	if code := p.exit(limit); code != 0 {
+		l.t.Fatalf("%v: exit code %d\n%s", args, code, &p.diag)
+	}
+	return p.out.String()
+}
+
+// TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again:
+// its left-overs are gone with the next one. Where it was attached by clsact, they are
+// its rules.
+func TestScenarioAfterCrash(t *testing.T) {
+	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
+		t.Run(string(mode), func(t *testing.T) {
+			l := newLab(t, onFrames)
+			l.scenarioAfterCrash(mode)
+			l.nothingLeft()
+		})
+	}
+}
+
+func (l *lab) scenarioAfterCrash(mode attach.Mode) {
+	by := "--attach=" + string(mode)
+	file := filepath.Join(l.Dir, "scenario.yaml")
+	must(l.t, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
+	start := func() *proc {
+		l.t.Helper()
+		p := l.ctl(0, "fault", "run", vethName, by, "-f", file)
+		eventually(l.t, soon, "rules are in force", func() bool {
+			return strings.Contains(p.diag.String(), "2 rules in force") || !p.running()
+		})
+		return p
+	}
+	p := start()
+	for _, args := range [][]string{{"run", vethName, by, "tx drop"}, {"clean", vethName}} {
+		l.ctl(0, append([]string{"fault"}, args...)...).fails(limit, "another process")
+	}
+	p.kill()
+	if mode == attach.Clsact {
+		if text := l.output(0, "tc", "filter", "show", "dev", vethName, "egress"); !strings.Contains(text, "fault_tx") {
+			l.t.Errorf("the rules of the killed are not in force:\n%s", text)
+		}
+		l.output(0, filepath.Join(bin, "rocectl"), "fault", "clean", vethName)
+		l.nothingLeft()
+		start().kill()
+	}
+	if got := l.faultRun("tx drop qpn=0xfffffe", by)(); len(got.Rules) != 1 || got.Rules[0].Hit != 0 {
+		l.t.Errorf("after a crash: %+v", got)
+	}
+	l.verify("send-bw -s 64k -n 4")
+	hungUp := start()
+	hungUp.signal(syscall.SIGHUP)
+	if code := hungUp.exit(limit); code != 0 {
+		l.t.Errorf("exit code %d without its terminal: %s", code, &hungUp.diag)
+	}
+	l.nothingLeft()
+	start().kill()
+	if mode == attach.Clsact { // a bottleneck removes the rules, too
+		l.bottleneck("rate=1gbit", by)()
+		l.verify("send-bw -s 64k -n 4")
+	}
+	l.output(0, filepath.Join(bin, "rocectl"), "fault", "clean", vethName)
+	must(l.t, os.WriteFile(file, []byte("rule: tx drop\n"), 0o600))
+	l.ctl(0, "fault", "run", vethName, "-f", file).fails(limit, "rule")
+}
+
+// kill ends a program as a crash does.
+func (p *proc) kill() {
+	p.t.Helper()
+	p.signal(os.Kill)
+	if code := p.exit(limit); code != -1 {
+		p.t.Fatalf("exit code %d: %s", code, &p.diag)
+	}
+}

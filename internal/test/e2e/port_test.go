@@ -1,0 +1,125 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"roced/internal/daemon/api"
+)
+
+// onLink runs f on a device of namespace i.
+func (l *lab) onLink(i int, name string, f func(netlink.Link) error) {
+	l.t.Helper()
+	must(l.t, l.Bed.NS[i].Do(func() error {
+		dev, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return f(dev)
+	}))
+}
+
+// exists reports whether namespace i has a device.
+func (l *lab) exists(i int, name string) bool {
+	l.t.Helper()
+	found := false
+	must(l.t, l.Bed.NS[i].Do(func() error {
+		_, err := netlink.LinkByName(name)
+		found = err == nil
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return nil
+		}
+		return err
+	}))
+	return found
+}
+
+// follow starts rocectl events; the function returned tells what the port has
+// seen up to now.
+func (l *lab) follow(i int) func() string {
+	l.t.Helper()
+	p := l.ctl(i, "events", "--json")
+	seen := func() (names []string) {
+		for d := json.NewDecoder(strings.NewReader(p.out.String())); ; {
+			var e api.Event
+			if err := d.Decode(&e); err != nil {
+				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+					l.t.Errorf("rocectl events: %v", err)
+				}
+				return names
+			}
+			if e.Object == "port" {
+				names = append(names, e.Event)
+			}
+		}
+	}
+	return func() string { return strings.Join(seen(), " ") }
+}
+
+// TestPortIsLost takes the TAP away in mid-transfer.
+func TestPortIsLost(t *testing.T) {
+	l := newLab(t, onTAP)
+	events := l.follow(0)
+	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")
+	downed := l.counters(0)["link_downed"]
+	l.onLink(0, "tap_a", netlink.LinkDel)
+	eventually(t, soon, "port_error", func() bool { return strings.HasPrefix(events(), "port_error") })
+	client.fails(soon, "retry")
+	server.fails(soon)
+	eventually(t, soon, "port_active", func() bool { return events() == "port_error port_active" })
+	if link := l.link(0); link.State != "ACTIVE" || link.Reason != "" || link.Segments == 0 {
+		t.Errorf("the link is not as before: %+v", link)
+	}
+	if n := l.counters(0)["link_downed"]; n != downed+1 {
+		t.Errorf("link_downed went from %d to %d", downed, n)
+	}
+	l.serves()
+}
+
+// TestTransferSurvivesLostPort has enough retries to wait for the TAP.
+func TestTransferSurvivesLostPort(t *testing.T) {
+	l := newLab(t, onTAP)
+	events := l.follow(0)
+	server, client := l.pair("write-bw", "--timeout", "18", "-D", "2s", "-s", "64k", "--verify")
+	eventually(t, limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 100 })
+	l.onLink(0, "tap_a", netlink.LinkDel)
+	if code := client.exit(limit); code != 0 {
+		t.Errorf("the client has failed: %s", &client.diag)
+	}
+	if code := server.exit(limit); code != 0 {
+		t.Errorf("the server has failed: %s", &server.diag)
+	}
+	if got := events(); got != "port_error port_active" {
+		t.Errorf("events: %q", got)
+	}
+}
+
+// TestPortIsDown keeps the TAP down for as long as we like: the link says so.
+func TestPortIsDown(t *testing.T) {
+	l := newLab(t, onTAP)
+	events := l.follow(1)
+	l.serves()
+	l.onLink(1, "tap_b", netlink.LinkSetDown)
+	eventually(t, soon, "a link that is DOWN for a reason", func() bool {
+		link := l.link(1)
+		return link.State == "DOWN" && link.Reason != ""
+	})
+	_, client := l.pair("write-bw", "-n", "1", "--timeout", "8", "--retry-cnt", "1")
+	client.fails(limit)
+	l.onLink(1, "tap_b", netlink.LinkDel)
+	eventually(t, soon, "the device again", func() bool { return l.exists(1, "tap_b") })
+	eventually(t, soon, "an active link", func() bool { return l.link(1).State == "ACTIVE" })
+	if got := events(); got != "port_error port_active" {
+		t.Errorf("events: %q", got)
+	}
+	l.serves()
+	if fmt.Sprint(l.link(1).GIDs) == "[]" {
+		t.Error("the addresses are gone")
+	}
+}

@@ -1,0 +1,50 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"roced/tools/testbed"
+)
+
+// TestScenario is the README's: exact faults on the interface between two peers, and what
+// comes of them in `rocectl watch` and in a capture.
+func TestScenario(t *testing.T) {
+	l := newLab(t, onFrames)
+	l.verify("write-bw -n 1") // the NICs get to know each other
+	faults := l.faultRun("tx drop psn=+2 n=1,2", "tx ecn psn=+5 n=1", "rx corrupt op=ack count=1")
+	watched, capture := l.watchLink(1, testbed.Veth), l.capture(0)
+	l.verify("write-bw -s 64k -n 4")
+	records, report := l.decoded(capture()), watched()
+	for _, r := range faults().Rules {
+		if want := map[bool]uint64{true: 2, false: 1}[strings.HasPrefix(r.Rule, "tx drop")]; r.Hit != want {
+			t.Errorf("%s has hit %d", r.Rule, r.Hit)
+		}
+	}
+	flows := asked(report, l.Host[0].Addr)
+	if len(flows) != 1 {
+		t.Fatalf("%+v", report.Flows)
+	}
+	f := flows[0]
+	if f.Requests.CE != 1 || f.CNPs != 1 || f.Requests.Retransmitted == 0 || f.Responses.NAKs.PSNSequence == 0 {
+		t.Errorf("watched: %+v", f)
+	}
+	seen := map[string]int{}
+	for _, r := range records {
+		if r.Base == nil || r.Dir != "in" {
+			continue
+		}
+		if r.Opcode == "CNP" {
+			seen["CNP"]++
+		}
+		if r.ICRC == "bad" {
+			seen["bad ICRC"]++
+		}
+		if r.Ack != nil && r.Syndrome.IsNAK() { // it may be the one that is corrupted
+			seen["NAK"]++
+		}
+	}
+	if seen["CNP"] != 1 || seen["bad ICRC"] != 1 || seen["NAK"] == 0 {
+		t.Errorf("captured: %v", seen)
+	}
+}

@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"roced/internal/observe/trace"
+	"roced/tools/testbed"
+)
+
+// TestTrace records a connection of MP-RDMA from its first packet to its end, over a link
+// that loses packets: what the trace says of retransmissions is what the NIC counts.
+func TestTrace(t *testing.T) {
+	o := onUnix
+	o.Extra = "    profile: mp-rdma\n"
+	l := newLab(t, o)
+	l.run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
+	file, csv, svg := filepath.Join(l.Dir, "t.json"), filepath.Join(l.Dir, "t.csv"), filepath.Join(l.Dir, "svg")
+	before := l.counters(0)
+	p := l.ctl(0, "trace", l.Host[0].Device, "--next", "-w", file, "--csv", csv, "--svg", svg, "--json")
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	must(t, testbed.WaitFile(ctx, file))
+	l.verify("write-bw -s 64k -n 100 -q 1")
+	if code := p.exit(limit); code != 0 { // the queue pair has ended
+		t.Fatalf("rocectl trace: exit code %d\n%s", code, &p.diag)
+	}
+	after := l.counters(0)
+
+	f, err := os.Open(file)
+	must(t, err)
+	defer f.Close()
+	tr, err := trace.Read(f)
+	must(t, err)
+	events := map[string]int{}
+	again := uint64(0)
+	for _, r := range tr.Records {
+		events[r.Event]++
+		if r.Rtx {
+			again++
+		}
+	}
+	if n := after["retransmitted_packets"] - before["retransmitted_packets"]; again == 0 || again != n || tr.Lost != 0 {
+		t.Errorf("%d packets were sent again, the NIC counts %d; %d events lost", again, n, tr.Lost)
+	}
+	if events["ack"] == 0 || events["limits"] < 2 || events["footprint"] == 0 || events["sent"] < 1600 {
+		t.Errorf("events: %v", events)
+	}
+	var sum struct {
+		Profile   string
+		Pictures  []string
+		SentAgain uint64 `json:"sent_again"`
+	}
+	must(t, json.Unmarshal([]byte(p.out.String()), &sum))
+	if sum.Profile != "mp-rdma" || sum.SentAgain != again || len(sum.Pictures) < 4 {
+		t.Errorf("rocectl says %s", &p.out)
+	}
+	lines, err := os.ReadFile(csv)
+	if n := strings.Count(string(lines), "\n"); err != nil || n != len(tr.Records)+1 {
+		t.Errorf("%d lines of CSV for %d events, %v", n, len(tr.Records), err)
+	}
+	again2 := query[map[string]any](l, 0, "trace", "draw", file, "--svg", svg)
+	if again2["events"] != float64(len(tr.Records)) {
+		t.Errorf("drawn again: %v", again2)
+	}
+}

@@ -1,0 +1,71 @@
+package e2e
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"roced/internal/daemon/api"
+	"roced/profile"
+)
+
+// transfers have every operation.
+var transfers = []string{
+	"write-bw -s 16k -n 60", "send-bw -s 5k -n 60 -q 4", "read-bw -s 16k -n 30", "atomic-lat -n 40", "send-lat -s 64 -n 40",
+}
+
+// TestTransports moves and verifies data by every extended transport, without and with
+// losses, and has Wireshark dissect the frames.
+func TestTransports(t *testing.T) {
+	for _, name := range profile.Names()[1:] {
+		t.Run(name, func(t *testing.T) {
+			o := onUnix
+			o.Extra = "    profile: " + name + "\n"
+			l := newLab(t, o)
+			stop := l.capture(0)
+			for _, args := range transfers {
+				l.verify(args)
+			}
+			file := stop()
+			for _, r := range l.decoded(file) {
+				if r.ICRC != "ok" || r.Error != "" || r.Extended == nil || r.Extended.Profile != name {
+					t.Fatalf("not a frame of %s: %+v", name, r)
+				}
+			}
+			dissectExtended(t, file)
+			l.run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
+			for _, args := range transfers {
+				l.verify(args)
+			}
+			rules := query[[]api.FaultRule](l, 0, "fault", "list", l.Host[0].Device)
+			if len(rules) != 1 || rules[0].Hit == 0 {
+				t.Errorf("nothing was lost: %+v", rules)
+			}
+		})
+	}
+}
+
+// dissectExtended has Wireshark, with our dissector, read a capture: no frame is
+// malformed, and every ICRC is good.
+func dissectExtended(t *testing.T, file string) {
+	t.Helper()
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skip("tshark is not installed")
+	}
+	for filter, none := range map[string]bool{
+		`_ws.malformed or roced.malformed or roced.icrc == "bad"`: true, `roced.profile and roced.icrc == "good"`: false,
+	} {
+		out, err := exec.Command(tshark, "-X", "lua_script:../../../configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(out), "\n"); n != 0 == none {
+			t.Errorf("%d frames are %s", n, filter)
+		}
+	}
+}

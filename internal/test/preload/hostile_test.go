@@ -1,0 +1,219 @@
+package preload
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// message is what a false daemon sends: an answer (docs/control-protocol.md) in which
+// every field can be wrong.
+type message struct {
+	ret        int32
+	len        int // of the response, less what is said
+	nfd        int // descriptors, less what is said
+	kind, size uint32
+	arg        uint64
+	fds        int
+	body       []byte
+	raw        []byte // sent in place of all that
+	close      bool   // the connection ends
+}
+
+func (m message) bytes() []byte {
+	if m.raw != nil {
+		return m.raw
+	}
+	le := binary.LittleEndian
+	b := le.AppendUint32(nil, uint32(m.ret))
+	b = le.AppendUint32(b, uint32(len(m.body)+m.len))
+	b = le.AppendUint32(b, uint32(m.fds+m.nfd))
+	b = le.AppendUint32(b, 0)
+	for range 4 {
+		b = le.AppendUint64(b, m.arg)
+		b = le.AppendUint32(b, m.kind)
+		b = le.AppendUint32(b, m.size)
+	}
+	return append(b, m.body...)
+}
+
+// words makes a response of 32-bit words.
+func words(w ...uint32) (b []byte) {
+	for _, v := range w {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return b
+}
+
+const (
+	kindNumber, kindMmap, kindMemory = 1, 2, 3
+	helloVersion                     = 1
+)
+
+var (
+	goodContext = message{kind: kindNumber, fds: 1, body: words(0, 1)}
+	noDoorbell  = message{ret: -int32(syscall.EOPNOTSUPP)}
+	goodCQ      = message{kind: kindMmap, fds: 1, size: 4096, body: words(7, 100, 0, 0, 4096, 0)}
+)
+
+// attacks are answers that are wrong, in turn, on a connection of their own, and which
+// command of testdata/hostile.c the last one is for.
+var attacks = []struct {
+	name, command string
+	answers       []message
+}{
+	{"end of the connection", "context", []message{{close: true}}},
+	{"nothing", "context", []message{{raw: []byte{}}}},
+	{"half a header", "context", []message{{raw: make([]byte, 40)}}},
+	{"response shorter than said", "context", []message{{kind: kindNumber, fds: 1, body: words(0, 1), len: 8}}},
+	{"response longer than said", "context", []message{{kind: kindNumber, fds: 1, body: words(0, 1), len: -4}}},
+	{"enormous length", "context", []message{{kind: kindNumber, fds: 1, body: words(0, 1), len: 1<<31 - 1}}},
+	{"long message", "context", []message{{kind: kindNumber, fds: 1, body: make([]byte, 20000)}}},
+	{"positive result", "context", []message{{ret: 5, kind: kindNumber, fds: 1, body: words(0, 1)}}},
+	{"absurd error", "context", []message{{ret: -100000}}},
+	{"error with descriptors", "context", []message{{ret: -int32(syscall.EIO), fds: 2}}},
+	{"no descriptor", "context", []message{{body: words(0, 1)}}},
+	{"fewer descriptors than said", "context", []message{{kind: kindNumber, nfd: 1, body: words(0, 1)}}},
+	{"more descriptors than said", "context", []message{{kind: kindNumber, fds: 1, nfd: -1, body: words(0, 1)}}},
+	{"two descriptors", "context", []message{{kind: kindNumber, fds: 2, body: words(0, 1)}}},
+	{"too many descriptors", "context", []message{{kind: kindNumber, fds: 9, body: words(0, 1)}}},
+	{"descriptor of memory", "context", []message{{kind: kindMmap, fds: 1, body: words(0, 1)}}},
+	{"descriptor of no kind", "context", []message{{kind: 77, fds: 1, body: words(0, 1)}}},
+	{"descriptor behind the response", "context", []message{{kind: kindNumber, fds: 1, arg: 6, body: words(0, 1)}}},
+	{"descriptor far away", "context", []message{{kind: kindNumber, fds: 1, arg: 1<<64 - 2, body: words(0, 1)}}},
+
+	{"channel without descriptor", "channel", []message{goodContext, noDoorbell, {body: words(0)}}},
+	{"channel of memory", "channel", []message{goodContext, noDoorbell, {kind: kindMmap, fds: 1, body: words(0)}}},
+	{"queue without name", "cq", []message{goodContext, noDoorbell, {body: words(7)}}},
+	{"queue with an enormous name", "cq", []message{goodContext, noDoorbell, {body: words(1<<30, 100)}}},
+	{"queue with a channel", "cq", []message{goodContext, noDoorbell, {kind: kindNumber, fds: 1, body: words(7, 100)}}},
+
+	{"end after the context", "cq", []message{goodContext, noDoorbell, {close: true}}},
+	{"ring shorter than said", "fine", []message{goodContext, noDoorbell, goodCQ}},
+	{"doorbell without descriptors", "fine", []message{goodContext, {body: words(8192, 0)}, goodCQ}},
+	{"doorbell of one descriptor", "fine", []message{goodContext, {kind: kindMemory, size: 8192, fds: 1}, goodCQ}},
+	{"doorbell of small memory", "fine", []message{goodContext, {kind: kindMemory, size: 8192, fds: 2}, goodCQ}},
+
+	{"rdma_cm of another version", "cm", []message{{kind: kindNumber, fds: 1, body: words(helloVersion+1, 0)}}},
+	{"rdma_cm without descriptor", "cm", []message{{body: words(helloVersion, 0)}}},
+	{"rdma_cm with memory", "cm", []message{{kind: kindMmap, fds: 1, body: words(helloVersion, 0)}}},
+	{"rdma_cm of few words", "cm", []message{{kind: kindNumber, fds: 1, body: words(helloVersion)}}},
+}
+
+// falseDaemon serves a socket: each connection has the script that next returns.
+func falseDaemon(t *testing.T, path string, next func() []message) {
+	t.Helper()
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			play(c, next())
+			c.Close()
+		}
+	}()
+}
+
+// play answers commands until the client ends, with the script.
+func play(c *net.UnixConn, script []message) {
+	empty, err := os.CreateTemp("", "empty") // memory and channel of every kind
+	if err != nil {
+		panic(err)
+	}
+	defer os.Remove(empty.Name())
+	defer empty.Close()
+	buf := make([]byte, 1<<15)
+	for _, m := range script {
+		if n, err := c.Read(buf); err != nil || n == 0 || m.close {
+			return
+		}
+		var rights []byte
+		if m.fds > 0 {
+			fds := make([]int, m.fds)
+			for i := range fds {
+				fds[i] = int(empty.Fd())
+			}
+			rights = syscall.UnixRights(fds...)
+		}
+		if _, _, err := c.WriteMsgUnix(m.bytes(), rights, nil); err != nil {
+			return
+		}
+	}
+	_, _ = c.Read(buf) // until the client has gone
+}
+
+// TestHostileDaemon answers the library with nonsense.
+func TestHostileDaemon(t *testing.T) { succeed(t, hostile(t)) }
+
+// hostile makes a command for a program that all attacks are tried on.
+func hostile(t *testing.T) *exec.Cmd {
+	t.Helper()
+	run, sysfs := t.TempDir(), t.TempDir()
+	show := func(class string, device int) {
+		path := filepath.Join(sysfs, "class", class)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(path, "dev"), fmt.Appendf(nil, "231:%d\n", 192+device), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := preloaded(t, run, sysfs, compile(t, "hostile"))
+	var cm [][]message
+	devices := 0
+	for i, a := range attacks {
+		t.Log(i, a.name)
+		c.Args = append(c.Args, a.command)
+		if a.command == "cm" {
+			cm = append(cm, a.answers)
+			continue
+		}
+		name := fmt.Sprint("uverbs", devices)
+		show("infiniband_verbs/"+name, devices)
+		falseDaemon(t, filepath.Join(run, name), func() []message { return a.answers })
+		devices++
+	}
+	show("misc/rdma_cm", devices)
+	falseDaemon(t, filepath.Join(run, "rdma_cm"), func() []message {
+		script := cm[0]
+		cm = cm[1:]
+		return script
+	})
+	return c
+}
+
+// TestLongRunDir checks that a run directory whose sockets have names too long for
+// Unix sockets gives a clear error.
+func TestLongRunDir(t *testing.T) {
+	sysfs := t.TempDir()
+	dev := filepath.Join(sysfs, "class/infiniband_verbs/uverbs0")
+	if err := os.MkdirAll(dev, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dev, "dev"), []byte("231:192\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := preloaded(t, "/"+strings.Repeat("long/", 30), sysfs, "cat", "/dev/infiniband/uverbs0")
+	out, err := c.CombinedOutput()
+	if _, failed := err.(*exec.ExitError); !failed || !strings.Contains(string(out), syscall.ENAMETOOLONG.Error()) &&
+		!strings.Contains(string(out), "File name too long") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}

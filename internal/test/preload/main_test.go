@@ -1,0 +1,176 @@
+// Package preload tests the preload library: C programs in testdata run with it, as
+// users' programs do, against a real daemon or none.
+package preload
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+// limit bounds every program; only one that hangs waits for it.
+const limit = 60 * time.Second
+
+// bin holds the library, the daemon and the compiled test programs.
+var bin string
+
+func TestMain(m *testing.M) {
+	code, err := runTests(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "preload:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "preload")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	bin = filepath.Join(dir, "bin")
+	make := exec.Command("make", "-s", "-C", "../../..", "BIN="+bin, "build")
+	if out, err := make.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// compile makes a test program.
+func compile(t *testing.T, name string, libs ...string) string {
+	t.Helper()
+	out := filepath.Join(bin, name)
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", out,
+		filepath.Join("testdata", name+".c")}, libs...)
+	if text, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
+		t.Fatalf("cc %v: %v\n%s", args, err, text)
+	}
+	return out
+}
+
+// preloaded makes a command that runs with the library.
+func preloaded(t *testing.T, runDir, sysfs, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, program, args...)
+	c.WaitDelay = time.Second // children of one that hangs may hold its output open
+	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(bin, "libroced.so"), "ROCED_RUN_DIR="+runDir, "SYSFS_PATH="+sysfs)
+	return c
+}
+
+// succeed runs a command.
+func succeed(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", c.Path, err, out)
+	}
+}
+
+func TestLayout(t *testing.T) { compile(t, "layout") }
+
+func TestPassThrough(t *testing.T) {
+	sysfs := t.TempDir()
+	verbs := filepath.Join(sysfs, "class/infiniband_verbs")
+	for name, text := range map[string]string{"abi_version": "6\n", "uverbs0/ibdev": "rxe_t\n", "uverbs0/dev": "231:192\n"} {
+		path := filepath.Join(verbs, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	succeed(t, preloaded(t, t.TempDir(), sysfs, compile(t, "passthrough"), t.TempDir()))
+}
+
+// TestNoEnvironment checks that the library does nothing without a daemon's name.
+func TestNoEnvironment(t *testing.T) {
+	c := exec.Command("sh", "-c", "test ! -e /dev/infiniband/uverbs0 && cat /proc/self/maps")
+	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(bin, "libroced.so"))
+	out, err := c.Output()
+	if err != nil || !strings.Contains(string(out), "libroced.so") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// TestExports lists what the library puts in front of the C library's functions:
+// whatever is not meant must not leak out.
+func TestExports(t *testing.T) {
+	out, err := exec.Command("nm", "-D", "--defined-only", filepath.Join(bin, "libroced.so")).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/exports.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	for line := range strings.Lines(string(out)) {
+		if f := strings.Fields(line); len(f) == 3 {
+			fmt.Fprintln(&got, f[2])
+		}
+	}
+	if got.String() != string(want) {
+		t.Errorf("exported:\n%s\nwant (testdata/exports.txt):\n%s", &got, want)
+	}
+}
+
+// newLab starts two daemons joined by AF_UNIX datagrams.
+func newLab(t *testing.T) *testbed.Lab {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pl") // short: sockets are made in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	l, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir, Unix: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// verbs makes a command for a program that uses the first host's NIC.
+func verbs(t *testing.T, l *testbed.Lab, name string) *exec.Cmd {
+	t.Helper()
+	run := l.Host[0].RunDir
+	return preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, name, "-libverbs"))
+}
+
+func TestEvents(t *testing.T) {
+	succeed(t, verbs(t, newLab(t), "events"))
+}
+
+func TestDaemonDies(t *testing.T) {
+	l := newLab(t)
+	c := verbs(t, l, "death")
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var diag strings.Builder
+	c.Stderr = &diag
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Errorf("the program said %q, %v", line, err)
+	}
+	if err := l.Host[0].Stop(os.Kill); err != nil {
+		t.Logf("daemon: %v", err) // killed, as it should be
+	}
+	if err := c.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, &diag)
+	}
+}

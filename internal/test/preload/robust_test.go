@@ -1,0 +1,131 @@
+package preload
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"roced/tools/testbed"
+)
+
+// rounds is how often TestLeaks repeats each thing.
+const rounds = 1000
+
+// withCM makes a command for a program that uses librdmacm too, on the first host's NIC.
+func withCM(t *testing.T, l *testbed.Lab, name string, args ...string) *exec.Cmd {
+	t.Helper()
+	run := l.Host[0].RunDir
+	return preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, name, "-rdynamic", "-libverbs", "-lrdmacm"), args...)
+}
+
+func TestLeaks(t *testing.T) {
+	l := newLab(t)
+	succeed(t, withCM(t, l, "leaks", fmt.Sprint(l.Host[0].PID()), fmt.Sprint(rounds)))
+}
+
+func TestClosing(t *testing.T) { succeed(t, withCM(t, newLab(t), "closing")) }
+
+func TestForks(t *testing.T) { succeed(t, withCM(t, newLab(t), "forks")) }
+
+func TestThreads(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) }
+
+func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")) }
+
+// TestPythonForks runs the distribution's Python, for which pyverbs is.
+func TestPythonForks(t *testing.T) {
+	run := newLab(t).Host[0].RunDir
+	succeed(t, preloaded(t, run, filepath.Join(run, "sysfs"), "/usr/bin/python3", "testdata/forks.py"))
+}
+
+// TestDaemonRestarts replaces the daemon under a program.
+func TestDaemonRestarts(t *testing.T) {
+	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
+		t.Run(sig.String(), func(t *testing.T) {
+			l := newLab(t)
+			c := withCM(t, l, "restart")
+			in, err := c.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, err := c.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var diag strings.Builder
+			c.Stderr = &diag
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+				t.Errorf("the program said %q, %v", line, err)
+			}
+			if err := l.Host[0].Stop(sig); err != nil && sig != os.Kill {
+				t.Error(err)
+			}
+			if err := l.Host[0].Start(bin); err != nil {
+				t.Error(err)
+			}
+			if _, err := io.WriteString(in, "replaced\n"); err != nil {
+				t.Error(err)
+			}
+			if err := c.Wait(); err != nil {
+				t.Fatalf("%v\n%s", err, &diag)
+			}
+		})
+	}
+}
+
+// TestTools looks at devices with the distribution's tools.
+func TestTools(t *testing.T) {
+	h := newLab(t).Host[0]
+	c := preloaded(t, h.RunDir, filepath.Join(h.RunDir, "sysfs"), "bash", "testdata/tools.sh")
+	c.Env = append(c.Env, "DEVICE="+h.Device, "SCRATCH="+t.TempDir())
+	succeed(t, c)
+}
+
+// sanitized builds the library with GCC's sanitizers and makes commands run with it.
+func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
+	t.Helper()
+	sources, err := filepath.Glob("../../../preload/*.c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := filepath.Join(bin, "libroced_sanitized.so")
+	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fPIC", "-shared", "-fvisibility=hidden",
+		"-o", lib}, sources...)
+	succeed(t, exec.Command("gcc", args...))
+	list := lib
+	for _, runtime := range []string{"libubsan.so", "libasan.so"} { // which is to come first
+		out, err := exec.Command("gcc", "-print-file-name="+runtime).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		path, err := filepath.EvalSymlinks(strings.TrimSpace(string(out)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = path + ":" + list
+	}
+	return func(c *exec.Cmd) *exec.Cmd {
+		// libibverbs and the test programs keep some things to the end.
+		c.Env = append(c.Env, "LD_PRELOAD="+list, "ASAN_OPTIONS=detect_leaks=0", "UBSAN_OPTIONS=halt_on_error=1")
+		return c
+	}
+}
+
+// TestSanitized runs programs with a library that notices access to memory that is not
+// there (any more) and what C does not define. The sanitizers' allocator does not survive
+// a fork() in the middle of what other threads do, so forks is not one of them.
+func TestSanitized(t *testing.T) {
+	l := newLab(t)
+	with := sanitized(t)
+	for _, name := range []string{"events", "closing", "threads"} {
+		t.Run(name, func(t *testing.T) { succeed(t, with(withCM(t, l, name))) })
+	}
+	t.Run("hostile", func(t *testing.T) { succeed(t, with(hostile(t))) })
+}

@@ -1,0 +1,82 @@
+package preload
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"roced/internal/daemon/api"
+	"roced/tools/testbed"
+)
+
+// kinds are the objects that the daemon lists.
+var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah"}
+
+// objects counts the objects of each kind that a daemon has.
+func objects(t *testing.T, h *testbed.Host) map[string]int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	n := map[string]int{}
+	for _, kind := range kinds {
+		var res []api.Resource
+		if err := api.NewClient(filepath.Join(h.RunDir, api.Socket)).Get(ctx, &res, "res", kind); err != nil {
+			t.Fatal(err)
+		}
+		n[kind] = len(res)
+	}
+	return n
+}
+
+// hoard starts a program that makes one of everything.
+func hoard(t *testing.T, l *testbed.Lab) *exec.Cmd {
+	t.Helper()
+	c := verbs(t, l, "hoarder")
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("the program said %q, %v", line, err)
+	}
+	return c
+}
+
+// TestKilledProgramLeavesNothing kills programs: their objects go, those of others
+// stay.
+func TestKilledProgramLeavesNothing(t *testing.T) {
+	l := newLab(t)
+	first, second := hoard(t, l), hoard(t, l)
+	for _, left := range []struct {
+		program *exec.Cmd
+		n       int
+	}{{first, 1}, {second, 0}} {
+		if err := left.program.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = left.program.Wait() // killed
+		want := map[string]int{}
+		for _, kind := range kinds {
+			want[kind] = left.n
+		}
+		var got map[string]int
+		for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
+			got = objects(t, l.Host[0])
+			if fmt.Sprint(got) == fmt.Sprint(want) {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%v are left, want %v", got, want)
+			}
+		}
+	}
+}

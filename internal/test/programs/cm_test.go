@@ -1,0 +1,143 @@
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"roced/internal/daemon/api"
+)
+
+// serverIPv6 is the IPv6 address of the server's NIC.
+const serverIPv6 = "fd00::2"
+
+// cmListens waits until a program listens with rdma_cm, which the kernel knows
+// nothing of.
+func cmListens(l *lab, p *proc) error {
+	c := api.NewClient(filepath.Join(l.Host[serverHost].RunDir, api.Socket))
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for !p.hasEnded() {
+		var ids []api.Resource
+		if err := c.Get(ctx, &ids, "res", "cm_id"); err != nil {
+			return fmt.Errorf("%w\n%s", err, threads(p.cmd.Process.Pid))
+		}
+		for _, r := range ids {
+			if int(r.PID) == p.cmd.Process.Pid && r.CMID.State == "LISTEN" {
+				return nil
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return fmt.Errorf("ended without listening: %w", errors.Join(p.end(), errors.New(p.out.String())))
+}
+
+// TestPerftestCM runs perftest on queue pairs that rdma_cm connects.
+func TestPerftestCM(t *testing.T) {
+	need(t, "ib_write_bw")
+	l := newLab(t, "")
+	var rungs []rung
+	add := func(operations, measures, services, options []string) {
+		for _, op := range operations {
+			for _, m := range measures {
+				for _, s := range services {
+					for _, o := range options {
+						rungs = append(rungs, perftestCM(l, fmt.Sprintf("ib_%s_%s -R -c %s %s", op, m, s, o), o))
+					}
+				}
+			}
+		}
+	}
+	rc, both := []string{"RC"}, []string{"bw", "lat"}
+	add([]string{"write", "read", "send", "atomic"}, both, rc, []string{""})
+	add([]string{"send"}, both, []string{"UD"}, []string{""})
+	add([]string{"write", "send"}, []string{"bw"}, rc, []string{"-q 16", "-b"})
+	add([]string{"send"}, []string{"lat"}, rc, []string{"-e"})
+	runAll(t, l, rungs)
+	l.checkNothingLeft()
+}
+
+func perftestCM(l *lab, name, options string) rung {
+	r := perftest(l, strings.TrimSpace(name), options)
+	r.ready = cmListens
+	r.client = []string{"-d", l.Host[clientHost].Device, l.Host[serverHost].Addr}
+	return r
+}
+
+// cmPrograms are those of librdmacm: the names of server and client, how both are
+// called, how each one is, %s being the server's address. says is what the client
+// has to say, if it has an exit code of 0 for whatever happens.
+var cmPrograms = []struct {
+	server, client         string
+	both                   string
+	onServer, onClient     string
+	ipv6                   bool
+	serverSays, clientSays string
+	endless                bool // the server
+}{
+	{"rping", "rping", "-C 20 -V", "-s -a %s", "-c -a %s", false, "", "", false},
+	{"rping", "rping", "-C 20 -V -S 60000", "-s -a %s", "-c -a %s", true, "", "", false},
+	{"rping", "rping", "-C 20 -V -q", "-s -a %s", "-c -a %s", false, "", "", false},
+	{"ucmatose", "ucmatose", "", "", "-s %s", false, "test complete\nreturn status 0", "test complete\nreturn status 0", false},
+	{"ucmatose", "ucmatose", "-f ip", "-b %s", "-s %s", true, "return status 0", "return status 0", false},
+	{"ucmatose", "ucmatose", "-c 10 -C 20 -S 4000", "", "-s %s", false, "return status 0", "return status 0", false},
+	{"ucmatose", "ucmatose", "-m -t 32", "", "-s %s", false, "return status 0", "return status 0", false},
+	{"udaddy", "udaddy", "", "", "-s %s", false, "test complete\nreturn status 0", "test complete\nreturn status 0", false},
+	{"udaddy", "udaddy", "-f ip", "-b %s", "-s %s", true, "return status 0", "return status 0", false},
+	{"udaddy", "udaddy", "-c 10 -C 20 -S 1000", "", "-s %s", false, "return status 0", "return status 0", false},
+	{"rdma_server", "rdma_client", "", "", "-s %s", false, "rdma_server: end 0", "rdma_client: end 0", false},
+	{"rdma_xserver", "rdma_xclient", "-c r", "", "-s %s", false, "end 0", "end 0", false},
+	{"rstream", "rstream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", "", false},
+	// Not with -T a: that client takes the peer's hanging up, which follows the last message
+	// at once, for an error, though it has got all of them.
+	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T n -T v", "", "-s %s", false, "", "", false},
+	{"rstream", "rstream", "-S all -I 5 -C 5 -f ip", "-b %s", "-s %s", true, "", "", false},
+	{"riostream", "riostream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", "", false},
+	{"cmtime", "cmtime", "-c 20", "", "-s %s", false, "", "", true},
+}
+
+// TestConnectionManager runs the programs of librdmacm.
+func TestConnectionManager(t *testing.T) {
+	need(t, "rping")
+	l := newLab(t, "")
+	var rungs []rung
+	for _, p := range cmPrograms {
+		addr, name := l.Host[serverHost].Addr, p.server
+		if p.ipv6 {
+			addr = serverIPv6
+		}
+		if p.client != p.server {
+			name += ", " + p.client
+		}
+		fill := func(program, own string) []string {
+			return append([]string{program}, strings.Fields(p.both+" "+strings.ReplaceAll(own, "%s", addr))...)
+		}
+		rungs = append(rungs, rung{group: "librdmacm", name: strings.TrimSpace(name + " " + p.both + ipVersion(p.ipv6)),
+			server: fill(p.server, p.onServer), client: fill(p.client, p.onClient), ready: cmListens, endless: p.endless,
+			check: says(p.serverSays, p.clientSays)})
+	}
+	runAll(t, l, rungs)
+	l.checkNothingLeft()
+}
+
+func ipVersion(six bool) string {
+	if six {
+		return " (IPv6)"
+	}
+	return ""
+}
+
+// says checks that programs say what they say when all went well.
+func says(server, client string) func(server, client string) error {
+	return func(s, c string) error {
+		if !strings.Contains(s, server) || !strings.Contains(c, client) {
+			return fmt.Errorf("server does not say %q, or client not %q", server, client)
+		}
+		return nil
+	}
+}

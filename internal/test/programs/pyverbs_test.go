@@ -1,0 +1,131 @@
+package programs
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// python is the interpreter that distributions install pyverbs for; another one
+// may come first in PATH.
+const python = "/usr/bin/python3"
+
+// modules of the tests of pyverbs that apply to this device: the others are of
+// certain hardware (mlx5, efa, cuda).
+var modules = []string{
+	"addr", "pd", "cq", "cq_events", "cqex", "device", "qp", "qpex", "mr", "atomic", "relaxed_ordering", "rdmacm", "shared_pd",
+	"odp", "parent_domain", "fork", "flow", "rss_traffic", "tag_matching",
+}
+
+// testLimit bounds one test, in seconds; after it, Python says where it hangs.
+const testLimit = "40"
+
+func TestPyverbs(t *testing.T) {
+	folder := pyverbsTests(t)
+	l := newLab(t, "")
+	for _, m := range modules {
+		t.Run(m, func(t *testing.T) { runModule(t, l.at(t), folder, m) })
+	}
+	l.checkNothingLeft()
+}
+
+// pyverbsTests returns the folder into which `make setup` has unpacked the tests.
+func pyverbsTests(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command("../../../scripts/pyverbs-tests.sh").Output()
+	if err != nil {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		}
+		t.Skipf("no tests of pyverbs: make setup (%v)", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// runModule runs one module in a process of its own: what hangs or crashes takes no
+// other module with it.
+func runModule(t *testing.T, l *lab, folder, module string) {
+	script, err := filepath.Abs("testdata/modules.py")
+	must(t, err)
+	results := filepath.Join(t.TempDir(), "results")
+	p := l.exec(clientHost, python, "-B", script, folder, results, testLimit, l.Host[clientHost].Addr, module, "--",
+		"--dev", l.Host[clientHost].Device, "--port", "1", "--gid", gidIPv4)
+	ended := p.wait(5 * limit)
+	text, err := os.ReadFile(results)
+	if err != nil {
+		t.Fatalf("%v: %v", err, ended)
+	}
+	tests, err := parseResults(string(text))
+	must(t, err)
+	if ended != nil || len(tests) == 0 {
+		t.Errorf("%d tests, %v", len(tests), ended)
+	}
+	for _, r := range tests {
+		r.group = "pyverbs: " + module
+		t.Run(r.name, func(t *testing.T) { record(t, r) })
+	}
+}
+
+// parseResults reads what testdata/modules.py has written. A test that has begun
+// and not ended fails; one that fails in several ways is listed once.
+func parseResults(text string) (rows []row, err error) {
+	index := map[string]int{}
+	for line := range strings.Lines(text) {
+		var r struct{ Test, Outcome, Why string }
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			return nil, fmt.Errorf("%w in %q", err, line)
+		}
+		i, ok := index[r.Test]
+		if !ok {
+			i = len(rows)
+			index[r.Test] = i
+			rows = append(rows, row{name: shortName(r.Test)})
+		}
+		switch {
+		case r.Outcome == "begin":
+			rows[i].outcome, rows[i].why = fail, "does not end"
+		case ok && rows[i].outcome == fail && rows[i].why != "does not end":
+		default:
+			rows[i].outcome, rows[i].why = r.Outcome, r.Why
+		}
+	}
+	return rows, nil
+}
+
+// shortName makes "Class.test" of "tests.test_module.Class.test".
+func shortName(id string) string {
+	if parts := strings.SplitN(id, ".", 3); len(parts) == 3 && parts[0] == "tests" {
+		return parts[2]
+	}
+	return id
+}
+
+func TestParseResults(t *testing.T) {
+	got, err := parseResults(`{"test": "tests.test_a.A.one", "outcome": "begin"}
+{"test": "tests.test_a.A.one", "outcome": "pass"}
+{"test": "tests.test_a.A.two", "outcome": "begin"}
+{"test": "tests.test_a.A.two", "outcome": "skip", "why": "no device"}
+{"test": "tests.test_a.A.three", "outcome": "begin"}
+{"test": "tests.test_a.A.three", "outcome": "fail", "why": "1 != 2"}
+{"test": "tests.test_a.A.three", "outcome": "pass"}
+{"test": "setUpClass (tests.test_a.B)", "outcome": "fail", "why": "no module"}
+{"test": "tests.test_a.A.four", "outcome": "begin"}
+`)
+	must(t, err)
+	want := []row{
+		{name: "A.one", outcome: pass}, {name: "A.two", outcome: skip, why: "no device"}, {name: "A.three", outcome: fail, why: "1 != 2"},
+		{name: "setUpClass (tests.test_a.B)", outcome: fail, why: "no module"}, {name: "A.four", outcome: fail, why: "does not end"},
+	}
+	for i := range max(len(got), len(want)) {
+		if i >= len(got) || i >= len(want) || got[i] != want[i] {
+			t.Fatalf("row %d: got %+v, want %+v", i, got, want)
+		}
+	}
+	if _, err := parseResults("no JSON"); err == nil {
+		t.Error("no error")
+	}
+}

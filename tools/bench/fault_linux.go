@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"roced/bpf/attach"
+	bpffault "roced/bpf/fault"
+	"roced/internal/fault"
+	"roced/tools/testbed"
+)
+
+// Lines of forwarding: a frame comes in by a veth, passes a bridge, and leaves by
+// another veth, with and without the fault program on that one.
+const (
+	forwardBare   = "bridge to veth, 1 KiB RoCEv2 frames"
+	forwardIdle   = forwardBare + ", a fault rule for another queue pair"
+	forwardFlows  = forwardBare + ", a fault rule that counts transmissions"
+	forwardRounds = 15
+	forwardFrames = 200_000
+)
+
+// forwarding measures in short rounds that take turns, since machines are noisy.
+func (b *bench) forwarding() error {
+	bed, err := testbed.New()
+	if err != nil {
+		return err
+	}
+	defer bed.Close()
+	cases := []struct {
+		name, rule string
+		rates      []float64
+	}{{name: forwardBare}, {name: forwardIdle, rule: "tx drop qpn=0xfffffe psn=5"}, {name: forwardFlows, rule: "tx drop qpn=0 psn=+5 n=9"}}
+	err = bed.NS[0].Do(func() error {
+		g, err := newGenerator()
+		if err != nil {
+			return err
+		}
+		defer g.close()
+		for range forwardRounds {
+			for i := range cases {
+				rate, err := g.with(cases[i].rule)
+				if err != nil {
+					return err
+				}
+				cases[i].rates = append(cases[i].rates, rate)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forwarding: %w", err)
+	}
+	for _, c := range cases {
+		b.add(c.name, "M/s of a core", middle(c.rates))
+	}
+	return nil
+}
+
+// generator has the kernel receive frames, without a program that sends them: an XDP
+// program that passes every frame is run again and again on one.
+type generator struct {
+	prog    *ebpf.Program
+	link    link.Link
+	ifindex int
+}
+
+// xdpMD is struct xdp_md of linux/bpf.h.
+type xdpMD struct{ Data, DataEnd, DataMeta, Ingress, Queue, Egress uint32 }
+
+// newGenerator makes a port of the bridge of the thread's namespace that frames come from.
+func newGenerator() (_ *generator, err error) {
+	g := &generator{}
+	defer func() {
+		if err != nil {
+			g.close()
+		}
+	}()
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "gen", MTU: 3000}, PeerName: "genpeer"}); err != nil {
+		return nil, err
+	}
+	bridge, err := netlink.LinkByName(testbed.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	port, err := netlink.LinkByName("gen")
+	if err != nil {
+		return nil, err
+	}
+	peer, err := netlink.LinkByName("genpeer")
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(netlink.LinkSetMaster(port, bridge), netlink.LinkSetUp(peer), netlink.LinkSetUp(port)); err != nil {
+		return nil, err
+	}
+	g.ifindex = port.Attrs().Index
+	g.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.XDP, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}, // XDP_PASS
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Attached, it makes the veth ready for frames of XDP.
+	g.link, err = link.AttachXDP(link.XDPOptions{Program: g.prog, Interface: g.ifindex, Flags: link.XDPDriverMode})
+	time.Sleep(time.Second) // the bridge has a new port
+	return g, err
+}
+
+func (g *generator) close() {
+	if g.link != nil {
+		g.link.Close()
+	}
+	if g.prog != nil {
+		g.prog.Close()
+	}
+}
+
+// with measures with a rule in force, or without if it is empty: a million frames a
+// second of a core's time.
+func (g *generator) with(rule string) (rate float64, err error) {
+	if rule != "" {
+		r, err := fault.Parse(rule)
+		if err != nil {
+			return 0, err
+		}
+		a, err := bpffault.Attach(testbed.Veth, attach.Auto)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, a.Close()) }()
+		if err := a.SetRules([]fault.Rule{r}); err != nil {
+			return 0, err
+		}
+	}
+	return g.run()
+}
+
+// run forwards frames and counts what the veth has sent.
+func (g *generator) run() (float64, error) {
+	before, err := sentBy(testbed.Veth)
+	if err != nil {
+		return 0, err
+	}
+	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, 0, 1024, 1)
+	runtime.LockOSThread()
+	start := threadCPU()
+	_, err = g.prog.Run(&ebpf.RunOptions{
+		Data: frame, Context: xdpMD{DataEnd: uint32(len(frame)), Ingress: uint32(g.ifindex)},
+		Repeat: forwardFrames, Flags: unix.BPF_F_TEST_XDP_LIVE_FRAMES,
+	})
+	seconds := (threadCPU() - start).Seconds()
+	runtime.UnlockOSThread()
+	if err != nil {
+		return 0, fmt.Errorf("generator: %w", err)
+	}
+	after, err := sentBy(testbed.Veth)
+	if n := after - before; err == nil && n < forwardFrames {
+		err = fmt.Errorf("%d of %d frames were forwarded", n, forwardFrames)
+	}
+	return forwardFrames / seconds / 1e6, err
+}
+
+func sentBy(name string) (uint64, error) {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return 0, err
+	}
+	return l.Attrs().Statistics.TxPackets, nil
+}

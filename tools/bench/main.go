@@ -1,0 +1,199 @@
+// Command bench measures the NIC against other ways of moving the same bytes
+// between two network namespaces, all in one run on one machine, and writes a
+// report. Only the ratios mean something: machines differ and are noisy.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+func main() {
+	bin := flag.String("bin", "bin", "folder of the programs")
+	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
+	seconds := flag.Int("seconds", 4, "length of each measurement")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, crowd, ports or forwarding")
+	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
+	flag.Parse()
+	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(bin, out, only string, seconds, rounds int) error {
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("needs root: UCX has to see the namespace's devices in /sys")
+	}
+	if m := missing("iperf3", "ucx_perftest", "ib_write_bw", "unshare"); m != nil {
+		return fmt.Errorf("not installed: %v (make setup)", m)
+	}
+	dir, err := os.MkdirTemp("", "roced-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	b := &bench{bin: bin, dir: dir, only: only, seconds: seconds, rounds: rounds}
+	b.ctx, b.cancel = context.WithTimeout(context.Background(), 30*time.Minute)
+	defer b.cancel()
+	if err := b.measure(); err != nil {
+		return err
+	}
+	b.report(os.Stdout)
+	if out == "" {
+		return nil
+	}
+	f, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	b.report(f)
+	return f.Close()
+}
+
+type bench struct {
+	ctx             context.Context
+	cancel          context.CancelFunc
+	bin, dir, only  string
+	seconds, rounds int
+	lab             *testbed.Lab
+	table           []row
+	portTable       []portRow
+}
+
+// row is one line of the report.
+type row struct {
+	name, unit string
+	value      float64
+}
+
+func (b *bench) add(name, unit string, v float64) {
+	b.table = append(b.table, row{name, unit, v})
+	fmt.Fprintf(os.Stderr, "  %-52s %10.2f %s\n", name, v, unit)
+}
+
+func (b *bench) value(name string) float64 {
+	for _, r := range b.table {
+		if r.name == name {
+			return r.value
+		}
+	}
+	return 0
+}
+
+// median runs f several times.
+func (b *bench) median(name, unit string, f func() (float64, error)) error {
+	var vs []float64
+	for range b.rounds {
+		v, err := f()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		vs = append(vs, v)
+	}
+	b.add(name, unit, middle(vs))
+	return nil
+}
+
+// ratio is one line of the verdict.
+type ratio struct {
+	text     string
+	of, to   string
+	goal     float64
+	lessGood bool // the ratio must not exceed the goal
+}
+
+var ratios = []ratio{
+	{"64 KiB WRITE against raw TAP", writeBW, rawTAP, 0.5, false},
+	{"64 KiB SEND against raw TAP", sendBW, rawTAP, 0, false},
+	{"64 KiB WRITE against UCX's put", writeBW, ucxPutBW, 2, false},
+	{"64 KiB SEND against UCX's tag", sendBW, ucxTagBW, 0, false},
+	{"64 KiB WRITE against iperf3", writeBW, iperfTCP, 0, false},
+	{"64 byte WRITE rate against UCX's put", writeRate, ucxPutRate, 4, false},
+	{"64 byte SEND rate against UCX's tag", sendRate, ucxTagRate, 0, false},
+	{"8 byte WRITE latency against UCX's put", writeLat, ucxPutLat, 1.5, true},
+	{"8 byte SEND latency against UCX's tag", sendLat, ucxTagLat, 0, true},
+	{"ib_write_bw 64 KiB against roceperf", stockWriteBW, stockWriteBW + besideRoceperf, 0.8, false},
+	{"ib_write_lat 8 B against roceperf", stockWriteLat, stockWriteLat + besideRoceperf, 1.3, true},
+	{"ib_send_lat 8 B against roceperf", stockSendLat, stockSendLat + besideRoceperf, 1.3, true},
+	{"ib_write_bw 64 KiB against UCX's put", stockWriteBW, ucxPutBW, 1, false},
+	{"ib_send_bw 64 KiB against UCX's tag", stockSendBW, ucxTagBW, 1, false},
+	{"ib_write_bw 64 B against UCX's put", stockWriteRate, ucxPutRate, 1, false},
+	{"ib_write_lat 8 B against UCX's put", stockWriteLat, ucxPutLat, 1, true},
+	{"ib_send_lat 8 B against UCX's tag", stockSendLat, ucxTagLat, 0, true},
+	{"AF_XDP port against bare AF_XDP, 64 B", echoName(64, "port"), echoName(64, "bare sockets"), 0.8, false},
+	{"AF_XDP port against bare AF_XDP, 1 KiB", echoName(1024, "port"), echoName(1024, "bare sockets"), 0.8, false},
+	{"AF_XDP port against bare AF_XDP, 4 KiB", echoName(4096, "port"), echoName(4096, "bare sockets"), 0.8, false},
+	{"forwarding beside a fault rule against without", forwardIdle, forwardBare, 0.95, false},
+	{"forwarding with a fault rule that counts against without", forwardFlows, forwardBare, 0, false},
+	{"4 KiB WRITE, 1000 QPs against 8 QPs", manyQPs, fewQPs, 0.8, false},
+}
+
+func (b *bench) report(w io.Writer) {
+	fmt.Fprintf(w, "# Benchmarks\n\nMade by `make bench` on %s, %d cores, %s. Two network namespaces, joined by\n"+
+		"TAP - bridge - veth - bridge - TAP. Medians of %d measurements of %d s; all lines are from one run. Machines are\n"+
+		"noisy: compare lines with each other, not with other runs.\n\n", kernel(), runtime.NumCPU(),
+		runtime.Version(), b.rounds, b.seconds)
+	fmt.Fprintf(w, "| | | |\n|---|--:|---|\n")
+	for _, r := range b.table {
+		fmt.Fprintf(w, "| %s | %.2f | %s |\n", r.name, r.value, r.unit)
+	}
+	b.writePorts(w)
+	fmt.Fprintf(w, "\n| ratio | value | goal |\n|---|--:|---|\n")
+	for _, r := range ratios {
+		if b.value(r.of) == 0 || b.value(r.to) == 0 {
+			continue
+		}
+		v := b.value(r.of) / b.value(r.to)
+		fmt.Fprintf(w, "| %s | %.2f | %s |\n", r.text, v, r.verdict(v))
+	}
+	fmt.Fprint(w, notes)
+}
+
+const notes = `
+* Raw TAP is a program of ours that writes super-frames of 15 segments into one TAP and reads them from the other,
+  with no protocol, no checksum and no second copy.
+* UCX lines are ` + "`ucx_perftest`" + ` with UCX_TLS=tcp over the same veth. Its put is what WRITE does, its tag what SEND
+  does; over TCP tag is the faster one. UCX is one process a side and has a core for each; ours are two.
+* ib_* are the programs of perftest, stock, over the preload library; tx-depth and moderation are their defaults.
+  They spin, and so do the daemons between messages: with two cores what else runs costs them milliseconds.
+* The table of ports: frames from one namespace to the other with no protocol, and roceperf over ports of the kind.
+  TAPs are joined by bridges; the others share a veth with the kernel. CPU is that of both ends and includes the
+  kernel's work as far as it is done in their names: on a veth the sender does what a NIC's interrupts would.
+* An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
+  one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
+* roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,
+  the daemon and the program; with two cores all four share them.
+`
+
+func (r ratio) verdict(v float64) string {
+	switch {
+	case r.goal == 0:
+		return "-"
+	case r.lessGood && v <= r.goal:
+		return fmt.Sprintf("at most %g: reached", r.goal)
+	case r.lessGood:
+		return fmt.Sprintf("at most %g: **missed**", r.goal)
+	case v >= r.goal:
+		return fmt.Sprintf("at least %g: reached", r.goal)
+	}
+	return fmt.Sprintf("at least %g: **missed**", r.goal)
+}
+
+func kernel() string {
+	v, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return "Linux"
+	}
+	return "Linux " + string(v[:max(0, len(v)-1)])
+}
+
+func (b *bench) oob() string { return filepath.Join(b.dir, "oob") }

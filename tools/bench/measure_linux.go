@@ -1,0 +1,191 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+// Names of the lines that ratios refer to.
+const (
+	rawTAP     = "raw TAP, super-frames of 15 x 4096 B"
+	iperfTCP   = "iperf3, TCP over the veth"
+	ucxPutBW   = "ucx_perftest over TCP, 64 KiB put"
+	ucxTagBW   = "ucx_perftest over TCP, 64 KiB tag"
+	ucxPutRate = "ucx_perftest over TCP, 64 B put"
+	ucxTagRate = "ucx_perftest over TCP, 64 B tag"
+	ucxPutLat  = "ucx_perftest over TCP, 8 B put"
+	ucxTagLat  = "ucx_perftest over TCP, 8 B tag"
+	fewQPs     = "roceperf write-bw 4 KiB, 8 QPs"
+	manyQPs    = "roceperf write-bw 4 KiB, 1000 QPs"
+	sendBW     = "roceperf send-bw 64 KiB"
+	sendRate   = "roceperf send-bw 64 B"
+	sendLat    = "roceperf send-lat 8 B"
+	writeBW    = "roceperf write-bw 64 KiB"
+	writeRate  = "roceperf write-bw 64 B"
+	writeLat   = "roceperf write-lat 8 B"
+)
+
+func middle(vs []float64) float64 {
+	slices.SortFunc(vs, cmp.Compare[float64])
+	return vs[len(vs)/2]
+}
+
+// measure runs everything. What is compared is measured close together.
+func (b *bench) measure() (err error) {
+	b.lab, err = testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: b.dir})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.lab.Close()) }()
+	for _, part := range []struct {
+		name string
+		run  func() error
+	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock}, {"crowd", b.crowd}, {"ports", b.ports}, {"forwarding", b.forwarding}} {
+		if b.only != "" && b.only != part.name {
+			continue
+		}
+		if err := part.run(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *bench) links() error {
+	return errors.Join(
+		b.median(rawTAP, "Gb/s", func() (float64, error) {
+			return raw(b.lab.Bed, time.Duration(b.seconds)*time.Second)
+		}),
+		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.seconds) }),
+	)
+}
+
+func (b *bench) bandwidth() error {
+	return errors.Join(
+		b.ucx(ucxPutBW, "Gb/s", "ucp_put_bw", 65536, 8000*b.seconds, ucx.gbps),
+		b.ucx(ucxTagBW, "Gb/s", "tag_bw", 65536, 8000*b.seconds, ucx.gbps),
+		b.gbps(writeBW, "write-bw", "-s", "64k"),
+		b.gbps(sendBW, "send-bw", "-s", "64k"),
+		b.gbps("roceperf read-bw 64 KiB", "read-bw", "-s", "64k"),
+		b.gbps("roceperf write-bw 1 MiB", "write-bw", "-s", "1m"),
+		b.gbps("roceperf write-bw 64 KiB, 16 QPs", "write-bw", "-s", "64k", "-q", "16"),
+		b.gbps("roceperf write-bw 64 KiB, bidirectional", "write-bw", "-s", "64k", "--bidirectional"),
+		b.gbps(fewQPs, "write-bw", "-s", "4k", "-q", "8", "-t", "16", "-Q", "4", "-r", "1"),
+		b.gbps(manyQPs, "write-bw", "-s", "4k", "-q", "1000", "-t", "16", "-Q", "4", "-r", "1"),
+	)
+}
+
+func (b *bench) rates() error {
+	return errors.Join(
+		b.ucx(ucxPutRate, "M/s", "ucp_put_bw", 64, 100000*b.seconds, ucx.millions),
+		b.ucx(ucxTagRate, "M/s", "tag_bw", 64, 100000*b.seconds, ucx.millions),
+		b.rate(writeRate, "write-bw", "-s", "64"),
+		b.rate(sendRate, "send-bw", "-s", "64"),
+	)
+}
+
+func (b *bench) latencies() error {
+	return errors.Join(
+		b.ucx(ucxPutLat, "us", "ucp_put_lat", 8, 30000*b.seconds, ucx.mean),
+		b.ucx(ucxTagLat, "us", "tag_lat", 8, 30000*b.seconds, ucx.mean),
+		b.latency(writeLat, "write-lat", "-s", "8"),
+		b.latency(sendLat, "send-lat", "-s", "8"),
+		b.latency("roceperf read-lat 8 B", "read-lat", "-s", "8"),
+		b.latency("roceperf atomic-lat", "atomic-lat"),
+		b.latency("roceperf send-lat 8 B, sleeping in completion channels", "send-lat", "-s", "8", "--events"),
+	)
+}
+
+// crowd measures latency while other processes spin: client CPU is scarce.
+func (b *bench) crowd() error {
+	ctx, cancel := context.WithCancel(b.ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() {
+		done <- b.background(ctx)
+	}()
+	time.Sleep(time.Second)
+	err := b.latency("roceperf write-lat 8 B beside another write-lat pair", "write-lat", "-s", "8")
+	cancel()
+	<-done
+	return err
+}
+
+// background keeps a second pair of spinning processes at work.
+func (b *bench) background(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if _, err := b.perfAt(ctx, b.oob()+"2", "write-lat", "-s", "8", "-D", "60s"); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// ucx measures one test of ucx_perftest.
+func (b *bench) ucx(name, unit, test string, size, count int, value func(ucx) float64) error {
+	return b.median(name, unit, func() (float64, error) {
+		r, err := ucxPerftest(b.ctx, b.lab, test, size, count)
+		return value(r), err
+	})
+}
+
+// result is what is read of roceperf's JSON.
+type result struct {
+	Gbps              float64 `json:"gbps"`
+	MessagesPerSecond float64 `json:"messages_per_second"`
+	Latency           struct {
+		Mean float64 `json:"mean_us"`
+	} `json:"latency"`
+}
+
+func (b *bench) gbps(name string, args ...string) error {
+	return b.median(name, "Gb/s", func() (float64, error) {
+		r, err := b.perf(args...)
+		return r.Gbps, err
+	})
+}
+
+func (b *bench) rate(name string, args ...string) error {
+	return b.median(name, "M/s", func() (float64, error) {
+		r, err := b.perf(args...)
+		return r.MessagesPerSecond / 1e6, err
+	})
+}
+
+// latency takes the mean, which is what ucx_perftest's average is.
+func (b *bench) latency(name string, args ...string) error {
+	return b.median(name, "us", func() (float64, error) {
+		r, err := b.perf(args...)
+		return r.Latency.Mean, err
+	})
+}
+
+func (b *bench) perf(args ...string) (result, error) {
+	return b.perfAt(b.ctx, b.oob(), append(args, "-D", fmt.Sprintf("%ds", b.seconds))...)
+}
+
+// perfAt runs roceperf between the two hosts, which meet at the socket oob.
+func (b *bench) perfAt(ctx context.Context, oob string, args ...string) (result, error) {
+	var r result
+	os.Remove(oob)
+	common := append([]string{filepath.Join(b.bin, "roceperf")}, args...)
+	common = append(common, "--oob", "unix:"+oob)
+	server := append(common[:len(common):len(common)], "--run-dir", b.lab.Host[1].RunDir)
+	client := append(common[:len(common):len(common)], "--run-dir", b.lab.Host[0].RunDir, "--json", "peer")
+	text, err := b.lab.Pair(ctx, server, client, func(ctx context.Context) error {
+		return testbed.WaitFile(ctx, oob)
+	})
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(text), &r)
+}

@@ -1,0 +1,371 @@
+package main
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/api"
+	"roced/mono"
+	"roced/rocev2"
+	"roced/tap"
+	"roced/tools/testbed"
+	"roced/xdp"
+)
+
+// kind is a kind of port.
+type kind struct {
+	name   string
+	shared string // of testbed.LabOptions; empty for a TAP
+	single bool   // no offload
+	open   func(netns string, addrs []netip.Addr) (tap.Port, error)
+}
+
+var kinds = []kind{
+	{"TAP", "", false, openTAP(true)},
+	{"TAP, single frames", "", true, openTAP(false)},
+	{"AF_PACKET", "packet", false, openPacket(true)},
+	{"AF_PACKET, single frames", "packet, offload: false", true, openPacket(false)},
+	{"AF_XDP native", "xdp, mode: native", false, openXDP(xdp.AttachNative)},
+	{"AF_XDP generic", "xdp, mode: generic", false, openXDP(xdp.AttachGeneric)},
+}
+
+func openTAP(offload bool) func(string, []netip.Addr) (tap.Port, error) {
+	return func(netns string, _ []netip.Addr) (tap.Port, error) {
+		return tap.OpenTAP(tap.TAPConfig{Name: "raw", Netns: netns, Bridge: testbed.Bridge, MTU: testbed.MTU, Offload: offload})
+	}
+}
+
+func openPacket(offload bool) func(string, []netip.Addr) (tap.Port, error) {
+	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
+		return tap.OpenPacket(tap.PacketConfig{Interface: testbed.Veth, Netns: netns, Addrs: addrs, Offload: offload})
+	}
+}
+
+func openXDP(mode xdp.Attach) func(string, []netip.Addr) (tap.Port, error) {
+	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
+		return xdp.Open(xdp.Config{Interface: testbed.Veth, Netns: netns, Addrs: addrs, Attach: mode})
+	}
+}
+
+// portRow is what was measured of a kind of port: the port alone, and roceperf over it.
+type portRow struct {
+	name               string
+	large, small, cpu  float64 // Gb/s of 4 KiB packets, M/s of 64 B packets, us of CPU for one of these
+	write, rate, nicPU float64 // roceperf: Gb/s of 64 KiB, M/s of 64 B, us of CPU of both daemons for a packet
+}
+
+// ports measures every kind of port.
+func (b *bench) ports() error {
+	for i := range kinds {
+		r := portRow{name: kinds[i].name}
+		if err := errors.Join(b.barePort(&kinds[i], &r), b.overPort(&kinds[i], &r)); err != nil {
+			return fmt.Errorf("%s: %w", r.name, err)
+		}
+		b.portTable = append(b.portTable, r)
+	}
+	return b.echoes()
+}
+
+// writePorts prints the table.
+func (b *bench) writePorts(w io.Writer) {
+	if len(b.portTable) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n| port | 4 KiB packets, Gb/s | 64 B packets, M/s | CPU of one, us | write-bw 64 KiB, Gb/s | write-bw 64 B, M/s |"+
+		" CPU of a packet, us |\n|---|--:|--:|--:|--:|--:|--:|\n")
+	for _, r := range b.portTable {
+		fmt.Fprintf(w, "| %s | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", r.name, r.large, r.small, r.cpu, r.write, r.rate, r.nicPU)
+	}
+}
+
+// barePort measures a port with no protocol: packets that arrive of those that are sent
+// as fast as possible.
+func (b *bench) barePort(k *kind, r *portRow) error {
+	bed, err := testbed.NewDirect([2]bool{k.shared != "", k.shared != ""})
+	if err != nil {
+		return err
+	}
+	defer bed.Close()
+	p, err := openPair(bed, k)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	large := func() (float64, error) {
+		f, err := p.flow(4096, 15, b.duration())
+		return f.rate * 4096 * 8 / 1e9, err
+	}
+	var cpu []float64
+	small := func() (float64, error) {
+		f, err := p.flow(64, 64, b.duration())
+		cpu = append(cpu, f.cpu*1e6)
+		return f.rate / 1e6, err
+	}
+	if r.large, err = b.repeat(large); err == nil {
+		r.small, err = b.repeat(small)
+	}
+	r.cpu = middle(cpu)
+	fmt.Fprintf(os.Stderr, "  %-52s %10.2f Gb/s %10.2f M/s %10.2f us\n", r.name, r.large, r.small, r.cpu)
+	return err
+}
+
+func (b *bench) duration() time.Duration { return time.Duration(b.seconds) * time.Second / 2 }
+
+// overPort measures roceperf over ports of a kind.
+func (b *bench) overPort(k *kind, r *portRow) (err error) {
+	dir, err := os.MkdirTemp(b.dir, "port")
+	if err != nil {
+		return err
+	}
+	c := *b
+	c.dir = dir
+	c.lab, err = testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, NoOffload: k.shared == "" && k.single,
+		Shared: [2]string{k.shared, k.shared}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.lab.Close()) }()
+	var cpu []float64
+	write := func() (float64, error) {
+		before, err := c.spent()
+		if err != nil {
+			return 0, err
+		}
+		res, err := c.perf("write-bw", "-s", "64k")
+		if err != nil {
+			return 0, err
+		}
+		after, err := c.spent()
+		cpu = append(cpu, (after.cpu-before.cpu).Seconds()*1e6/float64(after.packets-before.packets))
+		return res.Gbps, err
+	}
+	if r.write, err = c.repeat(write); err != nil {
+		return err
+	}
+	r.nicPU = middle(cpu)
+	r.rate, err = c.repeat(func() (float64, error) {
+		res, err := c.perf("write-bw", "-s", "64")
+		return res.MessagesPerSecond / 1e6, err
+	})
+	fmt.Fprintf(os.Stderr, "  %-52s %10.2f Gb/s %10.2f M/s %10.2f us\n", r.name+": roceperf", r.write, r.rate, r.nicPU)
+	return err
+}
+
+// repeat is the median of several measurements.
+func (b *bench) repeat(f func() (float64, error)) (float64, error) {
+	var vs []float64
+	for range b.rounds {
+		v, err := f()
+		if err != nil {
+			return 0, err
+		}
+		vs = append(vs, v)
+	}
+	return middle(vs), nil
+}
+
+// spending is what both daemons have done so far.
+type spending struct {
+	cpu     time.Duration
+	packets uint64 // that they have received
+}
+
+func (b *bench) spent() (s spending, err error) {
+	for i, h := range b.lab.Host {
+		cpu, err := cpuOf(h.PID())
+		if err != nil {
+			return s, err
+		}
+		s.cpu += cpu
+		text, err := b.lab.Output(b.ctx, i, []string{filepath.Join(b.bin, "rocectl"), "--run-dir", h.RunDir, "stat", "--json"})
+		if err != nil {
+			return s, err
+		}
+		var nics []api.Stat
+		if err := json.Unmarshal([]byte(text), &nics); err != nil {
+			return s, err
+		}
+		s.packets += nics[0].Counters["rcvd_pkts"]
+	}
+	return s, nil
+}
+
+// cpuOf is the time that a process has spent, its system calls included (proc(5)).
+func cpuOf(pid int) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), ") ")
+	f := strings.Fields(rest)
+	if len(f) < 13 {
+		return 0, fmt.Errorf("/proc/%d/stat: %q", pid, text)
+	}
+	var user, system int64
+	if _, err := fmt.Sscan(f[11]+" "+f[12], &user, &system); err != nil {
+		return 0, err
+	}
+	const tick = time.Second / 100 // USER_HZ
+	return time.Duration(user+system) * tick, nil
+}
+
+// pair is two ports that are joined, and their addresses.
+type pair struct {
+	ports [2]tap.Port
+	macs  [2][6]byte
+}
+
+func openPair(bed *testbed.Bed, k *kind) (p *pair, err error) {
+	p = &pair{macs: [2][6]byte{{2, 0, 0, 0, 0, 1}, rawMAC}}
+	for i, n := range bed.NS {
+		if p.ports[i], err = k.open(n.Path(), []netip.Addr{rawAddr(i)}); err != nil {
+			p.close()
+			return nil, err
+		}
+		if k.shared == "" {
+			continue
+		}
+		err = n.Do(func() error {
+			l, err := netlink.LinkByName(testbed.Veth)
+			if err == nil {
+				p.macs[i] = [6]byte(l.Attrs().HardwareAddr)
+			}
+			return err
+		})
+		if err != nil {
+			p.close()
+			return nil, err
+		}
+	}
+	return p, p.warmUp()
+}
+
+func (p *pair) close() {
+	for _, q := range p.ports {
+		if q != nil {
+			q.Close()
+		}
+	}
+}
+
+// frame is one of so many segments from port i to the other.
+func (p *pair) frame(i, payload, segments int) *rocev2.Frame {
+	b := rawFrame(p.macs[1-i], p.macs[i], i, payload, segments)
+	f := &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b), HdrLen: 42}
+	if segments > 1 {
+		f.SegSize = rawOverhead + payload
+	}
+	return f
+}
+
+// warmUp waits until frames pass both ways.
+func (p *pair) warmUp() error {
+	buf := make([]byte, 1<<17)
+	passed := [2]bool{}
+	for range 500 {
+		for i, q := range p.ports {
+			if err := q.Send(monotonic(), p.frame(i, 64, 1)); err != nil {
+				return err
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+		for i, q := range p.ports {
+			for {
+				n, _, err := q.Recv(monotonic(), buf)
+				if err != nil {
+					break
+				}
+				passed[i] = passed[i] || isRaw(buf[:n])
+			}
+		}
+		if passed[0] && passed[1] {
+			return nil
+		}
+	}
+	return errors.New("no frames pass")
+}
+
+// flow is what was measured of a stream of packets.
+type flow struct {
+	rate float64 // packets a second
+	cpu  float64 // seconds of both threads, system calls included, for each
+}
+
+// flow sends packets from port 0 to port 1, in super-frames if the port takes them.
+func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
+	f := p.frame(0, payload, max(1, min(segments, p.ports[0].Offload().MaxSegments)))
+	var got atomic.Uint64
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		count(p.ports[1], payload+rawOverhead, &got, &stop)
+	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cpu, start := ownCPU(), time.Now()
+	var err error
+	for err == nil && time.Since(start) < d {
+		err = sendSome(p.ports[0], f)
+	}
+	seconds, packets, spent := time.Since(start).Seconds(), float64(got.Load()), ownCPU()-cpu
+	stop.Store(true)
+	<-done
+	return flow{rate: packets / seconds, cpu: spent.Seconds() / max(packets, 1)}, err
+}
+
+// sendSome sends a frame again and again.
+func sendSome(p tap.Port, f *rocev2.Frame) error {
+	now := monotonic()
+	for range 64 {
+		if err := p.Send(now, f); err != nil && !errors.Is(err, tap.ErrAgain) {
+			return err
+		}
+	}
+	return nil
+}
+
+// count counts the packets that arrive.
+func count(p tap.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
+	buf := make([]byte, 1<<17)
+	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
+	for !stop.Load() {
+		n, _, err := p.Recv(monotonic(), buf)
+		if err != nil {
+			wait[0].Fd = int32(p.FD())
+			// It is looked at again, whatever ends the wait.
+			_, _ = unix.Poll(wait[:], 10)
+		} else if isRaw(buf[:n]) {
+			got.Add(uint64((n - 42) / size))
+		}
+	}
+}
+
+func isRaw(b []byte) bool { return len(b) > 42 && binary.BigEndian.Uint16(b[36:]) == 4791 }
+
+// ownCPU is the time that this process has spent.
+func ownCPU() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+var began = time.Now()
+
+func monotonic() mono.Time { return mono.Time(time.Since(began)) + 1 }

@@ -1,0 +1,311 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"time"
+
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"roced/bpf/steer"
+	"roced/rocev2"
+	"roced/tap"
+	"roced/tools/testbed"
+	"roced/xdp"
+	"roced/xdp/xsk"
+)
+
+// An echo bounces frames between two namespaces: so many are on their way all the time.
+const echoWindow = 64
+
+// echoSizes are the payloads of the packets.
+var echoSizes = []int{64, 1024, 4096}
+
+// bouncer is one end of an echo. It sends back what it gets, and counts that.
+type bouncer interface {
+	inject() error        // sends the frames that are bounced
+	bounce() (int, error) // how many came, 0 if none waited
+	close()
+}
+
+func echoName(payload int, what string) string {
+	return fmt.Sprintf("AF_XDP echo of %d B packets: %s", payload, what)
+}
+
+// echoes compares a port with an echo on bare AF_XDP sockets, over the same veth.
+func (b *bench) echoes() error {
+	bed, err := testbed.NewDirect([2]bool{true, true})
+	if err != nil {
+		return err
+	}
+	defer bed.Close()
+	for _, payload := range echoSizes {
+		bare := func(p *pair, i int) (bouncer, error) { return openBare(bed.NS[i], p.frame(i, payload, 1), rawAddr(i)) }
+		port := func(p *pair, i int) (bouncer, error) {
+			return openBouncer(bed.NS[i], p.frame(i, payload, 1), rawAddr(i))
+		}
+		var bares, ports []float64
+		for range b.rounds {
+			for _, e := range []struct {
+				open func(p *pair, i int) (bouncer, error)
+				to   *[]float64
+			}{{bare, &bares}, {port, &ports}} {
+				v, err := echo(bed, e.open, b.duration())
+				if err != nil {
+					return err
+				}
+				*e.to = append(*e.to, v)
+			}
+		}
+		b.add(echoName(payload, "bare sockets"), "M/s", middle(bares))
+		b.add(echoName(payload, "port"), "M/s", middle(ports))
+	}
+	return nil
+}
+
+// echo opens both ends and has frames bounce between them. It returns a million
+// round trips a second of a core.
+func echo(bed *testbed.Bed, open func(p *pair, i int) (bouncer, error), d time.Duration) (float64, error) {
+	p := &pair{}
+	var ends [2]bouncer
+	for i, n := range bed.NS {
+		if err := n.Do(func() error {
+			l, err := netlink.LinkByName(testbed.Veth)
+			if err == nil {
+				p.macs[i] = [6]byte(l.Attrs().HardwareAddr)
+			}
+			return err
+		}); err != nil {
+			return 0, err
+		}
+	}
+	for i := range ends {
+		var err error
+		if ends[i], err = open(p, i); err != nil {
+			return 0, err
+		}
+		defer ends[i].close()
+	}
+	if err := ends[0].inject(); err != nil {
+		return 0, err
+	}
+	return bounceBetween(ends[0], ends[1], d)
+}
+
+// bounceBetween runs both ends on one core: with one each, they would mostly measure how
+// cores wake each other. It returns a million round trips a second of that core's time, which
+// what else runs on the machine does not count in.
+func bounceBetween(a, b bouncer, d time.Duration) (float64, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	total := 0
+	end, start := time.Now().Add(d), threadCPU()
+	for time.Now().Before(end) {
+		n, err := a.bounce()
+		if err != nil {
+			return 0, err
+		}
+		m, err := b.bounce()
+		if err != nil {
+			return 0, err
+		}
+		if total += n; n+m == 0 {
+			time.Sleep(50 * time.Microsecond) // the kernel has put work off
+		}
+	}
+	return float64(total) / (threadCPU() - start).Seconds() / 1e6, nil
+}
+
+// threadCPU is the time that the calling thread has run.
+func threadCPU() time.Duration {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}
+
+// portBouncer bounces frames by a port.
+type portBouncer struct {
+	port  tap.Port
+	first *rocev2.Frame
+	frame rocev2.Frame
+	buf   []byte
+}
+
+func openBouncer(n *testbed.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
+	p, err := xdp.Open(xdp.Config{Interface: testbed.Veth, Netns: n.Path(), Addrs: []netip.Addr{addr}, Attach: xdp.AttachNative})
+	return &portBouncer{port: p, first: first, frame: rocev2.Frame{Bufs: make([][]byte, 1)}, buf: make([]byte, 1<<16)}, err
+}
+
+func (e *portBouncer) inject() error {
+	for range echoWindow {
+		if err := e.port.Send(monotonic(), e.first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *portBouncer) bounce() (int, error) {
+	now := monotonic()
+	for count := 0; ; count++ {
+		n, _, err := e.port.Recv(now, e.buf)
+		if errors.Is(err, tap.ErrAgain) {
+			return count, nil
+		}
+		if err != nil {
+			return count, err
+		}
+		turnBack(e.buf[:n])
+		e.frame.Bufs[0], e.frame.Len = e.buf[:n], n
+		if err := e.port.Send(now, &e.frame); err != nil && !errors.Is(err, tap.ErrAgain) {
+			return count, err
+		}
+	}
+}
+
+func (e *portBouncer) close() { e.port.Close() }
+
+// turnBack swaps the addresses of an IPv4 frame.
+func turnBack(b []byte) {
+	dst, ip := [6]byte(b), [4]byte(b[26:])
+	copy(b, b[6:12])
+	copy(b[6:], dst[:])
+	copy(b[26:30], b[30:34])
+	copy(b[30:], ip[:])
+}
+
+// bareChunks is how many chunks a bare socket has.
+const bareChunks = 4096
+
+// bare bounces frames on an AF_XDP socket in the chunks that they came in: as little as
+// can be done.
+type bare struct {
+	steer *steer.Steer
+	link  link.Link
+	umem  *xsk.UMEM
+	sock  *xsk.Socket
+	first []byte
+}
+
+func openBare(n *testbed.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
+	e := &bare{first: first.AppendTo(nil)}
+	if err := n.Do(func() error { return e.open(addr) }); err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *bare) open(addr netip.Addr) error {
+	l, err := netlink.LinkByName(testbed.Veth)
+	if err != nil {
+		return err
+	}
+	if e.steer, err = steer.Load(); err != nil {
+		return err
+	}
+	if e.umem, err = xsk.NewUMEM(bareChunks); err != nil {
+		return err
+	}
+	index := l.Attrs().Index
+	for range 100 { // the queue may still belong to the socket before
+		e.sock, err = xsk.Open(e.umem, xsk.Config{Ifindex: index, Fill: bareChunks, Completion: bareChunks, Rx: bareChunks,
+			Tx: bareChunks, Flags: unix.XDP_COPY | unix.XDP_USE_SG | unix.XDP_USE_NEED_WAKEUP})
+		if !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	for i := 2 * echoWindow; i < bareChunks; i++ {
+		e.sock.Fill.Put(uint64(i) * xsk.ChunkSize)
+	}
+	e.sock.Fill.Publish()
+	if err := errors.Join(e.steer.SetAddrs([]netip.Addr{addr}), e.steer.SetSocket(0, e.sock.FD)); err != nil {
+		return err
+	}
+	e.link, err = link.AttachXDP(link.XDPOptions{Program: e.steer.Program(), Interface: index, Flags: link.XDPDriverMode})
+	return err
+}
+
+// inject sends the frames in chunks that were not given to the kernel.
+func (e *bare) inject() error {
+	chunk := uint64(0)
+	for range echoWindow {
+		for b := e.first; len(b) > 0; chunk++ {
+			d := xsk.Desc{Addr: chunk * xsk.ChunkSize}
+			d.Len = uint32(copy(e.umem.Chunk(d.Addr), b))
+			if b = b[d.Len:]; len(b) > 0 {
+				d.Options = xsk.Continued
+			}
+			e.sock.Tx.Put(d)
+		}
+	}
+	e.send()
+	return nil
+}
+
+// bounce moves descriptors from the rx to the tx ring, and chunks that have been sent
+// to the fill ring.
+func (e *bare) bounce() (frames int, err error) {
+	s := e.sock
+	n := s.Rx.Refresh() // whole frames: it is the kernel that copies them
+	starts := true
+	for i := range n {
+		d := s.Rx.At(i)
+		if starts {
+			b, ok := e.umem.Bytes(d)
+			if !ok {
+				return frames, errors.New("a descriptor leads out of the UMEM")
+			}
+			turnBack(b)
+		}
+		if starts = d.Options&xsk.Continued == 0; starts {
+			frames++
+		}
+		s.Tx.Put(d)
+	}
+	s.Rx.Take(n)
+	s.Rx.Publish()
+	sent := s.Completion.Refresh()
+	for i := range sent {
+		s.Fill.Put(s.Completion.At(i) &^ (xsk.ChunkSize - 1))
+	}
+	s.Completion.Take(sent)
+	s.Completion.Publish()
+	s.Fill.Publish()
+	if n > 0 {
+		e.send()
+	}
+	return frames, nil
+}
+
+func (e *bare) send() {
+	e.sock.Tx.Publish()
+	for e.sock.Tx.Pending() > 0 {
+		e.sock.KickTx()
+	}
+}
+
+func (e *bare) close() {
+	if e.link != nil {
+		e.link.Close()
+	}
+	if e.sock != nil {
+		e.sock.Close()
+	}
+	if e.umem != nil {
+		e.umem.Close()
+	}
+	if e.steer != nil {
+		e.steer.Close()
+	}
+}

@@ -1,0 +1,252 @@
+// Command demo shows the NIC at work: two daemons, each with a NIC in a network
+// namespace of its own, move and verify memory by every operation.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+func main() {
+	bin := flag.String("bin", "bin", "folder of the programs")
+	out := flag.String("out", "out/demo", "folder for the capture and the logs")
+	link := flag.String("link", "auto", "auto, tap or unix")
+	flag.Parse()
+	code, err := run(*bin, *out, *link)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run chooses how to join the NICs: TAPs need root or a user namespace.
+func run(bin, out, link string) (int, error) {
+	if link != "unix" {
+		switch testbed.Own() {
+		case testbed.Root:
+			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made as root.")
+			return 0, demo(bin, out, false)
+		case testbed.UserNS:
+			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made without root in a user namespace.")
+			return 0, demo(bin, out, false)
+		}
+		if code, err := testbed.InUserNamespace(); err == nil {
+			return code, nil
+		} else if link == "tap" {
+			return 1, err
+		}
+	}
+	fmt.Println("Network: an AF_UNIX link; this user may not make network namespaces with TAP devices.")
+	return 0, demo(bin, out, true)
+}
+
+// step is one operation that the demo shows.
+type step struct {
+	name string
+	args []string
+}
+
+var steps = []step{
+	{"RC SEND", []string{"send-bw", "-s", "64k"}},
+	{"RC WRITE", []string{"write-bw", "-s", "64k"}},
+	{"RC READ", []string{"read-bw", "-s", "64k"}},
+	{"UC SEND", []string{"send-bw", "--connection", "uc", "-s", "64k"}},
+	{"UC WRITE", []string{"write-bw", "--connection", "uc", "-s", "64k"}},
+	{"UD SEND", []string{"send-bw", "--connection", "ud", "-s", "4k"}},
+	{"RC WRITE, 16 QPs", []string{"write-bw", "-s", "64k", "-q", "16"}},
+	{"RC WRITE, 64 B", []string{"write-bw", "-s", "64"}},
+}
+
+var latencies = []step{
+	{"RC WRITE, 8 B", []string{"write-lat", "-s", "8"}},
+	{"RC SEND, 8 B", []string{"send-lat", "-s", "8"}},
+	{"RC READ, 8 B", []string{"read-lat", "-s", "8"}},
+	{"RC FETCH_ADD", []string{"atomic-lat"}},
+}
+
+type demonstration struct {
+	ctx context.Context
+	lab *testbed.Lab
+	bin string
+	out string
+}
+
+func demo(bin, out string, unix bool) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "roced-demo")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	lab, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir, Unix: unix})
+	if err != nil {
+		return err
+	}
+	d := &demonstration{ctx, lab, bin, out}
+	defer func() { err = errors.Join(err, lab.Close(), d.keepLogs()) }()
+	return d.show()
+}
+
+func (d *demonstration) show() error {
+	if err := d.awaitLink(); err != nil {
+		return err
+	}
+	if err := d.ctl("link", "show"); err != nil {
+		return err
+	}
+	// The capture takes the verified part; the measured part runs without it.
+	stop, err := d.capture()
+	if err != nil {
+		return err
+	}
+	fmt.Println("\nEvery byte verified:")
+	for _, s := range append(steps, latencies...) {
+		args := append([]string{}, s.args...)
+		args = append(args, "-n", "20")
+		if !strings.HasSuffix(s.args[0], "-lat") {
+			args = append(args, "--verify")
+		}
+		if _, err := d.perf(args); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		fmt.Printf("  %-20s ok\n", s.name)
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	if err := d.measure(); err != nil {
+		return err
+	}
+	fmt.Println("\nCounters of the first NIC (those that are not zero):")
+	if err := d.counters(); err != nil {
+		return err
+	}
+	fmt.Printf("\nThe verified part was captured by the NIC itself: %s (open it in Wireshark).\n", d.pcap())
+	return nil
+}
+
+func (d *demonstration) measure() error {
+	fmt.Println("\nThroughput:")
+	for _, s := range steps {
+		r, err := d.perf(append(s.args[:len(s.args):len(s.args)], "-D", "1s"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		fmt.Printf("  %-20s %8.2f Gb/s %10.0f messages/s\n", s.name, r.Gbps, r.MessagesPerSecond)
+	}
+	fmt.Println("\nLatency:")
+	for _, s := range latencies {
+		r, err := d.perf(append(s.args[:len(s.args):len(s.args)], "-D", "1s"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		fmt.Printf("  %-20s %8.2f us median %8.2f us 99 %%\n", s.name, r.Latency.P50, r.Latency.P99)
+	}
+	return nil
+}
+
+// result is what the demo reads of roceperf's JSON.
+type result struct {
+	Gbps              float64 `json:"gbps"`
+	MessagesPerSecond float64 `json:"messages_per_second"`
+	Latency           struct {
+		P50 float64 `json:"p50_us"`
+		P99 float64 `json:"p99_us"`
+	} `json:"latency"`
+}
+
+// perf runs roceperf between the two hosts.
+func (d *demonstration) perf(args []string) (result, error) {
+	var r result
+	oob := filepath.Join(d.lab.Dir, "oob")
+	os.Remove(oob)
+	base := append([]string{filepath.Join(d.bin, "roceperf")}, args...)
+	server := append(base[:len(base):len(base)], "--run-dir", d.lab.Host[1].RunDir, "--oob", "unix:"+oob)
+	client := append(base[:len(base):len(base)], "--run-dir", d.lab.Host[0].RunDir, "--oob", "unix:"+oob, "--json", "peer")
+	text, err := d.lab.Pair(d.ctx, server, client, func(ctx context.Context) error { return testbed.WaitFile(ctx, oob) })
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(text), &r)
+}
+
+func (d *demonstration) rocectl(args ...string) []string {
+	return append([]string{filepath.Join(d.bin, "rocectl"), "--run-dir", d.lab.Host[0].RunDir}, args...)
+}
+
+// ctl shows the output of a rocectl command on the first host.
+func (d *demonstration) ctl(args ...string) error {
+	fmt.Printf("\n$ rocectl %s\n", strings.Join(args, " "))
+	text, err := d.lab.Output(d.ctx, 0, d.rocectl(args...))
+	fmt.Print(text)
+	return err
+}
+
+// awaitLink waits until the first NIC's link is up: on AF_UNIX it has looked for
+// the other end before that was there.
+func (d *demonstration) awaitLink() error {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		text, err := d.lab.Output(d.ctx, 0, d.rocectl("link", "show"))
+		if err != nil || strings.Contains(text, "state ACTIVE") || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+func (d *demonstration) counters() error {
+	text, err := d.lab.Output(d.ctx, 0, d.rocectl("stat"))
+	for line := range strings.Lines(text) {
+		if !strings.HasSuffix(line, " 0\n") {
+			fmt.Print("  ", line)
+		}
+	}
+	return err
+}
+
+func (d *demonstration) pcap() string { return filepath.Join(d.out, "demo.pcapng") }
+
+// capture starts rocectl capture; the function returned ends it.
+func (d *demonstration) capture() (stop func() error, err error) {
+	ctx, cancel := context.WithCancel(d.ctx)
+	done := make(chan error, 1)
+	go func() {
+		_, err := d.lab.Interruptible(ctx, 0, d.rocectl("capture", d.lab.Host[0].Device, "-w", d.pcap()))
+		done <- err
+	}()
+	stop = func() error {
+		cancel()
+		return <-done
+	}
+	if err := testbed.WaitFile(ctx, d.pcap()); err != nil {
+		stop()
+		return nil, fmt.Errorf("capture: %w", err)
+	}
+	return stop, nil
+}
+
+// keepLogs copies the daemons' logs to where the user finds them.
+func (d *demonstration) keepLogs() error {
+	var errs []error
+	for _, h := range d.lab.Host {
+		text, err := os.ReadFile(h.LogFile)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(d.out, filepath.Base(h.LogFile)), text, 0o644)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

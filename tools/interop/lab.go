@@ -1,0 +1,204 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"roced/tools/interop/vm"
+	"roced/tools/testbed"
+)
+
+// Links between our NICs and the machine's devices rxe0, rxe1 and so on.
+const (
+	linkUnix = iota // AF_UNIX datagrams
+	linkTAP         // TAPs in two namespaces, bridges and a veth pair between
+	linkWire        // AF_UNIX datagrams through our wire, which may change frames
+	links
+)
+
+var linkNames = [links]string{"AF_UNIX", "TAP", "wire"}
+
+// lab is a daemon with a NIC for each link, joined to a virtual machine.
+type lab struct {
+	dir   string
+	bin   string
+	image vm.Image
+	bed   *testbed.Bed
+	host  *testbed.Host
+	vm    *vm.VM
+	wire  *wire
+	ours  [links]*ours
+	rxe   [links]*rxe
+	pair  [2]*rxe // two devices inside the machine, joined by a veth pair
+}
+
+// addresses of our side and of the machine's on a link.
+func addresses(link, side int) (v4, v6 netip.Addr) {
+	return netip.MustParseAddr(fmt.Sprintf("198.18.%d.%d", 10+link, side+1)),
+		netip.MustParseAddr(fmt.Sprintf("fd00:%d::%d", 10+link, side+1))
+}
+
+// bootLimit is generous: QEMU emulates, and other work may take the processors.
+const bootLimit = 180 * time.Second
+
+// newLab starts everything.
+func newLab(bin, dir string, image vm.Image, cpus int) (*lab, error) {
+	l := &lab{dir: dir, bin: bin, image: image}
+	err := l.start(cpus)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+func (l *lab) start(cpus int) (err error) {
+	if l.bed, err = testbed.New(); err != nil {
+		return err
+	}
+	if err = l.addTAP(); err != nil {
+		return err
+	}
+	if l.wire, err = newWire(l.path("a2"), l.path("w2"), l.path("w3"), l.path("b2")); err != nil {
+		return err
+	}
+	if err = l.startDaemon(); err != nil {
+		return err
+	}
+	o := vm.Options{Image: l.image, Dir: l.dir, CPUs: cpus, Start: l.bed.NS[1].Start}
+	for i := range links {
+		k := vm.Link{MAC: fmt.Sprintf("02:00:00:00:0a:%02x", i)}
+		switch i {
+		case linkTAP:
+			k.TAP = tapName
+		case linkWire:
+			k.Local, k.Remote = l.path("b2"), l.path("w3")
+		default:
+			k.Local, k.Remote = l.path("b0"), l.path("a0")
+		}
+		o.Links = append(o.Links, k)
+	}
+	if l.vm, err = vm.Start(o, bootLimit); err != nil {
+		return err
+	}
+	return l.open()
+}
+
+func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
+
+// tapName is QEMU's TAP device.
+const tapName = "tapvm"
+
+// addTAP makes QEMU's TAP device in the second namespace.
+func (l *lab) addTAP() error {
+	for _, args := range [][]string{
+		{"tuntap", "add", "dev", tapName, "mode", "tap", "vnet_hdr"},
+		{"link", "set", tapName, "mtu", "9000", "master", testbed.Bridge, "up"},
+	} {
+		c := exec.Command("ip", args...)
+		if err := l.bed.NS[1].Run(c); err != nil {
+			return fmt.Errorf("ip %v: %w", args, err)
+		}
+	}
+	return nil
+}
+
+// startDaemon starts a daemon with a NIC for each link.
+func (l *lab) startDaemon() error {
+	text := fmt.Sprintf("run_dir: %q\nnics:\n", l.path("run"))
+	for i := range links {
+		v4, v6 := addresses(i, 0)
+		port := fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.path(fmt.Sprintf("a%d", i)), l.path([]string{"b0", "", "w2"}[i]))
+		if i == linkTAP {
+			port = fmt.Sprintf("{type: tap, netns: %q, device: tapnic, bridge: %s}", l.bed.NS[0].Path(), testbed.Bridge)
+		}
+		text += fmt.Sprintf("  - {name: rxe_%d, addresses: [%s/24, \"%s/64\"], port: %s}\n", i, v4, v6, port)
+	}
+	l.host = &testbed.Host{RunDir: l.path("run"), Config: l.path("roced.yaml"), LogFile: l.path("roced.log")}
+	if err := os.WriteFile(l.host.Config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return l.host.Start(l.bin)
+}
+
+// open sets up the devices in the machine and opens both sides of all links.
+func (l *lab) open() error {
+	for i := range links {
+		v4, v6 := addresses(i, 1)
+		_, err := l.vm.Shell(fmt.Sprintf(`set -e; dev=eth%d
+sysctl -qw net.ipv6.conf.$dev.accept_dad=0
+ip link set $dev mtu 4200 up; ip addr add %s/24 dev $dev; ip addr add %s/64 dev $dev nodad
+rdma link add rxe%d type rxe netdev $dev`, i, v4, v6, i), patience)
+		if err != nil {
+			return err
+		}
+		if l.rxe[i], err = newRXE(l.vm, i, fmt.Sprintf("rxe%d", i), v4, v6); err != nil {
+			return err
+		}
+		v4, v6 = addresses(i, 0)
+		if l.ours[i], err = newOurs(filepath.Join(l.host.RunDir, fmt.Sprintf("uverbs%d", i)), v4, v6); err != nil {
+			return err
+		}
+	}
+	return l.openPair()
+}
+
+// openPair makes two rxe devices in the machine and opens them.
+func (l *lab) openPair() error {
+	_, err := l.vm.Shell(pairScript, patience)
+	for i := range l.pair {
+		if err != nil {
+			return err
+		}
+		v4 := netip.MustParseAddr(fmt.Sprintf("198.18.20.%d", i+1))
+		l.pair[i], err = newRXE(l.vm, links+i, fmt.Sprintf("rxe1%d", i), v4, v4)
+	}
+	return err
+}
+
+// pairScript makes rxe10 and rxe11 on a veth pair. Both ends of it are in one
+// namespace, because rxe of Linux 6.1 passes no traffic in a second one; rules
+// keep the kernel from taking the short cut.
+const pairScript = `set -e
+for what in all default; do
+	sysctl -qw net.ipv4.conf.$what.accept_local=1 net.ipv4.conf.$what.rp_filter=0
+	sysctl -qw net.ipv4.conf.$what.arp_ignore=1 net.ipv4.conf.$what.arp_announce=2
+done
+ip link add veth0 type veth peer name veth1
+for i in 0 1; do
+	ip link set veth$i mtu 4200 up; ip addr add 198.18.20.$((i+1))/32 dev veth$i
+	sysctl -qw net.ipv4.conf.veth$i.accept_local=1 net.ipv4.conf.veth$i.rp_filter=0
+	ip route add 198.18.20.$((2-i))/32 dev veth$i src 198.18.20.$((i+1))
+	ip rule add pref $((10+i)) iif veth$i to 198.18.20.$((i+1)) lookup local
+	rdma link add rxe1$i type rxe netdev veth$i
+done
+for i in 0 1 2; do ip rule add pref $((20+i)) iif eth$i lookup local; done
+ip rule add pref 40000 lookup local; ip rule del pref 0`
+
+// Close ends everything.
+func (l *lab) Close() error {
+	var errs []error
+	for _, o := range l.ours {
+		if o != nil {
+			errs = append(errs, o.ctx.Close())
+		}
+	}
+	if l.vm != nil {
+		errs = append(errs, l.vm.Close())
+	}
+	if l.host != nil {
+		errs = append(errs, l.host.Stop(syscall.SIGTERM))
+	}
+	if l.wire != nil {
+		errs = append(errs, l.wire.Close())
+	}
+	if l.bed != nil {
+		errs = append(errs, l.bed.Close())
+	}
+	return errors.Join(errs...)
+}

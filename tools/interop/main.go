@@ -1,0 +1,201 @@
+// Command interop tests the NIC against the Linux kernel's Soft-RoCE, rdma_rxe,
+// which runs in a virtual machine: every operation in both directions, behaviour
+// under tc netem and in errors, stock programs, and the speed of both on the same
+// emulated processor. It writes docs/interop.md.
+//
+// Where the machine cannot be built for want of rights or of Debian's packages, it
+// says so and succeeds; a machine that can be built has to work.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"roced/tools/interop/vm"
+	"roced/tools/testbed"
+	"roced/verbs"
+)
+
+// options are the command's.
+type options struct {
+	bin   string
+	out   string
+	logs  string
+	only  string
+	short bool
+	seed  uint64
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
+	flag.StringVar(&o.out, "out", "", "document to write; none if empty")
+	flag.StringVar(&o.logs, "logs", "out/interop", "folder for the logs of machine and daemon after a failure")
+	flag.BoolVar(&o.short, "short", false, "a sample of everything")
+	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, programs, tools or speed")
+	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the data")
+	flag.Parse()
+	code, err := run(o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "interop:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// run runs everything and returns the exit code.
+func run(o options) (int, error) {
+	im, err := image(o.bin)
+	if errors.Is(err, errSkip) {
+		fmt.Println("interop:", err)
+		return 0, nil
+	}
+	if err != nil {
+		return 1, err
+	}
+	if testbed.Own() == testbed.Unprivileged {
+		code, err := testbed.InUserNamespace()
+		if errors.Is(err, testbed.ErrNoUserNS) {
+			fmt.Printf("interop: %v: %s\n", errSkip, "network namespaces and TAP devices are not permitted")
+			return 0, nil
+		}
+		return code, err
+	}
+	r := &report{log: os.Stdout, command: "make interop", seed: o.seed}
+	if err := test(r, im, o); err != nil {
+		return 1, err
+	}
+	fmt.Println(r.summary())
+	if err := r.save(o.out); err != nil {
+		return 1, err
+	}
+	if len(r.failures) > 0 {
+		return 1, fmt.Errorf("%d failures; logs are in %s", len(r.failures), o.logs)
+	}
+	return 0, nil
+}
+
+// errSkip says that this is no system on which the machine can be built.
+var errSkip = errors.New("skipped")
+
+// exitSkip is how scripts/setup-vm.sh says that it may not install what is needed.
+const exitSkip = 77
+
+// image builds the machine, with our programs in it.
+func image(bin string) (im vm.Image, err error) {
+	dir, err := vm.CacheDir()
+	if err != nil {
+		return im, err
+	}
+	unlock, err := vm.Lock(dir)
+	if err != nil {
+		return im, err
+	}
+	defer unlock()
+	c := exec.Command("scripts/setup-vm.sh", dir)
+	var said strings.Builder
+	c.Stdout, c.Stderr = os.Stdout, &said
+	if err := c.Run(); err != nil {
+		if c.ProcessState != nil && c.ProcessState.ExitCode() == exitSkip {
+			return im, fmt.Errorf("%w: %s", errSkip, strings.TrimSpace(said.String()))
+		}
+		return im, fmt.Errorf("scripts/setup-vm.sh: %w\n%s", err, said.String())
+	}
+	return vm.Build(dir, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"))
+}
+
+// test starts the machine and runs the parts.
+func test(r *report, im vm.Image, o options) (err error) {
+	dir, err := os.MkdirTemp("", "interop")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	begin := time.Now()
+	l, err := newLab(o.bin, dir, im, min(2, runtime.NumCPU()))
+	if err != nil {
+		return errors.Join(err, keepLogs(dir, o.logs))
+	}
+	closeOnSignal(l)
+	defer func() {
+		err = errors.Join(err, l.Close())
+		if err != nil || len(r.failures) > 0 {
+			err = errors.Join(err, keepLogs(dir, o.logs))
+		}
+	}()
+	fmt.Fprintf(r.log, "machine up after %v, seed %d\n", time.Since(begin).Round(time.Millisecond), o.seed)
+	if r.versions, err = versions(l); err != nil {
+		return err
+	}
+	for _, p := range parts(o) {
+		if o.only == "" || o.only == p.name {
+			begin := time.Now()
+			p.run(l, r)
+			fmt.Fprintf(r.log, "%s: %v\n", p.name, time.Since(begin).Round(time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// closeOnSignal ends daemon and machine with this program.
+func closeOnSignal(l *lab) {
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-c
+		l.Close()
+		os.RemoveAll(l.dir)
+		os.Exit(1)
+	}()
+}
+
+// part is a part of the tests.
+type part struct {
+	name string
+	run  func(*lab, *report)
+}
+
+func parts(o options) []part {
+	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
+	n := netem{lines: netemLines, time: 4 * time.Second, seed: o.seed}
+	s := speed{seconds: 0.5}
+	if o.short {
+		n.lines, n.time = shortNetemLines, time.Second
+		s = speed{seconds: 0.1}
+	}
+	return []part{{"matrix", func(l *lab, r *report) {
+		m.run(l, r)
+		r.matrix().write(r.log)
+	}}, {"errors", runTrials}, {"netem", n.run},
+		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", s.run}}
+}
+
+// versions tells what is tested against.
+func versions(l *lab) ([]string, error) {
+	kernel, err := l.vm.Shell(`uname -rv; rdma -V; echo perftest $(ib_write_bw --version)`, patience)
+	qemu, err2 := exec.Command("qemu-system-x86_64", "--version").Output()
+	list := strings.Split(strings.TrimSpace(kernel), "\n")
+	first, _, _ := strings.Cut(string(qemu), "\n")
+	return append(list, first, fmt.Sprintf("%d emulated processors", l.vm.CPUs)), errors.Join(err, err2)
+}
+
+// keepLogs copies the logs from where they are deleted.
+func keepLogs(from, to string) error {
+	err := os.MkdirAll(to, 0o755)
+	for _, name := range []string{"console.log", "roced.log"} {
+		text, readErr := os.ReadFile(filepath.Join(from, name))
+		if readErr == nil { // else it has not come that far
+			err = errors.Join(err, os.WriteFile(filepath.Join(to, name), text, 0o644))
+		}
+	}
+	return err
+}

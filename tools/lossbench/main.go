@@ -1,0 +1,117 @@
+// Command lossbench measures what losses and packets out of order do to each transport
+// profile, on real frames between two network namespaces, and writes a report. The
+// faults are the NIC's own, by seed. Shares of a profile's own goodput without faults are
+// what means something: machines differ and are noisy.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"roced/tools/testbed"
+)
+
+// subject is a profile with its parts.
+type subject struct {
+	name   string
+	yaml   string // of the NIC's entry
+	line   string // ... besides, on a line of a fixed rate
+	busy   string // ... or as fast as the processors go
+	goal   bool   // keeps 90 % of its goodput at 1 % loss
+	spray  bool   // ... and under packet spraying
+	worst  bool   // falls below half at 1 % loss
+	spread bool   // chooses paths itself
+}
+
+// window fits into Eunomia's largest bitmap, 256 packets, and is several times what is in
+// the network, so that a sender goes on while it waits for a timeout.
+const window = "    max_unacked: 240\n"
+
+// Timeouts are some round trips: of 2.2 ms on the line, of 0.2 to 1 ms where only the
+// processors limit.
+var subjects = []subject{
+	{name: "rc: go-back-N", yaml: "    profile: rc\n", line: rate, busy: flight, worst: true},
+	{name: "irn", goal: true, yaml: "    profile: irn\n",
+		line: rate + "    transports: {irn: {reorder: {bdp_packets: 240}, recovery: {bdp_packets: 240, rto_low_us: 5000, rto_high_us: 6000}}}\n",
+		busy: flight + "    transports: {irn: {reorder: {bdp_packets: 240}, recovery: {bdp_packets: 240, rto_low_us: 1000, rto_high_us: 2000}}}\n"},
+	{name: "melo", goal: true, yaml: "    profile: melo\n",
+		line: rate + "    transports: {melo: {recovery: {rto_us: 6000}}}\n",
+		busy: flight + "    transports: {melo: {recovery: {rto_us: 2000}}}\n"},
+	{name: "mp-rdma", spray: true, spread: true, yaml: "    profile: mp-rdma\n",
+		line: "    transports: {mp-rdma: {recovery: {rto_us: 6000}, congestion: {name: static, rate_bps: 1e9, window_bytes: 393216}}}\n", busy: "    transports: {mp-rdma: {recovery: {rto_us: 2000}}}\n"},
+	{name: "eunomia over selective repeat", goal: true, spray: true, yaml: "    profile: eunomia\n",
+		line: rate + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 3200}}}\n",
+		busy: flight + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 1000}}}\n"},
+	{name: "the same, last packets held at the sender", yaml: "    profile: eunomia\n",
+		line: rate + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 3200}}}\n",
+		busy: flight + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 1000}}}\n"},
+	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n",
+		line: rate + "    transports: {eunomia: {recovery: {rto_us: 3200}}}\n",
+		busy: flight + "    transports: {eunomia: {recovery: {rto_us: 1000}}}\n"},
+}
+
+// result is what was measured of a subject on a network, by condition.
+type result map[string]sample
+
+// share is the goodput under a condition as a share of that which it is compared with.
+func (r result) share(c condition) float64 { return r[c.name].Gbps / r[c.base].Gbps }
+
+func main() {
+	bin := flag.String("bin", "bin", "folder of the programs")
+	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
+	seconds := flag.Int("seconds", 2, "length of each measurement")
+	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
+	only := flag.String("only", "", "measure only profiles whose name contains this")
+	flag.Parse()
+	b := bench{bin: *bin, seconds: *seconds, rounds: *rounds}
+	if err := b.run(*only, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "lossbench:", err)
+		os.Exit(1)
+	}
+}
+
+// bench measures.
+type bench struct {
+	bin             string
+	seconds, rounds int
+}
+
+func (b *bench) run(only, out string) error {
+	if os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
+		return errors.New("needs root: this user may not make network namespaces and TAP devices")
+	}
+	chosen := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !strings.Contains(s.name, only) })
+	if len(chosen) == 0 {
+		return fmt.Errorf("no profile's name contains %q", only)
+	}
+	r := report{bench: b, subjects: chosen}
+	for _, n := range networks {
+		var results []result
+		for _, s := range chosen {
+			res, err := b.measure(&n, &s)
+			if err != nil {
+				return fmt.Errorf("%s, %s: %w", n.name, s.name, err)
+			}
+			results = append(results, res)
+		}
+		r.results = append(r.results, results)
+	}
+	var err error
+	if r.states, err = measureStates(); err != nil {
+		return err
+	}
+	r.write(os.Stdout)
+	if out == "" {
+		return nil
+	}
+	f, err := os.Create(out)
+	if err != nil {
+		return err
+	}
+	r.write(f)
+	return f.Close()
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+// sample is one measurement.
+type sample struct {
+	Gbps  float64 // payload
+	again float64 // packets sent again as a share of all
+}
+
+// measure returns the medians of a profile on a network.
+func (b *bench) measure(n *network, s *subject) (medians result, err error) {
+	dir, err := os.MkdirTemp("", "roced-loss")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	l, err := testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, Extra: n.yaml(s) + window})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if _, err := b.sample(l, n.conditions[0].rules, 1); err != nil { // the NICs get to know each other
+		return nil, err
+	}
+	samples := map[string][]sample{}
+	for range b.rounds { // in turns, so that all meet the same noise
+		for _, c := range n.conditions {
+			v, err := b.sample(l, c.rulesFor(s), b.seconds)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+			samples[c.name] = append(samples[c.name], v)
+		}
+	}
+	medians = result{}
+	for _, c := range n.conditions {
+		all := samples[c.name]
+		slices.SortFunc(all, func(a, b sample) int { return cmp.Compare(a.Gbps, b.Gbps) })
+		m := all[len(all)/2]
+		medians[c.name] = m
+		fmt.Fprintf(os.Stderr, "  %-28s %-42s %-8s %6.2f Gb/s, %4.1f %% sent again\n", n.name, s.name, c.name, m.Gbps, 100*m.again)
+	}
+	return medians, nil
+}
+
+// sample measures WRITEs of 64 KiB under fault rules.
+func (b *bench) sample(l *testbed.Lab, rules []string, seconds int) (s sample, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+60)*time.Second)
+	defer cancel()
+	if _, err := b.rocectl(ctx, l, "fault", "clear", l.Host[0].Device); err != nil {
+		return s, err
+	}
+	for _, r := range rules {
+		if _, err := b.rocectl(ctx, l, "fault", "add", l.Host[0].Device, r); err != nil {
+			return s, err
+		}
+	}
+	before, err := b.counters(ctx, l)
+	if err != nil {
+		return s, err
+	}
+	oob := filepath.Join(l.Dir, "oob")
+	os.Remove(oob)
+	common := []string{filepath.Join(b.bin, "roceperf"), "write-bw", "-s", "64k", "-u", "14", "-D", fmt.Sprintf("%ds", seconds), "--oob", "unix:" + oob}
+	server := append(slices.Clone(common), "--run-dir", l.Host[1].RunDir)
+	client := append(slices.Clone(common), "--run-dir", l.Host[0].RunDir, "--json", "peer")
+	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return testbed.WaitFile(ctx, oob) })
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return s, fmt.Errorf("roceperf: %w", err)
+	}
+	after, err := b.counters(ctx, l)
+	if err != nil {
+		return s, err
+	}
+	grown := func(name string) float64 { return float64(after[name] - before[name]) }
+	s.again = grown("retransmitted_packets") / max(grown("sent_pkts"), 1)
+	return s, nil
+}
+
+// rocectl runs a command on the sender's NIC.
+func (b *bench) rocectl(ctx context.Context, l *testbed.Lab, args ...string) (string, error) {
+	return l.Output(ctx, 0, append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", l.Host[0].RunDir}, args...))
+}
+
+// counters returns those of the sender.
+func (b *bench) counters(ctx context.Context, l *testbed.Lab) (map[string]uint64, error) {
+	text, err := b.rocectl(ctx, l, "stat", l.Host[0].Device, "--json")
+	if err != nil {
+		return nil, err
+	}
+	var stats []struct{ Counters map[string]uint64 }
+	if err := json.Unmarshal([]byte(text), &stats); err != nil {
+		return nil, fmt.Errorf("rocectl stat: %w", err)
+	}
+	if len(stats) != 1 {
+		return nil, fmt.Errorf("rocectl stat tells of %d NICs", len(stats))
+	}
+	return stats[0].Counters, nil
+}
