@@ -19,13 +19,14 @@ help: ## list the targets
 CC      ?= cc
 CFLAGS  ?= -O2 -g
 PRELOAD := $(wildcard preload/*.c)
-LIBRARY := $(if $(shell command -v $(CC)),$(BIN)/libroced.so)
 
-# Without cgo: the Go runtime can drop capabilities on all threads only then.
-build: $(LIBRARY) ## build the programs and the preload library into bin/
+# Without cgo: the Go runtime can drop capabilities on all threads only then. Whether there is a
+# C compiler is asked when it is needed: setup may have installed it.
+build: ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
-	@test -n "$(LIBRARY)" || echo 'no C compiler: without libroced.so rocectl exec cannot run programs'
+	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
+	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 
 $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h)
 	@mkdir -p $(BIN)
@@ -35,7 +36,7 @@ setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 	@scripts/setup.sh
 
 lint: vet ## formatting, vet, staticcheck, import rules
-	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'gofmt needed'; exit 1; }
+	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'gofmt needed'; exit 1; }
 	$(GO) tool staticcheck ./...
 	$(GO) test ./internal/test/arch
 

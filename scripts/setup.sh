@@ -16,6 +16,7 @@ file() { [ -e "$1" ] || missing+=("$2"); }
 file /usr/include/rdma/ib_user_verbs.h linux-libc-dev
 file /usr/include/stdio.h libc6-dev
 file /usr/include/infiniband/verbs.h libibverbs-dev
+file /usr/include/rdma/rdma_cma.h librdmacm-dev
 file /etc/libibverbs.d/rxe.driver ibverbs-providers
 file /usr/lib/python3/dist-packages/pyverbs/__init__.py python3-pyverbs
 [ ${#missing[@]} -gt 0 ] || exit 0
