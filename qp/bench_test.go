@@ -1,0 +1,262 @@
+package qp_test
+
+import (
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/profile"
+	"roced/qp"
+	"roced/qp/qptest"
+)
+
+// benchTransports are those that the benchmarks compare.
+var benchTransports = []struct {
+	name, profile string
+	spec          profile.Spec
+}{
+	{name: "rc", profile: "rc"},
+	{name: "irn", profile: "irn"},
+	{name: "melo", profile: "melo"},
+	{name: "mp-rdma", profile: "mp-rdma"},
+	{name: "eunomia-gbn", profile: "eunomia", spec: eunomiaOver(0)},
+	{name: "eunomia-sr", profile: "eunomia", spec: eunomiaOver(1)},
+}
+
+func eunomiaOver(selective float64) profile.Spec {
+	return profile.Spec{Recovery: profile.Part{Name: "eunomia", Params: map[string]float64{
+		"selective_repeat": selective, "hold_last_at_sender": 0, "rto_us": 320,
+	}}}
+}
+
+const (
+	benchMTU   = 1024
+	benchTick  = 1000 // ns that a turn of the bench takes
+	benchBurst = 12   // packets in a turn: 100 Gb/s
+	benchDelay = 8000 // ns one way
+)
+
+// benchHost has work without end and memory of one packet, which nobody looks at.
+type benchHost struct {
+	*qptest.Host
+	wqe          qp.SendWQE
+	depth, taken int
+	left         int // requests to hand out
+	memory       []byte
+	scratch      []byte
+	failed       bool
+}
+
+func (h *benchHost) HasSend() bool { return h.left > 0 && h.taken < h.depth }
+
+func (h *benchHost) NextSend(w *qp.SendWQE) bool {
+	if !h.HasSend() {
+		return false
+	}
+	h.left--
+	h.taken++
+	sges, inline := append(w.SGEs[:0], h.wqe.SGEs...), w.Inline[:0]
+	*w = h.wqe
+	w.SGEs, w.Inline = sges, inline
+	return true
+}
+
+func (h *benchHost) SendRetired(n int) { h.taken -= n }
+
+func (h *benchHost) NextRecv(w *qp.RecvWQE) bool {
+	w.SGEs = append(w.SGEs[:0], h.wqe.SGEs...)
+	return true
+}
+
+func (h *benchHost) CompleteSend(c qp.CQE) { h.failed = h.failed || c.Status != qp.StatusSuccess }
+func (h *benchHost) CompleteRecv(c qp.CQE) { h.failed = h.failed || c.Status != qp.StatusSuccess }
+
+func (h *benchHost) ReadLocal(_ uint32, _ uint64, n int, _ uint32) ([]byte, bool) {
+	return h.memory[:n], true
+}
+
+func (h *benchHost) ReadRemote(_ uint32, _ uint64, n int, _ uint32) ([]byte, bool) {
+	return h.memory[:n], true
+}
+func (h *benchHost) WriteLocal(uint32, uint64, []byte) bool             { return true }
+func (h *benchHost) WriteRemote(uint32, uint64, []byte) bool            { return true }
+func (h *benchHost) CheckLocal(uint32, uint64, uint32, qp.Access) bool  { return true }
+func (h *benchHost) CheckRemote(uint32, uint64, uint32, qp.Access) bool { return true }
+func (h *benchHost) Scratch(n int) []byte                               { return h.scratch[:n] }
+func newBenchHost() *benchHost {
+	return &benchHost{memory: make([]byte, benchMTU), scratch: make([]byte, benchMTU)}
+}
+
+// benchAttr has a path MTU of 1 KB, by its code or in bytes.
+func benchAttr(peer int) qp.Attr {
+	a := qp.Attr{
+		AccessFlags: qp.AccessRemoteRead | qp.AccessRemoteWrite, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
+		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, DestQPN: uint32(peer),
+	}
+	if f := reflect.ValueOf(&a).Elem().FieldByName("PathMTU"); f.Kind() == reflect.Uint8 {
+		f.SetUint(3)
+	} else if f.CanUint() {
+		f.SetUint(benchMTU)
+	} else {
+		f.SetInt(benchMTU)
+	}
+	return a
+}
+
+// benchEnd is one end of a benchmark.
+type benchEnd struct {
+	q   *qp.QP
+	h   *benchHost
+	out []benchFlight // by time of arrival
+}
+
+type benchFlight struct {
+	at  mono.Time
+	pkt bth.Packet
+}
+
+// bench is two connected queue pairs with a link between them that loses packets.
+type bench struct {
+	ends [2]benchEnd
+	now  mono.Time
+	loss uint32 // of 2^32
+	rng  uint32
+	t    qp.Transmit
+}
+
+func newBenchQP(tb testing.TB, m *profile.Maker, name string, s profile.Spec, h qp.Host, qpn int) *qp.QP {
+	p, err := m.New(name, s)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	q := qp.New(qp.Config{
+		Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 4, Host: h, Profile: p,
+	})
+	if err := qptest.Connect(1, q, qp.RC, benchAttr(qpn^1), qp.RTS); err != nil {
+		tb.Fatal(err)
+	}
+	return q
+}
+
+func newBench(tb testing.TB, name string, s profile.Spec, loss float64) *bench {
+	b := &bench{now: 1, loss: uint32(loss * (1 << 32)), rng: 1}
+	for i := range b.ends {
+		h := newBenchHost()
+		h.Host = qptest.NewHost()
+		b.ends[i] = benchEnd{h: h, q: newBenchQP(tb, profile.NewMaker(), name, s, h, 20+i), out: make([]benchFlight, 0, 4096)}
+	}
+	return b
+}
+
+// lost is a draw of a linear congruential generator.
+func (b *bench) lost() bool {
+	b.rng = b.rng*1664525 + 1013904223
+	return b.rng < b.loss
+}
+
+// turn is what a NIC does in a microsecond.
+func (b *bench) turn() {
+	busy := false
+	for i := range b.ends {
+		e := &b.ends[i]
+		for range benchBurst {
+			if !e.q.PollTransmit(b.now, &b.t) {
+				break
+			}
+			busy = true
+			if !b.lost() {
+				e.out = append(e.out, benchFlight{b.now + benchDelay, b.t.Packet})
+			}
+		}
+		e.q.Flushed(b.now)
+	}
+	next := b.ends[0].q.NextTimeout().Min(b.ends[1].q.NextTimeout())
+	for i := range b.ends {
+		if len(b.ends[i].out) > 0 {
+			next = next.Min(b.ends[i].out[0].at)
+		}
+	}
+	b.now += benchTick
+	if !busy && next != mono.Never {
+		b.now = max(b.now, next)
+	}
+	for i := range b.ends {
+		e, to := &b.ends[i], b.ends[1-i].q
+		n := 0
+		for ; n < len(e.out) && e.out[n].at <= b.now; n++ {
+			to.Receive(b.now, &e.out[n].pkt, qp.RxMeta{Path: 50000})
+		}
+		if n > 0 {
+			e.out = append(e.out[:0], e.out[n:]...)
+		}
+		if e.q.NextTimeout() <= b.now {
+			e.q.OnTimeout(b.now)
+		}
+	}
+}
+
+// BenchmarkPackets says what a packet of data costs both ends together.
+func BenchmarkPackets(b *testing.B) {
+	operations := []struct {
+		name string
+		op   qp.WROpcode
+	}{{"write", qp.WRWrite}, {"send", qp.WRSend}, {"read", qp.WRRead}}
+	for _, tr := range benchTransports {
+		for _, o := range operations {
+			for _, packets := range []int{1, 64} {
+				for _, loss := range []float64{0, 0.01} {
+					b.Run(fmt.Sprintf("%s/%s/packets=%d/loss=%g", tr.name, o.name, packets, loss), func(b *testing.B) {
+						benchPackets(b, newBench(b, tr.profile, tr.spec, loss), o.op, packets)
+					})
+				}
+			}
+		}
+	}
+}
+
+func benchPackets(b *testing.B, x *bench, op qp.WROpcode, packets int) {
+	n := uint32(packets * benchMTU)
+	sges := []qp.SGE{{Addr: 1 << 20, Length: n, LKey: 1}}
+	for i := range x.ends {
+		x.ends[i].h.wqe = qp.SendWQE{Opcode: op, Flags: qp.SendSignaled, Length: n, RemoteVA: 1 << 20, RKey: 1, SGEs: sges}
+	}
+	h := x.ends[0].h
+	h.depth = max(1024/packets, 4)
+	h.left = h.depth * 4 // what grows has grown
+	run := func() {
+		x.ends[0].q.Doorbell(x.now)
+		for h.left+h.taken > 0 {
+			if x.turn(); h.failed || x.ends[1].h.failed {
+				b.Fatal("a request has failed")
+			}
+		}
+	}
+	run()
+	h.left = max(b.N/packets, 1)
+	b.ReportAllocs()
+	b.ResetTimer()
+	run()
+}
+
+// BenchmarkConnected says how many bytes of heap an idle connected queue pair takes.
+func BenchmarkConnected(b *testing.B) {
+	const pairs = 1000 // one end of each
+	for _, tr := range benchTransports {
+		b.Run(tr.name, func(b *testing.B) {
+			var before, after runtime.MemStats
+			m, h, qps := profile.NewMaker(), newBenchHost(), make([]*qp.QP, pairs)
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			for i := range qps {
+				qps[i] = newBenchQP(b, m, tr.profile, tr.spec, h, 20+i)
+			}
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/pairs, "B/qp")
+			runtime.KeepAlive(qps)
+		})
+	}
+}
