@@ -21,6 +21,8 @@ type MW struct {
 	region
 	nic *NIC // nil when deallocated
 	id  uint32
+	// The other windows that are bound through owner.
+	next, prev *MW
 }
 
 // MWInfo describes a memory window.
@@ -83,7 +85,7 @@ func (mw *MW) unbind() {
 		mw.mr.windows--
 	}
 	if mw.owner != nil {
-		mw.owner.windows--
+		mw.owner.windows.remove(mw)
 	}
 	mw.owner, mw.mr, mw.mem, mw.distant = nil, nil, nil, nil
 	mw.base, mw.length, mw.off, mw.access = 0, 0, 0, 0
@@ -99,8 +101,30 @@ func (mw *MW) open(q *QueuePair, mr *MR, b *qp.BindWR, off uint64) {
 	mr.windows++
 	if mw.kind == kindMW2 {
 		mw.owner = q
-		q.windows++
+		q.windows.add(mw)
 	}
+}
+
+// windowList are the type 2 windows that are bound through one queue pair.
+type windowList struct{ first *MW }
+
+func (l *windowList) add(mw *MW) {
+	if mw.next = l.first; l.first != nil {
+		l.first.prev = mw
+	}
+	l.first = mw
+}
+
+func (l *windowList) remove(mw *MW) {
+	if mw.next != nil {
+		mw.next.prev = mw.prev
+	}
+	if mw.prev != nil {
+		mw.prev.next = mw.next
+	} else {
+		l.first = mw.next
+	}
+	mw.next, mw.prev = nil, nil
 }
 
 // rekey gives the window the tag of key.

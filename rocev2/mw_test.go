@@ -48,7 +48,7 @@ func TestWindowLifeCycle(t *testing.T) {
 	if !h.Invalidate(b.RKey) || inside(b.RKey) || h.Invalidate(b.RKey) {
 		t.Error("invalidation")
 	}
-	if o.q.windows != 0 || mr.windows != 0 {
+	if o.q.windows.first != nil || mr.windows != 0 {
 		t.Error("the window is still counted")
 	}
 	again := b

@@ -199,7 +199,7 @@ func (n *NIC) fail(now mono.Time, nb *neighbour) {
 	nb.answerWaiters(now, ErrUnreachable)
 }
 
-// wake puts the queue pairs that wait for nb back on the active list.
+// wake gives the queue pairs that wait for nb their turns again.
 func (n *NIC) wake(nb *neighbour) {
 	for q := nb.parked.head; q != nil; q = nb.parked.head {
 		nb.parked.remove(q)

@@ -166,7 +166,7 @@ func (n *NIC) NextTimeout() mono.Time {
 	if n.sch.again {
 		return 0
 	}
-	t := n.sch.deadlines.next().Min(n.net.neigh.next)
+	t := n.sch.deadlines.Next().Min(n.net.neigh.next)
 	if g := n.net.gsi.agent; g != nil {
 		t = t.Min(g.NextTimeout())
 	}

@@ -10,8 +10,15 @@ import (
 // plug adds a queue pair that s drives; its core is never called.
 func plug(t testing.TB, n *NIC, num bth.QPN, typ qp.Type, s machine) *QueuePair {
 	t.Helper()
+	return plugFor(t, n, num, typ, s, Share{})
+}
+
+// plugFor is plug for a client.
+func plugFor(t testing.TB, n *NIC, num bth.QPN, typ qp.Type, s machine, x Share) *QueuePair {
+	t.Helper()
 	q := &QueuePair{nic: n, num: num, typ: typ, pkey: pkeyDefault}
 	q.node.replaced = s
+	n.sch.join(q, x)
 	qps := &n.obj.qps
 	place := int(num) & (1<<n.obj.qpBits - 1)
 	for len(qps.slots) <= place {

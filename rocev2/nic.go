@@ -49,6 +49,10 @@ type Config struct {
 	Events EventSink
 	// MaxUnacked is the number of PSNs a queue pair may have outstanding.
 	MaxUnacked uint32
+	// Quantum is what a queue pair sends in its turn before the next one has its own, in
+	// bytes of UDP payload; zero is a little more than the largest super-frame. Turns end
+	// between frames.
+	Quantum int
 	// CNPInterval is the shortest time between two congestion notifications that a
 	// queue pair sends; zero is 50 us, as DCQCN has it, and a negative value sends
 	// none. CNPDSCP is their differentiated services code point (6 bits).

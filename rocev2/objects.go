@@ -65,6 +65,7 @@ func New(cfg Config) (*NIC, error) {
 	}
 	n := &NIC{cfg: cfg}
 	n.obj.init(cfg.Seed, cfg.Limits)
+	n.sch.init(cfg.Quantum)
 	if err := n.initNet(); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/qp"
+	"roced/sched"
 )
 
 // QueuePair is a queue pair of a NIC: the transport's state machine and what it
@@ -22,7 +23,7 @@ type QueuePair struct {
 	failing bool // a completion queue has overflowed, see failOverflowed
 	lost    bool // something written since the last Sync did not arrive
 	sigAll  bool
-	windows int // type 2 memory windows bound through it
+	windows windowList
 	path    path
 	node    schedNode
 	av      AddressVector
@@ -54,6 +55,7 @@ type QPAttr struct {
 	Caps           QPCaps
 	SigAll         bool
 	Profile        string // name for Config.NewProfile
+	Share          Share
 	Ctx            any
 }
 
@@ -98,6 +100,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		CNPInterval: max(n.cfg.CNPInterval, 0),
 		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters})
 	q.hold(1)
+	n.sch.join(q, a.Share)
 	return q, nil
 }
 
@@ -123,6 +126,8 @@ func (n *NIC) checkQP(verb string, a *QPAttr) error {
 		return bad("send_cq")
 	case !n.ownsCQ(a.RecvCQ) || a.RecvCQ.failed:
 		return bad("recv_cq")
+	case a.Share.Class >= sched.Classes || a.Share.Weight < 0 || a.Share.Client == anyClient:
+		return bad("share")
 	case a.SQ == nil:
 		return bad("send queue")
 	case a.SRQ == nil && a.RQ == nil:
@@ -268,14 +273,11 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	n.unschedule(q)
 	q.core.CloseTrace()
 	n.releasePath(&q.path)
-	if q.windows > 0 {
-		for mw := range n.obj.mws.all {
-			if mw.owner == q {
-				mw.unbind()
-			}
-		}
+	for mw := q.windows.first; mw != nil; mw = q.windows.first {
+		mw.unbind()
 	}
 	n.obj.qps.remove(q.slot)
+	n.sch.leave(q)
 	q.hold(-1)
 	q.dead = true
 	return nil

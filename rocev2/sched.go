@@ -6,12 +6,14 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/qp"
+	"roced/sched"
 )
 
-// quantum is what a queue pair may send in its turn, in bytes of UDP payload:
+// defaultQuantum is what a queue pair may send in its turn, in bytes of UDP payload:
 // a little more than the largest super-frame, so that one turn can always send
-// one. What a turn overdraws is taken from the next (deficit round robin).
-const quantum = 68 << 10
+// one. A turn ends between frames: to cut a super-frame short would cost more than
+// it is fair.
+const defaultQuantum = 68 << 10
 
 // parkedCheck is how often the timers of a parked queue pair are looked at. One
 // that could send says that it is due now, which would keep the NIC awake.
@@ -30,13 +32,12 @@ type machine interface {
 
 // schedNode is the scheduler's part of a queue pair. The zero node is idle.
 type schedNode struct {
-	list       *qpList // the list that the queue pair is on; nil when idle
+	turn       sched.Node[*QueuePair]
+	timer      sched.Timer[*QueuePair]
+	share      *shareGroup
+	parked     *qpList // of the neighbour whose address it waits for; nil if it does not
 	next, prev *QueuePair
-	turn       bool      // its turn has begun
-	deficit    int       // bytes that it may still send in this turn
-	due        mono.Time // when its timer is due
-	heapIndex  int       // place in the heap plus one; 0 when not there
-	replaced   machine   // drives the queue pair in place of its core
+	replaced   machine // drives the queue pair in place of its core
 }
 
 // machine returns what drives q: its core, or what a test has put in its place.
@@ -47,12 +48,12 @@ func (q *QueuePair) machine() machine {
 	return q.core
 }
 
-// qpList is a queue of queue pairs; each is on at most one.
+// qpList is a queue of queue pairs that wait; each is on at most one.
 type qpList struct{ head, tail *QueuePair }
 
 // pushBack appends q, which is on no list.
 func (l *qpList) pushBack(q *QueuePair) {
-	q.node.list, q.node.prev, q.node.next = l, l.tail, nil
+	q.node.parked, q.node.prev, q.node.next = l, l.tail, nil
 	if l.tail != nil {
 		l.tail.node.next = q
 	} else {
@@ -73,30 +74,98 @@ func (l *qpList) remove(q *QueuePair) {
 	} else {
 		l.tail = q.node.prev
 	}
-	q.node.list, q.node.next, q.node.prev = nil, nil, nil
+	q.node.parked, q.node.next, q.node.prev = nil, nil, nil
 }
 
 // scheduler chooses which queue pair sends next and when one wakes up.
 type scheduler struct {
-	active    qpList // may have something to send; the head has the turn
-	deadlines deadlineHeap
+	turns     sched.Scheduler[*QueuePair]
+	deadlines sched.Deadlines[*QueuePair]
+	shares    map[Share]*shareGroup
 	again     bool // PollTransmit stopped before everything was sent
 }
 
-// activate puts q on the active list unless it waits for an address.
-func (n *NIC) activate(q *QueuePair) {
-	if q.dead || q.node.list != nil {
-		return
+func (s *scheduler) init(quantum int) {
+	if quantum == 0 {
+		quantum = defaultQuantum
 	}
-	q.node.turn = false
-	n.sch.active.pushBack(q)
+	s.turns.Init(quantum)
+	s.shares = map[Share]*shareGroup{}
+}
+
+// Share says for whom a queue pair sends, and so what part of the link it gets: the
+// highest class first, then users by their weights, then the clients of a user alike,
+// then the queue pairs of a client alike. The numbers of users and clients mean nothing
+// to the NIC. Queue pairs of the zero Share are one client's.
+type Share struct {
+	Class  uint8 // less than sched.Classes; higher ones go first, and starve lower ones
+	User   uint64
+	Weight int // of the user; 0 is 1
+	Client uint64
+}
+
+// shareGroup is a client, or the user that it belongs to, with something to share.
+type shareGroup struct {
+	node  sched.Node[*QueuePair]
+	key   Share
+	user  *shareGroup // of a client
+	users int         // queue pairs of a client, clients of a user
+}
+
+// join makes q one of those that share what x gets.
+func (s *scheduler) join(q *QueuePair, x Share) {
+	x.Weight = max(x.Weight, 1)
+	g := s.shares[x]
+	if g == nil {
+		g = &shareGroup{key: x, user: s.user(x)}
+		g.node.Init(&g.user.node, 1, nil)
+		s.shares[x] = g
+	}
+	g.users++
+	q.node.share = g
+	q.node.turn.Init(&g.node, 1, q)
+	q.node.timer.Item = q
+}
+
+// anyClient stands in Share.Client for the user alone. Clients have other numbers.
+const anyClient = 1<<64 - 1
+
+// user returns the group of the user of x for one client more.
+func (s *scheduler) user(x Share) *shareGroup {
+	x.Client = anyClient
+	u := s.shares[x]
+	if u == nil {
+		u = &shareGroup{key: x}
+		u.node.Init(s.turns.Class(x.Class), x.Weight, nil)
+		s.shares[x] = u
+	}
+	u.users++
+	return u
+}
+
+// leave ends what join began.
+func (s *scheduler) leave(q *QueuePair) {
+	for g := q.node.share; g != nil; g = g.user {
+		if g.users--; g.users > 0 {
+			break
+		}
+		delete(s.shares, g.key)
+	}
+	q.node.share = nil
+}
+
+// activate gives q its turns unless it waits for an address.
+func (n *NIC) activate(q *QueuePair) {
+	if !q.dead && q.node.parked == nil {
+		n.sch.turns.Activate(&q.node.turn)
+	}
 }
 
 // settle follows an input to q. The timer of an active queue pair is set when
 // its turn ends.
 func (n *NIC) settle(q *QueuePair) {
 	n.activate(q)
-	if q.node.list != &n.sch.active {
+	if !q.node.turn.Active() {
 		n.rearm(q)
 	}
 }
@@ -108,76 +177,52 @@ func (n *NIC) park(now mono.Time, q *QueuePair) bool {
 	if q.typ == qp.UD || nb == nil || nb.state != neighIncomplete || n.net.tx.pending == q {
 		return false
 	}
-	n.sch.active.remove(q)
+	n.sch.turns.Remove(&q.node.turn)
 	nb.parked.pushBack(q)
 	n.rearmAfter(q, now.Add(parkedCheck))
 	return true
 }
 
-// startTurn gives the head of the active list its quantum once a turn.
-func (s *scheduler) startTurn(q *QueuePair) {
-	if !q.node.turn {
-		q.node.turn = true
-		q.node.deficit = min(q.node.deficit, 0) + quantum
-	}
-}
-
-// endTurn takes q off the active list when it has nothing more to send, and moves
-// it to the end when it has used its quantum.
+// endTurn follows a frame of q: it has nothing more to send, or its turn and those of
+// its client and user may be used up.
 func (n *NIC) endTurn(q *QueuePair, drained bool) {
-	if n.net.tx.pending == q || !drained && q.node.deficit > 0 {
-		return
+	switch {
+	case n.net.tx.pending == q:
+	case drained:
+		n.sch.turns.Remove(&q.node.turn)
+		n.rearm(q)
+	case n.sch.turns.Yield(&q.node.turn):
+		n.rearm(q)
 	}
-	n.sch.active.remove(q)
-	q.node.turn = false
-	if drained {
-		q.node.deficit = 0
-	} else {
-		n.sch.active.pushBack(q)
-	}
-	n.rearm(q)
 }
 
-// unschedule ends all dealings with q, which is being destroyed.
+// unschedule ends all dealings with q, which is being destroyed or reset.
 func (n *NIC) unschedule(q *QueuePair) {
-	if q.node.list != nil {
-		q.node.list.remove(q)
+	if q.node.parked != nil {
+		q.node.parked.remove(q)
 	}
-	if q.node.heapIndex != 0 {
-		n.sch.deadlines.remove(q.node.heapIndex - 1)
-	}
+	n.sch.turns.Remove(&q.node.turn)
+	n.sch.deadlines.Remove(&q.node.timer)
 	n.net.tx.drop(q)
 }
 
-// rearm takes over the deadline of q. An entry whose deadline has moved later
-// stays where it is until it comes to the top.
+// rearm takes over the deadline of q.
 func (n *NIC) rearm(q *QueuePair) { n.rearmAfter(q, 0) }
 
 // rearmAfter is rearm for a deadline not before earliest.
 func (n *NIC) rearmAfter(q *QueuePair, earliest mono.Time) {
-	if q.dead {
-		return
-	}
-	q.node.due = max(q.machine().NextTimeout(), earliest)
-	h := &n.sch.deadlines
-	switch i := q.node.heapIndex - 1; {
-	case i < 0 && q.node.due != mono.Never:
-		h.push(q)
-	case i >= 0 && q.node.due < h.entries[i].at:
-		h.entries[i].at = q.node.due
-		h.up(i)
+	if !q.dead {
+		n.sch.deadlines.Set(&q.node.timer, max(q.machine().NextTimeout(), earliest))
 	}
 }
 
 // advanceQPs fires the timers that are due, each queue pair at most once.
 func (n *NIC) advanceQPs(now mono.Time) {
-	h := &n.sch.deadlines
-	for h.next() <= now {
-		q := h.entries[0].q
-		h.remove(0)
+	for t := n.sch.deadlines.Take(now); t != nil; t = n.sch.deadlines.Take(now) {
+		q := t.Item
 		q.machine().OnTimeout(now)
 		n.activate(q)
-		if q.node.list != &n.sch.active {
+		if !q.node.turn.Active() {
 			n.rearmAfter(q, now.Add(parkedCheck))
 		}
 	}

@@ -35,8 +35,87 @@ func TestFairness(t *testing.T) {
 		}
 		least := slices.MinFunc(scripts, func(a, b *script) int { return cmp.Compare(a.bytes, b.bytes) }).bytes
 		most := slices.MaxFunc(scripts, func(a, b *script) int { return cmp.Compare(a.bytes, b.bytes) }).bytes
-		if most-least > 2*quantum {
+		if most-least > 2*defaultQuantum {
 			t.Errorf("%+v: shares from %d to %d bytes", o, least, most)
+		}
+	}
+}
+
+// One client's 512 queue pairs leave another's one half of the link, a user's many
+// clients leave another user half of it, weights change that, and a higher class goes
+// first.
+func TestShares(t *testing.T) {
+	many := func(x Share, clients int) (out []Share) {
+		for i := range 512 {
+			x.Client = uint64(i % clients)
+			out = append(out, x)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name string
+		one  Share
+		many []Share
+		want float64
+	}{
+		{"clients", Share{Client: 1}, many(Share{}, 1), 0.5},
+		{"users", Share{User: 1}, many(Share{}, 64), 0.5},
+		{"weights", Share{User: 1, Weight: 3}, many(Share{}, 64), 0.75},
+		{"low weight", Share{User: 1}, many(Share{Weight: 3}, 64), 0.25},
+		{"high class", Share{Class: 1}, many(Share{}, 64), 1},
+		{"low class", Share{}, many(Share{Class: 7}, 1), 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := testConfig(macA, "10.0.0.1/24")
+			cfg.Offload = superOffload()
+			n := newNIC(t, cfg)
+			var one *script
+			for i, x := range append(c.many, c.one) {
+				one = newScript(sends(0x22, 0, 4096)...)
+				one.endless = true
+				q := plugFor(t, n, bth.QPN(0x11+i), qp.RC, one, x)
+				connect(t, n, q, 1, "10.0.0.2", &macB)
+			}
+			for q := range n.obj.qps.all {
+				n.activate(q)
+			}
+			total := 0
+			for total < 64<<20 {
+				total += n.PollTransmit(0).Len
+			}
+			if share := float64(one.bytes) / float64(total); share < c.want-0.01 || share > c.want+0.01 {
+				t.Errorf("share %.3f of the link, want %.2f", share, c.want)
+			}
+			for q := range n.obj.qps.all {
+				n.unschedule(q)
+				n.sch.leave(q)
+			}
+			if len(n.sch.shares) != 0 || n.sch.turns.Next() != nil {
+				t.Errorf("left behind: %d shares", len(n.sch.shares))
+			}
+		})
+	}
+}
+
+// A smaller quantum is another's shorter wait, where frames are single packets.
+func TestQuantum(t *testing.T) {
+	for _, quantum := range []int{4200, 0} {
+		cfg := testConfig(macA, "10.0.0.1/24")
+		cfg.Quantum = quantum
+		n := newNIC(t, cfg)
+		bulk, short := newScript(sends(0x22, 0, 4096)...), newScript(sends(0x22, 0, 0)...)
+		bulk.endless = true
+		for i, s := range []*script{bulk, short} {
+			connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 1, "10.0.0.2", &macB)
+		}
+		n.activate(n.lookupQP(0x11))
+		n.PollTransmit(0)
+		n.activate(n.lookupQP(0x12))
+		for short.sent == 0 {
+			n.PollTransmit(0)
+		}
+		if want := map[int]int{4200: 2, 0: 17}[quantum]; bulk.sent != want {
+			t.Errorf("quantum %d: %d packets before the short one, want %d", quantum, bulk.sent, want)
 		}
 	}
 }
@@ -111,13 +190,12 @@ func TestDeadlines(t *testing.T) {
 				now += mono.Time(rng.IntN(40))
 				fireDue(t, n, scripts, now)
 			}
-			checkHeap(t, &n.sch.deadlines)
 		}
 		for _, q := range qps {
 			n.unschedule(q)
 		}
-		if len(n.sch.deadlines.entries) != 0 {
-			t.Fatalf("seed %d: %d entries left", seed, len(n.sch.deadlines.entries))
+		if left := n.sch.deadlines.Len(); left != 0 {
+			t.Fatalf("seed %d: %d timers left", seed, left)
 		}
 	}
 }
@@ -142,15 +220,6 @@ func fireDue(t *testing.T, n *NIC, scripts []*script, now mono.Time) {
 	}
 }
 
-func checkHeap(t *testing.T, h *deadlineHeap) {
-	t.Helper()
-	for i, e := range h.entries {
-		if e.at < h.entries[max(i-1, 0)/2].at || e.q.node.heapIndex != i+1 || e.q.node.due < e.at {
-			t.Fatalf("entry %d of %+v", i, h.entries)
-		}
-	}
-}
-
 // A queue pair whose timer stays due, as when it is paced, fires once an Advance,
 // and does not keep the NIC awake while it waits for an address.
 func TestTimerThatStaysDue(t *testing.T) {
@@ -161,7 +230,7 @@ func TestTimerThatStaysDue(t *testing.T) {
 	n.rearm(q)
 	n.Advance(5)
 	transmit(n, 5)
-	if s.timeouts != 1 || q.node.list != &q.path.nb.parked {
+	if s.timeouts != 1 || q.node.parked != &q.path.nb.parked {
 		t.Errorf("%d timeouts", s.timeouts)
 	}
 	if next := n.NextTimeout(); next != mono.Time(5).Add(time.Millisecond) {

@@ -96,14 +96,13 @@ func (n *NIC) observeTx(now mono.Time, f *Frame, comment string) {
 // nextData returns the next frame of the active queue pairs, which take turns.
 func (n *NIC) nextData(now mono.Time) *Frame {
 	for range txTurns {
-		q := n.sch.active.head
+		q := n.chosen()
 		if q == nil {
 			return nil
 		}
 		if n.park(now, q) {
 			continue
 		}
-		n.sch.startTurn(q)
 		f, drained := n.fill(now, q)
 		n.endTurn(q, drained)
 		if f != nil {
@@ -111,7 +110,19 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 		}
 		n.left(now)
 	}
-	n.sch.again = n.sch.active.head != nil
+	n.sch.again = n.chosen() != nil
+	return nil
+}
+
+// chosen returns the queue pair that sends next, nil if none has anything to send: one
+// whose packet did not fit into the frame before, else the one whose turn it is.
+func (n *NIC) chosen() *QueuePair {
+	if q := n.net.tx.pending; q != nil {
+		return q
+	}
+	if turn := n.sch.turns.Next(); turn != nil {
+		return turn.Item
+	}
 	return nil
 }
 
@@ -129,7 +140,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 		}
 		size, cnp := b.t.Packet.WireLen(), b.t.Packet.Opcode.IsCNP()
 		if !n.sendable(now, q, size) {
-			q.node.deficit -= size
+			q.node.turn.Charge(size)
 			continue
 		}
 		if b.segs > 0 && (b.to != b.path || b.t.Path != b.port || size > b.segSize || cnp) {
@@ -142,7 +153,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 				b.setTrafficClass(n.cfg.CNPDSCP << 2)
 			}
 		}
-		q.node.deficit -= size
+		q.node.turn.Charge(size)
 		b.add(&b.t.Packet, n.net.ipID, size)
 		n.ctr.countPacket(b.t.Packet.Opcode)
 		if size < b.segSize || cnp || b.single() {
@@ -163,16 +174,15 @@ func (b *txState) single() bool {
 	return b.path.nb != nil && !b.path.nb.usable()
 }
 
-// take gets the packet of q that waits, or the next one, with its path. A turn ends
-// between frames: to cut a super-frame short would cost more than it is fair.
-// drained says that q has nothing more.
+// take gets the packet of q that waits, or the next one, with its path. drained says
+// that q has nothing more.
 func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 	b := &n.net.tx
 	if b.pending == q {
 		b.pending, b.queue = nil, q
 		return true, false
 	}
-	if b.segs == 0 && q.node.deficit <= 0 {
+	if b.segs == 0 && q.node.turn.Spent() { // by packets that could not be sent
 		return false, false
 	}
 	if !q.machine().PollTransmit(now, &b.t) {

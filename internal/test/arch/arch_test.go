@@ -25,9 +25,10 @@ var core = map[string][]string{
 	"retrans": {"bitpool", "bth", "mono", "param"},
 	"ccalgo":  {"bth", "mono", "param"},
 	"path":    {"bth", "mono", "param"},
+	"sched":   {"mono"},
 	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo", "path"},
 	"profile": {"bitpool", "bth", "param", "reorder", "retrans", "ccalgo", "path", "qp"},
-	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile"},
+	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile", "sched"},
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 
 	"internal/fault":        {"bth", "mono"},
