@@ -68,6 +68,9 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 		Path: filepath.Join(d.cfg.RunDir, fmt.Sprintf("uverbs%d", index)), Mode: fs.FileMode(c.Access.Mode),
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: c.Profiles(),
 		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Log: n.log,
+		Share: func(uid uint32, client uint64) rocev2.Share {
+			return c.Share.Of(uid, uint64(index)<<48|client) // clients of all devices share the link
+		},
 		Refresh: func(ctx context.Context) error { return d.show(ctx, n, owner) },
 	})
 	if err != nil {

@@ -116,7 +116,7 @@ func (n *nic) build() (*rocev2.NIC, error) {
 	n.mac = cfg.MAC
 	cfg.Events, cfg.MaxUnacked = n.events, c.MaxUnacked
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
-	cfg.NewProfile = c.Maker()
+	cfg.NewProfile, cfg.Quantum = c.Maker(), int(c.Share.Quantum)
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err
 	}

@@ -97,6 +97,7 @@ type NIC struct {
 	Access       Access               `mapstructure:"access"`
 
 	Congestion Congestion `mapstructure:"congestion"`
+	Share      Share      `mapstructure:"share"`
 
 	// Prefixes and NextHops are Addresses and Gateways parsed by Validate.
 	Prefixes []netip.Prefix `mapstructure:"-"`

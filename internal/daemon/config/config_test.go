@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"roced/rocev2"
 )
 
 const minimal = "nics: [{name: a, port: {type: tap}}]"
@@ -111,6 +113,31 @@ func TestShared(t *testing.T) {
 }
 
 // TestFaults checks that each fault is found and named by its path.
+func TestUserShares(t *testing.T) {
+	n := read(t, `
+nics:
+  - name: a
+    port: {type: tap}
+    share:
+      quantum: 8K
+      users: [{user: root, weight: 4}, {user: "1000", class: 2}]`).NICs[0]
+	for _, c := range []struct {
+		uid  uint32
+		want rocev2.Share
+	}{
+		{0, rocev2.Share{Client: 5, Weight: 4}},
+		{1000, rocev2.Share{Client: 5, User: 1000, Class: 2}},
+		{1001, rocev2.Share{Client: 5, User: 1001}},
+	} {
+		if got := n.Share.Of(c.uid, 5); got != c.want {
+			t.Errorf("user %d: %+v, want %+v", c.uid, got, c.want)
+		}
+	}
+	if n.Share.Quantum != 8192 {
+		t.Errorf("quantum %d", n.Share.Quantum)
+	}
+}
+
 func TestFaults(t *testing.T) {
 	shared := func(typ, port, nic string) string {
 		return fmt.Sprintf("nics: [{name: a, port: {type: %s, interface: eth0, %s}, %s}]", typ, port, nic)
@@ -139,6 +166,11 @@ func TestFaults(t *testing.T) {
 		{nic("poll: soon"), "nics[0].poll: "},
 		{nic("poll: -3us"), "nics[0].poll: "},
 		{nic("faults: [explode]"), "nics[0].faults[0]: "},
+		{nic("share: {quantum: 1}"), "nics[0].share.quantum: 1 is not between"},
+		{nic("share: {users: [{user: root, weight: -1}]}"), "nics[0].share.users[0].weight: -1 is not between"},
+		{nic("share: {users: [{user: root, class: 8}]}"), "nics[0].share.users[0].class: 8 is not between"},
+		{nic("share: {users: [{user: nobody-of-that-name}]}"), "nics[0].share.users[0].user: "},
+		{nic(`share: {users: [{user: root}, {user: "0"}]}`), "nics[0].share.users[1].user: 0 is there twice"},
 		{nic(`access: {mode: "999"}`), "nics[0].access.mode: "},
 		{nic("access: {users: [nobody-of-that-name]}"), "nics[0].access.users[0]: "},
 		{"nics: [{name: a b, port: {type: tap, device: x}}]", `nics[0].name: "a b"`},

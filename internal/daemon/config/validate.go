@@ -148,6 +148,7 @@ func (n *NIC) validate(f *faults, path string) {
 	}
 	n.Port.validate(f, path+".port")
 	n.Congestion.validate(f, path+".congestion")
+	n.Share.validate(f, path+".share")
 	for i, rule := range n.Faults {
 		if _, err := fault.Parse(rule); err != nil {
 			f.add(fmt.Sprintf("%s.faults[%d]", path, i), "%w", err)
@@ -211,13 +212,7 @@ func (n *NIC) onLink(a netip.Addr) bool {
 func (a *Access) validate(f *faults, path string) {
 	a.UIDs, a.GIDs = nil, nil
 	for i, name := range a.Users {
-		id, err := lookUp(name, func(s string) (string, error) {
-			u, err := user.Lookup(s)
-			if err != nil {
-				return "", err
-			}
-			return u.Uid, nil
-		})
+		id, err := lookUp(name, userID)
 		if err != nil {
 			f.add(fmt.Sprintf("%s.users[%d]", path, i), "%w", err)
 			continue

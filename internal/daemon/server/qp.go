@@ -73,6 +73,9 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 	a.Type, a.SigAll, a.Profile = qp.Type(in.QPType), in.SQSigAll != 0, c.profile
 	a.Caps = rocev2.QPCaps{MaxSendWR: in.MaxSendWR, MaxRecvWR: in.MaxRecvWR, MaxSendSGE: in.MaxSendSGE,
 		MaxRecvSGE: in.MaxRecvSGE, MaxInline: in.MaxInlineData}
+	if share := c.srv.cfg.Share; share != nil {
+		a.Share = share(c.cred.Uid, c.serial)
+	}
 	return a, c.checkCaps(&a)
 }
 

@@ -50,6 +50,8 @@ type Config struct {
 	Device   string
 	Profile  string
 	Profiles []string
+	// Share says what part of the link a client of a user gets; nil for all alike.
+	Share func(uid uint32, client uint64) rocev2.Share
 	// Refresh, if set, brings the files that programs read up to date.
 	Refresh func(context.Context) error
 	MAC     rocev2.MAC

@@ -1,0 +1,80 @@
+package config
+
+import (
+	"fmt"
+	"os/user"
+
+	"roced/rocev2"
+	"roced/sched"
+)
+
+// Share says who gets what part of a NIC's link when more is to be sent than it takes.
+// Users share it by their weights, the connections of a user alike, and the queue pairs
+// of a connection alike.
+type Share struct {
+	// Quantum is what a queue pair sends before the next one has its turn, zero for a
+	// little more than the longest super-frame.
+	Quantum Bytes       `mapstructure:"quantum"`
+	Users   []UserShare `mapstructure:"users"` // others have weight 1 in class 0
+}
+
+// UserShare is the part of one user.
+type UserShare struct {
+	User   string `mapstructure:"user"`   // name or number
+	Weight int    `mapstructure:"weight"` // 0 is 1
+	Class  int    `mapstructure:"class"`  // higher ones go first whatever lower ones have to send
+
+	UID uint32 `mapstructure:"-"` // User as a number, filled in by Validate
+}
+
+// Bounds of what a user may get. A turn is a quantum times the weight, and all others
+// wait for it.
+const (
+	maxWeight  = 1000
+	minQuantum = 4 << 10
+	maxQuantum = 16 << 20
+)
+
+func (s *Share) validate(f *faults, path string) {
+	if s.Quantum != 0 && (s.Quantum < minQuantum || s.Quantum > maxQuantum) {
+		f.add(path+".quantum", "%d is not between %d and %d", s.Quantum, minQuantum, maxQuantum)
+	}
+	seen := map[uint32]bool{}
+	for i := range s.Users {
+		u, at := &s.Users[i], fmt.Sprintf("%s.users[%d]", path, i)
+		if u.Weight < 0 || u.Weight > maxWeight {
+			f.add(at+".weight", "%d is not between 1 and %d", u.Weight, maxWeight)
+		}
+		if u.Class < 0 || u.Class >= sched.Classes {
+			f.add(at+".class", "%d is not between 0 and %d", u.Class, sched.Classes-1)
+		}
+		id, err := lookUp(u.User, userID)
+		if err != nil {
+			f.add(at+".user", "%w", err)
+			continue
+		}
+		if seen[id] {
+			f.add(at+".user", "%s is there twice", u.User)
+		}
+		u.UID, seen[id] = id, true
+	}
+}
+
+// Of returns what a connection of a user gets.
+func (s *Share) Of(uid uint32, client uint64) rocev2.Share {
+	x := rocev2.Share{User: uint64(uid), Client: client}
+	for _, u := range s.Users {
+		if u.UID == uid {
+			x.Weight, x.Class = u.Weight, uint8(u.Class)
+		}
+	}
+	return x
+}
+
+func userID(name string) (string, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		return "", err
+	}
+	return u.Uid, nil
+}
