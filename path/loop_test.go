@@ -92,11 +92,11 @@ type loop struct {
 	early   int // of these, came early
 
 	trk       reorder.Tracker
-	kinds     func(i uint32) reorder.LastKind
+	ends      func(i uint32) bool
 	accepted  []bool // by the receiver
 	twice     int    // packets accepted more than once: a defect
-	completed reorder.Released
-	ood       []int // out-of-order degree of packets as they arrive
+	completed uint32 // messages
+	ood       []int  // out-of-order degree of packets as they arrive
 	refused   int
 	rtx       int
 	timeouts  int
@@ -108,7 +108,7 @@ type loop struct {
 func newLoop(seed uint64, first bth.PSN, total uint32, links []link) *loop {
 	l := &loop{first: first, total: total, batch: total, message: total, links: links, mtu: 1024, accepted: make([]bool, total)}
 	l.rng.Seed(seed, 1)
-	l.kinds = func(i uint32) reorder.LastKind { return reorder.NotLast }
+	l.ends = func(uint32) bool { return false }
 	l.check = func() {}
 	l.waiting = mono.Never
 	return l
@@ -121,7 +121,7 @@ func (l *loop) plug(trk reorder.Tracker, rec retrans.Recovery, sel path.Selector
 	l.trk.Reset(l.first)
 	l.rec.SetTimeout(50 * time.Millisecond) // longer than what can queue, or timeouts feed themselves
 	l.rec.Reset(l.first)
-	l.sel.Reset(path.Start{PSN: l.first, Port: 0xc123, Seed: seed})
+	l.sel.Reset(path.Start{PSN: l.first, Seed: seed})
 }
 
 func (l *loop) chance(p float64) bool { return float64(l.rng.Uint64()>>11)/(1<<53) < p }
@@ -254,9 +254,7 @@ func (l *loop) receive(d datagram) {
 		l.refused++
 	}
 	if r, ok := l.trk.(reorder.Releaser); ok {
-		n := r.Released()
-		l.completed.Messages += n.Messages
-		l.completed.Completions += n.Completions
+		l.completed += r.Released()
 	}
 	f := l.trk.Feedback()
 	f.ECE, f.ReTx, f.VP = d.ce, d.rtx, d.vp
@@ -275,7 +273,7 @@ func (l *loop) accept(d datagram, i uint32) reorder.Verdict {
 			return reorder.Beyond
 		}
 	}
-	v, _ := l.trk.Receive(d.psn, 1, l.kinds(i))
+	v, _ := l.trk.Receive(d.psn, l.ends(i))
 	return v
 }
 
@@ -286,7 +284,7 @@ func (l *loop) acknowledge(d datagram) {
 	if d.f.ReTx {
 		rtt = 0
 	}
-	s := ccalgo.Sample{Bytes: l.mtu, InFlight: l.rec.InFlight() * l.mtu, RTT: rtt, ECN: d.f.ECE, Path: d.f.VP}
+	s := ccalgo.Sample{Bytes: l.mtu, InFlight: l.rec.InFlight() * l.mtu, RTT: rtt, ECN: d.f.ECE}
 	if d.f.Refused {
 		s.Bytes = 0
 	}

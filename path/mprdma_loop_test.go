@@ -50,8 +50,7 @@ func TestMPRDMADelivers(t *testing.T) {
 	})
 }
 
-// drawLoop draws a network, what is sent over it, and the length of messages. Every
-// other message ends with a completion.
+// drawLoop draws a network, what is sent over it, and the length of messages.
 func drawLoop(t *rapid.T, most uint32) (l *loop, seed uint64) {
 	seed = rapid.Uint64().Draw(t, "seed")
 	first := bth.MakePSN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"))
@@ -70,15 +69,7 @@ func drawLoop(t *rapid.T, most uint32) (l *loop, seed uint64) {
 	}
 	l = newLoop(seed, first, total, links)
 	l.message, l.batch = message, rapid.SampledFrom([]uint32{1, 20, total}).Draw(t, "batch")
-	l.kinds = func(i uint32) reorder.LastKind {
-		switch {
-		case (i+1)%message != 0 && i+1 != total:
-			return reorder.NotLast
-		case i/message%2 == 0:
-			return reorder.LastWithCompletion
-		}
-		return reorder.Last
-	}
+	l.ends = func(i uint32) bool { return (i+1)%message == 0 || i+1 == total }
 	return l, seed
 }
 
@@ -98,8 +89,8 @@ func checkOrder(t *rapid.T, l *loop) {
 	if arrived == l.total && l.total%l.message != 0 {
 		want++
 	}
-	if l.completed.Messages != want || l.completed.Completions != (want+1)/2 {
-		t.Fatalf("%d messages and %d completions of %d packets, want %d", l.completed.Messages, l.completed.Completions, arrived, want)
+	if l.completed != want {
+		t.Fatalf("%d messages of %d packets, want %d", l.completed, arrived, want)
 	}
 	if n := l.rec.InFlight(); n > 1<<20 {
 		t.Fatalf("%d in flight", n)

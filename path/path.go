@@ -27,6 +27,9 @@
 //	controller.(ccalgo.Shrinker).Shrink(selector.Unused())
 //
 // After recovery.OnTimeout comes selector.Restart: the paths have fallen silent.
+//
+// All three belong to one queue pair, which calls them from one goroutine. Time never goes
+// back from one call to the next, but may stand still or jump by days.
 package path
 
 import (
@@ -56,7 +59,6 @@ func (w Window) Room() uint32 {
 // Start is what a connection begins with.
 type Start struct {
 	PSN  bth.PSN // the first one that will be sent
-	Port uint16  // UDP source port of the connection on one path
 	Seed uint64  // of random choices; the same seed gives the same paths
 }
 
@@ -65,8 +67,9 @@ type Start struct {
 type Selector interface {
 	// Reset forgets everything.
 	Reset(s Start)
-	// Next returns the path of the next packet, or ok false if it has to wait for an
-	// acknowledgement or for Deadline. The answer stays the same until another call.
+	// Next returns the path of the next packet as a UDP source port, 0 for that of the
+	// connection, or ok false if it has to wait for an acknowledgement or for Deadline.
+	// The answer stays the same until another call.
 	Next(now mono.Time, w Window) (vp uint16, ok bool)
 	// OnSent records that a packet took the path that Next returned; w is still as
 	// it was then.
@@ -81,7 +84,7 @@ type Selector interface {
 	Restart()
 	// OnTimeout is called when Deadline has passed.
 	OnTimeout(now mono.Time, w Window)
-	// Deadline is when OnTimeout is due.
+	// Deadline is when OnTimeout is due, mono.Never if it is not.
 	Deadline() mono.Time
 	// Footprint is the number of bytes of state, as papers count it.
 	Footprint() int

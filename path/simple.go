@@ -16,20 +16,17 @@ const (
 )
 
 // Single sends all packets with the port of the connection: one path.
-type Single struct {
-	unclocked
-	port uint16
-}
+type Single struct{ unclocked }
 
 func newSingle(p Params) (Selector, error) {
 	return &Single{}, param.NewReader("path: single", p).Err()
 }
 
 // Reset implements Selector.
-func (s *Single) Reset(st Start) { s.port = st.Port }
+func (*Single) Reset(Start) {}
 
 // Next implements Selector.
-func (s *Single) Next(mono.Time, Window) (uint16, bool) { return s.port, true }
+func (*Single) Next(mono.Time, Window) (uint16, bool) { return 0, true }
 
 // Footprint implements Selector: RoCEv2 has the port in any case.
 func (*Single) Footprint() int { return 0 }

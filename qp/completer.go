@@ -103,8 +103,8 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 		r.rnrRetries--
 	}
 	// Everything from the refused packet on has been ignored by the responder and
-	// is sent again, as after a timeout, but once the wait is over.
-	r.rec.OnTimeout(now)
+	// is sent again, once the wait is over.
+	r.rec.OnRNR(now)
 	r.ask.lost()
 	r.timer.running = false
 	r.q.ctr.CompleterRetry++

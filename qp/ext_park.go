@@ -85,7 +85,7 @@ func (r *extResponder) release(now mono.Time, before bth.PSN, ends bool) {
 		return
 	}
 	if t, ok := r.trk.(reorder.Releaser); ok {
-		r.msn = (r.msn + t.Released().Messages) & psnMask
+		r.msn = (r.msn + t.Released()) & psnMask
 	}
 	if psn, f := r.passOn(before); f != nil {
 		r.refuse(now, psn, f)

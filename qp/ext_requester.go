@@ -173,7 +173,7 @@ func (e *extRequester) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) D
 		e.acks.push(answerTo(bth.Feedback{Expected: e.trk.Expected()}, p, m, e.perPacket), e.perPacket)
 		return DropDuplicate
 	case reorder.Beyond:
-		e.trk.Receive(p.PSN, 1, reorder.NotLast)
+		e.trk.Receive(p.PSN, false)
 		e.acks.push(answerTo(e.trk.Feedback(), p, m, e.perPacket), e.perPacket)
 		return DropOutOfOrder
 	}
@@ -191,7 +191,7 @@ func (e *extRequester) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) D
 		}
 	}
 	before := e.trk.Expected()
-	v, _ := e.trk.Receive(p.PSN, 1, reorder.NotLast)
+	v, _ := e.trk.Receive(p.PSN, false)
 	e.acks.push(answerTo(e.trk.Feedback(), p, m, e.perPacket), e.perPacket)
 	if waits && v == reorder.Held {
 		e.buffer.store(p)

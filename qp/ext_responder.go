@@ -59,7 +59,7 @@ func (r *extResponder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		return DropDuplicate
 	case reorder.Beyond:
 		r.q.ctr.OutOfSequence++
-		r.trk.Receive(p.PSN, 1, reorder.NotLast)
+		r.trk.Receive(p.PSN, false)
 		r.acks.push(answerTo(r.trk.Feedback(), p, m, r.perPacket), r.perPacket)
 		return DropOutOfOrder
 	case reorder.Held:
@@ -111,7 +111,7 @@ func (r *extResponder) take(p *bth.Packet) *refusal {
 // track tells the tracker of a packet that has been taken and parks what has to wait.
 // It returns false if the tracker has no room after all: the packet counts as lost.
 func (r *extResponder) track(p *bth.Packet, m RxMeta) bool {
-	v, _ := r.trk.Receive(p.PSN, 1, lastKind(p.Opcode))
+	v, _ := r.trk.Receive(p.PSN, counts(p.Opcode))
 	r.acks.push(answerTo(r.trk.Feedback(), p, m, r.perPacket), r.perPacket)
 	if v == reorder.Beyond {
 		return false
@@ -125,17 +125,9 @@ func (r *extResponder) track(p *bth.Packet, m RxMeta) bool {
 	return true
 }
 
-// lastKind is what a packet of o means for messages. READs and atomics count as such
-// when they leave the Read WQE buffer.
-func lastKind(o bth.Opcode) reorder.LastKind {
-	switch {
-	case !o.Ends() || !o.IsSend() && !o.IsWrite():
-		return reorder.NotLast
-	case consumes(o):
-		return reorder.LastWithCompletion
-	}
-	return reorder.Last
-}
+// counts reports whether the MSN counts a packet of o when everything before it has
+// arrived. READs and atomics count when they leave the Read WQE buffer.
+func counts(o bth.Opcode) bool { return o.Ends() && (o.IsSend() || o.IsWrite()) }
 
 // consumes reports whether a packet of o completes a receive work request if it is the
 // last one of its message.

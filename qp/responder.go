@@ -112,7 +112,7 @@ func (r *responder) receiveRC(now mono.Time, p *bth.Packet) Drop {
 func (r *responder) outOfOrder(p *bth.Packet) Drop {
 	r.q.ctr.OutOfSeqRequest++
 	r.q.ctr.OutOfSequence++
-	r.trk.Receive(p.PSN, 1, reorder.NotLast)
+	r.trk.Receive(p.PSN, false)
 	switch {
 	case r.rnr:
 	case !r.gap:
@@ -126,15 +126,18 @@ func (r *responder) outOfOrder(p *bth.Packet) Drop {
 
 // advance records that a request packet has been executed. A NAK that has not
 // left yet is overtaken by the packet it asks for; that of a gap then asks for
-// the next packet if that has been dropped too.
-func (r *responder) advance(p *bth.Packet, span uint32, last reorder.LastKind) {
-	r.trk.Receive(p.PSN, span, last)
+// the next packet if that has been dropped too. A READ request takes span PSNs.
+func (r *responder) advance(p *bth.Packet, span uint32, ends bool) {
+	r.trk.Receive(p.PSN, ends)
+	if span > 1 {
+		r.trk.(*reorder.Strict).Skip(span - 1)
+	}
 	if r.nak == bth.SyndromePSNSeqErr && !r.ahead.Before(r.trk.Expected()) {
 		r.nakPSN = r.trk.Expected()
 	} else {
 		r.nak, r.gap = 0, false
 	}
-	if last != reorder.NotLast {
+	if ends {
 		r.msn = (r.msn + 1) & psnMask
 	}
 }

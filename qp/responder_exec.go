@@ -2,7 +2,6 @@ package qp
 
 import (
 	"roced/bth"
-	"roced/reorder"
 )
 
 // inbox is the receive work request that a message is being placed into.
@@ -31,16 +30,12 @@ func (r *responder) execute(p *bth.Packet) *refusal {
 	if f := r.place(p); f != nil {
 		return f
 	}
-	last := reorder.NotLast
 	if p.Opcode.Ends() {
 		if f := r.invalidate(p); f != nil {
 			return f
 		}
-		if last = reorder.Last; r.msg.recv {
-			last = reorder.LastWithCompletion
-		}
 	}
-	r.advance(p, 1, last)
+	r.advance(p, 1, p.Opcode.Ends())
 	if p.Opcode.Ends() {
 		r.finish(p)
 	}

@@ -2,7 +2,6 @@ package qp
 
 import (
 	"roced/bth"
-	"roced/reorder"
 )
 
 // resource is a READ or atomic that has been accepted. It is kept after it has
@@ -125,7 +124,7 @@ func (d *rdQueue) clear() { *d = rdQueue{limit: d.limit} }
 
 func (r *responder) acceptRead(p *bth.Packet) {
 	span := packets(p.RETH.Length, r.q.mtu)
-	r.advance(p, span, reorder.Last)
+	r.advance(p, span, true)
 	r.rd.add(resource{
 		first: p.PSN, span: span, end: p.RETH.Length, msn: r.msn,
 		va: p.RETH.VA, rkey: p.RETH.RKey, length: p.RETH.Length,
@@ -144,7 +143,7 @@ func (r *responder) acceptAtomic(p *bth.Packet) *refusal {
 	if !ok {
 		return badAccess
 	}
-	r.advance(p, 1, reorder.Last)
+	r.advance(p, 1, true)
 	r.rd.add(resource{first: p.PSN, span: 1, msn: r.msn, atomic: true, orig: orig})
 	return nil
 }
@@ -154,7 +153,7 @@ func (r *responder) acceptAtomicWrite(p *bth.Packet) *refusal {
 	if !r.q.host.WriteRemote(p.RETH.RKey, p.RETH.VA, p.Payload) || !r.q.host.Sync() {
 		return badAccess
 	}
-	r.advance(p, 1, reorder.Last)
+	r.advance(p, 1, true)
 	r.rd.add(resource{first: p.PSN, span: 1, msn: r.msn, write: true})
 	return nil
 }

@@ -134,13 +134,13 @@ func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
 	s.ctl.OnSent(now, bytes, inflight)
 }
 
-// stale reports whether an acknowledgement says nothing of what is outstanding. Under
-// MP-RDMA one that has been overtaken on a faster path still does: the packet that it
-// answers has left the network, by its path (MP-RDMA 3.2). That packet must have been sent,
-// or it would make all paths look slow.
+// stale reports whether an acknowledgement says nothing of what is outstanding. One that
+// has been overtaken on a shorter path still does: the packet that it answers has arrived,
+// or has left the network at least, by its path (MP-RDMA 3.2). That packet must have been
+// sent, or it would make all paths look slow.
 func (s *sender) stale(p *bth.Packet) bool {
 	h := &p.Ext
-	if h.Profile != bth.ProfileMPRDMA || h.Flags&bth.XHasSACK == 0 {
+	if h.Flags&bth.XHasSACK == 0 {
 		return distance(s.una, p.PSN) > s.outstanding()
 	}
 	return !s.recent(p.PSN) || !s.recent(h.SACK)

@@ -18,7 +18,7 @@ type Eunomia struct {
 	start    bth.PSN // the first PSN of the connection
 	conn     int32   // of the memory controller, stands for the address; none
 	tail     bool    // announced: the next packet is the last one so far
-	released Released
+	released released
 
 	keeps bool // early last packets of WRITEs wait at the queue pair
 
@@ -96,7 +96,7 @@ func (e *Eunomia) Announce(head bth.PSN, tail bool) bool {
 	return head == e.start
 }
 
-// Classify implements Tracker. For a single packet Receive comes to the same verdict.
+// Classify implements Tracker. Receive comes to the same verdict.
 func (e *Eunomia) Classify(psn bth.PSN) Verdict {
 	d := psn.Diff(e.expected)
 	switch {
@@ -122,73 +122,49 @@ func (e *Eunomia) Classify(psn bth.PSN) Verdict {
 }
 
 // Receive implements Tracker.
-func (e *Eunomia) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32) {
-	v, advanced := e.Classify(psn), uint32(0)
+func (e *Eunomia) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
+	v = e.Classify(psn)
 	switch v {
 	case InOrder:
-		advanced = e.advance(span, last)
+		advanced = e.advance(ends)
 	case Held:
-		if !e.hold(psn, span, last) {
-			v = Beyond
-		}
+		e.hold(psn, ends)
 	}
 	if v != Beyond {
-		e.collect(psn.Add(int(span) - 1))
+		e.collect(psn)
 	}
 	e.tail = false
 	e.answer(psn, v == Beyond)
 	return v, advanced
 }
 
-// hold tracks span packets from psn on, or none of them.
-func (e *Eunomia) hold(psn bth.PSN, span uint32, last LastKind) bool {
-	if span > e.mem.rows*blockBits || e.conn == none && !e.create() {
-		return false
-	}
-	b := e.load()
-	end := psn.Add(int(span) - 1)
-	if row, _ := b.locate(end); !e.grow(&b, row+1) || e.overlaps(&b, psn, span) {
-		e.discard(&b)
-		return false
-	}
-	for k := range span {
-		row, bit := b.locate(psn.Add(int(k)))
-		*e.mem.row(e.conn, row) |= 1 << bit
-	}
-	e.mem.park(e.conn, end, last)
-	return true
-}
-
-// overlaps reports whether one of span packets from psn on is tracked already.
-func (e *Eunomia) overlaps(b *bitmap, psn bth.PSN, span uint32) bool {
-	for k := range span {
-		if row, bit := b.locate(psn.Add(int(k))); e.bit(row, bit) {
-			return true
-		}
-	}
-	return false
-}
-
-// advance moves the head past span packets in order, and past those that have been
-// waiting for them (3.3.4).
-func (e *Eunomia) advance(span uint32, last LastKind) uint32 {
-	e.released.add(last)
-	e.expected = e.expected.Add(int(span))
+// hold tracks psn. Classify has found that there is room.
+func (e *Eunomia) hold(psn bth.PSN, ends bool) {
 	if e.conn == none {
-		return span
+		e.create()
 	}
 	b := e.load()
-	for k := uint32(0); k < span; k++ {
-		if k > e.mem.rows*blockBits {
-			b.jump(e.expected) // nothing is tracked so far ahead
-			break
-		}
-		e.flush(&b)
+	row, bit := b.locate(psn)
+	for ; b.dyn <= row; b.dyn++ {
+		e.mem.addRow(e.conn, b.dyn)
 	}
-	advanced := span
-	for e.atHead(&b) {
+	e.store(&b)
+	*e.mem.row(e.conn, row) |= 1 << bit
+	e.mem.setEnds(e.conn, psn, ends)
+}
+
+// advance moves the head past the packet in order, and past those that have been
+// waiting for it (3.3.4).
+func (e *Eunomia) advance(ends bool) (advanced uint32) {
+	e.released.add(ends)
+	e.expected = e.expected.Next()
+	if e.conn == none {
+		return 1
+	}
+	b := e.load()
+	e.flush(&b)
+	for advanced = 1; e.atHead(&b); advanced++ {
 		e.released.add(e.flush(&b))
-		advanced++
 	}
 	e.expected = b.head
 	if b.circ < b.dyn && e.empty(0, b.circ) {
@@ -204,14 +180,14 @@ func (e *Eunomia) atHead(b *bitmap) bool {
 	return e.bit(row, bit)
 }
 
-// flush resets the entry at the head, moves the head on and returns what the packet
-// completes.
-func (e *Eunomia) flush(b *bitmap) LastKind {
+// flush resets the entry at the head, moves the head on and returns whether the packet
+// ends a message.
+func (e *Eunomia) flush(b *bitmap) (ends bool) {
 	row, bit := b.locate(b.head)
 	*e.mem.row(e.conn, row) &^= 1 << bit
-	last := e.mem.unpark(e.conn, b.head)
+	ends = e.mem.takeEnds(e.conn, b.head)
 	b.step()
-	return last
+	return ends
 }
 
 // collect is the garbage collection (3.5.3): once everything up to LastSeq has been
@@ -251,7 +227,7 @@ func (e *Eunomia) Feedback() bth.Feedback {
 }
 
 // Released implements Releaser.
-func (e *Eunomia) Released() Released { return e.released.take() }
+func (e *Eunomia) Released() uint32 { return e.released.take() }
 
 // KeepsLast implements LastKeeper.
 func (e *Eunomia) KeepsLast() bool { return e.keeps }

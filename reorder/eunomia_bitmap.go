@@ -54,12 +54,6 @@ func (b *bitmap) absorb() {
 	b.tail = b.head.Add(int(b.circ*blockBits) - 1)
 }
 
-// jump moves the head of an empty bitmap.
-func (b *bitmap) jump(to bth.PSN) {
-	b.head, b.at, b.circ = to, 0, b.dyn
-	b.tail = to.Add(int(b.circ*blockBits) - 1)
-}
-
 // Places of the state in the metadata, in blocks (Eunomia, figure 7).
 const (
 	metaHead = 2 * iota
@@ -72,44 +66,11 @@ const (
 // validLast marks LastSeq as known.
 const validLast = 1 << 31
 
-// create makes a bitmap of one row, whose head is the expected packet.
-func (e *Eunomia) create() bool {
-	conn, ok := e.mem.open()
-	if !ok {
-		return false
-	}
-	if !e.mem.addRow(conn, 0) {
-		e.mem.close(conn, 0)
-		return false
-	}
-	e.conn = conn
+// create makes a bitmap of one row, whose head is the expected packet. There is room.
+func (e *Eunomia) create() {
+	e.conn, _ = e.mem.open()
+	e.mem.addRow(e.conn, 0)
 	e.store(&bitmap{head: e.expected, tail: e.expected.Add(blockBits - 1), circ: 1, dyn: 1})
-	return true
-}
-
-// discard takes a bitmap back that was made for a packet that cannot be tracked.
-func (e *Eunomia) discard(b *bitmap) {
-	if e.empty(0, b.dyn) && !b.hasLast {
-		e.mem.close(e.conn, b.dyn)
-		e.conn = none
-	}
-}
-
-// grow adds linear rows until there are n of them, or none.
-func (e *Eunomia) grow(b *bitmap, n uint32) bool {
-	if n > e.mem.rows {
-		return false
-	}
-	for before := b.dyn; b.dyn < n; b.dyn++ {
-		if !e.mem.addRow(e.conn, b.dyn) {
-			for ; b.dyn > before; b.dyn-- {
-				e.mem.dropRow(e.conn, b.dyn-1)
-			}
-			return false
-		}
-	}
-	e.store(b)
-	return true
 }
 
 // bit reports whether a packet is tracked.

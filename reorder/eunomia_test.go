@@ -24,34 +24,34 @@ func TestEunomiaOrder(t *testing.T) {
 	trk := reorder.NewEunomia(mem, false)
 	trk.Reset(psn(0xfffffe))
 	play(t, trk, []arrival{
-		{0xfffffe, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}},
-		{0xfffffe, 1, tail, reorder.Duplicate, 0, reorder.Released{}},
+		{0xfffffe, tail, reorder.InOrder, 1, 1},
+		{0xfffffe, tail, reorder.Duplicate, 0, 0},
 	})
 	if trk.Footprint() != 4 || mem.Free() != 1024 {
 		t.Fatalf("in order: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{
-		{1, 1, complete, reorder.Held, 0, reorder.Released{}},
-		{1, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
-		{0, 1, none, reorder.Held, 0, reorder.Released{}},
+		{1, tail, reorder.Held, 0, 0},
+		{1, tail, reorder.Duplicate, 0, 0},
+		{0, none, reorder.Held, 0, 0},
 	})
 	if trk.Footprint() != 52 || mem.Free() != 1024-24-1 {
 		t.Fatalf("one row: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{
-		{0xffffff + 255, 1, tail, reorder.Held, 0, reorder.Released{}},
-		{0xffffff + 256, 1, tail, reorder.Beyond, 0, reorder.Released{}},
+		{0xffffff + 255, tail, reorder.Held, 0, 0},
+		{0xffffff + 256, tail, reorder.Beyond, 0, 0},
 	})
 	if trk.Footprint() != 82 || mem.Free() != 1024-24-16 {
 		t.Fatalf("at the cap: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
-	play(t, trk, []arrival{{0xffffff, 1, tail, reorder.InOrder, 3, reorder.Released{Messages: 2, Completions: 1}}})
+	play(t, trk, []arrival{{0xffffff, tail, reorder.InOrder, 3, 2}})
 	for p := uint32(2); p < 254; p++ {
-		if v, n := trk.Receive(psn(p), 1, none); v != reorder.InOrder || n != 1+p/253 {
+		if v, n := trk.Receive(psn(p), none); v != reorder.InOrder || n != 1+p/253 {
 			t.Fatalf("%d: %d, %d", p, v, n)
 		}
 	}
-	if r := trk.Released(); r != (reorder.Released{Messages: 1}) || trk.Expected() != psn(255) {
+	if r := trk.Released(); r != (1) || trk.Expected() != psn(255) {
 		t.Fatalf("%+v, expected %v", r, trk.Expected())
 	}
 	// The bitmap stays until the last packet of the connection.
@@ -59,7 +59,7 @@ func TestEunomiaOrder(t *testing.T) {
 		t.Fatalf("%d blocks", 1024-mem.Free())
 	}
 	trk.Announce(psn(0xfffffe), true)
-	trk.Receive(psn(255), 1, tail)
+	trk.Receive(psn(255), tail)
 	if trk.Footprint() != 4 || mem.Free() != 1024 {
 		t.Fatalf("after the last packet: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
@@ -82,7 +82,7 @@ func TestEunomiaFeedback(t *testing.T) {
 		{"duplicate", 99, bth.Feedback{Expected: psn(101)}},
 		{"gap filled", 101, bth.Feedback{Expected: psn(102)}},
 	} {
-		trk.Receive(psn(c.psn), 1, none)
+		trk.Receive(psn(c.psn), none)
 		if f := trk.Feedback(); f != c.want {
 			t.Errorf("%s: %+v, want %+v", c.what, f, c.want)
 		}
@@ -118,7 +118,7 @@ func TestEunomiaLast(t *testing.T) {
 			if !trk.Announce(psn(0), p == c.last) {
 				t.Fatalf("%d: %d is of another connection", i, p)
 			}
-			trk.Receive(psn(p), 1, none)
+			trk.Receive(psn(p), none)
 		}
 		if bitmap := mem.Free() != mem.Blocks(); bitmap != c.bitmap || bitmap != (trk.Footprint() > 4) {
 			t.Errorf("%d: a bitmap of %d blocks, %d bytes", i, mem.Blocks()-mem.Free(), trk.Footprint())
@@ -131,8 +131,8 @@ func TestEunomiaLast(t *testing.T) {
 	if trk.Announce(psn(1), true) {
 		t.Error("the Head of another connection is accepted")
 	}
-	trk.Receive(psn(1), 1, none)
-	trk.Receive(psn(0), 1, none)
+	trk.Receive(psn(1), none)
+	trk.Receive(psn(0), none)
 	if mem.Free() == mem.Blocks() {
 		t.Error("the last packet of another connection counts")
 	}
@@ -188,9 +188,19 @@ func (d *dims) moved(by int) {
 	switch {
 	case d.circ == d.dyn:
 		d.tail += by
-	case d.next > d.tail || d.free(d.next, d.tail+1-d.next):
+	case d.next > d.tail || d.empty(d.next, d.tail):
 		d.circ, d.tail = d.dyn, d.next+16*d.dyn-1
 	}
+}
+
+// empty reports whether none of the packets has been accepted.
+func (d *dims) empty(from, to int) bool {
+	for ; from <= to; from++ {
+		if !d.free(from) {
+			return false
+		}
+	}
+	return true
 }
 
 // collect gives the bitmap up.
@@ -221,7 +231,7 @@ func TestEunomiaModel(t *testing.T) {
 		for i := range trks {
 			trks[i] = reorder.NewEunomia(mem, false)
 			trks[i].Reset(psn(first))
-			models[i] = dims{model: model{accepted: map[int]reorder.LastKind{}}}
+			models[i] = dims{model: model{accepted: map[int]bool{}}}
 		}
 		for range rapid.IntRange(0, 400).Draw(t, "packets") {
 			i := rapid.IntRange(0, 2).Draw(t, "connection")
@@ -249,25 +259,25 @@ func TestEunomiaModel(t *testing.T) {
 
 // checkEunomia lets packet n arrive.
 func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims, first uint32, n, capRows int) {
-	kind, isLast := rapid.SampledFrom(kinds).Draw(t, "kind"), rapid.IntRange(0, 5).Draw(t, "last") == 0
+	ends, isLast := rapid.Bool().Draw(t, "ends"), rapid.IntRange(0, 5).Draw(t, "last") == 0
 	p := psn(first + uint32(n))
 	trk.Announce(psn(first), isLast)
 	before, free := trk.Classify(p), mem.Free()
-	v, advanced := trk.Receive(p, 1, kind)
+	v, advanced := trk.Receive(p, ends)
 	released := trk.Released()
 	if v != before {
 		t.Fatalf("%d: classified %d, received %d", n, before, v)
 	}
 	var wantAdvanced uint32
-	var wantReleased reorder.Released
+	var wantReleased uint32
 	switch {
 	case n == m.next:
-		wantAdvanced, wantReleased = m.receive(n, 1, kind)
+		wantAdvanced, wantReleased = m.receive(n, ends)
 		m.moved(int(wantAdvanced))
 		if v != reorder.InOrder {
 			t.Fatalf("%d: %d, want in order", n, v)
 		}
-	case !m.free(n, 1):
+	case !m.free(n):
 		if v != reorder.Duplicate {
 			t.Fatalf("%d: %d, want duplicate", n, v)
 		}
@@ -276,7 +286,7 @@ func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims
 			t.Fatalf("%d: held beyond the cap", n)
 		}
 		m.hold(n)
-		m.receive(n, 1, kind)
+		m.receive(n, ends)
 	default:
 		need := m.rows(n)
 		if m.bitmap {
@@ -295,25 +305,9 @@ func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims
 		want = 4 + 16 + 2*(capRows-1) + 2*m.dyn
 	}
 	if advanced != wantAdvanced || released != wantReleased || trk.Footprint() != want || trk.Expected() != psn(first+uint32(m.next)) {
-		t.Fatalf("%d: advanced %d, released %+v, %d bytes, expected %v; want %d, %+v, %d",
+		t.Fatalf("%d: advanced %d, released %d, %d bytes, expected %v; want %d, %d, %d",
 			n, advanced, released, trk.Footprint(), trk.Expected(), wantAdvanced, wantReleased, want)
 	}
-}
-
-// TestEunomiaSpans has READ requests.
-func TestEunomiaSpans(t *testing.T) {
-	trk := reorder.NewEunomia(newMemory(t, 1024, 32), false)
-	trk.Reset(psn(0))
-	play(t, trk, []arrival{
-		{2, 3, tail, reorder.Held, 0, reorder.Released{}},
-		{1, 2, tail, reorder.Beyond, 0, reorder.Released{}},  // overlaps
-		{6, 40, tail, reorder.Beyond, 0, reorder.Released{}}, // too long
-		{6, 10, complete, reorder.Held, 0, reorder.Released{}},
-		{0, 2, complete, reorder.InOrder, 5, reorder.Released{Messages: 2, Completions: 1}},
-		{5, 1 << 23, tail, reorder.InOrder, 1 << 23, reorder.Released{Messages: 1}},
-		{6 + 1<<23, 1, tail, reorder.Held, 0, reorder.Released{}},
-		{5 + 1<<23, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1}},
-	})
 }
 
 // TestEunomiaManyConnections: those in order take nothing, and those that find no
@@ -324,14 +318,14 @@ func TestEunomiaManyConnections(t *testing.T) {
 	for i := range trks {
 		trks[i] = reorder.NewEunomia(mem, false)
 		trks[i].Reset(psn(0))
-		trks[i].Receive(psn(0), 1, tail)
+		trks[i].Receive(psn(0), tail)
 	}
 	if mem.Free() != 1024 {
 		t.Fatalf("%d blocks for connections in order", 1024-mem.Free())
 	}
 	held := 0
 	for _, trk := range trks {
-		if v, _ := trk.Receive(psn(2), 1, none); v == reorder.Held {
+		if v, _ := trk.Receive(psn(2), none); v == reorder.Held {
 			held++
 		}
 	}
@@ -339,7 +333,7 @@ func TestEunomiaManyConnections(t *testing.T) {
 		t.Errorf("%d connections have a bitmap of 25 blocks", held)
 	}
 	for i, trk := range trks {
-		if v, _ := trk.Receive(psn(1), 1, none); v != reorder.InOrder {
+		if v, _ := trk.Receive(psn(1), none); v != reorder.InOrder {
 			t.Fatalf("connection %d: %d", i, v)
 		}
 	}
@@ -365,7 +359,7 @@ func TestReleaserFactories(t *testing.T) {
 					agent.Announce(psn(0), k == 90)
 				}
 				trk.Classify(q)
-				trk.Receive(q, 1, tail)
+				trk.Receive(q, tail)
 				trk.Feedback()
 				trk.Released()
 				trk.Footprint()
@@ -399,15 +393,15 @@ func TestEunomiaFullBitmap(t *testing.T) {
 	for first := uint32(0); first < 200; first += 50 {
 		trk.Reset(psn(first))
 		for p := uint32(31); p > 0; p-- {
-			if v, _ := trk.Receive(psn(first+p), 1, tail); v != reorder.Held {
+			if v, _ := trk.Receive(psn(first+p), tail); v != reorder.Held {
 				t.Fatalf("%d: %d", p, v)
 			}
 		}
-		if v, n := trk.Receive(psn(first), 1, none); v != reorder.InOrder || n != 32 {
+		if v, n := trk.Receive(psn(first), none); v != reorder.InOrder || n != 32 {
 			t.Fatalf("%d, %d", v, n)
 		}
-		if r := trk.Released(); r.Messages != 31 {
-			t.Fatalf("%+v", r)
+		if r := trk.Released(); r != 31 {
+			t.Fatalf("%d messages", r)
 		}
 	}
 }
@@ -418,14 +412,14 @@ func TestEunomiaGivesBack(t *testing.T) {
 	mem := newMemory(t, 1024, 32)
 	trk := reorder.NewEunomia(mem, false)
 	trk.Reset(psn(0))
-	if v, _ := trk.Receive(psn(20), 20, tail); v != reorder.Beyond || mem.Free() != 1024 {
+	if v, _ := trk.Receive(psn(32), tail); v != reorder.Beyond || mem.Free() != 1024 {
 		t.Errorf("%d, %d blocks", v, 1024-mem.Free())
 	}
-	trk.Receive(psn(1), 1, complete)
+	trk.Receive(psn(1), tail)
 	trk.Reset(psn(0))
-	trk.Receive(psn(1), 1, none)
-	trk.Receive(psn(0), 1, none)
-	if r := trk.Released(); r != (reorder.Released{}) {
-		t.Errorf("%+v of an earlier connection", r)
+	trk.Receive(psn(1), none)
+	trk.Receive(psn(0), none)
+	if r := trk.Released(); r != 0 {
+		t.Errorf("%d of an earlier connection", r)
 	}
 }

@@ -9,7 +9,7 @@ import (
 // 2018, section 5.3: packets out of order go to their places in memory at once, and a
 // 2-bitmap of the size of the BDP cap follows them. Its bits tell for each packet
 // whether it has arrived, and whether it is the last one of a message, which moves the
-// MSN and may expire a receive WQE; encoded in two bits that is a slot. Each packet out
+// MSN and may expire a receive WQE. Each packet out
 // of order is answered by a NACK with the expected PSN and its own (3.1).
 //
 // What a last packet causes is known to the queue pair, which keeps premature CQEs and
@@ -23,12 +23,12 @@ type IRN struct {
 	expected bth.PSN
 	length   uint32 // BDP cap
 	head     uint32 // slot of expected, 0 to length-1
-	// The two bits of the slots. A slot is empty, but for that of expected itself,
-	// if no packet of its PSN has arrived.
-	low, high []uint64
-	discards  bool // packets out of order: they are NACKed only
-	requests  bool // the second bit has been in use
-	released  Released
+	// The two bits of a slot: its packet has arrived; it ends a message. That of
+	// expected itself is empty.
+	arrived, ends []uint64
+	discards      bool // packets out of order: they are NACKed only
+	requests      bool // the second bit has been in use
+	released      released
 
 	outOfOrder bool    // the packet received last is answered by a NACK
 	psn        bth.PSN // ... this one
@@ -39,7 +39,7 @@ type IRN struct {
 // of order are dropped, for senders that go back N (4.3).
 func NewIRN(packets int, discards bool) *IRN {
 	words := (packets + 63) / 64
-	return &IRN{length: uint32(packets), low: make([]uint64, words), high: make([]uint64, words), discards: discards}
+	return &IRN{length: uint32(packets), arrived: make([]uint64, words), ends: make([]uint64, words), discards: discards}
 }
 
 // newIRN has a BDP cap of 110 packets: 40 Gb/s, 24 us and a path MTU of 1 KB (4.1).
@@ -55,9 +55,9 @@ func newIRN(p Params) (Tracker, error) {
 
 // Reset implements Tracker.
 func (t *IRN) Reset(psn bth.PSN) {
-	clear(t.low)
-	clear(t.high)
-	*t = IRN{expected: psn, length: t.length, low: t.low, high: t.high, discards: t.discards}
+	clear(t.arrived)
+	clear(t.ends)
+	*t = IRN{expected: psn, length: t.length, arrived: t.arrived, ends: t.ends, discards: t.discards}
 }
 
 // Classify implements Tracker. A sender that keeps to the BDP cap never sends a packet
@@ -70,22 +70,23 @@ func (t *IRN) Classify(psn bth.PSN) Verdict {
 		return Duplicate
 	case uint32(d) >= t.length || t.discards:
 		return Beyond
-	case t.get(uint32(d)) != slotEmpty:
+	case t.has(t.arrived, uint32(d)):
 		return Duplicate
 	}
 	return Held
 }
 
-// Receive implements Tracker. A span of which not all PSNs are free is Beyond.
-func (t *IRN) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32) {
-	v, advanced := t.Classify(psn), uint32(0)
+// Receive implements Tracker.
+func (t *IRN) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
+	v = t.Classify(psn)
 	switch v {
 	case InOrder:
-		advanced = t.advance(span, last)
+		advanced = t.advance(ends)
 	case Held:
-		if !t.hold(uint32(psn.Diff(t.expected)), span, last) {
-			v = Beyond
-		}
+		d := uint32(psn.Diff(t.expected))
+		t.set(t.arrived, d, true)
+		t.set(t.ends, d, ends)
+		t.requests = t.requests || ends
 	}
 	t.outOfOrder, t.psn, t.refused = v != InOrder && psn.After(t.expected), psn, v == Beyond
 	return v, advanced
@@ -94,59 +95,34 @@ func (t *IRN) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32)
 // Refuse implements Releaser.
 func (t *IRN) Refuse(psn bth.PSN) { t.outOfOrder, t.psn, t.refused = true, psn, true }
 
-// hold records span packets, the first of them d behind expected.
-func (t *IRN) hold(d, span uint32, last LastKind) bool {
-	if span > t.length-d {
-		return false
-	}
-	for k := uint32(1); k < span; k++ {
-		if t.get(d+k) != slotEmpty {
-			return false
-		}
-	}
-	for k := range span - 1 {
-		t.set(d+k, slotReceived)
-	}
-	t.set(d+span-1, slotOf(last))
-	return true
-}
-
-// advance moves the head past span packets in order and past those that have been
-// waiting for them.
-func (t *IRN) advance(span uint32, last LastKind) uint32 {
-	for k := uint32(1); k < min(span, t.length); k++ {
-		t.set(k, slotEmpty)
-	}
-	t.move(span)
-	t.released.add(last)
-	for advanced := span; ; advanced++ {
-		s := t.get(0)
-		if s == slotEmpty {
+// advance moves the head past the expected packet and past those that have been waiting
+// for it.
+func (t *IRN) advance(ends bool) (advanced uint32) {
+	for {
+		t.released.add(ends)
+		t.expected, t.head = t.expected.Next(), (t.head+1)%t.length
+		advanced++
+		if !t.has(t.arrived, 0) {
 			return advanced
 		}
-		t.set(0, slotEmpty)
-		t.move(1)
-		t.released.add(s.last())
+		ends = t.has(t.ends, 0)
+		t.set(t.arrived, 0, false)
+		t.set(t.ends, 0, false)
 	}
 }
 
-func (t *IRN) move(n uint32) {
-	t.expected = t.expected.Add(int(n))
-	t.head = (t.head + n) % t.length
+// has returns a bit of the slot of expected + d.
+func (t *IRN) has(bits []uint64, d uint32) bool {
+	i := (t.head + d) % t.length
+	return bits[i/64]>>(i%64)&1 != 0
 }
 
-// get returns the slot of expected + d.
-func (t *IRN) get(d uint32) slot {
+func (t *IRN) set(bits []uint64, d uint32, to bool) {
 	i := (t.head + d) % t.length
-	return slot(t.low[i/64]>>(i%64)&1 | t.high[i/64]>>(i%64)&1<<1)
-}
-
-func (t *IRN) set(d uint32, s slot) {
-	i := (t.head + d) % t.length
-	put := func(w *uint64, bit slot) { *w = *w&^(1<<(i%64)) | uint64(bit)<<(i%64) }
-	put(&t.low[i/64], s&1)
-	put(&t.high[i/64], s>>1)
-	t.requests = t.requests || s > slotReceived
+	bits[i/64] &^= 1 << (i % 64)
+	if to {
+		bits[i/64] |= 1 << (i % 64)
+	}
 }
 
 // Expected implements Tracker.
@@ -163,7 +139,7 @@ func (t *IRN) Feedback() bth.Feedback {
 }
 
 // Released implements Releaser.
-func (t *IRN) Released() Released { return t.released.take() }
+func (t *IRN) Released() uint32 { return t.released.take() }
 
 // Footprint implements Tracker: two bits for each packet of the BDP cap, or one for
 // READ responses, and the index of the head.

@@ -15,20 +15,20 @@ func TestIRNBitmap(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(0xfffffe))
 	play(t, trk, []arrival{
-		{0xfffffe, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}},
-		{0xfffffe, 1, tail, reorder.Duplicate, 0, reorder.Released{}},
-		{1, 1, complete, reorder.Held, 0, reorder.Released{}},
-		{1, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
-		{0, 1, none, reorder.Held, 0, reorder.Released{}},
-		{3, 1, complete, reorder.Held, 0, reorder.Released{}},
+		{0xfffffe, tail, reorder.InOrder, 1, 1},
+		{0xfffffe, tail, reorder.Duplicate, 0, 0},
+		{1, tail, reorder.Held, 0, 0},
+		{1, tail, reorder.Duplicate, 0, 0},
+		{0, none, reorder.Held, 0, 0},
+		{3, tail, reorder.Held, 0, 0},
 		// The bitmap has the size of the BDP cap: 0xffffff to 108.
-		{108, 1, tail, reorder.Held, 0, reorder.Released{}},
-		{109, 1, tail, reorder.Beyond, 0, reorder.Released{}},
-		{0xffffff, 1, tail, reorder.InOrder, 3, reorder.Released{Messages: 2, Completions: 1}},
-		{2, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1, Completions: 1}},
-		{3, 1, none, reorder.Duplicate, 0, reorder.Released{}},
-		{113, 1, none, reorder.Held, 0, reorder.Released{}},
-		{114, 1, none, reorder.Beyond, 0, reorder.Released{}},
+		{108, tail, reorder.Held, 0, 0},
+		{109, tail, reorder.Beyond, 0, 0},
+		{0xffffff, tail, reorder.InOrder, 3, 2},
+		{2, none, reorder.InOrder, 2, 1},
+		{3, none, reorder.Duplicate, 0, 0},
+		{113, none, reorder.Held, 0, 0},
+		{114, none, reorder.Beyond, 0, 0},
 	})
 	if trk.Expected() != psn(4) {
 		t.Errorf("expected %v", trk.Expected())
@@ -57,7 +57,7 @@ func TestIRNFeedback(t *testing.T) {
 		{104, nack(103, 104, false)},
 		{103, bth.Feedback{Expected: psn(106)}},
 	} {
-		trk.Receive(psn(c.psn), 1, none)
+		trk.Receive(psn(c.psn), none)
 		if f := trk.Feedback(); f != c.want {
 			t.Errorf("%d: %+v, want %+v", i, f, c.want)
 		}
@@ -77,9 +77,9 @@ func TestIRNDiscards(t *testing.T) {
 	}
 	trk.Reset(psn(0))
 	play(t, trk.(reorder.Releaser), []arrival{
-		{1, 1, tail, reorder.Beyond, 0, reorder.Released{}},
-		{0, 1, none, reorder.InOrder, 1, reorder.Released{}},
-		{1, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}},
+		{1, tail, reorder.Beyond, 0, 0},
+		{0, none, reorder.InOrder, 1, 0},
+		{1, tail, reorder.InOrder, 1, 1},
 	})
 }
 
@@ -90,35 +90,30 @@ func TestIRNModel(t *testing.T) {
 		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
 		trk := reorder.NewIRN(length, false)
 		trk.Reset(psn(first))
-		m := model{accepted: map[int]reorder.LastKind{}}
+		m := model{accepted: map[int]bool{}}
 		for range rapid.IntRange(0, 300).Draw(t, "packets") {
 			n := m.next + rapid.IntRange(-3, length+2).Draw(t, "ahead")
-			span := rapid.SampledFrom([]int{1, 1, 1, 2, 9}).Draw(t, "span")
-			last := rapid.SampledFrom(kinds).Draw(t, "kind")
+			ends := rapid.Bool().Draw(t, "ends")
 			want := reorder.Held
 			switch {
 			case n == m.next:
 				want = reorder.InOrder
-				for k := range span { // what a READ in order covers is its own
-					delete(m.accepted, n+k)
-				}
-			case !m.free(n, 1):
+			case !m.free(n):
 				want = reorder.Duplicate
-			case n+span > m.next+length, !m.free(n, span):
+			case n >= m.next+length:
 				want = reorder.Beyond
 			}
-			var advanced uint32
-			var released reorder.Released
+			var advanced, released uint32
 			if want == reorder.InOrder || want == reorder.Held {
-				advanced, released = m.receive(n, span, last)
+				advanced, released = m.receive(n, ends)
 			}
 			p := psn(first + uint32(n))
-			if v := trk.Classify(p); span == 1 && v != want {
+			if v := trk.Classify(p); v != want {
 				t.Fatalf("%d: classified %d, want %d", n, v, want)
 			}
-			v, got := trk.Receive(p, uint32(span), last)
+			v, got := trk.Receive(p, ends)
 			if r := trk.Released(); v != want || got != advanced || r != released {
-				t.Fatalf("%d: %d, %d, %+v, want %d, %d, %+v", n, v, got, r, want, advanced, released)
+				t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
 			}
 			f := bth.Feedback{Expected: psn(first + uint32(m.next))}
 			if v != reorder.InOrder && n > m.next {
@@ -135,11 +130,11 @@ func TestIRNModel(t *testing.T) {
 func TestIRNFootprint(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(0))
-	trk.Receive(psn(1), 1, none)
+	trk.Receive(psn(1), none)
 	if n := trk.Footprint(); n != 14+1 {
 		t.Errorf("responses: %d bytes", n)
 	}
-	trk.Receive(psn(2), 1, tail)
+	trk.Receive(psn(2), tail)
 	if n := trk.Footprint(); n != 28+1 {
 		t.Errorf("requests: %d bytes", n)
 	}
@@ -195,12 +190,12 @@ func TestNoAllocation(t *testing.T) {
 		n := testing.AllocsPerRun(200, func() {
 			for _, k := range []int{1, 3, 20, 0, 2} {
 				r.Classify(at.Add(k))
-				r.Receive(at.Add(k), 1, complete)
+				r.Receive(at.Add(k), tail)
 				r.Feedback()
 				r.Released()
 			}
 			for k := 4; k < 20; k++ {
-				r.Receive(at.Add(k), 1, none)
+				r.Receive(at.Add(k), none)
 			}
 			at = at.Add(21)
 		})

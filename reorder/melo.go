@@ -22,7 +22,7 @@ type MELO struct {
 	list     bitpool.List // RCV.NXT, RCV.HIGH, start_ptr, end_ptr
 	holes    holes
 	swapped  bool // the blocks have been given back
-	released Released
+	released released
 
 	buffer []slot // what the re-ordering buffer has in each slot; in the host's memory
 
@@ -133,18 +133,14 @@ func (m *MELO) Classify(psn bth.PSN) Verdict {
 	return Held
 }
 
-// Receive implements Tracker. Packets of an extended transport have one PSN each; a span
-// ahead of a gap is Beyond.
-func (m *MELO) Receive(psn bth.PSN, span uint32, last LastKind) (v Verdict, advanced uint32) {
+// Receive implements Tracker.
+func (m *MELO) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
 	v, m.psn, m.answers = m.Classify(psn), psn, answerACK
-	if v == Held && span != 1 {
-		v = Beyond
-	}
 	switch v {
 	case InOrder:
-		advanced = m.advance(span, last)
+		advanced = m.advance(ends)
 	case Held:
-		m.hold(psn, last)
+		m.hold(psn, ends)
 	case Beyond:
 		m.answers = answerRefused
 	case Duplicate:
@@ -156,7 +152,7 @@ func (m *MELO) Receive(psn bth.PSN, span uint32, last LastKind) (v Verdict, adva
 }
 
 // hold records a packet ahead of a gap.
-func (m *MELO) hold(psn bth.PSN, last LastKind) {
+func (m *MELO) hold(psn bth.PSN, ends bool) {
 	m.answers = answerSACK
 	if high := m.list.High(); !psn.After(high) {
 		m.list.Set(psn)
@@ -167,26 +163,25 @@ func (m *MELO) hold(psn bth.PSN, last LastKind) {
 			m.answers = answerNACK
 		}
 	}
-	m.buffer[m.Slot(psn)] = slotOf(last)
+	m.buffer[m.Slot(psn)] = slotOf(ends)
 }
 
-// advance moves RCV.NXT past span packets in order and past those in the buffer.
-func (m *MELO) advance(span uint32, last LastKind) uint32 {
-	from := m.list.Front()
-	for range span {
+// advance moves RCV.NXT past the packet in order and past those in the buffer.
+func (m *MELO) advance(ends bool) (advanced uint32) {
+	for {
+		m.released.add(ends)
 		m.pop()
-	}
-	m.released.add(last)
-	for !m.list.Empty() {
-		s := &m.buffer[m.Slot(m.list.Front())]
+		advanced++
+		if m.list.Empty() {
+			break
+		}
 		if set, _ := m.list.Reach(m.list.Front()); !set {
 			break
 		}
-		m.released.add(s.last())
-		m.pop()
+		ends = m.buffer[m.Slot(m.list.Front())] == slotTail
 	}
 	m.holes.cut(m.list.Front())
-	return uint32(m.list.Front().Diff(from)) & (1<<24 - 1)
+	return advanced
 }
 
 // pop moves RCV.NXT by one.
@@ -255,7 +250,7 @@ func (m *MELO) Feedback() bth.Feedback {
 }
 
 // Released implements Releaser.
-func (m *MELO) Released() Released { return m.released.take() }
+func (m *MELO) Released() uint32 { return m.released.take() }
 
 // Footprint implements Tracker: 12 bytes of holes, 6 of RCV.NXT and RCV.HIGH, 2 of
 // start_ptr and end_ptr (3.2.4), and the blocks that the connection has now, with

@@ -26,20 +26,20 @@ func TestMELOAccess(t *testing.T) {
 	trk := reorder.NewMELO(p, 1024)
 	trk.Reset(psn(0xfffff0))
 	play(t, trk, []arrival{
-		{0xfffff0, 1, tail, reorder.InOrder, 1, reorder.Released{Messages: 1}}, // no bitmap
-		{0xfffff4, 1, none, reorder.Held, 0, reorder.Released{}},
-		{0xfffff4, 1, none, reorder.Duplicate, 0, reorder.Released{}},
-		{20, 1, complete, reorder.Held, 0, reorder.Released{}},
-		{20, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
-		{4, 1, tail, reorder.Beyond, 0, reorder.Released{}},        // middle
-		{0xffffff, 1, tail, reorder.Beyond, 0, reorder.Released{}}, // middle
-		{0xfffff2, 1, tail, reorder.Held, 0, reorder.Released{}},   // front
-		{18, 1, tail, reorder.Held, 0, reorder.Released{}},         // end
-		{0xfffff1 + 1024, 1, tail, reorder.Beyond, 0, reorder.Released{}},
-		{0xfffff1, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1}},
-		{0xfffff3, 1, none, reorder.InOrder, 2, reorder.Released{}},
-		{0xfffff5, 1, none, reorder.InOrder, 1, reorder.Released{}},
-		{0xfffff4, 1, none, reorder.Duplicate, 0, reorder.Released{}},
+		{0xfffff0, tail, reorder.InOrder, 1, 1}, // no bitmap
+		{0xfffff4, none, reorder.Held, 0, 0},
+		{0xfffff4, none, reorder.Duplicate, 0, 0},
+		{20, tail, reorder.Held, 0, 0},
+		{20, tail, reorder.Duplicate, 0, 0},
+		{4, tail, reorder.Beyond, 0, 0},        // middle
+		{0xffffff, tail, reorder.Beyond, 0, 0}, // middle
+		{0xfffff2, tail, reorder.Held, 0, 0},   // front
+		{18, tail, reorder.Held, 0, 0},         // end
+		{0xfffff1 + 1024, tail, reorder.Beyond, 0, 0},
+		{0xfffff1, none, reorder.InOrder, 2, 1},
+		{0xfffff3, none, reorder.InOrder, 2, 0},
+		{0xfffff5, none, reorder.InOrder, 1, 0},
+		{0xfffff4, none, reorder.Duplicate, 0, 0},
 	})
 	if held := p.Blocks() - p.Free(); held != 5 {
 		t.Errorf("%d blocks for 0xfffff6 to 20", held)
@@ -82,7 +82,7 @@ func TestMELOHoles(t *testing.T) {
 		{13, 9, false, nil},
 		{20, 9, true, []bth.Hole{hole(16, 4), hole(14, 1), hole(11, 1)}},
 	} {
-		v, _ := trk.Receive(psn(c.psn), 1, none)
+		v, _ := trk.Receive(psn(c.psn), none)
 		want := bth.Feedback{Expected: psn(c.expected), Gap: c.nack, NumHoles: uint8(len(c.holes))}
 		if v == reorder.Held {
 			want.HasSACK, want.SACK = true, psn(c.psn)
@@ -101,20 +101,20 @@ func TestMELOExhaustion(t *testing.T) {
 	a, b := reorder.NewMELO(p, 64), reorder.NewMELO(p, 64)
 	a.Reset(psn(0))
 	b.Reset(psn(1000))
-	play(t, a, []arrival{{15, 1, none, reorder.Held, 0, reorder.Released{}}})
+	play(t, a, []arrival{{15, none, reorder.Held, 0, 0}})
 	play(t, b, []arrival{
-		{1008, 1, none, reorder.Beyond, 0, reorder.Released{}}, // two blocks
-		{1001, 1, none, reorder.Held, 0, reorder.Released{}},
+		{1008, none, reorder.Beyond, 0, 0}, // two blocks
+		{1001, none, reorder.Held, 0, 0},
 	})
 	if f := b.Feedback(); f.Refused || !f.HasSACK {
 		t.Errorf("%+v", f)
 	}
-	play(t, a, []arrival{{16, 1, none, reorder.Beyond, 0, reorder.Released{}}})
+	play(t, a, []arrival{{16, none, reorder.Beyond, 0, 0}})
 	if f := a.Feedback(); f != (bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
 		t.Errorf("dropped: %+v", f)
 	}
-	play(t, b, []arrival{{1000, 1, tail, reorder.InOrder, 2, reorder.Released{Messages: 1}}})
-	play(t, a, []arrival{{16, 1, none, reorder.Held, 0, reorder.Released{}}})
+	play(t, b, []arrival{{1000, tail, reorder.InOrder, 2, 1}})
+	play(t, a, []arrival{{16, none, reorder.Held, 0, 0}})
 }
 
 // TestMELOSwap: a connection that is swapped out gives all its blocks back and gets them
@@ -124,21 +124,21 @@ func TestMELOSwap(t *testing.T) {
 	a, b := reorder.NewMELO(p, 64), reorder.NewMELO(p, 64)
 	a.Reset(psn(0))
 	b.Reset(psn(0))
-	play(t, a, []arrival{{3, 1, tail, reorder.Held, 0, reorder.Released{}}, {15, 1, complete, reorder.Held, 0, reorder.Released{}}})
+	play(t, a, []arrival{{3, tail, reorder.Held, 0, 0}, {15, tail, reorder.Held, 0, 0}})
 	a.SwapOut()
 	if p.Free() != 3 || a.Footprint() != 20 {
 		t.Errorf("%d free, footprint %d", p.Free(), a.Footprint())
 	}
-	play(t, b, []arrival{{15, 1, none, reorder.Held, 0, reorder.Released{}}})
-	play(t, a, []arrival{{0, 1, none, reorder.Beyond, 0, reorder.Released{}}})
+	play(t, b, []arrival{{15, none, reorder.Held, 0, 0}})
+	play(t, a, []arrival{{0, none, reorder.Beyond, 0, 0}})
 	b.Reset(psn(0))
 	play(t, a, []arrival{
-		{15, 1, complete, reorder.Duplicate, 0, reorder.Released{}},
-		{0, 1, none, reorder.InOrder, 1, reorder.Released{}},
-		{1, 1, none, reorder.InOrder, 1, reorder.Released{}},
-		{2, 1, none, reorder.InOrder, 2, reorder.Released{Messages: 1}},
+		{15, tail, reorder.Duplicate, 0, 0},
+		{0, none, reorder.InOrder, 1, 0},
+		{1, none, reorder.InOrder, 1, 0},
+		{2, none, reorder.InOrder, 2, 1},
 	})
-	a.Receive(psn(17), 1, none)
+	a.Receive(psn(17), none)
 	if f := a.Feedback(); f.NumHoles != 2 || f.Holes[0] != (bth.Hole{Start: psn(16), Len: 1}) || f.Holes[1] != (bth.Hole{Start: psn(4), Len: 11}) {
 		t.Errorf("%+v", f)
 	}
@@ -163,7 +163,7 @@ func TestMELOFootprint(t *testing.T) {
 	if average := float64(sum) / connections; average > 23 || average < 22 {
 		t.Errorf("%.2f bytes per connection", average)
 	}
-	trk[0].Receive(psn(9), 1, none)
+	trk[0].Receive(psn(9), none)
 	if n := trk[0].Footprint(); n != 20+2*3 {
 		t.Errorf("%d bytes with two blocks", n)
 	}
@@ -177,13 +177,13 @@ func TestMELOModel(t *testing.T) {
 		var conns [2]*meloConn
 		for i := range conns {
 			conns[i] = &meloConn{trk: reorder.NewMELO(p, buffer), first: rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"),
-				m: model{accepted: map[int]reorder.LastKind{}}, high: -1}
+				m: model{accepted: map[int]bool{}}, high: -1}
 			conns[i].trk.Reset(psn(conns[i].first))
 		}
 		for range rapid.IntRange(0, 300).Draw(t, "packets") {
 			c := conns[rapid.IntRange(0, 1).Draw(t, "connection")]
 			n := c.m.next + rapid.SampledFrom([]int{0, 0, 1, rapid.IntRange(-3, buffer+2).Draw(t, "ahead")}).Draw(t, "packet")
-			c.receive(t, p, n, buffer, rapid.SampledFrom(kinds).Draw(t, "kind"))
+			c.receive(t, p, n, buffer, rapid.Bool().Draw(t, "ends"))
 			if held := conns[0].blocks() + conns[1].blocks(); held+p.Free() != p.Blocks() {
 				t.Fatalf("%d blocks held and %d free of %d", held, p.Free(), p.Blocks())
 			}
@@ -246,20 +246,20 @@ func (c *meloConn) holes() (out []bth.Hole) {
 	return out
 }
 
-func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, last reorder.LastKind) {
+func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, ends bool) {
 	want, at, gap := c.verdict(p, n, buffer), psn(c.first+uint32(n)), n > max(c.high, c.m.next-1)+1
 	if v := c.trk.Classify(at); v != want {
 		t.Fatalf("%d: classified %d, want %d", n, v, want)
 	}
 	var advanced uint32
-	var released reorder.Released
+	var released uint32
 	if want == reorder.InOrder || want == reorder.Held {
 		c.high = max(c.high, n)
-		advanced, released = c.m.receive(n, 1, last)
+		advanced, released = c.m.receive(n, ends)
 	}
-	v, got := c.trk.Receive(at, 1, last)
+	v, got := c.trk.Receive(at, ends)
 	if r := c.trk.Released(); v != want || got != advanced || r != released {
-		t.Fatalf("%d: %d, %d, %+v, want %d, %d, %+v", n, v, got, r, want, advanced, released)
+		t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
 	}
 	f := c.trk.Feedback()
 	if f.Expected != psn(c.first+uint32(c.m.next)) || f.Gap != (v == reorder.Held && gap) || f.Refused != (v == reorder.Beyond) {

@@ -23,12 +23,12 @@ const stateBlocks = 8
 // A tracker whose packets complete messages must remember which; a NIC has that in
 // host memory, with the completions that are not visible yet, so it is not counted.
 type Memory struct {
-	master []uint16 // master_array
-	used   []uint64 // block_alloc_bitmap
-	starts []uint16 // metadata_start_index, by connection
-	parked [][]uint8
-	rows   uint32 // cap on the size of a bitmap, blocks
-	free   int    // blocks
+	master []uint16   // master_array
+	used   []uint64   // block_alloc_bitmap
+	starts []uint16   // metadata_start_index, by connection
+	ends   [][]uint64 // by connection: which of the tracked packets end messages
+	rows   uint32     // cap on the size of a bitmap, blocks
+	free   int        // blocks
 }
 
 // noStart marks an entry of metadata_start_index that is not in use.
@@ -54,11 +54,11 @@ func NewMemory(blocks, capBits int) (*Memory, error) {
 		free:   blocks,
 	}
 	m.starts = make([]uint16, blocks/m.metadataBlocks())
-	m.parked = make([][]uint8, len(m.starts))
-	ring := 1 << bits.Len(uint(capBits-1))
+	m.ends = make([][]uint64, len(m.starts))
+	ring := 1 << bits.Len(uint(max(capBits, 64)-1)) // a power of two, so that PSNs may wrap
 	for i := range m.starts {
 		m.starts[i] = noStart
-		m.parked[i] = make([]uint8, ring/4)
+		m.ends[i] = make([]uint64, ring/64)
 	}
 	return m, nil
 }
@@ -176,7 +176,7 @@ func (m *Memory) close(conn int32, n uint32) {
 		m.give(int(m.starts[conn]) + k)
 	}
 	m.starts[conn] = noStart
-	clear(m.parked[conn])
+	clear(m.ends[conn])
 }
 
 func (m *Memory) taken(at int) bool { return m.used[at/64]>>(at%64)&1 != 0 }
@@ -191,19 +191,20 @@ func (m *Memory) give(at int) {
 	m.free++
 }
 
-// park remembers what a tracked packet completes.
-func (m *Memory) park(conn int32, psn bth.PSN, last LastKind) {
-	ring := m.parked[conn]
-	i := psn.Uint32() & uint32(4*len(ring)-1)
-	ring[i/4] |= uint8(last) << (i % 4 * 2)
+// setEnds remembers whether a tracked packet ends a message.
+func (m *Memory) setEnds(conn int32, psn bth.PSN, ends bool) {
+	if ends {
+		ring := m.ends[conn]
+		i := psn.Uint32() & uint32(64*len(ring)-1)
+		ring[i/64] |= 1 << (i % 64)
+	}
 }
 
-// unpark returns that and forgets it.
-func (m *Memory) unpark(conn int32, psn bth.PSN) LastKind {
-	ring := m.parked[conn]
-	i := psn.Uint32() & uint32(4*len(ring)-1)
-	shift := i % 4 * 2
-	last := LastKind(ring[i/4] >> shift & 3)
-	ring[i/4] &^= 3 << shift
-	return last
+// takeEnds returns that and forgets it.
+func (m *Memory) takeEnds(conn int32, psn bth.PSN) bool {
+	ring := m.ends[conn]
+	i := psn.Uint32() & uint32(64*len(ring)-1)
+	ends := ring[i/64]>>(i%64)&1 != 0
+	ring[i/64] &^= 1 << (i % 64)
+	return ends
 }

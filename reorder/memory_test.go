@@ -144,7 +144,7 @@ func TestEunomiaTable(t *testing.T) {
 	}
 	e := NewEunomia(mem, false)
 	e.Reset(bth.MakePSN(0))
-	e.Receive(bth.MakePSN(0), 1, NotLast)
+	e.Receive(bth.MakePSN(0), false)
 	if e.conn != none {
 		t.Fatal("a bitmap for a packet in order")
 	}
@@ -175,7 +175,7 @@ func TestEunomiaTable(t *testing.T) {
 		{"head within the new ring", []uint32{49}, 50, 113, 33, 4, 4, [][2]uint32{{3, 4}}},
 	} {
 		for _, p := range c.psns {
-			e.Receive(bth.MakePSN(p), 1, NotLast)
+			e.Receive(bth.MakePSN(p), false)
 		}
 		b := e.load()
 		if b.head != bth.MakePSN(c.head) || b.tail != bth.MakePSN(c.tail) || b.at != c.at || b.circ != c.circ || b.dyn != c.dyn {
@@ -210,7 +210,7 @@ func TestEunomiaAbsorbsEarly(t *testing.T) {
 	e := NewEunomia(mem, false)
 	e.Reset(bth.MakePSN(0))
 	for _, p := range []uint32{2, 0, 1, 3, 4, 6, 25, 5} { // head 7 at 7, tail 20, 25 is linear
-		e.Receive(bth.MakePSN(p), 1, NotLast)
+		e.Receive(bth.MakePSN(p), false)
 	}
 	b := e.load()
 	if b.head != bth.MakePSN(7) || b.circ != 2 || b.dyn != 2 || b.at != 2 || b.tail != bth.MakePSN(38) {

@@ -5,22 +5,25 @@ import (
 	"roced/param"
 )
 
-// slot is what MP-RDMA's bitmap knows of a packet, in two bits (MP-RDMA 3.3).
+// slot is what MP-RDMA's bitmap knows of a packet, in two bits (MP-RDMA 3.3). The paper's
+// fourth state, a tail packet that requires a completion, is not needed: the queue pair
+// keeps the completion itself.
 type slot uint8
 
 // States of a slot.
 const (
-	slotEmpty              slot = iota // not received
-	slotReceived                       // received, does not end a message
-	slotTail                           // the tail packet of a message
-	slotTailWithCompletion             // ... which requires a completion
+	slotEmpty    slot = iota // not received
+	slotReceived             // received, does not end a message
+	slotTail                 // the tail packet of a message
 )
 
-// slotOf returns the state of a slot whose packet completes what last says.
-func slotOf(last LastKind) slot { return slotReceived + slot(last) }
-
-// last is what a slot that is not empty says of its packet.
-func (s slot) last() LastKind { return LastKind(s - slotReceived) }
+// slotOf returns the state of a slot whose packet has arrived.
+func slotOf(ends bool) slot {
+	if ends {
+		return slotTail
+	}
+	return slotReceived
+}
 
 // MPRDMA is the receiver of Lu et al., "Multi-Path Transport for RDMA in
 // Datacenters", NSDI 2018, section 3.3: a cyclic bitmap with two bits for each of
@@ -36,7 +39,7 @@ type MPRDMA struct {
 	length   uint32  // L
 	head     uint32  // slot of rcv_nxt, 0 to L-1
 	bitmap   []uint8 // four slots in a byte
-	released Released
+	released released
 
 	answers bool    // a packet has arrived that acknowledgements answer
 	psn     bth.PSN // ... this one
@@ -87,60 +90,33 @@ func (m *MPRDMA) Early(first bth.PSN) bool { return first.After(m.expected) }
 // Refuse implements Releaser.
 func (m *MPRDMA) Refuse(psn bth.PSN) { m.answer(psn, true) }
 
-// Receive implements Tracker. A span of which not all PSNs are free is Beyond.
-func (m *MPRDMA) Receive(psn bth.PSN, span uint32, last LastKind) (Verdict, uint32) {
-	v, advanced := m.Classify(psn), uint32(0)
+// Receive implements Tracker.
+func (m *MPRDMA) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
+	v = m.Classify(psn)
 	switch v {
 	case InOrder:
-		advanced = m.advance(span, last)
+		advanced = m.advance(ends)
 	case Held:
-		if !m.hold(uint32(psn.Diff(m.expected)), span, last) {
-			v = Beyond
-		}
+		m.set(uint32(psn.Diff(m.expected)), slotOf(ends))
 	}
 	m.answer(psn, v == Beyond)
 	return v, advanced
 }
 
-// hold records span packets, the first of them d behind rcv_nxt.
-func (m *MPRDMA) hold(d, span uint32, last LastKind) bool {
-	if span > m.length-d+1 {
-		return false
-	}
-	for k := uint32(1); k < span; k++ {
-		if m.get(d+k) != slotEmpty {
-			return false
-		}
-	}
-	for k := range span - 1 {
-		m.set(d+k, slotReceived)
-	}
-	m.set(d+span-1, slotOf(last))
-	return true
-}
-
-// advance moves the head past span packets in order and past those that have been
-// waiting for them.
-func (m *MPRDMA) advance(span uint32, last LastKind) uint32 {
-	for k := uint32(1); k < span && k <= m.length; k++ {
-		m.set(k, slotEmpty)
-	}
-	m.move(span)
-	m.released.add(last)
-	for advanced := span; ; advanced++ {
+// advance moves the head past the expected packet and past those that have been waiting
+// for it.
+func (m *MPRDMA) advance(ends bool) (advanced uint32) {
+	for {
+		m.released.add(ends)
+		m.expected, m.head = m.expected.Next(), (m.head+1)%m.length
+		advanced++
 		s := m.get(0)
 		if s == slotEmpty {
 			return advanced
 		}
+		ends = s == slotTail
 		m.set(0, slotEmpty)
-		m.move(1)
-		m.released.add(s.last())
 	}
-}
-
-func (m *MPRDMA) move(n uint32) {
-	m.expected = m.expected.Add(int(n))
-	m.head = (m.head + n) % m.length
 }
 
 // get returns the slot of rcv_nxt + d.
@@ -168,7 +144,7 @@ func (m *MPRDMA) Feedback() bth.Feedback {
 }
 
 // Released implements Releaser.
-func (m *MPRDMA) Released() Released { return m.released.take() }
+func (m *MPRDMA) Released() uint32 { return m.released.take() }
 
 // Footprint implements Tracker: the bitmap and the index of its head, 17 bytes for
 // L = 64 (Eunomia, table 2, counts them so).

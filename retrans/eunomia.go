@@ -75,14 +75,16 @@ func (e *Eunomia) OnTimeout(now mono.Time) Outcome {
 
 // OnFeedback implements Recovery.
 func (e *Eunomia) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
-	if f.HasSACK && !f.Refused && e.marker != nil {
-		e.marker.Mark(f.SACK)
+	marked := uint32(0)
+	if f.HasSACK && !f.Refused && e.marker != nil && e.marker.Mark(f.SACK) {
+		marked = 1
 	}
 	out := e.Recovery.OnFeedback(now, bth.Feedback{Expected: f.Expected, Gap: f.Gap || f.Refused})
 	if out.Acked > 0 {
 		e.timeout.backoff.progress()
 		e.setTimeout()
 	}
+	out.Delivered += marked
 	return out
 }
 

@@ -36,10 +36,17 @@ func TestEunomiaAgent(t *testing.T) {
 		for i := range uint32(5) {
 			r.OnSent(1, psn(10+i), 1, false)
 		}
-		for _, p := range []uint32{11, 12, 11} {
-			if out := r.OnFeedback(2, sack(p)); out != (Outcome{}) {
+		marks := uint32(0)
+		if c.p != nil {
+			marks = 1
+		}
+		for _, p := range []uint32{11, 12} {
+			if out := r.OnFeedback(2, sack(p)); out != (Outcome{Delivered: marks}) {
 				t.Errorf("%s: SACK of %d: %+v", c.name, p, out)
 			}
+		}
+		if out := r.OnFeedback(2, sack(11)); out != (Outcome{}) {
+			t.Errorf("%s: SACK of 11 again: %+v", c.name, out)
 		}
 		if p, ok := r.NextRetransmit(); ok {
 			t.Errorf("%s: a SACK makes %v be sent again", c.name, p)
@@ -54,7 +61,7 @@ func TestEunomiaAgent(t *testing.T) {
 			t.Errorf("%s: timeout: %+v", c.name, out)
 		}
 		again(t, c.name+" after a timeout", r, c.late)
-		if out := r.OnFeedback(4, bth.Feedback{Expected: psn(15)}); out != (Outcome{Acked: 5}) || r.InFlight() != 0 {
+		if out := r.OnFeedback(4, bth.Feedback{Expected: psn(15)}); out != (Outcome{Acked: 5, Delivered: 5 - 2*marks}) || r.InFlight() != 0 {
 			t.Errorf("%s: ACK: %+v, %d in flight", c.name, out, r.InFlight())
 		}
 	}
@@ -127,7 +134,7 @@ func TestSelectiveModel(t *testing.T) {
 		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
 		s.Reset(psn(first))
 		at := func(i int) bth.PSN { return psn(first + uint32(i)) }
-		una, nxt, naked, probed := 0, 0, false, none
+		una, nxt, nakSeen, probed := 0, 0, false, none
 		marked, waiting := map[int]bool{}, map[int]bool{}
 		for range rapid.IntRange(0, 200).Draw(t, "steps") {
 			i := una + rapid.IntRange(-2, 80).Draw(t, "packet")
@@ -150,7 +157,7 @@ func TestSelectiveModel(t *testing.T) {
 				s.OnFeedback(2, bth.Feedback{Expected: at(i)})
 				if i > una && i <= nxt {
 					answered := probed != none && i == una+1
-					una, naked = i, false
+					una, nakSeen = i, false
 					maps.DeleteFunc(marked, func(k int, _ bool) bool { return k < una })
 					maps.DeleteFunc(waiting, func(k int, _ bool) bool { return k < una })
 					if answered {
@@ -160,8 +167,8 @@ func TestSelectiveModel(t *testing.T) {
 				}
 			case "nak":
 				s.OnFeedback(2, bth.Feedback{Expected: at(una), Gap: true})
-				if !naked {
-					naked = repeat(una, nxt, marked, waiting)
+				if !nakSeen {
+					nakSeen = repeat(una, nxt, marked, waiting)
 				}
 			case "timeout":
 				s.OnTimeout(9)
@@ -169,7 +176,7 @@ func TestSelectiveModel(t *testing.T) {
 					probed = nxt
 				}
 				repeat(una, min(nxt, evident(marked, waiting, una+1)), marked, waiting)
-				naked = false
+				nakSeen = false
 			}
 			checkSelective(t, s, at, una, nxt, marked, waiting)
 		}
@@ -263,7 +270,7 @@ func TestSelectiveWide(t *testing.T) {
 	if n := s.InFlight(); n != 1<<23 {
 		t.Fatalf("%d in flight", n)
 	}
-	if out := s.OnFeedback(2, bth.Feedback{Expected: psn(5), Gap: true}); out != (Outcome{Acked: 21, Lost: 1<<23 - 21}) {
+	if out := s.OnFeedback(2, bth.Feedback{Expected: psn(5), Gap: true}); out != (Outcome{Acked: 21, Delivered: 21, Lost: 1<<23 - 21}) {
 		t.Fatalf("%+v", out)
 	}
 	s.OnSent(3, psn(5), 1<<23-21, true)

@@ -25,8 +25,7 @@ var Factories = map[string]Factory{
 }
 
 // psnMask wraps distances that are counted from una: they are never negative,
-// so unlike PSN.Diff they cover the whole number space. A READ of 2 GiB at the
-// smallest MTU spans 2^23 PSNs, half of it.
+// so unlike PSN.Diff they cover the whole number space.
 const psnMask = 1<<24 - 1
 
 func distance(from, to bth.PSN) uint32 {
@@ -47,7 +46,7 @@ type GoBackN struct {
 	// filled. While una stands where a NAK has put it, further NAKs are copies
 	// of that one: the packet has been sent again since and if that was lost as
 	// well, only the timeout can tell.
-	naked bool
+	nakSeen bool
 
 	timeout time.Duration
 	base    mono.Time // instant from which the timeout counts
@@ -84,8 +83,7 @@ func (g *GoBackN) OnSent(now mono.Time, psn bth.PSN, span uint32, _ bool) {
 	}
 }
 
-// OnFeedback implements Recovery. What lies before una or beyond the highest
-// PSN sent is a ghost of an earlier exchange and is ignored (IBTA vol.1 9.7.5.1.2).
+// OnFeedback implements Recovery.
 func (g *GoBackN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	acked := distance(g.una, f.Expected)
 	if acked > distance(g.una, g.nxt) {
@@ -95,19 +93,22 @@ func (g *GoBackN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		if acked > distance(g.una, g.cur) {
 			g.cur = f.Expected
 		}
-		g.una, g.base, g.naked = f.Expected, now, false
+		g.una, g.base, g.nakSeen = f.Expected, now, false
 	}
-	out := Outcome{Acked: acked}
-	if f.Gap && !g.naked && g.cur != g.una {
+	out := Outcome{Acked: acked, Delivered: acked}
+	if f.Gap && !g.nakSeen && g.cur != g.una {
 		out.Lost = g.rewind()
-		g.naked = true
+		g.nakSeen = true
 	}
 	return out
 }
 
+// OnRNR implements Recovery (IBTA vol.1 9.7.5.2.8).
+func (g *GoBackN) OnRNR(now mono.Time) { g.OnTimeout(now) }
+
 // OnTimeout implements Recovery. A timeout is a new loss: the next NAK counts.
 func (g *GoBackN) OnTimeout(mono.Time) Outcome {
-	g.naked = false
+	g.nakSeen = false
 	return Outcome{Lost: g.rewind()}
 }
 

@@ -33,7 +33,7 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 		t.Fatalf("%d in flight", n)
 	}
 	nak := bth.Feedback{Expected: psn(0), Gap: true}
-	if out := g.OnFeedback(2, nak); out != (Outcome{Acked: 2, Lost: 4}) {
+	if out := g.OnFeedback(2, nak); out != (Outcome{Acked: 2, Delivered: 2, Lost: 4}) {
 		t.Fatalf("NAK: %+v", out)
 	}
 	next(t, g, 0)
@@ -47,7 +47,7 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 	}
 	next(t, g, 2)
 	// The receiver had 2 and 3 after all: they need not be sent again.
-	if out := g.OnFeedback(6, bth.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3}) {
+	if out := g.OnFeedback(6, bth.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3, Delivered: 3}) {
 		t.Fatalf("ACK beyond the retransmission: %+v", out)
 	}
 	next(t, g, 3)
@@ -59,7 +59,7 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 	next(t, g, 3)
 }
 
-func TestGoBackNGhosts(t *testing.T) {
+func TestGoBackNStale(t *testing.T) {
 	g := NewGoBackN()
 	g.Reset(psn(10))
 	g.OnSent(1, psn(10), 4, false)
@@ -72,7 +72,7 @@ func TestGoBackNGhosts(t *testing.T) {
 		}
 	}
 	// Nothing is missing beyond what has been sent.
-	if out := g.OnFeedback(3, bth.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4}) {
+	if out := g.OnFeedback(3, bth.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4, Delivered: 4}) {
 		t.Fatalf("%+v", out)
 	}
 	next(t, g, -1)
@@ -131,18 +131,18 @@ func TestGoBackNDelivers(t *testing.T) {
 		g.SetTimeout(1000)
 		g.Reset(psn(first))
 		lose := func() bool { return rapid.IntRange(0, 3).Draw(t, "lose") == 0 }
-		sent, expected, naked := uint32(0), uint32(0), false
+		sent, expected, nakSeen := uint32(0), uint32(0), false
 		now := mono.Time(1)
 		arrive := func(p bth.PSN) {
 			d := p.Diff(psn(first + expected))
 			switch {
 			case d == 0:
 				expected++
-				naked = false
-			case d > 0 && naked:
+				nakSeen = false
+			case d > 0 && nakSeen:
 				return
 			case d > 0:
-				naked = true
+				nakSeen = true
 			}
 			if !lose() {
 				g.OnFeedback(now, bth.Feedback{Expected: psn(first + expected), Gap: d > 0})

@@ -94,27 +94,31 @@ func (t *IRN) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	}
 	if next, ok := t.NextRetransmit(); ok && psn == next {
 		t.first, t.retx = false, end
-		t.settle()
+		t.skip()
 	}
 }
 
-// OnFeedback implements Recovery. PSNs that are not outstanding are ghosts of an earlier
-// exchange.
+// OnFeedback implements Recovery. A NACK that others have overtaken still tells of the
+// packet that triggered it, and that this came before the one at una.
 func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+	if overtaken(t.una, &f) && t.offset(f.SACK) < t.outstanding() {
+		f.Expected = t.una
+	}
 	acked := t.offset(f.Expected)
 	if acked > t.outstanding() {
 		return Outcome{}
 	}
 	t.timer.acknowledged(now, t.offset(t.timer.timed) < acked || f.HasSACK && !f.Refused && f.SACK == t.timer.timed)
+	out := Outcome{Acked: acked, Delivered: t.unmarked(t.una, f.Expected)}
 	if acked > 0 {
 		t.advance(now, f.Expected, acked)
 	}
-	out, before := Outcome{Acked: acked}, t.waiting()
+	before := t.waiting()
 	if acked > 0 && t.active && t.cfg.noBitmap && t.retx == t.una {
 		t.first = true // where it stops, without a bitmap, the next one is missing
 	}
 	if !f.HasSACK || t.offset(f.SACK) < t.outstanding() {
-		t.negative(f)
+		out.Delivered += t.negative(f)
 	}
 	if after := t.waiting(); after > before {
 		out.Lost = after - before
@@ -122,27 +126,30 @@ func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	return out
 }
 
-// negative takes what f says of packets that are missing.
-func (t *IRN) negative(f bth.Feedback) {
-	if f.HasSACK && !f.Refused {
-		t.mark(f.SACK)
+// negative takes what f says of packets that are missing, and returns how many it newly
+// says have arrived.
+func (t *IRN) negative(f bth.Feedback) (delivered uint32) {
+	if f.HasSACK && !f.Refused && t.mark(f.SACK) {
+		delivered = 1
 	}
 	if (f.Gap || f.Refused) && !t.active && t.una != t.nxt {
 		t.enter()
 	}
-	t.settle()
+	t.skip()
+	return delivered
 }
 
-// mark remembers a selective acknowledgement.
-func (t *IRN) mark(psn bth.PSN) {
+// mark remembers a selective acknowledgement. It returns whether that is news.
+func (t *IRN) mark(psn bth.PSN) bool {
 	d := t.offset(psn)
-	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.len() {
-		return
+	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.len() || t.marks.has(psn) {
+		return false
 	}
 	t.marks.set(psn)
 	if d >= t.offset(t.high) {
 		t.high = psn.Next()
 	}
+	return true
 }
 
 // advance moves una, by the cumulative acknowledgement.
@@ -170,14 +177,23 @@ func (t *IRN) enter() {
 	t.active, t.first, t.retx, t.recovery = true, true, t.una, t.nxt
 }
 
-// OnTimeout implements Recovery: loss recovery begins, or begins again. None of the
-// packets is in the network any more.
-func (t *IRN) OnTimeout(mono.Time) Outcome {
-	before := t.waiting()
+// OnRNR implements Recovery: loss recovery begins, or begins again. None of the packets
+// is in the network any more.
+func (t *IRN) OnRNR(mono.Time) {
+	if t.una == t.nxt {
+		return
+	}
 	t.enter()
 	t.gone = t.nxt
+	t.timer.timing = false
+	t.skip()
+}
+
+// OnTimeout implements Recovery. It does what OnRNR does, and the timeout backs off.
+func (t *IRN) OnTimeout(now mono.Time) Outcome {
+	before := t.waiting()
+	t.OnRNR(now)
 	t.timer.expired()
-	t.settle()
 	after := t.waiting()
 	return Outcome{Lost: after - min(before, after)}
 }
@@ -197,8 +213,8 @@ func (t *IRN) limit() bth.PSN {
 	return t.retx
 }
 
-// settle moves retx past what is marked, and gone along with what counts as lost.
-func (t *IRN) settle() {
+// skip moves retx past what is marked, and gone along with what counts as lost.
+func (t *IRN) skip() {
 	end := t.limit()
 	for t.offset(t.retx) < t.offset(end) && t.marked(t.retx) {
 		t.retx = t.retx.Next()

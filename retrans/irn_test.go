@@ -52,7 +52,7 @@ func expectAgain(t *testing.T, what string, r Recovery, want ...int) {
 // TestIRNRecovery has the rules of section 3.1, one after the other.
 func TestIRNRecovery(t *testing.T) {
 	r := newTestIRN(t, nil, 10)
-	if out := r.OnFeedback(1, nack(2, 4)); out != (Outcome{Acked: 2, Lost: 2}) {
+	if out := r.OnFeedback(1, nack(2, 4)); out != (Outcome{Acked: 2, Delivered: 3, Lost: 2}) {
 		t.Errorf("%+v", out)
 	}
 	// 2 is the cumulative acknowledgement; 3 is lost, as 4 has been acknowledged.
@@ -67,7 +67,7 @@ func TestIRNRecovery(t *testing.T) {
 	}
 	expectAgain(t, "6 is before 7", r, 6)
 	r.OnSent(2, at(10), 1, false) // new data in recovery
-	if out := r.OnFeedback(4, ack(6)); out != (Outcome{Acked: 4}) {
+	if out := r.OnFeedback(4, ack(6)); out != (Outcome{Acked: 4, Delivered: 2}) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "6 has been sent again already", r)
@@ -114,10 +114,10 @@ func TestIRNTimeout(t *testing.T) {
 	expectAgain(t, "nothing says that 1 is lost", r)
 }
 
-// TestIRNGhosts: what is not outstanding changes nothing.
-func TestIRNGhosts(t *testing.T) {
+// TestIRNStale: what is not outstanding changes nothing.
+func TestIRNStale(t *testing.T) {
 	for _, f := range []bth.Feedback{
-		ack(-1), ack(7), nack(-3, 2), nack(7, 8), nack(0, 6), nack(0, -1), nack(0, 1<<23),
+		ack(-1), ack(7), nack(-3, -2), nack(-3, 6), nack(-MaxLate-1, 2), nack(7, 8), nack(0, 6), nack(0, -1), nack(0, 1<<23),
 		{Expected: at(0), HasSACK: true, SACK: at(2)}, // no NACK
 		{Expected: at(0), HasSACK: true, SACK: at(0)},
 	} {
@@ -125,7 +125,100 @@ func TestIRNGhosts(t *testing.T) {
 		if out := r.OnFeedback(1, f); out.Lost != 0 || out.Acked != 0 || r.Una() != at(0) || r.active {
 			t.Errorf("%+v: %+v, una %v, active %v", f, out, r.Una(), r.active)
 		}
-		expectAgain(t, "ghost", r)
+		expectAgain(t, "stale", r)
+	}
+}
+
+// TestIRNOvertaken: a NACK that others have overtaken still tells of its packet (3.1).
+func TestIRNOvertaken(t *testing.T) {
+	r := newTestIRN(t, nil, 10)
+	r.OnFeedback(1, nack(4, 6))
+	expectAgain(t, "4 and 5 before 6", r, 4, 5)
+	if out := r.OnFeedback(2, nack(2, 8)); out != (Outcome{Delivered: 1, Lost: 1}) {
+		t.Errorf("%+v", out)
+	}
+	expectAgain(t, "7 before 8", r, 7)
+	for _, f := range []bth.Feedback{nack(2, 8), nack(2, 3), nack(2, 10), ack(2), nack(2-MaxLate-2, 9)} {
+		if out := r.OnFeedback(3, f); out != (Outcome{}) {
+			t.Errorf("%+v: %+v", f, out)
+		}
+		expectAgain(t, "says nothing", r)
+	}
+}
+
+// TestNothingOutstanding: with nothing outstanding a NAK, a "not ready" or a timeout asks
+// for nothing, and what is sent next is not held up.
+func TestNothingOutstanding(t *testing.T) {
+	for name, f := range Factories {
+		r, err := f(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetTimeout(time.Millisecond)
+		for what, event := range map[string]func(){
+			"NAK":       func() { r.OnFeedback(2, bth.Feedback{Expected: at(1), Gap: true}) },
+			"NACK":      func() { r.OnFeedback(2, nack(1, 1)) },
+			"not ready": func() { r.OnRNR(2) },
+			"timeout":   func() { r.OnTimeout(2) },
+		} {
+			r.Reset(at(0))
+			r.OnSent(0, at(0), 1, false)
+			r.OnFeedback(1, ack(1))
+			event()
+			if p, ok := r.NextRetransmit(); ok || r.InFlight() != 0 || r.Deadline() != mono.Never {
+				t.Errorf("%s: %s: %v %v, %d in flight, deadline %v", name, what, p, ok, r.InFlight(), r.Deadline())
+			}
+			c, ok := r.(Capped)
+			if ok && c.Cap() == 0 {
+				t.Errorf("%s: %s: nothing may be sent", name, what)
+			}
+			r.OnSent(3, at(1), 1, false)
+			if p, ok := r.NextRetransmit(); ok || r.InFlight() != 1 {
+				t.Errorf("%s: %s, then one sent: %v %v, %d in flight", name, what, p, ok, r.InFlight())
+			}
+			r.OnFeedback(4, ack(2))
+			if r.Una() != at(2) || r.Deadline() != mono.Never {
+				t.Errorf("%s: %s: una %v", name, what, r.Una())
+			}
+		}
+	}
+}
+
+// TestNotReady: after an RNR NAK all that is not known to have arrived is sent again, and no
+// timeout has passed: none is doubled.
+func TestNotReady(t *testing.T) {
+	for name, p := range map[string]Params{
+		"gobackn": nil, "irn": nil, "melo": nil, "selective": nil, "mp-rdma": {"rto_us": 100}, "eunomia": {"rto_us": 100, "selective_repeat": 1},
+	} {
+		r, err := Factories[name](p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.SetTimeout(time.Millisecond)
+		r.Reset(at(0))
+		rto := func() time.Duration {
+			for i := range 5 {
+				r.OnSent(9, at(i), 1, false)
+			}
+			return r.Deadline().Sub(9)
+		}
+		before := rto()
+		r.OnFeedback(10, ack(0))
+		r.OnRNR(10)
+		if r.InFlight() != 0 || r.Deadline() != mono.Never {
+			t.Errorf("%s: %d in flight, deadline %v", name, r.InFlight(), r.Deadline())
+		}
+		again := 0
+		for p, ok := r.NextRetransmit(); ok && again < 9; p, ok = r.NextRetransmit() {
+			r.OnSent(9, p, 1, true)
+			again++
+		}
+		if after := r.Deadline().Sub(9); after != before {
+			t.Errorf("%s: timeout %v, %v before", name, after, before)
+		}
+		if want := 5; again != want && name != "irn" || again == 0 {
+			t.Errorf("%s: %d are sent again, want %d", name, again, want)
+		}
 	}
 }
 
@@ -145,7 +238,7 @@ func TestIRNVariants(t *testing.T) {
 	expectAgain(t, "without a bitmap: one in a round trip", r, 1)
 	r.OnFeedback(2, nack(1, 5))
 	expectAgain(t, "still", r)
-	if out := r.OnFeedback(3, ack(3)); out != (Outcome{Acked: 2, Lost: 1}) {
+	if out := r.OnFeedback(3, ack(3)); out != (Outcome{Acked: 2, Delivered: 2, Lost: 1}) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "the next round trip", r, 3)

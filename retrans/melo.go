@@ -98,13 +98,13 @@ func (m *MELO) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	}
 }
 
-// OnFeedback implements Recovery. PSNs that are not outstanding are ghosts of an earlier
-// exchange.
+// OnFeedback implements Recovery.
 func (m *MELO) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	acked := distance(m.Una(), f.Expected)
 	if acked > m.outstanding() {
 		return Outcome{}
 	}
+	known := m.arrived
 	if acked > 0 {
 		m.advance(f.Expected, acked)
 		m.base = now
@@ -114,7 +114,7 @@ func (m *MELO) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if f.HasSACK && !f.Refused && f.NumHoles > 0 && f.SACK != m.Una() && distance(m.Una(), f.SACK) < m.outstanding() {
 		m.rebuild(f)
 	}
-	return Outcome{Acked: acked, Lost: m.pending - before}
+	return Outcome{Acked: acked, Delivered: acked + m.arrived - known, Lost: m.pending - before}
 }
 
 // advance moves una.
@@ -179,6 +179,13 @@ func missing(f *bth.Feedback, psn bth.PSN) bool {
 		}
 	}
 	return n == bth.MaxHoles && psn.Before(f.Holes[n-1].Start)
+}
+
+// OnRNR implements Recovery: as after a timeout.
+func (m *MELO) OnRNR(now mono.Time) {
+	b := m.timeout.backoff
+	m.OnTimeout(now)
+	m.timeout.backoff = b
 }
 
 // OnTimeout implements Recovery: all from the front of the bitmap on that is not known to

@@ -41,7 +41,7 @@ func holed(expected, i int, holes ...int) bth.Feedback {
 // each once (3.2.4).
 func TestMELOHoles(t *testing.T) {
 	m, p := newTestMELO(t, 1024, 60)
-	if out := m.OnFeedback(1, holed(2, 4, 2, 2)); out != (Outcome{Acked: 2, Lost: 2}) {
+	if out := m.OnFeedback(1, holed(2, 4, 2, 2)); out != (Outcome{Acked: 2, Delivered: 3, Lost: 2}) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "first", m, 2, 3)
@@ -49,7 +49,7 @@ func TestMELOHoles(t *testing.T) {
 		t.Errorf("%d in flight: 4 is not", n)
 	}
 	// The second NACK tells of the first hole once more; 5 and 6 have arrived.
-	if out := m.OnFeedback(2, holed(2, 9, 7, 2, 2, 2)); out != (Outcome{Lost: 2}) {
+	if out := m.OnFeedback(2, holed(2, 9, 7, 2, 2, 2)); out != (Outcome{Delivered: 3, Lost: 2}) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "second", m, 7, 8)
@@ -64,7 +64,7 @@ func TestMELOHoles(t *testing.T) {
 	if out := m.OnFeedback(4, holed(2, 22, 20, 2, 12, 1, 7, 2)); out != (Outcome{}) {
 		t.Errorf("an old one: %+v", out)
 	}
-	if out := m.OnFeedback(5, ack(35)); out != (Outcome{Acked: 33}) {
+	if out := m.OnFeedback(5, ack(35)); out != (Outcome{Acked: 33, Delivered: 15}) {
 		t.Errorf("%+v", out)
 	}
 	if held := p.Blocks() - p.Free(); held != 1 {
@@ -136,7 +136,7 @@ func TestMELOExhausted(t *testing.T) {
 	}
 }
 
-// TestMELOIgnores has what says nothing of holes, and ghosts.
+// TestMELOIgnores has what says nothing of holes, and what is stale.
 func TestMELOIgnores(t *testing.T) {
 	refused := holed(0, 3, 0, 3)
 	refused.Refused = true

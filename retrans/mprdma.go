@@ -40,7 +40,7 @@ type MPRDMA struct {
 
 	high  bth.PSN // behind the highest PSN that has left the network
 	mark  bth.PSN // when snd_una passes it, a window of packets has gone by
-	sound bool    // inflate has not been below zero all through it
+	valid bool    // inflate has not been below zero all through it
 
 	timeout timeout
 	base    mono.Time // instant from which the timeout counts
@@ -67,7 +67,7 @@ func newMPRDMA(p Params) (Recovery, error) {
 func (m *MPRDMA) Reset(psn bth.PSN) {
 	*m = MPRDMA{
 		una: psn, nxt: psn, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
-		sound: true, fuso: m.fuso, timeout: m.timeout,
+		valid: true, fuso: m.fuso, timeout: m.timeout,
 	}
 	m.timeout.backoff.progress()
 }
@@ -91,20 +91,10 @@ func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	}
 }
 
-// MaxLate is how many packets may be acknowledged while an acknowledgement is on its way by
-// a slower path. What is later is a ghost of an earlier exchange.
-const MaxLate = 1 << 16
-
-// overtaken reports whether f answers one packet but says less of all others than is known.
-func (m *MPRDMA) overtaken(f bth.Feedback) bool {
-	behind := distance(f.Expected, m.una)
-	return f.HasSACK && behind > 0 && behind <= MaxLate
-}
-
-// OnFeedback implements Recovery. PSNs that are not outstanding are ghosts of an
-// earlier exchange.
+// OnFeedback implements Recovery.
 func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
-	if m.overtaken(f) {
+	dropped := f.Refused
+	if overtaken(m.una, &f) {
 		f.Expected = m.una
 		f.Refused = f.Refused && distance(m.una, f.SACK) < m.outstanding()
 	}
@@ -112,29 +102,32 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if acked > m.outstanding() {
 		return Outcome{}
 	}
-	m.inflate += left(f, acked)
+	out := Outcome{Acked: acked}
+	m.inflate += int32(answered(f, acked))
+	if !dropped {
+		out.Delivered = answered(f, acked)
+	}
 	if end := f.SACK.Next(); f.HasSACK && distance(m.una, end) <= m.outstanding() && distance(m.una, end) > distance(m.una, m.high) {
 		m.high = end
 	}
 	if acked > 0 {
 		m.advance(now, f.Expected, acked)
 	}
-	out := Outcome{Acked: acked}
 	if (f.Refused || f.Gap) && m.una != m.nxt && !m.mode {
 		out.Lost = m.recover()
 		m.inflate++ // so has the one that it names
 	}
-	m.settle()
+	m.bound()
 	return out
 }
 
-// left is how many packets f says have left the network: the one that it answers. A
+// answered is how many packets f says have left the network: the one that it answers. A
 // READ response answers no single one, and all that it acknowledges have left.
-func left(f bth.Feedback, acked uint32) int32 {
+func answered(f bth.Feedback, acked uint32) uint32 {
 	if f.HasSACK {
 		return 1
 	}
-	return int32(acked)
+	return acked
 }
 
 // advance moves snd_una.
@@ -155,10 +148,10 @@ func (m *MPRDMA) advance(now mono.Time, to bth.PSN, acked uint32) {
 		m.high = to
 	}
 	if m.passed(m.mark) {
-		if !m.sound {
+		if !m.valid {
 			m.inflate = max(m.inflate, 0)
 		}
-		m.mark, m.sound = m.nxt, false
+		m.mark, m.valid = m.nxt, false
 	}
 }
 
@@ -174,23 +167,29 @@ func (m *MPRDMA) recover() (lost uint32) {
 	return m.outstanding()
 }
 
-// settle bounds inflate: what has left the network is below the highest PSN of which
+// bound bounds inflate: what has left the network is below the highest PSN of which
 // that is known.
-func (m *MPRDMA) settle() {
+func (m *MPRDMA) bound() {
 	m.inflate = min(m.inflate, int32(distance(m.una, m.high)))
-	m.sound = m.sound || m.inflate >= 0
+	m.valid = m.valid || m.inflate >= 0
 	if m.una == m.nxt {
 		m.inflate = 0
 	}
 }
 
+// OnRNR implements Recovery: everything is sent again, and none of it is in the network.
+func (m *MPRDMA) OnRNR(mono.Time) {
+	if m.una != m.nxt {
+		m.inflate, m.high = int32(m.recover()), m.nxt
+	}
+}
+
 // OnTimeout implements Recovery: "the sender will start to retransmit all
-// unacknowledged packets". None of them is in the network any more.
-func (m *MPRDMA) OnTimeout(mono.Time) Outcome {
+// unacknowledged packets" (3.5).
+func (m *MPRDMA) OnTimeout(now mono.Time) Outcome {
 	m.timeout.backoff.expired()
-	lost := m.recover()
-	m.inflate, m.high = int32(lost), m.nxt
-	return Outcome{Lost: lost}
+	m.OnRNR(now)
+	return Outcome{Lost: m.outstanding()}
 }
 
 // NextRetransmit implements Recovery.

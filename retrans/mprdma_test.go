@@ -72,7 +72,7 @@ func TestMPRDMAInflate(t *testing.T) {
 	m.ack(0xfffffe, 0)
 	m.ack(0xfffffe, 1)
 	m.want("two ahead", 4, -1, 0xfffffe)
-	if out := m.ack(0, 0xfffffe+1); out != (Outcome{Acked: 2}) {
+	if out := m.ack(0, 0xfffffe+1); out != (Outcome{Acked: 2, Delivered: 1}) {
 		t.Fatalf("%+v", out)
 	}
 	m.want("the acknowledgement of the oldest is late", 4-1+0, -1, 0)
@@ -81,10 +81,10 @@ func TestMPRDMAInflate(t *testing.T) {
 	if out := m.ack(9, 9); out != (Outcome{}) {
 		t.Fatalf("beyond what was sent: %+v", out)
 	}
-	if out := m.ack(0xfffff0, 0); out != (Outcome{}) {
+	if out := m.ack(0xfffff0, 0); out != (Outcome{Delivered: 1}) {
 		t.Fatalf("behind: %+v", out)
 	}
-	m.want("ghosts", 2, -1, 0)
+	m.want("what is stale", 2, -1, 0)
 	for range 9 {
 		m.ack(0, 3)
 	}
@@ -100,7 +100,7 @@ func TestMPRDMAOvertaken(t *testing.T) {
 	m.send(0xfffffe, 6)
 	m.ack(2, 1)
 	m.want("three are late", 5, -1, 2)
-	if out := m.ack(0xffffff, 0xfffffe); out != (Outcome{}) {
+	if out := m.ack(0xffffff, 0xfffffe); out != (Outcome{Delivered: 1}) {
 		t.Fatalf("%+v", out)
 	}
 	m.ack(1, 0)
@@ -115,9 +115,9 @@ func TestMPRDMAOvertaken(t *testing.T) {
 	m.Reset(psn(0))
 	m.send(0, 3)
 	if out := m.nack(1<<24-MaxLate-1, 1); out != (Outcome{}) {
-		t.Fatalf("ghost: %+v", out)
+		t.Fatalf("stale: %+v", out)
 	}
-	m.want("ghost", 3, -1, 0)
+	m.want("stale", 3, -1, 0)
 }
 
 // TestMPRDMARecovery: recovery = snd_nxt, snd_retx = the PSN of the NACK; each
@@ -141,7 +141,7 @@ func TestMPRDMARecovery(t *testing.T) {
 	}
 	m.want("the same loss", 2, 1, -1)
 	m.OnSent(3, psn(1), 1, true)
-	if out := m.ack(5, 0); out != (Outcome{Acked: 5}) {
+	if out := m.ack(5, 0); out != (Outcome{Acked: 5, Delivered: 1}) {
 		t.Fatalf("gap filled: %+v", out)
 	}
 	m.want("what has arrived is skipped, 7 and the copy of 1 are in flight", 2, 5, -1)
@@ -286,7 +286,7 @@ func TestMPRDMAReads(t *testing.T) {
 	m := newMultipath(t, 5, nil)
 	m.OnSent(1, psn(5), 1<<23, false)
 	m.want("sent", 1<<23, -1, 5)
-	if out := m.OnFeedback(2, bth.Feedback{Expected: psn(9)}); out != (Outcome{Acked: 4}) {
+	if out := m.OnFeedback(2, bth.Feedback{Expected: psn(9)}); out != (Outcome{Acked: 4, Delivered: 4}) {
 		t.Fatalf("%+v", out)
 	}
 	m.want("four responses", 1<<23-4, -1, 9)

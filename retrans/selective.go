@@ -20,7 +20,7 @@ type Selective struct {
 	una, cur, end, nxt bth.PSN
 	high               bth.PSN // behind the highest mark; una if there is none
 	marks              marks
-	naked              bool    // as for GoBackN: a loss is answered once
+	nakSeen            bool    // as for GoBackN: a loss is answered once
 	probing            bool    // a timeout without a mark has sent una again
 	probed             bth.PSN // ... the packets before this one were outstanding then
 
@@ -30,7 +30,8 @@ type Selective struct {
 
 // Marker is a Recovery that single packets can be marked in as received.
 type Marker interface {
-	Mark(psn bth.PSN)
+	// Mark returns whether that is news.
+	Mark(psn bth.PSN) bool
 }
 
 // NewSelective returns a selective repeat that remembers marks of up to window
@@ -75,38 +76,39 @@ func (s *Selective) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 
 // Mark implements Marker. PSNs that are not outstanding, or too far ahead to be
 // remembered, are ignored: they may be sent again in vain.
-func (s *Selective) Mark(psn bth.PSN) {
+func (s *Selective) Mark(psn bth.PSN) bool {
 	d := distance(s.una, psn)
-	if d >= distance(s.una, s.nxt) || d >= s.marks.len() {
-		return
+	if d >= distance(s.una, s.nxt) || d >= s.marks.len() || s.marks.has(psn) {
+		return false
 	}
 	s.marks.set(psn)
 	if d >= distance(s.una, s.high) {
 		s.high = psn.Next()
 	}
 	s.skip()
+	return true
 }
 
-// OnFeedback implements Recovery. What lies before una or beyond the highest PSN
-// sent is a ghost of an earlier exchange.
+// OnFeedback implements Recovery.
 func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	acked := distance(s.una, f.Expected)
 	if acked > distance(s.una, s.nxt) {
 		return Outcome{}
 	}
-	if acked > 0 {
-		s.advance(f.Expected, acked)
-		s.base, s.naked = now, false
-	}
 	out := Outcome{Acked: acked}
+	if acked > 0 {
+		out.Delivered = s.unmarked(s.una, f.Expected)
+		s.advance(f.Expected, acked)
+		s.base, s.nakSeen = now, false
+	}
 	if acked > 0 && s.probing {
 		if s.probing = false; acked == 1 {
 			out.Lost = s.repeat(s.evident(s.probed))
 		}
 	}
-	if f.Gap && !s.naked && s.una != s.nxt {
+	if f.Gap && !s.nakSeen && s.una != s.nxt {
 		lost := s.repeat(s.nxt)
-		s.naked, out.Lost = lost > 0, out.Lost+lost
+		s.nakSeen, out.Lost = lost > 0, out.Lost+lost
 	}
 	return out
 }
@@ -130,13 +132,20 @@ func (s *Selective) advance(to bth.PSN, acked uint32) {
 	s.skip()
 }
 
+// OnRNR implements Recovery: the receiver has dropped what it needs receives for, and
+// says so of the first of these packets only.
+func (s *Selective) OnRNR(mono.Time) {
+	s.nakSeen, s.probing = false, false
+	s.repeat(s.nxt)
+}
+
 // OnTimeout implements Recovery. Packets behind the highest mark may still be under way:
 // if there is a mark, only those before it are sent again. If there is none, the oldest
 // packet alone is, and the answer tells whether the timer was early: an acknowledgement of
 // that packet and no other means that the rest is lost too (as F-RTO, RFC 5682 2.1). A
 // timeout is a new loss: the next NAK counts.
 func (s *Selective) OnTimeout(mono.Time) Outcome {
-	s.naked = false
+	s.nakSeen = false
 	switch {
 	case s.una == s.nxt:
 		return Outcome{}

@@ -63,7 +63,7 @@ func disorder(t reorder.Tracker, n int) {
 		if a, ok := t.(reorder.Agent); ok {
 			a.Announce(bth.PSN{}, false)
 		}
-		t.Receive(bth.MakePSN(uint32(i)), 1, reorder.LastWithCompletion)
+		t.Receive(bth.MakePSN(uint32(i)), true)
 	}
 }
 
