@@ -54,23 +54,23 @@ static void wait_for(int fd, short events)
 	poll(&p, 1, -1);
 }
 
-static int send_command(int fd, const void *cmd, size_t n, int send_fd)
+static int send_command(int fd, const void *cmd, size_t n, const int *fds, size_t nfds)
 {
 	struct iovec io = { (void *)cmd, n };
 	union {
 		struct cmsghdr h;
-		char room[CMSG_SPACE(sizeof(int))];
+		char room[CMSG_SPACE(MAX_FDS * sizeof(int))];
 	} control;
 	struct msghdr m = { .msg_iov = &io, .msg_iovlen = 1 };
-	if (send_fd >= 0) {
+	if (nfds > 0) {
 		memset(&control, 0, sizeof control);
 		m.msg_control = &control;
-		m.msg_controllen = sizeof control.room;
+		m.msg_controllen = CMSG_SPACE(nfds * sizeof(int));
 		struct cmsghdr *h = CMSG_FIRSTHDR(&m);
 		h->cmsg_level = SOL_SOCKET;
 		h->cmsg_type = SCM_RIGHTS;
-		h->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(h), &send_fd, sizeof(int));
+		h->cmsg_len = CMSG_LEN(nfds * sizeof(int));
+		memcpy(CMSG_DATA(h), fds, nfds * sizeof(int));
 	}
 	for (;;) {
 		if (sendmsg(fd, &m, MSG_NOSIGNAL) >= 0)
@@ -129,47 +129,49 @@ static int receive_answer(int fd, struct answer *a)
 	return head.ret;
 }
 
-int conn_call(int fd, const void *cmd, size_t n, int send_fd, struct answer *a)
+int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, struct answer *a)
 {
 	a->nfd = 0;
 	a->len = 0;
-	a->ret = send_command(fd, cmd, n, send_fd);
+	a->ret = send_command(fd, cmd, n, fds, nfds);
 	if (a->ret == 0)
 		a->ret = receive_answer(fd, a);
+	if (a->ret < 0 && a->len > 0)
+		explain("roced: %.*s", (int)a->len, (const char *)a->body);
 	return a->ret;
 }
 
-pthread_mutex_t *call_lock_new(void)
+struct call_lock *call_lock_new(void)
 {
-	pthread_mutex_t *l = (void *)syscall(SYS_mmap, NULL, sizeof *l, PROT_READ | PROT_WRITE,
-					     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct call_lock *l = (void *)syscall(SYS_mmap, NULL, sizeof *l, PROT_READ | PROT_WRITE,
+					      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (l == MAP_FAILED)
 		return NULL;
 	pthread_mutexattr_t attr;
 	pthread_mutexattr_init(&attr);
 	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
 	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(l, &attr);
+	pthread_mutex_init(&l->mutex, &attr);
 	pthread_mutexattr_destroy(&attr);
 	return l;
 }
 
-void call_lock_free(pthread_mutex_t *l)
+void call_lock_free(struct call_lock *l)
 {
 	syscall(SYS_munmap, l, sizeof *l);
 }
 
-void call_lock(pthread_mutex_t *l, int fd)
+void call_lock(struct call_lock *l, int fd)
 {
-	if (pthread_mutex_lock(l) != EOWNERDEAD)
+	if (pthread_mutex_lock(&l->mutex) != EOWNERDEAD)
 		return;
 	shutdown(fd, SHUT_RDWR);
-	pthread_mutex_consistent(l);
+	pthread_mutex_consistent(&l->mutex);
 }
 
-void call_unlock(pthread_mutex_t *l)
+void call_unlock(struct call_lock *l)
 {
-	pthread_mutex_unlock(l);
+	pthread_mutex_unlock(&l->mutex);
 }
 
 void answer_copy(const struct answer *a, void *to, size_t room)

@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
 
 #include <rdma/ib_user_verbs.h>
 
@@ -35,7 +33,7 @@ struct mapping {
 	bool inherited;   /* of the parent's memfd: in the way of what this process maps there */
 };
 
-/* A memory region. Without a mapping, the daemon gets at it through /proc. */
+/* A memory region. Without a mapping, the daemon copies it (mr_pass.c). */
 struct region {
 	struct region *next;
 	struct context *context;
@@ -198,22 +196,13 @@ static bool find(uint64_t start, uint64_t end, uint64_t *offset)
 	return true;
 }
 
-/* permit lets the daemon get at this process where only its ancestors may (Yama). */
-static void permit(struct context *c)
-{
-	struct ucred peer;
-	socklen_t n = sizeof peer;
-	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 && peer.pid > 0)
-		prctl(PR_SET_PTRACER, peer.pid);
-}
-
-int mr_prepare(struct context *c, uint64_t start, uint64_t length)
+bool mr_prepare(struct context *c, uint64_t start, uint64_t length)
 {
 	uint64_t end, offset = 0;
 	struct mapping *fresh = malloc(sizeof *fresh);
 	if (!fresh || !pages(&start, &end, length)) {
 		free(fresh);
-		return 0;
+		return true;
 	}
 	mr_lock();
 	bool ours = may_replace() && (find(start, end, &offset) ||
@@ -221,13 +210,10 @@ int mr_prepare(struct context *c, uint64_t start, uint64_t length)
 	forget_stale(c, start, end, ours, offset);
 	if (ours && !covering(c, start, end) && map(fresh, c, start, end, offset))
 		fresh = NULL;
-	if (!ours)
-		permit(c);
 	mr_unlock();
 	free(fresh);
 	free_unused();
-	/* Through /proc the daemon would get at the memory of the process that has connected. */
-	return ours || c->opener == process_id() ? 0 : -EOPNOTSUPP;
+	return ours;
 }
 
 void mr_abandoned(struct context *c, uint64_t start, uint64_t length)

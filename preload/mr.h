@@ -1,8 +1,8 @@
 /*
  * Memory regions on any memory of the program.
  *
- * The daemon reads and writes registered memory. It can do so through /proc (any
- * memory, but a system call for each access) or directly, where the pages belong to
+ * The daemon reads and writes registered memory. It can do so through a descriptor of
+ * /proc/self/mem (any memory, but a system call for each access) or directly, where the pages belong to
  * a memfd that it has mapped as well. So pages of private anonymous memory are
  * replaced, at the time when they are registered, by pages of one memfd with the
  * same content, at the same place.
@@ -10,6 +10,7 @@
  *   mr.c          what is registered; the daemon's mappings
  *   mr_maps.c     what lies where in the address space
  *   mr_replace.c  replacement of pages
+ *   mr_pass.c     the descriptor for all other memory
  *   mr_keep.c     what programs do to their memory otherwise: fork, madvise, mremap
  */
 #ifndef ROCED_MR_H
@@ -24,9 +25,8 @@ struct context;
 /* ---- mr.c: called by the rest of the library ---- */
 
 /* mr_prepare gets a range ready to be registered in a context: if it can be, it becomes
- * memory that the daemon has mapped. It returns 0 whether or not, but -EOPNOTSUPP if it
- * has not and the context is the parent's of this process. */
-int mr_prepare(struct context *c, uint64_t start, uint64_t length);
+ * memory that the daemon has mapped. It returns false if the daemon will have to copy. */
+bool mr_prepare(struct context *c, uint64_t start, uint64_t length);
 /* mr_abandoned tells that it was not registered after all. */
 void mr_abandoned(struct context *c, uint64_t start, uint64_t length);
 /* mr_registered and mr_released tell what the program has registered. */
@@ -84,6 +84,14 @@ void backing_zero(uint64_t offset, uint64_t length);
 /* replace makes all of a range that lies on page boundaries memory of the memfd,
  * consecutive, from *offset on. False if that cannot be. The lock is held. */
 bool replace(uint64_t start, uint64_t end, uint64_t *offset);
+
+/* ---- mr_pass.c ---- */
+
+/* pass_memory makes this process the one whose memory the daemon copies; 0 or -errno. The
+ * caller holds c->call. pass_memory_needed also succeeds if the daemon may have other ways,
+ * and says what is wrong. */
+int pass_memory(struct context *c);
+int pass_memory_needed(struct context *c);
 
 /* ---- mr_keep.c ---- */
 

@@ -157,7 +157,7 @@ static void refresh(const char *path)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	struct answer *a = malloc(sizeof *a);
 	int fd = conn_dial(name);
-	if (a && fd >= 0 && conn_call(fd, &cmd, sizeof cmd, -1, a) == 0)
+	if (a && fd >= 0 && conn_call(fd, &cmd, sizeof cmd, NULL, 0, a) == 0)
 		answer_close(a, 0);
 	if (fd >= 0)
 		syscall(SYS_close, fd);

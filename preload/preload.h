@@ -16,6 +16,7 @@
  *   fds.c      which descriptors are ours
  *   paths.c    which paths are ours
  *   poll.c     sharing the processor while polling
+ *   explain.c  what the user at the terminal is told
  *   mr.c       memory regions: page replacement
  *   rdmacm.c   the rdma_cm ABI
  */
@@ -94,7 +95,8 @@ struct answer_fd {
 	int fd;
 };
 
-/* An answer of the daemon. The descriptors are the caller's. */
+/* An answer of the daemon. The descriptors are the caller's. The body of one of failure is
+ * a sentence, perhaps an empty one. */
 struct answer {
 	int ret; /* 0 or -errno */
 	size_t len;
@@ -105,19 +107,27 @@ struct answer {
 
 /* conn_dial connects to a socket in the run directory; -1 with errno set. */
 int conn_dial(const char *name);
-/* conn_call sends a command, with a descriptor if send_fd >= 0, and waits for the
- * answer. It returns answer->ret; -EIO if the daemon is gone or does not make sense. An
+/* conn_call sends a command, with nfds descriptors, and waits for the answer. It returns answer->ret; -EIO if the daemon is gone or does not make sense. An
  * answer of failure has no descriptors. One call at a time on a connection is the
  * caller's affair. */
-int conn_call(int fd, const void *cmd, size_t n, int send_fd, struct answer *a);
-/* call_lock_new makes the lock for that, NULL if there is no memory. fork() shares a
- * connection, so it holds between processes too. call_lock_free ends it. */
-pthread_mutex_t *call_lock_new(void);
-void call_lock_free(pthread_mutex_t *l);
+int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, struct answer *a);
+
+/* The lock for that. fork() shares a connection, so it holds between processes too. */
+struct call_lock {
+	pthread_mutex_t mutex;
+	/* The daemon's handle of the process that it takes regions to be in, and whether
+	 * there is one (mr_pass.c). Guarded by the mutex. */
+	uint32_t memory;
+	bool passed;
+};
+
+/* call_lock_new makes a lock, NULL if there is no memory. call_lock_free ends it. */
+struct call_lock *call_lock_new(void);
+void call_lock_free(struct call_lock *l);
 /* call_lock locks connection fd. If a process died in the middle of a command, nobody
  * knows whose the next answer is: the connection ends. */
-void call_lock(pthread_mutex_t *l, int fd);
-void call_unlock(pthread_mutex_t *l);
+void call_lock(struct call_lock *l, int fd);
+void call_unlock(struct call_lock *l);
 /* answer_copy copies the response to where a program wants it; what an answer lacks is
  * zero there. */
 void answer_copy(const struct answer *a, void *to, size_t room);
@@ -208,6 +218,8 @@ struct context {
 	atomic_int holders; /* who has a pointer: file, channels */
 	int fd; /* a descriptor of the connection that is the library's own */
 	pid_t opener;          /* the process that has connected */
+	pid_t passer;          /* the process whose memory has the handle below; guarded by call */
+	uint32_t memory;
 	_Atomic pid_t watcher; /* the process whose thread watches over it */
 	atomic_bool dead;
 	struct context *next; /* in the list of death.c */
@@ -215,7 +227,7 @@ struct context {
 	int bell_fd;
 	atomic_bool ready[BELL_QPS]; /* by handle: the queue pair may send */
 
-	pthread_mutex_t *call; /* one command at a time; guards answer and maps */
+	struct call_lock *call; /* one command at a time; guards answer and maps */
 	struct answer answer;
 	struct pending_map *maps;
 
@@ -233,9 +245,12 @@ void *uverbs_mmap(struct context *c, void *addr, size_t len, int prot, int flags
 struct context *context_of(int fd);
 /* context_put gives up a pointer. */
 void context_put(struct context *c);
-/* context_call sends a command of the library itself and copies the response, unless
- * resp is NULL; 0 or -errno. */
+/* context_call sends a command of the library itself, with a descriptor if send_fd >= 0,
+ * and copies the response, unless resp is NULL; 0 or -errno. context_call_on does so for
+ * a caller that holds c->call, and with several descriptors. */
 int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len);
+int context_call_on(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds, void *resp,
+		    size_t resp_len);
 
 /* ---- events.c ---- */
 
@@ -259,6 +274,12 @@ void death_watch(struct context *c);
 void death_forget(struct context *c);
 /* death_flush completes with an error what the program has posted. */
 void death_flush(struct context *c);
+
+/* ---- explain.c ---- */
+
+/* explain prints a sentence on the program's standard error, if the environment asks for
+ * that: what a program cannot say that sees an error number only. */
+void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- poll.c ---- */
 

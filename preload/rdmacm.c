@@ -38,7 +38,7 @@ struct hello_answer {
 struct cm {
 	struct file file;
 	int fd; /* of the connection: the library's own */
-	pthread_mutex_t *call; /* one command at a time; guards answer */
+	struct call_lock *call; /* one command at a time; guards answer */
 	struct answer answer;
 };
 
@@ -62,7 +62,7 @@ static int greet(struct cm *c)
 	}
 	if (nic)
 		strcpy(h.nic, nic);
-	int r = conn_call(c->fd, &h, sizeof h, -1, &c->answer);
+	int r = conn_call(c->fd, &h, sizeof h, NULL, 0, &c->answer);
 	struct hello_answer got;
 	if (r == 0 && c->answer.len == sizeof got && c->answer.nfd == 1 && c->answer.fd[0].kind == ANSWER_NUMBER) {
 		memcpy(&got, c->answer.body, sizeof got);
@@ -148,7 +148,7 @@ static int response_at(uint32_t cmd)
  * -errno. The caller holds c->call. */
 static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n, int send_fd)
 {
-	int r = conn_call(c->fd, msg, n, send_fd, &c->answer);
+	int r = conn_call(c->fd, msg, n, &send_fd, send_fd >= 0, &c->answer);
 	answer_close(&c->answer, 0);
 	if (r == -EIO && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID && conn_gone(c->fd))
 		c->answer.len = r = 0; /* gone with the daemon, which leaves no events to wait for */
@@ -170,7 +170,7 @@ static void take_bell(struct cm *f, int fd)
 {
 	struct rdma_ucm_cmd_hdr h = { .cmd = EXT_BELL };
 	uint8_t bell;
-	if (recv(fd, &bell, sizeof bell, MSG_DONTWAIT) > 0 && conn_call(f->fd, &h, sizeof h, -1, &f->answer) == 0)
+	if (recv(fd, &bell, sizeof bell, MSG_DONTWAIT) > 0 && conn_call(f->fd, &h, sizeof h, NULL, 0, &f->answer) == 0)
 		answer_close(&f->answer, 0);
 }
 

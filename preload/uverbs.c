@@ -34,6 +34,7 @@ struct command {
 	void *response; /* where the program wants it */
 	size_t room;
 	struct object *object; /* created or destroyed by it */
+	bool copied;           /* is about memory that the daemon has to copy */
 };
 
 /* ---- contexts ---- */
@@ -126,23 +127,30 @@ static void adopt(struct context *c)
 }
 
 /* call sends a command; the caller holds c->call. */
-static int call(struct context *c, const void *cmd, size_t n, int send_fd)
+static int call(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds)
 {
 	if (!atomic_load(&c->dead))
-		return conn_call(c->fd, cmd, n, send_fd, &c->answer);
+		return conn_call(c->fd, cmd, n, fds, nfds, &c->answer);
 	c->answer.nfd = 0;
 	return c->answer.ret = -EIO;
 }
 
-int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len)
+int context_call_on(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds, void *resp,
+		    size_t resp_len)
 {
-	call_lock(c->call, c->fd);
-	int ret = call(c, cmd, n, send_fd);
+	int ret = call(c, cmd, n, fds, nfds);
 	if (ret == 0) {
 		if (resp)
 			answer_copy(&c->answer, resp, resp_len);
 		answer_close(&c->answer, 0);
 	}
+	return ret;
+}
+
+int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len)
+{
+	call_lock(c->call, c->fd);
+	int ret = context_call_on(c, cmd, n, &send_fd, send_fd >= 0, resp, resp_len);
 	call_unlock(c->call);
 	return ret;
 }
@@ -154,7 +162,7 @@ int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void
 static void start_bell(struct context *c)
 {
 	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = HDR / 4, .out_words = 2 };
-	if (call(c, &cmd, sizeof cmd, -1) != 0)
+	if (call(c, &cmd, sizeof cmd, NULL, 0) != 0)
 		return;
 	struct answer *a = &c->answer;
 	if (a->nfd != 2 || a->fd[0].kind != ANSWER_MEMORY || a->fd[0].size < BELL_SIZE ||
@@ -541,10 +549,12 @@ static int take_fds(struct command *m)
 static int execute(struct command *m)
 {
 	struct context *c = m->c;
-	int ret = prepare(m);
+	int ret = m->copied ? pass_memory_needed(c) : 0;
+	if (ret == 0)
+		ret = prepare(m);
 	if (ret)
 		return ret;
-	ret = call(c, m->bytes, m->n, -1);
+	ret = call(c, m->bytes, m->n, NULL, 0);
 	if (ret == -EIO && ends(m) && conn_gone(c->fd))
 		gone(&c->answer);
 	ret = settle(m);
@@ -557,24 +567,25 @@ static int execute(struct command *m)
 		return ret;
 	if (m->response)
 		answer_copy(&c->answer, m->response, m->room);
-	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT)
+	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT) {
 		start_bell(c);
+		pass_memory(c); /* while there is a /proc: programs may lock themselves up */
+	}
 	return 0;
 }
 
-/* before and after a command that concerns memory: the memory's own affairs. 0 or
- * -errno. */
-static int before(struct command *m)
+/* before and after a command that concerns memory: the memory's own affairs. */
+static void before(struct command *m)
 {
 	struct ib_uverbs_reg_mr *reg = core(m);
 	struct ib_uverbs_rereg_mr *rereg = core(m);
+	m->copied = false;
 	if (m->extended)
-		return 0;
+		return;
 	if (m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
-		return mr_prepare(m->c, reg->start, reg->length);
+		m->copied = !mr_prepare(m->c, reg->start, reg->length);
 	if (m->number == IB_USER_VERBS_CMD_REREG_MR && has(m, sizeof *rereg) && rereg->flags & 1)
-		return mr_prepare(m->c, rereg->start, rereg->length);
-	return 0;
+		m->copied = !mr_prepare(m->c, rereg->start, rereg->length);
 }
 
 static void after(struct command *m)
@@ -621,7 +632,8 @@ static int run(struct context *c, const void *buf, size_t n)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	file_hold(&c->file); /* whatever the program closes meanwhile */
 	adopt(c);
-	if (parse(m, buf, n) && (ret = before(m)) == 0) {
+	if (parse(m, buf, n)) {
+		before(m);
 		call_lock(c->call, c->fd);
 		ret = execute(m);
 		call_unlock(c->call);

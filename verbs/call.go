@@ -75,11 +75,11 @@ func (c *Context) send(verb string, cmd []byte, fds []int) ([]byte, []uverbs.FD,
 		return nil, nil, fail(verb, "", err)
 	}
 	resp, got, err := c.conn.Call(cmd, fds)
-	if err == nil {
+	switch err.(type) {
+	case nil:
 		return resp, got, nil
-	}
-	if errno, ok := err.(unix.Errno); ok {
-		return nil, nil, fail(verb, "", errno)
+	case unix.Errno, *uverbs.Refusal:
+		return nil, nil, fail(verb, "", err)
 	}
 	c.end(ErrDeviceFatal)
 	_ = c.conn.Close() // wakes all who wait for the daemon

@@ -79,6 +79,7 @@ const (
 	ExtQueryGID     = 0xc5
 	ExtQueryStats   = 0xc6
 	ExtRefreshSysfs = 0xc7
+	ExtPassMemory   = 0xc8
 )
 
 // FlagExtended in a command number says that a ExHdr follows the Hdr.

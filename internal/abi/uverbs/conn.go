@@ -36,8 +36,8 @@ type FD struct {
 
 // Answer is the answer to a request.
 type Answer struct {
-	Err  error // answered as its Errno
-	Body []byte
+	Err  error  // answered as its Errno
+	Body []byte // if there is an error, a sentence about it, which may be empty
 	FDs  []FD
 }
 
@@ -101,8 +101,8 @@ func Dial(path string) (*Conn, error) {
 func (c *Conn) Close() error { return c.uc.Close() }
 
 // Call sends a command with descriptors, which stay the caller's, and waits for
-// the answer. An answer that reports an error is returned as its unix.Errno; every
-// other error means that the connection is of no more use. The descriptors of the
+// the answer. An answer that reports an error is returned as its unix.Errno, or a Refusal
+// if it says more; every other error means that the connection is of no more use. The descriptors of the
 // answer are the caller's.
 func (c *Conn) Call(cmd []byte, fds []int) (resp []byte, got []FD, err error) {
 	c.mu.Lock()
@@ -158,7 +158,9 @@ func Recoverable(err error) bool {
 func (c *Conn) WriteAnswer(a Answer) error {
 	h := answerHdr{Ret: -int32(Errno(a.Err))}
 	if h.Ret != 0 {
-		return c.send(Append(nil, h), nil)
+		text := a.Body[:min(len(a.Body), maxText)]
+		h.Len = uint32(len(text))
+		return c.send(append(Append(nil, h), text...), nil)
 	}
 	if len(a.FDs) > MaxFDs {
 		return ErrTooBig
@@ -233,8 +235,11 @@ func parseAnswer(msg []byte, fds []int) ([]byte, []FD, error) {
 	if _, err := binary.Decode(msg, binary.LittleEndian, &h); err != nil {
 		return nil, nil, fmt.Errorf("%w: answer of %d bytes", ErrProtocol, len(msg))
 	}
-	if h.Ret < 0 {
-		return nil, nil, unix.Errno(-int64(h.Ret))
+	if errno := unix.Errno(-int64(h.Ret)); h.Ret < 0 {
+		if text := msg[AnswerLen:]; len(text) > 0 && int64(h.Len) == int64(len(text)) {
+			return nil, nil, &Refusal{errno, string(text)}
+		}
+		return nil, nil, errno
 	}
 	resp := msg[AnswerLen:]
 	if h.Ret != 0 || int64(h.Len) != int64(len(resp)) || int64(h.NFD) != int64(len(fds)) {

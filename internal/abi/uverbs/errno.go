@@ -16,6 +16,21 @@ var (
 	ErrTooBig = errors.New("uverbs: message too big")
 )
 
+// maxText bounds the sentence of a Refusal, in bytes.
+const maxText = 1024
+
+// Refusal is an answer that reports an error and says more about it.
+type Refusal struct {
+	Errno unix.Errno
+	Text  string
+}
+
+// Error says both.
+func (r *Refusal) Error() string { return r.Errno.Error() + ": " + r.Text }
+
+// Unwrap returns the number.
+func (r *Refusal) Unwrap() error { return r.Errno }
+
 // Errno returns the error number that err stands for: what the answer to a command
 // that failed with it carries. Zero stands for no error.
 func Errno(err error) unix.Errno {

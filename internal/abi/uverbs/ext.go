@@ -56,6 +56,20 @@ type UnmapMemory struct {
 	_      uint32
 }
 
+// PassMemory is the request of EXT_PASS_MEMORY. With it come descriptors of the files mem
+// and maps of the process whose memory regions are in from now on; or none do, and Handle
+// names one that has been passed before.
+type PassMemory struct {
+	Handle uint32
+	_      uint32
+}
+
+// PassMemoryResp is the response to EXT_PASS_MEMORY.
+type PassMemoryResp struct {
+	Handle uint32
+	_      uint32
+}
+
 // SetProfile is the request of EXT_SET_PROFILE.
 type SetProfile struct {
 	Profile [64]byte

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -124,13 +125,17 @@ func (a *app) environment(nic string) ([]variable, error) {
 		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: it has a colon or a space; ROCED_LIBRARY can name a copy", lib)
 	}
 	vars := []variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {"ROCED_RUN_DIR", dir}, {"ROCED_NIC", nic},
-		{"SYSFS_PATH", tree}}
+		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}
 	// UCX patches mmap() in memory, past every preload library, unless told not to.
 	if os.Getenv(ucxHooks) == "" {
 		vars = append(vars, variable{ucxHooks, "none"})
 	}
 	return vars, nil
 }
+
+// explains makes the library print why a command has failed of which the program sees an
+// error number only.
+const explains = "ROCED_EXPLAIN"
 
 // ucxHooks says how UCX watches over changes of memory.
 const ucxHooks = "UCX_MEM_MMAP_HOOK_MODE"

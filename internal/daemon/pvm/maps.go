@@ -2,6 +2,7 @@ package pvm
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -54,32 +55,75 @@ func (r *mapsReader) Read(b []byte) (int, error) {
 	}
 }
 
+// Fault says why memory cannot be registered, in words; it is EFAULT.
+type Fault struct {
+	Addr uint64 // where
+	Why  string
+}
+
+// Error describes the fault.
+func (f *Fault) Error() string { return fmt.Sprintf("memory at %#x %s", f.Addr, f.Why) }
+
+// Unwrap is what a kernel says that cannot pin the pages.
+func (f *Fault) Unwrap() error { return unix.EFAULT }
+
+// What is wrong with memory.
+const (
+	notMapped   = "is not mapped"
+	notReadable = "may not be read by its own program"
+	notWritable = "may not be written by its own program, and the region asks for IBV_ACCESS_LOCAL_WRITE"
+	notInFile   = "lies behind the end of the file that is mapped there"
+	allGone     = "is gone: its process has ended or executes another program"
+)
+
 // Check reports whether all of [addr, addr+n) is memory of the process that may be
-// read and, if write is set, written by it; EFAULT if not, like a kernel that
-// pins the pages. n > 0.
+// read and, if write is set, written by it; a Fault if not. n > 0.
+//
+// What it has found may change at once, by the program's own doing, and is not looked at
+// again: as with hardware, which has pinned the pages, a region outlives a later
+// mprotect(). The kernel writes no page by Write that the program could not write through
+// its own /proc/self/mem.
 func (p *Process) Check(addr, n uint64, write bool) error {
 	end := addr + n
 	if end < addr {
-		return unix.EFAULT
+		return &Fault{addr, notMapped}
 	}
 	lines := bufio.NewScanner(&mapsReader{fd: p.maps})
+	seen := false
 	for addr < end && lines.Scan() {
 		v, ok := parseVMA(lines.Text())
+		seen = seen || ok
 		if !ok || v.end <= addr {
 			continue
 		}
-		if v.start > addr || !v.read || write && !v.write {
-			return unix.EFAULT
+		if why := v.refuses(addr, write); why != "" {
+			return &Fault{addr, why}
 		}
 		addr = min(v.end, end)
 		if v.file && !p.present(addr-1) {
-			return unix.EFAULT
+			return &Fault{addr - 1, notInFile}
 		}
 	}
-	if addr < end {
-		return unix.EFAULT
+	switch {
+	case !seen:
+		return &Fault{addr, allGone}
+	case addr < end:
+		return &Fault{addr, notMapped}
 	}
 	return nil
+}
+
+// refuses says why memory from addr on, which does not lie before v, cannot be had.
+func (v *vma) refuses(addr uint64, write bool) string {
+	switch {
+	case v.start > addr:
+		return notMapped
+	case !v.read:
+		return notReadable
+	case write && !v.write:
+		return notWritable
+	}
+	return ""
 }
 
 // present reports whether there is a byte at addr: a mapping may reach beyond the

@@ -43,17 +43,17 @@ func Open(pid int, uid uint32, pidfd int) (*Process, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNotThere, err)
 	}
 	p := &Process{mem: mem, maps: maps}
-	if err := p.identify(dir, uid, pidfd); err != nil {
+	if err := p.belongs(dir, uid, pidfd); err != nil {
 		p.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// identify runs after the files have been opened: if the process executes another
+// belongs runs after the files have been opened: if the process executes another
 // program or its number is reused meanwhile, they belong to an address space that
 // is gone.
-func (p *Process) identify(dir string, uid uint32, pidfd int) error {
+func (p *Process) belongs(dir string, uid uint32, pidfd int) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir+"/mem", &st); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotThere, err)

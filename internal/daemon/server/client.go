@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/pvm"
 	"roced/internal/daemon/shard"
 	"roced/mono"
 	"roced/qp"
@@ -26,7 +25,7 @@ type client struct {
 	serial uint64
 	log    *slog.Logger
 
-	proc    *pvm.Process // opened when a region first needs it
+	proc    *process     // that regions are in which are not shared; nil as long as none has needed it
 	used    atomic.Int64 // mapped bytes
 	offset  uint64       // next mmap offset of a ring
 	profile string       // of new queue pairs
@@ -39,6 +38,7 @@ type client struct {
 
 	channels table[channel]
 	maps     table[mapping]
+	procs    table[process] // that the client has passed
 	pds      table[rocev2.PD]
 	mrs      table[memoryRegion]
 	mws      table[rocev2.MW]
@@ -62,15 +62,19 @@ func (o *Owner) Own() *Owner { return o }
 // Owned is what the Ctx of an object is.
 type Owned interface{ Own() *Owner }
 
-// maxMaps bounds the mappings of a client; their bytes are bounded too.
-const maxMaps = 4096
+// maxMaps bounds the mappings of a client, whose bytes are bounded too; maxProcs the
+// processes whose memory it passes, two descriptors each.
+const (
+	maxMaps  = 4096
+	maxProcs = 64
+)
 
 func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
 	return &client{
 		srv: s, conn: conn, cred: cred, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
-		channels: newTable[channel](l.Channels), maps: newTable[mapping](maxMaps),
+		channels: newTable[channel](l.Channels), maps: newTable[mapping](maxMaps), procs: newTable[process](maxProcs),
 		pds: newTable[rocev2.PD](l.PDs), mrs: newTable[memoryRegion](l.MRs), mws: newTable[rocev2.MW](l.MWs),
 		cqs: newTable[completionQueue](l.CQs), srqs: newTable[sharedQueue](l.SRQs),
 		qps: newTable[queuePair](min(l.QPs, uverbs.MaxQPHandle)), ahs: newTable[rocev2.AH](l.AHs),
@@ -140,7 +144,7 @@ func (c *client) destroyAll() {
 	for _, m := range c.maps.all {
 		m.release()
 	}
-	c.closeProcess()
+	c.closeProcesses()
 	for _, ch := range c.channels.all {
 		ch.close()
 	}
@@ -178,7 +182,7 @@ func (c *client) destroyObjects(n *rocev2.NIC) {
 	}
 	for _, m := range c.mrs.all {
 		check(n.DeregMR(m.mr))
-		c.later(m.mem)
+		c.srv.cfg.Shard.Later(m.keep.release)
 	}
 	for _, q := range c.cqs.all {
 		check(n.DestroyCQ(q.c))

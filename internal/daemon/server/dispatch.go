@@ -47,6 +47,7 @@ var commands = [256]command{
 	uverbs.ExtDoorbell:          {(*client).doorbell, uverbs.Size[uverbs.DoorbellResp]()},
 	uverbs.ExtMapMemory:         {(*client).mapMemory, uverbs.Size[uverbs.MapMemoryResp]()},
 	uverbs.ExtUnmapMemory:       {(*client).unmapMemory, 0},
+	uverbs.ExtPassMemory:        {(*client).passMemory, uverbs.Size[uverbs.PassMemoryResp]()},
 	uverbs.ExtSetProfile:        {(*client).setProfile, 0},
 	uverbs.ExtQueryGID:          {(*client).queryGID, uverbs.Size[uverbs.QueryGIDResp]()},
 	uverbs.ExtRefreshSysfs:      {(*client).refreshSysfs, 0},

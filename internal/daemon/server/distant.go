@@ -1,10 +1,13 @@
 package server
 
 import (
+	"fmt"
 	"net"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/abi/uverbs"
 	"roced/internal/daemon/pvm"
 	"roced/qp"
 	"roced/rocev2"
@@ -29,28 +32,126 @@ func peerPidfd(conn *net.UnixConn, cred *unix.Ucred) (fd int, err error) {
 	return fd, err
 }
 
-// distant returns memory of the client that is not shared with the daemon. It must
-// be there, and writable if the region is.
-func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory, error) {
-	if c.proc == nil {
-		p, err := pvm.Open(int(c.cred.Pid), c.cred.Uid, c.pidfd)
-		if err != nil {
-			c.log.Info("memory of the client cannot be accessed", "err", err)
-			return nil, unix.EFAULT
-		}
-		c.proc = p
-	}
-	if err := c.proc.Check(start, length, access&qp.AccessLocalWrite != 0); err != nil {
-		return nil, err
-	}
-	return pvm.NewRegion(c.proc, start), nil
+// process is a process in whose memory regions are, and who needs it: the client, and each
+// region there.
+type process struct {
+	*pvm.Process
+	refs atomic.Int32
 }
 
-// closeProcess gives up the client's process. No region is left, and no command is
+func newProcess(p *pvm.Process) *process {
+	r := &process{Process: p}
+	r.refs.Store(1)
+	return r
+}
+
+// release gives one reference back; the last one closes the descriptors.
+func (p *process) release() {
+	if p.refs.Add(-1) == 0 {
+		p.Close()
+	}
+}
+
+// passMemory takes the memory of a process for that which regions are in from now on:
+// the client's own, or that of a child which uses its parent's context.
+func (c *client) passMemory(q *request) error {
+	var in uverbs.PassMemory
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	if len(q.FDs) == 0 {
+		p := c.procs.get(in.Handle)
+		if p == nil {
+			return unix.ENOENT
+		}
+		c.proc = p
+	} else if err := c.adopt(q.FDs, &in.Handle); err != nil {
+		return err
+	}
+	q.core = uverbs.PassMemoryResp{Handle: in.Handle}
+	return nil
+}
+
+// adopt adds a process to those that have been passed.
+func (c *client) adopt(fds []int, handle *uint32) error {
+	if len(fds) != 2 {
+		return unix.EINVAL
+	}
+	if c.procs.full() {
+		c.forgetProcesses()
+	}
+	if c.procs.full() {
+		return unix.ENOMEM
+	}
+	p, err := pvm.Adopt(fds[0], fds[1])
+	if err != nil {
+		return err
+	}
+	c.proc = newProcess(p)
+	*handle = c.procs.add(c.proc)
+	return nil
+}
+
+// forgetProcesses makes room for others: processes without regions pass their memory again.
+func (c *client) forgetProcesses() {
+	for i, p := range c.procs.all {
+		if p != c.proc && p.refs.Load() == 1 {
+			c.procs.remove(i)
+			p.release()
+		}
+	}
+}
+
+// distant returns memory of the client that is not shared with the daemon, and what keeps
+// it. It must be there, and writable if the region is.
+func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory, keep, error) {
+	if c.proc == nil {
+		if err := c.open(); err != nil {
+			return nil, keep{}, err
+		}
+	}
+	if err := c.check(c.proc, start, length, access); err != nil {
+		return nil, keep{}, err
+	}
+	c.proc.refs.Add(1)
+	return pvm.NewRegion(c.proc.Process, start), keep{proc: c.proc}, nil
+}
+
+// open opens the memory of a client that has passed none, which takes the rights of a
+// debugger.
+func (c *client) open() error {
+	p, err := pvm.Open(int(c.cred.Pid), c.cred.Uid, c.pidfd)
+	if err != nil {
+		return c.advise(unix.EFAULT, fmt.Sprintf("the program's memory cannot be reached: it has passed no descriptor of its "+
+			"/proc/self/mem (is /proc mounted where it runs, and its libroced.so as new as the daemon?), and the daemon cannot "+
+			"open /proc/%d/mem (%v), for which it would need CAP_SYS_PTRACE and to see the program's processes", c.cred.Pid, err))
+	}
+	if c.procs.full() {
+		c.forgetProcesses()
+	}
+	if c.procs.full() {
+		p.Close()
+		return unix.ENOMEM
+	}
+	c.proc = newProcess(p)
+	c.procs.add(c.proc)
+	return nil
+}
+
+// check reports whether a region may be made of memory of a process.
+func (c *client) check(p *process, start, length uint64, access qp.Access) error {
+	err := p.Check(start, length, access&qp.AccessLocalWrite != 0)
+	if err != nil {
+		return c.advise(unix.EFAULT, fmt.Sprintf("%d bytes at %#x cannot be registered: %v", length, start, err))
+	}
+	return nil
+}
+
+// closeProcesses gives up the client's processes. No region is left, and no command is
 // running.
-func (c *client) closeProcess() {
-	if c.proc != nil {
-		c.proc.Close()
+func (c *client) closeProcesses() {
+	for _, p := range c.procs.all {
+		p.release()
 	}
 	if c.pidfd >= 0 {
 		unix.Close(c.pidfd)

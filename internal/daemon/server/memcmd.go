@@ -12,8 +12,8 @@ import (
 // memoryRegion is a registered region and what keeps its memory.
 type memoryRegion struct {
 	Owner
-	mr  *rocev2.MR
-	mem *mapping // nil for a region of no length, or of memory that is not mapped here
+	mr   *rocev2.MR
+	keep keep
 	// What has been registered, for REREG_MR.
 	start, length uint64
 	access        qp.Access
@@ -69,11 +69,11 @@ func (c *client) regMR(q *request) error {
 		return unix.ENOMEM
 	}
 	access := qp.Access(in.AccessFlags)
-	mem, m, err := c.region(in.Start, in.Length, access)
+	mem, kept, err := c.region(in.Start, in.Length, access)
 	if err != nil {
 		return err
 	}
-	r := &memoryRegion{Owner: c.owner(), mem: m, start: in.Start, length: in.Length, access: access}
+	r := &memoryRegion{Owner: c.owner(), keep: kept, start: in.Start, length: in.Length, access: access}
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
 		r.mr, err = n.RegMR(pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: access, Mem: mem, Ctx: r})
 		if err == nil {
@@ -81,8 +81,8 @@ func (c *client) regMR(q *request) error {
 		}
 		return err
 	})
-	if r.mr == nil && m != nil {
-		m.release()
+	if r.mr == nil {
+		kept.release()
 	}
 	return err
 }
@@ -109,15 +109,15 @@ func (c *client) reregMR(q *request) error {
 			return err
 		}
 		if changed = true; flags&rocev2.ReregTranslation != 0 {
-			c.later(r.mem)
-			r.mem = next.mem
+			c.srv.cfg.Shard.Later(r.keep.release)
+			r.keep = next.keep
 		}
 		r.start, r.length, r.access = next.start, next.length, next.access
 		q.core = uverbs.ReregMRResp{LKey: r.mr.LKey, RKey: r.mr.RKey}
 		return nil
 	})
-	if !changed && next.mem != nil {
-		next.mem.release()
+	if !changed {
+		next.keep.release()
 	}
 	return err
 }
@@ -137,9 +137,9 @@ func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR) (next memoryRe
 			return next, nil, unix.EINVAL
 		}
 		next.start, next.length = in.Start, in.Length
-		mem, next.mem, err = c.region(in.Start, in.Length, next.access)
-	case r.mem == nil && r.length > 0:
-		_, err = c.distant(r.start, r.length, next.access)
+		mem, next.keep, err = c.region(in.Start, in.Length, next.access)
+	case r.keep.proc != nil:
+		err = c.check(r.keep.proc, r.start, r.length, next.access)
 	}
 	return next, mem, err
 }
@@ -157,7 +157,7 @@ func (c *client) deregMR(q *request) error {
 		err := n.DeregMR(r.mr)
 		if err == nil {
 			c.mrs.remove(handle)
-			c.later(r.mem)
+			c.srv.cfg.Shard.Later(r.keep.release)
 		}
 		return err
 	})

@@ -67,19 +67,35 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 	return m, nil
 }
 
-// region returns the memory behind a client's addresses as the NIC takes it, and
-// the mapping, with one reference more, if one mapping holds all of it. Length zero
-// needs no memory.
-func (c *client) region(start, length uint64, access qp.Access) (rocev2.Memory, *mapping, error) {
+// keep is what a region's memory is kept by: a mapping, the process that it is in, or
+// nothing, for a region of no length.
+type keep struct {
+	mapping *mapping
+	proc    *process
+}
+
+// release gives the reference back.
+func (k keep) release() {
+	if k.mapping != nil {
+		k.mapping.release()
+	}
+	if k.proc != nil {
+		k.proc.release()
+	}
+}
+
+// region returns the memory behind a client's addresses as the NIC takes it, and what
+// keeps it, with one reference more: a mapping, if one holds all of it. Length zero needs
+// no memory.
+func (c *client) region(start, length uint64, access qp.Access) (rocev2.Memory, keep, error) {
 	if length == 0 {
-		return nil, nil, nil
+		return nil, keep{}, nil
 	}
 	for _, m := range c.maps.all {
 		if data, ok := m.find(start, length); ok {
 			m.refs.Add(1)
-			return rocev2.NewBytes(data), m, nil
+			return rocev2.NewBytes(data), keep{mapping: m}, nil
 		}
 	}
-	mem, err := c.distant(start, length, access)
-	return mem, nil, err
+	return c.distant(start, length, access)
 }

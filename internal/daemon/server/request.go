@@ -40,6 +40,9 @@ func (q *request) finish(err error) {
 	if err != nil {
 		q.closeFDs()
 		q.answer = uverbs.Answer{Err: errnoOf(err)}
+		if a := (*advice)(nil); errors.As(err, &a) {
+			q.answer.Body = []byte(a.text)
+		}
 	}
 }
 

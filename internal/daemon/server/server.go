@@ -74,6 +74,7 @@ type Server struct {
 	serial  uint64
 
 	commands atomic.Uint64 // carried out for all clients
+	advised  pauser
 }
 
 // Commands counts the commands of all clients.
@@ -156,7 +157,7 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	}
 	pidfd, err := peerPidfd(conn, cred)
 	if err != nil {
-		s.cfg.Log.Info("memory of the client will only be accessed where it is shared", "pid", cred.Pid, "err", err)
+		s.cfg.Log.Debug("no pidfd of the client, which has to pass its memory", "pid", cred.Pid, "err", err)
 		pidfd = -1
 	}
 	s.serial++

@@ -24,6 +24,7 @@ type message struct {
 	body       []byte
 	raw        []byte // sent in place of all that
 	close      bool   // the connection ends
+	memory     bool   // answers the passing of the program's memory, which is refused else
 }
 
 func (m message) bytes() []byte {
@@ -54,6 +55,7 @@ func words(w ...uint32) (b []byte) {
 const (
 	kindNumber, kindMmap, kindMemory = 1, 2, 3
 	helloVersion                     = 1
+	extPassMemory                    = 0xc8
 )
 
 var (
@@ -93,6 +95,11 @@ var attacks = []struct {
 	{"queue without name", "cq", []message{goodContext, noDoorbell, {body: words(7)}}},
 	{"queue with an enormous name", "cq", []message{goodContext, noDoorbell, {body: words(1<<30, 100)}}},
 	{"queue with a channel", "cq", []message{goodContext, noDoorbell, {kind: kindNumber, fds: 1, body: words(7, 100)}}},
+
+	{"memory passed into nothing", "fine", []message{goodContext, noDoorbell, {memory: true}, goodCQ}},
+	{"memory with descriptors", "fine", []message{goodContext, noDoorbell, {memory: true, kind: kindMemory, fds: 4, body: words(1, 0)}, goodCQ}},
+	{"refusal with a long sentence", "fine", []message{goodContext, noDoorbell, {memory: true, ret: -1, body: make([]byte, 16000)}, goodCQ}},
+	{"refusal with a sentence and descriptors", "fine", []message{goodContext, noDoorbell, {memory: true, ret: -1, fds: 3, body: []byte("%s%n")}, goodCQ}},
 
 	{"end after the context", "cq", []message{goodContext, noDoorbell, {close: true}}},
 	{"ring shorter than said", "fine", []message{goodContext, noDoorbell, goodCQ}},
@@ -140,8 +147,16 @@ func play(c *net.UnixConn, script []message) {
 	defer os.Remove(empty.Name())
 	defer empty.Close()
 	buf := make([]byte, 1<<15)
-	for _, m := range script {
-		if n, err := c.Read(buf); err != nil || n == 0 || m.close {
+	for i := 0; i < len(script); i++ {
+		m := script[i]
+		n, err := c.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		if buf[0] == extPassMemory && !m.memory {
+			m, i = noDoorbell, i-1
+		}
+		if m.close {
 			return
 		}
 		var rights []byte
@@ -176,6 +191,7 @@ func hostile(t *testing.T) *exec.Cmd {
 		}
 	}
 	c := preloaded(t, run, sysfs, compile(t, "hostile"))
+	c.Env = append(c.Env, "ROCED_EXPLAIN=1")
 	var cm [][]message
 	devices := 0
 	for i, a := range attacks {

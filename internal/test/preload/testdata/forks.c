@@ -182,18 +182,50 @@ static void as_daemon(void)
 	CHECK(close(result[0]) == 0);
 }
 
-/* elsewhere: memory that only the process which has opened the device could give is
- * refused: on a stack, pages cannot be replaced. */
-static void register_stack(void)
+/* within moves bytes inside a region, which belongs to this process whoever has opened
+ * the device. */
+static void within(struct ibv_mr *mr, char *p, int seed)
 {
-	char stack[10000];
-	errno = 0;
-	CHECK(ibv_reg_mr(u.l.pd, stack, sizeof stack, IBV_ACCESS_LOCAL_WRITE) == NULL && errno == EOPNOTSUPP);
+	struct ibv_sge from = { (uintptr_t)p, 100, mr->lkey }, to = { (uintptr_t)p + 5000, 100, mr->lkey };
+	struct ibv_recv_wr rwr = { .sg_list = &to, .num_sge = 1 }, *rbad;
+	struct ibv_send_wr swr = { .sg_list = &from, .num_sge = 1, .opcode = IBV_WR_SEND,
+				   .send_flags = IBV_SEND_SIGNALED }, *sbad;
+	memset(p, seed, 100);
+	memset(p + 5000, 0, 102);
+	CHECK(ibv_post_recv(u.qp, &rwr, &rbad) == 0 && ibv_post_send(u.qp, &swr, &sbad) == 0);
+	CHECK(reap(u.cq).status == IBV_WC_SUCCESS && reap(u.cq).status == IBV_WC_SUCCESS);
+	CHECK(!memcmp(p, p + 5000, 100) && p[5099] == seed && p[5100] == 0);
 }
 
-static void elsewhere(void)
+/* on_stack registers memory that cannot be replaced. */
+static void on_stack(int seed)
 {
-	finish(start(register_stack));
+	char stack[10000];
+	struct ibv_mr *mr = ibv_reg_mr(u.l.pd, stack, sizeof stack, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr != NULL);
+	within(mr, stack, seed);
+	CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+static void in_child(void)
+{
+	for (int i = 0; i < 3; i++)
+		on_stack(i + 10);
+}
+
+/* turns: parent and children register memory of their own with one device, in turns; the
+ * region that the parent keeps stays the parent's. */
+static void turns(void)
+{
+	char stack[10000];
+	struct ibv_mr *mr = ibv_reg_mr(u.l.pd, stack, sizeof stack, IBV_ACCESS_LOCAL_WRITE);
+	CHECK(mr != NULL);
+	for (int i = 0; i < 100; i++) { /* more than the daemon keeps descriptors of */
+		finish(start(in_child));
+		on_stack(i);
+		within(mr, stack, i);
+	}
+	CHECK(ibv_dereg_mr(mr) == 0);
 	talk(&u);
 }
 
@@ -234,7 +266,7 @@ int main(void)
 {
 	static const struct { const char *name; void (*run)(void); } part[] = {
 		{ "children", children }, { "shared", shared }, { "spawned", spawned }, { "as_daemon", as_daemon },
-		{ "elsewhere", elsewhere }, { "threads", threads }, { "killed", killed },
+		{ "turns", turns }, { "threads", threads }, { "killed", killed },
 	};
 	u = user_open();
 	for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
