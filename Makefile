@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test test-race fuzz soak bench interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
 
 all: build
 
@@ -49,6 +49,10 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) fuzz FUZZTIME=5s
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
+
+pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
+	scripts/pristine 12 sh -ec 'make demo; make test'
+	scripts/pristine 13 sh -ec 'make demo; make test'
 
 verbs-test: setup build ## run stock RDMA programs between two namespaces
 	$(GO) test ./internal/test/programs ./internal/test/preload -count=1 -timeout 20m

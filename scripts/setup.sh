@@ -1,24 +1,46 @@
 #!/usr/bin/env bash
-# Installs what tests and benchmarks use beside Go: tshark (dissects our
-# captures), iperf3 and ucx_perftest (to compare with), a C compiler (builds the
-# preload library, checks structure layouts against the kernel's headers), and the
-# RDMA programs that are run unmodified. Without root, or on systems without apt,
-# it only says what is missing; tests that need it then skip.
+# setup.sh [test|pristine]: installs what is used beside Go, make and git.
+#
+# test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
+# compiler (builds the preload library, checks structure layouts against the kernel's
+# headers), and the RDMA programs that are run unmodified.
+# pristine: what scripts/pristine makes its roots with.
+#
+# Without root, or on systems without apt, it only says what is missing; tests that need it
+# then skip.
 set -euo pipefail
 
-declare -A package=([tshark]=tshark [iperf3]=iperf3 [ucx_perftest]=ucx-utils [ip]=iproute2 [cc]=gcc [curl]=curl
-	[ibv_rc_pingpong]=ibverbs-utils [ib_write_bw]=perftest [rping]=rdmacm-utils)
 missing=()
-for tool in "${!package[@]}"; do
-	command -v "$tool" >/dev/null || missing+=("${package[$tool]}")
-done
+tool() { command -v "$1" >/dev/null || missing+=("$2"); }
 file() { [ -e "$1" ] || missing+=("$2"); }
-file /usr/include/rdma/ib_user_verbs.h linux-libc-dev
-file /usr/include/stdio.h libc6-dev
-file /usr/include/infiniband/verbs.h libibverbs-dev
-file /usr/include/rdma/rdma_cma.h librdmacm-dev
-file /etc/libibverbs.d/rxe.driver ibverbs-providers
-file /usr/lib/python3/dist-packages/pyverbs/__init__.py python3-pyverbs
+case ${1:-test} in
+test)
+	tool cc gcc
+	tool curl curl
+	tool ib_write_bw perftest
+	tool ibv_rc_pingpong ibverbs-utils
+	tool ip iproute2
+	tool iperf3 iperf3
+	tool rping rdmacm-utils
+	tool tshark tshark
+	tool ucx_perftest ucx-utils
+	file /etc/libibverbs.d/rxe.driver ibverbs-providers
+	file /usr/include/infiniband/verbs.h libibverbs-dev
+	file /usr/include/rdma/ib_user_verbs.h linux-libc-dev
+	file /usr/include/rdma/rdma_cma.h librdmacm-dev
+	file /usr/include/stdio.h libc6-dev
+	file /usr/lib/python3/dist-packages/pyverbs/__init__.py python3-pyverbs
+	;;
+pristine)
+	tool mmdebstrap mmdebstrap
+	tool unshare util-linux
+	file /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
+	;;
+*)
+	sed -n '2s/^# //p' "$0" >&2
+	exit 2
+	;;
+esac
 [ ${#missing[@]} -gt 0 ] || exit 0
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	echo "not installed: ${missing[*]} (what needs them is skipped)" >&2
