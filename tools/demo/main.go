@@ -9,8 +9,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"roced/tools/testbed"
@@ -21,7 +23,12 @@ func main() {
 	out := flag.String("out", "out/demo", "folder for the capture and the logs")
 	link := flag.String("link", "auto", "auto, tap or unix")
 	flag.Parse()
-	code, err := run(*bin, *out, *link)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	defer stop()
+	code, err := run(ctx, *bin, *out, *link)
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		code = 1
@@ -30,24 +37,24 @@ func main() {
 }
 
 // run chooses how to join the NICs: TAPs need root or a user namespace.
-func run(bin, out, link string) (int, error) {
+func run(ctx context.Context, bin, out, link string) (int, error) {
 	if link != "unix" {
 		switch testbed.Own() {
 		case testbed.Root:
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made as root.")
-			return 0, demo(bin, out, false)
+			return 0, demo(ctx, bin, out, false)
 		case testbed.UserNS:
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made without root in a user namespace.")
-			return 0, demo(bin, out, false)
+			return 0, demo(ctx, bin, out, false)
 		}
-		if code, err := testbed.InUserNamespace(); err == nil {
+		if code, err := testbed.InUserNamespace(ctx); err == nil {
 			return code, nil
 		} else if link == "tap" {
 			return 1, err
 		}
 	}
 	fmt.Println("Network: an AF_UNIX link; this user may not make network namespaces with TAP devices.")
-	return 0, demo(bin, out, true)
+	return 0, demo(ctx, bin, out, true)
 }
 
 // step is one operation that the demo shows.
@@ -81,8 +88,8 @@ type demonstration struct {
 	out string
 }
 
-func demo(bin, out string, unix bool) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+func demo(ctx context.Context, bin, out string, unix bool) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err

@@ -8,6 +8,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -63,7 +64,7 @@ func run(o options) (int, error) {
 		return 1, err
 	}
 	if testbed.Own() == testbed.Unprivileged {
-		code, err := testbed.InUserNamespace()
+		code, err := testbed.InUserNamespace(context.Background())
 		if errors.Is(err, testbed.ErrNoUserNS) {
 			fmt.Printf("interop: %v: %s\n", errSkip, "network namespaces and TAP devices are not permitted")
 			return 0, nil

@@ -22,6 +22,7 @@ type Lab struct {
 
 // Host is one daemon.
 type Host struct {
+	NS      *Namespace // in which it is started; nil is that of this process
 	RunDir  string
 	Device  string // name of its NIC
 	Addr    string // address of its NIC
@@ -106,7 +107,7 @@ func (h *Host) Start(bin string) error {
 	defer log.Close()
 	h.cmd = exec.Command(filepath.Join(bin, "roced"), "run", "--config", h.Config)
 	h.cmd.Stdout, h.cmd.Stderr = log, log
-	if err := h.cmd.Start(); err != nil {
+	if err := h.NS.Start(h.cmd); err != nil {
 		return err
 	}
 	h.done = make(chan error, 1)
@@ -176,7 +177,7 @@ func (l *Lab) Pair(ctx context.Context, server, client []string, ready func(cont
 	defer os.Remove(serverLog.Name())
 	defer serverLog.Close()
 	s.Stdout, s.Stderr = serverLog, serverLog
-	if err := l.start(1, s); err != nil {
+	if err := l.NS(1).Start(s); err != nil {
 		return "", err
 	}
 	defer func() {
@@ -199,7 +200,7 @@ func (l *Lab) Output(ctx context.Context, i int, args []string) (string, error) 
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	var out, diag bytes.Buffer
 	c.Stdout, c.Stderr = &out, &diag
-	if err := l.start(i, c); err != nil {
+	if err := l.NS(i).Start(c); err != nil {
 		return "", err
 	}
 	if err := c.Wait(); err != nil {
@@ -216,7 +217,7 @@ func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, 
 	c.WaitDelay = 5 * time.Second
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
-	if err := l.start(i, c); err != nil {
+	if err := l.NS(i).Start(c); err != nil {
 		return "", err
 	}
 	if err := c.Wait(); err != nil && ctx.Err() == nil {
@@ -225,11 +226,13 @@ func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, 
 	return out.String(), nil
 }
 
-func (l *Lab) start(i int, c *exec.Cmd) error {
+// NS is where the programs of host i run: nil, the namespace of this process, if there are
+// no others.
+func (l *Lab) NS(i int) *Namespace {
 	if l.Bed == nil {
-		return c.Start()
+		return nil
 	}
-	return l.Bed.NS[i].Start(c)
+	return l.Bed.NS[i]
 }
 
 // WaitFile waits until a program that has just been started makes a file.

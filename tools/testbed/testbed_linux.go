@@ -61,9 +61,6 @@ func (n *Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// Start starts a command inside the namespace.
-func (n *Namespace) Start(c *exec.Cmd) error { return n.Do(c.Start) }
-
 // Run runs a command inside the namespace.
 func (n *Namespace) Run(c *exec.Cmd) error {
 	if err := n.Start(c); err != nil {

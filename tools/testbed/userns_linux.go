@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
@@ -42,12 +43,13 @@ func Own() Privilege {
 var ErrNoUserNS = errors.New("testbed: user namespaces are not available")
 
 // InUserNamespace runs this program again, with the same arguments, as root of
-// a new user namespace, and returns its exit code.
-func InUserNamespace() (code int, err error) {
+// a new user namespace, and returns its exit code. When ctx ends, it gets SIGTERM.
+func InUserNamespace(ctx context.Context) (code int, err error) {
 	if os.Getenv(inside) != "" {
 		return 0, ErrNoUserNS
 	}
-	c := exec.Command("/proc/self/exe", os.Args[1:]...)
+	c := exec.CommandContext(ctx, "/proc/self/exe", os.Args[1:]...)
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGTERM) }
 	c.Args[0] = os.Args[0]
 	c.Env = append(os.Environ(), inside+"=1")
 	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -56,7 +58,7 @@ func InUserNamespace() (code int, err error) {
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
 	}
-	if err := c.Start(); err != nil {
+	if err := (*Namespace)(nil).Start(c); err != nil {
 		return 0, ErrNoUserNS
 	}
 	err = c.Wait()

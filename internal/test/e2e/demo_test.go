@@ -1,9 +1,15 @@
 package e2e
 
 import (
+	"bufio"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -32,6 +38,72 @@ func TestDemo(t *testing.T) {
 	if strings.Contains(text, `"icrc":"bad"`) {
 		t.Error("the capture has bad frames")
 	}
+}
+
+// TestInterruptedDemo ends the demo in the middle, by a reader of its output that goes away
+// (make demo | head), and by signals: its daemons and its capture end with it. Where it can, it
+// takes its files away.
+func TestInterruptedDemo(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		end    func(p *os.Process, out *os.File) error
+		orphan bool // its files stay
+	}{
+		{name: "reader", end: func(_ *os.Process, out *os.File) error { return out.Close() }},
+		{name: "SIGTERM", end: func(p *os.Process, _ *os.File) error { return p.Signal(syscall.SIGTERM) }},
+		{name: "SIGKILL", end: func(p *os.Process, _ *os.File) error { return p.Kill() }, orphan: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			dir, err := os.MkdirTemp("", "demo") // short, for sockets
+			must(t, err)
+			defer func() {
+				for _, pid := range processesIn(t, dir) { // if the test has failed
+					syscall.Kill(pid, syscall.SIGKILL)
+				}
+				os.RemoveAll(dir)
+			}()
+			read, write, err := os.Pipe()
+			must(t, err)
+			defer read.Close()
+			p := launch(t, func(p *exec.Cmd) error {
+				p.Env, p.Stdout = append(os.Environ(), "TMPDIR="+dir), write
+				return errors.Join(p.Start(), write.Close())
+			}, []string{filepath.Join(bin, "demo"), "-link", "unix", "-bin", bin, "-out", filepath.Join(t.TempDir(), "out")})
+			for lines := bufio.NewScanner(read); !strings.Contains(lines.Text(), "RC WRITE"); {
+				if !lines.Scan() {
+					t.Fatalf("it ends early: %v\n%s", lines.Err(), &p.diag)
+				}
+			}
+			if n := len(processesIn(t, dir)); n < 4 { // itself, two daemons, a capture
+				t.Fatalf("%d processes", n)
+			}
+			must(t, c.end(p.cmd.Process, read))
+			if code := p.exit(limit); code == 0 {
+				t.Error("exit code 0")
+			}
+			eventually(t, limit, "an end of all processes", func() bool { return len(processesIn(t, dir)) == 0 })
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 && !c.orphan {
+				t.Errorf("left behind: %v, %v", left, err)
+			}
+		})
+	}
+}
+
+// processesIn lists the processes that have a folder for temporary files.
+func processesIn(t *testing.T, dir string) (pids []int) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/environ")
+	must(t, err)
+	for _, file := range all {
+		text, _ := os.ReadFile(file) // nothing if it has ended
+		if slices.Contains(strings.Split(string(text), "\x00"), "TMPDIR="+dir) {
+			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			must(t, err)
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 func pathExists(path string) bool {

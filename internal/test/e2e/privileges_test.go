@@ -71,9 +71,9 @@ func TestPrivilegesDropped(t *testing.T) {
 	bed, err := testbed.NewDirect([2]bool{true, true})
 	must(t, err)
 	defer bed.Close()
-	h := &testbed.Host{RunDir: dir, Config: filepath.Join(dir, "roced.yaml"), LogFile: filepath.Join(dir, "log")}
+	h := &testbed.Host{NS: bed.NS[0], RunDir: dir, Config: filepath.Join(dir, "roced.yaml"), LogFile: filepath.Join(dir, "log")}
 	must(t, os.WriteFile(h.Config, fmt.Appendf(nil, inside, dir, "xdp", veth), 0o600))
-	must(t, bed.NS[0].Do(func() error { return h.Start(bin) }))
+	must(t, h.Start(bin))
 	defer h.Stop(syscall.SIGTERM)
 	eventually(t, limit, "dropped privileges", func() bool { return !privileged(t, h.PID()) })
 
