@@ -86,6 +86,8 @@ func (h *benchHost) WriteRemote(uint32, uint64, []byte) bool            { return
 func (h *benchHost) CheckLocal(uint32, uint64, uint32, qp.Access) bool  { return true }
 func (h *benchHost) CheckRemote(uint32, uint64, uint32, qp.Access) bool { return true }
 func (h *benchHost) Scratch(n int) []byte                               { return h.scratch[:n] }
+func (h *benchHost) FetchAdd(uint32, uint64, uint64) (uint64, bool)     { return 0, true }
+
 func newBenchHost() *benchHost {
 	return &benchHost{memory: make([]byte, benchMTU), scratch: make([]byte, benchMTU)}
 }
@@ -93,7 +95,7 @@ func newBenchHost() *benchHost {
 // benchAttr has a path MTU of 1 KB, by its code or in bytes.
 func benchAttr(peer int) qp.Attr {
 	a := qp.Attr{
-		AccessFlags: qp.AccessRemoteRead | qp.AccessRemoteWrite, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
+		AccessFlags: qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
 		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 1, DestQPN: uint32(peer),
 	}
 	if f := reflect.ValueOf(&a).Elem().FieldByName("PathMTU"); f.Kind() == reflect.Uint8 {

@@ -7,6 +7,7 @@ import (
 	"roced/bth"
 	"roced/ccalgo"
 	"roced/mono"
+	"roced/retrans"
 )
 
 // receive digests an acknowledgement or a response. PSNs outside of what is
@@ -248,7 +249,18 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 	}
 	out := r.sender.feedback(now, f)
 	if out.Acked > 0 {
-		r.progress(now, p)
+		r.progress(now)
+	}
+	if !r.each {
+		r.ctl.OnAck(now, ccalgo.Sample{
+			Bytes:    r.newlyAcked(out),
+			InFlight: r.bytesInFlight(),
+			RTT:      r.rtt,
+			ECN:      p.BECN || f.ECE,
+		})
+	}
+	if out.Acked > 0 {
+		r.settle(now)
 	}
 	if out.Lost > 0 && r.q.sending() {
 		r.missing(now, out.Lost, false)
@@ -258,7 +270,7 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 
 // progress follows una: requests complete, and the retry counters begin anew
 // (IBTA vol.1 9.9.2.1).
-func (r *requester) progress(now mono.Time, p *bth.Packet) {
+func (r *requester) progress(now mono.Time) {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	r.rnrUntil = 0
 	if r.q.x != nil {
@@ -266,26 +278,37 @@ func (r *requester) progress(now mono.Time, p *bth.Packet) {
 	}
 	r.ask.acked(r.una, r.nxt)
 	r.retire()
-	before := r.payloadAcked
-	r.payloadAcked = r.acked()
-	if !r.each {
-		r.ctl.OnAck(now, ccalgo.Sample{
-			Bytes:    uint32(r.payloadAcked - before),
-			InFlight: r.bytesInFlight(),
-			RTT:      r.rtt,
-			ECN:      p.BECN || p.Opcode.IsExt() && p.Ext.Flags&bth.XECE != 0,
-		})
-	}
-	r.settle(now)
 }
 
-// acked is how much of the payload sent lies before una. All requests before
-// una have been retired.
+// newlyAcked returns the bytes that are known to have arrived by an acknowledgement. What
+// selective ones have told of does not count again when una passes it; how much that is,
+// they tell in packets.
+func (r *requester) newlyAcked(out retrans.Outcome) uint32 {
+	total := r.acked()
+	n := total - r.payloadAcked
+	r.payloadAcked = total
+	if out.Acked == 0 {
+		n = min(uint64(out.Delivered)*uint64(r.q.mtu), r.payloadSent-total-min(r.payloadSent-total, r.credited))
+		r.credited += n
+		return uint32(n)
+	}
+	known := min(n, r.credited)
+	r.credited -= known
+	return uint32(n - known)
+}
+
+// acked is how much of the payload sent lies before una.
 func (r *requester) acked() uint64 {
-	if r.head == r.tail {
+	if int32(r.reached-r.head) < 0 {
+		r.reached = r.head
+	}
+	for r.reached != r.cursor && distance(r.slot(r.reached).first, r.una) >= r.slot(r.reached).span {
+		r.reached++ // a READ that is not answered keeps its place
+	}
+	if r.reached == r.tail {
 		return r.payloadSent
 	}
-	s := r.slot(r.head)
+	s := r.slot(r.reached)
 	switch {
 	case s.sent == 0:
 		return r.payloadSent

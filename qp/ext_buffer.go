@@ -68,9 +68,16 @@ func (r *extResponder) passOn(before bth.PSN) (bth.PSN, *refusal) {
 
 // hold judges a packet that goes into the buffer: what it needs to be executed later.
 func (r *extResponder) hold(p *bth.Packet) *refusal {
+	if consumes(p.Opcode) {
+		in := r.inboxOf(p.Ext.RecvSN)
+		if in == nil {
+			return notReady
+		}
+		if p.Opcode.IsSend() && !in.takes(p) {
+			return badSequence
+		}
+	}
 	switch {
-	case consumes(p.Opcode) && r.inboxOf(p.Ext.RecvSN) == nil:
-		return notReady
 	case !p.Opcode.IsWrite() && !p.Opcode.IsSend():
 		return r.takeQuery(p)
 	}

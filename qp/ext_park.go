@@ -6,7 +6,6 @@ import (
 
 	"roced/bth"
 	"roced/mono"
-	"roced/reorder"
 )
 
 // parked is what a packet that has arrived does when all before it have: a premature
@@ -21,6 +20,11 @@ type parked struct {
 	rkey      uint32
 	operand   uint64 // swap value, addend or what ATOMIC WRITE writes
 	compare   uint64
+
+	// What the packet says of its message, which must agree with the order of PSNs.
+	first bth.PSN // of the message
+	msn   uint32
+	sn    uint32 // recv_WQE_SN or read_WQE_SN
 }
 
 // takeQuery checks a READ, an atomic or an ATOMIC WRITE, which are executed in order.
@@ -48,10 +52,9 @@ func (r *extResponder) waiting() (n int) {
 	return n
 }
 
-// park keeps what the last packet of a message does until its turn comes. A WRITE
-// without immediate data does nothing more.
+// park keeps what the last packet of a message does until its turn comes.
 func (r *extResponder) park(p *bth.Packet) {
-	e := parked{psn: p.PSN, opcode: p.Opcode, solicited: p.Solicited}
+	e := parked{psn: p.PSN, opcode: p.Opcode, solicited: p.Solicited, first: p.PSN, msn: r.msn, sn: p.Ext.ReadSN}
 	switch {
 	case p.Opcode.IsAtomic():
 		e.va, e.rkey, e.operand, e.compare = p.AtomicETH.VA, p.AtomicETH.RKey, p.AtomicETH.SwapAdd, p.AtomicETH.Compare
@@ -59,9 +62,8 @@ func (r *extResponder) park(p *bth.Packet) {
 		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, binary.NativeEndian.Uint64(p.Payload)
 	case p.Opcode.IsReadRequest():
 		e.va, e.rkey, e.length = p.RETH.VA, p.RETH.RKey, p.RETH.Length
-	case !consumes(p.Opcode):
-		return
 	default:
+		e.first, e.msn, e.sn = p.PSN.Add(-int(p.Ext.Offset)), p.Ext.MSN, p.Ext.RecvSN
 		e.length = p.Ext.Offset*uint32(r.q.mtu) + uint32(len(p.Payload))
 		switch {
 		case p.Opcode.HasImm():
@@ -84,19 +86,16 @@ func (r *extResponder) release(now mono.Time, before bth.PSN, ends bool) {
 	if n := r.trk.Expected().Diff(before); n == 0 || n == 1 && !ends {
 		return
 	}
-	if t, ok := r.trk.(reorder.Releaser); ok {
-		r.msn = (r.msn + t.Released()) & psnMask
-	}
 	if psn, f := r.passOn(before); f != nil {
-		r.refuse(now, psn, f)
+		r.refuse(now, psn, false, f)
 		return
 	}
 	if psn, f := r.placeKept(); f != nil {
-		r.refuse(now, psn, f)
+		r.refuse(now, psn, false, f)
 		return
 	}
 	if !r.q.host.Sync() {
-		r.refuse(now, before, badAccess)
+		r.refuse(now, before, false, badAccess)
 		return
 	}
 	n := 0
@@ -104,7 +103,7 @@ func (r *extResponder) release(now mono.Time, before bth.PSN, ends bool) {
 		e := r.parked[n]
 		n++
 		if f := r.execute(&e); f != nil {
-			r.refuse(now, e.psn, f)
+			r.refuse(now, e.psn, consumes(e.opcode), f)
 			return
 		}
 	}
@@ -113,11 +112,22 @@ func (r *extResponder) release(now mono.Time, before bth.PSN, ends bool) {
 
 // execute carries out what was parked.
 func (r *extResponder) execute(e *parked) *refusal {
-	if consumes(e.opcode) {
-		return r.complete(e)
+	if e.first != r.first {
+		return badSequence
 	}
-	r.msn = (r.msn + 1) & psnMask
+	message := e.opcode.IsSend() || e.opcode.IsWrite()
+	if message && e.msn != r.msn || !message && e.sn != r.readSN {
+		return badSequence
+	}
+	r.first, r.msn = e.psn.Next(), (r.msn+1)&psnMask
+	if !message {
+		r.readSN = (r.readSN + 1) & psnMask
+	}
 	switch {
+	case consumes(e.opcode):
+		return r.complete(e)
+	case message:
+		return nil
 	case e.opcode.IsReadRequest():
 		r.q.ctr.RxReadRequests++
 		if e.length > 0 && !r.q.host.CheckRemote(e.rkey, e.va, e.length, AccessRemoteRead) {
@@ -170,12 +180,12 @@ func (r *extResponder) atomic(e *parked) *refusal {
 
 // complete ends a message that consumes a receive work request, the oldest.
 func (r *extResponder) complete(e *parked) *refusal {
+	in := r.recvs.oldest()
+	if in == nil || e.sn != r.recvs.base&psnMask || e.opcode.IsSend() && !in.whole(e) {
+		return badSequence
+	}
 	if e.opcode.HasInv() && !r.q.host.Invalidate(e.imm) {
 		return badInvalKey
-	}
-	in := r.recvs.oldest()
-	if in == nil {
-		return badSequence // its recv_WQE_SN was not that of its place
 	}
 	c := CQE{WRID: in.wqe.WRID, Opcode: WCRecv, ByteLen: e.length, Solicited: e.solicited, QPN: uint32(r.q.cfg.QPN),
 		SrcQP: r.q.attr.DestQPN, Imm: e.imm}
@@ -192,6 +202,11 @@ func (r *extResponder) complete(e *parked) *refusal {
 	r.q.ctr.RDMARecvs++
 	r.q.host.CompleteRecv(c)
 	return nil
+}
+
+// whole reports whether all packets of the SEND that e ends have been placed into in.
+func (in *inbox) whole(e *parked) bool {
+	return in.first == e.first && in.packets == distance(e.first, e.psn)+1
 }
 
 // packets is how many packets n bytes take.

@@ -28,7 +28,7 @@ func (r *extResponder) inboxOf(sn uint32) *inbox {
 		if !r.q.host.NextRecv(&in.wqe) {
 			return nil
 		}
-		in.taken = true
+		in.taken, in.packets = true, 0
 		in.measure(r.q)
 		w.next++
 	}
@@ -48,6 +48,15 @@ func (in *inbox) measure(q *QP) {
 		}
 		in.room += uint64(s.Length)
 	}
+}
+
+// takes reports whether p, of a SEND, belongs to the message that in was taken for.
+func (in *inbox) takes(p *bth.Packet) bool {
+	first := p.PSN.Add(-int(p.Ext.Offset))
+	if in.packets == 0 {
+		in.first = first
+	}
+	return in.first == first
 }
 
 func (w *recvWindow) at(i uint32) *inbox { return &w.ring[i&uint32(len(w.ring)-1)] }
@@ -91,6 +100,9 @@ func (r *extResponder) takeWrite(p *bth.Packet) *refusal {
 	if f := r.checkWrite(p); f != nil {
 		return f
 	}
+	if p.Ext.Flags&bth.XHasMsg == 0 {
+		return badSequence
+	}
 	if p.Opcode.HasImm() {
 		if p.Ext.Flags&bth.XHasRecvSN == 0 {
 			return badSequence
@@ -126,6 +138,9 @@ func (r *extResponder) takeSend(p *bth.Packet) *refusal {
 		return badBuffer
 	case off+uint64(len(p.Payload)) > in.room:
 		return shortBuffer
+	}
+	if !in.takes(p) {
+		return badSequence
 	}
 	if !r.scatter(in, uint32(off), p.Payload) {
 		return badBuffer

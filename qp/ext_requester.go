@@ -91,10 +91,11 @@ func (e *extRequester) number(now mono.Time, s *slot) {
 		e.since = now
 	}
 	s.msn, e.msn = e.msn, (e.msn+1)&psnMask
+	s.rfirst = e.rnxt
 	switch {
 	case s.kind.responds():
 		s.sn, e.readSN = e.readSN, (e.readSN+1)&psnMask
-		s.rfirst, e.rnxt = e.rnxt, e.rnxt.Add(int(s.rspan))
+		e.rnxt = e.rnxt.Add(int(s.rspan))
 	case s.wqe.Opcode != WRWrite:
 		s.sn, e.recvSN = e.recvSN, (e.recvSN+1)&psnMask
 	}
@@ -130,9 +131,12 @@ func (e *extRequester) stamp(s *slot, k uint32, p *bth.Packet) {
 	h.RecvSN = s.sn
 }
 
-// answered reports whether all responses to s have arrived.
+// pending is the number of responses that have been asked for and are not there.
+func (e *extRequester) pending() uint32 { return distance(e.trk.Expected(), e.rnxt) }
+
+// answered reports whether all responses to s, the oldest request, have arrived.
 func (e *extRequester) answered(s *slot) bool {
-	return !e.trk.Expected().Before(s.rfirst.Add(int(s.rspan)))
+	return distance(s.rfirst, e.trk.Expected()) >= s.rspan
 }
 
 // receiveAck digests an acknowledgement of requests.
@@ -141,7 +145,7 @@ func (e *extRequester) receiveAck(now mono.Time, p *bth.Packet) Drop {
 	switch {
 	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
 		e.acknowledged(now, p)
-	case distance(r.una, p.PSN) > r.outstanding():
+	case distance(r.una, p.PSN) >= r.outstanding():
 		return DropStaleAck
 	case s.IsRNR():
 		return r.onRNR(now, p)
@@ -225,14 +229,17 @@ func (e *extRequester) misplaced(now mono.Time, s *slot, d Drop) Drop {
 // locate returns the request that asks for the response psn, and which one it is.
 func (e *extRequester) locate(psn bth.PSN) (*slot, uint32) {
 	r := &e.q.req
-	for i := r.head; i != r.tail; i++ {
-		s := r.slot(i)
-		if s.sent == 0 && s.kind != kindLocal {
-			break
-		}
-		if k := distance(s.rfirst, psn); s.kind.responds() && k < s.rspan {
-			return s, k
-		}
+	if r.begun() == 0 {
+		return nil, 0
+	}
+	first := r.slot(r.head).rfirst
+	i := r.search(func(s *slot) bool { return distance(first, s.rfirst) <= distance(first, psn) })
+	if i == r.head-1 {
+		return nil, 0
+	}
+	s := r.slot(i)
+	if k := distance(s.rfirst, psn); s.kind.responds() && k < s.rspan {
+		return s, k
 	}
 	return nil, 0
 }
@@ -291,7 +298,7 @@ func (e *extRequester) broken(now mono.Time, s *slot, status Status, d Drop) Dro
 // pollAck fills t with the next acknowledgement of a response.
 func (e *extRequester) pollAck(t *Transmit) bool {
 	f, ok := e.acks.pop()
-	if !ok {
+	if !ok || !e.q.sending() {
 		return false
 	}
 	e.q.acknowledge(t, bth.OpcodeExtReadAck, &f, e.trk.Expected(), bth.AETH{Syndrome: bth.SyndromeACK})

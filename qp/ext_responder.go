@@ -12,7 +12,9 @@ import (
 type extResponder struct {
 	q         *QP
 	trk       reorder.Tracker
-	msn       uint32 // messages completed, modulo 2^24
+	msn       uint32  // messages completed, modulo 2^24 (IRN 5.3.3)
+	readSN    uint32  // READs and atomics executed (IRN 5.3.2)
+	first     bth.PSN // of the first message that is not complete
 	acks      ackQueue
 	perPacket bool // an acknowledgement for each packet: they clock the sender
 
@@ -30,6 +32,7 @@ type extResponder struct {
 // start begins receiving at psn; the queue pair has entered RTR.
 func (r *extResponder) start(psn bth.PSN) {
 	r.reset()
+	r.first = psn
 	r.trk.Reset(psn)
 	r.answers.start(psn)
 }
@@ -38,7 +41,7 @@ func (r *extResponder) reset() {
 	r.acks.clear()
 	r.recvs.clear()
 	r.buffer.clear()
-	r.msn, r.nak, r.parked, r.kept.n = 0, 0, r.parked[:0], 0
+	r.msn, r.readSN, r.nak, r.parked, r.kept.n = 0, 0, 0, r.parked[:0], 0
 	r.answers.reset()
 }
 
@@ -82,7 +85,7 @@ func (r *extResponder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		}
 	default:
 		if f := r.take(p); f != nil {
-			r.refuse(now, p.PSN, f)
+			r.refuse(now, p.PSN, consumes(p.Opcode) && p.Ext.RecvSN == r.recvs.base&psnMask, f)
 			return f.drop
 		}
 	}
@@ -116,6 +119,9 @@ func (r *extResponder) track(p *bth.Packet, m RxMeta) bool {
 	if v == reorder.Beyond {
 		return false
 	}
+	if p.Opcode.IsSend() {
+		r.inboxOf(p.Ext.RecvSN).packets++
+	}
 	if v == reorder.Held && r.buffer.trk != nil && p.Opcode.HasPayload() {
 		r.buffer.store(p)
 	}
@@ -133,9 +139,10 @@ func counts(o bth.Opcode) bool { return o.Ends() && (o.IsSend() || o.IsWrite()) 
 // last one of its message.
 func consumes(o bth.Opcode) bool { return o.IsSend() || o.IsWrite() && o.HasImm() }
 
-// refuse answers a request that is next and is not executed. All NAKs but RNR break the
+// refuse answers a request that is next and is not executed; own says that it consumes the
+// oldest receive, which tells why. All NAKs but RNR break the
 // queue pair; the NAK still leaves.
-func (r *extResponder) refuse(now mono.Time, psn bth.PSN, f *refusal) {
+func (r *extResponder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) {
 	if f == notReady {
 		r.q.ctr.OutOfBuffer++
 		r.q.ctr.SendRNRErr++
@@ -145,7 +152,7 @@ func (r *extResponder) refuse(now mono.Time, psn bth.PSN, f *refusal) {
 	r.q.resp.countRefusal(f)
 	r.nak, r.nakPSN = f.nak, psn
 	r.q.resp.parting = true
-	if in := r.recvs.oldest(); in != nil {
+	if in := r.recvs.oldest(); in != nil && own {
 		r.q.resp.in.wqe.WRID = in.wqe.WRID
 		r.recvs.base++
 		r.q.resp.completeInError(f.status)

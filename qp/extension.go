@@ -112,7 +112,7 @@ func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
 	if q.x == nil || p.Opcode != bth.TransportRC|bth.OpAcknowledge {
 		return q.foreign(now, p)
 	}
-	if q.sending() && p.AETH.Syndrome == bth.SyndromeInvalidRequest && distance(q.req.una, p.PSN) < q.req.outstanding() {
+	if q.sending() && p.AETH.Syndrome == bth.SyndromeInvalidRequest && q.req.outstanding() > 0 && p.PSN == q.req.una {
 		q.ctr.ReqRemoteInvalidRequest++
 		q.req.fail(now, StatusRemInvReqErr)
 	}
@@ -121,13 +121,14 @@ func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
 
 // foreign answers the request of a peer that speaks another transport: a clear error
 // instead of retries. Both sides understand a NAK of RC. The request that is expected
-// breaks the queue pair like any other that is invalid (IBTA vol.1 9.9.3, class C).
+// breaks the queue pair like any other that is invalid (IBTA vol.1 9.9.3, class C); others are
+// not answered, or strangers could break the peer's end by guessing.
 func (q *QP) foreign(now mono.Time, p *bth.Packet) Drop {
 	if !p.Opcode.IsRequest() || q.cfg.Type != RC {
 		return DropProfile
 	}
-	q.refuseForeign = true
 	if p.PSN == q.cfg.Profile.Tracker.Expected() {
+		q.refuseForeign = true
 		q.resp.countRefusal(badSequence)
 		q.resp.parting = true
 		q.host.Notify(badSequence.event)
@@ -166,7 +167,7 @@ func feedbackOf(p *bth.Packet) bth.Feedback {
 }
 
 // maxAcks is how many acknowledgements may wait to be sent.
-const maxAcks = 64
+const maxAcks = 4096
 
 // ackQueue holds the acknowledgements of packets that have arrived. Those that say
 // nothing but the expected PSN are merged, unless each of them clocks the sender.

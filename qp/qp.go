@@ -145,6 +145,12 @@ func New(cfg Config) *QP {
 	if cfg.Type == RC && cfg.Profile.Recovery == nil {
 		cfg.Profile.Recovery = retrans.NewGoBackN()
 	}
+	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.Responses == nil {
+		cfg.Profile.Responses = reorder.NewStrict()
+	}
+	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.Answers == nil {
+		cfg.Profile.Answers = retrans.NewGoBackN()
+	}
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultUnacked
 	}

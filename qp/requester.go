@@ -33,6 +33,7 @@ type requester struct {
 	ring []slot
 
 	head, cursor, tail uint32
+	reached            uint32 // the first request that is not acknowledged to its end
 	left               uint32 // UC, UD: requests before it have left the port
 	resend             uint32 // where the last retransmission was found
 
@@ -50,6 +51,7 @@ type requester struct {
 	draining            bool      // SQD: the drained event is owed
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
+	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
 	ask                 asker
 	pace                pacer
 	atomic              [8]byte // result on its way to memory
@@ -193,6 +195,9 @@ func (r *requester) mayBegin(s *slot) bool {
 	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 {
 		return false
 	}
+	if r.q.x != nil && r.rdOut > 0 && s.kind.responds() && r.q.x.out.pending()+s.rspan > maxSpan {
+		return false
+	}
 	return !s.kind.responds() || r.rdOut < int(r.q.attr.MaxRdAtomic)
 }
 
@@ -208,6 +213,10 @@ func (r *requester) runLocal(now mono.Time, s *slot) bool {
 		s.wqe.Opcode == WRBindMW && !r.q.host.BindMW(s.wqe.Bind):
 		r.spoil(r.cursor, StatusMWBindErr) // "memory management operation error"
 	default:
+		s.first = r.nxt // for those that search
+		if r.q.x != nil {
+			s.rfirst = r.q.x.out.rnxt
+		}
 		r.cursor++
 	}
 	r.settle(now)

@@ -96,12 +96,41 @@ func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
 			return i, k, true
 		}
 	}
-	for i := r.head; i != r.tail; i++ {
-		if k, ok := r.slot(i).holds(psn); ok {
-			return i, k, true
+	if r.head == r.tail {
+		return 0, 0, false
+	}
+	first := r.slot(r.head).first
+	i = r.search(func(s *slot) bool { return distance(first, s.first) <= distance(first, psn) })
+	if i == r.head-1 {
+		return 0, 0, false
+	}
+	k, ok = r.slot(i).holds(psn)
+	return i, k, ok
+}
+
+// search returns the last request that has begun for which before is true, head-1 if there
+// is none; before is true for requests up to a certain one.
+func (r *requester) search(before func(*slot) bool) uint32 {
+	low, n := r.head, r.begun()
+	for n > 0 {
+		half := n / 2
+		if before(r.slot(low + half)) {
+			low, n = low+half+1, n-half-1
+		} else {
+			n = half
 		}
 	}
-	return 0, 0, false
+	return low - 1
+}
+
+// begun is the number of requests that have been sent, or their first packets; local
+// operations have been executed.
+func (r *requester) begun() uint32 {
+	n := r.cursor - r.head
+	if r.cursor != r.tail && r.slot(r.cursor).sent > 0 {
+		n++
+	}
+	return n
 }
 
 // holds reports whether psn is one of those that s has sent, and which.

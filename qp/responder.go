@@ -132,6 +132,9 @@ func (r *responder) advance(p *bth.Packet, span uint32, ends bool) {
 	if span > 1 {
 		r.trk.(*reorder.Strict).Skip(span - 1)
 	}
+	if r.rd.count != r.rd.floor {
+		r.rd.expire(r.trk.Expected())
+	}
 	if r.nak == bth.SyndromePSNSeqErr && !r.ahead.Before(r.trk.Expected()) {
 		r.nakPSN = r.trk.Expected()
 	} else {

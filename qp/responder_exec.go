@@ -11,6 +11,10 @@ type inbox struct {
 	room  uint64 // bytes of the list
 	sge   int    // where the next byte goes
 	off   uint32
+
+	// Extended transports: packets of a SEND that have arrived, and where it begins.
+	packets uint32
+	first   bth.PSN
 }
 
 // execute carries out a checked request of RC.

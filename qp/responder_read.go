@@ -30,6 +30,7 @@ type rdQueue struct {
 	limit uint64
 	count uint64 // resources ever added
 	low   uint64 // none before this one is due
+	floor uint64 // those before this one have expired
 	due   int    // resources with responses to send
 }
 
@@ -42,7 +43,7 @@ func (d *rdQueue) room(limit uint64) bool {
 	if d.limit == 0 {
 		return false
 	}
-	if d.count < d.limit {
+	if d.count-d.begin() < d.limit {
 		return true
 	}
 	res := d.at(d.count)
@@ -52,7 +53,7 @@ func (d *rdQueue) room(limit uint64) bool {
 func (d *rdQueue) at(i uint64) *resource { return &d.ring[i%d.limit] }
 
 // begin is the oldest resource that is kept.
-func (d *rdQueue) begin() uint64 { return d.count - min(d.count, d.limit) }
+func (d *rdQueue) begin() uint64 { return max(d.count-min(d.count, d.limit), d.floor) }
 
 // resize gives the queue another limit, as is possible in SQD. The newest
 // resources stay.
@@ -62,7 +63,7 @@ func (d *rdQueue) resize(limit uint64) {
 	if len(old.ring) == 0 || limit == 0 {
 		return
 	}
-	d.ring, d.count = make([]resource, limit), old.count
+	d.ring, d.count, d.floor = make([]resource, limit), old.count, old.floor
 	for i := max(old.begin(), d.begin()); i != d.count; i++ {
 		if *d.at(i) = *old.at(i); d.at(i).due {
 			d.due++
@@ -76,7 +77,7 @@ func (d *rdQueue) add(res resource) {
 		d.ring = make([]resource, d.limit)
 	}
 	res.due = true
-	if d.at(d.count).due {
+	if d.count-d.begin() == d.limit && d.at(d.count).due {
 		d.due-- // a repetition that the peer does not need any more
 	}
 	*d.at(d.count) = res
@@ -121,6 +122,22 @@ func (d *rdQueue) done(res *resource) {
 }
 
 func (d *rdQueue) clear() { *d = rdQueue{limit: d.limit} }
+
+// expire forgets resources that cannot be asked for again: half of the circle of PSNs
+// behind the expected one they would count as ahead of it (IBTA vol.1 9.7.1). What is
+// forgotten has been answered, for the peer has gone on.
+func (d *rdQueue) expire(expected bth.PSN) {
+	for i := d.begin(); i != d.count; i++ {
+		res := d.at(i)
+		if distance(res.first, expected) < maxSpan {
+			return
+		}
+		if res.due {
+			d.due--
+		}
+		d.floor = i + 1
+	}
+}
 
 func (r *responder) acceptRead(p *bth.Packet) {
 	span := packets(p.RETH.Length, r.q.mtu)

@@ -171,8 +171,8 @@ func TestReadResourcesChange(t *testing.T) {
 }
 
 // TestForeignPackets: what is not a request of the service is dropped, whatever
-// the state. RC tells a peer that speaks an extended transport of it; the request that is
-// expected would break the queue pair.
+// the state. RC tells a peer that speaks an extended transport of it, but only if its request
+// is the one that is expected: who guesses gets no answer.
 func TestForeignPackets(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		l := newLone(t, typ, qp.RTS, false, loneAttr)
@@ -186,11 +186,7 @@ func TestForeignPackets(t *testing.T) {
 				t.Errorf("%v: %v: %v", typ, p.Opcode, d)
 			}
 		}
-		want := ""
-		if typ == qp.RC {
-			want = "100 RC_ACKNOWLEDGE NAK invalid request msn=0\n"
-		}
-		if tx := l.tx(); tx != want || l.q.State() != qp.RTS || l.news() != "" {
+		if tx := l.tx(); tx != "" || l.q.State() != qp.RTS || l.news() != "" {
 			t.Errorf("%v: answers %s, state %v", typ, tx, l.q.State())
 		}
 	}

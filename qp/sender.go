@@ -159,6 +159,9 @@ func (s *sender) feedback(now mono.Time, f bth.Feedback) retrans.Outcome {
 		s.una, s.overdue = s.rec.Una(), false
 		s.rtt = s.timer.acked(now, s.una, s.nxt)
 	}
+	if s.timer.running && !s.each && f.HasSACK && !f.Refused && f.SACK == s.timer.psn {
+		s.timer.running, s.rtt = false, now.Sub(s.timer.since)
+	}
 	s.q.traceAck(now, f, s.rtt, s.responses)
 	return out
 }

@@ -1,0 +1,391 @@
+package qp_test
+
+import (
+	"testing"
+	"time"
+
+	"roced/bth"
+	"roced/ccalgo"
+	"roced/mono"
+	"roced/profile"
+	"roced/qp"
+	"roced/qp/qptest"
+)
+
+// solo is one queue pair whose peer is the test.
+type solo struct {
+	t   *testing.T
+	q   *qp.QP
+	h   *qptest.Host
+	ctr qp.Counters
+	now mono.Time
+	p   bth.Profile
+}
+
+const soloMem = 1 << 20 // where the memory of a solo begins; its key is 1
+
+// newSolo has a queue pair in RTS whose PSNs begin with 0, of a profile, with an MTU of 256.
+func newSolo(t *testing.T, name string, change func(*qp.Config)) *solo {
+	t.Helper()
+	s := &solo{t: t, h: qptest.NewHost(), now: 1}
+	s.h.Register(1, soloMem, 1<<16, qp.AccessLocalWrite|qp.AccessRemoteRead|qp.AccessRemoteWrite|qp.AccessRemoteAtomic)
+	p, err := profile.NewMaker().New(name, profile.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := qp.Config{Type: qp.RC, QPN: 20, MaxSendWR: 1024, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4, Host: s.h, Counters: &s.ctr, Profile: p}
+	if change != nil {
+		change(&c)
+	}
+	s.p, s.q = c.Profile.Kind, qp.New(c)
+	a := benchAttr(21)
+	a.PathMTU, a.AccessFlags = 1, qp.AccessRemoteRead|qp.AccessRemoteWrite|qp.AccessRemoteAtomic
+	if err := qptest.Connect(s.now, s.q, qp.RC, a, qp.RTS); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// poll returns all packets that can leave.
+func (s *solo) poll() (out []bth.Packet) {
+	var t qp.Transmit
+	for s.q.PollTransmit(s.now, &t) {
+		out = append(out, t.Packet)
+	}
+	s.q.Flushed(s.now)
+	return out
+}
+
+// rx delivers a packet of the profile; x are flags and fields of the extension header.
+func (s *solo) rx(p bth.Packet, x bth.XETH) qp.Drop {
+	if p.Ext = x; s.p != bth.ProfileRC {
+		p.Ext.Profile = s.p
+		if p.Opcode < bth.TransportExt {
+			p.Opcode |= bth.TransportExt
+		}
+		if s.p == bth.ProfileEunomia {
+			p.Ext.Flags |= bth.XHasHead
+		}
+	}
+	return s.q.Receive(s.now, &p, qp.RxMeta{Path: 50000})
+}
+
+func (s *solo) post(w qp.SendWQE) {
+	for _, g := range w.SGEs {
+		w.Length += g.Length
+	}
+	s.h.Sends = append(s.h.Sends, w)
+	s.q.Doorbell(s.now)
+}
+
+func (s *solo) post1(op qp.WROpcode, n uint32) {
+	s.post(qp.SendWQE{WRID: uint64(len(s.h.Sends)), Opcode: op, Flags: qp.SendSignaled, RemoteVA: soloMem, RKey: 1,
+		SGEs: []qp.SGE{{Addr: soloMem, Length: n, LKey: 1}}})
+}
+
+func (s *solo) recv(n uint32) {
+	s.h.Recvs.WQEs = append(s.h.Recvs.WQEs, qp.RecvWQE{WRID: uint64(len(s.h.Recvs.WQEs)),
+		SGEs: []qp.SGE{{Addr: soloMem, Length: n, LKey: 1}}})
+}
+
+// xack is an acknowledgement of an extended transport; sack < 0: nothing is acknowledged
+// selectively.
+func (s *solo) xack(expected, sack int) qp.Drop {
+	p := bth.Packet{Opcode: bth.OpcodeExtAck, PSN: psn(expected), AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
+	var x bth.XETH
+	if sack >= 0 {
+		p.AETH.Syndrome = bth.SyndromePSNSeqErr
+		x = bth.XETH{Flags: bth.XHasSACK, SACK: psn(sack)}
+	}
+	return s.rx(p, x)
+}
+
+func psn(n int) bth.PSN { return bth.MakePSN(uint32(n)) }
+
+func naks(packets []bth.Packet) (n int) {
+	for i := range packets {
+		if packets[i].Opcode.IsAck() && packets[i].AETH.Syndrome.IsNAK() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestOvertakenSACKCounts: an acknowledgement that comes by a longer path than a later one
+// still tells that its packet has arrived.
+func TestOvertakenSACKCounts(t *testing.T) {
+	s := newSolo(t, "irn", nil)
+	for range 6 {
+		s.post1(qp.WRWrite, 8)
+	}
+	if n := len(s.poll()); n != 6 {
+		t.Fatalf("%d packets", n)
+	}
+	s.xack(2, -1) // 0 and 1 are there
+	s.xack(1, 3)  // earlier: 3 came before 1
+	s.xack(2, 5)
+	var again []uint32
+	for _, p := range s.poll() {
+		again = append(again, p.PSN.Uint32())
+	}
+	if len(again) != 2 || again[0] != 2 || again[1] != 4 {
+		t.Errorf("sent again: %v, want 2 and 4: 3 has been acknowledged", again)
+	}
+}
+
+// spy is a controller that notes what it is told.
+type spy struct {
+	ccalgo.None
+	samples []ccalgo.Sample
+}
+
+func (c *spy) OnAck(_ mono.Time, s ccalgo.Sample) { c.samples = append(c.samples, s) }
+
+// bytes returns how much the spy was told of since it was asked last.
+func (c *spy) bytes() (n uint32) {
+	for _, s := range c.samples {
+		n += s.Bytes
+	}
+	c.samples = nil
+	return n
+}
+
+func spied(c *spy) func(*qp.Config) { return func(q *qp.Config) { q.Profile.Controller = c } }
+
+// TestBytesBehindREAD: what is acknowledged behind a READ that is not answered counts at
+// once, and once only.
+func TestBytesBehindREAD(t *testing.T) {
+	c := new(spy)
+	s := newSolo(t, "irn", spied(c))
+	s.post1(qp.WRRead, 8)
+	s.post1(qp.WRWrite, 256)
+	s.post1(qp.WRWrite, 100)
+	if n := len(s.poll()); n != 3 {
+		t.Fatalf("%d packets", n)
+	}
+	s.xack(2, -1)
+	if n := c.bytes(); n != 256 {
+		t.Errorf("%d bytes, want 256", n)
+	}
+	s.xack(3, -1)
+	if n := c.bytes(); n != 100 {
+		t.Errorf("%d bytes, want 100", n)
+	}
+	resp := bth.Packet{Opcode: bth.OpReadRespOnly, PSN: psn(0), AETH: bth.AETH{Syndrome: bth.SyndromeACK}, Payload: make([]byte, 8)}
+	if d := s.rx(resp, bth.XETH{}); d != qp.Accepted {
+		t.Fatal(d)
+	}
+	if n := c.bytes(); n != 0 || len(s.h.SendCQ) != 3 {
+		t.Errorf("%d bytes and %d completions with the response, want 0 and 3", n, len(s.h.SendCQ))
+	}
+}
+
+// TestMarksUnderDisorder: marks and round-trip times of acknowledgements that do not move
+// una reach congestion control.
+func TestMarksUnderDisorder(t *testing.T) {
+	for _, name := range []string{"irn", "eunomia"} {
+		c := new(spy)
+		s := newSolo(t, name, spied(c))
+		for range 4 {
+			s.post1(qp.WRSend, 256)
+		}
+		s.poll()
+		s.now += 7000
+		p := bth.Packet{Opcode: bth.OpcodeExtAck, PSN: psn(0), AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
+		s.rx(p, bth.XETH{Flags: bth.XHasSACK | bth.XECE, SACK: psn(2)})
+		if len(c.samples) != 1 || !c.samples[0].ECN {
+			t.Errorf("%s: congestion control was told %+v of a marked SACK", name, c.samples)
+		}
+		told := c.bytes()
+		s.xack(4, -1)
+		if told += c.bytes(); told != 4*256 {
+			t.Errorf("%s: %d bytes acknowledged in all, want %d", name, told, 4*256)
+		}
+	}
+}
+
+// TestRefusalHitsItsOwnReceive: the receive that a SEND behind a refused READ has taken is
+// flushed, and the refusal is an event.
+func TestRefusalHitsItsOwnReceive(t *testing.T) {
+	for _, name := range []string{"irn", "melo", "mp-rdma", "eunomia"} {
+		s := newSolo(t, name, nil)
+		s.recv(256)
+		send := bth.Packet{Opcode: bth.OpSendOnly, PSN: psn(1), Payload: make([]byte, 8)}
+		if d := s.rx(send, bth.XETH{Flags: bth.XHasMsg | bth.XHasRecvSN, MSN: 1}); d != qp.Accepted {
+			t.Fatalf("%s: %v", name, d)
+		}
+		read := bth.Packet{Opcode: bth.OpReadRequest, PSN: psn(0), RETH: bth.RETH{VA: 1, RKey: 99, Length: 8}}
+		s.rx(read, bth.XETH{Flags: bth.XHasReadSN})
+		if len(s.h.RecvCQ) != 1 || s.h.RecvCQ[0].Status != qp.StatusWRFlushErr {
+			t.Errorf("%s: completions %+v, want one that is flushed", name, s.h.RecvCQ)
+		}
+		if len(s.h.Events) == 0 || s.h.Events[0] != qp.EventQPAccessErr {
+			t.Errorf("%s: events %v, want QP_ACCESS_ERR", name, s.h.Events)
+		}
+		if naks(s.poll()) != 1 {
+			t.Errorf("%s: no NAK", name)
+		}
+	}
+}
+
+// TestForgedNumbers: what a peer says of its messages must agree with their PSNs.
+func TestForgedNumbers(t *testing.T) {
+	immediate := bth.Packet{Opcode: bth.OpWriteOnlyImm, PSN: psn(0), RETH: bth.RETH{VA: soloMem, RKey: 1, Length: 8}, Payload: make([]byte, 8)}
+	send := bth.Packet{Opcode: bth.OpSendOnly, PSN: psn(0), Payload: make([]byte, 8)}
+	read := bth.Packet{Opcode: bth.OpReadRequest, PSN: psn(0), RETH: bth.RETH{VA: soloMem, RKey: 1, Length: 8}}
+	const msg, sn = bth.XHasMsg, bth.XHasRecvSN
+	for _, c := range []struct {
+		name string
+		p    bth.Packet
+		x    bth.XETH
+		ok   bool
+	}{
+		{"WRITE with immediate", immediate, bth.XETH{Flags: msg | sn}, true},
+		{"its offset", immediate, bth.XETH{Flags: msg | sn, Offset: 1000}, false},
+		{"its MSN", immediate, bth.XETH{Flags: msg | sn, MSN: 5}, false},
+		{"without message numbers", immediate, bth.XETH{Flags: sn}, false},
+		{"its receive", immediate, bth.XETH{Flags: msg | sn, RecvSN: 1}, false},
+		{"SEND", send, bth.XETH{Flags: msg | sn}, true},
+		{"SEND's offset", send, bth.XETH{Flags: msg | sn, Offset: 3}, false},
+		{"SEND's MSN", send, bth.XETH{Flags: msg | sn, MSN: 1}, false},
+		{"SEND's receive", send, bth.XETH{Flags: msg | sn, RecvSN: 1}, false},
+		{"READ", read, bth.XETH{Flags: bth.XHasReadSN}, true},
+		{"READ's number", read, bth.XETH{Flags: bth.XHasReadSN, ReadSN: 1}, false},
+	} {
+		for _, name := range []string{"irn", "melo", "mp-rdma", "eunomia"} {
+			s := newSolo(t, name, nil)
+			s.recv(4096)
+			s.recv(4096)
+			d := s.rx(c.p, c.x)
+			good := 0
+			for _, e := range s.h.RecvCQ {
+				if e.Status == qp.StatusSuccess {
+					good++
+					if e.ByteLen != 8 {
+						t.Errorf("%s, %s: %d bytes", name, c.name, e.ByteLen)
+					}
+				}
+			}
+			broken := s.q.State() == qp.Err
+			if n := naks(s.poll()); c.ok && (broken || n > 0 || d != qp.Accepted) || !c.ok && (!broken || n != 1 || good > 0) {
+				t.Errorf("%s, %s: verdict %v, state %v, %d NAKs, %d completions", name, c.name, d, s.q.State(), n, good)
+			}
+		}
+	}
+}
+
+// TestNoAckIsLost: acknowledgements that clock the peer wait for a link that is paused.
+func TestNoAckIsLost(t *testing.T) {
+	s := newSolo(t, "mp-rdma", nil)
+	const n = 500
+	for i := range n {
+		w := bth.Packet{Opcode: bth.OpWriteOnly, PSN: psn(i), RETH: bth.RETH{VA: soloMem, RKey: 1}}
+		s.rx(w, bth.XETH{Flags: bth.XHasMsg, MSN: uint32(i)})
+	}
+	if got := len(s.poll()); got != n {
+		t.Errorf("%d acknowledgements of %d packets", got, n)
+	}
+}
+
+// TestSilentInError: acknowledgements of READ responses do not leave a broken queue pair.
+func TestSilentInError(t *testing.T) {
+	s := newSolo(t, "irn", nil)
+	s.post1(qp.WRRead, 8)
+	s.poll()
+	s.rx(bth.Packet{Opcode: bth.OpReadRespOnly, PSN: psn(0), AETH: bth.AETH{Syndrome: bth.SyndromeACK}, Payload: make([]byte, 8)}, bth.XETH{})
+	if err := s.q.Modify(s.now, qp.Attr{State: qp.Err}, qp.AttrState); err != nil {
+		t.Fatal(err)
+	}
+	if out := s.poll(); len(out) > 0 {
+		t.Errorf("%v left in the error state", out[0].Opcode)
+	}
+}
+
+// TestREADsWithinCircle: responses that are outstanding take less than half of their PSNs,
+// or new ones could not be told from old ones.
+func TestREADsWithinCircle(t *testing.T) {
+	for _, name := range []string{"rc", "irn"} {
+		s := newSolo(t, name, nil)
+		s.h.Regions[1] = &qptest.Region{Mem: make([]byte, 1<<31+soloMem), Access: qp.AccessLocalWrite}
+		for range 3 {
+			s.post1(qp.WRRead, 1<<30+256)
+		}
+		if n := len(s.poll()); n != 1 {
+			t.Errorf("%s: %d READs of 2^22 + 1 responses each were sent", name, n)
+		}
+	}
+}
+
+// TestPlainExtended: what a profile lacks is that of RC, for responses too.
+func TestPlainExtended(t *testing.T) {
+	newSolo(t, "irn", func(c *qp.Config) { c.Profile = qp.Profile{Kind: bth.ProfileIRN} })
+}
+
+// TestRNRBeyond: a NAK for a packet that has never been sent says nothing.
+func TestRNRBeyond(t *testing.T) {
+	for _, name := range []string{"irn", "mp-rdma", "eunomia"} {
+		s := newSolo(t, name, nil)
+		s.post1(qp.WRSend, 8)
+		s.poll()
+		s.xack(1, -1)
+		nak := bth.Packet{Opcode: bth.OpcodeExtAck, PSN: psn(1), AETH: bth.AETH{Syndrome: bth.SyndromeRNR | 20}}
+		if d := s.rx(nak, bth.XETH{}); d != qp.DropStaleAck {
+			t.Errorf("%s: %v", name, d)
+		}
+		s.post1(qp.WRSend, 8)
+		if n := len(s.poll()); n == 0 {
+			t.Errorf("%s: nothing is sent any more", name)
+		}
+	}
+}
+
+// TestRNRKeepsTimeout: waiting for a receive is no timeout, and no reason for a longer one.
+func TestRNRKeepsTimeout(t *testing.T) {
+	s := newSolo(t, "irn", nil)
+	s.post1(qp.WRSend, 8)
+	for range 5 {
+		if n := len(s.poll()); n != 1 {
+			t.Fatalf("%d packets", n)
+		}
+		s.rx(bth.Packet{Opcode: bth.OpcodeExtAck, PSN: psn(0), AETH: bth.AETH{Syndrome: bth.SyndromeRNR | 1}}, bth.XETH{})
+		s.now = s.now.Add(20 * time.Microsecond)
+		s.q.OnTimeout(s.now)
+	}
+	s.poll()
+	if d := s.q.NextTimeout().Sub(s.now); d > 100*time.Microsecond {
+		t.Errorf("the timeout is %v after five RNR NAKs, want RTO_low", d)
+	}
+}
+
+// TestForeignGuess: a packet of another transport is answered, and breaks the queue pair, if
+// it is the one that is expected; who guesses PSNs gets nothing.
+func TestForeignGuess(t *testing.T) {
+	s := newSolo(t, "rc", nil)
+	p := bth.Packet{Opcode: bth.TransportExt | bth.OpSendOnly, PSN: psn(1), Ext: bth.XETH{Profile: bth.ProfileIRN}}
+	for range 100 {
+		s.q.Receive(s.now, &p, qp.RxMeta{})
+		if p.PSN = p.PSN.Next(); len(s.poll()) > 0 || s.q.State() != qp.RTS {
+			t.Fatal("a guessed PSN was answered")
+		}
+	}
+	p.PSN = psn(0)
+	s.q.Receive(s.now, &p, qp.RxMeta{})
+	if n := naks(s.poll()); n != 1 || s.q.State() != qp.Err {
+		t.Errorf("%d NAKs, state %v", n, s.q.State())
+	}
+	// The other way round: our requests are refused by a peer of RC.
+	x := newSolo(t, "irn", nil)
+	x.post1(qp.WRSend, 8)
+	x.post1(qp.WRSend, 8)
+	x.poll()
+	nak := bth.Packet{Opcode: bth.OpAcknowledge, PSN: psn(1), AETH: bth.AETH{Syndrome: bth.SyndromeInvalidRequest}}
+	x.q.Receive(x.now, &nak, qp.RxMeta{})
+	if x.q.State() != qp.RTS {
+		t.Error("a peer that has taken a request does not refuse the transport")
+	}
+	nak.PSN = psn(0)
+	x.q.Receive(x.now, &nak, qp.RxMeta{})
+	if x.q.State() != qp.Err {
+		t.Error("not broken by the peer's NAK")
+	}
+}
