@@ -180,24 +180,32 @@ func TestSRQLimit(t *testing.T) {
 	}
 }
 
+// All 24 bits of a QPN are random, none is reserved, and none comes again soon.
 func TestQPNs(t *testing.T) {
-	// One place: every new queue pair has another number until all have been used.
 	var o objects
-	o.init([32]byte{3}, Limits{QPs: 1 << 19})
-	seen := make(map[bth.QPN]bool)
-	for range 16 {
-		num := o.newQPN(1<<20 - 1)
-		if num <= 1 || num >= bth.MaxQPN || seen[num] && len(seen) < 15 {
-			t.Fatalf("QPN %#x", num)
+	o.init([32]byte{3}, defaultLimits)
+	var bits [24]int
+	last := make(map[bth.QPN]int)
+	const n = 1 << 17
+	for i := range n {
+		q := &QueuePair{}
+		o.numbers.add(q)
+		if before, again := last[q.num]; q.num <= 1 || q.num >= bth.MaxQPN || again && i-before <= restingQPNs {
+			t.Fatalf("QPN %#x of queue pair %d, once of %d", q.num, i, before)
 		}
-		seen[num] = true
+		last[q.num] = i
+		for b := range bits {
+			bits[b] += int(q.num >> b & 1)
+		}
+		o.numbers.rest(q)
 	}
-	var p objects
-	p.init([32]byte{3}, Limits{QPs: 1})
-	for range 1 << 20 {
-		if num := p.newQPN(1); num <= 1 || num >= bth.MaxQPN {
-			t.Fatalf("QPN %#x", num)
+	for b, ones := range bits {
+		if d := ones - n/2; d*d > n*6 { // 24 bits stay within 5 standard deviations
+			t.Errorf("bit %d is set %d times of %d", b, ones, n)
 		}
+	}
+	if len(o.numbers.slots) > 4*restingQPNs {
+		t.Errorf("%d places for %d numbers", len(o.numbers.slots), o.numbers.used)
 	}
 }
 
@@ -216,7 +224,7 @@ func TestLookupQP(t *testing.T) {
 		if q.num == old || o.lookupQP(q.num) != q || o.lookupQP(old) != nil {
 			t.Fatalf("QPN %#x after %#x", q.num, old)
 		}
-		for _, n := range []bth.QPN{0, 1, bth.MaxQPN, q.num ^ 1<<23, q.num + 1<<o.obj.qpBits} {
+		for _, n := range []bth.QPN{0, 1, bth.MaxQPN, q.num ^ 1<<23, q.num + 1} {
 			if o.lookupQP(n) != nil {
 				t.Fatalf("QPN %#x found", n)
 			}

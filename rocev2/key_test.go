@@ -74,10 +74,10 @@ func TestKeyTableChains(t *testing.T) {
 		for len(live) < 24 {
 			// Homes around the end of the table, so that chains wrap around.
 			r := &region{key: rng.Uint32()}
-			if at := kt.home(r.key >> tagBits); at >= 2 && at < 60 || kt.find(r.key>>tagBits).r != nil {
+			if at := kt.home(r.key >> tagBits); at >= 2 && at < 60 || kt.get(r.key>>tagBits) != nil {
 				continue
 			}
-			*kt.find(r.key >> tagBits) = keySlot{r.key >> tagBits, r}
+			*kt.find(r.key >> tagBits) = indexSlot[region]{r.key >> tagBits, r}
 			kt.used++
 			live = append(live, r)
 		}

@@ -19,12 +19,8 @@ func plugFor(t testing.TB, n *NIC, num bth.QPN, typ qp.Type, s machine, x Share)
 	q := &QueuePair{nic: n, num: num, typ: typ, pkey: pkeyDefault}
 	q.node.replaced = s
 	n.sch.join(q, x)
-	qps := &n.obj.qps
-	place := int(num) & (1<<n.obj.qpBits - 1)
-	for len(qps.slots) <= place {
-		qps.slots = append(qps.slots, slot[QueuePair]{})
-	}
-	qps.slots[place].v = q
+	n.obj.qps.add(q)
+	n.obj.numbers.put(uint32(num), q)
 	return q
 }
 

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"roced/bth"
 	"roced/profile"
 	"roced/qp"
 )
@@ -22,14 +21,10 @@ type objects struct {
 	ahs  table[AH]
 	qps  table[QueuePair]
 
-	qpBits  uint     // QPN: the low bits are the place in qps
-	qpGen   []uint32 // and the high bits count the uses of the place
+	numbers qpnTable
 	failing []*QueuePair
 	run     writeRun
 }
-
-// maxQPs leaves four bits of a QPN to tell the users of a place apart.
-const maxQPs = 1 << 20
 
 // defaultLimits are of the size of rxe's.
 var defaultLimits = Limits{
@@ -75,11 +70,9 @@ func New(cfg Config) (*NIC, error) {
 func (o *objects) init(seed [32]byte, l Limits) {
 	o.rng = rand.NewChaCha8(seed)
 	o.keys.init(o.rng)
+	o.numbers.init(o.rng)
 	o.pds.limit, o.mrs.limit, o.mws.limit = l.PDs, l.MRs, l.MWs
 	o.cqs.limit, o.srqs.limit, o.ahs.limit, o.qps.limit = l.CQs, l.SRQs, l.AHs, l.QPs
-	for 1<<o.qpBits <= l.QPs {
-		o.qpBits++
-	}
 }
 
 // effectiveLimits fills in the defaults and refuses what the NIC cannot number.
@@ -196,30 +189,4 @@ func (t *table[T]) all(yield func(*T) bool) {
 			return
 		}
 	}
-}
-
-// newQPN numbers the queue pair at place i. The high bits start at a random
-// number and move on with every use of the place, so that packets for a queue
-// pair that has gone do not reach its successor. QPNs 0 and 1 belong to
-// management and 2^24-1 to multicast.
-func (o *objects) newQPN(i uint32) bth.QPN {
-	for uint32(len(o.qpGen)) <= i {
-		o.qpGen = append(o.qpGen, uint32(o.rng.Uint64()))
-	}
-	for {
-		o.qpGen[i]++
-		num := bth.QPN(o.qpGen[i]<<o.qpBits|i) & bth.MaxQPN
-		if num > 1 && num != bth.MaxQPN {
-			return num
-		}
-	}
-}
-
-// lookupQP returns the queue pair of this number, nil if there is none.
-func (n *NIC) lookupQP(num bth.QPN) *QueuePair {
-	q := n.obj.qps.get(uint32(num) & (1<<n.obj.qpBits - 1))
-	if q == nil || q.num != num {
-		return nil
-	}
-	return q
 }

@@ -92,7 +92,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	if q.slot, ok = n.obj.qps.add(q); !ok {
 		return nil, fail(verb, "QPs", ErrLimit)
 	}
-	q.num = n.obj.newQPN(q.slot)
+	n.obj.numbers.add(q)
 	q.core = qp.New(qp.Config{Type: a.Type, QPN: q.num,
 		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
@@ -277,6 +277,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 		mw.unbind()
 	}
 	n.obj.qps.remove(q.slot)
+	n.obj.numbers.rest(q)
 	n.sch.leave(q)
 	q.hold(-1)
 	q.dead = true

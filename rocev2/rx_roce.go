@@ -30,7 +30,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return nil, n.receiveMAD(now, l3)
 	}
 	q := n.lookupQP(p.DestQP)
-	if q == nil || q.dead {
+	if q == nil {
 		return nil, rxQPN
 	}
 	if !pkeyMatch(p.PKey, q.pkey) {
