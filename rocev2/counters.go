@@ -22,6 +22,7 @@ type Counters struct {
 	AddrConflicts    uint64 // others seen with one of our addresses
 	MemoryFaults     uint64 // accesses to a client's memory that failed: it is not there any more
 
+	RKeyGuesses          uint64 // queue pairs broken because their peers guessed at keys
 	TxDroppedNoPath      uint64 // no path, or no such address handle
 	TxDroppedMTU         uint64 // longer than the link's MTU
 	TxDroppedUnreachable uint64 // the neighbour does not answer
@@ -158,6 +159,7 @@ func (c *Counters) appendPort(s []Counter) []Counter {
 		Counter{"port_xmit_discards", c.PortXmitDiscards},
 		Counter{"address_conflicts", c.AddrConflicts},
 		Counter{"memory_faults", c.MemoryFaults},
+		Counter{"rkey_guess_errors", c.RKeyGuesses},
 		Counter{"tx_dropped_no_path", c.TxDroppedNoPath},
 		Counter{"tx_dropped_mtu", c.TxDroppedMTU},
 		Counter{"tx_dropped_unreachable", c.TxDroppedUnreachable},

@@ -23,6 +23,7 @@ type QueuePair struct {
 	failing bool // a completion queue has overflowed, see failOverflowed
 	lost    bool // something written since the last Sync did not arrive
 	sigAll  bool
+	guesses guesses
 	windows windowList
 	path    path
 	node    schedNode

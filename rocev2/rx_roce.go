@@ -45,6 +45,9 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return n.receiveCNP(now, q)
 	}
 	d := q.machine().Receive(now, p, meta)
+	if d == qp.DropAccess {
+		n.refused(now, q)
+	}
 	if d != qp.Accepted {
 		return q, rxCore + rxReason(d)
 	}

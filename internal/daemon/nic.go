@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"time"
 
 	"roced/internal/daemon/config"
 	"roced/internal/daemon/server"
@@ -35,6 +36,12 @@ type nic struct {
 	taps    taps
 	rules   []fault.Rule     // in force; guarded by the shard
 	file    *capture.Capture // of the configuration, nil if none
+
+	// accessLog is the shard's: when the next line is due, and how many were not written.
+	accessLog struct {
+		next time.Time
+		more int
+	}
 }
 
 // startNIC brings NIC i up.
@@ -43,6 +50,9 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}, changed: make(chan struct{}, 1)}
 	n.events.Observe = func(what string, num uint32, o *server.Owner, e qp.Event) {
 		d.events.send(newEvent(c.Name, what, num, o, e))
+		if what == "qp" && e == qp.EventQPAccessErr && o != nil {
+			n.logAccessError(num, o)
+		}
 		if what == "port" {
 			select {
 			case n.changed <- struct{}{}:
@@ -77,6 +87,22 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	d.served.Go(func() { d.showChanges(n) })
 	n.log.Info("NIC is up", "mac", n.mac, "port", c.Port.Type)
 	return n, nil
+}
+
+// accessLogPause is how often a line tells of queue pairs whose peers had no right to
+// what they asked for. Anybody who can connect to a program can cause them.
+const accessLogPause = time.Minute
+
+// logAccessError says that a queue pair has broken. It runs on the shard.
+func (n *nic) logAccessError(num uint32, o *server.Owner) {
+	l := &n.accessLog
+	if now := time.Now(); now.After(l.next) {
+		n.log.Warn("queue pair is broken: its peer has no right to the memory that it asked for",
+			"qpn", num, "client", o.Client, "pid", o.PID, "uid", o.UID, "more", l.more)
+		l.next, l.more = now.Add(accessLogPause), 0
+		return
+	}
+	l.more++
 }
 
 // startShard runs the NIC proper, and makes it follow its interface.
