@@ -28,9 +28,6 @@ func (a *Agent) receiveREQ(m *message) {
 		}
 		a.refuse(m, rej)
 	}
-	if reason == mad.ReasonStaleConnection {
-		a.peers[peerQP{m.from.DGID, bth.QPN(r.LocalQPN)}].stale(m.now)
-	}
 	if reason == 0 {
 		a.request(m, &r, l)
 	}
@@ -54,9 +51,6 @@ func (a *Agent) admit(m *message, r *mad.REQ, l *Listener) mad.Reason {
 	case l == nil:
 		a.ctr.NoService++
 		return mad.ReasonInvalidServiceID
-	case a.peers[peerQP{m.from.DGID, bth.QPN(r.LocalQPN)}] != nil:
-		a.ctr.Stale++
-		return mad.ReasonStaleConnection
 	case l.full():
 		a.ctr.BacklogFull++
 		return mad.ReasonNoResources
@@ -84,7 +78,9 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	c.retries = r.MaxCMRetries
 	c.interval = timeout(r.LocalCMTimeout) + timeout(r.Primary.LocalAckTimeout)
 	a.requests[peerID{c.route.DGID, c.remoteID}] = c
-	a.peers[c.peerQP()] = c
+	if k := c.peerQP(); a.peers[k] == nil {
+		a.peers[k] = c
+	}
 	c.listener = l
 	l.pending++
 	c.emit(m.now, &Event{Kind: ConnectRequest, PrivateData: r.PrivateData, Conn: ConnInfo{
@@ -96,8 +92,26 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	}})
 }
 
-// stale ends a connection whose peer has shown that it knows nothing of it, by using
-// its queue pair for another one (IBTA vol.1 12.9.8.3.1).
+// complete ends the handshake of a passive connection, whose peer has shown that it got
+// our REP, and reports it.
+//
+// A connection with the same queue pair of the peer's is stale: the peer knows nothing of
+// it. By the specification a REQ is enough to say so, and is refused (IBTA vol.1
+// 12.9.8.3.1). But whoever can forge an address can send REQs, and only the peer can know
+// the IDs of our REP. So we ask it first; a peer that has begun anew is not refused.
+func (c *Conn) complete(now mono.Time, private []byte) {
+	a, k := c.agent, c.peerQP()
+	old := a.peers[k]
+	a.peers[k] = c
+	c.setState(StateEstablished)
+	if old != nil && old != c {
+		a.ctr.Stale++
+		old.stale(now)
+	}
+	c.emit(now, &Event{Kind: Established, PrivateData: private})
+}
+
+// stale ends a connection whose peer uses its queue pair for another one.
 func (c *Conn) stale(now mono.Time) {
 	if c.state == StateEstablished {
 		c.timewait(now)
@@ -152,8 +166,7 @@ const failoverUnsupported = 1
 func (c *Conn) CommEstablished(now mono.Time) error {
 	switch c.state {
 	case StateREPSent:
-		c.setState(StateEstablished)
-		c.emit(now, &Event{Kind: Established})
+		c.complete(now, nil)
 	case StateEstablished: // the RTU was faster
 	default:
 		return ErrState
@@ -169,8 +182,7 @@ func (a *Agent) receiveRTU(m *message) {
 	switch {
 	case c == nil:
 	case c.state == StateREPSent:
-		c.setState(StateEstablished)
-		c.emit(m.now, &Event{Kind: Established, PrivateData: r.PrivateData})
+		c.complete(m.now, r.PrivateData)
 	default:
 		a.ctr.Duplicates++
 	}
