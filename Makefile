@@ -28,9 +28,10 @@ build: ## build the programs and the preload library into bin/
 	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 
-$(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h)
+$(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 	@mkdir -p $(BIN)
-	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -o $@ $(PRELOAD) -ldl -lpthread
+	$(CC) $(CFLAGS) -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden \
+		-Wl,--version-script=preload/versions.map -o $@ $(PRELOAD) -ldl -lpthread
 
 setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 	@scripts/setup.sh

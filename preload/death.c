@@ -161,25 +161,14 @@ static void in_child(void)
 	pthread_mutex_unlock(&list_lock);
 }
 
-/* open_wake makes the descriptor that wakes the thread; without it, the thread notices
- * new contexts when something else wakes it. */
-static int open_wake(void)
-{
-	int low = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	int fd = low < 0 ? -1 : fd_keep(low);
-	if (low >= 0)
-		syscall(SYS_close, low);
-	return fd;
-}
-
 /* start starts the thread; the caller holds list_lock. Signals are not its affair. */
 static bool start(void)
 {
 	static bool registered;
 	if (!registered)
 		registered = pthread_atfork(before_fork, in_parent, in_child) == 0;
-	if (wake_fd < 0)
-		wake_fd = open_wake();
+	if (wake_fd < 0) /* without it, the thread notices new contexts when something else wakes it */
+		wake_fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	sigset_t all, old;
 	pthread_attr_t attr;
 	pthread_t t;

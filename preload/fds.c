@@ -139,6 +139,15 @@ void fd_drop(int fd)
 		syscall(SYS_close, fd);
 }
 
+int fd_own(int fd)
+{
+	int high = fd < 0 ? -1 : fd_keep(fd), err = errno;
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	errno = err;
+	return high;
+}
+
 /* ---- closing ---- */
 
 /* forget is to be called before the number of a descriptor becomes free. It keeps

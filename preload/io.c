@@ -3,8 +3,6 @@
 #include "rdmacm.h"
 
 #include <errno.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
@@ -39,22 +37,4 @@ EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 		return read(fd, buf, n);
 	REAL(__read_chk);
 	return real___read_chk(fd, buf, n, room);
-}
-
-static void *do_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
-{
-	struct context *c = context_of(fd);
-	if (c)
-		return uverbs_mmap(c, addr, len, prot, flags, off);
-	return (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
-}
-
-EXPORT void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
-{
-	return do_mmap(addr, len, prot, flags, fd, off);
-}
-
-EXPORT void *mmap64(void *addr, size_t len, int prot, int flags, int fd, off64_t off)
-{
-	return do_mmap(addr, len, prot, flags, fd, off);
 }

@@ -2,6 +2,9 @@
  * What programs do to replaced memory, which they take for private anonymous memory,
  * and what must come of it. munmap(), mmap() over it, mprotect(), mlock() and the
  * like need nothing.
+ *
+ * UCX and others overwrite the C library's functions, to hear of memory that goes: what
+ * the program does passes there, too, by the ordinary functions.
  */
 #include "preload.h"
 #include "mr.h"
@@ -112,15 +115,16 @@ static bool free_others(const struct vma *v, void *arg)
 	return *result == 0;
 }
 
-EXPORT int madvise(void *addr, size_t length, int advice)
+EXPORT int roced_madvise(void *addr, size_t length, int advice)
 {
 	uint64_t start = (uintptr_t)addr, end = start + ((length + MR_PAGE - 1) & ~(MR_PAGE - 1));
+	REAL(madvise);
 	if (backing_fd() < 0 || (advice != MADV_DONTNEED && advice != MADV_FREE) || start % MR_PAGE || end < start)
-		return syscall(SYS_madvise, addr, length, advice);
+		return real_madvise(addr, length, advice);
 	int result = 0;
 	if (advice == MADV_FREE)
 		return maps_walk(start, end, free_others, &result) ? result : -1;
-	result = syscall(SYS_madvise, addr, length, advice);
+	result = real_madvise(addr, length, advice);
 	if (result == 0)
 		maps_walk(start, end, drop_pages, NULL);
 	return result;
@@ -142,18 +146,20 @@ static void *move_grown(void *from, size_t old, size_t new, int flags, void *to)
 		return MAP_FAILED;
 	}
 	bool fixed = flags & MREMAP_FIXED;
-	void *p = (void *)syscall(SYS_mmap, fixed ? to : NULL, new, PROT_READ | PROT_WRITE,
-				  MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0), -1, 0);
+	void *p = mmap(fixed ? to : NULL, new, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | (fixed ? MAP_FIXED : 0), -1, 0);
 	if (p == MAP_FAILED)
 		return p;
 	memcpy(p, from, old);
-	syscall(SYS_munmap, from, old);
+	munmap(from, old);
 	return p;
 }
 
+INTERPOSE(madvise);
+
 /* mremap of the C library itself, in realloc(), does not come here: the mapping then
  * grows into its stretch of the memfd. Other programs expect zeros there. */
-EXPORT void *mremap(void *from, size_t old, size_t new, int flags, ...)
+EXPORT void *roced_mremap(void *from, size_t old, size_t new, int flags, ...)
 {
 	va_list v;
 	va_start(v, flags);
@@ -161,9 +167,12 @@ EXPORT void *mremap(void *from, size_t old, size_t new, int flags, ...)
 	va_end(v);
 	bool ours = false;
 	uint64_t start = (uintptr_t)from;
+	REAL(mremap);
 	if (new > old && old > 0 && !(flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)) && backing_fd() >= 0)
 		maps_walk(start, start + old, find_ours, &ours);
 	if (ours)
 		return move_grown(from, old, new, flags, to);
-	return (void *)syscall(SYS_mremap, from, old, new, flags, to);
+	return real_mremap(from, old, new, flags, to);
 }
+
+INTERPOSE(mremap);

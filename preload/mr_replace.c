@@ -77,11 +77,7 @@ static int backing_open(void)
 	/* Beyond the limit a write would end the program. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
 		return -1;
-	int low = memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (low < 0)
-		return -1;
-	fd = fd_keep(low);
-	syscall(SYS_close, low);
+	fd = fd_own(memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0)
 		return -1;
 	if (ftruncate(fd, 1LL << FILE_BITS) != 0 || fstat(fd, &st) != 0) {

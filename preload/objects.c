@@ -106,12 +106,13 @@ void objects_free(struct objects *t)
 		free(t->by_handle[k]);
 }
 
-struct ring ring_map(int memfd, size_t size)
+struct ring ring_map(int memfd, uint64_t offset, size_t size)
 {
 	struct stat st;
-	if (fstat(memfd, &st) != 0 || st.st_size < (off_t)size)
+	uint64_t end = offset + size;
+	if (fstat(memfd, &st) != 0 || end < offset || (uint64_t)st.st_size < end)
 		return (struct ring){ 0 }; /* to touch what is not there would end the program */
-	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, offset);
 	return p == MAP_FAILED ? (struct ring){ 0 } : (struct ring){ p, size };
 }
 

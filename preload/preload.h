@@ -35,6 +35,30 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* INTERPOSE exports roced_NAME as NAME in such a way that the dynamic linker takes it for
+ * what programs call, but dlsym() does not find it: who looks for a function to overwrite
+ * it, as Open MPI does, finds the C library's, which ours calls. A symbol that is not the
+ * default version of its name is like that. */
+#if !defined __GLIBC__
+#elif defined __x86_64__
+#define OLDEST "GLIBC_2.2.5"
+#elif defined __i386__
+#define OLDEST "GLIBC_2.0"
+#elif defined __s390__
+#define OLDEST "GLIBC_2.2"
+#elif defined __arm__
+#define OLDEST "GLIBC_2.4"
+#elif defined __riscv
+#define OLDEST "GLIBC_2.27"
+#elif defined __aarch64__ || defined __powerpc64__
+#define OLDEST "GLIBC_2.17"
+#endif
+#ifdef OLDEST
+#define INTERPOSE(name) __asm__(".symver roced_" #name ", " #name "@" OLDEST)
+#else
+#define INTERPOSE(name) __typeof__(roced_##name) name __attribute__((visibility("default"), alias("roced_" #name)))
+#endif
+
 /* REAL declares real_NAME, the next definition of an interposed function. */
 #define REAL(name)                                                           \
 	static __typeof__(name) *real_##name;                                 \
@@ -80,13 +104,16 @@ void file_cleanup(void *f);
  * errno set. fd_drop closes such a descriptor. */
 int fd_keep(int fd);
 void fd_drop(int fd);
+/* fd_own is fd_keep of a descriptor that nobody else needs, which it closes. Of -1 it
+ * makes -1. */
+int fd_own(int fd);
 
 /* ---- conn.c ---- */
 
 #define MAX_MESSAGE 16384
 #define MAX_FDS 4
 
-enum answer_fd_kind { ANSWER_NUMBER = 1, ANSWER_MMAP, ANSWER_MEMORY, ANSWER_EVENTFD };
+enum answer_fd_kind { ANSWER_NUMBER = 1, ANSWER_MEMORY, ANSWER_EVENTFD };
 
 struct answer_fd {
 	uint64_t arg;
@@ -195,28 +222,22 @@ uint64_t object_cookie(const struct object *o);
 void objects_remove(struct objects *t, struct object *o);
 void objects_free(struct objects *t);
 
-/* ring_map maps a ring; one that cannot be mapped stays empty. */
-struct ring ring_map(int memfd, size_t size);
+/* ring_map maps a ring of a memfd; one that cannot be mapped stays empty. */
+struct ring ring_map(int memfd, uint64_t offset, size_t size);
 void ring_unmap(struct ring *r);
 
 /* ---- uverbs.c ---- */
 
-/* A ring that the program has not mapped yet. */
-struct pending_map {
-	struct pending_map *next;
-	uint64_t offset;
-	uint32_t size;
-	int memfd;
-};
-
 /* Handles of queue pairs are smaller (docs/control-protocol.md). */
 enum { BELL_QPS = 16384 };
 
-/* A verbs context: one connection. */
+/* A verbs context: one connection, which is the library's own. The program's descriptor is
+ * of the memfd in which rings have their offsets, so that it maps them without our help. */
 struct context {
 	struct file file;
 	atomic_int holders; /* who has a pointer: file, channels */
-	int fd; /* a descriptor of the connection that is the library's own */
+	int fd;     /* of the connection */
+	int rings;  /* of the memfd: the library's own */
 	pid_t opener;          /* the process that has connected */
 	pid_t passer;          /* the process whose memory has the handle below; guarded by call */
 	uint32_t memory;
@@ -227,9 +248,8 @@ struct context {
 	int bell_fd;
 	atomic_bool ready[BELL_QPS]; /* by handle: the queue pair may send */
 
-	struct call_lock *call; /* one command at a time; guards answer and maps */
+	struct call_lock *call; /* one command at a time; guards answer */
 	struct answer answer;
-	struct pending_map *maps;
 
 	pthread_mutex_t lock; /* guards objects */
 	struct objects objects;
@@ -239,8 +259,6 @@ struct context {
 int uverbs_open(const char *name, int flags);
 /* uverbs_write carries out what a program writes to a verbs device. */
 ssize_t uverbs_write(struct context *c, const void *buf, size_t n);
-/* uverbs_mmap maps a ring. */
-void *uverbs_mmap(struct context *c, void *addr, size_t len, int prot, int flags, off_t off);
 /* context_of returns the context of a descriptor, NULL if it has none. */
 struct context *context_of(int fd);
 /* context_put gives up a pointer. */

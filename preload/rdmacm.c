@@ -84,16 +84,6 @@ static int settle(int fd, int flags)
 	return fd;
 }
 
-/* dial connects; -1 with errno set. */
-static int dial(void)
-{
-	int low = conn_dial("rdma_cm");
-	int fd = low < 0 ? -1 : fd_keep(low);
-	if (low >= 0)
-		syscall(SYS_close, low);
-	return fd;
-}
-
 int rcm_open(int flags)
 {
 	struct cm *c = calloc(1, sizeof *c);
@@ -101,7 +91,7 @@ int rcm_open(int flags)
 		return -1;
 	c->file = (struct file){ .kind = FD_CM, .rdev = path_rdev("misc/rdma_cm"), .release = cm_closed };
 	c->call = call_lock_new();
-	c->fd = c->call ? dial() : -1;
+	c->fd = c->call ? fd_own(conn_dial("rdma_cm")) : -1;
 	int events = c->fd < 0 ? -1 : greet(c);
 	if (events >= 0 && fd_set_file(events, &c->file) == 0)
 		return settle(events, flags);

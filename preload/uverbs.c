@@ -17,7 +17,18 @@
 /* Doorbell memory (docs/control-protocol.md). */
 enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_MAP = 4096, BELL_SIZE = 8192 };
 
-enum { EXT_DOORBELL = 0xc1 };
+/* Extension commands. */
+enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_VERSION = 2, HELLO_ROOM = 264 };
+
+struct hello {
+	struct ib_uverbs_cmd_hdr h;
+	uint32_t version;
+};
+
+struct doorbell {
+	uint64_t offset; /* in the context's memfd */
+	uint32_t size, reserved;
+};
 
 /* Of enum ib_qp_attr_mask and enum ib_qp_state. */
 enum { MASK_STATE = 1, STATE_RTS = 3 };
@@ -48,12 +59,6 @@ void context_put(struct context *c)
 		syscall(SYS_munmap, c->bell, BELL_SIZE);
 		fd_drop(c->bell_fd);
 	}
-	while (c->maps) {
-		struct pending_map *m = c->maps;
-		c->maps = m->next;
-		syscall(SYS_close, m->memfd);
-		free(m);
-	}
 	call_lock_free(c->call);
 	pthread_mutex_destroy(&c->lock);
 	free(c);
@@ -67,14 +72,41 @@ static void context_closed(struct file *f)
 	death_forget(c);
 	mr_context_closed(c);
 	fd_drop(c->fd);
+	fd_drop(c->rings);
 	context_put(c);
 }
 
-static struct context *context_new(int conn, const char *name)
+/* greet asks for the memfd of the context; -1 with errno set. */
+static int greet(struct context *c)
 {
-	struct context *c = calloc(1, sizeof *c);
-	if (!c)
-		return NULL;
+	struct hello h = { .h = { .command = EXT_HELLO, .in_words = sizeof h / 4, .out_words = HELLO_ROOM / 4 },
+			   .version = EXT_VERSION };
+	struct answer *a = &c->answer;
+	int r = conn_call(c->fd, &h, sizeof h, NULL, 0, a);
+	if (r == 0 && a->nfd == 1 && a->fd[0].kind == ANSWER_MEMORY)
+		return a->fd[0].fd;
+	answer_close(a, 0);
+	errno = r < 0 ? -r : EPROTO;
+	return -1;
+}
+
+/* context_end gives up what context_open has got. */
+static void context_end(struct context *c)
+{
+	int err = errno;
+	if (c->rings >= 0)
+		fd_drop(c->rings);
+	if (c->fd >= 0)
+		fd_drop(c->fd);
+	if (c->call)
+		call_lock_free(c->call);
+	free(c);
+	errno = err;
+}
+
+/* context_open connects; it returns the program's descriptor or -1 with errno set. */
+static int context_open(struct context *c, const char *name)
+{
 	char class_device[64];
 	snprintf(class_device, sizeof class_device, "infiniband_verbs/%s", name);
 	c->file = (struct file){ .kind = FD_UVERBS, .rdev = path_rdev(class_device), .release = context_closed };
@@ -82,27 +114,25 @@ static struct context *context_new(int conn, const char *name)
 	atomic_init(&c->watcher, process_id());
 	atomic_init(&c->holders, 1);
 	pthread_mutex_init(&c->lock, NULL);
-	c->call = call_lock_new();
-	c->fd = c->call ? fd_keep(conn) : -1;
-	if (c->fd >= 0 && fd_set_file(conn, &c->file) == 0)
-		return c;
-	if (c->fd >= 0)
-		fd_drop(c->fd);
-	if (c->call)
-		call_lock_free(c->call);
-	free(c);
-	return NULL;
+	c->rings = -1;
+	c->fd = fd_own(conn_dial(name));
+	c->call = c->fd < 0 ? NULL : call_lock_new();
+	int fd = c->call ? greet(c) : -1;
+	if (fd >= 0 && (c->rings = fd_keep(fd)) >= 0 && fd_set_file(fd, &c->file) == 0)
+		return fd;
+	if (fd >= 0)
+		syscall(SYS_close, fd);
+	return -1;
 }
 
 int uverbs_open(const char *name, int flags)
 {
-	int fd = conn_dial(name);
-	if (fd < 0)
+	struct context *c = calloc(1, sizeof *c);
+	if (!c)
 		return -1;
-	struct context *c = context_new(fd, name);
-	if (!c) {
-		syscall(SYS_close, fd);
-		errno = ENOMEM;
+	int fd = context_open(c, name);
+	if (fd < 0) {
+		context_end(c);
 		return -1;
 	}
 	if (!(flags & O_CLOEXEC))
@@ -161,17 +191,19 @@ int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void
  * command. The caller holds c->call. */
 static void start_bell(struct context *c)
 {
-	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = HDR / 4, .out_words = 2 };
+	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = HDR / 4,
+					 .out_words = sizeof(struct doorbell) / 4 };
 	if (call(c, &cmd, sizeof cmd, NULL, 0) != 0)
 		return;
 	struct answer *a = &c->answer;
-	if (a->nfd != 2 || a->fd[0].kind != ANSWER_MEMORY || a->fd[0].size < BELL_SIZE ||
-	    a->fd[1].kind != ANSWER_EVENTFD) {
+	struct doorbell d;
+	answer_copy(a, &d, sizeof d);
+	if (a->nfd != 1 || a->fd[0].kind != ANSWER_EVENTFD || d.size < BELL_SIZE) {
 		answer_close(a, 0);
 		return;
 	}
-	struct ring r = ring_map(a->fd[0].fd, BELL_SIZE);
-	c->bell_fd = r.mem ? fd_keep(a->fd[1].fd) : -1;
+	struct ring r = ring_map(c->rings, d.offset, BELL_SIZE);
+	c->bell_fd = r.mem ? fd_keep(a->fd[0].fd) : -1;
 	if (c->bell_fd < 0)
 		ring_unmap(&r);
 	c->bell = r.mem;
@@ -377,14 +409,12 @@ static const void *provider(struct command *m, size_t core_size, size_t size)
 	return at + size <= m->c->answer.len ? m->c->answer.body + at : NULL;
 }
 
-/* keep_ring maps the ring at an offset for the library's own use. */
+/* keep_ring maps a ring for the library's own use. */
 static void keep_ring(struct command *m, struct ring *r, const struct mminfo *mi)
 {
 	ring_unmap(r);
-	struct answer *a = &m->c->answer;
-	for (unsigned i = 0; mi && i < a->nfd; i++)
-		if (a->fd[i].kind == ANSWER_MMAP && a->fd[i].arg == mi->offset)
-			*r = ring_map(a->fd[i].fd, a->fd[i].size);
+	if (mi && mi->size > 0)
+		*r = ring_map(m->c->rings, mi->offset, mi->size);
 }
 
 /* created names a new object and keeps its rings. The caller holds c->lock. */
@@ -511,17 +541,6 @@ static int place_number(struct command *m, struct answer_fd *f)
 	return channel_new(m->c, opens(m), f->fd, id);
 }
 
-/* keep_map remembers memory until the program maps it. */
-static int keep_map(struct command *m, struct answer_fd *f)
-{
-	struct pending_map *p = malloc(sizeof *p);
-	if (!p)
-		return -ENOMEM;
-	*p = (struct pending_map){ m->c->maps, f->arg, f->size, f->fd };
-	m->c->maps = p;
-	return 0;
-}
-
 /* take_fds gives the descriptors of an answer to their owners. A channel has exactly
  * one: the program would take the daemon's id for it otherwise. */
 static int take_fds(struct command *m)
@@ -533,9 +552,7 @@ static int take_fds(struct command *m)
 	}
 	for (unsigned i = 0; i < a->nfd; i++) {
 		struct answer_fd *f = &a->fd[i];
-		int err = f->kind == ANSWER_NUMBER ? place_number(m, f) :
-			  f->kind == ANSWER_MMAP   ? keep_map(m, f) :
-						     -EIO;
+		int err = f->kind == ANSWER_NUMBER ? place_number(m, f) : -EIO;
 		if (err) {
 			answer_close(a, i);
 			return err;
@@ -663,34 +680,4 @@ ssize_t uverbs_write(struct context *c, const void *buf, size_t n)
 		return -1;
 	}
 	return n;
-}
-
-/* take_map removes the memory for an offset from those that wait; -1 if there is none. */
-static int take_map(struct context *c, uint64_t offset)
-{
-	int memfd = -1;
-	call_lock(c->call, c->fd);
-	for (struct pending_map **p = &c->maps; *p; p = &(*p)->next) {
-		if ((*p)->offset != offset)
-			continue;
-		struct pending_map *m = *p;
-		*p = m->next;
-		memfd = m->memfd;
-		free(m);
-		break;
-	}
-	call_unlock(c->call);
-	return memfd;
-}
-
-void *uverbs_mmap(struct context *c, void *addr, size_t len, int prot, int flags, off_t off)
-{
-	int memfd = take_map(c, off);
-	if (memfd < 0) {
-		errno = EINVAL;
-		return MAP_FAILED;
-	}
-	void *p = (void *)syscall(SYS_mmap, addr, len, prot, flags, memfd, 0);
-	syscall(SYS_close, memfd);
-	return p;
 }

@@ -22,6 +22,7 @@ type Context struct {
 	profiles []string
 	attr     DeviceAttr
 	bell     doorbell
+	rings    sharedFile
 
 	async   *net.UnixConn
 	events  chan AsyncEvent
@@ -47,7 +48,7 @@ type releaser interface{ release() }
 // newContext sets up a context on a connection, which it owns even if it fails.
 func newContext(conn *uverbs.Conn) (*Context, error) {
 	c := &Context{conn: conn, done: make(chan struct{}), events: make(chan AsyncEvent, maxEvents),
-		users: map[uint64]any{}, held: map[releaser]struct{}{}}
+		users: map[uint64]any{}, held: map[releaser]struct{}{}, rings: sharedFile{fd: -1}}
 	err := c.hello()
 	if err == nil {
 		err = c.getContext()
@@ -67,9 +68,13 @@ func newContext(conn *uverbs.Conn) (*Context, error) {
 // hello checks that there is a daemon at the other end that speaks our language.
 func (c *Context) hello() error {
 	const verb = "open_device"
-	r, _, err := roundTrip[uverbs.HelloResp](c, verb, uverbs.ExtHello, 0, nil, uverbs.Hello{Version: uverbs.ExtVersion})
+	r, a, err := roundTrip[uverbs.HelloResp](c, verb, uverbs.ExtHello, 0, nil, uverbs.Hello{Version: uverbs.ExtVersion})
 	if err != nil {
 		return err
+	}
+	defer a.close()
+	if c.rings.fd = a.take(uverbs.FDMemory, 0); c.rings.fd < 0 {
+		return fail(verb, "memory for rings", ErrProtocol)
 	}
 	if r.Version != uverbs.ExtVersion {
 		return fail(verb, "version of the daemon", ErrProtocol)
@@ -101,15 +106,17 @@ func (c *Context) getDoorbell() error {
 		return err
 	}
 	defer a.close()
-	mem, ev := a.take(uverbs.FDMemory, 0), a.take(uverbs.FDEventfd, 0)
-	if mem < 0 || ev < 0 || r.Size < uverbs.DoorbellSize {
-		uverbs.CloseFDs([]int{mem, ev})
+	ev := a.take(uverbs.FDEventfd, 0)
+	if ev < 0 || r.Size < uverbs.DoorbellSize {
+		uverbs.CloseFDs([]int{ev})
 		return fail(verb, "", ErrProtocol)
 	}
-	defer unix.Close(mem)
-	if err := c.bell.open(mem, ev); err != nil {
+	mem, err := c.rings.mmap(r.Offset, uverbs.DoorbellSize)
+	if err != nil {
+		uverbs.CloseFDs([]int{ev})
 		return fail(verb, "", err)
 	}
+	c.bell = doorbell{mem: mem, fd: ev}
 	return nil
 }
 
@@ -161,6 +168,7 @@ func (c *Context) close() error {
 		o.release()
 	}
 	c.bell.close()
+	c.rings.close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil // it was closed when the device was lost
 	}
@@ -318,12 +326,27 @@ func (c *Context) deliver(e AsyncEvent) {
 	}
 }
 
-// mapRing maps the memory of a ring that came with an answer.
-func mapRing(a *attached, mi uverbs.MMInfo) ([]byte, error) {
-	fd := a.take(uverbs.FDMmap, mi.Offset)
-	if fd < 0 {
+// sharedFile is the memfd of a context, in which the daemon places rings.
+type sharedFile struct {
+	mu sync.Mutex
+	fd int
+}
+
+// mmap maps a part of it.
+func (f *sharedFile) mmap(offset uint64, size uint32) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := shm.Check(f.fd, offset, uint64(size)); err != nil {
 		return nil, ErrProtocol
 	}
-	defer unix.Close(fd)
-	return shm.Map(fd, 0, uint64(mi.Size))
+	return shm.Map(f.fd, offset, uint64(size))
+}
+
+func (f *sharedFile) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fd >= 0 {
+		_ = unix.Close(f.fd)
+		f.fd = -1
+	}
 }

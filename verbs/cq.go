@@ -71,14 +71,14 @@ func (c *Context) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	return q, nil
 }
 
-// attach maps the ring that came with an answer. The caller has q.mu, or nobody
+// attach maps the ring that an answer names. The caller has q.mu, or nobody
 // knows of q.
 func (q *CQ) attach(a *attached, depth uint32) error {
 	p, err := uverbs.Decode[uverbs.RxeCreateCQResp](a.rest)
 	if err != nil {
 		return ErrProtocol
 	}
-	mem, err := mapRing(a, p.MI)
+	mem, err := q.ctx.rings.mmap(p.MI.Offset, p.MI.Size)
 	if err != nil {
 		return err
 	}

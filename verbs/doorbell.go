@@ -17,15 +17,6 @@ type doorbell struct {
 	fd  int
 }
 
-// open maps the memory behind mem and keeps the eventfd ev, also if it fails.
-func (d *doorbell) open(mem, ev int) (err error) {
-	d.fd = ev
-	if d.mem, err = shm.Map(mem, 0, uverbs.DoorbellSize); err != nil {
-		_ = unix.Close(ev)
-	}
-	return err
-}
-
 // ring tells the daemon to look at the send queue of a queue pair, which must not
 // be released meanwhile: Close releases all queue pairs before the doorbells.
 func (d *doorbell) ring(handle uint32) error {

@@ -22,11 +22,14 @@ type fake struct {
 	conn *uverbs.Conn
 	// spoil changes the answer to a command before it is sent; nil leaves it.
 	spoil  map[uint32]func(*uverbs.Answer)
-	mmap   uint64
+	file   int // the memfd of rings
+	used   uint64
 	async  int // the daemon's end of the async channel
 	events int // and of the last completion channel
 	ended  chan struct{}
 }
+
+const fileSize = 1 << 20
 
 // newFake makes a daemon and a connection to it.
 func newFake(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) (*fake, *uverbs.Conn) {
@@ -44,6 +47,7 @@ func newFake(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) (*fake, *uverb
 		t.Fatal(err)
 	}
 	f := &fake{t: t, conn: server, spoil: spoil, async: -1, events: -1, ended: make(chan struct{})}
+	f.file = f.memory(fileSize)
 	go f.serve()
 	return f, client
 }
@@ -57,7 +61,7 @@ func (f *fake) stop() {
 func (f *fake) serve() {
 	defer close(f.ended)
 	defer func() {
-		uverbs.CloseFDs([]int{f.async, f.events})
+		uverbs.CloseFDs([]int{f.async, f.events, f.file})
 		f.conn.Close()
 	}()
 	for {
@@ -86,14 +90,20 @@ func (f *fake) answer(r uverbs.Request) uverbs.Answer {
 	case uverbs.ExtHello:
 		h := uverbs.HelloResp{Version: uverbs.ExtVersion}
 		uverbs.SetText(h.Device[:], "rxe_fake")
-		return body(h)
+		fd, err := unix.FcntlInt(uintptr(f.file), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			f.t.Error(err)
+		}
+		a := body(h)
+		a.FDs = []uverbs.FD{{FD: fd, Kind: uverbs.FDMemory}}
+		return a
 	case uverbs.CmdGetContext:
 		return f.channel(&f.async, uverbs.GetContextResp{})
 	case uverbs.CmdCreateCompChannel:
 		return f.channel(&f.events, uverbs.CreateCompChannelResp{FD: 7})
 	case uverbs.ExtDoorbell:
-		a := body(uverbs.DoorbellResp{Size: uverbs.DoorbellSize})
-		a.FDs = []uverbs.FD{{FD: f.memory(uverbs.DoorbellSize), Kind: uverbs.FDMemory}, {FD: f.memory(4096), Kind: uverbs.FDEventfd}}
+		a := body(uverbs.DoorbellResp{Offset: f.place(uverbs.DoorbellSize), Size: uverbs.DoorbellSize})
+		a.FDs = []uverbs.FD{{FD: f.memory(4096), Kind: uverbs.FDEventfd}}
 		return a
 	case uverbs.CmdQueryDevice:
 		return body(uverbs.QueryDeviceResp{MaxQPWR: 100, MaxSGE: 4, MaxCQE: 100})
@@ -124,22 +134,14 @@ func (f *fake) answer(r uverbs.Request) uverbs.Answer {
 func (f *fake) rings(r uverbs.Request) uverbs.Answer {
 	switch r.Command {
 	case uverbs.CmdCreateCQ, uverbs.CmdResizeCQ:
-		ring, mi := f.ring(rxe.CQShape(10))
-		a := body(uverbs.CreateCQResp{CQHandle: 1, CQE: 10}, uverbs.RxeCreateCQResp{MI: mi})
-		a.FDs = []uverbs.FD{ring}
-		return a
+		return body(uverbs.CreateCQResp{CQHandle: 1, CQE: 10}, uverbs.RxeCreateCQResp{MI: f.ring(rxe.CQShape(10))})
 	case uverbs.CmdCreateSRQ:
-		ring, mi := f.ring(rxe.RecvShape(10, 2))
-		a := body(uverbs.CreateSRQResp{MaxWR: 10, MaxSGE: 2}, uverbs.RxeCreateSRQResp{MI: mi, SRQNum: 9})
-		a.FDs = []uverbs.FD{ring}
-		return a
+		mi := f.ring(rxe.RecvShape(10, 2))
+		return body(uverbs.CreateSRQResp{MaxWR: 10, MaxSGE: 2}, uverbs.RxeCreateSRQResp{MI: mi, SRQNum: 9})
 	case uverbs.CmdCreateQP:
-		rq, rmi := f.ring(rxe.RecvShape(10, 2))
-		sq, smi := f.ring(rxe.SendShape(10, 2, 32))
-		a := body(uverbs.CreateQPResp{QPHandle: 65, QPN: 99, MaxSendWR: 10, MaxRecvWR: 10, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32},
-			uverbs.RxeCreateQPResp{RQ: rmi, SQ: smi})
-		a.FDs = []uverbs.FD{rq, sq}
-		return a
+		rq, sq := f.ring(rxe.RecvShape(10, 2)), f.ring(rxe.SendShape(10, 2, 32))
+		return body(uverbs.CreateQPResp{QPHandle: 65, QPN: 99, MaxSendWR: 10, MaxRecvWR: 10, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32},
+			uverbs.RxeCreateQPResp{RQ: rq, SQ: sq})
 	}
 	return uverbs.Answer{}
 }
@@ -166,12 +168,20 @@ func (f *fake) channel(mine *int, resp any) uverbs.Answer {
 	return a
 }
 
+// place is a free place in the memfd of rings.
+func (f *fake) place(size int) uint64 {
+	at := f.used
+	f.used += (uint64(size) + shm.PageSize - 1) &^ (shm.PageSize - 1)
+	return at
+}
+
 // ring makes a ring.
-func (f *fake) ring(s rxe.Shape, err error) (uverbs.FD, uverbs.MMInfo) {
+func (f *fake) ring(s rxe.Shape, err error) uverbs.MMInfo {
 	if err != nil {
 		f.t.Error(err)
 	}
-	fd, mem, err := shm.New("fake", int64(s.Size()), shm.SealSize)
+	mi := uverbs.MMInfo{Offset: f.place(s.Size()), Size: uint32(s.Size())}
+	mem, err := shm.Map(f.file, mi.Offset, uint64(mi.Size))
 	if err != nil {
 		f.t.Error(err)
 	}
@@ -187,9 +197,7 @@ func (f *fake) ring(s rxe.Shape, err error) (uverbs.FD, uverbs.MMInfo) {
 	if err != nil {
 		f.t.Error(err)
 	}
-	f.mmap += 4096
-	mi := uverbs.MMInfo{Offset: f.mmap, Size: uint32(s.Size())}
-	return uverbs.FD{FD: fd, Kind: uverbs.FDMmap, Arg: mi.Offset, Size: mi.Size}, mi
+	return mi
 }
 
 // resources counts the descriptors and the shared mappings of this process.
@@ -260,18 +268,42 @@ func TestSpoiltAnswers(t *testing.T) {
 		"short":         func(a *uverbs.Answer) { a.Body = a.Body[:min(len(a.Body), 3)] },
 		"half":          func(a *uverbs.Answer) { a.Body = a.Body[:len(a.Body)/2] },
 		"without fds":   dropFDs,
-		"other fds":     func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Arg += 1 << 20; d.Kind = uverbs.FDMmap }) },
-		"unmappable":    func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "/dev/null", 0)) },
-		"without ring":  func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "", 1<<20)) },
+		"other fds":     func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Arg += 1 << 20; d.Kind = uverbs.FDMemory }) },
 		"unknown kinds": func(a *uverbs.Answer) { eachFD(a, func(d *uverbs.FD) { d.Kind = 9 }) },
 	}
-	withFDs := []uint32{uverbs.CmdGetContext, uverbs.ExtDoorbell, uverbs.CmdCreateCompChannel, uverbs.CmdCreateCQ, uverbs.CmdResizeCQ,
-		uverbs.CmdCreateSRQ, uverbs.CmdCreateQP}
-	plain := []uint32{uverbs.ExtHello, uverbs.CmdQueryDevice, uverbs.CmdAllocPD, uverbs.ExtMapMemory, uverbs.CmdRegMR, uverbs.CmdModifyQP,
-		uverbs.CmdCreateAH, uverbs.ExtQueryStats}
+	inFile := map[string]func(*uverbs.Answer){ // spoil the memfd of rings
+		"unmappable":   func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "/dev/null", 0)) },
+		"small file":   func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "", 4096)) },
+		"without ring": func(a *uverbs.Answer) { eachFD(a, replaceFD(t, "", fileSize)) },
+	}
+	ofRing := map[string]func(*uverbs.MMInfo){ // spoil where a ring is
+		"behind the file":     func(mi *uverbs.MMInfo) { mi.Offset = fileSize },
+		"far away":            func(mi *uverbs.MMInfo) { mi.Offset = 1<<64 - 4096 },
+		"half in the file":    func(mi *uverbs.MMInfo) { mi.Offset, mi.Size = fileSize-4096, 8192 },
+		"off the page":        func(mi *uverbs.MMInfo) { mi.Offset += 8 },
+		"too small":           func(mi *uverbs.MMInfo) { mi.Size = 500 },
+		"of no size":          func(mi *uverbs.MMInfo) { mi.Size = 0 },
+		"where there is none": func(mi *uverbs.MMInfo) { mi.Offset = fileSize - 8192; mi.Size = 8192 },
+	}
+	withRings := map[uint32]int{uverbs.CmdCreateCQ: uverbs.Size[uverbs.CreateCQResp](), uverbs.CmdResizeCQ: uverbs.Size[uverbs.ResizeCQResp](),
+		uverbs.CmdCreateSRQ: uverbs.Size[uverbs.CreateSRQResp](), uverbs.CmdCreateQP: uverbs.Size[uverbs.CreateQPResp]()}
+	withFDs := []uint32{uverbs.ExtHello, uverbs.CmdGetContext, uverbs.ExtDoorbell, uverbs.CmdCreateCompChannel}
+	plain := []uint32{uverbs.CmdQueryDevice, uverbs.CmdAllocPD, uverbs.ExtMapMemory, uverbs.CmdRegMR, uverbs.CmdModifyQP,
+		uverbs.CmdCreateAH, uverbs.ExtQueryStats, uverbs.CmdCreateCQ, uverbs.CmdResizeCQ, uverbs.CmdCreateSRQ, uverbs.CmdCreateQP}
 	before := resources(t)
 	if err := session(t, nil); err != nil {
 		t.Fatalf("without spoiling: %v", err)
+	}
+	spoil := func(name string, cmd uint32, way func(*uverbs.Answer)) {
+		t.Helper()
+		err := session(t, map[uint32]func(*uverbs.Answer){cmd: way})
+		var e *Error
+		if !errors.As(err, &e) {
+			t.Errorf("command %d, %s: %v", cmd, name, err)
+		}
+		if after := resources(t); after != before {
+			t.Fatalf("command %d, %s: descriptors and mappings %v before, %v after", cmd, name, before, after)
+		}
 	}
 	for name, way := range ways {
 		list := withFDs
@@ -279,19 +311,28 @@ func TestSpoiltAnswers(t *testing.T) {
 			list = append(plain, withFDs...)
 		}
 		for _, cmd := range list {
-			if name == "without ring" && (cmd == uverbs.ExtDoorbell) {
-				continue // any memory is good enough
-			}
-			err := session(t, map[uint32]func(*uverbs.Answer){cmd: way})
-			var e *Error
-			if !errors.As(err, &e) {
-				t.Errorf("command %d, %s: %v", cmd, name, err)
-			}
-			if after := resources(t); after != before {
-				t.Fatalf("command %d, %s: descriptors and mappings %v before, %v after", cmd, name, before, after)
-			}
+			spoil(name, cmd, way)
 		}
 	}
+	for name, way := range inFile {
+		spoil(name, uverbs.ExtHello, way)
+	}
+	for name, change := range ofRing {
+		for cmd, core := range withRings {
+			spoil(name, cmd, func(a *uverbs.Answer) { spoilRing(a, core, change) })
+		}
+	}
+}
+
+// spoilRing changes what an answer says of a ring, behind core bytes.
+func spoilRing(a *uverbs.Answer, core int, change func(*uverbs.MMInfo)) {
+	size := uverbs.Size[uverbs.MMInfo]()
+	mi, err := uverbs.Decode[uverbs.MMInfo](a.Body[core:])
+	if err != nil {
+		panic(err)
+	}
+	change(&mi)
+	copy(a.Body[core:core+size], uverbs.Append(nil, mi))
 }
 
 // session opens a context, uses it and closes it.

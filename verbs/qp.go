@@ -103,18 +103,18 @@ func createQP(p *PD, a *QPInitAttr) (cmd uverbs.CreateQP, err error) {
 	return cmd, nil
 }
 
-// attach maps the rings that came with an answer.
+// attach maps the rings that an answer names.
 func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
 	m, err := uverbs.Decode[uverbs.RxeCreateQPResp](a.rest)
 	if err != nil || r.QPHandle >= uverbs.MaxQPHandle {
 		return ErrProtocol
 	}
 	if q.hasRQ {
-		if err := q.rq.attach(a, m.RQ, r.MaxRecvSGE); err != nil {
+		if err := q.rq.attach(q.ctx, m.RQ, r.MaxRecvSGE); err != nil {
 			return err
 		}
 	}
-	mem, err := mapRing(a, m.SQ)
+	mem, err := q.ctx.rings.mmap(m.SQ.Offset, m.SQ.Size)
 	if err != nil {
 		return err
 	}

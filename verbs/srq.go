@@ -24,9 +24,9 @@ type recvQueue struct {
 	mem  []byte
 }
 
-// attach maps a ring that came with an answer.
-func (q *recvQueue) attach(a *attached, mi uverbs.MMInfo, sge uint32) error {
-	mem, err := mapRing(a, mi)
+// attach maps a ring that an answer names.
+func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
+	mem, err := c.rings.mmap(mi.Offset, mi.Size)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	m, err := uverbs.Decode[uverbs.RxeCreateSRQResp](a.rest)
 	if err == nil {
 		s.num = m.SRQNum
-		err = s.attach(a, m.MI, r.MaxSGE)
+		err = s.attach(s.ctx, m.MI, r.MaxSGE)
 	}
 	if err == nil {
 		err = c.hold(s)

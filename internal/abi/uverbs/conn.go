@@ -15,9 +15,8 @@ import (
 // What a descriptor of an answer is for.
 const (
 	FDNumber  = 1 // its number belongs at byte Arg of the response
-	FDMmap    = 2 // memory for mmap offset Arg
-	FDMemory  = 3 // memory of an extension
-	FDEventfd = 4 // an eventfd of an extension
+	FDMemory  = 2 // memory of an extension
+	FDEventfd = 3 // an eventfd of an extension
 )
 
 // MaxFDs is the number of descriptors that a message can carry.

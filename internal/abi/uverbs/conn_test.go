@@ -130,7 +130,7 @@ func TestCall(t *testing.T) {
 			if flags, err := unix.FcntlInt(uintptr(r.FDs[0]), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
 				t.Errorf("descriptor flags %d, %v", flags, err)
 			}
-			return Answer{Body: []byte("12345678"), FDs: []FD{{FD: theirs, Kind: FDMmap, Arg: 4096, Size: 77}, {FD: mine, Kind: FDNumber, Arg: 4}}}
+			return Answer{Body: []byte("12345678"), FDs: []FD{{FD: theirs, Kind: FDMemory, Arg: 4096, Size: 77}, {FD: mine, Kind: FDNumber, Arg: 4}}}
 		})
 		resp, fds, err := c.Call(Command(CmdAllocPD, 4, AllocPD{}), []int{mine})
 		if err != nil || string(resp) != "12345678" || len(fds) != 2 {
@@ -141,7 +141,7 @@ func TestCall(t *testing.T) {
 				t.Errorf("descriptor flags %d, %v", flags, err)
 			}
 		}
-		if f := fds[0]; inode(t, f.FD) != inode(t, theirs) || f.Kind != FDMmap || f.Arg != 4096 || f.Size != 77 {
+		if f := fds[0]; inode(t, f.FD) != inode(t, theirs) || f.Kind != FDMemory || f.Arg != 4096 || f.Size != 77 {
 			t.Errorf("first descriptor %+v", f)
 		}
 		CloseFDs([]int{fds[0].FD, fds[1].FD})
@@ -151,7 +151,7 @@ func TestCall(t *testing.T) {
 func TestCallErrors(t *testing.T) {
 	c, s := pair(t)
 	fd := memfd(t)
-	serve(t, s, func(Request) Answer { return Answer{Err: unix.EBUSY, FDs: []FD{{FD: fd, Kind: FDMmap}}} })
+	serve(t, s, func(Request) Answer { return Answer{Err: unix.EBUSY, FDs: []FD{{FD: fd, Kind: FDMemory}}} })
 	if resp, fds, err := c.Call(Command(CmdAllocPD, 4, AllocPD{}), nil); err != unix.EBUSY || resp != nil || fds != nil {
 		t.Errorf("%v, %v, %v", resp, fds, err)
 	}
@@ -180,11 +180,11 @@ func TestBadAnswers(t *testing.T) {
 	}
 	for name, msg := range map[string][]byte{
 		"short":          make([]byte, AnswerLen-1),
-		"error with fd":  header(-5, 0, 1, FDMmap, 0),
-		"positive":       header(5, 0, 1, FDMmap, 0),
-		"length":         header(0, 1, 1, FDMmap, 0),
+		"error with fd":  header(-5, 0, 1, FDMemory, 0),
+		"positive":       header(5, 0, 1, FDMemory, 0),
+		"length":         header(0, 1, 1, FDMemory, 0),
 		"no descriptors": header(0, 0, 0, 0, 0),
-		"two":            header(0, 0, 2, FDMmap, 0),
+		"two":            header(0, 0, 2, FDMemory, 0),
 		"kind":           header(0, 0, 1, 9, 0),
 		"place":          append(header(0, 8, 1, FDNumber, 5), make([]byte, 8)...),
 		"too long":       make([]byte, MaxMessage+1),

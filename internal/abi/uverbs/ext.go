@@ -3,15 +3,15 @@ package uverbs
 import "bytes"
 
 // ExtVersion is the version of the extension commands.
-const ExtVersion = 1
+const ExtVersion = 2
 
 // Hello is the request of EXT_HELLO.
 type Hello struct {
 	Version uint32
 }
 
-// HelloResp is the response to EXT_HELLO. Device and Profiles end with a zero
-// byte if they are shorter than their field.
+// HelloResp is the response to EXT_HELLO; the memfd of the context's rings comes with it.
+// Device and Profiles end with a zero byte if they are shorter than their field.
 type HelloResp struct {
 	Version  uint32
 	Flags    uint32
@@ -19,10 +19,12 @@ type HelloResp struct {
 	Profiles [192]byte
 }
 
-// DoorbellResp is the response to EXT_DOORBELL; memory and an eventfd come with it.
+// DoorbellResp is the response to EXT_DOORBELL: where the doorbells are in the context's
+// memfd. An eventfd comes with it.
 type DoorbellResp struct {
-	Size uint32
-	_    uint32
+	Offset uint64
+	Size   uint32
+	_      uint32
 }
 
 // Layout of the memory of EXT_DOORBELL.

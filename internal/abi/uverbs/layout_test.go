@@ -119,7 +119,7 @@ func TestExtensionSizes(t *testing.T) {
 		v    any
 		size int
 	}{
-		{Hello{}, 4}, {HelloResp{}, 264}, {DoorbellResp{}, 8}, {MapMemory{}, 32}, {MapMemoryResp{}, 8},
+		{Hello{}, 4}, {HelloResp{}, 264}, {DoorbellResp{}, 16}, {MapMemory{}, 32}, {MapMemoryResp{}, 8},
 		{UnmapMemory{}, 8}, {SetProfile{}, 64}, {QueryGID{}, 8}, {QueryGIDResp{}, 24}, {QueryStats{}, 4},
 		{QueryStatsResp{}, 8}, {Stat{}, 64}, {answerHdr{}, AnswerLen}, {Hdr{}, HdrLen}, {ExHdr{}, ExHdrLen},
 		{AsyncEvent{}, AsyncEventLen}, {CompEvent{}, CompEventLen},

@@ -124,21 +124,13 @@ func (a *app) environment(nic string) ([]variable, error) {
 	if strings.ContainsAny(lib, separators) {
 		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: it has a colon or a space; ROCED_LIBRARY can name a copy", lib)
 	}
-	vars := []variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {"ROCED_RUN_DIR", dir}, {"ROCED_NIC", nic},
-		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}
-	// UCX patches mmap() in memory, past every preload library, unless told not to.
-	if os.Getenv(ucxHooks) == "" {
-		vars = append(vars, variable{ucxHooks, "none"})
-	}
-	return vars, nil
+	return []variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {"ROCED_RUN_DIR", dir}, {"ROCED_NIC", nic},
+		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}, nil
 }
 
 // explains makes the library print why a command has failed of which the program sees an
 // error number only.
 const explains = "ROCED_EXPLAIN"
-
-// ucxHooks says how UCX watches over changes of memory.
-const ucxHooks = "UCX_MEM_MMAP_HOOK_MODE"
 
 // separators are what stands between the libraries of LD_PRELOAD.
 const separators = ": "

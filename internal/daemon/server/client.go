@@ -27,7 +27,7 @@ type client struct {
 
 	proc    *process     // that regions are in which are not shared; nil as long as none has needed it
 	used    atomic.Int64 // mapped bytes
-	offset  uint64       // next mmap offset of a ring
+	space   *space       // memory for rings, nil as long as there is none
 	profile string       // of new queue pairs
 	bell    *shard.Bell
 	bellMem *mapping
@@ -143,6 +143,9 @@ func (c *client) destroyAll() {
 	}
 	for _, m := range c.maps.all {
 		m.release()
+	}
+	if c.space != nil {
+		c.space.release()
 	}
 	c.closeProcesses()
 	for _, ch := range c.channels.all {

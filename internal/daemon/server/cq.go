@@ -95,7 +95,7 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 	if o.ch != nil {
 		o.ch.cqs++
 	}
-	q.provider = uverbs.RxeCreateCQResp{MI: ring.publish(q)}
+	q.provider = uverbs.RxeCreateCQResp{MI: ring.info}
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (c *client) resizeCQ(q *request) error {
 		return err
 	}
 	q.core = uverbs.ResizeCQResp{CQE: ring.entries}
-	q.provider = uverbs.RxeCreateCQResp{MI: ring.publish(q)}
+	q.provider = uverbs.RxeCreateCQResp{MI: ring.info}
 	return nil
 }
 

@@ -21,6 +21,15 @@ func (c *client) hello(q *request) error {
 	if in.Version != uverbs.ExtVersion {
 		return unix.EPROTONOSUPPORT
 	}
+	s, err := c.context()
+	if err != nil {
+		return err
+	}
+	fd, err := duplicate(s.fd)
+	if err != nil {
+		return err
+	}
+	q.attach(uverbs.FD{FD: fd, Kind: uverbs.FDMemory})
 	r := uverbs.HelloResp{Version: uverbs.ExtVersion}
 	uverbs.SetText(r.Device[:], c.srv.cfg.Device)
 	uverbs.SetText(r.Profiles[:], strings.Join(c.srv.cfg.Profiles, ","))
@@ -33,30 +42,31 @@ func (c *client) doorbell(q *request) error {
 	if c.bell != nil {
 		return unix.EEXIST
 	}
-	m, fd, err := c.newShared("doorbell", uverbs.DoorbellSize)
+	m, offset, err := c.newShared(uverbs.DoorbellSize)
 	if err != nil {
 		return err
 	}
 	ev, err := shm.Eventfd()
 	if err != nil {
-		unix.Close(fd)
 		m.release()
 		return err
 	}
-	q.attach(uverbs.FD{FD: fd, Kind: uverbs.FDMemory, Size: uverbs.DoorbellSize})
 	if err := c.startBell(q, m, ev); err != nil {
 		unix.Close(ev)
 		m.release()
 		return err
 	}
-	q.core = uverbs.DoorbellResp{Size: uverbs.DoorbellSize}
+	q.core = uverbs.DoorbellResp{Offset: offset, Size: uverbs.DoorbellSize}
 	return nil
 }
+
+// duplicate makes another descriptor of what fd stands for.
+func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
 // startBell makes the shard listen to doorbells in m and their eventfd ev, of
 // which the client gets a duplicate.
 func (c *client) startBell(q *request, m *mapping, ev int) error {
-	dup, err := unix.FcntlInt(uintptr(ev), unix.F_DUPFD_CLOEXEC, 0)
+	dup, err := duplicate(ev)
 	if err != nil {
 		return err
 	}

@@ -95,6 +95,7 @@ type user struct {
 	t    testing.TB
 	conn *uverbs.Conn
 	mem  []byte // memory that is mapped in the daemon at memBase
+	file int    // the memfd of the context
 }
 
 const (
@@ -111,7 +112,10 @@ func (h *host) connect(t testing.TB) *user {
 	}
 	u := &user{t: t, conn: conn}
 	t.Cleanup(func() { conn.Close() })
-	_, fds := u.must(uverbs.CmdGetContext, uverbs.GetContext{})
+	_, fds := u.must(uverbs.ExtHello, uverbs.Hello{Version: uverbs.ExtVersion})
+	u.file = fds[0].FD
+	t.Cleanup(func() { unix.Close(u.file) })
+	_, fds = u.must(uverbs.CmdGetContext, uverbs.GetContext{})
 	t.Cleanup(func() { unix.Close(fds[0].FD) })
 	fd, mem, err := shm.New("test", memSize, shm.SealSize)
 	if err != nil {
@@ -162,20 +166,41 @@ func (u *user) handle(cmd uint32, body any) uint32 {
 	return word(resp, 0)
 }
 
-// mapped maps the rings of an answer.
-func (u *user) mapped(fds []uverbs.FD) [][]byte {
+// rings maps the n rings that the last part of a response tells of.
+func (u *user) rings(n int, resp []byte) (out [][]byte) {
 	u.t.Helper()
-	var out [][]byte
-	for _, f := range fds {
-		mem, err := shm.Map(f.FD, 0, uint64(f.Size))
-		unix.Close(f.FD)
+	size := uverbs.Size[uverbs.MMInfo]()
+	for i := len(resp) - n*size; i < len(resp); i += size {
+		mi, err := uverbs.Decode[uverbs.MMInfo](resp[i:])
 		if err != nil {
 			u.t.Fatal(err)
 		}
-		u.t.Cleanup(func() { _ = shm.Unmap(mem) })
-		out = append(out, mem)
+		out = append(out, u.mmap(mi.Offset, uint64(mi.Size)))
 	}
 	return out
+}
+
+// mmap maps a part of the context's memfd.
+func (u *user) mmap(offset, size uint64) []byte {
+	u.t.Helper()
+	mem, err := shm.Map(u.file, offset, size)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(func() { _ = shm.Unmap(mem) })
+	return mem
+}
+
+// bell asks for the doorbells: their memory and the eventfd.
+func (u *user) bell() ([]byte, int) {
+	u.t.Helper()
+	resp, fds := u.must(uverbs.ExtDoorbell, struct{}{})
+	r, err := uverbs.Decode[uverbs.DoorbellResp](resp)
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	u.t.Cleanup(func() { unix.Close(fds[0].FD) })
+	return u.mmap(r.Offset, uint64(r.Size)), fds[0].FD
 }
 
 // eventually waits for cond.

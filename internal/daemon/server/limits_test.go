@@ -176,9 +176,9 @@ func TestResizeCQKeepsCompletions(t *testing.T) {
 	a.write(b.key, 8)
 	a.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: a.qp})
 	eventually(t, "completion", func() bool { return a.wc.Len() == 1 })
-	resp, fds := a.must(uverbs.CmdResizeCQ, uverbs.ResizeCQ{CQHandle: a.cq, CQE: 100})
+	resp, _ := a.must(uverbs.CmdResizeCQ, uverbs.ResizeCQ{CQHandle: a.cq, CQE: 100})
 	var err error
-	if a.wc, err = rxe.NewCQConsumer(a.mapped(fds)[0]); err != nil || word(resp, 0) != 127 { // a power of two less one
+	if a.wc, err = rxe.NewCQConsumer(a.rings(1, resp)[0]); err != nil || word(resp, 0) != 127 { // a power of two less one
 		t.Fatal(err, resp)
 	}
 	if c := a.completion(); c.WRID != 5 {
@@ -233,12 +233,10 @@ func TestHostileRings(t *testing.T) {
 	h := pair(t, testLimits)
 	a, b := connected(t, h)
 	other := newEndpoint(t, h[0])
-	_, fds := other.must(uverbs.ExtDoorbell, struct{}{})
-	page := other.mapped(fds[:1])[0]
-	defer unix.Close(fds[1].FD)
-	resp, fds := other.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: other.pd, SendCQHandle: other.cq, RecvCQHandle: other.cq,
+	page, _ := other.bell()
+	resp, _ := other.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: other.pd, SendCQHandle: other.cq, RecvCQHandle: other.cq,
 		MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 4, MaxRecvSGE: 4, QPType: uint8(qp.RC)})
-	rings := append(other.mapped(fds), page)
+	rings := append(other.rings(2, resp), page)
 	other.qp, other.qpn = word(resp, 0), word(resp, 1)
 	other.join(h[1].gid, b.qpn)
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -15,15 +15,24 @@ import (
 type mapping struct {
 	base uint64 // address of the first byte in the client
 	data []byte
+	size int64         // what it counts for
 	used *atomic.Int64 // the client's account of mapped bytes
 	refs atomic.Int32
+	end  func() // gives the memory up
 }
 
-// release gives one reference back; the last one unmaps the memory.
+// newMapping makes a mapping with one reference, of memory that has been charged for.
+func (c *client) newMapping(base uint64, data []byte, size int64, end func()) *mapping {
+	m := &mapping{base: base, data: data, size: size, used: &c.used, end: end}
+	m.refs.Store(1)
+	return m
+}
+
+// release gives one reference back; the last one gives up the memory.
 func (m *mapping) release() {
 	if m.refs.Add(-1) == 0 {
-		m.used.Add(-int64(len(m.data)))
-		_ = shm.Unmap(m.data) // cannot fail for a mapping that we made
+		m.used.Add(-m.size)
+		m.end()
 	}
 }
 
@@ -37,9 +46,15 @@ func (m *mapping) find(start, length uint64) ([]byte, bool) {
 	return m.data[off : off+length : off+length], true
 }
 
-// charge accounts for n more bytes of memory if the client may have them.
+// charge accounts for n more bytes of memory if the client may have them. What it has
+// touched in its space outside of rings counts now; until it asks for more, only the size
+// of the space bounds that.
 func (c *client) charge(n int64) bool {
-	if c.used.Add(n) > c.srv.cfg.Limits.Memory {
+	var excess int64
+	if c.space != nil {
+		excess = c.space.excess()
+	}
+	if c.used.Add(n)+excess > c.srv.cfg.Limits.Memory {
 		c.used.Add(-n)
 		return false
 	}
@@ -62,9 +77,8 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 		c.used.Add(-int64(length))
 		return nil, err
 	}
-	m := &mapping{base: base, data: data, used: &c.used}
-	m.refs.Store(1)
-	return m, nil
+	// Unmapping cannot fail for a mapping that we made.
+	return c.newMapping(base, data, int64(length), func() { _ = shm.Unmap(data) }), nil
 }
 
 // keep is what a region's memory is kept by: a mapping, the process that it is in, or

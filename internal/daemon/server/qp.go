@@ -130,7 +130,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 		rq.discard()
 		return err
 	}
-	q.provider = uverbs.RxeCreateQPResp{RQ: rq.publish(q), SQ: sq.publish(q)}
+	q.provider = uverbs.RxeCreateQPResp{RQ: rq.info, SQ: sq.info}
 	return nil
 }
 

@@ -32,16 +32,16 @@ func newEndpoint(t testing.TB, h *host) *endpoint {
 	e.pd = e.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
 	resp, _ := e.must(uverbs.CmdRegMR, uverbs.RegMR{Start: memBase, Length: memSize, HCAVA: memBase, PDHandle: e.pd, AccessFlags: 7})
 	e.mr, e.key = word(resp, 0), word(resp, 1)
-	resp, fds := e.must(uverbs.CmdCreateCQ, uverbs.CreateCQ{UserHandle: 77, CQE: 16, CompChannel: -1})
+	resp, _ = e.must(uverbs.CmdCreateCQ, uverbs.CreateCQ{UserHandle: 77, CQE: 16, CompChannel: -1})
 	var err error
-	if e.wc, err = rxe.NewCQConsumer(e.mapped(fds)[0]); err != nil {
+	if e.wc, err = rxe.NewCQConsumer(e.rings(1, resp)[0]); err != nil {
 		t.Fatal(err)
 	}
 	e.cq = word(resp, 0)
-	resp, fds = e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,
+	resp, _ = e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,
 		MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(qp.RC), SQSigAll: 1})
 	e.qp, e.qpn = word(resp, 0), word(resp, 1)
-	rings := e.mapped(fds)
+	rings := e.rings(2, resp)
 	if e.rq, err = rxe.NewRecvProducer(rings[0], 1); err != nil {
 		t.Fatal(err)
 	}
@@ -129,9 +129,7 @@ func TestWriteAndDestroy(t *testing.T) {
 func TestDoorbellPage(t *testing.T) {
 	hosts := pair(t, testLimits)
 	a, b := connected(t, hosts)
-	_, fds := a.must(uverbs.ExtDoorbell, struct{}{})
-	page := a.mapped(fds[:1])[0]
-	defer unix.Close(fds[1].FD)
+	page, ev := a.bell()
 	for range 50 {
 		copy(a.mem, "doorbell")
 		clear(b.mem[:8])
@@ -140,7 +138,7 @@ func TestDoorbellPage(t *testing.T) {
 		atomic.OrUint64(word(uverbs.DoorbellMap+8*int(a.qp/64)), 1<<(a.qp%64))
 		atomic.OrUint64(word(uverbs.DoorbellSummary), 1<<(a.qp/64))
 		if atomic.LoadUint32((*uint32)(unsafe.Pointer(&page[uverbs.DoorbellSleeping]))) != 0 {
-			if err := shm.Signal(fds[1].FD); err != nil {
+			if err := shm.Signal(ev); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -162,12 +160,11 @@ func TestCompletionEvents(t *testing.T) {
 	resp, fds := b.must(uverbs.CmdCreateCompChannel, uverbs.CreateCompChannel{})
 	ch := fds[0].FD
 	defer unix.Close(ch)
-	resp, rings := b.must(uverbs.CmdCreateCQ, uverbs.CreateCQ{UserHandle: 4711, CQE: 4, CompChannel: int32(word(resp, 0))})
-	b.mapped(rings)
+	resp, _ = b.must(uverbs.CmdCreateCQ, uverbs.CreateCQ{UserHandle: 4711, CQE: 4, CompChannel: int32(word(resp, 0))})
 	cq := word(resp, 0)
-	resp, rings = b.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: b.pd, SendCQHandle: cq, RecvCQHandle: cq, MaxSendWR: 1,
+	resp, _ = b.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: b.pd, SendCQHandle: cq, RecvCQHandle: cq, MaxSendWR: 1,
 		MaxRecvWR: 4, MaxRecvSGE: 1, QPType: uint8(qp.RC)})
-	rq, err := rxe.NewRecvProducer(b.mapped(rings)[0], 1)
+	rq, err := rxe.NewRecvProducer(b.rings(2, resp)[0], 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +235,7 @@ func TestClientDeath(t *testing.T) {
 	c.conn.Close()
 	eventually(t, "only one client's objects", func() bool { return h[0].objects(t) == 4 })
 	eventually(t, "one client", func() bool { return h[0].srv.Clients() == 1 })
-	if n := openFDs(t); n > before+1 { // the client's async channel is ours to close
+	if n := openFDs(t); n > before+2 { // the client's async channel and memfd are ours to close
 		t.Errorf("%d descriptors, %d before", n, before)
 	}
 	// The peer of a client that has died sees its requests fail.

@@ -81,7 +81,7 @@ func (c *client) makeSRQ(q *request, in *uverbs.CreateSRQ) error {
 		rq.discard()
 		return err
 	}
-	q.provider = uverbs.RxeCreateSRQResp{MI: rq.publish(q), SRQNum: o.s.ID()}
+	q.provider = uverbs.RxeCreateSRQResp{MI: rq.info, SRQNum: o.s.ID()}
 	return nil
 }
 

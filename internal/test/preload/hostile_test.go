@@ -53,15 +53,16 @@ func words(w ...uint32) (b []byte) {
 }
 
 const (
-	kindNumber, kindMmap, kindMemory = 1, 2, 3
-	helloVersion                     = 1
-	extPassMemory                    = 0xc8
+	kindNumber, kindMemory, kindEventfd = 1, 2, 3
+	helloVersion                        = 1 // of rdma_cm
+	extPassMemory                       = 0xc8
 )
 
 var (
+	goodHello   = message{kind: kindMemory, fds: 1, body: make([]byte, 264)}
 	goodContext = message{kind: kindNumber, fds: 1, body: words(0, 1)}
 	noDoorbell  = message{ret: -int32(syscall.EOPNOTSUPP)}
-	goodCQ      = message{kind: kindMmap, fds: 1, size: 4096, body: words(7, 100, 0, 0, 4096, 0)}
+	goodCQ      = message{body: words(7, 100, 0, 0, 4096, 0)}
 )
 
 // attacks are answers that are wrong, in turn, on a connection of their own, and which
@@ -70,6 +71,12 @@ var attacks = []struct {
 	name, command string
 	answers       []message
 }{
+	{"end before the context", "open", []message{{close: true}}},
+	{"refused", "open", []message{{ret: -int32(syscall.EIO)}}},
+	{"no memory for rings", "open", []message{{body: make([]byte, 264)}}},
+	{"a number for memory", "open", []message{{kind: kindNumber, fds: 1, body: make([]byte, 264)}}},
+	{"too much memory", "open", []message{{kind: kindMemory, fds: 2, body: make([]byte, 264)}}},
+
 	{"end of the connection", "context", []message{{close: true}}},
 	{"nothing", "context", []message{{raw: []byte{}}}},
 	{"half a header", "context", []message{{raw: make([]byte, 40)}}},
@@ -85,16 +92,17 @@ var attacks = []struct {
 	{"more descriptors than said", "context", []message{{kind: kindNumber, fds: 1, nfd: -1, body: words(0, 1)}}},
 	{"two descriptors", "context", []message{{kind: kindNumber, fds: 2, body: words(0, 1)}}},
 	{"too many descriptors", "context", []message{{kind: kindNumber, fds: 9, body: words(0, 1)}}},
-	{"descriptor of memory", "context", []message{{kind: kindMmap, fds: 1, body: words(0, 1)}}},
+	{"descriptor of memory", "context", []message{{kind: kindMemory, fds: 1, body: words(0, 1)}}},
 	{"descriptor of no kind", "context", []message{{kind: 77, fds: 1, body: words(0, 1)}}},
 	{"descriptor behind the response", "context", []message{{kind: kindNumber, fds: 1, arg: 6, body: words(0, 1)}}},
 	{"descriptor far away", "context", []message{{kind: kindNumber, fds: 1, arg: 1<<64 - 2, body: words(0, 1)}}},
 
 	{"channel without descriptor", "channel", []message{goodContext, noDoorbell, {body: words(0)}}},
-	{"channel of memory", "channel", []message{goodContext, noDoorbell, {kind: kindMmap, fds: 1, body: words(0)}}},
+	{"channel of memory", "channel", []message{goodContext, noDoorbell, {kind: kindMemory, fds: 1, body: words(0)}}},
 	{"queue without name", "cq", []message{goodContext, noDoorbell, {body: words(7)}}},
 	{"queue with an enormous name", "cq", []message{goodContext, noDoorbell, {body: words(1<<30, 100)}}},
 	{"queue with a channel", "cq", []message{goodContext, noDoorbell, {kind: kindNumber, fds: 1, body: words(7, 100)}}},
+	{"queue with memory", "cq", []message{goodContext, noDoorbell, {kind: kindMemory, fds: 1, body: goodCQ.body}}},
 
 	{"memory passed into nothing", "fine", []message{goodContext, noDoorbell, {memory: true}, goodCQ}},
 	{"memory with descriptors", "fine", []message{goodContext, noDoorbell, {memory: true, kind: kindMemory, fds: 4, body: words(1, 0)}, goodCQ}},
@@ -102,14 +110,18 @@ var attacks = []struct {
 	{"refusal with a sentence and descriptors", "fine", []message{goodContext, noDoorbell, {memory: true, ret: -1, fds: 3, body: []byte("%s%n")}, goodCQ}},
 
 	{"end after the context", "cq", []message{goodContext, noDoorbell, {close: true}}},
-	{"ring shorter than said", "fine", []message{goodContext, noDoorbell, goodCQ}},
-	{"doorbell without descriptors", "fine", []message{goodContext, {body: words(8192, 0)}, goodCQ}},
-	{"doorbell of one descriptor", "fine", []message{goodContext, {kind: kindMemory, size: 8192, fds: 1}, goodCQ}},
-	{"doorbell of small memory", "fine", []message{goodContext, {kind: kindMemory, size: 8192, fds: 2}, goodCQ}},
+	{"ring behind the memory", "fine", []message{goodContext, noDoorbell, goodCQ}},
+	{"ring far away", "fine", []message{goodContext, noDoorbell, {body: words(7, 100, 1<<32-4096, 1<<32-1, 4096, 0)}}},
+	{"ring of no size", "fine", []message{goodContext, noDoorbell, {body: words(7, 100, 0, 0, 0, 0)}}},
+	{"doorbell without descriptors", "fine", []message{goodContext, {body: words(0, 0, 8192, 0)}, goodCQ}},
+	{"doorbell of memory", "fine", []message{goodContext, {kind: kindMemory, fds: 1, body: words(0, 0, 8192, 0)}, goodCQ}},
+	{"doorbell of few words", "fine", []message{goodContext, {kind: kindEventfd, fds: 1}, goodCQ}},
+	{"doorbell that is small", "fine", []message{goodContext, {kind: kindEventfd, fds: 1, body: words(0, 0, 4096, 0)}, goodCQ}},
+	{"doorbell behind the memory", "fine", []message{goodContext, {kind: kindEventfd, fds: 1, body: words(4096, 0, 8192, 0)}, goodCQ}},
 
 	{"rdma_cm of another version", "cm", []message{{kind: kindNumber, fds: 1, body: words(helloVersion+1, 0)}}},
 	{"rdma_cm without descriptor", "cm", []message{{body: words(helloVersion, 0)}}},
-	{"rdma_cm with memory", "cm", []message{{kind: kindMmap, fds: 1, body: words(helloVersion, 0)}}},
+	{"rdma_cm with memory", "cm", []message{{kind: kindMemory, fds: 1, body: words(helloVersion, 0)}}},
 	{"rdma_cm of few words", "cm", []message{{kind: kindNumber, fds: 1, body: words(helloVersion)}}},
 }
 
@@ -203,7 +215,11 @@ func hostile(t *testing.T) *exec.Cmd {
 		}
 		name := fmt.Sprint("uverbs", devices)
 		show("infiniband_verbs/"+name, devices)
-		falseDaemon(t, filepath.Join(run, name), func() []message { return a.answers })
+		answers := a.answers
+		if a.command != "open" {
+			answers = append([]message{goodHello}, answers...)
+		}
+		falseDaemon(t, filepath.Join(run, name), func() []message { return answers })
 		devices++
 	}
 	show("misc/rdma_cm", devices)

@@ -67,3 +67,16 @@ func TestRace(t *testing.T) {
 	t.Log("seed", seed)
 	inModes(t, "race", fmt.Sprint(seed))
 }
+
+// TestHooks runs a program that overwrites functions of the C library or, where they come
+// first, ours.
+func TestHooks(t *testing.T) {
+	l := newLab(t)
+	for _, scope := range []string{"libc", "first"} {
+		t.Run(scope, func(t *testing.T) {
+			c := verbs(t, l, "hooks")
+			c.Args = append(c.Args, scope)
+			succeed(t, c)
+		})
+	}
+}

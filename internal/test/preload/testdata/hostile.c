@@ -1,7 +1,7 @@
 /* A daemon that answers nonsense: commands fail with EIO, nothing is lost and nothing
- * crashes. argv: what is wrong with each device, from uverbs0 on: the answer to
- * "context", "channel" or "cq", which fails, or something else, so that all succeed; "cm"
- * is the next connection of rdma_cm, and fails with EPROTO. */
+ * crashes. argv: what is wrong with each device, from uverbs0 on: the answer to opening it
+ * ("open"), to "context", "channel" or "cq", which fails, or something else, so that all
+ * succeed; "cm" is the next connection of rdma_cm, and fails with EPROTO. */
 #include "self.h"
 
 #include <fcntl.h>
@@ -49,6 +49,10 @@ static void verbs(int number, const char *wrong)
 {
 	char path[64];
 	snprintf(path, sizeof path, "/dev/infiniband/uverbs%d", number);
+	if (!strcmp(wrong, "open")) {
+		CHECK(open(path, O_RDWR | O_CLOEXEC) == -1 && (errno == EIO || errno == EPROTO));
+		return;
+	}
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	CHECK(fd >= 0);
 	memset(&resp, 0xff, sizeof resp);
@@ -72,7 +76,7 @@ int main(int argc, char **argv)
 {
 	int number = 0;
 	/* What the library keeps for itself is there from the first device on. */
-	int fd = open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC);
+	int fd = open("/dev/infiniband/uverbs5", O_RDWR | O_CLOEXEC);
 	CHECK(fd >= 0 && close(fd) == 0);
 	for (int i = 1; i < argc; i++) {
 		int fds = open_fds("self");

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"cmp"
+	"os"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+)
+
+// maxSpace bounds the size of a space, which costs address space only.
+const maxSpace = 16 << 30
+
+// space is the memory that the daemon and one context share: a memfd in which each ring
+// has its place, so that a client maps a ring by mapping the memfd at the ring's offset.
+// It is sparse, of its final size, and mapped here in one piece: mappings of a process are
+// few, rings many. The client can write anywhere in it, make holes in it, and fill what is
+// nobody's; its size is sealed, and so are the seals.
+type space struct {
+	fd   int
+	data []byte
+
+	mu    sync.Mutex // the shard gives places back
+	free  []extent   // in order, none empty, none that touch
+	taken int64      // bytes
+	refs  int        // the client's, and one for each place
+}
+
+// extent is a part of a space.
+type extent struct{ offset, size uint64 }
+
+func newSpace(size int64) (*space, error) {
+	fd, data, err := shm.New("roced-context", size, shm.SealSize|unix.F_SEAL_SEAL)
+	if err != nil {
+		return nil, err
+	}
+	// A dump of the daemon's memory has no use for it.
+	_ = unix.Madvise(data, unix.MADV_DONTDUMP)
+	return &space{fd: fd, data: data, free: []extent{{0, uint64(size)}}, refs: 1}, nil
+}
+
+// page is the unit of places: a kernel's page, which may be larger than shm.PageSize.
+var page = uint64(os.Getpagesize())
+
+// whole rounds a size up to whole pages.
+func whole(size uint64) uint64 { return (size + page - 1) &^ (page - 1) }
+
+// take finds a place for size bytes; ok is false if there is none. Low places go first,
+// since 32-bit programs cannot name all.
+func (s *space) take(size int) (e extent, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := whole(uint64(size))
+	for i := range s.free {
+		f := &s.free[i]
+		if f.size < n {
+			continue
+		}
+		e = extent{f.offset, n}
+		f.offset, f.size = f.offset+n, f.size-n
+		if f.size == 0 {
+			s.free = slices.Delete(s.free, i, i+1)
+		}
+		s.taken += int64(n)
+		s.refs++
+		return e, true
+	}
+	return extent{}, false
+}
+
+// give takes a place back, with its memory: the next ring there finds zeros.
+func (s *space) give(e extent) {
+	s.mu.Lock()
+	_ = unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(e.offset), int64(e.size))
+	i, _ := slices.BinarySearchFunc(s.free, e.offset, func(f extent, o uint64) int { return cmp.Compare(f.offset, o) })
+	s.free = slices.Insert(s.free, i, e)
+	if i+1 < len(s.free) {
+		s.join(i)
+	}
+	if i > 0 {
+		s.join(i - 1)
+	}
+	s.taken -= int64(e.size)
+	s.mu.Unlock()
+	s.release()
+}
+
+// join makes one of the free parts i and i+1 if they touch.
+func (s *space) join(i int) {
+	if a, b := s.free[i], s.free[i+1]; a.offset+a.size == b.offset {
+		s.free[i].size += b.size
+		s.free = slices.Delete(s.free, i+1, i+2)
+	}
+}
+
+// release gives up a reference; the last one ends the space.
+func (s *space) release() {
+	s.mu.Lock()
+	s.refs--
+	last := s.refs == 0
+	s.mu.Unlock()
+	if last {
+		_ = shm.Unmap(s.data) // cannot fail for a mapping that we made
+		_ = unix.Close(s.fd)
+	}
+}
+
+// excess is the memory that the client has touched in the space beyond the size of all
+// places in it.
+func (s *space) excess() int64 {
+	var st unix.Stat_t
+	if unix.Fstat(s.fd, &st) != nil {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(0, st.Blocks*512-s.taken)
+}
