@@ -73,8 +73,9 @@ soak: ## deterministic fault simulation over SEEDS seeds
 bench: setup build ## measure against other software, write docs/benchmarks.md
 	$(GO) run ./tools/bench -bin $(BIN) -out docs/benchmarks.md
 
-interop: setup build ## test against Linux's Soft-RoCE in a virtual machine, write docs/interop.md
+interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/interop*.md
 	$(GO) run ./tools/interop -bin $(BIN) -out docs/interop.md
+	$(GO) run ./tools/interop -bin $(BIN) -release trixie -out docs/interop-trixie.md
 
 interop-short: setup build ## a sample of the same
 	$(GO) run ./tools/interop -bin $(BIN) -short

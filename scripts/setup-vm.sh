@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Prepares the machine of `make interop`: installs QEMU and the RDMA programs
-# that run inside, and unpacks a Debian kernel, which is not installed, into the
-# folder given. The rest of the image is put together by tools/interop/vm.
+# that run inside, and unpacks the kernel of a Debian release, which is not installed,
+# into the folder given. The rest of the image is put together by tools/interop/vm.
 # Where that cannot be (no root, no Debian for amd64) it ends with 77 and the reason.
 set -euo pipefail
-cache=${1:?usage: setup-vm.sh FOLDER}
+cache=${1:?usage: setup-vm.sh FOLDER RELEASE}
+release=${2:?usage: setup-vm.sh FOLDER RELEASE}
 mkdir -p "$cache"
 
-declare -A package=([qemu-system-x86_64]=qemu-system-x86 [xz]=xz-utils [ip]=iproute2 [cc]=gcc
+declare -A package=([qemu-system-x86_64]=qemu-system-x86 [xz]=xz-utils [zstd]=zstd [ip]=iproute2 [cc]=gcc
 	[ibv_devinfo]=ibverbs-utils [ib_write_bw]=perftest [rping]=rdmacm-utils [rdma]=iproute2 [tcpdump]=tcpdump)
 missing=()
 for tool in "${!package[@]}"; do
@@ -31,11 +32,18 @@ if [ ${#missing[@]} -gt 0 ]; then
 	apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 fi
 if [ ! -e "$cache/kernel/done" ]; then
-	kernel=$(apt-cache depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n1)
+	mkdir -p "$cache/apt/lists/partial" "$cache/apt/cache/archives/partial"
+	# The mirror is this machine's, the release need not be.
+	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n1)
+	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main" >"$cache/apt/sources.list"
+	options=(-o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$cache/apt/lists"
+		-o "Dir::Cache=$cache/apt/cache" -o APT::Sandbox::User=root)
+	apt-get "${options[@]}" update -qq
+	kernel=$(apt-cache "${options[@]}" depends linux-image-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n1)
 	echo "unpacking: $kernel"
 	rm -rf "$cache/kernel" "$cache"/linux-image-*.deb
-	(cd "$cache" && apt-get download -qq -o APT::Sandbox::User=root "$kernel")
+	(cd "$cache" && apt-get "${options[@]}" download -qq "$kernel")
 	dpkg -x "$cache"/linux-image-*.deb "$cache/kernel"
-	rm "$cache"/linux-image-*.deb
+	rm -rf "$cache"/linux-image-*.deb "$cache/apt"
 	touch "$cache/kernel/done"
 fi

@@ -167,20 +167,23 @@ func TestReport(t *testing.T) {
 // TestSpeed: what rxespeed prints is read, and of latencies the smaller one is better.
 func TestSpeed(t *testing.T) {
 	run := func(bandwidth string) string {
-		return "a: " + bandwidth + "\nb: 1\nc: 1\nd: 1\ne latency, us: 40\nf: 1\n"
+		return "a: " + bandwidth + "\nb: 1\nc: 1\nd: 1\ncompletion: transport retry counter exceeded\ne latency, us: 40\nf: failed\ng: 1\n"
 	}
-	names, values, err := parseSpeed(run("10.5"))
-	if err != nil || values[0] != 10.5 || names[4] != "e latency, us" || values[4] != 40 {
-		t.Errorf("%q %v %v", names, values, err)
+	list, err := parseSpeed(run("10.5"))
+	if err != nil || list[0].value != 10.5 || list[4] != (reading{name: "e latency, us", value: 40}) || !list[5].failed {
+		t.Errorf("%v %v", list, err)
 	}
-	if r := ratio(names[4], 30, 60); r != 2 {
+	if r := (reading{name: "latency", value: 30}).ratio(reading{value: 60}); r != "2.00" {
 		t.Errorf("half the latency is %v times as good", r)
 	}
-	if r := ratio(names[0], 30, 60); r != 0.5 {
+	if r := (reading{value: 30}).ratio(reading{value: 60}); r != "0.50" {
 		t.Errorf("half the bandwidth is %v times as good", r)
 	}
+	if r := (reading{value: 30}).ratio(reading{failed: true}); r != "-" {
+		t.Errorf("compared with what failed: %v", r)
+	}
 	for _, out := range []string{"", "a: x\n", "a: 1\n", run("0"), run("nan"), run("+Inf")} {
-		if _, _, err := parseSpeed(out); err == nil {
+		if _, err := parseSpeed(out); err == nil {
 			t.Errorf("%q is accepted", out)
 		}
 	}

@@ -1,7 +1,7 @@
 // Command interop tests the NIC against the Linux kernel's Soft-RoCE, rdma_rxe,
 // which runs in a virtual machine: every operation in both directions, behaviour
 // under tc netem and in errors, stock programs, and the speed of both on the same
-// emulated processor. It writes docs/interop.md.
+// emulated processors; and every transport of ours under netem. It writes docs/interop.md.
 //
 // Where the machine cannot be built for want of rights or of Debian's packages, it
 // says so and succeeds; a machine that can be built has to work.
@@ -28,12 +28,14 @@ import (
 
 // options are the command's.
 type options struct {
-	bin   string
-	out   string
-	logs  string
-	only  string
-	short bool
-	seed  uint64
+	bin  string
+	out  string
+	logs string
+	only string
+	// release is the Debian release whose kernel the machine has.
+	release string
+	short   bool
+	seed    uint64
 }
 
 func main() {
@@ -42,7 +44,8 @@ func main() {
 	flag.StringVar(&o.out, "out", "", "document to write; none if empty")
 	flag.StringVar(&o.logs, "logs", "out/interop", "folder for the logs of machine and daemon after a failure")
 	flag.BoolVar(&o.short, "short", false, "a sample of everything")
-	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, programs, tools or speed")
+	flag.StringVar(&o.release, "release", "bookworm", "Debian release whose kernel runs in the machine: bookworm (6.1) or trixie (6.12)")
+	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, profiles, programs, tools or speed")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the data")
 	flag.Parse()
 	code, err := run(o)
@@ -55,7 +58,7 @@ func main() {
 
 // run runs everything and returns the exit code.
 func run(o options) (int, error) {
-	im, err := image(o.bin)
+	im, err := image(o.bin, o.release)
 	if errors.Is(err, errSkip) {
 		fmt.Println("interop:", err)
 		return 0, nil
@@ -92,8 +95,8 @@ var errSkip = errors.New("skipped")
 const exitSkip = 77
 
 // image builds the machine, with our programs in it.
-func image(bin string) (im vm.Image, err error) {
-	dir, err := vm.CacheDir()
+func image(bin, release string) (im vm.Image, err error) {
+	dir, err := vm.CacheDir(release)
 	if err != nil {
 		return im, err
 	}
@@ -102,7 +105,7 @@ func image(bin string) (im vm.Image, err error) {
 		return im, err
 	}
 	defer unlock()
-	c := exec.Command("scripts/setup-vm.sh", dir)
+	c := exec.Command("scripts/setup-vm.sh", dir, release)
 	var said strings.Builder
 	c.Stdout, c.Stderr = os.Stdout, &said
 	if err := c.Run(); err != nil {
@@ -111,7 +114,8 @@ func image(bin string) (im vm.Image, err error) {
 		}
 		return im, fmt.Errorf("scripts/setup-vm.sh: %w\n%s", err, said.String())
 	}
-	return vm.Build(dir, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"))
+	return vm.Build(dir, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"),
+		filepath.Join(bin, "roceperf"))
 }
 
 // test starts the machine and runs the parts.
@@ -168,16 +172,14 @@ type part struct {
 func parts(o options) []part {
 	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
 	n := netem{lines: netemLines, time: 4 * time.Second, seed: o.seed}
-	s := speed{seconds: 0.5}
 	if o.short {
 		n.lines, n.time = shortNetemLines, time.Second
-		s = speed{seconds: 0.1}
 	}
 	return []part{{"matrix", func(l *lab, r *report) {
 		m.run(l, r)
 		r.matrix().write(r.log)
-	}}, {"errors", runTrials}, {"netem", n.run},
-		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", s.run}}
+	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short).run},
+		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", newSpeed(o.short).run}}
 }
 
 // versions tells what is tested against.

@@ -13,11 +13,50 @@ import (
 
 // speed measures our NIC and rxe side by side on the processors of the machine.
 type speed struct {
-	seconds float64 // of a measurement, of the machine's time
+	seconds  float64 // of a measurement, of the machine's time
+	machines []speedMachine
+	cases    []speedCase
+}
+
+// speedMachine is a machine to measure in.
+type speedMachine struct {
+	title, intro string
+	cpus         int
+	counted      bool
+}
+
+// speedCase is what the contenders run.
+type speedCase struct {
+	mtu, qps int
+	netem    string
+}
+
+// String describes a case in a cell.
+func (c speedCase) String() string {
+	text := fmt.Sprintf("MTU %d, %d QP", c.mtu, c.qps)
+	if c.netem != "" {
+		text += ", " + c.netem
+	}
+	return text
+}
+
+// newSpeed returns the part, or a sample of it.
+func newSpeed(short bool) speed {
+	s := speed{0.5, speedMachines, []speedCase{{4096, 1, ""}, {1024, 1, ""}, {4096, 16, ""}, {4096, 1, "loss 1%"}}}
+	if short {
+		s = speed{0.1, s.machines[:1], s.cases[:1]}
+	}
+	return s
+}
+
+var speedMachines = []speedMachine{
+	{"Side by side on one emulated processor", "The machine has one processor, on which every instruction takes a nanosecond of the machine's time, so that nothing\n" +
+		"else on the host has any influence.", 1, true},
+	{"Side by side on two emulated processors", "The machine has two processors and the host's time: only the ratios mean anything, and each varies with the host's load.", 2, false},
 }
 
 // measurements is how many rxespeed makes.
-const measurements = 6
+const measurements = 7
 
 // setup is a pair of our NICs in the machine, in namespaces s1 and s2 that a veth
 // pair joins, and one daemon; %[1]d is the side.
@@ -62,32 +101,33 @@ func (s setup) stop(m *vm.VM, daemon *vm.Job) error {
 	return errors.Join(err, err2)
 }
 
-const speedIntro = "One program inside a machine with one processor, on which every instruction takes a nanosecond of the machine's time, so\n" +
-	"that nothing else on the host has any influence. It has a device on either side, verbs through the stock libibverbs:\n" +
+const speedIntro = " One program has a device on either side, verbs through the stock libibverbs:\n" +
 	"rxe's on the ends of a veth pair; ours, by `rocectl exec`, in two namespaces joined by TAP - bridge - veth - bridge - TAP,\n" +
-	"and on the ends of a veth pair themselves. 16 requests outstanding, path MTU 4096; latency is half a round trip. Ratios:\n" +
+	"and on the ends of a veth pair themselves. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
 	"above 1 we are better. rxe works in the kernel, in the context of the program that sends; a message of ours passes from\n" +
-	"the program to the daemon and back, and on one processor each step waits for the scheduler."
+	"the program to the daemon and back. netem is on both ends of the veth pair."
 
-// run measures everything in a machine of its own.
+// run measures everything, in each machine.
 func (s speed) run(l *lab, r *report) {
-	m, err := s.machine(l)
-	if err == nil {
-		s.compare(m, r)
-		err = m.Close()
-	}
-	if err != nil {
-		r.failed("speed", err)
+	for i, k := range s.machines {
+		m, err := s.machine(l, i, k)
+		if err == nil {
+			s.compare(m, k, r)
+			err = m.Close()
+		}
+		if err != nil {
+			r.failed(k.title, err)
+		}
 	}
 }
 
-// machine starts the machine and makes rxe's devices.
-func (s speed) machine(l *lab) (*vm.VM, error) {
-	dir := l.path("speed")
+// machine starts a machine and makes rxe's devices.
+func (s speed) machine(l *lab, i int, k speedMachine) (*vm.VM, error) {
+	dir := l.path(fmt.Sprintf("speed%d", i))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	m, err := vm.Start(vm.Options{Image: l.image, Dir: dir, Counted: true}, bootLimit)
+	m, err := vm.Start(vm.Options{Image: l.image, Dir: dir, CPUs: k.cpus, Counted: k.counted}, bootLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -97,30 +137,32 @@ func (s speed) machine(l *lab) (*vm.VM, error) {
 	return m, nil
 }
 
-// compare makes the table.
-func (s speed) compare(m *vm.VM, r *report) {
-	names, rxe, err := s.contender(m, "rxespeed rxe10 rxe11")
-	if err != nil {
-		r.failed("speed: rxe", err)
-		return
-	}
-	t := table{Title: "Side by side on the emulated processors", Intro: speedIntro, Head: []string{"measurement", "rxe on veth"}}
-	for i, name := range names {
-		t.Rows = append(t.Rows, []string{name, fmt.Sprintf("%.1f", rxe[i])})
+// compare makes the table of a machine: a row for each measurement of each case.
+func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
+	t := table{Title: k.title, Intro: k.intro + speedIntro, Head: []string{"network", "measurement", "rxe on veth"}}
+	rxe := make([][]reading, len(s.cases))
+	for i, c := range s.cases {
+		var err error
+		if rxe[i], err = s.contender(m, c, "rxespeed rxe10 rxe11", "tc qdisc %s dev veth0 root %s; tc qdisc %[1]s dev veth1 root %[2]s"); err != nil {
+			r.failed(fmt.Sprintf("%s: rxe, %v", k.title, c), err)
+			return
+		}
+		for _, v := range rxe[i] {
+			t.Rows = append(t.Rows, []string{c.String(), v.name, v.String()})
+		}
 	}
 	for _, u := range setups {
-		daemon, err := u.start(m)
-		var ours []float64
-		if err == nil {
-			_, ours, err = s.contender(m, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2")
-		}
-		if err = errors.Join(err, u.stop(m, daemon)); err != nil {
-			r.failed("speed: "+u.name, err)
+		t.Head = append(t.Head, u.name, "ratio")
+		ours, err := s.ours(m, u)
+		if err != nil {
+			r.failed(k.title+": "+u.name, err)
 			continue
 		}
-		t.Head = append(t.Head, u.name, "ratio")
-		for i, name := range names {
-			t.Rows[i] = append(t.Rows[i], fmt.Sprintf("%.1f", ours[i]), fmt.Sprintf("%.2f", ratio(name, ours[i], rxe[i])))
+		for i := range s.cases {
+			for j, v := range ours[i] {
+				row := &t.Rows[i*measurements+j]
+				*row = append(*row, v.String(), v.ratio(rxe[i][j]))
+			}
 		}
 	}
 	r.begin(t)
@@ -129,44 +171,90 @@ func (s speed) compare(m *vm.VM, r *report) {
 	}
 }
 
-// ratio compares our value with rxe's: of latencies the smaller one is better.
-func ratio(name string, ours, rxe float64) float64 {
-	if strings.Contains(name, "latency") {
-		return rxe / ours
+// ours measures all cases on one pair of our NICs.
+func (s speed) ours(m *vm.VM, u setup) (out [][]reading, err error) {
+	daemon, err := u.start(m)
+	for _, c := range s.cases {
+		if err != nil {
+			break
+		}
+		var v []reading
+		v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2",
+			"for s in s1 s2; do ip netns exec $s tc qdisc %s dev v0 root %s; done")
+		out = append(out, v)
 	}
-	return ours / rxe
+	return out, errors.Join(err, u.stop(m, daemon))
 }
 
-// contender runs rxespeed and returns the names of its measurements and the values.
-func (s speed) contender(m *vm.VM, command string) (names []string, values []float64, err error) {
-	job, err := m.Begin(fmt.Sprintf("exec %s %g", command, s.seconds))
+// reading is a value that rxespeed has printed.
+type reading struct {
+	name   string
+	value  float64
+	failed bool // a message was given up
+}
+
+// String returns the value for a cell.
+func (v reading) String() string {
+	if v.failed {
+		return "failed"
+	}
+	return fmt.Sprintf("%.1f", v.value)
+}
+
+// ratio compares our value with rxe's: of latencies the smaller one is better.
+func (v reading) ratio(rxe reading) string {
+	switch {
+	case v.failed || rxe.failed:
+		return "-"
+	case strings.Contains(v.name, "latency"):
+		return fmt.Sprintf("%.2f", rxe.value/v.value)
+	}
+	return fmt.Sprintf("%.2f", v.value/rxe.value)
+}
+
+// contender runs rxespeed on its network, which tc(8) makes worse meanwhile if the case
+// says so, and returns what it has measured. It has failed only if it did not run.
+func (s speed) contender(m *vm.VM, c speedCase, command, tc string) ([]reading, error) {
+	if c.netem != "" {
+		if _, err := m.Shell(fmt.Sprintf(tc, "replace", "netem limit 10000 "+c.netem), patience); err != nil {
+			return nil, err
+		}
+		defer m.Shell(fmt.Sprintf(tc, "del", ""), patience)
+	}
+	job, err := m.Begin(fmt.Sprintf("exec %s %g %d %d", command, s.seconds, c.mtu, c.qps))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	_, err = job.Wait(countedLimit)
 	out, err2 := job.End()
 	if err := errors.Join(err, err2); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	return parseSpeed(out)
 }
 
 // countedLimit is what a run may take: a machine whose time is counted is slow while
 // it has something to do.
-const countedLimit = 120 * time.Second
+const countedLimit = 300 * time.Second
 
-// parseSpeed reads what rxespeed prints.
-func parseSpeed(out string) (names []string, values []float64, err error) {
+// parseSpeed reads what rxespeed prints; why a measurement failed stands between.
+func parseSpeed(out string) (list []reading, err error) {
 	for line := range strings.Lines(out) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		v, err := strconv.ParseFloat(value, 64)
-		if err != nil || !(v > 0 && v < 1e9) { // and no NaN
-			return nil, nil, fmt.Errorf("rxespeed printed %q: %w", line, err)
+		if name == "completion" {
+			continue
 		}
-		names, values = append(names, name), append(values, v)
+		v := reading{name: name, failed: value == "failed"}
+		if !v.failed {
+			v.value, err = strconv.ParseFloat(value, 64)
+			if err != nil || !(v.value > 0 && v.value < 1e9) { // and no NaN
+				return nil, fmt.Errorf("rxespeed printed %q: %w", line, err)
+			}
+		}
+		list = append(list, v)
 	}
-	if len(names) != measurements {
-		return nil, nil, fmt.Errorf("rxespeed printed %d lines, want %d", len(names), measurements)
+	if len(list) != measurements {
+		return nil, fmt.Errorf("rxespeed printed %d lines, want %d", len(list), measurements)
 	}
-	return names, values, nil
+	return list, nil
 }

@@ -28,21 +28,31 @@ var tools = []struct{ command, says string }{
 	{`bottleneck f0 rate=1gbit roce`, "frames 1 "},
 }
 
+// hasTCX reports whether the machine's kernel is Linux 6.6 or newer.
+func (l *lab) hasTCX() bool {
+	_, err := l.vm.Shell(`[ "$(printf '%s\n' 6.6 "$(uname -r)" | sort -V | head -n1)" = 6.6 ]`, patience)
+	return err == nil
+}
+
 // runTools: the verifier of the machine's kernel takes the programs, and a kernel
 // without tcx has them by clsact.
 func runTools(l *lab, r *report) {
 	r.begin(table{Title: "Faults and bottleneck in the machine", Intro: "Its kernel takes the BPF programs, and they are at work.",
 		Head: []string{"command", "program attached"}})
+	how := "clsact"
+	if l.hasTCX() {
+		how = "tcx"
+	}
 	for _, t := range tools {
 		out, err := l.vm.Shell(fmt.Sprintf(toolScript, t.command), patience)
 		switch {
 		case err != nil:
-		case !strings.Contains(out, t.says) || !strings.Contains(out, "by clsact"):
+		case !strings.Contains(out, t.says) || !strings.Contains(out, "by "+how):
 			err = errors.New("not as expected:\n" + out)
 		case strings.Contains(out, "qdisc clsact") || strings.Contains(out, "qdisc tbf") || strings.Contains(out, " rf"):
 			err = errors.New("something is left:\n" + out)
 		}
-		result := "by clsact"
+		result := "by " + how
 		if err != nil {
 			result = "failed"
 			r.failed("rocectl "+t.command, err)

@@ -41,8 +41,9 @@ type Image struct {
 	Initrd string
 }
 
-// CacheDir is where images are built: $ROCED_CACHE or ~/.cache/roced, folder vm.
-func CacheDir() (string, error) {
+// CacheDir is where images with the kernel of a Debian release are built: $ROCED_CACHE or
+// ~/.cache/roced, folder vm-RELEASE.
+func CacheDir(release string) (string, error) {
 	dir := os.Getenv("ROCED_CACHE")
 	if dir == "" {
 		home, err := os.UserCacheDir()
@@ -51,7 +52,7 @@ func CacheDir() (string, error) {
 		}
 		dir = filepath.Join(home, "roced")
 	}
-	return filepath.Join(dir, "vm"), nil
+	return filepath.Join(dir, "vm-"+release), nil
 }
 
 // Lock makes the folder, and others who build in it wait until unlock is called.
@@ -106,20 +107,47 @@ func unpackKernel(tree, to string) error {
 	if err != nil {
 		return err
 	}
-	at := bytes.Index(image, []byte("\xfd7zXZ\x00"))
-	if at < 0 {
-		return fmt.Errorf("%s is not compressed by xz", found[0])
-	}
-	xz := exec.Command("xz", "-dc", "--single-stream")
-	xz.Stdin = bytes.NewReader(image[at:])
-	out, err := xz.Output() // what follows the stream makes xz complain
-	if _, bad := elf.NewFile(bytes.NewReader(out)); bad != nil {
-		return errors.Join(err, bad)
+	out, err := decompress(image)
+	if err != nil {
+		return fmt.Errorf("%s: %w", found[0], err)
 	}
 	if err := os.WriteFile(to+".new", out, 0o600); err != nil {
 		return err
 	}
 	return os.Rename(to+".new", to)
+}
+
+// compressions are what kernels of Debian are compressed by: xz until 12, zstd since 13.
+var compressions = []struct {
+	magic   string
+	command []string
+}{
+	{"\xfd7zXZ\x00", []string{"xz", "-dc", "--single-stream"}},
+	{"\x28\xb5\x2f\xfd", []string{"zstd", "-dc"}},
+}
+
+// decompress finds the compressed ELF file in a bzImage. What looks like its beginning
+// may be chance, and what follows it makes the programs complain.
+func decompress(image []byte) ([]byte, error) {
+	for _, c := range compressions {
+		for at := 0; ; at++ {
+			next := bytes.Index(image[at:], []byte(c.magic))
+			if next < 0 {
+				break
+			}
+			at += next
+			program := exec.Command(c.command[0], c.command[1:]...)
+			program.Stdin = bytes.NewReader(image[at:])
+			out, err := program.Output()
+			if errors.Is(err, exec.ErrNotFound) {
+				return nil, err
+			}
+			if _, bad := elf.NewFile(bytes.NewReader(out)); bad == nil {
+				return out, nil
+			}
+		}
+	}
+	return nil, errors.New("contains no ELF file compressed by xz or zstd")
 }
 
 // isNewer reports whether the file a is there and not older than b.

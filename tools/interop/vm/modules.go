@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 )
@@ -33,7 +34,7 @@ func addModules(a *archive, tree string) error {
 			return nil
 		}
 		seen[name] = true
-		content, err := os.ReadFile(path)
+		content, err := readModule(path)
 		if err != nil {
 			return err
 		}
@@ -58,11 +59,21 @@ func addModules(a *archive, tree string) error {
 	return nil
 }
 
+// xzSuffix is what compressed modules have, as those of Debian since 13.
+const xzSuffix = ".xz"
+
+func readModule(path string) ([]byte, error) {
+	if strings.HasSuffix(path, xzSuffix) {
+		return exec.Command("xz", "-dc", path).Output()
+	}
+	return os.ReadFile(path)
+}
+
 // findModules maps the names of modules to their files.
 func findModules(dir string) (map[string]string, error) {
 	paths := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if name, ok := strings.CutSuffix(filepath.Base(path), ".ko"); ok && err == nil {
+		if name, ok := strings.CutSuffix(strings.TrimSuffix(filepath.Base(path), xzSuffix), ".ko"); ok && err == nil {
 			paths[strings.ReplaceAll(name, "-", "_")] = path
 		}
 		return err

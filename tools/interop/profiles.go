@@ -1,0 +1,188 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"roced/internal/cli/perf"
+	"roced/profile"
+	"roced/tools/interop/vm"
+)
+
+// profiles is the part with every transport profile between two NICs of ours inside the
+// machine, on a veth pair with tc netem on both ends, which only its kernel has.
+type profiles struct {
+	names    []string
+	lines    []string
+	verbs    []string
+	messages uint64
+	limit    time.Duration
+}
+
+// newProfiles returns the part, or a sample of it.
+func newProfiles(short bool) profiles {
+	p := profiles{names: profile.Names(), lines: netemLines, verbs: []string{"write-bw", "send-bw", "read-bw"}, messages: 200,
+		limit: 120 * time.Second}
+	if short {
+		p.lines, p.verbs, p.messages = netemLines[len(netemLines)-1:], p.verbs[:1], 50
+	}
+	return p
+}
+
+const profilesIntro = "Two NICs of ours inside the machine, joined by a veth pair with tc netem on both ends: each profile moves messages of\n" +
+	"20000 bytes, path MTU 1024, by WRITE, SEND and READ, and every byte is compared. The capture of one NIC is dissected by\n" +
+	"Wireshark with configs/wireshark/roced.lua, which also checks every ICRC: no frame may be malformed, and none\n" +
+	"but those that netem has corrupted may have a wrong one."
+
+func (p profiles) run(l *lab, r *report) {
+	head := []string{"netem, both directions"}
+	r.begin(table{Title: "Every transport under tc netem", Intro: profilesIntro, Head: append(head, p.names...)})
+	u := setups[len(setups)-1] // on veth
+	u.nic += ", profiles: [" + strings.Join(p.names, ", ") + "]"
+	daemon, err := u.start(l.vm)
+	if err == nil {
+		for _, line := range p.lines {
+			p.line(l, r, line)
+		}
+	}
+	if err = errors.Join(err, u.stop(l.vm, daemon)); err != nil {
+		r.failed("profiles", err)
+	}
+}
+
+// line runs all profiles under one line of netem.
+func (p profiles) line(l *lab, r *report, line string) {
+	row := []string{"`" + line + "`"}
+	if line == "" {
+		row[0] = "none"
+	}
+	_, err := l.vm.Shell(netemScript(line), patience)
+	for i, name := range p.names {
+		var cell string
+		if err == nil {
+			cell, err = p.trial(l.vm, line, i)
+		}
+		if err != nil {
+			r.failed(fmt.Sprintf("profile %s under netem %q", name, line), err)
+			cell, err = "**failed**", nil
+		}
+		row = append(row, cell)
+	}
+	r.row(row...)
+}
+
+// netemScript puts a line into force on both ends of the veth pair.
+func netemScript(line string) string {
+	var script strings.Builder
+	for side := 1; side <= 2; side++ {
+		fmt.Fprintf(&script, "ip netns exec s%d tc qdisc del dev v0 root 2>/dev/null; ", side)
+		if line != "" {
+			fmt.Fprintf(&script, "ip netns exec s%d tc qdisc add dev v0 root netem limit 10000 %s || exit 1; ", side, line)
+		}
+	}
+	return script.String() + "true"
+}
+
+// trial moves messages by every verb on the devices of profile i and returns how many
+// frames the capture has.
+func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
+	capture, err := m.Begin("echo $$ >/tmp/capture.pid; exec rocectl --run-dir /tmp/speed capture rxe_s1 -w /tmp/profile.pcapng")
+	if err == nil {
+		err = capture.Until("[ -e /tmp/profile.pcapng ]", patience)
+	}
+	for _, verb := range p.verbs {
+		if err == nil {
+			err = p.transfer(m, verb, i)
+		}
+	}
+	if err == nil { // the end of the capture is what completes its file
+		_, err = m.Shell("kill -INT $(cat /tmp/capture.pid)", patience)
+	}
+	if err == nil {
+		_, err = capture.Wait(patience)
+	}
+	text := ""
+	if err == nil {
+		text, err = m.Shell("gzip -c /tmp/profile.pcapng | base64; rm /tmp/profile.pcapng", p.limit)
+	}
+	if capture != nil {
+		_, err2 := capture.End()
+		err = errors.Join(err, err2)
+	}
+	if err != nil {
+		return "", err
+	}
+	return dissected(text, strings.Contains(line, "corrupt"))
+}
+
+// transfer runs both sides of a verified transfer.
+func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
+	common := fmt.Sprintf("roceperf %s --run-dir /tmp/speed --profile %s --oob unix:/tmp/oob --verify -n %d -s 20000 -m 1024 -t 16 -r 64 -u 12 --quiet",
+		verb, p.names[profile], p.messages)
+	server, err := m.Begin(fmt.Sprintf("rm -f /tmp/oob; exec %s -d rxe_s2", common))
+	if err != nil {
+		return err
+	}
+	err = server.Until("[ -S /tmp/oob ]", patience)
+	var out string
+	if err == nil {
+		out, err = m.Shell(fmt.Sprintf("timeout %d %s -d rxe_s1 --json peer", int(p.limit.Seconds()), common), p.limit+patience)
+	}
+	said, err2 := server.End()
+	if err = errors.Join(err, err2); err != nil {
+		return fmt.Errorf("%s: %w\n%s", verb, err, said)
+	}
+	var result perf.Result
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		return fmt.Errorf("%s: %w in\n%s", verb, err, out)
+	}
+	if !result.Verified || result.Messages < p.messages {
+		return fmt.Errorf("%s: %d messages verified, want %d", verb, result.Messages, p.messages)
+	}
+	return nil
+}
+
+// dissected has tshark read a capture, gzip in base64, and says how many good frames it
+// has; what is malformed is an error, and so is a wrong ICRC unless netem makes such.
+func dissected(text string, corrupt bool) (string, error) {
+	zipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
+	if err != nil {
+		return "", err
+	}
+	f, err := os.CreateTemp("", "profile*.pcapng")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(f.Name())
+	_, err = io.Copy(f, zipped)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return "", err
+	}
+	bad := `_ws.malformed or roced.malformed or roced.icrc == "bad"`
+	if corrupt { // what was corrupted may look like anything, but no good frame does
+		bad = `(_ws.malformed or roced.malformed) and roced.icrc == "good"`
+	}
+	good, err := filtered(f.Name(), `roced.icrc == "good"`)
+	if err != nil || good == 0 {
+		return "", errors.Join(err, errors.New("the capture has no good frame"))
+	}
+	if n, err := filtered(f.Name(), bad); err != nil || n > 0 {
+		return "", errors.Join(err, fmt.Errorf("%d frames match %s", n, bad))
+	}
+	return fmt.Sprintf("verified, %d frames", good), nil
+}
+
+// filtered counts the frames of a capture that match a display filter.
+func filtered(file, filter string) (int, error) {
+	out, err := exec.Command("tshark", "-X", "lua_script:configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
+	return bytes.Count(out, []byte("\n")), err
+}
