@@ -2,12 +2,9 @@ package main
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -30,10 +27,10 @@ type profiles struct {
 
 // newProfiles returns the part, or a sample of it.
 func newProfiles(short bool) profiles {
-	p := profiles{names: profile.Names(), lines: netemLines, verbs: []string{"write-bw", "send-bw", "read-bw"}, messages: 200,
+	p := profiles{names: profile.Names(), lines: netemLines, verbs: []string{"write-bw", "send-bw", "read-bw"}, messages: 60,
 		limit: 120 * time.Second}
 	if short {
-		p.lines, p.verbs, p.messages = netemLines[len(netemLines)-1:], p.verbs[:1], 50
+		p.lines, p.verbs, p.messages = netemLines[len(netemLines)-1:], p.verbs[:1], 20
 	}
 	return p
 }
@@ -95,7 +92,7 @@ func netemScript(line string) string {
 // trial moves messages by every verb on the devices of profile i and returns how many
 // frames the capture has.
 func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
-	capture, err := m.Begin("echo $$ >/tmp/capture.pid; exec rocectl --run-dir /tmp/speed capture rxe_s1 -w /tmp/profile.pcapng")
+	capture, err := m.Begin("rm -f /tmp/profile.pcapng; echo $$ >/tmp/capture.pid; exec rocectl --run-dir /tmp/speed capture rxe_s1 -w /tmp/profile.pcapng")
 	if err == nil {
 		err = capture.Until("[ -e /tmp/profile.pcapng ]", patience)
 	}
@@ -110,9 +107,9 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 	if err == nil {
 		_, err = capture.Wait(patience)
 	}
-	text := ""
+	var file []byte
 	if err == nil {
-		text, err = m.Shell("gzip -c /tmp/profile.pcapng | base64; rm /tmp/profile.pcapng", p.limit)
+		file, err = m.ReadFile("/tmp/profile.pcapng", p.limit)
 	}
 	if capture != nil {
 		_, err2 := capture.End()
@@ -121,12 +118,12 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dissected(text, strings.Contains(line, "corrupt"))
+	return dissected(file, strings.Contains(line, "corrupt"))
 }
 
 // transfer runs both sides of a verified transfer.
 func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
-	common := fmt.Sprintf("roceperf %s --run-dir /tmp/speed --profile %s --oob unix:/tmp/oob --verify -n %d -s 20000 -m 1024 -t 16 -r 64 -u 12 --quiet",
+	common := fmt.Sprintf("roceperf %s --run-dir /tmp/speed --profile %s --oob unix:/tmp/oob --verify -n %d -s 20000 -m 1024 -t 16 -r 64 -u 15 --quiet",
 		verb, p.names[profile], p.messages)
 	server, err := m.Begin(fmt.Sprintf("rm -f /tmp/oob; exec %s -d rxe_s2", common))
 	if err != nil {
@@ -151,19 +148,15 @@ func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
 	return nil
 }
 
-// dissected has tshark read a capture, gzip in base64, and says how many good frames it
-// has; what is malformed is an error, and so is a wrong ICRC unless netem makes such.
-func dissected(text string, corrupt bool) (string, error) {
-	zipped, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(text)))
-	if err != nil {
-		return "", err
-	}
+// dissected has tshark read a capture, and says how many good frames it has; what is
+// malformed is an error, and so is a wrong ICRC unless netem makes such.
+func dissected(capture []byte, corrupt bool) (string, error) {
 	f, err := os.CreateTemp("", "profile*.pcapng")
 	if err != nil {
 		return "", err
 	}
 	defer os.Remove(f.Name())
-	_, err = io.Copy(f, zipped)
+	_, err = f.Write(capture)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return "", err
 	}

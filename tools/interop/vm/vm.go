@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bufio"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -190,6 +191,25 @@ func abridge(command string) string {
 // Shell runs a script in the machine's shell.
 func (v *VM) Shell(script string, limit time.Duration) (string, error) {
 	return v.Run("sh exec 2>&1; "+script, limit)
+}
+
+// ReadFile reads a file of the machine, in pieces that fit into its answers.
+func (v *VM) ReadFile(path string, limit time.Duration) (content []byte, err error) {
+	const piece = 512 << 10
+	for i := 0; ; i++ {
+		text, err := v.Shell(fmt.Sprintf("dd if='%s' bs=%d skip=%d count=1 2>/dev/null | base64", path, piece, i), limit)
+		if err != nil {
+			return nil, err
+		}
+		b, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(text, "\n", ""))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		content = append(content, b...)
+		if len(b) < piece {
+			return content, nil
+		}
+	}
 }
 
 // Console returns what the machine has printed.
