@@ -21,7 +21,11 @@ var modules = []string{
 // addModules adds the modules and a list of their names, in the order in which
 // they are to be loaded.
 func addModules(a *archive, tree string) error {
-	paths, err := findModules(filepath.Join(tree, "lib/modules"))
+	dir := filepath.Join(tree, "usr/lib/modules") // since Debian 13
+	if _, err := os.Stat(dir); err != nil {
+		dir = filepath.Join(tree, "lib/modules")
+	}
+	paths, err := findModules(dir)
 	if err != nil {
 		return err
 	}
