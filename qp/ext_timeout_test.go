@@ -38,3 +38,31 @@ func TestExtendedTimeoutWindow(t *testing.T) {
 		}
 	})
 }
+
+// TestExtendedNotReady posts receives late, to a sender without a timeout: what the receiver
+// has dropped behind a request that it was not ready for is sent again with it.
+func TestExtendedNotReady(t *testing.T) {
+	forExtended(t, func(t *testing.T, c pairConfig) {
+		c.timeout = 0
+		p := newPair(t, c)
+		l := newWorkload(p, 0)
+		rng := rand.New(rand.NewPCG(3, 3))
+		for range 6 {
+			l.add(WRSend, 600, 0, rng)
+			l.add(WRWrite, 600, 0, rng)
+			l.add(WRSend, 600, 0, rng)
+		}
+		h := p.ends[1].h
+		recvs := h.recvs
+		h.recvs = nil
+		for n := 0; p.step(); n++ {
+			if n%20 == 19 && len(h.recvs) < len(recvs) {
+				h.recvs = recvs[:len(h.recvs)+1]
+			}
+		}
+		l.verify(t)
+		if p.ends[0].q.ctr.RcvdRNRErr == 0 {
+			t.Error("the receiver was always ready")
+		}
+	})
+}
