@@ -204,9 +204,9 @@ func (l *loop) shrink(n int) {
 	}
 }
 
-// transmit puts a datagram onto the path that its port leads to.
+// transmit puts a datagram onto the path that its port leads to: as many ports lead to each.
 func (l *loop) transmit(d datagram) {
-	k := &l.links[uint32(d.vp)*2654435761>>16%uint32(len(l.links))]
+	k := &l.links[int(d.vp)%len(l.links)]
 	arrives := l.now
 	if !d.ack { // acknowledgements are too small to queue
 		k.taken++

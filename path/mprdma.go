@@ -9,15 +9,15 @@ import (
 	"roced/param"
 )
 
-// clockLen is how many acknowledgements can wait to be used: a daemon takes frames
-// in batches and sends between them.
-const clockLen = 64
+// maxClock is how many acknowledgements can wait to be used, each with its path: more than
+// a window has packets. They wait while the sender may not send, upon a PFC pause say.
+const maxClock = 4096
 
 // tick is one acknowledgement that lets packets leave on its path.
 type tick struct {
+	left uint32 // packets
 	vp   uint16
-	left uint8 // packets
-	used bool  // it has clocked out one
+	used bool // it has clocked out one
 }
 
 // spreadDone is the value of MPRDMA.spread once a window has been spread.
@@ -50,9 +50,10 @@ type MPRDMA struct {
 	overdue   uint32    // packets that the burst timer lets go
 	spread    uint32    // packets spread since the start, until they are a window
 
-	clock [clockLen]tick // waiting acknowledgements, oldest at first
-	first uint8
-	count uint8
+	clock []tick // waiting acknowledgements, oldest at first; its length is a power of two
+	first uint32 // runs freely
+	count uint32
+	ready uint32 // packets that they let go
 }
 
 // newMPRDMA takes the numbers of sections 3.4, 3.5 and 5. The base RTT is that of
@@ -88,7 +89,7 @@ func (m *MPRDMA) Reset(s Start) {
 // ("Connection restart", section 3.5; the paper does not say what follows a timeout).
 func (m *MPRDMA) Restart() {
 	m.timer, m.overdue, m.spread = mono.Never, 0, 0
-	m.first, m.count = 0, 0
+	m.first, m.count, m.ready = 0, 0, 0
 	m.draw()
 }
 
@@ -98,7 +99,7 @@ func (m *MPRDMA) draw() { m.random = firstPort + below(&m.rng, m.vps) }
 // Next implements Selector. Acknowledgements come first: they know a path.
 func (m *MPRDMA) Next(_ mono.Time, w Window) (vp uint16, ok bool) {
 	if m.count > 0 {
-		return m.clock[m.first].vp, true
+		return m.at(0).vp, true
 	}
 	return m.random, m.spread < w.Packets || m.overdue > 0 || w.InFlight == 0
 }
@@ -110,8 +111,9 @@ func (m *MPRDMA) OnSent(now mono.Time, w Window) {
 	}
 	m.lastSent = now
 	if m.count > 0 {
-		t := &m.clock[m.first]
+		t := m.at(0)
 		t.used = true
+		m.ready--
 		if t.left--; t.left == 0 {
 			m.pop()
 		}
@@ -167,7 +169,7 @@ func (m *MPRDMA) pathOf(f bth.Feedback) uint16 {
 // control", 3.5), which is as long as the network needs to drain.
 func (m *MPRDMA) tick(now mono.Time, vp uint16, w Window) {
 	m.timer, m.overdue = mono.Never, 0
-	room := w.Room() - min(w.Room(), m.waiting())
+	room := w.Room() - min(w.Room(), m.ready)
 	n := min(room, uint32(m.burst))
 	if room > n {
 		m.timer = now.Add(time.Duration(m.drain * float64(m.rtt)))
@@ -179,7 +181,7 @@ func (m *MPRDMA) tick(now mono.Time, vp uint16, w Window) {
 		n--
 	}
 	if n > 0 {
-		m.push(tick{vp: vp, left: uint8(n), used: probing})
+		m.push(tick{vp: vp, left: n, used: probing})
 	}
 }
 
@@ -193,26 +195,36 @@ func (m *MPRDMA) probing(now mono.Time) bool {
 	return float64(m.rng.Uint64()>>11)/(1<<53) < m.probe
 }
 
-// waiting is how many packets acknowledgements have let go that have not left.
-func (m *MPRDMA) waiting() uint32 {
-	n := uint32(0)
-	for i := range m.count {
-		n += uint32(m.clock[(m.first+i)%clockLen].left)
+// at is the waiting acknowledgement with that number.
+func (m *MPRDMA) at(i uint32) *tick { return &m.clock[(m.first+i)&uint32(len(m.clock)-1)] }
+
+// push appends an acknowledgement. What finds no room is not lost, but its packets leave by
+// the path of the one before.
+func (m *MPRDMA) push(t tick) {
+	m.ready += t.left
+	if m.count == maxClock {
+		m.at(m.count - 1).left += t.left
+		return
 	}
-	return n
+	if int(m.count) == len(m.clock) {
+		m.grow()
+	}
+	m.count++
+	*m.at(m.count - 1) = t
 }
 
-// push appends an acknowledgement; the oldest makes room for it.
-func (m *MPRDMA) push(t tick) {
-	if m.count == clockLen {
-		m.pop()
+// grow doubles the ring: most connections have only a few acknowledgements waiting.
+func (m *MPRDMA) grow() {
+	bigger := make([]tick, max(8, 2*len(m.clock)))
+	for i := range m.count {
+		bigger[i] = *m.at(i)
 	}
-	m.clock[(m.first+m.count)%clockLen] = t
-	m.count++
+	m.clock, m.first = bigger, 0
 }
 
 func (m *MPRDMA) pop() {
-	m.first = (m.first + 1) % clockLen
+	m.ready -= m.at(0).left
+	m.first++
 	m.count--
 }
 
@@ -221,7 +233,7 @@ func (m *MPRDMA) pop() {
 // off the window.
 func (m *MPRDMA) Unused() (shrink int) {
 	for ; m.count > 0; m.pop() {
-		if !m.clock[m.first].used {
+		if !m.at(0).used {
 			shrink++
 		}
 	}

@@ -136,33 +136,26 @@ func TestMPRDMAPaths(t *testing.T) {
 	}
 	degraded := func() []link { return change(equal(4), func(k *link) { k.perByte *= 40 }) }
 	misconfigured := func() []link { return change(equal(4), func(k *link) { k.markAt *= 12 }) }
-	lossy := make([]link, 4)
-	for i := range lossy {
-		lossy[i] = link{delay: 8 * time.Microsecond, perByte: 0.2, markAt: 4 * time.Microsecond, loss: 0.005}
-	}
 	for _, c := range []struct {
 		name     string
 		links    []link
-		nic      link
 		length   int // L
 		p        path.Params
 		gbps     float64 // at least
 		ood      [2]int  // 99.9 % of the out-of-order degree, between
 		lastPath [2]int  // packets by the last path, of 100 000, between
 	}{
-		{"one path", equal(1), link{}, 64, nil, 9.9, [2]int{0, 0}, [2]int{100_000, 100_100}},
-		{"load is shared", equal(4), link{}, 64, nil, 34, [2]int{1, 48}, [2]int{20_000, 30_000}},
-		{"load is shared, unequal delay", unequal, link{}, 64, nil, 30, [2]int{1, 64}, [2]int{10_000, 30_000}},
-		{"degraded path is left", degraded(), link{}, 64, nil, 23, [2]int{1, 80}, [2]int{1, 200}},
-		{"misconfigured ECN", misconfigured(), link{}, 64, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
-		{"... L infinite", misconfigured(), link{}, 4096, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
-		{"... without control", misconfigured(), link{}, 4096, noControl, 36, [2]int{5 * 48, 1000}, [2]int{20_000, 40_000}},
-		{"three lossy paths", change(lossy, func(k *link) { k.loss = 0 }), link{perByte: 0.2, markAt: 4 * time.Microsecond}, 64, nil, 30, [2]int{0, 200}, [2]int{80_000, 110_000}},
+		{"one path", equal(1), 64, nil, 9.9, [2]int{0, 0}, [2]int{100_000, 100_100}},
+		{"load is shared", equal(4), 64, nil, 34, [2]int{1, 48}, [2]int{20_000, 30_000}},
+		{"load is shared, unequal delay", unequal, 64, nil, 30, [2]int{1, 64}, [2]int{10_000, 30_000}},
+		{"degraded path is left", degraded(), 64, nil, 23, [2]int{1, 80}, [2]int{1, 200}},
+		{"misconfigured ECN", misconfigured(), 64, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
+		{"... L infinite", misconfigured(), 4096, nil, 32, [2]int{1, 48}, [2]int{20_000, 40_000}},
+		{"... without control", misconfigured(), 4096, noControl, 36, [2]int{5 * 48, 1000}, [2]int{20_000, 40_000}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const seed = 7
 			l := newLoop(seed, bth.MakePSN(0xffff00), 100_000, c.links)
-			l.nic = c.nic
 			mprdma(t, l, seed, c.length, c.p)
 			if !l.run(3_000_000) {
 				t.Fatalf("not done after %d steps", l.steps)
@@ -183,22 +176,74 @@ func TestMPRDMAPaths(t *testing.T) {
 	}
 }
 
+// TestMPRDMALossyPaths: three of four paths lose packets, and nearly all traffic moves to the
+// fourth; lost retransmissions too are repaired without a timeout (5.1.1, figure 9). The
+// paper has 38 Gb/s throughout; without loss this network gives 36.2.
+func TestMPRDMALossyPaths(t *testing.T) {
+	for _, loss := range []float64{0.005, 0.02, 0.1} {
+		for seed := uint64(1); seed <= 3; seed++ {
+			links := make([]link, 4)
+			for i := range links {
+				links[i] = link{delay: 8 * time.Microsecond, perByte: 0.2, markAt: 4 * time.Microsecond, loss: loss}
+			}
+			links[3].loss = 0
+			l := newLoop(seed, bth.MakePSN(0xffff00), 60_000, links)
+			l.nic = link{perByte: 0.2, markAt: 4 * time.Microsecond}
+			mprdma(t, l, seed, 64, nil)
+			if !l.run(3_000_000) {
+				t.Fatalf("not done after %d steps", l.steps)
+			}
+			t.Logf("%v %%, seed %d: %.1f Gb/s, %d again, %d refused, %d timeouts", 100*loss, seed, l.gbps(), l.rtx, l.refused, l.timeouts)
+			if l.gbps() < 32.5 || l.timeouts > 0 {
+				t.Errorf("loss of %v %%, seed %d: %.1f Gb/s, %d timeouts", 100*loss, seed, l.gbps(), l.timeouts)
+			}
+		}
+	}
+}
+
+// TestMPRDMADegraded: one of four paths is degraded to a fortieth. The throughput is within
+// 3.94 % of the ideal, that of the three others alone (5.1.2).
+func TestMPRDMADegraded(t *testing.T) {
+	mean := func(make func() []link) (gbps float64) {
+		const seeds = 6
+		for seed := uint64(1); seed <= seeds; seed++ {
+			l := newLoop(seed, bth.MakePSN(0xffff00), 50_000, make())
+			mprdma(t, l, seed, 64, nil)
+			if !l.run(3_000_000) {
+				t.Fatalf("not done after %d steps", l.steps)
+			}
+			gbps += l.gbps() / seeds
+		}
+		return gbps
+	}
+	ideal := mean(func() []link { return equal(3) })
+	degraded := mean(func() []link { return change(equal(4), func(k *link) { k.perByte *= 40 }) })
+	t.Logf("%.1f Gb/s, three paths have %.1f", degraded, ideal)
+	if degraded < ideal*(1-0.0394) {
+		t.Errorf("%.1f Gb/s, three paths have %.1f", degraded, ideal)
+	}
+}
+
 // TestMPRDMASynchronise: the longer the delay, the rarer an operation comes early
 // (3.4).
 func TestMPRDMASynchronise(t *testing.T) {
 	before := 1 << 30
-	for _, alpha := range []float64{0, 1, 2, 4} {
-		l := newLoop(5, bth.MakePSN(0), 40_000, equal(4))
-		l.message, l.syncs = 50, 3
-		mprdma(t, l, 5, 64, path.Params{"sync_alpha": alpha})
-		if !l.run(2_000_000) {
-			t.Fatalf("alpha %v: not done", alpha)
+	for _, alpha := range []float64{0, 1, 2} {
+		early, ops := 0, 0
+		for seed := uint64(1); seed <= 4; seed++ {
+			l := newLoop(seed, bth.MakePSN(0), 30_000, equal(4))
+			l.message, l.syncs = 50, 3
+			mprdma(t, l, seed, 64, path.Params{"sync_alpha": alpha})
+			if !l.run(2_000_000) {
+				t.Fatalf("alpha %v: not done", alpha)
+			}
+			early, ops = early+l.early, ops+int(l.total/l.message/l.syncs)
 		}
-		t.Logf("alpha %v: %d of %d operations early, %.1f Gb/s, %d again", alpha, l.early, l.total/l.message/l.syncs, l.gbps(), l.rtx)
-		if l.early*3 > before*2 {
-			t.Errorf("alpha %v: %d operations come early, %d with the shorter delay", alpha, l.early, before)
+		t.Logf("alpha %v: %d of %d operations early", alpha, early, ops)
+		if early*3 > before*2 {
+			t.Errorf("alpha %v: %d operations come early, %d with the shorter delay", alpha, early, before)
 		}
-		before = l.early
+		before = early
 	}
 }
 

@@ -41,9 +41,10 @@ type MPRDMA struct {
 	bitmap   []uint8 // four slots in a byte
 	released released
 
-	answers bool    // a packet has arrived that acknowledgements answer
-	psn     bth.PSN // ... this one
-	refused bool    // ... and it was dropped
+	answers  bool    // a packet has arrived that acknowledgements answer
+	psn      bth.PSN // ... this one
+	refused  bool    // ... and it was dropped
+	overflow bool    // ... because the bitmap is too short
 }
 
 // NewMPRDMA returns a tracker with a bitmap of length packets.
@@ -88,7 +89,7 @@ func (m *MPRDMA) Classify(psn bth.PSN) Verdict {
 func (m *MPRDMA) Early(first bth.PSN) bool { return first.After(m.expected) }
 
 // Refuse implements Releaser.
-func (m *MPRDMA) Refuse(psn bth.PSN) { m.answer(psn, true) }
+func (m *MPRDMA) Refuse(psn bth.PSN) { m.answer(psn, true, false) }
 
 // Receive implements Tracker.
 func (m *MPRDMA) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
@@ -99,7 +100,7 @@ func (m *MPRDMA) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
 	case Held:
 		m.set(uint32(psn.Diff(m.expected)), slotOf(ends))
 	}
-	m.answer(psn, v == Beyond)
+	m.answer(psn, v == Beyond, v == Beyond)
 	return v, advanced
 }
 
@@ -131,16 +132,18 @@ func (m *MPRDMA) set(d uint32, s slot) {
 	m.bitmap[i/4] = m.bitmap[i/4]&^(3<<shift) | uint8(s)<<shift
 }
 
-func (m *MPRDMA) answer(psn bth.PSN, refused bool) { m.answers, m.psn, m.refused = true, psn, refused }
+func (m *MPRDMA) answer(psn bth.PSN, refused, overflow bool) {
+	m.answers, m.psn, m.refused, m.overflow = true, psn, refused, overflow
+}
 
 // Expected implements Tracker.
 func (m *MPRDMA) Expected() bth.PSN { return m.expected }
 
 // Feedback implements Tracker. Every packet is acknowledged by its own PSN, also if
-// it came in order (3.1): the sender judges paths by it. Mark, retransmission and
-// path of the packet are the queue pair's to add.
+// it came in order (3.1): the sender judges paths by it. Overflow tells of a loss, the
+// expected packet's (3.5); an early synchronise operation does not, and names itself (3.4).
 func (m *MPRDMA) Feedback() bth.Feedback {
-	return bth.Feedback{Expected: m.expected, HasSACK: m.answers, SACK: m.psn, Refused: m.refused}
+	return bth.Feedback{Expected: m.expected, HasSACK: m.answers, SACK: m.psn, Refused: m.refused, Gap: m.overflow}
 }
 
 // Released implements Releaser.

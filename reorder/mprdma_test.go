@@ -97,7 +97,7 @@ func TestMPRDMAFeedback(t *testing.T) {
 	trk.Receive(psn(105), none)
 	answer("ahead", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(105)})
 	trk.Receive(psn(166), none)
-	answer("overflow", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(166), Refused: true})
+	answer("overflow", bth.Feedback{Expected: psn(101), Gap: true, HasSACK: true, SACK: psn(166), Refused: true})
 	trk.Receive(psn(100), none)
 	answer("again", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
 
@@ -178,7 +178,7 @@ func TestMPRDMAModel(t *testing.T) {
 			if r := trk.Released(); v != want || got != advanced || r != released {
 				t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
 			}
-			f := bth.Feedback{Expected: psn(first + uint32(m.next)), HasSACK: true, SACK: p, Refused: v == reorder.Beyond}
+			f := bth.Feedback{Expected: psn(first + uint32(m.next)), HasSACK: true, SACK: p, Gap: v == reorder.Beyond, Refused: v == reorder.Beyond}
 			if trk.Expected() != f.Expected || trk.Feedback() != f {
 				t.Fatalf("%d: %+v, want %+v", n, trk.Feedback(), f)
 			}

@@ -13,10 +13,11 @@ import (
 //
 //	snd_una <= snd_retx <= recovery <= snd_nxt
 //
-// A NACK starts recovery mode: in place of new packets, acknowledgements clock out
-// those from the one that it names on, until snd_una has passed recovery, the
-// snd_nxt of that time. Where there is nothing new to send, unacknowledged packets are
-// sent again early (FUSO). When those are lost too, the timeout sends all again.
+// A NACK starts recovery mode, until snd_una has passed recovery, the snd_nxt of that
+// time: in place of new packets, acknowledgements clock out those from the one that it
+// names on, and new ones only when snd_retx has got to recovery. Where there is nothing
+// new to send, unacknowledged packets are sent again early (FUSO). When those are lost
+// too, the timeout sends all again.
 //
 // inflate counts the packets between snd_una and snd_nxt that have left the network,
 // so that InFlight is snd_nxt - snd_una - inflate, and awnd, what the window has room
@@ -35,8 +36,11 @@ type MPRDMA struct {
 	retx     bth.PSN // snd_retx: the next to send again in recovery mode
 	recovery bth.PSN // where recovery mode ends
 	mode     bool    // in recovery mode
-	fuso     bool    // early retransmission is on
-	early    bth.PSN // the next to send again early
+	// ... for a synchronise operation came before what precedes it (3.4): then nothing new
+	// is sent, which would only make more of them early.
+	syncEarly bool
+	fuso      bool    // early retransmission is on
+	early     bth.PSN // the next to send again early
 
 	high  bth.PSN // behind the highest PSN that has left the network
 	mark  bth.PSN // when snd_una passes it, a window of packets has gone by
@@ -96,7 +100,9 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	dropped := f.Refused
 	if overtaken(m.una, &f) {
 		f.Expected = m.una
-		f.Refused = f.Refused && distance(m.una, f.SACK) < m.outstanding()
+		if distance(m.una, f.SACK) >= m.outstanding() { // it has arrived since
+			f.Gap, f.Refused = false, false
+		}
 	}
 	acked := distance(m.una, f.Expected)
 	if acked > m.outstanding() {
@@ -113,12 +119,22 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if acked > 0 {
 		m.advance(now, f.Expected, acked)
 	}
-	if (f.Refused || f.Gap) && m.una != m.nxt && !m.mode {
+	switch {
+	case m.una == m.nxt:
+	case f.Gap && m.news(f):
 		out.Lost = m.recover()
 		m.inflate++ // so has the one that it names
+	case f.Refused && !f.Gap && !m.mode:
+		out.Lost, m.syncEarly = m.recover(), true
 	}
 	m.bound()
 	return out
+}
+
+// news reports whether a NACK tells of a loss that recovery mode is not about already: it
+// answers a packet that was sent after all retransmissions, which have been lost again.
+func (m *MPRDMA) news(f bth.Feedback) bool {
+	return !m.mode || f.HasSACK && distance(m.una, f.SACK) >= distance(m.una, m.recovery) && distance(m.una, f.SACK) < m.outstanding()
 }
 
 // answered is how many packets f says have left the network: the one that it answers. A
@@ -163,7 +179,7 @@ func (m *MPRDMA) passed(psn bth.PSN) bool {
 // recover enters recovery mode: everything from snd_una on, which a NACK names, is to
 // be sent again.
 func (m *MPRDMA) recover() (lost uint32) {
-	m.mode, m.retx, m.early, m.recovery = true, m.una, m.una, m.nxt
+	m.mode, m.syncEarly, m.retx, m.early, m.recovery = true, false, m.una, m.una, m.nxt
 	return m.outstanding()
 }
 
@@ -204,21 +220,20 @@ func (m *MPRDMA) NextEarly() (psn bth.PSN, ok bool) {
 	return m.early, m.fuso && !again && m.early != m.nxt
 }
 
-// Cap implements Capped: recovery mode sends nothing new. The receiver could not track
-// it, most likely, as it cannot track what is outstanding. So NACKs in recovery mode are
-// for packets sent before it began, and tell nothing new.
-func (m *MPRDMA) Cap() uint32 {
-	if m.mode {
-		return 0
-	}
-	return maxWindow
-}
-
 // outstanding is the number of PSNs sent and not acknowledged.
 func (m *MPRDMA) outstanding() uint32 { return distance(m.una, m.nxt) }
 
 // Una implements Recovery.
 func (m *MPRDMA) Una() bth.PSN { return m.una }
+
+// Cap implements Capped: nothing new is sent while an early synchronise operation is sent
+// again.
+func (m *MPRDMA) Cap() uint32 {
+	if m.mode && m.syncEarly {
+		return 0
+	}
+	return maxWindow
+}
 
 // InFlight implements Recovery: snd_nxt - snd_una - inflate.
 func (m *MPRDMA) InFlight() uint32 { return uint32(int32(m.outstanding()) - m.inflate) }

@@ -37,9 +37,9 @@ func (m multipath) ack(expected, sack uint32) Outcome {
 	return m.OnFeedback(2, bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(sack)})
 }
 
-// nack takes the one of a packet that was refused.
+// nack takes the one of a packet that has overflown the bitmap.
 func (m multipath) nack(expected, refused uint32) Outcome {
-	return m.OnFeedback(2, bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(refused), Refused: true})
+	return m.OnFeedback(2, bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(refused), Gap: true, Refused: true})
 }
 
 // want compares what is in flight and what is to be sent again; -1: nothing.
@@ -152,7 +152,7 @@ func TestMPRDMARecovery(t *testing.T) {
 		t.Fatal("everything has been sent again")
 	}
 	m.ack(7, 5)
-	if m.Cap() != 0 {
+	if !m.mode {
 		t.Fatal("recovery is over, with 7 missing")
 	}
 	m.ack(8, 7)
@@ -229,21 +229,50 @@ func TestMPRDMATimeout(t *testing.T) {
 	m.want("... has arrived", 0, 1, -1)
 }
 
-// TestMPRDMACap: recovery mode sends nothing new.
-func TestMPRDMACap(t *testing.T) {
+// TestMPRDMALostAgain: once snd_retx has got to recovery, new packets leave; a NACK of one of
+// these says that a retransmission has been lost too, one of an older packet does not (3.5).
+func TestMPRDMALostAgain(t *testing.T) {
+	m := newMultipath(t, 0xfffffe, nil)
+	m.send(0xfffffe, 4)
+	m.nack(0xfffffe, 1)
+	for p := range uint32(4) {
+		m.OnSent(3, psn(0xfffffe+p), 1, true)
+		if m.Cap() < 4 {
+			t.Fatal("nothing new may be sent")
+		}
+	}
+	m.send(2, 3)
+	m.ack(0xfffffe, 2)
+	for _, p := range []uint32{1, 0xffffff, 5} {
+		if out := m.nack(0xfffffe, p); out.Lost != 0 {
+			t.Fatalf("NACK of %d: %+v", p, out)
+		}
+	}
+	m.want("nothing is sent again", 5, -1, 0xfffffe)
+	if out := m.nack(0xfffffe, 4); out != (Outcome{Lost: 7}) {
+		t.Fatalf("NACK of a packet sent after the retransmissions: %+v", out)
+	}
+	m.want("all is", 3, 0xfffffe, -1)
+}
+
+// TestMPRDMASyncEarly: an early synchronise operation is sent again, and nothing new until it
+// has arrived; no packet before it is lost (3.4).
+func TestMPRDMASyncEarly(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 4)
 	m.ack(0, 3)
-	if m.Cap() == 0 {
-		t.Error("before a NACK")
+	early := bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(2), Refused: true}
+	if out := m.OnFeedback(2, early); out != (Outcome{Lost: 4}) || m.Cap() != 0 {
+		t.Fatalf("%+v, cap %d", out, m.Cap())
 	}
-	m.nack(0, 2)
-	if m.Cap() != 0 {
-		t.Error("in recovery mode")
+	m.want("the packet that came early has left the network, and 3 has", 2, 0, -1)
+	m.OnSent(3, psn(0), 1, true)
+	if out := m.OnFeedback(2, early); out != (Outcome{}) {
+		t.Fatalf("the same operation: %+v", out)
 	}
 	m.ack(4, 0)
-	if m.Cap() == 0 {
-		t.Error("after recovery")
+	if m.want("it has arrived", 0, -1, -1); m.Cap() == 0 {
+		t.Error("nothing new is sent after recovery")
 	}
 }
 
