@@ -5,14 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,8 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon"
-	"roced/internal/daemon/config"
+	"roced/internal/test/lab"
 )
 
 // roleEnv makes the test binary something else: rocectl, or a program that it runs.
@@ -52,7 +48,7 @@ func program(args []string) int {
 	if len(args) == 2 && args[0] == "kill" {
 		n, _ := strconv.Atoi(args[1])
 		_ = unix.Kill(os.Getpid(), unix.Signal(n))
-		time.Sleep(limit) // until it arrives
+		time.Sleep(lab.Limit) // until it arrives
 	}
 	vars := map[string]string{}
 	for _, v := range os.Environ() {
@@ -73,43 +69,17 @@ type said struct {
 	Env  map[string]string
 }
 
-// limit bounds every program; only one that hangs waits for it.
-const limit = 60 * time.Second
-
 // startHost starts a daemon in a folder of an awkward name and returns its run directory.
 func startHost(t *testing.T) (runDir string, stop func() error) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "it's a") // short: sockets are made in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg, err := config.Read(strings.NewReader(fmt.Sprintf(`
-run_dir: %q
-nics:
-  - {name: rxe_a, addresses: [198.18.0.1/24], port: {type: unix, local: %q, remote: %q}}
-  - {name: b, addresses: [198.18.0.2/24], port: {type: unix, local: %q, remote: %q}}
-`, dir+"/run", dir+"/a", dir+"/b", dir+"/b", dir+"/a")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := daemon.Start(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop = sync.OnceValue(d.Close)
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir + "/run", stop
+	w := lab.NewWithin(t, "it's a")
+	return w.RunDir, w.Stop
 }
 
 // rocectl makes rocectl a process of its own, with more in its environment.
 func rocectl(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)
 	t.Cleanup(cancel)
 	self, err := os.Executable()
 	if err != nil {
@@ -139,8 +109,8 @@ func TestExec(t *testing.T) {
 		want      map[string]string
 	}{
 		{nil, nil, map[string]string{"LD_PRELOAD": lib, "SYSFS_PATH": runDir + "/sysfs", "ROCED_NIC": ""}},
-		{[]string{"--nic", "b"}, []string{"SYSFS_PATH=/x"},
-			map[string]string{"LD_PRELOAD": lib, "SYSFS_PATH": runDir + "/nic/b", "ROCED_NIC": "b"}},
+		{[]string{"--nic", "rxe_b"}, []string{"SYSFS_PATH=/x"},
+			map[string]string{"LD_PRELOAD": lib, "SYSFS_PATH": runDir + "/nic/rxe_b", "ROCED_NIC": "rxe_b"}},
 		{nil, []string{"LD_PRELOAD=/nonexistent/a.so /nonexistent/b.so"},
 			map[string]string{"LD_PRELOAD": lib + ":/nonexistent/a.so:/nonexistent/b.so"}},
 		{nil, []string{"LD_PRELOAD=/nonexistent/a.so:" + lib}, map[string]string{"LD_PRELOAD": "/nonexistent/a.so:" + lib}},
@@ -270,7 +240,7 @@ func TestLibraryBesideRocectl(t *testing.T) {
 func TestEnv(t *testing.T) {
 	runDir, _ := startHost(t)
 	lib := library(t)
-	out, err := rocectl(t, []string{"ROCED_LIBRARY=" + lib}, "--run-dir", runDir, "env", "--nic", "b").Output()
+	out, err := rocectl(t, []string{"ROCED_LIBRARY=" + lib}, "--run-dir", runDir, "env", "--nic", "rxe_b").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +251,7 @@ func TestEnv(t *testing.T) {
 	if err := errors.Join(err, json.Unmarshal(told, &s)); err != nil {
 		t.Fatalf("%v\n%s\n%s", err, out, told)
 	}
-	for name, want := range map[string]string{"ROCED_RUN_DIR": runDir, "SYSFS_PATH": runDir + "/nic/b", "ROCED_NIC": "b"} {
+	for name, want := range map[string]string{"ROCED_RUN_DIR": runDir, "SYSFS_PATH": runDir + "/nic/rxe_b", "ROCED_NIC": "rxe_b"} {
 		if s.Env[name] != want {
 			t.Errorf("%s is %q, want %q", name, s.Env[name], want)
 		}

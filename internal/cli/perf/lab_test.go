@@ -5,60 +5,29 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
-	"roced/internal/daemon"
 	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
+	"roced/internal/test/lab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// lab is a daemon with two NICs that are connected.
-type lab struct {
-	dir   string
-	stop  func() error // ends the daemon, once
+// nics is a daemon with two NICs that are connected.
+type nics struct {
+	*lab.Within
 	tests int
 }
 
-func newLab(t testing.TB) *lab {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "perf") // a short path, for sockets
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	cfg, err := config.Read(strings.NewReader(fmt.Sprintf(`
-run_dir: %[1]s/run
-nics:
-  - {name: rxe_a, addresses: [10.0.0.1/24], port: {type: unix, local: %[1]s/a, remote: %[1]s/b}}
-  - {name: rxe_b, addresses: [10.0.0.2/24], port: {type: unix, local: %[1]s/b, remote: %[1]s/a}}
-`, dir)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	d, err := daemon.Start(cfg, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &lab{dir: dir, stop: sync.OnceValue(d.Close)}
-	t.Cleanup(func() {
-		if err := l.stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	return l
-}
+func newNICs(t testing.TB) *nics { return &nics{Within: lab.NewWithin(t, "perf")} }
 
 // sides are the two ends of a test, the server first.
 type sides struct {
@@ -68,13 +37,13 @@ type sides struct {
 }
 
 // start runs both ends of a test.
-func (l *lab) start(t testing.TB, test, line string) *sides {
+func (l *nics) start(t testing.TB, test, line string) *sides {
 	t.Helper()
 	l.tests++
-	path := filepath.Join(l.dir, fmt.Sprint("oob", l.tests))
+	path := filepath.Join(l.Dir, fmt.Sprint("oob", l.tests))
 	s := &sides{}
 	for i, device := range []string{"rxe_b", "rxe_a"} {
-		o, err := options(test, line+fmt.Sprintf(" --json --run-dir %s/run -d %s --oob unix:%s", l.dir, device, path))
+		o, err := options(test, line+fmt.Sprintf(" --json --run-dir %s -d %s --oob unix:%s", l.RunDir, device, path))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +63,9 @@ func (l *lab) start(t testing.TB, test, line string) *sides {
 }
 
 // connected waits until there are n queue pairs and all of them can send.
-func (l *lab) connected(t testing.TB, n int) {
+func (l *nics) connected(t testing.TB, n int) {
 	t.Helper()
-	c := api.NewClient(filepath.Join(l.dir, "run", api.Socket))
+	c := api.NewClient(filepath.Join(l.RunDir, api.Socket))
 	defer c.Close()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		var qps []api.Resource
@@ -139,7 +108,7 @@ func (s *sides) results(t testing.TB) (all []Result) {
 // TestTransfers runs every test in its variants, with a number of messages that
 // must all arrive.
 func TestTransfers(t *testing.T) {
-	l := newLab(t)
+	l := newNICs(t)
 	for _, line := range []string{
 		"write-bw -n 300 -s 64", "write-bw -n 20 -s 64k -q 4", "write-bw -n 30 -s 64k -b", "write-bw -n 20 -t 1 -e", "write-bw -c uc -n 50",
 		"read-bw -n 20 -q 2", "read-bw -n 20 -e", "send-bw -n 300 -s 64", "send-bw -n 40 -b -e", "send-bw -n 20 -t 1 -r 1",
@@ -172,7 +141,7 @@ func TestTransfers(t *testing.T) {
 
 // TestEndings runs for a time rather than for a number of messages.
 func TestEndings(t *testing.T) {
-	l := newLab(t)
+	l := newNICs(t)
 	for _, line := range []string{"write-bw -t 1", "write-bw -t 1 -e", "send-bw -b", "send-lat -e", "read-bw --verify", "send-bw -c ud"} {
 		test, flags, _ := strings.Cut(line, " ")
 		if r := l.start(t, test, flags+" -D 200ms").results(t); len(r) != 1 || r[0].Messages == 0 {
@@ -182,7 +151,7 @@ func TestEndings(t *testing.T) {
 }
 
 func TestSweep(t *testing.T) {
-	r := newLab(t).start(t, "send-bw", "-c ud --all -n 20 -r 64").results(t)
+	r := newNICs(t).start(t, "send-bw", "-c ud --all -n 20 -r 64").results(t)
 	if len(r) != 12 || r[0].Size != 2 || r[11].Size != 4096 {
 		t.Errorf("%d results: %+v", len(r), r)
 	}
@@ -190,7 +159,7 @@ func TestSweep(t *testing.T) {
 
 // TestOneSideEnds interrupts one side: the other one has to end as well.
 func TestOneSideEnds(t *testing.T) {
-	l := newLab(t)
+	l := newNICs(t)
 	for _, line := range []string{"write-lat", "send-lat", "send-lat -e", "send-lat -c ud", "write-lat -c uc", "read-lat", "atomic-lat -e",
 		"write-bw", "send-bw -c ud", "send-bw -b -e", "read-bw -u 0", "write-bw --verify", "send-bw --verify"} {
 		for i, name := range []string{"server", "client"} {
@@ -216,11 +185,11 @@ func TestOneSideEnds(t *testing.T) {
 // TestDaemonEnds takes the NICs away.
 func TestDaemonEnds(t *testing.T) {
 	for _, line := range []string{"write-bw", "send-lat", "send-lat -e", "read-lat"} {
-		l := newLab(t)
+		l := newNICs(t)
 		test, flags, _ := strings.Cut(line, " ")
 		s := l.start(t, test, flags+" -D 10m")
 		l.connected(t, 2)
-		if err := l.stop(); err != nil {
+		if err := l.Stop(); err != nil {
 			t.Error(err)
 		}
 		said := ""
@@ -239,7 +208,7 @@ func TestDaemonEnds(t *testing.T) {
 
 // TestRefused has the server say why there is no test.
 func TestRefused(t *testing.T) {
-	s := newLab(t).start(t, "send-bw", "-c ud -s 8k -n 1")
+	s := newNICs(t).start(t, "send-bw", "-c ud -s 8k -n 1")
 	client, server := <-s.ended[1], <-s.ended[0]
 	if client == nil || !strings.Contains(client.Error(), "does not fit into the path MTU") {
 		t.Errorf("client: %v", client)
@@ -252,7 +221,7 @@ func TestRefused(t *testing.T) {
 // TestNothingIsAllocated checks that messages cost no garbage, on either side or
 // in the daemon.
 func TestNothingIsAllocated(t *testing.T) {
-	l := newLab(t)
+	l := newNICs(t)
 	count := func(test string, iters int) uint64 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

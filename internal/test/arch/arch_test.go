@@ -52,7 +52,7 @@ var coreForbidden = []string{
 
 // onlyFor maps packages to the only ones that may import them.
 var onlyFor = map[string][]string{
-	"internal/daemon":        {"cmd/roced", "internal/daemon"},
+	"internal/daemon":        {"cmd/roced", "internal/daemon", "internal/test/lab"},
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
 

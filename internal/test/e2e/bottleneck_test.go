@@ -9,6 +9,7 @@ import (
 
 	"roced/bpf/attach"
 	"roced/bpf/bottleneck"
+	"roced/internal/test/lab"
 )
 
 // TestBottleneck has congestion control meet a queue of 20 Mbit/s in a network that
@@ -23,7 +24,7 @@ func TestBottleneck(t *testing.T) {
 			o := onFrames
 			o.Extra = "    congestion: {" + c.yaml + "}\n"
 			l := newLab(t, o)
-			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")
+			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "lab.Limit=4m", "seed=5")
 			before := l.counters(0)
 			r := l.perf("write-bw", "-s", "64k", "-n", "100", "-t", "16", "-u", "18")
 			after, s := l.counters(0), stop()
@@ -42,20 +43,20 @@ func TestBottleneck(t *testing.T) {
 }
 
 // bottleneck puts a bottleneck behind host 0; stop takes it away.
-func (l *lab) bottleneck(words ...string) (stop func() bottleneck.Stats) {
-	l.t.Helper()
-	p := l.ctl(0, append([]string{"bottleneck", vethName, "--json"}, words...)...)
-	eventually(l.t, soon, "the bottleneck is in force", func() bool {
-		return strings.Contains(p.diag.String(), "in force") || !p.running()
+func (l *rig) bottleneck(words ...string) (stop func() bottleneck.Stats) {
+	l.T.Helper()
+	p := l.Ctl(0, append([]string{"bottleneck", vethName, "--json"}, words...)...)
+	lab.Eventually(l.T, soon, "the bottleneck is in force", func() bool {
+		return strings.Contains(p.Diag.String(), "in force") || !p.Running()
 	})
 	return func() (s bottleneck.Stats) {
-		l.t.Helper()
-		p.signal(os.Interrupt)
-		if code := p.exit(limit); code != 0 {
-			l.t.Fatalf("rocectl bottleneck: exit code %d\n%s", code, &p.diag)
+		l.T.Helper()
+		p.Signal(os.Interrupt)
+		if code := p.Exit(lab.Limit); code != 0 {
+			l.T.Fatalf("rocectl bottleneck: exit code %d\n%s", code, &p.Diag)
 		}
-		if err := json.Unmarshal([]byte(p.out.String()), &s); err != nil {
-			l.t.Fatalf("%v in\n%s", err, &p.out)
+		if err := json.Unmarshal([]byte(p.Out.String()), &s); err != nil {
+			l.T.Fatalf("%v in\n%s", err, &p.Out)
 		}
 		return s
 	}
@@ -67,7 +68,7 @@ func TestBottleneckWithoutControl(t *testing.T) {
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLab(t, onFrames)
-			stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "limit=100k", "--attach="+string(mode))
+			stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "lab.Limit=100k", "--attach="+string(mode))
 			start := time.Now()
 			l.verify("write-bw -s 64k -n 40")
 			if s := stop(); s.Dropped+s.Overflowed == 0 || s.Bytes < 40*64<<10 || s.Bytes > uint64(time.Since(start).Seconds()*25e6)+200<<10 {

@@ -8,6 +8,7 @@ import (
 
 	"roced/internal/daemon/api"
 	"roced/internal/observe/decode"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -34,49 +35,49 @@ func TestCongestion(t *testing.T) {
 			o := c.options
 			o.Extra = "    congestion: {" + c.yaml + "}\n"
 			l := newLab(t, o)
-			if g := l.link(0).Congestion; g == nil || !strings.Contains(c.yaml, "algorithm: "+g.Algorithm) || len(g.Params) < 2 {
+			if g := l.Link(0).Congestion; g == nil || !strings.Contains(c.yaml, "algorithm: "+g.Algorithm) || len(g.Params) < 2 {
 				t.Errorf("link shows congestion control %+v", g)
 			}
 			server, client := l.moving("write-bw", "-s", "64k", "--verify")
 			limit := func() uint64 {
-				if q := l.queuePairs(0, client.pid()); len(q) == 1 {
+				if q := l.queuePairs(0, client.PID()); len(q) == 1 {
 					return c.limit(q[0].QP)
 				}
-				t.Fatalf("the client has ended\n%s", &client.diag)
+				t.Fatalf("the client has ended\n%s", &client.Diag)
 				return 0
 			}
-			eventually(t, soon, "no limit but the highest", func() bool { return limit() == c.high })
+			lab.Eventually(t, soon, "no limit but the highest", func() bool { return limit() == c.high })
 			l.congest(limit, c.low)
-			eventually(t, soon, "the limit rises when the marks end", func() bool { return limit() == c.high })
-			if !client.running() || !server.running() {
-				t.Errorf("the transfer has ended\n%s\n%s", &client.diag, &server.diag)
+			lab.Eventually(t, soon, "the limit rises when the marks end", func() bool { return limit() == c.high })
+			if !client.Running() || !server.Running() {
+				t.Errorf("the transfer has ended\n%s\n%s", &client.Diag, &server.Diag)
 			}
-			client.signal(os.Kill)
-			server.fails(soon)
+			client.Signal(os.Kill)
+			server.Fails(soon)
 		})
 	}
 }
 
 // congest marks frames until the limit has fallen to low.
-func (l *lab) congest(limit func() uint64, low uint64) {
-	l.t.Helper()
+func (l *rig) congest(limit func() uint64, low uint64) {
+	l.T.Helper()
 	mine, peer := l.counters(0), l.counters(1)
 	stop := l.capture(1)
-	l.run(0, "fault", "add", l.Host[0].Device, "tx ecn op=write")
-	eventually(l.t, soon, "the limit falls", func() bool { return limit() <= low })
-	l.run(0, "fault", "clear", l.Host[0].Device)
+	l.Run(0, "fault", "add", l.Host[0].Device, "tx ecn op=write")
+	lab.Eventually(l.T, soon, "the limit falls", func() bool { return limit() <= low })
+	l.Run(0, "fault", "clear", l.Host[0].Device)
 	records := l.decoded(stop())
 	l.atLeast(0, mine, counts{"rp_cnp_handled": 1})
 	l.atLeast(1, peer, counts{"np_cnp_sent": 1, "np_ecn_marked_roce_packets": 2})
 	for _, ecn := range []string{"ect0", "ce"} {
 		if !slices.ContainsFunc(records, func(r decode.Record) bool { return r.ECN == ecn && strings.Contains(r.Opcode, "WRITE") }) {
-			l.t.Errorf("no WRITE packet with ECN bits %s in the capture", ecn)
+			l.T.Errorf("no WRITE packet with ECN bits %s in the capture", ecn)
 		}
 	}
 	cnp := func(r decode.Record) bool {
 		return r.Opcode == "CNP" && r.DSCP == 48 && r.ECN == "not-ect" && r.ICRC == "ok"
 	}
 	if !slices.ContainsFunc(records, cnp) {
-		l.t.Error("no CNP in the capture")
+		l.T.Error("no CNP in the capture")
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"roced/internal/test/lab"
 )
 
 // soon bounds how long an end takes to be noticed. It is not measured exactly:
@@ -16,14 +18,14 @@ import (
 const soon = 10 * time.Second
 
 // moving starts a run that does not end by itself and waits until data moves.
-func (l *lab) moving(args ...string) (server, client *proc) {
-	l.t.Helper()
+func (l *rig) moving(args ...string) (server, client *lab.Proc) {
+	l.T.Helper()
 	server, client = l.pair(append(args, "-D", "10m")...)
-	eventually(l.t, limit, "queue pairs of the client", func() bool { return len(l.queuePairs(0, client.pid())) > 0 })
+	lab.Eventually(l.T, lab.Limit, "queue pairs of the client", func() bool { return len(l.queuePairs(0, client.PID())) > 0 })
 	start := l.counters(0)["sent_pkts"]
-	eventually(l.t, limit, "data that moves", func() bool {
-		if !client.running() || !server.running() {
-			l.t.Fatalf("ended too early\nclient: %s\nserver: %s", &client.diag, &server.diag)
+	lab.Eventually(l.T, lab.Limit, "data that moves", func() bool {
+		if !client.Running() || !server.Running() {
+			l.T.Fatalf("ended too early\nclient: %s\nserver: %s", &client.Diag, &server.Diag)
 		}
 		return l.counters(0)["sent_pkts"] > start+100
 	})
@@ -31,8 +33,8 @@ func (l *lab) moving(args ...string) (server, client *proc) {
 }
 
 // serves checks that both daemons still work.
-func (l *lab) serves() {
-	l.t.Helper()
+func (l *rig) serves() {
+	l.T.Helper()
 	l.verify("write-bw -s 64k -n 4")
 	l.verify("send-bw -s 4k -n 4 -q 4")
 }
@@ -44,17 +46,17 @@ func TestClientDies(t *testing.T) {
 		t.Run(args, func(t *testing.T) {
 			l := l.at(t)
 			server, client := l.moving(strings.Fields(args)...)
-			client.signal(os.Kill)
-			eventually(t, soon, "no queue pairs of the dead client", func() bool {
-				return len(l.queuePairs(0, client.pid())) == 0
+			client.Signal(os.Kill)
+			lab.Eventually(t, soon, "no queue pairs of the dead client", func() bool {
+				return len(l.queuePairs(0, client.PID())) == 0
 			})
-			server.fails(soon)
-			eventually(t, soon, "no queue pairs of the server", func() bool { return len(l.queuePairs(1, server.pid())) == 0 })
+			server.Fails(soon)
+			lab.Eventually(t, soon, "no queue pairs of the server", func() bool { return len(l.queuePairs(1, server.PID())) == 0 })
 			l.serves()
 		})
 	}
 	for i := range l.Host {
-		if n := l.link(i).Clients; n != 0 {
+		if n := l.Link(i).Clients; n != 0 {
 			t.Errorf("%s still has %d clients", l.Host[i].Device, n)
 		}
 	}
@@ -64,8 +66,8 @@ func TestClientDies(t *testing.T) {
 func TestServerDies(t *testing.T) {
 	l := newLab(t, onUnix)
 	server, client := l.moving("read-bw")
-	server.signal(os.Kill)
-	client.fails(soon)
+	server.Signal(os.Kill)
+	client.Fails(soon)
 	l.serves()
 }
 
@@ -77,9 +79,9 @@ func TestDaemonDies(t *testing.T) {
 			l := newLab(t, onUnix)
 			server, client := l.moving(strings.Fields(args)...)
 			l.Host[0].Stop(os.Kill)
-			client.fails(soon, "the daemon is gone")
-			server.fails(soon)
-			must(t, l.Host[0].Start(bin))
+			client.Fails(soon, "the daemon is gone")
+			server.Fails(soon)
+			lab.Must(t, l.Host[0].Start(lab.Bin))
 			l.serves()
 		})
 	}
@@ -90,16 +92,16 @@ func TestDaemonDiesOnTAP(t *testing.T) {
 	l := newLab(t, onTAP)
 	_, client := l.moving("write-bw")
 	l.Host[0].Stop(os.Kill)
-	client.fails(soon, "the daemon is gone")
-	must(t, l.Host[0].Start(bin))
+	client.Fails(soon, "the daemon is gone")
+	lab.Must(t, l.Host[0].Start(lab.Bin))
 	l.serves()
 }
 
 // TestRunDirIsBusy has a second daemon refuse to start.
 func TestRunDirIsBusy(t *testing.T) {
 	l := newLab(t, onUnix)
-	p := l.start(0, filepath.Join(bin, "roced"), "run", "--config", l.Host[0].Config)
-	p.fails(soon, l.Host[0].RunDir, "another roced")
+	p := l.Start(0, lab.Program("roced"), "run", "--config", l.Host[0].Config)
+	p.Fails(soon, l.Host[0].RunDir, "another roced")
 	l.serves()
 }
 
@@ -130,7 +132,7 @@ func TestTerminate(t *testing.T) {
 		if d := time.Since(start); d < drain || d > drain+soon {
 			t.Errorf("ended after %v", d)
 		}
-		client.fails(soon, "the daemon is gone")
+		client.Fails(soon, "the daemon is gone")
 	})
 	t.Run("finishing", func(t *testing.T) {
 		o := onUnix
@@ -138,20 +140,20 @@ func TestTerminate(t *testing.T) {
 		l := newLab(t, o)
 		_, client := l.pair("write-bw", "-D", "1s")
 		// A client that has not begun has nothing under way to be waited for.
-		eventually(t, limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 1000 })
+		lab.Eventually(t, lab.Limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 1000 })
 		ended := make(chan error, 1)
 		go func() { ended <- l.Host[0].Stop(syscall.SIGTERM) }()
-		eventually(t, soon, "new clients are refused", func() bool {
+		lab.Eventually(t, soon, "new clients are refused", func() bool {
 			c, err := net.Dial("unixpacket", filepath.Join(l.Host[0].RunDir, "uverbs0"))
 			if err == nil {
 				c.Close()
 			}
 			return err != nil
 		})
-		if code := client.exit(soon); code != 0 {
-			t.Errorf("the client was not allowed to finish: %s", &client.diag)
+		if code := client.Exit(soon); code != 0 {
+			t.Errorf("the client was not allowed to finish: %s", &client.Diag)
 		}
-		must(t, <-ended)
+		lab.Must(t, <-ended)
 	})
 }
 
@@ -160,13 +162,13 @@ func TestTerminate(t *testing.T) {
 func TestPeerDies(t *testing.T) {
 	l := newLab(t, onUnix)
 	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")
-	server.signal(syscall.SIGSTOP)
+	server.Signal(syscall.SIGSTOP)
 	l.Host[1].Stop(os.Kill)
-	client.fails(soon, "retry")
+	client.Fails(soon, "retry")
 	if n := l.counters(0)["retry_exceeded_err"]; n == 0 {
 		t.Error("retry_exceeded_err is 0")
 	}
-	server.signal(os.Kill)
-	must(t, l.Host[1].Start(bin))
+	server.Signal(os.Kill)
+	lab.Must(t, l.Host[1].Start(lab.Bin))
 	l.serves()
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"roced/internal/test/lab"
 )
 
 // TestDecode has rocectl read the captures of Linux's rxe.
@@ -16,8 +18,8 @@ func TestDecode(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			out, err := exec.Command(filepath.Join(bin, "rocectl"), "decode", file, "--json").Output()
-			must(t, err)
+			out, err := exec.Command(lab.Program("rocectl"), "decode", file, "--json").Output()
+			lab.Must(t, err)
 			n := 0
 			for line := range strings.Lines(string(out)) {
 				n++
@@ -37,8 +39,8 @@ func TestDecode(t *testing.T) {
 			if n == 0 {
 				t.Error("no frames")
 			}
-			text, err := exec.Command(filepath.Join(bin, "rocectl"), "decode", file).Output()
-			must(t, err)
+			text, err := exec.Command(lab.Program("rocectl"), "decode", file).Output()
+			lab.Must(t, err)
 			if lines := strings.Count(string(text), "\n"); lines != n {
 				t.Errorf("%d lines of text, %d of JSON", lines, n)
 			}
@@ -48,9 +50,9 @@ func TestDecode(t *testing.T) {
 
 // TestDecodeStandardInput reads what another program writes.
 func TestDecodeStandardInput(t *testing.T) {
-	c := exec.Command("sh", "-c", `cat ../../../bth/testdata/rc_read.pcap | "$0" decode - | head -1`, filepath.Join(bin, "rocectl"))
+	c := exec.Command("sh", "-c", `cat ../../../bth/testdata/rc_read.pcap | "$0" decode - | head -1`, lab.Program("rocectl"))
 	out, err := c.CombinedOutput()
-	must(t, err)
+	lab.Must(t, err)
 	if strings.Count(string(out), "\n") < 1 || !strings.Contains(string(out), "RC_") {
 		t.Errorf("says %q", out)
 	}

@@ -3,21 +3,35 @@ package e2e
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+
+	"roced/internal/test/lab"
 )
+
+// demo builds the demo.
+var demo = sync.OnceValue(func() error {
+	out, err := exec.Command("go", "build", "-o", lab.Program("demo"), "roced/tools/demo").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+})
 
 // TestDemo runs the demo as it runs where namespaces are not permitted.
 func TestDemo(t *testing.T) {
 	t.Parallel()
+	lab.Must(t, demo())
 	out := filepath.Join(t.TempDir(), "out")
-	code, text, diag := said(t, "demo", "-link", "unix", "-bin", bin, "-out", out)
+	code, text, diag := said(t, "demo", "-link", "unix", "-bin", lab.Bin, "-out", out)
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, text, diag)
 	}
@@ -44,45 +58,44 @@ func TestDemo(t *testing.T) {
 // (make demo | head), and by signals: its daemons and its capture end with it. Where it can, it
 // takes its files away.
 func TestInterruptedDemo(t *testing.T) {
+	lab.Must(t, demo())
 	for _, c := range []struct {
 		name   string
-		end    func(p *os.Process, out *os.File) error
+		end    func(p *lab.Proc, out *os.File)
 		orphan bool // its files stay
 	}{
-		{name: "reader", end: func(_ *os.Process, out *os.File) error { return out.Close() }},
-		{name: "SIGTERM", end: func(p *os.Process, _ *os.File) error { return p.Signal(syscall.SIGTERM) }},
-		{name: "SIGKILL", end: func(p *os.Process, _ *os.File) error { return p.Kill() }, orphan: true},
+		{name: "reader", end: func(_ *lab.Proc, out *os.File) { out.Close() }},
+		{name: "SIGTERM", end: func(p *lab.Proc, _ *os.File) { p.Signal(syscall.SIGTERM) }},
+		{name: "SIGKILL", end: func(p *lab.Proc, _ *os.File) { p.Kill() }, orphan: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "demo") // short, for sockets
-			must(t, err)
+			dir := lab.Dir(t)
 			defer func() {
 				for _, pid := range processesIn(t, dir) { // if the test has failed
 					syscall.Kill(pid, syscall.SIGKILL)
 				}
-				os.RemoveAll(dir)
 			}()
 			read, write, err := os.Pipe()
-			must(t, err)
+			lab.Must(t, err)
 			defer read.Close()
-			p := launch(t, func(p *exec.Cmd) error {
+			p := lab.Launch(t, func(p *exec.Cmd) error {
 				p.Env, p.Stdout = append(os.Environ(), "TMPDIR="+dir), write
 				return errors.Join(p.Start(), write.Close())
-			}, []string{filepath.Join(bin, "demo"), "-link", "unix", "-bin", bin, "-out", filepath.Join(t.TempDir(), "out")})
+			}, []string{lab.Program("demo"), "-link", "unix", "-bin", lab.Bin, "-out", filepath.Join(t.TempDir(), "out")})
 			for lines := bufio.NewScanner(read); !strings.Contains(lines.Text(), "RC WRITE"); {
 				if !lines.Scan() {
-					t.Fatalf("it ends early: %v\n%s", lines.Err(), &p.diag)
+					t.Fatalf("it ends early: %v\n%s", lines.Err(), &p.Diag)
 				}
 			}
 			if n := len(processesIn(t, dir)); n < 4 { // itself, two daemons, a capture
 				t.Fatalf("%d processes", n)
 			}
-			must(t, c.end(p.cmd.Process, read))
-			if code := p.exit(limit); code == 0 {
+			c.end(p, read)
+			if code := p.Exit(lab.Limit); code == 0 {
 				t.Error("exit code 0")
 			}
-			eventually(t, limit, "an end of all processes", func() bool { return len(processesIn(t, dir)) == 0 })
+			lab.Eventually(t, lab.Limit, "an end of all processes", func() bool { return len(processesIn(t, dir)) == 0 })
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 && !c.orphan {
 				t.Errorf("left behind: %v, %v", left, err)
 			}
@@ -94,12 +107,12 @@ func TestInterruptedDemo(t *testing.T) {
 func processesIn(t *testing.T, dir string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
-	must(t, err)
+	lab.Must(t, err)
 	for _, file := range all {
 		text, _ := os.ReadFile(file) // nothing if it has ended
 		if slices.Contains(strings.Split(string(text), "\x00"), "TMPDIR="+dir) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-			must(t, err)
+			lab.Must(t, err)
 			pids = append(pids, pid)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"roced/internal/daemon/api"
 	"roced/internal/observe/decode"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -54,27 +55,27 @@ func TestExactFaults(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			l.verify("write-bw -n 1") // the NICs get to know each other
-			segments := l.link(0).Segments
+			segments := l.Link(0).Segments
 			for _, c := range faultCases {
 				if c.args == "" {
 					c.args = "write-bw -s 64k -n 4"
 				}
 				t.Run(c.rule+"/"+c.args, func(t *testing.T) { l.at(t).fault(c) })
 			}
-			if n := l.link(0).Segments; n != segments {
+			if n := l.Link(0).Segments; n != segments {
 				t.Errorf("without rules the NIC sends super-frames of %d segments, before it was %d", n, segments)
 			}
 		})
 	}
 }
 
-func (l *lab) fault(c faultCase) {
+func (l *rig) fault(c faultCase) {
 	nic := l.Host[0].Device
 	stop := l.capture(0) // first, for a late frame of the case before may meet the rule
-	l.run(0, "fault", "add", nic, c.rule)
-	defer l.run(0, "fault", "clear", nic)
-	if link := l.link(0); link.Faults != 1 || link.Segments != 0 {
-		l.t.Errorf("with a rule the NIC has %d rules and sends super-frames of %d segments", link.Faults, link.Segments)
+	l.Run(0, "fault", "add", nic, c.rule)
+	defer l.Run(0, "fault", "clear", nic)
+	if link := l.Link(0); link.Faults != 1 || link.Segments != 0 {
+		l.T.Errorf("with a rule the NIC has %d rules and sends super-frames of %d segments", link.Faults, link.Segments)
 	}
 	mine, peer := l.counters(0), l.counters(1)
 	l.verify(c.args)
@@ -84,33 +85,33 @@ func (l *lab) fault(c faultCase) {
 	if l.Bed == nil {
 		l.atLeast(1, peer, c.link)
 	}
-	rules := query[[]api.FaultRule](l, 0, "fault", "list", nic)
+	rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", nic)
 	if len(rules) != 1 || rules[0].Rule != c.rule {
-		l.t.Fatalf("rules are %+v", rules)
+		l.T.Fatalf("rules are %+v", rules)
 	}
 	if hit := rules[0].Hit; hit != c.hit && c.hit != 0 || hit == 0 || rules[0].Matched < hit {
-		l.t.Errorf("rule has matched %d and hit %d, want %d", rules[0].Matched, hit, c.hit)
+		l.T.Errorf("rule has matched %d and hit %d, want %d", rules[0].Matched, hit, c.hit)
 	}
 	l.commented(c, rules[0].Hit, records)
 }
 
 // atLeast checks how much counters have grown.
-func (l *lab) atLeast(i int, before, want counts) {
-	l.t.Helper()
+func (l *rig) atLeast(i int, before, want counts) {
+	l.T.Helper()
 	after := l.counters(i)
 	for name, n := range want {
 		if _, ok := after[name]; !ok {
-			l.t.Errorf("no counter %s", name)
+			l.T.Errorf("no counter %s", name)
 		}
 		if got := after[name] - before[name]; got < n {
-			l.t.Errorf("%s of %s has grown by %d, want %d", name, l.Host[i].Device, got, n)
+			l.T.Errorf("%s of %s has grown by %d, want %d", name, l.Host[i].Device, got, n)
 		}
 	}
 }
 
 // commented looks for the frames on which the rule has acted, by their comments.
-func (l *lab) commented(c faultCase, hit uint64, records []decode.Record) {
-	l.t.Helper()
+func (l *rig) commented(c faultCase, hit uint64, records []decode.Record) {
+	l.T.Helper()
 	action := strings.Fields(c.rule)[1]
 	found := uint64(0)
 	for _, r := range records {
@@ -119,20 +120,20 @@ func (l *lab) commented(c faultCase, hit uint64, records []decode.Record) {
 		}
 		found++
 		if !strings.Contains(r.Comment, c.rule) {
-			l.t.Errorf("comment %q does not name the rule", r.Comment)
+			l.T.Errorf("comment %q does not name the rule", r.Comment)
 		}
 		if first, ok := firstPSN(records, r); c.psn >= 0 && (!ok || (r.PSN-first)&(1<<24-1) != uint32(c.psn)) {
-			l.t.Errorf("the rule has acted on PSN %d of a flow that starts at %d", r.PSN, first)
+			l.T.Errorf("the rule has acted on PSN %d of a flow that starts at %d", r.PSN, first)
 		}
 		if (action == "corrupt") != (r.ICRC == "bad") && action != "truncate" {
-			l.t.Errorf("ICRC is %s in the frame with the comment %q", r.ICRC, r.Comment)
+			l.T.Errorf("ICRC is %s in the frame with the comment %q", r.ICRC, r.Comment)
 		}
 		if (action == "ecn") != (r.ECN == "ce") {
-			l.t.Errorf("ECN is %s in the frame with the comment %q", r.ECN, r.Comment)
+			l.T.Errorf("ECN is %s in the frame with the comment %q", r.ECN, r.Comment)
 		}
 	}
 	if found != hit {
-		l.t.Errorf("%d frames of the capture have a comment, the rule has hit %d", found, hit)
+		l.T.Errorf("%d frames of the capture have a comment, the rule has hit %d", found, hit)
 	}
 }
 
@@ -156,14 +157,14 @@ func TestBadRule(t *testing.T) {
 		{"fault", "add", nic, "tx drop psn=x"},
 		{"fault", "add", nic},
 	} {
-		p := l.ctl(0, args...)
-		if code := p.exit(limit); code != 2 {
-			t.Errorf("rocectl %v: exit code %d\n%s", args, code, &p.diag)
+		p := l.Ctl(0, args...)
+		if code := p.Exit(lab.Limit); code != 2 {
+			t.Errorf("rocectl %v: exit code %d\n%s", args, code, &p.Diag)
 		}
 	}
-	l.ctl(0, "fault", "add", "rxe_z", "tx drop").fails(limit, "no such NIC", "rxe_z")
-	l.ctl(0, "fault", "list", "rxe_z").fails(limit, "no such NIC", "rxe_z")
-	if rules := query[[]api.FaultRule](l, 0, "fault", "list", nic); len(rules) != 0 {
+	l.Ctl(0, "fault", "add", "rxe_z", "tx drop").Fails(lab.Limit, "no such NIC", "rxe_z")
+	l.Ctl(0, "fault", "list", "rxe_z").Fails(lab.Limit, "no such NIC", "rxe_z")
+	if rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", nic); len(rules) != 0 {
 		t.Errorf("rules are %+v", rules)
 	}
 }

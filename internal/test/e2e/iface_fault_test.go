@@ -11,6 +11,7 @@ import (
 
 	"roced/bpf/attach"
 	"roced/bpf/fault"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -28,23 +29,23 @@ type ifaceReport struct {
 }
 
 // faultRun puts rules on the veth of host 0; stop takes them off.
-func (l *lab) faultRun(args ...string) (stop func() ifaceReport) {
-	l.t.Helper()
-	p := l.ctl(0, append([]string{"fault", "run", vethName, "--json"}, args...)...)
-	for deadline := time.Now().Add(limit); !strings.Contains(p.diag.String(), "in force"); {
-		if !p.running() || time.Now().After(deadline) {
-			l.t.Fatalf("rocectl fault run: %s", &p.diag)
+func (l *rig) faultRun(args ...string) (stop func() ifaceReport) {
+	l.T.Helper()
+	p := l.Ctl(0, append([]string{"fault", "run", vethName, "--json"}, args...)...)
+	for deadline := time.Now().Add(lab.Limit); !strings.Contains(p.Diag.String(), "in force"); {
+		if !p.Running() || time.Now().After(deadline) {
+			l.T.Fatalf("rocectl fault run: %s", &p.Diag)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 	return func() (r ifaceReport) {
-		l.t.Helper()
-		p.signal(os.Interrupt)
-		if code := p.exit(limit); code != 0 {
-			l.t.Fatalf("rocectl fault run: exit code %d\n%s", code, &p.diag)
+		l.T.Helper()
+		p.Signal(os.Interrupt)
+		if code := p.Exit(lab.Limit); code != 0 {
+			l.T.Fatalf("rocectl fault run: exit code %d\n%s", code, &p.Diag)
 		}
-		if err := json.Unmarshal([]byte(p.out.String()), &r); err != nil {
-			l.t.Fatalf("%v in\n%s", err, &p.out)
+		if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
+			l.T.Fatalf("%v in\n%s", err, &p.Out)
 		}
 		return r
 	}
@@ -91,17 +92,17 @@ func TestFaultsOnInterface(t *testing.T) {
 }
 
 // nothingLeft looks for devices, qdiscs and filters of fault rules and bottlenecks.
-func (l *lab) nothingLeft() {
-	l.t.Helper()
-	text := l.output(0, "ip", "-o", "link") + l.output(0, "tc", "qdisc", "show", "dev", vethName)
+func (l *rig) nothingLeft() {
+	l.T.Helper()
+	text := l.Output(0, "ip", "-o", "link") + l.Output(0, "tc", "qdisc", "show", "dev", vethName)
 	for _, bad := range []string{" rf", "clsact", "tbf"} {
 		if strings.Contains(text, bad) {
-			l.t.Errorf("%q is left over:\n%s", bad, text)
+			l.T.Errorf("%q is left over:\n%s", bad, text)
 		}
 	}
 }
 
-func (l *lab) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
+func (l *rig) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
 	stop := l.faultRun(c.rule, "--attach", string(mode))
 	mine, peer := l.counters(0), l.counters(1)
 	l.verify(c.args)
@@ -109,27 +110,17 @@ func (l *lab) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
 	l.atLeast(1, peer, c.peer)
 	r := stop()
 	if len(r.Rules) != 1 || r.Rules[0].Rule != c.rule || r.Rules[0].Hit != c.hit {
-		l.t.Errorf("rules are %+v, want %d hits", r.Rules, c.hit)
+		l.T.Errorf("rules are %+v, want %d hits", r.Rules, c.hit)
 	}
 	if r.Attached != mode && (mode != attach.Auto || r.Attached == "") {
-		l.t.Errorf("attached by %q", r.Attached)
+		l.T.Errorf("attached by %q", r.Attached)
 	}
 	if r.Rx.Frames+r.Tx.Frames == 0 || r.Rx.Unsplit+r.Tx.Unsplit != 0 {
-		l.t.Errorf("frames: %+v and %+v", r.Rx, r.Tx)
+		l.T.Errorf("frames: %+v and %+v", r.Rx, r.Tx)
 	}
 	if supers := r.Rx.Supers + r.Tx.Supers; offload && !strings.HasPrefix(c.args, "write-bw -s 1k") && supers == 0 || !offload && supers != 0 {
-		l.t.Errorf("%d super-frames", supers)
+		l.T.Errorf("%d super-frames", supers)
 	}
-}
-
-// output runs a program beside host i, which has to succeed.
-func (l *lab) output(i int, args ...string) string {
-	l.t.Helper()
-	p := l.start(i, args...)
-	if code := p.exit(limit); code != 0 {
-		l.t.Fatalf("%v: exit code %d\n%s", args, code, &p.diag)
-	}
-	return p.out.String()
 }
 
 // TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again:
@@ -145,56 +136,47 @@ func TestScenarioAfterCrash(t *testing.T) {
 	}
 }
 
-func (l *lab) scenarioAfterCrash(mode attach.Mode) {
+func (l *rig) scenarioAfterCrash(mode attach.Mode) {
 	by := "--attach=" + string(mode)
 	file := filepath.Join(l.Dir, "scenario.yaml")
-	must(l.t, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
-	start := func() *proc {
-		l.t.Helper()
-		p := l.ctl(0, "fault", "run", vethName, by, "-f", file)
-		eventually(l.t, soon, "rules are in force", func() bool {
-			return strings.Contains(p.diag.String(), "2 rules in force") || !p.running()
+	lab.Must(l.T, os.WriteFile(file, []byte("rules:\n  - tx drop op=send\n  - rx drop op=ack\n"), 0o600))
+	start := func() *lab.Proc {
+		l.T.Helper()
+		p := l.Ctl(0, "fault", "run", vethName, by, "-f", file)
+		lab.Eventually(l.T, soon, "rules are in force", func() bool {
+			return strings.Contains(p.Diag.String(), "2 rules in force") || !p.Running()
 		})
 		return p
 	}
 	p := start()
 	for _, args := range [][]string{{"run", vethName, by, "tx drop"}, {"clean", vethName}} {
-		l.ctl(0, append([]string{"fault"}, args...)...).fails(limit, "another process")
+		l.Ctl(0, append([]string{"fault"}, args...)...).Fails(lab.Limit, "another process")
 	}
-	p.kill()
+	p.Kill()
 	if mode == attach.Clsact {
-		if text := l.output(0, "tc", "filter", "show", "dev", vethName, "egress"); !strings.Contains(text, "fault_tx") {
-			l.t.Errorf("the rules of the killed are not in force:\n%s", text)
+		if text := l.Output(0, "tc", "filter", "show", "dev", vethName, "egress"); !strings.Contains(text, "fault_tx") {
+			l.T.Errorf("the rules of the killed are not in force:\n%s", text)
 		}
-		l.output(0, filepath.Join(bin, "rocectl"), "fault", "clean", vethName)
+		l.Output(0, lab.Program("rocectl"), "fault", "clean", vethName)
 		l.nothingLeft()
-		start().kill()
+		start().Kill()
 	}
 	if got := l.faultRun("tx drop qpn=0xfffffe", by)(); len(got.Rules) != 1 || got.Rules[0].Hit != 0 {
-		l.t.Errorf("after a crash: %+v", got)
+		l.T.Errorf("after a crash: %+v", got)
 	}
 	l.verify("send-bw -s 64k -n 4")
 	hungUp := start()
-	hungUp.signal(syscall.SIGHUP)
-	if code := hungUp.exit(limit); code != 0 {
-		l.t.Errorf("exit code %d without its terminal: %s", code, &hungUp.diag)
+	hungUp.Signal(syscall.SIGHUP)
+	if code := hungUp.Exit(lab.Limit); code != 0 {
+		l.T.Errorf("exit code %d without its terminal: %s", code, &hungUp.Diag)
 	}
 	l.nothingLeft()
-	start().kill()
+	start().Kill()
 	if mode == attach.Clsact { // a bottleneck removes the rules, too
 		l.bottleneck("rate=1gbit", by)()
 		l.verify("send-bw -s 64k -n 4")
 	}
-	l.output(0, filepath.Join(bin, "rocectl"), "fault", "clean", vethName)
-	must(l.t, os.WriteFile(file, []byte("rule: tx drop\n"), 0o600))
-	l.ctl(0, "fault", "run", vethName, "-f", file).fails(limit, "rule")
-}
-
-// kill ends a program as a crash does.
-func (p *proc) kill() {
-	p.t.Helper()
-	p.signal(os.Kill)
-	if code := p.exit(limit); code != -1 {
-		p.t.Fatalf("exit code %d: %s", code, &p.diag)
-	}
+	l.Output(0, lab.Program("rocectl"), "fault", "clean", vethName)
+	lab.Must(l.T, os.WriteFile(file, []byte("rule: tx drop\n"), 0o600))
+	l.Ctl(0, "fault", "run", vethName, "-f", file).Fails(lab.Limit, "rule")
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"roced/internal/daemon/api"
+	"roced/internal/test/lab"
 )
 
 // onLink runs f on a device of namespace i.
-func (l *lab) onLink(i int, name string, f func(netlink.Link) error) {
-	l.t.Helper()
-	must(l.t, l.Bed.NS[i].Do(func() error {
+func (l *rig) onLink(i int, name string, f func(netlink.Link) error) {
+	l.T.Helper()
+	lab.Must(l.T, l.Bed.NS[i].Do(func() error {
 		dev, err := netlink.LinkByName(name)
 		if err != nil {
 			return err
@@ -26,10 +27,10 @@ func (l *lab) onLink(i int, name string, f func(netlink.Link) error) {
 }
 
 // exists reports whether namespace i has a device.
-func (l *lab) exists(i int, name string) bool {
-	l.t.Helper()
+func (l *rig) exists(i int, name string) bool {
+	l.T.Helper()
 	found := false
-	must(l.t, l.Bed.NS[i].Do(func() error {
+	lab.Must(l.T, l.Bed.NS[i].Do(func() error {
 		_, err := netlink.LinkByName(name)
 		found = err == nil
 		if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -42,15 +43,15 @@ func (l *lab) exists(i int, name string) bool {
 
 // follow starts rocectl events; the function returned tells what the port has
 // seen up to now.
-func (l *lab) follow(i int) func() string {
-	l.t.Helper()
-	p := l.ctl(i, "events", "--json")
+func (l *rig) follow(i int) func() string {
+	l.T.Helper()
+	p := l.Ctl(i, "events", "--json")
 	seen := func() (names []string) {
-		for d := json.NewDecoder(strings.NewReader(p.out.String())); ; {
+		for d := json.NewDecoder(strings.NewReader(p.Out.String())); ; {
 			var e api.Event
 			if err := d.Decode(&e); err != nil {
 				if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-					l.t.Errorf("rocectl events: %v", err)
+					l.T.Errorf("rocectl events: %v", err)
 				}
 				return names
 			}
@@ -69,11 +70,11 @@ func TestPortIsLost(t *testing.T) {
 	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")
 	downed := l.counters(0)["link_downed"]
 	l.onLink(0, "tap_a", netlink.LinkDel)
-	eventually(t, soon, "port_error", func() bool { return strings.HasPrefix(events(), "port_error") })
-	client.fails(soon, "retry")
-	server.fails(soon)
-	eventually(t, soon, "port_active", func() bool { return events() == "port_error port_active" })
-	if link := l.link(0); link.State != "ACTIVE" || link.Reason != "" || link.Segments == 0 {
+	lab.Eventually(t, soon, "port_error", func() bool { return strings.HasPrefix(events(), "port_error") })
+	client.Fails(soon, "retry")
+	server.Fails(soon)
+	lab.Eventually(t, soon, "port_active", func() bool { return events() == "port_error port_active" })
+	if link := l.Link(0); link.State != "ACTIVE" || link.Reason != "" || link.Segments == 0 {
 		t.Errorf("the link is not as before: %+v", link)
 	}
 	if n := l.counters(0)["link_downed"]; n != downed+1 {
@@ -87,13 +88,13 @@ func TestTransferSurvivesLostPort(t *testing.T) {
 	l := newLab(t, onTAP)
 	events := l.follow(0)
 	server, client := l.pair("write-bw", "--timeout", "18", "-D", "2s", "-s", "64k", "--verify")
-	eventually(t, limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 100 })
+	lab.Eventually(t, lab.Limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 100 })
 	l.onLink(0, "tap_a", netlink.LinkDel)
-	if code := client.exit(limit); code != 0 {
-		t.Errorf("the client has failed: %s", &client.diag)
+	if code := client.Exit(lab.Limit); code != 0 {
+		t.Errorf("the client has failed: %s", &client.Diag)
 	}
-	if code := server.exit(limit); code != 0 {
-		t.Errorf("the server has failed: %s", &server.diag)
+	if code := server.Exit(lab.Limit); code != 0 {
+		t.Errorf("the server has failed: %s", &server.Diag)
 	}
 	if got := events(); got != "port_error port_active" {
 		t.Errorf("events: %q", got)
@@ -106,20 +107,20 @@ func TestPortIsDown(t *testing.T) {
 	events := l.follow(1)
 	l.serves()
 	l.onLink(1, "tap_b", netlink.LinkSetDown)
-	eventually(t, soon, "a link that is DOWN for a reason", func() bool {
-		link := l.link(1)
+	lab.Eventually(t, soon, "a link that is DOWN for a reason", func() bool {
+		link := l.Link(1)
 		return link.State == "DOWN" && link.Reason != ""
 	})
 	_, client := l.pair("write-bw", "-n", "1", "--timeout", "8", "--retry-cnt", "1")
-	client.fails(limit)
+	client.Fails(lab.Limit)
 	l.onLink(1, "tap_b", netlink.LinkDel)
-	eventually(t, soon, "the device again", func() bool { return l.exists(1, "tap_b") })
-	eventually(t, soon, "an active link", func() bool { return l.link(1).State == "ACTIVE" })
+	lab.Eventually(t, soon, "the device again", func() bool { return l.exists(1, "tap_b") })
+	lab.Eventually(t, soon, "an active link", func() bool { return l.Link(1).State == "ACTIVE" })
 	if got := events(); got != "port_error port_active" {
 		t.Errorf("events: %q", got)
 	}
 	l.serves()
-	if fmt.Sprint(l.link(1).GIDs) == "[]" {
+	if fmt.Sprint(l.Link(1).GIDs) == "[]" {
 		t.Error("the addresses are gone")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/host"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -24,7 +25,7 @@ const inside = "run_dir: %q\nnics:\n  - name: rxe_a\n    port: {type: %s, interf
 // TestMissingPrivilege starts daemons that lack one capability each. They say which.
 func TestMissingPrivilege(t *testing.T) {
 	bed, err := testbed.NewDirect([2]bool{true, true})
-	must(t, err)
+	lab.Must(t, err)
 	defer bed.Close()
 	for _, c := range []struct {
 		port string
@@ -39,11 +40,11 @@ func TestMissingPrivilege(t *testing.T) {
 		t.Run(c.port+" "+c.want, func(t *testing.T) {
 			dir := t.TempDir()
 			file := filepath.Join(dir, "roced.yaml")
-			must(t, os.WriteFile(file, fmt.Appendf(nil, inside, dir, c.port, veth), 0o600))
-			roced := exec.Command(filepath.Join(bin, "roced"), "run", "--config", file)
+			lab.Must(t, os.WriteFile(file, fmt.Appendf(nil, inside, dir, c.port, veth), 0o600))
+			roced := exec.Command(lab.Program("roced"), "run", "--config", file)
 			var log strings.Builder
 			roced.Stderr = &log
-			must(t, bed.NS[0].Do(func() error {
+			lab.Must(t, bed.NS[0].Do(func() error {
 				// Only this thread, which ends, and what it starts.
 				for _, capability := range c.lack {
 					if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
@@ -69,24 +70,24 @@ func TestMissingPrivilege(t *testing.T) {
 func TestPrivilegesDropped(t *testing.T) {
 	dir := t.TempDir()
 	bed, err := testbed.NewDirect([2]bool{true, true})
-	must(t, err)
+	lab.Must(t, err)
 	defer bed.Close()
 	h := &testbed.Host{NS: bed.NS[0], RunDir: dir, Config: filepath.Join(dir, "roced.yaml"), LogFile: filepath.Join(dir, "log")}
-	must(t, os.WriteFile(h.Config, fmt.Appendf(nil, inside, dir, "xdp", veth), 0o600))
-	must(t, h.Start(bin))
+	lab.Must(t, os.WriteFile(h.Config, fmt.Appendf(nil, inside, dir, "xdp", veth), 0o600))
+	lab.Must(t, h.Start(lab.Bin))
 	defer h.Stop(syscall.SIGTERM)
-	eventually(t, limit, "dropped privileges", func() bool { return !privileged(t, h.PID()) })
+	lab.Eventually(t, lab.Limit, "dropped privileges", func() bool { return !privileged(t, h.PID()) })
 
 	first := xdpProgram(t, bed)
 	if first == 0 {
 		t.Fatal("no program is attached")
 	}
-	must(t, detachXDP(first))
+	lab.Must(t, detachXDP(first))
 	if xdpProgram(t, bed) != 0 {
 		t.Error("the program was not detached")
 	}
-	eventually(t, limit, "a program", func() bool { return xdpProgram(t, bed) != 0 })
-	must(t, h.Stop(syscall.SIGTERM))
+	lab.Eventually(t, lab.Limit, "a program", func() bool { return xdpProgram(t, bed) != 0 })
+	lab.Must(t, h.Stop(syscall.SIGTERM))
 	if xdpProgram(t, bed) != 0 {
 		t.Error("the program outlives the daemon")
 	}
@@ -121,7 +122,7 @@ func privileged(t *testing.T, pid int) bool {
 // xdpProgram is the number of the program on the interface of namespace 0, 0 if none.
 func xdpProgram(t *testing.T, bed *testbed.Bed) (id uint32) {
 	t.Helper()
-	must(t, bed.NS[0].Do(func() error {
+	lab.Must(t, bed.NS[0].Do(func() error {
 		l, err := netlink.LinkByName(veth)
 		if err == nil && l.Attrs().Xdp != nil {
 			id = l.Attrs().Xdp.ProgId

@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -24,10 +25,10 @@ const veth = testbed.Veth
 
 // onBoth runs a test with NICs that share their interfaces with the kernel, over each
 // type of port.
-func onBoth(t *testing.T, test func(l *lab)) { onBothWith(t, "", test) }
+func onBoth(t *testing.T, test func(l *rig)) { onBothWith(t, "", test) }
 
 // onBothWith is onBoth with something added to the configuration.
-func onBothWith(t *testing.T, extra string, test func(l *lab)) {
+func onBothWith(t *testing.T, extra string, test func(l *rig)) {
 	for _, kind := range []string{"packet", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
 			test(newLab(t, testbed.LabOptions{Shared: [2]string{kind, kind}, Extra: extra}))
@@ -45,10 +46,10 @@ func TestSharedPorts(t *testing.T) {
 			l.verify("send-bw -c ud -s 1k -n 8")
 			six := l.gid(0, "fd00::1")
 			if l.gid(1, "fd00::2") != six {
-				t.Fatalf("GIDs %v and %v", l.link(0).GIDs, l.link(1).GIDs)
+				t.Fatalf("GIDs %v and %v", l.Link(0).GIDs, l.Link(1).GIDs)
 			}
 			l.verify("write-bw -s 64k -n 8 --gid-index " + strconv.Itoa(six))
-			if link := l.link(0); link.Port != "packet" || link.Device != veth || link.Mode == "" || link.ActiveMTU != 4096 {
+			if link := l.Link(0); link.Port != "packet" || link.Device != veth || link.Mode == "" || link.ActiveMTU != 4096 {
 				t.Errorf("%+v", link)
 			}
 		})
@@ -56,13 +57,13 @@ func TestSharedPorts(t *testing.T) {
 }
 
 // gid returns the index of an address in the GID table of host i, -1 if it is not there.
-func (l *lab) gid(i int, addr string) int { return slices.Index(l.link(i).GIDs, addr) }
+func (l *rig) gid(i int, addr string) int { return slices.Index(l.Link(i).GIDs, addr) }
 
 // addr adds an address to the interface of host i, or removes it.
-func (l *lab) addr(i int, change func(netlink.Link, *netlink.Addr) error, text string) {
-	l.t.Helper()
+func (l *rig) addr(i int, change func(netlink.Link, *netlink.Addr) error, text string) {
+	l.T.Helper()
 	a, err := netlink.ParseAddr(text)
-	must(l.t, err)
+	lab.Must(l.T, err)
 	a.Flags = unix.IFA_F_NODAD
 	l.onLink(i, veth, func(dev netlink.Link) error { return change(dev, a) })
 }
@@ -70,44 +71,44 @@ func (l *lab) addr(i int, change func(netlink.Link, *netlink.Addr) error, text s
 // TestSharedAddresses adds addresses and takes them away: the GID table follows, and
 // an address that comes back has its index again.
 func TestSharedAddresses(t *testing.T) {
-	onBoth(t, func(l *lab) {
-		t := l.t
+	onBoth(t, func(l *rig) {
+		t := l.T
 		events := l.follow(0)
 		const added, second = "198.18.0.77", "fd00::77"
 		l.addr(0, netlink.AddrAdd, added+"/24")
 		l.addr(1, netlink.AddrAdd, "198.18.0.78/24")
-		eventually(t, soon, "a GID of the new address", func() bool { return l.gid(0, added) >= 0 })
+		lab.Eventually(t, soon, "a GID of the new address", func() bool { return l.gid(0, added) >= 0 })
 		index := l.gid(0, added)
 		l.addr(0, netlink.AddrAdd, second+"/64")
-		eventually(t, soon, "a GID of the second address", func() bool { return l.gid(0, second) >= 0 })
-		eventually(t, soon, "the peer's GID", func() bool { return l.gid(1, "198.18.0.78") == index })
+		lab.Eventually(t, soon, "a GID of the second address", func() bool { return l.gid(0, second) >= 0 })
+		lab.Eventually(t, soon, "the peer's GID", func() bool { return l.gid(1, "198.18.0.78") == index })
 		l.verify("write-bw -s 64k -n 4 --gid-index " + strconv.Itoa(index))
 		if !strings.Contains(events(), "gid_change") {
 			t.Errorf("events: %q", events())
 		}
 		shown := func() string {
 			text, err := os.ReadFile(filepath.Join(l.Host[0].RunDir, "sysfs/class/infiniband/rxe_a/ports/1/gids", strconv.Itoa(index)))
-			must(t, err)
+			lab.Must(t, err)
 			return strings.TrimSpace(string(text))
 		}
-		eventually(t, soon, "the GID in sysfs", func() bool { return strings.HasSuffix(shown(), ":ffff:c612:004d") })
+		lab.Eventually(t, soon, "the GID in sysfs", func() bool { return strings.HasSuffix(shown(), ":ffff:c612:004d") })
 		l.addr(0, netlink.AddrDel, added+"/24")
-		eventually(t, soon, "no GID of the old address", func() bool { return l.gid(0, added) < 0 })
-		eventually(t, soon, "none in sysfs", func() bool { return strings.Trim(shown(), "0:") == "" })
+		lab.Eventually(t, soon, "no GID of the old address", func() bool { return l.gid(0, added) < 0 })
+		lab.Eventually(t, soon, "none in sysfs", func() bool { return strings.Trim(shown(), "0:") == "" })
 		l.serves()
 		l.addr(0, netlink.AddrAdd, added+"/24")
-		eventually(t, soon, "the GID at its place", func() bool { return l.gid(0, added) == index })
+		lab.Eventually(t, soon, "the GID at its place", func() bool { return l.gid(0, added) == index })
 		l.verify("send-bw -n 4 --gid-index " + strconv.Itoa(index))
 	})
 }
 
 // progresses checks that data of a client moves on.
-func (l *lab) progresses(client *proc, what string) {
-	l.t.Helper()
+func (l *rig) progresses(client *lab.Proc, what string) {
+	l.T.Helper()
 	start := l.counters(1)["rcvd_pkts"]
-	eventually(l.t, limit, what, func() bool {
-		if !client.running() {
-			l.t.Fatalf("%s: the client has failed: %s", what, &client.diag)
+	lab.Eventually(l.T, lab.Limit, what, func() bool {
+		if !client.Running() {
+			l.T.Fatalf("%s: the client has failed: %s", what, &client.Diag)
 		}
 		return l.counters(1)["rcvd_pkts"] > start+100
 	})
@@ -118,8 +119,8 @@ var patient = []string{"write-bw", "-s", "64k", "--timeout", "20", "--retry-cnt"
 
 // TestSharedMTU changes the MTU of the interface: the path MTU follows.
 func TestSharedMTU(t *testing.T) {
-	onBoth(t, func(l *lab) {
-		t := l.t
+	onBoth(t, func(l *rig) {
+		t := l.T
 		events := l.follow(0)
 		set := func(mtu int) {
 			for i := range 2 {
@@ -128,13 +129,13 @@ func TestSharedMTU(t *testing.T) {
 		}
 		for _, c := range []struct{ mtu, active int }{{1500, 1024}, {9000, 4096}, {3000, 2048}} {
 			set(c.mtu)
-			eventually(t, soon, fmt.Sprintf("path MTU %d", c.active), func() bool {
-				return l.link(0).ActiveMTU == c.active && l.link(1).ActiveMTU == c.active
+			lab.Eventually(t, soon, fmt.Sprintf("path MTU %d", c.active), func() bool {
+				return l.Link(0).ActiveMTU == c.active && l.Link(1).ActiveMTU == c.active
 			})
 			l.serves()
 		}
 		mtu := 1500
-		eventually(t, soon, "an event", func() bool { // rocectl may not have listened before
+		lab.Eventually(t, soon, "an event", func() bool { // rocectl may not have listened before
 			set(mtu)
 			mtu = 10500 - mtu
 			return strings.Contains(events(), "port_active")
@@ -144,13 +145,13 @@ func TestSharedMTU(t *testing.T) {
 
 // TestSharedDownUp sets the interface down in mid-transfer.
 func TestSharedDownUp(t *testing.T) {
-	onBoth(t, func(l *lab) {
-		t := l.t
+	onBoth(t, func(l *rig) {
+		t := l.T
 		events := l.follow(0)
 		_, client := l.moving(patient...)
 		l.onLink(0, veth, netlink.LinkSetDown)
-		eventually(t, soon, "a link that is down for a reason", func() bool {
-			link := l.link(0)
+		lab.Eventually(t, soon, "a link that is down for a reason", func() bool {
+			link := l.Link(0)
 			return link.State == "DOWN" && strings.Contains(link.Reason, "down")
 		})
 		l.onLink(0, veth, netlink.LinkSetUp)
@@ -164,13 +165,13 @@ func TestSharedDownUp(t *testing.T) {
 // TestSharedNeighbourMoves gives the peer another MAC in mid-transfer. Both NICs follow:
 // its own, and ours by the kernel's neighbour table.
 func TestSharedNeighbourMoves(t *testing.T) {
-	onBoth(t, func(l *lab) {
+	onBoth(t, func(l *rig) {
 		_, client := l.moving(patient...)
 		const moved = "02:00:00:00:77:01"
 		mac, err := net.ParseMAC(moved)
-		must(l.t, err)
+		lab.Must(l.T, err)
 		l.onLink(1, veth, func(dev netlink.Link) error { return netlink.LinkSetHardwareAddr(dev, mac) })
-		eventually(l.t, soon, "the MAC of the NIC", func() bool { return l.link(1).MAC == moved })
+		lab.Eventually(l.T, soon, "the MAC of the NIC", func() bool { return l.Link(1).MAC == moved })
 		l.progresses(client, "data that moves to the other MAC")
 	})
 }
@@ -178,14 +179,14 @@ func TestSharedNeighbourMoves(t *testing.T) {
 // TestSharedRouteChanges sends over a gateway, and lets the route point to another one
 // that nobody is behind, and back.
 func TestSharedRouteChanges(t *testing.T) {
-	onBoth(t, func(l *lab) {
-		t := l.t
+	onBoth(t, func(l *rig) {
+		t := l.T
 		const far, near = "198.19.0.2", "198.19.1.1"
 		l.addr(1, netlink.AddrAdd, far+"/32")
 		l.addr(0, netlink.AddrAdd, near+"/32")
 		via := func(i int, dst, gw string) {
 			_, net32, err := net.ParseCIDR(dst)
-			must(t, err)
+			lab.Must(t, err)
 			l.onLink(i, veth, func(dev netlink.Link) error {
 				return netlink.RouteReplace(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: net32, Gw: net.ParseIP(gw)})
 			})
@@ -198,11 +199,11 @@ func TestSharedRouteChanges(t *testing.T) {
 			nobody.LinkIndex = dev.Attrs().Index
 			return netlink.NeighSet(&nobody)
 		})
-		eventually(t, soon, "the addresses", func() bool { return l.gid(0, near) >= 0 && l.gid(0, near) == l.gid(1, far) })
+		lab.Eventually(t, soon, "the addresses", func() bool { return l.gid(0, near) >= 0 && l.gid(0, near) == l.gid(1, far) })
 		_, client := l.moving(append(slices.Clone(patient), "--gid-index", strconv.Itoa(l.gid(0, near)))...)
 		via(0, "198.19.0.0/24", "198.18.0.66")
 		last := uint64(0)
-		eventually(t, soon, "that nothing arrives over the wrong gateway", func() bool {
+		lab.Eventually(t, soon, "that nothing arrives over the wrong gateway", func() bool {
 			was := last
 			last = l.counters(1)["rcvd_pkts"]
 			return was == last
@@ -215,19 +216,19 @@ func TestSharedRouteChanges(t *testing.T) {
 // TestSharedInterfaceAnew deletes the interfaces of both NICs in mid-transfer and makes
 // them anew, with other MACs and indices. Opening a port on them needs privileges.
 func TestSharedInterfaceAnew(t *testing.T) {
-	onBothWith(t, "privileges: keep\n", func(l *lab) {
-		t := l.t
+	onBothWith(t, "privileges: keep\n", func(l *rig) {
+		t := l.T
 		_, client := l.moving(patient...)
-		mac := l.link(0).MAC
+		mac := l.Link(0).MAC
 		l.onLink(0, veth, netlink.LinkDel)
 		for i := range 2 {
-			eventually(t, soon, "a link that is down for a reason", func() bool {
-				link := l.link(i)
+			lab.Eventually(t, soon, "a link that is down for a reason", func() bool {
+				link := l.Link(i)
 				return link.State == "DOWN" && strings.Contains(link.Reason, veth)
 			})
 		}
-		must(t, l.Bed.Wire())
-		eventually(t, soon, "another MAC", func() bool { return l.link(0).State == "ACTIVE" && l.link(0).MAC != mac })
+		lab.Must(t, l.Bed.Wire())
+		lab.Eventually(t, soon, "another MAC", func() bool { return l.Link(0).State == "ACTIVE" && l.Link(0).MAC != mac })
 		l.progresses(client, "data that moves over the new interface")
 		l.serves()
 		if l.refused(4791) {
@@ -238,11 +239,11 @@ func TestSharedInterfaceAnew(t *testing.T) {
 
 // TestSharedWithTCP has the kernel move data of its own over the same interface.
 func TestSharedWithTCP(t *testing.T) {
-	onBoth(t, func(l *lab) {
-		t := l.t
+	onBoth(t, func(l *rig) {
+		t := l.T
 		_, client := l.moving("write-bw", "-s", "64k")
 		var ln net.Listener
-		must(t, l.Bed.NS[1].Do(func() (err error) {
+		lab.Must(t, l.Bed.NS[1].Do(func() (err error) {
 			ln, err = net.Listen("tcp", net.JoinHostPort(l.Bed.NS[1].Addr.String(), "0"))
 			return err
 		}))
@@ -257,32 +258,32 @@ func TestSharedWithTCP(t *testing.T) {
 			echo <- err
 		}()
 		var c net.Conn
-		must(t, l.Bed.NS[0].Do(func() (err error) {
-			c, err = net.DialTimeout("tcp", ln.Addr().String(), limit)
+		lab.Must(t, l.Bed.NS[0].Do(func() (err error) {
+			c, err = net.DialTimeout("tcp", ln.Addr().String(), lab.Limit)
 			return err
 		}))
 		defer c.Close()
 		block, back := []byte(strings.Repeat("undisturbed ", 1000)), make([]byte, 12000)
 		for range 200 {
 			_, err := c.Write(block)
-			must(t, err)
+			lab.Must(t, err)
 			_, err = io.ReadFull(c, back)
-			must(t, err)
+			lab.Must(t, err)
 			if string(back) != string(block) {
 				t.Fatal("TCP data has changed on the way")
 			}
 		}
 		c.Close()
-		must(t, <-echo)
+		lab.Must(t, <-echo)
 		l.progresses(client, "RoCE beside TCP")
 	})
 }
 
 // refused reports whether the kernel of host 1 answers a datagram to the port with ICMP
 // port unreachable.
-func (l *lab) refused(port int) (refused bool) {
-	l.t.Helper()
-	must(l.t, l.Bed.NS[0].Do(func() error {
+func (l *rig) refused(port int) (refused bool) {
+	l.T.Helper()
+	lab.Must(l.T, l.Bed.NS[0].Do(func() error {
 		c, err := net.Dial("udp", net.JoinHostPort(l.Host[1].Addr, strconv.Itoa(port)))
 		if err != nil {
 			return err
@@ -307,17 +308,17 @@ func (l *lab) refused(port int) (refused bool) {
 // TestSharedPortIsNotRefused checks that the kernel does not tell peers that nobody
 // listens at the RoCEv2 port, and that it does so again when the daemon has been killed.
 func TestSharedPortIsNotRefused(t *testing.T) {
-	onBoth(t, func(l *lab) {
-		t := l.t
-		eventually(t, soon, "ICMP at all", func() bool { return l.refused(4790) })
+	onBoth(t, func(l *rig) {
+		t := l.T
+		lab.Eventually(t, soon, "ICMP at all", func() bool { return l.refused(4790) })
 		if l.refused(4791) {
 			t.Error("the kernel answers RoCE frames with ICMP errors")
 		}
 		if err := l.Host[1].Stop(os.Kill); err == nil {
 			t.Error("killed, but no error")
 		}
-		eventually(t, soon, "ICMP when the NIC is gone", func() bool { return l.refused(4791) })
-		must(t, l.Host[1].Start(bin))
+		lab.Eventually(t, soon, "ICMP when the NIC is gone", func() bool { return l.refused(4791) })
+		lab.Must(t, l.Host[1].Start(lab.Bin))
 		l.serves()
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"roced/internal/observe/trace"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -18,24 +19,24 @@ func TestTrace(t *testing.T) {
 	o := onUnix
 	o.Extra = "    profile: mp-rdma\n"
 	l := newLab(t, o)
-	l.run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
+	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	file, csv, svg := filepath.Join(l.Dir, "t.json"), filepath.Join(l.Dir, "t.csv"), filepath.Join(l.Dir, "svg")
 	before := l.counters(0)
-	p := l.ctl(0, "trace", l.Host[0].Device, "--next", "-w", file, "--csv", csv, "--svg", svg, "--json")
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	p := l.Ctl(0, "trace", l.Host[0].Device, "--next", "-w", file, "--csv", csv, "--svg", svg, "--json")
+	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)
 	defer cancel()
-	must(t, testbed.WaitFile(ctx, file))
+	lab.Must(t, testbed.WaitFile(ctx, file))
 	l.verify("write-bw -s 64k -n 100 -q 1")
-	if code := p.exit(limit); code != 0 { // the queue pair has ended
-		t.Fatalf("rocectl trace: exit code %d\n%s", code, &p.diag)
+	if code := p.Exit(lab.Limit); code != 0 { // the queue pair has ended
+		t.Fatalf("rocectl trace: exit code %d\n%s", code, &p.Diag)
 	}
 	after := l.counters(0)
 
 	f, err := os.Open(file)
-	must(t, err)
+	lab.Must(t, err)
 	defer f.Close()
 	tr, err := trace.Read(f)
-	must(t, err)
+	lab.Must(t, err)
 	events := map[string]int{}
 	again := uint64(0)
 	for _, r := range tr.Records {
@@ -55,15 +56,15 @@ func TestTrace(t *testing.T) {
 		Pictures  []string
 		SentAgain uint64 `json:"sent_again"`
 	}
-	must(t, json.Unmarshal([]byte(p.out.String()), &sum))
+	lab.Must(t, json.Unmarshal([]byte(p.Out.String()), &sum))
 	if sum.Profile != "mp-rdma" || sum.SentAgain != again || len(sum.Pictures) < 4 {
-		t.Errorf("rocectl says %s", &p.out)
+		t.Errorf("rocectl says %s", &p.Out)
 	}
 	lines, err := os.ReadFile(csv)
 	if n := strings.Count(string(lines), "\n"); err != nil || n != len(tr.Records)+1 {
 		t.Errorf("%d lines of CSV for %d events, %v", n, len(tr.Records), err)
 	}
-	again2 := query[map[string]any](l, 0, "trace", "draw", file, "--svg", svg)
+	again2 := lab.Query[map[string]any](l.Lab, 0, "trace", "draw", file, "--svg", svg)
 	if again2["events"] != float64(len(tr.Records)) {
 		t.Errorf("drawn again: %v", again2)
 	}

@@ -47,7 +47,7 @@ func TestEveryOperation(t *testing.T) {
 		t.Run(link.name, func(t *testing.T) {
 			l := newLab(t, link.options)
 			for i := range l.Host {
-				if n := l.link(i).Segments; n > 0 != link.segments {
+				if n := l.Link(i).Segments; n > 0 != link.segments {
 					t.Errorf("%s takes super-frames of %d segments", l.Host[i].Device, n)
 				}
 			}
@@ -62,16 +62,16 @@ func TestEveryOperation(t *testing.T) {
 }
 
 // verify runs roceperf and expects as many messages as it was told to send.
-func (l *lab) verify(args string) {
-	l.t.Helper()
+func (l *rig) verify(args string) {
+	l.T.Helper()
 	words := strings.Fields(args)
 	r := l.perf(append(words, "--verify")...)
 	if !r.Verified {
-		l.t.Errorf("not verified: %+v", r)
+		l.T.Errorf("not verified: %+v", r)
 	}
 	want := uint64(option(words, "-n", 0) * option(words, "-q", 1))
 	if r.Messages != want {
-		l.t.Errorf("%d messages, want %d", r.Messages, want)
+		l.T.Errorf("%d messages, want %d", r.Messages, want)
 	}
 }
 
@@ -86,8 +86,8 @@ func option(words []string, name string, def int) int {
 }
 
 // bidirectional counts on the NICs that both sides have sent.
-func (l *lab) bidirectional(args string) {
-	l.t.Helper()
+func (l *rig) bidirectional(args string) {
+	l.T.Helper()
 	const n = 100
 	var before, after [2]map[string]uint64
 	for i := range before {
@@ -98,11 +98,11 @@ func (l *lab) bidirectional(args string) {
 		after[i] = l.counters(i)
 	}
 	if r.Messages != n {
-		l.t.Errorf("%d messages of ours, want %d", r.Messages, n)
+		l.T.Errorf("%d messages of ours, want %d", r.Messages, n)
 	}
 	for i := range after {
 		if sent := after[i]["sent_pkts"] - before[i]["sent_pkts"]; sent < n {
-			l.t.Errorf("%s has sent %d packets, fewer than messages", l.Host[i].Device, sent)
+			l.T.Errorf("%s has sent %d packets, fewer than messages", l.Host[i].Device, sent)
 		}
 	}
 }
@@ -113,13 +113,13 @@ func TestIPv6(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			gid := -1
-			for i, g := range l.link(0).GIDs {
+			for i, g := range l.Link(0).GIDs {
 				if g == "fd00::1" {
 					gid = i
 				}
 			}
-			if gid < 0 || l.link(1).GIDs[gid] != "fd00::2" {
-				t.Fatalf("GIDs are %v and %v", l.link(0).GIDs, l.link(1).GIDs)
+			if gid < 0 || l.Link(1).GIDs[gid] != "fd00::2" {
+				t.Fatalf("GIDs are %v and %v", l.Link(0).GIDs, l.Link(1).GIDs)
 			}
 			stop := l.capture(0)
 			for _, args := range []string{"write-bw -n 10", "read-bw -n 10 -q 4", "send-bw -c uc -n 10",

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"roced/internal/daemon/api"
+	"roced/internal/test/lab"
 	"roced/profile"
 )
 
@@ -34,11 +35,11 @@ func TestTransports(t *testing.T) {
 				}
 			}
 			dissectExtended(t, file)
-			l.run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
+			l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 			for _, args := range transfers {
 				l.verify(args)
 			}
-			rules := query[[]api.FaultRule](l, 0, "fault", "list", l.Host[0].Device)
+			rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
 			if len(rules) != 1 || rules[0].Hit == 0 {
 				t.Errorf("nothing was lost: %+v", rules)
 			}

@@ -6,14 +6,16 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"roced/internal/test/lab"
 )
 
 // said runs a program of ours and returns its exit code and words.
 func said(t *testing.T, args ...string) (code int, out, diag string) {
 	t.Helper()
-	p := launch(t, (*exec.Cmd).Start, append([]string{filepath.Join(bin, args[0])}, args[1:]...))
-	code = p.exit(limit)
-	return code, p.out.String(), p.diag.String()
+	p := lab.Launch(t, (*exec.Cmd).Start, append([]string{lab.Program(args[0])}, args[1:]...))
+	code = p.Exit(lab.Limit)
+	return code, p.Out.String(), p.Diag.String()
 }
 
 // TestErrors has the programs called wrongly, and fail.
@@ -76,7 +78,7 @@ func TestErrors(t *testing.T) {
 			if code != c.code || !strings.Contains(diag, c.word) || out != "" {
 				t.Errorf("exit code %d, want %d; says %q on standard output and\n%s", code, c.code, out, diag)
 			}
-			if err := inWords(diag); err != nil {
+			if err := lab.InWords(diag); err != nil {
 				t.Error(err)
 			}
 		})
@@ -123,8 +125,8 @@ func TestNoDevice(t *testing.T) {
 	l := newLab(t, onUnix)
 	for _, options := range []string{"--device rxe_z", "--gid-index 99", "--profile frob"} {
 		server, client := l.pair(append([]string{"write-bw"}, strings.Fields(options)...)...)
-		client.fails(soon)
-		server.fails(soon)
+		client.Fails(soon)
+		server.Fails(soon)
 	}
 	l.serves()
 }
@@ -133,7 +135,7 @@ func TestNoDevice(t *testing.T) {
 func TestNoSuchNIC(t *testing.T) {
 	l := newLab(t, onUnix)
 	for _, args := range []string{"stat rxe_z", "capture rxe_z -w /dev/null", "fault clear rxe_z", "poll rxe_z", "poll rxe_a frob"} {
-		l.ctl(0, strings.Fields(args)...).fails(soon)
+		l.Ctl(0, strings.Fields(args)...).Fails(soon)
 	}
 }
 
@@ -141,10 +143,10 @@ func TestNoSuchNIC(t *testing.T) {
 func TestSides(t *testing.T) {
 	l := newLab(t, onUnix)
 	sock := filepath.Join(l.Dir, "oob")
-	perf := filepath.Join(bin, "roceperf")
-	server := l.start(1, perf, "write-bw", "--run-dir", l.Host[1].RunDir, "--oob", "unix:"+sock)
-	eventually(t, soon, "a server", func() bool { return pathExists(sock) })
-	client := l.start(0, perf, "read-bw", "peer", "--run-dir", l.Host[0].RunDir, "--oob", "unix:"+sock)
-	client.fails(soon, "the other side reports", "read-bw", "write-bw")
-	server.fails(soon, "read-bw", "write-bw")
+	perf := lab.Program("roceperf")
+	server := l.Start(1, perf, "write-bw", "--run-dir", l.Host[1].RunDir, "--oob", "unix:"+sock)
+	lab.Eventually(t, soon, "a server", func() bool { return pathExists(sock) })
+	client := l.Start(0, perf, "read-bw", "peer", "--run-dir", l.Host[0].RunDir, "--oob", "unix:"+sock)
+	client.Fails(soon, "the other side reports", "read-bw", "write-bw")
+	server.Fails(soon, "read-bw", "write-bw")
 }

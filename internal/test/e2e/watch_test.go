@@ -18,29 +18,30 @@ import (
 
 	"roced/internal/observe/flow"
 	"roced/internal/observe/watch"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
 // watchLink starts rocectl watch on an interface beside host i; stop ends it and returns
 // its last report, which is of all that has passed.
-func (l *lab) watchLink(i int, name string) (stop func() *watch.Report) {
-	l.t.Helper()
-	p := l.ctl(i, "watch", name, "--interval", "1h", "--json", "--sort", "age")
-	eventually(l.t, limit, "rocectl watches", func() bool {
-		return strings.Contains(p.diag.String(), "watching") || !p.running()
+func (l *rig) watchLink(i int, name string) (stop func() *watch.Report) {
+	l.T.Helper()
+	p := l.Ctl(i, "watch", name, "--interval", "1h", "--json", "--sort", "age")
+	lab.Eventually(l.T, lab.Limit, "rocectl watches", func() bool {
+		return strings.Contains(p.Diag.String(), "watching") || !p.Running()
 	})
 	return func() *watch.Report {
-		l.t.Helper()
-		p.signal(os.Interrupt)
-		if code := p.exit(limit); code != 0 {
-			l.t.Fatalf("rocectl watch: exit code %d\n%s", code, &p.diag)
+		l.T.Helper()
+		p.Signal(os.Interrupt)
+		if code := p.Exit(lab.Limit); code != 0 {
+			l.T.Fatalf("rocectl watch: exit code %d\n%s", code, &p.Diag)
 		}
 		var r watch.Report
-		if err := json.Unmarshal([]byte(p.out.String()), &r); err != nil {
-			l.t.Fatalf("%v in\n%s", err, &p.out)
+		if err := json.Unmarshal([]byte(p.Out.String()), &r); err != nil {
+			l.T.Fatalf("%v in\n%s", err, &p.Out)
 		}
 		if r.Lost != 0 || r.Totals.Malformed != 0 || r.Totals.Evicted != 0 {
-			l.t.Errorf("lost %d, %+v", r.Lost, r.Totals)
+			l.T.Errorf("lost %d, %+v", r.Lost, r.Totals)
 		}
 		return &r
 	}
@@ -85,15 +86,15 @@ func TestWatch(t *testing.T) {
 
 // watched runs roceperf and looks for its messages in what is seen on both sides, and
 // for the uncounted ones.
-func (l *lab) watched(args, verb string, qps int, size, uncounted uint64) {
-	l.t.Helper()
+func (l *rig) watched(args, verb string, qps int, size, uncounted uint64) {
+	l.T.Helper()
 	near, far := l.watchLink(0, "tap_a"), l.watchLink(1, testbed.Veth)
 	l.verify(args)
 	n := uint64(option(strings.Fields(args), "-n", 0)) + uncounted
 	for i, r := range []*watch.Report{near(), far()} {
 		flows := asked(r, l.Host[0].Addr)
 		if len(flows) != qps {
-			l.t.Errorf("place %d: %d requesters, want %d: %+v", i, len(flows), qps, r.Flows)
+			l.T.Errorf("place %d: %d requesters, want %d: %+v", i, len(flows), qps, r.Flows)
 		}
 		for _, f := range flows {
 			got := map[string]uint64{}
@@ -101,13 +102,13 @@ func (l *lab) watched(args, verb string, qps int, size, uncounted uint64) {
 				got[o.Verb] = o.Messages
 			}
 			if got[verb] != n || f.Messages != n || f.Bytes != n*size {
-				l.t.Errorf("place %d: %v, %d bytes; want %d %s, %d bytes", i, f.Operations, f.Bytes, n, verb, n*size)
+				l.T.Errorf("place %d: %v, %d bytes; want %d %s, %d bytes", i, f.Operations, f.Bytes, n, verb, n*size)
 			}
 			if c := f.Requests.SequenceCounts; c.Retransmitted+c.Lost+c.Reordered+c.Duplicated+f.Responses.Lost != 0 {
-				l.t.Errorf("place %d: faults that there were not: %+v, %+v", i, c, f.Responses)
+				l.T.Errorf("place %d: faults that there were not: %+v, %+v", i, c, f.Responses)
 			}
 			if f.Transport == "RC" && (f.RTT.Samples == 0 || f.Requester.QPN == nil) {
-				l.t.Errorf("place %d: no round-trip time, or nobody knows the requester: %+v", i, f)
+				l.T.Errorf("place %d: no round-trip time, or nobody knows the requester: %+v", i, f)
 			}
 		}
 	}
@@ -118,20 +119,20 @@ func (l *lab) watched(args, verb string, qps int, size, uncounted uint64) {
 func TestWatchLoad(t *testing.T) {
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
-	p := l.ctl(0, "watch", "tap_a", "--interval", "1h", "--json")
-	eventually(t, limit, "rocectl watches", func() bool { return strings.Contains(p.diag.String(), "watching") || !p.running() })
+	p := l.Ctl(0, "watch", "tap_a", "--interval", "1h", "--json")
+	lab.Eventually(t, lab.Limit, "rocectl watches", func() bool { return strings.Contains(p.Diag.String(), "watching") || !p.Running() })
 	sent := func() uint64 { return l.counters(0)["sent_pkts"] + l.counters(1)["sent_pkts"] }
 	before := sent()
 	for _, args := range []string{"write-bw -s 64k -n 20000", "write-bw -s 64 -n 200000 -q 4", "read-bw -s 64k -n 10000"} {
 		l.perf(strings.Fields(args)...)
 	}
 	n := sent() - before
-	p.signal(os.Interrupt)
-	if code := p.exit(limit); code != 0 {
-		t.Fatalf("exit code %d\n%s", code, &p.diag)
+	p.Signal(os.Interrupt)
+	if code := p.Exit(lab.Limit); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, &p.Diag)
 	}
 	var r watch.Report
-	must(t, json.Unmarshal([]byte(p.out.String()), &r))
+	lab.Must(t, json.Unmarshal([]byte(p.Out.String()), &r))
 	t.Logf("%d packets, %d of them lost", n, r.Lost)
 	if r.Totals.Packets+r.Lost != n {
 		t.Errorf("%d packets were sent, %d seen and %d lost", n, r.Totals.Packets, r.Lost)
@@ -215,12 +216,12 @@ func TestWatchFaults(t *testing.T) {
 	}
 }
 
-func (l *lab) watchFault(c watchFault) {
-	l.t.Helper()
+func (l *rig) watchFault(c watchFault) {
+	l.T.Helper()
 	nic := l.Host[c.host].Device
 	stop := l.watchLink(0, "tap_a")
-	l.run(c.host, "fault", "add", nic, c.rule)
-	defer l.run(c.host, "fault", "clear", nic)
+	l.Run(c.host, "fault", "add", nic, c.rule)
+	defer l.Run(c.host, "fault", "clear", nic)
 	before := [2]counts{l.counters(0), l.counters(1)}
 	l.verify(c.args)
 	r := stop()
@@ -233,11 +234,11 @@ func (l *lab) watchFault(c watchFault) {
 	}
 	flows := asked(r, l.Host[0].Addr)
 	if len(flows) != 1 {
-		l.t.Fatalf("%d requesters, want one: %+v", len(flows), r.Flows)
+		l.T.Fatalf("%d requesters, want one: %+v", len(flows), r.Flows)
 	}
 	f := &flows[0]
 	if err := c.expect(f, grown[0], grown[1]); err != nil {
-		l.t.Errorf("%v\nrequests %+v\nresponses %+v\nCNPs %d\nsender's counters %v\nreceiver's %v", err, f.Requests, f.Responses, f.CNPs,
+		l.T.Errorf("%v\nrequests %+v\nresponses %+v\nCNPs %d\nsender's counters %v\nreceiver's %v", err, f.Requests, f.Responses, f.CNPs,
 			nonZero(grown[0]), nonZero(grown[1]))
 	}
 }
@@ -274,11 +275,11 @@ func TestWatchCapture(t *testing.T) {
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
 	stop, live := l.capture(0), l.watchLink(0, "tap_a")
-	l.run(1, "fault", "add", l.Host[1].Device, "rx drop p=0.02 seed=3 op=request")
+	l.Run(1, "fault", "add", l.Host[1].Device, "rx drop p=0.02 seed=3 op=request")
 	for _, args := range []string{"write-bw -s 64k -n 20 -q 3", "send-bw -s 3k -n 30", "read-bw -s 9k -n 20"} {
 		l.verify(args)
 	}
-	text := l.run(0, "watch", stop(), "--json", "--sort", "age")
+	text := l.Run(0, "watch", stop(), "--json", "--sort", "age")
 	var file watch.Report
 	if err := json.Unmarshal([]byte(text), &file); err != nil {
 		t.Fatal(err)
@@ -322,7 +323,7 @@ func TestWatchErrors(t *testing.T) {
 		if code != c.code || !strings.Contains(diag, c.word) || code == 2 && out != "" {
 			t.Errorf("watch %s: exit code %d, want %d; %q and\n%s", c.args, code, c.code, out, diag)
 		}
-		if err := inWords(diag); err != nil {
+		if err := lab.InWords(diag); err != nil {
 			t.Error(err)
 		}
 	}
@@ -334,27 +335,27 @@ func TestWatchPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become others")
 	}
-	must(t, os.Chmod(bin, 0o755))
-	must(t, os.Chmod(filepath.Dir(bin), 0o755))
-	start := func(have ...uintptr) *proc {
-		return launch(t, func(c *exec.Cmd) error {
+	lab.Must(t, os.Chmod(lab.Bin, 0o755))
+	lab.Must(t, os.Chmod(filepath.Dir(lab.Bin), 0o755))
+	start := func(have ...uintptr) *lab.Proc {
+		return lab.Launch(t, func(c *exec.Cmd) error {
 			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}, AmbientCaps: have}
 			return c.Start()
-		}, []string{filepath.Join(bin, "rocectl"), "watch", "lo", "--interval", "1h"})
+		}, []string{lab.Program("rocectl"), "watch", "lo", "--interval", "1h"})
 	}
-	start().fails(limit, "CAP_NET_RAW, CAP_BPF")
-	start(unix.CAP_BPF).fails(limit, "missing CAP_NET_RAW:")
-	start(unix.CAP_NET_RAW).fails(limit, "missing CAP_BPF:")
+	start().Fails(lab.Limit, "CAP_NET_RAW, CAP_BPF")
+	start(unix.CAP_BPF).Fails(lab.Limit, "missing CAP_NET_RAW:")
+	start(unix.CAP_NET_RAW).Fails(lab.Limit, "missing CAP_BPF:")
 	p := start(unix.CAP_NET_RAW, unix.CAP_BPF)
-	eventually(t, limit, "rocectl watches", func() bool { return strings.Contains(p.diag.String(), "watching") || !p.running() })
-	if !p.running() {
-		t.Fatalf("it has ended\n%s", &p.diag)
+	lab.Eventually(t, lab.Limit, "rocectl watches", func() bool { return strings.Contains(p.Diag.String(), "watching") || !p.Running() })
+	if !p.Running() {
+		t.Fatalf("it has ended\n%s", &p.Diag)
 	}
-	if privileged(t, p.pid()) {
+	if privileged(t, p.PID()) {
 		t.Error("it has capabilities that it does not need any more")
 	}
-	p.signal(os.Interrupt)
-	if code := p.exit(limit); code != 0 {
-		t.Errorf("exit code %d\n%s", code, &p.diag)
+	p.Signal(os.Interrupt)
+	if code := p.Exit(lab.Limit); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &p.Diag)
 	}
 }

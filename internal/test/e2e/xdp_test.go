@@ -26,7 +26,7 @@ func TestXDP(t *testing.T) {
 						t.Errorf("%s has received nothing", l.Host[i].Device)
 					}
 				}
-				t.Log(l.link(0).Mode)
+				t.Log(l.Link(0).Mode)
 			})
 		}
 	}

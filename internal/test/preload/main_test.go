@@ -13,42 +13,16 @@ import (
 	"testing"
 	"time"
 
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
-// limit bounds every program; only one that hangs waits for it.
-const limit = 60 * time.Second
-
-// bin holds the library, the daemon and the compiled test programs.
-var bin string
-
-func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "preload:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runTests(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "preload")
-	if err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(dir)
-	bin = filepath.Join(dir, "bin")
-	make := exec.Command("make", "-s", "-C", "../../..", "BIN="+bin, "build")
-	if out, err := make.CombinedOutput(); err != nil {
-		return 1, fmt.Errorf("make build: %w\n%s", err, out)
-	}
-	return m.Run(), nil
-}
+func TestMain(m *testing.M) { lab.Main(m, nil) }
 
 // compile makes a test program.
 func compile(t *testing.T, name string, libs ...string) string {
 	t.Helper()
-	out := filepath.Join(bin, name)
+	out := filepath.Join(lab.Bin, name)
 	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", out,
 		filepath.Join("testdata", name+".c")}, libs...)
 	if text, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
@@ -60,11 +34,11 @@ func compile(t *testing.T, name string, libs ...string) string {
 // preloaded makes a command that runs with the library.
 func preloaded(t *testing.T, runDir, sysfs, program string, args ...string) *exec.Cmd {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	t.Cleanup(cancel)
 	c := exec.CommandContext(ctx, program, args...)
 	c.WaitDelay = time.Second // children of one that hangs may hold its output open
-	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(bin, "libroced.so"), "ROCED_RUN_DIR="+runDir, "SYSFS_PATH="+sysfs)
+	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(lab.Bin, "libroced.so"), "ROCED_RUN_DIR="+runDir, "SYSFS_PATH="+sysfs)
 	return c
 }
 
@@ -96,7 +70,7 @@ func TestPassThrough(t *testing.T) {
 // TestNoEnvironment checks that the library does nothing without a daemon's name.
 func TestNoEnvironment(t *testing.T) {
 	c := exec.Command("sh", "-c", "test ! -e /dev/infiniband/uverbs0 && cat /proc/self/maps")
-	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(bin, "libroced.so"))
+	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(lab.Bin, "libroced.so"))
 	out, err := c.Output()
 	if err != nil || !strings.Contains(string(out), "libroced.so") {
 		t.Fatalf("%v\n%s", err, out)
@@ -106,7 +80,7 @@ func TestNoEnvironment(t *testing.T) {
 // TestExports lists what the library puts in front of the C library's functions:
 // whatever is not meant must not leak out.
 func TestExports(t *testing.T) {
-	out, err := exec.Command("nm", "-D", "--defined-only", filepath.Join(bin, "libroced.so")).Output()
+	out, err := exec.Command("nm", "-D", "--defined-only", filepath.Join(lab.Bin, "libroced.so")).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,23 +101,10 @@ func TestExports(t *testing.T) {
 }
 
 // newLab starts two daemons joined by AF_UNIX datagrams.
-func newLab(t *testing.T) *testbed.Lab {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "pl") // short: sockets are made in it
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	l, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir, Unix: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	return l
-}
+func newLab(t *testing.T) *lab.Lab { return lab.New(t, testbed.LabOptions{Unix: true}) }
 
 // verbs makes a command for a program that uses the first host's NIC.
-func verbs(t *testing.T, l *testbed.Lab, name string) *exec.Cmd {
+func verbs(t *testing.T, l *lab.Lab, name string) *exec.Cmd {
 	t.Helper()
 	run := l.Host[0].RunDir
 	return preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, name, "-libverbs"))

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"roced/internal/test/lab"
 )
 
 // modes are the ways to get at memory: ROCED_MR says whether pages are replaced where
@@ -21,7 +23,7 @@ var modes = []struct {
 // inModes runs a program in all modes.
 func inModes(t *testing.T, name string, args ...string) {
 	l := newLab(t)
-	for _, dir := range []string{filepath.Dir(bin), l.Dir} {
+	for _, dir := range []string{filepath.Dir(lab.Bin), l.Dir} {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"roced/tools/testbed"
+	"roced/internal/test/lab"
 )
 
 // rounds is how often TestLeaks repeats each thing.
 const rounds = 1000
 
 // withCM makes a command for a program that uses librdmacm too, on the first host's NIC.
-func withCM(t *testing.T, l *testbed.Lab, name string, args ...string) *exec.Cmd {
+func withCM(t *testing.T, l *lab.Lab, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	run := l.Host[0].RunDir
 	return preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, name, "-rdynamic", "-libverbs", "-lrdmacm"), args...)
@@ -67,7 +67,7 @@ func TestDaemonRestarts(t *testing.T) {
 			if err := l.Host[0].Stop(sig); err != nil && sig != os.Kill {
 				t.Error(err)
 			}
-			if err := l.Host[0].Start(bin); err != nil {
+			if err := l.Host[0].Start(lab.Bin); err != nil {
 				t.Error(err)
 			}
 			if _, err := io.WriteString(in, "replaced\n"); err != nil {
@@ -95,7 +95,7 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lib := filepath.Join(bin, "libroced_sanitized.so")
+	lib := filepath.Join(lab.Bin, "libroced_sanitized.so")
 	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fPIC", "-shared", "-fvisibility=hidden",
 		"-Wl,--version-script=../../../preload/versions.map", "-o", lib}, sources...)
 	succeed(t, exec.Command("gcc", args...))

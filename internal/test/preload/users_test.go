@@ -4,13 +4,14 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"roced/internal/daemon/api"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -20,7 +21,7 @@ var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah"}
 // objects counts the objects of each kind that a daemon has.
 func objects(t *testing.T, h *testbed.Host) map[string]int {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	defer cancel()
 	n := map[string]int{}
 	for _, kind := range kinds {
@@ -34,7 +35,7 @@ func objects(t *testing.T, h *testbed.Host) map[string]int {
 }
 
 // hoard starts a program that makes one of everything.
-func hoard(t *testing.T, l *testbed.Lab) *exec.Cmd {
+func hoard(t *testing.T, l *lab.Lab) *exec.Cmd {
 	t.Helper()
 	c := verbs(t, l, "hoarder")
 	c.Stderr = os.Stderr
@@ -68,15 +69,6 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 		for _, kind := range kinds {
 			want[kind] = left.n
 		}
-		var got map[string]int
-		for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {
-			got = objects(t, l.Host[0])
-			if fmt.Sprint(got) == fmt.Sprint(want) {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%v are left, want %v", got, want)
-			}
-		}
+		lab.Eventually(t, lab.Limit, fmt.Sprintf("%v are left", want), func() bool { return maps.Equal(objects(t, l.Host[0]), want) })
 	}
 }

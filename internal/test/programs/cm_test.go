@@ -2,14 +2,14 @@ package programs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"roced/internal/daemon/api"
+	"roced/internal/test/lab"
 )
 
 // serverIPv6 is the IPv6 address of the server's NIC.
@@ -17,29 +17,21 @@ const serverIPv6 = "fd00::2"
 
 // cmListens waits until a program listens with rdma_cm, which the kernel knows
 // nothing of.
-func cmListens(l *lab, p *proc) error {
+func cmListens(l *lab.Lab, p *lab.Proc) error {
 	c := api.NewClient(filepath.Join(l.Host[serverHost].RunDir, api.Socket))
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	defer cancel()
-	for !p.hasEnded() {
+	return p.Ready("it listens", func() (bool, error) {
 		var ids []api.Resource
-		if err := c.Get(ctx, &ids, "res", "cm_id"); err != nil {
-			return fmt.Errorf("%w\n%s", err, threads(p.cmd.Process.Pid))
-		}
-		for _, r := range ids {
-			if int(r.PID) == p.cmd.Process.Pid && r.CMID.State == "LISTEN" {
-				return nil
-			}
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return fmt.Errorf("ended without listening: %w", errors.Join(p.end(), errors.New(p.out.String())))
+		err := c.Get(ctx, &ids, "res", "cm_id")
+		return slices.ContainsFunc(ids, func(r api.Resource) bool { return int(r.PID) == p.PID() && r.CMID.State == "LISTEN" }), err
+	})
 }
 
 // TestPerftestCM runs perftest on queue pairs that rdma_cm connects.
 func TestPerftestCM(t *testing.T) {
-	need(t, "ib_write_bw")
+	lab.Need(t, "ib_write_bw")
 	l := newLab(t, "")
 	var rungs []rung
 	add := func(operations, measures, services, options []string) {
@@ -59,10 +51,10 @@ func TestPerftestCM(t *testing.T) {
 	add([]string{"write", "send"}, []string{"bw"}, rc, []string{"-q 16", "-b"})
 	add([]string{"send"}, []string{"lat"}, rc, []string{"-e"})
 	runAll(t, l, rungs)
-	l.checkNothingLeft()
+	l.NoClients()
 }
 
-func perftestCM(l *lab, name, options string) rung {
+func perftestCM(l *lab.Lab, name, options string) rung {
 	r := perftest(l, strings.TrimSpace(name), options)
 	r.ready = cmListens
 	r.client = []string{"-d", l.Host[clientHost].Device, l.Host[serverHost].Addr}
@@ -103,7 +95,7 @@ var cmPrograms = []struct {
 
 // TestConnectionManager runs the programs of librdmacm.
 func TestConnectionManager(t *testing.T) {
-	need(t, "rping")
+	lab.Need(t, "rping")
 	l := newLab(t, "")
 	var rungs []rung
 	for _, p := range cmPrograms {
@@ -122,7 +114,7 @@ func TestConnectionManager(t *testing.T) {
 			check: says(p.serverSays, p.clientSays)})
 	}
 	runAll(t, l, rungs)
-	l.checkNothingLeft()
+	l.NoClients()
 }
 
 func ipVersion(six bool) string {

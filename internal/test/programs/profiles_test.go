@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"roced/internal/test/lab"
 	"roced/profile"
 )
 
@@ -21,14 +22,14 @@ var profilePrograms = []string{
 const patient = "    transports: {irn: {recovery: {rto_low_us: 20000, rto_high_us: 20000}}, melo: {recovery: {rto_us: 20000}}}\n"
 
 // newProfilesLab starts daemons with a device for each transport profile.
-func newProfilesLab(t *testing.T) *lab {
+func newProfilesLab(t *testing.T) *lab.Lab {
 	t.Helper()
 	return newLab(t, fmt.Sprintf("    profiles: [%s]\n%s", strings.Join(profile.Names(), ", "), patient))
 }
 
 // onProfiles returns the lab with each host's device for a transport profile.
-func (l *lab) onProfiles(names [2]string) *lab {
-	out, inner := *l, *l.Lab
+func onProfiles(l *lab.Lab, names [2]string) *lab.Lab {
+	inner := *l.Lab
 	for i, h := range l.Host {
 		host := *h
 		if names[i] != profile.Names()[0] {
@@ -36,18 +37,17 @@ func (l *lab) onProfiles(names [2]string) *lab {
 		}
 		inner.Host[i] = &host
 	}
-	out.Lab = &inner
-	return &out
+	return &lab.Lab{Lab: &inner, T: l.T}
 }
 
 // TestProfiles runs programs on each extended transport's device, and on NICs that have one
 // for this transport only what rdma_cm connects: it takes the NIC's first device.
 func TestProfiles(t *testing.T) {
-	need(t, "ib_write_bw")
+	lab.Need(t, "ib_write_bw")
 	all := newProfilesLab(t)
 	for _, name := range profile.Names()[1:] {
 		t.Run(name, func(t *testing.T) {
-			l := all.at(t).onProfiles([2]string{name, name})
+			l := onProfiles(all.At(t), [2]string{name, name})
 			rungs := []rung{outOfBand(l, rung{name: "ibv_rc_pingpong -c"}, "ibv_rc_pingpong", "-c", "-n", "300", "-g", gidIPv4)}
 			for _, program := range profilePrograms {
 				rungs = append(rungs, perftest(l, program, ""))
@@ -57,10 +57,10 @@ func TestProfiles(t *testing.T) {
 			rping := rung{name: "rping -C 20 -V", common: strings.Fields("rping -C 20 -V -a " + only.Host[serverHost].Addr),
 				server: []string{"-s"}, client: []string{"-c"}, ready: cmListens}
 			runAll(t, only, onProfile(name, []rung{rping, perftestCM(only, "ib_send_bw -R -c RC", "")}))
-			only.checkNothingLeft()
+			only.NoClients()
 		})
 	}
-	all.checkNothingLeft()
+	all.NoClients()
 }
 
 // onProfile puts rungs under the heading of a profile.
@@ -73,7 +73,7 @@ func onProfile(name string, rungs []rung) []rung {
 
 // TestProfilesDiffer connects devices of different profiles.
 func TestProfilesDiffer(t *testing.T) {
-	need(t, "ib_read_bw")
+	lab.Need(t, "ib_read_bw")
 	l := newProfilesLab(t)
 	names := profile.Names()
 	for i, from := range names {
@@ -81,13 +81,13 @@ func TestProfilesDiffer(t *testing.T) {
 		r := row{group: "transport profiles that differ", name: fmt.Sprintf("ib_read_bw -c RC, %s to %s", from, to),
 			outcome: pass, why: "refused, " + invalidRequest}
 		t.Run(from+" to "+to, func(t *testing.T) {
-			if err := refused(l.at(t).onProfiles([2]string{clientHost: from, serverHost: to})); err != nil {
+			if err := refused(onProfiles(l.At(t), [2]string{clientHost: from, serverHost: to})); err != nil {
 				r.outcome, r.why = fail, err.Error()
 			}
 			record(t, r)
 		})
 	}
-	l.checkNothingLeft()
+	l.NoClients()
 }
 
 // invalidRequest is what perftest says of IBV_WC_REM_INV_REQ_ERR.
@@ -95,17 +95,17 @@ const invalidRequest = "Failed status 9"
 
 // refused runs a program whose ends do not fit and checks that both fail. The client is to be
 // told so by its peer, at once: a peer that is silent would be another status, later.
-func refused(l *lab) error {
+func refused(l *lab.Lab) error {
 	r := perftest(l, "ib_read_bw -c RC", "")
-	server := l.exec(serverHost, slices.Concat(r.common, r.server)...)
+	server := l.Exec(serverHost, slices.Concat(r.common, r.server)...)
 	if err := r.ready(l, server); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	client := l.exec(clientHost, slices.Concat(r.common, r.client)...)
-	if err := client.wait(limit); err == nil || !strings.Contains(client.out.String(), invalidRequest) {
-		return fmt.Errorf("client: not %q: %v\n%s", invalidRequest, err, client.out.String())
+	client := l.Exec(clientHost, slices.Concat(r.common, r.client)...)
+	if err := client.Wait(lab.Limit); err == nil || !strings.Contains(client.Said(), invalidRequest) {
+		return fmt.Errorf("client: not %q: %v\n%s", invalidRequest, err, client.Said())
 	}
-	if err := server.wait(limit); err == nil {
+	if err := server.Wait(lab.Limit); err == nil {
 		return errors.New("the server has not failed")
 	}
 	return nil

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"roced/internal/test/lab"
 )
 
 // python is the interpreter that distributions install pyverbs for; another one
@@ -28,9 +30,9 @@ func TestPyverbs(t *testing.T) {
 	folder := pyverbsTests(t)
 	l := newLab(t, "")
 	for _, m := range modules {
-		t.Run(m, func(t *testing.T) { runModule(t, l.at(t), folder, m) })
+		t.Run(m, func(t *testing.T) { runModule(t, l.At(t), folder, m) })
 	}
-	l.checkNothingLeft()
+	l.NoClients()
 }
 
 // pyverbsTests returns the folder into which `make setup` has unpacked the tests.
@@ -48,19 +50,19 @@ func pyverbsTests(t *testing.T) string {
 
 // runModule runs one module in a process of its own: what hangs or crashes takes no
 // other module with it.
-func runModule(t *testing.T, l *lab, folder, module string) {
+func runModule(t *testing.T, l *lab.Lab, folder, module string) {
 	script, err := filepath.Abs("testdata/modules.py")
-	must(t, err)
+	lab.Must(t, err)
 	results := filepath.Join(t.TempDir(), "results")
-	p := l.exec(clientHost, python, "-B", script, folder, results, testLimit, l.Host[clientHost].Addr, module, "--",
+	p := l.Exec(clientHost, python, "-B", script, folder, results, testLimit, l.Host[clientHost].Addr, module, "--",
 		"--dev", l.Host[clientHost].Device, "--port", "1", "--gid", gidIPv4)
-	ended := p.wait(5 * limit)
+	ended := p.Wait(5 * lab.Limit)
 	text, err := os.ReadFile(results)
 	if err != nil {
 		t.Fatalf("%v: %v", err, ended)
 	}
 	tests, err := parseResults(string(text))
-	must(t, err)
+	lab.Must(t, err)
 	if ended != nil || len(tests) == 0 {
 		t.Errorf("%d tests, %v", len(tests), ended)
 	}
@@ -115,7 +117,7 @@ func TestParseResults(t *testing.T) {
 {"test": "setUpClass (tests.test_a.B)", "outcome": "fail", "why": "no module"}
 {"test": "tests.test_a.A.four", "outcome": "begin"}
 `)
-	must(t, err)
+	lab.Must(t, err)
 	want := []row{
 		{name: "A.one", outcome: pass}, {name: "A.two", outcome: skip, why: "no device"}, {name: "A.three", outcome: fail, why: "1 != 2"},
 		{name: "setUpClass (tests.test_a.B)", outcome: fail, why: "no module"}, {name: "A.four", outcome: fail, why: "does not end"},

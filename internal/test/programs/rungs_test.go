@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"roced/internal/test/lab"
 )
 
 // rung is a program that is run on both hosts, first as server, then as client.
@@ -16,7 +18,7 @@ type rung struct {
 	// server and client are the further arguments of one side.
 	server, client []string
 	// ready waits until the server can be connected to.
-	ready func(l *lab, server *proc) error
+	ready func(l *lab.Lab, server *lab.Proc) error
 	// check looks at what the programs say; nil if their exit codes say it all.
 	check func(server, client string) error
 	// refused, if not empty, is what the program says when it gives up because
@@ -28,11 +30,11 @@ type rung struct {
 
 // runAll runs rungs one after another: two programs and two daemons at once are
 // enough for a small machine.
-func runAll(t *testing.T, l *lab, rungs []rung) {
+func runAll(t *testing.T, l *lab.Lab, rungs []rung) {
 	for _, r := range rungs {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
 			result := row{group: r.group, name: r.name, outcome: pass}
-			if err := r.run(l.at(t)); err != nil {
+			if err := r.run(l.At(t)); err != nil {
 				result.outcome, result.why = fail, err.Error()
 			} else if r.refused != "" {
 				result.outcome, result.why = skip, r.refused
@@ -42,31 +44,31 @@ func runAll(t *testing.T, l *lab, rungs []rung) {
 	}
 }
 
-func (r *rung) run(l *lab) error {
-	server := l.exec(serverHost, append(append([]string{}, r.common...), r.server...)...)
+func (r *rung) run(l *lab.Lab) error {
+	server := l.Exec(serverHost, append(append([]string{}, r.common...), r.server...)...)
 	if r.refused != "" {
-		if err := server.wait(limit); err == nil || !strings.Contains(server.out.String(), r.refused) {
-			return fmt.Errorf("is not refused with %q: %v\n%s", r.refused, err, server.out.String())
+		if err := server.Wait(lab.Limit); err == nil || !strings.Contains(server.Said(), r.refused) {
+			return fmt.Errorf("is not refused with %q: %v\n%s", r.refused, err, server.Said())
 		}
 		return nil
 	}
 	if err := r.ready(l, server); err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	client := l.exec(clientHost, append(append([]string{}, r.common...), r.client...)...)
-	if err := client.wait(limit); err != nil {
-		return fmt.Errorf("client: %w\nserver: %s\n%s", err, threads(server.cmd.Process.Pid), tail(server.out.String(), 40))
+	client := l.Exec(clientHost, append(append([]string{}, r.common...), r.client...)...)
+	if err := client.Wait(lab.Limit); err != nil {
+		return fmt.Errorf("client: %w\nserver: %s\n%s", err, server.Threads(), server.Said())
 	}
 	if r.endless {
-		server.kill()
-	} else if err := server.wait(limit); err != nil {
-		return fmt.Errorf("server: %w\nclient: %s", err, client.out.String())
+		server.Kill()
+	} else if err := server.Wait(lab.Limit); err != nil {
+		return fmt.Errorf("server: %w\nclient: %s", err, client.Said())
 	}
 	if r.check == nil {
 		return nil
 	}
-	if err := r.check(server.out.String(), client.out.String()); err != nil {
-		return fmt.Errorf("%w\nserver: %s\nclient: %s", err, server.out.String(), client.out.String())
+	if err := r.check(server.Said(), client.Said()); err != nil {
+		return fmt.Errorf("%w\nserver: %s\nclient: %s", err, server.Said(), client.Said())
 	}
 	return nil
 }
@@ -77,13 +79,13 @@ var lastPort = 18515
 
 // outOfBand completes a rung of programs that find each other over TCP and take
 // their device by name.
-func outOfBand(l *lab, r rung, args ...string) rung {
+func outOfBand(l *lab.Lab, r rung, args ...string) rung {
 	lastPort++
 	port := lastPort
 	r.common = append(append([]string{}, args...), "-p", strconv.Itoa(port))
 	r.server = []string{"-d", l.Host[serverHost].Device}
 	r.client = []string{"-d", l.Host[clientHost].Device, l.Bed.NS[serverHost].Addr.String()}
-	r.ready = func(_ *lab, server *proc) error { return server.listens(port) }
+	r.ready = func(_ *lab.Lab, server *lab.Proc) error { return server.Listens(port) }
 	return r
 }
 
@@ -109,7 +111,7 @@ var pingpongs = []struct {
 }
 
 func TestPingpong(t *testing.T) {
-	need(t, "ibv_rc_pingpong")
+	lab.Need(t, "ibv_rc_pingpong")
 	l := newLab(t, "")
 	var rungs []rung
 	for _, p := range pingpongs {
@@ -123,7 +125,7 @@ func TestPingpong(t *testing.T) {
 		}
 	}
 	runAll(t, l, rungs)
-	l.checkNothingLeft()
+	l.NoClients()
 }
 
 // perftests are perftest's: what is measured, over which services. Each size costs
@@ -159,7 +161,7 @@ func iterations(options string) string {
 }
 
 func TestPerftest(t *testing.T) {
-	need(t, "ib_write_bw")
+	lab.Need(t, "ib_write_bw")
 	l := newLab(t, "")
 	var rungs []rung
 	for _, p := range perftests {
@@ -171,11 +173,11 @@ func TestPerftest(t *testing.T) {
 		}
 	}
 	runAll(t, l, rungs)
-	l.checkNothingLeft()
+	l.NoClients()
 }
 
 // perftest makes a rung of a test.
-func perftest(l *lab, name, options string) rung {
+func perftest(l *lab.Lab, name, options string) rung {
 	args := append(strings.Fields(name), "-F", "-n", iterations(options))
 	if !strings.Contains(options, "-x") {
 		args = append(args, "-x", gidIPv4)

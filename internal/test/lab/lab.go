@@ -1,0 +1,206 @@
+// Package lab is what the tests share that run the daemon and programs beside it: two hosts
+// with a NIC each (New), or one daemon in the test's own process (Within), and programs that
+// are waited for (Proc).
+package lab
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"roced/internal/daemon/api"
+	"roced/tools/testbed"
+)
+
+// Limit bounds everything that a test waits for. It is long: a loaded machine is slow, and
+// only a test that fails waits for it.
+const Limit = 60 * time.Second
+
+// Bin is the folder of the programs and the preload library, which Main has built.
+var Bin string
+
+// Main builds the programs and runs the tests of a package, as its TestMain. then, unless it
+// is nil, comes last.
+func Main(m *testing.M, then func() error) {
+	code, err := runTests(m, then)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func runTests(m *testing.M, then func() error) (int, error) {
+	dir, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	Bin = filepath.Join(dir, "bin")
+	if out, err := exec.Command("make", "-s", "-C", "../../..", "BIN="+Bin, "build").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("make build: %w\n%s", err, out)
+	}
+	code := m.Run()
+	if then != nil {
+		return code, then()
+	}
+	return code, nil
+}
+
+// Lab is two daemons and what tests do with them.
+type Lab struct {
+	*testbed.Lab
+	T testing.TB
+}
+
+// New starts the daemons. A test that needs namespaces runs as root, always; others may not
+// be permitted to.
+func New(t testing.TB, o testbed.LabOptions) *Lab {
+	t.Helper()
+	if !o.Unix && os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
+		t.Skip("needs root or a user namespace: this user may not make network namespaces and TAP devices")
+	}
+	o.Bin, o.Dir = Bin, Dir(t)
+	inner, err := testbed.NewLab(o)
+	Must(t, err)
+	l := &Lab{Lab: inner, T: t}
+	t.Cleanup(func() {
+		if err := inner.Close(); err != nil {
+			t.Errorf("close the lab: %v", err)
+		}
+		l.checkLogs()
+	})
+	return l
+}
+
+// Dir makes a folder for a test with a short path, so that sockets can be made in it.
+func Dir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "lab")
+	Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// checkLogs shows the daemons' logs if the test has failed, and fails it if a daemon has
+// crashed.
+func (l *Lab) checkLogs() {
+	for _, h := range l.Host {
+		text, err := os.ReadFile(h.LogFile)
+		if err != nil {
+			l.T.Error(err)
+		}
+		for _, bad := range []string{"panic:", "fatal error:", "DATA RACE"} {
+			if bytes.Contains(text, []byte(bad)) {
+				l.T.Errorf("daemon %s has crashed", h.RunDir)
+			}
+		}
+		if l.T.Failed() {
+			l.T.Logf("log of %s:\n%s", h.RunDir, text)
+		}
+	}
+}
+
+// At returns a lab whose failures are those of another test.
+func (l *Lab) At(t testing.TB) *Lab { return &Lab{Lab: l.Lab, T: t} }
+
+// Start starts a program beside host i.
+func (l *Lab) Start(i int, args ...string) *Proc {
+	l.T.Helper()
+	return Launch(l.T, l.NS(i).Start, args)
+}
+
+// Ctl starts rocectl for host i.
+func (l *Lab) Ctl(i int, args ...string) *Proc {
+	l.T.Helper()
+	return l.Start(i, append([]string{Program("rocectl"), "--run-dir", l.Host[i].RunDir}, args...)...)
+}
+
+// Exec starts an RDMA program on the NIC of host i.
+func (l *Lab) Exec(i int, args ...string) *Proc {
+	l.T.Helper()
+	return l.Ctl(i, append([]string{"exec", "--"}, args...)...)
+}
+
+// Output runs a program beside host i, which has to succeed, and returns what it prints.
+func (l *Lab) Output(i int, args ...string) string {
+	l.T.Helper()
+	p := l.Start(i, args...)
+	if err := p.Wait(Limit); err != nil {
+		l.T.Fatal(err)
+	}
+	return p.Out.String()
+}
+
+// Run runs rocectl for host i, which has to succeed, and returns what it prints.
+func (l *Lab) Run(i int, args ...string) string {
+	l.T.Helper()
+	return l.Output(i, append([]string{Program("rocectl"), "--run-dir", l.Host[i].RunDir}, args...)...)
+}
+
+// Query returns what rocectl prints as JSON.
+func Query[T any](l *Lab, i int, args ...string) (v T) {
+	l.T.Helper()
+	text := l.Run(i, append(args, "--json")...)
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		l.T.Fatalf("rocectl %v: %v in\n%s", args, err, text)
+	}
+	return v
+}
+
+// Link describes the NIC of host i.
+func (l *Lab) Link(i int) api.Link {
+	l.T.Helper()
+	return Query[[]api.Link](l, i, "link", "show")[0]
+}
+
+// NoClients checks that programs, all of which have ended, have left nothing in the daemons.
+func (l *Lab) NoClients() {
+	l.T.Helper()
+	for i := range l.Host {
+		Eventually(l.T, Limit, "a daemon without clients", func() bool {
+			all := Query[[]api.Link](l, i, "link", "show")
+			return !slices.ContainsFunc(all, func(n api.Link) bool { return n.Clients != 0 })
+		})
+	}
+}
+
+// Program is the path of a program of ours.
+func Program(name string) string { return filepath.Join(Bin, name) }
+
+// Need skips a test on a machine without a program; `make setup` installs it.
+func Need(t testing.TB, program string) {
+	t.Helper()
+	_, err := exec.LookPath(program)
+	if err != nil && (os.Getenv("CI") == "true" || !errors.Is(err, exec.ErrNotFound)) {
+		t.Fatal(err)
+	}
+	if err != nil {
+		t.Skipf("%s is not installed: make setup", program)
+	}
+}
+
+// Must ends a test upon an error.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Eventually polls until ok says so.
+func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package lab
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"roced/internal/daemon"
+	"roced/internal/daemon/config"
+)
+
+// Within is a daemon in the process of the test, with two NICs, rxe_a and rxe_b, that are
+// connected.
+type Within struct {
+	Dir, RunDir string
+	Stop        func() error // ends the daemon, once
+}
+
+// NewWithin starts the daemon; name begins that of its folder.
+func NewWithin(t testing.TB, name string) *Within {
+	t.Helper()
+	dir, err := os.MkdirTemp("", name) // short, for sockets
+	Must(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	nic := "  - {name: rxe_%s, addresses: [198.18.0.%d/24], port: {type: unix, local: %q, remote: %q}}\n"
+	a, b := dir+"/a", dir+"/b"
+	cfg, err := config.Read(strings.NewReader(fmt.Sprintf("run_dir: %q\nnics:\n"+nic+nic, dir+"/run", "a", 1, a, b, "b", 2, b, a)))
+	Must(t, err)
+	d, err := daemon.Start(cfg, slog.New(slog.DiscardHandler))
+	Must(t, err)
+	w := &Within{Dir: dir, RunDir: dir + "/run", Stop: sync.OnceValue(d.Close)}
+	t.Cleanup(func() {
+		if err := w.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
