@@ -131,6 +131,9 @@ func (c *client) always(f func(n *rocev2.NIC)) {
 
 // destroyAll removes everything that the client had, users before what they use.
 func (c *client) destroyAll() {
+	if c.space != nil {
+		c.space.end()
+	}
 	if c.bell != nil {
 		if err := c.srv.cfg.Shard.RemoveBell(c.bell); err != nil {
 			c.log.Warn("remove doorbells", "err", err)

@@ -27,6 +27,7 @@ type space struct {
 	free  []extent   // in order, none empty, none that touch
 	taken int64      // bytes
 	refs  int        // the client's, and one for each place
+	over  bool       // no ring is to come
 }
 
 // extent is a part of a space.
@@ -71,10 +72,21 @@ func (s *space) take(size int) (e extent, ok bool) {
 	return extent{}, false
 }
 
+// end says that no ring is to come. Those there are keep what is in them: a program whose
+// daemon ends may look into its completion queues once more, and would take zeros for
+// completions.
+func (s *space) end() {
+	s.mu.Lock()
+	s.over = true
+	s.mu.Unlock()
+}
+
 // give takes a place back, with its memory: the next ring there finds zeros.
 func (s *space) give(e extent) {
 	s.mu.Lock()
-	_ = unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(e.offset), int64(e.size))
+	if !s.over {
+		s.clear(e)
+	}
 	i, _ := slices.BinarySearchFunc(s.free, e.offset, func(f extent, o uint64) int { return cmp.Compare(f.offset, o) })
 	s.free = slices.Insert(s.free, i, e)
 	if i+1 < len(s.free) {
@@ -86,6 +98,11 @@ func (s *space) give(e extent) {
 	s.taken -= int64(e.size)
 	s.mu.Unlock()
 	s.release()
+}
+
+// clear frees the memory of a place.
+func (s *space) clear(e extent) {
+	_ = unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(e.offset), int64(e.size))
 }
 
 // join makes one of the free parts i and i+1 if they touch.

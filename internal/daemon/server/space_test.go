@@ -15,6 +15,26 @@ import (
 	"roced/qp"
 )
 
+// TestSpaceEnds: what is in a ring stays when its client goes, which may be because the daemon
+// ends: its program does not find completions of zeros.
+func TestSpaceEnds(t *testing.T) {
+	s, err := newSpace(shm.PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	e, ok := s.take(1)
+	if !ok {
+		t.Fatal("no place")
+	}
+	s.data[0] = 1
+	s.end()
+	s.give(e)
+	if s.data[0] != 1 {
+		t.Error("the ring is empty")
+	}
+}
+
 // TestSpace takes and gives places in any order: none overlap, their memory reads as
 // zeros, and in the end all is one free part again.
 func TestSpace(t *testing.T) {
