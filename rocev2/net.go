@@ -138,8 +138,13 @@ func (n *NIC) portEvent(e qp.Event) {
 	}
 }
 
-// Doorbell tells that send work requests may have been posted to q.
+// Doorbell tells that send work requests may have been posted to q. Before RTS they may
+// not (IBTA vol.1 10.3.1), and are discarded.
 func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
+	if q.node.replaced == nil && q.State() < qp.RTS {
+		q.sq.Reset()
+		return
+	}
 	q.machine().Doorbell(now)
 	n.activate(q)
 }

@@ -183,6 +183,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 			return failPath(verb, err)
 		}
 	}
+	from := q.State()
 	if err := q.core.Modify(now, a, mask); err != nil {
 		if mask&qp.AttrAV != 0 {
 			n.releasePath(&p)
@@ -196,8 +197,12 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
 		q.path.setQPNs(q.num, bth.QPN(q.core.Attr().DestQPN))
 	}
-	if mask&qp.AttrState != 0 && a.State == qp.Reset {
+	switch to := q.State(); {
+	case mask&qp.AttrState == 0:
+	case to == qp.Reset:
 		n.reset(q)
+	case to == qp.RTS && from == qp.RTR:
+		q.sq.Reset() // what was posted too early, without a bell
 	}
 	if mask&qp.AttrState != 0 && a.State == qp.RTR {
 		n.connecting(now, q)

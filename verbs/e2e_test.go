@@ -174,7 +174,7 @@ func TestDatagrams(t *testing.T) {
 	wr.AH = nil
 	want(t, a.qp.PostSend(&wr), unix.EINVAL)
 	must(t, ah.Destroy())
-	want(t, ah.Destroy(), unix.EINVAL)
+	want(t, ah.Destroy(), unix.ENOENT)
 	_, err = a.pd.CreateAH(verbs.AHAttr{DGID: gid, SGIDIndex: 200})
 	want(t, err, unix.EINVAL)
 }
@@ -243,7 +243,7 @@ func TestRegions(t *testing.T) {
 	must(t, n.mr.Rereg(verbs.ReregMemory, verbs.ReregAttr{Buffer: b, Offset: 0, Length: 100})) // frees its own memory
 	must(t, n.mr.Dereg())
 	must(t, m.Dereg())
-	want(t, m.Dereg(), unix.EINVAL)
+	want(t, m.Dereg(), unix.ENOENT)
 	must(t, o.Dereg())
 	must(t, pd.Dealloc())
 	must(t, b.Free())
@@ -298,7 +298,7 @@ func TestWindows(t *testing.T) {
 	want(t, err, unix.EINVAL)
 	want(t, b.qp.PostSend(&verbs.SendWR{Opcode: verbs.OpBindMW}), unix.EINVAL)
 	must(t, mw.Dealloc())
-	want(t, mw.Dealloc(), unix.EINVAL)
+	want(t, mw.Dealloc(), unix.ENOENT)
 	_, err = b.pd.AllocMW(9)
 	want(t, err, unix.EINVAL)
 }
@@ -417,5 +417,5 @@ func TestResizeAndDestroyCQ(t *testing.T) {
 	_, err := a.cq.Poll(make([]verbs.WC, 1))
 	want(t, err, verbs.ErrClosed)
 	want(t, a.cq.Resize(10), verbs.ErrClosed)
-	want(t, a.cq.Destroy(), unix.EINVAL)
+	want(t, a.cq.Destroy(), unix.ENOENT)
 }

@@ -65,9 +65,11 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 		return unix.EINVAL
 	}
 	if in.CompChannel >= 0 {
-		if o.ch = c.channels.get(uint32(in.CompChannel)); o.ch == nil {
-			return unix.EINVAL
+		ch, err := c.channels.get(uint32(in.CompChannel))
+		if err != nil {
+			return err
 		}
+		o.ch = ch
 	}
 	if err := c.checkCQE(in.CQE); err != nil {
 		return err
@@ -116,9 +118,9 @@ func (c *client) resizeCQ(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.cqs.get(in.CQHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.cqs.get(in.CQHandle)
+	if err != nil {
+		return err
 	}
 	if err := c.checkCQE(in.CQE); err != nil {
 		return err
@@ -154,9 +156,9 @@ func (c *client) destroyCQ(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.cqs.get(in.CQHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.cqs.get(in.CQHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if err := n.DestroyCQ(o.c); err != nil {
@@ -177,9 +179,9 @@ func (c *client) reqNotifyCQ(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.cqs.get(in.CQHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.cqs.get(in.CQHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.ArmCQ(o.c, in.SolicitedOnly != 0) })
 }

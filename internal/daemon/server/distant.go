@@ -60,9 +60,9 @@ func (c *client) passMemory(q *request) error {
 		return err
 	}
 	if len(q.FDs) == 0 {
-		p := c.procs.get(in.Handle)
-		if p == nil {
-			return unix.ENOENT
+		p, err := c.procs.get(in.Handle)
+		if err != nil {
+			return err
 		}
 		c.proc = p
 	} else if err := c.adopt(q.FDs, &in.Handle); err != nil {

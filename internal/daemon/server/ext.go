@@ -109,9 +109,9 @@ func (c *client) unmapMemory(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	m := c.maps.get(in.Handle)
-	if m == nil {
-		return unix.EINVAL
+	m, err := c.maps.get(in.Handle)
+	if err != nil {
+		return err
 	}
 	c.maps.remove(in.Handle)
 	m.release()

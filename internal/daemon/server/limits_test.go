@@ -82,7 +82,7 @@ func TestRefusals(t *testing.T) {
 		{u, 200 + 30, struct{}{}, unix.EOPNOTSUPP},
 		{u, uverbs.CmdQueryPort, uverbs.QueryPort{PortNum: 2}, unix.EINVAL},
 		{u, uverbs.CmdCreateCQ, uverbs.CreateCQ{CQE: 1 << 30, CompChannel: -1}, unix.EINVAL},
-		{u, uverbs.CmdCreateCQ, uverbs.CreateCQ{CQE: 1, CompChannel: 3}, unix.EINVAL},
+		{u, uverbs.CmdCreateCQ, uverbs.CreateCQ{CQE: 1, CompChannel: 3}, unix.ENOENT},
 		{e.user, uverbs.CmdCreateQP, raw, unix.EOPNOTSUPP},
 		{e.user, uverbs.CmdCreateQP, big, unix.EINVAL},
 		{e.user, uverbs.CmdRegMR, uverbs.RegMR{Start: memBase + memSize - 4096, Length: 8192, HCAVA: memBase, PDHandle: e.pd}, unix.EFAULT},

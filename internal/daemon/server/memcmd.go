@@ -39,9 +39,9 @@ func (c *client) deallocPD(q *request) error {
 	if err := q.decode(&handle); err != nil {
 		return err
 	}
-	p := c.pds.get(handle)
-	if p == nil {
-		return unix.EINVAL
+	p, err := c.pds.get(handle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		err := n.DeallocPD(p)
@@ -61,8 +61,11 @@ func (c *client) regMR(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	pd := c.pds.get(in.PDHandle)
-	if pd == nil || (in.Start^in.HCAVA)&pageMask != 0 {
+	pd, err := c.pds.get(in.PDHandle)
+	if err != nil {
+		return err
+	}
+	if (in.Start^in.HCAVA)&pageMask != 0 {
 		return unix.EINVAL
 	}
 	if c.mrs.full() {
@@ -92,11 +95,16 @@ func (c *client) reregMR(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	r := c.mrs.get(in.MRHandle)
+	r, err := c.mrs.get(in.MRHandle)
+	if err != nil {
+		return err
+	}
 	flags := rocev2.ReregFlags(in.Flags)
-	pd := c.pds.get(in.PDHandle)
-	if r == nil || flags&rocev2.ReregPD != 0 && pd == nil {
-		return unix.EINVAL
+	var pd *rocev2.PD
+	if flags&rocev2.ReregPD != 0 {
+		if pd, err = c.pds.get(in.PDHandle); err != nil {
+			return err
+		}
 	}
 	next, mem, err := c.retranslate(r, &in)
 	if err != nil {
@@ -149,9 +157,9 @@ func (c *client) deregMR(q *request) error {
 	if err := q.decode(&handle); err != nil {
 		return err
 	}
-	r := c.mrs.get(handle)
-	if r == nil {
-		return unix.EINVAL
+	r, err := c.mrs.get(handle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		err := n.DeregMR(r.mr)
@@ -168,9 +176,9 @@ func (c *client) allocMW(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	pd := c.pds.get(in.PDHandle)
-	if pd == nil {
-		return unix.EINVAL
+	pd, err := c.pds.get(in.PDHandle)
+	if err != nil {
+		return err
 	}
 	if c.mws.full() {
 		return unix.ENOMEM
@@ -190,9 +198,9 @@ func (c *client) deallocMW(q *request) error {
 	if err := q.decode(&handle); err != nil {
 		return err
 	}
-	w := c.mws.get(handle)
-	if w == nil {
-		return unix.EINVAL
+	w, err := c.mws.get(handle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		err := n.DeallocMW(w)
@@ -208,8 +216,11 @@ func (c *client) createAH(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	pd := c.pds.get(in.PDHandle)
-	if pd == nil || in.Attr.IsGlobal == 0 || in.Attr.PortNum != 1 {
+	pd, err := c.pds.get(in.PDHandle)
+	if err != nil {
+		return err
+	}
+	if in.Attr.IsGlobal == 0 || in.Attr.PortNum != 1 {
 		return unix.EINVAL
 	}
 	if c.ahs.full() {
@@ -234,9 +245,9 @@ func (c *client) destroyAH(q *request) error {
 	if err := q.decode(&handle); err != nil {
 		return err
 	}
-	a := c.ahs.get(handle)
-	if a == nil {
-		return unix.EINVAL
+	a, err := c.ahs.get(handle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		err := n.DestroyAH(a)

@@ -57,16 +57,22 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 	default:
 		return a, unix.EINVAL
 	}
-	send, recv := c.cqs.get(in.SendCQHandle), c.cqs.get(in.RecvCQHandle)
-	a.PD = c.pds.get(in.PDHandle)
-	if send == nil || recv == nil || a.PD == nil {
-		return a, unix.EINVAL
+	send, err := c.cqs.get(in.SendCQHandle)
+	if err != nil {
+		return a, err
+	}
+	recv, err := c.cqs.get(in.RecvCQHandle)
+	if err != nil {
+		return a, err
+	}
+	if a.PD, err = c.pds.get(in.PDHandle); err != nil {
+		return a, err
 	}
 	a.SendCQ, a.RecvCQ = send.c, recv.c
 	if in.IsSRQ != 0 {
-		s := c.srqs.get(in.SRQHandle)
-		if s == nil {
-			return a, unix.EINVAL
+		s, err := c.srqs.get(in.SRQHandle)
+		if err != nil {
+			return a, err
 		}
 		a.SRQ = s.s
 	}
@@ -152,9 +158,9 @@ func (c *client) destroyQP(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.qps.get(in.QPHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.qps.get(in.QPHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if err := n.DestroyQP(o.q); err != nil {
@@ -177,16 +183,20 @@ func (c *client) postSend(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.qps.get(in.QPHandle)
-	if o == nil || in.WRCount != 0 {
+	o, err := c.qps.get(in.QPHandle)
+	if err != nil {
+		return err
+	}
+	if in.WRCount != 0 {
 		return unix.EINVAL
 	}
 	q.core = uverbs.PostSendResp{}
 	return c.do(func(now mono.Time, n *rocev2.NIC) error {
-		if o.q.State() < qp.RTS {
+		early := o.q.State() < qp.RTS
+		n.Doorbell(now, o.q)
+		if early {
 			return unix.EINVAL
 		}
-		n.Doorbell(now, o.q)
 		return nil
 	})
 }
@@ -197,7 +207,10 @@ func (c *client) postRecv(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	if c.qps.get(in.QPHandle) == nil || in.WRCount != 0 {
+	if _, err := c.qps.get(in.QPHandle); err != nil {
+		return err
+	}
+	if in.WRCount != 0 {
 		return unix.EINVAL
 	}
 	q.core = uverbs.PostSendResp{}
@@ -229,9 +242,9 @@ func (c *client) exModifyQP(q *request) error {
 
 // applyQP carries out a MODIFY_QP.
 func (c *client) applyQP(in *uverbs.ModifyQP, rate uint32) error {
-	o := c.qps.get(in.QPHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.qps.get(in.QPHandle)
+	if err != nil {
+		return err
 	}
 	a, mask, err := attrOf(in, rate)
 	if err != nil {
@@ -274,9 +287,9 @@ func (c *client) queryQP(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.qps.get(in.QPHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.qps.get(in.QPHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		i, err := n.QueryQP(o.q)

@@ -47,7 +47,10 @@ func (c *client) postSRQRecv(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	if c.srqs.get(in.QPHandle) == nil || in.WRCount != 0 {
+	if _, err := c.srqs.get(in.QPHandle); err != nil {
+		return err
+	}
+	if in.WRCount != 0 {
 		return unix.EINVAL
 	}
 	q.core = uverbs.PostSendResp{}
@@ -55,9 +58,9 @@ func (c *client) postSRQRecv(q *request) error {
 }
 
 func (c *client) makeSRQ(q *request, in *uverbs.CreateSRQ) error {
-	pd := c.pds.get(in.PDHandle)
-	if pd == nil {
-		return unix.EINVAL
+	pd, err := c.pds.get(in.PDHandle)
+	if err != nil {
+		return err
 	}
 	if c.srqs.full() {
 		return unix.ENOMEM
@@ -91,9 +94,11 @@ func (c *client) modifySRQ(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.srqs.get(in.SRQHandle)
+	o, err := c.srqs.get(in.SRQHandle)
 	switch {
-	case o == nil, in.AttrMask&^(uverbs.SRQMaxWR|uverbs.SRQLimit) != 0:
+	case err != nil:
+		return err
+	case in.AttrMask&^(uverbs.SRQMaxWR|uverbs.SRQLimit) != 0:
 		return unix.EINVAL
 	case in.AttrMask&uverbs.SRQMaxWR != 0:
 		return unix.EOPNOTSUPP
@@ -108,9 +113,9 @@ func (c *client) querySRQ(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.srqs.get(in.SRQHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.srqs.get(in.SRQHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		i, err := n.QuerySRQ(o.s)
@@ -126,9 +131,9 @@ func (c *client) destroySRQ(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.srqs.get(in.SRQHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.srqs.get(in.SRQHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if err := n.DestroySRQ(o.s); err != nil {

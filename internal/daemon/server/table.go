@@ -1,5 +1,7 @@
 package server
 
+import "golang.org/x/sys/unix"
+
 // table numbers the objects of one kind of one client. It belongs to the
 // connection's goroutine.
 type table[T any] struct {
@@ -28,12 +30,12 @@ func (t *table[T]) add(v *T) uint32 {
 	return uint32(t.hint)
 }
 
-// get returns the object of a number, nil if there is none.
-func (t *table[T]) get(i uint32) *T {
-	if i >= uint32(len(t.slots)) {
-		return nil
+// get returns the object of a number. There being none is ENOENT, as of Linux 6.12.
+func (t *table[T]) get(i uint32) (*T, error) {
+	if i >= uint32(len(t.slots)) || t.slots[i] == nil {
+		return nil, unix.ENOENT
 	}
-	return t.slots[i]
+	return t.slots[i], nil
 }
 
 // remove frees a number that is in use.
