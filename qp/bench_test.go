@@ -32,6 +32,9 @@ func eunomiaOver(selective float64) profile.Spec {
 	}}}
 }
 
+// benchTune makes a queue pair one of the daemon's.
+var benchTune = func(*qp.Config) {}
+
 const (
 	benchMTU   = 1024
 	benchTick  = 1000 // ns that a turn of the bench takes
@@ -134,9 +137,11 @@ func newBenchQP(tb testing.TB, m *profile.Maker, name string, s profile.Spec, h 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	q := qp.New(qp.Config{
+	c := qp.Config{
 		Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 4, Host: h, Profile: p,
-	})
+	}
+	benchTune(&c)
+	q := qp.New(c)
 	if err := qptest.Connect(1, q, qp.RC, benchAttr(qpn^1), qp.RTS); err != nil {
 		tb.Fatal(err)
 	}

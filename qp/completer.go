@@ -20,13 +20,10 @@ func (r *requester) receive(now mono.Time, p *bth.Packet) Drop {
 	if distance(r.una, p.PSN) >= r.outstanding() {
 		return DropStaleAck
 	}
-	switch {
-	case p.Opcode.IsAck():
+	if p.Opcode.IsAck() {
 		return r.onAck(now, p)
-	case p.Opcode.IsReadResponse():
-		return r.onReadResponse(now, p)
 	}
-	return r.onAtomicAck(now, p)
+	return r.onResponse(now, p)
 }
 
 // onAck handles ACK, RNR NAK and NAK (IBTA vol.1 9.7.5.1, 9.7.5.2). The MSN is
@@ -78,11 +75,35 @@ func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
 	if !r.acknowledge(now, p.PSN, p) || !r.q.sending() {
 		return
 	}
-	if r.q.x != nil {
-		r.q.x.out.refused(now, p.PSN, status)
+	if i, _, ok := r.locate(p.PSN); ok {
+		r.broken(now, r.slot(i), status, Accepted)
 		return
 	}
 	r.fail(now, status)
+}
+
+// broken ends the queue pair over the answer to s. What stands before s in the queue is
+// flushed with the rest: it is not done.
+func (r *requester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
+	for r.head != r.tail && r.slot(r.head) != s {
+		r.q.host.SendRetired(1)
+		r.complete(&r.slot(r.head).wqe, StatusWRFlushErr)
+		r.head++
+	}
+	r.fail(now, status)
+	return d
+}
+
+// misplaced ends the queue pair over a response to s that is wrong or cannot be placed,
+// unless memory is not there yet.
+func (r *requester) misplaced(now mono.Time, s *slot, d Drop) Drop {
+	switch d {
+	case Later:
+		return d
+	case DropAccess:
+		return r.broken(now, s, StatusLocProtErr, d)
+	}
+	return r.broken(now, s, StatusBadRespErr, d)
 }
 
 // onRNR waits as long as the responder asks for (IBTA vol.1 9.7.5.2.8). A NAK for
@@ -110,9 +131,7 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	r.timer.running = false
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(bth.RNRTimer(p.AETH.Syndrome.Value())))
-	if r.q.x != nil {
-		r.q.x.out.since = r.rnrUntil
-	}
+	r.since = r.rnrUntil
 	return Accepted
 }
 
@@ -121,7 +140,7 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 // acknowledgement implies a NAK for it (IBTA vol.1 9.7.5.1.3). It returns false
 // in that case.
 func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
-	if s := r.unanswered(end); s != nil && r.q.x == nil {
+	if s := r.unanswered(end); s != nil && !r.separate {
 		r.implyNAK(now, s, p)
 		return false
 	}
@@ -167,8 +186,9 @@ func (r *requester) wanted(s *slot) bth.PSN {
 	return s.first
 }
 
-// onReadResponse places READ data (IBTA vol.1 9.7.5.1.1, 9.7.5.1.3).
-func (r *requester) onReadResponse(now mono.Time, p *bth.Packet) Drop {
+// onResponse places a READ response (IBTA vol.1 9.7.5.1.1, 9.7.5.1.3) or the value of an
+// atomic.
+func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 	s := r.unanswered(p.PSN.Next())
 	if s == nil {
 		return DropOpcode // not the PSN of a READ
@@ -179,26 +199,57 @@ func (r *requester) onReadResponse(now mono.Time, p *bth.Packet) Drop {
 		return DropOutOfOrder
 	}
 	k := distance(s.first, p.PSN)
-	off := k * uint32(r.q.mtu)
-	if s.kind != kindRead || !readOpcodeFits(p.Opcode, s, k) || p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK() {
-		return r.broken(now, p, StatusBadRespErr, DropOpcode)
+	d := r.placeResponse(s, k, s.span, p)
+	if d == Accepted && k+1 == s.span && !r.q.host.Sync() {
+		if d = DropAccess; r.q.host.Later() {
+			d = Later
+		}
 	}
-	if len(p.Payload) != int(min(s.wqe.Length-off, uint32(r.q.mtu))) {
-		return r.broken(now, p, StatusBadRespErr, DropLength)
+	switch d {
+	case Later:
+	case Accepted:
+		r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
+	default:
+		r.feedback(now, bth.Feedback{Expected: p.PSN}, p)
+		if r.q.sending() {
+			r.misplaced(now, s, d)
+		}
 	}
-	if !r.place(&s.wqe, off, p.Payload) {
-		return r.broken(now, p, StatusLocProtErr, DropAccess)
-	}
-	r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
-	return Accepted
+	return d
 }
 
-// readOpcodeFits reports whether op is right for response k of a READ. Asked for
-// again from its middle, a READ is answered by FIRST or ONLY there; as responses
+// placeResponse checks response k of n to s and puts its data where it belongs.
+func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
+	data, off := p.Payload, k*uint32(r.q.mtu)
+	switch {
+	case p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK():
+		return DropOpcode
+	case s.kind == kindAtomic:
+		if !p.Opcode.IsAtomicAck() {
+			return DropOpcode
+		}
+		data = r.atomic[:] // in host byte order (IBTA vol.1 9.4.5)
+		binary.NativeEndian.PutUint64(data, p.AtomicAck)
+	case !p.Opcode.IsReadResponse() || !readOpcodeFits(p.Opcode, k, n, s.split):
+		return DropOpcode
+	case len(data) != int(min(s.wqe.Length-off, uint32(r.q.mtu))):
+		return DropLength
+	}
+	if scatter(r.q.host, s.wqe.SGEs, off, data) {
+		return Accepted
+	}
+	if r.q.host.Later() {
+		return Later
+	}
+	return DropAccess
+}
+
+// readOpcodeFits reports whether op is right for response k of n to a READ. Asked for
+// again from its middle (split), a READ is answered by FIRST or ONLY there; as responses
 // to the earlier request may still come, both are right then.
-func readOpcodeFits(op bth.Opcode, s *slot, k uint32) bool {
-	starts := k == 0 || s.split && (op.IsFirst() || op.IsOnly())
-	ends := k+1 == s.span
+func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
+	starts := k == 0 || split && (op.IsFirst() || op.IsOnly())
+	ends := k+1 == n
 	switch {
 	case starts && ends:
 		return op.IsOnly()
@@ -208,37 +259,6 @@ func readOpcodeFits(op bth.Opcode, s *slot, k uint32) bool {
 		return op.IsLast()
 	}
 	return op.IsMiddle()
-}
-
-// broken ends the request that p answers in error.
-func (r *requester) broken(now mono.Time, p *bth.Packet, status Status, d Drop) Drop {
-	r.feedback(now, bth.Feedback{Expected: p.PSN}, p)
-	if r.q.sending() {
-		r.fail(now, status)
-	}
-	return d
-}
-
-// onAtomicAck places the original value, in host byte order (IBTA vol.1 9.4.5).
-func (r *requester) onAtomicAck(now mono.Time, p *bth.Packet) Drop {
-	s := r.unanswered(p.PSN.Next())
-	if s == nil {
-		return DropOpcode
-	}
-	if r.wanted(s) != p.PSN {
-		r.q.ctr.OutOfSequence++
-		r.implyNAK(now, s, p)
-		return DropOutOfOrder
-	}
-	if s.kind != kindAtomic || !p.AETH.Syndrome.IsACK() {
-		return r.broken(now, p, StatusBadRespErr, DropOpcode)
-	}
-	binary.NativeEndian.PutUint64(r.atomic[:], p.AtomicAck)
-	if !r.place(&s.wqe, 0, r.atomic[:]) {
-		return r.broken(now, p, StatusLocProtErr, DropAccess)
-	}
-	r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
-	return Accepted
 }
 
 // feedback hands what p says to the recovery and acts on the outcome. It
@@ -272,10 +292,7 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 // (IBTA vol.1 9.9.2.1).
 func (r *requester) progress(now mono.Time) {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
-	r.rnrUntil = 0
-	if r.q.x != nil {
-		r.q.x.out.since = now
-	}
+	r.rnrUntil, r.since = 0, now
 	r.ask.acked(r.una, r.nxt)
 	r.retire()
 }
@@ -319,10 +336,10 @@ func (r *requester) acked() uint64 {
 }
 
 // missing handles a loss. In RC one retry is used up (IBTA vol.1 9.9.2.4); the recovery of
-// an extended transport sends again as often as it takes, and extRequester gives up.
+// an extended transport sends again as often as it takes, see givenUp.
 func (r *requester) missing(now mono.Time, packets uint32, timeout bool) {
 	r.lost(now, packets, timeout)
-	if r.q.x != nil {
+	if r.separate {
 		return
 	}
 	r.ask.lost()

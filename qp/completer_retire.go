@@ -43,8 +43,8 @@ func (r *requester) done(s *slot) bool {
 	case s.kind == kindLocal:
 		return true
 	case r.rec == nil:
-		return int32(r.left-r.head) > 0
-	case r.q.x != nil && s.kind.responds() && !r.q.x.out.answered(s):
+		return int32(r.departed-r.head) > 0
+	case s.rspan > 0 && distance(s.rfirst, r.frame.arrived()) < s.rspan:
 		return false
 	}
 	return distance(s.first, r.una) >= s.span
@@ -90,7 +90,8 @@ func (r *requester) flush() {
 	for i := r.head; i != r.tail; i++ {
 		r.complete(&r.slot(i).wqe, StatusWRFlushErr)
 	}
-	*r = requester{sender: r.sender}
+	r.ring = nil
+	r.forget()
 	r.una = r.nxt
 	r.flushPosted()
 }

@@ -136,7 +136,7 @@ func TestExtendedKeepsLast(t *testing.T) {
 				t.Fatalf("the end of %d is there before its beginning", o.w.WRID)
 			}
 		}
-		most = max(most, p.ends[1].q.x.in.kept.n)
+		most = max(most, p.ends[1].q.x.in.waiting.copies)
 		again := lost[packet.PSN]
 		if packet.Opcode.IsWrite() && !packet.Opcode.Ends() {
 			lost[packet.PSN] = true

@@ -6,90 +6,18 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/reorder"
-	"roced/retrans"
 )
 
-// extension is what a queue pair of an extended transport has besides the machines of
-// RC: docs/wire.md has its packets, docs/transports.md its mechanisms. Requests and
-// READ responses have PSNs of their own (IRN 5.2: sPSN and rPSN), which begin with the
-// same number, and each direction has a tracker and a recovery.
+// extension is what a queue pair of an extended transport has instead of the admission and
+// the framing of RC: docs/wire.md has its packets, docs/transports.md its mechanisms.
 type extension struct {
-	q       *QP
-	profile bth.Profile
-	out     extRequester
-	in      extResponder
-	turn    bool // responses go first
+	out extendedFraming
+	in  anyOrder
 }
 
 func (x *extension) init(q *QP) {
-	p := &q.cfg.Profile
-	x.q, x.profile = q, p.Kind
-	x.in = extResponder{q: q, trk: p.Tracker, perPacket: p.Kind == bth.ProfileMPRDMA}
-	x.in.answers.init(q)
-	if k, ok := p.Tracker.(reorder.LastKeeper); ok {
-		x.in.kept.wanted = k.KeepsLast()
-	}
-	x.out = extRequester{q: q, trk: p.Responses, perPacket: x.in.perPacket}
-	x.in.buffer.trk, _ = p.Tracker.(reorder.Buffered)
-	x.out.buffer.trk, _ = p.Responses.(reorder.Buffered)
-	x.out.holder, _ = p.Recovery.(retrans.LastHolder)
-}
-
-func (x *extension) reset() {
-	x.out.reset()
-	x.in.reset()
-	x.turn = false
-}
-
-// receive takes a packet of an extended transport.
-func (x *extension) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
-	switch {
-	case p.Ext.Profile != x.profile:
-		return x.q.foreign(now, p)
-	case p.Opcode.IsRequest():
-		return x.in.receive(now, p, m)
-	case p.Opcode.IsReadAck():
-		return x.in.answers.acknowledged(now, p)
-	case !x.q.sending():
-		return DropState
-	case p.Opcode.IsAck():
-		return x.out.receiveAck(now, p)
-	}
-	return x.out.receiveResponse(now, p, m)
-}
-
-// poll is QP.poll. Acknowledgements go first, for they clock the peer; requests and
-// responses take turns.
-func (x *extension) poll(now mono.Time, t *Transmit) bool {
-	t.Packet.Ext = bth.XETH{Profile: x.profile}
-	if x.in.pollAck(t) || x.out.pollAck(t) {
-		return true
-	}
-	first, second := x.q.req.poll, x.in.answers.poll
-	if x.turn {
-		first, second = second, first
-	}
-	if first(now, t) {
-		x.turn = !x.turn
-		return true
-	}
-	return second(now, t)
-}
-
-// nextTimeout is when onTimeout or poll of what is not the requester's is due.
-func (x *extension) nextTimeout() mono.Time {
-	t := x.in.answers.nextTimeout()
-	if x.q.sending() {
-		t = t.Min(x.out.nextTimeout())
-	}
-	return t
-}
-
-func (x *extension) onTimeout(now mono.Time) {
-	x.in.answers.onTimeout(now)
-	if x.q.sending() {
-		x.out.onTimeout(now)
-	}
+	x.out.init(q)
+	x.in.init(q)
 }
 
 // announce tells a tracker what the sender's agent has added to p (Eunomia 3.2.1). It
@@ -127,24 +55,20 @@ func (q *QP) foreign(now mono.Time, p *bth.Packet) Drop {
 	if !p.Opcode.IsRequest() || q.cfg.Type != RC {
 		return DropProfile
 	}
-	if p.PSN == q.cfg.Profile.Tracker.Expected() {
+	if expected := q.resp.trk.Expected(); p.PSN == expected {
+		q.resp.refuse(now, expected, false, badSequence)
 		q.refuseForeign = true
-		q.resp.countRefusal(badSequence)
-		q.resp.parting = true
-		q.host.Notify(badSequence.event)
-		q.enterError(now)
 	}
 	return DropProfile
 }
 
-// pollForeign fills t with the NAK that foreign has asked for. It names the expected packet:
-// a later one would acknowledge the requests before it.
+// pollForeign fills t with the NAK that foreign has asked for.
 func (q *QP) pollForeign(t *Transmit) bool {
-	if !q.refuseForeign || q.state < RTR || q.state == Err && !q.resp.parting {
+	if !q.refuseForeign {
 		return false
 	}
-	q.refuseForeign = false
-	q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, q.cfg.Profile.Tracker.Expected())
+	q.refuseForeign, q.resp.lastWord = false, false
+	q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, q.resp.trk.Expected())
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeInvalidRequest}
 	return true
 }
@@ -166,9 +90,6 @@ func feedbackOf(p *bth.Packet) bth.Feedback {
 	return f
 }
 
-// maxAcks is how many acknowledgements may wait to be sent.
-const maxAcks = 4096
-
 // ackQueue holds the acknowledgements of packets that have arrived. Those that say
 // nothing but the expected PSN are merged, unless each of them clocks the sender.
 type ackQueue struct {
@@ -176,41 +97,34 @@ type ackQueue struct {
 	head, n int
 }
 
-func (a *ackQueue) push(f bth.Feedback, each bool) {
+// push adds f to at most depth others. The oldest is forgotten if there is no room: it
+// counts as lost on the way.
+func (a *ackQueue) push(f bth.Feedback, each bool, depth int) {
 	if a.n > 0 && !each && plain(&f) && plain(a.at(a.n-1)) {
 		*a.at(a.n - 1) = f
 		return
 	}
-	if a.n == len(a.ring) {
-		a.makeRoom()
+	switch {
+	case a.n >= depth:
+		a.pop()
+	case a.n == len(a.ring):
+		bigger := make([]bth.Feedback, max(4, 2*len(a.ring)))
+		for i := range a.n {
+			bigger[i] = *a.at(i)
+		}
+		a.ring, a.head = bigger, 0
 	}
 	*a.at(a.n) = f
 	a.n++
 }
 
-// makeRoom doubles the ring or, if that is long enough, forgets the oldest: it counts
-// as lost on the way.
-func (a *ackQueue) makeRoom() {
-	if len(a.ring) == maxAcks {
-		a.head, a.n = a.head+1, a.n-1
-		return
-	}
-	bigger := make([]bth.Feedback, max(4, 2*len(a.ring)))
-	for i := range a.n {
-		bigger[i] = *a.at(i)
-	}
-	a.ring, a.head = bigger, 0
-}
-
 func (a *ackQueue) at(i int) *bth.Feedback { return &a.ring[(a.head+i)&(len(a.ring)-1)] }
 
-func (a *ackQueue) pop() (f bth.Feedback, ok bool) {
-	if a.n == 0 {
-		return f, false
-	}
-	f = *a.at(0)
+// pop removes the oldest; there is one.
+func (a *ackQueue) pop() bth.Feedback {
+	f := *a.at(0)
 	a.head, a.n = a.head+1, a.n-1
-	return f, true
+	return f
 }
 
 func (a *ackQueue) clear() { a.head, a.n = 0, 0 }
@@ -220,18 +134,19 @@ func plain(f *bth.Feedback) bool {
 	return !f.Gap && !f.HasSACK && !f.Refused && !f.ECE && !f.ReTx && f.NumHoles == 0
 }
 
-// answerTo completes what the tracker says of a packet with the packet's own marks,
-// which MP-RDMA echoes (3.1).
-func answerTo(f bth.Feedback, p *bth.Packet, m RxMeta, each bool) bth.Feedback {
+// answer makes the acknowledgement of p due: what the tracker says of it, f, and the
+// packet's own marks, which MP-RDMA echoes (3.1).
+func (q *QP) answer(to *ackQueue, f bth.Feedback, p *bth.Packet, m RxMeta) {
+	kind := &kinds[q.cfg.Profile.Kind]
 	f.ECE = m.CE
-	if p.Ext.Profile == bth.ProfileMELO && f.NumHoles == 0 {
-		f.HasSACK = false // only a new hole is worth a NACK of its own (MELO 3.2.4)
+	if kind.onlyHoles && f.NumHoles == 0 {
+		f.HasSACK = false
 	}
-	if each {
+	if kind.perPacket {
 		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.Path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
 	}
-	return f
+	to.push(f, kind.perPacket, q.cfg.Tuning.ackDepth())
 }
 
 // acknowledge builds an acknowledgement.
@@ -242,6 +157,7 @@ func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *bth.Feedback, expected b
 	if p.AETH = a; f.Gap {
 		p.AETH.Syndrome = bth.SyndromePSNSeqErr
 	}
+	p.Ext = bth.XETH{Profile: q.cfg.Profile.Kind}
 	h := &p.Ext
 	set := func(on bool, flag bth.XFlags) {
 		if on {

@@ -53,6 +53,11 @@ type Host interface {
 	// BindMW binds a type 2 memory window.
 	BindMW(b BindWR) bool
 
+	// Later reports whether the call that has just failed, of those that read or write
+	// memory and Sync, may succeed later: the memory is not there yet. Nothing has changed
+	// then, and QP.Resume is called when it is.
+	Later() bool
+
 	// Scratch returns n bytes that stay valid until Flushed, to gather a payload
 	// that spans several SGEs.
 	Scratch(n int) []byte

@@ -7,10 +7,6 @@ import (
 	"roced/mono"
 )
 
-// maxCredit is how much time a paced sender that was called late may make up
-// for with a burst. A daemon's timers are late by tens of microseconds.
-const maxCredit = 200 * time.Microsecond
-
 // pacer spreads packets in time. It keeps the fraction of a nanosecond that a
 // packet's time has, so that the rate is exact in the long run.
 type pacer struct {
@@ -22,6 +18,7 @@ type pacer struct {
 	// backlog says that packets have been waiting without a break: what a late
 	// call loses is made up for. Idle time is not.
 	backlog bool
+	credit  time.Duration // how much of that at most (Tuning.PacerCredit)
 }
 
 // ready reports whether a packet may leave at now.
@@ -36,13 +33,13 @@ func (p *pacer) nothing() { p.backlog = p.held }
 // charge accounts for a packet that leaves at now at a rate in bits per second.
 func (p *pacer) charge(now mono.Time, bytes int, rate uint64) {
 	if rate == ccalgo.Unlimited {
-		*p = pacer{}
+		*p = pacer{credit: p.credit}
 		return
 	}
 	rate = max(rate, 1)
 	earliest := now
 	if p.backlog {
-		earliest = now.Add(-maxCredit)
+		earliest = now.Add(-p.credit)
 	}
 	if p.next < earliest || rate != p.rate {
 		p.rem = 0

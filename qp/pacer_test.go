@@ -29,7 +29,7 @@ func TestPacerIsExact(t *testing.T) {
 
 func TestPacerCredit(t *testing.T) {
 	const rate = 8_000_000_000 // a byte per nanosecond
-	var p pacer
+	p := pacer{credit: Software.PacerCredit}
 	send := func(now mono.Time) (sent int) {
 		for p.ready(now) {
 			p.charge(now, 1000, rate)
@@ -44,7 +44,7 @@ func TestPacerCredit(t *testing.T) {
 	if n := send(15_000); n != 5 {
 		t.Fatalf("%d made up for, want 5", n)
 	}
-	if n := send(15_000 + mono.Time(time.Second)); n != int(maxCredit/1000)+1 {
+	if n := send(15_000 + mono.Time(time.Second)); n != int(Software.PacerCredit/1000)+1 {
 		t.Fatalf("%d after a second", n)
 	}
 	p.held = false

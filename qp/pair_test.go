@@ -138,7 +138,7 @@ func newPair(t testing.TB, c pairConfig) *pair {
 		} else if c.profile != nil {
 			prof = c.profile()
 		}
-		q := New(Config{
+		q := New(Config{Tuning: Software,
 			Profile: prof,
 			Type:    RC, QPN: bth.QPN(20 + i), Host: h, SigAll: true,
 			MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,

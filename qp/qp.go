@@ -58,6 +58,10 @@ type Config struct {
 	Profile     Profile
 	Host        Host
 	Counters    *Counters
+	Tuning      Tuning
+	// Phantom says that payload has a length but no content, as in simulation: what would
+	// have to be copied is not.
+	Phantom bool
 }
 
 // RxMeta is what the encapsulation of a received packet says besides the packet.
@@ -91,13 +95,16 @@ const (
 	DropLength
 	DropStaleAck // acknowledges nothing that is outstanding
 	DropProfile  // of another transport profile
+	// Later: memory that the packet needs is not there yet (Host.Later). Nothing has changed;
+	// the packet is to be given again after Resume.
+	Later
 )
 
 // String returns the verdict in words.
 func (d Drop) String() string {
 	return [...]string{"accepted", "QP state does not receive", "unexpected opcode", "duplicate", "out of order",
 		"no receive work request", "bad Q_Key", "remote access error", "bad length", "stale acknowledgement",
-		"another transport profile"}[d]
+		"another transport profile", "memory is not there yet"}[d]
 }
 
 // QP is one queue pair.
@@ -113,15 +120,13 @@ type QP struct {
 	resp responder
 	np   notifier
 
-	ahead int        // requests polled since the last response
-	x     *extension // extended transports only
-	trace *tracing   // nil: nobody watches
+	polled  int        // requests polled since the last response
+	blocked bool       // until Resume: memory is not there yet
+	x       *extension // extended transports only
+	trace   *tracing   // nil: nobody watches
 
 	refuseForeign bool // a request of another transport profile is to be refused
 }
-
-// maxAhead is how many requests may go before an acknowledgement that is due.
-const maxAhead = 32
 
 // defaultUnacked is the PSN window if the configuration has none. rxe has 128; with
 // super-frames of 15 packets a larger one measures better, and 512 no better still.
@@ -155,12 +160,12 @@ func New(cfg Config) *QP {
 		cfg.MaxUnacked = defaultUnacked
 	}
 	q := &QP{cfg: cfg, host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
-	q.req.init(q)
-	q.resp.init(q)
 	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
 		q.x = new(extension)
 		q.x.init(q)
 	}
+	q.req.init(q)
+	q.resp.init(q)
 	return q
 }
 
@@ -193,36 +198,44 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if p.Opcode.IsExt() != (q.x != nil) {
 		return q.unexpected(now, p)
 	}
-	if p.Opcode.Transport() != q.transport() && !p.Opcode.IsExt() {
+	if p.Opcode.Transport() != q.req.frame.transport() && !p.Opcode.IsExt() {
 		return DropOpcode
 	}
-	if m.CE && q.cfg.Type != UD && notable(p.Opcode) {
+	d := q.dispatch(now, p, m)
+	if m.CE && d != Later && q.cfg.Type != UD && notable(p.Opcode) {
 		q.np.marked(now)
 	}
-	switch {
-	case q.x != nil:
-		return q.x.receive(now, p, m)
-	case p.Opcode.IsRequest():
-		return q.resp.receive(now, p, m)
-	case p.Opcode.IsResponse():
-		return q.req.receive(now, p)
-	}
-	return DropOpcode
+	return d
 }
 
-// transport returns the transport bits of the opcodes that q sends and receives.
-func (q *QP) transport() bth.Opcode {
-	switch q.cfg.Type {
-	case UC:
-		return bth.TransportUC
-	case UD:
-		return bth.TransportUD
+func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	switch {
+	case q.x != nil && p.Ext.Profile != q.cfg.Profile.Kind:
+		return q.foreign(now, p)
+	case p.Opcode.IsRequest():
+		return q.resp.receive(now, p, m)
+	case p.Opcode.IsReadAck():
+		return q.x.in.responses.acknowledged(now, p)
+	case !p.Opcode.IsResponse():
+		return DropOpcode
+	case !q.sending():
+		return DropState
 	}
-	if q.x != nil {
-		return bth.TransportExt
-	}
-	return bth.TransportRC
+	return q.req.frame.receive(now, p, m)
 }
+
+// Resume tells that memory is there which was not when Receive or PollTransmit needed it
+// (Host.Later). PollTransmit has nothing before; what Receive has answered with Later is to
+// be given to it again.
+func (q *QP) Resume(now mono.Time) {
+	if q.blocked = false; q.state >= RTR && q.state <= SQE {
+		q.resp.adm.resume(now)
+	}
+	q.traceState(now)
+}
+
+// Blocked reports whether the queue pair waits for Resume.
+func (q *QP) Blocked() bool { return q.blocked }
 
 // Doorbell tells that send work requests may have been posted. They are pulled
 // when they can be sent; only a broken queue takes them at once, to flush them.
@@ -249,7 +262,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 		q.req.onTimeout(now)
 	}
 	if q.x != nil {
-		q.x.onTimeout(now)
+		q.x.in.responses.onTimeout(now)
 	}
 	q.traceState(now)
 }
@@ -259,7 +272,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.req.pace.held = false
 	t.Path = 0
-	if q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t) {
+	if !q.blocked && (q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t)) {
 		return true
 	}
 	q.req.pace.nothing()
@@ -267,32 +280,22 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	return false
 }
 
-// poll is PollTransmit without CNPs, which go first.
-//
-// Requests and responses take turns. A mere acknowledgement lets a few requests go
-// first: the shorter packet can then be the last of their super-frame, while one of
-// its own costs as much as all of them. See Woken for when it does not.
+// poll is PollTransmit without CNPs, which go first. Requests and answers take turns; how
+// many requests may go before the next answer is for the admission to say.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
-	if q.x != nil {
-		return q.x.poll(now, t)
-	}
-	limit := 1
-	if q.resp.onlyAck() {
-		limit = maxAhead
-		if q.resp.urgent {
-			limit = 0
-		}
-	}
-	if q.ahead < limit && q.req.poll(now, t) {
-		q.ahead++
+	limit := q.resp.adm.requestsFirst()
+	if q.polled < limit && q.req.poll(now, t) {
+		q.polled++
 		return true
 	}
-	if q.resp.poll(now, t) {
-		q.ahead = 0
-		q.traceAnswer(now, &t.Packet)
+	if q.blocked {
+		return false
+	}
+	if q.resp.adm.poll(now, t) {
+		q.polled = 0
 		return true
 	}
-	return q.ahead >= limit && q.req.poll(now, t)
+	return !q.blocked && q.polled >= limit && q.req.poll(now, t)
 }
 
 // Woken tells that the receive which has just been completed has woken a program. The
@@ -317,7 +320,7 @@ func (q *QP) NextTimeout() mono.Time {
 		t = q.req.nextTimeout()
 	}
 	if q.x != nil {
-		t = t.Min(q.x.nextTimeout())
+		t = t.Min(q.x.in.responses.nextTimeout())
 	}
 	return t
 }
@@ -331,7 +334,6 @@ func (q *QP) enterError(now mono.Time) {
 	q.state = Err
 	q.req.flush()
 	if q.x != nil {
-		q.x.in.flush()
 	}
 	q.resp.flush()
 }

@@ -5,6 +5,8 @@ import (
 
 	"roced/bth"
 	"roced/mono"
+	"roced/path"
+	"roced/retrans"
 )
 
 // psnMask wraps PSN distances that are known to be positive. They are counted
@@ -30,11 +32,14 @@ func distance(from, to bth.PSN) uint32 { return (to.Uint32() - from.Uint32()) & 
 // The indices run freely; the ring's length is a power of two.
 type requester struct {
 	sender
-	ring []slot
+	frame  framing
+	syncer path.Syncer        // nil: no request waits for slower paths
+	holder retrans.LastHolder // nil: no last packet waits
+	ring   []slot
 
 	head, cursor, tail uint32
 	reached            uint32 // the first request that is not acknowledged to its end
-	left               uint32 // UC, UD: requests before it have left the port
+	departed           uint32 // UC, UD: requests before it have left the port
 	resend             uint32 // where the last retransmission was found
 
 	// bad is the one request that cannot be executed, if hasBad: nothing is sent
@@ -42,32 +47,42 @@ type requester struct {
 	bad    uint32
 	hasBad bool
 
-	rdOut int // READs and atomics outstanding
+	rdOut int     // READs and atomics outstanding
+	rnxt  bth.PSN // of the first response to the next of them, if responses have PSNs of their own
 
 	retries, rnrRetries uint8
 	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
-	again               bool      // poll has more to do, which needs no input
-	at                  mono.Time // when again was set
+	hasMore             bool      // poll has more to do, which needs no input
+	at                  mono.Time // when hasMore was set
 	draining            bool      // SQD: the drained event is owed
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
 	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
 	ask                 asker
 	pace                pacer
-	atomic              [8]byte // result on its way to memory
+	since               mono.Time // of the last progress
+	syncAt              mono.Time // a synchronise operation waits until then; zero: none does
+	atomic              [8]byte   // result on its way to memory
 }
 
 func (r *requester) init(q *QP) {
 	p := &q.cfg.Profile
-	r.sender = sender{q: q, rec: p.Recovery, ctl: p.Controller, paths: p.Paths, each: p.Kind == bth.ProfileMPRDMA}
+	r.sender = newSender(q, p.Recovery, p.Controller, p.Paths)
+	r.frame = &standardFraming{r}
+	if q.x != nil {
+		r.frame = &q.x.out
+	}
 	if q.cfg.Type != RC {
 		r.rec = nil
 	}
+	r.pace.credit = q.cfg.Tuning.PacerCredit
+	r.plugIns()
 }
 
 // start begins sending at psn; the queue pair has entered RTS.
 func (r *requester) start(psn bth.PSN) {
-	*r = requester{sender: r.sender, ring: r.ring}
+	r.forget()
+	r.rnxt = psn
 	r.sender.start(psn)
 	r.configure()
 }
@@ -80,9 +95,15 @@ func (r *requester) configure() {
 		r.rec.SetTimeout(d)
 		r.ask.timeout = d
 		if r.q.x != nil {
-			r.q.x.in.answers.rec.SetTimeout(d)
+			r.q.x.in.responses.rec.SetTimeout(d)
 		}
 	}
+}
+
+// forget clears everything but what New has set.
+func (r *requester) forget() {
+	*r = requester{sender: r.sender, frame: r.frame, syncer: r.syncer, holder: r.holder, ring: r.ring,
+		pace: pacer{credit: r.pace.credit}}
 }
 
 // reset forgets everything, without completions (IBTA vol.1 10.3.1.1). The
@@ -91,7 +112,8 @@ func (r *requester) reset() {
 	if n := r.tail - r.head; n > 0 {
 		r.q.host.SendRetired(int(n))
 	}
-	*r = requester{sender: r.sender}
+	r.ring = nil
+	r.forget()
 	r.clear(bth.PSN{})
 }
 
@@ -117,7 +139,7 @@ func (r *requester) checkDrained() {
 
 // poll fills t with the next request packet.
 func (r *requester) poll(now mono.Time, t *Transmit) bool {
-	r.again = false
+	r.hasMore = false
 	return r.next(now, t)
 }
 
@@ -139,18 +161,19 @@ func (r *requester) next(now mono.Time, t *Transmit) bool {
 	if r.rec == nil {
 		return r.sendNew(now, t)
 	}
-	if r.q.x != nil {
-		return r.sender.next(now, t, &r.q.x.out)
-	}
-	if psn, ok := r.rec.NextRetransmit(); ok {
-		if r.retransmit(now, psn, t) {
-			return true
-		}
-	} else if r.sendNew(now, t) {
-		return true
-	}
-	return r.probe(now, t)
+	return r.sender.next(now, t, r) || r.probe(now, t)
 }
+
+// fresh implements source.
+func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now) && r.sendNew(now, t) }
+
+// again implements source.
+func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
+	return r.retransmit(now, psn, t)
+}
+
+// exhausted implements source.
+func (r *requester) exhausted() bool { return r.cursor == r.tail }
 
 // sendNew sends the next packet of the request at the cursor.
 func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
@@ -171,7 +194,7 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 		}
 		return r.pace.ready(now) && r.transmit(now, s, t)
 	}
-	r.again, r.at = true, now
+	r.hasMore, r.at = true, now
 	return false
 }
 
@@ -195,10 +218,10 @@ func (r *requester) mayBegin(s *slot) bool {
 	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 {
 		return false
 	}
-	if r.q.x != nil && r.rdOut > 0 && s.kind.responds() && r.q.x.out.pending()+s.rspan > maxSpan {
-		return false
+	if !s.kind.responds() {
+		return true
 	}
-	return !s.kind.responds() || r.rdOut < int(r.q.attr.MaxRdAtomic)
+	return r.rdOut < int(r.q.attr.MaxRdAtomic) && (!r.separate || r.rdOut == 0 || distance(r.frame.arrived(), r.rnxt)+s.rspan <= maxSpan)
 }
 
 // runLocal executes a local operation when its turn has come. A fence holds for
@@ -211,12 +234,9 @@ func (r *requester) runLocal(now mono.Time, s *slot) bool {
 	switch {
 	case s.wqe.Opcode == WRLocalInv && !r.q.host.Invalidate(s.wqe.Imm),
 		s.wqe.Opcode == WRBindMW && !r.q.host.BindMW(s.wqe.Bind):
-		r.spoil(r.cursor, StatusMWBindErr) // "memory management operation error"
+		r.markBad(r.cursor, StatusMWBindErr) // "memory management operation error"
 	default:
-		s.first = r.nxt // for those that search
-		if r.q.x != nil {
-			s.rfirst = r.q.x.out.rnxt
-		}
+		s.first, s.rfirst = r.nxt, r.rnxt // for those that search
 		r.cursor++
 	}
 	r.settle(now)
@@ -227,16 +247,20 @@ func (r *requester) runLocal(now mono.Time, s *slot) bool {
 func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	k := s.sent
 	if k == 0 {
-		s.first, s.stream = r.nxt, r.payloadSent
-		if r.q.x != nil {
-			r.q.x.out.number(now, s)
-		}
+		s.first, s.rfirst, s.stream = r.nxt, r.rnxt, r.payloadSent
 	}
 	if !r.fill(s, k, t) {
-		r.spoil(r.cursor, StatusLocProtErr)
-		r.settle(now)
+		r.unreadable(now, r.cursor)
 		return false
 	}
+	if k == 0 {
+		if r.idle() {
+			r.since = now
+		}
+		r.rnxt = r.rnxt.Add(int(s.rspan))
+		r.frame.number(s)
+	}
+	r.frame.stamp(s, k, &t.Packet)
 	psn, span, n := r.nxt, uint32(1), len(t.Packet.Payload)
 	if s.kind.responds() {
 		span = s.span
@@ -257,7 +281,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	}
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
-	t.Packet.AckReq = responds || r.q.x != nil || r.wantAck(now, ends && (r.pace.next > now || !r.follows()))
+	t.Packet.AckReq = responds || r.separate || r.wantAck(now, ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.next > now || !r.follows()))
 	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq)
 	if t.Packet.AckReq && !responds { // only what a mere acknowledgement answers
 		r.timer.sent(now, r.nxt.Add(-1))
@@ -271,10 +295,11 @@ func (r *requester) account(now mono.Time, p *bth.Packet) {
 }
 
 // wireLen is what a packet takes on the link: Ethernet (14), IPv4 (20), UDP (8)
-// and ICRC (4) around the transport packet. IPv6 is not worth a distinction.
-func wireLen(p *bth.Packet) int {
+// and ICRC (4) around the transport packet, and what the link adds to a frame. IPv6 is not
+// worth a distinction.
+func (q *QP) wireLen(p *bth.Packet) int {
 	const encapsulation = 14 + 20 + 8 + 4
-	return encapsulation + p.HeaderLen() + len(p.Payload)
+	return encapsulation + p.HeaderLen() + len(p.Payload) + q.cfg.Tuning.linkBytes()
 }
 
 // bytesInFlight is the payload believed to be in the network. While packets are
@@ -293,7 +318,7 @@ func (r *requester) windowOpen(s *slot) bool {
 		return true // UC and UD are not acknowledged
 	}
 	inflight := r.rec.InFlight()
-	if r.q.x != nil && (r.outstanding() >= room(r.rec) || !r.q.x.out.mayEnd(s)) {
+	if r.separate && (r.outstanding() >= room(r.rec) || !r.mayEnd(s)) {
 		return false
 	}
 	if inflight == 0 {
@@ -309,8 +334,14 @@ func (r *requester) windowOpen(s *slot) bool {
 // nextTimeout is when onTimeout or poll has something to do.
 func (r *requester) nextTimeout() mono.Time {
 	t := r.deadline().Min(r.pace.deadline())
+	if r.separate {
+		t = t.Min(r.givenUp())
+	}
+	if r.syncAt != 0 {
+		t = t.Min(r.syncAt)
+	}
 	switch {
-	case r.again:
+	case r.hasMore && !r.q.blocked:
 		return r.at
 	case r.rnrUntil != 0:
 		t = t.Min(r.rnrUntil)
@@ -323,6 +354,9 @@ func (r *requester) nextTimeout() mono.Time {
 // onTimeout handles whatever is due at now.
 func (r *requester) onTimeout(now mono.Time) {
 	r.onDeadline(now)
+	if now >= r.syncAt {
+		r.syncAt = 0 // poll looks again
+	}
 	switch {
 	case r.rnrUntil != 0:
 		if now >= r.rnrUntil {
@@ -331,16 +365,28 @@ func (r *requester) onTimeout(now mono.Time) {
 	case r.rec != nil && now >= r.rec.Deadline():
 		r.missing(now, r.timedOut(now), true)
 	}
+	if r.separate && r.q.sending() && now >= r.givenUp() {
+		r.q.ctr.RetryExceededErr++
+		r.fail(now, StatusRetryExcErr)
+	}
+}
+
+// unreadable handles a request, the i-th, whose memory could not be read.
+func (r *requester) unreadable(now mono.Time, i uint32) {
+	if !r.q.blocked {
+		r.markBad(i, StatusLocProtErr)
+		r.settle(now)
+	}
 }
 
 // flushed completes UC and UD requests whose packets have all left. That may
 // let a local operation run or make room for more.
 func (r *requester) flushed(now mono.Time) {
 	before := r.head
-	r.left = r.cursor
+	r.departed = r.cursor
 	r.settle(now)
 	if r.head != before && r.q.sending() {
-		r.again = r.cursor != r.tail && r.slot(r.cursor).kind == kindLocal || r.q.host.HasSend()
+		r.hasMore = r.cursor != r.tail && r.slot(r.cursor).kind == kindLocal || r.q.host.HasSend()
 		r.at = now
 	}
 }

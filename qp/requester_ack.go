@@ -13,8 +13,8 @@ import (
 //
 //   - at the end of a message unless another packet follows at once, which
 //     would ask in its place: this completes the last request of a burst
-//   - every quarter of the PSN window or of the congestion window, so that
-//     acknowledgements stream while packets do
+//   - several times in the PSN window or the congestion window (Tuning.AcksPerWindow),
+//     so that acknowledgements stream while packets do
 //   - when it fills the window: nothing follows until something is acknowledged
 //   - when the packets before it have been waiting for an eighth of the timeout,
 //     as they do under a rate limit, so that slowness is not taken for loss
@@ -35,7 +35,7 @@ type asker struct {
 func (r *requester) wantAck(now mono.Time, stop bool) bool {
 	a, limit := &r.ask, r.q.cfg.MaxUnacked
 	window, _ := r.limits()
-	often := min(uint64(limit), window/uint64(r.q.mtu)) / 4
+	often := min(uint64(limit), window/uint64(r.q.mtu)) / uint64(max(r.q.cfg.Tuning.AcksPerWindow, 1))
 	if stop || uint64(a.count)+1 >= often || r.rec.InFlight() >= limit {
 		return true
 	}
@@ -84,10 +84,10 @@ func (r *requester) retransmit(now mono.Time, psn bth.PSN, t *Transmit) bool {
 func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	s := r.slot(i)
 	if !r.fill(s, k, t) {
-		r.spoil(i, StatusLocProtErr)
-		r.settle(now)
+		r.unreadable(now, i)
 		return false
 	}
+	r.frame.stamp(s, k, &t.Packet)
 	psn, span := s.first.Add(int(k)), uint32(1)
 	if s.kind.responds() {
 		span = s.span - k
@@ -97,8 +97,8 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	r.rec.OnSent(now, psn, span, true)
 	r.q.traceSent(now, &t.Packet, span, true)
 	_, more := r.rec.NextRetransmit()
-	t.Packet.AckReq = s.kind.responds() || r.q.x != nil || r.wantAck(now, !more)
-	if r.q.x != nil {
+	t.Packet.AckReq = s.kind.responds() || r.separate || r.wantAck(now, !more)
+	if r.separate {
 		t.Packet.Ext.Flags |= bth.XReTx
 	}
 	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq)
@@ -112,7 +112,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 // responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
 // this rare.
 func (r *requester) probe(now mono.Time, t *Transmit) bool {
-	if r.rec == nil || r.q.x != nil || r.ask.pending || r.pace.held || r.outstanding() == 0 || !r.q.sending() {
+	if r.rec == nil || r.separate || r.q.blocked || r.ask.pending || r.pace.held || r.outstanding() == 0 || !r.q.sending() {
 		return false
 	}
 	last := r.nxt.Add(-1)

@@ -55,24 +55,15 @@ var workOps = [...]workOp{
 // atomicWriteLen is what an ATOMIC WRITE writes, in bytes.
 const atomicWriteLen = 8
 
-// fill makes packet k of s. It returns false if the payload cannot be read.
+// fill makes packet k of s. It returns false if the payload cannot be read, and then the
+// queue pair is blocked if it is not there yet.
 func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
-	if !r.fillPacket(s, k, t) {
-		return false
-	}
-	if r.q.x != nil {
-		r.q.x.out.stamp(s, k, &t.Packet)
-	}
-	return true
-}
-
-func (r *requester) fillPacket(s *slot, k uint32, t *Transmit) bool {
 	p, w := &t.Packet, &s.wqe
 	t.AH = 0
 	switch s.kind {
 	case kindRead:
 		if w.Opcode == WRAtomicWrite {
-			r.q.header(p, r.q.transport()|bth.OpAtomicWrite, s.first)
+			r.q.header(p, r.frame.transport()|bth.OpAtomicWrite, s.first)
 			p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: atomicWriteLen}
 			p.Payload = w.Inline
 			return true
@@ -80,11 +71,11 @@ func (r *requester) fillPacket(s *slot, k uint32, t *Transmit) bool {
 		// Asked for again from its middle, a READ has the address and the length
 		// advanced (IBTA vol.1 9.7.5.1.1).
 		done := k * uint32(r.q.mtu)
-		r.q.header(p, r.q.transport()|bth.OpReadRequest, s.first.Add(int(k)))
+		r.q.header(p, r.frame.transport()|bth.OpReadRequest, s.first.Add(int(k)))
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
 		return true
 	case kindAtomic:
-		r.q.header(p, r.q.transport()|workOps[w.Opcode].only, s.first)
+		r.q.header(p, r.frame.transport()|workOps[w.Opcode].only, s.first)
 		p.AtomicETH = bth.AtomicETH{VA: w.RemoteVA, RKey: w.RKey, SwapAdd: w.CompareAdd, Compare: 0}
 		if w.Opcode == WRCmpSwap {
 			p.AtomicETH.SwapAdd, p.AtomicETH.Compare = w.Swap, w.CompareAdd
@@ -115,7 +106,7 @@ func (r *requester) fillData(s *slot, k uint32, p *bth.Packet) {
 	case last:
 		code = op.last
 	}
-	r.q.header(p, r.q.transport()|code, s.first.Add(int(k)))
+	r.q.header(p, r.frame.transport()|code, s.first.Add(int(k)))
 	if k == 0 && op.completion == WCWrite {
 		p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: w.Length}
 	}
@@ -168,7 +159,9 @@ func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
 		if !ok {
 			return nil, false
 		}
-		at += copy(buf[at:], v)
+		if at += int(m); !r.q.cfg.Phantom {
+			copy(buf[at-int(m):], v)
+		}
 	}
 	return buf, true
 }
@@ -176,30 +169,8 @@ func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
 // view returns n bytes at off of an element of the list.
 func (r *requester) view(g *SGE, off, n uint32) ([]byte, bool) {
 	v, ok := r.q.host.ReadLocal(g.LKey, g.Addr+uint64(off), int(n), g.Length-off-n)
-	return v, ok && len(v) == int(n)
-}
-
-// place puts the bytes at off of the answer to w where they belong; with the last
-// ones all of them are there.
-func (r *requester) place(w *SendWQE, off uint32, p []byte) bool {
-	return r.scatter(w, off, p) && (uint64(off)+uint64(len(p)) < uint64(w.Length) || r.q.host.Sync())
-}
-
-// scatter places the bytes at off of a message into the elements of the list.
-func (r *requester) scatter(w *SendWQE, off uint32, p []byte) bool {
-	for i := range w.SGEs {
-		g := &w.SGEs[i]
-		if off >= g.Length {
-			off -= g.Length
-			continue
-		}
-		n := min(int(g.Length-off), len(p))
-		if n > 0 && !r.q.host.WriteLocal(g.LKey, g.Addr+uint64(off), p[:n]) {
-			return false
-		}
-		if p, off = p[n:], 0; len(p) == 0 {
-			return true
-		}
+	if !ok {
+		r.q.blocked = r.q.host.Later()
 	}
-	return len(p) == 0
+	return v, ok && len(v) == int(n)
 }

@@ -99,6 +99,8 @@ func (h *scriptHost) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 
 func (h *scriptHost) Sync() bool { return true }
 
+func (*scriptHost) Later() bool { return false }
+
 func (h *scriptHost) CheckLocal(lkey uint32, va uint64, n uint32, need Access) bool {
 	_, ok := h.at(lkey, va, int(n), need&AccessLocalWrite != 0)
 	return ok

@@ -46,7 +46,7 @@ func TestHostileClientAndPeer(t *testing.T) {
 		s := &hostile{t: t, h: &orderHost{scriptHost: newScriptHost(4096), t: t}}
 		s.h.quiet = true
 		limits := []uint64{ccalgo.Unlimited, 0, 1, 1000, 1_000_000_000}
-		s.q = New(Config{
+		s.q = New(Config{Tuning: Software,
 			Type: typ, QPN: 17, Host: s.h, SigAll: true,
 			MaxSendWR: rapid.Uint32Range(0, 9).Draw(t, "wr"), MaxSendSGE: 3, MaxInline: 300,
 			MaxUnacked: rapid.Uint32Range(0, 12).Draw(t, "unacked"),

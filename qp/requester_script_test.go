@@ -86,7 +86,7 @@ func (s *script) open(d *datadriven.TestData) string {
 	if rate == 0 {
 		rate = ccalgo.Unlimited
 	}
-	s.q = New(Config{
+	s.q = New(Config{Tuning: Software,
 		Type: typ, QPN: 17, Host: s.h,
 		MaxSendWR: 16, MaxSendSGE: 4, MaxInline: 512,
 		MaxUnacked: uint32(s.arg(d, "unacked", 16)),

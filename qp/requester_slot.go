@@ -47,7 +47,7 @@ func (r *requester) pull() bool {
 	}
 	r.tail++
 	if status := r.q.prepare(s); status != StatusSuccess {
-		r.spoil(r.tail-1, status)
+		r.markBad(r.tail-1, status)
 	}
 	return true
 }
@@ -70,8 +70,8 @@ func (r *requester) makeRoom() bool {
 	return true
 }
 
-// spoil marks a request as one that cannot be executed.
-func (r *requester) spoil(i uint32, status Status) {
+// markBad marks a request as one that cannot be executed.
+func (r *requester) markBad(i uint32, status Status) {
 	r.slot(i).status = status
 	if !r.hasBad || i-r.head < r.bad-r.head {
 		r.bad, r.hasBad = i, true
@@ -197,7 +197,7 @@ func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
 func (q *QP) measure(s *slot) Status {
 	n := s.wqe.Length
 	s.span = packets(n, q.mtu)
-	if q.x != nil && s.kind.responds() {
+	if q.req.separate && s.kind.responds() {
 		s.span, s.rspan = 1, s.span
 	}
 	switch {

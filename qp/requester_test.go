@@ -125,7 +125,7 @@ type loop struct {
 func newLoop(t testing.TB, burst int, w SendWQE) *loop {
 	h := newScriptHost(1 << 16)
 	h.quiet = true
-	q := New(Config{Type: RC, QPN: 17, Host: h, MaxSendWR: 64, MaxSendSGE: 4, MaxInline: 64, MaxUnacked: 128, SigAll: true})
+	q := New(Config{Tuning: Software, Type: RC, QPN: 17, Host: h, MaxSendWR: 64, MaxSendSGE: 4, MaxInline: 64, MaxUnacked: 128, SigAll: true})
 	a := Attr{PathMTU: 3, DestQPN: 99, SQPSN: 100, Timeout: 14, RetryCnt: 7, RNRRetry: 7, MaxRdAtomic: 16}
 	if err := toRTS(q, a); err != nil {
 		t.Fatal(err)

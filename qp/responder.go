@@ -1,59 +1,116 @@
 package qp
 
 import (
+	"encoding/binary"
+
 	"roced/bth"
 	"roced/mono"
 	"roced/reorder"
 )
 
-// responder executes the peer's requests and answers them.
+// responder executes the peer's requests. Each packet goes through the same steps:
+//
+//	admit     is it the next one, and if not, what then?    (admission)
+//	locate    where does its payload belong?                (admission)
+//	validate  may it be executed?
+//	place     its payload goes to memory
+//	complete  what its message does, in the order of PSNs   (admission says when)
+//
+// Transports differ in their admission: standard RC takes packets in order, the extended
+// transports in any order.
 type responder struct {
-	q   *QP
-	trk reorder.Tracker
-	msn uint32 // messages completed, modulo 2^24 (IBTA vol.1 9.7.7.1)
+	q     *QP
+	trk   reorder.Tracker
+	adm   admission
+	recvs receives
+	msn   uint32               // messages completed, modulo 2^24 (IBTA vol.1 9.7.7.1)
+	word  [atomicWriteLen]byte // ATOMIC WRITE: on its way to memory
 
-	msg message
-	in  inbox
-
-	// Answers that wait for poll. They leave in PSN order: an acknowledgement
-	// must not overtake a READ response before it, which would be an implied NAK
-	// (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all before it as well.
-	ack     bool
-	ackPSN  bth.PSN
-	urgent  bool         // the acknowledgement leaves before requests, see QP.Woken
-	nak     bth.Syndrome // 0 = none; an ACK is never kept here
-	nakPSN  bth.PSN
-	rd      rdQueue
-	gap     bool    // the present gap has been reported (9.7.5.2.8)
-	ahead   bth.PSN // the highest PSN that was dropped behind it
-	rnr     bool    // the expected request has been refused as not ready
-	comm    bool    // communication has been established
-	parting bool    // ERR was entered for a NAK that must still be sent
+	comm     bool // communication has been established
+	unsynced bool // payload has been placed since the last Sync
+	lastWord bool // ERR was entered for a NAK that must still be sent
+	urgent   bool // an acknowledgement leaves before requests, see QP.Woken
 }
 
-// message is the multi-packet request being received.
-type message struct {
-	active bool
-	write  bool
-	recv   bool   // ends with the completion of a receive work request
-	va     uint64 // WRITE: where the next packet goes
-	rkey   uint32
-	left   uint32 // WRITE: bytes still to come
-	got    uint32 // bytes received
+// admission decides which requests are taken and when what they do is done. It also keeps
+// the answers, whose order depends on it.
+type admission interface {
+	// start begins at psn; reset has been called.
+	start(psn bth.PSN)
+	reset()
+	// receive judges p by its PSN and takes it through the responder's steps.
+	receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
+	// room reports whether one more READ or atomic may be accepted.
+	room() bool
+	// respond makes the response to a READ or atomic due that has been executed.
+	respond(e effect)
+	// nak makes a NAK of psn due.
+	nak(s bth.Syndrome, psn bth.PSN)
+	// poll fills t with the next answer.
+	poll(now mono.Time, t *Transmit) bool
+	// requestsFirst is how many requests may leave before the next answer.
+	requestsFirst() int
+	// resume goes on with what had to wait for memory.
+	resume(now mono.Time)
+	// flush forgets what is not to be answered any more; the queue pair breaks.
+	flush()
 }
 
-func (r *responder) init(q *QP) { r.q, r.trk = q, q.cfg.Profile.Tracker }
+// target is where the payload of a packet belongs.
+type target struct {
+	recv  *receive // SEND, and WRITE with immediate: the work request it consumes
+	off   uint32   // of the payload in its message
+	va    uint64   // WRITE
+	rkey  uint32
+	left  uint32 // WRITE: bytes of the message from this packet on
+	check uint32 // WRITE: bytes whose access has not been checked
+}
+
+// effect is what the last packet of a message does once everything before it is done.
+type effect struct {
+	psn       bth.PSN
+	opcode    bth.Opcode
+	solicited bool
+	imm       uint32 // immediate data or rkey to invalidate
+	length    uint32 // bytes of the message or of the READ
+	va        uint64
+	rkey      uint32
+	operand   uint64 // swap value, addend, what ATOMIC WRITE writes; then the value found
+	compare   uint64
+}
+
+// later says that memory is not there yet: nothing has happened, and the packet comes again.
+var later = &refusal{drop: Later}
+
+// failed returns f, the reason of a call of Host that has failed, or later.
+func (q *QP) failed(f *refusal) *refusal {
+	if q.host.Later() {
+		return later
+	}
+	return f
+}
+
+func (r *responder) init(q *QP) {
+	r.q, r.trk = q, q.cfg.Profile.Tracker
+	r.adm = &inOrder{r: r}
+	if q.x != nil {
+		r.adm = &q.x.in
+	}
+}
 
 // start begins receiving at psn; the queue pair has entered RTR.
 func (r *responder) start(psn bth.PSN) {
 	r.reset()
 	r.trk.Reset(psn)
+	r.adm.start(psn)
 }
 
 // reset forgets everything, without completions.
 func (r *responder) reset() {
-	*r = responder{q: r.q, trk: r.trk}
+	r.recvs.clear()
+	*r = responder{q: r.q, trk: r.trk, adm: r.adm, recvs: r.recvs}
 	r.trk.Reset(bth.PSN{})
+	r.adm.reset()
 }
 
 // RecvPosted tells that receive work requests may have been posted. They are
@@ -65,112 +122,153 @@ func (q *QP) RecvPosted(mono.Time) {
 	}
 }
 
+// receive takes a request: communication is established (IBTA vol.1 11.6.3.1).
 func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
-	r.established()
-	switch r.q.cfg.Type {
-	case UC:
-		return r.receiveUC(now, p)
-	case UD:
-		return r.receiveUD(now, p, m)
-	}
-	return r.receiveRC(now, p)
-}
-
-// established is told of a request: communication is.
-func (r *responder) established() {
-	if r.comm {
-		return
+	if !r.comm && r.q.state == RTR {
+		r.q.host.Notify(EventCommEst)
 	}
 	r.comm = true
-	if r.q.state == RTR {
-		r.q.host.Notify(EventCommEst) // IBTA vol.1 11.6.3.1
+	if r.q.cfg.Type == UD {
+		return r.receiveUD(now, p, m)
 	}
+	return r.adm.receive(now, p, m)
 }
 
-// receiveRC takes a request of a reliable connection (IBTA vol.1 9.7.4).
-func (r *responder) receiveRC(now mono.Time, p *bth.Packet) Drop {
-	switch r.trk.Classify(p.PSN) {
-	case reorder.Duplicate:
-		r.q.ctr.DuplicateRequest++
-		return r.duplicate(p)
-	case reorder.Beyond, reorder.Held:
-		return r.outOfOrder(p)
-	}
-	r.rnr = false
-	if f := r.check(p); f != nil {
-		return r.refuse(now, p, f)
-	}
-	if f := r.execute(p); f != nil {
-		return r.refuse(now, p, f)
-	}
-	return Accepted
-}
-
-// outOfOrder drops a request beyond the expected one. Each gap is answered by
-// one NAK, until the expected packet arrives (IBTA vol.1 9.7.5.2.8); behind a
-// request refused as not ready the gap is of our own making.
-func (r *responder) outOfOrder(p *bth.Packet) Drop {
-	r.q.ctr.OutOfSeqRequest++
-	r.q.ctr.OutOfSequence++
-	r.trk.Receive(p.PSN, false)
+// place puts the payload of p where it belongs.
+func (r *responder) place(p *bth.Packet, t *target) *refusal {
 	switch {
-	case r.rnr:
-	case !r.gap:
-		r.gap, r.ahead = true, p.PSN
-		r.sendNAK(bth.SyndromePSNSeqErr)
-	case p.PSN.After(r.ahead):
-		r.ahead = p.PSN
-	}
-	return DropOutOfOrder
-}
-
-// advance records that a request packet has been executed. A NAK that has not
-// left yet is overtaken by the packet it asks for; that of a gap then asks for
-// the next packet if that has been dropped too. A READ request takes span PSNs.
-func (r *responder) advance(p *bth.Packet, span uint32, ends bool) {
-	r.trk.Receive(p.PSN, ends)
-	if span > 1 {
-		r.trk.(*reorder.Strict).Skip(span - 1)
-	}
-	if r.rd.count != r.rd.floor {
-		r.rd.expire(r.trk.Expected())
-	}
-	if r.nak == bth.SyndromePSNSeqErr && !r.ahead.Before(r.trk.Expected()) {
-		r.nakPSN = r.trk.Expected()
-	} else {
-		r.nak, r.gap = 0, false
-	}
-	if ends {
-		r.msn = (r.msn + 1) & psnMask
-	}
-}
-
-// wantAck schedules an acknowledgement; those of several requests coalesce.
-func (r *responder) wantAck(psn bth.PSN) {
-	if r.ack {
-		r.q.ctr.AckDeferred++
-		if psn.Before(r.ackPSN) {
-			return
+	case p.Opcode.IsWrite():
+		if len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload) {
+			return r.q.failed(badAccess)
 		}
+	case p.Opcode.IsSend():
+		if f := t.recv.fill(r.q, t.off, p.Payload); f != nil {
+			return f
+		}
+	default:
+		return nil
 	}
-	r.ack, r.ackPSN = true, psn
+	r.unsynced = true
+	return nil
 }
 
-// sendNAK schedules a NAK of the expected PSN.
-func (r *responder) sendNAK(s bth.Syndrome) {
-	r.nak, r.nakPSN = s, r.trk.Expected()
+// sync sees to it that what has been placed is there before anybody is told.
+func (r *responder) sync(lost *refusal) *refusal {
+	if r.unsynced && !r.q.host.Sync() {
+		return r.q.failed(lost)
+	}
+	r.unsynced = false
+	return nil
+}
+
+// effectOf returns what p does, the last packet of a message; off are the bytes before it.
+func effectOf(p *bth.Packet, off uint32) effect {
+	e := effect{psn: p.PSN, opcode: p.Opcode, solicited: p.Solicited}
+	switch {
+	case p.Opcode.IsAtomic():
+		e.va, e.rkey, e.operand, e.compare = p.AtomicETH.VA, p.AtomicETH.RKey, p.AtomicETH.SwapAdd, p.AtomicETH.Compare
+		return e
+	case p.Opcode.IsAtomicWrite():
+		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, binary.NativeEndian.Uint64(p.Payload)
+		return e
+	case p.Opcode.IsReadRequest():
+		e.va, e.rkey, e.length = p.RETH.VA, p.RETH.RKey, p.RETH.Length
+		return e
+	}
+	e.length = off + uint32(len(p.Payload))
+	switch {
+	case p.Opcode.HasImm():
+		e.imm = p.Imm
+	case p.Opcode.HasInv():
+		e.imm = p.IETH
+	}
+	return e
+}
+
+// complete carries out what the last packet of a message does; its payload is in memory.
+func (r *responder) complete(e *effect) *refusal {
+	o := e.opcode
+	if o.IsSend() || o.IsWrite() {
+		if o.HasInv() && !r.q.host.Invalidate(e.imm) {
+			return badInvalKey
+		}
+		r.msn = (r.msn + 1) & psnMask
+		if consumes(o) {
+			r.deliver(e, CQE{ByteLen: e.length, SrcQP: r.q.attr.DestQPN})
+		}
+		return nil
+	}
+	if f := r.query(e); f != nil {
+		return f
+	}
+	r.msn = (r.msn + 1) & psnMask
+	if o.IsReadRequest() {
+		r.q.ctr.RxReadRequests++
+	} else {
+		r.q.ctr.RxAtomicRequests++
+	}
+	r.adm.respond(*e)
+	return nil
+}
+
+// consumes reports whether a packet of o completes a receive work request if it is the
+// last one of its message.
+func consumes(o bth.Opcode) bool { return o.IsSend() || o.IsWrite() && o.HasImm() }
+
+// query executes an atomic or ATOMIC WRITE, or checks that a READ can be answered.
+func (r *responder) query(e *effect) *refusal {
+	h, ok := r.q.host, true
+	switch {
+	case e.opcode.IsReadRequest():
+		if e.length > 0 && !h.CheckRemote(e.rkey, e.va, e.length, AccessRemoteRead) {
+			return badAccess
+		}
+		return nil
+	case e.va%8 != 0: // IBTA vol.1 9.4.5
+		return misaligned
+	case e.opcode.IsAtomicWrite():
+		binary.NativeEndian.PutUint64(r.word[:], e.operand)
+		if !h.CheckRemote(e.rkey, e.va, atomicWriteLen, AccessRemoteWrite) {
+			return badAccess
+		}
+		ok = h.WriteRemote(e.rkey, e.va, r.word[:]) && h.Sync()
+	case !h.CheckRemote(e.rkey, e.va, 8, AccessRemoteAtomic):
+		return badAccess
+	case e.opcode.Op() == bth.OpCmpSwap:
+		e.operand, ok = h.CompareSwap(e.rkey, e.va, e.compare, e.operand)
+	default:
+		e.operand, ok = h.FetchAdd(e.rkey, e.va, e.operand)
+	}
+	if !ok {
+		return r.q.failed(badAccess)
+	}
+	return nil
+}
+
+// deliver completes the oldest receive with what e says and c has besides.
+func (r *responder) deliver(e *effect, c CQE) {
+	c.WRID, c.Opcode, c.Solicited, c.Imm = r.recvs.oldest().wqe.WRID, WCRecv, e.solicited, e.imm
+	c.QPN = uint32(r.q.cfg.QPN)
+	r.recvs.base++
+	switch {
+	case e.opcode.HasImm():
+		c.Flags |= WCWithImm
+	case e.opcode.HasInv():
+		c.Flags |= WCWithInv
+	}
+	if e.opcode.IsWrite() {
+		c.Opcode = WCRecvWithImm
+	}
+	r.q.ctr.RDMARecvs++
+	r.q.host.CompleteRecv(c)
 }
 
 // flush completes receive work requests when the queue pair breaks.
 func (r *responder) flush() {
-	r.msg.active = false
-	if r.in.taken {
+	for r.recvs.oldest() != nil {
 		r.completeInError(StatusWRFlushErr)
 	}
-	if !r.parting {
-		r.ack, r.nak = false, 0
-		r.rd.clear()
-	}
+	r.adm.flush()
 	if r.q.cfg.HasSRQ {
 		r.q.host.Notify(EventQPLastWQE) // IBTA vol.1 10.3.1: affiliated event "last WQE reached"
 		return
@@ -182,22 +280,22 @@ func (r *responder) flush() {
 // is not waited for.
 func (r *responder) flushPosted() {
 	for range r.q.cfg.MaxRecvWR + 1 {
-		if !r.nextRecv() {
+		if r.nextRecv() == nil {
 			return
 		}
 		r.completeInError(StatusWRFlushErr)
 	}
 }
 
-// completeInError completes the receive work request last taken. Errors wake
+// completeInError completes the oldest receive work request. Errors wake
 // those too who wait for solicited completions only (IBTA vol.1 11.4.2.2).
 func (r *responder) completeInError(s Status) {
-	if r.in.taken = false; s == StatusWRFlushErr {
+	if s == StatusWRFlushErr {
 		r.q.ctr.RespCQEFlushError++
 	} else {
 		r.q.ctr.RespCQEError++
 	}
-	r.q.host.CompleteRecv(CQE{
-		WRID: r.in.wqe.WRID, Status: s, Opcode: WCRecv, QPN: uint32(r.q.cfg.QPN), Solicited: true,
-	})
+	id := r.recvs.oldest().wqe.WRID
+	r.recvs.base++
+	r.q.host.CompleteRecv(CQE{WRID: id, Status: s, Opcode: WCRecv, QPN: uint32(r.q.cfg.QPN), Solicited: true})
 }

@@ -176,7 +176,7 @@ func (r *replay) end(c *captured) *replayEnd {
 	}
 	e := &replayEnd{qpn: c.p.DestQP, replayHost: &replayHost{Host: qptest.NewHost(), pages: map[uint64][]byte{}, room: 1 << 20}}
 	e.Register(lkey, localVA, 1<<20, qp.AccessLocalWrite)
-	e.q = qp.New(qp.Config{Type: qp.RC, QPN: c.p.DestQP, Host: e.replayHost, MaxRecvSGE: 1})
+	e.q = qp.New(qp.Config{Tuning: qp.Software, Type: qp.RC, QPN: c.p.DestQP, Host: e.replayHost, MaxRecvSGE: 1})
 	a := loneAttr
 	a.PathMTU, a.RQPSN, a.MaxDestRdAtomic = r.mtu, c.p.PSN.Uint32(), 128
 	if err := qptest.Connect(1, e.q, qp.RC, a, qp.RTS); err != nil {

@@ -55,7 +55,7 @@ func newLone(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr) *lo
 	remote := l.h.Register(rkey, remoteVA, 0x3000, remoteAll)
 	l.h.Regions[6] = &qptest.Region{Base: remoteVA, Mem: remote.Mem, Access: qp.AccessRemoteRead}
 	l.h.Regions[7] = &qptest.Region{Base: remoteVA, Mem: remote.Mem, Access: qp.AccessRemoteWrite}
-	l.q = qp.New(qp.Config{
+	l.q = qp.New(qp.Config{Tuning: qp.Software,
 		Type: typ, QPN: 17, Host: l.h, Counters: &l.ctr, HasSRQ: srq,
 		MaxSendWR: 16, MaxRecvWR: 16, MaxSendSGE: 4, MaxRecvSGE: 4,
 	})

@@ -20,6 +20,8 @@ type sender struct {
 	paths path.Selector
 	each  bool // congestion control counts each acknowledgement, which answers one packet
 
+	separate bool // see framing
+
 	responses bool // for tracers and for random choices
 
 	nxt   bth.PSN // next PSN never sent
@@ -42,6 +44,12 @@ type source interface {
 	exhausted() bool
 }
 
+// newSender has nothing but its plug-ins.
+func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Selector) sender {
+	kind := q.cfg.Profile.Kind
+	return sender{q: q, rec: rec, ctl: ctl, paths: paths, each: kinds[kind].perPacket, separate: q.x != nil}
+}
+
 // clear forgets what was sent; psn comes next.
 func (s *sender) clear(psn bth.PSN) {
 	s.una, s.nxt, s.timer, s.rtt, s.overdue = psn, psn, timing{}, 0, false
@@ -54,9 +62,12 @@ func (s *sender) clear(psn bth.PSN) {
 func (s *sender) start(psn bth.PSN) {
 	s.clear(psn)
 	s.ctl.Reset(s.q.mtu)
-	seed := uint64(s.q.cfg.QPN)<<24 | uint64(psn.Uint32())
+	seed := s.q.cfg.Tuning.PathSeed
+	if seed == 0 {
+		seed = uint64(s.q.cfg.QPN)<<24 | uint64(psn.Uint32())
+	}
 	if s.responses {
-		seed |= 1 << 63
+		seed ^= 1 << 63
 	}
 	s.paths.Reset(path.Start{PSN: psn, Seed: seed})
 }
@@ -130,7 +141,7 @@ func (s *sender) early(now mono.Time, t *Transmit, from source, w path.Window) b
 // its data with so many of them in flight.
 func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
 	_, rate := s.limits()
-	s.q.req.pace.charge(now, wireLen(p), rate)
+	s.q.req.pace.charge(now, s.q.wireLen(p), rate)
 	s.ctl.OnSent(now, bytes, inflight)
 }
 

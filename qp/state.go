@@ -102,12 +102,12 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	}
 	switch to {
 	case Reset:
-		q.state, q.attr, q.mtu, q.ahead = Reset, Attr{}, 0, 0
+		q.state, q.attr, q.mtu, q.polled, q.blocked = Reset, Attr{}, 0, 0, false
 		q.req.reset()
 		q.resp.reset()
 		q.np.reset()
 		if q.refuseForeign = false; q.x != nil {
-			q.x.reset()
+			q.x.out.reset()
 		}
 		return nil
 	case Err:
@@ -201,9 +201,6 @@ func (q *QP) apply(now mono.Time, from, to State) {
 		}
 		q.mtu = q.attr.PathMTU.Bytes()
 		q.resp.start(bth.MakePSN(q.attr.RQPSN))
-		if q.x != nil {
-			q.x.in.start(bth.MakePSN(q.attr.RQPSN))
-		}
 	case from == RTR && to == RTS:
 		q.req.start(bth.MakePSN(q.attr.SQPSN))
 		if q.x != nil {

@@ -11,7 +11,7 @@ import (
 func newAt(t *testing.T, typ Type, state State) (*QP, *scriptHost) {
 	t.Helper()
 	h := newScriptHost(1 << 12)
-	q := New(Config{Type: typ, QPN: 17, Host: h, MaxSendWR: 16, MaxSendSGE: 4, MaxInline: 64})
+	q := New(Config{Tuning: Software, Type: typ, QPN: 17, Host: h, MaxSendWR: 16, MaxSendSGE: 4, MaxInline: 64})
 	a := Attr{PathMTU: 1, DestQPN: 99, SQPSN: 100, Timeout: 10, RetryCnt: 2, RNRRetry: 1, MaxRdAtomic: 2}
 	last := min(state, RTS)
 	for to := Init; to <= last; to++ {

@@ -113,7 +113,7 @@ func (q *QP) traceState(now mono.Time) {
 	n := q.resp.trk.Footprint()
 	if q.x != nil {
 		n += q.x.out.trk.Footprint()
-		if a := &q.x.in.answers; a.each && a.active() {
+		if a := &q.x.in.responses; a.each && a.active() {
 			window, rate = a.limits()
 			t.limit(now, &t.limits[1], limits{window, rate}, true)
 		}
@@ -137,13 +137,6 @@ func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, again bool) {
 	if q.trace != nil {
 		q.trace.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
 			Retransmission: again, Response: !p.Opcode.IsRequest()})
-	}
-}
-
-// traceAnswer shows a response of RC, which has the PSN of its request.
-func (q *QP) traceAnswer(now mono.Time, p *bth.Packet) {
-	if p.Opcode.IsReadResponse() || p.Opcode.IsAtomicAck() {
-		q.traceSent(now, p, 1, false)
 	}
 }
 

@@ -99,6 +99,9 @@ func (n *NIC) settleRun() {
 	w.q, w.mem = nil, nil
 }
 
+// Later implements qp.Host: memory is there or not at all.
+func (h *host) Later() bool { return false }
+
 // Sync makes visible what has been written.
 func (h *host) Sync() bool {
 	h.nic.settleRun()

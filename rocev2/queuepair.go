@@ -99,7 +99,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.cfg.MaxUnacked,
 		CNPInterval: max(n.cfg.CNPInterval, 0),
-		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters})
+		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Tuning: qp.Software})
 	q.hold(1)
 	n.sch.join(q, a.Share)
 	return q, nil

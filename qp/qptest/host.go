@@ -124,6 +124,9 @@ func (h *Host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 // Sync implements qp.Host: everything is written at once.
 func (h *Host) Sync() bool { return true }
 
+// Later implements qp.Host: memory is there or not at all.
+func (h *Host) Later() bool { return false }
+
 // CheckLocal implements qp.Host.
 func (h *Host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool {
 	return h.view(lkey, va, uint64(n), need) != nil

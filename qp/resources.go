@@ -1,8 +1,6 @@
 package qp
 
-import (
-	"roced/bth"
-)
+import "roced/bth"
 
 // resource is a READ or atomic that has been accepted. It is kept after it has
 // been answered, to answer duplicates (IBTA vol.1 9.7.5.1.3, 9.7.5.1.5).
@@ -139,72 +137,54 @@ func (d *rdQueue) expire(expected bth.PSN) {
 	}
 }
 
-func (r *responder) acceptRead(p *bth.Packet) {
-	span := packets(p.RETH.Length, r.q.mtu)
-	r.advance(p, span, true)
-	r.rd.add(resource{
-		first: p.PSN, span: span, end: p.RETH.Length, msn: r.msn,
-		va: p.RETH.VA, rkey: p.RETH.RKey, length: p.RETH.Length,
-	})
-}
+// room implements admission.
+func (a *inOrder) room() bool { return a.rd.room(uint64(a.r.q.attr.MaxDestRdAtomic)) }
 
-func (r *responder) acceptAtomic(p *bth.Packet) *refusal {
-	a := &p.AtomicETH
-	var orig uint64
-	var ok bool
-	if p.Opcode.Op() == bth.OpCmpSwap {
-		orig, ok = r.q.host.CompareSwap(a.RKey, a.VA, a.Compare, a.SwapAdd)
-	} else {
-		orig, ok = r.q.host.FetchAdd(a.RKey, a.VA, a.SwapAdd)
+// respond implements admission.
+func (a *inOrder) respond(e effect) {
+	res := resource{first: e.psn, span: 1, msn: a.r.msn}
+	switch {
+	case e.opcode.IsReadRequest():
+		res.span, res.end = packets(e.length, a.r.q.mtu), e.length
+		res.va, res.rkey, res.length = e.va, e.rkey, e.length
+	case e.opcode.IsAtomic():
+		res.atomic, res.orig = true, e.operand
+	default:
+		res.write = true
 	}
-	if !ok {
-		return badAccess
-	}
-	r.advance(p, 1, true)
-	r.rd.add(resource{first: p.PSN, span: 1, msn: r.msn, atomic: true, orig: orig})
-	return nil
-}
-
-// acceptAtomicWrite writes 8 bytes; the answer is that to a READ of nothing.
-func (r *responder) acceptAtomicWrite(p *bth.Packet) *refusal {
-	if !r.q.host.WriteRemote(p.RETH.RKey, p.RETH.VA, p.Payload) || !r.q.host.Sync() {
-		return badAccess
-	}
-	r.advance(p, 1, true)
-	r.rd.add(resource{first: p.PSN, span: 1, msn: r.msn, write: true})
-	return nil
+	a.rd.add(res)
 }
 
 // duplicate answers a request that has been executed before (IBTA vol.1
 // 9.7.5.1.3): SEND and WRITE are acknowledged, READs executed again, from the
 // middle if asked so, and atomics answered from the saved result.
-func (r *responder) duplicate(p *bth.Packet) Drop {
+func (a *inOrder) duplicate(p *bth.Packet) Drop {
 	switch {
 	case p.Opcode.IsReadRequest():
-		r.repeatRead(p)
+		a.repeatRead(p)
 	case p.Opcode.IsAtomic(), p.Opcode.IsAtomicWrite():
-		if i, res := r.rd.find(p.PSN); res != nil && res.atomic == p.Opcode.IsAtomic() && res.write == p.Opcode.IsAtomicWrite() {
-			res.msn = r.msn
-			r.rd.repeat(i, 0)
+		if i, res := a.rd.find(p.PSN); res != nil && res.atomic == p.Opcode.IsAtomic() && res.write == p.Opcode.IsAtomicWrite() {
+			res.msn = a.r.msn
+			a.rd.repeat(i, 0)
 		}
 	default:
-		r.wantAck(p.PSN)
+		a.wantAck(p.PSN)
 	}
 	return DropDuplicate
 }
 
 // repeatRead: what is asked for again must lie inside what was granted before.
-func (r *responder) repeatRead(p *bth.Packet) {
-	i, res := r.rd.find(p.PSN)
+func (a *inOrder) repeatRead(p *bth.Packet) {
+	i, res := a.rd.find(p.PSN)
 	if res == nil || res.atomic || res.write || res.rkey != p.RETH.RKey {
 		return
 	}
 	k := distance(res.first, p.PSN)
-	done := k * uint32(r.q.mtu)
+	done := k * uint32(a.r.q.mtu)
 	n := p.RETH.Length
 	if p.RETH.VA != res.va+uint64(done) || n > res.length-done || n == 0 && res.length != 0 {
 		return
 	}
-	res.msn, res.end = r.msn, done+n
-	r.rd.repeat(i, k)
+	res.msn, res.end = a.r.msn, done+n
+	a.rd.repeat(i, k)
 }

@@ -6,13 +6,13 @@ import (
 	"roced/path"
 )
 
-// answers sends the responses to READs and atomics of an extended transport. They have
+// responseSender sends the responses to READs and atomics of an extended transport. They have
 // PSNs of their own, are acknowledged by the requester, and the responder sends them
 // again when they are lost (IRN 5.2). Under MP-RDMA they are data like any other: they have
 // paths and a window of their own, which READ-ACKs clock.
-type answers struct {
+type responseSender struct {
 	sender
-	ring []answer // its length is a power of two
+	ring []response // its length is a power of two
 	// head is the oldest that is not acknowledged, cursor the one being sent.
 	head, cursor, tail uint32
 
@@ -21,8 +21,8 @@ type answers struct {
 	since mono.Time
 }
 
-// answer is a READ or atomic that has been executed.
-type answer struct {
+// response is a READ or atomic that has been executed.
+type response struct {
 	first  bth.PSN
 	span   uint32
 	msn    uint32
@@ -33,9 +33,10 @@ type answer struct {
 	orig   uint64 // atomic: the value found
 }
 
-func (a *answers) init(q *QP) {
+func (a *responseSender) init(q *QP) {
 	p := &q.cfg.Profile
-	a.sender = sender{q: q, rec: p.Answers, ctl: p.AnswerControl, paths: p.AnswerPaths, each: p.AnswerControl != nil, responses: true}
+	a.sender = newSender(q, p.Answers, p.AnswerControl, p.AnswerPaths)
+	a.each, a.responses = a.ctl != nil, true
 	if a.ctl == nil {
 		a.ctl = p.Controller
 	}
@@ -44,33 +45,33 @@ func (a *answers) init(q *QP) {
 	}
 }
 
-// maxAnswers bounds those that are not acknowledged. A requester has no more than
+// limit bounds those that are not acknowledged. A requester has no more than
 // max_dest_rd_atomic outstanding; as many again may have arrived, and their
 // acknowledgements be on the way or lost.
-func (a *answers) limit() int { return 4*int(a.q.attr.MaxDestRdAtomic) + 4 }
+func (a *responseSender) limit() int { return 4*int(a.q.attr.MaxDestRdAtomic) + 4 }
 
 // room reports whether one more may be accepted beside others that wait.
-func (a *answers) room(waiting int) bool {
+func (a *responseSender) room(waiting int) bool {
 	return a.q.attr.MaxDestRdAtomic > 0 && int(a.tail-a.head)+waiting < a.limit()
 }
 
-func (a *answers) start(psn bth.PSN) {
+func (a *responseSender) start(psn bth.PSN) {
 	a.reset()
 	a.from, a.end = psn, psn
 	a.sender.start(psn)
 }
 
-func (a *answers) reset() {
-	*a = answers{sender: a.sender, ring: a.ring}
+func (a *responseSender) reset() {
+	*a = responseSender{sender: a.sender, ring: a.ring}
 	a.clear(bth.PSN{})
 }
 
-func (a *answers) at(i uint32) *answer { return &a.ring[i&uint32(len(a.ring)-1)] }
+func (a *responseSender) at(i uint32) *response { return &a.ring[i&uint32(len(a.ring)-1)] }
 
 // add makes the responses to a request due.
-func (a *answers) add(x answer) {
+func (a *responseSender) add(x response) {
 	if int(a.tail-a.head) == len(a.ring) {
-		bigger := make([]answer, max(2, 2*len(a.ring)))
+		bigger := make([]response, max(2, 2*len(a.ring)))
 		for i := a.head; i != a.tail; i++ {
 			bigger[i&uint32(len(bigger)-1)] = *a.at(i)
 		}
@@ -83,13 +84,15 @@ func (a *answers) add(x answer) {
 }
 
 // active reports whether responses may be sent.
-func (a *answers) active() bool { return a.q.state >= RTR && a.q.state <= SQE }
+func (a *responseSender) active() bool { return a.q.state >= RTR && a.q.state <= SQE }
 
 // poll fills t with the next response: lost ones first.
-func (a *answers) poll(now mono.Time, t *Transmit) bool { return a.active() && a.next(now, t, a) }
+func (a *responseSender) poll(now mono.Time, t *Transmit) bool {
+	return a.active() && a.next(now, t, a)
+}
 
 // again implements source.
-func (a *answers) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
+func (a *responseSender) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	i := a.head
 	for i != a.tail && distance(a.at(i).first, psn) >= a.at(i).span {
 		i++
@@ -98,7 +101,7 @@ func (a *answers) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 }
 
 // fresh implements source.
-func (a *answers) fresh(now mono.Time, t *Transmit) bool {
+func (a *responseSender) fresh(now mono.Time, t *Transmit) bool {
 	if a.exhausted() || a.outstanding() >= room(a.rec) || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
 		return false
 	}
@@ -109,21 +112,24 @@ func (a *answers) fresh(now mono.Time, t *Transmit) bool {
 }
 
 // exhausted implements source.
-func (a *answers) exhausted() bool { return a.nxt == a.end }
+func (a *responseSender) exhausted() bool { return a.nxt == a.end }
 
 // windowOpen reports whether the congestion window of responses, if they have one, has
 // room for one more. One may always be in flight.
-func (a *answers) windowOpen() bool {
+func (a *responseSender) windowOpen() bool {
 	w := a.window()
 	return !a.each || w.InFlight == 0 || w.Room() > 0
 }
 
 // send builds response psn of x.
-func (a *answers) send(now mono.Time, t *Transmit, x *answer, psn bth.PSN, again bool) bool {
+func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.PSN, again bool) bool {
 	if a.q.sending() && !x.atomic && !a.q.req.pace.ready(now) {
 		return false
 	}
 	if !a.build(&t.Packet, x, distance(x.first, psn)) {
+		if a.q.blocked {
+			return false
+		}
 		a.withhold(t, x, psn)
 		if !again {
 			a.q.ctr.RespRemoteAccessErrors++
@@ -157,13 +163,13 @@ func (a *answers) send(now mono.Time, t *Transmit, x *answer, psn bth.PSN, again
 
 // inFlight is what congestion control takes to be in the network, in bytes: a window of
 // responses is one of packets.
-func (a *answers) inFlight() uint32 { return a.rec.InFlight() * uint32(a.q.mtu) }
+func (a *responseSender) inFlight() uint32 { return a.rec.InFlight() * uint32(a.q.mtu) }
 
 // build makes response k of x. It fails if the memory may no longer be read.
-func (a *answers) build(p *bth.Packet, x *answer, k uint32) bool {
+func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	psn := x.first.Add(int(k))
 	p.Ext = bth.XETH{Profile: a.q.cfg.Profile.Kind}
-	if p.Ext.Profile == bth.ProfileEunomia {
+	if kinds[p.Ext.Profile].head {
 		p.Ext.Flags, p.Ext.Head = bth.XHasHead, a.from
 		if psn.Next() == a.end {
 			p.Ext.Flags |= bth.XTail
@@ -175,14 +181,9 @@ func (a *answers) build(p *bth.Packet, x *answer, k uint32) bool {
 		p.AtomicAck = x.orig
 		return true
 	}
-	mtu := uint32(a.q.mtu)
-	n := min(mtu, x.length-k*mtu)
-	var data []byte
-	if n > 0 {
-		var ok bool
-		if data, ok = a.q.host.ReadRemote(x.rkey, x.va+uint64(k)*uint64(mtu), int(n), x.length-k*mtu-n); !ok {
-			return false
-		}
+	data, ok := a.q.readRemote(x.rkey, x.va, k*uint32(a.q.mtu), x.length)
+	if !ok {
+		return false
 	}
 	a.q.header(p, bth.TransportExt|readResponseOp(k == 0, k+1 == x.span), psn)
 	p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
@@ -193,13 +194,13 @@ func (a *answers) build(p *bth.Packet, x *answer, k uint32) bool {
 // withhold makes a response that says that it cannot be given, for the region has gone
 // away. Sent in place of a lost one, it breaks only a requester that has not got that:
 // the others, which may well have ended the use of the region, acknowledge a duplicate.
-func (a *answers) withhold(t *Transmit, x *answer, psn bth.PSN) {
+func (a *responseSender) withhold(t *Transmit, x *response, psn bth.PSN) {
 	a.q.header(&t.Packet, bth.TransportExt|bth.OpReadRespOnly, psn)
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeRemoteAccessErr, MSN: x.msn}
 }
 
 // acknowledged digests the acknowledgement of responses.
-func (a *answers) acknowledged(now mono.Time, p *bth.Packet) Drop {
+func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if a.stale(p) {
 		return DropStaleAck
 	}
@@ -222,7 +223,7 @@ func (a *answers) acknowledged(now mono.Time, p *bth.Packet) Drop {
 }
 
 // givenUp is when responses are given up: the requester is not there any more.
-func (a *answers) givenUp() mono.Time {
+func (a *responseSender) givenUp() mono.Time {
 	limit := a.q.patience()
 	if limit == 0 || a.una == a.nxt {
 		return mono.Never
@@ -230,14 +231,14 @@ func (a *answers) givenUp() mono.Time {
 	return a.since.Add(limit)
 }
 
-func (a *answers) nextTimeout() mono.Time {
+func (a *responseSender) nextTimeout() mono.Time {
 	if !a.active() {
 		return mono.Never
 	}
 	return a.rec.Deadline().Min(a.deadline()).Min(a.givenUp())
 }
 
-func (a *answers) onTimeout(now mono.Time) {
+func (a *responseSender) onTimeout(now mono.Time) {
 	if !a.active() {
 		return
 	}

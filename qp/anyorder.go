@@ -1,0 +1,336 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/mono"
+	"roced/reorder"
+)
+
+// anyOrder is the admission of the extended transports: data goes to its place as it comes,
+// what else a request does waits until all before it has arrived (IRN 5.3, MP-RDMA 3.1,
+// Eunomia 3.5.2). Each packet says where it belongs, and is acknowledged.
+type anyOrder struct {
+	r    *responder
+	acks ackQueue
+
+	waiting waiting // what packets do when their turn comes
+	first   bth.PSN // of the first message that is not complete
+	readSN  uint32  // READs and atomics executed (IRN 5.3.2)
+	done    bth.PSN // all packets before it have been carried out
+
+	// Data that waits too, if the tracker wants that: all of it (MELO 3.2.2), or early last
+	// packets of WRITEs (Eunomia A.1).
+	buffersAll, keepsLast bool
+	responses             responseSender
+
+	syndrome bth.Syndrome // of the NAK that is due; 0 = none
+	nakPSN   bth.PSN
+}
+
+// syncTracker is a tracker that knows of synchronise operations (MP-RDMA 3.4).
+type syncTracker interface {
+	// Early reports whether something before first is missing.
+	Early(first bth.PSN) bool
+}
+
+// maxKept is how many early last packets of WRITEs are kept; the next one is refused.
+const maxKept = 16
+
+func (a *anyOrder) init(q *QP) {
+	p := &q.cfg.Profile
+	a.r = &q.resp
+	_, a.buffersAll = p.Tracker.(reorder.Buffered)
+	if k, ok := p.Tracker.(reorder.LastKeeper); ok {
+		a.keepsLast = k.KeepsLast()
+	}
+	a.responses.init(q)
+}
+
+func (a *anyOrder) start(psn bth.PSN) {
+	a.first, a.done = psn, psn
+	a.responses.start(psn)
+}
+
+func (a *anyOrder) reset() {
+	a.acks.clear()
+	a.waiting.clear()
+	a.responses.reset()
+	a.readSN, a.syndrome = 0, 0
+}
+
+func (a *anyOrder) flush() {
+	a.acks.clear()
+	a.waiting.clear()
+	if !a.r.lastWord {
+		a.syndrome = 0
+		a.responses.reset()
+	}
+}
+
+// receive takes a request.
+func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	r := a.r
+	if !announce(r.trk, p) {
+		return DropStaleAck
+	}
+	verdict := r.trk.Classify(p.PSN)
+	switch verdict {
+	case reorder.Duplicate:
+		r.q.ctr.DuplicateRequest++
+		f := bth.Feedback{Expected: r.trk.Expected()}
+		if !p.PSN.Before(f.Expected) {
+			f.HasSACK, f.SACK = true, p.PSN
+		}
+		r.q.answer(&a.acks, f, p, m)
+		return DropDuplicate
+	case reorder.Beyond:
+		r.q.ctr.OutOfSequence++
+		r.trk.Receive(p.PSN, false)
+		a.acknowledge(p, m)
+		return DropOutOfOrder
+	}
+	held := verdict == reorder.Held
+	copied := held && a.copies(p)
+	if held && (a.early(p) || copied && !a.buffersAll && a.waiting.copies == maxKept) {
+		r.q.ctr.OutOfSequence++
+		r.trk.(reorder.Releaser).Refuse(p.PSN)
+		a.acknowledge(p, m)
+		return DropOutOfOrder
+	}
+	t, f := a.locate(p)
+	if f == nil {
+		f = r.validate(p, &t)
+	}
+	if f == nil && !copied {
+		f = r.place(p, &t)
+	}
+	if f != nil {
+		return a.refuse(now, p, &t, held, f)
+	}
+	if held {
+		r.q.ctr.OutOfSequence++
+	}
+	return a.accept(now, p, m, &t, copied)
+}
+
+// refuse handles a packet that cannot be executed. What is ahead of a gap may be possible,
+// or its turn to be refused, when it comes again: until then it counts as lost.
+func (a *anyOrder) refuse(now mono.Time, p *bth.Packet, t *target, held bool, f *refusal) Drop {
+	if held {
+		if f != later {
+			a.r.q.ctr.OutOfSequence++
+		}
+		return f.drop
+	}
+	return a.r.refuse(now, p.PSN, t.recv != nil && t.recv == a.r.recvs.oldest(), f)
+}
+
+// copies reports whether p, ahead of a gap, must not be placed yet.
+func (a *anyOrder) copies(p *bth.Packet) bool {
+	o := p.Opcode
+	return a.buffersAll && (o.IsSend() || o.IsWrite()) || a.keepsLast && o.IsWrite() && o.Ends() && !o.HasImm()
+}
+
+// early reports whether p is of a synchronise operation and would touch memory before all
+// before that operation has arrived (MP-RDMA 3.4).
+func (a *anyOrder) early(p *bth.Packet) bool {
+	t, ok := a.r.trk.(syncTracker)
+	if !ok || p.Ext.Flags&bth.XSync == 0 {
+		return false
+	}
+	first := p.PSN
+	if p.Ext.Flags&bth.XHasMsg != 0 {
+		first = first.Add(-int(p.Ext.Offset))
+	}
+	return t.Early(first)
+}
+
+// locate finds where the payload of p belongs, as it says itself (IRN 5.3.1, 5.3.2).
+func (a *anyOrder) locate(p *bth.Packet) (t target, f *refusal) {
+	x, o := &p.Ext, p.Opcode
+	need := bth.XHasReadSN
+	if o.IsSend() || o.IsWrite() {
+		need = bth.XHasMsg
+		if consumes(o) {
+			need |= bth.XHasRecvSN
+		}
+	}
+	off := uint64(x.Offset) * uint64(a.r.q.mtu)
+	if x.Flags&need != need || need&bth.XHasMsg != 0 && off > MaxMessage {
+		return t, badSequence
+	}
+	t.off = uint32(off)
+	if o.IsWrite() {
+		t.va, t.rkey, t.left, t.check = p.RETH.VA, p.RETH.RKey, p.RETH.Length, uint32(len(p.Payload))
+	}
+	if consumes(o) {
+		if t.recv = a.r.takeRecv(x.RecvSN); t.recv == nil {
+			return t, notReady
+		}
+		if o.IsSend() && !t.recv.takes(p) {
+			return t, badSequence
+		}
+	}
+	return t, nil
+}
+
+// accept tells the tracker of a packet that has been taken and carries out what has become
+// possible. If the tracker has no room after all, the packet counts as lost.
+func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m RxMeta, t *target, copied bool) Drop {
+	o := p.Opcode
+	v, _ := a.r.trk.Receive(p.PSN, o.Ends() && (o.IsSend() || o.IsWrite()))
+	a.acknowledge(p, m)
+	if v == reorder.Beyond {
+		return DropOutOfOrder
+	}
+	if o.IsSend() {
+		t.recv.packets++
+	}
+	if o.Ends() || copied {
+		a.wait(p, t, copied)
+	}
+	a.release(now)
+	return Accepted
+}
+
+// release carries out what has waited for the packets that are there now.
+func (a *anyOrder) release(now mono.Time) {
+	expected := a.r.trk.Expected()
+	for w := a.waiting.oldest(); w != nil && w.psn.Before(expected); w = a.waiting.oldest() {
+		if f := a.carryOut(w); f != nil {
+			a.done = w.psn
+			if f == later {
+				a.r.q.blocked = true
+			} else {
+				a.r.refuse(now, w.psn, consumes(w.opcode) && w.sn == a.r.recvs.base&psnMask, f)
+			}
+			return
+		}
+		a.waiting.pop()
+	}
+	a.done = expected
+}
+
+// resume implements admission.
+func (a *anyOrder) resume(now mono.Time) { a.release(now) }
+
+// carryOut does what has waited. It may be called again if memory was not there.
+func (a *anyOrder) carryOut(w *waiter) *refusal {
+	if w.copied {
+		if f := a.placeCopy(w); f != nil {
+			return f
+		}
+	}
+	if !w.opcode.Ends() {
+		return nil
+	}
+	if f := a.r.sync(badAccess); f != nil {
+		return f
+	}
+	if f := a.check(w); f != nil {
+		return f
+	}
+	if f := a.r.complete(&w.effect); f != nil {
+		return f
+	}
+	a.first = w.psn.Next()
+	if !w.message() {
+		a.readSN = (a.readSN + 1) & psnMask
+	}
+	return nil
+}
+
+// check compares what a packet says of its message with the order of PSNs.
+func (a *anyOrder) check(w *waiter) *refusal {
+	ok := w.first == a.first
+	switch {
+	case !w.message():
+		ok = ok && w.sn == a.readSN
+	case consumes(w.opcode):
+		in := a.r.recvs.oldest()
+		ok = ok && in != nil && w.sn == a.r.recvs.base&psnMask &&
+			(w.opcode.IsWrite() || in.first == w.first && in.packets == distance(w.first, w.psn)+1)
+		fallthrough
+	default:
+		ok = ok && w.msn == a.r.msn
+	}
+	if !ok {
+		return badSequence
+	}
+	return nil
+}
+
+// placeCopy places data that has waited.
+func (a *anyOrder) placeCopy(w *waiter) *refusal {
+	h := a.r.q.host
+	a.r.unsynced = true
+	if w.opcode.IsSend() {
+		in := a.r.takeRecv(w.sn)
+		if in == nil {
+			return badSequence
+		}
+		return in.fill(a.r.q, w.off, w.data)
+	}
+	if n := uint32(len(w.data)); n > 0 && !h.CheckRemote(w.rkey, w.va, n, AccessRemoteWrite) {
+		return badAccess
+	} else if n > 0 && !h.WriteRemote(w.rkey, w.va, w.data) {
+		return a.r.q.failed(badAccess)
+	}
+	return nil
+}
+
+// acknowledge makes the answer to p due, which the tracker has been told of.
+func (a *anyOrder) acknowledge(p *bth.Packet, m RxMeta) {
+	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
+}
+
+func (a *anyOrder) nak(s bth.Syndrome, psn bth.PSN) { a.syndrome, a.nakPSN = s, psn }
+
+// room implements admission.
+func (a *anyOrder) room() bool { return a.responses.room(a.waiting.queries) }
+
+// respond implements admission.
+func (a *anyOrder) respond(e effect) {
+	x := response{span: 1, msn: a.r.msn}
+	switch {
+	case e.opcode.IsReadRequest():
+		x.span, x.va, x.rkey, x.length = packets(e.length, a.r.q.mtu), e.va, e.rkey, e.length
+	case e.opcode.IsAtomic():
+		x.atomic, x.orig = true, e.operand
+	}
+	a.responses.add(x)
+}
+
+// requestsFirst implements admission: acknowledgements go first, for they clock the peer;
+// requests and responses take turns.
+func (a *anyOrder) requestsFirst() int {
+	if a.acks.n > 0 || a.syndrome != 0 || a.r.q.x.out.acks.n > 0 {
+		return 0
+	}
+	return 1
+}
+
+// poll implements admission: acknowledgements of requests, then of responses, then responses.
+func (a *anyOrder) poll(now mono.Time, t *Transmit) bool {
+	q := a.r.q
+	if q.state < RTR || q.state == Err && !a.r.lastWord {
+		return false
+	}
+	x := bth.AETH{Syndrome: bth.SyndromeACK, MSN: a.r.msn}
+	if a.syndrome != 0 {
+		x.Syndrome, a.syndrome = a.syndrome, 0
+		q.acknowledge(t, bth.OpcodeExtAck, &bth.Feedback{}, a.nakPSN, x)
+		return true
+	}
+	if a.acks.n > 0 {
+		f := a.acks.pop()
+		q.acknowledge(t, bth.OpcodeExtAck, &f, a.done, x)
+		return true
+	}
+	return q.x.out.pollAck(t) || a.responses.poll(now, t)
+}
+
+// packets is how many packets n bytes take.
+func packets(n uint32, mtu int) uint32 {
+	return max(1, uint32((uint64(n)+uint64(mtu)-1)/uint64(mtu)))
+}

@@ -1,0 +1,262 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/mono"
+	"roced/path"
+	"roced/reorder"
+	"roced/retrans"
+)
+
+// extendedFraming is the framing of the extended transports: packets say where they belong,
+// acknowledgements come for each of them, and responses have PSNs of their own and are
+// acknowledged too (IRN 5.2, 5.3).
+type extendedFraming struct {
+	q          *QP
+	trk        reorder.Tracker // of responses
+	acks       ackQueue        // of responses
+	waiting    waiting         // responses, if buffersAll
+	buffersAll bool            // responses go to memory in order (MELO 3.2.2)
+	unsynced   bool            // responses have been placed since the last Sync
+
+	msn    uint32  // of the next message
+	recvSN uint32  // recv_WQE_SN of the next one that consumes a receive
+	readSN uint32  // read_WQE_SN of the next READ or atomic
+	done   bth.PSN // all responses before it are in memory
+	head   bth.PSN // the first PSN of the connection
+}
+
+func (x *extendedFraming) init(q *QP) {
+	p := &q.cfg.Profile
+	x.q, x.trk = q, p.Responses
+	_, x.buffersAll = p.Responses.(reorder.Buffered)
+}
+
+// start begins at psn; the queue pair has entered RTS.
+func (x *extendedFraming) start(psn bth.PSN) {
+	x.reset()
+	x.done, x.head = psn, psn
+	x.trk.Reset(psn)
+}
+
+func (x *extendedFraming) reset() {
+	x.acks.clear()
+	x.waiting.clear()
+	*x = extendedFraming{q: x.q, trk: x.trk, acks: x.acks, waiting: x.waiting, buffersAll: x.buffersAll}
+}
+
+func (*extendedFraming) transport() bth.Opcode { return bth.TransportExt }
+func (*extendedFraming) separate() bool        { return true }
+func (x *extendedFraming) arrived() bth.PSN    { return x.done }
+
+// number implements framing (IRN 5.3.2).
+func (x *extendedFraming) number(s *slot) {
+	s.msn, x.msn = x.msn, (x.msn+1)&psnMask
+	switch {
+	case s.kind.responds():
+		s.sn, x.readSN = x.readSN, (x.readSN+1)&psnMask
+	case s.wqe.Opcode != WRWrite:
+		s.sn, x.recvSN = x.recvSN, (x.recvSN+1)&psnMask
+	}
+}
+
+// stamp implements framing.
+func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
+	h, kind := &p.Ext, x.q.cfg.Profile.Kind
+	*h = bth.XETH{Profile: kind}
+	if x.q.req.synchronises(s) {
+		h.Flags = bth.XSync
+	}
+	if kinds[kind].head {
+		h.Flags, h.Head = h.Flags|bth.XHasHead, x.head
+		if r := &x.q.req; k+1 == s.span && s == r.slot(r.tail-1) && !x.q.host.HasSend() {
+			h.Flags |= bth.XTail
+		}
+	}
+	if s.kind.responds() {
+		h.Flags, h.ReadSN = h.Flags|bth.XHasReadSN, s.sn
+		return
+	}
+	h.Flags, h.MSN, h.Offset = h.Flags|bth.XHasMsg, s.msn, k
+	w := &s.wqe
+	if p.Opcode.IsWrite() {
+		done := k * uint32(x.q.mtu)
+		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
+		if !p.Opcode.HasImm() {
+			return
+		}
+	}
+	h.Flags |= bth.XHasRecvSN
+	h.RecvSN = s.sn
+}
+
+// receive implements framing.
+func (x *extendedFraming) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	if !p.Opcode.IsAck() {
+		return x.receiveResponse(now, p, m)
+	}
+	r, s := &x.q.req, p.AETH.Syndrome
+	switch {
+	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
+		f := feedbackOf(p)
+		if r.feedback(now, f, p); r.q.sending() {
+			r.clock(now, f, r.bytesInFlight())
+		}
+	case distance(r.una, p.PSN) >= r.outstanding():
+		return DropStaleAck
+	case s.IsRNR():
+		return r.onRNR(now, p)
+	case s.IsNAK():
+		return r.onNAK(now, p)
+	default:
+		return DropOpcode
+	}
+	return Accepted
+}
+
+// receiveResponse places a READ response or the value of an atomic, in any order.
+func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	if !announce(x.trk, p) {
+		return DropStaleAck
+	}
+	verdict := x.trk.Classify(p.PSN)
+	switch verdict {
+	case reorder.Duplicate:
+		x.q.answer(&x.acks, bth.Feedback{Expected: x.trk.Expected()}, p, m)
+		return DropDuplicate
+	case reorder.Beyond:
+		x.trk.Receive(p.PSN, false)
+		x.q.answer(&x.acks, x.trk.Feedback(), p, m)
+		return DropOutOfOrder
+	}
+	s, k := x.locate(p.PSN)
+	if s == nil {
+		return DropStaleAck // nobody has asked for it
+	}
+	if p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK() {
+		return x.q.req.broken(now, s, StatusRemAccessErr, DropAccess)
+	}
+	copied := x.buffersAll && verdict == reorder.Held
+	if !copied {
+		if d := x.q.req.placeResponse(s, k, s.rspan, p); d != Accepted {
+			return x.q.req.misplaced(now, s, d)
+		}
+	}
+	v, _ := x.trk.Receive(p.PSN, false)
+	x.q.answer(&x.acks, x.trk.Feedback(), p, m)
+	switch {
+	case v == reorder.Beyond:
+		return DropOutOfOrder
+	case copied:
+		w := x.waiting.insert(p.PSN)
+		*w = waiter{effect: effect{psn: p.PSN, opcode: p.Opcode, operand: p.AtomicAck}, data: x.q.retain(p.Payload, w.data[:0])}
+	}
+	x.unsynced = true
+	if v != reorder.InOrder {
+		x.q.ctr.OutOfSequence++
+		return Accepted
+	}
+	return x.release(now, p.Opcode.Ends())
+}
+
+// release completes what the responses complete that are there now; ends says that the
+// expected one ends its request.
+func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
+	expected := x.trk.Expected()
+	for w := x.waiting.oldest(); w != nil && w.psn.Before(expected); w = x.waiting.oldest() {
+		if s, k := x.locate(w.psn); s != nil {
+			p := bth.Packet{Opcode: w.opcode, Payload: w.data, AtomicAck: w.operand, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
+			if d := x.q.req.placeResponse(s, k, s.rspan, &p); d == Later {
+				x.q.blocked = true
+				return Accepted
+			} else if d != Accepted {
+				return x.q.req.misplaced(now, s, d)
+			}
+		}
+		x.waiting.pop()
+	}
+	if n := expected.Diff(x.done); n > 1 || ends { // otherwise no request is complete
+		if s, _ := x.locate(x.done); x.unsynced && !x.q.host.Sync() {
+			if x.q.host.Later() {
+				x.q.blocked = true
+				return Accepted
+			}
+			return x.q.req.misplaced(now, s, DropAccess)
+		}
+		x.unsynced, x.done = false, expected
+		x.q.req.settle(now)
+	}
+	x.done, x.q.req.since = expected, now
+	return Accepted
+}
+
+// locate returns the request that asks for the response psn, and which one it is.
+func (x *extendedFraming) locate(psn bth.PSN) (*slot, uint32) {
+	r := &x.q.req
+	if r.begun() == 0 {
+		return nil, 0
+	}
+	first := r.slot(r.head).rfirst
+	i := r.search(func(s *slot) bool { return distance(first, s.rfirst) <= distance(first, psn) })
+	if i == r.head-1 {
+		return nil, 0
+	}
+	s := r.slot(i)
+	if k := distance(s.rfirst, psn); s.kind.responds() && k < s.rspan {
+		return s, k
+	}
+	return nil, 0
+}
+
+// pollAck fills t with the next acknowledgement of a response.
+func (x *extendedFraming) pollAck(t *Transmit) bool {
+	if x.acks.n == 0 || !x.q.sending() {
+		return false
+	}
+	f := x.acks.pop()
+	x.q.acknowledge(t, bth.OpcodeExtReadAck, &f, x.done, bth.AETH{Syndrome: bth.SyndromeACK})
+	return true
+}
+
+// synchronises reports whether s is a synchronise operation (MP-RDMA 3.4): here, one with a
+// fence.
+func (r *requester) synchronises(s *slot) bool {
+	return r.syncer != nil && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
+}
+
+// waits reports whether the next request is a synchronise operation whose time has not come.
+func (r *requester) waits(now mono.Time) bool {
+	r.syncAt = 0
+	if r.syncer == nil {
+		return false
+	}
+	if s := r.current(); s != nil && s.sent == 0 && r.synchronises(s) {
+		if at := r.syncer.SyncAt(r.window()); now < at {
+			r.syncAt = at
+		}
+	}
+	return r.syncAt != 0
+}
+
+// mayEnd reports whether the next packet of s may leave. The last one of a WRITE may have
+// to wait for all before it (Eunomia 3.5.2).
+func (r *requester) mayEnd(s *slot) bool {
+	return r.holder == nil || s.kind != kindData || s.wqe.Opcode != WRWrite || s.sent+1 != s.span || r.holder.MayEnd(r.nxt)
+}
+
+// givenUp is when the peer is: while nothing is outstanding, nobody is waited for. The
+// timeouts of the extended transports' recoveries are shorter by orders of magnitude than
+// that of the queue pair and do not count retries.
+func (r *requester) givenUp() mono.Time {
+	limit := r.q.patience()
+	if limit == 0 || r.idle() || r.rnrUntil != 0 {
+		return mono.Never
+	}
+	return r.since.Add(limit)
+}
+
+// plugIns finds out what the plug-ins of a requester can do besides.
+func (r *requester) plugIns() {
+	r.syncer, _ = r.paths.(path.Syncer)
+	r.holder, _ = r.rec.(retrans.LastHolder)
+}

@@ -1,0 +1,58 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/mono"
+)
+
+// framing is how a connection's requests and responses are numbered and what their packets
+// say: as those of standard RC, or with an extension header (docs/wire.md).
+type framing interface {
+	// transport are the transport bits of opcodes.
+	transport() bth.Opcode
+	// separate reports whether responses have PSNs of their own and each packet is
+	// acknowledged, requests and responses (IRN 5.2). A request with responses takes one PSN
+	// then, and lost packets are sent again until the peer is given up by time.
+	separate() bool
+	// number gives s the numbers that its packets carry; its first one is about to leave.
+	number(s *slot)
+	// stamp sets the headers of packet k of s that standard RC does not have.
+	stamp(s *slot, k uint32, p *bth.Packet)
+	// receive takes an acknowledgement or a response.
+	receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
+	// arrived is the response before which all have arrived; of no meaning unless separate.
+	arrived() bth.PSN
+}
+
+// standardFraming is the framing of RC, UC and UD: the responses to a request have its PSNs.
+type standardFraming struct{ r *requester }
+
+func (f *standardFraming) transport() bth.Opcode {
+	switch f.r.q.cfg.Type {
+	case UC:
+		return bth.TransportUC
+	case UD:
+		return bth.TransportUD
+	}
+	return bth.TransportRC
+}
+
+func (*standardFraming) separate() bool                   { return false }
+func (*standardFraming) number(*slot)                     {}
+func (*standardFraming) stamp(*slot, uint32, *bth.Packet) {}
+func (f *standardFraming) arrived() bth.PSN               { return f.r.una }
+
+func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
+	return f.r.receive(now, p)
+}
+
+// kinds are what the acknowledgements and packets of a transport say beyond the others'.
+var kinds = [...]struct {
+	perPacket bool // an acknowledgement for each packet, with its path: they clock the sender (MP-RDMA 3.1)
+	head      bool // packets carry the connection's first PSN and mark its last packet (Eunomia 3.2.1)
+	onlyHoles bool // only a new hole is worth a NACK of its own (MELO 3.2.4)
+}{
+	bth.ProfileMELO:    {onlyHoles: true},
+	bth.ProfileMPRDMA:  {perPacket: true},
+	bth.ProfileEunomia: {head: true},
+}

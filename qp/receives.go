@@ -1,0 +1,128 @@
+package qp
+
+import "roced/bth"
+
+// maxRecvAhead is how many receive work requests may be taken before the oldest of them
+// completes: messages that arrive ahead of others need theirs (IRN 5.3.2).
+const maxRecvAhead = 256
+
+// receive is a receive work request that has been taken for a message.
+type receive struct {
+	wqe    RecvWQE
+	room   uint64 // bytes of the list
+	usable bool   // the list may be written to
+
+	// Messages that arrive in any order: packets of the SEND that are there, and the PSN
+	// of its first one.
+	packets uint32
+	first   bth.PSN
+}
+
+// receives holds the receive work requests that have been taken and have not completed,
+// by the sequence numbers of their messages (recv_WQE_SN). In order there is one at most.
+type receives struct {
+	ring       []receive // its length is a power of two
+	base, next uint32    // sequence numbers of the oldest and of the next to take
+}
+
+func (w *receives) at(i uint32) *receive { return &w.ring[i&uint32(len(w.ring)-1)] }
+
+func (w *receives) makeRoom() {
+	if int(w.next-w.base) < len(w.ring) {
+		return
+	}
+	bigger := make([]receive, max(1, 2*len(w.ring)))
+	for i := w.base; i != w.next; i++ {
+		bigger[i&uint32(len(bigger)-1)] = *w.at(i)
+	}
+	w.ring = bigger
+}
+
+// oldest returns the oldest receive work request that has been taken, nil if there is none.
+func (w *receives) oldest() *receive {
+	if w.base == w.next {
+		return nil
+	}
+	return w.at(w.base)
+}
+
+func (w *receives) clear() { w.base, w.next = 0, 0 }
+
+// takeRecv returns the receive work request with a sequence number, nil if it has not been
+// posted, is too far ahead, or has completed.
+func (r *responder) takeRecv(sn uint32) *receive {
+	w := &r.recvs
+	ahead := (sn - w.base) & psnMask
+	if ahead >= maxRecvAhead {
+		return nil
+	}
+	for w.next-w.base <= ahead {
+		w.makeRoom()
+		in := w.at(w.next)
+		*in = receive{wqe: RecvWQE{SGEs: in.wqe.SGEs[:0]}}
+		if !r.q.host.NextRecv(&in.wqe) {
+			return nil
+		}
+		in.measure(r.q)
+		w.next++
+	}
+	return w.at(w.base + ahead)
+}
+
+// nextRecv returns the oldest receive work request, taking it if need be.
+func (r *responder) nextRecv() *receive { return r.takeRecv(r.recvs.base & psnMask) }
+
+// measure adds up the list and checks it. WRITE with immediate places nothing and does not
+// look at the result.
+func (in *receive) measure(q *QP) {
+	if len(in.wqe.SGEs) > int(q.cfg.MaxRecvSGE) && !q.cfg.HasSRQ || len(in.wqe.SGEs) > MaxSGE {
+		return
+	}
+	in.usable = true
+	for _, s := range in.wqe.SGEs {
+		if s.Length > 0 && !q.host.CheckLocal(s.LKey, s.Addr, s.Length, AccessLocalWrite) {
+			in.usable = false
+		}
+		in.room += uint64(s.Length)
+	}
+}
+
+// fill places p at off of the list.
+func (in *receive) fill(q *QP, off uint32, p []byte) *refusal {
+	switch {
+	case !in.usable:
+		return badBuffer
+	case uint64(off)+uint64(len(p)) > in.room:
+		return shortBuffer
+	case !scatter(q.host, in.wqe.SGEs, off, p):
+		return q.failed(badBuffer)
+	}
+	return nil
+}
+
+// takes reports whether p, of a SEND in any order, belongs to the message that in was
+// taken for.
+func (in *receive) takes(p *bth.Packet) bool {
+	first := p.PSN.Add(-int(p.Ext.Offset))
+	if in.packets == 0 {
+		in.first = first
+	}
+	return in.first == first
+}
+
+// scatter places p at off of a list of memory.
+func scatter(h Host, list []SGE, off uint32, p []byte) bool {
+	for i := 0; i < len(list) && len(p) > 0; i++ {
+		s := &list[i]
+		if off >= s.Length {
+			off -= s.Length
+			continue
+		}
+		n := min(uint32(len(p)), s.Length-off)
+		if !h.WriteLocal(s.LKey, s.Addr+uint64(off), p[:n]) {
+			return false
+		}
+		p, off = p[n:], 0
+	}
+	return len(p) == 0
+}

@@ -1,0 +1,52 @@
+package qp
+
+import "time"
+
+// Tuning is what depends on who runs a queue pair: hardware and simulations of it are
+// punctual, software is late and pays for each packet by itself. The zero value is as
+// hardware would do it.
+type Tuning struct {
+	// AckBehind is how many requests may leave before an acknowledgement of RC that is due,
+	// so that it can be the last packet of their super-frame.
+	AckBehind int
+	// AcksPerWindow is how often RC asks for an acknowledgement while packets follow each
+	// other (AckReq), besides wherever sending stops. Zero: at the end of each message too.
+	AcksPerWindow int
+	// PacerCredit is how much time a paced sender that was called late may make up for.
+	PacerCredit time.Duration
+	// AckDepth is how many acknowledgements of an extended transport may wait, as for a link
+	// that is paused; zero: 4096. The oldest are lost then.
+	AckDepth int
+	// LinkOverhead are the bytes that a packet takes on the link besides its Ethernet frame,
+	// for pacing; zero: 24, Ethernet's preamble, FCS and gap. Negative: none.
+	LinkOverhead int
+	// PathSeed is the seed of random paths; zero: made of QPN and PSN, which other hosts may
+	// have too.
+	PathSeed uint64
+}
+
+// Software is the tuning of the daemon. An acknowledgement by itself costs it as much as a
+// super-frame of data, so there are few of them, and they leave behind data; its timers are
+// late by tens of microseconds, which the pacer's credit makes up for; and its links are
+// TAP devices and sockets, which carry frames and nothing else.
+var Software = Tuning{AckBehind: 32, AcksPerWindow: 4, PacerCredit: 200 * time.Microsecond, LinkOverhead: -1}
+
+// linkBytes returns what the link adds to a frame.
+func (t *Tuning) linkBytes() int {
+	const preamble, fcs, gap = 8, 4, 12
+	switch {
+	case t.LinkOverhead < 0:
+		return 0
+	case t.LinkOverhead == 0:
+		return preamble + fcs + gap
+	}
+	return t.LinkOverhead
+}
+
+// ackDepth is AckDepth or its default.
+func (t *Tuning) ackDepth() int {
+	if t.AckDepth <= 0 {
+		return 4096
+	}
+	return t.AckDepth
+}

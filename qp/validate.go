@@ -1,0 +1,123 @@
+package qp
+
+import (
+	"roced/bth"
+	"roced/mono"
+)
+
+// refusal says why a request is not executed and what follows from it.
+type refusal struct {
+	drop   Drop
+	nak    bth.Syndrome // RNR without its timer code
+	status Status       // of the receive work request in progress
+	event  Event        // raised if there is none
+}
+
+// Refusals of RC (IBTA vol.1 9.7.5.2.4, table 58 and 9.9.3). Too small a receive
+// buffer is an invalid request by the specification; rxe answers 0x63.
+var (
+	badSequence = &refusal{DropOpcode, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	notEnabled  = &refusal{DropAccess, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	badLength   = &refusal{DropLength, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	tooManyRds  = &refusal{DropOpcode, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	misaligned  = &refusal{DropAccess, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
+	badAccess   = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusRemAccessErr, EventQPAccessErr}
+	badInvalKey = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusRemInvReqErr, EventQPAccessErr}
+	shortBuffer = &refusal{DropLength, bth.SyndromeInvalidRequest, StatusLocLenErr, EventQPReqErr}
+	badBuffer   = &refusal{DropAccess, bth.SyndromeRemoteOpErr, StatusLocProtErr, EventQPFatal}
+	notReady    = &refusal{drop: DropNoRecv, nak: bth.SyndromeRNR}
+)
+
+// refuse answers the request with PSN psn, which is next and is not executed. All NAKs but
+// RNR break the queue pair, with the NAK as its last word. The oldest receive says why if
+// it is own, that of this request, an event if not (IBTA vol.1 9.9.3, class C).
+func (r *responder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) Drop {
+	switch f {
+	case later:
+		return f.drop
+	case notReady:
+		r.q.ctr.OutOfBuffer++
+		r.q.ctr.SendRNRErr++
+		r.adm.nak(f.nak|bth.Syndrome(r.q.attr.MinRNRTimer&0x1f), psn)
+		return f.drop
+	}
+	r.countRefusal(f)
+	r.fail(now, psn, own, f)
+	return f.drop
+}
+
+func (r *responder) countRefusal(f *refusal) {
+	switch f.nak {
+	case bth.SyndromeRemoteAccessErr:
+		r.q.ctr.RespRemoteAccessErrors++
+	case bth.SyndromeInvalidRequest:
+		r.q.ctr.RespRemoteInvalidRequest++
+	}
+	if f == shortBuffer {
+		r.q.ctr.RespLocalLengthError++
+	}
+}
+
+// fail breaks the queue pair over the request with PSN psn.
+func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
+	r.adm.nak(f.nak, psn)
+	r.lastWord = true
+	if own && r.recvs.oldest() != nil {
+		r.completeInError(f.status)
+	} else {
+		r.q.host.Notify(f.event)
+	}
+	r.q.enterError(now)
+}
+
+// validate judges a request by its headers and the place of its payload.
+func (r *responder) validate(p *bth.Packet, t *target) *refusal {
+	o, n := p.Opcode, uint32(len(p.Payload))
+	if need := neededBy(o); r.q.attr.AccessFlags&need != need {
+		return notEnabled // IBTA vol.1 9.7.4.1.4
+	}
+	if !o.IsSend() && !o.IsWrite() {
+		return r.validateQuery(p)
+	}
+	// FIRST and MIDDLE are full, LAST is not empty (9.7.4.1.6); no message is longer than 2 GiB.
+	if int(n) > r.q.mtu || !o.Ends() && int(n) != r.q.mtu || o.IsLast() && n == 0 || uint64(t.off)+uint64(n) > MaxMessage {
+		return badLength
+	}
+	if !o.IsWrite() {
+		return nil
+	}
+	if t.left > MaxMessage || o.Ends() && t.left != n || !o.Ends() && t.left <= n {
+		return badLength
+	}
+	if t.check > 0 && !r.q.host.CheckRemote(t.rkey, t.va, t.check, AccessRemoteWrite) {
+		return badAccess
+	}
+	return nil
+}
+
+// neededBy is what a queue pair must allow for an operation.
+func neededBy(o bth.Opcode) Access {
+	switch {
+	case o.IsWrite(), o.IsAtomicWrite():
+		return AccessRemoteWrite
+	case o.IsReadRequest():
+		return AccessRemoteRead
+	case o.IsAtomic():
+		return AccessRemoteAtomic
+	}
+	return 0
+}
+
+// validateQuery judges a READ, an atomic or an ATOMIC WRITE; query looks at its memory.
+func (r *responder) validateQuery(p *bth.Packet) *refusal {
+	switch {
+	case !r.adm.room():
+		return tooManyRds
+	case p.Opcode.IsAtomic():
+		return nil
+	case p.RETH.Length > MaxMessage,
+		p.Opcode.IsAtomicWrite() && (p.RETH.Length != atomicWriteLen || len(p.Payload) != atomicWriteLen):
+		return badLength
+	}
+	return nil
+}
