@@ -119,7 +119,7 @@ func (d *device) sameNetns(ns string) bool {
 func attach(c TAPConfig) (*device, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("/dev/net/tun: %w", err)
+		return nil, fmt.Errorf("needs the device /dev/net/tun, which a container gets by --device /dev/net/tun: %w", err)
 	}
 	ctl, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
