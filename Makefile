@@ -6,9 +6,9 @@ TOOLS := roced rocectl roceperf
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|interop)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test nightly pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
 
 all: build
 
@@ -50,6 +50,9 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) fuzz FUZZTIME=5s
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
+
+nightly: setup build ## what takes too long for make test
+	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
 
 pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
 	scripts/pristine 12 sh -ec 'make demo; make test'

@@ -158,7 +158,7 @@ static bool map(struct mapping *m, struct context *c, uint64_t start, uint64_t e
 static bool may_replace(void)
 {
 	const char *mode = getenv("ROCED_MR");
-	return !mode || strcmp(mode, "pvm") != 0;
+	return !mode || (strcmp(mode, "pass") != 0 && strcmp(mode, "ptrace") != 0);
 }
 
 /* seen_through_proc: some of a range is in a region that the daemon accesses through

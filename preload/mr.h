@@ -7,6 +7,9 @@
  * replaced, at the time when they are registered, by pages of one memfd with the
  * same content, at the same place.
  *
+ * ROCED_MR chooses, for tests: auto, or pass (replace nothing), or ptrace (pass nothing
+ * either: the daemon opens /proc/PID/mem as a debugger does).
+ *
  *   mr.c          what is registered; the daemon's mappings
  *   mr_maps.c     what lies where in the address space
  *   mr_replace.c  replacement of pages

@@ -3,7 +3,7 @@
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
-# headers), and the RDMA programs that are run unmodified.
+# headers), the RDMA programs that are run unmodified, and runc (containers).
 # pristine: what scripts/pristine makes its roots with.
 #
 # Without root, or on systems without apt, it only says what is missing; tests that need it
@@ -22,6 +22,7 @@ test)
 	tool ip iproute2
 	tool iperf3 iperf3
 	tool rping rdmacm-utils
+	tool runc runc
 	tool tshark tshark
 	tool ucx_perftest ucx-utils
 	file /etc/libibverbs.d/rxe.driver ibverbs-providers

@@ -20,7 +20,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, crowd, ports or forwarding")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, memory, crowd, ports or forwarding")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -129,6 +129,10 @@ var ratios = []ratio{
 	{"ib_write_bw 64 B against UCX's put", stockWriteRate, ucxPutRate, 1, false},
 	{"ib_write_lat 8 B against UCX's put", stockWriteLat, ucxPutLat, 1, true},
 	{"ib_send_lat 8 B against UCX's tag", stockSendLat, ucxTagLat, 0, true},
+	{"ib_write_bw 4 KiB, passed memory against shared", memoryName(4096, ways[1].name), memoryName(4096, ways[0].name), 0, false},
+	{"ib_write_bw 64 KiB, passed memory against shared", memoryName(65536, ways[1].name), memoryName(65536, ways[0].name), 0, false},
+	{"ib_write_bw 4 KiB, passed memory against opened", memoryName(4096, ways[1].name), memoryName(4096, ways[2].name), 0.9, false},
+	{"ib_write_bw 64 KiB, passed memory against opened", memoryName(65536, ways[1].name), memoryName(65536, ways[2].name), 0.9, false},
 	{"AF_XDP port against bare AF_XDP, 64 B", echoName(64, "port"), echoName(64, "bare sockets"), 0.8, false},
 	{"AF_XDP port against bare AF_XDP, 1 KiB", echoName(1024, "port"), echoName(1024, "bare sockets"), 0.8, false},
 	{"AF_XDP port against bare AF_XDP, 4 KiB", echoName(4096, "port"), echoName(4096, "bare sockets"), 0.8, false},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -70,26 +71,37 @@ run so.`,
 
 func (a *app) env() *cobra.Command {
 	var nic string
+	var container bool
 	cmd := &cobra.Command{
-		Use: "env [--nic NAME]", Short: "Print the variables that exec sets, for shells and containers", Args: between(0, 0),
+		Use: "env [--nic NAME] [--container]", Short: "Print the variables that exec sets, for shells and containers", Args: between(0, 0),
+		Long: `Prints the variables that exec sets, as commands of a shell; with --container, what a
+container is to mount and to set, as arguments of docker run or podman run.
+docs/containers.md has the same for Compose and Kubernetes.`,
 		Example: `  rocectl env                     one line a variable
   eval "$(rocectl env)"          then run verbs programs from this shell
+  docker run $(rocectl env --container) IMAGE ibv_devinfo
   rocectl env --json`,
 		RunE: func(*cobra.Command, []string) error {
 			vars, err := a.environment(nic)
 			if err != nil {
 				return err
 			}
-			if a.json {
-				return a.show(vars, nil)
+			if container {
+				s, err := forContainer(vars)
+				if err != nil {
+					return err
+				}
+				return a.show(s, func(w io.Writer) { fmt.Fprintln(w, strings.Join(s.flags(), "\n")) })
 			}
-			for _, v := range vars {
-				fmt.Fprintf(a.out, "export %s=%s\n", v.Name, quote(v.Value))
-			}
-			return nil
+			return a.show(vars, func(w io.Writer) {
+				for _, v := range vars {
+					fmt.Fprintf(w, "export %s=%s\n", v.Name, quote(v.Value))
+				}
+			})
 		},
 	}
 	cmd.Flags().StringVar(&nic, "nic", "", "the only NIC that programs are to see")
+	cmd.Flags().BoolVar(&container, "container", false, "for a container: what to mount and to set")
 	return cmd
 }
 

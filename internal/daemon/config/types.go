@@ -159,15 +159,13 @@ func suffix(s string) string {
 	return strings.ToUpper(s[len(s)-1:])
 }
 
-// deriveMAC makes a locally administered address that is the same at every
-// start and differs between machines, daemons and NICs.
+// deriveMAC makes a locally administered address that is the same at every start and
+// differs between machines, daemons and NICs. The machine's ID alone will not do: a
+// container has none, or that of its image, and a host name of its own.
 func deriveMAC(runDir, name string) MAC {
-	id, err := os.ReadFile("/etc/machine-id")
-	if err != nil { // a container has none, its host name will do
-		host, _ := os.Hostname()
-		id = []byte(host)
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s", id, runDir, name))
+	id, _ := os.ReadFile("/etc/machine-id")
+	host, _ := os.Hostname()
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%s\x00%s\x00%s", id, host, runDir, name))
 	m := MAC(sum[:6])
 	m[0] = m[0]&^1 | 2
 	return m

@@ -154,7 +154,11 @@ func (l *lab) prepare(i int) *side {
 	case "tap":
 		port = fmt.Sprintf("{type: tap, device: tap_%d, bridge: %s}", i, testbed.Bridge)
 	}
-	text := fmt.Sprintf("run_dir: %q\nprivileges: drop\nnics:\n  - name: rxe_%d\n%s    port: %s\n", run, i, addresses, port)
+	name := fmt.Sprintf("rxe_%d", i)
+	if l.cell.place == "pods" {
+		name = "rxe" // as replicas have it: MAC addresses differ by the host name
+	}
+	text := fmt.Sprintf("run_dir: %q\nprivileges: drop\nnics:\n  - name: %s\n%s    port: %s\n", run, name, addresses, port)
 	must(t, os.WriteFile(s.path("conf/roced.yaml"), []byte(text), 0o644))
 	return s
 }
@@ -187,7 +191,7 @@ func (l *lab) start(i int) *side {
 		s.client = at.start(l.t, s.log, binDir+"/roced", "run", "--config", confDir+"/roced.yaml")
 	}
 	if l.cell.place != "one" {
-		at.rights, at.netns, at.tun = client, "", false
+		at.rights, at.netns, at.tun, at.readOnly = client, "", false, true
 		s.client = at.start(l.t, s.log, "sleep", "1000")
 	}
 	return s

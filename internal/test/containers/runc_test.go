@@ -53,13 +53,14 @@ type container struct {
 
 // setup describes a container.
 type setup struct {
-	rights  rights
-	netns   string            // path of its network namespace, empty for one of its own
-	binds   map[string]string // what is mounted from outside, by place inside; writable
-	tun     bool              // it has /dev/net/tun
-	hidepid bool              // processes see those of their own user only
-	memory  int64             // limit in bytes, 0 for none
-	dir     string
+	rights   rights
+	netns    string            // path of its network namespace, empty for one of its own
+	readOnly bool              // that is, for the program
+	binds    map[string]string // what is mounted from outside, by place inside; writable
+	tun      bool              // it has /dev/net/tun
+	hidepid  bool              // processes see those of their own user only
+	memory   int64             // limit in bytes, 0 for none
+	dir      string
 }
 
 type object = map[string]any
@@ -87,7 +88,11 @@ func (s *setup) mounts() []object {
 		m[4] = mount("/sys", "tmpfs", "tmpfs", "ro") // sysfs needs rights over the namespace
 	}
 	for inside, outside := range s.binds {
-		m = append(m, mount(inside, "bind", outside, "rbind", "rw"))
+		mode := "rw"
+		if s.readOnly && inside != meetDir {
+			mode = "ro" // sockets can be connected to all the same
+		}
+		m = append(m, mount(inside, "bind", outside, "rbind", mode))
 	}
 	return m
 }
@@ -162,14 +167,14 @@ func (r *rights) seccomp(t *testing.T) object {
 }
 
 // config is the container's configuration (OCI runtime specification).
-func (s *setup) config(t *testing.T, root string, args []string) object {
+func (c *container) config(s *setup, root string, args []string) object {
 	net := object{"type": "network"}
 	if s.netns != "" {
 		net["path"] = s.netns
 	}
 	linux := object{
 		"namespaces": []object{{"type": "pid"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}, net},
-		"seccomp":    s.rights.seccomp(t),
+		"seccomp":    s.rights.seccomp(c.t),
 		"maskedPaths": []string{"/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
 			"/proc/sched_debug", "/proc/scsi", "/sys/firmware"},
 		"readonlyPaths": []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
@@ -184,7 +189,7 @@ func (s *setup) config(t *testing.T, root string, args []string) object {
 	}
 	linux["resources"] = resources
 	return object{
-		"ociVersion": "1.0.2", "hostname": "test", "process": s.rights.process(args, nil),
+		"ociVersion": "1.0.2", "hostname": c.id, "process": s.rights.process(args, nil),
 		"root": object{"path": root, "readonly": true}, "mounts": s.mounts(), "linux": linux,
 	}
 }
@@ -208,7 +213,7 @@ func (s *setup) start(t *testing.T, log *os.File, args ...string) *container {
 	for _, l := range []string{"bin", "lib", "lib64", "sbin"} {
 		must(t, os.Symlink("usr/"+l, filepath.Join(root, l)))
 	}
-	text, err := json.MarshalIndent(s.config(t, root, args), "", " ")
+	text, err := json.MarshalIndent(c.config(s, root, args), "", " ")
 	must(t, err)
 	must(t, os.WriteFile(filepath.Join(bundle, "config.json"), text, 0o600))
 	cmd := exec.Command("runc", "--root", c.state, "run", "--detach", "--bundle", bundle, c.id)

@@ -13,12 +13,12 @@ import (
 )
 
 // modes are the ways to get at memory: ROCED_MR says whether pages are replaced where
-// that can be done, or never; a user without rights cannot hold up the kernel with
-// userfaultfd.
+// that can be done, or never, or whether the daemon is to open /proc/PID/mem; a user
+// without rights cannot hold up the kernel with userfaultfd.
 var modes = []struct {
 	name, mr string
 	uid      uint32
-}{{"auto", "auto", 0}, {"pvm", "pvm", 0}, {"nobody", "auto", 65534}}
+}{{"auto", "auto", 0}, {"pass", "pass", 0}, {"ptrace", "ptrace", 0}, {"nobody", "auto", 65534}}
 
 // inModes runs a program in all modes.
 func inModes(t *testing.T, name string, args ...string) {
