@@ -33,6 +33,9 @@ type Options struct {
 	MTU     int           // largest IP packet, 4300: path MTUs up to 4096 fit
 	Delay   time.Duration // of the link one way, 1 us
 	Rate    uint64        // of the link in bits per second, 0: unlimited
+	// Busy asks a NIC for its next frame when the link has sent the last, as hardware is;
+	// otherwise frames queue in front of the link.
+	Busy    bool
 	Offload rocev2.Offload
 	// Whole delivers super-frames as they are, without showing them to Hook;
 	// otherwise they are cut apart.
@@ -70,6 +73,7 @@ type Node struct {
 	pair   *Pair
 	sent   int       // frames that have been given to the link
 	free   mono.Time // when the link can take the next frame
+	waits  bool      // for that, to ask for a frame
 	nextVA uint64
 	qps    map[*rocev2.QueuePair]*QP
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"roced/mono"
+	"roced/rocev2"
 )
 
 // stuck is how often the NICs may be called at one instant without a frame coming
@@ -17,15 +18,30 @@ func (p *Pair) nodes() [2]*Node { return [2]*Node{p.A, p.B} }
 // transmit takes what the NICs have to send.
 func (p *Pair) transmit() {
 	for _, n := range p.nodes() {
-		for f := n.NIC.PollTransmit(p.now); f != nil; f = n.NIC.PollTransmit(p.now) {
+		for f := p.poll(n); f != nil; f = p.poll(n) {
 			p.send(n, f)
 		}
 	}
 }
 
+// poll takes a frame from n, unless the link is busy.
+func (p *Pair) poll(n *Node) *rocev2.Frame {
+	if n.waits = p.o.Busy && n.free > p.now; n.waits {
+		return nil
+	}
+	return n.NIC.PollTransmit(p.now)
+}
+
 // nextEvent returns when something happens next.
 func (p *Pair) nextEvent() mono.Time {
-	return p.link.next().Min(p.A.NIC.NextTimeout()).Min(p.B.NIC.NextTimeout())
+	return p.link.next().Min(p.A.nextEvent()).Min(p.B.nextEvent())
+}
+
+func (n *Node) nextEvent() mono.Time {
+	if n.waits {
+		return n.free
+	}
+	return n.NIC.NextTimeout()
 }
 
 // step lets the time pass until something happens, no later than end, and carries

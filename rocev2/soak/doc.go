@@ -2,6 +2,7 @@
 //
 //   - TestSoak: scenarios drawn from a seed over a link with faults, compared
 //     with a naive model byte by byte and completion by completion
+//   - TestRemovals: what work requests need is taken away in mid-traffic
 //   - FuzzNIC, FuzzRings: hostile frames and hostile clients
 //   - TestManyQueuePairs, BenchmarkBusyQPs, TestNoAllocations: scale
 //

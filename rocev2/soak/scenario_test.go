@@ -134,6 +134,11 @@ func (s *scenario) drawTransport(rng *rand.Rand) {
 		return
 	}
 	s.transport = pick(rng, profile.Names()...)
+	s.drawParts(rng)
+}
+
+// drawParts draws what can be chosen of the transport.
+func (s *scenario) drawParts(rng *rand.Rand) {
 	switch s.transport {
 	case "irn":
 		s.parts.Recovery.Params = map[string]float64{"bdp_packets": pick(rng, 1, 7, 110.0), "bdp_fc": float64(rng.IntN(2)),
