@@ -205,8 +205,6 @@ func (q *QP) measure(s *slot) Status {
 		return StatusLocQPOpErr // it could never be sent
 	case s.kind == kindAtomic && n != 8, q.cfg.Type == UD && s.span > 1:
 		return StatusLocLenErr
-	case q.cfg.Type == UD && s.wqe.RemoteQPN > uint32(bth.MaxQPN):
-		return StatusLocQPOpErr
 	}
 	return StatusSuccess
 }

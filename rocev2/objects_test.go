@@ -160,7 +160,7 @@ func TestModifyQPRefusals(t *testing.T) {
 	}{
 		{"port", qp.Attr{Port: 2}, qp.AttrPort},
 		{"pkey", qp.Attr{PKeyIndex: 1}, qp.AttrPKeyIndex},
-		{"rights", qp.Attr{AccessFlags: 1 << 8}, qp.AttrAccessFlags},
+		{"rights", qp.Attr{AccessFlags: 1 << 12}, qp.AttrAccessFlags},
 		{"no address vector", qp.Attr{}, qp.AttrAV},
 		{"path MTU", qp.Attr{PathMTU: 6}, qp.AttrPathMTU},
 		{"no path MTU", qp.Attr{}, qp.AttrPathMTU},

@@ -237,7 +237,7 @@ func (n *NIC) checkModify(verb string, q *QueuePair, a *qp.Attr, mask qp.AttrMas
 		attr = "port_num"
 	case has(qp.AttrPKeyIndex) && a.PKeyIndex != 0:
 		attr = "pkey_index"
-	case has(qp.AttrAccessFlags) && a.AccessFlags&^(accessRemote|accessLocalOnly|accessOptional) != 0:
+	case has(qp.AttrAccessFlags) && a.AccessFlags&^(accessRemote|accessLocalOnly|accessFlush|accessOptional) != 0:
 		attr = "qp_access_flags"
 	case has(qp.AttrPathMTU) && q.typ == qp.UD: // has none; the transport is told that of the link
 		attr = "path_mtu"

@@ -29,10 +29,10 @@ import (
 
 // Options of a Pair; zero fields take the default.
 type Options struct {
-	Seed    uint64
-	MTU     int           // largest IP packet, 4300: path MTUs up to 4096 fit
-	Delay   time.Duration // of the link one way, 1 us
-	Rate    uint64        // of the link in bits per second, 0: unlimited
+	Seed  uint64
+	MTU   int           // largest IP packet, 4300: path MTUs up to 4096 fit
+	Delay time.Duration // of the link one way, 1 us
+	Rate  uint64        // of the link in bits per second, 0: unlimited
 	// Busy asks a NIC for its next frame when the link has sent the last, as hardware is;
 	// otherwise frames queue in front of the link.
 	Busy    bool
