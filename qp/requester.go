@@ -376,6 +376,7 @@ func (r *requester) unreadable(now mono.Time, i uint32) {
 	if !r.q.blocked {
 		r.markBad(i, StatusLocProtErr)
 		r.settle(now)
+		r.hasMore, r.at = true, now // those before it may have to be asked for: see probe
 	}
 }
 

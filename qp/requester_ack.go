@@ -85,7 +85,6 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	s := r.slot(i)
 	if !r.fill(s, k, t) {
 		r.unreadable(now, i)
-		r.again, r.at = true, now // those before it may have to be asked for
 		return false
 	}
 	r.frame.stamp(s, k, &t.Packet)
