@@ -34,7 +34,7 @@ func (n *NIC) newPath(now mono.Time, av AddressVector) (path, error) {
 	if p.src.is4() != p.dst.is4() {
 		return path{}, ErrFamily
 	}
-	if !stationAddr(p.dst.Addr()) {
+	if !n.cfg.stationAddr(p.dst.Addr()) {
 		return path{}, ErrBadGID
 	}
 	if !t.own(&p.dst) {
@@ -82,10 +82,15 @@ func (p *path) setSourcePort(flow uint32) {
 
 // setQPNs chooses the UDP source port of a connection from its queue pair
 // numbers, unless the address vector has a flow label that chooses it.
-func (p *path) setQPNs(local, remote bth.QPN) {
-	if p.flow == 0 && p.hdrLen != 0 {
-		p.setSourcePort(qpnFlowLabel(local, remote))
+func (n *NIC) setQPNs(p *path, local, remote bth.QPN) {
+	if p.flow != 0 || p.hdrLen == 0 {
+		return
 	}
+	label := qpnFlowLabel(local, remote)
+	if n.cfg.Sockets {
+		label = label * 0x9e3779b1 >> 26 // one of socketPorts
+	}
+	p.setSourcePort(label)
 }
 
 // releasePath ends the use of p. A packet that waits for the next frame of p is

@@ -84,7 +84,7 @@ func (t addrTable) from(cfg *Config) (addrTable, error) {
 		t.prefixes = append(t.prefixes, netip.PrefixFrom(linkLocal(cfg.MAC).Addr(), 64).Masked())
 	}
 	for _, p := range cfg.Addrs {
-		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !stationAddr(a) || !t.add(GIDOf(p.Addr())) {
+		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(GIDOf(p.Addr())) {
 			return t, fmt.Errorf("%w: %v", ErrAddress, p)
 		}
 		t.prefixes = append(t.prefixes, p.Masked())

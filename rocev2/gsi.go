@@ -115,8 +115,7 @@ func (n *NIC) buildMAD(p *path, m []byte) []byte {
 	g.buf = pkt.AppendTo(append(g.buf[:0], p.hdr[:p.hdrLen]...))
 	l3, udp := g.buf[ethLen:l4], g.buf[l4:p.hdrLen]
 	udp[0], udp[1] = gsiSourcePort>>8, gsiSourcePort&0xff
-	setLengths(l3, udp, n.net.ipID, len(g.buf)-p.hdrLen)
-	n.net.ipID++
+	setLengths(l3, udp, n.takeID(1), len(g.buf)-p.hdrLen)
 	if p.src.is4() {
 		sealIPv4(l3)
 	}

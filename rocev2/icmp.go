@@ -89,8 +89,7 @@ func (n *NIC) sendEchoReply(h *ipHeader, l3 int, typ byte) {
 	putEth(b, &n.net.rx.srcMAC, &n.cfg.MAC, ethTypeIPv4)
 	putIPv4(ip, 0, defaultTTL, protoICMP, &h.dst, &h.src)
 	binary.BigEndian.PutUint16(ip[2:], uint16(size))
-	binary.BigEndian.PutUint16(ip[4:], n.net.ipID)
-	n.net.ipID++
+	binary.BigEndian.PutUint16(ip[4:], n.takeID(1))
 	sealIPv4(ip)
 	putChecksum(m[2:], 0, m)
 }

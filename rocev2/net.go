@@ -22,6 +22,8 @@ type netstack struct {
 	rx    rxState
 	tx    txState
 	gsi   gsiState
+
+	sockets sockets
 }
 
 // Limits of the link MTU: the smallest path MTU with its headers, and what an IP
@@ -58,6 +60,9 @@ func (n *NIC) initNet() error {
 	n.net.ipID = binary.BigEndian.Uint16(n.cfg.Seed[:])
 	n.net.neigh.init()
 	n.net.tx.init()
+	if n.cfg.Sockets {
+		n.net.sockets.unwind = bth.NewUnwinder()
+	}
 	n.SetOffload(n.cfg.Offload)
 	return nil
 }

@@ -41,6 +41,10 @@ type Config struct {
 	Shared bool
 	// Routes are the destinations that a shared interface leads to.
 	Routes []netip.Prefix
+	// Sockets says that the kernel makes the IP and UDP headers too (sockets.go); Shared is set
+	// then. Translated is told of address translation on the way, and may be nil.
+	Sockets    bool
+	Translated func(Translation)
 	// Offload is what the port takes; it can be changed with SetOffload.
 	Offload Offload
 	// Seed makes keys and QPNs unguessable in the daemon and repeatable in tests.

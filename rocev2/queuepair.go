@@ -195,7 +195,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 		q.path, q.av = p, *av
 	}
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
-		q.path.setQPNs(q.num, bth.QPN(q.core.Attr().DestQPN))
+		n.setQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:

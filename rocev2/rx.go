@@ -201,6 +201,10 @@ func (n *NIC) receiveSuper(now mono.Time, frame, body []byte, segSize int) {
 		seg := body[i*segSize : min((i+1)*segSize, len(body))]
 		setLengths(l3, udp, id+uint16(i), len(seg))
 		q, r := n.receiveSegment(now, l3, udp, seg)
+		if n.cfg.Sockets && !rx.ip.v6 { // the ID has been found out
+			id = binary.BigEndian.Uint16(l3[4:]) - uint16(i)
+			binary.BigEndian.PutUint16(rx.ip.l3[4:], id)
+		}
 		if last != nil && q != last {
 			n.settle(last)
 		}

@@ -133,6 +133,7 @@ func (n *NIC) chosen() *QueuePair {
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	b := &n.net.tx
 	b.segs, b.ahead = 0, readAhead{}
+	id := n.takeID(0)
 	for b.segs == 0 || b.fits() {
 		var ok bool
 		if ok, drained = n.take(now, q); !ok {
@@ -154,7 +155,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 			}
 		}
 		q.node.turn.Charge(size)
-		b.add(&b.t.Packet, n.net.ipID, size)
+		b.add(&b.t.Packet, id, size)
 		n.ctr.countPacket(b.t.Packet.Opcode)
 		if size < b.segSize || cnp || b.single() {
 			break
@@ -163,9 +164,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	if b.segs == 0 {
 		return nil, drained
 	}
-	f = b.finish(n.net.ipID)
-	n.net.ipID += uint16(b.segs)
-	return f, drained
+	return b.finish(n.takeID(b.segs)), drained
 }
 
 // single reports whether the frame must remain a single one: it waits for its

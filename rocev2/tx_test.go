@@ -31,7 +31,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 			s = newScript(mixed...)
 			q := plug(t, n, 0x11, qp.RC, s)
 			connect(t, n, q, c.sgid, c.peer, &macB)
-			q.path.setQPNs(0x11, 0x22)
+			n.setQPNs(&q.path, 0x11, 0x22)
 			n.activate(q)
 			return transmit(n, 0), s
 		}
@@ -89,7 +89,7 @@ func TestSuperFrameLayout(t *testing.T) {
 	n := newNIC(t, cfg)
 	q := plug(t, n, 0x11, qp.RC, newScript(write(0x22, 0, 65536, 4096)...))
 	connect(t, n, q, 1, "10.0.0.2", &macB)
-	q.path.setQPNs(0x11, 0x22)
+	n.setQPNs(&q.path, 0x11, 0x22)
 	n.Doorbell(0, q)
 	if s := q.node.replaced.(*script); s.bells != 1 {
 		t.Error("no doorbell")

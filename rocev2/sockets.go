@@ -1,0 +1,135 @@
+package rocev2
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"roced/bth"
+)
+
+// The link of a NIC may be UDP sockets (Config.Sockets): a kernel makes the IP and UDP headers of what
+// is sent and keeps those of what arrives. The port makes headers again for received datagrams, out of
+// what the kernel tells. The ICRC covers three things that it does not tell: identification and DF of
+// an IPv4 header, and an address that a translator (NAT) has put in the place of another.
+//
+// Sending: a socket that sets DF and is not connected sends ID 0, and i in segment i of a
+// super-frame. So IDs count from 0 in each frame.
+//
+// Receiving: what a peer of the same kind sends is expected, and checked by all 32 bits. An ICRC that
+// does not fit is that of another ID or another DF if the word of the IP header that holds
+// these explains all of the difference (bth.Unwinder): 17 of the 32 bits are used to find them, and 15 are left
+// to find errors, beside the UDP checksum if the peer sends one. A peer that has sent what is expected
+// for a while is held to it.
+
+const (
+	// socketPorts is how many UDP source ports connections choose from by themselves; each is a
+	// socket. Paths and flow labels that programs choose can be any.
+	socketPorts = 64
+	// exactPeer is how many packets make a peer one whose IDs count from 0, and oddPackets how
+	// many others make it somebody else again: it was started anew with another port.
+	exactPeer  = 64
+	oddPackets = 3
+	// translations is how many packets in a row must tell of the same translator.
+	translations = 3
+
+	ipv4IDWord = 4  // offset of identification, flags and fragment offset
+	ipv4Src    = 12 // of the addresses
+	ipv4Dst    = 16
+	// idMask are identification and DF in their word, first byte least significant.
+	idMask = 0x0040ffff
+)
+
+// Translation says that packets arrive whose ICRC is that of another address: somebody on the way
+// translates addresses, which RoCEv2 cannot pass. An ICRC that is right for another source is also
+// right for some other destination, so there are two answers: one makes sense, the other one is as good as random.
+type Translation struct {
+	Src, Dst netip.Addr // of the packets that arrive
+	From, To netip.Addr // they were sent from there, or to there
+}
+
+// sockets is the state of a NIC whose link is sockets.
+type sockets struct {
+	unwind *bth.Unwinder
+	last   Translation // what the latest packet tells
+	seen   int         // packets in a row that do
+}
+
+// StationOf is the Ethernet address that stands for a peer where there is none: in frames whose
+// headers were made up.
+func StationOf(a netip.Addr) MAC {
+	b := a.As16()
+	return MAC{2, 0, b[12], b[13], b[14], b[15]}
+}
+
+// takeID returns the IP ID for so many datagrams to be sent one after the other.
+func (n *NIC) takeID(datagrams int) uint16 {
+	if n.cfg.Sockets {
+		return 0
+	}
+	id := n.net.ipID
+	n.net.ipID += uint16(datagrams)
+	return id
+}
+
+// stationAddr reports whether a can be the address of a peer, or of ours.
+func (c *Config) stationAddr(a netip.Addr) bool {
+	return stationAddr(a) || c.Sockets && a.IsLoopback()
+}
+
+// acceptICRC decides about a packet whose ICRC, different from the expected one by diff, the
+// headers as we have made them do not explain. It puts ID and DF right.
+func (n *NIC) acceptICRC(l3 []byte, length int, diff uint32) bool {
+	s := &n.net.sockets
+	if s.unwind == nil || l3[0]>>4 != 4 {
+		return false
+	}
+	dist := len(l3) + udpLen + length - bth.ICRCLen
+	w, ok := s.unwind.Word(diff, dist-ipv4IDWord)
+	if !ok {
+		return false
+	}
+	if w&^idMask != 0 {
+		n.lookForTranslator(diff, dist)
+		return false
+	}
+	if nb := n.net.neigh.byAddr[n.net.rx.ip.src]; nb != nil && nb.exact == exactPeer {
+		if nb.odd++; nb.odd < oddPackets {
+			return false
+		}
+		nb.exact, nb.odd = 0, 0
+	}
+	word := l3[ipv4IDWord:]
+	binary.LittleEndian.PutUint32(word, binary.LittleEndian.Uint32(word)^w)
+	sealIPv4(l3)
+	return true
+}
+
+// expected counts a packet whose ICRC was as expected for its peer.
+func (nb *neighbour) expected() {
+	if nb.exact < exactPeer {
+		nb.exact++
+	}
+}
+
+// lookForTranslator finds out whether a packet had another address when it was sent. Any difference
+// of an ICRC can be that of an address, so only the same answer again and again is one.
+func (n *NIC) lookForTranslator(diff uint32, dist int) {
+	s, h := &n.net.sockets, &n.net.rx.ip
+	t := Translation{Src: h.src.Addr(), Dst: h.dst.Addr()}
+	from, _ := s.unwind.Word(diff, dist-ipv4Src)
+	to, _ := s.unwind.Word(diff, dist-ipv4Dst)
+	t.From, t.To = changed(t.Src, from), changed(t.Dst, to)
+	if t != s.last {
+		s.last, s.seen = t, 0
+	}
+	if s.seen++; s.seen == translations && n.cfg.Translated != nil {
+		n.cfg.Translated(t)
+	}
+}
+
+// changed returns the IPv4 address that differs from a in the bits of w.
+func changed(a netip.Addr, w uint32) netip.Addr {
+	b := a.As4()
+	binary.LittleEndian.PutUint32(b[:], binary.LittleEndian.Uint32(b[:])^w)
+	return netip.AddrFrom4(b)
+}

@@ -1,0 +1,222 @@
+package rocev2
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// onSockets returns a NIC on sockets at 10.0.0.2 with a queue pair 0x22 that is connected to 10.0.0.1.
+func onSockets(t testing.TB, change func(*Config)) (*NIC, *QueuePair, *script) {
+	t.Helper()
+	cfg := testConfig(macB, "10.0.0.2/24", "fd00::2/64")
+	cfg.Shared, cfg.Sockets, cfg.Routes = true, true, cfg.Addrs
+	if change != nil {
+		change(&cfg)
+	}
+	n := newNIC(t, cfg)
+	s := newScript()
+	q := plug(t, n, 0x22, qp.RC, s)
+	connect(t, n, q, 0, "10.0.0.1", &macA)
+	return n, q, s
+}
+
+// stranger returns what a NIC that counts IDs from id sends to 10.0.0.2, at first hand.
+func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
+	t.Helper()
+	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
+	cfg.Offload = o
+	n := newNIC(t, cfg)
+	n.net.ipID = id
+	q := plug(t, n, 0x11, qp.RC, newScript(out...))
+	connect(t, n, q, 1, "10.0.0.2", &macB)
+	n.activate(q)
+	return transmit(n, 0)
+}
+
+// blind forgets what a socket does not tell: the ID is the one that is expected.
+func blind(b []byte) []byte {
+	ip := b[ethLen : ethLen+ipv4Len]
+	ip[4], ip[5] = 0, 0
+	ip[6] |= ipv4DF >> 8
+	sealIPv4(ip)
+	return b
+}
+
+// seen is an observer that checks the ICRC of what it sees.
+type seen struct {
+	t   *rapid.T
+	ids []uint16
+}
+
+func (s *seen) Frame(_ mono.Time, _ Direction, frame []byte, comment string) {
+	if err := bth.CheckICRC(frame[ethLen:]); err != nil || checksum(0, frame[ethLen:ethLen+ipv4Len]) != 0 || comment != "" {
+		s.t.Errorf("observed: %v, checksum %x, %q", err, checksum(0, frame[ethLen:ethLen+ipv4Len]), comment)
+	}
+	s.ids = append(s.ids, binary.BigEndian.Uint16(frame[ethLen+4:]))
+}
+
+// TestSocketsFindTheID receives from a stranger, whose IDs can be any.
+func TestSocketsFindTheID(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		n, _, s := onSockets(t, nil)
+		o := &seen{t: rt}
+		n.SetObserver(o)
+		offload := rapid.SampledFrom([]Offload{{}, superOffload()}).Draw(rt, "offload")
+		id := rapid.Uint16().Draw(rt, "id")
+		out := write(0x22, 7, rapid.IntRange(1, 60_000).Draw(rt, "size"), 1024)
+		for _, w := range stranger(t, id, offload, out...) {
+			n.Receive(0, blind(w.b), w.segSize)
+		}
+		if len(s.got) != len(out) || n.ctr.RxDropped() != 0 {
+			rt.Fatalf("%d of %d packets, %d dropped", len(s.got), len(out), n.ctr.RxDropped())
+		}
+		for i, got := range o.ids {
+			if got != id+uint16(i) {
+				rt.Fatalf("packet %d: ID %d, want %d", i, got, id+uint16(i))
+			}
+		}
+	})
+}
+
+// TestSocketsFindDF receives a packet that was sent without DF.
+func TestSocketsFindDF(t *testing.T) {
+	n, _, s := onSockets(t, nil)
+	w := stranger(t, 77, Offload{}, sends(0x22, 0, 100)...)[0]
+	w.b[ethLen+6] = 0
+	if err := bth.SealICRC(w.b[ethLen:]); err != nil {
+		t.Fatal(err)
+	}
+	n.Receive(0, blind(w.b), 0)
+	if len(s.got) != 1 {
+		t.Errorf("%d packets, %d dropped", len(s.got), n.ctr.RxDropped())
+	}
+}
+
+// TestSocketsFindErrors changes packets on the way: of 2^15 one is taken for one with another ID.
+func TestSocketsFindErrors(t *testing.T) {
+	n, _, s := onSockets(t, nil)
+	r := rand.New(rand.NewPCG(1, 2))
+	frame := stranger(t, 77, Offload{}, sends(0x22, 0, 1000)...)[0].b
+	const runs = 50_000
+	wrong := 0
+	for range runs {
+		b := blind(append([]byte(nil), frame...))
+		for range 1 + r.IntN(8) {
+			b[ethLen+ipv4Len+udpLen+bth.BTHLen+r.IntN(1000)] ^= byte(1 + r.IntN(255))
+		}
+		before := len(s.got)
+		n.Receive(0, b, 0)
+		wrong += len(s.got) - before
+	}
+	if wrong > 8 {
+		t.Errorf("%d of %d are accepted", wrong, runs)
+	}
+}
+
+// TestSocketsHoldPeersToTheirIDs: a peer of our kind is checked by the whole ICRC, until it is
+// another one.
+func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
+	n, q, s := onSockets(t, nil)
+	for i := range exactPeer {
+		n.Receive(0, blind(stranger(t, 0, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+	}
+	if len(s.got) != exactPeer || q.path.nb.exact != exactPeer {
+		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.nb.exact)
+	}
+	for i, want := range []int{0, 0, 1, 2} {
+		n.Receive(0, blind(stranger(t, 4711, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+		if got := len(s.got) - exactPeer; got != want {
+			t.Errorf("after packet %d with another ID: %d accepted, want %d", i, got, want)
+		}
+	}
+}
+
+// TestSocketsRecogniseTranslation tells of a NAT, and of nothing else.
+func TestSocketsRecogniseTranslation(t *testing.T) {
+	sender, own, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.9.8.7")
+	for _, c := range []struct {
+		at  int // offset of the address that is changed on the way
+		now netip.Addr
+		ok  func(Translation) bool
+	}{
+		{ipv4Src, other, func(tr Translation) bool { return tr.Src == other && tr.Dst == own && tr.From == sender }},
+		{ipv4Dst, own, func(tr Translation) bool { return tr.Src == sender && tr.Dst == own && tr.To == other }},
+	} {
+		var told []Translation
+		n, _, s := onSockets(t, func(cfg *Config) {
+			cfg.Translated = func(tr Translation) { told = append(told, tr) }
+		})
+		for i := range 20 { // errors, each another one
+			b := blind(stranger(t, 0, Offload{}, sends(0x22, 0, 100)...)[0].b)
+			b[60+i] ^= byte(1 + i)
+			n.Receive(0, b, 0)
+		}
+		if len(told) != 0 {
+			t.Errorf("told of %+v without any", told)
+		}
+		for i := range 20 {
+			b := stranger(t, 0, Offload{}, sends(0x22, uint32(i), 100+4*i)...)[0].b
+			if c.at == ipv4Dst {
+				copy(b[ethLen+ipv4Dst:], other.AsSlice())
+				if err := bth.SealICRC(b[ethLen:]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			copy(b[ethLen+c.at:], c.now.AsSlice())
+			n.Receive(0, blind(b), 0)
+		}
+		if len(s.got) != 0 || len(told) != 1 || !c.ok(told[0]) {
+			t.Errorf("accepted %d, told of %+v", len(s.got), told)
+		}
+	}
+}
+
+// TestSocketsSend: IDs count from 0 in each frame, and connections share few source ports.
+func TestSocketsSend(t *testing.T) {
+	n, q, s := onSockets(t, func(cfg *Config) { cfg.Offload = superOffload() })
+	s.out = write(0x11, 3, 65536, 4096)
+	n.activate(q)
+	frames := 0
+	for _, w := range transmit(n, 0) {
+		for i := range Segments(w.b, w.segSize) {
+			b := Segment(nil, w.b, w.segSize, i)
+			if id := binary.BigEndian.Uint16(b[ethLen+4:]); int(id) != i || bth.CheckICRC(b[ethLen:]) != nil {
+				t.Errorf("segment %d: ID %d, ICRC %v", i, id, bth.CheckICRC(b[ethLen:]))
+			}
+			frames++
+		}
+	}
+	if frames != 16 {
+		t.Errorf("%d frames", frames)
+	}
+	ports := map[uint16]bool{}
+	for i := range 1000 {
+		n.setQPNs(&q.path, bth.QPN(i*17), 0x4711)
+		ports[binary.BigEndian.Uint16(q.path.hdr[q.path.hdrLen-udpLen:])] = true
+	}
+	if len(ports) != socketPorts {
+		t.Errorf("%d source ports", len(ports))
+	}
+}
+
+// TestSocketsOnLoopback: the addresses of the loopback interface are as good as others.
+func TestSocketsOnLoopback(t *testing.T) {
+	cfg := testConfig(macA, "127.0.0.1/8", "::1/128")
+	if _, err := New(cfg); !errors.Is(err, ErrAddress) {
+		t.Errorf("without sockets: %v", err)
+	}
+	cfg.Shared, cfg.Sockets, cfg.Routes = true, true, cfg.Addrs
+	n := newNIC(t, cfg)
+	if _, err := n.newPath(0, AddressVector{SGIDIndex: 0, DGID: gid("127.0.0.2")}); err != nil {
+		t.Error(err)
+	}
+}
