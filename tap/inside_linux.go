@@ -5,14 +5,14 @@ import (
 	"runtime"
 )
 
-// inside is an OS thread that stays in a network namespace: sockets can be made there
+// Inside is an OS thread that stays in a network namespace: sockets can be made there
 // when the privilege to enter it has been given up.
-type inside struct{ calls chan func() }
+type Inside struct{ calls chan func() }
 
-// enter starts a thread in a namespace, a path or a name as ip-netns(8) has them; the
+// Enter starts a thread in a namespace, a path or a name as ip-netns(8) has them; the
 // empty one is the caller's.
-func enter(netns string) (*inside, error) {
-	i := &inside{calls: make(chan func())}
+func Enter(netns string) (*Inside, error) {
+	i := &Inside{calls: make(chan func())}
 	entered := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
@@ -31,8 +31,8 @@ func enter(netns string) (*inside, error) {
 	return i, nil
 }
 
-// do runs f on the thread and waits for it.
-func (i *inside) do(f func()) {
+// Do runs f on the thread and waits for it.
+func (i *Inside) Do(f func()) {
 	done := make(chan struct{})
 	i.calls <- func() {
 		f()
@@ -41,5 +41,5 @@ func (i *inside) do(f func()) {
 	<-done
 }
 
-// close ends the thread.
-func (i *inside) close() { close(i.calls) }
+// Close ends the thread.
+func (i *Inside) Close() { close(i.calls) }

@@ -44,7 +44,7 @@ type PacketConfig struct {
 // interface is made anew.
 type Packet struct {
 	cfg    PacketConfig
-	inside *inside // the interface's namespace
+	inside *Inside // the interface's namespace
 	sock   int     // AF_PACKET
 	guard  int     // UDP, -1 if none
 	index  int     // of the interface that they are bound to, 0 if none
@@ -86,11 +86,11 @@ func OpenPacket(c PacketConfig) (*Packet, error) {
 
 // open makes the packet socket.
 func (p *Packet) open() (err error) {
-	if p.inside, err = enter(p.cfg.Netns); err != nil {
+	if p.inside, err = Enter(p.cfg.Netns); err != nil {
 		return err
 	}
 	// Without a protocol it receives nothing until it is bound to an interface.
-	p.inside.do(func() {
+	p.inside.Do(func() {
 		p.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	})
 	if errors.Is(err, unix.EPERM) {
@@ -272,7 +272,7 @@ func (p *Packet) bind(index int) error {
 	p.index, p.note = index, ""
 	closeSocket(&p.guard) // of the interface before this one
 	var err error
-	p.inside.do(func() { p.guard, err = openGuard(index) })
+	p.inside.Do(func() { p.guard, err = openGuard(index) })
 	if err != nil {
 		p.note = err.Error()
 	}
@@ -332,7 +332,7 @@ func (p *Packet) Close() error {
 	closeSocket(&p.sock)
 	closeSocket(&p.guard)
 	if p.inside != nil {
-		p.inside.close()
+		p.inside.Close()
 		p.inside = nil
 	}
 	p.fd, p.next, p.state = -1, mono.Never, LinkState{Err: errClosed}

@@ -31,6 +31,7 @@ type Stats struct {
 	SendDropped uint64 // frames that the kernel refused
 	RecvDropped uint64 // frames received that were unusable
 	Overruns    uint64 // frames that the kernel had no room for until they were received
+	Refused     uint64 // ICMP errors that frames were answered with
 	Again       uint64 // sends put off because there was no room
 	Lost        uint64 // times that the link vanished
 	Reopened    uint64 // times that it came back

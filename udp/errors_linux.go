@@ -1,0 +1,108 @@
+package udp
+
+import (
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// notices are told once each, and the last one is shown.
+type notices struct {
+	warn   func(string)
+	known  map[string]bool
+	latest string
+}
+
+// maxNotices bounds what is remembered to have been told.
+const maxNotices = 256
+
+func (n *notices) tell(what string) {
+	if n.known[what] {
+		return
+	}
+	if n.known == nil || len(n.known) >= maxNotices {
+		n.known = map[string]bool{}
+	}
+	n.known[what] = true
+	n.latest = what
+	if n.warn != nil {
+		n.warn(what)
+	}
+}
+
+func (n *notices) last() string { return n.latest }
+
+// meanings of errors, of a call and of ICMP messages.
+var meanings = map[unix.Errno]string{
+	unix.EMSGSIZE:     "packets are too long for the path to %v: choose a smaller path MTU, or a smaller MTU of the interface",
+	unix.ECONNREFUSED: "%v refuses UDP port 4791: no NIC is there",
+	unix.EPERM:        "a firewall of this host forbids UDP to %v, port 4791",
+	unix.EACCES:       "UDP to %v is forbidden, by a route or a firewall on the way",
+	unix.ENETUNREACH:  "there is no route to %v",
+	unix.EHOSTUNREACH: "%v cannot be reached",
+	unix.EINVAL:       "the kernel does not send to %v from the NIC's address",
+}
+
+// failed tells of an error on the way to a peer.
+func (n *notices) failed(peer netip.Addr, e unix.Errno) {
+	format, known := meanings[e]
+	if !known {
+		n.tell(fmt.Sprintf("UDP to %v: %v", peer, e))
+		return
+	}
+	n.tell(fmt.Sprintf(format, peer))
+}
+
+// drainErrors empties the error queue of a socket, and reports whether an ICMP message was in it.
+func (p *Port) drainErrors(s *source) (remote bool) {
+	for {
+		var from [unix.SizeofSockaddrInet6]byte
+		var oob [256]byte
+		h := unix.Msghdr{Name: &from[0], Namelen: uint32(len(from)), Control: &oob[0]}
+		h.SetControllen(len(oob))
+		_, _, e := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&h)), unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
+		if e == unix.EINTR {
+			continue
+		}
+		if e != 0 {
+			return remote
+		}
+		remote = p.icmp(&from, oob[:h.Controllen]) || remote
+	}
+}
+
+// extendedErr is struct sock_extended_err (linux/errqueue.h).
+type extendedErr struct {
+	errno              uint32
+	origin, kind, code uint8
+	_                  uint8
+	info, data         uint32
+}
+
+// icmp tells of an error that is about a datagram to a peer. It reports whether that came from
+// elsewhere.
+func (p *Port) icmp(to *[unix.SizeofSockaddrInet6]byte, oob []byte) bool {
+	for {
+		level, typ, data, rest, ok := next(oob)
+		if !ok {
+			return false
+		}
+		oob = rest
+		v4 := level == unix.IPPROTO_IP && typ == unix.IP_RECVERR
+		if !v4 && (level != unix.IPPROTO_IPV6 || typ != unix.IPV6_RECVERR) || len(data) < int(unsafe.Sizeof(extendedErr{})) {
+			continue
+		}
+		e := (*extendedErr)(unsafe.Pointer(&data[0]))
+		if e.origin == unix.SO_EE_ORIGIN_LOCAL {
+			return false // the call fails for the same reason
+		}
+		p.stats.Refused++
+		n := (*name)(to)
+		if a, ok := netip.AddrFromSlice(n.addr(v4)); ok {
+			p.told.failed(a, unix.Errno(e.errno))
+		}
+		return true
+	}
+}
