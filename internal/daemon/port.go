@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"fmt"
+	"net/netip"
 
 	"roced/internal/host"
 	"roced/rocev2"
 	"roced/tap"
+	"roced/udp"
 	"roced/xdp"
 )
 
@@ -41,12 +43,17 @@ func (n *nic) openPort() (err error) {
 // follow that.
 func (n *nic) openShared() (tap.Port, error) {
 	c := &n.cfg.Port
-	f, err := host.Open(host.Config{Interface: c.Interface, Netns: c.Netns})
+	where := host.Config{Interface: c.Interface, Netns: c.Netns, Routed: n.routed()}
+	if c.Address != "" {
+		where.Address = netip.MustParseAddr(c.Address) // has been validated
+	}
+	f, err := host.Open(where)
 	if err != nil {
 		return nil, err
 	}
-	n.shared = &shared{nic: n, follower: f}
-	addrs := addrsOf(f.State().Addrs)
+	st := f.State()
+	n.shared = &shared{nic: n, follower: f, device: st.Name}
+	addrs := addrsOf(st.Addrs)
 	var port sharedPort
 	switch c.Type {
 	case "packet":
@@ -54,6 +61,14 @@ func (n *nic) openShared() (tap.Port, error) {
 	case "xdp":
 		port, err = xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
 			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
+	case "udp":
+		var p *udp.Port
+		p, err = udp.Open(udp.Config{Netns: c.Netns, MAC: n.cfg.MAC.HardwareAddr(), Offload: c.UseOffload(),
+			Warn: func(what string) { n.log.Warn("port", "warning", what) }}, st.Index, addrs)
+		if err == nil {
+			p.SetLink(st.Index, n.linkOf(&st))
+			port = p
+		}
 	default:
 		err = fmt.Errorf("no port of type %q", c.Type)
 	}
@@ -77,7 +92,8 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 		return out, link.Err
 	}
 	st := n.shared.follower.State()
-	i := interfaceOf(&st)
+	i := n.interfaceOf(&st)
+	out.Sockets, out.Translated = n.routed(), n.translated
 	out.Shared, out.MAC, out.MTU, out.Addrs, out.Routes = true, i.MAC, link.MTU, i.Addrs, i.Routes
 	return out, nil
 }
@@ -85,7 +101,7 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 // netdev is the name of the network device of the port; empty if it has none.
 func (n *nic) netdev() string {
 	if n.shared != nil {
-		return n.cfg.Port.Interface
+		return n.shared.device
 	}
 	return n.cfg.Port.Device
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 
 	"roced/internal/host"
@@ -25,6 +26,7 @@ type shared struct {
 	*nic
 	port     sharedPort
 	follower *host.Follower
+	device   string // name of the interface at the start
 }
 
 // ask passes a question of the NIC on. It is called on the shard's thread.
@@ -39,21 +41,27 @@ func (s *shared) do(f func(now mono.Time, core *rocev2.NIC)) {
 
 // Changed implements host.Handler.
 func (s *shared) Changed(st host.State) {
-	s.log.Info("interface has changed", "interface", s.cfg.Port.Interface, "exists", st.Index != 0, "up", st.Up,
+	s.log.Info("interface has changed", "interface", st.Name, "exists", st.Index != 0, "up", st.Up,
 		"mac", rocev2.MAC(st.MAC), "mtu", st.MTU, "addresses", st.Addrs)
 	s.do(func(now mono.Time, core *rocev2.NIC) {
+		if l, ok := s.port.(linked); ok {
+			l.SetLink(st.Index, s.linkOf(&st))
+		}
 		s.port.Poll(now) // its state reaches the NIC by the shard
 		if err := s.port.SetAddrs(addrsOf(st.Addrs)); err != nil {
 			s.log.Error("addresses of the port", "err", err)
 		}
-		if err := core.SetInterface(interfaceOf(&st)); err != nil {
-			s.log.Error("interface cannot be used as it is", "interface", s.cfg.Port.Interface, "err", err)
+		if err := core.SetInterface(s.interfaceOf(&st)); err != nil {
+			s.log.Error("interface cannot be used as it is", "interface", st.Name, "err", err)
 		}
 	})
 }
 
 // Resolved implements host.Handler.
 func (s *shared) Resolved(dst netip.Addr, mac host.Station) {
+	if s.routed() { // the kernel finds the station
+		mac = host.Station(rocev2.StationOf(dst))
+	}
 	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, rocev2.GIDOf(dst), rocev2.MAC(mac)) })
 }
 
@@ -75,8 +83,38 @@ func (s *shared) Destinations() (out []host.Query) {
 // Failed implements host.Handler.
 func (s *shared) Failed(err error) { s.log.Warn("cannot follow the interface", "err", err) }
 
-func interfaceOf(st *host.State) *rocev2.Interface {
-	return &rocev2.Interface{MAC: rocev2.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
+// linked is a port that is told the state of its interface.
+type linked interface {
+	SetLink(index int, s tap.LinkState)
+}
+
+// routed reports whether the kernel routes what the NIC sends: the port is one of sockets.
+func (n *nic) routed() bool { return n.cfg.Port.Type == "udp" }
+
+// linkOf is the state of the link of a NIC on sockets.
+func (n *nic) linkOf(st *host.State) tap.LinkState {
+	s := tap.LinkState{MTU: st.MTU}
+	what := n.cfg.Port.Where()
+	switch {
+	case st.Index == 0:
+		s = tap.LinkState{Err: fmt.Errorf("%s does not exist", what)}
+	case !st.Up:
+		s.Err = fmt.Errorf("%s: interface %s is down", what, st.Name)
+	case st.MTU < rocev2.MinLinkMTU:
+		s = tap.LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d", st.Name, st.MTU, rocev2.MinLinkMTU)}
+	}
+	s.Up = s.Err == nil
+	return s
+}
+
+// interfaceOf is what the NIC has of its interface. A NIC on sockets has a made-up Ethernet address:
+// several may be on one interface, which need not be Ethernet.
+func (n *nic) interfaceOf(st *host.State) *rocev2.Interface {
+	i := &rocev2.Interface{MAC: rocev2.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
+	if n.routed() {
+		i.MAC = n.cfg.MAC.HardwareAddr()
+	}
+	return i
 }
 
 func addrsOf(prefixes []netip.Prefix) []netip.Addr {
@@ -85,4 +123,10 @@ func addrsOf(prefixes []netip.Prefix) []netip.Addr {
 		out[i] = p.Addr()
 	}
 	return out
+}
+
+// translated tells of a NAT that breaks ICRCs; it is called on the shard's thread.
+func (n *nic) translated(t rocev2.Translation) {
+	n.log.Warn("address translation (NAT) on the way, which RoCEv2 cannot pass: packets have the ICRC of other addresses",
+		"src", t.Src, "dst", t.Dst, "sent_from", t.From, "or_sent_to", t.To)
 }

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,6 +26,7 @@ type followed struct {
 	*testing.T
 	bed *testbed.Bed
 	api *http.Client
+	nic int
 }
 
 func newBed(t *testing.T) *testbed.Bed {
@@ -73,11 +75,11 @@ func (f *followed) becomes(what string, ok func(api.Link) bool) {
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		var links []api.Link
 		call(f.T, f.api, "GET", "/v1/links", "", 200, &links)
-		if ok(links[0]) {
+		if ok(links[f.nic]) {
 			return
 		}
 		if time.Now().After(deadline) {
-			f.Fatalf("waited in vain for %s: %+v", what, links[0])
+			f.Fatalf("waited in vain for %s: %+v", what, links[f.nic])
 		}
 	}
 }
@@ -105,7 +107,7 @@ func changeVeth(t *testing.T, bed *testbed.Bed, change func(netlink.Link) error)
 // TestSharedInterface follows an interface through what can happen to it, within this
 // process: for the race detector.
 func TestSharedInterface(t *testing.T) {
-	for _, kind := range []string{"packet", "xdp"} {
+	for _, kind := range []string{"packet", "udp", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
 			f := follow(t, kind, newBed(t))
 			has := func(l api.Link, gid string) bool { return slices.Contains(l.GIDs, gid) }
@@ -133,7 +135,7 @@ func TestSharedInterface(t *testing.T) {
 
 // TestSharedInterfaceDownAtFirst starts on an interface that is down.
 func TestSharedInterfaceDownAtFirst(t *testing.T) {
-	for _, kind := range []string{"packet", "xdp"} {
+	for _, kind := range []string{"packet", "udp", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
 			bed := newBed(t)
 			changeVeth(t, bed, netlink.LinkSetDown)
@@ -149,10 +151,13 @@ func TestSharedInterfaceDownAtFirst(t *testing.T) {
 func TestSharedInterfaceFaults(t *testing.T) {
 	bed := newBed(t)
 	changeVeth(t, bed, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 300) })
-	for _, kind := range []string{"packet", "xdp"} {
+	for _, kind := range []string{"packet", "udp", "xdp"} {
 		for iface, want := range map[string]string{
 			"nothing": "no such interface", "lo": "not an Ethernet interface", testbed.Veth: "MTU 300",
 		} {
+			if kind == "udp" && iface == "lo" {
+				continue // as good as any
+			}
 			d, _, err := startOn(t, bed, kind, iface)
 			if err == nil {
 				d.Close()
@@ -161,5 +166,79 @@ func TestSharedInterfaceFaults(t *testing.T) {
 				t.Errorf("%s on %s: %v", kind, iface, err)
 			}
 		}
+	}
+}
+
+// TestAddresses has NICs on one machine by several addresses, also ones of the loopback interface; one
+// follows its address.
+func TestAddresses(t *testing.T) {
+	bed := newBed(t)
+	runDir := filepath.Join(t.TempDir(), "run")
+	text := fmt.Sprintf("run_dir: %s\nnics:\n", runDir)
+	for i, a := range []string{"127.0.0.1", "127.0.0.2", "::1", "fd00::1", "198.18.0.1"} {
+		text += fmt.Sprintf("  - {name: rxe_%d, port: {type: udp, netns: %s, address: %q}}\n", i, bed.NS[0].Path(), a)
+	}
+	start := func() (*Daemon, error) {
+		cfg, err := config.Read(strings.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Start(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	}
+	d, err := start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var links []api.Link
+	c := client(t, runDir)
+	call(t, c, "GET", "/v1/links", "", 200, &links)
+	macs := map[string]bool{}
+	for _, l := range links {
+		macs[l.MAC] = true
+		if l.State != "ACTIVE" || len(l.GIDs) != 1 {
+			t.Errorf("%+v", l)
+		}
+	}
+	if len(macs) != 5 || links[0].Device != "lo" || links[4].Device != testbed.Veth || links[0].ActiveMTU != 4096 {
+		t.Errorf("%+v", links)
+	}
+	addr, err := netlink.ParseAddr("198.18.0.1/24")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &followed{T: t, bed: bed, api: c, nic: 4}
+	f.on(func(l netlink.Link) error { return netlink.AddrDel(l, addr) })
+	f.becomes("without its address", func(l api.Link) bool {
+		return l.State == "DOWN" && strings.Contains(l.Reason, "198.18.0.1 does not exist") && !slices.Contains(l.GIDs, "198.18.0.1")
+	})
+	f.on(func(l netlink.Link) error { return netlink.AddrAdd(l, addr) })
+	f.becomes("with its address", func(l api.Link) bool { return l.State == "ACTIVE" && slices.Contains(l.GIDs, "198.18.0.1") })
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	f.on(func(l netlink.Link) error { return netlink.AddrDel(l, addr) })
+	if d, err := start(); err == nil || !strings.Contains(err.Error(), "address 198.18.0.1: no interface of this network namespace has it") {
+		t.Errorf("without its address: %v", err)
+		d.Close()
+	}
+}
+
+// TestTaken: something of the kernel or another daemon has the port of RoCEv2.
+func TestTaken(t *testing.T) {
+	bed := newBed(t)
+	var other int
+	err := bed.NS[0].Do(func() (err error) {
+		// As rxe has it: a socket for all addresses.
+		other, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return errors.Join(err, unix.Bind(other, &unix.SockaddrInet4{Port: 4791}))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other)
+	d, _, err := startOn(t, bed, "udp", testbed.Veth)
+	if err == nil || !strings.Contains(err.Error(), "198.18.0.1: UDP port 4791 is taken") {
+		t.Errorf("%v", err)
+		d.Close()
 	}
 }

@@ -27,6 +27,11 @@ import (
 // Config names an interface.
 type Config struct {
 	Interface string
+	// Address, if it is valid, names the interface that has it, and all but it is ignored.
+	Address netip.Addr
+	// Routed says that the kernel routes what the NIC sends (port type udp): the interface need
+	// not be Ethernet, any route will do, and no station is looked for.
+	Routed bool
 	// Netns is its network namespace, a path or a name as ip-netns(8) has them. Empty for
 	// the caller's own.
 	Netns string
@@ -38,6 +43,7 @@ type Station [6]byte
 // State is what is known of the interface.
 type State struct {
 	Index  int // 0: it does not exist
+	Name   string
 	MAC    Station
 	MTU    int // bytes of an IP packet
 	Up     bool
@@ -47,7 +53,7 @@ type State struct {
 
 // equal reports whether nothing differs.
 func (s *State) equal(o *State) bool {
-	return s.Index == o.Index && s.MAC == o.MAC && s.MTU == o.MTU && s.Up == o.Up &&
+	return s.Index == o.Index && s.Name == o.Name && s.MAC == o.MAC && s.MTU == o.MTU && s.Up == o.Up &&
 		slices.Equal(s.Addrs, o.Addrs) && slices.Equal(s.Routes, o.Routes)
 }
 
@@ -100,6 +106,9 @@ const queryBuffer = 1024
 // ErrNoInterface says that the interface does not exist.
 var ErrNoInterface = errors.New("no such interface")
 
+// ErrNoAddress says that no interface has the address.
+var ErrNoAddress = errors.New("no interface of this network namespace has it")
+
 // Open prepares to follow an interface, which must exist, and reads its state. It needs
 // CAP_SYS_ADMIN to enter another namespace, and no privilege else.
 func Open(c Config) (*Follower, error) {
@@ -110,13 +119,23 @@ func Open(c Config) (*Follower, error) {
 		err = f.load()
 	}
 	if err == nil && f.state.Index == 0 {
-		err = ErrNoInterface
+		if err = ErrNoInterface; c.Address.IsValid() {
+			err = ErrNoAddress
+		}
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
+		return nil, fmt.Errorf("%v: %w", &c, err)
 	}
 	return f, nil
+}
+
+// String says what is followed.
+func (c *Config) String() string {
+	if c.Address.IsValid() {
+		return "address " + c.Address.String()
+	}
+	return "interface " + c.Interface
 }
 
 // open makes the sockets, in the interface's namespace.

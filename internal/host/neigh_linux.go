@@ -117,6 +117,10 @@ func (f *Follower) answer(h Handler, q Query, asked bool) {
 		h.Unreachable(q.Dst)
 		return
 	}
+	if f.cfg.Routed {
+		h.Resolved(q.Dst, Station{}) // no station matters
+		return
+	}
 	if len(f.table.via) >= maxVia {
 		clear(f.table.via)
 		for _, d := range h.Destinations() {
@@ -145,9 +149,15 @@ func (f *Follower) route(q Query) (netip.Addr, error) {
 	if q.Src.IsValid() {
 		opts.SrcAddr = net.IP(q.Src.AsSlice())
 	}
+	if f.cfg.Routed && !q.Dst.IsLinkLocalUnicast() {
+		opts.OifIndex = 0
+	}
 	found, err := f.handle.RouteGetWithOptions(net.IP(q.Dst.AsSlice()), opts)
 	if err != nil {
 		return netip.Addr{}, err
+	}
+	if f.cfg.Routed && len(found) == 1 && (found[0].Type == unix.RTN_UNICAST || found[0].Type == unix.RTN_LOCAL) {
+		return q.Dst, nil
 	}
 	if len(found) != 1 || found[0].LinkIndex != f.state.Index || found[0].Type != unix.RTN_UNICAST {
 		return netip.Addr{}, errNoRoute

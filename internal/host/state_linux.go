@@ -31,43 +31,92 @@ func (f *Follower) load() error {
 // MTU stay what they were.
 func (f *Follower) loadState() error {
 	s := State{MAC: f.state.MAC, MTU: f.state.MTU}
-	l, err := f.handle.LinkByName(f.cfg.Interface)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
+	l, err := f.link()
+	if l == nil && err == nil {
 		f.state = s
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", f.cfg.Interface, err)
+		return fmt.Errorf("%v: %w", &f.cfg, err)
 	}
 	a := l.Attrs()
-	if a.EncapType != "ether" || len(a.HardwareAddr) != len(s.MAC) {
-		return fmt.Errorf("interface %s is not an Ethernet interface", f.cfg.Interface)
+	s.Index, s.Name, s.MTU = a.Index, a.Name, a.MTU
+	switch {
+	case a.EncapType == "ether" && len(a.HardwareAddr) == len(s.MAC):
+		s.MAC = Station(a.HardwareAddr)
+	case !f.cfg.Routed:
+		return fmt.Errorf("%v is not an Ethernet interface", &f.cfg)
 	}
-	s.Index, s.MAC, s.MTU = a.Index, Station(a.HardwareAddr), a.MTU
 	s.Up = a.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP
 	if s.Addrs, err = f.addresses(l); err != nil {
-		return fmt.Errorf("addresses of %s: %w", f.cfg.Interface, err)
+		return fmt.Errorf("addresses of %s: %w", a.Name, err)
 	}
 	if s.Routes, err = f.routes(s.Index); err != nil {
-		return fmt.Errorf("routes over %s: %w", f.cfg.Interface, err)
+		return fmt.Errorf("routes over %s: %w", a.Name, err)
+	}
+	if f.cfg.Routed { // another interface may lead there: the kernel will say
+		s.Routes = append(s.Routes, netip.PrefixFrom(unspecified(true), 0), netip.PrefixFrom(unspecified(false), 0))
 	}
 	f.state = s
 	return nil
 }
 
+// link returns the interface, nil if there is none.
+func (f *Follower) link() (l netlink.Link, err error) {
+	switch a := f.cfg.Address; {
+	case !a.IsValid():
+		l, err = f.handle.LinkByName(f.cfg.Interface)
+	case a.Is4() && a.IsLoopback(): // all of them are there, but only one is in the table
+		l, err = f.handle.LinkByIndex(loopback)
+	default:
+		l, err = f.linkOf(a)
+	}
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
+	}
+	return l, err
+}
+
+// linkOf returns the interface that has an address, nil if there is none.
+func (f *Follower) linkOf(a netip.Addr) (netlink.Link, error) {
+	list, err := f.handle.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(k netlink.Addr) bool {
+		p, ok := prefixOf(k.IPNet)
+		return ok && p.Addr() == a && usable(&k)
+	})
+	if i < 0 {
+		return nil, nil
+	}
+	return f.handle.LinkByIndex(list[i].LinkIndex)
+}
+
+// loopback is the index of the loopback interface, the first one of each namespace.
+const loopback = 1
+
+// usable reports whether an address may be used already.
+func usable(a *netlink.Addr) bool {
+	return a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 || a.Flags&unix.IFA_F_OPTIMISTIC != 0
+}
+
 // addresses returns the addresses that can be used: IPv4 first, link-local IPv6 last.
 func (f *Follower) addresses(l netlink.Link) (out []netip.Prefix, err error) {
+	only := f.cfg.Address
+	if only.Is4() && only.IsLoopback() {
+		return []netip.Prefix{netip.PrefixFrom(only, 8)}, nil
+	}
 	list, err := f.handle.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
-		a := &list[i]
-		p, ok := prefixOf(a.IPNet)
-		if !ok || a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0 && a.Flags&unix.IFA_F_OPTIMISTIC == 0 {
+		p, ok := prefixOf(list[i].IPNet)
+		if !ok || !usable(&list[i]) || only.IsValid() && p.Addr() != only {
 			continue
 		}
-		if ip := p.Addr(); ip.IsLoopback() || ip.IsMulticast() || ip.IsUnspecified() {
+		if ip := p.Addr(); ip.IsLoopback() && !f.cfg.Routed || ip.IsMulticast() || ip.IsUnspecified() {
 			continue
 		}
 		out = append(out, p)

@@ -106,7 +106,7 @@ type NIC struct {
 
 // Port is the link of a NIC.
 type Port struct {
-	Type string `mapstructure:"type"` // tap, unix, packet or xdp
+	Type string `mapstructure:"type"` // tap, unix, packet, udp or xdp
 
 	// TAP: the namespace it is made in (a path, empty for the daemon's own), its
 	// name, the bridge it joins and whether super-frames are used.
@@ -115,9 +115,10 @@ type Port struct {
 	Bridge  string `mapstructure:"bridge"`
 	Offload *bool  `mapstructure:"offload"`
 
-	// Packet and XDP: the interface that is shared with the kernel. Netns and, for packet,
-	// Offload are as above.
+	// Packet, UDP and XDP: the interface that is shared with the kernel. Netns and, for packet and
+	// UDP, Offload are as above. UDP: instead of the interface, the one address of the NIC.
 	Interface string `mapstructure:"interface"`
+	Address   string `mapstructure:"address"`
 
 	// XDP: where the program runs, how frames get to the sockets, and how many receive
 	// queues of the interface are served; 0 for all.
@@ -238,10 +239,10 @@ func (c *Config) setDefaults() {
 	for i := range c.NICs {
 		n := &c.NICs[i]
 		n.Port.Type = strings.ToLower(n.Port.Type)
-		if !n.Port.Shared() { // else they are the interface's
-			if n.MAC == (MAC{}) {
-				n.MAC = deriveMAC(c.RunDir, n.Name)
-			}
+		if n.MAC == (MAC{}) && n.Port.ownMAC() {
+			n.MAC = deriveMAC(c.RunDir, n.Name)
+		}
+		if !n.Port.Shared() { // else it is the interface's
 			setDefault(&n.MTU, defaultMTU)
 		}
 		if n.Port.Type == "xdp" {
@@ -281,9 +282,12 @@ func setDefault[T comparable](field *T, def T) {
 }
 
 // Shared reports whether the port is an interface that a kernel uses too.
-func (p *Port) Shared() bool { return p.Type == "packet" || p.Type == "xdp" }
+func (p *Port) Shared() bool { return p.Type == "packet" || p.Type == "udp" || p.Type == "xdp" }
 
-// UseOffload reports whether a TAP or packet port may carry super-frames; it may unless
+// ownMAC reports whether the NIC has an Ethernet address of its own.
+func (p *Port) ownMAC() bool { return !p.Shared() || p.Type == "udp" }
+
+// UseOffload reports whether a TAP, packet or UDP port may carry super-frames; it may unless
 // the file says otherwise.
 func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
 

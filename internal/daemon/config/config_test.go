@@ -112,6 +112,23 @@ func TestShared(t *testing.T) {
 	}
 }
 
+// TestUDP reads ports on sockets: the NIC has an Ethernet address of its own, which nobody sees.
+func TestUDP(t *testing.T) {
+	c := read(t, `nics:
+  - {name: a, port: {type: udp, interface: eth0}}
+  - {name: b, port: {type: udp, address: 10.0.0.7, offload: false}}
+  - {name: c, mac: "02:00:00:00:00:01", port: {type: udp, address: "::1"}}`)
+	for i, where := range []string{"interface eth0", "address 10.0.0.7", "address ::1"} {
+		n := &c.NICs[i]
+		if n.MAC == (MAC{}) || n.MTU != 0 || !n.Port.Shared() || n.Port.Where() != where {
+			t.Errorf("NIC %d: %+v", i, n)
+		}
+	}
+	if c.NICs[0].MAC == c.NICs[1].MAC || c.NICs[1].Port.UseOffload() {
+		t.Errorf("%+v", c.NICs)
+	}
+}
+
 // TestFaults checks that each fault is found and named by its path.
 func TestUserShares(t *testing.T) {
 	n := read(t, `
@@ -199,6 +216,16 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: tap, interface: x}}]", "nics[0].port.interface: has no meaning"},
 		{"nics: [{name: a, port: {type: packet, interface: x}}, {name: b, port: {type: xdp, interface: x}}]",
 			"nics[1].port.interface: the same as that of nics[0]"},
+		{"nics: [{name: a, port: {type: udp}}]", "nics[0].port: a port of type udp needs either interface or address"},
+		{shared("udp", "address: 10.0.0.1", ""), "nics[0].port: a port of type udp needs either interface or address"},
+		{shared("udp", "", "mtu: 1500"), "nics[0].mtu: cannot be set for a port of type udp"},
+		{shared("udp", "queues: 3", ""), "nics[0].port.queues: has no meaning"},
+		{"nics: [{name: a, port: {type: udp, interface: a/b}}]", `nics[0].port.interface: "a/b"`},
+		{"nics: [{name: a, port: {type: udp, address: eth0}}]", "nics[0].port.address: "},
+		{"nics: [{name: a, port: {type: udp, address: 'fe80::1'}}]", "nics[0].port.address: fe80::1 is only an address together"},
+		{"nics: [{name: a, port: {type: udp, address: 224.0.0.1}}]", "nics[0].port.address: 224.0.0.1 cannot be"},
+		{"nics: [{name: a, port: {type: udp, address: 10.0.0.1}}, {name: b, port: {type: udp, address: 10.0.0.1}}]",
+			"nics[1].port: the same as that of nics[0]"},
 		{"drain: 3\n" + minimal, "drain: "},
 		{"drain: -1s\n" + minimal, "drain: "},
 		{"log: {level: loud}\n" + minimal, "log.level: "},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"net/netip"
 	"path/filepath"
 	"slices"
 )
@@ -13,13 +14,14 @@ var portKeys = map[string][]string{
 	"tap":    {"netns", "device", "bridge", "offload"},
 	"unix":   {"local", "remote"},
 	"packet": {"netns", "interface", "offload"},
+	"udp":    {"netns", "interface", "address", "offload"},
 	"xdp":    {"netns", "interface", "mode", "copy", "queues"},
 }
 
 func (p *Port) validate(f *faults, path string) {
 	keys, known := portKeys[p.Type]
 	if !known {
-		oneOf(f, path+".type", p.Type, "tap", "unix", "packet", "xdp")
+		oneOf(f, path+".type", p.Type, "tap", "unix", "packet", "udp", "xdp")
 		return
 	}
 	for _, v := range []struct {
@@ -28,7 +30,7 @@ func (p *Port) validate(f *faults, path string) {
 	}{
 		{"netns", p.Netns != ""}, {"device", p.Device != ""}, {"bridge", p.Bridge != ""}, {"offload", p.Offload != nil},
 		{"interface", p.Interface != ""}, {"mode", p.Mode != ""}, {"copy", p.Copy != ""}, {"queues", p.Queues != 0},
-		{"local", p.Local != ""}, {"remote", p.Remote != ""},
+		{"address", p.Address != ""}, {"local", p.Local != ""}, {"remote", p.Remote != ""},
 	} {
 		if v.set && !slices.Contains(keys, v.key) {
 			f.add(path+"."+v.key, "has no meaning for a port of type %s", p.Type)
@@ -44,6 +46,8 @@ func (p *Port) validate(f *faults, path string) {
 		p.validateUnix(f, path)
 	case "packet":
 		iface(f, path+".interface", p.Interface)
+	case "udp":
+		p.validateUDP(f, path)
 	case "xdp":
 		p.validateXDP(f, path)
 	}
@@ -64,6 +68,34 @@ func (p *Port) validateUnix(f *faults, path string) {
 	if p.Local != "" && p.Local == p.Remote {
 		f.add(path+".remote", "is the local socket")
 	}
+}
+
+func (p *Port) validateUDP(f *faults, path string) {
+	if (p.Interface == "") == (p.Address == "") {
+		f.add(path, "a port of type udp needs either interface or address")
+		return
+	}
+	if p.Interface != "" {
+		iface(f, path+".interface", p.Interface)
+		return
+	}
+	a, err := netip.ParseAddr(p.Address)
+	switch {
+	case err != nil:
+		f.add(path+".address", "%w", err)
+	case a.Zone() != "" || a.IsLinkLocalUnicast() && a.Is6():
+		f.add(path+".address", "%s is only an address together with an interface: name that", a)
+	case a.Is4In6(), a.IsMulticast(), a.IsUnspecified():
+		f.add(path+".address", "%s cannot be the address of a NIC", a)
+	}
+}
+
+// Where names what the port is on, for messages.
+func (p *Port) Where() string {
+	if p.Address != "" {
+		return "address " + p.Address
+	}
+	return "interface " + p.Interface
 }
 
 func (p *Port) validateXDP(f *faults, path string) {

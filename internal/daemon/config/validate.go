@@ -86,6 +86,8 @@ func (c *Config) checkUnique(f *faults) {
 		switch n.Port.Type {
 		case "packet", "xdp":
 			unique(i, "port.interface", "interface "+n.Port.Netns+"\x00"+n.Port.Interface)
+		case "udp":
+			unique(i, "port", n.Port.Netns+"\x00"+n.Port.Where())
 		case "tap":
 			unique(i, "port.device", "device "+n.Port.Netns+"\x00"+n.Port.Device)
 		case "unix":
@@ -162,7 +164,7 @@ func (n *NIC) validateShared(f *faults, path string) {
 	for _, v := range []struct {
 		key string
 		set bool
-	}{{"mac", n.MAC != MAC{}}, {"mtu", n.MTU != 0}, {"addresses", n.Addresses != nil}, {"gateways", n.Gateways != nil}} {
+	}{{"mac", n.MAC != MAC{} && !n.Port.ownMAC()}, {"mtu", n.MTU != 0}, {"addresses", n.Addresses != nil}, {"gateways", n.Gateways != nil}} {
 		if v.set {
 			f.add(path+"."+v.key, "cannot be set for a port of type %s: the interface's are used", n.Port.Type)
 		}
