@@ -67,6 +67,8 @@ func openBoth(t testing.TB) (b *testbed.Bed, tx, rx *Port) {
 	b = bed(t)
 	tx, _ = open(t, b, 0)
 	rx, _ = open(t, b, 1)
+	hello(t, tx, rx, addr4[0], addr4[1])
+	hello(t, tx, rx, addr6[0], addr6[1])
 	return b, tx, rx
 }
 
@@ -165,6 +167,21 @@ func recvAll(t testing.TB, p *Port, count int) (segments [][]byte) {
 		segments = append(segments, more...)
 	}
 	return segments
+}
+
+// hello waits until datagrams arrive: the kernel makes the routes to the addresses of an interface when
+// that has found its carrier.
+func hello(t testing.TB, from, to *Port, src, dst netip.Addr) {
+	t.Helper()
+	for range 50 {
+		mustSend(t, from, frame(src, dst, 0xc000, 0, packet(0, 4)))
+		if recv(t, to, 100*time.Millisecond) != nil {
+			for recv(t, to, 20*time.Millisecond) != nil {
+			}
+			return
+		}
+	}
+	t.Fatalf("nothing gets from %v to %v", src, dst)
 }
 
 // onVeth runs f with the interface of a namespace.

@@ -355,6 +355,7 @@ func TestLoopback(t *testing.T) {
 		{a3, a2, addr4[0], netip.MustParseAddr("127.0.0.2")},
 	} {
 		packets := [][]byte{packet(0, 4096), packet(1, 4096), packet(2, i)}
+		hello(t, c.from, c.to, c.src, c.dst)
 		mustSend(t, c.from, frame(c.src, c.dst, 0xc000, 0, packets...))
 		for j, s := range recvAll(t, c.to, 3) {
 			check(t, s, c.src, c.dst, 0xc000, 0, packets[j])
