@@ -25,6 +25,8 @@ var ErrNotThere = errors.New("pvm: no access to the process")
 // executes another program: then there is nothing left in it.
 type Process struct {
 	mem, maps int
+	// Lost, if set, hears of an access to a region that has failed: n bytes at addr.
+	Lost func(addr uint64, n int)
 }
 
 // Open opens the memory of the process pid, which belongs to the user uid and is

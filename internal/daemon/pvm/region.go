@@ -26,10 +26,22 @@ func NewRegion(p *Process, base uint64) Region { return Region{p, base} }
 func (r Region) View(uint64, int) ([]byte, bool) { return nil, false }
 
 // Read implements rocev2.Distant.
-func (r Region) Read(off uint64, b []byte) bool { return r.p.Read(r.base+off, b) }
+func (r Region) Read(off uint64, b []byte) bool {
+	return r.p.Read(r.base+off, b) || r.lost(off, len(b))
+}
 
 // Write implements rocev2.Memory.
-func (r Region) Write(off uint64, b []byte) bool { return r.p.Write(r.base+off, b) }
+func (r Region) Write(off uint64, b []byte) bool {
+	return r.p.Write(r.base+off, b) || r.lost(off, len(b))
+}
+
+// lost tells who wants to know; it is false.
+func (r Region) lost(off uint64, n int) bool {
+	if r.p.Lost != nil {
+		r.p.Lost(r.base+off, n)
+	}
+	return false
+}
 
 // CompareSwap implements rocev2.Memory.
 func (r Region) CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok bool) {

@@ -39,10 +39,17 @@ type process struct {
 	refs atomic.Int32
 }
 
-func newProcess(p *pvm.Process) *process {
+func (c *client) newProcess(p *pvm.Process) *process {
 	r := &process{Process: p}
 	r.refs.Store(1)
+	p.Lost = c.lost
 	return r
+}
+
+// lost says why a request is about to fail. It runs on the shard.
+func (c *client) lost(addr uint64, n int) {
+	_ = c.advise(unix.EFAULT, fmt.Sprintf("%d bytes at %#x of a region are not there any more: the program has unmapped them, "+
+		"has ended, or executes another program", n, addr)) // the completion tells the program
 }
 
 // release gives one reference back; the last one closes the descriptors.
@@ -87,7 +94,7 @@ func (c *client) adopt(fds []int, handle *uint32) error {
 	if err != nil {
 		return err
 	}
-	c.proc = newProcess(p)
+	c.proc = c.newProcess(p)
 	*handle = c.procs.add(c.proc)
 	return nil
 }
@@ -122,9 +129,13 @@ func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory,
 func (c *client) open() error {
 	p, err := pvm.Open(int(c.cred.Pid), c.cred.Uid, c.pidfd)
 	if err != nil {
-		return c.advise(unix.EFAULT, fmt.Sprintf("the program's memory cannot be reached: it has passed no descriptor of its "+
-			"/proc/self/mem (is /proc mounted where it runs, and its libroced.so as new as the daemon?), and the daemon cannot "+
-			"open /proc/%d/mem (%v), for which it would need CAP_SYS_PTRACE and to see the program's processes", c.cred.Pid, err))
+		why := fmt.Sprintf("cannot open /proc/%d/mem (%v)", c.cred.Pid, err)
+		if c.cred.Pid == 0 {
+			why = "does not see the program's PID namespace"
+		}
+		return c.advise(unix.EFAULT, "the program's memory cannot be reached: it has passed no descriptor of its /proc/self/mem "+
+			"(is /proc mounted where it runs, and its libroced.so as new as the daemon?), and the daemon "+why+
+			", which would take CAP_SYS_PTRACE and a PID namespace above the program's")
 	}
 	if c.procs.full() {
 		c.forgetProcesses()
@@ -133,7 +144,7 @@ func (c *client) open() error {
 		p.Close()
 		return unix.ENOMEM
 	}
-	c.proc = newProcess(p)
+	c.proc = c.newProcess(p)
 	c.procs.add(c.proc)
 	return nil
 }

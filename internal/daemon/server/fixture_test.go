@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +30,25 @@ type host struct {
 	srv   *Server
 	path  string
 	gid   [16]byte
+	log   lines
+}
+
+// lines is a log that can be read while it is written.
+type lines struct {
+	mu  sync.Mutex
+	buf strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
 
 var testLimits = Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs: 8, PDs: 8, AHs: 8, Channels: 4, Memory: 64 << 20}
@@ -63,7 +84,7 @@ func newHost(t testing.TB, dir string, i int, limits Limits) *host {
 		t.Fatal(err)
 	}
 	h.srv, err = New(Config{Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
-		Limits: limits, Log: slog.New(slog.DiscardHandler)})
+		Limits: limits, Log: slog.New(slog.NewTextHandler(&h.log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
+	"roced/qp"
 )
 
 // program is another process, and a page of its memory.
@@ -119,6 +120,24 @@ func TestPassedMemory(t *testing.T) {
 	var r *uverbs.Refusal
 	if err := reg(p.addr); !errors.As(err, &r) || r.Errno != unix.EFAULT || !strings.Contains(r.Text, "its process has ended") {
 		t.Errorf("after the process has ended: %v", err)
+	}
+}
+
+// TestMemoryLost: the log says why requests fail whose memory has gone.
+func TestMemoryLost(t *testing.T) {
+	hosts := pair(t, testLimits)
+	a, b := connected(t, hosts)
+	p := newProgram(t)
+	if _, err := b.pass(p.file("mem"), p.file("maps")); err != nil {
+		t.Fatal(err)
+	}
+	resp, _ := b.must(uverbs.CmdRegMR, uverbs.RegMR{Start: p.addr, Length: 64, HCAVA: p.addr, PDHandle: b.pd, AccessFlags: 7})
+	p.end()
+	if s := a.transfer(qp.WRWrite, memBase, a.key, p.addr, word(resp, 1), 64); s != qp.StatusRemAccessErr {
+		t.Errorf("status %d", s)
+	}
+	if text := hosts[1].log.String(); !strings.Contains(text, "are not there any more") {
+		t.Errorf("the log says %q", text)
 	}
 }
 
