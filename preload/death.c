@@ -42,6 +42,11 @@ static void *slot(const struct ring *r, uint32_t i, size_t need)
 	return size >= need && at + size <= r->size ? r->mem + at : NULL;
 }
 
+bool ring_empty(const struct ring *r)
+{
+	return ((*producer(r) - *consumer(r)) & mask(r)) == 0;
+}
+
 /* complete adds a completion; false if the queue is full. */
 static bool complete(const struct ring *cq, uint64_t wr_id, uint32_t qpn)
 {

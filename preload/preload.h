@@ -290,6 +290,8 @@ ssize_t channel_read(struct channel *ch, int fd, void *buf, size_t n);
 /* death_watch begins to watch over a context; death_forget ends it. */
 void death_watch(struct context *c);
 void death_forget(struct context *c);
+/* ring_empty reports whether there is nothing in a ring. */
+bool ring_empty(const struct ring *r);
 /* death_flush completes with an error what the program has posted. */
 void death_flush(struct context *c);
 

@@ -15,7 +15,7 @@
 #include <rdma/rdma_user_rxe.h>
 
 /* Doorbell memory (docs/control-protocol.md). */
-enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_MAP = 4096, BELL_SIZE = 8192 };
+enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 8192 };
 
 /* Extension commands. */
 enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_VERSION = 2, HELLO_ROOM = 264 };
@@ -210,13 +210,14 @@ static void start_bell(struct context *c)
 	answer_close(a, 0);
 }
 
-/* ring_bell tells the daemon that a send queue has work. */
-static void ring_bell(struct context *c, uint32_t qp)
+/* ring_bell tells the daemon that a queue needs it: a send queue that has work, or a
+ * completion queue that has been armed over completions. */
+static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t handle)
 {
 	uint8_t *b = c->bell;
-	uint32_t word = qp / 64;
-	atomic_fetch_or((_Atomic uint64_t *)(b + BELL_MAP) + word, (uint64_t)1 << qp % 64);
-	atomic_fetch_or((_Atomic uint64_t *)(b + BELL_SUMMARY) + word / 64, (uint64_t)1 << word % 64);
+	uint32_t word = handle / 64;
+	atomic_fetch_or((_Atomic uint64_t *)(b + map) + word, (uint64_t)1 << handle % 64);
+	atomic_fetch_or((_Atomic uint64_t *)(b + summary) + word / 64, (uint64_t)1 << word % 64);
 	if (atomic_load((_Atomic uint32_t *)(b + BELL_SLEEPING))) {
 		uint64_t one = 1;
 		syscall(SYS_write, c->bell_fd, &one, sizeof one);
@@ -229,24 +230,30 @@ static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
 {
 	if (!c->bell || cmd->qp_handle >= BELL_QPS || !atomic_load(&c->ready[cmd->qp_handle]))
 		return false;
-	ring_bell(c, cmd->qp_handle);
+	ring_bell(c, BELL_SUMMARY, BELL_MAP, cmd->qp_handle);
 	return true;
 }
 
 /* The word of a ring of completions that asks for an event, and its bits. */
 enum { CQ_ARM = 260, ARM_ANY = 1, ARM_SOLICITED = 2 };
 
-/* req_notify is the fast path: the ring is armed by a store. RESIZE_CQ, which replaces
- * the ring, holds c->call too. */
+/* req_notify is the fast path: the ring is armed by a store. Of what lies in it already the
+ * daemon tells when it is asked to, as adapters do. RESIZE_CQ, which replaces the ring,
+ * holds c->call too. */
 static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *cmd)
 {
+	if (!c->bell || cmd->cq_handle >= BELL_QPS)
+		return false;
 	call_lock(c->call, c->fd);
 	pthread_mutex_lock(&c->lock);
 	struct object *o = objects_get(&c->objects, OBJ_CQ, cmd->cq_handle);
 	bool armed = o && o->cq.mem && !atomic_load(&c->dead);
-	if (armed)
+	if (armed) {
 		atomic_fetch_or((_Atomic uint32_t *)(o->cq.mem + CQ_ARM),
 				cmd->solicited_only ? ARM_SOLICITED : ARM_ANY);
+		if (!ring_empty(&o->cq))
+			ring_bell(c, BELL_CQ_SUMMARY, BELL_CQ_MAP, cmd->cq_handle);
+	}
 	pthread_mutex_unlock(&c->lock);
 	call_unlock(c->call);
 	return armed;

@@ -1,6 +1,8 @@
 package rocev2
 
 import (
+	"math"
+
 	"roced/mono"
 	"roced/qp"
 )
@@ -16,6 +18,7 @@ type CQ struct {
 	notify  func()
 	failed  bool // it has overflowed
 	users   int  // send and receive queues that complete here
+	quiet   int  // completions since the last one that ArmSolicited waits for
 	cqe     qp.CQE
 }
 
@@ -27,9 +30,13 @@ const (
 	ArmSolicited                 // one that is solicited or an error
 )
 
-// due reports whether e is what a waits for.
-func (a Arm) due(e *qp.CQE) bool {
-	return a&ArmAny != 0 || a&ArmSolicited != 0 && (e.Solicited || e.Status != qp.StatusSuccess)
+// loud reports whether e is what ArmSolicited waits for.
+func loud(e *qp.CQE) bool { return e.Solicited || e.Status != qp.StatusSuccess }
+
+// due reports whether there is what a waits for among n completions, of which the last
+// quiet ones are not loud.
+func (a Arm) due(n, quiet int) bool {
+	return n > 0 && (a&ArmAny != 0 || a&ArmSolicited != 0 && quiet < n)
 }
 
 // Arming is the arming of a CompletionRing that is not shared memory.
@@ -71,7 +78,7 @@ func (n *NIC) CreateCQ(a CQAttr) (*CQ, error) {
 	if err := n.checkCQ("create_cq", a.Entries, a.Ring); err != nil {
 		return nil, err
 	}
-	c := &CQ{Ctx: a.Ctx, nic: n, entries: a.Entries, ring: a.Ring, notify: a.Notify}
+	c := &CQ{Ctx: a.Ctx, nic: n, entries: a.Entries, ring: a.Ring, notify: a.Notify, quiet: math.MaxInt}
 	var ok bool
 	if c.id, ok = n.obj.cqs.add(c); !ok {
 		return nil, fail("create_cq", "CQs", ErrLimit)
@@ -117,9 +124,10 @@ func (n *NIC) ResizeCQ(c *CQ, entries int, ring CompletionRing) error {
 	return nil
 }
 
-// ArmCQ asks for one notification: of the next completion or, with
-// solicitedOnly, of the next one that is solicited or an error. A request for any
-// completion outlasts one for solicited completions (IBTA vol.1 11.4.2.2).
+// ArmCQ asks for one notification: of a completion or, with solicitedOnly, of one that is
+// solicited or an error. A request for any completion outlasts one for solicited
+// completions. IBTA vol.1 11.4.2.2 means the next completion; adapters also notify of one
+// that is there and has not been reaped, and programs (UCX) rely on it.
 func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
 	if !n.ownsCQ(c) {
 		return fail("req_notify_cq", "cq", ErrInvalid)
@@ -129,7 +137,27 @@ func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
 	} else {
 		c.ring.Arm(ArmAny)
 	}
+	n.HearCQ(c)
 	return nil
+}
+
+// HearCQ is the doorbell of a completion queue whose ring has been armed by its consumer:
+// if what it waits for is there already, it is notified now.
+func (n *NIC) HearCQ(c *CQ) {
+	if n.ownsCQ(c) {
+		c.wake(c.ring.Len())
+	}
+}
+
+// wake notifies of the last n completions if one of them is waited for, and reports
+// whether it has.
+func (c *CQ) wake(n int) bool {
+	if c.notify == nil || !c.ring.Armed().due(n, c.quiet) {
+		return false
+	}
+	c.ring.Disarm()
+	c.notify()
+	return true
 }
 
 // push puts a completion into the ring, wakes who waits for it and reports whether
@@ -148,12 +176,12 @@ func (c *CQ) push(e qp.CQE) (woken bool) {
 		c.nic.cfg.Events.CQEvent(c, qp.EventCQErr)
 		return false
 	}
-	if c.notify == nil || !c.ring.Armed().due(&c.cqe) {
-		return false
+	if loud(&c.cqe) {
+		c.quiet = 0
+	} else if c.quiet < math.MaxInt {
+		c.quiet++
 	}
-	c.ring.Disarm()
-	c.notify()
-	return true
+	return c.wake(1)
 }
 
 // failQueuePairs marks the queue pairs of c. The one whose completion did not fit

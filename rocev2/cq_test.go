@@ -40,6 +40,52 @@ func TestArmCQ(t *testing.T) {
 	}
 }
 
+// TestArmOverCompletions: who arms a completion queue is told of what waits in it, once,
+// also if its ring was armed by a store.
+func TestArmOverCompletions(t *testing.T) {
+	plain, solicited, failed := qp.CQE{}, qp.CQE{Solicited: true}, qp.CQE{Status: qp.StatusRemAccessErr}
+	for _, c := range []struct {
+		name      string
+		push      []qp.CQE
+		reaped    int
+		solicited bool
+		want      int
+	}{
+		{"nothing", nil, 0, false, 0},
+		{"any", []qp.CQE{plain}, 0, false, 1},
+		{"several", []qp.CQE{plain, plain, plain}, 1, false, 1},
+		{"all reaped", []qp.CQE{plain, plain}, 2, false, 0},
+		{"solicited, none", []qp.CQE{plain, plain}, 0, true, 0},
+		{"solicited, nothing", nil, 0, true, 0},
+		{"solicited", []qp.CQE{solicited}, 0, true, 1},
+		{"solicited, before others", []qp.CQE{solicited, plain, plain}, 0, true, 1},
+		{"solicited, reaped", []qp.CQE{solicited, plain, plain}, 1, true, 0},
+		{"error", []qp.CQE{plain, failed, plain}, 1, true, 1},
+		{"error, reaped", []qp.CQE{plain, failed, plain}, 2, true, 0},
+	} {
+		for _, byStore := range []bool{false, true} {
+			o := newObjs(t, Limits{})
+			for _, e := range c.push {
+				o.cq.push(e)
+			}
+			o.ring.got = o.ring.got[c.reaped:]
+			if byStore {
+				o.ring.Arm(map[bool]Arm{false: ArmAny, true: ArmSolicited}[c.solicited])
+				o.HearCQ(o.cq)
+			} else {
+				ok(t, o.ArmCQ(o.cq, c.solicited))
+			}
+			o.HearCQ(o.cq) // a needless look
+			if o.wakeup != c.want {
+				t.Errorf("%s, by store %t: %d notifications", c.name, byStore, o.wakeup)
+			}
+			if o.cq.push(failed); o.wakeup != 1 {
+				t.Errorf("%s, by store %t: %d notifications after an error", c.name, byStore, o.wakeup)
+			}
+		}
+	}
+}
+
 // TestNotifyAfterPush: who is woken finds the completion.
 func TestNotifyAfterPush(t *testing.T) {
 	o := newObjs(t, Limits{})

@@ -105,6 +105,9 @@ type RecvQueue interface {
 type CompletionRing interface {
 	// Push appends a completion; false means that the ring is full.
 	Push(c *qp.CQE) bool
+	// Len is the number of completions that have not been reaped, as far as the consumer
+	// has said.
+	Len() int
 	// Arm adds to what is waited for, Armed says what that is, Disarm ends it.
 	Arm(a Arm)
 	Armed() Arm

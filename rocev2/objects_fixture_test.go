@@ -36,6 +36,8 @@ func (r *ringStub) Push(c *qp.CQE) bool {
 	return true
 }
 
+func (r *ringStub) Len() int { return len(r.got) }
+
 // queueStub is a send or receive queue that has n empty work requests.
 type queueStub struct{ n, resets int }
 

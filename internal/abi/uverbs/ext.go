@@ -29,11 +29,14 @@ type DoorbellResp struct {
 
 // Layout of the memory of EXT_DOORBELL.
 const (
-	DoorbellSleeping = 0    // u32
-	DoorbellSummary  = 64   // u64[4]
-	DoorbellMap      = 4096 // u64[256]
-	DoorbellSize     = 8192
-	// MaxQPHandle bounds the handles of queue pairs.
+	DoorbellSleeping  = 0    // u32
+	DoorbellSummary   = 64   // u64[4]
+	DoorbellCQSummary = 96   // u64[4]
+	DoorbellMap       = 4096 // u64[256]
+	DoorbellCQMap     = 6144 // u64[256]
+	DoorbellSize      = 8192
+	// MaxQPHandle bounds the handles of queue pairs, and those of completion queues that
+	// have doorbells.
 	MaxQPHandle = 16384
 )
 

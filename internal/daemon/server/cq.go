@@ -87,7 +87,11 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 		if o.c, err = n.CreateCQ(attr); err != nil {
 			return err
 		}
-		reply(uverbs.CreateCQResp{CQHandle: c.cqs.add(o), CQE: ring.entries})
+		handle := c.cqs.add(o)
+		if c.bell != nil {
+			c.bell.SetCQ(handle, o.c)
+		}
+		reply(uverbs.CreateCQResp{CQHandle: handle, CQE: ring.entries})
 		return nil
 	})
 	if o.c == nil {
@@ -163,6 +167,9 @@ func (c *client) destroyCQ(q *request) error {
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if err := n.DestroyCQ(o.c); err != nil {
 			return err
+		}
+		if c.bell != nil {
+			c.bell.SetCQ(in.CQHandle, nil)
 		}
 		c.cqs.remove(in.CQHandle)
 		c.later(o.ring)

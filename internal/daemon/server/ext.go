@@ -78,6 +78,9 @@ func (c *client) startBell(q *request, m *mapping, ev int) error {
 	for handle, o := range c.qps.all {
 		b.Set(handle, o.q)
 	}
+	for handle, o := range c.cqs.all {
+		b.SetCQ(handle, o.c)
+	}
 	if err := c.srv.cfg.Shard.AddBell(c.srv.ctx, b); err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ type Bell struct {
 	mem []byte
 	fd  int
 	qps []*rocev2.QueuePair // by handle
+	cqs []*rocev2.CQ
 }
 
 // NewBell makes the doorbells in mem, which is shared with a client; fd is the
@@ -37,14 +38,20 @@ func NewBell(mem []byte, fd int) (*Bell, error) {
 }
 
 // Set makes handle ring for q, or for nobody when q is nil. On the shard only.
-func (b *Bell) Set(handle uint32, q *rocev2.QueuePair) {
+func (b *Bell) Set(handle uint32, q *rocev2.QueuePair) { b.qps = place(b.qps, handle, q) }
+
+// SetCQ is Set for a completion queue.
+func (b *Bell) SetCQ(handle uint32, q *rocev2.CQ) { b.cqs = place(b.cqs, handle, q) }
+
+func place[T any](list []*T, handle uint32, v *T) []*T {
 	if handle >= uverbs.MaxQPHandle {
-		return
+		return list
 	}
-	for uint32(len(b.qps)) <= handle {
-		b.qps = append(b.qps, nil)
+	for uint32(len(list)) <= handle {
+		list = append(list, nil)
 	}
-	b.qps[handle] = q
+	list[handle] = v
+	return list
 }
 
 func (b *Bell) word(off, i int) *uint64 {
@@ -59,26 +66,32 @@ func (b *Bell) setSleeping(v uint32) {
 // ringing reports whether any bell may have been rung.
 func (b *Bell) ringing() bool {
 	for i := range mapWords / 64 {
-		if atomic.LoadUint64(b.word(uverbs.DoorbellSummary, i)) != 0 {
+		if atomic.LoadUint64(b.word(uverbs.DoorbellSummary, i)) != 0 || atomic.LoadUint64(b.word(uverbs.DoorbellCQSummary, i)) != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// collect silences the bells and passes them on. The summary is cleared before
-// the map, so that a bell rung meanwhile is seen now or the next time.
+// collect silences the bells and passes them on.
 func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard uint64) {
+	heard = collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
+	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, b.cqs, n.HearCQ)
+}
+
+// collect silences the bells of one kind. The summary is cleared before the map, so that
+// a bell rung meanwhile is seen now or the next time.
+func collect[T any](b *Bell, summary, words int, list []*T, hear func(*T)) (heard uint64) {
 	for i := range mapWords / 64 {
-		if atomic.LoadUint64(b.word(uverbs.DoorbellSummary, i)) == 0 {
+		if atomic.LoadUint64(b.word(summary, i)) == 0 {
 			continue
 		}
-		for sum := atomic.SwapUint64(b.word(uverbs.DoorbellSummary, i), 0); sum != 0; sum &= sum - 1 {
+		for sum := atomic.SwapUint64(b.word(summary, i), 0); sum != 0; sum &= sum - 1 {
 			w := 64*i + bits.TrailingZeros64(sum)
-			for rung := atomic.SwapUint64(b.word(uverbs.DoorbellMap, w), 0); rung != 0; rung &= rung - 1 {
+			for rung := atomic.SwapUint64(b.word(words, w), 0); rung != 0; rung &= rung - 1 {
 				handle := 64*w + bits.TrailingZeros64(rung)
-				if handle < len(b.qps) && b.qps[handle] != nil {
-					n.Doorbell(now, b.qps[handle])
+				if handle < len(list) && list[handle] != nil {
+					hear(list[handle])
 				}
 				heard++
 			}

@@ -298,6 +298,7 @@ func (none) Reset()                {}
 func (none) Push(*qp.CQE) bool     { return true }
 func (none) Arm(rocev2.Arm)        {}
 func (none) Armed() rocev2.Arm     { return 0 }
+func (none) Len() int              { return 0 }
 func (none) Disarm()               {}
 
 func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair) {
