@@ -21,10 +21,15 @@
 #include <linux/close_range.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC 4 /* Linux 5.11 */
+#endif
 
 enum {
 	CHUNK = 1024,
@@ -38,8 +43,27 @@ static _Atomic(entry *) table[CHUNKS];
 /* What descriptors of the library's own stand for. */
 static struct file own = { .kind = FD_OWN };
 
+/* Functions of which there are versions, and the present one: what dlsym() finds behind
+ * us is another one before glibc 2.36 (sourceware.org/bugzilla 14932). That of libibverbs
+ * would call us again. */
+static const struct {
+	const char *name, *version;
+} present[] = {
+	{ "ibv_open_device", "IBVERBS_1.1" },
+	{ "realpath", "GLIBC_2.3" },
+	{ "fopen", "GLIBC_2.1" },     /* i386 */
+	{ "scandir64", "GLIBC_2.2" }, /* i386 */
+};
+
 void *rv_next(const char *name)
 {
+#ifdef __GLIBC__
+	for (size_t i = 0; i < sizeof present / sizeof *present; i++) {
+		void *f = strcmp(name, present[i].name) ? NULL : dlvsym(RTLD_NEXT, name, present[i].version);
+		if (f)
+			return f;
+	}
+#endif
 	return dlsym(RTLD_NEXT, name);
 }
 
