@@ -82,6 +82,10 @@ func TestArmOverCompletions(t *testing.T) {
 			if o.cq.push(failed); o.wakeup != 1 {
 				t.Errorf("%s, by store %t: %d notifications after an error", c.name, byStore, o.wakeup)
 			}
+			told := c.want == 0
+			if ok(t, o.ArmCQ(o.cq, false)); told != (o.wakeup == 1) {
+				t.Errorf("%s, by store %t: %d notifications, armed over what has been told and what has not", c.name, byStore, o.wakeup)
+			}
 		}
 	}
 }
