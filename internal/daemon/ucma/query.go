@@ -2,12 +2,17 @@ package ucma
 
 import (
 	"encoding/binary"
+	"math"
 
 	"golang.org/x/sys/unix"
 
 	"roced/bth"
 	"roced/internal/abi/rdmacm"
 )
+
+// noIndex stands for the number of a device, which only RDMA netlink tells: programs find
+// the device by its GUID then. librdmacm 33 takes any other number for one.
+const noIndex = math.MaxUint32
 
 // Values of path records (IBTA vol.1 15.2.5.16).
 const (
@@ -40,7 +45,7 @@ func (c *device) queryRoute(q *request) error {
 	i.src.putSockaddr(a.SrcAddr[:])
 	i.dst.putSockaddr(a.DstAddr[:])
 	if i.nic != nil {
-		a.NodeGUID, a.PortNum = i.nic.GUID, 1
+		a.NodeGUID, a.PortNum, a.IBDevIndex = i.nic.GUID, 1, noIndex
 		p := &a.IBRoute[0]
 		p.DGID, p.SGID = i.route.DGID, i.route.SGID
 		be.PutUint16(p.PKey[:], bth.DefaultPKey)
@@ -89,7 +94,7 @@ func (c *device) query(q *request) error {
 // queryDevice is what QUERY tells of the device.
 func (i *id) queryDevice() (a rdmacm.QueryAddrResp) {
 	if i.nic != nil {
-		a.NodeGUID, a.PortNum, a.PKey = i.nic.GUID, 1, bth.DefaultPKey
+		a.NodeGUID, a.PortNum, a.PKey, a.IBDevIndex = i.nic.GUID, 1, bth.DefaultPKey, noIndex
 	}
 	return a
 }

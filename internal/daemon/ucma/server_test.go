@@ -50,8 +50,8 @@ func TestConnection(t *testing.T) {
 			cRTR.PathMTU != 3 || sRTR.PathMTU != 3 || cRTS.RNRRetry != 6 || cRTS.MaxRdAtomic != 3 || sRTR.MaxDestRdAtomic != 2 {
 			t.Errorf("queue pair attributes: client %+v %+v, server %+v %+v", cRTR, cRTS, sRTR, sRTS)
 		}
-		if q := ask[rdmacm.QueryAddrResp](c, rdmacm.CmdQuery, rdmacm.Query{ID: id, Option: rdmacm.QueryAddr}); q.NodeGUID != [8]byte{0, 0, 0, 0xff, 0xfe, 0, 0, 1} {
-			t.Errorf("node GUID %x", q.NodeGUID)
+		if q := ask[rdmacm.QueryAddrResp](c, rdmacm.CmdQuery, rdmacm.Query{ID: id, Option: rdmacm.QueryAddr}); q.NodeGUID != [8]byte{0, 0, 0, 0xff, 0xfe, 0, 0, 1} || q.IBDevIndex != noIndex {
+			t.Errorf("node GUID %x, index %d", q.NodeGUID, q.IBDevIndex)
 		}
 		c.do(rdmacm.CmdAccept, rdmacm.Accept{ID: id})
 		if e := s.next(rdmacm.EventEstablished); e.UID != 12 || e.ID != req {
