@@ -211,8 +211,12 @@ func (a *anyOrder) release(now mono.Time) {
 	a.done = expected
 }
 
-// resume implements admission.
-func (a *anyOrder) resume(now mono.Time) { a.release(now) }
+// resume implements admission. Responses to our own READs may have waited too.
+func (a *anyOrder) resume(now mono.Time) {
+	if a.release(now); a.r.q.sending() {
+		a.r.q.x.out.release(now, true)
+	}
+}
 
 // carryOut does what has waited. It may be called again if memory was not there.
 func (a *anyOrder) carryOut(w *waiter) *refusal {

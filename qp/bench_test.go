@@ -113,9 +113,10 @@ func benchAttr(peer int) qp.Attr {
 
 // benchEnd is one end of a benchmark.
 type benchEnd struct {
-	q   *qp.QP
-	h   *benchHost
-	out []benchFlight // by time of arrival
+	q    *qp.QP
+	h    *benchHost
+	out  []benchFlight // by time of arrival; those before head have arrived
+	head int
 }
 
 type benchFlight struct {
@@ -182,8 +183,8 @@ func (b *bench) turn() {
 	}
 	next := b.ends[0].q.NextTimeout().Min(b.ends[1].q.NextTimeout())
 	for i := range b.ends {
-		if len(b.ends[i].out) > 0 {
-			next = next.Min(b.ends[i].out[0].at)
+		if e := &b.ends[i]; e.head < len(e.out) {
+			next = next.Min(e.out[e.head].at)
 		}
 	}
 	b.now += benchTick
@@ -192,12 +193,11 @@ func (b *bench) turn() {
 	}
 	for i := range b.ends {
 		e, to := &b.ends[i], b.ends[1-i].q
-		n := 0
-		for ; n < len(e.out) && e.out[n].at <= b.now; n++ {
-			to.Receive(b.now, &e.out[n].pkt, qp.RxMeta{Path: 50000})
+		for ; e.head < len(e.out) && e.out[e.head].at <= b.now; e.head++ {
+			to.Receive(b.now, &e.out[e.head].pkt, qp.RxMeta{Path: 50000})
 		}
-		if n > 0 {
-			e.out = append(e.out[:0], e.out[n:]...)
+		if e.head == len(e.out) || e.head > 2048 {
+			e.out, e.head = append(e.out[:0], e.out[e.head:]...), 0
 		}
 		if e.q.NextTimeout() <= b.now {
 			e.q.OnTimeout(b.now)

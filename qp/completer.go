@@ -271,7 +271,7 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 	if out.Acked > 0 {
 		r.progress(now)
 	}
-	if !r.each {
+	if !r.each && !r.free {
 		r.ctl.OnAck(now, ccalgo.Sample{
 			Bytes:    r.newlyAcked(out),
 			InFlight: r.bytesInFlight(),

@@ -9,7 +9,7 @@ import (
 // message that has lost a packet is dropped, and reception goes on with the next
 // FIRST or ONLY.
 func (a *inOrder) receiveUC(now mono.Time, p *bth.Packet) Drop {
-	trk, ctr := a.r.trk, a.r.q.ctr
+	trk, ctr := a.trk, a.r.q.ctr
 	expected, before := trk.Expected(), a.msg
 	lost := p.PSN != expected
 	if lost || p.Opcode.Starts() {

@@ -20,7 +20,7 @@ func (b *bench) connect(tb testing.TB, first bth.PSN, at mono.Time) {
 	b.now = at
 	for i := range b.ends {
 		e := &b.ends[i]
-		e.out, e.h.taken, e.h.left = e.out[:0], 0, 0
+		e.out, e.head, e.h.taken, e.h.left = e.out[:0], 0, 0, 0
 		a := benchAttr(21 - i)
 		a.SQPSN, a.RQPSN = first.Uint32(), first.Uint32()
 		if err := e.q.Modify(at, qp.Attr{State: qp.Reset}, qp.AttrState); err != nil {

@@ -175,7 +175,11 @@ func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 		}
 		x.waiting.pop()
 	}
-	if n := expected.Diff(x.done); n > 1 || ends { // otherwise no request is complete
+	n := expected.Diff(x.done)
+	if n == 0 {
+		return Accepted
+	}
+	if n > 1 || ends { // otherwise no request is complete
 		if s, _ := x.locate(x.done); x.unsynced && !x.q.host.Sync() {
 			if x.q.host.Later() {
 				x.q.blocked = true

@@ -10,6 +10,7 @@ import (
 // no other is. What a packet leaves unsaid, the one before it has said.
 type inOrder struct {
 	r   *responder
+	trk *reorder.Strict
 	msg message
 
 	// Answers that wait for poll. They leave in PSN order: an acknowledgement
@@ -37,7 +38,7 @@ type message struct {
 
 func (a *inOrder) start(bth.PSN)    {}
 func (a *inOrder) resume(mono.Time) {}
-func (a *inOrder) reset()           { *a = inOrder{r: a.r} }
+func (a *inOrder) reset()           { *a = inOrder{r: a.r, trk: a.trk} }
 
 func (a *inOrder) flush() {
 	if a.msg.active = false; !a.r.lastWord {
@@ -52,7 +53,7 @@ func (a *inOrder) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
 	if r.q.cfg.Type == UC {
 		return a.receiveUC(now, p)
 	}
-	switch r.trk.Classify(p.PSN) {
+	switch a.trk.Classify(p.PSN) {
 	case reorder.Duplicate:
 		r.q.ctr.DuplicateRequest++
 		return a.duplicate(p)
@@ -135,10 +136,10 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 		active: !p.Opcode.Ends(), write: p.Opcode.IsWrite(),
 		va: t.va + uint64(n), rkey: t.rkey, left: t.left - n, got: t.off + n,
 	}
-	trk := a.r.trk
+	trk := a.trk
 	trk.Receive(p.PSN, p.Opcode.Ends())
 	if span > 1 {
-		trk.(*reorder.Strict).Skip(span - 1)
+		trk.Skip(span - 1)
 	}
 	if a.rd.count != a.rd.floor {
 		a.rd.expire(trk.Expected())
@@ -156,12 +157,12 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 func (a *inOrder) outOfOrder(p *bth.Packet) Drop {
 	a.r.q.ctr.OutOfSeqRequest++
 	a.r.q.ctr.OutOfSequence++
-	a.r.trk.Receive(p.PSN, false)
+	a.trk.Receive(p.PSN, false)
 	switch {
 	case a.rnr:
 	case !a.gap:
 		a.gap, a.highest = true, p.PSN
-		a.nak(bth.SyndromePSNSeqErr, a.r.trk.Expected())
+		a.nak(bth.SyndromePSNSeqErr, a.trk.Expected())
 	case p.PSN.After(a.highest):
 		a.highest = p.PSN
 	}
@@ -305,7 +306,7 @@ func readResponseOp(first, last bool) bth.Opcode {
 // of what follows, for an implied NAK (IBTA vol.1 9.7.5.1.2), and Linux's rxe takes
 // one with its very PSN for the answer, and completes it without data.
 func (a *inOrder) ackable() bth.PSN {
-	psn := a.r.trk.Expected().Add(-1)
+	psn := a.trk.Expected().Add(-1)
 	for i := a.rd.count; i != a.rd.begin() && a.rd.at(i-1).first.After(a.ackPSN); i-- {
 		psn = a.rd.at(i - 1).first.Add(-1)
 	}

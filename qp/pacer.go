@@ -3,7 +3,6 @@ package qp
 import (
 	"time"
 
-	"roced/ccalgo"
 	"roced/mono"
 )
 
@@ -30,12 +29,11 @@ func (p *pacer) ready(now mono.Time) bool {
 // nothing tells that no packet left: either one is held or none was waiting.
 func (p *pacer) nothing() { p.backlog = p.held }
 
+// unlimited accounts for a packet that leaves without a rate.
+func (p *pacer) unlimited() { p.next, p.rem, p.held, p.backlog = 0, 0, false, false }
+
 // charge accounts for a packet that leaves at now at a rate in bits per second.
 func (p *pacer) charge(now mono.Time, bytes int, rate uint64) {
-	if rate == ccalgo.Unlimited {
-		*p = pacer{credit: p.credit}
-		return
-	}
 	rate = max(rate, 1)
 	earliest := now
 	if p.backlog {

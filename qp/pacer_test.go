@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"roced/ccalgo"
 	"roced/mono"
 )
 
@@ -52,7 +51,7 @@ func TestPacerCredit(t *testing.T) {
 	if n := send(3 * mono.Time(time.Second)); n != 1 {
 		t.Fatalf("%d after having had nothing to send", n)
 	}
-	p.charge(0, 1000, ccalgo.Unlimited)
+	p.unlimited()
 	if !p.ready(0) {
 		t.Fatal("unlimited but held")
 	}

@@ -122,6 +122,10 @@ type QP struct {
 
 	polled  int        // requests polled since the last response
 	blocked bool       // until Resume: memory is not there yet
+	settled bool       // PollTransmit has had nothing since the last input
+	fresh   bool       // timer is up to date
+	timer   mono.Time  // the instant of NextTimeout
+	told    mono.Time  // what TimerMoved has said last
 	x       *extension // extended transports only
 	trace   *tracing   // nil: nobody watches
 
@@ -159,7 +163,7 @@ func New(cfg Config) *QP {
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultUnacked
 	}
-	q := &QP{cfg: cfg, host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
+	q := &QP{told: mono.Never, cfg: cfg, host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
 		q.x = new(extension)
 		q.x.init(q)
@@ -185,6 +189,7 @@ func (q *QP) Attr() Attr {
 // Receive takes a packet addressed to this queue pair. The NIC has checked
 // ICRC, P_Key and, for connected services, the peer's address.
 func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+	q.touch()
 	if q.trace != nil {
 		return q.traceReceive(now, p, m)
 	}
@@ -228,6 +233,7 @@ func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 // (Host.Later). PollTransmit has nothing before; what Receive has answered with Later is to
 // be given to it again.
 func (q *QP) Resume(now mono.Time) {
+	q.touch()
 	if q.blocked = false; q.state >= RTR && q.state <= SQE {
 		q.resp.adm.resume(now)
 	}
@@ -240,6 +246,7 @@ func (q *QP) Blocked() bool { return q.blocked }
 // Doorbell tells that send work requests may have been posted. They are pulled
 // when they can be sent; only a broken queue takes them at once, to flush them.
 func (q *QP) Doorbell(now mono.Time) {
+	q.touch()
 	if q.state == Err || q.state == SQE {
 		q.req.flushPosted()
 	}
@@ -247,6 +254,7 @@ func (q *QP) Doorbell(now mono.Time) {
 
 // OnCNP takes a congestion notification packet for this queue pair.
 func (q *QP) OnCNP(now mono.Time) {
+	q.touch()
 	if q.sending() {
 		q.cfg.Profile.Controller.OnCNP(now)
 	}
@@ -258,6 +266,7 @@ func (q *QP) sending() bool { return q.state == RTS || q.state == SQD }
 
 // OnTimeout is called when NextTimeout has passed.
 func (q *QP) OnTimeout(now mono.Time) {
+	q.touch()
 	if q.sending() {
 		q.req.onTimeout(now)
 	}
@@ -270,15 +279,24 @@ func (q *QP) OnTimeout(now mono.Time) {
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
+	q.touch()
 	q.req.pace.held = false
 	t.Path = 0
 	if !q.blocked && (q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t)) {
 		return true
 	}
+	q.settled = true
 	q.req.pace.nothing()
 	q.traceState(now)
 	return false
 }
+
+// touch takes note of an input, after which timers and packets to send may be others.
+func (q *QP) touch() { q.settled, q.fresh = false, false }
+
+// Runnable reports whether PollTransmit may have a packet: there has been an input since it
+// returned false. What waits for an instant is runnable once OnTimeout has been called then.
+func (q *QP) Runnable() bool { return !q.settled && !q.blocked }
 
 // poll is PollTransmit without CNPs, which go first. Requests and answers take turns; how
 // many requests may go before the next answer is for the admission to say.
@@ -308,13 +326,18 @@ func (q *QP) Woken() { q.resp.urgent = true }
 // them are no longer referenced. Sends of UC and UD complete here.
 func (q *QP) Flushed(now mono.Time) {
 	if q.cfg.Type != RC && q.sending() {
+		q.touch()
 		q.req.flushed(now)
 	}
 }
 
 // NextTimeout is the earliest instant at which OnTimeout is due or PollTransmit
-// has something again (pacing); mono.Never if there is none.
+// has something again (pacing); mono.Never if there is none. It costs nothing if there was no
+// input since it was asked last.
 func (q *QP) NextTimeout() mono.Time {
+	if q.fresh {
+		return q.timer
+	}
 	t := mono.Never
 	if q.sending() {
 		t = q.req.nextTimeout()
@@ -322,7 +345,17 @@ func (q *QP) NextTimeout() mono.Time {
 	if q.x != nil {
 		t = t.Min(q.x.in.responses.nextTimeout())
 	}
+	q.timer, q.fresh = t, true
 	return t
+}
+
+// TimerMoved returns NextTimeout and whether that is earlier than TimerMoved has said last:
+// only then a timer that runs has to be set anew. One that fires too early asks again.
+func (q *QP) TimerMoved() (at mono.Time, earlier bool) {
+	at = q.NextTimeout()
+	earlier = at < q.told
+	q.told = at
+	return at, earlier
 }
 
 // enterError moves the queue pair to the ERR state: everything posted is

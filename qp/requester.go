@@ -291,7 +291,11 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 
 // account charges a packet to pacing and congestion control.
 func (r *requester) account(now mono.Time, p *bth.Packet) {
-	r.charge(now, p, uint32(len(p.Payload)), r.bytesInFlight())
+	var inflight uint32
+	if !r.free {
+		inflight = r.bytesInFlight()
+	}
+	r.charge(now, p, uint32(len(p.Payload)), inflight)
 }
 
 // wireLen is what a packet takes on the link: Ethernet (14), IPv4 (20), UDP (8)
@@ -317,18 +321,26 @@ func (r *requester) windowOpen(s *slot) bool {
 	if r.rec == nil {
 		return true // UC and UD are not acknowledged
 	}
-	inflight := r.rec.InFlight()
-	if r.separate && (r.outstanding() >= room(r.rec) || !r.mayEnd(s)) {
+	n := r.outstanding()
+	switch {
+	case r.separate && (!r.hasRoom() || !r.mayEnd(s)):
 		return false
-	}
-	if inflight == 0 {
+	case n == 0:
 		return true
-	}
-	if inflight >= r.q.cfg.MaxUnacked || s.kind == kindRead && r.outstanding()+s.span > maxSpan {
+	case r.full(n) || s.kind == kindRead && n+s.span > maxSpan:
 		return false
+	case r.free || r.rec.InFlight() == 0:
+		return true
 	}
 	window, _ := r.limits()
 	return uint64(r.bytesInFlight()) < window
+}
+
+// full reports whether the PSN window is, with n packets outstanding. Those that are known
+// to have arrived or to be lost do not count.
+func (r *requester) full(n uint32) bool {
+	limit := r.q.cfg.MaxUnacked
+	return n >= limit && r.rec.InFlight() >= limit
 }
 
 // nextTimeout is when onTimeout or poll has something to do.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/ccalgo"
 	"roced/mono"
 )
 
@@ -34,15 +35,18 @@ type asker struct {
 // stop says that nothing follows it for now.
 func (r *requester) wantAck(now mono.Time, stop bool) bool {
 	a, limit := &r.ask, r.q.cfg.MaxUnacked
-	window, _ := r.limits()
-	often := min(uint64(limit), window/uint64(r.q.mtu)) / uint64(max(r.q.cfg.Tuning.AcksPerWindow, 1))
-	if stop || uint64(a.count)+1 >= often || r.rec.InFlight() >= limit {
+	window := uint64(ccalgo.Unlimited)
+	if !r.free {
+		bytes, _ := r.limits()
+		window, limit = bytes, uint32(min(uint64(limit), bytes/uint64(r.q.mtu)))
+	}
+	if stop || a.count+1 >= limit/uint32(max(r.q.cfg.Tuning.AcksPerWindow, 1)) || r.full(r.outstanding()) {
 		return true
 	}
 	if a.count > 0 && a.timeout > 0 && now.Sub(a.since) >= a.timeout/8 {
 		return true
 	}
-	return uint64(r.bytesInFlight()) >= window
+	return !r.free && uint64(r.bytesInFlight()) >= window
 }
 
 // sent records a packet. psn is its last PSN.

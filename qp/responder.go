@@ -92,10 +92,15 @@ func (q *QP) failed(f *refusal) *refusal {
 
 func (r *responder) init(q *QP) {
 	r.q, r.trk = q, q.cfg.Profile.Tracker
-	r.adm = &inOrder{r: r}
 	if q.x != nil {
 		r.adm = &q.x.in
+		return
 	}
+	strict, ok := r.trk.(*reorder.Strict)
+	if !ok { // packets without an extension header can be taken in order only
+		strict = reorder.NewStrict()
+	}
+	r.trk, r.adm = strict, &inOrder{r: r, trk: strict}
 }
 
 // start begins receiving at psn; the queue pair has entered RTR.
@@ -217,7 +222,7 @@ func consumes(o bth.Opcode) bool { return o.IsSend() || o.IsWrite() && o.HasImm(
 
 // query executes an atomic or ATOMIC WRITE, or checks that a READ can be answered.
 func (r *responder) query(e *effect) *refusal {
-	h, ok := r.q.host, true
+	h, ok, orig := r.q.host, true, e.operand
 	switch {
 	case e.opcode.IsReadRequest():
 		if e.length > 0 && !h.CheckRemote(e.rkey, e.va, e.length, AccessRemoteRead) {
@@ -235,13 +240,14 @@ func (r *responder) query(e *effect) *refusal {
 	case !h.CheckRemote(e.rkey, e.va, 8, AccessRemoteAtomic):
 		return badAccess
 	case e.opcode.Op() == bth.OpCmpSwap:
-		e.operand, ok = h.CompareSwap(e.rkey, e.va, e.compare, e.operand)
+		orig, ok = h.CompareSwap(e.rkey, e.va, e.compare, e.operand)
 	default:
-		e.operand, ok = h.FetchAdd(e.rkey, e.va, e.operand)
+		orig, ok = h.FetchAdd(e.rkey, e.va, e.operand)
 	}
 	if !ok {
 		return r.q.failed(badAccess)
 	}
+	e.operand = orig
 	return nil
 }
 

@@ -102,7 +102,7 @@ func (a *responseSender) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 
 // fresh implements source.
 func (a *responseSender) fresh(now mono.Time, t *Transmit) bool {
-	if a.exhausted() || a.outstanding() >= room(a.rec) || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
+	if a.exhausted() || !a.hasRoom() || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
 		return false
 	}
 	for distance(a.at(a.cursor).first, a.nxt) >= a.at(a.cursor).span {

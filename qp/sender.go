@@ -21,6 +21,10 @@ type sender struct {
 	each  bool // congestion control counts each acknowledgement, which answers one packet
 
 	separate bool // see framing
+	clocked  bool // paths look at the window: acknowledgements clock packets out
+	free     bool // there is no congestion control
+
+	bounded retrans.Capped // nil: the recovery does not bound what is outstanding (BDP-FC, IRN 3.2)
 
 	responses bool // for tracers and for random choices
 
@@ -47,7 +51,11 @@ type source interface {
 // newSender has nothing but its plug-ins.
 func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Selector) sender {
 	kind := q.cfg.Profile.Kind
-	return sender{q: q, rec: rec, ctl: ctl, paths: paths, each: kinds[kind].perPacket, separate: q.x != nil}
+	s := sender{q: q, rec: rec, ctl: ctl, paths: paths, each: kinds[kind].perPacket, separate: q.x != nil}
+	_, s.clocked = paths.(path.Syncer)
+	_, s.free = ctl.(ccalgo.None)
+	s.bounded, _ = rec.(retrans.Capped)
+	return s
 }
 
 // clear forgets what was sent; psn comes next.
@@ -77,7 +85,10 @@ func (s *sender) outstanding() uint32 { return distance(s.una, s.nxt) }
 
 // limits returns the window in bytes and the rate in bits per second.
 func (s *sender) limits() (window, rate uint64) {
-	window, rate = s.ctl.Limits()
+	window, rate = ccalgo.Unlimited, ccalgo.Unlimited
+	if !s.free {
+		window, rate = s.ctl.Limits()
+	}
 	if kbps := s.q.attr.RateLimit; kbps != 0 {
 		rate = min(rate, uint64(kbps)*1000)
 	}
@@ -90,18 +101,16 @@ func (s *sender) window() path.Window {
 	return path.Window{Packets: uint32(min(bytes/uint64(s.q.mtu), 1<<31)), InFlight: s.rec.InFlight()}
 }
 
-// room is how many packets a recovery allows to be outstanding: BDP-FC (IRN 3.2).
-func room(rec retrans.Recovery) uint32 {
-	if l, ok := rec.(retrans.Capped); ok {
-		return l.Cap()
-	}
-	return maxSpan
-}
+// hasRoom reports whether the recovery allows one more packet to be outstanding.
+func (s *sender) hasRoom() bool { return s.bounded == nil || s.outstanding() < s.bounded.Cap() }
 
 // next fills t with the next packet: lost ones first, then new ones, then early copies of
 // those that are not acknowledged (see package path for the order).
 func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
-	w := s.window()
+	var w path.Window
+	if s.clocked {
+		w = s.window()
+	}
 	vp, ok := s.paths.Next(now, w)
 	if !ok {
 		return false
@@ -123,7 +132,7 @@ func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
 // all narrows the window.
 func (s *sender) early(now mono.Time, t *Transmit, from source, w path.Window) bool {
 	nothing := from.exhausted()
-	if !nothing && s.outstanding() < room(s.rec) {
+	if !nothing && s.hasRoom() {
 		return false
 	}
 	if early, ok := s.rec.(retrans.Early); ok {
@@ -140,9 +149,14 @@ func (s *sender) early(now mono.Time, t *Transmit, from source, w path.Window) b
 // charge accounts for a packet to pacing and congestion control, to the latter as bytes of
 // its data with so many of them in flight.
 func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
-	_, rate := s.limits()
-	s.q.req.pace.charge(now, s.q.wireLen(p), rate)
-	s.ctl.OnSent(now, bytes, inflight)
+	if _, rate := s.limits(); rate != ccalgo.Unlimited {
+		s.q.req.pace.charge(now, s.q.wireLen(p), rate)
+	} else {
+		s.q.req.pace.unlimited()
+	}
+	if !s.free {
+		s.ctl.OnSent(now, bytes, inflight)
+	}
 }
 
 // stale reports whether an acknowledgement says nothing of what is outstanding. One that
@@ -187,7 +201,9 @@ func (s *sender) clock(now mono.Time, f bth.Feedback, inflight uint32) {
 		}
 		s.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inflight, RTT: s.rtt, ECN: f.ECE})
 	}
-	s.shrink(s.paths.OnAck(now, f, s.rtt, s.window()))
+	if s.clocked {
+		s.shrink(s.paths.OnAck(now, f, s.rtt, s.window()))
+	}
 }
 
 // shrink narrows the congestion window for other reasons than congestion.

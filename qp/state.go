@@ -93,6 +93,7 @@ func (m AttrMask) String() string {
 // Modify changes state and attributes as ibv_modify_qp does (IBTA vol.1 11.2.5.2,
 // table of required and optional attributes). On error nothing has changed.
 func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
+	q.touch()
 	from, to := q.state, q.state
 	if m&AttrState != 0 {
 		to = a.State

@@ -209,12 +209,20 @@ const (
 	EventGIDChange       Event = 18
 )
 
-// MTU is a path MTU code as ibv_mtu: 1 = 256 .. 5 = 4096 bytes.
-type MTU uint8
+// MTU is a path MTU: a code as ibv_mtu, 1 = 256 .. 5 = 4096 bytes, or a number of bytes,
+// from MinMTU on, as simulated links have that know of no codes. Programs and peers name codes
+// only; whoever takes their word refuses the rest.
+type MTU uint16
 
-// Bytes returns the MTU in bytes, zero for an invalid code.
+// MinMTU is the least path MTU that is given in bytes.
+const MinMTU MTU = 64
+
+// Bytes returns the MTU in bytes, zero for an invalid one.
 func (m MTU) Bytes() int {
-	if m < 1 || m > 5 {
+	switch {
+	case m >= MinMTU:
+		return int(m)
+	case m < 1 || m > 5:
 		return 0
 	}
 	return 128 << m

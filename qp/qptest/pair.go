@@ -16,6 +16,16 @@ type Node struct {
 	H        *Host
 	Counters qp.Counters
 	now      *mono.Time
+	late     []flight // packets that memory is not there for, in order
+	timer    mono.Time
+}
+
+// arm sets the timer of n anew only if it has fired or has to fire earlier.
+func (n *Node) arm() mono.Time {
+	if at, earlier := n.Q.TimerMoved(); earlier || n.timer <= *n.now {
+		n.timer = at
+	}
+	return n.timer
 }
 
 // Send posts a send work request. Its Length is made that of its data.
@@ -102,7 +112,7 @@ func NewPair(o Options) (*Pair, error) {
 		p.delay = time.Microsecond
 	}
 	for i := range p.Nodes {
-		n := &Node{H: NewHost(), now: &p.Now}
+		n := &Node{H: NewHost(), now: &p.Now, timer: mono.Never}
 		c := qp.Config{Tuning: qp.Software,
 			Type: o.Type, QPN: bth.QPN(20 + i), MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256,
 			Host: n.H, Counters: &n.Counters,
@@ -125,8 +135,16 @@ func NewPair(o Options) (*Pair, error) {
 func (p *Pair) poll() {
 	var t qp.Transmit
 	for i, n := range p.Nodes {
+		before, silent := n.Counters, !n.Q.Runnable() && p.Now < n.Q.NextTimeout()
 		for n.Q.PollTransmit(p.Now, &t) {
+			if silent {
+				panic("qptest: a queue pair that is not runnable has a packet")
+			}
 			p.send(i, &t.Packet)
+			before = n.Counters
+		}
+		if n.Q.Blocked() && n.Counters != before {
+			panic("qptest: a queue pair has counted what it could not send yet")
 		}
 		n.Q.Flushed(p.Now)
 		n.H.flushed()
@@ -155,20 +173,53 @@ func (p *Pair) send(from int, pkt *bth.Packet) {
 func (p *Pair) deliver() {
 	f := p.wire[0]
 	p.wire = slices.Delete(p.wire, 0, 1)
-	var pkt bth.Packet
-	if err := pkt.Decode(f.b); err != nil {
-		panic("qptest: a queue pair has sent what cannot be decoded: " + err.Error())
+	n := p.Nodes[f.to]
+	if n.late = append(n.late, f); len(n.late) == 1 {
+		p.receive(n)
 	}
-	p.Nodes[f.to].Q.Receive(p.Now, &pkt, qp.RxMeta{GRH: GRH[:]})
+}
+
+// receive gives n the packets that wait, until memory is not there for one.
+func (p *Pair) receive(n *Node) {
+	for len(n.late) > 0 {
+		var pkt bth.Packet
+		if err := pkt.Decode(n.late[0].b); err != nil {
+			panic("qptest: a queue pair has sent what cannot be decoded: " + err.Error())
+		}
+		before, completed := n.Counters, len(n.H.SendCQ)+len(n.H.RecvCQ)
+		if n.Q.Receive(p.Now, &pkt, qp.RxMeta{GRH: GRH[:]}) == qp.Later {
+			if n.Counters != before || completed != len(n.H.SendCQ)+len(n.H.RecvCQ) {
+				panic("qptest: a packet that is to come again has changed something")
+			}
+			return
+		}
+		n.late = slices.Delete(n.late, 0, 1)
+	}
+}
+
+// resume tells queue pairs that memory is there.
+func (p *Pair) resume() (again bool) {
+	for _, n := range p.Nodes {
+		if n.Q.Blocked() || len(n.late) > 0 {
+			n.Q.Resume(p.Now)
+			p.receive(n)
+		}
+		again = again || n.Q.Blocked() || len(n.late) > 0
+	}
+	return again
 }
 
 // Step sends what there is, goes on to the next instant at which something
 // happens and lets it happen. It returns false if that is later than limit.
 func (p *Pair) Step(limit mono.Time) bool {
+	again := p.resume()
 	p.poll()
-	next := p.Nodes[0].Q.NextTimeout().Min(p.Nodes[1].Q.NextTimeout())
+	next := p.Nodes[0].arm().Min(p.Nodes[1].arm())
 	if len(p.wire) > 0 {
 		next = next.Min(p.wire[0].at)
+	}
+	if again || p.Nodes[0].Q.Blocked() || p.Nodes[1].Q.Blocked() {
+		next = next.Min(p.Now.Add(p.delay))
 	}
 	if next == mono.Never || next > limit {
 		return false
