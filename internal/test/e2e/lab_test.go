@@ -17,7 +17,13 @@ import (
 	"roced/tools/testbed"
 )
 
-func TestMain(m *testing.M) { lab.Main(m, nil) }
+func TestMain(m *testing.M) {
+	if os.Getenv(confinedBy) != "" {
+		fmt.Fprintln(os.Stderr, becomeConfined())
+		os.Exit(1)
+	}
+	lab.Main(m, nil)
+}
 
 // rig is a lab and what the tests of this package do with it.
 type rig struct {

@@ -45,10 +45,16 @@ func (b *Buffer) String() string {
 // Launch starts a program by start, and kills it when the test ends before it.
 func Launch(t testing.TB, start func(*exec.Cmd) error, args []string) *Proc {
 	t.Helper()
-	p := &Proc{t: t, cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})}
+	return LaunchCmd(t, start, exec.Command(args[0], args[1:]...))
+}
+
+// LaunchCmd is Launch of a command that has been prepared.
+func LaunchCmd(t testing.TB, start func(*exec.Cmd) error, c *exec.Cmd) *Proc {
+	t.Helper()
+	p := &Proc{t: t, cmd: c, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.Out, &p.Diag
 	if err := start(p.cmd); err != nil {
-		t.Fatalf("%v: %v", args, err)
+		t.Fatalf("%v: %v", c.Args, err)
 	}
 	go func() {
 		p.err = p.cmd.Wait()
