@@ -22,6 +22,7 @@ import (
 	"roced/rocev2"
 	"roced/tap"
 	"roced/tools/testbed"
+	"roced/udp"
 	"roced/xdp"
 )
 
@@ -38,6 +39,8 @@ var kinds = []kind{
 	{"TAP, single frames", "", true, openTAP(false)},
 	{"AF_PACKET", "packet", false, openPacket(true)},
 	{"AF_PACKET, single frames", "packet, offload: false", true, openPacket(false)},
+	{"UDP sockets", "udp", false, openUDP(true)},
+	{"UDP sockets, single datagrams", "udp, offload: false", true, openUDP(false)},
 	{"AF_XDP native", "xdp, mode: native", false, openXDP(xdp.AttachNative)},
 	{"AF_XDP generic", "xdp, mode: generic", false, openXDP(xdp.AttachGeneric)},
 }
@@ -54,6 +57,16 @@ func openPacket(offload bool) func(string, []netip.Addr) (tap.Port, error) {
 	}
 }
 
+func openUDP(offload bool) func(string, []netip.Addr) (tap.Port, error) {
+	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
+		p, err := udp.Open(udp.Config{Netns: netns, MAC: rawMAC, Offload: offload}, 0, addrs)
+		if err == nil {
+			p.SetLink(0, tap.LinkState{Up: true, MTU: testbed.MTU})
+		}
+		return p, err
+	}
+}
+
 func openXDP(mode xdp.Attach) func(string, []netip.Addr) (tap.Port, error) {
 	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
 		return xdp.Open(xdp.Config{Interface: testbed.Veth, Netns: netns, Addrs: addrs, Attach: mode})
@@ -65,6 +78,7 @@ type portRow struct {
 	name               string
 	large, small, cpu  float64 // Gb/s of 4 KiB packets, M/s of 64 B packets, us of CPU for one of these
 	write, rate, nicPU float64 // roceperf: Gb/s of 64 KiB, M/s of 64 B, us of CPU of both daemons for a packet
+	latency            float64 // roceperf: us of 8 B
 }
 
 // ports measures every kind of port.
@@ -75,9 +89,15 @@ func (b *bench) ports() error {
 			return fmt.Errorf("%s: %w", r.name, err)
 		}
 		b.portTable = append(b.portTable, r)
+		b.add(portName(r.name, "64 KiB"), "Gb/s", r.write)
+		b.add(portName(r.name, "64 B"), "M/s", r.rate)
+		b.add(portName(r.name, "latency"), "us", r.latency)
 	}
 	return b.echoes()
 }
+
+// portName names what was measured of roceperf over a port.
+func portName(port, what string) string { return "WRITE over " + port + ", " + what }
 
 // writePorts prints the table.
 func (b *bench) writePorts(w io.Writer) {
@@ -159,6 +179,16 @@ func (b *bench) overPort(k *kind, r *portRow) (err error) {
 	r.rate, err = c.repeat(func() (float64, error) {
 		res, err := c.perf("write-bw", "-s", "64")
 		return res.MessagesPerSecond / 1e6, err
+	})
+	if err != nil {
+		return err
+	}
+	r.latency, err = c.repeat(func() (float64, error) {
+		res, err := c.perf("write-lat", "-s", "8")
+		if err != nil {
+			return 0, err
+		}
+		return res.Latency.Mean, nil
 	})
 	fmt.Fprintf(os.Stderr, "  %-52s %10.2f Gb/s %10.2f M/s %10.2f us\n", r.name+": roceperf", r.write, r.rate, r.nicPU)
 	return err
