@@ -178,6 +178,14 @@ func (p *Port) State() tap.LinkState { return p.link }
 // Stats implements tap.Monitored.
 func (p *Port) Stats() tap.Stats { return p.stats }
 
+// Room is the size in bytes of the kernel's buffer for what is received at one address.
+func (p *Port) Room() int {
+	if len(p.locals) == 0 {
+		return 0
+	}
+	return p.locals[0].room()
+}
+
 // Mode says how datagrams get to the port and back, and what is not as it should be.
 func (p *Port) Mode() string {
 	mode := "UDP sockets"

@@ -141,6 +141,9 @@ func (n *nic) build() (*rocev2.NIC, error) {
 	}
 	n.mac = cfg.MAC
 	cfg.Events, cfg.MaxUnacked = n.events, c.MaxUnacked
+	if r, ok := n.roomy(); ok && cfg.MaxUnacked == 0 {
+		cfg.MaxUnacked = windowFor(r)
+	}
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
 	cfg.NewProfile, cfg.Quantum = c.Maker(), int(c.Share.Quantum)
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {

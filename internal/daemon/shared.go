@@ -91,6 +91,25 @@ type linked interface {
 // routed reports whether the kernel routes what the NIC sends: the port is one of sockets.
 func (n *nic) routed() bool { return n.cfg.Port.Type == "udp" }
 
+// roomy returns the room that a port on sockets has for what is received.
+func (n *nic) roomy() (bytes int, ok bool) {
+	if n.shared == nil {
+		return 0, false
+	}
+	p, ok := n.shared.port.(interface{ Room() int })
+	if !ok {
+		return 0, false
+	}
+	return p.Room(), true
+}
+
+// windowFor is how many packets a queue pair may have outstanding if its peer has as much room as we have: half of it,
+// counted as the kernel does, in whole pages for a packet of the longest path MTU. The kernel drops what does not fit.
+func windowFor(room int) uint32 {
+	const packet, least, most = 8 << 10, 32, 1024
+	return uint32(min(max(room/packet, least), most))
+}
+
 // linkOf is the state of the link of a NIC on sockets.
 func (n *nic) linkOf(st *host.State) tap.LinkState {
 	s := tap.LinkState{MTU: st.MTU}

@@ -242,3 +242,12 @@ func TestTaken(t *testing.T) {
 		d.Close()
 	}
 }
+
+// TestWindowFor: queue pairs send no more than the peer's sockets have room for.
+func TestWindowFor(t *testing.T) {
+	for room, want := range map[int]uint32{0: 32, 212992 * 2: 52, 8 << 20: 1024, 64 << 20: 1024} {
+		if got := windowFor(room); got != want {
+			t.Errorf("%d bytes: %d packets, want %d", room, got, want)
+		}
+	}
+}
