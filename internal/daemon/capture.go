@@ -15,9 +15,17 @@ import (
 	"roced/rocev2"
 )
 
+// reconstructed is what a capture says of a NIC on sockets.
+const reconstructed = "UDP sockets: the kernel makes and takes Ethernet, IP and UDP headers; they are reconstructed here, without the hop limit, " +
+	"flow label, UDP checksum and stations of the wire, and with the IP ID that the ICRC was made for"
+
 // startCapture makes c see the frames of the NIC.
 func (n *nic) startCapture(ctx context.Context, path string, snap int) (*capture.Capture, error) {
-	c, err := capture.Start(capture.Config{File: path, Interface: n.cfg.Name, SnapLen: snap,
+	what := ""
+	if n.routed() {
+		what = reconstructed
+	}
+	c, err := capture.Start(capture.Config{File: path, Interface: n.cfg.Name, Description: what, SnapLen: snap,
 		WallOffset: time.Duration(time.Now().UnixNano() - int64(shard.Now()))})
 	if err != nil {
 		return nil, err

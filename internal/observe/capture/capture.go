@@ -43,6 +43,8 @@ type Config struct {
 	File string
 	// Interface is the name of the NIC in the file.
 	Interface string
+	// Description is what the file says of it; may be empty.
+	Description string
 	// SnapLen is how many bytes of a frame are kept; 0 for all.
 	SnapLen int
 	// RingBytes is the room for frames not yet written; 0 for 16 MiB. It is
@@ -122,7 +124,7 @@ func start(cfg Config, f io.WriteCloser) (*Capture, error) {
 	if c.out, err = pcapng.NewWriter(c.buf, "roced"); err != nil {
 		return nil, err
 	}
-	_, err = c.out.AddInterface(pcapng.Interface{Name: cfg.Interface, Link: pcapng.LinkEthernet, SnapLen: c.snap})
+	_, err = c.out.AddInterface(pcapng.Interface{Name: cfg.Interface, Description: cfg.Description, Link: pcapng.LinkEthernet, SnapLen: c.snap})
 	if err != nil {
 		return nil, err
 	}

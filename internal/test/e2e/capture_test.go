@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"roced/internal/observe/decode"
+	"roced/internal/test/lab"
 	"roced/tools/testbed"
 )
 
@@ -18,7 +19,7 @@ var captured = []string{
 
 // TestCapture has tshark and rocectl read what a NIC has captured.
 func TestCapture(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix} {
+	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			stop := [2]func() string{l.capture(0), l.capture(1)}
@@ -27,7 +28,12 @@ func TestCapture(t *testing.T) {
 			}
 			files := [2]string{stop[0](), stop[1]()}
 			a, b := l.decoded(files[0]), l.decoded(files[1])
-			checkRecords(t, a)
+			checkRecords(t, a, name == "udp")
+			text, err := os.ReadFile(files[0])
+			lab.Must(t, err)
+			if marked := strings.Contains(string(text), "are reconstructed"); marked != (name == "udp") {
+				t.Errorf("the file says that headers are reconstructed: %v", marked)
+			}
 			if len(a) != len(b) {
 				t.Errorf("one NIC has seen %d frames, the other one %d", len(a), len(b))
 			}
@@ -36,11 +42,18 @@ func TestCapture(t *testing.T) {
 	}
 }
 
+// overtaken is what befalls an acknowledgement when a later one comes first. Receivers of a veth have a queue on each
+// processor, so what a thread sends that moves from one to another can be overtaken.
+const overtaken = "stale acknowledgement"
+
 // checkRecords checks that frames are good, of both directions and of all kinds.
-func checkRecords(t *testing.T, records []decode.Record) {
+func checkRecords(t *testing.T, records []decode.Record, mayOvertake bool) {
 	t.Helper()
 	dirs, services := map[string]int{}, map[string]int{}
 	for _, r := range records {
+		if r.Comment == overtaken && mayOvertake {
+			r.Comment = ""
+		}
 		dirs[r.Dir]++
 		if r.ICRC != "ok" || r.Error != "" || r.Truncated || r.Comment != "" || r.Base == nil {
 			t.Fatalf("not a good frame: %+v", r)

@@ -51,7 +51,7 @@ var faultCases = []faultCase{
 // TestExactFaults adds rules with rocectl: the transfer survives each, and rule
 // list, counters and capture tell of it.
 func TestExactFaults(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix} {
+	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			l.verify("write-bw -n 1") // the NICs get to know each other

@@ -36,6 +36,7 @@ var (
 	onTAP    = testbed.LabOptions{}
 	onFrames = testbed.LabOptions{NoOffload: true}
 	onUnix   = testbed.LabOptions{Unix: true}
+	onUDP    = testbed.LabOptions{Shared: [2]string{"udp", "udp"}}
 )
 
 func newLab(t testing.TB, o testbed.LabOptions) *rig { return &rig{lab.New(t, o), new(int)} }
