@@ -276,9 +276,9 @@ func (a *anyOrder) placeCopy(w *waiter) *refusal {
 		return in.fill(a.r.q, w.off, w.data)
 	}
 	if n := uint32(len(w.data)); n > 0 && !h.CheckRemote(w.rkey, w.va, n, AccessRemoteWrite) {
-		return badAccess
+		return badWrite(w.opcode)
 	} else if n > 0 && !h.WriteRemote(w.rkey, w.va, w.data) {
-		return a.r.q.failed(badAccess)
+		return a.r.q.failed(badWrite(w.opcode))
 	}
 	return nil
 }

@@ -116,7 +116,7 @@ func (a *inOrder) take(p *bth.Packet) (target, *refusal) {
 func (a *inOrder) end(p *bth.Packet, e *effect) *refusal {
 	lost := badBuffer
 	if p.Opcode.IsWrite() {
-		lost = badAccess
+		lost = badWrite(p.Opcode)
 	}
 	if f := a.r.sync(lost); f != nil {
 		return f

@@ -144,7 +144,7 @@ func (r *responder) place(p *bth.Packet, t *target) *refusal {
 	switch {
 	case p.Opcode.IsWrite():
 		if len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload) {
-			return r.q.failed(badAccess)
+			return r.q.failed(badWrite(p.Opcode))
 		}
 	case p.Opcode.IsSend():
 		if f := t.recv.fill(r.q, t.off, p.Payload); f != nil {

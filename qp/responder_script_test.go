@@ -196,6 +196,7 @@ func runs(b []byte) string {
 var statusNames = map[qp.Status]string{
 	qp.StatusSuccess: "SUCCESS", qp.StatusLocLenErr: "LOC_LEN_ERR", qp.StatusLocProtErr: "LOC_PROT_ERR",
 	qp.StatusWRFlushErr: "WR_FLUSH_ERR", qp.StatusRemInvReqErr: "REM_INV_REQ_ERR", qp.StatusRemAccessErr: "REM_ACCESS_ERR",
+	qp.StatusLocAccessErr: "LOC_ACCESS_ERR",
 }
 
 var eventNames = map[qp.Event]string{

@@ -8,7 +8,7 @@ import (
 // refusal says why a request is not executed and what follows from it.
 type refusal struct {
 	drop   Drop
-	nak    bth.Syndrome // RNR without its timer code
+	nak    bth.Syndrome // RNR without its timer code; 0 for none
 	status Status       // of the receive work request in progress
 	event  Event        // raised if there is none
 }
@@ -22,7 +22,8 @@ var (
 	tooManyRds  = &refusal{DropOpcode, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
 	misaligned  = &refusal{DropAccess, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
 	badAccess   = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusRemAccessErr, EventQPAccessErr}
-	badInvalKey = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusRemInvReqErr, EventQPAccessErr}
+	badImmWrite = &refusal{DropAccess, bth.SyndromeRemoteAccessErr, StatusLocAccessErr, EventQPAccessErr}
+	badInvalKey = &refusal{DropAccess, 0, StatusRemInvReqErr, EventQPAccessErr} // class J: no NAK (9.9.6.3)
 	shortBuffer = &refusal{DropLength, bth.SyndromeInvalidRequest, StatusLocLenErr, EventQPReqErr}
 	badBuffer   = &refusal{DropAccess, bth.SyndromeRemoteOpErr, StatusLocProtErr, EventQPFatal}
 	notReady    = &refusal{drop: DropNoRecv, nak: bth.SyndromeRNR}
@@ -48,7 +49,7 @@ func (r *responder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) Dro
 
 func (r *responder) countRefusal(f *refusal) {
 	switch f.nak {
-	case bth.SyndromeRemoteAccessErr:
+	case bth.SyndromeRemoteAccessErr, 0:
 		r.q.ctr.RespRemoteAccessErrors++
 	case bth.SyndromeInvalidRequest:
 		r.q.ctr.RespRemoteInvalidRequest++
@@ -60,8 +61,13 @@ func (r *responder) countRefusal(f *refusal) {
 
 // fail breaks the queue pair over the request with PSN psn.
 func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
-	r.adm.nak(f.nak, psn)
+	if f.nak != 0 {
+		r.adm.nak(f.nak, psn)
+	}
 	r.lastWord = true
+	if f == badImmWrite {
+		r.nextRecv() // that of the request, which may not have been taken yet
+	}
 	if own && r.recvs.oldest() != nil {
 		r.completeInError(f.status)
 	} else {
@@ -90,9 +96,18 @@ func (r *responder) validate(p *bth.Packet, t *target) *refusal {
 		return badLength
 	}
 	if t.check > 0 && !r.q.host.CheckRemote(t.rkey, t.va, t.check, AccessRemoteWrite) {
-		return badAccess
+		return badWrite(o)
 	}
 	return nil
+}
+
+// badWrite refuses a WRITE whose memory is not the peer's. Immediate data complete a
+// receive, which then says so (IBTA vol.1 11.6.2, local access error).
+func badWrite(o bth.Opcode) *refusal {
+	if o.HasImm() {
+		return badImmWrite
+	}
+	return badAccess
 }
 
 // neededBy is what a queue pair must allow for an operation.

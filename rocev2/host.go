@@ -9,11 +9,17 @@ type host QueuePair
 
 var _ qp.Host = (*host)(nil)
 
-// local returns the memory region of lkey and where n bytes at va are in it.
+// local returns the memory region of lkey and where n bytes at va are in it. An SRQ may be
+// of another protection domain than the queue pair. Hardware looks for the regions of its
+// receives in the SRQ's domain (IBTA vol.1 10.2.9), rxe in the queue pair's; both belong to
+// one client, and either is accepted.
 func (h *host) local(lkey uint32, va, n uint64, need qp.Access) (r *region, off uint64) {
 	r = h.nic.obj.keys.lookup(lkey)
-	if r == nil || r.kind != kindMR || r.pd != h.pd || r.access&need != need {
+	if r == nil || r.kind != kindMR || r.access&need != need {
 		return nil, 0 // IBTA vol.1 10.6.3; a window has no L_Key
+	}
+	if r.pd != h.pd && (h.srq == nil || r.pd != h.srq.pd || need&qp.AccessLocalWrite == 0) {
+		return nil, 0
 	}
 	off, ok := r.locate(va, n)
 	if !ok {

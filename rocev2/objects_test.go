@@ -118,8 +118,6 @@ func TestHostileObjects(t *testing.T) {
 
 func TestCreateQPRefusals(t *testing.T) {
 	o := newObjs(t, Limits{QPs: 2, SendWR: 100, RecvWR: 100, SGE: 8, Inline: 64})
-	foreign, err := o.CreateSRQ(SRQAttr{PD: o.newPD(), RQ: &rqStub{}, MaxWR: 1})
-	ok(t, err)
 	for _, c := range []struct {
 		name string
 		edit func(*QPAttr)
@@ -128,7 +126,8 @@ func TestCreateQPRefusals(t *testing.T) {
 		{"type", func(a *QPAttr) { a.Type = 8 }, ErrInvalid},
 		{"send queue", func(a *QPAttr) { a.SQ = nil }, ErrInvalid},
 		{"receive queue", func(a *QPAttr) { a.RQ = nil }, ErrInvalid},
-		{"SRQ of another domain", func(a *QPAttr) { a.SRQ = foreign }, ErrAccess},
+		{"class", func(a *QPAttr) { a.Share.Class = 8 }, ErrInvalid},
+		{"weight", func(a *QPAttr) { a.Share.Weight = -1 }, ErrInvalid},
 		{"max_send_wr", func(a *QPAttr) { a.Caps.MaxSendWR = 101 }, ErrInvalid},
 		{"max_recv_wr", func(a *QPAttr) { a.Caps.MaxRecvWR = 101 }, ErrInvalid},
 		{"max_send_sge", func(a *QPAttr) { a.Caps.MaxSendSGE = 9 }, ErrInvalid},

@@ -135,8 +135,6 @@ func (n *NIC) checkQP(verb string, a *QPAttr) error {
 		return bad("receive queue")
 	case a.SRQ != nil && !n.ownsSRQ(a.SRQ):
 		return bad("srq")
-	case a.SRQ != nil && a.SRQ.pd != a.PD:
-		return fail(verb, "srq: of another protection domain", ErrAccess)
 	}
 	return nil
 }
