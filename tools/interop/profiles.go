@@ -123,7 +123,7 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 
 // transfer runs both sides of a verified transfer.
 func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
-	common := fmt.Sprintf("roceperf %s --run-dir /tmp/speed --profile %s --oob unix:/tmp/oob --verify -n %d -s 20000 -m 1024 -t 16 -r 64 -u 15 --quiet",
+	common := fmt.Sprintf("roceperf %s --run-dir /tmp/speed --profile %s --oob unix:/tmp/oob --verify -n %d -s 20000 -m 1024 -t 16 -r 64 -u 17 --quiet",
 		verb, p.names[profile], p.messages)
 	server, err := m.Begin(fmt.Sprintf("rm -f /tmp/oob; exec %s -d rxe_s2", common))
 	if err != nil {
