@@ -91,7 +91,7 @@ func TestMELODelivers(t *testing.T) {
 		pools := [2]*bitpool.Pool{drawPool(t), drawPool(t)}
 		trk := reorder.NewMELO(pools[0], 1<<rapid.IntRange(0, 10).Draw(t, "buffer"))
 		swap := rapid.IntRange(0, 50).Draw(t, "steps between swaps")
-		single(t, l, trk, retrans.NewMELO(pools[1], 50*time.Millisecond), seed)
+		single(t, l, trk, melo(t, pools[1], retrans.Params{"rto_us": 50_000}), seed)
 		l.check = func() {
 			checkOrder(t, l)
 			if swap > 0 && l.steps%swap == 0 {
@@ -108,6 +108,15 @@ func TestMELODelivers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// melo makes MELO's sender.
+func melo(tb fataler, pool *bitpool.Pool, p retrans.Params) retrans.Recovery {
+	rec, err := retrans.MELOFactory(pool)(p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return rec
 }
 
 func drawPool(t *rapid.T) *bitpool.Pool {
@@ -144,7 +153,7 @@ func TestLossGoodput(t *testing.T) {
 		{"irn, go-back-N", func() (reorder.Tracker, retrans.Recovery) { return irn(t, retrans.Params{"go_back_n": 1}, 110, true) }, 0, 8, 40 * total, total},
 		{"irn, without SACK", func() (reorder.Tracker, retrans.Recovery) { return irn(t, retrans.Params{"sack": 0}, 110, false) }, 8, 10, 500, 60},
 		{"melo", func() (reorder.Tracker, retrans.Recovery) {
-			return reorder.NewMELO(pool(), 1024), retrans.NewMELO(pool(), 320*time.Microsecond)
+			return reorder.NewMELO(pool(), 1024), melo(t, pool(), nil)
 		}, 9, 10, 1000, 60},
 		{"rc", gbn, 0, 5, 100 * total, total},
 	} {

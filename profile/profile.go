@@ -146,23 +146,22 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	if s, err = Resolve(name, s); err != nil {
 		return p, err
 	}
-	if p.Kind = defaults[orRC(name)].kind; p.Kind == bth.ProfileRC {
-		p.Tracker, p.Recovery = reorder.NewStrict(), retrans.NewGoBackN()
-		p.Controller, err = control(s.Congestion)
-		return p, err
-	}
 	keep := func(e error) {
 		if err == nil {
 			err = e
 		}
 	}
+	p.Kind = defaults[orRC(name)].kind
 	p.Tracker = made(keep, m.tracker, s.Reorder)
-	p.Responses = made(keep, m.tracker, s.Reorder)
 	p.Recovery = made(keep, m.recovery, s.Recovery)
-	p.Answers = made(keep, m.recovery, s.Recovery)
 	p.Paths = made(keep, paths, s.Paths)
-	p.AnswerPaths = made(keep, paths, s.Paths)
 	p.Controller = made(keep, control, s.Congestion)
+	if p.Kind == bth.ProfileRC { // READ responses are not acknowledged
+		return p, err
+	}
+	p.Responses = made(keep, m.tracker, s.Reorder)
+	p.Answers = made(keep, m.recovery, s.Recovery)
+	p.AnswerPaths = made(keep, paths, s.Paths)
 	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own
 		p.AnswerControl = made(keep, control, s.Congestion)
 	}

@@ -1,7 +1,5 @@
 package reorder
 
-import "fmt"
-
 // Params are the parameters of a tracker by name.
 type Params map[string]float64
 
@@ -15,11 +13,4 @@ var Factories = map[string]Factory{
 	"melo":    newMELO,
 	"mp-rdma": newMPRDMA,
 	"eunomia": newEunomia,
-}
-
-func newStrict(p Params) (Tracker, error) {
-	for name := range p {
-		return nil, fmt.Errorf("reorder: strict has no parameter %q", name)
-	}
-	return NewStrict(), nil
 }

@@ -1,6 +1,11 @@
 package reorder
 
-import "roced/bth"
+import (
+	"time"
+
+	"roced/bth"
+	"roced/param"
+)
 
 // Strict accepts the expected packet only: the receiver of standard RC
 // (IBTA vol.1 9.7.4.1.2). Whatever is ahead of a gap is refused and has to be
@@ -8,13 +13,27 @@ import "roced/bth"
 type Strict struct {
 	expected bth.PSN
 	gap      bool
+	interval time.Duration
 }
 
 // NewStrict returns a strict tracker that expects PSN 0.
 func NewStrict() *Strict { return &Strict{} }
 
+// newStrict repeats no NAK unless it is told an interval.
+func newStrict(p Params) (Tracker, error) {
+	r := param.NewReader("reorder: strict", p)
+	s := &Strict{interval: time.Duration(r.Value("nak_interval_us", 0, 0, 1e7) * 1e3)}
+	return s, r.Err()
+}
+
 // Reset implements Tracker.
-func (s *Strict) Reset(psn bth.PSN) { *s = Strict{expected: psn} }
+func (s *Strict) Reset(psn bth.PSN) { *s = Strict{expected: psn, interval: s.interval} }
+
+// NAKInterval is after what time the NAK of a gap is repeated while packets beyond it
+// arrive; zero: never, as the specification has it (IBTA vol.1 9.7.5.2.8). The NICs that the
+// authors of DCQCN simulate repeat it every 500 us (QbbNetDevice::ReceiverCheckSeq of their
+// ns-3 code), later ones every 4 us, which repairs retransmissions that are lost too.
+func (s *Strict) NAKInterval() time.Duration { return s.interval }
 
 // Classify implements Tracker. What is less than half the number space behind
 // is a duplicate (IBTA vol.1 9.7.4.1.1).

@@ -9,19 +9,26 @@ import (
 // backoff doubles a timeout for each one in a row without progress. The papers, whose NICs
 // are hardware, have none. A peer that is a process comes round late: what is sent again
 // each time meanwhile would keep it from ever catching up (RFC 6298 5.5).
-type backoff uint8
+type backoff struct {
+	n, most uint8 // so often it is doubled now, and at most
+}
 
-// maxBackoff bounds how often a timeout is doubled.
-const maxBackoff = 6
+// maxDoublings bounds how often a timeout can be doubled.
+const maxDoublings = 6
+
+// readBackoff reads how often a timeout is doubled at most; 0: never, as in the papers.
+func readBackoff(r *param.Reader) backoff {
+	return backoff{most: uint8(r.Int("rto_doublings", maxDoublings, 0, maxDoublings))}
+}
 
 // expired counts a timeout.
-func (b *backoff) expired() { *b = min(*b+1, maxBackoff) }
+func (b *backoff) expired() { b.n = min(b.n+1, b.most) }
 
 // progress is a cumulative acknowledgement.
-func (b *backoff) progress() { *b = 0 }
+func (b *backoff) progress() { b.n = 0 }
 
 // of returns the timeout instead of d.
-func (b backoff) of(d time.Duration) time.Duration { return d << b }
+func (b backoff) of(d time.Duration) time.Duration { return d << b.n }
 
 // timeout is that of the queue pair or, if it is not zero, the transport's own, which
 // backs off.
@@ -30,9 +37,9 @@ type timeout struct {
 	backoff        backoff
 }
 
-// ownTimeout reads the transport's own timeout; zero: that of the queue pair.
-func ownTimeout(r *param.Reader, us float64) time.Duration {
-	return time.Duration(r.Value("rto_us", us, 0, 1e7) * 1e3)
+// readTimeout reads the transport's own timeout; zero: that of the queue pair.
+func readTimeout(r *param.Reader, us float64) timeout {
+	return timeout{own: time.Duration(r.Value("rto_us", us, 0, 1e7) * 1e3), backoff: readBackoff(r)}
 }
 
 // length returns the timeout, zero if there is none.

@@ -9,11 +9,23 @@ import (
 )
 
 // TestBackoff: timeouts in a row without progress double an own timeout, up to a bound;
-// progress ends that, and so does a reset.
+// progress ends that, and so does a reset. The bound is a parameter.
 func TestBackoff(t *testing.T) {
 	for name, p := range map[string]Params{
 		"irn": {"rto_low_us": 10, "rto_high_us": 10}, "melo": {"rto_us": 10}, "eunomia": {"rto_us": 10}, "mp-rdma": {"rto_us": 10},
+		"gobackn": {"rto_us": 10},
 	} {
+		for _, most := range []int{maxDoublings, 2, 0} {
+			if p["rto_doublings"] = float64(most); most == maxDoublings {
+				delete(p, "rto_doublings")
+			}
+			testBackoff(t, name, p, most)
+		}
+	}
+}
+
+func testBackoff(t *testing.T, name string, p Params, most int) {
+	{
 		r, err := Factories[name](p)
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +48,7 @@ func TestBackoff(t *testing.T) {
 				now = r.Deadline()
 				r.OnTimeout(now)
 				sent(true)
-				expect("doubled", 1<<min(i, maxBackoff))
+				expect("doubled", 1<<min(i, most))
 			}
 		}
 		now++

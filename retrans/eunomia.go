@@ -34,7 +34,7 @@ func NewEunomia(inner Recovery, holdLast bool) *Eunomia {
 func newEunomia(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: eunomia", p)
 	holdLast := r.Bool("hold_last_at_sender", true)
-	rto := ownTimeout(r, 0)
+	timeout := readTimeout(r, 0)
 	inner := Recovery(NewGoBackN())
 	if r.Bool("selective_repeat", false) {
 		inner = NewSelective(window(r))
@@ -43,7 +43,7 @@ func newEunomia(p Params) (Recovery, error) {
 		return nil, err
 	}
 	e := NewEunomia(inner, holdLast)
-	e.timeout.own = rto
+	e.timeout = timeout
 	e.setTimeout()
 	return e, nil
 }

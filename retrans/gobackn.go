@@ -1,11 +1,11 @@
 package retrans
 
 import (
-	"fmt"
 	"time"
 
 	"roced/bth"
 	"roced/mono"
+	"roced/param"
 )
 
 // Params are the named parameters of a scheme, as the configuration has them.
@@ -47,24 +47,33 @@ type GoBackN struct {
 	// of that one: the packet has been sent again since and if that was lost as
 	// well, only the timeout can tell.
 	nakSeen bool
+	// Unless the responder repeats NAKs at this interval, which is not standard: see
+	// reorder.Strict.
+	nakInterval time.Duration
+	nakAt       mono.Time // when a NAK has counted last
 
-	timeout time.Duration
+	timeout timeout
 	base    mono.Time // instant from which the timeout counts
 }
 
 // NewGoBackN returns a go-back-N recovery; its timeout is infinite at first.
 func NewGoBackN() *GoBackN { return &GoBackN{} }
 
+// newGoBackN has no timeout of its own unless it is told one.
 func newGoBackN(p Params) (Recovery, error) {
-	for name := range p {
-		return nil, fmt.Errorf("retrans: gobackn has no parameter %q", name)
-	}
-	return NewGoBackN(), nil
+	r := param.NewReader("retrans: gobackn", p)
+	g := readGoBackN(r)
+	return g, r.Err()
+}
+
+func readGoBackN(r *param.Reader) *GoBackN {
+	return &GoBackN{timeout: readTimeout(r, 0), nakInterval: time.Duration(r.Value("nak_interval_us", 0, 0, 1e7) * 1e3)}
 }
 
 // Reset implements Recovery.
 func (g *GoBackN) Reset(psn bth.PSN) {
-	*g = GoBackN{una: psn, cur: psn, nxt: psn, timeout: g.timeout}
+	*g = GoBackN{una: psn, cur: psn, nxt: psn, timeout: g.timeout, nakInterval: g.nakInterval}
+	g.timeout.backoff.progress()
 }
 
 // OnSent implements Recovery. The timer starts when something becomes
@@ -94,20 +103,28 @@ func (g *GoBackN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 			g.cur = f.Expected
 		}
 		g.una, g.base, g.nakSeen = f.Expected, now, false
+		g.timeout.backoff.progress()
 	}
 	out := Outcome{Acked: acked, Delivered: acked}
+	if g.nakInterval > 0 && now.Sub(g.nakAt) >= g.nakInterval {
+		g.nakSeen = false
+	}
 	if f.Gap && !g.nakSeen && g.cur != g.una {
 		out.Lost = g.rewind()
-		g.nakSeen = true
+		g.nakSeen, g.nakAt = true, now
 	}
 	return out
 }
 
 // OnRNR implements Recovery (IBTA vol.1 9.7.5.2.8).
-func (g *GoBackN) OnRNR(now mono.Time) { g.OnTimeout(now) }
+func (g *GoBackN) OnRNR(mono.Time) {
+	g.nakSeen = false
+	g.rewind()
+}
 
 // OnTimeout implements Recovery. A timeout is a new loss: the next NAK counts.
 func (g *GoBackN) OnTimeout(mono.Time) Outcome {
+	g.timeout.backoff.expired()
 	g.nakSeen = false
 	return Outcome{Lost: g.rewind()}
 }
@@ -130,13 +147,14 @@ func (g *GoBackN) Una() bth.PSN { return g.una }
 func (g *GoBackN) InFlight() uint32 { return distance(g.una, g.cur) }
 
 // SetTimeout implements Recovery.
-func (g *GoBackN) SetTimeout(d time.Duration) { g.timeout = d }
+func (g *GoBackN) SetTimeout(d time.Duration) { g.timeout.queuePair = d }
 
 // Deadline implements Recovery. While the oldest packet itself waits to be sent
 // again, for pacing say, no answer can be missing yet.
 func (g *GoBackN) Deadline() mono.Time {
-	if g.timeout == 0 || g.cur == g.una {
+	rto := g.timeout.length()
+	if rto == 0 || g.cur == g.una {
 		return mono.Never
 	}
-	return g.base.Add(g.timeout)
+	return g.base.Add(rto)
 }

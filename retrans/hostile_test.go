@@ -24,7 +24,7 @@ func TestHostileFeedback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, r := range []Recovery{irn, NewMELO(pool, 1000)} {
+		for _, r := range []Recovery{irn, meloIn(t, pool, Params{"rto_us": 1})} {
 			r.Reset(first)
 			nxt := first
 			near := func(what string) bth.PSN { return r.Una().Add(rapid.IntRange(-3, 40).Draw(t, what)) }

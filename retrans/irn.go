@@ -60,6 +60,7 @@ func newIRN(p Params) (Recovery, error) {
 	t.timer.low, t.timer.high = r.Micros("rto_low_us", 100), r.Micros("rto_high_us", 320)
 	t.timer.few = uint32(r.Int("rto_low_packets", 3, 0, 1<<16))
 	t.timer.dynamic = r.Bool("dynamic_rto", false)
+	t.timer.backoff = readBackoff(r)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}

@@ -26,7 +26,8 @@ type irnTimer struct {
 }
 
 func (m *irnTimer) reset() {
-	*m = irnTimer{low: m.low, high: m.high, few: m.few, dynamic: m.dynamic}
+	*m = irnTimer{low: m.low, high: m.high, few: m.few, dynamic: m.dynamic, backoff: m.backoff}
+	m.backoff.progress()
 }
 
 // rto is the timeout while that many packets are in flight.

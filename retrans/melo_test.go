@@ -12,13 +12,21 @@ import (
 	"roced/mono"
 )
 
+func meloIn(tb interface{ Fatal(...any) }, pool *bitpool.Pool, p Params) *MELO {
+	m, err := MELOFactory(pool)(p)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return m.(*MELO)
+}
+
 func newTestMELO(t *testing.T, bits, packets int) (*MELO, *bitpool.Pool) {
 	t.Helper()
 	p, err := bitpool.New(bits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := NewMELO(p, 100)
+	m := meloIn(t, p, Params{"rto_us": 0.1, "bdp_packets": 4096})
 	m.Reset(psn(0xfffffe))
 	for i := range packets {
 		m.OnSent(0, at(i), 1, false)
@@ -196,7 +204,7 @@ func TestMELOModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := NewMELO(p, time.Second)
+		m := meloIn(t, p, Params{"rto_us": 1e6, "bdp_packets": 4096})
 		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
 		m.Reset(psn(first))
 		s := meloModel{at: func(i int) bth.PSN { return psn(first).Add(i) }, arrived: map[int]bool{}, high: -1}

@@ -60,7 +60,7 @@ type Early interface {
 func newMPRDMA(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: mp-rdma", p)
 	m := &MPRDMA{fuso: r.Bool("early_retransmit", true)}
-	m.timeout.own = ownTimeout(r, 0)
+	m.timeout = readTimeout(r, 0)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
