@@ -21,7 +21,8 @@ type inOrder struct {
 	syndrome bth.Syndrome // of the NAK; 0 = none
 	nakPSN   bth.PSN
 	rd       rdQueue
-	gap      bool    // the present gap has been reported (9.7.5.2.8)
+	gap      bool // the present gap has been reported (9.7.5.2.8)
+	nakAt    mono.Time
 	highest  bth.PSN // the highest PSN that was dropped behind it
 	rnr      bool    // the expected request has been refused as not ready
 }
@@ -58,7 +59,7 @@ func (a *inOrder) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
 		r.q.ctr.DuplicateRequest++
 		return a.duplicate(p)
 	case reorder.Beyond, reorder.Held:
-		return a.outOfOrder(p)
+		return a.outOfOrder(now, p)
 	}
 	a.rnr = false
 	if f := a.execute(p); f != nil {
@@ -152,21 +153,30 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 }
 
 // outOfOrder drops a request beyond the expected one. Each gap is answered by
-// one NAK, until the expected packet arrives (IBTA vol.1 9.7.5.2.8); behind a
-// request refused as not ready the gap is of our own making.
-func (a *inOrder) outOfOrder(p *bth.Packet) Drop {
+// one NAK, until the expected packet arrives (IBTA vol.1 9.7.5.2.8), unless the tracker
+// wants it repeated; behind a request refused as not ready the gap is of our own making.
+func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 	a.r.q.ctr.OutOfSeqRequest++
 	a.r.q.ctr.OutOfSequence++
 	a.trk.Receive(p.PSN, false)
 	switch {
 	case a.rnr:
-	case !a.gap:
-		a.gap, a.highest = true, p.PSN
+	case !a.gap || a.repeatsNAK(now):
+		if !a.gap || p.PSN.After(a.highest) {
+			a.highest = p.PSN
+		}
+		a.gap, a.nakAt = true, now
 		a.nak(bth.SyndromePSNSeqErr, a.trk.Expected())
 	case p.PSN.After(a.highest):
 		a.highest = p.PSN
 	}
 	return DropOutOfOrder
+}
+
+// repeatsNAK reports whether the NAK of the present gap is due once more.
+func (a *inOrder) repeatsNAK(now mono.Time) bool {
+	interval := a.trk.NAKInterval()
+	return interval > 0 && now.Sub(a.nakAt) >= interval
 }
 
 // nak schedules a NAK of the expected PSN.

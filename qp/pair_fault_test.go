@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"roced/bth"
+	"roced/reorder"
+	"roced/retrans"
 )
 
 var lossless = pairConfig{unacked: 16, psn: 0xfffff0, rd: 4, timeout: 5, retry: 7, rnrRetry: 7}
@@ -160,6 +162,35 @@ func TestPairRNR(t *testing.T) {
 	l.verify(t)
 	if c := p.ends[0].q.ctr; c.RcvdRNRErr == 0 || c.RetryExceededErr != 0 {
 		t.Errorf("RNR NAKs: %d", c.RcvdRNRErr)
+	}
+}
+
+// TestPairNAKInterval loses a packet and its first retransmission: nothing but the timeout
+// tells of that, unless the responder repeats NAKs.
+func TestPairNAKInterval(t *testing.T) {
+	for _, us := range []float64{0, 2} {
+		c := lossless
+		c.profile = func() Profile {
+			return Profile{Tracker: tracker("strict", reorder.Params{"nak_interval_us": us}),
+				Recovery: recovery("gobackn", retrans.Params{"nak_interval_us": us})}
+		}
+		p := newPair(t, c)
+		l := newWorkload(p, 0)
+		l.add(WRWrite, 200*256, 0, rand.New(rand.NewPCG(5, 5)))
+		lost := 0
+		p.faults = func(_ int, k *bth.Packet) fault {
+			again := len(k.Payload) > 0 && k.PSN == bth.MakePSN(c.psn).Add(3) && lost < 2
+			if again {
+				lost++
+			}
+			return fault{drop: again}
+		}
+		p.run(t)
+		l.verify(t)
+		ctr := p.ends[0].q.ctr
+		if timeouts, naks := ctr.LocalAckTimeoutErr, ctr.PacketSeqErr; (us == 0) != (timeouts == 1 && naks == 1) || (us > 0) != (timeouts == 0 && naks == 2) {
+			t.Errorf("interval of %v us: %d timeouts, %d NAKs", us, timeouts, naks)
+		}
 	}
 }
 
