@@ -11,9 +11,15 @@ type List struct {
 	front      bth.PSN // RCV.NXT
 	high       bth.PSN // RCV.HIGH; the one before front if the list is empty
 	start, end uint16  // start_ptr, end_ptr
+
+	swappable, swapped bool
+	linked             bool // in the pool's order of use
+	older, newer       *List
+	used               uint64 // when it was used last, in uses of the pool
 }
 
-// MakeList returns an empty list in pool. Call Reset before anything else.
+// MakeList returns an empty list in pool. Call Reset before anything else, and do not move
+// the list afterwards.
 func MakeList(pool *Pool) List { return List{pool: pool, high: bth.PSN{}.Add(-1)} }
 
 // Reset empties the list, which gives its blocks back; psn is the new front.
@@ -21,7 +27,7 @@ func (l *List) Reset(psn bth.PSN) {
 	for !l.Empty() {
 		l.Pop()
 	}
-	l.front, l.high = psn, psn.Add(-1)
+	l.front, l.high, l.swapped = psn, psn.Add(-1), false
 }
 
 // Pool is the memory of the list.
@@ -60,14 +66,14 @@ func (l *List) need(psn bth.PSN) int {
 }
 
 // CanExtend reports whether there are blocks enough for the list to end with psn, which
-// is after High.
-func (l *List) CanExtend(psn bth.PSN) bool { return l.need(psn) <= l.pool.Free() }
+// is after High. Idle lists may be swapped out for that.
+func (l *List) CanExtend(psn bth.PSN) bool { return l.pool.makeRoom(l.need(psn), l) }
 
 // Extend makes the list end with psn, which is after High and whose bit is set. It takes
 // all the blocks for that, or none and returns false.
 func (l *List) Extend(psn bth.PSN) bool {
 	n := l.need(psn)
-	if n > l.pool.Free() {
+	if !l.pool.makeRoom(n, l) {
 		return false
 	}
 	fresh := l.Empty()
@@ -82,6 +88,7 @@ func (l *List) Extend(psn bth.PSN) bool {
 	}
 	l.high = psn
 	l.pool.bits[l.end] |= bit(psn)
+	l.touch()
 	return true
 }
 
@@ -96,6 +103,7 @@ func (l *List) Reach(psn bth.PSN) (set, ok bool) {
 func (l *List) Set(psn bth.PSN) {
 	if b, ok := l.block(psn); ok {
 		l.pool.bits[b] |= bit(psn)
+		l.touch()
 	}
 }
 
@@ -120,6 +128,9 @@ func (l *List) Pop() {
 	if last || l.front.Uint32()%blockBits == 0 {
 		l.start = l.pool.next[b]
 		l.pool.give(b)
+	}
+	if last {
+		l.unlink()
 	}
 }
 

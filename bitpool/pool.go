@@ -22,6 +22,9 @@ type Pool struct {
 	// blocks that nobody has.
 	avail    []uint16
 	availPtr int
+
+	uses           uint64 // counts packets, see makeRoom
+	oldest, newest *List  // swappable lists that hold blocks, in the order of their last use
 }
 
 // New returns a pool of that many bits, a multiple of 8 up to MaxBits.

@@ -83,22 +83,27 @@ func finish(t *rapid.T, l *loop) {
 }
 
 // TestMELODelivers runs any network with pools of any size at both ends, which other
-// connections may have taken from. Blocks are conserved, also when the connection is
-// swapped out now and then.
+// connections may have taken from. Blocks are conserved, also when another connection takes
+// all that it can get now and then, and this one is swapped out in the end.
 func TestMELODelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 600)
 		pools := [2]*bitpool.Pool{drawPool(t), drawPool(t)}
-		trk := reorder.NewMELO(pools[0], 1<<rapid.IntRange(0, 10).Draw(t, "buffer"))
-		swap := rapid.IntRange(0, 50).Draw(t, "steps between swaps")
+		trk := reorder.NewMELO(pools[0], rapid.IntRange(1, 1000).Draw(t, "buffer"))
+		other := reorder.NewMELO(pools[0], 1<<20)
+		swap := rapid.SampledFrom([]int{0, 50, 300}).Draw(t, "steps between swaps")
 		single(t, l, trk, melo(t, pools[1], retrans.Params{"rto_us": 50_000}), seed)
 		l.check = func() {
 			checkOrder(t, l)
 			if swap > 0 && l.steps%swap == 0 {
-				trk.SwapOut()
-				if pools[0].Free() != pools[0].Blocks() {
-					t.Fatalf("swapped out with %d blocks", pools[0].Blocks()-pools[0].Free())
+				all := bth.MakePSN(uint32(8*pools[0].Blocks() - 1))
+				for range 1025 {
+					other.Classify(all)
 				}
+				if v, _ := other.Receive(all, false); v != reorder.Held || pools[0].Free() > 0 {
+					t.Fatalf("verdict %d, %d blocks are free", v, pools[0].Free())
+				}
+				other.Reset(bth.MakePSN(0))
 			}
 		}
 		finish(t, l)

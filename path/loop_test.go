@@ -75,6 +75,7 @@ type loop struct {
 	seq   int
 	links []link
 	nic   link // the sender's own, which all packets pass
+	paced bool // nothing waits for it: the sender makes the next packet when it is free
 	mtu   uint32
 
 	rec retrans.Recovery
@@ -136,6 +137,10 @@ func (l *loop) window() path.Window {
 func (l *loop) pump() {
 	for {
 		l.waiting = mono.Never
+		if l.paced && l.nic.busy > l.now {
+			l.waiting = l.nic.busy
+			return
+		}
 		w := l.window()
 		if w.Room() == 0 && w.InFlight > 0 {
 			return

@@ -156,7 +156,7 @@ func TestFactoriesOfIRNAndMELO(t *testing.T) {
 		{"irn", reorder.Params{"bdp_packets": 0}, 0},
 		{"irn", reorder.Params{"bitmap": 1}, 0},
 		{"melo", nil, 1024},
-		{"melo", reorder.Params{"bdp_packets": 100}, 128},
+		{"melo", reorder.Params{"bdp_packets": 100}, 100},
 		{"melo", reorder.Params{"bdp_packets": 100, "pool_bits": 64}, 64},
 		{"melo", reorder.Params{"pool_bits": 9}, 0},
 		{"melo", reorder.Params{"pool_bits": 0}, 0},

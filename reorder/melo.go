@@ -1,8 +1,6 @@
 package reorder
 
 import (
-	"math/bits"
-
 	"roced/bitpool"
 	"roced/bth"
 	"roced/param"
@@ -21,10 +19,13 @@ import (
 type MELO struct {
 	list     bitpool.List // RCV.NXT, RCV.HIGH, start_ptr, end_ptr
 	holes    holes
-	swapped  bool // the blocks have been given back
 	released released
 
-	buffer []slot // what the re-ordering buffer has in each slot; in the host's memory
+	// What the re-ordering buffer has in each slot, in the host's memory; head is the slot
+	// of RCV.NXT, which is empty, and held how many are not.
+	buffer []slot
+	head   int
+	held   int
 
 	answers answer
 	psn     bth.PSN // of the packet that was received last
@@ -50,10 +51,12 @@ type Buffered interface {
 	Slot(psn bth.PSN) int
 }
 
-// NewMELO returns a tracker with a re-ordering buffer of that many packets, a power of
-// two; its bits are in pool.
+// NewMELO returns a tracker with a re-ordering buffer of that many packets; its bits are in
+// pool.
 func NewMELO(pool *bitpool.Pool, packets int) *MELO {
-	return &MELO{list: bitpool.MakeList(pool), buffer: make([]slot, packets)}
+	m := &MELO{list: bitpool.MakeList(pool), buffer: make([]slot, packets)}
+	m.list.Swappable()
+	return m
 }
 
 // newMELO gives the tracker a pool of its own, of 1 Kb (section 4).
@@ -84,12 +87,8 @@ func MELOFactory(pool *bitpool.Pool) Factory {
 }
 
 // bufferPackets reads the size of the re-ordering buffer: "a BDP large", 1 MB of
-// packets of 1 KB (3.2.4). It is rounded up to a power of two, by which PSNs are
-// offsets.
-func bufferPackets(r *param.Reader) int {
-	n := r.Int("bdp_packets", 1024, 1, 1<<20)
-	return 1 << bits.Len(uint(n-1))
-}
+// packets of 1 KB (3.2.4).
+func bufferPackets(r *param.Reader) int { return r.Int("bdp_packets", 1024, 1, 1<<20) }
 
 // Reset implements Tracker. The connection gives its blocks back.
 func (m *MELO) Reset(psn bth.PSN) {
@@ -101,21 +100,22 @@ func (m *MELO) Reset(psn bth.PSN) {
 // Slots implements Buffered.
 func (m *MELO) Slots() int { return len(m.buffer) }
 
-// Slot implements Buffered: the PSN is the offset (3.2.2).
-func (m *MELO) Slot(psn bth.PSN) int { return int(psn.Uint32()) & (len(m.buffer) - 1) }
+// Slot implements Buffered: the PSN is the offset (3.2.2), from the slot of RCV.NXT.
+func (m *MELO) Slot(psn bth.PSN) int {
+	n := len(m.buffer)
+	return ((m.head+psn.Diff(m.list.Front()))%n + n) % n
+}
 
-// Classify implements Tracker. A connection that is swapped out is swapped in; everything
-// new is refused if there is no room for that.
+// Classify implements Tracker. A connection that has been swapped out is swapped in; what is
+// not in order is refused if there is no room for that.
 func (m *MELO) Classify(psn bth.PSN) Verdict {
 	d := psn.Diff(m.list.Front())
 	switch {
 	case d < 0:
 		return Duplicate
-	case !m.SwapIn():
-		return Beyond
 	case d == 0:
 		return InOrder
-	case d >= len(m.buffer):
+	case d >= len(m.buffer) || !m.swapIn():
 		return Beyond
 	case psn.After(m.list.High()):
 		if m.list.CanExtend(psn) {
@@ -164,6 +164,7 @@ func (m *MELO) hold(psn bth.PSN, ends bool) {
 		}
 	}
 	m.buffer[m.Slot(psn)] = slotOf(ends)
+	m.held++
 }
 
 // advance moves RCV.NXT past the packet in order and past those in the buffer.
@@ -172,13 +173,13 @@ func (m *MELO) advance(ends bool) (advanced uint32) {
 		m.released.add(ends)
 		m.pop()
 		advanced++
-		if m.list.Empty() {
+		s := &m.buffer[m.head]
+		if *s == slotEmpty {
 			break
 		}
-		if set, _ := m.list.Reach(m.list.Front()); !set {
-			break
-		}
-		ends = m.buffer[m.Slot(m.list.Front())] == slotTail
+		ends = *s == slotTail
+		*s = slotEmpty
+		m.held--
 	}
 	m.holes.cut(m.list.Front())
 	return advanced
@@ -186,49 +187,40 @@ func (m *MELO) advance(ends bool) (advanced uint32) {
 
 // pop moves RCV.NXT by one.
 func (m *MELO) pop() {
+	if m.head++; m.head == len(m.buffer) {
+		m.head = 0
+	}
 	if m.list.Empty() {
-		m.list.Reset(m.list.Front().Next())
+		m.list.Skip()
 		return
 	}
-	m.buffer[m.Slot(m.list.Front())] = slotEmpty
 	m.list.Pop()
 }
 
 // Refuse implements Releaser.
 func (m *MELO) Refuse(psn bth.PSN) { m.psn, m.answers = psn, answerRefused }
 
-// SwapOut gives all blocks back, as a connection does whose state leaves the NIC's memory
-// (3.2.5). What has arrived is known from the buffer.
-func (m *MELO) SwapOut() {
-	if m.swapped || m.list.Empty() {
-		return
-	}
-	nxt := m.list.Front()
-	m.list.Reset(nxt)
-	m.swapped = true
-}
-
-// SwapIn takes blocks to cover the bitmap again if they have been given back. It returns
-// false if the pool has not enough.
-func (m *MELO) SwapIn() bool {
-	if !m.swapped {
+// swapIn takes blocks to cover the bitmap again if they have been taken away: what has
+// arrived is known from the buffer. It returns false if the pool has not enough (3.2.5).
+func (m *MELO) swapIn() bool {
+	if !m.list.Swapped() {
 		return true
 	}
-	nxt, n := m.list.Front(), 0
+	nxt, last := m.list.Front(), 0
 	for i := range m.buffer {
 		if m.buffer[m.Slot(nxt.Add(i))] != slotEmpty {
-			n = i
+			last = i
 		}
 	}
-	if !m.list.CanExtend(nxt.Add(n)) {
+	if m.held > 0 && !m.list.CanExtend(nxt.Add(last)) {
 		return false
 	}
-	for i := range n + 1 {
+	m.list.SwapIn()
+	for i := 1; m.held > 0 && i <= last; i++ {
 		if m.buffer[m.Slot(nxt.Add(i))] != slotEmpty {
 			m.list.Extend(nxt.Add(i))
 		}
 	}
-	m.swapped = false
 	return true
 }
 
