@@ -25,7 +25,8 @@ func TestFactories(t *testing.T) {
 		{"timely", Params{"line_rate_bps": 1e9}, Unlimited, 1e9},
 		{"swift", Params{"initial_cwnd_packets": 4}, 4096, Unlimited},
 		{"dctcp", Params{"initial_cwnd_packets": 2}, 2048, Unlimited},
-		{"mp-rdma", nil, 80000, Unlimited}, // 40 Gb/s times 16 us
+		{"mp-rdma", nil, 54 * 1024, Unlimited},
+		{"mp-rdma", Params{"line_rate_bps": 10e9}, 20000, Unlimited}, // times 16 us
 		{"mp-rdma", Params{"iw_packets": 3}, 3072, Unlimited},
 	} {
 		ctl, err := New(c.name, c.params)

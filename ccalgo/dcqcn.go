@@ -105,9 +105,17 @@ func (d *DCQCN) OnSent(_ mono.Time, bytes, _ uint32) {
 // Deadline implements Controller.
 func (d *DCQCN) Deadline() mono.Time { return d.due }
 
+// mostLate bounds how many events of the timer are made up for when it is called late. With
+// the paper's parameters the rate is back at 400 Gb/s after a tenth of that.
+const mostLate = 1 << 16
+
 // OnTimeout takes the events of the timer that are due.
 func (d *DCQCN) OnTimeout(now mono.Time) {
-	for now >= d.due {
+	for n := 0; now >= d.due; n++ {
+		if n == mostLate {
+			d.due = now.Add(d.incTime)
+			return
+		}
 		d.due = d.due.Add(d.incTime)
 		d.timer++
 		d.increase()

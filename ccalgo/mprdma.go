@@ -30,8 +30,13 @@ type MPRDMA struct {
 	started  bool // something has been sent
 }
 
+// mostIW bounds IW where that is one BDP: the paper's BDP of 40 Gb/s and 16 us are 54 packets
+// of 1500 bytes ("at start up, each connection uses 54 virtual paths", 5.2), fewer than the
+// bitmap of the receiver has slots (L = 64), which refuses what is too far ahead.
+const mostIW = 54
+
 // newMPRDMA takes the numbers of section 3.2 and "Connection restart" (three idle RTTs); IW is one
-// BDP (section 5.1), of the paper's 40 Gb/s and 16 us.
+// BDP (section 5.1).
 func newMPRDMA(r reader) Controller {
 	m := &MPRDMA{
 		increase: r.Value("increase_packets", 1, 0, 1e3),
@@ -59,7 +64,7 @@ func (m *MPRDMA) Reset(mtu int) {
 func (m *MPRDMA) restart() {
 	m.cwnd = m.initial
 	if m.cwnd == 0 {
-		m.cwnd = m.line / 8 * m.baseRTT.Seconds() / m.mtu
+		m.cwnd = math.Min(m.line/8*m.baseRTT.Seconds()/m.mtu, mostIW)
 	}
 	m.clamp()
 }

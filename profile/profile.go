@@ -124,21 +124,22 @@ func Validate(name string, s Spec) error {
 			return fmt.Errorf("%w: %s", ErrMixture, r.why)
 		}
 	}
-	_, err = NewMaker().New(name, s)
+	_, err = NewMaker(Link{}).New(name, s)
 	return err
 }
 
 // Maker makes the plug-ins of the queue pairs of one NIC, which share the memory of
 // receiver structures that are the NIC's: MELO's bits pools and Eunomia's blocks.
 type Maker struct {
+	link Link
 	// By name and parameters of the memory.
 	trackers   map[string]reorder.Factory
 	recoveries map[string]retrans.Factory
 }
 
-// NewMaker returns a maker for a NIC.
-func NewMaker() *Maker {
-	return &Maker{trackers: map[string]reorder.Factory{}, recoveries: map[string]retrans.Factory{}}
+// NewMaker returns a maker for a NIC on that link.
+func NewMaker(link Link) *Maker {
+	return &Maker{link: link, trackers: map[string]reorder.Factory{}, recoveries: map[string]retrans.Factory{}}
 }
 
 // New makes the plug-ins of one queue pair.
@@ -146,6 +147,7 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	if s, err = Resolve(name, s); err != nil {
 		return p, err
 	}
+	s.Paths, s.Congestion = m.link.paths(s.Paths), m.link.control(s.Congestion)
 	keep := func(e error) {
 		if err == nil {
 			err = e

@@ -4,14 +4,17 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"roced/bth"
+	"roced/ccalgo"
+	"roced/path"
 	"roced/profile"
 )
 
 // TestProfiles makes each as its paper has it.
 func TestProfiles(t *testing.T) {
-	m := profile.NewMaker()
+	m := profile.NewMaker(profile.Link{})
 	for i, name := range profile.Names() {
 		if err := profile.Validate(name, profile.Spec{}); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -73,5 +76,57 @@ func TestMixtures(t *testing.T) {
 	}
 	if err := profile.Validate("warp", profile.Spec{}); err == nil || !strings.Contains(err.Error(), "mp-rdma") {
 		t.Errorf("unknown profile: %v", err)
+	}
+}
+
+// TestLink: what is known of the link takes the place of the papers' numbers where nothing
+// else is given.
+func TestLink(t *testing.T) {
+	link := profile.Link{Rate: 10e9, RTT: 100 * time.Microsecond}
+	rate := func(l profile.Link, congestion profile.Part) uint64 {
+		p, err := profile.NewMaker(l).New("irn", profile.Spec{Congestion: congestion})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Controller.Reset(1024)
+		_, rate := p.Controller.Limits()
+		return rate
+	}
+	given := profile.Part{Name: "dcqcn", Params: map[string]float64{"line_rate_bps": 25e9}}
+	for _, c := range []struct {
+		link       profile.Link
+		congestion profile.Part
+		want       uint64
+	}{
+		{profile.Link{}, part("dcqcn"), 40e9}, {link, part("dcqcn"), 10e9}, {link, given, 25e9}, {link, part("timely"), 10e9},
+	} {
+		if got := rate(c.link, c.congestion); got != c.want {
+			t.Errorf("%+v, %+v: %d bit/s, want %d", c.link, c.congestion, got, c.want)
+		}
+	}
+	if given.Params["line_rate_bps"] != 25e9 || len(given.Params) != 1 {
+		t.Errorf("parameters have been changed: %v", given.Params)
+	}
+	// MP-RDMA's burst timer is half a round trip, its first window one BDP, 122 packets, but
+	// no more than the paper's.
+	p, err := profile.NewMaker(link).New("mp-rdma", profile.Spec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Controller.Reset(1024)
+	p.Paths.Reset(path.Start{})
+	p.Paths.OnAck(1, bth.Feedback{}, 0, path.Window{Packets: 9})
+	if w, _ := p.Controller.Limits(); w != 54*1024 || p.Paths.Deadline() != 50_001 {
+		t.Errorf("window %d, burst timer %d", w, p.Paths.Deadline())
+	}
+	for _, name := range profile.Names() {
+		for _, cc := range ccalgo.Names() {
+			for _, paths := range path.Names() {
+				s := profile.Spec{Congestion: part(cc), Paths: part(paths)}
+				if _, err := profile.NewMaker(link).New(name, s); err != nil {
+					t.Errorf("%s, %s, %s: %v", name, cc, paths, err)
+				}
+			}
+		}
 	}
 }

@@ -154,7 +154,7 @@ func newBench(tb testing.TB, name string, s profile.Spec, loss float64) *bench {
 	for i := range b.ends {
 		h := newBenchHost()
 		h.Host = qptest.NewHost()
-		b.ends[i] = benchEnd{h: h, q: newBenchQP(tb, profile.NewMaker(), name, s, h, 20+i), out: make([]benchFlight, 0, 4096)}
+		b.ends[i] = benchEnd{h: h, q: newBenchQP(tb, profile.NewMaker(profile.Link{}), name, s, h, 20+i), out: make([]benchFlight, 0, 4096)}
 	}
 	return b
 }
@@ -254,7 +254,7 @@ func BenchmarkConnected(b *testing.B) {
 	for _, tr := range benchTransports {
 		b.Run(tr.name, func(b *testing.B) {
 			var before, after runtime.MemStats
-			m, h, qps := profile.NewMaker(), newBenchHost(), make([]*qp.QP, pairs)
+			m, h, qps := profile.NewMaker(profile.Link{}), newBenchHost(), make([]*qp.QP, pairs)
 			runtime.GC()
 			runtime.ReadMemStats(&before)
 			for i := range qps {

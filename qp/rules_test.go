@@ -29,7 +29,7 @@ func newSolo(t *testing.T, name string, change func(*qp.Config)) *solo {
 	t.Helper()
 	s := &solo{t: t, h: qptest.NewHost(), now: 1}
 	s.h.Register(1, soloMem, 1<<16, qp.AccessLocalWrite|qp.AccessRemoteRead|qp.AccessRemoteWrite|qp.AccessRemoteAtomic)
-	p, err := profile.NewMaker().New(name, profile.Spec{})
+	p, err := profile.NewMaker(profile.Link{}).New(name, profile.Spec{})
 	if err != nil {
 		t.Fatal(err)
 	}

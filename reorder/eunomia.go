@@ -191,7 +191,8 @@ func (e *Eunomia) flush(b *bitmap) (ends bool) {
 }
 
 // collect is the garbage collection (3.5.3): once everything up to LastSeq has been
-// received in order, the memory is given back, unless the sender has gone on since.
+// received in order, the memory is given back, unless the sender has gone on since. Then
+// LastSeq follows the head, so that it stays comparable however long the sender goes on.
 func (e *Eunomia) collect(end bth.PSN) {
 	if e.conn == none {
 		return
@@ -201,9 +202,14 @@ func (e *Eunomia) collect(end bth.PSN) {
 		b.last, b.hasLast = end, true
 		e.store(&b)
 	}
-	if b.hasLast && b.last.Before(b.head) && e.empty(0, b.dyn) {
+	switch {
+	case !b.hasLast || !b.last.Before(b.head):
+	case e.empty(0, b.dyn):
 		e.mem.close(e.conn, b.dyn)
 		e.conn = none
+	case b.last.Next() != b.head:
+		b.last = b.head.Add(-1)
+		e.store(&b)
 	}
 }
 

@@ -49,7 +49,7 @@ func New(cfg Config) (*NIC, error) {
 		cfg.Events = noEvents{}
 	}
 	if cfg.NewProfile == nil {
-		m := profile.NewMaker()
+		m := profile.NewMaker(profile.Link{})
 		cfg.NewProfile = func(name string) (qp.Profile, error) { return makeProfile(m, name) }
 	}
 	if cfg.MaxUnacked == 0 {
@@ -106,7 +106,7 @@ func (n *NIC) Limits() Limits { return n.cfg.Limits }
 
 // NewProfile makes the plug-ins of a transport profile by its name, as its paper has them
 // and without congestion control unless that is part of it. The empty name is "rc".
-func NewProfile(name string) (qp.Profile, error) { return makeProfile(profile.NewMaker(), name) }
+func NewProfile(name string) (qp.Profile, error) { return makeProfile(profile.NewMaker(profile.Link{}), name) }
 
 func makeProfile(m *profile.Maker, name string) (qp.Profile, error) {
 	p, err := m.New(name, profile.Spec{})

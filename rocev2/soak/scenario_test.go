@@ -266,7 +266,7 @@ func (s *scenario) mustSucceed() bool {
 
 // profiles makes the plug-ins of the queue pairs of a NIC.
 func (s *scenario) profiles() func(name string) (qp.Profile, error) {
-	m := profile.NewMaker()
+	m := profile.NewMaker(profile.Link{})
 	parts := s.parts
 	parts.Congestion.Name = s.control
 	return func(string) (qp.Profile, error) { return m.New(s.transport, parts) }

@@ -71,7 +71,7 @@ func disorder(t reorder.Tracker, n int) {
 func measureStates() (all []state, err error) {
 	const connections = 1000
 	for _, c := range counts {
-		m := profile.NewMaker()
+		m := profile.NewMaker(profile.Link{})
 		keep := make([]qp.Profile, connections)
 		var before, after runtime.MemStats
 		runtime.GC()

@@ -97,6 +97,7 @@ type NIC struct {
 	Access       Access               `mapstructure:"access"`
 
 	Congestion Congestion `mapstructure:"congestion"`
+	Link       Link       `mapstructure:"link"`
 	Share      Share      `mapstructure:"share"`
 
 	// Prefixes and NextHops are Addresses and Gateways parsed by Validate.

@@ -150,6 +150,7 @@ func (n *NIC) validate(f *faults, path string) {
 	}
 	n.Port.validate(f, path+".port")
 	n.Congestion.validate(f, path+".congestion")
+	n.Link.validate(f, path+".link")
 	n.Share.validate(f, path+".share")
 	for i, rule := range n.Faults {
 		if _, err := fault.Parse(rule); err != nil {

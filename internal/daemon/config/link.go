@@ -1,0 +1,19 @@
+package config
+
+import "time"
+
+// Link is what the NIC's link and network are like. What is not said is taken to be as in
+// the papers of the transports and congestion controls that want to know.
+type Link struct {
+	Rate float64       `mapstructure:"rate"` // bits per second
+	RTT  time.Duration `mapstructure:"rtt"`  // round trip when nothing queues
+}
+
+func (l *Link) validate(f *faults, path string) {
+	if l.Rate != 0 && !(l.Rate >= 1e3 && l.Rate <= 1e13) {
+		f.add(path+".rate", "%v is not between 1e3 and 1e13 bits per second", l.Rate)
+	}
+	if l.RTT != 0 && (l.RTT < time.Microsecond || l.RTT > 10*time.Second) {
+		f.add(path+".rtt", "%v is not between 1us and 10s", l.RTT)
+	}
+}
