@@ -106,7 +106,9 @@ func (n *NIC) Limits() Limits { return n.cfg.Limits }
 
 // NewProfile makes the plug-ins of a transport profile by its name, as its paper has them
 // and without congestion control unless that is part of it. The empty name is "rc".
-func NewProfile(name string) (qp.Profile, error) { return makeProfile(profile.NewMaker(profile.Link{}), name) }
+func NewProfile(name string) (qp.Profile, error) {
+	return makeProfile(profile.NewMaker(profile.Link{}), name)
+}
 
 func makeProfile(m *profile.Maker, name string) (qp.Profile, error) {
 	p, err := m.New(name, profile.Spec{})
