@@ -192,6 +192,7 @@ var dropNames = [numRxReasons]string{
 	rxPeer:        "rx_dropped_peer",
 	rxUnconnected: "rx_dropped_unconnected",
 	rxCNP:         "rx_dropped_cnp",
+	rxNoRoom:      "rx_dropped_no_room",
 
 	rxCore + rxReason(qp.DropState):      "rx_dropped_qp_state",
 	rxCore + rxReason(qp.DropOpcode):     "rx_dropped_opcode",

@@ -31,6 +31,7 @@ type script struct {
 	timeouts int
 	cnps     int
 	bells    int
+	resumed  int
 }
 
 func (s *script) Receive(_ mono.Time, p *bth.Packet, m qp.RxMeta) qp.Drop {
@@ -45,6 +46,7 @@ func (s *script) Receive(_ mono.Time, p *bth.Packet, m qp.RxMeta) qp.Drop {
 	}
 	return s.verdict
 }
+func (s *script) Resume(mono.Time)       { s.resumed++ }
 func (s *script) Doorbell(mono.Time)     { s.bells++ }
 func (s *script) OnCNP(mono.Time)        { s.cnps++ }
 func (s *script) OnTimeout(mono.Time)    { s.timeouts++; s.deadline = mono.Never }

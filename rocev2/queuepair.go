@@ -24,6 +24,7 @@ type QueuePair struct {
 	lost    bool // something written since the last Sync did not arrive
 	sigAll  bool
 	guesses guesses
+	kept    []keptPacket // packets that wait for memory
 	windows windowList
 	path    path
 	node    schedNode

@@ -37,6 +37,7 @@ const (
 	rxPeer
 	rxUnconnected
 	rxCNP
+	rxNoRoom
 
 	rxCore
 	numRxReasons = rxCore + 16
@@ -66,6 +67,7 @@ var rxComments = [rxCore]string{
 	rxPeer:        "dropped: not from the connection's peer",
 	rxUnconnected: "dropped: queue pair is not connected",
 	rxCNP:         "dropped: CNP for an unconnected queue pair",
+	rxNoRoom:      "dropped: too many packets wait for memory",
 }
 
 // String returns the comment of r, empty for accepted frames.
@@ -86,6 +88,8 @@ type rxState struct {
 	grh [ipv6Len]byte
 	// obs holds frames that are shown to the observer.
 	obs []byte
+	// kept counts the packets that wait for memory.
+	kept int
 }
 
 // Receive takes a frame from the link, from the Ethernet header on and without

@@ -48,17 +48,14 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	if p.Opcode.IsCNP() {
 		return n.receiveCNP(now, q)
 	}
-	d := q.machine().Receive(now, p, meta)
-	if d == qp.DropAccess {
-		n.refused(now, q)
+	d := qp.Later
+	if q.kept == nil { // else it must not overtake them
+		d = q.machine().Receive(now, p, meta)
 	}
-	if d != qp.Accepted {
-		return q, rxCore + rxReason(d)
+	if d == qp.Later {
+		return q, n.keep(q, p, &meta)
 	}
-	if p.Opcode.IsResponse() && q.path.nb != nil {
-		q.path.nb.confirm(now)
-	}
-	return q, rxOK
+	return q, n.judge(now, q, p, d)
 }
 
 // checkPeer verifies that a packet for the connected q comes from its peer (IBTA

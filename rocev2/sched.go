@@ -28,6 +28,7 @@ type machine interface {
 	PollTransmit(now mono.Time, t *qp.Transmit) bool
 	Flushed(now mono.Time)
 	NextTimeout() mono.Time
+	Resume(now mono.Time)
 }
 
 // schedNode is the scheduler's part of a queue pair. The zero node is idle.
@@ -204,6 +205,7 @@ func (n *NIC) unschedule(q *QueuePair) {
 	n.sch.turns.Remove(&q.node.turn)
 	n.sch.deadlines.Remove(&q.node.timer)
 	n.net.tx.drop(q)
+	n.forgetKept(q, len(q.kept))
 }
 
 // rearm takes over the deadline of q.

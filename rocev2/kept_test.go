@@ -1,0 +1,82 @@
+package rocev2
+
+import (
+	"testing"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// tardy answers every third packet, when it first comes, with Later.
+type tardy struct {
+	script
+	waits bool // all are answered so
+	seen  map[bth.PSN]bool
+}
+
+func (s *tardy) Receive(now mono.Time, p *bth.Packet, m qp.RxMeta) qp.Drop {
+	if s.waits || p.PSN.Uint32()%3 == 0 && !s.seen[p.PSN] {
+		s.seen[p.PSN] = true
+		return qp.Later
+	}
+	return s.script.Receive(now, p, m)
+}
+
+// tardyPair returns a queue pair of B whose machine is tardy, and the frames of so many
+// packets to it.
+func tardyPair(t *testing.T, packets int) (*NIC, *QueuePair, *tardy, [][]byte) {
+	t.Helper()
+	a, b := nicA(t), newNIC(t, testConfig(macB, "10.0.0.2/24"))
+	out := newScript(write(0x22, 100, packets*256, 256)...)
+	qa := plug(t, a, 0x11, qp.RC, out)
+	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	a.activate(qa)
+	s := &tardy{seen: map[bth.PSN]bool{}}
+	s.keep, s.deadline = true, mono.Never
+	qb := plug(t, b, 0x22, qp.RC, s)
+	connect(t, b, qb, 1, "10.0.0.1", &macA)
+	return b, qb, s, split(transmit(a, 0))
+}
+
+// Packets for memory that is not there yet are kept as they were, in their order, and given
+// again, each until it is taken.
+func TestPacketsWaitForMemory(t *testing.T) {
+	const packets = 40
+	n, q, s, frames := tardyPair(t, packets)
+	for _, f := range frames {
+		n.Receive(0, f, 0)
+		clear(f)
+	}
+	for i := 0; q.kept != nil; i++ {
+		if s.resumed != i || i > packets {
+			t.Fatalf("resumed %d times, not %d", s.resumed, i)
+		}
+		n.Resume(0, q)
+	}
+	if len(s.got) != packets || n.net.rx.kept != 0 || n.ctr.RxDropped() != 0 {
+		t.Fatalf("%d of %d packets, %d still kept, %d dropped", len(s.got), packets, n.net.rx.kept, n.ctr.RxDropped())
+	}
+	want := payload(packets*256, 100)
+	for i, p := range s.got {
+		if p.PSN != bth.MakePSN(uint32(100+i)) || string(p.Payload) != string(want[i*256:(i+1)*256]) {
+			t.Fatalf("packet %d has PSN %v or other data", i, p.PSN)
+		}
+	}
+}
+
+// What waits is bounded, and goes with its queue pair.
+func TestWaitingPacketsAreBounded(t *testing.T) {
+	n, q, s, frames := tardyPair(t, 2*maxKeptQP)
+	s.waits = true
+	for _, f := range frames {
+		n.Receive(0, f, 0)
+	}
+	if len(q.kept) != maxKeptQP || counter(t, n, "rx_dropped_no_room") != maxKeptQP {
+		t.Errorf("%d kept, %d dropped", len(q.kept), counter(t, n, "rx_dropped_no_room"))
+	}
+	n.unschedule(q)
+	if q.kept != nil || n.net.rx.kept != 0 {
+		t.Errorf("%d are left behind", n.net.rx.kept)
+	}
+}
