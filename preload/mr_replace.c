@@ -69,6 +69,10 @@ bool backing_is(unsigned major, unsigned minor, uint64_t ino)
 	return file.fd >= 0 && ino == file.ino && major == file.major && minor == file.minor;
 }
 
+#if UINTPTR_MAX < UINT64_MAX
+/* A program of 32 bits can neither name a place in such a file nor spare the addresses. */
+static int backing_open(void) { return -1; }
+#else
 /* backing_open makes a memfd if there is none. */
 static int backing_open(void)
 {
@@ -94,6 +98,7 @@ static int backing_open(void)
 	file.fd = fd;
 	return fd;
 }
+#endif
 
 void backing_abandon(void)
 {
@@ -188,7 +193,7 @@ static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset)
 {
 	uint64_t from = start; /* not written yet */
 	for (uint64_t p = start; p < end; p += MR_PAGE) {
-		if (!is_zero((const uint64_t *)p))
+		if (!is_zero((const uint64_t *)(uintptr_t)p))
 			continue;
 		if (!write_all(fd, from, p, offset + (from - start)))
 			return false;

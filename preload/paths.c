@@ -184,6 +184,14 @@ static mode_t mode_of(int flags, va_list v)
 	return flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(v, mode_t) : 0;
 }
 
+/* LARGE is for functions that are others than those without 64 in their names with glibc only:
+ * with musl these are the same, and the names macros. */
+#ifdef __GLIBC__
+#define LARGE(definition) definition
+#else
+#define LARGE(definition)
+#endif
+
 #define OPEN(name)                                           \
 	EXPORT int name(const char *path, int flags, ...)    \
 	{                                                    \
@@ -194,7 +202,7 @@ static mode_t mode_of(int flags, va_list v)
 		return do_open(AT_FDCWD, path, flags, mode); \
 	}
 OPEN(open)
-OPEN(open64)
+LARGE(OPEN(open64))
 
 #define OPENAT(name)                                               \
 	EXPORT int name(int dir, const char *path, int flags, ...) \
@@ -206,7 +214,7 @@ OPEN(open64)
 		return do_open(dir, path, flags, mode);            \
 	}
 OPENAT(openat)
-OPENAT(openat64)
+LARGE(OPENAT(openat64))
 
 /* What programs compiled with _FORTIFY_SOURCE call. */
 EXPORT int __open_2(const char *path, int flags) { return do_open(AT_FDCWD, path, flags, 0); }
@@ -225,12 +233,12 @@ EXPORT int __openat64_2(int dir, const char *path, int flags) { return do_open(d
 		return real_##name(__VA_ARGS__);            \
 	}
 REDIRECTED(FILE *, fopen, (const char *path, const char *mode), to, mode)
-REDIRECTED(FILE *, fopen64, (const char *path, const char *mode), to, mode)
+LARGE(REDIRECTED(FILE *, fopen64, (const char *path, const char *mode), to, mode))
 REDIRECTED(DIR *, opendir, (const char *path), to)
 REDIRECTED(int, scandir, (const char *path, struct dirent ***list, int (*keep)(const struct dirent *),
 	   int (*order)(const struct dirent **, const struct dirent **)), to, list, keep, order)
-REDIRECTED(int, scandir64, (const char *path, struct dirent64 ***list, int (*keep)(const struct dirent64 *),
-	   int (*order)(const struct dirent64 **, const struct dirent64 **)), to, list, keep, order)
+LARGE(REDIRECTED(int, scandir64, (const char *path, struct dirent64 ***list, int (*keep)(const struct dirent64 *),
+	   int (*order)(const struct dirent64 **, const struct dirent64 **)), to, list, keep, order))
 REDIRECTED(ssize_t, readlink, (const char *path, char *out, size_t n), to, out, n)
 REDIRECTED(ssize_t, readlinkat, (int dir, const char *path, char *out, size_t n), dir, to, out, n)
 REDIRECTED(char *, realpath, (const char *path, char *out), to, out)
@@ -308,14 +316,15 @@ ACCESS(faccessat, (int dir, const char *path, int mode, int flags), dir, to, mod
 		return real_##name(__VA_ARGS__); \
 	}
 STAT(stat, stat, (const char *restrict path, struct stat *restrict st), to, st)
-STAT(stat64, stat64, (const char *restrict path, struct stat64 *restrict st), to, st)
+LARGE(STAT(stat64, stat64, (const char *restrict path, struct stat64 *restrict st), to, st))
 STAT(lstat, stat, (const char *restrict path, struct stat *restrict st), to, st)
-STAT(lstat64, stat64, (const char *restrict path, struct stat64 *restrict st), to, st)
+LARGE(STAT(lstat64, stat64, (const char *restrict path, struct stat64 *restrict st), to, st))
 STAT(fstatat, stat, (int dir, const char *restrict path, struct stat *restrict st, int flags), dir, to, st, flags)
-STAT(fstatat64, stat64, (int dir, const char *restrict path, struct stat64 *restrict st, int flags), dir, to, st, flags)
+LARGE(STAT(fstatat64, stat64, (int dir, const char *restrict path, struct stat64 *restrict st, int flags), dir, to, st, flags))
 FSTAT(fstat, (int fd, struct stat *st), fd, st)
-FSTAT(fstat64, (int fd, struct stat64 *st), fd, st)
+LARGE(FSTAT(fstat64, (int fd, struct stat64 *st), fd, st))
 
+#ifdef STATX_TYPE /* musl has it since 1.2.5 */
 /* statx, by which coreutils look at everything, names a descriptor by an empty path. */
 EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, struct statx *restrict st)
 {
@@ -331,7 +340,9 @@ EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, s
 	REAL(statx);
 	return real_statx(dir, path_redirect(path, buf), flags, mask, st);
 }
+#endif
 
+#ifdef __GLIBC__
 /* The same as programs see them that were linked before glibc 2.33. */
 int __xstat(int version, const char *path, struct stat *st);
 int __lxstat(int version, const char *path, struct stat *st);
@@ -350,6 +361,7 @@ STAT(__lxstat64, stat64, (int version, const char *path, struct stat64 *st), ver
 STAT(__fxstatat64, stat64, (int version, int dir, const char *path, struct stat64 *st, int flags), version, dir, to, st,
      flags)
 FSTAT(__fxstat64, (int version, int fd, struct stat64 *st), version, fd, st)
+#endif
 
 /* ---- what is not there ---- */
 
