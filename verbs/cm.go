@@ -101,7 +101,7 @@ func (m *CM) Close() error {
 // call runs a command.
 func (m *CM) call(verb string, number uint32, out int, body any) ([]byte, []uverbs.FD, error) {
 	b := uverbs.Append(nil, rdmacm.Hdr{Cmd: number, Out: uint16(out)}, body)
-	binary.LittleEndian.PutUint16(b[4:], uint16(len(b)-rdmacm.HdrLen))
+	binary.NativeEndian.PutUint16(b[4:], uint16(len(b)-rdmacm.HdrLen))
 	resp, fds, err := m.conn.Call(b, nil)
 	var errno unix.Errno
 	switch {
@@ -255,7 +255,7 @@ func eventError(e *rdmacm.EventResp) error {
 // connParamOf is the parameter of an event.
 func connParamOf(e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	// The parameter is longer than the structure.
-	_, _ = binary.Decode(e.Param[:], binary.LittleEndian, &p)
+	_, _ = binary.Decode(e.Param[:], binary.NativeEndian, &p)
 	return p
 }
 
@@ -263,11 +263,11 @@ func connParamOf(e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 func putSockaddr(a netip.AddrPort) (s rdmacm.SockaddrStorage, n uint16) {
 	binary.BigEndian.PutUint16(s[2:], a.Port())
 	if a.Addr().Is4() {
-		binary.LittleEndian.PutUint16(s[:], unix.AF_INET)
+		binary.NativeEndian.PutUint16(s[:], unix.AF_INET)
 		copy(s[4:], a.Addr().AsSlice())
 		return s, unix.SizeofSockaddrInet4
 	}
-	binary.LittleEndian.PutUint16(s[:], unix.AF_INET6)
+	binary.NativeEndian.PutUint16(s[:], unix.AF_INET6)
 	copy(s[8:], a.Addr().AsSlice())
 	return s, unix.SizeofSockaddrInet6
 }
@@ -275,7 +275,7 @@ func putSockaddr(a netip.AddrPort) (s rdmacm.SockaddrStorage, n uint16) {
 // sockaddr reads a socket address of the daemon.
 func sockaddr(s *rdmacm.SockaddrStorage) netip.AddrPort {
 	a := netip.AddrFrom16([16]byte(s[8:24]))
-	if binary.LittleEndian.Uint16(s[:]) == unix.AF_INET {
+	if binary.NativeEndian.Uint16(s[:]) == unix.AF_INET {
 		a = netip.AddrFrom4([4]byte(s[4:8]))
 	}
 	return netip.AddrPortFrom(a, binary.BigEndian.Uint16(s[2:]))

@@ -130,7 +130,7 @@ func (r *CMQuestion) Reject(private []byte) error { return r.id.reject(private) 
 // udParamOf is the parameter of an event of a datagram identifier.
 func udParamOf(e *rdmacm.EventResp) (p rdmacm.UDParam) {
 	// The parameter is longer than the structure.
-	_, _ = binary.Decode(e.Param[:], binary.LittleEndian, &p)
+	_, _ = binary.Decode(e.Param[:], binary.NativeEndian, &p)
 	return p
 }
 

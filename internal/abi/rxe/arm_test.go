@@ -12,14 +12,14 @@ import (
 func TestArmLayout(t *testing.T) {
 	r, c, mem := cqPair(t, 3)
 	c.Arm(rocev2.ArmAny)
-	if got := le.Uint32(mem[260:]); got != 1 || r.Armed() != rocev2.ArmAny {
+	if got := native.Uint32(mem[260:]); got != 1 || r.Armed() != rocev2.ArmAny {
 		t.Errorf("armed: %d in memory, %d", got, r.Armed())
 	}
 	c.Arm(rocev2.ArmSolicited)
-	if got := le.Uint32(mem[260:]); got != 3 {
+	if got := native.Uint32(mem[260:]); got != 3 {
 		t.Errorf("armed twice: %d in memory", got)
 	}
-	if r.Disarm(); le.Uint32(mem[260:]) != 0 || r.Armed() != 0 {
+	if r.Disarm(); native.Uint32(mem[260:]) != 0 || r.Armed() != 0 {
 		t.Error("still armed")
 	}
 }

@@ -75,43 +75,43 @@ func (p *SendProducer) Discard() { p.tail = atomic.LoadUint32(p.producer) & p.ma
 // putSendHead writes what precedes the DMA part of a send element.
 func putSendHead(e []byte, w *qp.SendWQE) {
 	clear(e[:sendDMA])
-	le.PutUint64(e[sendWRID:], w.WRID)
-	le.PutUint32(e[sendOpcode:], uint32(w.Opcode))
-	le.PutUint32(e[sendFlags:], uint32(w.Flags))
+	native.PutUint64(e[sendWRID:], w.WRID)
+	native.PutUint32(e[sendOpcode:], uint32(w.Opcode))
+	native.PutUint32(e[sendFlags:], uint32(w.Flags))
 	be.PutUint32(e[sendEx:], w.Imm)
 	switch w.Opcode {
 	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
-		le.PutUint64(e[rdmaAddr:], w.RemoteVA)
-		le.PutUint32(e[rdmaRKey:], w.RKey)
-		le.PutUint64(e[sendIova:], w.RemoteVA)
+		native.PutUint64(e[rdmaAddr:], w.RemoteVA)
+		native.PutUint32(e[rdmaRKey:], w.RKey)
+		native.PutUint64(e[sendIova:], w.RemoteVA)
 	case qp.WRCmpSwap, qp.WRFetchAdd:
-		le.PutUint64(e[atomicAddr:], w.RemoteVA)
-		le.PutUint64(e[atomicCompareAdd:], w.CompareAdd)
-		le.PutUint64(e[atomicSwap:], w.Swap)
-		le.PutUint32(e[atomicRKey:], w.RKey)
-		le.PutUint64(e[sendIova:], w.RemoteVA)
+		native.PutUint64(e[atomicAddr:], w.RemoteVA)
+		native.PutUint64(e[atomicCompareAdd:], w.CompareAdd)
+		native.PutUint64(e[atomicSwap:], w.Swap)
+		native.PutUint32(e[atomicRKey:], w.RKey)
+		native.PutUint64(e[sendIova:], w.RemoteVA)
 	case qp.WRSendWithInv, qp.WRLocalInv:
-		le.PutUint32(e[sendEx:], w.Imm)
+		native.PutUint32(e[sendEx:], w.Imm)
 	case qp.WRSend, qp.WRSendImm:
-		le.PutUint32(e[udQPN:], w.RemoteQPN)
-		le.PutUint32(e[udQKey:], w.RemoteQKey)
-		le.PutUint32(e[udAH:], w.AH)
+		native.PutUint32(e[udQPN:], w.RemoteQPN)
+		native.PutUint32(e[udQKey:], w.RemoteQKey)
+		native.PutUint32(e[udAH:], w.AH)
 	case qp.WRBindMW:
-		le.PutUint64(e[mwAddr:], w.Bind.Addr)
-		le.PutUint64(e[mwLength:], w.Bind.Length)
-		le.PutUint32(e[mwMRLKey:], w.Bind.MRLKey)
-		le.PutUint32(e[mwMWRKey:], w.Bind.MWRKey)
-		le.PutUint32(e[mwRKey:], w.Bind.RKey)
-		le.PutUint32(e[mwAccess:], uint32(w.Bind.Access))
+		native.PutUint64(e[mwAddr:], w.Bind.Addr)
+		native.PutUint64(e[mwLength:], w.Bind.Length)
+		native.PutUint32(e[mwMRLKey:], w.Bind.MRLKey)
+		native.PutUint32(e[mwMWRKey:], w.Bind.MWRKey)
+		native.PutUint32(e[mwRKey:], w.Bind.RKey)
+		native.PutUint32(e[mwAccess:], uint32(w.Bind.Access))
 	}
 }
 
 // putDMA writes a struct rxe_dma_info.
 func putDMA(d []byte, length uint32, num int) {
 	clear(d)
-	le.PutUint32(d[dmaLength:], length)
-	le.PutUint32(d[dmaResid:], length)
-	le.PutUint32(d[dmaNumSGE:], uint32(num))
+	native.PutUint32(d[dmaLength:], length)
+	native.PutUint32(d[dmaResid:], length)
+	native.PutUint32(d[dmaNumSGE:], uint32(num))
 }
 
 // putSGEs writes a list of SGEs and returns its length in bytes.
@@ -121,9 +121,9 @@ func putSGEs(e []byte, list []qp.SGE, most uint32) (length uint64, err error) {
 	}
 	for i := range list {
 		g := e[i*sgeLen:][:sgeLen]
-		le.PutUint64(g, list[i].Addr)
-		le.PutUint32(g[8:], list[i].Length)
-		le.PutUint32(g[12:], list[i].LKey)
+		native.PutUint64(g, list[i].Addr)
+		native.PutUint32(g[8:], list[i].Length)
+		native.PutUint32(g[12:], list[i].LKey)
 		length += uint64(list[i].Length)
 	}
 	if length > 1<<32-1 {
@@ -164,7 +164,7 @@ func (p *RecvProducer) Post(wrid uint64, list []qp.SGE) error {
 		return err
 	}
 	clear(e[:recvDMA])
-	le.PutUint64(e[recvWRID:], wrid)
+	native.PutUint64(e[recvWRID:], wrid)
 	putDMA(e[recvDMA:recvData], uint32(length), len(list))
 	p.tail = (p.tail + 1) & p.mask
 	atomic.StoreUint32(p.producer, p.tail)
@@ -213,13 +213,13 @@ func (c *CQConsumer) Release() { atomic.StoreUint32(c.consumer, c.head) }
 func decodeWC(e []byte, w *qp.CQE) {
 	_ = e[wcLen-1]
 	*w = qp.CQE{
-		WRID: le.Uint64(e[wcWRID:]), Status: qp.Status(le.Uint32(e[wcStatus:])),
-		Opcode: qp.WCOpcode(le.Uint32(e[wcOpcode:])), Flags: qp.WCFlags(le.Uint32(e[wcFlags:])),
-		VendorErr: le.Uint32(e[wcVendorErr:]), ByteLen: le.Uint32(e[wcByteLen:]),
-		Imm: be.Uint32(e[wcEx:]), QPN: le.Uint32(e[wcQPNum:]), SrcQP: le.Uint32(e[wcSrcQP:]),
-		PKeyIndex: le.Uint16(e[wcPKeyIndex:]), SL: e[wcSL],
+		WRID: native.Uint64(e[wcWRID:]), Status: qp.Status(native.Uint32(e[wcStatus:])),
+		Opcode: qp.WCOpcode(native.Uint32(e[wcOpcode:])), Flags: qp.WCFlags(native.Uint32(e[wcFlags:])),
+		VendorErr: native.Uint32(e[wcVendorErr:]), ByteLen: native.Uint32(e[wcByteLen:]),
+		Imm: be.Uint32(e[wcEx:]), QPN: native.Uint32(e[wcQPNum:]), SrcQP: native.Uint32(e[wcSrcQP:]),
+		PKeyIndex: native.Uint16(e[wcPKeyIndex:]), SL: e[wcSL],
 	}
 	if w.Flags&qp.WCWithInv != 0 {
-		w.Imm = le.Uint32(e[wcEx:])
+		w.Imm = native.Uint32(e[wcEx:])
 	}
 }

@@ -54,7 +54,7 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 	if w.Flags&qp.SendInline != 0 {
 		w.Inline = append(w.Inline, e[sendData:sendData+min(w.Length, r.maxInline)]...)
 	} else {
-		w.SGEs = appendSGEs(w.SGEs, e[sendData:], le.Uint32(r.dma[dmaNumSGE:]), r.maxSGE)
+		w.SGEs = appendSGEs(w.SGEs, e[sendData:], native.Uint32(r.dma[dmaNumSGE:]), r.maxSGE)
 	}
 	r.next = (r.next + 1) & r.mask
 	r.taken++
@@ -64,10 +64,10 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 // decode reads the fixed part of a work request from the private copy.
 func (r *SendRing) decode(w *qp.SendWQE) {
 	h := &r.head
-	w.WRID = le.Uint64(h[sendWRID:])
-	w.Opcode = qp.WROpcode(min(le.Uint32(h[sendOpcode:]), uint32(OpInvalid)))
-	w.Flags = qp.SendFlags(le.Uint32(h[sendFlags:]))
-	w.Length = le.Uint32(r.dma[dmaLength:])
+	w.WRID = native.Uint64(h[sendWRID:])
+	w.Opcode = qp.WROpcode(min(native.Uint32(h[sendOpcode:]), uint32(OpInvalid)))
+	w.Flags = qp.SendFlags(native.Uint32(h[sendFlags:]))
+	w.Length = native.Uint32(r.dma[dmaLength:])
 	w.Imm = be.Uint32(h[sendEx:])
 	w.RemoteVA, w.RKey, w.CompareAdd, w.Swap = 0, 0, 0, 0
 	w.AH, w.RemoteQPN, w.RemoteQKey = 0, 0, 0
@@ -77,20 +77,20 @@ func (r *SendRing) decode(w *qp.SendWQE) {
 	}
 	switch w.Opcode {
 	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
-		w.RemoteVA, w.RKey = le.Uint64(h[rdmaAddr:]), le.Uint32(h[rdmaRKey:])
+		w.RemoteVA, w.RKey = native.Uint64(h[rdmaAddr:]), native.Uint32(h[rdmaRKey:])
 	case qp.WRCmpSwap, qp.WRFetchAdd:
-		w.RemoteVA, w.RKey = le.Uint64(h[atomicAddr:]), le.Uint32(h[atomicRKey:])
-		w.CompareAdd, w.Swap = le.Uint64(h[atomicCompareAdd:]), le.Uint64(h[atomicSwap:])
+		w.RemoteVA, w.RKey = native.Uint64(h[atomicAddr:]), native.Uint32(h[atomicRKey:])
+		w.CompareAdd, w.Swap = native.Uint64(h[atomicCompareAdd:]), native.Uint64(h[atomicSwap:])
 	case qp.WRSendWithInv, qp.WRLocalInv:
-		w.Imm = le.Uint32(h[sendEx:])
+		w.Imm = native.Uint32(h[sendEx:])
 	case qp.WRSend, qp.WRSendImm:
-		w.RemoteQPN, w.RemoteQKey = le.Uint32(h[udQPN:]), le.Uint32(h[udQKey:])
-		w.AH = le.Uint32(h[udAH:])
+		w.RemoteQPN, w.RemoteQKey = native.Uint32(h[udQPN:]), native.Uint32(h[udQKey:])
+		w.AH = native.Uint32(h[udAH:])
 	case qp.WRBindMW:
 		w.Bind = qp.BindWR{
-			Addr: le.Uint64(h[mwAddr:]), Length: le.Uint64(h[mwLength:]),
-			MRLKey: le.Uint32(h[mwMRLKey:]), MWRKey: le.Uint32(h[mwMWRKey:]),
-			RKey: le.Uint32(h[mwRKey:]), Access: qp.Access(le.Uint32(h[mwAccess:])),
+			Addr: native.Uint64(h[mwAddr:]), Length: native.Uint64(h[mwLength:]),
+			MRLKey: native.Uint32(h[mwMRLKey:]), MWRKey: native.Uint32(h[mwMWRKey:]),
+			RKey: native.Uint32(h[mwRKey:]), Access: qp.Access(native.Uint32(h[mwAccess:])),
 		}
 	}
 }
@@ -138,8 +138,8 @@ func (r *RecvRing) Next(w *qp.RecvWQE) bool {
 	}
 	e := r.elem(r.next)
 	copy(r.head[:], e)
-	w.WRID = le.Uint64(r.head[recvWRID:])
-	w.SGEs = appendSGEs(w.SGEs[:0], e[recvData:], le.Uint32(r.head[recvDMA+dmaNumSGE:]), r.maxSGE)
+	w.WRID = native.Uint64(r.head[recvWRID:])
+	w.SGEs = appendSGEs(w.SGEs[:0], e[recvData:], native.Uint32(r.head[recvDMA+dmaNumSGE:]), r.maxSGE)
 	r.next = (r.next + 1) & r.mask
 	atomic.StoreUint32(r.consumer, r.next)
 	return true
@@ -156,7 +156,7 @@ func (r *RecvRing) Reset() {
 func appendSGEs(list []qp.SGE, e []byte, n, most uint32) []qp.SGE {
 	for i := range min(n, most) {
 		g := e[i*sgeLen:][:sgeLen]
-		list = append(list, qp.SGE{Addr: le.Uint64(g), Length: le.Uint32(g[8:]), LKey: le.Uint32(g[12:])})
+		list = append(list, qp.SGE{Addr: native.Uint64(g), Length: native.Uint32(g[8:]), LKey: native.Uint32(g[12:])})
 	}
 	if n > most {
 		list = append(list, qp.SGE{})
@@ -226,20 +226,20 @@ func (r *CQRing) MoveTo(to *CQRing) bool {
 // encodeWC writes a completion.
 func encodeWC(e []byte, c *qp.CQE) {
 	_ = e[wcLen-1]
-	le.PutUint64(e[wcWRID:], c.WRID)
-	le.PutUint32(e[wcStatus:], uint32(c.Status))
-	le.PutUint32(e[wcOpcode:], uint32(c.Opcode))
-	le.PutUint32(e[wcVendorErr:], c.VendorErr)
-	le.PutUint32(e[wcByteLen:], c.ByteLen)
+	native.PutUint64(e[wcWRID:], c.WRID)
+	native.PutUint32(e[wcStatus:], uint32(c.Status))
+	native.PutUint32(e[wcOpcode:], uint32(c.Opcode))
+	native.PutUint32(e[wcVendorErr:], c.VendorErr)
+	native.PutUint32(e[wcByteLen:], c.ByteLen)
 	if c.Flags&qp.WCWithInv != 0 {
-		le.PutUint32(e[wcEx:], c.Imm)
+		native.PutUint32(e[wcEx:], c.Imm)
 	} else {
 		be.PutUint32(e[wcEx:], c.Imm)
 	}
-	le.PutUint32(e[wcQPNum:], c.QPN)
-	le.PutUint32(e[wcSrcQP:], c.SrcQP)
-	le.PutUint32(e[wcFlags:], uint32(c.Flags))
-	le.PutUint16(e[wcPKeyIndex:], c.PKeyIndex)
-	le.PutUint16(e[wcSLID:], 0)
+	native.PutUint32(e[wcQPNum:], c.QPN)
+	native.PutUint32(e[wcSrcQP:], c.SrcQP)
+	native.PutUint32(e[wcFlags:], uint32(c.Flags))
+	native.PutUint16(e[wcPKeyIndex:], c.PKeyIndex)
+	native.PutUint16(e[wcSLID:], 0)
 	e[wcSL], e[wcDLIDPath], e[wcPort], e[wcPort+1] = c.SL, 0, 1, 0
 }

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	le = binary.LittleEndian
-	be = binary.BigEndian
+	native = binary.NativeEndian
+	be     = binary.BigEndian
 )
 
 // Layout of a ring (struct rxe_queue_buf).

@@ -43,8 +43,8 @@ func create(mem []byte, s Shape, least uint64) (ring, error) {
 	if err := r.checkElem(least); err != nil {
 		return ring{}, err
 	}
-	le.PutUint32(mem[offLog2Elem:], s.Log2Elem)
-	le.PutUint32(mem[offMask:], s.Mask)
+	native.PutUint32(mem[offLog2Elem:], s.Log2Elem)
+	native.PutUint32(mem[offMask:], s.Mask)
 	atomic.StoreUint32(r.producer, 0)
 	atomic.StoreUint32(r.consumer, 0)
 	return r, nil
@@ -56,7 +56,7 @@ func attach(mem []byte, least uint64) (ring, error) {
 	if len(mem) < offData {
 		return ring{}, fmt.Errorf("%w: %d bytes", ErrMemory, len(mem))
 	}
-	s := Shape{Log2Elem: le.Uint32(mem[offLog2Elem:]), Mask: le.Uint32(mem[offMask:])}
+	s := Shape{Log2Elem: native.Uint32(mem[offLog2Elem:]), Mask: native.Uint32(mem[offMask:])}
 	r, err := open(mem, s)
 	if err != nil {
 		return ring{}, err

@@ -228,23 +228,23 @@ func TestSendHostile(t *testing.T) {
 		}
 		r.Retire(1)
 	}
-	take(func(e []byte) { le.PutUint32(e[sendOpcode:], 0x102) })
+	take(func(e []byte) { native.PutUint32(e[sendOpcode:], 0x102) })
 	if w.Opcode != OpInvalid {
 		t.Errorf("opcode 0x102 is %d", w.Opcode)
 	}
-	take(func(e []byte) { le.PutUint32(e[sendDMA+dmaNumSGE:], 1<<32-1) })
+	take(func(e []byte) { native.PutUint32(e[sendDMA+dmaNumSGE:], 1<<32-1) })
 	if len(w.SGEs) != 3 {
 		t.Errorf("%d SGEs of 2", len(w.SGEs))
 	}
 	take(func(e []byte) {
-		le.PutUint32(e[sendFlags:], uint32(qp.SendInline))
-		le.PutUint32(e[sendDMA+dmaLength:], 1<<32-1)
+		native.PutUint32(e[sendFlags:], uint32(qp.SendInline))
+		native.PutUint32(e[sendDMA+dmaLength:], 1<<32-1)
 	})
 	if len(w.Inline) != 40 || w.Length != 1<<32-1 {
 		t.Errorf("%d bytes inline, length %d", len(w.Inline), w.Length)
 	}
 	// A producer index that runs away yields no more than the ring can hold.
-	le.PutUint32(mem[offProducer:], 0xfffffff0|(r.next-1)&r.mask)
+	native.PutUint32(mem[offProducer:], 0xfffffff0|(r.next-1)&r.mask)
 	n := 0
 	for r.Next(&w) {
 		n++

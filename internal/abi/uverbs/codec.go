@@ -20,7 +20,7 @@ func Size[T any]() int {
 // not: a provider's part may follow.
 func Decode[T any](b []byte) (T, error) {
 	var v T
-	if _, err := binary.Decode(b, binary.LittleEndian, &v); err != nil {
+	if _, err := binary.Decode(b, binary.NativeEndian, &v); err != nil {
 		return v, fmt.Errorf("uverbs: %T of %d bytes: %w", v, len(b), unix.EINVAL)
 	}
 	return v, nil
@@ -51,7 +51,7 @@ func DecodeEx[T any](b []byte, least int) (T, error) {
 func Append(b []byte, vs ...any) []byte {
 	for _, v := range vs {
 		var err error
-		if b, err = binary.Append(b, binary.LittleEndian, v); err != nil {
+		if b, err = binary.Append(b, binary.NativeEndian, v); err != nil {
 			panic(err) // v is not a structure of this package
 		}
 	}
@@ -63,9 +63,9 @@ func Append(b []byte, vs ...any) []byte {
 // whole words.
 func Command(number uint32, out int, bodies ...any) []byte {
 	b := Append(make([]byte, HdrLen, 128), bodies...)
-	binary.LittleEndian.PutUint32(b, number)
-	binary.LittleEndian.PutUint16(b[4:], uint16(len(b)/4))
-	binary.LittleEndian.PutUint16(b[6:], uint16((out+3)/4))
+	binary.NativeEndian.PutUint32(b, number)
+	binary.NativeEndian.PutUint16(b[4:], uint16(len(b)/4))
+	binary.NativeEndian.PutUint16(b[6:], uint16((out+3)/4))
 	return b
 }
 
@@ -74,9 +74,9 @@ func Command(number uint32, out int, bodies ...any) []byte {
 // bytes.
 func ExCommand(number uint32, out int, core any) []byte {
 	b := Append(make([]byte, HdrLen, 256), ExHdr{}, core)
-	binary.LittleEndian.PutUint32(b, number|FlagExtended)
-	binary.LittleEndian.PutUint16(b[4:], uint16((len(b)-HdrLen-ExHdrLen)/8))
-	binary.LittleEndian.PutUint16(b[6:], uint16((out+7)/8))
+	binary.NativeEndian.PutUint32(b, number|FlagExtended)
+	binary.NativeEndian.PutUint16(b[4:], uint16((len(b)-HdrLen-ExHdrLen)/8))
+	binary.NativeEndian.PutUint16(b[6:], uint16((out+7)/8))
 	return b
 }
 

@@ -231,7 +231,7 @@ func CloseFDs(fds []int) {
 // parseAnswer takes an answer apart. On error the descriptors are the caller's.
 func parseAnswer(msg []byte, fds []int) ([]byte, []FD, error) {
 	var h answerHdr
-	if _, err := binary.Decode(msg, binary.LittleEndian, &h); err != nil {
+	if _, err := binary.Decode(msg, binary.NativeEndian, &h); err != nil {
 		return nil, nil, fmt.Errorf("%w: answer of %d bytes", ErrProtocol, len(msg))
 	}
 	if errno := unix.Errno(-int64(h.Ret)); h.Ret < 0 {

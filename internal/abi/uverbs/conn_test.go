@@ -15,7 +15,7 @@ import (
 )
 
 func decodeAny(b []byte, v any) error {
-	_, err := binary.Decode(b, binary.LittleEndian, v)
+	_, err := binary.Decode(b, binary.NativeEndian, v)
 	return err
 }
 

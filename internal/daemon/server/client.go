@@ -212,8 +212,8 @@ func (c *client) later(ms ...*mapping) {
 // was passed on.
 func (c *client) asyncEvent(element uint64, e qp.Event) bool {
 	var b [16]byte
-	le.PutUint64(b[:], element)
-	le.PutUint32(b[8:], uint32(e))
+	native.PutUint64(b[:], element)
+	native.PutUint32(b[8:], uint32(e))
 	c.asyncMu.Lock()
 	defer c.asyncMu.Unlock()
 	return c.async != nil && c.async.send(b[:])

@@ -28,7 +28,7 @@ type completionQueue struct {
 // notify passes a completion event on; the shard calls it.
 func (q *completionQueue) notify() {
 	var b [8]byte
-	le.PutUint64(b[:], q.user)
+	native.PutUint64(b[:], q.user)
 	if q.ch.send(b[:]) {
 		q.compEvents.Add(1)
 	}

@@ -175,7 +175,7 @@ func (u *user) must(cmd uint32, body any) ([]byte, []uverbs.FD) {
 }
 
 // word is a 32-bit field of a response.
-func word(resp []byte, i int) uint32 { return binary.LittleEndian.Uint32(resp[4*i:]) }
+func word(resp []byte, i int) uint32 { return binary.NativeEndian.Uint32(resp[4*i:]) }
 
 // handle runs a command that makes an object and returns its handle.
 func (u *user) handle(cmd uint32, body any) uint32 {

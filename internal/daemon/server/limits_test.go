@@ -209,7 +209,7 @@ func FuzzCommands(f *testing.F) {
 			}
 		}
 		if len(b) > 8 {
-			binary.LittleEndian.PutUint16(b[4:], uint16(len(b)/4))
+			binary.NativeEndian.PutUint16(b[4:], uint16(len(b)/4))
 			b = b[:len(b)&^3]
 		}
 		if len(b) == 0 || len(b) > uverbs.MaxMessage {
@@ -242,7 +242,7 @@ func TestHostileRings(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		for _, mem := range rings {
-			binary.LittleEndian.PutUint64(mem[rng.IntN(len(mem)-8):], rng.Uint64())
+			binary.NativeEndian.PutUint64(mem[rng.IntN(len(mem)-8):], rng.Uint64())
 		}
 		other.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: other.qp})
 	}

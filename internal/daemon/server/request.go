@@ -11,7 +11,7 @@ import (
 	"roced/rocev2"
 )
 
-var le = binary.LittleEndian
+var native = binary.NativeEndian
 
 // request is a command on its way through the server, with its answer.
 type request struct {
@@ -23,7 +23,7 @@ type request struct {
 
 // decode fills v, a pointer to a structure of fixed size, from the command.
 func (q *request) decode(v any) error {
-	if _, err := binary.Decode(q.Body, le, v); err != nil {
+	if _, err := binary.Decode(q.Body, native, v); err != nil {
 		return unix.EINVAL
 	}
 	return nil

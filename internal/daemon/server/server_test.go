@@ -183,7 +183,7 @@ func TestCompletionEvents(t *testing.T) {
 	c.sq.Commit()
 	c.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: c.qp})
 	var ev [16]byte
-	if n, err := unix.Read(ch, ev[:]); err != nil || n != uverbs.CompEventLen || binary.LittleEndian.Uint64(ev[:]) != 4711 {
+	if n, err := unix.Read(ch, ev[:]); err != nil || n != uverbs.CompEventLen || binary.NativeEndian.Uint64(ev[:]) != 4711 {
 		t.Fatalf("event %v, %d bytes, %v", ev, n, err)
 	}
 	b.must(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: b.qp})

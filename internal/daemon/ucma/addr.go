@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	le = binary.LittleEndian
-	be = binary.BigEndian
+	native = binary.NativeEndian
+	be     = binary.BigEndian
 )
 
 // afIB is AF_IB, the family of sockaddr_ib.
@@ -52,7 +52,7 @@ func parseSockaddr(b []byte) (endpoint, error) {
 	if len(b) < 2 {
 		return endpoint{}, unix.EINVAL
 	}
-	switch family := le.Uint16(b); {
+	switch family := native.Uint16(b); {
 	case family == unix.AF_INET && len(b) >= lenIn:
 		return endpointOf(netip.AddrFrom4([4]byte(b[4:8])), be.Uint16(b[2:])), nil
 	case family == unix.AF_INET6 && len(b) >= lenIn6:
@@ -74,7 +74,7 @@ func parseSockaddr(b []byte) (endpoint, error) {
 
 // putSockaddr writes e into b and returns its length.
 func (e endpoint) putSockaddr(b []byte) uint16 {
-	le.PutUint16(b, e.family)
+	native.PutUint16(b, e.family)
 	switch e.family {
 	case unix.AF_INET:
 		be.PutUint16(b[2:], e.Port())
@@ -95,7 +95,7 @@ func (e endpoint) putSockaddr(b []byte) uint16 {
 
 // putSockaddrIB writes the sockaddr_ib of a GID and a service ID.
 func putSockaddrIB(b []byte, pkey uint16, gid [16]byte, sid uint64) uint16 {
-	le.PutUint16(b, afIB)
+	native.PutUint16(b, afIB)
 	be.PutUint16(b[2:], pkey)
 	copy(b[8:], gid[:])
 	be.PutUint64(b[24:], sid)

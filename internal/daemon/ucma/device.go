@@ -44,7 +44,7 @@ type request struct {
 
 // decode fills v, a pointer to a structure, from the command.
 func (q *request) decode(v any) error {
-	if _, err := binary.Decode(q.body, le, v); err != nil {
+	if _, err := binary.Decode(q.body, native, v); err != nil {
 		return unix.EINVAL
 	}
 	return nil
@@ -128,7 +128,7 @@ func (c *device) close() {
 // answer carries out a command.
 func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
 	var h rdmacm.Hdr
-	if _, err := binary.Decode(msg, le, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
+	if _, err := binary.Decode(msg, native, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
 		return uverbs.Answer{Err: unix.EINVAL}
 	}
 	cmd, ok := commands[h.Cmd]

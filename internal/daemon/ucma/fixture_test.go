@@ -100,7 +100,7 @@ func (c *client) close() {
 // raw sends a command.
 func (c *client) raw(cmd uint32, out int, body any, fds []int) ([]byte, []uverbs.FD, error) {
 	b := uverbs.Append(nil, rdmacm.Hdr{Cmd: cmd, Out: uint16(out)}, body)
-	le.PutUint16(b[4:], uint16(len(b)-rdmacm.HdrLen))
+	native.PutUint16(b[4:], uint16(len(b)-rdmacm.HdrLen))
 	return c.conn.Call(b, fds)
 }
 
@@ -205,7 +205,7 @@ func param(qpn uint32, private string) (p rdmacm.ConnParam) {
 // connOf is the parameter of an event of a connection.
 func connOf(t *testing.T, e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	t.Helper()
-	_, err := binary.Decode(e.Param[:], le, &p)
+	_, err := binary.Decode(e.Param[:], native, &p)
 	must(t, err)
 	return p
 }

@@ -216,12 +216,12 @@ func (i *id) setOption(name uint32, val []byte) error {
 		}
 		i.timeout = val[0]
 	case name == rdmacm.OptionReuseAddr && len(val) == 4:
-		i.reuseAddr = le.Uint32(val) != 0
+		i.reuseAddr = native.Uint32(val) != 0
 	case name == rdmacm.OptionAFOnly && len(val) == 4:
 		if i.state != stateIdle {
 			return unix.EINVAL
 		}
-		only := le.Uint32(val) != 0
+		only := native.Uint32(val) != 0
 		i.afOnly = &only
 	case name > rdmacm.OptionAckTimeout:
 		return unix.ENOSYS

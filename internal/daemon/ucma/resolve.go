@@ -48,7 +48,7 @@ func (c *device) resolve(num, ms uint32, srcaddr, dstaddr []byte) error {
 		return unix.EADDRNOTAVAIL
 	}
 	src := endpoint{family: dst.family, AddrPort: netip.AddrPortFrom(unspecified(dst), 0)}
-	if len(srcaddr) >= 2 && le.Uint16(srcaddr) != 0 {
+	if len(srcaddr) >= 2 && native.Uint16(srcaddr) != 0 {
 		if src, err = parseSockaddr(srcaddr); err != nil {
 			return err
 		}

@@ -106,7 +106,7 @@ func TestDatagrams(t *testing.T) {
 	s.do(rdmacm.CmdAccept, rdmacm.Accept{UID: 5, ID: e.ID, ConnParam: param(0x222, "pong")})
 	e = c.next(rdmacm.EventEstablished)
 	var p rdmacm.UDParam
-	if _, err := binary.Decode(e.Param[:], le, &p); err != nil {
+	if _, err := binary.Decode(e.Param[:], native, &p); err != nil {
 		t.Fatal(err)
 	}
 	if p.QPNum != 0x222 || p.QKey != defaultQKey || p.AHAttr.GRH.DGID[15] != 2 || string(p.PrivateData[:4]) != "pong" {
