@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test nightly pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test nightly flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
 
 all: build
 
@@ -53,6 +53,15 @@ test: setup build lint ## all set-up, all tests
 
 nightly: setup build ## what takes too long for make test
 	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
+	$(MAKE) soak
+	$(MAKE) fuzz
+	$(GO) run ./tools/interop -bin $(BIN)
+	$(MAKE) flakes N=3
+	$(MAKE) pristine
+
+N ?= 20
+flakes: setup build ## run every test N times beside a load on all processors, list what falls
+	@scripts/flakes $(N)
 
 pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
 	scripts/pristine 12 sh -ec 'make demo; make test'
