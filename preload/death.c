@@ -141,6 +141,7 @@ static void *watch(void *arg)
 /* fork() must not catch a context's objects while another thread changes them. */
 static void before_fork(void)
 {
+	KEEP_ERRNO;
 	pthread_mutex_lock(&list_lock);
 	for (struct context *c = list; c; c = c->next)
 		pthread_mutex_lock(&c->lock);
@@ -157,6 +158,7 @@ static void in_parent(void)
  * process uses one. */
 static void in_child(void)
 {
+	KEEP_ERRNO;
 	for (struct context *c = list; c; c = c->next)
 		pthread_mutex_unlock(&c->lock);
 	watching = false;

@@ -53,7 +53,7 @@ void explain(const char *format, ...)
 {
 	char line[LENGTH];
 	const char *wish = getenv("ROCED_EXPLAIN");
-	int err = errno;
+	KEEP_ERRNO;
 	if (!wish || strcmp(wish, "1") != 0 || !same_terminal())
 		return;
 	va_list v;
@@ -65,5 +65,4 @@ void explain(const char *format, ...)
 	n = strlen(line);
 	line[n++] = '\n';
 	syscall(SYS_write, STDERR_FILENO, line, n);
-	errno = err;
 }

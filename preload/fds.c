@@ -168,26 +168,24 @@ void fd_drop(int fd)
 
 int fd_own(int fd)
 {
-	int high = fd < 0 ? -1 : fd_keep(fd), err = errno;
+	int high = fd < 0 ? -1 : fd_keep(fd);
+	KEEP_ERRNO;
 	if (fd >= 0)
 		syscall(SYS_close, fd);
-	errno = err;
 	return high;
 }
 
 /* ---- closing ---- */
 
-/* forget is to be called before the number of a descriptor becomes free. It keeps
- * errno, which a close() that succeeds does not touch. */
+/* forget is to be called before the number of a descriptor becomes free. */
 static void forget(int fd)
 {
 	struct file *f = fd_file(fd);
 	if (!f || !process_owns_memory())
 		return;
-	int err = errno;
+	KEEP_ERRNO;
 	if (atomic_compare_exchange_strong(entry_of(fd), &(struct file *){ f }, NULL))
 		file_put(f);
-	errno = err;
 }
 
 EXPORT int close(int fd)
@@ -246,12 +244,13 @@ EXPORT void closefrom(int low)
 static int share(int fd, int dup)
 {
 	struct file *f = fd_file(fd);
+	int was = errno;
 	if (dup >= 0 && f && process_owns_memory() && fd_set_file(dup, f) < 0) {
 		syscall(SYS_close, dup);
 		errno = EMFILE;
 		return -1;
 	}
-	return dup;
+	return kept(was, dup);
 }
 
 EXPORT int dup(int fd)

@@ -8,10 +8,11 @@
 EXPORT ssize_t write(int fd, const void *buf, size_t n)
 {
 	struct file *f = fd_file(fd);
+	int was = errno;
 	if (f && f->kind == FD_UVERBS)
-		return uverbs_write((struct context *)f, buf, n);
+		return kept(was, uverbs_write((struct context *)f, buf, n));
 	if (f && f->kind == FD_CM)
-		return rcm_write(fd, buf, n);
+		return kept(was, rcm_write(fd, buf, n));
 	REAL(write); /* a cancellation point, which a bare system call is not */
 	return real_write(fd, buf, n);
 }
@@ -19,8 +20,9 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 EXPORT ssize_t read(int fd, void *buf, size_t n)
 {
 	struct file *f = fd_file(fd);
+	int was = errno;
 	if (f && (f->kind == FD_COMP || f->kind == FD_ASYNC))
-		return channel_read((struct channel *)f, fd, buf, n);
+		return kept(was, channel_read((struct channel *)f, fd, buf, n));
 	if (f) {
 		errno = EINVAL;
 		return -1;

@@ -25,6 +25,7 @@ static int copied[2] = { -1, -1 };
 
 static void before_fork(void)
 {
+	KEEP_ERRNO;
 	mr_lock();
 	if (backing_fd() < 0 || pipe2(copied, O_CLOEXEC) != 0)
 		copied[0] = copied[1] = -1;
@@ -32,6 +33,7 @@ static void before_fork(void)
 
 static void in_parent(void)
 {
+	KEEP_ERRNO;
 	char c;
 	if (copied[0] >= 0) {
 		syscall(SYS_close, copied[1]);
@@ -78,6 +80,7 @@ static bool make_own(const struct vma *v, void *arg)
 
 static void in_child(void)
 {
+	KEEP_ERRNO;
 	if (copied[0] >= 0) {
 		int fd = backing_fd();
 		maps_walk(0, UINT64_MAX, make_own, &fd);
@@ -115,7 +118,7 @@ static bool free_others(const struct vma *v, void *arg)
 	return *result == 0;
 }
 
-EXPORT int roced_madvise(void *addr, size_t length, int advice)
+static int do_madvise(void *addr, size_t length, int advice)
 {
 	uint64_t start = (uintptr_t)addr, end = start + ((length + MR_PAGE - 1) & ~(MR_PAGE - 1));
 	REAL(madvise);
@@ -155,6 +158,12 @@ static void *move_grown(void *from, size_t old, size_t new, int flags, void *to)
 	return p;
 }
 
+EXPORT int roced_madvise(void *addr, size_t length, int advice)
+{
+	int was = errno;
+	return kept(was, do_madvise(addr, length, advice));
+}
+
 INTERPOSE(madvise);
 
 /* mremap of the C library itself, in realloc(), does not come here: the mapping then
@@ -167,9 +176,11 @@ EXPORT void *roced_mremap(void *from, size_t old, size_t new, int flags, ...)
 	va_end(v);
 	bool ours = false;
 	uint64_t start = (uintptr_t)from;
+	int was = errno;
 	REAL(mremap);
 	if (new > old && old > 0 && !(flags & ~(MREMAP_MAYMOVE | MREMAP_FIXED)) && backing_fd() >= 0)
 		maps_walk(start, start + old, find_ours, &ours);
+	errno = was;
 	if (ours)
 		return move_grown(from, old, new, flags, to);
 	return real_mremap(from, old, new, flags, to);

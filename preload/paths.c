@@ -67,6 +67,7 @@ const char *path_redirect(const char *path, char *buf)
 /* slurp reads a small file of the tree; false if it is not there. */
 static bool slurp(const char *path, char *buf, size_t size)
 {
+	KEEP_ERRNO;
 	int fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
@@ -150,6 +151,7 @@ static bool verbs_socket(const char *dev, char *name, size_t size)
 static void refresh(const char *path)
 {
 	char dev[NAME_MAX], name[NAME_MAX];
+	KEEP_ERRNO;
 	if (!path || !rv_active() || !counters_device(path, dev, sizeof dev) || !verbs_socket(dev, name, sizeof name))
 		return;
 	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_REFRESH_SYSFS, .in_words = sizeof cmd / 4 };
@@ -171,8 +173,9 @@ static int do_open(int dir, const char *path, int flags, mode_t mode)
 {
 	char buf[PATH_MAX];
 	const char *name = device(path);
+	int was = errno;
 	if (name)
-		return open_device(name, flags);
+		return kept(was, open_device(name, flags));
 	path = path_redirect(path, buf);
 	refresh(path);
 	REAL(openat);

@@ -26,6 +26,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -58,6 +59,17 @@
 #else
 #define INTERPOSE(name) __typeof__(roced_##name) name __attribute__((visibility("default"), alias("roced_" #name)))
 #endif
+
+/* KEEP_ERRNO makes the block that it stands in leave errno as it is; kept does for a call
+ * that succeeds. POSIX lets it change, but programs look at it all the same. */
+static inline void errno_restore(const int *was) { errno = *was; }
+#define KEEP_ERRNO __attribute__((cleanup(errno_restore), unused)) const int errno_was = errno
+static inline ssize_t kept(int was, ssize_t result)
+{
+	if (result >= 0)
+		errno = was;
+	return result;
+}
 
 /* REAL declares real_NAME, the next definition of an interposed function. */
 #define REAL(name)                                                           \

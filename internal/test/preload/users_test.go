@@ -92,3 +92,6 @@ func TestExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestErrno checks that calls which succeed leave errno alone.
+func TestErrno(t *testing.T) { succeed(t, verbs(t, newLab(t), "errno")) }
