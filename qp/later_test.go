@@ -76,7 +76,7 @@ func latePair(t *testing.T, typ qp.Type, name string, s profile.Spec, seed uint6
 			c.Host = &lateHost{Host: c.Host.(*qptest.Host), rng: rng}
 			if typ == qp.RC {
 				var err error
-				if c.Profile, err = profile.NewMaker().New(name, s); err != nil {
+				if c.Profile, err = profile.NewMaker(profile.Link{}).New(name, s); err != nil {
 					t.Fatal(err)
 				}
 			}
