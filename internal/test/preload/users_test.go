@@ -74,25 +74,6 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestExplained: who asks for it is told once why a registration fails, and only where
-// standard error was when the program began.
-func TestExplained(t *testing.T) {
-	l := newLab(t)
-	for wish, want := range map[string]int{"1": 1, "0": 0, "": 0} {
-		other := filepath.Join(t.TempDir(), "other")
-		c := verbs(t, l, "explained")
-		c.Args = append(c.Args, other)
-		c.Env = append(c.Env, "ROCED_EXPLAIN="+wish)
-		out, err := c.CombinedOutput()
-		if err != nil || bytes.Count(out, []byte("\n")) != want || bytes.Count(out, []byte("is not mapped")) != want {
-			t.Errorf("ROCED_EXPLAIN=%q: %v\n%s", wish, err, out)
-		}
-		if text, err := os.ReadFile(other); err != nil || len(text) > 0 {
-			t.Errorf("ROCED_EXPLAIN=%q: the program's file has %q, %v", wish, text, err)
-		}
-	}
-}
-
 // TestErrno checks that calls which succeed leave errno alone.
 func TestErrno(t *testing.T) { succeed(t, verbs(t, newLab(t), "errno")) }
 
