@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test nightly flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test nightly cross flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
 
 all: build
 
@@ -57,7 +57,13 @@ nightly: setup build ## what takes too long for make test
 	$(MAKE) fuzz
 	$(GO) run ./tools/interop -bin $(BIN)
 	$(MAKE) flakes N=3
+	$(MAKE) cross
 	$(MAKE) pristine
+
+# What depends on the order of bytes or the size of words.
+cross: ## the rings on other processors, by QEMU
+	@scripts/setup.sh cross
+	CGO_ENABLED=0 GOARCH=s390x $(GO) test -exec qemu-s390x-static ./internal/abi/rxe
 
 N ?= 20
 flakes: setup build ## run every test N times beside a load on all processors, list what falls

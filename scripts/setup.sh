@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# setup.sh [test|pristine]: installs what is used beside Go, make and git.
+# setup.sh [test|pristine|cross]: installs what is used beside Go, make and git.
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, and runc (containers).
 # pristine: what scripts/pristine makes its roots with.
+# cross: emulators of other processors.
 #
 # Without root, or on systems without apt, it only says what is missing; tests that need it
 # then skip.
@@ -31,6 +32,9 @@ test)
 	file /usr/include/rdma/rdma_cma.h librdmacm-dev
 	file /usr/include/stdio.h libc6-dev
 	file /usr/lib/python3/dist-packages/pyverbs/__init__.py python3-pyverbs
+	;;
+cross)
+	tool qemu-s390x-static qemu-user-static
 	;;
 pristine)
 	tool mmdebstrap mmdebstrap

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"unsafe"
 
@@ -134,16 +136,34 @@ func TestSendElement(t *testing.T) {
 		from, to int
 		want     string
 	}{
-		{0, 24, "8877665544332211" + "00000000" + "01000000" + "06000000" + "01020304"},
-		{24, 40, "00100000007f0000" + "cdab0000" + "00000000"},
-		{144, 160, "00000000" + "00000000" + "00100000007f0000"},
-		{184, 208, "40000000" + "40000000" + "00000000" + "01000000" + "00000000" + "00000000"},
-		{208, 224, "0050000000000000" + "40000000" + "99000000"},
+		{0, 24, "8877665544332211 00000000 01000000 06000000 =01020304"},
+		{24, 40, "00100000007f0000 cdab0000 00000000"},
+		{144, 160, "00000000 00000000 00100000007f0000"},
+		{184, 208, "40000000 40000000 00000000 01000000 00000000 00000000"},
+		{208, 224, "0050000000000000 40000000 99000000"},
 	} {
-		if got := hex.EncodeToString(e[c.from:c.to]); got != c.want {
-			t.Errorf("bytes %d to %d: %s, want %s", c.from, c.to, got, c.want)
+		if got, want := hex.EncodeToString(e[c.from:c.to]), machine(t, c.want); got != want {
+			t.Errorf("bytes %d to %d: %s, want %s", c.from, c.to, got, want)
 		}
 	}
+}
+
+// machine joins fields in this machine's order of bytes: they are written as a little-endian one
+// has them, but for those with =, which all have alike.
+func machine(t *testing.T, fields string) string {
+	t.Helper()
+	var out []byte
+	for _, f := range strings.Fields(fields) {
+		b, err := hex.DecodeString(strings.TrimPrefix(f, "="))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f[0] != '=' && native.Uint16([]byte{0, 1}) == 1 {
+			slices.Reverse(b)
+		}
+		out = append(out, b...)
+	}
+	return hex.EncodeToString(out)
 }
 
 func TestSendLimits(t *testing.T) {
@@ -303,8 +323,7 @@ func TestCQRoundTrip(t *testing.T) {
 			c.Release()
 		}
 	}
-	const wc = "0000000000000080" + "0d000000" + "81000000" + "05000000" + "06000000" + "01020304" +
-		"07000000" + "08000000" + "03000000" + "0900" + "0000" + "0a000100"
+	wc := machine(t, "0000000000000080 0d000000 81000000 05000000 06000000 =01020304 07000000 08000000 03000000 0900 0000 =0a000100")
 	if b := hex.EncodeToString(mem[offData : offData+wcLen]); b != wc {
 		t.Errorf("completion is\n%s, want\n%s", b, wc)
 	}
