@@ -53,6 +53,7 @@ test: setup build lint ## all set-up, all tests
 
 nightly: setup build ## what takes too long for make test
 	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
+	$(GO) test ./qp -run 'TestManyPackets|TestEdges|TestSequenceNumbersWrap' -count=1 -timeout 60m -args -qp.long
 	$(MAKE) soak
 	$(MAKE) fuzz
 	$(GO) run ./tools/interop -bin $(BIN)

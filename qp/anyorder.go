@@ -36,14 +36,13 @@ type syncTracker interface {
 // maxKept is how many early last packets of WRITEs are kept; the next one is refused.
 const maxKept = 16
 
-func (a *anyOrder) init(q *QP) {
-	p := &q.cfg.Profile
+func (a *anyOrder) init(q *QP, p *Profile) {
 	a.r = &q.resp
 	_, a.buffersAll = p.Tracker.(reorder.Buffered)
 	if k, ok := p.Tracker.(reorder.LastKeeper); ok {
 		a.keepsLast = k.KeepsLast()
 	}
-	a.responses.init(q)
+	a.responses.init(q, p)
 }
 
 func (a *anyOrder) start(psn bth.PSN) {

@@ -32,6 +32,9 @@ func eunomiaOver(selective float64) profile.Spec {
 	}}}
 }
 
+// benchCounters are those of a NIC.
+var benchCounters = new(qp.Counters)
+
 // benchTune makes a queue pair one of the daemon's.
 var benchTune = func(*qp.Config) {}
 
@@ -138,7 +141,7 @@ func newBenchQP(tb testing.TB, m *profile.Maker, name string, s profile.Spec, h 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	c := qp.Config{
+	c := qp.Config{Counters: benchCounters,
 		Type: qp.RC, QPN: bth.QPN(qpn), MaxSendWR: 1024, MaxRecvWR: 1024, MaxSendSGE: 4, MaxRecvSGE: 4, Host: h, Profile: p,
 	}
 	benchTune(&c)

@@ -75,7 +75,8 @@ func (r *responder) receiveUD(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		}
 		return r.dropped(now, f)
 	}
-	e := effectOf(p, grhLen)
+	var e effect
+	e.set(p, grhLen)
 	r.deliver(&e, CQE{Flags: WCGRH, ByteLen: e.length, SrcQP: uint32(p.DETH.SrcQP), SL: packetType(m.GRH)})
 	return Accepted
 }

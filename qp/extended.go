@@ -3,9 +3,7 @@ package qp
 import (
 	"roced/bth"
 	"roced/mono"
-	"roced/path"
 	"roced/reorder"
-	"roced/retrans"
 )
 
 // extendedFraming is the framing of the extended transports: packets say where they belong,
@@ -26,8 +24,7 @@ type extendedFraming struct {
 	head   bth.PSN // the first PSN of the connection
 }
 
-func (x *extendedFraming) init(q *QP) {
-	p := &q.cfg.Profile
+func (x *extendedFraming) init(q *QP, p *Profile) {
 	x.q, x.trk = q, p.Responses
 	_, x.buffersAll = p.Responses.(reorder.Buffered)
 }
@@ -62,7 +59,7 @@ func (x *extendedFraming) number(s *slot) {
 
 // stamp implements framing.
 func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
-	h, kind := &p.Ext, x.q.cfg.Profile.Kind
+	h, kind := &p.Ext, x.q.cfg.kind
 	*h = bth.XETH{Profile: kind}
 	if x.q.req.synchronises(s) {
 		h.Flags = bth.XSync
@@ -225,17 +222,17 @@ func (x *extendedFraming) pollAck(t *Transmit) bool {
 // synchronises reports whether s is a synchronise operation (MP-RDMA 3.4): here, one with a
 // fence.
 func (r *requester) synchronises(s *slot) bool {
-	return r.syncer != nil && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
+	return r.can != nil && r.can.syncer != nil && s.wqe.Flags&SendFence != 0 && s.kind != kindLocal
 }
 
 // waits reports whether the next request is a synchronise operation whose time has not come.
 func (r *requester) waits(now mono.Time) bool {
 	r.syncAt = 0
-	if r.syncer == nil {
+	if r.can == nil || r.can.syncer == nil {
 		return false
 	}
 	if s := r.current(); s != nil && s.sent == 0 && r.synchronises(s) {
-		if at := r.syncer.SyncAt(r.window()); now < at {
+		if at := r.can.syncer.SyncAt(r.window()); now < at {
 			r.syncAt = at
 		}
 	}
@@ -245,7 +242,7 @@ func (r *requester) waits(now mono.Time) bool {
 // mayEnd reports whether the next packet of s may leave. The last one of a WRITE may have
 // to wait for all before it (Eunomia 3.5.2).
 func (r *requester) mayEnd(s *slot) bool {
-	return r.holder == nil || s.kind != kindData || s.wqe.Opcode != WRWrite || s.sent+1 != s.span || r.holder.MayEnd(r.nxt)
+	return r.can.holder == nil || s.kind != kindData || s.wqe.Opcode != WRWrite || s.sent+1 != s.span || r.can.holder.MayEnd(r.nxt)
 }
 
 // givenUp is when the peer is: while nothing is outstanding, nobody is waited for. The
@@ -257,10 +254,4 @@ func (r *requester) givenUp() mono.Time {
 		return mono.Never
 	}
 	return r.since.Add(limit)
-}
-
-// plugIns finds out what the plug-ins of a requester can do besides.
-func (r *requester) plugIns() {
-	r.syncer, _ = r.paths.(path.Syncer)
-	r.holder, _ = r.rec.(retrans.LastHolder)
 }

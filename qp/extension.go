@@ -15,9 +15,9 @@ type extension struct {
 	in  anyOrder
 }
 
-func (x *extension) init(q *QP) {
-	x.out.init(q)
-	x.in.init(q)
+func (x *extension) init(q *QP, p *Profile) {
+	x.out.init(q, p)
+	x.in.init(q, p)
 }
 
 // announce tells a tracker what the sender's agent has added to p (Eunomia 3.2.1). It
@@ -137,7 +137,7 @@ func plain(f *bth.Feedback) bool {
 // answer makes the acknowledgement of p due: what the tracker says of it, f, and the
 // packet's own marks, which MP-RDMA echoes (3.1).
 func (q *QP) answer(to *ackQueue, f bth.Feedback, p *bth.Packet, m RxMeta) {
-	kind := &kinds[q.cfg.Profile.Kind]
+	kind := &kinds[q.cfg.kind]
 	f.ECE = m.CE
 	if kind.onlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false
@@ -157,7 +157,7 @@ func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *bth.Feedback, expected b
 	if p.AETH = a; f.Gap {
 		p.AETH.Syndrome = bth.SyndromePSNSeqErr
 	}
-	p.Ext = bth.XETH{Profile: q.cfg.Profile.Kind}
+	p.Ext = bth.XETH{Profile: q.cfg.kind}
 	h := &p.Ext
 	set := func(on bool, flag bth.XFlags) {
 		if on {

@@ -25,10 +25,10 @@ type framing interface {
 }
 
 // standardFraming is the framing of RC, UC and UD: the responses to a request have its PSNs.
-type standardFraming struct{ r *requester }
+type standardFraming requester
 
 func (f *standardFraming) transport() bth.Opcode {
-	switch f.r.q.cfg.Type {
+	switch f.q.cfg.Type {
 	case UC:
 		return bth.TransportUC
 	case UD:
@@ -40,10 +40,10 @@ func (f *standardFraming) transport() bth.Opcode {
 func (*standardFraming) separate() bool                   { return false }
 func (*standardFraming) number(*slot)                     {}
 func (*standardFraming) stamp(*slot, uint32, *bth.Packet) {}
-func (f *standardFraming) arrived() bth.PSN               { return f.r.una }
+func (f *standardFraming) arrived() bth.PSN               { return f.una }
 
 func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
-	return f.r.receive(now, p)
+	return (*requester)(f).receive(now, p)
 }
 
 // kinds are what the acknowledgements and packets of a transport say beyond the others'.

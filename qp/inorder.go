@@ -76,7 +76,8 @@ func (a *inOrder) execute(p *bth.Packet) *refusal {
 	}
 	span := uint32(1)
 	if p.Opcode.Ends() {
-		e := effectOf(p, t.off)
+		var e effect
+		e.set(p, t.off)
 		if f := a.end(p, &e); f != nil {
 			return f
 		}
@@ -204,7 +205,7 @@ func (a *inOrder) requestsFirst() int {
 	case a.r.urgent:
 		return 0
 	}
-	return a.r.q.cfg.Tuning.AckBehind
+	return int(a.r.q.cfg.Tuning.AckBehind)
 }
 
 // poll fills t with the next answer.

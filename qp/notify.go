@@ -59,7 +59,7 @@ func (q *QP) takeEcho() bool {
 // ECNCapable reports whether what is sent is to be marked as ECN-capable: the
 // congestion control learns from it, and hears of it. The senders of datagrams
 // hear nothing.
-func (q *QP) ECNCapable() bool { return q.cfg.Type != UD && q.cfg.Profile.Controller.ECNCapable() }
+func (q *QP) ECNCapable() bool { return q.cfg.Type != UD && q.req.ctl.ECNCapable() }
 
 // Limits returns the congestion window in bytes and the rate in bits per second,
 // each possibly ccalgo.Unlimited.

@@ -17,7 +17,6 @@ type pacer struct {
 	// backlog says that packets have been waiting without a break: what a late
 	// call loses is made up for. Idle time is not.
 	backlog bool
-	credit  time.Duration // how much of that at most (Tuning.PacerCredit)
 }
 
 // ready reports whether a packet may leave at now.
@@ -32,12 +31,13 @@ func (p *pacer) nothing() { p.backlog = p.held }
 // unlimited accounts for a packet that leaves without a rate.
 func (p *pacer) unlimited() { p.next, p.rem, p.held, p.backlog = 0, 0, false, false }
 
-// charge accounts for a packet that leaves at now at a rate in bits per second.
-func (p *pacer) charge(now mono.Time, bytes int, rate uint64) {
+// charge accounts for a packet that leaves at now at a rate in bits per second. A call that
+// comes late makes up for credit at most.
+func (p *pacer) charge(now mono.Time, bytes int, rate uint64, credit time.Duration) {
 	rate = max(rate, 1)
 	earliest := now
 	if p.backlog {
-		earliest = now.Add(-p.credit)
+		earliest = now.Add(-credit)
 	}
 	if p.next < earliest || rate != p.rate {
 		p.rem = 0

@@ -18,7 +18,7 @@ func TestPacerIsExact(t *testing.T) {
 			p.nothing()
 			now = p.deadline()
 		}
-		p.charge(now, size, rate)
+		p.charge(now, size, rate, Software.PacerCredit)
 	}
 	want := mono.Time(1 + n*size*8*1_000_000_000/rate)
 	if d := p.next - want; d < -2 || d > 2 {
@@ -28,10 +28,10 @@ func TestPacerIsExact(t *testing.T) {
 
 func TestPacerCredit(t *testing.T) {
 	const rate = 8_000_000_000 // a byte per nanosecond
-	p := pacer{credit: Software.PacerCredit}
+	var p pacer
 	send := func(now mono.Time) (sent int) {
 		for p.ready(now) {
-			p.charge(now, 1000, rate)
+			p.charge(now, 1000, rate, Software.PacerCredit)
 			sent++
 		}
 		p.nothing()

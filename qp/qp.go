@@ -64,6 +64,31 @@ type Config struct {
 	Phantom bool
 }
 
+// settings are what a queue pair keeps of its Config; the rest is where it is used.
+type settings struct {
+	Type       Type
+	kind       bth.Profile
+	SigAll     bool
+	HasSRQ     bool
+	Phantom    bool
+	QPN        bth.QPN
+	MaxSendWR  uint32
+	MaxRecvWR  uint32
+	MaxSendSGE uint32
+	MaxRecvSGE uint32
+	MaxInline  uint32
+	MaxUnacked uint32
+	Tuning     Tuning
+}
+
+func settingsOf(c *Config) settings {
+	return settings{
+		Type: c.Type, kind: c.Profile.Kind, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
+		MaxSendWR: c.MaxSendWR, MaxRecvWR: c.MaxRecvWR, MaxSendSGE: c.MaxSendSGE, MaxRecvSGE: c.MaxRecvSGE,
+		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, Tuning: c.Tuning,
+	}
+}
+
 // RxMeta is what the encapsulation of a received packet says besides the packet.
 type RxMeta struct {
 	CE   bool   // ECN congestion experienced
@@ -109,7 +134,7 @@ func (d Drop) String() string {
 
 // QP is one queue pair.
 type QP struct {
-	cfg   Config
+	cfg   settings
 	host  Host
 	ctr   *Counters
 	state State
@@ -163,13 +188,13 @@ func New(cfg Config) *QP {
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultUnacked
 	}
-	q := &QP{told: mono.Never, cfg: cfg, host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
+	q := &QP{told: mono.Never, cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
 		q.x = new(extension)
-		q.x.init(q)
+		q.x.init(q, &cfg.Profile)
 	}
-	q.req.init(q)
-	q.resp.init(q)
+	q.req.init(q, &cfg.Profile)
+	q.resp.init(q, &cfg.Profile)
 	return q
 }
 
@@ -215,7 +240,7 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 
 func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	switch {
-	case q.x != nil && p.Ext.Profile != q.cfg.Profile.Kind:
+	case q.x != nil && p.Ext.Profile != q.cfg.kind:
 		return q.foreign(now, p)
 	case p.Opcode.IsRequest():
 		return q.resp.receive(now, p, m)
@@ -256,7 +281,7 @@ func (q *QP) Doorbell(now mono.Time) {
 func (q *QP) OnCNP(now mono.Time) {
 	q.touch()
 	if q.sending() {
-		q.cfg.Profile.Controller.OnCNP(now)
+		q.req.ctl.OnCNP(now)
 	}
 	q.traceState(now)
 }

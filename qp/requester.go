@@ -5,8 +5,6 @@ import (
 
 	"roced/bth"
 	"roced/mono"
-	"roced/path"
-	"roced/retrans"
 )
 
 // psnMask wraps PSN distances that are known to be positive. They are counted
@@ -32,10 +30,8 @@ func distance(from, to bth.PSN) uint32 { return (to.Uint32() - from.Uint32()) & 
 // The indices run freely; the ring's length is a power of two.
 type requester struct {
 	sender
-	frame  framing
-	syncer path.Syncer        // nil: no request waits for slower paths
-	holder retrans.LastHolder // nil: no last packet waits
-	ring   []slot
+	frame framing
+	ring  []slot
 
 	head, cursor, tail uint32
 	reached            uint32 // the first request that is not acknowledged to its end
@@ -65,18 +61,15 @@ type requester struct {
 	atomic              [8]byte   // result on its way to memory
 }
 
-func (r *requester) init(q *QP) {
-	p := &q.cfg.Profile
+func (r *requester) init(q *QP, p *Profile) {
 	r.sender = newSender(q, p.Recovery, p.Controller, p.Paths)
-	r.frame = &standardFraming{r}
+	r.frame = (*standardFraming)(r)
 	if q.x != nil {
 		r.frame = &q.x.out
 	}
 	if q.cfg.Type != RC {
 		r.rec = nil
 	}
-	r.pace.credit = q.cfg.Tuning.PacerCredit
-	r.plugIns()
 }
 
 // start begins sending at psn; the queue pair has entered RTS.
@@ -102,8 +95,7 @@ func (r *requester) configure() {
 
 // forget clears everything but what New has set.
 func (r *requester) forget() {
-	*r = requester{sender: r.sender, frame: r.frame, syncer: r.syncer, holder: r.holder, ring: r.ring,
-		pace: pacer{credit: r.pace.credit}}
+	*r = requester{sender: r.sender, frame: r.frame, ring: r.ring}
 }
 
 // reset forgets everything, without completions (IBTA vol.1 10.3.1.1). The

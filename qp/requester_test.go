@@ -102,7 +102,7 @@ func sendReadResponses(t *testing.T, q *QP, psn bth.PSN, data []byte) {
 
 // TestIdleIsSmall bounds what an idle queue pair costs.
 func TestIdleIsSmall(t *testing.T) {
-	if n := unsafe.Sizeof(QP{}); n > 2048 {
+	if n := unsafe.Sizeof(QP{}); n > 704 {
 		t.Errorf("a QP has %d bytes", n)
 	}
 	if n := unsafe.Sizeof(slot{}); n > 256 {

@@ -90,8 +90,8 @@ func (q *QP) failed(f *refusal) *refusal {
 	return f
 }
 
-func (r *responder) init(q *QP) {
-	r.q, r.trk = q, q.cfg.Profile.Tracker
+func (r *responder) init(q *QP, p *Profile) {
+	r.q, r.trk = q, p.Tracker
 	if q.x != nil {
 		r.adm = &q.x.in
 		return
@@ -166,19 +166,20 @@ func (r *responder) sync(lost *refusal) *refusal {
 	return nil
 }
 
-// effectOf returns what p does, the last packet of a message; off are the bytes before it.
-func effectOf(p *bth.Packet, off uint32) effect {
-	e := effect{psn: p.PSN, opcode: p.Opcode, solicited: p.Solicited}
+// set makes e, which is zero, what p does, the last packet of a message; off are the bytes
+// before it.
+func (e *effect) set(p *bth.Packet, off uint32) {
+	e.psn, e.opcode, e.solicited = p.PSN, p.Opcode, p.Solicited
 	switch {
 	case p.Opcode.IsAtomic():
 		e.va, e.rkey, e.operand, e.compare = p.AtomicETH.VA, p.AtomicETH.RKey, p.AtomicETH.SwapAdd, p.AtomicETH.Compare
-		return e
+		return
 	case p.Opcode.IsAtomicWrite():
 		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, binary.NativeEndian.Uint64(p.Payload)
-		return e
+		return
 	case p.Opcode.IsReadRequest():
 		e.va, e.rkey, e.length = p.RETH.VA, p.RETH.RKey, p.RETH.Length
-		return e
+		return
 	}
 	e.length = off + uint32(len(p.Payload))
 	switch {
@@ -187,7 +188,6 @@ func effectOf(p *bth.Packet, off uint32) effect {
 	case p.Opcode.HasInv():
 		e.imm = p.IETH
 	}
-	return e
 }
 
 // complete carries out what the last packet of a message does; its payload is in memory.

@@ -33,8 +33,7 @@ type response struct {
 	orig   uint64 // atomic: the value found
 }
 
-func (a *responseSender) init(q *QP) {
-	p := &q.cfg.Profile
+func (a *responseSender) init(q *QP, p *Profile) {
 	a.sender = newSender(q, p.Answers, p.AnswerControl, p.AnswerPaths)
 	a.each, a.responses = a.ctl != nil, true
 	if a.ctl == nil {
@@ -168,7 +167,7 @@ func (a *responseSender) inFlight() uint32 { return a.rec.InFlight() * uint32(a.
 // build makes response k of x. It fails if the memory may no longer be read.
 func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	psn := x.first.Add(int(k))
-	p.Ext = bth.XETH{Profile: a.q.cfg.Profile.Kind}
+	p.Ext = bth.XETH{Profile: a.q.cfg.kind}
 	if kinds[p.Ext.Profile].head {
 		p.Ext.Flags, p.Ext.Head = bth.XHasHead, a.from
 		if psn.Next() == a.end {

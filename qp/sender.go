@@ -23,8 +23,7 @@ type sender struct {
 	separate bool // see framing
 	clocked  bool // paths look at the window: acknowledgements clock packets out
 	free     bool // there is no congestion control
-
-	bounded retrans.Capped // nil: the recovery does not bound what is outstanding (BDP-FC, IRN 3.2)
+	can      *abilities
 
 	responses bool // for tracers and for random choices
 
@@ -48,13 +47,24 @@ type source interface {
 	exhausted() bool
 }
 
+// abilities are what some plug-ins of extended transports can do besides; nil: they cannot.
+type abilities struct {
+	bounded retrans.Capped     // bounds what is outstanding (BDP-FC, IRN 3.2)
+	holder  retrans.LastHolder // last packets of WRITEs wait
+	syncer  path.Syncer        // synchronise operations wait for slower paths
+}
+
 // newSender has nothing but its plug-ins.
 func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Selector) sender {
-	kind := q.cfg.Profile.Kind
+	kind := q.cfg.kind
 	s := sender{q: q, rec: rec, ctl: ctl, paths: paths, each: kinds[kind].perPacket, separate: q.x != nil}
-	_, s.clocked = paths.(path.Syncer)
+	if q.x != nil {
+		s.can = new(abilities)
+		s.can.bounded, _ = rec.(retrans.Capped)
+		s.can.holder, _ = rec.(retrans.LastHolder)
+		s.can.syncer, s.clocked = paths.(path.Syncer)
+	}
 	_, s.free = ctl.(ccalgo.None)
-	s.bounded, _ = rec.(retrans.Capped)
 	return s
 }
 
@@ -102,7 +112,9 @@ func (s *sender) window() path.Window {
 }
 
 // hasRoom reports whether the recovery allows one more packet to be outstanding.
-func (s *sender) hasRoom() bool { return s.bounded == nil || s.outstanding() < s.bounded.Cap() }
+func (s *sender) hasRoom() bool {
+	return s.can == nil || s.can.bounded == nil || s.outstanding() < s.can.bounded.Cap()
+}
 
 // next fills t with the next packet: lost ones first, then new ones, then early copies of
 // those that are not acknowledged (see package path for the order).
@@ -150,7 +162,7 @@ func (s *sender) early(now mono.Time, t *Transmit, from source, w path.Window) b
 // its data with so many of them in flight.
 func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
 	if _, rate := s.limits(); rate != ccalgo.Unlimited {
-		s.q.req.pace.charge(now, s.q.wireLen(p), rate)
+		s.q.req.pace.charge(now, s.q.wireLen(p), rate, s.q.cfg.Tuning.PacerCredit)
 	} else {
 		s.q.req.pace.unlimited()
 	}

@@ -8,18 +8,18 @@ import "time"
 type Tuning struct {
 	// AckBehind is how many requests may leave before an acknowledgement of RC that is due,
 	// so that it can be the last packet of their super-frame.
-	AckBehind int
+	AckBehind int32
 	// AcksPerWindow is how often RC asks for an acknowledgement while packets follow each
 	// other (AckReq), besides wherever sending stops. Zero: at the end of each message too.
-	AcksPerWindow int
+	AcksPerWindow int32
 	// PacerCredit is how much time a paced sender that was called late may make up for.
 	PacerCredit time.Duration
 	// AckDepth is how many acknowledgements of an extended transport may wait, as for a link
 	// that is paused; zero: 4096. The oldest are lost then.
-	AckDepth int
+	AckDepth int32
 	// LinkOverhead are the bytes that a packet takes on the link besides its Ethernet frame,
 	// for pacing; zero: 24, Ethernet's preamble, FCS and gap. Negative: none.
-	LinkOverhead int
+	LinkOverhead int32
 	// PathSeed is the seed of random paths; zero: made of QPN and PSN, which other hosts may
 	// have too.
 	PathSeed uint64
@@ -40,7 +40,7 @@ func (t *Tuning) linkBytes() int {
 	case t.LinkOverhead == 0:
 		return preamble + fcs + gap
 	}
-	return t.LinkOverhead
+	return int(t.LinkOverhead)
 }
 
 // ackDepth is AckDepth or its default.
@@ -48,5 +48,5 @@ func (t *Tuning) ackDepth() int {
 	if t.AckDepth <= 0 {
 		return 4096
 	}
-	return t.AckDepth
+	return int(t.AckDepth)
 }

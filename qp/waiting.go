@@ -72,7 +72,7 @@ func (a *anyOrder) wait(p *bth.Packet, t *target, copied bool) {
 	w := a.waiting.insert(p.PSN)
 	data := w.data[:0]
 	if *w = (waiter{first: p.PSN, sn: p.Ext.ReadSN, off: t.off, copied: copied}); p.Opcode.Ends() {
-		w.effect = effectOf(p, t.off)
+		w.effect.set(p, t.off)
 	} else {
 		w.psn, w.opcode = p.PSN, p.Opcode
 	}
