@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"roced/mono"
 	"roced/qp"
@@ -72,18 +73,33 @@ type addrTable struct {
 	gw4, gw6 GID // zero: none
 }
 
+// addrRank orders new addresses in the GID table, the same way on every port: IPv4 first,
+// then IPv6, link-local ones last. Programs that choose no GID take index 0, and that
+// should be an address which routers know. (Linux has a link-local address there, which
+// is of use on one link only.)
+func addrRank(p netip.Prefix) int {
+	switch a := p.Addr(); {
+	case a.Is4():
+		return 0
+	case a.IsLinkLocalUnicast():
+		return 2
+	}
+	return 1
+}
+
 // from returns the table of the addresses in cfg, in which addresses that were in t
-// keep their places. A NIC of its own has the link-local address as GID 0.
+// keep their places. A NIC of its own has its link-local address as well.
 func (t addrTable) from(cfg *Config) (addrTable, error) {
 	t = addrTable{gids: append([]gidSlot(nil), t.gids...)}
 	for i := range t.gids {
 		t.gids[i].live = false
 	}
+	addrs := slices.Clone(cfg.Addrs)
 	if !cfg.Shared {
-		t.add(linkLocal(cfg.MAC))
-		t.prefixes = append(t.prefixes, netip.PrefixFrom(linkLocal(cfg.MAC).Addr(), 64).Masked())
+		addrs = append(addrs, netip.PrefixFrom(linkLocal(cfg.MAC).Addr(), 64))
 	}
-	for _, p := range cfg.Addrs {
+	slices.SortStableFunc(addrs, func(a, b netip.Prefix) int { return addrRank(a) - addrRank(b) })
+	for _, p := range addrs {
 		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(GIDOf(p.Addr())) {
 			return t, fmt.Errorf("%w: %v", ErrAddress, p)
 		}

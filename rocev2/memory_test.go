@@ -20,7 +20,7 @@ func TestMemoryPerQP(t *testing.T) {
 	ok(t, err)
 	a := QPAttr{Type: qp.RC, PD: pd, SendCQ: cq, RecvCQ: cq, SQ: &sqStub{}, RQ: &rqStub{},
 		Caps: QPCaps{MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 4, MaxRecvSGE: 4}}
-	av := AddressVector{DGID: GIDOf(netip.MustParseAddr("10.0.0.2")), SGIDIndex: 1}
+	av := AddressVector{DGID: GIDOf(netip.MustParseAddr("10.0.0.2")), SGIDIndex: 0}
 
 	before := heapInUse()
 	qps := make([]*QueuePair, 0, count)

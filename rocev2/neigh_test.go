@@ -36,7 +36,7 @@ func TestResolutionThenData(t *testing.T) {
 	n := nicA(t)
 	s := newScript(sends(0x22, 0, 10, 20)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 1, "10.0.0.2", nil)
+	connect(t, n, q, 0, "10.0.0.2", nil)
 	n.activate(q)
 	out := transmit(n, 0)
 	want := unhex(t, "ffffffffffff02000000000a0806 0001080006040001 02000000000a0a000001 0000000000000a000002")
@@ -65,7 +65,7 @@ func TestResolutionFails(t *testing.T) {
 	n := nicA(t)
 	s := newScript(sends(0x22, 0, 10, 20)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 2, "fd00::2", nil)
+	connect(t, n, q, 1, "fd00::2", nil)
 	n.activate(q)
 	// The first follow each other fast, for the sake of a link that has just come up.
 	var asked []time.Duration
@@ -111,7 +111,7 @@ func TestProbing(t *testing.T) {
 	n := nicA(t)
 	s := newScript(sends(0x22, 0, 10)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	send := func(now mono.Time) []int {
 		s.sent = 0
 		n.activate(q)
@@ -148,7 +148,7 @@ func TestProbing(t *testing.T) {
 func TestLearningIsBounded(t *testing.T) {
 	n := nicA(t)
 	q := plug(t, n, 0x11, qp.RC, newScript())
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	for i := range 5000 {
 		n.Receive(0, arp(arpRequest, MAC{2, 9, 0, 0, byte(i >> 8), byte(i)}, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String(), "10.0.0.1"), 0)
 		if i%50 == 0 {
@@ -174,7 +174,7 @@ func TestAdverts(t *testing.T) {
 	}
 	n := nicA(t)
 	q := plug(t, n, 0x11, qp.RC, newScript())
-	connect(t, n, q, 2, "fd00::2", nil)
+	connect(t, n, q, 1, "fd00::2", nil)
 	other := MAC{2, 1, 1, 1, 1, 1}
 	for i, c := range []struct {
 		flags byte
@@ -202,7 +202,7 @@ func TestAdverts(t *testing.T) {
 // Datagrams wait for the neighbour, at most 16; a destroyed handle is no trouble.
 func TestHeldDatagrams(t *testing.T) {
 	n := nicA(t)
-	p, err := n.newPath(0, AddressVector{SGIDIndex: 1, DGID: gid("10.0.0.2")})
+	p, err := n.newPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.2")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,7 @@ func TestHeldDatagrams(t *testing.T) {
 	}
 	n.releasePath(ap)
 	n.net.neigh.limit = 1
-	if _, err := n.newPath(0, AddressVector{SGIDIndex: 1, DGID: gid("10.0.0.3")}); err != nil {
+	if _, err := n.newPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.3")}); err != nil {
 		t.Errorf("the place of an unused neighbour: %v", err)
 	}
 }
@@ -242,7 +242,7 @@ func TestGateway(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 	cfg.Gateways = []netip.Addr{netip.MustParseAddr("10.0.0.254"), netip.MustParseAddr("fd00::fe")}
 	n := newNIC(t, cfg)
-	for sgid, dst := range map[uint8][2]string{1: {"192.168.1.1", "10.0.0.254"}, 2: {"fd01::1", "fd00::fe"}} {
+	for sgid, dst := range map[uint8][2]string{0: {"192.168.1.1", "10.0.0.254"}, 1: {"fd01::1", "fd00::fe"}} {
 		p, err := n.newPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst[0])})
 		if err != nil || p.nb.addr != gid(dst[1]) {
 			t.Errorf("%s: %v", dst[0], err)
@@ -254,8 +254,8 @@ func TestGateway(t *testing.T) {
 func TestReleaseWakes(t *testing.T) {
 	n := nicA(t)
 	a, b := plug(t, n, 0x11, qp.RC, newScript(sends(1, 0, 1)...)), plug(t, n, 0x12, qp.RC, newScript(sends(1, 0, 1)...))
-	connect(t, n, a, 1, "10.0.0.2", nil)
-	connect(t, n, b, 1, "10.0.0.2", nil)
+	connect(t, n, a, 0, "10.0.0.2", nil)
+	connect(t, n, b, 0, "10.0.0.2", nil)
 	n.activate(a)
 	n.activate(b)
 	transmit(n, 0)

@@ -32,7 +32,7 @@ type Config struct {
 	// the largest of 256..4096 that fits with headers.
 	MTU int
 	// Addrs are the NIC's own addresses with their prefix lengths; a link-local
-	// IPv6 address is derived from MAC as well (GID 0, as rxe has it).
+	// IPv6 address is derived from MAC as well (the last of the GIDs).
 	Addrs []netip.Prefix
 	// Gateways are the next hops for addresses outside the prefixes, one a family.
 	Gateways []netip.Addr

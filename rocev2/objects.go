@@ -29,7 +29,7 @@ type objects struct {
 // defaultLimits are of the size of rxe's.
 var defaultLimits = Limits{
 	QPs: 16384, CQs: 32768, SRQs: 8192, MRs: 1 << 17, MWs: 1 << 17, PDs: 8192, AHs: 1 << 16,
-	SendWR: 1<<14 - 1, RecvWR: 1<<14 - 1, SGE: qp.MaxSGE, CQE: 1<<17 - 1, Inline: 512,
+	SendWR: 1<<14 - 1, RecvWR: 1<<14 - 1, SGE: qp.MaxSGE, CQE: 1<<20 - 1, Inline: 512,
 	RdAtomic: 16,
 }
 

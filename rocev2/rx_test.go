@@ -200,16 +200,16 @@ func TestReceiveDrops(t *testing.T) {
 		cfg := testConfig(macA, "10.0.0.1/24")
 		a := newNIC(t, cfg)
 		qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 21)...))
-		connect(t, a, qa, 1, "10.0.0.2", &macB)
+		connect(t, a, qa, 0, "10.0.0.2", &macB)
 		a.activate(qa)
 		frame := c.do(transmit(a, 0)[0].b)
 
 		n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 		obs := &comments{}
 		n.SetObserver(obs)
-		connect(t, n, plug(t, n, 0x22, qp.RC, newScript()), 1, "10.0.0.1", &macA)
+		connect(t, n, plug(t, n, 0x22, qp.RC, newScript()), 0, "10.0.0.1", &macA)
 		plug(t, n, 0x23, qp.RC, newScript())
-		connect(t, n, plug(t, n, 0x24, qp.RC, &script{deadline: mono.Never, verdict: qp.DropDuplicate}), 1, "10.0.0.1", &macA)
+		connect(t, n, plug(t, n, 0x24, qp.RC, &script{deadline: mono.Never, verdict: qp.DropDuplicate}), 0, "10.0.0.1", &macA)
 		n.Receive(0, frame, 0)
 		if got := n.ctr.RxDropped(); (got == 1) != (c.want != rxOK) || c.want != rxOK && n.ctr.drops[c.want] != 1 {
 			t.Errorf("%s: drops %v", c.name, n.ctr.drops)
@@ -247,7 +247,7 @@ func TestSuperFrameWithOneBadSegment(t *testing.T) {
 	cfg.Offload = superOffload()
 	a := newNIC(t, cfg)
 	qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 20, 20, 20, 20, 10)...))
-	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	connect(t, a, qa, 0, "10.0.0.2", &macB)
 	a.activate(qa)
 	out := transmit(a, 0)
 	frame, size := out[0].b, out[0].segSize
@@ -259,7 +259,7 @@ func TestSuperFrameWithOneBadSegment(t *testing.T) {
 	obs := &comments{}
 	n.SetObserver(obs)
 	s := newScript()
-	connect(t, n, plug(t, n, 0x22, qp.RC, s), 1, "10.0.0.1", &macA)
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 0, "10.0.0.1", &macA)
 	discardAll(n)
 	n.Receive(0, frame, size)
 	want := []string{"", "", rxICRC.String(), "", ""}
@@ -274,11 +274,11 @@ func TestCongestionNotification(t *testing.T) {
 	cnp.SetCNP(0x22)
 	lost.SetCNP(0x33)
 	qa := plug(t, a, 0x11, qp.RC, newScript(cnp, lost))
-	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	connect(t, a, qa, 0, "10.0.0.2", &macB)
 	a.activate(qa)
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	s, u := newScript(), newScript()
-	connect(t, n, plug(t, n, 0x22, qp.RC, s), 1, "10.0.0.1", &macA)
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 0, "10.0.0.1", &macA)
 	plug(t, n, 0x33, qp.UD, u)
 	for _, w := range transmit(a, 0) {
 		n.Receive(0, w.b, w.segSize)
@@ -293,12 +293,12 @@ func TestReceiveAllocatesNothing(t *testing.T) {
 	cfg.Offload = superOffload()
 	a := newNIC(t, cfg)
 	qa := plug(t, a, 0x11, qp.RC, newScript(slices.Concat(write(0x22, 0, 65536, 4096), sends(0x22, 1, 9, 9))...))
-	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	connect(t, a, qa, 0, "10.0.0.2", &macB)
 	a.activate(qa)
 	frames := transmit(a, 0)
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	s := &script{deadline: mono.Never}
-	connect(t, n, plug(t, n, 0x22, qp.RC, s), 1, "10.0.0.1", &macA)
+	connect(t, n, plug(t, n, 0x22, qp.RC, s), 0, "10.0.0.1", &macA)
 	discardAll(n)
 	got := testing.AllocsPerRun(100, func() {
 		for _, w := range frames {

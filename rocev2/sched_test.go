@@ -24,7 +24,7 @@ func TestFairness(t *testing.T) {
 			s := newScript(sends(0x22, 0, size)...)
 			s.endless = true
 			q := plug(t, n, bth.QPN(0x11+i), qp.RC, s)
-			connect(t, n, q, 1, "10.0.0.2", &macB)
+			connect(t, n, q, 0, "10.0.0.2", &macB)
 			scripts = append(scripts, s)
 		}
 		for _, q := range []bth.QPN{0x11, 0x12, 0x13, 0x14} {
@@ -74,7 +74,7 @@ func TestShares(t *testing.T) {
 				one = newScript(sends(0x22, 0, 4096)...)
 				one.endless = true
 				q := plugFor(t, n, bth.QPN(0x11+i), qp.RC, one, x)
-				connect(t, n, q, 1, "10.0.0.2", &macB)
+				connect(t, n, q, 0, "10.0.0.2", &macB)
 			}
 			for q := range n.obj.qps.all {
 				n.activate(q)
@@ -106,7 +106,7 @@ func TestQuantum(t *testing.T) {
 		bulk, short := newScript(sends(0x22, 0, 4096)...), newScript(sends(0x22, 0, 0)...)
 		bulk.endless = true
 		for i, s := range []*script{bulk, short} {
-			connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 1, "10.0.0.2", &macB)
+			connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 0, "10.0.0.2", &macB)
 		}
 		n.activate(n.lookupQP(0x11))
 		n.PollTransmit(0)
@@ -128,7 +128,7 @@ func TestLatencyBehindBulk(t *testing.T) {
 	bulk, ack := newScript(sends(0x22, 0, 4096)...), newScript(sends(0x22, 0, 0)...)
 	bulk.endless = true
 	for i, s := range []*script{bulk, ack} {
-		connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 1, "10.0.0.2", &macB)
+		connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 0, "10.0.0.2", &macB)
 	}
 	n.activate(n.lookupQP(0x11))
 	n.activate(n.lookupQP(0x12))
@@ -144,7 +144,7 @@ func TestControlFramesGoFirst(t *testing.T) {
 	s := newScript(sends(0x22, 0, 10)...)
 	s.endless = true
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.activate(q)
 	n.PollTransmit(0)
 	n.Receive(0, arp(arpRequest, macB, "10.0.0.2", "10.0.0.1"), 0)
@@ -226,7 +226,7 @@ func TestTimerThatStaysDue(t *testing.T) {
 	n := nicA(t)
 	s := &stuck{}
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 1, "10.0.0.2", nil)
+	connect(t, n, q, 0, "10.0.0.2", nil)
 	n.rearm(q)
 	n.Advance(5)
 	transmit(n, 5)

@@ -13,7 +13,7 @@ func TestSegmentEdges(t *testing.T) {
 	cfg.Offload = superOffload()
 	n := newNIC(t, cfg)
 	q := plug(t, n, 0x11, qp.RC, newScript(sends(0x22, 0, 16, 16, 16, 4)...))
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.activate(q)
 	w := transmit(n, 0)[0]
 	if w.segSize != 32 || Segments(w.b, 32) != 4 || Segments(w.b, 0) != 1 || Segments(w.b, 4096) != 1 {
@@ -64,7 +64,7 @@ func FuzzReceive(f *testing.F) {
 		obs := &whole{}
 		n.SetObserver(obs)
 		s := newScript()
-		connect(t, n, plug(t, n, 0x11, qp.RC, s), 1, "10.0.0.2", nil)
+		connect(t, n, plug(t, n, 0x11, qp.RC, s), 0, "10.0.0.2", nil)
 		plug(t, n, 0x12, qp.UD, newScript())
 		if len(frame) > 12 {
 			copy(frame, macA[:]) // get past the first check

@@ -22,7 +22,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 	for _, c := range []struct {
 		sgid uint8
 		peer string
-	}{{1, "10.0.0.2"}, {2, "fd00::2"}} {
+	}{{0, "10.0.0.2"}, {1, "fd00::2"}} {
 		send := func(o Offload) (out []wire, s *script) {
 			cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 			cfg.Offload = o
@@ -88,7 +88,7 @@ func TestSuperFrameLayout(t *testing.T) {
 	cfg.Offload = superOffload()
 	n := newNIC(t, cfg)
 	q := plug(t, n, 0x11, qp.RC, newScript(write(0x22, 0, 65536, 4096)...))
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.setQPNs(&q.path, 0x11, 0x22)
 	n.Doorbell(0, q)
 	if s := q.node.replaced.(*script); s.bells != 1 {
@@ -127,7 +127,7 @@ func TestFlushedWaitsForThePendingPacket(t *testing.T) {
 	n := newNIC(t, cfg)
 	s := newScript(sends(0x22, 0, 64, 128, 64)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.activate(q)
 	for i, want := range []struct{ sent, flushes, flushed int }{{2, 0, 0}, {3, 0, 0}} {
 		if n.PollTransmit(0) == nil || s.sent != want.sent || s.flushes != want.flushes || s.flushed != want.flushed {
@@ -149,7 +149,7 @@ func TestTransmitDiscards(t *testing.T) {
 		t.Errorf("no path: %d, flushed %d", got, s.flushed)
 	}
 	s.sent = 0
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.activate(q)
 	if out := transmit(n, 0); len(out) != 1 || counter(t, n, "tx_dropped_mtu") != 1 {
 		t.Errorf("MTU: %d frames, %d dropped", len(out), counter(t, n, "tx_dropped_mtu"))
@@ -168,7 +168,7 @@ func TestLoopback(t *testing.T) {
 	for _, c := range []struct {
 		sgid uint8
 		addr string
-	}{{0, "fe80::ff:fe00:a"}, {1, "10.0.0.1"}, {2, "fd00::1"}} {
+	}{{0, "10.0.0.1"}, {1, "fd00::1"}, {2, "fe80::ff:fe00:a"}} {
 		cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 		cfg.Offload = superOffload()
 		n := newNIC(t, cfg)
@@ -210,7 +210,7 @@ func TestDetachViews(t *testing.T) {
 	n := newNIC(t, cfg)
 	s := newScript(sends(0x22, 0, 2000, 2000, 3000)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.activate(q)
 	f := n.PollTransmit(0)
 	want := f.AppendTo(nil)
@@ -234,7 +234,7 @@ func TestTransmitAllocatesNothing(t *testing.T) {
 		n := newNIC(t, cfg)
 		s := newScript(slices.Concat(write(0x22, 0, 100_000, 4096), sends(0x22, 0, 64, 64, 1, 2))...)
 		q := plug(t, n, 0x11, qp.RC, s)
-		connect(t, n, q, 1, "10.0.0.2", &macB)
+		connect(t, n, q, 0, "10.0.0.2", &macB)
 		got := testing.AllocsPerRun(100, func() {
 			s.sent = 0
 			n.Doorbell(0, q)

@@ -333,7 +333,7 @@ func TestStreams(t *testing.T) {
 		conn := openContext(t, runDir)
 		pd, _, _ := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil)
 		ah := uverbs.CreateAH{PDHandle: uint32(pd[0]), Attr: uverbs.AHAttr{IsGlobal: 1, PortNum: 1,
-			GRH: uverbs.GlobalRoute{DGID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}, SGIDIndex: 1, HopLimit: 1}}}
+			GRH: uverbs.GlobalRoute{DGID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 2}, SGIDIndex: 0, HopLimit: 1}}}
 		_, _, _ = conn.Call(uverbs.Command(uverbs.CmdCreateAH, 16, ah), nil)
 	}()
 	var fr pcapng.Frame

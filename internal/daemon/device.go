@@ -94,7 +94,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
 	p := &sysfs.Port{}
 	err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
-		p.Active = core.PortAttr().State == rocev2.PortActive
+		p.Active, p.LID = core.PortAttr().State == rocev2.PortActive, core.LID()
 		for _, g := range core.GIDs() {
 			p.GIDs = append(p.GIDs, g.GID)
 		}

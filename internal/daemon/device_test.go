@@ -71,7 +71,7 @@ func TestRefresh(t *testing.T) {
 		t.Fatal(err)
 	}
 	ah := uverbs.CreateAH{PDHandle: uint32(pd[0]), Attr: uverbs.AHAttr{IsGlobal: 1, PortNum: 1,
-		GRH: uverbs.GlobalRoute{DGID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 77}, SGIDIndex: 1, HopLimit: 1}}}
+		GRH: uverbs.GlobalRoute{DGID: [16]byte{10: 0xff, 11: 0xff, 12: 10, 15: 77}, SGIDIndex: 0, HopLimit: 1}}}
 	if _, _, err := conn.Call(uverbs.Command(uverbs.CmdCreateAH, 16, ah), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestDeviceForEachProfile(t *testing.T) {
 		t.Errorf("refresh by a device that has no port of its own: %v", err)
 	}
 	for _, tree := range []string{"sysfs", "nic/rxe_a"} {
-		text, err := os.ReadFile(filepath.Join(runDir, tree, "class/infiniband/rxe_a_mp_rdma/ports/1/gids/1"))
+		text, err := os.ReadFile(filepath.Join(runDir, tree, "class/infiniband/rxe_a_mp_rdma/ports/1/gids/0"))
 		if err != nil || string(text) != "0000:0000:0000:0000:0000:ffff:0a00:0001\n" {
 			t.Errorf("%s: GID %s, %v", tree, text, err)
 		}

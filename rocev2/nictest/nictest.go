@@ -89,9 +89,9 @@ type Event struct {
 
 // GID indices of the nodes' addresses.
 const (
-	GIDLinkLocal = 0
-	GIDIPv4      = 1 // 10.0.0.1 and 10.0.0.2
-	GIDIPv6      = 2 // fd00::1 and fd00::2
+	GIDIPv4      = 0 // 10.0.0.1 and 10.0.0.2
+	GIDIPv6      = 1 // fd00::1 and fd00::2
+	GIDLinkLocal = 2
 )
 
 // New makes a pair.

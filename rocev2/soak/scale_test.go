@@ -123,7 +123,7 @@ var idleQueue = new(requests)
 // ready takes a queue pair to RTS.
 func (l *lean) ready(tb testing.TB, i int, q, peer *rocev2.QueuePair) {
 	n := l.nics[i]
-	av := rocev2.AddressVector{DGID: l.nics[1-i].GIDs()[1].GID, SGIDIndex: 1}
+	av := rocev2.AddressVector{DGID: l.nics[1-i].GIDs()[0].GID, SGIDIndex: 0}
 	check(tb, n.ModifyQP(l.now, q, qp.Attr{State: qp.Init, Port: 1, AccessFlags: qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic},
 		qp.AttrState|qp.AttrPort|qp.AttrPKeyIndex|qp.AttrAccessFlags, nil))
 	check(tb, n.ModifyQP(l.now, q, qp.Attr{State: qp.RTR, PathMTU: 5, DestQPN: uint32(peer.Num()), MaxDestRdAtomic: 4, MinRNRTimer: 1},

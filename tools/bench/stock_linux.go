@@ -81,7 +81,7 @@ func (b *bench) preloaded(i int, port string, args []string) []string {
 	h := b.lab.Host[i]
 	cmd := []string{filepath.Join(b.bin, "rocectl"), "--run-dir", h.RunDir, "exec", "--"}
 	cmd = append(cmd, args...)
-	return append(cmd, "-d", h.Device, "-x", "1", "-F", "-p", port, "--report_gbits")
+	return append(cmd, "-d", h.Device, "-x", "0", "-F", "-p", port, "--report_gbits")
 }
 
 // parsePerftest reads a column of the line of results. All begin with bytes and

@@ -122,7 +122,7 @@ func (c *client) queryPort(q *request) error {
 			PortCapFlags: portCapCM | portCapIPBasedGIDs, MaxMsgSz: qp.MaxMessage, GIDTblLen: uint32(a.GIDs),
 			PKeyTblLen: uint16(a.PKeys), State: uint8(a.State), MaxMTU: uint8(a.MaxMTU), ActiveMTU: uint8(a.ActiveMTU),
 			MaxVLNum: 1, ActiveWidth: activeWidth4X, ActiveSpeed: activeSpeedEDR, PhysState: physPolling,
-			LinkLayer: uverbs.LinkLayerEthernet,
+			LinkLayer: uverbs.LinkLayerEthernet, LID: n.LID(),
 		}
 		if a.State == rocev2.PortActive {
 			r.PhysState = physLinkUp

@@ -220,7 +220,7 @@ func (c *client) createAH(q *request) error {
 	if err != nil {
 		return err
 	}
-	if in.Attr.IsGlobal == 0 || in.Attr.PortNum != 1 {
+	if in.Attr.PortNum != 1 {
 		return unix.EINVAL
 	}
 	if c.ahs.full() {
@@ -229,7 +229,13 @@ func (c *client) createAH(q *request) error {
 	a := &in.Attr
 	own := c.owner()
 	return c.do(func(now mono.Time, n *rocev2.NIC) error {
-		av := vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass)
+		av, ok := vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass), true
+		if a.IsGlobal == 0 {
+			av, ok = n.LIDVector(a.DLID)
+		}
+		if !ok {
+			return unix.EINVAL
+		}
 		h, err := n.CreateAH(now, pd, av, &own)
 		if err == nil {
 			// ah_num is what work requests name; zero would make the provider

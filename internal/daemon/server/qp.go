@@ -250,16 +250,23 @@ func (c *client) applyQP(in *uverbs.ModifyQP, rate uint32) error {
 	if err != nil {
 		return err
 	}
-	var av *rocev2.AddressVector
-	if mask&qp.AttrAV != 0 {
-		d := &in.Dest
-		if d.IsGlobal == 0 || d.PortNum != 1 && d.PortNum != 0 {
-			return unix.EINVAL // RoCE has no routing without a GRH
-		}
-		v := vector(d.DGID, d.FlowLabel, d.SGIDIndex, d.HopLimit, d.TrafficClass)
-		av = &v
+	if mask&qp.AttrAV == 0 {
+		return c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyQP(now, o.q, a, mask, nil) })
 	}
-	return c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyQP(now, o.q, a, mask, av) })
+	d := &in.Dest
+	if d.PortNum > 1 {
+		return unix.EINVAL
+	}
+	return c.do(func(now mono.Time, n *rocev2.NIC) error {
+		av, ok := vector(d.DGID, d.FlowLabel, d.SGIDIndex, d.HopLimit, d.TrafficClass), true
+		if d.IsGlobal == 0 {
+			av, ok = n.LIDVector(d.DLID)
+		}
+		if !ok {
+			return unix.EINVAL
+		}
+		return n.ModifyQP(now, o.q, a, mask, &av)
+	})
 }
 
 // attrOf translates the attributes of MODIFY_QP. Alternate paths and path migration

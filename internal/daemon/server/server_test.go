@@ -57,7 +57,7 @@ func (e *endpoint) join(gid [16]byte, qpn uint32) {
 	e.must(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, QPState: uint8(qp.Init), PortNum: 1, QPAccessFlags: 7,
 		AttrMask: uint32(qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags)})
 	e.must(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, QPState: uint8(qp.RTR), PathMTU: 3, DestQPNum: qpn, RQPSN: 100,
-		MaxDestRdAtomic: 1, MinRNRTimer: 1, Dest: uverbs.QPDest{DGID: gid, SGIDIndex: 1, HopLimit: 64, IsGlobal: 1, PortNum: 1},
+		MaxDestRdAtomic: 1, MinRNRTimer: 1, Dest: uverbs.QPDest{DGID: gid, SGIDIndex: 0, HopLimit: 64, IsGlobal: 1, PortNum: 1},
 		AttrMask: uint32(qp.AttrState | qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer)})
 	e.must(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, QPState: uint8(qp.RTS), SQPSN: 100, Timeout: 14, RetryCnt: 7, RNRRetry: 7,
 		MaxRdAtomic: 1, AttrMask: uint32(qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic)})
@@ -230,7 +230,7 @@ func TestClientDeath(t *testing.T) {
 	c.handle(uverbs.CmdAllocMW, uverbs.AllocMW{PDHandle: c.pd, MWType: 2})
 	c.handle(uverbs.CmdCreateSRQ, uverbs.CreateSRQ{PDHandle: c.pd, MaxWR: 4, MaxSGE: 1})
 	c.handle(uverbs.CmdCreateAH, uverbs.CreateAH{PDHandle: c.pd, Attr: uverbs.AHAttr{IsGlobal: 1, PortNum: 1,
-		GRH: uverbs.GlobalRoute{DGID: h[1].gid, SGIDIndex: 1, HopLimit: 1}}})
+		GRH: uverbs.GlobalRoute{DGID: h[1].gid, SGIDIndex: 0, HopLimit: 1}}})
 	c.must(uverbs.CmdDeregMR, uverbs.DeregMR{MRHandle: c.mr})
 	c.conn.Close()
 	eventually(t, "only one client's objects", func() bool { return h[0].objects(t) == 4 })

@@ -135,7 +135,7 @@ func sendForever(now mono.Time, n *rocev2.NIC) error {
 	if err != nil {
 		return err
 	}
-	av := rocev2.AddressVector{SGIDIndex: 1, DGID: rocev2.GIDOf(netip.MustParseAddr("198.18.0.2"))}
+	av := rocev2.AddressVector{SGIDIndex: 0, DGID: rocev2.GIDOf(netip.MustParseAddr("198.18.0.2"))}
 	for _, step := range []struct {
 		attr qp.Attr
 		mask qp.AttrMask

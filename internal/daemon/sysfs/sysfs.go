@@ -44,6 +44,7 @@ type Device struct {
 // Port is what changes in a device.
 type Port struct {
 	Active   bool
+	LID      uint16
 	GIDs     [][16]byte
 	Counters []Counter // standard ones and those of the device
 }
@@ -118,7 +119,6 @@ func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 	}
 	port := dev + "/ports/1"
 	return errors.Join(t.update(port, d.Netdev, p), t.files(map[string]string{
-		port + "/lid":            "0x0",
 		port + "/sm_lid":         "0x0",
 		port + "/sm_sl":          "0",
 		port + "/lid_mask_count": "0",
@@ -164,7 +164,8 @@ func (t *Tree) update(port, netdev string, p *Port) error {
 	if p.Active {
 		state, phys = "4: ACTIVE", "5: LinkUp"
 	}
-	files := map[string]string{port + "/state": state, port + "/phys_state": phys}
+	files := map[string]string{port + "/state": state, port + "/phys_state": phys,
+		port + "/lid": fmt.Sprintf("%#x", p.LID)}
 	for i, g := range p.GIDs {
 		n := strconv.Itoa(i)
 		files[port+"/gids/"+n] = groups(g[:])

@@ -89,23 +89,24 @@ func outOfBand(l *lab.Lab, r rung, args ...string) rung {
 	return r
 }
 
-// gidIPv4 and gidIPv6 are the indices of a NIC's GIDs behind its link-local one.
+// gidIPv4 and gidIPv6 are the indices of a NIC's GIDs.
 const (
-	gidIPv4 = "1"
-	gidIPv6 = "2"
+	gidIPv4 = "0"
+	gidIPv6 = "1"
 )
 
 // pingpongs are the options with which each example of libibverbs is run beside
-// its number of iterations. -c looks at every byte.
+// its number of iterations. -c looks at every byte. Without -g they have no GID of their
+// peer but its LID.
 var pingpongs = []struct {
 	program string
 	options []string
 	refused map[string]string
 }{
-	{"ibv_rc_pingpong", []string{"-c", "-c -e", "-c -N", "-c -s 100000 -m 4096", "-t", "-o", "-j"}, map[string]string{
+	{"ibv_rc_pingpong", []string{"-c", "-c -e", "-c -N", "-c -s 100000 -m 4096", "-c -g " + gidIPv4, "-c -g " + gidIPv6, "-t", "-o", "-j"}, map[string]string{
 		"-t": "The device isn't completion timestamp capable", "-o": "The device isn't ODP capable", "-j": "Device doesn't support dm allocation"}},
 	{"ibv_uc_pingpong", []string{"-c", "-c -e"}, nil},
-	{"ibv_ud_pingpong", []string{"-c", "-c -e"}, nil},
+	{"ibv_ud_pingpong", []string{"-c", "-c -e", "-c -g " + gidIPv4, "-c -g " + gidIPv6}, nil},
 	{"ibv_srq_pingpong", []string{"-c", "-c -e", "-c -q 4"}, nil},
 	{"ibv_xsrq_pingpong", []string{""}, map[string]string{"": "Couldn't Open the XRC Domain"}},
 }
@@ -117,7 +118,7 @@ func TestPingpong(t *testing.T) {
 	for _, p := range pingpongs {
 		for _, o := range p.options {
 			name := strings.TrimSpace(p.program + " " + o)
-			args := append(strings.Fields(name), "-g", gidIPv4)
+			args := strings.Fields(name)
 			if p.program != "ibv_xsrq_pingpong" {
 				args = append(args, "-n", "300")
 			}
