@@ -37,7 +37,7 @@ func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
 	n := newNIC(t, cfg)
 	n.net.ipID = id
 	q := plug(t, n, 0x11, qp.RC, newScript(out...))
-	connect(t, n, q, 1, "10.0.0.2", &macB)
+	connect(t, n, q, 0, "10.0.0.2", &macB)
 	n.activate(q)
 	return transmit(n, 0)
 }

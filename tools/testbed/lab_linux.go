@@ -20,9 +20,14 @@ type Lab struct {
 	Host [2]*Host
 }
 
+// Device is the name of both NICs: some programs want the device of the other side to be
+// called as their own.
+const Device = "rxe0"
+
 // Host is one daemon.
 type Host struct {
 	NS      *Namespace // in which it is started; nil is that of this process
+	Name    string     // a or b
 	RunDir  string
 	Device  string // name of its NIC
 	Addr    string // address of its NIC
@@ -68,7 +73,7 @@ func NewLab(o LabOptions) (*Lab, error) {
 func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 	name := string(rune('a' + i))
 	h := &Host{
-		RunDir: filepath.Join(l.Dir, name), Device: "rxe_" + name, Addr: fmt.Sprintf("198.18.0.%d", i+1),
+		Name: name, RunDir: filepath.Join(l.Dir, name), Device: Device, Addr: fmt.Sprintf("198.18.0.%d", i+1),
 		Config: filepath.Join(l.Dir, name+".yaml"), LogFile: filepath.Join(l.Dir, name+".log"),
 	}
 	port := fmt.Sprintf("{type: tap, netns: %q, device: tap_%s, bridge: %s, offload: %t}", l.netns(i), name, Bridge, !o.NoOffload)

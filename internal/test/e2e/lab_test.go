@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -65,9 +66,16 @@ func (l *rig) pair(args ...string) (server, client *lab.Proc) {
 	lab.Must(l.T, err)
 	sock := filepath.Join(oob, "s")
 	args = append([]string{lab.Program("roceperf")}, append(slices.Clone(args), "--oob", "unix:"+sock)...)
-	server = l.Start(1, append(slices.Clone(args), "--run-dir", l.Host[1].RunDir)...)
+	side := func(i int) []string {
+		own := slices.Clone(args)
+		if at := slices.Index(own, ipv6); at >= 0 {
+			own[at] = strconv.Itoa(l.gid(i, fmt.Sprintf("fd00::%d", i+1)))
+		}
+		return append(own, "--run-dir", l.Host[i].RunDir)
+	}
+	server = l.Start(1, side(1)...)
 	lab.Must(l.T, server.Ready("it listens", func() (bool, error) { return pathExists(sock), nil }))
-	return server, l.Start(0, append(slices.Clone(args), "--run-dir", l.Host[0].RunDir, "--json", "peer")...)
+	return server, l.Start(0, append(side(0), "--json", "peer")...)
 }
 
 // perf runs roceperf between the hosts, which has to succeed.

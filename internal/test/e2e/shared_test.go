@@ -44,17 +44,19 @@ func TestSharedPorts(t *testing.T) {
 			l.serves()
 			l.verify("read-bw -s 64k -n 8")
 			l.verify("send-bw -c ud -s 1k -n 8")
-			six := l.gid(0, "fd00::1")
-			if l.gid(1, "fd00::2") != six {
-				t.Fatalf("GIDs %v and %v", l.Link(0).GIDs, l.Link(1).GIDs)
+			l.verify("write-bw -s 64k -n 8 --gid-index " + ipv6)
+			if i := l.gid(0, "198.18.0.1"); i != 0 || l.gid(1, "198.18.0.2") != i {
+				t.Errorf("GIDs %v and %v", l.Link(0).GIDs, l.Link(1).GIDs)
 			}
-			l.verify("write-bw -s 64k -n 8 --gid-index " + strconv.Itoa(six))
 			if link := l.Link(0); link.Port != kinds[0] || link.Device != veth || link.Mode == "" || link.ActiveMTU != 4096 {
 				t.Errorf("%+v", link)
 			}
 		})
 	}
 }
+
+// ipv6 among roceperf's arguments stands for the index of a NIC's IPv6 address.
+const ipv6 = "IPV6"
 
 // gid returns the index of an address in the GID table of host i, -1 if it is not there.
 func (l *rig) gid(i int, addr string) int { return slices.Index(l.Link(i).GIDs, addr) }
@@ -87,7 +89,7 @@ func TestSharedAddresses(t *testing.T) {
 			t.Errorf("events: %q", events())
 		}
 		shown := func() string {
-			text, err := os.ReadFile(filepath.Join(l.Host[0].RunDir, "sysfs/class/infiniband/rxe_a/ports/1/gids", strconv.Itoa(index)))
+			text, err := os.ReadFile(filepath.Join(l.Host[0].RunDir, "sysfs/class/infiniband", testbed.Device, "ports/1/gids", strconv.Itoa(index)))
 			lab.Must(t, err)
 			return strings.TrimSpace(string(text))
 		}

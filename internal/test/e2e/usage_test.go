@@ -41,16 +41,16 @@ func TestErrors(t *testing.T) {
 		{2, "rocectl stat a b", "usage"},
 		{2, "rocectl stat --watch x", "watch"},
 		{2, "rocectl capture", "usage"},
-		{2, "rocectl capture rxe_a", "-w FILE"},
+		{2, "rocectl capture rxe0", "-w FILE"},
 		{2, "rocectl decode", "usage"},
 		{2, "rocectl fault frob", "frob"},
-		{2, "rocectl fault add rxe_a frob", "frob"},
+		{2, "rocectl fault add rxe0 frob", "frob"},
 		{2, "rocectl fault list", "usage"},
 		{2, "rocectl poll", "usage"},
 		{1, "rocectl link --run-dir " + nowhere, "is roced running?"},
 		{1, "rocectl stat --socket " + nowhere, nowhere},
 		{1, "rocectl events --run-dir " + nowhere, "is roced running?"},
-		{1, "rocectl capture rxe_a -w /dev/null --run-dir " + nowhere, "is roced running?"},
+		{1, "rocectl capture rxe0 -w /dev/null --run-dir " + nowhere, "is roced running?"},
 		{1, "rocectl decode " + nowhere, nowhere},
 		{1, "rocectl decode /proc/self/cmdline", "not a valid pcap"},
 
@@ -134,7 +134,7 @@ func TestNoDevice(t *testing.T) {
 // TestNoSuchNIC has rocectl ask for a NIC that is not there.
 func TestNoSuchNIC(t *testing.T) {
 	l := newLab(t, onUnix)
-	for _, args := range []string{"stat rxe_z", "capture rxe_z -w /dev/null", "fault clear rxe_z", "poll rxe_z", "poll rxe_a frob"} {
+	for _, args := range []string{"stat rxe_z", "capture rxe_z -w /dev/null", "fault clear rxe_z", "poll rxe_z", "poll rxe0 frob"} {
 		l.Ctl(0, strings.Fields(args)...).Fails(soon)
 	}
 }
