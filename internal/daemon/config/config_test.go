@@ -197,6 +197,8 @@ func TestFaults(t *testing.T) {
 		{"nics: [{name: a, port: {type: unix, local: x, remote: /y}}]", "nics[0].port.local: "},
 		{"nics: [{name: a, port: {type: unix, local: /y, remote: /y}}]", "nics[0].port.remote: is the local"},
 		{"nics: [{name: a, port: {type: tap}}, {name: a, port: {type: tap, device: b}}]", "nics[1].name: the same"},
+		{"nics: [{name: a, addresses: [198.18.0.1/24], port: {type: tap}}, {name: b, addresses: [fd00::1/64, 198.18.0.1/16], port: {type: tap}}]",
+			"nics[1].addresses[1]: the same as that of nics[0]"},
 		{"nics: [{name: a, port: {type: tap}}, {name: b, port: {type: tap, device: a}}]", "nics[1].port.device: the same"},
 		{shared("packet", "", "mac: 02:00:00:00:00:01"), "nics[0].mac: cannot be set for a port of type packet"},
 		{shared("packet", "", "mtu: 1500"), "nics[0].mtu: cannot be set"},

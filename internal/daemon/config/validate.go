@@ -96,6 +96,10 @@ func (c *Config) checkUnique(f *faults) {
 		if n.MAC != (MAC{}) {
 			unique(i, "mac", "mac "+n.MAC.String())
 		}
+		for j, p := range n.Prefixes {
+			// rdma_cm could not tell whom a program means.
+			unique(i, fmt.Sprintf("addresses[%d]", j), "address "+p.Addr().String())
+		}
 		if n.Capture.File != "" {
 			unique(i, "capture.file", "file "+filepath.Clean(n.Capture.File))
 		}
