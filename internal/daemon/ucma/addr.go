@@ -32,6 +32,9 @@ type endpoint struct {
 // any reports whether no address is given.
 func (e endpoint) any() bool { return !e.Addr().IsValid() || e.Addr().IsUnspecified() }
 
+// self reports whether e means this host and no address of it in particular.
+func (e endpoint) self() bool { return e.any() || e.Addr().IsLoopback() }
+
 // withPort returns e with another port.
 func (e endpoint) withPort(port uint16) endpoint {
 	e.AddrPort = netip.AddrPortFrom(e.Addr(), port)

@@ -153,8 +153,12 @@ func (n *nic) requested(l *cm.Listener, sid uint64, c *cm.Conn, s *cm.SIDR, rout
 	if err == nil && (on == nil || n.srv.ids[on.num] != on || on.state != stateListen) {
 		err = unix.ENOENT
 	}
-	if err == nil && (rocev2.GIDOf(h.Dst) != route.SGID || rocev2.GIDOf(h.Src) != route.DGID) {
+	switch {
+	case err != nil:
+	case rocev2.GIDOf(h.Dst) != route.SGID, rocev2.GIDOf(h.Src) != route.DGID:
 		err = unix.EADDRNOTAVAIL // RoCE has no other addresses than those
+	case on.src.Addr().IsLoopback() && route.SGID != route.DGID:
+		err = unix.EADDRNOTAVAIL // who listens on a loopback address is not there for others
 	}
 	var i *id
 	if err == nil {

@@ -147,29 +147,33 @@ func (i *id) bind(src endpoint) error {
 	if err := i.ctx.srv.take(i, src); err != nil {
 		return err
 	}
-	i.nic, i.sgid, i.route.SGID, i.state = n, sgid, rocev2.GIDOf(src.Addr()), stateBound
+	i.nic, i.sgid, i.route.SGID, i.state = n, sgid.Index, sgid.GID, stateBound
 	return nil
 }
 
-// owner finds the NIC that has an address, and the index of its GID.
-func (c *device) owner(e endpoint) (*nic, uint8) {
+// owner finds the NIC that has an address, and its GID. A loopback address stands for the
+// first address of the first NIC, over which the NIC reaches itself.
+func (c *device) owner(e endpoint) (*nic, rocev2.GIDEntry) {
 	for _, n := range c.nics {
-		var sgid uint8
+		sgid := rocev2.GIDEntry{GID: rocev2.GIDOf(e.Addr())}
 		err := n.do(func(_ mono.Time, core *rocev2.NIC) (err error) {
-			sgid, err = sgidIndex(core, rocev2.GIDOf(e.Addr()))
+			if e.Addr().IsLoopback() {
+				sgid.GID = firstOf(core, e.Addr().Is4())
+			}
+			sgid.Index, err = sgidIndex(core, sgid.GID)
 			return err
 		})
 		if err == nil {
 			return n, sgid
 		}
 	}
-	return nil, 0
+	return nil, rocev2.GIDEntry{}
 }
 
 // sgidIndex returns the index of a GID of the NIC.
 func sgidIndex(core *rocev2.NIC, gid rocev2.GID) (uint8, error) {
 	for _, g := range core.GIDs() {
-		if g.GID == gid {
+		if g.GID == gid && gid != (rocev2.GID{}) {
 			return g.Index, nil
 		}
 	}

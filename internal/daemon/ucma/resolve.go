@@ -76,11 +76,15 @@ func unspecified(e endpoint) netip.Addr {
 }
 
 // wayTo chooses the NIC and the GID for packets to dst: those that i is bound to, or
-// the best that the context has. The unspecified address stands for our own.
+// the best that the context has. The unspecified address and the loopback ones stand for
+// our own; from a loopback address there is no way to others.
 func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if i.nic != nil {
-		if dst.any() {
-			*dst = endpointOf(i.src.Addr(), dst.Port())
+		if dst.self() {
+			*dst = endpointOf(i.route.SGID.Addr(), dst.Port())
+		}
+		if i.src.Addr().IsLoopback() && dst.Addr() != i.route.SGID.Addr() {
+			return nil, sgid, unix.ENETUNREACH
 		}
 		return i.nic, rocev2.GIDEntry{GID: i.route.SGID, Index: i.sgid}, nil
 	}
@@ -88,7 +92,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	for _, n := range i.ctx.nics {
 		err := n.do(func(_ mono.Time, core *rocev2.NIC) error {
 			to := rocev2.GIDOf(dst.Addr())
-			if dst.any() {
+			if dst.self() {
 				to = firstOf(core, dst.Addr().Is4())
 			}
 			if e, b, ok := core.Source(to); ok && b > bits {
@@ -103,7 +107,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if best == nil {
 		return nil, sgid, unix.ENETUNREACH
 	}
-	if dst.any() {
+	if dst.self() {
 		*dst = endpointOf(sgid.GID.Addr(), dst.Port())
 	}
 	return best, sgid, nil

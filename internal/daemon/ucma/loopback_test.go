@@ -1,0 +1,52 @@
+package ucma
+
+import (
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rdmacm"
+)
+
+// TestLoopback connects a NIC to itself over loopback addresses.
+func TestLoopback(t *testing.T) {
+	for _, c := range []struct{ listen, dial, own string }{
+		{"127.0.0.1:7471", "127.0.0.1:7471", "198.18.0.1"},
+		{"[::1]:7471", "[::1]:7471", "fd00::1"},
+		{"127.0.0.1:7471", "198.18.0.1:7471", "198.18.0.1"},
+		{"0.0.0.0:7471", "127.0.0.2:7471", "198.18.0.1"},
+	} {
+		hosts := lab(t)
+		a := open(t, hosts[0])
+		l := a.listenOn(11, rdmacm.PSTCP, c.listen, 3)
+		if q := ask[rdmacm.QueryAddrResp](a, rdmacm.CmdQuery, rdmacm.Query{ID: l, Option: rdmacm.QueryAddr}); q.NodeGUID == [8]byte{} && c.listen[0] != '0' {
+			t.Errorf("%s is bound to no NIC", c.listen)
+		}
+		id := a.routeTo(21, rdmacm.PSTCP, c.dial)
+		a.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "hello")})
+		req := a.next(rdmacm.EventConnectRequest).ID
+		q := ask[rdmacm.QueryAddrResp](a, rdmacm.CmdQuery, rdmacm.Query{ID: req, Option: rdmacm.QueryAddr})
+		src, err := parseSockaddr(q.SrcAddr[:q.SrcSize])
+		must(t, err)
+		if src.Addr() != netip.MustParseAddr(c.own) {
+			t.Errorf("%s to %s: accepted at %v", c.dial, c.listen, src)
+		}
+	}
+}
+
+// TestLoopbackIsPrivate: who listens on a loopback address is not reached from outside, and
+// from one nobody outside is reached.
+func TestLoopbackIsPrivate(t *testing.T) {
+	hosts := lab(t)
+	a, b := open(t, hosts[0]), open(t, hosts[1])
+	a.listenOn(11, rdmacm.PSTCP, "127.0.0.1:7471", 3)
+	id := b.routeTo(21, rdmacm.PSTCP, "198.18.0.1:7471")
+	b.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "hello")})
+	b.next(rdmacm.EventRejected)
+	a.quiet()
+	out := a.create(31, rdmacm.PSTCP)
+	a.bindTo(out, "127.0.0.1:0")
+	s, n := storage("198.18.0.2:7471")
+	a.refuse(unix.ENETUNREACH, rdmacm.CmdResolveAddr, 0, rdmacm.ResolveAddr{ID: out, TimeoutMS: 100, DstSize: n, DstAddr: s})
+}
