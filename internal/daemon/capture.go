@@ -19,14 +19,23 @@ import (
 const reconstructed = "UDP sockets: the kernel makes and takes Ethernet, IP and UDP headers; they are reconstructed here, without the hop limit, " +
 	"flow label, UDP checksum and stations of the wire, and with the IP ID that the ICRC was made for"
 
-// startCapture makes c see the frames of the NIC.
-func (n *nic) startCapture(ctx context.Context, path string, snap int) (*capture.Capture, error) {
-	what := ""
+// captureFile begins the capture of the configuration. That nothing more can be written is
+// logged when it happens, not when the daemon ends.
+func (n *nic) captureFile() (err error) {
+	name := n.cfg.Capture.File
+	n.file, err = n.startCapture(context.Background(), capture.Config{File: name, Failed: func(err error) {
+		n.log.Error("capture: nothing more is written", "file", name, "err", err)
+	}})
+	return err
+}
+
+// startCapture makes a capture see the frames of the NIC.
+func (n *nic) startCapture(ctx context.Context, cfg capture.Config) (*capture.Capture, error) {
+	cfg.Interface, cfg.WallOffset = n.cfg.Name, time.Duration(time.Now().UnixNano()-int64(shard.Now()))
 	if n.routed() {
-		what = reconstructed
+		cfg.Description = reconstructed
 	}
-	c, err := capture.Start(capture.Config{File: path, Interface: n.cfg.Name, Description: what, SnapLen: snap,
-		WallOffset: time.Duration(time.Now().UnixNano() - int64(shard.Now()))})
+	c, err := capture.Start(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +78,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	if err != nil {
 		return err
 	}
-	c, err := n.startCapture(r.Context(), fmt.Sprintf("/proc/self/fd/%d", wr.Fd()), snap)
+	c, err := n.startCapture(r.Context(), capture.Config{File: fmt.Sprintf("/proc/self/fd/%d", wr.Fd()), SnapLen: snap})
 	wr.Close()
 	if err != nil {
 		rd.Close()

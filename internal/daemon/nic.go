@@ -77,7 +77,7 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 		return nil, err
 	}
 	if c.Capture.File != "" {
-		if n.file, err = n.startCapture(context.Background(), c.Capture.File, 0); err != nil {
+		if err := n.captureFile(); err != nil {
 			return nil, err
 		}
 	}

@@ -144,9 +144,18 @@ func (c *Client) exchange(ctx context.Context, method string, send io.Reader, pa
 	defer resp.Body.Close()
 	var f Fault
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<16)).Decode(&f); err != nil || f.Error == "" {
-		return nil, fmt.Errorf("the daemon answers %s", resp.Status)
+		return nil, refused(method, path[0], resp)
 	}
 	return nil, errors.New(f.Error)
+}
+
+// refused puts an answer into words that does not say itself what it means. What a daemon
+// has never heard of has been invented after it.
+func refused(method, what string, resp *http.Response) error {
+	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
+		return fmt.Errorf("the daemon does not know %s %q: it is older than this program", method, what)
+	}
+	return fmt.Errorf("the daemon answers %s", resp.Status)
 }
 
 // explain says in words why the daemon cannot be reached.

@@ -54,6 +54,9 @@ type Config struct {
 	MaxBytes int64
 	// WallOffset is the time since the Unix epoch at mono.Time 0.
 	WallOffset time.Duration
+	// Failed, if not nil, is told why nothing is written any more, as soon as that is so.
+	// It is called once at most, and must not call the capture.
+	Failed func(error)
 }
 
 // Stats counts the frames of a capture.
@@ -282,6 +285,9 @@ func (c *Capture) fail(err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.err == nil && c.cfg.Failed != nil {
+		c.cfg.Failed(err)
+	}
 	c.err = err
 	if !errors.Is(err, ErrFull) {
 		c.written -= c.unflushed

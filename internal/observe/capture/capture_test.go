@@ -155,7 +155,8 @@ func TestCaptureLosesLoudly(t *testing.T) {
 
 func TestCaptureWriteError(t *testing.T) {
 	f := &slowFile{}
-	c, err := start(Config{}, f)
+	told := make(chan error, 2)
+	c, err := start(Config{Failed: func(err error) { told <- err }}, f)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,11 +164,14 @@ func TestCaptureWriteError(t *testing.T) {
 	f.fail = errors.New("disk full")
 	f.gate.Unlock()
 	c.Frame(1, rocev2.Tx, frameOf(60, 1), "")
+	if err := <-told; !errors.Is(err, f.fail) { // before the capture is stopped
+		t.Errorf("told %v", err)
+	}
 	waitFor(t, "the error", func() bool { return c.Stats().Err != nil })
 	c.Frame(2, rocev2.Tx, frameOf(60, 1), "")
 	s, err := c.Stop()
-	if !errors.Is(err, f.fail) || s.Lost != 2 || s.Written != 0 {
-		t.Errorf("%+v, %v", s, err)
+	if !errors.Is(err, f.fail) || s.Lost != 2 || s.Written != 0 || len(told) != 0 {
+		t.Errorf("%+v, %v, told %d times more", s, err, len(told))
 	}
 	if _, err := start(Config{}, f); err == nil {
 		t.Error("started on a file that takes nothing")
