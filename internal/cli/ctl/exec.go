@@ -147,13 +147,14 @@ const explains = "ROCED_EXPLAIN"
 // separators are what stands between the libraries of LD_PRELOAD.
 const separators = ": "
 
-// preload puts a library before others of LD_PRELOAD, unless it is there.
+// preload puts a library behind others of LD_PRELOAD, unless it is there: it stands for the
+// kernel, so what others do with a program's calls (librspreload, sanitizers) they do first.
 func preload(lib, others string) string {
 	list := strings.FieldsFunc(others, func(r rune) bool { return strings.ContainsRune(separators, r) })
 	if slices.Contains(list, lib) {
 		return others
 	}
-	return strings.Join(append([]string{lib}, list...), ":")
+	return strings.Join(append(list, lib), ":")
 }
 
 // findLibrary finds the preload library: where ROCED_LIBRARY says, beside this

@@ -112,9 +112,9 @@ func TestExec(t *testing.T) {
 		{[]string{"--nic", "rxe_b"}, []string{"SYSFS_PATH=/x"},
 			map[string]string{"LD_PRELOAD": lib, "SYSFS_PATH": runDir + "/nic/rxe_b", "ROCED_NIC": "rxe_b"}},
 		{nil, []string{"LD_PRELOAD=/nonexistent/a.so /nonexistent/b.so"},
-			map[string]string{"LD_PRELOAD": lib + ":/nonexistent/a.so:/nonexistent/b.so"}},
+			map[string]string{"LD_PRELOAD": "/nonexistent/a.so:/nonexistent/b.so:" + lib}},
 		{nil, []string{"LD_PRELOAD=/nonexistent/a.so:" + lib}, map[string]string{"LD_PRELOAD": "/nonexistent/a.so:" + lib}},
-		{nil, []string{"LD_PRELOAD=" + lib + ".old"}, map[string]string{"LD_PRELOAD": lib + ":" + lib + ".old"}},
+		{nil, []string{"LD_PRELOAD=" + lib + ".old"}, map[string]string{"LD_PRELOAD": lib + ".old:" + lib}},
 	} {
 		args := append(append([]string{"--run-dir", runDir, "exec"}, c.args...), "--", os.Args[0], "-x", "a b", "", "--nic")
 		cmd := rocectl(t, append(c.env, "ROCED_LIBRARY="+lib), args...)
