@@ -33,7 +33,7 @@ func (n *NIC) CreateAH(now mono.Time, pd *PD, av AddressVector, ctx any) (*AH, e
 	if !n.ownsPD(pd) {
 		return nil, fail(verb, "pd", ErrInvalid)
 	}
-	p, err := n.newPath(now, av)
+	p, err := n.pathOf(now, av)
 	if err != nil {
 		return nil, failPath(verb, err)
 	}
@@ -45,6 +45,14 @@ func (n *NIC) CreateAH(now mono.Time, pd *PD, av AddressVector, ctx any) (*AH, e
 	}
 	pd.users++
 	return a, nil
+}
+
+// pathOf is newPath for datagrams, which may go to a group.
+func (n *NIC) pathOf(now mono.Time, av AddressVector) (path, error) {
+	if av.DGID.multicast() {
+		return n.groupPath(av)
+	}
+	return n.newPath(now, av)
 }
 
 // DestroyAH ends an address handle. Sends that name it afterwards are lost.

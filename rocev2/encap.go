@@ -14,7 +14,8 @@ const maxHdrLen = ethLen + ipv6Len + udpLen
 // handle, and the headers made from them once. The zero path leads nowhere.
 type path struct {
 	src, dst GID
-	nb       *neighbour // next hop; nil for a peer on this NIC
+	nb       *neighbour // next hop; nil for a peer on this NIC and for a group
+	group    bool       // dst is a multicast group
 	flow     uint32     // flow label of the address vector
 	hdrLen   int        // Ethernet, IP and UDP; 0 for the zero path
 	// hdr are the headers of every packet; the Ethernet destination, lengths, IP

@@ -24,14 +24,19 @@ func putEth(b []byte, dst, src *MAC, typ uint16) {
 }
 
 // acceptMAC reports whether the destination address of frame is ours: the NIC's
-// own, broadcast, all-nodes (RFC 4291 2.7.1) or a solicited-node group of one of
-// our addresses (RFC 2464 section 7: 33:33 and the low 32 bits of the group).
+// own, broadcast, all-nodes (RFC 4291 2.7.1), all-hosts while there are groups whose queries
+// go there, that of a group that the NIC is in, or a solicited-node group of one of our
+// addresses (RFC 2464 section 7: 33:33 and the low 32 bits of the group).
 func (n *NIC) acceptMAC(frame []byte) bool {
 	dst := MAC(frame[:6])
 	if dst == n.cfg.MAC || dst == broadcastMAC {
 		return true
 	}
-	if dst == (MAC{0x33, 0x33, 0, 0, 0, 1}) {
+	if dst[0]&1 == 0 {
+		return false
+	}
+	m := &n.net.mcast
+	if dst == (MAC{0x33, 0x33, 0, 0, 0, 1}) || m.macs[dst] > 0 || len(m.groups) > 0 && dst == (MAC{1, 0, 0x5e, 0, 0, 1}) {
 		return true
 	}
 	if dst[0] != 0x33 || dst[1] != 0x33 || dst[2] != 0xff {

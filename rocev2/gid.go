@@ -20,6 +20,7 @@ var (
 	ErrNoRoute  = errors.New("rocev2: no route to the destination")
 	ErrBadGID   = errors.New("rocev2: not the address of one station")
 	ErrAddress  = errors.New("rocev2: unusable address")
+	ErrNoGroups = errors.New("rocev2: no multicast on an interface that is shared with the kernel")
 )
 
 // GIDEntry is one entry of the GID table (ibv_gid_entry).

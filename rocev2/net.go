@@ -22,6 +22,7 @@ type netstack struct {
 	rx    rxState
 	tx    txState
 	gsi   gsiState
+	mcast multicast
 
 	sockets sockets
 }
@@ -59,6 +60,7 @@ func (n *NIC) initNet() error {
 	n.net.up, n.net.mtu = true, n.cfg.MTU
 	n.net.ipID = binary.BigEndian.Uint16(n.cfg.Seed[:])
 	n.net.neigh.init()
+	n.net.mcast.init()
 	n.net.tx.init()
 	if n.cfg.Sockets {
 		n.net.sockets.unwind = bth.NewUnwinder()
@@ -164,6 +166,7 @@ func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 // are due.
 func (n *NIC) Advance(now mono.Time) {
 	n.advanceNeighbours(now)
+	n.advanceGroups(now)
 	n.advanceQPs(now)
 	if g := n.net.gsi.agent; g != nil && g.NextTimeout() <= now {
 		g.Advance(now)
@@ -176,7 +179,7 @@ func (n *NIC) NextTimeout() mono.Time {
 	if n.sch.again {
 		return 0
 	}
-	t := n.sch.deadlines.Next().Min(n.net.neigh.next)
+	t := n.sch.deadlines.Next().Min(n.net.neigh.next).Min(n.net.mcast.next)
 	if g := n.net.gsi.agent; g != nil {
 		t = t.Min(g.NextTimeout())
 	}

@@ -276,6 +276,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 		return fail("destroy_qp", "qp", ErrInvalid)
 	}
 	n.unschedule(q)
+	n.detachAll(q)
 	q.core.CloseTrace()
 	n.releasePath(&q.path)
 	for mw := q.windows.first; mw != nil; mw = q.windows.first {

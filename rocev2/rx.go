@@ -151,6 +151,10 @@ func (n *NIC) receiveFrame(now mono.Time, frame []byte, segSize int) rxReason {
 		return n.receiveICMP(h)
 	case h.proto == protoICMPv6 && h.v6:
 		return n.receiveICMPv6(now, h)
+	case h.proto == protoIGMP && !h.v6:
+		return n.receiveIGMP(now, h)
+	case h.proto == protoHopByHop && h.v6:
+		return n.receiveMLD(now, h)
 	}
 	return rxProto
 }
@@ -166,7 +170,7 @@ func (n *NIC) receiveUDP(now mono.Time, frame []byte, segSize int) rxReason {
 	if binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort {
 		return rxPort
 	}
-	if !n.net.addrs.own(&h.dst) {
+	if !n.net.addrs.own(&h.dst) && n.net.mcast.groups[h.dst] == nil {
 		return rxAddr
 	}
 	end := int(binary.BigEndian.Uint16(udp[4:]))

@@ -27,6 +27,9 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	if meta.CE {
 		n.ctr.NPECNMarked++
 	}
+	if rx.ip.dst.multicast() {
+		return nil, n.receiveGroup(now, l3, meta)
+	}
 	if p.DestQP <= 1 {
 		return nil, n.receiveMAD(now, l3)
 	}

@@ -14,6 +14,7 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 	n.sch.again = false
 	for range txTurns {
 		n.left(now)
+		n.deliverOwn(now)
 		n.failOverflowed(now)
 		f := n.nextControl()
 		if f == nil {
@@ -47,13 +48,15 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 func (n *NIC) dispose(now mono.Time, f *Frame) bool {
 	b := &n.net.tx
 	data := b.queue != nil
-	if data && b.path.nb == nil || !data && MAC(f.Bufs[0]) == n.cfg.MAC {
+	if data && b.path.group {
+		n.keepOwn(f)
+	} else if data && b.path.nb == nil || !data && MAC(f.Bufs[0]) == n.cfg.MAC {
 		n.ctr.countTx(f, b.segs)
 		n.observeTx(now, f, "")
 		n.loopback(now, f)
 		return true
 	}
-	if data && b.path.nb.state == neighIncomplete {
+	if data && !b.path.group && b.path.nb.state == neighIncomplete {
 		n.hold(b.path.nb, f)
 		return true
 	}

@@ -151,6 +151,30 @@ type CreateID struct {
 // CreateIDResp is rdma_ucm_create_id_resp.
 type CreateIDResp struct{ ID uint32 }
 
+// JoinMcast is rdma_ucm_join_mcast; the answer is a CreateIDResp.
+type JoinMcast struct {
+	_         uint64
+	UID       uint64
+	ID        uint32
+	AddrSize  uint16
+	JoinFlags uint16
+	Addr      SockaddrStorage
+}
+
+// JoinIPMcast is rdma_ucm_join_ip_mcast.
+type JoinIPMcast struct {
+	_    uint64
+	UID  uint64
+	Addr SockaddrIn6
+	ID   uint32
+}
+
+// Flags of JoinMcast.
+const (
+	JoinFullMember = 0
+	JoinSendOnly   = 1
+)
+
 // DestroyID is rdma_ucm_destroy_id.
 type DestroyID struct {
 	_  uint64

@@ -55,6 +55,8 @@ var layouts = []struct {
 	{EventResp{}, "rdma_ucm_event_resp", "uid id event status param ece"},
 	{SetOption{}, "rdma_ucm_set_option", "id level optname optlen"},
 	{MigrateID{}, "rdma_ucm_migrate_id", "id fd"},
+	{JoinMcast{}, "rdma_ucm_join_mcast", "uid id addr_size join_flags addr"},
+	{JoinIPMcast{}, "rdma_ucm_join_ip_mcast", "uid addr id"},
 }
 
 // numbers are constants of the ABI with their names in C.
@@ -75,6 +77,7 @@ var numbers = []struct {
 	{"RDMA_USER_CM_CMD_MIGRATE_ID", CmdMigrateID}, {"RDMA_USER_CM_CMD_QUERY", CmdQuery},
 	{"RDMA_USER_CM_CMD_BIND", CmdBind}, {"RDMA_USER_CM_CMD_RESOLVE_ADDR", CmdResolveAddr},
 	{"RDMA_USER_CM_CMD_JOIN_MCAST", CmdJoinMcast},
+	{"RDMA_MC_JOIN_FLAG_FULLMEMBER", JoinFullMember}, {"RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER", JoinSendOnly},
 	{"RDMA_PS_IPOIB", uint64(PSIPoIB)}, {"RDMA_PS_IB", uint64(PSIB)}, {"RDMA_PS_TCP", uint64(PSTCP)},
 	{"RDMA_PS_UDP", uint64(PSUDP)},
 	{"RDMA_USER_CM_QUERY_ADDR", QueryAddr}, {"RDMA_USER_CM_QUERY_PATH", QueryPath}, {"RDMA_USER_CM_QUERY_GID", QueryGID},

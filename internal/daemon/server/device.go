@@ -70,7 +70,9 @@ func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
 			MaxResRdAtom: uint32(nic.RdAtomic) * least(nic.QPs, own.QPs),
 			AtomicCap:    atomicHCA, MaxMW: least(nic.MWs, own.MWs), MaxAH: least(nic.AHs, own.AHs),
 			MaxSRQ: least(nic.SRQs, own.SRQs), MaxSRQWR: uint32(nic.RecvWR), MaxSRQSGE: uint32(nic.SGE),
-			MaxPKeys: 1, LocalCAAckDelay: localAckDelay, PhysPortCnt: 1,
+			MaxMcastGrp: rocev2.MaxGroups, MaxMcastQPAttach: rocev2.MaxGroupMembers,
+			MaxTotalMcastQPAttach: rocev2.MaxGroups * rocev2.MaxGroupMembers,
+			MaxPKeys:              1, LocalCAAckDelay: localAckDelay, PhysPortCnt: 1,
 		}
 		return nil
 	})

@@ -21,6 +21,8 @@ var commands = [256]command{
 	uverbs.CmdDeallocPD:         {(*client).deallocPD, 0},
 	uverbs.CmdCreateAH:          {(*client).createAH, uverbs.Size[uverbs.CreateAHResp]()},
 	uverbs.CmdDestroyAH:         {(*client).destroyAH, 0},
+	uverbs.CmdAttachMcast:       {(*client).attachMcast, 0},
+	uverbs.CmdDetachMcast:       {(*client).detachMcast, 0},
 	uverbs.CmdRegMR:             {(*client).regMR, uverbs.Size[uverbs.RegMRResp]()},
 	uverbs.CmdReregMR:           {(*client).reregMR, uverbs.Size[uverbs.ReregMRResp]()},
 	uverbs.CmdDeregMR:           {(*client).deregMR, 0},

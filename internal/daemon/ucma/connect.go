@@ -259,7 +259,9 @@ func (i *id) udParam(e *cm.Event) (p rdmacm.UDParam) {
 }
 
 // ahAttr is the address vector of the route.
-func (i *id) ahAttr() uverbs.AHAttr {
-	return uverbs.AHAttr{IsGlobal: 1, PortNum: 1, GRH: uverbs.GlobalRoute{DGID: i.route.DGID, FlowLabel: i.route.FlowLabel,
-		SGIDIndex: i.sgid, HopLimit: i.route.HopLimit, TrafficClass: i.route.TrafficClass}}
+func (i *id) ahAttr() uverbs.AHAttr { return ahAttr(&i.route, i.sgid) }
+
+func ahAttr(r *rocev2.MADRoute, sgid uint8) uverbs.AHAttr {
+	return uverbs.AHAttr{IsGlobal: 1, PortNum: 1, GRH: uverbs.GlobalRoute{DGID: r.DGID, FlowLabel: r.FlowLabel,
+		SGIDIndex: sgid, HopLimit: r.HopLimit, TrafficClass: r.TrafficClass}}
 }

@@ -76,6 +76,9 @@ var commands = map[uint32]command{
 	rdmacm.CmdSetOption:    {(*device).setOption, 0},
 	rdmacm.CmdNotify:       {(*device).notify, 0},
 	rdmacm.CmdMigrateID:    {(*device).migrateID, 4},
+	rdmacm.CmdJoinIPMcast:  {(*device).joinIPMcast, 4},
+	rdmacm.CmdJoinMcast:    {(*device).joinMcast, 4},
+	rdmacm.CmdLeaveMcast:   {(*device).leaveMcast, 4},
 	rdmacm.ExtHello:        {(*device).hello, uverbs.Size[rdmacm.HelloResp]()},
 	rdmacm.ExtBell:         {(*device).bellBack, 0},
 }
@@ -136,8 +139,6 @@ func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
 	c.srv.mu.Lock()
 	defer c.srv.mu.Unlock()
 	switch {
-	case !ok && (h.Cmd == rdmacm.CmdJoinIPMcast || h.Cmd == rdmacm.CmdJoinMcast || h.Cmd == rdmacm.CmdLeaveMcast):
-		return uverbs.Answer{Err: unix.EOPNOTSUPP} // the NIC has no multicast groups
 	case !ok:
 		return uverbs.Answer{Err: unix.ENOSYS}
 	case c.bell < 0 && h.Cmd != rdmacm.ExtHello:
@@ -163,6 +164,8 @@ func errnoOf(err error) unix.Errno {
 		return unix.EADDRINUSE
 	case errors.Is(err, cm.ErrLimit), errors.Is(err, rocev2.ErrNeighbours):
 		return unix.ENOMEM
+	case errors.Is(err, rocev2.ErrNoGroups):
+		return unix.EOPNOTSUPP
 	case errors.Is(err, rocev2.ErrNoRoute):
 		return unix.ENETUNREACH
 	case errors.Is(err, rocev2.ErrUnreachable):

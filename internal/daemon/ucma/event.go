@@ -11,8 +11,9 @@ import (
 
 // event waits to be taken by GET_EVENT.
 type event struct {
-	counted *id // whose DESTROY_ID counts it: for CONNECT_REQUEST the listener
-	request *id // CONNECT_REQUEST: the new identifier
+	counted *id         // whose DESTROY_ID counts it: for CONNECT_REQUEST the listener
+	request *id         // CONNECT_REQUEST: the new identifier
+	member  *membership // of an event of multicast, whose LEAVE_MCAST counts it
 	resp    rdmacm.EventResp
 }
 
@@ -51,7 +52,11 @@ func (c *device) getEvent(q *request) error {
 	}
 	e := c.events[0]
 	c.events = slices.Delete(c.events, 0, 1)
-	e.counted.reported++
+	if e.member != nil {
+		e.member.reported++
+	} else {
+		e.counted.reported++
+	}
 	q.resp = e.resp
 	c.ring()
 	return nil

@@ -70,6 +70,7 @@ type id struct {
 	qpn       uint32
 	qkey      uint32
 	srq       bool
+	groups    []*membership
 	conn      *cm.Conn
 	sidr      *cm.SIDR
 	listeners []listener
@@ -141,6 +142,7 @@ func (i *id) destroy() {
 	s.release(i)
 	i.endQuery()
 	i.closeListeners()
+	i.leaveAll()
 	i.forgetConn(true)
 	i.dropEvents()
 }

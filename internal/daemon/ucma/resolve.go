@@ -65,6 +65,10 @@ func (c *device) resolve(num, ms uint32, srcaddr, dstaddr []byte) error {
 	if err != nil {
 		return err
 	}
+	if dst.Addr().IsMulticast() { // there is no station to be asked
+		i.resolved(n, sgid, dst, nil)
+		return nil
+	}
 	return i.ask(n, sgid, dst, min(time.Duration(ms)*time.Millisecond, maxResolve))
 }
 
@@ -77,7 +81,8 @@ func unspecified(e endpoint) netip.Addr {
 
 // wayTo chooses the NIC and the GID for packets to dst: those that i is bound to, or
 // the best that the context has. The unspecified address and the loopback ones stand for
-// our own; from a loopback address there is no way to others.
+// our own; from a loopback address there is no way to others. Groups are reached over the
+// first NIC that has an address of their family.
 func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if i.nic != nil {
 		if dst.self() {
@@ -92,7 +97,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	for _, n := range i.ctx.nics {
 		err := n.do(func(_ mono.Time, core *rocev2.NIC) error {
 			to := rocev2.GIDOf(dst.Addr())
-			if dst.self() {
+			if dst.self() || dst.Addr().IsMulticast() {
 				to = firstOf(core, dst.Addr().Is4())
 			}
 			if e, b, ok := core.Source(to); ok && b > bits {

@@ -74,16 +74,17 @@ type Server struct {
 	nics []*nic
 	wg   sync.WaitGroup
 
-	mu      sync.Mutex
-	ctxs    map[*device]struct{}
-	cookies map[uint64]*device // by the client's end of the connection
-	perUID  map[uint32]*usage
-	ids     map[uint32]*id
-	lastID  uint32
-	conns   map[*cm.Conn]*id
-	sidrs   map[*cm.SIDR]*id
-	ports   map[portKey][]*id
-	closing bool
+	mu        sync.Mutex
+	ctxs      map[*device]struct{}
+	cookies   map[uint64]*device // by the client's end of the connection
+	perUID    map[uint32]*usage
+	ids       map[uint32]*id
+	lastID    uint32
+	lastGroup uint32 // number of the membership made last
+	conns     map[*cm.Conn]*id
+	sidrs     map[*cm.SIDR]*id
+	ports     map[portKey][]*id
+	closing   bool
 
 	inbox struct {
 		sync.Mutex

@@ -171,7 +171,7 @@ func TestErrors(t *testing.T) {
 	c.refuse(unix.EINVAL, rdmacm.CmdListen, 0, uint16(0))
 	c.refuse(unix.ENOSPC, rdmacm.CmdCreateID, 0, rdmacm.CreateID{PS: rdmacm.PSTCP})
 	c.refuse(unix.EINVAL, rdmacm.CmdCreateID, 4, rdmacm.CreateID{PS: 7})
-	c.refuse(unix.EOPNOTSUPP, rdmacm.CmdJoinMcast, 4, uint64(0))
+	c.refuse(unix.EINVAL, rdmacm.CmdJoinMcast, 4, uint64(0))
 	c.refuse(unix.EINVAL, rdmacm.CmdConnect, 0, rdmacm.Connect{ID: id, ConnParam: param(2, "")})
 	c.refuse(unix.EINVAL, rdmacm.CmdDisconnect, 0, rdmacm.Disconnect{ID: id})
 	c.refuse(unix.ENOSYS, rdmacm.CmdQuery, 400, rdmacm.Query{ID: id, Option: 9})

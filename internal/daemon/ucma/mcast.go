@@ -1,0 +1,126 @@
+package ucma
+
+import (
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rdmacm"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// membership is what rdma_join_multicast makes: an identifier's place in a group. It is
+// guarded by the server's lock.
+type membership struct {
+	num      uint32
+	uid      uint64
+	gid      rocev2.GID
+	joined   bool // the NIC is in the group; a sender alone need not be
+	reported uint32
+}
+
+func (c *device) joinIPMcast(q *request) error {
+	var r rdmacm.JoinIPMcast
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	return c.join(q, r.ID, r.UID, r.Addr[:], rdmacm.JoinFullMember)
+}
+
+func (c *device) joinMcast(q *request) error {
+	var r rdmacm.JoinMcast
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	if int(r.AddrSize) > len(r.Addr) {
+		return unix.EINVAL
+	}
+	return c.join(q, r.ID, r.UID, r.Addr[:r.AddrSize], r.JoinFlags)
+}
+
+// join makes an identifier that knows its NIC a member; MULTICAST_JOIN follows. A group's
+// GID is its IP address, as Linux has it for RoCEv2.
+func (c *device) join(q *request, num uint32, uid uint64, sockaddr []byte, flags uint16) error {
+	dst, err := parseSockaddr(sockaddr)
+	if err != nil {
+		return err
+	}
+	i, err := c.find(num)
+	switch {
+	case err != nil:
+		return err
+	case i.nic == nil, i.qpType != qpUD, flags > rdmacm.JoinSendOnly, !dst.Addr().IsMulticast(), dst.Addr().Is4() != i.route.SGID.Addr().Is4():
+		return unix.EINVAL
+	}
+	m := &membership{uid: uid, gid: rocev2.GIDOf(dst.Addr()), joined: flags == rdmacm.JoinFullMember}
+	for _, o := range i.groups {
+		if o.gid == m.gid {
+			return unix.EADDRINUSE
+		}
+	}
+	if len(i.groups) == rocev2.MaxGroups {
+		return unix.ENOMEM
+	}
+	if m.joined {
+		if err := i.nic.do(func(now mono.Time, core *rocev2.NIC) error { return core.JoinGroup(now, m.gid) }); err != nil {
+			return err
+		}
+	}
+	c.srv.lastGroup++
+	m.num = c.srv.lastGroup
+	i.groups = append(i.groups, m)
+	e := i.emit(rdmacm.EventMulticastJoin, 0)
+	e.member, e.resp.UID, e.resp.ID = m, uid, m.num
+	route := i.route
+	route.DGID, route.HopLimit, route.TrafficClass = m.gid, 1, i.tos
+	if i.qkey == 0 {
+		i.setQKey(0)
+	}
+	e.put(rdmacm.UDParam{QPNum: groupQPN, QKey: i.qkey, AHAttr: ahAttr(&route, i.sgid)})
+	q.resp = rdmacm.CreateIDResp{ID: m.num}
+	return nil
+}
+
+// groupQPN is the destination of multicast packets.
+const groupQPN = 0xffffff
+
+// leaveMcast ends a membership. Its events that nobody has taken are forgotten.
+func (c *device) leaveMcast(q *request) error {
+	var r rdmacm.DestroyID
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	for _, i := range c.srv.ids {
+		for at, m := range i.groups {
+			if m.num != r.ID || i.ctx != c {
+				continue
+			}
+			i.groups = append(i.groups[:at:at], i.groups[at+1:]...)
+			i.leave(m)
+			q.resp = rdmacm.DestroyIDResp{EventsReported: m.reported}
+			return nil
+		}
+	}
+	return unix.ENOENT
+}
+
+// leave takes the NIC out of the group, and drops the events of the membership.
+func (i *id) leave(m *membership) {
+	kept := i.ctx.events[:0:0]
+	for _, e := range i.ctx.events {
+		if e.member != m {
+			kept = append(kept, e)
+		}
+	}
+	i.ctx.events = kept
+	if m.joined {
+		_ = i.nic.do(func(_ mono.Time, core *rocev2.NIC) error { core.LeaveGroup(m.gid); return nil })
+	}
+}
+
+// leaveAll ends all memberships of an identifier that ends.
+func (i *id) leaveAll() {
+	for _, m := range i.groups {
+		i.leave(m)
+	}
+	i.groups = nil
+}

@@ -1,0 +1,188 @@
+package rocev2
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// members makes a NIC with UD queue pairs that play scripts, and an address handle to a group.
+func members(t *testing.T, mac MAC, addr string, group GID, num bth.QPN, scripts ...*script) (*NIC, []*QueuePair) {
+	t.Helper()
+	n := newNIC(t, testConfig(mac, addr))
+	var qps []*QueuePair
+	for i, s := range scripts {
+		q := plug(t, n, num+bth.QPN(i), qp.UD, s)
+		qps = append(qps, q)
+		if err := n.AttachGroup(0, q, group); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return n, qps
+}
+
+// datagram is a packet to a group, whose reception scripts record.
+func datagram(text string) bth.Packet {
+	return bth.Packet{Opcode: bth.TransportUD | bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: multicastQPN, DETH: bth.DETH{QKey: 7, SrcQP: 5},
+		Payload: []byte(text)}
+}
+
+// What is sent to a group reaches every other queue pair of the group, on other NICs and
+// on the sender's own, once, at the group's Ethernet address.
+func TestMulticast(t *testing.T) {
+	for _, c := range []struct{ a, b, group, mac string }{
+		{"10.0.0.1/24", "10.0.0.2/24", "239.200.1.2", "01005e480102"},
+		{"fd00::1/64", "fd00::2/64", "ff15::abcd:1234", "3333abcd1234"},
+	} {
+		to := gid(c.group)
+		sender, beside := newScript(datagram("hello")), newScript()
+		a, qa := members(t, macA, c.a, to, 0x11, sender, beside)
+		far := []*script{newScript(), newScript()}
+		b, _ := members(t, macB, c.b, to, 0x31, far...)
+		transmit(a, 0)
+		p, err := a.pathOf(0, AddressVector{DGID: to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ah := &AH{nic: a, pd: qa[0].pd, path: p}
+		sender.ah = []uint32{0}
+		if ah.id, _ = a.obj.ahs.add(ah); true {
+			sender.ah[0] = ah.id
+		}
+		a.activate(qa[0])
+		frames := transmit(a, 0)
+		if len(frames) != 1 || fmt.Sprintf("%x", frames[0].b[:6]) != c.mac {
+			t.Fatalf("%s: %d frames", c.group, len(frames))
+		}
+		b.Receive(0, frames[0].b, 0)
+		if len(sender.got) != 0 || len(beside.got) != 1 || len(far[0].got) != 1 || len(far[1].got) != 1 {
+			t.Errorf("%s: the sender has got %d, its neighbour %d, the others %d and %d", c.group, len(sender.got), len(beside.got),
+				len(far[0].got), len(far[1].got))
+		}
+		stranger, _ := members(t, macB, c.b, gid("239.1.1.1"), 0x31, newScript())
+		stranger.Receive(0, frames[0].b, 0)
+		if stranger.ctr.RxDropped() != 1 {
+			t.Errorf("%s: taken by who is in another group", c.group)
+		}
+	}
+}
+
+// Groups are left with the last of who uses them; only groups, and only UD queue pairs.
+func TestGroups(t *testing.T) {
+	g := gid("239.0.0.1")
+	n, qps := members(t, macA, "10.0.0.1/24", g, 0x11, newScript(), newScript())
+	rc := plug(t, n, 0x51, qp.RC, newScript())
+	for _, c := range []struct {
+		name string
+		err  error
+	}{
+		{"RC", n.AttachGroup(0, rc, g)}, {"unicast", n.AttachGroup(0, qps[0], gid("10.0.0.9"))},
+		{"not attached", n.DetachGroup(qps[0], gid("239.0.0.2"))}, {"RC detached", n.DetachGroup(rc, g)},
+	} {
+		if !errors.Is(c.err, ErrInvalid) {
+			t.Errorf("%s: %v", c.name, c.err)
+		}
+	}
+	if err := n.JoinGroup(0, g); err != nil {
+		t.Fatal(err)
+	}
+	n.detachAll(qps[0])
+	if err := n.DetachGroup(qps[1], g); err != nil || len(n.net.mcast.list) != 1 {
+		t.Errorf("%v, %d groups", err, len(n.net.mcast.list))
+	}
+	n.LeaveGroup(g)
+	n.LeaveGroup(g)
+	if m := &n.net.mcast; len(m.list)+len(m.groups)+len(m.macs) != 0 {
+		t.Errorf("left over: %v", m)
+	}
+	for i := range MaxGroups {
+		if err := n.JoinGroup(0, gidOf4([]byte{239, 1, byte(i >> 8), byte(i)})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := n.JoinGroup(0, g); !errors.Is(err, ErrLimit) {
+		t.Errorf("one group more than there can be: %v", err)
+	}
+	shared := newNIC(t, Config{MAC: macA, MTU: 1500, Shared: true})
+	if err := shared.JoinGroup(0, g); !errors.Is(err, ErrNoGroups) {
+		t.Errorf("shared: %v", err)
+	}
+}
+
+// reports returns what IGMP and MLD messages a NIC sends at a time: type and group.
+func reports(n *NIC, now mono.Time) (out []string) {
+	n.Advance(now)
+	for _, w := range transmit(n, now) {
+		switch h := (&ipHeader{}); {
+		case h.parseIPv4(w.b[ethLen:]) == rxOK && h.proto == protoIGMP && checksum(0, h.payload) == 0 && h.ttl == 1:
+			out = append(out, fmt.Sprintf("%#x %v", h.payload[0], gidOf4(h.payload[4:]).Addr()))
+		case h.parseIPv6(w.b[ethLen:]) == rxOK && h.proto == protoHopByHop && h.ttl == 1:
+			m := h.payload[hopByHopLen:]
+			if checksum(pseudoSum(&h.src, &h.dst, protoICMPv6, len(m)), m) == 0 {
+				out = append(out, fmt.Sprintf("%d %v", m[0], GID(m[8:24]).Addr()))
+			}
+		}
+	}
+	return out
+}
+
+// Memberships are reported when they begin, once more, when somebody asks, and when they end.
+func TestMembershipReports(t *testing.T) {
+	for _, c := range []struct {
+		group, report, leave string
+		query                func(n *NIC)
+	}{
+		{"239.0.0.7", "0x16 239.0.0.7", "0x17 239.0.0.7", func(n *NIC) {
+			asker := newNIC(t, testConfig(macB, "10.0.0.2/24"))
+			asker.sendIGMP(&allHosts, &asker.GIDs()[0].GID, false)
+			f := transmit(asker, 0)[0].b
+			m := f[ethLen+igmpIPv4Len:]
+			m[0], m[1] = igmpQuery, 10
+			clear(m[2:8])
+			putChecksum(m[2:], 0, m)
+			n.Receive(mono.Time(time.Minute), f, 0)
+		}},
+		{"ff15::7", "131 ff15::7", "132 ff15::7", func(n *NIC) {
+			asker := newNIC(t, testConfig(macB, "fd00::2/64"))
+			asker.sendMLD(&allNodes, false)
+			f := transmit(asker, 0)[0].b
+			src, m := linkLocal(macB), f[ethLen+ipv6Len+hopByHopLen:]
+			m[0], m[4], m[5] = mldQuery, 3, 232 // 1000 ms
+			clear(m[2:4])
+			clear(m[8:])
+			putChecksum(m[2:], pseudoSum(&src, &allNodes, protoICMPv6, mldLen), m)
+			n.Receive(mono.Time(time.Minute), f, 0)
+		}},
+	} {
+		n := newNIC(t, testConfig(macA, "10.0.0.1/24", "fd00::1/64"))
+		g := gid(c.group)
+		if err := n.JoinGroup(0, g); err != nil {
+			t.Fatal(err)
+		}
+		expect := func(at mono.Time, want ...string) {
+			t.Helper()
+			if got := reports(n, at); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s at %v: %v, want %v", c.group, time.Duration(at), got, want)
+			}
+		}
+		expect(0, c.report)
+		expect(mono.Time(9 * time.Second))
+		expect(mono.Time(10*time.Second), c.report)
+		if n.NextTimeout() != mono.Never {
+			t.Errorf("%s: next timeout %v", c.group, n.NextTimeout())
+		}
+		c.query(n)
+		expect(mono.Time(time.Minute+time.Second), c.report)
+		n.LeaveGroup(g)
+		expect(mono.Time(2*time.Minute), c.leave)
+	}
+	if b := (MAC{1, 0, 0x5e, 0x7f, 2, 3}); groupMAC(&GID{10: 0xff, 11: 0xff, 12: 239, 13: 0xff, 14: 2, 15: 3}) != b || !bytes.Equal(b[:3], []byte{1, 0, 0x5e}) {
+		t.Error("mapping to Ethernet")
+	}
+}
