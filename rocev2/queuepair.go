@@ -5,6 +5,7 @@ import (
 	"roced/mono"
 	"roced/qp"
 	"roced/sched"
+	"slices"
 )
 
 // QueuePair is a queue pair of a NIC: the transport's state machine and what it
@@ -303,6 +304,7 @@ type QPInfo struct {
 	AV                 AddressVector
 	Profile            string
 	Window, Rate       uint64 // of congestion control: bytes, bits per second; ccalgo.Unlimited
+	Groups             []GID  // to which it is attached
 	Ctx                any
 }
 
@@ -319,6 +321,11 @@ func (q *QueuePair) info() QPInfo {
 		Attr: q.core.Attr(), Caps: q.caps, SigAll: q.sigAll, Connected: q.path.hdrLen != 0, AV: q.av,
 		Profile: q.profile, Ctx: q.Ctx}
 	i.Window, i.Rate = q.core.Limits()
+	for _, g := range q.nic.net.mcast.list {
+		if slices.Contains(g.qps, q) {
+			i.Groups = append(i.Groups, g.gid)
+		}
+	}
 	if q.srq != nil {
 		i.SRQ = q.srq.id
 	}

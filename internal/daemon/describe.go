@@ -47,6 +47,9 @@ func resource(nic string, ctx any) api.Resource {
 func qpOf(i *rocev2.QPInfo) *api.QP {
 	q := &api.QP{Num: uint32(i.Num), Type: typeNames[i.Type], State: stateNames[i.Attr.State], PD: i.PD, SendCQ: i.SendCQ,
 		RecvCQ: i.RecvCQ, SRQ: i.SRQ, SQPSN: i.Attr.SQPSN, RQPSN: i.Attr.RQPSN, Profile: i.Profile}
+	for _, g := range i.Groups {
+		q.Groups = append(q.Groups, g.Addr().String())
+	}
 	if i.Window != ccalgo.Unlimited {
 		q.Window = i.Window
 	}

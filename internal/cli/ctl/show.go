@@ -118,6 +118,9 @@ func describe(r *api.Resource) string {
 			s += fmt.Sprintf(" rqpn %d peer %s path-mtu %d", q.Dest, q.Peer, q.PathMTU)
 		}
 		s += fmt.Sprintf(" sq-psn %d rq-psn %d", q.SQPSN, q.RQPSN)
+		if len(q.Groups) > 0 {
+			s += " groups " + strings.Join(q.Groups, ",")
+		}
 		if q.Window > 0 {
 			s += fmt.Sprintf(" cwnd %d", q.Window)
 		}

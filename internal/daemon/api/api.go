@@ -106,6 +106,8 @@ type QP struct {
 	Profile string `json:"profile,omitempty"`
 	Window  uint64 `json:"cwnd_bytes,omitempty"` // of congestion control; 0: not limited
 	Rate    uint64 `json:"rate_bps,omitempty"`   // likewise
+	// Groups are the multicast groups to which it is attached.
+	Groups []string `json:"groups,omitempty"`
 }
 
 // MR describes a memory region. Keys are secrets of its owner and not told.

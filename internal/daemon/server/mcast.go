@@ -1,8 +1,6 @@
 package server
 
 import (
-	"golang.org/x/sys/unix"
-
 	"roced/internal/abi/uverbs"
 	"roced/mono"
 	"roced/rocev2"
@@ -27,9 +25,9 @@ func (c *client) mcast(q *request, do func(mono.Time, *rocev2.NIC, *rocev2.Queue
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	o := c.qps.get(in.QPHandle)
-	if o == nil {
-		return unix.EINVAL
+	o, err := c.qps.get(in.QPHandle)
+	if err != nil {
+		return err
 	}
 	return c.do(func(now mono.Time, n *rocev2.NIC) error { return do(now, n, o.q, in.GID) })
 }

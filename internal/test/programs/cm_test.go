@@ -113,8 +113,21 @@ func TestConnectionManager(t *testing.T) {
 			server: fill(p.server, p.onServer), client: fill(p.client, p.onClient), ready: cmListens, endless: p.endless,
 			check: says(p.serverSays, p.clientSays)})
 	}
+	for _, group := range []string{"239.10.0.1", "ff15::99"} {
+		const done = "test complete\nreturn status 0"
+		rungs = append(rungs, rung{group: "librdmacm", name: "mckey -m " + group, common: []string{"mckey", "-m", group},
+			client: []string{"-s"}, ready: isAttached, check: says(done, done)})
+	}
 	runAll(t, l, rungs)
 	l.NoClients()
+}
+
+// isAttached waits until a queue pair of a program is attached to a multicast group.
+func isAttached(l *lab.Lab, p *lab.Proc) error {
+	return p.Ready("it is attached", func() (bool, error) {
+		all := lab.Query[[]api.Resource](l, serverHost, "res", "show", "qp")
+		return slices.ContainsFunc(all, func(r api.Resource) bool { return len(r.QP.Groups) > 0 }), nil
+	})
 }
 
 func ipVersion(six bool) string {
