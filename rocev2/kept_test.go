@@ -30,12 +30,12 @@ func tardyPair(t *testing.T, packets int) (*NIC, *QueuePair, *tardy, [][]byte) {
 	a, b := nicA(t), newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	out := newScript(write(0x22, 100, packets*256, 256)...)
 	qa := plug(t, a, 0x11, qp.RC, out)
-	connect(t, a, qa, 1, "10.0.0.2", &macB)
+	connect(t, a, qa, 0, "10.0.0.2", &macB)
 	a.activate(qa)
 	s := &tardy{seen: map[bth.PSN]bool{}}
 	s.keep, s.deadline = true, mono.Never
 	qb := plug(t, b, 0x22, qp.RC, s)
-	connect(t, b, qb, 1, "10.0.0.1", &macA)
+	connect(t, b, qb, 0, "10.0.0.1", &macA)
 	return b, qb, s, split(transmit(a, 0))
 }
 

@@ -23,7 +23,7 @@ func TestJoin(t *testing.T) {
 		m := ask[rdmacm.CreateIDResp](c, rdmacm.CmdJoinMcast, join).ID
 		e := c.next(rdmacm.EventMulticastJoin)
 		var p rdmacm.UDParam
-		_, err := binary.Decode(e.Param[:], le, &p)
+		_, err := binary.Decode(e.Param[:], native, &p)
 		must(t, err)
 		dst, err := parseSockaddr(s[:n])
 		must(t, err)
