@@ -49,8 +49,8 @@ func TestHalfCircle(t *testing.T) {
 					r.OnSent(now, at.Add(k), 1, false)
 				}
 			}
-			at, round := first, func(lossy bool) {}
-			round = func(lossy bool) {
+			at := first
+			round := func(lossy bool) {
 				send(at)
 				if lossy {
 					lose(at)
