@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test nightly cross flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test verbs-table test mutants nightly cross flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
 
 all: build
 
@@ -51,7 +51,11 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
 
+mutants: ## take each mechanism of docs/transports.md out: the test that it names must fail
+	$(GO) run ./tools/mutants
+
 nightly: setup build ## what takes too long for make test
+	$(MAKE) mutants
 	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
 	$(GO) test ./qp -run 'TestManyPackets|TestEdges|TestSequenceNumbersWrap' -count=1 -timeout 60m -args -qp.long
 	$(MAKE) soak
