@@ -55,7 +55,7 @@ func TestQueries(t *testing.T) {
 	want(t, err, unix.EINVAL)
 	i, g, err := n.ctx.DefaultGID()
 	must(t, err)
-	if g.String() != "10.0.0.1" || i == 0 {
+	if g.String() != "10.0.0.1" || i != 0 {
 		t.Errorf("default GID %d %v", i, g)
 	}
 	_, err = n.ctx.QueryGID(1, 99)
