@@ -47,7 +47,7 @@ func TestEunomiaDelivers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eunomia(t, l, reorder.NewEunomia(mem, false), seed, rapid.IntRange(1, 160).Draw(t, "window"), rapid.Bool().Draw(t, "selective"), 50_000)
+		eunomia(t, l, reorder.NewEunomia(mem), seed, rapid.IntRange(1, 160).Draw(t, "window"), rapid.Bool().Draw(t, "selective"), 50_000)
 		l.check = func() { checkOrder(t, l) }
 		if !l.run(2_000_000) {
 			t.Fatalf("not done: una %v of %d from %v, %d in flight", l.rec.Una(), l.total, l.first, l.rec.InFlight())
@@ -95,7 +95,7 @@ func TestEunomiaSpraying(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			trk := reorder.Tracker(reorder.NewEunomia(mem, false))
+			trk := reorder.Tracker(reorder.NewEunomia(mem))
 			if c.trk != nil {
 				trk = c.trk(mem)
 			}

@@ -33,6 +33,7 @@ type Spec struct {
 	Recovery   Part // of the sender
 	Paths      Part
 	Congestion Part
+	HoldLast   string // eunomia only: one of receiver, sender, sender-idle; empty: receiver
 }
 
 // defaults are the profiles as their papers have them. Congestion control is the NIC's,
@@ -84,6 +85,11 @@ func orRC(name string) string {
 	return name
 }
 
+// holders are the values of Spec.HoldLast.
+var holders = map[string]qp.HoldLast{
+	"": qp.HoldAtReceiver, "receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
+}
+
 // rule refuses a mixture.
 type rule struct {
 	wrong func(kind bth.Profile, s Spec) bool
@@ -98,6 +104,8 @@ var rules = []rule{
 	}, "standard packets cannot say what this needs: rc is strict, gobackn and single"},
 	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.Reorder.Name == "eunomia" },
 		"the bitmaps of eunomia need the Head that only packets of the profile eunomia have"},
+	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.HoldLast != "" },
+		"only eunomia holds the last packets of WRITEs"},
 	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileMPRDMA && s.Paths.Name == "mp-rdma" },
 		"paths that acknowledgements clock need the path that only those of the profile mp-rdma echo"},
 	{func(_ bth.Profile, s Spec) bool {
@@ -154,6 +162,11 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 		}
 	}
 	p.Kind = defaults[orRC(name)].kind
+	hold, ok := holders[s.HoldLast]
+	if !ok {
+		return p, fmt.Errorf("last packets can be held by receiver, sender or sender-idle, not %q", s.HoldLast)
+	}
+	p.HoldLast = hold
 	p.Tracker = made(keep, m.tracker, s.Reorder)
 	p.Recovery = made(keep, m.recovery, s.Recovery)
 	p.Paths = made(keep, paths, s.Paths)

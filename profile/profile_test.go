@@ -10,6 +10,7 @@ import (
 	"roced/ccalgo"
 	"roced/path"
 	"roced/profile"
+	"roced/qp"
 )
 
 // TestProfiles makes each as its paper has it.
@@ -55,6 +56,8 @@ func TestMixtures(t *testing.T) {
 		{"rc", profile.Spec{Recovery: part("selective")}, "standard packets"},
 		{"rc", profile.Spec{Paths: part("spray")}, "standard packets"},
 		{"mp-rdma", profile.Spec{Reorder: part("eunomia")}, "Head"},
+		{"eunomia", profile.Spec{HoldLast: "sender-idle"}, ""},
+		{"mp-rdma", profile.Spec{HoldLast: "receiver"}, "only eunomia"},
 		{"eunomia", profile.Spec{Paths: part("mp-rdma"), Congestion: part("mp-rdma")}, "echo"},
 		{"mp-rdma", profile.Spec{Congestion: part("timely")}, "window"},
 		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("selective")}, "strict receiver keeps"},
@@ -66,7 +69,7 @@ func TestMixtures(t *testing.T) {
 		}
 	}
 	for _, s := range []profile.Spec{
-		{Reorder: part("warp")}, {Recovery: part("warp")}, {Paths: part("warp")}, {Congestion: part("warp")},
+		{HoldLast: "warp"}, {Reorder: part("warp")}, {Recovery: part("warp")}, {Paths: part("warp")}, {Congestion: part("warp")},
 		{Reorder: profile.Part{Name: "eunomia", Params: map[string]float64{"memory_blocks": 0}}},
 		{Reorder: profile.Part{Name: "eunomia", Params: map[string]float64{"warp": 1}}},
 	} {
@@ -76,6 +79,18 @@ func TestMixtures(t *testing.T) {
 	}
 	if err := profile.Validate("warp", profile.Spec{}); err == nil || !strings.Contains(err.Error(), "mp-rdma") {
 		t.Errorf("unknown profile: %v", err)
+	}
+}
+
+// TestHoldLast: the receiver holds last packets unless it is said otherwise (Eunomia A.1).
+func TestHoldLast(t *testing.T) {
+	for given, want := range map[string]qp.HoldLast{
+		"": qp.HoldAtReceiver, "receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
+	} {
+		p, err := profile.NewMaker(profile.Link{}).New("eunomia", profile.Spec{HoldLast: given})
+		if err != nil || p.HoldLast != want {
+			t.Errorf("%q: %d, %v, want %d", given, p.HoldLast, err, want)
+		}
 	}
 }
 

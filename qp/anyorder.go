@@ -18,8 +18,8 @@ type anyOrder struct {
 	readSN  uint32  // READs and atomics executed (IRN 5.3.2)
 	done    bth.PSN // all packets before it have been carried out
 
-	// Data that waits too, if the tracker wants that: all of it (MELO 3.2.2), or early last
-	// packets of WRITEs (Eunomia A.1).
+	// Data that waits too: all of it, if the tracker wants that (MELO 3.2.2), or last packets of
+	// WRITEs (Eunomia A.1).
 	buffersAll, keepsLast bool
 	responses             responseSender
 
@@ -33,15 +33,13 @@ type syncTracker interface {
 	Early(first bth.PSN) bool
 }
 
-// maxKept is how many early last packets of WRITEs are kept; the next one is refused.
+// maxKept is how many last packets of WRITEs are kept ahead of a gap; the next one is refused.
 const maxKept = 16
 
 func (a *anyOrder) init(q *QP, p *Profile) {
 	a.r = &q.resp
 	_, a.buffersAll = p.Tracker.(reorder.Buffered)
-	if k, ok := p.Tracker.(reorder.LastKeeper); ok {
-		a.keepsLast = k.KeepsLast()
-	}
+	a.keepsLast = kinds[p.Kind].holdsLast && p.HoldLast == HoldAtReceiver
 	a.responses.init(q, p)
 }
 

@@ -28,7 +28,7 @@ var benchTransports = []struct {
 
 func eunomiaOver(selective float64) profile.Spec {
 	return profile.Spec{Recovery: profile.Part{Name: "eunomia", Params: map[string]float64{
-		"selective_repeat": selective, "hold_last_at_sender": 0, "rto_us": 320,
+		"selective_repeat": selective, "rto_us": 320,
 	}}}
 }
 

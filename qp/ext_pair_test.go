@@ -40,15 +40,12 @@ var extended = map[string]func() Profile{
 			Responses: tracker("mp-rdma", nil), Answers: recovery("mp-rdma", nil),
 			AnswerControl: plugIn(ccalgo.New, "mp-rdma", nil), AnswerPaths: plugIn(path.New, "mp-rdma", nil)}
 	},
-	"eunomia over go-back-N":        func() Profile { return eunomia(nil) },
-	"eunomia over selective repeat": func() Profile { return eunomia(map[string]float64{"selective_repeat": 1}) },
-	"eunomia, last held at receiver": func() Profile {
-		p := eunomia(map[string]float64{"selective_repeat": 1, "hold_last_at_sender": 0})
-		p.Tracker = tracker("eunomia", reorder.Params{"hold_last_at_receiver": 1})
-		return p
-	},
+	"eunomia over go-back-N":             func() Profile { return eunomia(HoldAtReceiver, nil) },
+	"eunomia over selective repeat":      func() Profile { return eunomia(HoldAtReceiver, selective) },
+	"eunomia, last held at sender":       func() Profile { return eunomia(HoldAtSender, selective) },
+	"eunomia, last held at sender, idle": func() Profile { return eunomia(HoldAtSenderIdle, nil) },
 	"bitmap and selective repeat": func() Profile {
-		sel := func() retrans.Recovery { return retrans.NewEunomia(retrans.NewSelective(64), false) }
+		sel := func() retrans.Recovery { return retrans.NewEunomia(retrans.NewSelective(64)) }
 		return Profile{Kind: bth.ProfileEunomia, Tracker: reorder.NewMPRDMA(64), Recovery: sel(),
 			Responses: reorder.NewMPRDMA(64), Answers: sel()}
 	},
@@ -76,8 +73,11 @@ func irn(p retrans.Params) Profile {
 		Responses: tracker("irn", nil), Answers: recovery("irn", p)}
 }
 
-func eunomia(p map[string]float64) Profile {
-	return Profile{Kind: bth.ProfileEunomia, Tracker: tracker("eunomia", nil), Recovery: recovery("eunomia", p),
+// selective is Eunomia over selective repeat.
+var selective = map[string]float64{"selective_repeat": 1}
+
+func eunomia(hold HoldLast, p map[string]float64) Profile {
+	return Profile{Kind: bth.ProfileEunomia, HoldLast: hold, Tracker: tracker("eunomia", nil), Recovery: recovery("eunomia", p),
 		Responses: tracker("eunomia", nil), Answers: recovery("eunomia", p)}
 }
 
@@ -121,8 +121,9 @@ func TestExtendedEverySize(t *testing.T) {
 // as many as are kept, and are never found in memory before the first.
 func TestExtendedKeepsLast(t *testing.T) {
 	c := lossless
-	c.profile, c.unacked = extended["eunomia, last held at receiver"], 128
+	c.profile, c.unacked = extended["eunomia over selective repeat"], 128
 	p := newPair(t, c)
+	clear(p.ends[1].h.mem)
 	l := newWorkload(p, 0)
 	rng := rand.New(rand.NewPCG(3, 3))
 	for range 2 * maxKept {

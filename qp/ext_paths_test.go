@@ -62,6 +62,11 @@ func reading(t *testing.T, c pairConfig, n int) *pair { return moving(t, c, WRRe
 
 // moving is a pair of which the first end reads or writes n times 64 KiB.
 func moving(t *testing.T, c pairConfig, op WROpcode, n int) *pair {
+	return movingIn(t, c, op, n, moveLength)
+}
+
+// movingIn has requests of another length, up to that.
+func movingIn(t *testing.T, c pairConfig, op WROpcode, n int, length uint32) *pair {
 	c.unacked, c.rd, c.retry, c.rnrRetry = 1<<14, 4, 7, 7
 	c.timeout = 12 // 17 ms: longer than what queues on a slow road
 	p := newPair(t, c)
@@ -75,7 +80,7 @@ func moving(t *testing.T, c pairConfig, op WROpcode, n int) *pair {
 	clear(to)
 	for i := range n {
 		at := memBase + uint64(i%2*moveLength)
-		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: op, Length: moveLength, RemoteVA: at, RKey: 5, SGEs: []SGE{{at, moveLength, 1}}})
+		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: op, Length: length, RemoteVA: at, RKey: 5, SGEs: []SGE{{at, length, 1}}})
 	}
 	return p
 }

@@ -66,7 +66,7 @@ func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
 	}
 	if kinds[kind].head {
 		h.Flags, h.Head = h.Flags|bth.XHasHead, x.head
-		if r := &x.q.req; k+1 == s.span && s == r.slot(r.tail-1) && !x.q.host.HasSend() {
+		if k+1 == s.span && x.q.req.lastSoFar(s) {
 			h.Flags |= bth.XTail
 		}
 	}
@@ -239,10 +239,21 @@ func (r *requester) waits(now mono.Time) bool {
 	return r.syncAt != 0
 }
 
-// mayEnd reports whether the next packet of s may leave. The last one of a WRITE may have
-// to wait for all before it (Eunomia 3.5.2).
+// mayEnd reports whether the next packet of s may leave: see HoldLast.
 func (r *requester) mayEnd(s *slot) bool {
-	return r.can.holder == nil || s.kind != kindData || s.wqe.Opcode != WRWrite || s.sent+1 != s.span || r.can.holder.MayEnd(r.nxt)
+	hold := r.q.cfg.holdLast
+	switch {
+	case !kinds[r.q.cfg.kind].holdsLast, hold == HoldAtReceiver, s.wqe.Opcode != WRWrite, s.sent+1 != s.span:
+		return true
+	case hold == HoldAtSenderIdle && !r.lastSoFar(s):
+		return true
+	}
+	return r.outstanding() == 0
+}
+
+// lastSoFar reports whether nothing is queued behind s.
+func (r *requester) lastSoFar(s *slot) bool {
+	return s == r.slot(r.tail-1) && !r.q.host.HasSend()
 }
 
 // givenUp is when the peer is: while nothing is outstanding, nobody is waited for. The

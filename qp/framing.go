@@ -50,9 +50,10 @@ func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
 var kinds = [...]struct {
 	perPacket bool // an acknowledgement for each packet, with its path: they clock the sender (MP-RDMA 3.1)
 	head      bool // packets carry the connection's first PSN and mark its last packet (Eunomia 3.2.1)
+	holdsLast bool // last packets of WRITEs wait for all before them (Eunomia 3.5.2)
 	onlyHoles bool // only a new hole is worth a NACK of its own (MELO 3.2.4)
 }{
 	bth.ProfileMELO:    {onlyHoles: true},
 	bth.ProfileMPRDMA:  {perPacket: true},
-	bth.ProfileEunomia: {head: true},
+	bth.ProfileEunomia: {head: true, holdsLast: true},
 }

@@ -68,6 +68,7 @@ func TestSyncEarly(t *testing.T) {
 	c := lossless
 	c.profile = extended["mp-rdma"]
 	p := newPair(t, c)
+	clear(p.ends[1].h.mem)
 	l := newWorkload(p, 0)
 	rng := rand.New(rand.NewPCG(1, 1))
 	l.add(WRWrite, 4*256, 0, rng)

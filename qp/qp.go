@@ -26,9 +26,27 @@ import (
 	"roced/retrans"
 )
 
+// HoldLast says who holds back the last packet of a WRITE under Eunomia, so that a program that
+// polls memory for the end of the data finds all of it (3.5.2). Both ends must have the same.
+// WRITEs with immediate data are not held, their programs wait for the completion.
+type HoldLast uint8
+
+// Who holds last packets back.
+const (
+	// HoldAtReceiver: the receiver keeps one that comes early until all before it has arrived
+	// (appendix A.1). As safe as HoldAtSender, without its round trip a message.
+	HoldAtReceiver HoldLast = iota
+	// HoldAtSender: each leaves when all before it has been acknowledged.
+	HoldAtSender
+	// HoldAtSenderIdle: likewise, but only if nothing is queued behind it; the last packet of a
+	// connection is that, as the paper measures it. Other WRITEs are not safe to poll for.
+	HoldAtSenderIdle
+)
+
 // Profile is the set of plug-ins of one queue pair.
 type Profile struct {
 	Kind       bth.Profile // what its packets look like
+	HoldLast   HoldLast    // Eunomia only
 	Tracker    reorder.Tracker
 	Recovery   retrans.Recovery
 	Controller ccalgo.Controller
@@ -68,6 +86,7 @@ type Config struct {
 type settings struct {
 	Type       Type
 	kind       bth.Profile
+	holdLast   HoldLast
 	SigAll     bool
 	HasSRQ     bool
 	Phantom    bool
@@ -83,7 +102,7 @@ type settings struct {
 
 func settingsOf(c *Config) settings {
 	return settings{
-		Type: c.Type, kind: c.Profile.Kind, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
+		Type: c.Type, kind: c.Profile.Kind, holdLast: c.Profile.HoldLast, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
 		MaxSendWR: c.MaxSendWR, MaxRecvWR: c.MaxRecvWR, MaxSendSGE: c.MaxSendSGE, MaxRecvSGE: c.MaxRecvSGE,
 		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, Tuning: c.Tuning,
 	}

@@ -49,9 +49,8 @@ type source interface {
 
 // abilities are what some plug-ins of extended transports can do besides; nil: they cannot.
 type abilities struct {
-	bounded retrans.Capped     // bounds what is outstanding (BDP-FC, IRN 3.2)
-	holder  retrans.LastHolder // last packets of WRITEs wait
-	syncer  path.Syncer        // synchronise operations wait for slower paths
+	bounded retrans.Capped // bounds what is outstanding (BDP-FC, IRN 3.2)
+	syncer  path.Syncer    // synchronise operations wait for slower paths
 }
 
 // newSender has nothing but its plug-ins.
@@ -61,7 +60,6 @@ func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Se
 	if q.x != nil {
 		s.can = new(abilities)
 		s.can.bounded, _ = rec.(retrans.Capped)
-		s.can.holder, _ = rec.(retrans.LastHolder)
 		s.can.syncer, s.clocked = paths.(path.Syncer)
 	}
 	_, s.free = ctl.(ccalgo.None)

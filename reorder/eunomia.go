@@ -20,8 +20,6 @@ type Eunomia struct {
 	tail     bool    // announced: the next packet is the last one so far
 	released released
 
-	keeps bool // early last packets of WRITEs wait at the queue pair
-
 	answers bool
 	psn     bth.PSN
 	refused bool
@@ -30,10 +28,9 @@ type Eunomia struct {
 // none is the connection of a tracker that has no bitmap.
 const none = -1
 
-// NewEunomia returns a tracker that takes its memory from mem. With keeps, the early
-// last packets of WRITEs are not placed but kept, see LastKeeper.
-func NewEunomia(mem *Memory, keeps bool) *Eunomia {
-	return &Eunomia{mem: mem, conn: none, keeps: keeps}
+// NewEunomia returns a tracker that takes its memory from mem.
+func NewEunomia(mem *Memory) *Eunomia {
+	return &Eunomia{mem: mem, conn: none}
 }
 
 // newEunomia gives the tracker a memory of its own.
@@ -41,7 +38,6 @@ func newEunomia(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: eunomia", p)
 	blocks := r.Int("memory_blocks", 1024, 1, maxBlocks)
 	capBits := r.Int("bitmap_cap_bits", 256, blockBits, maxCapBits)
-	keeps := r.Bool("hold_last_at_receiver", false)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
@@ -49,17 +45,16 @@ func newEunomia(p Params) (Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewEunomia(mem, keeps), nil
+	return NewEunomia(mem), nil
 }
 
 // Factory makes trackers that share the memory: those of one NIC.
 func (m *Memory) Factory(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: eunomia", p)
-	keeps := r.Bool("hold_last_at_receiver", false)
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	return NewEunomia(m, keeps), nil
+	return NewEunomia(m), nil
 }
 
 // Agent is a Tracker that is told what the sender's agent adds to each packet: Head,
@@ -71,26 +66,18 @@ type Agent interface {
 	Announce(head bth.PSN, tail bool) bool
 }
 
-// LastKeeper is a Releaser under which the last packet of a WRITE, if it comes early, may
-// have to wait in host memory, where the queue pair keeps it, until everything before it
-// has arrived (Eunomia, appendix A.1).
-type LastKeeper interface {
-	Releaser
-	KeepsLast() bool
-}
-
 // Reset implements Tracker. The connection is finished or begins: its memory is given
 // back.
 func (e *Eunomia) Reset(psn bth.PSN) {
 	if e.conn != none {
 		e.mem.close(e.conn, e.load().dyn)
 	}
-	*e = Eunomia{mem: e.mem, expected: psn, start: psn, conn: none, keeps: e.keeps}
+	*e = Eunomia{mem: e.mem, expected: psn, start: psn, conn: none}
 }
 
 // Announce implements Agent. The paper takes Head for the first PSN expected; here
-// both ends have agreed on that when they connected, so that another one is a ghost
-// of an earlier connection.
+// both ends have agreed on that when they connected, so that a packet with
+// another one is stale, of an earlier connection.
 func (e *Eunomia) Announce(head bth.PSN, tail bool) bool {
 	e.tail = tail && head == e.start
 	return head == e.start
@@ -234,9 +221,6 @@ func (e *Eunomia) Feedback() bth.Feedback {
 
 // Released implements Releaser.
 func (e *Eunomia) Released() uint32 { return e.released.take() }
-
-// KeepsLast implements LastKeeper.
-func (e *Eunomia) KeepsLast() bool { return e.keeps }
 
 // Footprint implements Tracker: the address (4 bytes), and with a bitmap the 16 bytes
 // of table 1, the relative addresses of all rows but the first (2 each) and the rows:

@@ -21,7 +21,7 @@ func newMemory(tb interface{ Fatal(...any) }, blocks, capBits int) *reorder.Memo
 // the cap, and everything is given back at the end of the connection.
 func TestEunomiaOrder(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
-	trk := reorder.NewEunomia(mem, false)
+	trk := reorder.NewEunomia(mem)
 	trk.Reset(psn(0xfffffe))
 	play(t, trk, []arrival{
 		{0xfffffe, tail, reorder.InOrder, 1, 1},
@@ -67,7 +67,7 @@ func TestEunomiaOrder(t *testing.T) {
 
 // TestEunomiaFeedback: ACK, SACK, NACK (3.5.1).
 func TestEunomiaFeedback(t *testing.T) {
-	trk := reorder.NewEunomia(newMemory(t, 24+2, 256), false)
+	trk := reorder.NewEunomia(newMemory(t, 24+2, 256))
 	trk.Reset(psn(100))
 	for _, c := range []struct {
 		what string
@@ -97,7 +97,7 @@ func TestEunomiaFeedback(t *testing.T) {
 // sent since (3.5.3).
 func TestEunomiaLast(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
-	trk := reorder.NewEunomia(mem, false)
+	trk := reorder.NewEunomia(mem)
 	for i, c := range []struct {
 		psns   []uint32 // in the order of arrival
 		last   uint32   // is the last packet of the connection
@@ -135,17 +135,6 @@ func TestEunomiaLast(t *testing.T) {
 	trk.Receive(psn(0), none)
 	if mem.Free() == mem.Blocks() {
 		t.Error("the last packet of another connection counts")
-	}
-}
-
-// TestEunomiaKeepsLast: whether early last packets of WRITEs wait is a parameter (appendix
-// A.1).
-func TestEunomiaKeepsLast(t *testing.T) {
-	for _, keeps := range []bool{false, true} {
-		trk := reorder.NewEunomia(newMemory(t, 1024, 256), keeps)
-		if trk.Reset(psn(0)); trk.KeepsLast() != keeps {
-			t.Errorf("keeps %v", trk.KeepsLast())
-		}
 	}
 }
 
@@ -229,7 +218,7 @@ func TestEunomiaModel(t *testing.T) {
 		first := rapid.Uint32Range(0, 1<<24-1).Draw(t, "first")
 		trks, models := make([]*reorder.Eunomia, 3), make([]dims, 3)
 		for i := range trks {
-			trks[i] = reorder.NewEunomia(mem, false)
+			trks[i] = reorder.NewEunomia(mem)
 			trks[i].Reset(psn(first))
 			models[i] = dims{model: model{accepted: map[int]bool{}}}
 		}
@@ -316,7 +305,7 @@ func TestEunomiaManyConnections(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
 	trks := make([]*reorder.Eunomia, 1000)
 	for i := range trks {
-		trks[i] = reorder.NewEunomia(mem, false)
+		trks[i] = reorder.NewEunomia(mem)
 		trks[i].Reset(psn(0))
 		trks[i].Receive(psn(0), tail)
 	}
@@ -376,7 +365,7 @@ func TestReleaserFactories(t *testing.T) {
 			t.Errorf("%s with %v is possible", name, p)
 		}
 	}
-	for _, p := range []reorder.Params{{"memory_blocks": 0}, {"hold_last_at_receiver": 2}, {"bitmap_cap_bits": 1 << 20}} {
+	for _, p := range []reorder.Params{{"memory_blocks": 0}, {"bitmap_cap_bits": 1 << 20}} {
 		if _, err := reorder.Factories["eunomia"](p); err == nil {
 			t.Errorf("eunomia with %v is possible", p)
 		}
@@ -389,7 +378,7 @@ func TestReleaserFactories(t *testing.T) {
 // TestEunomiaFullBitmap: a linear part that is full is flushed to its end.
 func TestEunomiaFullBitmap(t *testing.T) {
 	mem := newMemory(t, 10+2, 32) // no block more than the bitmap takes
-	trk := reorder.NewEunomia(mem, false)
+	trk := reorder.NewEunomia(mem)
 	for first := uint32(0); first < 200; first += 50 {
 		trk.Reset(psn(first))
 		for p := uint32(31); p > 0; p-- {
@@ -410,7 +399,7 @@ func TestEunomiaFullBitmap(t *testing.T) {
 // connection has left behind.
 func TestEunomiaGivesBack(t *testing.T) {
 	mem := newMemory(t, 1024, 32)
-	trk := reorder.NewEunomia(mem, false)
+	trk := reorder.NewEunomia(mem)
 	trk.Reset(psn(0))
 	if v, _ := trk.Receive(psn(32), tail); v != reorder.Beyond || mem.Free() != 1024 {
 		t.Errorf("%d, %d blocks", v, 1024-mem.Free())

@@ -142,7 +142,7 @@ func TestEunomiaTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := NewEunomia(mem, false)
+	e := NewEunomia(mem)
 	e.Reset(bth.MakePSN(0))
 	e.Receive(bth.MakePSN(0), false)
 	if e.conn != none {
@@ -207,7 +207,7 @@ func TestEunomiaAbsorbsEarly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := NewEunomia(mem, false)
+	e := NewEunomia(mem)
 	e.Reset(bth.MakePSN(0))
 	for _, p := range []uint32{2, 0, 1, 3, 4, 6, 25, 5} { // head 7 at 7, tail 20, 25 is linear
 		e.Receive(bth.MakePSN(p), false)

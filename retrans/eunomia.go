@@ -16,15 +16,13 @@ import (
 // which is what repairs losses behind which few packets arrive.
 type Eunomia struct {
 	Recovery
-	marker   Marker // nil: the recovery has no marks
-	holdLast bool
-	timeout  timeout
+	marker  Marker // nil: the recovery has no marks
+	timeout timeout
 }
 
-// NewEunomia returns an agent before inner. With holdLast it wants the last packet of
-// a WRITE to wait for all before it.
-func NewEunomia(inner Recovery, holdLast bool) *Eunomia {
-	e := &Eunomia{Recovery: inner, holdLast: holdLast}
+// NewEunomia returns an agent before inner.
+func NewEunomia(inner Recovery) *Eunomia {
+	e := &Eunomia{Recovery: inner}
 	e.marker, _ = inner.(Marker)
 	return e
 }
@@ -33,7 +31,6 @@ func NewEunomia(inner Recovery, holdLast bool) *Eunomia {
 // repeat.
 func newEunomia(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: eunomia", p)
-	holdLast := r.Bool("hold_last_at_sender", true)
 	timeout := readTimeout(r, 0)
 	inner := Recovery(NewGoBackN())
 	if r.Bool("selective_repeat", false) {
@@ -42,7 +39,7 @@ func newEunomia(p Params) (Recovery, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
 	}
-	e := NewEunomia(inner, holdLast)
+	e := NewEunomia(inner)
 	e.timeout = timeout
 	e.setTimeout()
 	return e, nil
@@ -86,15 +83,4 @@ func (e *Eunomia) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	}
 	out.Delivered += marked
 	return out
-}
-
-// MayEnd implements LastHolder (3.5.2).
-func (e *Eunomia) MayEnd(psn bth.PSN) bool { return !e.holdLast || e.Una() == psn }
-
-// LastHolder is a Recovery that has the last packet of a WRITE wait, so that nobody
-// finds the end of the data in memory before the rest.
-type LastHolder interface {
-	// MayEnd reports whether psn, the last packet of a WRITE, may be sent now: all
-	// before it has been received in order.
-	MayEnd(psn bth.PSN) bool
 }

@@ -82,33 +82,6 @@ func again(t *testing.T, what string, r Recovery, want []int) {
 	}
 }
 
-// TestEunomiaLastPacket: the last packet of a WRITE waits until all before it has been
-// acknowledged in order (3.5.2).
-func TestEunomiaLastPacket(t *testing.T) {
-	for _, hold := range []float64{0, 1} {
-		r, err := Factories["eunomia"](Params{"hold_last_at_sender": hold})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Reset(psn(0))
-		h := r.(LastHolder)
-		if !h.MayEnd(psn(0)) {
-			t.Error("a message of one packet waits")
-		}
-		r.OnSent(1, psn(0), 1, false)
-		r.OnSent(1, psn(1), 1, false)
-		r.OnFeedback(2, bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(1)})
-		r.OnFeedback(2, bth.Feedback{Expected: psn(1)})
-		if h.MayEnd(psn(2)) != (hold == 0) {
-			t.Errorf("hold %v: packet 1 is missing", hold)
-		}
-		r.OnFeedback(3, bth.Feedback{Expected: psn(2)})
-		if !h.MayEnd(psn(2)) {
-			t.Error("everything before has arrived")
-		}
-	}
-}
-
 // TestEunomiaTimeout: a timeout of its own replaces the queue pair's.
 func TestEunomiaTimeout(t *testing.T) {
 	for _, c := range []struct{ us, want float64 }{{0, 67}, {320, 320}} {

@@ -152,8 +152,8 @@ func (s *scenario) drawParts(rng *rand.Rand) {
 		s.control = pick(rng, "mp-rdma", "mp-rdma", "dctcp")
 		s.parts.Recovery.Params = map[string]float64{"early_retransmit": float64(rng.IntN(2))}
 	case "eunomia":
-		s.parts.Recovery.Params = map[string]float64{"selective_repeat": float64(rng.IntN(2)), "hold_last_at_sender": float64(rng.IntN(2))}
-		s.parts.Reorder.Params = map[string]float64{"hold_last_at_receiver": float64(rng.IntN(2))}
+		s.parts.Recovery.Params = map[string]float64{"selective_repeat": float64(rng.IntN(2))}
+		s.parts.HoldLast = pick(rng, "receiver", "sender", "sender-idle")
 		s.parts.Paths.Name = pick(rng, "single", "spray")
 	}
 }

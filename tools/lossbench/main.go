@@ -44,14 +44,14 @@ var subjects = []subject{
 	{name: "mp-rdma", spray: true, spread: true, yaml: "    profile: mp-rdma\n",
 		line: "    transports: {mp-rdma: {recovery: {rto_us: 6000}, congestion: {name: static, rate_bps: 1e9, window_bytes: 393216}}}\n", busy: "    transports: {mp-rdma: {recovery: {rto_us: 2000}}}\n"},
 	{name: "eunomia over selective repeat", goal: true, spray: true, yaml: "    profile: eunomia\n",
-		line: rate + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 3200}}}\n",
-		busy: flight + "    transports: {eunomia: {reorder: {hold_last_at_receiver: 1}, recovery: {hold_last_at_sender: 0, selective_repeat: 1, rto_us: 1000}}}\n"},
-	{name: "the same, last packets held at the sender", yaml: "    profile: eunomia\n",
 		line: rate + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 3200}}}\n",
 		busy: flight + "    transports: {eunomia: {recovery: {selective_repeat: 1, rto_us: 1000}}}\n"},
+	{name: "the same, last packets held at the sender", yaml: "    profile: eunomia\n",
+		line: rate + "    transports: {eunomia: {hold_last: sender, recovery: {selective_repeat: 1, rto_us: 3200}}}\n",
+		busy: flight + "    transports: {eunomia: {hold_last: sender, recovery: {selective_repeat: 1, rto_us: 1000}}}\n"},
 	{name: "eunomia over go-back-N", yaml: "    profile: eunomia\n",
-		line: rate + "    transports: {eunomia: {recovery: {rto_us: 3200}}}\n",
-		busy: flight + "    transports: {eunomia: {recovery: {rto_us: 1000}}}\n"},
+		line: rate + "    transports: {eunomia: {hold_last: sender, recovery: {rto_us: 3200}}}\n",
+		busy: flight + "    transports: {eunomia: {hold_last: sender, recovery: {rto_us: 1000}}}\n"},
 }
 
 // result is what was measured of a subject on a network, by condition.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"roced/qp"
 	"roced/rocev2"
 )
 
@@ -92,6 +93,21 @@ func TestCongestion(t *testing.T) {
 	}
 }
 
+// TestHoldLast: the receiver holds the last packets of WRITEs unless it is said otherwise.
+func TestHoldLast(t *testing.T) {
+	for text, want := range map[string]qp.HoldLast{
+		"":                         qp.HoldAtReceiver,
+		", hold_last: receiver":    qp.HoldAtReceiver,
+		", hold_last: sender":      qp.HoldAtSender,
+		", hold_last: sender-idle": qp.HoldAtSenderIdle,
+	} {
+		n := read(t, "nics: [{name: a, port: {type: tap}, profile: eunomia, transports: {eunomia: {paths: {name: spray}"+text+"}}}]").NICs[0]
+		if p, err := n.Maker()(""); err != nil || p.HoldLast != want {
+			t.Errorf("%q: %d, %v, want %d", text, p.HoldLast, err, want)
+		}
+	}
+}
+
 // TestShared reads ports on interfaces of the kernel: what is the interface's stays open.
 func TestShared(t *testing.T) {
 	c := read(t, `nics:
@@ -171,6 +187,8 @@ func TestFaults(t *testing.T) {
 		{nic("addresses: [10.0.0.1]"), "nics[0].addresses[0]: "},
 		{nic("addresses: [224.0.0.1/24]"), "nics[0].addresses[0]: "},
 		{nic("gateways: [10.0.0.1]"), "nics[0].gateways[0]: 10.0.0.1 is in none"},
+		{nic("transports: {eunomia: {hold_last: nobody}}"), "nics[0].transports.eunomia: last packets can be held by"},
+		{nic("transports: {irn: {hold_last: sender}}"), "only eunomia holds"},
 		{nic("profile: fast"), "nics[0].profile: "},
 		{nic("congestion: {algorithm: cubic}"), "nics[0].congestion: ccalgo: no congestion control \"cubic\""},
 		{nic("congestion: {algorithm: dcqcn, gg: 1}"), "nics[0].congestion: ccalgo: dcqcn has no parameter \"gg\""},

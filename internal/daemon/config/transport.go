@@ -17,6 +17,9 @@ type Transport struct {
 	Paths    Part `mapstructure:"paths"`
 	// Congestion replaces the NIC's congestion control.
 	Congestion Part `mapstructure:"congestion"`
+	// HoldLast is who holds the last packets of WRITEs, of eunomia: receiver (the default),
+	// sender or sender-idle.
+	HoldLast string `mapstructure:"hold_last"`
 }
 
 // Part is a plug-in of a profile. What is not its name are its parameters.
@@ -45,7 +48,7 @@ func (n *NIC) Profiles() []string {
 func (n *NIC) spec(name string) profile.Spec {
 	t := n.Transports[name]
 	s := profile.Spec{Reorder: profile.Part(t.Reorder), Recovery: profile.Part(t.Recovery), Paths: profile.Part(t.Paths),
-		Congestion: profile.Part(t.Congestion)}
+		Congestion: profile.Part(t.Congestion), HoldLast: t.HoldLast}
 	if s.Congestion.Name != "" {
 		return s
 	}
