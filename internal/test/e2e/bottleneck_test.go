@@ -24,7 +24,7 @@ func TestBottleneck(t *testing.T) {
 			o := onFrames
 			o.Extra = "    congestion: {" + c.yaml + "}\n"
 			l := newLab(t, o)
-			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "lab.Limit=4m", "seed=5")
+			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")
 			before := l.counters(0)
 			r := l.perf("write-bw", "-s", "64k", "-n", "100", "-t", "16", "-u", "18")
 			after, s := l.counters(0), stop()
@@ -68,7 +68,7 @@ func TestBottleneckWithoutControl(t *testing.T) {
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {
 			l := newLab(t, onFrames)
-			stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "lab.Limit=100k", "--attach="+string(mode))
+			stop := l.bottleneck("rate=200mbit", "kmin=20k", "kmax=40k", "limit=100k", "--attach="+string(mode))
 			start := time.Now()
 			l.verify("write-bw -s 64k -n 40")
 			if s := stop(); s.Dropped+s.Overflowed == 0 || s.Bytes < 40*64<<10 || s.Bytes > uint64(time.Since(start).Seconds()*25e6)+200<<10 {

@@ -47,9 +47,9 @@ static void paths(void)
 	KEEPS(read(fd, text, sizeof text) > 0);
 	KEEPS(close(fd) == 0);
 	/* Counters are brought up to date first. */
-	KEEPS((fd = openat(AT_FDCWD, "/sys/class/infiniband/rxe_a/ports/1/counters/port_xmit_data", O_RDONLY)) >= 0);
+	KEEPS((fd = openat(AT_FDCWD, "/sys/class/infiniband/rxe0/ports/1/counters/port_xmit_data", O_RDONLY)) >= 0);
 	KEEPS(close(fd) == 0);
-	KEEPS((f = fopen("/sys/class/infiniband/rxe_a/node_guid", "r")) != NULL);
+	KEEPS((f = fopen("/sys/class/infiniband/rxe0/node_guid", "r")) != NULL);
 	KEEPS(fclose(f) == 0);
 	KEEPS((d = opendir(sys)) != NULL);
 	KEEPS(closedir(d) == 0);
