@@ -76,16 +76,18 @@ type Query struct{ Dst, Src netip.Addr }
 
 // Follower follows an interface.
 type Follower struct {
-	cfg     Config
-	handle  *netlink.Handle
-	events  *nl.NetlinkSocket
-	prober  int // socket that makes the kernel look for a neighbour, see probe
-	state   State
-	table   neighbours
-	queries chan Query
-	news    chan change
-	ending  chan struct{}
-	running sync.WaitGroup
+	cfg    Config
+	handle *netlink.Handle
+	events *nl.NetlinkSocket
+	prober int // socket that makes the kernel look for a neighbour, see probe
+	state  State
+	// stations says that packets over the interface go to stations that the kernel has to find.
+	stations bool
+	table    neighbours
+	queries  chan Query
+	news     chan change
+	ending   chan struct{}
+	running  sync.WaitGroup
 }
 
 // groups are the notifications that are subscribed to.

@@ -117,7 +117,7 @@ func (f *Follower) answer(h Handler, q Query, asked bool) {
 		h.Unreachable(q.Dst)
 		return
 	}
-	if f.cfg.Routed {
+	if !hop.IsValid() {
 		h.Resolved(q.Dst, Station{}) // no station matters
 		return
 	}
@@ -140,7 +140,10 @@ func (f *Follower) answer(h Handler, q Query, asked bool) {
 // errNoRoute says that the kernel would not send to a destination over this interface.
 var errNoRoute = errors.New("no route over this interface")
 
-// route asks the kernel for the station on the link to which packets go.
+// route asks the kernel for the station on the link to which packets go. It is no address if
+// the kernel routes them (Config.Routed) and need not look for a station on this interface:
+// what it drops while it looks, a second or more after a question that was lost, would be lost
+// packets of a connection.
 func (f *Follower) route(q Query) (netip.Addr, error) {
 	if f.state.Index == 0 || !f.covered(q.Dst) {
 		return netip.Addr{}, errNoRoute // the kernel takes what no route covers for being on the link
@@ -156,8 +159,9 @@ func (f *Follower) route(q Query) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if f.cfg.Routed && len(found) == 1 && (found[0].Type == unix.RTN_UNICAST || found[0].Type == unix.RTN_LOCAL) {
-		return q.Dst, nil
+	if f.cfg.Routed && len(found) == 1 && (found[0].Type == unix.RTN_LOCAL ||
+		found[0].Type == unix.RTN_UNICAST && (found[0].LinkIndex != f.state.Index || !f.stations)) {
+		return netip.Addr{}, nil
 	}
 	if len(found) != 1 || found[0].LinkIndex != f.state.Index || found[0].Type != unix.RTN_UNICAST {
 		return netip.Addr{}, errNoRoute

@@ -47,6 +47,7 @@ func (f *Follower) loadState() error {
 	case !f.cfg.Routed:
 		return fmt.Errorf("%v is not an Ethernet interface", &f.cfg)
 	}
+	f.stations = a.EncapType == "ether" && a.RawFlags&unix.IFF_NOARP == 0
 	s.Up = a.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP) == unix.IFF_UP|unix.IFF_LOWER_UP
 	if s.Addrs, err = f.addresses(l); err != nil {
 		return fmt.Errorf("addresses of %s: %w", a.Name, err)
