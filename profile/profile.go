@@ -174,11 +174,11 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	if p.Kind == bth.ProfileRC { // READ responses are not acknowledged
 		return p, err
 	}
-	p.Responses = made(keep, m.tracker, s.Reorder)
-	p.Answers = made(keep, m.recovery, s.Recovery)
-	p.AnswerPaths = made(keep, paths, s.Paths)
+	p.ResponseTracker = made(keep, m.tracker, s.Reorder)
+	p.ResponseRecovery = made(keep, m.recovery, s.Recovery)
+	p.ResponsePaths = made(keep, paths, s.Paths)
 	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own
-		p.AnswerControl = made(keep, control, s.Congestion)
+		p.ResponseControl = made(keep, control, s.Congestion)
 	}
 	return p, err
 }

@@ -25,10 +25,10 @@ func TestProfiles(t *testing.T) {
 		if err != nil || p.Kind != bth.Profile(i) || p.Kind.String() != name || p.Tracker == nil || p.Recovery == nil || p.Controller == nil {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
-		if ext := p.Kind != bth.ProfileRC; ext != (p.Responses != nil && p.Answers != nil && p.Paths != nil && p.AnswerPaths != nil) {
+		if ext := p.Kind != bth.ProfileRC; ext != (p.ResponseTracker != nil && p.ResponseRecovery != nil && p.Paths != nil && p.ResponsePaths != nil) {
 			t.Errorf("%s: %+v", name, p)
 		}
-		if own := p.AnswerControl != nil; own != (name == "mp-rdma") {
+		if own := p.ResponseControl != nil; own != (name == "mp-rdma") {
 			t.Errorf("%s: responses have congestion control of their own: %t", name, own)
 		}
 	}

@@ -88,7 +88,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	}
 	held := verdict == reorder.Held
 	copied := held && a.copies(p)
-	if held && (a.early(p) || copied && !a.buffersAll && a.waiting.copies == maxKept) {
+	if held && (a.premature(p) || copied && !a.buffersAll && a.waiting.copies == maxKept) {
 		r.q.ctr.OutOfSequence++
 		r.trk.(reorder.Releaser).Refuse(p.PSN)
 		a.acknowledge(p, m)
@@ -128,9 +128,9 @@ func (a *anyOrder) copies(p *bth.Packet) bool {
 	return a.buffersAll && (o.IsSend() || o.IsWrite()) || a.keepsLast && o.IsWrite() && o.Ends() && !o.HasImm()
 }
 
-// early reports whether p is of a synchronise operation and would touch memory before all
+// premature reports whether p is of a synchronise operation and would touch memory before all
 // before that operation has arrived (MP-RDMA 3.4).
-func (a *anyOrder) early(p *bth.Packet) bool {
+func (a *anyOrder) premature(p *bth.Packet) bool {
 	t, ok := a.r.trk.(syncTracker)
 	if !ok || p.Ext.Flags&bth.XSync == 0 {
 		return false

@@ -10,9 +10,8 @@ import (
 	"roced/retrans"
 )
 
-// receive digests an acknowledgement or a response. PSNs outside of what is
-// outstanding are ghosts of earlier exchanges and are ignored (IBTA vol.1
-// 9.7.5.1.2).
+// receive digests an acknowledgement or a response. Packets with PSNs outside of what is
+// outstanding are stale, of earlier exchanges, and are ignored (IBTA vol.1 9.7.5.1.2).
 func (r *requester) receive(now mono.Time, p *bth.Packet) Drop {
 	if !r.q.sending() || r.rec == nil {
 		return DropState
@@ -280,7 +279,7 @@ func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool 
 		})
 	}
 	if out.Acked > 0 {
-		r.settle(now)
+		r.retire(now)
 	}
 	if out.Lost > 0 && r.q.sending() {
 		r.missing(now, out.Lost, false)
@@ -294,7 +293,7 @@ func (r *requester) progress(now mono.Time) {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	r.rnrUntil, r.since = 0, now
 	r.ask.acked(r.una, r.nxt)
-	r.retire()
+	r.retireDone()
 }
 
 // newlyAcked returns the bytes that are known to have arrived by an acknowledgement. What

@@ -2,10 +2,10 @@ package qp
 
 import "roced/mono"
 
-// settle completes what is done, then the request that cannot be executed if
+// retire completes what is done, then the request that cannot be executed if
 // its turn has come, and looks whether SQD has drained.
-func (r *requester) settle(now mono.Time) {
-	r.retire()
+func (r *requester) retire(now mono.Time) {
+	r.retireDone()
 	if r.hasBad && r.bad == r.head {
 		r.fail(now, r.slot(r.head).status)
 		return
@@ -13,10 +13,10 @@ func (r *requester) settle(now mono.Time) {
 	r.checkDrained()
 }
 
-// retire completes the requests at the head of the ring that are done, in order
+// retireDone completes the requests at the head of the ring that are done, in order
 // (IBTA vol.1 10.8.3.2). Their places are given back before the completion which
 // tells of it: a poster that counts on that finds the queue full otherwise.
-func (r *requester) retire() {
+func (r *requester) retireDone() {
 	n := 0
 	for r.head != r.cursor && r.done(r.slot(r.head)) {
 		s := r.slot(r.head)

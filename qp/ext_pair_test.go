@@ -19,7 +19,7 @@ import (
 var extended = map[string]func() Profile{
 	"strict and go-back-N": func() Profile {
 		return Profile{Kind: bth.ProfileIRN, Tracker: reorder.NewStrict(), Recovery: retrans.NewGoBackN(),
-			Responses: reorder.NewStrict(), Answers: retrans.NewGoBackN()}
+			ResponseTracker: reorder.NewStrict(), ResponseRecovery: retrans.NewGoBackN()}
 	},
 	"irn":            func() Profile { return irn(nil) },
 	"irn, small":     func() Profile { return irn(retrans.Params{"bdp_packets": 5}) },
@@ -27,18 +27,18 @@ var extended = map[string]func() Profile{
 	"irn, no SACK":   func() Profile { return irn(retrans.Params{"sack": 0, "bdp_fc": 0}) },
 	"melo": func() Profile {
 		return Profile{Kind: bth.ProfileMELO, Tracker: tracker("melo", nil), Recovery: recovery("melo", nil),
-			Responses: tracker("melo", nil), Answers: recovery("melo", nil)}
+			ResponseTracker: tracker("melo", nil), ResponseRecovery: recovery("melo", nil)}
 	},
 	"melo, exhausted": func() Profile {
 		small := func() reorder.Tracker { return tracker("melo", reorder.Params{"pool_bits": 8, "bdp_packets": 16}) }
 		return Profile{Kind: bth.ProfileMELO, Tracker: small(), Recovery: recovery("melo", nil),
-			Responses: small(), Answers: recovery("melo", retrans.Params{"pool_bits": 16})}
+			ResponseTracker: small(), ResponseRecovery: recovery("melo", retrans.Params{"pool_bits": 16})}
 	},
 	"mp-rdma": func() Profile {
 		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", nil), Recovery: recovery("mp-rdma", nil),
 			Controller: plugIn(ccalgo.New, "mp-rdma", nil), Paths: plugIn(path.New, "mp-rdma", nil),
-			Responses: tracker("mp-rdma", nil), Answers: recovery("mp-rdma", nil),
-			AnswerControl: plugIn(ccalgo.New, "mp-rdma", nil), AnswerPaths: plugIn(path.New, "mp-rdma", nil)}
+			ResponseTracker: tracker("mp-rdma", nil), ResponseRecovery: recovery("mp-rdma", nil),
+			ResponseControl: plugIn(ccalgo.New, "mp-rdma", nil), ResponsePaths: plugIn(path.New, "mp-rdma", nil)}
 	},
 	"eunomia over go-back-N":             func() Profile { return eunomia(HoldAtReceiver, nil) },
 	"eunomia over selective repeat":      func() Profile { return eunomia(HoldAtReceiver, selective) },
@@ -47,7 +47,7 @@ var extended = map[string]func() Profile{
 	"bitmap and selective repeat": func() Profile {
 		sel := func() retrans.Recovery { return retrans.NewEunomia(retrans.NewSelective(64)) }
 		return Profile{Kind: bth.ProfileEunomia, Tracker: reorder.NewMPRDMA(64), Recovery: sel(),
-			Responses: reorder.NewMPRDMA(64), Answers: sel()}
+			ResponseTracker: reorder.NewMPRDMA(64), ResponseRecovery: sel()}
 	},
 }
 
@@ -70,7 +70,7 @@ func recovery(name string, p retrans.Params) retrans.Recovery {
 
 func irn(p retrans.Params) Profile {
 	return Profile{Kind: bth.ProfileIRN, Tracker: tracker("irn", nil), Recovery: recovery("irn", p),
-		Responses: tracker("irn", nil), Answers: recovery("irn", p)}
+		ResponseTracker: tracker("irn", nil), ResponseRecovery: recovery("irn", p)}
 }
 
 // selective is Eunomia over selective repeat.
@@ -78,7 +78,7 @@ var selective = map[string]float64{"selective_repeat": 1}
 
 func eunomia(hold HoldLast, p map[string]float64) Profile {
 	return Profile{Kind: bth.ProfileEunomia, HoldLast: hold, Tracker: tracker("eunomia", nil), Recovery: recovery("eunomia", p),
-		Responses: tracker("eunomia", nil), Answers: recovery("eunomia", p)}
+		ResponseTracker: tracker("eunomia", nil), ResponseRecovery: recovery("eunomia", p)}
 }
 
 func forExtended(t *testing.T, test func(t *testing.T, c pairConfig)) {

@@ -21,8 +21,8 @@ func multipath(length int, p path.Params, control string, c ccalgo.Params) func(
 	return func() Profile {
 		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", l), Recovery: recovery("mp-rdma", nil),
 			Controller: plugIn(ccalgo.New, control, c), Paths: plugIn(path.New, "mp-rdma", p),
-			Responses: tracker("mp-rdma", l), Answers: recovery("mp-rdma", nil),
-			AnswerControl: plugIn(ccalgo.New, control, c), AnswerPaths: plugIn(path.New, "mp-rdma", p)}
+			ResponseTracker: tracker("mp-rdma", l), ResponseRecovery: recovery("mp-rdma", nil),
+			ResponseControl: plugIn(ccalgo.New, control, c), ResponsePaths: plugIn(path.New, "mp-rdma", p)}
 	}
 }
 

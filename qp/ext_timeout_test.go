@@ -17,8 +17,8 @@ func TestExtendedTimeoutWindow(t *testing.T) {
 			c.profile = func() Profile {
 				p := profile()
 				p.Controller = plugIn(ccalgo.New, "dctcp", nil)
-				if p.AnswerControl != nil {
-					p.AnswerControl = plugIn(ccalgo.New, "dctcp", nil)
+				if p.ResponseControl != nil {
+					p.ResponseControl = plugIn(ccalgo.New, "dctcp", nil)
 				}
 				return p
 			}

@@ -25,8 +25,8 @@ type extendedFraming struct {
 }
 
 func (x *extendedFraming) init(q *QP, p *Profile) {
-	x.q, x.trk = q, p.Responses
-	_, x.buffersAll = p.Responses.(reorder.Buffered)
+	x.q, x.trk = q, p.ResponseTracker
+	_, x.buffersAll = p.ResponseTracker.(reorder.Buffered)
 }
 
 // start begins at psn; the queue pair has entered RTS.
@@ -185,7 +185,7 @@ func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 			return x.q.req.misplaced(now, s, DropAccess)
 		}
 		x.unsynced, x.done = false, expected
-		x.q.req.settle(now)
+		x.q.req.retire(now)
 	}
 	x.done, x.q.req.since = expected, now
 	return Accepted

@@ -78,10 +78,12 @@ func TestSyncEarly(t *testing.T) {
 		return !bytes.Equal(p.ends[1].h.mem[at:at+256], make([]byte, 256))
 	}
 	refused := 0
-	p.faults = func(_ int, k *bth.Packet) fault {
+	p.roads.arrive = func(*flight) {
 		if there(1) && !there(0) {
 			t.Fatal("the operation is in memory before the one that precedes it")
 		}
+	}
+	p.faults = func(_ int, k *bth.Packet) fault {
 		if k.Opcode.IsAck() && k.Ext.Flags&bth.XRefused != 0 {
 			refused++
 		}

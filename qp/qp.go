@@ -53,10 +53,10 @@ type Profile struct {
 	Paths      path.Selector // nil: the connection's one path
 	// READ responses of the extended transports are tracked, recovered and sent by paths
 	// of their own.
-	Responses     reorder.Tracker
-	Answers       retrans.Recovery
-	AnswerPaths   path.Selector     // nil: the connection's one path
-	AnswerControl ccalgo.Controller // nil: they share the rate of requests, and no window holds them
+	ResponseTracker  reorder.Tracker
+	ResponseRecovery retrans.Recovery
+	ResponsePaths    path.Selector     // nil: the connection's one path
+	ResponseControl  ccalgo.Controller // nil: they share the rate of requests, and no window holds them
 }
 
 // Config describes a queue pair at its creation.
@@ -198,11 +198,11 @@ func New(cfg Config) *QP {
 	if cfg.Type == RC && cfg.Profile.Recovery == nil {
 		cfg.Profile.Recovery = retrans.NewGoBackN()
 	}
-	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.Responses == nil {
-		cfg.Profile.Responses = reorder.NewStrict()
+	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.ResponseTracker == nil {
+		cfg.Profile.ResponseTracker = reorder.NewStrict()
 	}
-	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.Answers == nil {
-		cfg.Profile.Answers = retrans.NewGoBackN()
+	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.ResponseRecovery == nil {
+		cfg.Profile.ResponseRecovery = retrans.NewGoBackN()
 	}
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultUnacked

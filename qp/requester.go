@@ -172,7 +172,7 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 	for range localBudget {
 		s := r.current()
 		if s == nil || s.status != StatusSuccess {
-			r.settle(now)
+			r.retire(now)
 			return false
 		}
 		if s.kind == kindLocal {
@@ -231,7 +231,7 @@ func (r *requester) runLocal(now mono.Time, s *slot) bool {
 		s.first, s.rfirst = r.nxt, r.rnxt // for those that search
 		r.cursor++
 	}
-	r.settle(now)
+	r.retire(now)
 	return r.q.sending() && !r.hasBad
 }
 
@@ -379,7 +379,7 @@ func (r *requester) onTimeout(now mono.Time) {
 func (r *requester) unreadable(now mono.Time, i uint32) {
 	if !r.q.blocked {
 		r.markBad(i, StatusLocProtErr)
-		r.settle(now)
+		r.retire(now)
 		r.hasMore, r.at = true, now // those before it may have to be asked for: see probe
 	}
 }
@@ -389,7 +389,7 @@ func (r *requester) unreadable(now mono.Time, i uint32) {
 func (r *requester) flushed(now mono.Time) {
 	before := r.head
 	r.departed = r.cursor
-	r.settle(now)
+	r.retire(now)
 	if r.head != before && r.q.sending() {
 		r.hasMore = r.cursor != r.tail && r.slot(r.cursor).kind == kindLocal || r.q.host.HasSend()
 		r.at = now

@@ -34,7 +34,7 @@ type response struct {
 }
 
 func (a *responseSender) init(q *QP, p *Profile) {
-	a.sender = newSender(q, p.Answers, p.AnswerControl, p.AnswerPaths)
+	a.sender = newSender(q, p.ResponseRecovery, p.ResponseControl, p.ResponsePaths)
 	a.each, a.responses = a.ctl != nil, true
 	if a.ctl == nil {
 		a.ctl = p.Controller

@@ -128,7 +128,7 @@ func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
 	if psn, lost := s.rec.NextRetransmit(); lost {
 		ok = from.again(now, psn, t)
 	} else {
-		ok = from.fresh(now, t) || s.early(now, t, from, w)
+		ok = from.fresh(now, t) || s.earlyRetransmit(now, t, from, w)
 	}
 	if ok {
 		t.Path = vp
@@ -137,10 +137,10 @@ func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
 	return ok
 }
 
-// early sends an unacknowledged packet again, because there is nothing else to send or
+// earlyRetransmit sends an unacknowledged packet again, because there is nothing else to send or
 // the recovery allows nothing new (MP-RDMA 3.5). An acknowledgement that finds nothing at
 // all narrows the window.
-func (s *sender) early(now mono.Time, t *Transmit, from source, w path.Window) bool {
+func (s *sender) earlyRetransmit(now mono.Time, t *Transmit, from source, w path.Window) bool {
 	nothing := from.exhausted()
 	if !nothing && s.hasRoom() {
 		return false

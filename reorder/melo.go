@@ -41,14 +41,12 @@ const (
 	answerRefused               // dropped
 )
 
-// Buffered is a Tracker under which packets that are Held go into a re-ordering buffer,
-// one slot of a path MTU for each, and on to the application in order.
+// Buffered is a Tracker under which packets that are Held go into a re-ordering buffer, which
+// the queue pair has, and on to the application in order.
 type Buffered interface {
-	// Slots is the size of the buffer in packets.
-	Slots() int
-	// Slot is where a packet that is Held goes. It is the packet's until Expected
-	// has passed psn.
-	Slot(psn bth.PSN) int
+	Tracker
+	// Buffered marks it.
+	Buffered()
 }
 
 // NewMELO returns a tracker with a re-ordering buffer of that many packets; its bits are in
@@ -97,11 +95,11 @@ func (m *MELO) Reset(psn bth.PSN) {
 	m.list.Reset(psn)
 }
 
-// Slots implements Buffered.
-func (m *MELO) Slots() int { return len(m.buffer) }
+// Buffered implements Buffered.
+func (*MELO) Buffered() {}
 
-// Slot implements Buffered: the PSN is the offset (3.2.2), from the slot of RCV.NXT.
-func (m *MELO) Slot(psn bth.PSN) int {
+// place is that of psn in the buffer: the PSN is the offset (3.2.2), from the place of RCV.NXT.
+func (m *MELO) place(psn bth.PSN) int {
 	n := len(m.buffer)
 	return ((m.head+psn.Diff(m.list.Front()))%n + n) % n
 }
@@ -163,7 +161,7 @@ func (m *MELO) hold(psn bth.PSN, ends bool) {
 			m.answers = answerNACK
 		}
 	}
-	m.buffer[m.Slot(psn)] = slotOf(ends)
+	m.buffer[m.place(psn)] = slotOf(ends)
 	m.held++
 }
 
@@ -208,7 +206,7 @@ func (m *MELO) swapIn() bool {
 	}
 	nxt, last := m.list.Front(), 0
 	for i := range m.buffer {
-		if m.buffer[m.Slot(nxt.Add(i))] != slotEmpty {
+		if m.buffer[m.place(nxt.Add(i))] != slotEmpty {
 			last = i
 		}
 	}
@@ -217,7 +215,7 @@ func (m *MELO) swapIn() bool {
 	}
 	m.list.SwapIn()
 	for i := 1; m.held > 0 && i <= last; i++ {
-		if m.buffer[m.Slot(nxt.Add(i))] != slotEmpty {
+		if m.buffer[m.place(nxt.Add(i))] != slotEmpty {
 			m.list.Extend(nxt.Add(i))
 		}
 	}

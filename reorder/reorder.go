@@ -57,7 +57,7 @@ type Releaser interface {
 	Tracker
 	// Released returns how many messages have become complete, because everything
 	// before their last packets has arrived, since it was called last. The MSN moves by
-	// as many.
+	// as many. The queue pair counts by what it keeps, this is for those that keep nothing.
 	Released() uint32
 	// Refuse records that psn was dropped although it could have been tracked,
 	// because it came too early for what it does: Feedback says so.

@@ -36,7 +36,7 @@ var counts = []struct {
 }{
 	{"irn", "145 at most", func(p *qp.Profile) (string, error) {
 		disorder(p.Tracker, 2)
-		return fmt.Sprint(sum(p.Tracker, p.Responses, p.Recovery, p.Answers), ": requests and responses, both ends"), nil
+		return fmt.Sprint(sum(p.Tracker, p.ResponseTracker, p.Recovery, p.ResponseRecovery), ": requests and responses, both ends"), nil
 	}},
 	{"melo", "23 on average at 300 connections", func(p *qp.Profile) (string, error) {
 		const connections = 300
