@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test verbs-table test mutants nightly cross flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
 
 all: build
 
@@ -81,8 +81,13 @@ pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly
 verbs-test: setup build ## run stock RDMA programs between two namespaces
 	$(GO) test ./internal/test/programs ./internal/test/preload -count=1 -timeout 20m
 
-verbs-table: setup build ## the same, and write docs/verbs-programs.md
-	$(GO) test ./internal/test/programs -count=1 -timeout 20m -args -update
+programs: setup build ## the same with many more programs, as far as they can be installed
+	@scripts/setup-programs.sh
+	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all
+
+programs-table: setup build ## the same, and write this release's column of docs/verbs-programs.md
+	@scripts/setup-programs.sh
+	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all -update
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME

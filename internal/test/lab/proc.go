@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -48,7 +49,8 @@ func Launch(t testing.TB, start func(*exec.Cmd) error, args []string) *Proc {
 	return LaunchCmd(t, start, exec.Command(args[0], args[1:]...))
 }
 
-// LaunchCmd is Launch of a command that has been prepared.
+// LaunchCmd is Launch of a command that has been prepared. One with a process group of its own
+// is signalled with all that it has started.
 func LaunchCmd(t testing.TB, start func(*exec.Cmd) error, c *exec.Cmd) *Proc {
 	t.Helper()
 	p := &Proc{t: t, cmd: c, done: make(chan struct{})}
@@ -72,9 +74,16 @@ func (p *Proc) PID() int { return p.cmd.Process.Pid }
 
 // Signal sends a signal to a program that may have ended.
 func (p *Proc) Signal(s os.Signal) {
-	if err := p.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
 		p.t.Errorf("signal %v to %v: %v", s, p.cmd.Args, err)
 	}
+}
+
+func (p *Proc) signal(s os.Signal) error {
+	if p.cmd.SysProcAttr != nil && p.cmd.SysProcAttr.Setpgid {
+		return syscall.Kill(-p.PID(), s.(syscall.Signal))
+	}
+	return p.cmd.Process.Signal(s)
 }
 
 // Kill ends the program as a crash does.

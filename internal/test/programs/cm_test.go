@@ -18,6 +18,12 @@ const serverIPv6 = "fd00::2"
 // cmListens waits until a program listens with rdma_cm, which the kernel knows
 // nothing of.
 func cmListens(l *lab.Lab, p *lab.Proc) error {
+	ours := func(r api.Resource) bool { return int(r.PID) == p.PID() }
+	return cmListensBy(l, p, ours)
+}
+
+// cmListensBy is cmListens of a program that another one has started: ours tells its objects.
+func cmListensBy(l *lab.Lab, p *lab.Proc, ours func(api.Resource) bool) error {
 	c := api.NewClient(filepath.Join(l.Host[serverHost].RunDir, api.Socket))
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
@@ -25,7 +31,7 @@ func cmListens(l *lab.Lab, p *lab.Proc) error {
 	return p.Ready("it listens", func() (bool, error) {
 		var ids []api.Resource
 		err := c.Get(ctx, &ids, "res", "cm_id")
-		return slices.ContainsFunc(ids, func(r api.Resource) bool { return int(r.PID) == p.PID() && r.CMID.State == "LISTEN" }), err
+		return slices.ContainsFunc(ids, func(r api.Resource) bool { return ours(r) && r.CMID.State == "LISTEN" }), err
 	})
 }
 

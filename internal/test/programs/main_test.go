@@ -10,13 +10,16 @@ import (
 	"roced/internal/test/lab"
 )
 
-var update = flag.Bool("update", false, "write "+tableFile)
+var (
+	update = flag.Bool("update", false, "write "+tableFile)
+	all    = flag.Bool("all", false, "run the programs too that `make programs` installs")
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	err := readTable()
-	if *update && flag.Lookup("test.run").Value.String() != "" {
-		err = errors.New("-update needs all results: not with -run")
+	if *update && (flag.Lookup("test.run").Value.String() != "" || !*all) {
+		err = errors.New("-update needs all results: with -all and without -run")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "programs:", err)

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,9 +11,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// tableFile is what all runs but those with -update are held against.
+// tableFile is what all runs but those with -update are held against. It has a column for
+// each release of Debian; a run knows and writes that of its own.
 const tableFile = "../../../docs/verbs-programs.md"
 
 // Outcomes of a program or test.
@@ -33,11 +37,30 @@ type row struct {
 // key tells rows apart.
 func (r row) key() string { return r.group + "|" + r.name }
 
-// expected has the rows of the file, rows those of this run, in order.
+// table is what the file says: rows in order, and by key and release what a cell says.
+type table struct {
+	releases []string
+	versions map[string]string // of packages, by release
+	rows     []row             // without outcome
+	cells    map[string]map[string]string
+}
+
+// was is the file's table, rows are those of this run, in order.
 var (
-	expected = map[string]string{}
-	rows     []row
+	was  = table{versions: map[string]string{}, cells: map[string]map[string]string{}}
+	rows []row
 )
+
+// release names the system: 12, 13 or, where it has no number, its code name.
+func release() string {
+	text, _ := os.ReadFile("/etc/os-release")
+	vars := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		vars[name] = strings.Trim(value, "\"")
+	}
+	return cmp.Or(vars["VERSION_ID"], vars["VERSION_CODENAME"], "unknown")
+}
 
 // record takes a result down and fails the test if it is not that of the file.
 func record(t testing.TB, r row) {
@@ -47,8 +70,9 @@ func record(t testing.TB, r row) {
 		t.Errorf("%s: %s", r.name, r.why)
 		return
 	}
-	if was, ok := expected[r.key()]; ok && was != r.outcome && !*update {
-		t.Errorf("%s: %s (%s), but %s in %s: `make verbs-table` if that is right", r.name, r.outcome, r.why, was, tableFile)
+	before, _, _ := strings.Cut(was.cells[r.key()][release()], ":")
+	if before != "" && before != r.outcome && !*update {
+		t.Errorf("%s: %s (%s), but %s in %s: `make programs-table` if that is right", r.name, r.outcome, r.why, before, tableFile)
 	}
 }
 
@@ -61,61 +85,130 @@ func readTable() error {
 	if err != nil {
 		return err
 	}
-	expected = parseTable(string(text))
+	was = parseTable(string(text))
 	return nil
 }
 
-func parseTable(text string) map[string]string {
-	out, group := map[string]string{}, ""
+func parseTable(text string) table {
+	t := table{versions: map[string]string{}, cells: map[string]map[string]string{}}
+	group, columns := "", []string{}
 	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
 		if h, ok := strings.CutPrefix(line, "## "); ok {
-			group = strings.TrimSpace(h)
+			group = h
 		}
-		cells := strings.Split(line, "|")
-		if len(cells) != 4 || !strings.HasPrefix(cells[1], " `") {
+		if r, v, ok := strings.Cut(strings.TrimPrefix(line, "* Debian "), ": "); ok && strings.HasPrefix(line, "* Debian ") {
+			t.versions[r] = v
+		}
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		switch {
+		case !strings.HasPrefix(line, "|"):
+		case group != "" && cells[0] == "":
+			columns = cells[1:]
+		case strings.HasPrefix(cells[0], "`"):
+			r := row{group: group, name: strings.Trim(cells[0], "`")}
+			t.set(r, columns, cells[1:])
+		}
+	}
+	return t
+}
+
+// set adds a row, or cells to one.
+func (t *table) set(r row, columns, cells []string) {
+	if t.cells[r.key()] == nil {
+		t.cells[r.key()] = map[string]string{}
+		t.rows = append(t.rows, row{group: r.group, name: r.name})
+	}
+	for i, c := range cells {
+		if i < len(columns) && c != "" {
+			t.cells[r.key()][columns[i]] = c
+			if !slices.Contains(t.releases, columns[i]) {
+				t.releases = append(t.releases, columns[i])
+			}
+		}
+	}
+}
+
+// writeTable puts the results of this run into the file, in place of those of the same
+// release.
+func writeTable() error {
+	return os.WriteFile(tableFile, []byte(was.merged(release(), rows, versions()).format()), 0o644)
+}
+
+// merged returns the table with the column of a release made anew. Rows of other releases
+// stay, behind those of their group.
+func (t *table) merged(release string, rows []row, versions string) *table {
+	out := &table{versions: map[string]string{release: versions}, cells: map[string]map[string]string{}}
+	for _, r := range rows {
+		text := r.outcome
+		if r.why != "" {
+			text += ": " + cell(r.why)
+		}
+		out.set(r, []string{release}, []string{text})
+	}
+	for _, other := range t.releases {
+		if other == release {
 			continue
 		}
-		outcome, _, _ := strings.Cut(strings.TrimSpace(cells[2]), ":")
-		out[row{group: group, name: strings.Trim(cells[1], " `")}.key()] = outcome
+		out.versions[other] = t.versions[other]
+		for _, r := range t.rows {
+			if c := t.cells[r.key()][other]; c != "" {
+				out.set(r, []string{other}, []string{c})
+			}
+		}
 	}
+	order := map[string]int{}
+	for _, r := range out.rows {
+		if _, ok := order[r.group]; !ok {
+			order[r.group] = len(order)
+		}
+	}
+	slices.SortStableFunc(out.rows, func(a, b row) int { return order[a.group] - order[b.group] })
+	slices.Sort(out.releases)
 	return out
 }
 
-// writeTable writes the file.
-func writeTable() error { return os.WriteFile(tableFile, []byte(formatTable(rows, versions())), 0o644) }
-
-func formatTable(rows []row, versions string) string {
+func (t *table) format() string {
 	var b strings.Builder
 	b.WriteString(`# Unmodified programs
 
 Every program and test that ran between two NICs in two network namespaces, on a
-kernel without RDMA. Made by ` + "`make verbs-table`" + `; ` + "`make verbs-test`" + ` runs the same and fails
-on any difference.
+kernel without RDMA, by release of Debian. Made by ` + "`make programs-table`" + `; ` + "`make verbs-test`" + `
+(what needs few packages) and ` + "`make programs`" + ` (all) run the same and fail on any difference.
+[programs.md](programs.md) says what does not work, and why.
 
 `)
-	fmt.Fprintf(&b, "Versions: %s.\n\n", versions)
-	count, reasons := map[string]int{}, map[string]int{}
-	for _, r := range rows {
-		count[r.outcome]++
-		if r.outcome == skip {
-			reasons[r.why]++
-		}
+	for _, r := range t.releases {
+		fmt.Fprintf(&b, "* Debian %s: %s\n", r, t.versions[r])
 	}
-	fmt.Fprintf(&b, "%d pass, %d are skipped, %d fail.\n\n| skipped because | how many |\n|---|---|\n", count[pass], count[skip], count[fail])
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		fmt.Fprintf(&b, "| %s | %d |\n", cell(why), reasons[why])
+	for _, r := range t.releases {
+		count, reasons := map[string]int{}, map[string]int{}
+		for _, c := range t.cells {
+			outcome, why, _ := strings.Cut(c[r], ": ")
+			count[outcome]++
+			if outcome == skip {
+				reasons[why]++
+			}
+		}
+		fmt.Fprintf(&b, "\nDebian %s: %d pass, %d are skipped, %d fail.\n\n| skipped because | how many |\n|---|---|\n", r, count[pass], count[skip], count[fail])
+		for _, why := range slices.Sorted(maps.Keys(reasons)) {
+			fmt.Fprintf(&b, "| %s | %d |\n", why, reasons[why])
+		}
 	}
 	group := ""
-	for _, r := range rows {
+	for _, r := range t.rows {
 		if r.group != group {
 			group = r.group
-			fmt.Fprintf(&b, "\n## %s\n\n| | result |\n|---|---|\n", group)
+			fmt.Fprintf(&b, "\n## %s\n\n| | %s |\n|---%s|\n", group, strings.Join(t.releases, " | "), strings.Repeat("|---", len(t.releases)))
 		}
-		result := r.outcome
-		if r.why != "" {
-			result += ": " + cell(r.why)
+		fmt.Fprintf(&b, "| `%s` |", r.name)
+		for _, rel := range t.releases {
+			fmt.Fprintf(&b, " %s |", t.cells[r.key()][rel])
 		}
-		fmt.Fprintf(&b, "| `%s` | %s |\n", r.name, result)
+		b.WriteString("\n")
 	}
 	return b.String()
 }
@@ -126,31 +219,59 @@ func cell(text string) string {
 	return strings.NewReplacer("|", "/", "`", "'").Replace(line)
 }
 
+// packages are those whose versions the table names, if they are installed.
+var packages = []string{"ibverbs-utils", "ibverbs-providers", "librdmacm1", "rdmacm-utils", "perftest", "python3-pyverbs",
+	"ucx-utils", "libfabric1", "openmpi-bin", "mpich", "qperf", "fio", "tgt", "libiscsi-bin", "iperf", "netcat-traditional"}
+
 // versions lists the packages that were tested.
 func versions() string {
-	packages := []string{"ibverbs-utils", "ibverbs-providers", "librdmacm1", "rdmacm-utils", "perftest", "python3-pyverbs"}
-	out, err := exec.Command("dpkg-query", append([]string{"-W", "-f", "${Package} ${Version}, "}, packages...)...).Output()
-	if err != nil {
-		return "not known (no dpkg)"
+	var list []string
+	for _, p := range packages {
+		out, err := exec.Command("dpkg-query", "-W", "-f", "${Package} ${Version}", p).Output()
+		if err == nil {
+			list = append(list, string(out))
+		}
 	}
-	return strings.TrimSuffix(string(out), ", ")
+	return cmp.Or(strings.Join(list, ", "), "versions not known (no dpkg)")
 }
 
-// TestTable checks that a table which is written is read again.
+// TestTable checks that a table which is written is read again, and that a release's results
+// replace those of this release only.
 func TestTable(t *testing.T) {
-	in := []row{
+	old := []row{
 		{"ibv pingpong", "ibv_rc_pingpong -e", pass, ""},
 		{"perftest", "ib_send_bw -c RC", pass, ""},
 		{"perftest", "ib_send_bw -c XRC", skip, "no | XRC\nat all"},
 		{"pyverbs: addr", "A.test_b", fail, "traceback"},
 	}
-	got := parseTable(formatTable(in, "a 1"))
-	if len(got) != len(in) {
-		t.Errorf("%d rows of %d: %v", len(got), len(in), got)
+	next := []row{
+		{"ibv pingpong", "ibv_rc_pingpong -e", skip, "no time"},
+		{"perftest", "ib_send_bw -c DC", pass, ""},
 	}
-	for _, r := range in {
-		if got[r.key()] != r.outcome {
-			t.Errorf("%+v was read as %q", r, got[r.key()])
+	one := (&table{}).merged("12", old, "a 1")
+	got := parseTable(one.format())
+	if d := gocmp.Diff(got, *one, gocmp.AllowUnexported(table{}, row{})); d != "" {
+		t.Error(d)
+	}
+	both := parseTable(got.merged("13", next, "a 2").format())
+	for _, r := range old {
+		if want := one.cells[r.key()]["12"]; both.cells[r.key()]["12"] != want {
+			t.Errorf("%s is %q in 12, want %q", r.key(), both.cells[r.key()]["12"], want)
+		}
+	}
+	if c := both.cells["ibv pingpong|ibv_rc_pingpong -e"]["13"]; c != "skip: no time" {
+		t.Errorf("13 has %q", c)
+	}
+	if len(both.rows) != 5 || both.rows[1].name != "ib_send_bw -c DC" || both.versions["12"] != "a 1" || both.versions["13"] != "a 2" {
+		t.Errorf("%+v", both)
+	}
+	again := both.merged("13", next[:1], "a 3")
+	if again.cells["perftest|ib_send_bw -c DC"] != nil || again.versions["13"] != "a 3" {
+		t.Error("old results of the same release are still there")
+	}
+	for _, r := range old {
+		if want := one.cells[r.key()]["12"]; again.cells[r.key()]["12"] != want || again.versions["12"] != "a 1" {
+			t.Errorf("%s has lost its result in 12", r.key())
 		}
 	}
 }

@@ -1,0 +1,246 @@
+package programs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"roced/internal/daemon/api"
+	"roced/internal/test/lab"
+	"roced/tools/testbed"
+)
+
+// program is one that others wrote, run by shell commands on both hosts. In them $SERVER is
+// the address of the server's NIC, which its host has too, $DEV the device and $DIR a folder
+// of the host's.
+type program struct {
+	group, name string
+	need        string // a program without which it is skipped
+	server      string // empty: there is a client only
+	client      string
+	ready       func(l *lab.Lab, server *lab.Proc, dir string) error
+	says        string // what the client says when all went well
+	endless     bool   // the server does not end by itself
+	fails       string // what has been seen, if it does not work: it is listed with that, not run
+}
+
+const (
+	rsockets  = "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
+	openMPI   = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun.openmpi -np 2 --oversubscribe "
+	initiator = "iqn.2026-11.test:initiator"
+	target    = "iqn.2026-11.test:disk"
+)
+
+// others are all of them.
+func others() []program {
+	list := []program{
+		{group: "librdmacm", name: "udpong", need: "udpong", server: "udpong", client: "udpong -s $SERVER", ready: soon, endless: true,
+			fails: "it hangs, cause unknown"},
+		{group: "fio", name: "rdma, write", need: "fio", ready: listensCM,
+			server: "fio --thread --name=s --ioengine=rdma --port=8765 --bs=64k --size=16m --rw=read --iodepth=8",
+			client: "fio --thread --name=c --ioengine=rdma --hostname=$SERVER --port=8765 --verb=write --bs=64k --size=16m --rw=write --iodepth=8"},
+		{group: "iSER", name: "tgtd, iscsi-inq", need: "tgtd", ready: saysReady, endless: true, says: "Vendor:IET",
+			fails: "its login is refused, Target not found, cause unknown",
+			server: fmt.Sprintf("truncate -s 16M $DIR/lun; tgtd -f -C 9 & sleep 2; t='tgtadm -C 9 --lld iser --mode'; $t target --op new --tid 1 -T %s &&"+
+				" $t logicalunit --op new --tid 1 --lun 1 -b $DIR/lun && $t target --op bind --tid 1 -Q %s && touch $DIR/ready; wait", target, initiator),
+			client: fmt.Sprintf("iscsi-inq -i %s iser://$SERVER:3260/%s/1", initiator, target)},
+		{group: "rsockets (librspreload)", name: "nc.traditional", need: "nc.traditional", says: "hello", ready: listensCM, endless: true,
+			server: "echo hello | nc.traditional -l -p 5002", client: "nc.traditional $SERVER 5002 </dev/null & sleep 2; kill $!; true"},
+		{group: "rsockets (librspreload)", name: "iperf", need: "iperf", says: "bits/sec", ready: listensCM, endless: true,
+			server: "iperf -s", client: "iperf -c $SERVER -t 1"},
+	}
+	list = append(append(list, libfabric()...), mpi()...)
+	return append(append(list, qperf()...), ucx()...)
+}
+
+// libfabric is fi_pingpong with all kinds of endpoints. Its server of connections listens on
+// 127.0.0.1 and tells its client so.
+func libfabric() (list []program) {
+	for _, o := range []string{"-p verbs -e dgram", "-p 'verbs;ofi_rxd' -e rdm", "-p verbs -e msg", "-p 'verbs;ofi_rxm' -e rdm"} {
+		p := program{group: "libfabric", name: "fi_pingpong " + o, need: "fi_pingpong", ready: listens(47592),
+			server: "fi_pingpong " + o, client: "fi_pingpong " + o + " $SERVER"}
+		connected := strings.HasSuffix(o, "msg") || strings.Contains(o, "rxm")
+		if connected {
+			p.fails = "its client is rejected: the server listens on 127.0.0.1"
+		}
+		list = append(list, p)
+		if connected {
+			list = append(list, program{group: "libfabric", name: "fi_pingpong " + o + " (loopback)", need: "fi_pingpong",
+				client: fmt.Sprintf("fi_pingpong %[1]s & sleep 2; timeout 20 fi_pingpong %[1]s 127.0.0.1 && wait $!", o)})
+		}
+	}
+	return list
+}
+
+// mpi are two ranks on one host, which are kept from talking by other means than the NIC.
+func mpi() []program {
+	const well = "all is well"
+	const rc = "UCX_NET_DEVICES=$DEV:1 UCX_TLS=rc,self "
+	return []program{
+		{group: "MPI", name: "Open MPI, UCX over rc", need: "mpicc.openmpi", says: well,
+			client: rc + openMPI + "--mca pml ucx -x UCX_TLS -x UCX_NET_DEVICES $DIR/openmpi"},
+		{group: "MPI", name: "Open MPI, btl ofi, two-sided", need: "mpicc.openmpi", says: well,
+			client: "FI_PROVIDER=verbs,ofi_rxm " + openMPI + "-x FI_PROVIDER --mca pml ob1 --mca btl ofi,self --mca btl_ofi_mode 2 $DIR/openmpi"},
+		{group: "MPI", name: "MPICH, UCX over rc", need: "mpicc.mpich", says: well,
+			client: rc + "MPIR_CVAR_NOLOCAL=1 mpirun.mpich -np 2 $DIR/mpich"},
+	}
+}
+
+func qperf() (list []program) {
+	for _, test := range []string{"rc_bw", "rc_lat", "uc_bw", "ud_lat", "rc_rdma_read_bw", "rc_rdma_write_bw", "rc_rdma_write_poll_lat",
+		"rc_fetch_add_mr", "ver_rc_compare_swap"} {
+		list = append(list, program{group: "qperf", name: test, need: "qperf", says: test, ready: listens(19765), endless: true,
+			server: "qperf", client: "qperf -t 1 $SERVER " + test})
+	}
+	return list
+}
+
+// ucx are UCX's own tests. Those of UCT (put, am) take the device as an option, those of UCP
+// in the environment.
+func ucx() (list []program) {
+	for _, tls := range []string{"rc", "ud"} {
+		for _, test := range []string{"tag_lat", "tag_bw", "stream_bw", "put_lat", "am_lat"} {
+			size := 4096
+			command := fmt.Sprintf("UCX_NET_DEVICES=$DEV:1 UCX_TLS=%s ucx_perftest -t %s", tls, test)
+			if test == "put_lat" || test == "am_lat" {
+				command, size = fmt.Sprintf("ucx_perftest -d $DEV:1 -x %s_verbs -t %s", tls, test), 64
+			}
+			if test == "put_lat" && tls == "ud" {
+				continue // UD has no write
+			}
+			command += fmt.Sprintf(" -n 500 -w 10 -s %d", size)
+			list = append(list, program{group: "UCX", name: fmt.Sprintf("ucx_perftest -t %s, %s", test, tls), need: "ucx_perftest",
+				server: command, client: command + " $SERVER", ready: listens(13337), says: "Final:"})
+		}
+	}
+	return list
+}
+
+// TestOthers runs them. Their ports are of type packet, whose address is the kernel's too:
+// most of them use one address for RDMA and for TCP.
+func TestOthers(t *testing.T) {
+	if !*all {
+		t.Skip("needs packages that scripts/setup.sh does not install: make programs")
+	}
+	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
+	dirs := [2]string{t.TempDir(), t.TempDir()}
+	compileMPI(t, dirs[clientHost])
+	for _, p := range others() {
+		t.Run(strings.ReplaceAll(p.group+" "+p.name, " ", "_"), func(t *testing.T) { p.test(l.At(t), dirs) })
+	}
+	l.NoClients()
+}
+
+// test runs a program, or says why not. Not all machines have all of them: that one is
+// missing goes into the table only if the table is written.
+func (p *program) test(l *lab.Lab, dirs [2]string) {
+	r := row{group: p.group, name: p.name, outcome: pass}
+	_, err := exec.LookPath(p.need)
+	switch {
+	case p.fails != "":
+		r.outcome, r.why = skip, "not run: on Debian 12 "+p.fails
+	case errors.Is(err, exec.ErrNotFound):
+		r.outcome, r.why = skip, p.need+" is not installed"
+		if !*update {
+			l.T.Skip(r.why)
+		}
+	case err != nil:
+		l.T.Fatal(err)
+	default:
+		if err := p.run(l, dirs); err != nil {
+			r.outcome, r.why = fail, err.Error()
+		}
+	}
+	record(l.T, r)
+	if r.outcome == skip {
+		l.T.Skip(r.why)
+	}
+}
+
+// run runs both sides.
+func (p *program) run(l *lab.Lab, dirs [2]string) error {
+	said := func() string { return "" }
+	if p.server != "" {
+		server := p.start(l, serverHost, dirs[serverHost], p.server)
+		said = server.Said
+		defer server.Kill()
+		if err := p.ready(l, server, dirs[serverHost]); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+		if !p.endless {
+			defer func() { _ = server.Wait(5 * time.Second) }()
+		}
+	}
+	client := p.start(l, clientHost, dirs[clientHost], p.client)
+	if err := client.Wait(lab.Limit); err != nil {
+		return fmt.Errorf("client: %w\nserver: %s", err, said())
+	}
+	if !strings.Contains(client.Said(), p.says) {
+		return fmt.Errorf("client does not say %q:\n%s\nserver: %s", p.says, client.Said(), said())
+	}
+	return nil
+}
+
+// start starts a command on the NIC of host i, in a process group of its own: what it starts
+// ends with it.
+func (p *program) start(l *lab.Lab, i int, dir, command string) *lab.Proc {
+	c := exec.Command(lab.Program("rocectl"), "--run-dir", l.Host[i].RunDir, "exec", "--", "sh", "-c", command)
+	c.Env = append(os.Environ(), "SERVER="+l.Host[serverHost].Addr, "DEV="+l.Host[i].Device, "DIR="+dir)
+	if strings.Contains(p.group, "rsockets") {
+		c.Env = append(c.Env, rsockets)
+	}
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.WaitDelay = 5 * time.Second // what it leaves behind holds its output open
+	return lab.LaunchCmd(l.T, l.NS(i).Start, c)
+}
+
+// listens waits for a TCP port.
+func listens(port int) func(*lab.Lab, *lab.Proc, string) error {
+	return func(_ *lab.Lab, server *lab.Proc, _ string) error { return server.Listens(port) }
+}
+
+// listensCM waits until a program of the server's process group listens with rdma_cm.
+func listensCM(l *lab.Lab, server *lab.Proc, _ string) error {
+	return cmListensBy(l, server, func(r api.Resource) bool {
+		group, err := syscall.Getpgid(int(r.PID))
+		return err == nil && group == server.PID()
+	})
+}
+
+// saysReady waits until the server makes the file ready.
+func saysReady(_ *lab.Lab, server *lab.Proc, dir string) error {
+	return server.Ready("it is ready", func() (bool, error) {
+		_, err := os.Stat(filepath.Join(dir, "ready"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+}
+
+// soon waits a second for a server of datagrams: nobody says that it waits for them.
+func soon(*lab.Lab, *lab.Proc, string) error {
+	time.Sleep(time.Second)
+	return nil
+}
+
+// compileMPI makes the program that both MPIs run.
+func compileMPI(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{"openmpi", "mpich"} {
+		if _, err := exec.LookPath("mpicc." + name); err != nil {
+			continue
+		}
+		out, err := exec.Command("mpicc."+name, "-O1", "-o", filepath.Join(dir, name), "testdata/mpi.c").CombinedOutput()
+		if err != nil {
+			t.Fatalf("mpicc.%s: %v\n%s", name, err, out)
+		}
+	}
+}
