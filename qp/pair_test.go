@@ -125,6 +125,8 @@ type pairConfig struct {
 	other    func() Profile // of the second end, if not the same
 	roads    []road         // none: all packets go the same way
 	seed     uint64         // of the roads' losses
+	tuning   *Tuning        // nil: the daemon's
+	phantom  bool
 }
 
 func newPair(t testing.TB, c pairConfig) *pair {
@@ -138,7 +140,11 @@ func newPair(t testing.TB, c pairConfig) *pair {
 		} else if c.profile != nil {
 			prof = c.profile()
 		}
-		q := New(Config{Tuning: Software,
+		tuning := Software
+		if c.tuning != nil {
+			tuning = *c.tuning
+		}
+		q := New(Config{Tuning: tuning, Phantom: c.phantom,
 			Profile: prof,
 			Type:    RC, QPN: bth.QPN(20 + i), Host: h, SigAll: true,
 			MaxSendWR: 256, MaxRecvWR: 256, MaxSendSGE: 4, MaxRecvSGE: 4, MaxInline: 256, MaxUnacked: c.unacked,
