@@ -191,11 +191,11 @@ func TestSpeed(t *testing.T) {
 
 // TestCommandLine: the blanks of command lines are filled in.
 func TestCommandLine(t *testing.T) {
-	p := same("ibv_rc_pingpong -d %d -g 1", true)
-	if got, want := line(p.server, "198.18.0.1", "rxe1"), "ibv_rc_pingpong -d rxe1 -g 1"; got != want {
+	p := same("ibv_rc_pingpong -d %d -g %g", true)
+	if got, want := line(p.server, "198.18.0.1", "rxe1", "1"), "ibv_rc_pingpong -d rxe1 -g 1"; got != want {
 		t.Errorf("server %q, want %q", got, want)
 	}
-	if got, want := line(p.client, "198.18.0.1", "rxe1"), "ibv_rc_pingpong -d rxe1 -g 1 198.18.0.1"; got != want {
+	if got, want := line(p.client, "198.18.0.1", "rxe1", "1"), "ibv_rc_pingpong -d rxe1 -g 1 198.18.0.1"; got != want {
 		t.Errorf("client %q, want %q", got, want)
 	}
 }

@@ -15,7 +15,7 @@ import (
 // our NIC.
 type program struct {
 	// server and client are the command lines; %a is the server's address, %d the
-	// device.
+	// device, %g the index of its address of IPv4.
 	server, client string
 	cm             bool // the two find each other by rdma_cm, otherwise by TCP
 	short          bool // belongs to the short form
@@ -28,12 +28,12 @@ func same(line string, short bool) program {
 }
 
 const (
-	pingpong = " -d %d -g 1 -c -n 200" // index 1 is the first address of IPv4, on both sides; -c compares the data
+	pingpong = " -d %d -g %g -c -n 200" // -c compares the data
 	// A machine that stands still for a moment is not to be given up: perftest's own
 	// timeout is 68 ms. (And what it has no room for is lost: -t 8 limits what is on its
 	// way.)
 	patiently = " -F -u 18"
-	perftest  = " -d %d -x 1" + patiently
+	perftest  = " -d %d -x %g" + patiently
 	// Each side takes over the other's limit of outstanding READs, 128 of rxe, 16 of
 	// ours, so that they have to be told a common one.
 	fetching = " -o 16" + perftest
@@ -90,7 +90,7 @@ func runPrograms(l *lab, r *report, short bool) {
 		if short && !p.short {
 			continue
 		}
-		cells := []string{"`" + strings.NewReplacer(" -d %d", "", "%a", "HOST").Replace(p.client) + "`"}
+		cells := []string{"`" + strings.NewReplacer(" -d %d", "", "%g", "INDEX", "%a", "HOST").Replace(p.client) + "`"}
 		for _, run := range []func(program, *lab) error{program.serverInside, program.serverOutside} {
 			cell := "passed"
 			if err := run(p, l); err != nil {
@@ -104,16 +104,19 @@ func runPrograms(l *lab, r *report, short bool) {
 }
 
 // line fills in the blanks of a command line.
-func line(template, address, device string) string {
-	return strings.NewReplacer("%a", address, "%d", device).Replace(template)
+func line(template, address, device, gid string) string {
+	return strings.NewReplacer("%a", address, "%d", device, "%g", gid).Replace(template)
 }
+
+// Where the first address of IPv4 is in the tables of GIDs: rxe's begins with a link-local one.
+const gidInside, gidOutside = "1", "0"
 
 // inside and outside are the command lines on the two sides; server is the
 // address of the other one's server.
-func inside(template, server string) string { return line(template, server, "rxe1") }
+func inside(template, server string) string { return line(template, server, "rxe1", gidInside) }
 
 func (l *lab) outside(template, server string) *process {
-	args := append([]string{"--run-dir", l.host.RunDir, "exec", "--"}, strings.Fields(line(template, server, "rxe_1"))...)
+	args := append([]string{"--run-dir", l.host.RunDir, "exec", "--"}, strings.Fields(line(template, server, "rxe_1", gidOutside))...)
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
 	p := &process{cmd: exec.CommandContext(ctx, filepath.Join(l.bin, "rocectl"), args...), cancel: cancel, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, time.Second
