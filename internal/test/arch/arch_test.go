@@ -31,6 +31,9 @@ var core = map[string][]string{
 	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile", "sched"},
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 
+	"sim/engine": {"mono"},
+	"sim/fabric": {"sim/engine"},
+
 	"internal/fault":        {"bth", "mono"},
 	"internal/observe/flow": {"bth", "bth/mad", "mono"},
 }

@@ -1,0 +1,78 @@
+package fabric
+
+// hop is a link that leads to a node, and where from.
+type hop struct {
+	link *Link
+	from Node
+}
+
+// Reroute computes anew which ports of each switch are on a shortest way to each host, over
+// cables that have not failed.
+func (n *Network) Reroute() {
+	g := n.graph
+	nodes := g.Hosts + len(g.Switches)
+	in := make([][]hop, nodes)
+	for i, c := range g.Cables {
+		in[c.B] = append(in[c.B], hop{&n.links[2*i], c.A})
+		in[c.A] = append(in[c.A], hop{&n.links[2*i+1], c.B})
+	}
+	known := make([]map[string]uint16, len(n.switches))
+	for i := range n.switches {
+		s := &n.switches[i]
+		s.routes, s.groups = make([]uint16, g.Hosts), nil
+		s.lb.reset()
+		known[i] = map[string]uint16{}
+	}
+	dist := make([]int32, nodes)
+	for h := range g.Hosts {
+		n.distances(Node(h), in, dist)
+		for i := range n.switches {
+			n.switches[i].routes[h] = n.switches[i].toward(n, dist, known[i])
+		}
+	}
+}
+
+// distances fills dist with how many links each node is away from host, -1 if no way leads
+// there. Packets do not pass through hosts.
+func (n *Network) distances(host Node, in [][]hop, dist []int32) {
+	for i := range dist {
+		dist[i] = -1
+	}
+	dist[host] = 0
+	for queue := []Node{host}; len(queue) > 0; queue = queue[1:] {
+		at := queue[0]
+		if int(at) < n.graph.Hosts && at != host {
+			continue
+		}
+		for _, h := range in[at] {
+			if !h.link.down && dist[h.from] < 0 {
+				dist[h.from] = dist[at] + 1
+				queue = append(queue, h.from)
+			}
+		}
+	}
+}
+
+// toward returns the group of ports that lead nearer to where dist is zero, plus one; 0 if
+// there is none.
+func (s *Switch) toward(n *Network, dist []int32, known map[string]uint16) uint16 {
+	here := dist[n.graph.Hosts+s.id]
+	if here < 0 {
+		return 0
+	}
+	var ports []uint16
+	var key []byte
+	for i := range s.ports {
+		o := &s.ports[i]
+		if d := dist[o.peer]; !o.out.down && d >= 0 && d < here {
+			ports = append(ports, uint16(i))
+			key = append(key, byte(i), byte(i>>8))
+		}
+	}
+	if g, ok := known[string(key)]; ok {
+		return g
+	}
+	s.groups = append(s.groups, ports)
+	known[string(key)] = uint16(len(s.groups))
+	return uint16(len(s.groups))
+}
