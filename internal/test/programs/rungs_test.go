@@ -57,7 +57,8 @@ func (r *rung) run(l *lab.Lab) error {
 	}
 	client := l.Exec(clientHost, append(append([]string{}, r.common...), r.client...)...)
 	if err := client.Wait(lab.Limit); err != nil {
-		return fmt.Errorf("client: %w\nserver: %s\n%s", err, server.Threads(), server.Said())
+		ids := l.Run(serverHost, "res", "show", "cm_id")
+		return fmt.Errorf("client: %w\nserver: %s\n%s\n%s", err, ids, server.Threads(), server.Said())
 	}
 	if r.endless {
 		server.Kill()
