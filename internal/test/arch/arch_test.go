@@ -33,6 +33,7 @@ var core = map[string][]string{
 
 	"sim/engine": {"mono"},
 	"sim/fabric": {"sim/engine"},
+	"sim/nic":    {"bth", "mono", "qp", "sched", "sim/engine", "sim/fabric"},
 
 	"internal/fault":        {"bth", "mono"},
 	"internal/observe/flow": {"bth", "bth/mad", "mono"},

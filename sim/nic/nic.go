@@ -1,0 +1,215 @@
+package nic
+
+import (
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+	"roced/sched"
+	"roced/sim/engine"
+	"roced/sim/fabric"
+)
+
+// NIC is the endpoint of one host: it asks its queue pairs for packets when its link can take
+// one, by turns, and gives them what arrives.
+type NIC struct {
+	k    *Cluster
+	host uint32
+	link *fabric.Link
+
+	qps       []*QP // by the slot in their numbers
+	unused    []uint32
+	turns     sched.Scheduler[*QP]
+	deadlines sched.Deadlines[*QP]
+	timer     engine.Timer
+	left      *QP   // its packet is leaving
+	parked    []*QP // a packet of theirs waits for its class, which is paused
+	meta      qp.RxMeta
+}
+
+// grh stands before the payload of datagrams (IBTA annex A17).
+var grh [40]byte
+
+func (n *NIC) init(k *Cluster, host uint32) {
+	n.k, n.host = k, host
+	n.link = k.net.Attach(int(host), n)
+	n.turns.Init(k.cfg.MTU + encapsulation + linkBytes + bth.BTHLen + bth.XETHMaxLen)
+	n.timer.Init(n, 0)
+}
+
+// Next implements fabric.Source: it is asked when the link is free.
+func (n *NIC) Next(now engine.Time, paused uint8, d *fabric.Packet) (ok, more bool) {
+	m := now.Mono()
+	if n.left != nil {
+		n.left.core.Flushed(m)
+		n.wake(n.left)
+		n.left = nil
+	}
+	if len(n.parked) > 0 {
+		n.unpark(paused)
+	}
+	for turn := n.turns.Next(); turn != nil; turn = n.turns.Next() {
+		q := turn.Item
+		if !q.holding && !n.poll(m, q) {
+			n.turns.Remove(turn)
+			n.rearm(now, q)
+			continue
+		}
+		p := n.k.slab.at(q.held)
+		class := n.class(p.t.Packet.Opcode)
+		if paused>>class&1 != 0 {
+			n.turns.Remove(turn)
+			n.parked = append(n.parked, q)
+			continue
+		}
+		q.holding = false
+		n.describe(q, p, class, d)
+		turn.Charge(int(d.Bytes))
+		if n.turns.Yield(turn) {
+			n.rearm(now, q)
+		}
+		if q.typ != qp.RC {
+			n.left = q
+		}
+		return true, true
+	}
+	n.arm(now)
+	return false, false
+}
+
+// poll asks q for a packet, which it then holds.
+func (n *NIC) poll(m mono.Time, q *QP) bool {
+	s := &n.k.slab
+	ref, p := s.take()
+	if !q.core.PollTransmit(m, &p.t) {
+		s.free(ref)
+		return false
+	}
+	p.src, p.port = n.host, q.port
+	if p.t.Path != 0 {
+		p.port = p.t.Path
+	}
+	if q.memory != nil {
+		p.data = append(p.data[:0], p.t.Packet.Payload...)
+		p.t.Packet.Payload = p.data
+	}
+	q.held, q.holding = ref, true
+	return true
+}
+
+// class is that of a packet.
+func (n *NIC) class(op bth.Opcode) uint8 {
+	switch c := &n.k.cfg.Classes; {
+	case op.IsCNP():
+		return c.CNP
+	case carriesData(op):
+		return c.Data
+	default:
+		return c.Ack
+	}
+}
+
+// carriesData reports whether op is of those that congestion is about.
+func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
+
+// describe fills d with what switches have to know of the packet that q holds.
+func (n *NIC) describe(q *QP, p *parcel, class uint8, d *fabric.Packet) {
+	t := &p.t
+	*d = fabric.Packet{Ref: q.held, Bytes: n.k.cfg.Framing.bytes(&t.Packet), Dst: q.peerHost, Hash: q.hash,
+		QP: uint32(t.Packet.DestQP), Class: class, Rank: q.rank()}
+	if q.typ == qp.UD {
+		d.Dst = t.AH
+	}
+	if t.Path != 0 || q.typ == qp.UD {
+		d.Hash = fabric.FlowHash(n.host, d.Dst, p.port)
+	}
+	if q.ecn && carriesData(t.Packet.Opcode) {
+		d.ECN = fabric.ECT
+	}
+}
+
+// unpark lets those go on whose packet's class is not paused any more.
+func (n *NIC) unpark(paused uint8) {
+	still := n.parked[:0]
+	for _, q := range n.parked {
+		if q.holding && paused>>n.class(n.k.slab.at(q.held).t.Packet.Opcode)&1 != 0 {
+			still = append(still, q)
+		} else if !q.closed {
+			n.turns.Activate(&q.node)
+		}
+	}
+	n.parked = still
+}
+
+// Arrive implements fabric.Sink.
+func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
+	p := n.k.slab.at(d.Ref)
+	q := n.lookup(d.QP)
+	if q == nil {
+		n.k.Stray++
+		n.k.slab.free(d.Ref)
+		return
+	}
+	m := now.Mono()
+	if p.t.Packet.Opcode.IsCNP() {
+		q.core.OnCNP(m)
+	} else {
+		n.meta.CE, n.meta.Path, n.meta.GRH = d.ECN == fabric.CE, p.port, nil
+		if q.typ == qp.UD {
+			n.meta.GRH = grh[:]
+		}
+		q.core.Receive(m, &p.t.Packet, n.meta)
+	}
+	n.k.slab.free(d.Ref)
+	n.settle(now, q)
+}
+
+// lookup returns the queue pair of that number, nil if there is none.
+func (n *NIC) lookup(num uint32) *QP {
+	if i := num & slotMask; int(i) < len(n.qps) && n.qps[i] != nil && n.qps[i].num == bth.QPN(num) {
+		return n.qps[i]
+	}
+	return nil
+}
+
+// settle follows an input to q.
+func (n *NIC) settle(now engine.Time, q *QP) {
+	n.wake(q)
+	n.link.Wake(now)
+}
+
+// wake gives q its turn if it may have something to send. One whose packet is parked waits.
+func (n *NIC) wake(q *QP) {
+	if !q.holding && q.core.Runnable() {
+		n.turns.Activate(&q.node)
+	}
+}
+
+// rearm takes over the deadline of q, which has had its turn.
+func (n *NIC) rearm(now engine.Time, q *QP) {
+	n.deadlines.Set(&q.timer, q.core.NextTimeout())
+	n.arm(now)
+}
+
+// arm sets the timer to the first deadline.
+func (n *NIC) arm(now engine.Time) {
+	at := engine.FromMono(n.deadlines.Next())
+	if !n.timer.Pending() || at < n.timer.At() {
+		if at != engine.Never {
+			n.k.eng.Set(&n.timer, max(at, now))
+		}
+	}
+}
+
+// Handle implements engine.Handler: deadlines have come.
+func (n *NIC) Handle(now engine.Time, _ int32) {
+	m := now.Mono()
+	for t := n.deadlines.Take(m); t != nil; t = n.deadlines.Take(m) {
+		q := t.Item
+		q.core.OnTimeout(m)
+		if n.wake(q); !q.node.Active() {
+			n.deadlines.Set(&q.timer, max(q.core.NextTimeout(), m+1))
+		}
+	}
+	n.arm(now)
+	n.link.Wake(now)
+}

@@ -1,0 +1,279 @@
+package nic
+
+import (
+	"fmt"
+	"time"
+
+	"roced/bth"
+	"roced/qp"
+	"roced/sched"
+	"roced/sim/engine"
+	"roced/sim/fabric"
+)
+
+// User is whose queue pairs are. It is called while the simulation runs and may post, connect and
+// close.
+type User interface {
+	// Completed is told of a completion of q, of a send or of a receive.
+	Completed(now engine.Time, q *QP, c qp.CQE, receive bool)
+}
+
+// QPConfig describes a queue pair, the same at both ends of a connection.
+type QPConfig struct {
+	Type    qp.Type // default RC
+	Profile func(host int) (qp.Profile, error)
+	User    User
+	// MTU is the path MTU in bytes; default the cluster's.
+	MTU         int
+	MaxUnacked  uint32 // PSNs that may be outstanding
+	CNPInterval time.Duration
+	Timeout     uint8 // code of the ACK timeout (IBTA vol.1 9.7.6.1.3); default 14, 67 ms
+	RetryCnt    uint8
+	NoRNRRetry  bool // else for ever
+	ReadDepth   uint8
+	QKey        uint32
+	SRQ         *Receives
+	Tuning      qp.Tuning
+	// Memory is what addresses count from zero in; nil: payload is phantom.
+	Memory [2][]byte
+	// FirstPSN is that of the first request in either direction.
+	FirstPSN uint32
+	// Class of the NIC's scheduler, which must be less than sched.Classes.
+	Class uint8
+	Ctx   any
+}
+
+// QP is a queue pair of a NIC. It must not be copied.
+type QP struct {
+	Ctx any // the user's
+
+	core   *qp.QP
+	nic    *NIC
+	user   User
+	memory []byte
+	recvs  *Receives
+	own    Receives
+	sends  sendQueue
+
+	node  sched.Node[*QP]
+	timer sched.Timer[*QP]
+
+	num      bth.QPN
+	typ      qp.Type
+	port     uint16
+	hash     uint32
+	peerHost uint32
+	held     uint32 // parcel that waits to leave, if holding
+	holding  bool
+	closed   bool
+	ecn      bool
+	events   int
+}
+
+// Numbers of queue pairs are a slot and how often it has been used, so that late packets do not
+// find another one. Zero and one are those of management.
+const (
+	slotBits = 17
+	slotMask = 1<<slotBits - 1
+)
+
+// Connect makes a connected pair between two hosts: the first end is the first one's.
+func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
+	if a < 0 || b < 0 || a >= len(k.nics) || b >= len(k.nics) {
+		return nil, nil, fmt.Errorf("%w: %d or %d of %d", ErrHost, a, b, len(k.nics))
+	}
+	if x, err = k.nics[a].newQP(&c, 0); err != nil {
+		return nil, nil, err
+	}
+	if y, err = k.nics[b].newQP(&c, 1); err != nil {
+		x.Close()
+		return nil, nil, err
+	}
+	for _, err := range []error{x.connect(y, &c), y.connect(x, &c)} {
+		if err != nil {
+			x.Close()
+			y.Close()
+			return nil, nil, err
+		}
+	}
+	return x, y, nil
+}
+
+// Datagrams makes a UD queue pair on a host. Its address handles are hosts.
+func (k *Cluster) Datagrams(host int, c QPConfig) (*QP, error) {
+	if host < 0 || host >= len(k.nics) {
+		return nil, fmt.Errorf("%w: %d of %d", ErrHost, host, len(k.nics))
+	}
+	c.Type = qp.UD
+	q, err := k.nics[host].newQP(&c, 0)
+	if err == nil {
+		err = q.connect(q, &c)
+	}
+	return q, err
+}
+
+// newQP makes one end of c.
+func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
+	prof, err := c.Profile(int(n.host))
+	if err != nil {
+		return nil, err
+	}
+	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, memory: c.Memory[end], recvs: c.SRQ}
+	if q.recvs == nil {
+		q.recvs = &q.own
+	}
+	if q.typ = c.Type; q.typ == 0 {
+		q.typ = qp.RC
+	}
+	if err := n.number(q); err != nil {
+		return nil, err
+	}
+	tuning := c.Tuning
+	if tuning.PathSeed == 0 {
+		tuning.PathSeed = uint64(n.host)<<32 | uint64(q.num)
+	}
+	const queue = 1 << 20 // the rings are Go slices
+	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr,
+		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ != nil,
+		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, Tuning: tuning, Phantom: q.memory == nil})
+	q.node.Init(n.turns.Class(c.Class), 1, q)
+	q.timer.Item = q
+	return q, nil
+}
+
+// number gives q a number that has not been used for long.
+func (n *NIC) number(q *QP) error {
+	if last := len(n.unused) - 1; last >= 0 {
+		q.num = bth.QPN(n.unused[last]+1<<slotBits) & bth.MaxQPN
+		n.unused = n.unused[:last]
+		n.qps[q.num&slotMask] = q
+		return nil
+	}
+	if len(n.qps) == 0 {
+		n.qps = make([]*QP, 2, 8) // 0 and 1 are not for everybody (IBTA vol.1 10.2.4.5)
+	}
+	if len(n.qps) > slotMask {
+		return fmt.Errorf("host %d has no number left for a queue pair", n.host)
+	}
+	q.num = bth.QPN(len(n.qps))
+	n.qps = append(n.qps, q)
+	return nil
+}
+
+// connect brings q to RTS (IBTA vol.1 10.3.1).
+func (q *QP) connect(peer *QP, c *QPConfig) error {
+	n := q.nic
+	q.peerHost = peer.nic.host
+	q.port = uint16(0xc000 | (uint32(q.num)^uint32(peer.num)<<7^uint32(q.num)>>10)&0x3fff)
+	q.hash = fabric.FlowHash(n.host, q.peerHost, q.port)
+	a := qp.Attr{Port: 1, AccessFlags: qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic,
+		QKey: c.QKey, DestQPN: uint32(peer.num), RQPSN: c.FirstPSN, SQPSN: c.FirstPSN, MaxRdAtomic: c.ReadDepth, MaxDestRdAtomic: c.ReadDepth,
+		MinRNRTimer: 1, Timeout: c.Timeout, RetryCnt: c.RetryCnt, RNRRetry: 7, PathMTU: qp.MTU(c.MTU)}
+	if c.MTU == 0 {
+		a.PathMTU = qp.MTU(n.k.cfg.MTU)
+	}
+	if c.ReadDepth == 0 {
+		a.MaxRdAtomic, a.MaxDestRdAtomic = 16, 16
+	}
+	if c.Timeout == 0 {
+		a.Timeout = 14
+	}
+	if c.RetryCnt == 0 {
+		a.RetryCnt = 7
+	}
+	if c.NoRNRRetry {
+		a.RNRRetry = 0
+	}
+	if a.PathMTU.Bytes() > n.k.cfg.MTU {
+		return fmt.Errorf("a path MTU of %d bytes is more than the NICs' %d", a.PathMTU.Bytes(), n.k.cfg.MTU)
+	}
+	now := n.k.eng.Now().Mono()
+	for _, step := range steps[q.typ] {
+		a.State = step.state
+		if err := q.core.Modify(now, a, step.attrs|qp.AttrState); err != nil {
+			return err
+		}
+	}
+	q.ecn = q.core.ECNCapable()
+	return nil
+}
+
+// step is a transition and the attributes that it takes.
+type step struct {
+	state qp.State
+	attrs qp.AttrMask
+}
+
+var steps = map[qp.Type][]step{
+	qp.RC: {
+		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags},
+		{qp.RTR, qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer},
+		{qp.RTS, qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic},
+	},
+	qp.UC: {
+		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags},
+		{qp.RTR, qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN},
+		{qp.RTS, qp.AttrSQPSN},
+	},
+	qp.UD: {
+		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey},
+		{qp.RTR, qp.AttrPathMTU},
+		{qp.RTS, qp.AttrSQPSN},
+	},
+}
+
+// Num returns the queue pair's number.
+func (q *QP) Num() bth.QPN { return q.num }
+
+// Host returns on which host it is.
+func (q *QP) Host() int { return int(q.nic.host) }
+
+// State returns its state.
+func (q *QP) State() qp.State { return q.core.State() }
+
+// Limits returns its congestion window in bytes and its rate in bits per second.
+func (q *QP) Limits() (window, rate uint64) { return q.core.Limits() }
+
+// Trace shows its events to t.
+func (q *QP) Trace(t qp.Tracer) { q.core.SetTracer(q.nic.k.eng.Now().Mono(), t) }
+
+// Post hands a request to the send queue. w is copied, with at most one element.
+func (q *QP) Post(w qp.SendWQE) {
+	q.sends.push(w)
+	now := q.nic.k.eng.Now()
+	q.core.Doorbell(now.Mono())
+	q.nic.settle(now, q)
+}
+
+// PostRecv hands a receive to the queue pair's own queue.
+func (q *QP) PostRecv(w RecvWR) {
+	q.recvs.Post(w)
+	q.core.RecvPosted(q.nic.k.eng.Now().Mono())
+}
+
+// Close ends q. What is on its way to it is lost.
+func (q *QP) Close() {
+	if q.closed {
+		return
+	}
+	n := q.nic
+	q.closed = true
+	n.turns.Remove(&q.node)
+	n.deadlines.Remove(&q.timer)
+	if q.holding {
+		n.k.slab.free(q.held)
+		q.holding = false
+	}
+	if n.left == q {
+		n.left = nil
+	}
+	q.core.CloseTrace()
+	if err := q.core.Modify(n.k.eng.Now().Mono(), qp.Attr{}, qp.AttrState); err != nil {
+		panic(fmt.Sprintf("a queue pair cannot be reset: %v", err)) // it always can (IBTA vol.1 10.3.1.1)
+	}
+	n.qps[q.num&slotMask] = nil
+	n.unused = append(n.unused, uint32(q.num))
+}
+
+// rank is what is left of what has been posted, for SRPT.
+func (q *QP) rank() uint32 { return uint32(min(q.sends.bytes, 1<<32-1)) }

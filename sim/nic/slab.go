@@ -1,0 +1,55 @@
+package nic
+
+import "roced/qp"
+
+// parcel is a packet on its way.
+type parcel struct {
+	t    qp.Transmit
+	src  uint32 // host
+	port uint16 // UDP source port
+	next uint32 // free list
+	data []byte // content of the payload, if it has any
+}
+
+// slab has the packets that are on their way. They stay where they are, and are used again.
+type slab struct {
+	chunks [][]parcel
+	unused uint32 // first of the free list, plus one
+	used   int
+}
+
+const chunkShift = 10
+
+func (s *slab) at(ref uint32) *parcel {
+	return &s.chunks[ref>>chunkShift][ref&(1<<chunkShift-1)]
+}
+
+// take returns a parcel and its reference.
+func (s *slab) take() (uint32, *parcel) {
+	if s.unused == 0 {
+		s.grow()
+	}
+	ref := s.unused - 1
+	p := s.at(ref)
+	s.unused = p.next
+	s.used++
+	return ref, p
+}
+
+func (s *slab) grow() {
+	first := uint32(len(s.chunks)) << chunkShift
+	chunk := make([]parcel, 1<<chunkShift)
+	for i := range chunk {
+		chunk[i].next = first + uint32(i) + 2
+	}
+	chunk[len(chunk)-1].next = 0
+	s.chunks = append(s.chunks, chunk)
+	s.unused = first + 1
+}
+
+// free gives a parcel back.
+func (s *slab) free(ref uint32) {
+	p := s.at(ref)
+	p.next, s.unused = s.unused, ref+1
+	s.used--
+}
