@@ -408,10 +408,8 @@ func (q *QP) enterError(now mono.Time) {
 	if q.state == Err {
 		return
 	}
-	q.state = Err
+	q.state, q.blocked = Err, false
 	q.req.flush()
-	if q.x != nil {
-	}
 	q.resp.flush()
 }
 

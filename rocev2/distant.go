@@ -36,7 +36,10 @@ type readAhead struct {
 // view returns n bytes of r at off, to be sent; ahead bytes more are expected to
 // be asked for next.
 func (h *host) view(r *region, off uint64, n int, ahead uint32, remote bool) ([]byte, bool) {
-	if r.distant == nil {
+	switch {
+	case r.deferred != nil:
+		return h.deferrals().view(r, off, n, int(ahead), remote)
+	case r.distant == nil:
 		return r.mem.View(off, n)
 	}
 	b := &h.nic.net.tx
@@ -75,7 +78,10 @@ func (h *host) write(r *region, off uint64, p []byte) bool {
 	if w.q != nil && !(w.q == q && w.mem == r.distant && w.off+uint64(len(w.buf)) == off && len(w.buf)+len(p) <= runSize) {
 		h.nic.settleRun()
 	}
-	if r.distant == nil {
+	switch {
+	case r.deferred != nil:
+		return h.deferrals().write(r, off, p)
+	case r.distant == nil:
 		return r.mem.Write(off, p)
 	}
 	if w.q == nil {
@@ -99,12 +105,12 @@ func (n *NIC) settleRun() {
 	w.q, w.mem = nil, nil
 }
 
-// Later implements qp.Host: memory is there or not at all.
-func (h *host) Later() bool { return false }
-
 // Sync makes visible what has been written.
 func (h *host) Sync() bool {
 	h.nic.settleRun()
+	if h.defers != nil && !h.defers.sync() {
+		return false
+	}
 	lost := h.lost
 	h.lost = false
 	return !lost

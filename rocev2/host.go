@@ -43,7 +43,10 @@ func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (r *region, off
 	return r, off
 }
 
-func (h *host) NextSend(w *qp.SendWQE) bool { return h.sq.Next(w) }
+func (h *host) NextSend(w *qp.SendWQE) bool {
+	h.defers.taken()
+	return h.sq.Next(w)
+}
 
 func (h *host) HasSend() bool { return h.sq.Pending() }
 
@@ -97,6 +100,9 @@ func (h *host) CheckRemote(rkey uint32, va uint64, n uint32, need qp.Access) boo
 	if n == 0 {
 		return true
 	}
+	if need == qp.AccessRemoteRead {
+		h.defers.taken()
+	}
 	r, _ := h.remote(rkey, va, uint64(n), need)
 	return r != nil
 }
@@ -131,6 +137,9 @@ func (h *host) CompareSwap(rkey uint32, va uint64, compare, swap uint64) (orig u
 	if r == nil {
 		return 0, false
 	}
+	if r.deferred != nil {
+		return h.deferrals().operate(r, MemoryAccess{Kind: AccessCompareSwap, Off: off, Operands: [2]uint64{compare, swap}})
+	}
 	h.nic.settleRun()
 	return r.mem.CompareSwap(off, compare, swap)
 }
@@ -139,6 +148,9 @@ func (h *host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok boo
 	r, off := h.atomic(rkey, va)
 	if r == nil {
 		return 0, false
+	}
+	if r.deferred != nil {
+		return h.deferrals().operate(r, MemoryAccess{Kind: AccessFetchAdd, Off: off, Operands: [2]uint64{add}})
 	}
 	h.nic.settleRun()
 	return r.mem.FetchAdd(off, add)

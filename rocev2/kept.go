@@ -9,7 +9,7 @@ import (
 )
 
 // A queue pair whose memory is not there yet answers a packet with qp.Later. The packet and
-// those behind it are kept, in their order, until Resume. What finds no room counts as lost
+// those behind it are kept, in their order, until its memory is there (resume). What finds no room counts as lost
 // on the way, and comes again.
 const (
 	maxKeptQP  = 64   // packets of a queue pair
@@ -33,14 +33,19 @@ func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
 	return rxOK
 }
 
-// Resume tells that memory is there which q had to wait for: it goes on where it stopped.
-func (n *NIC) Resume(now mono.Time, q *QueuePair) {
-	if q.dead {
-		return
+// resume tells that memory is there which q had to wait for: it goes on where it stopped.
+func (n *NIC) resume(now mono.Time, q *QueuePair) {
+	if len(q.kept) == 0 {
+		q.defers.repeat() // what the queue pair has kept by itself
 	}
 	q.machine().Resume(now)
 	done := 0
 	for ; done < len(q.kept); done++ {
+		if done == 0 {
+			q.defers.repeat()
+		} else {
+			q.defers.begin()
+		}
 		k := &q.kept[done]
 		d := q.machine().Receive(now, &k.p, k.meta)
 		if d == qp.Later {

@@ -52,7 +52,7 @@ func TestPacketsWaitForMemory(t *testing.T) {
 		if s.resumed != i || i > packets {
 			t.Fatalf("resumed %d times, not %d", s.resumed, i)
 		}
-		n.Resume(0, q)
+		n.resume(0, q)
 	}
 	if len(s.got) != packets || n.net.rx.kept != 0 || n.ctr.RxDropped() != 0 {
 		t.Fatalf("%d of %d packets, %d still kept, %d dropped", len(s.got), packets, n.net.rx.kept, n.ctr.RxDropped())

@@ -6,18 +6,24 @@ import "roced/qp"
 // one that a window opens. One that is not bound has a key, but no length and no
 // rights.
 type region struct {
-	key     uint32
-	kind    regionKind
-	access  qp.Access
-	pd      *PD
-	owner   *QueuePair // type 2 window: the queue pair it is bound through
-	base    uint64     // address of the first byte
-	length  uint64
-	off     uint64 // of the first byte in mem
-	mem     Memory
-	distant Distant // mem, if it is that
-	mr      *MR     // the region itself, or what the window is bound to; nil for one that is not bound
-	mw      *MW     // nil for a memory region
+	key    uint32
+	kind   regionKind
+	access qp.Access
+	pd     *PD
+	owner  *QueuePair // type 2 window: the queue pair it is bound through
+	base   uint64     // address of the first byte
+	length uint64
+	off    uint64 // of the first byte in mem
+	backing
+	mr *MR // the region itself, or what the window is bound to; nil for one that is not bound
+	mw *MW // nil for a memory region
+}
+
+// backing is the memory behind a region, nil if there is none.
+type backing struct {
+	mem      Memory
+	distant  Distant  // mem, if it is that
+	deferred Deferred // likewise
 }
 
 type regionKind uint8
@@ -53,7 +59,7 @@ type MRAttr struct {
 	Length uint64
 	Access qp.Access
 	// Mem may have a method Len() uint64, against which Length is checked. It
-	// may be nil when Length is zero.
+	// may be nil when Length is zero. It may be Distant or Deferred.
 	Mem Memory
 	Ctx any
 }
@@ -152,6 +158,7 @@ func (n *NIC) RegMR(pd *PD, a MRAttr) (*MR, error) {
 func (mr *MR) set(va, length uint64, access qp.Access, mem Memory) {
 	mr.base, mr.length, mr.access, mr.mem = va, length, access, mem
 	mr.distant, _ = mem.(Distant)
+	mr.deferred, _ = mem.(Deferred)
 	if access&qp.AccessZeroBased != 0 {
 		mr.base = 0
 	}
@@ -172,7 +179,7 @@ func (n *NIC) DeregMR(mr *MR) error {
 	n.obj.keys.remove(&mr.region)
 	n.obj.mrs.remove(mr.id)
 	mr.pd.users--
-	mr.nic, mr.mem, mr.distant = nil, nil, nil
+	mr.nic, mr.backing = nil, backing{}
 	return nil
 }
 

@@ -87,13 +87,13 @@ func (mw *MW) unbind() {
 	if mw.owner != nil {
 		mw.owner.windows.remove(mw)
 	}
-	mw.owner, mw.mr, mw.mem, mw.distant = nil, nil, nil, nil
+	mw.owner, mw.mr, mw.backing = nil, nil, backing{}
 	mw.base, mw.length, mw.off, mw.access = 0, 0, 0, 0
 }
 
 // open binds the window, which is not bound, to the range of mr at offset off.
 func (mw *MW) open(q *QueuePair, mr *MR, b *qp.BindWR, off uint64) {
-	mw.mr, mw.mem, mw.distant, mw.off, mw.length = mr, mr.mem, mr.distant, off, b.Length
+	mw.mr, mw.backing, mw.off, mw.length = mr, mr.backing, off, b.Length
 	mw.access = windowAccess(b)
 	if mw.access&qp.AccessZeroBased == 0 {
 		mw.base = b.Addr

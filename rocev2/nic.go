@@ -47,7 +47,8 @@ type Config struct {
 	Translated func(Translation)
 	// Offload is what the port takes; it can be changed with SetOffload.
 	Offload Offload
-	// Seed makes keys and QPNs unguessable in the daemon and repeatable in tests.
+	// Seed makes keys and QPNs unguessable in the daemon and repeatable in tests, and gives each
+	// queue pair other random paths than those of all others, on other NICs too.
 	Seed [32]byte
 	// Events receives asynchronous events.
 	Events EventSink

@@ -12,6 +12,7 @@ import (
 // objects are the verbs objects of a NIC.
 type objects struct {
 	rng  *rand.ChaCha8
+	rngs *rand.ChaCha8 // of seeds for choices of paths
 	keys keyTable
 	pds  table[PD]
 	mrs  table[MR]
@@ -71,6 +72,8 @@ func (o *objects) init(seed [32]byte, l Limits) {
 	o.rng = rand.NewChaCha8(seed)
 	o.keys.init(o.rng)
 	o.numbers.init(o.rng)
+	seed[0] = ^seed[0]
+	o.rngs = rand.NewChaCha8(seed)
 	o.pds.limit, o.mrs.limit, o.mws.limit = l.PDs, l.MRs, l.MWs
 	o.cqs.limit, o.srqs.limit, o.ahs.limit, o.qps.limit = l.CQs, l.SRQs, l.AHs, l.QPs
 }

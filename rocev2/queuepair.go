@@ -25,6 +25,7 @@ type QueuePair struct {
 	lost    bool // something written since the last Sync did not arrive
 	sigAll  bool
 	guesses guesses
+	defers  *deferrals   // nil: nothing to do with Deferred memory so far
 	kept    []keptPacket // packets that wait for memory
 	windows windowList
 	path    path
@@ -96,12 +97,14 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		return nil, fail(verb, "QPs", ErrLimit)
 	}
 	n.obj.numbers.add(q)
+	tuning := qp.Software
+	tuning.PathSeed = n.obj.rngs.Uint64()
 	q.core = qp.New(qp.Config{Type: a.Type, QPN: q.num,
 		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.cfg.MaxUnacked,
 		CNPInterval: max(n.cfg.CNPInterval, 0),
-		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Tuning: qp.Software})
+		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Tuning: tuning})
 	q.hold(1)
 	n.sch.join(q, a.Share)
 	return q, nil

@@ -53,6 +53,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	}
 	d := qp.Later
 	if q.kept == nil { // else it must not overtake them
+		q.defers.begin()
 		d = q.machine().Receive(now, p, meta)
 	}
 	if d == qp.Later {

@@ -206,6 +206,7 @@ func (n *NIC) unschedule(q *QueuePair) {
 	n.sch.deadlines.Remove(&q.node.timer)
 	n.net.tx.drop(q)
 	n.forgetKept(q, len(q.kept))
+	q.defers, q.lost = nil, false
 }
 
 // rearm takes over the deadline of q.

@@ -190,6 +190,7 @@ func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 	if !q.machine().PollTransmit(now, &b.t) {
 		return false, true
 	}
+	q.defers.sent()
 	b.queue, b.to = q, &q.path
 	if q.typ == qp.UD {
 		b.to = n.lookupAH(q, b.t.AH)

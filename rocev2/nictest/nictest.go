@@ -43,6 +43,8 @@ type Options struct {
 	Hook  Hook
 	// Far makes the nodes' buffers memory that NICs have to copy.
 	Far bool
+	// Deferred makes them memory whose accesses end later.
+	Deferred bool
 	// Limit is the virtual time that a Wait call may take, 30 s.
 	Limit time.Duration
 	// Config may change a NIC's configuration before it is made.
@@ -70,12 +72,13 @@ type Node struct {
 	Name   string
 	Events []Event
 
-	pair   *Pair
-	sent   int       // frames that have been given to the link
-	free   mono.Time // when the link can take the next frame
-	waits  bool      // for that, to ask for a frame
-	nextVA uint64
-	qps    map[*rocev2.QueuePair]*QP
+	pair     *Pair
+	sent     int       // frames that have been given to the link
+	free     mono.Time // when the link can take the next frame
+	waits    bool      // for that, to ask for a frame
+	nextVA   uint64
+	deferred []*Deferred
+	qps      map[*rocev2.QueuePair]*QP
 }
 
 // Event is an asynchronous event.

@@ -14,7 +14,9 @@ type Buffer struct {
 	B   []byte
 	VA  uint64
 	MR  *rocev2.MR
-	Far *Far // what is behind it with Options.Far
+	Far *Far // what is behind it with Options.Far or Deferred
+	// Deferred is what is behind it with Options.Deferred.
+	Deferred *Deferred
 }
 
 // Remote names a place in a peer's memory.
@@ -36,9 +38,14 @@ func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	b := &Buffer{B: make([]byte, size), VA: n.nextVA}
 	n.nextVA += uint64(size+0x1fff) &^ 0xfff
 	mem := rocev2.Memory(rocev2.NewBytes(b.B))
-	if n.pair.o.Far {
+	if n.pair.o.Far || n.pair.o.Deferred {
 		b.Far = &Far{Bytes: rocev2.NewBytes(b.B)}
 		mem = b.Far
+	}
+	if n.pair.o.Deferred {
+		b.Deferred = &Deferred{Far: b.Far, node: n}
+		n.deferred = append(n.deferred, b.Deferred)
+		mem = b.Deferred
 	}
 	var err error
 	b.MR, err = n.NIC.RegMR(n.PD, rocev2.MRAttr{VA: b.VA, Length: uint64(size), Access: a, Mem: mem})

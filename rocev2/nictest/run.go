@@ -38,10 +38,11 @@ func (p *Pair) nextEvent() mono.Time {
 }
 
 func (n *Node) nextEvent() mono.Time {
+	at := n.nextDeferred()
 	if n.waits {
-		return n.free
+		return at.Min(n.free)
 	}
-	return n.NIC.NextTimeout()
+	return at.Min(n.NIC.NextTimeout())
 }
 
 // step lets the time pass until something happens, no later than end, and carries
@@ -58,6 +59,7 @@ func (p *Pair) step(end mono.Time) bool {
 		p.deliver(a.f)
 	}
 	for _, n := range p.nodes() {
+		n.advanceDeferred(p.now)
 		if n.NIC.NextTimeout() <= p.now {
 			n.NIC.Advance(p.now)
 		}

@@ -53,8 +53,10 @@ func newWorld(t testing.TB, s scenario) *world {
 	}
 	w.p = nictest.New(t, nictest.Options{
 		Seed: s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
-		Far:    s.seed%2 == 1,
-		Config: func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profiles() },
+		Far: s.seed%2 == 1,
+		// Packets for which there is no room while memory is awaited are lost.
+		Deferred: s.seed%8 == 3 && s.timeout > 0 && s.typ == qp.RC,
+		Config:   func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profiles() },
 	})
 	w.wire.p, w.wire.delay = w.p, s.delay+time.Microsecond
 	if err := w.wire.eng.SetRules(s.rules); err != nil {

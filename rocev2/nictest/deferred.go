@@ -1,0 +1,69 @@
+package nictest
+
+import (
+	"time"
+
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// Deferred is memory whose accesses end later, in the order in which they began: each after a
+// random time of up to deferral, and some with the one before.
+type Deferred struct {
+	*Far
+	node    *Node
+	Stopped bool // nothing ends
+	queue   []deferredAccess
+	Started int // accesses so far
+}
+
+type deferredAccess struct {
+	at mono.Time
+	a  *rocev2.MemoryAccess
+}
+
+// deferral is how long accesses to Deferred memory take at most.
+const deferral = 20 * time.Microsecond
+
+// Start implements rocev2.Deferred.
+func (d *Deferred) Start(a *rocev2.MemoryAccess) {
+	p := d.node.pair
+	at := p.now
+	if p.RNG.IntN(4) > 0 {
+		at = at.Add(time.Duration(p.RNG.Int64N(int64(deferral))))
+	}
+	if n := len(d.queue); n > 0 {
+		at = max(at, d.queue[n-1].at)
+	}
+	d.Started++
+	d.queue = append(d.queue, deferredAccess{at, a})
+}
+
+// next returns when an access ends.
+func (d *Deferred) next() mono.Time {
+	if len(d.queue) == 0 || d.Stopped {
+		return mono.Never
+	}
+	return d.queue[0].at
+}
+
+// nextDeferred returns when an access to memory of n ends.
+func (n *Node) nextDeferred() mono.Time {
+	t := mono.Never
+	for _, d := range n.deferred {
+		t = t.Min(d.next())
+	}
+	return t
+}
+
+// advanceDeferred ends the accesses that are due.
+func (n *Node) advanceDeferred(now mono.Time) {
+	for _, d := range n.deferred {
+		for d.next() <= now {
+			a := d.queue[0].a
+			d.queue = d.queue[1:]
+			a.Run(d.Far)
+			n.NIC.Accessed(now, a)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package rocev2_test
+
+import (
+	"testing"
+
+	"roced/path"
+	"roced/qp"
+	"roced/rocev2"
+	"roced/rocev2/nictest"
+)
+
+// seeded is a path selection that notes its seeds.
+type seeded struct {
+	path.Single
+	seeds *[]uint64
+}
+
+func (s *seeded) Reset(start path.Start) { *s.seeds = append(*s.seeds, start.Seed) }
+
+// TestPathSeeds: each queue pair has random paths of its own, also beside one of another NIC that
+// has its number and PSN, and the same ones in each run.
+func TestPathSeeds(t *testing.T) {
+	run := func(seed uint64) (seeds []uint64) {
+		p := nictest.New(t, nictest.Options{Seed: seed, Config: func(c *rocev2.Config) {
+			c.NewProfile = func(name string) (qp.Profile, error) {
+				f, err := rocev2.NewProfile(name)
+				f.Paths = &seeded{seeds: &seeds}
+				return f, err
+			}
+		}})
+		for range 3 {
+			p.RC()
+		}
+		return seeds
+	}
+	first, again, other := run(1), run(1), run(2)
+	known := map[uint64]bool{}
+	for i, s := range first {
+		if s != again[i] {
+			t.Errorf("seed %d is %x, then %x", i, s, again[i])
+		}
+	}
+	for _, s := range append(first, other...) {
+		if known[s] || s < 1<<48 { // QPN and PSN have 48 bits
+			t.Errorf("seed %x", s)
+		}
+		known[s] = true
+	}
+	if len(known) != 12 {
+		t.Errorf("%d seeds", len(known))
+	}
+}
