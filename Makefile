@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
 
-.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak bench bench-loss interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak bench bench-loss compare interop interop-short generate demo curves clean
 
 all: build
 
@@ -100,6 +100,10 @@ soak: ## deterministic fault simulation over SEEDS seeds
 
 bench: setup build ## measure against other software, write docs/benchmarks.md
 	$(GO) run ./tools/bench -bin $(BIN) -out docs/benchmarks.md
+
+BEFORE ?=
+compare: build ## measure this build beside another one, whose programs are in BEFORE
+	$(GO) run ./tools/compare -before "$(BEFORE)" -bin $(BIN)
 
 interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/interop*.md
 	$(GO) run ./tools/interop -bin $(BIN) -out docs/interop.md

@@ -3,11 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -123,7 +120,7 @@ func (b *bench) crowd() error {
 // background keeps a second pair of spinning processes at work.
 func (b *bench) background(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if _, err := b.perfAt(ctx, b.oob()+"2", "write-lat", "-s", "8", "-D", "60s"); err != nil {
+		if _, err := b.lab.Perf(ctx, b.oob()+"2", "write-lat", "-s", "8", "-D", "60s"); err != nil {
 			return err
 		}
 	}
@@ -136,15 +133,6 @@ func (b *bench) ucx(name, unit, test string, size, count int, value func(ucx) fl
 		r, err := ucxPerftest(b.ctx, b.lab, test, size, count)
 		return value(r), err
 	})
-}
-
-// result is what is read of roceperf's JSON.
-type result struct {
-	Gbps              float64 `json:"gbps"`
-	MessagesPerSecond float64 `json:"messages_per_second"`
-	Latency           struct {
-		Mean float64 `json:"mean_us"`
-	} `json:"latency"`
 }
 
 func (b *bench) gbps(name string, args ...string) error {
@@ -169,23 +157,6 @@ func (b *bench) latency(name string, args ...string) error {
 	})
 }
 
-func (b *bench) perf(args ...string) (result, error) {
-	return b.perfAt(b.ctx, b.oob(), append(args, "-D", fmt.Sprintf("%ds", b.seconds))...)
-}
-
-// perfAt runs roceperf between the two hosts, which meet at the socket oob.
-func (b *bench) perfAt(ctx context.Context, oob string, args ...string) (result, error) {
-	var r result
-	os.Remove(oob)
-	common := append([]string{filepath.Join(b.bin, "roceperf")}, args...)
-	common = append(common, "--oob", "unix:"+oob)
-	server := append(common[:len(common):len(common)], "--run-dir", b.lab.Host[1].RunDir)
-	client := append(common[:len(common):len(common)], "--run-dir", b.lab.Host[0].RunDir, "--json", "peer")
-	text, err := b.lab.Pair(ctx, server, client, func(ctx context.Context) error {
-		return testbed.WaitFile(ctx, oob)
-	})
-	if err != nil {
-		return r, err
-	}
-	return r, json.Unmarshal([]byte(text), &r)
+func (b *bench) perf(args ...string) (testbed.PerfResult, error) {
+	return b.lab.Perf(b.ctx, b.oob(), append(args, "-D", fmt.Sprintf("%ds", b.seconds))...)
 }

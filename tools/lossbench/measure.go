@@ -60,30 +60,18 @@ func (b *bench) measure(n *network, s *subject) (medians result, err error) {
 func (b *bench) sample(l *testbed.Lab, rules []string, seconds int) (s sample, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+60)*time.Second)
 	defer cancel()
-	if _, err := b.rocectl(ctx, l, "fault", "clear", l.Host[0].Device); err != nil {
+	if err := l.SetFaults(ctx, 0, rules...); err != nil {
 		return s, err
-	}
-	for _, r := range rules {
-		if _, err := b.rocectl(ctx, l, "fault", "add", l.Host[0].Device, r); err != nil {
-			return s, err
-		}
 	}
 	before, err := b.counters(ctx, l)
 	if err != nil {
 		return s, err
 	}
-	oob := filepath.Join(l.Dir, "oob")
-	os.Remove(oob)
-	common := []string{filepath.Join(b.bin, "roceperf"), "write-bw", "-s", "64k", "-u", "14", "-D", fmt.Sprintf("%ds", seconds), "--oob", "unix:" + oob}
-	server := append(slices.Clone(common), "--run-dir", l.Host[1].RunDir)
-	client := append(slices.Clone(common), "--run-dir", l.Host[0].RunDir, "--json", "peer")
-	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return testbed.WaitFile(ctx, oob) })
+	r, err := l.Perf(ctx, filepath.Join(l.Dir, "oob"), "write-bw", "-s", "64k", "-u", "14", "-D", fmt.Sprintf("%ds", seconds))
 	if err != nil {
 		return s, err
 	}
-	if err := json.Unmarshal([]byte(text), &s); err != nil {
-		return s, fmt.Errorf("roceperf: %w", err)
-	}
+	s.Gbps = r.Gbps
 	after, err := b.counters(ctx, l)
 	if err != nil {
 		return s, err
@@ -93,14 +81,9 @@ func (b *bench) sample(l *testbed.Lab, rules []string, seconds int) (s sample, e
 	return s, nil
 }
 
-// rocectl runs a command on the sender's NIC.
-func (b *bench) rocectl(ctx context.Context, l *testbed.Lab, args ...string) (string, error) {
-	return l.Output(ctx, 0, append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", l.Host[0].RunDir}, args...))
-}
-
 // counters returns those of the sender.
 func (b *bench) counters(ctx context.Context, l *testbed.Lab) (map[string]uint64, error) {
-	text, err := b.rocectl(ctx, l, "stat", l.Host[0].Device, "--json")
+	text, err := l.Ctl(ctx, 0, "stat", l.Host[0].Device, "--json")
 	if err != nil {
 		return nil, err
 	}

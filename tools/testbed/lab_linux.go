@@ -15,6 +15,7 @@ import (
 
 // Lab is two daemons with a NIC each, joined by a network.
 type Lab struct {
+	Bin  string // folder of the programs
 	Dir  string // configurations, logs and run directories
 	Bed  *Bed   // nil on AF_UNIX links
 	Host [2]*Host
@@ -52,7 +53,7 @@ type LabOptions struct {
 
 // NewLab builds the network and starts both daemons.
 func NewLab(o LabOptions) (*Lab, error) {
-	l := &Lab{Dir: o.Dir}
+	l := &Lab{Bin: o.Bin, Dir: o.Dir}
 	if !o.Unix {
 		var err error
 		if l.Bed, err = NewDirect([2]bool{o.Shared[0] != "", o.Shared[1] != ""}); err != nil {

@@ -1,0 +1,55 @@
+package testbed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// PerfResult is what is read of roceperf's JSON.
+type PerfResult struct {
+	Gbps              float64 `json:"gbps"` // payload
+	MessagesPerSecond float64 `json:"messages_per_second"`
+	Latency           struct {
+		Mean float64 `json:"mean_us"`
+	} `json:"latency"`
+}
+
+// Perf runs roceperf from host 0 to host 1; the two programs meet at the socket oob, of
+// which there is one for each pair that runs at a time.
+func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (r PerfResult, err error) {
+	os.Remove(oob)
+	common := append([]string{filepath.Join(l.Bin, "roceperf")}, args...)
+	common = append(common, "--oob", "unix:"+oob)
+	server := append(slices.Clone(common), "--run-dir", l.Host[1].RunDir)
+	client := append(slices.Clone(common), "--run-dir", l.Host[0].RunDir, "--json", "peer")
+	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return WaitFile(ctx, oob) })
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal([]byte(text), &r); err != nil {
+		return r, fmt.Errorf("roceperf: %w", err)
+	}
+	return r, nil
+}
+
+// Ctl runs rocectl for host i and returns what it prints.
+func (l *Lab) Ctl(ctx context.Context, i int, args ...string) (string, error) {
+	return l.Output(ctx, i, append([]string{filepath.Join(l.Bin, "rocectl"), "--run-dir", l.Host[i].RunDir}, args...))
+}
+
+// SetFaults puts fault rules on the NIC of host i, in place of those it has.
+func (l *Lab) SetFaults(ctx context.Context, i int, rules ...string) error {
+	if _, err := l.Ctl(ctx, i, "fault", "clear", l.Host[i].Device); err != nil {
+		return err
+	}
+	for _, r := range rules {
+		if _, err := l.Ctl(ctx, i, "fault", "add", l.Host[i].Device, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
