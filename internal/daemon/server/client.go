@@ -208,13 +208,25 @@ func (c *client) later(ms ...*mapping) {
 	}
 }
 
-// asyncEvent sends an asynchronous event to the client and reports whether it
-// was passed on.
-func (c *client) asyncEvent(element uint64, e qp.Event) bool {
+// asyncEvent sends an asynchronous event to the client; count, if there is one, counts the
+// events of its object.
+func (c *client) asyncEvent(element uint64, e qp.Event, count *atomic.Uint32) {
 	var b [16]byte
 	native.PutUint64(b[:], element)
 	native.PutUint32(b[8:], uint32(e))
 	c.asyncMu.Lock()
 	defer c.asyncMu.Unlock()
-	return c.async != nil && c.async.send(b[:])
+	if c.async != nil {
+		c.async.send(newNotice(b[:], count))
+	}
+}
+
+// asyncEvents returns how many events of an object that is going have been written.
+func (c *client) asyncEvents(count *atomic.Uint32) uint32 {
+	c.asyncMu.Lock()
+	defer c.asyncMu.Unlock()
+	if c.async == nil {
+		return 0
+	}
+	return c.async.forget(count)
 }

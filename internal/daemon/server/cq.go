@@ -21,7 +21,7 @@ type completionQueue struct {
 	ring   *mapping
 	cq     *rxe.CQRing
 
-	compEvents  atomic.Uint32 // passed on, which DESTROY_CQ reports
+	compEvents  atomic.Uint32 // written, which DESTROY_CQ reports
 	asyncEvents atomic.Uint32
 }
 
@@ -29,9 +29,7 @@ type completionQueue struct {
 func (q *completionQueue) notify() {
 	var b [8]byte
 	native.PutUint64(b[:], q.user)
-	if q.ch.send(b[:]) {
-		q.compEvents.Add(1)
-	}
+	q.ch.send(newNotice(b[:], &q.compEvents))
 }
 
 func (c *client) createCQ(q *request) error {
@@ -173,10 +171,12 @@ func (c *client) destroyCQ(q *request) error {
 		}
 		c.cqs.remove(in.CQHandle)
 		c.later(o.ring)
+		r := uverbs.DestroyCQResp{AsyncEventsReported: c.asyncEvents(&o.asyncEvents)}
 		if o.ch != nil {
 			o.ch.cqs--
+			r.CompEventsReported = o.ch.forget(&o.compEvents)
 		}
-		q.core = uverbs.DestroyCQResp{CompEventsReported: o.compEvents.Load(), AsyncEventsReported: o.asyncEvents.Load()}
+		q.core = r
 		return nil
 	})
 }
@@ -200,7 +200,7 @@ func (c *client) createCompChannel(q *request) error {
 	if c.channels.full() {
 		return unix.ENOMEM
 	}
-	ch, fd, err := newChannel()
+	ch, fd, err := newChannel(c.srv.flusher)
 	if err != nil {
 		return err
 	}

@@ -37,24 +37,24 @@ func (v *Events) observe(what string, number uint32, ctx any, e qp.Event) {
 // QPEvent implements rocev2.EventSink.
 func (v *Events) QPEvent(q *rocev2.QueuePair, e qp.Event) {
 	v.observe("qp", uint32(q.Num()), q.Ctx, e)
-	if o, ok := q.Ctx.(*queuePair); ok && o.client.asyncEvent(o.user, e) {
-		o.events.Add(1)
+	if o, ok := q.Ctx.(*queuePair); ok {
+		o.client.asyncEvent(o.user, e, &o.events)
 	}
 }
 
 // CQEvent implements rocev2.EventSink.
 func (v *Events) CQEvent(c *rocev2.CQ, e qp.Event) {
 	v.observe("cq", c.ID(), c.Ctx, e)
-	if o, ok := c.Ctx.(*completionQueue); ok && o.client.asyncEvent(o.user, e) {
-		o.asyncEvents.Add(1)
+	if o, ok := c.Ctx.(*completionQueue); ok {
+		o.client.asyncEvent(o.user, e, &o.asyncEvents)
 	}
 }
 
 // SRQEvent implements rocev2.EventSink.
 func (v *Events) SRQEvent(s *rocev2.SRQ, e qp.Event) {
 	v.observe("srq", s.ID(), s.Ctx, e)
-	if o, ok := s.Ctx.(*sharedQueue); ok && o.client.asyncEvent(o.user, e) {
-		o.events.Add(1)
+	if o, ok := s.Ctx.(*sharedQueue); ok {
+		o.client.asyncEvent(o.user, e, &o.events)
 	}
 }
 
@@ -73,6 +73,6 @@ func (s *Server) portEvent(e qp.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.clients {
-		c.asyncEvent(1, e)
+		c.asyncEvent(1, e, nil)
 	}
 }

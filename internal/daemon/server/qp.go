@@ -172,7 +172,7 @@ func (c *client) destroyQP(q *request) error {
 		c.srv.cfg.Shard.Unwatch(o.q)
 		c.qps.remove(in.QPHandle)
 		c.later(o.rings...)
-		q.core = uverbs.DestroyQPResp{EventsReported: o.events.Load()}
+		q.core = uverbs.DestroyQPResp{EventsReported: c.asyncEvents(&o.events)}
 		return nil
 	})
 }

@@ -73,6 +73,7 @@ type Server struct {
 	closing bool
 	serial  uint64
 
+	flusher  *flusher      // of all channels
 	commands atomic.Uint64 // carried out for all clients
 	advised  pauser
 }
@@ -87,7 +88,12 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, ln: ln, clients: map[*client]struct{}{}, perUID: map[uint32]int{}}
+	fl, err := newFlusher()
+	if err != nil {
+		ln.Close()
+		return nil, err
+	}
+	s := &Server{cfg: cfg, ln: ln, flusher: fl, clients: map[*client]struct{}{}, perUID: map[uint32]int{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	return s, nil
@@ -205,6 +211,7 @@ func (s *Server) Close() error {
 	}
 	s.mu.Unlock()
 	s.wg.Wait()
+	s.flusher.close()
 	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

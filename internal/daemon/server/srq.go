@@ -141,7 +141,7 @@ func (c *client) destroySRQ(q *request) error {
 		}
 		c.srqs.remove(in.SRQHandle)
 		c.later(o.ring)
-		q.core = uverbs.DestroySRQResp{EventsReported: o.events.Load()}
+		q.core = uverbs.DestroySRQResp{EventsReported: c.asyncEvents(&o.events)}
 		return nil
 	})
 }
