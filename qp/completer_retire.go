@@ -80,7 +80,7 @@ func (r *requester) fail(now mono.Time, status Status) {
 	r.q.enterSendError(now)
 }
 
-// flush completes everything taken and everything posted with "flushed" (IBTA
+// flush completes everything taken with "flushed", which is followed by what is posted (IBTA
 // vol.1 10.8.4). The ring goes too: packets polled but not yet gone may still
 // look into its inline data.
 func (r *requester) flush() {
@@ -93,22 +93,22 @@ func (r *requester) flush() {
 	r.ring = nil
 	r.forget()
 	r.una = r.nxt
-	r.flushPosted()
 }
 
-// flushPosted completes what has been posted to a broken send queue. It is
-// bounded, as a client may post as fast as requests are flushed.
-func (r *requester) flushPosted() {
-	for range 2*int(r.q.cfg.MaxSendWR) + 1 {
+// flushPosted completes at most n of those that have been posted to a broken send queue,
+// and reports whether there may be more.
+func (r *requester) flushPosted(n int) (more bool) {
+	for range n {
 		if !r.q.host.HasSend() || !r.makeRoom() {
-			return
+			return false
 		}
 		w := &r.slot(r.tail).wqe
 		w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
 		if !r.q.host.NextSend(w) {
-			return
+			return false
 		}
 		r.q.host.SendRetired(1)
 		r.complete(w, StatusWRFlushErr)
 	}
+	return true
 }

@@ -174,6 +174,9 @@ type QP struct {
 	trace   *tracing   // nil: nobody watches
 
 	refuseForeign bool // a request of another transport profile is to be refused
+
+	flushing bool // more may be posted to a broken queue than has been flushed so far
+	flushAt  mono.Time
 }
 
 // defaultUnacked is the PSN window if the configuration has none. rxe has 128; with
@@ -292,8 +295,22 @@ func (q *QP) Blocked() bool { return q.blocked }
 func (q *QP) Doorbell(now mono.Time) {
 	q.touch()
 	if q.state == Err || q.state == SQE {
-		q.req.flushPosted()
+		q.flush(now)
 	}
+}
+
+// flushBatch is how many posted work requests of a broken queue are flushed at a time, of
+// each direction: the rest follows when NextTimeout says so, which is at once. A client may
+// post as fast as is flushed; the NIC's turn ends all the same.
+const flushBatch = 16
+
+// flush completes the next batch of what is posted to a broken queue pair.
+func (q *QP) flush(now mono.Time) {
+	more := q.req.flushPosted(flushBatch)
+	if q.state == Err && !q.cfg.HasSRQ {
+		more = q.resp.flushPosted(flushBatch) || more
+	}
+	q.flushing, q.flushAt = more, now
 }
 
 // OnCNP takes a congestion notification packet for this queue pair.
@@ -311,6 +328,9 @@ func (q *QP) sending() bool { return q.state == RTS || q.state == SQD }
 // OnTimeout is called when NextTimeout has passed.
 func (q *QP) OnTimeout(now mono.Time) {
 	q.touch()
+	if q.flushing {
+		q.flush(now)
+	}
 	if q.sending() {
 		q.req.onTimeout(now)
 	}
@@ -383,6 +403,9 @@ func (q *QP) NextTimeout() mono.Time {
 		return q.timer
 	}
 	t := mono.Never
+	if q.flushing {
+		t = q.flushAt
+	}
 	if q.sending() {
 		t = q.req.nextTimeout()
 	}
@@ -411,6 +434,7 @@ func (q *QP) enterError(now mono.Time) {
 	q.state, q.blocked = Err, false
 	q.req.flush()
 	q.resp.flush()
+	q.flush(now)
 }
 
 // enterSendError breaks the send side after a failed request: the whole queue
@@ -422,6 +446,7 @@ func (q *QP) enterSendError(now mono.Time) {
 	}
 	q.state = SQE
 	q.req.flush()
+	q.flush(now)
 }
 
 // header sets all fields of the BTH of a request from this queue pair. The NIC

@@ -136,12 +136,7 @@ func (r *requester) poll(now mono.Time, t *Transmit) bool {
 }
 
 func (r *requester) next(now mono.Time, t *Transmit) bool {
-	switch r.q.state {
-	case RTS, SQD:
-	case Err, SQE:
-		r.flushPosted()
-		return false
-	default:
+	if !r.q.sending() {
 		return false
 	}
 	if r.rnrUntil != 0 {

@@ -121,9 +121,10 @@ func (r *responder) reset() {
 // RecvPosted tells that receive work requests may have been posted. They are
 // taken when a message needs one; only a broken queue pair takes them at once,
 // to flush them (IBTA vol.1 10.3.1.6).
-func (q *QP) RecvPosted(mono.Time) {
+func (q *QP) RecvPosted(now mono.Time) {
 	if q.state == Err && !q.cfg.HasSRQ {
-		q.resp.flushPosted()
+		q.touch()
+		q.flush(now)
 	}
 }
 
@@ -277,20 +278,19 @@ func (r *responder) flush() {
 	r.adm.flush()
 	if r.q.cfg.HasSRQ {
 		r.q.host.Notify(EventQPLastWQE) // IBTA vol.1 10.3.1: affiliated event "last WQE reached"
-		return
 	}
-	r.flushPosted()
 }
 
-// flushPosted flushes what is in the receive queue. A client that keeps posting
-// is not waited for.
-func (r *responder) flushPosted() {
-	for range r.q.cfg.MaxRecvWR + 1 {
+// flushPosted flushes at most n of those that are in the receive queue, and reports whether
+// there may be more.
+func (r *responder) flushPosted(n int) (more bool) {
+	for range n {
 		if r.nextRecv() == nil {
-			return
+			return false
 		}
 		r.completeInError(StatusWRFlushErr)
 	}
+	return true
 }
 
 // completeInError completes the oldest receive work request. Errors wake

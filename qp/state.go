@@ -103,7 +103,7 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	}
 	switch to {
 	case Reset:
-		q.state, q.attr, q.mtu, q.polled, q.blocked = Reset, Attr{}, 0, 0, false
+		q.state, q.attr, q.mtu, q.polled, q.blocked, q.flushing = Reset, Attr{}, 0, 0, false, false
 		q.req.reset()
 		q.resp.reset()
 		q.np.reset()
@@ -116,6 +116,10 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		return nil
 	}
 	q.assign(a, m)
+	if from == SQE { // what was posted while the queue was broken is flushed first, a ring at most
+		q.req.flushPosted(int(q.cfg.MaxSendWR) + 1)
+		q.flushing = false
+	}
 	q.state = to
 	q.apply(now, from, to)
 	return nil

@@ -16,10 +16,11 @@ type CQ struct {
 	entries int
 	ring    CompletionRing
 	notify  func()
-	failed  bool // it has overflowed
-	users   int  // send and receive queues that complete here
-	fresh   int  // completions since the last notification
-	quiet   int  // completions since the last one that ArmSolicited waits for
+	failed  bool         // it has overflowed
+	users   int          // send and receive queues that complete here
+	queues  []*QueuePair // whose queues those are, each once
+	fresh   int          // completions since the last notification
+	quiet   int          // completions since the last one that ArmSolicited waits for
 	cqe     qp.CQE
 }
 
@@ -192,8 +193,8 @@ func (c *CQ) push(e qp.CQE) (woken bool) {
 // failQueuePairs marks the queue pairs of c. The one whose completion did not fit
 // is at work just now, so they change their state later, in failOverflowed.
 func (n *NIC) failQueuePairs(c *CQ) {
-	for q := range n.obj.qps.all {
-		if (q.sendCQ == c || q.recvCQ == c) && !q.failing {
+	for _, q := range c.queues {
+		if !q.failing {
 			q.failing = true
 			n.obj.failing = append(n.obj.failing, q)
 			n.activate(q)
@@ -201,24 +202,51 @@ func (n *NIC) failQueuePairs(c *CQ) {
 	}
 }
 
+// failBudget bounds the queue pairs that one PollTransmit or ModifyQP moves to the error state.
+const failBudget = 8
+
 // failOverflowed moves queue pairs to the error state whose completion queue has
 // overflowed. PollTransmit and ModifyQP begin with it.
 func (n *NIC) failOverflowed(now mono.Time) {
 	// More can be added on the way: flushing fills completion queues.
-	for i := 0; i < len(n.obj.failing); i++ {
-		q := n.obj.failing[i]
-		n.obj.failing[i] = nil
-		q.failing = false
-		if s := q.core.State(); q.dead || s == qp.Reset || s == qp.Err {
-			continue
-		}
-		if q.core.Modify(now, qp.Attr{State: qp.Err}, qp.AttrState) == nil {
-			n.cfg.Events.QPEvent(q, qp.EventQPFatal)
-			n.rearm(q)
-			n.activate(q)
-		}
+	done := 0
+	for ; done < min(len(n.obj.failing), failBudget); done++ {
+		n.failOne(now, n.obj.failing[done])
+		n.obj.failing[done] = nil
 	}
-	n.obj.failing = n.obj.failing[:0]
+	if n.obj.failing = n.obj.failing[done:]; len(n.obj.failing) == 0 {
+		n.obj.failing = nil
+	}
+}
+
+// failOne moves q to the error state if its completion queue has overflowed.
+func (n *NIC) failOne(now mono.Time, q *QueuePair) {
+	s := q.core.State()
+	if !q.failing || q.dead || s == qp.Reset || s == qp.Err {
+		q.failing = false
+		return
+	}
+	q.failing = false
+	if q.core.Modify(now, qp.Attr{State: qp.Err}, qp.AttrState) == nil {
+		n.cfg.Events.QPEvent(q, qp.EventQPFatal)
+		n.rearm(q)
+		n.activate(q)
+	}
+}
+
+// enlist makes q one of the queue pairs of c.
+func (c *CQ) enlist(q *QueuePair) {
+	*q.placeIn(c) = int32(len(c.queues))
+	c.queues = append(c.queues, q)
+}
+
+// dismiss ends what enlist has begun.
+func (c *CQ) dismiss(q *QueuePair) {
+	i, last := *q.placeIn(c), len(c.queues)-1
+	c.queues[i] = c.queues[last]
+	*c.queues[i].placeIn(c) = i
+	c.queues[last] = nil
+	c.queues = c.queues[:last]
 }
 
 // CQs describes all completion queues.

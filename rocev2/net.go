@@ -160,6 +160,7 @@ func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
 // pair in the ERR state needs to hear of it, to flush them.
 func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 	q.core.RecvPosted(now)
+	n.settle(q)
 }
 
 // Advance fires the timers of queue pairs, of address resolution and of the GSI that

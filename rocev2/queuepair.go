@@ -34,6 +34,7 @@ type QueuePair struct {
 
 	pd             *PD
 	sendCQ, recvCQ *CQ
+	inSend, inRecv int32 // places in the lists of sendCQ and, if that is another one, recvCQ
 	srq            *SRQ
 	sq             SendQueue
 	rq             RecvQueue
@@ -106,8 +107,20 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		CNPInterval: max(n.cfg.CNPInterval, 0),
 		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Tuning: tuning})
 	q.hold(1)
+	q.sendCQ.enlist(q)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.enlist(q)
+	}
 	n.sch.join(q, a.Share)
 	return q, nil
+}
+
+// placeIn is where the place of q in the list of c is kept.
+func (q *QueuePair) placeIn(c *CQ) *int32 {
+	if q.sendCQ == c {
+		return &q.inSend
+	}
+	return &q.inRecv
 }
 
 // hold counts the queue pair as a user of what it uses, or no longer.
@@ -169,10 +182,10 @@ func (n *NIC) checkCaps(verb string, c *QPCaps, srq bool) error {
 // belongs to the bit qp.AttrAV. On error nothing has changed.
 func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask, av *AddressVector) error {
 	const verb = "modify_qp"
-	n.failOverflowed(now)
 	if !n.ownsQP(q) {
 		return fail(verb, "qp", ErrInvalid)
 	}
+	n.failOne(now, q)
 	if err := n.checkModify(verb, q, &a, mask, av); err != nil {
 		return err
 	}
@@ -290,6 +303,10 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	n.obj.numbers.rest(q)
 	n.sch.leave(q)
 	q.hold(-1)
+	q.sendCQ.dismiss(q)
+	if q.recvCQ != q.sendCQ {
+		q.recvCQ.dismiss(q)
+	}
 	q.dead = true
 	return nil
 }

@@ -219,9 +219,16 @@ func (n *NIC) rearmAfter(q *QueuePair, earliest mono.Time) {
 	}
 }
 
-// advanceQPs fires the timers that are due, each queue pair at most once.
+// timerBudget bounds the timers that fire in one Advance. The rest is due at once.
+const timerBudget = 64
+
+// advanceQPs fires timers that are due, each queue pair at most once.
 func (n *NIC) advanceQPs(now mono.Time) {
-	for t := n.sch.deadlines.Take(now); t != nil; t = n.sch.deadlines.Take(now) {
+	for range timerBudget {
+		t := n.sch.deadlines.Take(now)
+		if t == nil {
+			return
+		}
 		q := t.Item
 		q.machine().OnTimeout(now)
 		n.activate(q)

@@ -12,10 +12,11 @@ import (
 func (n *NIC) PollTransmit(now mono.Time) *Frame {
 	n.settleRun()
 	n.sch.again = false
+	n.left(now)
+	n.failOverflowed(now)
 	for range txTurns {
 		n.left(now)
 		n.deliverOwn(now)
-		n.failOverflowed(now)
 		f := n.nextControl()
 		if f == nil {
 			f = n.nextHeld()
@@ -27,10 +28,8 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 			f = n.nextControl() // the data path has asked for an address
 		}
 		if f == nil {
-			if len(n.obj.failing) == 0 {
-				return nil
-			}
-			continue
+			n.sch.again = n.sch.again || len(n.obj.failing) > 0
+			return nil
 		}
 		if !n.dispose(now, f) {
 			n.net.tx.away = n.net.tx.queue != nil

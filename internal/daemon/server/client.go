@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -139,7 +140,7 @@ func (c *client) destroyAll() {
 			c.log.Warn("remove doorbells", "err", err)
 		}
 	}
-	c.always(c.destroyObjects)
+	c.destroyObjects()
 	if c.bell != nil {
 		c.bell.Close()
 		c.bellMem.release()
@@ -163,47 +164,59 @@ func (c *client) destroyAll() {
 	}
 }
 
-// destroyObjects removes the objects in the NIC. Errors would mean that our own
-// tables are wrong, and are logged.
-func (c *client) destroyObjects(n *rocev2.NIC) {
-	check := func(err error) {
-		if err != nil {
-			c.log.Error("clean up", "err", err)
-		}
-	}
-	for _, q := range c.qps.all {
-		check(n.DestroyQP(q.q))
+// destroyObjects removes the objects in the NIC, and then the memory that they used: no frame
+// refers to it once they are gone.
+func (c *client) destroyObjects() {
+	destroyEach(c, &c.qps, func(n *rocev2.NIC, q *queuePair) error {
 		c.srv.cfg.Shard.Unwatch(q.q)
-		c.later(q.rings...)
-	}
-	for _, a := range c.ahs.all {
-		check(n.DestroyAH(a))
+		return n.DestroyQP(q.q)
+	})
+	destroyEach(c, &c.ahs, (*rocev2.NIC).DestroyAH)
+	destroyEach(c, &c.srqs, func(n *rocev2.NIC, s *sharedQueue) error { return n.DestroySRQ(s.s) })
+	destroyEach(c, &c.mws, (*rocev2.NIC).DeallocMW)
+	destroyEach(c, &c.mrs, func(n *rocev2.NIC, m *memoryRegion) error { return n.DeregMR(m.mr) })
+	destroyEach(c, &c.cqs, func(n *rocev2.NIC, q *completionQueue) error { return n.DestroyCQ(q.c) })
+	destroyEach(c, &c.pds, (*rocev2.NIC).DeallocPD)
+	for _, q := range c.qps.all {
+		release(q.rings...)
 	}
 	for _, s := range c.srqs.all {
-		check(n.DestroySRQ(s.s))
-		c.later(s.ring)
-	}
-	for _, w := range c.mws.all {
-		check(n.DeallocMW(w))
+		s.ring.release()
 	}
 	for _, m := range c.mrs.all {
-		check(n.DeregMR(m.mr))
-		c.srv.cfg.Shard.Later(m.keep.release)
+		m.keep.release()
 	}
 	for _, q := range c.cqs.all {
-		check(n.DestroyCQ(q.c))
-		c.later(q.ring)
-	}
-	for _, p := range c.pds.all {
-		check(n.DeallocPD(p))
+		q.ring.release()
 	}
 }
 
-// later releases memory when no packet refers to it. On the shard only.
-func (c *client) later(ms ...*mapping) {
+// destroyBatch is how many objects are destroyed between two turns of the shard, which
+// serves others too.
+const destroyBatch = 64
+
+// destroyEach destroys the objects of one kind. Errors would mean that our own tables are
+// wrong, and are logged.
+func destroyEach[T any](c *client, t *table[T], destroy func(*rocev2.NIC, *T) error) {
+	for batch := range slices.Chunk(t.slots, destroyBatch) {
+		c.always(func(n *rocev2.NIC) {
+			for _, v := range batch {
+				if v == nil {
+					continue
+				}
+				if err := destroy(n, v); err != nil {
+					c.log.Error("clean up", "err", err)
+				}
+			}
+		})
+	}
+}
+
+// release gives up memory that no object uses any more.
+func release(ms ...*mapping) {
 	for _, m := range ms {
 		if m != nil {
-			c.srv.cfg.Shard.Later(m.release)
+			m.release()
 		}
 	}
 }

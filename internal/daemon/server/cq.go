@@ -140,14 +140,14 @@ func (c *client) resizeCQ(q *request) error {
 			return err
 		}
 		resized = true
-		c.later(o.ring)
-		o.ring, o.cq = ring.m, cq
 		return nil
 	})
 	if !resized {
 		ring.discard()
 		return err
 	}
+	release(o.ring)
+	o.ring, o.cq = ring.m, cq
 	q.core = uverbs.ResizeCQResp{CQE: ring.entries}
 	q.provider = uverbs.RxeCreateCQResp{MI: ring.info}
 	return nil
@@ -162,23 +162,27 @@ func (c *client) destroyCQ(q *request) error {
 	if err != nil {
 		return err
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if err := n.DestroyCQ(o.c); err != nil {
 			return err
 		}
 		if c.bell != nil {
 			c.bell.SetCQ(in.CQHandle, nil)
 		}
-		c.cqs.remove(in.CQHandle)
-		c.later(o.ring)
-		r := uverbs.DestroyCQResp{AsyncEventsReported: c.asyncEvents(&o.asyncEvents)}
-		if o.ch != nil {
-			o.ch.cqs--
-			r.CompEventsReported = o.ch.forget(&o.compEvents)
-		}
-		q.core = r
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	c.cqs.remove(in.CQHandle)
+	release(o.ring)
+	r := uverbs.DestroyCQResp{AsyncEventsReported: c.asyncEvents(&o.asyncEvents)}
+	if o.ch != nil {
+		o.ch.cqs--
+		r.CompEventsReported = o.ch.forget(&o.compEvents)
+	}
+	q.core = r
+	return nil
 }
 
 func (c *client) reqNotifyCQ(q *request) error {

@@ -110,6 +110,7 @@ func (c *client) reregMR(q *request) error {
 	if err != nil {
 		return err
 	}
+	var old keep
 	changed := false
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		err := n.ReregMR(r.mr, flags, pd, rocev2.MRAttr{VA: in.HCAVA, Length: in.Length, Access: qp.Access(in.AccessFlags), Mem: mem})
@@ -117,16 +118,16 @@ func (c *client) reregMR(q *request) error {
 			return err
 		}
 		if changed = true; flags&rocev2.ReregTranslation != 0 {
-			c.srv.cfg.Shard.Later(r.keep.release)
-			r.keep = next.keep
+			old, r.keep = r.keep, next.keep
 		}
 		r.start, r.length, r.access = next.start, next.length, next.access
 		q.core = uverbs.ReregMRResp{LKey: r.mr.LKey, RKey: r.mr.RKey}
 		return nil
 	})
 	if !changed {
-		next.keep.release()
+		old = next.keep
 	}
+	old.release()
 	return err
 }
 
@@ -161,14 +162,12 @@ func (c *client) deregMR(q *request) error {
 	if err != nil {
 		return err
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
-		err := n.DeregMR(r.mr)
-		if err == nil {
-			c.mrs.remove(handle)
-			c.srv.cfg.Shard.Later(r.keep.release)
-		}
+	if err := c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.DeregMR(r.mr) }); err != nil {
 		return err
-	})
+	}
+	c.mrs.remove(handle)
+	r.keep.release()
+	return nil
 }
 
 func (c *client) allocMW(q *request) error {

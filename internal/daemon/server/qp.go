@@ -162,7 +162,7 @@ func (c *client) destroyQP(q *request) error {
 	if err != nil {
 		return err
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if err := n.DestroyQP(o.q); err != nil {
 			return err
 		}
@@ -170,11 +170,15 @@ func (c *client) destroyQP(q *request) error {
 			c.bell.Set(in.QPHandle, nil)
 		}
 		c.srv.cfg.Shard.Unwatch(o.q)
-		c.qps.remove(in.QPHandle)
-		c.later(o.rings...)
-		q.core = uverbs.DestroyQPResp{EventsReported: c.asyncEvents(&o.events)}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	c.qps.remove(in.QPHandle)
+	release(o.rings...)
+	q.core = uverbs.DestroyQPResp{EventsReported: c.asyncEvents(&o.events)}
+	return nil
 }
 
 // postSend rings the doorbell of a queue pair; the work requests are in the ring.

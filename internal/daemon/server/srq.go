@@ -135,13 +135,11 @@ func (c *client) destroySRQ(q *request) error {
 	if err != nil {
 		return err
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
-		if err := n.DestroySRQ(o.s); err != nil {
-			return err
-		}
-		c.srqs.remove(in.SRQHandle)
-		c.later(o.ring)
-		q.core = uverbs.DestroySRQResp{EventsReported: c.asyncEvents(&o.events)}
-		return nil
-	})
+	if err := c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.DestroySRQ(o.s) }); err != nil {
+		return err
+	}
+	c.srqs.remove(in.SRQHandle)
+	release(o.ring)
+	q.core = uverbs.DestroySRQResp{EventsReported: c.asyncEvents(&o.events)}
+	return nil
 }

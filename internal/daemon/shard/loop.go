@@ -136,7 +136,6 @@ func (s *Shard) transmit(now mono.Time) bool {
 	for n < txBudget {
 		f := s.nic.PollTransmit(now)
 		if f == nil {
-			s.drained()
 			break
 		}
 		n++
@@ -160,18 +159,6 @@ func (s *Shard) passQuestions() {
 			s.ask(q)
 		}
 	}
-}
-
-// drained runs what Later has put off if the NIC has no packet in hand.
-func (s *Shard) drained() {
-	if len(s.later) == 0 || s.nic.NextTimeout() == 0 {
-		return
-	}
-	for i, f := range s.later {
-		f()
-		s.later[i] = nil
-	}
-	s.later = s.later[:0]
 }
 
 // send passes f to the port and reports whether the next one may follow. A frame

@@ -73,8 +73,7 @@ type Shard struct {
 	ending   bool
 	small    bool // the last batch was one small frame
 	up       bool
-	mtu      int      // of the link, when it has said so
-	later    []func() // see Later
+	mtu      int // of the link, when it has said so
 	poll     time.Duration
 	lastWork mono.Time
 	bells    []*Bell
@@ -130,7 +129,8 @@ const (
 	callGivenUp
 )
 
-// Do runs f on the shard and returns when it has. On error f has not run.
+// Do runs f on the shard and returns when it has. On error f has not run. No frame is on its
+// way then that f could take memory away from: the port has taken what was sent, or its copy.
 func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	c := &call{f: f, done: make(chan struct{})}
 	select {
@@ -158,11 +158,6 @@ func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) er
 	<-c.done
 	return nil
 }
-
-// Later runs f, on the shard, when no packet is on its way that was built before
-// the call: memory of a region that has been deregistered may be unmapped then.
-// It is called from within Do.
-func (s *Shard) Later(f func()) { s.later = append(s.later, f) }
 
 // Close ends the loop and waits for it. The port stays open.
 func (s *Shard) Close() error {
@@ -210,9 +205,6 @@ func (s *Shard) run() {
 	debug.SetPanicOnFault(true)
 	for !s.ending {
 		s.guarded()
-	}
-	for _, f := range s.later {
-		f()
 	}
 	close(s.stopped)
 	s.ep.close()
