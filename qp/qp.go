@@ -291,11 +291,11 @@ func (q *QP) Resume(now mono.Time) {
 func (q *QP) Blocked() bool { return q.blocked }
 
 // Doorbell tells that send work requests may have been posted. They are pulled
-// when they can be sent; only a broken queue takes them at once, to flush them.
+// when they can be sent; a broken queue takes them at once, with its timer, to flush them.
 func (q *QP) Doorbell(now mono.Time) {
 	q.touch()
 	if q.state == Err || q.state == SQE {
-		q.flush(now)
+		q.flushing, q.flushAt = true, now
 	}
 }
 

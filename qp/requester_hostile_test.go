@@ -67,8 +67,8 @@ func TestHostileClientAndPeer(t *testing.T) {
 		for s.q.PollTransmit(s.now, &s.tr) {
 			t.Fatal("sends in ERR")
 		}
-		for range s.h.queue {
-			s.q.Doorbell(s.now)
+		for s.q.Doorbell(s.now); s.q.NextTimeout() <= s.now; {
+			s.q.OnTimeout(s.now)
 		}
 		if int(s.h.next) != len(s.h.queue) || s.h.retired != len(s.h.queue) {
 			t.Fatalf("%d completed and %d retired of %d", s.h.next, s.h.retired, len(s.h.queue))

@@ -46,6 +46,9 @@ func (s *script) command(d *datadriven.TestData) string {
 			s.post(strings.Fields(line))
 		}
 		s.q.Doorbell(s.now)
+		for !s.q.sending() && s.q.NextTimeout() <= s.now { // a broken queue
+			s.q.OnTimeout(s.now)
+		}
 		return ""
 	case "poll":
 		return s.poll(s.arg(d, "max", 1000))

@@ -174,11 +174,12 @@ func (w *world) finished() bool {
 func (w *world) finish() {
 	w.ending = true
 	quiet := func() bool { return w.wire.next() == mono.Never }
-	for ok := false; !ok; ok = quiet() {
+	for acts := -1; acts != w.acts || !quiet(); {
 		w.drive(quiet)
 		w.p.RunIdle()
+		acts = w.acts
+		w.work() // may post to a queue pair that is broken, whose timer flushes it
 	}
-	w.work()
 	w.afterRest()
 	for _, f := range w.flows {
 		f.replaceRest()

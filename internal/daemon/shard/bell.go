@@ -26,6 +26,8 @@ type Bell struct {
 	fd  int
 	qps []*rocev2.QueuePair // by handle
 	cqs []*rocev2.CQ
+
+	qpTurn, cqTurn int // handles that are listened to next
 }
 
 // NewBell makes the doorbells in mem, which is shared with a client; fd is the
@@ -73,31 +75,60 @@ func (b *Bell) ringing() bool {
 	return false
 }
 
-// collect silences the bells and passes them on.
-func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard uint64) {
-	heard = collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
-	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, b.cqs, n.HearCQ)
+// Budgets of a turn: objects that one client may name, of each kind, and those that all may.
+// What rings beside goes on ringing.
+const (
+	bellBudget = 16
+	hearBudget = 512
+)
+
+// collect silences bells and passes them on.
+func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
+	heard = collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
+	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.HearCQ)
 }
 
-// collect silences the bells of one kind. The summary is cleared before the map, so that
-// a bell rung meanwhile is seen now or the next time.
-func collect[T any](b *Bell, summary, words int, list []*T, hear func(*T)) (heard uint64) {
-	for i := range mapWords / 64 {
-		if atomic.LoadUint64(b.word(summary, i)) == 0 {
-			continue
-		}
-		for sum := atomic.SwapUint64(b.word(summary, i), 0); sum != 0; sum &= sum - 1 {
+// collect silences bells of one kind, from handle *turn on, until the budget is used up; the
+// next turn begins where this one ends.
+func collect[T any](b *Bell, summary, words int, turn *int, list []*T, hear func(*T)) (heard int) {
+	for pass := range mapWords/64 + 1 { // bells before *turn come last
+		i, from := *turn/4096, *turn/64%64
+		for sum := atomic.LoadUint64(b.word(summary, i)) >> from << from; sum != 0; sum &= sum - 1 {
 			w := 64*i + bits.TrailingZeros64(sum)
-			for rung := atomic.SwapUint64(b.word(words, w), 0); rung != 0; rung &= rung - 1 {
+			rung := b.silence(summary, words, w)
+			if early := rung & (1<<(*turn%64) - 1); pass == 0 && w == *turn/64 && early != 0 {
+				b.ring(summary, words, w, early)
+				rung &^= early
+			}
+			for ; rung != 0; rung &= rung - 1 {
 				handle := 64*w + bits.TrailingZeros64(rung)
+				if heard == bellBudget {
+					b.ring(summary, words, w, rung)
+					*turn = handle
+					return heard
+				}
 				if handle < len(list) && list[handle] != nil {
 					hear(list[handle])
 				}
 				heard++
 			}
 		}
+		*turn = (i + 1) % (mapWords / 64) * 4096
 	}
 	return heard
+}
+
+// silence takes the bells of a word. The bit of the summary is cleared before the word, so
+// that a bell rung meanwhile is seen now or the next time.
+func (b *Bell) silence(summary, words, w int) uint64 {
+	atomic.AndUint64(b.word(summary, w/64), ^(uint64(1) << (w % 64)))
+	return atomic.SwapUint64(b.word(words, w), 0)
+}
+
+// ring puts bells back.
+func (b *Bell) ring(summary, words, w int, rung uint64) {
+	atomic.OrUint64(b.word(words, w), rung)
+	atomic.OrUint64(b.word(summary, w/64), 1<<(w%64))
 }
 
 // AddBell makes the shard listen to b.

@@ -13,6 +13,8 @@ const (
 	rxBudget   = 64
 	txBudget   = 64
 	callBudget = 16
+	// callTime is how long closures may take in a turn. One that takes longer is the last.
+	callTime = 100 * time.Microsecond
 )
 
 // Longest waits.
@@ -39,6 +41,7 @@ func (s *Shard) loop() {
 		busy = received || busy
 		s.nic.Advance(now)
 		busy = s.transmit(now) || busy
+		s.rescan(now)
 		s.passQuestions()
 		now = Now()
 		if busy {
@@ -58,6 +61,9 @@ func (s *Shard) runCalls(now mono.Time) bool {
 		if c.state.CompareAndSwap(callWaiting, callTaken) {
 			s.stats.Calls++
 			s.runCall(c, now)
+			if Now().Sub(now) > callTime {
+				return true
+			}
 		}
 	}
 	return n > 0
@@ -69,15 +75,19 @@ func (s *Shard) runCall(c *call, now mono.Time) {
 	c.f(now, s.nic)
 }
 
-// hear passes on the doorbells of all clients.
+// hear passes on doorbells of all clients, who take turns.
 func (s *Shard) hear(now mono.Time) bool {
-	heard := uint64(0)
-	for _, b := range s.bells {
-		if b.ringing() {
+	heard := 0
+	for range s.bells {
+		if heard >= hearBudget {
+			break
+		}
+		s.listen = (s.listen + 1) % len(s.bells)
+		if b := s.bells[s.listen]; b.ringing() {
 			heard += b.collect(now, s.nic)
 		}
 	}
-	s.stats.Doorbells += heard
+	s.stats.Doorbells += uint64(heard)
 	return heard > 0
 }
 
@@ -195,7 +205,7 @@ func (s *Shard) hold(f *rocev2.Frame) {
 // idle ends a turn that found nothing: it yields while work is fresh or due at
 // once, else it sleeps.
 func (s *Shard) idle(now mono.Time) {
-	due := s.rescan(now).Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
+	due := s.nextScan().Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
 	if due <= now || s.poll < 0 || s.poll > 0 && now.Sub(s.lastWork) < s.poll {
 		s.stats.Yields++
 		yield()

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"slices"
 	"time"
 
 	"roced/mono"
@@ -28,33 +27,42 @@ type recvPoster interface {
 // Watch makes the shard look after the receive queue of q; Unwatch ends that. Both
 // are called from within Do.
 func (s *Shard) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
+	if s.placeOf == nil {
+		s.placeOf = map[*rocev2.QueuePair]int{}
+	}
+	s.placeOf[q] = len(s.watched)
 	s.watched = append(s.watched, watched{q, rq})
 }
 
 // Unwatch ends what Watch has begun, if it has.
 func (s *Shard) Unwatch(q *rocev2.QueuePair) {
-	i := slices.IndexFunc(s.watched, func(w watched) bool { return w.q == q })
-	if i < 0 {
+	i, ok := s.placeOf[q]
+	if !ok {
 		return
 	}
+	delete(s.placeOf, q)
 	last := len(s.watched) - 1
-	s.watched[i], s.watched[last] = s.watched[last], watched{}
+	if i != last { // one that moves may be missed by a look, and is seen by the next
+		s.watched[i] = s.watched[last]
+		s.placeOf[s.watched[i].q] = i
+	}
+	s.watched[last] = watched{}
 	s.watched = s.watched[:last]
 }
 
-// rescan flushes receives of broken queue pairs if it is time to, and returns when
-// it wants to look again. Queue pairs break while the shard works, so after a look
-// that found none the next one waits for work.
-func (s *Shard) rescan(now mono.Time) mono.Time {
-	if s.poster == nil || !s.broken && s.lastWork <= s.scanned {
-		return mono.Never
+// rescanBudget is how many queue pairs are looked at in a turn.
+const rescanBudget = 256
+
+// rescan flushes receives of broken queue pairs if it is time to.
+func (s *Shard) rescan(now mono.Time) {
+	if s.nextScan() > now {
+		return
 	}
-	if due := s.scanned.Add(rescanEvery); now < due {
-		return due
+	if !s.scanning {
+		s.scanned, s.seen, s.broken = now, 0, false
 	}
-	s.scanned, s.broken = now, false
-	for i := range s.watched {
-		w := &s.watched[i]
+	end := min(s.seen+rescanBudget, len(s.watched))
+	for _, w := range s.watched[min(s.seen, end):end] {
 		if w.q.State() != qp.Err {
 			continue
 		}
@@ -63,8 +71,17 @@ func (s *Shard) rescan(now mono.Time) mono.Time {
 			s.poster.RecvPosted(now, w.q)
 		}
 	}
-	if s.broken {
-		return now.Add(rescanEvery)
+	s.seen, s.scanning = end, end < len(s.watched)
+}
+
+// nextScan is when rescan is due. Queue pairs break while the shard works, so after a look
+// that found none the next one waits for work.
+func (s *Shard) nextScan() mono.Time {
+	switch {
+	case s.scanning:
+		return s.scanned
+	case !s.broken && s.lastWork <= s.scanned:
+		return mono.Never
 	}
-	return mono.Never
+	return s.scanned.Add(rescanEvery)
 }

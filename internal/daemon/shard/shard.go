@@ -77,6 +77,7 @@ type Shard struct {
 	poll     time.Duration
 	lastWork mono.Time
 	bells    []*Bell
+	listen   int // the bell that was listened to last
 	buf      []byte
 	held     *rocev2.Frame // a frame that the port had no room for
 	heldFrm  rocev2.Frame
@@ -85,10 +86,13 @@ type Shard struct {
 	stats    Stats
 	ep       epoll
 
-	poster  recvPoster
-	watched []watched
-	scanned mono.Time // last look at the watched queue pairs
-	broken  bool      // one of them was
+	poster   recvPoster
+	watched  []watched
+	placeOf  map[*rocev2.QueuePair]int // in watched
+	scanned  mono.Time                 // when the last look at the watched queue pairs began
+	scanning bool                      // it is not over
+	seen     int                       // by it
+	broken   bool                      // one of them was
 }
 
 // base is the origin of the shards' clock.

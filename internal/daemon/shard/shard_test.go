@@ -254,22 +254,51 @@ func TestRescan(t *testing.T) {
 	s := &Shard{nic: nic, poster: p, lastWork: 1}
 	s.Watch(q, rq)
 	const turn = mono.Time(rescanEvery)
-	if at := s.rescan(turn); at != 2*turn || p.n != 0 {
-		t.Errorf("nothing posted: again at %d, %d flushes", at, p.n)
-	}
-	rq.n = 3
-	if at := s.rescan(turn + 1); at != 2*turn || p.n != 0 {
-		t.Errorf("too early: again at %d, %d flushes", at, p.n)
-	}
-	if at := s.rescan(2 * turn); at != 3*turn || p.n != 1 {
-		t.Errorf("posted: again at %d, %d flushes", at, p.n)
+	for _, step := range []struct {
+		what    string
+		at      mono.Time
+		posted  int
+		next    mono.Time
+		flushes int
+	}{
+		{"nothing posted", turn, 0, 2 * turn, 0},
+		{"too early", turn + 1, 3, 2 * turn, 0},
+		{"posted", 2 * turn, 3, 3 * turn, 1},
+	} {
+		rq.n = step.posted
+		if s.rescan(step.at); s.nextScan() != step.next || p.n != step.flushes {
+			t.Errorf("%s: again at %d, %d flushes", step.what, s.nextScan(), p.n)
+		}
 	}
 	s.Unwatch(q)
-	if at := s.rescan(3 * turn); at != mono.Never {
-		t.Errorf("nobody is broken: again at %d", at)
+	if s.rescan(3 * turn); s.nextScan() != mono.Never {
+		t.Errorf("nobody is broken: again at %d", s.nextScan())
 	}
-	if at := s.rescan(4 * turn); at != mono.Never || s.scanned != 3*turn {
-		t.Errorf("no work since: again at %d", at)
+	if s.rescan(4 * turn); s.scanned != 3*turn {
+		t.Error("looks though there was no work since")
+	}
+}
+
+// TestRescanOfMany looks at a great many queue pairs a part a turn, while some of them go.
+func TestRescanOfMany(t *testing.T) {
+	rq := &posted{n: 1}
+	nic, q := brokenQP(t, rq)
+	p := &flushes{}
+	s := &Shard{nic: nic, poster: p, lastWork: 1}
+	others := make([]rocev2.QueuePair, 1000)
+	for i := range others {
+		s.Watch(&others[i], rq)
+		s.Unwatch(&others[i])
+		s.Watch(q, rq) // many times the same, which is not found again
+	}
+	for range 4 {
+		before := p.n
+		if s.rescan(mono.Time(rescanEvery)); p.n-before > rescanBudget || p.n == before {
+			t.Errorf("%d flushes in a turn", p.n-before)
+		}
+	}
+	if p.n != len(others) || s.nextScan() != mono.Time(2*rescanEvery) {
+		t.Errorf("%d flushes, next look at %d", p.n, s.nextScan())
 	}
 }
 
@@ -320,4 +349,53 @@ func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair
 		t.Fatal(err)
 	}
 	return nic, q
+}
+
+// TestBellBudget rings all bells of a client. A turn hears some of them, the next ones go on
+// from there, none is lost, and another client is heard in every turn.
+func TestBellBudget(t *testing.T) {
+	nic, q := brokenQP(t, &posted{})
+	s := &Shard{nic: nic}
+	all := make([]*Bell, 2)
+	for i := range all {
+		words := make([]uint64, uverbs.DoorbellSize/8)
+		b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for h := range uint32(uverbs.MaxQPHandle) {
+			b.Set(h, q)
+		}
+		all[i] = b
+	}
+	s.bells = all
+	greedy, modest := all[0], all[1]
+	for w := range mapWords {
+		greedy.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, w, ^uint64(0))
+	}
+	turns := 0
+	for ; greedy.ringing(); turns++ {
+		modest.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, turns%mapWords, 1<<(turns%64))
+		if before := s.stats.Doorbells; !s.hear(1) || s.stats.Doorbells-before != bellBudget+1 {
+			t.Fatalf("%d bells heard in turn %d", s.stats.Doorbells-before, turns)
+		}
+		if modest.ringing() {
+			t.Fatal("the other client was not heard")
+		}
+	}
+	if want := uverbs.MaxQPHandle / bellBudget; turns != want {
+		t.Errorf("all are heard after %d turns, want %d", turns, want)
+	}
+	// One that rings all the time does not keep others of its client from being heard.
+	for range 3 * uverbs.MaxQPHandle / bellBudget {
+		for w := range mapWords / 2 {
+			greedy.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, w, ^uint64(0))
+		}
+		greedy.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, mapWords-1, 1)
+		s.hear(1)
+		if *greedy.word(uverbs.DoorbellMap, mapWords-1) == 0 {
+			return
+		}
+	}
+	t.Error("a bell is never heard")
 }
