@@ -18,6 +18,9 @@ type Frame struct {
 	// shorter; zero for a single frame. In a super-frame the IP ID of segment i
 	// is that of the header plus i, and IP and UDP lengths are the segment's.
 	SegSize int
+	// Apart says that the peer of a NIC on sockets has to get the datagrams of a super-frame one by one,
+	// because it may not accept them as somebody else may number them (sockets.go).
+	Apart bool
 }
 
 // Offload is what a link takes in one super-frame. The zero value means single

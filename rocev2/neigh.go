@@ -53,8 +53,8 @@ type neighbour struct {
 	parked    qpList                   // queue pairs that wait for the first answer
 	held      [][]byte                 // frames of datagrams that wait for it
 	waiters   []func(mono.Time, error) // see ResolveNeighbour
-	exact     uint8                    // packets with the expected IP ID, and odd
-	odd       uint8                    // ones since it is held to that (sockets.go)
+	alike     uint8                    // packets with the IP ID of a NIC on sockets, and others
+	odd       uint8                    // since it is held to that (sockets.go)
 }
 
 // usable reports whether mac is known.

@@ -45,8 +45,8 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	} else if r := rx.checkPeer(q); r != rxOK {
 		return nil, r
 	}
-	if diff == 0 && q.path.nb != nil {
-		q.path.nb.expected()
+	if n.cfg.Sockets {
+		n.recognise(q.path.nb, l3)
 	}
 	if p.Opcode.IsCNP() {
 		return n.receiveCNP(now, q)

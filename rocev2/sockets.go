@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"net/netip"
 
 	"roced/bth"
@@ -15,20 +16,28 @@ import (
 // Sending: a socket that sets DF and is not connected sends ID 0, and i in segment i of a
 // super-frame. So IDs count from 0 in each frame.
 //
-// Receiving: what a peer of the same kind sends is expected, and checked by all 32 bits. An ICRC that
+// Receiving: what a peer of the same kind sends is expected. An ICRC that
 // does not fit is that of another ID or another DF if the word of the IP header that holds
 // these explains all of the difference (bth.Unwinder): 17 of the 32 bits are used to find them, and 15 are left
-// to find errors, beside the UDP checksum if the peer sends one. A peer that has sent what is expected
-// for a while is held to it.
+// to find errors, beside the UDP checksum if the peer sends one. A peer that has numbered its packets as a NIC on
+// sockets for a while is held to that: DF, and an ID of a super-frame's segment. It need not be the ID of this one,
+// because GRO joins what the peer has not sent together. 25 bits are left.
+//
+// Only such peers get super-frames, unless the port is told otherwise: a network card may number segments in another way,
+// and other peers check what they get. All IDs of theirs are 0.
 
 const (
 	// socketPorts is how many UDP source ports connections choose from by themselves; each is a
 	// socket. Paths and flow labels that programs choose can be any.
 	socketPorts = 64
-	// exactPeer is how many packets make a peer one whose IDs count from 0, and oddPackets how
-	// many others make it somebody else again: it was started anew with another port.
-	exactPeer  = 64
+	// likePeer is how many packets in a row make a peer a NIC on sockets, and heldPeer how many have it
+	// held to that; oddPackets is how many others make it somebody else again: it was started
+	// anew with another port.
+	likePeer   = 8
+	heldPeer   = 64
 	oddPackets = 3
+	// maxSocketID is above the IDs of segments of super-frames (UDP_MAX_SEGMENTS of Linux).
+	maxSocketID = 128
 	// translations is how many packets in a row must tell of the same translator.
 	translations = 3
 
@@ -92,23 +101,43 @@ func (n *NIC) acceptICRC(l3 []byte, length int, diff uint32) bool {
 		n.lookForTranslator(diff, dist)
 		return false
 	}
-	if nb := n.net.neigh.byAddr[n.net.rx.ip.src]; nb != nil && nb.exact == exactPeer {
+	word := l3[ipv4IDWord:]
+	sent := binary.LittleEndian.Uint32(word) ^ w
+	if nb := n.net.neigh.byAddr[n.net.rx.ip.src]; nb != nil && nb.alike == heldPeer && !socketID(sent) {
 		if nb.odd++; nb.odd < oddPackets {
 			return false
 		}
-		nb.exact, nb.odd = 0, 0
+		nb.alike, nb.odd = 0, 0
 	}
-	word := l3[ipv4IDWord:]
-	binary.LittleEndian.PutUint32(word, binary.LittleEndian.Uint32(word)^w)
+	binary.LittleEndian.PutUint32(word, sent)
 	sealIPv4(l3)
 	return true
 }
 
-// expected counts a packet whose ICRC was as expected for its peer.
-func (nb *neighbour) expected() {
-	if nb.exact < exactPeer {
-		nb.exact++
+// socketID reports whether a NIC on sockets sends packets with that word of the header: DF, and an ID that is
+// the place in a super-frame. The first byte is the least significant one.
+func socketID(word uint32) bool {
+	word = bits.ReverseBytes32(word)
+	return word>>16 < maxSocketID && word&0xffff == ipv4DF
+}
+
+// recognise learns of an accepted packet whether its sender is a NIC on sockets.
+func (n *NIC) recognise(nb *neighbour, l3 []byte) {
+	if nb == nil {
+		nb = n.net.neigh.byAddr[n.net.rx.ip.src] // of a datagram
 	}
+	switch {
+	case nb == nil || n.net.rx.ip.v6:
+	case !socketID(binary.LittleEndian.Uint32(l3[ipv4IDWord:])):
+		nb.alike = 0
+	case nb.alike < heldPeer:
+		nb.alike++
+	}
+}
+
+// apart reports whether a super-frame on this path must be cut apart before it leaves.
+func (n *NIC) apart(p *path) bool {
+	return n.cfg.Sockets && p.src.is4() && (p.nb == nil || p.nb.alike < likePeer)
 }
 
 // lookForTranslator finds out whether a packet had another address when it was sent. Any difference

@@ -122,20 +122,68 @@ func TestSocketsFindErrors(t *testing.T) {
 	}
 }
 
-// TestSocketsHoldPeersToTheirIDs: a peer of our kind is checked by the whole ICRC, until it is
+// TestSocketsHoldPeersToTheirIDs: a peer of our kind is checked by 25 bits of the ICRC, until it is
 // another one.
 func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	n, q, s := onSockets(t, nil)
-	for i := range exactPeer {
-		n.Receive(0, blind(stranger(t, 0, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
+	for i := range heldPeer {
+		id := uint16(0)
+		if i%3 == 1 {
+			id = uint16(i) // GRO has joined it with others
+		}
+		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 	}
-	if len(s.got) != exactPeer || q.path.nb.exact != exactPeer {
-		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.nb.exact)
+	if len(s.got) != heldPeer || q.path.nb.alike != heldPeer {
+		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.nb.alike)
 	}
 	for i, want := range []int{0, 0, 1, 2} {
 		n.Receive(0, blind(stranger(t, 4711, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
-		if got := len(s.got) - exactPeer; got != want {
+		if got := len(s.got) - heldPeer; got != want {
 			t.Errorf("after packet %d with another ID: %d accepted, want %d", i, got, want)
+		}
+	}
+}
+
+// TestSocketsKnowTheirKind: super-frames to a peer are marked until it has shown that it is a NIC on sockets, and
+// again when it is not.
+func TestSocketsKnowTheirKind(t *testing.T) {
+	n, q, s := onSockets(t, func(cfg *Config) { cfg.Offload = superOffload() })
+	psn := uint32(0)
+	receive := func(id uint16) {
+		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, psn, 64)...)[0].b), 0)
+		psn++
+	}
+	apart := func() (marked bool) {
+		s.out = append(s.out, write(0x11, 3, 4096, 1024)...)
+		n.activate(q)
+		for f := n.PollTransmit(0); f != nil; f = n.PollTransmit(0) {
+			if f.SegSize == 0 && f.Apart {
+				t.Error("a single frame is marked")
+			}
+			marked = marked || f.Apart
+		}
+		return marked
+	}
+	for i := range likePeer {
+		if !apart() {
+			t.Fatalf("not marked after %d packets", i)
+		}
+		receive(uint16(i % 2))
+	}
+	if apart() {
+		t.Error("marked for a NIC on sockets")
+	}
+	receive(maxSocketID)
+	if !apart() {
+		t.Error("not marked for a stranger")
+	}
+	for _, s := range []struct {
+		word [4]byte
+		ok   bool
+	}{{[4]byte{0, 0, 0x40, 0}, true}, {[4]byte{0, 127, 0x40, 0}, true}, {[4]byte{0, 128, 0x40, 0}, false},
+		{[4]byte{1, 0, 0x40, 0}, false}, {[4]byte{}, false}} {
+		if socketID(binary.LittleEndian.Uint32(s.word[:])) != s.ok {
+			t.Errorf("%x: %v", s.word, !s.ok)
 		}
 	}
 }

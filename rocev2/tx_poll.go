@@ -166,7 +166,9 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	if b.segs == 0 {
 		return nil, drained
 	}
-	return b.finish(n.takeID(b.segs)), drained
+	f = b.finish(n.takeID(b.segs))
+	f.Apart = b.segs > 1 && n.apart(b.path)
+	return f, drained
 }
 
 // single reports whether the frame must remain a single one: it waits for its

@@ -52,7 +52,7 @@ func open(t testing.TB, b *testbed.Bed, i int, addrs ...netip.Addr) (*Port, *[]s
 		addrs = []netip.Addr{addr4[i], addr6[i]}
 	}
 	warnings := &[]string{}
-	p, err := Open(Config{Netns: b.NS[i].Path(), MAC: macs[i], Offload: true,
+	p, err := Open(Config{Netns: b.NS[i].Path(), MAC: macs[i],
 		Warn: func(what string) { *warnings = append(*warnings, what) }}, 0, addrs)
 	if err != nil {
 		t.Fatal(err)

@@ -83,6 +83,7 @@ type outgoing struct {
 	src, dst rocev2.GID
 	v4       bool
 	tos, hop uint8
+	id       uint16 // of IPv4, which the ICRC is made for
 	port     uint16 // source
 	len      int    // of the headers
 }
@@ -96,6 +97,7 @@ func (o *outgoing) read(b []byte) bool {
 	ip := b[ethLen:]
 	switch {
 	case binary.BigEndian.Uint16(b[12:]) == bth.EtherTypeIPv4 && ip[0] == 0x45 && ip[9] == protoUDP:
+		o.id = binary.BigEndian.Uint16(ip[4:])
 		o.v4, o.len, o.tos, o.hop = true, ethLen+ipv4Len+udpLen, ip[1], ip[8]
 		o.src = rocev2.GID{10: 0xff, 11: 0xff, 12: ip[12], 13: ip[13], 14: ip[14], 15: ip[15]}
 		o.dst = rocev2.GID{10: 0xff, 11: 0xff, 12: ip[16], 13: ip[17], 14: ip[18], 15: ip[19]}

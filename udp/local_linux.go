@@ -96,7 +96,7 @@ func (p *Port) listen(a netip.Addr) (*local, error) {
 	l.rx = fd
 	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, rcvbuf)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1)
-	if p.cfg.Offload { // Linux 5.0
+	if p.cfg.Offload != OffloadNever { // Linux 5.0
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}

@@ -89,9 +89,8 @@ func (m *message) gather(bufs [][]byte, skip int) bool {
 	return true
 }
 
-// address makes the message one to an address.
-func (m *message) address(length uint32) {
-	m.hdr.Name, m.hdr.Namelen = &m.name[0], length
+// attach puts the control messages to the message.
+func (m *message) attach() {
 	m.hdr.Control = nil
 	if m.ctl.len > 0 {
 		m.hdr.Control = (*byte)(unsafe.Pointer(&m.ctl.b[0]))

@@ -28,12 +28,26 @@ type Config struct {
 	Netns string
 	// MAC stands for this NIC in the frames that the port makes.
 	MAC rocev2.MAC
-	// Offload asks for super-frames.
-	Offload bool
+	// Offload says to whom super-frames are sent.
+	Offload Offload
 	// Warn is told what an administrator should know, each thing once. It is called by the port's
 	// goroutine and must not wait. It may be nil.
 	Warn func(what string)
 }
+
+// Offload says to whom super-frames are sent. Who cuts one apart, a kernel or a network card on the way, numbers the
+// datagrams (IP ID), and ICRCs cover that.
+type Offload uint8
+
+const (
+	// OffloadKnown sends them to NICs on sockets, which find out how datagrams are numbered. Others get single
+	// datagrams.
+	OffloadKnown Offload = iota
+	// OffloadAlways sends them to everybody, where segment i is known to have ID i: so the kernel does it.
+	OffloadAlways
+	// OffloadNever sends single datagrams.
+	OffloadNever
+)
 
 // Times of the port.
 const (
@@ -63,11 +77,14 @@ type Port struct {
 	retry  mono.Time    // when to try to send again
 	full   int          // socket whose buffer is full, -1 if none
 
-	offload rocev2.Offload
+	offload rocev2.Offload // that the NIC makes
+	single  bool           // they are all cut apart here
+	begun   int            // datagrams of the frame that waits for room which have been sent
 	out     message
 	in      message
 	flat    []byte // a frame put together
 	batch   batch
+	burst   burst
 }
 
 // Open makes a port on addresses of the kernel, which must be there and free. The link is down until SetLink.
@@ -91,9 +108,8 @@ func (p *Port) open(index int, addrs []netip.Addr) (err error) {
 	if err := p.bind(); err != nil {
 		return err
 	}
-	if p.cfg.Offload && len(p.locals) > 0 {
-		p.offload = offloadOf(p.locals[0].rx)
-	}
+	p.offload = rocev2.Offload{MaxSegments: maxSegments, MaxBytes: maxBytes}
+	p.single = p.cfg.Offload == OffloadNever || len(p.locals) > 0 && !knowsSegments(p.locals[0].rx)
 	return nil
 }
 
@@ -189,7 +205,10 @@ func (p *Port) Room() int {
 // Mode says how datagrams get to the port and back, and what is not as it should be.
 func (p *Port) Mode() string {
 	mode := "UDP sockets"
-	if p.cfg.Offload && p.offload.MaxSegments == 0 {
+	switch {
+	case p.cfg.Offload == OffloadNever:
+		mode += ", single datagrams"
+	case p.single:
 		mode += "; the kernel takes no UDP super-frames"
 	}
 	if n := len(p.addrs) - len(p.locals); n > 0 {

@@ -103,8 +103,8 @@ func TestRefusedSuperFrames(t *testing.T) {
 		for i, s := range recvAll(t, rx, count) {
 			check(t, s, addr4[0], addr4[1], 0xc000, 2, packets[i])
 		}
-		if want := map[int]int{100: maxSegmentsOld}[count]; tx.Offload().MaxSegments != want {
-			t.Errorf("after %d: %+v, want %d", count, tx.Offload(), want)
+		if tx.Offload().MaxSegments != maxSegmentsOld || tx.single != (count <= maxSegmentsOld) {
+			t.Errorf("after %d: %+v, single %v", count, tx.Offload(), tx.single)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package udp
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -21,18 +20,17 @@ const (
 	maxBytes       = ethLen + 65535
 )
 
-// offloadOf asks whether the kernel knows UDP_SEGMENT (Linux 4.18). How many datagrams it takes shows
+// knowsSegments asks whether the kernel knows UDP_SEGMENT (Linux 4.18). How many datagrams it takes shows
 // when it refuses some.
-func offloadOf(fd int) rocev2.Offload {
-	if unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) != nil {
-		return rocev2.Offload{}
-	}
-	return rocev2.Offload{MaxSegments: maxSegments, MaxBytes: maxBytes}
+func knowsSegments(fd int) bool {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil
 }
 
 // Send implements tap.Port.
 func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	p.retry = mono.Never
+	begun := p.begun
+	p.begun = 0
 	if p.fd < 0 {
 		return tap.ErrDown
 	}
@@ -55,11 +53,33 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	if s.port != o.port {
 		f = p.renumbered(f, &o, s.port)
 	}
+	if o.id != 0 || f.SegSize != 0 && p.apart(f) {
+		return p.sent(now, s, &o, p.writeApart(s, f, &o, begun))
+	}
 	e := p.write(s, f.Bufs, &o, f.SegSize)
 	if f.SegSize != 0 && (e == unix.EINVAL || e == unix.EIO) {
-		e = p.writeCut(s, f, &o)
+		e = p.refused(s, f, &o)
 	}
 	return p.sent(now, s, &o, e)
+}
+
+// apart reports whether the datagrams of a super-frame have to be sent one by one.
+func (p *Port) apart(f *rocev2.Frame) bool {
+	return p.single || f.Apart && p.cfg.Offload == OffloadKnown
+}
+
+// refused sends a super-frame that the kernel has refused as single datagrams. If it takes one of them, it is
+// for being a super-frame that it was refused, and there are shorter ones or none from now on.
+func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
+	e := p.writeApart(s, f, o, 0)
+	switch count := (f.Len - o.len + f.SegSize - 1) / f.SegSize; {
+	case e != 0 && p.begun == 0:
+	case count > maxSegmentsOld:
+		p.offload.MaxSegments = min(p.offload.MaxSegments, maxSegmentsOld)
+	default:
+		p.single = true
+	}
+	return e
 }
 
 // local returns the address of the NIC that a frame comes from, nil if it is gone.
@@ -79,21 +99,11 @@ func (p *Port) write(s *source, bufs [][]byte, o *outgoing, segSize int) unix.Er
 		p.flat = appendAll(p.flat[:0], bufs)
 		m.gather([][]byte{p.flat}, o.len)
 	}
-	m.ctl.len = 0
+	p.label(m, o)
 	if segSize != 0 {
 		m.ctl.addShort(unix.IPPROTO_UDP, unix.UDP_SEGMENT, uint16(segSize))
 	}
-	level, tos, hop := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
-	if !o.v4 {
-		level, tos, hop = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
-	}
-	if o.tos != 0 {
-		m.ctl.add(level, tos, int32(o.tos))
-	}
-	if o.hop != hopLimit {
-		m.ctl.add(level, hop, int32(o.hop))
-	}
-	m.address(m.name.set(&o.dst, o.v4, bth.UDPPort, p.zone(o.dst.Addr())))
+	m.attach()
 	// An error that came back by ICMP is told to the next one who sends: it is not about this message.
 	const tries = 8
 	for range tries {
@@ -105,53 +115,27 @@ func (p *Port) write(s *source, bufs [][]byte, o *outgoing, segSize int) unix.Er
 	return unix.EAGAIN
 }
 
+// label sets what the kernel makes headers of.
+func (p *Port) label(m *message, o *outgoing) {
+	m.ctl.len = 0
+	level, tos, hop := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
+	if !o.v4 {
+		level, tos, hop = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
+	}
+	if o.tos != 0 {
+		m.ctl.add(level, tos, int32(o.tos))
+	}
+	if o.hop != hopLimit {
+		m.ctl.add(level, hop, int32(o.hop))
+	}
+	m.hdr.Name, m.hdr.Namelen = &m.name[0], m.name.set(&o.dst, o.v4, bth.UDPPort, p.zone(o.dst.Addr()))
+}
+
 func appendAll(b []byte, bufs [][]byte) []byte {
 	for _, p := range bufs {
 		b = append(b, p...)
 	}
 	return b
-}
-
-// writeCut sends a super-frame that the kernel has refused as single datagrams. If it takes them, it is
-// for being a super-frame that it was refused, and Offload promises less from now on. What there
-// is no room for behind the first one is lost, because that one cannot be taken back.
-func (p *Port) writeCut(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
-	whole := slices.Clone(appendAll(nil, f.Bufs))
-	count := rocev2.Segments(whole, f.SegSize)
-	var one []byte
-	for i := range count {
-		one = rocev2.Segment(one[:0], whole, f.SegSize, i)
-		if i > 0 { // each is a message of its own now, which has ID 0
-			one = resealed(one, o.len)
-		}
-		if e := p.write(s, [][]byte{one}, o, 0); e != 0 && i == 0 {
-			return e
-		} else if e != 0 {
-			p.stats.SendDropped += uint64(count - i)
-			break
-		}
-	}
-	p.offload = less(p.offload, count)
-	return 0
-}
-
-// resealed makes the IP ID of a frame 0 and its ICRC fit.
-func resealed(frame []byte, hdrLen int) []byte {
-	if hdrLen == ethLen+ipv4Len+udpLen {
-		ip := frame[ethLen:]
-		ip[4], ip[5] = 0, 0
-		_ = bth.SealICRC(ip) // what is too short for one stays as it is
-	}
-	return frame
-}
-
-// less is what the kernel takes if it has refused a super-frame of that many segments.
-func less(o rocev2.Offload, refused int) rocev2.Offload {
-	if refused > maxSegmentsOld {
-		o.MaxSegments = min(o.MaxSegments, maxSegmentsOld)
-		return o
-	}
-	return rocev2.Offload{}
 }
 
 // renumbered returns a copy of a frame that has another UDP source port, which the ICRC covers.
@@ -172,7 +156,7 @@ func (p *Port) renumbered(f *rocev2.Frame, o *outgoing, port uint16) *rocev2.Fra
 	}
 	udp := p.flat[o.len-udpLen:]
 	udp[0], udp[1] = uint8(port>>8), uint8(port)
-	return &rocev2.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize}
+	return &rocev2.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart}
 }
 
 // sent tells what has become of a frame.

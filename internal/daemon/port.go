@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"roced/internal/daemon/config"
 	"roced/internal/host"
 	"roced/rocev2"
 	"roced/tap"
@@ -63,7 +64,7 @@ func (n *nic) openShared() (tap.Port, error) {
 			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
 	case "udp":
 		var p *udp.Port
-		p, err = udp.Open(udp.Config{Netns: c.Netns, MAC: n.cfg.MAC.HardwareAddr(), Offload: c.UseOffload(),
+		p, err = udp.Open(udp.Config{Netns: c.Netns, MAC: n.cfg.MAC.HardwareAddr(), Offload: superFrames(c),
 			Warn: func(what string) { n.log.Warn("port", "warning", what) }}, st.Index, addrs)
 		if err == nil {
 			p.SetLink(st.Index, n.linkOf(&st))
@@ -77,6 +78,17 @@ func (n *nic) openShared() (tap.Port, error) {
 	}
 	n.shared.port = port
 	return port, nil
+}
+
+// superFrames says to whom a UDP port sends super-frames.
+func superFrames(c *config.Port) udp.Offload {
+	switch {
+	case c.Offload == nil:
+		return udp.OffloadKnown
+	case *c.Offload:
+		return udp.OffloadAlways
+	}
+	return udp.OffloadNever
 }
 
 // coreConfig is what the NIC has of its link: the configuration's, or the interface's.

@@ -39,8 +39,8 @@ var kinds = []kind{
 	{"TAP, single frames", "", true, openTAP(false)},
 	{"AF_PACKET", "packet", false, openPacket(true)},
 	{"AF_PACKET, single frames", "packet, offload: false", true, openPacket(false)},
-	{"UDP sockets", "udp", false, openUDP(true)},
-	{"UDP sockets, single datagrams", "udp, offload: false", true, openUDP(false)},
+	{"UDP sockets", "udp", false, openUDP(udp.OffloadKnown)},
+	{"UDP sockets, single datagrams", "udp, offload: false", true, openUDP(udp.OffloadNever)},
 	{"AF_XDP native", "xdp, mode: native", false, openXDP(xdp.AttachNative)},
 	{"AF_XDP generic", "xdp, mode: generic", false, openXDP(xdp.AttachGeneric)},
 }
@@ -57,7 +57,7 @@ func openPacket(offload bool) func(string, []netip.Addr) (tap.Port, error) {
 	}
 }
 
-func openUDP(offload bool) func(string, []netip.Addr) (tap.Port, error) {
+func openUDP(offload udp.Offload) func(string, []netip.Addr) (tap.Port, error) {
 	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
 		p, err := udp.Open(udp.Config{Netns: netns, MAC: rawMAC, Offload: offload}, 0, addrs)
 		if err == nil {

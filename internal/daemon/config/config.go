@@ -117,7 +117,8 @@ type Port struct {
 	Offload *bool  `mapstructure:"offload"`
 
 	// Packet, UDP and XDP: the interface that is shared with the kernel. Netns and, for packet and
-	// UDP, Offload are as above. UDP: instead of the interface, the one address of the NIC.
+	// UDP, Offload are as above, but that a UDP port without Offload sends super-frames only to NICs of its kind.
+	// UDP: instead of the interface, the one address of the NIC.
 	Interface string `mapstructure:"interface"`
 	Address   string `mapstructure:"address"`
 
@@ -288,7 +289,7 @@ func (p *Port) Shared() bool { return p.Type == "packet" || p.Type == "udp" || p
 // ownMAC reports whether the NIC has an Ethernet address of its own.
 func (p *Port) ownMAC() bool { return !p.Shared() || p.Type == "udp" }
 
-// UseOffload reports whether a TAP, packet or UDP port may carry super-frames; it may unless
+// UseOffload reports whether a TAP or packet port may carry super-frames; it may unless
 // the file says otherwise.
 func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
 
