@@ -136,6 +136,18 @@ func (n *Network) Link(name string, i int) (*Link, error) {
 	return nil, fmt.Errorf("there is no link %q", name)
 }
 
+// Path appends the links of a shortest way between two hosts to path: of several ways, the first.
+func (n *Network) Path(src, dst int, path []*Link) []*Link {
+	for l := n.uplink[src]; ; {
+		path = append(path, l)
+		s, ok := l.dst.(*Switch)
+		if !ok || s.routes[dst] == 0 {
+			return path
+		}
+		l = s.ports[s.groups[s.routes[dst]-1][0]].out
+	}
+}
+
 // Fail takes a cable out of use or restores it, both directions. What is on its way is lost.
 // Routes are as they were until Reroute.
 func (l *Link) Fail(down bool) { l.down, l.Reverse.down = down, down }

@@ -31,9 +31,10 @@ var core = map[string][]string{
 	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile", "sched"},
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 
-	"sim/engine": {"mono"},
-	"sim/fabric": {"sim/engine"},
-	"sim/nic":    {"bth", "mono", "qp", "sched", "sim/engine", "sim/fabric"},
+	"sim/engine":   {"mono"},
+	"sim/fabric":   {"sim/engine"},
+	"sim/nic":      {"bth", "mono", "qp", "sched", "sim/engine", "sim/fabric"},
+	"sim/workload": {"qp", "sim/engine", "sim/fabric", "sim/nic"},
 
 	"internal/fault":        {"bth", "mono"},
 	"internal/observe/flow": {"bth", "bth/mad", "mono"},

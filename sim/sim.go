@@ -1,0 +1,198 @@
+// Package sim simulates RDMA over a fabric: the transports of the daemon, the very same code, on
+// simulated NICs, links and switches. A simulation is a Config, run by New and Run; the result
+// says how long each message took and what the network did meanwhile. The same Config gives the
+// same result on every machine.
+//
+// What it is made of can be used by itself: engine is the clock, fabric the network, nic the NICs,
+// workload what hosts do, result what is shown of it, scenario reads all of it from a file.
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"roced/bth"
+	"roced/profile"
+	"roced/qp"
+	"roced/sim/engine"
+	"roced/sim/fabric"
+	"roced/sim/nic"
+	"roced/sim/result"
+	"roced/sim/workload"
+)
+
+// Config describes a simulation.
+type Config struct {
+	Name  string
+	Seed  uint64
+	Graph *fabric.Graph
+	// Switch is what the i-th switch, with so many ports, is like.
+	Switch  func(i, ports int) fabric.SwitchConfig
+	Framing nic.Framing
+	Classes nic.Classes
+
+	Profile string // of profile.Names
+	Spec    profile.Spec
+	QP      nic.QPConfig // but for Profile and User
+	MTU     int          // path MTU in bytes; default 1000
+	// Persistent keeps a connection for each pair of hosts; else each message has its own.
+	Persistent bool
+	// Ideal is what slowdowns are measured by; default: an empty network, exactly.
+	Ideal func(f *workload.Flow) engine.Time
+
+	Apps   []workload.App
+	Events []Event
+	Until  engine.Time // default: until nothing happens any more
+	// Sample is how often queues and goodput are looked at; zero: never.
+	Sample engine.Time
+	// Check looks at the invariants of the network at each sample and in the end.
+	Check bool
+	// Opened is shown each connection when it has been made, for tracing; may be nil.
+	Opened func(first, second *nic.QP, f *workload.Flow)
+}
+
+// Event is something that happens to the network at an instant.
+type Event struct {
+	At engine.Time
+	Do func(n *fabric.Network)
+}
+
+// ErrUnfinished says that messages were under way when nothing happened any more.
+var ErrUnfinished = errors.New("messages never ended")
+
+// Simulation is one that can be run once.
+type Simulation struct {
+	cfg     Config
+	eng     engine.Engine
+	cluster *nic.Cluster
+	runner  *workload.Runner
+	makers  []*profile.Maker
+	result  result.Result
+	sampler sampler
+	events  eventTimer
+}
+
+// New builds the network and its hosts.
+func New(c Config) (*Simulation, error) {
+	if c.MTU == 0 {
+		c.MTU = 1000
+	}
+	if c.QP.MTU == 0 {
+		c.QP.MTU = c.MTU
+	}
+	if err := profile.Validate(c.Profile, c.Spec); err != nil {
+		return nil, err
+	}
+	s := &Simulation{cfg: c}
+	var err error
+	s.cluster, err = nic.NewCluster(&s.eng, nic.Config{Framing: c.Framing, Classes: c.Classes, MTU: c.MTU,
+		Network: func(o fabric.Owner) (*fabric.Network, error) {
+			return fabric.New(&s.eng, fabric.Config{Graph: c.Graph, Switch: c.Switch, Seed: c.Seed, Owner: o})
+		}})
+	if err != nil {
+		return nil, err
+	}
+	rtt := s.baseRTT()
+	for h := range c.Graph.Hosts {
+		link := s.cluster.Network().Path(h, (h+1)%c.Graph.Hosts, nil)[0]
+		s.makers = append(s.makers, profile.NewMaker(profile.Link{Rate: float64(link.Rate()), RTT: rtt}))
+	}
+	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.Spec) }
+	if c.Ideal == nil {
+		c.Ideal = s.ideal
+	}
+	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: c.Ideal, Ended: s.ended, Opened: c.Opened})
+	for _, a := range c.Apps {
+		s.runner.Add(a)
+	}
+	s.result.Name, s.result.Seed, s.result.Profile = c.Name, c.Seed, c.Profile
+	return s, nil
+}
+
+// Cluster returns the simulated NICs and their network.
+func (s *Simulation) Cluster() *nic.Cluster { return s.cluster }
+
+// Runner returns what runs the applications.
+func (s *Simulation) Runner() *workload.Runner { return s.runner }
+
+// bytes are what packets take on links, those of a transport's middle packets.
+func (s *Simulation) bytes() workload.Bytes {
+	b := workload.Bytes{Payload: uint32(s.cfg.QP.MTU), Header: s.cfg.Framing.Header, Ack: s.cfg.Framing.Control}
+	if b.Header == 0 { // standard headers: Ethernet, IPv4, UDP, BTH, ICRC; see nic.Framing
+		b.Header, b.Ack = 14+20+8+bth.BTHLen+bth.ICRCLen+24, 60+24
+	}
+	return b
+}
+
+// ideal is what f takes in an empty network.
+func (s *Simulation) ideal(f *workload.Flow) engine.Time {
+	return s.bytes().Ideal(f.Bytes, s.cluster.Network().Path(f.Src, f.Dst, nil))
+}
+
+// baseRTT is the longest round trip of a full packet and its acknowledgement in an empty network,
+// from the first host.
+func (s *Simulation) baseRTT() time.Duration {
+	b, longest := s.bytes(), engine.Time(0)
+	for h := 1; h < s.cfg.Graph.Hosts; h++ {
+		longest = max(longest, b.Ideal(b.Payload, s.cluster.Network().Path(0, h, nil)))
+	}
+	return longest.Duration()
+}
+
+// Run runs until everything has ended, or Config.Until.
+func (s *Simulation) Run() (*result.Result, error) {
+	s.events.start(s)
+	s.sampler.start(s)
+	s.runner.Start()
+	for s.more() {
+		s.eng.Run(min(s.eng.Now()+slice, s.until()))
+		if err := s.check(); err != nil {
+			return nil, err
+		}
+	}
+	s.finish()
+	if err := s.runner.Err(); err != nil {
+		return nil, err
+	}
+	if n := s.runner.Running(); n > 0 && s.cfg.Until == 0 {
+		return &s.result, fmt.Errorf("%d %w", n, ErrUnfinished)
+	}
+	return &s.result, nil
+}
+
+// slice is how long the engine runs between two looks at whether all is done.
+const slice = engine.Millisecond
+
+func (s *Simulation) until() engine.Time {
+	if s.cfg.Until == 0 {
+		return engine.Never
+	}
+	return s.cfg.Until
+}
+
+// more reports whether something remains to be done, besides sampling.
+func (s *Simulation) more() bool {
+	idle := s.eng.Pending() <= s.sampler.pending()
+	return s.runner.Err() == nil && s.eng.Now() < s.until() && !idle
+}
+
+func (s *Simulation) check() error {
+	if !s.cfg.Check {
+		return nil
+	}
+	return s.cluster.Network().Check()
+}
+
+// Progress is how far a running simulation has come: the instant, and messages that have ended
+// and that are under way.
+func (s *Simulation) Progress() (now engine.Time, ended, running int) {
+	return s.eng.Now(), len(s.result.Flows), s.runner.Running()
+}
+
+// ended notes a message.
+func (s *Simulation) ended(f *workload.Flow) {
+	s.sampler.bytes += uint64(f.Bytes)
+	s.result.Flows = append(s.result.Flows, result.Flow{
+		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown()})
+}

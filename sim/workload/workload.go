@@ -1,0 +1,237 @@
+// Package workload gives simulated hosts something to do: applications that send messages
+// when they choose (flow lists, random arrivals), when others have ended (closed loops) or in
+// patterns (all-to-all, all-reduce). A Runner connects hosts as they need it and notes when
+// each message began and ended.
+package workload
+
+import (
+	"fmt"
+	"time"
+
+	"roced/qp"
+	"roced/sim/engine"
+	"roced/sim/nic"
+)
+
+// Verb is how a message travels.
+type Verb uint8
+
+// Verbs.
+const (
+	Write Verb = iota // RDMA WRITE, posted by the source
+	Send              // SEND; the destination is told
+	Read              // RDMA READ, posted by the destination
+)
+
+// Flow is one message.
+type Flow struct {
+	Src, Dst int
+	Bytes    uint32
+	Verb     Verb
+	App      App
+	Tag      uint64 // the application's
+
+	ID    int // in the order of starting
+	Start engine.Time
+	End   engine.Time // of its completion where it was posted, that is with the last acknowledgement
+	Ideal engine.Time // what it would take in an empty network
+}
+
+// Slowdown is how much longer than ideal f has taken, at least one.
+func (f *Flow) Slowdown() float64 {
+	if f.Ideal <= 0 {
+		return 1
+	}
+	return max(float64(f.End-f.Start)/float64(f.Ideal), 1)
+}
+
+// App is an application. Its methods are called while the simulation runs, and may send.
+type App interface {
+	// Begin starts it.
+	Begin(now engine.Time, r *Runner)
+	// Done tells that a message of its own has completed where it was posted.
+	Done(now engine.Time, r *Runner, f *Flow)
+	// Delivered tells that a message that it has sent by Send has arrived.
+	Delivered(now engine.Time, r *Runner, f *Flow)
+}
+
+// Config describes how a Runner connects hosts.
+type Config struct {
+	QP nic.QPConfig
+	// Persistent keeps a connection for each pair of hosts and direction; otherwise each message
+	// has one of its own.
+	Persistent bool
+	// Ideal returns what a message takes in an empty network.
+	Ideal func(f *Flow) engine.Time
+	// Ended is told of each message when it has completed, if not nil.
+	Ended func(f *Flow)
+	// Opened is shown each connection when it has been made, if not nil.
+	Opened func(first, second *nic.QP, f *Flow)
+}
+
+// Runner runs applications on the hosts of a cluster.
+type Runner struct {
+	k       *nic.Cluster
+	cfg     Config
+	apps    []App
+	conns   map[pair]*connection
+	flows   int
+	running int
+	failed  int
+	err     error
+}
+
+type pair struct {
+	src, dst int
+	verb     Verb
+}
+
+// connection has the messages that are outstanding, in order.
+type connection struct {
+	r         *Runner
+	from, to  *nic.QP // data go from the first to the second
+	flows     []*Flow
+	delivered int // of flows
+}
+
+// NewRunner returns a runner without applications.
+func NewRunner(k *nic.Cluster, c Config) *Runner {
+	return &Runner{k: k, cfg: c, conns: map[pair]*connection{}}
+}
+
+// Cluster returns the NICs.
+func (r *Runner) Cluster() *nic.Cluster { return r.k }
+
+// Engine returns the clock.
+func (r *Runner) Engine() *engine.Engine { return r.k.Engine() }
+
+// Hosts is the number of hosts.
+func (r *Runner) Hosts() int { return r.k.Network().Hosts() }
+
+// Add adds an application, which begins with Start.
+func (r *Runner) Add(a App) { r.apps = append(r.apps, a) }
+
+// Start begins all applications.
+func (r *Runner) Start() {
+	for _, a := range r.apps {
+		a.Begin(r.Engine().Now(), r)
+	}
+}
+
+// Running is the number of messages that have begun and not ended.
+func (r *Runner) Running() int { return r.running }
+
+// Failed is the number of messages that completed in error.
+func (r *Runner) Failed() int { return r.failed }
+
+// Err is why no connection could be made, if one could not.
+func (r *Runner) Err() error { return r.err }
+
+// Send begins a message now.
+func (r *Runner) Send(f Flow) {
+	if r.err != nil {
+		return
+	}
+	f.ID, f.Start = r.flows, r.Engine().Now()
+	if r.cfg.Ideal != nil {
+		f.Ideal = r.cfg.Ideal(&f)
+	}
+	c, err := r.connection(&f)
+	if err != nil {
+		r.err = fmt.Errorf("message %d from host %d to host %d: %w", f.ID, f.Src, f.Dst, err)
+		r.Engine().Halt()
+		return
+	}
+	r.flows++
+	r.running++
+	c.post(&f)
+}
+
+// connection returns the one for f.
+func (r *Runner) connection(f *Flow) (*connection, error) {
+	key := pair{f.Src, f.Dst, f.Verb}
+	if c := r.conns[key]; c != nil {
+		return c, nil
+	}
+	c := &connection{r: r}
+	q := r.cfg.QP
+	q.User = c
+	var err error
+	if c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q); err != nil {
+		return nil, err
+	}
+	if r.cfg.Opened != nil {
+		r.cfg.Opened(c.from, c.to, f)
+	}
+	if r.cfg.Persistent {
+		r.conns[key] = c
+	}
+	return c, nil
+}
+
+var opcodes = [...]qp.WROpcode{Write: qp.WRWrite, Send: qp.WRSend, Read: qp.WRRead}
+
+// post begins f.
+func (c *connection) post(f *Flow) {
+	c.flows = append(c.flows, f)
+	by := c.from
+	switch f.Verb {
+	case Send:
+		c.to.PostRecv(nic.RecvWR{Length: f.Bytes})
+	case Read:
+		by = c.to
+	}
+	by.Post(qp.SendWQE{Opcode: opcodes[f.Verb], Length: f.Bytes})
+}
+
+// Completed implements nic.User.
+func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
+	if len(c.flows) == 0 {
+		return // a receive that was flushed
+	}
+	if receive {
+		if e.Status == qp.StatusSuccess && c.delivered < len(c.flows) {
+			f := c.flows[c.delivered]
+			c.delivered++
+			if f.App != nil {
+				f.App.Delivered(now, c.r, f)
+			}
+		}
+		return
+	}
+	f := c.flows[0]
+	c.flows = c.flows[1:]
+	c.delivered = max(c.delivered-1, 0)
+	c.end(now, f, e.Status)
+}
+
+// end notes that f has completed.
+func (c *connection) end(now engine.Time, f *Flow, s qp.Status) {
+	r := c.r
+	f.End = now
+	r.running--
+	if s != qp.StatusSuccess {
+		r.failed++
+	}
+	if !r.cfg.Persistent {
+		c.from.Close()
+		c.to.Close()
+	}
+	if s == qp.StatusSuccess && r.cfg.Ended != nil {
+		r.cfg.Ended(f)
+	}
+	if f.App != nil {
+		f.App.Done(now, r, f)
+	}
+}
+
+// AckTimeout returns the code of the shortest ACK timeout that is not less than d (IBTA vol.1
+// 9.7.6.1.3: 4.096 us times a power of two).
+func AckTimeout(d time.Duration) uint8 {
+	for code := uint8(1); code < 31; code++ {
+		if time.Duration(4096)<<code >= d {
+			return code
+		}
+	}
+	return 31
+}
