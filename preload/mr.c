@@ -8,29 +8,28 @@
 
 #include <rdma/ib_user_verbs.h>
 
-/* Extension commands (docs/control-protocol.md). */
-enum { EXT_MAP_MEMORY = 0xc2, EXT_UNMAP_MEMORY = 0xc3 };
-
 struct map_memory {
 	struct ib_uverbs_cmd_hdr h;
 	uint64_t base, length, offset;
-	uint32_t flags, reserved;
+	uint32_t flags, memory;
 };
+
+enum { MAP_KNOWN = 1 }; /* flags: the memfd that has that number */
 
 struct unmap_memory {
 	struct ib_uverbs_cmd_hdr h;
 	uint32_t handle, reserved;
 };
 
-/* A part of the memfd that the daemon has mapped for a connection. */
+/* A part of the memfd that the daemon has mapped for a connection. It stays when no region
+ * is in it any more, for the next one there. */
 struct mapping {
 	struct mapping *next;
 	struct context *context;
 	uint32_t handle;
 	uint64_t start, end, offset;
-	unsigned regions; /* that use it */
-	bool known;       /* the daemon would use it for further regions */
-	bool inherited;   /* of the parent's memfd: in the way of what this process maps there */
+	unsigned users; /* regions in it, and registrations under way */
+	uint64_t left;  /* when the last of them left */
 };
 
 /* A memory region. Without a mapping, the daemon copies it (mr_pass.c). */
@@ -42,28 +41,30 @@ struct region {
 	struct mapping *mapping;
 };
 
+/* What may stay mapped in vain. It counts against what the program may have mapped. */
+enum { IDLE_MAPPINGS = 64, IDLE_BYTES = 64 << 20 };
+
 /* The lock is never held while the heap is used: an allocator may hold a lock of its
  * own when it unmaps memory. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapping *mappings;
 static struct region *regions;
+static uint64_t departures; /* counts what mapping.left takes */
 
 void mr_lock(void) { pthread_mutex_lock(&lock); }
 void mr_unlock(void) { pthread_mutex_unlock(&lock); }
 
+/* The daemon keeps them for the parent; the child's heap may be locked. */
 void mr_forget(void)
 {
 	regions = NULL;
-	for (struct mapping *m = mappings; m; m = m->next) {
-		m->regions = 0;
-		m->inherited = true;
-	}
+	mappings = NULL;
 }
 
 void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		if (!m->inherited)
+		if (m->users > 0)
 			f(m->offset, m->offset + (m->end - m->start), arg);
 }
 
@@ -81,75 +82,81 @@ static bool pages(uint64_t *start, uint64_t *end, uint64_t length)
 
 /* ---- the daemon's mappings ---- */
 
-/* covering finds the mapping that the daemon will use for a range. */
-static struct mapping *covering(struct context *c, uint64_t start, uint64_t end)
+/* covering finds a mapping that has all of a range, which lies at offset of the memfd. */
+static struct mapping *covering(struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
-		if (m->context == c && m->known && !m->inherited && m->start <= start && end <= m->end)
+		if (m->context == c && m->start <= start && end <= m->end && m->offset + (start - m->start) == offset)
 			return m;
 	return NULL;
 }
 
-/* unmap tells the daemon to forget a mapping; regions keep what they have. */
-static void unmap(struct mapping *m)
+/* take_idle removes from the list the mapping that has been idle for longest, if there is
+ * more than may be; NULL if there is not. The lock is held. */
+static struct mapping *take_idle(struct context *c, unsigned most, uint64_t bytes)
 {
-	struct unmap_memory cmd = {
-		.h = { .command = EXT_UNMAP_MEMORY, .in_words = sizeof cmd / 4 },
-		.handle = m->handle,
-	};
-	m->known = false;
-	context_call(m->context, &cmd, sizeof cmd, -1, NULL, 0);
-}
-
-/* take_unused removes a mapping that nobody needs from the list, NULL if there is
- * none. */
-static struct mapping *take_unused(void)
-{
-	for (struct mapping **p = &mappings; *p; p = &(*p)->next) {
-		struct mapping *m = *p;
-		if (!m->known && m->regions == 0) {
-			*p = m->next;
-			return m;
-		}
+	struct mapping **oldest = NULL, *m;
+	uint64_t idle = 0, sum = 0;
+	for (struct mapping **p = &mappings; (m = *p); p = &m->next) {
+		if (m->context != c || m->users > 0)
+			continue;
+		if (!oldest || m->left < (*oldest)->left)
+			oldest = p;
+		idle++;
+		sum += m->end - m->start;
 	}
-	return NULL;
+	if (idle <= most && sum <= bytes)
+		return NULL;
+	m = *oldest;
+	*oldest = m->next;
+	return m;
 }
 
-static void free_unused(void)
+/* trim has the daemon unmap what is idle, but for as much as may be. */
+static void trim(struct context *c, unsigned most, uint64_t bytes)
 {
 	for (;;) {
 		mr_lock();
-		struct mapping *m = take_unused();
+		struct mapping *m = take_idle(c, most, bytes);
 		mr_unlock();
 		if (!m)
 			return;
+		struct unmap_memory cmd = {
+			.h = { .command = EXT_UNMAP_MEMORY, .in_words = sizeof cmd / 4 },
+			.handle = m->handle,
+		};
+		context_call(c, &cmd, sizeof cmd, -1, NULL, 0);
 		free(m);
 	}
 }
 
-/* forget_stale unmaps what the daemon would take a range for and is not what lies
- * there now: at offset of the memfd, or nowhere in it. */
-static void forget_stale(struct context *c, uint64_t start, uint64_t end, bool ours, uint64_t offset)
-{
-	for (struct mapping *m = mappings; m; m = m->next)
-		if (m->context == c && m->known && m->start < end && start < m->end &&
-		    !(ours && !m->inherited && m->offset - m->start == offset - start))
-			unmap(m);
-}
-
-/* map makes the daemon map a range; m becomes the mapping. */
-static bool map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+/* ask_map has the daemon map a range, of which *m becomes the mapping. The daemon need be
+ * sent the memfd only if it does not have it yet, or another process has sent its own since. */
+static bool ask_map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	struct map_memory cmd = {
 		.h = { .command = EXT_MAP_MEMORY, .in_words = sizeof cmd / 4, .out_words = 2 },
-		.base = start, .length = end - start, .offset = offset,
+		.base = start, .length = end - start, .offset = offset, .flags = MAP_KNOWN, .memory = c->mapped_number,
 	};
 	uint32_t answer[2];
-	if (context_call(c, &cmd, sizeof cmd, backing_fd(), answer, sizeof answer) != 0)
-		return false;
-	*m = (struct mapping){ mappings, c, answer[0], start, end, offset, 0, true, false };
+	bool known = c->mapped_ino == backing_ino() && context_call(c, &cmd, sizeof cmd, -1, answer, sizeof answer) == 0;
+	if (!known) {
+		cmd.flags = cmd.memory = 0;
+		if (context_call(c, &cmd, sizeof cmd, backing_fd(), answer, sizeof answer) != 0)
+			return false;
+		c->mapped_ino = backing_ino();
+		c->mapped_number = answer[1];
+	}
+	*m = (struct mapping){ mappings, c, answer[0], start, end, offset, 1, 0 };
 	mappings = m;
 	return true;
+}
+
+/* leave ends a use of a mapping. The lock is held. */
+static void leave(struct mapping *m)
+{
+	if (m && --m->users == 0)
+		m->left = ++departures;
 }
 
 /* ---- policy ---- */
@@ -196,51 +203,61 @@ static bool find(uint64_t start, uint64_t end, uint64_t *offset)
 	return true;
 }
 
-bool mr_prepare(struct context *c, uint64_t start, uint64_t length)
+/* use finds or makes the mapping for a range of the memfd, and uses it; fresh becomes it
+ * in the latter case. NULL if the daemon has no more room. The lock is held. */
+static struct mapping *use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+{
+	struct mapping *m = covering(c, start, end, offset);
+	if (m)
+		m->users++;
+	else if (ask_map(fresh, c, start, end, offset))
+		m = fresh;
+	return m;
+}
+
+struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length)
 {
 	uint64_t end, offset = 0;
-	struct mapping *fresh = malloc(sizeof *fresh);
+	struct mapping *m = NULL, *fresh = malloc(sizeof *fresh);
 	if (!fresh || !pages(&start, &end, length)) {
 		free(fresh);
-		return true;
+		return (struct mr_source){ MR_ANY, 0, NULL };
 	}
-	mr_lock();
-	bool ours = may_replace() && (find(start, end, &offset) ||
-				      (!seen_through_proc(start, end) && replace(start, end, &offset)));
-	forget_stale(c, start, end, ours, offset);
-	if (ours && !covering(c, start, end) && map(fresh, c, start, end, offset))
-		fresh = NULL;
-	mr_unlock();
-	free(fresh);
-	free_unused();
-	return ours;
+	maps_keep();
+	for (int attempt = 0; !m && attempt < 2; attempt++) {
+		if (attempt > 0)
+			trim(c, 0, 0);
+		mr_lock();
+		bool ours = may_replace() && (find(start, end, &offset) ||
+					      (!seen_through_proc(start, end) && replace(start, end, &offset)));
+		m = ours ? use(fresh, c, start, end, offset) : NULL;
+		mr_unlock();
+		if (!ours)
+			break;
+	}
+	if (m != fresh)
+		free(fresh);
+	return m ? (struct mr_source){ MR_MAPPED, m->handle, m } : (struct mr_source){ MR_COPIED, 0, NULL };
 }
 
-void mr_abandoned(struct context *c, uint64_t start, uint64_t length)
+void mr_abandoned(struct mr_source *source)
 {
-	uint64_t end;
-	if (!pages(&start, &end, length))
-		return;
 	mr_lock();
-	struct mapping *m = covering(c, start, end);
-	if (m && m->regions == 0)
-		unmap(m);
+	leave(source->mapping);
 	mr_unlock();
-	free_unused();
+	source->mapping = NULL;
 }
 
-void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length)
+void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length, struct mr_source *source)
 {
 	uint64_t end;
 	struct region *r = malloc(sizeof *r);
 	if (!r || !pages(&start, &end, length)) {
-		free(r);
+		free(r); /* what it uses stays mapped */
 		return;
 	}
 	mr_lock();
-	*r = (struct region){ regions, c, handle, start, end, covering(c, start, end) };
-	if (r->mapping)
-		r->mapping->regions++;
+	*r = (struct region){ regions, c, handle, start, end, source->mapping };
 	regions = r;
 	mr_unlock();
 }
@@ -254,15 +271,15 @@ void mr_released(struct context *c, uint32_t handle)
 	r = *p;
 	if (r) {
 		*p = r->next;
-		if (r->mapping && --r->mapping->regions == 0 && r->mapping->known)
-			unmap(r->mapping);
+		leave(r->mapping);
 	}
 	mr_unlock();
 	free(r);
-	free_unused();
+	trim(c, IDLE_MAPPINGS, IDLE_BYTES);
 }
 
-/* take_region removes a region of a connection from the list, NULL if there is none. */
+/* take_region removes a region of a context that closes from the list, NULL if there is
+ * none. The lock is held. */
 static struct region *take_region(struct context *c)
 {
 	for (struct region **p = &regions; *p; p = &(*p)->next) {
@@ -270,9 +287,20 @@ static struct region *take_region(struct context *c)
 		if (r->context != c)
 			continue;
 		*p = r->next;
-		if (r->mapping)
-			r->mapping->regions--;
 		return r;
+	}
+	return NULL;
+}
+
+/* take_mapping is the same for a mapping. */
+static struct mapping *take_mapping(struct context *c)
+{
+	for (struct mapping **p = &mappings; *p; p = &(*p)->next) {
+		struct mapping *m = *p;
+		if (m->context != c)
+			continue;
+		*p = m->next;
+		return m;
 	}
 	return NULL;
 }
@@ -280,13 +308,13 @@ static struct region *take_region(struct context *c)
 void mr_context_closed(struct context *c)
 {
 	struct region *r;
+	struct mapping *m;
 	do {
 		mr_lock();
 		r = take_region(c);
-		for (struct mapping *m = mappings; !r && m; m = m->next)
-			m->known = m->known && m->context != c;
+		m = r ? NULL : take_mapping(c);
 		mr_unlock();
 		free(r);
-	} while (r);
-	free_unused();
+		free(m);
+	} while (r || m);
 }

@@ -27,13 +27,20 @@ struct context;
 
 /* ---- mr.c: called by the rest of the library ---- */
 
+/* Where memory is that is to be registered, as the daemon is told. */
+struct mr_source {
+	enum { MR_ANY, MR_MAPPED, MR_COPIED } kind;
+	uint32_t handle;         /* MR_MAPPED: the daemon's, of its mapping */
+	struct mapping *mapping; /* which is held, or NULL */
+};
+
 /* mr_prepare gets a range ready to be registered in a context: if it can be, it becomes
- * memory that the daemon has mapped. It returns false if the daemon will have to copy. */
-bool mr_prepare(struct context *c, uint64_t start, uint64_t length);
+ * memory that the daemon has mapped. mr_registered or mr_abandoned follows. */
+struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length);
 /* mr_abandoned tells that it was not registered after all. */
-void mr_abandoned(struct context *c, uint64_t start, uint64_t length);
+void mr_abandoned(struct mr_source *source);
 /* mr_registered and mr_released tell what the program has registered. */
-void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length);
+void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length, struct mr_source *source);
 void mr_released(struct context *c, uint32_t handle);
 /* mr_context_closed forgets a context. */
 void mr_context_closed(struct context *c);
@@ -69,6 +76,9 @@ struct vma {
  * that range, until it returns false. It uses neither locks nor the heap. False if
  * /proc cannot be read. */
 bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void *arg), void *arg);
+/* maps_keep makes questions about this process cheaper, where the kernel has them. It may
+ * use the heap. */
+void maps_keep(void);
 /* maps_locked reports whether some of the range has been locked with mlock(). */
 bool maps_locked(uint64_t start, uint64_t end);
 /* maps_threads is the number of threads of the process, 0 if it is not known. */
@@ -78,6 +88,8 @@ int maps_threads(void);
 
 /* backing_fd is a descriptor of the memfd, -1 if there is none (any more). */
 int backing_fd(void);
+/* backing_ino is its number in the file system. */
+uint64_t backing_ino(void);
 /* backing_is reports whether a file, as /proc/self/maps names it, is the memfd. */
 bool backing_is(unsigned major, unsigned minor, uint64_t ino);
 /* backing_abandon gives the memfd up, in a child that has copies of its memory. */

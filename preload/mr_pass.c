@@ -20,8 +20,6 @@
 
 #include <rdma/ib_user_verbs.h>
 
-enum { EXT_PASS_MEMORY = 0xc8 }; /* docs/control-protocol.md */
-
 struct pass {
 	struct ib_uverbs_cmd_hdr h;
 	uint32_t handle, reserved;

@@ -64,6 +64,8 @@ int backing_fd(void)
 	       minor(st.st_dev) == file.minor ? fd : -1;
 }
 
+uint64_t backing_ino(void) { return file.ino; }
+
 bool backing_is(unsigned major, unsigned minor, uint64_t ino)
 {
 	return file.fd >= 0 && ino == file.ino && major == file.major && minor == file.minor;
@@ -115,12 +117,30 @@ void backing_zero(uint64_t offset, uint64_t length)
 
 /* ---- userfaultfd ---- */
 
-/* guard_open returns a userfaultfd that can protect pages against writing. One
- * without the right to hold up the kernel makes system calls of other threads fail
- * that write there: it is only good for a program with one thread. */
-static int guard_open(void)
+/* The userfaultfd that is kept, and the process whose memory it guards. */
+static struct {
+	int fd;
+	pid_t process;
+} guard = { .fd = -1 };
+
+/* guard_made tells the kernel what a userfaultfd is for; of -1 it makes -1. */
+static int guard_made(int fd)
 {
 	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	if (fd < 0 || syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0)
+		return fd;
+	syscall(SYS_close, fd);
+	return -1;
+}
+
+/* guard_keep makes a userfaultfd that can hold up the kernel, too, unless there is one. */
+static void guard_keep(void)
+{
+	pid_t self = syscall(SYS_getpid);
+	if (guard.process == self)
+		return;
+	if (guard.fd >= 0)
+		fd_drop(guard.fd); /* it guards the parent's memory */
 	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 #ifdef USERFAULTFD_IOC_NEW
 	if (fd < 0) {
@@ -131,14 +151,33 @@ static int guard_open(void)
 		}
 	}
 #endif
+	guard.fd = fd_own(guard_made(fd));
+	guard.process = self;
+}
+
+/* guard_open returns a userfaultfd that can protect pages against writing, for guard_close.
+ * One without the right to hold up the kernel makes system calls of other threads fail
+ * that write there: it is only good for a program with one thread. */
+static int guard_open(void)
+{
+	guard_keep();
 	/* One of the threads is the library's own (death.c); it has no such memory. */
-	if (fd < 0 && maps_threads() <= 2)
-		fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-	if (fd >= 0 && syscall(SYS_ioctl, fd, UFFDIO_API, &api) != 0) {
+	if (guard.fd < 0 && maps_threads() <= 2)
+		return guard_made(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+	return guard.fd;
+}
+
+/* guard_close ends its use. What could not be replaced with the one that is kept makes it
+ * be another one next time: the program may have closed it past us. */
+static void guard_close(int fd, bool replaced)
+{
+	if (fd != guard.fd) {
 		syscall(SYS_close, fd);
-		fd = -1;
+	} else if (!replaced) {
+		fd_drop(fd);
+		guard.fd = -1;
+		guard.process = 0;
 	}
-	return fd;
 }
 
 /* guard_raise protects a range. Pages that are not there yet are made so first, as
@@ -207,18 +246,18 @@ static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset)
 static bool exchange(uint64_t start, uint64_t end, uint64_t offset)
 {
 	sigset_t all, old;
-	int fd = backing_open(), guard = guard_open();
-	if (guard < 0)
+	int fd = backing_open(), guards = guard_open();
+	if (guards < 0)
 		return false;
 	backing_zero(offset, end - start);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	bool done = guard_raise(guard, start, end) && copy(fd, start, end, offset) &&
+	bool done = guard_raise(guards, start, end) && copy(fd, start, end, offset) &&
 		    (uint64_t)syscall(SYS_mmap, start, end - start, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 				      offset) == start;
-	guard_drop(guard, start, end, done);
+	guard_drop(guards, start, end, done);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	syscall(SYS_close, guard);
+	guard_close(guards, done);
 	if (done) {
 		file.replaced += end - start;
 		file.mappings++;

@@ -110,8 +110,6 @@ static int open_device(const char *name, int flags)
 
 /* ---- counters ---- */
 
-enum { EXT_REFRESH_SYSFS = 0xc7 };
-
 /* counters_device copies the name of the device whose counter path is; false if it is
  * something else. */
 static bool counters_device(const char *path, char *dev, size_t size)

@@ -10,6 +10,7 @@
  *   process.c  which process this is
  *   conn.c     a command and its answer on a connection
  *   uverbs.c   verbs contexts: commands, rings, doorbells
+ *   direct.c   commands by shared memory
  *   objects.c  what a context has created: event counts, rings
  *   events.c   completion channels and asynchronous events
  *   death.c    what happens when the daemon dies
@@ -243,6 +244,9 @@ void ring_unmap(struct ring *r);
 /* Handles of queue pairs are smaller (docs/control-protocol.md). */
 enum { BELL_QPS = 16384 };
 
+/* Extension commands (docs/control-protocol.md). */
+enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_MAP_MEMORY, EXT_UNMAP_MEMORY, EXT_REFRESH_SYSFS = 0xc7, EXT_PASS_MEMORY };
+
 /* A verbs context: one connection, which is the library's own. The program's descriptor is
  * of the memfd in which rings have their offsets, so that it maps them without our help. */
 struct context {
@@ -251,6 +255,8 @@ struct context {
 	int fd;     /* of the connection */
 	int rings;  /* of the memfd: the library's own */
 	pid_t opener;          /* the process that has connected */
+	uint64_t mapped_ino;   /* the memfd that the daemon knows by a number; guarded by mr_lock */
+	uint32_t mapped_number;
 	pid_t passer;          /* the process whose memory has the handle below; guarded by call */
 	uint32_t memory;
 	_Atomic pid_t watcher; /* the process whose thread watches over it */
@@ -267,6 +273,8 @@ struct context {
 	struct objects objects;
 };
 
+/* bell_wake wakes the daemon if it sleeps, for what has been left in the doorbells' memory. */
+void bell_wake(struct context *c);
 /* uverbs_open opens /dev/infiniband/<name>. */
 int uverbs_open(const char *name, int flags);
 /* uverbs_write carries out what a program writes to a verbs device. */
@@ -281,6 +289,13 @@ void context_put(struct context *c);
 int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len);
 int context_call_on(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds, void *resp,
 		    size_t resp_len);
+
+/* ---- direct.c ---- */
+
+/* direct_call has the daemon carry out a command by shared memory, and fills c->answer. It
+ * returns false if that is not to be had for this command, or it has failed: the socket is
+ * for those. The caller holds c->call. */
+bool direct_call(struct context *c, const void *cmd, size_t n);
 
 /* ---- events.c ---- */
 

@@ -20,7 +20,7 @@
 #include <rdma/rdma_user_cm.h>
 
 /* Commands of the daemon beyond the kernel's. */
-enum { EXT_HELLO = 0xc0, EXT_BELL, HELLO_VERSION = 1 };
+enum { CM_EXT_HELLO = 0xc0, CM_EXT_BELL, HELLO_VERSION = 1 };
 
 struct hello {
 	struct rdma_ucm_cmd_hdr hdr;
@@ -53,7 +53,7 @@ static void cm_closed(struct file *f)
 /* greet opens the context; it returns the event socket or -1 with errno set. */
 static int greet(struct cm *c)
 {
-	struct hello h = { .hdr = { EXT_HELLO, sizeof h - sizeof h.hdr, sizeof(struct hello_answer) },
+	struct hello h = { .hdr = { CM_EXT_HELLO, sizeof h - sizeof h.hdr, sizeof(struct hello_answer) },
 			   .version = HELLO_VERSION };
 	const char *nic = getenv("ROCED_NIC");
 	if (nic && strlen(nic) >= sizeof h.nic) {
@@ -158,7 +158,7 @@ static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg,
  * The caller holds f->call. */
 static void take_bell(struct cm *f, int fd)
 {
-	struct rdma_ucm_cmd_hdr h = { .cmd = EXT_BELL };
+	struct rdma_ucm_cmd_hdr h = { .cmd = CM_EXT_BELL };
 	uint8_t bell;
 	if (recv(fd, &bell, sizeof bell, MSG_DONTWAIT) > 0 && conn_call(f->fd, &h, sizeof h, NULL, 0, &f->answer) == 0)
 		answer_close(&f->answer, 0);

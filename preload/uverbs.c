@@ -15,10 +15,9 @@
 #include <rdma/rdma_user_rxe.h>
 
 /* Doorbell memory (docs/control-protocol.md). */
-enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 8192 };
+enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
 
-/* Extension commands. */
-enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_VERSION = 2, HELLO_ROOM = 264 };
+enum { EXT_VERSION = 2, HELLO_ROOM = 264 };
 
 struct hello {
 	struct ib_uverbs_cmd_hdr h;
@@ -45,7 +44,7 @@ struct command {
 	void *response; /* where the program wants it */
 	size_t room;
 	struct object *object; /* created or destroyed by it */
-	bool copied;           /* is about memory that the daemon has to copy */
+	struct mr_source source; /* of a command about memory: where it is */
 };
 
 /* ---- contexts ---- */
@@ -159,6 +158,8 @@ static void adopt(struct context *c)
 /* call sends a command; the caller holds c->call. */
 static int call(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds)
 {
+	if (nfds == 0 && !atomic_load(&c->dead) && direct_call(c, cmd, n))
+		return 0;
 	if (!atomic_load(&c->dead))
 		return conn_call(c->fd, cmd, n, fds, nfds, &c->answer);
 	c->answer.nfd = 0;
@@ -210,6 +211,14 @@ static void start_bell(struct context *c)
 	answer_close(a, 0);
 }
 
+void bell_wake(struct context *c)
+{
+	if (atomic_load((_Atomic uint32_t *)(c->bell + BELL_SLEEPING))) {
+		uint64_t one = 1;
+		syscall(SYS_write, c->bell_fd, &one, sizeof one);
+	}
+}
+
 /* ring_bell tells the daemon that a queue needs it: a send queue that has work, or a
  * completion queue that has been armed over completions. */
 static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t handle)
@@ -218,10 +227,7 @@ static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t ha
 	uint32_t word = handle / 64;
 	atomic_fetch_or((_Atomic uint64_t *)(b + map) + word, (uint64_t)1 << handle % 64);
 	atomic_fetch_or((_Atomic uint64_t *)(b + summary) + word / 64, (uint64_t)1 << word % 64);
-	if (atomic_load((_Atomic uint32_t *)(b + BELL_SLEEPING))) {
-		uint64_t one = 1;
-		syscall(SYS_write, c->bell_fd, &one, sizeof one);
-	}
+	bell_wake(c);
 }
 
 /* post_send is the fast path: work requests are in the ring already. A queue pair that
@@ -573,7 +579,7 @@ static int take_fds(struct command *m)
 static int execute(struct command *m)
 {
 	struct context *c = m->c;
-	int ret = m->copied ? pass_memory_needed(c) : 0;
+	int ret = m->source.kind == MR_COPIED ? pass_memory_needed(c) : 0;
 	if (ret == 0)
 		ret = prepare(m);
 	if (ret)
@@ -598,51 +604,66 @@ static int execute(struct command *m)
 	return 0;
 }
 
-/* before and after a command that concerns memory: the memory's own affairs. */
+/* registers finds the range that a command is to register. It returns the size of the
+ * command's structure, 0 if it registers none. */
+static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
+{
+	enum { TRANSLATION = 1 }; /* IBV_REREG_MR_CHANGE_TRANSLATION */
+	struct ib_uverbs_reg_mr *reg = core(m);
+	struct ib_uverbs_rereg_mr *rereg = core(m);
+	if (!m->extended && m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg)) {
+		*start = reg->start;
+		*length = reg->length;
+		return sizeof *reg;
+	}
+	if (!m->extended && m->number == IB_USER_VERBS_CMD_REREG_MR && has(m, sizeof *rereg) &&
+	    rereg->flags & TRANSLATION) {
+		*start = rereg->start;
+		*length = rereg->length;
+		return sizeof *rereg;
+	}
+	return 0;
+}
+
+/* before gets memory ready that a command registers, and says where it is in the
+ * provider's part, of which there is none otherwise. */
 static void before(struct command *m)
 {
-	struct ib_uverbs_reg_mr *reg = core(m);
-	struct ib_uverbs_rereg_mr *rereg = core(m);
-	m->copied = false;
-	if (m->extended)
+	uint64_t start, length;
+	struct ib_uverbs_cmd_hdr h;
+	m->source = (struct mr_source){ 0 };
+	size_t size = registers(m, &start, &length);
+	if (size == 0)
 		return;
-	if (m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
-		m->copied = !mr_prepare(m->c, reg->start, reg->length);
-	if (m->number == IB_USER_VERBS_CMD_REREG_MR && has(m, sizeof *rereg) && rereg->flags & 1)
-		m->copied = !mr_prepare(m->c, rereg->start, rereg->length);
+	m->source = mr_prepare(m->c, start, length);
+	uint32_t part[] = { m->source.kind, m->source.handle };
+	memcpy(m->bytes + HDR + size, part, sizeof part);
+	m->n = HDR + size + sizeof part;
+	memcpy(&h, m->bytes, sizeof h);
+	h.in_words = m->n / 4;
+	memcpy(m->bytes, &h, sizeof h);
 }
 
+/* after keeps account of what a command has made of regions. */
 static void after(struct command *m)
 {
-	struct ib_uverbs_reg_mr *reg = core(m);
 	struct ib_uverbs_rereg_mr *rereg = core(m);
 	struct ib_uverbs_dereg_mr *dereg = core(m);
+	uint64_t start, length;
 	uint32_t handle;
-	if (m->extended)
-		return;
-	switch (m->number) {
-	case IB_USER_VERBS_CMD_REG_MR:
-		if (m->response && m->room >= sizeof handle) {
+	if (registers(m, &start, &length)) {
+		if (m->number == IB_USER_VERBS_CMD_REREG_MR) {
+			handle = rereg->mr_handle;
+			mr_released(m->c, handle);
+		} else if (m->response && m->room >= sizeof handle) {
 			memcpy(&handle, m->response, sizeof handle);
-			mr_registered(m->c, handle, reg->start, reg->length);
+		} else {
+			return mr_abandoned(&m->source);
 		}
-		break;
-	case IB_USER_VERBS_CMD_REREG_MR:
-		if (rereg->flags & 1) {
-			mr_released(m->c, rereg->mr_handle);
-			mr_registered(m->c, rereg->mr_handle, rereg->start, rereg->length);
-		}
-		break;
-	case IB_USER_VERBS_CMD_DEREG_MR:
+		mr_registered(m->c, handle, start, length, &m->source);
+	} else if (!m->extended && m->number == IB_USER_VERBS_CMD_DEREG_MR) {
 		mr_released(m->c, dereg->mr_handle);
 	}
-}
-
-static void failed(struct command *m)
-{
-	struct ib_uverbs_reg_mr *reg = core(m);
-	if (!m->extended && m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg))
-		mr_abandoned(m->c, reg->start, reg->length);
 }
 
 /* run carries out a command that is more than a doorbell. */
@@ -664,7 +685,7 @@ static int run(struct context *c, const void *buf, size_t n)
 		if (ret == 0)
 			after(m);
 		else
-			failed(m);
+			mr_abandoned(&m->source);
 	}
 	file_put(&c->file);
 	pthread_setcancelstate(cancel, NULL);

@@ -34,26 +34,60 @@ const (
 	DoorbellCQSummary = 96   // u64[4]
 	DoorbellMap       = 4096 // u64[256]
 	DoorbellCQMap     = 6144 // u64[256]
-	DoorbellSize      = 8192
+	// What follows is a command that is not sent but left here, and its answer.
+	DirectState   = 8192 // u32, one of those below
+	DirectRet     = 8196 // s32, 0 or -errno
+	DirectLen     = 8200 // u32, bytes of the command
+	DirectAnswer  = 8204 // u32, bytes of the answer
+	DirectCommand = 8256
+	DirectBody    = 8512
+	DirectRoom    = 256 // for either
+	DoorbellSize  = 12288
 	// MaxQPHandle bounds the handles of queue pairs, and those of completion queues that
 	// have doorbells.
 	MaxQPHandle = 16384
 )
 
-// MapMemory is the request of EXT_MAP_MEMORY; a memfd comes with it.
+// Values of the word at DirectState.
+const (
+	DirectIdle     = 0 // the client's turn
+	DirectAsked    = 1 // the daemon's turn
+	DirectAwaited  = 2 // likewise; the client sleeps on the word (futex(2))
+	DirectAnswered = 3
+)
+
+// MapMemory is the request of EXT_MAP_MEMORY. A memfd comes with it; or, with MapKnown, it
+// is the one that came last, which the answer has given the number Memory.
 type MapMemory struct {
 	Base   uint64
 	Length uint64
 	Offset uint64
 	Flags  uint32
-	_      uint32
+	Memory uint32
 }
+
+// MapKnown is a flag of MapMemory.
+const MapKnown = 1
 
 // MapMemoryResp is the response to EXT_MAP_MEMORY.
 type MapMemoryResp struct {
 	Handle uint32
-	_      uint32
+	Memory uint32
 }
+
+// MRSource may follow a RegMR or ReregMR as the provider's part: where the memory is. A
+// client that does not say so means whatever mapping has all of it, or else SourceCopied.
+type MRSource struct {
+	Kind   uint32
+	Handle uint32 // of a mapping
+}
+
+// Kinds of MRSource.
+const (
+	SourceAny    = 0
+	SourceMapped = 1 // the mapping of that handle
+	SourceCopied = 2 // the process whose memory has been passed
+)
 
 // UnmapMemory is the request of EXT_UNMAP_MEMORY.
 type UnmapMemory struct {

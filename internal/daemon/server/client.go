@@ -16,8 +16,8 @@ import (
 	"roced/rocev2"
 )
 
-// client is one connection: a verbs context. Commands run one after another on
-// its goroutine; only what the shard calls back is shared.
+// client is one connection: a verbs context. Commands run one after another, on
+// its goroutine or on the shard (Command); only what the shard calls back is shared.
 type client struct {
 	srv    *Server
 	conn   *uverbs.Conn
@@ -26,12 +26,16 @@ type client struct {
 	serial uint64
 	log    *slog.Logger
 
+	mu   sync.Mutex // held by the command that runs
+	here *here      // where it runs, nil on the client's goroutine
+
 	proc    *process     // that regions are in which are not shared; nil as long as none has needed it
 	used    atomic.Int64 // mapped bytes
 	space   *space       // memory for rings, nil as long as there is none
 	profile string       // of new queue pairs
 	bell    *shard.Bell
 	bellMem *mapping
+	memory  lastMemory
 
 	// async is shared with the events of the port, which come at any time.
 	asyncMu sync.Mutex
@@ -100,7 +104,9 @@ func (c *client) serve() {
 		}
 		q := &request{Request: r}
 		if err == nil {
+			c.mu.Lock()
 			err = c.execute(q)
+			c.mu.Unlock()
 		}
 		if err != nil {
 			c.log.Debug("command failed", "command", r.Command, "err", err)
@@ -118,6 +124,9 @@ func (c *client) serve() {
 
 // do runs f on the NIC's shard.
 func (c *client) do(f func(now mono.Time, n *rocev2.NIC) error) error {
+	if c.here != nil {
+		return f(c.here.now, c.here.nic)
+	}
 	var err error
 	if derr := c.srv.cfg.Shard.Do(c.srv.ctx, func(now mono.Time, n *rocev2.NIC) { err = f(now, n) }); derr != nil {
 		return derr
@@ -152,6 +161,7 @@ func (c *client) destroyAll() {
 		c.space.release()
 	}
 	c.closeProcesses()
+	c.memory.close()
 	for _, ch := range c.channels.all {
 		ch.close()
 	}

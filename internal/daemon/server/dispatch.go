@@ -63,6 +63,13 @@ var exCommands = [256]command{
 	uverbs.CmdModifyQP:    {(*client).exModifyQP, 0},
 }
 
+// direct are the commands that may run on the shard: programs use them in mid-traffic, and
+// they never wait.
+var direct = [256]bool{
+	uverbs.CmdRegMR: true, uverbs.CmdDeregMR: true, uverbs.ExtMapMemory: true, uverbs.ExtUnmapMemory: true,
+	uverbs.CmdAllocMW: true, uverbs.CmdDeallocMW: true, uverbs.CmdCreateAH: true, uverbs.CmdDestroyAH: true,
+}
+
 // execute carries out a command.
 func (c *client) execute(q *request) error {
 	t := &commands

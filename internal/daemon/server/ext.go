@@ -71,10 +71,11 @@ func (c *client) startBell(q *request, m *mapping, ev int) error {
 		return err
 	}
 	q.attach(uverbs.FD{FD: dup, Kind: uverbs.FDEventfd})
-	b, err := shard.NewBell(m.data, ev)
+	b, err := shard.NewBell(m.data, ev, c)
 	if err != nil {
 		return err
 	}
+	c.bellMem = m // the client does not know yet where it is
 	for handle, o := range c.qps.all {
 		b.Set(handle, o.q)
 	}
@@ -84,7 +85,7 @@ func (c *client) startBell(q *request, m *mapping, ev int) error {
 	if err := c.srv.cfg.Shard.AddBell(c.srv.ctx, b); err != nil {
 		return err
 	}
-	c.bell, c.bellMem = b, m
+	c.bell = b
 	return nil
 }
 
@@ -93,18 +94,60 @@ func (c *client) mapMemory(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	if len(q.FDs) != 1 || in.Flags != 0 {
-		return unix.EINVAL
+	fd, err := c.memory.choose(q.FDs, in.Flags, in.Memory)
+	if err != nil {
+		return err
 	}
 	if c.maps.full() {
 		return unix.ENOMEM
 	}
-	m, err := c.mapFD(q.FDs[0], in.Base, in.Length, in.Offset)
+	m, err := c.mapFD(fd, in.Base, in.Length, in.Offset)
 	if err != nil {
 		return err
 	}
-	q.core = uverbs.MapMemoryResp{Handle: c.maps.add(m)}
+	c.memory.keep(fd)
+	q.core = uverbs.MapMemoryResp{Handle: c.maps.add(m), Memory: c.memory.number}
 	return nil
+}
+
+// lastMemory is the memfd that a client has sent last, so that it can have more of it mapped
+// without sending it again.
+type lastMemory struct {
+	fd     int
+	have   bool
+	number uint32 // of the last one, from 1 on
+}
+
+// choose returns the memfd that a request to map memory means.
+func (l *lastMemory) choose(fds []int, flags, number uint32) (int, error) {
+	switch {
+	case flags == 0 && len(fds) == 1:
+		return fds[0], nil
+	case flags == uverbs.MapKnown && len(fds) == 0:
+		if !l.have || number != l.number {
+			return -1, unix.ESTALE
+		}
+		return l.fd, nil
+	}
+	return -1, unix.EINVAL
+}
+
+// keep keeps a duplicate of a memfd that is sound, unless it is kept already.
+func (l *lastMemory) keep(fd int) {
+	if l.have && fd == l.fd {
+		return
+	}
+	l.close()
+	dup, err := duplicate(fd)
+	l.fd, l.have = dup, err == nil
+	l.number++
+}
+
+func (l *lastMemory) close() {
+	if l.have {
+		unix.Close(l.fd)
+	}
+	l.have = false
 }
 
 func (c *client) unmapMemory(q *request) error {
@@ -114,6 +157,9 @@ func (c *client) unmapMemory(q *request) error {
 	}
 	m, err := c.maps.get(in.Handle)
 	if err != nil {
+		return err
+	}
+	if err := c.takesLong(m); err != nil {
 		return err
 	}
 	c.maps.remove(in.Handle)

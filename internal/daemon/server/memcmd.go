@@ -72,7 +72,11 @@ func (c *client) regMR(q *request) error {
 		return unix.ENOMEM
 	}
 	access := qp.Access(in.AccessFlags)
-	mem, kept, err := c.region(in.Start, in.Length, access)
+	src, err := q.source(in)
+	if err != nil {
+		return err
+	}
+	mem, kept, err := c.region(in.Start, in.Length, access, src)
 	if err != nil {
 		return err
 	}
@@ -106,7 +110,11 @@ func (c *client) reregMR(q *request) error {
 			return err
 		}
 	}
-	next, mem, err := c.retranslate(r, &in)
+	src, err := q.source(in)
+	if err != nil {
+		return err
+	}
+	next, mem, err := c.retranslate(r, &in, src)
 	if err != nil {
 		return err
 	}
@@ -134,7 +142,7 @@ func (c *client) reregMR(q *request) error {
 // retranslate returns what r is to become by REREG_MR: its memory, if the command
 // changes that, and what else the server keeps. Memory that is not mapped here must
 // permit what the region does.
-func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR) (next memoryRegion, mem rocev2.Memory, err error) {
+func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR, src uverbs.MRSource) (next memoryRegion, mem rocev2.Memory, err error) {
 	flags := rocev2.ReregFlags(in.Flags)
 	next.start, next.length, next.access = r.start, r.length, r.access
 	if flags&rocev2.ReregAccess != 0 {
@@ -146,7 +154,7 @@ func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR) (next memoryRe
 			return next, nil, unix.EINVAL
 		}
 		next.start, next.length = in.Start, in.Length
-		mem, next.keep, err = c.region(in.Start, in.Length, next.access)
+		mem, next.keep, err = c.region(in.Start, in.Length, next.access, src)
 	case r.keep.proc != nil:
 		err = c.check(r.keep.proc, r.start, r.length, next.access)
 	}
@@ -160,6 +168,9 @@ func (c *client) deregMR(q *request) error {
 	}
 	r, err := c.mrs.get(handle)
 	if err != nil {
+		return err
+	}
+	if err := c.takesLong(r.keep.mapping); err != nil {
 		return err
 	}
 	if err := c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.DeregMR(r.mr) }); err != nil {

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -99,17 +100,48 @@ func (k keep) release() {
 }
 
 // region returns the memory behind a client's addresses as the NIC takes it, and what
-// keeps it, with one reference more: a mapping, if one holds all of it. Length zero needs
-// no memory.
-func (c *client) region(start, length uint64, access qp.Access) (rocev2.Memory, keep, error) {
+// keeps it, with one reference more: a mapping, or the process that has been passed. Length
+// zero needs no memory.
+func (c *client) region(start, length uint64, access qp.Access, src uverbs.MRSource) (rocev2.Memory, keep, error) {
 	if length == 0 {
 		return nil, keep{}, nil
 	}
-	for _, m := range c.maps.all {
-		if data, ok := m.find(start, length); ok {
-			m.refs.Add(1)
-			return rocev2.NewBytes(data), keep{mapping: m}, nil
-		}
+	m, err := c.mapped(start, length, src)
+	if err != nil {
+		return nil, keep{}, err
+	}
+	if m != nil {
+		data, _ := m.find(start, length)
+		m.refs.Add(1)
+		return rocev2.NewBytes(data), keep{mapping: m}, nil
+	}
+	if c.here != nil {
+		return nil, keep{}, unix.EAGAIN // the shard does not wait for files of /proc
 	}
 	return c.distant(start, length, access)
+}
+
+// mapped returns the mapping that a region is to be in, nil if in none.
+func (c *client) mapped(start, length uint64, src uverbs.MRSource) (*mapping, error) {
+	switch src.Kind {
+	case uverbs.SourceAny:
+		for _, m := range c.maps.all {
+			if _, ok := m.find(start, length); ok {
+				return m, nil
+			}
+		}
+		return nil, nil
+	case uverbs.SourceMapped:
+		m, err := c.maps.get(src.Handle)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := m.find(start, length); !ok {
+			return nil, unix.EFAULT
+		}
+		return m, nil
+	case uverbs.SourceCopied:
+		return nil, nil
+	}
+	return nil, unix.EINVAL
 }

@@ -29,6 +29,14 @@ func (q *request) decode(v any) error {
 	return nil
 }
 
+// source is what follows the command, a RegMR or ReregMR, about where its memory is.
+func (q *request) source(command any) (src uverbs.MRSource, err error) {
+	if rest := q.Body[binary.Size(command):]; len(rest) > 0 {
+		return uverbs.Decode[uverbs.MRSource](rest)
+	}
+	return src, nil
+}
+
 // attach adds a descriptor to the answer; it is closed when it has been sent.
 func (q *request) attach(f uverbs.FD) { q.answer.FDs = append(q.answer.FDs, f) }
 

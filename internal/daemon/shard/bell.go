@@ -28,15 +28,22 @@ type Bell struct {
 	cqs []*rocev2.CQ
 
 	qpTurn, cqTurn int // handles that are listened to next
+	commander      Commander
+}
+
+// Commander carries out the commands that a client leaves in its doorbells' memory.
+type Commander interface {
+	// Command is called on the shard when there is one, and answers it there.
+	Command(now mono.Time, n *rocev2.NIC)
 }
 
 // NewBell makes the doorbells in mem, which is shared with a client; fd is the
 // eventfd that the client writes to.
-func NewBell(mem []byte, fd int) (*Bell, error) {
+func NewBell(mem []byte, fd int, c Commander) (*Bell, error) {
 	if len(mem) < uverbs.DoorbellSize || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
 		return nil, fmt.Errorf("shard: %d bytes of memory for doorbells", len(mem))
 	}
-	return &Bell{mem: mem, fd: fd}, nil
+	return &Bell{mem: mem, fd: fd, commander: c}, nil
 }
 
 // Set makes handle ring for q, or for nobody when q is nil. On the shard only.
@@ -67,6 +74,9 @@ func (b *Bell) setSleeping(v uint32) {
 
 // ringing reports whether any bell may have been rung.
 func (b *Bell) ringing() bool {
+	if b.asked() {
+		return true
+	}
 	for i := range mapWords / 64 {
 		if atomic.LoadUint64(b.word(uverbs.DoorbellSummary, i)) != 0 || atomic.LoadUint64(b.word(uverbs.DoorbellCQSummary, i)) != 0 {
 			return true
@@ -82,9 +92,19 @@ const (
 	hearBudget = 512
 )
 
-// collect silences bells and passes them on.
+// asked reports whether the client has left a command.
+func (b *Bell) asked() bool {
+	s := atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.mem[uverbs.DirectState])))
+	return s == uverbs.DirectAsked || s == uverbs.DirectAwaited
+}
+
+// collect silences bells and passes them on; a client may have one command in a turn.
 func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
-	heard = collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
+	if b.asked() {
+		b.commander.Command(now, n)
+		heard++
+	}
+	heard += collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
 	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.HearCQ)
 }
 

@@ -139,7 +139,7 @@ func TestBellsAreHeard(t *testing.T) {
 		}
 		words := make([]uint64, uverbs.DoorbellSize/8)
 		mem := unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize)
-		b, err := NewBell(mem, ev)
+		b, err := NewBell(mem, ev, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

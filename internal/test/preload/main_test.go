@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { lab.Main(m, nil) }
 
 // compile makes a test program.
-func compile(t *testing.T, name string, libs ...string) string {
+func compile(t testing.TB, name string, libs ...string) string {
 	t.Helper()
 	out := filepath.Join(lab.Bin, name)
 	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", out,
@@ -32,7 +32,7 @@ func compile(t *testing.T, name string, libs ...string) string {
 }
 
 // preloaded makes a command that runs with the library.
-func preloaded(t *testing.T, runDir, sysfs, program string, args ...string) *exec.Cmd {
+func preloaded(t testing.TB, runDir, sysfs, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	t.Cleanup(cancel)
@@ -101,13 +101,13 @@ func TestExports(t *testing.T) {
 }
 
 // newLab starts two daemons joined by AF_UNIX datagrams.
-func newLab(t *testing.T) *lab.Lab { return lab.New(t, testbed.LabOptions{Unix: true}) }
+func newLab(t testing.TB) *lab.Lab { return lab.New(t, testbed.LabOptions{Unix: true}) }
 
 // verbs makes a command for a program that uses the first host's NIC.
-func verbs(t *testing.T, l *lab.Lab, name string) *exec.Cmd {
+func verbs(t testing.TB, l *lab.Lab, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	run := l.Host[0].RunDir
-	return preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, name, "-libverbs"))
+	return preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, name, "-libverbs"), args...)
 }
 
 func TestEvents(t *testing.T) {

@@ -63,6 +63,12 @@ func TestRegions(t *testing.T) {
 
 func TestLifecycle(t *testing.T) { inModes(t, "lifecycle") }
 
+// TestIdleMappings looks at what becomes of memory that is no region any more.
+func TestIdleMappings(t *testing.T) {
+	l := newLab(t)
+	succeed(t, verbs(t, l, "idle", fmt.Sprint(l.Host[0].PID())))
+}
+
 // TestRace registers memory while threads write to it.
 func TestRace(t *testing.T) {
 	seed := rand.Uint32()

@@ -1,0 +1,230 @@
+package server
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// director leaves commands in the memory of the doorbells.
+type director struct {
+	*user
+	mem []byte
+	ev  int
+}
+
+func (u *user) director() *director {
+	u.t.Helper()
+	mem, ev := u.bell()
+	return &director{u, mem, ev}
+}
+
+// ask leaves bytes there and waits for the answer.
+func (d *director) ask(msg []byte, size uint32) ([]byte, unix.Errno) {
+	d.t.Helper()
+	copy(d.mem[uverbs.DirectCommand:uverbs.DirectBody], msg)
+	atomic.StoreUint32(wordAt(d.mem, uverbs.DirectLen), size)
+	state := wordAt(d.mem, uverbs.DirectState)
+	atomic.StoreUint32(state, uverbs.DirectAsked)
+	if err := shm.Signal(d.ev); err != nil {
+		d.t.Fatal(err)
+	}
+	eventually(d.t, "an answer", func() bool { return atomic.LoadUint32(state) == uverbs.DirectAnswered })
+	ret := int32(atomic.LoadUint32(wordAt(d.mem, uverbs.DirectRet)))
+	n := atomic.LoadUint32(wordAt(d.mem, uverbs.DirectAnswer))
+	return append([]byte(nil), d.mem[uverbs.DirectBody:][:n]...), unix.Errno(-ret)
+}
+
+func (d *director) call(cmd uint32, bodies ...any) ([]byte, unix.Errno) {
+	d.t.Helper()
+	msg := uverbs.Command(cmd, 64, bodies...)
+	return d.ask(msg, uint32(len(msg)))
+}
+
+// TestDirect registers memory without the socket.
+func TestDirect(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	d := u.director()
+	before := h.objects(t)
+	resp, errno := d.call(uverbs.CmdRegMR, uverbs.RegMR{Start: memBase, HCAVA: memBase, Length: 4096, PDHandle: pd})
+	if errno != 0 || len(resp) != uverbs.Size[uverbs.RegMRResp]() || h.objects(t) != before+1 {
+		t.Fatalf("%v, %d bytes, %d objects", errno, len(resp), h.objects(t)-before)
+	}
+	if _, errno := d.call(uverbs.CmdDeregMR, uverbs.DeregMR{MRHandle: word(resp, 0)}); errno != 0 || h.objects(t) != before {
+		t.Fatalf("%v, %d objects", errno, h.objects(t)-before)
+	}
+}
+
+// TestDirectRefuses leaves there what only the socket takes, and nonsense.
+func TestDirectRefuses(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	d := u.director()
+	reg := uverbs.RegMR{Start: memBase, HCAVA: memBase, Length: 4096, PDHandle: pd}
+	away := reg
+	away.Start, away.HCAVA = 1<<40, 1<<40
+	for _, c := range []struct {
+		name string
+		msg  []byte
+		size uint32 // of msg, if zero
+		want unix.Errno
+	}{
+		{"a command that waits", uverbs.Command(uverbs.CmdAllocPD, 64, uverbs.AllocPD{}), 0, unix.EAGAIN},
+		{"an extended one", uverbs.ExCommand(uverbs.CmdRegMR, 64, reg), 0, unix.EAGAIN},
+		{"memory that is copied", uverbs.Command(uverbs.CmdRegMR, 64, away), 0, unix.EAGAIN},
+		{"no object", uverbs.Command(uverbs.CmdDeregMR, 0, uverbs.DeregMR{MRHandle: 77}), 0, unix.ENOENT},
+		{"too long", nil, uverbs.DirectRoom + 1, unix.EINVAL},
+		{"longest", nil, 1<<32 - 1, unix.EINVAL},
+		{"nothing", nil, 0, unix.EINVAL},
+		{"zeros", make([]byte, uverbs.DirectRoom), 0, unix.EINVAL},
+		{"wrong length", uverbs.Command(uverbs.CmdRegMR, 64, reg), 20, unix.EINVAL},
+	} {
+		size := c.size
+		if size == 0 {
+			size = uint32(len(c.msg))
+		}
+		if _, errno := d.ask(c.msg, size); errno != c.want {
+			t.Errorf("%s: %v, want %v", c.name, errno, c.want)
+		}
+	}
+	if _, errno := d.call(uverbs.CmdRegMR, reg); errno != 0 {
+		t.Errorf("afterwards: %v", errno)
+	}
+}
+
+// TestDirectUnmaps leaves commands that give up mappings: large ones are for the socket.
+func TestDirectUnmaps(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	d := u.director()
+	fd, mem, err := shm.New("unmaps", 2*directUnmap, shm.SealSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { _ = shm.Unmap(mem) }()
+	for size, want := range map[uint64]unix.Errno{directUnmap: 0, 2 * directUnmap: unix.EAGAIN} {
+		resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: 1 << 30, Length: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, errno := d.call(uverbs.ExtUnmapMemory, uverbs.UnmapMemory{Handle: word(resp, 0)}); errno != want {
+			t.Errorf("%d bytes: %v, want %v", size, errno, want)
+		}
+	}
+}
+
+// TestDirectYields leaves a command while another one is under way: it is refused instead of
+// waited for.
+func TestDirectYields(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	d := u.director()
+	reg := uverbs.RegMR{Start: memBase, HCAVA: memBase, Length: 4096, PDHandle: pd}
+	var c *client
+	h.srv.mu.Lock()
+	for c = range h.srv.clients {
+	}
+	h.srv.mu.Unlock()
+	c.mu.Lock()
+	_, errno := d.call(uverbs.CmdRegMR, reg)
+	c.mu.Unlock()
+	if errno != unix.EAGAIN {
+		t.Errorf("beside another command: %v", errno)
+	}
+	if _, errno := d.call(uverbs.CmdRegMR, reg); errno != 0 {
+		t.Errorf("alone: %v", errno)
+	}
+}
+
+// TestDirectWakes has the client sleep until the answer is there.
+func TestDirectWakes(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	d := h.connect(t).director()
+	state := wordAt(d.mem, uverbs.DirectState)
+	atomic.StoreUint32(state, uverbs.DirectAwaited)
+	if err := shm.Signal(d.ev); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); atomic.LoadUint32(state) == uverbs.DirectAwaited; {
+		ts := unix.NsecToTimespec(int64(time.Minute))
+		if errno := futexWait(state, uverbs.DirectAwaited, &ts); errno == unix.ETIMEDOUT || time.Now().After(end) {
+			t.Fatal("nobody woke the client")
+		}
+	}
+}
+
+// TestMapKnown maps more of a memfd that has been sent.
+func TestMapKnown(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	fd, mem, err := shm.New("known", memSize, shm.SealSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { _ = shm.Unmap(mem) }()
+	const base = 1 << 30
+	resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: base, Length: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := uverbs.MapMemory{Base: base + 4096, Length: 4096, Offset: 4096, Flags: uverbs.MapKnown, Memory: word(resp, 1)}
+	stale, never := m, m
+	stale.Memory--
+	never.Flags |= 2
+	for want, m := range map[error]uverbs.MapMemory{unix.ESTALE: stale, unix.EINVAL: never} {
+		if err := u.try(uverbs.ExtMapMemory, m); err != want {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	handle := u.handle(uverbs.ExtMapMemory, m)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	reg := uverbs.RegMR{Start: base + 4096, HCAVA: base + 4096, Length: 100, PDHandle: pd, AccessFlags: 3}
+	for want, src := range map[error]uverbs.MRSource{
+		unix.ENOENT: {Kind: uverbs.SourceMapped, Handle: 99},
+		unix.EINVAL: {Kind: 3},
+	} {
+		if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 64, reg, src), nil); err != want {
+			t.Errorf("%v, want %v", err, want)
+		}
+	}
+	away := reg
+	away.Length = 5000
+	if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 64, away, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}), nil); err != unix.EFAULT {
+		t.Errorf("beyond the mapping: %v", err)
+	}
+	if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 64, reg, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}), nil); err != nil {
+		t.Fatal(err)
+	}
+	// It is that memory, whatever else the client says lies at the address.
+	copy(mem[4096:], "known")
+	err = h.shard.Do(t.Context(), func(_ mono.Time, n *rocev2.NIC) {
+		for _, r := range n.MRs() {
+			if b, ok := r.Ctx.(*memoryRegion).keep.mapping.find(reg.Start, 5); !ok || string(b) != "known" {
+				t.Errorf("%q, %t", b, ok)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// futexWait sleeps on a word that programs share while it has a value.
+func futexWait(at *uint32, value uint32, most *unix.Timespec) unix.Errno {
+	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(at)), 0, uintptr(value), uintptr(unsafe.Pointer(most)), 0, 0)
+	return errno
+}

@@ -1,0 +1,28 @@
+package preload
+
+import (
+	"fmt"
+	"runtime"
+	"strconv"
+	"testing"
+)
+
+// BenchmarkRegister prints what it takes to register and deregister 64 KiB, in microseconds
+// (median and mean), on an idle machine and beside a spinning process on each processor.
+func BenchmarkRegister(b *testing.B) {
+	const turns = "2000"
+	for _, spinners := range []int{0, runtime.NumCPU()} {
+		for _, kind := range []string{"inside", "again", "new"} {
+			b.Run(fmt.Sprintf("%s/spinners=%d", kind, spinners), func(b *testing.B) {
+				out, err := verbs(b, newLab(b), "regcost", kind, "65536", strconv.Itoa(spinners), turns).CombinedOutput()
+				var median, mean float64
+				if _, serr := fmt.Sscan(string(out), &median, &mean); err != nil || serr != nil {
+					b.Fatalf("%v, %v\n%s", err, serr, out)
+				}
+				b.ReportMetric(median, "us/median")
+				b.ReportMetric(mean, "us/mean")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
