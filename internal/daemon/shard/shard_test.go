@@ -359,7 +359,7 @@ func TestBellBudget(t *testing.T) {
 	all := make([]*Bell, 2)
 	for i := range all {
 		words := make([]uint64, uverbs.DoorbellSize/8)
-		b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1)
+		b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
