@@ -142,6 +142,16 @@ type SIDRInfo struct {
 	Status    mad.SIDRStatus
 }
 
+// Family is a family of addresses.
+type Family uint8
+
+// Families.
+const (
+	AnyFamily Family = iota
+	IPv4
+	IPv6
+)
+
 // ListenParam describes a listener.
 type ListenParam struct {
 	// ServiceID with Mask: bits that are zero in Mask match anything. Zero Mask
@@ -150,6 +160,9 @@ type ListenParam struct {
 	// Local confines the listener to requests sent to this address; zero: any. A
 	// confined listener takes precedence over one that is not, and both may exist.
 	Local rocev2.GID
+	// Family confines a listener without Local to addresses of a family, also to those
+	// that the port gets later. It takes precedence over one of any family.
+	Family Family
 	// Backlog bounds requests reported and neither accepted nor closed; more are
 	// rejected (no resources). At least 1.
 	Backlog int

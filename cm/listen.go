@@ -21,10 +21,11 @@ type Listener struct {
 type service struct {
 	id       uint64
 	local    rocev2.GID
+	family   Family
 	datagram bool
 }
 
-func (p *ListenParam) service() service { return service{p.ServiceID, p.Local, p.Datagram} }
+func (p *ListenParam) service() service { return service{p.ServiceID, p.Local, p.Family, p.Datagram} }
 
 // Listen makes requests for a service be reported to h. ErrInUse says that there is
 // such a listener already.
@@ -68,17 +69,25 @@ func (l *Listener) Close(mono.Time) {
 
 // find returns the listener for a request that has come to the address local.
 func (a *Agent) find(id uint64, local rocev2.GID, datagram bool) *Listener {
-	for _, addr := range [...]rocev2.GID{local, {}} {
-		if l := a.listeners[service{id, addr, datagram}]; l != nil {
+	for _, s := range [...]service{{local: local}, {family: familyOf(local)}, {}} {
+		s.id, s.datagram = id, datagram
+		if l := a.listeners[s]; l != nil {
 			return l
 		}
 		for _, l := range a.masked {
-			if id&l.param.Mask == l.param.ServiceID && l.param.Local == addr && l.param.Datagram == datagram {
+			if s.id = id & l.param.Mask; l.param.service() == s {
 				return l
 			}
 		}
 	}
 	return nil
+}
+
+func familyOf(g rocev2.GID) Family {
+	if g.Addr().Is4() {
+		return IPv4
+	}
+	return IPv6
 }
 
 // full reports whether l may not have one more request.

@@ -87,9 +87,11 @@ func TestListenersByAddress(t *testing.T) {
 	}
 	all := listen(cm.ListenParam{})
 	own := listen(cm.ListenParam{Local: w.b.gid})
+	family := listen(cm.ListenParam{Family: cm.IPv4})
+	listen(cm.ListenParam{Family: cm.IPv6})
 	listen(cm.ListenParam{Local: w.a.gid})
 	listen(cm.ListenParam{Datagram: true})
-	for i, l := range []*cm.Listener{own, all, nil} {
+	for i, l := range []*cm.Listener{own, family, all, nil} {
 		p := w.a.param("")
 		p.QPN += bth.QPN(i)
 		if err := w.a.connect(p); err != nil {
@@ -104,7 +106,7 @@ func TestListenersByAddress(t *testing.T) {
 		}
 		l.Close(0)
 	}
-	if len(got) != 2 || w.b.agent.Counters().NoService != 1 {
+	if len(got) != 3 || w.b.agent.Counters().NoService != 1 {
 		t.Errorf("%d requests reported, %+v", len(got), w.b.agent.Counters())
 	}
 }

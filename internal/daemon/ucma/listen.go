@@ -59,48 +59,34 @@ func (c *device) listen(q *request) error {
 // startListening listens on the NIC that i is bound to or on all of its context.
 func (i *id) startListening() error {
 	if i.nic != nil {
-		return i.listenOn(i.nic, i.route.SGID)
+		return i.listenOn(i.nic)
 	}
 	for _, n := range i.ctx.nics {
-		locals := []rocev2.GID{{}}
-		if i.onlyFamily(i.src) {
-			err := n.do(func(_ mono.Time, core *rocev2.NIC) error {
-				locals = addressesOf(core, i.src.family == unix.AF_INET)
-				return nil
-			})
-			if err != nil {
-				return err
-			}
-		}
-		if err := i.listenOn(n, locals...); err != nil {
+		if err := i.listenOn(n); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addressesOf returns the GIDs of a family.
-func addressesOf(core *rocev2.NIC, v4 bool) (out []rocev2.GID) {
-	for _, g := range core.GIDs() {
-		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsUnspecified() {
-			out = append(out, g.GID)
-		}
+// listenOn listens on a NIC.
+func (i *id) listenOn(n *nic) error {
+	p := cm.ListenParam{ServiceID: i.serviceID(i.src.Port()), Backlog: i.backlog, Datagram: i.qpType == qpUD}
+	switch {
+	case i.nic != nil:
+		p.Local = i.route.SGID
+	case i.onlyFamily(i.src) && i.src.family == unix.AF_INET:
+		p.Family = cm.IPv4
+	case i.onlyFamily(i.src):
+		p.Family = cm.IPv6
 	}
-	return out
-}
-
-// listenOn listens at addresses of a NIC; the zero one stands for all of them.
-func (i *id) listenOn(n *nic, locals ...rocev2.GID) error {
 	return n.do(func(now mono.Time, _ *rocev2.NIC) error {
-		for _, local := range locals {
-			l, err := n.agent.Listen(cm.ListenParam{ServiceID: i.serviceID(i.src.Port()), Local: local,
-				Backlog: i.backlog, Datagram: i.qpType == qpUD}, n)
-			if err != nil {
-				return err
-			}
-			l.Ctx = i
-			i.listeners = append(i.listeners, listener{n, l})
+		l, err := n.agent.Listen(p, n)
+		if err != nil {
+			return err
 		}
+		l.Ctx = i
+		i.listeners = append(i.listeners, listener{n, l})
 		return nil
 	})
 }

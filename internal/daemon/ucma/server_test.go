@@ -2,6 +2,7 @@ package ucma
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -10,7 +11,9 @@ import (
 	"roced/bth/mad"
 	"roced/internal/abi/rdmacm"
 	"roced/internal/abi/uverbs"
+	"roced/mono"
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // text is the private data of an event, without the padding.
@@ -71,6 +74,27 @@ func TestConnection(t *testing.T) {
 		c.quiet()
 		s.quiet()
 	}
+}
+
+// TestLaterAddress has a program listen on all IPv4 addresses of a NIC that has none yet.
+func TestLaterAddress(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newHost(t, dir, 0), newHost(t, dir, 1)
+	addrs := func(list ...string) {
+		t.Helper()
+		var p []netip.Prefix
+		for _, a := range list {
+			p = append(p, netip.MustParsePrefix(a))
+		}
+		must(t, b.nics[0].do(func(now mono.Time, core *rocev2.NIC) error { return core.SetAddrs(now, p, nil) }))
+	}
+	addrs("fd00::2/64")
+	c, s := open(t, a.cfg.Path), open(t, b.cfg.Path)
+	s.listenOn(11, rdmacm.PSTCP, "0.0.0.0:7471", 3)
+	addrs("fd00::2/64", "198.18.0.2/24")
+	id := c.routeTo(21, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "hello")})
+	s.next(rdmacm.EventConnectRequest)
 }
 
 func TestRejected(t *testing.T) {
