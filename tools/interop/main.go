@@ -178,7 +178,7 @@ func parts(o options) []part {
 	return []part{{"matrix", func(l *lab, r *report) {
 		m.run(l, r)
 		r.matrix().write(r.log)
-	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short).run},
+	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
 		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", newSpeed(o.short).run}}
 }
 

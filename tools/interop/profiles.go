@@ -1,12 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,12 +24,13 @@ type profiles struct {
 	verbs    []string
 	messages uint64
 	limit    time.Duration
+	logs     string // folder for the captures of failures
 }
 
 // newProfiles returns the part, or a sample of it.
-func newProfiles(short bool) profiles {
+func newProfiles(short bool, logs string) profiles {
 	p := profiles{names: profile.Names(), lines: netemLines, verbs: []string{"write-bw", "send-bw", "read-bw"}, messages: 60,
-		limit: 120 * time.Second}
+		limit: 120 * time.Second, logs: logs}
 	if short {
 		p.lines, p.verbs, p.messages = netemLines[len(netemLines)-1:], p.verbs[:1], 20
 	}
@@ -118,7 +120,7 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return dissected(file, strings.Contains(line, "corrupt"))
+	return dissected(file, filepath.Join(p.logs, p.names[i]+"-"+strings.ReplaceAll(line, " ", "-")+".pcapng"), strings.Contains(line, "corrupt"))
 }
 
 // transfer runs both sides of a verified transfer.
@@ -149,33 +151,29 @@ func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
 }
 
 // dissected has tshark read a capture, and says how many good frames it has; what is
-// malformed is an error, and so is a wrong ICRC unless netem makes such.
-func dissected(capture []byte, corrupt bool) (string, error) {
-	f, err := os.CreateTemp("", "profile*.pcapng")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(capture)
-	if err = errors.Join(err, f.Close()); err != nil {
+// malformed is an error, and so is a wrong ICRC unless netem makes such. The capture is in
+// the file name then.
+func dissected(capture []byte, name string, corrupt bool) (string, error) {
+	err := os.MkdirAll(filepath.Dir(name), 0o777)
+	if err = errors.Join(err, os.WriteFile(name, capture, 0o666)); err != nil {
 		return "", err
 	}
 	bad := `_ws.malformed or roced.malformed or roced.icrc == "bad"`
 	if corrupt { // what was corrupted may look like anything, but no good frame does
 		bad = `(_ws.malformed or roced.malformed) and roced.icrc == "good"`
 	}
-	good, err := filtered(f.Name(), `roced.icrc == "good"`)
-	if err != nil || good == 0 {
-		return "", errors.Join(err, errors.New("the capture has no good frame"))
+	good, err := filtered(name, `roced.icrc == "good"`)
+	if err != nil || len(good) == 0 {
+		return "", errors.Join(err, fmt.Errorf("%s has no good frame", name))
 	}
-	if n, err := filtered(f.Name(), bad); err != nil || n > 0 {
-		return "", errors.Join(err, fmt.Errorf("%d frames match %s", n, bad))
+	if list, err := filtered(name, bad); err != nil || len(list) > 0 {
+		return "", errors.Join(err, fmt.Errorf("%d frames of %s match %s, the first is\n%s", len(list), name, bad, list[0]))
 	}
-	return fmt.Sprintf("verified, %d frames", good), nil
+	return fmt.Sprintf("verified, %d frames", len(good)), os.Remove(name)
 }
 
-// filtered counts the frames of a capture that match a display filter.
-func filtered(file, filter string) (int, error) {
+// filtered lists the frames of a capture that match a display filter, a line each.
+func filtered(file, filter string) (lines []string, err error) {
 	out, err := exec.Command("tshark", "-X", "lua_script:configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
-	return bytes.Count(out, []byte("\n")), err
+	return slices.Collect(strings.Lines(string(out))), err
 }
