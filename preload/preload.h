@@ -16,6 +16,7 @@
  *   death.c    what happens when the daemon dies
  *   fds.c      which descriptors are ours
  *   paths.c    which paths are ours
+ *   address.c  who resolves addresses
  *   poll.c     sharing the processor while polling
  *   explain.c  what the user at the terminal is told
  *   mr.c       memory regions: page replacement

@@ -14,6 +14,9 @@ const OpInvalid qp.WROpcode = 0xff
 // keep their places until they are retired.
 type SendRing struct {
 	ring
+	// AHOf, if set, finds the number of an address handle by what it was made of, 0 if there
+	// is none: the provider of rdma-core before 35 names none in work requests of UD.
+	AHOf      func(rocev2.AddressVector) uint32
 	maxSGE    uint32
 	maxInline uint32
 	next      uint32 // of the element to take
@@ -51,6 +54,9 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 	copy(r.dma[:], e[sendDMA:])
 	w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
 	r.decode(w)
+	if w.AH == 0 && r.AHOf != nil {
+		w.AH = r.AHOf(vector(e))
+	}
 	if w.Flags&qp.SendInline != 0 {
 		w.Inline = append(w.Inline, e[sendData:sendData+min(w.Length, r.maxInline)]...)
 	} else {
@@ -59,6 +65,12 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 	r.next = (r.next + 1) & r.mask
 	r.taken++
 	return true
+}
+
+// vector reads the address vector of a work request.
+func vector(e []byte) rocev2.AddressVector {
+	return rocev2.AddressVector{DGID: rocev2.GID(e[udDGID:udFlow]), FlowLabel: native.Uint32(e[udFlow:]) & 0xfffff,
+		SGIDIndex: e[udSGID], HopLimit: e[udHop], TrafficClass: e[udClass]}
 }
 
 // decode reads the fixed part of a work request from the private copy.

@@ -62,6 +62,13 @@ const (
 	mwRKey   = 48
 	mwAccess = 52
 
+	// Of struct rxe_av, which providers before ah_num fill.
+	udDGID  = 64
+	udFlow  = 80
+	udSGID  = 84
+	udHop   = 85
+	udClass = 86
+
 	sendTaken = 56 // bytes of the beginning that the daemon reads
 )
 

@@ -505,3 +505,35 @@ func hostileRound(t *testing.T, s *SendRing, r *RecvRing, c *CQRing, w *qp.SendW
 	s.Reset()
 	r.Reset()
 }
+
+// TestSendVector posts as the provider of rdma-core 33 does, which names no address handle
+// but says what it was made of.
+func TestSendVector(t *testing.T) {
+	r, p, _ := sendPair(t, 4, 1, 0)
+	av := rocev2.AddressVector{DGID: rocev2.GID{0xfd, 15: 9}, SGIDIndex: 3, TrafficClass: 4, HopLimit: 5, FlowLabel: 0x6789a}
+	asked := 0
+	r.AHOf = func(got rocev2.AddressVector) uint32 {
+		if asked++; got != av {
+			t.Errorf("asked for %+v", got)
+			return 0
+		}
+		return 77
+	}
+	var w qp.SendWQE
+	for _, named := range []uint32{0, 12} {
+		e := r.elem(r.next)
+		if err := p.Stage(&qp.SendWQE{Opcode: qp.WRSend, RemoteQPN: 5, AH: named}); err != nil {
+			t.Fatal(err)
+		}
+		copy(e[udDGID:], av.DGID[:])
+		native.PutUint32(e[udFlow:], 1<<30|av.FlowLabel)
+		e[udSGID], e[udHop], e[udClass] = av.SGIDIndex, av.HopLimit, av.TrafficClass
+		p.Commit()
+		if want := max(named, 77*(1-min(named, 1))); !r.Next(&w) || w.AH != want {
+			t.Errorf("handle %d, want %d", w.AH, want)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+}

@@ -51,6 +51,7 @@ type client struct {
 	srqs     table[sharedQueue]
 	qps      table[queuePair]
 	ahs      table[rocev2.AH]
+	vectors  map[rocev2.AddressVector][]*rocev2.AH // of ahs; on the shard only
 }
 
 // Owner identifies the client that an object belongs to; the Ctx of every object
@@ -83,6 +84,7 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, pidfd int, serial
 		pds: newTable[rocev2.PD](l.PDs), mrs: newTable[memoryRegion](l.MRs), mws: newTable[rocev2.MW](l.MWs),
 		cqs: newTable[completionQueue](l.CQs), srqs: newTable[sharedQueue](l.SRQs),
 		qps: newTable[queuePair](min(l.QPs, uverbs.MaxQPHandle)), ahs: newTable[rocev2.AH](l.AHs),
+		vectors: map[rocev2.AddressVector][]*rocev2.AH{},
 	}
 }
 

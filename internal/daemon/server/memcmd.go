@@ -1,6 +1,8 @@
 package server
 
 import (
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
@@ -250,6 +252,7 @@ func (c *client) createAH(q *request) error {
 		if err == nil {
 			// ah_num is what work requests name; zero would make the provider
 			// resolve the address itself.
+			c.vectors[av] = append(c.vectors[av], h)
 			q.core, q.provider = uverbs.CreateAHResp{AHHandle: c.ahs.add(h)}, uverbs.RxeCreateAHResp{AHNum: h.Handle()}
 		}
 		return err
@@ -269,9 +272,26 @@ func (c *client) destroyAH(q *request) error {
 		err := n.DestroyAH(a)
 		if err == nil {
 			c.ahs.remove(handle)
+			c.forgetVector(a)
 		}
 		return err
 	})
+}
+
+// ahOf returns the number of an address handle with an address vector, 0 if there is none.
+func (c *client) ahOf(av rocev2.AddressVector) uint32 {
+	if all := c.vectors[av]; len(all) > 0 {
+		return all[0].Handle()
+	}
+	return 0
+}
+
+func (c *client) forgetVector(a *rocev2.AH) {
+	av := a.AV()
+	all := slices.DeleteFunc(c.vectors[av], func(h *rocev2.AH) bool { return h == a })
+	if c.vectors[av] = all; len(all) == 0 {
+		delete(c.vectors, av)
+	}
 }
 
 // vector is the address vector of a path, which comes in two layouts.

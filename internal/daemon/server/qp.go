@@ -113,6 +113,9 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	}
 	// Programs send inline without having asked for room, since rxe has always some.
 	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
+	if a.Type == qp.UD {
+		sr.AHOf = c.ahOf
+	}
 	var rq ring
 	if a.SRQ == nil {
 		var rr *rxe.RecvRing

@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"roced/internal/abi/uverbs"
+	"roced/mono"
 	"roced/qp"
+	"roced/rocev2"
 )
 
 // TestInlineRoom checks that a queue pair tells of the room for inline data that
@@ -18,5 +20,42 @@ func TestInlineRoom(t *testing.T) {
 			t.Errorf("%d SGEs and %d bytes: room for %d, not %d", c.sge, c.asked, got, c.want)
 		}
 		e.must(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: word(resp, 0)})
+	}
+}
+
+// TestVectors looks for address handles by what they were made of.
+func TestVectors(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	attr := uverbs.AHAttr{IsGlobal: 1, PortNum: 1, GRH: uverbs.GlobalRoute{DGID: h.gid, HopLimit: 9, FlowLabel: 7}}
+	av := vector(attr.GRH.DGID, 7, 0, 9, 0)
+	var c *client
+	for c = range h.srv.clients {
+	}
+	known := func(want bool) {
+		t.Helper()
+		_ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {
+			if n := c.ahOf(av); (n != 0) != want {
+				t.Errorf("handle %d; one is there: %t", n, want)
+			}
+			other := av
+			if other.HopLimit--; c.ahOf(other) != 0 {
+				t.Error("another vector has a handle")
+			}
+		})
+	}
+	known(false)
+	create := uverbs.CreateAH{PDHandle: pd, Attr: attr}
+	first, second := u.handle(uverbs.CmdCreateAH, create), u.handle(uverbs.CmdCreateAH, create)
+	for i, gone := range []uint32{first, second} {
+		known(true)
+		if err := u.try(uverbs.CmdDestroyAH, uverbs.DestroyAH{AHHandle: gone}); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	known(false)
+	if _ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {}); len(c.vectors) != 0 {
+		t.Errorf("%d vectors are left", len(c.vectors))
 	}
 }

@@ -127,6 +127,17 @@ static void cm(void)
 	KEEPS(close(fd) == 0);
 }
 
+/* address: the NIC resolves addresses, not libibverbs by the kernel's tables. */
+static void address(struct loop *l)
+{
+	struct ibv_ah_attr a = { .is_global = 1, .port_num = 1, .grh = { .dgid = l->gid } };
+	uint8_t mac[6];
+	uint16_t vlan;
+	a.grh.dgid.raw[15] ^= 8; /* nobody's */
+	KEEPS(ibv_resolve_eth_l2_from_gid(l->ctx, &a, mac, &vlan) == 0);
+	CHECK(vlan > 0xfff);
+}
+
 int main(void)
 {
 	struct loop l = loop_open();
@@ -137,6 +148,7 @@ int main(void)
 	KEEPS(close(fd) == 0);
 	events(&l);
 	memory(&l);
+	address(&l);
 	cm();
 	return failed;
 }
