@@ -3,7 +3,7 @@
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
-# headers), the RDMA programs that are run unmodified, and runc (containers).
+# headers), the RDMA programs that are run unmodified, runc (containers) and nft (a firewall).
 # pristine: what scripts/pristine makes its roots with.
 # cross: emulators of other processors.
 #
@@ -22,6 +22,7 @@ test)
 	tool ibv_rc_pingpong ibverbs-utils
 	tool ip iproute2
 	tool iperf3 iperf3
+	tool nft nftables
 	tool rping rdmacm-utils
 	tool runc runc
 	tool tshark tshark

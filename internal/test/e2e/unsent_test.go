@@ -1,0 +1,108 @@
+package e2e
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"roced/internal/test/lab"
+)
+
+// firewall has the kernel of host 0 refuse (EPERM) what goes to the port of RoCEv2, or no more.
+func (l *rig) firewall(rules string) {
+	l.T.Helper()
+	lab.Must(l.T, l.Bed.NS[0].Run(exec.Command("nft", rules)))
+}
+
+// narrow gives the route to the peer an MTU below that of the interface (EMSGSIZE), 0 for that of the interface.
+func (l *rig) narrow(mtu int) {
+	l.onLink(0, veth, func(dev netlink.Link) error {
+		_, dst, err := net.ParseCIDR("198.18.0.2/32")
+		if err != nil {
+			return err
+		}
+		return netlink.RouteReplace(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: dst, MTU: mtu, MTULock: mtu != 0, Scope: unix.RT_SCOPE_LINK})
+	})
+}
+
+// slow puts a queue in front of the interface that is nearly always full (ENOBUFS), or takes it away.
+func (l *rig) slow(change func(netlink.Qdisc) error) {
+	l.onLink(0, veth, func(dev netlink.Link) error {
+		return change(&netlink.Tbf{
+			QdiscAttrs: netlink.QdiscAttrs{LinkIndex: dev.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
+			Rate:       8 << 20, Buffer: 1 << 20, Limit: 200_000,
+		})
+	})
+}
+
+// disturbance makes the kernel refuse what a UDP port sends.
+type disturbance struct {
+	name       string
+	begin, end func(l *rig)
+	told       string // in the mode that `rocectl link show` has
+	moves      bool   // if slowly
+}
+
+var disturbances = []disturbance{
+	{"EPERM", func(l *rig) {
+		l.firewall("add table ip t; add chain ip t o { type filter hook output priority 0; }; add rule ip t o udp dport 4791 drop")
+	}, func(l *rig) { l.firewall("delete table ip t") }, "a firewall of this host forbids UDP to 198.18.0.2", false},
+	{"EMSGSIZE", func(l *rig) { l.narrow(1400) }, func(l *rig) { l.narrow(0) }, "too long for the path to 198.18.0.2", false},
+	{"ENOBUFS", func(l *rig) { l.slow(netlink.QdiscAdd) }, func(l *rig) { l.slow(netlink.QdiscDel) }, "", true},
+	{"address", func(l *rig) { l.addr(0, netlink.AddrDel, "198.18.0.1/24") }, func(l *rig) { l.addr(0, netlink.AddrAdd, "198.18.0.1/24") }, "", false},
+}
+
+// TestUnsent has the kernel refuse what a NIC on sockets sends. That is told, and every work request is completed: with
+// success if it ends in time, else with the error of a peer that does not answer. Later transfers work.
+func TestUnsent(t *testing.T) {
+	lab.Need(t, "nft")
+	l := newLab(t, onUDP)
+	for _, d := range disturbances {
+		t.Run(d.name+" for a while", func(t *testing.T) {
+			l := l.at(t)
+			_, client := l.moving(patient...)
+			d.begin(l)
+			l.tells(d.told)
+			d.end(l)
+			l.progresses(client, "data that moves again")
+			client.Signal(syscall.SIGKILL)
+			l.serves()
+		})
+		if d.moves {
+			continue
+		}
+		t.Run(d.name+" for good", func(t *testing.T) {
+			l := l.at(t)
+			_, client := l.moving("write-bw", "-s", "64k", "--timeout", "10", "--retry-cnt", "2")
+			d.begin(l)
+			client.Fails(soon, "retry")
+			d.end(l)
+			l.serves()
+		})
+	}
+}
+
+// TestUnsentToNobody: the kernel of a peer whose daemon is gone answers by ICMP (ECONNREFUSED), which is told.
+func TestUnsentToNobody(t *testing.T) {
+	l := newLab(t, onUDP)
+	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")
+	server.Signal(syscall.SIGSTOP)
+	l.Host[1].Stop(os.Kill)
+	client.Fails(soon, "retry")
+	l.tells("198.18.0.2 refuses UDP port 4791")
+	server.Signal(syscall.SIGKILL)
+	lab.Must(t, l.Host[1].Start(lab.Bin))
+	l.serves()
+}
+
+// tells waits until the mode of host 0's port says something.
+func (l *rig) tells(what string) {
+	l.T.Helper()
+	lab.Eventually(l.T, soon, "a mode that says: "+what, func() bool { return strings.Contains(l.Link(0).Mode, what) })
+}
