@@ -118,7 +118,7 @@ func (n *NIC) LeaveGroup(gid GID) {
 func (n *NIC) enter(verb string, gid GID) (*group, error) {
 	m := &n.net.mcast
 	switch {
-	case n.cfg.Shared:
+	case n.withoutGroups():
 		return nil, failWith(verb, "gid", ErrInvalid, ErrNoGroups)
 	case !gid.multicast():
 		return nil, fail(verb, "gid", ErrInvalid)
@@ -126,9 +126,17 @@ func (n *NIC) enter(verb string, gid GID) (*group, error) {
 		return m.groups[gid], nil
 	case len(m.groups) == MaxGroups:
 		return nil, fail(verb, "groups", ErrLimit)
+	case n.cfg.Group == nil:
+	default:
+		if err := n.cfg.Group(gid, true); err != nil {
+			return nil, failWith(verb, "gid", ErrInvalid, err)
+		}
 	}
 	return &group{gid: gid}, nil
 }
+
+// withoutGroups reports whether somebody else owns the link and cannot be asked to join groups.
+func (n *NIC) withoutGroups() bool { return n.cfg.Shared && n.cfg.Group == nil }
 
 // entered makes a new member of the group known to the link.
 func (n *NIC) entered(now mono.Time, g *group) {
@@ -139,8 +147,10 @@ func (n *NIC) entered(now mono.Time, g *group) {
 	m.groups[g.gid] = g
 	m.list = append(m.list, g)
 	m.macs[groupMAC(&g.gid)]++
-	g.reports, g.due = robustness, now
-	m.next = m.next.Min(now)
+	if n.cfg.Group == nil { // else the kernel reports
+		g.reports, g.due = robustness, now
+		m.next = m.next.Min(now)
+	}
 }
 
 // leaveUnused leaves a group that nobody uses any more.
@@ -155,7 +165,11 @@ func (n *NIC) leaveUnused(g *group) {
 	if m.macs[mac]--; m.macs[mac] == 0 {
 		delete(m.macs, mac)
 	}
-	n.sendReport(&g.gid, true)
+	if n.cfg.Group == nil {
+		n.sendReport(&g.gid, true)
+		return
+	}
+	_ = n.cfg.Group(g.gid, false) // what cannot be left is not there
 }
 
 // detachAll takes a queue pair that ends out of its groups.
@@ -182,7 +196,7 @@ func (n *NIC) groupPath(av AddressVector) (path, error) {
 		return path{}, ErrGIDIndex
 	case from.GID.is4() != av.DGID.is4():
 		return path{}, ErrFamily
-	case n.cfg.Shared:
+	case n.withoutGroups():
 		return path{}, ErrNoGroups
 	}
 	p := path{src: from.GID, dst: av.DGID, flow: av.FlowLabel & 0xfffff, group: true}

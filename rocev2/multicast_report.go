@@ -9,7 +9,7 @@ import (
 
 // Routers and switches learn from reports which links want a group: IGMP version 2 (RFC 2236)
 // and MLD version 1 (RFC 2710), which speakers of later versions understand. On an interface
-// that is shared with a kernel none is sent.
+// that is shared with a kernel none is sent: the kernel reports the groups of a NIC on sockets.
 const (
 	protoIGMP      = 2
 	igmpQuery      = 0x11

@@ -186,3 +186,40 @@ func TestMembershipReports(t *testing.T) {
 		t.Error("mapping to Ethernet")
 	}
 }
+
+// A NIC on sockets has the kernel join its groups and report them.
+func TestGroupsOfTheKernel(t *testing.T) {
+	var calls []string
+	refused := errors.New("refused")
+	n, _, _ := onSockets(t, func(c *Config) {
+		c.Group = func(g GID, in bool) error {
+			calls = append(calls, fmt.Sprint(g.Addr(), in))
+			if g == gid("239.0.0.9") {
+				return refused
+			}
+			return nil
+		}
+	})
+	g := gid("239.0.0.1")
+	q := plug(t, n, 0x31, qp.UD, newScript())
+	if err := n.JoinGroup(0, gid("239.0.0.9")); !errors.Is(err, refused) || len(n.net.mcast.list) != 0 {
+		t.Errorf("%v, %d groups", err, len(n.net.mcast.list))
+	}
+	for range 2 {
+		if err := errors.Join(n.JoinGroup(0, g), n.AttachGroup(0, q, g)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := reports(n, 0); len(r) != 0 {
+		t.Errorf("reports: %v", r)
+	}
+	if _, err := n.pathOf(0, AddressVector{DGID: g}); err != nil {
+		t.Error(err)
+	}
+	n.LeaveGroup(g)
+	n.LeaveGroup(g)
+	n.detachAll(q)
+	if want := "[239.0.0.9 true 239.0.0.1 true 239.0.0.1 false]"; fmt.Sprint(calls) != want || len(reports(n, 0)) != 0 {
+		t.Errorf("%v, want %s", calls, want)
+	}
+}

@@ -45,6 +45,9 @@ type Config struct {
 	// then. Translated is told of address translation on the way, and may be nil.
 	Sockets    bool
 	Translated func(Translation)
+	// Group has the kernel join or leave a multicast group for a NIC on sockets. Nil: a NIC that shares an interface has no
+	// groups.
+	Group func(group GID, in bool) error
 	// Offload is what the port takes; it can be changed with SetOffload.
 	Offload Offload
 	// Seed makes keys and QPNs unguessable in the daemon and repeatable in tests, and gives each

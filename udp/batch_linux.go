@@ -57,9 +57,12 @@ func (b *batch) worth() bool { return b.short >= batchFrom }
 // forget throws away what has not been taken.
 func (b *batch) forget() { b.of, b.short, b.at = nil, 0, b.n }
 
+// empty reports whether all has been taken.
+func (b *batch) empty() bool { return b.at == b.n }
+
 // take copies the next message out.
 func (b *batch) take(p *Port, buf []byte) (n, segSize int, ok bool) {
-	if b.at == b.n {
+	if b.empty() {
 		return 0, 0, false
 	}
 	m, q := &b.msgs[b.at], &b.parts[b.at]

@@ -82,6 +82,7 @@ func ipv4Checksum(h []byte) uint16 {
 type outgoing struct {
 	src, dst rocev2.GID
 	v4       bool
+	group    bool // dst is one
 	tos, hop uint8
 	id       uint16 // of IPv4, which the ICRC is made for
 	port     uint16 // source
@@ -107,6 +108,7 @@ func (o *outgoing) read(b []byte) bool {
 	default:
 		return false
 	}
+	o.group = o.v4 && o.dst[12]>>4 == 0xe || o.dst[0] == 0xff
 	udp := b[o.len-udpLen:]
 	o.port = binary.BigEndian.Uint16(udp)
 	return binary.BigEndian.Uint16(udp[2:]) == bth.UDPPort

@@ -45,6 +45,7 @@ type local struct {
 type source struct {
 	fd   int
 	port uint16
+	aim  int // index of the interface by which it sends to groups, 0 if that has not been set
 }
 
 // option is a socket option.
@@ -81,11 +82,11 @@ var (
 	}
 )
 
-// listen makes the receiving socket of an address.
-func (p *Port) listen(a netip.Addr) (*local, error) {
+// listen makes the receiving socket of an address, or of a group.
+func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
 	l := &local{addr: a, gid: rocev2.GIDOf(a), rx: -1, sources: map[uint16]*source{}}
 	l.hdr.init(p.cfg.MAC, a)
-	fd, err := p.socket(a, bth.UDPPort, rxOptions[a.Is4()])
+	fd, err := p.socket(a, bth.UDPPort, opts)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return nil, fmt.Errorf("address %v: UDP port %d is taken: by a NIC of the kernel (rdma link show), another roced, or another "+
 			"program (ss -ulpn sport = %d)", a, bth.UDPPort, bth.UDPPort)
@@ -136,7 +137,7 @@ func (p *Port) socket(a netip.Addr, port uint16, opts []option) (fd int, err err
 
 // zone is the scope of an address.
 func (p *Port) zone(a netip.Addr) uint32 {
-	if a.IsLinkLocalUnicast() {
+	if a.IsLinkLocalUnicast() || a.Is6() && a.IsMulticast() {
 		return uint32(p.index)
 	}
 	return 0

@@ -72,7 +72,10 @@ type Port struct {
 
 	addrs  []netip.Addr // wanted
 	locals []*local     // of those of them that could be had
+	groups []*local     // that have been joined
+	wanted []netip.Addr // groups
 	hot    *local       // the one that received last
+	streak int          // so many times
 	next   mono.Time    // when to try for the others
 	retry  mono.Time    // when to try to send again
 	full   int          // socket whose buffer is full, -1 if none
@@ -115,6 +118,9 @@ func (p *Port) open(index int, addrs []netip.Addr) (err error) {
 
 // SetLink tells of the interface: its index, and whether it can be used.
 func (p *Port) SetLink(index int, s tap.LinkState) {
+	if index != p.index {
+		p.leaveAll() // memberships are the interface's
+	}
 	p.index, p.link, p.fd = index, s, -1
 	if s.MTU > rocev2.MaxLinkMTU {
 		p.link.MTU = rocev2.MaxLinkMTU
@@ -144,14 +150,14 @@ func (p *Port) bind() (err error) {
 		if slices.ContainsFunc(p.locals, func(l *local) bool { return l.addr == a }) {
 			continue
 		}
-		l, lerr := p.listen(a)
+		l, lerr := p.listen(a, rxOptions[a.Is4()])
 		if lerr != nil {
 			err = errors.Join(err, lerr)
 			continue
 		}
 		p.locals = append(p.locals, l)
 	}
-	if err != nil {
+	if err = errors.Join(err, p.joinMissing()); err != nil {
 		p.next = 0
 	}
 	return err
@@ -225,7 +231,8 @@ func (p *Port) Close() error {
 	for _, l := range p.locals {
 		p.drop(l)
 	}
-	p.locals, p.addrs = nil, nil
+	p.leaveAll()
+	p.locals, p.addrs, p.wanted = nil, nil, nil
 	closeSocket(&p.epoll)
 	if p.inside != nil {
 		p.inside.Close()

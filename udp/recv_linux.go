@@ -23,21 +23,37 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	if len(buf) <= maxHdr {
 		return 0, 0, errors.New("udp: no room for a datagram")
 	}
-	if p.hot != nil {
-		n, segSize, err := p.recv(p.hot, buf)
-		if err != tap.ErrAgain || len(p.locals) == 1 {
+	for {
+		n, segSize, err := p.recvAny(buf)
+		if err != nil || !p.ownToGroup(buf) {
 			return n, segSize, err
 		}
 	}
+}
+
+// maxStreak is how often in a row the same address receives while others may have to wait.
+const maxStreak = 64
+
+// recvAny receives for the address that did last, while there is something for it, or for another one.
+func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
+	alone := len(p.locals)+len(p.groups) == 1
+	if p.streak++; p.hot != nil && (alone || p.streak < maxStreak || !p.batch.empty()) {
+		n, segSize, err := p.recv(p.hot, buf)
+		if err != tap.ErrAgain || alone {
+			return n, segSize, err
+		}
+	}
+	p.streak = 0
 	if p.hot = p.readable(); p.hot == nil {
 		return 0, 0, tap.ErrAgain
 	}
 	return p.recv(p.hot, buf)
 }
 
-// readable returns an address for which something has arrived, nil if there is none.
-func (p *Port) readable() *local {
-	if len(p.locals) == 1 {
+// readable returns an address for which something has arrived, nil if there is none: if it can, another one than the
+// last time.
+func (p *Port) readable() (l *local) {
+	if len(p.locals) == 1 && len(p.groups) == 0 {
 		return p.locals[0]
 	}
 	var ev [8]unix.EpollEvent
@@ -46,13 +62,15 @@ func (p *Port) readable() *local {
 		return nil
 	}
 	for i := range ev[:n] {
-		for _, l := range p.locals {
-			if l.rx == int(ev[i].Fd) {
-				return l
+		for _, list := range [2][]*local{p.locals, p.groups} {
+			for _, c := range list {
+				if c.rx == int(ev[i].Fd) && (l == nil || l == p.hot) {
+					l = c
+				}
 			}
 		}
 	}
-	return nil
+	return l
 }
 
 // recv takes one datagram, or several that the kernel has joined.

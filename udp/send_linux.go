@@ -50,6 +50,12 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 		p.told.tell(fmt.Sprintf("UDP port %d of %v cannot be sent from: %v", o.port, l.addr, err))
 		return fmt.Errorf("udp: source port %d: %w", o.port, err)
 	}
+	if o.group {
+		if err := p.aim(s, l); err != nil {
+			p.stats.SendDropped++
+			return fmt.Errorf("udp: to %v: %w", o.dst.Addr(), err)
+		}
+	}
 	if s.port != o.port {
 		f = p.renumbered(f, &o, s.port)
 	}
@@ -125,7 +131,7 @@ func (p *Port) label(m *message, o *outgoing) {
 	if o.tos != 0 {
 		m.ctl.add(level, tos, int32(o.tos))
 	}
-	if o.hop != hopLimit {
+	if o.hop != hopLimit || o.group { // whose hop limit is another option
 		m.ctl.add(level, hop, int32(o.hop))
 	}
 	m.hdr.Name, m.hdr.Namelen = &m.name[0], m.name.set(&o.dst, o.v4, bth.UDPPort, p.zone(o.dst.Addr()))

@@ -10,18 +10,24 @@ import (
 	"roced/bpf/attach"
 	"roced/bpf/bottleneck"
 	"roced/internal/test/lab"
+	"roced/tools/testbed"
 )
 
 // TestBottleneck has congestion control meet a queue of 20 Mbit/s in a network that
 // carries many times as much: the sender slows down and loses nothing.
 func TestBottleneck(t *testing.T) {
 	const rate = 0.02 // Gbit/s
-	for _, c := range []struct{ name, yaml string }{
-		{"dcqcn", "algorithm: dcqcn, line_rate_bps: 400e6, min_rate_bps: 4e6, t_us: 2000, r_ai_bps: 2e6, r_hai_bps: 5e6"},
-		{"dctcp", "algorithm: dctcp, max_cwnd_packets: 256, min_cwnd_packets: 2"},
+	single := testbed.LabOptions{Shared: [2]string{"udp, offload: false", "udp, offload: false"}}
+	for _, c := range []struct {
+		name, yaml string
+		o          testbed.LabOptions
+	}{
+		{"dcqcn", "algorithm: dcqcn, line_rate_bps: 400e6, min_rate_bps: 4e6, t_us: 2000, r_ai_bps: 2e6, r_hai_bps: 5e6", onFrames},
+		{"dctcp", "algorithm: dctcp, max_cwnd_packets: 256, min_cwnd_packets: 2", onFrames},
+		{"dctcp on sockets", "algorithm: dctcp, max_cwnd_packets: 256, min_cwnd_packets: 2", single},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			o := onFrames
+			o := c.o
 			o.Extra = "    congestion: {" + c.yaml + "}\n"
 			l := newLab(t, o)
 			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")

@@ -16,9 +16,15 @@ import (
 // TestTrace records a connection of MP-RDMA from its first packet to its end, over a link
 // that loses packets: what the trace says of retransmissions is what the NIC counts.
 func TestTrace(t *testing.T) {
-	o := onUnix
-	o.Extra = "    profile: mp-rdma\n"
-	l := newLab(t, o)
+	for kind, o := range map[string]testbed.LabOptions{"unix": onUnix, "udp": onUDP} {
+		o.Extra = "    profile: mp-rdma\n"
+		t.Run(kind, func(t *testing.T) { newLab(t, o).traced() })
+	}
+}
+
+// traced records a connection.
+func (l *rig) traced() {
+	t := l.T
 	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	file, csv, svg := filepath.Join(l.Dir, "t.json"), filepath.Join(l.Dir, "t.csv"), filepath.Join(l.Dir, "svg")
 	before := l.counters(0)

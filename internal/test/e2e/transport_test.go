@@ -9,6 +9,7 @@ import (
 	"roced/internal/daemon/api"
 	"roced/internal/test/lab"
 	"roced/profile"
+	"roced/tools/testbed"
 )
 
 // transfers have every operation.
@@ -20,30 +21,36 @@ var transfers = []string{
 // losses, and has Wireshark dissect the frames.
 func TestTransports(t *testing.T) {
 	for _, name := range profile.Names()[1:] {
-		t.Run(name, func(t *testing.T) {
-			o := onUnix
+		for kind, o := range map[string]testbed.LabOptions{"": onUnix, " on sockets": onUDP} {
 			o.Extra = "    profile: " + name + "\n"
-			l := newLab(t, o)
-			stop := l.capture(0)
-			for _, args := range transfers {
-				l.verify(args)
-			}
-			file := stop()
-			for _, r := range l.decoded(file) {
-				if r.ICRC != "ok" || r.Error != "" || r.Extended == nil || r.Extended.Profile != name {
-					t.Fatalf("not a frame of %s: %+v", name, r)
-				}
-			}
-			dissectExtended(t, file)
-			l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
-			for _, args := range transfers {
-				l.verify(args)
-			}
-			rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
-			if len(rules) != 1 || rules[0].Hit == 0 {
-				t.Errorf("nothing was lost: %+v", rules)
-			}
-		})
+			t.Run(name+kind, func(t *testing.T) {
+				t.Parallel()
+				newLab(t, o).extended(t, name)
+			})
+		}
+	}
+}
+
+// extended moves data by an extended transport.
+func (l *rig) extended(t *testing.T, name string) {
+	stop := l.capture(0)
+	for _, args := range transfers {
+		l.verify(args)
+	}
+	file := stop()
+	for _, r := range l.decoded(file) {
+		if r.ICRC != "ok" || r.Error != "" || r.Extended == nil || r.Extended.Profile != name {
+			t.Fatalf("not a frame of %s: %+v", name, r)
+		}
+	}
+	dissectExtended(t, file)
+	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
+	for _, args := range transfers {
+		l.verify(args)
+	}
+	rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
+	if len(rules) != 1 || rules[0].Hit == 0 {
+		t.Errorf("nothing was lost: %+v", rules)
 	}
 }
 
