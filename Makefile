@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 GO    ?= go
 BIN   := bin
-TOOLS := roced rocectl roceperf
+TOOLS := roced rocectl roceperf rocesim
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.

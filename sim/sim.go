@@ -38,8 +38,9 @@ type Config struct {
 	MTU     int          // path MTU in bytes; default 1000
 	// Persistent keeps a connection for each pair of hosts; else each message has its own.
 	Persistent bool
-	// Ideal is what slowdowns are measured by; default: an empty network, exactly.
-	Ideal func(f *workload.Flow) engine.Time
+	// Ideal is what slowdowns are measured by, over the links of a shortest way; default: what an
+	// empty network takes, exactly.
+	Ideal func(f *workload.Flow, path []*fabric.Link) engine.Time
 
 	Apps   []workload.App
 	Events []Event
@@ -63,6 +64,10 @@ var ErrUnfinished = errors.New("messages never ended")
 
 // Simulation is one that can be run once.
 type Simulation struct {
+	// Watch, if not nil, is called now and then while the simulation runs, to show how far it is;
+	// an error ends the run.
+	Watch func() error
+
 	cfg     Config
 	eng     engine.Engine
 	cluster *nic.Cluster
@@ -71,6 +76,7 @@ type Simulation struct {
 	result  result.Result
 	sampler sampler
 	events  eventTimer
+	path    []*fabric.Link // scratch
 }
 
 // New builds the network and its hosts.
@@ -100,9 +106,14 @@ func New(c Config) (*Simulation, error) {
 	}
 	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.Spec) }
 	if c.Ideal == nil {
-		c.Ideal = s.ideal
+		b := s.bytes()
+		c.Ideal = func(f *workload.Flow, path []*fabric.Link) engine.Time { return b.Ideal(f.Bytes, path) }
 	}
-	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: c.Ideal, Ended: s.ended, Opened: c.Opened})
+	if c.QP.MaxUnacked == 0 {
+		c.QP.MaxUnacked = s.unacked(rtt)
+	}
+	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened})
+	s.cfg = c
 	for _, a := range c.Apps {
 		s.runner.Add(a)
 	}
@@ -127,7 +138,15 @@ func (s *Simulation) bytes() workload.Bytes {
 
 // ideal is what f takes in an empty network.
 func (s *Simulation) ideal(f *workload.Flow) engine.Time {
-	return s.bytes().Ideal(f.Bytes, s.cluster.Network().Path(f.Src, f.Dst, nil))
+	s.path = s.cluster.Network().Path(f.Src, f.Dst, s.path[:0])
+	return s.cfg.Ideal(f, s.path)
+}
+
+// unacked is how many packets may be outstanding where nothing else limits them: four times what
+// the longest way holds.
+func (s *Simulation) unacked(rtt time.Duration) uint32 {
+	rate := s.cluster.Network().Path(0, 1, nil)[0].Rate()
+	return max(uint32(4*rtt.Seconds()*float64(rate)/8)/uint32(s.cfg.QP.MTU), 64)
 }
 
 // baseRTT is the longest round trip of a full packet and its acknowledgement in an empty network,
@@ -150,6 +169,11 @@ func (s *Simulation) Run() (*result.Result, error) {
 		if err := s.check(); err != nil {
 			return nil, err
 		}
+		if s.Watch != nil {
+			if err := s.Watch(); err != nil {
+				return nil, err
+			}
+		}
 	}
 	s.finish()
 	if err := s.runner.Err(); err != nil {
@@ -162,7 +186,7 @@ func (s *Simulation) Run() (*result.Result, error) {
 }
 
 // slice is how long the engine runs between two looks at whether all is done.
-const slice = engine.Millisecond
+const slice = engine.Millisecond / 4
 
 func (s *Simulation) until() engine.Time {
 	if s.cfg.Until == 0 {

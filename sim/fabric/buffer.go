@@ -6,7 +6,7 @@ type BufferConfig struct {
 	Bytes    int64 // in all
 	Lossless uint8 // classes with priority flow control, a bit each
 	// Of lossless classes, by port and class where a packet came in.
-	Headroom     int64   // of a port's class: what still comes once it has been told to stop
+	Headroom     int64   // of a port's class: for what still comes once it has been told to stop
 	Reserve      int64   // of a port's class: what it has for itself
 	Shared       int64   // what thresholds divide; default: what headrooms and reserves leave
 	PauseAlpha   float64 // it stops when it has more than this part of what is free; default 1/16
@@ -69,18 +69,19 @@ func (b *buffer) admitEgress(n, queued int64) bool {
 	return true
 }
 
-// admitIngress takes n bytes of a lossless class: within its threshold, then into its headroom.
+// admitIngress takes n bytes of a lossless class. Its threshold only tells the sender to stop:
+// what still comes is taken from what is shared as long as there is some, then from the headroom.
 func (b *buffer) admitIngress(s *stock, n int64) bool {
-	over := s.bytes+n > b.cfg.Reserve && s.bytes+n-b.cfg.Reserve > b.threshold()
-	switch {
-	case b.bytes+n > b.cfg.Bytes, over && s.headroom+n > b.cfg.Headroom:
+	before := b.beyond(s)
+	more := max(s.bytes+n-b.cfg.Reserve, 0) - before
+	switch exhausted := more > b.cfg.Shared-b.shared; {
+	case b.bytes+n > b.cfg.Bytes, exhausted && s.headroom+n > b.cfg.Headroom:
 		return false
-	case over:
+	case exhausted:
 		s.headroom += n
 	default:
-		before := b.beyond(s)
 		s.bytes += n
-		b.shared += b.beyond(s) - before
+		b.shared += more
 	}
 	b.bytes += n
 	return true

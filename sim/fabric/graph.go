@@ -67,3 +67,11 @@ func (g *Graph) check() error {
 	}
 	return nil
 }
+
+// Links are the names of all links, of both directions.
+func (g *Graph) Links() (names []string) {
+	for _, c := range g.Cables {
+		names = append(names, g.Name(c.A)+"-"+g.Name(c.B), g.Name(c.B)+"-"+g.Name(c.A))
+	}
+	return names
+}

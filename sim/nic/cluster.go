@@ -19,7 +19,7 @@ import (
 // Framing says how many bytes packets take on a link.
 type Framing struct {
 	// Header is what a packet with payload takes besides it, if not zero, whatever its headers
-	// are, and Control what one without payload takes: simulators that have no headers count so.
+	// are, and Control what one without payload and a CNP take: simulators that have no headers count so.
 	// Zero: Ethernet with preamble, FCS and gap, IPv4, UDP, and the packet as it is on the wire.
 	Header, Control uint32
 }
@@ -36,7 +36,7 @@ func (f *Framing) bytes(p *bth.Packet) uint32 {
 	switch n := uint32(len(p.Payload)); {
 	case f.Header == 0:
 		return uint32(max(encapsulation+p.WireLen(), minFrame) + linkBytes)
-	case n == 0:
+	case n == 0 || p.Opcode.IsCNP():
 		return f.Control
 	default:
 		return n + f.Header

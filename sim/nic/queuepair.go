@@ -277,3 +277,9 @@ func (q *QP) Close() {
 
 // rank is what is left of what has been posted, for SRPT.
 func (q *QP) rank() uint32 { return uint32(min(q.sends.bytes, 1<<32-1)) }
+
+// Node returns the node of the network that it is on.
+func (q *QP) Node() fabric.Node { return fabric.Node(q.nic.host) }
+
+// Peer returns the number of the queue pair that it is connected to.
+func (q *QP) Peer() bth.QPN { return bth.QPN(q.core.Attr().DestQPN) }

@@ -95,9 +95,10 @@ func Describe(values []float64) Distribution {
 
 // Bucket are the messages of a range of sizes.
 type Bucket struct {
-	From, To uint32 // bytes: above From, up to To
-	Slowdown Distribution
-	FCT      Distribution // us
+	From     uint32       `json:"from_bytes"` // above it
+	To       uint32       `json:"to_bytes"`   // up to it
+	Slowdown Distribution `json:"slowdown"`
+	FCT      Distribution `json:"fct_us"`
 }
 
 // limits are the ends of buckets, in bytes.

@@ -1,0 +1,10 @@
+// Command rocesim simulates RDMA over a fabric, with the transports of the daemon.
+package main
+
+import (
+	"os"
+
+	"roced/internal/cli/sim"
+)
+
+func main() { os.Exit(sim.Main(os.Args[1:], os.Stdout, os.Stderr)) }

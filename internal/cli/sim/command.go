@@ -1,0 +1,160 @@
+// Package sim is rocesim: it runs scenarios of package roced/sim/scenario.
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"roced/sim/scenario"
+)
+
+// Exit codes besides 0.
+const (
+	exitFailed      = 1 // the simulation could not run, or messages never ended
+	exitUsage       = 2 // the command line or the scenario is wrong
+	exitInterrupted = 130
+)
+
+// usageError is one that the user's words or files have caused.
+type usageError struct{ error }
+
+// app is what all commands share.
+type app struct {
+	out, diag io.Writer
+	json      bool
+	set       []string
+}
+
+// Main runs rocesim and returns its exit code.
+func Main(args []string, out, diag io.Writer) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	c := newCommand(out, diag)
+	c.SetArgs(args)
+	err := c.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(diag, "rocesim:", err)
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+func newCommand(out, diag io.Writer) *cobra.Command {
+	a := &app{out: out, diag: diag}
+	root := &cobra.Command{
+		Use:   "rocesim",
+		Short: "Simulate RDMA over a fabric, with the transports of roced",
+		Long: `rocesim runs scenarios: hosts, switches and links, what they are like, and what
+hosts send. The transports are those that roced runs on real links, not models of them.
+docs/simulator.md describes scenario files.`,
+		Example: `  rocesim run configs/sim/incast.yaml                      a table of how long messages took
+  rocesim run configs/sim/incast.yaml --svg out            pictures: slowdown, queues, pauses
+  rocesim run configs/sim/incast.yaml --set workload.0.senders=10 --set transport.profile=irn
+  rocesim run configs/sim/websearch.yaml --seeds 1..4 --json
+  rocesim run configs/sim/incast.yaml --trace h1-h0=qp.json   then: rocectl trace draw qp.json --svg out
+  rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
+  rocesim topology configs/sim/incast.yaml                 hosts, switches and links by name`,
+		SilenceErrors: true, SilenceUsage: true,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetOut(out)
+	root.SetErr(diag)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	f := root.PersistentFlags()
+	f.BoolVar(&a.json, "json", false, "print JSON")
+	f.StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
+	root.AddCommand(a.run(), a.topology())
+	return root
+}
+
+// oneFile accepts the name of a scenario.
+func oneFile(c *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{fmt.Errorf("usage: %s", c.UseLine())}
+	}
+	return nil
+}
+
+// read reads a scenario, of seed unless that is zero.
+func (a *app) read(name string, seed uint64) (*scenario.File, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	set := a.set
+	if seed != 0 {
+		set = append(append([]string{}, set...), "seed="+strconv.FormatUint(seed, 10))
+	}
+	f, err := scenario.Read(name, text, set)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return f, nil
+}
+
+// beside returns what reads files that a scenario names, which lie beside it.
+func beside(name string) func(string) ([]byte, error) {
+	return func(file string) ([]byte, error) {
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(filepath.Dir(name), file)
+		}
+		return os.ReadFile(file)
+	}
+}
+
+// parseSeeds reads "7" or "1..10".
+func parseSeeds(s string) (seeds []uint64, err error) {
+	from, to, isRange := strings.Cut(s, "..")
+	first, err1 := strconv.ParseUint(from, 10, 64)
+	last := first
+	var err2 error
+	if isRange {
+		last, err2 = strconv.ParseUint(to, 10, 64)
+	}
+	if err := errors.Join(err1, err2); err != nil || first == 0 || last < first || last-first > 1e6 {
+		return nil, usageError{fmt.Errorf("%q are no seeds, such as 7 or 1..10", s)}
+	}
+	for n := first; n <= last; n++ {
+		seeds = append(seeds, n)
+	}
+	return seeds, nil
+}
+
+func (a *app) topology() *cobra.Command {
+	return &cobra.Command{
+		Use:   "topology SCENARIO",
+		Short: "Show hosts, switches and links of a scenario",
+		Args:  oneFile,
+		RunE: func(_ *cobra.Command, args []string) error {
+			f, err := a.read(args[0], 0)
+			if err != nil {
+				return err
+			}
+			c, err := f.Config(beside(args[0]))
+			if err != nil {
+				return usageError{err}
+			}
+			return a.showTopology(&c)
+		},
+	}
+}

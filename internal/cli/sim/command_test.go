@@ -1,0 +1,91 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const scenarios = "../../../configs/sim/"
+
+func rocesim(args ...string) (code int, out, diag string) {
+	var o, d bytes.Buffer
+	code = Main(args, &o, &d)
+	return code, o.String(), d.String()
+}
+
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	stuck := filepath.Join(dir, "stuck.yaml")
+	text := `topology: {kind: pair, host_rate: 1Gbps}
+transport: {profile: rc, ack_timeout: 1us}
+workload: [{kind: permutation, size: 10MB}]
+events: [{at: 1us, link: h0-h1, do: fail}]
+`
+	if err := os.WriteFile(stuck, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"--help"}, 0, "Examples:"},
+		{[]string{"run", "--help"}, 0, "--seeds"},
+		{[]string{"run"}, 2, "usage:"},
+		{[]string{"run", "none.yaml"}, 2, "none.yaml"},
+		{[]string{"run", "--nonsense", "x"}, 2, "nonsense"},
+		{[]string{"run", scenarios + "incast.yaml", "--set", "topology.spines=0"}, 2, "topology.spines"},
+		{[]string{"run", scenarios + "incast.yaml", "--seeds", "3..1"}, 2, "no seeds"},
+		{[]string{"run", scenarios + "incast.yaml", "--pcapng", "leaf9-h0=x"}, 2, `no link "leaf9-h0"`},
+		{[]string{"run", scenarios + "incast.yaml", "--trace", "h0-h99=x"}, 2, "32 hosts"},
+		{[]string{"run", stuck, "-q"}, 0, "2 failed"},
+		{[]string{"topology", scenarios + "incast.yaml"}, 0, "32 hosts, 8 switches, 48 cables"},
+	} {
+		code, out, diag := rocesim(c.args...)
+		if code != c.code || !strings.Contains(out+diag, c.want) {
+			t.Errorf("%v: code %d, want %d and %q\n%s%s", c.args, code, c.code, c.want, out, diag)
+		}
+	}
+}
+
+// Everything that a run can write is written; seeds run side by side with the results that they
+// have alone.
+func TestRun(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	quick := []string{"--set", "workload.0.rounds=1", "--set", "workload.0.size=64KB", "--check", "-q"}
+	args := append([]string{"run", scenarios + "incast.yaml", "--svg", file("svg"), "--out", file("out"),
+		"--trace", "h1-h0=" + file("qp.json"), "--pcapng", "leaf0-h0=" + file("p.pcapng")}, quick...)
+	if code, _, diag := rocesim(args...); code != 0 {
+		t.Fatal(diag)
+	}
+	for _, name := range []string{"svg/slowdown.svg", "svg/queues.svg", "svg/goodput.svg", "out/flows.csv", "out/ports.csv", "out/samples.csv", "out/summary.json", "qp.json", "p.pcapng"} {
+		if s, err := os.Stat(file(name)); err != nil || s.Size() < 200 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	alone := append([]string{"run", scenarios + "incast.yaml", "--seed", "2", "--json"}, quick...)
+	_, out, _ := rocesim(alone...)
+	var one, several struct {
+		Seed     uint64
+		Messages int
+		FCT      struct{ Mean float64 } `json:"fct_us"`
+	}
+	if err := json.Unmarshal([]byte(out), &one); err != nil || one.Messages != 30 {
+		t.Fatalf("%v: %+v", err, one)
+	}
+	_, out, _ = rocesim(append([]string{"run", scenarios + "incast.yaml", "--seeds", "1..2", "--json"}, quick...)...)
+	d := json.NewDecoder(strings.NewReader(out))
+	for seed := uint64(1); seed <= 2; seed++ {
+		if err := d.Decode(&several); err != nil || several.Seed != seed {
+			t.Fatalf("%v: %+v", err, several)
+		}
+	}
+	if several != one {
+		t.Errorf("alone %+v, beside another %+v", one, several)
+	}
+}

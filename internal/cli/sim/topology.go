@@ -1,0 +1,36 @@
+package sim
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"roced/sim"
+)
+
+// cable is one line of `rocesim topology`.
+type cable struct {
+	A       string  `json:"a"`
+	B       string  `json:"b"`
+	Rate    uint64  `json:"rate_bps"`
+	DelayUs float64 `json:"delay_us"`
+}
+
+func (a *app) showTopology(c *sim.Config) error {
+	g := c.Graph
+	var cables []cable
+	for _, l := range g.Cables {
+		cables = append(cables, cable{g.Name(l.A), g.Name(l.B), l.Rate, l.Delay.Seconds() * 1e6})
+	}
+	if a.json {
+		e := json.NewEncoder(a.out)
+		e.SetIndent("", "  ")
+		return e.Encode(map[string]any{"hosts": g.Hosts, "switches": g.Switches, "cables": cables})
+	}
+	fmt.Fprintf(a.out, "%d hosts, %d switches, %d cables; a link A-B leads from A to B\n", g.Hosts, len(g.Switches), len(cables))
+	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	for _, l := range cables {
+		fmt.Fprintf(w, "%s-%s\t%g Gb/s\t%g us\n", l.A, l.B, float64(l.Rate)/1e9, l.DelayUs)
+	}
+	return w.Flush()
+}

@@ -1,0 +1,94 @@
+package result
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"roced/sim/engine"
+)
+
+func TestDescribe(t *testing.T) {
+	var v []float64
+	for i := range 1000 {
+		v = append(v, float64(1000-i))
+	}
+	want := Distribution{1000, 500.5, 500, 950, 990, 999, 1000}
+	if got := Describe(v); got != want || v[0] != 1000 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := Describe([]float64{7}); got.P999 != 7 || got.P50 != 7 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func example() *Result {
+	r := &Result{Name: "a <b>", Profile: "rc", Drops: map[string]uint64{"link loss": 3}, Pauses: 2}
+	for i := range 300 {
+		r.Flows = append(r.Flows, Flow{ID: i, Bytes: uint32(10 << (i % 20)), FCT: 2 * engine.Microsecond, Ideal: engine.Microsecond, Slowdown: 1 + float64(i%30)})
+	}
+	for i := range 50 {
+		r.Samples = append(r.Samples, Sample{At: engine.Time(i+1) * engine.Microsecond, Queued: int64(i * 1000), LongestQueue: int64(i * 100), Goodput: 1e9})
+	}
+	r.Ports = append(r.Ports, Port{Link: "h0-s0", Packets: 5})
+	return r
+}
+
+// Every message is in one bucket, and all that is written can be read.
+func TestWrite(t *testing.T) {
+	r, dir := example(), t.TempDir()
+	n := 0
+	for _, b := range r.Buckets() {
+		n += b.Slowdown.Count
+	}
+	if n != len(r.Flows) {
+		t.Errorf("%d of %d messages are in buckets", n, len(r.Flows))
+	}
+	var text, js bytes.Buffer
+	r.WriteText(&text)
+	if s := text.String(); !strings.Contains(s, "3 lost: link loss") || !strings.Contains(s, "300 messages done") {
+		t.Error(s)
+	}
+	if err := r.WriteJSON(&js); err != nil || !json.Valid(js.Bytes()) || !strings.Contains(js.String(), `"p99.9"`) {
+		t.Errorf("%v: %s", err, js.String())
+	}
+	if err := r.WriteCSV(dir); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, "flows.csv"))
+	if lines := strings.Count(string(b), "\n"); err != nil || lines != 301 {
+		t.Errorf("%d lines, %v", lines, err)
+	}
+	files, err := r.WriteSVG(dir)
+	if err != nil || len(files) != 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, name := range files {
+		b, _ := os.ReadFile(name)
+		d := xml.NewDecoder(bytes.NewReader(b))
+		for {
+			if _, err := d.Token(); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func TestJain(t *testing.T) {
+	r := &Result{Flows: []Flow{{Bytes: 100, FCT: engine.Second}, {Bytes: 100, FCT: engine.Second}}}
+	if got := r.Jain(); got != 1 {
+		t.Errorf("equal shares: %g", got)
+	}
+	r.Flows[1].Bytes = 0
+	if got := r.Jain(); got != 0.5 {
+		t.Errorf("one of two: %g", got)
+	}
+}

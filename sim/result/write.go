@@ -1,0 +1,127 @@
+package result
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Summary is what Result has, shortened to what fits on a screen.
+type Summary struct {
+	*Result
+	Messages int          `json:"messages"`
+	Goodput  float64      `json:"goodput_bps"`
+	Jain     float64      `json:"jain"`
+	FCT      Distribution `json:"fct_us"`
+	Slowdown Distribution `json:"slowdown"`
+	BySize   []Bucket     `json:"by_size"`
+}
+
+// Summary returns a summary of r.
+func (r *Result) Summary() Summary {
+	all := r.All()
+	return Summary{Result: r, Messages: len(r.Flows), Goodput: r.Goodput(), Jain: r.Jain(), FCT: all.FCT, Slowdown: all.Slowdown, BySize: r.Buckets()}
+}
+
+// WriteJSON writes the summary.
+func (r *Result) WriteJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(r.Summary())
+}
+
+// WriteText writes the summary for people.
+func (r *Result) WriteText(w io.Writer) {
+	fmt.Fprintf(w, "%s, transport %s, seed %d: %.3f ms simulated, %d link transmissions\n",
+		r.Name, r.Profile, r.Seed, r.Ended.Seconds()*1e3, r.Transmissions)
+	fmt.Fprintf(w, "%d messages done, %d unfinished, %d failed; goodput %.2f Gb/s, Jain's index %.3f\n",
+		len(r.Flows), r.Unfinished, r.Failed, r.Goodput()/1e9, r.Jain())
+	fmt.Fprintf(w, "packets: %d marked, %d sent again after %d timeouts and NAKs", r.Marked, r.Retransmitted, r.Timeouts)
+	for _, why := range sortedKeys(r.Drops) {
+		fmt.Fprintf(w, ", %d lost: %s", r.Drops[why], why)
+	}
+	fmt.Fprintf(w, "\nqueues: longest %d KB; PFC: %d pauses, links stopped for %.3f ms together\n\n", r.Peak/1000, r.Pauses, r.Paused.Seconds()*1e3)
+	fmt.Fprintf(w, "%-22s %8s %10s  %s\n", "bytes", "messages", "mean FCT", "slowdown: mean      50 %      95 %      99 %    99.9 %")
+	row := func(name string, b Bucket) {
+		d := b.Slowdown
+		fmt.Fprintf(w, "%-22s %8d %7.1f us  %14.2f %9.2f %9.2f %9.2f %9.2f\n", name, d.Count, b.FCT.Mean, d.Mean, d.P50, d.P95, d.P99, d.P999)
+	}
+	for _, b := range r.Buckets() {
+		row(b.name(), b)
+	}
+	row("all", r.All())
+}
+
+func (b *Bucket) name() string {
+	if b.To == 1<<32-1 {
+		return "more than " + short(b.From)
+	}
+	return "up to " + short(b.To)
+}
+
+// short writes a number of bytes in few letters.
+func short(n uint32) string {
+	switch {
+	case n >= 1e6:
+		return fmt.Sprintf("%g MB", float64(n)/1e6)
+	case n >= 1e3:
+		return fmt.Sprintf("%g KB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%d B", n)
+}
+
+// WriteCSV writes flows.csv, ports.csv and, if there are any, samples.csv into a folder, which it
+// makes.
+func (r *Result) WriteCSV(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	flows := table{{"id", "src", "dst", "bytes", "start_ps", "fct_ps", "ideal_ps", "slowdown"}}
+	for _, f := range r.Flows {
+		flows.add(f.ID, f.Src, f.Dst, f.Bytes, int64(f.Start), int64(f.FCT), int64(f.Ideal), f.Slowdown)
+	}
+	ports := table{{"link", "packets", "bytes", "lost", "peak_queue_bytes", "marked", "pauses", "paused_ps"}}
+	for _, p := range r.Ports {
+		ports.add(p.Link, p.Packets, p.Bytes, p.Lost, p.Peak, p.Marked, p.Pauses, int64(p.Paused))
+	}
+	samples := table{{"at_ps", "queued_bytes", "longest_queue_bytes", "pauses", "goodput_bps"}}
+	for _, s := range r.Samples {
+		samples.add(int64(s.At), s.Queued, s.LongestQueue, s.Pauses, s.Goodput)
+	}
+	for name, t := range map[string]table{"flows.csv": flows, "ports.csv": ports, "samples.csv": samples} {
+		if len(t) == 1 {
+			continue
+		}
+		if err := t.write(filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// table is a heading and rows.
+type table [][]string
+
+func (t *table) add(values ...any) {
+	row := make([]string, len(values))
+	for i, v := range values {
+		row[i] = fmt.Sprint(v)
+	}
+	*t = append(*t, row)
+}
+
+func (t table) write(name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	w := csv.NewWriter(f)
+	if err := w.WriteAll(t); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}

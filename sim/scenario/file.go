@@ -1,0 +1,275 @@
+// Package scenario reads descriptions of simulations: strict YAML with units. docs/simulator.md
+// describes the format; what is wrong is said with file, line and key.
+package scenario
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// File is a scenario as it is written.
+type File struct {
+	Name        string
+	Description string
+	Seed        uint64
+	Topology    Topology
+	Framing     Framing
+	Switch      Switch
+	Switches    []Override
+	Transport   Transport
+	Workload    []Work
+	Events      []Event
+	Stop        Span // none: until all has ended
+	Sample      Span // how often queues are looked at; none: a thousandth of Stop, or never
+	Ideal       string
+
+	path string
+	root *yaml.Node
+}
+
+// Topology is where hosts and switches are.
+type Topology struct {
+	Kind         string
+	Hosts        int // star, parallel (on each side), jellyfish
+	Left, Right  int // dumbbell
+	Paths        int // parallel
+	Leaves       int
+	Spines       int
+	HostsPerLeaf int `yaml:"hosts_per_leaf"`
+	Cables       int // leaf-spine: between a leaf and a spine, default 1
+	K            int // fat-tree
+	Switches     int // jellyfish
+	Degree       int // jellyfish
+	Seed         uint64
+	HostRate     Rate `yaml:"host_rate"`
+	CoreRate     Rate `yaml:"core_rate"`
+	Delay        Span
+	Links        []Cable // graph
+}
+
+// Cable joins two nodes of a graph: hosts are h0, h1 ..., all other names are switches.
+type Cable struct {
+	A, B  string
+	Rate  Rate
+	Delay Span
+}
+
+// Framing counts bytes on links as other simulators do; none: as they are on the wire.
+type Framing struct{ Header, Control Size }
+
+// Switch is what switches are like.
+type Switch struct {
+	Buffer      Size
+	PFC         *PFC
+	EgressAlpha float64 `yaml:"egress_alpha"`
+	ECN         *ECN
+	Scheduling  string // fifo, srpt
+	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
+	Balance     Balance
+	Detour      bool
+}
+
+// Override is for switches whose names begin with Match.
+type Override struct {
+	Match  string
+	Switch Switch `yaml:",inline"`
+}
+
+// PFC is priority flow control for data.
+type PFC struct {
+	Headroom, Reserve, Shared Size
+	Alpha                     float64
+	ResumeOffset              Size `yaml:"resume_offset"`
+	Pause                     Span
+}
+
+// ECN is marking.
+type ECN struct {
+	Min, Max    Size
+	Probability float64
+	At          string // enqueue, dequeue
+}
+
+// Balance is load balancing.
+type Balance struct {
+	Name    string
+	Samples int
+	Gap     Span
+}
+
+// Part is a plug-in of a transport: its name and its parameters.
+type Part struct {
+	Name   string
+	Params map[string]float64 `yaml:",inline"`
+}
+
+// Transport is how hosts send.
+type Transport struct {
+	Profile     string
+	Reorder     Part
+	Recovery    Part
+	Paths       Part
+	Congestion  Part
+	HoldLast    string `yaml:"hold_last"`
+	MTU         int
+	MaxUnacked  uint32 `yaml:"max_unacked"` // packets
+	AckTimeout  Span   `yaml:"ack_timeout"`
+	AckEach     bool   `yaml:"ack_each_packet"`
+	CNPInterval Span   `yaml:"cnp_interval"`
+	Connections string // message, persistent
+}
+
+// Work is something that hosts do.
+type Work struct {
+	Kind        string
+	Verb        string // write, send, read
+	Sizes       string // poisson: a distribution or a size
+	Size        Size
+	Load        float64
+	Until       Span
+	CrossRack   bool `yaml:"cross_rack"`
+	To          int  // incast
+	Senders     int
+	Rounds      int
+	Every       Span
+	At          Span
+	File        string // flows
+	Client      int    // rpc
+	Server      int
+	Request     Size
+	Response    Size
+	Calls       int
+	Outstanding int
+}
+
+// Event is something that happens to the network.
+type Event struct {
+	At          Span
+	Link        string
+	Index       int // of several cables between the same nodes
+	Do          string
+	Rate        Rate
+	Probability float64
+}
+
+// Read reads a scenario. path is its name for errors; set are changes "a.b.c=value".
+func Read(path string, text []byte, set []string) (*File, error) {
+	f := &File{path: path, Seed: 1}
+	var doc yaml.Node
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	if len(doc.Content) == 0 {
+		return nil, fmt.Errorf("%s: it is empty", path)
+	}
+	f.root = doc.Content[0]
+	for _, s := range set {
+		if err := change(f.root, s); err != nil {
+			return nil, err
+		}
+	}
+	changed, err := yaml.Marshal(f.root)
+	if err != nil {
+		return nil, err
+	}
+	if len(set) > 0 { // lines of what follows are those of the text as changed
+		text = changed
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(f); err != nil && !errors.Is(err, io.EOF) {
+		return nil, f.wrong(err)
+	}
+	return f, nil
+}
+
+var unknownField = regexp.MustCompile(`field (\S+) not found in type scenario\.(\S+)`)
+
+// wrong says in our words what the YAML package says.
+func (f *File) wrong(err error) error {
+	var many *yaml.TypeError
+	if !errors.As(err, &many) {
+		return fmt.Errorf("%s: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	var all []error
+	for _, e := range many.Errors {
+		line, text, ok := strings.Cut(strings.TrimPrefix(e, "line "), ": ")
+		if !ok {
+			line, text = "?", e
+		}
+		text = unknownField.ReplaceAllString(text, `unknown key "$1"`)
+		all = append(all, fmt.Errorf("%s:%s: %s", f.path, line, text))
+	}
+	return errors.Join(all...)
+}
+
+// at says that the value of a key, such as "topology.k", is wrong.
+func (f *File) at(key, format string, args ...any) error {
+	line := ""
+	if n := find(f.root, strings.Split(key, ".")); n != nil {
+		line = ":" + strconv.Itoa(n.Line)
+	}
+	return fmt.Errorf("%s%s: %s: %s", f.path, line, key, fmt.Sprintf(format, args...))
+}
+
+// find returns the node of a key, or the nearest one above it.
+func find(n *yaml.Node, keys []string) *yaml.Node {
+	for _, k := range keys {
+		next := child(n, k)
+		if next == nil {
+			return n
+		}
+		n = next
+	}
+	return n
+}
+
+// child returns a value of a mapping, or an element of a list.
+func child(n *yaml.Node, key string) *yaml.Node {
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == key {
+				return n.Content[i+1]
+			}
+		}
+	case yaml.SequenceNode:
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Content) {
+			return n.Content[i]
+		}
+	}
+	return nil
+}
+
+// change sets a key to a value: "a.b.c=value". Mappings on the way are made.
+func change(n *yaml.Node, text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	if !ok || key == "" {
+		return fmt.Errorf("--set %q is not key=value", text)
+	}
+	keys := strings.Split(key, ".")
+	for i, k := range keys {
+		next := child(n, k)
+		if next == nil {
+			if n.Kind != yaml.MappingNode {
+				return fmt.Errorf("--set %s: there is no %q", text, strings.Join(keys[:i+1], "."))
+			}
+			next = &yaml.Node{Kind: yaml.MappingNode}
+			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k}, next)
+		}
+		n = next
+	}
+	var v yaml.Node
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) == 0 {
+		return fmt.Errorf("--set %s: the value is no YAML", text)
+	}
+	*n = *v.Content[0]
+	return nil
+}

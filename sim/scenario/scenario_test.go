@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"roced/sim"
+)
+
+const small = `name: small
+topology: {kind: star, hosts: 4, host_rate: 100Gbps, delay: 1us}
+switch: {buffer: 1MiB}
+transport: {profile: rc}
+workload:
+  - {kind: incast, to: 0, senders: 3, size: 100KB}
+`
+
+func none(string) ([]byte, error) { return nil, errors.New("no file") }
+
+func config(text string, set ...string) (sim.Config, error) {
+	f, err := Read("x.yaml", []byte(text), set)
+	if err != nil {
+		return sim.Config{}, err
+	}
+	return f.Config(none)
+}
+
+func TestSmall(t *testing.T) {
+	c, err := config(small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Run()
+	if err != nil || len(r.Flows) != 3 {
+		t.Fatalf("%d messages, %v", len(r.Flows), err)
+	}
+}
+
+// What is wrong is said with file, line and key.
+func TestErrors(t *testing.T) {
+	edit := func(old, with string) string { return strings.Replace(small, old, with, 1) }
+	for _, c := range []struct{ text, want string }{
+		{"", "x.yaml: it is empty"},
+		{"a: [", "x.yaml: line 1"},
+		{edit("hosts: 4", "hosts: four"), "x.yaml:2: cannot unmarshal"},
+		{edit("hosts: 4", "hots: 4"), `x.yaml:2: unknown key "hots"`},
+		{edit("hosts: 4, ", ""), "x.yaml:2: topology.hosts: a star needs it"},
+		{edit("star", "stern"), `x.yaml:2: topology.kind: "stern" is none of`},
+		{edit("100Gbps", "100"+"Gb"), `line 2: "100Gb" is no rate`},
+		{edit("host_rate: 100Gbps, ", ""), "x.yaml:2: topology.host_rate"},
+		{edit("star, hosts: 4", "fat-tree, k: 5"), "x.yaml:2: topology.k: a fat-tree has an even k"},
+		{edit("buffer: 1MiB", "buffer: 0"), "x.yaml:3: switch.buffer"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: luck}"), `x.yaml:3: switch.balance: load balancing "luck"`},
+		{edit("buffer: 1MiB", "buffer: 1MiB, pfc: {reserve: 1KB}"), "x.yaml:3: switch.pfc.headroom"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, ecn: {min: 5KB, max: 1KB}"), "x.yaml:3: switch.ecn"},
+		{edit("rc}", "tcp}"), `x.yaml:4: transport: no transport profile "tcp"`},
+		{edit("rc}", "rc, paths: {name: spray}}"), "x.yaml:4: transport: parts do not go together"},
+		{edit("rc}", "irn, recovery: {name: irn, bdp: 5}}"), "x.yaml:4: transport: "},
+		{edit("rc}", "rc, congestion: {name: dcqcn}}"), "x.yaml:4: transport.cnp_interval"},
+		{edit("rc}", "rc, connections: many}"), "x.yaml:4: transport.connections"},
+		{edit("incast", "rush"), `x.yaml:6: workload.0.kind: "rush" is none of`},
+		{edit("senders: 3", "senders: 4"), "x.yaml:6: workload.0: incast needs"},
+		{edit("kind: incast", "kind: flows, file: f"), "x.yaml:6: workload.0.file: no file"},
+		{edit("kind: incast", "kind: poisson, load: 0.5"), "x.yaml:6: workload.0.until"},
+		{edit("kind: incast", "kind: poisson, load: 5, until: 1ms"), "x.yaml:6: workload.0: a load of 5"},
+		{edit("kind: incast", "kind: poisson, sizes: Nobody"), `x.yaml:6: workload.0.sizes: "Nobody" is neither a size nor one of AliStorage2019`},
+		{small + "events: [{at: 1us, link: h0-s1, do: fail}]\n", `x.yaml:7: events.0.link: there is no link "h0-s1"; they are called like "h0-s0"`},
+		{small + "events: [{at: 1us, link: h0-s0, do: cut}]\n", "x.yaml:7: events.0.do"},
+		{small + "ideal: best\n", "x.yaml:7: ideal"},
+		{small + "framing: {header: 48}\n", "x.yaml:7: framing"},
+	} {
+		if _, err := config(c.text); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got  %v\nwant %s", err, c.want)
+		}
+	}
+}
+
+func TestSet(t *testing.T) {
+	c, err := config(small, "topology.hosts=9", "workload.0.size=7KB", "seed=5", "transport.congestion.name=static")
+	if err != nil || c.Graph.Hosts != 9 || c.Seed != 5 || c.Spec.Congestion.Name != "static" {
+		t.Errorf("%+v, %v", c, err)
+	}
+	for set, want := range map[string]string{"x": "not key=value", "workload.3.size=1": `no "workload.3"`, "topology.hots=3": `unknown key "hots"`} {
+		if _, err := config(small, set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", set, err)
+		}
+	}
+}
+
+func TestGraph(t *testing.T) {
+	c, err := config(strings.Replace(small, "{kind: star, hosts: 4, host_rate: 100Gbps, delay: 1us}",
+		"{kind: graph, links: [{a: h0, b: x, rate: 10Gbps}, {a: x, b: y, rate: 40Gbps, delay: 2us}, {a: y, b: h1, rate: 10Gbps}]}", 1), "workload.0.senders=1")
+	if err != nil || c.Graph.Hosts != 2 || len(c.Graph.Switches) != 2 || c.Graph.Links()[2] != "x-y" {
+		t.Errorf("%+v, %v", c.Graph, err)
+	}
+}
+
+// TestShipped: the scenarios that the repository has can be read.
+func TestShipped(t *testing.T) {
+	files, err := filepath.Glob("../../configs/sim/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("there are none")
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := Read(name, text, nil)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		c, err := f.Config(func(file string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(name), file)) })
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if _, err := sim.New(c); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if f.Name == "" || f.Description == "" {
+			t.Errorf("%s has no name or description", name)
+		}
+	}
+}

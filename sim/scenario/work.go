@@ -1,0 +1,149 @@
+package scenario
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"roced/sim"
+	"roced/sim/engine"
+	"roced/sim/workload"
+)
+
+//go:embed cdf/*.txt
+var cdfs embed.FS
+
+var verbs = map[string]workload.Verb{"": workload.Write, "write": workload.Write, "send": workload.Send, "read": workload.Read}
+
+// work adds what hosts do.
+func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
+	if len(f.Workload) == 0 {
+		return f.at("workload", "hosts have nothing to do")
+	}
+	for i := range f.Workload {
+		a, err := f.app(c, i, load)
+		if err != nil {
+			return err
+		}
+		c.Apps = append(c.Apps, a...)
+	}
+	return nil
+}
+
+// app returns the i-th workload.
+func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]workload.App, error) {
+	w, hosts := &f.Workload[i], c.Graph.Hosts
+	key := fmt.Sprintf("workload.%d", i)
+	verb, ok := verbs[w.Verb]
+	if !ok {
+		return nil, f.at(key+".verb", "%q is none of write, send, read", w.Verb)
+	}
+	if w.Size > workload.MaxMessage || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
+		return nil, f.at(key, "a message has at most 2 GiB")
+	}
+	open := func(next func() (workload.Planned, bool)) ([]workload.App, error) {
+		return []workload.App{&workload.OpenLoop{Verb: verb, Next: next}}, nil
+	}
+	size := uint32(w.Size)
+	switch w.Kind {
+	case "poisson":
+		p, err := f.poisson(c, key, w, uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		return open(p.Source())
+	case "permutation":
+		ps := workload.Permutation(hosts, size, c.Seed)
+		for k := range ps {
+			ps[k].At = w.At.time()
+		}
+		return open(workload.List(ps))
+	case "incast":
+		return f.incast(c, key, w, open)
+	case "flows":
+		text, err := load(w.File)
+		if err != nil {
+			return nil, f.at(key+".file", "%v", err)
+		}
+		ps, err := workload.ReadFlows(string(text), hosts)
+		if err != nil {
+			return nil, f.at(key+".file", "%s: %v", w.File, err)
+		}
+		return open(workload.List(ps))
+	case "rpc":
+		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
+			return nil, f.at(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
+		}
+		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
+			Calls: w.Calls, Outstanding: w.Outstanding}}, nil
+	case "all-to-all":
+		return []workload.App{&workload.AllToAll{Bytes: size, Outstanding: w.Outstanding}}, nil
+	case "ring-all-reduce":
+		return []workload.App{&workload.RingAllReduce{Bytes: size}}, nil
+	case "tree-all-reduce":
+		return []workload.App{&workload.TreeAllReduce{Bytes: size}}, nil
+	}
+	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, flows, rpc, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
+}
+
+func (f *File) incast(c *sim.Config, key string, w *Work, open func(func() (workload.Planned, bool)) ([]workload.App, error)) ([]workload.App, error) {
+	if w.To < 0 || w.To >= c.Graph.Hosts || w.Senders < 1 || w.Senders >= c.Graph.Hosts {
+		return nil, f.at(key, "incast needs to, one of %d hosts, and senders, fewer than these", c.Graph.Hosts)
+	}
+	var ps []workload.Planned
+	for round := range max(w.Rounds, 1) {
+		at := w.At.time() + engine.Time(round)*w.Every.time()
+		ps = append(ps, workload.Incast(c.Graph.Hosts, w.To, w.Senders, uint32(w.Size), at)...)
+	}
+	return open(workload.List(ps))
+}
+
+func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.Poisson, error) {
+	sizes, err := f.sizes(key, w)
+	if err != nil {
+		return nil, err
+	}
+	if w.Until == 0 {
+		return nil, f.at(key+".until", "say when the last message arrives")
+	}
+	p := &workload.Poisson{Hosts: c.Graph.Hosts, Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32}
+	if w.CrossRack {
+		if p.CrossRack = f.Topology.HostsPerLeaf; p.CrossRack == 0 {
+			return nil, f.at(key+".cross_rack", "only a leaf-spine has racks")
+		}
+	}
+	if p.Rate == 0 {
+		return nil, f.at("topology.host_rate", "a load is a part of it")
+	}
+	if err := p.Check(); err != nil {
+		return nil, f.at(key, "%v", err)
+	}
+	return p, nil
+}
+
+// sizes returns the distribution that w names.
+func (f *File) sizes(key string, w *Work) (*workload.CDF, error) {
+	var s Size
+	if w.Sizes == "" && w.Size > 0 {
+		return workload.Fixed(float64(w.Size)), nil
+	}
+	if err := s.UnmarshalYAML(&yaml.Node{Kind: yaml.ScalarNode, Value: w.Sizes}); err == nil && s > 0 {
+		return workload.Fixed(float64(s)), nil
+	}
+	text, err := cdfs.ReadFile("cdf/" + w.Sizes + ".txt")
+	if err != nil {
+		return nil, f.at(key+".sizes", "%q is neither a size nor one of %s", w.Sizes, strings.Join(distributions(), ", "))
+	}
+	return workload.ReadCDF(string(text))
+}
+
+// distributions are the names of those that there are.
+func distributions() (names []string) {
+	files, _ := cdfs.ReadDir("cdf")
+	for _, d := range files {
+		names = append(names, strings.TrimSuffix(d.Name(), ".txt"))
+	}
+	return names
+}
