@@ -118,8 +118,9 @@ generate: ## compile the BPF programs (needs clang and libbpf-dev); the result i
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
 	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/bench-loss.md
 
-demo: build ## two NICs in two namespaces move and verify memory
-	$(GO) run ./tools/demo -bin $(BIN) -out out/demo
+LINK ?= auto
+demo: build ## two NICs in two namespaces move and verify memory; LINK=udp: on UDP sockets of this one, as any user
+	$(GO) run ./tools/demo -bin $(BIN) -out out/demo -link $(LINK)
 
 curves: ## draw the reactions of congestion control, and a trace, into docs/curves
 	$(GO) run ./tools/curves

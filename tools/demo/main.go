@@ -21,7 +21,7 @@ import (
 func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "out/demo", "folder for the capture and the logs")
-	link := flag.String("link", "auto", "auto, tap or unix")
+	link := flag.String("link", "auto", "auto, tap, udp or unix")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
 	defer stop()
@@ -38,23 +38,34 @@ func main() {
 
 // run chooses how to join the NICs: TAPs need root or a user namespace.
 func run(ctx context.Context, bin, out, link string) (int, error) {
-	if link != "unix" {
+	lab := testbed.LabOptions{Bin: bin}
+	switch link {
+	case "auto", "tap":
 		switch testbed.Own() {
 		case testbed.Root:
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made as root.")
-			return 0, demo(ctx, bin, out, false)
+			return 0, demo(ctx, out, lab)
 		case testbed.UserNS:
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made without root in a user namespace.")
-			return 0, demo(ctx, bin, out, false)
+			return 0, demo(ctx, out, lab)
 		}
 		if code, err := testbed.InUserNamespace(ctx); err == nil {
 			return code, nil
 		} else if link == "tap" {
 			return 1, err
 		}
+		fmt.Println("This user may not make network namespaces with TAP devices.")
+		fallthrough
+	case "udp":
+		fmt.Println("Network: UDP sockets on 127.0.0.2 and 127.0.0.3, which takes no privilege.")
+		lab.Loopback = true
+	case "unix":
+		fmt.Println("Network: an AF_UNIX link.")
+		lab.Unix = true
+	default:
+		return 2, fmt.Errorf("no link of type %q", link)
 	}
-	fmt.Println("Network: an AF_UNIX link; this user may not make network namespaces with TAP devices.")
-	return 0, demo(ctx, bin, out, true)
+	return 0, demo(ctx, out, lab)
 }
 
 // step is one operation that the demo shows.
@@ -88,22 +99,21 @@ type demonstration struct {
 	out string
 }
 
-func demo(ctx context.Context, bin, out string, unix bool) (err error) {
+func demo(ctx context.Context, out string, o testbed.LabOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "roced-demo")
+	if o.Dir, err = os.MkdirTemp("", "roced-demo"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.Dir)
+	lab, err := testbed.NewLab(o)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	lab, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir, Unix: unix})
-	if err != nil {
-		return err
-	}
-	d := &demonstration{ctx, lab, bin, out}
+	d := &demonstration{ctx, lab, o.Bin, out}
 	defer func() { err = errors.Join(err, lab.Close(), d.keepLogs()) }()
 	return d.show()
 }

@@ -43,6 +43,8 @@ type LabOptions struct {
 	Bin  string // folder of the programs
 	Dir  string // existing folder, with a short path: sockets are made in it
 	Unix bool   // join the NICs by AF_UNIX datagrams: needs no privilege
+	// Loopback gives each NIC a loopback address of this namespace, on UDP sockets: needs no privilege either.
+	Loopback bool
 	// NoOffload makes TAPs carry single frames.
 	NoOffload bool
 	// Shared are the types of ports that share the veth of a namespace with the kernel:
@@ -54,7 +56,7 @@ type LabOptions struct {
 // NewLab builds the network and starts both daemons.
 func NewLab(o LabOptions) (*Lab, error) {
 	l := &Lab{Bin: o.Bin, Dir: o.Dir}
-	if !o.Unix {
+	if !o.Unix && !o.Loopback {
 		var err error
 		if l.Bed, err = NewDirect([2]bool{o.Shared[0] != "", o.Shared[1] != ""}); err != nil {
 			return nil, err
@@ -85,7 +87,11 @@ func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.link(i), l.link(1-i))
 	}
 	addrs := fmt.Sprintf("    addresses: [%q, %q]\n", nicAddrs(i)[0], nicAddrs(i)[1])
-	if o.Shared[i] != "" {
+	if o.Loopback {
+		h.Addr = fmt.Sprintf("127.0.0.%d", i+2)
+		port = fmt.Sprintf("{type: udp, address: %s}", h.Addr)
+	}
+	if o.Shared[i] != "" || o.Loopback {
 		addrs = "" // the interface has them
 	}
 	text := fmt.Sprintf("run_dir: %q\nnics:\n  - name: %s\n%s    port: %s\n%s", h.RunDir, h.Device, addrs, port, o.Extra)

@@ -49,7 +49,7 @@ func (s *side) path(name string) string { return filepath.Join(s.dir, name) }
 type cell struct {
 	place string // one, siblings, host or pods
 	user  int    // of the daemon
-	port  string // unix, packet or tap
+	port  string // unix, udp, packet or tap
 	// Departures from what is usual.
 	hidepid bool
 	deny    []string
@@ -114,7 +114,7 @@ func newLab(t *testing.T, c *cell) *lab {
 	l.folder(filepath.Join(dir, "link"))
 	l.folder(filepath.Join(dir, "meet"))
 	if c.port != "unix" {
-		direct := c.port == "packet"
+		direct := c.port != "tap"
 		l.bed, err = testbed.NewDirect([2]bool{direct, direct})
 		must(t, err)
 		t.Cleanup(func() { l.bed.Close() })
@@ -149,8 +149,8 @@ func (l *lab) prepare(i int) *side {
 	switch l.cell.port {
 	case "unix":
 		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", fmt.Sprint(link, "/", i), fmt.Sprint(link, "/", 1-i))
-	case "packet":
-		port, addresses = fmt.Sprintf("{type: packet, interface: %s}", testbed.Veth), ""
+	case "packet", "udp":
+		port, addresses = fmt.Sprintf("{type: %s, interface: %s}", l.cell.port, testbed.Veth), ""
 	case "tap":
 		port = fmt.Sprintf("{type: tap, device: tap_%d, bridge: %s}", i, testbed.Bridge)
 	}

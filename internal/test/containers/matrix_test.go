@@ -30,14 +30,14 @@ func (l *lab) check(res [2]outcome) {
 // sample is what is run of the matrix by default: everything once at least, with the
 // rights that are fewest.
 var sample = []string{"one/root/unix", "one/user/packet", "siblings/user/unix", "siblings/root/packet", "host/root/tap", "host/user/unix",
-	"pods/user/unix", "pods/user/tap"}
+	"pods/user/unix", "pods/user/tap", "one/user/udp", "pods/user/udp"}
 
 // TestMatrix: in whatever containers daemon and programs are, memory of every kind is moved
 // and every byte verified.
 func TestMatrix(t *testing.T) {
 	for _, place := range []string{"one", "siblings", "host", "pods"} {
 		for _, user := range []int{0, daemonUser} {
-			for _, port := range []string{"unix", "packet", "tap"} {
+			for _, port := range []string{"unix", "udp", "packet", "tap"} {
 				c := &cell{place: place, user: user, port: port}
 				t.Run(c.String(), func(t *testing.T) {
 					if !*all && !slices.Contains(sample, c.String()) {

@@ -63,7 +63,7 @@ func becomeConfined() error {
 	if err := unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&prog)), 0, 0); err != nil {
 		return fmt.Errorf("seccomp: %w", err)
 	}
-	return unix.Exec(os.Args[1], os.Args[1:], []string{"PATH=/usr/bin:/bin"})
+	return unix.Exec(os.Args[1], os.Args[1:], []string{"PATH=/usr/bin:/bin", "TMPDIR=" + os.Getenv("TMPDIR")})
 }
 
 // confined is a command that runs confined.
@@ -71,6 +71,20 @@ func confined(args ...string) *exec.Cmd {
 	c := exec.Command("/proc/self/exe", args...)
 	c.Env = append(os.Environ(), confinedBy+"=1")
 	return c
+}
+
+// copyPrograms puts programs where everybody may run them.
+func copyPrograms(dir string, names ...string) error {
+	for _, name := range names {
+		text, err := os.ReadFile(lab.Program(name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o755)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TestConfined has all parts run as an ordinary user does in a container without any right: both daemons and the
@@ -84,11 +98,7 @@ func TestConfined(t *testing.T) {
 	defer bed.Close()
 	dir := lab.Dir(t)
 	lab.Must(t, os.Chmod(dir, 0o755))
-	for _, name := range []string{"roced", "roceperf", "rocectl"} {
-		text, err := os.ReadFile(lab.Program(name))
-		lab.Must(t, err)
-		lab.Must(t, os.WriteFile(filepath.Join(dir, name), text, 0o755))
-	}
+	lab.Must(t, copyPrograms(dir, "roced", "roceperf", "rocectl"))
 	var run [2]string
 	for i, port := range []string{"interface: " + veth, "address: 198.18.0.2"} {
 		own := filepath.Join(dir, fmt.Sprint(i))

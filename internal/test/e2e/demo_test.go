@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"roced/internal/test/lab"
+	"roced/tools/testbed"
 )
 
 // demo builds the demo.
@@ -51,6 +52,32 @@ func TestDemo(t *testing.T) {
 	}
 	if strings.Contains(text, `"icrc":"bad"`) {
 		t.Error("the capture has bad frames")
+	}
+}
+
+// TestDemoOfAnOrdinaryUser runs the demo on UDP sockets, confined as in a container without any right.
+func TestDemoOfAnOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to make the network and then to become an ordinary user")
+	}
+	lab.Must(t, demo())
+	bed, err := testbed.NewDirect([2]bool{true, true})
+	lab.Must(t, err)
+	defer bed.Close()
+	dir := lab.Dir(t)
+	lab.Must(t, os.Chmod(dir, 0o755))
+	lab.Must(t, copyPrograms(dir, "roced", "roceperf", "rocectl", "demo"))
+	own := filepath.Join(dir, "own")
+	lab.Must(t, os.Mkdir(own, 0o755))
+	lab.Must(t, os.Chown(own, nobody, nobody))
+	c := confined(filepath.Join(dir, "demo"), "-link", "udp", "-bin", dir, "-out", filepath.Join(own, "out"))
+	c.Env = append(c.Env, "TMPDIR="+own)
+	p := lab.LaunchCmd(t, bed.NS[0].Start, c)
+	lab.Must(t, p.Wait(2*lab.Limit))
+	for _, want := range []string{"takes no privilege", "state ACTIVE", "port udp", "RC FETCH_ADD         ok", "Latency:"} {
+		if !strings.Contains(p.Said(), want) {
+			t.Errorf("the demo does not say %q:\n%s", want, p.Said())
+		}
 	}
 }
 
