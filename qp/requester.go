@@ -270,7 +270,9 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	r.account(now, &t.Packet)
 	t.Packet.AckReq = responds || r.separate || r.wantAck(now, ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.next > now || !r.follows()))
 	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq)
-	if t.Packet.AckReq && !responds { // only what a mere acknowledgement answers
+	// Only what a mere acknowledgement answers, and not behind responses that wait for the
+	// peer's own congestion control: two peers would slow each other down without end.
+	if t.Packet.AckReq && !responds && (r.separate || r.rdOut == 0) {
 		r.timer.sent(now, r.nxt.Add(-1))
 	}
 	return true

@@ -1,6 +1,7 @@
 package qp_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -177,6 +178,37 @@ func TestBytesBehindREAD(t *testing.T) {
 	}
 	if n := c.bytes(); n != 0 || len(s.h.SendCQ) != 3 {
 		t.Errorf("%d bytes and %d completions with the response, want 0 and 3", n, len(s.h.SendCQ))
+	}
+}
+
+// TestRoundTripsBehindREAD: an acknowledgement that waits behind the response to a READ tells
+// nothing of the network, for the peer paces its responses.
+func TestRoundTripsBehindREAD(t *testing.T) {
+	c := new(spy)
+	s := newSolo(t, "rc", spied(c))
+	answer := func(op bth.Opcode, n int, length int) {
+		t.Helper()
+		p := bth.Packet{Opcode: op, PSN: psn(n), AETH: bth.AETH{Syndrome: bth.SyndromeACK}, Payload: make([]byte, length)}
+		if d := s.rx(p, bth.XETH{}); d != qp.Accepted {
+			t.Fatal(d)
+		}
+	}
+	s.post1(qp.WRRead, 8)
+	s.post1(qp.WRWrite, 256)
+	s.poll()
+	s.now += 30e6
+	answer(bth.OpReadRespOnly, 0, 8)
+	answer(bth.OpAcknowledge, 1, 0)
+	s.post1(qp.WRWrite, 100)
+	s.poll()
+	s.now += 7000
+	answer(bth.OpAcknowledge, 2, 0)
+	var got []time.Duration
+	for _, x := range c.samples {
+		got = append(got, x.RTT)
+	}
+	if want := []time.Duration{0, 0, 7000}; !slices.Equal(got, want) {
+		t.Errorf("round trips %v, want %v", got, want)
 	}
 }
 
