@@ -21,6 +21,13 @@ import (
 // credKey is the key under which a request's context has its peer's credentials.
 type credKey struct{}
 
+// How long a connection to the admin interface may say nothing: when a request is due, and
+// after one.
+const (
+	headerTimeout = 5 * time.Second
+	idleTimeout   = 30 * time.Second
+)
+
 // startAdmin serves the admin interface, and metrics on TCP if the configuration
 // asks for them.
 func (d *Daemon) startAdmin() error {
@@ -30,13 +37,10 @@ func (d *Daemon) startAdmin() error {
 	}
 	d.admin = &http.Server{
 		Handler:           d.permitted(d.routes()),
-		ReadHeaderTimeout: 5 * time.Second,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			cred, err := server.PeerCred(c.(*net.UnixConn))
-			if err != nil {
-				return ctx // without credentials nothing is permitted
-			}
-			return context.WithValue(ctx, credKey{}, cred)
+			return context.WithValue(ctx, credKey{}, c.(*visitor).cred)
 		},
 	}
 	d.serve(d.admin, ln)
@@ -55,7 +59,7 @@ func (d *Daemon) startMetrics() error {
 	d.metrics = ln.Addr()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", d.metricsHandler())
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
 	d.serve(srv, ln)
 	d.served.Go(func() {
 		<-d.ending
@@ -66,7 +70,7 @@ func (d *Daemon) startMetrics() error {
 
 func (d *Daemon) serve(s *http.Server, ln net.Listener) {
 	d.served.Go(func() {
-		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(&admission{ln, d.quota, d.log}); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("admin interface ended", "err", err)
 		}
 	})
@@ -81,7 +85,7 @@ func (d *Daemon) permitted(h http.Handler) http.Handler {
 			_ = http.NewResponseController(w).EnableFullDuplex()
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
-		if !ok || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
+		if !ok || cred == nil || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
 			answer(w, http.StatusForbidden, api.Fault{Error: "permission denied"})
 			return
 		}

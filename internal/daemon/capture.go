@@ -84,7 +84,8 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 		rd.Close()
 		return err
 	}
-	over := endOfBody(r)
+	over, stop := endOfBody(w, r)
+	defer stop()
 	w.Header().Set("Content-Type", "application/x-pcapng")
 	w.WriteHeader(http.StatusOK)
 	copied := make(chan struct{})
@@ -110,17 +111,21 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 
 // endOfBody returns a channel that is closed when the body of a request of
 // unknown length ends, as it does when the caller says so or goes. Another
-// request's body means nothing: the channel is nil.
-func endOfBody(r *http.Request) <-chan struct{} {
+// request's body means nothing: the channel is nil. stop ends the reading, which the server
+// does not suffer beside its own once the request has been answered.
+func endOfBody(w http.ResponseWriter, r *http.Request) (over <-chan struct{}, stop func()) {
 	if r.ContentLength >= 0 {
-		return nil
+		return nil, func() {}
 	}
-	over := make(chan struct{})
+	ended := make(chan struct{})
 	go func() {
-		defer close(over)
+		defer close(ended)
 		_, _ = io.Copy(io.Discard, r.Body) // an error is an end as well
 	}()
-	return over
+	return ended, func() {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // a connection that cannot has ended
+		<-ended
+	}
 }
 
 // copyFlushed copies r to w and passes everything on at once.

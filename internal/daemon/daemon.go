@@ -20,6 +20,7 @@ import (
 
 	"roced/internal/daemon/api"
 	"roced/internal/daemon/config"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/sysfs"
 	"roced/internal/daemon/ucma"
 )
@@ -33,6 +34,7 @@ type Daemon struct {
 	tree *sysfs.Tree
 	// devices counts the verbs devices: uverbs0 and so on.
 	devices int
+	quota   *quota.Ledger // of what is the daemon's
 	ucma    *ucma.Server
 	events  broadcast
 	admin   *http.Server
@@ -46,6 +48,7 @@ type Daemon struct {
 // Start brings a daemon up. On error nothing is left behind.
 func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{})}
+	d.quota = d.daemonQuota()
 	err := d.start()
 	if err != nil {
 		d.Close()
@@ -86,6 +89,9 @@ func lockRunDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+	if err := checkRunDir(dir); err != nil {
+		return nil, err
+	}
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -98,6 +104,22 @@ func lockRunDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	return f, nil
+}
+
+// ErrRunDir says that somebody else could exchange what is in the run directory.
+var ErrRunDir = errors.New("it must belong to the user that the daemon runs as, and nobody else may write to it")
+
+// checkRunDir refuses a run directory in which others could put their own sockets in the place
+// of the daemon's.
+func checkRunDir(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(dir, &st); err != nil {
+		return fmt.Errorf("run directory %s: %w", dir, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0 {
+		return fmt.Errorf("run directory %s has mode %#o and belongs to user %d: %w", dir, st.Mode&0o7777, st.Uid, ErrRunDir)
+	}
+	return nil
 }
 
 // nic returns the NIC of a name.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"roced/internal/daemon/config"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/server"
 	"roced/internal/daemon/shard"
 	"roced/internal/daemon/sysfs"
@@ -29,6 +30,7 @@ type nic struct {
 	mac     rocev2.MAC // at the start; the NIC follows its interface, GUIDs do not
 	shard   *shard.Shard
 	devices []*device
+	quota   *quota.Ledger
 	tree    *sysfs.Tree   // of this NIC alone
 	showing sync.Mutex    // held while what the tree shows is brought up to date
 	changed chan struct{} // the port has changed
@@ -76,6 +78,7 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	if err := n.startShard(core); err != nil {
 		return nil, err
 	}
+	n.quota = d.nicQuota(core.Limits())
 	if c.Capture.File != "" {
 		if err := n.captureFile(); err != nil {
 			return nil, err
@@ -145,6 +148,7 @@ func (n *nic) build() (*rocev2.NIC, error) {
 		cfg.MaxUnacked = windowFor(r)
 	}
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
+	cfg.Limits = nicLimits
 	cfg.NewProfile, cfg.Quantum = c.Maker(), int(c.Share.Quantum)
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err

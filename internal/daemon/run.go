@@ -54,7 +54,7 @@ func newLogger(c *config.Log) *slog.Logger {
 	_ = level.UnmarshalText([]byte(c.Level)) // has been validated
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, opts))
+		return slog.New(newLimited(slog.NewJSONHandler(os.Stderr, opts)))
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, opts))
+	return slog.New(newLimited(slog.NewTextHandler(os.Stderr, opts)))
 }

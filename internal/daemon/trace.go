@@ -69,7 +69,8 @@ func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error
 	if err := n.startTrace(r.Context(), r.PathValue("qp"), rec); err != nil {
 		return err
 	}
-	over := endOfBody(r)
+	over, stop := endOfBody(w, r)
+	defer stop()
 	w.Header().Set("Content-Type", "application/jsonl")
 	w.WriteHeader(http.StatusOK)
 	var lines bytes.Buffer

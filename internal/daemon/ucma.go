@@ -16,8 +16,7 @@ import (
 // startUCMA serves rdma_cm for all NICs on one socket, which may be used by whoever
 // may use one of them.
 func (d *Daemon) startUCMA() (err error) {
-	c := ucma.Config{Path: filepath.Join(d.cfg.RunDir, ucma.Socket), Contexts: d.cfg.Limits.Connections,
-		IDs: d.cfg.Limits.QPs, Log: d.log}
+	c := ucma.Config{Path: filepath.Join(d.cfg.RunDir, ucma.Socket), Quota: d.quota, Log: d.log}
 	for _, n := range d.nics {
 		c.NICs = append(c.NICs, ucma.NIC{Name: n.cfg.Name, GUID: server.GUID(n.mac), Shard: n.shard,
 			May: func(cred *unix.Ucred) bool { return mayUse(&n.cfg.Access, cred) }})

@@ -120,8 +120,12 @@ func list[T any](nic string, objects []T, fill func(*T, *api.Resource) any) []ap
 }
 
 func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
-	if r.PathValue("kind") == "cm_id" {
+	switch r.PathValue("kind") {
+	case "cm_id":
 		answer(w, http.StatusOK, d.cmIDs())
+		return
+	case "user":
+		answer(w, http.StatusOK, d.users())
 		return
 	}
 	kind := listers[r.PathValue("kind")]

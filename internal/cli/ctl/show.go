@@ -81,20 +81,50 @@ func (a *app) res() *cobra.Command {
 	cmd := &cobra.Command{Use: "res", Short: "Objects of the NICs", Args: noCommand, RunE: help,
 		Example: "  rocectl res show\n  rocectl res show qp --json"}
 	cmd.AddCommand(&cobra.Command{
-		Use: "show [qp|mr|cq|pd|srq|ah|cm_id]", Short: "List objects; without a kind, count them", Args: between(0, 1),
-		ValidArgs: kinds,
-		Example:   "  rocectl res show qp",
+		Use: "show [qp|mr|cq|pd|srq|ah|cm_id|user]", Short: "List objects, or what users have; without a kind, count them",
+		Args: between(0, 1), ValidArgs: append(kinds, users),
+		Example: "  rocectl res show qp\n  rocectl res show user",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.countObjects(c.Context())
 			}
+			if args[0] == users {
+				return a.listUsers(c.Context())
+			}
 			if !slices.Contains(kinds, args[0]) {
-				return usageError{fmt.Errorf("no objects of kind %q; there are %s", args[0], strings.Join(kinds, ", "))}
+				return usageError{fmt.Errorf("no objects of kind %q; there are %s, %s", args[0], strings.Join(kinds, ", "), users)}
 			}
 			return a.listObjects(c.Context(), args[0])
 		},
 	})
 	return cmd
+}
+
+// users is what res show calls the accounts of users.
+const users = "user"
+
+// listUsers prints who holds what: a line for each NIC, and one for what is the daemon's.
+func (a *app) listUsers(ctx context.Context) error {
+	var res []api.Resource
+	if err := a.client().Get(ctx, &res, "res", users); err != nil {
+		return err
+	}
+	return a.show(res, func(w io.Writer) {
+		for _, r := range res {
+			where := "daemon"
+			if r.NIC != "" {
+				where = "link " + r.NIC + "/1"
+			}
+			fmt.Fprintf(w, "%s uid %d", where, r.UID)
+			for _, kind := range slices.Sorted(maps.Keys(r.User.Used)) {
+				fmt.Fprintf(w, " %s %d", kind, r.User.Used[kind])
+				if may := r.User.May[kind]; may > 0 {
+					fmt.Fprintf(w, "/%d", may)
+				}
+			}
+			fmt.Fprintln(w)
+		}
+	})
 }
 
 func (a *app) listObjects(ctx context.Context, kind string) error {

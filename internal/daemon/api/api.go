@@ -2,7 +2,7 @@
 // HTTP with JSON over a Unix socket in the run directory.
 //
 //	GET    /v1/links               []Link
-//	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq, ah or cm_id
+//	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq, ah, cm_id or user
 //	GET    /v1/stat[/NIC]          []Stat
 //	GET    /v1/events              Event, one a line, until the client goes
 //	GET    /v1/faults/NIC          []FaultRule
@@ -87,6 +87,13 @@ type Resource struct {
 	SRQ    *SRQ   `json:"srq,omitempty"`
 	AH     *AH    `json:"ah,omitempty"`
 	CMID   *CMID  `json:"cm_id,omitempty"`
+	User   *User  `json:"user,omitempty"`
+}
+
+// User is what a user has of a NIC or, if the resource names none, of the daemon.
+type User struct {
+	Used map[string]int64 `json:"used"`
+	May  map[string]int64 `json:"may,omitempty"` // have at most; empty for root and the daemon's own user
 }
 
 // QP describes a queue pair.

@@ -64,9 +64,11 @@ type Access struct {
 	GIDs []uint32 `mapstructure:"-"`
 }
 
-// Limits bound what one client may have. Zero takes the default.
+// Limits bound what one user may have of a NIC, over all of his connections; one connection
+// has no more. Zero takes the default. Root and the daemon's own user are bounded by what there
+// is, of which an eighth is kept for them, and each of their connections by these.
 type Limits struct {
-	Connections int   `mapstructure:"connections"` // of one user on one NIC
+	Connections int   `mapstructure:"connections"`
 	QPs         int   `mapstructure:"qps"`
 	CQs         int   `mapstructure:"cqs"`
 	SRQs        int   `mapstructure:"srqs"`
@@ -76,6 +78,8 @@ type Limits struct {
 	AHs         int   `mapstructure:"ahs"`
 	Channels    int   `mapstructure:"channels"`
 	Memory      Bytes `mapstructure:"memory"` // mapped memory, rings included
+	// Descriptors that the daemon opens for one user; 0: half of what it can open.
+	Descriptors int `mapstructure:"descriptors"`
 }
 
 // NIC is one NIC and its link.

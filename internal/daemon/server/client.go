@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/shard"
 	"roced/mono"
 	"roced/qp"
@@ -19,12 +20,13 @@ import (
 // client is one connection: a verbs context. Commands run one after another, on
 // its goroutine or on the shard (Command); only what the shard calls back is shared.
 type client struct {
-	srv    *Server
-	conn   *uverbs.Conn
-	cred   *unix.Ucred
-	pidfd  int // of the process that has connected, -1 if it could not be had
-	serial uint64
-	log    *slog.Logger
+	srv     *Server
+	conn    *uverbs.Conn
+	cred    *unix.Ucred
+	account *quota.Account
+	pidfd   int // of the process that has connected, -1 if it could not be had
+	serial  uint64
+	log     *slog.Logger
 
 	mu   sync.Mutex // held by the command that runs
 	here *here      // where it runs, nil on the client's goroutine
@@ -75,15 +77,15 @@ const (
 	maxProcs = 64
 )
 
-func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, pidfd int, serial uint64) *client {
+func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Account, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
 	return &client{
-		srv: s, conn: conn, cred: cred, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
+		srv: s, conn: conn, cred: cred, account: account, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
-		channels: newTable[channel](l.Channels), maps: newTable[mapping](maxMaps), procs: newTable[process](maxProcs),
-		pds: newTable[rocev2.PD](l.PDs), mrs: newTable[memoryRegion](l.MRs), mws: newTable[rocev2.MW](l.MWs),
-		cqs: newTable[completionQueue](l.CQs), srqs: newTable[sharedQueue](l.SRQs),
-		qps: newTable[queuePair](min(l.QPs, uverbs.MaxQPHandle)), ahs: newTable[rocev2.AH](l.AHs),
+		channels: newCounted[channel](l.Channels, quota.Channels, account), maps: newTable[mapping](maxMaps), procs: newTable[process](maxProcs),
+		pds: newCounted[rocev2.PD](l.PDs, quota.PDs, account), mrs: newCounted[memoryRegion](l.MRs, quota.MRs, account), mws: newCounted[rocev2.MW](l.MWs, quota.MWs, account),
+		cqs: newCounted[completionQueue](l.CQs, quota.CQs, account), srqs: newCounted[sharedQueue](l.SRQs, quota.SRQs, account),
+		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[rocev2.AH](l.AHs, quota.AHs, account),
 		vectors: map[rocev2.AddressVector][]*rocev2.AH{},
 	}
 }

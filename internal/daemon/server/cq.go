@@ -7,6 +7,7 @@ import (
 
 	"roced/internal/abi/rxe"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/mono"
 	"roced/rocev2"
 )
@@ -204,7 +205,7 @@ func (c *client) createCompChannel(q *request) error {
 	if c.channels.full() {
 		return unix.ENOMEM
 	}
-	ch, fd, err := newChannel(c.srv.flusher)
+	ch, fd, err := c.newChannel()
 	if err != nil {
 		return err
 	}
@@ -214,6 +215,18 @@ func (c *client) createCompChannel(q *request) error {
 	return nil
 }
 
+// newChannel makes a channel if the user may have one more descriptor.
+func (c *client) newChannel() (*channel, int, error) {
+	if !c.account.Take(quota.Descriptors, 1) {
+		return nil, -1, unix.EMFILE
+	}
+	ch, fd, err := newChannel(c.srv.flusher)
+	if err != nil {
+		c.account.Add(quota.Descriptors, -1)
+	}
+	return ch, fd, err
+}
+
 // forgetChannels closes the channels that the client has closed. It has no
 // command for that: the descriptor is all it has.
 func (c *client) forgetChannels() {
@@ -221,6 +234,7 @@ func (c *client) forgetChannels() {
 		if ch.cqs == 0 && ch.gone() {
 			ch.close()
 			c.channels.remove(id)
+			c.account.Add(quota.Descriptors, -1)
 		}
 	}
 }

@@ -37,7 +37,7 @@ func (c *client) getContext(q *request) error {
 	if c.async != nil {
 		return unix.EINVAL
 	}
-	ch, fd, err := newChannel(c.srv.flusher)
+	ch, fd, err := c.newChannel()
 	if err != nil {
 		return err
 	}

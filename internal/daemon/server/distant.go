@@ -9,6 +9,7 @@ import (
 
 	"roced/internal/abi/uverbs"
 	"roced/internal/daemon/pvm"
+	"roced/internal/daemon/quota"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -36,15 +37,19 @@ func peerPidfd(conn *net.UnixConn, cred *unix.Ucred) (fd int, err error) {
 // region there.
 type process struct {
 	*pvm.Process
+	c    *client
 	refs atomic.Int32
 }
 
 func (c *client) newProcess(p *pvm.Process) *process {
-	r := &process{Process: p}
+	r := &process{Process: p, c: c}
 	r.refs.Store(1)
 	p.Lost = c.lost
 	return r
 }
+
+// processFiles are the descriptors of a process: its memory and the map of it.
+const processFiles = 2
 
 // lost says why a request is about to fail. It runs on the shard.
 func (c *client) lost(addr uint64, n int) {
@@ -56,6 +61,7 @@ func (c *client) lost(addr uint64, n int) {
 func (p *process) release() {
 	if p.refs.Add(-1) == 0 {
 		p.Close()
+		p.c.account.Add(quota.Descriptors, -processFiles)
 	}
 }
 
@@ -90,8 +96,12 @@ func (c *client) adopt(fds []int, handle *uint32) error {
 	if c.procs.full() {
 		return unix.ENOMEM
 	}
+	if !c.account.Take(quota.Descriptors, processFiles) {
+		return unix.EMFILE
+	}
 	p, err := pvm.Adopt(fds[0], fds[1])
 	if err != nil {
+		c.account.Add(quota.Descriptors, -processFiles)
 		return err
 	}
 	c.proc = c.newProcess(p)
@@ -127,8 +137,12 @@ func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory,
 // open opens the memory of a client that has passed none, which takes the rights of a
 // debugger.
 func (c *client) open() error {
+	if !c.account.Take(quota.Descriptors, processFiles) {
+		return unix.EMFILE
+	}
 	p, err := pvm.Open(int(c.cred.Pid), c.cred.Uid, c.pidfd)
 	if err != nil {
+		c.account.Add(quota.Descriptors, -processFiles)
 		why := fmt.Sprintf("cannot open /proc/%d/mem (%v)", c.cred.Pid, err)
 		if c.cred.Pid == 0 {
 			why = "does not see the program's PID namespace"
@@ -142,6 +156,7 @@ func (c *client) open() error {
 	}
 	if c.procs.full() {
 		p.Close()
+		c.account.Add(quota.Descriptors, -processFiles)
 		return unix.ENOMEM
 	}
 	c.proc = c.newProcess(p)

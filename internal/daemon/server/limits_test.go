@@ -13,6 +13,7 @@ import (
 	"roced/internal/abi/rxe"
 	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/qp"
 )
 
@@ -20,6 +21,9 @@ func TestLimits(t *testing.T) {
 	l := testLimits
 	l.PDs, l.CQs, l.QPs, l.MRs, l.MWs, l.Channels, l.Connections, l.Memory = 2, 2, 1, 2, 1, 2, 2, memSize+4*8192
 	h := pair(t, l)[0]
+	var all quota.Amounts
+	all[quota.Connections] = 2
+	h.srv.cfg.Quota = quota.New(quota.Amounts{}, all, nil) // the tests are root, who is bounded by what there is
 	u := h.connect(t)
 	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
 	mr := uverbs.RegMR{Start: memBase, Length: 4096, HCAVA: memBase, PDHandle: pd}
@@ -252,5 +256,37 @@ func TestHostileRings(t *testing.T) {
 	a.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: a.qp})
 	if c := a.completion(); c.Status != qp.StatusSuccess || string(b.mem[:4]) != "sane" {
 		t.Errorf("completion %+v", c)
+	}
+}
+
+// TestQuotaOfUser spreads objects over many connections of one user: they count together, and
+// what goes with a connection is free again.
+func TestQuotaOfUser(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	var all quota.Amounts
+	all[quota.PDs], all[quota.Channels], all[quota.Memory], all[quota.Descriptors] = 5, 3, 8*memSize, 40
+	h.srv.cfg.Quota = quota.New(quota.Amounts{}, all, nil)
+	for round := range 3 {
+		pds, channels := 0, 0
+		var users []*user
+		for range 4 {
+			u := h.connect(t)
+			users = append(users, u)
+			for range 3 {
+				if u.try(uverbs.CmdAllocPD, uverbs.AllocPD{}) == nil {
+					pds++
+				}
+				if u.try(uverbs.CmdCreateCompChannel, uverbs.CreateCompChannel{}) == nil {
+					channels++
+				}
+			}
+		}
+		if got := h.srv.cfg.Quota.Usage(); len(got) != 1 || pds != 5 || got[0].Used[quota.PDs] != 5 || got[0].Used[quota.Memory] < 4*memSize {
+			t.Errorf("round %d: %d domains, %d channels, %+v", round, pds, channels, got)
+		}
+		for _, u := range users {
+			u.conn.Close()
+		}
+		eventually(t, "an end of all accounts", func() bool { return len(h.srv.cfg.Quota.Usage()) == 0 })
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -16,15 +17,15 @@ import (
 type mapping struct {
 	base uint64 // address of the first byte in the client
 	data []byte
-	size int64         // what it counts for
-	used *atomic.Int64 // the client's account of mapped bytes
+	size int64   // what it counts for
+	c    *client // that has been charged for it
 	refs atomic.Int32
 	end  func() // gives the memory up
 }
 
 // newMapping makes a mapping with one reference, of memory that has been charged for.
 func (c *client) newMapping(base uint64, data []byte, size int64, end func()) *mapping {
-	m := &mapping{base: base, data: data, size: size, used: &c.used, end: end}
+	m := &mapping{base: base, data: data, size: size, c: c, end: end}
 	m.refs.Store(1)
 	return m
 }
@@ -32,7 +33,7 @@ func (c *client) newMapping(base uint64, data []byte, size int64, end func()) *m
 // release gives one reference back; the last one gives up the memory.
 func (m *mapping) release() {
 	if m.refs.Add(-1) == 0 {
-		m.used.Add(-m.size)
+		m.c.discharge(m.size)
 		m.end()
 	}
 }
@@ -55,11 +56,17 @@ func (c *client) charge(n int64) bool {
 	if c.space != nil {
 		excess = c.space.excess()
 	}
-	if c.used.Add(n)+excess > c.srv.cfg.Limits.Memory {
+	if c.used.Add(n)+excess > c.srv.cfg.Limits.Memory || !c.account.Take(quota.Memory, n) {
 		c.used.Add(-n)
 		return false
 	}
 	return true
+}
+
+// discharge ends what charge has begun.
+func (c *client) discharge(n int64) {
+	c.used.Add(-n)
+	c.account.Add(quota.Memory, -n)
 }
 
 // mapFD maps a client's memfd, sealed so that it cannot be shortened under us.
@@ -75,7 +82,7 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 	}
 	data, err := shm.Map(fd, offset, length)
 	if err != nil {
-		c.used.Add(-int64(length))
+		c.discharge(int64(length))
 		return nil, err
 	}
 	// Unmapping cannot fail for a mapping that we made.

@@ -5,6 +5,7 @@ import (
 
 	"roced/internal/abi/rxe"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 )
 
 // ring is a ring that is being made. The zero ring is of size zero.
@@ -18,6 +19,9 @@ type ring struct {
 func (c *client) context() (*space, error) {
 	if c.space != nil {
 		return c.space, nil
+	}
+	if !c.account.Take(quota.Descriptors, 1) {
+		return nil, unix.EMFILE
 	}
 	s, err := newSpace(min(c.srv.cfg.Limits.Memory, maxSpace) &^ int64(page-1))
 	c.space = s
@@ -36,7 +40,7 @@ func (c *client) newShared(size int) (m *mapping, offset uint64, err error) {
 	}
 	e, ok := s.take(size)
 	if !ok {
-		c.used.Add(-n)
+		c.discharge(n)
 		return nil, 0, unix.ENOMEM
 	}
 	data := s.data[e.offset:][:size:size]

@@ -20,13 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/shard"
 	"roced/rocev2"
 )
 
-// Limits bound what one client may have.
+// Limits bound what one user may have, and so one client.
 type Limits struct {
-	Connections int // of one user
+	Connections int
 	QPs         int
 	CQs         int
 	SRQs        int
@@ -36,6 +37,16 @@ type Limits struct {
 	AHs         int
 	Channels    int
 	Memory      int64 // mapped bytes, rings included
+}
+
+// Amounts are the limits as an account takes them.
+func (l *Limits) Amounts() (a quota.Amounts) {
+	for k, n := range map[quota.Kind]int{quota.Connections: l.Connections, quota.QPs: l.QPs, quota.CQs: l.CQs, quota.SRQs: l.SRQs,
+		quota.MRs: l.MRs, quota.MWs: l.MWs, quota.PDs: l.PDs, quota.AHs: l.AHs, quota.Channels: l.Channels} {
+		a[k] = int64(n)
+	}
+	a[quota.Memory] = l.Memory
+	return a
 }
 
 // Config describes the server of one NIC.
@@ -56,7 +67,10 @@ type Config struct {
 	Refresh func(context.Context) error
 	MAC     rocev2.MAC
 	Limits  Limits
-	Log     *slog.Logger
+	// Quota accounts for what users have, of all devices of the NIC; nil for what Limits say,
+	// of this server.
+	Quota *quota.Ledger
+	Log   *slog.Logger
 }
 
 // Server serves the clients of one NIC.
@@ -69,7 +83,6 @@ type Server struct {
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
-	perUID  map[uint32]int
 	closing bool
 	serial  uint64
 
@@ -84,6 +97,9 @@ func (s *Server) Commands() uint64 { return s.commands.Load() }
 // New opens the socket and serves it. A socket that a dead daemon has left is
 // replaced.
 func New(cfg Config) (*Server, error) {
+	if cfg.Quota == nil {
+		cfg.Quota = quota.New(cfg.Limits.Amounts(), quota.Amounts{}, nil)
+	}
 	ln, err := Listen("unixpacket", cfg.Path, cfg.Mode)
 	if err != nil {
 		return nil, err
@@ -93,7 +109,7 @@ func New(cfg Config) (*Server, error) {
 		ln.Close()
 		return nil, err
 	}
-	s := &Server{cfg: cfg, ln: ln, flusher: fl, clients: map[*client]struct{}{}, perUID: map[uint32]int{}}
+	s := &Server{cfg: cfg, ln: ln, flusher: fl, clients: map[*client]struct{}{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	return s, nil
@@ -144,6 +160,9 @@ func (s *Server) accept() {
 	}
 }
 
+// connectionFiles are the descriptors of a connection: its socket, its process, its doorbells.
+const connectionFiles = 3
+
 // admit starts to serve conn if its user may.
 func (s *Server) admit(conn *net.UnixConn) error {
 	cred, err := PeerCred(conn)
@@ -158,8 +177,10 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	if s.closing {
 		return net.ErrClosed
 	}
-	if s.perUID[cred.Uid] >= s.cfg.Limits.Connections {
-		return fmt.Errorf("user %d has %d connections already", cred.Uid, s.perUID[cred.Uid])
+	account := s.cfg.Quota.Open(cred.Uid)
+	if !account.Take(quota.Connections, 1) || !account.Take(quota.Descriptors, connectionFiles) {
+		account.Close()
+		return fmt.Errorf("user %d has as many connections as he may have", cred.Uid)
 	}
 	pidfd, err := peerPidfd(conn, cred)
 	if err != nil {
@@ -167,17 +188,14 @@ func (s *Server) admit(conn *net.UnixConn) error {
 		pidfd = -1
 	}
 	s.serial++
-	c := newClient(s, uverbs.NewConn(conn), cred, pidfd, s.serial)
+	c := newClient(s, uverbs.NewConn(conn), cred, account, pidfd, s.serial)
 	s.clients[c] = struct{}{}
-	s.perUID[cred.Uid]++
 	s.wg.Go(func() {
 		c.serve()
+		account.Close()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.clients, c)
-		if s.perUID[cred.Uid]--; s.perUID[cred.Uid] == 0 {
-			delete(s.perUID, cred.Uid)
-		}
 	})
 	return nil
 }

@@ -1,25 +1,42 @@
 package server
 
-import "golang.org/x/sys/unix"
+import (
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/quota"
+)
 
 // table numbers the objects of one kind of one client. It belongs to the
 // connection's goroutine.
 type table[T any] struct {
-	slots []*T
-	limit int
-	live  int
-	hint  int // no lower number is free
+	slots   []*T
+	limit   int
+	kind    quota.Kind
+	account *quota.Account // of the client; nil: only limit counts
+	live    int
+	hint    int // no lower number is free
 }
 
 // newTable makes a table for at most limit objects.
 func newTable[T any](limit int) table[T] { return table[T]{limit: limit} }
 
+// newCounted makes a table for at most limit objects, for which a accounts as kind. Users who
+// open many connections at once can exceed what they may have by one object each.
+func newCounted[T any](limit int, kind quota.Kind, a *quota.Account) table[T] {
+	return table[T]{limit: limit, kind: kind, account: a}
+}
+
 // full reports whether no object can be added.
-func (t *table[T]) full() bool { return t.live >= t.limit }
+func (t *table[T]) full() bool {
+	return t.live >= t.limit || t.account != nil && t.account.Full(t.kind)
+}
 
 // add numbers v with the lowest free number. The caller has asked full.
 func (t *table[T]) add(v *T) uint32 {
 	t.live++
+	if t.account != nil {
+		t.account.Add(t.kind, 1)
+	}
 	for t.hint < len(t.slots) && t.slots[t.hint] != nil {
 		t.hint++
 	}
@@ -43,6 +60,9 @@ func (t *table[T]) remove(i uint32) {
 	t.slots[i] = nil
 	t.hint = min(t.hint, int(i))
 	t.live--
+	if t.account != nil {
+		t.account.Add(t.kind, -1)
+	}
 }
 
 // all yields the objects.

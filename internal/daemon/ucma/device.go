@@ -11,26 +11,27 @@ import (
 	"roced/cm"
 	"roced/internal/abi/rdmacm"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/rocev2"
 )
 
 // device is an open rdma_cm device of a client: a connection, and what is made through it. Its
 // fields are guarded by the server's lock.
 type device struct {
-	srv    *Server
-	conn   *uverbs.Conn
-	raw    *net.UnixConn
-	cred   *unix.Ucred
-	usage  *usage
-	cookie uint64
-	nics   []*nic // that it may use
-	bell   int    // our end of the event socket, -1 before ExtHello
-	rung   bool   // a bell is in the socket or with the client
-	events []*event
+	srv     *Server
+	conn    *uverbs.Conn
+	raw     *net.UnixConn
+	cred    *unix.Ucred
+	account *quota.Account
+	cookie  uint64
+	nics    []*nic // that it may use
+	bell    int    // our end of the event socket, -1 before ExtHello
+	rung    bool   // a bell is in the socket or with the client
+	events  []*event
 }
 
-func newContext(s *Server, conn *net.UnixConn, cred *unix.Ucred, u *usage) *device {
-	return &device{srv: s, conn: uverbs.NewConn(conn), raw: conn, cred: cred, usage: u, bell: -1}
+func newContext(s *Server, conn *net.UnixConn, cred *unix.Ucred, a *quota.Account) *device {
+	return &device{srv: s, conn: uverbs.NewConn(conn), raw: conn, cred: cred, account: a, bell: -1}
 }
 
 // request is a command on its way through the server.

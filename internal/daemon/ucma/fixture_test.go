@@ -14,6 +14,7 @@ import (
 
 	"roced/internal/abi/rdmacm"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/server"
 	"roced/internal/daemon/shard"
 	"roced/qp"
@@ -52,7 +53,7 @@ func newHost(t *testing.T, dir string, i int) *Server {
 	sh, err := shard.New(shard.Config{NIC: core, Port: port})
 	must(t, err)
 	socket := filepath.Join(dir, "cm-"+names[i])
-	srv, err := New(Config{Path: socket, Mode: 0o600, Contexts: 4, IDs: 16, Log: slog.New(slog.DiscardHandler),
+	srv, err := New(Config{Path: socket, Mode: 0o600, Quota: testQuota(), Log: slog.New(slog.DiscardHandler),
 		NICs: []NIC{{Name: "rxe_" + names[i], GUID: server.GUID(mac), Shard: sh, May: func(*unix.Ucred) bool { return true }}}})
 	must(t, err)
 	t.Cleanup(func() {
@@ -208,4 +209,12 @@ func connOf(t *testing.T, e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	_, err := binary.Decode(e.Param[:], native, &p)
 	must(t, err)
 	return p
+}
+
+// testQuota lets all have 4 devices and 16 identifiers: the tests are root, for whom only what
+// there is counts.
+func testQuota() *quota.Ledger {
+	var all quota.Amounts
+	all[quota.CMDevices], all[quota.CMIDs] = 4, 16
+	return quota.New(quota.Amounts{}, all, nil)
 }

@@ -9,6 +9,7 @@ import (
 	"roced/bth"
 	"roced/cm"
 	"roced/internal/abi/rdmacm"
+	"roced/internal/daemon/quota"
 	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
@@ -52,7 +53,7 @@ type id struct {
 	state    state
 	src, dst endpoint
 	reported uint32 // events that the program has taken
-	owner    *usage
+	owner    *quota.Account
 
 	reuseAddr bool
 	afOnly    *bool
@@ -85,14 +86,13 @@ func (i *id) unknown() bool { return i.passive && i.uid == 0 }
 
 // newID makes an identifier of c.
 func (s *Server) newID(c *device, ps rdmacm.PortSpace, qpType uint8) (*id, error) {
-	if c.usage.ids >= s.cfg.IDs {
+	if !c.account.Take(quota.CMIDs, 1) {
 		return nil, unix.ENOMEM
 	}
 	for s.lastID++; s.ids[s.lastID] != nil; s.lastID++ {
 	}
-	i := &id{num: s.lastID, ctx: c, ps: ps, qpType: qpType, psn: bth.MakePSN(rand.Uint32()), owner: c.usage}
+	i := &id{num: s.lastID, ctx: c, ps: ps, qpType: qpType, psn: bth.MakePSN(rand.Uint32()), owner: c.account}
 	s.ids[i.num] = i
-	c.usage.ids++
 	return i, nil
 }
 
@@ -138,7 +138,7 @@ func (c *device) destroyID(q *request) error {
 func (i *id) destroy() {
 	s := i.ctx.srv
 	delete(s.ids, i.num)
-	i.owner.ids--
+	i.owner.Add(quota.CMIDs, -1)
 	s.release(i)
 	i.endQuery()
 	i.closeListeners()
@@ -182,9 +182,9 @@ func (i *id) forgetConn(tell bool) {
 // move makes i belong to another context.
 func (i *id) move(c *device) {
 	i.ctx = c
-	i.owner.ids--
-	c.usage.ids++
-	i.owner = c.usage
+	i.owner.Add(quota.CMIDs, -1)
+	c.account.Add(quota.CMIDs, 1)
+	i.owner = c.account
 }
 
 func (c *device) setOption(q *request) error {

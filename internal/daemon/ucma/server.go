@@ -21,6 +21,7 @@ import (
 
 	"roced/cm"
 	"roced/internal/abi/rdmacm"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/server"
 	"roced/internal/daemon/shard"
 	"roced/mono"
@@ -44,9 +45,9 @@ type Config struct {
 	Path string // of the socket
 	Mode fs.FileMode
 	NICs []NIC
-	// Contexts and IDs bound the contexts and the identifiers of one user.
-	Contexts, IDs int
-	Log           *slog.Logger
+	// Quota bounds the devices and the identifiers of users.
+	Quota *quota.Ledger
+	Log   *slog.Logger
 }
 
 // nic is a NIC with its connection manager.
@@ -77,7 +78,6 @@ type Server struct {
 	mu        sync.Mutex
 	ctxs      map[*device]struct{}
 	cookies   map[uint64]*device // by the client's end of the connection
-	perUID    map[uint32]*usage
 	ids       map[uint32]*id
 	lastID    uint32
 	lastGroup uint32 // number of the membership made last
@@ -94,12 +94,9 @@ type Server struct {
 	}
 }
 
-// usage is what a user has.
-type usage struct{ contexts, ids int }
-
 // New makes the connection managers of the NICs, opens the socket and serves it.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, ctxs: map[*device]struct{}{}, cookies: map[uint64]*device{}, perUID: map[uint32]*usage{},
+	s := &Server{cfg: cfg, ctxs: map[*device]struct{}{}, cookies: map[uint64]*device{},
 		ids: map[uint32]*id{}, conns: map[*cm.Conn]*id{}, sidrs: map[*cm.SIDR]*id{}, ports: map[portKey][]*id{}}
 	s.inbox.wake = make(chan struct{}, 1)
 	for _, c := range cfg.NICs {
@@ -184,6 +181,9 @@ func (s *Server) accept() {
 	}
 }
 
+// deviceFiles are the descriptors of a device: its connection and the event socket.
+const deviceFiles = 2
+
 // admit starts to serve a connection.
 func (s *Server) admit(conn *net.UnixConn) error {
 	cred, err := server.PeerCred(conn)
@@ -195,25 +195,19 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	if s.closing {
 		return net.ErrClosed
 	}
-	u := s.perUID[cred.Uid]
-	if u == nil {
-		u = &usage{}
+	account := s.cfg.Quota.Open(cred.Uid)
+	if !account.Take(quota.CMDevices, 1) || !account.Take(quota.Descriptors, deviceFiles) {
+		account.Close()
+		return fmt.Errorf("user %d has as many connections as he may have", cred.Uid)
 	}
-	if u.contexts >= s.cfg.Contexts {
-		return fmt.Errorf("user %d has %d connections already", cred.Uid, u.contexts)
-	}
-	u.contexts++
-	s.perUID[cred.Uid] = u
-	c := newContext(s, conn, cred, u)
+	c := newContext(s, conn, cred, account)
 	s.ctxs[c] = struct{}{}
 	s.wg.Go(func() {
 		c.serve()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.ctxs, c)
-		if u.contexts--; u.contexts == 0 {
-			delete(s.perUID, cred.Uid)
-		}
+		account.Close()
 	})
 	return nil
 }

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"log/slog"
+	"net"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/quota"
+	"roced/internal/daemon/server"
+)
+
+// nobody is for whom connections over TCP count.
+const nobody = 65534
+
+// admission is a listener of the admin interface: users have so many connections each.
+type admission struct {
+	net.Listener
+	quota *quota.Ledger
+	log   *slog.Logger
+}
+
+// visitor is an admitted connection.
+type visitor struct {
+	net.Conn
+	cred    *unix.Ucred // nil over TCP
+	account *quota.Account
+	once    sync.Once
+}
+
+// Accept implements net.Listener. Connections of users who have too many are closed.
+func (l *admission) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if v := l.admit(c); v != nil {
+			return v, nil
+		}
+		c.Close()
+	}
+}
+
+func (l *admission) admit(c net.Conn) *visitor {
+	v := &visitor{Conn: c}
+	uid := uint32(nobody)
+	if u, ok := c.(*net.UnixConn); ok {
+		cred, err := server.PeerCred(u)
+		if err != nil {
+			return nil
+		}
+		v.cred, uid = cred, cred.Uid
+	}
+	v.account = l.quota.Open(uid)
+	if !v.account.Take(quota.AdminConnections, 1) || !v.account.Take(quota.Descriptors, 1) {
+		v.account.Close()
+		l.log.Warn("connection to the admin interface refused: the user has too many", "uid", uid)
+		return nil
+	}
+	return v
+}
+
+// Close implements net.Conn.
+func (v *visitor) Close() error {
+	v.once.Do(v.account.Close)
+	return v.Conn.Close()
+}

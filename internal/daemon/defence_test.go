@@ -1,0 +1,116 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"roced/internal/daemon/quota"
+)
+
+// TestRunDir refuses run directories in which others could exchange the sockets.
+func TestRunDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	f, err := lockRunDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	for _, mode := range []os.FileMode{0o777, 0o775, 0o702} {
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := lockRunDir(dir); !errors.Is(err, ErrRunDir) {
+			t.Errorf("mode %v: %v", mode, err)
+		}
+	}
+	if err := errors.Join(os.Chmod(dir, 0o755), os.Symlink(dir, dir+"-link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockRunDir(dir + "-link"); !errors.Is(err, ErrRunDir) {
+		t.Errorf("symbolic link: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give a directory to somebody else")
+	}
+	if err := os.Chown(dir, 4242, -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lockRunDir(dir); !errors.Is(err, ErrRunDir) {
+		t.Errorf("somebody else's: %v", err)
+	}
+}
+
+// TestLogIsLimited says one sentence very often: few lines come of it, and they tell how many
+// did not. Other sentences are not affected.
+func TestLogIsLimited(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(newLimited(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))).With("nic", "a")
+	for range 20_000 {
+		log.Warn("client refused")
+	}
+	log.Warn("something else")
+	if n := strings.Count(out.String(), "client refused"); n < logBurst || n > logBurst+5 || !strings.Contains(out.String(), "something else") {
+		t.Errorf("%d lines", n)
+	}
+	s := &sentences{list: map[string]*sentence{}}
+	now := time.Now()
+	for range 3 * logBurst {
+		s.may("again", now)
+	}
+	if ok, unsaid := s.may("again", now.Add(logPause)); !ok || unsaid != 2*logBurst {
+		t.Errorf("%v, %d unsaid", ok, unsaid)
+	}
+	for i := range 3 * logSentences {
+		s.may(strings.Repeat("x", i), now)
+	}
+	if len(s.list) > logSentences {
+		t.Errorf("%d sentences are kept", len(s.list))
+	}
+}
+
+// TestAdmission keeps idle connections to the admin interface from filling it.
+func TestAdmission(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var each quota.Amounts
+	each[quota.AdminConnections] = 3
+	l := quota.New(each, quota.Amounts{}, nil)
+	srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: 100 * time.Millisecond, IdleTimeout: 100 * time.Millisecond}
+	served := make(chan error)
+	go func() { served <- srv.Serve(&admission{inner, l, slog.New(slog.DiscardHandler)}) }()
+	refused := 0
+	for range 6 {
+		c, err := net.Dial("tcp", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetReadDeadline(time.Now().Add(40 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("all are admitted")
+	}
+	for end := time.Now().Add(10 * time.Second); len(l.Usage()) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("idle connections stay")
+		}
+	}
+	srv.Close()
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		t.Error(err)
+	}
+}

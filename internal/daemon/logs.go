@@ -1,0 +1,88 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Rates of the log: a sentence is said logBurst times, and then once a logPause. Most can be
+// provoked by somebody, as often as he likes.
+const (
+	logBurst = 10
+	logPause = time.Second
+	// logSentences bounds the memory for sentences, of which some name numbers.
+	logSentences = 1024
+)
+
+// limited is a Handler that drops records of sentences which have been said too often. The
+// next one that is said tells how many were not. What is for debugging is not limited.
+type limited struct {
+	slog.Handler
+	said *sentences
+}
+
+// sentences counts what has been said.
+type sentences struct {
+	sync.Mutex
+	list map[string]*sentence
+}
+
+type sentence struct {
+	free   int // that may be said at once
+	at     time.Time
+	unsaid int
+}
+
+func newLimited(h slog.Handler) slog.Handler {
+	return limited{h, &sentences{list: map[string]*sentence{}}}
+}
+
+// may reports whether a sentence may be said now, and how often it was not since it last was.
+func (s *sentences) may(text string, now time.Time) (ok bool, unsaid int) {
+	s.Lock()
+	defer s.Unlock()
+	e := s.list[text]
+	if e == nil {
+		if len(s.list) >= logSentences {
+			clear(s.list)
+		}
+		e = &sentence{free: logBurst, at: now}
+		s.list[text] = e
+	}
+	if n := int(now.Sub(e.at) / logPause); n > 0 {
+		e.free, e.at = min(e.free+n, logBurst), e.at.Add(time.Duration(n)*logPause)
+	}
+	if e.free == 0 {
+		e.unsaid++
+		return false, 0
+	}
+	e.free--
+	unsaid, e.unsaid = e.unsaid, 0
+	return true, unsaid
+}
+
+// Handle implements slog.Handler.
+func (h limited) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelInfo {
+		ok, unsaid := h.said.may(r.Message, r.Time)
+		if !ok {
+			return nil
+		}
+		if unsaid > 0 {
+			r.AddAttrs(slog.Int("unsaid", unsaid))
+		}
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h limited) WithAttrs(a []slog.Attr) slog.Handler {
+	return limited{h.Handler.WithAttrs(a), h.said}
+}
+
+// WithGroup implements slog.Handler.
+func (h limited) WithGroup(name string) slog.Handler {
+	return limited{h.Handler.WithGroup(name), h.said}
+}

@@ -1,0 +1,67 @@
+package daemon
+
+import (
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/quota"
+	"roced/rocev2"
+)
+
+// nicLimits are what a NIC of a daemon can have in all, of many users.
+var nicLimits = rocev2.Limits{QPs: 1 << 16, CQs: 1 << 16, SRQs: 1 << 14, MRs: 1 << 18, MWs: 1 << 18, PDs: 1 << 15, AHs: 1 << 17}
+
+// ownFiles are the descriptors that the daemon needs itself, of NICs, captures and so on.
+const ownFiles = 256
+
+// What there is of things of the daemon that are not worth a setting.
+const (
+	adminConnections     = 256
+	adminConnectionsEach = 32
+	cmIDs                = 1 << 16 // as many as a NIC's connection manager has connections
+)
+
+// daemonQuota accounts for what is the daemon's.
+func (d *Daemon) daemonQuota() *quota.Ledger {
+	var each, all quota.Amounts
+	l := &d.cfg.Limits
+	each[quota.CMDevices], each[quota.CMIDs], all[quota.CMIDs] = int64(l.Connections), int64(l.QPs), cmIDs
+	each[quota.AdminConnections], all[quota.AdminConnections] = adminConnectionsEach, adminConnections
+	var files unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < 1<<30 {
+		all[quota.Descriptors] = max(int64(files.Cur)-ownFiles, int64(files.Cur)/2)
+		each[quota.Descriptors] = all[quota.Descriptors] / 2
+	}
+	if l.Descriptors > 0 {
+		each[quota.Descriptors] = int64(l.Descriptors)
+	}
+	return quota.New(each, all, nil)
+}
+
+// nicQuota accounts for what is a NIC's.
+func (d *Daemon) nicQuota(l rocev2.Limits) *quota.Ledger {
+	var all quota.Amounts
+	for k, n := range map[quota.Kind]int{quota.QPs: l.QPs, quota.CQs: l.CQs, quota.SRQs: l.SRQs, quota.MRs: l.MRs,
+		quota.MWs: l.MWs, quota.PDs: l.PDs, quota.AHs: l.AHs} {
+		all[k] = int64(n)
+	}
+	each := limitsOf(&d.cfg.Limits)
+	return quota.New(each.Amounts(), all, d.quota)
+}
+
+// users tells what users have: of each NIC, and of the daemon.
+func (d *Daemon) users() []api.Resource {
+	out := []api.Resource{}
+	add := func(nic string, l *quota.Ledger) {
+		for _, u := range l.Usage() {
+			if used := u.Used.Map(); len(used) > 0 {
+				out = append(out, api.Resource{NIC: nic, UID: u.UID, User: &api.User{Used: used, May: u.May.Map()}})
+			}
+		}
+	}
+	for _, n := range d.nics {
+		add(n.cfg.Name, n.quota)
+	}
+	add("", d.quota)
+	return out
+}
