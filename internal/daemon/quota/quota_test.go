@@ -36,7 +36,7 @@ func TestQuota(t *testing.T) {
 	}
 	a.Close()
 	a.Close()
-	a.Add(QPs, -5) // comes too late
+	a.Add(QPs, -5)                   // comes too late
 	if n := take(b, 1000); n != 20 { // 70 for all users but root, of which others have 30
 		t.Errorf("%d after the first connection is closed", n)
 	}

@@ -31,6 +31,7 @@ type client struct {
 	mu   sync.Mutex // held by the command that runs
 	here *here      // where it runs, nil on the client's goroutine
 
+	worker  *worker      // accesses memory that is not shared
 	proc    *process     // that regions are in which are not shared; nil as long as none has needed it
 	used    atomic.Int64 // mapped bytes
 	space   *space       // memory for rings, nil as long as there is none
@@ -79,7 +80,7 @@ const (
 
 func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Account, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
-	return &client{
+	c := &client{
 		srv: s, conn: conn, cred: cred, account: account, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
 		channels: newCounted[channel](l.Channels, quota.Channels, account), maps: newTable[mapping](maxMaps), procs: newTable[process](maxProcs),
@@ -88,6 +89,8 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[rocev2.AH](l.AHs, quota.AHs, account),
 		vectors: map[rocev2.AddressVector][]*rocev2.AH{},
 	}
+	c.worker = newWorker(c)
+	return c
 }
 
 // owner makes the Ctx of a plain object.
@@ -139,8 +142,8 @@ func (c *client) do(f func(now mono.Time, n *rocev2.NIC) error) error {
 }
 
 // always is do for what must happen even while the server closes.
-func (c *client) always(f func(n *rocev2.NIC)) {
-	_ = c.srv.cfg.Shard.Do(context.Background(), func(_ mono.Time, n *rocev2.NIC) { f(n) })
+func (c *client) always(f func(now mono.Time, n *rocev2.NIC)) {
+	_ = c.srv.cfg.Shard.Do(context.Background(), f)
 }
 
 // destroyAll removes everything that the client had, users before what they use.
@@ -213,7 +216,7 @@ const destroyBatch = 64
 // wrong, and are logged.
 func destroyEach[T any](c *client, t *table[T], destroy func(*rocev2.NIC, *T) error) {
 	for batch := range slices.Chunk(t.slots, destroyBatch) {
-		c.always(func(n *rocev2.NIC) {
+		c.always(func(_ mono.Time, n *rocev2.NIC) {
 			for _, v := range batch {
 				if v == nil {
 					continue

@@ -51,7 +51,7 @@ func (c *client) newProcess(p *pvm.Process) *process {
 // processFiles are the descriptors of a process: its memory and the map of it.
 const processFiles = 2
 
-// lost says why a request is about to fail. It runs on the shard.
+// lost says why a request is about to fail. It runs on the shard, or the worker's goroutine.
 func (c *client) lost(addr uint64, n int) {
 	_ = c.advise(unix.EFAULT, fmt.Sprintf("%d bytes at %#x of a region are not there any more: the program has unmapped them, "+
 		"has ended, or executes another program", n, addr)) // the completion tells the program
@@ -131,7 +131,8 @@ func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory,
 		return nil, keep{}, err
 	}
 	c.proc.refs.Add(1)
-	return pvm.NewRegion(c.proc.Process, start), keep{proc: c.proc}, nil
+	mem, r := c.deferred(c.proc, pvm.NewRegion(c.proc.Process, start))
+	return mem, keep{proc: c.proc, remote: r}, nil
 }
 
 // open opens the memory of a client that has passed none, which takes the rights of a
@@ -166,7 +167,7 @@ func (c *client) open() error {
 
 // check reports whether a region may be made of memory of a process.
 func (c *client) check(p *process, start, length uint64, access qp.Access) error {
-	err := p.Check(start, length, access&qp.AccessLocalWrite != 0)
+	err := c.look(p, start, length, access&qp.AccessLocalWrite != 0)
 	if err != nil {
 		return c.advise(unix.EFAULT, fmt.Sprintf("%d bytes at %#x cannot be registered: %v", length, start, err))
 	}

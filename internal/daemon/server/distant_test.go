@@ -45,7 +45,12 @@ func (e *endpoint) transfer(op qp.WROpcode, addr uint64, lkey uint32, to uint64,
 }
 
 func TestDistantMemory(t *testing.T) {
-	a, b := connected(t, pair(t, testLimits))
+	t.Run("by the NIC", func(t *testing.T) { testDistant(t, pair(t, testLimits)) })
+	t.Run("by a worker", func(t *testing.T) { testDistant(t, distrust(pair(t, testLimits))) })
+}
+
+func testDistant(t *testing.T, hosts [2]*host) {
+	a, b := connected(t, hosts)
 	const pages, n = 40, 40*4096 - 100
 	src, from, _, lkey := a.private(pages, 7)
 	dst, to, _, rkey := b.private(pages, 7)
@@ -68,7 +73,11 @@ func TestDistantMemory(t *testing.T) {
 
 // TestDistantMemoryGoes takes the file behind a region away: one request fails.
 func TestDistantMemoryGoes(t *testing.T) {
-	hosts := pair(t, testLimits)
+	t.Run("by the NIC", func(t *testing.T) { testDistantGoes(t, pair(t, testLimits)) })
+	t.Run("by a worker", func(t *testing.T) { testDistantGoes(t, distrust(pair(t, testLimits))) })
+}
+
+func testDistantGoes(t *testing.T, hosts [2]*host) {
 	a, b := connected(t, hosts)
 	fd, err := shm.Create("gone", 4*4096, 0)
 	if err != nil {

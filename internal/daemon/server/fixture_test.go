@@ -17,12 +17,16 @@ import (
 	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
 	"roced/internal/daemon/shard"
+	"roced/internal/test/withheld"
 	"roced/mono"
 	"roced/rocev2"
 	"roced/tap"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	withheld.Main()
+	goleak.VerifyTestMain(m)
+}
 
 // host is a NIC with its server.
 type host struct {

@@ -137,7 +137,7 @@ func (c *client) reregMR(q *request) error {
 	if !changed {
 		old = next.keep
 	}
-	old.release()
+	old.end()
 	return err
 }
 
@@ -175,11 +175,14 @@ func (c *client) deregMR(q *request) error {
 	if err := c.takesLong(r.keep.mapping); err != nil {
 		return err
 	}
+	if c.here != nil && r.keep.remote != nil {
+		return unix.EAGAIN // the worker is waited for
+	}
 	if err := c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.DeregMR(r.mr) }); err != nil {
 		return err
 	}
 	c.mrs.remove(handle)
-	r.keep.release()
+	r.keep.end()
 	return nil
 }
 

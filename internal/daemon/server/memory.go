@@ -94,6 +94,16 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 type keep struct {
 	mapping *mapping
 	proc    *process
+	remote  *remote // the memory, if a worker accesses it
+}
+
+// end gives the reference back once no access is under way: the client may do with its memory
+// what it likes then.
+func (k keep) end() {
+	if k.remote != nil {
+		k.remote.wait()
+	}
+	k.release()
 }
 
 // release gives the reference back.

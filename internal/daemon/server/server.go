@@ -70,7 +70,9 @@ type Config struct {
 	// Quota accounts for what users have, of all devices of the NIC; nil for what Limits say,
 	// of this server.
 	Quota *quota.Ledger
-	Log   *slog.Logger
+	// Distrust makes the NIC never wait for memory of a client's processes, not even of root's.
+	Distrust bool
+	Log      *slog.Logger
 }
 
 // Server serves the clients of one NIC.

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"roced/internal/abi/uverbs"
+	"roced/internal/test/withheld"
+	"roced/mono"
+	"roced/qp"
+	"roced/rocev2"
+)
+
+// distrust makes the NICs not wait for anybody's memory.
+func distrust(hosts [2]*host) [2]*host {
+	for _, h := range hosts {
+		h.srv.cfg.Distrust = true
+	}
+	return hosts
+}
+
+// turn waits for a turn of the shard, which does not take long.
+func (h *host) turn(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := h.shard.Do(ctx, func(mono.Time, *rocev2.NIC) {}); err != nil {
+		t.Fatal("the NIC stands still: ", err)
+	}
+}
+
+// attack registers the file's memory in another process, which is what the client says it is.
+func (e *endpoint) attack(f *withheld.File) (addr uint64, resp []byte) {
+	e.t.Helper()
+	pid, addr := f.Program(e.t)
+	if _, err := e.pass(fmt.Sprintf("/proc/%d/mem", pid), fmt.Sprintf("/proc/%d/maps", pid)); err != nil {
+		e.t.Fatal(err)
+	}
+	resp, _ = e.must(uverbs.CmdRegMR, uverbs.RegMR{Start: addr, Length: withheld.Pages * 4096, HCAVA: addr, PDHandle: e.pd, AccessFlags: 7})
+	return addr, resp
+}
+
+// TestWithheldPage registers a file of a file system in user space and withholds its first page.
+// The client who wants to send it waits; others do not, and the registration ends only when
+// the page is not accessed any more.
+func TestWithheldPage(t *testing.T) {
+	file := withheld.New(t)
+	hosts := distrust(pair(t, testLimits))
+	attacker, peer := connected(t, hosts)
+	victim, other := connected(t, hosts)
+	addr, resp := attacker.attack(file)
+	mr, lkey := word(resp, 0), word(resp, 1)
+	done := make(chan qp.Status)
+	go func() { done <- attacker.transfer(qp.WRWrite, addr, lkey, memBase, peer.key, 100) }()
+	select {
+	case <-file.Waited():
+	case <-time.After(10 * time.Second):
+		t.Fatal("nobody asks for the page")
+	}
+	for _, h := range hosts {
+		h.turn(t)
+	}
+	if s := victim.transfer(qp.WRWrite, memBase, victim.key, memBase, other.key, 4096); s != qp.StatusSuccess {
+		t.Errorf("another client: status %d", s)
+	}
+	select {
+	case s := <-done:
+		t.Errorf("sent without the page: status %d", s)
+	case <-time.After(20 * time.Millisecond):
+	}
+	file.Release()
+	if s := <-done; s != qp.StatusSuccess || peer.mem[0] != 7 || peer.mem[99] != 7 {
+		t.Errorf("after the page has come: status %d, %v", s, peer.mem[:4])
+	}
+	if err := attacker.try(uverbs.CmdDeregMR, uverbs.DeregMR{MRHandle: mr}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWithheldAtTheEnd: neither the end of a client nor that of the daemon waits for a page.
+func TestWithheldAtTheEnd(t *testing.T) {
+	file := withheld.New(t)
+	hosts := distrust(pair(t, testLimits))
+	t.Cleanup(file.Release) // before the hosts end, if they hang the test is over
+	attacker, peer := connected(t, hosts)
+	addr, resp := attacker.attack(file)
+	if err := attacker.sq.Stage(&qp.SendWQE{Opcode: qp.WRWrite, RemoteVA: memBase, RKey: peer.key,
+		SGEs: []qp.SGE{{Addr: addr, Length: 100, LKey: word(resp, 1)}}}); err != nil {
+		t.Fatal(err)
+	}
+	attacker.sq.Commit()
+	attacker.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: attacker.qp})
+	<-file.Waited()
+	attacker.conn.Close()
+	eventually(t, "an end of the client", func() bool { return hosts[0].srv.Clients() == 0 })
+	hosts[0].turn(t)
+}

@@ -1,0 +1,231 @@
+// Package withheld makes a file whose first page is not there until somebody says so: of a file
+// system in user space (FUSE), whose server is the test. Whoever accesses the page waits.
+package withheld
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// File is a file of Pages pages, full of the byte 7.
+type File struct {
+	Path string
+
+	dir      string
+	fd       int
+	waited   chan struct{} // closed when somebody waits for the page
+	once     sync.Once
+	released chan struct{}
+	served   sync.WaitGroup
+}
+
+// Pages is the size of the file.
+const Pages = 4
+
+const pageSize = 4096
+
+// New mounts a file system with one such file. It skips the test where that cannot be done.
+func New(t testing.TB) *File {
+	t.Helper()
+	f := &File{dir: t.TempDir(), waited: make(chan struct{}), released: make(chan struct{})}
+	f.Path = filepath.Join(f.dir, "file")
+	var err error
+	if f.fd, err = unix.Open("/dev/fuse", unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
+		t.Skip("no FUSE here:", err)
+	}
+	opts := fmt.Sprintf("fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other", f.fd)
+	if err := unix.Mount("withheld", f.dir, "fuse", unix.MS_NOSUID|unix.MS_NODEV, opts); err != nil {
+		unix.Close(f.fd)
+		t.Skip("a FUSE file system cannot be mounted:", err)
+	}
+	f.served.Go(f.serve)
+	t.Cleanup(func() {
+		f.Release()
+		if err := unix.Unmount(f.dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+		f.served.Wait()
+		unix.Close(f.fd)
+	})
+	return f
+}
+
+// mapEnv makes a test binary a program that maps the file which it names.
+const mapEnv = "ROCED_TEST_WITHHELD"
+
+// Main is the program that Program runs. A package that uses it calls Main first in its TestMain.
+func Main() {
+	path := os.Getenv(mapEnv)
+	if path == "" {
+		return
+	}
+	mem, err := mapFile(path)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
+	_, _ = os.Stdin.Read(make([]byte, 1)) // until the test ends
+	os.Exit(0)
+}
+
+// mapFile maps the file, writable; writes do not reach it.
+func mapFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return unix.Mmap(int(file.Fd()), 0, Pages*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
+}
+
+// Program starts another process that has the file in its memory, and says where. It must be
+// another one: whoever waits for a page holds up everything that changes that address space.
+func (f *File) Program(t testing.TB) (pid int, addr uint64) {
+	t.Helper()
+	c := exec.Command(os.Args[0])
+	c.Env = append(os.Environ(), mapEnv+"="+f.Path)
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		f.Release()
+		in.Close()
+		_ = c.Wait()
+	})
+	if _, err := fmt.Fscan(out, &addr); err != nil {
+		t.Fatal(err)
+	}
+	return c.Process.Pid, addr
+}
+
+// Waited is closed when somebody waits for the page.
+func (f *File) Waited() <-chan struct{} { return f.waited }
+
+// Release brings the page.
+func (f *File) Release() {
+	select {
+	case <-f.released:
+	default:
+		close(f.released)
+	}
+}
+
+// Operations of FUSE (linux/fuse.h).
+const (
+	opLookup      = 1
+	opForget      = 2
+	opGetattr     = 3
+	opOpen        = 14
+	opRead        = 15
+	opRelease     = 18
+	opFlush       = 25
+	opInit        = 26
+	opOpendir     = 27
+	opInterrupt   = 36
+	opBatchForget = 42
+)
+
+var native = binary.NativeEndian
+
+// serve answers the kernel until the file system is unmounted.
+func (f *File) serve() {
+	b := make([]byte, 1<<17+4096)
+	for {
+		n, err := unix.Read(f.fd, b)
+		if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil || n < 40 {
+			return
+		}
+		op, unique, node := native.Uint32(b[4:]), native.Uint64(b[8:]), native.Uint64(b[16:])
+		switch op {
+		case opForget, opBatchForget, opInterrupt: // have no answer
+		case opRead:
+			off, size := native.Uint64(b[48:]), native.Uint32(b[56:])
+			f.served.Go(func() { f.read(unique, off, size) })
+		default:
+			f.answer(unique, body(op, node))
+		}
+	}
+}
+
+// read answers a READ, one of the first page when it has been released.
+func (f *File) read(unique, off uint64, size uint32) {
+	if off < pageSize {
+		f.once.Do(func() { close(f.waited) })
+		<-f.released
+	}
+	data := make([]byte, min(uint64(size), Pages*pageSize-min(off, Pages*pageSize)))
+	for i := range data {
+		data[i] = 7
+	}
+	f.answer(unique, data)
+}
+
+// body is the answer to the other operations; nil stands for ENOSYS.
+func body(op uint32, node uint64) []byte {
+	switch op {
+	case opInit: // version 7.31, no flags, no reading ahead
+		b := make([]byte, 64)
+		native.PutUint32(b, 7)
+		native.PutUint32(b[4:], 31)
+		native.PutUint32(b[20:], pageSize)
+		return b
+	case opLookup:
+		b := make([]byte, 40)
+		native.PutUint64(b, 2)
+		return append(b, attr(2)...)
+	case opGetattr:
+		return append(make([]byte, 16), attr(node)...)
+	case opOpen, opOpendir:
+		return make([]byte, 16)
+	case opRelease, opFlush:
+		return []byte{}
+	}
+	return nil
+}
+
+// attr describes the root (1) or the file (2).
+func attr(node uint64) []byte {
+	b := make([]byte, 88)
+	native.PutUint64(b, node)
+	mode := uint32(unix.S_IFDIR | 0o755)
+	if node == 2 {
+		native.PutUint64(b[8:], Pages*pageSize)
+		mode = unix.S_IFREG | 0o644
+	}
+	native.PutUint32(b[60:], mode)
+	native.PutUint32(b[64:], 1)
+	return b
+}
+
+func (f *File) answer(unique uint64, body []byte) {
+	h := make([]byte, 16, 16+len(body))
+	if body == nil {
+		errno := -int32(unix.ENOSYS)
+		native.PutUint32(h[4:], uint32(errno))
+	}
+	native.PutUint64(h[8:], unique)
+	h = append(h, body...)
+	native.PutUint32(h, uint32(len(h)))
+	_, _ = unix.Write(f.fd, h) // whoever asked has gone, then
+}
