@@ -90,6 +90,8 @@ func (b *Bell) ringing() bool {
 const (
 	bellBudget = 16
 	hearBudget = 512
+	// commandCost is what a command counts for: it may take 20 us.
+	commandCost = 64
 )
 
 // asked reports whether the client has left a command.
@@ -102,7 +104,7 @@ func (b *Bell) asked() bool {
 func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
 	if b.asked() {
 		b.commander.Command(now, n)
-		heard++
+		heard += commandCost
 	}
 	heard += collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
 	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.HearCQ)
