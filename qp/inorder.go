@@ -279,7 +279,7 @@ func (a *inOrder) readResponse(t *Transmit, res *resource) bool {
 	}
 	last := k*mtu+uint32(len(data)) == res.end
 	q.header(&t.Packet, bth.TransportRC|readResponseOp(k == res.start, last), res.first.Add(int(k)))
-	t.Packet.Payload = data
+	t.Packet.Payload, t.Snapshot = data, res.given || res.start > 0 || k == 0 && last
 	if res.next++; last {
 		a.rd.done(res)
 	}

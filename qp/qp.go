@@ -120,6 +120,11 @@ type Transmit struct {
 	Packet bth.Packet
 	AH     uint32 // UD: address handle; RC and UC packets use the connection's path
 	Path   uint16 // UDP source port, 0 for that of the path
+	// Snapshot asks for a copy of the payload before its ICRC is made. Programs may change
+	// memory while it is sent, and a packet whose ICRC is of what was there before is lost.
+	// So what is sent again is copied, and so are READs of one packet, by which programs
+	// look at what others are changing.
+	Snapshot bool
 }
 
 // Drop says what became of a received packet; anything but Accepted names why
@@ -345,7 +350,7 @@ func (q *QP) OnTimeout(now mono.Time) {
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.held = false
-	t.Path = 0
+	t.Path, t.Snapshot = 0, false
 	if !q.blocked && (q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t)) {
 		return true
 	}

@@ -97,7 +97,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 		span = s.span - k
 		s.split = s.split || k > 0
 	}
-	r.resend, r.overdue = i, false
+	r.resend, r.overdue, t.Snapshot = i, false, true
 	r.rec.OnSent(now, psn, span, true)
 	r.q.traceSent(now, &t.Packet, span, true)
 	_, more := r.rec.NextRetransmit()

@@ -138,6 +138,7 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 			return true
 		}
 	}
+	t.Snapshot = again || x.span == 1
 	if again {
 		a.overdue = false
 		t.Packet.Ext.Flags |= bth.XReTx

@@ -116,15 +116,15 @@ func (b *txState) setTrafficClass(tclass uint8) {
 }
 
 // add appends a packet with its ICRC, which covers the headers that the datagram
-// has once it is cut off (IBTA annex A17.3.3).
-func (b *txState) add(p *bth.Packet, id uint16, size int) {
+// has once it is cut off (IBTA annex A17.3.3). snapshot: the payload is copied first.
+func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
 	l4 := b.path.hdrLen - udpLen
 	l3, udp := b.seg[ethLen:l4], b.seg[l4:b.path.hdrLen]
 	setLengths(l3, udp, id+uint16(b.segs), size)
 	start := b.off
 	b.off += p.PutHeaders(b.arena[start:])
 	crc := bth.ICRCStart(l3, udp, b.arena[start:b.off])
-	if len(p.Payload) < viewMin {
+	if snapshot || len(p.Payload) < viewMin {
 		n := copy(b.arena[b.off:], p.Payload)
 		crc = bth.ICRCUpdate(crc, b.arena[b.off:b.off+n])
 		b.off += n

@@ -157,7 +157,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 			}
 		}
 		q.node.turn.Charge(size)
-		b.add(&b.t.Packet, id, size)
+		b.add(&b.t.Packet, id, size, b.t.Snapshot)
 		n.ctr.countPacket(b.t.Packet.Opcode)
 		if size < b.segSize || cnp || b.single() {
 			break

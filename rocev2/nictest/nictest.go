@@ -41,6 +41,8 @@ type Options struct {
 	// otherwise they are cut apart.
 	Whole bool
 	Hook  Hook
+	// Leaving is called when a NIC has built a frame and the link has not yet copied it.
+	Leaving func(n *Node)
 	// Far makes the nodes' buffers memory that NICs have to copy.
 	Far bool
 	// Deferred makes them memory whose accesses end later.

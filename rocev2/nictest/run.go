@@ -19,6 +19,9 @@ func (p *Pair) nodes() [2]*Node { return [2]*Node{p.A, p.B} }
 func (p *Pair) transmit() {
 	for _, n := range p.nodes() {
 		for f := p.poll(n); f != nil; f = p.poll(n) {
+			if p.o.Leaving != nil {
+				p.o.Leaving(n)
+			}
 			p.send(n, f)
 		}
 	}
