@@ -119,6 +119,10 @@ func (p *Packet) decodeExt(h Headers, b []byte) {
 		p.DETH.Decode(b)
 		b = b[DETHLen:]
 	}
+	if h&HdrFETH != 0 {
+		p.FETH.Decode(b)
+		b = b[FETHLen:]
+	}
 	if h&HdrRETH != 0 {
 		p.RETH.Decode(b)
 		b = b[RETHLen:]
@@ -203,6 +207,10 @@ func (p *Packet) putExt(h Headers, b []byte) {
 	if h&HdrDETH != 0 {
 		p.DETH.Put(b)
 		b = b[DETHLen:]
+	}
+	if h&HdrFETH != 0 {
+		p.FETH.Put(b)
+		b = b[FETHLen:]
 	}
 	if h&HdrRETH != 0 {
 		p.RETH.Put(b)

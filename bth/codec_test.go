@@ -34,6 +34,8 @@ func drawPacket(t *rapid.T) bth.Packet {
 		switch c {
 		case 'x':
 			p.Ext = drawXETH(t)
+		case 'e':
+			p.FETH = bth.FETH{Type: rapid.Uint8Range(0, 15).Draw(t, "type"), Level: rapid.Uint8Range(0, 3).Draw(t, "level")}
 		case 'r':
 			p.RETH = bth.RETH{VA: u64.Draw(t, "va"), RKey: u32.Draw(t, "rkey"), Length: u32.Draw(t, "len")}
 		case 'a':
@@ -150,6 +152,10 @@ func TestHeaderBytes(t *testing.T) {
 			p.Ext = bth.XETH{Profile: bth.ProfileMPRDMA, Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath, SACK: bth.MakePSN(3), Path: 0xc001}
 			p.Ext.SetHoles([bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(2), Len: 1}, {Start: bth.MakePSN(8), Len: 4}}, 2)
 		}, "e080ffff0012345680abcdef" + "17037818" + "00000003" + "0000c001" + "0000000200000001" + "0000000800000004" + "60000001"},
+		{"flush", func(p *bth.Packet) {
+			p.Opcode, p.FETH = 0x1c, bth.FETH{Type: bth.FlushGlobal | bth.FlushPersistent, Level: bth.FlushMR}
+			p.RETH = bth.RETH{VA: 0x1122334455667788, RKey: 0x99aabbcc, Length: 0xddeeff00}
+		}, "1c80ffff0012345680abcdef" + "00000013" + "112233445566778899aabbccddeeff00"},
 		{"inv", func(p *bth.Packet) { p.Opcode, p.IETH = 0x17, 0xdeadbeef }, "1780ffff0012345680abcdef" + "deadbeef"},
 	} {
 		p := base

@@ -15,6 +15,7 @@ const (
 	BTHLen       = 12 // IBTA vol.1 9.2
 	DETHLen      = 8  // IBTA vol.1 9.3.2
 	RETHLen      = 16 // IBTA vol.1 9.3.3
+	FETHLen      = 4  // IBTA vol.1 annex A19
 	AtomicETHLen = 28 // IBTA vol.1 9.3.4
 	AETHLen      = 4  // IBTA vol.1 9.3.5
 	AtomicAckLen = 8  // IBTA vol.1 9.3.5.3

@@ -18,6 +18,17 @@ func (h *RETH) Put(b []byte) {
 	binary.BigEndian.PutUint32(b[12:], h.Length)
 }
 
+// Decode reads the 4 bytes of an FETH at the start of b. Reserved bits are left out.
+func (h *FETH) Decode(b []byte) {
+	v := binary.BigEndian.Uint32(b)
+	h.Type, h.Level = uint8(v&0xf), uint8(v>>4&3)
+}
+
+// Put writes the 4 bytes of the FETH at the start of b.
+func (h *FETH) Put(b []byte) {
+	binary.BigEndian.PutUint32(b, uint32(h.Level&3)<<4|uint32(h.Type&0xf))
+}
+
 // Decode reads the 4 bytes of an AETH at the start of b (IBTA vol.1 9.3.5).
 func (h *AETH) Decode(b []byte) {
 	v := binary.BigEndian.Uint32(b)

@@ -38,6 +38,7 @@ const (
 	OpFetchAdd       Opcode = 0x14
 	OpSendLastInv    Opcode = 0x16
 	OpSendOnlyInv    Opcode = 0x17
+	OpFlush          Opcode = 0x1c // IBTA memory placement extensions
 	OpAtomicWrite    Opcode = 0x1d // IBTA memory placement extensions
 )
 

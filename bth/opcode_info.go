@@ -59,6 +59,13 @@ func (o Opcode) IsAtomic() bool { return o.has(fAtomic) }
 // IsAtomicWrite reports whether o is ATOMIC WRITE.
 func (o Opcode) IsAtomicWrite() bool { return o.has(fAtomicWrite) }
 
+// IsFlush reports whether o is FLUSH.
+func (o Opcode) IsFlush() bool { return o.has(fFlush) }
+
+// IsPlacement reports whether o is of the memory placement extensions, FLUSH or ATOMIC WRITE:
+// a READ RESPONSE without data answers it.
+func (o Opcode) IsPlacement() bool { return o.has(fFlush | fAtomicWrite) }
+
 // IsAck reports whether o is ACKNOWLEDGE.
 func (o Opcode) IsAck() bool { return o.has(fAck) }
 

@@ -42,7 +42,8 @@ var wantOpcodes = []want{
 	{0x14, "RC_FETCH_ADD", 40, "Aa"},
 	{0x16, "RC_SEND_LAST_INV", 16, "Slpv"},
 	{0x17, "RC_SEND_ONLY_INV", 16, "Sopv"},
-	{0x1d, "RC_ATOMIC_WRITE", 28, "wrp"},
+	{0x1c, "RC_FLUSH", 32, "FeMr"},
+	{0x1d, "RC_ATOMIC_WRITE", 28, "wrpM"},
 	{0x20, "UC_SEND_FIRST", 12, "Sfp"},
 	{0x21, "UC_SEND_MIDDLE", 12, "Smp"},
 	{0x22, "UC_SEND_LAST", 12, "Slp"},
@@ -80,7 +81,8 @@ var wantOpcodes = []want{
 	{0xd4, "EXT_FETCH_ADD", 40, "Aax"},
 	{0xd6, "EXT_SEND_LAST_INV", 16, "Slpvx"},
 	{0xd7, "EXT_SEND_ONLY_INV", 16, "Sopvx"},
-	{0xdd, "EXT_ATOMIC_WRITE", 28, "wrpx"},
+	{0xdc, "EXT_FLUSH", 32, "FeMrx"},
+	{0xdd, "EXT_ATOMIC_WRITE", 28, "wrpxM"},
 	{0xe0, "EXT_ACKNOWLEDGE", 16, "Kkx"},
 	{0xe1, "EXT_READ_ACKNOWLEDGE", 16, "Ykx"},
 }
@@ -89,7 +91,8 @@ var wantOpcodes = []want{
 func traitsOf(o bth.Opcode) map[rune]bool {
 	return map[rune]bool{
 		'S': o.IsSend(), 'W': o.IsWrite(), 'Q': o.IsReadRequest(), 'R': o.IsReadResponse(),
-		'A': o.IsAtomic(), 'w': o.IsAtomicWrite(), 'K': o.IsAck(), 'T': o.IsAtomicAck(),
+		'A': o.IsAtomic(), 'w': o.IsAtomicWrite(), 'F': o.IsFlush(), 'M': o.IsPlacement(), 'e': o.Info().Headers&bth.HdrFETH != 0,
+		'K': o.IsAck(), 'T': o.IsAtomicAck(),
 		'f': o.IsFirst(), 'm': o.IsMiddle(), 'l': o.IsLast(), 'o': o.IsOnly(),
 		'd': o.HasDETH(), 'r': o.HasRETH(), 'a': o.HasAtomicETH(), 'k': o.HasAETH(),
 		't': o.Info().Headers&bth.HdrAtomicAck != 0, 'i': o.HasImm(), 'v': o.HasInv(), 'p': o.HasPayload(),

@@ -2,12 +2,13 @@ package bth
 
 // Headers is the set of extension headers of an opcode. The bits stand in the
 // order of the headers on the wire (IBTA vol.1 table 38; HdrXETH: docs/wire.md).
-type Headers uint8
+type Headers uint16
 
 // Extension headers.
 const (
 	HdrXETH Headers = 1 << iota
 	HdrDETH
+	HdrFETH
 	HdrRETH
 	HdrAtomicETH
 	HdrAETH
@@ -16,7 +17,7 @@ const (
 	HdrIETH
 )
 
-var headerLens = [...]uint8{0, DETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
+var headerLens = [...]uint8{0, DETHLen, FETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
 
 // Len returns the bytes that the headers of h take together, but for that of the
 // extended transports, which has no fixed length.
@@ -47,10 +48,11 @@ const (
 	fPayload
 	fAtomicWrite
 	fReadAck
+	fFlush
 
-	fRequest  = fSend | fWrite | fReadReq | fAtomic | fAtomicWrite
+	fRequest  = fSend | fWrite | fReadReq | fAtomic | fAtomicWrite | fFlush
 	fResponse = fReadResp | fAck | fAtomicAck
-	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fAck | fAtomicAck | fReadAck
+	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fFlush | fAck | fAtomicAck | fReadAck
 )
 
 // Info is what the opcode table says of one opcode.
@@ -91,6 +93,7 @@ var infos = withExtended([256]Info{
 	TransportRC | OpFetchAdd:       op("RC_FETCH_ADD", HdrAtomicETH, fAtomic),
 	TransportRC | OpSendLastInv:    op("RC_SEND_LAST_INV", HdrIETH, fSend|fLast|fPayload),
 	TransportRC | OpSendOnlyInv:    op("RC_SEND_ONLY_INV", HdrIETH, fSend|fOnly|fPayload),
+	TransportRC | OpFlush:          op("RC_FLUSH", HdrFETH|HdrRETH, fFlush),
 	TransportRC | OpAtomicWrite:    op("RC_ATOMIC_WRITE", HdrRETH, fAtomicWrite|fPayload),
 
 	TransportUC | OpSendFirst:    op("UC_SEND_FIRST", 0, fSend|fFirst|fPayload),

@@ -16,7 +16,8 @@ type Packet struct {
 	PSN       PSN
 
 	Ext       XETH      // extended transports
-	RETH      RETH      // WRITE FIRST/ONLY and READ REQUEST; every WRITE of extended transports
+	FETH      FETH      // FLUSH
+	RETH      RETH      // WRITE FIRST/ONLY, READ REQUEST, ATOMIC WRITE and FLUSH; every WRITE of extended transports
 	AETH      AETH      // ACKNOWLEDGE, READ RESPONSE FIRST/LAST/ONLY, ATOMIC ACKNOWLEDGE
 	AtomicETH AtomicETH // CMP_SWAP and FETCH_ADD
 	AtomicAck uint64    // original value, ATOMIC ACKNOWLEDGE
@@ -35,6 +36,21 @@ type RETH struct {
 	RKey   uint32
 	Length uint32 // bytes of the whole message; extended transports: from this packet on
 }
+
+// FETH is the FLUSH extended transport header (IBTA vol.1 annex A19), 4 bytes.
+type FETH struct {
+	Type  uint8 // FlushGlobal, FlushPersistent or both; 4 bits
+	Level uint8 // FlushRange or FlushMR; 2 bits
+}
+
+// What a FLUSH sees to, and of what memory, numbered as ib_placement_type and
+// ib_selectivity_level.
+const (
+	FlushGlobal     = 1 << 0 // what has been written is visible to all
+	FlushPersistent = 1 << 1 // it outlives a loss of power
+	FlushRange      = 0      // of the range in the RETH
+	FlushMR         = 1      // of the whole region
+)
 
 // AETH is the ACK extended transport header (IBTA vol.1 9.3.5), 4 bytes.
 type AETH struct {

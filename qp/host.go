@@ -38,7 +38,8 @@ type Host interface {
 	// CheckLocal reports whether n bytes at va may be accessed under lkey.
 	CheckLocal(lkey uint32, va uint64, n uint32, need Access) bool
 
-	// CheckRemote reports whether all n bytes at va may be accessed under rkey.
+	// CheckRemote reports whether all n bytes at va may be accessed under rkey; for FLUSH none
+	// stand for all of the region.
 	CheckRemote(rkey uint32, va uint64, n uint32, need Access) bool
 	// ReadRemote returns a view like ReadLocal; needs AccessRemoteRead.
 	ReadRemote(rkey uint32, va uint64, n int, ahead uint32) ([]byte, bool)

@@ -92,7 +92,7 @@ func latePair(t *testing.T, typ qp.Type, name string, s profile.Spec, seed uint6
 		t.Fatal(err)
 	}
 	for _, n := range p.Nodes {
-		r := n.H.Register(1, 1<<16, 1<<17, qp.AccessLocalWrite|qp.AccessRemoteRead|qp.AccessRemoteWrite|qp.AccessRemoteAtomic)
+		r := n.H.Register(1, 1<<16, 1<<17, qp.AccessLocalWrite|qp.AccessRemoteRead|qp.AccessRemoteWrite|qp.AccessRemoteAtomic|qp.AccessFlushGlobal)
 		for i := range r.Mem[:1<<16] {
 			r.Mem[i] = byte(rng.Uint32())
 		}
@@ -104,7 +104,7 @@ func latePair(t *testing.T, typ qp.Type, name string, s profile.Spec, seed uint6
 // only now and then. qptest panics if a packet that has to come again has changed anything.
 func TestLater(t *testing.T) {
 	const size, each = 1000, 4
-	operations := []qp.WROpcode{qp.WRWrite, qp.WRWriteImm, qp.WRSend, qp.WRSendImm, qp.WRRead, qp.WRFetchAdd, qp.WRCmpSwap, qp.WRAtomicWrite}
+	operations := []qp.WROpcode{qp.WRWrite, qp.WRWriteImm, qp.WRSend, qp.WRSendImm, qp.WRRead, qp.WRFetchAdd, qp.WRCmpSwap, qp.WRAtomicWrite, qp.WRFlush}
 	for _, tr := range benchTransports {
 		t.Run(tr.name, func(t *testing.T) {
 			for seed := range uint64(20) {
@@ -128,6 +128,8 @@ func TestLater(t *testing.T) {
 							if op == qp.WRCmpSwap {
 								w.CompareAdd = 1 << 50
 							}
+						case qp.WRFlush:
+							w.SGEs, w.Flush = nil, qp.FlushWR{Length: size, FETH: bth.FETH{Type: bth.FlushGlobal}}
 						case qp.WRAtomicWrite:
 							w.Flags |= qp.SendInline
 							w.SGEs, w.Inline = nil, bytes.Repeat([]byte{byte(n)}, 8)
@@ -154,6 +156,8 @@ func TestLater(t *testing.T) {
 						a, b = binary.NativeEndian.AppendUint64(nil, uint64(i/len(operations))), mem(from, 1<<16+off, 8)
 					case qp.WRCmpSwap:
 						a, b = binary.NativeEndian.AppendUint64(nil, uint64(i/len(operations)+1)), mem(from, 1<<16+off, 8)
+					case qp.WRFlush:
+						a, b = nil, nil
 					case qp.WRAtomicWrite:
 						a, b = bytes.Repeat([]byte{byte(i)}, 8), mem(to, 1<<16+off, 8)
 					}

@@ -49,6 +49,7 @@ var workOps = [...]workOp{
 	// Answered by a READ response without data (IBTA vol.1, memory placement
 	// extensions), an ATOMIC WRITE is to the requester a READ of length zero.
 	WRAtomicWrite: {services: onRC, kind: kindRead, only: bth.OpAtomicWrite, completion: WCAtomicWrite},
+	WRFlush:       {services: onRC, kind: kindRead, only: bth.OpFlush, completion: WCFlush}, // likewise
 	WRSendWithInv: {onRC, kindData, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLastInv, bth.OpSendOnlyInv, WCSend},
 }
 
@@ -66,6 +67,11 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 			r.q.header(p, r.frame.transport()|bth.OpAtomicWrite, s.first)
 			p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: atomicWriteLen}
 			p.Payload = w.Inline
+			return true
+		}
+		if w.Opcode == WRFlush {
+			r.q.header(p, r.frame.transport()|bth.OpFlush, s.first)
+			p.FETH, p.RETH = w.Flush.FETH, bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: w.Flush.Length}
 			return true
 		}
 		// Asked for again from its middle, a READ has the address and the length

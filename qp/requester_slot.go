@@ -155,6 +155,10 @@ func (q *QP) prepare(s *slot) Status {
 			return StatusLocLenErr
 		}
 		w.Length = 0 // of its response
+	} else if w.Opcode == WRFlush {
+		if !validFlush(w.Flush.FETH, w.Flush.Length) || w.Length != 0 {
+			return StatusLocQPOpErr
+		}
 	} else if w.Flags&SendInline != 0 {
 		if s.kind != kindData || len(w.Inline) > int(q.cfg.MaxInline) {
 			return StatusLocQPOpErr

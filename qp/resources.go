@@ -162,8 +162,8 @@ func (a *inOrder) duplicate(p *bth.Packet) Drop {
 	switch {
 	case p.Opcode.IsReadRequest():
 		a.repeatRead(p)
-	case p.Opcode.IsAtomic(), p.Opcode.IsAtomicWrite():
-		if i, res := a.rd.find(p.PSN); res != nil && res.atomic == p.Opcode.IsAtomic() && res.write == p.Opcode.IsAtomicWrite() {
+	case p.Opcode.IsAtomic(), p.Opcode.IsPlacement():
+		if i, res := a.rd.find(p.PSN); res != nil && res.atomic == p.Opcode.IsAtomic() && res.write == p.Opcode.IsPlacement() {
 			res.msn = a.r.msn
 			a.rd.repeat(i, 0)
 		}

@@ -75,7 +75,7 @@ type effect struct {
 	length    uint32 // bytes of the message or of the READ
 	va        uint64
 	rkey      uint32
-	operand   uint64 // swap value, addend, what ATOMIC WRITE writes; then the value found
+	operand   uint64 // swap value, addend, what ATOMIC WRITE writes, type of FLUSH; then the value found
 	compare   uint64
 }
 
@@ -178,6 +178,12 @@ func (e *effect) set(p *bth.Packet, off uint32) {
 	case p.Opcode.IsAtomicWrite():
 		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, binary.NativeEndian.Uint64(p.Payload)
 		return
+	case p.Opcode.IsFlush():
+		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, uint64(p.FETH.Type)
+		if p.FETH.Level == bth.FlushRange {
+			e.length = p.RETH.Length
+		}
+		return
 	case p.Opcode.IsReadRequest():
 		e.va, e.rkey, e.length = p.RETH.VA, p.RETH.RKey, p.RETH.Length
 		return
@@ -210,7 +216,7 @@ func (r *responder) complete(e *effect) *refusal {
 	r.msn = (r.msn + 1) & psnMask
 	if o.IsReadRequest() {
 		r.q.ctr.RxReadRequests++
-	} else {
+	} else if !o.IsFlush() {
 		r.q.ctr.RxAtomicRequests++
 	}
 	r.adm.respond(*e)
@@ -221,7 +227,7 @@ func (r *responder) complete(e *effect) *refusal {
 // last one of its message.
 func consumes(o bth.Opcode) bool { return o.IsSend() || o.IsWrite() && o.HasImm() }
 
-// query executes an atomic or ATOMIC WRITE, or checks that a READ can be answered.
+// query executes an atomic, an ATOMIC WRITE or a FLUSH, or checks that a READ can be answered.
 func (r *responder) query(e *effect) *refusal {
 	h, ok, orig := r.q.host, true, e.operand
 	switch {
@@ -230,6 +236,12 @@ func (r *responder) query(e *effect) *refusal {
 			return badAccess
 		}
 		return nil
+	case e.opcode.IsFlush():
+		// Of a whole region only the key counts.
+		if !h.CheckRemote(e.rkey, e.va, e.length, flushAccess(e.operand)) {
+			return badAccess
+		}
+		return r.sync(badAccess)
 	case e.va%8 != 0: // IBTA vol.1 9.4.5
 		return misaligned
 	case e.opcode.IsAtomicWrite():

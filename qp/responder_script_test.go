@@ -30,7 +30,7 @@ const (
 	peerQPN  = 99
 )
 
-const remoteAll = qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic
+const remoteAll = qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic | qp.AccessFlushGlobal
 
 // lone is a queue pair whose peer is a test.
 type lone struct {
@@ -80,6 +80,7 @@ var opcodes = map[string]bth.Opcode{
 	"write_first": bth.OpWriteFirst, "write_middle": bth.OpWriteMiddle, "write_last": bth.OpWriteLast,
 	"write_last_imm": bth.OpWriteLastImm, "write_only": bth.OpWriteOnly, "write_only_imm": bth.OpWriteOnlyImm,
 	"read": bth.OpReadRequest, "cmp_swap": bth.OpCmpSwap, "fetch_add": bth.OpFetchAdd, "atomic_write": bth.OpAtomicWrite,
+	"flush": bth.OpFlush,
 }
 
 var transports = map[qp.Type]bth.Opcode{qp.RC: bth.TransportRC, qp.UC: bth.TransportUC, qp.UD: bth.TransportUD}
@@ -116,6 +117,10 @@ func (l *lone) pack(line string) (p bth.Packet, err error) {
 			p.RETH.RKey, p.AtomicETH.RKey = uint32(v), uint32(v)
 		case "total":
 			p.RETH.Length = uint32(v)
+		case "type":
+			p.FETH.Type = uint8(v)
+		case "level":
+			p.FETH.Level = uint8(v)
 		case "imm":
 			p.Imm = uint32(v)
 		case "inv":

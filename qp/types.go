@@ -1,5 +1,7 @@
 package qp
 
+import "roced/bth"
+
 // Type is the transport service of a queue pair, numbered as ibv_qp_type.
 type Type uint8
 
@@ -39,6 +41,8 @@ const (
 	WRLocalInv    WROpcode = 7
 	WRBindMW      WROpcode = 8
 	WRSendWithInv WROpcode = 9
+	// WRFlush sees to it that what has been written is where Flush says.
+	WRFlush WROpcode = 14
 	// WRAtomicWrite writes 8 aligned bytes, given as inline data, at once.
 	WRAtomicWrite WROpcode = 15
 )
@@ -78,8 +82,9 @@ type SendWQE struct {
 	Imm    uint32
 	Length uint32 // bytes; the sum of the SGEs or len(Inline)
 
-	RemoteVA   uint64 // WRITE, READ, atomics
+	RemoteVA   uint64 // WRITE, READ, atomics, FLUSH
 	RKey       uint32
+	Flush      FlushWR
 	CompareAdd uint64
 	Swap       uint64
 
@@ -91,6 +96,12 @@ type SendWQE struct {
 
 	SGEs   []SGE  // storage belongs to the WQE and is reused
 	Inline []byte // payload if Flags has SendInline; reused likewise
+}
+
+// FlushWR are the parameters of a FLUSH (IBTA vol.1 annex A19).
+type FlushWR struct {
+	Length uint32 // of the range
+	bth.FETH
 }
 
 // BindWR are the parameters of a memory window bind (IBTA vol.1 10.6.7).
@@ -145,6 +156,7 @@ const (
 	WCFetchAdd    WCOpcode = 4
 	WCBindMW      WCOpcode = 5
 	WCLocalInv    WCOpcode = 6
+	WCFlush       WCOpcode = 8
 	WCAtomicWrite WCOpcode = 9
 	WCRecv        WCOpcode = 128
 	WCRecvWithImm WCOpcode = 129
@@ -187,6 +199,9 @@ const (
 	AccessRemoteAtomic Access = 1 << 3
 	AccessMWBind       Access = 1 << 4
 	AccessZeroBased    Access = 1 << 5
+	// FLUSH, by type.
+	AccessFlushGlobal     Access = 1 << 8
+	AccessFlushPersistent Access = 1 << 9
 )
 
 // Event is an asynchronous event of a queue pair, numbered as ibv_event_type.

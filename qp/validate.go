@@ -79,7 +79,7 @@ func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
 // validate judges a request by its headers and the place of its payload.
 func (r *responder) validate(p *bth.Packet, t *target) *refusal {
 	o, n := p.Opcode, uint32(len(p.Payload))
-	if need := neededBy(o); r.q.attr.AccessFlags&need != need {
+	if need := neededBy(p); r.q.attr.AccessFlags&need != need {
 		return notEnabled // IBTA vol.1 9.7.4.1.4
 	}
 	if !o.IsSend() && !o.IsWrite() {
@@ -111,26 +111,46 @@ func badWrite(o bth.Opcode) *refusal {
 }
 
 // neededBy is what a queue pair must allow for an operation.
-func neededBy(o bth.Opcode) Access {
-	switch {
+func neededBy(p *bth.Packet) Access {
+	switch o := p.Opcode; {
 	case o.IsWrite(), o.IsAtomicWrite():
 		return AccessRemoteWrite
 	case o.IsReadRequest():
 		return AccessRemoteRead
 	case o.IsAtomic():
 		return AccessRemoteAtomic
+	case o.IsFlush():
+		return flushAccess(uint64(p.FETH.Type))
 	}
 	return 0
 }
 
-// validateQuery judges a READ, an atomic or an ATOMIC WRITE; query looks at its memory.
+// flushAccess is what a FLUSH of a type needs, of queue pair and region.
+func flushAccess(kind uint64) (a Access) {
+	if kind&bth.FlushGlobal != 0 {
+		a |= AccessFlushGlobal
+	}
+	if kind&bth.FlushPersistent != 0 {
+		a |= AccessFlushPersistent
+	}
+	return a
+}
+
+// validFlush reports whether an FETH has a meaning.
+func validFlush(f bth.FETH, length uint32) bool {
+	const known = bth.FlushGlobal | bth.FlushPersistent
+	return f.Type&known != 0 && f.Type&^known == 0 && f.Level <= bth.FlushMR && length <= MaxMessage
+}
+
+// validateQuery judges a READ, an atomic, an ATOMIC WRITE or a FLUSH; query looks at its memory.
 func (r *responder) validateQuery(p *bth.Packet) *refusal {
 	switch {
 	case !r.adm.room():
 		return tooManyRds
 	case p.Opcode.IsAtomic():
 		return nil
-	case p.RETH.Length > MaxMessage,
+	case p.Opcode.IsFlush() && !validFlush(p.FETH, p.RETH.Length),
+		p.RETH.Length > MaxMessage,
 		p.Opcode.IsAtomicWrite() && (p.RETH.Length != atomicWriteLen || len(p.Payload) != atomicWriteLen):
 		return badLength
 	}

@@ -25,7 +25,7 @@ func TestRemoteQPNIsMasked(t *testing.T) {
 // librdmacm of rdma-core 56 and later asks for the right to FLUSH for every queue pair.
 func TestFlushFlagsOfQueuePairs(t *testing.T) {
 	p := nictest.New(t, nictest.Options{Seed: 1})
-	a, _ := p.RC(func(o *nictest.QPOptions) { o.Access |= 1<<8 | 1<<9 })
+	a, _ := p.RC(func(o *nictest.QPOptions) { o.Access |= qp.AccessFlushGlobal | qp.AccessFlushPersistent })
 	if a.State() != qp.RTS {
 		t.Error(a.State())
 	}

@@ -95,8 +95,13 @@ func (h *host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool
 	return r != nil
 }
 
-// CheckRemote permits an empty range whatever the key is (IBTA vol.1 C9-88).
+// CheckRemote permits an empty range whatever the key is (IBTA vol.1 C9-88), but for FLUSH,
+// to which it stands for all of the region.
 func (h *host) CheckRemote(rkey uint32, va uint64, n uint32, need qp.Access) bool {
+	if n == 0 && need&accessFlush != 0 {
+		r := h.nic.obj.keys.lookup(rkey)
+		return r != nil && r.pd == h.pd && r.access&need == need
+	}
 	if n == 0 {
 		return true
 	}

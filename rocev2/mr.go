@@ -86,10 +86,10 @@ const (
 const (
 	accessLocalOnly = qp.AccessLocalWrite | qp.AccessMWBind | qp.AccessZeroBased
 	accessRemote    = qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic
-	accessKnown     = accessLocalOnly | accessRemote
+	accessKnown     = accessLocalOnly | accessRemote | qp.AccessFlushGlobal
 	// accessFlush permit FLUSH (IBTA vol.1 annex A19). librdmacm sets them for every queue
-	// pair; no region here allows it.
-	accessFlush qp.Access = 1<<8 | 1<<9
+	// pair; of regions only the global one is allowed, since no memory here is persistent.
+	accessFlush = qp.AccessFlushGlobal | qp.AccessFlushPersistent
 	// accessOptional are flags that a device may ignore (IB_ACCESS_OPTIONAL).
 	accessOptional qp.Access = 0x3ff00000
 )

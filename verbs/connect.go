@@ -31,7 +31,8 @@ type ConnParams struct {
 // DefaultConnParams are good for most.
 func DefaultConnParams() ConnParams {
 	return ConnParams{
-		Access:    AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic,
+		Access: AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
+			AccessFlushGlobal,
 		SGIDIndex: -1, HopLimit: defaultHopLimit,
 		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, // 67 ms, for ever, 0.64 ms
 		MaxRdAtomic: 16, MaxDestRdAtomic: 16,

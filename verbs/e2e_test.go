@@ -154,6 +154,44 @@ func TestMemoryOperations(t *testing.T) {
 	}
 }
 
+// TestFlush: a FLUSH, of a range or a region, completes; without the right to it, or outside
+// of the region, it breaks the connection.
+func TestFlush(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		off, n int
+		region bool
+		access verbs.Access
+		want   verbs.Status
+	}{
+		{"a range", 4096, 8192, false, all, verbs.StatusSuccess},
+		{"nothing", 0, 0, false, all, verbs.StatusSuccess},
+		{"the region", -1 << 20, 77, true, all, verbs.StatusSuccess},
+		{"beyond the end", 8, 1 << 30, false, all, verbs.StatusRemAccessErr},
+		{"without the right", 0, 8, false, all &^ verbs.AccessFlushGlobal, verbs.StatusRemAccessErr},
+		{"a region without the right", 0, 8, true, all &^ verbs.AccessFlushGlobal, verbs.StatusRemAccessErr},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := connected(t, verbs.QPInitAttr{Type: verbs.RC})
+			buf, err := b.ctx.AllocBuffer(1 << 16)
+			must(t, err)
+			mr, err := b.pd.RegMR(buf, 0, 1<<16, c.access)
+			must(t, err)
+			addr := mr.Addr() + uint64(c.off)
+			must(t, a.qp.PostSend(&verbs.SendWR{Opcode: verbs.OpWrite, Inline: []byte("flushed"), RemoteAddr: mr.Addr(), RKey: mr.RKey()}))
+			must(t, a.qp.PostSend(&verbs.SendWR{Opcode: verbs.OpFlush, Flags: verbs.SendSignaled, RemoteAddr: addr, RKey: mr.RKey(),
+				FlushLength: uint32(c.n), FlushRegion: c.region}))
+			w := a.anyCompletion()
+			if w.Status != c.want {
+				t.Fatalf("%+v", w)
+			}
+			if c.want == verbs.StatusSuccess && (w.Opcode != verbs.WCFlush || string(mr.Bytes()[:7]) != "flushed") {
+				t.Errorf("%+v, %q", w, mr.Bytes()[:7])
+			}
+		})
+	}
+}
+
 func TestDatagrams(t *testing.T) {
 	a, b := connected(t, verbs.QPInitAttr{Type: verbs.UD})
 	i, _, err := a.ctx.DefaultGID()

@@ -110,7 +110,7 @@ type node struct {
 	qp  *verbs.QP
 }
 
-const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
 // open makes the usual objects, without a queue pair.
 func (h *host) open(t testing.TB) *node {

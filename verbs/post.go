@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/bth"
 	"roced/qp"
 )
 
@@ -38,6 +39,10 @@ type SendWR struct {
 	RemoteQKey uint32
 
 	Bind *MWBind // OpBindMW
+	// FlushLength is the range of OpFlush, all of the region if FlushRegion is set. What has been
+	// written there before is visible to every reader when the FLUSH completes.
+	FlushLength uint32
+	FlushRegion bool
 }
 
 // MWBind are the parameters of a memory window bind (ibv_mw_bind_info).
@@ -126,6 +131,12 @@ func (q *QP) stage(wr *SendWR) error {
 			return errNoAH
 		}
 		w.AH = wr.AH.num
+	}
+	if wr.Opcode == OpFlush {
+		w.Flush = qp.FlushWR{Length: wr.FlushLength, FETH: bth.FETH{Type: bth.FlushGlobal}}
+		if wr.FlushRegion {
+			w.Flush.Level = bth.FlushMR
+		}
 	}
 	if wr.Opcode == OpBindMW {
 		b := wr.Bind

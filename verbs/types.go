@@ -29,6 +29,7 @@ const (
 	AccessRemoteAtomic = qp.AccessRemoteAtomic
 	AccessMWBind       = qp.AccessMWBind
 	AccessZeroBased    = qp.AccessZeroBased
+	AccessFlushGlobal  = qp.AccessFlushGlobal
 )
 
 // MTU is a path MTU code.
@@ -58,6 +59,8 @@ const (
 	OpLocalInv    = qp.WRLocalInv
 	OpBindMW      = qp.WRBindMW
 	OpSendWithInv = qp.WRSendWithInv
+	OpAtomicWrite = qp.WRAtomicWrite // of 8 inline bytes
+	OpFlush       = qp.WRFlush
 )
 
 // SendFlags are the flags of a send work request (ibv_send_flags).
@@ -128,6 +131,8 @@ const (
 	WCFetchAdd    = qp.WCFetchAdd
 	WCBindMW      = qp.WCBindMW
 	WCLocalInv    = qp.WCLocalInv
+	WCFlush       = qp.WCFlush
+	WCAtomicWrite = qp.WCAtomicWrite
 	WCRecv        = qp.WCRecv
 	WCRecvWithImm = qp.WCRecvWithImm // of a WRITE with immediate data; that of a SEND is WCRecv
 )

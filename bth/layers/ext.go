@@ -67,6 +67,40 @@ func (d *DETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptio
 	return nil
 }
 
+// FETH is the FLUSH extended transport header (IBTA vol.1 annex A19).
+type FETH struct {
+	ext
+	bth.FETH
+}
+
+// LayerType returns LayerTypeFETH.
+func (f *FETH) LayerType() gopacket.LayerType { return LayerTypeFETH }
+
+// CanDecode returns LayerTypeFETH.
+func (f *FETH) CanDecode() gopacket.LayerClass { return LayerTypeFETH }
+
+// NextLayerType returns what follows; see Stack.
+func (f *FETH) NextLayerType() gopacket.LayerType { return f.next(bth.HdrFETH) }
+
+// DecodeFromBytes implements gopacket.DecodingLayer.
+func (f *FETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
+	if err := short("FETH", data, bth.FETHLen, df); err != nil {
+		return err
+	}
+	f.Decode(data)
+	f.split(data, bth.FETHLen)
+	return nil
+}
+
+// SerializeTo implements gopacket.SerializableLayer.
+func (f *FETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
+	h, err := b.PrependBytes(bth.FETHLen)
+	if err == nil {
+		f.Put(h)
+	}
+	return err
+}
+
 // RETH is the RDMA extended transport header (IBTA vol.1 9.3.3).
 type RETH struct {
 	ext

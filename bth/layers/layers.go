@@ -31,6 +31,7 @@ var (
 	LayerTypeImmDt        = register(1797, "ImmDt", decodeAlone(bth.HdrImm))
 	LayerTypeIETH         = register(1798, "IETH", decodeAlone(bth.HdrIETH))
 	LayerTypeXETH         = register(1799, "XETH", decodeAlone(bth.HdrXETH))
+	LayerTypeFETH         = register(1800, "FETH", decodeAlone(bth.HdrFETH))
 )
 
 func init() {
@@ -55,6 +56,8 @@ func newExtension(h bth.Headers) (extension, bth.Headers) {
 		return &XETH{}, first
 	case bth.HdrDETH:
 		return &DETH{}, first
+	case bth.HdrFETH:
+		return &FETH{}, first
 	case bth.HdrRETH:
 		return &RETH{}, first
 	case bth.HdrAtomicETH:
@@ -78,6 +81,8 @@ func layerTypeOf(h bth.Headers) gopacket.LayerType {
 		return LayerTypeXETH
 	case bth.HdrDETH:
 		return LayerTypeDETH
+	case bth.HdrFETH:
+		return LayerTypeFETH
 	case bth.HdrRETH:
 		return LayerTypeRETH
 	case bth.HdrAtomicETH:

@@ -17,7 +17,7 @@ roced.prefs.icrc = Pref.bool("Check the invariant CRC", true, "Slow in captures 
 local profiles = {[0] = "rc", [1] = "irn", [2] = "melo", [3] = "mp-rdma", [4] = "eunomia"}
 
 -- The operations of RC, by the low five bits of the opcode, with their headers:
--- R = RETH, A = AtomicETH, K = AETH, O = original value, I = immediate, V = rkey to
+-- F = FETH, R = RETH, A = AtomicETH, K = AETH, O = original value, I = immediate, V = rkey to
 -- invalidate.
 local operations = {
 	[0x00] = {"SEND_FIRST", ""}, [0x01] = {"SEND_MIDDLE", ""}, [0x02] = {"SEND_LAST", ""},
@@ -28,7 +28,8 @@ local operations = {
 	[0x0d] = {"RDMA_READ_RESPONSE_FIRST", "K"}, [0x0e] = {"RDMA_READ_RESPONSE_MIDDLE", ""},
 	[0x0f] = {"RDMA_READ_RESPONSE_LAST", "K"}, [0x10] = {"RDMA_READ_RESPONSE_ONLY", "K"},
 	[0x12] = {"ATOMIC_ACKNOWLEDGE", "KO"}, [0x13] = {"CMP_SWAP", "A"}, [0x14] = {"FETCH_ADD", "A"},
-	[0x16] = {"SEND_LAST_INV", "V"}, [0x17] = {"SEND_ONLY_INV", "V"}, [0x1d] = {"ATOMIC_WRITE", "R"},
+	[0x16] = {"SEND_LAST_INV", "V"}, [0x17] = {"SEND_ONLY_INV", "V"}, [0x1c] = {"FLUSH", "FR"},
+	[0x1d] = {"ATOMIC_WRITE", "R"},
 }
 local extended = {[0xe0] = {"ACKNOWLEDGE", "K"}, [0xe1] = {"READ_ACKNOWLEDGE", "K"}}
 for op, what in pairs(operations) do
@@ -84,6 +85,8 @@ field("hole", ProtoField.none, "Hole")
 field("hole.start", ProtoField.uint24, "First missing PSN", base.DEC)
 field("hole.len", ProtoField.uint24, "Missing packets", base.DEC)
 
+field("flush.type", ProtoField.uint32, "Type of FLUSH", base.HEX, nil, 0x0f)
+field("flush.level", ProtoField.uint32, "Level of FLUSH", base.DEC, {[0] = "range", [1] = "region"}, 0x30)
 field("va", ProtoField.uint64, "Virtual address", base.HEX)
 field("rkey", ProtoField.uint32, "Remote key", base.HEX)
 field("dmalen", ProtoField.uint32, "DMA length from here on", base.DEC)
@@ -192,6 +195,7 @@ end
 
 -- headers says how long and what the standard headers are.
 local headers = {
+	F = {"FLUSH extended transport header", 4, {{"flush.type", 0, 4}, {"flush.level", -4, 4}}},
 	R = {"RDMA extended transport header", 16, {{"va", 0, 8}, {"rkey", 0, 4}, {"dmalen", 0, 4}}},
 	A = {"Atomic extended transport header", 28, {{"va", 0, 8}, {"rkey", 0, 4}, {"swapadd", 0, 8}, {"compare", 0, 8}}},
 	K = {"ACK extended transport header", 4, {{"syndrome", 0, 1}, {"msn", 0, 3}}},

@@ -65,7 +65,7 @@ func (o *Options) attr() qp.Attr {
 		a.PathMTU = 1
 	}
 	if a.AccessFlags == 0 {
-		a.AccessFlags = qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic
+		a.AccessFlags = qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic | qp.AccessFlushGlobal
 	}
 	if a.MaxRdAtomic == 0 && a.MaxDestRdAtomic == 0 {
 		a.MaxRdAtomic, a.MaxDestRdAtomic = 4, 4

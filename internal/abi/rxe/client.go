@@ -84,6 +84,12 @@ func putSendHead(e []byte, w *qp.SendWQE) {
 		native.PutUint64(e[rdmaAddr:], w.RemoteVA)
 		native.PutUint32(e[rdmaRKey:], w.RKey)
 		native.PutUint64(e[sendIova:], w.RemoteVA)
+	case qp.WRFlush:
+		native.PutUint64(e[flushAddr:], w.RemoteVA)
+		native.PutUint32(e[flushLength:], w.Flush.Length)
+		native.PutUint32(e[flushRKey:], w.RKey)
+		e[flushType], e[flushLevel] = w.Flush.Type, w.Flush.Level
+		native.PutUint64(e[sendIova:], w.RemoteVA)
 	case qp.WRCmpSwap, qp.WRFetchAdd:
 		native.PutUint64(e[atomicAddr:], w.RemoteVA)
 		native.PutUint64(e[atomicCompareAdd:], w.CompareAdd)

@@ -3,6 +3,7 @@ package rxe
 import (
 	"sync/atomic"
 
+	"roced/bth"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -83,13 +84,17 @@ func (r *SendRing) decode(w *qp.SendWQE) {
 	w.Imm = be.Uint32(h[sendEx:])
 	w.RemoteVA, w.RKey, w.CompareAdd, w.Swap = 0, 0, 0, 0
 	w.AH, w.RemoteQPN, w.RemoteQKey = 0, 0, 0
-	w.Bind = qp.BindWR{}
+	w.Bind, w.Flush = qp.BindWR{}, qp.FlushWR{}
 	if w.Opcode == qp.WRAtomicWrite {
 		w.Flags |= qp.SendInline // what it writes stands where inline data does, flag or not
 	}
 	switch w.Opcode {
 	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
 		w.RemoteVA, w.RKey = native.Uint64(h[rdmaAddr:]), native.Uint32(h[rdmaRKey:])
+	case qp.WRFlush:
+		w.RemoteVA, w.RKey = native.Uint64(h[flushAddr:]), native.Uint32(h[flushRKey:])
+		w.Flush = qp.FlushWR{Length: native.Uint32(h[flushLength:]), FETH: bth.FETH{Type: h[flushType], Level: h[flushLevel]}}
+		w.Length = 0 // nothing comes back
 	case qp.WRCmpSwap, qp.WRFetchAdd:
 		w.RemoteVA, w.RKey = native.Uint64(h[atomicAddr:]), native.Uint32(h[atomicRKey:])
 		w.CompareAdd, w.Swap = native.Uint64(h[atomicCompareAdd:]), native.Uint64(h[atomicSwap:])

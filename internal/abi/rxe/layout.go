@@ -51,6 +51,12 @@ const (
 	atomicSwap       = 40
 	atomicRKey       = 48
 
+	flushAddr   = 24
+	flushLength = 32
+	flushRKey   = 36
+	flushType   = 40
+	flushLevel  = 41
+
 	udQPN  = 24
 	udQKey = 28
 	udAH   = 36

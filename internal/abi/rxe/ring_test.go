@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"roced/bth"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -88,6 +89,7 @@ func requests() []qp.SendWQE {
 		{WRID: 6, Opcode: qp.WRRead, Flags: qp.SendFence, RemoteVA: 98, RKey: 12, Length: 30, SGEs: sges},
 		{WRID: 7, Opcode: qp.WRCmpSwap, RemoteVA: 96, RKey: 13, CompareAdd: 14, Swap: 15, Length: 10, SGEs: sges[:1]},
 		{WRID: 8, Opcode: qp.WRFetchAdd, RemoteVA: 96, RKey: 13, CompareAdd: 1 << 60, Length: 10, SGEs: sges[:1]},
+		{WRID: 11, Opcode: qp.WRFlush, RemoteVA: 1<<63 + 1, RKey: 17, Flush: qp.FlushWR{Length: 1 << 30, FETH: bth.FETH{Type: 3, Level: 1}}},
 		{WRID: 9, Opcode: qp.WRLocalInv, Imm: 0x0a0b0c0d},
 		{WRID: 10, Opcode: qp.WRBindMW, Bind: qp.BindWR{Addr: 1, Length: 2, MRLKey: 3, MWRKey: 4, RKey: 5, Access: qp.AccessRemoteRead}},
 	}

@@ -135,6 +135,12 @@ const (
 	CapMemWindowType2B = 1 << 24
 )
 
+// Bits of DeviceCapFlagsEx beyond those.
+const (
+	CapFlushGlobal = 1 << 38
+	CapAtomicWrite = 1 << 40
+)
+
 // QueryPort is ib_uverbs_query_port.
 type QueryPort struct {
 	Response uint64

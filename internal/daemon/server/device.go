@@ -106,7 +106,7 @@ func (c *client) exQueryDevice(q *request) error {
 	if size < uverbs.Size[uverbs.QueryDeviceResp]()+8 {
 		return unix.ENOSPC
 	}
-	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), DeviceCapFlagsEx: uint64(base.DeviceCapFlags)}
+	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), DeviceCapFlagsEx: uint64(base.DeviceCapFlags) | uverbs.CapFlushGlobal | uverbs.CapAtomicWrite}
 	return nil
 }
 

@@ -20,6 +20,7 @@ type parser struct {
 	pkt      bth.Packet
 	base     Base
 	ack      Ack
+	flush    Flush
 	target   Target
 	operands Operands
 	dgram    Datagram
@@ -142,6 +143,10 @@ func (p *parser) extensions(h bth.Headers) {
 	if h&bth.HdrDETH != 0 {
 		p.dgram = Datagram{QKey: pkt.DETH.QKey, SrcQP: uint32(pkt.DETH.SrcQP)}
 		rec.Datagram = &p.dgram
+	}
+	if h&bth.HdrFETH != 0 {
+		p.flush = Flush{FlushType: pkt.FETH.Type, FlushLevel: pkt.FETH.Level}
+		rec.Flush = &p.flush
 	}
 	if h&bth.HdrRETH != 0 {
 		p.target = Target{VA: pkt.RETH.VA, RKey: pkt.RETH.RKey}

@@ -29,6 +29,7 @@ type Record struct {
 
 	*Base
 	*Ack
+	*Flush
 	*Target
 	*Operands
 	*Datagram
@@ -69,6 +70,12 @@ type Ack struct {
 type Target struct {
 	VA   uint64 `json:"va"`
 	RKey uint32 `json:"rkey"`
+}
+
+// Flush holds the fields of the FETH.
+type Flush struct {
+	FlushType  uint8 `json:"flush"`
+	FlushLevel uint8 `json:"level"`
 }
 
 // Operands are those of an atomic request.
@@ -157,6 +164,9 @@ func (r *Record) appendExtensions(b []byte) []byte {
 	}
 	if r.Datagram != nil {
 		b = fmt.Appendf(b, " qkey 0x%08x srcqp %d", r.QKey, r.SrcQP)
+	}
+	if r.Flush != nil {
+		b = fmt.Appendf(b, " flush %d level %d", r.FlushType, r.FlushLevel)
 	}
 	if r.Target != nil {
 		b = fmt.Appendf(b, " va 0x%x rkey 0x%08x", r.VA, r.RKey)

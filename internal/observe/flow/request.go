@@ -15,12 +15,13 @@ const (
 	verbCmpSwap
 	verbFetchAdd
 	verbAtomicWrite
+	verbFlush
 	verbs
 )
 
 var verbNames = [verbs]string{
 	"SEND", "SEND_WITH_IMM", "SEND_WITH_INV", "RDMA_WRITE", "RDMA_WRITE_WITH_IMM", "RDMA_READ",
-	"CMP_SWAP", "FETCH_ADD", "ATOMIC_WRITE",
+	"CMP_SWAP", "FETCH_ADD", "ATOMIC_WRITE", "FLUSH",
 }
 
 // verbOf returns the operation that a packet of op ends.
@@ -40,6 +41,8 @@ func verbOf(op bth.Opcode) verb {
 		return verbRead
 	case op.IsAtomicWrite():
 		return verbAtomicWrite
+	case op.IsFlush():
+		return verbFlush
 	case op.Op() == bth.OpCmpSwap:
 		return verbCmpSwap
 	}
