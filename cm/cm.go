@@ -163,8 +163,9 @@ type ListenParam struct {
 	// Family confines a listener without Local to addresses of a family, also to those
 	// that the port gets later. It takes precedence over one of any family.
 	Family Family
-	// Backlog bounds requests reported and neither accepted nor closed; more are
-	// rejected (no resources). At least 1.
+	// Backlog bounds requests reported and neither accepted nor closed by the owner,
+	// though the peer may have given them up; more are rejected (no resources). At least 1.
+	// As many accepted ones, or 256, may wait for their peers; of more, the oldest are given up.
 	Backlog int
 	// Datagram listens for SIDR_REQ instead of REQ. The two do not collide.
 	Datagram bool
@@ -250,4 +251,5 @@ type Counters struct {
 	Stale            uint64 // requests of queue pairs that are still connected here
 	SendErrors       uint64 // Port errors
 	LimitConnections uint64 // requests rejected because of MaxConns
+	Unanswered       uint64 // accepted connections given up because too many waited for their peers
 }

@@ -44,8 +44,11 @@ type Conn struct {
 	passive  bool
 	localQPN bth.QPN
 	attr     QPAttr
-	listener *Listener // in StateREQReceived
-	altPath  bool      // REQ has an alternate path
+	listener *Listener // that it counts against, see counted
+	counted  counted
+	older    *Conn // neighbours in the listener's queue of those that have not answered
+	newer    *Conn
+	altPath  bool // REQ has an alternate path
 
 	timer    timer
 	interval time.Duration // between transmissions of m
@@ -82,13 +85,12 @@ func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
 // peerQP is the key of the peer's queue pair.
 func (c *Conn) peerQP() peerQP { return peerQP{c.route.DGID, c.attr.RemoteQPN} }
 
-// setState changes the state: the timer stops, and a request counts no longer against
-// the backlog.
+// setState changes the state: the timer stops, and whoever has waited for an answer of the
+// peer waits no longer.
 func (c *Conn) setState(s State) {
 	c.agent.timers.stop(&c.timer)
-	if c.listener != nil {
-		c.listener.pending--
-		c.listener = nil
+	if c.counted == unanswered {
+		c.count(nothing)
 	}
 	c.state = s
 }
@@ -149,6 +151,11 @@ func (c *Conn) expired(now mono.Time) {
 		c.emit(now, &Event{Kind: DisconnectReplied, TimedOut: true})
 		return
 	}
+	c.giveUp(now)
+}
+
+// giveUp ends a connection whose peer does not answer.
+func (c *Conn) giveUp(now mono.Time) {
 	c.sendREJ(now, mad.ReasonTimeout, nil, nil)
 	c.forget()
 	c.emit(now, &Event{Kind: Unreachable})
@@ -203,6 +210,7 @@ func (c *Conn) Reject(now mono.Time, reason mad.Reason, ari, private []byte) err
 	if len(ari) > mad.ARILen || len(private) > mad.REJPrivateLen {
 		return ErrPrivateData
 	}
+	c.count(nothing)
 	c.sendREJ(now, reason, ari, private)
 	c.forget()
 	return nil
@@ -229,6 +237,7 @@ func (c *Conn) Delay(now mono.Time, serviceTimeout uint8, private []byte) error 
 // events. The peer is told, and what must be waited for is waited for.
 func (c *Conn) Close(now mono.Time) {
 	c.handler = nil
+	c.count(nothing)
 	switch c.state {
 	case StateREQSent:
 		c.sendREJ(now, mad.ReasonTimeout, nil, nil)

@@ -15,6 +15,10 @@ type Listener struct {
 	param   ListenParam
 	handler Handler
 	pending int // requests reported and not decided
+
+	// Connections whose REP has not been answered: how many, and the first and the last.
+	unanswered     int
+	oldest, newest *Conn
 }
 
 // service is what a listener without mask is found by.
@@ -88,6 +92,77 @@ func familyOf(g rocev2.GID) Family {
 		return IPv4
 	}
 	return IPv6
+}
+
+// counted says what a connection counts as at its listener.
+type counted uint8
+
+const (
+	nothing    counted = iota
+	undecided          // reported: until the owner accepts, rejects or closes, even if the peer has given up
+	unanswered         // accepted: until the peer answers
+)
+
+// minUnanswered is how many connections of a listener may wait for their peer's answer at
+// least; otherwise it is the backlog.
+const minUnanswered = 256
+
+// count makes c count as v at its listener.
+func (c *Conn) count(v counted) {
+	l := c.listener
+	if l == nil {
+		return
+	}
+	switch c.counted {
+	case undecided:
+		l.pending--
+	case unanswered:
+		l.dequeue(c)
+	}
+	switch c.counted = v; v {
+	case undecided:
+		l.pending++
+	case unanswered:
+		l.enqueue(c)
+	case nothing:
+		c.listener = nil
+	}
+}
+
+// enqueue appends c to those that have not answered.
+func (l *Listener) enqueue(c *Conn) {
+	l.unanswered++
+	if c.older = l.newest; c.older != nil {
+		c.older.newer = c
+	} else {
+		l.oldest = c
+	}
+	l.newest = c
+}
+
+// dequeue takes c out of them.
+func (l *Listener) dequeue(c *Conn) {
+	l.unanswered--
+	if c.older != nil {
+		c.older.newer = c.newer
+	} else {
+		l.oldest = c.newer
+	}
+	if c.newer != nil {
+		c.newer.older = c.older
+	} else {
+		l.newest = c.older
+	}
+	c.older, c.newer = nil, nil
+}
+
+// prefer gives up the connection that has waited longest for its peer if too many wait: whoever
+// answers does so at once, and who has forged his address never.
+func (l *Listener) prefer(now mono.Time) {
+	if l.unanswered > max(l.param.Backlog, minUnanswered) {
+		l.oldest.agent.ctr.Unanswered++
+		l.oldest.giveUp(now)
+	}
 }
 
 // full reports whether l may not have one more request.

@@ -1,6 +1,8 @@
 package cm
 
 import (
+	"time"
+
 	"roced/bth"
 	"roced/bth/mad"
 	"roced/mono"
@@ -61,6 +63,14 @@ func (a *Agent) admit(m *message, r *mad.REQ, l *Listener) mad.Reason {
 	return 0
 }
 
+// Bounds of the timers that a REQ imposes, which anybody can send under any address: between
+// two REPs, and until a peer that does not answer is given up. Linux's rdma_cm asks for 4.4 s
+// and 70 s.
+const (
+	maxInterval   = 9 * time.Second
+	maxUnanswered = 72 * time.Second
+)
+
 // request makes the connection of an admitted REQ and reports it.
 func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	c := a.newConn(rocev2.MADRoute{
@@ -75,14 +85,14 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 		Timeout: r.Primary.LocalAckTimeout, RetryCount: r.RetryCount, RNRRetry: r.RNRRetry,
 		RemoteResponseTime: r.LocalCMTimeout,
 	}
-	c.retries = r.MaxCMRetries
-	c.interval = timeout(r.LocalCMTimeout) + timeout(r.Primary.LocalAckTimeout)
+	c.interval = min(timeout(r.LocalCMTimeout)+timeout(r.Primary.LocalAckTimeout), maxInterval)
+	c.retries = min(r.MaxCMRetries, uint8(maxUnanswered/c.interval-1))
 	a.requests[peerID{c.route.DGID, c.remoteID}] = c
 	if k := c.peerQP(); a.peers[k] == nil {
 		a.peers[k] = c
 	}
 	c.listener = l
-	l.pending++
+	c.count(undecided)
 	c.emit(m.now, &Event{Kind: ConnectRequest, PrivateData: r.PrivateData, Conn: ConnInfo{
 		Listener: l, ServiceID: r.ServiceID, Type: r.Type,
 		RemoteQPN: c.attr.RemoteQPN, RemoteQKey: r.LocalQKey, StartingPSN: c.attr.SQPSN,
@@ -142,6 +152,7 @@ func (c *Conn) Accept(now mono.Time, p *AcceptParam) error {
 		return err
 	}
 	c.setState(StateREPSent)
+	c.count(unanswered)
 	c.localQPN = p.QPN
 	c.attr.RQPSN, c.attr.MaxRdAtomic, c.attr.MaxDestRdAtomic = p.StartingPSN, p.InitiatorDepth, p.ResponderResources
 	r := mad.REP{
@@ -154,7 +165,9 @@ func (c *Conn) Accept(now mono.Time, p *AcceptParam) error {
 		r.FailoverAccepted = failoverUnsupported
 	}
 	r.Put(start(&c.m, mad.AttrREP, c.tid))
+	l := c.listener
 	c.transmit(now)
+	l.prefer(now)
 	return nil
 }
 

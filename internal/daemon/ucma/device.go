@@ -84,6 +84,13 @@ var commands = map[uint32]command{
 	rdmacm.ExtBell:         {(*device).bellBack, 0},
 }
 
+// maxEvents is how many events may wait for a program before it has to take some: commands
+// whose outcome is an event are refused then. Connections are bounded by identifiers.
+const maxEvents = 8192
+
+var emits = map[uint32]bool{rdmacm.CmdResolveIP: true, rdmacm.CmdResolveAddr: true, rdmacm.CmdResolveRoute: true,
+	rdmacm.CmdJoinIPMcast: true, rdmacm.CmdJoinMcast: true}
+
 // serve carries out commands until the connection ends.
 func (c *device) serve() {
 	for {
@@ -146,6 +153,8 @@ func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
 		return uverbs.Answer{Err: unix.EINVAL}
 	case q.out < cmd.out:
 		return uverbs.Answer{Err: unix.ENOSPC}
+	case len(c.events) >= maxEvents && emits[h.Cmd]:
+		return uverbs.Answer{Err: unix.ENOMEM}
 	}
 	if err := cmd.run(c, q); err != nil {
 		return uverbs.Answer{Err: errnoOf(err)}

@@ -101,6 +101,9 @@ func (i *id) closeListeners() {
 
 // CMEvent takes events of the connection manager, on the shard, to the server.
 func (n *nic) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
+	if e.Kind == cm.DelayRequested {
+		return // no program is told, and a peer may say so as often as it likes
+	}
 	ev := *e
 	ev.PrivateData = append([]byte(nil), e.PrivateData...)
 	ev.ARI = nil // there is no place for it

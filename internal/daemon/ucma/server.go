@@ -130,7 +130,8 @@ func (n *nic) attach() error {
 }
 
 // post makes f run under the lock. It does not wait, and nothing posted is lost:
-// what connection managers report is bounded by their own limits.
+// a connection reports each event once, and counts against the backlog of its listener until
+// the server has taken the request and closed it.
 func (s *Server) post(f func()) {
 	s.inbox.Lock()
 	s.inbox.list = append(s.inbox.list, f)
