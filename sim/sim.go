@@ -10,6 +10,8 @@ package sim
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"roced/bth"
@@ -44,7 +46,8 @@ type Config struct {
 
 	Apps   []workload.App
 	Events []Event
-	Until  engine.Time // default: until nothing happens any more
+	Faults map[string][]string // rules by the name of a link, see Simulation.Faults
+	Until  engine.Time         // default: until nothing happens any more
 	// Sample is how often queues and goodput are looked at; zero: never.
 	Sample engine.Time
 	// Check looks at the invariants of the network at each sample and in the end.
@@ -116,6 +119,15 @@ func New(c Config) (*Simulation, error) {
 	s.cfg = c
 	for _, a := range c.Apps {
 		s.runner.Add(a)
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Faults)) {
+		l, err := s.cluster.Network().Link(name, 0)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.Faults(l, c.Faults[name]...); err != nil {
+			return nil, err
+		}
 	}
 	s.result.Name, s.result.Seed, s.result.Profile = c.Name, c.Seed, c.Profile
 	return s, nil

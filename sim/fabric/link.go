@@ -26,11 +26,17 @@ type Tap interface {
 	Sent(now engine.Time, l *Link, p *Packet)
 }
 
+// Judge decides whether a packet is lost on a link; it may mark it. It is asked as packets enter.
+type Judge interface {
+	Lost(now engine.Time, l *Link, p *Packet) bool
+}
+
 // Link is one direction of a cable.
 type Link struct {
 	Name    string
 	Reverse *Link // the other direction
 	Tap     Tap   // nil: nobody looks
+	Judge   Judge // nil: nobody decides
 
 	net     *Network
 	src     Source
@@ -63,6 +69,7 @@ type Link struct {
 type transit struct {
 	at engine.Time // of its last bit's arrival
 	Packet
+	lost bool // the judge has said so
 }
 
 // LinkStats are what a link has done.
@@ -163,6 +170,7 @@ func (l *Link) transmit(now engine.Time) {
 		l.Tap.Sent(now, l, &t.Packet)
 	}
 	t.at = l.freeAt + l.delay
+	t.lost = l.Judge != nil && l.Judge.Lost(now, l, &t.Packet)
 	if l.flight.n == 1 {
 		l.net.eng.Set(&l.arrive, t.at)
 	}
@@ -174,7 +182,8 @@ func (l *Link) transmit(now engine.Time) {
 // deliver hands over the packet whose last bit has arrived.
 func (l *Link) deliver(now engine.Time) {
 	// Whoever takes it pushes nothing onto this link at once, so its place remains as it is.
-	p := &l.flight.at(0).Packet
+	t := l.flight.at(0)
+	p := &t.Packet
 	l.flight.pop()
 	if l.flight.n > 0 {
 		l.net.eng.Set(&l.arrive, l.flight.at(0).at)
@@ -182,6 +191,8 @@ func (l *Link) deliver(now engine.Time) {
 	switch {
 	case l.down:
 		l.lose(now, p, LinkDown)
+	case t.lost:
+		l.lose(now, p, FaultRule)
 	case l.loss != 0 && l.rng.Uint64()>>1 < l.loss:
 		l.lose(now, p, LinkLoss)
 	default:

@@ -48,6 +48,7 @@ const (
 	Overflow   Reason = iota // no buffer for its class
 	NoHeadroom               // a lossless class had no headroom left: thresholds are wrong
 	LinkLoss                 // a link's losses
+	FaultRule                // what decides about a link's packets
 	LinkDown                 // it was on a link that failed, or is behind it
 	NoRoute                  // nowhere leads to its destination
 	TooManyHops
@@ -56,5 +57,5 @@ const (
 
 // String returns the reason in words.
 func (r Reason) String() string {
-	return [...]string{"buffer overflow", "no headroom", "link loss", "link down", "no route", "too many hops"}[r]
+	return [...]string{"buffer overflow", "no headroom", "link loss", "fault rule", "link down", "no route", "too many hops"}[r]
 }

@@ -22,6 +22,9 @@ type Framing struct {
 	// are, and Control what one without payload and a CNP take: simulators that have no headers count so.
 	// Zero: Ethernet with preamble, FCS and gap, IPv4, UDP, and the packet as it is on the wire.
 	Header, Control uint32
+	// Bare counts frames without preamble, FCS, gap and padding, as TAP devices and sockets
+	// carry them.
+	Bare bool
 }
 
 // Lengths around a transport packet.
@@ -34,6 +37,8 @@ const (
 // bytes returns what p takes on a link.
 func (f *Framing) bytes(p *bth.Packet) uint32 {
 	switch n := uint32(len(p.Payload)); {
+	case f.Bare:
+		return uint32(encapsulation + p.WireLen())
 	case f.Header == 0:
 		return uint32(max(encapsulation+p.WireLen(), minFrame) + linkBytes)
 	case n == 0 || p.Opcode.IsCNP():

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/mono"
 	"roced/qp"
 	"roced/sched"
 	"roced/sim/engine"
@@ -260,6 +261,9 @@ func (q *QP) Close() {
 	q.closed = true
 	n.turns.Remove(&q.node)
 	n.deadlines.Remove(&q.timer)
+	if n.deadlines.Next() == mono.Never {
+		n.k.eng.Stop(&n.timer)
+	}
 	if q.holding {
 		n.k.slab.free(q.held)
 		q.holding = false

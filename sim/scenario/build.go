@@ -193,6 +193,18 @@ func (f *File) events(c *sim.Config) error {
 		}
 		c.Events = append(c.Events, sim.Event{At: e.At.time(), Do: e.apply})
 	}
+	c.Faults = map[string][]string{}
+	for i, x := range f.Faults {
+		if key := fmt.Sprintf("faults.%d", i); !slices.Contains(c.Graph.Links(), x.Link) {
+			return f.at(key+".link", "there is no link %q; they are called like %q", x.Link, c.Graph.Links()[0])
+		}
+		for k, rule := range x.Rules {
+			if err := sim.CheckFault(rule); err != nil {
+				return f.at(fmt.Sprintf("faults.%d.rules.%d", i, k), "%v", err)
+			}
+		}
+		c.Faults[x.Link] = append(c.Faults[x.Link], x.Rules...)
+	}
 	return nil
 }
 

@@ -26,6 +26,7 @@ type File struct {
 	Transport   Transport
 	Workload    []Work
 	Events      []Event
+	Faults      []Faults
 	Stop        Span // none: until all has ended
 	Sample      Span // how often queues are looked at; none: a thousandth of Stop, or never
 	Ideal       string
@@ -147,6 +148,12 @@ type Work struct {
 	Response    Size
 	Calls       int
 	Outstanding int
+}
+
+// Faults are rules of package fault for what enters a link.
+type Faults struct {
+	Link  string
+	Rules []string
 }
 
 // Event is something that happens to the network.

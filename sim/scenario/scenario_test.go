@@ -73,12 +73,30 @@ func TestErrors(t *testing.T) {
 		{edit("kind: incast", "kind: poisson, sizes: Nobody"), `x.yaml:6: workload.0.sizes: "Nobody" is neither a size nor one of AliStorage2019`},
 		{small + "events: [{at: 1us, link: h0-s1, do: fail}]\n", `x.yaml:7: events.0.link: there is no link "h0-s1"; they are called like "h0-s0"`},
 		{small + "events: [{at: 1us, link: h0-s0, do: cut}]\n", "x.yaml:7: events.0.do"},
+		{small + "faults: [{link: h0-s0, rules: [tx delay 1ms]}]\n", `x.yaml:7: faults.0.rules.0: "tx delay 1ms": rules of`},
+		{small + "faults: [{link: x, rules: [tx drop]}]\n", "x.yaml:7: faults.0.link"},
 		{small + "ideal: best\n", "x.yaml:7: ideal"},
 		{small + "framing: {header: 48}\n", "x.yaml:7: framing"},
 	} {
 		if _, err := config(c.text); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got  %v\nwant %s", err, c.want)
 		}
+	}
+}
+
+// Fault rules of a scenario lose what they say.
+func TestFaults(t *testing.T) {
+	c, err := config(small + "faults: [{link: h1-s0, rules: [tx drop op=write psn=+3..5 n=1]}]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Run()
+	if err != nil || r.Drops["fault rule"] != 3 || r.Retransmitted < 3 || len(r.Flows) != 3 {
+		t.Errorf("%v, %+v", err, r)
 	}
 }
 
