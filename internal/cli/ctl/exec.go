@@ -45,8 +45,8 @@ func (a *app) exec() *cobra.Command {
 		Use: "exec [--nic NAME] -- PROGRAM [ARG...]", Short: "Run a verbs program on the daemon's NICs",
 		Long: `Runs an RDMA program as it is, on a machine whose kernel has no InfiniBand: a
 preload library stands between the program's libibverbs and librdmacm and the
-daemon. Children of the program inherit it. Statically linked programs cannot be
-run so.`,
+daemon. Children of the program inherit it. Statically linked programs, and those for
+another processor than the library, cannot be run so; it says so.`,
 		Example: `  rocectl exec -- ibv_devinfo -v
   rocectl exec --nic rxe_a -- ib_write_bw
   rocectl exec -- python3 my_pyverbs_program.py`,
@@ -61,7 +61,7 @@ run so.`,
 			if err != nil {
 				return err
 			}
-			return run(args, vars)
+			return a.run(args, vars)
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
@@ -178,7 +178,7 @@ func findLibrary() (string, error) {
 }
 
 // run replaces this program by another.
-func run(args []string, vars []variable) error {
+func (a *app) run(args []string, vars []variable) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		code := exitNotExecutable
@@ -186,6 +186,11 @@ func run(args []string, vars []variable) error {
 			code = exitNotFound
 		}
 		return exitError{err, code}
+	}
+	if lib, err := findLibrary(); err == nil {
+		if why := unsuited(path, lib); why != "" {
+			fmt.Fprintln(a.diag, "rocectl:", why)
+		}
 	}
 	env := os.Environ()
 	for _, v := range vars {
