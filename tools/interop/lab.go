@@ -19,10 +19,11 @@ const (
 	linkUnix = iota // AF_UNIX datagrams
 	linkTAP         // TAPs in two namespaces, bridges and a veth pair between
 	linkWire        // AF_UNIX datagrams through our wire, which may change frames
+	linkUDP         // UDP sockets of an ordinary user, beside a TAP of the machine
 	links
 )
 
-var linkNames = [links]string{"AF_UNIX", "TAP", "wire"}
+var linkNames = [links]string{"AF_UNIX", "TAP", "wire", "UDP sockets"}
 
 // lab is a daemon with a NIC for each link, joined to a virtual machine.
 type lab struct {
@@ -31,6 +32,7 @@ type lab struct {
 	image vm.Image
 	bed   *testbed.Bed
 	host  *testbed.Host
+	user  *testbed.Host // the daemon with linkUDP
 	vm    *vm.VM
 	wire  *wire
 	ours  [links]*ours
@@ -61,13 +63,13 @@ func (l *lab) start(cpus int) (err error) {
 	if l.bed, err = testbed.New(); err != nil {
 		return err
 	}
-	if err = l.addTAP(); err != nil {
+	if err = l.addTAPs(); err != nil {
 		return err
 	}
 	if l.wire, err = newWire(l.path("a2"), l.path("w2"), l.path("w3"), l.path("b2")); err != nil {
 		return err
 	}
-	if err = l.startDaemon(); err != nil {
+	if err = errors.Join(l.startDaemon(), l.startUser()); err != nil {
 		return err
 	}
 	o := vm.Options{Image: l.image, Dir: l.dir, CPUs: cpus, Start: l.bed.NS[1].Start}
@@ -76,6 +78,8 @@ func (l *lab) start(cpus int) (err error) {
 		switch i {
 		case linkTAP:
 			k.TAP = tapName
+		case linkUDP:
+			k.TAP = tapUser
 		case linkWire:
 			k.Local, k.Remote = l.path("b2"), l.path("w3")
 		default:
@@ -91,14 +95,22 @@ func (l *lab) start(cpus int) (err error) {
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
-// tapName is QEMU's TAP device.
-const tapName = "tapvm"
+// QEMU's TAP devices: one is in a bridge, the other one has addresses of the kernel.
+const (
+	tapName = "tapvm"
+	tapUser = "tapuser"
+)
 
-// addTAP makes QEMU's TAP device in the second namespace.
-func (l *lab) addTAP() error {
+// addTAPs makes QEMU's TAP devices in the second namespace.
+func (l *lab) addTAPs() error {
+	v4, v6 := addresses(linkUDP, 0)
 	for _, args := range [][]string{
 		{"tuntap", "add", "dev", tapName, "mode", "tap", "vnet_hdr"},
 		{"link", "set", tapName, "mtu", "9000", "master", testbed.Bridge, "up"},
+		{"tuntap", "add", "dev", tapUser, "mode", "tap", "vnet_hdr"},
+		{"address", "add", v4.String() + "/24", "dev", tapUser},
+		{"address", "add", v6.String() + "/64", "dev", tapUser, "nodad"},
+		{"link", "set", tapUser, "mtu", "4200", "up"},
 	} {
 		c := exec.Command("ip", args...)
 		if err := l.bed.NS[1].Run(c); err != nil {
@@ -111,7 +123,7 @@ func (l *lab) addTAP() error {
 // startDaemon starts a daemon with a NIC for each link.
 func (l *lab) startDaemon() error {
 	text := fmt.Sprintf("run_dir: %q\nnics:\n", l.path("run"))
-	for i := range links {
+	for i := range linkUDP {
 		v4, v6 := addresses(i, 0)
 		port := fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.path(fmt.Sprintf("a%d", i)), l.path([]string{"b0", "", "w2"}[i]))
 		if i == linkTAP {
@@ -124,6 +136,30 @@ func (l *lab) startDaemon() error {
 		return err
 	}
 	return l.host.Start(l.bin)
+}
+
+// ordinary is a user without any right.
+const ordinary = 65534
+
+// startUser starts a daemon with a NIC on UDP sockets, as an ordinary user where this one may make it one.
+func (l *lab) startUser() error {
+	dir := l.path("user")
+	h := &testbed.Host{NS: l.bed.NS[1], RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "roced.yaml"), LogFile: l.path("user.log")}
+	if testbed.Own() == testbed.Root {
+		h.User = ordinary
+	}
+	text := fmt.Sprintf("run_dir: %q\nnics: [{name: rxe_%d, port: {type: udp, interface: %s}}]\n", h.RunDir, linkUDP, tapUser)
+	program, err := os.ReadFile(filepath.Join(l.bin, "roced"))
+	err = errors.Join(err, os.Chmod(l.dir, 0o711), os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "roced"), program, 0o755),
+		os.WriteFile(h.Config, []byte(text), 0o644))
+	if h.User != 0 {
+		err = errors.Join(err, os.Chown(dir, ordinary, ordinary))
+	}
+	if err != nil {
+		return err
+	}
+	l.user = h
+	return h.Start(dir)
 }
 
 // open sets up the devices in the machine and opens both sides of all links.
@@ -141,7 +177,11 @@ rdma link add rxe%d type rxe netdev $dev`, i, v4, v6, i), patience)
 			return err
 		}
 		v4, v6 = addresses(i, 0)
-		if l.ours[i], err = newOurs(filepath.Join(l.host.RunDir, fmt.Sprintf("uverbs%d", i)), v4, v6); err != nil {
+		socket := filepath.Join(l.host.RunDir, fmt.Sprintf("uverbs%d", i))
+		if i == linkUDP {
+			socket = filepath.Join(l.user.RunDir, "uverbs0")
+		}
+		if l.ours[i], err = newOurs(socket, v4, v6); err != nil {
 			return err
 		}
 	}
@@ -177,7 +217,7 @@ for i in 0 1; do
 	ip rule add pref $((10+i)) iif veth$i to 198.18.20.$((i+1)) lookup local
 	rdma link add rxe1$i type rxe netdev veth$i
 done
-for i in 0 1 2; do ip rule add pref $((20+i)) iif eth$i lookup local; done
+for i in 0 1 2 3; do ip rule add pref $((20+i)) iif eth$i lookup local; done
 ip rule add pref 40000 lookup local; ip rule del pref 0`
 
 // Close ends everything.
@@ -194,6 +234,7 @@ func (l *lab) Close() error {
 	if l.host != nil {
 		errs = append(errs, l.host.Stop(syscall.SIGTERM))
 	}
+	errs = append(errs, l.user.Stop(syscall.SIGTERM))
 	if l.wire != nil {
 		errs = append(errs, l.wire.Close())
 	}

@@ -170,14 +170,16 @@ type part struct {
 }
 
 func parts(o options) []part {
-	m := &matrix{links: []int{linkUnix, linkTAP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
+	m := &matrix{links: []int{linkUnix, linkTAP, linkUDP}, mtus: []verbs.MTU{verbs.MTU256, verbs.MTU1024, verbs.MTU4096}, large: !o.short, seed: o.seed}
 	n := netem{lines: netemLines, time: 4 * time.Second, seed: o.seed}
 	if o.short {
+		m.sampled = linkUDP
 		n.lines, n.time = shortNetemLines, time.Second
 	}
 	return []part{{"matrix", func(l *lab, r *report) {
 		m.run(l, r)
 		r.matrix().write(r.log)
+		portTaken(l, r)
 	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
 		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", newSpeed(o.short).run}}
 }
@@ -194,7 +196,7 @@ func versions(l *lab) ([]string, error) {
 // keepLogs copies the logs from where they are deleted.
 func keepLogs(from, to string) error {
 	err := os.MkdirAll(to, 0o755)
-	for _, name := range []string{"console.log", "roced.log"} {
+	for _, name := range []string{"console.log", "roced.log", "user.log"} {
 		text, readErr := os.ReadFile(filepath.Join(from, name))
 		if readErr == nil { // else it has not come that far
 			err = errors.Join(err, os.WriteFile(filepath.Join(to, name), text, 0o644))

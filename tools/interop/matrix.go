@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"roced/verbs"
@@ -13,7 +14,9 @@ type matrix struct {
 	links []int
 	mtus  []verbs.MTU
 	large bool // 8 MiB in every combination, not only in IPv4 at path MTU 1024
-	seed  uint64
+	// sampled is a link that is tested at one path MTU only, 0 if there is none.
+	sampled int
+	seed    uint64
 }
 
 // services are the transport services, in the document's order.
@@ -51,13 +54,33 @@ func (m *matrix) run(l *lab, r *report) {
 	for _, link := range m.links {
 		for _, typ := range services {
 			for _, v6 := range []bool{false, true} {
-				for _, mtu := range m.mtus {
+				for _, mtu := range m.mtusOf(link) {
 					s := patient(typ, mtu, v6)
 					m.cell(r, kind{Type: typ, Link: link}, l.ours[link], l.rxe[link], s)
 					m.cell(r, kind{Type: typ, Link: link, WeRespond: true}, l.rxe[link], l.ours[link], s)
 				}
 			}
 		}
+	}
+}
+
+func (m *matrix) mtusOf(link int) []verbs.MTU {
+	if link == m.sampled && link != 0 {
+		return m.mtus[len(m.mtus)-1:]
+	}
+	return m.mtus
+}
+
+// portTaken starts a daemon on UDP sockets in the machine, where rxe has the port of RoCEv2 on all addresses: it says who may
+// have it.
+func portTaken(l *lab, r *report) {
+	out, err := l.vm.Shell(`echo 'run_dir: /tmp/taken
+nics: [{name: rxe_u, port: {type: udp, interface: eth0}}]' >/tmp/taken.yaml; timeout 10 roced run --config /tmp/taken.yaml 2>&1; echo exit $?`, patience)
+	if err == nil && (!strings.Contains(out, "UDP port 4791 is taken: by a NIC of the kernel (rdma link show)") || !strings.Contains(out, "exit 1")) {
+		err = fmt.Errorf("roced says %q", out)
+	}
+	if err != nil {
+		r.failed("UDP sockets beside rxe", err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"roced/verbs"
@@ -88,13 +89,29 @@ tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev i
 
 // setNetem puts a line into force, in both directions of eth0 and of the veth pair.
 func (l *lab) setNetem(line string) error {
-	script := "for dev in eth0 ifb0 veth0 veth1; do tc qdisc del dev $dev root 2>/dev/null; "
-	if line != "" {
-		script += "tc qdisc add dev $dev root netem limit 10000 " + line + " || exit 1; "
-	}
-	_, err := l.vm.Shell(script+"done; true", patience)
+	_, err := l.vm.Shell(netemScript(line, "dev eth0", "dev ifb0", "dev veth0", "dev veth1"), patience)
 	return err
 }
+
+// netemScript puts a line into force on devices, or takes it away if it is empty. A device is what tc(8) has: "dev NAME", with
+// "-n NAMESPACE" in front in another namespace.
+func netemScript(line string, devices ...string) string {
+	var script strings.Builder
+	for _, d := range devices {
+		at := strings.LastIndex(d, "dev ")
+		fmt.Fprintf(&script, "tc %sqdisc del %s root 2>/dev/null; ", d[:at], d[at:])
+		if line != "" {
+			fmt.Fprintf(&script, "tc %sqdisc add %s root netem limit 10000 %s || exit 1; ", d[:at], d[at:], line)
+		}
+	}
+	return script.String() + "true"
+}
+
+// Devices of netemScript.
+var (
+	pairDevices  = []string{"dev veth0", "dev veth1"}       // of rxe (pairScript)
+	setupDevices = []string{"-n s1 dev v0", "-n s2 dev v0"} // of ours (setup)
+)
 
 // settings under netem: retries are soon, for they are needed.
 func (n netem) settings() settings {

@@ -45,7 +45,7 @@ const profilesIntro = "Two NICs of ours inside the machine, joined by a veth pai
 func (p profiles) run(l *lab, r *report) {
 	head := []string{"netem, both directions"}
 	r.begin(table{Title: "Every transport under tc netem", Intro: profilesIntro, Head: append(head, p.names...)})
-	u := setups[len(setups)-1] // on veth
+	u := onVeth
 	u.nic += ", profiles: [" + strings.Join(p.names, ", ") + "]"
 	daemon, err := u.start(l.vm)
 	if err == nil {
@@ -64,7 +64,7 @@ func (p profiles) line(l *lab, r *report, line string) {
 	if line == "" {
 		row[0] = "none"
 	}
-	_, err := l.vm.Shell(netemScript(line), patience)
+	_, err := l.vm.Shell(netemScript(line, setupDevices...), patience)
 	for i, name := range p.names {
 		var cell string
 		if err == nil {
@@ -77,18 +77,6 @@ func (p profiles) line(l *lab, r *report, line string) {
 		row = append(row, cell)
 	}
 	r.row(row...)
-}
-
-// netemScript puts a line into force on both ends of the veth pair.
-func netemScript(line string) string {
-	var script strings.Builder
-	for side := 1; side <= 2; side++ {
-		fmt.Fprintf(&script, "ip netns exec s%d tc qdisc del dev v0 root 2>/dev/null; ", side)
-		if line != "" {
-			fmt.Fprintf(&script, "ip netns exec s%d tc qdisc add dev v0 root netem limit 10000 %s || exit 1; ", side, line)
-		}
-	}
-	return script.String() + "true"
 }
 
 // trial moves messages by every verb on the devices of profile i and returns how many

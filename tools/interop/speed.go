@@ -64,10 +64,14 @@ type setup struct {
 	name, script, nic string
 }
 
+// onVeth is the setup on the ends of the veth pair themselves.
+var onVeth = setup{"roced on veth", `ip addr add 198.18.21.%[1]d/24 dev v0`, "port: {type: packet, netns: /run/netns/s%[1]d, interface: v0}"}
+
 var setups = []setup{
 	{"roced on TAP", `ip link add br0 mtu 4200 type bridge; ip link set v0 master br0; ip link set br0 up`,
 		"addresses: [198.18.21.%[1]d/24], port: {type: tap, netns: /run/netns/s%[1]d, device: tap0, bridge: br0}"},
-	{"roced on veth", `ip addr add 198.18.21.%[1]d/24 dev v0`, "port: {type: packet, netns: /run/netns/s%[1]d, interface: v0}"},
+	onVeth,
+	{"roced on UDP sockets", onVeth.script, "port: {type: udp, netns: /run/netns/s%[1]d, interface: v0}"},
 }
 
 // start makes the network and starts the daemon.
@@ -103,7 +107,7 @@ func (s setup) stop(m *vm.VM, daemon *vm.Job) error {
 
 const speedIntro = " One program has a device on either side, verbs through the stock libibverbs:\n" +
 	"rxe's on the ends of a veth pair; ours, by `rocectl exec`, in two namespaces joined by TAP - bridge - veth - bridge - TAP,\n" +
-	"and on the ends of a veth pair themselves. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
+	"and on the ends of a veth pair themselves, by AF_PACKET and by UDP sockets. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
 	"above 1 we are better. rxe works in the kernel, in the context of the program that sends; a message of ours passes from\n" +
 	"the program to the daemon and back. netem is on both ends of the veth pair."
 
@@ -143,7 +147,7 @@ func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	rxe := make([][]reading, len(s.cases))
 	for i, c := range s.cases {
 		var err error
-		if rxe[i], err = s.contender(m, c, "rxespeed rxe10 rxe11", "tc qdisc %s dev veth0 root %s; tc qdisc %[1]s dev veth1 root %[2]s"); err != nil {
+		if rxe[i], err = s.contender(m, c, "rxespeed rxe10 rxe11", pairDevices); err != nil {
 			r.failed(fmt.Sprintf("%s: rxe, %v", k.title, c), err)
 			return
 		}
@@ -179,8 +183,7 @@ func (s speed) ours(m *vm.VM, u setup) (out [][]reading, err error) {
 			break
 		}
 		var v []reading
-		v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2",
-			"for s in s1 s2; do ip netns exec $s tc qdisc %s dev v0 root %s; done")
+		v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2", setupDevices)
 		out = append(out, v)
 	}
 	return out, errors.Join(err, u.stop(m, daemon))
@@ -214,12 +217,12 @@ func (v reading) ratio(rxe reading) string {
 
 // contender runs rxespeed on its network, which tc(8) makes worse meanwhile if the case
 // says so, and returns what it has measured. It has failed only if it did not run.
-func (s speed) contender(m *vm.VM, c speedCase, command, tc string) ([]reading, error) {
+func (s speed) contender(m *vm.VM, c speedCase, command string, devices []string) ([]reading, error) {
 	if c.netem != "" {
-		if _, err := m.Shell(fmt.Sprintf(tc, "replace", "netem limit 10000 "+c.netem), patience); err != nil {
+		if _, err := m.Shell(netemScript(c.netem, devices...), patience); err != nil {
 			return nil, err
 		}
-		defer m.Shell(fmt.Sprintf(tc, "del", ""), patience)
+		defer m.Shell(netemScript("", devices...), patience)
 	}
 	job, err := m.Begin(fmt.Sprintf("exec %s %g %d %d", command, s.seconds, c.mtu, c.qps))
 	if err != nil {

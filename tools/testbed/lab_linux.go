@@ -34,6 +34,7 @@ type Host struct {
 	Addr    string // address of its NIC
 	Config  string
 	LogFile string
+	User    uint32 // that the daemon runs as; 0: as this process
 	cmd     *exec.Cmd
 	done    chan error
 }
@@ -119,6 +120,9 @@ func (h *Host) Start(bin string) error {
 	defer log.Close()
 	h.cmd = exec.Command(filepath.Join(bin, "roced"), "run", "--config", h.Config)
 	h.cmd.Stdout, h.cmd.Stderr = log, log
+	if h.User != 0 {
+		h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: h.User, Gid: h.User}}
+	}
 	if err := h.NS.Start(h.cmd); err != nil {
 		return err
 	}
