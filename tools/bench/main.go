@@ -20,7 +20,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, memory, crowd, ports or forwarding")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard or forwarding")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -113,6 +113,7 @@ type ratio struct {
 
 var ratios = []ratio{
 	{"64 KiB WRITE against raw TAP", writeBW, rawTAP, 0.5, false},
+	{"64 KiB WRITE over UDP sockets against raw ones", portName("UDP sockets", "64 KiB"), rawSockets, 0, false},
 	{"64 KiB SEND against raw TAP", sendBW, rawTAP, 0, false},
 	{"64 KiB WRITE against UCX's put", writeBW, ucxPutBW, 2, false},
 	{"64 KiB SEND against UCX's tag", sendBW, ucxTagBW, 0, false},
@@ -155,7 +156,7 @@ func (b *bench) report(w io.Writer) {
 	}
 	b.writePorts(w)
 	fmt.Fprintf(w, "\n| ratio | value | goal |\n|---|--:|---|\n")
-	for _, r := range ratios {
+	for _, r := range append(ratios, hardRatios()...) {
 		if b.value(r.of) == 0 || b.value(r.to) == 0 {
 			continue
 		}
@@ -175,6 +176,8 @@ const notes = `
 * The table of ports: frames from one namespace to the other with no protocol, and roceperf over ports of the kind.
   TAPs are joined by bridges; the others share a veth with the kernel. CPU is that of both ends and includes the
   kernel's work as far as it is done in their names: on a veth the sender does what a NIC's interrupts would.
+* Raw UDP sockets are two sockets of a program of ours with UDP_SEGMENT and UDP_GRO over the veth, with no protocol. What a port
+  suffers from: fault rules of the sender lose or hold back frames, which are single ones then.
 * An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
   one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
 * roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,

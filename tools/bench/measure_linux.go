@@ -14,6 +14,7 @@ import (
 // Names of the lines that ratios refer to.
 const (
 	rawTAP     = "raw TAP, super-frames of 15 x 4096 B"
+	rawSockets = "raw UDP sockets, super-frames of 15 x 4096 B"
 	iperfTCP   = "iperf3, TCP over the veth"
 	ucxPutBW   = "ucx_perftest over TCP, 64 KiB put"
 	ucxTagBW   = "ucx_perftest over TCP, 64 KiB tag"
@@ -46,7 +47,7 @@ func (b *bench) measure() (err error) {
 	for _, part := range []struct {
 		name string
 		run  func() error
-	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock}, {"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"forwarding", b.forwarding}} {
+	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock}, {"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"forwarding", b.forwarding}} {
 		if b.only != "" && b.only != part.name {
 			continue
 		}
@@ -62,6 +63,7 @@ func (b *bench) links() error {
 		b.median(rawTAP, "Gb/s", func() (float64, error) {
 			return raw(b.lab.Bed, time.Duration(b.seconds)*time.Second)
 		}),
+		b.median(rawSockets, "Gb/s", func() (float64, error) { return rawUDP(time.Duration(b.seconds) * time.Second) }),
 		b.median(iperfTCP, "Gb/s", func() (float64, error) { return iperf3(b.ctx, b.lab, b.seconds) }),
 	)
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"roced/tools/testbed"
+)
+
+// hardship is what a port may suffer from more than others.
+type hardship struct {
+	name  string
+	rules []string // fault rules of the sender
+	args  []string
+}
+
+var hardships = []hardship{
+	{"64 KiB WRITE, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k"}},
+	{"64 KiB WRITE by irn, 1 % lost", []string{"tx drop p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
+	{"64 KiB WRITE by irn, 1 % overtaken by 8", []string{"tx reorder 8 p=0.01 seed=5"}, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
+	{"4 KiB WRITE, 1000 QPs", nil, []string{"write-bw", "-s", "4k", "-q", "1000", "-t", "16", "-Q", "4", "-r", "1"}},
+	{"64 KiB WRITE by irn over 64 source ports", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
+}
+
+// hardPorts are compared.
+var hardPorts = []kind{
+	{name: "TAP"},
+	{name: "AF_PACKET", shared: "packet"},
+	{name: "UDP sockets", shared: "udp"},
+}
+
+const manyPorts = "    profiles: [rc, irn]\n    transports: {irn: {paths: {name: spray, paths: 64}}}\n"
+
+func hardName(port string, h *hardship) string { return h.name + ", over " + port }
+
+// hard measures ports in conditions that are worse than good.
+func (b *bench) hard() error {
+	for i := range hardships {
+		h := &hardships[i]
+		for j := range hardPorts {
+			extra := "    profiles: [rc, irn]\n"
+			if i == len(hardships)-1 {
+				extra = manyPorts
+			}
+			if err := b.suffer(h, &hardPorts[j], extra); err != nil {
+				return fmt.Errorf("%s: %w", hardName(hardPorts[j].name, h), err)
+			}
+		}
+	}
+	return nil
+}
+
+// suffer measures one port.
+func (b *bench) suffer(h *hardship, k *kind, extra string) (err error) {
+	dir, err := os.MkdirTemp(b.dir, "hard")
+	if err != nil {
+		return err
+	}
+	c := *b
+	c.dir = dir
+	c.lab, err = testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, Shared: [2]string{k.shared, k.shared}, Extra: extra})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.lab.Close()) }()
+	if len(h.rules) > 0 {
+		add := append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", c.lab.Host[0].RunDir, "fault", "add", testbed.Device}, h.rules...)
+		if _, err := c.lab.Output(b.ctx, 0, add); err != nil {
+			return err
+		}
+	}
+	v, err := c.repeat(func() (float64, error) {
+		r, err := c.perf(h.args...)
+		return r.Gbps, err
+	})
+	if err == nil {
+		b.add(hardName(k.name, h), "Gb/s", v)
+	}
+	return err
+}
+
+// hardRatios compare UDP sockets with a TAP.
+func hardRatios() (out []ratio) {
+	for i := range hardships {
+		h := &hardships[i]
+		out = append(out, ratio{"UDP sockets against TAP: " + h.name, hardName("UDP sockets", h), hardName("TAP", h), 1, false})
+	}
+	return out
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced/bth"
+	"roced/tools/testbed"
+)
+
+// rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other, 15 in a super-frame (UDP_SEGMENT, UDP_GRO), on
+// two bare sockets: what the kernel can do for a port on UDP sockets. It returns payload bits a second.
+func rawUDP(d time.Duration) (gbps float64, err error) {
+	bed, err := testbed.NewDirect([2]bool{true, true})
+	if err != nil {
+		return 0, err
+	}
+	defer bed.Close()
+	var fd [2]int
+	for i, n := range bed.NS {
+		err := n.Do(func() error {
+			fd[i], err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		defer unix.Close(fd[i])
+	}
+	const buffer = 32 << 20
+	to := &unix.SockaddrInet4{Port: bth.UDPPort, Addr: rawAddr(1).As4()}
+	err = errors.Join(unix.SetsockoptInt(fd[0], unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO),
+		unix.SetsockoptInt(fd[1], unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, buffer),
+		unix.SetsockoptInt(fd[1], unix.IPPROTO_UDP, unix.UDP_GRO, 1),
+		unix.SetsockoptTimeval(fd[1], unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 10_000}),
+		unix.Bind(fd[1], to))
+	if err != nil {
+		return 0, err
+	}
+	var got atomic.Uint64
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		drainUDP(fd[1], &got, &stop)
+	}()
+	start := time.Now()
+	bytes := uint64(0)
+	if err = floodUDP(fd[0], to, start.Add(d)); err == nil {
+		bytes = got.Load()
+	}
+	seconds := time.Since(start).Seconds()
+	stop.Store(true)
+	<-done
+	return float64(bytes) * 8 / seconds / 1e9, err
+}
+
+// drainUDP counts the payload of what arrives.
+func drainUDP(fd int, got *atomic.Uint64, stop *atomic.Bool) {
+	buf := make([]byte, 1<<17)
+	for !stop.Load() {
+		n, err := unix.Read(fd, buf)
+		if err == nil { // else the time is over
+			got.Add(uint64(n / (rawPayload + rawOverhead) * rawPayload))
+		}
+	}
+}
+
+// floodUDP sends until the time is over.
+func floodUDP(fd int, to unix.Sockaddr, end time.Time) error {
+	const size = rawPayload + rawOverhead
+	frame := make([]byte, rawSegments*size)
+	segment := make([]byte, unix.CmsgSpace(2))
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&segment[0]))
+	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
+	h.SetLen(unix.CmsgLen(2))
+	binary.NativeEndian.PutUint16(segment[unix.CmsgLen(0):], size)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	passing := []error{unix.EAGAIN, unix.ENOBUFS, unix.ENETUNREACH, unix.ECONNREFUSED, unix.EINTR} // the carrier has to be found
+	for time.Now().Before(end) {
+		for range 16 {
+			err := unix.Sendmsg(fd, frame, segment, to, 0)
+			if err != nil && !slices.Contains(passing, err) {
+				return fmt.Errorf("UDP_SEGMENT: %w", err)
+			}
+		}
+	}
+	return nil
+}
