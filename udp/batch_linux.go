@@ -24,6 +24,7 @@ type batch struct {
 	msgs  [batchSize]mmsghdr
 	parts []part // made when they are needed
 	at, n int    // of msgs: the next one, and how many there are
+	dry   bool   // there were no more, so that nobody has to ask again
 }
 
 // mmsghdr is struct mmsghdr.
@@ -55,7 +56,7 @@ func (b *batch) note(l *local, size int) {
 func (b *batch) worth() bool { return b.short >= batchFrom }
 
 // forget throws away what has not been taken.
-func (b *batch) forget() { b.of, b.short, b.at = nil, 0, b.n }
+func (b *batch) forget() { b.of, b.short, b.at, b.dry = nil, 0, b.n, false }
 
 // empty reports whether all has been taken.
 func (b *batch) empty() bool { return b.at == b.n }
@@ -98,13 +99,12 @@ func (p *Port) recvBatch(l *local, buf []byte) (n, segSize int, err error) {
 		h.Namelen = uint32(len(b.parts[i].name))
 		h.SetControllen(b.parts[i].ctl.size())
 	}
-	b.at, b.n = 0, 0
+	b.at, b.n, b.dry = 0, 0, false
 	r, _, e := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(l.rx), uintptr(unsafe.Pointer(&b.msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
-		b.short = 0
 		return 0, 0, tap.ErrAgain
 	}
-	b.n = int(r)
+	b.n, b.dry = int(r), int(r) < batchSize
 	n, segSize, _ = b.take(p, buf)
 	return n, segSize, nil
 }

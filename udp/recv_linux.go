@@ -39,9 +39,10 @@ func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
 	alone := len(p.locals)+len(p.groups) == 1
 	if p.streak++; p.hot != nil && (alone || p.streak < maxStreak || !p.batch.empty()) {
 		n, segSize, err := p.recv(p.hot, buf)
-		if err != tap.ErrAgain || alone {
-			return n, segSize, err
+		if err == tap.ErrAgain && !alone {
+			p.hot = nil // the next call looks for others: what is received is answered first
 		}
+		return n, segSize, err
 	}
 	p.streak = 0
 	if p.hot = p.readable(); p.hot == nil {
@@ -79,6 +80,10 @@ func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
 		if n, segSize, ok := p.batch.take(p, buf); ok {
 			return n, segSize, nil
 		}
+		if p.batch.dry {
+			p.batch.dry = false
+			return 0, 0, tap.ErrAgain
+		}
 		if p.batch.worth() {
 			return p.recvBatch(l, buf)
 		}
@@ -87,7 +92,6 @@ func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
 	m.expect(buf[l.hdr.len:])
 	size, e := m.do(unix.SYS_RECVMSG, l.rx, 0)
 	if e == unix.EAGAIN {
-		p.batch.short = 0
 		return 0, 0, tap.ErrAgain
 	}
 	if e != 0 {
