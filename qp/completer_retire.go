@@ -103,7 +103,6 @@ func (r *requester) flushPosted(n int) (more bool) {
 			return false
 		}
 		w := &r.slot(r.tail).wqe
-		w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
 		if !r.q.host.NextSend(w) {
 			return false
 		}

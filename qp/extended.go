@@ -42,11 +42,9 @@ func (x *extendedFraming) reset() {
 	*x = extendedFraming{q: x.q, trk: x.trk, acks: x.acks, waiting: x.waiting, buffersAll: x.buffersAll}
 }
 
-func (*extendedFraming) transport() bth.Opcode { return bth.TransportExt }
-func (*extendedFraming) separate() bool        { return true }
-func (x *extendedFraming) arrived() bth.PSN    { return x.done }
+func (x *extendedFraming) arrived() bth.PSN { return x.done }
 
-// number implements framing (IRN 5.3.2).
+// number gives s the numbers of its message, and of its receive or READ (IRN 5.3.2).
 func (x *extendedFraming) number(s *slot) {
 	s.msn, x.msn = x.msn, (x.msn+1)&psnMask
 	switch {
@@ -59,6 +57,9 @@ func (x *extendedFraming) number(s *slot) {
 
 // stamp implements framing.
 func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
+	if s.sent == 0 {
+		x.number(s)
+	}
 	h, kind := &p.Ext, x.q.cfg.kind
 	*h = bth.XETH{Profile: kind}
 	if x.q.req.synchronises(s) {

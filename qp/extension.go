@@ -68,7 +68,8 @@ func (q *QP) pollForeign(t *Transmit) bool {
 		return false
 	}
 	q.refuseForeign, q.resp.lastWord = false, false
-	q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, q.resp.trk.Expected())
+	q.header(&t.Packet, bth.OpAcknowledge, q.resp.trk.Expected())
+	t.Packet.Opcode = bth.TransportRC | bth.OpAcknowledge
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeInvalidRequest}
 	return true
 }

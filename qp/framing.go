@@ -8,15 +8,8 @@ import (
 // framing is how a connection's requests and responses are numbered and what their packets
 // say: as those of standard RC, or with an extension header (docs/wire.md).
 type framing interface {
-	// transport are the transport bits of opcodes.
-	transport() bth.Opcode
-	// separate reports whether responses have PSNs of their own and each packet is
-	// acknowledged, requests and responses (IRN 5.2). A request with responses takes one PSN
-	// then, and lost packets are sent again until the peer is given up by time.
-	separate() bool
-	// number gives s the numbers that its packets carry; its first one is about to leave.
-	number(s *slot)
-	// stamp sets the headers of packet k of s that standard RC does not have.
+	// stamp sets the headers of packet k of s that standard RC does not have. When s begins,
+	// it gives it the numbers that its packets carry.
 	stamp(s *slot, k uint32, p *bth.Packet)
 	// receive takes an acknowledgement or a response.
 	receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
@@ -27,18 +20,6 @@ type framing interface {
 // standardFraming is the framing of RC, UC and UD: the responses to a request have its PSNs.
 type standardFraming requester
 
-func (f *standardFraming) transport() bth.Opcode {
-	switch f.q.cfg.Type {
-	case UC:
-		return bth.TransportUC
-	case UD:
-		return bth.TransportUD
-	}
-	return bth.TransportRC
-}
-
-func (*standardFraming) separate() bool                   { return false }
-func (*standardFraming) number(*slot)                     {}
 func (*standardFraming) stamp(*slot, uint32, *bth.Packet) {}
 func (f *standardFraming) arrived() bth.PSN               { return f.una }
 

@@ -7,7 +7,7 @@ package qp
 // Keys, addresses and lengths come from a client or from the wire; Host checks
 // them against the protection domain, bounds and access rights every time.
 type Host interface {
-	// NextSend copies the next posted send work request into w and reports
+	// NextSend copies the next posted send work request into w, all of it, and reports
 	// whether there was one. Malformed elements come out as they are.
 	NextSend(w *SendWQE) bool
 	// HasSend reports whether NextSend would return one.

@@ -257,7 +257,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 func (a *inOrder) answer(t *Transmit, res *resource) bool {
 	if res.atomic {
 		a.rd.done(res)
-		a.r.q.header(&t.Packet, bth.TransportRC|bth.OpAtomicAck, res.first)
+		a.r.q.header(&t.Packet, bth.OpAtomicAck, res.first)
 		t.Packet.AtomicAck = res.orig
 	} else if !a.readResponse(t, res) {
 		return false
@@ -278,7 +278,7 @@ func (a *inOrder) readResponse(t *Transmit, res *resource) bool {
 		return false
 	}
 	last := k*mtu+uint32(len(data)) == res.end
-	q.header(&t.Packet, bth.TransportRC|readResponseOp(k == res.start, last), res.first.Add(int(k)))
+	q.header(&t.Packet, readResponseOp(k == res.start, last), res.first.Add(int(k)))
 	t.Packet.Payload, t.Snapshot = data, res.given || res.start > 0 || k == 0 && last
 	if res.next++; last {
 		a.rd.done(res)
@@ -327,7 +327,7 @@ func (a *inOrder) ackable() bth.PSN {
 // acknowledge builds an ACK or NAK. Either acknowledges all before it.
 func (a *inOrder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
 	a.ack, a.r.urgent, a.syndrome = false, false, 0
-	a.r.q.header(&t.Packet, bth.TransportRC|bth.OpAcknowledge, psn)
+	a.r.q.header(&t.Packet, bth.OpAcknowledge, psn)
 	t.Packet.BECN = a.r.q.takeEcho()
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: a.r.msn}
 }

@@ -165,6 +165,8 @@ type QP struct {
 	attr  Attr
 	mtu   int // path MTU in bytes, set in RTR
 
+	transport bth.Opcode // bits of opcodes
+
 	req  requester
 	resp responder
 	np   notifier
@@ -215,9 +217,9 @@ func New(cfg Config) *QP {
 	if cfg.MaxUnacked == 0 {
 		cfg.MaxUnacked = defaultUnacked
 	}
-	q := &QP{told: mono.Never, cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
+	q := &QP{told: mono.Never, transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
-		q.x = new(extension)
+		q.x, q.transport = new(extension), bth.TransportExt
 		q.x.init(q, &cfg.Profile)
 	}
 	q.req.init(q, &cfg.Profile)
@@ -252,10 +254,10 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if q.state < RTR || q.state > SQE {
 		return DropState
 	}
-	if p.Opcode.IsExt() != (q.x != nil) {
+	switch {
+	case p.Opcode.IsExt() != (q.x != nil):
 		return q.unexpected(now, p)
-	}
-	if p.Opcode.Transport() != q.req.frame.transport() && !p.Opcode.IsExt() {
+	case q.x == nil && p.Opcode.Transport() != q.transport:
 		return DropOpcode
 	}
 	d := q.dispatch(now, p, m)
@@ -454,10 +456,13 @@ func (q *QP) enterSendError(now mono.Time) {
 	q.flush(now)
 }
 
-// header sets all fields of the BTH of a request from this queue pair. The NIC
+// transports are the bits of opcodes by transport service.
+var transports = [...]bth.Opcode{RC: bth.TransportRC, UC: bth.TransportUC, UD: bth.TransportUD}
+
+// header sets all fields of the BTH of a packet from this queue pair. The NIC
 // has the P_Key table and replaces PKey if the index is not that of the default.
 func (q *QP) header(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
-	p.Opcode = op
+	p.Opcode = q.transport | op
 	p.Solicited, p.MigReq, p.FECN, p.BECN, p.AckReq = false, false, false, false, false
 	p.PKey = bth.DefaultPKey
 	p.DestQP = bth.QPN(q.attr.DestQPN)

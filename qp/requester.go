@@ -245,7 +245,6 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 			r.since = now
 		}
 		r.rnxt = r.rnxt.Add(int(s.rspan))
-		r.frame.number(s)
 	}
 	r.frame.stamp(s, k, &t.Packet)
 	psn, span, n := r.nxt, uint32(1), len(t.Packet.Payload)
@@ -280,6 +279,10 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 
 // account charges a packet to pacing and congestion control.
 func (r *requester) account(now mono.Time, p *bth.Packet) {
+	if r.free && r.q.attr.RateLimit == 0 {
+		r.pace.unlimited()
+		return
+	}
 	var inflight uint32
 	if !r.free {
 		inflight = r.bytesInFlight()

@@ -64,24 +64,24 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 	switch s.kind {
 	case kindRead:
 		if w.Opcode == WRAtomicWrite {
-			r.q.header(p, r.frame.transport()|bth.OpAtomicWrite, s.first)
+			r.q.header(p, bth.OpAtomicWrite, s.first)
 			p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: atomicWriteLen}
 			p.Payload = w.Inline
 			return true
 		}
 		if w.Opcode == WRFlush {
-			r.q.header(p, r.frame.transport()|bth.OpFlush, s.first)
+			r.q.header(p, bth.OpFlush, s.first)
 			p.FETH, p.RETH = w.Flush.FETH, bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: w.Flush.Length}
 			return true
 		}
 		// Asked for again from its middle, a READ has the address and the length
 		// advanced (IBTA vol.1 9.7.5.1.1).
 		done := k * uint32(r.q.mtu)
-		r.q.header(p, r.frame.transport()|bth.OpReadRequest, s.first.Add(int(k)))
+		r.q.header(p, bth.OpReadRequest, s.first.Add(int(k)))
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
 		return true
 	case kindAtomic:
-		r.q.header(p, r.frame.transport()|workOps[w.Opcode].only, s.first)
+		r.q.header(p, workOps[w.Opcode].only, s.first)
 		p.AtomicETH = bth.AtomicETH{VA: w.RemoteVA, RKey: w.RKey, SwapAdd: w.CompareAdd, Compare: 0}
 		if w.Opcode == WRCmpSwap {
 			p.AtomicETH.SwapAdd, p.AtomicETH.Compare = w.Swap, w.CompareAdd
@@ -112,7 +112,7 @@ func (r *requester) fillData(s *slot, k uint32, p *bth.Packet) {
 	case last:
 		code = op.last
 	}
-	r.q.header(p, r.frame.transport()|code, s.first.Add(int(k)))
+	r.q.header(p, code, s.first.Add(int(k)))
 	if k == 0 && op.completion == WCWrite {
 		p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: w.Length}
 	}

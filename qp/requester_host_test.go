@@ -36,7 +36,7 @@ func (h *scriptHost) NextSend(w *SendWQE) bool {
 		return false
 	}
 	src := &h.queue[h.taken]
-	sges, inline := append(w.SGEs, src.SGEs...), append(w.Inline, src.Inline...)
+	sges, inline := append(w.SGEs[:0], src.SGEs...), append(w.Inline[:0], src.Inline...)
 	*w = *src
 	w.SGEs, w.Inline = sges, inline
 	h.taken++

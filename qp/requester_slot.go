@@ -17,7 +17,12 @@ func (k kind) responds() bool { return k == kindRead || k == kindAtomic }
 
 // slot is a request in the requester's ring.
 type slot struct {
-	wqe    SendWQE
+	wqe SendWQE
+	course
+}
+
+// course is what becomes of a request.
+type course struct {
 	stream uint64  // payload sent before it
 	first  bth.PSN // valid if sent > 0
 	span   uint32  // PSNs it takes, 0 for local operations
@@ -41,7 +46,7 @@ func (r *requester) pull() bool {
 		return false
 	}
 	s := r.slot(r.tail)
-	*s = slot{wqe: SendWQE{SGEs: s.wqe.SGEs[:0], Inline: s.wqe.Inline[:0]}}
+	s.course = course{}
 	if !r.q.host.NextSend(&s.wqe) {
 		return false
 	}

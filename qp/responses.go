@@ -176,7 +176,7 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 		}
 	}
 	if x.atomic {
-		a.q.header(p, bth.TransportExt|bth.OpAtomicAck, psn)
+		a.q.header(p, bth.OpAtomicAck, psn)
 		p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
 		p.AtomicAck = x.orig
 		return true
@@ -185,7 +185,7 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	if !ok {
 		return false
 	}
-	a.q.header(p, bth.TransportExt|readResponseOp(k == 0, k+1 == x.span), psn)
+	a.q.header(p, readResponseOp(k == 0, k+1 == x.span), psn)
 	p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
 	p.Payload = data
 	return true
@@ -195,7 +195,7 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 // away. Sent in place of a lost one, it breaks only a requester that has not got that:
 // the others, which may well have ended the use of the region, acknowledge a duplicate.
 func (a *responseSender) withhold(t *Transmit, x *response, psn bth.PSN) {
-	a.q.header(&t.Packet, bth.TransportExt|bth.OpReadRespOnly, psn)
+	a.q.header(&t.Packet, bth.OpReadRespOnly, psn)
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeRemoteAccessErr, MSN: x.msn}
 }
 

@@ -20,7 +20,11 @@ type sender struct {
 	paths path.Selector
 	each  bool // congestion control counts each acknowledgement, which answers one packet
 
-	separate bool // see framing
+	// separate says that responses have PSNs of their own and each packet is acknowledged,
+	// requests and responses (IRN 5.2). A request with responses takes one PSN then, and lost
+	// packets are sent again until the peer is given up by time.
+	separate bool
+	onePath  bool // all packets leave by that of the connection
 	clocked  bool // paths look at the window: acknowledgements clock packets out
 	free     bool // there is no congestion control
 	can      *abilities
@@ -63,6 +67,7 @@ func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Se
 		s.can.syncer, s.clocked = paths.(path.Syncer)
 	}
 	_, s.free = ctl.(ccalgo.None)
+	_, s.onePath = paths.(*path.Single)
 	return s
 }
 
@@ -117,24 +122,28 @@ func (s *sender) hasRoom() bool {
 // next fills t with the next packet: lost ones first, then new ones, then early copies of
 // those that are not acknowledged (see package path for the order).
 func (s *sender) next(now mono.Time, t *Transmit, from source) bool {
+	if s.onePath {
+		return s.choose(now, t, from, path.Window{})
+	}
 	var w path.Window
 	if s.clocked {
 		w = s.window()
 	}
 	vp, ok := s.paths.Next(now, w)
-	if !ok {
+	if !ok || !s.choose(now, t, from, w) {
 		return false
 	}
+	t.Path = vp
+	s.paths.OnSent(now, w)
+	return true
+}
+
+// choose fills t with the next packet, of which the path is not set.
+func (s *sender) choose(now mono.Time, t *Transmit, from source, w path.Window) bool {
 	if psn, lost := s.rec.NextRetransmit(); lost {
-		ok = from.again(now, psn, t)
-	} else {
-		ok = from.fresh(now, t) || s.earlyRetransmit(now, t, from, w)
+		return from.again(now, psn, t)
 	}
-	if ok {
-		t.Path = vp
-		s.paths.OnSent(now, w)
-	}
-	return ok
+	return from.fresh(now, t) || s.earlyRetransmit(now, t, from, w)
 }
 
 // earlyRetransmit sends an unacknowledged packet again, because there is nothing else to send or

@@ -79,17 +79,18 @@ func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
 // validate judges a request by its headers and the place of its payload.
 func (r *responder) validate(p *bth.Packet, t *target) *refusal {
 	o, n := p.Opcode, uint32(len(p.Payload))
-	if need := neededBy(p); r.q.attr.AccessFlags&need != need {
-		return notEnabled // IBTA vol.1 9.7.4.1.4
-	}
-	if !o.IsSend() && !o.IsWrite() {
+	write := o.IsWrite()
+	if !write && !o.IsSend() {
 		return r.validateQuery(p)
+	}
+	if write && r.q.attr.AccessFlags&AccessRemoteWrite == 0 {
+		return notEnabled
 	}
 	// FIRST and MIDDLE are full, LAST is not empty (9.7.4.1.6); no message is longer than 2 GiB.
 	if int(n) > r.q.mtu || !o.Ends() && int(n) != r.q.mtu || o.IsLast() && n == 0 || uint64(t.off)+uint64(n) > MaxMessage {
 		return badLength
 	}
-	if !o.IsWrite() {
+	if !write {
 		return nil
 	}
 	if t.left > MaxMessage || o.Ends() && t.left != n || !o.Ends() && t.left <= n {
@@ -110,19 +111,17 @@ func badWrite(o bth.Opcode) *refusal {
 	return badAccess
 }
 
-// neededBy is what a queue pair must allow for an operation.
+// neededBy is what a queue pair must allow for what is neither a SEND nor a WRITE.
 func neededBy(p *bth.Packet) Access {
 	switch o := p.Opcode; {
-	case o.IsWrite(), o.IsAtomicWrite():
+	case o.IsAtomicWrite():
 		return AccessRemoteWrite
-	case o.IsReadRequest():
-		return AccessRemoteRead
 	case o.IsAtomic():
 		return AccessRemoteAtomic
 	case o.IsFlush():
 		return flushAccess(uint64(p.FETH.Type))
 	}
-	return 0
+	return AccessRemoteRead
 }
 
 // flushAccess is what a FLUSH of a type needs, of queue pair and region.
@@ -144,7 +143,10 @@ func validFlush(f bth.FETH, length uint32) bool {
 
 // validateQuery judges a READ, an atomic, an ATOMIC WRITE or a FLUSH; query looks at its memory.
 func (r *responder) validateQuery(p *bth.Packet) *refusal {
+	need := neededBy(p)
 	switch {
+	case r.q.attr.AccessFlags&need != need:
+		return notEnabled // IBTA vol.1 9.7.4.1.4
 	case !r.adm.room():
 		return tooManyRds
 	case p.Opcode.IsAtomic():
