@@ -60,7 +60,6 @@ func (a *anyOrder) flush() {
 	a.waiting.clear()
 	if !a.r.lastWord {
 		a.syndrome = 0
-		a.responses.reset()
 	}
 }
 
@@ -89,9 +88,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	held := verdict == reorder.Held
 	copied := held && a.copies(p)
 	if held && (a.premature(p) || copied && !a.buffersAll && a.waiting.copies == maxKept) {
-		r.q.ctr.OutOfSequence++
-		r.trk.(reorder.Releaser).Refuse(p.PSN)
-		a.acknowledge(p, m)
+		a.decline(p, m)
 		return DropOutOfOrder
 	}
 	t, f := a.locate(p)
@@ -102,7 +99,13 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		f = r.place(p, &t)
 	}
 	if f != nil {
-		return a.refuse(now, p, &t, held, f)
+		if held && f != later {
+			a.decline(p, m)
+		}
+		if held {
+			return f.drop
+		}
+		return r.refuse(now, p.PSN, t.recv != nil && t.recv == r.recvs.oldest(), f)
 	}
 	if held {
 		r.q.ctr.OutOfSequence++
@@ -110,16 +113,12 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	return a.accept(now, p, m, &t, copied)
 }
 
-// refuse handles a packet that cannot be executed. What is ahead of a gap may be possible,
-// or its turn to be refused, when it comes again: until then it counts as lost.
-func (a *anyOrder) refuse(now mono.Time, p *bth.Packet, t *target, held bool, f *refusal) Drop {
-	if held {
-		if f != later {
-			a.r.q.ctr.OutOfSequence++
-		}
-		return f.drop
-	}
-	return a.r.refuse(now, p.PSN, t.recv != nil && t.recv == a.r.recvs.oldest(), f)
+// decline drops a packet ahead of a gap that cannot be executed now. It may be possible, or its
+// turn to be refused, when it comes again; until then it counts as lost, and the peer is told.
+func (a *anyOrder) decline(p *bth.Packet, m RxMeta) {
+	a.r.q.ctr.OutOfSequence++
+	a.r.trk.(reorder.Releaser).Refuse(p.PSN)
+	a.acknowledge(p, m)
 }
 
 // copies reports whether p, ahead of a gap, must not be placed yet.

@@ -441,7 +441,21 @@ func (q *QP) enterError(now mono.Time) {
 	q.state, q.blocked = Err, false
 	q.req.flush()
 	q.resp.flush()
+	q.Free()
 	q.flush(now)
+}
+
+// Free gives back what the queue pair has of the memory that connections of its NIC share. It
+// is for one that is not used again; those that break or are reset need no call.
+func (q *QP) Free() {
+	q.resp.trk.Reset(q.resp.trk.Expected())
+	if q.req.rec != nil {
+		q.req.rec.Reset(q.req.nxt)
+	}
+	if q.x != nil {
+		q.x.out.start(q.x.out.done)
+		q.x.in.responses.reset()
+	}
 }
 
 // enterSendError breaks the send side after a failed request: the whole queue

@@ -306,16 +306,23 @@ func TestForgedNumbers(t *testing.T) {
 	}
 }
 
-// TestNoAckIsLost: acknowledgements that clock the peer wait for a link that is paused.
+// TestNoAckIsLost: acknowledgements that clock the peer wait for a link that is paused, as many
+// as Tuning.AckDepth says, and the oldest are lost.
 func TestNoAckIsLost(t *testing.T) {
-	s := newSolo(t, "mp-rdma", nil)
-	const n = 500
-	for i := range n {
-		w := bth.Packet{Opcode: bth.OpWriteOnly, PSN: psn(i), RETH: bth.RETH{VA: soloMem, RKey: 1}}
-		s.rx(w, bth.XETH{Flags: bth.XHasMsg, MSN: uint32(i)})
-	}
-	if got := len(s.poll()); got != n {
-		t.Errorf("%d acknowledgements of %d packets", got, n)
+	const n = 5000
+	for depth, want := range map[int32]int{0: 4096, 100: 100, n + 1: n} {
+		s := newSolo(t, "mp-rdma", func(c *qp.Config) { c.Tuning.AckDepth = depth })
+		for i := range n {
+			w := bth.Packet{Opcode: bth.OpWriteOnly, PSN: psn(i), RETH: bth.RETH{VA: soloMem, RKey: 1}}
+			s.rx(w, bth.XETH{Flags: bth.XHasMsg, MSN: uint32(i)})
+		}
+		out := s.poll()
+		if len(out) != want {
+			t.Fatalf("depth %d: %d acknowledgements of %d packets, want %d", depth, len(out), n, want)
+		}
+		if first := out[0].Ext.SACK; first != psn(n-want) {
+			t.Errorf("depth %d: the first one is of %v", depth, first)
+		}
 	}
 }
 

@@ -107,9 +107,8 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		q.req.reset()
 		q.resp.reset()
 		q.np.reset()
-		if q.refuseForeign = false; q.x != nil {
-			q.x.out.reset()
-		}
+		q.refuseForeign = false
+		q.Free()
 		return nil
 	case Err:
 		q.enterError(now)

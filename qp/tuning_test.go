@@ -31,6 +31,33 @@ func TestLinkOverhead(t *testing.T) {
 	}
 }
 
+// TestLateCall: a paced queue pair that is called late makes up for what its credit allows.
+func TestLateCall(t *testing.T) {
+	for credit, want := range map[time.Duration]int{0: 1, time.Millisecond: 1 + 2, time.Second: 1 + 10} {
+		q, h := newAt(t, RC, RTS)
+		q.cfg.Tuning.PacerCredit = credit
+		if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil { // a packet takes 464 us
+			t.Fatal(err)
+		}
+		var tr Transmit
+		poll := func(now mono.Time) (n int) {
+			for q.PollTransmit(now, &tr) {
+				n++
+			}
+			return n
+		}
+		for range 12 {
+			h.queue = append(h.queue, SendWQE{Opcode: WRSend})
+		}
+		if n := poll(0); n != 1 {
+			t.Fatalf("%d packets at once", n)
+		}
+		if n := poll(q.NextTimeout() + 10*464_000); n != want {
+			t.Errorf("credit %v: %d packets, want %d", credit, n, want)
+		}
+	}
+}
+
 // seeded is a path selection that notes its seed.
 type seeded struct {
 	path.Single

@@ -295,6 +295,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	n.unschedule(q)
 	n.detachAll(q)
 	q.core.CloseTrace()
+	q.core.Free()
 	n.releasePath(&q.path)
 	for mw := q.windows.first; mw != nil; mw = q.windows.first {
 		mw.unbind()
