@@ -6,9 +6,9 @@ TOOLS := roced rocectl roceperf rocesim
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop|siege)$$')
 
-.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak bench bench-loss compare interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate demo curves clean
 
 all: build
 
@@ -59,6 +59,7 @@ nightly: setup build ## what takes too long for make test
 	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
 	$(GO) test ./qp -run 'TestManyPackets|TestEdges|TestSequenceNumbersWrap' -count=1 -timeout 60m -args -qp.long
 	$(MAKE) soak
+	$(MAKE) siege
 	$(MAKE) fuzz
 	$(GO) run ./tools/interop -bin $(BIN)
 	$(MAKE) flakes N=3
@@ -97,6 +98,10 @@ SEEDS ?= 20000
 soak: ## deterministic fault simulation over SEEDS seeds
 	@set -o pipefail; $(GO) test ./rocev2/soak -run TestSoak -count=1 -timeout 60m -v -args -seeds=$(SEEDS) 2>&1 | \
 		grep -vE '^(=== | *--- PASS)'
+
+DURATION ?= 10m
+siege: build ## hostile programs against a daemon for DURATION, as root; docs/siege.md
+	$(GO) test ./internal/test/siege -run TestSiege -count=1 -timeout 0 -v -args -siege=$(DURATION)
 
 bench: setup build ## measure against other software, write docs/benchmarks.md
 	$(GO) run ./tools/bench -bin $(BIN) -out docs/benchmarks.md

@@ -1,0 +1,130 @@
+// Package siege besieges a daemon: programs of a user without rights do what they can to stall,
+// fill or break it, while another user writes and looks at every byte. docs/siege.md says what
+// is done and what must hold.
+package siege
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"roced/verbs"
+)
+
+// pair is connected queue pairs between the two NICs of a daemon.
+type pair struct {
+	ctx      [2]*verbs.Context
+	from, to []*verbs.QP
+	cq       *verbs.CQ
+	src, dst *verbs.MR
+}
+
+// newPair connects n queue pairs of the first NIC with as many of the second.
+func newPair(runDir string, n, size int) (*pair, error) {
+	p := &pair{}
+	if err := p.connect(runDir, n, size); err != nil {
+		p.close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pair) connect(runDir string, n, size int) (err error) {
+	var qps [2][]*verbs.QP
+	for i := range p.ctx {
+		if p.ctx[i], err = verbs.Open(device(runDir, i)); err != nil {
+			return err
+		}
+		pd, err := p.ctx[i].AllocPD()
+		if err != nil {
+			return err
+		}
+		cq, err := p.ctx[i].CreateCQ(64*n, nil)
+		if err != nil {
+			return err
+		}
+		mr, err := pd.AllocMR(size, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+		if err != nil {
+			return err
+		}
+		if i == 0 {
+			p.cq, p.src = cq, mr
+		} else {
+			p.dst = mr
+		}
+		for range n {
+			q, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, MaxSendWR: 16, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
+			if err != nil {
+				return err
+			}
+			qps[i] = append(qps[i], q)
+		}
+	}
+	p.from, p.to = qps[0], qps[1]
+	params := verbs.DefaultConnParams()
+	for i := range n {
+		a, err1 := p.from[i].Info(params)
+		b, err2 := p.to[i].Info(params)
+		if err1 != nil || err2 != nil {
+			return fmt.Errorf("%w, %w", err1, err2)
+		}
+		if err = p.to[i].Connect(a, params); err == nil {
+			err = p.from[i].Connect(b, params)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pair) close() {
+	for _, c := range p.ctx {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// post writes the first n bytes to the other end.
+func (p *pair) post(i, n int) error {
+	return p.from[i].PostSend(&verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGEs: []verbs.SGE{p.src.SGE(0, n)},
+		RemoteAddr: p.dst.Addr(), RKey: p.dst.RKey()})
+}
+
+// reap takes what has completed.
+func (p *pair) reap(int) error {
+	var wcs [64]verbs.WC
+	n, err := p.cq.Poll(wcs[:])
+	for _, wc := range wcs[:max(n, 0)] {
+		if err == nil {
+			err = wc.Err()
+		}
+	}
+	return err
+}
+
+// write writes n bytes of a new pattern and checks that they have arrived; it returns how long that took.
+func (p *pair) write(ctx context.Context, pattern byte, n int) (time.Duration, error) {
+	for i := range n {
+		p.src.Bytes()[i] = pattern + byte(i)
+	}
+	begun := time.Now()
+	if err := p.post(0, n); err != nil {
+		return 0, err
+	}
+	var wcs [1]verbs.WC
+	if _, err := p.cq.PollWait(ctx, wcs[:]); err != nil {
+		return 0, err
+	}
+	took := time.Since(begun)
+	if err := wcs[0].Err(); err != nil {
+		return 0, err
+	}
+	for i := range n {
+		if p.dst.Bytes()[i] != pattern+byte(i) {
+			return 0, fmt.Errorf("byte %d is %d, want %d", i, p.dst.Bytes()[i], pattern+byte(i))
+		}
+	}
+	return took, nil
+}
