@@ -53,7 +53,7 @@ type neighbour struct {
 	parked    qpList                   // queue pairs that wait for the first answer
 	held      [][]byte                 // frames of datagrams that wait for it
 	waiters   []func(mono.Time, error) // see ResolveNeighbour
-	alike     uint8                    // packets with the IP ID of a NIC on sockets, and others
+	alike     uint8                    // packets with IP ID 0, as of a NIC on sockets, and others
 	odd       uint8                    // since it is held to that (sockets.go)
 }
 

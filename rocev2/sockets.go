@@ -30,7 +30,7 @@ const (
 	// socketPorts is how many UDP source ports connections choose from by themselves; each is a
 	// socket. Paths and flow labels that programs choose can be any.
 	socketPorts = 64
-	// likePeer is how many packets in a row make a peer a NIC on sockets, and heldPeer how many have it
+	// likePeer is how many packets with ID 0, and none of another kind, make a peer a NIC on sockets, and heldPeer how many have it
 	// held to that; oddPackets is how many others make it somebody else again: it was started
 	// anew with another port.
 	likePeer   = 8
@@ -121,7 +121,8 @@ func socketID(word uint32) bool {
 	return word>>16 < maxSocketID && word&0xffff == ipv4DF
 }
 
-// recognise learns of an accepted packet whether its sender is a NIC on sockets.
+// recognise learns of an accepted packet whether its sender is a NIC on sockets: its frames begin with ID 0. Who counts comes
+// through all IDs, but by 0 only once.
 func (n *NIC) recognise(nb *neighbour, l3 []byte) {
 	if nb == nil {
 		nb = n.net.neigh.byAddr[n.net.rx.ip.src] // of a datagram
@@ -130,7 +131,7 @@ func (n *NIC) recognise(nb *neighbour, l3 []byte) {
 	case nb == nil || n.net.rx.ip.v6:
 	case !socketID(binary.LittleEndian.Uint32(l3[ipv4IDWord:])):
 		nb.alike = 0
-	case nb.alike < heldPeer:
+	case binary.BigEndian.Uint16(l3[ipv4IDWord:]) == 0 && nb.alike < heldPeer:
 		nb.alike++
 	}
 }

@@ -126,19 +126,16 @@ func TestSocketsFindErrors(t *testing.T) {
 // another one.
 func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	n, q, s := onSockets(t, nil)
-	for i := range heldPeer {
-		id := uint16(0)
-		if i%3 == 1 {
-			id = uint16(i) // GRO has joined it with others
-		}
+	for i := range 2 * heldPeer {
+		id := uint16(i % 2 * i) // GRO has joined some with others
 		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 	}
-	if len(s.got) != heldPeer || q.path.nb.alike != heldPeer {
+	if len(s.got) != 2*heldPeer || q.path.nb.alike != heldPeer {
 		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.nb.alike)
 	}
 	for i, want := range []int{0, 0, 1, 2} {
 		n.Receive(0, blind(stranger(t, 4711, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
-		if got := len(s.got) - heldPeer; got != want {
+		if got := len(s.got) - 2*heldPeer; got != want {
 			t.Errorf("after packet %d with another ID: %d accepted, want %d", i, got, want)
 		}
 	}
@@ -164,11 +161,14 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 		}
 		return marked
 	}
-	for i := range likePeer {
+	for i := range 2 * likePeer {
 		if !apart() {
 			t.Fatalf("not marked after %d packets", i)
 		}
-		receive(uint16(i % 2))
+		receive(uint16(i)) // one that counts
+	}
+	for range likePeer - 1 {
+		receive(0)
 	}
 	if apart() {
 		t.Error("marked for a NIC on sockets")
