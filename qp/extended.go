@@ -42,8 +42,6 @@ func (x *extendedFraming) reset() {
 	*x = extendedFraming{q: x.q, trk: x.trk, acks: x.acks, waiting: x.waiting, buffersAll: x.buffersAll}
 }
 
-func (x *extendedFraming) arrived() bth.PSN { return x.done }
-
 // number gives s the numbers of its message, and of its receive or READ (IRN 5.3.2).
 func (x *extendedFraming) number(s *slot) {
 	s.msn, x.msn = x.msn, (x.msn+1)&psnMask

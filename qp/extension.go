@@ -15,11 +15,6 @@ type extension struct {
 	in  anyOrder
 }
 
-func (x *extension) init(q *QP, p *Profile) {
-	x.out.init(q, p)
-	x.in.init(q, p)
-}
-
 // announce tells a tracker what the sender's agent has added to p (Eunomia 3.2.1). It
 // returns false if p is of an earlier connection.
 func announce(t reorder.Tracker, p *bth.Packet) bool {

@@ -13,15 +13,12 @@ type framing interface {
 	stamp(s *slot, k uint32, p *bth.Packet)
 	// receive takes an acknowledgement or a response.
 	receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
-	// arrived is the response before which all have arrived; of no meaning unless separate.
-	arrived() bth.PSN
 }
 
 // standardFraming is the framing of RC, UC and UD: the responses to a request have its PSNs.
 type standardFraming requester
 
 func (*standardFraming) stamp(*slot, uint32, *bth.Packet) {}
-func (f *standardFraming) arrived() bth.PSN               { return f.una }
 
 func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
 	return (*requester)(f).receive(now, p)

@@ -220,7 +220,8 @@ func New(cfg Config) *QP {
 	q := &QP{told: mono.Never, transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
 		q.x, q.transport = new(extension), bth.TransportExt
-		q.x.init(q, &cfg.Profile)
+		q.x.out.init(q, &cfg.Profile)
+		q.x.in.init(q, &cfg.Profile)
 	}
 	q.req.init(q, &cfg.Profile)
 	q.resp.init(q, &cfg.Profile)

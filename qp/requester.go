@@ -132,19 +132,10 @@ func (r *requester) checkDrained() {
 // poll fills t with the next request packet.
 func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	r.hasMore = false
-	return r.next(now, t)
-}
-
-func (r *requester) next(now mono.Time, t *Transmit) bool {
-	if !r.q.sending() {
+	if !r.q.sending() || now < r.rnrUntil {
 		return false
 	}
-	if r.rnrUntil != 0 {
-		if now < r.rnrUntil {
-			return false
-		}
-		r.rnrUntil = 0
-	}
+	r.rnrUntil = 0
 	if r.rec == nil {
 		return r.sendNew(now, t)
 	}
@@ -153,11 +144,6 @@ func (r *requester) next(now mono.Time, t *Transmit) bool {
 
 // fresh implements source.
 func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now) && r.sendNew(now, t) }
-
-// again implements source.
-func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
-	return r.retransmit(now, psn, t)
-}
 
 // exhausted implements source.
 func (r *requester) exhausted() bool { return r.cursor == r.tail }
@@ -208,7 +194,7 @@ func (r *requester) mayBegin(s *slot) bool {
 	if !s.kind.responds() {
 		return true
 	}
-	return r.rdOut < int(r.q.attr.MaxRdAtomic) && (!r.separate || r.rdOut == 0 || distance(r.frame.arrived(), r.rnxt)+s.rspan <= maxSpan)
+	return r.rdOut < int(r.q.attr.MaxRdAtomic) && (!r.separate || r.rdOut == 0 || distance(r.q.x.out.done, r.rnxt)+s.rspan <= maxSpan)
 }
 
 // runLocal executes a local operation when its turn has come. A fence holds for

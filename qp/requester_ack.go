@@ -71,8 +71,8 @@ func (a *asker) acked(una, nxt bth.PSN) {
 	}
 }
 
-// retransmit sends psn again.
-func (r *requester) retransmit(now mono.Time, psn bth.PSN, t *Transmit) bool {
+// again implements source.
+func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	i, k, ok := r.locate(psn)
 	if !ok || r.slot(i).status != StatusSuccess {
 		return false
