@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... | grep -vE '/(e2e|programs|preload|containers|interop|siege)$$')
 
-.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate demo curves clean
+.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim demo curves clean
 
 all: build
 
@@ -122,6 +122,9 @@ generate: ## compile the BPF programs (needs clang and libbpf-dev); the result i
 
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
 	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/bench-loss.md
+
+bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/bench-sim.md
+	$(GO) run ./tools/simbench -bin $(BIN) -out docs/bench-sim.md
 
 LINK ?= auto
 demo: build ## two NICs in two namespaces move and verify memory; LINK=udp: on UDP sockets of this one, as any user

@@ -24,6 +24,7 @@ type DCQCN struct {
 	rAI, rHAI float64       // [R_AI, R_HAI] steps in bit/s
 	line      float64       // bit/s
 	min       float64       // bit/s
+	clamp     bool          // every cut lowers the target
 	window    time.Duration // not zero: a window of what the rate sends in that time
 
 	alpha      float64   // [alpha] estimate of congestion
@@ -38,7 +39,9 @@ type DCQCN struct {
 
 // newDCQCN takes the parameters of the paper. Of R_HAI it gives no value: here it
 // is ten times R_AI, as in QCN (IEEE 802.1Qau), from which hyper increase is taken.
-// window_us makes a window-based variant.
+// window_us makes a window-based variant. With clamp_target 0, cuts that follow each other without
+// an increase in between leave the target where it was, as the simulators of the paper's authors
+// and NICs can be set to (clamp_tgt_rate).
 func newDCQCN(r reader) Controller {
 	d := &DCQCN{
 		g:         r.gain("g", 1.0/256),
@@ -50,6 +53,7 @@ func newDCQCN(r reader) Controller {
 		rHAI:      r.rate("r_hai_bps", 400e6),
 		line:      r.rate("line_rate_bps", 40e9),
 		min:       r.rate("min_rate_bps", 10e6),
+		clamp:     r.Bool("clamp_target", true),
 		window:    time.Duration(r.Value("window_us", 0, 0, 1e7) * 1e3),
 	}
 	d.min = math.Min(d.min, d.line)
@@ -70,7 +74,9 @@ func (*DCQCN) ECNCapable() bool { return true }
 // OnCNP cuts the rate (section 3.1, equation 1) and begins increasing anew.
 func (d *DCQCN) OnCNP(now mono.Time) {
 	d.decayAlpha(now)
-	d.target = d.current
+	if d.clamp || d.timer > 0 || d.byteEvents > 0 || d.due == mono.Never {
+		d.target = d.current
+	}
 	d.current = math.Max(d.current*(1-d.alpha/2), d.min)
 	d.alpha = (1-d.g)*d.alpha + d.g
 	d.timer, d.byteEvents, d.bytes = 0, 0, 0

@@ -54,6 +54,20 @@ func TestDCQCNEquations(t *testing.T) {
 	near(t, "R_T after hyper increase", d.target, target+5*40e6+400e6)
 }
 
+// Without clamping, only the first of several cuts sets the target, and one after an increase.
+func TestDCQCNClamp(t *testing.T) {
+	for clamp, want := range map[float64]float64{1: 20e9, 0: 40e9} {
+		d := made[*DCQCN](t, "dcqcn", Params{"clamp_target": clamp})
+		d.OnCNP(us)
+		d.OnCNP(2 * us)
+		near(t, "R_T after two cuts", d.target, want)
+		d.OnTimeout(100 * us)
+		current := d.current
+		d.OnCNP(101 * us)
+		near(t, "R_T after an increase and a cut", d.target, current)
+	}
+}
+
 // The byte counter alone takes part in fast recovery; bytes sent before a CNP do not
 // count after it.
 func TestDCQCNByteCounter(t *testing.T) {
