@@ -135,14 +135,14 @@ func TestOpcodeTable(t *testing.T) {
 
 func checkDerived(t *testing.T, o bth.Opcode, has map[rune]bool) {
 	t.Helper()
-	single := has['o'] || has['w'] || has['Q'] || has['A'] || has['K'] || has['T'] || has['Y']
+	single := has['o'] || has['w'] || has['F'] || has['Q'] || has['A'] || has['K'] || has['T'] || has['Y']
 	for _, c := range []struct {
 		name      string
 		got, want bool
 	}{
 		{"Starts", o.Starts(), has['f'] || single},
 		{"Ends", o.Ends(), has['l'] || single},
-		{"IsRequest", o.IsRequest(), has['S'] || has['W'] || has['w'] || has['Q'] || has['A']},
+		{"IsRequest", o.IsRequest(), has['S'] || has['W'] || has['w'] || has['F'] || has['Q'] || has['A']},
 		{"IsResponse", o.IsResponse(), has['R'] || has['K'] || has['T']},
 		{"IsCNP", o.IsCNP(), o == bth.OpcodeCNP},
 	} {

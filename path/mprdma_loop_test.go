@@ -233,7 +233,7 @@ func TestMPRDMADegraded(t *testing.T) {
 // TestMPRDMASynchronise: the longer the delay, the rarer an operation comes early
 // (3.4).
 func TestMPRDMASynchronise(t *testing.T) {
-	before := 1 << 30
+	before := 1 << 20
 	for _, alpha := range []float64{0, 1, 2} {
 		early, ops := 0, 0
 		for seed := uint64(1); seed <= 4; seed++ {

@@ -46,6 +46,7 @@ static _Atomic(entry *) table[CHUNKS];
 /* What descriptors of the library's own stand for. */
 static struct file own = { .kind = FD_OWN };
 
+#ifdef __GLIBC__
 /* Functions of which there are versions, and the present one: what dlsym() finds behind
  * us is another one before glibc 2.36 (sourceware.org/bugzilla 14932). That of libibverbs
  * would call us again. */
@@ -57,6 +58,7 @@ static const struct {
 	{ "fopen", "GLIBC_2.1" },     /* i386 */
 	{ "scandir64", "GLIBC_2.2" }, /* i386 */
 };
+#endif
 
 void *rv_next(const char *name)
 {

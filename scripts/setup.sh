@@ -5,7 +5,7 @@
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, runc (containers) and nft (a firewall).
 # pristine: what scripts/pristine makes its roots with.
-# cross: emulators of other processors.
+# cross: emulators of other processors, and compilers for them and for musl.
 #
 # Without root, or on systems without apt, it only says what is missing; tests that need it
 # then skip.
@@ -36,6 +36,11 @@ test)
 	;;
 cross)
 	tool qemu-s390x-static qemu-user-static
+	tool aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+	tool i686-linux-gnu-gcc gcc-i686-linux-gnu
+	tool musl-gcc musl-tools
+	file /usr/aarch64-linux-gnu/include/stdio.h libc6-dev-arm64-cross
+	file /usr/i686-linux-gnu/include/stdio.h libc6-dev-i386-cross
 	;;
 pristine)
 	tool mmdebstrap mmdebstrap

@@ -140,7 +140,7 @@ func TestCommandNumbersInC(t *testing.T) {
 	}
 	numbers := []struct {
 		c string
-		n int
+		n uint32
 	}{
 		{"CMD_GET_CONTEXT", CmdGetContext}, {"CMD_DESTROY_AH", CmdDestroyAH}, {"CMD_REG_MR", CmdRegMR},
 		{"CMD_REREG_MR", CmdReregMR}, {"CMD_DEREG_MR", CmdDeregMR}, {"CMD_ALLOC_MW", CmdAllocMW},
