@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -27,6 +29,8 @@ var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
 }
+
+var native = binary.NativeEndian
 
 // environment makes the test binary an attacker.
 const environment = "ROCED_SIEGE"
@@ -105,113 +109,181 @@ func objects(runDir string, _ *rand.Rand) {
 	}
 }
 
-// breakable returns queue pairs in the error state, to which can be posted.
-func breakable(c *verbs.Context, n, depth int, ch *verbs.CompChannel) (qps []*verbs.QP, cqs []*verbs.CQ) {
-	pd, err := c.AllocPD()
+// raw is a context without a library, whose memory is written by hand.
+type raw struct {
+	conn *uverbs.Conn
+	mem  []byte // the first part of the context's memory, in which small rings lie
+	bell int    // the eventfd
+	pd   uint32
+}
+
+// rawMem is how much of its memory a raw context maps.
+const rawMem = 16 << 20
+
+func newRaw(runDir string) *raw {
+	conn, err := uverbs.Dial(device(runDir, 0))
 	if err != nil {
-		return nil, nil
+		return nil
 	}
-	for range n {
-		cq, err := c.CreateCQ(4*depth, ch)
-		if err != nil {
-			return qps, cqs
-		}
-		q, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, MaxSendWR: depth, MaxRecvWR: depth, MaxSendSGE: 1, MaxRecvSGE: 1})
-		if err != nil || q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) != nil {
-			return qps, cqs
-		}
-		qps, cqs = append(qps, q), append(cqs, cq)
+	r := &raw{conn: conn, bell: -1}
+	_, file := r.call(uverbs.ExtHello, uverbs.Hello{Version: uverbs.ExtVersion})
+	_, async := r.call(uverbs.CmdGetContext, uverbs.GetContext{})
+	_, bell := r.call(uverbs.ExtDoorbell, struct{}{})
+	pd, _ := r.call(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	if len(file) != 1 || len(async) != 1 || len(bell) != 1 || len(pd) < 4 {
+		conn.Close()
+		return nil
 	}
-	return qps, cqs
+	r.bell, r.pd = bell[0].FD, native.Uint32(pd)
+	r.mem, err = unix.Mmap(file[0].FD, 0, rawMem, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	unix.Close(file[0].FD)
+	unix.Close(async[0].FD)
+	if err != nil {
+		r.end()
+		return nil
+	}
+	return r
+}
+
+func (r *raw) end() {
+	r.conn.Close()
+	unix.Close(r.bell)
+	if r.mem != nil {
+		_ = unix.Munmap(r.mem)
+	}
+}
+
+// call carries out a command; a response of nothing says that it was refused.
+func (r *raw) call(cmd uint32, body any) ([]byte, []uverbs.FD) {
+	resp, fds, _ := r.conn.Call(uverbs.Command(cmd, 4096, body), nil)
+	return resp, fds
+}
+
+// broken is a queue pair in the error state: whatever is posted to it is flushed.
+type broken struct {
+	*raw
+	handle uint32
+	sq, cq []byte // rings
+}
+
+// breakOne makes a broken queue pair whose completions are told of in a channel, if channel
+// is not negative.
+func (r *raw) breakOne(depth uint32, channel int32) *broken {
+	resp, _ := r.call(uverbs.CmdCreateCQ, uverbs.CreateCQ{CQE: 2 * depth, CompChannel: channel})
+	b := &broken{raw: r, cq: r.ring(resp)}
+	if b.cq == nil {
+		return nil
+	}
+	cq := native.Uint32(resp)
+	resp, _ = r.call(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: r.pd, SendCQHandle: cq, RecvCQHandle: cq, MaxSendWR: depth,
+		MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: 2})
+	if b.sq = r.ring(resp); b.sq == nil {
+		return nil
+	}
+	b.handle = native.Uint32(resp)
+	r.call(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: b.handle, AttrMask: 1, QPState: 6})
+	return b
+}
+
+// ring is the ring that the end of a response tells of.
+func (r *raw) ring(resp []byte) []byte {
+	size := uverbs.Size[uverbs.MMInfo]()
+	if len(resp) < size {
+		return nil
+	}
+	mi, err := uverbs.Decode[uverbs.MMInfo](resp[len(resp)-size:])
+	if err != nil || mi.Offset+uint64(mi.Size) > rawMem {
+		return nil
+	}
+	return r.mem[mi.Offset:][:mi.Size]
+}
+
+// Places in the headers of rings (docs/control-protocol.md).
+const (
+	ringMask     = 4
+	ringProducer = 128
+	ringConsumer = 256
+	ringArm      = 260
+)
+
+// fill reaps all completions, arms the completion queue, posts n work requests, whatever the
+// ring has in it, and rings.
+func (b *broken) fill(n uint32) {
+	native.PutUint32(b.cq[ringConsumer:], native.Uint32(b.cq[ringProducer:]))
+	native.PutUint32(b.cq[ringArm:], 1)
+	mask := native.Uint32(b.sq[ringMask:])
+	native.PutUint32(b.sq[ringProducer:], (native.Uint32(b.sq[ringConsumer:])+min(n, mask))&mask)
 }
 
 // channels makes completion events in many channels and reads none.
 func channels(runDir string, _ *rand.Rand) {
-	list := some(runDir, 8)
-	defer end(list)
-	for _, c := range list {
-		for range 100 {
-			ch, err := c.CreateCompChannel()
-			if err != nil {
-				break
-			}
-			qps, cqs := breakable(c, 1, 16, ch)
-			for range 400 {
-				for i, q := range qps {
-					if cqs[i].ReqNotify(false) != nil || q.PostSend(&verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}) != nil {
-						break
-					}
-					var wcs [16]verbs.WC
-					_, _ = cqs[i].Poll(wcs[:])
-				}
-			}
+	r := newRaw(runDir)
+	if r == nil {
+		return
+	}
+	defer r.end()
+	var list []*broken
+	for range 60 { // few enough that all fill up soon
+		resp, fds := r.call(uverbs.CmdCreateCompChannel, uverbs.CreateCompChannel{})
+		if len(fds) != 1 {
+			break
+		}
+		defer unix.Close(fds[0].FD)
+		if b := r.breakOne(16, int32(native.Uint32(resp))); b != nil {
+			list = append(list, b)
 		}
 	}
+	r.fillAll(list, 1)
 }
 
 // flush posts to many broken queue pairs as fast as they are flushed.
 func flush(runDir string, _ *rand.Rand) {
-	list := some(runDir, 1)
-	defer end(list)
-	for _, c := range list {
-		qps, cqs := breakable(c, 64, 4096, nil)
-		wrs := make([]verbs.SendWR, 512)
-		for i := range wrs {
-			wrs[i] = verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled}
-		}
-		var wcs [1024]verbs.WC
-		for begun := time.Now(); time.Since(begun) < time.Second; {
-			for i, q := range qps {
-				_, _ = q.PostSendN(wrs)
-				_, _ = cqs[i].Poll(wcs[:])
-			}
+	r := newRaw(runDir)
+	if r == nil {
+		return
+	}
+	defer r.end()
+	var list []*broken
+	for range 64 {
+		if b := r.breakOne(1024, -1); b != nil {
+			list = append(list, b)
 		}
 	}
+	r.fillAll(list, 1<<20)
+}
+
+// fillAll posts n to each of list, for a second, again and again.
+func (r *raw) fillAll(list []*broken, n uint32) {
+	for begun := time.Now(); time.Since(begun) < time.Second; {
+		for _, b := range list {
+			b.fill(n)
+			w := int(b.handle) / 64
+			orWord(r.mem, uverbs.DoorbellMap+8*w, 1<<(b.handle%64)) // the doorbells are the first thing in the memory
+			orWord(r.mem, uverbs.DoorbellSummary+w/64*8, 1<<(w%64))
+		}
+		_, _ = unix.Write(r.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	}
+}
+
+func orWord(mem []byte, off int, bits uint64) {
+	atomic.OrUint64((*uint64)(unsafe.Pointer(&mem[off])), bits)
 }
 
 // bells scribbles over the memory of a context: doorbells, rings and all.
 func bells(runDir string, rng *rand.Rand) {
-	conn, err := uverbs.Dial(device(runDir, 0))
-	if err != nil {
+	r := newRaw(runDir)
+	if r == nil {
 		return
 	}
-	defer conn.Close()
-	call := func(cmd uint32, body any) (resp []byte, fds []uverbs.FD) {
-		resp, fds, _ = conn.Call(uverbs.Command(cmd, 4096, body), nil)
-		return resp, fds
-	}
-	_, fds := call(uverbs.ExtHello, uverbs.Hello{Version: uverbs.ExtVersion})
-	_, _ = call(uverbs.CmdGetContext, uverbs.GetContext{})
-	_, bell := call(uverbs.ExtDoorbell, struct{}{})
-	if len(fds) != 1 || len(bell) != 1 {
-		return
-	}
-	resp, _ := call(uverbs.CmdAllocPD, uverbs.AllocPD{})
-	if len(resp) < 4 {
-		return
-	}
-	pd := binary.NativeEndian.Uint32(resp)
-	resp, _ = call(uverbs.CmdCreateCQ, uverbs.CreateCQ{CQE: 64, CompChannel: -1})
-	if len(resp) < 4 {
-		return
-	}
-	cq := binary.NativeEndian.Uint32(resp)
+	defer r.end()
 	for range 64 {
-		call(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: pd, SendCQHandle: cq, RecvCQHandle: cq, MaxSendWR: 64, MaxRecvWR: 64,
-			MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(2 + rng.IntN(3))})
+		r.breakOne(64, -1)
 	}
 	const size = 1 << 20
-	mem, err := unix.Mmap(fds[0].FD, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		return
-	}
-	defer unix.Munmap(mem)
-	defer unix.Close(fds[0].FD)
-	defer unix.Close(bell[0].FD)
 	for range 200_000 {
-		binary.NativeEndian.PutUint64(mem[rng.IntN(size/8)*8:], rng.Uint64())
+		native.PutUint64(r.mem[rng.IntN(size/8)*8:], rng.Uint64())
 		if rng.IntN(1000) == 0 {
-			_, _ = unix.Write(bell[0].FD, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+			_, _ = unix.Write(r.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 		}
 	}
 }
@@ -264,9 +336,9 @@ func commands(runDir string, rng *rand.Rand) {
 			for i := range b {
 				b[i] = byte(rng.Uint32() >> (8 * rng.IntN(4)))
 			}
-			binary.NativeEndian.PutUint32(b, uint32(rng.IntN(256)))
-			binary.NativeEndian.PutUint16(b[4:], uint16(len(b)/4))
-			binary.NativeEndian.PutUint16(b[6:], 1024)
+			native.PutUint32(b, uint32(rng.IntN(256)))
+			native.PutUint16(b[4:], uint16(len(b)/4))
+			native.PutUint16(b[6:], 1024)
 			_, fds, err := conn.Call(b, nil)
 			for _, f := range fds {
 				unix.Close(f.FD)

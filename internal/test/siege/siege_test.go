@@ -23,6 +23,8 @@ import (
 	"roced/internal/daemon/config"
 )
 
+var only = flag.String("attack", "", "the one attack that there is to be; empty for all")
+
 var duration = flag.Duration("siege", 0, "how long the siege lasts; 0 for a second and a half of each attack")
 
 // daemonEnv makes the test binary a daemon with the configuration that it names.
@@ -176,7 +178,7 @@ func (c *castle) state() (s state) {
 const (
 	patience    = 10 * time.Second
 	moreThreads = 64
-	moreFiles   = 12_000
+	moreFiles   = 1900
 	moreRSS     = 512
 	leftThreads = 40
 	leftFiles   = 10
@@ -229,6 +231,9 @@ func TestSiege(t *testing.T) {
 	before := c.state()
 	t.Logf("calm: p50 %v p99 %v, %+v", calm.at(0.5), calm.at(0.99), before)
 	names := slices.Sorted(maps.Keys(attacks))
+	if attacks[*only] != nil {
+		names = []string{*only}
+	}
 	if *duration == 0 {
 		for i, name := range names {
 			c.besiege(victim, before, uint64(i), 1500*time.Millisecond, name)
@@ -240,7 +245,7 @@ func TestSiege(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for end := time.Now().Add(*duration); time.Now().Before(end) && !t.Failed(); {
 		rng.Shuffle(len(names), func(i, k int) { names[i], names[k] = names[k], names[i] })
-		c.besiege(victim, before, rng.Uint64(), time.Duration(1+rng.IntN(5))*time.Second, names[:1+rng.IntN(3)]...)
+		c.besiege(victim, before, rng.Uint64(), time.Duration(1+rng.IntN(5))*time.Second, names[:min(1+rng.IntN(3), len(names))]...)
 	}
 }
 
