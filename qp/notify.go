@@ -18,9 +18,9 @@ import (
 // were marked, standard frames cannot say.
 type notifier struct {
 	interval time.Duration // [N] at most one CNP each; 0: no CNPs
+	last     mono.Time     // when the last one became due
 	due      bool          // a CNP is to be sent
 	began    bool          // a CNP has been sent before
-	last     mono.Time     // when the last one became due
 	echo     bool          // a packet was marked since the last acknowledgement
 }
 

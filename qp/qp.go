@@ -158,27 +158,27 @@ func (d Drop) String() string {
 
 // QP is one queue pair.
 type QP struct {
-	cfg   settings
-	host  Host
-	ctr   *Counters
-	state State
-	attr  Attr
-	mtu   int // path MTU in bytes, set in RTR
-
+	cfg       settings
+	host      Host
+	ctr       *Counters
+	attr      Attr
+	state     State
 	transport bth.Opcode // bits of opcodes
+	polled    int16      // requests polled since the last response
+	mtu       int        // path MTU in bytes, set in RTR
 
 	req  requester
 	resp responder
 	np   notifier
 
-	polled  int        // requests polled since the last response
-	blocked bool       // until Resume: memory is not there yet
-	settled bool       // PollTransmit has had nothing since the last input
-	fresh   bool       // timer is up to date
-	timer   mono.Time  // the instant of NextTimeout
-	told    mono.Time  // what TimerMoved has said last
-	x       *extension // extended transports only
-	trace   *tracing   // nil: nobody watches
+	x     *extension // extended transports only
+	trace *tracing   // nil: nobody watches
+	timer mono.Time  // the instant of NextTimeout
+	told  mono.Time  // what TimerMoved has said last
+
+	fresh   bool // timer is up to date
+	settled bool // PollTransmit has had nothing since the last input
+	blocked bool // until Resume: memory is not there yet
 
 	refuseForeign bool // a request of another transport profile is to be refused
 
@@ -374,7 +374,7 @@ func (q *QP) Runnable() bool { return !q.settled && !q.blocked }
 // many requests may go before the next answer is for the admission to say.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := q.resp.adm.requestsFirst()
-	if q.polled < limit && q.req.poll(now, t) {
+	if int(q.polled) < limit && q.req.poll(now, t) {
 		q.polled++
 		return true
 	}
@@ -385,7 +385,7 @@ func (q *QP) poll(now mono.Time, t *Transmit) bool {
 		q.polled = 0
 		return true
 	}
-	return !q.blocked && q.polled >= limit && q.req.poll(now, t)
+	return !q.blocked && int(q.polled) >= limit && q.req.poll(now, t)
 }
 
 // Woken tells that the receive which has just been completed has woken a program. The

@@ -40,17 +40,15 @@ type requester struct {
 
 	// bad is the one request that cannot be executed, if hasBad: nothing is sent
 	// from there on, and it completes in error when it is the oldest.
-	bad    uint32
-	hasBad bool
-
-	rdOut int     // READs and atomics outstanding
-	rnxt  bth.PSN // of the first response to the next of them, if responses have PSNs of their own
-
+	bad                 uint32
+	hasBad              bool
+	hasMore             bool // poll has more to do, which needs no input
+	draining            bool // SQD: the drained event is owed
 	retries, rnrRetries uint8
+	rdOut               int32     // READs and atomics outstanding
+	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
 	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
-	hasMore             bool      // poll has more to do, which needs no input
 	at                  mono.Time // when hasMore was set
-	draining            bool      // SQD: the drained event is owed
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
 	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
@@ -194,7 +192,7 @@ func (r *requester) mayBegin(s *slot) bool {
 	if !s.kind.responds() {
 		return true
 	}
-	return r.rdOut < int(r.q.attr.MaxRdAtomic) && (!r.separate || r.rdOut == 0 || distance(r.q.x.out.done, r.rnxt)+s.rspan <= maxSpan)
+	return r.rdOut < int32(r.q.attr.MaxRdAtomic) && (!r.separate || r.rdOut == 0 || distance(r.q.x.out.done, r.rnxt)+s.rspan <= maxSpan)
 }
 
 // runLocal executes a local operation when its turn has come. A fence holds for

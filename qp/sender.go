@@ -27,18 +27,17 @@ type sender struct {
 	onePath  bool // all packets leave by that of the connection
 	clocked  bool // paths look at the window: acknowledgements clock packets out
 	free     bool // there is no congestion control
-	can      *abilities
+	// responses: they are what is sent; for tracers and for random choices.
+	responses bool
+	// overdue says that the oldest packet is sent again after a timeout whatever the window,
+	// which may be full of packets that have been lost (RFC 6298 5.4).
+	overdue bool
 
-	responses bool // for tracers and for random choices
-
+	can   *abilities
 	nxt   bth.PSN // next PSN never sent
 	una   bth.PSN // lowest unacknowledged
 	timer timing
 	rtt   time.Duration // that the last acknowledgement gave, if any
-
-	// overdue says that the oldest packet is sent again after a timeout whatever the window,
-	// which may be full of packets that have been lost (RFC 6298 5.4).
-	overdue bool
 }
 
 // source has the packets of a sender.

@@ -8,7 +8,7 @@ import "time"
 type Tuning struct {
 	// AckBehind is how many requests may leave before an acknowledgement of RC that is due,
 	// so that it can be the last packet of their super-frame.
-	AckBehind int32
+	AckBehind int16
 	// AcksPerWindow is how often RC asks for an acknowledgement while packets follow each
 	// other (AckReq), besides wherever sending stops. Zero: at the end of each message too.
 	AcksPerWindow int32
