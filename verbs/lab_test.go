@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/server"
 	"roced/internal/daemon/shard"
 	"roced/internal/daemon/ucma"
@@ -62,7 +63,7 @@ func newHost(t testing.TB, dir string, i int) *host {
 	events.Attach(srv)
 	h := &host{path: path, dir: filepath.Join(dir, names[i]), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})}
 	must(t, os.Mkdir(h.dir, 0o700))
-	cm, err := ucma.New(ucma.Config{Path: filepath.Join(h.dir, ucma.Socket), Mode: 0o600, Contexts: 4, IDs: 16,
+	cm, err := ucma.New(ucma.Config{Path: filepath.Join(h.dir, ucma.Socket), Mode: 0o600, Quota: quota.New(quota.Amounts{}, quota.Amounts{quota.CMDevices: 4, quota.CMIDs: 16}, nil),
 		Log: slog.New(slog.DiscardHandler), NICs: []ucma.NIC{{Name: "rxe_" + names[i], GUID: server.GUID(mac), Shard: sh,
 			May: func(*unix.Ucred) bool { return true }}}})
 	must(t, err)
