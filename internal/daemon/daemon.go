@@ -107,7 +107,7 @@ func lockRunDir(dir string) (*os.File, error) {
 }
 
 // ErrRunDir says that somebody else could exchange what is in the run directory.
-var ErrRunDir = errors.New("it must belong to the user that the daemon runs as, and nobody else may write to it")
+var ErrRunDir = errors.New("it must belong to the user that the daemon runs as, and nobody else may write to it; a folder in it that does not exist yet will do")
 
 // checkRunDir refuses a run directory in which others could put their own sockets in the place
 // of the daemon's.

@@ -68,7 +68,7 @@ func TestNoProc(t *testing.T) {
 	var wg sync.WaitGroup
 	for i, s := range l.side {
 		c := exec.Command("unshare", "--mount", "sh", "-c", `mount -t tmpfs none /proc && exec "$0" "$@"`,
-			filepath.Join(bin, "rocectl"), "--run-dir", s.path("run"), "exec", "--",
+			filepath.Join(bin, "rocectl"), "--run-dir", s.path("run/daemon"), "exec", "--",
 			filepath.Join(bin, "kinds"), [2]string{"listen", "connect"}[i], filepath.Join(l.dir, "meet/socket"), "/tmp", "stack")
 		c.Env = append(os.Environ(), "ROCED_LIBRARY="+filepath.Join(bin, "libroced.so"))
 		var diag bytes.Buffer

@@ -28,7 +28,8 @@ const (
 const (
 	binDir  = "/opt/roced"
 	confDir = "/opt/conf"
-	runDir  = "/run/roced"
+	volume  = "/run/roced" // everybody may write to it, as to an emptyDir
+	runDir  = volume + "/daemon"
 	linkDir = "/run/link"
 	meetDir = "/run/meet"
 )
@@ -142,7 +143,7 @@ func (l *lab) prepare(i int) *side {
 	s.log = log
 	run, link := runDir, linkDir
 	if l.cell.place == "host" {
-		run, link = s.path("run"), filepath.Join(l.dir, "link")
+		run, link = s.path("run/daemon"), filepath.Join(l.dir, "link")
 	}
 	addresses := fmt.Sprintf("    addresses: [198.18.0.%d/24]\n", i+1)
 	var port string
@@ -165,7 +166,7 @@ func (l *lab) prepare(i int) *side {
 
 // binds are what containers of a side share.
 func (l *lab) binds(s *side) map[string]string {
-	return map[string]string{binDir: bin, confDir: s.path("conf"), runDir: s.path("run"), linkDir: filepath.Join(l.dir, "link"),
+	return map[string]string{binDir: bin, confDir: s.path("conf"), volume: s.path("run"), linkDir: filepath.Join(l.dir, "link"),
 		meetDir: filepath.Join(l.dir, "meet")}
 }
 
@@ -223,7 +224,7 @@ func (l *lab) onHost(i int, s *side, r rights) {
 // answers waits until the daemon of a side can be used.
 func (s *side) answers() error {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if c, err := net.Dial("unix", s.path("run/roced.sock")); err == nil {
+		if c, err := net.Dial("unix", s.path("run/daemon/roced.sock")); err == nil {
 			return c.Close()
 		}
 		if text := s.said(); strings.Contains(text, "roced: ") {
