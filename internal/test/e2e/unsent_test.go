@@ -91,7 +91,8 @@ func TestUnsent(t *testing.T) {
 // TestUnsentToNobody: the kernel of a peer whose daemon is gone answers by ICMP (ECONNREFUSED), which is told.
 func TestUnsentToNobody(t *testing.T) {
 	l := newLab(t, onUDP)
-	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")
+	// Long enough that packets are still sent when the kernel has closed the daemon's sockets.
+	server, client := l.moving("write-bw", "--timeout", "14", "--retry-cnt", "7")
 	server.Signal(syscall.SIGSTOP)
 	l.Host[1].Stop(os.Kill)
 	client.Fails(soon, "retry")

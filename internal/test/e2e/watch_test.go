@@ -89,7 +89,7 @@ func TestWatch(t *testing.T) {
 func (l *rig) watched(args, verb string, qps int, size, uncounted uint64) {
 	l.T.Helper()
 	near, far := l.watchLink(0, l.Link(0).Device), l.watchLink(1, testbed.Veth)
-	l.verify(args)
+	l.verify(args + " -u 18") // no timeout takes a loaded machine for a loss
 	n := uint64(option(strings.Fields(args), "-n", 0)) + uncounted
 	for i, r := range []*watch.Report{near(), far()} {
 		flows := asked(r, l.Host[0].Addr)
@@ -189,7 +189,8 @@ var watchFaults = []watchFault{
 		return equal("duplicated", f.Requests.Duplicated, uint64(1), "retransmitted", f.Requests.Retransmitted, uint64(0))
 	}},
 	{0, "tx reorder 3 10s psn=+3 n=1", oneWrite, func(f *watch.Row, mine, peer counts) error {
-		return equal("retransmitted", f.Requests.Retransmitted, mine["retransmitted_packets"], "reordered", f.Requests.Reordered, uint64(1),
+		// If the NAK is there before it, the late packet looks like one that is sent again.
+		return equal("late and retransmitted", f.Requests.Reordered+f.Requests.Retransmitted, mine["retransmitted_packets"]+1,
 			"degree", uint64(f.Requests.OutOfOrder.Max), uint64(3), "lost", f.Requests.Lost, uint64(1), "missing", f.Requests.Missing, uint64(0))
 	}},
 	{1, "tx drop psn=+3 op=readresp n=1", "read-bw -s 64k -n 4", func(f *watch.Row, mine, peer counts) error {
@@ -290,6 +291,7 @@ func TestWatchCapture(t *testing.T) {
 	}
 	bare := func(r watch.Row) watch.Row {
 		r.Start, r.End, r.RTT, r.Rate, r.MessageRate = 0, 0, flow.RTT{}, 0, 0
+		r.Serial = 0 // live, processors hand over what they have seen in turns
 		return r
 	}
 	for i := range file.Flows {
