@@ -112,11 +112,14 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 // endOfBody returns a channel that is closed when the body of a request of
 // unknown length ends, as it does when the caller says so or goes. Another
 // request's body means nothing: the channel is nil. stop ends the reading, which the server
-// does not suffer beside its own once the request has been answered.
+// does not suffer beside its own once the request has been answered. As it could begin to read
+// by itself where the body ends, the connection ends with the answer; endOfBody is called
+// before the answer begins.
 func endOfBody(w http.ResponseWriter, r *http.Request) (over <-chan struct{}, stop func()) {
 	if r.ContentLength >= 0 {
 		return nil, func() {}
 	}
+	w.Header().Set("Connection", "close")
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

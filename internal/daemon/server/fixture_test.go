@@ -16,6 +16,7 @@ import (
 
 	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
+	"roced/internal/daemon/quota"
 	"roced/internal/daemon/shard"
 	"roced/internal/test/withheld"
 	"roced/mono"
@@ -57,18 +58,18 @@ func (l *lines) String() string {
 
 var testLimits = Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs: 8, PDs: 8, AHs: 8, Channels: 4, Memory: 64 << 20}
 
-// pair makes two NICs that are connected.
-func pair(t testing.TB, limits Limits) [2]*host {
+// pair makes two NICs that are connected, with servers that keep to limits and quotas.
+func pair(t testing.TB, limits Limits, quotas ...*quota.Ledger) [2]*host {
 	t.Helper()
 	dir := t.TempDir()
 	var hosts [2]*host
 	for i := range hosts {
-		hosts[i] = newHost(t, dir, i, limits)
+		hosts[i] = newHost(t, dir, i, limits, quotas...)
 	}
 	return hosts
 }
 
-func newHost(t testing.TB, dir string, i int, limits Limits) *host {
+func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Ledger) *host {
 	t.Helper()
 	names := [2]string{"a", "b"}
 	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, names[i]), Remote: filepath.Join(dir, names[1-i])})
@@ -87,8 +88,12 @@ func newHost(t testing.TB, dir string, i int, limits Limits) *host {
 	if h.shard, err = shard.New(shard.Config{NIC: nic, Port: port}); err != nil {
 		t.Fatal(err)
 	}
-	h.srv, err = New(Config{Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
-		Limits: limits, Log: slog.New(slog.NewTextHandler(&h.log, nil))})
+	c := Config{Path: h.path, Mode: 0o600, Shard: h.shard, Device: names[i], Profiles: []string{"rc"}, MAC: mac,
+		Limits: limits, Log: slog.New(slog.NewTextHandler(&h.log, nil))}
+	if i < len(quotas) {
+		c.Quota = quotas[i]
+	}
+	h.srv, err = New(c)
 	if err != nil {
 		t.Fatal(err)
 	}

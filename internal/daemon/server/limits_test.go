@@ -20,10 +20,9 @@ import (
 func TestLimits(t *testing.T) {
 	l := testLimits
 	l.PDs, l.CQs, l.QPs, l.MRs, l.MWs, l.Channels, l.Connections, l.Memory = 2, 2, 1, 2, 1, 2, 2, memSize+4*8192
-	h := pair(t, l)[0]
 	var all quota.Amounts
-	all[quota.Connections] = 2
-	h.srv.cfg.Quota = quota.New(quota.Amounts{}, all, nil) // the tests are root, who is bounded by what there is
+	all[quota.Connections] = 2 // the tests are root, who is bounded by what there is
+	h := pair(t, l, quota.New(quota.Amounts{}, all, nil))[0]
 	u := h.connect(t)
 	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
 	mr := uverbs.RegMR{Start: memBase, Length: 4096, HCAVA: memBase, PDHandle: pd}
@@ -262,10 +261,9 @@ func TestHostileRings(t *testing.T) {
 // TestQuotaOfUser spreads objects over many connections of one user: they count together, and
 // what goes with a connection is free again.
 func TestQuotaOfUser(t *testing.T) {
-	h := pair(t, testLimits)[0]
 	var all quota.Amounts
 	all[quota.PDs], all[quota.Channels], all[quota.Memory], all[quota.Descriptors] = 5, 3, 8*memSize, 40
-	h.srv.cfg.Quota = quota.New(quota.Amounts{}, all, nil)
+	h := pair(t, testLimits, quota.New(quota.Amounts{}, all, nil))[0]
 	for round := range 3 {
 		pds, channels := 0, 0
 		var users []*user
