@@ -29,6 +29,11 @@ type MELO struct {
 
 	answers answer
 	psn     bth.PSN // of the packet that was received last
+
+	// What Classify has said Beyond of last. Looking for room can swap others out, so there may
+	// be some when it is looked for again: but the packet has been dropped by then.
+	beyond bth.PSN
+	judged bool
 }
 
 // answer is what is said of a packet.
@@ -107,6 +112,12 @@ func (m *MELO) place(psn bth.PSN) int {
 // Classify implements Tracker. A connection that has been swapped out is swapped in; what is
 // not in order is refused if there is no room for that.
 func (m *MELO) Classify(psn bth.PSN) Verdict {
+	v := m.classify(psn)
+	m.beyond, m.judged = psn, v == Beyond
+	return v
+}
+
+func (m *MELO) classify(psn bth.PSN) Verdict {
 	d := psn.Diff(m.list.Front())
 	switch {
 	case d < 0:
@@ -133,7 +144,10 @@ func (m *MELO) Classify(psn bth.PSN) Verdict {
 
 // Receive implements Tracker.
 func (m *MELO) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
-	v, m.psn, m.answers = m.Classify(psn), psn, answerACK
+	if v = Beyond; !m.judged || m.beyond != psn {
+		v = m.classify(psn)
+	}
+	m.psn, m.answers, m.judged = psn, answerACK, false
 	switch v {
 	case InOrder:
 		advanced = m.advance(ends)

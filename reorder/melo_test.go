@@ -289,3 +289,30 @@ func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, ends bool
 		t.Fatalf("%d: a NACK without holes", n)
 	}
 }
+
+// TestMELODropped: what has been dropped for want of room is not taken for received, though
+// there may be room a moment later, because others have been swapped out.
+func TestMELODropped(t *testing.T) {
+	for first := range 2 { // whether Classify or Receive is the one that finds room
+		pool := bitsPool(t, 64)
+		idle, trk := reorder.NewMELO(pool, 256), reorder.NewMELO(pool, 256)
+		idle.Reset(psn(0))
+		trk.Reset(psn(0))
+		for i := 1; idle.Classify(psn(uint32(i))) == reorder.Held; i++ { // takes all there is
+			idle.Receive(psn(uint32(i)), false)
+		}
+		for range first {
+			trk.Classify(psn(1))
+		}
+		verdict, dropped := reorder.Beyond, 0
+		for ; verdict == reorder.Beyond; dropped++ {
+			verdict = trk.Classify(psn(1))
+			if got, _ := trk.Receive(psn(1), false); got != verdict {
+				t.Fatalf("after %d: %v, then %v", dropped, verdict, got)
+			}
+		}
+		if dropped < 100 || verdict != reorder.Held {
+			t.Errorf("%v after %d were dropped", verdict, dropped)
+		}
+	}
+}
