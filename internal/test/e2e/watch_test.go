@@ -353,9 +353,7 @@ func TestWatchPrivileges(t *testing.T) {
 	if !p.Running() {
 		t.Fatalf("it has ended\n%s", &p.Diag)
 	}
-	if privileged(t, p.PID()) {
-		t.Error("it has capabilities that it does not need any more")
-	}
+	lab.Eventually(t, soon, "it has no capabilities that it does not need any more", func() bool { return !privileged(t, p.PID()) })
 	p.Signal(os.Interrupt)
 	if code := p.Exit(lab.Limit); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &p.Diag)
