@@ -71,6 +71,7 @@ func (d *DETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptio
 type FETH struct {
 	ext
 	bth.FETH
+	Reserved uint32 // upper 26 bits
 }
 
 // LayerType returns LayerTypeFETH.
@@ -88,6 +89,7 @@ func (f *FETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 		return err
 	}
 	f.Decode(data)
+	f.Reserved = binary.BigEndian.Uint32(data) >> 6
 	f.split(data, bth.FETHLen)
 	return nil
 }
@@ -97,6 +99,7 @@ func (f *FETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptio
 	h, err := b.PrependBytes(bth.FETHLen)
 	if err == nil {
 		f.Put(h)
+		binary.BigEndian.PutUint32(h, binary.BigEndian.Uint32(h)|f.Reserved<<6)
 	}
 	return err
 }
