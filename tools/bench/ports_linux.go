@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -337,24 +336,18 @@ type flow struct {
 // flow sends packets from port 0 to port 1, in super-frames if the port takes them.
 func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
 	f := p.frame(0, payload, max(1, min(segments, p.ports[0].Offload().MaxSegments)))
-	var got atomic.Uint64
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		count(p.ports[1], payload+rawOverhead, &got, &stop)
-	}()
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cpu, start := ownCPU(), time.Now()
-	var err error
-	for err == nil && time.Since(start) < d {
-		err = sendSome(p.ports[0], f)
-	}
-	seconds, packets, spent := time.Since(start).Seconds(), float64(got.Load()), ownCPU()-cpu
-	stop.Store(true)
-	<-done
+	var spent time.Duration
+	n, seconds, err := counted(
+		func(got *atomic.Uint64, stop *atomic.Bool) { count(p.ports[1], payload+rawOverhead, got, stop) },
+		func() (err error) {
+			cpu, start := ownCPU(), time.Now()
+			for err == nil && time.Since(start) < d {
+				err = sendSome(p.ports[0], f)
+			}
+			spent = ownCPU() - cpu
+			return err
+		})
+	packets := float64(n)
 	return flow{rate: packets / seconds, cpu: spent.Seconds() / max(packets, 1)}, err
 }
 

@@ -45,21 +45,31 @@ func raw(bed *testbed.Bed, d time.Duration) (gbps float64, err error) {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	bytes, seconds, err := counted(
+		func(got *atomic.Uint64, stop *atomic.Bool) { drain(ports[1], got, stop) },
+		func() error { return flood(ports[0], time.Now().Add(d)) })
+	return float64(bytes) * 8 / seconds / 1e9, err
+}
+
+// counted runs send while another thread counts what arrives, until it is told to stop. It
+// returns what had been counted when send ended, and how many seconds that took.
+func counted(count func(got *atomic.Uint64, stop *atomic.Bool), send func() error) (n uint64, seconds float64, err error) {
 	var got atomic.Uint64
 	var stop atomic.Bool
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		drain(ports[1], &got, &stop)
+		count(&got, &stop)
 	}()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	start := time.Now()
-	err = flood(ports[0], start.Add(d))
-	seconds := time.Since(start).Seconds()
-	bytes := got.Load()
+	err = send()
+	seconds, n = time.Since(start).Seconds(), got.Load()
 	stop.Store(true)
 	<-done
-	return float64(bytes) * 8 / seconds / 1e9, err
+	return n, seconds, err
 }
 
 // drain counts the payload of what arrives.
@@ -82,8 +92,6 @@ func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
 
 // flood sends the same super-frame until the end.
 func flood(p *tap.TAP, end time.Time) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, 0, rawPayload, rawSegments)
 	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawPayload + rawOverhead}
 	for time.Now().Before(end) {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -45,22 +44,9 @@ func rawUDP(d time.Duration) (gbps float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var got atomic.Uint64
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		drainUDP(fd[1], &got, &stop)
-	}()
-	start := time.Now()
-	bytes := uint64(0)
-	if err = floodUDP(fd[0], to, start.Add(d)); err == nil {
-		bytes = got.Load()
-	}
-	seconds := time.Since(start).Seconds()
-	stop.Store(true)
-	<-done
+	bytes, seconds, err := counted(
+		func(got *atomic.Uint64, stop *atomic.Bool) { drainUDP(fd[1], got, stop) },
+		func() error { return floodUDP(fd[0], to, time.Now().Add(d)) })
 	return float64(bytes) * 8 / seconds / 1e9, err
 }
 
@@ -84,8 +70,6 @@ func floodUDP(fd int, to unix.Sockaddr, end time.Time) error {
 	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
 	h.SetLen(unix.CmsgLen(2))
 	binary.NativeEndian.PutUint16(segment[unix.CmsgLen(0):], size)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	passing := []error{unix.EAGAIN, unix.ENOBUFS, unix.ENETUNREACH, unix.ECONNREFUSED, unix.EINTR} // the carrier has to be found
 	for time.Now().Before(end) {
 		for range 16 {

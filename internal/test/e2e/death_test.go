@@ -55,11 +55,7 @@ func TestClientDies(t *testing.T) {
 			l.serves()
 		})
 	}
-	for i := range l.Host {
-		if n := l.Link(i).Clients; n != 0 {
-			t.Errorf("%s still has %d clients", l.Host[i].Device, n)
-		}
-	}
+	l.NoClients()
 }
 
 // TestServerDies kills the passive side, while a client reads its memory.
