@@ -157,6 +157,9 @@ func (b *bench) overPort(k *kind, r *portRow) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.lab.Close()) }()
+	if _, err := c.perf("write-bw"); err != nil { // the first second of a TAP is lost
+		return err
+	}
 	var cpu []float64
 	write := func() (float64, error) {
 		before, err := c.spent()
