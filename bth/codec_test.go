@@ -89,7 +89,7 @@ func drawXETH(t *rapid.T) bth.XETH {
 	for i := range n {
 		holes[i] = bth.Hole{Start: bth.MakePSN(u24.Draw(t, "start")), Len: rapid.Uint32Range(1, 1<<24-1).Draw(t, "len")}
 	}
-	h.SetHoles(holes, n)
+	h.SetHoles(holes[:n])
 	return h
 }
 
@@ -150,7 +150,7 @@ func TestHeaderBytes(t *testing.T) {
 		{"ack", func(p *bth.Packet) {
 			p.Opcode, p.AETH = 0xe0, bth.AETH{Syndrome: 0x60, MSN: 1}
 			p.Ext = bth.XETH{Profile: bth.ProfileMPRDMA, Flags: bth.XECE | bth.XRefused | bth.XHasSACK | bth.XHasPath, SACK: bth.MakePSN(3), Path: 0xc001}
-			p.Ext.SetHoles([bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(2), Len: 1}, {Start: bth.MakePSN(8), Len: 4}}, 2)
+			p.Ext.SetHoles([]bth.Hole{{Start: bth.MakePSN(2), Len: 1}, {Start: bth.MakePSN(8), Len: 4}})
 		}, "e080ffff0012345680abcdef" + "17037818" + "00000003" + "0000c001" + "0000000200000001" + "0000000800000004" + "60000001"},
 		{"flush", func(p *bth.Packet) {
 			p.Opcode, p.FETH = 0x1c, bth.FETH{Type: bth.FlushGlobal | bth.FlushPersistent, Level: bth.FlushMR}

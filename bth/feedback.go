@@ -6,6 +6,7 @@ package bth
 type Feedback struct {
 	// Expected is the PSN the receiver waits for; all before it have arrived.
 	Expected PSN
+	SACK     PSN // see HasSACK
 	// Gap is set when a packet beyond Expected has arrived and Expected is
 	// missing: a NAK "PSN sequence error" (IBTA vol.1 9.7.5.2.8).
 	Gap bool
@@ -15,19 +16,18 @@ type Feedback struct {
 
 	// HasSACK is set when that packet, SACK, has arrived ahead of a gap.
 	HasSACK bool
-	SACK    PSN
 	// Refused is set when it could not be tracked and was dropped (MP-RDMA 3.2,
 	// Eunomia 3.5.1).
 	Refused bool
-	// Holes are the most recent gaps, the one closest to the highest PSN first
-	// (MELO 3.2.4).
-	Holes    [MaxHoles]Hole
-	NumHoles uint8
 	// ECE, ReTx and VP are the packet's congestion mark, whether it was a
 	// retransmission, and its virtual path, a UDP source port (MP-RDMA 3.1).
 	ECE  bool
 	ReTx bool
 	VP   uint16
+	// Holes are the most recent gaps, the one closest to the highest PSN first
+	// (MELO 3.2.4).
+	NumHoles uint8
+	Holes    [MaxHoles]Hole
 }
 
 // MaxHoles is how many holes an acknowledgement can tell of (MELO 3.2.4).

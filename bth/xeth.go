@@ -108,11 +108,10 @@ func (h *XETH) HoleCount() int {
 	return 0
 }
 
-// SetHoles takes over the first n holes.
-func (h *XETH) SetHoles(holes [MaxHoles]Hole, n int) {
-	h.Holes = holes
+// SetHoles takes over holes, MaxHoles at most.
+func (h *XETH) SetHoles(holes []Hole) {
 	h.Flags &^= XHasHole1 | XHasHole2 | XHasHole3
-	for i := range n {
+	for i := range copy(h.Holes[:], holes) {
 		h.Flags |= XHasHole1 << i
 	}
 }

@@ -56,14 +56,14 @@ func strip(s string) string {
 
 func TestXETHMaxLen(t *testing.T) {
 	h := bth.XETH{Flags: bth.XHasMsg | bth.XHasRecvSN | bth.XHasReadSN | bth.XHasHead | bth.XHasSACK | bth.XHasPath}
-	h.SetHoles([bth.MaxHoles]bth.Hole{}, bth.MaxHoles)
+	h.SetHoles(make([]bth.Hole, bth.MaxHoles))
 	if h.Len() != bth.XETHMaxLen {
 		t.Errorf("the longest header has %d bytes, XETHMaxLen is %d", h.Len(), bth.XETHMaxLen)
 	}
 	if h.Len() > 4*15 {
 		t.Errorf("%d bytes cannot be said in 4 bits", h.Len())
 	}
-	if h.SetHoles(h.Holes, 1); h.HoleCount() != 1 {
+	if h.SetHoles(h.Holes[:1]); h.HoleCount() != 1 {
 		t.Errorf("%d holes", h.HoleCount())
 	}
 }

@@ -64,7 +64,7 @@ func (a *anyOrder) flush() {
 }
 
 // receive takes a request.
-func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 	r := a.r
 	if !announce(r.trk, p) {
 		return DropStaleAck
@@ -77,7 +77,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		if !p.PSN.Before(f.Expected) {
 			f.HasSACK, f.SACK = true, p.PSN
 		}
-		r.q.answer(&a.acks, f, p, m)
+		r.q.answer(&a.acks, &f, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
 		r.q.ctr.OutOfSequence++
@@ -91,7 +91,8 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		a.decline(p, m)
 		return DropOutOfOrder
 	}
-	t, f := a.locate(p)
+	var t target
+	f := a.locate(p, &t)
 	if f == nil {
 		f = r.validate(p, &t)
 	}
@@ -115,7 +116,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 
 // decline drops a packet ahead of a gap that cannot be executed now. It may be possible, or its
 // turn to be refused, when it comes again; until then it counts as lost, and the peer is told.
-func (a *anyOrder) decline(p *bth.Packet, m RxMeta) {
+func (a *anyOrder) decline(p *bth.Packet, m arrival) {
 	a.r.q.ctr.OutOfSequence++
 	a.r.trk.(reorder.Releaser).Refuse(p.PSN)
 	a.acknowledge(p, m)
@@ -142,7 +143,7 @@ func (a *anyOrder) premature(p *bth.Packet) bool {
 }
 
 // locate finds where the payload of p belongs, as it says itself (IRN 5.3.1, 5.3.2).
-func (a *anyOrder) locate(p *bth.Packet) (t target, f *refusal) {
+func (a *anyOrder) locate(p *bth.Packet, t *target) *refusal {
 	x, o := &p.Ext, p.Opcode
 	need := bth.XHasReadSN
 	if o.IsSend() || o.IsWrite() {
@@ -153,7 +154,7 @@ func (a *anyOrder) locate(p *bth.Packet) (t target, f *refusal) {
 	}
 	off := uint64(x.Offset) * uint64(a.r.q.mtu)
 	if x.Flags&need != need || need&bth.XHasMsg != 0 && off > MaxMessage {
-		return t, badSequence
+		return badSequence
 	}
 	t.off = uint32(off)
 	if o.IsWrite() {
@@ -161,18 +162,18 @@ func (a *anyOrder) locate(p *bth.Packet) (t target, f *refusal) {
 	}
 	if consumes(o) {
 		if t.recv = a.r.takeRecv(x.RecvSN); t.recv == nil {
-			return t, notReady
+			return notReady
 		}
 		if o.IsSend() && !t.recv.takes(p) {
-			return t, badSequence
+			return badSequence
 		}
 	}
-	return t, nil
+	return nil
 }
 
 // accept tells the tracker of a packet that has been taken and carries out what has become
 // possible. If the tracker has no room after all, the packet counts as lost.
-func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m RxMeta, t *target, copied bool) Drop {
+func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m arrival, t *target, copied bool) Drop {
 	o := p.Opcode
 	v, _ := a.r.trk.Receive(p.PSN, o.Ends() && (o.IsSend() || o.IsWrite()))
 	a.acknowledge(p, m)
@@ -280,8 +281,9 @@ func (a *anyOrder) placeCopy(w *waiter) *refusal {
 }
 
 // acknowledge makes the answer to p due, which the tracker has been told of.
-func (a *anyOrder) acknowledge(p *bth.Packet, m RxMeta) {
-	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
+func (a *anyOrder) acknowledge(p *bth.Packet, m arrival) {
+	f := a.r.trk.Feedback()
+	a.r.q.answer(&a.acks, &f, p, m)
 }
 
 func (a *anyOrder) nak(s bth.Syndrome, psn bth.PSN) { a.syndrome, a.nakPSN = s, psn }
@@ -323,8 +325,7 @@ func (a *anyOrder) poll(now mono.Time, t *Transmit) bool {
 		return true
 	}
 	if a.acks.n > 0 {
-		f := a.acks.pop()
-		q.acknowledge(t, bth.OpcodeExtAck, &f, a.done, x)
+		q.acknowledge(t, bth.OpcodeExtAck, a.acks.pop(), a.done, x)
 		return true
 	}
 	return q.x.out.pollAck(t) || a.responses.poll(now, t)

@@ -52,7 +52,7 @@ func (r *requester) onNAK(now mono.Time, p *bth.Packet) Drop {
 		c.RcvdSeqErr++
 		c.PacketSeqErr++
 		if r.acknowledge(now, p.PSN, p) {
-			r.feedback(now, bth.Feedback{Expected: p.PSN, Gap: true}, p)
+			r.feedback(now, &bth.Feedback{Expected: p.PSN, Gap: true}, p)
 		}
 	case bth.SyndromeInvalidRequest:
 		c.ReqRemoteInvalidRequest++
@@ -143,12 +143,12 @@ func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool 
 		r.implyNAK(now, s, p)
 		return false
 	}
-	r.feedback(now, bth.Feedback{Expected: end}, p)
+	r.feedback(now, &bth.Feedback{Expected: end}, p)
 	return true
 }
 
 func (r *requester) implyNAK(now mono.Time, s *slot, p *bth.Packet) {
-	if r.feedback(now, bth.Feedback{Expected: r.wanted(s), Gap: true}, p) {
+	if r.feedback(now, &bth.Feedback{Expected: r.wanted(s), Gap: true}, p) {
 		r.q.ctr.ImpliedNAKSeqErr++
 	}
 }
@@ -207,9 +207,9 @@ func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 	switch d {
 	case Later:
 	case Accepted:
-		r.feedback(now, bth.Feedback{Expected: p.PSN.Next()}, p)
+		r.feedback(now, &bth.Feedback{Expected: p.PSN.Next()}, p)
 	default:
-		r.feedback(now, bth.Feedback{Expected: p.PSN}, p)
+		r.feedback(now, &bth.Feedback{Expected: p.PSN}, p)
 		if r.q.sending() {
 			r.misplaced(now, s, d)
 		}
@@ -262,7 +262,7 @@ func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 
 // feedback hands what p says to the recovery and acts on the outcome. It
 // returns whether that found something lost.
-func (r *requester) feedback(now mono.Time, f bth.Feedback, p *bth.Packet) bool {
+func (r *requester) feedback(now mono.Time, f *bth.Feedback, p *bth.Packet) bool {
 	if !r.q.sending() {
 		return false
 	}

@@ -87,16 +87,17 @@ func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
 }
 
 // receive implements framing.
-func (x *extendedFraming) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (x *extendedFraming) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 	if !p.Opcode.IsAck() {
 		return x.receiveResponse(now, p, m)
 	}
 	r, s := &x.q.req, p.AETH.Syndrome
 	switch {
 	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
-		f := feedbackOf(p)
-		if r.feedback(now, f, p); r.q.sending() {
-			r.clock(now, f, r.bytesInFlight())
+		var f bth.Feedback
+		decode(p, &f)
+		if r.feedback(now, &f, p); r.q.sending() {
+			r.clock(now, &f, r.bytesInFlight())
 		}
 	case distance(r.una, p.PSN) >= r.outstanding():
 		return DropStaleAck
@@ -111,18 +112,18 @@ func (x *extendedFraming) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 }
 
 // receiveResponse places a READ response or the value of an atomic, in any order.
-func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arrival) Drop {
 	if !announce(x.trk, p) {
 		return DropStaleAck
 	}
 	verdict := x.trk.Classify(p.PSN)
 	switch verdict {
 	case reorder.Duplicate:
-		x.q.answer(&x.acks, bth.Feedback{Expected: x.trk.Expected()}, p, m)
+		x.q.answer(&x.acks, &bth.Feedback{Expected: x.trk.Expected()}, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
 		x.trk.Receive(p.PSN, false)
-		x.q.answer(&x.acks, x.trk.Feedback(), p, m)
+		x.answer(p, m)
 		return DropOutOfOrder
 	}
 	s, k := x.locate(p.PSN)
@@ -139,7 +140,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m RxMeta
 		}
 	}
 	v, _ := x.trk.Receive(p.PSN, false)
-	x.q.answer(&x.acks, x.trk.Feedback(), p, m)
+	x.answer(p, m)
 	switch {
 	case v == reorder.Beyond:
 		return DropOutOfOrder
@@ -208,13 +209,18 @@ func (x *extendedFraming) locate(psn bth.PSN) (*slot, uint32) {
 	return nil, 0
 }
 
+// answer makes the acknowledgement of p due, which the tracker has been told of.
+func (x *extendedFraming) answer(p *bth.Packet, m arrival) {
+	f := x.trk.Feedback()
+	x.q.answer(&x.acks, &f, p, m)
+}
+
 // pollAck fills t with the next acknowledgement of a response.
 func (x *extendedFraming) pollAck(t *Transmit) bool {
 	if x.acks.n == 0 || !x.q.sending() {
 		return false
 	}
-	f := x.acks.pop()
-	x.q.acknowledge(t, bth.OpcodeExtReadAck, &f, x.done, bth.AETH{Syndrome: bth.SyndromeACK})
+	x.q.acknowledge(t, bth.OpcodeExtReadAck, x.acks.pop(), x.done, bth.AETH{Syndrome: bth.SyndromeACK})
 	return true
 }
 

@@ -69,21 +69,20 @@ func (q *QP) pollForeign(t *Transmit) bool {
 	return true
 }
 
-// feedbackOf decodes what an acknowledgement says.
-func feedbackOf(p *bth.Packet) bth.Feedback {
+// decode sets f, which is zero, to what an acknowledgement says.
+func decode(p *bth.Packet, f *bth.Feedback) {
 	h := &p.Ext
-	has := func(f bth.XFlags) bool { return h.Flags&f != 0 }
-	f := bth.Feedback{Expected: p.PSN, Gap: p.AETH.Syndrome == bth.SyndromePSNSeqErr, HasSACK: has(bth.XHasSACK), Refused: has(bth.XRefused), ECE: has(bth.XECE), ReTx: has(bth.XReTx)}
-	if f.HasSACK {
+	f.Expected, f.Gap = p.PSN, p.AETH.Syndrome == bth.SyndromePSNSeqErr
+	f.Refused, f.ECE, f.ReTx = h.Flags&bth.XRefused != 0, h.Flags&bth.XECE != 0, h.Flags&bth.XReTx != 0
+	if f.HasSACK = h.Flags&bth.XHasSACK != 0; f.HasSACK {
 		f.SACK = h.SACK
 	}
-	if has(bth.XHasPath) {
+	if h.Flags&bth.XHasPath != 0 {
 		f.VP = h.Path
 	}
 	if n := h.HoleCount(); n > 0 {
 		f.Holes, f.NumHoles = h.Holes, uint8(n)
 	}
-	return f
 }
 
 // ackQueue holds the acknowledgements of packets that have arrived. Those that say
@@ -95,9 +94,9 @@ type ackQueue struct {
 
 // push adds f to at most depth others. The oldest is forgotten if there is no room: it
 // counts as lost on the way.
-func (a *ackQueue) push(f bth.Feedback, each bool, depth int) {
-	if a.n > 0 && !each && plain(&f) && plain(a.at(a.n-1)) {
-		*a.at(a.n - 1) = f
+func (a *ackQueue) push(f *bth.Feedback, each bool, depth int) {
+	if a.n > 0 && !each && plain(f) && plain(a.at(a.n-1)) {
+		a.at(a.n - 1).Expected = f.Expected
 		return
 	}
 	switch {
@@ -110,15 +109,15 @@ func (a *ackQueue) push(f bth.Feedback, each bool, depth int) {
 		}
 		a.ring, a.head = bigger, 0
 	}
-	*a.at(a.n) = f
+	*a.at(a.n) = *f
 	a.n++
 }
 
 func (a *ackQueue) at(i int) *bth.Feedback { return &a.ring[(a.head+i)&(len(a.ring)-1)] }
 
-// pop removes the oldest; there is one.
-func (a *ackQueue) pop() bth.Feedback {
-	f := *a.at(0)
+// pop removes the oldest, there is one, and returns it until the next push.
+func (a *ackQueue) pop() *bth.Feedback {
+	f := a.at(0)
 	a.head, a.n = a.head+1, a.n-1
 	return f
 }
@@ -132,14 +131,14 @@ func plain(f *bth.Feedback) bool {
 
 // answer makes the acknowledgement of p due: what the tracker says of it, f, and the
 // packet's own marks, which MP-RDMA echoes (3.1).
-func (q *QP) answer(to *ackQueue, f bth.Feedback, p *bth.Packet, m RxMeta) {
+func (q *QP) answer(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
 	kind := &kinds[q.cfg.kind]
-	f.ECE = m.CE
+	f.ECE = m.ce
 	if kind.onlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false
 	}
 	if kind.perPacket {
-		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.Path
+		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
 	}
 	to.push(f, kind.perPacket, q.cfg.Tuning.ackDepth())
@@ -153,8 +152,8 @@ func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *bth.Feedback, expected b
 	if p.AETH = a; f.Gap {
 		p.AETH.Syndrome = bth.SyndromePSNSeqErr
 	}
-	p.Ext = bth.XETH{Profile: q.cfg.kind}
 	h := &p.Ext
+	h.Profile, h.Flags = q.cfg.kind, 0
 	set := func(on bool, flag bth.XFlags) {
 		if on {
 			h.Flags |= flag
@@ -166,6 +165,6 @@ func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *bth.Feedback, expected b
 	set(f.HasSACK, bth.XHasSACK)
 	set(f.VP != 0, bth.XHasPath)
 	h.SACK, h.Path = f.SACK, f.VP
-	h.SetHoles(f.Holes, int(f.NumHoles))
+	h.SetHoles(f.Holes[:f.NumHoles])
 	t.Path = f.VP
 }

@@ -12,7 +12,7 @@ type framing interface {
 	// it gives it the numbers that its packets carry.
 	stamp(s *slot, k uint32, p *bth.Packet)
 	// receive takes an acknowledgement or a response.
-	receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
+	receive(now mono.Time, p *bth.Packet, m arrival) Drop
 }
 
 // standardFraming is the framing of RC, UC and UD: the responses to a request have its PSNs.
@@ -20,7 +20,7 @@ type standardFraming requester
 
 func (*standardFraming) stamp(*slot, uint32, *bth.Packet) {}
 
-func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
+func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 	return (*requester)(f).receive(now, p)
 }
 

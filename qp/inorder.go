@@ -49,7 +49,7 @@ func (a *inOrder) flush() {
 }
 
 // receive takes a request of a reliable connection (IBTA vol.1 9.7.4).
-func (a *inOrder) receive(now mono.Time, p *bth.Packet, _ RxMeta) Drop {
+func (a *inOrder) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 	r := a.r
 	if r.q.cfg.Type == UC {
 		return a.receiveUC(now, p)

@@ -115,6 +115,12 @@ type RxMeta struct {
 	GRH  []byte // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
 }
 
+// arrival is what acknowledgements echo of how a packet has come (MP-RDMA 3.1).
+type arrival struct {
+	ce   bool
+	path uint16
+}
+
 // Transmit is one packet to send.
 type Transmit struct {
 	Packet bth.Packet
@@ -281,7 +287,7 @@ func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	case !q.sending():
 		return DropState
 	}
-	return q.req.frame.receive(now, p, m)
+	return q.req.frame.receive(now, p, arrival{m.CE, m.Path})
 }
 
 // Resume tells that memory is there which was not when Receive or PollTransmit needed it
@@ -351,6 +357,9 @@ func (q *QP) OnTimeout(now mono.Time) {
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
+	if q.settled && now < q.NextTimeout() {
+		return false
+	}
 	q.touch()
 	q.req.pace.held = false
 	t.Path, t.Snapshot = 0, false

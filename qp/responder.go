@@ -39,7 +39,7 @@ type admission interface {
 	start(psn bth.PSN)
 	reset()
 	// receive judges p by its PSN and takes it through the responder's steps.
-	receive(now mono.Time, p *bth.Packet, m RxMeta) Drop
+	receive(now mono.Time, p *bth.Packet, m arrival) Drop
 	// room reports whether one more READ or atomic may be accepted.
 	room() bool
 	// respond makes the response to a READ or atomic due that has been executed.
@@ -137,7 +137,7 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if r.q.cfg.Type == UD {
 		return r.receiveUD(now, p, m)
 	}
-	return r.adm.receive(now, p, m)
+	return r.adm.receive(now, p, arrival{m.CE, m.Path})
 }
 
 // place puts the payload of p where it belongs.

@@ -85,9 +85,12 @@ func (a *responseSender) add(x response) {
 // active reports whether responses may be sent.
 func (a *responseSender) active() bool { return a.q.state >= RTR && a.q.state <= SQE }
 
+// idle reports whether all have been acknowledged, and nobody is to be told that.
+func (a *responseSender) idle() bool { return a.una == a.end && !a.clocked }
+
 // poll fills t with the next response: lost ones first.
 func (a *responseSender) poll(now mono.Time, t *Transmit) bool {
-	return a.active() && a.next(now, t, a)
+	return a.active() && !a.idle() && a.next(now, t, a)
 }
 
 // again implements source.
@@ -204,8 +207,9 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if a.stale(p) {
 		return DropStaleAck
 	}
-	f := feedbackOf(p)
-	out := a.feedback(now, f)
+	var f bth.Feedback
+	decode(p, &f)
+	out := a.feedback(now, &f)
 	if out.Acked > 0 {
 		a.since = now
 		for a.head != a.tail && distance(a.at(a.head).first, a.una) >= a.at(a.head).span {
@@ -218,7 +222,7 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if out.Lost > 0 {
 		a.lost(now, out.Lost, false)
 	}
-	a.clock(now, f, a.inFlight())
+	a.clock(now, &f, a.inFlight())
 	return Accepted
 }
 
@@ -232,7 +236,7 @@ func (a *responseSender) givenUp() mono.Time {
 }
 
 func (a *responseSender) nextTimeout() mono.Time {
-	if !a.active() {
+	if !a.active() || a.idle() {
 		return mono.Never
 	}
 	return a.rec.Deadline().Min(a.deadline()).Min(a.givenUp())

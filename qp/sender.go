@@ -53,6 +53,7 @@ type source interface {
 // abilities are what some plug-ins of extended transports can do besides; nil: they cannot.
 type abilities struct {
 	bounded retrans.Capped // bounds what is outstanding (BDP-FC, IRN 3.2)
+	early   retrans.Early  // sends again what may have been lost
 	syncer  path.Syncer    // synchronise operations wait for slower paths
 }
 
@@ -63,6 +64,7 @@ func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Se
 	if q.x != nil {
 		s.can = new(abilities)
 		s.can.bounded, _ = rec.(retrans.Capped)
+		s.can.early, _ = rec.(retrans.Early)
 		s.can.syncer, s.clocked = paths.(path.Syncer)
 	}
 	_, s.free = ctl.(ccalgo.None)
@@ -142,7 +144,7 @@ func (s *sender) choose(now mono.Time, t *Transmit, from source, w path.Window) 
 	if psn, lost := s.rec.NextRetransmit(); lost {
 		return from.again(now, psn, t)
 	}
-	return from.fresh(now, t) || s.earlyRetransmit(now, t, from, w)
+	return from.fresh(now, t) || s.clocked && s.earlyRetransmit(now, t, from, w)
 }
 
 // earlyRetransmit sends an unacknowledged packet again, because there is nothing else to send or
@@ -153,8 +155,8 @@ func (s *sender) earlyRetransmit(now mono.Time, t *Transmit, from source, w path
 	if !nothing && s.hasRoom() {
 		return false
 	}
-	if early, ok := s.rec.(retrans.Early); ok {
-		if psn, ok := early.NextEarly(); ok && w.Room() > 0 {
+	if s.can.early != nil && w.Room() > 0 {
+		if psn, ok := s.can.early.NextEarly(); ok {
 			return from.again(now, psn, t)
 		}
 	}
@@ -195,9 +197,9 @@ func (s *sender) recent(psn bth.PSN) bool {
 }
 
 // feedback hands what the peer says to the recovery.
-func (s *sender) feedback(now mono.Time, f bth.Feedback) retrans.Outcome {
+func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
 	s.rtt = 0
-	out := s.rec.OnFeedback(now, f)
+	out := s.rec.OnFeedback(now, *f)
 	if out.Acked > 0 {
 		s.una, s.overdue = s.rec.Una(), false
 		s.rtt = s.timer.acked(now, s.una, s.nxt)
@@ -211,7 +213,7 @@ func (s *sender) feedback(now mono.Time, f bth.Feedback) retrans.Outcome {
 
 // clock tells congestion control and paths of an acknowledgement, in this order, after
 // feedback; inflight is in bytes.
-func (s *sender) clock(now mono.Time, f bth.Feedback, inflight uint32) {
+func (s *sender) clock(now mono.Time, f *bth.Feedback, inflight uint32) {
 	if s.each {
 		bytes := uint32(s.q.mtu) // of the packet that is answered, about
 		if f.Refused {
@@ -220,7 +222,7 @@ func (s *sender) clock(now mono.Time, f bth.Feedback, inflight uint32) {
 		s.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inflight, RTT: s.rtt, ECN: f.ECE})
 	}
 	if s.clocked {
-		s.shrink(s.paths.OnAck(now, f, s.rtt, s.window()))
+		s.shrink(s.paths.OnAck(now, *f, s.rtt, s.window()))
 	}
 }
 

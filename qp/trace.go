@@ -146,9 +146,9 @@ func (t *tracing) sent(now mono.Time, p *bth.Packet, span uint32, again bool) {
 
 // traceAck shows what an acknowledgement of requests or, of extended transports, of
 // responses says.
-func (q *QP) traceAck(now mono.Time, f bth.Feedback, rtt time.Duration, response bool) {
+func (q *QP) traceAck(now mono.Time, f *bth.Feedback, rtt time.Duration, response bool) {
 	if q.trace != nil {
-		q.trace.to.Trace(now, TraceEvent{Kind: TraceAck, Feedback: f, RTT: rtt, Response: response})
+		q.trace.to.Trace(now, TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response})
 	}
 }
 

@@ -202,7 +202,7 @@ func TestLayerOrder(t *testing.T) {
 // reserved bits.
 func TestExtensionHeader(t *testing.T) {
 	h := bth.XETH{Profile: bth.ProfileMELO, Flags: bth.XHasMsg | bth.XHasPath | bth.XECE, MSN: 5, Offset: 6, Path: 7}
-	h.SetHoles([bth.MaxHoles]bth.Hole{{Start: bth.MakePSN(8), Len: 9}}, 1)
+	h.SetHoles([]bth.Hole{{Start: bth.MakePSN(8), Len: 9}})
 	header := make([]byte, h.Len())
 	h.Put(header)
 	later := append(bytes.Clone(header), 1, 2, 3, 4)

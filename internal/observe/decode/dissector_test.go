@@ -77,7 +77,7 @@ func randomXETH(rng *rand.Rand) bth.XETH {
 	for i := range holes {
 		holes[i] = bth.Hole{Start: psn(), Len: 1 + rng.Uint32N(100)}
 	}
-	h.SetHoles(holes, rng.IntN(bth.MaxHoles+1))
+	h.SetHoles(holes[:rng.IntN(bth.MaxHoles+1)])
 	return h
 }
 
