@@ -48,7 +48,7 @@ func newMPRDMA(r reader) Controller {
 		min:      r.Value("min_cwnd_packets", 1, 1, 1e6),
 		max:      r.Value("max_cwnd_packets", 4096, 1, 1e6),
 	}
-	m.min = math.Min(m.min, m.max)
+	m.min = min(m.min, m.max)
 	m.Reset(1024)
 	return m
 }
@@ -64,7 +64,7 @@ func (m *MPRDMA) Reset(mtu int) {
 func (m *MPRDMA) restart() {
 	m.cwnd = m.initial
 	if m.cwnd == 0 {
-		m.cwnd = math.Min(m.line/8*m.baseRTT.Seconds()/m.mtu, mostIW)
+		m.cwnd = min(m.line/8*m.baseRTT.Seconds()/m.mtu, mostIW)
 	}
 	m.clamp()
 }
@@ -102,7 +102,7 @@ func (m *MPRDMA) Shrink(packets int) {
 	m.clamp()
 }
 
-func (m *MPRDMA) clamp() { m.cwnd = math.Min(math.Max(m.cwnd, m.min), m.max) }
+func (m *MPRDMA) clamp() { m.cwnd = min(max(m.cwnd, m.min), m.max) }
 
 // Limits implements Controller.
 func (m *MPRDMA) Limits() (windowBytes, rateBps uint64) { return uint64(m.cwnd * m.mtu), Unlimited }

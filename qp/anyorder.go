@@ -306,8 +306,11 @@ func (a *anyOrder) respond(e effect) {
 // requestsFirst implements admission: acknowledgements go first, for they clock the peer;
 // requests and responses take turns.
 func (a *anyOrder) requestsFirst() int {
-	if a.acks.n > 0 || a.syndrome != 0 || a.r.q.x.out.acks.n > 0 {
+	switch {
+	case a.acks.n > 0 || a.syndrome != 0 || a.r.q.x.out.acks.n > 0:
 		return 0
+	case a.responses.idle():
+		return noAnswers
 	}
 	return 1
 }

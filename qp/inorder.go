@@ -70,8 +70,8 @@ func (a *inOrder) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 
 // execute carries out the expected request.
 func (a *inOrder) execute(p *bth.Packet) *refusal {
-	t, f := a.take(p)
-	if f != nil {
+	var t target
+	if f := a.take(p, &t); f != nil {
 		return f
 	}
 	span := uint32(1)
@@ -93,25 +93,26 @@ func (a *inOrder) execute(p *bth.Packet) *refusal {
 }
 
 // take places the payload of p.
-func (a *inOrder) take(p *bth.Packet) (target, *refusal) {
+func (a *inOrder) take(p *bth.Packet, t *target) *refusal {
 	o, r := p.Opcode, a.r
 	// FIRST or ONLY begin a message, MIDDLE or LAST continue one of their kind (9.7.4.1.3).
 	if a.msg.active == o.Starts() || a.msg.active && a.msg.write != o.IsWrite() {
-		return target{}, badSequence
+		return badSequence
 	}
-	t := target{off: a.msg.got, va: a.msg.va, rkey: a.msg.rkey, left: a.msg.left}
 	if o.Starts() {
-		t = target{va: p.RETH.VA, rkey: p.RETH.RKey, left: p.RETH.Length, check: p.RETH.Length}
+		t.va, t.rkey, t.left, t.check = p.RETH.VA, p.RETH.RKey, p.RETH.Length, p.RETH.Length
+	} else {
+		t.off, t.va, t.rkey, t.left = a.msg.got, a.msg.va, a.msg.rkey, a.msg.left
 	}
-	if f := r.validate(p, &t); f != nil {
-		return t, f
+	if f := r.validate(p, t); f != nil {
+		return f
 	}
 	if consumes(o) {
 		if t.recv = r.nextRecv(); t.recv == nil {
-			return t, notReady
+			return notReady
 		}
 	}
-	return t, r.place(p, &t)
+	return r.place(p, t)
 }
 
 // end does what the last packet of a message does.
@@ -134,10 +135,9 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 	if p.Opcode.IsWrite() && p.Opcode.Starts() {
 		a.r.q.ctr.RxWriteRequests++
 	}
-	a.msg = message{
-		active: !p.Opcode.Ends(), write: p.Opcode.IsWrite(),
-		va: t.va + uint64(n), rkey: t.rkey, left: t.left - n, got: t.off + n,
-	}
+	m := &a.msg
+	m.active, m.write = !p.Opcode.Ends(), p.Opcode.IsWrite()
+	m.va, m.rkey, m.left, m.got = t.va+uint64(n), t.rkey, t.left-n, t.off+n
 	trk := a.trk
 	trk.Receive(p.PSN, p.Opcode.Ends())
 	if span > 1 {
@@ -200,8 +200,10 @@ func (a *inOrder) wantAck(psn bth.PSN) {
 // can be the last packet of their super-frame, unless its message has woken a program.
 func (a *inOrder) requestsFirst() int {
 	switch {
-	case !a.ack || a.syndrome != 0 || a.rd.due > 0:
+	case a.syndrome != 0 || a.rd.due > 0:
 		return 1
+	case !a.ack:
+		return noAnswers
 	case a.r.urgent:
 		return 0
 	}

@@ -170,7 +170,7 @@ type QP struct {
 	attr      Attr
 	state     State
 	transport bth.Opcode // bits of opcodes
-	polled    int16      // requests polled since the last response
+	polled    int16      // requests polled while answers wait, since the last one
 	mtu       int        // path MTU in bytes, set in RTR
 
 	req  requester
@@ -384,7 +384,9 @@ func (q *QP) Runnable() bool { return !q.settled && !q.blocked }
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := q.resp.adm.requestsFirst()
 	if int(q.polled) < limit && q.req.poll(now, t) {
-		q.polled++
+		if limit != noAnswers {
+			q.polled++
+		}
 		return true
 	}
 	if q.blocked {

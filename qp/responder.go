@@ -2,6 +2,7 @@ package qp
 
 import (
 	"encoding/binary"
+	"math"
 
 	"roced/bth"
 	"roced/mono"
@@ -48,13 +49,17 @@ type admission interface {
 	nak(s bth.Syndrome, psn bth.PSN)
 	// poll fills t with the next answer.
 	poll(now mono.Time, t *Transmit) bool
-	// requestsFirst is how many requests may leave before the next answer.
+	// requestsFirst is how many requests may leave before the next answer, noAnswers if there
+	// is none.
 	requestsFirst() int
 	// resume goes on with what had to wait for memory.
 	resume(now mono.Time)
 	// flush forgets what is not to be answered any more; the queue pair breaks.
 	flush()
 }
+
+// noAnswers is more requests than anybody waits for.
+const noAnswers = math.MaxInt16
 
 // target is where the payload of a packet belongs.
 type target struct {
