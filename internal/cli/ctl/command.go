@@ -69,7 +69,8 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rocectl",
 		Short: "Show and control roced, a software RoCEv2 NIC",
-		Example: `  rocectl exec -- ibv_devinfo                    run a verbs program on the NICs
+		Example: `  rocectl up                                     start a daemon with a NIC, without any privilege
+  rocectl exec -- ibv_devinfo                    run a verbs program on the NICs
   rocectl link                                   NICs and their state
   rocectl res show qp                            queue pairs
   rocectl stat rxe_a --watch 1s                  counters
@@ -91,7 +92,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(),
-		a.exec(), a.env(), a.version())
+		a.exec(), a.env(), a.up(), a.down(), a.version())
 	return root
 }
 

@@ -22,17 +22,22 @@ func (a *app) link() *cobra.Command {
 		if err := a.client().Get(c.Context(), &links, "links"); err != nil {
 			return err
 		}
-		return a.show(links, func(w io.Writer) {
-			for i, l := range links {
-				printLink(w, i, &l)
-			}
-		})
+		return a.showLinks(links)
 	}
 	cmd := &cobra.Command{Use: "link", Short: "NICs and the state of their links", Args: noCommand, RunE: run,
 		Example: "  rocectl link show\n  rocectl link --json"}
 	cmd.AddCommand(&cobra.Command{Use: "show", Short: "NICs and the state of their links", Args: between(0, 0), RunE: run,
 		Example: "  rocectl link show"})
 	return cmd
+}
+
+// showLinks prints NICs.
+func (a *app) showLinks(links []api.Link) error {
+	return a.show(links, func(w io.Writer) {
+		for i, l := range links {
+			printLink(w, i, &l)
+		}
+	})
 }
 
 func printLink(w io.Writer, i int, l *api.Link) {
