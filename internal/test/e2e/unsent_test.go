@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -100,6 +101,25 @@ func TestUnsentToNobody(t *testing.T) {
 	server.Signal(syscall.SIGKILL)
 	lab.Must(t, l.Host[1].Start(lab.Bin))
 	l.serves()
+}
+
+// TestTranslated has a NAT change the source address of what a NIC on sockets sends: the peer refuses it, for its ICRC, and
+// says why.
+func TestTranslated(t *testing.T) {
+	lab.Need(t, "nft")
+	l := newLab(t, onUDP)
+	l.addr(0, netlink.AddrAdd, "198.18.0.77/24")
+	l.firewall("add table ip t; add chain ip t p { type nat hook postrouting priority 100; }; add rule ip t p udp dport 4791 snat to 198.18.0.77")
+	_, client := l.pair("write-bw", "-s", "64k", "-n", "16", "--timeout", "12", "--retry-cnt", "4")
+	client.Fails(soon, "retry")
+	text, err := os.ReadFile(l.Host[1].LogFile)
+	lab.Must(t, err)
+	const said = "address translation (NAT) on the way, which RoCEv2 cannot pass"
+	told := slices.DeleteFunc(strings.Split(string(text), "\n"), func(line string) bool { return !strings.Contains(line, said) })
+	if len(told) != 1 || !strings.Contains(told[0], "src=198.18.0.77") || !strings.Contains(told[0], "sent_from=198.18.0.1 ") {
+		t.Errorf("the peer's log: %q", told)
+	}
+	l.firewall("delete table ip t")
 }
 
 // tells waits until the mode of host 0's port says something.
