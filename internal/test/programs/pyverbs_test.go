@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"roced/internal/test/lab"
+	"roced/tools/testbed"
 )
 
 // python is the interpreter that distributions install pyverbs for; another one
@@ -30,7 +31,25 @@ func TestPyverbs(t *testing.T) {
 	folder := pyverbsTests(t)
 	l := newLab(t, "")
 	for _, m := range modules {
-		t.Run(m, func(t *testing.T) { runModule(t, l.At(t), folder, m) })
+		t.Run(m, func(t *testing.T) {
+			for _, r := range runModule(t, l.At(t), folder, m) {
+				t.Run(r.name, func(t *testing.T) { record(t, r) })
+			}
+		})
+	}
+	l.NoClients()
+}
+
+// TestPyverbsOnUDP runs those of rdma_cm and of multicast on UDP sockets, where the kernel joins the groups.
+func TestPyverbsOnUDP(t *testing.T) {
+	folder := pyverbsTests(t)
+	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"udp", "udp"}})
+	for _, r := range runModule(t, l, folder, "rdmacm") {
+		t.Run(r.name, func(t *testing.T) {
+			if r.outcome != pass {
+				t.Errorf("%s: %s", r.outcome, r.why)
+			}
+		})
 	}
 	l.NoClients()
 }
@@ -50,7 +69,8 @@ func pyverbsTests(t *testing.T) string {
 
 // runModule runs one module in a process of its own: what hangs or crashes takes no
 // other module with it.
-func runModule(t *testing.T, l *lab.Lab, folder, module string) {
+func runModule(t *testing.T, l *lab.Lab, folder, module string) []row {
+	t.Helper()
 	script, err := filepath.Abs("testdata/modules.py")
 	lab.Must(t, err)
 	results := filepath.Join(t.TempDir(), "results")
@@ -66,10 +86,10 @@ func runModule(t *testing.T, l *lab.Lab, folder, module string) {
 	if ended != nil || len(tests) == 0 {
 		t.Errorf("%d tests, %v", len(tests), ended)
 	}
-	for _, r := range tests {
-		r.group = "pyverbs: " + module
-		t.Run(r.name, func(t *testing.T) { record(t, r) })
+	for i := range tests {
+		tests[i].group = "pyverbs: " + module
 	}
+	return tests
 }
 
 // parseResults reads what testdata/modules.py has written. A test that has begun
