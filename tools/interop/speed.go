@@ -51,7 +51,7 @@ func newSpeed(short bool) speed {
 
 var speedMachines = []speedMachine{
 	{"Side by side on one emulated processor", "The machine has one processor, on which every instruction takes a nanosecond of the machine's time, so that nothing\n" +
-		"else on the host has any influence.", 1, true},
+		"else on the host has any influence. (It has no ERMS, or the kernel would copy a byte per instruction.)", 1, true},
 	{"Side by side on two emulated processors", "The machine has two processors and the host's time: only the ratios mean anything, and each varies with the host's load.", 2, false},
 }
 
@@ -62,16 +62,18 @@ const measurements = 7
 // pair joins, and one daemon; %[1]d is the side.
 type setup struct {
 	name, script, nic string
+	rival             string // the setup before, if they are compared
 }
 
 // onVeth is the setup on the ends of the veth pair themselves.
-var onVeth = setup{"roced on veth", `ip addr add 198.18.21.%[1]d/24 dev v0`, "port: {type: packet, netns: /run/netns/s%[1]d, interface: v0}"}
+var onVeth = setup{name: "roced on veth", script: `ip addr add 198.18.21.%[1]d/24 dev v0`,
+	nic: "port: {type: packet, netns: /run/netns/s%[1]d, interface: v0}"}
 
 var setups = []setup{
-	{"roced on TAP", `ip link add br0 mtu 4200 type bridge; ip link set v0 master br0; ip link set br0 up`,
-		"addresses: [198.18.21.%[1]d/24], port: {type: tap, netns: /run/netns/s%[1]d, device: tap0, bridge: br0}"},
+	{name: "roced on TAP", script: `ip link add br0 mtu 4200 type bridge; ip link set v0 master br0; ip link set br0 up`,
+		nic: "addresses: [198.18.21.%[1]d/24], port: {type: tap, netns: /run/netns/s%[1]d, device: tap0, bridge: br0}"},
 	onVeth,
-	{"roced on UDP sockets", onVeth.script, "port: {type: udp, netns: /run/netns/s%[1]d, interface: v0}"},
+	{name: "roced on UDP sockets", script: onVeth.script, nic: "port: {type: udp, netns: /run/netns/s%[1]d, interface: v0}", rival: "AF_PACKET"},
 }
 
 // start makes the network and starts the daemon.
@@ -144,30 +146,31 @@ func (s speed) machine(l *lab, i int, k speedMachine) (*vm.VM, error) {
 // compare makes the table of a machine: a row for each measurement of each case.
 func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	t := table{Title: k.title, Intro: k.intro + speedIntro, Head: []string{"network", "measurement", "rxe on veth"}}
-	rxe := make([][]reading, len(s.cases))
-	for i, c := range s.cases {
-		var err error
-		if rxe[i], err = s.contender(m, c, "rxespeed rxe10 rxe11", pairDevices); err != nil {
+	var rxe []reading
+	for _, c := range s.cases {
+		list, err := s.contender(m, c, "rxespeed rxe10 rxe11", pairDevices)
+		if err != nil {
 			r.failed(fmt.Sprintf("%s: rxe, %v", k.title, c), err)
 			return
 		}
-		for _, v := range rxe[i] {
+		for _, v := range list {
 			t.Rows = append(t.Rows, []string{c.String(), v.name, v.String()})
 		}
+		rxe = append(rxe, list...)
 	}
+	before := rxe
 	for _, u := range setups {
-		t.Head = append(t.Head, u.name, "ratio")
 		ours, err := s.ours(m, u)
 		if err != nil {
 			r.failed(k.title+": "+u.name, err)
-			continue
+			break
 		}
-		for i := range s.cases {
-			for j, v := range ours[i] {
-				row := &t.Rows[i*measurements+j]
-				*row = append(*row, v.String(), v.ratio(rxe[i][j]))
-			}
+		t.column(u.name, func(i int) string { return ours[i].String() })
+		t.column("ratio", func(i int) string { return ours[i].ratio(rxe[i]) })
+		if u.rival != "" {
+			t.column("against "+u.rival, func(i int) string { return ours[i].ratio(before[i]) })
 		}
+		before = ours
 	}
 	r.begin(t)
 	for _, row := range t.Rows {
@@ -175,8 +178,16 @@ func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	}
 }
 
+// column adds a cell to each row.
+func (t *table) column(head string, cell func(row int) string) {
+	t.Head = append(t.Head, head)
+	for i := range t.Rows {
+		t.Rows[i] = append(t.Rows[i], cell(i))
+	}
+}
+
 // ours measures all cases on one pair of our NICs.
-func (s speed) ours(m *vm.VM, u setup) (out [][]reading, err error) {
+func (s speed) ours(m *vm.VM, u setup) (out []reading, err error) {
 	daemon, err := u.start(m)
 	for _, c := range s.cases {
 		if err != nil {
@@ -184,7 +195,7 @@ func (s speed) ours(m *vm.VM, u setup) (out [][]reading, err error) {
 		}
 		var v []reading
 		v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2", setupDevices)
-		out = append(out, v)
+		out = append(out, v...)
 	}
 	return out, errors.Join(err, u.stop(m, daemon))
 }
