@@ -7,6 +7,7 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/param"
+	"roced/ring"
 )
 
 // maxClock is how many acknowledgements can wait to be used, each with its path: more than
@@ -50,10 +51,8 @@ type MPRDMA struct {
 	overdue   uint32    // packets that the burst timer lets go
 	spread    uint32    // packets spread since the start, until they are a window
 
-	clock []tick // waiting acknowledgements, oldest at first; its length is a power of two
-	first uint32 // runs freely
-	count uint32
-	ready uint32 // packets that they let go
+	clock ring.Ring[tick] // waiting acknowledgements
+	ready uint32          // packets that they let go
 }
 
 // newMPRDMA takes the numbers of sections 3.4, 3.5 and 5. The base RTT is that of
@@ -89,7 +88,8 @@ func (m *MPRDMA) Reset(s Start) {
 // ("Connection restart", section 3.5; the paper does not say what follows a timeout).
 func (m *MPRDMA) Restart() {
 	m.timer, m.overdue, m.spread = mono.Never, 0, 0
-	m.first, m.count, m.ready = 0, 0, 0
+	m.clock.Clear()
+	m.ready = 0
 	m.draw()
 }
 
@@ -98,8 +98,8 @@ func (m *MPRDMA) draw() { m.random = firstPort + below(&m.rng, m.vps) }
 
 // Next implements Selector. Acknowledgements come first: they know a path.
 func (m *MPRDMA) Next(_ mono.Time, w Window) (vp uint16, ok bool) {
-	if m.count > 0 {
-		return m.at(0).vp, true
+	if t := m.clock.Oldest(); t != nil {
+		return t.vp, true
 	}
 	return m.random, m.spread < w.Packets || m.overdue > 0 || w.InFlight == 0
 }
@@ -110,8 +110,7 @@ func (m *MPRDMA) OnSent(now mono.Time, w Window) {
 		m.Restart()
 	}
 	m.lastSent = now
-	if m.count > 0 {
-		t := m.at(0)
+	if t := m.clock.Oldest(); t != nil {
 		t.used = true
 		m.ready--
 		if t.left--; t.left == 0 {
@@ -195,45 +194,28 @@ func (m *MPRDMA) probing(now mono.Time) bool {
 	return float64(m.rng.Uint64()>>11)/(1<<53) < m.probe
 }
 
-// at is the waiting acknowledgement with that number.
-func (m *MPRDMA) at(i uint32) *tick { return &m.clock[(m.first+i)&uint32(len(m.clock)-1)] }
-
 // push appends an acknowledgement. What finds no room is not lost, but its packets leave by
 // the path of the one before.
 func (m *MPRDMA) push(t tick) {
 	m.ready += t.left
-	if m.count == maxClock {
-		m.at(m.count - 1).left += t.left
+	if m.clock.Len() == maxClock {
+		m.clock.At(m.clock.Tail - 1).left += t.left
 		return
 	}
-	if int(m.count) == len(m.clock) {
-		m.grow()
-	}
-	m.count++
-	*m.at(m.count - 1) = t
-}
-
-// grow doubles the ring: most connections have only a few acknowledgements waiting.
-func (m *MPRDMA) grow() {
-	bigger := make([]tick, max(8, 2*len(m.clock)))
-	for i := range m.count {
-		bigger[i] = *m.at(i)
-	}
-	m.clock, m.first = bigger, 0
+	*m.clock.Push() = t
 }
 
 func (m *MPRDMA) pop() {
-	m.ready -= m.at(0).left
-	m.first++
-	m.count--
+	m.ready -= m.clock.Oldest().left
+	m.clock.Head++
 }
 
 // Unused implements Selector: "use it or lose it" ("Path window reduction", 3.5).
 // Each acknowledgement that could have clocked out a packet and found none takes one
 // off the window.
 func (m *MPRDMA) Unused() (shrink int) {
-	for ; m.count > 0; m.pop() {
-		if !m.at(0).used {
+	for ; m.clock.Len() > 0; m.pop() {
+		if !m.clock.Oldest().used {
 			shrink++
 		}
 	}

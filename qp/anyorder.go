@@ -49,14 +49,14 @@ func (a *anyOrder) start(psn bth.PSN) {
 }
 
 func (a *anyOrder) reset() {
-	a.acks.clear()
+	a.acks.Clear()
 	a.waiting.clear()
 	a.responses.reset()
 	a.readSN, a.syndrome = 0, 0
 }
 
 func (a *anyOrder) flush() {
-	a.acks.clear()
+	a.acks.Clear()
 	a.waiting.clear()
 	if !a.r.lastWord {
 		a.syndrome = 0
@@ -106,7 +106,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 		if held {
 			return f.drop
 		}
-		return r.refuse(now, p.PSN, t.recv != nil && t.recv == r.recvs.oldest(), f)
+		return r.refuse(now, p.PSN, t.recv != nil && t.recv == r.recvs.Oldest(), f)
 	}
 	if held {
 		r.q.ctr.OutOfSequence++
@@ -193,13 +193,13 @@ func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m arrival, t *target, co
 // release carries out what has waited for the packets that are there now.
 func (a *anyOrder) release(now mono.Time) {
 	expected := a.r.trk.Expected()
-	for w := a.waiting.oldest(); w != nil && w.psn.Before(expected); w = a.waiting.oldest() {
+	for w := a.waiting.Oldest(); w != nil && w.psn.Before(expected); w = a.waiting.Oldest() {
 		if f := a.carryOut(w); f != nil {
 			a.done = w.psn
 			if f == later {
 				a.r.q.blocked = true
 			} else {
-				a.r.refuse(now, w.psn, consumes(w.opcode) && w.sn == a.r.recvs.base&psnMask, f)
+				a.r.refuse(now, w.psn, consumes(w.opcode) && w.sn == a.r.recvs.Head&psnMask, f)
 			}
 			return
 		}
@@ -248,8 +248,8 @@ func (a *anyOrder) check(w *waiter) *refusal {
 	case !w.message():
 		ok = ok && w.sn == a.readSN
 	case consumes(w.opcode):
-		in := a.r.recvs.oldest()
-		ok = ok && in != nil && w.sn == a.r.recvs.base&psnMask &&
+		in := a.r.recvs.Oldest()
+		ok = ok && in != nil && w.sn == a.r.recvs.Head&psnMask &&
 			(w.opcode.IsWrite() || in.first == w.first && in.packets == distance(w.first, w.psn)+1)
 		fallthrough
 	default:
@@ -307,7 +307,7 @@ func (a *anyOrder) respond(e effect) {
 // requests and responses take turns.
 func (a *anyOrder) requestsFirst() int {
 	switch {
-	case a.acks.n > 0 || a.syndrome != 0 || a.r.q.x.out.acks.n > 0:
+	case a.acks.Len() > 0 || a.syndrome != 0 || a.r.q.x.out.acks.Len() > 0:
 		return 0
 	case a.responses.idle():
 		return noAnswers
@@ -327,7 +327,7 @@ func (a *anyOrder) poll(now mono.Time, t *Transmit) bool {
 		q.acknowledge(t, bth.OpcodeExtAck, &bth.Feedback{}, a.nakPSN, x)
 		return true
 	}
-	if a.acks.n > 0 {
+	if a.acks.Len() > 0 {
 		q.acknowledge(t, bth.OpcodeExtAck, a.acks.pop(), a.done, x)
 		return true
 	}

@@ -75,7 +75,7 @@ func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
 		return
 	}
 	if i, _, ok := r.locate(p.PSN); ok {
-		r.broken(now, r.slot(i), status, Accepted)
+		r.broken(now, r.At(i), status, Accepted)
 		return
 	}
 	r.fail(now, status)
@@ -84,10 +84,10 @@ func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
 // broken ends the queue pair over the answer to s. What stands before s in the queue is
 // flushed with the rest: it is not done.
 func (r *requester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
-	for r.head != r.tail && r.slot(r.head) != s {
+	for r.Head != r.Tail && r.At(r.Head) != s {
 		r.q.host.SendRetired(1)
-		r.complete(&r.slot(r.head).wqe, StatusWRFlushErr)
-		r.head++
+		r.complete(&r.At(r.Head).wqe, StatusWRFlushErr)
+		r.Head++
 	}
 	r.fail(now, status)
 	return d
@@ -160,8 +160,8 @@ func (r *requester) unanswered(end bth.PSN) *slot {
 		return nil
 	}
 	limit := distance(r.una, end)
-	for i := r.head; i != r.tail; i++ {
-		s := r.slot(i)
+	for i := r.Head; i != r.Tail; i++ {
+		s := r.At(i)
 		switch {
 		case s.kind == kindLocal:
 			continue
@@ -315,16 +315,16 @@ func (r *requester) newlyAcked(out retrans.Outcome) uint32 {
 
 // acked is how much of the payload sent lies before una.
 func (r *requester) acked() uint64 {
-	if int32(r.reached-r.head) < 0 {
-		r.reached = r.head
+	if int32(r.reached-r.Head) < 0 {
+		r.reached = r.Head
 	}
-	for r.reached != r.cursor && distance(r.slot(r.reached).first, r.una) >= r.slot(r.reached).span {
+	for r.reached != r.cursor && distance(r.At(r.reached).first, r.una) >= r.At(r.reached).span {
 		r.reached++ // a READ that is not answered keeps its place
 	}
-	if r.reached == r.tail {
+	if r.reached == r.Tail {
 		return r.payloadSent
 	}
-	s := r.slot(r.reached)
+	s := r.At(r.reached)
 	switch {
 	case s.sent == 0:
 		return r.payloadSent

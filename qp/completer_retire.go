@@ -1,13 +1,16 @@
 package qp
 
-import "roced/mono"
+import (
+	"roced/mono"
+	"roced/ring"
+)
 
 // retire completes what is done, then the request that cannot be executed if
 // its turn has come, and looks whether SQD has drained.
 func (r *requester) retire(now mono.Time) {
 	r.retireDone()
-	if r.hasBad && r.bad == r.head {
-		r.fail(now, r.slot(r.head).status)
+	if r.hasBad && r.bad == r.Head {
+		r.fail(now, r.At(r.Head).status)
 		return
 	}
 	r.checkDrained()
@@ -18,8 +21,8 @@ func (r *requester) retire(now mono.Time) {
 // tells of it: a poster that counts on that finds the queue full otherwise.
 func (r *requester) retireDone() {
 	n := 0
-	for r.head != r.cursor && r.done(r.slot(r.head)) {
-		s := r.slot(r.head)
+	for r.Head != r.cursor && r.done(r.At(r.Head)) {
+		s := r.At(r.Head)
 		if s.kind.responds() {
 			r.rdOut--
 		}
@@ -30,7 +33,7 @@ func (r *requester) retireDone() {
 			r.complete(&s.wqe, StatusSuccess)
 			n = 0
 		}
-		r.head++
+		r.Head++
 	}
 	if n > 0 {
 		r.q.host.SendRetired(n)
@@ -43,7 +46,7 @@ func (r *requester) done(s *slot) bool {
 	case s.kind == kindLocal:
 		return true
 	case r.rec == nil:
-		return int32(r.departed-r.head) > 0
+		return int32(r.departed-r.Head) > 0
 	case s.rspan > 0 && distance(s.rfirst, r.q.x.out.done) < s.rspan:
 		return false
 	}
@@ -72,10 +75,10 @@ func (r *requester) complete(w *SendWQE, status Status) {
 
 // fail completes the oldest request in error, which breaks the send queue.
 func (r *requester) fail(now mono.Time, status Status) {
-	if r.head != r.tail {
+	if r.Head != r.Tail {
 		r.q.host.SendRetired(1)
-		r.complete(&r.slot(r.head).wqe, status)
-		r.head++
+		r.complete(&r.At(r.Head).wqe, status)
+		r.Head++
 	}
 	r.q.enterSendError(now)
 }
@@ -84,13 +87,13 @@ func (r *requester) fail(now mono.Time, status Status) {
 // vol.1 10.8.4). The ring goes too: packets polled but not yet gone may still
 // look into its inline data.
 func (r *requester) flush() {
-	if n := int(r.tail - r.head); n > 0 {
+	if n := r.Len(); n > 0 {
 		r.q.host.SendRetired(n)
 	}
-	for i := r.head; i != r.tail; i++ {
-		r.complete(&r.slot(i).wqe, StatusWRFlushErr)
+	for i := r.Head; i != r.Tail; i++ {
+		r.complete(&r.At(i).wqe, StatusWRFlushErr)
 	}
-	r.ring = nil
+	r.Ring = ring.Ring[slot]{}
 	r.forget()
 	r.una = r.nxt
 }
@@ -99,11 +102,11 @@ func (r *requester) flush() {
 // and reports whether there may be more.
 func (r *requester) flushPosted(n int) (more bool) {
 	for range n {
-		if !r.q.host.HasSend() || !r.makeRoom() {
+		if !r.q.host.HasSend() {
 			return false
 		}
-		w := &r.slot(r.tail).wqe
-		if !r.q.host.NextSend(w) {
+		w := &r.Push().wqe
+		if r.Tail--; !r.q.host.NextSend(w) {
 			return false
 		}
 		r.q.host.SendRetired(1)

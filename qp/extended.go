@@ -37,7 +37,7 @@ func (x *extendedFraming) start(psn bth.PSN) {
 }
 
 func (x *extendedFraming) reset() {
-	x.acks.clear()
+	x.acks.Clear()
 	x.waiting.clear()
 	*x = extendedFraming{q: x.q, trk: x.trk, acks: x.acks, waiting: x.waiting, buffersAll: x.buffersAll}
 }
@@ -160,7 +160,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 // expected one ends its request.
 func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 	expected := x.trk.Expected()
-	for w := x.waiting.oldest(); w != nil && w.psn.Before(expected); w = x.waiting.oldest() {
+	for w := x.waiting.Oldest(); w != nil && w.psn.Before(expected); w = x.waiting.Oldest() {
 		if s, k := x.locate(w.psn); s != nil {
 			p := bth.Packet{Opcode: w.opcode, Payload: w.data, AtomicAck: w.operand, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
 			if d := x.q.req.placeResponse(s, k, s.rspan, &p); d == Later {
@@ -197,12 +197,12 @@ func (x *extendedFraming) locate(psn bth.PSN) (*slot, uint32) {
 	if r.begun() == 0 {
 		return nil, 0
 	}
-	first := r.slot(r.head).rfirst
+	first := r.At(r.Head).rfirst
 	i := r.search(func(s *slot) bool { return distance(first, s.rfirst) <= distance(first, psn) })
-	if i == r.head-1 {
+	if i == r.Head-1 {
 		return nil, 0
 	}
-	s := r.slot(i)
+	s := r.At(i)
 	if k := distance(s.rfirst, psn); s.kind.responds() && k < s.rspan {
 		return s, k
 	}
@@ -217,7 +217,7 @@ func (x *extendedFraming) answer(p *bth.Packet, m arrival) {
 
 // pollAck fills t with the next acknowledgement of a response.
 func (x *extendedFraming) pollAck(t *Transmit) bool {
-	if x.acks.n == 0 || !x.q.sending() {
+	if x.acks.Len() == 0 || !x.q.sending() {
 		return false
 	}
 	x.q.acknowledge(t, bth.OpcodeExtReadAck, x.acks.pop(), x.done, bth.AETH{Syndrome: bth.SyndromeACK})
@@ -258,7 +258,7 @@ func (r *requester) mayEnd(s *slot) bool {
 
 // lastSoFar reports whether nothing is queued behind s.
 func (r *requester) lastSoFar(s *slot) bool {
-	return s == r.slot(r.tail-1) && !r.q.host.HasSend()
+	return s == r.At(r.Tail-1) && !r.q.host.HasSend()
 }
 
 // givenUp is when the peer is: while nothing is outstanding, nobody is waited for. The

@@ -6,6 +6,7 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/reorder"
+	"roced/ring"
 )
 
 // extension is what a queue pair of an extended transport has instead of the admission and
@@ -87,42 +88,26 @@ func decode(p *bth.Packet, f *bth.Feedback) {
 
 // ackQueue holds the acknowledgements of packets that have arrived. Those that say
 // nothing but the expected PSN are merged, unless each of them clocks the sender.
-type ackQueue struct {
-	ring    []bth.Feedback // its length is a power of two
-	head, n int
-}
+type ackQueue struct{ ring.Ring[bth.Feedback] }
 
 // push adds f to at most depth others. The oldest is forgotten if there is no room: it
 // counts as lost on the way.
 func (a *ackQueue) push(f *bth.Feedback, each bool, depth int) {
-	if a.n > 0 && !each && plain(f) && plain(a.at(a.n-1)) {
-		a.at(a.n - 1).Expected = f.Expected
+	if a.Len() > 0 && !each && plain(f) && plain(a.At(a.Tail-1)) {
+		a.At(a.Tail - 1).Expected = f.Expected
 		return
 	}
-	switch {
-	case a.n >= depth:
+	if a.Len() >= depth {
 		a.pop()
-	case a.n == len(a.ring):
-		bigger := make([]bth.Feedback, max(4, 2*len(a.ring)))
-		for i := range a.n {
-			bigger[i] = *a.at(i)
-		}
-		a.ring, a.head = bigger, 0
 	}
-	*a.at(a.n) = *f
-	a.n++
+	*a.Push() = *f
 }
-
-func (a *ackQueue) at(i int) *bth.Feedback { return &a.ring[(a.head+i)&(len(a.ring)-1)] }
 
 // pop removes the oldest, there is one, and returns it until the next push.
 func (a *ackQueue) pop() *bth.Feedback {
-	f := a.at(0)
-	a.head, a.n = a.head+1, a.n-1
-	return f
+	a.Head++
+	return a.At(a.Head - 1)
 }
-
-func (a *ackQueue) clear() { a.head, a.n = 0, 0 }
 
 // plain reports whether f says nothing but the expected PSN.
 func plain(f *bth.Feedback) bool {

@@ -1,6 +1,9 @@
 package qp
 
-import "roced/bth"
+import (
+	"roced/bth"
+	"roced/ring"
+)
 
 // maxRecvAhead is how many receive work requests may be taken before the oldest of them
 // completes: messages that arrive ahead of others need theirs (IRN 5.3.2).
@@ -20,57 +23,30 @@ type receive struct {
 
 // receives holds the receive work requests that have been taken and have not completed,
 // by the sequence numbers of their messages (recv_WQE_SN). In order there is one at most.
-type receives struct {
-	ring       []receive // its length is a power of two
-	base, next uint32    // sequence numbers of the oldest and of the next to take
-}
-
-func (w *receives) at(i uint32) *receive { return &w.ring[i&uint32(len(w.ring)-1)] }
-
-func (w *receives) makeRoom() {
-	if int(w.next-w.base) < len(w.ring) {
-		return
-	}
-	bigger := make([]receive, max(1, 2*len(w.ring)))
-	for i := w.base; i != w.next; i++ {
-		bigger[i&uint32(len(bigger)-1)] = *w.at(i)
-	}
-	w.ring = bigger
-}
-
-// oldest returns the oldest receive work request that has been taken, nil if there is none.
-func (w *receives) oldest() *receive {
-	if w.base == w.next {
-		return nil
-	}
-	return w.at(w.base)
-}
-
-func (w *receives) clear() { w.base, w.next = 0, 0 }
+type receives = ring.Ring[receive]
 
 // takeRecv returns the receive work request with a sequence number, nil if it has not been
 // posted, is too far ahead, or has completed.
 func (r *responder) takeRecv(sn uint32) *receive {
 	w := &r.recvs
-	ahead := (sn - w.base) & psnMask
+	ahead := (sn - w.Head) & psnMask
 	if ahead >= maxRecvAhead {
 		return nil
 	}
-	for w.next-w.base <= ahead {
-		w.makeRoom()
-		in := w.at(w.next)
+	for w.Tail-w.Head <= ahead {
+		in := w.Push()
 		*in = receive{wqe: RecvWQE{SGEs: in.wqe.SGEs[:0]}}
 		if !r.q.host.NextRecv(&in.wqe) {
+			w.Tail--
 			return nil
 		}
 		in.measure(r.q)
-		w.next++
 	}
-	return w.at(w.base + ahead)
+	return w.At(w.Head + ahead)
 }
 
 // nextRecv returns the oldest receive work request, taking it if need be.
-func (r *responder) nextRecv() *receive { return r.takeRecv(r.recvs.base & psnMask) }
+func (r *responder) nextRecv() *receive { return r.takeRecv(r.recvs.Head & psnMask) }
 
 // measure adds up the list and checks it. WRITE with immediate places nothing and does not
 // look at the result.

@@ -5,6 +5,7 @@ import (
 
 	"roced/bth"
 	"roced/mono"
+	"roced/ring"
 )
 
 // psnMask wraps PSN distances that are known to be positive. They are counted
@@ -23,20 +24,20 @@ func distance(from, to bth.PSN) uint32 { return (to.Uint32() - from.Uint32()) & 
 // requester sends the work requests of the send queue. Its ring holds those
 // which have been taken from the host and not completed:
 //
-//	head .. cursor   sent, waiting for the peer
+//	Head .. cursor   sent, waiting for the peer
 //	cursor           being sent
-//	cursor .. tail   taken to look ahead
+//	cursor .. Tail   taken to look ahead
 //
-// The indices run freely; the ring's length is a power of two.
+// It grows on demand, so that thousands of idle queue pairs cost little.
 type requester struct {
 	sender
+	ring.Ring[slot]
 	frame framing
-	ring  []slot
 
-	head, cursor, tail uint32
-	reached            uint32 // the first request that is not acknowledged to its end
-	departed           uint32 // UC, UD: requests before it have left the port
-	resend             uint32 // where the last retransmission was found
+	cursor   uint32
+	reached  uint32 // the first request that is not acknowledged to its end
+	departed uint32 // UC, UD: requests before it have left the port
+	resend   uint32 // where the last retransmission was found
 
 	// bad is the one request that cannot be executed, if hasBad: nothing is sent
 	// from there on, and it completes in error when it is the oldest.
@@ -93,16 +94,17 @@ func (r *requester) configure() {
 
 // forget clears everything but what New has set.
 func (r *requester) forget() {
-	*r = requester{sender: r.sender, frame: r.frame, ring: r.ring}
+	r.Clear()
+	*r = requester{sender: r.sender, frame: r.frame, Ring: r.Ring}
 }
 
 // reset forgets everything, without completions (IBTA vol.1 10.3.1.1). The
 // places of the requests taken are given back; the host resets its rings.
 func (r *requester) reset() {
-	if n := r.tail - r.head; n > 0 {
-		r.q.host.SendRetired(int(n))
+	if n := r.Len(); n > 0 {
+		r.q.host.SendRetired(n)
 	}
-	r.ring = nil
+	r.Ring = ring.Ring[slot]{}
 	r.forget()
 	r.clear(bth.PSN{})
 }
@@ -110,7 +112,7 @@ func (r *requester) reset() {
 // idle reports whether no request is being executed. Requests looked ahead to
 // have not begun.
 func (r *requester) idle() bool {
-	return r.head == r.cursor && (r.head == r.tail || r.slot(r.head).sent == 0)
+	return r.Head == r.cursor && (r.Head == r.Tail || r.At(r.Head).sent == 0)
 }
 
 // drain is told that the queue pair has entered SQD: requests that have begun
@@ -144,7 +146,7 @@ func (r *requester) poll(now mono.Time, t *Transmit) bool {
 func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now) && r.sendNew(now, t) }
 
 // exhausted implements source.
-func (r *requester) exhausted() bool { return r.cursor == r.tail }
+func (r *requester) exhausted() bool { return r.cursor == r.Tail }
 
 // sendNew sends the next packet of the request at the cursor.
 func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
@@ -172,10 +174,10 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 // current returns the request at the cursor, taking one from the host if there
 // is none.
 func (r *requester) current() *slot {
-	if r.cursor == r.tail && !r.pull() {
+	if r.cursor == r.Tail && !r.pull() {
 		return nil
 	}
-	s := r.slot(r.cursor)
+	s := r.At(r.cursor)
 	if r.q.state == SQD && s.sent == 0 {
 		return nil // SQD finishes what has begun
 	}
@@ -199,7 +201,7 @@ func (r *requester) mayBegin(s *slot) bool {
 // it too. LOCAL_INV waits for all earlier requests: any of them may need the key
 // once more for a retransmission.
 func (r *requester) runLocal(now mono.Time, s *slot) bool {
-	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 || s.wqe.Opcode == WRLocalInv && r.head != r.cursor {
+	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 || s.wqe.Opcode == WRLocalInv && r.Head != r.cursor {
 		return false
 	}
 	switch {
@@ -371,11 +373,11 @@ func (r *requester) unreadable(now mono.Time, i uint32) {
 // flushed completes UC and UD requests whose packets have all left. That may
 // let a local operation run or make room for more.
 func (r *requester) flushed(now mono.Time) {
-	before := r.head
+	before := r.Head
 	r.departed = r.cursor
 	r.retire(now)
-	if r.head != before && r.q.sending() {
-		r.hasMore = r.cursor != r.tail && r.slot(r.cursor).kind == kindLocal || r.q.host.HasSend()
+	if r.Head != before && r.q.sending() {
+		r.hasMore = r.cursor != r.Tail && r.At(r.cursor).kind == kindLocal || r.q.host.HasSend()
 		r.at = now
 	}
 }

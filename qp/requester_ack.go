@@ -74,7 +74,7 @@ func (a *asker) acked(una, nxt bth.PSN) {
 // again implements source.
 func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	i, k, ok := r.locate(psn)
-	if !ok || r.slot(i).status != StatusSuccess {
+	if !ok || r.At(i).status != StatusSuccess {
 		return false
 	}
 	window, _ := r.limits()
@@ -86,7 +86,7 @@ func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 
 // sendAgain sends packet k of request i again.
 func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
-	s := r.slot(i)
+	s := r.At(i)
 	if !r.fill(s, k, t) {
 		r.unreadable(now, i)
 		return false
@@ -120,11 +120,11 @@ func (r *requester) probe(now mono.Time, t *Transmit) bool {
 		return false
 	}
 	last := r.nxt.Add(-1)
-	if r.hasBad && r.slot(r.bad).sent > 0 {
-		last = r.slot(r.bad).first.Add(-1)
+	if r.hasBad && r.At(r.bad).sent > 0 {
+		last = r.At(r.bad).first.Add(-1)
 	}
 	i, k, ok := r.locate(last)
-	if !ok || r.slot(i).kind != kindData || !r.pace.ready(now) {
+	if !ok || r.At(i).kind != kindData || !r.pace.ready(now) {
 		return false
 	}
 	if !r.sendAgain(now, i, k, t) {

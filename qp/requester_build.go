@@ -4,22 +4,10 @@ import "roced/bth"
 
 // Services that have an operation, one bit each.
 const (
-	onRC = 1 << iota
-	onUC
-	onUD
+	onRC = 1 << RC
+	onUC = 1 << UC
+	onUD = 1 << UD
 )
-
-func serviceBit(t Type) uint8 {
-	switch t {
-	case RC:
-		return onRC
-	case UC:
-		return onUC
-	case UD:
-		return onUD
-	}
-	return 0
-}
 
 // workOp describes a send work request operation (IBTA vol.1 table 38 for the
 // packets, 9.3 to 9.6 for the services).

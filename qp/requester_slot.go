@@ -38,47 +38,27 @@ type course struct {
 	rspan  uint32  // number of the responses
 }
 
-func (r *requester) slot(i uint32) *slot { return &r.ring[i&uint32(len(r.ring)-1)] }
-
 // pull takes the next request from the host and validates it.
 func (r *requester) pull() bool {
-	if r.hasBad || r.q.state != RTS || !r.q.host.HasSend() || !r.makeRoom() {
+	if r.hasBad || r.q.state != RTS || !r.q.host.HasSend() || r.Len() >= max(int(r.q.cfg.MaxSendWR), 1) {
 		return false
 	}
-	s := r.slot(r.tail)
+	s := r.Push()
 	s.course = course{}
 	if !r.q.host.NextSend(&s.wqe) {
+		r.Tail--
 		return false
 	}
-	r.tail++
 	if status := r.q.prepare(s); status != StatusSuccess {
-		r.markBad(r.tail-1, status)
+		r.markBad(r.Tail-1, status)
 	}
-	return true
-}
-
-// makeRoom sees to it that the ring has a free slot. It doubles on demand, so
-// that thousands of idle queue pairs cost little.
-func (r *requester) makeRoom() bool {
-	n := r.tail - r.head
-	if n >= max(r.q.cfg.MaxSendWR, 1) {
-		return false
-	}
-	if int(n) < len(r.ring) {
-		return true
-	}
-	bigger := make([]slot, max(4, 2*len(r.ring)))
-	for i := r.head; i != r.tail; i++ {
-		bigger[i&uint32(len(bigger)-1)] = *r.slot(i)
-	}
-	r.ring = bigger
 	return true
 }
 
 // markBad marks a request as one that cannot be executed.
 func (r *requester) markBad(i uint32, status Status) {
-	r.slot(i).status = status
-	if !r.hasBad || i-r.head < r.bad-r.head {
+	r.At(i).status = status
+	if !r.hasBad || i-r.Head < r.bad-r.Head {
 		r.bad, r.hasBad = i, true
 	}
 }
@@ -86,40 +66,40 @@ func (r *requester) markBad(i uint32, status Status) {
 // follows reports whether another packet will follow the request just sent
 // without waiting for the peer. It looks ahead in the queue.
 func (r *requester) follows() bool {
-	if r.cursor == r.tail && !r.pull() || r.q.state != RTS {
+	if r.cursor == r.Tail && !r.pull() || r.q.state != RTS {
 		return false
 	}
-	s := r.slot(r.cursor)
+	s := r.At(r.cursor)
 	return s.status == StatusSuccess && s.kind != kindLocal && r.mayBegin(s)
 }
 
 // locate finds the request to which a PSN that has been sent belongs and the
 // PSN's place in it.
 func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
-	if i := r.resend; i-r.head < r.tail-r.head {
-		if k, ok := r.slot(i).holds(psn); ok {
+	if i := r.resend; i-r.Head < r.Tail-r.Head {
+		if k, ok := r.At(i).holds(psn); ok {
 			return i, k, true
 		}
 	}
-	if r.head == r.tail {
+	if r.Head == r.Tail {
 		return 0, 0, false
 	}
-	first := r.slot(r.head).first
+	first := r.At(r.Head).first
 	i = r.search(func(s *slot) bool { return distance(first, s.first) <= distance(first, psn) })
-	if i == r.head-1 {
+	if i == r.Head-1 {
 		return 0, 0, false
 	}
-	k, ok = r.slot(i).holds(psn)
+	k, ok = r.At(i).holds(psn)
 	return i, k, ok
 }
 
 // search returns the last request that has begun for which before is true, head-1 if there
 // is none; before is true for requests up to a certain one.
 func (r *requester) search(before func(*slot) bool) uint32 {
-	low, n := r.head, r.begun()
+	low, n := r.Head, r.begun()
 	for n > 0 {
 		half := n / 2
-		if before(r.slot(low + half)) {
+		if before(r.At(low + half)) {
 			low, n = low+half+1, n-half-1
 		} else {
 			n = half
@@ -131,8 +111,8 @@ func (r *requester) search(before func(*slot) bool) uint32 {
 // begun is the number of requests that have been sent, or their first packets; local
 // operations have been executed.
 func (r *requester) begun() uint32 {
-	n := r.cursor - r.head
-	if r.cursor != r.tail && r.slot(r.cursor).sent > 0 {
+	n := r.cursor - r.Head
+	if r.cursor != r.Tail && r.At(r.cursor).sent > 0 {
 		n++
 	}
 	return n
@@ -148,7 +128,7 @@ func (s *slot) holds(psn bth.PSN) (k uint32, ok bool) {
 // trusted; what it says about memory is checked again on every access.
 func (q *QP) prepare(s *slot) Status {
 	w := &s.wqe
-	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services&serviceBit(q.cfg.Type) == 0 {
+	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services>>q.cfg.Type&1 == 0 {
 		return StatusLocQPOpErr
 	}
 	s.kind = workOps[w.Opcode].kind

@@ -2,6 +2,7 @@ package qp
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 	"unsafe"
 
@@ -108,7 +109,7 @@ func TestIdleIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(slot{}); n > 256 {
 		t.Errorf("a slot has %d bytes", n)
 	}
-	if q, _ := newAt(t, RC, RTS); q.req.ring != nil {
+	if q, _ := newAt(t, RC, RTS); !reflect.ValueOf(q.req.Ring).IsZero() {
 		t.Error("the ring is made before it is needed")
 	}
 }

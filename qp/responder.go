@@ -117,7 +117,7 @@ func (r *responder) start(psn bth.PSN) {
 
 // reset forgets everything, without completions.
 func (r *responder) reset() {
-	r.recvs.clear()
+	r.recvs.Clear()
 	*r = responder{q: r.q, trk: r.trk, adm: r.adm, recvs: r.recvs}
 	r.trk.Reset(bth.PSN{})
 	r.adm.reset()
@@ -271,9 +271,9 @@ func (r *responder) query(e *effect) *refusal {
 
 // deliver completes the oldest receive with what e says and c has besides.
 func (r *responder) deliver(e *effect, c CQE) {
-	c.WRID, c.Opcode, c.Solicited, c.Imm = r.recvs.oldest().wqe.WRID, WCRecv, e.solicited, e.imm
+	c.WRID, c.Opcode, c.Solicited, c.Imm = r.recvs.Oldest().wqe.WRID, WCRecv, e.solicited, e.imm
 	c.QPN = uint32(r.q.cfg.QPN)
-	r.recvs.base++
+	r.recvs.Head++
 	switch {
 	case e.opcode.HasImm():
 		c.Flags |= WCWithImm
@@ -289,7 +289,7 @@ func (r *responder) deliver(e *effect, c CQE) {
 
 // flush completes receive work requests when the queue pair breaks.
 func (r *responder) flush() {
-	for r.recvs.oldest() != nil {
+	for r.recvs.Oldest() != nil {
 		r.completeInError(StatusWRFlushErr)
 	}
 	r.adm.flush()
@@ -318,7 +318,7 @@ func (r *responder) completeInError(s Status) {
 	} else {
 		r.q.ctr.RespCQEError++
 	}
-	id := r.recvs.oldest().wqe.WRID
-	r.recvs.base++
+	id := r.recvs.Oldest().wqe.WRID
+	r.recvs.Head++
 	r.q.host.CompleteRecv(CQE{WRID: id, Status: s, Opcode: WCRecv, QPN: uint32(r.q.cfg.QPN), Solicited: true})
 }

@@ -4,6 +4,7 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/path"
+	"roced/ring"
 )
 
 // responseSender sends the responses to READs and atomics of an extended transport. They have
@@ -12,9 +13,8 @@ import (
 // paths and a window of their own, which READ-ACKs clock.
 type responseSender struct {
 	sender
-	ring []response // its length is a power of two
-	// head is the oldest that is not acknowledged, cursor the one being sent.
-	head, cursor, tail uint32
+	ring.Ring[response]        // those that are not acknowledged
+	cursor              uint32 // the one being sent
 
 	from  bth.PSN // the first of the connection
 	end   bth.PSN // the first not yet due
@@ -51,7 +51,7 @@ func (a *responseSender) limit() int { return 4*int(a.q.attr.MaxDestRdAtomic) + 
 
 // room reports whether one more may be accepted beside others that wait.
 func (a *responseSender) room(waiting int) bool {
-	return a.q.attr.MaxDestRdAtomic > 0 && int(a.tail-a.head)+waiting < a.limit()
+	return a.q.attr.MaxDestRdAtomic > 0 && a.Len()+waiting < a.limit()
 }
 
 func (a *responseSender) start(psn bth.PSN) {
@@ -61,25 +61,16 @@ func (a *responseSender) start(psn bth.PSN) {
 }
 
 func (a *responseSender) reset() {
-	*a = responseSender{sender: a.sender, ring: a.ring}
+	a.Clear()
+	*a = responseSender{sender: a.sender, Ring: a.Ring}
 	a.clear(bth.PSN{})
 }
 
-func (a *responseSender) at(i uint32) *response { return &a.ring[i&uint32(len(a.ring)-1)] }
-
 // add makes the responses to a request due.
 func (a *responseSender) add(x response) {
-	if int(a.tail-a.head) == len(a.ring) {
-		bigger := make([]response, max(2, 2*len(a.ring)))
-		for i := a.head; i != a.tail; i++ {
-			bigger[i&uint32(len(bigger)-1)] = *a.at(i)
-		}
-		a.ring = bigger
-	}
 	x.first = a.end
 	a.end = a.end.Add(int(x.span))
-	*a.at(a.tail) = x
-	a.tail++
+	*a.Push() = x
 }
 
 // active reports whether responses may be sent.
@@ -95,11 +86,11 @@ func (a *responseSender) poll(now mono.Time, t *Transmit) bool {
 
 // again implements source.
 func (a *responseSender) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
-	i := a.head
-	for i != a.tail && distance(a.at(i).first, psn) >= a.at(i).span {
+	i := a.Head
+	for i != a.Tail && distance(a.At(i).first, psn) >= a.At(i).span {
 		i++
 	}
-	return i != a.tail && (a.overdue || a.windowOpen()) && a.send(now, t, a.at(i), psn, true)
+	return i != a.Tail && (a.overdue || a.windowOpen()) && a.send(now, t, a.At(i), psn, true)
 }
 
 // fresh implements source.
@@ -107,10 +98,10 @@ func (a *responseSender) fresh(now mono.Time, t *Transmit) bool {
 	if a.exhausted() || !a.hasRoom() || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
 		return false
 	}
-	for distance(a.at(a.cursor).first, a.nxt) >= a.at(a.cursor).span {
+	for distance(a.At(a.cursor).first, a.nxt) >= a.At(a.cursor).span {
 		a.cursor++
 	}
-	return a.send(now, t, a.at(a.cursor), a.nxt, false)
+	return a.send(now, t, a.At(a.cursor), a.nxt, false)
 }
 
 // exhausted implements source.
@@ -135,7 +126,7 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 		a.withhold(t, x, psn)
 		if !again {
 			a.q.ctr.RespRemoteAccessErrors++
-			a.tail = a.head
+			a.Tail = a.Head
 			a.q.host.Notify(EventQPAccessErr)
 			a.q.enterError(now)
 			return true
@@ -212,11 +203,11 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	out := a.feedback(now, &f)
 	if out.Acked > 0 {
 		a.since = now
-		for a.head != a.tail && distance(a.at(a.head).first, a.una) >= a.at(a.head).span {
-			a.head++
+		for a.Head != a.Tail && distance(a.At(a.Head).first, a.una) >= a.At(a.Head).span {
+			a.Head++
 		}
-		if int32(a.cursor-a.head) < 0 {
-			a.cursor = a.head
+		if int32(a.cursor-a.Head) < 0 {
+			a.cursor = a.Head
 		}
 	}
 	if out.Lost > 0 {
@@ -250,7 +241,7 @@ func (a *responseSender) onTimeout(now mono.Time) {
 	switch {
 	case now >= a.givenUp():
 		a.clear(a.end)
-		a.head, a.cursor = a.tail, a.tail
+		a.Head, a.cursor = a.Tail, a.Tail
 	case now >= a.rec.Deadline():
 		a.lost(now, a.timedOut(now), true)
 	}

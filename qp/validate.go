@@ -68,7 +68,7 @@ func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
 	if f == badImmWrite {
 		r.nextRecv() // that of the request, which may not have been taken yet
 	}
-	if own && r.recvs.oldest() != nil {
+	if own && r.recvs.Oldest() != nil {
 		r.completeInError(f.status)
 	} else {
 		r.q.host.Notify(f.event)

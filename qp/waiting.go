@@ -1,6 +1,9 @@
 package qp
 
-import "roced/bth"
+import (
+	"roced/bth"
+	"roced/ring"
+)
 
 // waiter is a packet that has arrived and waits for those before it: with what it does as
 // the last one of its message (a premature completion, IRN 5.3.3, or a READ or atomic in the
@@ -21,51 +24,35 @@ func (w *waiter) message() bool { return w.opcode.IsSend() || w.opcode.IsWrite()
 // waiting are waiters in the order of their PSNs. Memory of those that are gone is used
 // again.
 type waiting struct {
-	ring    []waiter // its length is a power of two
-	head, n int
+	ring.Ring[waiter]
 	queries int // READs and atomics among them
 	copies  int // those with data
 }
 
-func (q *waiting) at(i int) *waiter { return &q.ring[(q.head+i)&(len(q.ring)-1)] }
-
-func (q *waiting) oldest() *waiter {
-	if q.n == 0 {
-		return nil
-	}
-	return q.at(0)
-}
-
 // insert returns the place of a waiter, with everything in it but its PSN still to be set.
 func (q *waiting) insert(psn bth.PSN) *waiter {
-	if q.n == len(q.ring) {
-		bigger := make([]waiter, max(2, 2*q.n))
-		for i := range q.n {
-			bigger[i] = *q.at(i)
-		}
-		q.ring, q.head = bigger, 0
+	w, i := q.Push(), q.Tail-1
+	for ; i != q.Head && q.At(i-1).psn.After(psn); i-- {
+		before := q.At(i - 1)
+		*w, *before = *before, *w
+		w = before
 	}
-	i := q.n
-	q.n++
-	for ; i > 0 && q.at(i-1).psn.After(psn); i-- {
-		*q.at(i), *q.at(i - 1) = *q.at(i - 1), *q.at(i)
-	}
-	return q.at(i)
+	return w
 }
 
 // pop removes the oldest.
 func (q *waiting) pop() {
-	w := q.at(0)
+	w := q.Oldest()
 	if !w.message() {
 		q.queries--
 	}
 	if w.copied {
 		q.copies--
 	}
-	q.head, q.n = (q.head+1)&(len(q.ring)-1), q.n-1
+	q.Head++
 }
 
-func (q *waiting) clear() { q.head, q.n, q.queries, q.copies = 0, 0, 0, 0 }
+func (q *waiting) clear() { *q = waiting{Ring: q.Ring}; q.Clear() }
 
 // wait keeps what p does until its turn comes, with its data if copied.
 func (a *anyOrder) wait(p *bth.Packet, t *target, copied bool) {

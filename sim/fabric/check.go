@@ -12,7 +12,7 @@ func (n *Network) Check() error {
 	}
 	for i := range n.links {
 		l := &n.links[i]
-		if in, out := l.Stats.Packets, l.Stats.Delivered+l.Stats.Lost+uint64(l.flight.n); in != out {
+		if in, out := l.Stats.Packets, l.Stats.Delivered+l.Stats.Lost+uint64(l.flight.Len()); in != out {
 			return fmt.Errorf("link %s: %d packets entered it, %d are accounted for", l.Name, in, out)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"math/rand/v2"
 
+	"roced/ring"
 	"roced/sim/engine"
 )
 
@@ -54,8 +55,8 @@ type Link struct {
 	freeAt engine.Time // when the last bit of the last packet leaves
 	send   engine.Timer
 	arrive engine.Timer
-	flight ring[transit]
-	urgent ring[Packet] // PFC frames that wait
+	flight ring.Ring[transit]
+	urgent ring.Ring[Packet] // PFC frames that wait
 
 	paused      uint8
 	pausedSince engine.Time
@@ -151,15 +152,15 @@ func (l *Link) Wake(now engine.Time) {
 
 // transmit sends the next packet; the link is free.
 func (l *Link) transmit(now engine.Time) {
-	t := l.flight.push()
+	t := l.flight.Push()
 	more := true
-	if l.urgent.n > 0 {
-		t.Packet = *l.urgent.at(0)
-		l.urgent.pop()
+	if l.urgent.Len() > 0 {
+		t.Packet = *l.urgent.Oldest()
+		l.urgent.Head++
 	} else {
 		var ok bool
 		if ok, more = l.src.Next(now, l.paused, &t.Packet); !ok {
-			l.flight.unpush()
+			l.flight.Tail--
 			return
 		}
 	}
@@ -171,7 +172,7 @@ func (l *Link) transmit(now engine.Time) {
 	}
 	t.at = l.freeAt + l.delay
 	t.lost = l.Judge != nil && l.Judge.Lost(now, l, &t.Packet)
-	if l.flight.n == 1 {
+	if l.flight.Len() == 1 {
 		l.net.eng.Set(&l.arrive, t.at)
 	}
 	if more {
@@ -182,11 +183,11 @@ func (l *Link) transmit(now engine.Time) {
 // deliver hands over the packet whose last bit has arrived.
 func (l *Link) deliver(now engine.Time) {
 	// Whoever takes it pushes nothing onto this link at once, so its place remains as it is.
-	t := l.flight.at(0)
+	t := l.flight.Oldest()
 	p := &t.Packet
-	l.flight.pop()
-	if l.flight.n > 0 {
-		l.net.eng.Set(&l.arrive, l.flight.at(0).at)
+	l.flight.Head++
+	if l.flight.Len() > 0 {
+		l.net.eng.Set(&l.arrive, l.flight.Oldest().at)
 	}
 	switch {
 	case l.down:

@@ -8,7 +8,7 @@ const pauseFrame = 84
 // sendPause sends a PFC frame ahead of all else: a class of the other direction stops for that
 // long, or goes on if it is zero.
 func (l *Link) sendPause(now engine.Time, class uint8, hold engine.Time) {
-	*l.urgent.push() = Packet{Kind: Pause, Class: class, Bytes: pauseFrame, Ref: uint32(hold / engine.Nanosecond)}
+	*l.urgent.Push() = Packet{Kind: Pause, Class: class, Bytes: pauseFrame, Ref: uint32(hold / engine.Nanosecond)}
 	l.Wake(now)
 }
 

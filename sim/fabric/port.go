@@ -3,6 +3,7 @@ package fabric
 import (
 	"math/bits"
 
+	"roced/ring"
 	"roced/sim/engine"
 )
 
@@ -25,7 +26,7 @@ type port struct {
 	peer   Node // at its other end
 	toHost bool
 
-	queues  [Classes]ring[Packet]
+	queues  [Classes]ring.Ring[Packet]
 	ranked  *[Classes]ranked // SRPT: instead
 	bytes   [Classes]int64
 	queued  int64 // of all classes
@@ -52,7 +53,7 @@ func (o *port) add(p *Packet) {
 	if o.ranked != nil {
 		o.ranked[c].push(p)
 	} else {
-		*o.queues[c].push() = *p
+		*o.queues[c].Push() = *p
 	}
 	o.bytes[c] += int64(p.Bytes)
 	o.queued += int64(p.Bytes)
@@ -67,9 +68,9 @@ func (o *port) take(c uint8, p *Packet) {
 		*p = o.ranked[c].pop()
 		empty = len(o.ranked[c].heap) == 0
 	} else {
-		*p = *o.queues[c].at(0)
-		o.queues[c].pop()
-		empty = o.queues[c].n == 0
+		*p = *o.queues[c].Oldest()
+		o.queues[c].Head++
+		empty = o.queues[c].Len() == 0
 	}
 	o.bytes[c] -= int64(p.Bytes)
 	o.queued -= int64(p.Bytes)

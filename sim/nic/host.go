@@ -13,7 +13,7 @@ type host QP
 var _ qp.Host = (*host)(nil)
 
 func (h *host) NextSend(w *qp.SendWQE) bool { return h.sends.next(w) }
-func (h *host) HasSend() bool               { return h.sends.taken < h.sends.posted }
+func (h *host) HasSend() bool               { return h.sends.taken < h.sends.Tail }
 func (h *host) SendRetired(n int)           { h.sends.retire(n) }
 
 func (h *host) NextRecv(w *qp.RecvWQE) bool {

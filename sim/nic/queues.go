@@ -1,35 +1,28 @@
 package nic
 
-import "roced/qp"
+import (
+	"roced/qp"
+	"roced/ring"
+)
 
-// sendQueue is a ring of send work requests: retired ... taken ... posted.
+// sendQueue is a ring of send work requests: retired, Head ... taken ... Tail, posted.
 type sendQueue struct {
-	ring                   []qp.SendWQE // its length is a power of two
-	retired, taken, posted uint32
-	bytes                  uint64 // of those that are not retired
+	ring.Ring[qp.SendWQE]
+	taken uint32
+	bytes uint64 // of those that are not retired
 }
 
-func (s *sendQueue) at(i uint32) *qp.SendWQE { return &s.ring[i&uint32(len(s.ring)-1)] }
-
 func (s *sendQueue) push(w qp.SendWQE) {
-	if s.posted-s.retired == uint32(len(s.ring)) {
-		bigger := sendQueue{ring: make([]qp.SendWQE, max(1, 2*len(s.ring)))}
-		for i := s.retired; i != s.posted; i++ {
-			*bigger.at(i) = *s.at(i)
-		}
-		s.ring = bigger.ring
-	}
-	*s.at(s.posted) = w
-	s.posted++
+	*s.Push() = w
 	s.bytes += uint64(w.Length)
 }
 
 // next copies the next request into w, whose slices it keeps.
 func (s *sendQueue) next(w *qp.SendWQE) bool {
-	if s.taken == s.posted {
+	if s.taken == s.Tail {
 		return false
 	}
-	from := s.at(s.taken)
+	from := s.At(s.taken)
 	elements, inline := append(w.SGEs[:0], from.SGEs...), append(w.Inline[:0], from.Inline...)
 	*w = *from
 	if w.SGEs, w.Inline = elements, inline; len(elements) == 0 && len(inline) == 0 {
@@ -41,8 +34,8 @@ func (s *sendQueue) next(w *qp.SendWQE) bool {
 
 func (s *sendQueue) retire(n int) {
 	for range n {
-		s.bytes -= uint64(s.at(s.retired).Length)
-		s.retired++
+		s.bytes -= uint64(s.At(s.Head).Length)
+		s.Head++
 	}
 }
 
