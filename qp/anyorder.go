@@ -77,7 +77,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 		if !p.PSN.Before(f.Expected) {
 			f.HasSACK, f.SACK = true, p.PSN
 		}
-		r.q.answer(&a.acks, &f, p, m)
+		r.q.answer(&a.acks, f, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
 		r.q.ctr.OutOfSequence++
@@ -282,8 +282,7 @@ func (a *anyOrder) placeCopy(w *waiter) *refusal {
 
 // acknowledge makes the answer to p due, which the tracker has been told of.
 func (a *anyOrder) acknowledge(p *bth.Packet, m arrival) {
-	f := a.r.trk.Feedback()
-	a.r.q.answer(&a.acks, &f, p, m)
+	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
 }
 
 func (a *anyOrder) nak(s bth.Syndrome, psn bth.PSN) { a.syndrome, a.nakPSN = s, psn }

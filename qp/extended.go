@@ -119,7 +119,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 	verdict := x.trk.Classify(p.PSN)
 	switch verdict {
 	case reorder.Duplicate:
-		x.q.answer(&x.acks, &bth.Feedback{Expected: x.trk.Expected()}, p, m)
+		x.q.answer(&x.acks, bth.Feedback{Expected: x.trk.Expected()}, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
 		x.trk.Receive(p.PSN, false)
@@ -211,8 +211,7 @@ func (x *extendedFraming) locate(psn bth.PSN) (*slot, uint32) {
 
 // answer makes the acknowledgement of p due, which the tracker has been told of.
 func (x *extendedFraming) answer(p *bth.Packet, m arrival) {
-	f := x.trk.Feedback()
-	x.q.answer(&x.acks, &f, p, m)
+	x.q.answer(&x.acks, x.trk.Feedback(), p, m)
 }
 
 // pollAck fills t with the next acknowledgement of a response.

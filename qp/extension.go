@@ -90,17 +90,15 @@ func decode(p *bth.Packet, f *bth.Feedback) {
 // nothing but the expected PSN are merged, unless each of them clocks the sender.
 type ackQueue struct{ ring.Ring[bth.Feedback] }
 
-// push adds f to at most depth others. The oldest is forgotten if there is no room: it
-// counts as lost on the way.
-func (a *ackQueue) push(f *bth.Feedback, each bool, depth int) {
-	if a.Len() > 0 && !each && plain(f) && plain(a.At(a.Tail-1)) {
-		a.At(a.Tail - 1).Expected = f.Expected
+// merge makes the last two one.
+func (a *ackQueue) merge() {
+	if a.Len() < 2 {
 		return
 	}
-	if a.Len() >= depth {
-		a.pop()
+	if f, last := a.At(a.Tail-2), a.At(a.Tail-1); plain(f) && plain(last) {
+		f.Expected = last.Expected
+		a.Tail--
 	}
-	*a.Push() = *f
 }
 
 // pop removes the oldest, there is one, and returns it until the next push.
@@ -115,9 +113,11 @@ func plain(f *bth.Feedback) bool {
 }
 
 // answer makes the acknowledgement of p due: what the tracker says of it, f, and the
-// packet's own marks, which MP-RDMA echoes (3.1).
-func (q *QP) answer(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
-	kind := &kinds[q.cfg.kind]
+// packet's own marks, which MP-RDMA echoes (3.1). If too many wait, the oldest is forgotten: it
+// counts as lost on the way.
+func (q *QP) answer(to *ackQueue, say bth.Feedback, p *bth.Packet, m arrival) {
+	kind, f := &kinds[q.cfg.kind], to.Push()
+	*f = say
 	f.ECE = m.ce
 	if kind.onlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false
@@ -126,7 +126,12 @@ func (q *QP) answer(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
 		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
 	}
-	to.push(f, kind.perPacket, q.cfg.Tuning.ackDepth())
+	if !kind.perPacket {
+		to.merge()
+	}
+	if to.Len() > q.cfg.Tuning.ackDepth() {
+		to.pop()
+	}
 }
 
 // acknowledge builds an acknowledgement.

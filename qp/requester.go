@@ -132,7 +132,7 @@ func (r *requester) checkDrained() {
 // poll fills t with the next request packet.
 func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	r.hasMore = false
-	if !r.q.sending() || now < r.rnrUntil {
+	if !r.q.sending() || now < r.rnrUntil || r.vacant() {
 		return false
 	}
 	r.rnrUntil = 0
@@ -141,6 +141,9 @@ func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	}
 	return r.sender.next(now, t, r) || r.probe(now, t)
 }
+
+// vacant reports whether there is no request, and paths are not to be told that.
+func (r *requester) vacant() bool { return r.Head == r.Tail && !r.clocked && !r.q.host.HasSend() }
 
 // fresh implements source.
 func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now) && r.sendNew(now, t) }

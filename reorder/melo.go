@@ -241,8 +241,8 @@ func (m *MELO) Expected() bth.PSN { return m.list.Front() }
 
 // Feedback implements Tracker: a NACK with the most recent holes when one has formed
 // (3.2.4).
-func (m *MELO) Feedback() bth.Feedback {
-	f := bth.Feedback{Expected: m.list.Front()}
+func (m *MELO) Feedback() (f bth.Feedback) {
+	f.Expected = m.list.Front()
 	if m.answers == answerACK {
 		return f
 	}
