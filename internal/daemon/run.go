@@ -27,6 +27,9 @@ func Run(cfg *config.Config) error {
 	if err := d.dropPrivileges(); err != nil {
 		return errors.Join(err, d.Close())
 	}
+	running, end := context.WithCancel(context.Background())
+	defer end()
+	go trim(running)
 	log.Info("roced is ready", "run_dir", cfg.RunDir, "pid", os.Getpid())
 	s := <-sig
 	log.Info("draining", "signal", s, "at_most", cfg.Drain)

@@ -17,10 +17,17 @@ import (
 )
 
 func main() {
+	if text := os.Getenv(handEnv); text != "" {
+		if err := work(text); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard or forwarding")
+	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard, scale or forwarding")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -180,6 +187,9 @@ const notes = `
   suffers from: fault rules of the sender lose or hold back frames, which are single ones then.
 * An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
   one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
+* Many queue pairs and rdma_cm: programs of ours with verbs in Go. Memory is that of the daemon of one side, some seconds
+  after the programs have made their queue pairs, which are connected and idle; rings are memory that is shared. A connection
+  is counted when it has been made, has ended, and both queue pairs are gone.
 * roceperf is one client, one queue pair, path MTU 4096, unless the line says otherwise. Each side is two processes,
   the daemon and the program; with two cores all four share them.
 `

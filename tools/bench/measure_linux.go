@@ -47,7 +47,7 @@ func (b *bench) measure() (err error) {
 	for _, part := range []struct {
 		name string
 		run  func() error
-	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock}, {"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"forwarding", b.forwarding}} {
+	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock}, {"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"forwarding", b.forwarding}} {
 		if b.only != "" && b.only != part.name {
 			continue
 		}

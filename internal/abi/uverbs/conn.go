@@ -56,8 +56,12 @@ type answerHdr struct {
 // Conn is one end of a connection: a client uses Call, a server ReadRequest and
 // WriteAnswer.
 type Conn struct {
-	uc  *net.UnixConn
-	mu  sync.Mutex // one command at a time
+	uc *net.UnixConn
+
+	mu   sync.Mutex
+	last chan struct{} // closed when the last command that was sent has its answer; nil if there is none
+
+	// What is received into: by who serves, or by the caller whose answer it is.
 	buf []byte
 	oob []byte
 }
@@ -102,13 +106,17 @@ func (c *Conn) Close() error { return c.uc.Close() }
 // Call sends a command with descriptors, which stay the caller's, and waits for
 // the answer. An answer that reports an error is returned as its unix.Errno, or a Refusal
 // if it says more; every other error means that the connection is of no more use. The descriptors of the
-// answer are the caller's.
+// answer are the caller's. Commands of several callers are under way at a time: they are
+// answered in the order in which they were sent.
 func (c *Conn) Call(cmd []byte, fds []int) (resp []byte, got []FD, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.send(cmd, fds); err != nil {
+	before, answered, err := c.ask(cmd, fds)
+	if err != nil {
 		return nil, nil, err
 	}
+	if before != nil {
+		<-before
+	}
+	defer close(answered)
 	msg, rights, err := c.receive()
 	if err != nil {
 		return nil, nil, err
@@ -119,6 +127,18 @@ func (c *Conn) Call(cmd []byte, fds []int) (resp []byte, got []FD, err error) {
 		return nil, nil, err
 	}
 	return append([]byte(nil), resp...), got, nil
+}
+
+// ask sends a command. Its answer comes when before is closed; answered is to be closed after that.
+func (c *Conn) ask(cmd []byte, fds []int) (before, answered chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.send(cmd, fds); err != nil {
+		return nil, nil, err
+	}
+	before, answered = c.last, make(chan struct{})
+	c.last = answered
+	return before, answered, nil
 }
 
 // ReadRequest waits for a request; its slices are good until the next one. The

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"testing"
 	"time"
 
@@ -146,6 +147,36 @@ func TestCall(t *testing.T) {
 		}
 		CloseFDs([]int{fds[0].FD, fds[1].FD})
 	})
+}
+
+// TestCallsOfMany: commands of many callers are under way at once, and each gets its own answer.
+func TestCallsOfMany(t *testing.T) {
+	const callers = 8
+	client, server := pair(t)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			cmd := Command(CmdDeallocPD, 0, DeallocPD{PDHandle: uint32(i)})
+			resp, _, err := client.Call(cmd, nil)
+			if err != nil || len(resp) != 1 || resp[0] != byte(i) {
+				t.Errorf("caller %d: %v, %v", i, resp, err)
+			}
+		})
+	}
+	var asked []byte
+	for range callers { // none is answered before all have asked
+		r, err := server.ReadRequest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked = append(asked, r.Body[0])
+	}
+	for _, i := range asked {
+		if err := server.WriteAnswer(Answer{Body: []byte{i}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.Wait()
 }
 
 func TestCallErrors(t *testing.T) {

@@ -234,7 +234,7 @@ func (s *Shard) sleep(wait time.Duration) {
 	}
 	if !pending {
 		s.stats.Sleeps++
-		s.ep.wait(wait)
+		s.lend(func() { s.ep.wait(wait) })
 	}
 	s.sleeping.Store(0)
 	for _, b := range s.bells {

@@ -68,6 +68,7 @@ type Shard struct {
 	calls    chan *call
 	stopped  chan struct{}
 	sleeping atomic.Uint32 // like that of a doorbell page, for Do
+	loops    sync.Mutex    // what belongs to the loop: it holds this, but while it sleeps
 
 	// The rest belongs to the loop.
 	ending   bool
@@ -116,6 +117,7 @@ func New(cfg Config) (*Shard, error) {
 	if err := s.ep.open(); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)
 	}
+	s.loops.Lock()
 	go s.run()
 	return s, nil
 }
@@ -133,9 +135,13 @@ const (
 	callGivenUp
 )
 
-// Do runs f on the shard and returns when it has. On error f has not run. No frame is on its
-// way then that f could take memory away from: the port has taken what was sent, or its copy.
+// Do runs f on the shard, or beside it while it sleeps, and returns when it has. On error f has
+// not run. No frame is on its way then that f could take memory away from: the port has taken
+// what was sent, or its copy.
 func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	if ctx.Err() == nil && s.borrow(f) {
+		return nil
+	}
 	c := &call{f: f, done: make(chan struct{})}
 	select {
 	case s.calls <- c:
@@ -218,21 +224,23 @@ func (s *Shard) run() {
 // memory is sealed against shrinking, so that should not happen; when it does,
 // the operation at hand is abandoned and the loop goes on.
 func (s *Shard) guarded() {
-	defer func() {
-		r := recover()
-		if r == nil {
-			return
-		}
-		fault, ok := r.(interface{ Addr() uintptr })
-		if !ok {
-			panic(r)
-		}
-		s.stats.MemFaults++
-		if s.onFault != nil {
-			s.onFault(fault.Addr())
-		}
-	}()
+	defer func() { s.faulted(recover()) }()
 	s.loop()
+}
+
+// faulted takes note of an access to memory that is gone, and lets any other panic go on.
+func (s *Shard) faulted(r any) {
+	if r == nil {
+		return
+	}
+	fault, ok := r.(interface{ Addr() uintptr })
+	if !ok {
+		panic(r)
+	}
+	s.stats.MemFaults++
+	if s.onFault != nil {
+		s.onFault(fault.Addr())
+	}
 }
 
 // yield gives the core to whoever else wants it.

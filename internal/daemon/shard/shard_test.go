@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"path/filepath"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,6 +71,41 @@ func TestDo(t *testing.T) {
 			t.Errorf("a busy shard has slept %d times", st.Sleeps)
 		}
 	}
+}
+
+// TestBorrow: while the loop sleeps, who calls Do runs the closure himself, and the loop does
+// what it leaves.
+func TestBorrow(t *testing.T) {
+	s := newShard(t, 0)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for end := time.Now().Add(20 * time.Second); ; {
+		var on int
+		if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { on = unix.Gettid() }); err != nil {
+			t.Fatal(err)
+		}
+		if on == unix.Gettid() {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the loop does not lend the NIC")
+		}
+		time.Sleep(time.Millisecond) // it goes to sleep
+	}
+	for begun, before := time.Now(), s.rounds(t); s.rounds(t) == before; time.Sleep(time.Millisecond) {
+		if time.Since(begun) > 20*time.Second {
+			t.Fatal("the loop goes on sleeping")
+		}
+	}
+}
+
+// rounds is how often the loop has turned.
+func (s *Shard) rounds(t *testing.T) uint64 {
+	st, err := s.Stats(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.Rounds
 }
 
 func TestDoIsGivenUp(t *testing.T) {

@@ -1,0 +1,32 @@
+package shard
+
+import (
+	"runtime/debug"
+
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// lend lets callers of Do have the NIC while the loop waits in wait. The mutex is the loop's at
+// all other times, so that no packet waits for one.
+func (s *Shard) lend(wait func()) {
+	s.loops.Unlock()
+	wait()
+	s.loops.Lock()
+}
+
+// borrow runs f here if the loop sleeps, and reports whether it has: that spares two threads
+// which wake each other, several times what most closures take. The loop wakes up then for
+// what f has left it to do, but nobody waits for that.
+func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) bool {
+	if !s.loops.TryLock() {
+		return false
+	}
+	defer s.ep.wake()
+	defer s.loops.Unlock()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { s.faulted(recover()) }()
+	s.stats.Calls++
+	f(Now(), s.nic)
+	return true
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+// Lines of scale.
+const (
+	scaleAnon     = "RssAnon of the daemon for a connected RC QP, of 10,000"
+	scaleShmem    = "ring pages for such a QP"
+	scaleAnonMany = "RssAnon of the daemon for a connected RC QP, of 50,000 of 16 programs"
+	scaleMake     = "QPs made and connected a second, 16 programs"
+	scaleWrites   = "WRITEs of 50,000 QPs, one each"
+	scaleOne      = "rdma_cm, one connection after another, with their QPs"
+	scaleMany     = "rdma_cm, 16 connections at a time, with their QPs"
+	scaleHeldQPs  = "rdma_cm, 16 connections at a time, with QPs that are there"
+)
+
+// crew are programs that do the same, in pairs across the two hosts.
+type crew struct {
+	pairs [][2]*hand
+}
+
+// hand is one program of a crew.
+type hand struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	enc *json.Encoder
+	dec *json.Decoder
+}
+
+// newHand starts this program again as one that works at scale.
+func newHand(h *testbed.Host, args ...string) (*hand, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	x := &hand{cmd: exec.Command(self)}
+	x.cmd.Env = append(os.Environ(), handEnv+"="+strings.Join(append([]string{h.RunDir, h.Device}, args...), " "))
+	x.cmd.Stderr = os.Stderr
+	if x.in, err = x.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := x.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	x.enc, x.dec = json.NewEncoder(x.in), json.NewDecoder(out)
+	return x, x.cmd.Start()
+}
+
+// end lets the program end, and waits for it.
+func (h *hand) end() error {
+	h.in.Close()
+	return h.cmd.Wait()
+}
+
+// newCrew makes n pairs of programs that have count queue pairs each, connected.
+func (b *bench) newCrew(n, count int) (*crew, error) {
+	c := &crew{}
+	for range n {
+		var p [2]*hand
+		for i := range p {
+			h, err := newHand(b.lab.Host[i], "hold", strconv.Itoa(count))
+			if err != nil {
+				return c, err
+			}
+			p[i] = h
+		}
+		c.pairs = append(c.pairs, p)
+	}
+	for _, p := range c.pairs {
+		if err := p[0].exchange(p[1]); err != nil {
+			return c, err
+		}
+	}
+	return c, c.each(nil)
+}
+
+// exchange gives each of two programs what the other has said.
+func (h *hand) exchange(o *hand) error {
+	var a, b json.RawMessage
+	return errors.Join(h.dec.Decode(&a), o.dec.Decode(&b), h.enc.Encode(b), o.enc.Encode(a))
+}
+
+// each waits until all have said that they are done; before it, those of the first host are
+// told what to do, if there is anything.
+func (c *crew) each(what any) error {
+	for _, p := range c.pairs {
+		if what != nil {
+			if err := p[0].enc.Encode(what); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range c.pairs {
+		for i, h := range p {
+			var done bool
+			if what != nil && i > 0 {
+				continue
+			}
+			if err := h.dec.Decode(&done); err != nil {
+				return fmt.Errorf("a program of the crew: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *crew) end() (err error) {
+	for _, p := range c.pairs {
+		err = errors.Join(err, p[0].end(), p[1].end())
+	}
+	return err
+}
+
+// resident returns bytes of the daemon's memory of a kind.
+func resident(pid int, kind string) (float64, error) {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); len(f) > 1 && f[0] == kind+":" {
+			kb, err := strconv.Atoi(f[1])
+			return float64(kb) * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("no %s in the daemon's status", kind)
+}
+
+// settle is how long a daemon is left alone before its memory is looked at.
+const settle = 5 * time.Second
+
+// scale measures what many queue pairs and connections cost.
+func (b *bench) scale() error {
+	return errors.Join(b.crowds(), b.connections())
+}
+
+// crowds makes many queue pairs.
+func (b *bench) crowds() error {
+	pid := b.lab.Host[0].PID()
+	for _, v := range []struct {
+		programs, qps int
+		anon          string
+	}{{4, 2500, scaleAnon}, {16, 3125, scaleAnonMany}} {
+		anon, err1 := resident(pid, "RssAnon")
+		shmem, err2 := resident(pid, "RssShmem")
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		begun := time.Now()
+		c, err := b.newCrew(v.programs, v.qps)
+		if err != nil {
+			return errors.Join(err, c.end())
+		}
+		took := time.Since(begun)
+		time.Sleep(settle)
+		n := float64(v.programs * v.qps)
+		anon2, err1 := resident(pid, "RssAnon")
+		shmem2, err2 := resident(pid, "RssShmem")
+		b.add(v.anon, "B", (anon2-anon)/n)
+		if v.anon == scaleAnon {
+			b.add(scaleShmem, "B", (shmem2-shmem)/n)
+		} else {
+			b.add(scaleMake, "1/s", 2*n/took.Seconds())
+			begun = time.Now()
+			err = c.each("write")
+			b.add(scaleWrites, "s", time.Since(begun).Seconds())
+		}
+		if err := errors.Join(err, err1, err2, c.end()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connections makes connections by rdma_cm.
+func (b *bench) connections() error {
+	for _, v := range []struct {
+		name, kind string
+		parallel   int
+	}{{scaleOne, "new", 1}, {scaleMany, "new", 16}, {scaleHeldQPs, "old", 16}} {
+		err := b.median(v.name, "1/s", func() (float64, error) { return b.connectRate(v.kind, v.parallel) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// connectRate lets a client connect to a server for a while.
+func (b *bench) connectRate(kind string, parallel int) (rate float64, err error) {
+	server, err := newHand(b.lab.Host[1], "accept", kind, strconv.Itoa(parallel))
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, server.end()) }()
+	var addr string
+	if err := server.dec.Decode(&addr); err != nil {
+		return 0, err
+	}
+	client, err := newHand(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.seconds))
+	if err != nil {
+		return 0, err
+	}
+	err = client.dec.Decode(&rate)
+	return rate, errors.Join(err, client.end())
+}
