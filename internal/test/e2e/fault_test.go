@@ -46,6 +46,8 @@ var faultCases = []faultCase{
 	{rule: "both reorder 2 p=0.01 seed=3", args: "send-bw -s 64k -n 40", psn: -1},
 	{rule: "both duplicate 2 p=0.05 seed=3", args: "send-bw -s 64k -n 40", psn: -1, peer: counts{"duplicate_request": 1}},
 	{rule: "both drop p=0.01 seed=9", args: "atomic-lat -n 300", psn: -1},
+	{rule: "both duplicate 2 p=0.2 seed=4", args: "atomic-lat -n 300", psn: -1, peer: counts{"duplicate_request": 1}},
+	{rule: "both delay 1ms p=0.1 seed=6", args: "atomic-lat -n 300", psn: -1},
 }
 
 // TestExactFaults adds rules with rocectl: the transfer survives each, and rule
