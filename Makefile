@@ -53,8 +53,9 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
 
-mutants: ## take each mechanism of docs/transports.md out: the test that it names must fail
+mutants: ## take each mechanism of docs/transports.md and docs/ports.md out: the test that it names must fail
 	$(GO) run ./tools/mutants
+	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/ports.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants

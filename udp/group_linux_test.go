@@ -77,8 +77,12 @@ func TestGroups(t *testing.T) {
 		if !arrives(far) || !arrives(near) || recv(t, tx, 50*time.Millisecond) != nil {
 			t.Errorf("%s: not at all who are in the group, or at the sender", c.group)
 		}
-		// The interface has gone and come back.
-		far.SetLink(0, tap.LinkState{})
+		// Memberships are the interface's: on another one nothing arrives, and the first one is joined again.
+		const lo = 1
+		far.SetLink(lo, tap.LinkState{Up: true, MTU: testbed.MTU})
+		mustRecvNothing(t, far)
+		mustSend(t, tx, f)
+		mustRecvNothing(t, far)
 		far.SetLink(index(t, b.NS[1]), tap.LinkState{Up: true, MTU: testbed.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)

@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"time"
 
 	"roced/tools/testbed"
@@ -27,7 +29,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure one part only: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard, scale or forwarding")
+	only := flag.String("only", "", "measure these parts only, separated by commas: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard, scale, forwarding")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -49,6 +51,11 @@ func run(bin, out, only string, seconds, rounds int) error {
 	}
 	defer os.RemoveAll(dir)
 	b := &bench{bin: bin, dir: dir, only: only, seconds: seconds, rounds: rounds}
+	for name := range strings.SplitSeq(only, ",") {
+		if only != "" && !slices.ContainsFunc(b.parts(), func(p part) bool { return p.name == name }) {
+			return fmt.Errorf("no part %q", name)
+		}
+	}
 	b.ctx, b.cancel = context.WithTimeout(context.Background(), 30*time.Minute)
 	defer b.cancel()
 	if err := b.measure(); err != nil {
@@ -184,7 +191,8 @@ const notes = `
   TAPs are joined by bridges; the others share a veth with the kernel. CPU is that of both ends and includes the
   kernel's work as far as it is done in their names: on a veth the sender does what a NIC's interrupts would.
 * Raw UDP sockets are two sockets of a program of ours with UDP_SEGMENT and UDP_GRO over the veth, with no protocol. What a port
-  suffers from: fault rules of the sender lose or hold back frames, which are single ones then.
+  suffers from: fault rules of the sender lose or hold back frames, which are single ones then. Where the time of a port on
+  UDP sockets goes: [ports.md](ports.md).
 * An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
   one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
 * Many queue pairs and rdma_cm: programs of ours with verbs in Go. Memory is that of the daemon of one side, some seconds

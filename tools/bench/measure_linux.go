@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"roced/tools/testbed"
@@ -44,18 +45,26 @@ func (b *bench) measure() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.lab.Close()) }()
-	for _, part := range []struct {
-		name string
-		run  func() error
-	}{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock}, {"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"forwarding", b.forwarding}} {
-		if b.only != "" && b.only != part.name {
+	for _, p := range b.parts() {
+		if b.only != "" && !slices.Contains(strings.Split(b.only, ","), p.name) {
 			continue
 		}
-		if err := part.run(); err != nil {
+		if err := p.run(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// part is what can be measured alone.
+type part struct {
+	name string
+	run  func() error
+}
+
+func (b *bench) parts() []part {
+	return []part{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock},
+		{"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"forwarding", b.forwarding}}
 }
 
 func (b *bench) links() error {

@@ -7,15 +7,21 @@ import (
 	"testing"
 )
 
-// TestList: the list is well formed, each mechanism of the document has an entry, and all
+// TestList: the lists are well formed, each mechanism of the documents has an entry, and all
 // entries still apply. Whether their tests fail is for `make mutants`.
 func TestList(t *testing.T) {
 	t.Chdir("../..")
-	list, err := readMutations("tools/mutants/mutants.txt")
+	for list, doc := range map[string]string{"mutants.txt": "transports.md", "ports.txt": "ports.md"} {
+		t.Run(list, func(t *testing.T) { checkList(t, filepath.Join("tools/mutants", list), filepath.Join("docs", doc)) })
+	}
+}
+
+func checkList(t *testing.T, file, doc string) {
+	list, err := readMutations(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows, err := readRows("docs/transports.md")
+	rows, err := readRows(doc)
 	if err != nil {
 		t.Fatal(err)
 	}

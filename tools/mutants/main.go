@@ -1,8 +1,8 @@
-// Command mutants takes the mechanisms of docs/transports.md out, one after the other, and
-// runs the tests that the document names for each: one of them must fail. It works on a copy
-// of the tree, never in place.
+// Command mutants takes the mechanisms of docs/transports.md, or of another document, out, one
+// after the other, and runs the tests that the document names for each: one of them must fail.
+// It works on a copy of the tree, never in place.
 //
-// The list is mutants.txt. It is wrong, too, if a mutation no longer applies, or if a row of
+// The list is mutants.txt; that of docs/ports.md is ports.txt. It is wrong, too, if a mutation no longer applies, or if a row of
 // the document has none.
 package main
 
