@@ -100,10 +100,8 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 		f = r.place(p, &t)
 	}
 	if f != nil {
-		if held && f != later {
-			a.decline(p, m)
-		}
 		if held {
+			a.decline(p, m)
 			return f.drop
 		}
 		return r.refuse(now, p.PSN, t.recv != nil && t.recv == r.recvs.Oldest(), f)
@@ -221,6 +219,8 @@ func (a *anyOrder) carryOut(w *waiter) *refusal {
 		if f := a.placeCopy(w); f != nil {
 			return f
 		}
+		w.copied = false
+		a.waiting.copies--
 	}
 	if !w.opcode.Ends() {
 		return nil
@@ -275,7 +275,7 @@ func (a *anyOrder) placeCopy(w *waiter) *refusal {
 	if n := uint32(len(w.data)); n > 0 && !h.CheckRemote(w.rkey, w.va, n, AccessRemoteWrite) {
 		return badWrite(w.opcode)
 	} else if n > 0 && !h.WriteRemote(w.rkey, w.va, w.data) {
-		return a.r.q.failed(badWrite(w.opcode))
+		return badWrite(w.opcode)
 	}
 	return nil
 }

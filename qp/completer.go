@@ -93,13 +93,9 @@ func (r *requester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
 	return d
 }
 
-// misplaced ends the queue pair over a response to s that is wrong or cannot be placed,
-// unless memory is not there yet.
+// misplaced ends the queue pair over a response to s that is wrong or cannot be placed.
 func (r *requester) misplaced(now mono.Time, s *slot, d Drop) Drop {
-	switch d {
-	case Later:
-		return d
-	case DropAccess:
+	if d == DropAccess {
 		return r.broken(now, s, StatusLocProtErr, d)
 	}
 	return r.broken(now, s, StatusBadRespErr, d)
@@ -188,6 +184,8 @@ func (r *requester) wanted(s *slot) bth.PSN {
 // onResponse places a READ response (IBTA vol.1 9.7.5.1.1, 9.7.5.1.3) or the value of an
 // atomic.
 func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
+	again := r.placed
+	r.placed = false
 	s := r.unanswered(p.PSN.Next())
 	if s == nil {
 		return DropOpcode // not the PSN of a READ
@@ -198,12 +196,16 @@ func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 		return DropOutOfOrder
 	}
 	k := distance(s.first, p.PSN)
-	d := r.placeResponse(s, k, s.span, p)
+	d := Accepted
+	if !again {
+		d = r.placeResponse(s, k, s.span, p)
+	}
 	if d == Accepted && k+1 == s.span && !r.q.host.Sync() {
 		if d = DropAccess; r.q.host.Later() {
 			d = Later
 		}
 	}
+	r.placed = d == Later
 	switch d {
 	case Later:
 	case Accepted:
@@ -236,9 +238,6 @@ func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 	}
 	if scatter(r.q.host, s.wqe.SGEs, off, data) {
 		return Accepted
-	}
-	if r.q.host.Later() {
-		return Later
 	}
 	return DropAccess
 }

@@ -99,7 +99,7 @@ var noGRH [grhLen]byte
 
 // placeDatagram puts GRH and payload into a receive work request, or nothing.
 func (r *responder) placeDatagram(payload, grh []byte) *refusal {
-	in := r.nextRecv()
+	again, in := r.again(), r.nextRecv()
 	switch {
 	case in == nil:
 		return notReady
@@ -111,11 +111,13 @@ func (r *responder) placeDatagram(payload, grh []byte) *refusal {
 	if len(grh) != grhLen {
 		grh = noGRH[:]
 	}
-	if f := in.fill(r.q, 0, grh); f != nil {
-		return f
-	}
-	if f := in.fill(r.q, grhLen, payload); f != nil {
-		return f
+	if !again {
+		if f := in.fill(r.q, 0, grh); f != nil {
+			return f
+		}
+		if f := in.fill(r.q, grhLen, payload); f != nil {
+			return f
+		}
 	}
 	r.unsynced = true
 	return r.sync(badBuffer)

@@ -163,10 +163,7 @@ func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 	for w := x.waiting.Oldest(); w != nil && w.psn.Before(expected); w = x.waiting.Oldest() {
 		if s, k := x.locate(w.psn); s != nil {
 			p := bth.Packet{Opcode: w.opcode, Payload: w.data, AtomicAck: w.operand, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
-			if d := x.q.req.placeResponse(s, k, s.rspan, &p); d == Later {
-				x.q.blocked = true
-				return Accepted
-			} else if d != Accepted {
+			if d := x.q.req.placeResponse(s, k, s.rspan, &p); d != Accepted {
 				return x.q.req.misplaced(now, s, d)
 			}
 		}

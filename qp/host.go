@@ -54,9 +54,10 @@ type Host interface {
 	// BindMW binds a type 2 memory window.
 	BindMW(b BindWR) bool
 
-	// Later reports whether the call that has just failed, of those that read or write
-	// memory and Sync, may succeed later: the memory is not there yet. Nothing has changed
-	// then, and QP.Resume is called when it is.
+	// Later reports whether the call that has just failed, of those that read memory, atomic
+	// operations and Sync, may succeed later: the memory is not there yet, or not all that has
+	// been written. Nothing has changed then, and QP.Resume is called when it is. An atomic
+	// operation comes again as it was.
 	Later() bool
 
 	// Scratch returns n bytes that stay valid until Flushed, to gather a payload

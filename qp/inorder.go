@@ -95,6 +95,7 @@ func (a *inOrder) execute(p *bth.Packet) *refusal {
 // take places the payload of p.
 func (a *inOrder) take(p *bth.Packet, t *target) *refusal {
 	o, r := p.Opcode, a.r
+	again := r.again()
 	// FIRST or ONLY begin a message, MIDDLE or LAST continue one of their kind (9.7.4.1.3).
 	if a.msg.active == o.Starts() || a.msg.active && a.msg.write != o.IsWrite() {
 		return badSequence
@@ -111,6 +112,9 @@ func (a *inOrder) take(p *bth.Packet, t *target) *refusal {
 		if t.recv = r.nextRecv(); t.recv == nil {
 			return notReady
 		}
+	}
+	if again {
+		return nil
 	}
 	return r.place(p, t)
 }

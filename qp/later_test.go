@@ -42,14 +42,6 @@ func (h *lateHost) ReadRemote(rkey uint32, va uint64, n int, ahead uint32) ([]by
 	return h.Host.ReadRemote(rkey, va, n, ahead)
 }
 
-func (h *lateHost) WriteLocal(lkey uint32, va uint64, p []byte) bool {
-	return h.there() && h.Host.WriteLocal(lkey, va, p)
-}
-
-func (h *lateHost) WriteRemote(rkey uint32, va uint64, p []byte) bool {
-	return h.there() && h.Host.WriteRemote(rkey, va, p)
-}
-
 func (h *lateHost) CompareSwap(rkey uint32, va uint64, compare, swap uint64) (uint64, bool) {
 	if !h.there() {
 		return 0, false

@@ -71,7 +71,7 @@ func (in *receive) fill(q *QP, off uint32, p []byte) *refusal {
 	case uint64(off)+uint64(len(p)) > in.room:
 		return shortBuffer
 	case !scatter(q.host, in.wqe.SGEs, off, p):
-		return q.failed(badBuffer)
+		return badBuffer
 	}
 	return nil
 }

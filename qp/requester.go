@@ -44,6 +44,7 @@ type requester struct {
 	bad                 uint32
 	hasBad              bool
 	hasMore             bool // poll has more to do, which needs no input
+	placed              bool // the response that comes again is there, but for Sync (Later)
 	draining            bool // SQD: the drained event is owed
 	retries, rnrRetries uint8
 	rdOut               int32     // READs and atomics outstanding

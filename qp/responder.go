@@ -29,6 +29,8 @@ type responder struct {
 
 	comm     bool // communication has been established
 	unsynced bool // payload has been placed since the last Sync
+	placed   bool // what comes again is there, but for Sync (later)
+	stored   bool // the same of what ATOMIC WRITE writes
 	lastWord bool // ERR was entered for a NAK that must still be sent
 	urgent   bool // an acknowledgement leaves before requests, see QP.Woken
 }
@@ -84,7 +86,7 @@ type effect struct {
 	compare   uint64
 }
 
-// later says that memory is not there yet: nothing has happened, and the packet comes again.
+// later says that memory is not there yet: the packet comes again, and is not placed twice.
 var later = &refusal{drop: Later}
 
 // failed returns f, the reason of a call of Host that has failed, or later.
@@ -150,7 +152,7 @@ func (r *responder) place(p *bth.Packet, t *target) *refusal {
 	switch {
 	case p.Opcode.IsWrite():
 		if len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload) {
-			return r.q.failed(badWrite(p.Opcode))
+			return badWrite(p.Opcode)
 		}
 	case p.Opcode.IsSend():
 		if f := t.recv.fill(r.q, t.off, p.Payload); f != nil {
@@ -163,10 +165,18 @@ func (r *responder) place(p *bth.Packet, t *target) *refusal {
 	return nil
 }
 
+// again reports whether the packet being taken has been placed and comes again.
+func (r *responder) again() (placed bool) {
+	placed, r.placed = r.placed, false
+	return placed
+}
+
 // sync sees to it that what has been placed is there before anybody is told.
 func (r *responder) sync(lost *refusal) *refusal {
 	if r.unsynced && !r.q.host.Sync() {
-		return r.q.failed(lost)
+		f := r.q.failed(lost)
+		r.placed = f == later
+		return f
 	}
 	r.unsynced = false
 	return nil
@@ -250,11 +260,7 @@ func (r *responder) query(e *effect) *refusal {
 	case e.va%8 != 0: // IBTA vol.1 9.4.5
 		return misaligned
 	case e.opcode.IsAtomicWrite():
-		binary.NativeEndian.PutUint64(r.word[:], e.operand)
-		if !h.CheckRemote(e.rkey, e.va, atomicWriteLen, AccessRemoteWrite) {
-			return badAccess
-		}
-		ok = h.WriteRemote(e.rkey, e.va, r.word[:]) && h.Sync()
+		return r.store(e)
 	case !h.CheckRemote(e.rkey, e.va, 8, AccessRemoteAtomic):
 		return badAccess
 	case e.opcode.Op() == bth.OpCmpSwap:
@@ -267,6 +273,18 @@ func (r *responder) query(e *effect) *refusal {
 	}
 	e.operand = orig
 	return nil
+}
+
+// store carries out an ATOMIC WRITE.
+func (r *responder) store(e *effect) *refusal {
+	binary.NativeEndian.PutUint64(r.word[:], e.operand)
+	if !r.stored && !r.q.host.WriteRemote(e.rkey, e.va, r.word[:]) {
+		return badAccess
+	}
+	r.unsynced = true
+	f := r.sync(badAccess)
+	r.stored = f == later
+	return f
 }
 
 // deliver completes the oldest receive with what e says and c has besides.

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"roced/mono"
+	"roced/qp"
 )
 
 // Deferred is Memory whose accesses take time and are carried out elsewhere, by another thread
@@ -12,8 +13,8 @@ import (
 // Of the methods of Memory none is called.
 //
 // The accesses of a queue pair to one memory must take effect in the order of Start. One
-// reads at a time, one is an atomic operation, and maxRuns write, so that a queue pair has no
-// more than maxRuns + 2 under way.
+// reads at a time, and one is an atomic operation; while maxRuns write, the queue pair is given
+// no packet.
 //
 // A region or queue pair may go away meanwhile: what is still under way then is not waited for,
 // and its result is forgotten. Whoever tells a client that its memory is its own again sees to
@@ -67,7 +68,8 @@ func (a *MemoryAccess) Run(m Distant) {
 	}
 }
 
-// maxRuns is how many writes of a queue pair may be under way.
+// maxRuns is how many writes of a queue pair may be under way when it is given a packet, which
+// makes some more: one for each element of a list.
 const maxRuns = 8
 
 // deferrals are what a queue pair has to do with Deferred memory. They come with its first
@@ -79,7 +81,7 @@ type deferrals struct {
 	// reads are what has been read for the packet that is sent next, of which each element of
 	// a list may need one, and for those behind it in its message; reading is the one under
 	// way. They are of no use any more once another request has been taken, of the client or
-	// the peer: whoever posted that may have changed the memory before.
+	// the peer (remote): whoever posted that may have changed the memory before.
 	reads   []*MemoryAccess
 	reading *MemoryAccess
 	atomic  *MemoryAccess
@@ -88,16 +90,15 @@ type deferrals struct {
 	spare  *MemoryAccess
 	active int // writes under way
 
-	// A packet that has to come again, or what is done again by Resume, writes the same once
-	// more: what has been accepted of it, in this order, is not written twice.
-	placed, again []place
+	// held are completions in error, and all behind them: they give memory back to the client,
+	// so they wait for the writes under way.
+	held []heldCompletion
 }
 
-// place is where something was written.
-type place struct {
-	mem Deferred
-	off uint64
-	n   int
+// heldCompletion is a completion that has not been told.
+type heldCompletion struct {
+	qp.CQE
+	recv bool
 }
 
 func (h *host) deferrals() *deferrals {
@@ -169,25 +170,15 @@ func (d *deferrals) sent() {
 }
 
 // taken tells that a request has been taken, of the client or the peer.
-func (d *deferrals) taken() {
+func (d *deferrals) taken(remote bool) {
 	if d != nil {
-		d.reads = d.reads[:0]
+		d.reads = slices.DeleteFunc(d.reads, func(a *MemoryAccess) bool { return a.remote == remote })
 	}
 }
 
 // write takes p, to be written at off of r.
 func (d *deferrals) write(r *region, off uint64, p []byte) bool {
-	at := place{r.deferred, off, len(p)}
-	if len(d.again) > 0 && d.again[0] == at {
-		d.again = d.again[1:]
-		d.placed = append(d.placed, at)
-		return true
-	}
-	d.again = nil
 	if w := d.run; w != nil && (w.region != r || w.Mem != r.deferred || w.Off+uint64(len(w.Buf)) != off || len(w.Buf)+len(p) > runSize) {
-		if d.active >= maxRuns {
-			return d.wait()
-		}
 		d.flush()
 	}
 	if d.run == nil {
@@ -198,9 +189,11 @@ func (d *deferrals) write(r *region, off uint64, p []byte) bool {
 		*d.run = MemoryAccess{Kind: AccessWrite, Mem: r.deferred, Off: off, Buf: d.run.Buf[:0], region: r}
 	}
 	d.run.Buf = append(d.run.Buf, p...)
-	d.placed = append(d.placed, at)
 	return true
 }
+
+// full reports whether packets must wait for the writes under way.
+func (d *deferrals) full() bool { return d != nil && d.active >= maxRuns }
 
 // flush starts what has been gathered, unless its region has gone away.
 func (d *deferrals) flush() {
@@ -223,7 +216,6 @@ func (d *deferrals) sync() bool {
 	if d.active > 0 {
 		return d.wait()
 	}
-	d.placed, d.again = d.placed[:0], nil
 	return true
 }
 
@@ -246,18 +238,39 @@ func (d *deferrals) operate(r *region, x MemoryAccess) (orig uint64, ok bool) {
 	return a.Orig, true
 }
 
-// begin is called before a packet is given to the queue pair the first time.
-func (d *deferrals) begin() {
-	if d != nil {
-		d.placed, d.again = d.placed[:0], nil
+// hold keeps a completion, if it must be.
+func (d *deferrals) hold(c *qp.CQE, recv bool) bool {
+	if d == nil || len(d.held) == 0 && (c.Status == qp.StatusSuccess || !d.writing()) {
+		return false
 	}
+	d.held = append(d.held, heldCompletion{*c, recv})
+	return true
 }
 
-// repeat is called before what had to wait is done again.
-func (d *deferrals) repeat() {
-	if d != nil {
-		d.placed, d.again = nil, d.placed
+// holding reports whether completions are held: no more is taken then, so that they are no more
+// than the requests that were posted at a time.
+func (d *deferrals) holding() bool { return d != nil && len(d.held) > 0 }
+
+// writing reports whether something is under way that changes the client's memory, which begins
+// now at the latest.
+func (d *deferrals) writing() bool {
+	d.flush()
+	return d.active > 0
+}
+
+// tell tells what has been held, and goes on with what is posted.
+func (d *deferrals) tell(now mono.Time) {
+	held, q := d.held, d.q
+	d.held = nil
+	for i := range held {
+		if h := (*host)(q); held[i].recv {
+			h.CompleteRecv(held[i].CQE)
+		} else {
+			h.CompleteSend(held[i].CQE)
+		}
 	}
+	q.machine().Doorbell(now)
+	q.core.RecvPosted(now)
 }
 
 // Accessed tells that a has ended. Its queue pair goes on.
@@ -276,6 +289,9 @@ func (n *NIC) Accessed(now mono.Time, a *MemoryAccess) {
 			d.q.lost = true
 			n.ctr.MemoryFaults++
 		}
+	}
+	if d.active == 0 && d.holding() {
+		d.tell(now)
 	}
 	n.resume(now, d.q)
 }

@@ -44,25 +44,32 @@ func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (r *region, off
 }
 
 func (h *host) NextSend(w *qp.SendWQE) bool {
-	h.defers.taken()
-	return h.sq.Next(w)
+	h.defers.taken(false)
+	return !h.defers.holding() && h.sq.Next(w)
 }
 
-func (h *host) HasSend() bool { return h.sq.Pending() }
+func (h *host) HasSend() bool { return !h.defers.holding() && h.sq.Pending() }
 
 func (h *host) SendRetired(n int) { h.sq.Retire(n) }
 
 func (h *host) NextRecv(w *qp.RecvWQE) bool {
+	if h.defers.holding() {
+		return false
+	}
 	if h.srq != nil {
 		return h.srq.next(w)
 	}
 	return h.rq.Next(w)
 }
 
-func (h *host) CompleteSend(c qp.CQE) { h.sendCQ.push(c) }
+func (h *host) CompleteSend(c qp.CQE) {
+	if !h.defers.hold(&c, false) {
+		h.sendCQ.push(c)
+	}
+}
 
 func (h *host) CompleteRecv(c qp.CQE) {
-	if h.recvCQ.push(c) {
+	if !h.defers.hold(&c, true) && h.recvCQ.push(c) {
 		h.core.Woken()
 	}
 }
@@ -106,7 +113,7 @@ func (h *host) CheckRemote(rkey uint32, va uint64, n uint32, need qp.Access) boo
 		return true
 	}
 	if need == qp.AccessRemoteRead {
-		h.defers.taken()
+		h.defers.taken(true)
 	}
 	r, _ := h.remote(rkey, va, uint64(n), need)
 	return r != nil

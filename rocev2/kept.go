@@ -35,17 +35,9 @@ func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
 
 // resume tells that memory is there which q had to wait for: it goes on where it stopped.
 func (n *NIC) resume(now mono.Time, q *QueuePair) {
-	if len(q.kept) == 0 {
-		q.defers.repeat() // what the queue pair has kept by itself
-	}
 	q.machine().Resume(now)
 	done := 0
-	for ; done < len(q.kept); done++ {
-		if done == 0 {
-			q.defers.repeat()
-		} else {
-			q.defers.begin()
-		}
+	for ; done < len(q.kept) && !q.defers.full(); done++ {
 		k := &q.kept[done]
 		d := q.machine().Receive(now, &k.p, k.meta)
 		if d == qp.Later {

@@ -52,8 +52,7 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return n.receiveCNP(now, q)
 	}
 	d := qp.Later
-	if q.kept == nil { // else it must not overtake them
-		q.defers.begin()
+	if q.kept == nil && !q.defers.full() { // else it must not overtake them
 		d = q.machine().Receive(now, p, meta)
 	}
 	if d == qp.Later {

@@ -290,3 +290,63 @@ func TestDeferredAfterReset(t *testing.T) {
 		}
 	}
 }
+
+// TestDeferredFlush: a queue pair that breaks gives receives back when nothing writes to them any
+// more, and those posted meanwhile behind them.
+func TestDeferredFlush(t *testing.T) {
+	const size, receives = 3000, 20
+	for _, name := range profile.Names() {
+		p := New(t, Options{Seed: 1, Deferred: true})
+		a, b := p.RC(func(q *QPOptions) { q.Profile, q.Depth = name, 2*receives })
+		src, dst := p.A.Buffer(size), p.B.Buffer(size)
+		dst.Deferred.Stopped = true
+		for i := range uint64(receives) {
+			b.PostRecv(i, dst.SGE())
+		}
+		a.Post(Send(0, src.SGE()))
+		p.RunUntil(func() bool { return dst.Deferred.Started > 0 }, time.Second)
+		b.Modify(qp.Attr{State: qp.Err}, 0, nil)
+		for i := range uint64(receives) {
+			b.PostRecv(receives+i, dst.SGE())
+		}
+		p.Run(time.Millisecond)
+		if n := b.RecvCQ.Len(); n != 0 {
+			t.Fatalf("%s: %d receives are given back while something is written to one", name, n)
+		}
+		dst.Deferred.Stopped = false
+		for i := range uint64(2 * receives) {
+			if c := b.RecvCQ.Wait(); c.WRID != i || c.Status != qp.StatusWRFlushErr {
+				t.Fatalf("%s: %+v instead of receive %d", name, c, i)
+			}
+		}
+	}
+}
+
+// TestDeferredScattered: a packet may go to more places than writes may be under way.
+func TestDeferredScattered(t *testing.T) {
+	const size, places = 1000, 16
+	for _, name := range profile.Names() {
+		p := New(t, Options{Seed: 1, Deferred: true})
+		a, b := p.RC(func(q *QPOptions) { q.Profile, q.SGEs = name, places })
+		src, dst := p.A.Buffer(size), p.B.Buffer(2*size)
+		parts := func(b *Buffer) (list []qp.SGE) { // with gaps between
+			for i := range places {
+				list = append(list, b.Part(i*2*size/places, size/places+1))
+			}
+			return list
+		}
+		b.PostRecv(0, parts(dst)...)
+		a.Post(Send(0, src.SGE()))
+		b.WaitRecv(0)
+		back := p.A.Buffer(2 * size)
+		a.Post(Read(1, dst.At(0), parts(back)...))
+		a.WaitSend(0)
+		a.WaitSend(1)
+		for i := range places {
+			at, n := i*2*size/places, min(size/places+1, size-i*(size/places+1))
+			if !bytes.Equal(dst.B[at:at+n], src.B[i*(size/places+1):][:n]) {
+				t.Fatalf("%s: part %d differs", name, i)
+			}
+		}
+	}
+}

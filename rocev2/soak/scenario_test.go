@@ -125,6 +125,9 @@ func draw(seed uint64) scenario {
 	if s.perfect() && s.rnr == 7 && chance(rng, 70) {
 		s.timeout = 0 // no progress may depend on it
 	}
+	if s.srq && s.rnr == 7 && !s.mustSucceed() {
+		s.rnr = 6 // what a connection that breaks has taken of a shared queue never comes back
+	}
 	return s
 }
 
@@ -238,9 +241,14 @@ func (s *scenario) perfect() bool { return len(s.rules) == 0 && s.outage.length 
 func (s *scenario) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
 
 // repeats reports whether packets may be sent again that have not been lost: early
-// (FUSO), because timeouts are shorter than the network is, or because they were sent by
-// several paths or refused.
-func (s *scenario) repeats() bool { return s.anyOrder() && s.transport != "eunomia" }
+// (FUSO), because timeouts are shorter than the network or the memory is, or because they were
+// sent by several paths or refused.
+func (s *scenario) repeats() bool {
+	return s.anyOrder() && s.transport != "eunomia" || s.deferred()
+}
+
+// deferred reports whether accesses to memory take time (nictest.Deferred).
+func (s *scenario) deferred() bool { return s.seed%8 == 3 && s.timeout > 0 && s.typ == qp.RC }
 
 // copies reports whether the link can copy packets, disorders whether it can
 // change their order.

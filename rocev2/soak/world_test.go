@@ -55,7 +55,7 @@ func newWorld(t testing.TB, s scenario) *world {
 		Seed: s.seed, MTU: 4300, Delay: s.delay, Rate: s.rate, Offload: s.offload, Hook: w.wire.hook, Limit: limit,
 		Far: s.seed%2 == 1,
 		// Packets for which there is no room while memory is awaited are lost.
-		Deferred: s.seed%8 == 3 && s.timeout > 0 && s.typ == qp.RC,
+		Deferred: s.deferred(),
 		Config:   func(c *rocev2.Config) { c.MaxUnacked, c.NewProfile = s.unacked, s.profiles() },
 	})
 	w.wire.p, w.wire.delay = w.p, s.delay+time.Microsecond

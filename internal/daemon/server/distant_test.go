@@ -35,13 +35,19 @@ func (e *endpoint) register(fd, pages, flags int, access uint32) (mem []byte, ad
 // transfer carries out a request of n bytes.
 func (e *endpoint) transfer(op qp.WROpcode, addr uint64, lkey uint32, to uint64, rkey, n uint32) qp.Status {
 	e.t.Helper()
+	e.post(op, addr, lkey, to, rkey, n)
+	return e.completion().Status
+}
+
+// post posts a request of n bytes.
+func (e *endpoint) post(op qp.WROpcode, addr uint64, lkey uint32, to uint64, rkey, n uint32) {
+	e.t.Helper()
 	err := e.sq.Stage(&qp.SendWQE{Opcode: op, RemoteVA: to, RKey: rkey, SGEs: []qp.SGE{{Addr: addr, Length: n, LKey: lkey}}})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	e.sq.Commit()
 	e.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: e.qp})
-	return e.completion().Status
 }
 
 func TestDistantMemory(t *testing.T) {

@@ -178,6 +178,7 @@ func (c *client) destroyQP(q *request) error {
 	if err != nil {
 		return err
 	}
+	c.worker.settle()
 	c.qps.remove(in.QPHandle)
 	release(o.rings...)
 	q.core = uverbs.DestroyQPResp{EventsReported: c.asyncEvents(&o.events)}
@@ -257,6 +258,17 @@ func (c *client) applyQP(in *uverbs.ModifyQP, rate uint32) error {
 	if err != nil {
 		return err
 	}
+	if err := c.modify(o, a, mask, in); err != nil {
+		return err
+	}
+	if mask&qp.AttrState != 0 && a.State == qp.Reset {
+		c.worker.settle()
+	}
+	return nil
+}
+
+// modify changes state and attributes of o.
+func (c *client) modify(o *queuePair, a qp.Attr, mask qp.AttrMask, in *uverbs.ModifyQP) error {
 	if mask&qp.AttrAV == 0 {
 		return c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyQP(now, o.q, a, mask, nil) })
 	}

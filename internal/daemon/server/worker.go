@@ -24,6 +24,8 @@ type worker struct {
 	ended sync.Cond // an access
 	queue []*rocev2.MemoryAccess
 	busy  bool // somebody works
+
+	begun, done uint64 // accesses
 }
 
 // remote is memory that a worker accesses.
@@ -32,7 +34,7 @@ type remote struct {
 	w             *worker
 	mem           rocev2.Distant
 	proc          *process
-	under         int // accesses under way
+	last          uint64 // its last access, by number
 }
 
 func newWorker(c *client) *worker {
@@ -59,7 +61,8 @@ func (r *remote) Start(a *rocev2.MemoryAccess) {
 	w := r.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r.under++
+	w.begun++
+	r.last = w.begun
 	r.proc.refs.Add(1)
 	w.queue = append(w.queue, a) // a queue pair has few
 	if !w.busy {
@@ -89,7 +92,7 @@ func (w *worker) work() {
 		w.c.always(func(now mono.Time, n *rocev2.NIC) { n.Accessed(now, a) })
 		r.proc.release()
 		w.mu.Lock()
-		r.under--
+		w.done++
 		w.ended.Broadcast()
 		w.mu.Unlock()
 	}
@@ -97,7 +100,24 @@ func (w *worker) work() {
 
 // wait returns when no access to the memory is under way any more, or the server ends.
 func (r *remote) wait() {
-	w, ctx := r.w, r.w.c.srv.ctx
+	r.w.mu.Lock()
+	last := r.last
+	r.w.mu.Unlock()
+	r.w.wait(last)
+}
+
+// settle returns when all accesses have ended that were under way when it was called, or the
+// server ends. A queue pair that goes leaves some behind.
+func (w *worker) settle() {
+	w.mu.Lock()
+	last := w.begun
+	w.mu.Unlock()
+	w.wait(last)
+}
+
+// wait returns when an access and those before it have ended, or the server ends.
+func (w *worker) wait(last uint64) {
+	ctx := w.c.srv.ctx
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -106,7 +126,7 @@ func (r *remote) wait() {
 	defer stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for r.under > 0 && ctx.Err() == nil {
+	for w.done < last && ctx.Err() == nil {
 		w.ended.Wait()
 	}
 }

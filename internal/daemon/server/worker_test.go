@@ -86,14 +86,40 @@ func TestWithheldAtTheEnd(t *testing.T) {
 	t.Cleanup(file.Release) // before the hosts end, if they hang the test is over
 	attacker, peer := connected(t, hosts)
 	addr, resp := attacker.attack(file)
-	if err := attacker.sq.Stage(&qp.SendWQE{Opcode: qp.WRWrite, RemoteVA: memBase, RKey: peer.key,
-		SGEs: []qp.SGE{{Addr: addr, Length: 100, LKey: word(resp, 1)}}}); err != nil {
-		t.Fatal(err)
-	}
-	attacker.sq.Commit()
-	attacker.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: attacker.qp})
+	attacker.post(qp.WRWrite, addr, word(resp, 1), memBase, peer.key, 100)
 	<-file.Waited()
 	attacker.conn.Close()
 	eventually(t, "an end of the client", func() bool { return hosts[0].srv.Clients() == 0 })
 	hosts[0].turn(t)
+}
+
+// TestWithheldTarget: memory that is being written to is its owner's again when what says so has
+// ended: the queue pair's destruction, or its reset.
+func TestWithheldTarget(t *testing.T) {
+	for name, end := range map[string]func(e *endpoint) error{
+		"destroy": func(e *endpoint) error { return e.try(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: e.qp}) },
+		"reset": func(e *endpoint) error {
+			return e.try(uverbs.CmdModifyQP, uverbs.ModifyQP{QPHandle: e.qp, AttrMask: uint32(qp.AttrState), QPState: uint8(qp.Reset)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := withheld.New(t)
+			hosts := distrust(pair(t, testLimits))
+			owner, peer := connected(t, hosts)
+			addr, resp := owner.attack(file)
+			peer.post(qp.WRWrite, memBase, peer.key, addr, word(resp, 2), 100)
+			<-file.Waited()
+			done := make(chan error, 1)
+			go func() { done <- end(owner) }()
+			select {
+			case err := <-done:
+				t.Fatalf("the memory is still written to: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			file.Release()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
