@@ -125,7 +125,7 @@ func draw(seed uint64) scenario {
 	if s.perfect() && s.rnr == 7 && chance(rng, 70) {
 		s.timeout = 0 // no progress may depend on it
 	}
-	if s.srq && s.rnr == 7 && !s.mustSucceed() {
+	if s.srq && s.rnr == 7 && s.timeout > 0 && !s.mustSucceed() {
 		s.rnr = 6 // what a connection that breaks has taken of a shared queue never comes back
 	}
 	return s
