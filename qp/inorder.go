@@ -44,7 +44,7 @@ func (a *inOrder) reset()           { *a = inOrder{r: a.r, trk: a.trk} }
 func (a *inOrder) flush() {
 	if a.msg.active = false; !a.r.lastWord {
 		a.ack, a.syndrome = false, 0
-		a.rd.clear()
+		a.rd = rdQueue{}
 	}
 }
 
@@ -147,9 +147,7 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 	if span > 1 {
 		trk.Skip(span - 1)
 	}
-	if a.rd.count != a.rd.floor {
-		a.rd.expire(trk.Expected())
-	}
+	a.rd.expire(trk.Expected())
 	if a.syndrome == bth.SyndromePSNSeqErr && !a.highest.Before(trk.Expected()) {
 		a.nakPSN = trk.Expected()
 	} else {
@@ -220,7 +218,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 	if r.q.state < RTR || r.q.state == Err && !r.lastWord {
 		return false
 	}
-	for res := a.rd.oldest(); res != nil; res = a.rd.oldest() {
+	for res := a.rd.next(); res != nil; res = a.rd.next() {
 		// READ responses are data and share the rate of the queue pair. A window does not
 		// hold them, for nobody acknowledges them.
 		paced := r.q.sending() && !res.atomic
@@ -244,7 +242,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 			a.rd.done(res)
 			continue
 		}
-		a.rd.clear()
+		a.rd = rdQueue{}
 		a.refuseRead(now, res)
 	}
 	switch {
@@ -324,8 +322,8 @@ func readResponseOp(first, last bool) bth.Opcode {
 // one with its very PSN for the answer, and completes it without data.
 func (a *inOrder) ackable() bth.PSN {
 	psn := a.trk.Expected().Add(-1)
-	for i := a.rd.count; i != a.rd.begin() && a.rd.at(i-1).first.After(a.ackPSN); i-- {
-		psn = a.rd.at(i - 1).first.Add(-1)
+	for i := a.rd.Tail; i != a.rd.Head && a.rd.At(i-1).first.After(a.ackPSN); i-- {
+		psn = a.rd.At(i - 1).first.Add(-1)
 	}
 	return psn
 }

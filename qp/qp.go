@@ -16,6 +16,7 @@
 package qp
 
 import (
+	"cmp"
 	"time"
 
 	"roced/bth"
@@ -199,38 +200,26 @@ const defaultUnacked = 256
 // New makes a queue pair in the RESET state. cfg has been checked by the NIC.
 // Plug-ins that its profile lacks are those of standard RC.
 func New(cfg Config) *QP {
-	if cfg.Counters == nil {
-		cfg.Counters = new(Counters)
+	p := &cfg.Profile
+	cfg.Counters, cfg.MaxUnacked = cmp.Or(cfg.Counters, new(Counters)), cmp.Or(cfg.MaxUnacked, defaultUnacked)
+	p.Controller = cmp.Or[ccalgo.Controller](p.Controller, ccalgo.None{})
+	p.Tracker = cmp.Or[reorder.Tracker](p.Tracker, reorder.NewStrict())
+	p.Paths = cmp.Or[path.Selector](p.Paths, &path.Single{})
+	if cfg.Type == RC {
+		p.Recovery = cmp.Or[retrans.Recovery](p.Recovery, retrans.NewGoBackN())
 	}
-	if cfg.Profile.Controller == nil {
-		cfg.Profile.Controller = ccalgo.None{}
-	}
-	if cfg.Profile.Tracker == nil {
-		cfg.Profile.Tracker = reorder.NewStrict()
-	}
-	if cfg.Profile.Paths == nil {
-		cfg.Profile.Paths = &path.Single{}
-	}
-	if cfg.Type == RC && cfg.Profile.Recovery == nil {
-		cfg.Profile.Recovery = retrans.NewGoBackN()
-	}
-	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.ResponseTracker == nil {
-		cfg.Profile.ResponseTracker = reorder.NewStrict()
-	}
-	if cfg.Profile.Kind != bth.ProfileRC && cfg.Profile.ResponseRecovery == nil {
-		cfg.Profile.ResponseRecovery = retrans.NewGoBackN()
-	}
-	if cfg.MaxUnacked == 0 {
-		cfg.MaxUnacked = defaultUnacked
+	if p.Kind != bth.ProfileRC {
+		p.ResponseTracker = cmp.Or[reorder.Tracker](p.ResponseTracker, reorder.NewStrict())
+		p.ResponseRecovery = cmp.Or[retrans.Recovery](p.ResponseRecovery, retrans.NewGoBackN())
 	}
 	q := &QP{told: mono.Never, transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
-	if cfg.Type == RC && cfg.Profile.Kind != bth.ProfileRC {
+	if cfg.Type == RC && p.Kind != bth.ProfileRC {
 		q.x, q.transport = new(extension), bth.TransportExt
-		q.x.out.init(q, &cfg.Profile)
-		q.x.in.init(q, &cfg.Profile)
+		q.x.out.init(q, p)
+		q.x.in.init(q, p)
 	}
-	q.req.init(q, &cfg.Profile)
-	q.resp.init(q, &cfg.Profile)
+	q.req.init(q, p)
+	q.resp.init(q, p)
 	return q
 }
 

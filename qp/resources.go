@@ -1,6 +1,9 @@
 package qp
 
-import "roced/bth"
+import (
+	"roced/bth"
+	"roced/ring"
+)
 
 // resource is a READ or atomic that has been accepted. It is kept after it has
 // been answered, to answer duplicates (IBTA vol.1 9.7.5.1.3, 9.7.5.1.5).
@@ -21,82 +24,59 @@ type resource struct {
 	orig   uint64 // atomic: the value found
 }
 
-// rdQueue is a ring of the last max_dest_rd_atomic READs and atomics, in PSN
-// order. Its storage comes with the first one.
+// rdQueue has the last max_dest_rd_atomic READs and atomics, in PSN order.
 type rdQueue struct {
-	ring  []resource
-	limit uint64
-	count uint64 // resources ever added
-	low   uint64 // none before this one is due
-	floor uint64 // those before this one have expired
-	due   int    // resources with responses to send
+	ring.Ring[resource]
+	low uint32 // none before this one is due
+	due int    // resources with responses to send
 }
 
-// room reports whether one more may be accepted: not while the oldest still has
+// room reports whether one more may be accepted beside limit: not while the oldest still has
 // responses to send, for then the peer has too many outstanding.
-func (d *rdQueue) room(limit uint64) bool {
-	if d.limit != limit {
-		d.resize(limit)
+func (d *rdQueue) room(limit int) bool {
+	for d.Len() > limit {
+		d.drop() // the limit has been lowered, as is possible in SQD
 	}
-	if d.limit == 0 {
-		return false
-	}
-	if d.count-d.begin() < d.limit {
-		return true
-	}
-	res := d.at(d.count)
-	return !res.due || res.given
+	return limit > 0 && (d.Len() < limit || !d.Oldest().due || d.Oldest().given)
 }
 
-func (d *rdQueue) at(i uint64) *resource { return &d.ring[i%d.limit] }
-
-// begin is the oldest resource that is kept.
-func (d *rdQueue) begin() uint64 { return max(d.count-min(d.count, d.limit), d.floor) }
-
-// resize gives the queue another limit, as is possible in SQD. The newest
-// resources stay.
-func (d *rdQueue) resize(limit uint64) {
-	old := *d
-	*d = rdQueue{limit: limit}
-	if len(old.ring) == 0 || limit == 0 {
-		return
-	}
-	d.ring, d.count, d.floor = make([]resource, limit), old.count, old.floor
-	for i := max(old.begin(), d.begin()); i != d.count; i++ {
-		if *d.at(i) = *old.at(i); d.at(i).due {
-			d.due++
-		}
-	}
-}
-
-// add makes a place for a resource whose responses are due.
-func (d *rdQueue) add(res resource) {
-	if len(d.ring) == 0 {
-		d.ring = make([]resource, d.limit)
+// add makes the responses of a resource due; room has said that it may be accepted.
+func (d *rdQueue) add(res resource, limit int) {
+	if d.Len() == limit {
+		d.drop()
 	}
 	res.due = true
-	if d.count-d.begin() == d.limit && d.at(d.count).due {
-		d.due-- // a repetition that the peer does not need any more
-	}
-	*d.at(d.count) = res
-	d.count++
+	*d.Push() = res
 	d.due++
 }
 
-// oldest is the oldest resource with responses to send.
-func (d *rdQueue) oldest() *resource {
+// drop forgets the oldest. If it is due, that is a repetition that the peer does not need any
+// more.
+func (d *rdQueue) drop() {
+	if d.Oldest().due {
+		d.due--
+	}
+	d.Head++
+}
+
+// next is the oldest resource with responses to send.
+func (d *rdQueue) next() *resource {
 	if d.due == 0 {
 		return nil
 	}
-	for d.low = max(d.low, d.begin()); !d.at(d.low).due; d.low++ {
+	if int32(d.low-d.Head) < 0 {
+		d.low = d.Head
 	}
-	return d.at(d.low)
+	for !d.At(d.low).due {
+		d.low++
+	}
+	return d.At(d.low)
 }
 
 // find returns the resource to which psn belongs.
-func (d *rdQueue) find(psn bth.PSN) (i uint64, res *resource) {
-	for i := d.count; i != d.begin(); i-- {
-		if res := d.at(i - 1); distance(res.first, psn) < res.span {
+func (d *rdQueue) find(psn bth.PSN) (i uint32, res *resource) {
+	for i := d.Tail; i != d.Head; i-- {
+		if res := d.At(i - 1); distance(res.first, psn) < res.span {
 			return i - 1, res
 		}
 	}
@@ -104,14 +84,16 @@ func (d *rdQueue) find(psn bth.PSN) (i uint64, res *resource) {
 }
 
 // repeat makes the responses of resource i from the k-th on due again.
-func (d *rdQueue) repeat(i uint64, k uint32) {
-	res := d.at(i)
+func (d *rdQueue) repeat(i, k uint32) {
+	res := d.At(i)
 	if !res.due {
 		res.due = true
 		d.due++
 	}
 	res.start, res.next = k, k
-	d.low = min(d.low, i)
+	if int32(i-d.low) < 0 {
+		d.low = i
+	}
 }
 
 func (d *rdQueue) done(res *resource) {
@@ -119,26 +101,17 @@ func (d *rdQueue) done(res *resource) {
 	d.due--
 }
 
-func (d *rdQueue) clear() { *d = rdQueue{limit: d.limit} }
-
 // expire forgets resources that cannot be asked for again: half of the circle of PSNs
 // behind the expected one they would count as ahead of it (IBTA vol.1 9.7.1). What is
 // forgotten has been answered, for the peer has gone on.
 func (d *rdQueue) expire(expected bth.PSN) {
-	for i := d.begin(); i != d.count; i++ {
-		res := d.at(i)
-		if distance(res.first, expected) < maxSpan {
-			return
-		}
-		if res.due {
-			d.due--
-		}
-		d.floor = i + 1
+	for d.Len() > 0 && distance(d.Oldest().first, expected) >= maxSpan {
+		d.drop()
 	}
 }
 
 // room implements admission.
-func (a *inOrder) room() bool { return a.rd.room(uint64(a.r.q.attr.MaxDestRdAtomic)) }
+func (a *inOrder) room() bool { return a.rd.room(int(a.r.q.attr.MaxDestRdAtomic)) }
 
 // respond implements admission.
 func (a *inOrder) respond(e effect) {
@@ -152,7 +125,7 @@ func (a *inOrder) respond(e effect) {
 	default:
 		res.write = true
 	}
-	a.rd.add(res)
+	a.rd.add(res, int(a.r.q.attr.MaxDestRdAtomic))
 }
 
 // duplicate answers a request that has been executed before (IBTA vol.1

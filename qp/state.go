@@ -54,15 +54,10 @@ func (s State) String() string {
 
 // String returns the name of the transport service.
 func (t Type) String() string {
-	switch t {
-	case RC:
-		return "RC"
-	case UC:
-		return "UC"
-	case UD:
-		return "UD"
+	if t < RC || t > UD {
+		return fmt.Sprintf("Type(%d)", uint8(t))
 	}
-	return fmt.Sprintf("Type(%d)", uint8(t))
+	return [...]string{RC: "RC", UC: "UC", UD: "UD"}[t]
 }
 
 var attrNames = map[AttrMask]string{
@@ -115,8 +110,8 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		return nil
 	}
 	q.assign(a, m)
-	if from == SQE { // what was posted while the queue was broken is flushed first, a ring at most
-		q.req.flushPosted(int(q.cfg.MaxSendWR) + 1)
+	if from == SQE { // what was posted before is flushed, a ring at most (IBTA vol.1 10.3.1.7)
+		q.req.flushPosted(int(q.cfg.MaxSendWR))
 		q.flushing = false
 	}
 	q.state = to

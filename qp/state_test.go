@@ -2,12 +2,32 @@ package qp
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"roced/mono"
 )
 
 // newAt returns a queue pair in a state.
+// TestFlushBeforeRTS: what was posted while the send queue was broken is flushed, what is
+// posted then is sent (IBTA vol.1 10.3.1.7), also by a program that posts meanwhile.
+func TestFlushBeforeRTS(t *testing.T) {
+	q, h := newAt(t, UD, SQE)
+	for i := range 20 { // a ring of 16, and more as places are given back
+		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: WRSend})
+	}
+	if err := q.Modify(1, Attr{State: RTS}, AttrState); err != nil || h.cqes != 16 || strings.Count(h.log.String(), "WR_FLUSH_ERR") != 16 {
+		t.Fatalf("%v, %d completions\n%s", err, h.cqes, &h.log)
+	}
+	sent, out := 0, Transmit{}
+	for q.PollTransmit(1, &out) {
+		sent++
+	}
+	if q.Flushed(1); sent != 4 || q.State() != RTS {
+		t.Fatalf("%d packets in %v", sent, q.State())
+	}
+}
+
 func newAt(t *testing.T, typ Type, state State) (*QP, *scriptHost) {
 	t.Helper()
 	h := newScriptHost(1 << 12)
