@@ -10,9 +10,9 @@ import (
 	"roced/retrans"
 )
 
-// receive digests an acknowledgement or a response. Packets with PSNs outside of what is
-// outstanding are stale, of earlier exchanges, and are ignored (IBTA vol.1 9.7.5.1.2).
-func (r *requester) receive(now mono.Time, p *bth.Packet) Drop {
+// receive implements framing: the responses to a request have its PSNs. Packets with PSNs outside
+// of what is outstanding are stale, of earlier exchanges, and are ignored (IBTA vol.1 9.7.5.1.2).
+func (r *requester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
 	if !r.q.sending() || r.rec == nil {
 		return DropState
 	}
@@ -85,9 +85,7 @@ func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
 // flushed with the rest: it is not done.
 func (r *requester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
 	for r.Head != r.Tail && r.At(r.Head) != s {
-		r.q.host.SendRetired(1)
-		r.complete(&r.At(r.Head).wqe, StatusWRFlushErr)
-		r.Head++
+		r.end(StatusWRFlushErr)
 	}
 	r.fail(now, status)
 	return d

@@ -76,22 +76,24 @@ func (r *requester) complete(w *SendWQE, status Status) {
 // fail completes the oldest request in error, which breaks the send queue.
 func (r *requester) fail(now mono.Time, status Status) {
 	if r.Head != r.Tail {
-		r.q.host.SendRetired(1)
-		r.complete(&r.At(r.Head).wqe, status)
-		r.Head++
+		r.end(status)
 	}
 	r.q.enterSendError(now)
+}
+
+// end completes the oldest request, whatever has become of it.
+func (r *requester) end(status Status) {
+	r.q.host.SendRetired(1)
+	r.complete(&r.Oldest().wqe, status)
+	r.Head++
 }
 
 // flush completes everything taken with "flushed", which is followed by what is posted (IBTA
 // vol.1 10.8.4). The ring goes too: packets polled but not yet gone may still
 // look into its inline data.
 func (r *requester) flush() {
-	if n := r.Len(); n > 0 {
-		r.q.host.SendRetired(n)
-	}
-	for i := r.Head; i != r.Tail; i++ {
-		r.complete(&r.At(i).wqe, StatusWRFlushErr)
+	for r.Head != r.Tail {
+		r.end(StatusWRFlushErr)
 	}
 	r.Ring = ring.Ring[slot]{}
 	r.forget()

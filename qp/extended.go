@@ -191,12 +191,8 @@ func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 // locate returns the request that asks for the response psn, and which one it is.
 func (x *extendedFraming) locate(psn bth.PSN) (*slot, uint32) {
 	r := &x.q.req
-	if r.begun() == 0 {
-		return nil, 0
-	}
-	first := r.At(r.Head).rfirst
-	i := r.search(func(s *slot) bool { return distance(first, s.rfirst) <= distance(first, psn) })
-	if i == r.Head-1 {
+	i, ok := r.search(psn, func(s *slot) bth.PSN { return s.rfirst })
+	if !ok {
 		return nil, 0
 	}
 	s := r.At(i)

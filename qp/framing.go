@@ -15,15 +15,6 @@ type framing interface {
 	receive(now mono.Time, p *bth.Packet, m arrival) Drop
 }
 
-// standardFraming is the framing of RC, UC and UD: the responses to a request have its PSNs.
-type standardFraming requester
-
-func (*standardFraming) stamp(*slot, uint32, *bth.Packet) {}
-
-func (f *standardFraming) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
-	return (*requester)(f).receive(now, p)
-}
-
 // kinds are what the acknowledgements and packets of a transport say beyond the others'.
 var kinds = [...]struct {
 	perPacket bool // an acknowledgement for each packet, with its path: they clock the sender (MP-RDMA 3.1)

@@ -78,7 +78,14 @@ func (a *inOrder) execute(p *bth.Packet) *refusal {
 	if p.Opcode.Ends() {
 		var e effect
 		e.set(p, t.off)
-		if f := a.end(p, &e); f != nil {
+		lost := badBuffer
+		if p.Opcode.IsWrite() {
+			lost = badWrite(p.Opcode)
+		}
+		if f := a.r.sync(lost); f != nil {
+			return f
+		}
+		if f := a.r.complete(&e); f != nil {
 			return f
 		}
 		if p.Opcode.IsReadRequest() {
@@ -117,18 +124,6 @@ func (a *inOrder) take(p *bth.Packet, t *target) *refusal {
 		return nil
 	}
 	return r.place(p, t)
-}
-
-// end does what the last packet of a message does.
-func (a *inOrder) end(p *bth.Packet, e *effect) *refusal {
-	lost := badBuffer
-	if p.Opcode.IsWrite() {
-		lost = badWrite(p.Opcode)
-	}
-	if f := a.r.sync(lost); f != nil {
-		return f
-	}
-	return a.r.complete(e)
 }
 
 // advance records that a request packet has been executed, which takes span PSNs. A NAK

@@ -93,7 +93,6 @@ type settings struct {
 	Phantom    bool
 	QPN        bth.QPN
 	MaxSendWR  uint32
-	MaxRecvWR  uint32
 	MaxSendSGE uint32
 	MaxRecvSGE uint32
 	MaxInline  uint32
@@ -104,7 +103,7 @@ type settings struct {
 func settingsOf(c *Config) settings {
 	return settings{
 		Type: c.Type, kind: c.Profile.Kind, holdLast: c.Profile.HoldLast, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
-		MaxSendWR: c.MaxSendWR, MaxRecvWR: c.MaxRecvWR, MaxSendSGE: c.MaxSendSGE, MaxRecvSGE: c.MaxRecvSGE,
+		MaxSendWR: c.MaxSendWR, MaxSendSGE: c.MaxSendSGE, MaxRecvSGE: c.MaxRecvSGE,
 		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, Tuning: c.Tuning,
 	}
 }

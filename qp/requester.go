@@ -63,7 +63,7 @@ type requester struct {
 
 func (r *requester) init(q *QP, p *Profile) {
 	r.sender = newSender(q, p.Recovery, p.Controller, p.Paths)
-	r.frame = (*standardFraming)(r)
+	r.frame = r
 	if q.x != nil {
 		r.frame = &q.x.out
 	}
@@ -112,9 +112,7 @@ func (r *requester) reset() {
 
 // idle reports whether no request is being executed. Requests looked ahead to
 // have not begun.
-func (r *requester) idle() bool {
-	return r.Head == r.cursor && (r.Head == r.Tail || r.At(r.Head).sent == 0)
-}
+func (r *requester) idle() bool { return r.begun() == 0 }
 
 // drain is told that the queue pair has entered SQD: requests that have begun
 // are finished, then an event is due (IBTA vol.1 10.3.1.5).
@@ -151,6 +149,9 @@ func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now
 
 // exhausted implements source.
 func (r *requester) exhausted() bool { return r.cursor == r.Tail }
+
+// stamp implements framing: RC, UC and UD have no more headers.
+func (*requester) stamp(*slot, uint32, *bth.Packet) {}
 
 // sendNew sends the next packet of the request at the cursor.
 func (r *requester) sendNew(now mono.Time, t *Transmit) bool {

@@ -81,31 +81,29 @@ func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
 			return i, k, true
 		}
 	}
-	if r.Head == r.Tail {
-		return 0, 0, false
+	if i, ok = r.search(psn, func(s *slot) bth.PSN { return s.first }); ok {
+		k, ok = r.At(i).holds(psn)
 	}
-	first := r.At(r.Head).first
-	i = r.search(func(s *slot) bool { return distance(first, s.first) <= distance(first, psn) })
-	if i == r.Head-1 {
-		return 0, 0, false
-	}
-	k, ok = r.At(i).holds(psn)
 	return i, k, ok
 }
 
-// search returns the last request that has begun for which before is true, head-1 if there
-// is none; before is true for requests up to a certain one.
-func (r *requester) search(before func(*slot) bool) uint32 {
+// search returns the last of the requests that have begun whose PSN, which is what of says, is
+// not behind psn.
+func (r *requester) search(psn bth.PSN, of func(*slot) bth.PSN) (i uint32, ok bool) {
 	low, n := r.Head, r.begun()
+	if n == 0 {
+		return 0, false
+	}
+	first := of(r.At(low))
 	for n > 0 {
 		half := n / 2
-		if before(r.At(low + half)) {
+		if distance(first, of(r.At(low+half))) <= distance(first, psn) {
 			low, n = low+half+1, n-half-1
 		} else {
 			n = half
 		}
 	}
-	return low - 1
+	return low - 1, low != r.Head
 }
 
 // begun is the number of requests that have been sent, or their first packets; local
@@ -163,21 +161,21 @@ func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
 		return StatusLocQPOpErr
 	}
 	var sum uint64
-	for i := range w.SGEs {
-		sum += uint64(w.SGEs[i].Length)
-	}
-	if sum != uint64(w.Length) || sum > MaxMessage {
-		return StatusLocLenErr
-	}
 	var need Access
 	if k.responds() {
 		need = AccessLocalWrite
 	}
+	ok := true
 	for i := range w.SGEs {
 		g := &w.SGEs[i]
-		if g.Length > 0 && !q.host.CheckLocal(g.LKey, g.Addr, g.Length, need) {
-			return StatusLocProtErr
-		}
+		sum += uint64(g.Length)
+		ok = ok && (g.Length == 0 || q.host.CheckLocal(g.LKey, g.Addr, g.Length, need))
+	}
+	switch {
+	case sum != uint64(w.Length) || sum > MaxMessage:
+		return StatusLocLenErr
+	case !ok:
+		return StatusLocProtErr
 	}
 	return StatusSuccess
 }

@@ -1,6 +1,9 @@
 package qp
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Tuning is what depends on who runs a queue pair: hardware and simulations of it are
 // punctual, software is late and pays for each packet by itself. The zero value is as
@@ -44,9 +47,4 @@ func (t *Tuning) linkBytes() int {
 }
 
 // ackDepth is AckDepth or its default.
-func (t *Tuning) ackDepth() int {
-	if t.AckDepth <= 0 {
-		return 4096
-	}
-	return int(t.AckDepth)
-}
+func (t *Tuning) ackDepth() int { return int(cmp.Or(t.AckDepth, 4096)) }

@@ -42,12 +42,6 @@ func (r *responder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) Dro
 		r.adm.nak(f.nak|bth.Syndrome(r.q.attr.MinRNRTimer&0x1f), psn)
 		return f.drop
 	}
-	r.countRefusal(f)
-	r.fail(now, psn, own, f)
-	return f.drop
-}
-
-func (r *responder) countRefusal(f *refusal) {
 	switch f.nak {
 	case bth.SyndromeRemoteAccessErr, 0:
 		r.q.ctr.RespRemoteAccessErrors++
@@ -57,6 +51,8 @@ func (r *responder) countRefusal(f *refusal) {
 	if f == shortBuffer {
 		r.q.ctr.RespLocalLengthError++
 	}
+	r.fail(now, psn, own, f)
+	return f.drop
 }
 
 // fail breaks the queue pair over the request with PSN psn.
