@@ -153,19 +153,12 @@ func (r *requester) unanswered(end bth.PSN) *slot {
 	if r.rdOut == 0 {
 		return nil
 	}
-	limit := distance(r.una, end)
-	for i := r.Head; i != r.Tail; i++ {
-		s := r.At(i)
-		switch {
-		case s.kind == kindLocal:
-			continue
-		case s.sent == 0:
-			return nil
-		case s.kind.responds():
-			if distance(r.una, r.wanted(s)) < limit {
+	for i := range r.begun() {
+		if s := r.At(r.Head + i); s.kind.responds() {
+			if distance(r.una, r.wanted(s)) < distance(r.una, end) {
 				return s
 			}
-			return nil
+			break
 		}
 	}
 	return nil

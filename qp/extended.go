@@ -59,7 +59,7 @@ func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
 		x.number(s)
 	}
 	h, kind := &p.Ext, x.q.cfg.kind
-	*h = bth.XETH{Profile: kind}
+	h.Profile, h.Flags = kind, 0
 	if x.q.req.synchronises(s) {
 		h.Flags = bth.XSync
 	}
@@ -253,9 +253,7 @@ func (r *requester) lastSoFar(s *slot) bool {
 	return s == r.At(r.Tail-1) && !r.q.host.HasSend()
 }
 
-// givenUp is when the peer is: while nothing is outstanding, nobody is waited for. The
-// timeouts of the extended transports' recoveries are shorter by orders of magnitude than
-// that of the queue pair and do not count retries.
+// givenUp is when the peer is (see patience): while nothing is outstanding, nobody is waited for.
 func (r *requester) givenUp() mono.Time {
 	limit := r.q.patience()
 	if limit == 0 || r.idle() || r.rnrUntil != 0 {

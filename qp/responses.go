@@ -162,7 +162,8 @@ func (a *responseSender) inFlight() uint32 { return a.rec.InFlight() * uint32(a.
 // build makes response k of x. It fails if the memory may no longer be read.
 func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	psn := x.first.Add(int(k))
-	p.Ext = bth.XETH{Profile: a.q.cfg.kind}
+	p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
+	p.Ext.Profile, p.Ext.Flags = a.q.cfg.kind, 0
 	if kinds[p.Ext.Profile].head {
 		p.Ext.Flags, p.Ext.Head = bth.XHasHead, a.from
 		if psn.Next() == a.end {
@@ -171,7 +172,6 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	}
 	if x.atomic {
 		a.q.header(p, bth.OpAtomicAck, psn)
-		p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
 		p.AtomicAck = x.orig
 		return true
 	}
@@ -180,7 +180,6 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 		return false
 	}
 	a.q.header(p, readResponseOp(k == 0, k+1 == x.span), psn)
-	p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
 	p.Payload = data
 	return true
 }

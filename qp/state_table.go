@@ -59,11 +59,7 @@ var transitions = map[[2]State]rules{
 		ud: rule{AttrSQPSN, runUD},
 	},
 	{RTS, RTS}: {rc: rule{0, runRC}, uc: rule{0, runUC}, ud: rule{0, runUD}},
-	{RTS, SQD}: {
-		rc: rule{0, AttrEnSQDNotify},
-		uc: rule{0, AttrEnSQDNotify},
-		ud: rule{0, AttrEnSQDNotify},
-	},
+	{RTS, SQD}: {rc: rule{0, AttrEnSQDNotify}, uc: rule{0, AttrEnSQDNotify}, ud: rule{0, AttrEnSQDNotify}},
 	{SQD, RTS}: {rc: rule{0, runRC}, uc: rule{0, runUC}, ud: rule{0, runUD}},
 	{SQD, SQD}: {rc: rule{0, sqdRC}, uc: rule{0, sqdUC}, ud: rule{0, sqdUD}},
 	{SQE, RTS}: {uc: rule{0, AttrCurState | AttrAccessFlags}, ud: rule{0, AttrCurState | AttrQKey}},
