@@ -75,7 +75,12 @@ func (f *flow) done() bool {
 // post posts as many messages as the queue takes and reports when to be called
 // again. A client can count on a place only when it knows of the completion.
 func (f *flow) post(now mono.Time) mono.Time {
-	w, rung := f.from.w, false
+	w, before := f.from.w, f.posted
+	defer func() {
+		if f.posted > before {
+			f.from.qp.Doorbell()
+		}
+	}()
 	for (!f.failed || w.ending) && now >= f.nextAt && f.posted < len(f.msgs) && f.posted-f.known < w.s.depth {
 		m := f.msgs[f.posted]
 		if !f.ready(m) {
@@ -90,13 +95,9 @@ func (f *flow) post(now mono.Time) mono.Time {
 		w.count.posted[m.op]++
 		f.posted++
 		w.acts++
-		rung = true
 		if w.s.pause > 0 && chance(w.rng, 50) {
 			f.nextAt = now.Add(w.s.pause)
 		}
-	}
-	if rung {
-		f.from.qp.Doorbell()
 	}
 	if f.nextAt > now && (!f.failed || w.ending) && f.posted < len(f.msgs) {
 		return f.nextAt
