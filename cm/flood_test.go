@@ -130,3 +130,23 @@ func TestForgedRequests(t *testing.T) {
 		t.Errorf("the honest one is %v", honest.State())
 	}
 }
+
+// TestEnumeratedQueuePairs sends REQs in the name of a peer for every queue pair that he could have.
+// By the specification they would end his connection (IBTA vol.1 12.9.8.3.1), which only he may.
+func TestEnumeratedQueuePairs(t *testing.T) {
+	f := newFlood(t, 64)
+	f.accept = true
+	now := mono.Time(1)
+	f.request(now, 251)
+	honest := f.conns[0]
+	if err := honest.CommEstablished(now); err != nil {
+		t.Fatal(err)
+	}
+	for range 3000 { // each queue pair three times
+		now = now.Add(time.Millisecond)
+		f.request(now, 251)
+	}
+	if honest.State() != cm.StateEstablished || f.events[cm.Disconnected] != 0 {
+		t.Errorf("the connection is %v; events %v", honest.State(), f.events)
+	}
+}

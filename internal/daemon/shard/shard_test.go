@@ -73,8 +73,7 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestBorrow: while the loop sleeps, who calls Do runs the closure himself, and the loop does
-// what it leaves.
+// TestBorrow: while the loop sleeps, who calls Do runs the closure himself.
 func TestBorrow(t *testing.T) {
 	s := newShard(t, 0)
 	runtime.LockOSThread()
@@ -92,20 +91,6 @@ func TestBorrow(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond) // it goes to sleep
 	}
-	for begun, before := time.Now(), s.rounds(t); s.rounds(t) == before; time.Sleep(time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("the loop goes on sleeping")
-		}
-	}
-}
-
-// rounds is how often the loop has turned.
-func (s *Shard) rounds(t *testing.T) uint64 {
-	st, err := s.Stats(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st.Rounds
 }
 
 func TestDoIsGivenUp(t *testing.T) {
@@ -434,4 +419,57 @@ func TestBellBudget(t *testing.T) {
 		}
 	}
 	t.Error("a bell is never heard")
+}
+
+// commanded counts the commands of a client who has always one more.
+type commanded int
+
+func (c *commanded) Command(mono.Time, *rocev2.NIC) { *c++ }
+
+// TestHearBudget: clients who have bells and commands without end take a turn no longer than a
+// budget, and all of them come in their turn.
+func TestHearBudget(t *testing.T) {
+	nic, q := brokenQP(t, &posted{})
+	for _, what := range []struct {
+		name string
+		ring func(b *Bell)
+		most int // clients in a turn
+	}{
+		{"bells", func(b *Bell) { b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, ^uint64(0)) }, 32},
+		{"commands", func(b *Bell) {
+			*(*uint32)(unsafe.Pointer(&b.mem[uverbs.DirectState])) = uverbs.DirectAsked
+		}, 8},
+	} {
+		s := &Shard{nic: nic}
+		const clients = 100
+		for range clients {
+			words := make([]uint64, uverbs.DoorbellSize/8)
+			b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1, new(commanded))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for h := range uint32(64) {
+				b.Set(h, q)
+			}
+			s.bells = append(s.bells, b)
+		}
+		heard := map[int]bool{}
+		for range clients/what.most + 1 {
+			for _, b := range s.bells {
+				what.ring(b)
+			}
+			before := s.listen
+			s.hear(1)
+			n := (s.listen - before + clients) % clients
+			if n == 0 || n > what.most {
+				t.Fatalf("%s: %d clients are heard in a turn, want %d", what.name, n, what.most)
+			}
+			for i := range n {
+				heard[(before+1+i)%clients] = true
+			}
+		}
+		if len(heard) != clients {
+			t.Errorf("%s: %d clients are heard in all", what.name, len(heard))
+		}
+	}
 }

@@ -2,6 +2,7 @@ package siege
 
 import (
 	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -28,6 +29,37 @@ type attack func(runDir string, rng *rand.Rand)
 var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
+	"stops": traffic, "frames": frames, "deaths": deaths, "withheld": withholding,
+}
+
+// What the victim is measured beside for comparison: programs that do what it does, and programs
+// that compute and have nothing to do with the daemon.
+const (
+	honest    = "honest"
+	computing = "computing"
+)
+
+// compute takes a processor for a second.
+func compute(_ string, rng *rand.Rand) {
+	for begun := time.Now(); time.Since(begun) < time.Second; {
+		for range 1000 {
+			rng.Uint64()
+		}
+	}
+}
+
+// write does what the victim does.
+func write(runDir string, _ *rand.Rand) {
+	p, err := newPair(runDir, 1, 4096)
+	if err != nil {
+		return
+	}
+	defer p.close()
+	for i := 0; ; i++ {
+		if _, err := p.write(context.Background(), byte(i), 1024); err != nil {
+			return
+		}
+	}
 }
 
 var native = binary.NativeEndian
@@ -46,8 +78,15 @@ func Main() {
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
 		os.Exit(0)
 	}()
+	do := attacks[name]
+	switch name {
+	case honest:
+		do = write
+	case computing:
+		do = compute
+	}
 	for rng := rand.New(rand.NewPCG(seed, 0)); ; {
-		attacks[name](runDir, rng)
+		do(runDir, rng)
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -257,9 +296,7 @@ func (r *raw) fillAll(list []*broken, n uint32) {
 	for begun := time.Now(); time.Since(begun) < time.Second; {
 		for _, b := range list {
 			b.fill(n)
-			w := int(b.handle) / 64
-			orWord(r.mem, uverbs.DoorbellMap+8*w, 1<<(b.handle%64)) // the doorbells are the first thing in the memory
-			orWord(r.mem, uverbs.DoorbellSummary+w/64*8, 1<<(w%64))
+			r.name(b.handle)
 		}
 		_, _ = unix.Write(r.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	}

@@ -22,17 +22,18 @@ type pair struct {
 // newPair connects n queue pairs of the first NIC with as many of the second.
 func newPair(runDir string, n, size int) (*pair, error) {
 	p := &pair{}
-	if err := p.connect(runDir, n, size); err != nil {
+	if err := p.connect([2]string{device(runDir, 0), device(runDir, 1)}, n, size); err != nil {
 		p.close()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *pair) connect(runDir string, n, size int) (err error) {
+// connect connects n queue pairs of the first device with as many of the second.
+func (p *pair) connect(devices [2]string, n, size int) (err error) {
 	var qps [2][]*verbs.QP
 	for i := range p.ctx {
-		if p.ctx[i], err = verbs.Open(device(runDir, i)); err != nil {
+		if p.ctx[i], err = verbs.Open(devices[i]); err != nil {
 			return err
 		}
 		pd, err := p.ctx[i].AllocPD()

@@ -68,7 +68,7 @@ func Main() {
 	if path == "" {
 		return
 	}
-	mem, err := mapFile(path)
+	mem, err := Map(path)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -78,8 +78,8 @@ func Main() {
 	os.Exit(0)
 }
 
-// mapFile maps the file, writable; writes do not reach it.
-func mapFile(path string) ([]byte, error) {
+// Map maps the file, writable; writes do not reach it.
+func Map(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
