@@ -67,6 +67,9 @@ var native = binary.NativeEndian
 // environment makes the test binary an attacker.
 const environment = "ROCED_SIEGE"
 
+// daemonEnv makes it a daemon with the configuration that it names.
+const daemonEnv = "ROCED_SIEGE_DAEMON"
+
 // Main is the attacker. A test binary calls it first in its TestMain.
 func Main() {
 	var name, runDir string

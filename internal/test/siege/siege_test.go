@@ -30,9 +30,6 @@ var only = flag.String("attack", "", "the one attack that there is to be; empty 
 
 var duration = flag.Duration("siege", 0, "how long the siege lasts; 0 for a second and a half of each attack")
 
-// daemonEnv makes the test binary a daemon with the configuration that it names.
-const daemonEnv = "ROCED_SIEGE_DAEMON"
-
 // outlaw is the user who attacks.
 const outlaw = 65533
 
