@@ -1,6 +1,7 @@
 package rocev2
 
 import (
+	"fmt"
 	"testing"
 
 	"roced/qp"
@@ -194,6 +195,25 @@ func TestDestroyQPClosesWindows(t *testing.T) {
 	mr := o.reg(mwBase, 1<<16, allAccess)
 	if !(*host)(q).BindMW(qp.BindWR{Addr: mwBase, Length: 8, MRLKey: mr.LKey, MWRKey: mw.RKey, RKey: mw.RKey}) {
 		t.Error("cannot be bound again")
+	}
+}
+
+// BenchmarkDestroyQP destroys queue pairs beside windows of others, which cost it nothing.
+func BenchmarkDestroyQP(b *testing.B) {
+	for _, windows := range []int{0, 60_000} {
+		b.Run(fmt.Sprintf("windows=%d", windows), func(b *testing.B) {
+			o := newObjs(b, Limits{MWs: 1 << 16})
+			for range windows {
+				if _, err := o.AllocMW(o.pd, MWType2, nil); err != nil {
+					b.Fatal(err)
+				}
+			}
+			for b.Loop() {
+				if err := o.DestroyQP(o.newQP(o.pd)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
