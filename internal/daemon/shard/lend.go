@@ -18,7 +18,7 @@ func (s *Shard) lend(wait func()) {
 // borrow runs f here if the loop sleeps, and reports whether it has: that spares two threads
 // which wake each other, several times what most closures take. The loop wakes up then for
 // what f has left it to do, but nobody waits for that.
-func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) bool {
+func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) (done bool) {
 	if !s.loops.TryLock() {
 		return false
 	}
@@ -27,6 +27,7 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) bool {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()
 	s.stats.Calls++
+	done = true // also if it faults
 	f(Now(), s.nic)
-	return true
+	return done
 }
