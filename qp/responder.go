@@ -244,7 +244,9 @@ func consumes(o bth.Opcode) bool { return o.IsSend() || o.IsWrite() && o.HasImm(
 
 // query executes an atomic, an ATOMIC WRITE or a FLUSH, or checks that a READ can be answered.
 func (r *responder) query(e *effect) *refusal {
-	h, ok, orig := r.q.host, true, e.operand
+	h := r.q.host
+	var orig uint64
+	var ok bool
 	switch {
 	case e.opcode.IsReadRequest():
 		if e.length > 0 && !h.CheckRemote(e.rkey, e.va, e.length, AccessRemoteRead) {
