@@ -133,9 +133,11 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 // acknowledgement implies a NAK for it (IBTA vol.1 9.7.5.1.3). It returns false
 // in that case.
 func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
-	if s := r.unanswered(end); s != nil && !r.separate {
-		r.implyNAK(now, s, p)
-		return false
+	if !r.separate {
+		if s := r.unanswered(end); s != nil {
+			r.implyNAK(now, s, p)
+			return false
+		}
 	}
 	r.feedback(now, &bth.Feedback{Expected: end}, p)
 	return true
@@ -153,12 +155,16 @@ func (r *requester) unanswered(end bth.PSN) *slot {
 	if r.rdOut == 0 {
 		return nil
 	}
+	first := r.At(r.Head).first // a READ is outstanding
 	for i := range r.begun() {
-		if s := r.At(r.Head + i); s.kind.responds() {
-			if distance(r.una, r.wanted(s)) < distance(r.una, end) {
-				return s
-			}
-			break
+		s := r.At(r.Head + i)
+		switch {
+		case distance(first, s.first) >= distance(first, end):
+			return nil
+		case s.kind.responds() && distance(r.una, r.wanted(s)) < distance(r.una, end):
+			return s
+		case s.kind.responds():
+			return nil
 		}
 	}
 	return nil

@@ -101,6 +101,30 @@ func sendReadResponses(t *testing.T, q *QP, psn bth.PSN, data []byte) {
 	}
 }
 
+// TestAckLooksNoFurther: an acknowledgement costs what it acknowledges, however many requests
+// stand between that and a READ. Of those behind it one is made to look as if it were the READ.
+func TestAckLooksNoFurther(t *testing.T) {
+	q, h := newAt(t, RC, RTS)
+	for range 8 {
+		h.queue = append(h.queue, SendWQE{Opcode: WRWrite})
+	}
+	h.queue = append(h.queue, SendWQE{Opcode: WRRead})
+	var tr Transmit
+	for q.PollTransmit(1, &tr) {
+	}
+	r := &q.req
+	if r.rdOut != 1 || r.begun() != 9 {
+		t.Fatalf("%d READs among %d requests are outstanding", r.rdOut, r.begun())
+	}
+	if s := r.unanswered(r.una.Add(9)); s != r.At(8) {
+		t.Errorf("of all: %+v, want the READ", s)
+	}
+	r.At(5).kind, r.At(5).first = kindRead, r.una
+	if s := r.unanswered(r.una.Add(3)); s != nil {
+		t.Errorf("of three: %+v", s)
+	}
+}
+
 // TestIdleIsSmall bounds what an idle queue pair costs.
 func TestIdleIsSmall(t *testing.T) {
 	if n := unsafe.Sizeof(QP{}); n > 704 {
