@@ -82,7 +82,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 	case reorder.Beyond:
 		r.q.ctr.OutOfSequence++
 		r.trk.Receive(p.PSN, false)
-		a.acknowledge(p, m)
+		r.q.answer(&a.acks, r.trk.Feedback(), p, m)
 		return DropOutOfOrder
 	}
 	held := verdict == reorder.Held
@@ -117,7 +117,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 func (a *anyOrder) decline(p *bth.Packet, m arrival) {
 	a.r.q.ctr.OutOfSequence++
 	a.r.trk.(reorder.Releaser).Refuse(p.PSN)
-	a.acknowledge(p, m)
+	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
 }
 
 // copies reports whether p, ahead of a gap, must not be placed yet.
@@ -174,7 +174,7 @@ func (a *anyOrder) locate(p *bth.Packet, t *target) *refusal {
 func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m arrival, t *target, copied bool) Drop {
 	o := p.Opcode
 	v, _ := a.r.trk.Receive(p.PSN, o.Ends() && (o.IsSend() || o.IsWrite()))
-	a.acknowledge(p, m)
+	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
 	if v == reorder.Beyond {
 		return DropOutOfOrder
 	}
@@ -272,17 +272,11 @@ func (a *anyOrder) placeCopy(w *waiter) *refusal {
 		}
 		return in.fill(a.r.q, w.off, w.data)
 	}
-	if n := uint32(len(w.data)); n > 0 && !h.CheckRemote(w.rkey, w.va, n, AccessRemoteWrite) {
-		return badWrite(w.opcode)
-	} else if n > 0 && !h.WriteRemote(w.rkey, w.va, w.data) {
+	n := uint32(len(w.data))
+	if n > 0 && !(h.CheckRemote(w.rkey, w.va, n, AccessRemoteWrite) && h.WriteRemote(w.rkey, w.va, w.data)) {
 		return badWrite(w.opcode)
 	}
 	return nil
-}
-
-// acknowledge makes the answer to p due, which the tracker has been told of.
-func (a *anyOrder) acknowledge(p *bth.Packet, m arrival) {
-	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
 }
 
 func (a *anyOrder) nak(s bth.Syndrome, psn bth.PSN) { a.syndrome, a.nakPSN = s, psn }

@@ -123,7 +123,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 		return DropDuplicate
 	case reorder.Beyond:
 		x.trk.Receive(p.PSN, false)
-		x.answer(p, m)
+		x.q.answer(&x.acks, x.trk.Feedback(), p, m)
 		return DropOutOfOrder
 	}
 	s, k := x.locate(p.PSN)
@@ -140,7 +140,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 		}
 	}
 	v, _ := x.trk.Receive(p.PSN, false)
-	x.answer(p, m)
+	x.q.answer(&x.acks, x.trk.Feedback(), p, m)
 	switch {
 	case v == reorder.Beyond:
 		return DropOutOfOrder
@@ -200,11 +200,6 @@ func (x *extendedFraming) locate(psn bth.PSN) (*slot, uint32) {
 		return s, k
 	}
 	return nil, 0
-}
-
-// answer makes the acknowledgement of p due, which the tracker has been told of.
-func (x *extendedFraming) answer(p *bth.Packet, m arrival) {
-	x.q.answer(&x.acks, x.trk.Feedback(), p, m)
 }
 
 // pollAck fills t with the next acknowledgement of a response.

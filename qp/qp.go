@@ -180,7 +180,6 @@ type QP struct {
 	x     *extension // extended transports only
 	trace *tracing   // nil: nobody watches
 	timer mono.Time  // the instant of NextTimeout
-	told  mono.Time  // what TimerMoved has said last
 
 	fresh   bool // timer is up to date
 	settled bool // PollTransmit has had nothing since the last input
@@ -211,7 +210,7 @@ func New(cfg Config) *QP {
 		p.ResponseTracker = cmp.Or[reorder.Tracker](p.ResponseTracker, reorder.NewStrict())
 		p.ResponseRecovery = cmp.Or[retrans.Recovery](p.ResponseRecovery, retrans.NewGoBackN())
 	}
-	q := &QP{told: mono.Never, transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
+	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && p.Kind != bth.ProfileRC {
 		q.x, q.transport = new(extension), bth.TransportExt
 		q.x.out.init(q, p)
@@ -421,15 +420,6 @@ func (q *QP) NextTimeout() mono.Time {
 	}
 	q.timer, q.fresh = t, true
 	return t
-}
-
-// TimerMoved returns NextTimeout and whether that is earlier than TimerMoved has said last:
-// only then a timer that runs has to be set anew. One that fires too early asks again.
-func (q *QP) TimerMoved() (at mono.Time, earlier bool) {
-	at = q.NextTimeout()
-	earlier = at < q.told
-	q.told = at
-	return at, earlier
 }
 
 // enterError moves the queue pair to the ERR state: everything posted is

@@ -51,22 +51,17 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 	t.AH = 0
 	switch s.kind {
 	case kindRead:
-		if w.Opcode == WRAtomicWrite {
-			r.q.header(p, bth.OpAtomicWrite, s.first)
-			p.RETH = bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: atomicWriteLen}
-			p.Payload = w.Inline
-			return true
-		}
-		if w.Opcode == WRFlush {
-			r.q.header(p, bth.OpFlush, s.first)
-			p.FETH, p.RETH = w.Flush.FETH, bth.RETH{VA: w.RemoteVA, RKey: w.RKey, Length: w.Flush.Length}
-			return true
-		}
 		// Asked for again from its middle, a READ has the address and the length
 		// advanced (IBTA vol.1 9.7.5.1.1).
 		done := k * uint32(r.q.mtu)
-		r.q.header(p, bth.OpReadRequest, s.first.Add(int(k)))
+		r.q.header(p, workOps[w.Opcode].only, s.first.Add(int(k)))
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
+		switch w.Opcode {
+		case WRAtomicWrite:
+			p.RETH.Length, p.Payload = atomicWriteLen, w.Inline
+		case WRFlush:
+			p.RETH.Length, p.FETH = w.Flush.Length, w.Flush.FETH
+		}
 		return true
 	case kindAtomic:
 		r.q.header(p, workOps[w.Opcode].only, s.first)

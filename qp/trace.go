@@ -135,13 +135,9 @@ func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
 // traceSent shows a packet that takes span PSNs.
 func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, again bool) {
 	if q.trace != nil {
-		q.trace.sent(now, p, span, again)
+		q.trace.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
+			Retransmission: again, Response: !p.Opcode.IsRequest()})
 	}
-}
-
-func (t *tracing) sent(now mono.Time, p *bth.Packet, span uint32, again bool) {
-	t.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
-		Retransmission: again, Response: !p.Opcode.IsRequest()})
 }
 
 // traceAck shows what an acknowledgement of requests or, of extended transports, of

@@ -22,7 +22,7 @@ type Node struct {
 
 // arm sets the timer of n anew only if it has fired or has to fire earlier.
 func (n *Node) arm() mono.Time {
-	if at, earlier := n.Q.TimerMoved(); earlier || n.timer <= *n.now {
+	if at := n.Q.NextTimeout(); at < n.timer || n.timer <= *n.now {
 		n.timer = at
 	}
 	return n.timer
