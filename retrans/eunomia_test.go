@@ -288,3 +288,20 @@ func TestRecoveriesAllocateNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestSelectiveAllMarked: a peer that has everything, as it says, and does not advance is waited
+// for, one timeout after the other (soak seed 600022058).
+func TestSelectiveAllMarked(t *testing.T) {
+	s := NewSelective(64)
+	s.Reset(psn(7))
+	s.SetTimeout(time.Millisecond)
+	s.OnSent(0, psn(7), 2, false)
+	s.Mark(psn(7))
+	s.Mark(psn(8))
+	for range 3 {
+		now := s.Deadline()
+		if out := s.OnTimeout(now); out.Lost != 0 || s.Deadline() != now.Add(time.Millisecond) {
+			t.Fatalf("at %v: %+v, the next timeout is at %v", now, out, s.Deadline())
+		}
+	}
+}

@@ -143,9 +143,10 @@ func (s *Selective) OnRNR(mono.Time) {
 // if there is a mark, only those before it are sent again. If there is none, the oldest
 // packet alone is, and the answer tells whether the timer was early: an acknowledgement of
 // that packet and no other means that the rest is lost too (as F-RTO, RFC 5682 2.1). A
-// timeout is a new loss: the next NAK counts.
-func (s *Selective) OnTimeout(mono.Time) Outcome {
-	s.nakSeen = false
+// timeout is a new loss: the next NAK counts. Nothing may be left without a mark: a peer that
+// does not advance all the same is waited for once more.
+func (s *Selective) OnTimeout(now mono.Time) Outcome {
+	s.nakSeen, s.base = false, now
 	switch {
 	case s.una == s.nxt:
 		return Outcome{}
