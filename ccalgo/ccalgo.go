@@ -32,8 +32,8 @@ type Sample struct {
 //
 // Reset comes first. Then the order is that of events: OnSent after a packet has been
 // built, OnAck after retrans.Recovery.OnFeedback has taken the same acknowledgement,
-// then OnLoss if that has found a loss. Limits and Deadline may be asked at any time, and are asked anew after
-// each of these calls.
+// then OnLoss if that has found a loss. Limits and Deadline may be asked at any time, and
+// are asked anew after each of these calls.
 type Controller interface {
 	// Reset begins anew, for a path MTU in bytes. It comes before all else.
 	Reset(mtu int)
@@ -42,7 +42,8 @@ type Controller interface {
 	// 3168 section 5).
 	ECNCapable() bool
 	// OnSent tells of a data packet with so many bytes of payload, new or sent again;
-	// inflight are the bytes in the network, it included.
+	// inflight are the bytes in the network, it included, and 0 where nothing is
+	// acknowledged (UC, UD).
 	OnSent(now mono.Time, bytes, inflight uint32)
 	// OnAck tells of each acknowledgement, READ response and NACK, also of those that
 	// acknowledge nothing new: their marks count.

@@ -71,8 +71,8 @@ type SGE struct {
 	LKey   uint32
 }
 
-// SendWQE is a send work request as the poster wrote it. A SendQueue copies
-// one element of its ring into it; everything in it is unvalidated.
+// SendWQE is a send work request as the poster wrote it. Host.NextSend copies
+// one element of the ring into it; everything in it is unvalidated.
 type SendWQE struct {
 	WRID   uint64
 	Opcode WROpcode
