@@ -199,16 +199,23 @@ const defaultUnacked = 256
 // Plug-ins that its profile lacks are those of standard RC.
 func New(cfg Config) *QP {
 	p := &cfg.Profile
-	cfg.Counters, cfg.MaxUnacked = cmp.Or(cfg.Counters, new(Counters)), cmp.Or(cfg.MaxUnacked, defaultUnacked)
-	p.Controller = cmp.Or[ccalgo.Controller](p.Controller, ccalgo.None{})
-	p.Tracker = cmp.Or[reorder.Tracker](p.Tracker, reorder.NewStrict())
-	p.Paths = cmp.Or[path.Selector](p.Paths, &path.Single{})
-	if cfg.Type == RC {
-		p.Recovery = cmp.Or[retrans.Recovery](p.Recovery, retrans.NewGoBackN())
+	cfg.MaxUnacked = cmp.Or(cfg.MaxUnacked, defaultUnacked)
+	if cfg.Counters == nil {
+		cfg.Counters = new(Counters)
 	}
-	if p.Kind != bth.ProfileRC {
-		p.ResponseTracker = cmp.Or[reorder.Tracker](p.ResponseTracker, reorder.NewStrict())
-		p.ResponseRecovery = cmp.Or[retrans.Recovery](p.ResponseRecovery, retrans.NewGoBackN())
+	p.Controller = cmp.Or[ccalgo.Controller](p.Controller, ccalgo.None{})
+	if p.Tracker == nil {
+		p.Tracker = reorder.NewStrict()
+	}
+	p.Paths = cmp.Or[path.Selector](p.Paths, &path.Single{})
+	if cfg.Type == RC && p.Recovery == nil {
+		p.Recovery = retrans.NewGoBackN()
+	}
+	if p.Kind != bth.ProfileRC && p.ResponseTracker == nil {
+		p.ResponseTracker = reorder.NewStrict()
+	}
+	if p.Kind != bth.ProfileRC && p.ResponseRecovery == nil {
+		p.ResponseRecovery = retrans.NewGoBackN()
 	}
 	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && p.Kind != bth.ProfileRC {

@@ -212,11 +212,7 @@ func (d *deferrals) flush() {
 
 // sync reports whether nothing is under way.
 func (d *deferrals) sync() bool {
-	d.flush()
-	if d.active > 0 {
-		return d.wait()
-	}
-	return true
+	return !d.writing() || d.wait()
 }
 
 // operate carries out an atomic operation, which must be the same one when it comes again.

@@ -100,23 +100,18 @@ func (w *worker) work() {
 
 // wait returns when no access to the memory is under way any more, or the server ends.
 func (r *remote) wait() {
-	r.w.mu.Lock()
-	last := r.last
-	r.w.mu.Unlock()
-	r.w.wait(last)
+	r.w.wait(&r.last)
 }
 
 // settle returns when all accesses have ended that were under way when it was called, or the
 // server ends. A queue pair that goes leaves some behind.
 func (w *worker) settle() {
-	w.mu.Lock()
-	last := w.begun
-	w.mu.Unlock()
-	w.wait(last)
+	w.wait(&w.begun)
 }
 
-// wait returns when an access and those before it have ended, or the server ends.
-func (w *worker) wait(last uint64) {
+// wait returns when the access that last says now and those before it have ended, or the server
+// ends.
+func (w *worker) wait(last *uint64) {
 	ctx := w.c.srv.ctx
 	stop := context.AfterFunc(ctx, func() {
 		w.mu.Lock()
@@ -126,7 +121,7 @@ func (w *worker) wait(last uint64) {
 	defer stop()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.done < last && ctx.Err() == nil {
+	for upto := *last; w.done < upto && ctx.Err() == nil; {
 		w.ended.Wait()
 	}
 }

@@ -87,18 +87,25 @@ func copyPrograms(dir string, names ...string) error {
 	return nil
 }
 
-// TestConfined has all parts run as an ordinary user does in a container without any right: both daemons and the
-// programs. The namespaces and addresses are there before, as in a pod.
-func TestConfined(t *testing.T) {
+// confinedBed makes two namespaces that are joined, and a folder of programs that an ordinary
+// user may run.
+func confinedBed(t *testing.T) (bed *testbed.Bed, dir string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
 	}
 	bed, err := testbed.NewDirect([2]bool{true, true})
 	lab.Must(t, err)
-	defer bed.Close()
-	dir := lab.Dir(t)
+	t.Cleanup(func() { bed.Close() })
+	dir = lab.Dir(t)
 	lab.Must(t, os.Chmod(dir, 0o755))
 	lab.Must(t, copyPrograms(dir, "roced", "roceperf", "rocectl"))
+	return bed, dir
+}
+
+// TestConfined has all parts run as an ordinary user does in a container without any right: both daemons and the
+// programs. The namespaces and addresses are there before, as in a pod.
+func TestConfined(t *testing.T) {
+	bed, dir := confinedBed(t)
 	var run [2]string
 	for i, port := range []string{"interface: " + veth, "address: 198.18.0.2"} {
 		own := filepath.Join(dir, fmt.Sprint(i))

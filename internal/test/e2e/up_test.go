@@ -13,20 +13,11 @@ import (
 
 	"roced/internal/daemon/api"
 	"roced/internal/test/lab"
-	"roced/tools/testbed"
 )
 
 // TestUp starts daemons by one command, as an ordinary user without any right, and ends them.
 func TestUp(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root, to make the network and then to become an ordinary user")
-	}
-	bed, err := testbed.NewDirect([2]bool{true, true})
-	lab.Must(t, err)
-	defer bed.Close()
-	dir := lab.Dir(t)
-	lab.Must(t, os.Chmod(dir, 0o755))
-	lab.Must(t, copyPrograms(dir, "roced", "roceperf", "rocectl"))
+	bed, dir := confinedBed(t)
 	own := filepath.Join(dir, "own")
 	lab.Must(t, os.Mkdir(own, 0o755))
 	lab.Must(t, os.Chown(own, nobody, nobody))
