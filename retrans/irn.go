@@ -27,10 +27,12 @@ type IRN struct {
 	retx     bth.PSN // what lies before it has been sent again if it was lost
 	recovery bth.PSN // behind the recovery sequence
 	high     bth.PSN // behind the highest PSN acknowledged selectively
-	gone     bth.PSN // what lies before it and is not acknowledged left the network
+	lostTo   bth.PSN // what lies before it and is not acknowledged left the network
 	marks    marks
-	active   bool // in loss recovery
-	first    bool // ... and nothing has been sent again yet
+	marked   uint32 // marks that are set
+	lost     uint32 // packets from retx to lostTo that have none
+	active   bool   // in loss recovery
+	first    bool   // ... and nothing has been sent again yet
 
 	cfg   irnConfig
 	timer irnTimer
@@ -75,7 +77,7 @@ func newIRN(p Params) (Recovery, error) {
 // Reset implements Recovery.
 func (t *IRN) Reset(psn bth.PSN) {
 	clear(t.marks)
-	*t = IRN{una: psn, nxt: psn, retx: psn, recovery: psn, high: psn, gone: psn, marks: t.marks, cfg: t.cfg, timer: t.timer}
+	*t = IRN{una: psn, nxt: psn, retx: psn, recovery: psn, high: psn, lostTo: psn, marks: t.marks, cfg: t.cfg, timer: t.timer}
 	t.timer.reset()
 }
 
@@ -96,6 +98,7 @@ func (t *IRN) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	if next, ok := t.NextRetransmit(); ok && psn == next {
 		t.first, t.retx = false, end
 		t.skip()
+		t.recount()
 	}
 }
 
@@ -112,6 +115,7 @@ func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	t.timer.acknowledged(now, t.offset(t.timer.timed) < acked || f.HasSACK && !f.Refused && f.SACK == t.timer.timed)
 	out := Outcome{Acked: acked, Delivered: t.unmarked(t.una, f.Expected)}
 	if acked > 0 {
+		t.marked -= acked - out.Delivered
 		t.advance(now, f.Expected, acked)
 	}
 	before := t.waiting()
@@ -147,6 +151,10 @@ func (t *IRN) mark(psn bth.PSN) bool {
 		return false
 	}
 	t.marks.set(psn)
+	t.marked++
+	if d >= t.offset(t.retx) && d < t.offset(t.lostTo) {
+		t.lost--
+	}
 	if d >= t.offset(t.high) {
 		t.high = psn.Next()
 	}
@@ -161,10 +169,13 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 	left := distance(to, t.nxt)
 	t.una = to
 	t.timer.progress(now)
-	for _, p := range []*bth.PSN{&t.retx, &t.high, &t.gone, &t.recovery} {
+	for _, p := range []*bth.PSN{&t.retx, &t.high, &t.lostTo, &t.recovery} {
 		if distance(to, *p) > left {
 			*p = to
 		}
+	}
+	if t.lost > 0 {
+		t.recount()
 	}
 	if t.active && t.recovery == to {
 		t.active, t.first = false, false
@@ -174,8 +185,12 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 // enter begins loss recovery. The first packet is missing even if a peer that contradicts
 // itself has acknowledged it selectively.
 func (t *IRN) enter() {
-	t.marks.clear(t.una)
+	if t.hasMark(t.una) {
+		t.marks.clear(t.una)
+		t.marked--
+	}
 	t.active, t.first, t.retx, t.recovery = true, true, t.una, t.nxt
+	t.recount()
 }
 
 // OnRNR implements Recovery: loss recovery begins, or begins again. None of the packets
@@ -184,8 +199,8 @@ func (t *IRN) OnRNR(mono.Time) {
 	if t.una == t.nxt {
 		return
 	}
+	t.lostTo = t.nxt
 	t.enter()
-	t.gone = t.nxt
 	t.timer.timing = false
 	t.skip()
 }
@@ -214,16 +229,20 @@ func (t *IRN) limit() bth.PSN {
 	return t.retx
 }
 
-// skip moves retx past what is marked, and gone along with what counts as lost.
+// skip moves retx past what is marked, and lostTo along with what counts as lost.
 func (t *IRN) skip() {
 	end := t.limit()
-	for t.offset(t.retx) < t.offset(end) && t.marked(t.retx) {
+	for t.offset(t.retx) < t.offset(end) && t.hasMark(t.retx) {
 		t.retx = t.retx.Next()
 	}
-	if t.offset(t.gone) < t.offset(end) {
-		t.gone = end
+	if t.offset(t.lostTo) < t.offset(end) {
+		t.lost += t.unmarked(t.lostTo, end)
+		t.lostTo = end
 	}
 }
+
+// recount counts anew what is lost, when retx or una has moved over some of it.
+func (t *IRN) recount() { t.lost = t.unmarked(t.retx, t.lostTo) }
 
 // waiting is the number of packets that are lost and have not been sent again.
 func (t *IRN) waiting() uint32 { return t.unmarked(t.retx, t.limit()) }
@@ -237,14 +256,14 @@ func (t *IRN) Una() bth.PSN { return t.una }
 // InFlight implements Recovery: what is not acknowledged, but for what is lost and has not
 // been sent again. BDP-FC counts otherwise, see Capped.
 func (t *IRN) InFlight() uint32 {
-	return t.unmarked(t.una, t.retx) + t.unmarked(t.gone, t.nxt)
+	return t.outstanding() - t.marked - t.lost
 }
 
 func (t *IRN) offset(psn bth.PSN) uint32 { return distance(t.una, psn) }
 
 func (t *IRN) outstanding() uint32 { return t.offset(t.nxt) }
 
-func (t *IRN) marked(psn bth.PSN) bool {
+func (t *IRN) hasMark(psn bth.PSN) bool {
 	return t.offset(psn) < t.marks.len() && t.marks.has(psn)
 }
 
@@ -271,7 +290,7 @@ func (t *IRN) Deadline() mono.Time {
 }
 
 // Footprint is the number of bytes of state that RC does not have, as the paper counts:
-// a bit for each packet of the BDP cap, retx, recovery, high and gone (3 each) and the
+// a bit for each packet of the BDP cap, retx, recovery, high and lostTo (3 each) and the
 // flags (1).
 func (t *IRN) Footprint() int {
 	return int(min(t.cfg.cap, t.marks.len())+7)/8 + 4*3 + 1

@@ -20,6 +20,8 @@ type Selective struct {
 	una, cur, end, nxt bth.PSN
 	high               bth.PSN // behind the highest mark; una if there is none
 	marks              marks
+	marked             uint32  // marks that are set
+	waiting            uint32  // packets from cur to end that have none
 	nakSeen            bool    // as for GoBackN: a loss is answered once
 	probing            bool    // a timeout without a mark has sent una again
 	probed             bth.PSN // ... the packets before this one were outstanding then
@@ -64,6 +66,7 @@ func (s *Selective) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	end := psn.Add(int(span))
 	switch {
 	case rtx && s.cur != s.end && psn == s.cur:
+		s.waiting -= s.unmarked(psn, end)
 		s.cur = end
 		s.skip()
 	case rtx:
@@ -82,6 +85,10 @@ func (s *Selective) Mark(psn bth.PSN) bool {
 		return false
 	}
 	s.marks.set(psn)
+	s.marked++
+	if d >= distance(s.una, s.cur) && d < distance(s.una, s.end) {
+		s.waiting--
+	}
 	if d >= distance(s.una, s.high) {
 		s.high = psn.Next()
 	}
@@ -98,6 +105,7 @@ func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	out := Outcome{Acked: acked}
 	if acked > 0 {
 		out.Delivered = s.unmarked(s.una, f.Expected)
+		s.marked -= acked - out.Delivered
 		s.advance(f.Expected, acked)
 		s.base, s.nakSeen = now, false
 	}
@@ -130,6 +138,9 @@ func (s *Selective) advance(to bth.PSN, acked uint32) {
 		s.high = to
 	}
 	s.skip()
+	if s.waiting > 0 {
+		s.waiting = s.unmarked(s.cur, s.end)
+	}
 }
 
 // OnRNR implements Recovery: the receiver has dropped what it needs receives for, and
@@ -168,23 +179,24 @@ func (s *Selective) evident(end bth.PSN) bth.PSN {
 // repeat makes all before end that is not marked to be sent again, besides what is so
 // already, and returns how many PSNs that adds.
 func (s *Selective) repeat(end bth.PSN) uint32 {
-	before := s.unmarked(s.cur, s.end)
+	before := s.waiting
 	if s.cur == s.end || distance(s.una, s.end) < distance(s.una, end) {
 		s.end = end
 	}
 	s.cur = s.una
 	s.skip()
-	return s.unmarked(s.cur, s.end) - before
+	s.waiting = s.unmarked(s.cur, s.end)
+	return s.waiting - before
 }
 
 // skip moves cur past marked packets.
 func (s *Selective) skip() {
-	for s.cur != s.end && s.marked(s.cur) {
+	for s.cur != s.end && s.hasMark(s.cur) {
 		s.cur = s.cur.Next()
 	}
 }
 
-func (s *Selective) marked(psn bth.PSN) bool {
+func (s *Selective) hasMark(psn bth.PSN) bool {
 	return distance(s.una, psn) < s.marks.len() && s.marks.has(psn)
 }
 
@@ -196,7 +208,7 @@ func (s *Selective) Una() bth.PSN { return s.una }
 
 // InFlight implements Recovery: what is neither marked nor waits to be sent again.
 func (s *Selective) InFlight() uint32 {
-	return s.unmarked(s.una, s.cur) + s.unmarked(s.end, s.nxt)
+	return distance(s.una, s.nxt) - s.marked - s.waiting
 }
 
 // unmarked counts the packets from one PSN to another that have no mark.
