@@ -13,7 +13,7 @@ import (
 func TestBackoff(t *testing.T) {
 	for name, p := range map[string]Params{
 		"irn": {"rto_low_us": 10, "rto_high_us": 10}, "melo": {"rto_us": 10}, "eunomia": {"rto_us": 10}, "mp-rdma": {"rto_us": 10},
-		"gobackn": {"rto_us": 10},
+		"gobackn": {"rto_us": 10}, "selective": {"rto_us": 10},
 	} {
 		for _, most := range []int{maxDoublings, 2, 0} {
 			if p["rto_doublings"] = float64(most); most == maxDoublings {

@@ -34,7 +34,7 @@ func newEunomia(p Params) (Recovery, error) {
 	timeout := readTimeout(r, 0)
 	inner := Recovery(NewGoBackN())
 	if r.Bool("selective_repeat", false) {
-		inner = NewSelective(window(r))
+		inner = readSelective(r)
 	}
 	if err := r.Err(); err != nil {
 		return nil, err

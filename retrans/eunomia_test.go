@@ -171,7 +171,8 @@ func evident(marked, waiting map[int]bool, end int) int {
 }
 
 // TestSelectiveProbes: a timeout without a mark sends the oldest packet again; only an
-// answer to that alone shows that the rest is lost.
+// answer to that alone shows that the rest is lost. Without probing it sends all again that has
+// no mark, also behind the highest.
 func TestSelectiveProbes(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -203,6 +204,27 @@ func TestSelectiveProbes(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, out)
 		}
 		again(t, c.name, s, c.again)
+	}
+	for name, p := range map[string]Params{"selective": {"probe": 0}, "eunomia": {"probe": 0, "selective_repeat": 1}} {
+		r, err := Factories[name](p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Reset(psn(0))
+		for i := range uint32(5) {
+			r.OnSent(1, psn(i), 1, false)
+		}
+		r.OnTimeout(100)
+		again(t, name+" without a mark", r, []int{0, 1, 2, 3, 4})
+		marker, ok := r.(Marker)
+		if e, below := r.(*Eunomia); below {
+			marker, ok = e.marker, true
+		}
+		if !ok || !marker.Mark(psn(2)) {
+			t.Fatalf("%s: nothing is marked", name)
+		}
+		r.OnTimeout(200)
+		again(t, name+" with a mark", r, []int{0, 1, 3, 4})
 	}
 }
 

@@ -31,6 +31,7 @@ type MELO struct {
 	tail, tailEnd bth.PSN
 
 	cap     uint32 // packets that may be outstanding
+	partial bool   // a timeout leaves alone what lies behind the bitmap
 	timeout timeout
 	base    mono.Time // instant from which the timeout counts
 }
@@ -64,7 +65,8 @@ func MELOFactory(pool *bitpool.Pool) Factory {
 }
 
 func readMELO(r *param.Reader, pool *bitpool.Pool) *MELO {
-	m := &MELO{list: bitpool.MakeList(pool), cap: uint32(r.Int("bdp_packets", meloBDP, 1, 1<<20)), timeout: readTimeout(r, meloRTO)}
+	m := &MELO{list: bitpool.MakeList(pool), cap: uint32(r.Int("bdp_packets", meloBDP, 1, 1<<20))}
+	m.partial, m.timeout = r.Bool("partial_timeout", true), readTimeout(r, meloRTO)
 	m.Reset(bth.PSN{})
 	return m
 }
@@ -72,7 +74,7 @@ func readMELO(r *param.Reader, pool *bitpool.Pool) *MELO {
 // Reset implements Recovery. The blocks are given back.
 func (m *MELO) Reset(psn bth.PSN) {
 	m.list.Reset(psn)
-	*m = MELO{list: m.list, nxt: psn, tail: psn, tailEnd: psn, cap: m.cap, timeout: m.timeout}
+	*m = MELO{list: m.list, nxt: psn, tail: psn, tailEnd: psn, cap: m.cap, partial: m.partial, timeout: m.timeout}
 	m.timeout.backoff.progress()
 	m.retx.Rewind(&m.list)
 }
@@ -189,7 +191,7 @@ func (m *MELO) OnRNR(now mono.Time) {
 
 // OnTimeout implements Recovery: all from the front of the bitmap on that is not known to
 // have arrived is sent again (3.2.3). What lies behind the bitmap may still be under way;
-// its turn comes when there is no bitmap. The packet at the front is missing in any case,
+// its turn comes when there is no bitmap, or with it if timeouts are not partial. The packet at the front is missing in any case,
 // also if so many NACKs were lost that it is taken for one that has arrived: receivers
 // forget all holes but three.
 func (m *MELO) OnTimeout(now mono.Time) Outcome {
@@ -203,7 +205,7 @@ func (m *MELO) OnTimeout(now mono.Time) Outcome {
 	m.retx.Rewind(&m.list)
 	m.tail, m.tailEnd = m.list.High().Next(), m.nxt
 	m.pending = distance(m.Una(), m.tail) - m.arrived
-	if m.pending > 0 {
+	if m.pending > 0 && m.partial {
 		m.tailEnd = m.tail
 	}
 	after := m.waiting()

@@ -114,6 +114,18 @@ func TestMELOTimeout(t *testing.T) {
 	m.OnTimeout(200)
 	m.OnFeedback(201, ack(2))
 	expectAgain(t, "after progress", m, 2, 3)
+
+	m = meloIn(t, m.list.Pool(), Params{"partial_timeout": 0})
+	m.Reset(at(0))
+	for i := range 8 {
+		m.OnSent(0, at(i), 1, false)
+	}
+	m.OnFeedback(1, holed(0, 5, 3, 2, 0, 1))
+	expectAgain(t, "NACK", m, 0, 3, 4)
+	if out := m.OnTimeout(200); out.Lost != 5 || m.InFlight() != 0 {
+		t.Errorf("not partial: %+v, %d in flight", out, m.InFlight())
+	}
+	expectAgain(t, "what lies behind the bitmap, too", m, 0, 3, 4, 6, 7)
 }
 
 // TestMELOForgotten: where too many NACKs were lost, the packet that is expected is sent

@@ -26,7 +26,8 @@ type Selective struct {
 	probing            bool    // a timeout without a mark has sent una again
 	probed             bth.PSN // ... the packets before this one were outstanding then
 
-	timeout time.Duration
+	probe   bool // a timeout without a mark probes
+	timeout timeout
 	base    mono.Time // instant from which the timeout counts
 }
 
@@ -38,24 +39,31 @@ type Marker interface {
 
 // NewSelective returns a selective repeat that remembers marks of up to window
 // packets, a power of two not below 64, from the oldest outstanding one on.
-func NewSelective(window int) *Selective { return &Selective{marks: make(marks, window/64)} }
+func NewSelective(window int) *Selective {
+	return &Selective{marks: make(marks, window/64), probe: true}
+}
 
 func newSelective(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: selective", p)
-	s := NewSelective(window(r))
+	s := readSelective(r)
+	s.timeout = readTimeout(r, 0)
 	return s, r.Err()
 }
 
-// window reads how many packets can be marked. It is rounded up to a power of two.
-func window(r *param.Reader) int {
+// readSelective reads what it also is told below Eunomia: how many packets can be marked,
+// which is rounded up to a power of two, and whether timeouts probe.
+func readSelective(r *param.Reader) *Selective {
 	n := r.Int("window_packets", 1024, 64, 1<<16)
-	return 1 << bits.Len(uint(n-1))
+	s := NewSelective(1 << bits.Len(uint(n-1)))
+	s.probe = r.Bool("probe", true)
+	return s
 }
 
 // Reset implements Recovery.
 func (s *Selective) Reset(psn bth.PSN) {
 	clear(s.marks)
-	*s = Selective{una: psn, cur: psn, end: psn, nxt: psn, high: psn, marks: s.marks, timeout: s.timeout}
+	*s = Selective{una: psn, cur: psn, end: psn, nxt: psn, high: psn, marks: s.marks, probe: s.probe, timeout: s.timeout}
+	s.timeout.backoff.progress()
 }
 
 // OnSent implements Recovery.
@@ -108,6 +116,7 @@ func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 		s.marked -= acked - out.Delivered
 		s.advance(f.Expected, acked)
 		s.base, s.nakSeen = now, false
+		s.timeout.backoff.progress()
 	}
 	if acked > 0 && s.probing {
 		if s.probing = false; acked == 1 {
@@ -153,14 +162,18 @@ func (s *Selective) OnRNR(mono.Time) {
 // OnTimeout implements Recovery. Packets behind the highest mark may still be under way:
 // if there is a mark, only those before it are sent again. If there is none, the oldest
 // packet alone is, and the answer tells whether the timer was early: an acknowledgement of
-// that packet and no other means that the rest is lost too (as F-RTO, RFC 5682 2.1). A
-// timeout is a new loss: the next NAK counts. Nothing may be left without a mark: a peer that
-// does not advance all the same is waited for once more.
+// that packet and no other means that the rest is lost too (as F-RTO, RFC 5682 2.1). Without
+// probing all is sent again that has no mark. A timeout is a new loss: the next NAK counts.
+// Nothing may be left without a mark: a peer that does not advance all the same is waited for
+// once more.
 func (s *Selective) OnTimeout(now mono.Time) Outcome {
+	s.timeout.backoff.expired()
 	s.nakSeen, s.base = false, now
 	switch {
 	case s.una == s.nxt:
 		return Outcome{}
+	case !s.probe:
+		return Outcome{Lost: s.repeat(s.nxt)}
 	case s.high == s.una:
 		s.probing, s.probed = true, s.nxt
 	}
@@ -219,15 +232,16 @@ func (s *Selective) unmarked(from, to bth.PSN) uint32 {
 }
 
 // SetTimeout implements Recovery.
-func (s *Selective) SetTimeout(d time.Duration) { s.timeout = d }
+func (s *Selective) SetTimeout(d time.Duration) { s.timeout.queuePair = d }
 
 // Deadline implements Recovery. While the oldest packet itself waits to be sent
 // again no answer can be missing yet.
 func (s *Selective) Deadline() mono.Time {
-	if s.timeout == 0 || s.una == s.nxt || s.cur == s.una && s.cur != s.end {
+	rto := s.timeout.length()
+	if rto == 0 || s.una == s.nxt || s.cur == s.una && s.cur != s.end {
 		return mono.Never
 	}
-	return s.base.Add(s.timeout)
+	return s.base.Add(rto)
 }
 
 // Footprint is the number of bytes of state that go-back-N does not have: the marks
