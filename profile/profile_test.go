@@ -11,6 +11,8 @@ import (
 	"roced/path"
 	"roced/profile"
 	"roced/qp"
+	"roced/reorder"
+	"roced/retrans"
 )
 
 // TestProfiles makes each as its paper has it.
@@ -134,6 +136,7 @@ func TestLink(t *testing.T) {
 	if w, _ := p.Controller.Limits(); w != 54*1024 || p.Paths.Deadline() != 50_001 {
 		t.Errorf("window %d, burst timer %d", w, p.Paths.Deadline())
 	}
+	link.MTU = 1000
 	for _, name := range profile.Names() {
 		for _, cc := range ccalgo.Names() {
 			for _, paths := range path.Names() {
@@ -141,6 +144,52 @@ func TestLink(t *testing.T) {
 				if _, err := profile.NewMaker(link).New(name, s); err != nil {
 					t.Errorf("%s, %s, %s: %v", name, cc, paths, err)
 				}
+			}
+		}
+	}
+}
+
+// TestLinkBDP: caps follow the bandwidth-delay product of the fastest link, at both ends, if it
+// is known and nothing else is given; MELO's is that of a round trip with queues (4.2.2).
+func TestLinkBDP(t *testing.T) {
+	link := profile.Link{Rate: 10e9, RTT: 50 * time.Microsecond, MTU: 1000}
+	slow, unknown := link, link
+	slow.Rate, slow.Fastest, unknown.MTU = 1e9, 10e9, 0
+	given := profile.Part{Name: "irn", Params: map[string]float64{"bdp_packets": 30}}
+	for _, c := range []struct {
+		name          string
+		link          profile.Link
+		spec          profile.Spec
+		sends, tracks int
+	}{
+		{"irn", link, profile.Spec{}, 63, 63},
+		{"irn", slow, profile.Spec{}, 63, 63},
+		{"irn", unknown, profile.Spec{}, 110, 110},
+		{"irn", profile.Link{}, profile.Spec{}, 110, 110},
+		{"irn", link, profile.Spec{Recovery: given}, 30, 63},
+		{"irn", link, profile.Spec{Reorder: given}, 63, 30},
+		{"irn", profile.Link{Rate: 1e3, RTT: 1, MTU: 9000}, profile.Spec{}, 1, 1},
+		{"irn", profile.Link{Rate: 1e13, RTT: time.Second, MTU: 1000}, profile.Spec{}, 1 << 16, 1 << 16},
+		{"melo", profile.Link{Rate: 1e13, RTT: time.Second, MTU: 1000}, profile.Spec{}, 1 << 16, 1 << 16},
+		{"melo", link, profile.Spec{}, 250, 250},
+		{"melo", profile.Link{Rate: 10e9, RTT: time.Millisecond, MTU: 1000}, profile.Spec{}, 1250, 1250},
+		{"melo", unknown, profile.Spec{}, 977, 1024},
+	} {
+		p, err := profile.NewMaker(c.link).New(c.name, c.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range []retrans.Recovery{p.Recovery, p.ResponseRecovery} {
+			if n := r.(retrans.Capped).Cap(); int(n) != c.sends {
+				t.Errorf("%s, %+v: %d packets may be outstanding, want %d", c.name, c.link, n, c.sends)
+			}
+		}
+		for _, trk := range []reorder.Tracker{p.Tracker, p.ResponseTracker} {
+			first := bth.PSN{}
+			trk.Reset(first)
+			last, beyond := trk.Classify(first.Add(c.tracks-1)), trk.Classify(first.Add(c.tracks))
+			if last == reorder.Beyond || beyond != reorder.Beyond {
+				t.Errorf("%s, %+v: packet %d is %v, the next %v", c.name, c.link, c.tracks-1, last, beyond)
 			}
 		}
 	}

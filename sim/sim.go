@@ -103,10 +103,7 @@ func New(c Config) (*Simulation, error) {
 		return nil, err
 	}
 	rtt := s.baseRTT()
-	for h := range c.Graph.Hosts {
-		link := s.cluster.Network().Path(h, (h+1)%c.Graph.Hosts, nil)[0]
-		s.makers = append(s.makers, profile.NewMaker(profile.Link{Rate: float64(link.Rate()), RTT: rtt}))
-	}
+	s.makers = s.newMakers(rtt)
 	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.Spec) }
 	if c.Ideal == nil {
 		b := s.bytes()
@@ -159,6 +156,19 @@ func (s *Simulation) ideal(f *workload.Flow) engine.Time {
 func (s *Simulation) unacked(rtt time.Duration) uint32 {
 	rate := s.cluster.Network().Path(0, 1, nil)[0].Rate()
 	return max(uint32(4*rtt.Seconds()*float64(rate)/8)/uint32(s.cfg.QP.MTU), 64)
+}
+
+// newMakers returns what makes the plug-ins of each host's queue pairs.
+func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
+	rates, fastest := make([]float64, s.cfg.Graph.Hosts), 0.0
+	for h := range rates {
+		rates[h] = float64(s.cluster.Network().Path(h, (h+1)%len(rates), nil)[0].Rate())
+		fastest = max(fastest, rates[h])
+	}
+	for _, rate := range rates {
+		makers = append(makers, profile.NewMaker(profile.Link{Rate: rate, RTT: rtt, MTU: s.cfg.QP.MTU, Fastest: fastest}))
+	}
+	return makers
 }
 
 // baseRTT is the longest round trip of a full packet and its acknowledgement in an empty network,

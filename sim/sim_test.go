@@ -7,6 +7,7 @@ import (
 
 	"roced/profile"
 	"roced/qp"
+	"roced/retrans"
 	"roced/sim/engine"
 	"roced/sim/fabric"
 	"roced/sim/nic"
@@ -86,6 +87,22 @@ func TestClosedForm(t *testing.T) {
 					t.Errorf("%s, %d bytes to host %d: %.0f ns, ns-3 says %.0f", name, c.bytes, dst, ns, want)
 				}
 			}
+		}
+	}
+}
+
+// TestBDP: IRN's cap is what the longest way holds: a round trip of four links of 100 Gb/s,
+// 1 us and a packet each. What is said takes its place.
+func TestBDP(t *testing.T) {
+	given := profile.Spec{Recovery: profile.Part{Name: "irn", Params: map[string]float64{"bdp_packets": 30}}}
+	for want, spec := range map[uint32]profile.Spec{105: {}, 30: given} {
+		s, err := New(Config{Graph: clos(t), Switch: losslessSwitch, Framing: ns3, Profile: "irn", Spec: spec})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := s.cfg.QP.Profile(0)
+		if err != nil || p.Recovery.(retrans.Capped).Cap() != want {
+			t.Errorf("%+v, %v, want a cap of %d", p.Recovery, err, want)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"roced/qp"
+	"roced/retrans"
 	"roced/rocev2"
 )
 
@@ -108,6 +109,16 @@ func TestHoldLast(t *testing.T) {
 	}
 }
 
+// TestLinkBDP: caps follow the link if rate, round trip and MTU are said.
+func TestLinkBDP(t *testing.T) {
+	for text, want := range map[string]uint32{"rate: 10e9, rtt: 50us": 110, "rate: 10e9, rtt: 50us, mtu: 1024": 62} {
+		n := read(t, "nics: [{name: a, port: {type: tap}, profile: irn, link: {"+text+"}}]").NICs[0]
+		if p, err := n.Maker()(""); err != nil || p.Recovery.(retrans.Capped).Cap() != want {
+			t.Errorf("%q: %+v, %v, want a cap of %d", text, p.Recovery, err, want)
+		}
+	}
+}
+
 // TestShared reads ports on interfaces of the kernel: what is the interface's stays open.
 func TestShared(t *testing.T) {
 	c := read(t, `nics:
@@ -201,6 +212,7 @@ func TestFaults(t *testing.T) {
 		{nic("poll: soon"), "nics[0].poll: "},
 		{nic("poll: -3us"), "nics[0].poll: "},
 		{nic("faults: [explode]"), "nics[0].faults[0]: "},
+		{nic("link: {mtu: 100}"), "nics[0].link.mtu: 100 is not between"},
 		{nic("share: {quantum: 1}"), "nics[0].share.quantum: 1 is not between"},
 		{nic("share: {users: [{user: root, weight: -1}]}"), "nics[0].share.users[0].weight: -1 is not between"},
 		{nic("share: {users: [{user: root, class: 8}]}"), "nics[0].share.users[0].class: 8 is not between"},

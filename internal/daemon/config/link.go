@@ -7,6 +7,7 @@ import "time"
 type Link struct {
 	Rate float64       `mapstructure:"rate"` // bits per second
 	RTT  time.Duration `mapstructure:"rtt"`  // round trip when nothing queues
+	MTU  int           `mapstructure:"mtu"`  // path MTU that programs use, bytes
 }
 
 func (l *Link) validate(f *faults, path string) {
@@ -15,5 +16,8 @@ func (l *Link) validate(f *faults, path string) {
 	}
 	if l.RTT != 0 && (l.RTT < time.Microsecond || l.RTT > 10*time.Second) {
 		f.add(path+".rtt", "%v is not between 1us and 10s", l.RTT)
+	}
+	if l.MTU != 0 && (l.MTU < 256 || l.MTU > 4096) {
+		f.add(path+".mtu", "%d is not between 256 and 4096 bytes", l.MTU)
 	}
 }

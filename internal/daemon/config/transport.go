@@ -61,7 +61,7 @@ func (n *NIC) spec(name string) profile.Spec {
 // Maker returns what makes the plug-ins of the NIC's queue pairs. The empty name is the
 // default profile.
 func (n *NIC) Maker() func(name string) (qp.Profile, error) {
-	m := profile.NewMaker(profile.Link{Rate: float64(n.Link.Rate), RTT: n.Link.RTT})
+	m := profile.NewMaker(profile.Link{Rate: float64(n.Link.Rate), RTT: n.Link.RTT, MTU: n.Link.MTU})
 	return func(name string) (qp.Profile, error) {
 		if name == "" {
 			name = n.Profiles()[0]
