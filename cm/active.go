@@ -81,13 +81,13 @@ func (a *Agent) receiveREP(m *message) {
 	case StateREQSent:
 		c.replied(m, &r)
 	case StateREPReceived:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 		c.sendMRA(m.now, nil)
 	case StateEstablished, StateDREQSent:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 		c.resendRTU(m.now)
 	default:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 	}
 }
 

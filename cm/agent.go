@@ -54,9 +54,6 @@ func New(cfg Config) *Agent {
 // Len returns the number of connections and SIDR exchanges in all states.
 func (a *Agent) Len() int { return len(a.conns) + len(a.queries) + len(a.asked) }
 
-// Counters returns what the agent has counted.
-func (a *Agent) Counters() Counters { return a.ctr }
-
 // NextTimeout is when Advance is due.
 func (a *Agent) NextTimeout() mono.Time { return a.timers.next() }
 
@@ -96,7 +93,14 @@ func (a *Agent) send(now mono.Time, to rocev2.MADRoute, m *[mad.Len]byte) {
 		a.ctr.SendErrors++
 		return
 	}
-	a.ctr.Sent++
+	a.ctr.Sent.count(attrOf(m))
+}
+
+// attrOf is the kind of a message that we have made.
+func attrOf(m *[mad.Len]byte) mad.Attr {
+	var h mad.Header
+	_ = h.Decode(m[:]) // it is ours
+	return h.Attr
 }
 
 // start writes the header of a message into m.
@@ -116,12 +120,12 @@ type message struct {
 
 // ReceiveMAD takes a management datagram from the peer at the end of from.
 func (a *Agent) ReceiveMAD(now mono.Time, from rocev2.MADRoute, b []byte) {
-	a.ctr.Received++
 	m := message{now: now, from: from, b: b}
 	if m.Decode(b) != nil || m.Class != mad.ClassCM || m.ClassVersion != mad.CMVersion {
 		a.ctr.Malformed++
 		return
 	}
+	a.ctr.Received.count(m.Attr)
 	switch {
 	case m.Method == mad.MethodGet && m.Attr == mad.AttrClassPortInfo:
 		a.describe(&m)

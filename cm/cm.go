@@ -22,10 +22,13 @@ import (
 	"roced/rocev2"
 )
 
-// Port sends the agent's datagrams; *rocev2.NIC is one. m is not kept. An error
-// counts as a lost datagram: it is sent again when its timer fires.
+// Port is the agent's way to others; *rocev2.NIC is one.
 type Port interface {
+	// SendMAD sends a datagram. m is not kept. An error counts as a lost datagram: it is
+	// sent again when its timer fires.
 	SendMAD(now mono.Time, to rocev2.MADRoute, m []byte) error
+	// PortAttr says which path MTU the link permits.
+	PortAttr() rocev2.PortAttr
 }
 
 // Config describes an Agent.
@@ -237,19 +240,4 @@ type SIDRReplyParam struct {
 	QPN         bth.QPN
 	QKey        uint32
 	PrivateData []byte
-}
-
-// Counters count what an agent does.
-type Counters struct {
-	Sent, Received   uint64 // MADs
-	Retries          uint64 // MADs sent again
-	Malformed        uint64 // received MADs that are not valid
-	Unexpected       uint64 // valid ones that fit no connection or not its state
-	Duplicates       uint64
-	BacklogFull      uint64 // requests rejected because a listener's backlog is full
-	NoService        uint64 // requests rejected because nobody listens
-	Stale            uint64 // requests of queue pairs that are still connected here
-	SendErrors       uint64 // Port errors
-	LimitConnections uint64 // requests rejected because of MaxConns
-	Unanswered       uint64 // accepted connections given up because too many waited for their peers
 }

@@ -129,7 +129,7 @@ func (c *Conn) transmit(now mono.Time) {
 
 // repeat sends m once more.
 func (c *Conn) repeat(now mono.Time) {
-	c.agent.ctr.Retries++
+	c.agent.ctr.Retries.count(attrOf(&c.m))
 	c.agent.send(now, c.route, &c.m)
 }
 

@@ -77,12 +77,12 @@ func (a *Agent) receiveDREQ(m *message) {
 		c.sendDREP(m.now, nil)
 		c.emit(m.now, &Event{Kind: DisconnectReplied, PrivateData: r.PrivateData})
 	case StateTimewait: // our DREP was lost
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 		c.tid = m.TID
 		c.putDREP(nil)
 		c.repeat(m.now)
 	default:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 	}
 }
 
@@ -97,6 +97,6 @@ func (a *Agent) receiveDREP(m *message) {
 		c.timewait(m.now)
 		c.emit(m.now, &Event{Kind: DisconnectReplied, PrivateData: r.PrivateData})
 	default:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 	}
 }

@@ -79,6 +79,11 @@ func (s *side) SendMAD(_ mono.Time, to rocev2.MADRoute, m []byte) error {
 	return nil
 }
 
+// portMTU is the path MTU of both ports.
+const portMTU = 3
+
+func (s *side) PortAttr() rocev2.PortAttr { return rocev2.PortAttr{ActiveMTU: portMTU} }
+
 func (s *side) route() rocev2.MADRoute {
 	return rocev2.MADRoute{SGID: s.gid, DGID: s.peer().gid, HopLimit: 64, FlowLabel: 0xc2688}
 }
@@ -124,7 +129,7 @@ func (s *side) CMEvent(now mono.Time, c *cm.Conn, x *cm.SIDR, e *cm.Event) {
 func (s *side) param(private string) *cm.ConnectParam {
 	return &cm.ConnectParam{
 		Route: s.route(), ServiceID: service, Type: mad.RC, QPN: 0x11, StartingPSN: bth.MakePSN(0x909dfc),
-		ResponderResources: 3, InitiatorDepth: 4, RetryCount: 7, RNRRetry: 6, PathMTU: 3,
+		ResponderResources: 3, InitiatorDepth: 4, RetryCount: 7, RNRRetry: 6, PathMTU: portMTU,
 		LocalAckTimeout: 19, LocalCMTimeout: 20, RemoteCMTimeout: 20, MaxCMRetries: 3, PrivateData: []byte(private),
 	}
 }

@@ -22,6 +22,7 @@ type flood struct {
 }
 
 func (f *flood) SendMAD(mono.Time, rocev2.MADRoute, []byte) error { f.sent++; return nil }
+func (f *flood) PortAttr() rocev2.PortAttr                        { return rocev2.PortAttr{ActiveMTU: 5} }
 
 func (f *flood) CMEvent(now mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
 	f.events[e.Kind]++

@@ -15,7 +15,7 @@ func (a *Agent) receiveREQ(m *message) {
 	var r mad.REQ
 	r.Decode(m.b)
 	if c := a.requests[peerID{m.from.DGID, r.LocalCommID}]; c != nil {
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 		if c.state == StateREQReceived {
 			c.sendMRA(m.now, nil)
 		}
@@ -25,8 +25,11 @@ func (a *Agent) receiveREQ(m *message) {
 	reason := a.admit(m, &r, l)
 	if reason != 0 {
 		rej := mad.REJ{RemoteCommID: r.LocalCommID, Answers: mad.MsgREQ, Reason: reason}
-		if reason == mad.ReasonInvalidGID {
+		switch reason { // what would do (IBTA vol.1 12.6.7.2)
+		case mad.ReasonInvalidGID:
 			rej.ARI = m.from.SGID[:]
+		case mad.ReasonInvalidMTU:
+			rej.ARI = []byte{byte(a.cfg.Port.PortAttr().ActiveMTU)}
 		}
 		a.refuse(m, rej)
 	}
@@ -46,7 +49,8 @@ func (a *Agent) admit(m *message, r *mad.REQ, l *Listener) mad.Reason {
 		return mad.ReasonNoQP
 	case r.Type > mad.UC:
 		return mad.ReasonInvalidTransportType
-	case qp.MTU(r.PathMTU).Bytes() == 0:
+	case qp.MTU(r.PathMTU).Bytes() == 0, qp.MTU(r.PathMTU) > a.cfg.Port.PortAttr().ActiveMTU:
+		a.ctr.InvalidMTU++
 		return mad.ReasonInvalidMTU
 	case r.Primary.LocalGID != m.from.DGID || r.Primary.RemoteGID != m.from.SGID:
 		return mad.ReasonInvalidGID
@@ -197,7 +201,7 @@ func (a *Agent) receiveRTU(m *message) {
 	case c.state == StateREPSent:
 		c.complete(m.now, r.PrivateData)
 	default:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 	}
 }
 
@@ -238,6 +242,6 @@ func (a *Agent) receiveREJ(m *message) {
 		c.timewait(m.now)
 		c.emit(m.now, &Event{Kind: DisconnectReplied})
 	default:
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 	}
 }

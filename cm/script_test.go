@@ -10,6 +10,7 @@ import (
 	"roced/bth"
 	"roced/bth/mad"
 	"roced/cm"
+	"roced/qp"
 )
 
 // script runs the commands of one file.
@@ -107,6 +108,7 @@ func (s *script) side(x *side, d *datadriven.TestData) error {
 	case "connect":
 		p := x.param(string(private))
 		p.ServiceID, p.QPN = arg[uint64](d, "service", service), arg[bth.QPN](d, "qpn", 0x11)
+		p.PathMTU = qp.MTU(arg(d, "mtu", uint8(p.PathMTU)))
 		return x.connect(p)
 	case "accept":
 		return x.conn.Accept(now, accept(arg[bth.QPN](d, "qpn", 0x22), string(private)))

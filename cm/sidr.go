@@ -67,7 +67,7 @@ func (s *SIDR) expired(now mono.Time) {
 		return
 	}
 	s.left--
-	s.agent.ctr.Retries++
+	s.agent.ctr.Retries.count(mad.AttrSIDRREQ)
 	s.agent.timers.arm(&s.timer, now.Add(s.interval))
 	s.agent.send(now, s.route, &s.m)
 }
@@ -97,7 +97,7 @@ func (a *Agent) receiveSIDRREQ(m *message) {
 	r.Decode(m.b)
 	key := peerID{m.from.DGID, r.RequestID}
 	if a.asked[key] != nil {
-		a.ctr.Duplicates++
+		a.ctr.Duplicates.count(m.Attr)
 		return
 	}
 	l := a.find(r.ServiceID, m.from.SGID, true)

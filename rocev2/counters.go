@@ -77,8 +77,14 @@ type Counter struct {
 	Value uint64
 }
 
-// CounterSnapshot returns the NIC's counters in a fixed order.
-func (n *NIC) CounterSnapshot() []Counter { return n.ctr.Snapshot() }
+// CounterSnapshot returns the NIC's counters, and those of its GSI, in a fixed order.
+func (n *NIC) CounterSnapshot() []Counter {
+	s := n.ctr.Snapshot()
+	if g := n.net.gsi.agent; g != nil {
+		s = g.AppendCounters(s)
+	}
+	return s
+}
 
 // Snapshot returns the counters: those of rxe and mlx5 in hw_counters, those of
 // the port in counters, and our own.

@@ -24,6 +24,8 @@ type GSI interface {
 	// Advance and NextTimeout are part of those of the NIC.
 	Advance(now mono.Time)
 	NextTimeout() mono.Time
+	// AppendCounters appends what it has counted.
+	AppendCounters(s []Counter) []Counter
 }
 
 // MADRoute is the way of a management datagram, seen from this NIC.

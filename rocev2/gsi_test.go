@@ -23,6 +23,9 @@ func (g *inbox) ReceiveMAD(_ mono.Time, from MADRoute, m []byte) {
 }
 func (g *inbox) Advance(mono.Time)      { g.runs++; g.due = mono.Never }
 func (g *inbox) NextTimeout() mono.Time { return g.due }
+func (g *inbox) AppendCounters(s []Counter) []Counter {
+	return append(s, Counter{Name: "gsi_runs", Value: uint64(g.runs)})
+}
 
 func gsiNIC(t *testing.T, mac MAC, addrs ...string) (*NIC, *inbox) {
 	t.Helper()
@@ -181,5 +184,8 @@ func TestGSIDeadlines(t *testing.T) {
 	a.Advance(1000)
 	if g.runs != 1 || a.NextTimeout() == 1000 {
 		t.Errorf("%d calls, next at %d", g.runs, a.NextTimeout())
+	}
+	if all := a.CounterSnapshot(); all[len(all)-1] != (Counter{"gsi_runs", 1}) {
+		t.Errorf("the NIC's last counter is %v", all[len(all)-1])
 	}
 }

@@ -52,6 +52,7 @@ type gsi struct{ got int }
 func (g *gsi) ReceiveMAD(mono.Time, MADRoute, []byte) { g.got++ }
 func (g *gsi) Advance(mono.Time)                      {}
 func (g *gsi) NextTimeout() mono.Time                 { return mono.Never }
+func (g *gsi) AppendCounters(s []Counter) []Counter   { return s }
 
 // Every RoCE frame of the captures reaches the queue pair that it names, and comes
 // out byte by byte when it is sent from the same packet.

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -173,7 +174,7 @@ func (t *Tree) update(port, netdev string, p *Port) error {
 		files[port+"/gid_attrs/ndevs/"+n] = netdev
 	}
 	for _, c := range p.Counters {
-		files[filepath.Join(port, folder(c.Name), c.Name)] = strconv.FormatUint(c.Value, 10)
+		files[filepath.Join(port, counterFile(c.Name))] = strconv.FormatUint(c.Value, 10)
 	}
 	return errors.Join(t.files(files), t.trimGIDs(port, len(p.GIDs)))
 }
@@ -202,11 +203,21 @@ var standard = map[string]bool{
 	"multicast_rcv_packets": true, "port_rcv_errors": true, "port_xmit_discards": true, "link_downed": true,
 }
 
-func folder(counter string) string {
+// groupsOfCM are the folders of the connection manager's counters, which have one for each kind of
+// message, as in cm_tx_msgs/req.
+var groupsOfCM = []string{"cm_tx_msgs", "cm_tx_retries", "cm_rx_msgs", "cm_rx_duplicates"}
+
+// counterFile is where Linux has a counter of a port.
+func counterFile(counter string) string {
 	if standard[counter] {
-		return "counters"
+		return "counters/" + counter
 	}
-	return "hw_counters"
+	for _, g := range groupsOfCM {
+		if kind, ok := strings.CutPrefix(counter, g+"_"); ok {
+			return g + "/" + kind
+		}
+	}
+	return "hw_counters/" + counter
 }
 
 // groups writes a GUID or GID as sysfs does: fours of hexadecimal digits.

@@ -28,7 +28,7 @@ func TestTree(t *testing.T) {
 	}
 	d := &Device{Name: "rxe_a", Index: 2, GUID: [8]byte{0x52, 0x54, 0, 0xff, 0xfe, 1, 2, 3}, Firmware: "1.0.0", Netdev: "tap_a"}
 	gids := [][16]byte{{0xfe, 0x80, 15: 1}, {10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 1}}
-	p := &Port{Active: true, GIDs: gids, Counters: []Counter{{"port_xmit_data", 7}, {"sent_pkts", 8}}}
+	p := &Port{Active: true, GIDs: gids, Counters: []Counter{{"port_xmit_data", 7}, {"sent_pkts", 8}, {"cm_tx_msgs_sidr_req", 3}, {"cm_stale", 4}}}
 	if err := tree.Add(d, p); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +46,8 @@ func TestTree(t *testing.T) {
 		"infiniband/rxe_a/ports/1/gid_attrs/ndevs/1":       "tap_a\n",
 		"infiniband/rxe_a/ports/1/counters/port_xmit_data": "7\n",
 		"infiniband/rxe_a/ports/1/hw_counters/sent_pkts":   "8\n",
+		"infiniband/rxe_a/ports/1/hw_counters/cm_stale":    "4\n",
+		"infiniband/rxe_a/ports/1/cm_tx_msgs/sidr_req":     "3\n",
 		"misc/rdma_cm/abi_version":                         "4\n",
 	} {
 		if got := read(t, tree, name); got != want {

@@ -97,6 +97,42 @@ func TestLaterAddress(t *testing.T) {
 	s.next(rdmacm.EventConnectRequest)
 }
 
+// TestMTUs: a request for a larger path MTU than the passive side's link permits is refused with that
+// reason, counted, and not shown to the program that listens.
+func TestMTUs(t *testing.T) {
+	dir := t.TempDir()
+	a, b := newHost(t, dir, 0), newHost(t, dir, 1)
+	mtu := func(n int) {
+		t.Helper()
+		must(t, a.nics[0].do(func(now mono.Time, core *rocev2.NIC) error { return core.SetLink(now, true, n) }))
+	}
+	c, s := open(t, a.cfg.Path), open(t, b.cfg.Path)
+	s.listenOn(11, rdmacm.PSTCP, "0.0.0.0:7471", 3)
+	mtu(9000)
+	id := c.routeTo(21, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x111, "large")})
+	if e := c.next(rdmacm.EventRejected); e.Status != uint32(mad.ReasonInvalidMTU) {
+		t.Errorf("status %d", e.Status)
+	}
+	counters := map[string]uint64{}
+	must(t, b.nics[0].do(func(_ mono.Time, core *rocev2.NIC) error {
+		for _, c := range core.CounterSnapshot() {
+			counters[c.Name] = c.Value
+		}
+		return nil
+	}))
+	if counters["cm_rx_msgs_req"] != 1 || counters["cm_tx_msgs_rej"] != 1 || counters["cm_invalid_mtu"] != 1 {
+		t.Errorf("counters %v", counters)
+	}
+	mtu(1500)
+	id = c.routeTo(22, rdmacm.PSTCP, "198.18.0.2:7471")
+	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x112, "fits")})
+	e := s.next(rdmacm.EventConnectRequest)
+	if p := connOf(t, &e); text(&p) != "fits" {
+		t.Errorf("request %q", text(&p))
+	}
+}
+
 func TestRejected(t *testing.T) {
 	hosts := lab(t)
 	c, s := open(t, hosts[0]), open(t, hosts[1])
