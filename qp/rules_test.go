@@ -345,7 +345,7 @@ func TestSilentInError(t *testing.T) {
 func TestREADsWithinCircle(t *testing.T) {
 	for _, name := range []string{"rc", "irn"} {
 		s := newSolo(t, name, nil)
-		s.h.Regions[1] = &qptest.Region{Mem: make([]byte, 1<<31+soloMem), Access: qp.AccessLocalWrite}
+		s.h.Regions[1] = &qptest.Region{Mem: make([]byte, 1<<30+2*soloMem), Access: qp.AccessLocalWrite}
 		for range 3 {
 			s.post1(qp.WRRead, 1<<30+256)
 		}

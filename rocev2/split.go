@@ -53,10 +53,10 @@ func Segment(dst, frame []byte, segSize, i int) []byte {
 		}
 		return append(dst, frame...)
 	}
-	from := body + i*segSize
-	if i < 0 || from >= end {
+	if i < 0 || i > (end-body-1)/segSize {
 		return dst
 	}
+	from := body + i*segSize
 	to := min(from+segSize, end)
 	start := len(dst)
 	dst = append(dst, frame[:body]...)

@@ -2,6 +2,7 @@ package rocev2
 
 import (
 	"bytes"
+	"math"
 	"testing"
 
 	"roced/mono"
@@ -22,7 +23,7 @@ func TestSegmentEdges(t *testing.T) {
 	if got := Segment([]byte("x"), w.b, 32, 3); len(got) != 1+42+20 || got[0] != 'x' {
 		t.Errorf("last segment %x", got)
 	}
-	for _, i := range []int{-1, 4, 1 << 40} {
+	for _, i := range []int{-1, 4, math.MaxInt} {
 		if got := Segment(nil, w.b, 32, i); got != nil {
 			t.Errorf("segment %d: %x", i, got)
 		}

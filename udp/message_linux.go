@@ -23,10 +23,12 @@ type control struct {
 	len int
 }
 
-// Sizes of a control message: its header, and one with up to 8 bytes of data.
+// Sizes of a control message: its header, one with up to 4 bytes of data, and what the next one is
+// aligned to.
 const (
-	cmsgHdr  = unix.SizeofCmsghdr
-	cmsgSize = cmsgHdr + 8
+	cmsgHdr   = unix.SizeofCmsghdr
+	cmsgSize  = (cmsgHdr + 4 + 7) &^ 7 // a place in control.b
+	cmsgAlign = int(unsafe.Sizeof(uintptr(0)))
 )
 
 // size is the room for control messages in bytes.
@@ -45,11 +47,12 @@ func (c *control) addShort(level, typ int32, value uint16) { *c.put(level, typ, 
 
 // put appends a control message and returns where its data are. Host byte order is little-endian on
 // all machines that roced runs on (internal/abi).
-func (c *control) put(level, typ int32, size uint64) *int32 {
+func (c *control) put(level, typ int32, size int) *int32 {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c.b[c.len/8]))
-	h.Level, h.Type, h.Len = level, typ, cmsgHdr+size
+	h.Level, h.Type = level, typ
+	h.SetLen(cmsgHdr + size)
 	c.len += cmsgSize
-	return (*int32)(unsafe.Pointer(&c.b[(c.len-8)/8]))
+	return (*int32)(unsafe.Add(unsafe.Pointer(h), cmsgHdr))
 }
 
 // next returns a control message of n bytes in all and what is behind it.
@@ -62,7 +65,7 @@ func next(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	if size < cmsgHdr || size > len(b) {
 		return 0, 0, nil, nil, false
 	}
-	aligned := min((size+7)&^7, len(b))
+	aligned := min((size+cmsgAlign-1)&^(cmsgAlign-1), len(b))
 	return h.Level, h.Type, b[cmsgHdr:size], b[aligned:], true
 }
 

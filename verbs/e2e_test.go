@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -416,7 +417,7 @@ func TestCreateErrors(t *testing.T) {
 	want(t, err, unix.EINVAL)
 	_, err = n.pd.CreateQP(verbs.QPInitAttr{Type: 9, SendCQ: n.cq, RecvCQ: n.cq})
 	want(t, err, unix.EINVAL)
-	for _, depth := range []int{-1, 0, 1 << 40, 1 << 30} {
+	for _, depth := range []int{-1, 0, math.MaxInt, 1 << 30} {
 		_, err = n.ctx.CreateCQ(depth, nil)
 		want(t, err, unix.EINVAL)
 	}
