@@ -21,13 +21,13 @@ type Feedback struct {
 	Refused bool
 	// ECE, ReTx and VP are the packet's congestion mark, whether it was a
 	// retransmission, and its virtual path, a UDP source port (MP-RDMA 3.1).
-	ECE  bool
-	ReTx bool
-	VP   uint16
+	ECE      bool
+	ReTx     bool
+	NumHoles uint8 // of Holes
+	VP       uint16
 	// Holes are the most recent gaps, the one closest to the highest PSN first
 	// (MELO 3.2.4).
-	NumHoles uint8
-	Holes    [MaxHoles]Hole
+	Holes [MaxHoles]Hole
 }
 
 // MaxHoles is how many holes an acknowledgement can tell of (MELO 3.2.4).

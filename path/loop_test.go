@@ -261,7 +261,8 @@ func (l *loop) receive(d datagram) {
 	if r, ok := l.trk.(reorder.Releaser); ok {
 		l.completed += r.Released()
 	}
-	f := l.trk.Feedback()
+	var f bth.Feedback
+	l.trk.Feedback(&f)
 	f.ECE, f.ReTx, f.VP = d.ce, d.rtx, d.vp
 	l.transmit(datagram{ack: true, vp: d.vp, sentAt: d.sentAt, f: f})
 }
@@ -284,7 +285,7 @@ func (l *loop) accept(d datagram, i uint32) reorder.Verdict {
 
 // acknowledge is the requester.
 func (l *loop) acknowledge(d datagram) {
-	l.rec.OnFeedback(l.now, d.f)
+	l.rec.OnFeedback(l.now, &d.f)
 	rtt := l.now.Sub(d.sentAt)
 	if d.f.ReTx {
 		rtt = 0
@@ -294,7 +295,7 @@ func (l *loop) acknowledge(d datagram) {
 		s.Bytes = 0
 	}
 	l.ctl.OnAck(l.now, s)
-	l.shrink(l.sel.OnAck(l.now, d.f, rtt, l.window()))
+	l.shrink(l.sel.OnAck(l.now, &d.f, rtt, l.window()))
 }
 
 // step does what is due next; false if nothing is.

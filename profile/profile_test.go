@@ -132,7 +132,7 @@ func TestLink(t *testing.T) {
 	}
 	p.Controller.Reset(1024)
 	p.Paths.Reset(path.Start{})
-	p.Paths.OnAck(1, bth.Feedback{}, 0, path.Window{Packets: 9})
+	p.Paths.OnAck(1, new(bth.Feedback), 0, path.Window{Packets: 9})
 	if w, _ := p.Controller.Limits(); w != 54*1024 || p.Paths.Deadline() != 50_001 {
 		t.Errorf("window %d, burst timer %d", w, p.Paths.Deadline())
 	}

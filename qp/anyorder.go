@@ -73,16 +73,16 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 	switch verdict {
 	case reorder.Duplicate:
 		r.q.ctr.DuplicateRequest++
-		f := bth.Feedback{Expected: r.trk.Expected()}
-		if !p.PSN.Before(f.Expected) {
+		f := a.acks.push()
+		if f.Expected = r.trk.Expected(); !p.PSN.Before(f.Expected) {
 			f.HasSACK, f.SACK = true, p.PSN
 		}
-		r.q.answer(&a.acks, f, p, m)
+		r.q.due(&a.acks, f, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
 		r.q.ctr.OutOfSequence++
 		r.trk.Receive(p.PSN, false)
-		r.q.answer(&a.acks, r.trk.Feedback(), p, m)
+		r.q.report(&a.acks, r.trk, p, m)
 		return DropOutOfOrder
 	}
 	held := verdict == reorder.Held
@@ -117,7 +117,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 func (a *anyOrder) decline(p *bth.Packet, m arrival) {
 	a.r.q.ctr.OutOfSequence++
 	a.r.trk.(reorder.Releaser).Refuse(p.PSN)
-	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
+	a.r.q.report(&a.acks, a.r.trk, p, m)
 }
 
 // copies reports whether p, ahead of a gap, must not be placed yet.
@@ -174,7 +174,7 @@ func (a *anyOrder) locate(p *bth.Packet, t *target) *refusal {
 func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m arrival, t *target, copied bool) Drop {
 	o := p.Opcode
 	v, _ := a.r.trk.Receive(p.PSN, o.Ends() && (o.IsSend() || o.IsWrite()))
-	a.r.q.answer(&a.acks, a.r.trk.Feedback(), p, m)
+	a.r.q.report(&a.acks, a.r.trk, p, m)
 	if v == reorder.Beyond {
 		return DropOutOfOrder
 	}

@@ -52,7 +52,7 @@ func (r *requester) onNAK(now mono.Time, p *bth.Packet) Drop {
 		c.RcvdSeqErr++
 		c.PacketSeqErr++
 		if r.acknowledge(now, p.PSN, p) {
-			r.feedback(now, &bth.Feedback{Expected: p.PSN, Gap: true}, p)
+			r.say(now, p.PSN, true, p)
 		}
 	case bth.SyndromeInvalidRequest:
 		c.ReqRemoteInvalidRequest++
@@ -139,12 +139,12 @@ func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool 
 			return false
 		}
 	}
-	r.feedback(now, &bth.Feedback{Expected: end}, p)
+	r.say(now, end, false, p)
 	return true
 }
 
 func (r *requester) implyNAK(now mono.Time, s *slot, p *bth.Packet) {
-	if r.feedback(now, &bth.Feedback{Expected: r.wanted(s), Gap: true}, p) {
+	if r.say(now, r.wanted(s), true, p) {
 		r.q.ctr.ImpliedNAKSeqErr++
 	}
 }
@@ -206,9 +206,9 @@ func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 	switch d {
 	case Later:
 	case Accepted:
-		r.feedback(now, &bth.Feedback{Expected: p.PSN.Next()}, p)
+		r.say(now, p.PSN.Next(), false, p)
 	default:
-		r.feedback(now, &bth.Feedback{Expected: p.PSN}, p)
+		r.say(now, p.PSN, false, p)
 		if r.q.sending() {
 			r.misplaced(now, s, d)
 		}
@@ -254,6 +254,12 @@ func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 		return op.IsLast()
 	}
 	return op.IsMiddle()
+}
+
+// say gives the feedback that all before expected has arrived, and, with gap, that it has not.
+func (r *requester) say(now mono.Time, expected bth.PSN, gap bool, p *bth.Packet) bool {
+	r.said = bth.Feedback{Expected: expected, Gap: gap}
+	return r.feedback(now, &r.said, p)
 }
 
 // feedback hands what p says to the recovery and acts on the outcome. It

@@ -94,10 +94,10 @@ func (x *extendedFraming) receive(now mono.Time, p *bth.Packet, m arrival) Drop 
 	r, s := &x.q.req, p.AETH.Syndrome
 	switch {
 	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
-		var f bth.Feedback
-		decode(p, &f)
-		if r.feedback(now, &f, p); r.q.sending() {
-			r.clock(now, &f, r.bytesInFlight())
+		f := &r.said
+		decode(p, f)
+		if r.feedback(now, f, p); r.q.sending() {
+			r.clock(now, f, r.bytesInFlight())
 		}
 	case distance(r.una, p.PSN) >= r.outstanding():
 		return DropStaleAck
@@ -119,11 +119,13 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 	verdict := x.trk.Classify(p.PSN)
 	switch verdict {
 	case reorder.Duplicate:
-		x.q.answer(&x.acks, bth.Feedback{Expected: x.trk.Expected()}, p, m)
+		f := x.acks.push()
+		f.Expected = x.trk.Expected()
+		x.q.due(&x.acks, f, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
 		x.trk.Receive(p.PSN, false)
-		x.q.answer(&x.acks, x.trk.Feedback(), p, m)
+		x.q.report(&x.acks, x.trk, p, m)
 		return DropOutOfOrder
 	}
 	s, k := x.locate(p.PSN)
@@ -140,7 +142,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 		}
 	}
 	v, _ := x.trk.Receive(p.PSN, false)
-	x.q.answer(&x.acks, x.trk.Feedback(), p, m)
+	x.q.report(&x.acks, x.trk, p, m)
 	switch {
 	case v == reorder.Beyond:
 		return DropOutOfOrder

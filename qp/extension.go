@@ -23,11 +23,14 @@ func announce(t reorder.Tracker, p *bth.Packet) bool {
 	return !ok || p.Ext.Flags&bth.XHasHead != 0 && agent.Announce(p.Ext.Head, p.Ext.Flags&bth.XTail != 0)
 }
 
+// ackTimeout is the ACK timeout; zero: none.
+func (q *QP) ackTimeout() time.Duration { return time.Duration(bth.AckTimeoutNs(q.attr.Timeout)) }
+
 // patience is how long there may be no progress before a queue pair of an extended
 // transport is given up: as long as RC would take. The recovery's own timeouts are
 // shorter by orders of magnitude and do not count retries.
 func (q *QP) patience() time.Duration {
-	return time.Duration(bth.AckTimeoutNs(q.attr.Timeout)) * time.Duration(q.attr.RetryCnt+1)
+	return q.ackTimeout() * time.Duration(q.attr.RetryCnt+1)
 }
 
 // unexpected takes a packet of an extended transport on a queue pair without one, or the
@@ -70,9 +73,10 @@ func (q *QP) pollForeign(t *Transmit) bool {
 	return true
 }
 
-// decode sets f, which is zero, to what an acknowledgement says.
+// decode sets f to what an acknowledgement says.
 func decode(p *bth.Packet, f *bth.Feedback) {
 	h := &p.Ext
+	*f = bth.Feedback{}
 	f.Expected, f.Gap = p.PSN, p.AETH.Syndrome == bth.SyndromePSNSeqErr
 	f.Refused, f.ECE, f.ReTx = h.Flags&bth.XRefused != 0, h.Flags&bth.XECE != 0, h.Flags&bth.XReTx != 0
 	if f.HasSACK = h.Flags&bth.XHasSACK != 0; f.HasSACK {
@@ -89,6 +93,13 @@ func decode(p *bth.Packet, f *bth.Feedback) {
 // ackQueue holds the acknowledgements of packets that have arrived. Those that say
 // nothing but the expected PSN are merged, unless each of them clocks the sender.
 type ackQueue struct{ ring.Ring[bth.Feedback] }
+
+// push adds one that says nothing yet.
+func (a *ackQueue) push() *bth.Feedback {
+	f := a.Push()
+	*f = bth.Feedback{}
+	return f
+}
 
 // merge makes the last two one.
 func (a *ackQueue) merge() {
@@ -112,12 +123,18 @@ func plain(f *bth.Feedback) bool {
 	return !f.Gap && !f.HasSACK && !f.Refused && !f.ECE && !f.ReTx && f.NumHoles == 0
 }
 
-// answer makes the acknowledgement of p due: what the tracker says of it, f, and the
-// packet's own marks, which MP-RDMA echoes (3.1). If too many wait, the oldest is forgotten: it
-// counts as lost on the way.
-func (q *QP) answer(to *ackQueue, say bth.Feedback, p *bth.Packet, m arrival) {
-	kind, f := &kinds[q.cfg.kind], to.Push()
-	*f = say
+// report makes the acknowledgement of p due, with what its tracker says.
+func (q *QP) report(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival) {
+	f := to.push()
+	t.Feedback(f)
+	q.due(to, f, p, m)
+}
+
+// due makes the acknowledgement of p due, f, which has just been pushed. It gets the packet's
+// own marks, which MP-RDMA echoes (3.1). If too many wait, the oldest is forgotten: it counts as
+// lost on the way.
+func (q *QP) due(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
+	kind := &kinds[q.cfg.kind]
 	f.ECE = m.ce
 	if kind.onlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false

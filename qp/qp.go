@@ -91,10 +91,10 @@ type settings struct {
 	SigAll     bool
 	HasSRQ     bool
 	Phantom    bool
+	MaxSendSGE uint8
+	MaxRecvSGE uint8
 	QPN        bth.QPN
 	MaxSendWR  uint32
-	MaxSendSGE uint32
-	MaxRecvSGE uint32
 	MaxInline  uint32
 	MaxUnacked uint32
 	Tuning     Tuning
@@ -103,7 +103,7 @@ type settings struct {
 func settingsOf(c *Config) settings {
 	return settings{
 		Type: c.Type, kind: c.Profile.Kind, holdLast: c.Profile.HoldLast, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
-		MaxSendWR: c.MaxSendWR, MaxSendSGE: c.MaxSendSGE, MaxRecvSGE: c.MaxRecvSGE,
+		MaxSendWR: c.MaxSendWR, MaxSendSGE: uint8(min(c.MaxSendSGE, MaxSGE)), MaxRecvSGE: uint8(min(c.MaxRecvSGE, MaxSGE)),
 		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, Tuning: c.Tuning,
 	}
 }
@@ -187,8 +187,7 @@ type QP struct {
 
 	refuseForeign bool // a request of another transport profile is to be refused
 
-	flushing bool // more may be posted to a broken queue than has been flushed so far
-	flushAt  mono.Time
+	flushing bool // more may be posted to a broken queue than has been flushed so far, by req.at
 }
 
 // defaultUnacked is the PSN window if the configuration has none. rxe has 128; with
@@ -303,7 +302,7 @@ func (q *QP) Blocked() bool { return q.blocked }
 func (q *QP) Doorbell(now mono.Time) {
 	q.touch()
 	if q.state == Err || q.state == SQE {
-		q.flushing, q.flushAt = true, now
+		q.flushing, q.req.at = true, now
 	}
 }
 
@@ -318,7 +317,7 @@ func (q *QP) flush(now mono.Time) {
 	if q.state == Err && !q.cfg.HasSRQ {
 		more = q.resp.flushPosted(flushBatch) || more
 	}
-	q.flushing, q.flushAt = more, now
+	q.flushing, q.req.at = more, now
 }
 
 // OnCNP takes a congestion notification packet for this queue pair.
@@ -417,7 +416,7 @@ func (q *QP) NextTimeout() mono.Time {
 	}
 	t := mono.Never
 	if q.flushing {
-		t = q.flushAt
+		t = q.req.at
 	}
 	if q.sending() {
 		t = q.req.nextTimeout()

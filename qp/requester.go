@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"time"
-
 	"roced/bth"
 	"roced/mono"
 	"roced/ring"
@@ -50,7 +48,7 @@ type requester struct {
 	rdOut               int32     // READs and atomics outstanding
 	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
 	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
-	at                  mono.Time // when hasMore was set
+	at                  mono.Time // when hasMore or flushing was set
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
 	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
@@ -84,9 +82,8 @@ func (r *requester) start(psn bth.PSN) {
 func (r *requester) configure() {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	if r.rec != nil {
-		d := time.Duration(bth.AckTimeoutNs(r.q.attr.Timeout))
+		d := r.q.ackTimeout()
 		r.rec.SetTimeout(d)
-		r.ask.timeout = d
 		if r.q.x != nil {
 			r.q.x.in.responses.rec.SetTimeout(d)
 		}

@@ -1,8 +1,6 @@
 package qp
 
 import (
-	"time"
-
 	"roced/bth"
 	"roced/ccalgo"
 	"roced/mono"
@@ -24,9 +22,8 @@ import (
 // What blocks later than that, such as a window that shrinks or a queue that is
 // told to drain, is caught by requester.probe.
 type asker struct {
-	timeout time.Duration
-	count   uint32    // packets sent since the last one that asked
-	since   mono.Time // when the first of them was sent
+	since   mono.Time // when the first packet after the last one that asked was sent
+	count   uint32    // how many have been sent after that
 	psn     bth.PSN   // last PSN that is to be acknowledged on request
 	pending bool      // and it has not been acknowledged
 }
@@ -43,7 +40,7 @@ func (r *requester) wantAck(now mono.Time, stop bool) bool {
 	if stop || a.count+1 >= limit/uint32(max(r.q.cfg.Tuning.AcksPerWindow, 1)) || r.full(r.outstanding()) {
 		return true
 	}
-	if a.count > 0 && a.timeout > 0 && now.Sub(a.since) >= a.timeout/8 {
+	if timeout := r.q.ackTimeout(); a.count > 0 && timeout > 0 && now.Sub(a.since) >= timeout/8 {
 		return true
 	}
 	return !r.free && uint64(r.bytesInFlight()) >= window

@@ -157,7 +157,7 @@ func (q *QP) prepare(s *slot) Status {
 
 // checkSGEs checks the scatter/gather list of a request.
 func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
-	if len(w.SGEs) > int(min(q.cfg.MaxSendSGE, MaxSGE)) {
+	if len(w.SGEs) > int(q.cfg.MaxSendSGE) {
 		return StatusLocQPOpErr
 	}
 	var sum uint64

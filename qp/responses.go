@@ -197,9 +197,9 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if a.stale(p) {
 		return DropStaleAck
 	}
-	var f bth.Feedback
-	decode(p, &f)
-	out := a.feedback(now, &f)
+	f := &a.said
+	decode(p, f)
+	out := a.feedback(now, f)
 	if out.Acked > 0 {
 		a.since = now
 		for a.Head != a.Tail && distance(a.At(a.Head).first, a.una) >= a.At(a.Head).span {
@@ -212,7 +212,7 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if out.Lost > 0 {
 		a.lost(now, out.Lost, false)
 	}
-	a.clock(now, &f, a.inFlight())
+	a.clock(now, f, a.inFlight())
 	return Accepted
 }
 

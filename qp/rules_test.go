@@ -310,7 +310,7 @@ func TestForgedNumbers(t *testing.T) {
 // as Tuning.AckDepth says, and the oldest are lost.
 func TestNoAckIsLost(t *testing.T) {
 	const n = 5000
-	for depth, want := range map[int32]int{0: 4096, 100: 100, n + 1: n} {
+	for depth, want := range map[int16]int{0: 4096, 100: 100, n + 1: n} {
 		s := newSolo(t, "mp-rdma", func(c *qp.Config) { c.Tuning.AckDepth = depth })
 		for i := range n {
 			w := bth.Packet{Opcode: bth.OpWriteOnly, PSN: psn(i), RETH: bth.RETH{VA: soloMem, RKey: 1}}

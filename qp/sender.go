@@ -38,6 +38,7 @@ type sender struct {
 	una   bth.PSN // lowest unacknowledged
 	timer timing
 	rtt   time.Duration // that the last acknowledgement gave, if any
+	said  bth.Feedback  // by the acknowledgement that is being digested
 }
 
 // source has the packets of a sender.
@@ -199,7 +200,7 @@ func (s *sender) recent(psn bth.PSN) bool {
 // feedback hands what the peer says to the recovery.
 func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
 	s.rtt = 0
-	out := s.rec.OnFeedback(now, *f)
+	out := s.rec.OnFeedback(now, f)
 	if out.Acked > 0 {
 		s.una, s.overdue = s.rec.Una(), false
 		s.rtt = s.timer.acked(now, s.una, s.nxt)
@@ -222,7 +223,7 @@ func (s *sender) clock(now mono.Time, f *bth.Feedback, inflight uint32) {
 		s.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inflight, RTT: s.rtt, ECN: f.ECE})
 	}
 	if s.clocked {
-		s.shrink(s.paths.OnAck(now, *f, s.rtt, s.window()))
+		s.shrink(s.paths.OnAck(now, f, s.rtt, s.window()))
 	}
 }
 

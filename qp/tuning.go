@@ -11,18 +11,18 @@ import (
 type Tuning struct {
 	// AckBehind is how many requests may leave before an acknowledgement of RC that is due,
 	// so that it can be the last packet of their super-frame.
-	AckBehind int16
+	AckBehind int8
+	// LinkOverhead are the bytes that a packet takes on the link besides its Ethernet frame,
+	// for pacing; zero: 24, Ethernet's preamble, FCS and gap. Negative: none.
+	LinkOverhead int8
+	// AckDepth is how many acknowledgements of an extended transport may wait, as for a link
+	// that is paused; zero: 4096. The oldest are lost then.
+	AckDepth int16
 	// AcksPerWindow is how often RC asks for an acknowledgement while packets follow each
 	// other (AckReq), besides wherever sending stops. Zero: at the end of each message too.
 	AcksPerWindow int32
 	// PacerCredit is how much time a paced sender that was called late may make up for.
 	PacerCredit time.Duration
-	// AckDepth is how many acknowledgements of an extended transport may wait, as for a link
-	// that is paused; zero: 4096. The oldest are lost then.
-	AckDepth int32
-	// LinkOverhead are the bytes that a packet takes on the link besides its Ethernet frame,
-	// for pacing; zero: 24, Ethernet's preamble, FCS and gap. Negative: none.
-	LinkOverhead int32
 	// PathSeed is the seed of random paths; zero: made of QPN and PSN, which other hosts may
 	// have too.
 	PathSeed uint64

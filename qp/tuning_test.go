@@ -14,7 +14,7 @@ import (
 
 // TestLinkOverhead: pacing counts what the link adds to a frame.
 func TestLinkOverhead(t *testing.T) {
-	for overhead, bytes := range map[int32]int{-1: 58, 0: 58 + 24, 6: 58 + 6} {
+	for overhead, bytes := range map[int8]int{-1: 58, 0: 58 + 24, 6: 58 + 6} {
 		q, h := newAt(t, RC, RTS)
 		q.cfg.Tuning.LinkOverhead = overhead
 		if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil { // 1 Mb/s

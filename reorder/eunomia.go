@@ -210,12 +210,11 @@ func (e *Eunomia) Expected() bth.PSN { return e.expected }
 
 // Feedback implements Tracker: ACK for a packet in order, SACK for one that is
 // tracked, NACK for one that could not be (3.5.1).
-func (e *Eunomia) Feedback() (f bth.Feedback) {
+func (e *Eunomia) Feedback(f *bth.Feedback) {
 	f.Expected = e.expected
 	if e.answers && !e.psn.Before(e.expected) {
 		f.HasSACK, f.SACK, f.Refused = true, e.psn, e.refused
 	}
-	return f
 }
 
 // Released implements Releaser.

@@ -83,12 +83,12 @@ func TestEunomiaFeedback(t *testing.T) {
 		{"gap filled", 101, bth.Feedback{Expected: psn(102)}},
 	} {
 		trk.Receive(psn(c.psn), none)
-		if f := trk.Feedback(); f != c.want {
+		if f := said(trk); f != c.want {
 			t.Errorf("%s: %+v, want %+v", c.what, f, c.want)
 		}
 	}
 	trk.Refuse(psn(110))
-	if f := trk.Feedback(); !f.Refused || f.SACK != psn(110) {
+	if f := said(trk); !f.Refused || f.SACK != psn(110) {
 		t.Errorf("refused: %+v", f)
 	}
 }
@@ -330,6 +330,7 @@ func TestEunomiaManyConnections(t *testing.T) {
 
 func TestReleaserFactories(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
+	said := new(bth.Feedback)
 	for name, f := range map[string]reorder.Factory{
 		"mp-rdma": reorder.Factories["mp-rdma"], "eunomia": reorder.Factories["eunomia"], "eunomia, shared": mem.Factory,
 	} {
@@ -349,7 +350,7 @@ func TestReleaserFactories(t *testing.T) {
 				}
 				trk.Classify(q)
 				trk.Receive(q, tail)
-				trk.Feedback()
+				trk.Feedback(said)
 				trk.Released()
 				trk.Footprint()
 			}

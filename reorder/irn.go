@@ -130,12 +130,11 @@ func (t *IRN) Expected() bth.PSN { return t.expected }
 
 // Feedback implements Tracker: a NACK if the packet received last is out of order. One
 // that was there already, beyond the gap, is selectively acknowledged again.
-func (t *IRN) Feedback() (f bth.Feedback) {
+func (t *IRN) Feedback(f *bth.Feedback) {
 	f.Expected = t.expected
 	if t.outOfOrder {
 		f.Gap, f.HasSACK, f.SACK, f.Refused = true, true, t.psn, t.refused
 	}
-	return f
 }
 
 // Released implements Releaser.

@@ -58,12 +58,12 @@ func TestIRNFeedback(t *testing.T) {
 		{103, bth.Feedback{Expected: psn(106)}},
 	} {
 		trk.Receive(psn(c.psn), none)
-		if f := trk.Feedback(); f != c.want {
+		if f := said(trk); f != c.want {
 			t.Errorf("%d: %+v, want %+v", i, f, c.want)
 		}
 	}
 	trk.Refuse(psn(110))
-	if f := trk.Feedback(); f != nack(106, 110, true) {
+	if f := said(trk); f != nack(106, 110, true) {
 		t.Errorf("refused: %+v", f)
 	}
 }
@@ -119,8 +119,8 @@ func TestIRNModel(t *testing.T) {
 			if v != reorder.InOrder && n > m.next {
 				f.Gap, f.HasSACK, f.SACK, f.Refused = true, true, p, v == reorder.Beyond
 			}
-			if trk.Expected() != f.Expected || trk.Feedback() != f {
-				t.Fatalf("%d: %+v, want %+v", n, trk.Feedback(), f)
+			if trk.Expected() != f.Expected || said(trk) != f {
+				t.Fatalf("%d: %+v, want %+v", n, said(trk), f)
 			}
 		}
 	})
@@ -186,12 +186,12 @@ func TestNoAllocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		trk.Reset(psn(0xffff00))
-		r, at := trk.(reorder.Releaser), psn(0xffff00)
+		r, at, f := trk.(reorder.Releaser), psn(0xffff00), new(bth.Feedback)
 		n := testing.AllocsPerRun(200, func() {
 			for _, k := range []int{1, 3, 20, 0, 2} {
 				r.Classify(at.Add(k))
 				r.Receive(at.Add(k), tail)
-				r.Feedback()
+				r.Feedback(f)
 				r.Released()
 			}
 			for k := 4; k < 20; k++ {

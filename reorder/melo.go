@@ -241,16 +241,15 @@ func (m *MELO) Expected() bth.PSN { return m.list.Front() }
 
 // Feedback implements Tracker: a NACK with the most recent holes when one has formed
 // (3.2.4).
-func (m *MELO) Feedback() (f bth.Feedback) {
+func (m *MELO) Feedback(f *bth.Feedback) {
 	f.Expected = m.list.Front()
 	if m.answers == answerACK {
-		return f
+		return
 	}
 	f.HasSACK, f.SACK, f.Refused = true, m.psn, m.answers == answerRefused
 	if m.answers == answerNACK {
 		f.Gap, f.Holes, f.NumHoles = true, m.holes.h, m.holes.n
 	}
-	return f
 }
 
 // Released implements Releaser.

@@ -85,7 +85,7 @@ func TestMELOHoles(t *testing.T) {
 			want.HasSACK, want.SACK = true, psn(c.psn)
 		}
 		copy(want.Holes[:], c.holes)
-		if f := trk.Feedback(); f != want {
+		if f := said(trk); f != want {
 			t.Errorf("%d: %v: %+v, want %+v", i, c.psn, f, want)
 		}
 	}
@@ -103,11 +103,11 @@ func TestMELOExhaustion(t *testing.T) {
 		{1008, none, reorder.Beyond, 0, 0}, // two blocks
 		{1001, none, reorder.Held, 0, 0},
 	})
-	if f := b.Feedback(); f.Refused || !f.HasSACK {
+	if f := said(b); f.Refused || !f.HasSACK {
 		t.Errorf("%+v", f)
 	}
 	play(t, a, []arrival{{16, none, reorder.Beyond, 0, 0}})
-	if f := a.Feedback(); f != (bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
+	if f := said(a); f != (bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
 		t.Errorf("dropped: %+v", f)
 	}
 	play(t, b, []arrival{{1000, tail, reorder.InOrder, 2, 1}})
@@ -273,7 +273,7 @@ func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, ends bool
 	if r := c.trk.Released(); v != want || got != advanced || r != released {
 		t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
 	}
-	f := c.trk.Feedback()
+	f := said(c.trk)
 	if f.Expected != psn(c.first+uint32(c.m.next)) || f.Gap != (v == reorder.Held && gap) || f.Refused != (v == reorder.Beyond) {
 		t.Fatalf("%d: %+v", n, f)
 	}

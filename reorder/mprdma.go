@@ -142,8 +142,8 @@ func (m *MPRDMA) Expected() bth.PSN { return m.expected }
 // Feedback implements Tracker. Every packet is acknowledged by its own PSN, also if
 // it came in order (3.1): the sender judges paths by it. Overflow tells of a loss, the
 // expected packet's (3.5); an early synchronise operation does not, and names itself (3.4).
-func (m *MPRDMA) Feedback() bth.Feedback {
-	return bth.Feedback{Expected: m.expected, HasSACK: m.answers, SACK: m.psn, Refused: m.refused, Gap: m.overflow}
+func (m *MPRDMA) Feedback(f *bth.Feedback) {
+	f.Expected, f.HasSACK, f.SACK, f.Refused, f.Gap = m.expected, m.answers, m.psn, m.refused, m.overflow
 }
 
 // Released implements Releaser.

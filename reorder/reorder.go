@@ -43,9 +43,10 @@ type Tracker interface {
 	Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32)
 	// Expected is the lowest PSN that has not arrived.
 	Expected() bth.PSN
-	// Feedback is what the acknowledgement of the packet says that Receive or Refuse
-	// was called for last. Mark, retransmission and path are the queue pair's to add.
-	Feedback() bth.Feedback
+	// Feedback sets f, which is zero, to what the acknowledgement of the packet says that
+	// Receive or Refuse was called for last. Mark, retransmission and path are the queue
+	// pair's to add.
+	Feedback(f *bth.Feedback)
 	// Footprint is the number of bytes of state now held, as papers count it.
 	Footprint() int
 }

@@ -69,9 +69,7 @@ func (s *Strict) Skip(n uint32) { s.expected = s.expected.Add(int(n)) }
 func (s *Strict) Expected() bth.PSN { return s.expected }
 
 // Feedback implements Tracker.
-func (s *Strict) Feedback() bth.Feedback {
-	return bth.Feedback{Expected: s.expected, Gap: s.gap}
-}
+func (s *Strict) Feedback(f *bth.Feedback) { f.Expected, f.Gap = s.expected, s.gap }
 
 // Footprint implements Tracker: the 24-bit expected PSN.
 func (s *Strict) Footprint() int { return 3 }

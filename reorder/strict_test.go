@@ -41,8 +41,8 @@ func TestStrict(t *testing.T) {
 			s.Skip(c.span - 1)
 		}
 		want := bth.Feedback{Expected: bth.MakePSN(c.expected), Gap: c.gap}
-		if s.Expected() != want.Expected || s.Feedback() != want {
-			t.Errorf("%d: expected %v, feedback %+v, want %+v", i, s.Expected(), s.Feedback(), want)
+		if s.Expected() != want.Expected || said(s) != want {
+			t.Errorf("%d: expected %v, feedback %+v, want %+v", i, s.Expected(), said(s), want)
 		}
 	}
 	if s.Footprint() != 3 {
@@ -83,8 +83,8 @@ func TestStrictModel(t *testing.T) {
 				}
 				missing = true
 			}
-			if before != v || s.Feedback() != (bth.Feedback{Expected: next, Gap: missing}) {
-				t.Fatalf("%v: classified %d, received %d, %+v", psn, before, v, s.Feedback())
+			if before != v || said(s) != (bth.Feedback{Expected: next, Gap: missing}) {
+				t.Fatalf("%v: classified %d, received %d, %+v", psn, before, v, said(s))
 			}
 		}
 	})
@@ -105,11 +105,11 @@ func TestFactories(t *testing.T) {
 		}
 	}
 	var tr reorder.Tracker = reorder.NewStrict()
-	psn := bth.MakePSN(0)
+	psn, f := bth.MakePSN(0), new(bth.Feedback)
 	if n := testing.AllocsPerRun(100, func() {
 		tr.Classify(psn)
 		tr.Receive(psn, true)
-		tr.Feedback()
+		tr.Feedback(f)
 		psn = psn.Next()
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -52,7 +52,7 @@ func testBackoff(t *testing.T, name string, p Params, most int) {
 			}
 		}
 		now++
-		r.OnFeedback(now, bth.Feedback{Expected: psn(1)})
+		r.OnFeedback(now, &bth.Feedback{Expected: psn(1)})
 		sent(false)
 		expect("after progress", 1)
 	}

@@ -38,7 +38,7 @@ func TestHalfCircle(t *testing.T) {
 			lose := func(at bth.PSN) {
 				f := bth.Feedback{Expected: at, Gap: true, HasSACK: true, SACK: at.Add(7), NumHoles: 1,
 					Holes: [bth.MaxHoles]bth.Hole{{Start: at, Len: 1}}}
-				r.OnFeedback(now, f)
+				r.OnFeedback(now, &f)
 				if n := again(); (n == 0 || n > 8) && name != "mp-rdma" {
 					t.Fatalf("%v: %d are sent again", at, n)
 				}
@@ -57,7 +57,7 @@ func TestHalfCircle(t *testing.T) {
 				}
 				at = at.Add(8)
 				now++
-				r.OnFeedback(now, bth.Feedback{Expected: at})
+				r.OnFeedback(now, &bth.Feedback{Expected: at})
 				if _, again := r.NextRetransmit(); again || r.Una() != at || r.InFlight() != 0 || r.Deadline() != mono.Never {
 					t.Fatalf("at %v: una %v, %d in flight, deadline %v", at, r.Una(), r.InFlight(), r.Deadline())
 				}

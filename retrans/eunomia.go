@@ -71,12 +71,12 @@ func (e *Eunomia) OnTimeout(now mono.Time) Outcome {
 }
 
 // OnFeedback implements Recovery.
-func (e *Eunomia) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+func (e *Eunomia) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 	marked := uint32(0)
 	if f.HasSACK && !f.Refused && e.marker != nil && e.marker.Mark(f.SACK) {
 		marked = 1
 	}
-	out := e.Recovery.OnFeedback(now, bth.Feedback{Expected: f.Expected, Gap: f.Gap || f.Refused})
+	out := e.Recovery.OnFeedback(now, f)
 	if out.Acked > 0 {
 		e.timeout.backoff.progress()
 		e.setTimeout()

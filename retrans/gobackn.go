@@ -93,7 +93,7 @@ func (g *GoBackN) OnSent(now mono.Time, psn bth.PSN, span uint32, _ bool) {
 }
 
 // OnFeedback implements Recovery.
-func (g *GoBackN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+func (g *GoBackN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 	acked := distance(g.una, f.Expected)
 	if acked > distance(g.una, g.nxt) {
 		return Outcome{}
@@ -109,7 +109,7 @@ func (g *GoBackN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 	if g.nakInterval > 0 && now.Sub(g.nakAt) >= g.nakInterval {
 		g.nakSeen = false
 	}
-	if f.Gap && !g.nakSeen && g.cur != g.una {
+	if (f.Gap || f.Refused) && !g.nakSeen && g.cur != g.una {
 		out.Lost = g.rewind()
 		g.nakSeen, g.nakAt = true, now
 	}

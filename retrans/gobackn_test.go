@@ -33,27 +33,27 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 		t.Fatalf("%d in flight", n)
 	}
 	nak := bth.Feedback{Expected: psn(0), Gap: true}
-	if out := g.OnFeedback(2, nak); out != (Outcome{Acked: 2, Delivered: 2, Lost: 4}) {
+	if out := g.OnFeedback(2, &nak); out != (Outcome{Acked: 2, Delivered: 2, Lost: 4}) {
 		t.Fatalf("NAK: %+v", out)
 	}
 	next(t, g, 0)
-	if out := g.OnFeedback(3, nak); out != (Outcome{}) {
+	if out := g.OnFeedback(3, &nak); out != (Outcome{}) {
 		t.Fatalf("copy of the NAK before the retransmission: %+v", out)
 	}
 	g.OnSent(4, psn(0), 1, true)
 	g.OnSent(4, psn(1), 1, true)
-	if out := g.OnFeedback(5, nak); out != (Outcome{}) {
+	if out := g.OnFeedback(5, &nak); out != (Outcome{}) {
 		t.Fatalf("copy of the NAK after the retransmission: %+v", out)
 	}
 	next(t, g, 2)
 	// The receiver had 2 and 3 after all: they need not be sent again.
-	if out := g.OnFeedback(6, bth.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3, Delivered: 3}) {
+	if out := g.OnFeedback(6, &bth.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3, Delivered: 3}) {
 		t.Fatalf("ACK beyond the retransmission: %+v", out)
 	}
 	next(t, g, 3)
 	// A new loss.
 	g.OnSent(7, psn(3), 1, true)
-	if out := g.OnFeedback(8, bth.Feedback{Expected: psn(3), Gap: true}); out != (Outcome{Lost: 1}) {
+	if out := g.OnFeedback(8, &bth.Feedback{Expected: psn(3), Gap: true}); out != (Outcome{Lost: 1}) {
 		t.Fatalf("new NAK: %+v", out)
 	}
 	next(t, g, 3)
@@ -67,12 +67,12 @@ func TestGoBackNStale(t *testing.T) {
 		{Expected: psn(9)}, {Expected: psn(9), Gap: true}, {Expected: psn(15)}, {Expected: psn(15), Gap: true},
 		{Expected: psn(10 + 1<<23)},
 	} {
-		if out := g.OnFeedback(2, f); out != (Outcome{}) || g.Una() != psn(10) {
+		if out := g.OnFeedback(2, &f); out != (Outcome{}) || g.Una() != psn(10) {
 			t.Fatalf("%+v: %+v, una %v", f, out, g.Una())
 		}
 	}
 	// Nothing is missing beyond what has been sent.
-	if out := g.OnFeedback(3, bth.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4, Delivered: 4}) {
+	if out := g.OnFeedback(3, &bth.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4, Delivered: 4}) {
 		t.Fatalf("%+v", out)
 	}
 	next(t, g, -1)
@@ -92,7 +92,7 @@ func TestGoBackNTimer(t *testing.T) {
 	g.OnSent(1000, psn(0), 1, false)
 	g.OnSent(1050, psn(1), 1, false)
 	check("from the oldest", 1100)
-	g.OnFeedback(1060, bth.Feedback{Expected: psn(1)})
+	g.OnFeedback(1060, &bth.Feedback{Expected: psn(1)})
 	check("progress", 1160)
 	if out := g.OnTimeout(1160); out.Lost != 1 {
 		t.Fatalf("timeout: %+v", out)
@@ -103,7 +103,7 @@ func TestGoBackNTimer(t *testing.T) {
 	g.SetTimeout(0)
 	check("infinite", mono.Never)
 	g.SetTimeout(100)
-	g.OnFeedback(1550, bth.Feedback{Expected: psn(2)})
+	g.OnFeedback(1550, &bth.Feedback{Expected: psn(2)})
 	check("all acknowledged", mono.Never)
 }
 
@@ -116,7 +116,7 @@ func TestGoBackNWideSpan(t *testing.T) {
 		t.Fatalf("%d in flight", n)
 	}
 	end := psn(5 + 1<<23)
-	if out := g.OnFeedback(2, bth.Feedback{Expected: end.Add(-1), Gap: true}); out.Acked != 1<<23-1 || out.Lost != 1 {
+	if out := g.OnFeedback(2, &bth.Feedback{Expected: end.Add(-1), Gap: true}); out.Acked != 1<<23-1 || out.Lost != 1 {
 		t.Fatalf("%+v", out)
 	}
 }
@@ -145,7 +145,7 @@ func TestGoBackNDelivers(t *testing.T) {
 				nakSeen = true
 			}
 			if !lose() {
-				g.OnFeedback(now, bth.Feedback{Expected: psn(first + expected), Gap: d > 0})
+				g.OnFeedback(now, &bth.Feedback{Expected: psn(first + expected), Gap: d > 0})
 			}
 		}
 		for steps := 0; g.Una() != psn(first+total); steps++ {
@@ -186,11 +186,12 @@ func TestGoBackNFactory(t *testing.T) {
 
 func TestGoBackNAllocations(t *testing.T) {
 	r, _ := Factories["gobackn"](nil)
-	p := psn(0)
+	p, f := psn(0), new(bth.Feedback)
 	if n := testing.AllocsPerRun(1000, func() {
 		r.OnSent(1, p, 1, false)
 		p = p.Next()
-		r.OnFeedback(2, bth.Feedback{Expected: p, Gap: true})
+		f.Expected, f.Gap = p, true
+		r.OnFeedback(2, f)
 		r.NextRetransmit()
 		r.OnTimeout(3)
 	}); n != 0 {

@@ -45,7 +45,7 @@ func TestHostileFeedback(t *testing.T) {
 					for i := range f.Holes {
 						f.Holes[i] = bth.Hole{Start: near("hole"), Len: rapid.Uint32Range(0, 1<<24).Draw(t, "length") >> rapid.IntRange(0, 24).Draw(t, "shift")}
 					}
-					r.OnFeedback(3, f)
+					r.OnFeedback(3, &f)
 				case 3:
 					if r.Deadline() != mono.Never {
 						r.OnTimeout(r.Deadline())
@@ -66,7 +66,7 @@ func TestHostileFeedback(t *testing.T) {
 					t.Fatalf("%T: something is outstanding, and nothing will happen", r)
 				}
 			}
-			r.OnFeedback(4, bth.Feedback{Expected: nxt})
+			r.OnFeedback(4, &bth.Feedback{Expected: nxt})
 			if r.InFlight() != 0 || r.Deadline() != mono.Never {
 				t.Fatalf("%T: %d in flight after all was acknowledged", r, r.InFlight())
 			}

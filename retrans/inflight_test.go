@@ -36,7 +36,7 @@ func TestInFlightCounts(t *testing.T) {
 					expected := r.Una().Add(rapid.IntRange(-2, 6).Draw(t, "expected"))
 					f := bth.Feedback{Expected: expected, Gap: rapid.Bool().Draw(t, "gap"), SACK: near("sack"),
 						HasSACK: rapid.Bool().Draw(t, "has"), Refused: rapid.Bool().Draw(t, "refused")}
-					r.OnFeedback(3, f)
+					r.OnFeedback(3, &f)
 				case "timeout":
 					r.OnTimeout(4)
 				case "RNR":
@@ -50,7 +50,7 @@ func TestInFlightCounts(t *testing.T) {
 					t.Fatalf("%T after %q: %d in flight, the bits say %d", r, op, got, want)
 				}
 			}
-			if r.OnFeedback(mono.Time(6), bth.Feedback{Expected: nxt}); r.InFlight() != 0 {
+			if r.OnFeedback(mono.Time(6), &bth.Feedback{Expected: nxt}); r.InFlight() != 0 {
 				t.Fatalf("%T: %d in flight after all was acknowledged", r, r.InFlight())
 			}
 		}

@@ -104,19 +104,20 @@ func (t *IRN) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 
 // OnFeedback implements Recovery. A NACK that others have overtaken still tells of the
 // packet that triggered it, and that this came before the one at una.
-func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
-	if overtaken(t.una, &f) && t.offset(f.SACK) < t.outstanding() {
-		f.Expected = t.una
+func (t *IRN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+	expected := f.Expected
+	if overtaken(t.una, f) && t.offset(f.SACK) < t.outstanding() {
+		expected = t.una
 	}
-	acked := t.offset(f.Expected)
+	acked := t.offset(expected)
 	if acked > t.outstanding() {
 		return Outcome{}
 	}
 	t.timer.acknowledged(now, t.offset(t.timer.timed) < acked || f.HasSACK && !f.Refused && f.SACK == t.timer.timed)
-	out := Outcome{Acked: acked, Delivered: t.unmarked(t.una, f.Expected)}
+	out := Outcome{Acked: acked, Delivered: t.unmarked(t.una, expected)}
 	if acked > 0 {
 		t.marked -= acked - out.Delivered
-		t.advance(now, f.Expected, acked)
+		t.advance(now, expected, acked)
 	}
 	before := t.waiting()
 	if acked > 0 && t.active && t.cfg.noBitmap && t.retx == t.una {
@@ -133,7 +134,7 @@ func (t *IRN) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 
 // negative takes what f says of packets that are missing, and returns how many it newly
 // says have arrived.
-func (t *IRN) negative(f bth.Feedback) (delivered uint32) {
+func (t *IRN) negative(f *bth.Feedback) (delivered uint32) {
 	if f.HasSACK && !f.Refused && t.mark(f.SACK) {
 		delivered = 1
 	}

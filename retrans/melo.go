@@ -100,7 +100,7 @@ func (m *MELO) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 }
 
 // OnFeedback implements Recovery.
-func (m *MELO) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+func (m *MELO) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 	acked := distance(m.Una(), f.Expected)
 	if acked > m.outstanding() {
 		return Outcome{}
@@ -149,13 +149,13 @@ func (m *MELO) advance(to bth.PSN, acked uint32) {
 // one that it answers, which is the receiver's RCV.HIGH. Of older ones it may say, once
 // more, what an earlier NACK has said. If it has as many holes as fit, nothing is known
 // of what lies before them.
-func (m *MELO) rebuild(f bth.Feedback) {
+func (m *MELO) rebuild(f *bth.Feedback) {
 	high := m.list.High()
 	if !f.SACK.After(high) || !m.list.CanExtend(f.SACK) {
 		return
 	}
 	for psn := high.Next(); psn != f.SACK.Next(); psn = psn.Next() {
-		if psn == f.SACK || psn != m.Una() && !missing(&f, psn) {
+		if psn == f.SACK || psn != m.Una() && !missing(f, psn) {
 			m.list.Extend(psn)
 			m.arrived++
 		} else {

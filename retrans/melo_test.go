@@ -36,7 +36,7 @@ func newTestMELO(t *testing.T, bits, packets int) (*MELO, *bitpool.Pool) {
 
 // holed is a NACK that packet i triggers, with holes as pairs of first packet and length,
 // the most recent first.
-func holed(expected, i int, holes ...int) bth.Feedback {
+func holed(expected, i int, holes ...int) *bth.Feedback {
 	f := nack(expected, i)
 	for k := 0; k < len(holes); k += 2 {
 		f.Holes[k/2] = bth.Hole{Start: at(holes[k]), Len: uint32(holes[k+1])}
@@ -160,7 +160,7 @@ func TestMELOExhausted(t *testing.T) {
 func TestMELOIgnores(t *testing.T) {
 	refused := holed(0, 3, 0, 3)
 	refused.Refused = true
-	for _, f := range []bth.Feedback{
+	for _, f := range []*bth.Feedback{
 		nack(0, 3), refused, {Expected: at(0), Gap: true}, holed(-1, 3, 0, 3), holed(7, 9, 7, 2),
 		holed(0, 6, 0, 6), holed(0, -1, 0, 3), holed(0, 1<<23, 0, 3),
 	} {
@@ -236,11 +236,11 @@ func TestMELOModel(t *testing.T) {
 				if i := s.high + rapid.IntRange(1, 12).Draw(t, "next"); i < s.nxt {
 					f, news := s.arrive(i)
 					if rapid.IntRange(0, 3).Draw(t, "lost") > 0 && news {
-						m.OnFeedback(2, f)
+						m.OnFeedback(2, &f)
 					}
 				}
 			case 4:
-				m.OnFeedback(3, bth.Feedback{Expected: s.at(s.una)})
+				m.OnFeedback(3, &bth.Feedback{Expected: s.at(s.una)})
 			case 5:
 				if m.Una() != s.at(s.nxt) {
 					m.OnTimeout(4)
@@ -251,7 +251,7 @@ func TestMELOModel(t *testing.T) {
 			}
 			s.check(t, m)
 		}
-		m.OnFeedback(5, bth.Feedback{Expected: s.at(s.nxt)})
+		m.OnFeedback(5, &bth.Feedback{Expected: s.at(s.nxt)})
 		if p.Free() != p.Blocks() || m.InFlight() != 0 {
 			t.Fatalf("%d blocks of %d are free, %d in flight", p.Free(), p.Blocks(), m.InFlight())
 		}
@@ -320,17 +320,20 @@ func TestMELOState(t *testing.T) {
 	if n := m.Footprint(); n != 9 {
 		t.Errorf("%d bytes without holes", n)
 	}
-	i := 0
+	i, f := 0, new(bth.Feedback)
 	if n := testing.AllocsPerRun(200, func() {
 		for k := range 30 {
 			m.OnSent(1, at(i+k), 1, false)
 		}
-		m.OnFeedback(2, holed(i+1, i+14, i+11, 3, i+1, 1))
+		*f = bth.Feedback{Expected: at(i + 1), Gap: true, HasSACK: true, SACK: at(i + 14), NumHoles: 2,
+			Holes: [bth.MaxHoles]bth.Hole{{Start: at(i + 11), Len: 3}, {Start: at(i + 1), Len: 1}}}
+		m.OnFeedback(2, f)
 		for p, ok := m.NextRetransmit(); ok; p, ok = m.NextRetransmit() {
 			m.OnSent(3, p, 1, true)
 		}
 		m.OnTimeout(m.Deadline())
-		m.OnFeedback(4, ack(i+30))
+		*f = bth.Feedback{Expected: at(i + 30)}
+		m.OnFeedback(4, f)
 		i += 30
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

@@ -96,35 +96,35 @@ func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 }
 
 // OnFeedback implements Recovery.
-func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
-	dropped := f.Refused
-	if overtaken(m.una, &f) {
-		f.Expected = m.una
+func (m *MPRDMA) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+	expected, gap, refused := f.Expected, f.Gap, f.Refused
+	if overtaken(m.una, f) {
+		expected = m.una
 		if distance(m.una, f.SACK) >= m.outstanding() { // it has arrived since
-			f.Gap, f.Refused = false, false
+			gap, refused = false, false
 		}
 	}
-	acked := distance(m.una, f.Expected)
+	acked := distance(m.una, expected)
 	if acked > m.outstanding() {
 		return Outcome{}
 	}
 	out := Outcome{Acked: acked}
 	m.inflate += int32(answered(f, acked))
-	if !dropped {
+	if !f.Refused {
 		out.Delivered = answered(f, acked)
 	}
 	if end := f.SACK.Next(); f.HasSACK && distance(m.una, end) <= m.outstanding() && distance(m.una, end) > distance(m.una, m.high) {
 		m.high = end
 	}
 	if acked > 0 {
-		m.advance(now, f.Expected, acked)
+		m.advance(now, expected, acked)
 	}
 	switch {
 	case m.una == m.nxt:
-	case f.Gap && m.news(f):
+	case gap && m.news(f):
 		out.Lost = m.recover()
 		m.inflate++ // so has the one that it names
-	case f.Refused && !f.Gap && !m.mode:
+	case refused && !gap && !m.mode:
 		out.Lost, m.syncEarly = m.recover(), true
 	}
 	m.bound()
@@ -133,13 +133,13 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 
 // news reports whether a NACK tells of a loss that recovery mode is not about already: it
 // answers a packet that was sent after all retransmissions, which have been lost again.
-func (m *MPRDMA) news(f bth.Feedback) bool {
+func (m *MPRDMA) news(f *bth.Feedback) bool {
 	return !m.mode || f.HasSACK && distance(m.una, f.SACK) >= distance(m.una, m.recovery) && distance(m.una, f.SACK) < m.outstanding()
 }
 
 // answered is how many packets f says have left the network: the one that it answers. A
 // READ response answers no single one, and all that it acknowledges have left.
-func answered(f bth.Feedback, acked uint32) uint32 {
+func answered(f *bth.Feedback, acked uint32) uint32 {
 	if f.HasSACK {
 		return 1
 	}

@@ -54,8 +54,9 @@ type Recovery interface {
 	// span is 1 but for a READ request of standard RC, which occupies as many as it has
 	// response packets.
 	OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool)
-	// OnFeedback processes an ACK, a NAK or an implied acknowledgement.
-	OnFeedback(now mono.Time, f bth.Feedback) Outcome
+	// OnFeedback processes an ACK, a NAK or an implied acknowledgement, which stays the
+	// caller's: it is neither changed nor kept.
+	OnFeedback(now mono.Time, f *bth.Feedback) Outcome
 	// OnRNR is called when the receiver had no receive for the packet at Una, and
 	// OnFeedback has acknowledged those before it: that one and those behind it which
 	// are not known to have arrived are to be sent again, once the wait is over. That is

@@ -105,7 +105,7 @@ func (s *Selective) Mark(psn bth.PSN) bool {
 }
 
 // OnFeedback implements Recovery.
-func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
+func (s *Selective) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 	acked := distance(s.una, f.Expected)
 	if acked > distance(s.una, s.nxt) {
 		return Outcome{}
@@ -123,7 +123,7 @@ func (s *Selective) OnFeedback(now mono.Time, f bth.Feedback) Outcome {
 			out.Lost = s.repeat(s.evident(s.probed))
 		}
 	}
-	if f.Gap && !s.nakSeen && s.una != s.nxt {
+	if (f.Gap || f.Refused) && !s.nakSeen && s.una != s.nxt {
 		lost := s.repeat(s.nxt)
 		s.nakSeen, out.Lost = lost > 0, out.Lost+lost
 	}
