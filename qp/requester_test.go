@@ -138,6 +138,32 @@ func TestIdleIsSmall(t *testing.T) {
 	}
 }
 
+// TestLocateHalves: among 1024 requests the one that has a PSN is found by looking at eleven.
+func TestLocateHalves(t *testing.T) {
+	const n = 1024
+	for want := range uint32(n) {
+		r := &requester{}
+		begin := func(i uint32) bth.PSN { return bth.MakePSN(0xfffff0 + i) }
+		for i := range uint32(n) {
+			r.Push().course = course{first: begin(i), sent: 1}
+		}
+		r.cursor, r.resend = r.Tail, r.Tail
+		seen := map[*slot]bool{}
+		r.search(begin(want), func(s *slot) bth.PSN { seen[s] = true; return s.first })
+		if len(seen) > 11 {
+			t.Fatalf("%d requests looked at to find %d", len(seen), want)
+		}
+		for i := range uint32(n) { // who looks at another one is misled
+			if s := r.At(i); !seen[s] && i != want {
+				s.first = begin(want)
+			}
+		}
+		if i, k, ok := r.locate(begin(want)); !ok || i != want || k != 0 {
+			t.Fatalf("request %d, packet %d, %v, want %d", i, k, ok, want)
+		}
+	}
+}
+
 // loop is a requester in steady state: a burst is posted, sent, acknowledged.
 type loop struct {
 	q    *QP

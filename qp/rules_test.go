@@ -115,22 +115,29 @@ func naks(packets []bth.Packet) (n int) {
 // TestOvertakenSACKCounts: an acknowledgement that comes by a longer path than a later one
 // still tells that its packet has arrived.
 func TestOvertakenSACKCounts(t *testing.T) {
-	s := newSolo(t, "irn", nil)
-	for range 6 {
-		s.post1(qp.WRWrite, 8)
-	}
-	if n := len(s.poll()); n != 6 {
-		t.Fatalf("%d packets", n)
-	}
-	s.xack(2, -1) // 0 and 1 are there
-	s.xack(1, 3)  // earlier: 3 came before 1
-	s.xack(2, 5)
-	var again []uint32
-	for _, p := range s.poll() {
-		again = append(again, p.PSN.Uint32())
-	}
-	if len(again) != 2 || again[0] != 2 || again[1] != 4 {
-		t.Errorf("sent again: %v, want 2 and 4: 3 has been acknowledged", again)
+	for name, recovery := range map[string]profile.Part{"irn": {}, "eunomia": {Name: "eunomia", Params: map[string]float64{"selective_repeat": 1}}} {
+		s := newSolo(t, name, func(c *qp.Config) {
+			var err error
+			if c.Profile, err = profile.NewMaker(profile.Link{}).New(name, profile.Spec{Recovery: recovery}); err != nil {
+				t.Fatal(err)
+			}
+		})
+		for range 6 {
+			s.post1(qp.WRWrite, 8)
+		}
+		if n := len(s.poll()); n != 6 {
+			t.Fatalf("%s: %d packets", name, n)
+		}
+		s.xack(2, -1) // 0 and 1 are there
+		s.xack(1, 3)  // earlier: 3 came before 1
+		s.xack(2, 5)
+		var again []uint32
+		for _, p := range s.poll() {
+			again = append(again, p.PSN.Uint32())
+		}
+		if len(again) != 2 || again[0] != 2 || again[1] != 4 {
+			t.Errorf("%s: sent again: %v, want 2 and 4: 3 has been acknowledged", name, again)
+		}
 	}
 }
 
@@ -229,6 +236,13 @@ func TestMarksUnderDisorder(t *testing.T) {
 			t.Errorf("%s: congestion control was told %+v of a marked SACK", name, c.samples)
 		}
 		told := c.bytes()
+		s.xack(1, -1)
+		told += c.bytes()
+		s.rx(p, bth.XETH{Flags: bth.XHasSACK | bth.XECE, SACK: psn(3)})
+		if len(c.samples) != 1 || !c.samples[0].ECN {
+			t.Errorf("%s: congestion control was told %+v of a marked SACK that another has overtaken", name, c.samples)
+		}
+		told += c.bytes()
 		s.xack(4, -1)
 		if told += c.bytes(); told != 4*256 {
 			t.Errorf("%s: %d bytes acknowledged in all, want %d", name, told, 4*256)

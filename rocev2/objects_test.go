@@ -179,6 +179,9 @@ func TestPathMTUWithinLink(t *testing.T) {
 		t.Error(err)
 	}
 	refused(t, "2048 on a link of 1500", n.checkModify("x", q, &qp.Attr{PathMTU: 4}, qp.AttrPathMTU, nil), ErrInvalid)
+	for _, bytes := range []qp.MTU{64, 200, 255} { // simulations have such
+		refused(t, "a number of bytes", n.checkModify("x", q, &qp.Attr{PathMTU: bytes}, qp.AttrPathMTU, nil), ErrInvalid)
+	}
 }
 
 func TestAddressHandles(t *testing.T) {
