@@ -1,4 +1,4 @@
-/* Where libibverbs keeps what poll.c uses. These parts of its structures belong to its
+/* Where libibverbs keeps what poll.c and provider.c use. These parts of its structures belong to its
  * ABI, and a test compares the numbers with its header. In words of a pointer's size. */
 
 /* struct ibv_context is a pointer, 32 operations, cmd_fd and more; at its end, all bits
@@ -7,7 +7,22 @@ enum { OPS_POLL_CQ = 1 + 11, CMD_FD = 1 + 32, ABI_COMPAT = 40, CONTEXT_WORDS = 4
 
 /* The rest of struct verbs_context lies before its struct ibv_context and grows at the
  * beginning; the size of the whole, in bytes, comes last. */
-enum { VERBS_SIZE = -1, CREATE_CQ_EX = -15 };
+enum { VERBS_SIZE = -1, CREATE_QP_EX = -7, CREATE_CQ_EX = -15 };
 
 /* struct ibv_cq_ex */
-enum { START_POLL = 18 };
+enum { START_POLL = 18, NEXT_POLL, END_POLL };
+
+/* struct ibv_qp_init_attr_ex, in words of 32 bits, and its bit for extended sending */
+enum { QP_COMP_MASK = 4 * sizeof(void *) / 4 + 7, QP_SEND_OPS = 1 << 6 };
+
+/* struct ibv_qp_ex */
+enum { SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };
+
+/* HOOK puts a function of ours in the place of the provider's, which it keeps. One that
+ * is not the provider's stays. */
+#define HOOK(word, stock, ours)                                                                 \
+	do {                                                                                    \
+		__typeof__(&(ours)) p = (__typeof__(&(ours)))(word), none = NULL;               \
+		if (p && p != (ours) && (atomic_compare_exchange_strong(&(stock), &none, p) || none == p)) \
+			(word) = (void *)(ours);                                                \
+	} while (0)

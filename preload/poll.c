@@ -49,21 +49,14 @@ static int sharing_start(void *cq, void *attr)
 	return err;
 }
 
-/* HOOK puts a function of ours in the place of the provider's, which it keeps. One that
- * is not the provider's stays. */
-#define HOOK(word, stock, ours)                                                                 \
-	do {                                                                                    \
-		__typeof__(&(ours)) p = (__typeof__(&(ours)))(word), none = NULL;               \
-		if (p && p != (ours) && (atomic_compare_exchange_strong(&(stock), &none, p) || none == p)) \
-			(word) = (void *)(ours);                                                \
-	} while (0)
-
 /* sharing_create creates an extended completion queue, whose functions are its own. */
 static void *sharing_create(void *context, void *attr)
 {
 	void **cq = atomic_load(&stock_create)(context, attr);
-	if (cq)
+	if (cq) {
+		provider_mend_cq(cq);
 		HOOK(cq[START_POLL], stock_start, sharing_start);
+	}
 	return cq;
 }
 
@@ -74,8 +67,10 @@ void poll_share(void *ibv_context)
 		return;
 	HOOK(word[OPS_POLL_CQ], stock_poll, sharing_poll);
 	if ((uintptr_t)word[ABI_COMPAT] == UINTPTR_MAX &&
-	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - CREATE_CQ_EX) * sizeof *word)
+	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - CREATE_CQ_EX) * sizeof *word) {
 		HOOK(word[CREATE_CQ_EX], stock_create, sharing_create);
+		provider_mend(word);
+	}
 }
 
 /* stock_open finds the function of libibverbs, which may have been loaded where

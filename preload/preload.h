@@ -18,6 +18,7 @@
  *   paths.c    which paths are ours
  *   address.c  who resolves addresses
  *   poll.c     sharing the processor while polling
+ *   provider.c errors of the provider, put right
  *   explain.c  what the user at the terminal is told
  *   mr.c       memory regions: page replacement
  *   rdmacm.c   the rdma_cm ABI
@@ -333,5 +334,12 @@ void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* poll_share makes polling of a context's completion queues share the processor. */
 void poll_share(void *ibv_context);
+
+/* ---- provider.c ---- */
+
+/* provider_mend puts right what a context makes from now on, provider_mend_cq an extended
+ * completion queue. */
+void provider_mend(void **ibv_context);
+void provider_mend_cq(void **cq);
 
 #endif

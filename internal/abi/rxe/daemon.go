@@ -1,6 +1,7 @@
 package rxe
 
 import (
+	"math"
 	"sync/atomic"
 
 	"roced/bth"
@@ -43,9 +44,12 @@ func (r *SendRing) Pending() bool {
 	return (atomic.LoadUint32(r.producer)-r.next)&r.mask != 0 && r.taken < r.mask
 }
 
-// Next takes the next work request. Its length is what the element says; there
+// Next takes the next work request. The length of inline data is what the element says; there
 // are never more inline bytes than the ring has room for, and of a list of SGEs
 // that is too long one more than permitted, so that both are found out.
+//
+// The length of a list of SGEs is their sum, not what the element says: ibv_wr_set_sge_list of
+// rdma-core before 65 puts n times the first length there (providers/rxe/rxe.c).
 func (r *SendRing) Next(w *qp.SendWQE) bool {
 	if !r.Pending() {
 		return false
@@ -62,10 +66,22 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 		w.Inline = append(w.Inline, e[sendData:sendData+min(w.Length, r.maxInline)]...)
 	} else {
 		w.SGEs = appendSGEs(w.SGEs, e[sendData:], native.Uint32(r.dma[dmaNumSGE:]), r.maxSGE)
+		if w.Opcode != qp.WRFlush {
+			w.Length = total(w.SGEs)
+		}
 	}
 	r.next = (r.next + 1) & r.mask
 	r.taken++
 	return true
+}
+
+// total is the length of a list; one that does not fit is too long in any case.
+func total(list []qp.SGE) uint32 {
+	var sum uint64
+	for i := range list {
+		sum += uint64(list[i].Length)
+	}
+	return uint32(min(sum, math.MaxUint32))
 }
 
 // vector reads the address vector of a work request.

@@ -34,6 +34,9 @@ func TestForks(t *testing.T) { succeed(t, withCM(t, newLab(t), "forks")) }
 
 func TestThreads(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) }
 
+// TestProviderErrors: what rdma-core's provider does wrong does not reach programs.
+func TestProviderErrors(t *testing.T) { succeed(t, verbs(t, newLab(t), "provider")) }
+
 func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")) }
 
 // TestPythonForks runs the distribution's Python, for which pyverbs is.

@@ -28,13 +28,9 @@ static inline struct loop loop_open(void)
 	return l;
 }
 
-/* loop_qp makes a queue pair that sends to itself. */
-static inline struct ibv_qp *loop_qp(struct loop *l, struct ibv_cq *send, struct ibv_cq *recv)
+/* loop_connect connects a queue pair with itself. */
+static inline void loop_connect(struct loop *l, struct ibv_qp *qp)
 {
-	struct ibv_qp_init_attr init = { .send_cq = send, .recv_cq = recv, .qp_type = IBV_QPT_RC,
-					 .cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 } };
-	struct ibv_qp *qp = ibv_create_qp(l->pd, &init);
-	CHECK(qp != NULL);
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_INIT, .port_num = 1 };
 	CHECK(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = qp->qp_num,
@@ -46,6 +42,16 @@ static inline struct ibv_qp *loop_qp(struct loop *l, struct ibv_cq *send, struct
 	a = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1 };
 	CHECK(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 					    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+/* loop_qp makes a queue pair that sends to itself. */
+static inline struct ibv_qp *loop_qp(struct loop *l, struct ibv_cq *send, struct ibv_cq *recv)
+{
+	struct ibv_qp_init_attr init = { .send_cq = send, .recv_cq = recv, .qp_type = IBV_QPT_RC,
+					 .cap = { .max_send_wr = 16, .max_recv_wr = 16, .max_send_sge = 1, .max_recv_sge = 1 } };
+	struct ibv_qp *qp = ibv_create_qp(l->pd, &init);
+	CHECK(qp != NULL);
+	loop_connect(l, qp);
 	return qp;
 }
 
