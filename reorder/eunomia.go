@@ -20,7 +20,7 @@ type Eunomia struct {
 	tail     bool    // announced: the next packet is the last one so far
 	released released
 
-	answers bool
+	heard   bool
 	psn     bth.PSN
 	refused bool
 }
@@ -121,7 +121,7 @@ func (e *Eunomia) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
 		e.collect(psn)
 	}
 	e.tail = false
-	e.answer(psn, v == Beyond)
+	e.note(psn, v == Beyond)
 	return v, advanced
 }
 
@@ -135,7 +135,7 @@ func (e *Eunomia) hold(psn bth.PSN, ends bool) {
 	for ; b.dyn <= row; b.dyn++ {
 		e.mem.addRow(e.conn, b.dyn)
 	}
-	e.store(&b)
+	e.save(&b)
 	*e.mem.row(e.conn, row) |= 1 << bit
 	e.mem.setEnds(e.conn, psn, ends)
 }
@@ -157,7 +157,7 @@ func (e *Eunomia) advance(ends bool) (advanced uint32) {
 	if b.circ < b.dyn && e.empty(0, b.circ) {
 		b.absorb()
 	}
-	e.store(&b)
+	e.save(&b)
 	return advanced
 }
 
@@ -187,7 +187,7 @@ func (e *Eunomia) collect(end bth.PSN) {
 	b := e.load()
 	if e.tail && (!b.hasLast || end.After(b.last)) {
 		b.last, b.hasLast = end, true
-		e.store(&b)
+		e.save(&b)
 	}
 	switch {
 	case !b.hasLast || !b.last.Before(b.head):
@@ -196,14 +196,14 @@ func (e *Eunomia) collect(end bth.PSN) {
 		e.conn = none
 	case b.last.Next() != b.head:
 		b.last = b.head.Add(-1)
-		e.store(&b)
+		e.save(&b)
 	}
 }
 
 // Refuse implements Releaser.
-func (e *Eunomia) Refuse(psn bth.PSN) { e.tail = false; e.answer(psn, true) }
+func (e *Eunomia) Refuse(psn bth.PSN) { e.tail = false; e.note(psn, true) }
 
-func (e *Eunomia) answer(psn bth.PSN, refused bool) { e.answers, e.psn, e.refused = true, psn, refused }
+func (e *Eunomia) note(psn bth.PSN, refused bool) { e.heard, e.psn, e.refused = true, psn, refused }
 
 // Expected implements Tracker.
 func (e *Eunomia) Expected() bth.PSN { return e.expected }
@@ -212,7 +212,7 @@ func (e *Eunomia) Expected() bth.PSN { return e.expected }
 // tracked, NACK for one that could not be (3.5.1).
 func (e *Eunomia) Feedback(f *bth.Feedback) {
 	f.Expected = e.expected
-	if e.answers && !e.psn.Before(e.expected) {
+	if e.heard && !e.psn.Before(e.expected) {
 		f.HasSACK, f.SACK, f.Refused = true, e.psn, e.refused
 	}
 }

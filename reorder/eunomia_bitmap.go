@@ -70,7 +70,7 @@ const validLast = 1 << 31
 func (e *Eunomia) create() {
 	e.conn, _ = e.mem.open()
 	e.mem.addRow(e.conn, 0)
-	e.store(&bitmap{head: e.expected, tail: e.expected.Add(blockBits - 1), circ: 1, dyn: 1})
+	e.save(&bitmap{head: e.expected, tail: e.expected.Add(blockBits - 1), circ: 1, dyn: 1})
 }
 
 // bit reports whether a packet is tracked.
@@ -101,8 +101,8 @@ func (e *Eunomia) load() bitmap {
 	}
 }
 
-// store writes it back.
-func (e *Eunomia) store(b *bitmap) {
+// save writes it back.
+func (e *Eunomia) save(b *bitmap) {
 	put := func(k, v uint32) {
 		*e.mem.meta(e.conn, k), *e.mem.meta(e.conn, k+1) = uint16(v), uint16(v>>16)
 	}

@@ -22,13 +22,13 @@ type MELO struct {
 	released released
 
 	// What the re-ordering buffer has in each slot, in the host's memory; head is the slot
-	// of RCV.NXT, which is empty, and held how many are not.
+	// of RCV.NXT, which is empty, and filled how many are not.
 	buffer []slot
 	head   int
-	held   int
+	filled int
 
-	answers answer
-	psn     bth.PSN // of the packet that was received last
+	report report
+	psn    bth.PSN // of the packet that was received last
 
 	// What Classify has said Beyond of last. Looking for room can swap others out, so there may
 	// be some when it is looked for again: but the packet has been dropped by then.
@@ -36,14 +36,14 @@ type MELO struct {
 	judged bool
 }
 
-// answer is what is said of a packet.
-type answer uint8
+// report is what is said of a packet.
+type report uint8
 
 const (
-	answerACK     answer = iota // in order, or a duplicate
-	answerSACK                  // ahead of a gap that is known
-	answerNACK                  // ... that is new (3.2.4)
-	answerRefused               // dropped
+	reportACK     report = iota // in order, or a duplicate
+	reportSACK                  // ahead of a gap that is known
+	reportNACK                  // ... that is new (3.2.4)
+	reportRefused               // dropped
 )
 
 // Buffered is a Tracker under which packets that are Held go into a re-ordering buffer, which
@@ -147,17 +147,17 @@ func (m *MELO) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
 	if v = Beyond; !m.judged || m.beyond != psn {
 		v = m.classify(psn)
 	}
-	m.psn, m.answers, m.judged = psn, answerACK, false
+	m.psn, m.report, m.judged = psn, reportACK, false
 	switch v {
 	case InOrder:
 		advanced = m.advance(ends)
 	case Held:
 		m.hold(psn, ends)
 	case Beyond:
-		m.answers = answerRefused
+		m.report = reportRefused
 	case Duplicate:
 		if psn.After(m.list.Front()) {
-			m.answers = answerSACK
+			m.report = reportSACK
 		}
 	}
 	return v, advanced
@@ -165,18 +165,18 @@ func (m *MELO) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
 
 // hold records a packet ahead of a gap.
 func (m *MELO) hold(psn bth.PSN, ends bool) {
-	m.answers = answerSACK
+	m.report = reportSACK
 	if high := m.list.High(); !psn.After(high) {
 		m.list.Set(psn)
 		m.holes.fill(psn)
 	} else {
 		if m.list.Extend(psn); psn != high.Next() {
 			m.holes.add(bth.Hole{Start: high.Next(), Len: uint32(psn.Diff(high) - 1)})
-			m.answers = answerNACK
+			m.report = reportNACK
 		}
 	}
 	m.buffer[m.place(psn)] = slotOf(ends)
-	m.held++
+	m.filled++
 }
 
 // advance moves RCV.NXT past the packet in order and past those in the buffer.
@@ -191,7 +191,7 @@ func (m *MELO) advance(ends bool) (advanced uint32) {
 		}
 		ends = *s == slotTail
 		*s = slotEmpty
-		m.held--
+		m.filled--
 	}
 	m.holes.cut(m.list.Front())
 	return advanced
@@ -210,7 +210,7 @@ func (m *MELO) pop() {
 }
 
 // Refuse implements Releaser.
-func (m *MELO) Refuse(psn bth.PSN) { m.psn, m.answers = psn, answerRefused }
+func (m *MELO) Refuse(psn bth.PSN) { m.psn, m.report = psn, reportRefused }
 
 // swapIn takes blocks to cover the bitmap again if they have been taken away: what has
 // arrived is known from the buffer. It returns false if the pool has not enough (3.2.5).
@@ -224,11 +224,11 @@ func (m *MELO) swapIn() bool {
 			last = i
 		}
 	}
-	if m.held > 0 && !m.list.CanExtend(nxt.Add(last)) {
+	if m.filled > 0 && !m.list.CanExtend(nxt.Add(last)) {
 		return false
 	}
 	m.list.SwapIn()
-	for i := 1; m.held > 0 && i <= last; i++ {
+	for i := 1; m.filled > 0 && i <= last; i++ {
 		if m.buffer[m.place(nxt.Add(i))] != slotEmpty {
 			m.list.Extend(nxt.Add(i))
 		}
@@ -243,11 +243,11 @@ func (m *MELO) Expected() bth.PSN { return m.list.Front() }
 // (3.2.4).
 func (m *MELO) Feedback(f *bth.Feedback) {
 	f.Expected = m.list.Front()
-	if m.answers == answerACK {
+	if m.report == reportACK {
 		return
 	}
-	f.HasSACK, f.SACK, f.Refused = true, m.psn, m.answers == answerRefused
-	if m.answers == answerNACK {
+	f.HasSACK, f.SACK, f.Refused = true, m.psn, m.report == reportRefused
+	if m.report == reportNACK {
 		f.Gap, f.Holes, f.NumHoles = true, m.holes.h, m.holes.n
 	}
 }

@@ -41,7 +41,7 @@ type MPRDMA struct {
 	bitmap   []uint8 // four slots in a byte
 	released released
 
-	answers  bool    // a packet has arrived that acknowledgements answer
+	heard    bool    // a packet has arrived that acknowledgements tell of
 	psn      bth.PSN // ... this one
 	refused  bool    // ... and it was dropped
 	overflow bool    // ... because the bitmap is too short
@@ -89,7 +89,7 @@ func (m *MPRDMA) Classify(psn bth.PSN) Verdict {
 func (m *MPRDMA) Early(first bth.PSN) bool { return first.After(m.expected) }
 
 // Refuse implements Releaser.
-func (m *MPRDMA) Refuse(psn bth.PSN) { m.answer(psn, true, false) }
+func (m *MPRDMA) Refuse(psn bth.PSN) { m.note(psn, true, false) }
 
 // Receive implements Tracker.
 func (m *MPRDMA) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
@@ -100,7 +100,7 @@ func (m *MPRDMA) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
 	case Held:
 		m.set(uint32(psn.Diff(m.expected)), slotOf(ends))
 	}
-	m.answer(psn, v == Beyond, v == Beyond)
+	m.note(psn, v == Beyond, v == Beyond)
 	return v, advanced
 }
 
@@ -132,8 +132,8 @@ func (m *MPRDMA) set(d uint32, s slot) {
 	m.bitmap[i/4] = m.bitmap[i/4]&^(3<<shift) | uint8(s)<<shift
 }
 
-func (m *MPRDMA) answer(psn bth.PSN, refused, overflow bool) {
-	m.answers, m.psn, m.refused, m.overflow = true, psn, refused, overflow
+func (m *MPRDMA) note(psn bth.PSN, refused, overflow bool) {
+	m.heard, m.psn, m.refused, m.overflow = true, psn, refused, overflow
 }
 
 // Expected implements Tracker.
@@ -143,7 +143,7 @@ func (m *MPRDMA) Expected() bth.PSN { return m.expected }
 // it came in order (3.1): the sender judges paths by it. Overflow tells of a loss, the
 // expected packet's (3.5); an early synchronise operation does not, and names itself (3.4).
 func (m *MPRDMA) Feedback(f *bth.Feedback) {
-	f.Expected, f.HasSACK, f.SACK, f.Refused, f.Gap = m.expected, m.answers, m.psn, m.refused, m.overflow
+	f.Expected, f.HasSACK, f.SACK, f.Refused, f.Gap = m.expected, m.heard, m.psn, m.refused, m.overflow
 }
 
 // Released implements Releaser.

@@ -15,7 +15,7 @@ const runSize = 1 << 16
 // writeRun is what has been accepted for consecutive bytes of a Distant memory and
 // not been written yet. It lasts for a batch of frames: it is written before anybody
 // is told (Sync), before anything else is written or read, and before the next
-// frame leaves (settleRun).
+// frame leaves (flushRun).
 type writeRun struct {
 	q   *QueuePair // that it is for, nil if there is none
 	mem Distant
@@ -49,7 +49,7 @@ func (h *host) view(r *region, off uint64, n int, ahead uint32, remote bool) ([]
 		a.off, a.buf = off+uint64(n), a.buf[n:]
 		return v, true
 	}
-	h.nic.settleRun()
+	h.nic.flushRun()
 	*a = readAhead{}
 	want := n + min(int(ahead), b.roomAfter(n))
 	v := h.nic.scratch(want)
@@ -76,7 +76,7 @@ func (b *txState) roomAfter(n int) int {
 func (h *host) write(r *region, off uint64, p []byte) bool {
 	q, w := (*QueuePair)(h), &h.nic.obj.run
 	if w.q != nil && !(w.q == q && w.mem == r.distant && w.off+uint64(len(w.buf)) == off && len(w.buf)+len(p) <= runSize) {
-		h.nic.settleRun()
+		h.nic.flushRun()
 	}
 	switch {
 	case r.deferred != nil:
@@ -91,9 +91,9 @@ func (h *host) write(r *region, off uint64, p []byte) bool {
 	return true
 }
 
-// settleRun writes what has been gathered. If that fails, its queue pair learns it
+// flushRun writes what has been gathered. If that fails, its queue pair learns it
 // at the end of the message.
-func (n *NIC) settleRun() {
+func (n *NIC) flushRun() {
 	w := &n.obj.run
 	if w.q == nil {
 		return
@@ -107,7 +107,7 @@ func (n *NIC) settleRun() {
 
 // Sync makes visible what has been written.
 func (h *host) Sync() bool {
-	h.nic.settleRun()
+	h.nic.flushRun()
 	if h.defers != nil && !h.defers.sync() {
 		return false
 	}

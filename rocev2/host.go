@@ -152,7 +152,7 @@ func (h *host) CompareSwap(rkey uint32, va uint64, compare, swap uint64) (orig u
 	if r.deferred != nil {
 		return h.deferrals().operate(r, MemoryAccess{Kind: AccessCompareSwap, Off: off, Operands: [2]uint64{compare, swap}})
 	}
-	h.nic.settleRun()
+	h.nic.flushRun()
 	return r.mem.CompareSwap(off, compare, swap)
 }
 
@@ -164,7 +164,7 @@ func (h *host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok boo
 	if r.deferred != nil {
 		return h.deferrals().operate(r, MemoryAccess{Kind: AccessFetchAdd, Off: off, Operands: [2]uint64{add}})
 	}
-	h.nic.settleRun()
+	h.nic.flushRun()
 	return r.mem.FetchAdd(off, add)
 }
 

@@ -174,7 +174,7 @@ func (n *NIC) DeregMR(mr *MR) error {
 	if mr.windows > 0 {
 		return fail("dereg_mr", "memory windows", ErrBusy)
 	}
-	n.settleRun()
+	n.flushRun()
 	n.detachViews()
 	n.obj.keys.remove(&mr.region)
 	n.obj.mrs.remove(mr.id)
@@ -218,7 +218,7 @@ func (n *NIC) ReregMR(mr *MR, flags ReregFlags, pd *PD, a MRAttr) error {
 	if mr.windows > 0 {
 		return fail(verb, "memory windows", ErrBusy)
 	}
-	n.settleRun()
+	n.flushRun()
 	n.detachViews()
 	mr.pd.users--
 	mr.pd = pd

@@ -42,19 +42,19 @@ const (
 // that the kernel finds the station for. Only stations that a path
 // leads to have an entry, so that a flood of ARP or ND messages adds none.
 type neighbour struct {
-	addr      GID
-	src       GID // own address that asks
-	mac       MAC
-	state     neighState
-	tries     uint8
-	refs      int                      // paths that lead here
-	confirmed mono.Time                // last proof that it can be reached at mac
-	at        mono.Time                // next try; in neighFailed the earliest one
-	parked    qpList                   // queue pairs that wait for the first answer
-	held      [][]byte                 // frames of datagrams that wait for it
-	waiters   []func(mono.Time, error) // see ResolveNeighbour
-	alike     uint8                    // packets with IP ID 0, as of a NIC on sockets, and others
-	odd       uint8                    // since it is held to that (sockets.go)
+	addr       GID
+	src        GID // own address that asks
+	mac        MAC
+	state      neighState
+	tries      uint8
+	refs       int                      // paths that lead here
+	confirmed  mono.Time                // last proof that it can be reached at mac
+	at         mono.Time                // next try; in neighFailed the earliest one
+	unresolved qpList                   // queue pairs that wait for the first answer
+	held       [][]byte                 // frames of datagrams that wait for it
+	waiters    []func(mono.Time, error) // see ResolveNeighbour
+	alike      uint8                    // packets with IP ID 0, as of a NIC on sockets, and others
+	odd        uint8                    // since it is held to that (sockets.go)
 }
 
 // usable reports whether mac is known.
@@ -113,7 +113,7 @@ func (n *NIC) resolve(now mono.Time, addr, src GID) (*neighbour, error) {
 // evict forgets an entry that no path leads to and reports whether there was one.
 func (t *neighTable) evict() bool {
 	for i, nb := range t.list {
-		if nb.refs != 0 || nb.parked.head != nil {
+		if nb.refs != 0 || nb.unresolved.head != nil {
 			continue
 		}
 		t.held -= len(nb.held)
@@ -203,8 +203,8 @@ func (n *NIC) fail(now mono.Time, nb *neighbour) {
 
 // wake gives the queue pairs that wait for nb their turns again.
 func (n *NIC) wake(nb *neighbour) {
-	for q := nb.parked.head; q != nil; q = nb.parked.head {
-		nb.parked.remove(q)
+	for q := nb.unresolved.head; q != nil; q = nb.unresolved.head {
+		nb.unresolved.remove(q)
 		n.activate(q)
 	}
 }

@@ -259,18 +259,18 @@ func TestReleaseWakes(t *testing.T) {
 	n.activate(a)
 	n.activate(b)
 	transmit(n, 0)
-	if nb := a.path.nb; nb.parked.head != a || nb.parked.tail != b || nb.refs != 2 {
+	if nb := a.path.nb; nb.unresolved.head != a || nb.unresolved.tail != b || nb.refs != 2 {
 		t.Fatalf("%+v", nb)
 	}
 	nb := a.path.nb
 	n.releasePath(&a.path)
 	transmit(n, 0)
-	if nb.parked.head != b || nb.parked.tail != b || counter(t, n, "tx_dropped_no_path") != 1 {
+	if nb.unresolved.head != b || nb.unresolved.tail != b || counter(t, n, "tx_dropped_no_path") != 1 {
 		t.Errorf("%+v", nb)
 	}
 	n.unschedule(b)
 	n.releasePath(&b.path)
-	if nb.parked.head != nil || nb.refs != 0 {
+	if nb.unresolved.head != nil || nb.refs != 0 {
 		t.Errorf("%+v", nb)
 	}
 }

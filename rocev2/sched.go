@@ -15,9 +15,9 @@ import (
 // it is fair.
 const defaultQuantum = 68 << 10
 
-// parkedCheck is how often the timers of a parked queue pair are looked at. One
-// that could send says that it is due now, which would keep the NIC awake.
-const parkedCheck = time.Millisecond
+// unresolvedCheck is how often the timers of a queue pair whose peer has no address yet are
+// looked at. One that could send says that it is due now, which would keep the NIC awake.
+const unresolvedCheck = time.Millisecond
 
 // machine is what the data path drives of a queue pair.
 type machine interface {
@@ -36,7 +36,7 @@ type schedNode struct {
 	turn       sched.Node[*QueuePair]
 	timer      sched.Timer[*QueuePair]
 	share      *shareGroup
-	parked     *qpList // of the neighbour whose address it waits for; nil if it does not
+	unresolved *qpList // of the neighbour whose address it waits for; nil if it does not
 	next, prev *QueuePair
 	replaced   machine // drives the queue pair in place of its core
 }
@@ -54,7 +54,7 @@ type qpList struct{ head, tail *QueuePair }
 
 // pushBack appends q, which is on no list.
 func (l *qpList) pushBack(q *QueuePair) {
-	q.node.parked, q.node.prev, q.node.next = l, l.tail, nil
+	q.node.unresolved, q.node.prev, q.node.next = l, l.tail, nil
 	if l.tail != nil {
 		l.tail.node.next = q
 	} else {
@@ -75,7 +75,7 @@ func (l *qpList) remove(q *QueuePair) {
 	} else {
 		l.tail = q.node.prev
 	}
-	q.node.parked, q.node.next, q.node.prev = nil, nil, nil
+	q.node.unresolved, q.node.next, q.node.prev = nil, nil, nil
 }
 
 // scheduler chooses which queue pair sends next and when one wakes up.
@@ -157,7 +157,7 @@ func (s *scheduler) leave(q *QueuePair) {
 
 // activate gives q its turns unless it waits for an address.
 func (n *NIC) activate(q *QueuePair) {
-	if !q.dead && q.node.parked == nil {
+	if !q.dead && q.node.unresolved == nil {
 		n.sch.turns.Activate(&q.node.turn)
 	}
 }
@@ -171,16 +171,16 @@ func (n *NIC) settle(q *QueuePair) {
 	}
 }
 
-// park makes q wait for the address of its peer and reports whether it must.
+// awaitPeer makes q wait for the address of its peer and reports whether it must.
 // A packet that has been taken from it must leave first.
-func (n *NIC) park(now mono.Time, q *QueuePair) bool {
+func (n *NIC) awaitPeer(now mono.Time, q *QueuePair) bool {
 	nb := q.path.nb
 	if q.typ == qp.UD || nb == nil || nb.state != neighIncomplete || n.net.tx.pending == q {
 		return false
 	}
 	n.sch.turns.Remove(&q.node.turn)
-	nb.parked.pushBack(q)
-	n.rearmAfter(q, now.Add(parkedCheck))
+	nb.unresolved.pushBack(q)
+	n.rearmAfter(q, now.Add(unresolvedCheck))
 	return true
 }
 
@@ -199,8 +199,8 @@ func (n *NIC) endTurn(q *QueuePair, drained bool) {
 
 // unschedule ends all dealings with q, which is being destroyed or reset.
 func (n *NIC) unschedule(q *QueuePair) {
-	if q.node.parked != nil {
-		q.node.parked.remove(q)
+	if q.node.unresolved != nil {
+		q.node.unresolved.remove(q)
 	}
 	n.sch.turns.Remove(&q.node.turn)
 	n.sch.deadlines.Remove(&q.node.timer)
@@ -233,7 +233,7 @@ func (n *NIC) advanceQPs(now mono.Time) {
 		q.machine().OnTimeout(now)
 		n.activate(q)
 		if !q.node.turn.Active() {
-			n.rearmAfter(q, now.Add(parkedCheck))
+			n.rearmAfter(q, now.Add(unresolvedCheck))
 		}
 	}
 }

@@ -230,7 +230,7 @@ func TestTimerThatStaysDue(t *testing.T) {
 	n.rearm(q)
 	n.Advance(5)
 	transmit(n, 5)
-	if s.timeouts != 1 || q.node.parked != &q.path.nb.parked {
+	if s.timeouts != 1 || q.node.unresolved != &q.path.nb.unresolved {
 		t.Errorf("%d timeouts", s.timeouts)
 	}
 	if next := n.NextTimeout(); next != mono.Time(5).Add(time.Millisecond) {

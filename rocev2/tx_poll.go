@@ -10,7 +10,7 @@ import (
 // sent to ourselves or discarded, it can return nil before all is done, and then
 // NextTimeout is past.
 func (n *NIC) PollTransmit(now mono.Time) *Frame {
-	n.settleRun()
+	n.flushRun()
 	n.sch.again = false
 	n.left(now)
 	n.failOverflowed(now)
@@ -102,7 +102,7 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 		if q == nil {
 			return nil
 		}
-		if n.park(now, q) {
+		if n.awaitPeer(now, q) {
 			continue
 		}
 		f, drained := n.fill(now, q)

@@ -22,7 +22,7 @@ type NIC struct {
 	deadlines sched.Deadlines[*QP]
 	timer     engine.Timer
 	left      *QP   // its packet is leaving
-	parked    []*QP // a packet of theirs waits for its class, which is paused
+	paused    []*QP // a packet of theirs waits for its class, which is paused
 	meta      qp.RxMeta
 }
 
@@ -44,8 +44,8 @@ func (n *NIC) Next(now engine.Time, paused uint8, d *fabric.Packet) (ok, more bo
 		n.wake(n.left)
 		n.left = nil
 	}
-	if len(n.parked) > 0 {
-		n.unpark(paused)
+	if len(n.paused) > 0 {
+		n.resume(paused)
 	}
 	for turn := n.turns.Next(); turn != nil; turn = n.turns.Next() {
 		q := turn.Item
@@ -58,7 +58,7 @@ func (n *NIC) Next(now engine.Time, paused uint8, d *fabric.Packet) (ok, more bo
 		class := n.class(p.t.Packet.Opcode)
 		if paused>>class&1 != 0 {
 			n.turns.Remove(turn)
-			n.parked = append(n.parked, q)
+			n.paused = append(n.paused, q)
 			continue
 		}
 		q.holding = false
@@ -127,17 +127,17 @@ func (n *NIC) describe(q *QP, p *parcel, class uint8, d *fabric.Packet) {
 	}
 }
 
-// unpark lets those go on whose packet's class is not paused any more.
-func (n *NIC) unpark(paused uint8) {
-	still := n.parked[:0]
-	for _, q := range n.parked {
+// resume lets those go on whose packet's class is not paused any more.
+func (n *NIC) resume(paused uint8) {
+	still := n.paused[:0]
+	for _, q := range n.paused {
 		if q.holding && paused>>n.class(n.k.slab.at(q.held).t.Packet.Opcode)&1 != 0 {
 			still = append(still, q)
 		} else if !q.closed {
 			n.turns.Activate(&q.node)
 		}
 	}
-	n.parked = still
+	n.paused = still
 }
 
 // Arrive implements fabric.Sink.
@@ -177,7 +177,7 @@ func (n *NIC) settle(now engine.Time, q *QP) {
 	n.link.Wake(now)
 }
 
-// wake gives q its turn if it may have something to send. One whose packet is parked waits.
+// wake gives q its turn if it may have something to send. One whose packet is kept waits.
 func (n *NIC) wake(q *QP) {
 	if !q.holding && q.core.Runnable() {
 		n.turns.Activate(&q.node)
