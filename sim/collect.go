@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"slices"
 
 	"roced/sim/engine"
@@ -40,9 +41,17 @@ func (e *eventTimer) Handle(engine.Time, int32) {
 type sampler struct {
 	s      *Simulation
 	timer  engine.Timer
-	bytes  uint64 // of messages that have ended
-	told   uint64 // of them in earlier samples
-	pauses uint64
+	queues []queue
+	// What there was at the last sample.
+	placed, pauses uint64
+	paused         engine.Time
+}
+
+// queue is one that is looked at: that of a switch before a link.
+type queue struct {
+	link string
+	sw   *fabric.Switch
+	port int
 }
 
 func (p *sampler) start(s *Simulation) {
@@ -51,6 +60,25 @@ func (p *sampler) start(s *Simulation) {
 	if s.cfg.Sample > 0 {
 		s.eng.Set(&p.timer, s.cfg.Sample)
 	}
+}
+
+// find finds the queues before links of those names.
+func (p *sampler) find(n *fabric.Network, links []string) error {
+	for _, name := range links {
+		found := false
+		for i := range n.Switches() {
+			sw := &n.Switches()[i]
+			for k := range sw.Ports() {
+				if _, out, _ := sw.Port(k); out.Name == name {
+					p.queues, found = append(p.queues, queue{name, sw, k}), true
+				}
+			}
+		}
+		if !found {
+			return fmt.Errorf("no switch has a link %q", name)
+		}
+	}
+	return nil
 }
 
 // pending is how many timers are the sampler's own.
@@ -63,9 +91,16 @@ func (p *sampler) pending() int {
 
 // Handle implements engine.Handler.
 func (p *sampler) Handle(now engine.Time, _ int32) {
-	n := p.s.cluster.Network()
-	x := result.Sample{At: now, Goodput: float64(p.bytes-p.told) * 8 / p.s.cfg.Sample.Seconds()}
-	p.told = p.bytes
+	n, r := p.s.cluster.Network(), &p.s.result
+	placed, pauses, paused := p.s.cluster.Placed(), uint64(0), engine.Time(0)
+	for i := range n.Links() {
+		l := &n.Links()[i]
+		pauses += l.Stats.Pauses
+		paused += l.PausedAt(now)
+	}
+	x := result.Sample{At: now, Goodput: float64(placed-p.placed) * 8 / p.s.cfg.Sample.Seconds(),
+		Pauses: pauses - p.pauses, Paused: paused - p.paused}
+	p.placed, p.pauses, p.paused = placed, pauses, paused
 	for i := range n.Switches() {
 		sw := &n.Switches()[i]
 		x.Queued += sw.Queued()
@@ -74,12 +109,11 @@ func (p *sampler) Handle(now engine.Time, _ int32) {
 			x.LongestQueue = max(x.LongestQueue, queued)
 		}
 	}
-	pauses := uint64(0)
-	for i := range n.Links() {
-		pauses += n.Links()[i].Stats.Pauses
+	for _, q := range p.queues {
+		_, _, queued := q.sw.Port(q.port)
+		r.Queues = append(r.Queues, result.Queue{At: now, Link: q.link, Bytes: queued})
 	}
-	x.Pauses, p.pauses = pauses-p.pauses, pauses
-	p.s.result.Samples = append(p.s.result.Samples, x)
+	r.Samples = append(r.Samples, x)
 	if p.s.eng.Pending() > 0 {
 		p.s.eng.Set(&p.timer, now+p.s.cfg.Sample)
 	}

@@ -50,6 +50,10 @@ type Config struct {
 	Until  engine.Time         // default: until nothing happens any more
 	// Sample is how often queues and goodput are looked at; zero: never.
 	Sample engine.Time
+	// Queues are links of switches whose queues are noted at each sample.
+	Queues []string
+	// Payload is how many bytes all messages have together, for Progress; zero: not known.
+	Payload uint64
 	// Check looks at the invariants of the network at each sample and in the end.
 	Check bool
 	// Opened is shown each connection when it has been made, for tracing; may be nil.
@@ -116,6 +120,9 @@ func New(c Config) (*Simulation, error) {
 	s.cfg = c
 	for _, a := range c.Apps {
 		s.runner.Add(a)
+	}
+	if err := s.sampler.find(s.cluster.Network(), c.Queues); err != nil {
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Faults)) {
 		l, err := s.cluster.Network().Link(name, 0)
@@ -230,15 +237,30 @@ func (s *Simulation) check() error {
 	return s.cluster.Network().Check()
 }
 
-// Progress is how far a running simulation has come: the instant, and messages that have ended
-// and that are under way.
-func (s *Simulation) Progress() (now engine.Time, ended, running int) {
-	return s.eng.Now(), len(s.result.Flows), s.runner.Running()
+// Progress is how far a running simulation has come.
+type Progress struct {
+	Now   engine.Time
+	Done  int // messages that have ended
+	Under int // messages under way
+	// Part of the payload, or of the time until Config.Until, that is behind us; zero if neither is
+	// known.
+	Part float64
+}
+
+// Progress returns how far the simulation has come.
+func (s *Simulation) Progress() Progress {
+	p := Progress{Now: s.eng.Now(), Done: len(s.result.Flows), Under: s.runner.Running()}
+	if s.cfg.Payload > 0 {
+		p.Part = min(float64(s.cluster.Placed())/float64(s.cfg.Payload), 1)
+	}
+	if s.cfg.Until > 0 {
+		p.Part = max(p.Part, float64(p.Now)/float64(s.cfg.Until))
+	}
+	return p
 }
 
 // ended notes a message.
 func (s *Simulation) ended(f *workload.Flow) {
-	s.sampler.bytes += uint64(f.Bytes)
 	s.result.Flows = append(s.result.Flows, result.Flow{
 		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown()})
 }

@@ -70,6 +70,8 @@ type Cluster struct {
 	zero []byte
 	ctr  qp.Counters
 
+	placed uint64 // bytes of payload that got into memory
+
 	done      []completion // that users have not been told of
 	telling   []completion // the list that is not in use
 	tellTimer engine.Timer
@@ -135,6 +137,9 @@ func (k *Cluster) Engine() *engine.Engine { return k.eng }
 
 // Counters are those of all queue pairs together.
 func (k *Cluster) Counters() qp.Counters { return k.ctr }
+
+// Placed are the bytes of payload that have got into memory, on all hosts together.
+func (k *Cluster) Placed() uint64 { return k.placed }
 
 // InFlight is the number of packets that are on their way.
 func (k *Cluster) InFlight() int { return k.slab.used }

@@ -1,5 +1,6 @@
 // Package result is what a simulation has found: how long messages took, and what the network
-// did meanwhile. It is written as JSON, CSV and pictures.
+// did meanwhile. It is written as JSON, CSV and pictures; package
+// roced/sim/parquet writes the tables as Parquet.
 package result
 
 import (
@@ -9,37 +10,45 @@ import (
 	"roced/sim/engine"
 )
 
-// Flow is a message that has completed.
+// Flow is a message that has completed. The tags name the columns of its table.
 type Flow struct {
-	ID       int         `json:"id"`
-	Src      int         `json:"src"`
-	Dst      int         `json:"dst"`
-	Bytes    uint32      `json:"bytes"`
-	Start    engine.Time `json:"start_ps"`
-	FCT      engine.Time `json:"fct_ps"`
-	Ideal    engine.Time `json:"ideal_ps"` // in an empty network
-	Slowdown float64     `json:"slowdown"`
+	ID       int         `json:"id" parquet:"id"`
+	Src      int         `json:"src" parquet:"src"`
+	Dst      int         `json:"dst" parquet:"dst"`
+	Bytes    uint32      `json:"bytes" parquet:"bytes"`
+	Start    engine.Time `json:"start_ps" parquet:"start_ps"`
+	FCT      engine.Time `json:"fct_ps" parquet:"fct_ps"`
+	Ideal    engine.Time `json:"ideal_ps" parquet:"ideal_ps"` // in an empty network
+	Slowdown float64     `json:"slowdown" parquet:"slowdown"`
 }
 
 // Sample is what the network looked like at an instant.
 type Sample struct {
-	At           engine.Time `json:"at_ps"`
-	Queued       int64       `json:"queued_bytes"` // in all switches
-	LongestQueue int64       `json:"longest_queue_bytes"`
-	Pauses       uint64      `json:"pauses"`      // PFC frames since the last sample
-	Goodput      float64     `json:"goodput_bps"` // of messages that have completed since then
+	At           engine.Time `json:"at_ps" parquet:"at_ps"`
+	Queued       int64       `json:"queued_bytes" parquet:"queued_bytes"` // in all switches
+	LongestQueue int64       `json:"longest_queue_bytes" parquet:"longest_queue_bytes"`
+	Pauses       uint64      `json:"pauses" parquet:"pauses"`           // PFC frames since the last sample
+	Paused       engine.Time `json:"paused_ps" parquet:"paused_ps"`     // of all links together since then
+	Goodput      float64     `json:"goodput_bps" parquet:"goodput_bps"` // payload that got into memory since then
+}
+
+// Queue is how much waited before a link at an instant.
+type Queue struct {
+	At    engine.Time `json:"at_ps" parquet:"at_ps"`
+	Link  string      `json:"link" parquet:"link"`
+	Bytes int64       `json:"bytes" parquet:"bytes"`
 }
 
 // Port is what one direction of a link has done, and the queue before it.
 type Port struct {
-	Link    string      `json:"link"`
-	Packets uint64      `json:"packets"`
-	Bytes   uint64      `json:"bytes"`
-	Lost    uint64      `json:"lost"`
-	Peak    int64       `json:"peak_queue_bytes"`
-	Marked  uint64      `json:"marked"`
-	Pauses  uint64      `json:"pauses"`    // PFC frames that told it to stop
-	Paused  engine.Time `json:"paused_ps"` // how long it was stopped
+	Link    string      `json:"link" parquet:"link"`
+	Packets uint64      `json:"packets" parquet:"packets"`
+	Bytes   uint64      `json:"bytes" parquet:"bytes"`
+	Lost    uint64      `json:"lost" parquet:"lost"`
+	Peak    int64       `json:"peak_queue_bytes" parquet:"peak_queue_bytes"`
+	Marked  uint64      `json:"marked" parquet:"marked"`
+	Pauses  uint64      `json:"pauses" parquet:"pauses"`       // PFC frames that told it to stop
+	Paused  engine.Time `json:"paused_ps" parquet:"paused_ps"` // how long it was stopped
 }
 
 // Result is all of that.
@@ -64,6 +73,7 @@ type Result struct {
 
 	Flows   []Flow   `json:"-"`
 	Samples []Sample `json:"-"`
+	Queues  []Queue  `json:"-"` // of the links that were asked for, at the instants of Samples
 	Ports   []Port   `json:"-"`
 }
 

@@ -6,8 +6,12 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,7 +70,7 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%d lines, %v", lines, err)
 	}
 	files, err := r.WriteSVG(dir)
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		t.Fatalf("%v, %v", files, err)
 	}
 	for _, name := range files {
@@ -78,6 +82,56 @@ func TestWrite(t *testing.T) {
 			} else if err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
+		}
+	}
+}
+
+// TestPictures: what a picture says is in it, with units, and no bar, line or mark is outside of it.
+func TestPictures(t *testing.T) {
+	r := example()
+	r.Queues = []Queue{{At: engine.Microsecond, Link: "s0-h1", Bytes: 10}, {At: 2 * engine.Microsecond, Link: "s0-h1", Bytes: 30e3}}
+	r.Flows[7].Slowdown, r.Flows[7].FCT = 1234, 3*engine.Millisecond
+	for i := range r.Samples {
+		r.Samples[i].Paused = engine.Microsecond / 2
+	}
+	dir := t.TempDir()
+	if _, err := r.WriteSVG(dir); err != nil {
+		t.Fatal(err)
+	}
+	for name, words := range map[string][]string{
+		"slowdown.svg": {"FCT slowdown", "a &lt;b&gt;, rc, seed 0", ">times<", ">mean<", ">50 %<", ">95 %<", ">99 %<", ">99.9 %<", "up to 1 KB", "n = 105", ">1000<"},
+		"fct.svg":      {"Flow completion times", ">%<", ">2µs<", ">2ms<", "300 messages", "empty network"},
+		"queues.svg":   {">KB<", "all switches together", "longest queue of a port", "before s0-h1"},
+		"goodput.svg":  {">Gb/s<", "all hosts together"},
+		"pauses.svg":   {">links<", "2 pauses in all"},
+	} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range words {
+			if !strings.Contains(string(b), w) {
+				t.Errorf("%s does not say %q", name, w)
+			}
+		}
+		for _, m := range regexp.MustCompile(` y="(-?[0-9.]+)"|V(-?[0-9.]+)`).FindAllStringSubmatch(string(b), -1) {
+			if y, err := strconv.ParseFloat(m[1]+m[2], 64); err != nil || y < 0 || y > 400 {
+				t.Errorf("%s: %s is outside", name, m[0])
+			}
+		}
+	}
+}
+
+// TestLogarithmic: axes begin and end at round numbers, between which all values are.
+func TestLogarithmic(t *testing.T) {
+	for _, c := range []struct {
+		lo, hi   float64
+		from, to float64
+		marks    int
+	}{{1, 1, 1, 2, 2}, {1, 22, 1, 50, 6}, {3, 3, 2, 5, 2}, {0.03, 9, 0.02, 10, 9}, {1, 1e6, 1, 1e6, 7}} {
+		a := newLogarithmic(c.lo, c.hi)
+		if marks := len(slices.Collect(a.marks)); math.Abs(a.from/c.from-1) > 1e-9 || math.Abs(a.to/c.to-1) > 1e-9 || marks != c.marks || a.at(a.to) != 1 {
+			t.Errorf("%g to %g: %+v with %d marks", c.lo, c.hi, a, marks)
 		}
 	}
 }

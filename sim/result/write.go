@@ -3,10 +3,13 @@ package result
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strconv"
 )
 
 // Summary is what Result has, shortened to what fits on a screen.
@@ -73,55 +76,47 @@ func short(n uint32) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// WriteCSV writes flows.csv, ports.csv and, if there are any, samples.csv into a folder, which it
-// makes.
+// WriteCSV writes flows.csv, ports.csv, samples.csv and queues.csv, as far as there is something in
+// them, into a folder, which it makes.
 func (r *Result) WriteCSV(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	flows := table{{"id", "src", "dst", "bytes", "start_ps", "fct_ps", "ideal_ps", "slowdown"}}
-	for _, f := range r.Flows {
-		flows.add(f.ID, f.Src, f.Dst, f.Bytes, int64(f.Start), int64(f.FCT), int64(f.Ideal), f.Slowdown)
-	}
-	ports := table{{"link", "packets", "bytes", "lost", "peak_queue_bytes", "marked", "pauses", "paused_ps"}}
-	for _, p := range r.Ports {
-		ports.add(p.Link, p.Packets, p.Bytes, p.Lost, p.Peak, p.Marked, p.Pauses, int64(p.Paused))
-	}
-	samples := table{{"at_ps", "queued_bytes", "longest_queue_bytes", "pauses", "goodput_bps"}}
-	for _, s := range r.Samples {
-		samples.add(int64(s.At), s.Queued, s.LongestQueue, s.Pauses, s.Goodput)
-	}
-	for name, t := range map[string]table{"flows.csv": flows, "ports.csv": ports, "samples.csv": samples} {
-		if len(t) == 1 {
-			continue
-		}
-		if err := t.write(filepath.Join(dir, name)); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(writeCSV(dir, "flows", r.Flows), writeCSV(dir, "ports", r.Ports),
+		writeCSV(dir, "samples", r.Samples), writeCSV(dir, "queues", r.Queues))
 }
 
-// table is a heading and rows.
-type table [][]string
-
-func (t *table) add(values ...any) {
-	row := make([]string, len(values))
-	for i, v := range values {
-		row[i] = fmt.Sprint(v)
+// writeCSV writes a table with the columns that the tags of T name.
+func writeCSV[T any](dir, name string, rows []T) error {
+	if len(rows) == 0 {
+		return nil
 	}
-	*t = append(*t, row)
-}
-
-func (t table) write(name string) error {
-	f, err := os.Create(name)
+	f, err := os.Create(filepath.Join(dir, name+".csv"))
 	if err != nil {
 		return err
 	}
 	w := csv.NewWriter(f)
-	if err := w.WriteAll(t); err != nil {
-		f.Close()
-		return err
+	typ := reflect.TypeFor[T]()
+	row := make([]string, typ.NumField())
+	for i := range row {
+		row[i] = typ.Field(i).Tag.Get("json")
 	}
-	return f.Close()
+	_ = w.Write(row) // Error has the first fault
+	for k := range rows {
+		v := reflect.ValueOf(&rows[k]).Elem()
+		for i := range row {
+			row[i] = cell(v.Field(i))
+		}
+		_ = w.Write(row)
+	}
+	w.Flush()
+	return errors.Join(w.Error(), f.Close())
+}
+
+// cell writes a value: times are picoseconds, without a unit.
+func cell(v reflect.Value) string {
+	if v.CanInt() {
+		return strconv.FormatInt(v.Int(), 10)
+	}
+	return fmt.Sprint(v.Interface())
 }

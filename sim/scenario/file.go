@@ -3,12 +3,8 @@
 package scenario
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"regexp"
-	"strconv"
+	"reflect"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -31,8 +27,7 @@ type File struct {
 	Sample      Span // how often queues are looked at; none: a thousandth of Stop, or never
 	Ideal       string
 
-	path string
-	root *yaml.Node
+	document
 }
 
 // Topology is where hosts and switches are.
@@ -168,7 +163,7 @@ type Event struct {
 
 // Read reads a scenario. path is its name for errors; set are changes "a.b.c=value".
 func Read(path string, text []byte, set []string) (*File, error) {
-	f := &File{path: path, Seed: 1}
+	f := &File{Seed: 1, document: document{path: path, set: map[*yaml.Node]string{}}}
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
@@ -178,105 +173,12 @@ func Read(path string, text []byte, set []string) (*File, error) {
 	}
 	f.root = doc.Content[0]
 	for _, s := range set {
-		if err := change(f.root, s); err != nil {
+		if err := f.change(s); err != nil {
 			return nil, err
 		}
 	}
-	changed, err := yaml.Marshal(f.root)
-	if err != nil {
+	if err := f.decode(f.root, "", reflect.ValueOf(f).Elem()); err != nil {
 		return nil, err
 	}
-	if len(set) > 0 { // lines of what follows are those of the text as changed
-		text = changed
-	}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	d.KnownFields(true)
-	if err := d.Decode(f); err != nil && !errors.Is(err, io.EOF) {
-		return nil, f.wrong(err)
-	}
 	return f, nil
-}
-
-var unknownField = regexp.MustCompile(`field (\S+) not found in type scenario\.(\S+)`)
-
-// wrong says in our words what the YAML package says.
-func (f *File) wrong(err error) error {
-	var many *yaml.TypeError
-	if !errors.As(err, &many) {
-		return fmt.Errorf("%s: %s", f.path, strings.TrimPrefix(err.Error(), "yaml: "))
-	}
-	var all []error
-	for _, e := range many.Errors {
-		line, text, ok := strings.Cut(strings.TrimPrefix(e, "line "), ": ")
-		if !ok {
-			line, text = "?", e
-		}
-		text = unknownField.ReplaceAllString(text, `unknown key "$1"`)
-		all = append(all, fmt.Errorf("%s:%s: %s", f.path, line, text))
-	}
-	return errors.Join(all...)
-}
-
-// at says that the value of a key, such as "topology.k", is wrong.
-func (f *File) at(key, format string, args ...any) error {
-	line := ""
-	if n := find(f.root, strings.Split(key, ".")); n != nil {
-		line = ":" + strconv.Itoa(n.Line)
-	}
-	return fmt.Errorf("%s%s: %s: %s", f.path, line, key, fmt.Sprintf(format, args...))
-}
-
-// find returns the node of a key, or the nearest one above it.
-func find(n *yaml.Node, keys []string) *yaml.Node {
-	for _, k := range keys {
-		next := child(n, k)
-		if next == nil {
-			return n
-		}
-		n = next
-	}
-	return n
-}
-
-// child returns a value of a mapping, or an element of a list.
-func child(n *yaml.Node, key string) *yaml.Node {
-	switch n.Kind {
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == key {
-				return n.Content[i+1]
-			}
-		}
-	case yaml.SequenceNode:
-		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i]
-		}
-	}
-	return nil
-}
-
-// change sets a key to a value: "a.b.c=value". Mappings on the way are made.
-func change(n *yaml.Node, text string) error {
-	key, value, ok := strings.Cut(text, "=")
-	if !ok || key == "" {
-		return fmt.Errorf("--set %q is not key=value", text)
-	}
-	keys := strings.Split(key, ".")
-	for i, k := range keys {
-		next := child(n, k)
-		if next == nil {
-			if n.Kind != yaml.MappingNode {
-				return fmt.Errorf("--set %s: there is no %q", text, strings.Join(keys[:i+1], "."))
-			}
-			next = &yaml.Node{Kind: yaml.MappingNode}
-			n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: k}, next)
-		}
-		n = next
-	}
-	var v yaml.Node
-	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) == 0 {
-		return fmt.Errorf("--set %s: the value is no YAML", text)
-	}
-	*n = *v.Content[0]
-	return nil
 }

@@ -47,15 +47,27 @@ func TestSmall(t *testing.T) {
 
 // What is wrong is said with file, line and key.
 func TestErrors(t *testing.T) {
+	const incast = "kind: incast, to: 0, senders: 3, size: 100KB"
 	edit := func(old, with string) string { return strings.Replace(small, old, with, 1) }
 	for _, c := range []struct{ text, want string }{
 		{"", "x.yaml: it is empty"},
 		{"a: [", "x.yaml: line 1"},
-		{edit("hosts: 4", "hosts: four"), "x.yaml:2: cannot unmarshal"},
-		{edit("hosts: 4", "hots: 4"), `x.yaml:2: unknown key "hots"`},
+		{edit("hosts: 4", "hosts: four"), `x.yaml:2: topology.hosts: "four" is not a whole number`},
+		{edit("hosts: 4", "hots: 4"), `x.yaml:2: topology.hots: unknown key; there are kind, hosts`},
+		{edit("hosts: 4", "hosts: 4, hosts: 5"), "x.yaml:2: topology.hosts: it is there twice"},
+		{edit("hosts: 4", "hosts: 4, spines: 2"), "x.yaml:2: topology.spines: star takes no such key, only kind, host_rate, delay, hosts"},
+		{edit("{buffer: 1MiB}", "1MiB"), "x.yaml:3: switch: it has keys"},
+		{edit("{buffer: 1MiB}", "\n  buffer: 1MiB\n  detour: maybe\n  ecn: {min: -3}"), "x.yaml:5: switch.detour: \"maybe\" is not true or false\nx.yaml:6: switch.ecn.min"},
+		{edit("rc}", "rc, max_unacked: -1}"), `x.yaml:4: transport.max_unacked: "-1" is not a whole number, not negative`},
+		{edit("rc}", "irn, recovery: {name: irn, bdp_packets: many}}"), `x.yaml:4: transport.recovery.bdp_packets: "many" is not a number`},
+		{edit("rc}", "rc, congestion: {name: dctcp}}"), "x.yaml:4: transport.congestion: dctcp learns of congestion from marks"},
+		{edit("senders: 3", "senders: 3, load: 0.5"), "x.yaml:6: workload.0.load: incast takes no such key, only kind"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ecmp, samples: 2}"), "x.yaml:3: switch.balance.samples: ecmp takes none"},
+		{small + "switches: {match: s0}\n", "x.yaml:7: switches: it is a list"},
+		{small + "events: [{at: 1us, link: h0-s0, do: fail, rate: 1Gbps}]\n", "x.yaml:7: events.0.rate: fail takes no such key"},
 		{edit("hosts: 4, ", ""), "x.yaml:2: topology.hosts: a star needs it"},
 		{edit("star", "stern"), `x.yaml:2: topology.kind: "stern" is none of`},
-		{edit("100Gbps", "100"+"Gb"), `line 2: "100Gb" is no rate`},
+		{edit("100Gbps", "100"+"Gb"), `x.yaml:2: topology.host_rate: "100Gb" is no rate, such as 100Gbps`},
 		{edit("host_rate: 100Gbps, ", ""), "x.yaml:2: topology.host_rate"},
 		{edit("star, hosts: 4", "fat-tree, k: 5"), "x.yaml:2: topology.k: a fat-tree has an even k"},
 		{edit("buffer: 1MiB", "buffer: 0"), "x.yaml:3: switch.buffer"},
@@ -69,10 +81,10 @@ func TestErrors(t *testing.T) {
 		{edit("rc}", "rc, connections: many}"), "x.yaml:4: transport.connections"},
 		{edit("incast", "rush"), `x.yaml:6: workload.0.kind: "rush" is none of`},
 		{edit("senders: 3", "senders: 4"), "x.yaml:6: workload.0: incast needs"},
-		{edit("kind: incast", "kind: flows, file: f"), "x.yaml:6: workload.0.file: no file"},
-		{edit("kind: incast", "kind: poisson, load: 0.5"), "x.yaml:6: workload.0.until"},
-		{edit("kind: incast", "kind: poisson, load: 5, until: 1ms"), "x.yaml:6: workload.0: a load of 5"},
-		{edit("kind: incast", "kind: poisson, sizes: Nobody"), `x.yaml:6: workload.0.sizes: "Nobody" is neither a size nor one of AliStorage2019`},
+		{edit(incast, "kind: flows, file: f"), "x.yaml:6: workload.0.file: no file"},
+		{edit(incast, "kind: poisson, size: 1KB, load: 0.5"), "x.yaml:6: workload.0.until"},
+		{edit(incast, "kind: poisson, size: 1KB, load: 5, until: 1ms"), "x.yaml:6: workload.0: a load of 5"},
+		{edit(incast, "kind: poisson, sizes: Nobody"), `x.yaml:6: workload.0.sizes: "Nobody" is neither a size nor one of AliStorage2019`},
 		{small + "events: [{at: 1us, link: h0-s1, do: fail}]\n", `x.yaml:7: events.0.link: there is no link "h0-s1"; they are called like "h0-s0"`},
 		{small + "events: [{at: 1us, link: h0-s0, do: cut}]\n", "x.yaml:7: events.0.do"},
 		{small + "faults: [{link: h0-s0, rules: [tx delay 1ms]}]\n", `x.yaml:7: faults.0.rules.0: "tx delay 1ms": rules of`},
@@ -107,7 +119,9 @@ func TestSet(t *testing.T) {
 	if err != nil || c.Graph.Hosts != 9 || c.Seed != 5 || c.Spec.Congestion.Name != "static" {
 		t.Errorf("%+v, %v", c, err)
 	}
-	for set, want := range map[string]string{"x": "not key=value", "workload.3.size=1": `no "workload.3"`, "topology.hots=3": `unknown key "hots"`} {
+	for set, want := range map[string]string{"x": "not key=value", "workload.3.size=1": `no "workload.3"`, "topology.hots=3": `--set topology.hots=3: topology.hots: unknown key`,
+		"topology.hosts=0": "--set topology.hosts=0: topology.hosts: a star needs it", "workload.0.senders=x": `--set workload.0.senders=x: workload.0.senders: "x" is not a whole number`,
+		"switch.ecn.min=9GiB": "--set switch.ecn.min=9GiB: switch.ecn: min is at most max"} {
 		if _, err := config(small, set); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", set, err)
 		}

@@ -43,25 +43,32 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	if w.Size > workload.MaxMessage || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
 		return nil, f.at(key, "a message has at most 2 GiB")
 	}
-	open := func(next func() (workload.Planned, bool)) ([]workload.App, error) {
-		return []workload.App{&workload.OpenLoop{Verb: verb, Next: next}}, nil
+	listed := func(ps []workload.Planned) ([]workload.App, error) {
+		for i := range ps {
+			c.Payload += uint64(ps[i].Bytes)
+		}
+		return []workload.App{&workload.OpenLoop{Verb: verb, Next: workload.List(ps)}}, nil
 	}
-	size := uint32(w.Size)
 	switch w.Kind {
 	case "poisson":
 		p, err := f.poisson(c, key, w, uint64(i))
 		if err != nil {
 			return nil, err
 		}
-		return open(p.Source())
+		c.Payload += uint64(p.Load * float64(p.Rate) / 8 * float64(hosts) * p.Until.Seconds()) // in the mean
+		return []workload.App{&workload.OpenLoop{Verb: verb, Next: p.Source()}}, nil
 	case "permutation":
-		ps := workload.Permutation(hosts, size, c.Seed)
+		ps := workload.Permutation(hosts, uint32(w.Size), c.Seed)
 		for k := range ps {
 			ps[k].At = w.At.time()
 		}
-		return open(workload.List(ps))
+		return listed(ps)
 	case "incast":
-		return f.incast(c, key, w, open)
+		ps, err := f.incast(hosts, key, w)
+		if err != nil {
+			return nil, err
+		}
+		return listed(ps)
 	case "flows":
 		text, err := load(w.File)
 		if err != nil {
@@ -71,33 +78,45 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		if err != nil {
 			return nil, f.at(key+".file", "%s: %v", w.File, err)
 		}
-		return open(workload.List(ps))
+		return listed(ps)
 	case "rpc":
 		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
 			return nil, f.at(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
 		}
+		c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
 		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
 			Calls: w.Calls, Outstanding: w.Outstanding}}, nil
+	}
+	return f.collective(c, key, w)
+}
+
+// collective returns what all hosts do together.
+func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, error) {
+	size, n := uint64(w.Size), uint64(c.Graph.Hosts)
+	switch w.Kind {
 	case "all-to-all":
-		return []workload.App{&workload.AllToAll{Bytes: size, Outstanding: w.Outstanding}}, nil
+		c.Payload += size * n * (n - 1)
+		return []workload.App{&workload.AllToAll{Bytes: uint32(size), Outstanding: w.Outstanding}}, nil
 	case "ring-all-reduce":
-		return []workload.App{&workload.RingAllReduce{Bytes: size}}, nil
+		c.Payload += size * 2 * (n - 1)
+		return []workload.App{&workload.RingAllReduce{Bytes: uint32(size)}}, nil
 	case "tree-all-reduce":
-		return []workload.App{&workload.TreeAllReduce{Bytes: size}}, nil
+		c.Payload += size * 2 * (n - 1)
+		return []workload.App{&workload.TreeAllReduce{Bytes: uint32(size)}}, nil
 	}
 	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, flows, rpc, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
 }
 
-func (f *File) incast(c *sim.Config, key string, w *Work, open func(func() (workload.Planned, bool)) ([]workload.App, error)) ([]workload.App, error) {
-	if w.To < 0 || w.To >= c.Graph.Hosts || w.Senders < 1 || w.Senders >= c.Graph.Hosts {
-		return nil, f.at(key, "incast needs to, one of %d hosts, and senders, fewer than these", c.Graph.Hosts)
+// incast are the messages of some hosts to one.
+func (f *File) incast(hosts int, key string, w *Work) (ps []workload.Planned, err error) {
+	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
+		return nil, f.at(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
 	}
-	var ps []workload.Planned
 	for round := range max(w.Rounds, 1) {
 		at := w.At.time() + engine.Time(round)*w.Every.time()
-		ps = append(ps, workload.Incast(c.Graph.Hosts, w.To, w.Senders, uint32(w.Size), at)...)
+		ps = append(ps, workload.Incast(hosts, w.To, w.Senders, uint32(w.Size), at)...)
 	}
-	return open(workload.List(ps))
+	return ps, nil
 }
 
 func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.Poisson, error) {

@@ -42,6 +42,8 @@ events: [{at: 1us, link: h0-h1, do: fail}]
 		{[]string{"run", scenarios + "incast.yaml", "--seeds", "3..1"}, 2, "no seeds"},
 		{[]string{"run", scenarios + "incast.yaml", "--pcapng", "leaf9-h0=x"}, 2, `no link "leaf9-h0"`},
 		{[]string{"run", scenarios + "incast.yaml", "--trace", "h0-h99=x"}, 2, "32 hosts"},
+		{[]string{"run", scenarios + "incast.yaml", "--queue", "h0-leaf0"}, 2, `no switch has a link "h0-leaf0"`},
+		{[]string{"run", scenarios + "incast.yaml", "--format", "xls"}, 2, "neither csv nor parquet"},
 		{[]string{"run", stuck, "-q"}, 0, "2 failed"},
 		{[]string{"topology", scenarios + "incast.yaml"}, 0, "32 hosts, 8 switches, 48 cables"},
 	} {
@@ -58,12 +60,12 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
 	quick := []string{"--set", "workload.0.rounds=1", "--set", "workload.0.size=64KB", "--check", "-q"}
-	args := append([]string{"run", scenarios + "incast.yaml", "--svg", file("svg"), "--out", file("out"),
+	args := append([]string{"run", scenarios + "incast.yaml", "--svg", file("svg"), "--out", file("out"), "--queue", "leaf0-h0",
 		"--trace", "h1-h0=" + file("qp.json"), "--pcapng", "leaf0-h0=" + file("p.pcapng")}, quick...)
 	if code, _, diag := rocesim(args...); code != 0 {
 		t.Fatal(diag)
 	}
-	for _, name := range []string{"svg/slowdown.svg", "svg/queues.svg", "svg/goodput.svg", "out/flows.csv", "out/ports.csv", "out/samples.csv", "out/summary.json", "qp.json", "p.pcapng"} {
+	for _, name := range []string{"svg/slowdown.svg", "svg/queues.svg", "svg/goodput.svg", "svg/fct.svg", "svg/h1-h0/trace-sequence.svg", "out/queues.csv", "out/flows.csv", "out/ports.csv", "out/samples.csv", "out/summary.json", "qp.json", "p.pcapng"} {
 		if s, err := os.Stat(file(name)); err != nil || s.Size() < 200 {
 			t.Errorf("%s: %v", name, err)
 		}

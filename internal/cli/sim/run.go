@@ -16,9 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced/internal/observe/trace"
 	"roced/sim"
 	"roced/sim/engine"
 	"roced/sim/nic"
+	"roced/sim/parquet"
 	"roced/sim/result"
 	"roced/sim/workload"
 )
@@ -27,9 +29,11 @@ import (
 type runOptions struct {
 	seeds   string
 	out     string
+	format  string
 	svg     string
 	trace   []string
 	capture []string
+	queues  []string
 	check   bool
 	quiet   bool
 }
@@ -39,16 +43,25 @@ func (a *app) run() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Run a scenario",
-		Args:  oneFile,
-		RunE:  func(c *cobra.Command, args []string) error { return a.runAll(c.Context(), args[0], &o) },
+		Long: `Runs a scenario and prints how long messages took, by their size, and what the network did.
+Progress goes to standard error, with an estimate of the time left where the end is known.`,
+		Example: `  rocesim run configs/sim/incast.yaml --svg out
+  rocesim run configs/sim/incast.yaml --set transport.profile=irn --seeds 1..4 --json
+  rocesim run configs/sim/incast.yaml --out tables --format parquet
+  rocesim run configs/sim/incast.yaml --svg out --trace h1-h0=qp.json --queue leaf0-h0
+  rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error { return a.runAll(c.Context(), args[0], &o) },
 	}
 	f := c.Flags()
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range of them, 1..10, instead of the scenario's; they run side by side")
 	f.StringVar(&o.seeds, "seed", "", "the same as --seeds")
-	f.StringVarP(&o.out, "out", "o", "", "write flows.csv, ports.csv, samples.csv and summary.json into this folder")
+	f.StringVarP(&o.out, "out", "o", "", "write summary.json and the tables flows, ports, samples and queues into this folder")
+	f.StringVar(&o.format, "format", "csv", "what tables are written as: csv or parquet")
 	f.StringVar(&o.svg, "svg", "", "draw pictures into this folder")
-	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: write what the first connection from h1 to h0 does, for rocectl trace draw")
+	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: write what the first connection from h1 to h0 does, for rocectl trace draw; with --svg, draw it")
 	f.StringArrayVar(&o.capture, "pcapng", nil, "LINK=FILE: write the frames that enter a link")
+	f.StringArrayVar(&o.queues, "queue", nil, "LINK: note the queue of a switch before this link, too")
 	f.BoolVar(&o.check, "check", false, "check that no byte is lost or made out of nothing while running")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
 	return c
@@ -56,6 +69,9 @@ func (a *app) run() *cobra.Command {
 
 // runAll runs a scenario once for each seed, on all processors.
 func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
+	if err := checkFormat(o.format); err != nil {
+		return err
+	}
 	seeds := []uint64{0}
 	if o.seeds != "" {
 		var err error
@@ -73,7 +89,7 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 		wait.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
-			r := &oneRun{app: a, name: name, seed: seed, o: o, several: len(seeds) > 1, progress: !o.quiet && len(seeds) == 1}
+			r := &oneRun{app: a, name: name, seed: seed, o: o, several: len(seeds) > 1, quiet: o.quiet, progress: !o.quiet && len(seeds) == 1}
 			results[i], errs[i] = r.do(ctx)
 		})
 	}
@@ -105,11 +121,16 @@ type oneRun struct {
 	seed     uint64
 	o        *runOptions
 	several  bool
+	quiet    bool
 	progress bool
 
 	s      *sim.Simulation
 	finish []func() error
+	traced []tracedPair
 }
+
+// tracedPair is a connection that has been traced.
+type tracedPair struct{ name, file string }
 
 func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	f, err := r.read(r.name, r.seed)
@@ -120,11 +141,11 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	c.Check = r.o.check
+	c.Check, c.Queues = r.o.check, r.o.queues
 	if c.Opened, err = r.tracers(c.Graph.Hosts); err != nil {
 		return nil, err
 	}
-	if c.Sample == 0 && r.o.svg != "" {
+	if c.Sample == 0 && (r.o.svg != "" || len(r.o.queues) > 0) {
 		c.Sample = 10 * engine.Microsecond
 	}
 	if r.s, err = sim.New(c); err != nil {
@@ -133,7 +154,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	if err := r.captures(); err != nil {
 		return nil, err
 	}
-	r.s.Watch = r.watcher(ctx, c.Until)
+	r.s.Watch = r.watcher(ctx)
 	res, err := r.s.Run()
 	for _, finish := range r.finish {
 		err = errors.Join(err, finish())
@@ -154,28 +175,61 @@ func (r *oneRun) folder(dir string) string {
 
 func (r *oneRun) write(res *result.Result) error {
 	if r.o.out != "" {
-		dir := r.folder(r.o.out)
-		if err := res.WriteCSV(dir); err != nil {
-			return err
-		}
-		b, err := json.MarshalIndent(res.Summary(), "", "  ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, "summary.json"), append(b, '\n'), 0o644); err != nil {
+		if err := writeTables(r.folder(r.o.out), r.o.format, res); err != nil {
 			return err
 		}
 	}
-	if r.o.svg != "" {
-		files, err := res.WriteSVG(r.folder(r.o.svg))
-		if err != nil {
-			return err
-		}
-		if !r.json {
-			fmt.Fprintln(r.diag, strings.Join(files, "\n"))
-		}
+	if r.o.svg == "" {
+		return nil
+	}
+	dir := r.folder(r.o.svg)
+	files, err := res.WriteSVG(dir)
+	for _, t := range r.traced {
+		more, wrong := drawTrace(t.file, filepath.Join(dir, t.name))
+		files, err = append(files, more...), errors.Join(err, wrong)
+	}
+	if !r.json && !r.quiet {
+		fmt.Fprintln(r.diag, strings.Join(files, "\n"))
+	}
+	return err
+}
+
+// drawTrace draws a trace that has been written into a folder.
+func drawTrace(file, dir string) ([]string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := trace.Read(f)
+	if err != nil {
+		return nil, err
+	}
+	return t.Draw(dir)
+}
+
+// checkFormat refuses formats of tables that there are not.
+func checkFormat(format string) error {
+	if format != "csv" && format != "parquet" {
+		return usageError{fmt.Errorf("--format %q is neither csv nor parquet", format)}
 	}
 	return nil
+}
+
+// writeTables writes summary.json and the tables of a result into a folder, which it makes.
+func writeTables(dir, format string, res *result.Result) error {
+	write := res.WriteCSV
+	if format == "parquet" {
+		write = func(dir string) error { return parquet.Write(dir, res) }
+	}
+	if err := write(dir); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(res.Summary(), "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "summary.json"), append(b, '\n'), 0o644)
 }
 
 // create opens a file that is finished at the end of the run.
@@ -207,6 +261,7 @@ func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error
 			return
 		}
 		delete(files, key)
+		r.traced = append(r.traced, tracedPair{fmt.Sprintf("h%d-h%d", f.Src, f.Dst), file})
 		var finish func() error
 		w, err := r.create(file, func() error { return finish() })
 		if err != nil {
@@ -242,22 +297,28 @@ func (r *oneRun) captures() error {
 
 // watcher returns what is called while the simulation runs: it ends it when the user wants that,
 // and shows how far it is.
-func (r *oneRun) watcher(ctx context.Context, until engine.Time) func() error {
+func (r *oneRun) watcher(ctx context.Context) func() error {
 	began, last := time.Now(), time.Now()
 	return func() error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if now := time.Now(); r.progress && now.Sub(last) > time.Second {
-			last = now
-			at, ended, running := r.s.Progress()
-			line := fmt.Sprintf("%.3f ms simulated, %d messages done, %d under way", at.Seconds()*1e3, ended, running)
-			if until > 0 && at > 0 {
-				left := time.Duration(float64(now.Sub(began)) * (float64(until)/float64(at) - 1))
-				line += fmt.Sprintf(", about %v left", left.Round(time.Second))
-			}
-			fmt.Fprintln(r.diag, line)
+		now := time.Now()
+		if !r.progress || now.Sub(last) < time.Second {
+			return nil
 		}
+		last = now
+		p := r.s.Progress()
+		line := fmt.Sprintf("%.3f ms simulated, %d messages done, %d under way", p.Now.Seconds()*1e3, p.Done, p.Under)
+		if p.Part > 0 && p.Part < 1 {
+			line += fmt.Sprintf(", about %v left", timeLeft(now.Sub(began), p.Part))
+		}
+		fmt.Fprintln(r.diag, line)
 		return nil
 	}
+}
+
+// timeLeft is how long the rest takes if a part has taken so long.
+func timeLeft(took time.Duration, part float64) time.Duration {
+	return time.Duration(float64(took) * (1/part - 1)).Round(time.Second)
 }

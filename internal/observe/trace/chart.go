@@ -6,6 +6,7 @@ import (
 	"io"
 	"iter"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -37,8 +38,8 @@ func (c *Chart) Begin() {
 	fmt.Fprintf(c.W, `<text x="%d" y="24" text-anchor="end">%s</text>`+"\n", Left-8, c.Unit)
 	for v := 0.0; v <= c.Most+step/2; v += step {
 		y := c.Y(v)
-		fmt.Fprintf(c.W, `<path d="M%d %.1fH%d" stroke="#dddddd"/><text x="%d" y="%.1f" text-anchor="end">%.4g</text>`+"\n",
-			Left, y, Width-Right, Left-8, y+4, v)
+		fmt.Fprintf(c.W, `<path d="M%d %.1fH%d" stroke="#dddddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
+			Left, y, Width-Right, Left-8, y+4, number(v, step))
 	}
 	c.timeAxis()
 }
@@ -53,10 +54,10 @@ func (c *Chart) timeAxis() {
 	}
 }
 
-// Key adds an entry to the key below the diagram, of so many pixels.
+// Key adds an entry to the key below the diagram, of so many pixels, or more if the text needs them.
 func (c *Chart) Key(colour, text string, width int) {
 	fmt.Fprintf(c.W, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", c.keys, Height-10, colour, html.EscapeString(text))
-	c.keys += width
+	c.keys += max(width, 7*len(text)+14)
 }
 
 // End ends the picture.
@@ -69,6 +70,11 @@ func (c *Chart) X(at time.Duration) float64 {
 
 // Y is where a value is in the picture.
 func (c *Chart) Y(v float64) float64 { return Top + (1-v/c.Most)*(Height-Top-Bottom) }
+
+// number writes a multiple of step, without an exponent.
+func number(v, step float64) string {
+	return strconv.FormatFloat(v, 'f', max(0, int(math.Ceil(-math.Log10(step)-1e-9))), 64)
+}
 
 // niceStep is 1, 2 or 5 times a power of ten, such that there are no more than n
 // steps.
