@@ -303,7 +303,7 @@ func (a *anyOrder) requestsFirst() int {
 	case a.acks.Len() > 0 || a.syndrome != 0 || a.r.q.x.out.acks.Len() > 0:
 		return 0
 	case a.responses.idle():
-		return noAnswers
+		return nothingDue
 	}
 	return 1
 }

@@ -200,7 +200,7 @@ func (a *inOrder) requestsFirst() int {
 	case a.syndrome != 0 || a.rd.due > 0:
 		return 1
 	case !a.ack:
-		return noAnswers
+		return nothingDue
 	case a.r.urgent:
 		return 0
 	}
@@ -220,7 +220,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 		if paced && !r.q.req.pace.ready(now) {
 			return false
 		}
-		if a.answer(t, res) {
+		if a.respondNext(t, res) {
 			t.Packet.BECN = r.q.takeEcho()
 			if paced {
 				r.q.req.account(now, &t.Packet)
@@ -251,9 +251,9 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 	return false
 }
 
-// answer builds the next response to res. It fails if the memory may no longer be
+// respondNext builds the next response to res. It fails if the memory may no longer be
 // read.
-func (a *inOrder) answer(t *Transmit, res *resource) bool {
+func (a *inOrder) respondNext(t *Transmit, res *resource) bool {
 	if res.atomic {
 		a.rd.done(res)
 		a.r.q.header(&t.Packet, bth.OpAtomicAck, res.first)

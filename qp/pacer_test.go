@@ -46,7 +46,7 @@ func TestPacerCredit(t *testing.T) {
 	if n := send(15_000 + mono.Time(time.Second)); n != int(Software.PacerCredit/1000)+1 {
 		t.Fatalf("%d after a second", n)
 	}
-	p.held = false
+	p.waiting = false
 	p.nothing()
 	if n := send(3 * mono.Time(time.Second)); n != 1 {
 		t.Fatalf("%d after having had nothing to send", n)

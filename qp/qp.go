@@ -182,7 +182,7 @@ type QP struct {
 	timer mono.Time  // the instant of NextTimeout
 
 	fresh   bool // timer is up to date
-	settled bool // PollTransmit has had nothing since the last input
+	drained bool // PollTransmit has had nothing since the last input
 	blocked bool // until Resume: memory is not there yet
 
 	refuseForeign bool // a request of another transport profile is to be refused
@@ -350,34 +350,34 @@ func (q *QP) OnTimeout(now mono.Time) {
 // PollTransmit fills t with the next packet and returns true, or returns false
 // if nothing may be sent at now. t is scratch space: every field in use is set.
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
-	if q.settled && now < q.NextTimeout() {
+	if q.drained && now < q.NextTimeout() {
 		return false
 	}
 	q.touch()
-	q.req.pace.held = false
+	q.req.pace.waiting = false
 	t.Path, t.Snapshot = 0, false
 	if !q.blocked && (q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t)) {
 		return true
 	}
-	q.settled = true
+	q.drained = true
 	q.req.pace.nothing()
 	q.traceState(now)
 	return false
 }
 
 // touch takes note of an input, after which timers and packets to send may be others.
-func (q *QP) touch() { q.settled, q.fresh = false, false }
+func (q *QP) touch() { q.drained, q.fresh = false, false }
 
 // Runnable reports whether PollTransmit may have a packet: there has been an input since it
 // returned false. What waits for an instant is runnable once OnTimeout has been called then.
-func (q *QP) Runnable() bool { return !q.settled && !q.blocked }
+func (q *QP) Runnable() bool { return !q.drained && !q.blocked }
 
 // poll is PollTransmit without CNPs, which go first. Requests and answers take turns; how
 // many requests may go before the next answer is for the admission to say.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := q.resp.adm.requestsFirst()
 	if int(q.polled) < limit && q.req.poll(now, t) {
-		if limit != noAnswers {
+		if limit != nothingDue {
 			q.polled++
 		}
 		return true

@@ -113,7 +113,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 // responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
 // this rare.
 func (r *requester) probe(now mono.Time, t *Transmit) bool {
-	if r.rec == nil || r.separate || r.q.blocked || r.ask.pending || r.pace.held || r.outstanding() == 0 || !r.q.sending() {
+	if r.rec == nil || r.separate || r.q.blocked || r.ask.pending || r.pace.waiting || r.outstanding() == 0 || !r.q.sending() {
 		return false
 	}
 	last := r.nxt.Add(-1)

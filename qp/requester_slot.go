@@ -77,12 +77,12 @@ func (r *requester) follows() bool {
 // PSN's place in it.
 func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
 	if i := r.resend; i-r.Head < r.Tail-r.Head {
-		if k, ok := r.At(i).holds(psn); ok {
+		if k, ok := r.At(i).place(psn); ok {
 			return i, k, true
 		}
 	}
 	if i, ok = r.search(psn, func(s *slot) bth.PSN { return s.first }); ok {
-		k, ok = r.At(i).holds(psn)
+		k, ok = r.At(i).place(psn)
 	}
 	return i, k, ok
 }
@@ -116,8 +116,8 @@ func (r *requester) begun() uint32 {
 	return n
 }
 
-// holds reports whether psn is one of those that s has sent, and which.
-func (s *slot) holds(psn bth.PSN) (k uint32, ok bool) {
+// place reports whether psn is one of those that s has sent, and which.
+func (s *slot) place(psn bth.PSN) (k uint32, ok bool) {
 	k = distance(s.first, psn)
 	return k, k < s.sent
 }

@@ -30,7 +30,7 @@ type responder struct {
 	comm     bool // communication has been established
 	unsynced bool // payload has been placed since the last Sync
 	placed   bool // what comes again is there, but for Sync (later)
-	stored   bool // the same of what ATOMIC WRITE writes
+	written  bool // the same of what ATOMIC WRITE writes
 	lastWord bool // ERR was entered for a NAK that must still be sent
 	urgent   bool // an acknowledgement leaves before requests, see QP.Woken
 }
@@ -51,7 +51,7 @@ type admission interface {
 	nak(s bth.Syndrome, psn bth.PSN)
 	// poll fills t with the next answer.
 	poll(now mono.Time, t *Transmit) bool
-	// requestsFirst is how many requests may leave before the next answer, noAnswers if there
+	// requestsFirst is how many requests may leave before the next answer, nothingDue if there
 	// is none.
 	requestsFirst() int
 	// resume goes on with what had to wait for memory.
@@ -60,8 +60,8 @@ type admission interface {
 	flush()
 }
 
-// noAnswers is more requests than anybody waits for.
-const noAnswers = math.MaxInt16
+// nothingDue is more requests than anybody waits for.
+const nothingDue = math.MaxInt16
 
 // target is where the payload of a packet belongs.
 type target struct {
@@ -262,7 +262,7 @@ func (r *responder) query(e *effect) *refusal {
 	case e.va%8 != 0: // IBTA vol.1 9.4.5
 		return misaligned
 	case e.opcode.IsAtomicWrite():
-		return r.store(e)
+		return r.atomicWrite(e)
 	case !h.CheckRemote(e.rkey, e.va, 8, AccessRemoteAtomic):
 		return badAccess
 	case e.opcode.Op() == bth.OpCmpSwap:
@@ -277,15 +277,15 @@ func (r *responder) query(e *effect) *refusal {
 	return nil
 }
 
-// store carries out an ATOMIC WRITE.
-func (r *responder) store(e *effect) *refusal {
+// atomicWrite carries out an ATOMIC WRITE.
+func (r *responder) atomicWrite(e *effect) *refusal {
 	binary.NativeEndian.PutUint64(r.word[:], e.operand)
-	if !r.stored && !r.q.host.WriteRemote(e.rkey, e.va, r.word[:]) {
+	if !r.written && !r.q.host.WriteRemote(e.rkey, e.va, r.word[:]) {
 		return badAccess
 	}
 	r.unsynced = true
 	f := r.sync(badAccess)
-	r.stored = f == later
+	r.written = f == later
 	return f
 }
 
