@@ -33,6 +33,7 @@ func (e *eventTimer) next() {
 func (e *eventTimer) Handle(engine.Time, int32) {
 	do := e.left[0].Do
 	e.left = e.left[1:]
+	e.s.eng.Sync()
 	do(e.s.cluster.Network())
 	e.next()
 }
@@ -91,6 +92,7 @@ func (p *sampler) pending() int {
 
 // Handle implements engine.Handler.
 func (p *sampler) Handle(now engine.Time, _ int32) {
+	p.s.eng.Sync()
 	n, r := p.s.cluster.Network(), &p.s.result
 	placed, pauses, paused := p.s.cluster.Placed(), uint64(0), engine.Time(0)
 	for i := range n.Links() {

@@ -95,9 +95,6 @@ func (e ecmp) reset() {}
 
 func (e ecmp) choose(_ engine.Time, s *Switch, group uint16, p *Packet) uint16 {
 	ports := s.groups[group]
-	if len(ports) == 1 {
-		return ports[0]
-	}
 	return ports[uint64(mix(p.Hash^e.salt))*uint64(len(ports))>>32]
 }
 
@@ -111,9 +108,6 @@ func (spray) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 { 
 // random returns one of the ports of a group.
 func (s *Switch) random(group uint16) uint16 {
 	ports := s.groups[group]
-	if len(ports) == 1 {
-		return ports[0]
-	}
 	return ports[s.rng.Uint64()>>32*uint64(len(ports))>>32]
 }
 
@@ -143,10 +137,6 @@ type drill struct {
 func (d *drill) reset() { d.best = nil }
 
 func (d *drill) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 {
-	ports := s.groups[group]
-	if len(ports) == 1 {
-		return ports[0]
-	}
 	choice, least := uint16(0), int64(math.MaxInt64)
 	look := func(port uint16) {
 		if n := s.ports[port].queued; n < least {
@@ -186,10 +176,6 @@ const flowletPlaces = 1 << 12
 func (l *letFlow) reset() { l.places = nil }
 
 func (l *letFlow) choose(now engine.Time, s *Switch, group uint16, p *Packet) uint16 {
-	ports := s.groups[group]
-	if len(ports) == 1 {
-		return ports[0]
-	}
 	if l.places == nil {
 		l.places = make([]flowlet, flowletPlaces)
 	}

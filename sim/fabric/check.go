@@ -10,11 +10,22 @@ func (n *Network) Check() error {
 			return err
 		}
 	}
+	held := 0
 	for i := range n.links {
 		l := &n.links[i]
-		if in, out := l.Stats.Packets, l.Stats.Delivered+l.Stats.Lost+uint64(l.flight.Len()); in != out {
+		flying := l.flight.len()
+		if in, out := l.Stats.Packets, l.Stats.Delivered+l.Stats.Lost+uint64(flying); in != out {
 			return fmt.Errorf("link %s: %d packets entered it, %d are accounted for", l.Name, in, out)
 		}
+		held += flying + l.urgent.len()
+	}
+	for i := range n.switches {
+		for k := range n.switches[i].ports {
+			held += n.switches[i].ports[k].len()
+		}
+	}
+	if held != n.pool.used {
+		return fmt.Errorf("%d packets are in use, %d are in queues and on links", n.pool.used, held)
 	}
 	return nil
 }
@@ -24,15 +35,16 @@ func (s *Switch) check() error {
 	for i := range s.ports {
 		o := &s.ports[i]
 		sum := int64(0)
-		for c := range o.bytes {
-			sum += o.bytes[c]
-			if st := &o.stocks[c]; st.bytes < 0 || st.headroom < 0 || o.bytes[c] < 0 {
-				return fmt.Errorf("switch %s, port %d, class %d: less than nothing: %+v, %d queued", s.Name, i, c, *st, o.bytes[c])
+		for c := range o.lanes {
+			queued := o.lanes[c].bytes
+			sum += queued
+			if st := &o.stocks[c]; st.bytes < 0 || st.headroom < 0 || queued < 0 {
+				return fmt.Errorf("switch %s, port %d, class %d: less than nothing: %+v, %d queued", s.Name, i, c, *st, queued)
 			}
 			stocked += o.stocks[c].bytes + o.stocks[c].headroom
 			shared += s.buffer.beyond(&o.stocks[c])
 			if !s.buffer.lossless(uint8(c)) {
-				stocked += o.bytes[c]
+				stocked += queued
 			}
 		}
 		if sum != o.queued {
@@ -45,4 +57,15 @@ func (s *Switch) check() error {
 			s.Name, s.buffer.bytes, s.buffer.cfg.Bytes, s.buffer.shared, queued, stocked, shared)
 	}
 	return nil
+}
+
+// len counts the packets that are queued.
+func (o *port) len() (n int) {
+	for c := range o.lanes {
+		n += o.lanes[c].len()
+		if o.ranked != nil {
+			n += len(o.ranked[c].heap)
+		}
+	}
+	return n
 }

@@ -12,8 +12,9 @@ import (
 	"roced/sim/engine"
 )
 
-func TestPacketIsSmall(t *testing.T) {
-	if n := unsafe.Sizeof(Packet{}); n != 32 {
+// What packets touch is in as few lines of a cache as it can be.
+func TestLines(t *testing.T) {
+	if n := unsafe.Sizeof(Packet{}); n != 64 {
 		t.Errorf("a packet's descriptor has %d bytes", n)
 	}
 }
@@ -72,8 +73,7 @@ type poisson struct {
 }
 
 func (p *poisson) Handle(now engine.Time, _ int32) {
-	d := Packet{Dst: 1, Bytes: size, Ref: uint32(now / engine.Nanosecond)}
-	p.f.net.switches[0].Arrive(now, 0, &d)
+	p.f.put(Packet{Dst: 1, Bytes: size, Ref: uint32(now / engine.Nanosecond)})
 	if p.left--; p.left > 0 {
 		p.f.eng.Set(&p.t, now+engine.Time(p.rng.ExpFloat64()*p.mean))
 	}
@@ -183,10 +183,10 @@ func TestECN(t *testing.T) {
 func TestClasses(t *testing.T) {
 	order := func(c PortConfig, ps ...Packet) string {
 		f := newField(t, Star(Wires{HostRate: 100 * gig, Delay: mus}, 2), SwitchConfig{Port: c})
-		f.net.switches[0].Arrive(0, 0, &Packet{Dst: 1, Bytes: size, Ref: 99}) // keeps the port busy
+		f.put(Packet{Dst: 1, Bytes: size, Ref: 99}) // keeps the port busy
 		for i := range ps {
 			ps[i].Dst, ps[i].Bytes = 1, size
-			f.net.switches[0].Arrive(0, 0, &ps[i])
+			f.put(ps[i])
 		}
 		f.eng.Drain()
 		out := ""
@@ -203,8 +203,8 @@ func TestClasses(t *testing.T) {
 	}
 	f := newField(t, Star(w100, 2), SwitchConfig{})
 	for i := range 200 {
-		f.net.switches[0].Arrive(0, 0, &Packet{Dst: 1, Bytes: size / 2, Ref: uint32(i), Class: uint8(i % 2)})
-		f.net.switches[0].Arrive(0, 0, &Packet{Dst: 1, Bytes: size / 2, Class: 0})
+		f.put(Packet{Dst: 1, Bytes: size / 2, Ref: uint32(i), Class: uint8(i % 2)})
+		f.put(Packet{Dst: 1, Bytes: size / 2, Class: 0})
 	}
 	f.eng.Drain()
 	got := [2]int{}

@@ -16,13 +16,14 @@ type gun struct {
 	count    int
 }
 
-func (g *gun) Next(_ engine.Time, paused uint8, p *Packet) (ok, more bool) {
+func (g *gun) Next(_ engine.Time, paused uint8) (p *Packet, more bool) {
 	if len(g.magazine) == 0 || paused>>g.magazine[0].Class&1 != 0 {
-		return false, false
+		return nil, false
 	}
+	p = g.out.net.NewPacket()
 	*p = g.magazine[0]
 	g.magazine = g.magazine[1:]
-	return true, true
+	return p, true
 }
 
 func (g *gun) Arrive(now engine.Time, _ int32, p *Packet) {
@@ -30,6 +31,7 @@ func (g *gun) Arrive(now engine.Time, _ int32, p *Packet) {
 		g.arrived = append(g.arrived, *p)
 		g.at = append(g.at, now)
 	}
+	g.out.net.Free(p)
 }
 
 // load puts n packets like p into the magazine, with references from 0 on.
@@ -66,6 +68,14 @@ func newField(t testing.TB, g *Graph, c SwitchConfig) *field {
 		f.guns[h].out = f.net.Attach(h, &f.guns[h])
 	}
 	return f
+}
+
+// put has p come to the first switch.
+func (f *field) put(p Packet) {
+	f.eng.Sync()
+	d := f.net.NewPacket()
+	*d = p
+	f.net.switches[0].Arrive(f.eng.Now(), 0, d)
 }
 
 // run fires all guns until nothing moves, and checks that nothing is missing.

@@ -4,25 +4,25 @@ import (
 	"math/bits"
 	"math/rand/v2"
 
-	"roced/ring"
 	"roced/sim/engine"
 )
 
 // Source has the packets of a link's sending end.
 type Source interface {
-	// Next fills p with the next packet whose class is not in paused and returns true, or
-	// returns false. more says that there may be another one when this has left; otherwise the
-	// source wakes the link when there is.
-	Next(now engine.Time, paused uint8, p *Packet) (ok, more bool)
+	// Next returns the next packet whose class is not in paused, nil if there is none. more says
+	// that there may be another one when this has left; otherwise the source wakes the link when
+	// there is.
+	Next(now engine.Time, paused uint8) (p *Packet, more bool)
 }
 
 // Sink is a link's receiving end.
 type Sink interface {
-	// Arrive takes a packet whose last bit has come to a port. p is only lent.
+	// Arrive takes a packet whose last bit has come to a port. It belongs to the sink from then on.
 	Arrive(now engine.Time, port int32, p *Packet)
 }
 
-// Tap is shown packets as they enter a link.
+// Tap is shown packets as they enter a link, in the order of their instants; of different links
+// they are not in that order.
 type Tap interface {
 	Sent(now engine.Time, l *Link, p *Packet)
 }
@@ -32,45 +32,47 @@ type Judge interface {
 	Lost(now engine.Time, l *Link, p *Packet) bool
 }
 
-// Link is one direction of a cable.
+// Link is one direction of a cable. What each packet touches stands first.
 type Link struct {
-	Name    string
-	Reverse *Link // the other direction
-	Tap     Tap   // nil: nobody looks
-	Judge   Judge // nil: nobody decides
+	sends   *agenda // of the switch that sends on it, nil if a host does
+	port    int32   // of that switch
+	waits   bool    // somebody waits until it is free
+	paused  uint8
+	down    bool
+	faulty  bool        // there have been faults: packets need a closer look
+	freeAt  engine.Time // when the last bit of the last packet leaves
+	perByte engine.Time // if a byte takes whole picoseconds
+	delay   engine.Time
+	urgent  queue // PFC frames that wait
 
-	net     *Network
-	src     Source
-	dst     Sink
-	dstPort int32
+	flight   queue   // what is on its way
+	receives *agenda // of the switch that it leads to, nil if to a host
+	dstPort  int32
+	Stats    LinkStats
+	Tap      Tap   // nil: nobody looks
+	Judge    Judge // nil: nobody decides
+	src      Source
+	dst      Sink
+	net      *Network
 
-	rate      uint64      // bits per second
-	perByte   engine.Time // if a byte takes whole picoseconds
-	remainder uint64      // of the division by rate
-	delay     engine.Time
-	down      bool
-	loss      uint64 // of 2^63: probability that a packet is lost
-	rng       rand.PCG
-
-	freeAt engine.Time // when the last bit of the last packet leaves
-	send   engine.Timer
-	arrive engine.Timer
-	flight ring.Ring[transit]
-	urgent ring.Ring[Packet] // PFC frames that wait
-
-	paused      uint8
+	Name        string
+	Reverse     *Link  // the other direction
+	rate        uint64 // bits per second
+	remainder   uint64 // of the division by rate
 	pausedSince engine.Time
 	pauseEnds   [Classes]engine.Time
-	resume      engine.Timer
-
-	Stats LinkStats
+	hosts       *hostTimers // if one of the ends is a host
+	faults      faults
 }
 
-// transit is a packet on its way.
-type transit struct {
-	at engine.Time // of its last bit's arrival
-	Packet
-	lost bool // the judge has said so
+// hostTimers are what hosts' ends of links have instead of the agenda of a switch.
+type hostTimers struct{ arrive, free, resume engine.Timer }
+
+// faults are what a link does to packets by chance.
+type faults struct {
+	loss, corruption uint64      // of 2^63: probabilities
+	jitter           engine.Time // at most, of what a packet takes longer
+	rng              rand.PCG
 }
 
 // LinkStats are what a link has done.
@@ -82,20 +84,20 @@ type LinkStats struct {
 	Lost           uint64
 }
 
-// What the timers of a link are for.
-const (
-	whatSend int32 = iota
-	whatArrive
-	whatResume
-)
-
 func (l *Link) init(n *Network, name string, rate uint64, delay engine.Time, seed uint64) {
 	*l = Link{Name: name, net: n, delay: delay}
-	l.rng.Seed(n.seed, seed)
+	l.faults.rng.Seed(n.seed, seed)
 	l.setRate(rate)
-	l.send.Init(l, whatSend)
-	l.arrive.Init(l, whatArrive)
-	l.resume.Init(l, whatResume)
+}
+
+// atHost has an end of l served by the engine.
+func (l *Link) atHost() {
+	if l.hosts == nil {
+		l.hosts = new(hostTimers)
+		l.hosts.arrive.Init(l, whatArrive)
+		l.hosts.free.Init(l, whatFree)
+		l.hosts.resume.Init(l, whatResume)
+	}
 }
 
 func (l *Link) setRate(rate uint64) {
@@ -127,13 +129,22 @@ func (l *Link) takes(n uint32) engine.Time {
 	return engine.Time(q)
 }
 
+// What a link has to do, and a port, refresh, by what agendas number them for each port.
+const (
+	whatArrive int32 = iota // of the link that leads there
+	whatFree                // of the link that leads away, as the rest
+	whatResume
+	whatRefresh
+	things
+)
+
 // Handle implements engine.Handler.
 func (l *Link) Handle(now engine.Time, what int32) {
 	switch what {
-	case whatSend:
-		l.transmit(now)
 	case whatArrive:
 		l.deliver(now)
+	case whatFree:
+		l.free(now)
 	default:
 		l.expirePauses(now)
 	}
@@ -142,73 +153,115 @@ func (l *Link) Handle(now engine.Time, what int32) {
 // Wake tells that the source may have something.
 func (l *Link) Wake(now engine.Time) {
 	switch {
-	case l.send.Pending():
+	case l.waits:
 	case l.freeAt <= now:
 		l.transmit(now)
 	default:
-		l.net.eng.Set(&l.send, l.freeAt)
+		l.wait()
+	}
+}
+
+// wait has the link do something when it is free.
+func (l *Link) wait() {
+	l.waits = true
+	if l.sends != nil {
+		l.sends.set(l.port*things+whatFree, l.freeAt)
+	} else {
+		l.net.eng.Set(&l.hosts.free, l.freeAt)
+	}
+}
+
+// free ends that.
+func (l *Link) free(now engine.Time) {
+	l.waits = false
+	l.transmit(now)
+}
+
+// expect has the first packet that is on its way arrive at an instant.
+func (l *Link) expect(at engine.Time) {
+	if l.receives != nil {
+		l.receives.set(l.dstPort*things+whatArrive, at)
+	} else {
+		l.net.eng.Set(&l.hosts.arrive, at)
 	}
 }
 
 // transmit sends the next packet; the link is free.
 func (l *Link) transmit(now engine.Time) {
-	t := l.flight.Push()
+	var p *Packet
 	more := true
-	if l.urgent.Len() > 0 {
-		t.Packet = *l.urgent.Oldest()
-		l.urgent.Head++
-	} else {
-		var ok bool
-		if ok, more = l.src.Next(now, l.paused, &t.Packet); !ok {
-			l.flight.Tail--
-			return
-		}
+	if l.urgent.head != nil {
+		p = l.urgent.pop()
+	} else if p, more = l.src.Next(now, l.paused); p == nil {
+		return
 	}
 	l.Stats.Packets++
-	l.Stats.Bytes += uint64(t.Bytes)
-	l.freeAt = now + l.takes(t.Bytes)
+	l.Stats.Bytes += uint64(p.Bytes)
+	l.freeAt = now + l.takes(p.Bytes)
 	if l.Tap != nil {
-		l.Tap.Sent(now, l, &t.Packet)
+		l.Tap.Sent(now, l, p)
 	}
-	t.at = l.freeAt + l.delay
-	t.lost = l.Judge != nil && l.Judge.Lost(now, l, &t.Packet)
-	if l.flight.Len() == 1 {
-		l.net.eng.Set(&l.arrive, t.at)
+	p.at = l.freeAt + l.delay
+	if l.faulty {
+		l.late(p)
 	}
+	p.lost = l.Judge != nil && l.Judge.Lost(now, l, p)
+	if l.flight.head == nil {
+		l.expect(p.at)
+	} else {
+		l.flight.tail.then = p.at
+	}
+	l.flight.push(p)
 	if more {
-		l.net.eng.Set(&l.send, l.freeAt)
+		l.wait()
+	}
+}
+
+// late adds jitter to what p takes. It does not overtake.
+func (l *Link) late(p *Packet) {
+	if j := l.faults.jitter; j > 0 {
+		p.at += engine.Time(l.faults.rng.Uint64() % uint64(j+1))
+	}
+	if l.flight.head != nil {
+		p.at = max(p.at, l.flight.tail.at)
 	}
 }
 
 // deliver hands over the packet whose last bit has arrived.
 func (l *Link) deliver(now engine.Time) {
-	// Whoever takes it pushes nothing onto this link at once, so its place remains as it is.
-	t := l.flight.Oldest()
-	p := &t.Packet
-	l.flight.Head++
-	if l.flight.Len() > 0 {
-		l.net.eng.Set(&l.arrive, l.flight.Oldest().at)
+	p := l.flight.pop()
+	if l.flight.head != nil {
+		l.expect(p.then)
+		l.flight.head.next.soon()
 	}
-	switch {
-	case l.down:
-		l.lose(now, p, LinkDown)
-	case t.lost:
-		l.lose(now, p, FaultRule)
-	case l.loss != 0 && l.rng.Uint64()>>1 < l.loss:
-		l.lose(now, p, LinkLoss)
-	default:
-		l.Stats.Delivered++
-		if p.Kind == Pause {
-			l.Reverse.pause(now, p.Class, engine.Time(p.Ref)*engine.Nanosecond)
+	if l.down || p.lost || l.faulty {
+		if why := l.fate(p); why != Reasons {
+			l.Stats.Lost++
+			l.net.drop(now, p, why)
 			return
 		}
-		l.dst.Arrive(now, l.dstPort, p)
 	}
+	l.Stats.Delivered++
+	if p.Kind == Pause {
+		l.Reverse.pause(now, p.Class, engine.Time(p.Ref)*engine.Nanosecond)
+		l.net.Free(p)
+		return
+	}
+	l.dst.Arrive(now, l.dstPort, p)
 }
 
-func (l *Link) lose(now engine.Time, p *Packet, why Reason) {
-	l.Stats.Lost++
-	if p.Kind == Data {
-		l.net.drop(now, p, why)
+// fate says why p is lost, Reasons if it is not.
+func (l *Link) fate(p *Packet) Reason {
+	f := &l.faults
+	switch {
+	case l.down:
+		return LinkDown
+	case p.lost:
+		return FaultRule
+	case f.loss != 0 && f.rng.Uint64()>>1 < f.loss:
+		return LinkLoss
+	case f.corruption != 0 && f.rng.Uint64()>>1 < f.corruption:
+		return Corrupted
 	}
+	return Reasons
 }

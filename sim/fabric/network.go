@@ -36,6 +36,8 @@ type Network struct {
 	switches []Switch
 	uplink   []*Link // of hosts
 	drops    [Reasons]uint64
+	pool     pool
+	soonest  []engine.Time // by switch: it has nothing to do before
 }
 
 // New makes a network on an engine. Hosts are attached before it runs.
@@ -45,7 +47,7 @@ func New(e *engine.Engine, c Config) (*Network, error) {
 	}
 	g := c.Graph
 	n := &Network{eng: e, seed: c.Seed, owner: c.Owner, graph: g,
-		links: make([]Link, 2*len(g.Cables)), switches: make([]Switch, len(g.Switches)), uplink: make([]*Link, g.Hosts)}
+		links: make([]Link, 2*len(g.Cables)), switches: make([]Switch, len(g.Switches)), soonest: make([]engine.Time, len(g.Switches)), uplink: make([]*Link, g.Hosts)}
 	ports := make([]int, len(g.Switches))
 	for _, cable := range g.Cables {
 		for _, node := range [...]Node{cable.A, cable.B} {
@@ -62,6 +64,7 @@ func New(e *engine.Engine, c Config) (*Network, error) {
 		n.switches[i].init(n, i, g.Switches[i], sc, ports[i])
 	}
 	n.wire()
+	n.join()
 	n.Reroute()
 	return n, nil
 }
@@ -86,14 +89,64 @@ func (n *Network) plug(node, peer Node, out *Link, used []int32) {
 	i := int(node) - n.graph.Hosts
 	if i < 0 {
 		n.uplink[node] = out
+		out.atHost()
+		out.Reverse.atHost()
 		return
 	}
 	s := &n.switches[i]
 	o := &s.ports[used[i]]
 	o.out, o.peer, o.toHost = out, peer, int(peer) < n.graph.Hosts
 	out.src = o
-	out.Reverse.dst, out.Reverse.dstPort = s, used[i]
+	out.sends, out.port = &s.agenda, used[i]
+	out.Reverse.dst, out.Reverse.dstPort, out.Reverse.receives = s, used[i], &s.agenda
 	used[i]++
+}
+
+// join has the engine drive the switches.
+func (n *Network) join() {
+	if len(n.switches) > 0 {
+		n.eng.Join(n, n.apart())
+	}
+}
+
+// apart is how long it takes at least until what a node does concerns another one.
+func (n *Network) apart() engine.Time {
+	least := engine.Time(1) << 62
+	for i := range n.links {
+		l := &n.links[i]
+		least = min(least, l.delay+engine.Time(shortest*8*uint64(engine.Second)/l.rate))
+	}
+	return max(least, 1)
+}
+
+// shortest is the least number of bytes that a packet takes on a link.
+const shortest = 1
+
+// Next implements engine.Partner.
+func (n *Network) Next() engine.Time {
+	first := engine.Never
+	for _, at := range n.soonest {
+		first = min(first, at)
+	}
+	return first
+}
+
+// Advance implements engine.Partner: one switch after the other does what is due before until. What
+// it sends arrives then or later, so that they need not take turns.
+func (n *Network) Advance(until engine.Time) {
+	for i, at := range n.soonest {
+		if at < until {
+			n.switches[i].advance(until)
+		}
+	}
+}
+
+// Fired implements engine.Partner.
+func (n *Network) Fired() (sum uint64) {
+	for i := range n.switches {
+		sum += n.switches[i].fired
+	}
+	return sum
 }
 
 // Attach makes e the NIC of a host and returns the link on which it sends.
@@ -104,10 +157,19 @@ func (n *Network) Attach(host int, e Endpoint) *Link {
 	return l
 }
 
-// drop counts a packet that comes to nothing.
+// NewPacket returns a packet for the caller to set, all of it.
+func (n *Network) NewPacket() *Packet { return n.pool.take() }
+
+// Free gives back a packet that nobody needs any more.
+func (n *Network) Free(p *Packet) { n.pool.give(p) }
+
+// drop ends a packet that comes to nothing. PFC frames are not counted.
 func (n *Network) drop(now engine.Time, p *Packet, why Reason) {
-	n.drops[why]++
-	n.owner.Dropped(now, p, why)
+	if p.Kind == Data {
+		n.drops[why]++
+		n.owner.Dropped(now, p, why)
+	}
+	n.Free(p)
 }
 
 // Drops is how many packets have been lost for a reason.
@@ -144,7 +206,7 @@ func (n *Network) Path(src, dst int, path []*Link) []*Link {
 		if !ok || s.routes[dst] == 0 {
 			return path
 		}
-		l = s.ports[s.groups[s.routes[dst]-1][0]].out
+		l = s.ports[s.first(s.routes[dst])].out
 	}
 }
 
@@ -153,7 +215,29 @@ func (n *Network) Path(src, dst int, path []*Link) []*Link {
 func (l *Link) Fail(down bool) { l.down, l.Reverse.down = down, down }
 
 // Degrade gives one direction another rate, in bits per second, from its next packet on.
-func (l *Link) Degrade(rate uint64) { l.setRate(max(rate, 1)) }
+func (l *Link) Degrade(rate uint64) {
+	l.setRate(max(rate, 1))
+	l.net.join()
+}
 
 // Lose makes one direction lose packets with a probability.
-func (l *Link) Lose(p float64) { l.loss = uint64(p * (1 << 63)) }
+func (l *Link) Lose(p float64) {
+	l.faults.loss = probability(p)
+	l.faulty = true
+}
+
+// Corrupt makes one direction corrupt packets with a probability: they take their time, and the
+// other end finds their FCS wrong.
+func (l *Link) Corrupt(p float64) {
+	l.faults.corruption = probability(p)
+	l.faulty = true
+}
+
+// Jitter makes one direction take longer for each packet, by a random time of at most that.
+// Packets do not overtake each other.
+func (l *Link) Jitter(most engine.Time) {
+	l.faults.jitter = max(most, 0)
+	l.faulty = true
+}
+
+func probability(p float64) uint64 { return uint64(p * (1 << 63)) }

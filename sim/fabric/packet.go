@@ -2,9 +2,21 @@
 // flow control, ECN, classes of traffic and a choice of how they balance load. It moves
 // descriptors of packets; what is in these only their endpoints know.
 //
+// The switches have clocks of their own: what a switch does concerns nobody before a link's delay
+// has passed, so each of them does all that it has to do in that time at once (the lookahead of
+// Chandy, Misra and Bryant), while what it looks at is in the caches. Whoever looks at a network
+// from the engine's timers calls Engine.Sync before.
+//
 // A network belongs to one engine and so to one goroutine. It reads no clock, takes its random
 // numbers from generators of its own with seeds of its own, and allocates nothing per packet.
 package fabric
+
+import (
+	"unsafe"
+
+	"roced/sim/engine"
+	"roced/sim/prefetch"
+)
 
 // Kind says what a descriptor stands for.
 type Kind uint8
@@ -25,8 +37,14 @@ const (
 // Classes is the number of priorities.
 const Classes = 8
 
-// Packet describes a packet on its way, in 32 bytes.
+// Packet describes a packet on its way, in one line of a cache. It stays where it is from the
+// sender to the receiver: queues and links are lists of packets.
 type Packet struct {
+	next *Packet     // behind it in its queue or on its link
+	at   engine.Time // on a link: when its last bit arrives
+	then engine.Time // on a link: when that of the next one does
+	seq  uint64      // in a queue by rank: its turn of coming
+
 	Ref   uint32 // what its endpoints know it by; of a Pause, how many nanoseconds it holds
 	Bytes uint32 // that it takes on a link
 	Dst   uint32 // host
@@ -38,6 +56,70 @@ type Packet struct {
 	Kind  Kind
 	ECN   uint8
 	Hops  uint8 // switches that it has passed
+	lost  bool  // a judge has said so
+	_     [1]byte
+}
+
+// queue is packets in the order of their coming. The zero value is empty.
+type queue struct{ head, tail *Packet }
+
+func (q *queue) push(p *Packet) {
+	p.next = nil
+	if q.head == nil {
+		q.head = p
+	} else {
+		q.tail.next = p
+	}
+	q.tail = p
+}
+
+// pop removes the first; there is one.
+func (q *queue) pop() *Packet {
+	p := q.head
+	q.head = p.next
+	return p
+}
+
+// soon tells that p will be looked at.
+func (p *Packet) soon() {
+	if p != nil {
+		prefetch.Line(unsafe.Pointer(p))
+	}
+}
+
+// len counts.
+func (q *queue) len() (n int) {
+	for p := q.head; p != nil; p = p.next {
+		n++
+	}
+	return n
+}
+
+// pool has packets that are not in use: what was given back last is taken first.
+type pool struct {
+	unused *Packet
+	used   int
+}
+
+const poolGrows = 512
+
+func (s *pool) take() *Packet {
+	if s.unused == nil {
+		more := make([]Packet, poolGrows)
+		for i := range more {
+			s.give(&more[i])
+		}
+		s.used += poolGrows
+	}
+	p := s.unused
+	s.unused = p.next
+	s.used++
+	return p
+}
+
+func (s *pool) give(p *Packet) {
+	p.next, s.unused = s.unused, p
+	s.used--
 }
 
 // Reason says why a packet was lost.
@@ -48,6 +130,7 @@ const (
 	Overflow   Reason = iota // no buffer for its class
 	NoHeadroom               // a lossless class had no headroom left: thresholds are wrong
 	LinkLoss                 // a link's losses
+	Corrupted                // its FCS is wrong at the end of a link
 	FaultRule                // what decides about a link's packets
 	LinkDown                 // it was on a link that failed, or is behind it
 	NoRoute                  // nowhere leads to its destination
@@ -57,5 +140,5 @@ const (
 
 // String returns the reason in words.
 func (r Reason) String() string {
-	return [...]string{"buffer overflow", "no headroom", "link loss", "fault rule", "link down", "no route", "too many hops"}[r]
+	return [...]string{"buffer overflow", "no headroom", "link loss", "corrupted", "fault rule", "link down", "no route", "too many hops"}[r]
 }

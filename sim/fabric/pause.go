@@ -8,7 +8,9 @@ const pauseFrame = 84
 // sendPause sends a PFC frame ahead of all else: a class of the other direction stops for that
 // long, or goes on if it is zero.
 func (l *Link) sendPause(now engine.Time, class uint8, hold engine.Time) {
-	*l.urgent.Push() = Packet{Kind: Pause, Class: class, Bytes: pauseFrame, Ref: uint32(hold / engine.Nanosecond)}
+	p := l.net.NewPacket()
+	*p = Packet{Kind: Pause, Class: class, Bytes: pauseFrame, Ref: uint32(hold / engine.Nanosecond)}
+	l.urgent.push(p)
 	l.Wake(now)
 }
 
@@ -25,8 +27,28 @@ func (l *Link) pause(now engine.Time, class uint8, hold engine.Time) {
 	}
 	l.paused |= bit
 	l.pauseEnds[class] = now + hold
-	if !l.resume.Pending() {
-		l.net.eng.Set(&l.resume, now+hold)
+	if !l.resumes() {
+		l.setResume(now + hold)
+	}
+}
+
+// resumes reports whether it is known when the next pause ends.
+func (l *Link) resumes() bool {
+	if l.sends != nil {
+		return l.sends.pending(l.port*things + whatResume)
+	}
+	return l.hosts.resume.Pending()
+}
+
+// setResume says when that is, Never if there is none.
+func (l *Link) setResume(at engine.Time) {
+	switch {
+	case l.sends == nil:
+		l.net.eng.Set(&l.hosts.resume, at)
+	case at == engine.Never:
+		l.sends.stop(l.port*things + whatResume)
+	default:
+		l.sends.set(l.port*things+whatResume, at)
 	}
 }
 
@@ -37,7 +59,7 @@ func (l *Link) unpause(now engine.Time, classes uint8) {
 	}
 	if l.paused &^= classes; l.paused == 0 {
 		l.Stats.Paused += now - l.pausedSince
-		l.net.eng.Stop(&l.resume)
+		l.setResume(engine.Never)
 	}
 	l.Wake(now)
 }
@@ -54,7 +76,7 @@ func (l *Link) expirePauses(now engine.Time) {
 			next = min(next, at)
 		}
 	}
-	l.net.eng.Set(&l.resume, next)
+	l.setResume(next)
 	l.unpause(now, over)
 }
 

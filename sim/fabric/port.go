@@ -3,7 +3,6 @@ package fabric
 import (
 	"math/bits"
 
-	"roced/ring"
 	"roced/sim/engine"
 )
 
@@ -19,25 +18,29 @@ type PortConfig struct {
 // quantum is what a class may send in its turn, in bytes.
 const quantum = 1600
 
-// port is the sending side of a switch's port, and the accounting of what comes in by it.
+// port is the sending side of a switch's port, and the accounting of what comes in by it. What
+// each packet touches stands first.
 type port struct {
 	sw     *Switch
 	out    *Link
-	peer   Node // at its other end
+	queued int64 // bytes of all classes
+	busy   uint8 // classes that have something
+	turn   uint8 // class whose turn it is
 	toHost bool
+	peer   Node             // at its other end
+	ranked *[Classes]ranked // SRPT: instead of the queues of lanes
+	stats  PortStats
 
-	queues  [Classes]ring.Ring[Packet]
-	ranked  *[Classes]ranked // SRPT: instead
-	bytes   [Classes]int64
-	queued  int64 // of all classes
-	busy    uint8 // classes that have something
-	turn    uint8 // class whose turn it is
-	deficit [Classes]int64
+	lanes  [Classes]lane
+	stocks [Classes]stock // of what came in by this port
+	number int32
+}
 
-	stocks  [Classes]stock // of what came in by this port
-	refresh engine.Timer   // tells those that have stopped to stay so
-
-	stats PortStats
+// lane is what a class has in a port.
+type lane struct {
+	queue
+	bytes   int64
+	deficit int64
 }
 
 // PortStats are what a switch's port has done.
@@ -49,35 +52,39 @@ type PortStats struct {
 
 // add queues p, which has been admitted.
 func (o *port) add(p *Packet) {
-	c := p.Class
+	c := &o.lanes[p.Class]
 	if o.ranked != nil {
-		o.ranked[c].push(p)
+		o.ranked[p.Class].push(p)
 	} else {
-		*o.queues[c].Push() = *p
+		c.push(p)
 	}
-	o.bytes[c] += int64(p.Bytes)
+	c.bytes += int64(p.Bytes)
 	o.queued += int64(p.Bytes)
-	o.busy |= 1 << c
+	o.busy |= 1 << p.Class
 	o.stats.Peak = max(o.stats.Peak, o.queued)
 }
 
-// take removes the next packet of class c.
-func (o *port) take(c uint8, p *Packet) {
+// take removes the next packet of a class.
+func (o *port) take(class uint8) (p *Packet) {
+	c := &o.lanes[class]
 	empty := false
 	if o.ranked != nil {
-		*p = o.ranked[c].pop()
-		empty = len(o.ranked[c].heap) == 0
+		p = o.ranked[class].pop()
+		empty = len(o.ranked[class].heap) == 0
 	} else {
-		*p = *o.queues[c].Oldest()
-		o.queues[c].Head++
-		empty = o.queues[c].Len() == 0
+		p = c.pop()
+		empty = c.head == nil
+		if !empty {
+			c.head.next.soon()
+		}
 	}
-	o.bytes[c] -= int64(p.Bytes)
+	c.bytes -= int64(p.Bytes)
 	o.queued -= int64(p.Bytes)
 	if empty {
-		o.busy &^= 1 << c
-		o.deficit[c] = 0
+		o.busy &^= 1 << class
+		c.deficit = 0
 	}
+	return p
 }
 
 // choose returns the class that sends next, of those in ready.
@@ -88,32 +95,32 @@ func (o *port) choose(ready uint8) uint8 {
 	if ready&(ready-1) == 0 {
 		return uint8(bits.Len8(ready) - 1)
 	}
-	for ready>>o.turn&1 == 0 || o.deficit[o.turn] <= 0 {
+	for ready>>o.turn&1 == 0 || o.lanes[o.turn].deficit <= 0 {
 		o.turn = (o.turn + 1) % Classes
 		if ready>>o.turn&1 != 0 {
-			o.deficit[o.turn] += quantum
+			o.lanes[o.turn].deficit += quantum
 		}
 	}
 	return o.turn
 }
 
 // Next implements Source.
-func (o *port) Next(now engine.Time, paused uint8, p *Packet) (ok, more bool) {
+func (o *port) Next(now engine.Time, paused uint8) (p *Packet, more bool) {
 	ready := o.busy &^ paused
 	if ready == 0 {
-		return false, false
+		return nil, false
 	}
 	c := o.choose(ready)
-	o.take(c, p)
-	if o.sw.cfg.Port.Strict>>c&1 == 0 {
-		o.deficit[c] -= int64(p.Bytes)
+	p = o.take(c)
+	if o.sw.cfg.Port.Strict>>c&1 == 0 && o.busy>>c&1 != 0 {
+		o.lanes[c].deficit -= int64(p.Bytes)
 	}
 	o.sw.left(now, o, p)
-	return true, o.busy&^paused != 0
+	return p, o.busy&^paused != 0
 }
 
-// Handle implements engine.Handler: a pause is told again before it ends.
-func (o *port) Handle(now engine.Time, _ int32) {
+// refresh tells those that have stopped to stay so, before their pause ends.
+func (o *port) refresh(now engine.Time) {
 	for c := range o.stocks {
 		if o.stocks[c].stopped {
 			o.stop(now, uint8(c))
@@ -125,8 +132,8 @@ func (o *port) Handle(now engine.Time, _ int32) {
 func (o *port) stop(now engine.Time, c uint8) {
 	o.stats.Pauses++
 	o.out.sendPause(now, c, o.sw.cfg.PauseTime)
-	if !o.refresh.Pending() {
-		o.sw.net.eng.Set(&o.refresh, now+o.sw.cfg.PauseTime/2)
+	if what := o.number*things + whatRefresh; !o.sw.agenda.pending(what) {
+		o.sw.agenda.set(what, now+o.sw.cfg.PauseTime/2)
 	}
 }
 

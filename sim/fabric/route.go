@@ -53,8 +53,15 @@ func (n *Network) distances(host Node, in [][]hop, dist []int32) {
 	}
 }
 
-// toward returns the group of ports that lead nearer to where dist is zero, plus one; 0 if
-// there is none.
+// first is the first port of a route.
+func (s *Switch) first(way uint16) uint16 {
+	if way&oneOf != 0 {
+		return s.groups[way&^oneOf-1][0]
+	}
+	return way - 1
+}
+
+// toward returns the route by ports that lead nearer to where dist is zero, 0 if there is none.
 func (s *Switch) toward(n *Network, dist []int32, known map[string]uint16) uint16 {
 	here := dist[n.graph.Hosts+s.id]
 	if here < 0 {
@@ -69,10 +76,14 @@ func (s *Switch) toward(n *Network, dist []int32, known map[string]uint16) uint1
 			key = append(key, byte(i), byte(i>>8))
 		}
 	}
+	if len(ports) == 1 {
+		return ports[0] + 1
+	}
 	if g, ok := known[string(key)]; ok {
 		return g
 	}
 	s.groups = append(s.groups, ports)
-	known[string(key)] = uint16(len(s.groups))
-	return uint16(len(s.groups))
+	g := oneOf | uint16(len(s.groups))
+	known[string(key)] = g
+	return g
 }

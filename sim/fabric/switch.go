@@ -25,18 +25,22 @@ const maxHops = 64
 type Switch struct {
 	Name string
 
-	id     int
-	net    *Network
-	cfg    SwitchConfig
+	agenda agenda
+	routes []uint16 // by host: a port, or oneOf and which of groups leads to it, each plus one; 0: none
 	ports  []port
+	groups [][]uint16 // ports
+	lb     balancer
+	net    *Network
 	buffer buffer
 	marker marker
 	rng    rand.PCG
-	lb     balancer
-
-	routes []uint16   // by host: which of groups leads to it, plus one
-	groups [][]uint16 // ports
+	cfg    SwitchConfig
+	id     int
+	fired  uint64 // what has been due
 }
+
+// oneOf marks routes with several ports.
+const oneOf = 1 << 15
 
 func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int) {
 	if c.PauseTime == 0 {
@@ -53,8 +57,31 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 		if c.Port.SRPT {
 			o.ranked = new([Classes]ranked)
 		}
-		o.refresh.Init(o, 0)
+		o.number = int32(i)
 	}
+	s.agenda.init(ports*int(things), &n.soonest[id])
+}
+
+// advance does what is due before until.
+func (s *Switch) advance(until engine.Time) {
+	a := &s.agenda
+	for a.next() < until {
+		d := a.begin()
+		o := &s.ports[d.what/things]
+		switch d.what % things {
+		case whatArrive:
+			o.out.Reverse.deliver(d.at)
+		case whatFree:
+			o.out.free(d.at)
+		case whatResume:
+			o.out.expirePauses(d.at)
+		case whatRefresh:
+			o.refresh(d.at)
+		}
+		a.done()
+		s.fired++
+	}
+	s.net.soonest[s.id] = a.next()
 }
 
 // Arrive implements Sink.
@@ -64,12 +91,17 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 		s.net.drop(now, p, TooManyHops)
 		return
 	}
-	g := s.routes[p.Dst]
-	if g == 0 {
+	way := s.routes[p.Dst]
+	switch {
+	case way == 0:
 		s.net.drop(now, p, NoRoute)
 		return
+	case way&oneOf != 0:
+		way = s.lb.choose(now, s, way&^oneOf-1, p)
+	default:
+		way--
 	}
-	o := &s.ports[s.lb.choose(now, s, g-1, p)]
+	o := &s.ports[way]
 	if !s.admit(o, p) {
 		if o = s.detour(p); o == nil {
 			why := Overflow
@@ -80,7 +112,7 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 			return
 		}
 	}
-	if m := &s.marker; !m.cfg.AtDequeue && m.mark(p, o.bytes[p.Class], &s.rng) {
+	if m := &s.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
 	o.add(p)
@@ -95,7 +127,7 @@ func (s *Switch) admit(o *port, p *Packet) bool {
 	if s.buffer.lossless(p.Class) {
 		return s.buffer.admitIngress(&s.ports[p.in].stocks[p.Class], int64(p.Bytes))
 	}
-	return s.buffer.admitEgress(int64(p.Bytes), o.bytes[p.Class])
+	return s.buffer.admitEgress(int64(p.Bytes), o.lanes[p.Class].bytes)
 }
 
 // detour returns another port by which p may leave and admits it there, nil if there is none.
@@ -116,7 +148,7 @@ func (s *Switch) detour(p *Packet) *port {
 
 // left gives back the buffer of p, which leaves by o.
 func (s *Switch) left(now engine.Time, o *port, p *Packet) {
-	if m := &s.marker; m.cfg.AtDequeue && m.mark(p, o.bytes[p.Class], &s.rng) {
+	if m := &s.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
 	if !s.buffer.lossless(p.Class) {

@@ -37,7 +37,7 @@ func (n *NIC) init(k *Cluster, host uint32) {
 }
 
 // Next implements fabric.Source: it is asked when the link is free.
-func (n *NIC) Next(now engine.Time, paused uint8, d *fabric.Packet) (ok, more bool) {
+func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) {
 	m := now.Mono()
 	if n.left != nil {
 		n.left.core.Flushed(m)
@@ -62,7 +62,7 @@ func (n *NIC) Next(now engine.Time, paused uint8, d *fabric.Packet) (ok, more bo
 			continue
 		}
 		q.holding = false
-		n.describe(q, p, class, d)
+		d = n.describe(q, p, class)
 		turn.Charge(int(d.Bytes))
 		if n.turns.Yield(turn) {
 			n.rearm(now, q)
@@ -70,10 +70,10 @@ func (n *NIC) Next(now engine.Time, paused uint8, d *fabric.Packet) (ok, more bo
 		if q.typ != qp.RC {
 			n.left = q
 		}
-		return true, true
+		return d, true
 	}
 	n.arm(now)
-	return false, false
+	return nil, false
 }
 
 // poll asks q for a packet, which it then holds.
@@ -111,9 +111,9 @@ func (n *NIC) class(op bth.Opcode) uint8 {
 // carriesData reports whether op is of those that congestion is about.
 func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
 
-// describe fills d with what switches have to know of the packet that q holds.
-func (n *NIC) describe(q *QP, p *parcel, class uint8, d *fabric.Packet) {
-	t := &p.t
+// describe returns what switches have to know of the packet that q holds.
+func (n *NIC) describe(q *QP, p *parcel, class uint8) *fabric.Packet {
+	t, d := &p.t, n.k.net.NewPacket()
 	*d = fabric.Packet{Ref: q.held, Bytes: n.k.cfg.Framing.bytes(&t.Packet), Dst: q.peerHost, Hash: q.hash,
 		QP: uint32(t.Packet.DestQP), Class: class, Rank: q.rank()}
 	if q.typ == qp.UD {
@@ -125,6 +125,7 @@ func (n *NIC) describe(q *QP, p *parcel, class uint8, d *fabric.Packet) {
 	if q.ecn && carriesData(t.Packet.Opcode) {
 		d.ECN = fabric.ECT
 	}
+	return d
 }
 
 // resume lets those go on whose packet's class is not paused any more.
@@ -146,7 +147,7 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 	q := n.lookup(d.QP)
 	if q == nil {
 		n.k.Stray++
-		n.k.slab.free(d.Ref)
+		n.end(d)
 		return
 	}
 	m := now.Mono()
@@ -159,8 +160,14 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 		}
 		q.core.Receive(m, &p.t.Packet, n.meta)
 	}
-	n.k.slab.free(d.Ref)
+	n.end(d)
 	n.settle(now, q)
+}
+
+// end gives back what has arrived.
+func (n *NIC) end(d *fabric.Packet) {
+	n.k.slab.free(d.Ref)
+	n.k.net.Free(d)
 }
 
 // lookup returns the queue pair of that number, nil if there is none.

@@ -33,8 +33,9 @@ var core = map[string][]string{
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
 
 	"sim/engine":   {"mono"},
-	"sim/fabric":   {"ring", "sim/engine"},
-	"sim/nic":      {"bth", "mono", "qp", "ring", "sched", "sim/engine", "sim/fabric"},
+	"sim/prefetch": {},
+	"sim/fabric":   {"sim/engine", "sim/prefetch"},
+	"sim/nic":      {"bth", "mono", "qp", "ring", "sched", "sim/engine", "sim/fabric", "sim/prefetch"},
 	"sim/workload": {"qp", "sim/engine", "sim/fabric", "sim/nic"},
 
 	"internal/fault":        {"bth", "mono"},
