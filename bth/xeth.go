@@ -41,6 +41,9 @@ func (p Profile) String() string {
 	return "unknown"
 }
 
+// Extended reports whether packets have the extension header.
+func (p Profile) Extended() bool { return p != ProfileRC }
+
 // XFlags say what an extension header tells and which fields it has.
 type XFlags uint16
 

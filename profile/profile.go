@@ -39,14 +39,15 @@ type Spec struct {
 // defaults are the profiles as their papers have them. Congestion control is the NIC's,
 // but for MP-RDMA, which has its own.
 var defaults = map[string]struct {
-	kind bth.Profile
-	spec Spec
+	kind   bth.Profile
+	traits qp.Traits
+	spec   Spec
 }{
-	"rc":      {bth.ProfileRC, Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}},
-	"irn":     {bth.ProfileIRN, Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
-	"melo":    {bth.ProfileMELO, Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
-	"mp-rdma": {bth.ProfileMPRDMA, Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
-	"eunomia": {bth.ProfileEunomia, Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
+	"rc":      {bth.ProfileRC, qp.Traits{}, Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}},
+	"irn":     {bth.ProfileIRN, qp.Traits{}, Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
+	"melo":    {bth.ProfileMELO, qp.Traits{OnlyHoles: true}, Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
+	"mp-rdma": {bth.ProfileMPRDMA, qp.Traits{PerPacket: true}, Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
+	"eunomia": {bth.ProfileEunomia, qp.Traits{Head: true, HoldLast: qp.HoldAtReceiver}, Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
 }
 
 // Names are the profiles, the standard one first.
@@ -87,7 +88,7 @@ func orRC(name string) string {
 
 // holders are the values of Spec.HoldLast.
 var holders = map[string]qp.HoldLast{
-	"": qp.HoldAtReceiver, "receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
+	"receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
 }
 
 // rule refuses a mixture.
@@ -162,17 +163,20 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 			err = e
 		}
 	}
-	p.Kind = defaults[orRC(name)].kind
-	hold, ok := holders[s.HoldLast]
-	if !ok {
-		return p, fmt.Errorf("last packets can be held by receiver, sender or sender-idle, not %q", s.HoldLast)
+	d := defaults[orRC(name)]
+	p.Kind, p.Traits = d.kind, d.traits
+	if s.HoldLast != "" {
+		hold, ok := holders[s.HoldLast]
+		if !ok {
+			return p, fmt.Errorf("last packets can be held by receiver, sender or sender-idle, not %q", s.HoldLast)
+		}
+		p.Traits.HoldLast = hold
 	}
-	p.HoldLast = hold
 	p.Tracker = made(keep, m.tracker, s.Reorder)
 	p.Recovery = made(keep, m.recovery, s.Recovery)
 	p.Paths = made(keep, paths, s.Paths)
 	p.Controller = made(keep, control, s.Congestion)
-	if p.Kind == bth.ProfileRC { // READ responses are not acknowledged
+	if !p.Kind.Extended() { // READ responses are not acknowledged
 		return p, err
 	}
 	p.ResponseTracker = made(keep, m.tracker, s.Reorder)

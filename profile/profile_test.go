@@ -27,7 +27,7 @@ func TestProfiles(t *testing.T) {
 		if err != nil || p.Kind != bth.Profile(i) || p.Kind.String() != name || p.Tracker == nil || p.Recovery == nil || p.Controller == nil {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
-		if ext := p.Kind != bth.ProfileRC; ext != (p.ResponseTracker != nil && p.ResponseRecovery != nil && p.Paths != nil && p.ResponsePaths != nil) {
+		if ext := p.Kind.Extended(); ext != (p.ResponseTracker != nil && p.ResponseRecovery != nil && p.Paths != nil && p.ResponsePaths != nil) {
 			t.Errorf("%s: %+v", name, p)
 		}
 		if own := p.ResponseControl != nil; own != (name == "mp-rdma") {
@@ -90,8 +90,8 @@ func TestHoldLast(t *testing.T) {
 		"": qp.HoldAtReceiver, "receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
 	} {
 		p, err := profile.NewMaker(profile.Link{}).New("eunomia", profile.Spec{HoldLast: given})
-		if err != nil || p.HoldLast != want {
-			t.Errorf("%q: %d, %v, want %d", given, p.HoldLast, err, want)
+		if err != nil || p.Traits.HoldLast != want {
+			t.Errorf("%q: %d, %v, want %d", given, p.Traits.HoldLast, err, want)
 		}
 	}
 }

@@ -39,7 +39,7 @@ const maxKept = 16
 func (a *anyOrder) init(q *QP, p *Profile) {
 	a.r = &q.resp
 	_, a.buffersAll = p.Tracker.(reorder.Buffered)
-	a.keepsLast = kinds[p.Kind].holdsLast && p.HoldLast == HoldAtReceiver
+	a.keepsLast = p.Traits.HoldLast == HoldAtReceiver
 	a.responses.init(q, p)
 }
 

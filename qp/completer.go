@@ -133,11 +133,9 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 // acknowledgement implies a NAK for it (IBTA vol.1 9.7.5.1.3). It returns false
 // in that case.
 func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
-	if !r.separate {
-		if s := r.unanswered(end); s != nil {
-			r.implyNAK(now, s, p)
-			return false
-		}
+	if s := r.unanswered(end); s != nil {
+		r.implyNAK(now, s, p)
+		return false
 	}
 	r.say(now, end, false, p)
 	return true
@@ -152,7 +150,7 @@ func (r *requester) implyNAK(now mono.Time, s *slot, p *bth.Packet) {
 // unanswered returns the oldest READ or atomic with PSNs before end whose
 // response is not complete.
 func (r *requester) unanswered(end bth.PSN) *slot {
-	if r.rdOut == 0 {
+	if !r.frame.awaits() {
 		return nil
 	}
 	first := r.At(r.Head).first // a READ is outstanding
@@ -336,13 +334,14 @@ func (r *requester) acked() uint64 {
 	return s.stream + min(uint64(distance(s.first, r.una))*uint64(r.q.mtu), uint64(s.wqe.Length))
 }
 
-// missing handles a loss. In RC one retry is used up (IBTA vol.1 9.9.2.4); the recovery of
-// an extended transport sends again as often as it takes, see givenUp.
+// missing handles a loss.
 func (r *requester) missing(now mono.Time, packets uint32, timeout bool) {
 	r.lost(now, packets, timeout)
-	if r.separate {
-		return
-	}
+	r.frame.missed(now)
+}
+
+// missed implements framing: one retry is used up (IBTA vol.1 9.9.2.4).
+func (r *requester) missed(now mono.Time) {
 	r.ask.lost()
 	if r.retries == 0 {
 		r.q.ctr.RetryExceededErr++

@@ -47,7 +47,7 @@ func (r *requester) done(s *slot) bool {
 		return true
 	case r.rec == nil:
 		return int32(r.departed-r.Head) > 0
-	case s.rspan > 0 && distance(s.rfirst, r.q.x.out.done) < s.rspan:
+	case s.rspan > 0 && distance(s.rfirst, r.rdone) < s.rspan:
 		return false
 	}
 	return distance(s.first, r.una) >= s.span

@@ -26,16 +26,16 @@ var extended = map[string]func() Profile{
 	"irn, go-back-N": func() Profile { return irn(retrans.Params{"go_back_n": 1}) },
 	"irn, no SACK":   func() Profile { return irn(retrans.Params{"sack": 0, "bdp_fc": 0}) },
 	"melo": func() Profile {
-		return Profile{Kind: bth.ProfileMELO, Tracker: tracker("melo", nil), Recovery: recovery("melo", nil),
+		return Profile{Kind: bth.ProfileMELO, Traits: Traits{OnlyHoles: true}, Tracker: tracker("melo", nil), Recovery: recovery("melo", nil),
 			ResponseTracker: tracker("melo", nil), ResponseRecovery: recovery("melo", nil)}
 	},
 	"melo, exhausted": func() Profile {
 		small := func() reorder.Tracker { return tracker("melo", reorder.Params{"pool_bits": 8, "bdp_packets": 16}) }
-		return Profile{Kind: bth.ProfileMELO, Tracker: small(), Recovery: recovery("melo", nil),
+		return Profile{Kind: bth.ProfileMELO, Traits: Traits{OnlyHoles: true}, Tracker: small(), Recovery: recovery("melo", nil),
 			ResponseTracker: small(), ResponseRecovery: recovery("melo", retrans.Params{"pool_bits": 16})}
 	},
 	"mp-rdma": func() Profile {
-		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", nil), Recovery: recovery("mp-rdma", nil),
+		return Profile{Kind: bth.ProfileMPRDMA, Traits: Traits{PerPacket: true}, Tracker: tracker("mp-rdma", nil), Recovery: recovery("mp-rdma", nil),
 			Controller: plugIn(ccalgo.New, "mp-rdma", nil), Paths: plugIn(path.New, "mp-rdma", nil),
 			ResponseTracker: tracker("mp-rdma", nil), ResponseRecovery: recovery("mp-rdma", nil),
 			ResponseControl: plugIn(ccalgo.New, "mp-rdma", nil), ResponsePaths: plugIn(path.New, "mp-rdma", nil)}
@@ -46,7 +46,7 @@ var extended = map[string]func() Profile{
 	"eunomia, last held at sender, idle": func() Profile { return eunomia(HoldAtSenderIdle, nil) },
 	"bitmap and selective repeat": func() Profile {
 		sel := func() retrans.Recovery { return retrans.NewEunomia(retrans.NewSelective(64)) }
-		return Profile{Kind: bth.ProfileEunomia, Tracker: reorder.NewMPRDMA(64), Recovery: sel(),
+		return Profile{Kind: bth.ProfileEunomia, Traits: Traits{Head: true, HoldLast: HoldAtReceiver}, Tracker: reorder.NewMPRDMA(64), Recovery: sel(),
 			ResponseTracker: reorder.NewMPRDMA(64), ResponseRecovery: sel()}
 	},
 }
@@ -77,7 +77,7 @@ func irn(p retrans.Params) Profile {
 var selective = map[string]float64{"selective_repeat": 1}
 
 func eunomia(hold HoldLast, p map[string]float64) Profile {
-	return Profile{Kind: bth.ProfileEunomia, HoldLast: hold, Tracker: tracker("eunomia", nil), Recovery: recovery("eunomia", p),
+	return Profile{Kind: bth.ProfileEunomia, Traits: Traits{Head: true, HoldLast: hold}, Tracker: tracker("eunomia", nil), Recovery: recovery("eunomia", p),
 		ResponseTracker: tracker("eunomia", nil), ResponseRecovery: recovery("eunomia", p)}
 }
 

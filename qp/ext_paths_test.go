@@ -19,7 +19,7 @@ import (
 func multipath(length int, p path.Params, control string, c ccalgo.Params) func() Profile {
 	l := reorder.Params{"bitmap_slots": float64(length)}
 	return func() Profile {
-		return Profile{Kind: bth.ProfileMPRDMA, Tracker: tracker("mp-rdma", l), Recovery: recovery("mp-rdma", nil),
+		return Profile{Kind: bth.ProfileMPRDMA, Traits: Traits{PerPacket: true}, Tracker: tracker("mp-rdma", l), Recovery: recovery("mp-rdma", nil),
 			Controller: plugIn(ccalgo.New, control, c), Paths: plugIn(path.New, "mp-rdma", p),
 			ResponseTracker: tracker("mp-rdma", l), ResponseRecovery: recovery("mp-rdma", nil),
 			ResponseControl: plugIn(ccalgo.New, control, c), ResponsePaths: plugIn(path.New, "mp-rdma", p)}

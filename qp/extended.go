@@ -20,7 +20,6 @@ type extendedFraming struct {
 	msn    uint32  // of the next message
 	recvSN uint32  // recv_WQE_SN of the next one that consumes a receive
 	readSN uint32  // read_WQE_SN of the next READ or atomic
-	done   bth.PSN // all responses before it are in memory
 	head   bth.PSN // the first PSN of the connection
 }
 
@@ -32,7 +31,7 @@ func (x *extendedFraming) init(q *QP, p *Profile) {
 // start begins at psn; the queue pair has entered RTS.
 func (x *extendedFraming) start(psn bth.PSN) {
 	x.reset()
-	x.done, x.head = psn, psn
+	x.q.req.rdone, x.head = psn, psn
 	x.trk.Reset(psn)
 }
 
@@ -53,17 +52,36 @@ func (x *extendedFraming) number(s *slot) {
 	}
 }
 
+// spans implements framing: a request with responses takes one PSN.
+func (x *extendedFraming) spans(n uint32, responds bool) (span, rspan uint32) {
+	if responds {
+		return 1, n
+	}
+	return n, 0
+}
+
+// More of framing: each packet asks for its acknowledgement, which waits for no response, and
+// lost ones are sent again until the peer is given up.
+func (x *extendedFraming) open(s *slot) bool             { return x.q.req.hasRoom() && x.mayEnd(s) }
+func (*extendedFraming) asks(mono.Time, bool, bool) bool { return true }
+func (*extendedFraming) probe(mono.Time, *Transmit) bool { return false }
+func (*extendedFraming) awaits() bool                    { return false }
+func (*extendedFraming) missed(mono.Time)                {}
+
 // stamp implements framing.
-func (x *extendedFraming) stamp(s *slot, k uint32, p *bth.Packet) {
+func (x *extendedFraming) stamp(s *slot, k uint32, again bool, p *bth.Packet) {
 	if s.sent == 0 {
 		x.number(s)
 	}
-	h, kind := &p.Ext, x.q.cfg.kind
-	h.Profile, h.Flags = kind, 0
-	if x.q.req.synchronises(s) {
-		h.Flags = bth.XSync
+	h := &p.Ext
+	h.Profile, h.Flags = x.q.cfg.kind, 0
+	if again {
+		h.Flags = bth.XReTx
 	}
-	if kinds[kind].head {
+	if x.q.req.synchronises(s) {
+		h.Flags |= bth.XSync
+	}
+	if x.q.x.Head {
 		h.Flags, h.Head = h.Flags|bth.XHasHead, x.head
 		if k+1 == s.span && x.q.req.lastSoFar(s) {
 			h.Flags |= bth.XTail
@@ -171,22 +189,23 @@ func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 		}
 		x.waiting.pop()
 	}
-	n := expected.Diff(x.done)
+	r := &x.q.req
+	n := expected.Diff(r.rdone)
 	if n == 0 {
 		return Accepted
 	}
 	if n > 1 || ends { // otherwise no request is complete
-		if s, _ := x.locate(x.done); x.unsynced && !x.q.host.Sync() {
+		if s, _ := x.locate(r.rdone); x.unsynced && !x.q.host.Sync() {
 			if x.q.host.Later() {
 				x.q.blocked = true
 				return Accepted
 			}
-			return x.q.req.misplaced(now, s, DropAccess)
+			return r.misplaced(now, s, DropAccess)
 		}
-		x.unsynced, x.done = false, expected
-		x.q.req.retire(now)
+		x.unsynced, r.rdone = false, expected
+		r.retire(now)
 	}
-	x.done, x.q.req.since = expected, now
+	r.rdone, r.since = expected, now
 	return Accepted
 }
 
@@ -209,7 +228,7 @@ func (x *extendedFraming) pollAck(t *Transmit) bool {
 	if x.acks.Len() == 0 || !x.q.sending() {
 		return false
 	}
-	x.q.acknowledge(t, bth.OpcodeExtReadAck, x.acks.pop(), x.done, bth.AETH{Syndrome: bth.SyndromeACK})
+	x.q.acknowledge(t, bth.OpcodeExtReadAck, x.acks.pop(), x.q.req.rdone, bth.AETH{Syndrome: bth.SyndromeACK})
 	return true
 }
 
@@ -234,10 +253,10 @@ func (r *requester) waits(now mono.Time) bool {
 }
 
 // mayEnd reports whether the next packet of s may leave: see HoldLast.
-func (r *requester) mayEnd(s *slot) bool {
-	hold := r.q.cfg.holdLast
+func (x *extendedFraming) mayEnd(s *slot) bool {
+	r, hold := &x.q.req, x.q.x.HoldLast
 	switch {
-	case !kinds[r.q.cfg.kind].holdsLast, hold == HoldAtReceiver, s.wqe.Opcode != WRWrite, s.sent+1 != s.span:
+	case hold <= HoldAtReceiver, s.wqe.Opcode != WRWrite, s.sent+1 != s.span:
 		return true
 	case hold == HoldAtSenderIdle && !r.lastSoFar(s):
 		return true
@@ -250,9 +269,9 @@ func (r *requester) lastSoFar(s *slot) bool {
 	return s == r.At(r.Tail-1) && !r.q.host.HasSend()
 }
 
-// givenUp is when the peer is (see patience): while nothing is outstanding, nobody is waited for.
-func (r *requester) givenUp() mono.Time {
-	limit := r.q.patience()
+// givenUp implements framing (see patience): while nothing is outstanding, nobody is waited for.
+func (x *extendedFraming) givenUp() mono.Time {
+	r, limit := &x.q.req, x.q.patience()
 	if limit == 0 || r.idle() || r.rnrUntil != 0 {
 		return mono.Never
 	}

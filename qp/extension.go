@@ -12,6 +12,7 @@ import (
 // extension is what a queue pair of an extended transport has instead of the admission and
 // the framing of RC: docs/wire.md has its packets, docs/transports.md its mechanisms.
 type extension struct {
+	Traits
 	out extendedFraming
 	in  anyOrder
 }
@@ -134,16 +135,15 @@ func (q *QP) report(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival) {
 // own marks, which MP-RDMA echoes (3.1). If too many wait, the oldest is forgotten: it counts as
 // lost on the way.
 func (q *QP) due(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
-	kind := &kinds[q.cfg.kind]
 	f.ECE = m.ce
-	if kind.onlyHoles && f.NumHoles == 0 {
+	if q.x.OnlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false
 	}
-	if kind.perPacket {
+	if q.x.PerPacket {
 		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
 	}
-	if !kind.perPacket {
+	if !q.x.PerPacket {
 		to.merge()
 	}
 	if to.Len() > q.cfg.Tuning.ackDepth() {

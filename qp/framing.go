@@ -5,24 +5,30 @@ import (
 	"roced/mono"
 )
 
-// framing is how a connection's requests and responses are numbered and what their packets
-// say: as those of standard RC, or with an extension header (docs/wire.md).
+// framing is in what the requests of standard RC (requester itself) and those of the extended
+// transports (extendedFraming, docs/wire.md) differ: how they and their responses are numbered,
+// what their packets say, and how losses are told and counted.
 type framing interface {
+	// spans returns how many PSNs a request of n packets or responses takes, and how many its
+	// responses take besides, which have PSNs of their own then.
+	spans(n uint32, responds bool) (span, rspan uint32)
+	// open reports whether what is outstanding allows for the next packet of s.
+	open(s *slot) bool
 	// stamp sets the headers of packet k of s that standard RC does not have. When s begins,
 	// it gives it the numbers that its packets carry.
-	stamp(s *slot, k uint32, p *bth.Packet)
+	stamp(s *slot, k uint32, again bool, p *bth.Packet)
+	// asks reports whether the packet just sent is to ask for an acknowledgement; ends says
+	// that it ends its request, again that it has been sent before.
+	asks(now mono.Time, ends, again bool) bool
+	// probe fills t with a packet that asks for an acknowledgement if nobody else has.
+	probe(now mono.Time, t *Transmit) bool
 	// receive takes an acknowledgement or a response.
 	receive(now mono.Time, p *bth.Packet, m arrival) Drop
-}
-
-// kinds are what the acknowledgements and packets of a transport say beyond the others'.
-var kinds = [...]struct {
-	perPacket bool // an acknowledgement for each packet, with its path: they clock the sender (MP-RDMA 3.1)
-	head      bool // packets carry the connection's first PSN and mark its last packet (Eunomia 3.2.1)
-	holdsLast bool // last packets of WRITEs wait for all before them (Eunomia 3.5.2)
-	onlyHoles bool // only a new hole is worth a NACK of its own (MELO 3.2.4)
-}{
-	bth.ProfileMELO:    {onlyHoles: true},
-	bth.ProfileMPRDMA:  {perPacket: true},
-	bth.ProfileEunomia: {head: true, holdsLast: true},
+	// awaits reports whether acknowledgements of what is sent now come after responses that
+	// are outstanding.
+	awaits() bool
+	// missed is told that packets have been lost.
+	missed(now mono.Time)
+	// givenUp is when the peer is; mono.Never: retries are counted.
+	givenUp() mono.Time
 }

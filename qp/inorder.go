@@ -217,7 +217,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 		// READ responses are data and share the rate of the queue pair. A window does not
 		// hold them, for nobody acknowledges them.
 		paced := r.q.sending() && !res.atomic
-		if paced && !r.q.req.pace.ready(now) {
+		if paced && !r.q.req.pace.Ready(now) {
 			return false
 		}
 		if a.respondNext(t, res) {

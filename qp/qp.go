@@ -27,6 +27,14 @@ import (
 	"roced/retrans"
 )
 
+// Traits are what packets and acknowledgements of a transport say and mind beyond the others'.
+type Traits struct {
+	PerPacket bool // an acknowledgement for each packet, with its path: they clock the sender (MP-RDMA 3.1)
+	Head      bool // packets carry the connection's first PSN and mark its last packet (Eunomia 3.2.1)
+	OnlyHoles bool // only a new hole is worth a NACK of its own (MELO 3.2.4)
+	HoldLast  HoldLast
+}
+
 // HoldLast says who holds back the last packet of a WRITE under Eunomia, so that a program that
 // polls memory for the end of the data finds all of it (3.5.2). Both ends must have the same.
 // WRITEs with immediate data are not held, their programs wait for the completion.
@@ -34,9 +42,10 @@ type HoldLast uint8
 
 // Who holds last packets back.
 const (
+	HoldNowhere HoldLast = iota
 	// HoldAtReceiver: the receiver keeps one that comes early until all before it has arrived
 	// (appendix A.1). As safe as HoldAtSender, without its round trip a message.
-	HoldAtReceiver HoldLast = iota
+	HoldAtReceiver
 	// HoldAtSender: each leaves when all before it has been acknowledged.
 	HoldAtSender
 	// HoldAtSenderIdle: likewise, but only if nothing is queued behind it; the last packet of a
@@ -47,7 +56,7 @@ const (
 // Profile is the set of plug-ins of one queue pair.
 type Profile struct {
 	Kind       bth.Profile // what its packets look like
-	HoldLast   HoldLast    // Eunomia only
+	Traits     Traits      // of extended transports
 	Tracker    reorder.Tracker
 	Recovery   retrans.Recovery
 	Controller ccalgo.Controller
@@ -87,7 +96,6 @@ type Config struct {
 type settings struct {
 	Type       Type
 	kind       bth.Profile
-	holdLast   HoldLast
 	SigAll     bool
 	HasSRQ     bool
 	Phantom    bool
@@ -102,7 +110,7 @@ type settings struct {
 
 func settingsOf(c *Config) settings {
 	return settings{
-		Type: c.Type, kind: c.Profile.Kind, holdLast: c.Profile.HoldLast, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
+		Type: c.Type, kind: c.Profile.Kind, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
 		MaxSendWR: c.MaxSendWR, MaxSendSGE: uint8(min(c.MaxSendSGE, MaxSGE)), MaxRecvSGE: uint8(min(c.MaxRecvSGE, MaxSGE)),
 		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, Tuning: c.Tuning,
 	}
@@ -210,15 +218,15 @@ func New(cfg Config) *QP {
 	if cfg.Type == RC && p.Recovery == nil {
 		p.Recovery = retrans.NewGoBackN()
 	}
-	if p.Kind != bth.ProfileRC && p.ResponseTracker == nil {
+	if p.Kind.Extended() && p.ResponseTracker == nil {
 		p.ResponseTracker = reorder.NewStrict()
 	}
-	if p.Kind != bth.ProfileRC && p.ResponseRecovery == nil {
+	if p.Kind.Extended() && p.ResponseRecovery == nil {
 		p.ResponseRecovery = retrans.NewGoBackN()
 	}
 	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
-	if cfg.Type == RC && p.Kind != bth.ProfileRC {
-		q.x, q.transport = new(extension), bth.TransportExt
+	if cfg.Type == RC && p.Kind.Extended() {
+		q.x, q.transport = &extension{Traits: p.Traits}, bth.TransportExt
 		q.x.out.init(q, p)
 		q.x.in.init(q, p)
 	}
@@ -354,13 +362,13 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 		return false
 	}
 	q.touch()
-	q.req.pace.waiting = false
+	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
 	if !q.blocked && (q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t)) {
 		return true
 	}
 	q.drained = true
-	q.req.pace.nothing()
+	q.req.pace.Nothing()
 	q.traceState(now)
 	return false
 }
@@ -449,7 +457,7 @@ func (q *QP) Free() {
 		q.req.rec.Reset(q.req.nxt)
 	}
 	if q.x != nil {
-		q.x.out.start(q.x.out.done)
+		q.x.out.start(q.req.rdone)
 		q.x.in.responses.reset()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/ring"
+	"roced/sched"
 )
 
 // psnMask wraps PSN distances that are known to be positive. They are counted
@@ -46,14 +47,15 @@ type requester struct {
 	draining            bool // SQD: the drained event is owed
 	retries, rnrRetries uint8
 	rdOut               int32     // READs and atomics outstanding
-	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
+	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own,
+	rdone               bth.PSN   // all before it are in memory then
 	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
 	at                  mono.Time // when hasMore or flushing was set
 	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
 	payloadAcked        uint64
 	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
 	ask                 asker
-	pace                pacer
+	pace                sched.Pacer
 	since               mono.Time // of the last progress
 	syncAt              mono.Time // a synchronise operation waits until then; zero: none does
 	atomic              [8]byte   // result on its way to memory
@@ -73,7 +75,7 @@ func (r *requester) init(q *QP, p *Profile) {
 // start begins sending at psn; the queue pair has entered RTS.
 func (r *requester) start(psn bth.PSN) {
 	r.forget()
-	r.rnxt = psn
+	r.rnxt, r.rdone = psn, psn
 	r.sender.start(psn)
 	r.configure()
 }
@@ -135,7 +137,7 @@ func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	if r.rec == nil {
 		return r.sendNew(now, t)
 	}
-	return r.sender.next(now, t, r) || r.probe(now, t)
+	return r.sender.next(now, t, r) || r.frame.probe(now, t)
 }
 
 // vacant reports whether there is no request, and paths are not to be told that.
@@ -147,8 +149,18 @@ func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now
 // exhausted implements source.
 func (r *requester) exhausted() bool { return r.cursor == r.Tail }
 
-// stamp implements framing: RC, UC and UD have no more headers.
-func (*requester) stamp(*slot, uint32, *bth.Packet) {}
+// The framing of RC: responses have the PSNs of their request, no packet has more headers, and
+// retries are counted.
+func (*requester) spans(n uint32, _ bool) (span, rspan uint32) { return n, 0 }
+func (*requester) stamp(*slot, uint32, bool, *bth.Packet)      {}
+func (r *requester) awaits() bool                              { return r.rdOut > 0 }
+func (*requester) givenUp() mono.Time                          { return mono.Never }
+
+// open implements framing: nothing spans more than half of the numbers.
+func (r *requester) open(s *slot) bool {
+	n := r.outstanding()
+	return n == 0 || s.kind != kindRead || n+s.span <= maxSpan
+}
 
 // sendNew sends the next packet of the request at the cursor.
 func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
@@ -167,7 +179,7 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 		if s.sent == 0 && !r.mayBegin(s) || !r.windowOpen(s) {
 			return false
 		}
-		return r.pace.ready(now) && r.transmit(now, s, t)
+		return r.pace.Ready(now) && r.transmit(now, s, t)
 	}
 	r.hasMore, r.at = true, now
 	return false
@@ -196,7 +208,7 @@ func (r *requester) mayBegin(s *slot) bool {
 	if !s.kind.responds() {
 		return true
 	}
-	return r.rdOut < int32(r.q.attr.MaxRdAtomic) && (!r.separate || r.rdOut == 0 || distance(r.q.x.out.done, r.rnxt)+s.rspan <= maxSpan)
+	return r.rdOut < int32(r.q.attr.MaxRdAtomic) && (r.rdOut == 0 || distance(r.rdone, r.rnxt)+s.rspan <= maxSpan)
 }
 
 // runLocal executes a local operation when its turn has come. A fence holds for
@@ -234,7 +246,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 		}
 		r.rnxt = r.rnxt.Add(int(s.rspan))
 	}
-	r.frame.stamp(s, k, &t.Packet)
+	r.frame.stamp(s, k, false, &t.Packet)
 	psn, span, n := r.nxt, uint32(1), len(t.Packet.Payload)
 	if s.kind.responds() {
 		span = s.span
@@ -255,11 +267,11 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	}
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
-	t.Packet.AckReq = responds || r.separate || r.wantAck(now, ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.next > now || !r.follows()))
+	t.Packet.AckReq = responds || r.frame.asks(now, ends, false)
 	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq)
 	// Only what a mere acknowledgement answers, and not behind responses that wait for the
 	// peer's own congestion control: two peers would slow each other down without end.
-	if t.Packet.AckReq && !responds && (r.separate || r.rdOut == 0) {
+	if t.Packet.AckReq && !responds && !r.frame.awaits() {
 		r.timer.sent(now, r.nxt.Add(-1))
 	}
 	return true
@@ -268,7 +280,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 // account charges a packet to pacing and congestion control.
 func (r *requester) account(now mono.Time, p *bth.Packet) {
 	if r.free && r.q.attr.RateLimit == 0 {
-		r.pace.unlimited()
+		r.pace.Unlimited()
 		return
 	}
 	var inflight uint32
@@ -303,11 +315,11 @@ func (r *requester) windowOpen(s *slot) bool {
 	}
 	n := r.outstanding()
 	switch {
-	case r.separate && (!r.hasRoom() || !r.mayEnd(s)):
+	case !r.frame.open(s):
 		return false
 	case n == 0:
 		return true
-	case r.full(n) || s.kind == kindRead && n+s.span > maxSpan:
+	case r.full(n):
 		return false
 	case r.free || r.rec.InFlight() == 0:
 		return true
@@ -325,10 +337,7 @@ func (r *requester) full(n uint32) bool {
 
 // nextTimeout is when onTimeout or poll has something to do.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.deadline().Min(r.pace.deadline())
-	if r.separate {
-		t = t.Min(r.givenUp())
-	}
+	t := r.deadline().Min(r.pace.Deadline()).Min(r.frame.givenUp())
 	if r.syncAt != 0 {
 		t = t.Min(r.syncAt)
 	}
@@ -357,7 +366,7 @@ func (r *requester) onTimeout(now mono.Time) {
 	case r.rec != nil && now >= r.rec.Deadline():
 		r.missing(now, r.timedOut(now), true)
 	}
-	if r.separate && r.q.sending() && now >= r.givenUp() {
+	if r.q.sending() && now >= r.frame.givenUp() {
 		r.q.ctr.RetryExceededErr++
 		r.fail(now, StatusRetryExcErr)
 	}

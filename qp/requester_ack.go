@@ -28,9 +28,13 @@ type asker struct {
 	pending bool      // and it has not been acknowledged
 }
 
-// wantAck reports whether the packet just sent is to ask for acknowledgement;
-// stop says that nothing follows it for now.
-func (r *requester) wantAck(now mono.Time, stop bool) bool {
+// asks implements framing.
+func (r *requester) asks(now mono.Time, ends, again bool) bool {
+	stop := ends && (r.q.cfg.Tuning.AcksPerWindow == 0 || r.pace.Next > now || !r.follows())
+	if again {
+		_, more := r.rec.NextRetransmit()
+		stop = !more
+	}
 	a, limit := &r.ask, r.q.cfg.MaxUnacked
 	window := uint64(ccalgo.Unlimited)
 	if !r.free {
@@ -78,7 +82,7 @@ func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	if !r.overdue && r.ask.pending && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
 		return false
 	}
-	return r.pace.ready(now) && r.sendAgain(now, i, k, t)
+	return r.pace.Ready(now) && r.sendAgain(now, i, k, t)
 }
 
 // sendAgain sends packet k of request i again.
@@ -88,7 +92,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 		r.unreadable(now, i)
 		return false
 	}
-	r.frame.stamp(s, k, &t.Packet)
+	r.frame.stamp(s, k, true, &t.Packet)
 	psn, span := s.first.Add(int(k)), uint32(1)
 	if s.kind.responds() {
 		span = s.span - k
@@ -97,23 +101,19 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	r.resend, r.overdue, t.Snapshot = i, false, true
 	r.rec.OnSent(now, psn, span, true)
 	r.q.traceSent(now, &t.Packet, span, true)
-	_, more := r.rec.NextRetransmit()
-	t.Packet.AckReq = s.kind.responds() || r.separate || r.wantAck(now, !more)
-	if r.separate {
-		t.Packet.Ext.Flags |= bth.XReTx
-	}
+	t.Packet.AckReq = s.kind.responds() || r.frame.asks(now, false, true)
 	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq)
 	r.q.ctr.RetransmittedPackets++
 	r.account(now, &t.Packet)
 	return true
 }
 
-// probe sends the last packet again, with AckReq, if nothing else can be sent
+// probe implements framing: it sends the last packet again, with AckReq, if nothing else can be sent
 // and none of the outstanding packets has asked for an acknowledgement. The
 // responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
 // this rare.
 func (r *requester) probe(now mono.Time, t *Transmit) bool {
-	if r.rec == nil || r.separate || r.q.blocked || r.ask.pending || r.pace.waiting || r.outstanding() == 0 || !r.q.sending() {
+	if r.q.blocked || r.ask.pending || r.pace.Waiting || r.outstanding() == 0 || !r.q.sending() {
 		return false
 	}
 	last := r.nxt.Add(-1)
@@ -121,7 +121,7 @@ func (r *requester) probe(now mono.Time, t *Transmit) bool {
 		last = r.At(r.bad).first.Add(-1)
 	}
 	i, k, ok := r.locate(last)
-	if !ok || r.At(i).kind != kindData || !r.pace.ready(now) {
+	if !ok || r.At(i).kind != kindData || !r.pace.Ready(now) {
 		return false
 	}
 	if !r.sendAgain(now, i, k, t) {

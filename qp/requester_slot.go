@@ -183,10 +183,7 @@ func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
 // measure checks what depends on the length and sets the span of s.
 func (q *QP) measure(s *slot) Status {
 	n := s.wqe.Length
-	s.span = packets(n, q.mtu)
-	if q.req.separate && s.kind.responds() {
-		s.span, s.rspan = 1, s.span
-	}
+	s.span, s.rspan = q.req.frame.spans(packets(n, q.mtu), s.kind.responds())
 	switch {
 	case s.kind.responds() && q.attr.MaxRdAtomic == 0:
 		return StatusLocQPOpErr // it could never be sent

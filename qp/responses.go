@@ -116,7 +116,7 @@ func (a *responseSender) windowOpen() bool {
 
 // send builds response psn of x.
 func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.PSN, again bool) bool {
-	if a.q.sending() && !x.atomic && !a.q.req.pace.ready(now) {
+	if a.q.sending() && !x.atomic && !a.q.req.pace.Ready(now) {
 		return false
 	}
 	if !a.build(&t.Packet, x, distance(x.first, psn)) {
@@ -164,7 +164,7 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	psn := x.first.Add(int(k))
 	p.AETH = bth.AETH{Syndrome: bth.SyndromeACK, MSN: x.msn}
 	p.Ext.Profile, p.Ext.Flags = a.q.cfg.kind, 0
-	if kinds[p.Ext.Profile].head {
+	if a.q.x.Head {
 		p.Ext.Flags, p.Ext.Head = bth.XHasHead, a.from
 		if psn.Next() == a.end {
 			p.Ext.Flags |= bth.XTail

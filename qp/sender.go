@@ -14,19 +14,14 @@ import (
 // outstanding, how many may be, and by which paths they leave. Requests have one;
 // responses of the extended transports, which are acknowledged too, have another.
 type sender struct {
-	q     *QP
-	rec   retrans.Recovery // nil: nothing is acknowledged (UC, UD)
-	ctl   ccalgo.Controller
-	paths path.Selector
-	each  bool // congestion control counts each acknowledgement, which answers one packet
-
-	// separate says that responses have PSNs of their own and each packet is acknowledged,
-	// requests and responses (IRN 5.2). A request with responses takes one PSN then, and lost
-	// packets are sent again until the peer is given up by time.
-	separate bool
-	onePath  bool // all packets leave by that of the connection
-	clocked  bool // paths look at the window: acknowledgements clock packets out
-	free     bool // there is no congestion control
+	q       *QP
+	rec     retrans.Recovery // nil: nothing is acknowledged (UC, UD)
+	ctl     ccalgo.Controller
+	paths   path.Selector
+	each    bool // congestion control counts each acknowledgement, which answers one packet
+	onePath bool // all packets leave by that of the connection
+	clocked bool // paths look at the window: acknowledgements clock packets out
+	free    bool // there is no congestion control
 	// responses: they are what is sent; for tracers and for random choices.
 	responses bool
 	// overdue says that the oldest packet is sent again after a timeout whatever the window,
@@ -60,9 +55,9 @@ type abilities struct {
 
 // newSender has nothing but its plug-ins.
 func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Selector) sender {
-	kind := q.cfg.kind
-	s := sender{q: q, rec: rec, ctl: ctl, paths: paths, each: kinds[kind].perPacket, separate: q.x != nil}
+	s := sender{q: q, rec: rec, ctl: ctl, paths: paths}
 	if q.x != nil {
+		s.each = q.x.PerPacket
 		s.can = new(abilities)
 		s.can.bounded, _ = rec.(retrans.Capped)
 		s.can.early, _ = rec.(retrans.Early)
@@ -171,9 +166,9 @@ func (s *sender) earlyRetransmit(now mono.Time, t *Transmit, from source, w path
 // its data with so many of them in flight.
 func (s *sender) charge(now mono.Time, p *bth.Packet, bytes, inflight uint32) {
 	if _, rate := s.limits(); rate != ccalgo.Unlimited {
-		s.q.req.pace.charge(now, s.q.wireLen(p), rate, s.q.cfg.Tuning.PacerCredit)
+		s.q.req.pace.Charge(now, s.q.wireLen(p), rate, s.q.cfg.Tuning.PacerCredit)
 	} else {
-		s.q.req.pace.unlimited()
+		s.q.req.pace.Unlimited()
 	}
 	if !s.free {
 		s.ctl.OnSent(now, bytes, inflight)

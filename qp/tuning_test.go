@@ -196,3 +196,18 @@ func TestZeroTuning(t *testing.T) {
 		}
 	}
 }
+
+func TestRateLimitAttribute(t *testing.T) {
+	q, h := newAt(t, RC, RTS)
+	if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil { // 1 Mb/s
+		t.Fatal(err)
+	}
+	h.queue = append(h.queue, SendWQE{Opcode: WRSend}, SendWQE{Opcode: WRSend})
+	var tr Transmit
+	if !q.PollTransmit(0, &tr) || q.PollTransmit(0, &tr) {
+		t.Fatal("not paced")
+	}
+	if want := mono.Time(58 * 8 * 1000); q.NextTimeout() != want {
+		t.Fatalf("next at %d, want %d", q.NextTimeout(), want)
+	}
+}

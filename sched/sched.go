@@ -2,7 +2,8 @@
 // those of the highest class first, then users, clients, or whatever else groups
 // them, by weight, then queue pairs by turns. It knows packets only by their length,
 // so that a NIC which builds frames and a simulated endpoint which has no bytes
-// share it. Deadlines says when the timers of as many queue pairs are due.
+// share it. Deadlines says when the timers of as many queue pairs are due, Pacer when the
+// next packet of one may leave.
 //
 // At each level of the tree of a class it is deficit round robin (Shreedhar and
 // Varghese, SIGCOMM 1995): whoever has something to send gets turns of quantum times

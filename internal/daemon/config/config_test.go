@@ -103,8 +103,8 @@ func TestHoldLast(t *testing.T) {
 		", hold_last: sender-idle": qp.HoldAtSenderIdle,
 	} {
 		n := read(t, "nics: [{name: a, port: {type: tap}, profile: eunomia, transports: {eunomia: {paths: {name: spray}"+text+"}}}]").NICs[0]
-		if p, err := n.Maker()(""); err != nil || p.HoldLast != want {
-			t.Errorf("%q: %d, %v, want %d", text, p.HoldLast, err, want)
+		if p, err := n.Maker()(""); err != nil || p.Traits.HoldLast != want {
+			t.Errorf("%q: %d, %v, want %d", text, p.Traits.HoldLast, err, want)
 		}
 	}
 }

@@ -27,7 +27,7 @@ var core = map[string][]string{
 	"ccalgo":  {"bth", "mono", "param"},
 	"path":    {"bth", "mono", "param", "ring"},
 	"sched":   {"mono"},
-	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo", "path", "ring"},
+	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo", "path", "ring", "sched"},
 	"profile": {"bitpool", "bth", "param", "reorder", "retrans", "ccalgo", "path", "qp"},
 	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile", "sched"},
 	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
