@@ -3,7 +3,8 @@
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
-# headers), the RDMA programs that are run unmodified, runc (containers) and nft (a firewall).
+# headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall) and
+# Slurm (a sweep of the simulator as a job array).
 # pristine: what scripts/pristine makes its roots with.
 # cross: emulators of other processors, and compilers for them and for musl.
 #
@@ -23,8 +24,12 @@ test)
 	tool ip iproute2
 	tool iperf3 iperf3
 	tool nft nftables
+	tool munged munge
 	tool rping rdmacm-utils
 	tool runc runc
+	tool sbatch slurm-client
+	tool slurmctld slurmctld
+	tool slurmd slurmd
 	tool tshark tshark
 	tool ucx_perftest ucx-utils
 	file /etc/libibverbs.d/rxe.driver ibverbs-providers

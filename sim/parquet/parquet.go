@@ -36,3 +36,40 @@ func Table[T any](dir, name string, rows []T) error {
 	_, err = w.Write(rows)
 	return errors.Join(err, w.Close(), f.Close())
 }
+
+// runFlow is a flow of one of several runs.
+type runFlow struct {
+	Run int `parquet:"run"`
+	result.Flow
+}
+
+// MergeFlows puts the flows.parquet of runs, which are in the folders that where tells, into one of
+// dir, with the run in the first column. Runs without one have no flows.
+func MergeFlows(dir string, runs []int, where func(run int) string) error {
+	f, err := os.CreateTemp(dir, ".flows-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	w := parquet.NewGenericWriter[runFlow](f, parquet.Compression(&parquet.Snappy))
+	for _, run := range runs {
+		flows, err := parquet.ReadFile[result.Flow](filepath.Join(where(run), "flows.parquet"))
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		rows := make([]runFlow, len(flows))
+		for i := range flows {
+			rows[i] = runFlow{run, flows[i]}
+		}
+		if _, err := w.Write(rows); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	if err := errors.Join(w.Close(), f.Chmod(0o644), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), filepath.Join(dir, "flows.parquet"))
+}

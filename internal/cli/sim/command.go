@@ -70,9 +70,11 @@ docs/simulator.md describes scenario files.`,
   rocesim run configs/sim/websearch.yaml --seeds 1..4 --json
   rocesim run configs/sim/incast.yaml --trace h1-h0=qp.json   then: rocectl trace draw qp.json --svg out
   rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
-  rocesim topology configs/sim/incast.yaml                 hosts, switches and links by name`,
+  rocesim sweep configs/sim/incast.yaml --vary transport.profile=rc,irn --seeds 1..3 --out s
+  rocesim diff a b                                         what differs between two results
+  rocesim topology show configs/sim/incast.yaml            hosts, switches and links by name`,
 		SilenceErrors: true, SilenceUsage: true,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
@@ -83,8 +85,16 @@ docs/simulator.md describes scenario files.`,
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	f.StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
-	root.AddCommand(a.run(), a.topology())
+	root.AddCommand(a.run(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology())
 	return root
+}
+
+// noArgs refuses arguments, among them misspelt commands.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], c.CommandPath())}
+	}
+	return nil
 }
 
 // oneFile accepts the name of a scenario.
@@ -138,23 +148,4 @@ func parseSeeds(s string) (seeds []uint64, err error) {
 		seeds = append(seeds, n)
 	}
 	return seeds, nil
-}
-
-func (a *app) topology() *cobra.Command {
-	return &cobra.Command{
-		Use:   "topology SCENARIO",
-		Short: "Show hosts, switches and links of a scenario",
-		Args:  oneFile,
-		RunE: func(_ *cobra.Command, args []string) error {
-			f, err := a.read(args[0], 0)
-			if err != nil {
-				return err
-			}
-			c, err := f.Config(beside(args[0]))
-			if err != nil {
-				return usageError{err}
-			}
-			return a.showTopology(&c)
-		},
-	}
 }

@@ -17,6 +17,19 @@ func rocesim(args ...string) (code int, out, diag string) {
 	return code, o.String(), d.String()
 }
 
+// TestHelp: each command says what it does, and how, with an example of itself.
+func TestHelp(t *testing.T) {
+	for _, c := range newCommand(nil, nil).Commands() {
+		for _, c := range append(c.Commands(), c) {
+			path := strings.Fields(c.CommandPath())[1:]
+			code, out, _ := rocesim(append(path, "--help")...)
+			if want := "  " + c.CommandPath() + " "; code != 0 || !strings.Contains(out, "Examples:\n"+want) || len(c.Long)+len(c.Commands()) == 0 {
+				t.Errorf("%s: code %d\n%s", c.CommandPath(), code, out)
+			}
+		}
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	dir := t.TempDir()
 	stuck := filepath.Join(dir, "stuck.yaml")
@@ -45,7 +58,16 @@ events: [{at: 1us, link: h0-h1, do: fail}]
 		{[]string{"run", scenarios + "incast.yaml", "--queue", "h0-leaf0"}, 2, `no switch has a link "h0-leaf0"`},
 		{[]string{"run", scenarios + "incast.yaml", "--format", "xls"}, 2, "neither csv nor parquet"},
 		{[]string{"run", stuck, "-q"}, 0, "2 failed"},
-		{[]string{"topology", scenarios + "incast.yaml"}, 0, "32 hosts, 8 switches, 48 cables"},
+		{[]string{"nonsense"}, 2, `unknown command "nonsense"`},
+		{[]string{"topology", "nonsense"}, 2, `unknown command "nonsense"`},
+		{[]string{"sweep", scenarios + "incast.yaml"}, 2, "--out"},
+		{[]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--vary", "x"}, 2, "not like transport.profile=rc,irn"},
+		{[]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--kubernetes"}, 2, "--image and --claim"},
+		{[]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--jobs", "3"}, 2, "--parallel"},
+		{[]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--format", "xls"}, 2, "neither csv nor parquet"},
+		{[]string{"work", dir}, 2, "has no sweep"},
+		{[]string{"collect", dir}, 2, "has no sweep"},
+		{[]string{"topology", "show", scenarios + "incast.yaml"}, 0, "32 hosts, 8 switches, 48 cables"},
 	} {
 		code, out, diag := rocesim(c.args...)
 		if code != c.code || !strings.Contains(out+diag, c.want) {

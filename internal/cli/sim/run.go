@@ -225,6 +225,10 @@ func writeTables(dir, format string, res *result.Result) error {
 	if err := write(dir); err != nil {
 		return err
 	}
+	return writeSummary(dir, res)
+}
+
+func writeSummary(dir string, res *result.Result) error {
 	b, err := json.MarshalIndent(res.Summary(), "", "  ")
 	if err != nil {
 		return err
@@ -281,7 +285,7 @@ func (r *oneRun) captures() error {
 		}
 		l, err := r.s.Cluster().Network().Link(name, 0)
 		if err != nil {
-			return usageError{fmt.Errorf("--pcapng: %w; `rocesim topology %s` lists them", err, r.name)}
+			return usageError{fmt.Errorf("--pcapng: %w; `rocesim topology show %s` lists them", err, r.name)}
 		}
 		var failed func() error
 		w, err := r.create(file, func() error { return failed() })

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"roced/sim"
 )
 
@@ -14,6 +16,36 @@ type cable struct {
 	B       string  `json:"b"`
 	Rate    uint64  `json:"rate_bps"`
 	DelayUs float64 `json:"delay_us"`
+}
+
+func (a *app) topology() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "topology",
+		Short:   "Look at the topology of a scenario",
+		Example: "  rocesim topology show configs/sim/incast.yaml",
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(&cobra.Command{
+		Use:   "show SCENARIO",
+		Short: "Show hosts, switches and links by name",
+		Long:  "Shows hosts, switches and links with their rates and delays: the names that scenarios, --pcapng and --queue take.",
+		Example: `  rocesim topology show configs/sim/incast.yaml
+  rocesim topology show configs/sim/incast.yaml --set topology.leaves=8 --json`,
+		Args: oneFile,
+		RunE: func(_ *cobra.Command, args []string) error {
+			f, err := a.read(args[0], 0)
+			if err != nil {
+				return err
+			}
+			c, err := f.Config(beside(args[0]))
+			if err != nil {
+				return usageError{err}
+			}
+			return a.showTopology(&c)
+		},
+	})
+	return c
 }
 
 func (a *app) showTopology(c *sim.Config) error {

@@ -1,0 +1,160 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"roced/sim/sweep"
+)
+
+// batch is how a sweep runs on many machines.
+type batch struct {
+	slurm, kubernetes bool
+	jobs, at          int
+	program           string
+	image, claim      string
+}
+
+// defaultJobs is how many jobs a sweep has at most: Slurm's arrays have 1001 elements unless
+// MaxArraySize says otherwise.
+const defaultJobs = 1000
+
+func (b *batch) flags(f *pflag.FlagSet) {
+	f.BoolVar(&b.slurm, "slurm", false, "run nothing: write slurm.sh, a job array, into the folder")
+	f.BoolVar(&b.kubernetes, "kubernetes", false, "run nothing: write job.yaml, an Indexed Job, into the folder")
+	f.IntVar(&b.jobs, "jobs", 0, fmt.Sprintf("with these: how many jobs share the runs (default: one each, at most %d)", defaultJobs))
+	f.IntVar(&b.at, "at-once", 0, "with these: how many jobs at a time (default: all)")
+	f.StringVar(&b.program, "program", "", "with --slurm: where rocesim is on the nodes (default: where this one is)")
+	f.StringVar(&b.image, "image", "", "with --kubernetes: an image that has rocesim in its PATH")
+	f.StringVar(&b.claim, "claim", "", "with --kubernetes: the PersistentVolumeClaim whose root is the folder")
+}
+
+func (b *batch) wanted() bool { return b.slurm || b.kubernetes }
+
+func (b *batch) check() error {
+	switch {
+	case b.kubernetes && (b.image == "" || b.claim == ""):
+		return usageError{errors.New("--kubernetes needs --image and --claim")}
+	case !b.kubernetes && (b.image != "" || b.claim != ""):
+		return usageError{errors.New("--image and --claim belong to --kubernetes")}
+	case !b.slurm && b.program != "":
+		return usageError{errors.New("--program belongs to --slurm")}
+	case !b.wanted() && (b.jobs != 0 || b.at != 0):
+		return usageError{errors.New("--jobs and --at-once belong to --slurm and --kubernetes; here it is --parallel")}
+	case b.jobs < 0 || b.at < 0:
+		return usageError{errors.New("--jobs and --at-once are not negative")}
+	}
+	return nil
+}
+
+// writeBatch writes what Slurm and Kubernetes take, and says what to do with it.
+func (a *app) writeBatch(f *sweep.Folder, b *batch, title string) error {
+	dir, err := filepath.Abs(f.Dir)
+	if err != nil {
+		return err
+	}
+	jobs := b.jobs
+	if jobs == 0 {
+		jobs = min(len(f.Plan.Runs), defaultJobs)
+	}
+	at := b.at
+	if at == 0 {
+		at = jobs
+	}
+	if b.slurm {
+		if b.program == "" {
+			if b.program, err = os.Executable(); err != nil {
+				return err
+			}
+		}
+		file := filepath.Join(dir, "slurm.sh")
+		if err := sweep.WriteFile(file, slurmScript(dir, b.program, jobName(title), jobs, at)); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "sbatch --wait %s   # and again, if jobs were lost\n", quote(file))
+	}
+	if b.kubernetes {
+		file := filepath.Join(dir, "job.yaml")
+		if err := sweep.WriteFile(file, kubernetesJob(b.image, b.claim, jobName(title), jobs, at)); err != nil {
+			return err
+		}
+		fmt.Fprintf(a.out, "# copy %s into the root of the volume of %s, then\nkubectl apply -f %s\n", quote(dir), b.claim, quote(file))
+	}
+	fmt.Fprintf(a.out, "rocesim collect %s\n", quote(f.Dir))
+	return nil
+}
+
+// slurmScript is a job array that does the sweep in a folder. A job that is preempted or whose node
+// is lost goes on with what it has not done.
+func slurmScript(dir, program, name string, jobs, at int) []byte {
+	return fmt.Appendf(nil, `#!/bin/bash
+# Does the sweep in %s. Submitted again, it goes on with what is not done.
+#SBATCH --job-name=%s
+#SBATCH --array=0-%d%%%d
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=1
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output=/dev/null
+#SBATCH --error=/dev/null
+exec >>%s/slurm-"$SLURM_ARRAY_TASK_ID".log 2>&1
+exec %s work %s --part "$SLURM_ARRAY_TASK_ID/%d" --parallel 1
+`, dir, name, jobs-1, at, quote(dir), quote(program), quote(dir), jobs)
+}
+
+// kubernetesJob is an Indexed Job that does the sweep in the root of a volume. Kubernetes puts the
+// index into the environment, and from there into the command.
+func kubernetesJob(image, claim, name string, jobs, at int) []byte {
+	return fmt.Appendf(nil, `# Does the sweep in the root of the volume. Deleted and applied again, it goes on with what is not done.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: %s
+spec:
+  completionMode: Indexed
+  completions: %d
+  parallelism: %d
+  backoffLimit: %d
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+        - name: rocesim
+          image: %q
+          command: [rocesim, work, /sweep, --part, $(JOB_COMPLETION_INDEX)/%d, --parallel, "1"]
+          resources:
+            requests:
+              cpu: "1"
+          volumeMounts:
+            - name: sweep
+              mountPath: /sweep
+      volumes:
+        - name: sweep
+          persistentVolumeClaim:
+            claimName: %q
+`, name, jobs, at, max(jobs/10, 6), image, jobs, claim)
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// jobName makes a name that both take: of a host name's letters (RFC 1123), with room for an index.
+func jobName(title string) string {
+	name := "rocesim-" + notInNames.ReplaceAllString(strings.ToLower(title), "-")
+	return strings.Trim(name[:min(len(name), 50)], "-")
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+-]+$`)
+
+// quote writes a word for a shell.
+func quote(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

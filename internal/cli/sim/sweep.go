@@ -1,0 +1,276 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"roced/sim"
+	"roced/sim/result"
+	"roced/sim/scenario"
+	"roced/sim/sweep"
+)
+
+// sweepOptions are those of `rocesim sweep`.
+type sweepOptions struct {
+	vary     []string
+	seeds    string
+	out      string
+	format   string
+	parallel int
+	quiet    bool
+	batch    batch
+}
+
+// noTables is the format of tables that are not written.
+const noTables = "none"
+
+func (a *app) sweep() *cobra.Command {
+	var o sweepOptions
+	c := &cobra.Command{
+		Use:   "sweep SCENARIO --vary KEY=A,B,C ... --out FOLDER",
+		Short: "Run a scenario with all combinations of some values",
+		Long: `Runs a scenario with all combinations of the values that keys take, on all processors, and
+collects what they have found (see rocesim collect).
+
+A run's result appears in the folder at once and whole. After an interrupt or a crash the same
+command goes on with the runs that are missing. With --slurm or --kubernetes nothing runs here:
+a job array's script or an Indexed Job's manifest is written that does, on machines that share
+the folder.`,
+		Example: `  rocesim sweep configs/sim/incast.yaml --vary transport.profile=rc,irn --vary workload.0.senders=5,10,30 --seeds 1..3 --out s
+  rocesim sweep configs/sim/websearch.yaml --vary 'switch.balance=[{name: ecmp}, {name: drill, samples: 2}]' --out s --format parquet
+  rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out /shared/s --slurm     then: sbatch /shared/s/slurm.sh
+  rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out s --kubernetes --image rocesim:1 --claim sweeps`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error { return a.doSweep(c.Context(), args[0], &o) },
+	}
+	f := c.Flags()
+	f.StringArrayVar(&o.vary, "vary", nil, "KEY=A,B,C: a key of the scenario and its values, as YAML")
+	f.StringVar(&o.seeds, "seeds", "", "a seed or a range of them, 1..10")
+	f.StringVarP(&o.out, "out", "o", "", "the folder of the sweep (required)")
+	f.StringVar(&o.format, "format", noTables, "what tables of each run are written as: none, csv or parquet")
+	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	o.batch.flags(f)
+	return c
+}
+
+func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
+	if o.out == "" {
+		return usageError{errors.New("a sweep needs a folder: --out FOLDER")}
+	}
+	if o.format != noTables {
+		if err := checkFormat(o.format); err != nil {
+			return err
+		}
+	}
+	if err := o.batch.check(); err != nil {
+		return err
+	}
+	plan, err := a.plan(o)
+	if err != nil {
+		return usageError{err}
+	}
+	files, title, err := try(name, plan)
+	if err != nil {
+		return usageError{err}
+	}
+	f, err := sweep.Create(o.out, plan, files)
+	if errors.Is(err, sweep.ErrOther) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	if o.batch.wanted() {
+		return a.writeBatch(f, &o.batch, title)
+	}
+	if err := a.work(ctx, f, sweep.Work{Parallel: o.parallel}, o.quiet); err != nil {
+		if errors.Is(err, context.Canceled) {
+			fmt.Fprintf(a.diag, "rocesim: %s keeps what is done; the same command goes on\n", o.out)
+		}
+		return err
+	}
+	return a.collectFrom(f)
+}
+
+// plan is what o asks for: what --set says, all combinations of --vary, and each of them with all
+// seeds.
+func (a *app) plan(o *sweepOptions) (*sweep.Plan, error) {
+	var axes []sweep.Axis
+	for _, s := range a.set {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok {
+			return nil, fmt.Errorf("--set %q is not key=value", s)
+		}
+		axes = append(axes, sweep.Axis{Key: key, Values: []string{value}})
+	}
+	for _, v := range o.vary {
+		x, err := sweep.ParseAxis(v)
+		if err != nil {
+			return nil, fmt.Errorf("--vary %w", err)
+		}
+		axes = append(axes, x)
+	}
+	if o.seeds != "" {
+		seeds, err := parseSeeds(o.seeds)
+		if err != nil {
+			return nil, err
+		}
+		x := sweep.Axis{Key: "seed"}
+		for _, s := range seeds {
+			x.Values = append(x.Values, strconv.FormatUint(s, 10))
+		}
+		axes = append(axes, x)
+	}
+	format := o.format
+	if format == noTables {
+		format = ""
+	}
+	return sweep.NewPlan(format, axes)
+}
+
+// try reads the scenario of each run, but for other seeds, so that what is wrong is said at once. It
+// returns the files that a sweep needs, the scenario among them, and the name of the latter.
+func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, "", err
+	}
+	files = map[string][]byte{sweep.Scenario: text}
+	load := func(file string) ([]byte, error) {
+		b, err := beside(name)(file)
+		switch {
+		case err != nil || filepath.IsAbs(file):
+		case !filepath.IsLocal(file) || file == sweep.Scenario:
+			err = fmt.Errorf("a sweep has a copy of the files that its scenario names: %s must be beside it, or absolute", file)
+		default:
+			files[file] = b
+		}
+		return b, err
+	}
+	tried := map[string]bool{}
+	for i := range p.Runs {
+		set := p.Set(i)
+		others := strings.Join(slices.DeleteFunc(slices.Clone(set), func(s string) bool { return strings.HasPrefix(s, "seed=") }), "\n")
+		if tried[others] {
+			continue
+		}
+		tried[others] = true
+		f, err := scenario.Read(name, text, set)
+		if err == nil {
+			_, err = f.Config(load)
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("run %d (%s): %w", i, strings.Join(set, ", "), err)
+		}
+		title = f.Name
+	}
+	return files, title, nil
+}
+
+// workCommand is what jobs of a cluster run.
+func (a *app) workCommand() *cobra.Command {
+	var part string
+	var quiet bool
+	w := sweep.Work{}
+	c := &cobra.Command{
+		Use:   "work FOLDER",
+		Short: "Do the runs of a sweep that are not done, or a part of them",
+		Long: `Does what is not done of a sweep that rocesim sweep has begun: all of it, or the K-th of N
+parts, which is how several machines share it. What runs have found stays in the folder.`,
+		Example: `  rocesim work s
+  rocesim work /shared/s --part 3/40 --parallel 1`,
+		Args: oneFile,
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := sweep.Open(args[0])
+			if err != nil {
+				return usageError{err}
+			}
+			if part != "" {
+				if n, err := fmt.Sscanf(part, "%d/%d", &w.Part, &w.Parts); n != 2 || err != nil || w.Part < 0 || w.Part >= w.Parts {
+					return usageError{fmt.Errorf("--part %q is not like 3/40, from 0/40 to 39/40", part)}
+				}
+			}
+			return a.work(c.Context(), f, w, quiet)
+		},
+	}
+	c.Flags().StringVar(&part, "part", "", "K/N: the K-th of N parts; the first is 0")
+	c.Flags().IntVar(&w.Parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	return c
+}
+
+// work does w in a sweep.
+func (a *app) work(ctx context.Context, f *sweep.Folder, w sweep.Work, quiet bool) error {
+	w.Do = func(ctx context.Context, run int, dir string) error {
+		res, err := simulate(ctx, filepath.Join(f.Dir, sweep.Scenario), f.Plan.Set(run))
+		if res != nil {
+			if err := writeRun(dir, f.Plan.Format, res); err != nil {
+				return err
+			}
+		}
+		return err
+	}
+	if !quiet {
+		var last time.Time
+		w.Tell = func(p sweep.Progress) {
+			if p.Done < p.All && time.Since(last) < time.Second {
+				return
+			}
+			last = time.Now()
+			line := fmt.Sprintf("%d of %d runs done", p.Done, p.All)
+			if p.Failed > 0 {
+				line += fmt.Sprintf(", %d failed", p.Failed)
+			}
+			if p.Left > 0 {
+				line += fmt.Sprintf(", about %v left", p.Left)
+			}
+			fmt.Fprintln(a.diag, line)
+		}
+	}
+	return f.Work(ctx, w)
+}
+
+// simulate runs a scenario once. What goes wrong while it runs is sweep.Failed: it belongs to the run.
+func simulate(ctx context.Context, name string, set []string) (*result.Result, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := scenario.Read(name, text, set)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.Config(beside(name))
+	if err != nil {
+		return nil, err
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		return nil, sweep.Failed{Err: err}
+	}
+	s.Watch = ctx.Err
+	res, err := s.Run()
+	if err != nil && ctx.Err() == nil {
+		err = sweep.Failed{Err: err}
+	}
+	return res, err
+}
+
+// writeRun writes what a run has found: its summary, and tables if they are wanted.
+func writeRun(dir, format string, res *result.Result) error {
+	if format != "" {
+		return writeTables(dir, format, res)
+	}
+	return writeSummary(dir, res)
+}

@@ -1,0 +1,182 @@
+// Package sweep keeps many runs of a scenario in a folder: which there are, and what has come out of
+// them. What a run has found appears there at once and whole, so that whatever ends a sweep, an
+// interrupt, a crash or the machine's, takes no more than the runs that were under way, and the
+// rest goes on from there: on this machine, or in parts on many that share the folder.
+//
+//	plan.json           what the sweep is
+//	scenario.yaml       its scenario, and beside it the files that this names
+//	runs/0007/run.json  which run that is, how long it took, what went wrong
+//	runs/0007/...       what it has found
+package sweep
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Plan is what a sweep is.
+type Plan struct {
+	Format string     `json:"format"` // of tables: csv, parquet; empty: no tables
+	Vary   []string   `json:"vary"`   // keys that differ from run to run, the seed last
+	Runs   [][]string `json:"runs"`   // by run: values of these keys
+}
+
+// Axis is a key of the scenario and the values that it takes.
+type Axis struct {
+	Key    string
+	Values []string
+}
+
+// ErrOther says that a folder has another sweep than the one that is to go on.
+var ErrOther = errors.New("there is another sweep in this folder")
+
+// ParseAxis reads "key=a,b,c" or "key=[a, {b: c}]": values are YAML.
+func ParseAxis(text string) (Axis, error) {
+	key, list, ok := strings.Cut(text, "=")
+	if !ok || key == "" || list == "" {
+		return Axis{}, fmt.Errorf("%q is not like transport.profile=rc,irn", text)
+	}
+	if !strings.HasPrefix(list, "[") {
+		list = "[" + list + "]"
+	}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(list), &doc); err != nil || len(doc.Content) != 1 || len(doc.Content[0].Content) == 0 {
+		return Axis{}, fmt.Errorf("%q: the values are no list, such as rc,irn or [{name: drill}, {name: ecmp}]", text)
+	}
+	a := Axis{Key: key}
+	for _, n := range doc.Content[0].Content {
+		value, err := flow(n)
+		if err != nil {
+			return a, fmt.Errorf("%q: %w", text, err)
+		}
+		if slices.Contains(a.Values, value) {
+			return a, fmt.Errorf("%q: %s is there twice", text, value)
+		}
+		a.Values = append(a.Values, value)
+	}
+	return a, nil
+}
+
+// flow writes a value in one line.
+func flow(n *yaml.Node) (string, error) {
+	if n.Kind == yaml.ScalarNode && n.Style == 0 {
+		return n.Value, nil
+	}
+	n.Style = yaml.FlowStyle
+	b, err := yaml.Marshal(n)
+	return strings.Join(strings.Fields(string(b)), " "), err
+}
+
+// maxRuns bounds what a mistake can ask for.
+const maxRuns = 1_000_000
+
+// NewPlan returns all combinations of the values of axes; the last one changes fastest.
+func NewPlan(format string, axes []Axis) (*Plan, error) {
+	p := &Plan{Format: format, Runs: [][]string{nil}}
+	for _, a := range axes {
+		if slices.Contains(p.Vary, a.Key) {
+			return nil, fmt.Errorf("%s is varied twice", a.Key)
+		}
+		if len(p.Runs)*len(a.Values) > maxRuns {
+			return nil, fmt.Errorf("these are more than %d runs", maxRuns)
+		}
+		p.Vary = append(p.Vary, a.Key)
+		var all [][]string
+		for _, r := range p.Runs {
+			for _, v := range a.Values {
+				all = append(all, append(slices.Clone(r), v))
+			}
+		}
+		p.Runs = all
+	}
+	return p, nil
+}
+
+// Set are the changes to the scenario of a run, as --set takes them.
+func (p *Plan) Set(run int) []string {
+	set := make([]string, len(p.Vary))
+	for i, key := range p.Vary {
+		set[i] = key + "=" + p.Runs[run][i]
+	}
+	return set
+}
+
+// Folder is where a sweep is.
+type Folder struct {
+	Dir  string
+	Plan Plan
+}
+
+const (
+	planFile = "plan.json"
+	runsDir  = "runs"
+	// Scenario is the name of the scenario in a folder.
+	Scenario = "scenario.yaml"
+)
+
+// Create makes the folder of a sweep, with files by their names, the scenario among them. If the same
+// sweep is there, it goes on; another one is ErrOther.
+func Create(dir string, p *Plan, files map[string][]byte) (*Folder, error) {
+	text, err := json.MarshalIndent(p, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	if old, err := os.ReadFile(filepath.Join(dir, planFile)); err == nil {
+		return &Folder{dir, *p}, same(dir, old, text, files)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, runsDir), 0o755); err != nil {
+		return nil, err
+	}
+	for name, text := range files {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return nil, err
+		}
+		if err := WriteFile(file, text); err != nil {
+			return nil, err
+		}
+	}
+	return &Folder{dir, *p}, WriteFile(filepath.Join(dir, planFile), text) // last: now all of it is there
+}
+
+// same reports whether a folder has the sweep of that plan and these files.
+func same(dir string, old, plan []byte, files map[string][]byte) error {
+	if !bytes.Equal(old, plan) {
+		return fmt.Errorf("%s: %w, with other values: choose another folder", dir, ErrOther)
+	}
+	for name, text := range files {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(b, text) {
+			return fmt.Errorf("%s: %w: its %s is not the same: choose another folder", dir, ErrOther, name)
+		}
+	}
+	return nil
+}
+
+// Open opens the folder of a sweep.
+func Open(dir string) (*Folder, error) {
+	text, err := os.ReadFile(filepath.Join(dir, planFile))
+	if err != nil {
+		return nil, fmt.Errorf("%s has no sweep: %w", dir, err)
+	}
+	f := &Folder{Dir: dir}
+	if err := json.Unmarshal(text, &f.Plan); err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, planFile), err)
+	}
+	for i, r := range f.Plan.Runs {
+		if len(r) != len(f.Plan.Vary) {
+			return nil, fmt.Errorf("%s: run %d has %d values of %d keys", filepath.Join(dir, planFile), i, len(r), len(f.Plan.Vary))
+		}
+	}
+	return f, nil
+}
+
+// Run returns the folder of what a run has found.
+func (f *Folder) Run(i int) string { return filepath.Join(f.Dir, runsDir, fmt.Sprintf("%04d", i)) }
