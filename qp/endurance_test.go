@@ -12,7 +12,8 @@ import (
 	"roced/qp/qptest"
 )
 
-// long is the nightly form: every number of every transport goes round several times.
+// long is the form in which every number of every transport goes round, several times those of
+// packets.
 var long = flag.Bool("qp.long", false, "soak over several wraps of all sequence numbers")
 
 // connect begins both ends of b anew at first, at an instant.
@@ -66,7 +67,7 @@ func TestManyPackets(t *testing.T) {
 	}
 	for _, tr := range benchTransports {
 		if !*long && tr.name != "rc" {
-			continue // in the nightly form
+			continue // with -qp.long
 		}
 		t.Run(tr.name, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +114,7 @@ func TestEdges(t *testing.T) {
 // are as long as PSNs.
 func TestSequenceNumbersWrap(t *testing.T) {
 	if !*long {
-		t.Skip("nightly")
+		t.Skip("takes a minute: -qp.long")
 	}
 	for _, tr := range benchTransports {
 		for _, op := range []qp.WROpcode{qp.WRSend, qp.WRRead} {
