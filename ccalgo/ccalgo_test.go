@@ -2,10 +2,12 @@ package ccalgo
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"roced/mono"
+	"roced/param"
 )
 
 func TestFactories(t *testing.T) {
@@ -111,5 +113,39 @@ func TestNoAllocations(t *testing.T) {
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
+	}
+}
+
+// TestRegister: an algorithm of a program's own is one like the others: it has parameters with
+// defaults and limits, and a name that is its alone.
+func TestRegister(t *testing.T) {
+	Register("own", func(r *param.Reader) Controller {
+		return NewStatic(uint64(r.Value("window_bytes", 5, 1, 10)), Unlimited)
+	})
+	defer func() { delete(Factories, "own"); delete(makers, "own") }()
+	c, err := New("own", Params{"window_bytes": 7})
+	if err != nil || !slices.Contains(Names(), "own") {
+		t.Fatal(err, Names())
+	}
+	if w, _ := c.Limits(); w != 7 {
+		t.Errorf("window %d", w)
+	}
+	if p := Parameters("own"); len(p) != 1 || p[0] != (param.Parameter{Name: "window_bytes", Default: 5, Min: 1, Max: 10}) {
+		t.Errorf("%+v", p)
+	}
+	for _, p := range []Params{{"window_bytes": 11}, {"size": 1}} {
+		if _, err := New("own", p); err == nil || !strings.Contains(err.Error(), "ccalgo: own") {
+			t.Errorf("%v: %v", p, err)
+		}
+	}
+	for _, name := range []string{"own", "dcqcn", ""} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%q is registered twice", name)
+				}
+			}()
+			Register(name, nil)
+		}()
 	}
 }

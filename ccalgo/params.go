@@ -27,6 +27,20 @@ var Factories = map[string]Factory{
 	"mp-rdma": factory("mp-rdma", newMPRDMA),
 }
 
+// Register adds an algorithm, of a program that brings one of its own, under a name that is still
+// free. make reads its parameters from r and returns a controller; what is wrong with a parameter r
+// reports. Parameters that are called line_rate_bps (of the NIC) and base_rtt_us (of the path, where
+// it is known) have values from there if the configuration gives none.
+//
+// It is called in the beginning of main, or in a test's init: the algorithms are looked up without a
+// lock. It panics if the name is taken.
+func Register(algorithm string, make func(r *param.Reader) Controller) {
+	if _, taken := Factories[algorithm]; taken || algorithm == "" {
+		panic(fmt.Sprintf("ccalgo: the name %q is taken", algorithm))
+	}
+	Factories[algorithm] = factory(algorithm, func(r reader) Controller { return make(r.Reader) })
+}
+
 // makers make controllers from parameters being read. They are kept beside the
 // factories so that the parameters of each can be listed.
 var makers = map[string]func(reader) Controller{}

@@ -99,6 +99,17 @@ type rule struct {
 
 func oneOf(name string, of ...string) bool { return slices.Contains(of, name) }
 
+// windowless reports whether congestion control has no window, but perhaps a rate.
+func windowless(congestion Part) bool {
+	c, err := control(congestion)
+	if err != nil {
+		return false // which is said elsewhere
+	}
+	c.Reset(1024)
+	window, _ := c.Limits()
+	return window == ccalgo.Unlimited
+}
+
 var rules = []rule{
 	{func(k bth.Profile, s Spec) bool {
 		return k == bth.ProfileRC && (s.Reorder.Name != "strict" || s.Recovery.Name != "gobackn" || s.Paths.Name != "single")
@@ -109,9 +120,8 @@ var rules = []rule{
 		"only eunomia holds the last packets of WRITEs"},
 	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileMPRDMA && s.Paths.Name == "mp-rdma" },
 		"paths that acknowledgements clock need the path that only those of the profile mp-rdma echo"},
-	{func(_ bth.Profile, s Spec) bool {
-		return s.Paths.Name == "mp-rdma" && !oneOf(s.Congestion.Name, "mp-rdma", "dctcp", "swift", "static")
-	}, "acknowledgements clock packets within a window: mp-rdma's paths need congestion control that has one"},
+	{func(_ bth.Profile, s Spec) bool { return s.Paths.Name == "mp-rdma" && windowless(s.Congestion) },
+		"acknowledgements clock packets within a window: mp-rdma's paths need congestion control that has one"},
 	{func(_ bth.Profile, s Spec) bool { return s.Recovery.Name == "melo" && s.Reorder.Name != "melo" },
 		"the recovery melo rebuilds what is missing from the holes that only the receiver melo tells of"},
 	{func(_ bth.Profile, s Spec) bool {

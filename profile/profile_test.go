@@ -62,6 +62,8 @@ func TestMixtures(t *testing.T) {
 		{"mp-rdma", profile.Spec{HoldLast: "receiver"}, "only eunomia"},
 		{"eunomia", profile.Spec{Paths: part("mp-rdma"), Congestion: part("mp-rdma")}, "echo"},
 		{"mp-rdma", profile.Spec{Congestion: part("timely")}, "window"},
+		{"mp-rdma", profile.Spec{Congestion: part("static")}, "window"},
+		{"mp-rdma", profile.Spec{Congestion: profile.Part{Name: "static", Params: map[string]float64{"window_bytes": 1e5}}}, ""},
 		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("selective")}, "strict receiver keeps"},
 		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("gobackn"), Paths: part("spray")}, "loss"},
 	} {

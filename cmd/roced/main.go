@@ -2,85 +2,9 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"os"
 
-	"github.com/spf13/cobra"
-
-	"roced/internal/daemon"
-	"roced/internal/daemon/config"
+	"roced/internal/cli/roced"
 )
 
-// Exit codes.
-const (
-	exitFailed = 1 // the daemon could not start or ended with an error
-	exitUsage  = 2 // the command line or the configuration is wrong
-)
-
-// usageError is an error of the command line or the configuration.
-type usageError struct{ error }
-
-func main() {
-	err := command().Execute()
-	if err == nil {
-		return
-	}
-	fmt.Fprintln(os.Stderr, "roced:", err)
-	var usage usageError
-	if errors.As(err, &usage) {
-		os.Exit(exitUsage)
-	}
-	os.Exit(exitFailed)
-}
-
-// command builds the command line.
-func command() *cobra.Command {
-	var file string
-	run := func(*cobra.Command, []string) error {
-		cfg, err := config.Load(file)
-		if err != nil {
-			return usageError{err}
-		}
-		return daemon.Run(cfg)
-	}
-	root := &cobra.Command{
-		Use:   "roced",
-		Short: "software RoCEv2 NIC",
-		Long: `roced is a software RoCEv2 NIC: it gives programs the verbs interface and
-speaks RoCEv2 over a TAP device or a Unix socket.`,
-		Example: `  roced run --config /etc/roced.yaml     run until SIGTERM
-  roced check --config /etc/roced.yaml   say what is wrong with a configuration`,
-		Args:              noArgs,
-		RunE:              run,
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-	}
-	root.PersistentFlags().StringVarP(&file, "config", "c", "/etc/roced.yaml", "configuration file")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(&cobra.Command{
-		Use: "run", Short: "run the daemon", Args: noArgs, RunE: run,
-		Example: "  roced run --config /etc/roced.yaml",
-	}, &cobra.Command{
-		Use: "check", Short: "check a configuration and exit", Args: noArgs,
-		Example: "  roced check --config /etc/roced.yaml",
-		RunE: func(c *cobra.Command, _ []string) error {
-			cfg, err := config.Load(file)
-			if err != nil {
-				return usageError{err}
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: good, %d NICs\n", file, len(cfg.NICs))
-			return nil
-		},
-	})
-	return root
-}
-
-// noArgs refuses arguments, among them misspelt commands.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Errorf("unknown command %q; see roced --help", args[0])}
-	}
-	return nil
-}
+func main() { os.Exit(roced.Main(os.Args[1:], os.Stdout, os.Stderr)) }

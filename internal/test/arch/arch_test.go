@@ -59,7 +59,8 @@ var coreForbidden = []string{
 
 // onlyFor maps packages to the only ones that may import them.
 var onlyFor = map[string][]string{
-	"internal/daemon":        {"cmd/roced", "internal/daemon", "internal/test/lab"},
+	"internal/daemon":        {"internal/cli/roced", "internal/daemon", "internal/test/lab"},
+	"internal/cli/roced":     {"cmd/roced", "entry/daemon"},
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
 

@@ -1,0 +1,15 @@
+// Command aimd-roced is the daemon with one congestion control more.
+package main
+
+import (
+	"os"
+
+	"example.org/aimd/aimd"
+
+	"roced/entry/daemon"
+)
+
+func main() {
+	aimd.Register()
+	os.Exit(daemon.Main(os.Args[1:]))
+}

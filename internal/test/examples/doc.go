@@ -1,0 +1,2 @@
+// Package examples tests the modules in examples/, which are what users' own would be.
+package examples
