@@ -29,8 +29,8 @@ var Factories = map[string]Factory{
 
 // Register adds an algorithm, of a program that brings one of its own, under a name that is still
 // free. make reads its parameters from r and returns a controller; what is wrong with a parameter r
-// reports. Parameters that are called line_rate_bps (of the NIC) and base_rtt_us (of the path, where
-// it is known) have values from there if the configuration gives none.
+// reports. Parameters that are called line_rate_bps and base_rtt_us have the values of the NIC's link,
+// where these are known, unless they are given.
 //
 // It is called in the beginning of main, or in a test's init: the algorithms are looked up without a
 // lock. It panics if the name is taken.

@@ -3,6 +3,27 @@
 // says how long each message took and what the network did meanwhile. The same Config gives the
 // same result on every machine.
 //
+// Four hosts send 100 KB to a fifth one at once, over a switch that drops what it has no room for:
+//
+//	s, err := sim.New(sim.Config{
+//		Graph: fabric.Star(fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}, 5),
+//		Switch: func(_, _ int) fabric.SwitchConfig {
+//			return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 1 << 20}}
+//		},
+//		Profile: "irn",
+//		Apps:    []workload.App{&workload.OpenLoop{Next: workload.List(workload.Incast(5, 0, 4, 100_000, 0))}},
+//	})
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	r, err := s.Run()
+//	if err != nil {
+//		log.Fatal(err)
+//	}
+//	for _, f := range r.Flows {
+//		fmt.Printf("host %d: %.1f us\n", f.Src, f.FCT.Seconds()*1e6)
+//	}
+//
 // What it is made of can be used by itself: engine is the clock, fabric the network, nic the NICs,
 // workload what hosts do, result what is shown of it, scenario reads all of it from a file.
 package sim

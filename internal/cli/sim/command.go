@@ -84,9 +84,13 @@ docs/simulator.md describes scenario files.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
-	f.StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
 	root.AddCommand(a.run(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology())
 	return root
+}
+
+// changes gives a command that reads a scenario the flag that changes it.
+func (a *app) changes(c *cobra.Command) {
+	c.Flags().StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
 }
 
 // noArgs refuses arguments, among them misspelt commands.

@@ -67,6 +67,7 @@ events: [{at: 1us, link: h0-h1, do: fail}]
 		{[]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--format", "xls"}, 2, "neither csv nor parquet"},
 		{[]string{"work", dir}, 2, "has no sweep"},
 		{[]string{"collect", dir}, 2, "has no sweep"},
+		{[]string{"collect", dir, "--set", "seed=1"}, 2, "unknown flag"},
 		{[]string{"topology", "show", scenarios + "incast.yaml"}, 0, "32 hosts, 8 switches, 48 cables"},
 	} {
 		code, out, diag := rocesim(c.args...)

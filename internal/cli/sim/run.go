@@ -53,6 +53,7 @@ Progress goes to standard error, with an estimate of the time left where the end
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error { return a.runAll(c.Context(), args[0], &o) },
 	}
+	a.changes(c)
 	f := c.Flags()
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range of them, 1..10, instead of the scenario's; they run side by side")
 	f.StringVar(&o.seeds, "seed", "", "the same as --seeds")

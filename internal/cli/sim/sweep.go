@@ -53,6 +53,7 @@ the folder.`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error { return a.doSweep(c.Context(), args[0], &o) },
 	}
+	a.changes(c)
 	f := c.Flags()
 	f.StringArrayVar(&o.vary, "vary", nil, "KEY=A,B,C: a key of the scenario and its values, as YAML")
 	f.StringVar(&o.seeds, "seeds", "", "a seed or a range of them, 1..10")

@@ -26,7 +26,7 @@ func (a *app) topology() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(&cobra.Command{
+	show := &cobra.Command{
 		Use:   "show SCENARIO",
 		Short: "Show hosts, switches and links by name",
 		Long:  "Shows hosts, switches and links with their rates and delays: the names that scenarios, --pcapng and --queue take.",
@@ -44,7 +44,9 @@ func (a *app) topology() *cobra.Command {
 			}
 			return a.showTopology(&c)
 		},
-	})
+	}
+	a.changes(show)
+	c.AddCommand(show)
 	return c
 }
 

@@ -48,6 +48,34 @@ func TestCongestion(t *testing.T) {
 	t.Run("roced", onWire)
 }
 
+// TestDocument: the code in docs/extending.md is the module's.
+func TestDocument(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/extending.md")
+	lab.Must(t, err)
+	var code []byte
+	for _, pattern := range []string{"*/*.go", "*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(module, pattern))
+		lab.Must(t, err)
+		for _, f := range files {
+			b, err := os.ReadFile(f)
+			lab.Must(t, err)
+			code = append(code, b...)
+		}
+	}
+	blocks := strings.Split(string(text), "```go\n")[1:]
+	for _, b := range blocks {
+		b, _, _ = strings.Cut(b, "```")
+		for line := range strings.Lines(b) {
+			if !bytes.Contains(code, []byte(line)) {
+				t.Errorf("the module does not have %q", line)
+			}
+		}
+	}
+	if len(blocks) < 5 {
+		t.Errorf("%d blocks of code", len(blocks))
+	}
+}
+
 // limits are the windows of a trace.
 func limits(t *testing.T, file string) (windows []uint64, tr *trace.Trace) {
 	t.Helper()
