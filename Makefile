@@ -150,6 +150,8 @@ curves: ## draw the reactions of congestion control, and a trace, into docs/curv
 	$(GO) run ./tools/curves
 	$(GO) run ./cmd/rocectl trace draw internal/observe/trace/testdata/mp-rdma.jsonl --svg out/trace
 	cp out/trace/trace-sequence.svg docs/curves/
+	$(GO) run ./cmd/rocesim run configs/sim/websearch.yaml -q --svg out/sim
+	cp out/sim/slowdown.svg docs/curves/sim-slowdown.svg
 
 clean: ## remove what was built
 	rm -rf $(BIN) out
