@@ -15,15 +15,15 @@ func TestDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.Symlink(filepath.Join(root, "configs"), filepath.Join(dir, "configs")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "rocesim"), []byte("#!/bin/sh\nexec "+quote(wrapper(t, dir))+` "$@"`+"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	ran := 0
 	for _, doc := range []string{"docs/simulator.md", "README.md"} {
+		dir := t.TempDir()
+		if err := os.Symlink(filepath.Join(root, "configs"), filepath.Join(dir, "configs")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "rocesim"), []byte("#!/bin/sh\nexec "+quote(wrapper(t, dir))+` "$@"`+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
 		text, err := os.ReadFile(filepath.Join(root, doc))
 		if err != nil {
 			t.Fatal(err)

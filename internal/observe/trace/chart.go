@@ -7,6 +7,7 @@ import (
 	"iter"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -91,18 +92,22 @@ func niceStep(most float64, n int) float64 {
 	return 10 * power
 }
 
-// Points draws a dot at each place. Those that would cover each other are drawn once, so
-// that a picture of a million packets is not too long to be shown.
+// Points draws a dot at each place, larger ones if there are few. Those that would cover each other
+// are drawn once, so that a picture of a million packets is not too long to be shown.
 func (c *Chart) Points(colour string, at iter.Seq2[float64, float64]) {
 	seen := map[[2]int]bool{}
-	fmt.Fprintf(c.W, `<path stroke="%s" stroke-width="2" stroke-linecap="round" d="`, colour)
+	var path strings.Builder
 	for x, y := range at {
 		if p := [2]int{int(x * 2), int(y * 2)}; !seen[p] {
 			seen[p] = true
-			fmt.Fprintf(c.W, "M%.1f %.1fh0", x, y)
+			fmt.Fprintf(&path, "M%.1f %.1fh0", x, y)
 		}
 	}
-	fmt.Fprint(c.W, "\"/>\n")
+	width := 2
+	if len(seen) < 50 {
+		width = 5
+	}
+	fmt.Fprintf(c.W, `<path stroke="%s" stroke-width="%d" stroke-linecap="round" d="%s"/>`+"\n", colour, width, path.String())
 }
 
 // Steps draws a line that keeps its value until the next place, and on to the end. Of

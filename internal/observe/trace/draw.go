@@ -183,7 +183,7 @@ func (p *picture) svg(b *bytes.Buffer, subtitle string, until time.Duration) boo
 		if len(s.points) == 0 {
 			continue
 		}
-		if s.line {
+		if s.line && len(s.points) > 1 { // of a single value one would see nothing
 			c.Steps(s.colour, s.path(&c))
 		} else {
 			c.Points(s.colour, s.path(&c))
