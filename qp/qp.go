@@ -381,7 +381,8 @@ func (q *QP) touch() { q.drained, q.fresh = false, false }
 func (q *QP) Runnable() bool { return !q.drained && !q.blocked }
 
 // poll is PollTransmit without CNPs, which go first. Requests and answers take turns; how
-// many requests may go before the next answer is for the admission to say.
+// many requests may go before the next answer is for the admission to say. Answers that go
+// before all requests do not take the turn of those behind them.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := q.resp.adm.requestsFirst()
 	if int(q.polled) < limit && q.req.poll(now, t) {
@@ -394,7 +395,9 @@ func (q *QP) poll(now mono.Time, t *Transmit) bool {
 		return false
 	}
 	if q.resp.adm.poll(now, t) {
-		q.polled = 0
+		if limit > 0 {
+			q.polled = 0
+		}
 		return true
 	}
 	return !q.blocked && int(q.polled) >= limit && q.req.poll(now, t)

@@ -442,3 +442,43 @@ func TestForeignGuess(t *testing.T) {
 		t.Error("not broken by the peer's NAK")
 	}
 }
+
+// TestResponsesTakeTurns: requests, which a rate holds up, do not take the turn of responses when
+// acknowledgements leave in between (soak seeds 800016348, 800019694 and 800041639).
+func TestResponsesTakeTurns(t *testing.T) {
+	for _, name := range []string{"rc", "irn", "mp-rdma", "eunomia"} {
+		s := newSolo(t, name, nil)
+		if err := s.q.Modify(s.now, qp.Attr{RateLimit: 1000}, qp.AttrRateLimit); err != nil { // 1 Mb/s
+			t.Fatal(err)
+		}
+		for range 64 {
+			s.post1(qp.WRWrite, 8)
+		}
+		read := bth.Packet{Opcode: bth.OpReadRequest, PSN: psn(0), RETH: bth.RETH{VA: soloMem, RKey: 1, Length: 16 * 256}}
+		if d := s.rx(read, bth.XETH{Flags: bth.XHasReadSN}); d != qp.Accepted {
+			t.Fatalf("%s: %v", name, d)
+		}
+		requests, responses := 0, 0
+		for i := range 20 {
+			expected := 1
+			if name == "rc" {
+				expected = 16
+			}
+			w := bth.Packet{Opcode: bth.OpWriteOnly, PSN: psn(expected + i), AckReq: true, RETH: bth.RETH{VA: soloMem, RKey: 1}}
+			s.rx(w, bth.XETH{Flags: bth.XHasMsg, MSN: uint32(i + 1)})
+			for _, p := range s.poll() {
+				switch {
+				case p.Opcode.IsRequest():
+					requests++
+				case p.Opcode.IsReadResponse():
+					responses++
+				}
+			}
+			s.now = s.now.Add(5 * time.Millisecond)
+			s.q.OnTimeout(s.now)
+		}
+		if requests < 5 || responses < 5 {
+			t.Errorf("%s: %d requests and %d responses in 20 turns", name, requests, responses)
+		}
+	}
+}
