@@ -3,6 +3,7 @@ package sim
 import (
 	"encoding/csv"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,38 +94,49 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// killAfter begins a sweep in another process, kills that when some runs are done, and returns which
+// are.
+func killAfter(t *testing.T, some int, dir string, args []string) (done []string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(self, append(slices.Clone(args), "-o", dir)...)
+	c.Env = append(os.Environ(), asRocesim+"=1")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	runs := filepath.Join(dir, "runs", "[0-9]*")
+	for deadline := time.Now().Add(time.Minute); len(done) < some && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		done, _ = filepath.Glob(runs)
+	}
+	_ = c.Process.Kill() // it may have ended
+	_ = c.Wait()
+	done, _ = filepath.Glob(runs)
+	return done
+}
+
 // TestKilled: a sweep that is killed, as a machine that loses its power kills it, goes on and comes to
 // the same result as one that is not; what it had done it does not do again.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	args := append([]string{"sweep", scenarios + "incast.yaml", "--vary", "transport.profile=rc,irn,melo,eunomia", "--seeds", "1..5", "--format", "csv", "--parallel", "2"}, small...)
-	killed := filepath.Join(dir, "killed")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := exec.Command(self, append(slices.Clone(args), "-o", killed)...)
-	c.Env = append(os.Environ(), asRocesim+"=1")
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var done []string
-	for deadline := time.Now().Add(time.Minute); len(done) < 3 && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		done, _ = filepath.Glob(filepath.Join(killed, "runs", "[0-9]*"))
-	}
-	if err := c.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Wait() // it was killed
-	done, _ = filepath.Glob(filepath.Join(killed, "runs", "[0-9]*"))
-	if len(done) < 3 || len(done) == 20 {
-		t.Fatalf("%d runs were done when it was killed", len(done))
+	killed, done := "", []string(nil)
+	for try := 0; len(done) < 3 || len(done) == 20; try++ {
+		if try == 5 {
+			t.Fatalf("%d runs were done when it was killed", len(done))
+		}
+		killed = filepath.Join(dir, fmt.Sprint("killed-", try))
+		done = killAfter(t, 3, killed, args)
 	}
 	before := map[string]os.FileInfo{}
 	for _, d := range done {
-		if before[d], err = os.Stat(d); err != nil {
+		s, err := os.Stat(d)
+		if err != nil {
 			t.Fatal(err)
 		}
+		before[d] = s
 	}
 	if code, _, diag := rocesim("collect", killed); code != exitFailed || !strings.Contains(diag, "of 20 runs are not done") {
 		t.Errorf("collected too early: code %d, %s", code, diag)

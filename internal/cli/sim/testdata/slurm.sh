@@ -44,5 +44,12 @@ munged --foreground --force --key-file="$PWD/munge.key" --socket="$PWD/munge.soc
 for _ in $(seq 100); do [ ! -S munge.socket ] || break; sleep 0.1; done
 slurmctld -D >slurmctld.out 2>&1 &
 slurmd -D -N localhost >slurmd.out 2>&1 &
-for _ in $(seq 300); do ! sinfo -h -o %T 2>/dev/null | grep -qx idle || break; sleep 0.1; done
-sbatch --wait "$2" || { tail -n 20 munged.out slurmctld.out slurmd.out >&2; exit 1; }
+failed() {
+	echo "$1" >&2
+	tail -n 20 munged.out slurmctld.out slurmd.out >&2
+	exit 1
+}
+ready() { sinfo -h -o %T 2>/dev/null | grep -qx idle; }
+for _ in $(seq 300); do ! ready || break; sleep 0.1; done
+ready || failed 'the node is not there after 30 s'
+sbatch --wait "$2" || failed 'the job array has failed'
