@@ -2,7 +2,7 @@
  * Errors of rdma-core's rxe provider (providers/rxe/rxe.c) that programs would blame on the
  * NIC, put right where its functions can be replaced:
  *
- * - ibv_next_poll() that finds no further completion gives the queue's lock back, and before 56
+ * - ibv_next_poll() that finds no further completion gives the queue's lock back, and in 44
  *   moves on; ibv_end_poll(), which must follow, does both once more. So one completion more is
  *   taken than there are, and the ring looks full of old ones. (Mended in 65.)
  * - ibv_wr_set_inline_data_list() says that nothing is to be sent. (Mended in 65.)

@@ -24,7 +24,7 @@ func compile(t testing.TB, name string, libs ...string) string {
 	t.Helper()
 	out := filepath.Join(lab.Bin, name)
 	args := append([]string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", "-o", out,
-		filepath.Join("testdata", name+".c")}, libs...)
+		filepath.Join("testdata", name+".c")}, append(libs, "-ldl")...)
 	if text, err := exec.Command("cc", args...).CombinedOutput(); err != nil {
 		t.Fatalf("cc %v: %v\n%s", args, err, text)
 	}
@@ -42,10 +42,18 @@ func preloaded(t testing.TB, runDir, sysfs, program string, args ...string) *exe
 	return c
 }
 
+// missing is the exit status of a program whose subject this release of rdma-core does not have
+// (MISSING in testdata/check.h).
+const missing = 77
+
 // succeed runs a command.
 func succeed(t *testing.T, c *exec.Cmd) {
 	t.Helper()
-	if out, err := c.CombinedOutput(); err != nil {
+	out, err := c.CombinedOutput()
+	if c.ProcessState != nil && c.ProcessState.ExitCode() == missing {
+		t.Skip("this rdma-core has not what is tested")
+	}
+	if err != nil {
 		t.Fatalf("%s: %v\n%s", c.Path, err, out)
 	}
 }

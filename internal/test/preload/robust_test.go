@@ -101,6 +101,7 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 	lib := filepath.Join(lab.Bin, "libroced_sanitized.so")
 	args := append([]string{"-std=gnu11", "-O1", "-g", "-fsanitize=address,undefined", "-fPIC", "-shared", "-fvisibility=hidden",
 		"-Wl,--version-script=../../../preload/versions.map", "-o", lib}, sources...)
+	args = append(args, "-ldl", "-lpthread")
 	succeed(t, exec.Command("gcc", args...))
 	list := lib
 	for _, runtime := range []string{"libubsan.so", "libasan.so"} { // which is to come first

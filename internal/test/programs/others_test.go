@@ -41,8 +41,10 @@ const (
 // others are all of them.
 func others() []program {
 	list := []program{
-		{group: "librdmacm", name: "udpong", need: "udpong", server: "udpong", client: "udpong -s $SERVER", ready: soon, endless: true,
-			fails: "it hangs, cause unknown"},
+		{group: "librdmacm", name: "udpong", need: "udpong", server: "udpong -b $SERVER", client: "udpong -s $SERVER -S 1000 -C 400",
+			ready: soon, endless: true, says: "custom    1000"},
+		{group: "librdmacm", name: "udpong -T e", need: "udpong", server: "udpong -b $SERVER -T e", client: "udpong -s $SERVER -S 1000 -C 400 -T e",
+			ready: soon, endless: true, says: "custom    1000"},
 		{group: "fio", name: "rdma, write", need: "fio", ready: listensCM,
 			server: "fio --thread --name=s --ioengine=rdma --port=8765 --bs=64k --size=16m --rw=read --iodepth=8",
 			client: "fio --thread --name=c --ioengine=rdma --hostname=$SERVER --port=8765 --verb=write --bs=64k --size=16m --rw=write --iodepth=8"},
@@ -53,6 +55,10 @@ func others() []program {
 			client: fmt.Sprintf("iscsi-inq -i %s iser://$SERVER:3260/%s/1", initiator, target)},
 		{group: "rsockets (librspreload)", name: "nc.traditional", need: "nc.traditional", says: "hello", ready: listensCM, endless: true,
 			server: "echo hello | nc.traditional -l -p 5002", client: "nc.traditional $SERVER 5002 </dev/null & sleep 2; kill $!; true"},
+		{group: "rsockets (librspreload)", name: "curl", need: "nc.traditional", says: "hello", ready: listensCM, endless: true,
+			server: "printf 'HTTP/1.0 200 OK\\r\\nContent-Length: 6\\r\\n\\r\\nhello\\n' | nc.traditional -l -p 5003", client: "curl -s http://$SERVER:5003/"},
+		{group: "rsockets (librspreload)", name: "iperf3", need: "iperf3", server: "iperf3 -s -1", client: "iperf3 -c $SERVER -t 1", ready: listensCM,
+			fails: "nothing is moved: it asks its sockets for TCP_INFO, which rsockets do not have"},
 		{group: "rsockets (librspreload)", name: "iperf", need: "iperf", says: "bits/sec", ready: listensCM, endless: true,
 			server: "iperf -s", client: "iperf -c $SERVER -t 1"},
 	}

@@ -2,7 +2,9 @@ package programs
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -32,6 +34,9 @@ func TestPyverbs(t *testing.T) {
 	l := newLab(t, "")
 	for _, m := range modules {
 		t.Run(m, func(t *testing.T) {
+			if _, err := os.Stat(filepath.Join(folder, "test_"+m+".py")); errors.Is(err, fs.ErrNotExist) {
+				t.Skip("this rdma-core has no such tests")
+			}
 			for _, r := range runModule(t, l.At(t), folder, m) {
 				t.Run(r.name, func(t *testing.T) { record(t, r) })
 			}
@@ -46,6 +51,9 @@ func TestPyverbsOnUDP(t *testing.T) {
 	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"udp", "udp"}})
 	for _, r := range runModule(t, l, folder, "rdmacm") {
 		t.Run(r.name, func(t *testing.T) {
+			if r.outcome == skip && release() == "11" {
+				t.Skip(r.why) // it wants the name of a network interface, below the device in sysfs
+			}
 			if r.outcome != pass {
 				t.Errorf("%s: %s", r.outcome, r.why)
 			}

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Exit status of a program whose subject this release of rdma-core does not have. */
+enum { MISSING = 77 };
+
 #define CHECK(cond)                                                                                  \
 	do {                                                                                         \
 		if (!(cond)) {                                                                       \

@@ -2,6 +2,7 @@
  * survive whatever is closed, and the numbers of closed devices are free for others. */
 #define _GNU_SOURCE
 #include "user.h"
+#include "old.h"
 
 #include <fcntl.h>
 #include <poll.h>

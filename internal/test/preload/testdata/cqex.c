@@ -17,6 +17,8 @@ int main(void)
 	struct ibv_cq_init_attr_ex init = { .cqe = 32, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN };
 	struct ibv_poll_cq_attr attr = { 0 };
 	struct ibv_cq_ex *cq[2] = { ibv_create_cq_ex(l.ctx, &init), ibv_create_cq_ex(l.ctx, &init) };
+	if (!cq[0] && errno == EOPNOTSUPP)
+		return MISSING;
 	CHECK(cq[0] && cq[1]);
 	for (int i = 0; i < 100; i++)
 		CHECK(ibv_start_poll(cq[i % 2], &attr) == ENOENT);

@@ -2,6 +2,7 @@
  * promise that. What the library puts itself in front of is called here in turn. */
 #define _GNU_SOURCE
 #include "verbs.h"
+#include "old.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,6 +2,7 @@
  * disturbs another. */
 #define _GNU_SOURCE
 #include "user.h"
+#include "old.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /* Objects are made and destroyed over and over: no descriptors, mappings or memory are
  * left, here or in the daemon. argv: the daemon's PID, and how often. */
 #include "verbs.h"
+#include "old.h"
 #include "self.h"
 
 #include <malloc.h>
