@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Exit status of a program whose subject this release of rdma-core does not have. */
-enum { MISSING = 77 };
+#define MISSING 77
 
 #define CHECK(cond)                                                                                  \
 	do {                                                                                         \
