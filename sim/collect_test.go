@@ -12,12 +12,18 @@ import (
 // twice are not in it; links are stopped as long as ports say; the queue of a link is noted, and
 // progress ends at one.
 func TestSamples(t *testing.T) {
+	for _, name := range []string{"irn", "rc"} {
+		t.Run(name, func(t *testing.T) { testSamples(t, name) })
+	}
+}
+
+func testSamples(t *testing.T, name string) {
 	const each, senders = 1_000_000, 4
 	var ps []workload.Planned
 	for h := 1; h <= senders; h++ {
 		ps = append(ps, workload.Planned{Src: h, Dst: 0, Bytes: each})
 	}
-	s, err := New(Config{Graph: clos(t), Switch: losslessSwitch, Profile: "irn", Apps: planned(ps...), Sample: engine.Microsecond,
+	s, err := New(Config{Graph: clos(t), Switch: losslessSwitch, Profile: name, Apps: planned(ps...), Sample: engine.Microsecond,
 		Queues: []string{"leaf0-h0"}, Payload: senders * each, Check: true,
 		Faults: map[string][]string{"h1-leaf0": {"tx drop psn=+3..50 n=1"}}})
 	if err != nil {
@@ -38,7 +44,7 @@ func TestSamples(t *testing.T) {
 	if math.Abs(bytes-senders*each) > 1 {
 		t.Errorf("%.0f bytes arrived", bytes)
 	}
-	if paused != r.Paused {
+	if paused != r.Paused || name == "rc" && paused == 0 { // irn has less in flight than makes a switch pause
 		t.Errorf("links were stopped for %d ps, ports say %d", paused, r.Paused)
 	}
 	if len(r.Queues) != len(r.Samples) || most < 100_000 || most > r.Peak {
