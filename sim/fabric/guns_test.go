@@ -34,6 +34,8 @@ func (g *gun) Arrive(now engine.Time, _ int32, p *Packet) {
 	g.out.net.Free(p)
 }
 
+func (g *gun) Soon(*Packet) {}
+
 // load puts n packets like p into the magazine, with references from 0 on.
 func (g *gun) load(n int, p Packet) {
 	for i := range n {

@@ -19,6 +19,8 @@ type Source interface {
 type Sink interface {
 	// Arrive takes a packet whose last bit has come to a port. It belongs to the sink from then on.
 	Arrive(now engine.Time, port int32, p *Packet)
+	// Soon tells that p will arrive next.
+	Soon(p *Packet)
 }
 
 // Tap is shown packets as they enter a link, in the order of their instants; of different links
@@ -233,6 +235,9 @@ func (l *Link) deliver(now engine.Time) {
 	if l.flight.head != nil {
 		l.expect(p.then)
 		l.flight.head.next.soon()
+		if l.receives == nil {
+			l.dst.Soon(l.flight.head)
+		}
 	}
 	if l.down || p.lost || l.faulty {
 		if why := l.fate(p); why != Reasons {

@@ -122,6 +122,9 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 	o.out.Wake(now)
 }
 
+// Soon implements Sink.
+func (s *Switch) Soon(*Packet) {}
+
 // admit takes p into the buffer, if there is room on its way out by o.
 func (s *Switch) admit(o *port, p *Packet) bool {
 	if s.buffer.lossless(p.Class) {

@@ -164,6 +164,13 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 	n.settle(now, q)
 }
 
+// Soon implements fabric.Sink: what p stands for will be looked at.
+func (n *NIC) Soon(p *fabric.Packet) {
+	if p.Kind == fabric.Data {
+		n.k.slab.soon(p.Ref)
+	}
+}
+
 // end gives back what has arrived.
 func (n *NIC) end(d *fabric.Packet) {
 	n.k.slab.free(d.Ref)

@@ -1,14 +1,20 @@
 package nic
 
-import "roced/qp"
+import (
+	"unsafe"
 
-// parcel is a packet on its way.
+	"roced/qp"
+	"roced/sim/prefetch"
+)
+
+// parcel is a packet on its way, in four lines of a cache.
 type parcel struct {
 	t    qp.Transmit
 	src  uint32 // host
 	port uint16 // UDP source port
 	next uint32 // free list
 	data []byte // content of the payload, if it has any
+	_    [24]byte
 }
 
 // slab has the packets that are on their way. They stay where they are, and are used again.
@@ -22,6 +28,14 @@ const chunkShift = 10
 
 func (s *slab) at(ref uint32) *parcel {
 	return &s.chunks[ref>>chunkShift][ref&(1<<chunkShift-1)]
+}
+
+// soon asks for a parcel, which has left the caches while it was on its way.
+func (s *slab) soon(ref uint32) {
+	p := unsafe.Pointer(s.at(ref))
+	for line := uintptr(0); line < unsafe.Sizeof(parcel{}); line += 64 {
+		prefetch.Line(unsafe.Add(p, line))
+	}
 }
 
 // take returns a parcel and its reference.
