@@ -16,10 +16,29 @@ type BalanceConfig struct {
 	// Gap is how long a flow must have been silent to go another way under "letflow";
 	// default 100 us.
 	Gap engine.Time
+	// Paths is from how many "ksp" chooses, the shortest ones, default 8; under "conweave" from how
+	// many a flow's first switch does, default its ports that lead there.
+	Paths int
+	// Of "conweave", the defaults being those of its authors for two tiers: how long a reply may
+	// take, 12 us, that is 4 us more than a round trip of two tiers of 1 us; how long a path is not
+	// chosen once it has been seen congested, 16 us; how much longer than estimated packets wait for
+	// the TAIL before them, 16 us; how long if nothing is known, 200 us; and how long a flow must have
+	// been silent, or its TAIL unanswered, to begin anew, 300 us.
+	Reply, Busy, Extra, Wait, Inactive engine.Time
+}
+
+// paths is c.Paths or what stands for it.
+func (c *BalanceConfig) paths(otherwise int) int {
+	if c.Paths == 0 {
+		return otherwise
+	}
+	return c.Paths
 }
 
 // Balancers are the names of what BalanceConfig may choose.
-func Balancers() []string { return []string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow"} }
+func Balancers() []string {
+	return []string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp"}
+}
 
 // balancer chooses a port.
 type balancer interface {
@@ -30,8 +49,11 @@ type balancer interface {
 
 // Check reports what is wrong with c.
 func (c BalanceConfig) Check() error {
-	if c.Samples < 0 || c.Gap < 0 {
-		return fmt.Errorf("load balancing: samples and gap cannot be negative")
+	if c.Samples < 0 || min(c.Gap, c.Reply, c.Busy, c.Extra, c.Wait, c.Inactive) < 0 {
+		return fmt.Errorf("load balancing: samples and times cannot be negative")
+	}
+	if c.Paths < 0 || c.Paths > 256 {
+		return fmt.Errorf("load balancing: %d paths are not from 1 to 256", c.Paths)
 	}
 	for _, name := range Balancers() {
 		if c.Name == "" || c.Name == name {

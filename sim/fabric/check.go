@@ -23,6 +23,11 @@ func (n *Network) Check() error {
 		for k := range n.switches[i].ports {
 			held += n.switches[i].ports[k].len()
 		}
+		if w := n.switches[i].weave; w != nil {
+			for _, f := range w.held {
+				held += f.kept.len()
+			}
+		}
 	}
 	if held != n.pool.used {
 		return fmt.Errorf("%d packets are in use, %d are in queues and on links", n.pool.used, held)
@@ -32,6 +37,11 @@ func (n *Network) Check() error {
 
 func (s *Switch) check() error {
 	var queued, stocked, shared int64
+	if s.weave != nil { // what is kept back is of class 0
+		if queued = s.weave.bytes; !s.buffer.lossless(0) {
+			stocked = queued
+		}
+	}
 	for i := range s.ports {
 		o := &s.ports[i]
 		sum := int64(0)

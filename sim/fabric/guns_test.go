@@ -14,6 +14,7 @@ type gun struct {
 	at       []engine.Time
 	forget   bool // keep only the count
 	count    int
+	host     uint32
 }
 
 func (g *gun) Next(_ engine.Time, paused uint8) (p *Packet, more bool) {
@@ -22,6 +23,7 @@ func (g *gun) Next(_ engine.Time, paused uint8) (p *Packet, more bool) {
 	}
 	p = g.out.net.NewPacket()
 	*p = g.magazine[0]
+	p.Src = g.host
 	g.magazine = g.magazine[1:]
 	return p, true
 }
@@ -67,7 +69,7 @@ func newField(t testing.TB, g *Graph, c SwitchConfig) *field {
 		t.Fatal(err)
 	}
 	for h := range f.guns {
-		f.guns[h].out = f.net.Attach(h, &f.guns[h])
+		f.guns[h].out, f.guns[h].host = f.net.Attach(h, &f.guns[h]), uint32(h)
 	}
 	return f
 }

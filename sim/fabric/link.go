@@ -207,7 +207,9 @@ func (l *Link) transmit(now engine.Time) {
 	if l.faulty {
 		l.late(p)
 	}
-	p.lost = l.Judge != nil && l.Judge.Lost(now, l, p)
+	if l.Judge != nil && l.Judge.Lost(now, l, p) {
+		p.flags |= lost
+	}
 	if l.flight.head == nil {
 		l.expect(p.at)
 	} else {
@@ -239,7 +241,7 @@ func (l *Link) deliver(now engine.Time) {
 			l.dst.Soon(l.flight.head)
 		}
 	}
-	if l.down || p.lost || l.faulty {
+	if l.down || p.flags.has(lost) || l.faulty {
 		if why := l.fate(p); why != Reasons {
 			l.Stats.Lost++
 			l.net.drop(now, p, why)
@@ -261,7 +263,7 @@ func (l *Link) fate(p *Packet) Reason {
 	switch {
 	case l.down:
 		return LinkDown
-	case p.lost:
+	case p.flags.has(lost):
 		return FaultRule
 	case f.loss != 0 && f.rng.Uint64()>>1 < f.loss:
 		return LinkLoss

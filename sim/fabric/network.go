@@ -38,6 +38,8 @@ type Network struct {
 	drops    [Reasons]uint64
 	pool     pool
 	soonest  []engine.Time // by switch: it has nothing to do before
+	ways     ways
+	homes    []int32 // by host: the switch that it is at, -1 if at none
 }
 
 // New makes a network on an engine. Hosts are attached before it runs.
@@ -63,6 +65,7 @@ func New(e *engine.Engine, c Config) (*Network, error) {
 		}
 		n.switches[i].init(n, i, g.Switches[i], sc, ports[i])
 	}
+	n.homes = make([]int32, g.Hosts)
 	n.wire()
 	n.join()
 	n.Reroute()
@@ -89,6 +92,7 @@ func (n *Network) plug(node, peer Node, out *Link, used []int32) {
 	i := int(node) - n.graph.Hosts
 	if i < 0 {
 		n.uplink[node] = out
+		n.homes[node] = int32(int(peer) - n.graph.Hosts)
 		out.atHost()
 		out.Reverse.atHost()
 		return

@@ -25,6 +25,7 @@ type Kind uint8
 const (
 	Data  Kind = iota // of an endpoint
 	Pause             // priority flow control (IEEE 802.1Qbb): stop, or go on if Ref is zero
+	Weave             // what switches that balance by ConWeave tell each other
 )
 
 // ECN codepoints (RFC 3168), as they stand in the IP header.
@@ -42,22 +43,60 @@ const Classes = 8
 type Packet struct {
 	next *Packet     // behind it in its queue or on its link
 	at   engine.Time // on a link: when its last bit arrives
-	then engine.Time // on a link: when that of the next one does
-	seq  uint64      // in a queue by rank: its turn of coming
+	then engine.Time // on a link: when that of the next one does; in a queue by rank: its turn of coming
 
 	Ref   uint32 // what its endpoints know it by; of a Pause, how many nanoseconds it holds
 	Bytes uint32 // that it takes on a link
 	Dst   uint32 // host
+	Src   uint32 // host
 	Hash  uint32 // of the flow
 	QP    uint32 // of the destination
 	Rank  uint32 // what is left of its message, for SRPT: low ranks go first
+	sent  uint32 // ConWeave: when it left its first switch, or the TAIL before it did, in ns
 	in    uint16 // port of the switch that it lies in
 	Class uint8
 	Kind  Kind
 	ECN   uint8
 	Hops  uint8 // switches that it has passed
-	lost  bool  // a judge has said so
-	_     [1]byte
+	path  uint8 // of those that its first switch has chosen from
+	flags flags
+}
+
+// flags are what else a packet says.
+type flags uint8
+
+const (
+	lost flags = 1 << iota // a judge has said so
+	cut                    // its payload has been trimmed away
+	back                   // it tells its sender that it has been
+	// ConWeave's header; of what kind Weave packets are.
+	request
+	tail
+	rerouted
+	epoch // two bits, the last
+)
+
+func (f flags) has(x flags) bool { return f&x != 0 }
+
+// Cut reports whether a switch has trimmed the payload away.
+func (p *Packet) Cut() bool { return p.flags.has(cut) }
+
+// Back reports whether the packet tells its sender that it has been cut.
+func (p *Packet) Back() bool { return p.flags.has(back) }
+
+// Return makes a packet that has been cut tell its sender so.
+func (p *Packet) Return() {
+	p.Src, p.Dst, p.Hops = p.Dst, p.Src, 0
+	p.flags |= back
+}
+
+// Again makes a packet that has come back go to its destination once more, as it was at first.
+func (p *Packet) Again(bytes uint32, class uint8) {
+	p.Src, p.Dst, p.Hops = p.Dst, p.Src, 0
+	p.Bytes, p.Class, p.flags = bytes, class, 0
+	if p.ECN == CE {
+		p.ECN = ECT
+	}
 }
 
 // queue is packets in the order of their coming. The zero value is empty.

@@ -47,7 +47,9 @@ type lane struct {
 type PortStats struct {
 	Peak   int64 // most bytes that have been queued
 	Marked uint64
-	Pauses uint64 // PFC frames sent to stop the other end
+	// Trimmed packets have lost their payload.
+	Trimmed uint64
+	Pauses  uint64 // PFC frames sent to stop the other end
 }
 
 // add queues p, which has been admitted.

@@ -1,17 +1,19 @@
 package fabric
 
+import "roced/sim/engine"
+
 // ranked is a queue from which the packet with the lowest rank leaves first, of several the one
 // that came first (SRPT): a heap.
 type ranked struct {
 	heap []*Packet
-	seq  uint64
+	seq  engine.Time
 }
 
-func earlier(a, b *Packet) bool { return a.Rank < b.Rank || a.Rank == b.Rank && a.seq < b.seq }
+func earlier(a, b *Packet) bool { return a.Rank < b.Rank || a.Rank == b.Rank && a.then < b.then }
 
 func (r *ranked) push(p *Packet) {
 	r.seq++
-	p.seq = r.seq
+	p.then = r.seq
 	r.heap = append(r.heap, p)
 	h, i := r.heap, len(r.heap)-1
 	for i > 0 && earlier(h[i], h[(i-1)/2]) {

@@ -16,6 +16,12 @@ type SwitchConfig struct {
 	// Detour makes packets without room go to another switch instead, by a random port (DIBS:
 	// Zarifis et al., EuroSys 2014).
 	Detour bool
+	// Trim cuts the payload off packets without room, to so many bytes which travel in a class of
+	// their own (NDP: Handley et al., SIGCOMM 2017, 3.1). Zero bytes: they are dropped.
+	Trim struct {
+		Bytes uint32
+		Class uint8
+	}
 }
 
 // maxHops bounds how many switches a packet passes, as the IP header's TTL does.
@@ -30,6 +36,8 @@ type Switch struct {
 	ports  []port
 	groups [][]uint16 // ports
 	lb     balancer
+	weave  *weave // if it balances by ConWeave
+	ways   *ways  // if it does by k shortest paths
 	net    *Network
 	buffer buffer
 	marker marker
@@ -59,7 +67,15 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 		}
 		o.number = int32(i)
 	}
-	s.agenda.init(ports*int(things), &n.soonest[id])
+	s.agenda.init(ports*int(things)+1, &n.soonest[id])
+	switch c.Balance.Name {
+	case "conweave":
+		s.weave = newWeave(s, c.Balance)
+		s.lb = s.weave
+	case "ksp":
+		s.ways = &n.ways
+		n.ways.k = max(n.ways.k, c.Balance.paths(8))
+	}
 }
 
 // advance does what is due before until.
@@ -67,6 +83,11 @@ func (s *Switch) advance(until engine.Time) {
 	a := &s.agenda
 	for a.next() < until {
 		d := a.begin()
+		if int(d.what) == len(s.ports)*int(things) {
+			s.weave.expire(d.at)
+			a.done()
+			continue
+		}
 		o := &s.ports[d.what/things]
 		switch d.what % things {
 		case whatArrive:
@@ -92,18 +113,18 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 		return
 	}
 	way := s.routes[p.Dst]
-	switch {
-	case way == 0:
+	if way == 0 {
 		s.net.drop(now, p, NoRoute)
 		return
-	case way&oneOf != 0:
-		way = s.lb.choose(now, s, way&^oneOf-1, p)
-	default:
-		way--
 	}
-	o := &s.ports[way]
+	o := s.port(now, way, p)
+	if s.weave != nil && p.Kind == Weave && o.toHost {
+		s.weave.told(now, p)
+		s.net.Free(p)
+		return
+	}
 	if !s.admit(o, p) {
-		if o = s.detour(p); o == nil {
+		if o = s.squeeze(o, p); o == nil {
 			why := Overflow
 			if s.buffer.lossless(p.Class) {
 				why = NoHeadroom
@@ -112,13 +133,35 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 			return
 		}
 	}
+	if s.buffer.lossless(p.Class) {
+		s.ports[in].watch(now, p.Class)
+	}
+	if s.weave == nil || !o.toHost || !s.weave.keeps(now, o, p) {
+		s.enqueue(now, o, p)
+	}
+}
+
+// port chooses by which port p leaves.
+func (s *Switch) port(now engine.Time, way uint16, p *Packet) *port {
+	switch {
+	case s.ways != nil:
+		if at, ok := s.ways.choose(s, p); ok {
+			return &s.ports[at]
+		}
+		return &s.ports[s.first(way)]
+	case way&oneOf != 0:
+		return &s.ports[s.lb.choose(now, s, way&^oneOf-1, p)]
+	default:
+		return &s.ports[way-1]
+	}
+}
+
+// enqueue queues p, which has been admitted.
+func (s *Switch) enqueue(now engine.Time, o *port, p *Packet) {
 	if m := &s.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
 	o.add(p)
-	if s.buffer.lossless(p.Class) {
-		s.ports[in].watch(now, p.Class)
-	}
 	o.out.Wake(now)
 }
 
@@ -131,6 +174,24 @@ func (s *Switch) admit(o *port, p *Packet) bool {
 		return s.buffer.admitIngress(&s.ports[p.in].stocks[p.Class], int64(p.Bytes))
 	}
 	return s.buffer.admitEgress(int64(p.Bytes), o.lanes[p.Class].bytes)
+}
+
+// squeeze finds another way for p, or admits what is left of it.
+func (s *Switch) squeeze(o *port, p *Packet) *port {
+	if other := s.detour(p); other != nil {
+		return other
+	}
+	t := &s.cfg.Trim
+	if t.Bytes == 0 || p.Kind != Data || p.flags.has(cut) || p.Bytes <= t.Bytes || s.buffer.lossless(p.Class) {
+		return nil
+	}
+	p.Bytes, p.Class = t.Bytes, t.Class
+	p.flags |= cut
+	if !s.admit(o, p) {
+		return nil
+	}
+	o.stats.Trimmed++
+	return o
 }
 
 // detour returns another port by which p may leave and admits it there, nil if there is none.

@@ -89,6 +89,7 @@ func TestBalance(t *testing.T) {
 		"po2":         func(n []uint64) bool { return n[0] > 850 && n[3] < 1150 },
 		"drill":       func(n []uint64) bool { return n[0] > 500 },
 		"letflow":     func(n []uint64) bool { return n[3] == 4000 },
+		"ksp":         func(n []uint64) bool { return n[3] == 4000 },
 	} {
 		f := newField(t, LeafSpine(w100, 2, 4, 1, 1), SwitchConfig{Balance: BalanceConfig{Name: lb}})
 		f.guns[0].load(4000, Packet{Dst: 1, Bytes: size, Hash: 5})

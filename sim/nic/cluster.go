@@ -76,8 +76,9 @@ type Cluster struct {
 	telling   []completion // the list that is not in use
 	tellTimer engine.Timer
 
-	// Stray counts packets that came for a queue pair which is not there.
-	Stray uint64
+	// Stray counts packets that came for a queue pair which is not there, Cut those that came without
+	// their payload.
+	Stray, Cut uint64
 }
 
 // ErrHost says that there is no such host.

@@ -4,6 +4,7 @@ import (
 	"roced/bth"
 	"roced/mono"
 	"roced/qp"
+	"roced/ring"
 	"roced/sched"
 	"roced/sim/engine"
 	"roced/sim/fabric"
@@ -21,8 +22,9 @@ type NIC struct {
 	turns     sched.Scheduler[*QP]
 	deadlines sched.Deadlines[*QP]
 	timer     engine.Timer
-	left      *QP   // its packet is leaving
-	paused    []*QP // a packet of theirs waits for its class, which is paused
+	left      *QP                       // its packet is leaving
+	paused    []*QP                     // a packet of theirs waits for its class, which is paused
+	returns   ring.Ring[*fabric.Packet] // packets that have been cut, there and back
 	meta      qp.RxMeta
 }
 
@@ -46,6 +48,12 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 	}
 	if len(n.paused) > 0 {
 		n.resume(paused)
+	}
+	if n.returns.Len() > 0 {
+		if d := *n.returns.Oldest(); paused>>d.Class&1 == 0 {
+			n.returns.Head++
+			return d, true
+		}
 	}
 	for turn := n.turns.Next(); turn != nil; turn = n.turns.Next() {
 		q := turn.Item
@@ -114,7 +122,7 @@ func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadRespons
 // describe returns what switches have to know of the packet that q holds.
 func (n *NIC) describe(q *QP, p *parcel, class uint8) *fabric.Packet {
 	t, d := &p.t, n.k.net.NewPacket()
-	*d = fabric.Packet{Ref: q.held, Bytes: n.k.cfg.Framing.bytes(&t.Packet), Dst: q.peerHost, Hash: q.hash,
+	*d = fabric.Packet{Ref: q.held, Bytes: n.k.cfg.Framing.bytes(&t.Packet), Src: n.host, Dst: q.peerHost, Hash: q.hash,
 		QP: uint32(t.Packet.DestQP), Class: class, Rank: q.rank()}
 	if q.typ == qp.UD {
 		d.Dst = t.AH
@@ -143,6 +151,10 @@ func (n *NIC) resume(paused uint8) {
 
 // Arrive implements fabric.Sink.
 func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
+	if d.Cut() {
+		n.turnRound(now, d)
+		return
+	}
 	p := n.k.slab.at(d.Ref)
 	q := n.lookup(d.QP)
 	if q == nil {
@@ -169,6 +181,21 @@ func (n *NIC) Soon(p *fabric.Packet) {
 	if p.Kind == fabric.Data {
 		n.k.slab.soon(p.Ref)
 	}
+}
+
+// turnRound deals with a packet whose payload a switch has cut off, as NDP does (Handley et al.,
+// SIGCOMM 2017, 3.2): what is left of it goes back to the NIC that has sent it, which sends it again
+// ahead of others. Queue pairs see it late and do not know.
+func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
+	if !d.Back() {
+		n.k.Cut++
+		d.Return()
+	} else {
+		p := &n.k.slab.at(d.Ref).t.Packet
+		d.Again(n.k.cfg.Framing.bytes(p), n.class(p.Opcode))
+	}
+	*n.returns.Push() = d
+	n.link.Wake(now)
 }
 
 // end gives back what has arrived.
