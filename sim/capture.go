@@ -37,11 +37,17 @@ func (s *Simulation) CaptureTo(w io.Writer, l *fabric.Link) (failed func() error
 
 // Sent implements fabric.Tap.
 func (c *capture) Sent(now engine.Time, _ *fabric.Link, d *fabric.Packet) {
-	if d.Kind == fabric.Pause {
+	switch d.Kind {
+	case fabric.Pause:
 		c.frame = appendPause(c.frame[:0], d)
-	} else {
-		p, src, port := c.k.Packet(d)
-		c.frame = AppendFrame(c.frame[:0], p, Headers{Src: src, Dst: d.Dst, Port: port, ECN: d.ECN, Class: d.Class})
+	case fabric.Data:
+		p, _, port := c.k.Packet(d)
+		c.frame = AppendFrame(c.frame[:0], p, Headers{Src: d.Src, Dst: d.Dst, Port: port, ECN: d.ECN, Class: d.Class})
+		if d.Cut() {
+			c.frame = c.frame[:len(c.frame)-len(p.Payload)-bth.ICRCLen]
+		}
+	default: // what switches tell each other has no form on the wire that others know
+		return
 	}
 	if err := c.w.WritePacket(pcapng.PacketInfo{Interface: c.iface, Time: int64(now / engine.Nanosecond)}, c.frame); err != nil && c.err == nil {
 		c.err = err

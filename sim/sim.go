@@ -255,7 +255,7 @@ func (s *Simulation) check() error {
 	if !s.cfg.Check {
 		return nil
 	}
-	return s.cluster.Network().Check()
+	return s.cluster.Check()
 }
 
 // Progress is how far a running simulation has come.

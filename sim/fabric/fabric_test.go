@@ -201,18 +201,59 @@ func TestClasses(t *testing.T) {
 	if got := order(PortConfig{SRPT: true}, Packet{Ref: 1, Rank: 9}, Packet{Ref: 2, Rank: 5}, Packet{Ref: 3, Rank: 9}, Packet{Ref: 4, Rank: 1}); got != "4213" {
 		t.Errorf("SRPT: %s", got)
 	}
-	f := newField(t, Star(w100, 2), SwitchConfig{})
-	for i := range 200 {
-		f.put(Packet{Dst: 1, Bytes: size / 2, Ref: uint32(i), Class: uint8(i % 2)})
-		f.put(Packet{Dst: 1, Bytes: size / 2, Class: 0})
+}
+
+// Classes share by deficit round robin, as their weights say, from when they are there: what one
+// has sent alone it does not owe.
+func TestShares(t *testing.T) {
+	for _, weights := range [][Classes]uint8{{}, {3, 1}} {
+		f := newField(t, Star(w100, 2), SwitchConfig{Port: PortConfig{Weights: weights}})
+		for range 1000 {
+			f.put(Packet{Dst: 1, Bytes: size})
+		}
+		f.eng.Run(500 * 80 * size)
+		for range 400 {
+			f.put(Packet{Dst: 1, Bytes: size / 2, Class: 1})
+		}
+		before := f.guns[1].count
+		f.eng.Run(700 * 80 * size)
+		got := [2]float64{}
+		for _, p := range f.guns[1].arrived[before:] {
+			got[p.Class] += float64(p.Bytes)
+		}
+		want := 1.0
+		if weights[0] > 0 {
+			want = float64(weights[0]) / float64(weights[1])
+		}
+		if ratio := got[0] / got[1]; math.Abs(ratio-want) > want/5 {
+			t.Errorf("weights %v: bytes %v", weights, got)
+		}
 	}
-	f.eng.Drain()
-	got := [2]int{}
-	for _, p := range f.guns[1].arrived[:150] {
-		got[p.Class]++
+}
+
+// Links corrupt and take longer, as told, and keep the order.
+func TestLinkFaults(t *testing.T) {
+	f := newField(t, Pair(w100, false), SwitchConfig{})
+	l := f.guns[0].out
+	l.Corrupt(0.1)
+	l.Jitter(5 * mus)
+	f.guns[0].load(10_000, Packet{Dst: 1, Bytes: size})
+	f.run(t)
+	if n := f.lost[Corrupted]; n < 900 || n > 1100 {
+		t.Errorf("%d of 10000 corrupted at 10 %%", n)
 	}
-	if got[0] < 70 || got[1] < 70 {
-		t.Errorf("two classes shared %v", got)
+	g, late := &f.guns[1], 0
+	for i, at := range g.at {
+		least := engine.Time(g.arrived[i].Ref+1)*size*80 + mus
+		if i > 0 && (at < g.at[i-1] || g.arrived[i].Ref < g.arrived[i-1].Ref) || at < least || at > least+5*mus {
+			t.Fatalf("packet %d arrives at %d, without jitter at %d", g.arrived[i].Ref, at, least)
+		}
+		if at > least+mus {
+			late++
+		}
+	}
+	if late < len(g.at)/2 {
+		t.Errorf("%d of %d packets are late", late, len(g.at))
 	}
 }
 

@@ -102,7 +102,7 @@ func (f *field) run(t testing.TB) {
 	if got != f.sent {
 		t.Fatalf("%d packets sent, %d arrived or lost", f.sent, got)
 	}
-	if err := f.net.Check(); err != nil {
+	if err := f.net.Check(0); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -9,8 +9,10 @@ import (
 // PortConfig says how a port of a switch chooses what leaves.
 type PortConfig struct {
 	// Strict are classes that leave before others, of them higher ones first, a bit each. The
-	// rest share what is left by deficit round robin, alike.
+	// rest share what is left by deficit round robin.
 	Strict uint8
+	// Weights say how: 2 is twice as much as 1, which 0 stands for.
+	Weights [Classes]uint8
 	// SRPT serves each class by what is left of messages, the shortest first.
 	SRPT bool
 }
@@ -100,7 +102,7 @@ func (o *port) choose(ready uint8) uint8 {
 	for ready>>o.turn&1 == 0 || o.lanes[o.turn].deficit <= 0 {
 		o.turn = (o.turn + 1) % Classes
 		if ready>>o.turn&1 != 0 {
-			o.lanes[o.turn].deficit += quantum
+			o.lanes[o.turn].deficit += quantum * int64(max(o.sw.cfg.Port.Weights[o.turn], 1))
 		}
 	}
 	return o.turn
@@ -114,7 +116,7 @@ func (o *port) Next(now engine.Time, paused uint8) (p *Packet, more bool) {
 	}
 	c := o.choose(ready)
 	p = o.take(c)
-	if o.sw.cfg.Port.Strict>>c&1 == 0 && o.busy>>c&1 != 0 {
+	if ready&(ready-1) != 0 && o.sw.cfg.Port.Strict>>c&1 == 0 && o.busy>>c&1 != 0 { // alone it owes nobody
 		o.lanes[c].deficit -= int64(p.Bytes)
 	}
 	o.sw.left(now, o, p)

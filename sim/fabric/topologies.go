@@ -93,6 +93,17 @@ func LeafSpine(w Wires, leaves, spines, hostsPerLeaf, cables int) *Graph {
 	return g
 }
 
+// Rails is machines with several NICs, each of which is on a switch of its own with those of the
+// other machines: NIC r of machine m is host r*machines+m. Spines join the rails; without, nothing
+// goes from one to another.
+func Rails(w Wires, rails, machines, spines int) *Graph {
+	g := LeafSpine(w, rails, spines, machines, 1)
+	for r := range rails {
+		g.Switches[r] = fmt.Sprintf("rail%d", r)
+	}
+	return g
+}
+
 // FatTree is the k-ary fat-tree of three tiers with k^3/4 hosts (Al-Fares et al., SIGCOMM 2008).
 func FatTree(w Wires, k int) (*Graph, error) {
 	if k < 2 || k%2 != 0 {

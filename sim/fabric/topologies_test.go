@@ -19,6 +19,7 @@ func graphs(t testing.TB) map[string]*Graph {
 	return map[string]*Graph{
 		"pair": Pair(w, false), "star": Star(w, 5), "dumbbell": Dumbbell(w, 3, 2), "parallel": ParallelPaths(w, 2, 4),
 		"leaf-spine": LeafSpine(w, 4, 3, 5, 2), "fat-tree": must(FatTree(w, 4)), "jellyfish": must(Jellyfish(w, 20, 4, 30, 1)),
+		"rails": Rails(w, 2, 6, 2),
 	}
 }
 
@@ -49,7 +50,7 @@ func TestEveryoneReachesEveryone(t *testing.T) {
 func TestShapes(t *testing.T) {
 	for name, want := range map[string][3]int{
 		"pair": {2, 0, 1}, "star": {5, 1, 5}, "dumbbell": {5, 2, 6}, "parallel": {4, 6, 12},
-		"leaf-spine": {20, 7, 44}, "fat-tree": {16, 20, 48}, "jellyfish": {30, 20, 70},
+		"leaf-spine": {20, 7, 44}, "fat-tree": {16, 20, 48}, "jellyfish": {30, 20, 70}, "rails": {12, 4, 16},
 	} {
 		g := graphs(t)[name]
 		if got := [3]int{g.Hosts, len(g.Switches), len(g.Cables)}; got != want {

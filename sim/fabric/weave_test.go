@@ -82,7 +82,7 @@ func TestConWeaveWithoutTail(t *testing.T) {
 		if len(w.held) != 1 || o.queued != 0 || f.guns[4].count != 1 {
 			t.Fatalf("%d flows are kept back, %d have arrived", len(w.held), f.guns[4].count)
 		}
-		if err := f.net.Check(); err != nil {
+		if err := f.net.Check(0); err != nil {
 			t.Fatal(err)
 		}
 		if !loses {

@@ -136,6 +136,15 @@ func (k *Cluster) Network() *fabric.Network { return k.net }
 // Engine returns the engine.
 func (k *Cluster) Engine() *engine.Engine { return k.eng }
 
+// Check reports what must never be: bytes or packets that are not accounted for.
+func (k *Cluster) Check() error {
+	held := 0
+	for h := range k.nics {
+		held += k.nics[h].returns.Len() + k.nics[h].cut.Len()
+	}
+	return k.net.Check(held)
+}
+
 // Counters are those of all queue pairs together.
 func (k *Cluster) Counters() qp.Counters { return k.ctr }
 

@@ -25,6 +25,9 @@ type NIC struct {
 	left      *QP                       // its packet is leaving
 	paused    []*QP                     // a packet of theirs waits for its class, which is paused
 	returns   ring.Ring[*fabric.Packet] // packets that have been cut, there and back
+	cut       ring.Ring[*fabric.Packet] // that wait until they may go back
+	pullTimer engine.Timer
+	nextPull  engine.Time
 	meta      qp.RxMeta
 }
 
@@ -35,7 +38,8 @@ func (n *NIC) init(k *Cluster, host uint32) {
 	n.k, n.host = k, host
 	n.link = k.net.Attach(int(host), n)
 	n.turns.Init(k.cfg.MTU + encapsulation + linkBytes + bth.BTHLen + bth.XETHMaxLen)
-	n.timer.Init(n, 0)
+	n.timer.Init(n, whatDeadline)
+	n.pullTimer.Init(n, whatPull)
 }
 
 // Next implements fabric.Source: it is asked when the link is free.
@@ -63,7 +67,7 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			continue
 		}
 		p := n.k.slab.at(q.held)
-		class := n.class(p.t.Packet.Opcode)
+		class := p.class
 		if paused>>class&1 != 0 {
 			n.turns.Remove(turn)
 			n.paused = append(n.paused, q)
@@ -92,7 +96,7 @@ func (n *NIC) poll(m mono.Time, q *QP) bool {
 		s.free(ref)
 		return false
 	}
-	p.src, p.port = n.host, q.port
+	p.src, p.port, p.class = n.host, q.port, n.class(q, p.t.Packet.Opcode)
 	if p.t.Path != 0 {
 		p.port = p.t.Path
 	}
@@ -104,13 +108,13 @@ func (n *NIC) poll(m mono.Time, q *QP) bool {
 	return true
 }
 
-// class is that of a packet.
-func (n *NIC) class(op bth.Opcode) uint8 {
+// class is that of a packet of q.
+func (n *NIC) class(q *QP, op bth.Opcode) uint8 {
 	switch c := &n.k.cfg.Classes; {
 	case op.IsCNP():
 		return c.CNP
 	case carriesData(op):
-		return c.Data
+		return q.traffic
 	default:
 		return c.Ack
 	}
@@ -140,7 +144,7 @@ func (n *NIC) describe(q *QP, p *parcel, class uint8) *fabric.Packet {
 func (n *NIC) resume(paused uint8) {
 	still := n.paused[:0]
 	for _, q := range n.paused {
-		if q.holding && paused>>n.class(n.k.slab.at(q.held).t.Packet.Opcode)&1 != 0 {
+		if q.holding && paused>>n.k.slab.at(q.held).class&1 != 0 {
 			still = append(still, q)
 		} else if !q.closed {
 			n.turns.Activate(&q.node)
@@ -181,21 +185,6 @@ func (n *NIC) Soon(p *fabric.Packet) {
 	if p.Kind == fabric.Data {
 		n.k.slab.soon(p.Ref)
 	}
-}
-
-// turnRound deals with a packet whose payload a switch has cut off, as NDP does (Handley et al.,
-// SIGCOMM 2017, 3.2): what is left of it goes back to the NIC that has sent it, which sends it again
-// ahead of others. Queue pairs see it late and do not know.
-func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
-	if !d.Back() {
-		n.k.Cut++
-		d.Return()
-	} else {
-		p := &n.k.slab.at(d.Ref).t.Packet
-		d.Again(n.k.cfg.Framing.bytes(p), n.class(p.Opcode))
-	}
-	*n.returns.Push() = d
-	n.link.Wake(now)
 }
 
 // end gives back what has arrived.
@@ -241,8 +230,18 @@ func (n *NIC) arm(now engine.Time) {
 	}
 }
 
+// What the timers of a NIC are for.
+const (
+	whatDeadline int32 = iota
+	whatPull
+)
+
 // Handle implements engine.Handler: deadlines have come.
-func (n *NIC) Handle(now engine.Time, _ int32) {
+func (n *NIC) Handle(now engine.Time, what int32) {
+	if what == whatPull {
+		n.pull(now)
+		return
+	}
 	m := now.Mono()
 	for t := n.deadlines.Take(m); t != nil; t = n.deadlines.Take(m) {
 		q := t.Item

@@ -84,7 +84,7 @@ func (l *lab) lose(p float64) {
 // check fails if something is missing.
 func (l *lab) check() {
 	l.t.Helper()
-	if err := l.k.Network().Check(); err != nil {
+	if err := l.k.Check(); err != nil {
 		l.t.Fatal(err)
 	}
 	if n := l.k.InFlight(); n != 0 {
@@ -329,9 +329,13 @@ func TestUnreliable(t *testing.T) {
 }
 
 // counter counts completions.
-type counter struct{ sends, receives, failed int }
+type counter struct {
+	sends, receives, failed int
+	last                    engine.Time // of a completion
+}
 
-func (c *counter) Completed(_ engine.Time, _ *QP, e qp.CQE, receive bool) {
+func (c *counter) Completed(now engine.Time, _ *QP, e qp.CQE, receive bool) {
+	c.last = now
 	switch {
 	case e.Status != qp.StatusSuccess:
 		c.failed++

@@ -39,6 +39,8 @@ type QPConfig struct {
 	Memory [2][]byte
 	// FirstPSN is that of the first request in either direction.
 	FirstPSN uint32
+	// Traffic is the class of traffic of its data; zero is the cluster's.
+	Traffic uint8
 	// Class of the NIC's scheduler, which must be less than sched.Classes.
 	Class uint8
 	Ctx   any
@@ -61,6 +63,7 @@ type QP struct {
 
 	num      bth.QPN
 	typ      qp.Type
+	traffic  uint8
 	port     uint16
 	hash     uint32
 	peerHost uint32
@@ -137,6 +140,9 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr,
 		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ != nil,
 		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, Tuning: tuning, Phantom: q.memory == nil})
+	if q.traffic = c.Traffic; c.Traffic == 0 {
+		q.traffic = n.k.cfg.Classes.Data
+	}
 	q.node.Init(n.turns.Class(c.Class), 1, q)
 	q.timer.Item = q
 	return q, nil

@@ -9,12 +9,13 @@ import (
 
 // parcel is a packet on its way, in four lines of a cache.
 type parcel struct {
-	t    qp.Transmit
-	src  uint32 // host
-	port uint16 // UDP source port
-	next uint32 // free list
-	data []byte // content of the payload, if it has any
-	_    [24]byte
+	t     qp.Transmit
+	src   uint32 // host
+	port  uint16 // UDP source port
+	class uint8
+	next  uint32 // free list
+	data  []byte // content of the payload, if it has any
+	_     [24]byte
 }
 
 // slab has the packets that are on their way. They stay where they are, and are used again.

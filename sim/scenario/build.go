@@ -45,22 +45,17 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 // switchConfig turns s, at key, into what switches are made of.
 func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) {
 	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha},
-		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time()}}
+		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time(),
+			Paths: s.Balance.Paths, Reply: s.Balance.Reply.time(), Busy: s.Balance.Busy.time(), Extra: s.Balance.Extra.time(),
+			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time()}}
 	if s.Buffer == 0 {
 		return c, f.at(key+".buffer", "switches need one, such as 9MiB")
 	}
 	if err := c.Balance.Check(); err != nil {
 		return c, f.at(key+".balance", "%v", err)
 	}
-	switch s.Scheduling {
-	case "", "fifo":
-	case "srpt":
-		c.Port.SRPT = true
-	default:
-		return c, f.at(key+".scheduling", "%q is neither fifo nor srpt", s.Scheduling)
-	}
-	if s.AckPriority {
-		c.Port.Strict = 1 << ackClass
+	if err := f.scheduling(key, s, &c.Port); err != nil {
+		return c, err
 	}
 	if p := s.PFC; p != nil {
 		if s.Detour {
@@ -69,10 +64,14 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		if p.Headroom == 0 {
 			return c, f.at(key+".pfc.headroom", "it must hold what comes after a pause: twice the delay at line rate and two packets")
 		}
-		c.Buffer.Lossless = 1 << dataClass
+		if s.Trim > 0 {
+			return c, f.at(key+".trim", "with flow control there is always room: nothing is ever trimmed")
+		}
+		c.Buffer.Lossless = f.dataClasses()
 		c.Buffer.Headroom, c.Buffer.Reserve, c.Buffer.Shared = int64(p.Headroom), int64(p.Reserve), int64(p.Shared)
 		c.Buffer.PauseAlpha, c.Buffer.ResumeOffset, c.PauseTime = p.Alpha, int64(p.ResumeOffset), p.Pause.time()
 	}
+	c.Trim.Bytes, c.Trim.Class = uint32(s.Trim), ackClass
 	if e := s.ECN; e != nil {
 		if e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
 			return c, f.at(key+".ecn", "min is at most max, and probability from 0 to 1")
@@ -83,6 +82,43 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 		c.ECN = fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability, AtDequeue: e.At == "dequeue"}
 	}
 	return c, nil
+}
+
+// scheduling says how ports choose among classes and packets.
+func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
+	switch s.Scheduling {
+	case "", "fifo", "drr":
+	case "srpt":
+		c.SRPT = true
+	case "strict":
+		c.Strict = 1<<fabric.Classes - 1
+	default:
+		return f.at(key+".scheduling", "%q is none of fifo, srpt, strict, drr", s.Scheduling)
+	}
+	if s.AckPriority {
+		c.Strict |= 1 << ackClass
+	}
+	if len(s.Weights) > 0 && s.Scheduling != "drr" {
+		return f.at(key+".weights", "only drr has them")
+	}
+	if len(s.Weights) > fabric.Classes {
+		return f.at(key+".weights", "there are %d classes", fabric.Classes)
+	}
+	for i, w := range s.Weights {
+		if w < 1 || w > 255 {
+			return f.at(fmt.Sprintf("%s.weights.%d", key, i), "%d is not from 1 to 255", w)
+		}
+		c.Weights[i] = uint8(w)
+	}
+	return nil
+}
+
+// dataClasses are the classes of all workloads, a bit each.
+func (f *File) dataClasses() (mask uint8) {
+	for i := range f.Workload {
+		mask |= 1 << min(f.Workload[i].Class, ackClass-1)
+	}
+	return mask
 }
 
 func (f *File) switches(c *sim.Config) error {
@@ -176,7 +212,7 @@ func (f *File) ideal(c *sim.Config) error {
 }
 
 // actions are what Event.Do may say.
-var actions = []string{"fail", "restore", "degrade", "lose"}
+var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter"}
 
 func (f *File) events(c *sim.Config) error {
 	for i, e := range f.Events {
@@ -222,5 +258,9 @@ func (e Event) apply(n *fabric.Network) {
 		l.Degrade(uint64(e.Rate))
 	case "lose":
 		l.Lose(e.Probability)
+	case "corrupt":
+		l.Corrupt(e.Probability)
+	case "jitter":
+		l.Jitter(e.Most.time())
 	}
 }

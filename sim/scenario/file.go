@@ -47,6 +47,8 @@ type Topology struct {
 	HostRate     Rate `yaml:"host_rate"`
 	CoreRate     Rate `yaml:"core_rate"`
 	Delay        Span
+	Machines     int     // rails
+	Rails        int     // NICs of a machine, default 2
 	Links        []Cable // graph
 }
 
@@ -66,10 +68,12 @@ type Switch struct {
 	PFC         *PFC
 	EgressAlpha float64 `yaml:"egress_alpha"`
 	ECN         *ECN
-	Scheduling  string // fifo, srpt
+	Scheduling  string // fifo, srpt, strict, drr
+	Weights     []int  // drr: of the classes, from 0 on
 	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
 	Balance     Balance
 	Detour      bool
+	Trim        Size // what is left of a packet without room
 }
 
 // Override is for switches whose names begin with Match.
@@ -98,6 +102,9 @@ type Balance struct {
 	Name    string
 	Samples int
 	Gap     Span
+	Paths   int
+	// conweave
+	Reply, Busy, Extra, Wait, Inactive Span
 }
 
 // Part is a plug-in of a transport: its name and its parameters.
@@ -126,6 +133,7 @@ type Transport struct {
 type Work struct {
 	Kind        string
 	Verb        string // write, send, read
+	Class       uint8  // of traffic
 	Sizes       string // poisson: a distribution or a size
 	Size        Size
 	Load        float64
@@ -159,6 +167,7 @@ type Event struct {
 	Do          string
 	Rate        Rate
 	Probability float64
+	Most        Span // jitter
 }
 
 // Read reads a scenario. path is its name for errors; set are changes "a.b.c=value".

@@ -21,20 +21,25 @@ var (
 		"leaf-spine": {"host_rate", "core_rate", "delay", "leaves", "spines", "hosts_per_leaf", "cables"},
 		"fat-tree":   {"host_rate", "core_rate", "delay", "k"},
 		"jellyfish":  {"host_rate", "core_rate", "delay", "switches", "degree", "hosts", "seed"},
+		"rails":      {"host_rate", "core_rate", "delay", "machines", "rails", "spines"},
 		"graph":      {"host_rate", "links"},
 	}
 	workKeys = map[string][]string{
-		"poisson":         {"verb", "sizes", "size", "load", "until", "cross_rack"},
-		"permutation":     {"verb", "size", "at"},
-		"incast":          {"verb", "to", "senders", "size", "at", "rounds", "every"},
-		"flows":           {"verb", "file"},
+		"poisson":         {"verb", "class", "sizes", "size", "load", "until", "cross_rack"},
+		"permutation":     {"verb", "class", "size", "at"},
+		"incast":          {"verb", "class", "to", "senders", "size", "at", "rounds", "every"},
+		"flows":           {"verb", "class", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
 		"all-to-all":      {"size", "outstanding"},
 		"ring-all-reduce": {"size"},
 		"tree-all-reduce": {"size"},
 	}
+	balanceKeys = map[string][]string{
+		"ecmp": nil, "spray": nil, "round-robin": nil, "po2": nil, "drill": {"samples"}, "letflow": {"gap"}, "ksp": {"paths"},
+		"conweave": {"paths", "reply", "busy", "extra", "wait", "inactive"},
+	}
 	eventKeys = map[string][]string{
-		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"},
+		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"}, "corrupt": {"probability"}, "jitter": {"most"},
 	}
 )
 
@@ -94,6 +99,9 @@ func (f *File) senseless(c *sim.Config) error {
 	}
 	if f.Switch.Balance.Samples != 0 && f.Switch.Balance.Name != "drill" {
 		return f.at("switch.balance.samples", "%s takes none, only drill", orECMP(f.Switch.Balance.Name))
+	}
+	if err := f.only("switch.balance", orECMP(f.Switch.Balance.Name), balanceKeys, "name"); err != nil {
+		return err
 	}
 	if f.Stop > 0 && f.Sample > f.Stop {
 		return f.at("sample", "it is longer than stop: there would be none")

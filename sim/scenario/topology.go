@@ -63,10 +63,14 @@ func (f *File) topology(c *sim.Config) (err error) {
 		if c.Graph, err = fabric.Jellyfish(w, t.Switches, t.Degree, t.Hosts, t.Seed); err != nil {
 			return f.at("topology.degree", "%v", err)
 		}
+	case "rails":
+		if err = need(number{"machines", t.Machines}); err == nil {
+			c.Graph = fabric.Rails(w, max(t.Rails, 2), t.Machines, t.Spines)
+		}
 	case "graph":
 		c.Graph, err = f.graph()
 	default:
-		return f.at("topology.kind", "%q is none of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, graph", t.Kind)
+		return f.at("topology.kind", "%q is none of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
 	}
 	return err
 }

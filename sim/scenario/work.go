@@ -40,6 +40,9 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	if !ok {
 		return nil, f.at(key+".verb", "%q is none of write, send, read", w.Verb)
 	}
+	if w.Class >= ackClass {
+		return nil, f.at(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
+	}
 	if w.Size > workload.MaxMessage || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
 		return nil, f.at(key, "a message has at most 2 GiB")
 	}
@@ -47,7 +50,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		for i := range ps {
 			c.Payload += uint64(ps[i].Bytes)
 		}
-		return []workload.App{&workload.OpenLoop{Verb: verb, Next: workload.List(ps)}}, nil
+		return []workload.App{&workload.OpenLoop{Verb: verb, Class: w.Class, Next: workload.List(ps)}}, nil
 	}
 	switch w.Kind {
 	case "poisson":
@@ -56,7 +59,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 			return nil, err
 		}
 		c.Payload += uint64(p.Load * float64(p.Rate) / 8 * float64(hosts) * p.Until.Seconds()) // in the mean
-		return []workload.App{&workload.OpenLoop{Verb: verb, Next: p.Source()}}, nil
+		return []workload.App{&workload.OpenLoop{Verb: verb, Class: w.Class, Next: p.Source()}}, nil
 	case "permutation":
 		ps := workload.Permutation(hosts, uint32(w.Size), c.Seed)
 		for k := range ps {

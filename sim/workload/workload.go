@@ -28,6 +28,7 @@ type Flow struct {
 	Src, Dst int
 	Bytes    uint32
 	Verb     Verb
+	Class    uint8 // of traffic
 	App      App
 	Tag      uint64 // the application's
 
@@ -84,6 +85,7 @@ type Runner struct {
 type pair struct {
 	src, dst int
 	verb     Verb
+	class    uint8
 }
 
 // connection has the messages that are outstanding, in order.
@@ -149,13 +151,13 @@ func (r *Runner) Send(f Flow) {
 
 // connection returns the one for f.
 func (r *Runner) connection(f *Flow) (*connection, error) {
-	key := pair{f.Src, f.Dst, f.Verb}
+	key := pair{f.Src, f.Dst, f.Verb, f.Class}
 	if c := r.conns[key]; c != nil {
 		return c, nil
 	}
 	c := &connection{r: r}
 	q := r.cfg.QP
-	q.User = c
+	q.User, q.Traffic = c, f.Class
 	var err error
 	if c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q); err != nil {
 		return nil, err
