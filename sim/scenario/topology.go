@@ -64,9 +64,8 @@ func (f *File) topology(c *sim.Config) (err error) {
 			return f.at("topology.degree", "%v", err)
 		}
 	case "rails":
-		if err = need(number{"machines", t.Machines}); err == nil {
-			c.Graph = fabric.Rails(w, max(t.Rails, 2), t.Machines, t.Spines)
-		}
+		err = need(number{"machines", t.Machines})
+		c.Graph = fabric.Rails(w, max(t.Rails, 2), max(t.Machines, 1), t.Spines)
 	case "graph":
 		c.Graph, err = f.graph()
 	default:
