@@ -65,7 +65,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 		}
 	case "rails":
 		err = need(number{"machines", t.Machines})
-		c.Graph = fabric.Rails(w, max(t.Rails, 2), max(t.Machines, 1), t.Spines)
+		c.Graph = fabric.Rails(w, max(t.Rails, 2), min(max(t.Machines, 1), maxHosts), min(t.Spines, maxHosts))
 	case "graph":
 		c.Graph, err = f.graph()
 	default:

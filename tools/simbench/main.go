@@ -1,23 +1,22 @@
 // Command simbench measures rocesim: link transmissions (whatever enters a link: data,
-// acknowledgements, PFC frames) a second of CPU time, and memory. With HTSIM set to a folder that
-// has its run.sh, htsim runs beside it: the same permutation of 128 hosts over the same fat-tree.
+// acknowledgements, PFC frames) a second of CPU time, memory, and where the time goes. With HTSIM
+// set to a folder that has its run.sh, htsim runs beside it: the same permutations of 128 and of
+// 1,024 hosts over the same fat-trees.
 //
-//	go run ./tools/simbench -bin bin [-out docs/bench-sim.md]
+//	go run ./tools/simbench -bin bin [-out docs/bench-sim.md] [-long]
 package main
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"syscall"
+	"time"
 )
 
 // row is one measurement.
@@ -25,8 +24,10 @@ type row struct {
 	name  string
 	links float64 // transmissions
 	cpu   float64 // seconds
+	wall  float64 // seconds
 	mb    float64
 	note  string
+	peer  *row // what it is compared with
 }
 
 func (r *row) speed() float64 { return r.links / r.cpu / 1e6 }
@@ -34,23 +35,28 @@ func (r *row) speed() float64 { return r.links / r.cpu / 1e6 }
 func main() {
 	bin := flag.String("bin", "bin", "folder with rocesim")
 	out := flag.String("out", "", "file for the table; default: standard output")
+	long := flag.Bool("long", false, "10^8 packets, too, which takes some minutes")
+	child := flag.String("child", "", "used by simbench itself")
 	flag.Parse()
-	if err := run(*bin, *out); err != nil {
+	var err error
+	switch *child {
+	case "":
+		err = run(*bin, *out, *long)
+	case "pairs":
+		err = pairs()
+	case "profile":
+		err = profiled(flag.Args())
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "simbench:", err)
 		os.Exit(1)
 	}
 }
 
-// scenarios are what is measured, besides htsim.
-var scenarios = []struct {
+// scenario is a file of configs/sim and changes of it.
+type scenario struct {
 	name, file string
 	set        []string
-}{
-	{"permutation of 128 hosts, 8 MB: rc + PFC", "permutation.yaml", nil},
-	{"permutation of 1024 hosts, 500 KB: rc + PFC", "permutation.yaml", []string{"topology.k=16", "workload.0.size=500KB"}},
-	{"ns3-conweave, 80 % load, 1 ms: rc + PFC + DCQCN, ECMP", "ns3-conweave.yaml", []string{"workload.0.until=1ms"}},
-	{"the same: irn", "ns3-conweave.yaml", append([]string{"workload.0.until=1ms"}, irn...)},
-	{"the same: eunomia, DRILL", "ns3-conweave.yaml", append([]string{"workload.0.until=1ms"}, eunomia...)},
 }
 
 var (
@@ -58,50 +64,104 @@ var (
 		"transport.recovery={name: irn, bdp_packets: 104, rto_doublings: 0}", "switch.pfc=null", "switches.0.pfc=null"}
 	eunomia = []string{"transport.profile=eunomia", "transport.reorder={name: eunomia}", "transport.recovery={name: gobackn, rto_us: 4000, rto_doublings: 0}",
 		"switch.balance.name=drill", "switches.0.balance.name=drill"}
+	leafSpine = []scenario{
+		{"rc + PFC + DCQCN, ECMP", "ns3-conweave.yaml", []string{"workload.0.until=1ms"}},
+		{"irn + DCQCN", "ns3-conweave.yaml", append([]string{"workload.0.until=1ms"}, irn...)},
+		{"eunomia + PFC + DCQCN, DRILL", "ns3-conweave.yaml", append([]string{"workload.0.until=1ms"}, eunomia...)},
+	}
+	large = scenario{"permutation of 4,096 hosts, 1 MB, leaf-spine of 64 and 64", "permutation.yaml", []string{
+		"topology={kind: leaf-spine, leaves: 64, spines: 64, hosts_per_leaf: 64, host_rate: 100Gbps, delay: 1us}", "workload.0.size=1MB"}}
 )
 
-func run(bin, out string) error {
-	var rows []row
-	peer, err := htsim()
+// growing is a permutation of so many packets of data.
+func growing(exponent int, size string) scenario {
+	return scenario{fmt.Sprintf("10^%d packets of data", exponent), "permutation.yaml", []string{"workload.0.size=" + size}}
+}
+
+// report is what has been measured.
+type report struct {
+	peers, leaf, sizes, beside []row
+	shares                     []share
+	pairs                      pairsResult
+	large                      row
+	peerMissing                bool
+}
+
+func run(bin, out string, long bool) error {
+	rocesim := filepath.Join(bin, "rocesim")
+	dir, err := os.MkdirTemp("", "simbench")
 	if err != nil {
 		return err
 	}
-	if peer != nil {
-		rows = append(rows, *peer)
+	defer os.RemoveAll(dir)
+	var r report
+	if r.peers, r.peerMissing, err = permutations(rocesim, dir); err != nil {
+		return err
 	}
-	for _, s := range scenarios {
-		args := []string{"run", filepath.Join("configs/sim", s.file), "--json", "-q"}
-		for _, x := range s.set {
-			args = append(args, "--set", x)
-		}
-		r, err := measure(filepath.Join(bin, "rocesim"), args)
-		if err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		r.name = s.name
-		rows = append(rows, r)
+	if r.leaf, err = measureAll(rocesim, leafSpine); err != nil {
+		return err
 	}
-	w := io.Writer(os.Stdout)
-	if out != "" {
-		f, err := os.Create(out)
+	sizes := []scenario{growing(6, "8MB"), growing(7, "80MB")}
+	if long {
+		sizes = append(sizes, growing(8, "800MB"))
+	}
+	if r.sizes, err = measureAll(rocesim, sizes); err != nil {
+		return err
+	}
+	if r.large, err = measure(rocesim, large); err != nil {
+		return err
+	}
+	if r.beside, err = sideBySide(rocesim, sizes[0]); err != nil {
+		return err
+	}
+	if r.pairs, err = manyPairs(); err != nil {
+		return err
+	}
+	for _, s := range append([]scenario{sizes[0]}, leafSpine...) {
+		x, err := shares(dir, s)
 		if err != nil {
 			return err
 		}
-		defer f.Close()
-		w = f
+		r.shares = append(r.shares, x)
 	}
-	report(w, rows, peer)
-	return nil
+	var b bytes.Buffer
+	r.write(&b)
+	if out == "" {
+		_, err = io.Copy(os.Stdout, &b)
+		return err
+	}
+	return os.WriteFile(out, b.Bytes(), 0o644)
+}
+
+func measureAll(program string, ss []scenario) (rows []row, err error) {
+	for _, s := range ss {
+		r, err := measure(program, s)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+func (s *scenario) args() []string {
+	args := []string{"run", filepath.Join("configs/sim", s.file), "--json", "-q"}
+	for _, x := range s.set {
+		args = append(args, "--set", x)
+	}
+	return args
 }
 
 // measure runs rocesim.
-func measure(program string, args []string) (r row, err error) {
+func measure(program string, s scenario) (r row, err error) {
 	var stdout, stderr bytes.Buffer
-	c := exec.Command(program, args...)
+	c := exec.Command(program, s.args()...)
 	c.Stdout, c.Stderr = &stdout, &stderr
+	from := time.Now()
 	if err := c.Run(); err != nil {
-		return r, fmt.Errorf("%w: %s", err, stderr.String())
+		return r, fmt.Errorf("%s: %w: %s", s.name, err, stderr.String())
 	}
+	r = row{name: s.name, wall: time.Since(from).Seconds()}
 	var res struct {
 		Links    float64 `json:"link_transmissions"`
 		Messages int     `json:"messages"`
@@ -110,46 +170,43 @@ func measure(program string, args []string) (r row, err error) {
 		return r, err
 	}
 	r.links, r.note = res.Links, fmt.Sprintf("%d messages", res.Messages)
-	r.cpu = c.ProcessState.UserTime().Seconds() + c.ProcessState.SystemTime().Seconds()
-	if u, ok := c.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		r.mb = float64(u.Maxrss) / 1024
-	}
+	r.used(c.ProcessState)
+	fmt.Fprintf(os.Stderr, "%s: %.2f s, %.2f M/s\n", r.name, r.cpu, r.speed())
 	return r, nil
 }
 
-var htsimLine = regexp.MustCompile(`htsim_roce: (\d+) flows, last FCT ([0-9.]+) us, (\d+) link transmissions, ([0-9.]+) s, [0-9.]+ M/s, (\d+) MB`)
-
-// htsim runs the peer, nil if it is not there.
-func htsim() (*row, error) {
-	dir := os.Getenv("HTSIM")
-	if dir == "" {
-		return nil, nil
+// used takes over what a process has used.
+func (r *row) used(p *os.ProcessState) {
+	r.cpu = p.UserTime().Seconds() + p.SystemTime().Seconds()
+	if u, ok := p.SysUsage().(*syscall.Rusage); ok {
+		r.mb = float64(u.Maxrss) / 1024
 	}
-	build := filepath.Join(os.TempDir(), "htsim-build")
-	out, err := exec.Command("bash", filepath.Join(dir, "run.sh"), build).CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("htsim: %w: %s", err, out)
-	}
-	m := htsimLine.FindStringSubmatch(string(out))
-	if m == nil {
-		return nil, errors.New("htsim said: " + string(out))
-	}
-	number := func(s string) float64 { v, _ := strconv.ParseFloat(s, 64); return v }
-	return &row{name: "htsim, its RoCE: permutation of 128 hosts, 8 MB", links: number(m[3]), cpu: number(m[4]), mb: number(m[5]), note: "last message after " + m[2] + " us"}, nil
 }
 
-func report(w io.Writer, rows []row, peer *row) {
-	fmt.Fprint(w, "# Speed of the simulator\n\n`make bench-sim`, all rows in one run. A link transmission is whatever enters a link.\n\n")
-	if peer == nil {
-		fmt.Fprint(w, "htsim was not there: `HTSIM=DIR make bench-sim` measures it beside.\n\n")
+// sideBySide runs a scenario alone and then twice at once.
+func sideBySide(program string, s scenario) ([]row, error) {
+	alone, err := measure(program, s)
+	if err != nil {
+		return nil, err
 	}
-	fmt.Fprint(w, "| | link transmissions | s of CPU | M a second | times htsim | MB | |\n|---|--:|--:|--:|--:|--:|---|\n")
-	for i := range rows {
-		r := &rows[i]
-		ratio := ""
-		if peer != nil {
-			ratio = fmt.Sprintf("%.2f", r.speed()/peer.speed())
+	type answer struct {
+		row
+		err error
+	}
+	answers := make(chan answer)
+	for range 2 {
+		go func() {
+			r, err := measure(program, s)
+			answers <- answer{r, err}
+		}()
+	}
+	rows := []row{alone}
+	for range 2 {
+		a := <-answers
+		if a.err != nil {
+			return nil, a.err
 		}
-		fmt.Fprintf(w, "| %s | %.0f | %.2f | %.2f | %s | %.0f | %s |\n", r.name, r.links, r.cpu, r.speed(), ratio, r.mb, r.note)
+		rows = append(rows, a.row)
 	}
+	return rows, nil
 }

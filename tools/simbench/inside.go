@@ -1,0 +1,211 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/pprof"
+	"strconv"
+	"strings"
+	"time"
+
+	"roced/profile"
+	"roced/qp"
+	"roced/sim"
+	"roced/sim/engine"
+	"roced/sim/fabric"
+	"roced/sim/nic"
+	rocescenario "roced/sim/scenario"
+)
+
+// again runs this program as a child.
+func again(child string, args ...string) ([]byte, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command(self, append([]string{"-child", child}, args...)...)
+	c.Stderr = os.Stderr
+	return c.Output()
+}
+
+// pairsResult is what many queue pairs take.
+type pairsResult struct {
+	Hosts, Pairs  int
+	BytesPerPair  float64 // of memory, connected and idle
+	ConnectMicros float64
+	Links         uint64
+	Seconds       float64 // for a message on each
+}
+
+func manyPairs() (r pairsResult, err error) {
+	out, err := again("pairs")
+	if err == nil {
+		err = json.Unmarshal(out, &r)
+	}
+	return r, err
+}
+
+// idle is a user who counts.
+type idle struct{ done int }
+
+func (u *idle) Completed(engine.Time, *nic.QP, qp.CQE, bool) { u.done++ }
+
+// pairs connects 100,000 pairs of queue pairs on 1,024 hosts at 400 Gb/s, and sends a message on each.
+func pairs() error {
+	g, err := fabric.FatTree(fabric.Wires{HostRate: 400e9, Delay: engine.Microsecond}, 16)
+	if err != nil {
+		return err
+	}
+	e := new(engine.Engine)
+	k, err := nic.NewCluster(e, nic.Config{MTU: 1000, Classes: nic.Classes{Ack: 7, CNP: 7}, Network: func(o fabric.Owner) (*fabric.Network, error) {
+		return fabric.New(e, fabric.Config{Graph: g, Seed: 1, Owner: o, Switch: func(int, int) fabric.SwitchConfig {
+			return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 64 << 20, Lossless: 1, Headroom: 120_000, Reserve: 2096}, Port: fabric.PortConfig{Strict: 1 << 7}}
+		}})
+	}})
+	if err != nil {
+		return err
+	}
+	makers := make([]*profile.Maker, g.Hosts)
+	for h := range makers {
+		makers[h] = profile.NewMaker(profile.Link{Rate: 400e9, RTT: 12 * time.Microsecond})
+	}
+	r := pairsResult{Hosts: g.Hosts, Pairs: 100_000}
+	u, rng, qps := new(idle), rand.New(rand.NewPCG(1, 1)), make([]*nic.QP, 0, r.Pairs)
+	before, from := heap(), time.Now()
+	for range r.Pairs {
+		a := rng.IntN(g.Hosts)
+		x, _, err := k.Connect(a, (a+1+rng.IntN(g.Hosts-1))%g.Hosts, nic.QPConfig{User: u, MaxUnacked: 1024,
+			Profile: func(h int) (qp.Profile, error) { return makers[h].New("rc", profile.Spec{}) }})
+		if err != nil {
+			return err
+		}
+		qps = append(qps, x)
+	}
+	r.ConnectMicros = time.Since(from).Seconds() * 1e6 / float64(r.Pairs)
+	r.BytesPerPair = (heap() - before) / float64(r.Pairs)
+	from = time.Now()
+	for _, x := range qps {
+		x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 10_000})
+	}
+	e.Drain()
+	r.Seconds = time.Since(from).Seconds()
+	if u.done != r.Pairs {
+		return fmt.Errorf("%d of %d messages done", u.done, r.Pairs)
+	}
+	for i := range k.Network().Links() {
+		r.Links += k.Network().Links()[i].Stats.Packets
+	}
+	return json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// heap is how many bytes are in use.
+func heap() float64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// share is where the time of a scenario goes, of 1.
+type share struct {
+	name string
+	part map[string]float64
+}
+
+// parts are the columns, by packages.
+var parts = []struct {
+	name     string
+	packages []string
+}{
+	{"engine", []string{"sim/engine"}},
+	{"fabric", []string{"sim/fabric", "sim/prefetch"}},
+	{"NIC and scheduler", []string{"sim/nic", "sched"}},
+	{"transport", []string{"qp", "reorder", "retrans", "path", "ccalgo", "bitpool", "bth", "profile"}},
+	{"workload", []string{"sim/workload", "sim", "sim/result"}},
+	{"the rest: Go", nil},
+}
+
+var topLine = regexp.MustCompile(`^\s*([0-9.]+)(m?s) +[0-9.]+% +[0-9.]+% +[0-9.]+m?s +[0-9.]+% +(\S+)`)
+
+// shares profiles a scenario.
+func shares(dir string, s scenario) (share, error) {
+	x := share{s.name, map[string]float64{}}
+	file := filepath.Join(dir, "cpu.out")
+	if _, err := again("profile", append([]string{file, s.file}, s.set...)...); err != nil {
+		return x, err
+	}
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", file).Output()
+	if err != nil {
+		return x, err
+	}
+	sum := 0.0
+	for line := range strings.Lines(string(out)) {
+		m := topLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		v, _ := strconv.ParseFloat(m[1], 64)
+		if m[2] == "ms" {
+			v /= 1000
+		}
+		x.part[partOf(m[3])] += v
+		sum += v
+	}
+	for p := range x.part {
+		x.part[p] /= sum
+	}
+	return x, nil
+}
+
+// partOf says to which part a function belongs.
+func partOf(function string) string {
+	for _, p := range parts {
+		for _, pkg := range p.packages {
+			if strings.HasPrefix(function, "roced/"+pkg+".") {
+				return p.name
+			}
+		}
+	}
+	if strings.HasPrefix(function, "roced/ring.") {
+		return "NIC and scheduler"
+	}
+	return parts[len(parts)-1].name
+}
+
+// profiled runs a scenario and writes a profile.
+func profiled(args []string) error {
+	name := filepath.Join("configs/sim", args[1])
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	f, err := rocescenario.Read(name, text, args[2:])
+	if err != nil {
+		return err
+	}
+	c, err := f.Config(os.ReadFile)
+	if err != nil {
+		return err
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		return err
+	}
+	out, err := os.Create(args[0])
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if err := pprof.StartCPUProfile(out); err != nil {
+		return err
+	}
+	_, err = s.Run()
+	pprof.StopCPUProfile()
+	return err
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// permutation is one for both simulators.
+type permutation struct {
+	hosts, k int
+	bytes    int
+}
+
+var peerSizes = []permutation{{128, 8, 8_000_000}, {1024, 16, 2_000_000}}
+
+// files writes p as htsim's matrix and as a flow list.
+func (p permutation) files(dir string) (matrix, flows string, err error) {
+	order := rand.New(rand.NewPCG(1, 2)).Perm(p.hosts)
+	var m, f strings.Builder
+	fmt.Fprintf(&m, "Nodes %d\nConnections %d\n", p.hosts, p.hosts)
+	fmt.Fprintf(&f, "%d\n", p.hosts)
+	for i, src := range order {
+		dst := order[(i+1)%p.hosts]
+		fmt.Fprintf(&m, "%d->%d id %d start 0 size %d\n", src, dst, i+1, p.bytes)
+		fmt.Fprintf(&f, "%d %d 3 100 %d 0.0\n", src, dst, p.bytes)
+	}
+	matrix = filepath.Join(dir, fmt.Sprintf("p%d.cm", p.hosts))
+	flows = filepath.Join(dir, fmt.Sprintf("p%d.txt", p.hosts))
+	if err = os.WriteFile(matrix, []byte(m.String()), 0o644); err == nil {
+		err = os.WriteFile(flows, []byte(f.String()), 0o644)
+	}
+	return matrix, flows, err
+}
+
+// permutations measures htsim, if it is there, and rocesim.
+func permutations(rocesim, dir string) (rows []row, missing bool, err error) {
+	for _, p := range peerSizes {
+		matrix, flows, err := p.files(dir)
+		if err != nil {
+			return nil, false, err
+		}
+		peer, err := htsim(matrix, p.hosts)
+		if err != nil {
+			return nil, false, err
+		}
+		ours, err := measure(rocesim, scenario{fmt.Sprintf("rocesim, rc + PFC: %d hosts, %d MB each", p.hosts, p.bytes/1e6), "permutation.yaml",
+			[]string{fmt.Sprintf("topology.k=%d", p.k), fmt.Sprintf("workload=[{kind: flows, file: %q}]", flows)}})
+		if err != nil {
+			return nil, false, err
+		}
+		if peer == nil {
+			missing = true
+		} else {
+			peer.name = fmt.Sprintf("htsim, its RoCE: %d hosts, %d MB each", p.hosts, p.bytes/1e6)
+			rows = append(rows, *peer)
+			ours.peer = peer
+		}
+		rows = append(rows, ours)
+	}
+	return rows, missing, nil
+}
+
+var htsimLine = regexp.MustCompile(`htsim_roce: (\d+) flows, last FCT ([0-9.]+) us, (\d+) link transmissions, ([0-9.]+) s, [0-9.]+ M/s, (\d+) MB`)
+
+// htsim runs the peer, nil if it is not there.
+func htsim(matrix string, hosts int) (*row, error) {
+	dir := os.Getenv("HTSIM")
+	if dir == "" {
+		return nil, nil
+	}
+	build := filepath.Join(os.TempDir(), "htsim-build")
+	out, err := exec.Command("bash", filepath.Join(dir, "run.sh"), build, "roce", matrix, strconv.Itoa(hosts)).CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("htsim: %w: %s", err, out)
+	}
+	m := htsimLine.FindStringSubmatch(string(out))
+	if m == nil {
+		return nil, errors.New("htsim said: " + string(out))
+	}
+	number := func(s string) float64 { v, _ := strconv.ParseFloat(s, 64); return v }
+	fmt.Fprint(os.Stderr, m[0], "\n")
+	return &row{links: number(m[3]), cpu: number(m[4]), mb: number(m[5]), note: m[1] + " messages, the last after " + m[2] + " us"}, nil
+}
