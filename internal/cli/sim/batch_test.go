@@ -41,6 +41,7 @@ func namespaced(args ...string) *exec.Cmd {
 // part; what has been done before is not done again, and the outcome is that of a sweep without
 // Slurm.
 func TestSlurm(t *testing.T) {
+	withoutRaces(t)
 	for _, p := range []string{"munged", "slurmctld", "slurmd", "sbatch", "unshare"} {
 		lab.Need(t, p)
 	}
@@ -89,6 +90,7 @@ func TestSlurm(t *testing.T) {
 // TestKubernetes: the manifest has the fields, of the types, that Kubernetes publishes for a Job, and
 // they say what they have to.
 func TestKubernetes(t *testing.T) {
+	withoutRaces(t)
 	dir := filepath.Join(t.TempDir(), "s")
 	args := append([]string{"sweep", scenarios + "incast.yaml", "-o", dir, "--vary", "transport.profile=rc,irn", "--seeds", "1..100",
 		"--kubernetes", "--image", "registry.example/rocesim:1", "--claim", "sweeps", "--jobs", "80", "--at-once", "7"}, small...)

@@ -11,6 +11,7 @@ import (
 // TestDocument: the commands of rocesim in docs/simulator.md and the README do what is said there: they
 // work, or they refuse with those words.
 func TestDocument(t *testing.T) {
+	withoutRaces(t)
 	root, err := filepath.Abs("../../..")
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,17 @@ import (
 // asRocesim in the environment makes this test rocesim.
 const asRocesim = "TEST_AS_ROCESIM"
 
+// raced says that the race detector is at work. What runs other processes, for long, then does without:
+// the detector sees what it can in the other tests.
+var raced bool
+
+func withoutRaces(t *testing.T) {
+	t.Helper()
+	if raced {
+		t.Skip("it is run without the race detector")
+	}
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(asRocesim) != "" {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
@@ -120,6 +131,7 @@ func killAfter(t *testing.T, some int, dir string, args []string) (done []string
 // TestKilled: a sweep that is killed, as a machine that loses its power kills it, goes on and comes to
 // the same result as one that is not; what it had done it does not do again.
 func TestKilled(t *testing.T) {
+	withoutRaces(t)
 	dir := t.TempDir()
 	args := append([]string{"sweep", scenarios + "incast.yaml", "--vary", "transport.profile=rc,irn,melo,eunomia", "--seeds", "1..5", "--format", "csv", "--parallel", "2"}, small...)
 	killed, done := "", []string(nil)
