@@ -167,13 +167,14 @@ func onWire(t *testing.T) {
 	for i := range 2 {
 		l.Run(i, "fault", "add", l.Host[i].Device, "rx drop p=0.005 seed=5")
 	}
+	l.Run(0, "fault", "add", l.Host[0].Device, "tx drop psn=+400 n=1", "tx drop psn=+2000 n=1", "tx drop psn=+4000 n=1", "tx drop psn=+6000 n=1") // chance may lose too little
 	file := filepath.Join(l.Dir, "t.json")
 	tracing := l.Ctl(0, "trace", l.Host[0].Device, "--next", "-w", file)
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)
 	defer cancel()
 	lab.Must(t, testbed.WaitFile(ctx, file))
 	socket := filepath.Join(l.Dir, "s")
-	args := []string{lab.Program("roceperf"), "write-bw", "-s", "64k", "-n", "100", "-q", "1", "--verify", "--oob", "unix:" + socket, "--run-dir"}
+	args := []string{lab.Program("roceperf"), "write-bw", "-s", "64k", "-n", "400", "-q", "1", "--verify", "--oob", "unix:" + socket, "--run-dir"}
 	server := l.Start(1, append(args, l.Host[1].RunDir)...)
 	lab.Must(t, testbed.WaitFile(ctx, socket))
 	out := l.Output(0, append(args, l.Host[0].RunDir, "--json", "peer")...)
@@ -181,7 +182,7 @@ func onWire(t *testing.T) {
 		t.Errorf("roceperf: exit code %d: %s", code, server.Said())
 	}
 	var r perf.Result
-	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Verified || r.Messages < 100 {
+	if err := json.Unmarshal([]byte(out), &r); err != nil || !r.Verified || r.Messages < 400 {
 		t.Errorf("%v, %s", err, out)
 	}
 	if code := tracing.Exit(lab.Limit); code != 0 {
