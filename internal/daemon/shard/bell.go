@@ -29,6 +29,7 @@ type Bell struct {
 
 	qpTurn, cqTurn int // handles that are listened to next
 	commander      Commander
+	commanded      bool // a command is to be carried out in this turn
 }
 
 // Commander carries out the commands that a client leaves in its doorbells' memory.
@@ -100,10 +101,11 @@ func (b *Bell) asked() bool {
 	return s == uverbs.DirectAsked || s == uverbs.DirectAwaited
 }
 
-// collect silences bells and passes them on; a client may have one command in a turn.
+// collect silences bells and passes them on. A client may have one command in a turn, which is
+// looked for first: bells that were rung before it are heard.
 func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
-	if b.asked() {
-		b.commander.Command(now, n)
+	if !b.commanded && b.asked() {
+		b.commanded = true
 		heard += commandCost
 	}
 	heard += collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })

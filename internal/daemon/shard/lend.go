@@ -2,6 +2,7 @@ package shard
 
 import (
 	"runtime/debug"
+	"slices"
 
 	"roced/mono"
 	"roced/rocev2"
@@ -17,13 +18,17 @@ func (s *Shard) lend(wait func()) {
 
 // borrow runs f here if the loop sleeps, and reports whether it has: that spares two threads
 // which wake each other, several times what most closures take. The loop wakes up then for
-// what f has left it to do, but nobody waits for that.
+// what f has left it to do, but nobody waits for that. Bells that have been rung come before f
+// (see loop), and only the loop hears them.
 func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) (done bool) {
 	if !s.loops.TryLock() {
 		return false
 	}
 	defer s.ep.wake()
 	defer s.loops.Unlock()
+	if slices.ContainsFunc(s.bells, (*Bell).ringing) {
+		return false
+	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()
 	s.stats.Calls++

@@ -23,13 +23,15 @@ const (
 	downRetry = 100 * time.Millisecond // between looks at a link that is gone
 )
 
-// loop turns until the shard ends. Each turn reads the clock once.
+// loop turns until the shard ends. Each turn reads the clock once. Commands that were there
+// when it began come last: programs send datagrams and destroy the address handle, or the
+// queue pair, at once, and what they have posted before leaves before.
 func (s *Shard) loop() {
 	now := Now()
 	for !s.ending {
 		s.stats.Rounds++
-		busy := s.runCalls(now)
-		busy = s.hear(now) || busy
+		calls := min(len(s.calls), callBudget)
+		busy := s.hear(now)
 		received := s.receive(now)
 		if received && s.small && !busy {
 			// The client that this was for may want to answer at once, and our
@@ -41,6 +43,8 @@ func (s *Shard) loop() {
 		busy = received || busy
 		s.nic.Advance(now)
 		busy = s.transmit(now) || busy
+		s.obey(now)
+		busy = s.runCalls(now, calls) || busy
 		s.rescan(now)
 		s.passQuestions()
 		now = Now()
@@ -53,20 +57,23 @@ func (s *Shard) loop() {
 	}
 }
 
-// runCalls runs the closures of Do that wait.
-func (s *Shard) runCalls(now mono.Time) bool {
-	n := 0
-	for ; n < callBudget && len(s.calls) > 0; n++ {
+// runCalls runs n of the closures of Do that wait.
+func (s *Shard) runCalls(now mono.Time, n int) bool {
+	if n == 0 {
+		return false
+	}
+	began := Now()
+	for range n {
 		c := <-s.calls
 		if c.state.CompareAndSwap(callWaiting, callTaken) {
 			s.stats.Calls++
 			s.runCall(c, now)
-			if Now().Sub(now) > callTime {
+			if Now().Sub(began) > callTime {
 				return true
 			}
 		}
 	}
-	return n > 0
+	return true
 }
 
 // runCall answers its caller even if the closure faults.
@@ -89,6 +96,16 @@ func (s *Shard) hear(now mono.Time) bool {
 	}
 	s.stats.Doorbells += uint64(heard)
 	return heard > 0
+}
+
+// obey carries out the commands that hear has found.
+func (s *Shard) obey(now mono.Time) {
+	for _, b := range s.bells {
+		if b.commanded {
+			b.commanded = false
+			b.commander.Command(now, s.nic)
+		}
+	}
 }
 
 // receive takes frames from the port.

@@ -259,7 +259,8 @@ func TestIdleTurnAllocatesNothing(t *testing.T) {
 	s := &Shard{nic: nic, port: nullPort{}, poll: -1, up: true, calls: make(chan *call, 1), buf: make([]byte, bufSize)}
 	now := Now()
 	allocs := testing.AllocsPerRun(1000, func() {
-		s.runCalls(now)
+		s.runCalls(now, 0)
+		s.obey(now)
 		s.hear(now)
 		s.receive(now)
 		s.nic.Advance(now)
@@ -431,6 +432,14 @@ type commanded int
 
 func (c *commanded) Command(mono.Time, *rocev2.NIC) { *c++ }
 
+// commands is how many have been carried out.
+func commands(s *Shard) (n int) {
+	for _, b := range s.bells {
+		n += int(*b.commander.(*commanded))
+	}
+	return n
+}
+
 // TestHearBudget: clients who have bells and commands without end take a turn no longer than a
 // budget, and all of them come in their turn.
 func TestHearBudget(t *testing.T) {
@@ -463,8 +472,11 @@ func TestHearBudget(t *testing.T) {
 			for _, b := range s.bells {
 				what.ring(b)
 			}
-			before := s.listen
-			s.hear(1)
+			before, done := s.listen, commands(s)
+			if s.hear(1); commands(s) != done {
+				t.Fatal("a command is carried out before what was posted has left")
+			}
+			s.obey(1)
 			n := (s.listen - before + clients) % clients
 			if n == 0 || n > what.most {
 				t.Fatalf("%s: %d clients are heard in a turn, want %d", what.name, n, what.most)
