@@ -92,6 +92,7 @@ func (r *rig) breakDown(q *nictest.QP) {
 	q.Modify(qp.Attr{State: qp.Err}, 0, nil)
 	q.Doorbell()
 	q.Node.NIC.RecvPosted(r.p.Now(), q.QueuePair)
+	r.p.Run(time.Microsecond) // a broken queue is flushed by batches, at once
 	r.reap()
 	if n := q.SQ.Outstanding(); n != 0 && !q.SendCQ.Failed() {
 		r.p.Fatalf("%d requests have not been flushed", n)
