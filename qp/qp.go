@@ -195,7 +195,7 @@ type QP struct {
 
 	refuseForeign bool // a request of another transport profile is to be refused
 
-	flushing bool // more may be posted to a broken queue than has been flushed so far, by req.at
+	flushing bool // more may be posted to a broken queue than has been flushed so far; req.at is when it is due
 }
 
 // defaultUnacked is the PSN window if the configuration has none. rxe has 128; with

@@ -17,16 +17,8 @@ func TestLinkOverhead(t *testing.T) {
 	for overhead, bytes := range map[int8]int{-1: 58, 0: 58 + 24, 6: 58 + 6} {
 		q, h := newAt(t, RC, RTS)
 		q.cfg.Tuning.LinkOverhead = overhead
-		if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil { // 1 Mb/s
-			t.Fatal(err)
-		}
-		h.queue = append(h.queue, SendWQE{Opcode: WRSend}, SendWQE{Opcode: WRSend})
-		var tr Transmit
-		if !q.PollTransmit(0, &tr) || q.PollTransmit(0, &tr) {
-			t.Fatal("not paced")
-		}
-		if want := mono.Time(bytes * 8 * 1000); q.NextTimeout() != want {
-			t.Errorf("overhead %d: next at %d, want %d", overhead, q.NextTimeout(), want)
+		if next, want := pacedSend(t, q, h), mono.Time(bytes*8*1000); next != want {
+			t.Errorf("overhead %d: next at %d, want %d", overhead, next, want)
 		}
 	}
 }
@@ -199,7 +191,15 @@ func TestZeroTuning(t *testing.T) {
 
 func TestRateLimitAttribute(t *testing.T) {
 	q, h := newAt(t, RC, RTS)
-	if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil { // 1 Mb/s
+	if next, want := pacedSend(t, q, h), mono.Time(58*8*1000); next != want {
+		t.Fatalf("next at %d, want %d", next, want)
+	}
+}
+
+// pacedSend has q send the first of two SENDs at 1 Mb/s, and returns when the second may leave.
+func pacedSend(t *testing.T, q *QP, h *scriptHost) mono.Time {
+	t.Helper()
+	if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil {
 		t.Fatal(err)
 	}
 	h.queue = append(h.queue, SendWQE{Opcode: WRSend}, SendWQE{Opcode: WRSend})
@@ -207,7 +207,5 @@ func TestRateLimitAttribute(t *testing.T) {
 	if !q.PollTransmit(0, &tr) || q.PollTransmit(0, &tr) {
 		t.Fatal("not paced")
 	}
-	if want := mono.Time(58 * 8 * 1000); q.NextTimeout() != want {
-		t.Fatalf("next at %d, want %d", q.NextTimeout(), want)
-	}
+	return q.NextTimeout()
 }

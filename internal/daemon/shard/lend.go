@@ -24,11 +24,12 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) (done bool) {
 	if !s.loops.TryLock() {
 		return false
 	}
+	if slices.ContainsFunc(s.bells, (*Bell).ringing) {
+		s.loops.Unlock()
+		return false // Do wakes the loop
+	}
 	defer s.ep.wake()
 	defer s.loops.Unlock()
-	if slices.ContainsFunc(s.bells, (*Bell).ringing) {
-		return false
-	}
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()
 	s.stats.Calls++

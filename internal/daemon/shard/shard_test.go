@@ -385,11 +385,7 @@ func TestBellBudget(t *testing.T) {
 	s := &Shard{nic: nic}
 	all := make([]*Bell, 2)
 	for i := range all {
-		words := make([]uint64, uverbs.DoorbellSize/8)
-		b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := newBell(t)
 		for h := range uint32(uverbs.MaxQPHandle) {
 			b.Set(h, q)
 		}
@@ -432,6 +428,29 @@ type commanded int
 
 func (c *commanded) Command(mono.Time, *rocev2.NIC) { *c++ }
 
+func newBell(t *testing.T) *Bell {
+	t.Helper()
+	words := make([]uint64, uverbs.DoorbellSize/8)
+	b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1, new(commanded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestBorrowAfterBells: while a bell rings, commands have to wait for the loop, which hears it first.
+func TestBorrowAfterBells(t *testing.T) {
+	b := newBell(t)
+	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
+	s := &Shard{bells: []*Bell{b}}
+	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }) {
+		t.Error("the NIC is lent")
+	}
+	if !s.loops.TryLock() {
+		t.Error("the loop cannot have the NIC back")
+	}
+}
+
 // commands is how many have been carried out.
 func commands(s *Shard) (n int) {
 	for _, b := range s.bells {
@@ -457,11 +476,7 @@ func TestHearBudget(t *testing.T) {
 		s := &Shard{nic: nic}
 		const clients = 100
 		for range clients {
-			words := make([]uint64, uverbs.DoorbellSize/8)
-			b, err := NewBell(unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), uverbs.DoorbellSize), -1, new(commanded))
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := newBell(t)
 			for h := range uint32(64) {
 				b.Set(h, q)
 			}
