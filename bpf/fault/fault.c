@@ -1,5 +1,6 @@
 //go:build ignore
 
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Does to the RoCEv2 frames of an interface what fault rules say; docs/fault.md tells
  * what they can say here. Semantics, and the random numbers, are those of the Go engine
@@ -417,4 +418,4 @@ int detour_tx(struct __sk_buff *skb)
 	return back(skb, 0);
 }
 
-char _license[] SEC("license") = "GPL"; /* some helpers want it */
+char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */

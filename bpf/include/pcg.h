@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * PCG-DXSM with 128 bits of state: the generator of Go's math/rand/v2.PCG, so that a
  * seed means the same here as in Go (O'Neill, PCG, HMC-CS-2014-0905; Steele and Vigna,

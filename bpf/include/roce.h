@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Finds the RoCEv2 headers of a frame: Ethernet, one VLAN tag, IPv4 (options, but no
  * fragments) or IPv6 without extension headers, UDP to port 4791, BTH, and the first

@@ -1,5 +1,6 @@
 //go:build ignore
 
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Steers RoCEv2 to AF_XDP sockets: UDP datagrams to port 4791 of one of the NIC's
  * addresses go to the socket of the queue that they came in by, everything else
@@ -103,3 +104,5 @@ int steer(struct xdp_md *ctx)
 		return decide(UNSTEERED, XDP_DROP);
 	return decide(STEERED, bpf_redirect_map(&sockets, queue, XDP_DROP));
 }
+
+char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */

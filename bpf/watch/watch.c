@@ -1,5 +1,6 @@
 //go:build ignore
 
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Watches RoCEv2 without touching it: a filter of a packet socket that copies the
  * headers of RoCEv2 packets into a ring buffer and lets the socket itself have
@@ -164,3 +165,5 @@ int watch(struct __sk_buff *skb)
 	bpf_loop(MAX_SEGMENTS, show, &s, 0);
 	return 0; /* nothing for the socket */
 }
+
+char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */
