@@ -1,0 +1,82 @@
+package project
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var (
+	link     = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
+	makes    = regexp.MustCompile(`\bmake ([a-z][a-z-]*[a-z])`)
+	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
+	inFolder = regexp.MustCompile("`(\\.?[a-z][\\w.-]*/[\\w./-]*)`")
+	packages = regexp.MustCompile(`^[a-z0-9]+\.(net|org|com)/`) // of others
+)
+
+// documents are those that are checked: all of them for links, those of this folder for paths and commands, too.
+func documents(t *testing.T) []string {
+	t.Helper()
+	return append(glob(t, "*.md"), glob(t, "docs/*.md")...)
+}
+
+func exists(elem ...string) bool {
+	_, err := os.Stat(filepath.Join(elem...))
+	return err == nil
+}
+
+// TestLinks checks that files to which documents point are there.
+func TestLinks(t *testing.T) {
+	n := 0
+	for _, name := range documents(t) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range link.FindAllStringSubmatch(string(text), -1) {
+			if strings.Contains(m[1], "://") {
+				continue
+			}
+			n++
+			if !exists(filepath.Dir(name), m[1]) {
+				t.Errorf("%s points to %s, which is not there", name, m[1])
+			}
+		}
+	}
+	if n < 50 {
+		t.Errorf("only %d links", n)
+	}
+}
+
+// TestNamed checks that what CONTRIBUTING, SECURITY and CHANGELOG name is there: files and folders, and targets of make.
+func TestNamed(t *testing.T) {
+	var targets []string
+	for _, m := range target.FindAllStringSubmatch(string(read(t, "Makefile")), -1) {
+		targets = append(targets, m[1])
+	}
+	commands, paths := 0, 0
+	for _, name := range []string{"CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"} {
+		text := string(read(t, name))
+		for _, m := range makes.FindAllStringSubmatch(text, -1) {
+			commands++
+			if !slices.Contains(targets, m[1]) {
+				t.Errorf("%s: there is no make %s", name, m[1])
+			}
+		}
+		for _, m := range inFolder.FindAllStringSubmatch(text, -1) {
+			if packages.MatchString(m[1]) {
+				continue
+			}
+			paths++
+			if !exists(root, m[1]) {
+				t.Errorf("%s: there is no %s", name, m[1])
+			}
+		}
+	}
+	if commands < 10 || paths < 20 {
+		t.Errorf("only %d commands and %d paths", commands, paths)
+	}
+}
