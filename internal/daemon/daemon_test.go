@@ -25,6 +25,7 @@ import (
 	"roced/internal/daemon/api"
 	"roced/internal/daemon/config"
 	"roced/internal/observe/pcapng"
+	"roced/internal/version"
 )
 
 // childEnv makes the test binary a daemon with the configuration that it names.
@@ -290,7 +291,9 @@ func TestAdmin(t *testing.T) {
 		}
 		b, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		for _, want := range []string{`roced_hw_counter{counter="sent_pkts",nic="rxe_a"}`, `roced_objects{nic="rxe_a",type="pd"} 1`} {
+		for _, want := range []string{`roced_hw_counter{counter="sent_pkts",nic="rxe_a"}`, `roced_objects{nic="rxe_a",type="pd"} 1`,
+			`roced_build_info{goversion="` + version.Own().Go + `",`,
+			`version="` + version.Number + `"} 1`} {
 			if !bytes.Contains(b, []byte(want)) {
 				t.Errorf("%s lacks %s", url, want)
 			}

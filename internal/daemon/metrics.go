@@ -3,12 +3,14 @@ package daemon
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"roced/internal/version"
 	"roced/mono"
 	"roced/rocev2"
 )
@@ -23,7 +25,9 @@ var (
 		[]string{"nic", "what"}, nil)
 	descObjects = prometheus.NewDesc("roced_objects", "Verbs objects that exist.", []string{"nic", "type"}, nil)
 	descClients = prometheus.NewDesc("roced_clients", "Verbs contexts that are open.", []string{"nic"}, nil)
-	descUp      = prometheus.NewDesc("roced_link_up", "Whether the link is up.", []string{"nic"}, nil)
+	descBuild   = prometheus.NewDesc("roced_build_info", "Always 1; the labels say which source the daemon is made of.",
+		[]string{"version", "revision", "modified", "goversion"}, nil)
+	descUp = prometheus.NewDesc("roced_link_up", "Whether the link is up.", []string{"nic"}, nil)
 )
 
 // collector reads the NICs when it is asked.
@@ -31,7 +35,7 @@ type collector struct{ d *Daemon }
 
 // Describe implements prometheus.Collector.
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCounter, descShard, descPort, descObjects, descClients, descUp} {
+	for _, d := range []*prometheus.Desc{descCounter, descShard, descPort, descObjects, descClients, descUp, descBuild} {
 		ch <- d
 	}
 }
@@ -43,6 +47,8 @@ const collectTimeout = 5 * time.Second
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
+	v := version.Own()
+	ch <- prometheus.MustNewConstMetric(descBuild, prometheus.GaugeValue, 1, v.Version, v.Revision, strconv.FormatBool(v.Modified), v.Go)
 	for _, n := range c.d.nics {
 		n.collect(ctx, ch)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced/internal/cli/about"
 	"roced/internal/daemon/api"
 	"roced/verbs"
 )
@@ -89,10 +90,12 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	f := root.PersistentFlags()
 	f.StringVar(&a.runDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
+	about.Varies(f.Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(),
-		a.exec(), a.env(), a.up(), a.down(), a.version())
+		a.exec(), a.env(), a.up(), a.down())
+	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }
 

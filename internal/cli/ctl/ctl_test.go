@@ -21,6 +21,7 @@ import (
 
 	"roced/internal/daemon/api"
 	"roced/internal/observe/pcapng"
+	"roced/internal/version"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -227,8 +228,8 @@ func TestRates(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	code, out, _ := ctl("version", "--json")
-	var v version
-	if err := json.Unmarshal([]byte(out), &v); code != 0 || err != nil || !strings.HasPrefix(v.Go, "go") {
+	var v version.Info
+	if err := json.Unmarshal([]byte(out), &v); code != 0 || err != nil || v.Version != version.Number || !strings.HasPrefix(v.Go, "go") {
 		t.Errorf("%d, %s, %v", code, out, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"roced/internal/cli/about"
 )
 
 // usageError is one that the user's words have caused.
@@ -65,11 +67,12 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 	for _, t := range Tests {
 		root.AddCommand(newTest(t))
 	}
+	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }
 
-// about says what each test does.
-var about = map[string]string{
+// does says what each test does.
+var does = map[string]string{
 	"write-bw": "RDMA WRITE bandwidth", "read-bw": "RDMA READ bandwidth", "send-bw": "SEND bandwidth",
 	"write-lat":  "RDMA WRITE latency, half a round trip, polling memory",
 	"read-lat":   "RDMA READ latency",
@@ -82,7 +85,7 @@ func newTest(name string) *cobra.Command {
 	var size string
 	c := &cobra.Command{
 		Use:   name + " [HOST]",
-		Short: about[name],
+		Short: does[name],
 		Example: fmt.Sprintf("  roceperf %s -d rxe_b          server on this machine's rxe_b\n"+
 			"  roceperf %s HOST -d rxe_a     client", name, name),
 		Args: func(_ *cobra.Command, args []string) error {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced/internal/cli/about"
 	"roced/internal/daemon"
 	"roced/internal/daemon/config"
 )
@@ -79,6 +80,7 @@ speaks RoCEv2 over a TAP device or a Unix socket.`,
 			return nil
 		},
 	})
+	about.Program{Section: 8, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced/internal/cli/about"
 	"roced/sim/scenario"
 )
 
@@ -85,6 +86,7 @@ docs/simulator.md describes scenario files.`,
 	f := root.PersistentFlags()
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.run(), a.sweep(), a.workCommand(), a.collect(), a.diff(), a.topology())
+	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }
 

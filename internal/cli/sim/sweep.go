@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"roced/internal/cli/about"
 	"roced/sim"
 	"roced/sim/result"
 	"roced/sim/scenario"
@@ -60,6 +61,7 @@ the folder.`,
 	f.StringVarP(&o.out, "out", "o", "", "the folder of the sweep (required)")
 	f.StringVar(&o.format, "format", noTables, "what tables of each run are written as: none, csv or parquet")
 	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	about.Varies(f.Lookup("parallel"), "as many as processors")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
 	o.batch.flags(f)
 	return c
@@ -207,6 +209,7 @@ parts, which is how several machines share it. What runs have found stays in the
 	}
 	c.Flags().StringVar(&part, "part", "", "K/N: the K-th of N parts; the first is 0")
 	c.Flags().IntVar(&w.Parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	about.Varies(c.Flags().Lookup("parallel"), "as many as processors")
 	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
 	return c
 }

@@ -1,0 +1,96 @@
+// Package about has the commands by which each of the programs speaks of itself: its version, its manual page,
+// and the completion of its commands in shells.
+package about
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"roced/internal/version"
+)
+
+// Program is what the commands need to know.
+type Program struct {
+	Section int               // of the manual: 1 for users, 8 for administrators
+	Usage   func(error) error // makes an error of the command line of one
+}
+
+// Add gives a program the commands. Its own come first.
+func (p Program) Add(root *cobra.Command) {
+	root.Version = version.Own().String()
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
+	root.Flags().Bool("version", false, "show the version") // cobra's own takes -v
+	root.AddCommand(p.version(root), p.completion(root), p.man(root))
+}
+
+func (p Program) version(root *cobra.Command) *cobra.Command {
+	c := &cobra.Command{
+		Use: "version", Short: "Show the version of this program", Args: p.words(0),
+		Long: `Shows the version, the revision of the source and whether that was modified, as far as
+the build knew them, and what it was built with and for.`,
+		Example: "  " + root.Name() + " version --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			asJSON, err := c.Flags().GetBool("json")
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				e := json.NewEncoder(c.OutOrStdout())
+				e.SetIndent("", "  ")
+				return e.Encode(version.Own())
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), root.Name(), version.Own())
+			return err
+		},
+	}
+	if root.PersistentFlags().Lookup("json") == nil {
+		c.Flags().Bool("json", false, "print JSON")
+	}
+	return c
+}
+
+// shells write what makes a shell complete commands.
+var shells = map[string]func(root *cobra.Command, w io.Writer) error{
+	"bash": func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) },
+	"zsh":  func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) },
+	"fish": func(root *cobra.Command, w io.Writer) error { return root.GenFishCompletion(w, true) },
+}
+
+func (p Program) completion(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "completion bash|zsh|fish", Short: "Print what makes a shell complete the commands", Args: p.words(1),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		Long: `Prints a script that makes a shell complete commands, flags and what else they know.
+Packages and "make install" put it where the shell looks for it.`,
+		Example: fmt.Sprintf("  %[1]s completion fish | source\n  source <(%[1]s completion bash)", root.Name()),
+		RunE: func(c *cobra.Command, args []string) error {
+			write, ok := shells[args[0]]
+			if !ok {
+				return p.Usage(fmt.Errorf("%q: it can be bash, zsh, fish", args[0]))
+			}
+			return write(root, c.OutOrStdout())
+		},
+	}
+}
+
+func (p Program) man(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use: "man", Short: "Print the manual page", Args: p.words(0),
+		Long:    `Prints the manual page, which has all that --help of all commands says, as man(1) reads it.`,
+		Example: "  " + root.Name() + " man | man -l -",
+		RunE:    func(c *cobra.Command, _ []string) error { return writePage(c.OutOrStdout(), root, p.Section) },
+	}
+}
+
+// words accepts n arguments.
+func (p Program) words(n int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) != n {
+			return p.Usage(fmt.Errorf("usage: %s", c.UseLine()))
+		}
+		return nil
+	}
+}

@@ -1,0 +1,143 @@
+package about
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"roced/internal/version"
+)
+
+// varies is the annotation of a flag whose default depends on where the program runs.
+const varies = "roced_default"
+
+// Varies says of a flag what its default is in words: pages are the same wherever they are written.
+func Varies(f *pflag.Flag, words string) {
+	if f.Annotations == nil {
+		f.Annotations = map[string][]string{}
+	}
+	f.Annotations[varies] = []string{words}
+}
+
+// page is a manual page in the making, in the language of man(7).
+type page struct{ bytes.Buffer }
+
+// writePage writes the page of a program: all of its commands, which have too little to say to have a page each.
+func writePage(w io.Writer, root *cobra.Command, section int) error {
+	p := &page{}
+	fmt.Fprintf(p, ".TH %s %d \"\" \"roced %s\"\n", strings.ToUpper(root.Name()), section, version.Number)
+	p.section("NAME")
+	p.text(root.Name() + " - " + root.Short)
+	p.section("SYNOPSIS")
+	p.text(root.Name() + " COMMAND [ARGUMENT...]")
+	p.section("DESCRIPTION")
+	p.text(description(root))
+	p.section("OPTIONS")
+	p.flags(root)
+	p.section("COMMANDS")
+	for _, c := range root.Commands() {
+		p.commands(c)
+	}
+	p.section("EXIT STATUS")
+	p.text("0: it has succeeded. 1: it has failed. 2: the command line or a file that it names is wrong. What else there is, commands say.")
+	p.section("EXAMPLES")
+	p.verbatim(root.Example)
+	_, err := w.Write(p.Bytes())
+	return err
+}
+
+// commands describes a command and those below it.
+func (p *page) commands(c *cobra.Command) {
+	if !c.IsAvailableCommand() {
+		return
+	}
+	fmt.Fprintf(p, ".SS \"%s\"\n", escape(c.UseLine()))
+	p.text(description(c))
+	p.flags(c)
+	if c.Example != "" {
+		fmt.Fprint(p, ".PP\nExamples:\n")
+		p.verbatim(c.Example)
+	}
+	for _, sub := range c.Commands() {
+		p.commands(sub)
+	}
+}
+
+func description(c *cobra.Command) string {
+	if c.Long != "" {
+		return c.Long
+	}
+	return c.Short + "."
+}
+
+func (p *page) section(name string) { fmt.Fprintf(p, ".SH %s\n", name) }
+
+// text writes paragraphs, and lines that are indented as they stand.
+func (p *page) text(s string) {
+	for i, paragraph := range strings.Split(strings.Trim(s, "\n"), "\n\n") {
+		if strings.HasPrefix(paragraph, " ") {
+			p.verbatim(paragraph)
+			continue
+		}
+		if i > 0 {
+			fmt.Fprint(p, ".PP\n")
+		}
+		p.lines(paragraph)
+	}
+}
+
+// verbatim writes lines as they stand.
+func (p *page) verbatim(s string) {
+	fmt.Fprint(p, ".PP\n.nf\n")
+	p.lines(strings.Trim(s, "\n"))
+	fmt.Fprint(p, ".fi\n")
+}
+
+func (p *page) lines(s string) {
+	for line := range strings.Lines(s) {
+		line = escape(strings.TrimRight(line, "\n"))
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			line = `\&` + line // else it were a request
+		}
+		fmt.Fprintln(p, line)
+	}
+}
+
+// flags lists the flags that a command brings.
+func (p *page) flags(c *cobra.Command) {
+	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden || f.Name == "help" {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		fmt.Fprint(p, ".TP\n")
+		p.lines(strings.TrimSpace(name + " " + value))
+		p.lines(usage + preset(f))
+	})
+}
+
+// preset says what a flag is if nobody sets it.
+func preset(f *pflag.Flag) string {
+	words := f.DefValue
+	if v := f.Annotations[varies]; len(v) > 0 {
+		words = v[0]
+	}
+	switch words {
+	case "", "0", "0s", "false", "[]":
+		return ""
+	}
+	return " (default " + words + ")"
+}
+
+// escape makes characters of man(7) plain.
+func escape(s string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`).Replace(s)
+}
