@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|programs|preload|containers|interop|siege)$$')
 
-.PHONY: all help build setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim demo curves clean
+.PHONY: all help build install setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim demo curves clean
 
 all: build
 
@@ -18,22 +18,28 @@ help: ## list the targets
 # The preload library needs a C compiler; the programs do without.
 CC      ?= cc
 CFLAGS  ?= -O2 -g
-PRELOAD := $(wildcard preload/*.c)
+PRELOAD := $(sort $(wildcard preload/*.c))
 
 # Without cgo: the Go runtime can drop capabilities on all threads only then. Whether there is a
-# C compiler is asked when it is needed: setup may have installed it.
+# C compiler is asked when it is needed: setup may have installed it. The same source gives the same bytes
+# wherever it lies.
+REPRODUCIBLY = -trimpath -buildvcs=false -ldflags "-X 'roced/internal/version.source=$(shell scripts/source)'"
 build: ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
+	CGO_ENABLED=0 $(GO) build $(REPRODUCIBLY) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
 	@if command -v $(CC) >/dev/null; then $(MAKE) --no-print-directory $(BIN)/libroced.so; \
 	else echo 'no C compiler: without libroced.so rocectl exec cannot run programs'; fi
 
-LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden \
+LINK_PRELOAD = -std=gnu11 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden -ffile-prefix-map=$(CURDIR)=. \
 		-Wl,--version-script=preload/versions.map $(PRELOAD) -ldl -lpthread
 
 $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 	@mkdir -p $(BIN)
 	$(CC) $(CFLAGS) $(LINK_PRELOAD) -o $@
+
+export DESTDIR PREFIX SYSCONFDIR UNITDIR ZSHDIR
+install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc), UNITDIR, ZSHDIR
+	@scripts/install $(BIN)
 
 setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 	@scripts/setup.sh

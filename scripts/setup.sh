@@ -3,8 +3,8 @@
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
-# headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall) and
-# Slurm (a sweep of the simulator as a job array).
+# headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall),
+# Slurm (a sweep of the simulator as a job array), and what reads what is installed: groff, systemd-analyze, other shells.
 # pristine: what scripts/pristine makes its roots with.
 # cross: emulators of other processors, and compilers for them and for musl.
 #
@@ -19,6 +19,8 @@ case ${1:-test} in
 test)
 	tool cc gcc
 	tool curl curl
+	tool fish fish
+	tool groff groff-base
 	tool ib_write_bw perftest
 	tool ibv_rc_pingpong ibverbs-utils
 	tool ip iproute2
@@ -30,8 +32,10 @@ test)
 	tool sbatch slurm-client
 	tool slurmctld slurmctld
 	tool slurmd slurmd
+	tool systemd-analyze systemd
 	tool tshark tshark
 	tool ucx_perftest ucx-utils
+	tool zsh zsh
 	file /etc/libibverbs.d/rxe.driver ibverbs-providers
 	file /usr/include/infiniband/verbs.h libibverbs-dev
 	file /usr/include/rdma/ib_user_verbs.h linux-libc-dev

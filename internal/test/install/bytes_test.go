@@ -1,0 +1,76 @@
+package install
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"roced/internal/test/lab"
+	"roced/internal/version"
+)
+
+// when is the time of the commits of checkouts.
+const when = "2026-01-02T03:04:05Z"
+
+// checkout makes a copy of the source in a folder of its own, as a repository with one commit, which is the same in all copies.
+func checkout(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	list := exec.Command("git", "-C", root, "ls-files", "-coz", "--exclude-standard", "--deduplicate")
+	names, err := list.Output()
+	lab.Must(t, err)
+	for name := range strings.SplitSeq(strings.TrimRight(string(names), "\x00"), "\x00") {
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if os.IsNotExist(err) {
+			continue // has been removed, which is not committed yet
+		}
+		lab.Must(t, err)
+		info, err := os.Stat(filepath.Join(root, name))
+		lab.Must(t, err)
+		to := filepath.Join(dir, name)
+		lab.Must(t, os.MkdirAll(filepath.Dir(to), 0o755))
+		lab.Must(t, os.WriteFile(to, text, info.Mode()))
+	}
+	env := []string{"GIT_AUTHOR_DATE=" + when, "GIT_COMMITTER_DATE=" + when}
+	command(t, env, "git", "-C", dir, "init", "-q")
+	command(t, env, "git", "-C", dir, "add", "-A")
+	command(t, env, "git", "-C", dir, "-c", "user.name=n", "-c", "user.email=n@example.org", "commit", "-qm", "all")
+	return dir
+}
+
+// TestSameBytes: the same source gives the same bytes, wherever it lies, and they say which source that is.
+func TestSameBytes(t *testing.T) {
+	dirs := []string{checkout(t), checkout(t)}
+	for _, dir := range dirs {
+		command(t, nil, "make", "-s", "-C", dir, "build")
+	}
+	for _, name := range append([]string{"libroced.so"}, programs...) {
+		one, err := os.ReadFile(filepath.Join(dirs[0], "bin", name))
+		lab.Must(t, err)
+		other, err := os.ReadFile(filepath.Join(dirs[1], "bin", name))
+		lab.Must(t, err)
+		if !bytes.Equal(one, other) {
+			t.Errorf("%s is of other bytes when it is built in another folder", name)
+		}
+		if bytes.Contains(one, []byte(dirs[0])) {
+			t.Errorf("%s says where it was built", name)
+		}
+	}
+	own := func() (v version.Info) {
+		lab.Must(t, json.Unmarshal([]byte(command(t, nil, dirs[0]+"/bin/roced", "version", "--json")), &v))
+		return v
+	}
+	head := strings.TrimSpace(command(t, nil, "git", "-C", dirs[0], "rev-parse", "HEAD"))
+	if v := own(); v.Revision != head || v.Time != when || v.Modified {
+		t.Errorf("%+v, not of %s", v, head)
+	}
+	lab.Must(t, os.WriteFile(filepath.Join(dirs[0], "LICENSE"), nil, 0o644))
+	command(t, nil, "make", "-s", "-C", dirs[0], "build", "TOOLS=roced")
+	if v := own(); v.Revision != head || !v.Modified {
+		t.Errorf("%+v, not a modified %s", v, head)
+	}
+}

@@ -1,0 +1,210 @@
+package install
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"roced/internal/test/lab"
+	"roced/internal/version"
+)
+
+func TestMain(m *testing.M) { lab.Main(m, nil) }
+
+const root = "../../.."
+
+var programs = []string{"roced", "rocectl", "roceperf", "rocesim"}
+
+// command runs a program, which has to succeed, with some more variables, and returns what it prints.
+func command(t *testing.T, env []string, args ...string) string {
+	t.Helper()
+	c := exec.Command(args[0], args[1:]...)
+	c.Env = append(os.Environ(), env...)
+	out, err := c.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		errors.As(err, &exit)
+		t.Fatalf("%v: %v\n%s%s", args, err, out, exit.Stderr)
+	}
+	return string(out)
+}
+
+// tree lists the files below a folder with their modes.
+func tree(t *testing.T, dir string) map[string]fs.FileMode {
+	t.Helper()
+	files := map[string]fs.FileMode{}
+	lab.Must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		files[strings.TrimPrefix(path, dir)] = info.Mode()
+		return err
+	}))
+	return files
+}
+
+// wanted are the files below a prefix but for the examples, with their modes.
+func wanted(prefix string) map[string]fs.FileMode {
+	files := map[string]fs.FileMode{
+		"/etc/roced.yaml": 0o644, prefix + "/lib/roced/libroced.so": 0o644, prefix + "/lib/systemd/system/roced.service": 0o644,
+	}
+	for _, name := range programs {
+		files[prefix+"/bin/"+name] = 0o755
+		section := "1"
+		if name == "roced" {
+			section = "8"
+		}
+		for _, shared := range []string{"man/man" + section + "/" + name + "." + section, "bash-completion/completions/" + name,
+			"zsh/site-functions/_" + name, "fish/vendor_completions.d/" + name + ".fish"} {
+			files[prefix+"/share/"+shared] = 0o644
+		}
+	}
+	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause"} {
+		files[prefix+"/share/doc/roced/"+doc] = 0o644
+	}
+	return files
+}
+
+// installed is a root into which everything has been installed.
+func installed(t *testing.T, prefix string) string {
+	t.Helper()
+	dir := t.TempDir()
+	command(t, nil, "make", "-s", "-C", root, "install", "BIN="+lab.Bin, "DESTDIR="+dir, "PREFIX="+prefix)
+	return dir
+}
+
+func TestFiles(t *testing.T) {
+	for _, prefix := range []string{"/usr/local", "/opt/roced-1"} {
+		dir := installed(t, prefix)
+		is, examples := tree(t, dir), 0
+		for name, mode := range wanted(prefix) {
+			if is[name] != mode {
+				t.Errorf("%s has mode %v, not %v", name, is[name], mode)
+			}
+			delete(is, name)
+		}
+		for name := range is {
+			if strings.HasPrefix(name, prefix+"/share/doc/roced/examples/") {
+				examples++
+				continue
+			}
+			t.Errorf("%s is installed, too", name)
+		}
+		if source := len(tree(t, filepath.Join(root, "configs"))); examples != source {
+			t.Errorf("%d examples of %d", examples, source)
+		}
+	}
+}
+
+// TestConfigurationStays: what somebody has written there is not written over; what is installed first is good.
+func TestConfigurationStays(t *testing.T) {
+	dir := installed(t, "/usr")
+	file := filepath.Join(dir, "etc/roced.yaml")
+	if out := command(t, nil, dir+"/usr/bin/roced", "check", "--config", file); out != file+": good, 1 NICs\n" {
+		t.Errorf("%s", out)
+	}
+	lab.Must(t, os.WriteFile(file, []byte("mine"), 0o644))
+	command(t, nil, "make", "-s", "-C", root, "install", "BIN="+lab.Bin, "DESTDIR="+dir, "PREFIX=/usr")
+	if text, err := os.ReadFile(file); err != nil || string(text) != "mine" {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestRuns: a daemon that was installed runs by its own configuration, but for the folder, and a program finds the library.
+func TestRuns(t *testing.T) {
+	dir, run := installed(t, "/usr"), filepath.Join(lab.Dir(t), "run")
+	rocectl := []string{filepath.Join(dir, "usr/bin/rocectl"), "--run-dir", run}
+	ctl := func(args ...string) string { return command(t, nil, slices.Concat(rocectl, args)...) }
+	t.Cleanup(func() { ctl("down") })
+	ctl("up", "127.0.0.77")
+	var vars []struct{ Name, Value string }
+	lab.Must(t, json.Unmarshal([]byte(ctl("env", "--json")), &vars))
+	if want := filepath.Join(dir, "usr/lib/roced/libroced.so"); len(vars) == 0 || vars[0].Value != want {
+		t.Errorf("%v, not %s", vars, want)
+	}
+}
+
+// TestVersions: each program says which it is, and the metric of the daemon, too (TestAdmin of internal/daemon).
+func TestVersions(t *testing.T) {
+	for _, name := range programs {
+		text := command(t, nil, lab.Program(name), "version")
+		if !strings.HasPrefix(text, name+" "+version.Number+" ") || command(t, nil, lab.Program(name), "--version") != text {
+			t.Errorf("%s: %s", name, text)
+		}
+		var v version.Info
+		if err := json.Unmarshal([]byte(command(t, nil, lab.Program(name), "version", "--json")), &v); err != nil || v.Version != version.Number || v.Go == "" {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+}
+
+// TestPages: man(1) reads the pages without a warning, and they do not depend on where they are written.
+func TestPages(t *testing.T) {
+	lab.Need(t, "groff")
+	elsewhere := []string{"GOMAXPROCS=17", "ROCED_RUN_DIR=/elsewhere", "XDG_RUNTIME_DIR=/elsewhere", "TMPDIR=/elsewhere", "HOME=/elsewhere"}
+	for _, name := range programs {
+		page := command(t, nil, lab.Program(name), "man")
+		if there := command(t, elsewhere, lab.Program(name), "man"); there != page {
+			t.Errorf("the page of %s is different elsewhere", name)
+		}
+		if len(page) < 1000 {
+			t.Errorf("the page of %s has %d bytes", name, len(page))
+		}
+		c := exec.Command("groff", "-man", "-Tutf8", "-ww", "-z")
+		c.Stdin = strings.NewReader(page)
+		if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestCompletions: the shells that are here can read the scripts, and get words.
+func TestCompletions(t *testing.T) {
+	for _, name := range programs {
+		for _, shell := range []string{"bash", "zsh", "fish"} {
+			t.Run(name+" "+shell, func(t *testing.T) {
+				lab.Need(t, shell)
+				script := filepath.Join(t.TempDir(), shell)
+				lab.Must(t, os.WriteFile(script, []byte(command(t, nil, lab.Program(name), "completion", shell)), 0o644))
+				command(t, nil, shell, "-n", script)
+			})
+		}
+	}
+	for _, c := range []struct{ program, word, want string }{{"rocectl", "cap", "capture"}, {"roceperf", "write-b", "write-bw"}, {"rocesim", "sw", "sweep"}, {"roced", "ch", "check"}} {
+		out := command(t, nil, lab.Program(c.program), "__complete", c.word) // what the scripts ask
+		if word, _, _ := strings.Cut(out, "\t"); word != c.want {
+			t.Errorf("%s %s is completed by %q", c.program, c.word, out)
+		}
+	}
+}
+
+// TestUnit: systemd's own checks of the unit, and how much of the machine it leaves to the daemon.
+func TestUnit(t *testing.T) {
+	dir := installed(t, "/usr")
+	unit := filepath.Join(dir, "usr/lib/systemd/system/roced.service")
+	text, err := os.ReadFile(unit)
+	lab.Must(t, err)
+	for _, line := range []string{"ExecStart=/usr/bin/roced run --config /etc/roced.yaml", "RuntimeDirectory=roced", "ProtectSystem=strict"} {
+		if !bytes.Contains(text, []byte("\n"+line+"\n")) {
+			t.Errorf("the unit has no line %s", line)
+		}
+	}
+	if bytes.Contains(text, []byte("@BIN")) || bytes.Contains(text, []byte("@SYS")) {
+		t.Error("something is not filled in")
+	}
+	lab.Need(t, "systemd-analyze")
+	// It looks for the programs of the unit, which are not where they would be.
+	lab.Must(t, os.WriteFile(unit, bytes.ReplaceAll(text, []byte("=/usr/bin/"), []byte("="+lab.Bin+"/")), 0o644))
+	c := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
+	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
