@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|programs|preload|containers|interop|siege)$$')
 
-.PHONY: all help build install setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim demo curves clean
+.PHONY: all help build install package setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim demo curves clean
 
 all: build
 
@@ -41,6 +41,11 @@ export DESTDIR PREFIX SYSCONFDIR UNITDIR ZSHDIR
 install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc), UNITDIR, ZSHDIR
 	@scripts/install $(BIN)
 
+ARCHS ?= amd64 arm64
+package: build ## Debian packages for ARCHS in out/package
+	@scripts/setup.sh package
+	@scripts/package $(BIN) out/package $(ARCHS)
+
 setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 	@scripts/setup.sh
 
@@ -67,6 +72,7 @@ mutants: ## take each mechanism of docs/transports.md and docs/ports.md out: the
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants
 	$(GO) test ./internal/test/containers -count=1 -timeout 30m -args -all
+	$(GO) test ./internal/test/install -count=1 -timeout 30m -args -all
 	$(GO) test ./qp -run TestEdges -count=1 -timeout 60m -args -qp.long
 	$(MAKE) soak
 	$(MAKE) siege

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# setup.sh [test|pristine|cross]: installs what is used beside Go, make and git.
+# setup.sh [test|pristine|package|cross]: installs what is used beside Go, make and git.
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall),
 # Slurm (a sweep of the simulator as a job array), and what reads what is installed: groff, systemd-analyze, other shells.
 # pristine: what scripts/pristine makes its roots with.
+# package: what Debian packages for all processors are made with.
 # cross: emulators of other processors, and compilers for them and for musl.
 #
 # Without root, or on systems without apt, it only says what is missing; tests that need it
@@ -50,6 +51,13 @@ cross)
 	tool musl-gcc musl-tools
 	file /usr/aarch64-linux-gnu/include/stdio.h libc6-dev-arm64-cross
 	file /usr/i686-linux-gnu/include/stdio.h libc6-dev-i386-cross
+	;;
+package)
+	tool dpkg-deb dpkg
+	tool aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+	tool x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu
+	tool readelf binutils
+	file /usr/aarch64-linux-gnu/include/stdio.h libc6-dev-arm64-cross
 	;;
 pristine)
 	tool mmdebstrap mmdebstrap

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -42,20 +43,14 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// TestSameBytes: the same source gives the same bytes, wherever it lies, and they say which source that is.
+// TestSameBytes: the same source gives the same bytes, wherever it lies, and they say which source that is; packages, too.
 func TestSameBytes(t *testing.T) {
 	dirs := []string{checkout(t), checkout(t)}
 	for _, dir := range dirs {
 		command(t, nil, "make", "-s", "-C", dir, "build")
 	}
 	for _, name := range append([]string{"libroced.so"}, programs...) {
-		one, err := os.ReadFile(filepath.Join(dirs[0], "bin", name))
-		lab.Must(t, err)
-		other, err := os.ReadFile(filepath.Join(dirs[1], "bin", name))
-		lab.Must(t, err)
-		if !bytes.Equal(one, other) {
-			t.Errorf("%s is of other bytes when it is built in another folder", name)
-		}
+		one := sameFile(t, dirs, filepath.Join("bin", name))
 		if bytes.Contains(one, []byte(dirs[0])) {
 			t.Errorf("%s says where it was built", name)
 		}
@@ -68,9 +63,28 @@ func TestSameBytes(t *testing.T) {
 	if v := own(); v.Revision != head || v.Time != when || v.Modified {
 		t.Errorf("%+v, not of %s", v, head)
 	}
+	packages := samePackages(t, dirs)
 	lab.Must(t, os.WriteFile(filepath.Join(dirs[0], "LICENSE"), nil, 0o644))
 	command(t, nil, "make", "-s", "-C", dirs[0], "build", "TOOLS=roced")
 	if v := own(); v.Revision != head || !v.Modified {
 		t.Errorf("%+v, not a modified %s", v, head)
 	}
+	if packages == nil {
+		return
+	}
+	t.Run("package", func(t *testing.T) { inspect(t, packages[0], head) })
+	t.Run("upgrade", func(t *testing.T) { upgrade(t, packages[0], build(t, dirs[0], runtime.GOARCH)) })
+}
+
+// sameFile compares a file in two folders and returns it.
+func sameFile(t *testing.T, dirs []string, name string) []byte {
+	t.Helper()
+	one, err := os.ReadFile(filepath.Join(dirs[0], name))
+	lab.Must(t, err)
+	other, err := os.ReadFile(filepath.Join(dirs[1], name))
+	lab.Must(t, err)
+	if !bytes.Equal(one, other) {
+		t.Errorf("%s is of other bytes when it is built in another folder", name)
+	}
+	return one
 }
