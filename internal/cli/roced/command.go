@@ -54,7 +54,8 @@ func command() *cobra.Command {
 		Use:   "roced",
 		Short: "software RoCEv2 NIC",
 		Long: `roced is a software RoCEv2 NIC: it gives programs the verbs interface and
-speaks RoCEv2 over a TAP device or a Unix socket.`,
+speaks RoCEv2 on UDP sockets, TAP devices, Ethernet interfaces (AF_PACKET, AF_XDP)
+or Unix sockets.`,
 		Example: `  roced run --config /etc/roced.yaml     run until SIGTERM
   roced check --config /etc/roced.yaml   say what is wrong with a configuration`,
 		Args:              noArgs,

@@ -21,7 +21,7 @@ const when = "2026-01-02T03:04:05Z"
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	list := exec.Command("git", "-C", root, "ls-files", "-coz", "--exclude-standard", "--deduplicate")
+	list := exec.Command("git", "-C", root, "ls-files", "-coz", "--exclude-standard")
 	names, err := list.Output()
 	lab.Must(t, err)
 	for name := range strings.SplitSeq(strings.TrimRight(string(names), "\x00"), "\x00") {

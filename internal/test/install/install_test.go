@@ -1,7 +1,6 @@
 package install
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io/fs"
@@ -183,28 +182,5 @@ func TestCompletions(t *testing.T) {
 		if word, _, _ := strings.Cut(out, "\t"); word != c.want {
 			t.Errorf("%s %s is completed by %q", c.program, c.word, out)
 		}
-	}
-}
-
-// TestUnit: systemd's own checks of the unit, and how much of the machine it leaves to the daemon.
-func TestUnit(t *testing.T) {
-	dir := installed(t, "/usr")
-	unit := filepath.Join(dir, "usr/lib/systemd/system/roced.service")
-	text, err := os.ReadFile(unit)
-	lab.Must(t, err)
-	for _, line := range []string{"ExecStart=/usr/bin/roced run --config /etc/roced.yaml", "RuntimeDirectory=roced", "ProtectSystem=strict"} {
-		if !bytes.Contains(text, []byte("\n"+line+"\n")) {
-			t.Errorf("the unit has no line %s", line)
-		}
-	}
-	if bytes.Contains(text, []byte("@BIN")) || bytes.Contains(text, []byte("@SYS")) {
-		t.Error("something is not filled in")
-	}
-	lab.Need(t, "systemd-analyze")
-	// It looks for the programs of the unit, which are not where they would be.
-	lab.Must(t, os.WriteFile(unit, bytes.ReplaceAll(text, []byte("=/usr/bin/"), []byte("="+lab.Bin+"/")), 0o644))
-	c := exec.Command("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit)
-	if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
