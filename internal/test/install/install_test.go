@@ -3,6 +3,7 @@ package install
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -123,7 +124,8 @@ func TestRuns(t *testing.T) {
 	rocectl := []string{filepath.Join(dir, "usr/bin/rocectl"), "--run-dir", run}
 	ctl := func(args ...string) string { return command(t, nil, slices.Concat(rocectl, args)...) }
 	t.Cleanup(func() { ctl("down") })
-	ctl("up", "127.0.0.77")
+	pid := os.Getpid() // other tests may run beside
+	ctl("up", fmt.Sprintf("127.77.%d.%d", pid>>8&0xff, max(pid&0xff, 1)))
 	var vars []struct{ Name, Value string }
 	lab.Must(t, json.Unmarshal([]byte(ctl("env", "--json")), &vars))
 	if want := filepath.Join(dir, "usr/lib/roced/libroced.so"); len(vars) == 0 || vars[0].Value != want {
