@@ -39,6 +39,7 @@ type receiving struct {
 	tail     bool        // has come
 	delay    engine.Time // of the old path
 	kept     queue
+	left     engine.Time // when the TAIL of what is kept did
 	resume   engine.Time // when what is kept goes on without the TAIL
 	last     engine.Time
 	notified engine.Time
@@ -195,6 +196,7 @@ func (w *weave) keeps(now engine.Time, o *port, p *Packet) bool {
 		return true
 	case !p.flags.has(rerouted):
 		f.delay = now - sent
+		w.await(now, f)
 	}
 	return false
 }
@@ -214,15 +216,25 @@ func (w *weave) receiving(now engine.Time, o *port, p *Packet) *receiving {
 
 // keep keeps p back until the TAIL, which left at an instant, should long have come (3.3.2).
 func (w *weave) keep(now engine.Time, f *receiving, p *Packet, left engine.Time) {
-	if f.kept.head == nil {
-		f.resume = now + w.cfg.Wait
-		if f.delay > 0 {
-			f.resume = max(left+f.delay+w.cfg.Extra, now)
-		}
-		w.held = append(w.held, f)
-	}
+	first := f.kept.head == nil
 	f.kept.push(p)
 	w.bytes += int64(p.Bytes)
+	if first {
+		f.left, f.resume = left, now+w.cfg.Wait
+		w.held = append(w.held, f)
+		w.await(now, f)
+	}
+}
+
+// await says until when f waits for the TAIL, anew with each packet that comes by the old path: what is
+// queued there may have grown.
+func (w *weave) await(now engine.Time, f *receiving) {
+	if f.kept.head == nil {
+		return
+	}
+	if f.delay > 0 {
+		f.resume = max(f.left+f.delay+w.cfg.Extra, now)
+	}
 	w.arm()
 }
 
