@@ -18,6 +18,9 @@ type Link struct {
 	// Fastest is the rate of the peers' links if one is faster: what both ends of a
 	// connection must agree on follows it.
 	Fastest float64
+	// RTO is the timeout of recoveries that have one of their own only if they are told, for NICs
+	// that are never late, as hardware is; zero: that of the queue pair.
+	RTO time.Duration
 }
 
 // tailRTT is the round trip that MELO's bandwidth-delay product is of, which includes queues:
@@ -50,6 +53,9 @@ func (l Link) defaults(name string) map[string]float64 {
 		known["base_rtt_us"] = float64(l.RTT) / 1e3
 		known["min_rtt_us"] = float64(l.RTT) / 1e3
 	}
+	if l.RTO > 0 {
+		known["rto_us"] = float64(l.RTO) / 1e3
+	}
 	if bdp := l.bdp(name); bdp > 0 {
 		known["bdp_packets"] = bdp
 		// A pool of 1 Kb is made for 977 packets (MELO 4.2.2), and so for fewer.
@@ -67,6 +73,14 @@ func (l Link) bounded(p Part) Part {
 		return l.complete(p, "bdp_packets", "pool_bits")
 	}
 	return p
+}
+
+// recovery completes the parameters of a loss recovery.
+func (l Link) recovery(p Part) Part {
+	if oneOf(p.Name, "eunomia", "selective") {
+		return l.complete(p, "rto_us")
+	}
+	return l.bounded(p)
 }
 
 // paths and control complete the parameters of such a part.

@@ -166,7 +166,7 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	if s, err = Resolve(name, s); err != nil {
 		return p, err
 	}
-	s.Reorder, s.Recovery = m.link.bounded(s.Reorder), m.link.bounded(s.Recovery)
+	s.Reorder, s.Recovery = m.link.bounded(s.Reorder), m.link.recovery(s.Recovery)
 	s.Paths, s.Congestion = m.link.paths(s.Paths), m.link.control(s.Congestion)
 	keep := func(e error) {
 		if err == nil {

@@ -186,6 +186,10 @@ func (s *Simulation) unacked(rtt time.Duration) uint32 {
 	return max(uint32(4*rtt.Seconds()*float64(rate)/8)/uint32(s.cfg.QP.MTU), 64)
 }
 
+// hardwareRTO is the timeout of Eunomia, which wants it as short as IRN's (Eunomia 3.2.3, IRN 4.1).
+// That of a queue pair, 67 ms, is for daemons that may come round late.
+const hardwareRTO = 320 * time.Microsecond
+
 // newMakers returns what makes the plug-ins of each host's queue pairs.
 func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
 	rates, fastest := make([]float64, s.cfg.Graph.Hosts), 0.0
@@ -194,7 +198,7 @@ func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
 		fastest = max(fastest, rates[h])
 	}
 	for _, rate := range rates {
-		makers = append(makers, profile.NewMaker(profile.Link{Rate: rate, RTT: rtt, MTU: s.cfg.QP.MTU, Fastest: fastest}))
+		makers = append(makers, profile.NewMaker(profile.Link{Rate: rate, RTT: rtt, MTU: s.cfg.QP.MTU, Fastest: fastest, RTO: hardwareRTO}))
 	}
 	return makers
 }
