@@ -38,6 +38,8 @@ var core = map[string][]string{
 	"sim/nic":      {"bth", "mono", "qp", "ring", "sched", "sim/engine", "sim/fabric", "sim/prefetch"},
 	"sim/workload": {"qp", "sim/engine", "sim/fabric", "sim/nic"},
 
+	"flor/engine": {"ccalgo", "mono", "param", "ring", "sched"},
+
 	"internal/fault":        {"bth", "mono"},
 	"internal/observe/flow": {"bth", "bth/mad", "mono"},
 }
