@@ -30,6 +30,7 @@ var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
 	"stops": traffic, "frames": frames, "deaths": deaths, "withheld": withholding,
+	"addresses": addresses,
 }
 
 // What the victim is measured beside for comparison: programs that do what it does, and programs

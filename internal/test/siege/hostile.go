@@ -23,10 +23,15 @@ import (
 	"roced/verbs"
 )
 
+// patience is the longest that a WRITE may take.
+const patience = 10 * time.Second
+
 // Devices of the castle beside those of the victim.
 const (
 	onSockets = 2 // its NIC is on UDP sockets, to which every user can send
 	onLink    = 3 // its NIC has a peer in another daemon, which dies
+	onPacket  = 4 // its NIC shares an interface, whose addresses change
+	onPeer    = 5 // its NIC shares the interface at the other end, by UDP sockets
 )
 
 // frames connects queue pairs of his own to each other, and sends packets to them that the NIC

@@ -5,6 +5,7 @@ package siege
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -30,7 +31,15 @@ func newPair(runDir string, n, size int) (*pair, error) {
 }
 
 // connect connects n queue pairs of the first device with as many of the second.
-func (p *pair) connect(devices [2]string, n, size int) (err error) {
+func (p *pair) connect(devices [2]string, n, size int) error {
+	if err := p.open(devices, n, size); err != nil {
+		return err
+	}
+	return p.join([2]verbs.ConnParams{verbs.DefaultConnParams(), verbs.DefaultConnParams()})
+}
+
+// open makes what is to be connected.
+func (p *pair) open(devices [2]string, n, size int) (err error) {
 	var qps [2][]*verbs.QP
 	for i := range p.ctx {
 		if p.ctx[i], err = verbs.Open(devices[i]); err != nil {
@@ -62,17 +71,18 @@ func (p *pair) connect(devices [2]string, n, size int) (err error) {
 		}
 	}
 	p.from, p.to = qps[0], qps[1]
-	params := verbs.DefaultConnParams()
-	for i := range n {
-		a, err1 := p.from[i].Info(params)
-		b, err2 := p.to[i].Info(params)
-		if err1 != nil || err2 != nil {
-			return fmt.Errorf("%w, %w", err1, err2)
+	return nil
+}
+
+// join connects the queue pairs, each side as it wants it.
+func (p *pair) join(side [2]verbs.ConnParams) error {
+	for i := range p.from {
+		a, err1 := p.from[i].Info(side[0])
+		b, err2 := p.to[i].Info(side[1])
+		if err := errors.Join(err1, err2); err != nil {
+			return err
 		}
-		if err = p.to[i].Connect(a, params); err == nil {
-			err = p.from[i].Connect(b, params)
-		}
-		if err != nil {
+		if err := errors.Join(p.to[i].Connect(a, side[1]), p.from[i].Connect(b, side[0])); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,192 @@
+package siege
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"roced/tools/testbed"
+	"roced/verbs"
+)
+
+// namespace names one of the two network namespaces whose interfaces NICs share.
+func namespace(runDir string, i int) string {
+	return filepath.Join(filepath.Dir(runDir), fmt.Sprintf("net%d", i))
+}
+
+// bridgehead is the interface of a namespace, and the device of the NIC that shares it.
+type bridgehead struct {
+	nl     *netlink.Handle
+	dev    netlink.Link
+	device string
+	stays  netip.Addr // an address that is always there
+}
+
+// addresses changes the addresses of two interfaces, and sets them down and up, while it writes from
+// one to the other over addresses that stay and over some that come and go. It judges: it ends itself
+// if a WRITE fails, never completes or has wrong bytes, or if an address that has come does not serve.
+func addresses(runDir string, rng *rand.Rand) {
+	var heads [2]bridgehead
+	for i := range heads {
+		h, err := newBridgehead(runDir, i)
+		if err != nil {
+			giveUp("the interface", err)
+		}
+		defer h.nl.Close()
+		heads[i] = h
+	}
+	stay, err := connectOver(heads, [2]netip.Addr{heads[0].stays, heads[1].stays})
+	if err != nil {
+		giveUp("connect over addresses that stay", err)
+	}
+	defer stay.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	all.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			if err := stay.writeSoon(byte(n)); err != nil {
+				giveUp("a WRITE over addresses that stay", err)
+			}
+		}
+	})
+	own := [2]netip.Addr{}
+	for i := range own { // those of different programs differ
+		own[i] = netip.AddrFrom4([4]byte{198, 18, 0, byte(16 + 64*i + os.Getpid()%64)})
+	}
+	for range 4 {
+		comeAndGo(heads, own, rng)
+		fmt.Println("held") // the siege waits for the first
+	}
+}
+
+// giveUp ends the program, which fails the siege.
+func giveUp(what string, err error) {
+	fmt.Fprintf(os.Stderr, "addresses: %s: %v\n", what, err)
+	os.Exit(1)
+}
+
+func newBridgehead(runDir string, i int) (h bridgehead, err error) {
+	ns, err := netns.GetFromPath(namespace(runDir, i))
+	if err != nil {
+		return h, err
+	}
+	defer ns.Close()
+	if h.nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
+		return h, err
+	}
+	h.device, h.stays = device(runDir, []int{onPacket, onPeer}[i]), netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
+	if h.dev, err = h.nl.LinkByName(testbed.Veth); err == nil {
+		err = h.nl.LinkSetUp(h.dev) // who was killed may have left it down
+	}
+	return h, err
+}
+
+// change adds or removes an address; that it is there already, or gone, is all right.
+func (h *bridgehead) change(f func(netlink.Link, *netlink.Addr) error, a netip.Addr) {
+	addr, err := netlink.ParseAddr(a.String() + "/24")
+	if err == nil {
+		err = f(h.dev, addr)
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		giveUp("change an address", err)
+	}
+}
+
+// blink sets the interface down and, after a moment, up.
+func (h *bridgehead) blink(d time.Duration) {
+	err := h.nl.LinkSetDown(h.dev)
+	time.Sleep(d)
+	if err = errors.Join(err, h.nl.LinkSetUp(h.dev)); err != nil {
+		giveUp("set the interface down and up", err)
+	}
+}
+
+// comeAndGo lets an address come on either side, and writes between them while one goes and comes
+// again and the links go down and up: connections survive that, for it is over before their retries are.
+func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
+	for i := range heads {
+		heads[i].change(heads[i].nl.AddrAdd, own[i])
+	}
+	p, err := connectOver(heads, own)
+	if err != nil {
+		giveUp("connect over addresses that have come", err)
+	}
+	defer p.close()
+	var over atomic.Bool
+	go func() {
+		defer over.Store(true)
+		moment := func() time.Duration { return time.Duration(1+rng.IntN(50)) * time.Millisecond }
+		time.Sleep(moment())
+		k := rng.IntN(2)
+		heads[k].change(heads[k].nl.AddrDel, own[k])
+		time.Sleep(moment())
+		heads[rng.IntN(2)].blink(moment())
+		heads[k].change(heads[k].nl.AddrAdd, own[k])
+	}()
+	for n, last := 0, 20; last > 0; n++ {
+		if over.Load() {
+			last--
+		}
+		if err := p.writeSoon(byte(n)); err != nil {
+			giveUp("a WRITE over an address that went and came", err)
+		}
+	}
+	for i := range heads {
+		heads[i].change(heads[i].nl.AddrDel, own[i])
+	}
+}
+
+// connectOver connects a queue pair of each NIC, from one address to the other.
+func connectOver(heads [2]bridgehead, addrs [2]netip.Addr) (*pair, error) {
+	p := &pair{}
+	err := p.open([2]string{heads[0].device, heads[1].device}, 1, 4096)
+	var side [2]verbs.ConnParams
+	for i := range side {
+		side[i] = verbs.DefaultConnParams()
+		side[i].Timeout = 17 // 0.54 s, eight times: longer than the kernel takes to find a neighbour again
+		if err == nil {
+			side[i].SGIDIndex, err = gidOf(p.ctx[i], addrs[i])
+		}
+	}
+	if err == nil {
+		err = p.join(side)
+	}
+	if err != nil {
+		p.close()
+	}
+	return p, err
+}
+
+// gidOf waits until a device has the GID of an address, and returns its index.
+func gidOf(c *verbs.Context, a netip.Addr) (index int, err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		for i := range 64 {
+			g, err := c.QueryGID(1, i)
+			if err == nil && g.Addr() == a {
+				return i, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("no GID of %v after %v", a, patience)
+}
+
+// writeSoon is write with an end.
+func (p *pair) writeSoon(pattern byte) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := p.write(ctx, pattern, 1024)
+	return err
+}
