@@ -29,8 +29,8 @@ struct doorbell {
 	uint32_t size, reserved;
 };
 
-/* Of enum ib_qp_attr_mask and enum ib_qp_state. */
-enum { MASK_STATE = 1, STATE_RTS = 3 };
+/* Of enum ib_qp_attr_mask, enum ib_qp_state and enum ib_srq_attr_mask. */
+enum { MASK_STATE = 1, STATE_RTS = 3, MASK_SRQ_MAX_WR = 1 };
 
 enum { HDR = sizeof(struct ib_uverbs_cmd_hdr), EX_HDR = HDR + sizeof(struct ib_uverbs_ex_cmd_hdr) };
 
@@ -371,6 +371,24 @@ static int prepare_extended(struct command *m)
 	return 0;
 }
 
+/* resize_srq asks where the new ring is. The provider wants that at an address, not in the
+ * response, of which it has none. */
+static void resize_srq(struct command *m)
+{
+	struct {
+		struct ib_uverbs_modify_srq core;
+		struct rxe_modify_srq_cmd part;
+	} *u = core(m);
+	struct ib_uverbs_cmd_hdr h;
+	if (!has(m, sizeof *u) || !(u->core.attr_mask & MASK_SRQ_MAX_WR))
+		return;
+	m->response = (void *)(uintptr_t)u->part.mmap_info_addr;
+	m->room = sizeof(struct mminfo);
+	memcpy(&h, m->bytes, sizeof h);
+	h.out_words = m->room / 4;
+	memcpy(m->bytes, &h, sizeof h);
+}
+
 /* prepare translates what only this process can: descriptors, and handles in events.
  * Commands that are too short go as they are, and the daemon refuses them. */
 static int prepare(struct command *m)
@@ -405,6 +423,9 @@ static int prepare(struct command *m)
 		return has(m, sizeof u->create_srq) ? create(m, OBJ_SRQ, &u->create_srq.user_handle) : 0;
 	case IB_USER_VERBS_CMD_CREATE_XSRQ:
 		return has(m, sizeof u->create_xsrq) ? create(m, OBJ_SRQ, &u->create_xsrq.user_handle) : 0;
+	case IB_USER_VERBS_CMD_MODIFY_SRQ:
+		resize_srq(m);
+		return 0;
 	case IB_USER_VERBS_CMD_DESTROY_SRQ:
 		return has(m, sizeof u->destroy_srq) ? find(m, OBJ_SRQ, u->destroy_srq.srq_handle) : 0;
 	}

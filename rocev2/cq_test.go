@@ -230,6 +230,24 @@ func TestSRQLimit(t *testing.T) {
 	}
 }
 
+func TestResizeSRQ(t *testing.T) {
+	o := newObjs(t, Limits{RecvWR: 100})
+	old, other := &rqStub{queueStub{n: 4}}, &rqStub{queueStub{n: 9}}
+	srq, err := o.CreateSRQ(SRQAttr{PD: o.pd, RQ: old, MaxWR: 8, MaxSGE: 1, Limit: 5})
+	ok(t, err)
+	refused(t, "zero", o.ResizeSRQ(srq, 0, other), ErrInvalid)
+	refused(t, "too many", o.ResizeSRQ(srq, 101, other), ErrInvalid)
+	refused(t, "no ring", o.ResizeSRQ(srq, 10, nil), ErrInvalid)
+	refused(t, "below the limit", o.ResizeSRQ(srq, 4, other), ErrInvalid)
+	refused(t, "none", o.ResizeSRQ(nil, 10, other), ErrInvalid)
+	ok(t, o.ResizeSRQ(srq, 100, other))
+	info, err := o.QuerySRQ(srq)
+	ok(t, err)
+	if info.MaxWR != 100 || info.Posted != 9 || info.Limit != 5 {
+		t.Errorf("%+v", info)
+	}
+}
+
 // All 24 bits of a QPN are random, none is reserved, and none comes again soon.
 func TestQPNs(t *testing.T) {
 	var o objects

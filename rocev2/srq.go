@@ -77,6 +77,24 @@ func (n *NIC) ModifySRQ(s *SRQ, limit uint32) error {
 	return nil
 }
 
+// ResizeSRQ replaces the ring. The caller has moved the work requests that have not been
+// taken into it. A limit that is armed must be within the new size.
+func (n *NIC) ResizeSRQ(s *SRQ, maxWR uint32, rq RecvQueue) error {
+	const verb = "resize_srq"
+	switch {
+	case !n.ownsSRQ(s):
+		return fail(verb, "srq", ErrInvalid)
+	case rq == nil:
+		return fail(verb, "queue", ErrInvalid)
+	case maxWR == 0 || maxWR > uint32(n.cfg.Limits.RecvWR):
+		return fail(verb, "max_wr", ErrInvalid)
+	case s.limit > maxWR:
+		return fail(verb, "srq_limit", ErrInvalid)
+	}
+	s.maxWR, s.rq = maxWR, rq
+	return nil
+}
+
 // QuerySRQ describes a shared receive queue; Limit is zero when it is not armed.
 func (n *NIC) QuerySRQ(s *SRQ) (SRQInfo, error) {
 	if !n.ownsSRQ(s) {

@@ -256,6 +256,56 @@ func TestSharedReceiveQueue(t *testing.T) {
 	}
 }
 
+func TestResizeSharedReceiveQueue(t *testing.T) {
+	hosts := lab(t)
+	a, b := hosts[0].open(t), hosts[1].open(t)
+	s, err := b.pd.CreateSRQ(verbs.SRQAttr{MaxWR: 3, MaxSGE: 1})
+	must(t, err)
+	a.createQP(verbs.QPInitAttr{Type: verbs.RC})
+	b.createQP(verbs.QPInitAttr{Type: verbs.RC, SRQ: s, MaxSendWR: 1})
+	join(t, a, b)
+	posted, taken := 0, 0
+	fill := func() {
+		t.Helper()
+		for s.PostRecv(&verbs.RecvWR{WRID: uint64(posted), SGEs: []verbs.SGE{b.mr.SGE(0, 10)}}) == nil {
+			posted++
+		}
+		if at, err := s.Query(); err != nil || posted-taken != s.MaxWR() || at.MaxWR != s.MaxWR() {
+			t.Fatalf("%d are posted, room for %d: %+v, %v", posted-taken, s.MaxWR(), at, err)
+		}
+	}
+	take := func(n int) {
+		t.Helper()
+		for range n {
+			must(t, a.qp.PostSend(&verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("x")}))
+			if w := b.completion(); w.Status != verbs.StatusSuccess || w.WRID != uint64(taken) {
+				t.Fatalf("receive %+v, want %d", w, taken)
+			}
+			taken++
+		}
+	}
+	fill()
+	take(2)
+	fill() // around the end of the ring
+	must(t, s.Resize(20))
+	fill()
+	want(t, s.Resize(10), unix.EINVAL) // more is posted
+	take(posted - 2)
+	must(t, s.Resize(2))
+	fill()
+	take(posted - taken)
+	want(t, s.Resize(0), unix.EINVAL)
+	want(t, s.Resize(-1), unix.EINVAL)
+	err = s.Resize(1 << 30)
+	want(t, err, unix.EINVAL)
+	if !strings.Contains(err.Error(), "verbs: modify_srq: max_wr 1073741824, device limit") {
+		t.Errorf("error %q", err)
+	}
+	must(t, b.qp.Destroy())
+	must(t, s.Destroy())
+	want(t, s.Resize(5), verbs.ErrClosed)
+}
+
 func TestRegions(t *testing.T) {
 	n := lab(t)[0].open(t)
 	b, err := n.ctx.AllocBuffer(10000)

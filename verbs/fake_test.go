@@ -138,6 +138,8 @@ func (f *fake) rings(r uverbs.Request) uverbs.Answer {
 	case uverbs.CmdCreateSRQ:
 		mi := f.ring(rxe.RecvShape(10, 2))
 		return body(uverbs.CreateSRQResp{MaxWR: 10, MaxSGE: 2}, uverbs.RxeCreateSRQResp{MI: mi, SRQNum: 9})
+	case uverbs.CmdModifySRQ:
+		return body(uverbs.ModifySRQResp{MI: f.ring(rxe.RecvShape(10, 2))})
 	case uverbs.CmdCreateQP:
 		rq, sq := f.ring(rxe.RecvShape(10, 2)), f.ring(rxe.SendShape(10, 2, 32))
 		return body(uverbs.CreateQPResp{QPHandle: 65, QPN: 99, MaxSendWR: 10, MaxRecvWR: 10, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 32},
@@ -239,6 +241,9 @@ func use(c *Context) error {
 	if err != nil {
 		return err
 	}
+	if err := srq.Resize(10); err != nil {
+		return err
+	}
 	q, err := pd.CreateQP(QPInitAttr{Type: RC, SendCQ: cq, RecvCQ: cq})
 	if err != nil {
 		return err
@@ -286,10 +291,11 @@ func TestSpoiltAnswers(t *testing.T) {
 		"where there is none": func(mi *uverbs.MMInfo) { mi.Offset = fileSize - 8192; mi.Size = 8192 },
 	}
 	withRings := map[uint32]int{uverbs.CmdCreateCQ: uverbs.Size[uverbs.CreateCQResp](), uverbs.CmdResizeCQ: uverbs.Size[uverbs.ResizeCQResp](),
-		uverbs.CmdCreateSRQ: uverbs.Size[uverbs.CreateSRQResp](), uverbs.CmdCreateQP: uverbs.Size[uverbs.CreateQPResp]()}
+		uverbs.CmdCreateSRQ: uverbs.Size[uverbs.CreateSRQResp](), uverbs.CmdModifySRQ: 0, uverbs.CmdCreateQP: uverbs.Size[uverbs.CreateQPResp]()}
 	withFDs := []uint32{uverbs.ExtHello, uverbs.CmdGetContext, uverbs.ExtDoorbell, uverbs.CmdCreateCompChannel}
 	plain := []uint32{uverbs.CmdQueryDevice, uverbs.CmdAllocPD, uverbs.ExtMapMemory, uverbs.CmdRegMR, uverbs.CmdModifyQP,
-		uverbs.CmdCreateAH, uverbs.ExtQueryStats, uverbs.CmdCreateCQ, uverbs.CmdResizeCQ, uverbs.CmdCreateSRQ, uverbs.CmdCreateQP}
+		uverbs.CmdCreateAH, uverbs.ExtQueryStats, uverbs.CmdCreateCQ, uverbs.CmdResizeCQ, uverbs.CmdCreateSRQ, uverbs.CmdModifySRQ,
+		uverbs.CmdCreateQP}
 	before := resources(t)
 	if err := session(t, nil); err != nil {
 		t.Fatalf("without spoiling: %v", err)

@@ -24,7 +24,7 @@ type recvQueue struct {
 	mem  []byte
 }
 
-// attach maps a ring that an answer names.
+// attach maps a ring that an answer names, instead of the one that there was.
 func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
 	mem, err := c.rings.mmap(mi.Offset, mi.Size)
 	if err != nil {
@@ -34,6 +34,9 @@ func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
 	if err != nil {
 		_ = shm.Unmap(mem)
 		return err
+	}
+	if q.mem != nil {
+		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
 	}
 	q.ring, q.mem = ring, mem
 	return nil
@@ -138,7 +141,11 @@ func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 func (s *SRQ) Num() uint32 { return s.num }
 
 // MaxWR returns how many work requests the queue holds.
-func (s *SRQ) MaxWR() int { return s.attr.MaxWR }
+func (s *SRQ) MaxWR() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attr.MaxWR
+}
 
 // PostRecv posts a receive work request (ibv_post_srq_recv).
 func (s *SRQ) PostRecv(wr *RecvWR) error {
@@ -161,11 +168,38 @@ func (s *SRQ) PostRecvN(wrs []RecvWR) (int, error) {
 func (s *SRQ) Modify(newLimit int) error {
 	const verb = "modify_srq"
 	detail := fmt.Sprintf("srq_limit %d", newLimit)
-	if newLimit < 0 || newLimit > s.attr.MaxWR {
+	if newLimit < 0 || newLimit > s.MaxWR() {
 		return fail(verb, detail, unix.EINVAL)
 	}
 	return explain(s.ctx.run(verb, uverbs.CmdModifySRQ, uverbs.ModifySRQ{
 		SRQHandle: s.handle, AttrMask: uverbs.SRQLimit, SRQLimit: uint32(newLimit)}), detail)
+}
+
+// Resize changes how many work requests the queue holds (ibv_modify_srq with IBV_SRQ_MAX_WR):
+// as many as asked for, or more. What is posted stays. It is refused if more is posted, or
+// if the limit that is armed is higher.
+func (s *SRQ) Resize(maxWR int) error {
+	const verb = "modify_srq"
+	detail := fmt.Sprintf("max_wr %d", maxWR)
+	if maxWR <= 0 || int64(maxWR) > 1<<31-1 {
+		return fail(verb, detail, unix.EINVAL)
+	}
+	s.mu.Lock() // nothing may be posted into the old ring
+	defer s.mu.Unlock()
+	if s.ring == nil {
+		return fail(verb, "", ErrClosed)
+	}
+	r, a, err := roundTrip[uverbs.ModifySRQResp](s.ctx, verb, uverbs.CmdModifySRQ, 0, nil, uverbs.ModifySRQ{
+		SRQHandle: s.handle, AttrMask: uverbs.SRQMaxWR, MaxWR: uint32(maxWR)})
+	if err != nil {
+		return explain(err, blame(limit{"max_wr", maxWR, s.ctx.attr.MaxSRQWR}))
+	}
+	defer a.close()
+	if err := s.attach(s.ctx, r.MI, uint32(s.attr.MaxSGE)); err != nil {
+		return fail(verb, "", err)
+	}
+	s.attr.MaxWR = s.ring.Size()
+	return nil
 }
 
 // Query returns the attributes; Limit is zero when the event is not armed.

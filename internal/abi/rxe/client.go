@@ -159,6 +159,9 @@ func (p *RecvProducer) Free() int {
 	return int(p.mask - (p.tail-atomic.LoadUint32(p.consumer))&p.mask)
 }
 
+// Size is the number of work requests that the ring holds.
+func (p *RecvProducer) Size() int { return int(p.mask) }
+
 // Post writes a work request into the ring; the daemon sees it at once.
 func (p *RecvProducer) Post(wrid uint64, list []qp.SGE) error {
 	if p.Free() == 0 {

@@ -184,6 +184,20 @@ func (r *RecvRing) Reset() {
 	atomic.StoreUint32(r.consumer, r.next)
 }
 
+// MoveTo copies the work requests that have not been taken into the empty ring to, whose
+// elements have the same room, and reports whether they fit.
+func (r *RecvRing) MoveTo(to *RecvRing) bool {
+	n := uint32(r.Len())
+	if n > to.mask {
+		return false
+	}
+	for i := range n {
+		copy(to.elem(i), r.elem(r.next+i))
+	}
+	atomic.StoreUint32(to.producer, n)
+	return true
+}
+
 // appendSGEs reads n SGEs, of which most are permitted, from shared memory. Each
 // byte is read once.
 func appendSGEs(list []qp.SGE, e []byte, n, most uint32) []qp.SGE {

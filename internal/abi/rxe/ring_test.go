@@ -373,6 +373,41 @@ func TestCQMove(t *testing.T) {
 	}
 }
 
+func TestRecvMove(t *testing.T) {
+	r, p, _ := recvPair(t, 7, 2)
+	var w qp.RecvWQE
+	post := func(p *RecvProducer, id uint64) {
+		t.Helper()
+		if err := p.Post(id, []qp.SGE{{Addr: id, Length: 1, LKey: 2}, {Addr: id, Length: 3, LKey: 4}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(10) {
+		post(p, i)
+		if i < 5 {
+			r.Next(&w)
+		}
+	}
+	small, _, _ := recvPair(t, 3, 2)
+	if r.MoveTo(small) {
+		t.Error("five work requests fit into three places")
+	}
+	big, _, mem := recvPair(t, 15, 2)
+	if !r.MoveTo(big) || big.Len() != 5 {
+		t.Fatalf("moved %d", big.Len())
+	}
+	bp, err := NewRecvProducer(mem, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	post(bp, 10)
+	for i := uint64(5); i <= 10; i++ {
+		if !big.Next(&w) || w.WRID != i || !slices.Equal(w.SGEs, []qp.SGE{{Addr: i, Length: 1, LKey: 2}, {Addr: i, Length: 3, LKey: 4}}) {
+			t.Errorf("work request %d is %+v", i, w)
+		}
+	}
+}
+
 func TestNoAllocations(t *testing.T) {
 	r, p, _ := sendPair(t, 4, 2, 64)
 	rr, rp, _ := recvPair(t, 4, 2)

@@ -132,6 +132,13 @@ type ModifySRQ struct {
 	SRQLimit  uint32
 }
 
+// ModifySRQResp is where the ring of a queue is that has been resized. Linux has no response:
+// rxe writes an MMInfo to the address that the provider's part of the command names
+// (rxe_modify_srq_cmd), which is up to the client here.
+type ModifySRQResp struct {
+	MI MMInfo
+}
+
 // QuerySRQ is ib_uverbs_query_srq.
 type QuerySRQ struct {
 	Response  uint64

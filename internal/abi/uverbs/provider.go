@@ -36,7 +36,7 @@ type RxeCreateSRQResp struct {
 }
 
 // RxeModifySRQ is the provider's part of MODIFY_SRQ: the address to which the
-// MMInfo of a resized ring would be written.
+// MMInfo of a resized ring is to be written, see ModifySRQResp.
 type RxeModifySRQ struct {
 	MmapInfoAddr uint64
 }

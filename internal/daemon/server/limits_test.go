@@ -189,6 +189,39 @@ func TestResizeCQKeepsCompletions(t *testing.T) {
 	}
 }
 
+// TestResizeSRQRefused: what is refused leaves the queue as it is, and costs no memory.
+func TestResizeSRQRefused(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	srq := u.handle(uverbs.CmdCreateSRQ, uverbs.CreateSRQ{PDHandle: pd, MaxWR: 15, MaxSGE: 1, SRQLimit: 9})
+	resize := func(to uint32) uverbs.ModifySRQ {
+		return uverbs.ModifySRQ{SRQHandle: srq, AttrMask: uverbs.SRQMaxWR, MaxWR: to, SRQLimit: 1 << 20}
+	}
+	both := resize(1 << 13)
+	both.AttrMask |= uverbs.SRQLimit
+	for range int(testLimits.Memory/(1<<13*64)) + 1 {
+		for _, in := range []uverbs.ModifySRQ{resize(0), resize(4), resize(1 << 20), both} {
+			if err := u.try(uverbs.CmdModifySRQ, in); !errors.Is(err, unix.EINVAL) {
+				t.Fatalf("%+v: %v", in, err)
+			}
+		}
+	}
+	if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdModifySRQ, 8, resize(100)), nil); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("without room for an answer: %v", err)
+	}
+	if err := u.try(uverbs.CmdModifySRQ, uverbs.ModifySRQ{SRQHandle: srq + 1, AttrMask: uverbs.SRQMaxWR, MaxWR: 5}); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("unknown queue: %v", err)
+	}
+	resp, _ := u.must(uverbs.CmdQuerySRQ, uverbs.QuerySRQ{SRQHandle: srq})
+	if word(resp, 0) != 15 || word(resp, 2) != 9 {
+		t.Errorf("max_wr %d, limit %d", word(resp, 0), word(resp, 2))
+	}
+	for i := range 3 * int(testLimits.Memory/(1<<13*64)) { // the old ring's memory comes back
+		u.must(uverbs.CmdModifySRQ, resize(1<<13-uint32(i%2)))
+	}
+}
+
 // FuzzCommands feeds datagrams to a client that has objects. Each starts with a
 // valid command or not at all; nothing may break but that client.
 func FuzzCommands(f *testing.F) {

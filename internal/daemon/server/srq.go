@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/abi/rxe"
 	"roced/internal/abi/uverbs"
 	"roced/mono"
 	"roced/rocev2"
@@ -16,7 +17,9 @@ type sharedQueue struct {
 	s      *rocev2.SRQ
 	client *client
 	user   uint64
+	sge    uint32
 	ring   *mapping
+	rq     *rxe.RecvRing
 	events atomic.Uint32
 }
 
@@ -72,7 +75,7 @@ func (c *client) makeSRQ(q *request, in *uverbs.CreateSRQ) error {
 	if err != nil {
 		return err
 	}
-	o := &sharedQueue{Owner: c.owner(), client: c, user: in.UserHandle, ring: rq.m}
+	o := &sharedQueue{Owner: c.owner(), client: c, user: in.UserHandle, sge: in.MaxSGE, ring: rq.m, rq: rr}
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) (err error) {
 		o.s, err = n.CreateSRQ(rocev2.SRQAttr{PD: pd, RQ: rr, MaxWR: rq.entries, MaxSGE: in.MaxSGE, Limit: in.SRQLimit, Ctx: o})
 		if err == nil {
@@ -88,7 +91,7 @@ func (c *client) makeSRQ(q *request, in *uverbs.CreateSRQ) error {
 	return nil
 }
 
-// modifySRQ arms the limit event. Queues keep their size, which QUERY_DEVICE says.
+// modifySRQ resizes the queue, arms the limit event, or does both.
 func (c *client) modifySRQ(q *request) error {
 	var in uverbs.ModifySRQ
 	if err := q.decode(&in); err != nil {
@@ -101,11 +104,52 @@ func (c *client) modifySRQ(q *request) error {
 	case in.AttrMask&^(uverbs.SRQMaxWR|uverbs.SRQLimit) != 0:
 		return unix.EINVAL
 	case in.AttrMask&uverbs.SRQMaxWR != 0:
-		return unix.EOPNOTSUPP
+		return c.resizeSRQ(q, o, &in)
 	case in.AttrMask == 0:
 		return nil
 	}
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.ModifySRQ(o.s, in.SRQLimit) })
+}
+
+// resizeSRQ gives a shared receive queue another ring, with what has not been taken from the
+// old one in it. The client posts nothing meanwhile.
+func (c *client) resizeSRQ(q *request, o *sharedQueue, in *uverbs.ModifySRQ) error {
+	if q.Out < uverbs.Size[uverbs.ModifySRQResp]() {
+		return unix.ENOSPC
+	}
+	if in.MaxWR == 0 {
+		return unix.EINVAL
+	}
+	if err := c.checkCaps(&rocev2.QPAttr{Caps: rocev2.QPCaps{MaxRecvWR: in.MaxWR, MaxRecvSGE: o.sge}}); err != nil {
+		return err
+	}
+	rq, rr, err := c.newRecvRing(in.MaxWR, o.sge)
+	if err != nil {
+		return err
+	}
+	resized := false
+	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		arms := in.AttrMask&uverbs.SRQLimit != 0
+		if arms && in.SRQLimit > rq.entries || !o.rq.MoveTo(rr) {
+			return unix.EINVAL // too many are there
+		}
+		if err := n.ResizeSRQ(o.s, rq.entries, rr); err != nil {
+			return err
+		}
+		resized = true
+		if arms {
+			return n.ModifySRQ(o.s, in.SRQLimit)
+		}
+		return nil
+	})
+	if !resized {
+		rq.discard()
+		return err
+	}
+	release(o.ring)
+	o.ring, o.rq = rq.m, rr
+	q.core = uverbs.ModifySRQResp{MI: rq.info}
+	return nil
 }
 
 func (c *client) querySRQ(q *request) error {

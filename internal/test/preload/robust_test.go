@@ -37,6 +37,9 @@ func TestThreads(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) }
 // TestProviderErrors: what rdma-core's provider does wrong does not reach programs.
 func TestProviderErrors(t *testing.T) { succeed(t, verbs(t, newLab(t), "provider")) }
 
+// TestSharedReceiveQueue resizes a queue, also in mid-traffic.
+func TestSharedReceiveQueue(t *testing.T) { succeed(t, verbs(t, newLab(t), "srq")) }
+
 // TestNotCarried: what the provider does not carry is refused as docs/clients.md says.
 func TestNotCarried(t *testing.T) { succeed(t, verbs(t, newLab(t), "features")) }
 

@@ -22,7 +22,7 @@ const python = "/usr/bin/python3"
 // modules of the tests of pyverbs that apply to this device: the others are of
 // certain hardware (mlx5, efa, cuda).
 var modules = []string{
-	"addr", "pd", "cq", "cq_events", "cqex", "device", "qp", "qpex", "mr", "atomic", "relaxed_ordering", "rdmacm", "shared_pd",
+	"addr", "pd", "cq", "cq_events", "cqex", "device", "qp", "qpex", "mr", "srq", "atomic", "relaxed_ordering", "rdmacm", "shared_pd",
 	"odp", "parent_domain", "fork", "flow", "rss_traffic", "tag_matching",
 }
 

@@ -32,7 +32,9 @@ static void shared_receive_queue(void)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 8, .max_sge = 1 } };
 	struct ibv_srq *srq = ibv_create_srq(l.pd, &init);
-	CHECK(srq && ibv_destroy_srq(srq) == 0);
+	struct ibv_srq_attr bigger = { .max_wr = 100 }, too_big = { .max_wr = 1 << 30 };
+	CHECK(srq && ibv_modify_srq(srq, &bigger, IBV_SRQ_MAX_WR) == 0);
+	CHECK(ibv_modify_srq(srq, &too_big, IBV_SRQ_MAX_WR) != 0 && ibv_destroy_srq(srq) == 0);
 }
 
 static void channel(void)
