@@ -25,6 +25,8 @@ type DCQCN struct {
 	line      float64       // bit/s
 	min       float64       // bit/s
 	clamp     bool          // every cut lowers the target
+	period    time.Duration // the rate is cut once in each; zero: by each notification
+	echo      bool          // marks that acknowledgements echo are notifications, too
 	window    time.Duration // not zero: a window of what the rate sends in that time
 
 	alpha      float64   // [alpha] estimate of congestion
@@ -35,13 +37,18 @@ type DCQCN struct {
 	byteEvents float64   // [BC] events since the last notification
 	bytes      float64   // since the last event of the byte counter
 	due        mono.Time // next event of the timer
+	periodEnds mono.Time // zero before the first notification
+	notified   bool      // in this period
 }
 
 // newDCQCN takes the parameters of the paper. Of R_HAI it gives no value: here it
 // is ten times R_AI, as in QCN (IEEE 802.1Qau), from which hyper increase is taken.
 // window_us makes a window-based variant. With clamp_target 0, cuts that follow each other without
 // an increase in between leave the target where it was, as the simulators of the paper's authors
-// and NICs can be set to (clamp_tgt_rate).
+// and NICs can be set to (clamp_tgt_rate). With reduce_period_us the rate is cut only at the end of
+// periods, which begin with the first notification, and only of those in which there was one
+// (rate_reduce_monitor_period of NICs); then notifications need not be rare, and with echo the bits of
+// acknowledgements do for them, as in those simulators.
 func newDCQCN(r reader) Controller {
 	d := &DCQCN{
 		g:         r.gain("g", 1.0/256),
@@ -54,6 +61,8 @@ func newDCQCN(r reader) Controller {
 		line:      r.rate("line_rate_bps", 40e9),
 		min:       r.rate("min_rate_bps", 10e6),
 		clamp:     r.Bool("clamp_target", true),
+		period:    time.Duration(r.Value("reduce_period_us", 0, 0, 1e7) * 1e3),
+		echo:      r.Bool("echo", false),
 		window:    time.Duration(r.Value("window_us", 0, 0, 1e7) * 1e3),
 	}
 	d.min = math.Min(d.min, d.line)
@@ -66,13 +75,37 @@ func (d *DCQCN) Reset(int) {
 	d.alpha, d.alphaAt, d.due = 1, 0, mono.Never
 	d.current, d.target = d.line, d.line
 	d.timer, d.byteEvents, d.bytes = 0, 0, 0
+	d.periodEnds, d.notified = 0, false
 }
 
 // ECNCapable implements Controller.
 func (*DCQCN) ECNCapable() bool { return true }
 
-// OnCNP cuts the rate (section 3.1, equation 1) and begins increasing anew.
+// OnAck implements Controller.
+func (d *DCQCN) OnAck(now mono.Time, s Sample) {
+	if d.echo && s.ECN {
+		d.OnCNP(now)
+	}
+}
+
+// OnCNP cuts the rate, if need be at the end of the period.
 func (d *DCQCN) OnCNP(now mono.Time) {
+	switch {
+	case d.period == 0:
+	case d.periodEnds == 0:
+		d.periodEnds = now.Add(d.period)
+	default:
+		if late := now.Sub(d.periodEnds); late >= 0 {
+			d.periodEnds = d.periodEnds.Add((late/d.period + 1) * d.period)
+		}
+		d.notified = true
+		return
+	}
+	d.cut(now)
+}
+
+// cut cuts the rate (section 3.1, equation 1) and begins increasing anew.
+func (d *DCQCN) cut(now mono.Time) {
 	d.decayAlpha(now)
 	if d.clamp || d.timer > 0 || d.byteEvents > 0 || d.due == mono.Never {
 		d.target = d.current
@@ -109,14 +142,23 @@ func (d *DCQCN) OnSent(_ mono.Time, bytes, _ uint32) {
 }
 
 // Deadline implements Controller.
-func (d *DCQCN) Deadline() mono.Time { return d.due }
+func (d *DCQCN) Deadline() mono.Time {
+	if d.notified {
+		return min(d.due, d.periodEnds)
+	}
+	return d.due
+}
 
 // mostLate bounds how many events of the timer are made up for when it is called late. With
 // the paper's parameters the rate is back at 400 Gb/s after a tenth of that.
 const mostLate = 1 << 16
 
-// OnTimeout takes the events of the timer that are due.
+// OnTimeout takes the events of the timer that are due, and cuts the rate at the end of a period.
 func (d *DCQCN) OnTimeout(now mono.Time) {
+	if d.notified && now >= d.periodEnds {
+		d.notified = false
+		d.cut(now)
+	}
 	for n := 0; now >= d.due; n++ {
 		if n == mostLate {
 			d.due = now.Add(d.incTime)

@@ -68,6 +68,35 @@ func TestDCQCNClamp(t *testing.T) {
 	}
 }
 
+// The rate is cut once in each period that has a notification, at its end; the first one at once.
+// Marks that are echoed count.
+func TestDCQCNPeriods(t *testing.T) {
+	d := made[*DCQCN](t, "dcqcn", Params{"reduce_period_us": 4, "echo": 1})
+	d.OnCNP(us)
+	near(t, "R_C at once", d.current, 20e9)
+	d.OnCNP(2 * us)
+	d.OnAck(3*us, Sample{ECN: true})
+	d.OnAck(3*us, Sample{})
+	near(t, "R_C in the period", d.current, 20e9)
+	if d.Deadline() != 5*us {
+		t.Errorf("the period ends at %d", d.Deadline())
+	}
+	d.OnTimeout(5 * us)
+	near(t, "R_C after it", d.current, 10e9)
+	if d.Deadline() != (5+55)*us {
+		t.Errorf("after a cut something is due at %d", d.Deadline())
+	}
+	d.OnAck(14*us, Sample{ECN: true}) // in the period from 13 to 17
+	if d.Deadline() != 17*us {
+		t.Errorf("a later period ends at %d", d.Deadline())
+	}
+	d.OnTimeout(17 * us)
+	near(t, "R_C after a mark", d.current, 5e9)
+	plain := made[*DCQCN](t, "dcqcn", nil)
+	plain.OnAck(us, Sample{ECN: true})
+	near(t, "R_C after a mark that does not count", plain.current, 40e9)
+}
+
 // The byte counter alone takes part in fast recovery; bytes sent before a CNP do not
 // count after it.
 func TestDCQCNByteCounter(t *testing.T) {

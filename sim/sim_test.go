@@ -118,8 +118,7 @@ func TestOneByte(t *testing.T) {
 }
 
 // TestTwoFlows: two flows of 1 MB into one host, without congestion control, take as long as
-// their packets and one acknowledgement on the shared link, and share it. ns-3 with DCQCN takes
-// 459.8 and 465.4 us (PFC): its DCQCN starts at line rate and loses time after the first cut.
+// their packets and one acknowledgement on the shared link, and share it.
 func TestTwoFlows(t *testing.T) {
 	for _, name := range []string{"rc", "irn"} {
 		_, fct := run(t, Config{Graph: clos(t), Switch: losslessSwitch, Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, Profile: name, Spec: wide[name],

@@ -175,8 +175,8 @@ func (f *File) transport(c *sim.Config) error {
 	if f.Framing.Header > 0 {
 		c.QP.Tuning.LinkOverhead = -1
 	}
-	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 {
-		return f.at("transport.cnp_interval", "dcqcn hears of congestion by CNPs only: say how far apart they are, such as 50us")
+	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
+		return f.at("transport.cnp_interval", "dcqcn hears of congestion by CNPs: say how far apart they are, such as 50us, or transport.congestion.echo")
 	}
 	switch t.Connections {
 	case "", "message":
