@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege)$$')
 
-.PHONY: all help build install package setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim demo curves clean
+.PHONY: all help build install package setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim papers demo curves clean
 
 all: build
 
@@ -153,6 +153,9 @@ bench-loss: build ## goodput of every transport under loss and disorder, write d
 
 bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/bench-sim.md
 	$(GO) run ./tools/simbench -bin $(BIN) -out docs/bench-sim.md
+
+papers: build ## the papers' results, a night; goes on after an interrupt; write docs/papers.md
+	$(BIN)/rocesim papers
 
 LINK ?= auto
 demo: build ## two NICs in two namespaces move and verify memory; LINK=udp: on UDP sockets of this one, as any user

@@ -51,6 +51,7 @@ func (h *host) ReadRemote(_ uint32, va uint64, n int, _ uint32) ([]byte, bool) {
 
 func (h *host) WriteLocal(_ uint32, va uint64, p []byte) bool {
 	h.nic.k.placed += uint64(len(p))
+	h.placed += uint64(len(p))
 	if h.memory == nil {
 		return true
 	}

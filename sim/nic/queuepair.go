@@ -72,6 +72,7 @@ type QP struct {
 	closed   bool
 	ecn      bool
 	events   int
+	placed   uint64
 }
 
 // Numbers of queue pairs are a slot and how often it has been used, so that late packets do not
@@ -284,6 +285,9 @@ func (q *QP) Close() {
 	n.qps[q.num&slotMask] = nil
 	n.unused = append(n.unused, uint32(q.num))
 }
+
+// Placed are the bytes of payload that q has put into memory.
+func (q *QP) Placed() uint64 { return q.placed }
 
 // rank is what is left of what has been posted, for SRPT.
 func (q *QP) rank() uint32 { return uint32(min(q.sends.bytes, 1<<32-1)) }

@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"roced/profile"
@@ -209,58 +208,4 @@ func (f *File) ideal(c *sim.Config) error {
 		return sum + engine.Time((uint64(fl.Bytes)+header*packets)*8e6/(path[0].Rate()/1e6))
 	}
 	return nil
-}
-
-// actions are what Event.Do may say.
-var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter"}
-
-func (f *File) events(c *sim.Config) error {
-	for i, e := range f.Events {
-		key := fmt.Sprintf("events.%d", i)
-		switch {
-		case !slices.Contains(actions, e.Do):
-			return f.at(key+".do", "%q is none of %v", e.Do, actions)
-		case !slices.Contains(c.Graph.Links(), e.Link):
-			return f.at(key+".link", "there is no link %q; they are called like %q", e.Link, c.Graph.Links()[0])
-		case e.Do == "degrade" && e.Rate == 0:
-			return f.at(key+".rate", "degrade needs one")
-		case e.Probability < 0 || e.Probability > 1:
-			return f.at(key+".probability", "it is from 0 to 1")
-		}
-		c.Events = append(c.Events, sim.Event{At: e.At.time(), Do: e.apply})
-	}
-	c.Faults = map[string][]string{}
-	for i, x := range f.Faults {
-		if key := fmt.Sprintf("faults.%d", i); !slices.Contains(c.Graph.Links(), x.Link) {
-			return f.at(key+".link", "there is no link %q; they are called like %q", x.Link, c.Graph.Links()[0])
-		}
-		for k, rule := range x.Rules {
-			if err := sim.CheckFault(rule); err != nil {
-				return f.at(fmt.Sprintf("faults.%d.rules.%d", i, k), "%v", err)
-			}
-		}
-		c.Faults[x.Link] = append(c.Faults[x.Link], x.Rules...)
-	}
-	return nil
-}
-
-// apply does to a network what e says. Routes follow failures at once.
-func (e Event) apply(n *fabric.Network) {
-	l, err := n.Link(e.Link, e.Index)
-	if err != nil {
-		return // Index is beyond the last; the name has been checked
-	}
-	switch e.Do {
-	case "fail", "restore":
-		l.Fail(e.Do == "fail")
-		n.Reroute()
-	case "degrade":
-		l.Degrade(uint64(e.Rate))
-	case "lose":
-		l.Lose(e.Probability)
-	case "corrupt":
-		l.Corrupt(e.Probability)
-	case "jitter":
-		l.Jitter(e.Most.time())
-	}
 }

@@ -26,6 +26,7 @@ type File struct {
 	Stop        Span // none: until all has ended
 	Sample      Span // how often queues are looked at; none: a thousandth of Stop, or never
 	Ideal       string
+	Paper       *Paper // the result of a paper that it reproduces
 
 	document
 }
@@ -139,7 +140,10 @@ type Work struct {
 	Load        float64
 	Until       Span
 	CrossRack   bool `yaml:"cross_rack"`
-	To          int  // incast
+	Halves      bool // poisson, permutation: the first half of the hosts sends to the second
+	Random      bool // incast: so are the senders
+	From        int  // stream
+	To          int  // incast, stream
 	Senders     int
 	Rounds      int
 	Every       Span
@@ -162,12 +166,15 @@ type Faults struct {
 // Event is something that happens to the network.
 type Event struct {
 	At          Span
-	Link        string
-	Index       int // of several cables between the same nodes
+	Link        string // with * at the end: all that begin so
+	Index       int    // of several cables between the same nodes
 	Do          string
 	Rate        Rate
 	Probability float64
-	Most        Span // jitter
+	Most        Span    // jitter
+	Percent     float64 // fail-some: of the links between switches, others each time
+	Every       Span    // fail-some
+	Until       Span    // fail-some: then all are restored
 }
 
 // Read reads a scenario. path is its name for errors; set are changes "a.b.c=value".

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"roced/sim"
+	"roced/sim/nic"
+	"roced/sim/workload"
 )
 
 const small = `name: small
@@ -88,6 +90,12 @@ func TestErrors(t *testing.T) {
 		{edit("rc}", "rc, connections: many}"), "x.yaml:4: transport.connections"},
 		{edit("incast", "rush"), `x.yaml:6: workload.0.kind: "rush" is none of`},
 		{edit("senders: 3", "senders: 4"), "x.yaml:6: workload.0: incast needs"},
+		{edit(incast, "kind: queries, senders: 3, size: 1KB, load: 0.5"), "x.yaml:6: workload.0: queries need"},
+		{edit(incast, "kind: stream, from: 1, to: 1, size: 1KB"), "x.yaml:6: workload.0: stream needs from and to"},
+		{edit(incast, "kind: stream, from: 1, to: 2, size: 1KB"), "x.yaml:6: workload.0: a stream has one connection"},
+		{strings.Replace(edit(incast, "kind: stream, from: 1, to: 2, size: 1KB"), "rc}", "rc, connections: persistent}", 1), "x.yaml:6: workload.0: it never ends"},
+		{small + "events: [{at: 1us, do: fail-some, percent: 5}]\n", "x.yaml:7: events.0: fail-some needs"},
+		{small + "events: [{at: 1us, link: h9*, do: fail}]\n", `x.yaml:7: events.0.link: there is no link "h9*"`},
 		{edit(incast, "kind: flows, file: f"), "x.yaml:6: workload.0.file: no file"},
 		{edit(incast, "kind: poisson, size: 1KB, load: 0.5"), "x.yaml:6: workload.0.until"},
 		{edit(incast, "kind: poisson, size: 1KB, load: 5, until: 1ms"), "x.yaml:6: workload.0: a load of 5"},
@@ -118,6 +126,65 @@ func TestFaults(t *testing.T) {
 	r, err := s.Run()
 	if err != nil || r.Drops["fault rule"] != 3 || r.Retransmitted < 3 || len(r.Flows) != 3 {
 		t.Errorf("%v, %+v", err, r)
+	}
+}
+
+// TestManyLinks: an event happens to all links whose names begin so; fail-some takes other cables
+// between switches each time, and restores them in the end.
+func TestManyLinks(t *testing.T) {
+	text := strings.Replace(strings.Replace(small, "star, hosts: 4", "leaf-spine, leaves: 2, spines: 4, hosts_per_leaf: 2", 1), "rc}", "rc, connections: persistent}", 1) +
+		"stop: 1ms\nevents: [{at: 1us, link: spine0-*, do: lose, probability: 1}, {at: 10us, do: fail-some, percent: 25, every: 10us, until: 50us}]\n"
+	c, err := config(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Events) != 2+5 {
+		t.Fatalf("%d events", len(c.Events))
+	}
+	s, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	net, ever := s.Cluster().Network(), map[string]bool{}
+	for i, e := range c.Events {
+		e.Do(net)
+		down := 0
+		for k := range net.Links() {
+			if l := &net.Links()[k]; l.Down() {
+				down++
+				ever[l.Name] = true
+				if strings.HasPrefix(l.Name, "h") {
+					t.Errorf("%s is down", l.Name)
+				}
+			}
+		}
+		if want := 4 * min(max(i-1, 0), 1); i < len(c.Events)-1 && down != want || i == len(c.Events)-1 && down != 0 {
+			t.Errorf("after event %d %d links are down", i, down)
+		}
+	}
+	if len(ever) < 8 {
+		t.Errorf("always the same: %v", ever)
+	}
+}
+
+// TestStream: messages follow each other until the end; streams between the same hosts have connections
+// of their own.
+func TestStream(t *testing.T) {
+	stream := "{kind: stream, from: 1, to: 2, size: 100KB, until: 100us}"
+	text := strings.Replace(small[:strings.Index(small, "workload")], "rc}", "irn, connections: persistent}", 1) + "workload: [" + stream + ", " + stream + "]\n"
+	c, err := config(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conns := 0
+	c.Opened = func(_, _ *nic.QP, _ *workload.Flow) { conns++ }
+	s, err := sim.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Run()
+	if err != nil || conns != 2 || len(r.Flows) < 10 || r.Goodput() < 80e9 || r.Flows[len(r.Flows)-1].Start.Seconds() >= 100e-6 {
+		t.Errorf("%v: %d connections, %d messages, %g Gb/s, until %g", err, conns, len(r.Flows), r.Goodput()/1e9, r.Ended.Seconds())
 	}
 }
 

@@ -25,9 +25,11 @@ var (
 		"graph":      {"host_rate", "links"},
 	}
 	workKeys = map[string][]string{
-		"poisson":         {"verb", "class", "sizes", "size", "load", "until", "cross_rack"},
-		"permutation":     {"verb", "class", "size", "at"},
-		"incast":          {"verb", "class", "to", "senders", "size", "at", "rounds", "every"},
+		"poisson":         {"verb", "class", "sizes", "size", "load", "until", "cross_rack", "halves"},
+		"permutation":     {"verb", "class", "size", "at", "halves"},
+		"incast":          {"verb", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
+		"queries":         {"verb", "class", "senders", "size", "load", "until"},
+		"stream":          {"from", "to", "size", "outstanding", "at", "until"},
 		"flows":           {"verb", "class", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
 		"all-to-all":      {"size", "outstanding"},
@@ -39,7 +41,7 @@ var (
 		"conweave": {"paths", "reply", "busy", "extra", "wait", "inactive"},
 	}
 	eventKeys = map[string][]string{
-		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"}, "corrupt": {"probability"}, "jitter": {"most"},
+		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"}, "corrupt": {"probability"}, "jitter": {"most"}, "fail-some": {"percent", "every", "until"},
 	}
 )
 

@@ -31,6 +31,7 @@ type Flow struct {
 	Class    uint8 // of traffic
 	App      App
 	Tag      uint64 // the application's
+	Lane     int    // which of several persistent connections of the same hosts
 
 	ID    int // in the order of starting
 	Start engine.Time
@@ -86,6 +87,7 @@ type pair struct {
 	src, dst int
 	verb     Verb
 	class    uint8
+	lane     int
 }
 
 // connection has the messages that are outstanding, in order.
@@ -151,7 +153,7 @@ func (r *Runner) Send(f Flow) {
 
 // connection returns the one for f.
 func (r *Runner) connection(f *Flow) (*connection, error) {
-	key := pair{f.Src, f.Dst, f.Verb, f.Class}
+	key := pair{f.Src, f.Dst, f.Verb, f.Class, f.Lane}
 	if c := r.conns[key]; c != nil {
 		return c, nil
 	}

@@ -174,6 +174,52 @@ func TestPermutationAndIncast(t *testing.T) {
 	}
 }
 
+// TestHalves: the first half of the hosts sends, the second one receives, and only the first has a load.
+func TestHalves(t *testing.T) {
+	to := map[int]bool{}
+	for _, p := range Halves(20, 5, 3) {
+		if p.Src >= 10 || p.Dst < 10 || to[p.Dst] {
+			t.Errorf("%+v", p)
+		}
+		to[p.Dst] = true
+	}
+	p := &Poisson{Hosts: 16, Rate: 100e9, Load: 0.5, Sizes: Fixed(1000), Until: engine.Millisecond, Seed: 1, Halves: true}
+	n := 0
+	next := p.Source()
+	for f, ok := next(); ok; f, ok = next() {
+		if n++; f.Src >= 8 || f.Dst < 8 {
+			t.Fatalf("%+v", f)
+		}
+	}
+	if load := float64(n) * 8000 / 0.001 / 8 / 100e9; math.Abs(load-0.5) > 0.02 {
+		t.Errorf("load %.3f", load)
+	}
+}
+
+// TestQueries: so many random others send to a random host at once, and hosts receive the load.
+func TestQueries(t *testing.T) {
+	bytes, senders, hosts := 0.0, map[[2]int64]map[int]bool{}, map[int]bool{}
+	for _, p := range Queries(20, 5, 10_000, 40e9, 10*engine.Millisecond, 1) {
+		q := [2]int64{int64(p.At), int64(p.Dst)}
+		if senders[q] == nil {
+			senders[q] = map[int]bool{}
+		}
+		if p.Src == p.Dst || senders[q][p.Src] {
+			t.Fatalf("%+v", p)
+		}
+		senders[q][p.Src], hosts[p.Dst] = true, true
+		bytes += float64(p.Bytes)
+	}
+	for q, s := range senders {
+		if len(s) != 5 {
+			t.Errorf("%v: %d senders", q, len(s))
+		}
+	}
+	if got := bytes * 8 / 0.01 / 20 / 40e9; math.Abs(got-1) > 0.1 || len(hosts) < 20 {
+		t.Errorf("load %.3f, %d hosts", got, len(hosts))
+	}
+}
+
 func TestAckTimeout(t *testing.T) {
 	for d, want := range map[int64]uint8{1: 1, 8192: 1, 8193: 2, 4_000_000: 10} {
 		if got := AckTimeout(engine.Time(d * 1000).Duration()); got != want {

@@ -1,0 +1,178 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"roced/internal/cli/about"
+	"roced/sim/papers"
+)
+
+// papersOptions are those of `rocesim papers`.
+type papersOptions struct {
+	rows, out, docs string
+	fast, quiet     bool
+	seeds, parallel int
+}
+
+func (a *app) papers() *cobra.Command {
+	var o papersOptions
+	c := &cobra.Command{
+		Use:   "papers [ID...]",
+		Short: "Run what papers measured, and say whether their results come out",
+		Long: `Runs the scenarios of a folder that have a paper block: each is a result of a paper. Says
+what the paper says, what was measured, and the verdict: reproduced, direction only, or not
+reproduced (docs/papers.md says when). Writes the results and docs/papers.md with its pictures.
+
+Runs are kept: after an interrupt the same command goes on. What has changed since is run again.
+The exit code is 1 if a row in its fast form is worse than its file expects, or a run is missing.`,
+		Example: `  rocesim papers --fast                   smaller settings that show the same directions, in minutes
+  rocesim papers                          all of it, a night
+  rocesim papers melo-1 irn-1 --seeds 5   some rows, with five seeds each
+  rocesim papers --fast --docs "" --json  write no document`,
+		RunE: func(c *cobra.Command, args []string) error { return a.doPapers(c.Context(), args, &o) },
+	}
+	f := c.Flags()
+	f.StringVar(&o.rows, "rows", "configs/sim/papers", "the folder of the scenarios")
+	f.StringVarP(&o.out, "out", "o", "out/papers", "the folder where runs are kept")
+	f.StringVar(&o.docs, "docs", "docs", "the folder of papers.md; empty: write none")
+	f.BoolVar(&o.fast, "fast", false, "run the fast forms")
+	f.IntVar(&o.seeds, "seeds", 0, "how many seeds each run has (default: as the row says, 3 in full, 1 in fast forms)")
+	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	about.Varies(f.Lookup("parallel"), "as many as processors")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	return c
+}
+
+func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) error {
+	all, err := papers.Load(o.rows)
+	if err != nil {
+		return usageError{err}
+	}
+	rows, err := chosen(all, ids)
+	if err != nil {
+		return usageError{err}
+	}
+	w := &papers.Work{Dir: o.out, Fast: o.fast, Seeds: o.seeds, Parallel: o.parallel}
+	if !o.quiet {
+		w.Tell = a.tellPapers()
+	}
+	if err := w.Run(ctx, rows); err != nil {
+		if errors.Is(err, context.Canceled) {
+			fmt.Fprintf(a.diag, "rocesim: %s keeps what is done; the same command goes on\n", o.out)
+		}
+		return err
+	}
+	var summaries []papers.Summary
+	var worse []error
+	for _, r := range rows {
+		if o.fast && r.Paper.Fast.Skip {
+			continue
+		}
+		f, err := w.Collect(r)
+		if err != nil {
+			return err
+		}
+		if o.docs != "" {
+			if err := record(r, f, o); err != nil {
+				return err
+			}
+		}
+		form := "full"
+		if o.fast {
+			form = "fast"
+			worse = append(worse, r.Unexpected(f))
+		}
+		summaries = append(summaries, r.Summarize(f, form))
+	}
+	if o.docs != "" {
+		if err := papers.Document(o.docs, all); err != nil {
+			return err
+		}
+	}
+	return errors.Join(append(worse, a.showPapers(summaries))...)
+}
+
+// chosen are the rows of these names, all if there are none.
+func chosen(all []*papers.Row, ids []string) (rows []*papers.Row, err error) {
+	if len(ids) == 0 {
+		return all, nil
+	}
+	for _, id := range ids {
+		i := slices.IndexFunc(all, func(r *papers.Row) bool { return r.ID == id })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no row %q", id)
+		}
+		rows = append(rows, all[i])
+	}
+	return rows, nil
+}
+
+// record keeps what has been found of a row beside the document.
+func record(r *papers.Row, f *papers.Found, o *papersOptions) error {
+	dir := filepath.Join(o.docs, "papers")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	rec, err := papers.ReadRecord(dir, r.ID)
+	if err != nil {
+		return err
+	}
+	if rec.Full = pick(!o.fast, f, rec.Full); o.fast {
+		rec.Fast = f
+	}
+	if rec.Estimate, err = r.Estimate(false, r.Seeds(false, 0)); err != nil {
+		return err
+	}
+	return rec.Write(dir, r.ID)
+}
+
+func pick[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+func (a *app) tellPapers() func(done, all int, left time.Duration) {
+	var last time.Time
+	return func(done, all int, left time.Duration) {
+		if done < all && time.Since(last) < time.Second {
+			return
+		}
+		last = time.Now()
+		line := fmt.Sprintf("%d of %d runs done", done, all)
+		if left > 0 {
+			line += fmt.Sprintf(", about %v left", left)
+		}
+		fmt.Fprintln(a.diag, line)
+	}
+}
+
+// showPapers prints a line for each row.
+func (a *app) showPapers(rows []papers.Summary) error {
+	if a.json {
+		e := json.NewEncoder(a.out)
+		e.SetIndent("", "  ")
+		return e.Encode(rows)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "id\tpaper says\tmeasured\tverdict")
+	for _, s := range rows {
+		fmt.Fprintf(w, "%s\t%s\t\t%s (%s)\n", s.ID, s.Title, s.Verdict, s.Form)
+		for _, c := range s.Claims {
+			fmt.Fprintf(w, "\t%s: %v\t%s\t%s\n", c.Says, c.Paper, c.Text(), pick(c.Why == "", c.Verdict, c.Verdict+": "+c.Why))
+		}
+	}
+	return w.Flush()
+}

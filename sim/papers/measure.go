@@ -1,0 +1,345 @@
+package papers
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"roced/sim"
+	"roced/sim/engine"
+	"roced/sim/fabric"
+	"roced/sim/nic"
+	"roced/sim/result"
+	"roced/sim/scenario"
+	"roced/sim/workload"
+)
+
+// Quantities are what a number can be of. Of the first ones there are many values in a run, of which
+// Take makes one.
+var Quantities = map[string]string{
+	"fct":      "us, of each flow",
+	"slowdown": "of each flow",
+	"share":    "percent of the ideal rate that each flow has had",
+	"rate":     "Gb/s, of each flow",
+	"query":    "us, of each set of flows that began at once for the same host",
+	"placed":   "Gb/s of payload, of each connection from begin to end, if it had any",
+	"total":    "Gb/s of payload, of all connections from begin to end",
+	"link":     "Gb/s of frames on links, from begin to end, together",
+
+	"goodput":    "Gb/s of payload, of all flows that have ended",
+	"completion": "us, until the last flow ended",
+	"dropped":    "percent of the packets with data that were sent",
+	"resent":     "percent of the packets with data that were sent",
+	"timeouts":   "",
+	"pauses":     "",
+	"paused":     "percent of the time, mean of links",
+	"unfinished": "percent of the flows",
+	"marked":     "packets",
+
+	"degree":    "packets, out-of-order degree of each packet that came (MP-RDMA 3.3)",
+	"state":     "bytes of the receiver's tracking state of a connection",
+	"state-nic": "the same, of all connections of a NIC together",
+	"pool":      "percent of MELO's bits pool, at most",
+	"copied":    "percent of the payload that came ahead of a gap",
+}
+
+// ofMany are those that Take makes one of.
+var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed"}
+
+func checkNumber(n *scenario.Number) error {
+	_, known := Quantities[n.Of]
+	taken := []string{"mean", "p50", "p95", "p99", "p99.9", "max", "min", "jain"}
+	switch {
+	case n.Name == "":
+		return fmt.Errorf("it has no name")
+	case !known:
+		return fmt.Errorf("%q is none of %v", n.Of, slices.Sorted(maps.Keys(Quantities)))
+	case slices.Contains(ofMany, n.Of) && !slices.Contains(taken, n.Take):
+		return fmt.Errorf("take %q is none of %v", n.Take, taken)
+	case n.Of == "link" && n.Links == "":
+		return fmt.Errorf("which links?")
+	}
+	return nil
+}
+
+// probe looks at a simulation.
+type probe struct {
+	numbers []scenario.Number
+	until   engine.Time
+	mtu     int
+	sim     *sim.Simulation
+	conns   []*nic.QP // receivers
+	watch   bool      // keep conns
+	begin   map[string]snapshot
+	end     map[string]snapshot
+	tracks  *tracks
+}
+
+// snapshot is how much there was at an instant.
+type snapshot struct {
+	at     engine.Time
+	placed []uint64
+	links  uint64
+}
+
+// timed are quantities from an instant to another one, traced those that events of queue pairs tell.
+var (
+	timed  = []string{"placed", "total", "link"}
+	traced = []string{"degree", "state", "state-nic", "pool", "copied"}
+)
+
+// attach lets a probe look at what c describes, for numbers.
+func attach(c *sim.Config, numbers []scenario.Number) *probe {
+	p := &probe{numbers: numbers, until: c.Until, mtu: max(c.MTU, 1), begin: map[string]snapshot{}, end: map[string]snapshot{}}
+	if c.MTU == 0 {
+		p.mtu = 1000
+	}
+	for _, n := range numbers {
+		if slices.Contains(traced, n.Of) && p.tracks == nil {
+			p.tracks = newTracks(c.Graph.Hosts)
+		}
+		if !slices.Contains(timed, n.Of) {
+			continue
+		}
+		p.watch = true
+		c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(net *fabric.Network) { p.begin[n.Name] = p.look(net, &n) }})
+		if n.End > 0 {
+			c.Events = append(c.Events, sim.Event{At: engine.Time(n.End), Do: func(net *fabric.Network) { p.end[n.Name] = p.look(net, &n) }})
+		}
+	}
+	if p.watch || p.tracks != nil {
+		c.Opened = p.opened
+	}
+	return p
+}
+
+func (p *probe) opened(first, second *nic.QP, f *workload.Flow) {
+	to := second
+	if f.Verb == workload.Read {
+		to = first
+	}
+	if p.watch {
+		p.conns = append(p.conns, to)
+	}
+	if p.tracks != nil {
+		to.Trace(p.tracks.open(to.Host()))
+	}
+}
+
+func (p *probe) look(net *fabric.Network, n *scenario.Number) snapshot {
+	s := snapshot{at: p.sim.Cluster().Engine().Now()}
+	for _, q := range p.conns {
+		s.placed = append(s.placed, q.Placed())
+	}
+	if n.Links != "" {
+		for i := range net.Links() {
+			if l := &net.Links()[i]; strings.HasPrefix(l.Name, n.Links) {
+				s.links += l.Stats.Bytes
+			}
+		}
+	}
+	return s
+}
+
+// measure returns the numbers of a run that has ended. What cannot be told, such as the mean of nothing,
+// is not there.
+func (p *probe) measure(r *result.Result) map[string]float64 {
+	out := map[string]float64{}
+	for i := range p.numbers {
+		n := &p.numbers[i]
+		if v := p.number(n, r); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			out[n.Name] = v
+		}
+	}
+	return out
+}
+
+func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
+	switch {
+	case slices.Contains(timed, n.Of):
+		return p.timed(n)
+	case slices.Contains(traced, n.Of):
+		return p.tracks.number(n, r.Ended)
+	case n.Of == "query":
+		return pick(n.Take, queries(r, n))
+	case slices.Contains(ofMany, n.Of):
+		return pick(n.Take, flows(r, n))
+	}
+	return p.whole(n, r)
+}
+
+// whole are numbers of which a run has one.
+func (p *probe) whole(n *scenario.Number, r *result.Result) float64 {
+	switch n.Of {
+	case "goodput":
+		return r.Goodput() / 1e9
+	case "completion":
+		return completion(r, n)
+	case "dropped":
+		lost := uint64(0)
+		for _, d := range r.Drops {
+			lost += d
+		}
+		return 100 * float64(lost) / p.sent(r)
+	case "resent":
+		return 100 * float64(r.Retransmitted) / p.sent(r)
+	case "timeouts":
+		return float64(r.Timeouts)
+	case "pauses":
+		return float64(r.Pauses)
+	case "paused":
+		return paused(r, n.Links)
+	case "unfinished":
+		return 100 * float64(r.Unfinished+r.Failed) / float64(r.Unfinished+r.Failed+len(r.Flows))
+	case "marked":
+		return float64(r.Marked)
+	}
+	return math.NaN()
+}
+
+// sent is how many packets with data were sent for flows that have ended, and again for any.
+func (p *probe) sent(r *result.Result) float64 {
+	n := float64(r.Retransmitted)
+	for i := range r.Flows {
+		n += math.Ceil(float64(r.Flows[i].Bytes) / float64(p.mtu))
+	}
+	return max(n, 1)
+}
+
+func (p *probe) timed(n *scenario.Number) float64 {
+	b, ok := p.begin[n.Name]
+	if !ok {
+		return math.NaN()
+	}
+	e, ok := p.end[n.Name]
+	if !ok {
+		e = p.look(p.sim.Cluster().Network(), n)
+	}
+	seconds := (e.at - b.at).Seconds()
+	if n.Of == "link" {
+		return float64(e.links-b.links) * 8 / seconds / 1e9
+	}
+	var rates []float64
+	sum := 0.0
+	for i, placed := range e.placed {
+		if i < len(b.placed) {
+			placed -= b.placed[i]
+		}
+		if placed > 0 {
+			rates = append(rates, float64(placed)*8/seconds/1e9)
+			sum += rates[len(rates)-1]
+		}
+	}
+	if n.Of == "total" {
+		return sum
+	}
+	return pick(n.Take, rates)
+}
+
+// wanted reports whether a number is of flows like f.
+func wanted(n *scenario.Number, f *result.Flow) bool {
+	b := scenario.Size(f.Bytes)
+	return b > n.From && (n.To == 0 || b <= n.To) && (n.Bytes == 0 || b == n.Bytes) || n.From == 0 && b == 0
+}
+
+func flows(r *result.Result, n *scenario.Number) (values []float64) {
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		if !wanted(n, f) || f.FCT <= 0 {
+			continue
+		}
+		switch n.Of {
+		case "fct":
+			values = append(values, f.FCT.Seconds()*1e6)
+		case "slowdown":
+			values = append(values, f.Slowdown)
+		case "share":
+			values = append(values, 100*f.Ideal.Seconds()/f.FCT.Seconds())
+		case "rate":
+			values = append(values, float64(f.Bytes)*8/f.FCT.Seconds()/1e9)
+		}
+	}
+	return values
+}
+
+// queries are how long sets of flows took.
+func queries(r *result.Result, n *scenario.Number) (values []float64) {
+	type query struct {
+		start engine.Time
+		dst   int
+	}
+	took := map[query]engine.Time{}
+	for i := range r.Flows {
+		if f := &r.Flows[i]; wanted(n, f) {
+			q := query{f.Start, f.Dst}
+			took[q] = max(took[q], f.FCT)
+		}
+	}
+	for _, t := range took {
+		values = append(values, t.Seconds()*1e6)
+	}
+	slices.Sort(values)
+	return values
+}
+
+func completion(r *result.Result, n *scenario.Number) float64 {
+	first, last := engine.Never, engine.Time(0)
+	for i := range r.Flows {
+		if f := &r.Flows[i]; wanted(n, f) {
+			first, last = min(first, f.Start), max(last, f.Start+f.FCT)
+		}
+	}
+	if last <= first {
+		return math.NaN()
+	}
+	return (last - first).Seconds() * 1e6
+}
+
+// paused is which part of the time links were stopped: those of hosts, of switches, or all.
+func paused(r *result.Result, of string) float64 {
+	sum, n := 0.0, 0
+	for i := range r.Ports {
+		from, _, _ := strings.Cut(r.Ports[i].Link, "-")
+		host := len(from) > 1 && from[0] == 'h' && from[1] >= '0' && from[1] <= '9'
+		if of == "host" && !host || of == "switch" && host {
+			continue
+		}
+		sum += r.Ports[i].Paused.Seconds()
+		n++
+	}
+	return 100 * sum / float64(n) / r.Ended.Seconds()
+}
+
+// pick makes one of many values.
+func pick(take string, values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	d := result.Describe(values)
+	switch take {
+	case "mean":
+		return d.Mean
+	case "p50":
+		return d.P50
+	case "p95":
+		return d.P95
+	case "p99":
+		return d.P99
+	case "p99.9":
+		return d.P999
+	case "max":
+		return d.Max
+	case "min":
+		return slices.Min(values)
+	case "jain":
+		squares := 0.0
+		for _, v := range values {
+			squares += v * v
+		}
+		sum := d.Mean * float64(d.Count)
+		return sum * sum / (float64(d.Count) * squares)
+	}
+	return math.NaN()
+}

@@ -1,0 +1,150 @@
+package papers
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"roced/sim/scenario"
+)
+
+// TestRows: all rows can be begun, in both forms, and say what they leave open.
+func TestRows(t *testing.T) {
+	rows, err := Load("../../configs/sim/papers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := r.Check(); err != nil {
+			t.Errorf("%s: %v", r.ID, err)
+		}
+		if r.Name != r.ID || len(r.Paper.Claims) == 0 || r.Paper.Axes.Y == "" || r.Paper.Setting == "" {
+			t.Errorf("%s: its name is %q; claims, axes and setting are needed", r.ID, r.Name)
+		}
+		if len(r.Paper.Open) == 0 {
+			t.Errorf("%s leaves nothing open?", r.ID)
+		}
+		if r.Paper.Fast.Expect != "" {
+			if v, err := ParseVerdict(r.Paper.Fast.Expect); err != nil || v < DirectionOnly && r.Paper.Fast.Why == "" {
+				t.Errorf("%s expects no direction of its fast form, and says not why; %v", r.ID, err)
+			}
+		}
+	}
+}
+
+// two is a row of two short runs, of which the number is known.
+const two = `name: two
+topology: {kind: star, hosts: 2, host_rate: 40Gbps, delay: 1us}
+switch: {buffer: 1MiB}
+transport: {profile: irn}
+workload: [{kind: incast, to: 1, senders: 1, size: 100KB}]
+paper:
+  title: Two sizes
+  source: own
+  says: twice the bytes take longer
+  axes: {y: us, number: fct}
+  series: [{name: long, set: [workload.0.size=2MB]}, {name: short, set: [workload.0.size=1MB]}]
+  numbers: [{name: fct, of: fct, take: mean}, {name: placed, of: total}, {name: degree, of: degree, take: max}, {name: state, of: state}]
+  claims: [{says: ratio, number: fct, of: long, over: short, paper: [2]}]
+  open: [{what: delay, choice: 1 us, why: no reason, vary: [{name: other, set: [topology.delay=2us]}]}]
+`
+
+// TestWork: runs are kept, a changed claim does not begin them anew, a changed setting does; the document
+// says what has come out.
+func TestWork(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "rows", "two.yaml")
+	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := &Work{Dir: filepath.Join(dir, "out"), Seeds: 2, Parallel: 2}
+	do := func(text string) (began int, j Judged, r *Row, f *Found) {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Load(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := true
+		w.Tell = func(done, all int, _ time.Duration) {
+			if first && done == 0 {
+				began = all
+			}
+			first = false
+		}
+		if err := w.Run(context.Background(), rows); err != nil {
+			t.Fatal(err)
+		}
+		if f, err = w.Collect(rows[0]); err != nil || f == nil {
+			t.Fatal(f, err)
+		}
+		return began, rows[0].Judge(f, ""), rows[0], f
+	}
+	began, j, r, f := do(two)
+	if began == 0 || j.Verdict != Reproduced || j.Claims[0].Values[0] < 1.9 || j.Claims[0].Values[0] > 2 {
+		t.Fatalf("%d, %+v", began, j)
+	}
+	if len(f.Runs["long"]) != 2 || len(f.Runs["other:long"]) != 1 {
+		t.Errorf("%+v", f.Runs)
+	}
+	m := f.Runs["long"][0].Numbers
+	if m["placed"] < 30 || m["placed"] > 40 || m["degree"] != 0 || m["state"] <= 0 {
+		t.Errorf("%v", m)
+	}
+	if began, j, _, _ = do(strings.Replace(two, "paper: [2]", "paper: [3]", 1)); began != 0 || j.Verdict != DirectionOnly {
+		t.Errorf("%d runs are done again, %v", began, j.Verdict)
+	}
+	if began, _, _, _ = do(strings.Replace(two, "2MB", "3MB", 1)); began == 0 {
+		t.Error("another setting, and nothing is done again")
+	}
+	rec := &Record{Fast: f, Estimate: 1000}
+	if err := os.MkdirAll(filepath.Join(dir, "docs", "papers"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Write(filepath.Join(dir, "docs", "papers"), r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := Document(filepath.Join(dir, "docs"), []*Row{r}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "docs", "papers.md"))
+	if err != nil || !strings.Contains(string(text), "fast only | reproduced") || !strings.Contains(string(text), "With other: ratio: 1.9") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if svg, err := os.ReadFile(filepath.Join(dir, "docs", "papers", "two.svg")); err != nil || !strings.HasSuffix(string(svg), "</svg>\n") {
+		t.Error(err)
+	}
+}
+
+// TestRefused: a row that does not know what it speaks of is refused.
+func TestRefused(t *testing.T) {
+	for _, c := range [][2]string{
+		{"of: long,", "of: none,"}, {"over: short", "over: none"}, {"number: fct, of", "number: none, of"}, {"take: mean", "take: some"},
+		{"of: degree", "of: nothing"}, {"paper: [2]", "paper: []"}, {"series:", "nonsense: 1\n  series:"}, {"title: Two sizes", "title:"},
+	} {
+		name := filepath.Join(t.TempDir(), "two.yaml")
+		if err := os.WriteFile(name, []byte(strings.Replace(two, c[0], c[1], 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(name); err == nil {
+			t.Errorf("%q instead of %q is accepted", c[1], c[0])
+		}
+	}
+}
+
+// TestEstimate: the estimate of a run without losses is what it takes, to within a twentieth.
+func TestEstimate(t *testing.T) {
+	r := &Row{ID: "two", Path: "two.yaml", Text: []byte(two), Paper: &scenario.Paper{Series: []scenario.Variant{{Name: "s"}}, Points: []scenario.Point{{}}}}
+	n, err := r.Estimate(false, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.simulate(context.Background(), &r.Runs(false)[0], 1)
+	if err != nil || float64(n) < 0.95*float64(m.Transmissions) || float64(n) > 1.05*float64(m.Transmissions) {
+		t.Errorf("%d, %+v, %v", n, m, err)
+	}
+}
