@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"roced/internal/cpushare"
 	"roced/sim/engine"
 )
 
@@ -70,6 +71,7 @@ type Result struct {
 	Pauses        uint64            `json:"pauses"`
 	Paused        engine.Time       `json:"paused_ps"` // of all links together
 	Peak          int64             `json:"peak_queue_bytes"`
+	CPU           []cpushare.Share  `json:"cpu,omitempty"` // where time went, if that was asked for
 
 	Flows   []Flow   `json:"-"`
 	Samples []Sample `json:"-"`

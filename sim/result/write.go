@@ -56,6 +56,21 @@ func (r *Result) WriteText(w io.Writer) {
 		row(b.name(), b)
 	}
 	row("all", r.All())
+	r.writeCPU(w)
+}
+
+// writeCPU writes where time went.
+func (r *Result) writeCPU(w io.Writer) {
+	sum := 0.0
+	for _, s := range r.CPU {
+		sum += s.Time.Seconds()
+	}
+	for i, s := range r.CPU {
+		if i == 0 {
+			fmt.Fprintf(w, "\n%-22s %10s\n", "part", "CPU")
+		}
+		fmt.Fprintf(w, "%-22s %8.2f s %5.1f %%\n", s.Name, s.Time.Seconds(), 100*s.Time.Seconds()/max(sum, 1e-9))
+	}
 }
 
 func (b *Bucket) name() string {

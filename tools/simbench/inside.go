@@ -6,21 +6,15 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime"
-	"runtime/pprof"
-	"strconv"
-	"strings"
 	"time"
 
+	"roced/internal/cpushare"
 	"roced/profile"
 	"roced/qp"
-	"roced/sim"
 	"roced/sim/engine"
 	"roced/sim/fabric"
 	"roced/sim/nic"
-	rocescenario "roced/sim/scenario"
 )
 
 // again runs this program as a child.
@@ -112,100 +106,28 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// share is where the time of a scenario goes, of 1.
+// share is where the time of a scenario goes.
 type share struct {
 	name string
-	part map[string]float64
+	cpu  []cpushare.Share
 }
 
-// parts are the columns, by packages.
-var parts = []struct {
-	name     string
-	packages []string
-}{
-	{"engine", []string{"sim/engine"}},
-	{"fabric", []string{"sim/fabric", "sim/prefetch"}},
-	{"NIC and scheduler", []string{"sim/nic", "sched"}},
-	{"transport", []string{"qp", "reorder", "retrans", "path", "ccalgo", "bitpool", "bth", "profile"}},
-	{"workload", []string{"sim/workload", "sim", "sim/result"}},
-	{"the rest: Go", nil},
+// shares runs a scenario and asks where the time goes.
+func shares(program string, s scenario) (share, error) {
+	out, err := exec.Command(program, append(s.args(), "--profile")...).Output()
+	if err != nil {
+		return share{}, fmt.Errorf("%s: %w", s.name, err)
+	}
+	var res struct{ CPU []cpushare.Share }
+	err = json.Unmarshal(out, &res)
+	return share{s.name, res.CPU}, err
 }
 
-var topLine = regexp.MustCompile(`^\s*([0-9.]+)(m?s) +[0-9.]+% +[0-9.]+% +[0-9.]+m?s +[0-9.]+% +(\S+)`)
-
-// shares profiles a scenario.
-func shares(dir string, s scenario) (share, error) {
-	x := share{s.name, map[string]float64{}}
-	file := filepath.Join(dir, "cpu.out")
-	if _, err := again("profile", append([]string{file, s.file}, s.set...)...); err != nil {
-		return x, err
+// of is a part's share of the time.
+func (x *share) of(part int) float64 {
+	sum := time.Duration(1)
+	for _, c := range x.cpu {
+		sum += c.Time
 	}
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-nodecount=100000", "-nodefraction=0", file).Output()
-	if err != nil {
-		return x, err
-	}
-	sum := 0.0
-	for line := range strings.Lines(string(out)) {
-		m := topLine.FindStringSubmatch(line)
-		if m == nil {
-			continue
-		}
-		v, _ := strconv.ParseFloat(m[1], 64)
-		if m[2] == "ms" {
-			v /= 1000
-		}
-		x.part[partOf(m[3])] += v
-		sum += v
-	}
-	for p := range x.part {
-		x.part[p] /= sum
-	}
-	return x, nil
-}
-
-// partOf says to which part a function belongs.
-func partOf(function string) string {
-	for _, p := range parts {
-		for _, pkg := range p.packages {
-			if strings.HasPrefix(function, "roced/"+pkg+".") {
-				return p.name
-			}
-		}
-	}
-	if strings.HasPrefix(function, "roced/ring.") {
-		return "NIC and scheduler"
-	}
-	return parts[len(parts)-1].name
-}
-
-// profiled runs a scenario and writes a profile.
-func profiled(args []string) error {
-	name := filepath.Join("configs/sim", args[1])
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return err
-	}
-	f, err := rocescenario.Read(name, text, args[2:])
-	if err != nil {
-		return err
-	}
-	c, err := f.Config(os.ReadFile)
-	if err != nil {
-		return err
-	}
-	s, err := sim.New(c)
-	if err != nil {
-		return err
-	}
-	out, err := os.Create(args[0])
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	if err := pprof.StartCPUProfile(out); err != nil {
-		return err
-	}
-	_, err = s.Run()
-	pprof.StopCPUProfile()
-	return err
+	return float64(x.cpu[part].Time) / float64(sum)
 }

@@ -44,8 +44,6 @@ func main() {
 		err = run(*bin, *out, *long)
 	case "pairs":
 		err = pairs()
-	case "profile":
-		err = profiled(flag.Args())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "simbench:", err)
@@ -118,7 +116,7 @@ func run(bin, out string, long bool) error {
 		return err
 	}
 	for _, s := range append([]scenario{sizes[0]}, leafSpine...) {
-		x, err := shares(dir, s)
+		x, err := shares(rocesim, s)
 		if err != nil {
 			return err
 		}

@@ -27,15 +27,17 @@ func (r *report) write(w io.Writer) {
 		}
 		fmt.Fprintf(w, "| %s | %.2f | %+.0f %% |\n", name, x.wall, (x.wall/r.beside[0].wall-1)*100)
 	}
-	fmt.Fprint(w, "\n## Where the time goes\n\nBy a profile of functions of Go, in per cent.\n\n|")
-	for _, p := range parts {
-		fmt.Fprintf(w, " | %s", p.name)
+	fmt.Fprint(w, "\n## Where the time goes\n\nAs `rocesim run --profile` tells, in per cent.\n\n|")
+	rule := " |\n|---|"
+	for _, c := range r.shares[0].cpu {
+		fmt.Fprintf(w, " | %s", c.Name)
+		rule += "--:|"
 	}
-	fmt.Fprint(w, " |\n|---|--:|--:|--:|--:|--:|--:|\n")
-	for _, s := range r.shares {
-		fmt.Fprintf(w, "| %s", s.name)
-		for _, p := range parts {
-			fmt.Fprintf(w, " | %.0f", 100*s.part[p.name])
+	fmt.Fprintln(w, rule)
+	for i := range r.shares {
+		fmt.Fprintf(w, "| %s", r.shares[i].name)
+		for part := range r.shares[i].cpu {
+			fmt.Fprintf(w, " | %.0f", 100*r.shares[i].of(part))
 		}
 		fmt.Fprint(w, " |\n")
 	}

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"roced/internal/cpushare"
 )
 
 const scenarios = "../../../configs/sim/"
@@ -57,6 +60,7 @@ events: [{at: 1us, link: h0-h1, do: fail}]
 		{[]string{"run", scenarios + "incast.yaml", "--trace", "h0-h99=x"}, 2, "32 hosts"},
 		{[]string{"run", scenarios + "incast.yaml", "--queue", "h0-leaf0"}, 2, `no switch has a link "h0-leaf0"`},
 		{[]string{"run", scenarios + "incast.yaml", "--format", "xls"}, 2, "neither csv nor parquet"},
+		{[]string{"run", scenarios + "incast.yaml", "--profile", "--seeds", "1..2"}, 2, "give one seed"},
 		{[]string{"run", stuck, "-q"}, 0, "2 failed"},
 		{[]string{"nonsense"}, 2, `unknown command "nonsense"`},
 		{[]string{"topology", "nonsense"}, 2, `unknown command "nonsense"`},
@@ -112,5 +116,21 @@ func TestRun(t *testing.T) {
 	}
 	if several != one {
 		t.Errorf("alone %+v, beside another %+v", one, several)
+	}
+}
+
+// TestProfile: --profile tells of each part, and of the fabric more than of applications.
+func TestProfile(t *testing.T) {
+	code, out, diag := rocesim("run", scenarios+"permutation.yaml", "--set", "workload.0.size=2MB", "--profile", "-q", "--json")
+	var r struct{ CPU []cpushare.Share }
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || len(r.CPU) != len(parts)+1 {
+		t.Fatalf("code %d, %v\n%s%s", code, err, out, diag)
+	}
+	took := map[string]time.Duration{}
+	for _, c := range r.CPU {
+		took[c.Name] = c.Time
+	}
+	if took["fabric"] < 10*time.Millisecond || took["transport"] == 0 || took["workload"] > took["fabric"] {
+		t.Errorf("%v", took)
 	}
 }

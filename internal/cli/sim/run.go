@@ -36,6 +36,7 @@ type runOptions struct {
 	queues  []string
 	check   bool
 	quiet   bool
+	profile bool
 }
 
 func (a *app) run() *cobra.Command {
@@ -49,7 +50,8 @@ Progress goes to standard error, with an estimate of the time left where the end
   rocesim run configs/sim/incast.yaml --set transport.profile=irn --seeds 1..4 --json
   rocesim run configs/sim/incast.yaml --out tables --format parquet
   rocesim run configs/sim/incast.yaml --svg out --trace h1-h0=qp.json --queue leaf0-h0
-  rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng`,
+  rocesim run configs/sim/incast.yaml --pcapng leaf0-h0=port.pcapng
+  rocesim run configs/sim/permutation.yaml --profile`,
 		Args: oneFile,
 		RunE: func(c *cobra.Command, args []string) error { return a.runAll(c.Context(), args[0], &o) },
 	}
@@ -65,6 +67,7 @@ Progress goes to standard error, with an estimate of the time left where the end
 	f.StringArrayVar(&o.queues, "queue", nil, "LINK: note the queue of a switch before this link, too")
 	f.BoolVar(&o.check, "check", false, "check that no byte is lost or made out of nothing while running")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	f.BoolVar(&o.profile, "profile", false, "say how long each part of the simulator took")
 	return c
 }
 
@@ -80,8 +83,8 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 			return err
 		}
 	}
-	if len(seeds) > 1 && len(o.trace)+len(o.capture) > 0 {
-		return usageError{errors.New("--trace and --pcapng are of one run: give one seed")}
+	if len(seeds) > 1 && (len(o.trace)+len(o.capture) > 0 || o.profile) {
+		return usageError{errors.New("--trace, --pcapng and --profile are of one run: give one seed")}
 	}
 	results, errs := make([]*result.Result, len(seeds)), make([]error, len(seeds))
 	var wait sync.WaitGroup
@@ -156,7 +159,11 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 		return nil, err
 	}
 	r.s.Watch = r.watcher(ctx)
-	res, err := r.s.Run()
+	run := r.s.Run
+	if r.o.profile {
+		run = func() (*result.Result, error) { return profiled(r.s.Run) }
+	}
+	res, err := run()
 	for _, finish := range r.finish {
 		err = errors.Join(err, finish())
 	}

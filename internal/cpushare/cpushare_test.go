@@ -1,0 +1,65 @@
+package cpushare
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"hash/crc32"
+	"runtime/pprof"
+	"testing"
+	"time"
+)
+
+// TestRead: what this test computes for a while is of this package, also what it has others do.
+func TestRead(t *testing.T) {
+	var file bytes.Buffer
+	if err := pprof.StartCPUProfile(&file); err != nil {
+		t.Skip(err) // the test itself is being profiled
+	}
+	data, sum := make([]byte, 1<<20), uint32(0)
+	for begun := time.Now(); time.Since(begun) < 300*time.Millisecond; {
+		sum = crc32.Update(sum, crc32.IEEETable, data)
+	}
+	pprof.StopCPUProfile()
+	shares, err := Read(file.Bytes(), []Part{{"mine", []string{"roced/internal/cpushare"}}, {"nobody's", []string{"roced/qp"}}}, "rest")
+	if err != nil || len(shares) != 3 {
+		t.Fatal(err, shares)
+	}
+	if mine, nobody, rest := shares[0].Time, shares[1].Time, shares[2].Time; mine < 20*time.Millisecond || nobody != 0 || rest > mine {
+		t.Errorf("%+v", shares)
+	}
+}
+
+func TestBadProfile(t *testing.T) {
+	if _, err := Read([]byte("no profile"), nil, "rest"); !errors.Is(err, ErrProfile) {
+		t.Error(err)
+	}
+}
+
+func TestPackageOf(t *testing.T) {
+	for function, want := range map[string]string{
+		"roced/sim/engine.(*Engine).fire": "roced/sim/engine", "main.main": "main", "runtime.memmove": "runtime", "": "",
+		"roced/sched.(*Scheduler[go.shape.*roced/sim/nic.QP]).Next": "roced/sched", "roced/ring.New[int].func1": "roced/ring",
+	} {
+		if got := packageOf(function); got != want {
+			t.Errorf("%s is of %q, want %q", function, got, want)
+		}
+	}
+}
+
+// FuzzRead: whatever is read as a profile does no harm.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte{2<<3 | 2, 2, 1 << 3, 7})
+	f.Add([]byte{2<<3 | 2, 6, 1<<3 | 2, 1, 1, 2<<3 | 2, 2, 1})
+	f.Add([]byte{4<<3 | 2, 6, 1 << 3, 1, 4<<3 | 2, 2, 1 << 3, 3})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		if _, err := z.Write(raw); err != nil || z.Close() != nil {
+			t.Fatal(err)
+		}
+		if _, err := Read(b.Bytes(), nil, "rest"); err != nil && !errors.Is(err, ErrProfile) {
+			t.Error(err)
+		}
+	})
+}
