@@ -46,10 +46,7 @@ func addresses(runDir string, rng *rand.Rand) {
 		defer h.nl.Close()
 		heads[i] = h
 	}
-	stay, err := connectOver(heads, [2]netip.Addr{heads[0].stays, heads[1].stays})
-	if err != nil {
-		giveUp("connect over addresses that stay", err)
-	}
+	stay := mustConnect(heads, [2]netip.Addr{heads[0].stays, heads[1].stays})
 	defer stay.close()
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
@@ -62,14 +59,28 @@ func addresses(runDir string, rng *rand.Rand) {
 			}
 		}
 	})
-	own := [2]netip.Addr{}
-	for i := range own { // those of different programs differ
-		own[i] = netip.AddrFrom4([4]byte{198, 18, 0, byte(16 + 64*i + os.Getpid()%64)})
-	}
 	for range 4 {
-		comeAndGo(heads, own, rng)
+		comeAndGo(heads, [2]netip.Addr{ownAddr(0, twin), ownAddr(1, twin)}, rng)
 		fmt.Println("held") // the siege waits for the first
 	}
+}
+
+// ownAddr is the address that comes to interface i, and goes, with one of two programs.
+func ownAddr(i int, twin uint64) netip.Addr {
+	return netip.AddrFrom4([4]byte{198, 18, 0, byte(16 + 2*i + int(twin))})
+}
+
+// tidy does what a program that was killed had left to do.
+func tidy(runDir string, twin uint64) error {
+	for i := range 2 {
+		h, err := newBridgehead(runDir, i)
+		if err != nil {
+			return err
+		}
+		h.change(h.nl.AddrDel, ownAddr(i, twin))
+		h.nl.Close()
+	}
+	return nil
 }
 
 // giveUp ends the program, which fails the siege.
@@ -120,10 +131,7 @@ func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
 	for i := range heads {
 		heads[i].change(heads[i].nl.AddrAdd, own[i])
 	}
-	p, err := connectOver(heads, own)
-	if err != nil {
-		giveUp("connect over addresses that have come", err)
-	}
+	p := mustConnect(heads, own)
 	defer p.close()
 	var over atomic.Bool
 	go func() {
@@ -149,13 +157,26 @@ func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
 	}
 }
 
+// mustConnect is connectOver as soon as the links, which others set down too, are up.
+func mustConnect(heads [2]bridgehead, addrs [2]netip.Addr) *pair {
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		p, err := connectOver(heads, addrs)
+		if err == nil {
+			return p
+		}
+		if time.Now().After(end) {
+			giveUp(fmt.Sprintf("connect %v", addrs), err)
+		}
+	}
+}
+
 // connectOver connects a queue pair of each NIC, from one address to the other.
 func connectOver(heads [2]bridgehead, addrs [2]netip.Addr) (*pair, error) {
 	p := &pair{}
 	err := p.open([2]string{heads[0].device, heads[1].device}, 1, 4096)
 	var side [2]verbs.ConnParams
 	for i := range side {
-		side[i] = verbs.DefaultConnParams()
+		side[i] = connParams()
 		side[i].Timeout = 17 // 0.54 s, eight times: longer than the kernel takes to find a neighbour again
 		if err == nil {
 			side[i].SGIDIndex, err = gidOf(p.ctx[i], addrs[i])

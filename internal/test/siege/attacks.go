@@ -71,6 +71,9 @@ const environment = "ROCED_SIEGE"
 // daemonEnv makes it a daemon with the configuration that it names.
 const daemonEnv = "ROCED_SIEGE_DAEMON"
 
+// twin tells the two programs of an attack apart.
+var twin uint64
+
 // Main is the attacker. A test binary calls it first in its TestMain.
 func Main() {
 	var name, runDir string
@@ -82,6 +85,7 @@ func Main() {
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
 		os.Exit(0)
 	}()
+	twin = seed % 2
 	do := attacks[name]
 	switch name {
 	case honest:

@@ -35,7 +35,15 @@ func (p *pair) connect(devices [2]string, n, size int) error {
 	if err := p.open(devices, n, size); err != nil {
 		return err
 	}
-	return p.join([2]verbs.ConnParams{verbs.DefaultConnParams(), verbs.DefaultConnParams()})
+	return p.join([2]verbs.ConnParams{connParams(), connParams()})
+}
+
+// connParams are usual parameters, with one UDP source port for all: ports on sockets keep a socket for
+// each that was used, up to 64 of an address.
+func connParams() verbs.ConnParams {
+	p := verbs.DefaultConnParams()
+	p.FlowLabel = 1
+	return p
 }
 
 // open makes what is to be connected.

@@ -175,6 +175,9 @@ func (c *castle) attacker(name string, seed uint64) (stop func()) {
 		if cmd.ProcessState.Exited() {
 			c.t.Errorf("the program %q has ended by itself: %v", name, cmd.ProcessState)
 		}
+		if name == "addresses" {
+			must(c.t, tidy(c.runDir(), seed%2))
+		}
 		in.Close()
 	}
 }
