@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -130,7 +129,7 @@ func (r *CMQuestion) Reject(private []byte) error { return r.id.reject(private) 
 // udParamOf is the parameter of an event of a datagram identifier.
 func udParamOf(e *rdmacm.EventResp) (p rdmacm.UDParam) {
 	// The parameter is longer than the structure.
-	_, _ = binary.Decode(e.Param[:], binary.NativeEndian, &p)
+	_ = uverbs.DecodeInto(e.Param[:], &p)
 	return p
 }
 

@@ -63,7 +63,7 @@ func newHost(t testing.TB, dir string, i int) *host {
 	events.Attach(srv)
 	h := &host{path: path, dir: filepath.Join(dir, names[i]), addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)})}
 	must(t, os.Mkdir(h.dir, 0o700))
-	cm, err := ucma.New(ucma.Config{Path: filepath.Join(h.dir, ucma.Socket), Mode: 0o600, Quota: quota.New(quota.Amounts{}, quota.Amounts{quota.CMDevices: 4, quota.CMIDs: 16}, nil),
+	cm, err := ucma.New(ucma.Config{Path: filepath.Join(h.dir, ucma.Socket), Mode: 0o600, Quota: quota.New(quota.Amounts{}, quota.Amounts{quota.CMDevices: 4, quota.CMIDs: 64}, nil),
 		Log: slog.New(slog.DiscardHandler), NICs: []ucma.NIC{{Name: "rxe_" + names[i], GUID: server.GUID(mac), Shard: sh,
 			May: func(*unix.Ucred) bool { return true }}}})
 	must(t, err)
@@ -138,13 +138,18 @@ func (h *host) open(t testing.TB) *node {
 
 func (n *node) createQP(attr verbs.QPInitAttr) {
 	n.t.Helper()
+	n.qp = n.newQP(attr)
+}
+
+func (n *node) newQP(attr verbs.QPInitAttr) *verbs.QP {
+	n.t.Helper()
 	attr.SendCQ, attr.RecvCQ = n.cq, n.cq
 	if attr.MaxSendWR == 0 {
 		attr.MaxSendWR, attr.MaxRecvWR, attr.MaxSendSGE, attr.MaxRecvSGE, attr.MaxInline = 32, 32, 4, 4, 64
 	}
-	var err error
-	n.qp, err = n.pd.CreateQP(attr)
+	q, err := n.pd.CreateQP(attr)
 	must(n.t, err)
+	return q
 }
 
 // connected makes two nodes with connected queue pairs.

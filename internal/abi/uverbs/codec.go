@@ -20,7 +20,7 @@ func Size[T any]() int {
 // not: a provider's part may follow.
 func Decode[T any](b []byte) (T, error) {
 	var v T
-	if _, err := binary.Decode(b, binary.NativeEndian, &v); err != nil {
+	if err := decode(b, &v); err != nil {
 		return v, fmt.Errorf("uverbs: %T of %d bytes: %w", v, len(b), unix.EINVAL)
 	}
 	return v, nil
@@ -51,7 +51,7 @@ func DecodeEx[T any](b []byte, least int) (T, error) {
 func Append(b []byte, vs ...any) []byte {
 	for _, v := range vs {
 		var err error
-		if b, err = binary.Append(b, binary.NativeEndian, v); err != nil {
+		if b, err = appendOne(b, v); err != nil {
 			panic(err) // v is not a structure of this package
 		}
 	}

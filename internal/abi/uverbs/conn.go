@@ -1,7 +1,6 @@
 package uverbs
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -251,7 +250,7 @@ func CloseFDs(fds []int) {
 // parseAnswer takes an answer apart. On error the descriptors are the caller's.
 func parseAnswer(msg []byte, fds []int) ([]byte, []FD, error) {
 	var h answerHdr
-	if _, err := binary.Decode(msg, binary.NativeEndian, &h); err != nil {
+	if err := DecodeInto(msg, &h); err != nil {
 		return nil, nil, fmt.Errorf("%w: answer of %d bytes", ErrProtocol, len(msg))
 	}
 	if errno := unix.Errno(-int64(h.Ret)); h.Ret < 0 {

@@ -23,7 +23,7 @@ type request struct {
 
 // decode fills v, a pointer to a structure of fixed size, from the command.
 func (q *request) decode(v any) error {
-	if _, err := binary.Decode(q.Body, native, v); err != nil {
+	if err := uverbs.DecodeInto(q.Body, v); err != nil {
 		return unix.EINVAL
 	}
 	return nil

@@ -1,0 +1,95 @@
+package uverbs
+
+import (
+	"encoding/binary"
+	"reflect"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// images remembers of types what imageSize has found.
+var images sync.Map // of int by reflect.Type
+
+// imageSize is the encoded size of a type whose encoding, encoding/binary's in the machine's order of
+// bytes, is the beginning of its memory; of other types it is 0. Structures of this package are
+// so, since their padding is explicit: they are copied, without a look at each field.
+func imageSize(t reflect.Type) int {
+	if n, ok := images.Load(t); ok {
+		return n.(int)
+	}
+	n, ok := packed(t)
+	if !ok {
+		n = 0
+	}
+	images.Store(t, n)
+	return n
+}
+
+// packed returns the encoded size of a type, and whether each of its fields has the place in memory
+// that it has in the encoding.
+func packed(t reflect.Type) (size int, ok bool) {
+	switch t.Kind() {
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return int(t.Size()), true
+	case reflect.Array:
+		n, ok := packed(t.Elem())
+		return n * t.Len(), ok && n == int(t.Elem().Size())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			n, ok := packed(f.Type)
+			if !ok || int(f.Offset) != size {
+				return 0, false
+			}
+			size += n
+		}
+		return size, true
+	}
+	return 0, false
+}
+
+// decode is DecodeInto of a type that is known, whose v need not be on the heap.
+func decode[T any](b []byte, v *T) error {
+	n := imageSize(reflect.TypeFor[T]())
+	if n == 0 {
+		var w T // binary.Decode lets its argument escape
+		_, err := binary.Decode(b, binary.NativeEndian, &w)
+		*v = w
+		return err
+	}
+	if len(b) < n {
+		return unix.EINVAL
+	}
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(v)), n), b)
+	return nil
+}
+
+// DecodeInto fills the structure that v points to from the beginning of b. Too few bytes are an
+// error, more are not.
+func DecodeInto(b []byte, v any) error {
+	p := reflect.ValueOf(v)
+	n := imageSize(p.Type().Elem())
+	if n == 0 {
+		_, err := binary.Decode(b, binary.NativeEndian, v)
+		return err
+	}
+	if len(b) < n {
+		return unix.EINVAL
+	}
+	copy(unsafe.Slice((*byte)(p.UnsafePointer()), n), b)
+	return nil
+}
+
+// appendOne appends a structure.
+func appendOne(b []byte, v any) ([]byte, error) {
+	t := reflect.TypeOf(v)
+	n := imageSize(t)
+	if n == 0 {
+		return binary.Append(b, binary.NativeEndian, v)
+	}
+	p := reflect.New(t) // what is in v cannot be pointed to
+	p.Elem().Set(reflect.ValueOf(v))
+	return append(b, unsafe.Slice((*byte)(p.UnsafePointer()), n)...), nil
+}
