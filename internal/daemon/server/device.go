@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
-	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -58,7 +57,7 @@ func GUID(m rocev2.MAC) [8]byte {
 }
 
 func (c *client) deviceAttr() (r uverbs.QueryDeviceResp, err error) {
-	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	err = c.peek(func(n *rocev2.NIC) error {
 		nic, own := n.Limits(), c.srv.cfg.Limits
 		r = uverbs.QueryDeviceResp{
 			FwVer: firmware, NodeGUID: c.guid(), SysImageGUID: c.guid(),
@@ -118,7 +117,7 @@ func (c *client) queryPort(q *request) error {
 	if in.PortNum != 1 {
 		return unix.EINVAL
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	return c.peek(func(n *rocev2.NIC) error {
 		a := n.PortAttr()
 		r := uverbs.QueryPortResp{
 			PortCapFlags: portCapCM | portCapIPBasedGIDs, MaxMsgSz: qp.MaxMessage, GIDTblLen: uint32(a.GIDs),

@@ -188,7 +188,7 @@ func (c *client) queryGID(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	return c.peek(func(n *rocev2.NIC) error {
 		gids := n.GIDs()
 		if in.Port != 1 || in.Index >= uint32(len(gids)) {
 			return unix.EINVAL

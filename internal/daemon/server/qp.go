@@ -87,7 +87,7 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 
 // checkCaps refuses what the NIC would refuse, before memory is spent on it.
 func (c *client) checkCaps(a *rocev2.QPAttr) error {
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	return c.peek(func(n *rocev2.NIC) error {
 		l := n.Limits()
 		switch p := &a.Caps; {
 		case p.MaxSendWR > uint32(l.SendWR), p.MaxSendSGE > uint32(l.SGE), p.MaxInline > uint32(l.Inline),
@@ -114,8 +114,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	// Programs send inline without having asked for room, since rxe has always some.
 	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
 	if a.Type == qp.UD {
-		pd := a.PD
-		sr.AHOf = func(d rxe.Destination) uint32 { return c.ahOf(origin{pd, d}) }
+		sr.AHOf = c.ahOf
 	}
 	var rq ring
 	if a.SRQ == nil {
@@ -318,7 +317,7 @@ func (c *client) queryQP(q *request) error {
 	if err != nil {
 		return err
 	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+	return c.peek(func(n *rocev2.NIC) error {
 		i, err := n.QueryQP(o.q)
 		if err == nil {
 			q.core = queryQPOf(&i)

@@ -17,10 +17,10 @@ func (s *Shard) lend(wait func()) {
 }
 
 // borrow runs f here if the loop sleeps, and reports whether it has: that spares two threads
-// which wake each other, several times what most closures take. The loop wakes up then for
-// what f has left it to do, but nobody waits for that. Bells that have been rung come before f
+// which wake each other, several times what most closures take. If wake is set the loop wakes up then
+// for what f has left it to do, but nobody waits for that. Bells that have been rung come before f
 // (see loop), and only the loop hears them.
-func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) (done bool) {
+func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), wake bool) (done bool) {
 	if !s.loops.TryLock() {
 		return false
 	}
@@ -28,7 +28,9 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC)) (done bool) {
 		s.loops.Unlock()
 		return false // Do wakes the loop
 	}
-	defer s.ep.wake()
+	if wake {
+		defer s.ep.wake()
+	}
 	defer s.loops.Unlock()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()

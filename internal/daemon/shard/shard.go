@@ -139,7 +139,16 @@ const (
 // not run. No frame is on its way then that f could take memory away from: the port has taken
 // what was sent, or its copy.
 func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
-	if ctx.Err() == nil && s.borrow(f) {
+	return s.do(ctx, f, true)
+}
+
+// Look is Do for an f that changes nothing, so that a loop that sleeps need not see to it.
+func (s *Shard) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
+	return s.do(ctx, f, false)
+}
+
+func (s *Shard) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), wake bool) error {
+	if ctx.Err() == nil && s.borrow(f, wake) {
 		return nil
 	}
 	c := &call{f: f, done: make(chan struct{})}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"path/filepath"
@@ -73,23 +74,40 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestBorrow: while the loop sleeps, who calls Do runs the closure himself.
+// TestBorrow: while the loop sleeps, who calls Do runs the closure himself, and wakes the loop for
+// what there may be to do now. Look does not wake it.
 func TestBorrow(t *testing.T) {
 	s := newShard(t, 0)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for end := time.Now().Add(20 * time.Second); ; {
-		var on int
-		if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { on = unix.Gettid() }); err != nil {
-			t.Fatal(err)
+	wakes := func() uint64 { // since it was asked last
+		var b [8]byte
+		if n, err := unix.Read(s.ep.control, b[:]); n != len(b) || err != nil {
+			return 0
 		}
-		if on == unix.Gettid() {
-			break
+		return binary.NativeEndian.Uint64(b[:])
+	}
+	for _, c := range []struct {
+		name string
+		do   func(context.Context, func(mono.Time, *rocev2.NIC)) error
+		want uint64
+	}{{"Do", s.Do, 1}, {"Look", s.Look, 0}} {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it goes to sleep
+			var on int
+			wakes()
+			if err := c.do(context.Background(), func(mono.Time, *rocev2.NIC) { on = unix.Gettid() }); err != nil {
+				t.Fatal(err)
+			}
+			if on == unix.Gettid() {
+				if n := wakes(); n != c.want {
+					t.Errorf("%s wakes the loop %d times", c.name, n)
+				}
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the loop does not lend the NIC")
+			}
 		}
-		if time.Now().After(end) {
-			t.Fatal("the loop does not lend the NIC")
-		}
-		time.Sleep(time.Millisecond) // it goes to sleep
 	}
 }
 
@@ -443,7 +461,7 @@ func TestBorrowAfterBells(t *testing.T) {
 	b := newBell(t)
 	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
 	s := &Shard{bells: []*Bell{b}}
-	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }) {
+	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }, true) {
 		t.Error("the NIC is lent")
 	}
 	if !s.loops.TryLock() {
