@@ -36,7 +36,7 @@ func (e *RejectedError) Error() string {
 // for concurrent use.
 type CM struct {
 	conn   *uverbs.Conn
-	bell   *net.UnixConn
+	events *net.UnixConn
 	reader sync.WaitGroup
 	done   chan struct{} // closed when no more events come
 
@@ -65,7 +65,7 @@ func OpenCM(runDir, nic string) (*CM, error) {
 	if runDir == "" {
 		runDir = DefaultRunDir()
 	}
-	hello := rdmacm.Hello{Version: rdmacm.ExtVersion}
+	hello := rdmacm.Hello{Version: rdmacm.ExtVersion, Flags: rdmacm.HelloEvents}
 	if !uverbs.SetText(hello.NIC[:], nic) {
 		return nil, fail(verb, nic, ErrNoDevice)
 	}
@@ -77,7 +77,7 @@ func OpenCM(runDir, nic string) (*CM, error) {
 	_, fds, err := m.call(verb, rdmacm.ExtHello, uverbs.Size[rdmacm.HelloResp](), hello)
 	if err == nil {
 		a := &attached{fds: fds}
-		m.bell, err = socketOf(a.take(uverbs.FDNumber, 4))
+		m.events, err = socketOf(a.take(uverbs.FDNumber, 4))
 		a.close()
 	}
 	if err != nil {
@@ -90,7 +90,7 @@ func OpenCM(runDir, nic string) (*CM, error) {
 // Close ends the connection manager: listeners end, and so do connections.
 func (m *CM) Close() error {
 	err := m.conn.Close()
-	_ = m.bell.Close()
+	_ = m.events.Close()
 	m.reader.Wait()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -129,15 +129,13 @@ func cmAsk[R any](m *CM, verb string, number uint32, body any) (r R, err error) 
 // readEvents distributes events until the daemon or the context goes.
 func (m *CM) readEvents() {
 	defer close(m.done)
-	var b [1]byte
+	b, taken := make([]byte, uverbs.Size[rdmacm.EventResp]()), uint32(0)
 	for {
-		if n, err := m.bell.Read(b[:]); n != 1 || err != nil {
+		n, err := m.events.Read(b)
+		if err != nil {
 			return
 		}
-		e, err := cmAsk[rdmacm.EventResp](m, "get_cm_event", rdmacm.CmdGetEvent, uint64(0))
-		if errors.Is(err, unix.EAGAIN) {
-			continue
-		}
+		e, err := uverbs.Decode[rdmacm.EventResp](b[:n])
 		if err != nil {
 			return
 		}
@@ -145,6 +143,13 @@ func (m *CM) readEvents() {
 		id := m.ids[e.UID]
 		m.mu.Unlock()
 		m.deliver(id, e)
+		if taken++; taken < rdmacm.EventPlaces/2 {
+			continue
+		}
+		if _, _, err := m.call("get_cm_event", rdmacm.ExtBell, 0, rdmacm.Bell{Taken: taken}); err != nil {
+			return
+		}
+		taken = 0
 	}
 }
 
@@ -255,7 +260,7 @@ func eventError(e *rdmacm.EventResp) error {
 // connParamOf is the parameter of an event.
 func connParamOf(e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	// The parameter is longer than the structure.
-	_, _ = binary.Decode(e.Param[:], binary.NativeEndian, &p)
+	_ = uverbs.DecodeInto(e.Param[:], &p)
 	return p
 }
 

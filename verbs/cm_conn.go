@@ -59,6 +59,7 @@ type CMListener struct {
 // Reject.
 type CMRequest struct {
 	id                 *cmID
+	attr               rdmacm.ConnAttrResp
 	Local, Remote      netip.AddrPort
 	PrivateData        []byte // padded with zeros
 	ResponderResources uint8  // READs and atomics that the peer wants to have outstanding
@@ -114,7 +115,7 @@ func (l *CMListener) Next(ctx context.Context) (*CMRequest, error) {
 	p := connParamOf(&e)
 	r := &CMRequest{id: l.id.cm.adopt(e.ID, 0), PrivateData: p.Private(), ResponderResources: p.ResponderResources,
 		InitiatorDepth: p.InitiatorDepth}
-	if r.Local, r.Remote, err = r.id.query(); err != nil {
+	if r.attr, r.Local, r.Remote, err = r.id.connAttr(); err != nil {
 		r.id.close()
 		return nil, err
 	}
@@ -129,7 +130,7 @@ func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, err
 	if !ok {
 		return nil, fail(verb, "private data", ErrTooLong)
 	}
-	err := r.id.ready(q)
+	err := ready(q, &r.attr)
 	if err == nil {
 		err = r.id.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: r.id.uid, ID: r.id.num, ConnParam: param})
 	}
@@ -212,24 +213,27 @@ func (i *cmID) connect(ctx context.Context, c *CMConn, q *QP, param rdmacm.ConnP
 	}
 	p := connParamOf(&e)
 	c.PrivateData = p.Private()
-	if c.Local, c.Remote, err = i.query(); err != nil {
+	var attr rdmacm.ConnAttrResp
+	if attr, c.Local, c.Remote, err = i.connAttr(); err != nil {
 		return err
 	}
-	if err := i.ready(q); err != nil {
+	if err := ready(q, &attr); err != nil {
 		return err
 	}
 	return i.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: i.uid, ID: i.num})
 }
 
-// ready brings the queue pair of an identifier to RTS. INIT comes again, for the
-// access that the connection permits.
-func (i *cmID) ready(q *QP) error {
-	for _, s := range []QPState{QPInit, QPRTR, QPRTS} {
-		r, err := cmAsk[rdmacm.QPAttr](i.cm, "init_qp_attr", rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: i.num, QPState: uint32(s)})
-		if err != nil {
-			return err
-		}
-		err = q.Modify(QPAttr{State: s, Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum,
+// connAttr asks what the queue pair of an identifier needs, and where the ends of the connection are.
+func (i *cmID) connAttr() (a rdmacm.ConnAttrResp, local, remote netip.AddrPort, err error) {
+	a, err = cmAsk[rdmacm.ConnAttrResp](i.cm, "init_qp_attr", rdmacm.ExtConnAttr, rdmacm.ConnAttr{ID: i.num})
+	return a, sockaddr(&a.SrcAddr), sockaddr(&a.DstAddr), err
+}
+
+// ready brings the queue pair of a connection to RTS. INIT comes again, for the access that the
+// connection permits.
+func ready(q *QP, a *rdmacm.ConnAttrResp) error {
+	for _, r := range []*rdmacm.QPAttr{&a.Init, &a.RTR, &a.RTS} {
+		err := q.Modify(QPAttr{State: QPState(r.QPState), Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum,
 			AV:      ahAttr(&r.AHAttr),
 			PathMTU: MTU(r.PathMTU), DestQPN: r.DestQPNum, RQPSN: r.RQPSN, SQPSN: r.SQPSN, MaxRdAtomic: r.MaxRdAtomic,
 			MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, Timeout: r.Timeout, RetryCnt: r.RetryCnt,

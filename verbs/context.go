@@ -76,6 +76,9 @@ func (c *Context) hello() error {
 	if c.rings.fd = a.take(uverbs.FDMemory, 0); c.rings.fd < 0 {
 		return fail(verb, "memory for rings", ErrProtocol)
 	}
+	if err := c.rings.check(); err != nil {
+		return fail(verb, "memory for rings", ErrProtocol)
+	}
 	if r.Version != uverbs.ExtVersion {
 		return fail(verb, "version of the daemon", ErrProtocol)
 	}
@@ -328,15 +331,26 @@ func (c *Context) deliver(e AsyncEvent) {
 
 // sharedFile is the memfd of a context, in which the daemon places rings.
 type sharedFile struct {
-	mu sync.Mutex
-	fd int
+	mu   sync.Mutex
+	fd   int
+	size uint64 // that it cannot fall below: it is sealed
+}
+
+// check makes sure that the memory will stay, and learns its size.
+func (f *sharedFile) check() error {
+	var st unix.Stat_t
+	if err := unix.Fstat(f.fd, &st); err != nil {
+		return err
+	}
+	f.size = uint64(st.Size)
+	return shm.Check(f.fd, 0, f.size)
 }
 
 // mmap maps a part of it.
 func (f *sharedFile) mmap(offset uint64, size uint32) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := shm.Check(f.fd, offset, uint64(size)); err != nil {
+	if size == 0 || offset > f.size || uint64(size) > f.size-offset {
 		return nil, ErrProtocol
 	}
 	return shm.Map(f.fd, offset, uint64(size))

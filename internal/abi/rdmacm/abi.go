@@ -47,9 +47,18 @@ const (
 const (
 	// ExtHello opens the context; it is the first command of a connection.
 	ExtHello = 0xc0
-	// ExtBell gives the bell back that was taken from the event socket.
+	// ExtBell gives the bell back that was taken from the event socket, or the places of events.
 	ExtBell = 0xc1
+	// ExtConnAttr tells what INIT_QP_ATTR and QUERY tell of a connection.
+	ExtConnAttr = 0xc2
 )
+
+// HelloEvents, a flag of Hello, asks for the events themselves in the event socket.
+const HelloEvents = 1
+
+// EventPlaces is how many events may be in such a socket, or taken from it, until the client
+// has given their places back.
+const EventPlaces = 64
 
 // ExtVersion is the version of the extension commands.
 const ExtVersion = 1
@@ -137,6 +146,24 @@ type Hello struct {
 type HelloResp struct {
 	Version uint32
 	EventFD uint32
+}
+
+// Bell is the command ExtBell of a client that has asked for the events themselves.
+type Bell struct {
+	Taken uint32 // events whose places are free again
+	_     uint32
+}
+
+// ConnAttr is the command ExtConnAttr.
+type ConnAttr struct {
+	ID uint32
+	_  uint32
+}
+
+// ConnAttrResp answers ConnAttr.
+type ConnAttrResp struct {
+	Init, RTR, RTS   QPAttr // for MODIFY_QP, one after the other
+	SrcAddr, DstAddr SockaddrStorage
 }
 
 // CreateID is rdma_ucm_create_id.

@@ -1,7 +1,6 @@
 package ucma
 
 import (
-	"encoding/binary"
 	"errors"
 	"net"
 	"slices"
@@ -27,6 +26,8 @@ type device struct {
 	nics    []*nic // that it may use
 	bell    int    // our end of the event socket, -1 before ExtHello
 	rung    bool   // a bell is in the socket or with the client
+	pushes  bool   // the client wants the events themselves
+	away    int    // such events that have places in the socket
 	events  []*event
 }
 
@@ -45,7 +46,7 @@ type request struct {
 
 // decode fills v, a pointer to a structure, from the command.
 func (q *request) decode(v any) error {
-	if _, err := binary.Decode(q.body, native, v); err != nil {
+	if err := uverbs.DecodeInto(q.body, v); err != nil {
 		return unix.EINVAL
 	}
 	return nil
@@ -82,6 +83,7 @@ var commands = map[uint32]command{
 	rdmacm.CmdLeaveMcast:   {(*device).leaveMcast, 4},
 	rdmacm.ExtHello:        {(*device).hello, uverbs.Size[rdmacm.HelloResp]()},
 	rdmacm.ExtBell:         {(*device).bellBack, 0},
+	rdmacm.ExtConnAttr:     {(*device).connAttr, uverbs.Size[rdmacm.ConnAttrResp]()},
 }
 
 // maxEvents is how many events may wait for a program before it has to take some: commands
@@ -113,7 +115,7 @@ func (c *device) serve() {
 	}
 	c.conn.Close()
 	c.srv.mu.Lock()
-	defer c.srv.mu.Unlock()
+	defer c.srv.unlock()
 	c.close()
 }
 
@@ -133,19 +135,20 @@ func (c *device) close() {
 	delete(c.srv.cookies, c.cookie)
 	if c.bell >= 0 {
 		unix.Close(c.bell)
+		c.bell = -1
 	}
 }
 
 // answer carries out a command.
 func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
 	var h rdmacm.Hdr
-	if _, err := binary.Decode(msg, native, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
+	if err := uverbs.DecodeInto(msg, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
 		return uverbs.Answer{Err: unix.EINVAL}
 	}
 	cmd, ok := commands[h.Cmd]
 	q := &request{body: msg[rdmacm.HdrLen:], out: int(h.Out), fds: fds}
 	c.srv.mu.Lock()
-	defer c.srv.mu.Unlock()
+	defer c.srv.unlock()
 	switch {
 	case !ok:
 		return uverbs.Answer{Err: unix.ENOSYS}
@@ -193,7 +196,7 @@ func (c *device) hello(q *request) error {
 	if err := q.decode(&r); err != nil {
 		return err
 	}
-	if r.Version != rdmacm.ExtVersion || r.Flags != 0 || c.bell >= 0 {
+	if r.Version != rdmacm.ExtVersion || r.Flags&^rdmacm.HelloEvents != 0 || c.bell >= 0 {
 		return unix.EINVAL
 	}
 	name := uverbs.Text(r.NIC[:])
@@ -209,7 +212,7 @@ func (c *device) hello(q *request) error {
 	if err != nil {
 		return err
 	}
-	c.bell = fds[0]
+	c.bell, c.pushes = fds[0], r.Flags&rdmacm.HelloEvents != 0
 	q.send = []uverbs.FD{{FD: fds[1], Kind: uverbs.FDNumber, Arg: 4}}
 	q.resp = rdmacm.HelloResp{Version: rdmacm.ExtVersion}
 	c.cookie = cookieOf(fds[1])

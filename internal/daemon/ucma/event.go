@@ -27,17 +27,22 @@ func (i *id) emit(kind uint32, status int32) *event {
 	return e
 }
 
-// queue appends an event and rings. The client takes the event under the server's
-// lock, so that it may still be filled in.
+// queue appends an event and rings. The client gets the event when the server's lock is free, so
+// that it may still be filled in.
 func (c *device) queue(e *event) {
 	c.events = append(c.events, e)
 	c.ring()
 }
 
 // ring puts a bell into the event socket when events wait and no bell is under way.
-// There is never more than one, so that the socket has room.
+// There is never more than one, so that the socket has room. Clients that want the events
+// themselves get them when the server's lock is free.
 func (c *device) ring() {
 	if c.rung || len(c.events) == 0 {
+		return
+	}
+	if c.pushes {
+		c.srv.ringing = append(c.srv.ringing, c)
 		return
 	}
 	// The client may have closed its end; it will close the connection too.
@@ -50,6 +55,13 @@ func (c *device) getEvent(q *request) error {
 	if len(c.events) == 0 {
 		return unix.EAGAIN
 	}
+	q.resp = c.take().resp
+	c.ring()
+	return nil
+}
+
+// take takes the oldest event, which is reported to the client.
+func (c *device) take() *event {
 	e := c.events[0]
 	c.events = slices.Delete(c.events, 0, 1)
 	if e.member != nil {
@@ -57,13 +69,28 @@ func (c *device) getEvent(q *request) error {
 	} else {
 		e.counted.reported++
 	}
-	q.resp = e.resp
-	c.ring()
-	return nil
+	return e
 }
 
-// bellBack takes a bell back that the client has found for events that are gone.
-func (c *device) bellBack(*request) error {
+// push sends the events that wait, as far as they have places in the socket.
+func (c *device) push() {
+	for len(c.events) > 0 && c.away < rdmacm.EventPlaces && c.bell >= 0 {
+		c.away++
+		b := uverbs.Append(nil, c.take().resp)
+		// The client may have closed its end; it will close the connection too.
+		_ = unix.Sendto(c.bell, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+	}
+}
+
+// bellBack takes a bell back that the client has found for events that are gone, or places of events.
+func (c *device) bellBack(q *request) error {
+	if c.pushes {
+		var r rdmacm.Bell
+		if err := q.decode(&r); err != nil {
+			return err
+		}
+		c.away -= min(int(r.Taken), c.away)
+	}
 	c.rung = false
 	c.ring()
 	return nil

@@ -73,13 +73,15 @@ type client struct {
 	bell int
 }
 
-func open(t *testing.T, socket string) *client {
+func open(t *testing.T, socket string) *client { return openWith(t, socket, 0) }
+
+func openWith(t *testing.T, socket string, flags uint32) *client {
 	t.Helper()
 	conn, err := uverbs.Dial(socket)
 	must(t, err)
 	c := &client{t: t, conn: conn, bell: -1}
 	t.Cleanup(c.close)
-	_, fds, err := c.raw(rdmacm.ExtHello, uverbs.Size[rdmacm.HelloResp](), rdmacm.Hello{Version: rdmacm.ExtVersion}, nil)
+	_, fds, err := c.raw(rdmacm.ExtHello, uverbs.Size[rdmacm.HelloResp](), rdmacm.Hello{Version: rdmacm.ExtVersion, Flags: flags}, nil)
 	must(t, err)
 	if len(fds) != 1 || fds[0].Kind != uverbs.FDNumber {
 		t.Fatalf("hello came with %v", fds)

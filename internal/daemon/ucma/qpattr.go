@@ -1,11 +1,12 @@
 package ucma
 
 import (
+	"errors"
+
 	"golang.org/x/sys/unix"
 
 	"roced/cm"
 	"roced/internal/abi/rdmacm"
-	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -40,10 +41,46 @@ func (c *device) initQPAttr(q *request) error {
 	case i.conn == nil:
 		return unix.EINVAL
 	default:
-		if err := i.connAttr(&a); err != nil {
+		conn, err := i.connState()
+		if err == nil {
+			err = i.connAttr(&a, &conn)
+		}
+		if err != nil {
 			return err
 		}
 	}
+	q.resp = a
+	return nil
+}
+
+// connAttr answers with what there is to know to bring the queue pair of a connection to RTS, and
+// with the connection's addresses.
+func (c *device) connAttr(q *request) error {
+	var r rdmacm.ConnAttr
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	i, err := c.find(r.ID)
+	if err != nil {
+		return err
+	}
+	if i.nic == nil || i.conn == nil {
+		return unix.EINVAL
+	}
+	conn, err := i.connState()
+	if err != nil {
+		return err
+	}
+	var a rdmacm.ConnAttrResp
+	a.Init = rdmacm.QPAttr{QPState: uint32(qp.Init), PortNum: 1}
+	a.RTR = rdmacm.QPAttr{QPState: uint32(qp.RTR), PortNum: 1}
+	a.RTS = rdmacm.QPAttr{QPState: uint32(qp.RTS), PortNum: 1}
+	i.initAttr(&a.Init)
+	if err := errors.Join(i.connAttr(&a.RTR, &conn), i.connAttr(&a.RTS, &conn)); err != nil {
+		return err
+	}
+	i.src.putSockaddr(a.SrcAddr[:])
+	i.dst.putSockaddr(a.DstAddr[:])
 	q.resp = a
 	return nil
 }
@@ -69,16 +106,20 @@ func (i *id) initAttr(a *rdmacm.QPAttr) {
 	a.QPAttrMask = uint32(mask)
 }
 
+// connState returns what the two sides have agreed on.
+func (i *id) connState() (a cm.QPAttr, err error) {
+	err = i.nic.look(func(*rocev2.NIC) error {
+		if s := i.conn.State(); s == cm.StateClosed || s == cm.StateREQSent {
+			return unix.EINVAL
+		}
+		a = i.conn.QPAttr()
+		return nil
+	})
+	return a, err
+}
+
 // connAttr is for RTR and RTS of a connected queue pair.
-func (i *id) connAttr(a *rdmacm.QPAttr) error {
-	var c cm.QPAttr
-	var s cm.State
-	if err := i.nic.do(func(mono.Time, *rocev2.NIC) error { c, s = i.conn.QPAttr(), i.conn.State(); return nil }); err != nil {
-		return err
-	}
-	if s == cm.StateClosed || s == cm.StateREQSent {
-		return unix.EINVAL
-	}
+func (i *id) connAttr(a *rdmacm.QPAttr, c *cm.QPAttr) error {
 	rc := i.qpType == qpRC
 	mask := qp.AttrState
 	switch a.QPState {

@@ -95,7 +95,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	}
 	bits := rocev2.RouteBits(-1)
 	for _, n := range i.ctx.nics {
-		err := n.do(func(_ mono.Time, core *rocev2.NIC) error {
+		err := n.look(func(core *rocev2.NIC) error {
 			to := rocev2.GIDOf(dst.Addr())
 			if dst.self() || dst.Addr().IsMulticast() {
 				to = firstOf(core, dst.Addr().Is4())
@@ -190,7 +190,7 @@ func (c *device) resolveRoute(q *request) error {
 	if i.state != stateAddrResolved {
 		return unix.EINVAL
 	}
-	err = i.nic.do(func(_ mono.Time, core *rocev2.NIC) error {
+	err = i.nic.look(func(core *rocev2.NIC) error {
 		i.mtu = core.PortAttr().ActiveMTU
 		return nil
 	})

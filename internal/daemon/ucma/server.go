@@ -57,6 +57,15 @@ type nic struct {
 	agent *cm.Agent // belongs to the shard
 }
 
+// look is do for what only reads.
+func (n *nic) look(f func(core *rocev2.NIC) error) error {
+	var err error
+	if derr := n.Shard.Look(context.Background(), func(_ mono.Time, core *rocev2.NIC) { err = f(core) }); derr != nil {
+		return unix.EIO
+	}
+	return err
+}
+
 // do runs f on the NIC's shard.
 func (n *nic) do(f func(now mono.Time, core *rocev2.NIC) error) error {
 	var err error
@@ -84,6 +93,7 @@ type Server struct {
 	conns     map[*cm.Conn]*id
 	sidrs     map[*cm.SIDR]*id
 	ports     map[portKey][]*id
+	ringing   []*device // events of theirs are to be pushed
 	closing   bool
 
 	inbox struct {
@@ -142,6 +152,15 @@ func (s *Server) post(f func()) {
 	}
 }
 
+// unlock gives the lock back, after the events that have come up are sent to those who want them so.
+func (s *Server) unlock() {
+	for _, c := range s.ringing {
+		c.push()
+	}
+	s.ringing = s.ringing[:0]
+	s.mu.Unlock()
+}
+
 // dispatch runs what is posted.
 func (s *Server) dispatch() {
 	for range s.inbox.wake {
@@ -152,7 +171,7 @@ func (s *Server) dispatch() {
 		for _, f := range list {
 			s.mu.Lock()
 			f()
-			s.mu.Unlock()
+			s.unlock()
 		}
 		if ended {
 			return
@@ -256,7 +275,7 @@ func (s *Server) removeDevices() {
 			i.emit(rdmacm.EventDeviceRemoval, 0)
 		}
 	}
-	s.mu.Unlock()
+	s.unlock()
 	for end := time.Now().Add(farewell); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		s.mu.Lock()
 		waiting := 0

@@ -21,8 +21,6 @@ _Static_assert(offsetof(struct ibv_qp_ex, wr_set_inline_data) == SET_INLINE_DATA
 _Static_assert(offsetof(struct ibv_qp_ex, wr_set_inline_data_list) == SET_INLINE_DATA_LIST * sizeof(void *),
 	       "wr_set_inline_data_list");
 _Static_assert(offsetof(struct ibv_cq_ex, start_poll) == START_POLL * sizeof(void *), "start_poll");
-_Static_assert(offsetof(struct ibv_ah_attr, dlid) == AH_DLID, "dlid");
-_Static_assert(offsetof(struct ibv_ah_attr, is_global) == AH_IS_GLOBAL, "is_global");
 
 int main(void)
 {
