@@ -8,13 +8,14 @@
 
 #include <rdma/ib_user_verbs.h>
 
-struct map_memory {
+struct map_command {
 	struct ib_uverbs_cmd_hdr h;
-	uint64_t base, length, offset;
-	uint32_t flags, memory;
+	struct map_memory map;
 };
 
 enum { MAP_KNOWN = 1 }; /* flags: the memfd that has that number */
+
+#define NO_HANDLE UINT32_MAX
 
 struct unmap_memory {
 	struct ib_uverbs_cmd_hdr h;
@@ -134,14 +135,14 @@ static void trim(struct context *c, unsigned most, uint64_t bytes)
  * sent the memfd only if it does not have it yet, or another process has sent its own since. */
 static bool ask_map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
-	struct map_memory cmd = {
+	struct map_command cmd = {
 		.h = { .command = EXT_MAP_MEMORY, .in_words = sizeof cmd / 4, .out_words = 2 },
-		.base = start, .length = end - start, .offset = offset, .flags = MAP_KNOWN, .memory = c->mapped_number,
+		.map = { start, end - start, offset, MAP_KNOWN, c->mapped_number },
 	};
 	uint32_t answer[2];
 	bool known = c->mapped_ino == backing_ino() && context_call(c, &cmd, sizeof cmd, -1, answer, sizeof answer) == 0;
 	if (!known) {
-		cmd.flags = cmd.memory = 0;
+		cmd.map.flags = cmd.map.memory = 0;
 		if (context_call(c, &cmd, sizeof cmd, backing_fd(), answer, sizeof answer) != 0)
 			return false;
 		c->mapped_ino = backing_ino();
@@ -178,74 +179,87 @@ static bool seen_through_proc(uint64_t start, uint64_t end)
 	return false;
 }
 
-/* place is the state of a range: whether the memfd is what lies there. */
-struct place {
-	uint64_t at, offset;
-	bool ours;
-};
-
-static bool look(const struct vma *v, void *arg)
+/* to_map describes a mapping that is to be made with the region, for which the oldest of
+ * those that are idle is given up if there are as many as may be. The lock is held. */
+static struct mr_source to_map(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
-	struct place *p = arg;
-	p->ours = v->kind == VMA_OURS && v->start == p->at && (!p->ours || p->offset == v->offset);
-	p->at = v->end;
-	p->offset = v->offset + (v->end - v->start);
-	return p->ours;
-}
-
-/* find reports whether a range is of the memfd, consecutive from *offset on. */
-static bool find(uint64_t start, uint64_t end, uint64_t *offset)
-{
-	struct place p = { .at = start };
-	if (!maps_walk(start, end, look, &p) || !p.ours || p.at != end || backing_fd() < 0)
-		return false;
-	*offset = p.offset - (end - start);
-	return true;
+	struct mr_source s = { .kind = MR_MAP, .handle = NO_HANDLE, .mapping = fresh };
+	s.map = (struct map_memory){ start, end - start, offset, MAP_KNOWN, c->mapped_number };
+	s.given_up = take_idle(c, IDLE_MAPPINGS - 1, IDLE_BYTES);
+	if (s.given_up)
+		s.handle = s.given_up->handle;
+	*fresh = (struct mapping){ NULL, c, NO_HANDLE, start, end, offset, 1, 0 };
+	return s;
 }
 
 /* use finds or makes the mapping for a range of the memfd, and uses it; fresh becomes it
- * in the latter case. NULL if the daemon has no more room. The lock is held. */
-static struct mapping *use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+ * in the latter case. Of kind MR_COPIED if the daemon has no more room. The lock is held. */
+static struct mr_source use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset,
+			    bool together)
 {
 	struct mapping *m = covering(c, start, end, offset);
 	if (m)
 		m->users++;
+	else if (together && c->mapped_ino == backing_ino())
+		return to_map(fresh, c, start, end, offset);
 	else if (ask_map(fresh, c, start, end, offset))
 		m = fresh;
-	return m;
+	return m ? (struct mr_source){ .kind = MR_MAPPED, .handle = m->handle, .mapping = m } :
+		   (struct mr_source){ .kind = MR_COPIED };
 }
 
-struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length)
+struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool together)
 {
 	uint64_t end, offset = 0;
-	struct mapping *m = NULL, *fresh = malloc(sizeof *fresh);
+	struct mr_source s = { .kind = MR_ANY };
+	struct mapping *fresh = malloc(sizeof *fresh);
 	if (!fresh || !pages(&start, &end, length)) {
 		free(fresh);
-		return (struct mr_source){ MR_ANY, 0, NULL };
+		return s;
 	}
 	maps_keep();
-	for (int attempt = 0; !m && attempt < 2; attempt++) {
+	s.kind = MR_COPIED;
+	for (int attempt = 0; s.kind == MR_COPIED && attempt < 2; attempt++) {
 		if (attempt > 0)
 			trim(c, 0, 0);
 		mr_lock();
-		bool ours = may_replace() && (find(start, end, &offset) ||
-					      (!seen_through_proc(start, end) && replace(start, end, &offset)));
-		m = ours ? use(fresh, c, start, end, offset) : NULL;
+		bool ours = may_replace() && replace(start, end, &offset, !seen_through_proc(start, end));
+		if (ours)
+			s = use(fresh, c, start, end, offset, together);
 		mr_unlock();
 		if (!ours)
 			break;
 	}
-	if (m != fresh)
+	if (s.mapping != fresh)
 		free(fresh);
-	return m ? (struct mr_source){ MR_MAPPED, m->handle, m } : (struct mr_source){ MR_COPIED, 0, NULL };
+	return s;
 }
 
 void mr_abandoned(struct mr_source *source)
 {
+	struct mapping *never = source->kind == MR_MAP ? source->mapping : NULL;
 	mr_lock();
-	leave(source->mapping);
+	if (!never)
+		leave(source->mapping);
+	if (source->given_up) {
+		source->given_up->next = mappings;
+		mappings = source->given_up;
+	}
 	mr_unlock();
-	source->mapping = NULL;
+	free(never);
+	source->mapping = source->given_up = NULL;
+}
+
+void mr_mapped(struct mr_source *source, uint32_t handle)
+{
+	source->mapping->handle = handle;
+	mr_lock();
+	source->mapping->next = mappings;
+	mappings = source->mapping;
+	mr_unlock();
+	free(source->given_up);
+	source->given_up = NULL;
+	source->kind = MR_MAPPED;
 }
 
 void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length, struct mr_source *source)

@@ -29,16 +29,25 @@ struct context;
 
 /* Where memory is that is to be registered, as the daemon is told. */
 struct mr_source {
-	enum { MR_ANY, MR_MAPPED, MR_COPIED } kind;
-	uint32_t handle;         /* MR_MAPPED: the daemon's, of its mapping */
+	enum { MR_ANY, MR_MAPPED, MR_COPIED, MR_MAP } kind;
+	uint32_t handle;         /* MR_MAPPED: the daemon's, of its mapping; MR_MAP: of one to give up */
 	struct mapping *mapping; /* which is held, or NULL */
+	/* MR_MAP: the daemon is to map the memory with the command that registers it. */
+	struct mapping *given_up; /* or NULL */
+	struct map_memory {
+		uint64_t base, length, offset;
+		uint32_t flags, memory;
+	} map;
 };
 
 /* mr_prepare gets a range ready to be registered in a context: if it can be, it becomes
- * memory that the daemon has mapped. mr_registered or mr_abandoned follows. */
-struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length);
+ * memory that the daemon has mapped or, if together, is to map with the same command.
+ * mr_registered or mr_abandoned follows. */
+struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, bool together);
 /* mr_abandoned tells that it was not registered after all. */
 void mr_abandoned(struct mr_source *source);
+/* mr_mapped tells the handle of the mapping that has been made with the region. */
+void mr_mapped(struct mr_source *source, uint32_t handle);
 /* mr_registered and mr_released tell what the program has registered. */
 void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t length, struct mr_source *source);
 void mr_released(struct context *c, uint32_t handle);
@@ -97,8 +106,9 @@ void backing_abandon(void);
 /* backing_zero makes a part of the memfd read as zeros and frees its pages. */
 void backing_zero(uint64_t offset, uint64_t length);
 /* replace makes all of a range that lies on page boundaries memory of the memfd,
- * consecutive, from *offset on. False if that cannot be. The lock is held. */
-bool replace(uint64_t start, uint64_t end, uint64_t *offset);
+ * consecutive, from *offset on. False if that cannot be, or is not yet and may not be. The lock
+ * is held. */
+bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
 
 /* ---- mr_pass.c ---- */
 

@@ -30,6 +30,9 @@
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22 /* Linux 5.14 */
 #endif
+#ifndef UFFD_FEATURE_WP_UNPOPULATED
+#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13) /* Linux 6.4 */
+#endif
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -123,11 +126,19 @@ static struct {
 	pid_t process;
 } guard = { .fd = -1 };
 
+/* Whether pages that are not there are protected, too. */
+static bool guards_absent;
+
 /* guard_made tells the kernel what a userfaultfd is for; of -1 it makes -1. */
 static int guard_made(int fd)
 {
-	struct uffdio_api api = { .api = UFFD_API, .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
-	if (fd < 0 || syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0)
+	enum { BASIC = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	struct uffdio_api api = { .api = UFFD_API, .features = BASIC | UFFD_FEATURE_WP_UNPOPULATED };
+	if (fd < 0)
+		return fd;
+	guards_absent = syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0;
+	api = (struct uffdio_api){ .api = UFFD_API, .features = BASIC };
+	if (guards_absent || syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0)
 		return fd;
 	syscall(SYS_close, fd);
 	return -1;
@@ -180,13 +191,13 @@ static void guard_close(int fd, bool replaced)
 	}
 }
 
-/* guard_raise protects a range. Pages that are not there yet are made so first, as
- * only a page can be protected. */
+/* guard_raise protects a range. Older kernels protect only pages that are there, so all are made
+ * so first. */
 static bool guard_raise(int guard, uint64_t start, uint64_t end)
 {
 	struct uffdio_register r = { .range = { start, end - start }, .mode = UFFDIO_REGISTER_MODE_WP };
 	struct uffdio_writeprotect w = { .range = r.range, .mode = UFFDIO_WRITEPROTECT_MODE_WP };
-	return syscall(SYS_madvise, start, end - start, MADV_POPULATE_READ) == 0 &&
+	return (guards_absent || syscall(SYS_madvise, start, end - start, MADV_POPULATE_READ) == 0) &&
 	       syscall(SYS_ioctl, guard, UFFDIO_REGISTER, &r) == 0 &&
 	       syscall(SYS_ioctl, guard, UFFDIO_WRITEPROTECT, &w) == 0;
 }
@@ -241,15 +252,17 @@ static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset)
 	return write_all(fd, from, end, offset + (from - start));
 }
 
-/* exchange replaces a range of plain memory. Signals are held back: a handler could
- * write to what is protected, and would wait for itself. */
-static bool exchange(uint64_t start, uint64_t end, uint64_t offset)
+/* exchange replaces a range of plain memory by a part of the memfd that has never been used, or
+ * has to be emptied. Signals are held back: a handler could write to what is protected, and would
+ * wait for itself. */
+static bool exchange(uint64_t start, uint64_t end, uint64_t offset, bool used)
 {
 	sigset_t all, old;
 	int fd = backing_open(), guards = guard_open();
 	if (guards < 0)
 		return false;
-	backing_zero(offset, end - start);
+	if (used)
+		backing_zero(offset, end - start);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	bool done = guard_raise(guards, start, end) && copy(fd, start, end, offset) &&
@@ -273,6 +286,7 @@ struct plan {
 	uint64_t shift; /* offset in the memfd less address */
 	uint64_t ours;  /* an offset in the part that is of the memfd already */
 	bool shifted;   /* a part is of the memfd already */
+	bool plain;     /* a part is not */
 	bool good;
 	uint64_t avoid[2]; /* addresses that we write to meanwhile */
 };
@@ -290,6 +304,7 @@ static bool look(const struct vma *v, void *arg)
 	switch (v->kind) {
 	case VMA_PLAIN:
 		p->good = p->good && !in(v, p->avoid[0]) && !in(v, p->avoid[1]);
+		p->plain = true;
 		break;
 	case VMA_OURS:
 		p->good = p->good && (!p->shifted || p->shift == v->offset - v->start);
@@ -353,9 +368,7 @@ static bool fill(struct plan *p, uint64_t start, uint64_t end)
 		if (v.end == 0)
 			return true;
 		uint64_t offset = v.start + p->shift;
-		if (p->shifted && !unused(offset, v.end - v.start, p->ours))
-			return false;
-		if (!exchange(v.start, v.end, offset))
+		if (!unused(offset, v.end - v.start, p->ours) || !exchange(v.start, v.end, offset, true))
 			return false;
 		start = v.end;
 	}
@@ -435,17 +448,18 @@ static bool next_stretch(uint64_t *offset)
 	return true;
 }
 
-bool replace(uint64_t start, uint64_t end, uint64_t *offset)
+bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may)
 {
 	int here;
 	struct plan p = { .at = start, .good = true, .avoid = { (uintptr_t)&here, (uintptr_t)&errno } };
-	if (!maps_walk(start, end, look, &p) || !p.good || p.at != end || end - start > STRETCH / 2)
+	if (!maps_walk(start, end, look, &p) || !p.good || p.at != end)
 		return false;
-	if (!p.shifted) {
-		if (maps_locked(start, end) || !next_stretch(offset))
-			return false;
-		p.shift = *offset - start;
-	}
 	*offset = start + p.shift;
-	return backing_fd() >= 0 && fill(&p, start, end);
+	if (!p.plain)
+		return backing_fd() >= 0;
+	if (!may || end - start > STRETCH / 2)
+		return false;
+	if (p.shifted)
+		return backing_fd() >= 0 && fill(&p, start, end);
+	return !maps_locked(start, end) && next_stretch(offset) && exchange(start, end, *offset, false);
 }

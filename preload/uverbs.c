@@ -596,35 +596,6 @@ static int take_fds(struct command *m)
 	return 0;
 }
 
-/* execute sends a command and hands the answer out. The caller holds c->call. */
-static int execute(struct command *m)
-{
-	struct context *c = m->c;
-	int ret = m->source.kind == MR_COPIED ? pass_memory_needed(c) : 0;
-	if (ret == 0)
-		ret = prepare(m);
-	if (ret)
-		return ret;
-	ret = call(c, m->bytes, m->n, NULL, 0);
-	if (ret == -EIO && ends(m) && conn_gone(c->fd))
-		gone(&c->answer);
-	ret = settle(m);
-	if (ret) {
-		answer_close(&c->answer, 0);
-		return ret;
-	}
-	ret = take_fds(m);
-	if (ret)
-		return ret;
-	if (m->response)
-		answer_copy(&c->answer, m->response, m->room);
-	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT) {
-		start_bell(c);
-		pass_memory(c); /* while there is a /proc: programs may lock themselves up */
-	}
-	return 0;
-}
-
 /* registers finds the range that a command is to register. It returns the size of the
  * command's structure, 0 if it registers none. */
 static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
@@ -647,8 +618,9 @@ static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
 }
 
 /* before gets memory ready that a command registers, and says where it is in the
- * provider's part, of which there is none otherwise. */
-static void before(struct command *m)
+ * provider's part, of which there is none otherwise. Together: memory may be mapped by the same
+ * command. */
+static void before(struct command *m, bool together)
 {
 	uint64_t start, length;
 	struct ib_uverbs_cmd_hdr h;
@@ -656,13 +628,59 @@ static void before(struct command *m)
 	size_t size = registers(m, &start, &length);
 	if (size == 0)
 		return;
-	m->source = mr_prepare(m->c, start, length);
+	m->source = mr_prepare(m->c, start, length, together && m->number == IB_USER_VERBS_CMD_REG_MR);
 	uint32_t part[] = { m->source.kind, m->source.handle };
 	memcpy(m->bytes + HDR + size, part, sizeof part);
 	m->n = HDR + size + sizeof part;
 	memcpy(&h, m->bytes, sizeof h);
+	if (m->source.kind == MR_MAP) {
+		memcpy(m->bytes + m->n, &m->source.map, sizeof m->source.map);
+		m->n += sizeof m->source.map;
+		h.out_words = (sizeof(struct ib_uverbs_reg_mr_resp) + sizeof part) / 4;
+	}
 	h.in_words = m->n / 4;
 	memcpy(m->bytes, &h, sizeof h);
+}
+
+/* mapped takes the answer about the memory that has been mapped for a region. */
+static int mapped(struct command *m)
+{
+	const uint32_t *handle = provider(m, sizeof(struct ib_uverbs_reg_mr_resp), 2 * sizeof *handle);
+	if (!handle)
+		return -EIO;
+	mr_mapped(&m->source, *handle);
+	return 0;
+}
+
+/* execute sends a command and hands the answer out. The caller holds c->call. */
+static int execute(struct command *m)
+{
+	struct context *c = m->c;
+	int ret = m->source.kind == MR_COPIED ? pass_memory_needed(c) : 0;
+	if (ret == 0)
+		ret = prepare(m);
+	if (ret)
+		return ret;
+	ret = call(c, m->bytes, m->n, NULL, 0);
+	if (ret == -EIO && ends(m) && conn_gone(c->fd))
+		gone(&c->answer);
+	ret = settle(m);
+	if (ret == 0 && m->source.kind == MR_MAP)
+		ret = mapped(m);
+	if (ret) {
+		answer_close(&c->answer, 0);
+		return ret;
+	}
+	ret = take_fds(m);
+	if (ret)
+		return ret;
+	if (m->response)
+		answer_copy(&c->answer, m->response, m->room);
+	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT) {
+		start_bell(c);
+		pass_memory(c); /* while there is a /proc: programs may lock themselves up */
+	}
+	return 0;
 }
 
 /* after keeps account of what a command has made of regions. */
@@ -698,11 +716,13 @@ static int run(struct context *c, const void *buf, size_t n)
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	file_hold(&c->file); /* whatever the program closes meanwhile */
 	adopt(c);
-	if (parse(m, buf, n)) {
-		before(m);
+	/* What the daemon does not map and register at once it may do one after the other. */
+	for (bool again = parse(m, buf, n), together = true; again; together = false) {
+		before(m, together);
 		call_lock(c->call, c->fd);
 		ret = execute(m);
 		call_unlock(c->call);
+		again = ret != 0 && m->source.kind == MR_MAP && parse(m, buf, n);
 		if (ret == 0)
 			after(m);
 		else

@@ -87,7 +87,13 @@ const (
 	SourceAny    = 0
 	SourceMapped = 1 // the mapping of that handle
 	SourceCopied = 2 // the process whose memory has been passed
+	// SourceMap, of RegMR only: a MapMemory with MapKnown follows, which is carried out first. Its
+	// response follows RegMRResp. The mapping of Handle is given up, unless it is NoHandle.
+	SourceMap = 3
 )
+
+// NoHandle is the handle of nothing.
+const NoHandle = 1<<32 - 1
 
 // UnmapMemory is the request of EXT_UNMAP_MEMORY.
 type UnmapMemory struct {

@@ -195,7 +195,7 @@ func TestMapKnown(t *testing.T) {
 	reg := uverbs.RegMR{Start: base + 4096, HCAVA: base + 4096, Length: 100, PDHandle: pd, AccessFlags: 3}
 	for want, src := range map[error]uverbs.MRSource{
 		unix.ENOENT: {Kind: uverbs.SourceMapped, Handle: 99},
-		unix.EINVAL: {Kind: 3},
+		unix.EINVAL: {Kind: 4},
 	} {
 		if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 64, reg, src), nil); err != want {
 			t.Errorf("%v, want %v", err, want)
@@ -220,6 +220,65 @@ func TestMapKnown(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMapAndRegister maps memory, registers it and gives another mapping up with one command. What
+// fails changes nothing.
+func TestMapAndRegister(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	fd, mem, err := shm.New("together", memSize, shm.SealSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { _ = shm.Unmap(mem) }()
+	const base = 1 << 30
+	resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: base, Length: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := word(resp, 0)
+	m := uverbs.MapMemory{Base: base + 4096, Length: 4096, Offset: 4096, Flags: uverbs.MapKnown, Memory: word(resp, 1)}
+	reg := uverbs.RegMR{Start: m.Base, HCAVA: m.Base, Length: 100, AccessFlags: 3, PDHandle: u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})}
+	together := func(out int, reg uverbs.RegMR, m uverbs.MapMemory, given uint32) ([]byte, error) {
+		resp, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, out, reg, uverbs.MRSource{Kind: uverbs.SourceMap, Handle: given}, m), nil)
+		return resp, err
+	}
+	mapped := func() (n int) {
+		for c := range h.srv.clients {
+			n = c.maps.live
+		}
+		return n
+	}
+	before := mapped()
+	stale, away, bad := m, reg, reg
+	stale.Memory--
+	away.Length, bad.AccessFlags = 5000, 2 // remote writes without local ones
+	for i, c := range []struct {
+		out   int
+		reg   uverbs.RegMR
+		m     uverbs.MapMemory
+		given uint32
+		want  error
+	}{
+		{64, reg, stale, old, unix.ESTALE}, {64, away, m, uverbs.NoHandle, unix.EFAULT}, {64, bad, m, uverbs.NoHandle, unix.EINVAL},
+		{64, reg, m, old + 50, unix.ENOENT}, {12, reg, m, old, unix.ENOSPC},
+	} {
+		if _, err := together(c.out, c.reg, c.m, c.given); err != c.want || mapped() != before {
+			t.Errorf("case %d: %v, want %v; %d mappings", i, err, c.want, mapped()-before)
+		}
+	}
+	resp, err = together(20, reg, m, old)
+	if err != nil || len(resp) != 20 || mapped() != before {
+		t.Fatalf("%v, %d bytes, %d mappings more", err, len(resp), mapped()-before)
+	}
+	if err := u.try(uverbs.ExtUnmapMemory, uverbs.UnmapMemory{Handle: word(resp, 3)}); err != nil {
+		t.Errorf("the mapping's handle: %v", err)
+	}
+	if err := u.try(uverbs.CmdDeregMR, uverbs.DeregMR{MRHandle: word(resp, 0)}); err != nil {
+		t.Errorf("the region's handle: %v", err)
 	}
 }
 

@@ -94,20 +94,28 @@ func (c *client) mapMemory(q *request) error {
 	if err := q.decode(&in); err != nil {
 		return err
 	}
-	fd, err := c.memory.choose(q.FDs, in.Flags, in.Memory)
+	resp, err := c.mapPart(&in, q.FDs)
+	if err == nil {
+		q.core = resp
+	}
+	return err
+}
+
+// mapPart maps a part of the memfd in fds, or of the last one.
+func (c *client) mapPart(in *uverbs.MapMemory, fds []int) (r uverbs.MapMemoryResp, err error) {
+	fd, err := c.memory.choose(fds, in.Flags, in.Memory)
 	if err != nil {
-		return err
+		return r, err
 	}
 	if c.maps.full() {
-		return unix.ENOMEM
+		return r, unix.ENOMEM
 	}
 	m, err := c.mapFD(fd, in.Base, in.Length, in.Offset)
 	if err != nil {
-		return err
+		return r, err
 	}
 	c.memory.keep(fd)
-	q.core = uverbs.MapMemoryResp{Handle: c.maps.add(m), Memory: c.memory.number}
-	return nil
+	return uverbs.MapMemoryResp{Handle: c.maps.add(m), Memory: c.memory.number}, nil
 }
 
 // lastMemory is the memfd that a client has sent last, so that it can have more of it mapped
@@ -162,9 +170,15 @@ func (c *client) unmapMemory(q *request) error {
 	if err := c.takesLong(m); err != nil {
 		return err
 	}
-	c.maps.remove(in.Handle)
-	m.release()
+	c.dropMapping(in.Handle)
 	return nil
+}
+
+// dropMapping forgets a mapping that there is; regions keep its memory.
+func (c *client) dropMapping(handle uint32) {
+	m, _ := c.maps.get(handle)
+	c.maps.remove(handle)
+	m.release()
 }
 
 func (c *client) setProfile(q *request) error {

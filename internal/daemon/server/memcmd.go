@@ -73,11 +73,53 @@ func (c *client) regMR(q *request) error {
 	if c.mrs.full() {
 		return unix.ENOMEM
 	}
-	access := qp.Access(in.AccessFlags)
 	src, err := q.source(in)
 	if err != nil {
 		return err
 	}
+	if src.Kind == uverbs.SourceMap {
+		return c.mapAndReg(q, &in, pd, src.Handle)
+	}
+	return c.regFrom(q, &in, pd, src)
+}
+
+// mapAndReg has memory mapped and registers it, and gives up the mapping old: one command where
+// three would wait for each other.
+func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint32) error {
+	if q.Out < uverbs.Size[uverbs.RegMRResp]()+uverbs.Size[uverbs.MapMemoryResp]() {
+		return unix.ENOSPC
+	}
+	m, err := q.toMap(*in)
+	if err != nil {
+		return err
+	}
+	var given *mapping
+	if old != uverbs.NoHandle {
+		if given, err = c.maps.get(old); err != nil {
+			return err
+		}
+	}
+	if err := c.takesLong(given); err != nil {
+		return err
+	}
+	mapped, err := c.mapPart(&m, nil)
+	if err != nil {
+		return err
+	}
+	if err := c.regFrom(q, in, pd, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: mapped.Handle}); err != nil {
+		c.dropMapping(mapped.Handle)
+		return err
+	}
+	if given != nil {
+		c.dropMapping(old)
+	}
+	q.provider = mapped
+	return nil
+}
+
+// regFrom registers memory that lies where src says.
+func (c *client) regFrom(q *request, in *uverbs.RegMR, pd *rocev2.PD, src uverbs.MRSource) error {
+	access := qp.Access(in.AccessFlags)
 	mem, kept, err := c.region(in.Start, in.Length, access, src)
 	if err != nil {
 		return err

@@ -37,6 +37,11 @@ func (q *request) source(command any) (src uverbs.MRSource, err error) {
 	return src, nil
 }
 
+// toMap is what follows the source of a command if its kind is SourceMap.
+func (q *request) toMap(command any) (in uverbs.MapMemory, err error) {
+	return uverbs.Decode[uverbs.MapMemory](q.Body[binary.Size(command)+uverbs.Size[uverbs.MRSource]():])
+}
+
 // attach adds a descriptor to the answer; it is closed when it has been sent.
 func (q *request) attach(f uverbs.FD) { q.answer.FDs = append(q.answer.FDs, f) }
 
