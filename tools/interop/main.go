@@ -35,6 +35,7 @@ type options struct {
 	// release is the Debian release whose kernel the machine has.
 	release string
 	short   bool
+	cpu     string // of the machines of speed
 	seed    uint64
 }
 
@@ -45,7 +46,8 @@ func main() {
 	flag.StringVar(&o.logs, "logs", "out/interop", "folder for the logs of machine and daemon after a failure")
 	flag.BoolVar(&o.short, "short", false, "a sample of everything")
 	flag.StringVar(&o.release, "release", "bookworm", "Debian release whose kernel runs in the machine: bookworm (6.1) or trixie (6.12)")
-	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, profiles, programs, tools or speed")
+	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, profiles, programs, tools, speed-1 or speed-2, or speed, which is both")
+	flag.StringVar(&o.cpu, "cpu", speedCPU, "QEMU's model of processor for speed")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the data")
 	flag.Parse()
 	code, err := run(o)
@@ -142,7 +144,7 @@ func test(r *report, im vm.Image, o options) (err error) {
 		return err
 	}
 	for _, p := range parts(o) {
-		if o.only == "" || o.only == p.name {
+		if o.only == "" || o.only == p.name || strings.HasPrefix(p.name, o.only+"-") {
 			begin := time.Now()
 			p.run(l, r)
 			fmt.Fprintf(r.log, "%s: %v\n", p.name, time.Since(begin).Round(time.Millisecond))
@@ -176,12 +178,12 @@ func parts(o options) []part {
 		m.sampled = linkUDP
 		n.lines, n.time = shortNetemLines, time.Second
 	}
-	return []part{{"matrix", func(l *lab, r *report) {
+	return append([]part{{"matrix", func(l *lab, r *report) {
 		m.run(l, r)
 		r.matrix().write(r.log)
 		portTaken(l, r)
 	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
-		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}, {"speed", newSpeed(o.short).run}}
+		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}}, speedParts(o.short, o.cpu)...)
 }
 
 // versions tells what is tested against.

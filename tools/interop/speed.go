@@ -13,17 +13,21 @@ import (
 
 // speed measures our NIC and rxe side by side on the processors of the machine.
 type speed struct {
-	seconds  float64 // of a measurement, of the machine's time
-	machines []speedMachine
-	cases    []speedCase
+	seconds float64 // of a measurement, of the machine's time
+	cases   []speedCase
+	cpu     string // QEMU's model
 }
 
 // speedMachine is a machine to measure in.
 type speedMachine struct {
-	title, intro string
-	cpus         int
-	counted      bool
+	part, title, intro string
+	cpus               int
+	counted            bool
 }
+
+// speedCPU is the model of processor by default. With ERMS and FSRM kernel and programs copy by REP MOVSB, which QEMU
+// emulates byte by byte: slower than any processor that has them.
+const speedCPU = "max,-erms,-fsrm"
 
 // speedCase is what the contenders run.
 type speedCase struct {
@@ -40,19 +44,23 @@ func (c speedCase) String() string {
 	return text
 }
 
-// newSpeed returns the part, or a sample of it.
-func newSpeed(short bool) speed {
-	s := speed{0.5, speedMachines, []speedCase{{4096, 1, ""}, {1024, 1, ""}, {4096, 16, ""}, {4096, 1, "loss 1%"}}}
+// speedParts returns the parts, one for each machine, or a sample of them.
+func speedParts(short bool, cpu string) (list []part) {
+	s := speed{0.3, []speedCase{{4096, 1, ""}, {1024, 1, ""}, {4096, 16, ""}, {4096, 1, "loss 1%"}}, cpu}
+	machines := speedMachines
 	if short {
-		s = speed{0.1, s.machines[:1], s.cases[:1]}
+		s.seconds, s.cases, machines = 0.1, s.cases[:1], machines[:1]
 	}
-	return s
+	for _, k := range machines {
+		list = append(list, part{k.part, func(l *lab, r *report) { s.run(l, r, k) }})
+	}
+	return list
 }
 
 var speedMachines = []speedMachine{
-	{"Side by side on one emulated processor", "The machine has one processor, on which every instruction takes a nanosecond of the machine's time, so that nothing\n" +
-		"else on the host has any influence. (It has no ERMS, or the kernel would copy a byte per instruction.)", 1, true},
-	{"Side by side on two emulated processors", "The machine has two processors and the host's time: only the ratios mean anything, and each varies with the host's load.", 2, false},
+	{"speed-1", "Side by side on one emulated processor", "The machine has one processor, on which every instruction takes a nanosecond of the machine's time, so that nothing\n" +
+		"else on the host has any influence.", 1, true},
+	{"speed-2", "Side by side on two emulated processors", "The machine has two processors and the host's time: only the ratios mean anything, and each varies with the host's load.", 2, false},
 }
 
 // measurements is how many rxespeed makes.
@@ -74,6 +82,7 @@ var setups = []setup{
 		nic: "addresses: [198.18.21.%[1]d/24], port: {type: tap, netns: /run/netns/s%[1]d, device: tap0, bridge: br0}"},
 	onVeth,
 	{name: "roced on UDP sockets", script: onVeth.script, nic: "port: {type: udp, netns: /run/netns/s%[1]d, interface: v0}", rival: "AF_PACKET"},
+	{name: "roced by AF_XDP", script: onVeth.script, nic: "port: {type: xdp, netns: /run/netns/s%[1]d, interface: v0}"},
 }
 
 // start makes the network and starts the daemon.
@@ -109,31 +118,29 @@ func (s setup) stop(m *vm.VM, daemon *vm.Job) error {
 
 const speedIntro = " One program has a device on either side, verbs through the stock libibverbs:\n" +
 	"rxe's on the ends of a veth pair; ours, by `rocectl exec`, in two namespaces joined by TAP - bridge - veth - bridge - TAP,\n" +
-	"and on the ends of a veth pair themselves, by AF_PACKET and by UDP sockets. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
+	"and on the ends of a veth pair themselves, by AF_PACKET, by UDP sockets and by AF_XDP. 16 requests outstanding a queue pair; latency is half a round trip. Ratios:\n" +
 	"above 1 we are better. rxe works in the kernel, in the context of the program that sends; a message of ours passes from\n" +
 	"the program to the daemon and back. netem is on both ends of the veth pair."
 
-// run measures everything, in each machine.
-func (s speed) run(l *lab, r *report) {
-	for i, k := range s.machines {
-		m, err := s.machine(l, i, k)
-		if err == nil {
-			s.compare(m, k, r)
-			err = m.Close()
-		}
-		if err != nil {
-			r.failed(k.title, err)
-		}
+// run measures everything in a machine.
+func (s speed) run(l *lab, r *report, k speedMachine) {
+	m, err := s.machine(l, k)
+	if err == nil {
+		s.compare(m, k, r)
+		err = m.Close()
+	}
+	if err != nil {
+		r.failed(k.title, err)
 	}
 }
 
 // machine starts a machine and makes rxe's devices.
-func (s speed) machine(l *lab, i int, k speedMachine) (*vm.VM, error) {
-	dir := l.path(fmt.Sprintf("speed%d", i))
+func (s speed) machine(l *lab, k speedMachine) (*vm.VM, error) {
+	dir := l.path(k.part)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
-	m, err := vm.Start(vm.Options{Image: l.image, Dir: dir, CPUs: k.cpus, Counted: k.counted}, bootLimit)
+	m, err := vm.Start(vm.Options{Image: l.image, Dir: dir, CPUs: k.cpus, Counted: k.counted, CPU: s.cpu}, bootLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -143,31 +150,27 @@ func (s speed) machine(l *lab, i int, k speedMachine) (*vm.VM, error) {
 	return m, nil
 }
 
-// compare makes the table of a machine: a row for each measurement of each case.
+// compare makes the table of a machine: a row for each measurement of each case. Where time is the
+// host's, rxe is measured anew beside each of ours, so that both meet the same load.
 func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
-	t := table{Title: k.title, Intro: k.intro + speedIntro, Head: []string{"network", "measurement", "rxe on veth"}}
-	var rxe []reading
-	for _, c := range s.cases {
-		list, err := s.contender(m, c, "rxespeed rxe10 rxe11", pairDevices)
-		if err != nil {
-			r.failed(fmt.Sprintf("%s: rxe, %v", k.title, c), err)
-			return
-		}
-		for _, v := range list {
-			t.Rows = append(t.Rows, []string{c.String(), v.name, v.String()})
-		}
-		rxe = append(rxe, list...)
-	}
-	before := rxe
+	t := table{Title: k.title, Intro: fmt.Sprintf("%s QEMU's model of processor is `%s`.%s", k.intro, s.cpu, speedIntro), Head: []string{"network", "measurement"}}
+	var rxe, before []reading
 	for _, u := range setups {
-		ours, err := s.ours(m, u)
+		again, ours, err := s.beside(m, u, rxe == nil || !k.counted)
 		if err != nil {
 			r.failed(k.title+": "+u.name, err)
 			break
 		}
+		if again != nil {
+			rxe = again
+			if t.Rows == nil {
+				t.Rows = s.rows(rxe)
+			}
+			t.column("rxe on veth", func(i int) string { return rxe[i].String() })
+		}
 		t.column(u.name, func(i int) string { return ours[i].String() })
 		t.column("ratio", func(i int) string { return ours[i].ratio(rxe[i]) })
-		if u.rival != "" {
+		if u.rival != "" && k.counted {
 			t.column("against "+u.rival, func(i int) string { return ours[i].ratio(before[i]) })
 		}
 		before = ours
@@ -178,6 +181,14 @@ func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	}
 }
 
+// rows begins a row for each reading of all cases.
+func (s speed) rows(list []reading) (rows [][]string) {
+	for i, v := range list {
+		rows = append(rows, []string{s.cases[i/measurements].String(), v.name})
+	}
+	return rows
+}
+
 // column adds a cell to each row.
 func (t *table) column(head string, cell func(row int) string) {
 	t.Head = append(t.Head, head)
@@ -186,18 +197,21 @@ func (t *table) column(head string, cell func(row int) string) {
 	}
 }
 
-// ours measures all cases on one pair of our NICs.
-func (s speed) ours(m *vm.VM, u setup) (out []reading, err error) {
+// beside measures all cases on one pair of our NICs and, if asked to, each on rxe just before.
+func (s speed) beside(m *vm.VM, u setup, withRXE bool) (rxe, ours []reading, err error) {
 	daemon, err := u.start(m)
 	for _, c := range s.cases {
-		if err != nil {
-			break
-		}
 		var v []reading
-		v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2", setupDevices)
-		out = append(out, v...)
+		if err == nil && withRXE {
+			v, err = s.contender(m, c, "rxespeed rxe10 rxe11", pairDevices)
+			rxe = append(rxe, v...)
+		}
+		if err == nil {
+			v, err = s.contender(m, c, "rocectl --run-dir /tmp/speed exec -- rxespeed rxe_s1 rxe_s2", setupDevices)
+			ours = append(ours, v...)
+		}
 	}
-	return out, errors.Join(err, u.stop(m, daemon))
+	return rxe, ours, errors.Join(err, u.stop(m, daemon))
 }
 
 // reading is a value that rxespeed has printed.

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -40,7 +41,9 @@ type Options struct {
 	// nanosecond each, instead of with the clock of the host: what else the host
 	// does has no influence on measurements then. Such a machine has one processor.
 	Counted bool
-	Links   []Link
+	// CPU is QEMU's model of the processors, "max" if empty: all that can be emulated.
+	CPU   string
+	Links []Link
 	// Start starts QEMU, perhaps in a namespace; nil: as it is.
 	Start func(*exec.Cmd) error
 }
@@ -96,14 +99,11 @@ func Start(o Options, limit time.Duration) (*VM, error) {
 }
 
 func arguments(o Options, control string) []string {
-	accel, cpu := []string{"-accel", "tcg,thread=multi", "-smp", strconv.Itoa(o.CPUs)}, "max"
+	accel := []string{"-accel", "tcg,thread=multi", "-smp", strconv.Itoa(o.CPUs)}
 	if o.Counted {
 		accel = []string{"-accel", "tcg,thread=single", "-smp", "1", "-icount", "shift=0,sleep=off"}
-		// With these features the kernel copies by REP MOVSB, each byte of which counts as an instruction: 1 GB/s, which
-		// is slower than any processor that has them. Without them it copies 8 bytes at a time.
-		cpu = "max,-erms,-fsrm"
 	}
-	args := append(accel, "-machine", "q35", "-cpu", cpu,
+	args := append(accel, "-machine", "q35", "-cpu", cmp.Or(o.CPU, "max"),
 		"-m", strconv.Itoa(memory), "-nodefaults", "-nographic", "-no-reboot", "-monitor", "none", "-serial", "stdio",
 		"-kernel", o.Image.Kernel, "-initrd", o.Image.Initrd,
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0",
