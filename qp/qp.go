@@ -235,6 +235,12 @@ func New(cfg Config) *QP {
 	return q
 }
 
+// Renumber gives a queue pair in RESET another number and another seed for its paths: it is used again
+// for another connection, as simulations do where each message has one of its own.
+func (q *QP) Renumber(n bth.QPN, pathSeed uint64) {
+	q.cfg.QPN, q.cfg.Tuning.PathSeed = n, pathSeed
+}
+
 // State returns the queue pair's state.
 func (q *QP) State() State { return q.state }
 

@@ -108,6 +108,7 @@ func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 // completion is one that a user is to be told of.
 type completion struct {
 	q       *QP
+	user    User // at that time
 	cqe     qp.CQE
 	receive bool
 }
@@ -115,7 +116,7 @@ type completion struct {
 // complete tells the user of q of a completion at the same instant, but not from within q's
 // transport: the user may want to post.
 func (k *Cluster) complete(q *QP, c qp.CQE, receive bool) {
-	k.done = append(k.done, completion{q, c, receive})
+	k.done = append(k.done, completion{q, q.user, c, receive})
 	if !k.tellTimer.Pending() {
 		k.eng.Set(&k.tellTimer, k.eng.Now())
 	}
@@ -126,7 +127,7 @@ func (k *Cluster) Handle(now engine.Time, _ int32) {
 	k.done, k.telling = k.telling[:0], k.done
 	for i := range k.telling {
 		c := &k.telling[i]
-		c.q.user.Completed(now, c.q, c.cqe, c.receive)
+		c.user.Completed(now, c.q, c.cqe, c.receive)
 	}
 }
 

@@ -146,7 +146,7 @@ func (n *NIC) resume(paused uint8) {
 	for _, q := range n.paused {
 		if q.holding && paused>>n.k.slab.at(q.held).class&1 != 0 {
 			still = append(still, q)
-		} else if !q.closed {
+		} else {
 			n.turns.Activate(&q.node)
 		}
 	}

@@ -2,6 +2,7 @@ package nic
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"roced/bth"
@@ -44,6 +45,8 @@ type QPConfig struct {
 	// Class of the NIC's scheduler, which must be less than sched.Classes.
 	Class uint8
 	Ctx   any
+	// Spares, if not nil, has closed queue pairs that are used again instead of making new ones.
+	Spares *Spares
 }
 
 // QP is a queue pair of a NIC. It must not be copied.
@@ -68,6 +71,7 @@ type QP struct {
 	hash     uint32
 	peerHost uint32
 	held     uint32 // parcel that waits to leave, if holding
+	spares   *Spares
 	holding  bool
 	closed   bool
 	ecn      bool
@@ -119,11 +123,14 @@ func (k *Cluster) Datagrams(host int, c QPConfig) (*QP, error) {
 
 // newQP makes one end of c.
 func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
+	if q := c.Spares.take(n); q != nil {
+		return q, n.reopen(q, c)
+	}
 	prof, err := c.Profile(int(n.host))
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, memory: c.Memory[end], recvs: c.SRQ}
+	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, memory: c.Memory[end], recvs: c.SRQ, spares: c.Spares}
 	if q.recvs == nil {
 		q.recvs = &q.own
 	}
@@ -134,19 +141,29 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 		return nil, err
 	}
 	tuning := c.Tuning
-	if tuning.PathSeed == 0 {
-		tuning.PathSeed = uint64(n.host)<<32 | uint64(q.num)
-	}
+	tuning.PathSeed = q.pathSeed(c)
 	const queue = 1 << 20 // the rings are Go slices
 	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr,
 		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ != nil,
 		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, Tuning: tuning, Phantom: q.memory == nil})
-	if q.traffic = c.Traffic; c.Traffic == 0 {
-		q.traffic = n.k.cfg.Classes.Data
-	}
+	q.traffic = q.trafficClass(c)
 	q.node.Init(n.turns.Class(c.Class), 1, q)
 	q.timer.Item = q
 	return q, nil
+}
+
+func (q *QP) pathSeed(c *QPConfig) uint64 {
+	if c.Tuning.PathSeed != 0 {
+		return c.Tuning.PathSeed
+	}
+	return uint64(q.nic.host)<<32 | uint64(q.num)
+}
+
+func (q *QP) trafficClass(c *QPConfig) uint8 {
+	if c.Traffic == 0 {
+		return q.nic.k.cfg.Classes.Data
+	}
+	return c.Traffic
 }
 
 // number gives q a number that has not been used for long.
@@ -278,12 +295,16 @@ func (q *QP) Close() {
 	if n.left == q {
 		n.left = nil
 	}
+	if len(n.paused) > 0 {
+		n.paused = slices.DeleteFunc(n.paused, func(p *QP) bool { return p == q })
+	}
 	q.core.CloseTrace()
 	if err := q.core.Modify(n.k.eng.Now().Mono(), qp.Attr{}, qp.AttrState); err != nil {
 		panic(fmt.Sprintf("a queue pair cannot be reset: %v", err)) // it always can (IBTA vol.1 10.3.1.1)
 	}
 	n.qps[q.num&slotMask] = nil
 	n.unused = append(n.unused, uint32(q.num))
+	q.spares.give(q)
 }
 
 // Placed are the bytes of payload that q has put into memory.

@@ -39,6 +39,12 @@ func (s *sendQueue) retire(n int) {
 	}
 }
 
+// clear forgets all requests.
+func (s *sendQueue) clear() {
+	s.Clear()
+	s.taken, s.bytes = 0, 0
+}
+
 // RecvWR is a receive: where a message goes.
 type RecvWR struct {
 	ID     uint64
@@ -60,6 +66,9 @@ func (r *Receives) Post(w RecvWR) {
 	}
 	r.wrs = append(r.wrs, w)
 }
+
+// clear forgets all receives.
+func (r *Receives) clear() { r.wrs, r.next = r.wrs[:0], 0 }
 
 // Len is how many there are.
 func (r *Receives) Len() int { return len(r.wrs) - r.next }

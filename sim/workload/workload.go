@@ -100,6 +100,7 @@ type connection struct {
 
 // NewRunner returns a runner without applications.
 func NewRunner(k *nic.Cluster, c Config) *Runner {
+	c.QP.Spares = new(nic.Spares)
 	return &Runner{k: k, cfg: c, conns: map[pair]*connection{}}
 }
 

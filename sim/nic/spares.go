@@ -1,0 +1,43 @@
+package nic
+
+// Spares has closed queue pairs of one kind: to make one costs as much as sending hundreds of packets
+// does. Their users forget them when they close them. The zero value is empty.
+type Spares struct{ hosts map[*NIC][]*QP }
+
+// give takes q, which has been closed and is in RESET. What it has grown to, it keeps.
+func (s *Spares) give(q *QP) {
+	if s == nil {
+		return
+	}
+	if s.hosts == nil {
+		s.hosts = map[*NIC][]*QP{}
+	}
+	s.hosts[q.nic] = append(s.hosts[q.nic], q)
+}
+
+// take returns a queue pair of n, nil if there is none.
+func (s *Spares) take(n *NIC) *QP {
+	if s == nil {
+		return nil
+	}
+	all := s.hosts[n]
+	last := len(all) - 1
+	if last < 0 {
+		return nil
+	}
+	s.hosts[n] = all[:last]
+	return all[last]
+}
+
+// reopen makes q a queue pair of c, as newQP would, with phantom memory and no shared receives.
+func (n *NIC) reopen(q *QP, c *QPConfig) error {
+	q.sends.clear()
+	q.own.clear()
+	q.Ctx, q.user, q.closed, q.events = c.Ctx, c.User, false, 0
+	if err := n.number(q); err != nil {
+		return err
+	}
+	q.core.Renumber(q.num, q.pathSeed(c))
+	q.traffic = q.trafficClass(c)
+	return nil
+}
