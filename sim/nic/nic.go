@@ -84,7 +84,6 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 		}
 		return d, true
 	}
-	n.arm(now)
 	return nil, false
 }
 
@@ -216,17 +215,17 @@ func (n *NIC) wake(q *QP) {
 
 // rearm takes over the deadline of q, which has had its turn.
 func (n *NIC) rearm(now engine.Time, q *QP) {
-	n.deadlines.Set(&q.timer, q.core.NextTimeout())
-	n.arm(now)
+	due := q.core.NextTimeout()
+	n.deadlines.Set(&q.timer, due)
+	n.arm(now, due)
 }
 
-// arm sets the timer to the first deadline.
-func (n *NIC) arm(now engine.Time) {
-	at := engine.FromMono(n.deadlines.Next())
-	if !n.timer.Pending() || at < n.timer.At() {
-		if at != engine.Never {
-			n.k.eng.Set(&n.timer, max(at, now))
-		}
+// arm has the timer fire no later than due. It may fire early: deadlines move later with every
+// acknowledgement, which costs nothing then.
+func (n *NIC) arm(now engine.Time, due mono.Time) {
+	at := engine.FromMono(due)
+	if at != engine.Never && (!n.timer.Pending() || at < n.timer.At()) {
+		n.k.eng.Set(&n.timer, max(at, now))
 	}
 }
 
@@ -250,6 +249,6 @@ func (n *NIC) Handle(now engine.Time, what int32) {
 			n.deadlines.Set(&q.timer, max(q.core.NextTimeout(), m+1))
 		}
 	}
-	n.arm(now)
+	n.arm(now, n.deadlines.Next())
 	n.link.Wake(now)
 }
