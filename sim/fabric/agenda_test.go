@@ -20,8 +20,8 @@ func TestAgenda(t *testing.T) {
 		first := func() (f due) {
 			f = due{engine.Never, things}
 			for what, at := range model {
-				if d := (due{at, what}); d.before(f) {
-					f = d
+				if at < f.at || at == f.at && what < f.what {
+					f = due{at, what}
 				}
 			}
 			return f
@@ -33,7 +33,7 @@ func TestAgenda(t *testing.T) {
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"set":  func(t *rapid.T) { set(what.Draw(t, "what")) },
-			"stop": func(t *rapid.T) { x := what.Draw(t, "what"); delete(model, x); a.stop(x) },
+			"stop": func(t *rapid.T) { x := what.Draw(t, "what"); delete(model, x); a.set(x, engine.Never) },
 			"do": func(t *rapid.T) {
 				if len(model) == 0 {
 					return
@@ -51,7 +51,7 @@ func TestAgenda(t *testing.T) {
 				if rapid.Bool().Draw(t, "stops") {
 					x := what.Draw(t, "what")
 					delete(model, x)
-					a.stop(x)
+					a.set(x, engine.Never)
 				}
 				if rapid.Bool().Draw(t, "again") {
 					set(d.what)

@@ -42,13 +42,10 @@ func (l *Link) resumes() bool {
 
 // setResume says when that is, Never if there is none.
 func (l *Link) setResume(at engine.Time) {
-	switch {
-	case l.sends == nil:
-		l.net.eng.Set(&l.hosts.resume, at)
-	case at == engine.Never:
-		l.sends.stop(l.port*things + whatResume)
-	default:
+	if l.sends != nil {
 		l.sends.set(l.port*things+whatResume, at)
+	} else {
+		l.net.eng.Set(&l.hosts.resume, at)
 	}
 }
 

@@ -277,12 +277,7 @@ func (w *weave) arm() {
 	for _, f := range w.held {
 		at = min(at, f.resume)
 	}
-	what := int32(len(w.sw.ports)) * things
-	if at == engine.Never {
-		w.sw.agenda.stop(what)
-	} else {
-		w.sw.agenda.set(what, at)
-	}
+	w.sw.agenda.set(int32(len(w.sw.ports))*things, at)
 }
 
 // forget removes flows that have been silent for long, once there are many.
