@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege)$$')
 
-.PHONY: all help build install package setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim papers demo curves clean
+.PHONY: all help build install package setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -156,6 +156,13 @@ bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder 
 
 papers: build ## the papers' results, a night; goes on after an interrupt; write docs/papers.md
 	$(BIN)/rocesim papers
+
+# The compiler inlines by it what simulations spend their time in. It need not be of the latest source.
+rocesim-profile: ## measure anew what rocesim is optimized by, cmd/rocesim/default.pgo
+	@mkdir -p out
+	$(GO) test ./sim -run xxx -bench ConWeave -benchtime 5x -cpuprofile out/conweave.prof -o out/sim.test
+	$(GO) test ./sim/nic -run xxx -bench Permutation -benchtime 5x -cpuprofile out/permutation.prof -o out/nic.test
+	$(GO) tool pprof -proto -output cmd/rocesim/default.pgo out/conweave.prof out/permutation.prof
 
 LINK ?= auto
 demo: build ## two NICs in two namespaces move and verify memory; LINK=udp: on UDP sockets of this one, as any user

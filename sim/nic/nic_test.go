@@ -403,3 +403,41 @@ func TestClose(t *testing.T) {
 		t.Error("connected to a host that is not there")
 	}
 }
+
+// TestSpares: connections of closed queue pairs send exactly what those of new ones do, in each transport;
+// one of them is given up in the middle, and what is on its way finds none of the others.
+func TestSpares(t *testing.T) {
+	run := func(name string, s *Spares) (hash, stray uint64) {
+		g := fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 3)
+		l := newLab(t, g, fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 60_000}}, 1)
+		l.watch()
+		u := &counter{}
+		for i := range 6 {
+			l.lose(0.02)
+			x, y, err := l.k.Connect(i%2, 2, QPConfig{Profile: l.profiles(name, profile.Spec{}), User: u, MaxUnacked: 256, Spares: s})
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 300_000})
+			if i == 2 {
+				x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 1000}) // is never begun
+				l.eng.Run(l.eng.Now() + 10*engine.Microsecond)
+			} else {
+				l.eng.Drain()
+			}
+			x.Close()
+			y.Close()
+		}
+		if l.check(); u.sends != 5 || u.failed != 0 {
+			t.Fatalf("%s: %d done, %d failed", name, u.sends, u.failed)
+		}
+		return l.hash, l.k.Stray
+	}
+	for _, name := range []string{"rc", "irn", "melo", "mp-rdma", "eunomia"} {
+		fresh, stray := run(name, nil)
+		again, _ := run(name, new(Spares))
+		if fresh != again || stray == 0 {
+			t.Errorf("%s: closed queue pairs send something else, or nothing came too late (%d packets)", name, stray)
+		}
+	}
+}
