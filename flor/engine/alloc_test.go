@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"roced/mono"
+)
+
+// still is a NIC and a user that do nothing but remember the last WQE and the last acknowledgement.
+type still struct {
+	script
+	wqe  WQE
+	recv int
+	ack  [MaxAckLen]byte
+	n    int
+	land Buffer
+}
+
+func (s *still) Room(QPN) bool                             { return true }
+func (s *still) Post(_ QPN, w *WQE)                        { s.wqe = *w }
+func (s *still) PostRecv(i int)                            { s.recv = i }
+func (s *still) PostAck(_ *Conn, b []byte)                 { s.n = copy(s.ack[:], b) }
+func (s *still) Revoke(uint32)                             {}
+func (s *still) Told(mono.Time, *Conn, uint64, error)      {}
+func (s *still) Delivered(_ mono.Time, _ *Conn, m Message) { s.e.Release(m) }
+func (s *still) Landing(*Conn, int) (Buffer, bool)         { return s.land, true }
+
+// exchange is two engines between which messages go without delay.
+type exchange struct {
+	nics [2]still
+	ends [2]*Conn
+	now  mono.Time
+}
+
+func newExchange(t testing.TB) *exchange {
+	x := &exchange{now: 1}
+	for i := range x.nics {
+		cfg := Config{Pool: make([]Buffer, 4)}
+		for k := range cfg.Pool {
+			cfg.Pool[k].Data = make([]byte, HeaderLen+32<<10)
+		}
+		n := &x.nics[i]
+		n.land.Data = make([]byte, 1<<20)
+		var err error
+		if n.e, err = New(cfg, n, n); err != nil {
+			t.Fatal(err)
+		}
+		if x.ends[i], err = n.e.Open(1, ConnConfig{QPs: []QPN{1}, Peers: []QPN{1}, AckPeer: testPeer}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return x
+}
+
+// pass takes the WQE that an end has posted to the other end, and the acknowledgement back.
+func (x *exchange) pass(from int) {
+	a, b := &x.nics[from], &x.nics[1-from]
+	w := a.wqe
+	x.now += 1000
+	a.e.Complete(x.now, &Completion{QP: 1, Kind: Sent, ID: w.ID, At: x.now})
+	cp := Completion{QP: 1, Kind: Written, Buf: b.recv, Bytes: uint32(len(w.Data.Data)), Imm: w.Imm, At: x.now}
+	if w.Op == OpSend {
+		to := b.e.cfg.Pool[b.recv].Data
+		copy(to, w.Header[:])
+		copy(to[HeaderLen:], w.Data.Data)
+		cp.Kind, cp.Bytes = Received, cp.Bytes+HeaderLen
+	}
+	b.e.Complete(x.now, &cp)
+	if b.n == 0 {
+		x.now = x.now.Add(120 * time.Microsecond)
+		b.e.OnTimeout(x.now)
+	}
+	n := b.n
+	b.n = 0
+	a.e.OnAck(x.now, testPeer, x.now, b.ack[:n])
+}
+
+// TestNoAllocation: no message allocates, by SEND or by WRITE.
+func TestNoAllocation(t *testing.T) {
+	x := newExchange(t)
+	small, large := Buffer{Data: make([]byte, 100)}, Buffer{Data: make([]byte, 40<<10)}
+	messages := func() {
+		if err := x.ends[0].Send(x.now, 1, small); err != nil {
+			t.Fatal(err)
+		}
+		x.pass(0)
+		if err := x.ends[0].Send(x.now, 2, large); err != nil {
+			t.Fatal(err)
+		}
+		x.pass(0) // request
+		x.pass(1) // grant
+		for x.ends[0].outstanding > 0 {
+			x.pass(0)
+		}
+	}
+	messages()
+	if n := testing.AllocsPerRun(200, messages); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if c := x.nics[1].e.Counters(); c.Messages != 404 {
+		t.Errorf("%d messages came", c.Messages)
+	}
+}
+
+// BenchmarkMessage is what both ends compute for a message of 100 bytes, with an acknowledgement each.
+func BenchmarkMessage(b *testing.B) {
+	x := newExchange(b)
+	small := Buffer{Data: make([]byte, 100)}
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = x.ends[0].Send(x.now, 1, small)
+		x.pass(0)
+	}
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"roced/ccalgo"
+	"roced/mono"
+	"roced/sched"
+)
+
+// Engine has the connections of a NIC. It belongs to one goroutine.
+type Engine struct {
+	cfg       Config
+	nic       NIC
+	user      User
+	conns     map[QPN]*Conn
+	deadlines sched.Deadlines[*Conn]
+	clock     Clock
+	held      int // buffers of the pool that have parts of messages
+	open      int // connections
+	ctr       Counters
+
+	news    queueOf[news]
+	telling bool
+
+	wqe     WQE // scratch
+	ack     Ack
+	ackData []byte
+}
+
+// New returns an engine, and posts its pool.
+func New(c Config, n NIC, u User) (*Engine, error) {
+	c.setDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	e := &Engine{cfg: c, nic: n, user: u, conns: map[QPN]*Conn{}, ackData: make([]byte, 0, MaxAckLen),
+		clock: Clock{Every: c.ClockEvery, Threshold: c.ClockThreshold}}
+	for i := range c.Pool {
+		n.PostRecv(i)
+	}
+	return e, nil
+}
+
+// Counters returns what has been counted.
+func (e *Engine) Counters() Counters { return e.ctr }
+
+// Connections is how many there are.
+func (e *Engine) Connections() int { return e.open }
+
+// ConnConfig describes a connection whose queue pairs are connected.
+type ConnConfig struct {
+	// QPs are the numbers of the queue pairs, the primary one first, then the backups (6: two), and Peers
+	// those that they are connected to.
+	QPs, Peers []QPN
+	// AckPeer is where acknowledgements come from, as OnAck will be told.
+	AckPeer uint64
+	// First are the first numbers of what this end sends, and PeerFirst the peer's.
+	First, PeerFirst Numbers
+	Ctx              any // the user's
+}
+
+// Numbers are those that a direction begins with.
+type Numbers struct {
+	GN  uint64 // global
+	RN  uint32 // reliable, of SENDs
+	MID uint32 // message id, of WRITEs
+}
+
+// maxQPs is how many queue pairs a connection may have.
+const maxQPs = 8
+
+// Open adds a connection.
+func (e *Engine) Open(now mono.Time, c ConnConfig) (*Conn, error) {
+	if n := len(c.QPs); n == 0 || n > maxQPs || n != len(c.Peers) {
+		return nil, fmt.Errorf("%w: a connection of %d queue pairs and %d peers", ErrConfig, n, len(c.Peers))
+	}
+	// What RC has delivered cannot be dropped, and each connection may have a message of which parts have come.
+	if e.cfg.Hardware && e.open+1 > len(e.cfg.Pool)/2 {
+		return nil, fmt.Errorf("%w: a pool of %d buffers is for %d connections", ErrConfig, len(e.cfg.Pool), len(e.cfg.Pool)/2)
+	}
+	for i, q := range c.QPs {
+		if e.conns[q] != nil || c.Peers[i]>>24 != 0 {
+			return nil, fmt.Errorf("%w: queue pair %d, peer %d", ErrConfig, q, c.Peers[i])
+		}
+	}
+	cc, err := ccalgo.New(e.cfg.Congestion, e.cfg.CongestionWith)
+	if err != nil {
+		return nil, err
+	}
+	chunker, err := newChunker(e.cfg.Chunking, e.cfg.ChunkingWith, e.cfg.Unit)
+	if err != nil {
+		return nil, err
+	}
+	k := newConn(e, c, cc, chunker)
+	for _, q := range c.QPs {
+		e.conns[q] = k
+	}
+	e.open++
+	k.rearm(now)
+	return k, nil
+}
+
+// Connected tells that a queue pair which was disconnected works again.
+func (e *Engine) Connected(now mono.Time, qp QPN) {
+	if c := e.conns[qp]; c != nil && c.err == nil {
+		c.slots[c.slot(qp)].ready = true
+		c.pump(now)
+		e.tell(now)
+	}
+}
+
+// Complete takes a completion of a data queue pair.
+func (e *Engine) Complete(now mono.Time, cp *Completion) {
+	e.synchronise(now)
+	c := e.conns[cp.QP]
+	switch cp.Kind {
+	case Sent, Failed:
+		if c == nil || !c.completed(now, cp) {
+			e.ctr.NoCompletion++
+			return
+		}
+	case Received, Written:
+		if c == nil {
+			e.ctr.NoCompletion++
+			e.nic.PostRecv(cp.Buf)
+			return
+		}
+		c.arrived(now, cp)
+	}
+	c.pump(now)
+	e.tell(now)
+}
+
+// OnAck takes a datagram, which has come from from at at on the NIC's clock (T4).
+func (e *Engine) OnAck(now mono.Time, from uint64, at mono.Time, b []byte) {
+	e.synchronise(now)
+	a := &e.ack
+	if a.Parse(b) != nil {
+		e.ctr.BadAcks++
+		return
+	}
+	c := e.conns[QPN(a.QPN)]
+	if c == nil || c.ackPeer != from || c.err != nil || e.cfg.Hardware || !c.believes(a) {
+		e.ctr.BadAcks++
+		return
+	}
+	e.ctr.AcksReceived++
+	c.acknowledged(now, a, at)
+	c.pump(now)
+	e.tell(now)
+}
+
+// synchronise compares the clocks now and then (Flor A.2.1).
+func (e *Engine) synchronise(now mono.Time) {
+	if e.clock.Due(now) {
+		e.clock.Correct(now, e.nic.Time())
+	}
+}
+
+// Release gives back the memory of a message that was delivered.
+func (e *Engine) Release(m Message) {
+	if !m.Landing {
+		e.nic.PostRecv(m.buf)
+	}
+}
+
+// NextTimeout is when OnTimeout is to be called, mono.Never if at no time.
+func (e *Engine) NextTimeout() mono.Time { return e.deadlines.Next() }
+
+// OnTimeout deals with deadlines that have come.
+func (e *Engine) OnTimeout(now mono.Time) {
+	for t := e.deadlines.Take(now); t != nil; t = e.deadlines.Take(now) {
+		t.Item.expired(now)
+	}
+	e.tell(now)
+}
+
+// news is what the user is to be told. That happens at the end of an input, when no state is halfway,
+// because the user may send, release and close.
+type news struct {
+	c    *Conn
+	what newsKind
+	id   uint64
+	err  error
+	msg  Message
+	buf  Buffer
+}
+
+type newsKind uint8
+
+const (
+	newsDelivered newsKind = iota
+	newsTold
+	newsUnused
+	newsClosed
+)
+
+func (e *Engine) tell(now mono.Time) {
+	if e.telling {
+		return // by the user, who is being told
+	}
+	e.telling = true
+	for e.news.Len() > 0 {
+		n := *e.news.Oldest()
+		e.news.drop()
+		switch n.what {
+		case newsDelivered:
+			e.user.Delivered(now, n.c, n.msg)
+		case newsTold:
+			e.user.Told(now, n.c, n.id, n.err)
+		case newsUnused:
+			e.user.Unused(n.c, n.buf)
+		case newsClosed:
+			e.user.Closed(now, n.c, n.err)
+		}
+	}
+	e.telling = false
+}
+
+// weight is how much of a window a WQE with so many bytes of payload takes: what has none takes a header.
+func weight(n uint32) uint64 { return uint64(max(n, HeaderLen)) }
+
+// roundTrip smooths round-trip times and gives the timeout (RFC 6298 section 2).
+type roundTrip struct{ smooth, deviation time.Duration }
+
+func (r *roundTrip) sample(rtt time.Duration) {
+	if r.smooth == 0 {
+		r.smooth, r.deviation = rtt, rtt/2
+		return
+	}
+	d := r.smooth - rtt
+	r.deviation += (max(d, -d) - r.deviation) / 4
+	r.smooth += (rtt - r.smooth) / 8
+}
+
+// timeout returns how long to wait for an acknowledgement, for the n-th time in a row.
+func (r *roundTrip) timeout(c *Config, n int) time.Duration {
+	rto := c.FirstRTO
+	if r.smooth > 0 {
+		rto = max(r.smooth+4*r.deviation+c.AckDelay, c.MinRTO)
+	}
+	return min(rto<<min(n, 20), c.MaxRTO)
+}

@@ -1,0 +1,379 @@
+package engine
+
+import (
+	"roced/mono"
+)
+
+// receiver is what has come from the peer.
+type receiver struct {
+	taken    window     // SENDs
+	partials []*inbound // messages of which some SENDs have come
+	landings []landing  // messages by WRITE, by message id
+	idle     *inbound   // used again
+	nextImm  Imm        // the WRITE that is next in order, if not starts:
+	starts   bool       // a message's first one
+
+	ack       Ack       // what the next acknowledgement names
+	ackBytes  uint32    // of those
+	arrivedAt mono.Time // T2 of the last of them, by the NIC's clock
+	ackAt     mono.Time
+}
+
+// inbound is a message of which some SENDs have come. It lies in the buffer of the pool in which the
+// first of them was received, where it has room as a whole.
+type inbound struct {
+	mid, length uint32
+	buf         int
+	got         units
+	next        *inbound
+}
+
+// landing is a place for a message by WRITE.
+type landing struct {
+	state  landingState
+	mid    uint32
+	length uint32
+	b      Buffer
+	key    uint32
+	got    units
+}
+
+type landingState uint8
+
+const (
+	landingNever   landingState = iota // no message has had this place
+	landingWaits                       // for memory
+	landingGranted                     // and not complete
+	landingOver                        // delivered
+)
+
+// units are the parts of a message that have come.
+type units struct {
+	bits [MaxChunks / 64]uint64
+	left uint32
+}
+
+// expect begins a message of so many bytes; an empty one has a unit, too.
+func (u *units) expect(length, unit uint32) { *u = units{left: max((length+unit-1)/unit, 1)} }
+
+// add notes n units from first on, and returns how many of them are new.
+func (u *units) add(first, n uint32) (fresh uint32) {
+	for i := first; i < first+n; i++ {
+		if w, m := &u.bits[i/64], uint64(1)<<(i%64); *w&m == 0 {
+			*w |= m
+			fresh++
+		}
+	}
+	u.left -= fresh
+	return fresh
+}
+
+func (r *receiver) init(c *Config, first Numbers) {
+	r.taken = newWindow(first.RN, c.Window)
+	r.landings = make([]landing, c.Writes)
+	r.starts = true
+	r.ackAt = mono.Never
+}
+
+// arrived takes what a peer has sent. It gives the buffer back unless it is needed.
+func (c *Conn) arrived(now mono.Time, cp *Completion) {
+	kept := false
+	if c.err == nil && c.follow(now, c.slot(cp.QP)) {
+		if cp.Kind == Received {
+			kept = c.receivedSend(now, cp)
+		} else {
+			c.receivedWrite(now, cp)
+		}
+	}
+	if !kept {
+		c.e.nic.PostRecv(cp.Buf)
+	}
+}
+
+// receivedSend takes a SEND, and reports whether its buffer is kept.
+func (c *Conn) receivedSend(now mono.Time, cp *Completion) (kept bool) {
+	var h Header
+	b := c.e.cfg.Pool[cp.Buf].Data
+	if int(cp.Bytes) > len(b) || h.Parse(b[:cp.Bytes]) != nil || !c.taken.holds(h.RN) {
+		c.e.ctr.BadHeaders++
+		return false
+	}
+	inOrder := h.RN == c.taken.next
+	if c.taken.done(h.RN) {
+		c.e.ctr.Duplicates++
+	} else {
+		var ok bool
+		if kept, ok = c.execute(&h, cp.Buf, b[HeaderLen:cp.Bytes]); !ok {
+			return false
+		}
+		c.taken.mark(h.RN)
+	}
+	c.noteSend(now, &h, cp, inOrder)
+	return kept
+}
+
+// execute does what a SEND is for, whose payload lies in a buffer of the pool. Unless ok, the SEND is
+// refused and not acknowledged.
+func (c *Conn) execute(h *Header, buf int, payload []byte) (kept, ok bool) {
+	switch {
+	case h.Kind == KindMessage:
+		return c.takeMessage(h, buf, payload)
+	case h.Kind == KindRequest && len(payload) == 0 && c.takeRequest(h),
+		h.Kind == KindGrant && len(payload) == 0 && c.grant(h),
+		h.Kind == KindRewrite && c.takeRewrite(Imm(h.Message), payload):
+		return false, true
+	}
+	c.e.ctr.BadHeaders++
+	return false, false
+}
+
+// takeMessage takes a chunk of a message by SEND.
+func (c *Conn) takeMessage(h *Header, buf int, payload []byte) (kept, ok bool) {
+	n, unit := uint32(len(payload)), c.e.cfg.Unit
+	if h.Length > c.e.cfg.MaxSend || !aligned(h.Offset, n, h.Length, unit) {
+		c.e.ctr.BadHeaders++
+		return false, false
+	}
+	if n == h.Length { // most are whole: where they lie, there they are delivered
+		c.delivered(Message{Data: payload, buf: buf})
+		return true, true
+	}
+	at, i := c.partial(h.Message)
+	if at != nil && at.length != h.Length {
+		c.e.ctr.BadHeaders++
+		return false, false
+	}
+	if at == nil {
+		if len(c.partials) >= c.e.cfg.Partials || !c.e.cfg.Hardware && c.e.held >= len(c.e.cfg.Pool)/2 {
+			c.e.ctr.NoRoom++
+			return false, false
+		}
+		at, i, kept = c.begin(h, buf), len(c.partials)-1, true
+	}
+	whole := c.e.cfg.Pool[at.buf].Data[HeaderLen:]
+	copy(whole[h.Offset:h.Offset+n], payload)
+	at.got.add(h.Offset/unit, (n+unit-1)/unit)
+	if at.got.left == 0 {
+		c.delivered(Message{Data: whole[:h.Length:h.Length], buf: at.buf})
+		c.forget(i)
+	}
+	return kept, true
+}
+
+// aligned reports whether n bytes from offset on are a chunk of a message of so many bytes.
+func aligned(offset, n, length, unit uint32) bool {
+	end := uint64(offset) + uint64(n)
+	return offset%unit == 0 && (n > 0 || length == 0) && (end == uint64(length) || end < uint64(length) && n%unit == 0)
+}
+
+func (c *Conn) partial(mid uint32) (*inbound, int) {
+	for i, p := range c.partials {
+		if p.mid == mid {
+			return p, i
+		}
+	}
+	return nil, 0
+}
+
+// begin notes the first chunk of a message, whose buffer becomes that of the message.
+func (c *Conn) begin(h *Header, buf int) *inbound {
+	p := c.idle
+	if p == nil {
+		p = &inbound{}
+	} else {
+		c.idle = p.next
+	}
+	*p = inbound{mid: h.Message, length: h.Length, buf: buf}
+	p.got.expect(h.Length, c.e.cfg.Unit)
+	c.partials = append(c.partials, p)
+	c.e.held++
+	return p
+}
+
+// forget ends a partial message, whose buffer is somebody else's now.
+func (c *Conn) forget(i int) {
+	p, last := c.partials[i], len(c.partials)-1
+	c.partials[i] = c.partials[last]
+	c.partials = c.partials[:last]
+	p.next, c.idle = c.idle, p
+	c.e.held--
+}
+
+// delivered hands a message to the user.
+func (c *Conn) delivered(m Message) {
+	c.e.ctr.Messages++
+	c.e.ctr.Bytes += uint64(len(m.Data))
+	c.e.news.add(news{c: c, what: newsDelivered, msg: m})
+}
+
+func (c *Conn) landing(mid uint32) *landing { return &c.landings[mid&uint32(len(c.landings)-1)] }
+
+// takeRequest takes the request for memory for a message.
+func (c *Conn) takeRequest(h *Header) bool {
+	l := c.landing(h.Message)
+	free := l.state == landingNever || l.state == landingOver && midDiff(h.Message, l.mid) > 0
+	if !free || h.Length <= c.e.cfg.MaxSend || uint64(h.Length) > uint64(c.e.cfg.MaxMessage()) {
+		return false
+	}
+	*l = landing{state: landingWaits, mid: h.Message, length: h.Length}
+	l.got.expect(h.Length, c.e.cfg.Unit)
+	c.offer(l)
+	return true
+}
+
+// offer answers a request if the user has memory.
+func (c *Conn) offer(l *landing) {
+	b, ok := c.e.user.Landing(c, int(l.length))
+	if !ok || len(b.Data) < int(l.length) {
+		return
+	}
+	l.state, l.b = landingGranted, b
+	p := piece{kind: KindGrant, mid: l.mid}
+	p.addr, p.key = c.e.nic.Expose(b.part(0, l.length))
+	l.key = p.key
+	c.control.add(p)
+}
+
+// Resume asks the user for the memory of messages for which there was none.
+func (c *Conn) Resume(now mono.Time) {
+	if c.err != nil {
+		return
+	}
+	for i := range c.landings {
+		if l := &c.landings[i]; l.state == landingWaits {
+			c.offer(l)
+		}
+	}
+	c.pump(now)
+	c.e.tell(now)
+}
+
+// whereIs returns the place of a chunk of n bytes that has come by WRITE or again by SEND. over means that
+// its message has been delivered.
+func (c *Conn) whereIs(i Imm, n uint32) (l *landing, over, ok bool) {
+	l = c.landing(i.MessageID())
+	if d := midDiff(i.MessageID(), l.mid); l.state == landingNever || d > 0 {
+		return nil, false, false
+	} else if d < 0 || l.state == landingOver {
+		return nil, true, true
+	}
+	ok = l.state == landingGranted && n > 0 && aligned(i.Offset()*c.e.cfg.Unit, n, l.length, c.e.cfg.Unit)
+	return l, false, ok
+}
+
+// receivedWrite takes a chunk that the NIC has written.
+func (c *Conn) receivedWrite(now mono.Time, cp *Completion) {
+	l, over, ok := c.whereIs(cp.Imm, cp.Bytes)
+	if !ok {
+		c.e.ctr.BadImms++
+		return
+	}
+	ends := over || cp.Imm.Offset()*c.e.cfg.Unit+cp.Bytes == l.length
+	if over {
+		c.e.ctr.Late++
+	} else {
+		c.place(l, cp.Imm, cp.Bytes)
+	}
+	c.noteWrite(now, cp, ends)
+}
+
+// takeRewrite takes a chunk that went by WRITE before. It is copied only if its message has not been
+// delivered: the user may have changed it since (Flor 5).
+func (c *Conn) takeRewrite(i Imm, payload []byte) bool {
+	l, over, ok := c.whereIs(i, uint32(len(payload)))
+	switch {
+	case !ok:
+		return false
+	case over:
+		c.e.ctr.Late++
+	default:
+		copy(l.b.Data[i.Offset()*c.e.cfg.Unit:l.length], payload)
+		c.place(l, i, uint32(len(payload)))
+	}
+	return true
+}
+
+// place notes a chunk whose bytes are where they belong, and delivers its message if that is whole.
+func (c *Conn) place(l *landing, i Imm, n uint32) {
+	unit := c.e.cfg.Unit
+	if l.got.add(i.Offset(), (n+unit-1)/unit) == 0 {
+		c.e.ctr.Duplicates++
+	}
+	if l.got.left > 0 {
+		return
+	}
+	// A WRITE of this message that is still under way must change nothing any more.
+	c.e.nic.Revoke(l.key)
+	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Landing: true})
+	*l = landing{state: landingOver, mid: l.mid}
+}
+
+// end gives back the memory of what will not be complete.
+func (r *receiver) end(c *Conn) {
+	r.ackAt = mono.Never
+	for i := range r.landings {
+		if l := &r.landings[i]; l.state == landingGranted {
+			c.e.nic.Revoke(l.key)
+			c.e.news.add(news{c: c, what: newsUnused, buf: l.b})
+			*l = landing{}
+		}
+	}
+	for len(r.partials) > 0 {
+		c.e.nic.PostRecv(r.partials[0].buf)
+		c.forget(0)
+	}
+}
+
+// noteSend has a SEND acknowledged.
+func (c *Conn) noteSend(now mono.Time, h *Header, cp *Completion, inOrder bool) {
+	if c.e.cfg.Hardware {
+		return
+	}
+	if !c.ack.AddSend(h.GN) { // too far from the others (Flor A.1.2)
+		c.sendAck(now)
+		c.ack.AddSend(h.GN)
+	}
+	c.note(now, cp, h.Hint || !inOrder)
+}
+
+// noteWrite has a WRITE acknowledged, which may be the end of its message.
+func (c *Conn) noteWrite(now mono.Time, cp *Completion, ends bool) {
+	if c.e.cfg.Hardware {
+		return
+	}
+	i := cp.Imm &^ immHint
+	inOrder := i == c.nextImm && !c.starts || c.starts && i.Offset() == 0
+	c.nextImm, c.starts = i+Imm((cp.Bytes+c.e.cfg.Unit-1)/c.e.cfg.Unit), ends
+	c.ack.AddWrite(i)
+	c.note(now, cp, cp.Imm.Hint() || !inOrder)
+}
+
+// note follows what has been added to the acknowledgement, which leaves at once if something triggers
+// it: so many WQEs, so many bytes, a hint, disorder; else by a timer (Flor 5).
+func (c *Conn) note(now mono.Time, cp *Completion, trigger bool) {
+	r, cfg := &c.receiver, &c.e.cfg
+	r.ackBytes += cp.Bytes
+	r.arrivedAt = cp.At
+	if trigger || r.ack.Len() >= cfg.AckWQEs || r.ackBytes >= cfg.AckBytes {
+		c.sendAck(now)
+	} else if r.ackAt == mono.Never {
+		r.ackAt = now.Add(cfg.AckDelay)
+	}
+}
+
+// sendAck acknowledges what has come, and says how long ago the last of it came: T3'-T2 (Flor 4.1).
+func (c *Conn) sendAck(now mono.Time) {
+	r := &c.receiver
+	r.ackAt = mono.Never
+	if r.ack.Len() == 0 {
+		return
+	}
+	r.ack.QPN = uint32(c.slots[c.heard].peer)
+	if r.arrivedAt != 0 {
+		r.ack.Delay = max(c.e.clock.NIC(now).Sub(r.arrivedAt), 0)
+	}
+	c.e.ctr.Acks++
+	c.e.nic.PostAck(c, r.ack.Append(c.e.ackData[:0]))
+	r.ack.Reset()
+	r.ackBytes = 0
+}
