@@ -123,8 +123,9 @@ fuzz: ## run every fuzz target for FUZZTIME
 	@scripts/fuzz.sh $(FUZZTIME)
 
 SEEDS ?= 20000
-soak: ## deterministic fault simulation over SEEDS seeds
-	@set -o pipefail; $(GO) test ./rocev2/soak -run TestSoak -count=1 -timeout 60m -v -args -seeds=$(SEEDS) 2>&1 | \
+FIRST ?= 1
+soak: ## deterministic fault simulation over SEEDS seeds, from FIRST on
+	@set -o pipefail; $(GO) test ./rocev2/soak -run TestSoak -count=1 -timeout 0 -v -args -seeds=$(SEEDS) -first=$(FIRST) 2>&1 | \
 		grep -vE '^(=== | *--- PASS)'
 
 DURATION ?= 10m
