@@ -34,18 +34,16 @@ var attacks = map[string]attack{
 }
 
 // What the victim is measured beside for comparison: programs that do what it does, and programs
-// that compute and have nothing to do with the daemon.
+// that do so and compute as well, as attackers do.
 const (
-	honest    = "honest"
-	computing = "computing"
+	honest = "honest"
+	busy   = "busy"
 )
 
-// compute takes a processor for a second.
-func compute(_ string, rng *rand.Rand) {
-	for begun := time.Now(); time.Since(begun) < time.Second; {
-		for range 1000 {
-			rng.Uint64()
-		}
+// compute takes a processor, for ever.
+func compute(rng *rand.Rand) {
+	for {
+		rng.Uint64()
 	}
 }
 
@@ -90,8 +88,9 @@ func Main() {
 	switch name {
 	case honest:
 		do = write
-	case computing:
-		do = compute
+	case busy:
+		do = write
+		go compute(rand.New(rand.NewPCG(seed, 1)))
 	}
 	for rng := rand.New(rand.NewPCG(seed, 0)); ; {
 		do(runDir, rng)
