@@ -13,6 +13,9 @@ type BufferConfig struct {
 	ResumeOffset int64   // it goes on when it has so much less; default 3 KiB
 	// Of the other classes, by port and class where a packet leaves.
 	EgressAlpha float64 // share of what is free that a queue may have; default 1
+	// Input is what a port where packets came in may have of each class, as switches with queues at
+	// their inputs have it; zero: no such limit.
+	Input int64
 }
 
 // buffer is the accounting of a switch's memory. Lossless classes are admitted where they come
@@ -59,13 +62,15 @@ func (b *buffer) threshold() int64 { return (b.cfg.Shared - b.shared) * b.pauseA
 // beyond is what s has of the shared memory.
 func (b *buffer) beyond(s *stock) int64 { return max(s.bytes-b.cfg.Reserve, 0) }
 
-// admitEgress takes n bytes of a class that may be lost into a queue of queued bytes.
-func (b *buffer) admitEgress(n, queued int64) bool {
+// admitEgress takes n bytes of a class that may be lost into a queue of queued bytes; in is where they
+// came in.
+func (b *buffer) admitEgress(in *stock, n, queued int64) bool {
 	free := b.cfg.Bytes - b.bytes
-	if n > free || queued+n > free*b.egAlpha>>10 {
+	if n > free || queued+n > free*b.egAlpha>>10 || b.cfg.Input > 0 && in.bytes+n > b.cfg.Input {
 		return false
 	}
 	b.bytes += n
+	in.bytes += n
 	return true
 }
 
@@ -88,7 +93,10 @@ func (b *buffer) admitIngress(s *stock, n int64) bool {
 }
 
 // leaveEgress gives back n bytes.
-func (b *buffer) leaveEgress(n int64) { b.bytes -= n }
+func (b *buffer) leaveEgress(in *stock, n int64) {
+	b.bytes -= n
+	in.bytes -= n
+}
 
 // leaveIngress gives back n bytes, those of the headroom first.
 func (b *buffer) leaveIngress(s *stock, n int64) {

@@ -36,10 +36,8 @@ func (n *Network) Check(held int) error {
 
 func (s *Switch) check() error {
 	var queued, stocked, shared int64
-	if s.weave != nil { // what is kept back is of class 0
-		if queued = s.weave.bytes; !s.buffer.lossless(0) {
-			stocked = queued
-		}
+	if s.weave != nil {
+		queued = s.weave.bytes
 	}
 	for i := range s.ports {
 		o := &s.ports[i]
@@ -51,9 +49,8 @@ func (s *Switch) check() error {
 				return fmt.Errorf("switch %s, port %d, class %d: less than nothing: %+v, %d queued", s.Name, i, c, *st, queued)
 			}
 			stocked += o.stocks[c].bytes + o.stocks[c].headroom
-			shared += s.buffer.beyond(&o.stocks[c])
-			if !s.buffer.lossless(uint8(c)) {
-				stocked += queued
+			if s.buffer.lossless(uint8(c)) {
+				shared += s.buffer.beyond(&o.stocks[c])
 			}
 		}
 		if sum != o.queued {

@@ -132,6 +132,28 @@ func TestPFC(t *testing.T) {
 	}
 }
 
+// TestInput: a port where packets come in has no more than its part of the buffer, whatever is free.
+func TestInput(t *testing.T) {
+	for _, senders := range []int{1, 2, 4} {
+		f := newField(t, Dumbbell(Wires{HostRate: 100 * gig, CoreRate: gig, Delay: mus}, senders, 1), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20, EgressAlpha: 64, Input: 50 * size}})
+		for h := range senders {
+			f.guns[h].load(200, Packet{Dst: uint32(senders), Bytes: size})
+		}
+		for h := range senders {
+			f.guns[h].out.Wake(0)
+		}
+		f.eng.Run(30 * mus) // the bottleneck has sent two
+		f.eng.Sync()
+		if got := f.net.switches[0].Queued(); got < int64(senders*50-3)*size || got > int64(senders*50)*size {
+			t.Errorf("%d senders: %d packets are queued", senders, got/size)
+		}
+		f.eng.Drain()
+		if err := f.net.Check(0); err != nil || f.lost[Overflow] < 140*senders {
+			t.Errorf("%v, %d lost", err, f.lost[Overflow])
+		}
+	}
+}
+
 // A pause ends by itself, and one that is told again lasts.
 func TestPauseEnds(t *testing.T) {
 	f := newField(t, Pair(w100, false), SwitchConfig{})
@@ -147,6 +169,28 @@ func TestPauseEnds(t *testing.T) {
 	}
 	if got, want := f.guns[0].out.PausedAt(f.eng.Now()), 12*mus; got != want {
 		t.Errorf("paused for %d ps, want %d", got, want)
+	}
+}
+
+// TestMark: one port of a switch can mark in another way than the others.
+func TestMark(t *testing.T) {
+	f := newField(t, Star(w100, 4), SwitchConfig{Buffer: BufferConfig{Bytes: 1 << 20}, ECN: ECNConfig{Min: 1, Max: 1, P: 1}})
+	l, err := f.net.Link("s0-h3", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Mark(ECNConfig{Min: 1 << 20, Max: 1 << 20, P: 1})
+	for h, dst := range []uint32{2, 2, 3, 3} {
+		f.guns[h].load(10, Packet{Dst: dst, Bytes: size, ECN: ECT})
+	}
+	f.run(t)
+	marked := map[string]uint64{}
+	for i := range f.net.switches[0].Ports() {
+		st, out, _ := f.net.switches[0].Port(i)
+		marked[out.Name] = st.Marked
+	}
+	if marked["s0-h2"] == 0 || marked["s0-h3"] != 0 {
+		t.Errorf("%v", marked)
 	}
 }
 

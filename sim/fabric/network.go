@@ -244,4 +244,13 @@ func (l *Link) Jitter(most engine.Time) {
 	l.faulty = true
 }
 
+// Mark lets the queue before one direction, if a switch sends there, mark in another way than the rest of
+// the switch.
+func (l *Link) Mark(c ECNConfig) {
+	if o, ok := l.src.(*port); ok {
+		o.marker = new(marker)
+		o.marker.init(c)
+	}
+}
+
 func probability(p float64) uint64 { return uint64(p * (1 << 63)) }

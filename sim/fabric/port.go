@@ -31,6 +31,7 @@ type port struct {
 	toHost bool
 	peer   Node             // at its other end
 	ranked *[Classes]ranked // SRPT: instead of the queues of lanes
+	marker *marker          // the switch's, unless Link.Mark has given it another
 	stats  PortStats
 
 	lanes  [Classes]lane

@@ -61,7 +61,7 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 	s.lb = newBalancer(s, c.Balance)
 	for i := range s.ports {
 		o := &s.ports[i]
-		o.sw = s
+		o.sw, o.marker = s, &s.marker
 		if c.Port.SRPT {
 			o.ranked = new([Classes]ranked)
 		}
@@ -158,7 +158,7 @@ func (s *Switch) port(now engine.Time, way uint16, p *Packet) *port {
 
 // enqueue queues p, which has been admitted.
 func (s *Switch) enqueue(now engine.Time, o *port, p *Packet) {
-	if m := &s.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
+	if m := o.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
 	o.add(p)
@@ -170,10 +170,11 @@ func (s *Switch) Soon(*Packet) {}
 
 // admit takes p into the buffer, if there is room on its way out by o.
 func (s *Switch) admit(o *port, p *Packet) bool {
+	in := &s.ports[p.in].stocks[p.Class]
 	if s.buffer.lossless(p.Class) {
-		return s.buffer.admitIngress(&s.ports[p.in].stocks[p.Class], int64(p.Bytes))
+		return s.buffer.admitIngress(in, int64(p.Bytes))
 	}
-	return s.buffer.admitEgress(int64(p.Bytes), o.lanes[p.Class].bytes)
+	return s.buffer.admitEgress(in, int64(p.Bytes), o.lanes[p.Class].bytes)
 }
 
 // squeeze finds another way for p, or admits what is left of it.
@@ -212,14 +213,14 @@ func (s *Switch) detour(p *Packet) *port {
 
 // left gives back the buffer of p, which leaves by o.
 func (s *Switch) left(now engine.Time, o *port, p *Packet) {
-	if m := &s.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
+	if m := o.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
 	}
+	in := &s.ports[p.in]
 	if !s.buffer.lossless(p.Class) {
-		s.buffer.leaveEgress(int64(p.Bytes))
+		s.buffer.leaveEgress(&in.stocks[p.Class], int64(p.Bytes))
 		return
 	}
-	in := &s.ports[p.in]
 	s.buffer.leaveIngress(&in.stocks[p.Class], int64(p.Bytes))
 	in.watch(now, p.Class)
 }

@@ -100,6 +100,9 @@ func (c *Claim) Text() string {
 
 // paperText is the paper's figure.
 func paperText(figure []float64) string {
+	if len(figure) == 0 {
+		return "no figure"
+	}
 	if len(figure) == 2 {
 		return fmt.Sprintf("%.4g to %.4g", figure[0], figure[1])
 	}
@@ -147,8 +150,9 @@ open is listed with each row, and other choices are measured as well.
 A row is **reproduced** if each of its claims has the paper's direction and its size: a ratio within
 25 % of the paper's, an absolute share within 3 points, and the figure of the baseline itself within
 25 % where the paper gives it; a claim may say another tolerance. More than that in the claim's
-favour is as good up to twice the paper's figure; beyond that it is **direction only** until the reason is known, like everything else
-that has the direction and not the size. What has not got the direction is **not reproduced**. A
+favour is as good up to twice the paper's figure; beyond that it is **direction only** until the
+reason is known, like everything else that has the direction and not the size. Of a claim without a
+figure in the paper's text the direction is asked for. What has not got the direction is **not reproduced**. A
 verdict is computed from what runs have found (` + "`docs/papers/ID.json`" + `) and from nothing else.
 
     bin/rocesim papers --fast            # smaller settings of the same directions, also in make test

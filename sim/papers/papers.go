@@ -114,10 +114,15 @@ func (r *Row) check() error {
 			bad("claims: %q: %w", c.Says, err)
 		}
 	}
+	for _, pt := range p.Points {
+		for _, also := range pt.Also {
+			known("series", also.Name, r.series(also.Name) != nil)
+		}
+	}
 	for _, c := range p.Figure {
 		known("series", c.Series, r.series(c.Series) != nil)
 		for at := range c.Values {
-			known("point", at, r.point(at) != nil)
+			known("point", at, r.point(at) != nil || slices.Contains(p.Axes.Numbers, at))
 		}
 	}
 	for _, s := range p.Fast.Series {
@@ -176,7 +181,13 @@ func (r *Row) Runs(fast bool) (runs []Run) {
 					fast && !r.inFast(s.Name, pt.Name) {
 					continue
 				}
-				x.Set = slices.Concat(s.Set, pt.Set, set)
+				x.Set = slices.Concat(s.Set, pt.Set)
+				for _, also := range pt.Also {
+					if also.Name == s.Name {
+						x.Set = append(x.Set, also.Set...)
+					}
+				}
+				x.Set = append(x.Set, set...)
 				if fast {
 					x.Set = append(x.Set, p.Fast.Set...)
 				}

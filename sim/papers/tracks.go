@@ -83,8 +83,9 @@ func (x *track) size(now mono.Time, n int) {
 	t.peakPool = max(t.peakPool, (t.live[x.host]-meloState*t.conns[x.host])/meloBlock)
 }
 
-// What a connection of MELO has besides blocks, and for each block of eight bits (3.2.4).
-const meloState, meloBlock = 20, 3
+// What a connection of MELO has besides blocks, in each direction 20 bytes, and for each block of eight
+// bits (3.2.4).
+const meloState, meloBlock = 2 * 20, 3
 
 // Closed implements qp.Tracer.
 func (x *track) Closed() { x.end(x.last) }

@@ -39,6 +39,7 @@ const (
 	ratio    = "ratio"    // within a part of the paper's figure
 	share    = "share"    // within some points of percent of it
 	baseline = "baseline" // of what is compared with: says nothing of the direction
+	ordered  = "order"    // the paper's text gives a direction and no figure
 )
 
 // kind is that of c.
@@ -55,8 +56,11 @@ func kind(c *scenario.Claim) string {
 func checkClaim(c *scenario.Claim) error {
 	k := kind(c)
 	switch {
-	case !slices.Contains([]string{ratio, share, baseline}, k):
-		return fmt.Errorf("kind %q is none of ratio, share, baseline", k)
+	case !slices.Contains([]string{ratio, share, baseline, ordered}, k):
+		return fmt.Errorf("kind %q is none of ratio, share, baseline, order", k)
+	case k == ordered && (len(c.Paper) > 0 || c.AtLeast == nil && c.AtMost == nil):
+		return errors.New("an order has no figure, but at_least or at_most")
+	case k == ordered:
 	case len(c.Paper) != 1 && len(c.Paper) != 2 || c.Paper[0] > c.Paper[len(c.Paper)-1]:
 		return errors.New("paper is the paper's figure, or the least and the greatest")
 	case !slices.Contains([]string{"", "each", "most", "least", "mean"}, c.Take):
@@ -100,6 +104,12 @@ func favour(c *scenario.Claim) string {
 func Judge(c *scenario.Claim, v float64) (Verdict, string) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return NotReproduced, "nothing could be measured"
+	}
+	if kind(c) == ordered {
+		if directed(c, v) {
+			return Reproduced, ""
+		}
+		return NotReproduced, "the direction is another one"
 	}
 	lo, hi, least, most := bounds(c)
 	if kind(c) == baseline {

@@ -19,6 +19,7 @@ func TestJudge(t *testing.T) {
 	few := scenario.Claim{Paper: []float64{8}, AtMost: number(50), Favour: "less"}
 	other := scenario.Claim{Paper: []float64{45}, Kind: "baseline"}
 	near := scenario.Claim{Over: "x", Paper: []float64{1, 1.025}, Tolerance: 0.03, AtMost: number(1.25), Favour: "less"}
+	first := scenario.Claim{Over: "x", Kind: "order", AtLeast: number(1)}
 	exact := scenario.Claim{Over: "x", Paper: []float64{2}, Tolerance: 0.05}
 	for _, c := range []struct {
 		name  string
@@ -57,6 +58,8 @@ func TestJudge(t *testing.T) {
 		{"about the same", near, 1.05, Reproduced},
 		{"not quite the same", near, 1.1, DirectionOnly},
 		{"another", near, 1.3, NotReproduced},
+		{"an order", first, 7, Reproduced},
+		{"the other order", first, 0.9, NotReproduced},
 		{"a tolerance of its own", exact, 1.89, DirectionOnly},
 	} {
 		if err := checkClaim(&c.claim); err != nil {
@@ -66,7 +69,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %v of %g is %v (%s), want %v", c.name, c.claim.Paper, c.v, v, why, c.want)
 		}
 	}
-	for _, c := range []scenario.Claim{{}, {Paper: []float64{3, 2}}, {Paper: []float64{99}}, {Over: "x", Paper: []float64{0.9, 1.1}}, {Over: "x", Paper: []float64{2}, Kind: "nonsense"}, {Over: "x", Paper: []float64{2}, Take: "some"}, {Over: "x", Paper: []float64{2}, Favour: "it"}} {
+	for _, c := range []scenario.Claim{{}, {Kind: "order", Over: "x"}, {Kind: "order", Over: "x", Paper: []float64{2}, AtLeast: number(1)}, {Paper: []float64{3, 2}}, {Paper: []float64{99}}, {Over: "x", Paper: []float64{0.9, 1.1}}, {Over: "x", Paper: []float64{2}, Kind: "nonsense"}, {Over: "x", Paper: []float64{2}, Take: "some"}, {Over: "x", Paper: []float64{2}, Favour: "it"}} {
 		if err := checkClaim(&c); err == nil {
 			t.Errorf("%+v is accepted", c)
 		}

@@ -43,7 +43,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 
 // switchConfig turns s, at key, into what switches are made of.
 func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) {
-	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha},
+	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha, Input: int64(s.Input)},
 		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time(),
 			Paths: s.Balance.Paths, Reply: s.Balance.Reply.time(), Busy: s.Balance.Busy.time(), Extra: s.Balance.Extra.time(),
 			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time()}}

@@ -11,7 +11,7 @@ import (
 )
 
 // actions are what Event.Do may say.
-var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter", "fail-some"}
+var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter", "mark", "fail-some"}
 
 func (f *File) events(c *sim.Config) error {
 	for i, e := range f.Events {
@@ -28,6 +28,8 @@ func (f *File) events(c *sim.Config) error {
 			continue
 		case len(links) == 0:
 			return f.at(key+".link", "there is no link %q; they are called like %q", e.Link, c.Graph.Links()[0])
+		case e.Do == "mark" && (e.Max == 0 || e.Max < e.Min):
+			return f.at(key, "mark needs max, and a min that is not more")
 		case e.Do == "degrade" && e.Rate == 0:
 			return f.at(key+".rate", "degrade needs one")
 		case e.Probability < 0 || e.Probability > 1:
@@ -82,6 +84,8 @@ func (e Event) apply(n *fabric.Network) {
 		l.Lose(e.Probability)
 	case "corrupt":
 		l.Corrupt(e.Probability)
+	case "mark":
+		l.Mark(fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability})
 	case "jitter":
 		l.Jitter(e.Most.time())
 	}

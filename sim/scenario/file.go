@@ -68,6 +68,7 @@ type Switch struct {
 	Buffer      Size
 	PFC         *PFC
 	EgressAlpha float64 `yaml:"egress_alpha"`
+	Input       Size    // of a port where packets come in, without flow control
 	ECN         *ECN
 	Scheduling  string // fifo, srpt, strict, drr
 	Weights     []int  // drr: of the classes, from 0 on
@@ -172,6 +173,7 @@ type Event struct {
 	Rate        Rate
 	Probability float64
 	Most        Span    // jitter
+	Min, Max    Size    // mark: as switch.ecn
 	Percent     float64 // fail-some: of the links between switches, others each time
 	Every       Span    // fail-some
 	Until       Span    // fail-some: then all are restored

@@ -41,6 +41,7 @@ type Point struct {
 	Name string
 	X    float64
 	Set  []string
+	Also []Variant // changes for the series of that name only
 }
 
 // Number is what is measured in each run.

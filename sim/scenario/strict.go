@@ -41,7 +41,7 @@ var (
 		"conweave": {"paths", "reply", "busy", "extra", "wait", "inactive"},
 	}
 	eventKeys = map[string][]string{
-		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"}, "corrupt": {"probability"}, "jitter": {"most"}, "fail-some": {"percent", "every", "until"},
+		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"}, "corrupt": {"probability"}, "jitter": {"most"}, "mark": {"min", "max", "probability"}, "fail-some": {"percent", "every", "until"},
 	}
 )
 
