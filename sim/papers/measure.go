@@ -42,6 +42,7 @@ var Quantities = map[string]string{
 	"state":     "bytes of the receiver's tracking state of a connection",
 	"state-nic": "the same, of all connections of a NIC together",
 	"pool":      "percent of MELO's bits pool, at most",
+	"early":     "packets of synchronise operations that came too early",
 	"copied":    "percent of the payload that came ahead of a gap",
 }
 
@@ -87,7 +88,7 @@ type snapshot struct {
 // timed are quantities from an instant to another one, traced those that events of queue pairs tell.
 var (
 	timed  = []string{"placed", "total", "link"}
-	traced = []string{"degree", "state", "state-nic", "pool", "copied"}
+	traced = []string{"degree", "state", "state-nic", "pool", "copied", "early"}
 )
 
 // attach lets a probe look at what c describes, for numbers.

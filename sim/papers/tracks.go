@@ -15,6 +15,7 @@ type tracks struct {
 	degrees      []uint64 // packets by out-of-order degree, the last entry those beyond
 	packets      uint64
 	bytes, ahead uint64 // of payload; ahead of a gap
+	early        uint64 // packets that were declined
 
 	live     []int // by host: bytes of state now
 	conns    []int // by host: connections now
@@ -60,6 +61,9 @@ func (x *track) Trace(now mono.Time, e qp.TraceEvent) {
 		t.packets++
 		t.degrees[min(e.Degree, mostDegree)]++
 		if e.Drop != qp.Accepted {
+			if e.Verdict == reorder.Held { // could be tracked, but was declined
+				t.early++
+			}
 			return
 		}
 		t.bytes += uint64(e.Length)
@@ -111,6 +115,8 @@ func (t *tracks) number(n *scenario.Number, ended engine.Time) float64 {
 	switch n.Of {
 	case "degree":
 		return t.degree(n.Take)
+	case "early":
+		return float64(t.early)
 	case "copied":
 		return 100 * float64(t.ahead) / float64(t.bytes)
 	case "pool":

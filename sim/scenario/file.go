@@ -140,11 +140,13 @@ type Work struct {
 	Size        Size
 	Load        float64
 	Until       Span
-	CrossRack   bool `yaml:"cross_rack"`
-	Halves      bool // poisson, permutation: the first half of the hosts sends to the second
-	Random      bool // incast: so are the senders
-	From        int  // stream
-	To          int  // incast, stream
+	CrossRack   bool    `yaml:"cross_rack"`
+	Halves      bool    // poisson, permutation: the first half of the hosts sends to the second
+	Random      bool    // incast: so are the senders
+	From        int     // stream
+	Fence       float64 // stream: part of the messages that are synchronise operations
+	StopWait    bool    `yaml:"stop_wait"` // stream: these are posted when all before have completed
+	To          int     // incast, stream
 	Senders     int
 	Rounds      int
 	Every       Span

@@ -29,7 +29,7 @@ var (
 		"permutation":     {"verb", "class", "size", "at", "halves"},
 		"incast":          {"verb", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
 		"queries":         {"verb", "class", "senders", "size", "load", "until"},
-		"stream":          {"from", "to", "size", "outstanding", "at", "until"},
+		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait"},
 		"flows":           {"verb", "class", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
 		"all-to-all":      {"size", "outstanding"},

@@ -130,6 +130,8 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 		return nil, f.at(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
 	case !c.Persistent:
 		return nil, f.at(key, "a stream has one connection for all its messages: say transport.connections: persistent")
+	case w.Fence < 0 || w.Fence > 1:
+		return nil, f.at(key+".fence", "it is from 0 to 1")
 	case w.Until == 0 && f.Stop == 0:
 		return nil, f.at(key, "it never ends: say until, or stop")
 	}
@@ -139,7 +141,7 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 	}
 	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * (end.time() - w.At.time()).Seconds()) // at most
 	return []workload.App{&workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
-		At: w.At.time(), Until: w.Until.time(), Lane: lane}}, nil
+		At: w.At.time(), Until: w.Until.time(), Lane: lane, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed}}, nil
 }
 
 // queries are incasts at random instants to random hosts, so that all hosts together receive a part of

@@ -1,6 +1,10 @@
 package workload
 
-import "roced/sim/engine"
+import (
+	"math/rand/v2"
+
+	"roced/sim/engine"
+)
 
 // Stream keeps messages outstanding on a connection of its own, from one instant to another one. It
 // needs persistent connections.
@@ -10,37 +14,49 @@ type Stream struct {
 	Outstanding int         // default 2
 	At, Until   engine.Time // Until zero: for ever
 	Lane        int         // differs from that of other streams between these hosts
+	// Fence is which part of the messages, random ones, are synchronise operations; StopWait posts
+	// these when all before have completed instead.
+	Fence    float64
+	StopWait bool
+	Seed     uint64
 
 	timer engine.Timer
 	r     *Runner
+	rng   *rand.Rand
+	under int
+	next  bool // is a synchronise operation
 }
 
 // Begin implements App.
 func (s *Stream) Begin(_ engine.Time, r *Runner) {
-	s.r = r
+	s.r, s.rng = r, rand.New(rand.NewPCG(s.Seed, uint64(s.Lane)))
+	if s.Outstanding == 0 {
+		s.Outstanding = 2
+	}
+	s.draw()
 	s.timer.Init(s, 0)
 	r.Engine().Set(&s.timer, s.At)
 }
 
 // Handle implements engine.Handler.
-func (s *Stream) Handle(engine.Time, int32) {
-	n := s.Outstanding
-	if n == 0 {
-		n = 2
-	}
-	for range n {
-		s.send()
-	}
-}
+func (s *Stream) Handle(engine.Time, int32) { s.fill() }
 
-func (s *Stream) send() {
-	s.r.Send(Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane})
+func (s *Stream) draw() { s.next = s.rng.Float64() < s.Fence }
+
+// fill posts what may be outstanding.
+func (s *Stream) fill() {
+	for s.under < s.Outstanding && !(s.StopWait && s.next && s.under > 0) {
+		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait}
+		s.under++
+		s.draw()
+		s.r.Send(f)
+	}
 }
 
 // Done implements App.
 func (s *Stream) Done(now engine.Time, _ *Runner, _ *Flow) {
-	if s.Until == 0 || now < s.Until {
-		s.send()
+	if s.under--; s.Until == 0 || now < s.Until {
+		s.fill()
 	}
 }
 

@@ -31,6 +31,7 @@ type Flow struct {
 	Class    uint8 // of traffic
 	App      App
 	Tag      uint64 // the application's
+	Fence    bool   // a synchronise operation of MP-RDMA (3.4)
 	Lane     int    // which of several persistent connections of the same hosts
 
 	ID    int // in the order of starting
@@ -186,7 +187,11 @@ func (c *connection) post(f *Flow) {
 	case Read:
 		by = c.to
 	}
-	by.Post(qp.SendWQE{Opcode: opcodes[f.Verb], Length: f.Bytes})
+	w := qp.SendWQE{Opcode: opcodes[f.Verb], Length: f.Bytes}
+	if f.Fence {
+		w.Flags = qp.SendFence
+	}
+	by.Post(w)
 }
 
 // Completed implements nic.User.

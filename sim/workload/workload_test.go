@@ -196,6 +196,28 @@ func TestHalves(t *testing.T) {
 	}
 }
 
+// TestStopWait: a share of the messages are synchronise operations; with StopWait they are none, and wait
+// for all before them, so that fewer messages end in the same time.
+func TestStopWait(t *testing.T) {
+	all := map[bool]int{}
+	for _, wait := range []bool{false, true} {
+		fenced := 0
+		r := runnerOn(t, 2, true, func(f *Flow) {
+			if all[wait]++; f.Fence {
+				fenced++
+			}
+		})
+		r.Add(&Stream{From: 0, To: 1, Size: 1000, Outstanding: 4, Fence: 0.3, StopWait: wait, Until: 200 * engine.Microsecond, Seed: 1})
+		drain(t, r)
+		if share := float64(fenced) / float64(all[wait]); all[wait] < 50 || !wait && (share < 0.2 || share > 0.4) || wait && fenced > 0 {
+			t.Errorf("wait %v: %d messages, %d synchronise", wait, all[wait], fenced)
+		}
+	}
+	if all[true] > all[false]*9/10 {
+		t.Errorf("%v: nothing waits", all)
+	}
+}
+
 // TestQueries: so many random others send to a random host at once, and hosts receive the load.
 func TestQueries(t *testing.T) {
 	bytes, senders, hosts := 0.0, map[[2]int64]map[int]bool{}, map[int]bool{}
