@@ -189,32 +189,24 @@ func cell(s string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|")
 }
 
+// speed is how many link transmissions a processor of its own does in a second, at least.
+const speed = 1e6
+
 // night says how long everything takes.
 func night(b *strings.Builder, rows []*Row, records []*Record) {
-	all, done, seconds := uint64(0), uint64(0), 0.0
+	all := uint64(0)
 	for _, rec := range records {
 		all += rec.Estimate
-		for _, f := range []*Found{rec.Full, rec.Fast} {
-			if f == nil {
-				continue
-			}
-			for _, ms := range f.Runs {
-				for _, m := range ms {
-					done, seconds = done+m.Transmissions, seconds+m.Seconds
-				}
-			}
-		}
 	}
-	if done == 0 || all == 0 {
+	if all == 0 {
 		return
 	}
-	speed := float64(done) / seconds
-	fmt.Fprintf(b, "All rows in full are about %.3g link transmissions, computed from the payload of their scenarios. The\n"+
-		"runs below had %.2g M of them a second and processor, so that a night takes about %.1f hours on two.\n\n",
-		float64(all), speed/1e6, float64(all)/speed/2/3600)
+	hours := func(n uint64) float64 { return float64(n) / speed / 2 / 3600 }
+	fmt.Fprintf(b, "All rows in full are about %.3g link transmissions, computed from the payload of their scenarios, without\n"+
+		"what is sent again. At %.1g M a second and processor, which processors of their own reach, that is %.1f hours on two.\n\n", float64(all), speed/1e6, hours(all))
 	b.WriteString("| row | full: link transmissions | hours on two processors |\n|---|--:|--:|\n")
 	for i, r := range rows {
-		fmt.Fprintf(b, "| %s | %.2g | %.2f |\n", r.ID, float64(records[i].Estimate), float64(records[i].Estimate)/speed/2/3600)
+		fmt.Fprintf(b, "| %s | %.2g | %.2f |\n", r.ID, float64(records[i].Estimate), hours(records[i].Estimate))
 	}
 	b.WriteString("\n")
 }

@@ -42,7 +42,7 @@ var Quantities = map[string]string{
 	"state":     "bytes of the receiver's tracking state of a connection",
 	"state-nic": "the same, of all connections of a NIC together",
 	"pool":      "percent of MELO's bits pool, at most",
-	"early":     "packets of synchronise operations that came too early",
+	"early":     "packets of synchronise operations that came too early, where the bitmap has L = 64",
 	"copied":    "percent of the payload that came ahead of a gap",
 }
 

@@ -27,6 +27,9 @@ type tracks struct {
 	all      []*track
 }
 
+// bitmapSlots is L of MP-RDMA (3.3).
+const bitmapSlots = 64
+
 // mostDegree bounds the table of degrees.
 const mostDegree = 1 << 16
 
@@ -61,7 +64,7 @@ func (x *track) Trace(now mono.Time, e qp.TraceEvent) {
 		t.packets++
 		t.degrees[min(e.Degree, mostDegree)]++
 		if e.Drop != qp.Accepted {
-			if e.Verdict == reorder.Held { // could be tracked, but was declined
+			if e.Degree < bitmapSlots { // could be tracked, but was declined
 				t.early++
 			}
 			return

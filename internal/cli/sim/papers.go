@@ -34,7 +34,8 @@ func (a *app) papers() *cobra.Command {
 what the paper says, what was measured, and the verdict: reproduced, direction only, or not
 reproduced (docs/papers.md says when). Writes the results and docs/papers.md with its pictures.
 
-Runs are kept: after an interrupt the same command goes on. What has changed since is run again.
+Runs are kept: after an interrupt the same command goes on. Rows that have changed since are run
+again; those of another build of rocesim are not told apart: give that one another folder.
 The exit code is 1 if a row in its fast form is worse than its file expects, or a run is missing.`,
 		Example: `  rocesim papers --fast                   smaller settings that show the same directions, in minutes
   rocesim papers                          all of it, a night
