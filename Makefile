@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|test/papers)$$')
 
-.PHONY: all help build install package setup lint vet verbs-test programs programs-table test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -81,6 +81,7 @@ nightly: setup build ## what takes too long for make test
 	$(MAKE) flakes N=3
 	$(MAKE) cross
 	$(MAKE) pristine
+	$(MAKE) releases
 
 # What depends on the order of bytes or the size of words: the layouts, and the core.
 PURE = ./bth/... ./bitpool ./param ./reorder ./retrans ./path ./ccalgo ./sched ./profile ./internal/abi/...
@@ -107,6 +108,10 @@ pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly
 	scripts/pristine 12 sh -ec 'make demo; make test'
 	scripts/pristine 13 sh -ec 'make demo; make test'
 
+releases: ## stock programs and the preload library on Debian 11 and sid, freshly installed (as root, on Debian)
+	for r in 11 sid; do \
+	scripts/pristine $$r sh -ec 'make programs; $(GO) test ./internal/test/preload -count=1 -timeout 20m' || exit; done
+
 verbs-test: setup build ## run stock RDMA programs between two namespaces
 	$(GO) test ./internal/test/programs ./internal/test/preload -count=1 -timeout 20m
 
@@ -117,6 +122,12 @@ programs: setup build ## the same with many more programs, as far as they can be
 programs-table: setup build ## the same, and write this release's column of docs/verbs-programs.md
 	@scripts/setup-programs.sh
 	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all -update
+
+programs-tables: ## the same on Debian 11, 12, 13 and sid, freshly installed (as root, on Debian)
+	for r in 11 12 13 sid; do \
+	mkdir -p out/pristine/$$r && cp docs/verbs-programs.md out/pristine/$$r/ && \
+	scripts/pristine $$r sh -ec 'cp out/verbs-programs.md docs/; make programs-table; cp docs/verbs-programs.md out/' && \
+	cp out/pristine/$$r/verbs-programs.md docs/ || exit; done
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME

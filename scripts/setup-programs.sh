@@ -3,7 +3,7 @@
 # Ubuntu; as root). What a release does not have is left out: its tests skip.
 set -euo pipefail
 
-packages=(libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev qperf fio tgt libiscsi-bin iperf netcat-traditional)
+packages=(libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev qperf fio tgt libiscsi-bin iperf netcat-openbsd netcat-traditional)
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	echo "not root, or no apt-get: run what is installed of ${packages[*]}" >&2
 	exit 0

@@ -4,8 +4,8 @@
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall),
-# Slurm (a sweep of the simulator as a job array), and what reads what is installed: groff, systemd-analyze,
-# strace, other shells.
+# Slurm (a sweep of the simulator as a job array), valgrind, and what reads what is installed: groff,
+# systemd-analyze, strace, other shells.
 # pristine: what scripts/pristine makes its roots with.
 # package: what Debian packages for all processors are made with.
 # cross: emulators of other processors, and compilers for them and for musl.
@@ -38,6 +38,7 @@ test)
 	tool systemd-analyze systemd
 	tool tshark tshark
 	tool ucx_perftest ucx-utils
+	tool valgrind valgrind
 	tool zsh zsh
 	file /etc/libibverbs.d/rxe.driver ibverbs-providers
 	file /usr/include/infiniband/verbs.h libibverbs-dev

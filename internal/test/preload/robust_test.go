@@ -89,6 +89,24 @@ func TestDaemonRestarts(t *testing.T) {
 	}
 }
 
+// TestWithinTools runs a program in tools as docs/programs.md says.
+func TestWithinTools(t *testing.T) {
+	l := newLab(t)
+	t.Run("address sanitizer", func(t *testing.T) {
+		skipOldSanitizer(t)
+		run := l.Host[0].RunDir
+		c := preloaded(t, run, filepath.Join(run, "sysfs"), compile(t, "provider", "-fsanitize=address", "-libverbs"))
+		c.Env = append(c.Env, "ASAN_OPTIONS=verify_asan_link_order=0:detect_leaks=0")
+		succeed(t, c)
+	})
+	t.Run("valgrind", func(t *testing.T) {
+		lab.Need(t, "valgrind")
+		c := verbs(t, l, "provider")
+		c.Path, c.Args = "/usr/bin/valgrind", append([]string{"valgrind"}, c.Args...)
+		succeed(t, c)
+	})
+}
+
 // TestTools looks at devices with the distribution's tools.
 func TestTools(t *testing.T) {
 	h := newLab(t).Host[0]
@@ -109,9 +127,7 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 		"-Wl,--version-script=../../../preload/versions.map", "-o", lib}, sources...)
 	args = append(args, "-ldl", "-lpthread")
 	succeed(t, exec.Command("gcc", args...))
-	if old, err := exec.Command("gcc", "-dumpversion").Output(); err == nil && strings.HasPrefix(string(old), "10") {
-		t.Skip("GCC 10's address sanitizer (Debian 11) crashes with any library that stands before the C library's functions, /bin/true too")
-	}
+	skipOldSanitizer(t)
 	list := lib
 	for _, runtime := range []string{"libubsan.so", "libasan.so"} { // which is to come first
 		out, err := exec.Command("gcc", "-print-file-name="+runtime).Output()
@@ -128,6 +144,12 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 		// libibverbs and the test programs keep some things to the end.
 		c.Env = append(c.Env, "LD_PRELOAD="+list, "ASAN_OPTIONS=detect_leaks=0", "UBSAN_OPTIONS=halt_on_error=1")
 		return c
+	}
+}
+
+func skipOldSanitizer(t *testing.T) {
+	if old, err := exec.Command("gcc", "-dumpversion").Output(); err == nil && strings.HasPrefix(string(old), "10") {
+		t.Skip("GCC 10's address sanitizer (Debian 11) crashes with any library that stands before the C library's functions, /bin/true too")
 	}
 }
 

@@ -51,13 +51,16 @@ var (
 	rows []row
 )
 
-// release names the system: 12, 13 or, where it has no number, its code name.
+// release names the system: 12, 13; sid, which has no number.
 func release() string {
 	text, _ := os.ReadFile("/etc/os-release")
 	vars := map[string]string{}
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		vars[name] = strings.Trim(value, "\"")
+	}
+	if vars["ID"] == "debian" {
+		return cmp.Or(vars["VERSION_ID"], "sid")
 	}
 	return cmp.Or(vars["VERSION_ID"], vars["VERSION_CODENAME"], "unknown")
 }
@@ -221,7 +224,7 @@ func cell(text string) string {
 
 // packages are those whose versions the table names, if they are installed.
 var packages = []string{"ibverbs-utils", "ibverbs-providers", "librdmacm1", "rdmacm-utils", "perftest", "python3-pyverbs",
-	"ucx-utils", "libfabric1", "openmpi-bin", "mpich", "qperf", "fio", "tgt", "libiscsi-bin", "iperf", "netcat-traditional"}
+	"ucx-utils", "libfabric1", "openmpi-bin", "mpich", "qperf", "fio", "tgt", "libiscsi-bin", "iperf", "iperf3", "netcat-openbsd", "netcat-traditional"}
 
 // versions lists the packages that were tested.
 func versions() string {
