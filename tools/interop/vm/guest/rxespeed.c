@@ -1,7 +1,7 @@
 /*
  * rxespeed measures two devices that can reach each other, from one process:
  *
- *	rxespeed DEVICE DEVICE SECONDS MTU QPS
+ *	rxespeed DEVICE DEVICE SECONDS MTU QPS TIMEOUT
  *
  * It prints a line for each measurement: its name and the value. Rates are those of QPS
  * queue pairs together, latency is that of one. A message that fails, as with its
@@ -35,7 +35,7 @@ struct side {
 };
 
 static struct side sides[2];
-static int mtu, qps;
+static int mtu, qps, timeout; /* the latter as of IBTA vol.1 9.7.6.1.3: 4.096 us times a power of two */
 
 static void die(const char *what)
 {
@@ -117,7 +117,7 @@ static void join(struct side *s, const struct side *peer, int i)
 	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 				  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER))
 		die("RTR");
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = timeout, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
 	if (ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 				  IBV_QP_MAX_QP_RD_ATOMIC))
 		die("RTS");
@@ -277,10 +277,11 @@ static double with_queues(const struct measurement *m, double seconds)
  * about the limits of the kernel, is not measured. */
 int main(int argc, char **argv)
 {
-	if (argc != 6)
+	if (argc != 7)
 		return 2;
 	mtu = atoi(argv[4]);
 	qps = atoi(argv[5]);
+	timeout = atoi(argv[6]);
 	if (qps < 1 || qps > MAX_QPS)
 		return 2;
 	for (int i = 0; i < 2; i++)
