@@ -84,8 +84,9 @@ type Completion struct {
 // Message is one that has arrived.
 type Message struct {
 	Data []byte // valid until Release
-	// Landing is set if the message lies in the buffer that User.Landing gave for it.
+	// Landing is set if the message lies in the buffer that User.Landing gave for it, which is Buffer.
 	Landing bool
+	Buffer  Buffer
 
 	buf int
 }

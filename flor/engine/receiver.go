@@ -304,7 +304,7 @@ func (c *Conn) place(l *landing, i Imm, n uint32) {
 	}
 	// A WRITE of this message that is still under way must change nothing any more.
 	c.e.nic.Revoke(l.key)
-	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Landing: true})
+	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Landing: true, Buffer: l.b})
 	*l = landing{state: landingOver, mid: l.mid}
 }
 

@@ -307,7 +307,7 @@ func TestUnreliable(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared := new(Receives)
-	c := QPConfig{Profile: l.profiles("rc", profile.Spec{}), User: u, QKey: 5, SRQ: shared}
+	c := QPConfig{Profile: l.profiles("rc", profile.Spec{}), User: u, QKey: 5, SRQ: [2]*Receives{shared, shared}}
 	from, err := l.k.Datagrams(0, c)
 	if err != nil {
 		t.Fatal(err)

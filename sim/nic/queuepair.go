@@ -34,7 +34,7 @@ type QPConfig struct {
 	NoRNRRetry  bool // else for ever
 	ReadDepth   uint8
 	QKey        uint32
-	SRQ         *Receives
+	SRQ         [2]*Receives // of either end; nil: the queue pair has receives of its own
 	Tuning      qp.Tuning
 	// Memory is what addresses count from zero in; nil: payload is phantom.
 	Memory [2][]byte
@@ -130,7 +130,7 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, memory: c.Memory[end], recvs: c.SRQ, spares: c.Spares}
+	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, memory: c.Memory[end], recvs: c.SRQ[end], spares: c.Spares}
 	if q.recvs == nil {
 		q.recvs = &q.own
 	}
@@ -144,7 +144,7 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	tuning.PathSeed = q.pathSeed(c)
 	const queue = 1 << 20 // the rings are Go slices
 	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr,
-		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ != nil,
+		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
 		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, Tuning: tuning, Phantom: q.memory == nil})
 	q.traffic = q.trafficClass(c)
 	q.node.Init(n.turns.Class(c.Class), 1, q)
