@@ -552,3 +552,39 @@ func TestManyConnections(t *testing.T) {
 		}
 	}
 }
+
+// TestPool: peers hold no more of the pool than messages of which parts have come may have, and what they hold
+// is given back when their connection ends.
+func TestPool(t *testing.T) {
+	for _, c := range []struct{ partials, held int }{{2, 2}, {8, 4}} { // of a connection; half of the pool of eight
+		s, k := newScript(t, Config{Partials: c.partials})
+		for i := range uint32(6) {
+			s.receive(1, Header{Kind: KindMessage, RN: i, GN: uint64(i), Message: i, Length: 2048}, string(make([]byte, 1024)), 0)
+		}
+		if n := s.e.Counters().NoRoom; s.e.held != c.held || n != uint64(6-c.held) || len(s.recvs) != 8-c.held {
+			t.Errorf("%d held, %d refused, %d of 8 posted; want %d held", s.e.held, n, len(s.recvs), c.held)
+		}
+		if k.Close(2); len(s.recvs) != 8 {
+			t.Errorf("%d of 8 buffers are posted when the connection has ended", len(s.recvs))
+		}
+	}
+}
+
+// TestMemoryOfNIC: a message is told of when the NIC does not read its memory any more, also if the
+// connection has ended before.
+func TestMemoryOfNIC(t *testing.T) {
+	s, c := newScript(t, Config{})
+	s.send(t, c, 1, 1, 100)
+	s.send(t, c, 1, 2, 100)
+	s.ack(2, 0, 0, s.wqes[0].ID)
+	c.Close(3)
+	if len(s.told) != 0 {
+		t.Errorf("told of %v while the NIC has them", s.told)
+	}
+	for i := range s.wqes {
+		s.e.Complete(4, &Completion{QP: 1, Kind: Failed, ID: s.wqes[i].ID})
+	}
+	if !slices.Equal(s.told, []uint64{1, 2}) || s.e.Connections() != 0 {
+		t.Errorf("told of %v; %d connections", s.told, s.e.Connections())
+	}
+}
