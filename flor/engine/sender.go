@@ -156,6 +156,9 @@ func (c *Conn) transmit(now mono.Time) bool {
 	if !c.pacer.Ready(now) {
 		return false
 	}
+	if c.flying == 0 && from != fromAgain && from != fromRewrites {
+		c.progress = now // nothing was owed; what is lost is, however often it goes again
+	}
 	c.take(&p, from)
 	if p.kind != kindWrite && !p.numbered {
 		p.rn, p.numbered = c.rn, true
@@ -173,7 +176,6 @@ func (c *Conn) transmit(now mono.Time) bool {
 // post hands p to the NIC under the next global number.
 func (c *Conn) post(now mono.Time, p *piece, window uint64) {
 	if c.flying == 0 {
-		c.progress = now
 		c.rto = now.Add(c.rtt.timeout(&c.e.cfg, c.timeouts))
 	}
 	*c.flights.Push() = flight{piece: *p, slot: uint8(c.active), posted: now}
