@@ -239,8 +239,12 @@ func TestClasses(t *testing.T) {
 		}
 		return out
 	}
-	if got := order(PortConfig{Strict: 1 << 7}, Packet{Ref: 1}, Packet{Ref: 2}, Packet{Ref: 3, Class: 7}, Packet{Ref: 4, Class: 7}); got != "3412" {
+	if got := order(PortConfig{Strict: 1 << 7}, Packet{Ref: 1}, Packet{Ref: 2}, Packet{Ref: 3, Class: 7}, Packet{Ref: 4, Class: 7},
+		Packet{Ref: 5, Class: 7}, Packet{Ref: 6, Class: 7}); got != "345612" {
 		t.Errorf("strict: %s", got)
+	}
+	if got := order(PortConfig{Strict: 3 << 6}, Packet{Ref: 1}, Packet{Ref: 2, Class: 6}, Packet{Ref: 3, Class: 7}); got != "321" {
+		t.Errorf("two strict classes: %s", got)
 	}
 	if got := order(PortConfig{SRPT: true}, Packet{Ref: 1, Rank: 9}, Packet{Ref: 2, Rank: 5}, Packet{Ref: 3, Rank: 9}, Packet{Ref: 4, Rank: 1}); got != "4213" {
 		t.Errorf("SRPT: %s", got)
@@ -347,5 +351,46 @@ func TestNoAllocations(t *testing.T) {
 	fire()
 	if n := testing.AllocsPerRun(5, fire); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// A queue of a class that may be lost has at most EgressAlpha times what is free in the buffer.
+func TestThreshold(t *testing.T) {
+	const bytes = 200_000
+	for _, alpha := range []float64{1, 0.25} {
+		f := newField(t, Star(w100, 3), SwitchConfig{Buffer: BufferConfig{Bytes: bytes, EgressAlpha: alpha}})
+		for h := range 2 {
+			f.guns[h].load(1000, Packet{Dst: 2, Bytes: size})
+		}
+		f.run(t)
+		want := bytes * alpha / (1 + alpha)
+		if peak := float64(f.net.switches[0].ports[2].stats.Peak); math.Abs(peak-want) > 2*size || f.lost[Overflow] == 0 {
+			t.Errorf("alpha %v: %.0f bytes were queued, want %.0f; %d lost", alpha, peak, want, f.lost[Overflow])
+		}
+	}
+}
+
+// What comes when nothing is left of what is shared is in the headroom, as far as that goes, and
+// leaves it first.
+func TestHeadroom(t *testing.T) {
+	var b buffer
+	b.init(BufferConfig{Bytes: 100_000, Lossless: 1, Headroom: 3000, Reserve: 1000, Shared: 2000}, 2)
+	var s stock
+	for i, want := range []bool{true, true, true, true, true, true, false} {
+		if b.admitIngress(&s, 1000) != want {
+			t.Fatalf("packet %d is admitted: %v", i, !want)
+		}
+	}
+	if s.bytes != 3000 || s.headroom != 3000 || b.shared != 2000 || !b.stops(&s) {
+		t.Errorf("%+v, %d shared", s, b.shared)
+	}
+	s.stopped = true
+	b.leaveIngress(&s, 2500)
+	if s.headroom != 500 || s.bytes != 3000 || b.resumes(&s) {
+		t.Errorf("%+v after 2500 bytes", s)
+	}
+	b.leaveIngress(&s, 3500)
+	if s != (stock{stopped: true}) || b.shared != 0 || b.bytes != 0 || !b.resumes(&s) {
+		t.Errorf("%+v in the end", s)
 	}
 }

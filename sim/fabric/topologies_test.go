@@ -155,6 +155,10 @@ func TestFailure(t *testing.T) {
 	if lost, through := shoot(); lost != 0 || through != 0 {
 		t.Errorf("%d lost, %d through the failed cable", lost, through)
 	}
+	f.guns[1].load(1000, Packet{Dst: 0, Bytes: size}) // the cable would be the second of three
+	if f.run(t); f.guns[0].count != 1000 {
+		t.Errorf("%d of 1000 arrive the other way round", f.guns[0].count)
+	}
 	l.Fail(false)
 	f.net.Reroute()
 	if lost, through := shoot(); lost != 0 || through != 500 {
