@@ -115,6 +115,11 @@ func draw(seed uint64) scenario {
 		s.retry, s.rnr = uint8(rng.IntN(8)), uint8(rng.IntN(8))
 		s.timeout = uint8(8 + rng.IntN(6))
 	}
+	if s.control == "swift" && s.timeout >= 12 {
+		// Its smallest window is a packet in a hundred round trips, behind which acknowledgements wait
+		// in an answer to a READ: seven short timeouts are over before.
+		s.timeout = 14
+	}
 	flows := s.pairs
 	if s.both {
 		flows *= 2
