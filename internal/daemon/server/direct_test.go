@@ -247,8 +247,12 @@ func TestMapAndRegister(t *testing.T) {
 		return resp, err
 	}
 	mapped := func() (n int) {
+		h.srv.mu.Lock()
+		defer h.srv.mu.Unlock()
 		for c := range h.srv.clients {
+			c.mu.Lock()
 			n = c.maps.live
+			c.mu.Unlock()
 		}
 		return n
 	}
