@@ -18,7 +18,7 @@ type tracks struct {
 	early        uint64 // packets that were declined
 
 	live     []int // by host: bytes of state now
-	conns    []int // by host: connections now
+	conns    []int // by host: connections that are in live
 	peak     int   // of live
 	peakOne  int   // of one connection
 	peakPool int   // blocks of MELO's pool on a host
@@ -49,7 +49,6 @@ type track struct {
 // open returns the tracer of a new connection.
 func (t *tracks) open(host int) *track {
 	x := &track{t: t, host: host}
-	t.conns[host]++
 	t.all = append(t.all, x)
 	return x
 }
@@ -81,6 +80,7 @@ func (x *track) size(now mono.Time, n int) {
 	t := x.t
 	if !x.known {
 		x.known, x.born, x.since = true, now, now
+		t.conns[x.host]++
 	}
 	t.area += float64(x.bytes) * float64(now-x.since)
 	t.live[x.host] += n - x.bytes
@@ -123,7 +123,9 @@ func (t *tracks) number(n *scenario.Number, ended engine.Time) float64 {
 	case "copied":
 		return 100 * float64(t.ahead) / float64(t.bytes)
 	case "pool":
-		return 100 * float64(t.peakPool) * 8 / 1024
+		// What a connection has lost to another one it says with its next packet only; then the pool has
+		// been full.
+		return min(100*float64(t.peakPool)*8/1024, 100)
 	case "state":
 		if n.Take == "max" {
 			return float64(t.peakOne)
