@@ -28,7 +28,7 @@ func (h *host) NextRecv(w *qp.RecvWQE) bool {
 
 func (h *host) CompleteSend(c qp.CQE) { h.nic.k.complete((*QP)(h), c, false) }
 func (h *host) CompleteRecv(c qp.CQE) { h.nic.k.complete((*QP)(h), c, true) }
-func (h *host) Notify(qp.Event)       { h.events++ }
+func (h *host) Notify(qp.Event)       {}
 
 // at returns n bytes of memory.
 func (h *host) at(va uint64, n int) ([]byte, bool) {

@@ -45,7 +45,8 @@ type QPConfig struct {
 	// Class of the NIC's scheduler, which must be less than sched.Classes.
 	Class uint8
 	Ctx   any
-	// Spares, if not nil, has closed queue pairs that are used again instead of making new ones.
+	// Spares, if not nil, has closed queue pairs that are used again instead of making new ones. All
+	// configurations with the same Spares are alike but for User, Ctx and Traffic.
 	Spares *Spares
 }
 
@@ -75,7 +76,6 @@ type QP struct {
 	holding  bool
 	closed   bool
 	ecn      bool
-	events   int
 	placed   uint64
 }
 

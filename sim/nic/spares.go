@@ -29,11 +29,11 @@ func (s *Spares) take(n *NIC) *QP {
 	return all[last]
 }
 
-// reopen makes q a queue pair of c, as newQP would, with phantom memory and no shared receives.
+// reopen makes q, which was made for a configuration like c, what newQP would make.
 func (n *NIC) reopen(q *QP, c *QPConfig) error {
 	q.sends.clear()
 	q.own.clear()
-	q.Ctx, q.user, q.closed, q.events = c.Ctx, c.User, false, 0
+	q.Ctx, q.user, q.closed = c.Ctx, c.User, false
 	if err := n.number(q); err != nil {
 		return err
 	}

@@ -166,22 +166,31 @@ func TestDirectWakes(t *testing.T) {
 	}
 }
 
-// TestMapKnown maps more of a memfd that has been sent.
-func TestMapKnown(t *testing.T) {
-	h := pair(t, testLimits)[0]
-	u := h.connect(t)
-	fd, mem, err := shm.New("known", memSize, shm.SealSize)
+// mapFirst maps the first page of a memfd, and returns its memory, the mapping's handle, and the
+// command that maps the second page without sending the memfd again.
+func (u *user) mapFirst(t *testing.T) (mem []byte, handle uint32, second uverbs.MapMemory) {
+	t.Helper()
+	fd, mem, err := shm.New("first", memSize, shm.SealSize)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(fd)
-	defer func() { _ = shm.Unmap(mem) }()
+	t.Cleanup(func() {
+		unix.Close(fd)
+		_ = shm.Unmap(mem)
+	})
 	const base = 1 << 30
 	resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: base, Length: 4096})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := uverbs.MapMemory{Base: base + 4096, Length: 4096, Offset: 4096, Flags: uverbs.MapKnown, Memory: word(resp, 1)}
+	return mem, word(resp, 0), uverbs.MapMemory{Base: base + 4096, Length: 4096, Offset: 4096, Flags: uverbs.MapKnown, Memory: word(resp, 1)}
+}
+
+// TestMapKnown maps more of a memfd that has been sent.
+func TestMapKnown(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	mem, _, m := u.mapFirst(t)
 	stale, never := m, m
 	stale.Memory--
 	never.Flags |= 2
@@ -192,7 +201,7 @@ func TestMapKnown(t *testing.T) {
 	}
 	handle := u.handle(uverbs.ExtMapMemory, m)
 	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
-	reg := uverbs.RegMR{Start: base + 4096, HCAVA: base + 4096, Length: 100, PDHandle: pd, AccessFlags: 3}
+	reg := uverbs.RegMR{Start: m.Base, HCAVA: m.Base, Length: 100, PDHandle: pd, AccessFlags: 3}
 	for want, src := range map[error]uverbs.MRSource{
 		unix.ENOENT: {Kind: uverbs.SourceMapped, Handle: 99},
 		unix.EINVAL: {Kind: 4},
@@ -211,7 +220,7 @@ func TestMapKnown(t *testing.T) {
 	}
 	// It is that memory, whatever else the client says lies at the address.
 	copy(mem[4096:], "known")
-	err = h.shard.Do(t.Context(), func(_ mono.Time, n *rocev2.NIC) {
+	err := h.shard.Do(t.Context(), func(_ mono.Time, n *rocev2.NIC) {
 		for _, r := range n.MRs() {
 			if b, ok := r.Ctx.(*memoryRegion).keep.mapping.find(reg.Start, 5); !ok || string(b) != "known" {
 				t.Errorf("%q, %t", b, ok)
@@ -228,19 +237,7 @@ func TestMapKnown(t *testing.T) {
 func TestMapAndRegister(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
-	fd, mem, err := shm.New("together", memSize, shm.SealSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	defer func() { _ = shm.Unmap(mem) }()
-	const base = 1 << 30
-	resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: base, Length: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := word(resp, 0)
-	m := uverbs.MapMemory{Base: base + 4096, Length: 4096, Offset: 4096, Flags: uverbs.MapKnown, Memory: word(resp, 1)}
+	_, old, m := u.mapFirst(t)
 	reg := uverbs.RegMR{Start: m.Base, HCAVA: m.Base, Length: 100, AccessFlags: 3, PDHandle: u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})}
 	together := func(out int, reg uverbs.RegMR, m uverbs.MapMemory, given uint32) ([]byte, error) {
 		resp, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, out, reg, uverbs.MRSource{Kind: uverbs.SourceMap, Handle: given}, m), nil)
@@ -274,7 +271,7 @@ func TestMapAndRegister(t *testing.T) {
 			t.Errorf("case %d: %v, want %v; %d mappings", i, err, c.want, mapped()-before)
 		}
 	}
-	resp, err = together(20, reg, m, old)
+	resp, err := together(20, reg, m, old)
 	if err != nil || len(resp) != 20 || mapped() != before {
 		t.Fatalf("%v, %d bytes, %d mappings more", err, len(resp), mapped()-before)
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -46,8 +47,8 @@ var tolds = []told{
 }
 
 // longTimeouts are timeouts that no machine is late for, of the profiles that have their own.
-var longTimeouts = map[string]string{
-	"irn": "rto_low_us: 250000, rto_high_us: 250000", "melo": "rto_us: 250000", "eunomia": "rto_us: 250000",
+var longTimeouts = map[string]map[string]float64{
+	"rc": {}, "irn": {"rto_low_us": 250_000, "rto_high_us": 250_000}, "melo": {"rto_us": 250_000}, "eunomia": {"rto_us": 250_000},
 }
 
 const toldTimeout = 16 // 4.096 us * 2^16: 268 ms
@@ -61,7 +62,9 @@ func TestSimulatorTellsTheWire(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := newLab(t, testbed.LabOptions{NoOffload: true, Extra: fmt.Sprintf("    profile: %s\n    transports: {%s: {recovery: {%s}}}\n", name, name, longTimeouts[name])})
+			recovery, err := json.Marshal(longTimeouts[name]) // which is YAML, too
+			lab.Must(t, err)
+			l := newLab(t, testbed.LabOptions{NoOffload: true, Extra: fmt.Sprintf("    profile: %s\n    transports: {%s: {recovery: %s}}\n", name, name, recovery)})
 			l.verify("write-bw -n 1") // the NICs get to know each other
 			for _, c := range tolds {
 				t.Run(fmt.Sprint(c), func(t *testing.T) {
@@ -168,14 +171,8 @@ func simulate(t *testing.T, name string, c told) (lines [2][]string) {
 	if c.verb == workload.Read { // the destination posts it
 		o.flow.Src, o.flow.Dst = 1, 0
 	}
-	params := map[string]float64{}
-	for _, p := range strings.Split(longTimeouts[name], ", ") {
-		if key, _, ok := strings.Cut(p, ": "); ok {
-			params[key] = 250_000
-		}
-	}
 	s, err := sim.New(sim.Config{Graph: fabric.Pair(fabric.Wires{HostRate: 10e9, Delay: 100 * engine.Microsecond}, false), Profile: name,
-		Spec: profile.Spec{Recovery: profile.Part{Params: params}}, MTU: 1024, Persistent: true, Apps: []workload.App{o}, Check: true,
+		Spec: profile.Spec{Recovery: profile.Part{Params: longTimeouts[name]}}, MTU: 1024, Persistent: true, Apps: []workload.App{o}, Check: true,
 		QP:     nic.QPConfig{MaxUnacked: 256, Timeout: toldTimeout, FirstPSN: 1<<24 - 10, Tuning: qp.Software},
 		Faults: map[string][]string{"h0-h1": c.rules, "h1-h0": c.rules}})
 	lab.Must(t, err)
