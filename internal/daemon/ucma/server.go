@@ -57,19 +57,17 @@ type nic struct {
 	agent *cm.Agent // belongs to the shard
 }
 
+// do runs f on the NIC's shard.
+func (n *nic) do(f func(now mono.Time, core *rocev2.NIC) error) error { return on(n.Shard.Do, f) }
+
 // look is do for what only reads.
 func (n *nic) look(f func(core *rocev2.NIC) error) error {
-	var err error
-	if derr := n.Shard.Look(context.Background(), func(_ mono.Time, core *rocev2.NIC) { err = f(core) }); derr != nil {
-		return unix.EIO
-	}
-	return err
+	return on(n.Shard.Look, func(_ mono.Time, core *rocev2.NIC) error { return f(core) })
 }
 
-// do runs f on the NIC's shard.
-func (n *nic) do(f func(now mono.Time, core *rocev2.NIC) error) error {
+func on(shard func(context.Context, func(mono.Time, *rocev2.NIC)) error, f func(mono.Time, *rocev2.NIC) error) error {
 	var err error
-	if derr := n.Shard.Do(context.Background(), func(now mono.Time, core *rocev2.NIC) { err = f(now, core) }); derr != nil {
+	if derr := shard(context.Background(), func(now mono.Time, core *rocev2.NIC) { err = f(now, core) }); derr != nil {
 		return unix.EIO
 	}
 	return err
