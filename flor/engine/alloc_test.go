@@ -81,11 +81,11 @@ func TestNoAllocation(t *testing.T) {
 	x := newExchange(t)
 	small, large := Buffer{Data: make([]byte, 100)}, Buffer{Data: make([]byte, 40<<10)}
 	messages := func() {
-		if err := x.ends[0].Send(x.now, 1, small); err != nil {
+		if err := x.ends[0].Send(x.now, 1, 0, small); err != nil {
 			t.Fatal(err)
 		}
 		x.pass(0)
-		if err := x.ends[0].Send(x.now, 2, large); err != nil {
+		if err := x.ends[0].Send(x.now, 2, 0, large); err != nil {
 			t.Fatal(err)
 		}
 		x.pass(0) // request
@@ -109,7 +109,7 @@ func BenchmarkMessage(b *testing.B) {
 	small := Buffer{Data: make([]byte, 100)}
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = x.ends[0].Send(x.now, 1, small)
+		_ = x.ends[0].Send(x.now, 1, 0, small)
 		x.pass(0)
 	}
 }

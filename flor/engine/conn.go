@@ -107,10 +107,16 @@ func (c *Conn) follow(now mono.Time, on int) bool {
 	return true
 }
 
-// Close ends the connection. Messages that have not been acknowledged are told of with ErrClosed. The
-// peer is not informed: whoever has connected the queue pairs does that.
-func (c *Conn) Close(now mono.Time) {
-	c.fail(now, ErrClosed)
+// Close ends the connection. What has come is acknowledged; messages that have not been are told of with
+// ErrClosed. The peer is not informed: whoever has connected the queue pairs does that.
+func (c *Conn) Close(now mono.Time) { c.Fail(now, ErrClosed) }
+
+// Fail is Close for another reason.
+func (c *Conn) Fail(now mono.Time, err error) {
+	if c.err == nil {
+		c.sendAck(now)
+	}
+	c.fail(now, err)
 	c.e.tell(now)
 }
 
@@ -167,9 +173,9 @@ func (c *Conn) expired(now mono.Time) {
 	c.pump(now)
 }
 
-// Send takes a message, which the user is told of later under id. Its memory must stay as it is until
-// then. If as many as possible are under way it reports ErrFull.
-func (c *Conn) Send(now mono.Time, id uint64, data Buffer) error {
+// Send takes a message, which the user is told of later under id; the peer's user is given the tag with it.
+// Its memory must stay as it is until then. If as many as possible are under way it reports ErrFull.
+func (c *Conn) Send(now mono.Time, id uint64, tag uint32, data Buffer) error {
 	switch cfg := &c.e.cfg; {
 	case c.err != nil:
 		return c.err
@@ -181,7 +187,7 @@ func (c *Conn) Send(now mono.Time, id uint64, data Buffer) error {
 	if c.outstanding == 0 {
 		c.progress = now
 	}
-	m := c.newOutbound(id, data)
+	m := c.newOutbound(id, tag, data)
 	if len(data.Data) <= int(c.e.cfg.MaxSend) {
 		m.mid = c.message
 		c.message++
@@ -214,6 +220,7 @@ const kindWrite Kind = 0
 // outbound is a message that the user is to be told of.
 type outbound struct {
 	id   uint64
+	tag  uint32
 	data Buffer
 	mid  uint32
 	sent uint32 // bytes that have been handed out once

@@ -111,6 +111,16 @@ func (e *Engine) Connected(now mono.Time, qp QPN) {
 	}
 }
 
+// Disconnected tells that a queue pair has failed without a completion that says so, or that the peer has left
+// it. The NIC is asked to connect it anew.
+func (e *Engine) Disconnected(now mono.Time, qp QPN) {
+	if c := e.conns[qp]; c != nil && c.err == nil {
+		c.switchFrom(now, c.slot(qp))
+		c.pump(now)
+		e.tell(now)
+	}
+}
+
 // Complete takes a completion of a data queue pair.
 func (e *Engine) Complete(now mono.Time, cp *Completion) {
 	e.synchronise(now)

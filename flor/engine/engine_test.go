@@ -86,7 +86,7 @@ func (s *script) header(i int) (h Header) {
 // send has c send n bytes.
 func (s *script) send(t testing.TB, c *Conn, now mono.Time, id uint64, n int) {
 	t.Helper()
-	if err := c.Send(now, id, Buffer{Data: make([]byte, n)}); err != nil {
+	if err := c.Send(now, id, 0, Buffer{Data: make([]byte, n)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -475,7 +475,7 @@ func TestSilence(t *testing.T) {
 		if n := s.e.Counters().Timeouts; n < 5 || n > 20 {
 			t.Errorf("%d timeouts in a second", n)
 		}
-		if err := c.Send(1<<41, 3, Buffer{}); !errors.Is(err, ErrSilent) {
+		if err := c.Send(1<<41, 3, 0, Buffer{}); !errors.Is(err, ErrSilent) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -483,12 +483,12 @@ func TestSilence(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	s, c := newScript(t, Config{Queue: 2})
-	if err := c.Send(1, 1, Buffer{Data: make([]byte, 1<<20+1)}); !errors.Is(err, ErrTooLong) {
+	if err := c.Send(1, 1, 0, Buffer{Data: make([]byte, 1<<20+1)}); !errors.Is(err, ErrTooLong) {
 		t.Errorf("too long: %v", err)
 	}
 	s.send(t, c, 1, 1, 10)
 	s.send(t, c, 1, 2, 10)
-	if err := c.Send(1, 3, Buffer{}); !errors.Is(err, ErrFull) {
+	if err := c.Send(1, 3, 0, Buffer{}); !errors.Is(err, ErrFull) {
 		t.Errorf("the third of two: %v", err)
 	}
 	if _, err := s.e.Open(1, ConnConfig{QPs: []QPN{1}, Peers: []QPN{1}}); !errors.Is(err, ErrConfig) {

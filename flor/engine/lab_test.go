@@ -471,7 +471,7 @@ func (n *node) send(c *Conn, id uint64, size int) error {
 	content(id, b.Data)
 	s := &sentMessage{b: b}
 	n.sent[id] = s
-	err := c.Send(n.l.now, id, b)
+	err := c.Send(n.l.now, id, uint32(id), b)
 	if err != nil {
 		delete(n.sent, id)
 	}
@@ -493,7 +493,11 @@ func (n *node) Delivered(_ mono.Time, c *Conn, m Message) {
 	if len(m.Data) == 0 {
 		n.empty++
 	} else {
-		n.got[binary.LittleEndian.Uint64(m.Data)]++
+		id := binary.LittleEndian.Uint64(m.Data)
+		if m.Tag != uint32(id) {
+			n.l.t.Fatalf("message %d has tag %d", id, m.Tag)
+		}
+		n.got[id]++
 	}
 	if m.Landing { // it is the application's now, which writes to it
 		for i := range n.landings {

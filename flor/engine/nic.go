@@ -84,6 +84,7 @@ type Completion struct {
 // Message is one that has arrived.
 type Message struct {
 	Data []byte // valid until Release
+	Tag  uint32 // of Conn.Send
 	// Landing is set if the message lies in the buffer that User.Landing gave for it, which is Buffer.
 	Landing bool
 	Buffer  Buffer

@@ -23,6 +23,7 @@ type receiver struct {
 // first of them was received, where it has room as a whole.
 type inbound struct {
 	mid, length uint32
+	tag         uint32
 	buf         int
 	got         units
 	next        *inbound
@@ -33,6 +34,7 @@ type landing struct {
 	state  landingState
 	mid    uint32
 	length uint32
+	tag    uint32
 	b      Buffer
 	key    uint32
 	got    units
@@ -135,11 +137,11 @@ func (c *Conn) takeMessage(h *Header, buf int, payload []byte) (kept, ok bool) {
 		return false, false
 	}
 	if n == h.Length { // most are whole: where they lie, there they are delivered
-		c.delivered(Message{Data: payload, buf: buf})
+		c.delivered(Message{Data: payload, Tag: h.Tag, buf: buf})
 		return true, true
 	}
 	at, i := c.partial(h.Message)
-	if at != nil && at.length != h.Length {
+	if at != nil && (at.length != h.Length || at.tag != h.Tag) {
 		c.e.ctr.BadHeaders++
 		return false, false
 	}
@@ -154,7 +156,7 @@ func (c *Conn) takeMessage(h *Header, buf int, payload []byte) (kept, ok bool) {
 	copy(whole[h.Offset:h.Offset+n], payload)
 	at.got.add(h.Offset/unit, (n+unit-1)/unit)
 	if at.got.left == 0 {
-		c.delivered(Message{Data: whole[:h.Length:h.Length], buf: at.buf})
+		c.delivered(Message{Data: whole[:h.Length:h.Length], Tag: at.tag, buf: at.buf})
 		c.forget(i)
 	}
 	return kept, true
@@ -183,7 +185,7 @@ func (c *Conn) begin(h *Header, buf int) *inbound {
 	} else {
 		c.idle = p.next
 	}
-	*p = inbound{mid: h.Message, length: h.Length, buf: buf}
+	*p = inbound{mid: h.Message, length: h.Length, tag: h.Tag, buf: buf}
 	p.got.expect(h.Length, c.e.cfg.Unit)
 	c.partials = append(c.partials, p)
 	c.e.held++
@@ -215,7 +217,7 @@ func (c *Conn) takeRequest(h *Header) bool {
 	if !free || h.Length <= c.e.cfg.MaxSend || uint64(h.Length) > uint64(c.e.cfg.MaxMessage()) {
 		return false
 	}
-	*l = landing{state: landingWaits, mid: h.Message, length: h.Length}
+	*l = landing{state: landingWaits, mid: h.Message, length: h.Length, tag: h.Tag}
 	l.got.expect(h.Length, c.e.cfg.Unit)
 	c.offer(l)
 	return true
@@ -304,7 +306,7 @@ func (c *Conn) place(l *landing, i Imm, n uint32) {
 	}
 	// A WRITE of this message that is still under way must change nothing any more.
 	c.e.nic.Revoke(l.key)
-	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Landing: true, Buffer: l.b})
+	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Tag: l.tag, Landing: true, Buffer: l.b})
 	*l = landing{state: landingOver, mid: l.mid}
 }
 

@@ -67,14 +67,14 @@ func (s *sender) init(c *Config, first Numbers, cc ccalgo.Controller, chunker Ch
 }
 
 // newOutbound returns a message that the user is to be told of.
-func (s *sender) newOutbound(id uint64, data Buffer) *outbound {
+func (s *sender) newOutbound(id uint64, tag uint32, data Buffer) *outbound {
 	m := s.spare
 	if m == nil {
 		m = &outbound{}
 	} else {
 		s.spare = m.next
 	}
-	*m = outbound{id: id, data: data, chunks: m.chunks[:0], next: s.first}
+	*m = outbound{id: id, tag: tag, data: data, chunks: m.chunks[:0], next: s.first}
 	if s.first != nil {
 		s.first.prev = m
 	}
@@ -198,7 +198,7 @@ func (c *Conn) post(now mono.Time, p *piece, window uint64) {
 		h := Header{Kind: p.kind, Hint: hint, RN: p.rn, GN: c.gn, Message: p.mid, Offset: p.offset, Key: p.key, Addr: p.addr}
 		switch p.kind {
 		case KindMessage, KindRequest:
-			h.Length = p.m.len()
+			h.Length, h.Tag = p.m.len(), p.m.tag
 		case KindRewrite:
 			h.Message = uint32(MakeImm(false, p.mid, p.offset/c.e.cfg.Unit))
 		}

@@ -74,8 +74,8 @@ const HeaderLen = 32
 //	 0 kind | flags: bit 0 hint | zero, 2 B
 //	 4 reliable sequence number, 4 B
 //	 8 global sequence number, 8 B
-//	16 message: id, length, offset in bytes, 4 B each; 4 B zero
-//	   request: id, length; 8 B zero
+//	16 message: id, length, offset in bytes, tag, 4 B each
+//	   request: id, length, 4 B each; 4 B zero; tag, 4 B
 //	   grant:   id, key, 4 B each; address, 8 B
 //	   rewrite: immediate of the WRITE, without hint, 4 B; 12 B zero
 //
@@ -87,6 +87,7 @@ type Header struct {
 	GN   uint64 // another one for each
 
 	Message uint32 // id; of KindRewrite the Imm
+	Tag     uint32 // the user's: KindMessage, KindRequest
 	Length  uint32 // of the whole message: KindMessage, KindRequest
 	Offset  uint32 // KindMessage, in bytes
 	Key     uint32 // KindGrant
@@ -109,8 +110,10 @@ func (h *Header) Put(b []byte) {
 	case KindMessage:
 		be.PutUint32(b[20:], h.Length)
 		be.PutUint32(b[24:], h.Offset)
+		be.PutUint32(b[28:], h.Tag)
 	case KindRequest:
 		be.PutUint32(b[20:], h.Length)
+		be.PutUint32(b[28:], h.Tag)
 	case KindGrant:
 		be.PutUint32(b[20:], h.Key)
 		be.PutUint64(b[24:], h.Addr)
@@ -128,9 +131,9 @@ func (h *Header) Parse(b []byte) error {
 	second, rest := be.Uint32(b[20:]), be.Uint64(b[24:])
 	switch h.Kind {
 	case KindMessage:
-		h.Length, h.Offset, zero = second, uint32(rest>>32), zero|rest&(1<<32-1)
+		h.Length, h.Offset, h.Tag = second, uint32(rest>>32), uint32(rest)
 	case KindRequest:
-		h.Length, zero = second, zero|rest|uint64(h.Message>>midBits)
+		h.Length, h.Tag, zero = second, uint32(rest), zero|rest>>32|uint64(h.Message>>midBits)
 	case KindGrant:
 		h.Key, h.Addr, zero = second, rest, zero|uint64(h.Message>>midBits)
 	case KindRewrite:

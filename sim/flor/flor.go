@@ -171,7 +171,7 @@ func (h *Host) Memory(n int) (b flor.Buffer, ok bool) {
 
 // Send sends a message by a connection of this host.
 func (h *Host) Send(c *flor.Conn, id uint64, b flor.Buffer) error {
-	err := c.Send(h.Now(), id, b)
+	err := c.Send(h.Now(), id, 0, b)
 	h.rearm()
 	return err
 }
