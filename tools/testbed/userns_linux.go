@@ -39,8 +39,10 @@ func Own() Privilege {
 	return Root
 }
 
-// ErrNoUserNS says that this system lets ordinary users make no user namespaces.
-var ErrNoUserNS = errors.New("testbed: user namespaces are not available")
+// ErrNoUserNS says that this system does not let this user make the network, and what would.
+var ErrNoUserNS = errors.New("network namespaces with TAP devices take root, or user namespaces for ordinary users " +
+	"(sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, " +
+	"a seccomp profile that permits them), and /dev/net/tun (modprobe tun)")
 
 // InUserNamespace runs this program again, with the same arguments, as root of
 // a new user namespace, and returns its exit code. When ctx ends, it gets SIGTERM.

@@ -1,10 +1,14 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"roced/internal/observe/decode"
 	"roced/internal/test/lab"
@@ -39,6 +43,35 @@ func TestCapture(t *testing.T) {
 			}
 			t.Run("tshark", func(t *testing.T) { dissect(t, files[0], len(a)) })
 		})
+	}
+}
+
+// TestCaptureOnFullDisk: that the capture of the configuration finds no room is logged when it happens, with the
+// daemon still there, and the NIC goes on.
+func TestCaptureOnFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to mount a small file system")
+	}
+	small := lab.Dir(t)
+	lab.Must(t, unix.Mount("none", small, "tmpfs", 0, "size=64k"))
+	defer func() { lab.Must(t, unix.Unmount(small, unix.MNT_DETACH)) }()
+	l := newLab(t, onUnix)
+	h := l.Host[0]
+	text, err := os.ReadFile(h.Config)
+	lab.Must(t, err)
+	file := filepath.Join(small, "all.pcapng")
+	lab.Must(t, os.WriteFile(h.Config, fmt.Appendf(text, "    capture: {file: %q}\n", file), 0o600))
+	lab.Must(t, h.Stop(os.Interrupt))
+	lab.Must(t, h.Start(lab.Bin))
+	l.verify("write-bw -s 64k -n 8")
+	lab.Eventually(t, lab.Limit, "a word about the full disk", func() bool {
+		log, err := os.ReadFile(h.LogFile)
+		return err == nil && strings.Contains(string(log), "nothing more is written") && strings.Contains(string(log), file) &&
+			strings.Contains(string(log), "no space left on device")
+	})
+	l.verify("write-bw -s 64k -n 8")
+	if err := h.Stop(os.Interrupt); err == nil {
+		t.Error("the daemon ends as if the capture were whole")
 	}
 }
 

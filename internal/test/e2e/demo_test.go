@@ -41,9 +41,14 @@ func TestDemo(t *testing.T) {
 			t.Errorf("the demo does not say %q:\n%s", want, text)
 		}
 	}
-	for _, name := range []string{"demo.pcapng", "a.log", "b.log"} {
-		if !pathExists(filepath.Join(out, name)) {
-			t.Errorf("no %s", name)
+	if !pathExists(filepath.Join(out, "demo.pcapng")) {
+		t.Error("no capture")
+	}
+	for _, name := range []string{"a.log", "b.log"} {
+		log, err := os.ReadFile(filepath.Join(out, name))
+		lab.Must(t, err)
+		if !strings.Contains(string(log), "nic="+testbed.Device+" ") { // UCX's tools want both to have one name
+			t.Errorf("the device is not %s in %s:\n%s", testbed.Device, name, log)
 		}
 	}
 	code, text, diag = said(t, "rocectl", "decode", filepath.Join(out, "demo.pcapng"), "--json")
@@ -55,7 +60,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoOfAnOrdinaryUser runs the demo on UDP sockets, confined as in a container without any right.
+// TestDemoOfAnOrdinaryUser runs the demo confined as in a container without any right, where there are no user
+// namespaces either: it takes UDP sockets, and says what TAPs would need.
 func TestDemoOfAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
@@ -70,11 +76,15 @@ func TestDemoOfAnOrdinaryUser(t *testing.T) {
 	own := filepath.Join(dir, "own")
 	lab.Must(t, os.Mkdir(own, 0o755))
 	lab.Must(t, os.Chown(own, nobody, nobody))
-	c := confined(filepath.Join(dir, "demo"), "-link", "udp", "-bin", dir, "-out", filepath.Join(own, "out"))
-	c.Env = append(c.Env, "TMPDIR="+own)
-	p := lab.LaunchCmd(t, bed.NS[0].Start, c)
+	start := func(more ...string) *lab.Proc {
+		c := confined(append([]string{filepath.Join(dir, "demo"), "-bin", dir, "-out", filepath.Join(own, "out")}, more...)...)
+		c.Env = append(c.Env, "TMPDIR="+own)
+		return lab.LaunchCmd(t, bed.NS[0].Start, c)
+	}
+	start("-link", "tap").Fails(lab.Limit, "root", "unprivileged_userns_clone", "/dev/net/tun")
+	p := start()
 	lab.Must(t, p.Wait(2*lab.Limit))
-	for _, want := range []string{"takes no privilege", "state ACTIVE", "port udp", "RC FETCH_ADD         ok", "Latency:"} {
+	for _, want := range []string{"may not make network namespaces", "takes no privilege", "state ACTIVE", "port udp", "RC FETCH_ADD         ok", "Latency:"} {
 		if !strings.Contains(p.Said(), want) {
 			t.Errorf("the demo does not say %q:\n%s", want, p.Said())
 		}
