@@ -207,8 +207,12 @@ func (s *setup) start(t *testing.T, log *os.File, args ...string) *container {
 		must(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
 	must(t, os.Chmod(filepath.Join(root, "tmp"), 0o777)) // what is mounted there takes that over
-	for inside := range s.binds {
-		must(t, os.MkdirAll(filepath.Join(root, inside), 0o755))
+	for inside, outside := range s.binds {
+		info, err := os.Stat(outside)
+		must(t, err)
+		if info.IsDir() { // runc makes what files are mounted on
+			must(t, os.MkdirAll(filepath.Join(root, inside), 0o755))
+		}
 	}
 	for _, l := range []string{"bin", "lib", "lib64", "sbin"} {
 		must(t, os.Symlink("usr/"+l, filepath.Join(root, l)))
