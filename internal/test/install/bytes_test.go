@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 
 	"roced/internal/test/lab"
@@ -17,8 +18,8 @@ import (
 // when is the time of the commits of checkouts.
 const when = "2026-01-02T03:04:05Z"
 
-// checkout makes a copy of the source in a folder of its own, as a repository with one commit, which is the same in all copies.
-func checkout(t *testing.T) string {
+// copied makes a copy of the source in a folder of its own, which is no repository.
+func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	list := exec.Command("git", "-C", root, "ls-files", "-coz", "--exclude-standard")
@@ -36,6 +37,13 @@ func checkout(t *testing.T) string {
 		lab.Must(t, os.MkdirAll(filepath.Dir(to), 0o755))
 		lab.Must(t, os.WriteFile(to, text, info.Mode()))
 	}
+	return dir
+}
+
+// checkout makes a copy of the source as a repository with one commit, which is the same in all copies.
+func checkout(t *testing.T) string {
+	t.Helper()
+	dir := copied(t)
 	env := []string{"GIT_AUTHOR_DATE=" + when, "GIT_COMMITTER_DATE=" + when}
 	command(t, env, "git", "-C", dir, "init", "-q")
 	command(t, env, "git", "-C", dir, "add", "-A")
@@ -87,4 +95,24 @@ func sameFile(t *testing.T, dirs []string, name string) []byte {
 		t.Errorf("%s is of other bytes when it is built in another folder", name)
 	}
 	return one
+}
+
+// TestLintWithoutGit: formatting is checked in a tree that is no repository, such as an unpacked archive, and where
+// nobody types anything: gofmt without the names of files would wait for its input. What the go command does is left
+// out, which asks no repository.
+func TestLintWithoutGit(t *testing.T) {
+	dir := copied(t)
+	lint := func() *lab.Proc {
+		c := exec.Command("make", "-s", "-C", dir, "lint", "GO=true")
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with gofmt
+		_, err := c.StdinPipe()                             // never closed
+		lab.Must(t, err)
+		return lab.LaunchCmd(t, (*exec.Cmd).Start, c)
+	}
+	lab.Must(t, lint().Wait(lab.Limit))
+	lab.Must(t, os.WriteFile(filepath.Join(dir, "bad.go"), []byte("package  bad\n"), 0o644))
+	bad := lint()
+	if err := bad.Wait(lab.Limit); err == nil || !strings.Contains(bad.Said(), "bad.go") || !strings.Contains(bad.Said(), "gofmt needed") {
+		t.Errorf("an ill-formatted file is not found: %v\n%s", err, bad.Said())
+	}
 }
