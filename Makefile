@@ -65,10 +65,11 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
 
-mutants: ## take each mechanism of docs/transports.md, docs/ports.md and docs/simulator.md out: the test that it names must fail
+mutants: ## take each mechanism of docs/transports.md, ports.md, simulator.md and clients.md out: the test that it names must fail
 	$(GO) run ./tools/mutants
 	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/ports.md
 	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/simulator.md
+	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/clients.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants

@@ -51,13 +51,18 @@ bool ring_empty(const struct ring *r)
 static bool complete(const struct ring *cq, uint64_t wr_id, uint32_t qpn)
 {
 	uint32_t p = *producer(cq), next = (p + 1) & mask(cq);
-	struct ib_uverbs_wc *wc = slot(cq, p, sizeof *wc);
-	if (next == (*consumer(cq) & mask(cq)) || !wc)
+	struct {
+		struct ib_uverbs_wc wc;
+		uint64_t time;
+	} *c = slot(cq, p, sizeof *c);
+	struct ib_uverbs_wc *wc = &c->wc;
+	if (next == (*consumer(cq) & mask(cq)) || !c)
 		return false;
 	memset(wc, 0, sizeof *wc);
 	wc->wr_id = wr_id;
 	wc->status = WC_FLUSH_ERR;
 	wc->qp_num = qpn;
+	c->time = stamp_now();
 	atomic_store(producer(cq), next);
 	return true;
 }

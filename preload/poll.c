@@ -15,13 +15,12 @@ enum { PATIENCE = 16 };
 
 typedef int poll_fn(void *cq, int n, void *wc);
 typedef int start_fn(void *cq, void *attr);
-typedef void *create_fn(void *context, void *attr);
 typedef void *open_fn(void *device);
 
 /* The functions of the provider; all devices of ours have one. */
 static _Atomic(poll_fn *) stock_poll;
 static _Atomic(start_fn *) stock_start;
-static _Atomic(create_fn *) stock_create;
+static _Atomic(create_cq_fn *) stock_create;
 
 static __thread unsigned in_vain;
 
@@ -52,7 +51,7 @@ static int sharing_start(void *cq, void *attr)
 /* sharing_create creates an extended completion queue, whose functions are its own. */
 static void *sharing_create(void *context, void *attr)
 {
-	void **cq = atomic_load(&stock_create)(context, attr);
+	void **cq = stamp_create(atomic_load(&stock_create), context, attr);
 	if (cq) {
 		provider_mend_cq(cq);
 		HOOK(cq[START_POLL], stock_start, sharing_start);
@@ -67,8 +66,9 @@ void poll_share(void *ibv_context)
 		return;
 	HOOK(word[OPS_POLL_CQ], stock_poll, sharing_poll);
 	if ((uintptr_t)word[ABI_COMPAT] == UINTPTR_MAX &&
-	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - CREATE_CQ_EX) * sizeof *word) {
+	    (size_t)word[VERBS_SIZE] >= (CONTEXT_WORDS - QUERY_RT_VALUES) * sizeof *word) {
 		HOOK(word[CREATE_CQ_EX], stock_create, sharing_create);
+		stamp_query(word);
 		provider_mend(word);
 	}
 }

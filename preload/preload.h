@@ -19,6 +19,7 @@
  *   address.c  who resolves addresses
  *   poll.c     sharing the processor while polling
  *   provider.c errors of the provider, put right
+ *   stamp.c    time stamps of completions
  *   explain.c  what the user at the terminal is told
  *   mr.c       memory regions: page replacement
  *   rdmacm.c   the rdma_cm ABI
@@ -334,6 +335,17 @@ void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* poll_share makes polling of a context's completion queues share the processor. */
 void poll_share(void *ibv_context);
+
+/* ---- stamp.c ---- */
+
+typedef void *create_cq_fn(void *ibv_context, void *attr);
+/* stamp_create makes an extended completion queue by a function that has no time stamps, and gives it
+ * those that are asked for. */
+void *stamp_create(create_cq_fn *create, void *ibv_context, void *attr);
+/* stamp_now is the time stamp of a completion that is made now. */
+uint64_t stamp_now(void);
+/* stamp_query lets a context tell what its clock shows. */
+void stamp_query(void **ibv_context);
 
 /* ---- provider.c ---- */
 

@@ -1,6 +1,9 @@
 package qp
 
-import "roced/bth"
+import (
+	"roced/bth"
+	"roced/mono"
+)
 
 // Type is the transport service of a queue pair, numbered as ibv_qp_type.
 type Type uint8
@@ -186,6 +189,7 @@ type CQE struct {
 	SrcQP     uint32
 	PKeyIndex uint16
 	SL        uint8
+	Time      mono.Time // when the NIC has completed it; set by the NIC
 }
 
 // Access are memory access rights, as ibv_access_flags.

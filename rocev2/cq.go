@@ -177,6 +177,7 @@ func (c *CQ) push(e qp.CQE) (woken bool) {
 		return false
 	}
 	c.cqe = e
+	c.cqe.Time = c.nic.now
 	if !c.ring.Push(&c.cqe) {
 		c.failed = true
 		c.nic.failQueuePairs(c)

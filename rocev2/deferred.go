@@ -271,6 +271,7 @@ func (d *deferrals) tell(now mono.Time) {
 
 // Accessed tells that a has ended. Its queue pair goes on.
 func (n *NIC) Accessed(now mono.Time, a *MemoryAccess) {
+	n.now = now
 	d := a.of
 	a.ended = true
 	if d.q.defers != d {

@@ -148,6 +148,7 @@ func (n *NIC) portEvent(e qp.Event) {
 // Doorbell tells that send work requests may have been posted to q. Before RTS they may
 // not (IBTA vol.1 10.3.1), and are discarded.
 func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
+	n.now = now
 	if q.node.replaced == nil && q.State() < qp.RTS {
 		q.sq.Reset()
 		return
@@ -159,6 +160,7 @@ func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
 // RecvPosted tells that receive work requests may have been posted. Only a queue
 // pair in the ERR state needs to hear of it, to flush them.
 func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
+	n.now = now
 	q.core.RecvPosted(now)
 	n.settle(q)
 }
@@ -166,6 +168,7 @@ func (n *NIC) RecvPosted(now mono.Time, q *QueuePair) {
 // Advance fires the timers of queue pairs, of address resolution and of the GSI that
 // are due.
 func (n *NIC) Advance(now mono.Time) {
+	n.now = now
 	n.advanceNeighbours(now)
 	n.advanceGroups(now)
 	n.advanceQPs(now)

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"time"
 
+	"roced/mono"
 	"roced/qp"
 )
 
@@ -148,4 +149,5 @@ type NIC struct {
 	ctr  Counters
 	obs  Observer
 	next NextTracer // waits for a queue pair that connects (trace.go)
+	now  mono.Time  // of the input that is dealt with: completions that come of it have this time
 }

@@ -182,6 +182,7 @@ func (n *NIC) checkCaps(verb string, c *QPCaps, srq bool) error {
 // belongs to the bit qp.AttrAV. On error nothing has changed.
 func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask, av *AddressVector) error {
 	const verb = "modify_qp"
+	n.now = now
 	if !n.ownsQP(q) {
 		return fail(verb, "qp", ErrInvalid)
 	}

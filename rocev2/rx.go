@@ -96,6 +96,7 @@ type rxState struct {
 // frame check sequence. With segSize > 0 it is a super-frame whose datagrams have
 // segSize bytes of UDP payload, the last one maybe less. frame is not kept.
 func (n *NIC) Receive(now mono.Time, frame []byte, segSize int) {
+	n.now = now
 	r := n.receiveFrame(now, frame, segSize)
 	if r == rxSegmented {
 		return

@@ -10,6 +10,7 @@ import (
 // sent to ourselves or discarded, it can return nil before all is done, and then
 // NextTimeout is past.
 func (n *NIC) PollTransmit(now mono.Time) *Frame {
+	n.now = now
 	n.flushRun()
 	n.sch.again = false
 	n.left(now)

@@ -114,7 +114,7 @@ func (q *CQ) Poll(wcs []WC) (int, error) {
 	for n < len(wcs) && q.ring.Next(&q.cqe) {
 		e := &q.cqe
 		wcs[n] = WC{WRID: e.WRID, Status: Status(e.Status), Opcode: e.Opcode, Flags: e.Flags, VendorErr: e.VendorErr,
-			ByteLen: e.ByteLen, Imm: e.Imm, QPN: e.QPN, SrcQP: e.SrcQP, PKeyIndex: e.PKeyIndex, SL: e.SL}
+			ByteLen: e.ByteLen, Imm: e.Imm, QPN: e.QPN, SrcQP: e.SrcQP, PKeyIndex: e.PKeyIndex, SL: e.SL, Time: e.Time}
 		n++
 	}
 	if n > 0 {

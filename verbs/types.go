@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"roced/mono"
 	"roced/qp"
 )
 
@@ -161,6 +162,10 @@ type WC struct {
 	SrcQP     uint32 // UD
 	PKeyIndex uint16
 	SL        uint8
+	// Time is when the device has completed the work request, on the clock of Context.Now: when the frame
+	// came that completed it, or had left if none had to come. It does not matter when it is polled. Zero
+	// if the device has no time stamps.
+	Time mono.Time
 }
 
 // Err returns nil, or an error that names the status.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -88,6 +89,40 @@ func TestUD(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	a.WaitSend(1)
+}
+
+// TestCompletionTimes: a completion has the time at which its last frame came: the message, or its
+// acknowledgement; one of UC that at which it had left. When it is polled does not matter.
+func TestCompletionTimes(t *testing.T) {
+	const delay = 10 * time.Microsecond
+	for _, uc := range []bool{false, true} {
+		left := map[byte]mono.Time{} // the last frame of each node
+		p := New(t, Options{Seed: 1, Delay: delay, Hook: OnlyRoCE(func(f *Flight) Fate {
+			left[f.From.Name[0]] = f.At
+			return Fate{}
+		})})
+		connect := p.RC
+		if uc {
+			connect = p.UC
+		}
+		a, b := connect()
+		src, dst := p.A.Buffer(3000), p.B.Buffer(3000)
+		b.PostRecv(7, dst.SGE())
+		p.Run(time.Millisecond)
+		a.Post(Send(1, src.SGE()))
+		p.Run(time.Millisecond)
+		sent := left[p.A.Name[0]]
+		received, acknowledged := sent.Add(delay), left[p.B.Name[0]].Add(delay)
+		if uc {
+			acknowledged = sent
+		}
+		if c := b.WaitRecv(7); c.Time != received {
+			t.Errorf("UC %v: received at %d, want %d", uc, c.Time, received)
+		}
+		if c := a.WaitSend(1); c.Time != acknowledged {
+			t.Errorf("UC %v: sent at %d, want %d", uc, c.Time, acknowledged)
+		}
+	}
 }
 
 // TestSolicited: a CQ that is armed for solicited completions sleeps through others.

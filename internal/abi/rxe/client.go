@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -188,7 +189,7 @@ type CQConsumer struct {
 
 // NewCQConsumer attaches to a ring that the daemon has created.
 func NewCQConsumer(mem []byte) (*CQConsumer, error) {
-	r, err := attach(mem, wcLen)
+	r, err := attach(mem, wcSlot)
 	if err != nil {
 		return nil, err
 	}
@@ -220,13 +221,13 @@ func (c *CQConsumer) Release() { atomic.StoreUint32(c.consumer, c.head) }
 
 // decodeWC reads a completion.
 func decodeWC(e []byte, w *qp.CQE) {
-	_ = e[wcLen-1]
+	_ = e[wcSlot-1]
 	*w = qp.CQE{
 		WRID: native.Uint64(e[wcWRID:]), Status: qp.Status(native.Uint32(e[wcStatus:])),
 		Opcode: qp.WCOpcode(native.Uint32(e[wcOpcode:])), Flags: qp.WCFlags(native.Uint32(e[wcFlags:])),
 		VendorErr: native.Uint32(e[wcVendorErr:]), ByteLen: native.Uint32(e[wcByteLen:]),
 		Imm: be.Uint32(e[wcEx:]), QPN: native.Uint32(e[wcQPNum:]), SrcQP: native.Uint32(e[wcSrcQP:]),
-		PKeyIndex: native.Uint16(e[wcPKeyIndex:]), SL: e[wcSL],
+		PKeyIndex: native.Uint16(e[wcPKeyIndex:]), SL: e[wcSL], Time: mono.Time(native.Uint64(e[wcTime:])),
 	}
 	if w.Flags&qp.WCWithInv != 0 {
 		w.Imm = native.Uint32(e[wcEx:])

@@ -219,7 +219,7 @@ type CQRing struct {
 
 // NewCQRing makes a ring of shape s in mem.
 func NewCQRing(mem []byte, s Shape) (*CQRing, error) {
-	r, err := create(mem, s, wcLen)
+	r, err := create(mem, s, wcSlot)
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +262,7 @@ func (r *CQRing) MoveTo(to *CQRing) bool {
 		return false
 	}
 	for i := range n {
-		copy(to.elem(i), r.elem(r.tail - n + i)[:wcLen])
+		copy(to.elem(i), r.elem(r.tail - n + i)[:wcSlot])
 	}
 	to.tail = n
 	atomic.StoreUint32(to.producer, n)
@@ -272,7 +272,7 @@ func (r *CQRing) MoveTo(to *CQRing) bool {
 
 // encodeWC writes a completion.
 func encodeWC(e []byte, c *qp.CQE) {
-	_ = e[wcLen-1]
+	_ = e[wcSlot-1]
 	native.PutUint64(e[wcWRID:], c.WRID)
 	native.PutUint32(e[wcStatus:], uint32(c.Status))
 	native.PutUint32(e[wcOpcode:], uint32(c.Opcode))
@@ -289,4 +289,5 @@ func encodeWC(e []byte, c *qp.CQE) {
 	native.PutUint16(e[wcPKeyIndex:], c.PKeyIndex)
 	native.PutUint16(e[wcSLID:], 0)
 	e[wcSL], e[wcDLIDPath], e[wcPort], e[wcPort+1] = c.SL, 0, 1, 0
+	native.PutUint64(e[wcTime:], uint64(c.Time))
 }

@@ -113,6 +113,8 @@ const (
 	wcDLIDPath  = 45
 	wcPort      = 46
 	wcLen       = 48
+	wcTime      = 48 // ours, behind it in its slot of 64 bytes
+	wcSlot      = 56 // bytes of a slot that are used
 )
 
 const (

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"roced/bth"
+	"roced/mono"
 	"roced/qp"
 	"roced/rocev2"
 )
@@ -309,7 +310,7 @@ func TestRecvRoundTrip(t *testing.T) {
 func TestCQRoundTrip(t *testing.T) {
 	r, c, mem := cqPair(t, 3)
 	want := qp.CQE{WRID: 1 << 63, Status: qp.StatusRNRRetryExcErr, Opcode: qp.WCRecvWithImm, Flags: qp.WCWithImm | qp.WCGRH,
-		VendorErr: 5, ByteLen: 6, Imm: 0x01020304, QPN: 7, SrcQP: 8, PKeyIndex: 9, SL: 10}
+		VendorErr: 5, ByteLen: 6, Imm: 0x01020304, QPN: 7, SrcQP: 8, PKeyIndex: 9, SL: 10, Time: 11}
 	inv := want
 	inv.Flags = qp.WCWithInv
 	var got qp.CQE
@@ -325,8 +326,8 @@ func TestCQRoundTrip(t *testing.T) {
 			c.Release()
 		}
 	}
-	wc := machine(t, "0000000000000080 0d000000 81000000 05000000 06000000 =01020304 07000000 08000000 03000000 0900 0000 =0a000100")
-	if b := hex.EncodeToString(mem[offData : offData+wcLen]); b != wc {
+	wc := machine(t, "0000000000000080 0d000000 81000000 05000000 06000000 =01020304 07000000 08000000 03000000 0900 0000 =0a000100 0b00000000000000")
+	if b := hex.EncodeToString(mem[offData : offData+wcSlot]); b != wc {
 		t.Errorf("completion is\n%s, want\n%s", b, wc)
 	}
 	for range 3 {
@@ -347,7 +348,7 @@ func TestCQMove(t *testing.T) {
 	r, c, _ := cqPair(t, 7)
 	var e qp.CQE
 	for i := range 10 {
-		e.WRID = uint64(i)
+		e.WRID, e.Time = uint64(i), mono.Time(i)
 		r.Push(&e)
 		if i < 5 {
 			c.Next(&e)
@@ -364,7 +365,7 @@ func TestCQMove(t *testing.T) {
 		t.Fatalf("moved %d, armed %d", bc.Len(), big.Armed())
 	}
 	for i := 5; i < 10; i++ {
-		if !bc.Next(&e) || e.WRID != uint64(i) {
+		if !bc.Next(&e) || e.WRID != uint64(i) || e.Time != mono.Time(i) {
 			t.Errorf("completion %d is %+v", i, e)
 		}
 	}

@@ -46,7 +46,7 @@ func (c *client) exCreateCQ(q *request) error {
 	if err != nil {
 		return err
 	}
-	if in.CompMask != 0 || in.Flags != 0 {
+	if in.CompMask != 0 || in.Flags&^uverbs.CQTimestampCompletion != 0 { // all have time stamps
 		return unix.EOPNOTSUPP
 	}
 	old := uverbs.CreateCQ{UserHandle: in.UserHandle, CQE: in.CQE, CompVector: in.CompVector, CompChannel: in.CompChannel}

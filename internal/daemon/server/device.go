@@ -29,6 +29,8 @@ const (
 	localAckDelay      = 15
 	vendorID           = 0xffffff // no IEEE OUI
 	numCompVectors     = 1
+	timestampMask      = math.MaxUint64 // completions have nanoseconds, in all of 64 bits
+	coreClock          = 1_000_000      // kHz
 )
 
 // getContext opens the context: it makes the channel of asynchronous events.
@@ -105,7 +107,8 @@ func (c *client) exQueryDevice(q *request) error {
 	if size < uverbs.Size[uverbs.QueryDeviceResp]()+8 {
 		return unix.ENOSPC
 	}
-	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), DeviceCapFlagsEx: uint64(base.DeviceCapFlags) | uverbs.CapFlushGlobal | uverbs.CapAtomicWrite}
+	q.core = uverbs.ExQueryDeviceResp{Base: base, ResponseLength: uint32(size), TimestampMask: timestampMask, HCACoreClock: coreClock,
+		DeviceCapFlagsEx: uint64(base.DeviceCapFlags) | uverbs.CapFlushGlobal | uverbs.CapAtomicWrite}
 	return nil
 }
 

@@ -23,26 +23,28 @@ const (
 	downRetry = 100 * time.Millisecond // between looks at a link that is gone
 )
 
-// loop turns until the shard ends. Each turn reads the clock once. Commands that were there
-// when it began come last: programs send datagrams and destroy the address handle, or the
-// queue pair, at once, and what they have posted before leaves before.
+// loop turns until the shard ends. Commands that were there when a turn began come last in it:
+// programs send datagrams and destroy the address handle, or the queue pair, at once, and what
+// they have posted before leaves before. The clock is read for each frame, since programs are
+// told when it came or went: a time that is a turn old would be before it was sent.
 func (s *Shard) loop() {
 	now := Now()
 	for !s.ending {
 		s.stats.Rounds++
 		calls := min(len(s.calls), callBudget)
 		busy := s.hear(now)
-		received := s.receive(now)
+		received := s.receive()
 		if received && s.small && !busy {
 			// The client that this was for may want to answer at once, and our
 			// acknowledgement leaves in the same super-frame. On a shared core it
 			// can only do so if it runs.
 			yield()
-			s.hear(now)
+			s.hear(Now())
 		}
 		busy = received || busy
-		s.nic.Advance(now)
-		busy = s.transmit(now) || busy
+		s.nic.Advance(Now())
+		busy = s.transmit() || busy
+		now = Now()
 		s.obey(now)
 		busy = s.runCalls(now, calls) || busy
 		s.rescan(now)
@@ -109,17 +111,17 @@ func (s *Shard) obey(now mono.Time) {
 }
 
 // receive takes frames from the port.
-func (s *Shard) receive(now mono.Time) bool {
+func (s *Shard) receive() bool {
 	n := 0
-	for n < rxBudget {
+	for now := Now(); n < rxBudget; n++ {
 		size, seg, err := s.port.Recv(now, s.buf)
 		if err != nil {
 			s.linkState(now, err)
 			break
 		}
-		n++
+		now = Now()
 		s.nic.Receive(now, s.buf[:size], seg)
-		s.small = n == 1 && size < 512
+		s.small = n == 0 && size < 512
 	}
 	if n == 0 {
 		return false
@@ -155,12 +157,13 @@ func (s *Shard) linkState(now mono.Time, err error) {
 }
 
 // transmit gives the NIC's frames to the port.
-func (s *Shard) transmit(now mono.Time) bool {
+func (s *Shard) transmit() bool {
+	now := Now()
 	if s.held != nil && !s.send(now, s.held) {
 		return false
 	}
 	n := 0
-	for n < txBudget {
+	for ; n < txBudget; now = Now() {
 		f := s.nic.PollTransmit(now)
 		if f == nil {
 			break

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/clock"
 	"roced/mono"
 	"roced/rocev2"
 	"roced/tap"
@@ -96,11 +97,8 @@ type Shard struct {
 	broken   bool                      // one of them was
 }
 
-// base is the origin of the shards' clock.
-var base = time.Now()
-
-// Now reads the clock that the shards use.
-func Now() mono.Time { return mono.Time(time.Since(base)) + 1 }
+// Now reads the clock that the shards use, by which completions are stamped.
+func Now() mono.Time { return clock.Now() }
 
 // bufSize holds the longest super-frame.
 const bufSize = 1<<16 + 64

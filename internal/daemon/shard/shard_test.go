@@ -280,9 +280,9 @@ func TestIdleTurnAllocatesNothing(t *testing.T) {
 		s.runCalls(now, 0)
 		s.obey(now)
 		s.hear(now)
-		s.receive(now)
+		s.receive()
 		s.nic.Advance(now)
-		s.transmit(now)
+		s.transmit()
 		s.idle(now)
 	})
 	if allocs != 0 {

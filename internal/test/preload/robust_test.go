@@ -45,6 +45,9 @@ func TestNotCarried(t *testing.T) { succeed(t, verbs(t, newLab(t), "features")) 
 
 func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")) }
 
+// TestTimeStamps: ibv_create_cq_ex() with both kinds of time stamps, ibv_query_rt_values_ex().
+func TestTimeStamps(t *testing.T) { succeed(t, verbs(t, newLab(t), "stamps")) }
+
 // TestPythonForks runs the distribution's Python, for which pyverbs is.
 func TestPythonForks(t *testing.T) {
 	run := newLab(t).Host[0].RunDir

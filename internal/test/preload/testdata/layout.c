@@ -20,6 +20,21 @@ _Static_assert((int)IBV_QP_INIT_ATTR_SEND_OPS_FLAGS == (int)QP_SEND_OPS, "send_o
 _Static_assert(offsetof(struct ibv_qp_ex, wr_set_inline_data) == SET_INLINE_DATA * sizeof(void *), "wr_set_inline_data");
 _Static_assert(offsetof(struct ibv_qp_ex, wr_set_inline_data_list) == SET_INLINE_DATA_LIST * sizeof(void *),
 	       "wr_set_inline_data_list");
+_Static_assert(offsetof(struct verbs_context, context) - offsetof(struct verbs_context, query_rt_values) ==
+		       -QUERY_RT_VALUES * sizeof(void *), "query_rt_values");
+_Static_assert(offsetof(struct ibv_cq_ex, context) == CQ_CONTEXT * sizeof(void *), "context of a queue");
+_Static_assert(offsetof(struct ibv_cq_ex, handle) == CQ_HANDLE * sizeof(void *), "handle");
+_Static_assert(offsetof(struct ibv_cq_ex, read_completion_ts) == READ_COMPLETION_TS * sizeof(void *), "read_completion_ts");
+_Static_assert(offsetof(struct ibv_cq_ex, read_completion_wallclock_ns) == READ_COMPLETION_WALLCLOCK * sizeof(void *),
+	       "read_completion_wallclock_ns");
+_Static_assert(offsetof(struct ibv_cq_init_attr_ex, wc_flags) == offsetof(struct cq_init_attr, wc_flags), "wc_flags");
+_Static_assert(offsetof(struct ibv_cq_init_attr_ex, flags) == offsetof(struct cq_init_attr, flags), "flags");
+_Static_assert(sizeof(struct ibv_cq_init_attr_ex) == sizeof(struct cq_init_attr), "ibv_cq_init_attr_ex");
+_Static_assert((int)IBV_WC_EX_WITH_COMPLETION_TIMESTAMP == (int)WC_TIMESTAMP, "timestamp");
+_Static_assert((int)IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK == (int)WC_TIMESTAMP_WALLCLOCK, "wallclock");
+_Static_assert((int)IBV_CQ_INIT_ATTR_MASK_PD == (int)CQ_PARENT_DOMAIN, "parent domain");
+_Static_assert(offsetof(struct ibv_values_ex, raw_clock) == offsetof(struct values, raw_clock), "raw_clock");
+_Static_assert((int)IBV_VALUES_MASK_RAW_CLOCK == (int)VALUES_RAW_CLOCK, "values");
 _Static_assert(offsetof(struct ibv_cq_ex, start_poll) == START_POLL * sizeof(void *), "start_poll");
 
 int main(void)

@@ -1,0 +1,51 @@
+package shard
+
+import (
+	"testing"
+
+	"roced/mono"
+	"roced/rocev2"
+	"roced/tap"
+)
+
+// slowPort gives out some frames, and notes the time at which each was there.
+type slowPort struct {
+	nullPort
+	frames int
+	came   []mono.Time
+}
+
+func (p *slowPort) Recv(mono.Time, []byte) (int, int, error) {
+	if p.frames == 0 {
+		return 0, 0, tap.ErrAgain
+	}
+	p.frames--
+	p.came = append(p.came, Now())
+	return 60, 0, nil
+}
+
+// seen is an observer of when the NIC was given frames.
+type seen []mono.Time
+
+func (s *seen) Frame(now mono.Time, _ rocev2.Direction, _ []byte, _ string) { *s = append(*s, now) }
+
+// TestFramesHaveTimes: a frame that is taken from the port has the time at which it was there, and not
+// that at which the turn or the one before it began.
+func TestFramesHaveTimes(t *testing.T) {
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at seen
+	nic.SetObserver(&at)
+	p := &slowPort{frames: 3}
+	s := &Shard{nic: nic, port: p, up: true, buf: make([]byte, bufSize)}
+	if !s.receive() || len(at) != 3 {
+		t.Fatalf("%d frames", len(at))
+	}
+	for i := range at {
+		if at[i] < p.came[i] {
+			t.Errorf("frame %d has come at %d, before %d", i, at[i], p.came[i])
+		}
+	}
+}

@@ -1,0 +1,99 @@
+/*
+ * Time stamps of completions, which rdma-core's rxe provider does not have: the NIC leaves the time in
+ * the slot of each completion, behind what the provider knows (docs/control-protocol.md), in nanoseconds
+ * of CLOCK_MONOTONIC. A queue that is asked for them is made without, and reads them by functions of ours.
+ */
+#include "preload.h"
+#include "layout.h"
+
+#include <string.h>
+
+enum { STAMPS = WC_TIMESTAMP | WC_TIMESTAMP_WALLCLOCK };
+
+/* Of a slot of a ring of completions. */
+enum { CQ_DATA = 384, SLOT_TIME = 48 };
+
+static int64_t clock_ns(clockid_t id)
+{
+	struct timespec t;
+	clock_gettime(id, &t);
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+uint64_t stamp_now(void) { return clock_ns(CLOCK_MONOTONIC); }
+
+/* stamp_in reads the time stamp of the completion that a poll is at: where the consumer index is, which
+ * is moved when the poll ends or goes on to the next completion (provider.c). */
+static uint64_t stamp_in(const struct ring *r)
+{
+	uint32_t log2, mask, at = atomic_load((_Atomic uint32_t *)(r->mem + 256));
+	uint64_t stamp;
+	memcpy(&log2, r->mem, sizeof log2);
+	memcpy(&mask, r->mem + 4, sizeof mask);
+	size_t offset = CQ_DATA + ((size_t)(at & mask) << (log2 & 31)) + SLOT_TIME;
+	if (offset + sizeof stamp > r->size)
+		return 0;
+	memcpy(&stamp, r->mem + offset, sizeof stamp);
+	return stamp;
+}
+
+static uint64_t read_stamp(void *cq)
+{
+	void **word = cq, **ibv_context = word[CQ_CONTEXT];
+	struct context *c = context_of(*(int *)&ibv_context[CMD_FD]);
+	uint64_t stamp = 0;
+	if (!c)
+		return 0;
+	pthread_mutex_lock(&c->lock);
+	struct object *o = objects_get(&c->objects, OBJ_CQ, *(uint32_t *)&word[CQ_HANDLE]);
+	if (o && o->cq.mem)
+		stamp = stamp_in(&o->cq);
+	pthread_mutex_unlock(&c->lock);
+	return stamp;
+}
+
+/* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. It stays as it is until it cannot be true any
+ * more, which is when somebody has set the clock: time stamps keep their order, whatever reading two
+ * clocks takes. */
+static _Atomic int64_t ahead;
+
+static uint64_t read_wallclock(void *cq)
+{
+	int64_t before = clock_ns(CLOCK_MONOTONIC), real = clock_ns(CLOCK_REALTIME), after = clock_ns(CLOCK_MONOTONIC);
+	int64_t least = real - after, most = real - before, is = atomic_load(&ahead);
+	if (is < least || is > most)
+		atomic_store(&ahead, is = least + (most - least) / 2);
+	return read_stamp(cq) + (uint64_t)is;
+}
+
+void *stamp_create(create_cq_fn *create, void *context, void *attr)
+{
+	struct cq_init_attr plain = { 0 }, *given = attr;
+	uint64_t asked = given->wc_flags;
+	memcpy(&plain, given, given->comp_mask & CQ_PARENT_DOMAIN ? sizeof plain : offsetof(struct cq_init_attr, parent_domain));
+	plain.wc_flags &= ~(uint64_t)STAMPS;
+	void **cq = create(context, &plain);
+	if (cq && asked & WC_TIMESTAMP)
+		cq[READ_COMPLETION_TS] = (void *)read_stamp;
+	if (cq && asked & WC_TIMESTAMP_WALLCLOCK)
+		cq[READ_COMPLETION_WALLCLOCK] = (void *)read_wallclock;
+	return cq;
+}
+
+/* query_rt_values: as with other NICs, the seconds are zero and the nanoseconds are all of the clock. */
+static int query_rt_values(void *context, struct values *v)
+{
+	(void)context;
+	uint32_t asked = v->comp_mask;
+	v->comp_mask = 0;
+	if (asked & VALUES_RAW_CLOCK) {
+		v->raw_clock = (struct timespec){ .tv_nsec = (long)stamp_now() };
+		v->comp_mask = VALUES_RAW_CLOCK;
+	}
+	return 0;
+}
+
+void stamp_query(void **ibv_context)
+{
+	ibv_context[QUERY_RT_VALUES] = (void *)query_rt_values;
+}

@@ -1,0 +1,34 @@
+package verbs
+
+import (
+	"time"
+
+	"roced/internal/abi/uverbs"
+	"roced/internal/clock"
+	"roced/mono"
+)
+
+// ClockAttr describes the clock by which a device stamps completions (of ibv_device_attr_ex).
+type ClockAttr struct {
+	Mask uint64 // the bits of a time stamp that mean something; zero: there are no time stamps
+	KHz  uint64 // ticks in a millisecond
+}
+
+// QueryClock describes the clock of the device. That of roced counts nanoseconds in all bits.
+func (c *Context) QueryClock() (ClockAttr, error) {
+	const verb = "query_device_ex"
+	r, a, err := answered[uverbs.ExQueryDeviceResp](c, verb,
+		uverbs.ExCommand(uverbs.CmdQueryDevice, uverbs.Size[uverbs.ExQueryDeviceResp](), uverbs.ExQueryDevice{}), nil)
+	if err != nil {
+		return ClockAttr{}, err
+	}
+	a.close()
+	return ClockAttr{Mask: r.TimestampMask, KHz: r.HCACoreClock}, nil
+}
+
+// Now reads the clock of WC.Time (ibv_query_rt_values_ex), without a system call.
+func (c *Context) Now() mono.Time { return clock.Now() }
+
+// WallClock is a WC.Time as time of day, by what the time of day is now: an instant before the
+// system's clock was set is what that would have shown then.
+func WallClock(t mono.Time) time.Time { return clock.Wall(t) }
