@@ -23,7 +23,8 @@ type DCTCP struct {
 	left     float64 // bytes of the current window not acknowledged yet
 	acked    float64 // bytes acknowledged in the current window
 	marked   float64 // of these, with congestion experienced
-	cut      bool    // the current window has been cut already
+	inFlight float64 // bytes under way
+	answered float64 // of what was under way at the last cut, bytes that still are: marks of these are answered
 }
 
 // newDCTCP takes g of the paper (section 3.3: 1/16) and the windows of RFC 6928
@@ -44,28 +45,37 @@ func newDCTCP(r reader) Controller {
 func (d *DCTCP) Reset(mtu int) {
 	d.mtu = float64(max(mtu, 1))
 	d.cwnd, d.ssthresh, d.alpha = d.initial*d.mtu, math.Inf(1), 1
+	d.inFlight, d.answered = 0, 0
 	d.clamp()
 	d.newWindow(d.cwnd)
 }
 
 // newWindow begins an observation window of that many bytes.
-func (d *DCTCP) newWindow(bytes float64) {
-	d.left, d.acked, d.marked, d.cut = bytes, 0, 0, false
-}
+func (d *DCTCP) newWindow(bytes float64) { d.left, d.acked, d.marked = bytes, 0, 0 }
 
 // ECNCapable implements Controller.
 func (*DCTCP) ECNCapable() bool { return true }
 
-// OnAck implements Controller. The first mark of a window cuts (equation 2); at
-// the window's end alpha is updated (equation 1).
+// OnSent implements Controller.
+func (d *DCTCP) OnSent(_ mono.Time, _, inflight uint32) { d.inFlight = float64(inflight) }
+
+// OnAck implements Controller. A mark cuts (equation 2), but once for what is under way then, however
+// many of it are marked (RFC 8257 section 3.3); at the end of an observation window, which may end in
+// between, alpha is updated (equation 1).
 func (d *DCTCP) OnAck(_ mono.Time, s Sample) {
 	n := float64(s.Bytes)
 	d.acked += n
+	d.inFlight = float64(s.InFlight)
+	answered := d.answered > 0 // what is acknowledged was under way
+	d.answered = math.Max(d.answered-n, 0)
 	if s.ECN {
 		d.marked += n
-		d.reduce(d.cwnd * (1 - d.alpha/2))
 	}
-	if !d.cut {
+	switch {
+	case answered:
+	case s.ECN:
+		d.reduce(d.cwnd * (1 - d.alpha/2))
+	default:
 		d.grow(n)
 	}
 	if d.left -= n; d.left > 0 || d.acked == 0 {
@@ -84,12 +94,12 @@ func (d *DCTCP) grow(acked float64) {
 	d.clamp()
 }
 
-// reduce sets the window back once in an observation window.
+// reduce sets the window back, unless that has been done for what is under way.
 func (d *DCTCP) reduce(to float64) {
-	if d.cut {
+	if d.answered > 0 {
 		return
 	}
-	d.cut = true
+	d.answered = d.inFlight
 	d.cwnd = to
 	d.clamp()
 	d.ssthresh = d.cwnd
@@ -101,7 +111,8 @@ func (d *DCTCP) OnLoss(_ mono.Time, _ uint32, timeout bool) {
 	if timeout {
 		d.cwnd = d.mtu
 		d.clamp()
-		d.newWindow(d.cwnd) // what was under way is given up
+		d.inFlight, d.answered = 0, 0 // what was under way is given up
+		d.newWindow(d.cwnd)
 	}
 }
 

@@ -41,7 +41,7 @@ func (r *requester) asks(now mono.Time, ends, again bool) bool {
 		bytes, _ := r.limits()
 		window, limit = bytes, uint32(min(uint64(limit), bytes/uint64(r.q.mtu)))
 	}
-	if stop || a.count+1 >= limit/uint32(max(r.q.cfg.Tuning.AcksPerWindow, 1)) || r.full(r.outstanding()) {
+	if stop || a.count+1 >= limit/r.q.cfg.Tuning.acksPerWindow() || r.full(r.outstanding()) {
 		return true
 	}
 	if timeout := r.q.ackTimeout(); a.count > 0 && timeout > 0 && now.Sub(a.since) >= timeout/8 {

@@ -19,7 +19,8 @@ type Tuning struct {
 	// that is paused; zero: 4096. The oldest are lost then.
 	AckDepth int16
 	// AcksPerWindow is how often RC asks for an acknowledgement while packets follow each
-	// other (AckReq), besides wherever sending stops. Zero: at the end of each message too.
+	// other (AckReq), besides wherever sending stops. Zero: four times, and at the end of each
+	// message too.
 	AcksPerWindow int32
 	// PacerCredit is how much time a paced sender that was called late may make up for.
 	PacerCredit time.Duration
@@ -45,6 +46,10 @@ func (t *Tuning) linkBytes() int {
 	}
 	return int(t.LinkOverhead)
 }
+
+// acksPerWindow is AcksPerWindow or its default. With less than two a sender that fills its window
+// would stand still for a round trip.
+func (t *Tuning) acksPerWindow() uint32 { return uint32(cmp.Or(t.AcksPerWindow, 4)) }
 
 // ackDepth is AckDepth or its default.
 func (t *Tuning) ackDepth() int { return int(cmp.Or(t.AckDepth, 4096)) }
