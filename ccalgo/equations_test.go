@@ -196,7 +196,7 @@ func TestMPRDMAEquations(t *testing.T) {
 	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 80})
 	m.OnAck(0, Sample{Bytes: 1000, ECN: true, RTT: 100 * time.Microsecond})
 	near(t, "cwnd after a mark", m.cwnd, 79.5)
-	m.OnAck(0, Sample{Bytes: 300})
+	m.OnAck(0, Sample{Bytes: 300, InFlight: 79000})
 	near(t, "cwnd after a short packet", m.cwnd, 79.5+1/79.5)
 	m.OnAck(0, Sample{Bytes: 4000, ECN: true})
 	near(t, "cwnd after four packets with marks", m.cwnd, 77.5+1/79.5)
@@ -207,6 +207,26 @@ func TestMPRDMAEquations(t *testing.T) {
 	near(t, "cwnd when something was in flight", m.cwnd, 77.5+1/79.5)
 	m.OnSent(us+902*us, 1000, 1000)
 	near(t, "cwnd after three idle RTTs", m.cwnd, 80)
+}
+
+// TestMPRDMAUnused: a window of which less than half is in use does not grow, but a mark cuts it all
+// the same.
+func TestMPRDMAUnused(t *testing.T) {
+	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 10})
+	for _, s := range []struct {
+		inFlight uint32 // after the acknowledgement
+		ecn      bool
+		want     float64
+	}{
+		{9000, false, 10.1},
+		{4000, false, 10.1},
+		{4200, false, 10.1 + 1/10.1},
+		{0, false, 10.1 + 1/10.1},
+		{0, true, 9.6 + 1/10.1},
+	} {
+		m.OnAck(0, Sample{Bytes: 1000, InFlight: s.inFlight, ECN: s.ecn})
+		near(t, "cwnd", m.cwnd, s.want)
+	}
 }
 
 // TestMPRDMAShrink: one packet less for a path that was pruned and for an

@@ -83,14 +83,21 @@ func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 
 // OnAck implements Controller (section 3.2): the window grows by 1/cwnd or
 // shrinks by 1/2 for each packet acknowledged.
+//
+// It does not grow while less than half of it is in use, since the link of the NIC or the application
+// is slower: "use it or lose it" (3.5), and as much as RFC 7661 (4.2) asks for. Else it would grow for ever
+// where nothing is marked. Then cwnd/RTT would not be the rate any more from which the delay of
+// synchronise operations follows (3.4), and packets that it lets go would wait at the NIC, each for a path
+// that an acknowledgement named long ago.
 func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	if s.RTT > 0 {
 		m.rtt = s.RTT
 	}
 	packets := math.Ceil(float64(s.Bytes) / m.mtu)
-	if s.ECN {
+	switch used := float64(s.InFlight)/m.mtu + packets; {
+	case s.ECN:
 		m.cwnd -= m.decrease * packets
-	} else {
+	case used >= m.cwnd/2:
 		m.cwnd += m.increase * packets / m.cwnd
 	}
 	m.clamp()

@@ -231,9 +231,10 @@ func TestMPRDMADegraded(t *testing.T) {
 }
 
 // TestMPRDMASynchronise: the longer the delay, the rarer an operation comes early
-// (3.4).
+// (3.4). What queues on a path here before it marks takes longer than D packets do, so that alpha = 1 is
+// not enough.
 func TestMPRDMASynchronise(t *testing.T) {
-	before := 1 << 20
+	first, before := 0, 1<<20
 	for _, alpha := range []float64{0, 1, 2} {
 		early, ops := 0, 0
 		for seed := uint64(1); seed <= 4; seed++ {
@@ -246,8 +247,11 @@ func TestMPRDMASynchronise(t *testing.T) {
 			early, ops = early+l.early, ops+int(l.total/l.message/l.syncs)
 		}
 		t.Logf("alpha %v: %d of %d operations early", alpha, early, ops)
-		if early*3 > before*2 {
-			t.Errorf("alpha %v: %d operations come early, %d with the shorter delay", alpha, early, before)
+		if alpha == 0 {
+			first = early
+		}
+		if early >= before || alpha == 2 && early*10 > first {
+			t.Errorf("alpha %v: %d operations come early, %d with the shorter delay, %d without", alpha, early, before, first)
 		}
 		before = early
 	}

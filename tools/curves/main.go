@@ -16,7 +16,7 @@
 //
 //	cnp                             a congestion notification packet
 //	send BYTES                      something is sent
-//	ack BYTES|window [rtt=TIME] [ecn]  an acknowledgement of that much
+//	ack BYTES|window [rtt=TIME] [ecn] [full]  an acknowledgement of that much; the rest of the window is in flight
 //	loss [timeout]
 //
 // Lines that begin with # are comments.

@@ -31,6 +31,7 @@ type event struct {
 	rtt     time.Duration
 	ecn     bool
 	timeout bool
+	full    bool // the rest of the window is in flight
 }
 
 // parse reads a script; errors name the line.
@@ -117,6 +118,8 @@ func (s *scenario) add(from, to, every time.Duration, w []string) error {
 			e.rtt, err = time.ParseDuration(rtt)
 		case o == "ecn" && e.kind == "ack":
 			e.ecn = true
+		case o == "full" && e.kind == "ack":
+			e.full = true
 		case o == "timeout" && e.kind == "loss":
 			e.timeout = true
 		default:
@@ -193,7 +196,12 @@ func (e *event) apply(ctl ccalgo.Controller) error {
 	case "send":
 		ctl.OnSent(now, bytes, bytes)
 	case "ack":
-		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: bytes, RTT: e.rtt, ECN: e.ecn})
+		inFlight := bytes
+		if e.full {
+			w, _ := ctl.Limits()
+			inFlight = uint32(min(w, 1<<31)) - bytes
+		}
+		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inFlight, RTT: e.rtt, ECN: e.ecn})
 	case "loss":
 		ctl.OnLoss(now, 1, e.timeout)
 	default:
