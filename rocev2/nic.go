@@ -46,8 +46,7 @@ type Config struct {
 	// then. Translated is told of address translation on the way, and may be nil.
 	Sockets    bool
 	Translated func(Translation)
-	// Group has the kernel join or leave a multicast group for a NIC on sockets. Nil: a NIC that shares an interface has no
-	// groups.
+	// Group has the kernel join or leave a multicast group for a NIC that shares an interface. Nil: such a NIC has no groups.
 	Group func(group GID, in bool) error
 	// Offload is what the port takes; it can be changed with SetOffload.
 	Offload Offload

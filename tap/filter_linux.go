@@ -27,11 +27,15 @@ const (
 )
 
 // packetFilter is a socket filter (classic BPF) that accepts untagged frames to this
-// station with UDP datagrams to the RoCEv2 port of one of the addresses. A tag would not
-// be in the frame but beside it, so nothing behind the filter could tell.
+// station or to a group of stations with UDP datagrams to the RoCEv2 port of one of the addresses,
+// which may be those of groups. A tag would not be in the frame but beside it, so nothing behind the
+// filter could tell.
 func packetFilter(addrs []netip.Addr) []unix.SockFilter {
 	p := program{}
-	p.unless(unix.BPF_W|unix.BPF_ABS, filterPktType, unix.PACKET_HOST)
+	p.load(unix.BPF_W|unix.BPF_ABS, filterPktType)
+	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 2, 0, unix.PACKET_HOST)
+	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, 0, unix.PACKET_MULTICAST)
+	p.reject()
 	p.unless(unix.BPF_W|unix.BPF_ABS, filterVLAN, 0)
 	var v4, v6 []netip.Addr
 	for _, a := range addrs {

@@ -47,6 +47,7 @@ type Packet struct {
 	inside *Inside // the interface's namespace
 	sock   int     // AF_PACKET
 	guard  int     // UDP, -1 if none
+	groups *Groups // nil until the port is open
 	index  int     // of the interface that they are bound to, 0 if none
 	fd     int     // sock while the link is up, else -1
 
@@ -89,6 +90,7 @@ func (p *Packet) open() (err error) {
 	if p.inside, err = Enter(p.cfg.Netns); err != nil {
 		return err
 	}
+	p.groups = NewGroups(p.inside)
 	// Without a protocol it receives nothing until it is bound to an interface.
 	p.inside.Do(func() {
 		p.sock, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -123,14 +125,30 @@ func setBuffer(fd, force, polite, size int) {
 	}
 }
 
-// SetAddrs replaces the addresses for which frames are received, at most 256.
+// SetAddrs replaces the addresses for which frames are received, at most 256 with the groups.
 func (p *Packet) SetAddrs(addrs []netip.Addr) error {
-	f := packetFilter(addrs)
+	p.cfg.Addrs = addrs
+	return p.setFilter()
+}
+
+// Group joins a multicast group, whose frames are received from then on, or leaves it.
+func (p *Packet) Group(gid rocev2.GID, in bool) error {
+	err := p.groups.Set(gid.Addr(), in)
+	if err == nil {
+		err = p.setFilter()
+	}
+	if err != nil && in {
+		_ = p.groups.Set(gid.Addr(), false) // to leave cannot fail
+	}
+	return err
+}
+
+func (p *Packet) setFilter() error {
+	f := packetFilter(p.groups.Behind(p.cfg.Addrs))
 	prog := unix.SockFprog{Len: uint16(len(f)), Filter: &f[0]}
 	if err := unix.SetsockoptSockFprog(p.sock, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
 		return fmt.Errorf("packet: socket filter: %w", err)
 	}
-	p.cfg.Addrs = addrs
 	return nil
 }
 
@@ -243,6 +261,7 @@ func (p *Packet) check(now mono.Time) {
 	index, s := QueryInterface(p.sock, p.cfg.Interface)
 	if p.index != 0 && index != p.index {
 		p.index = 0
+		_ = p.groups.Move(0) // joins nothing
 		p.stats.Lost++
 	}
 	if index != 0 && p.index == 0 {
@@ -273,7 +292,7 @@ func (p *Packet) bind(index int) error {
 	closeSocket(&p.guard) // of the interface before this one
 	var err error
 	p.inside.Do(func() { p.guard, err = openGuard(index) })
-	if err != nil {
+	if err = errors.Join(err, p.groups.Move(index)); err != nil {
 		p.note = err.Error()
 	}
 	return nil
@@ -331,6 +350,9 @@ func (p *Packet) Mode() string {
 func (p *Packet) Close() error {
 	closeSocket(&p.sock)
 	closeSocket(&p.guard)
+	if p.groups != nil {
+		p.groups.Close()
+	}
 	if p.inside != nil {
 		p.inside.Close()
 		p.inside = nil

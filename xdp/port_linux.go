@@ -44,6 +44,11 @@ var errClosed = errors.New("link: closed")
 // the next turn of the NIC's loop. NextTimeout does not let anybody wait meanwhile.
 type Port struct {
 	cfg   Config
+	addrs []netip.Addr // those of cfg without groups
+
+	inside *tap.Inside
+	groups *tap.Groups
+
 	dev   *device // nil while gone
 	fd    int     // to poll while the link is up, else -1
 	state tap.LinkState
@@ -54,6 +59,7 @@ type Port struct {
 	sentAt  mono.Time // time of the last of them
 	blocked mono.Time // when to try again to send; 0 if nothing waits for it
 	turn    int       // queue to receive from first
+	note    string    // what does not work as it should though the port does
 
 	next    mono.Time // when to look after the interface
 	wait    time.Duration
@@ -78,7 +84,12 @@ func Open(c Config) (*Port, error) {
 	if err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
-	p := &Port{cfg: c, free: make([]uint64, 0, txChunks)}
+	inside, err := tap.Enter(c.Netns)
+	if err != nil {
+		d.close()
+		return nil, fmt.Errorf("xdp: %w", err)
+	}
+	p := &Port{cfg: c, addrs: c.Addrs, inside: inside, groups: tap.NewGroups(inside), free: make([]uint64, 0, txChunks)}
 	p.adopt(0, d)
 	return p, nil
 }
@@ -90,6 +101,10 @@ func (p *Port) adopt(now mono.Time, d *device) {
 		p.free, p.unsent, p.blocked, p.turn = p.free[:0], 0, 0, 0
 		for i := range uint64(txChunks) {
 			p.free = append(p.free, i*xsk.ChunkSize)
+		}
+		p.note = ""
+		if err := errors.Join(p.groups.Move(d.index), p.steer()); err != nil {
+			p.note = ", " + err.Error()
 		}
 	}
 	p.check(now)
@@ -115,6 +130,7 @@ func (p *Port) check(now mono.Time) {
 		p.dev.count(&p.stats)
 		p.dev.close()
 		p.dev = nil
+		_ = p.groups.Move(0) // joins nothing
 		p.lose(now, s.Err)
 		return
 	case !p.dev.attached():
@@ -181,13 +197,31 @@ func (p *Port) finishOpening(now mono.Time) {
 	}
 }
 
-// SetAddrs replaces the addresses for which frames are received, at most 256.
+// SetAddrs replaces the addresses for which frames are received, at most 256 with the groups.
 func (p *Port) SetAddrs(addrs []netip.Addr) error {
-	p.cfg.Addrs = addrs
+	p.addrs = addrs
+	return p.steer()
+}
+
+// Group joins a multicast group, whose frames are received from then on, or leaves it.
+func (p *Port) Group(gid rocev2.GID, in bool) error {
+	err := p.groups.Set(gid.Addr(), in)
+	if err == nil {
+		err = p.steer()
+	}
+	if err != nil && in {
+		_ = p.groups.Set(gid.Addr(), false) // to leave cannot fail
+	}
+	return err
+}
+
+// steer has the program steer what is for the addresses and the groups.
+func (p *Port) steer() error {
+	p.cfg.Addrs = p.groups.Behind(p.addrs)
 	if p.dev == nil {
 		return nil // once it is back
 	}
-	return p.dev.steer.SetAddrs(addrs)
+	return p.dev.steer.SetAddrs(p.cfg.Addrs)
 }
 
 // NextTimeout implements tap.Port.
@@ -233,7 +267,7 @@ func (p *Port) Mode() string {
 	if !p.dev.sg {
 		limit = fmt.Sprintf(", no multi-buffer: MTU at most %d", p.dev.maxMTU())
 	}
-	return fmt.Sprintf("%s, %s, queues: %d%s", modeName(p.dev.native), way, len(p.dev.queues), limit)
+	return fmt.Sprintf("%s, %s, queues: %d%s%s", modeName(p.dev.native), way, len(p.dev.queues), limit, p.note)
 }
 
 // Close implements tap.Port.
@@ -248,6 +282,11 @@ func (p *Port) Close() error {
 		p.flush(0)
 		p.dev.close()
 		p.dev = nil
+	}
+	if p.inside != nil {
+		p.groups.Close()
+		p.inside.Close()
+		p.inside = nil
 	}
 	p.fd, p.unsent, p.blocked, p.next, p.state = -1, 0, 0, mono.Never, tap.LinkState{Err: errClosed}
 	return nil

@@ -105,10 +105,7 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 	}
 	st := n.shared.follower.State()
 	i := n.interfaceOf(&st)
-	out.Sockets, out.Translated = n.routed(), n.translated
-	if p, ok := n.shared.port.(*udp.Port); ok {
-		out.Group = p.Group
-	}
+	out.Sockets, out.Translated, out.Group = n.routed(), n.translated, n.shared.port.Group
 	out.Shared, out.MAC, out.MTU, out.Addrs, out.Routes = true, i.MAC, link.MTU, i.Addrs, i.Routes
 	return out, nil
 }

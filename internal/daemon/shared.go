@@ -16,6 +16,8 @@ type sharedPort interface {
 	tap.Monitored
 	// SetAddrs replaces the addresses for which frames are received.
 	SetAddrs(addrs []netip.Addr) error
+	// Group joins a multicast group or leaves it.
+	Group(gid rocev2.GID, in bool) error
 	// Mode says how frames get to the port and back, and what is not as it should be.
 	Mode() string
 }

@@ -143,23 +143,27 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// TestMulticastOnUDP has the kernel join groups for stock programs.
-func TestMulticastOnUDP(t *testing.T) {
+// TestMulticast has the kernel join groups for stock programs, on all ports that share an interface with it.
+func TestMulticast(t *testing.T) {
 	lab.Need(t, "mckey")
-	l := newLab(t, onUDP)
-	for _, group := range []string{"239.10.0.1", "ff15::99"} {
-		server := l.Exec(1, "mckey", "-m", group)
-		lab.Must(t, server.Ready("it is attached", func() (bool, error) {
-			all := lab.Query[[]api.Resource](l.Lab, 1, "res", "show", "qp")
-			return slices.ContainsFunc(all, func(r api.Resource) bool { return len(r.QP.Groups) > 0 }), nil
-		}))
-		client := l.Exec(0, "mckey", "-m", group, "-s")
-		for _, p := range []*lab.Proc{client, server} {
-			lab.Must(t, p.Wait(lab.Limit))
-			if !strings.Contains(p.Said(), "test complete") {
-				t.Errorf("%s: %s", group, p.Said())
+	for _, port := range []string{"udp", "packet", "xdp"} {
+		t.Run(port, func(t *testing.T) {
+			l := newLab(t, testbed.LabOptions{Shared: [2]string{port, port}})
+			for _, group := range []string{"239.10.0.1", "ff15::99"} {
+				server := l.Exec(1, "mckey", "-m", group)
+				lab.Must(t, server.Ready("it is attached", func() (bool, error) {
+					all := lab.Query[[]api.Resource](l.Lab, 1, "res", "show", "qp")
+					return slices.ContainsFunc(all, func(r api.Resource) bool { return len(r.QP.Groups) > 0 }), nil
+				}))
+				client := l.Exec(0, "mckey", "-m", group, "-s")
+				for _, p := range []*lab.Proc{client, server} {
+					lab.Must(t, p.Wait(lab.Limit))
+					if !strings.Contains(p.Said(), "test complete") {
+						t.Errorf("%s: %s", group, p.Said())
+					}
+				}
 			}
-		}
+		})
 	}
 }
 

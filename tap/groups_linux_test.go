@@ -1,0 +1,112 @@
+package tap
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"roced/rocev2"
+	"roced/tools/testbed"
+)
+
+// groups are multicast groups, as the kernel lists their members (proc(5), on a little-endian machine).
+var groups = map[string]string{"239.10.0.1": "01000AEF", "ff15::99": "ff150000000000000000000000000099"}
+
+// inGroup reports whether the kernel is in a group in namespace n.
+func inGroup(t *testing.T, n *testbed.Namespace, group string) (yes bool) {
+	t.Helper()
+	err := n.Do(func() error {
+		for _, name := range []string{"igmp", "igmp6"} {
+			text, err := os.ReadFile("/proc/thread-self/net/" + name)
+			if err != nil {
+				return err
+			}
+			yes = yes || strings.Contains(string(text), groups[group])
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return yes
+}
+
+// toGroup is a frame to a group.
+func toGroup(group netip.Addr) *rocev2.Frame {
+	from := addr4[0]
+	if group.Is6() {
+		from = addr6[0]
+	}
+	f := frame(from, group, 7, 0, 64)
+	copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // of any group
+	return f
+}
+
+// TestPacketGroups joins groups, which the kernel reports, and leaves them.
+func TestPacketGroups(t *testing.T) {
+	b, tx, rx := packetPair(t)
+	buf := make([]byte, 1<<17)
+	check := func(group string, want bool) {
+		t.Helper()
+		mustSend(t, tx, toGroup(netip.MustParseAddr(group)))
+		if _, _, err := rx.Recv(clock(), buf); (err == nil) != want || inGroup(t, b.NS[1], group) != want {
+			t.Errorf("%s: in it %v, received: %v; want %v", group, inGroup(t, b.NS[1], group), err, want)
+		}
+	}
+	set := func(group string, in bool) {
+		t.Helper()
+		if err := rx.Group(rocev2.GIDOf(netip.MustParseAddr(group)), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for group := range groups {
+		check(group, false)
+		set(group, true)
+		set(group, true) // which changes nothing
+		check(group, true)
+		if err := rx.SetAddrs([]netip.Addr{addr4[1], addr6[1]}); err != nil {
+			t.Fatal(err)
+		}
+		check(group, true)
+		set(group, false)
+		check(group, false)
+	}
+	for i := range 30 { // more than a socket can be in
+		set(netip.AddrFrom4([4]byte{239, 11, 0, byte(i)}).String(), true)
+	}
+	if err := rx.Group(rocev2.GIDOf(addr4[1]), true); err == nil {
+		t.Error("is in a group that is none")
+	}
+	check("239.10.0.1", false)
+}
+
+// TestPacketGroupsAnew: the groups are joined on an interface that comes in place of another, also those that were wanted
+// while there was none.
+func TestPacketGroupsAnew(t *testing.T) {
+	b, tx, rx := packetPair(t)
+	deleteLink(t, b.NS[1], testbed.Veth)
+	before := rx.Group(rocev2.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // it may not have seen yet that the interface is gone
+	until(t, rx, "gone", func() bool { return rx.FD() == -1 })
+	for group := range groups {
+		if err := rx.Group(rocev2.GIDOf(netip.MustParseAddr(group)), true); err != nil {
+			t.Fatalf("%v, before: %v", err, before)
+		}
+	}
+	if err := b.Wire(); err != nil {
+		t.Fatal(err)
+	}
+	setMACs(t, b, [2]bool{true, true})
+	changeLink(t, b.NS[1], testbed.Veth, netlink.LinkSetUp)
+	for _, p := range []*Packet{tx, rx} {
+		until(t, p, "the new interface", func() bool { return p.FD() >= 0 && p.Stats().Reopened == 1 })
+	}
+	for group := range groups {
+		mustSend(t, tx, toGroup(netip.MustParseAddr(group)))
+		if _, _, err := rx.Recv(clock(), make([]byte, 1<<17)); err != nil || !inGroup(t, b.NS[1], group) {
+			t.Errorf("%s: in it %v, received: %v", group, inGroup(t, b.NS[1], group), err)
+		}
+	}
+}
