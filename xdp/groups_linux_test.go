@@ -1,18 +1,23 @@
 package xdp
 
 import (
+	"errors"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"roced/rocev2"
+	"roced/tools/testbed"
 )
 
 // TestGroups joins groups and leaves them; on an interface that comes in place of another they are joined again.
 func TestGroups(t *testing.T) {
 	for i, group := range []netip.Addr{netip.MustParseAddr("239.10.0.1"), netip.MustParseAddr("ff15::99")} {
+		listed := []string{"01000AEF", "ff150000000000000000000000000099"}[i] // on a little-endian machine
 		b := veth(t, 1500, 1)
 		p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
 		f := frame(addrs(0)[i], group, 4791, 1, 100)
@@ -52,5 +57,23 @@ func TestGroups(t *testing.T) {
 		if n, ok := recv(t, p, make([]byte, 1<<17), 5*time.Second); !ok || n != f.Len {
 			t.Errorf("%v: nothing on the new interface", group)
 		}
+		if !strings.Contains(memberships(t, b), listed) {
+			t.Errorf("%v: the kernel is not in the group:\n%s", group, memberships(t, b))
+		}
 	}
+}
+
+// memberships are the groups in which the kernel is in namespace 1 (proc(5)).
+func memberships(t *testing.T, b *testbed.Bed) (text string) {
+	t.Helper()
+	err := b.NS[1].Do(func() error {
+		four, err := os.ReadFile("/proc/thread-self/net/igmp")
+		six, err6 := os.ReadFile("/proc/thread-self/net/igmp6")
+		text = string(four) + string(six)
+		return errors.Join(err, err6)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
