@@ -153,6 +153,7 @@ func (n *NIC) Doorbell(now mono.Time, q *QueuePair) {
 		q.sq.Reset()
 		return
 	}
+	n.prioritiseNext(q)
 	q.machine().Doorbell(now)
 	n.activate(q)
 }

@@ -17,6 +17,7 @@ import (
 
 	"roced/mono"
 	"roced/qp"
+	"roced/sched"
 )
 
 // MAC is an Ethernet address.
@@ -137,6 +138,17 @@ type AddressVector struct {
 	TrafficClass uint8 // DSCP and ECN bits
 	HopLimit     uint8
 	FlowLabel    uint32 // 20 bits; for RC and UC it chooses the UDP source port
+	SL           uint8  // service level: see Priority
+}
+
+// Priority is when packets leave by this way among those of the same client: the service
+// level, up to 7, or without one what the traffic class says, the upper three bits of its DSCP (RFC 2474
+// 4.2.2, what NICs that trust the DSCP do if nobody has set them up otherwise).
+func (v *AddressVector) Priority() uint8 {
+	if v.SL > 0 {
+		return min(v.SL, sched.Classes-1)
+	}
+	return v.TrafficClass >> 5
 }
 
 // NIC is one RoCEv2 NIC. The fields of its parts are in the files that use them.

@@ -32,6 +32,8 @@ type QueuePair struct {
 	node    schedNode
 	av      AddressVector
 
+	datagrams Datagrams // sq, if it is of UD and can tell
+
 	pd             *PD
 	sendCQ, recvCQ *CQ
 	inSend, inRecv int32 // places in the lists of sendCQ and, if that is another one, recvCQ
@@ -112,6 +114,9 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		q.recvCQ.enlist(q)
 	}
 	n.sch.join(q, a.Share)
+	if q.typ == qp.UD {
+		q.datagrams, _ = a.SQ.(Datagrams)
+	}
 	return q, nil
 }
 
@@ -210,6 +215,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&qp.AttrAV != 0 {
 		n.releasePath(&q.path)
 		q.path, q.av = p, *av
+		n.prioritise(q, av.Priority())
 	}
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
 		n.setQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))

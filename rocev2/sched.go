@@ -36,6 +36,7 @@ type schedNode struct {
 	turn       sched.Node[*QueuePair]
 	timer      sched.Timer[*QueuePair]
 	share      *shareGroup
+	priority   uint8   // among the queue pairs of share
 	unresolved *qpList // of the neighbour whose address it waits for; nil if it does not
 	next, prev *QueuePair
 	replaced   machine // drives the queue pair in place of its core
@@ -96,7 +97,7 @@ func (s *scheduler) init(quantum int) {
 
 // Share says for whom a queue pair sends, and so what part of the link it gets: the
 // highest class first, then users by their weights, then the clients of a user alike,
-// then the queue pairs of a client alike. The numbers of users and clients mean nothing
+// then the queue pairs of a client by priority (AddressVector.Priority), alike if that is the same. The numbers of users and clients mean nothing
 // to the NIC. Queue pairs of the zero Share are one client's.
 type Share struct {
 	Class  uint8 // less than sched.Classes; higher ones go first, and starve lower ones
@@ -111,6 +112,21 @@ type shareGroup struct {
 	key   Share
 	user  *shareGroup // of a client
 	users int         // queue pairs of a client, clients of a user
+	// ranked are the queue pairs of a client that have a priority, as far as there were any. Those without
+	// are nodes of the client itself.
+	ranked [sched.Classes]*sched.Node[*QueuePair]
+}
+
+// rank returns the group of those queue pairs of a client that have a priority.
+func (g *shareGroup) rank(priority uint8) *sched.Node[*QueuePair] {
+	if priority == 0 {
+		return &g.node
+	}
+	if g.ranked[priority] == nil {
+		g.ranked[priority] = new(sched.Node[*QueuePair])
+		g.ranked[priority].InitRanked(&g.node, priority)
+	}
+	return g.ranked[priority]
 }
 
 // join makes q one of those that share what x gets.
@@ -126,6 +142,39 @@ func (s *scheduler) join(q *QueuePair, x Share) {
 	q.node.share = g
 	q.node.turn.Init(&g.node, 1, q)
 	q.node.timer.Item = q
+}
+
+// prioritise gives q another priority among the queue pairs of its client.
+func (n *NIC) prioritise(q *QueuePair, priority uint8) {
+	if q.node.priority == priority {
+		return
+	}
+	active := q.node.turn.Active()
+	n.sch.turns.Remove(&q.node.turn)
+	q.node.priority = priority
+	q.node.turn.Init(q.node.share.rank(priority), 1, q)
+	if active {
+		n.sch.turns.Activate(&q.node.turn)
+	}
+}
+
+// Datagrams is a SendQueue of datagrams that tells where the next one goes, so that a UD queue pair has
+// its priority. Another one than what is sent then costs no more than its place in the order.
+type Datagrams interface {
+	// NextAH is the number of the address handle of the next request, false if none is posted.
+	NextAH() (ah uint32, ok bool)
+}
+
+// prioritiseNext gives a UD queue pair the priority of its next datagram.
+func (n *NIC) prioritiseNext(q *QueuePair) {
+	if q.datagrams == nil {
+		return
+	}
+	if h, ok := q.datagrams.NextAH(); ok {
+		if a := n.obj.ahs.get(h); a != nil && a.pd == q.pd {
+			n.prioritise(q, a.av.Priority())
+		}
+	}
 }
 
 // anyClient stands in Share.Client for the user alone. Clients have other numbers.
@@ -187,6 +236,9 @@ func (n *NIC) awaitPeer(now mono.Time, q *QueuePair) bool {
 // endTurn follows a frame of q: it has nothing more to send, or its turn and those of
 // its client and user may be used up.
 func (n *NIC) endTurn(q *QueuePair, drained bool) {
+	if n.net.tx.pending != q {
+		n.prioritiseNext(q)
+	}
 	switch {
 	case n.net.tx.pending == q:
 	case drained:

@@ -97,6 +97,38 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// A client's priorities are its own affair: among its queue pairs the highest goes first, and another client
+// has its half.
+func TestPriorityIsTheClients(t *testing.T) {
+	cfg := testConfig(macA, "10.0.0.1/24")
+	cfg.Offload = superOffload()
+	n := newNIC(t, cfg)
+	var all []*script
+	for i, x := range []struct {
+		client   uint64
+		priority uint8
+	}{{0, 7}, {0, 7}, {0, 2}, {1, 0}} {
+		s := newScript(sends(0x22, 0, 4096)...)
+		s.endless = true
+		q := plugFor(t, n, bth.QPN(0x11+i), qp.RC, s, Share{Client: x.client})
+		connect(t, n, q, 0, "10.0.0.2", &macB)
+		n.prioritise(q, x.priority)
+		all = append(all, s)
+	}
+	for q := range n.obj.qps.all {
+		n.activate(q)
+	}
+	total := 0
+	for total < 16<<20 {
+		total += n.PollTransmit(0).Len
+	}
+	for i, want := range []float64{0.25, 0.25, 0, 0.5} {
+		if part := float64(all[i].bytes) / float64(total); part < want-0.02 || part > want+0.02 {
+			t.Errorf("queue pair %d has %.3f of the link, want %.2f", i, part, want)
+		}
+	}
+}
+
 // A smaller quantum is another's shorter wait, where frames are single packets.
 func TestQuantum(t *testing.T) {
 	for _, quantum := range []int{4200, 0} {

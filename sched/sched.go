@@ -1,6 +1,7 @@
 // Package sched chooses who sends next on a link: among thousands of queue pairs,
 // those of the highest class first, then users, clients, or whatever else groups
-// them, by weight, then queue pairs by turns. It knows packets only by their length,
+// them, by weight, then queue pairs by turns. Nodes of one group may have ranks, of which
+// the highest goes first, too: a client's own priorities, which take nothing from others. It knows packets only by their length,
 // so that a NIC which builds frames and a simulated endpoint which has no bytes
 // share it. Deadlines says when the timers of as many queue pairs are due, Pacer when the
 // next packet of one may leave.
@@ -9,7 +10,7 @@
 // Varghese, SIGCOMM 1995): whoever has something to send gets turns of quantum times
 // weight bytes. What a turn overdraws is taken from the next one. Choosing takes
 // constant time if no packet (or frame, if it is charged at once) is longer than the
-// quantum; hardware has a quantum of one packet.
+// quantum; hardware has a quantum of one packet. Deficits count among nodes of one rank only.
 //
 //	Activate when a queue pair may have something to send
 //	-> Next says whose turn it is; Charge what it has sent
@@ -42,6 +43,7 @@ type Node[T any] struct {
 	deficit    int      // bytes that may still be sent in this turn; below zero when overdrawn
 	weight     int32
 	class      uint8
+	rank       uint8 // nodes of its group that have less send after it
 	active     bool
 	turn       bool // its turn has begun
 }
@@ -61,6 +63,14 @@ func (s *Scheduler[T]) Class(c uint8) *Node[T] { return &s.classes[c] }
 // A group is empty then and must outlive its nodes.
 func (n *Node[T]) Init(parent *Node[T], weight int, item T) {
 	*n = Node[T]{Item: item, parent: parent, weight: int32(max(weight, 1)), class: parent.class}
+}
+
+// InitRanked makes n a group of parent that sends while it has something to send, before all nodes of
+// parent with a lower rank; those of Init have the rank 0.
+func (n *Node[T]) InitRanked(parent *Node[T], rank uint8) {
+	var none T
+	n.Init(parent, 1, none)
+	n.rank = rank
 }
 
 // Active reports whether n may have something to send, or somebody in it may.
@@ -96,7 +106,7 @@ func (s *Scheduler[T]) Remove(n *Node[T]) {
 }
 
 // Next returns whose turn it is, nil if nobody has anything to send. It stays the same
-// until Charge, Yield, Remove, or until somebody in a higher class is activated.
+// until Charge, Yield, Remove, or until somebody of a higher class or rank is activated.
 func (s *Scheduler[T]) Next() *Node[T] {
 	if s.busy == 0 {
 		return nil
@@ -110,7 +120,8 @@ func (s *Scheduler[T]) Next() *Node[T] {
 		}
 		if first.deficit <= 0 { // the turn pays for the one before
 			first.turn = false
-			n.last = first
+			n.unlink(first)
+			n.push(first)
 			continue
 		}
 		n = first
@@ -146,15 +157,24 @@ func (n *Node[T]) endTurn() {
 	n.deficit = min(n.deficit, 0)
 }
 
-// push appends c to the active nodes of n.
+// push puts c behind those active nodes of n that are not of a lower rank.
 func (n *Node[T]) push(c *Node[T]) {
 	if n.last == nil {
 		c.next, c.prev = c, c
-	} else {
-		c.prev, c.next = n.last, n.last.next
-		c.prev.next, c.next.prev = c, c
+		n.last = c
+		return
 	}
-	n.last = c
+	before := n.last
+	for before.rank < c.rank {
+		if before = before.prev; before == n.last { // all are of a lower rank
+			break
+		}
+	}
+	c.prev, c.next = before, before.next
+	c.prev.next, c.next.prev = c, c
+	if before == n.last && before.rank >= c.rank {
+		n.last = c
+	}
 }
 
 // unlink takes c out of the active nodes of n.

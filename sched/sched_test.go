@@ -208,6 +208,82 @@ func TestDebtOutlastsAPause(t *testing.T) {
 	}
 }
 
+// Whatever is activated, removed and sent: of a client's leaves it is one of the highest rank that has
+// something, and clients share alike whatever their ranks are.
+func TestRanks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const quantum, size = 2000, 1000
+		s := scheduler(quantum)
+		var clients [2]*Node[*leaf]
+		var all []*leaf
+		ranks := map[*leaf]uint8{}
+		for i := range clients {
+			clients[i] = group(s.Class(0), 1)
+			for rank := range uint8(3) {
+				g := clients[i]
+				if rank > 0 {
+					g = new(Node[*leaf])
+					g.InitRanked(clients[i], rank)
+				}
+				for range 2 {
+					l := newLeaf(g, size, 0)
+					ranks[l], all = rank, append(all, l)
+				}
+			}
+		}
+		clientOf := func(l *leaf) *Node[*leaf] {
+			if g := l.node.parent; g == clients[0] || g == clients[1] {
+				return g
+			}
+			return l.node.parent.parent
+		}
+		var both [2]int // bytes of each client while both have something
+		t.Repeat(map[string]func(*rapid.T){
+			"activate": func(t *rapid.T) {
+				l := rapid.SampledFrom(all).Draw(t, "leaf")
+				l.has = rapid.IntRange(1, 20).Draw(t, "has")
+				s.Activate(&l.node)
+			},
+			"remove": func(t *rapid.T) {
+				l := rapid.SampledFrom(all).Draw(t, "leaf")
+				l.has = 0
+				s.Remove(&l.node)
+			},
+			"serve": func(t *rapid.T) {
+				var has [2]bool
+				best := map[*Node[*leaf]]uint8{}
+				for _, l := range all {
+					if c := clientOf(l); l.has > 0 {
+						best[c] = max(best[c], ranks[l])
+						has[0], has[1] = has[0] || c == clients[0], has[1] || c == clients[1]
+					}
+				}
+				got := serve(s)
+				switch {
+				case got == nil:
+					if has[0] || has[1] {
+						t.Fatal("nobody sends")
+					}
+					return
+				case ranks[got] != best[clientOf(got)]:
+					t.Fatalf("rank %d sends, though rank %d could", ranks[got], best[clientOf(got)])
+				case !has[0] || !has[1]:
+					both = [2]int{}
+					return
+				}
+				if clientOf(got) == clients[0] {
+					both[0] += size
+				} else {
+					both[1] += size
+				}
+				if d := both[0] - both[1]; d > 3*quantum || d < -3*quantum {
+					t.Fatalf("clients have %v bytes", both)
+				}
+			},
+		})
+	})
+}
+
 // BenchmarkNext is a packet of one of so many queue pairs, all of which have more.
 func BenchmarkNext(b *testing.B) {
 	for _, n := range []struct {

@@ -6,9 +6,12 @@ import "roced/internal/abi/uverbs"
 type AHAttr struct {
 	DGID         GID
 	SGIDIndex    int
-	TrafficClass uint8
+	TrafficClass uint8 // DSCP and ECN bits
 	HopLimit     uint8 // zero stands for 64
 	FlowLabel    uint32
+	// SL is the service level: what has a higher one leaves before other packets of this
+	// context. Without one the upper three bits of TrafficClass count.
+	SL uint8
 }
 
 // AH is an address handle (ibv_ah), for UD.
@@ -32,7 +35,7 @@ func (a *AHAttr) hopLimit() uint8 {
 func (p *PD) CreateAH(attr AHAttr) (*AH, error) {
 	const verb = "create_ah"
 	r, a, err := roundTrip[uverbs.CreateAHResp](p.ctx, verb, uverbs.CmdCreateAH, uverbs.Size[uverbs.RxeCreateAHResp](), nil,
-		uverbs.CreateAH{PDHandle: p.handle, Attr: uverbs.AHAttr{PortNum: 1, IsGlobal: 1, GRH: uverbs.GlobalRoute{
+		uverbs.CreateAH{PDHandle: p.handle, Attr: uverbs.AHAttr{PortNum: 1, SL: attr.SL, IsGlobal: 1, GRH: uverbs.GlobalRoute{
 			DGID: attr.DGID, FlowLabel: attr.FlowLabel, SGIDIndex: uint8(attr.SGIDIndex),
 			HopLimit: attr.hopLimit(), TrafficClass: attr.TrafficClass}}})
 	if err != nil {

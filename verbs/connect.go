@@ -18,6 +18,7 @@ type ConnParams struct {
 	SGIDIndex       int    // -1: DefaultGID
 	MTU             MTU    // 0: what both ports can do
 	TrafficClass    uint8
+	SL              uint8 // service level, as in AHAttr
 	HopLimit        uint8
 	FlowLabel       uint32
 	Timeout         uint8
@@ -120,7 +121,7 @@ func (q *QP) ToRTR(remote ConnInfo, p ConnParams) error {
 	return q.Modify(QPAttr{
 		State: QPRTR, PathMTU: mtu, DestQPN: remote.QPN, RQPSN: remote.PSN,
 		MaxDestRdAtomic: uint8(min(int(p.MaxDestRdAtomic), q.ctx.attr.MaxQPRdAtomic)), MinRNRTimer: p.MinRNRTimer,
-		AV: AHAttr{DGID: remote.GID, SGIDIndex: index, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel},
+		AV: AHAttr{DGID: remote.GID, SGIDIndex: index, TrafficClass: p.TrafficClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel, SL: p.SL},
 	}, mask)
 }
 

@@ -113,6 +113,27 @@ func TestSendRecv(t *testing.T) {
 	}
 }
 
+// TestServiceLevel: it reaches the NIC, which gives it back.
+func TestServiceLevel(t *testing.T) {
+	hosts := lab(t)
+	a, b := hosts[0].open(t), hosts[1].open(t)
+	a.createQP(verbs.QPInitAttr{Type: verbs.RC})
+	b.createQP(verbs.QPInitAttr{Type: verbs.RC})
+	p := verbs.DefaultConnParams()
+	p.SL, p.TrafficClass = 5, 46<<2
+	info, err := b.qp.Info(p)
+	must(t, err)
+	must(t, a.qp.Connect(info, p))
+	at, err := a.qp.Query()
+	must(t, err)
+	if at.AV.SL != 5 || at.AV.TrafficClass != 46<<2 {
+		t.Errorf("address %+v", at.AV)
+	}
+	ah, err := a.pd.CreateAH(at.AV)
+	must(t, err)
+	must(t, ah.Destroy())
+}
+
 func TestMemoryOperations(t *testing.T) {
 	a, b := connected(t, verbs.QPInitAttr{Type: verbs.RC, SignalAll: true})
 	remote := b.mr.Addr() + 4096

@@ -97,7 +97,7 @@ func (a *QPAttr) command(handle uint32, mask AttrMask) uverbs.ModifyQP {
 	}
 	if mask&AttrAV != 0 {
 		cmd.Dest = uverbs.QPDest{DGID: a.AV.DGID, FlowLabel: a.AV.FlowLabel, SGIDIndex: uint8(a.AV.SGIDIndex),
-			HopLimit: a.AV.hopLimit(), TrafficClass: a.AV.TrafficClass, IsGlobal: 1, PortNum: 1}
+			HopLimit: a.AV.hopLimit(), TrafficClass: a.AV.TrafficClass, SL: a.AV.SL, IsGlobal: 1, PortNum: 1}
 	}
 	return cmd
 }
@@ -113,7 +113,7 @@ func (q *QP) Query() (QPAttr, error) {
 		State: QPState(r.QPState), CurState: QPState(r.CurQPState),
 		Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum, QKey: r.QKey,
 		AV: AHAttr{DGID: r.Dest.DGID, SGIDIndex: int(r.Dest.SGIDIndex), TrafficClass: r.Dest.TrafficClass,
-			HopLimit: r.Dest.HopLimit, FlowLabel: r.Dest.FlowLabel},
+			HopLimit: r.Dest.HopLimit, FlowLabel: r.Dest.FlowLabel, SL: r.Dest.SL},
 		PathMTU: MTU(r.PathMTU), Timeout: r.Timeout, RetryCnt: r.RetryCnt, RNRRetry: r.RNRRetry,
 		RQPSN: r.RQPSN, SQPSN: r.SQPSN, MaxRdAtomic: r.MaxRdAtomic, MaxDestRdAtomic: r.MaxDestRdAtomic,
 		MinRNRTimer: r.MinRNRTimer, DestQPN: r.DestQPNum,

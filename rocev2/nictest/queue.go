@@ -65,6 +65,11 @@ func (q *SendQueue) Next(w *qp.SendWQE) bool {
 	return true
 }
 
+// NextAH implements rocev2.Datagrams.
+func (q *SendQueue) NextAH() (ah uint32, ok bool) {
+	return q.ring[q.taken%uint64(len(q.ring))].AH, q.Pending()
+}
+
 // Pending implements rocev2.SendQueue.
 func (q *SendQueue) Pending() bool { return q.taken != q.tail }
 

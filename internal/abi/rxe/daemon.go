@@ -75,6 +75,18 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 	return true
 }
 
+// NextAH implements rocev2.Datagrams. The client may still change the request.
+func (r *SendRing) NextAH() (ah uint32, ok bool) {
+	if !r.Pending() {
+		return 0, false
+	}
+	e := r.elem(r.next)
+	if ah = native.Uint32(e[udAH:]); ah == 0 && r.AHOf != nil {
+		ah = r.AHOf(vector(e))
+	}
+	return ah, true
+}
+
 // total is the length of a list; one that does not fit is too long in any case.
 func total(list []qp.SGE) uint32 {
 	var sum uint64

@@ -293,11 +293,13 @@ func (c *client) createAH(q *request) error {
 		if !ok {
 			return unix.EINVAL
 		}
+		key := av
+		av.SL = a.SL & maxSL
 		h, err := n.CreateAH(now, pd, av, &own)
 		if err == nil {
 			// ah_num is what work requests name; zero would make the provider
 			// resolve the address itself.
-			c.vectors[av] = append(c.vectors[av], h)
+			c.vectors[key] = append(c.vectors[key], h)
 			q.core, q.provider = uverbs.CreateAHResp{AHHandle: c.ahs.add(h)}, uverbs.RxeCreateAHResp{AHNum: h.Handle()}
 		}
 		return err
@@ -333,11 +335,15 @@ func (c *client) ahOf(av rocev2.AddressVector) uint32 {
 
 func (c *client) forgetVector(a *rocev2.AH) {
 	av := a.AV()
+	av.SL = 0 // which work requests do not say
 	all := slices.DeleteFunc(c.vectors[av], func(h *rocev2.AH) bool { return h == a })
 	if c.vectors[av] = all; len(all) == 0 {
 		delete(c.vectors, av)
 	}
 }
+
+// maxSL is the highest service level (IBTA vol.1 7.7.5).
+const maxSL = 15
 
 // vector is the address vector of a path, which comes in two layouts.
 func vector(dgid [16]byte, flow uint32, sgid, hop, class uint8) rocev2.AddressVector {

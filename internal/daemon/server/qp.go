@@ -284,6 +284,7 @@ func (c *client) modify(o *queuePair, a qp.Attr, mask qp.AttrMask, in *uverbs.Mo
 		if !ok {
 			return unix.EINVAL
 		}
+		av.SL = d.SL & maxSL
 		return n.ModifyQP(now, o.q, a, mask, &av)
 	})
 }
@@ -342,7 +343,7 @@ func queryQPOf(i *rocev2.QPInfo) uverbs.QueryQPResp {
 	}
 	if i.Connected {
 		r.Dest = uverbs.QPDest{DGID: i.AV.DGID, FlowLabel: i.AV.FlowLabel, SGIDIndex: i.AV.SGIDIndex, HopLimit: i.AV.HopLimit,
-			TrafficClass: i.AV.TrafficClass, IsGlobal: 1, PortNum: 1}
+			TrafficClass: i.AV.TrafficClass, SL: i.AV.SL, IsGlobal: 1, PortNum: 1}
 	}
 	return r
 }

@@ -46,6 +46,7 @@ func TestVectors(t *testing.T) {
 		})
 	}
 	known(false)
+	attr.SL = 3 // which work requests do not say
 	create := uverbs.CreateAH{PDHandle: pd, Attr: attr}
 	first, second := u.handle(uverbs.CmdCreateAH, create), u.handle(uverbs.CmdCreateAH, create)
 	for i, gone := range []uint32{first, second} {
