@@ -6,7 +6,7 @@ TOOLS := roced rocectl roceperf rocesim
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|test/papers)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|test/papers)$$')
 
 .PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim rocesim-profile papers demo curves clean
 

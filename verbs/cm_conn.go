@@ -16,6 +16,19 @@ type CMParams struct {
 	InitiatorDepth     uint8  // and we
 	RetryCount         uint8  // 0: 7
 	RNRRetry           uint8  // 0: 7, for ever
+	// Connect, unless nil, brings the queue pair to RTS instead of Dial or Accept, for those who choose
+	// what it becomes: of another transport service, or one of several. In Dial, private is what the
+	// peer's Accept has sent, and the peer is told that the connection stands when Connect has
+	// returned; if it reports an error, the connection is refused.
+	Connect func(local, remote netip.AddrPort, private []byte) error
+}
+
+// ready brings q to RTS, as the choices want it.
+func (p *CMParams) ready(q *QP, a *rdmacm.ConnAttrResp, local, remote netip.AddrPort, private []byte) error {
+	if p.Connect != nil {
+		return p.Connect(local, remote, private)
+	}
+	return ready(q, a)
 }
 
 // param encodes the choices for q.
@@ -130,7 +143,7 @@ func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, err
 	if !ok {
 		return nil, fail(verb, "private data", ErrTooLong)
 	}
-	err := ready(q, &r.attr)
+	err := p.ready(q, &r.attr, r.Local, r.Remote, r.PrivateData)
 	if err == nil {
 		err = r.id.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: r.id.uid, ID: r.id.num, ConnParam: param})
 	}
@@ -175,7 +188,7 @@ func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*C
 	}
 	c := &CMConn{id: id}
 	if err = id.route(ctx, to); err == nil {
-		err = id.connect(ctx, c, q, param)
+		err = id.connect(ctx, c, q, &p, param)
 	}
 	if err != nil {
 		id.close()
@@ -202,7 +215,7 @@ func (i *cmID) route(ctx context.Context, to netip.AddrPort) error {
 }
 
 // connect asks the listener, and confirms its answer.
-func (i *cmID) connect(ctx context.Context, c *CMConn, q *QP, param rdmacm.ConnParam) error {
+func (i *cmID) connect(ctx context.Context, c *CMConn, q *QP, choices *CMParams, param rdmacm.ConnParam) error {
 	const verb = "connect"
 	if err := i.run(verb, rdmacm.CmdConnect, rdmacm.Connect{ID: i.num, ConnParam: param}); err != nil {
 		return err
@@ -217,7 +230,7 @@ func (i *cmID) connect(ctx context.Context, c *CMConn, q *QP, param rdmacm.ConnP
 	if attr, c.Local, c.Remote, err = i.connAttr(); err != nil {
 		return err
 	}
-	if err := ready(q, &attr); err != nil {
+	if err := choices.ready(q, &attr, c.Local, c.Remote, c.PrivateData); err != nil {
 		return err
 	}
 	return i.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: i.uid, ID: i.num})

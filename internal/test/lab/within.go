@@ -22,20 +22,32 @@ type Within struct {
 // NewWithin starts the daemon; name begins that of its folder.
 func NewWithin(t testing.TB, name string) *Within {
 	t.Helper()
-	dir, err := os.MkdirTemp("", name) // short, for sockets
+	w, err := StartWithin(name)
 	Must(t, err)
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	nic := "  - {name: rxe_%s, addresses: [198.18.0.%d/24], port: {type: unix, local: %q, remote: %q}}\n"
-	a, b := dir+"/a", dir+"/b"
-	cfg, err := config.Read(strings.NewReader(fmt.Sprintf("run_dir: %q\nnics:\n"+nic+nic, dir+"/run", "a", 1, a, b, "b", 2, b, a)))
-	Must(t, err)
-	d, err := daemon.Start(cfg, slog.New(slog.DiscardHandler))
-	Must(t, err)
-	w := &Within{Dir: dir, RunDir: dir + "/run", Stop: sync.OnceValue(d.Close)}
 	t.Cleanup(func() {
 		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
+		os.RemoveAll(w.Dir)
 	})
 	return w
+}
+
+// StartWithin is NewWithin for those who stop it themselves, and remove Dir.
+func StartWithin(name string) (*Within, error) {
+	dir, err := os.MkdirTemp("", name) // short, for sockets
+	if err != nil {
+		return nil, err
+	}
+	nic := "  - {name: rxe_%s, addresses: [198.18.0.%d/24], port: {type: unix, local: %q, remote: %q}}\n"
+	a, b := dir+"/a", dir+"/b"
+	cfg, err := config.Read(strings.NewReader(fmt.Sprintf("run_dir: %q\nnics:\n"+nic+nic, dir+"/run", "a", 1, a, b, "b", 2, b, a)))
+	if err != nil {
+		return nil, err
+	}
+	d, err := daemon.Start(cfg, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	return &Within{Dir: dir, RunDir: dir + "/run", Stop: sync.OnceValue(d.Close)}, nil
 }

@@ -1,0 +1,142 @@
+package flor
+
+import (
+	"net/netip"
+
+	"roced/flor/engine"
+	"roced/mono"
+	"roced/verbs"
+)
+
+// The datagram queue pair: acknowledgements, and what connects queue pairs anew.
+const (
+	ackDepth   = 256  // datagrams that the NIC has
+	acksPosted = 1024 // receives
+	grhLen     = 40   // of what begins a received datagram
+	ackBuffer  = 256  // bytes of a receive: GRH, and the longest datagram
+	ackQKey    = 0x466c6f72
+	ackSend    = 1 << 32 // WRID of a SEND
+)
+
+// ackAddr is where datagrams come from.
+type ackAddr struct {
+	gid verbs.GID
+	qpn uint32
+}
+
+// peer is a device at the other end of connections, to which datagrams go.
+type peer struct {
+	ackAddr
+	id    uint64 // what the engine knows it by
+	ah    *verbs.AH
+	users int
+}
+
+// openAcks makes the datagram queue pair and posts its receives.
+func (d *Device) openAcks() (err error) {
+	if d.srq == nil {
+		return nil // that has been told
+	}
+	d.acks, err = d.pd.CreateQP(verbs.QPInitAttr{Type: verbs.UD, SendCQ: d.ackCQ, RecvCQ: d.ackCQ, MaxSendWR: 2 * ackDepth, MaxRecvWR: acksPosted,
+		MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: engine.MaxAckLen})
+	if err != nil {
+		return err
+	}
+	p := verbs.DefaultConnParams()
+	p.QKey = ackQKey
+	if err := d.acks.Connect(verbs.ConnInfo{}, p); err != nil {
+		return err
+	}
+	if d.ackMR, err = d.pd.AllocMR(acksPosted*ackBuffer, verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	for i := range acksPosted {
+		if err := d.postAckRecv(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Device) postAckRecv(i int) error {
+	d.recvSGE[0] = d.ackMR.SGE(i*ackBuffer, ackBuffer)
+	d.recvWR = verbs.RecvWR{WRID: uint64(i), SGEs: d.recvSGE[:]}
+	return d.acks.PostRecv(&d.recvWR)
+}
+
+// PostAck implements engine.NIC.
+func (n *nic) PostAck(k *engine.Conn, b []byte) { (*Device)(n).datagram(k.Ctx.(*Conn).peer, b) }
+
+// datagram sends a datagram. It is lost if the NIC has too many.
+func (d *Device) datagram(to *peer, b []byte) {
+	if d.ackRoom == ackDepth || d.lost {
+		return
+	}
+	d.sendWR = verbs.SendWR{WRID: ackSend, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, Inline: b, AH: to.ah, RemoteQPN: to.qpn, RemoteQKey: ackQKey}
+	if d.acks.PostSend(&d.sendWR) == nil {
+		d.ackRoom++
+	}
+}
+
+// ackCompleted takes a completion of the datagram queue pair.
+func (d *Device) ackCompleted(now mono.Time, wc *verbs.WC) {
+	if wc.WRID == ackSend {
+		d.ackRoom--
+		return
+	}
+	at := int(wc.WRID) * ackBuffer
+	if b := d.ackMR.Bytes()[at : at+ackBuffer]; wc.Status == verbs.StatusSuccess && wc.ByteLen > grhLen && wc.ByteLen <= ackBuffer {
+		var id uint64
+		from := d.peers[ackAddr{source(b), wc.SrcQP}]
+		if from != nil {
+			id = from.id
+		}
+		if b = b[grhLen:wc.ByteLen]; b[0] == 0 { // an acknowledgement begins with a number of 24 bits
+			d.eng.OnAck(now, id, d.stamp(wc, now), b)
+		} else if !d.takeControl(now, from, b) {
+			d.ctr.BadControl++
+		}
+	}
+	if d.postAckRecv(int(wc.WRID)) != nil && d.err == nil {
+		d.err = verbs.ErrDeviceFatal
+	}
+}
+
+// source is the GID of the sender of a datagram, by its GRH, of which IPv4 uses the last 20 bytes.
+func source(grh []byte) verbs.GID {
+	if grh[0]>>4 == 6 {
+		return verbs.GID(grh[8:24])
+	}
+	return verbs.GIDOf(netip.AddrFrom4([4]byte(grh[32:36])))
+}
+
+// meet returns the peer of that address; forsake gives it back. The caller has d.opening.
+func (d *Device) meet(a ackAddr, sgid int) (*peer, error) {
+	d.mu.Lock()
+	p := d.peers[a]
+	if p != nil {
+		p.users++
+	}
+	d.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	ah, err := d.pd.CreateAH(verbs.AHAttr{DGID: a.gid, SGIDIndex: sgid, TrafficClass: d.cfg.AckClass})
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lastID++
+	p = &peer{ackAddr: a, id: d.lastID, ah: ah, users: 1}
+	d.peers[a] = p
+	return p, nil
+}
+
+// forsake forgets a peer that nobody uses any more. The caller has d.mu.
+func (d *Device) forsake(p *peer) {
+	if p.users--; p.users == 0 {
+		delete(d.peers, p.ackAddr)
+		d.worker.do(func() { _ = p.ah.Destroy() }) // with the device, if not now
+	}
+}

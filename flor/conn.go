@@ -1,0 +1,390 @@
+package flor
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"roced/flor/engine"
+	"roced/verbs"
+)
+
+// Conn is a connection. It may be used by any number of goroutines at a time.
+type Conn struct {
+	d             *Device
+	local, remote netip.AddrPort
+	token         uint64 // what the peer's control has
+	peerToken     uint64
+	peerQPN       uint32 // of its first queue pair
+	peer          *peer
+	path          path
+	pairs         []*pair
+	left          sync.WaitGroup // queue pairs that have not been destroyed
+	inbox         chan *Message
+	done          chan struct{} // closed when the connection has ended
+	peerInbox     int
+	owed          atomic.Int32 // messages taken out of our inbox that the peer has not been told of
+	watching      context.CancelFunc
+	idle          chan struct{} // closed when nothing is under way; nil: nobody waits
+
+	// guarded by the Device
+	e        *engine.Conn
+	cm       *verbs.CMConn // once it stands
+	err      error
+	ops      []op
+	free     []uint32
+	under    int  // messages of the user that are under way
+	credit   int  // messages that the peer's inbox has room for
+	told     bool // the peer is being told of room in the inbox
+	calls    map[uint32]*call
+	lastCall uint32
+	waiting  []chan struct{}
+	unsaid   []uint32 // calls that get no answer
+	landed   int      // bytes of landing memory
+	revoking int      // messages that have come, and are delivered when no peer can write to them
+	over     bool     // the engine has told so
+	deaf     bool     // closed by its user
+	shut     bool
+}
+
+// path is how to reach the peer.
+type path struct {
+	gid  verbs.GID
+	sgid int
+	mtu  verbs.MTU
+}
+
+// op is a message under way, and who is to be told of it.
+type op struct {
+	m      *Message
+	done   func(error)
+	wait   chan error
+	call   *call
+	ours   bool // a credit, or that there is no answer
+	credit bool
+}
+
+// call is one that waits for its answer.
+type call struct {
+	result    chan result
+	abandoned bool
+}
+
+type result struct {
+	m   *Message
+	err error
+}
+
+// Local and Remote are the addresses of the connection.
+func (c *Conn) Local() netip.AddrPort { return c.local }
+
+// Remote is the peer's address.
+func (c *Conn) Remote() netip.AddrPort { return c.remote }
+
+// NewMessage is that of the Device.
+func (c *Conn) NewMessage(ctx context.Context, n int) (*Message, error) {
+	return c.d.NewMessage(ctx, n)
+}
+
+// fault is an error of this connection.
+func (c *Conn) fault(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var mine *Error
+	if errors.As(err, &mine) {
+		return err
+	}
+	return &Error{Op: what, Local: c.local, Remote: c.remote, Err: err}
+}
+
+// Done is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Err is why the connection has ended, nil if it has not.
+func (c *Conn) Err() error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.fault("connection", c.err)
+}
+
+// Send sends a message and waits until it has been acknowledged: it has arrived, once, and lies in the peer's inbox. It takes
+// over the message, whatever it returns. If ctx is done, it may still arrive; if the connection ends, it may have arrived.
+func (c *Conn) Send(ctx context.Context, m *Message) error {
+	return c.send(ctx, "send", makeTag(tagMessage, 0), m)
+}
+
+func (c *Conn) send(ctx context.Context, what string, tag uint32, m *Message) error {
+	wait := make(chan error, 1)
+	if err := c.post(ctx, what, tag, m, op{wait: wait}); err != nil {
+		return err
+	}
+	select {
+	case err := <-wait:
+		return c.fault(what, err)
+	case <-ctx.Done():
+		return c.fault(what, ctx.Err())
+	}
+}
+
+// Post is Send, but for waiting: it returns when the message is under way, and done, unless nil, is called when it has been
+// acknowledged, or with the reason why it was not. done must not wait. If Post returns an error, done is not called.
+func (c *Conn) Post(ctx context.Context, m *Message, done func(error)) error {
+	return c.post(ctx, "post", makeTag(tagMessage, 0), m, op{done: done})
+}
+
+// Call sends a request and waits for its answer. It takes over the request, whatever it returns; the answer is to be released.
+// If ctx is done, the peer may still answer, and the answer is dropped.
+func (c *Conn) Call(ctx context.Context, request *Message) (*Message, error) {
+	k := &call{result: make(chan result, 1)}
+	if err := c.post(ctx, "call", makeTag(tagRequest, 0), request, op{call: k}); err != nil {
+		return nil, err
+	}
+	select {
+	case r := <-k.result:
+		return r.m, c.fault("call", r.err)
+	case <-ctx.Done():
+		c.abandon(k)
+		return nil, c.fault("call", ctx.Err())
+	}
+}
+
+// abandon drops the answer of a call, when it comes or if it has.
+func (c *Conn) abandon(k *call) {
+	c.d.enter()
+	k.abandoned = true
+	c.d.leave()
+	select {
+	case r := <-k.result:
+		if r.m != nil {
+			r.m.Release()
+		}
+	default:
+	}
+}
+
+// post hands a message to the engine when there is room.
+func (c *Conn) post(ctx context.Context, what string, tag uint32, m *Message, o op) error {
+	m, err := m.registered(ctx, c.d)
+	if err != nil {
+		return c.fault(what, err)
+	}
+	if !m.over.CompareAndSwap(false, true) {
+		return c.fault(what, ErrReleased)
+	}
+	o.m = m
+	for {
+		wait, err := c.try(tag, o)
+		if err == nil && wait != nil {
+			select {
+			case <-wait:
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		if err != nil {
+			m.release()
+		}
+		return c.fault(what, err)
+	}
+}
+
+// try hands a message to the engine. If there is no room it returns what to wait for.
+func (c *Conn) try(tag uint32, o op) (wait <-chan struct{}, err error) {
+	c.d.enter()
+	defer c.d.leave()
+	kind, _ := splitTag(tag)
+	counted := kind == tagMessage || kind == tagRequest
+	switch {
+	case c.err != nil:
+		return nil, c.err
+	case c.shut && kind != tagResponse:
+		return nil, ErrClosed
+	case c.under >= c.d.cfg.Queue || counted && c.credit == 0:
+		w := make(chan struct{})
+		c.waiting = append(c.waiting, w)
+		return w, nil
+	}
+	if o.call != nil {
+		tag = makeTag(tagRequest, c.enlist(o.call))
+	}
+	if err := c.submit(tag, o); err != nil {
+		if o.call != nil {
+			_, number := splitTag(tag)
+			delete(c.calls, number)
+		}
+		return nil, err
+	}
+	if counted {
+		c.credit--
+	}
+	return nil, nil
+}
+
+// enlist gives a call a number that no other one has.
+func (c *Conn) enlist(k *call) uint32 {
+	for {
+		c.lastCall = (c.lastCall + 1) & tagMask
+		if _, taken := c.calls[c.lastCall]; !taken {
+			c.calls[c.lastCall] = k
+			return c.lastCall
+		}
+	}
+}
+
+// submit hands a message to the engine.
+func (c *Conn) submit(tag uint32, o op) error {
+	if len(c.free) == 0 {
+		c.ops = append(c.ops, op{})
+		c.free = append(c.free, uint32(len(c.ops)-1))
+	}
+	at := c.free[len(c.free)-1]
+	c.free = c.free[:len(c.free)-1]
+	c.ops[at] = o
+	if !o.ours {
+		c.under++
+	}
+	var b engine.Buffer
+	if o.m != nil {
+		b = o.m.buffer()
+	}
+	err := c.e.Send(c.d.now(), uint64(at), tag, b)
+	if err != nil {
+		if !o.ours {
+			c.under--
+		}
+		c.ops[at] = op{}
+		c.free = append(c.free, at)
+	}
+	return err
+}
+
+// wake lets those go on who wait for room.
+func (c *Conn) wake() {
+	for _, w := range c.waiting {
+		close(w)
+	}
+	c.waiting = nil
+}
+
+// Recv waits for a message or a request, in the order in which they have become complete. When the connection has ended, what
+// has come before is returned first.
+func (c *Conn) Recv(ctx context.Context) (*Message, error) {
+	select {
+	case m := <-c.inbox:
+		return c.taken(m), nil
+	default:
+	}
+	select {
+	case m := <-c.inbox:
+		return c.taken(m), nil
+	case <-c.done:
+	case <-ctx.Done():
+		return nil, c.fault("recv", ctx.Err())
+	}
+	select {
+	case m := <-c.inbox: // the last ones
+		return m, nil
+	default:
+		return nil, c.fault("recv", c.reason())
+	}
+}
+
+func (c *Conn) reason() error {
+	c.d.mu.Lock()
+	defer c.d.mu.Unlock()
+	return c.err
+}
+
+// taken notes that a message has left the inbox; the peer is told now and then.
+func (c *Conn) taken(m *Message) *Message {
+	if c.owed.Add(1) >= c.enough() {
+		c.d.enter()
+		defer c.d.leave()
+		c.settleDebts()
+	}
+	return m
+}
+
+// enough is how much room in the inbox the peer is told of at a time.
+func (c *Conn) enough() int32 { return int32(c.d.cfg.Inbox+1) / 2 }
+
+// settleDebts tells the peer of room in the inbox, and of calls that get no answer.
+func (c *Conn) settleDebts() {
+	if c.err != nil {
+		return
+	}
+	for len(c.unsaid) > 0 && c.submit(makeTag(tagUnanswered, c.unsaid[0]), op{ours: true}) == nil {
+		c.unsaid = c.unsaid[1:]
+	}
+	if n := c.owed.Load(); n >= c.enough() && !c.told && c.submit(makeTag(tagCredit, uint32(n)), op{ours: true, credit: true}) == nil {
+		c.owed.Add(-n)
+		c.told = true
+	}
+}
+
+// unanswered tells the peer that a call gets no answer.
+func (c *Conn) unanswered(number uint32) {
+	c.d.enter()
+	defer c.d.leave()
+	c.unsaid = append(c.unsaid, number)
+	c.settleDebts()
+}
+
+// Shutdown ends the connection when all that was sent has been acknowledged, or when ctx is done. Nothing new can be sent, but
+// for answers; what comes is taken.
+func (c *Conn) Shutdown(ctx context.Context) error {
+	c.d.enter()
+	c.shut = true
+	c.wake()
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+	}
+	c.rest()
+	idle := c.idle
+	c.d.leave()
+	var err error
+	select {
+	case <-idle:
+	case <-c.done:
+		err = c.Err()
+	case <-ctx.Done():
+		err = c.fault("shutdown", ctx.Err())
+	}
+	return errors.Join(err, c.Close())
+}
+
+// rest tells Shutdown when nothing is under way.
+func (c *Conn) rest() {
+	if c.idle != nil && c.under == 0 && len(c.calls) == 0 && !c.told {
+		select {
+		case <-c.idle:
+		default:
+			close(c.idle)
+		}
+	}
+}
+
+// Close ends the connection now. Who waits for something is told, and so is the peer. What lies in the inbox is released.
+func (c *Conn) Close() error {
+	c.d.enter()
+	c.deaf = true
+	c.e.Fail(c.d.now(), ErrClosed)
+	c.d.leave()
+	select {
+	case <-c.done:
+	case <-time.After(closing): // the NIC does not complete what it has
+	}
+	for {
+		select {
+		case m := <-c.inbox:
+			m.Release()
+		default:
+			return nil
+		}
+	}
+}

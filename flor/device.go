@@ -1,0 +1,240 @@
+package flor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"roced/flor/engine"
+	"roced/mono"
+	"roced/verbs"
+)
+
+// Device is a NIC with an engine, and the goroutine that drives it. Its connections may be used by any number of
+// goroutines.
+type Device struct {
+	cfg   Config
+	begun time.Time
+	ctx   *verbs.Context
+	cm    *verbs.CM
+	pd    *verbs.PD
+	ch    *verbs.CompChannel
+	gids  []verbs.GID
+	mtu   verbs.MTU
+
+	ackCQ, sendCQ, recvCQ *verbs.CQ // in the order in which they are polled (Flor 4.1)
+	srq                   *verbs.SRQ
+	acks                  *verbs.QP
+	pool, ackMR           *verbs.MR
+
+	send   memory // of messages to be sent
+	header memory // of the headers of SENDs
+	worker *worker
+	group  sync.WaitGroup
+	quit   chan struct{}
+	kicked chan struct{}
+
+	opening sync.Mutex // one connection is opened at a time; guards peers
+
+	mu      sync.Mutex // guards all that follows, and the connections
+	eng     *engine.Engine
+	err     error // why nothing works any more
+	lost    bool  // the NIC is gone
+	closeBy mono.Time
+	asleep  mono.Time // until when the loop sleeps, zero if it does not
+	pairs   map[uint32]*pair
+	conns   map[*Conn]struct{}
+	joining map[*pair]struct{}
+	failed  []failure
+	calls   []func()
+	ctr     Counters
+	lent    int // buffers of the pool that the application has
+	landing landings
+	peers   map[ackAddr]*peer
+	lastID  uint64
+	ackRoom int
+	wcs     [32]verbs.WC
+	recvWCs [32]verbs.WC
+	sendWR  verbs.SendWR
+	sges    [2]verbs.SGE
+	recvWR  verbs.RecvWR
+	recvSGE [1]verbs.SGE
+	control []byte
+}
+
+// Counters count what a device has seen.
+type Counters struct {
+	engine.Counters
+	Connections int
+	Refused     uint64 // connections of peers, because of what they sent or because there is no room
+	Violations  uint64 // connections ended because the peer did what it must not
+	BadControl  uint64 // datagrams that are no acknowledgements, and no control of a peer's
+	Reconnects  uint64 // queue pairs connected anew
+	Copied      uint64 // messages copied out of the pool, because too many of its buffers were with the application
+}
+
+// Open opens a NIC of roced.
+func Open(cfg Config) (*Device, error) {
+	cfg.setDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.RunDir == "" {
+		cfg.RunDir = verbs.DefaultRunDir()
+	}
+	d := &Device{cfg: cfg, begun: time.Now(), quit: make(chan struct{}), kicked: make(chan struct{}, 1),
+		pairs: map[uint32]*pair{}, conns: map[*Conn]struct{}{}, joining: map[*pair]struct{}{},
+		peers: map[ackAddr]*peer{}}
+	if err := d.open(); err != nil {
+		if d.ctx != nil {
+			err = errors.Join(err, d.ctx.Close())
+		}
+		if d.cm != nil {
+			err = errors.Join(err, d.cm.Close())
+		}
+		return nil, fmt.Errorf("flor: open %s: %w", cfg.Device, err)
+	}
+	d.worker = newWorker()
+	d.group.Go(d.run)
+	return d, nil
+}
+
+// find returns the path of the NIC's socket.
+func (c *Config) find() (verbs.Device, error) {
+	list, err := verbs.Devices(c.RunDir)
+	if err != nil {
+		return verbs.Device{}, err
+	}
+	for _, v := range list {
+		if c.Device == "" || v.Name == c.Device {
+			return v, nil
+		}
+	}
+	return verbs.Device{}, fmt.Errorf("%w in %s", verbs.ErrNoDevice, filepath.Clean(c.RunDir))
+}
+
+func (d *Device) open() error {
+	dev, err := d.cfg.find()
+	if err != nil {
+		return err
+	}
+	if d.ctx, err = verbs.Open(dev.Path); err != nil {
+		return err
+	}
+	if d.cm, err = verbs.OpenCM(d.cfg.RunDir, dev.Name); err != nil {
+		return err
+	}
+	if d.pd, err = d.ctx.AllocPD(); err != nil {
+		return err
+	}
+	if d.ch, err = d.ctx.CreateCompChannel(); err != nil {
+		return err
+	}
+	d.send.init(d.pd, d.cfg.Memory, d.cfg.Engine.MaxMessage())
+	d.header.init(d.pd, 1<<30, d.cfg.Depth*engine.HeaderLen)
+	d.landing.init(d)
+	return errors.Join(d.queryPort(), d.openQueues(), d.openAcks(), d.openEngine())
+}
+
+// queryPort reads what connections need to know of the port.
+func (d *Device) queryPort() error {
+	port, err := d.ctx.QueryPort(1)
+	if err != nil {
+		return err
+	}
+	d.mtu = port.ActiveMTU
+	for i := range port.GIDs {
+		g, err := d.ctx.QueryGID(1, i)
+		if err != nil {
+			return err
+		}
+		d.gids = append(d.gids, g)
+	}
+	return nil
+}
+
+// openQueues makes the queues that all connections share.
+func (d *Device) openQueues() (err error) {
+	if d.ackCQ, err = d.ctx.CreateCQ(acksPosted+ackDepth, d.ch); err != nil {
+		return err
+	}
+	if d.sendCQ, err = d.ctx.CreateCQ(1<<10, d.ch); err != nil {
+		return err
+	}
+	if d.recvCQ, err = d.ctx.CreateCQ(d.cfg.Pool, d.ch); err != nil {
+		return err
+	}
+	d.srq, err = d.pd.CreateSRQ(verbs.SRQAttr{MaxWR: d.cfg.Pool, MaxSGE: 1})
+	return err
+}
+
+// openEngine registers the pool and makes the engine, which posts it.
+func (d *Device) openEngine() (err error) {
+	if d.srq == nil || d.acks == nil {
+		return nil // that has been told
+	}
+	size := engine.HeaderLen + int(d.cfg.Engine.MaxSend)
+	if d.pool, err = d.pd.AllocMR(size*d.cfg.Pool, verbs.AccessLocalWrite); err != nil {
+		return err
+	}
+	d.cfg.Engine.Pool = make([]engine.Buffer, d.cfg.Pool)
+	for i := range d.cfg.Engine.Pool {
+		d.cfg.Engine.Pool[i] = engine.Buffer{Data: d.pool.Bytes()[i*size : (i+1)*size : (i+1)*size], Addr: d.pool.Addr() + uint64(i*size), Key: d.pool.LKey()}
+	}
+	if d.eng, err = engine.New(d.cfg.Engine, (*nic)(d), (*user)(d)); err != nil {
+		return err
+	}
+	return d.err
+}
+
+// now is the time.
+func (d *Device) now() mono.Time { return mono.Time(time.Since(d.begun)) + 1 }
+
+// stamp is when a completion came into being. What verbs offers is the software's time when it is polled.
+func (d *Device) stamp(_ *verbs.WC, now mono.Time) mono.Time { return now }
+
+// MaxMessage is the length of the longest message.
+func (d *Device) MaxMessage() int { return d.cfg.Engine.MaxMessage() }
+
+// Counters returns what has been counted.
+func (d *Device) Counters() Counters {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	c := d.ctr
+	c.Counters, c.Connections = d.eng.Counters(), len(d.conns)
+	return c
+}
+
+// NewMessage returns memory for a message of n bytes, of the memory that the NIC reads. It waits while all of it
+// is in use.
+func (d *Device) NewMessage(ctx context.Context, n int) (*Message, error) {
+	if n < 0 || n > d.MaxMessage() {
+		return nil, fmt.Errorf("%w: %d bytes", ErrTooLong, n)
+	}
+	return d.send.take(ctx, d.quit, n)
+}
+
+// Close ends all connections, immediately, and closes the NIC. Messages must not be used any more.
+func (d *Device) Close() error {
+	d.enter()
+	if d.err == nil {
+		d.err = ErrClosed
+	}
+	select {
+	case <-d.quit:
+		d.leave()
+		return nil
+	default:
+	}
+	close(d.quit)
+	for c := range d.conns {
+		c.e.Fail(d.now(), ErrClosed)
+	}
+	d.leave()
+	d.group.Wait()
+	d.worker.close()
+	return errors.Join(d.cm.Close(), d.ctx.Close(), d.ch.Close())
+}

@@ -1,0 +1,341 @@
+package flor
+
+import (
+	"context"
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"roced/flor/engine"
+	"roced/internal/daemon/api"
+	"roced/internal/test/lab"
+	"roced/verbs"
+)
+
+var long = flag.Int("flor.connections", 1000, "how many connections TestManyConnections makes")
+
+// rules puts fault rules on a NIC, and takes all others away.
+func (e *ends) rules(nic string, rules ...string) {
+	e.t.Helper()
+	c := api.NewClient(filepath.Join(e.w.RunDir, api.Socket))
+	defer c.Close()
+	lab.Must(e.t, c.Do(timeout(e.t), "POST", api.RuleSet{Rules: rules, Replace: true}, "faults", nic))
+}
+
+// content fills b, of at least eight bytes, with what is message id's.
+func content(id uint64, b []byte) {
+	rng := rand.NewPCG(id, 1)
+	i := 8
+	for ; i+8 <= len(b); i += 8 {
+		binary.LittleEndian.PutUint64(b[i:], rng.Uint64())
+	}
+	for ; i < len(b); i++ {
+		b[i] = byte(id)
+	}
+	binary.LittleEndian.PutUint64(b, id)
+}
+
+// checked returns the id of a message whose bytes are as they should be.
+func checked(b []byte) (uint64, error) {
+	id := binary.LittleEndian.Uint64(b)
+	want := make([]byte, len(b))
+	content(id, want)
+	if string(want) != string(b) {
+		return id, fmt.Errorf("message %d of %d bytes has been changed", id, len(b))
+	}
+	return id, nil
+}
+
+// storm is messages of all sizes from one end to the other.
+type storm struct {
+	mu   sync.Mutex
+	got  map[uint64]int   // by id, how often it came
+	told map[uint64]error // what its sender was told
+}
+
+// send sends so many messages over c, some at a time.
+func (s *storm) send(ctx context.Context, c *Conn, count, sizes int, errs chan<- error) {
+	var senders sync.WaitGroup
+	for w := range 4 {
+		senders.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 7))
+			for i := range count / 4 {
+				id := uint64(w*count + i + 1)
+				m, err := c.NewMessage(ctx, 8+rng.IntN(1<<(4+rng.IntN(sizes-3))))
+				if err != nil {
+					errs <- err
+					return
+				}
+				content(id, m.Data)
+				err = c.Send(ctx, m)
+				s.mu.Lock()
+				s.told[id] = err
+				s.mu.Unlock()
+			}
+		})
+	}
+	senders.Wait()
+}
+
+// receive takes messages until the connection ends. It overwrites what it has taken: no late WRITE may be seen in what
+// is taken afterwards.
+func (s *storm) receive(ctx context.Context, c *Conn, errs chan<- error) {
+	for {
+		m, err := c.Recv(ctx)
+		if err != nil {
+			return
+		}
+		id, err := checked(m.Data)
+		if err == nil && len(m.Data) > 64<<10 && id%8 == 0 { // held for a while, nothing changes
+			time.Sleep(10 * time.Millisecond)
+			_, err = checked(m.Data)
+		}
+		if err != nil {
+			errs <- err
+		}
+		clear(m.Data)
+		m.Release()
+		s.mu.Lock()
+		s.got[id]++
+		s.mu.Unlock()
+	}
+}
+
+// complete reports whether all that was acknowledged has come.
+func (s *storm) complete() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, err := range s.told {
+		if err == nil && s.got[id] == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// check: all that came came once. It returns how many senders were told of errors.
+func (s *storm) check(t *testing.T, count int) (failed int) {
+	t.Helper()
+	if len(s.told) != count {
+		t.Errorf("%d of %d messages were told of", len(s.told), count)
+	}
+	for id, err := range s.told {
+		if n := s.got[id]; n > 1 {
+			t.Errorf("message %d came %d times, its sender was told: %v", id, n, err)
+		}
+		if err != nil {
+			failed++
+		}
+	}
+	return failed
+}
+
+// run has both ends send to each other, and does something meanwhile.
+func (e *ends) storm(t *testing.T, count, sizes int, meanwhile func()) (failed int) {
+	t.Helper()
+	ctx := timeout(t)
+	errs := make(chan error, 100)
+	var storms [2]storm
+	var senders, receivers sync.WaitGroup
+	for i := range storms {
+		storms[i] = storm{got: map[uint64]int{}, told: map[uint64]error{}}
+		senders.Go(func() { storms[i].send(ctx, e.conn[i], count, sizes, errs) })
+		receivers.Go(func() { storms[i].receive(ctx, e.conn[1-i], errs) })
+	}
+	if meanwhile != nil {
+		meanwhile()
+	}
+	senders.Wait()
+	for i := range storms {
+		lab.Eventually(t, 10*time.Second, "all that was acknowledged comes", storms[i].complete)
+	}
+	for _, c := range e.conn {
+		if err := c.Shutdown(ctx); err != nil {
+			t.Logf("shutdown: %v", err)
+		}
+	}
+	receivers.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+	for i := range storms {
+		failed += storms[i].check(t, count)
+	}
+	e.nothingLeft(t)
+	return failed
+}
+
+// nothingLeft waits until nothing is left of connections at either end.
+func (e *ends) nothingLeft(t *testing.T) {
+	t.Helper()
+	for i, d := range e.dev {
+		for deadline := time.Now().Add(10 * time.Second); d.left() != ""; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("device %d still has %s", i, d.left())
+			}
+		}
+	}
+}
+
+// left says what is left of connections.
+func (d *Device) left() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	blocks := 0
+	for k := range d.landing.ready {
+		blocks += len(d.landing.ready[k]) << k
+	}
+	if len(d.conns)+len(d.pairs)+len(d.peers)+len(d.joining)+d.lent+len(d.failed)+len(d.landing.hungry)+d.eng.Connections()+d.send.inUse()+d.header.inUse() == 0 &&
+		blocks == d.landing.used {
+		return ""
+	}
+	return fmt.Sprintf("%d connections, %d queue pairs, %d peers, %d joining, %d buffers of the pool, %d bytes to send, %d of headers, %d of %d bytes to land",
+		len(d.conns), len(d.pairs), len(d.peers), len(d.joining), d.lent, d.send.inUse(), d.header.inUse(), d.landing.used-blocks, d.landing.used)
+}
+
+// modes are UC, and RC with backups.
+var modes = map[string]Config{"uc": {}, "rc": {Engine: engine.Config{Hardware: true}}}
+
+// TestFaults: messages of all sizes go both ways over a link that loses, duplicates, disorders and holds frames back for
+// seconds: each comes once, with its bytes, or its sender is told.
+func TestFaults(t *testing.T) {
+	for name, rules := range map[string][]string{
+		"none":      nil,
+		"loss":      {"tx drop p=0.005 seed=1"},
+		"duplicate": {"tx duplicate 2 p=0.02 seed=2"},
+		"disorder":  {"tx reorder 3 p=0.01 seed=3"},
+		"delay":     {"tx delay 2s p=0.0005 seed=4", "tx delay 3ms p=0.002 seed=5"},
+		"all":       {"tx drop p=0.002 seed=6", "tx duplicate p=0.005 seed=7", "tx reorder 3 p=0.003 seed=8", "tx delay 1s p=0.0003 seed=9"},
+	} {
+		for mode, cfg := range modes {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				e := newEnds(t, cfg)
+				e.rules("rxe_a", rules...)
+				e.rules("rxe_b", rules...)
+				if n := e.storm(t, 80, 20, nil); n > 0 {
+					t.Errorf("%d messages failed", n)
+				}
+				for _, d := range e.dev {
+					t.Logf("%+v", d.Counters())
+				}
+			})
+		}
+	}
+}
+
+// TestQueuePairsFail: queue pairs fail, again and again, backups and those that were connected anew as well.
+func TestQueuePairsFail(t *testing.T) {
+	for mode, cfg := range modes {
+		t.Run(mode, func(t *testing.T) {
+			e := newEnds(t, cfg)
+			failed := e.storm(t, 400, 18, func() {
+				for i := range 12 {
+					time.Sleep(5 * time.Millisecond)
+					c := e.conn[i%2]
+					c.d.mu.Lock()
+					p := c.d.pairs[uint32(c.e.Primary())]
+					c.d.mu.Unlock()
+					if p != nil {
+						_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // it may be over
+					}
+				}
+			})
+			a, b := e.dev[0].Counters(), e.dev[1].Counters()
+			t.Logf("%d failed; %+v; %+v", failed, a, b)
+			if failed > 0 || a.Switches+b.Switches == 0 || a.Reconnects+b.Reconnects == 0 {
+				t.Errorf("%d messages failed, %d queue pairs were left, %d connected anew", failed, a.Switches+b.Switches, a.Reconnects+b.Reconnects)
+			}
+		})
+	}
+}
+
+// TestPeerDies: the peer's program ends without a word; every message is told of.
+func TestPeerDies(t *testing.T) {
+	for mode, cfg := range modes {
+		t.Run(mode, func(t *testing.T) {
+			e := newEnds(t, cfg)
+			ctx := timeout(t)
+			s := storm{got: map[uint64]int{}, told: map[uint64]error{}}
+			errs := make(chan error, 10)
+			go s.receive(ctx, e.conn[1], errs)
+			time.AfterFunc(20*time.Millisecond, func() { _ = e.dev[1].cm.Close(); _ = e.dev[1].ctx.Close() })
+			s.send(ctx, e.conn[0], 4000, 12, errs)
+			<-e.conn[0].Done()
+			t.Log(e.conn[0].Err())
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if failed := s.check(t, 4000); failed == 0 {
+				t.Error("no message failed")
+			}
+		})
+	}
+}
+
+// TestDaemonDies: the NIC is gone, and everybody is told.
+func TestDaemonDies(t *testing.T) {
+	e := newEnds(t, Config{})
+	ctx := timeout(t)
+	answers := make(chan error)
+	for range 8 {
+		go func() {
+			m, err := e.conn[0].NewMessage(ctx, 100)
+			if err == nil {
+				_, err = e.conn[0].Call(ctx, m)
+			}
+			answers <- err
+		}()
+	}
+	lab.Must(t, e.w.Stop())
+	for range 8 {
+		if err := <-answers; err == nil {
+			t.Error("a call was answered by nobody")
+		}
+	}
+	<-e.conn[0].Done()
+	t.Log(e.conn[0].Err())
+	if _, err := e.conn[0].Recv(ctx); err == nil {
+		t.Error("received from nobody")
+	}
+}
+
+// TestManyConnections: nothing is left of connections that have come and gone.
+func TestManyConnections(t *testing.T) {
+	e := newEnds(t, Config{})
+	ctx := timeout(t)
+	const together = 20
+	for done := 0; done < *long; done += together {
+		var pairs [together][2]*Conn
+		for i := range pairs {
+			pairs[i][0], pairs[i][1] = e.connect()
+		}
+		for i, p := range pairs {
+			m, err := p[0].NewMessage(ctx, 8+1000*(i%40))
+			lab.Must(t, err)
+			content(uint64(i), m.Data)
+			lab.Must(t, p[0].Send(ctx, m))
+			m, err = p[1].Recv(ctx)
+			lab.Must(t, err)
+			if _, err := checked(m.Data); err != nil {
+				t.Fatal(err)
+			}
+			m.Release()
+			lab.Must(t, p[i%2].Close())
+		}
+		for _, p := range pairs {
+			lab.Must(t, p[0].Close())
+			lab.Must(t, p[1].Close())
+		}
+		if done%200 == 0 {
+			ctx = timeout(t)
+		}
+	}
+	lab.Must(t, e.conn[0].Close())
+	lab.Must(t, e.conn[1].Close())
+	e.nothingLeft(t)
+}

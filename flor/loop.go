@@ -1,0 +1,232 @@
+package flor
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/flor/engine"
+	"roced/mono"
+	"roced/verbs"
+)
+
+// failure is a work request that the NIC will not complete.
+type failure struct {
+	p  *pair
+	id uint64
+}
+
+// enter begins something that the engine, or what belongs to it, is needed for.
+func (d *Device) enter() { d.mu.Lock() }
+
+// leave ends it: what it brought about and must not happen under the lock happens now, and the loop is
+// woken if it would sleep too long.
+func (d *Device) leave() {
+	calls := d.calls
+	d.calls = nil
+	kick := d.deadline() < d.asleep || len(d.failed) > 0
+	d.mu.Unlock()
+	if kick {
+		d.kick()
+	}
+	for _, f := range calls {
+		f()
+	}
+}
+
+// kick wakes the loop.
+func (d *Device) kick() {
+	select {
+	case d.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// deadline is when the loop has something to do without an event.
+func (d *Device) deadline() mono.Time {
+	at := d.eng.NextTimeout()
+	for p := range d.joining {
+		at = at.Min(p.again)
+	}
+	return at
+}
+
+// run is the loop: it polls as long as there is something, and a little longer, and then sleeps.
+func (d *Device) run() {
+	events := make(chan struct{}, 1)
+	stop, cancel := context.WithCancel(context.Background())
+	d.group.Go(func() {
+		for {
+			if _, err := d.ch.Next(stop); err != nil {
+				return
+			}
+			select {
+			case events <- struct{}{}:
+			default:
+			}
+		}
+	})
+	defer cancel()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	idle := time.Time{}
+	for !d.ended() {
+		if d.turn() > 0 {
+			idle = time.Time{}
+			continue
+		}
+		if idle.IsZero() {
+			idle = time.Now()
+		}
+		if time.Since(idle) < d.cfg.Spin {
+			// On a machine with few cores the daemon may need this one.
+			runtime.Gosched()
+			_, _, _ = unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
+			continue
+		}
+		d.sleep(events, timer)
+	}
+}
+
+// closing is how long the device's end may take.
+const closing = 2 * time.Second
+
+// ended reports whether the device is lost, or has been closed and nothing is left or must not be waited for.
+func (d *Device) ended() bool {
+	d.mu.Lock()
+	lost := d.lost
+	d.mu.Unlock()
+	if lost {
+		return true
+	}
+	select {
+	case <-d.quit:
+	default:
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closeBy == 0 {
+		d.closeBy = d.now().Add(closing)
+	}
+	return len(d.conns) == 0 && len(d.pairs) == 0 || d.now() > d.closeBy
+}
+
+// sleep waits for an event, for somebody who needs the loop, or for a deadline.
+func (d *Device) sleep(events <-chan struct{}, timer *time.Timer) {
+	for _, q := range [...]*verbs.CQ{d.ackCQ, d.sendCQ, d.recvCQ} {
+		if err := q.ReqNotify(false); err != nil {
+			d.fatal(err)
+		}
+	}
+	if d.turn() > 0 { // since it was polled last
+		return
+	}
+	d.mu.Lock()
+	d.asleep = d.deadline()
+	wait := longestSleep
+	if d.asleep != mono.Never {
+		wait = min(max(d.asleep.Sub(d.now()), 0), wait)
+	}
+	failed := len(d.failed) > 0
+	d.mu.Unlock()
+	if !failed {
+		timer.Reset(wait)
+		select {
+		case <-events:
+		case <-d.kicked:
+		case <-timer.C:
+		case <-d.ctx.Done():
+			d.fatal(verbs.ErrDeviceFatal)
+		}
+	}
+	d.mu.Lock()
+	d.asleep = 0
+	d.mu.Unlock()
+}
+
+// longestSleep bounds how late the loop notices what nobody has told it of.
+const longestSleep = 100 * time.Millisecond
+
+// turn takes what there is, acknowledgements first, and returns how much it was.
+func (d *Device) turn() (n int) {
+	d.enter()
+	defer d.leave()
+	n += d.poll(d.ackCQ, d.wcs[:], (*Device).ackCompleted)
+	n += d.poll(d.sendCQ, d.wcs[:], (*Device).sendCompleted)
+	n += d.poll(d.ackCQ, d.wcs[:], (*Device).ackCompleted)
+	n += d.poll(d.recvCQ, d.recvWCs[:], (*Device).received)
+	n += d.flush()
+	now := d.now()
+	if d.eng.NextTimeout() <= now {
+		d.eng.OnTimeout(now)
+		n++
+	}
+	for p := range d.joining {
+		if p.again <= now {
+			p.announce(now)
+			n++
+		}
+	}
+	return n
+}
+
+// poll takes a batch of completions.
+func (d *Device) poll(q *verbs.CQ, wcs []verbs.WC, f func(*Device, mono.Time, *verbs.WC)) int {
+	n, err := q.Poll(wcs)
+	if err != nil {
+		d.fail(err)
+		return 0
+	}
+	now := d.now()
+	for i := range n {
+		f(d, now, &wcs[i])
+	}
+	return n
+}
+
+// takeReceived takes what has been received, before a queue pair is left. By RC the NIC has acknowledged it, so the
+// peer does not send it again.
+func (d *Device) takeReceived() {
+	for range d.cfg.Pool/len(d.recvWCs) + 1 { // as many as there can be; what comes now does not matter
+		if d.poll(d.recvCQ, d.recvWCs[:], (*Device).received) == 0 {
+			return
+		}
+	}
+}
+
+// flush tells the engine of work requests that failed when they were posted.
+func (d *Device) flush() (n int) {
+	for ; len(d.failed) > 0; n++ {
+		f := d.failed[0]
+		d.failed = append(d.failed[:0], d.failed[1:]...)
+		f.p.completed(d.now(), f.id, engine.Failed, 0)
+	}
+	return n
+}
+
+// fatal ends everything: the NIC is gone.
+func (d *Device) fatal(err error) {
+	d.enter()
+	defer d.leave()
+	d.fail(err)
+}
+
+func (d *Device) fail(err error) {
+	if d.lost {
+		return
+	}
+	d.lost = true
+	if d.err == nil {
+		d.err = err
+	}
+	for c := range d.conns {
+		c.e.Fail(d.now(), err)
+	}
+	for _, p := range d.pairs {
+		p.abandon()
+	}
+	d.flush()
+}

@@ -1,0 +1,224 @@
+package flor
+
+import (
+	"context"
+
+	"roced/flor/engine"
+	"roced/mono"
+	"roced/verbs"
+)
+
+// pair is a data queue pair of a connection.
+type pair struct {
+	d       *Device
+	c       *Conn
+	slot    int
+	q       *verbs.QP
+	num     uint32
+	headers *Message // of the SENDs that are posted
+	ids     []uint64 // of what is posted, a ring
+	head    uint32
+	tail    uint32
+	state   pairState
+	going   bool // will not be used again
+	held    []engine.Completion
+	peerQPN uint32
+	joinState
+}
+
+type pairState uint8
+
+const (
+	pairNew     pairState = iota // not given to the engine
+	pairUp                       // sends and receives
+	pairLeft                     // out of use; what is posted is awaited
+	pairReset                    // being taken to INIT
+	pairReady                    // waits for the peer
+	pairJoining                  // being connected
+	pairGone
+)
+
+// newPair makes a queue pair.
+func (d *Device) newPair(slot int) (*pair, error) {
+	attr := verbs.QPInitAttr{Type: verbs.UC, SendCQ: d.sendCQ, RecvCQ: d.recvCQ, SRQ: d.srq, MaxSendWR: 2 * d.cfg.Depth, MaxSendSGE: 2}
+	if d.cfg.Engine.Hardware {
+		attr.Type = verbs.RC
+	}
+	q, err := d.pd.CreateQP(attr)
+	if err != nil {
+		return nil, err
+	}
+	p := &pair{d: d, slot: slot, q: q, num: q.Num(), ids: make([]uint64, d.cfg.Depth)}
+	p.psn = randomPSN()
+	if p.headers, err = d.header.take(context.Background(), d.quit, d.cfg.Depth*engine.HeaderLen); err != nil {
+		_ = q.Destroy()
+		return nil, err
+	}
+	return p, nil
+}
+
+// outstanding is how many work requests the NIC has.
+func (p *pair) outstanding() int { return int(p.tail - p.head) }
+
+// nic is what the engine drives.
+type nic Device
+
+var _ engine.NIC = (*nic)(nil)
+
+// Room implements engine.NIC.
+func (n *nic) Room(q engine.QPN) bool {
+	p := n.pairs[uint32(q)]
+	return p.outstanding() < len(p.ids)
+}
+
+// Post implements engine.NIC.
+func (n *nic) Post(q engine.QPN, w *engine.WQE) {
+	d := (*Device)(n)
+	p := d.pairs[uint32(q)]
+	at := int(p.tail) % len(p.ids)
+	p.ids[at] = w.ID
+	p.tail++
+	wr, sges := &d.sendWR, d.sges[:0]
+	*wr = verbs.SendWR{WRID: w.ID, Opcode: verbs.OpWriteImm, Flags: verbs.SendSignaled, Imm: uint32(w.Imm), RemoteAddr: w.RemoteAddr, RKey: w.RemoteKey}
+	if w.Op == engine.OpSend {
+		wr.Opcode = verbs.OpSend
+		offset := at * engine.HeaderLen
+		copy(p.headers.Data[offset:], w.Header[:])
+		sges = append(sges, verbs.SGE{Addr: p.headers.base + uint64(offset), Length: engine.HeaderLen, LKey: p.headers.lkey})
+	}
+	if len(w.Data.Data) > 0 {
+		sges = append(sges, verbs.SGE{Addr: w.Data.Addr, Length: uint32(len(w.Data.Data)), LKey: w.Data.Key})
+	}
+	wr.SGEs = sges
+	if p.state != pairUp || p.q.PostSend(wr) != nil {
+		// The NIC will not complete it, and neither what is posted afterwards.
+		p.tail--
+		d.failed = append(d.failed, failure{p, w.ID})
+	}
+}
+
+// PostRecv implements engine.NIC.
+func (n *nic) PostRecv(i int) {
+	d := (*Device)(n)
+	b := &d.cfg.Engine.Pool[i]
+	d.recvSGE[0] = verbs.SGE{Addr: b.Addr, Length: uint32(len(b.Data)), LKey: b.Key}
+	d.recvWR = verbs.RecvWR{WRID: uint64(i), SGEs: d.recvSGE[:]}
+	if err := d.srq.PostRecv(&d.recvWR); err != nil && d.err == nil {
+		d.err = err // the next poll says so, too
+	}
+}
+
+// Time implements engine.NIC.
+func (n *nic) Time() mono.Time { return (*Device)(n).now() }
+
+// Disconnect implements engine.NIC. Nothing is taken any more that comes by the queue pair, so it does not matter when
+// the NIC hears of it.
+func (n *nic) Disconnect(q engine.QPN, again bool) {
+	d := (*Device)(n)
+	p := d.pairs[uint32(q)]
+	if p == nil {
+		return
+	}
+	p.going = p.going || !again
+	switch p.state {
+	case pairUp:
+		p.state = pairLeft
+		p.target = max(p.target, p.epoch+1)
+		if d.lost {
+			p.abandon()
+			return
+		}
+		d.worker.do(func() {
+			_ = p.q.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.AttrState) // fails if it is there
+			d.enter()
+			p.flushed = true
+			p.drained()
+			d.leave()
+		})
+	case pairReady, pairJoining:
+		if p.going && p.state == pairReady {
+			p.remove()
+		}
+	}
+}
+
+// completed tells the engine of what the NIC has completed, or never will.
+func (p *pair) completed(now mono.Time, id uint64, kind engine.CompletionKind, at mono.Time) {
+	p.d.eng.Complete(now, &engine.Completion{QP: engine.QPN(p.num), Kind: kind, ID: id, At: at})
+	p.drained()
+}
+
+// sendCompleted takes a completion of a data queue pair.
+func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
+	p := d.pairs[wc.QPN]
+	if p == nil || p.outstanding() == 0 { // of one that is gone
+		return
+	}
+	id := p.ids[int(p.head)%len(p.ids)]
+	p.head++
+	kind := engine.Sent
+	if wc.Status != verbs.StatusSuccess {
+		kind = engine.Failed
+		if p.state == pairUp {
+			d.takeReceived()
+		}
+	}
+	p.completed(now, id, kind, d.stamp(wc, now))
+}
+
+// received takes a completion of the shared receive queue.
+func (d *Device) received(now mono.Time, wc *verbs.WC) {
+	p := d.pairs[wc.QPN]
+	if wc.Status != verbs.StatusSuccess {
+		(*nic)(d).PostRecv(int(wc.WRID))
+		if p != nil && p.state == pairUp {
+			d.eng.Disconnected(now, engine.QPN(p.num))
+		}
+		return
+	}
+	cp := engine.Completion{QP: engine.QPN(wc.QPN), Kind: engine.Received, Buf: int(wc.WRID), Bytes: wc.ByteLen, Imm: engine.Imm(wc.Imm), At: d.stamp(wc, now)}
+	if wc.Opcode == verbs.WCRecvWithImm {
+		cp.Kind = engine.Written
+	}
+	switch {
+	case p == nil || p.state != pairUp && p.state != pairJoining:
+		(*nic)(d).PostRecv(cp.Buf)
+	case p.state == pairJoining: // the peer was faster
+		p.held = append(p.held, cp)
+	default:
+		d.eng.Complete(now, &cp)
+	}
+}
+
+// abandon completes what the NIC, which is gone, does not.
+func (p *pair) abandon() {
+	for ; p.outstanding() > 0; p.head++ {
+		p.d.failed = append(p.d.failed, failure{p, p.ids[int(p.head)%len(p.ids)]})
+	}
+	p.remove()
+}
+
+// remove forgets the queue pair, and has it destroyed.
+func (p *pair) remove() {
+	if p.state == pairGone {
+		return
+	}
+	p.state = pairGone
+	d := p.d
+	for i := range p.held {
+		(*nic)(d).PostRecv(p.held[i].Buf)
+	}
+	p.held = nil
+	delete(d.pairs, p.num)
+	delete(d.joining, p)
+	d.worker.do(func() {
+		p.destroy()
+		p.c.left.Done()
+	})
+}
+
+// destroy ends the queue pair.
+func (p *pair) destroy() {
+	_ = p.q.Destroy() // with the device, if not now
+	p.headers.Release()
+}

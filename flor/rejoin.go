@@ -1,0 +1,248 @@
+package flor
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+
+	"roced/flor/engine"
+	"roced/mono"
+	"roced/verbs"
+)
+
+// A queue pair that was left is connected anew in the background (Flor 6). Each end takes its own to INIT and
+// announces that, by a datagram, until it knows that the other end is connected, too. An epoch tells these rounds
+// apart: who hears of a later one than its own leaves its queue pair and follows.
+type joinState struct {
+	epoch   uint32 // that the queue pair is connected in
+	target  uint32 // that it is being connected in
+	psn     uint32 // of what we send
+	heard   uint32 // epoch that the peer has announced last
+	peerPSN uint32 // in that
+	peerUp  bool   // in that
+	flushed bool   // the queue pair is in ERR
+	again   mono.Time
+	wait    time.Duration
+}
+
+// Times between announcements: each is twice as long as the one before.
+const (
+	firstAnnounce = time.Millisecond
+	lastAnnounce  = 100 * time.Millisecond
+)
+
+// control is the datagram by which queue pairs are connected anew. In network byte order it is
+//
+//	 0 0xf1 | version | slot | state: 0 in INIT, 1 connected, 2 connected, and knows that the peer is
+//	 4 number of the receiver's first queue pair, 4 B
+//	 8 token of the receiver, 8 B
+//	16 epoch, 4 B
+//	20 PSN that the sender begins with, 4 B
+type control struct {
+	slot, state uint8
+	to          uint32
+	token       uint64
+	epoch, psn  uint32
+}
+
+const (
+	controlMagic = 0xf1
+	controlLen   = 24
+	// maxEpochs is by how many epochs a peer may be ahead.
+	maxEpochs = 1 << 10
+)
+
+// States of control.
+const (
+	controlInit uint8 = iota
+	controlUp
+	controlBoth
+)
+
+func (c *control) append(b []byte) []byte {
+	be := binary.BigEndian
+	b = append(b, controlMagic, helloVersion, c.slot, c.state)
+	b = be.AppendUint32(b, c.to)
+	b = be.AppendUint64(b, c.token)
+	return be.AppendUint32(be.AppendUint32(b, c.epoch), c.psn)
+}
+
+func (c *control) parse(b []byte) bool {
+	if len(b) != controlLen || b[0] != controlMagic || b[1] != helloVersion {
+		return false
+	}
+	be := binary.BigEndian
+	*c = control{slot: b[2], state: b[3], to: be.Uint32(b[4:]), token: be.Uint64(b[8:]), epoch: be.Uint32(b[16:]), psn: be.Uint32(b[20:])}
+	return c.slot < maxPairs && c.state <= controlBoth && c.psn>>24 == 0 && c.to>>24 == 0
+}
+
+// announce tells the peer how far we are.
+func (p *pair) announce(now mono.Time) {
+	p.wait = min(max(2*p.wait, firstAnnounce), lastAnnounce)
+	p.again = now.Add(p.wait)
+	m := control{slot: uint8(p.slot), to: p.c.peerQPN, token: p.c.peerToken, epoch: p.target, psn: p.psn}
+	if p.state == pairUp {
+		m.state = controlUp
+		if p.peerUp {
+			m.state = controlBoth
+		}
+	}
+	p.d.control = m.append(p.d.control[:0])
+	p.d.datagram(p.c.peer, p.d.control)
+}
+
+// takeControl takes a datagram, and reports whether it was one of a peer's.
+func (d *Device) takeControl(now mono.Time, from *peer, b []byte) bool {
+	var m control
+	if !m.parse(b) {
+		return false
+	}
+	first := d.pairs[m.to]
+	if first == nil || first.slot != 0 || first.c == nil {
+		return true // of a connection that is no more
+	}
+	c := first.c
+	if c.peer != from || m.token != c.token || int(m.slot) >= len(c.pairs) {
+		return false
+	}
+	p := c.pairs[m.slot]
+	if p.state == pairGone || p.going {
+		return true
+	}
+	if m.epoch > p.target+maxEpochs {
+		return false
+	}
+	p.hear(now, &m)
+	return true
+}
+
+// hear follows what the peer says of its end.
+func (p *pair) hear(now mono.Time, m *control) {
+	if m.epoch < p.target {
+		if p.state == pairUp || p.state == pairReady {
+			p.announce(now)
+		}
+		return
+	}
+	p.heard, p.peerPSN, p.peerUp = m.epoch, m.psn, m.state != controlInit
+	if m.epoch > p.target {
+		p.target = m.epoch
+		if p.state == pairUp {
+			p.d.takeReceived()
+			p.d.eng.Disconnected(now, engine.QPN(p.num))
+		}
+	}
+	if p.state == pairUp && p.epoch == p.target {
+		if m.state != controlBoth {
+			p.announce(now)
+		}
+		if p.peerUp {
+			delete(p.d.joining, p)
+		}
+		return
+	}
+	p.join()
+}
+
+// drained goes on with a queue pair that was left when the NIC has nothing of it any more.
+func (p *pair) drained() {
+	if p.state != pairLeft || !p.flushed || p.outstanding() > 0 {
+		return
+	}
+	d := p.d
+	if p.going || d.lost {
+		p.remove()
+		return
+	}
+	p.state, p.flushed = pairReset, false
+	d.worker.do(func() {
+		err := p.q.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.AttrState)
+		if err == nil {
+			err = p.initialize()
+		}
+		d.enter()
+		defer d.leave()
+		p.state, p.psn, p.wait = pairReady, randomPSN(), 0
+		if p.stopped(err) {
+			return
+		}
+		d.joining[p] = struct{}{}
+		p.announce(d.now())
+		p.join()
+	})
+}
+
+// stopped deals with an error, and with the end of the connection; it reports whether there is any.
+func (p *pair) stopped(err error) bool {
+	if err != nil {
+		p.c.e.Fail(p.d.now(), err)
+	}
+	if p.going || err != nil {
+		p.remove()
+	}
+	return p.state == pairGone
+}
+
+// join connects the queue pair if both ends are ready.
+func (p *pair) join() {
+	if p.state != pairReady || p.heard != p.target || p.d.lost {
+		return
+	}
+	p.state = pairJoining
+	d, epoch, peerPSN := p.d, p.target, p.peerPSN
+	d.worker.do(func() {
+		err := p.connect(p.peerQPN, peerPSN)
+		d.enter()
+		defer d.leave()
+		if p.state == pairGone || p.stopped(err) {
+			return
+		}
+		now := d.now()
+		p.state, p.epoch, p.wait = pairUp, epoch, 0
+		d.ctr.Reconnects++
+		d.eng.Connected(now, engine.QPN(p.num))
+		for i := range p.held {
+			d.eng.Complete(now, &p.held[i])
+		}
+		p.held = p.held[:0]
+		if p.target != p.epoch && p.state == pairUp { // the peer is ahead
+			d.eng.Disconnected(now, engine.QPN(p.num))
+			return
+		}
+		p.announce(now)
+	})
+}
+
+// initialize takes the queue pair from RESET to INIT.
+func (p *pair) initialize() error {
+	return p.q.Modify(verbs.QPAttr{State: verbs.QPInit, Port: 1, Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite},
+		verbs.AttrState|verbs.AttrPKeyIndex|verbs.AttrPort|verbs.AttrAccessFlags)
+}
+
+// connect takes the queue pair from INIT to RTS.
+func (p *pair) connect(peerQPN, peerPSN uint32) error {
+	rtr := verbs.AttrState | verbs.AttrAV | verbs.AttrPathMTU | verbs.AttrDestQPN | verbs.AttrRQPSN
+	rts := verbs.AttrState | verbs.AttrSQPSN
+	if p.d.cfg.Engine.Hardware {
+		rtr |= verbs.AttrMaxDestRdAtomic | verbs.AttrMinRNRTimer
+		rts |= verbs.AttrTimeout | verbs.AttrRetryCnt | verbs.AttrRNRRetry | verbs.AttrMaxRdAtomic
+	}
+	to := &p.c.path
+	if err := p.q.Modify(verbs.QPAttr{State: verbs.QPRTR, PathMTU: to.mtu, DestQPN: peerQPN, RQPSN: peerPSN, MinRNRTimer: 12,
+		AV: verbs.AHAttr{DGID: to.gid, SGIDIndex: to.sgid, HopLimit: 64}}, rtr); err != nil {
+		return err
+	}
+	return p.q.Modify(verbs.QPAttr{State: verbs.QPRTS, SQPSN: p.psn, Timeout: p.d.cfg.Timeout, RetryCnt: retryCount, RNRRetry: 7}, rts)
+}
+
+// retryCount is how often the NIC tries again by RC before a backup queue pair is used (Flor 6).
+const retryCount = 2
+
+// randomPSN chooses where a queue pair's packet sequence numbers begin.
+func randomPSN() uint32 { return uint32(randomUint64()) & 0xffffff }
+
+func randomUint64() uint64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}
