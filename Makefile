@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|test/papers)$$')
 
-.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate web bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -161,6 +161,9 @@ interop-short: setup build ## a sample of the same
 
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...
+
+web: ## put the live page together of web/ (docs/page.md); the result is committed
+	$(GO) run ./tools/webbundle
 
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
 	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/bench-loss.md

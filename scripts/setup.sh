@@ -4,7 +4,7 @@
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall),
-# Slurm (a sweep of the simulator as a job array), valgrind, and what reads what is installed: groff,
+# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), and what reads what is installed: groff,
 # systemd-analyze, strace, other shells.
 # pristine: what scripts/pristine makes its roots with.
 # package: what Debian packages for all processors are made with.
@@ -20,6 +20,7 @@ file() { [ -e "$1" ] || missing+=("$2"); }
 case ${1:-test} in
 test)
 	tool cc gcc
+	tool chromium chromium
 	tool curl curl
 	tool fish fish
 	tool groff groff-base

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -35,19 +36,28 @@ func (d *Daemon) startAdmin() error {
 	if err != nil {
 		return err
 	}
-	d.admin = &http.Server{
-		Handler:           d.permitted(d.routes()),
+	routes := d.routes()
+	d.admin = d.personal(routes)
+	d.serve(d.admin, ln)
+	if err := d.startPage(routes); err != nil {
+		return fmt.Errorf("web: %w", err)
+	}
+	if d.cfg.Metrics.Listen == "" {
+		return nil
+	}
+	return d.startMetrics()
+}
+
+// personal returns a server for a Unix socket, which asks who is there.
+func (d *Daemon) personal(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           d.permitted(h),
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, credKey{}, c.(*visitor).cred)
 		},
 	}
-	d.serve(d.admin, ln)
-	if d.cfg.Metrics.Listen == "" {
-		return nil
-	}
-	return d.startMetrics()
 }
 
 // startMetrics serves metrics on TCP, where nobody is asked who they are.
@@ -59,13 +69,17 @@ func (d *Daemon) startMetrics() error {
 	d.metrics = ln.Addr()
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", d.metricsHandler())
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
-	d.serve(srv, ln)
+	d.serveUntilEnd(&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, ln)
+	return nil
+}
+
+// serveUntilEnd serves until the daemon goes down.
+func (d *Daemon) serveUntilEnd(s *http.Server, ln net.Listener) {
+	d.serve(s, ln)
 	d.served.Go(func() {
 		<-d.ending
-		srv.Close()
+		s.Close()
 	})
-	return nil
 }
 
 func (d *Daemon) serve(s *http.Server, ln net.Listener) {
@@ -107,6 +121,7 @@ func (d *Daemon) routes() http.Handler {
 	mux.HandleFunc("POST /v1/trace/{nic}/{qp}", d.withNIC(d.postTrace))
 	mux.HandleFunc("GET /v1/poll/{nic}", d.withNIC(getPoll))
 	mux.HandleFunc("PUT /v1/poll/{nic}", d.withNIC(putPoll))
+	mux.HandleFunc("GET /v1/page", d.getPage)
 	mux.Handle("GET /metrics", d.metricsHandler())
 	return mux
 }

@@ -43,6 +43,7 @@ type Daemon struct {
 	// interface end then.
 	ending  chan struct{}
 	metrics net.Addr // of the TCP listener, nil if there is none
+	page    api.Page // empty if there is none
 }
 
 // Start brings a daemon up. On error nothing is left behind.

@@ -20,6 +20,23 @@ import (
 // traceInterval is how often what a trace has recorded is passed on.
 const traceInterval = 5 * time.Millisecond
 
+// thinInterval is the same of a trace that leaves events out.
+const thinInterval = 100 * time.Millisecond
+
+// recorderFor returns what records a trace, and how often that is passed on. A trace to look at while
+// it grows may leave events out: ?most= is how many a second there are about.
+func recorderFor(r *http.Request) (*trace.Recorder, time.Duration, error) {
+	text := r.URL.Query().Get("most")
+	if text == "" {
+		return trace.NewRecorder(), traceInterval, nil
+	}
+	most, err := strconv.Atoi(text)
+	if err != nil || most < 1 {
+		return nil, 0, badRequest{fmt.Errorf("most %q is not a number of events", text)}
+	}
+	return trace.NewThinRecorder(most / int(time.Second/thinInterval)), thinInterval, nil
+}
+
 // startTrace makes rec see the queue pair of that number, or the next that connects.
 func (n *nic) startTrace(ctx context.Context, which string, rec *trace.Recorder) error {
 	num, err := strconv.ParseUint(which, 10, 24)
@@ -65,7 +82,10 @@ func (n *nic) stopTrace(rec *trace.Recorder) {
 // postTrace streams a trace as lines of JSON, until the queue pair is destroyed, or the
 // caller goes or ends the body of its request.
 func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error {
-	rec := trace.NewRecorder()
+	rec, every, err := recorderFor(r)
+	if err != nil {
+		return err
+	}
 	if err := n.startTrace(r.Context(), r.PathValue("qp"), rec); err != nil {
 		return err
 	}
@@ -84,9 +104,9 @@ func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error
 		}
 		return ctl.Flush()
 	}
-	tick := time.NewTicker(traceInterval)
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	err := ctl.Flush()
+	err = ctl.Flush()
 	for more := true; more && err == nil; {
 		select {
 		case <-r.Context().Done():

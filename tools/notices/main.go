@@ -15,6 +15,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"roced/tools/webbundle/bundle"
 )
 
 func main() {
@@ -54,8 +56,18 @@ func notices(dir string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		clean := strings.Trim(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
-		of[clean] = append(of[clean], name)
+		of[clean(text)] = append(of[clean(text)], name)
+	}
+	packages, err := bundle.Packages(filepath.Join(dir, "web"))
+	if err != nil {
+		return nil, err
+	}
+	for name, p := range packages {
+		text, ok := p.Files["LICENSE"]
+		if !ok {
+			return nil, fmt.Errorf("%s has no licence", name)
+		}
+		of[clean(text)] = append(of[clean(text)], name+" "+p.Version+", in the live page")
 	}
 	var sections []string
 	for text, names := range of {
@@ -64,6 +76,11 @@ func notices(dir string) ([]byte, error) {
 	}
 	slices.Sort(sections)
 	return []byte(head + rule + strings.Join(sections, rule)), nil
+}
+
+// clean is a text without what differs by where it was written.
+func clean(text []byte) string {
+	return strings.Trim(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
 }
 
 // dependency is what go list says of a package.

@@ -14,9 +14,11 @@
 //	POST   /v1/trace/NIC/QP        the answer is a trace of a queue pair, lines of JSON
 //	                               (trace.Record), until the queue pair, the client or a
 //	                               chunked body ends; QP is a number, or next for the next
-//	                               one that connects
+//	                               one that connects; ?most=N leaves events out when there are
+//	                               more than about N a second
 //	GET    /v1/poll/NIC            PollSetting
 //	PUT    /v1/poll/NIC            PollSetting
+//	GET    /v1/page                Page
 //	GET    /metrics                for Prometheus
 //
 // An answer that is an error has a Fault as its body.
@@ -204,6 +206,13 @@ type RuleSet struct {
 // PollSetting is the body of PUT and GET /v1/poll/NIC.
 type PollSetting struct {
 	Poll string `json:"poll"`
+}
+
+// Page is where the live page is, in GET /v1/page.
+type Page struct {
+	Address string `json:"address"` // http://host:port/, or unix:path
+	URL     string `json:"url"`     // the same with the token; who has it may do what Control says
+	Control bool   `json:"control"` // whether that is more than to look
 }
 
 // Fault is the body of every answer that is an error.

@@ -26,6 +26,7 @@ type Config struct {
 	Log     Log           `mapstructure:"log"`
 	Control Access        `mapstructure:"control"` // who may use the admin socket
 	Metrics Metrics       `mapstructure:"metrics"`
+	Web     Web           `mapstructure:"web"`
 	Limits  Limits        `mapstructure:"limits"`
 	NICs    []NIC         `mapstructure:"nics"`
 	// Privileges says whether the capabilities that opening links needs are given up
@@ -50,6 +51,19 @@ type Log struct {
 type Metrics struct {
 	Listen string `mapstructure:"listen"` // host:port, empty for none
 }
+
+// Web opens a listener for the live page.
+type Web struct {
+	// Listen is host:port, or unix: and the path of a socket; empty for none.
+	Listen string `mapstructure:"listen"`
+	// Control lets those who have the token, or may use the administration socket, change something.
+	Control bool `mapstructure:"control"`
+	// Hosts are names by which browsers reach the page, beside localhost and addresses.
+	Hosts []string `mapstructure:"hosts"`
+}
+
+// UnixPath is the path of the socket, if Listen is one.
+func (w *Web) UnixPath() (path string, ok bool) { return strings.CutPrefix(w.Listen, "unix:") }
 
 // Access is the mode of a socket and who may connect to it beyond root and the
 // daemon's own user. With neither users nor groups the mode alone decides, except

@@ -28,6 +28,7 @@ const maxSockPath = 107
 
 var (
 	nicName   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
+	hostName  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 	ifaceName = regexp.MustCompile(`^[^/\s:]{1,15}$`)
 )
 
@@ -59,6 +60,7 @@ func (c *Config) Validate() error {
 			f.add("metrics.listen", "%w", err)
 		}
 	}
+	c.Web.validate(&f)
 	c.Limits.validate(&f)
 	if len(c.NICs) == 0 || len(c.NICs) > maxNICs {
 		f.add("nics", "%d NICs, between 1 and %d are possible", len(c.NICs), maxNICs)
@@ -113,6 +115,29 @@ func oneOf(f *faults, path, got string, allowed ...string) {
 		}
 	}
 	f.add(path, "%q is none of %v", got, allowed)
+}
+
+func (w *Web) validate(f *faults) {
+	path, socket := w.UnixPath()
+	switch {
+	case w.Listen == "":
+		if w.Control || len(w.Hosts) > 0 {
+			f.add("web", "says nothing without listen")
+		}
+	case socket:
+		if !filepath.IsAbs(path) || len(path) > maxSockPath-len(".new") {
+			f.add("web.listen", "%q is not an absolute path, or too long for a socket", path)
+		}
+	default:
+		if _, _, err := net.SplitHostPort(w.Listen); err != nil {
+			f.add("web.listen", "%w", err)
+		}
+	}
+	for i, h := range w.Hosts {
+		if !hostName.MatchString(h) {
+			f.add(fmt.Sprintf("web.hosts[%d]", i), "%q is not a name of a host", h)
+		}
+	}
 }
 
 func (l *Limits) validate(f *faults) {

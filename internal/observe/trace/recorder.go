@@ -37,6 +37,16 @@ var _ qp.Tracer = (*Recorder)(nil)
 // NewRecorder returns a recorder of the default size.
 func NewRecorder() *Recorder { return newRecorder(ringEvents) }
 
+// NewThinRecorder returns a recorder of which no more than about n events come each time that it is
+// drained. The others count as lost.
+func NewThinRecorder(n int) *Recorder {
+	size := 1
+	for size < min(n, ringEvents) {
+		size *= 2
+	}
+	return newRecorder(size)
+}
+
 func newRecorder(n int) *Recorder {
 	return &Recorder{ring: make([]entry, n), closed: make(chan struct{})}
 }

@@ -229,3 +229,22 @@ func TestUnwrap(t *testing.T) {
 		}
 	}
 }
+
+// A recorder for looking takes so many events between two looks, and counts the others.
+func TestThinRecorder(t *testing.T) {
+	r := NewThinRecorder(5)
+	r.Begin(0, Start{NIC: "a"})
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	for range 2 {
+		for range 100 {
+			r.Trace(1, qp.TraceEvent{Kind: qp.TraceFootprint})
+		}
+		if err := r.Drain(enc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if written, lost := r.Counts(); written != 2*8 || lost != 2*92 {
+		t.Errorf("%d events, %d lost", written, lost)
+	}
+}

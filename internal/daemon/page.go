@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"crypto/rand"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"roced/internal/daemon/api"
+	"roced/internal/daemon/server"
+	"roced/internal/daemon/web"
+	"roced/internal/version"
+)
+
+// startPage serves the live page if the configuration asks for it. routes are those of the
+// administration interface.
+func (d *Daemon) startPage(routes http.Handler) error {
+	c := &d.cfg.Web
+	cfg := web.Config{Views: routes, Control: c.Control, Hosts: c.Hosts, About: web.About{Version: version.Own().Version}}
+	path, socket := c.UnixPath()
+	switch {
+	case c.Listen == "":
+		return nil
+	case socket:
+		return d.servePageOn(path, cfg)
+	}
+	ln, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return err
+	}
+	cfg.Token = rand.Text()
+	addr := *ln.Addr().(*net.TCPAddr)
+	cfg.Open = addr.IP.IsLoopback()
+	if addr.IP.IsUnspecified() {
+		addr.IP = net.IPv4(127, 0, 0, 1) // one of those where it listens
+	}
+	d.page = api.Page{Address: "http://" + addr.String() + "/", Control: c.Control}
+	d.page.URL = d.page.Address + "#token=" + cfg.Token
+	d.serveUntilEnd(&http.Server{Handler: web.New(cfg), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, ln)
+	d.log.Info("live page", "address", d.page.Address, "control", c.Control)
+	return nil
+}
+
+// servePageOn serves the page on a Unix socket, to those who may use the administration socket.
+func (d *Daemon) servePageOn(path string, cfg web.Config) error {
+	path = filepath.Clean(path)
+	ln, err := server.Listen("unix", path, fs.FileMode(d.cfg.Control.Mode))
+	if err != nil {
+		return err
+	}
+	d.page = api.Page{Address: "unix:" + path, URL: "unix:" + path, Control: cfg.Control}
+	d.serveUntilEnd(d.personal(web.New(cfg)), ln)
+	d.served.Go(func() {
+		<-d.ending
+		os.Remove(path)
+	})
+	return nil
+}
+
+// getPage says where the page is. Who may ask has the rights that the token gives anyway.
+func (d *Daemon) getPage(w http.ResponseWriter, _ *http.Request) {
+	if d.page.Address == "" {
+		answer(w, http.StatusNotFound, api.Fault{Error: "no page is served: web: {listen: 127.0.0.1:9465} in the daemon's configuration"})
+		return
+	}
+	answer(w, http.StatusOK, d.page)
+}

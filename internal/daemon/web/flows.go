@@ -1,0 +1,93 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"roced/internal/observe/flow"
+	"roced/internal/observe/watch"
+)
+
+const (
+	// flowSnap is how much of a frame the analyser needs: all headers, and management datagrams whole.
+	flowSnap = "400"
+	// flowEvery is the time between reports.
+	flowEvery = time.Second
+)
+
+// getFlows streams what "rocectl watch" would say of the frames of a NIC, as server-sent events: a
+// capture that is analysed, while somebody looks.
+func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
+	out, ok := s.open(w)
+	if !ok {
+		return
+	}
+	defer s.close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	rd, wr := io.Pipe()
+	captured := make(chan struct{})
+	nic := r.PathValue("nic")
+	go func() {
+		defer close(captured)
+		s.capture(ctx, wr, nic)
+	}()
+	rep := watch.Reporter{Source: nic}
+	err := watch.Replay(ctx, rd, &rep, flow.New(flow.Options{}), flowEvery, func(r *watch.Report) error {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		return out.send("flows", r.Time, line)
+	})
+	cancel()
+	rd.CloseWithError(io.ErrClosedPipe)
+	<-captured
+	if err != nil && r.Context().Err() == nil {
+		_ = out.send("problem", time.Now(), []byte(`{"error":"the capture has ended"}`)) // the caller has gone, then
+	}
+}
+
+// capture writes a capture of a NIC until ctx ends.
+func (s *Server) capture(ctx context.Context, w *io.PipeWriter, nic string) {
+	defer w.Close()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+		"http://roced/v1/capture/"+url.PathEscape(nic)+"?snaplen="+flowSnap, http.NoBody)
+	if err != nil {
+		return
+	}
+	s.cfg.Views.ServeHTTP(&piped{to: w}, r)
+}
+
+// piped is an answer that goes into a pipe.
+type piped struct {
+	header http.Header
+	to     io.Writer
+	failed bool
+}
+
+// Header implements http.ResponseWriter.
+func (p *piped) Header() http.Header {
+	if p.header == nil {
+		p.header = http.Header{}
+	}
+	return p.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (p *piped) WriteHeader(status int) { p.failed = status != http.StatusOK }
+
+// Flush implements http.Flusher.
+func (p *piped) Flush() {}
+
+// Write implements io.Writer.
+func (p *piped) Write(b []byte) (int, error) {
+	if p.failed {
+		return len(b), nil
+	}
+	return p.to.Write(b)
+}

@@ -1,0 +1,206 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	minEvery, maxEvery = 100 * time.Millisecond, time.Minute
+	// sayAlive is how often a stream says something, so that one whose reader is gone ends.
+	sayAlive = 15 * time.Second
+	// patience is how long a reader may take nothing.
+	patience = 10 * time.Second
+	// maxViews is how many views a stream may ask for.
+	maxViews = 40
+)
+
+// getLive streams views as server-sent events: each when it has changed, looked at every so often
+// (?every=), named as the path below /v1/ is (?view=, several), and asynchronous events as they
+// happen (?view=events). The data are the answers of the administration interface.
+func (s *Server) getLive(w http.ResponseWriter, r *http.Request) {
+	o, err := parseLive(r.URL.Query())
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	out, ok := s.open(w)
+	if !ok {
+		return
+	}
+	defer s.close()
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	right := s.rightOf(r)
+	if o.events {
+		var done sync.WaitGroup
+		defer done.Wait() // before the server takes the connection back
+		defer cancel()
+		done.Go(func() { s.passEvents(ctx, out, right) })
+	}
+	s.passViews(ctx, out, o, right)
+}
+
+// open begins a stream, for which there must be a place.
+func (s *Server) open(w http.ResponseWriter) (*stream, bool) {
+	select {
+	case s.live <- struct{}{}:
+	default:
+		refuse(w, http.StatusServiceUnavailable, "too many look already")
+		return nil, false
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.WriteHeader(http.StatusOK)
+	return &stream{w: w, ctl: http.NewResponseController(w)}, true
+}
+
+func (s *Server) close() { <-s.live }
+
+// looking is what a stream shows.
+type looking struct {
+	every  time.Duration
+	views  []string
+	events bool
+}
+
+func parseLive(q url.Values) (o looking, err error) {
+	o.every = time.Second
+	if text := q.Get("every"); text != "" {
+		if o.every, err = time.ParseDuration(text); err != nil || o.every < minEvery || o.every > maxEvery {
+			return o, fmt.Errorf("every %q is not between %v and %v", text, minEvery, maxEvery)
+		}
+	}
+	for _, name := range q["view"] {
+		kind, nic, _ := strings.Cut(name, "/")
+		switch {
+		case name == "events":
+			o.events = true
+		case name == "links", name == "res/qp", kind == "stat", kind == "faults" && nic != "":
+			o.views = append(o.views, name)
+		default:
+			return o, fmt.Errorf("no view %q", name)
+		}
+	}
+	if len(o.views) > maxViews {
+		return o, fmt.Errorf("more than %d views", maxViews)
+	}
+	slices.Sort(o.views)
+	o.views = slices.Compact(o.views)
+	return o, nil
+}
+
+// passViews shows what has changed until ctx ends or nobody reads.
+func (s *Server) passViews(ctx context.Context, out *stream, o looking, to right) {
+	tick := time.NewTicker(o.every)
+	defer tick.Stop()
+	shown := make([][]byte, len(o.views))
+	var spoken time.Time
+	for {
+		for i, name := range o.views {
+			v := s.views.get("/v1/" + name)
+			if bytes.Equal(v.body, shown[i]) {
+				continue
+			}
+			event := name
+			if shown[i] = v.body; v.status != http.StatusOK {
+				event = "problem"
+			}
+			if out.send(event, v.at, v.shownTo(to)) != nil {
+				return
+			}
+			spoken = time.Now()
+		}
+		if time.Since(spoken) > sayAlive {
+			if out.comment() != nil {
+				return
+			}
+			spoken = time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// passEvents shows asynchronous events until ctx ends.
+func (s *Server) passEvents(ctx context.Context, out *stream, to right) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://roced/v1/events", nil)
+	if err != nil {
+		return
+	}
+	s.cfg.Views.ServeHTTP(&lines{each: func(line []byte) error {
+		if to < see {
+			line = withhold(line)
+		}
+		return out.send("events", time.Now(), line)
+	}}, r)
+}
+
+// stream is an answer of server-sent events.
+type stream struct {
+	mu  sync.Mutex
+	w   http.ResponseWriter
+	ctl *http.ResponseController
+}
+
+// send sends an event that was so at a time, its number in milliseconds; data is one line of JSON.
+func (s *stream) send(event string, at time.Time, data []byte) error {
+	return s.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", at.UnixMilli(), event, bytes.TrimSuffix(data, []byte("\n"))))
+}
+
+func (s *stream) comment() error { return s.write([]byte(":\n\n")) }
+
+func (s *stream) write(b []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = s.ctl.SetWriteDeadline(time.Now().Add(patience)) // a writer that has none does not block
+	if _, err := s.w.Write(b); err != nil {
+		return err
+	}
+	return s.ctl.Flush()
+}
+
+// lines is an answer that is passed on line by line.
+type lines struct {
+	header http.Header
+	rest   []byte
+	each   func(line []byte) error
+}
+
+// Header implements http.ResponseWriter.
+func (l *lines) Header() http.Header {
+	if l.header == nil {
+		l.header = http.Header{}
+	}
+	return l.header
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (l *lines) WriteHeader(int) {}
+
+// Flush implements http.Flusher.
+func (l *lines) Flush() {}
+
+// Write implements io.Writer.
+func (l *lines) Write(b []byte) (int, error) {
+	l.rest = append(l.rest, b...)
+	for {
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(b), nil
+		}
+		if err := l.each(line); err != nil {
+			return 0, err
+		}
+		l.rest = rest
+	}
+}

@@ -1,0 +1,40 @@
+// Command webbundle makes the files of the live page, internal/daemon/web/assets, of their sources in
+// web/src and of the packages that web/package-lock.json pins. These lie in web/ as npm publishes them,
+// so that nothing is fetched; a test compares what is committed with what comes out.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"roced/tools/webbundle/bundle"
+)
+
+func main() {
+	root := flag.String("root", ".", "folder of the repository")
+	flag.Parse()
+	if err := run(*root); err != nil {
+		fmt.Fprintln(os.Stderr, "webbundle:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root string) error {
+	files, err := bundle.Make(filepath.Join(root, "web"))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(root, bundle.Assets)
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
