@@ -160,7 +160,7 @@ func (s *Shard) AddBell(ctx context.Context, b *Bell) error {
 	var err error
 	derr := s.Do(ctx, func(mono.Time, *rocev2.NIC) {
 		if err = s.ep.addEvent(b.fd); err == nil {
-			s.bells = append(s.bells, b)
+			s.bells, s.rouse = append(s.bells, b), true // it is to be told of the sleep
 		}
 	})
 	return errors.Join(derr, err)

@@ -225,10 +225,11 @@ func (s *Shard) hold(f *rocev2.Frame) {
 // idle ends a turn that found nothing: it yields while work is fresh or due at
 // once, else it sleeps.
 func (s *Shard) idle(now mono.Time) {
-	due := s.nextScan().Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
+	due := s.due()
 	if due <= now || s.poll < 0 || s.poll > 0 && now.Sub(s.lastWork) < s.poll {
 		s.stats.Yields++
-		yield()
+		s.until = now
+		s.lend(yield)
 		return
 	}
 	wait := maxSleep
@@ -238,7 +239,13 @@ func (s *Shard) idle(now mono.Time) {
 	if s.port.FD() < 0 && wait > downRetry {
 		wait = downRetry
 	}
+	s.until = now.Add(wait)
 	s.sleep(wait)
+}
+
+// due is when there is something to do at the latest, if nothing comes in before.
+func (s *Shard) due() mono.Time {
+	return s.nextScan().Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
 }
 
 // sleep waits for the port, a doorbell or a closure, or until wait has passed.
@@ -257,6 +264,7 @@ func (s *Shard) sleep(wait time.Duration) {
 		s.lend(func() { s.ep.wait(wait) })
 	}
 	s.sleeping.Store(0)
+	s.rouse = false
 	for _, b := range s.bells {
 		b.setSleeping(0)
 	}

@@ -80,7 +80,7 @@ func (s *Shard) nextScan() mono.Time {
 	switch {
 	case s.scanning:
 		return s.scanned
-	case !s.broken && s.lastWork <= s.scanned:
+	case !s.broken && s.lastWork <= s.scanned && s.touched <= s.scanned:
 		return mono.Never
 	}
 	return s.scanned.Add(rescanEvery)

@@ -69,7 +69,8 @@ type Shard struct {
 	calls    chan *call
 	stopped  chan struct{}
 	sleeping atomic.Uint32 // like that of a doorbell page, for Do
-	loops    sync.Mutex    // what belongs to the loop: it holds this, but while it sleeps
+	loops    sync.Mutex    // what belongs to the loop: it holds this, but while it sleeps or gives the core away
+	wanted   atomic.Bool   // the loop wants it back
 
 	// The rest belongs to the loop.
 	ending   bool
@@ -78,6 +79,9 @@ type Shard struct {
 	mtu      int // of the link, when it has said so
 	poll     time.Duration
 	lastWork mono.Time
+	touched  mono.Time // when somebody else has changed something last: a queue pair may have been broken
+	until    mono.Time // when the sleep ends at the latest
+	rouse    bool      // who has the NIC meanwhile has changed how the loop is to go on
 	bells    []*Bell
 	listen   int // the bell that was listened to last
 	buf      []byte
@@ -133,20 +137,20 @@ const (
 	callGivenUp
 )
 
-// Do runs f on the shard, or beside it while it sleeps, and returns when it has. On error f has
+// Do runs f on the shard, or beside it while it is idle, and returns when it has. On error f has
 // not run. No frame is on its way then that f could take memory away from: the port has taken
 // what was sent, or its copy.
 func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	return s.do(ctx, f, true)
 }
 
-// Look is Do for an f that changes nothing, so that a loop that sleeps need not see to it.
+// Look is Do for an f that changes nothing, so that nothing has to follow.
 func (s *Shard) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	return s.do(ctx, f, false)
 }
 
-func (s *Shard) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), wake bool) error {
-	if ctx.Err() == nil && s.borrow(f, wake) {
+func (s *Shard) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), changes bool) error {
+	if ctx.Err() == nil && s.borrow(f, changes) {
 		return nil
 	}
 	c := &call{f: f, done: make(chan struct{})}
@@ -178,7 +182,7 @@ func (s *Shard) do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC), wa
 
 // Close ends the loop and waits for it. The port stays open.
 func (s *Shard) Close() error {
-	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.ending = true })
+	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.ending, s.rouse = true, true })
 	if errors.Is(err, ErrClosed) {
 		err = nil
 	}
@@ -194,7 +198,7 @@ func (s *Shard) Stats(ctx context.Context) (st Stats, err error) {
 
 // SetPoll changes how long the loop looks for work before it sleeps.
 func (s *Shard) SetPoll(ctx context.Context, d time.Duration) error {
-	return s.Do(ctx, func(mono.Time, *rocev2.NIC) { s.poll = d })
+	return s.Do(ctx, func(mono.Time, *rocev2.NIC) { s.poll, s.rouse = d, true })
 }
 
 // Poll returns that setting.

@@ -2,11 +2,9 @@ package shard
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"net/netip"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,43 +68,6 @@ func TestDo(t *testing.T) {
 		}
 		if poll < 0 && st.Sleeps > 0 {
 			t.Errorf("a busy shard has slept %d times", st.Sleeps)
-		}
-	}
-}
-
-// TestBorrow: while the loop sleeps, who calls Do runs the closure himself, and wakes the loop for
-// what there may be to do now. Look does not wake it.
-func TestBorrow(t *testing.T) {
-	s := newShard(t, 0)
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	wakes := func() uint64 { // since it was asked last
-		var b [8]byte
-		if n, err := unix.Read(s.ep.control, b[:]); n != len(b) || err != nil {
-			return 0
-		}
-		return binary.NativeEndian.Uint64(b[:])
-	}
-	for _, c := range []struct {
-		name string
-		do   func(context.Context, func(mono.Time, *rocev2.NIC)) error
-		want uint64
-	}{{"Do", s.Do, 1}, {"Look", s.Look, 0}} {
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it goes to sleep
-			var on int
-			wakes()
-			if err := c.do(context.Background(), func(mono.Time, *rocev2.NIC) { on = unix.Gettid() }); err != nil {
-				t.Fatal(err)
-			}
-			if on == unix.Gettid() {
-				if n := wakes(); n != c.want {
-					t.Errorf("%s wakes the loop %d times", c.name, n)
-				}
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the loop does not lend the NIC")
-			}
 		}
 	}
 }
@@ -275,6 +236,7 @@ func TestIdleTurnAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &Shard{nic: nic, port: nullPort{}, poll: -1, up: true, calls: make(chan *call, 1), buf: make([]byte, bufSize)}
+	s.loops.Lock()
 	now := Now()
 	allocs := testing.AllocsPerRun(1000, func() {
 		s.runCalls(now, 0)
@@ -454,19 +416,6 @@ func newBell(t *testing.T) *Bell {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// TestBorrowAfterBells: while a bell rings, commands have to wait for the loop, which hears it first.
-func TestBorrowAfterBells(t *testing.T) {
-	b := newBell(t)
-	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
-	s := &Shard{bells: []*Bell{b}}
-	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }, true) {
-		t.Error("the NIC is lent")
-	}
-	if !s.loops.TryLock() {
-		t.Error("the loop cannot have the NIC back")
-	}
 }
 
 // commands is how many have been carried out.

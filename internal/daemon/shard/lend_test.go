@@ -1,0 +1,236 @@
+package shard
+
+import (
+	"context"
+	"encoding/binary"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// TestBorrow: while the loop sleeps, who calls Do runs the closure himself, and wakes the loop if it has
+// something to do then. Look does not wake it.
+func TestBorrow(t *testing.T) {
+	s := newShard(t, 0)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for _, c := range []struct {
+		name  string
+		do    func(context.Context, func(mono.Time, *rocev2.NIC)) error
+		rouse bool
+		want  uint64
+	}{{"Do", s.Do, false, 0}, {"Do that changes the loop", s.Do, true, 1}, {"Look", s.Look, false, 0}} {
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it goes to sleep
+			var on int
+			s.wakes()
+			err := c.do(context.Background(), func(mono.Time, *rocev2.NIC) {
+				s.scanned = mono.Never // no queue pair will be looked at
+				on, s.rouse = unix.Gettid(), c.rouse
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if on == unix.Gettid() {
+				if n := s.wakes(); n != c.want {
+					t.Errorf("%s wakes the loop %d times", c.name, n)
+				}
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the loop does not lend the NIC")
+			}
+		}
+	}
+}
+
+// TestBorrowFromBusyLoop: a loop that never sleeps lends the NIC when it gives the core away, and gets it back
+// although there are always others who would borrow it.
+func TestBorrowFromBusyLoop(t *testing.T) {
+	s := newShard(t, -1)
+	var borrowed atomic.Uint64
+	stop := make(chan struct{})
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				on := 0
+				if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { on = unix.Gettid() }); err != nil {
+					t.Error(err)
+				}
+				if on == unix.Gettid() {
+					borrowed.Add(1)
+				}
+			}
+		})
+	}
+	rounds := func() uint64 {
+		st, err := s.Stats(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		return st.Rounds
+	}
+	before := rounds()
+	eventually(t, "the loop lends nothing, or does not turn", func() bool { return borrowed.Load() > 1000 && rounds() > before+1000 })
+	close(stop)
+	all.Wait()
+}
+
+// TestWanted: while the loop waits for its NIC, nobody else gets it.
+func TestWanted(t *testing.T) {
+	s := &Shard{}
+	s.wanted.Store(true)
+	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes the loop") }, true) {
+		t.Error("the NIC is lent")
+	}
+	s.loops.Lock()
+	s.lend(func() {
+		if !s.loops.TryLock() {
+			t.Error("the NIC is not lent")
+		}
+		go func() { // gives it back when the loop waits for it
+			for !s.wanted.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			s.loops.Unlock()
+		}()
+	})
+	if s.loops.TryLock() || s.wanted.Load() {
+		t.Error("the loop has not got its NIC back, or wants it still")
+	}
+}
+
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(what)
+		}
+	}
+}
+
+// TestFollow: what a closure has left to be done is done by who has borrowed the NIC, or the loop wakes up.
+func TestFollow(t *testing.T) {
+	const now, until = 10 * mono.Time(time.Second), mono.Never
+	ask := func(s *Shard) {
+		err := s.nic.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
+		if err == nil {
+			to := rocev2.GIDOf(netip.MustParseAddr("10.0.0.2"))
+			from, _, _ := s.nic.Source(to)
+			err = s.nic.ResolveNeighbour(now, to, from.Index, func(mono.Time, error) {})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name  string
+		full  bool
+		until mono.Time
+		f     func(*Shard)
+		want  bool
+		sent  bool
+	}{
+		{"nothing", false, until, func(*Shard) {}, false, false},
+		{"a frame, and a timer that ends the sleep too late", false, until, ask, true, true},
+		{"a frame, and a sleep that ends before", false, now, ask, false, true},
+		{"a frame for which there is no room", true, now, ask, true, false},
+		{"a bell more", false, now, func(s *Shard) { s.rouse = true }, true, false},
+		{"queue pairs that may be broken", false, until, func(s *Shard) { s.scanned = 0 }, true, false},
+	} {
+		nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &fullPort{}
+		p.open.Store(!c.full)
+		p.sent.Store(1) // frames may be of several parts
+		s := &Shard{nic: nic, port: p, until: c.until, scanned: now}
+		c.f(s)
+		if wake := s.follow(now); wake != c.want || (p.sent.Load() > 1) != c.sent {
+			t.Errorf("%s: wakes the loop %v, %d frames sent", c.name, wake, p.sent.Load()-1)
+		}
+	}
+}
+
+// TestBorrowAfterBells: while a bell rings, commands have to wait for the loop, which hears it first.
+func TestBorrowAfterBells(t *testing.T) {
+	b := newBell(t)
+	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
+	s := &Shard{bells: []*Bell{b}}
+	if s.borrow(func(mono.Time, *rocev2.NIC) { t.Error("a command overtakes a bell") }, true) {
+		t.Error("the NIC is lent")
+	}
+	if !s.loops.TryLock() {
+		t.Error("the loop cannot have the NIC back")
+	}
+}
+
+// TestRouse: what changes how the loop is to go on ends its sleep.
+func TestRouse(t *testing.T) {
+	s := sleeper(t)
+	b := newBell(t)
+	var err error
+	if b.fd, err = shm.Eventfd(); err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	for _, c := range []struct {
+		name string
+		f    func() error
+	}{
+		{"a bell, whose client is to be told of the sleep", func() error { return s.AddBell(t.Context(), b) }},
+		{"another time to poll", func() error { return s.SetPoll(t.Context(), -1) }},
+	} {
+		if s.rouse = false; s.wakes() != 0 {
+			t.Error("woken before")
+		}
+		if err := c.f(); err != nil {
+			t.Fatal(err)
+		}
+		if n := s.wakes(); n != 1 {
+			t.Errorf("%s wakes the loop %d times", c.name, n)
+		}
+	}
+}
+
+// sleeper is a shard whose loop sleeps for ever.
+func sleeper(t *testing.T) *Shard {
+	t.Helper()
+	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Shard{nic: nic, port: nullPort{}, until: mono.Never, scanned: mono.Never}
+	if err := s.ep.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.ep.close)
+	return s
+}
+
+// wakes is how often the loop has been woken since it was asked last.
+func (s *Shard) wakes() uint64 {
+	var b [8]byte
+	if n, err := unix.Read(s.ep.control, b[:]); n != len(b) || err != nil {
+		return 0
+	}
+	return binary.NativeEndian.Uint64(b[:])
+}
