@@ -8,9 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/sys/unix"
-
-	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
 )
 
@@ -48,7 +45,7 @@ type releaser interface{ release() }
 // newContext sets up a context on a connection, which it owns even if it fails.
 func newContext(conn *uverbs.Conn) (*Context, error) {
 	c := &Context{conn: conn, done: make(chan struct{}), events: make(chan AsyncEvent, maxEvents),
-		users: map[uint64]any{}, held: map[releaser]struct{}{}, rings: sharedFile{fd: -1}}
+		users: map[uint64]any{}, held: map[releaser]struct{}{}, rings: newSharedFile()}
 	err := c.hello()
 	if err == nil {
 		err = c.getContext()
@@ -170,7 +167,7 @@ func (c *Context) close() error {
 	for o := range held {
 		o.release()
 	}
-	c.bell.close()
+	c.bell.close(&c.rings)
 	c.rings.close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil // it was closed when the device was lost
@@ -326,41 +323,5 @@ func (c *Context) deliver(e AsyncEvent) {
 	case c.events <- e:
 	default:
 		c.dropped.Add(1)
-	}
-}
-
-// sharedFile is the memfd of a context, in which the daemon places rings.
-type sharedFile struct {
-	mu   sync.Mutex
-	fd   int
-	size uint64 // that it cannot fall below: it is sealed
-}
-
-// check makes sure that the memory will stay, and learns its size.
-func (f *sharedFile) check() error {
-	var st unix.Stat_t
-	if err := unix.Fstat(f.fd, &st); err != nil {
-		return err
-	}
-	f.size = uint64(st.Size)
-	return shm.Check(f.fd, 0, f.size)
-}
-
-// mmap maps a part of it.
-func (f *sharedFile) mmap(offset uint64, size uint32) ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if size == 0 || offset > f.size || uint64(size) > f.size-offset {
-		return nil, ErrProtocol
-	}
-	return shm.Map(f.fd, offset, uint64(size))
-}
-
-func (f *sharedFile) close() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fd >= 0 {
-		_ = unix.Close(f.fd)
-		f.fd = -1
 	}
 }

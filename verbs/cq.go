@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/rxe"
-	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
 	"roced/qp"
 	"roced/rocev2"
@@ -84,11 +83,11 @@ func (q *CQ) attach(a *attached, depth uint32) error {
 	}
 	ring, err := rxe.NewCQConsumer(mem)
 	if err != nil {
-		_ = shm.Unmap(mem)
+		q.ctx.rings.unmap(mem)
 		return err
 	}
 	if q.mem != nil {
-		_ = shm.Unmap(q.mem)
+		q.ctx.rings.unmap(q.mem)
 	}
 	q.ring, q.mem, q.depth = ring, mem, int(depth)
 	return nil
@@ -283,7 +282,7 @@ func (q *CQ) release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mem != nil {
-		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		q.ctx.rings.unmap(q.mem)
 		q.ring, q.mem = nil, nil
 	}
 }

@@ -31,9 +31,9 @@ func (d *doorbell) ring(handle uint32) error {
 }
 
 // close ends the doorbells.
-func (d *doorbell) close() {
+func (d *doorbell) close(f *sharedFile) {
 	if d.mem != nil {
-		_ = shm.Unmap(d.mem) // cannot fail for a mapping that we made
+		f.unmap(d.mem)
 		_ = unix.Close(d.fd)
 		d.mem = nil
 	}

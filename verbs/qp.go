@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/rxe"
-	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
 	"roced/qp"
 )
@@ -160,11 +159,11 @@ func (q *QP) destroy() error {
 }
 
 func (q *QP) release() {
-	q.rq.release()
+	q.rq.detach(q.ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mem != nil {
-		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		q.ctx.rings.unmap(q.mem)
 		q.sq, q.mem = nil, nil
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/rxe"
-	"roced/internal/abi/shm"
 	"roced/internal/abi/uverbs"
 )
 
@@ -32,11 +31,11 @@ func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
 	}
 	ring, err := rxe.NewRecvProducer(mem, sge)
 	if err != nil {
-		_ = shm.Unmap(mem)
+		c.rings.unmap(mem)
 		return err
 	}
 	if q.mem != nil {
-		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		c.rings.unmap(q.mem)
 	}
 	q.ring, q.mem = ring, mem
 	return nil
@@ -60,11 +59,12 @@ func (q *recvQueue) post(c *Context, wrs []RecvWR) (n int, err error) {
 	return len(wrs), nil
 }
 
-func (q *recvQueue) release() {
+// detach gives up the ring.
+func (q *recvQueue) detach(c *Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mem != nil {
-		_ = shm.Unmap(q.mem) // cannot fail for a mapping that we made
+		c.rings.unmap(q.mem)
 		q.ring, q.mem = nil, nil
 	}
 }
@@ -230,6 +230,8 @@ func (s *SRQ) destroy() error {
 	s.ctx.forgetUser(s.user)
 	return nil
 }
+
+func (s *SRQ) release() { s.detach(s.ctx) }
 
 // limit is a number that was asked for and what the device permits.
 type limit struct {

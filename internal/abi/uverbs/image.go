@@ -89,7 +89,7 @@ func appendOne(b []byte, v any) ([]byte, error) {
 	if n == 0 {
 		return binary.Append(b, binary.NativeEndian, v)
 	}
-	p := reflect.New(t) // what is in v cannot be pointed to
-	p.Elem().Set(reflect.ValueOf(v))
-	return append(b, unsafe.Slice((*byte)(p.UnsafePointer()), n)...), nil
+	// An interface is a type and, for what is no pointer, where the value is.
+	at := (*[2]unsafe.Pointer)(unsafe.Pointer(&v))[1]
+	return append(b, unsafe.Slice((*byte)(at), n)...), nil
 }

@@ -23,11 +23,12 @@ type space struct {
 	fd   int
 	data []byte
 
-	mu    sync.Mutex // the shard gives places back
-	free  []extent   // in order, none empty, none that touch
-	taken int64      // bytes
-	refs  int        // the client's, and one for each place
-	over  bool       // no ring is to come
+	mu    sync.Mutex      // the shard gives places back
+	free  []extent        // in order, none empty, none that touch
+	warm  map[uint64]bool // pages of free, by number, that have their memory still, which is zero
+	taken int64           // bytes
+	refs  int             // the client's, and one for each place
+	over  bool            // no ring is to come
 }
 
 // extent is a part of a space.
@@ -40,7 +41,7 @@ func newSpace(size int64) (*space, error) {
 	}
 	// A dump of the daemon's memory has no use for it.
 	_ = unix.Madvise(data, unix.MADV_DONTDUMP)
-	return &space{fd: fd, data: data, free: []extent{{0, uint64(size)}}, refs: 1}, nil
+	return &space{fd: fd, data: data, free: []extent{{0, uint64(size)}}, warm: map[uint64]bool{}, refs: 1}, nil
 }
 
 // page is the unit of places: a kernel's page, which may be larger than shm.PageSize.
@@ -65,6 +66,11 @@ func (s *space) take(size int) (e extent, ok bool) {
 		if f.size == 0 {
 			s.free = slices.Delete(s.free, i, i+1)
 		}
+		for p := range s.warm {
+			if p*page >= e.offset && p*page < e.offset+e.size {
+				delete(s.warm, p)
+			}
+		}
 		s.taken += int64(n)
 		s.refs++
 		return e, true
@@ -81,11 +87,26 @@ func (s *space) end() {
 	s.mu.Unlock()
 }
 
+// Bounds of what a space keeps of the memory of small places that are free, for those to come: the kernel
+// takes longer to take memory and to give it than the rest of making a queue pair takes. It counts as what the
+// client has touched without having it.
+const (
+	warmPlace = 32 << 10
+	warmPages = 64
+)
+
 // give takes a place back, with its memory: the next ring there finds zeros.
 func (s *space) give(e extent) {
 	s.mu.Lock()
-	if !s.over {
-		s.clear(e)
+	switch first, n := e.offset/page, e.size/page; {
+	case s.over:
+	case e.size <= warmPlace && uint64(len(s.warm))+n <= warmPages:
+		clear(s.data[e.offset:][:e.size])
+		for i := range n {
+			s.warm[first+i] = true
+		}
+	default:
+		s.punch(e)
 	}
 	i, _ := slices.BinarySearchFunc(s.free, e.offset, func(f extent, o uint64) int { return cmp.Compare(f.offset, o) })
 	s.free = slices.Insert(s.free, i, e)
@@ -100,8 +121,18 @@ func (s *space) give(e extent) {
 	s.release()
 }
 
-// clear frees the memory of a place.
-func (s *space) clear(e extent) {
+// cool frees the memory that is kept for places to come.
+func (s *space) cool() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.warm {
+		s.punch(extent{p * page, page})
+	}
+	clear(s.warm)
+}
+
+// punch frees the memory of a part.
+func (s *space) punch(e extent) {
 	_ = unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(e.offset), int64(e.size))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -38,29 +39,37 @@ func TestSpaceEnds(t *testing.T) {
 // TestSpace takes and gives places in any order: none overlap, their memory reads as
 // zeros, and in the end all is one free part again.
 func TestSpace(t *testing.T) {
-	const size = 64 * shm.PageSize
+	const size = 256 * shm.PageSize
 	rapid.Check(t, func(t *rapid.T) {
 		s, err := newSpace(size)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.release()
-		var used [64]bool
+		var used [256]bool
 		var places []extent
 		give := func(i int) {
 			e := places[i]
 			places = append(places[:i], places[i+1:]...)
 			for p := e.offset; p < e.offset+e.size; p += shm.PageSize {
-				used[p/shm.PageSize] = false
+				if used[p/shm.PageSize] = false; s.data[p] != 1 {
+					t.Fatalf("page %d has been cleared while it was used", p/shm.PageSize)
+				}
 			}
 			s.give(e)
+			if n := len(s.warm); n > warmPages || s.excess() > int64(n)*shm.PageSize {
+				t.Fatalf("%d bytes are kept, in %d pages", s.excess(), n)
+			}
 		}
 		for range rapid.IntRange(0, 100).Draw(t, "steps") {
 			if len(places) > 0 && rapid.Bool().Draw(t, "give") {
 				give(rapid.IntRange(0, len(places)-1).Draw(t, "place"))
 				continue
 			}
-			e, ok := s.take(rapid.IntRange(1, size/4).Draw(t, "size"))
+			if rapid.IntRange(0, 9).Draw(t, "cool") == 0 {
+				s.cool()
+			}
+			e, ok := s.take(rapid.IntRange(1, rapid.SampledFrom([]int{4 * shm.PageSize, size / 4}).Draw(t, "most")).Draw(t, "size"))
 			if !ok {
 				continue
 			}
@@ -78,10 +87,75 @@ func TestSpace(t *testing.T) {
 		for len(places) > 0 {
 			give(0)
 		}
+		s.cool()
 		if len(s.free) != 1 || s.free[0] != (extent{0, size}) || s.taken != 0 || s.excess() != 0 {
 			t.Fatalf("left: %+v, %d taken, excess %d", s.free, s.taken, s.excess())
 		}
 	})
+}
+
+// TestWarmPlaces: the memory of a small place that is given back stays for the next one, and is zero; that of large
+// ones goes, and so does all of it when the client would otherwise have too much.
+func TestWarmPlaces(t *testing.T) {
+	s, err := newSpace(1 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.release()
+	for _, c := range []struct {
+		size int
+		kept int64
+	}{{2 * shm.PageSize, 2 * shm.PageSize}, {warmPlace, warmPlace}, {warmPlace + 1, 0}, {1, shm.PageSize}} {
+		e, ok := s.take(c.size)
+		if !ok {
+			t.Fatal("no place")
+		}
+		place := s.data[e.offset:][:e.size]
+		for i := range place {
+			place[i] = 1
+		}
+		s.give(e)
+		if got := s.excess(); got != c.kept {
+			t.Errorf("%d bytes: %d are kept, not %d", c.size, got, c.kept)
+		}
+		if slices.Max(place) != 0 { // which gives holes memory
+			t.Errorf("%d bytes: not zero", c.size)
+		}
+		if c.kept == 0 {
+			s.punch(e)
+		}
+	}
+	if s.cool(); s.excess() != 0 {
+		t.Errorf("%d bytes are kept", s.excess())
+	}
+}
+
+// TestWarmQuota: what is kept for rings to come does not keep the client from memory that he may have.
+func TestWarmQuota(t *testing.T) {
+	l := testLimits
+	l.Memory = 1 << 20
+	h := pair(t, l)[0]
+	e := newEndpoint(t, h)
+	for range 4 {
+		resp, _ := e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,
+			MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(qp.RC)})
+		e.must(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: word(resp, 0)})
+	}
+	var c *client
+	for c = range h.srv.clients {
+	}
+	if c.space.excess() == 0 {
+		t.Fatal("nothing is kept")
+	}
+	rest := l.Memory - c.used.Load()
+	fd, err := shm.Create("rest", rest, shm.SealSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, _, err := e.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: 1 << 30, Length: uint64(rest)}); err != nil {
+		t.Errorf("%d bytes: %v", rest, err)
+	}
 }
 
 // TestSpaceIsSealed tries what a client could do to the size and the seals.
