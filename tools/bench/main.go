@@ -29,7 +29,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure these parts only, separated by commas: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard, scale, forwarding")
+	only := flag.String("only", "", "measure these parts only, separated by commas: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard, scale, connections, forwarding")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {

@@ -64,7 +64,7 @@ type part struct {
 
 func (b *bench) parts() []part {
 	return []part{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock},
-		{"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"forwarding", b.forwarding}}
+		{"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"connections", b.connections}, {"forwarding", b.forwarding}}
 }
 
 func (b *bench) links() error {

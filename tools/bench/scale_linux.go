@@ -24,6 +24,7 @@ const (
 	scaleWrites   = "WRITEs of 50,000 QPs, one each"
 	scaleOne      = "rdma_cm, one connection after another, with their QPs"
 	scaleMany     = "rdma_cm, 16 connections at a time, with their QPs"
+	scaleCPU      = ": CPU of all four processes for one"
 	scaleHeldQPs  = "rdma_cm, 16 connections at a time, with QPs that are there"
 )
 
@@ -143,13 +144,8 @@ func resident(pid int, kind string) (float64, error) {
 // settle is how long a daemon is left alone before its memory is looked at.
 const settle = 5 * time.Second
 
-// scale measures what many queue pairs and connections cost.
+// scale measures what many queue pairs cost.
 func (b *bench) scale() error {
-	return errors.Join(b.crowds(), b.connections())
-}
-
-// crowds makes many queue pairs.
-func (b *bench) crowds() error {
 	pid := b.lab.Host[0].PID()
 	for _, v := range []struct {
 		programs, qps int
@@ -192,29 +188,58 @@ func (b *bench) connections() error {
 		name, kind string
 		parallel   int
 	}{{scaleOne, "new", 1}, {scaleMany, "new", 16}, {scaleHeldQPs, "old", 16}} {
-		err := b.median(v.name, "1/s", func() (float64, error) { return b.connectRate(v.kind, v.parallel) })
+		var costs []float64
+		err := b.median(v.name, "1/s", func() (float64, error) {
+			rate, cost, err := b.connectRate(v.kind, v.parallel)
+			costs = append(costs, float64(cost.Microseconds()))
+			return rate, err
+		})
 		if err != nil {
 			return err
 		}
+		b.add(v.name+scaleCPU, "us", middle(costs))
 	}
 	return nil
 }
 
-// connectRate lets a client connect to a server for a while.
-func (b *bench) connectRate(kind string, parallel int) (rate float64, err error) {
-	server, err := newHand(b.lab.Host[1], "accept", kind, strconv.Itoa(parallel))
+// connectRate lets a client connect to a server for a while. A connection's cost is the processors' time of both
+// daemons and both programs.
+func (b *bench) connectRate(kind string, parallel int) (rate float64, cost time.Duration, err error) {
+	var server, client *hand
+	before, err := b.daemonsTime()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, server.end()) }()
+	if server, err = newHand(b.lab.Host[1], "accept", kind, strconv.Itoa(parallel)); err != nil {
+		return 0, 0, err
+	}
 	var addr string
-	if err := server.dec.Decode(&addr); err != nil {
-		return 0, err
+	if err = server.dec.Decode(&addr); err == nil {
+		client, err = newHand(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.seconds))
 	}
-	client, err := newHand(b.lab.Host[0], "dial", kind, strconv.Itoa(parallel), addr, strconv.Itoa(b.seconds))
-	if err != nil {
-		return 0, err
+	var done dialed
+	if err == nil {
+		err = errors.Join(client.dec.Decode(&done), client.end())
 	}
-	err = client.dec.Decode(&rate)
-	return rate, errors.Join(err, client.end())
+	if err = errors.Join(err, server.end()); err != nil {
+		return 0, 0, err
+	}
+	after, err := b.daemonsTime()
+	used := after - before
+	for _, h := range []*hand{server, client} {
+		used += h.cmd.ProcessState.UserTime() + h.cmd.ProcessState.SystemTime()
+	}
+	return done.Rate, used / time.Duration(max(1, done.Count)), err
+}
+
+// daemonsTime is the processors' time that both daemons have used.
+func (b *bench) daemonsTime() (used time.Duration, err error) {
+	for _, h := range b.lab.Host {
+		t, err := cpuOf(h.PID())
+		if err != nil {
+			return 0, err
+		}
+		used += t
+	}
+	return used, nil
 }

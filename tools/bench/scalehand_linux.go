@@ -234,7 +234,13 @@ func (p *pool) serve(ctx context.Context, r *verbs.CMRequest) error {
 	return errors.Join(err, p.put(q))
 }
 
-// dial makes connections for a while, so many at a time, and tells how many a second.
+// dialed says how many connections there were, and how many a second.
+type dialed struct {
+	Count uint64
+	Rate  float64
+}
+
+// dial makes connections for a while, so many at a time, and tells how many.
 func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Duration) error {
 	m, err := verbs.OpenCM(w.runDir, "")
 	if err != nil {
@@ -243,6 +249,9 @@ func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Durat
 	defer m.Close()
 	qps, err := w.newPool(kind, parallel)
 	if err != nil {
+		return err
+	}
+	if err := qps.dial(m, to); err != nil { // the way is known then
 		return err
 	}
 	var all sync.WaitGroup
@@ -266,7 +275,7 @@ func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Durat
 	for e := range errs {
 		err = errors.Join(err, e)
 	}
-	return errors.Join(err, w.enc.Encode(float64(count.Load())/took.Seconds()))
+	return errors.Join(err, w.enc.Encode(dialed{Count: count.Load(), Rate: float64(count.Load()) / took.Seconds()}))
 }
 
 // dial is a connection from the client's side, from its beginning to its end.
