@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -50,8 +51,14 @@ type cmID struct {
 	cm     *CM
 	num    uint32
 	uid    uint64
-	events chan rdmacm.EventResp
+	events chan *cmEvent
 	once   sync.Once
+}
+
+// cmEvent is an event.
+type cmEvent struct {
+	rdmacm.EventResp
+	attr *rdmacm.ConnAttr // of a connection that is asked for, or answered; else nil
 }
 
 // cmEvents is the room for events of an identifier beyond the requests of a listener:
@@ -129,13 +136,13 @@ func cmAsk[R any](m *CM, verb string, number uint32, body any) (r R, err error) 
 // readEvents distributes events until the daemon or the context goes.
 func (m *CM) readEvents() {
 	defer close(m.done)
-	b, taken := make([]byte, uverbs.Size[rdmacm.EventResp]()), uint32(0)
+	b, taken := make([]byte, uverbs.Size[rdmacm.EventResp]()+uverbs.Size[rdmacm.ConnAttr]()), uint32(0)
 	for {
 		n, err := m.events.Read(b)
 		if err != nil {
 			return
 		}
-		e, err := uverbs.Decode[rdmacm.EventResp](b[:n])
+		e, err := decodeEvent(b[:n])
 		if err != nil {
 			return
 		}
@@ -153,9 +160,20 @@ func (m *CM) readEvents() {
 	}
 }
 
+// decodeEvent decodes an event.
+func decodeEvent(b []byte) (*cmEvent, error) {
+	e := &cmEvent{}
+	err := uverbs.DecodeInto(b, &e.EventResp)
+	if rest := b[min(len(b), uverbs.Size[rdmacm.EventResp]()):]; err == nil && len(rest) > 0 {
+		e.attr = &rdmacm.ConnAttr{}
+		err = uverbs.DecodeInto(rest, e.attr)
+	}
+	return e, err
+}
+
 // deliver gives an event to an identifier, which may be gone. Requests that nobody
 // takes are refused.
-func (m *CM) deliver(id *cmID, e rdmacm.EventResp) {
+func (m *CM) deliver(id *cmID, e *cmEvent) {
 	if id != nil {
 		select {
 		case id.events <- e:
@@ -178,19 +196,32 @@ func (m *CM) adopt(num uint32, room int) *cmID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.serial++
-	id := &cmID{cm: m, num: num, uid: m.serial, events: make(chan rdmacm.EventResp, room+cmEvents)}
+	id := &cmID{cm: m, num: num, uid: m.serial, events: make(chan *cmEvent, room+cmEvents)}
 	m.ids[id.uid] = id
 	return id
 }
 
-// newID makes an identifier for connections (RC) or datagrams (UD).
-func (m *CM) newID(typ QPType, room int) (*cmID, error) {
+// newID makes an identifier that is to listen, with room for so many requests.
+func (m *CM) newID(space rdmacm.PortSpace, room int) (*cmID, error) {
 	id := m.adopt(0, room)
-	space := rdmacm.PSTCP
-	if typ == UD {
-		space = rdmacm.PSUDP
+	r, err := cmAsk[rdmacm.CreateIDResp](m, "create_id", rdmacm.CmdCreateID, rdmacm.CreateID{UID: id.uid, PS: space})
+	if err != nil {
+		m.forget(id)
+		return nil, err
 	}
-	r, err := cmAsk[rdmacm.CreateIDResp](m, "create_id", rdmacm.CmdCreateID, rdmacm.CreateID{UID: id.uid, PS: space, QPType: uint8(typ)})
+	id.num = r.ID
+	return id, nil
+}
+
+// resolveTimeout bounds address resolution if the caller's context does not.
+const resolveTimeout = 5 * time.Second
+
+// ask makes an identifier and asks the listener at an address; the answer is an event.
+func (m *CM) ask(space rdmacm.PortSpace, to netip.AddrPort, p rdmacm.ConnParam) (*cmID, error) {
+	id := m.adopt(0, 0)
+	s, n := putSockaddr(to)
+	r, err := cmAsk[rdmacm.CreateIDResp](m, "connect", rdmacm.ExtConnect, rdmacm.ConnectTo{UID: id.uid, PS: space,
+		TimeoutMS: uint32(resolveTimeout.Milliseconds()), DstSize: n, DstAddr: s, ConnParam: p})
 	if err != nil {
 		m.forget(id)
 		return nil, err
@@ -226,22 +257,22 @@ func (i *cmID) run(verb string, number uint32, body any) error {
 }
 
 // next waits for an event of a kind; another one is an error.
-func (i *cmID) next(ctx context.Context, verb string, kind uint32) (e rdmacm.EventResp, err error) {
+func (i *cmID) next(ctx context.Context, verb string, kind uint32) (e *cmEvent, err error) {
 	select {
 	case e = <-i.events:
 	case <-ctx.Done():
-		return e, fail(verb, "", ctx.Err())
+		return nil, fail(verb, "", ctx.Err())
 	case <-i.cm.done:
-		return e, fail(verb, "", ErrDeviceFatal)
+		return nil, fail(verb, "", ErrDeviceFatal)
 	}
 	if e.Event != kind {
-		err = fail(verb, "", eventError(&e))
+		err = fail(verb, "", eventError(e))
 	}
 	return e, err
 }
 
 // eventError is the error that an event stands for.
-func eventError(e *rdmacm.EventResp) error {
+func eventError(e *cmEvent) error {
 	switch e.Event {
 	case rdmacm.EventRejected:
 		p := connParamOf(e)
@@ -258,7 +289,7 @@ func eventError(e *rdmacm.EventResp) error {
 }
 
 // connParamOf is the parameter of an event.
-func connParamOf(e *rdmacm.EventResp) (p rdmacm.ConnParam) {
+func connParamOf(e *cmEvent) (p rdmacm.ConnParam) {
 	// The parameter is longer than the structure.
 	_ = uverbs.DecodeInto(e.Param[:], &p)
 	return p

@@ -3,7 +3,6 @@ package verbs
 import (
 	"context"
 	"net/netip"
-	"time"
 
 	"roced/internal/abi/rdmacm"
 )
@@ -24,11 +23,11 @@ type CMParams struct {
 }
 
 // ready brings q to RTS, as the choices want it.
-func (p *CMParams) ready(q *QP, a *rdmacm.ConnAttrResp, local, remote netip.AddrPort, private []byte) error {
+func (p *CMParams) ready(q *QP, a *rdmacm.ConnAttr, local, remote netip.AddrPort, private []byte) error {
 	if p.Connect != nil {
 		return p.Connect(local, remote, private)
 	}
-	return ready(q, a)
+	return q.ready(a)
 }
 
 // param encodes the choices for q.
@@ -72,7 +71,7 @@ type CMListener struct {
 // Reject.
 type CMRequest struct {
 	id                 *cmID
-	attr               rdmacm.ConnAttrResp
+	attr               *rdmacm.ConnAttr
 	Local, Remote      netip.AddrPort
 	PrivateData        []byte // padded with zeros
 	ResponderResources uint8  // READs and atomics that the peer wants to have outstanding
@@ -88,7 +87,7 @@ func (i *cmID) query() (local, remote netip.AddrPort, err error) {
 // Listen listens at an address of a NIC or, if it is unspecified, at all; port 0
 // stands for a free one. Backlog bounds the requests that wait.
 func (m *CM) Listen(addr netip.AddrPort, backlog int) (*CMListener, error) {
-	id, bound, err := m.listen(RC, addr, backlog)
+	id, bound, err := m.listen(rdmacm.PSTCP, addr, backlog)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +95,8 @@ func (m *CM) Listen(addr netip.AddrPort, backlog int) (*CMListener, error) {
 }
 
 // listen makes an identifier that listens, and tells where.
-func (m *CM) listen(typ QPType, addr netip.AddrPort, backlog int) (id *cmID, bound netip.AddrPort, err error) {
-	id, err = m.newID(typ, backlog)
+func (m *CM) listen(space rdmacm.PortSpace, addr netip.AddrPort, backlog int) (id *cmID, bound netip.AddrPort, err error) {
+	id, err = m.newID(space, backlog)
 	if err != nil {
 		return nil, bound, err
 	}
@@ -125,14 +124,12 @@ func (l *CMListener) Next(ctx context.Context) (*CMRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := connParamOf(&e)
-	r := &CMRequest{id: l.id.cm.adopt(e.ID, 0), PrivateData: p.Private(), ResponderResources: p.ResponderResources,
-		InitiatorDepth: p.InitiatorDepth}
-	if r.attr, r.Local, r.Remote, err = r.id.connAttr(); err != nil {
-		r.id.close()
-		return nil, err
+	if e.attr == nil {
+		return nil, fail("get_request", "", ErrProtocol)
 	}
-	return r, nil
+	p := connParamOf(e)
+	return &CMRequest{id: l.id.cm.adopt(e.ID, 0), attr: e.attr, Local: sockaddr(&e.attr.SrcAddr), Remote: sockaddr(&e.attr.DstAddr),
+		PrivateData: p.Private(), ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth}, nil
 }
 
 // Accept makes the connection with q, in the RESET or INIT state, which it brings to
@@ -143,7 +140,7 @@ func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, err
 	if !ok {
 		return nil, fail(verb, "private data", ErrTooLong)
 	}
-	err := p.ready(q, &r.attr, r.Local, r.Remote, r.PrivateData)
+	err := p.ready(q, r.attr, r.Local, r.Remote, r.PrivateData)
 	if err == nil {
 		err = r.id.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: r.id.uid, ID: r.id.num, ConnParam: param})
 	}
@@ -172,9 +169,6 @@ func (i *cmID) reject(private []byte) error {
 	return i.run(verb, rdmacm.CmdReject, c)
 }
 
-// cmTimeout bounds address resolution if the caller's context does not.
-const cmTimeout = 5 * time.Second
-
 // Dial makes a connection to a listener with q, in the RESET or INIT state, which it
 // brings to RTS. If it fails, q is in one of the states before.
 func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*CMConn, error) {
@@ -182,14 +176,11 @@ func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*C
 	if !ok {
 		return nil, fail("connect", "private data", ErrTooLong)
 	}
-	id, err := m.newID(RC, 0)
+	id, err := m.ask(rdmacm.PSTCP, to, param)
 	if err != nil {
-		return nil, err
+		return nil, explain(err, to.String())
 	}
-	c := &CMConn{id: id}
-	if err = id.route(ctx, to); err == nil {
-		err = id.connect(ctx, c, q, &p, param)
-	}
+	c, err := id.connect(ctx, q, &p)
 	if err != nil {
 		id.close()
 		return nil, explain(err, to.String())
@@ -197,65 +188,36 @@ func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*C
 	return c, nil
 }
 
-// route finds the way to an address.
-func (i *cmID) route(ctx context.Context, to netip.AddrPort) error {
-	s, n := putSockaddr(to)
-	ms := uint32(cmTimeout.Milliseconds())
-	err := i.run("resolve_addr", rdmacm.CmdResolveAddr, rdmacm.ResolveAddr{ID: i.num, TimeoutMS: ms, DstSize: n, DstAddr: s})
-	if err == nil {
-		_, err = i.next(ctx, "resolve_addr", rdmacm.EventAddrResolved)
-	}
-	if err == nil {
-		err = i.run("resolve_route", rdmacm.CmdResolveRoute, rdmacm.ResolveRoute{ID: i.num, TimeoutMS: ms})
-	}
-	if err == nil {
-		_, err = i.next(ctx, "resolve_route", rdmacm.EventRouteResolved)
-	}
-	return err
-}
-
-// connect asks the listener, and confirms its answer.
-func (i *cmID) connect(ctx context.Context, c *CMConn, q *QP, choices *CMParams, param rdmacm.ConnParam) error {
+// connect waits for the listener's answer, and confirms it.
+func (i *cmID) connect(ctx context.Context, q *QP, choices *CMParams) (*CMConn, error) {
 	const verb = "connect"
-	if err := i.run(verb, rdmacm.CmdConnect, rdmacm.Connect{ID: i.num, ConnParam: param}); err != nil {
-		return err
-	}
 	e, err := i.next(ctx, verb, rdmacm.EventConnectResponse)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p := connParamOf(&e)
-	c.PrivateData = p.Private()
-	var attr rdmacm.ConnAttrResp
-	if attr, c.Local, c.Remote, err = i.connAttr(); err != nil {
-		return err
+	if e.attr == nil {
+		return nil, fail(verb, "", ErrProtocol)
 	}
-	if err := choices.ready(q, &attr, c.Local, c.Remote, c.PrivateData); err != nil {
-		return err
+	p := connParamOf(e)
+	c := &CMConn{id: i, Local: sockaddr(&e.attr.SrcAddr), Remote: sockaddr(&e.attr.DstAddr), PrivateData: p.Private()}
+	if err := choices.ready(q, e.attr, c.Local, c.Remote, c.PrivateData); err != nil {
+		return nil, err
 	}
-	return i.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: i.uid, ID: i.num})
-}
-
-// connAttr asks what the queue pair of an identifier needs, and where the ends of the connection are.
-func (i *cmID) connAttr() (a rdmacm.ConnAttrResp, local, remote netip.AddrPort, err error) {
-	a, err = cmAsk[rdmacm.ConnAttrResp](i.cm, "init_qp_attr", rdmacm.ExtConnAttr, rdmacm.ConnAttr{ID: i.num})
-	return a, sockaddr(&a.SrcAddr), sockaddr(&a.DstAddr), err
+	return c, i.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: i.uid, ID: i.num})
 }
 
 // ready brings the queue pair of a connection to RTS. INIT comes again, for the access that the
 // connection permits.
-func ready(q *QP, a *rdmacm.ConnAttrResp) error {
+func (q *QP) ready(a *rdmacm.ConnAttr) error {
+	var steps []step
 	for _, r := range []*rdmacm.QPAttr{&a.Init, &a.RTR, &a.RTS} {
-		err := q.Modify(QPAttr{State: QPState(r.QPState), Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum,
+		steps = append(steps, step{QPAttr{State: QPState(r.QPState), Access: Access(r.QPAccessFlags), PKeyIndex: r.PKeyIndex, Port: r.PortNum,
 			AV:      ahAttr(&r.AHAttr),
 			PathMTU: MTU(r.PathMTU), DestQPN: r.DestQPNum, RQPSN: r.RQPSN, SQPSN: r.SQPSN, MaxRdAtomic: r.MaxRdAtomic,
 			MaxDestRdAtomic: r.MaxDestRdAtomic, MinRNRTimer: r.MinRNRTimer, Timeout: r.Timeout, RetryCnt: r.RetryCnt,
-			RNRRetry: r.RNRRetry}, AttrMask(r.QPAttrMask))
-		if err != nil {
-			return err
-		}
+			RNRRetry: r.RNRRetry}, AttrMask(r.QPAttrMask)})
 	}
-	return nil
+	return q.take(steps)
 }
 
 // Disconnect begins the end of the connection, or confirms it when the peer has begun.

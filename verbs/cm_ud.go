@@ -51,31 +51,26 @@ func (m *CM) Resolve(ctx context.Context, to netip.AddrPort, private []byte) (*C
 		return nil, fail("resolve", "private data", ErrTooLong)
 	}
 	p.PrivateDataLen, p.Valid = uint8(copy(p.PrivateData[:], private)), 1
-	id, err := m.newID(UD, 0)
+	id, err := m.ask(rdmacm.PSUDP, to, p)
 	if err != nil {
-		return nil, err
+		return nil, explain(err, to.String())
 	}
 	defer id.close()
-	s, err := id.ask(ctx, to, p)
+	s, err := id.answered(ctx)
 	return s, explain(err, to.String())
 }
 
-func (i *cmID) ask(ctx context.Context, to netip.AddrPort, p rdmacm.ConnParam) (*CMService, error) {
+// answered waits for the answer to a question.
+func (i *cmID) answered(ctx context.Context) (*CMService, error) {
 	const verb = "resolve"
-	if err := i.route(ctx, to); err != nil {
-		return nil, err
-	}
-	if err := i.run(verb, rdmacm.CmdConnect, rdmacm.Connect{ID: i.num, ConnParam: p}); err != nil {
-		return nil, err
-	}
 	e, err := i.next(ctx, verb, rdmacm.EventEstablished)
-	if status := int32(e.Status); err != nil && e.Event == rdmacm.EventUnreachable && status > 0 {
-		err = fail(verb, "", &RefusedError{Status: int(status)})
+	if err != nil && e != nil && e.Event == rdmacm.EventUnreachable && int32(e.Status) > 0 {
+		err = fail(verb, "", &RefusedError{Status: int(e.Status)})
 	}
 	if err != nil {
 		return nil, err
 	}
-	u := udParamOf(&e)
+	u := udParamOf(e)
 	s := &CMService{AH: ahAttr(&u.AHAttr), QPN: u.QPNum, QKey: u.QKey, PrivateData: u.PrivateData[:u.PrivateDataLen]}
 	s.Local, s.Remote, err = i.query()
 	return s, err
@@ -85,7 +80,7 @@ func (i *cmID) ask(ctx context.Context, to netip.AddrPort, p rdmacm.ConnParam) (
 // unspecified, at all; port 0 stands for a free one. Backlog bounds the questions that
 // wait.
 func (m *CM) ListenDatagrams(addr netip.AddrPort, backlog int) (*CMDatagramListener, error) {
-	id, bound, err := m.listen(UD, addr, backlog)
+	id, bound, err := m.listen(rdmacm.PSUDP, addr, backlog)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +96,7 @@ func (l *CMDatagramListener) Next(ctx context.Context) (*CMQuestion, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := udParamOf(&e)
+	u := udParamOf(e)
 	q := &CMQuestion{id: l.id.cm.adopt(e.ID, 0), PrivateData: u.PrivateData[:u.PrivateDataLen]}
 	if q.Local, q.Remote, err = q.id.query(); err != nil {
 		q.id.close()
@@ -127,7 +122,7 @@ func (r *CMQuestion) Accept(q *QP, qkey uint32, private []byte) error {
 func (r *CMQuestion) Reject(private []byte) error { return r.id.reject(private) }
 
 // udParamOf is the parameter of an event of a datagram identifier.
-func udParamOf(e *rdmacm.EventResp) (p rdmacm.UDParam) {
+func udParamOf(e *cmEvent) (p rdmacm.UDParam) {
 	// The parameter is longer than the structure.
 	_ = uverbs.DecodeInto(e.Param[:], &p)
 	return p

@@ -83,6 +83,29 @@ func (q *QP) Modify(attr QPAttr, mask AttrMask) error {
 	return nil
 }
 
+// step is a change that is to follow another one.
+type step struct {
+	attr QPAttr
+	mask AttrMask
+}
+
+// take takes steps, which change the state, one after the other in one command. On error some may have been
+// taken.
+func (q *QP) take(steps []step) error {
+	bodies := make([]any, len(steps))
+	for i, s := range steps {
+		bodies[i] = s.attr.command(q.handle, s.mask)
+	}
+	last := steps[len(steps)-1].attr.State
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err := q.ctx.run("modify_qp", uverbs.ExtModifyQPs, bodies...); err != nil {
+		return explain(err, fmt.Sprintf("qp %d, %v to %v", q.num, q.state, last))
+	}
+	q.state = last
+	return nil
+}
+
 // command encodes the attributes.
 func (a *QPAttr) command(handle uint32, mask AttrMask) uverbs.ModifyQP {
 	cmd := uverbs.ModifyQP{

@@ -49,11 +49,12 @@ const (
 	ExtHello = 0xc0
 	// ExtBell gives the bell back that was taken from the event socket, or the places of events.
 	ExtBell = 0xc1
-	// ExtConnAttr tells what INIT_QP_ATTR and QUERY tell of a connection.
-	ExtConnAttr = 0xc2
+	// ExtConnect is CREATE_ID, RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT in one.
+	ExtConnect = 0xc2
 )
 
-// HelloEvents, a flag of Hello, asks for the events themselves in the event socket.
+// HelloEvents, a flag of Hello, asks for the events themselves in the event socket: each is an EventResp;
+// in CONNECT_REQUEST and CONNECT_RESPONSE of a connection a ConnAttr follows.
 const HelloEvents = 1
 
 // EventPlaces is how many events may be in such a socket, or taken from it, until the client
@@ -154,16 +155,21 @@ type Bell struct {
 	_     uint32
 }
 
-// ConnAttr is the command ExtConnAttr.
+// ConnAttr is what INIT_QP_ATTR and QUERY tell of a connection.
 type ConnAttr struct {
-	ID uint32
-	_  uint32
-}
-
-// ConnAttrResp answers ConnAttr.
-type ConnAttrResp struct {
 	Init, RTR, RTS   QPAttr // for MODIFY_QP, one after the other
 	SrcAddr, DstAddr SockaddrStorage
+}
+
+// ConnectTo is the command ExtConnect, which a CreateIDResp answers. What has become of it is told by
+// the event that ends the last step or the one that has failed.
+type ConnectTo struct {
+	UID       uint64
+	TimeoutMS uint32 // of the address
+	DstSize   uint16
+	PS        PortSpace
+	DstAddr   SockaddrStorage
+	ConnParam ConnParam
 }
 
 // CreateID is rdma_ucm_create_id.

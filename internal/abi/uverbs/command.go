@@ -80,6 +80,7 @@ const (
 	ExtQueryStats   = 0xc6
 	ExtRefreshSysfs = 0xc7
 	ExtPassMemory   = 0xc8
+	ExtModifyQPs    = 0xc9
 )
 
 // FlagExtended in a command number says that a ExHdr follows the Hdr.

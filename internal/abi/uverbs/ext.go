@@ -115,6 +115,9 @@ type PassMemoryResp struct {
 	_      uint32
 }
 
+// MaxModifyQPs is how many structures ModifyQP may make up the request of EXT_MODIFY_QPS.
+const MaxModifyQPs = 8
+
 // SetProfile is the request of EXT_SET_PROFILE.
 type SetProfile struct {
 	Profile [64]byte

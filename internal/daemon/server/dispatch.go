@@ -50,6 +50,7 @@ var commands = [256]command{
 	uverbs.ExtMapMemory:         {(*client).mapMemory, uverbs.Size[uverbs.MapMemoryResp]()},
 	uverbs.ExtUnmapMemory:       {(*client).unmapMemory, 0},
 	uverbs.ExtPassMemory:        {(*client).passMemory, uverbs.Size[uverbs.PassMemoryResp]()},
+	uverbs.ExtModifyQPs:         {(*client).modifyQPs, 0},
 	uverbs.ExtSetProfile:        {(*client).setProfile, 0},
 	uverbs.ExtQueryGID:          {(*client).queryGID, uverbs.Size[uverbs.QueryGIDResp]()},
 	uverbs.ExtRefreshSysfs:      {(*client).refreshSysfs, 0},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -233,7 +234,35 @@ func (c *client) modifyQP(q *request) error {
 	if qp.AttrMask(in.AttrMask)&qp.AttrRateLimit != 0 {
 		return unix.EOPNOTSUPP
 	}
-	return c.applyQP(&in, 0)
+	ch, err := c.changeOf(&in, 0)
+	if err != nil {
+		return err
+	}
+	return c.modify(ch)
+}
+
+// modifyQPs carries out several MODIFY_QPs, one after the other, as far as none is refused.
+func (c *client) modifyQPs(q *request) error {
+	size := uverbs.Size[uverbs.ModifyQP]()
+	if len(q.Body) == 0 || len(q.Body)%size != 0 || len(q.Body)/size > uverbs.MaxModifyQPs {
+		return unix.EINVAL
+	}
+	var changes []change
+	for body := range slices.Chunk(q.Body, size) {
+		in, err := uverbs.Decode[uverbs.ModifyQP](body)
+		if err != nil {
+			return unix.EINVAL
+		}
+		if qp.AttrMask(in.AttrMask)&qp.AttrRateLimit != 0 {
+			return unix.EOPNOTSUPP
+		}
+		ch, err := c.changeOf(&in, 0)
+		if err != nil {
+			return err
+		}
+		changes = append(changes, ch)
+	}
+	return c.modify(changes...)
 }
 
 func (c *client) exModifyQP(q *request) error {
@@ -241,52 +270,71 @@ func (c *client) exModifyQP(q *request) error {
 	if err != nil {
 		return err
 	}
-	if err := c.applyQP(&in.Base, in.RateLimit); err != nil {
+	ch, err := c.changeOf(&in.Base, in.RateLimit)
+	if err == nil {
+		err = c.modify(ch)
+	}
+	if err != nil {
 		return err
 	}
 	q.core = uverbs.ExModifyQPResp{ResponseLength: 8}
 	return nil
 }
 
-// applyQP carries out a MODIFY_QP.
-func (c *client) applyQP(in *uverbs.ModifyQP, rate uint32) error {
-	o, err := c.qps.get(in.QPHandle)
-	if err != nil {
-		return err
-	}
-	a, mask, err := attrOf(in, rate)
-	if err != nil {
-		return err
-	}
-	if err := c.modify(o, a, mask, in); err != nil {
-		return err
-	}
-	if mask&qp.AttrState != 0 && a.State == qp.Reset {
-		c.worker.settle()
-	}
-	return nil
+// change is what a MODIFY_QP changes.
+type change struct {
+	o    *queuePair
+	attr qp.Attr
+	mask qp.AttrMask
+	dest uverbs.QPDest
 }
 
-// modify changes state and attributes of o.
-func (c *client) modify(o *queuePair, a qp.Attr, mask qp.AttrMask, in *uverbs.ModifyQP) error {
-	if mask&qp.AttrAV == 0 {
-		return c.do(func(now mono.Time, n *rocev2.NIC) error { return n.ModifyQP(now, o.q, a, mask, nil) })
+func (c *client) changeOf(in *uverbs.ModifyQP, rate uint32) (ch change, err error) {
+	if ch.o, err = c.qps.get(in.QPHandle); err != nil {
+		return ch, err
 	}
-	d := &in.Dest
-	if d.PortNum > 1 {
+	if ch.attr, ch.mask, err = attrOf(in, rate); err != nil {
+		return ch, err
+	}
+	if ch.dest = in.Dest; ch.mask&qp.AttrAV != 0 && ch.dest.PortNum > 1 {
+		return ch, unix.EINVAL
+	}
+	return ch, nil
+}
+
+// modify carries out changes, in one turn of the shard, until one is refused.
+func (c *client) modify(changes ...change) error {
+	reset := false
+	err := c.do(func(now mono.Time, n *rocev2.NIC) error {
+		for _, ch := range changes {
+			if err := ch.apply(now, n); err != nil {
+				return err
+			}
+			reset = reset || ch.mask&qp.AttrState != 0 && ch.attr.State == qp.Reset
+		}
+		return nil
+	})
+	if reset {
+		c.worker.settle()
+	}
+	return err
+}
+
+// apply changes state and attributes.
+func (ch *change) apply(now mono.Time, n *rocev2.NIC) error {
+	if ch.mask&qp.AttrAV == 0 {
+		return n.ModifyQP(now, ch.o.q, ch.attr, ch.mask, nil)
+	}
+	d := &ch.dest
+	av, ok := vector(d.DGID, d.FlowLabel, d.SGIDIndex, d.HopLimit, d.TrafficClass), true
+	if d.IsGlobal == 0 {
+		av, ok = n.LIDVector(d.DLID)
+	}
+	if !ok {
 		return unix.EINVAL
 	}
-	return c.do(func(now mono.Time, n *rocev2.NIC) error {
-		av, ok := vector(d.DGID, d.FlowLabel, d.SGIDIndex, d.HopLimit, d.TrafficClass), true
-		if d.IsGlobal == 0 {
-			av, ok = n.LIDVector(d.DLID)
-		}
-		if !ok {
-			return unix.EINVAL
-		}
-		av.SL = d.SL & maxSL
-		return n.ModifyQP(now, o.q, a, mask, &av)
-	})
+	av.SL = d.SL & maxSL
+	return n.ModifyQP(now, ch.o.q, ch.attr, ch.mask, &av)
 }
 
 // attrOf translates the attributes of MODIFY_QP. Alternate paths and path migration

@@ -23,6 +23,47 @@ func TestInlineRoom(t *testing.T) {
 	}
 }
 
+// TestModifyQPs: one command takes a queue pair through several states, in their order, and stops where a change is
+// refused; none is made if one cannot be read.
+func TestModifyQPs(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	e := newEndpoint(t, h)
+	resp, _ := e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,
+		MaxSendWR: 8, MaxRecvWR: 8, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(qp.UD)})
+	handle := word(resp, 0)
+	to := func(s qp.State, mask qp.AttrMask) uverbs.ModifyQP {
+		return uverbs.ModifyQP{QPHandle: handle, AttrMask: uint32(qp.AttrState | mask), QPState: uint8(s), PortNum: 1}
+	}
+	reset, init := to(qp.Reset, 0), to(qp.Init, qp.AttrPKeyIndex|qp.AttrPort|qp.AttrQKey)
+	rtr, rts := to(qp.RTR, 0), to(qp.RTS, qp.AttrSQPSN)
+	unknown := rts
+	unknown.QPHandle++
+	for _, c := range []struct {
+		what    string
+		changes []uverbs.ModifyQP
+		refused bool
+		state   qp.State
+	}{
+		{"all three", []uverbs.ModifyQP{init, rtr, rts}, false, qp.RTS},
+		{"one that is refused between others", []uverbs.ModifyQP{reset, init, rts, rtr}, true, qp.Init},
+		{"back", []uverbs.ModifyQP{reset}, false, qp.Reset},
+		{"one of no queue pair", []uverbs.ModifyQP{init, rtr, unknown}, true, qp.Reset},
+		{"one with a rate", []uverbs.ModifyQP{init, to(qp.RTR, qp.AttrRateLimit)}, true, qp.Reset},
+		{"too many", []uverbs.ModifyQP{init, init, init, init, init, init, init, init, init}, true, qp.Reset},
+		{"none", nil, true, qp.Reset},
+		{"as many as there may be", []uverbs.ModifyQP{init, init, init, init, init, init, rtr, rts}, false, qp.RTS},
+	} {
+		if err := e.try(uverbs.ExtModifyQPs, c.changes); (err != nil) != c.refused {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		resp, _ := e.must(uverbs.CmdQueryQP, uverbs.QueryQP{QPHandle: handle})
+		r, err := uverbs.Decode[uverbs.QueryQPResp](resp)
+		if err != nil || qp.State(r.QPState) != c.state {
+			t.Errorf("%s: the queue pair is in %v, not %v; %v", c.what, qp.State(r.QPState), c.state, err)
+		}
+	}
+}
+
 // TestVectors looks for address handles by what they were made of.
 func TestVectors(t *testing.T) {
 	h := pair(t, testLimits)[0]

@@ -64,7 +64,7 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool)
 // the loop has to do more before it would wake up by itself.
 func (s *Shard) follow(now mono.Time) bool {
 	s.touched = now
-	s.transmit(now)
+	s.transmit()
 	s.passQuestions()
 	return s.rouse || s.held != nil || s.due() < s.until
 }

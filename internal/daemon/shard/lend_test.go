@@ -128,7 +128,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 
 // TestFollow: what a closure has left to be done is done by who has borrowed the NIC, or the loop wakes up.
 func TestFollow(t *testing.T) {
-	const now, until = 10 * mono.Time(time.Second), mono.Never
+	now, until := Now(), mono.Never
 	ask := func(s *Shard) {
 		err := s.nic.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
 		if err == nil {

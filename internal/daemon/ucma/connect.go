@@ -32,13 +32,18 @@ func (c *device) connect(q *request) error {
 	if r.ConnParam.Valid == 0 || i.state != stateRouteResolved {
 		return unix.EINVAL
 	}
-	i.qpn, i.srq = r.ConnParam.QPNum, r.ConnParam.SRQ != 0
+	return i.request(&r.ConnParam)
+}
+
+// request asks the listener at the other end of the route.
+func (i *id) request(p *rdmacm.ConnParam) (err error) {
+	i.qpn, i.srq = p.QPNum, p.SRQ != 0
 	h := mad.IPCM{Src: i.src.Addr(), Dst: i.dst.Addr(), SrcPort: i.src.Port()}
-	private := append(h.Append(nil), r.ConnParam.Private()...)
+	private := append(h.Append(nil), p.Private()...)
 	if i.qpType == qpUD {
 		err = i.ask4QP(private)
 	} else {
-		err = i.connect(&r.ConnParam, private)
+		err = i.connect(p, private)
 	}
 	if err == nil {
 		i.state = stateConnect
@@ -76,6 +81,42 @@ func (i *id) connect(p *rdmacm.ConnParam, private []byte) error {
 		}
 		return err
 	})
+}
+
+// connectTo makes an identifier and connects it, step by step: CREATE_ID, RESOLVE_ADDR, RESOLVE_ROUTE and
+// CONNECT. Events tell of the step that fails, or of the end.
+func (c *device) connectTo(q *request) error {
+	var r rdmacm.ConnectTo
+	if err := q.decode(&r); err != nil {
+		return err
+	}
+	if r.ConnParam.Valid == 0 || int(r.DstSize) > len(r.DstAddr) {
+		return unix.EINVAL
+	}
+	i, err := c.makeID(r.UID, r.PS, 0)
+	if err != nil {
+		return err
+	}
+	i.then = &r.ConnParam
+	if err := c.resolve(i.num, r.TimeoutMS, nil, r.DstAddr[:r.DstSize]); err != nil {
+		i.destroy()
+		return err
+	}
+	q.resp = rdmacm.CreateIDResp{ID: i.num}
+	return nil
+}
+
+// proceed takes the steps of connectTo that follow when the address is resolved.
+func (i *id) proceed() {
+	p := i.then
+	i.then = nil
+	err := i.routed()
+	if err == nil {
+		err = i.request(p)
+	}
+	if err != nil {
+		i.emit(rdmacm.EventConnectError, -int32(errnoOf(err)))
+	}
 }
 
 // ask4QP sends the SIDR_REQ.
@@ -207,14 +248,16 @@ func (c *device) notify(q *request) error {
 }
 
 // cmEvent tells the program what has become of a connection or an exchange.
-func (i *id) cmEvent(e *cm.Event) {
+func (i *id) cmEvent(e *told) {
 	if i.unknown() {
 		return // as Linux does; the program finds out when it accepts
 	}
 	switch e.Kind {
 	case cm.ConnectReply:
 		i.respRes, i.initDepth = e.Conn.ResponderResources, e.Conn.InitiatorDepth
-		i.emit(rdmacm.EventConnectResponse, 0).put(connParam(&e.Conn, e.PrivateData))
+		ev := i.emit(rdmacm.EventConnectResponse, 0)
+		ev.put(connParam(&e.Conn, e.PrivateData))
+		ev.agreed = &e.agreed
 	case cm.Established:
 		i.emit(rdmacm.EventEstablished, 0).put(connParam(&e.Conn, e.PrivateData))
 	case cm.SIDRReply:
@@ -231,7 +274,7 @@ func (i *id) cmEvent(e *cm.Event) {
 	}
 }
 
-func (i *id) refused(e *cm.Event) {
+func (i *id) refused(e *told) {
 	if i.sidr != nil {
 		i.emit(rdmacm.EventUnreachable, int32(e.SIDR.Status))
 		return
@@ -239,7 +282,7 @@ func (i *id) refused(e *cm.Event) {
 	i.emit(rdmacm.EventRejected, int32(e.Reason)).put(connParam(&e.Conn, e.PrivateData))
 }
 
-func (i *id) disconnected(e *cm.Event) {
+func (i *id) disconnected(e *told) {
 	if i.state != stateConnect {
 		return // both sides did it at the same time
 	}
@@ -252,7 +295,7 @@ func (i *id) disconnected(e *cm.Event) {
 }
 
 // udParam is how the queue pair that a SIDR_REP names is reached.
-func (i *id) udParam(e *cm.Event) (p rdmacm.UDParam) {
+func (i *id) udParam(e *told) (p rdmacm.UDParam) {
 	p = rdmacm.UDParam{QPNum: uint32(e.SIDR.QPN), QKey: e.SIDR.QKey, AHAttr: i.ahAttr()}
 	p.PrivateDataLen = uint8(copy(p.PrivateData[:], e.PrivateData))
 	return p

@@ -83,7 +83,7 @@ var commands = map[uint32]command{
 	rdmacm.CmdLeaveMcast:   {(*device).leaveMcast, 4},
 	rdmacm.ExtHello:        {(*device).hello, uverbs.Size[rdmacm.HelloResp]()},
 	rdmacm.ExtBell:         {(*device).bellBack, 0},
-	rdmacm.ExtConnAttr:     {(*device).connAttr, uverbs.Size[rdmacm.ConnAttrResp]()},
+	rdmacm.ExtConnect:      {(*device).connectTo, 4},
 }
 
 // maxEvents is how many events may wait for a program before it has to take some: commands
@@ -91,7 +91,7 @@ var commands = map[uint32]command{
 const maxEvents = 8192
 
 var emits = map[uint32]bool{rdmacm.CmdResolveIP: true, rdmacm.CmdResolveAddr: true, rdmacm.CmdResolveRoute: true,
-	rdmacm.CmdJoinIPMcast: true, rdmacm.CmdJoinMcast: true}
+	rdmacm.CmdJoinIPMcast: true, rdmacm.CmdJoinMcast: true, rdmacm.ExtConnect: true}
 
 // serve carries out commands until the connection ends.
 func (c *device) serve() {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/cm"
 	"roced/internal/abi/rdmacm"
 	"roced/internal/abi/uverbs"
 )
@@ -15,6 +16,15 @@ type event struct {
 	request *id         // CONNECT_REQUEST: the new identifier
 	member  *membership // of an event of multicast, whose LEAVE_MCAST counts it
 	resp    rdmacm.EventResp
+	agreed  *cm.QPAttr // of CONNECT_REQUEST and CONNECT_RESPONSE of a connection
+}
+
+// connection is the identifier of which agreed is.
+func (e *event) connection() *id {
+	if e.request != nil {
+		return e.request
+	}
+	return e.counted
 }
 
 // put makes v, a ConnParam or a UDParam, the event's parameter.
@@ -76,7 +86,11 @@ func (c *device) take() *event {
 func (c *device) push() {
 	for len(c.events) > 0 && c.away < rdmacm.EventPlaces && c.bell >= 0 {
 		c.away++
-		b := uverbs.Append(nil, c.take().resp)
+		e := c.take()
+		b := uverbs.Append(nil, e.resp)
+		if e.agreed != nil {
+			b = uverbs.Append(b, e.connection().attrs(e.agreed))
+		}
 		// The client may have closed its end; it will close the connection too.
 		_ = unix.Sendto(c.bell, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 	}

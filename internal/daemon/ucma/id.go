@@ -64,8 +64,9 @@ type id struct {
 	route  rocev2.MADRoute
 	sgid   uint8
 	mtu    qp.MTU
-	query  *time.Timer // of address resolution
-	serial int         // of address resolution: answers to an older one mean nothing
+	then   *rdmacm.ConnParam // what to connect with once the address is resolved, nil for nothing
+	query  *time.Timer       // of address resolution
+	serial int               // of address resolution: answers to an older one mean nothing
 
 	psn       bth.PSN // the first that the remote queue pair is to send
 	qpn       uint32
@@ -101,23 +102,31 @@ func (c *device) createID(q *request) error {
 	if err := q.decode(&r); err != nil {
 		return err
 	}
-	typ := r.QPType
-	switch r.PS {
+	i, err := c.makeID(r.UID, r.PS, r.QPType)
+	if err != nil {
+		return err
+	}
+	q.resp = rdmacm.CreateIDResp{ID: i.num}
+	return nil
+}
+
+// makeID makes an identifier of a port space, which may say for what type of queue pairs.
+func (c *device) makeID(uid uint64, ps rdmacm.PortSpace, typ uint8) (*id, error) {
+	switch ps {
 	case rdmacm.PSTCP:
 		typ = qpRC
 	case rdmacm.PSUDP, rdmacm.PSIPoIB:
 		typ = qpUD
 	case rdmacm.PSIB:
 	default:
-		return unix.EINVAL
+		return nil, unix.EINVAL
 	}
-	i, err := c.srv.newID(c, r.PS, typ)
+	i, err := c.srv.newID(c, ps, typ)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	i.uid = r.UID
-	q.resp = rdmacm.CreateIDResp{ID: i.num}
-	return nil
+	i.uid = uid
+	return i, nil
 }
 
 func (c *device) destroyID(q *request) error {

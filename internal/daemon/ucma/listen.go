@@ -104,29 +104,37 @@ func (n *nic) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
 	if e.Kind == cm.DelayRequested {
 		return // no program is told, and a peer may say so as often as it likes
 	}
-	ev := *e
-	ev.PrivateData = append([]byte(nil), e.PrivateData...)
-	ev.ARI = nil // there is no place for it
-	var route rocev2.MADRoute
+	t := told{Event: *e, conn: c, sidr: s}
+	t.PrivateData = append([]byte(nil), e.PrivateData...)
+	t.ARI = nil // there is no place for it
 	if c != nil {
-		route = c.Route()
+		t.route, t.agreed = c.Route(), c.QPAttr()
 	} else {
-		route = s.Route()
+		t.route = s.Route()
 	}
-	n.srv.post(func() { n.take(c, s, route, &ev) })
+	n.srv.post(func() { n.take(&t) })
+}
+
+// told is an event with what the server must know of its connection or exchange as it was then.
+type told struct {
+	cm.Event
+	conn   *cm.Conn
+	sidr   *cm.SIDR
+	route  rocev2.MADRoute
+	agreed cm.QPAttr
 }
 
 // take handles an event under the server's lock.
-func (n *nic) take(c *cm.Conn, s *cm.SIDR, route rocev2.MADRoute, e *cm.Event) {
+func (n *nic) take(e *told) {
 	switch e.Kind {
 	case cm.ConnectRequest:
-		n.requested(e.Conn.Listener, e.Conn.ServiceID, c, nil, route, e)
+		n.requested(e.Conn.Listener, e.Conn.ServiceID, e)
 	case cm.SIDRRequest:
-		n.requested(e.SIDR.Listener, e.SIDR.ServiceID, nil, s, route, e)
+		n.requested(e.SIDR.Listener, e.SIDR.ServiceID, e)
 	default:
-		i := n.srv.conns[c]
-		if c == nil {
-			i = n.srv.sidrs[s]
+		i := n.srv.conns[e.conn]
+		if e.conn == nil {
+			i = n.srv.sidrs[e.sidr]
 		}
 		if i != nil { // else its owner has gone meanwhile
 			i.cmEvent(e)
@@ -135,7 +143,8 @@ func (n *nic) take(c *cm.Conn, s *cm.SIDR, route rocev2.MADRoute, e *cm.Event) {
 }
 
 // requested makes the identifier of a request, or refuses it.
-func (n *nic) requested(l *cm.Listener, sid uint64, c *cm.Conn, s *cm.SIDR, route rocev2.MADRoute, e *cm.Event) {
+func (n *nic) requested(l *cm.Listener, sid uint64, e *told) {
+	c, s, route := e.conn, e.sidr, e.route
 	var h mad.IPCM
 	private, err := h.Decode(e.PrivateData)
 	on, _ := l.Ctx.(*id)
@@ -167,13 +176,13 @@ func (n *nic) requested(l *cm.Listener, sid uint64, c *cm.Conn, s *cm.SIDR, rout
 	i.passive, i.state, i.nic, i.conn, i.sidr = true, stateConnect, n, c, s
 	i.timeout, i.respRes, i.initDepth = on.timeout, e.Conn.ResponderResources, e.Conn.InitiatorDepth
 	i.src, i.dst = endpointOf(h.Dst, uint16(sid)), endpointOf(h.Src, h.SrcPort)
-	if err := i.adopt(route, e); err != nil {
+	if err := i.adopt(e); err != nil {
 		i.destroy()
 		return
 	}
 	ev := &event{counted: on, request: i, resp: rdmacm.EventResp{UID: on.uid, ID: i.num, Event: rdmacm.EventConnectRequest}}
 	if c != nil {
-		n.srv.conns[c] = i
+		n.srv.conns[c], ev.agreed = i, &e.agreed
 		ev.put(connParam(&e.Conn, private))
 	} else {
 		n.srv.sidrs[s] = i
@@ -185,13 +194,13 @@ func (n *nic) requested(l *cm.Listener, sid uint64, c *cm.Conn, s *cm.SIDR, rout
 }
 
 // adopt sets the route of a request.
-func (i *id) adopt(route rocev2.MADRoute, e *cm.Event) error {
-	i.route, i.mtu = route, e.Conn.PathMTU
+func (i *id) adopt(e *told) error {
+	i.route, i.mtu = e.route, e.Conn.PathMTU
 	return i.nic.do(func(_ mono.Time, core *rocev2.NIC) (err error) {
 		if i.mtu == 0 {
 			i.mtu = core.PortAttr().ActiveMTU
 		}
-		i.sgid, err = sgidIndex(core, route.SGID)
+		i.sgid, err = sgidIndex(core, i.route.SGID)
 		return err
 	})
 }

@@ -1,29 +1,147 @@
 package ucma
 
 import (
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/rdmacm"
 	"roced/internal/abi/uverbs"
+	"roced/qp"
 )
 
 // pushed takes an event from the event socket of a client that has asked for the events themselves.
 func (c *client) pushed(flags int) (e rdmacm.EventResp, ok bool) {
 	c.t.Helper()
-	b := make([]byte, 2*uverbs.Size[rdmacm.EventResp]())
+	e, attr, ok := c.pushedWith(flags)
+	if attr != nil {
+		c.t.Fatalf("event %+v with attributes", e)
+	}
+	return e, ok
+}
+
+// pushedWith is pushed for an event with attributes of a connection.
+func (c *client) pushedWith(flags int) (e rdmacm.EventResp, attr *rdmacm.ConnAttr, ok bool) {
+	c.t.Helper()
+	b := make([]byte, 4096)
 	n, _, err := unix.Recvfrom(c.bell, b, flags)
 	if err == unix.EAGAIN {
-		return e, false
+		return e, nil, false
 	}
 	must(c.t, err)
-	if n != uverbs.Size[rdmacm.EventResp]() {
-		c.t.Fatalf("an event of %d bytes", n)
-	}
 	e, err = uverbs.Decode[rdmacm.EventResp](b[:n])
 	must(c.t, err)
-	return e, true
+	rest := b[uverbs.Size[rdmacm.EventResp]():n]
+	if len(rest) == 0 {
+		return e, nil, true
+	}
+	if len(rest) != uverbs.Size[rdmacm.ConnAttr]() {
+		c.t.Fatalf("an event of %d bytes", n)
+	}
+	a, err := uverbs.Decode[rdmacm.ConnAttr](rest)
+	must(c.t, err)
+	return e, &a, true
+}
+
+// checkAttr checks that what an event says of a connection is what INIT_QP_ATTR and QUERY do.
+func (c *client) checkAttr(id uint32, a *rdmacm.ConnAttr) {
+	c.t.Helper()
+	attr := func(s qp.State) rdmacm.QPAttr {
+		return ask[rdmacm.QPAttr](c, rdmacm.CmdInitQPAttr, rdmacm.InitQPAttr{ID: id, QPState: uint32(s)})
+	}
+	q := ask[rdmacm.QueryAddrResp](c, rdmacm.CmdQuery, rdmacm.Query{ID: id, Option: rdmacm.QueryAddr})
+	want := rdmacm.ConnAttr{Init: attr(qp.Init), RTR: attr(qp.RTR), RTS: attr(qp.RTS), SrcAddr: q.SrcAddr, DstAddr: q.DstAddr}
+	if a == nil || *a != want {
+		c.t.Errorf("attributes of %d are %+v, want %+v", id, a, want)
+	}
+}
+
+// connectTo asks for a connection in one command.
+func connectTo(uid uint64, ps rdmacm.PortSpace, addr string, p rdmacm.ConnParam) rdmacm.ConnectTo {
+	s, n := storage(addr)
+	return rdmacm.ConnectTo{UID: uid, TimeoutMS: 15000, DstSize: n, PS: ps, DstAddr: s, ConnParam: p}
+}
+
+// TestConnectTo: one command makes an identifier and connects it, and the events say all that the two sides
+// need to go on.
+func TestConnectTo(t *testing.T) {
+	for _, addrs := range [][2]string{{"198.18.0.2:7471", "198.18.0.2:7471"}, {"[::]:7471", "[fd00::2]:7471"}} {
+		hosts := lab(t)
+		c, s := openWith(t, hosts[0], rdmacm.HelloEvents), openWith(t, hosts[1], rdmacm.HelloEvents)
+		s.listenOn(11, rdmacm.PSTCP, addrs[0], 3)
+		for i := range 2 { // the neighbour is not known, and known
+			uid := uint64(21 + i)
+			id := ask[rdmacm.CreateIDResp](c, rdmacm.ExtConnect, connectTo(uid, rdmacm.PSTCP, addrs[1], param(0x111, "hello"))).ID
+			e, attr, _ := s.pushedWith(0)
+			p := connOf(t, &e)
+			if e.Event != rdmacm.EventConnectRequest || text(&p) != "hello" || p.QPNum != 0x111 {
+				t.Fatalf("request %+v, %+v", e, p)
+			}
+			s.checkAttr(e.ID, attr)
+			s.do(rdmacm.CmdAccept, rdmacm.Accept{UID: 12, ID: e.ID, ConnParam: param(0x222, "welcome")})
+			e, attr, _ = c.pushedWith(0)
+			p = connOf(t, &e)
+			if e.Event != rdmacm.EventConnectResponse || e.UID != uid || e.ID != id || text(&p) != "welcome" || p.QPNum != 0x222 {
+				t.Fatalf("response %+v, %+v", e, p)
+			}
+			c.checkAttr(id, attr)
+			c.do(rdmacm.CmdAccept, rdmacm.Accept{ID: id})
+			if e, _ := s.pushed(0); e.Event != rdmacm.EventEstablished || e.UID != 12 {
+				t.Errorf("established: %+v", e)
+			}
+			if n := c.destroy(id); n != 1 {
+				t.Errorf("%d events are reported", n)
+			}
+			if e, _ := s.pushed(0); e.Event != rdmacm.EventDisconnected {
+				t.Errorf("disconnected: %+v", e)
+			}
+		}
+	}
+}
+
+// TestConnectToFails: what is refused at once leaves nothing behind; what fails later is told by the event of
+// the step that fails.
+func TestConnectToFails(t *testing.T) {
+	h := newHost(t, t.TempDir(), 0)
+	c := openWith(t, h.cfg.Path, rdmacm.HelloEvents)
+	out := uverbs.Size[rdmacm.CreateIDResp]()
+	good := param(0x111, "")
+	long := connectTo(1, rdmacm.PSTCP, "198.18.0.1:7471", good)
+	long.DstSize = uint16(len(long.DstAddr) + 1)
+	for _, r := range []struct {
+		want unix.Errno
+		rdmacm.ConnectTo
+	}{
+		{unix.EINVAL, long},
+		{unix.EINVAL, connectTo(1, rdmacm.PSTCP, "198.18.0.1:7471", rdmacm.ConnParam{})},
+		{unix.EINVAL, connectTo(1, 0x999, "198.18.0.1:7471", good)},
+		{unix.ENETUNREACH, connectTo(1, rdmacm.PSTCP, "198.19.0.1:7471", good)},
+	} {
+		c.refuse(r.want, rdmacm.ExtConnect, out, r.ConnectTo)
+	}
+	h.mu.Lock()
+	if n, m := len(h.ids), len(h.ports); n != 0 || m != 0 {
+		t.Errorf("%d identifiers and %d ports are left", n, m)
+	}
+	h.mu.Unlock()
+	silent := connectTo(2, rdmacm.PSTCP, "198.18.0.77:7471", good)
+	silent.TimeoutMS = 10
+	for _, r := range []struct {
+		event  uint32
+		status int32
+		rdmacm.ConnectTo
+	}{
+		{rdmacm.EventAddrError, -int32(unix.ETIMEDOUT), silent},
+		{rdmacm.EventConnectError, -int32(unix.EINVAL), connectTo(2, rdmacm.PSTCP, "198.18.0.1:7471", param(0x111, strings.Repeat("x", 57)))},
+		{rdmacm.EventRejected, 8, connectTo(2, rdmacm.PSTCP, "198.18.0.1:7471", good)}, // nobody listens
+	} {
+		id := ask[rdmacm.CreateIDResp](c, rdmacm.ExtConnect, r.ConnectTo).ID
+		if e, _ := c.pushed(0); e.Event != r.event || int32(e.Status) != r.status || e.ID != id || e.UID != 2 {
+			t.Errorf("event %+v, want %d with status %d", e, r.event, r.status)
+		}
+		c.destroy(id)
+	}
 }
 
 // TestPushedEvents: who asks for the events themselves finds them in the event socket, in order and as

@@ -1,8 +1,6 @@
 package ucma
 
 import (
-	"errors"
-
 	"golang.org/x/sys/unix"
 
 	"roced/cm"
@@ -53,36 +51,18 @@ func (c *device) initQPAttr(q *request) error {
 	return nil
 }
 
-// connAttr answers with what there is to know to bring the queue pair of a connection to RTS, and
-// with the connection's addresses.
-func (c *device) connAttr(q *request) error {
-	var r rdmacm.ConnAttr
-	if err := q.decode(&r); err != nil {
-		return err
-	}
-	i, err := c.find(r.ID)
-	if err != nil {
-		return err
-	}
-	if i.nic == nil || i.conn == nil {
-		return unix.EINVAL
-	}
-	conn, err := i.connState()
-	if err != nil {
-		return err
-	}
-	var a rdmacm.ConnAttrResp
+// attrs is what there is to know to bring the queue pair of a connection to RTS, with the connection's
+// addresses, when the two sides have agreed on c.
+func (i *id) attrs(c *cm.QPAttr) (a rdmacm.ConnAttr) {
 	a.Init = rdmacm.QPAttr{QPState: uint32(qp.Init), PortNum: 1}
 	a.RTR = rdmacm.QPAttr{QPState: uint32(qp.RTR), PortNum: 1}
 	a.RTS = rdmacm.QPAttr{QPState: uint32(qp.RTS), PortNum: 1}
 	i.initAttr(&a.Init)
-	if err := errors.Join(i.connAttr(&a.RTR, &conn), i.connAttr(&a.RTS, &conn)); err != nil {
-		return err
-	}
+	// These states have attributes.
+	_, _ = i.connAttr(&a.RTR, c), i.connAttr(&a.RTS, c)
 	i.src.putSockaddr(a.SrcAddr[:])
 	i.dst.putSockaddr(a.DstAddr[:])
-	q.resp = a
-	return nil
+	return a
 }
 
 // initAttr is for INIT, and all that a datagram queue pair needs.

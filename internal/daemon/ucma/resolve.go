@@ -140,13 +140,24 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 			}
 		}
 	}
+	asking, known := true, func() {}
 	err := n.do(func(now mono.Time, core *rocev2.NIC) error {
-		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, func(_ mono.Time, err error) { s.post(answer(err)) })
+		defer func() { asking = false }()
+		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, func(_ mono.Time, err error) {
+			if asking { // it is known, as it mostly is
+				known = answer(err)
+				return
+			}
+			s.post(answer(err))
+		})
 	})
 	if err != nil {
 		return err
 	}
 	i.state = stateAddrQuery
+	if known(); i.state != stateAddrQuery {
+		return nil
+	}
 	i.query = time.AfterFunc(limit, func() { s.post(answer(unix.ETIMEDOUT)) })
 	return nil
 }
@@ -155,7 +166,7 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
 	i.endQuery()
 	if err != nil {
-		i.state = stateBound
+		i.state, i.then = stateBound, nil
 		errno := unix.EHOSTUNREACH
 		errors.As(err, &errno)
 		i.emit(rdmacm.EventAddrError, -int32(errno))
@@ -165,6 +176,10 @@ func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
 	i.nic, i.sgid, i.dst = n, sgid.Index, dst
 	i.src = endpointOf(sgid.GID.Addr(), i.src.Port())
 	i.route = rocev2.MADRoute{SGID: sgid.GID, DGID: rocev2.GIDOf(dst.Addr())}
+	if i.then != nil {
+		i.proceed()
+		return
+	}
 	i.emit(rdmacm.EventAddrResolved, 0)
 }
 
@@ -190,7 +205,16 @@ func (c *device) resolveRoute(q *request) error {
 	if i.state != stateAddrResolved {
 		return unix.EINVAL
 	}
-	err = i.nic.look(func(core *rocev2.NIC) error {
+	if err := i.routed(); err != nil {
+		return err
+	}
+	i.emit(rdmacm.EventRouteResolved, 0)
+	return nil
+}
+
+// routed completes the path.
+func (i *id) routed() error {
+	err := i.nic.look(func(core *rocev2.NIC) error {
 		i.mtu = core.PortAttr().ActiveMTU
 		return nil
 	})
@@ -199,6 +223,5 @@ func (c *device) resolveRoute(q *request) error {
 	}
 	i.route.TrafficClass, i.route.HopLimit, i.route.FlowLabel = i.tos, hopLimit, i.flowLabel()
 	i.state = stateRouteResolved
-	i.emit(rdmacm.EventRouteResolved, 0)
 	return nil
 }
