@@ -8,8 +8,7 @@ import (
 	"roced/sim/engine"
 )
 
-// Whatever is set, stopped and done, an agenda knows what is due first, and what is being done is
-// not due any more unless it has been set anew.
+// Whatever is set, stopped and taken, an agenda knows what is due first, in this year and in later ones.
 func TestAgenda(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const things = 20
@@ -18,7 +17,7 @@ func TestAgenda(t *testing.T) {
 		a.init(things, &soonest)
 		model := map[int32]engine.Time{}
 		first := func() (f due) {
-			f = due{engine.Never, things}
+			f = due{at: engine.Never}
 			for what, at := range model {
 				if at < f.at || at == f.at && what < f.what {
 					f = due{at, what}
@@ -27,40 +26,30 @@ func TestAgenda(t *testing.T) {
 			return f
 		}
 		what := rapid.Int32Range(0, things-1)
-		set := func(x int32) {
-			model[x] = engine.Time(rapid.IntRange(0, 50).Draw(t, "at"))
-			a.set(x, model[x])
-		}
+		at := rapid.Custom(func(t *rapid.T) engine.Time {
+			unit := rapid.SampledFrom([]engine.Time{1, 1 << (agendaShift - 1), 60 << agendaShift, agendaDays << (agendaShift - 1)}).Draw(t, "unit")
+			return unit * engine.Time(rapid.IntRange(0, 50).Draw(t, "units"))
+		})
 		t.Repeat(map[string]func(*rapid.T){
-			"set":  func(t *rapid.T) { set(what.Draw(t, "what")) },
+			"set": func(t *rapid.T) {
+				x := what.Draw(t, "what")
+				model[x] = at.Draw(t, "at")
+				a.set(x, model[x])
+			},
 			"stop": func(t *rapid.T) { x := what.Draw(t, "what"); delete(model, x); a.set(x, engine.Never) },
-			"do": func(t *rapid.T) {
-				if len(model) == 0 {
-					return
+			"take": func(t *rapid.T) {
+				until := at.Draw(t, "until")
+				d, ok := a.take(until)
+				if want := first(); d != want || ok != (want.at < until) {
+					t.Fatalf("%+v is due, %+v is first; taken before %d: %v", d, want, until, ok)
 				}
-				d := a.begin()
-				if d != first() {
-					t.Fatalf("%+v is done, %+v is due first", d, first())
+				if ok {
+					delete(model, d.what)
 				}
-				if delete(model, d.what); a.pending(d.what) {
-					t.Fatal("what is being done is due")
-				}
-				for range rapid.IntRange(0, 3).Draw(t, "sets") {
-					set(what.Draw(t, "what"))
-				}
-				if rapid.Bool().Draw(t, "stops") {
-					x := what.Draw(t, "what")
-					delete(model, x)
-					a.set(x, engine.Never)
-				}
-				if rapid.Bool().Draw(t, "again") {
-					set(d.what)
-				}
-				a.done()
 			},
 			"": func(t *rapid.T) {
-				if got := a.next(); got != first().at || soonest > got {
-					t.Fatalf("next at %d, said to be at %d, want %d", got, soonest, first().at)
+				if f := first(); a.first() != f || soonest > f.at {
+					t.Fatalf("%+v is due first, said to be at %d, want %+v", a.first(), soonest, f)
 				}
 				for x := range int32(things) {
 					if _, want := model[x]; a.pending(x) != want {

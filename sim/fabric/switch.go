@@ -80,12 +80,10 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 
 // advance does what is due before until.
 func (s *Switch) advance(until engine.Time) {
-	a := &s.agenda
-	for a.next() < until {
-		d := a.begin()
+	d, ok := s.agenda.take(until)
+	for ; ok; d, ok = s.agenda.take(until) {
 		if int(d.what) == len(s.ports)*int(things) {
 			s.weave.expire(d.at)
-			a.done()
 			continue
 		}
 		o := &s.ports[d.what/things]
@@ -99,10 +97,9 @@ func (s *Switch) advance(until engine.Time) {
 		case whatRefresh:
 			o.refresh(d.at)
 		}
-		a.done()
 		s.fired++
 	}
-	s.net.soonest[s.id] = a.next()
+	s.net.soonest[s.id] = d.at
 }
 
 // Arrive implements Sink.
