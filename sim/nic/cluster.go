@@ -68,6 +68,9 @@ type Cluster struct {
 	nics []NIC
 	slab slab
 	zero []byte
+	out  qp.Transmit // what a queue pair sends
+	in   bth.Packet  // what one receives
+	lent bth.Packet
 	ctr  qp.Counters
 
 	placed uint64 // bytes of payload that got into memory
@@ -156,10 +159,11 @@ func (k *Cluster) Placed() uint64 { return k.placed }
 func (k *Cluster) InFlight() int { return k.slab.used }
 
 // Packet returns what a descriptor stands for, and the UDP source port that it has. It is only
-// lent.
+// lent until the next call.
 func (k *Cluster) Packet(d *fabric.Packet) (p *bth.Packet, src uint32, port uint16) {
 	s := k.slab.at(d.Ref)
-	return &s.t.Packet, s.src, s.port
+	k.slab.unpack(s, &k.lent, k.zero)
+	return &k.lent, s.src, s.port
 }
 
 // Dropped implements fabric.Owner.

@@ -74,7 +74,7 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			continue
 		}
 		q.holding = false
-		d = n.describe(q, p, class)
+		d = n.describe(q, p)
 		turn.Charge(int(d.Bytes))
 		if n.turns.Yield(turn) {
 			n.rearm(now, q)
@@ -89,19 +89,15 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 
 // poll asks q for a packet, which it then holds.
 func (n *NIC) poll(m mono.Time, q *QP) bool {
-	s := &n.k.slab
-	ref, p := s.take()
-	if !q.core.PollTransmit(m, &p.t) {
-		s.free(ref)
+	t := &n.k.out
+	if !q.core.PollTransmit(m, t) {
 		return false
 	}
-	p.src, p.port, p.class = n.host, q.port, n.class(q, p.t.Packet.Opcode)
-	if p.t.Path != 0 {
-		p.port = p.t.Path
-	}
-	if q.memory != nil {
-		p.data = append(p.data[:0], p.t.Packet.Payload...)
-		p.t.Packet.Payload = p.data
+	ref, p := n.k.slab.take()
+	n.k.slab.pack(p, t, q.memory == nil)
+	p.src, p.bytes, p.class = n.host, n.k.cfg.Framing.bytes(&t.Packet), n.class(q, p.opcode)
+	if p.flags&sprayed == 0 {
+		p.port = q.port
 	}
 	q.held, q.holding = ref, true
 	return true
@@ -123,17 +119,17 @@ func (n *NIC) class(q *QP, op bth.Opcode) uint8 {
 func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
 
 // describe returns what switches have to know of the packet that q holds.
-func (n *NIC) describe(q *QP, p *parcel, class uint8) *fabric.Packet {
-	t, d := &p.t, n.k.net.NewPacket()
-	*d = fabric.Packet{Ref: q.held, Bytes: n.k.cfg.Framing.bytes(&t.Packet), Src: n.host, Dst: q.peerHost, Hash: q.hash,
-		QP: uint32(t.Packet.DestQP), Class: class, Rank: q.rank()}
+func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
+	d := n.k.net.NewPacket()
+	*d = fabric.Packet{Ref: q.held, Bytes: p.bytes, Src: n.host, Dst: q.peerHost, Hash: q.hash,
+		QP: uint32(p.destQP), Class: p.class, Rank: q.rank()}
 	if q.typ == qp.UD {
-		d.Dst = t.AH
+		d.Dst = p.ah
 	}
-	if t.Path != 0 || q.typ == qp.UD {
+	if p.flags&sprayed != 0 || q.typ == qp.UD {
 		d.Hash = fabric.FlowHash(n.host, d.Dst, p.port)
 	}
-	if q.ecn && carriesData(t.Packet.Opcode) {
+	if q.ecn && carriesData(p.opcode) {
 		d.ECN = fabric.ECT
 	}
 	return d
@@ -166,14 +162,15 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 		return
 	}
 	m := now.Mono()
-	if p.t.Packet.Opcode.IsCNP() {
+	if p.opcode.IsCNP() {
 		q.core.OnCNP(m)
 	} else {
+		n.k.slab.unpack(p, &n.k.in, n.k.zero)
 		n.meta.CE, n.meta.Path, n.meta.GRH = d.ECN == fabric.CE, p.port, nil
 		if q.typ == qp.UD {
 			n.meta.GRH = grh[:]
 		}
-		q.core.Receive(m, &p.t.Packet, n.meta)
+		q.core.Receive(m, &n.k.in, n.meta)
 	}
 	n.end(d)
 	n.settle(now, q)

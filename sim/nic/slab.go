@@ -3,26 +3,17 @@ package nic
 import (
 	"unsafe"
 
-	"roced/qp"
 	"roced/sim/prefetch"
 )
-
-// parcel is a packet on its way, in four lines of a cache.
-type parcel struct {
-	t     qp.Transmit
-	src   uint32 // host
-	port  uint16 // UDP source port
-	class uint8
-	next  uint32 // free list
-	data  []byte // content of the payload, if it has any
-	_     [24]byte
-}
 
 // slab has the packets that are on their way. They stay where they are, and are used again.
 type slab struct {
 	chunks [][]parcel
 	unused uint32 // first of the free list, plus one
 	used   int
+
+	rests      []rest
+	unusedRest uint32
 }
 
 const chunkShift = 10
@@ -65,6 +56,9 @@ func (s *slab) grow() {
 // free gives a parcel back.
 func (s *slab) free(ref uint32) {
 	p := s.at(ref)
+	if p.rest != 0 {
+		s.freeRest(p)
+	}
 	p.next, s.unused = s.unused, ref+1
 	s.used--
 }

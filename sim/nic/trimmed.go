@@ -11,7 +11,7 @@ import (
 func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
 	if d.Back() {
 		p := n.k.slab.at(d.Ref)
-		d.Again(n.k.cfg.Framing.bytes(&p.t.Packet), p.class)
+		d.Again(p.bytes, p.class)
 		n.giveBack(now, d)
 		return
 	}
@@ -27,7 +27,7 @@ func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
 func (n *NIC) pull(now engine.Time) {
 	d := *n.cut.Oldest()
 	n.cut.Head++
-	bytes := n.k.cfg.Framing.bytes(&n.k.slab.at(d.Ref).t.Packet)
+	bytes := n.k.slab.at(d.Ref).bytes
 	n.nextPull = now + engine.Time(uint64(bytes)*8e12/n.link.Rate())
 	if n.cut.Len() > 0 {
 		n.k.eng.Set(&n.pullTimer, n.nextPull)
