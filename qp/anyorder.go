@@ -328,6 +328,6 @@ func (a *anyOrder) poll(now mono.Time, t *Transmit) bool {
 }
 
 // packets is how many packets n bytes take.
-func packets(n uint32, mtu int) uint32 {
+func packets(n, mtu uint32) uint32 {
 	return max(1, uint32((uint64(n)+uint64(mtu)-1)/uint64(mtu)))
 }

@@ -35,17 +35,17 @@ type Attr struct {
 	State           State
 	CurState        State
 	EnSQDNotify     bool
+	Port            uint8
 	AccessFlags     Access
 	PKeyIndex       uint16
-	Port            uint8
-	QKey            uint32
 	PathMTU         MTU
+	QKey            uint32
 	Timeout         uint8 // 4.096 us * 2^Timeout, 0 = infinite, at most 31
 	RetryCnt        uint8 // 0 to 7
 	RNRRetry        uint8 // 0 to 7, 7 = for ever
+	MaxRdAtomic     uint8
 	RQPSN           uint32
 	SQPSN           uint32
-	MaxRdAtomic     uint8
 	MaxDestRdAtomic uint8
 	MinRNRTimer     uint8 // RNR timer code, 0 to 31
 	DestQPN         uint32

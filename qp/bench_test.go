@@ -284,7 +284,8 @@ func TestConnectedIsSmall(t *testing.T) {
 			least = min(least, n)
 		}
 	}
-	if least > 900 {
-		t.Errorf("%.0f bytes, at most 900", least)
+	t.Logf("%.0f bytes", least)
+	if least > 810 {
+		t.Errorf("%.0f bytes, at most 810", least)
 	}
 }

@@ -216,7 +216,7 @@ func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 
 // placeResponse checks response k of n to s and puts its data where it belongs.
 func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
-	data, off := p.Payload, k*uint32(r.q.mtu)
+	data, off := p.Payload, k*r.q.mtu
 	switch {
 	case p.Opcode.HasAETH() && !p.AETH.Syndrome.IsACK():
 		return DropOpcode
@@ -224,11 +224,11 @@ func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 		if !p.Opcode.IsAtomicAck() {
 			return DropOpcode
 		}
-		data = r.atomic[:] // in host byte order (IBTA vol.1 9.4.5)
+		data = r.q.scratch.word[:] // in host byte order (IBTA vol.1 9.4.5)
 		binary.NativeEndian.PutUint64(data, p.AtomicAck)
 	case !p.Opcode.IsReadResponse() || !readOpcodeFits(p.Opcode, k, n, s.split):
 		return DropOpcode
-	case len(data) != int(min(s.wqe.Length-off, uint32(r.q.mtu))):
+	case len(data) != int(min(s.wqe.Length-off, r.q.mtu)):
 		return DropLength
 	}
 	if scatter(r.q.host, s.wqe.SGEs, off, data) {
@@ -256,8 +256,8 @@ func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 
 // say gives the feedback that all before expected has arrived, and, with gap, that it has not.
 func (r *requester) say(now mono.Time, expected bth.PSN, gap bool, p *bth.Packet) bool {
-	r.said = bth.Feedback{Expected: expected, Gap: gap}
-	return r.feedback(now, &r.said, p)
+	r.q.scratch.said = bth.Feedback{Expected: expected, Gap: gap}
+	return r.feedback(now, &r.q.scratch.said, p)
 }
 
 // feedback hands what p says to the recovery and acts on the outcome. It

@@ -94,7 +94,7 @@ func (x *extendedFraming) stamp(s *slot, k uint32, again bool, p *bth.Packet) {
 	h.Flags, h.MSN, h.Offset = h.Flags|bth.XHasMsg, s.msn, k
 	w := &s.wqe
 	if p.Opcode.IsWrite() {
-		done := k * uint32(x.q.mtu)
+		done := k * x.q.mtu
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
 		if !p.Opcode.HasImm() {
 			return
@@ -112,7 +112,7 @@ func (x *extendedFraming) receive(now mono.Time, p *bth.Packet, m arrival) Drop 
 	r, s := &x.q.req, p.AETH.Syndrome
 	switch {
 	case (s.IsACK() || s == bth.SyndromePSNSeqErr) && !r.stale(p):
-		f := &r.said
+		f := &r.q.scratch.said
 		decode(p, f)
 		if r.feedback(now, f, p); r.q.sending() {
 			r.clock(now, f, r.bytesInFlight())

@@ -21,9 +21,9 @@ type inOrder struct {
 	syndrome bth.Syndrome // of the NAK; 0 = none
 	nakPSN   bth.PSN
 	rd       rdQueue
-	gap      bool // the present gap has been reported (9.7.5.2.8)
 	nakAt    mono.Time
-	highest  bth.PSN // the highest PSN that was dropped behind it
+	highest  bth.PSN // the highest PSN that was dropped behind the present gap
+	gap      bool    // it has been reported (9.7.5.2.8)
 	rnr      bool    // the expected request has been refused as not ready
 }
 
@@ -271,7 +271,7 @@ func (a *inOrder) respondNext(t *Transmit, res *resource) bool {
 
 // readResponse builds the next response packet of a READ.
 func (a *inOrder) readResponse(t *Transmit, res *resource) bool {
-	q, k, mtu := a.r.q, res.next, uint32(a.r.q.mtu)
+	q, k, mtu := a.r.q, res.next, a.r.q.mtu
 	data, ok := q.readRemote(res.rkey, res.va, k*mtu, res.end)
 	if !ok {
 		return false
@@ -288,7 +288,7 @@ func (a *inOrder) readResponse(t *Transmit, res *resource) bool {
 // readRemote returns the data of the response that begins done bytes behind va and, at
 // end, ends at the latest. If it fails because memory is not there yet, q is blocked.
 func (q *QP) readRemote(rkey uint32, va uint64, done, end uint32) ([]byte, bool) {
-	n := min(uint32(q.mtu), end-done)
+	n := min(q.mtu, end-done)
 	if n == 0 {
 		return nil, true
 	}

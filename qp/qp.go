@@ -86,10 +86,18 @@ type Config struct {
 	Profile     Profile
 	Host        Host
 	Counters    *Counters
+	Scratch     *Scratch // nil: the queue pair has its own
 	Tuning      Tuning
 	// Phantom says that payload has a length but no content, as in simulation: what would
 	// have to be copied is not.
 	Phantom bool
+}
+
+// Scratch is memory that a queue pair needs while it is called and not between calls. Those that are
+// never called at the same time, as those of one NIC, may share it: it makes each of them smaller.
+type Scratch struct {
+	said bth.Feedback         // by the acknowledgement that is being digested
+	word [atomicWriteLen]byte // what an ATOMIC WRITE writes, or an atomic has read, on its way to memory
 }
 
 // settings are what a queue pair keeps of its Config; the rest is where it is used.
@@ -175,11 +183,12 @@ type QP struct {
 	cfg       settings
 	host      Host
 	ctr       *Counters
+	scratch   *Scratch
 	attr      Attr
 	state     State
 	transport bth.Opcode // bits of opcodes
 	polled    int16      // requests polled while answers wait, since the last one
-	mtu       int        // path MTU in bytes, set in RTR
+	mtu       uint32     // path MTU in bytes, set in RTR
 
 	req  requester
 	resp responder
@@ -210,6 +219,9 @@ func New(cfg Config) *QP {
 	if cfg.Counters == nil {
 		cfg.Counters = new(Counters)
 	}
+	if cfg.Scratch == nil {
+		cfg.Scratch = new(Scratch)
+	}
 	p.Controller = cmp.Or[ccalgo.Controller](p.Controller, ccalgo.None{})
 	if p.Tracker == nil {
 		p.Tracker = reorder.NewStrict()
@@ -224,7 +236,7 @@ func New(cfg Config) *QP {
 	if p.Kind.Extended() && p.ResponseRecovery == nil {
 		p.ResponseRecovery = retrans.NewGoBackN()
 	}
-	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, np: notifier{interval: cfg.CNPInterval}}
+	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, scratch: cfg.Scratch, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && p.Kind.Extended() {
 		q.x, q.transport = &extension{Traits: p.Traits}, bth.TransportExt
 		q.x.out.init(q, p)

@@ -58,7 +58,6 @@ type requester struct {
 	pace                sched.Pacer
 	since               mono.Time // of the last progress
 	syncAt              mono.Time // a synchronise operation waits until then; zero: none does
-	atomic              [8]byte   // result on its way to memory
 }
 
 func (r *requester) init(q *QP, p *Profile) {

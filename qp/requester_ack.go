@@ -22,11 +22,13 @@ import (
 // What blocks later than that, such as a window that shrinks or a queue that is
 // told to drain, is caught by requester.probe.
 type asker struct {
-	since   mono.Time // when the first packet after the last one that asked was sent
-	count   uint32    // how many have been sent after that
-	psn     bth.PSN   // last PSN that is to be acknowledged on request
-	pending bool      // and it has not been acknowledged
+	since mono.Time // when the first packet after the last one that asked was sent
+	count uint32    // how many have been sent after that
+	due   uint32    // last PSN that is to be acknowledged on request and has not been, plus one; 0: none
 }
+
+// pending reports whether an acknowledgement has been asked for that has not come.
+func (a *asker) pending() bool { return a.due != 0 }
 
 // asks implements framing.
 func (r *requester) asks(now mono.Time, ends, again bool) bool {
@@ -59,16 +61,16 @@ func (a *asker) sent(now mono.Time, psn bth.PSN, asked bool) {
 		a.count++
 		return
 	}
-	a.count, a.psn, a.pending = 0, psn, true
+	a.count, a.due = 0, psn.Uint32()+1
 }
 
 // lost forgets what was asked: it has to be asked again.
-func (a *asker) lost() { a.count, a.pending = 0, false }
+func (a *asker) lost() { a.count, a.due = 0, 0 }
 
 // acked takes note of progress.
 func (a *asker) acked(una, nxt bth.PSN) {
-	if a.pending && distance(una, a.psn) >= distance(una, nxt) {
-		a.pending = false
+	if a.pending() && distance(una, bth.MakePSN(a.due-1)) >= distance(una, nxt) {
+		a.due = 0
 	}
 }
 
@@ -79,7 +81,7 @@ func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 		return false
 	}
 	window, _ := r.limits()
-	if !r.overdue && r.ask.pending && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
+	if !r.overdue && r.ask.pending() && r.rec.InFlight() > 0 && uint64(r.bytesInFlight()) >= window {
 		return false
 	}
 	return r.pace.Ready(now) && r.sendAgain(now, i, k, t)
@@ -113,7 +115,7 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 // responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
 // this rare.
 func (r *requester) probe(now mono.Time, t *Transmit) bool {
-	if r.q.blocked || r.ask.pending || r.pace.Waiting || r.outstanding() == 0 || !r.q.sending() {
+	if r.q.blocked || r.ask.pending() || r.pace.Waiting || r.outstanding() == 0 || !r.q.sending() {
 		return false
 	}
 	last := r.nxt.Add(-1)

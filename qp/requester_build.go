@@ -53,7 +53,7 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 	case kindRead:
 		// Asked for again from its middle, a READ has the address and the length
 		// advanced (IBTA vol.1 9.7.5.1.1).
-		done := k * uint32(r.q.mtu)
+		done := k * r.q.mtu
 		r.q.header(p, workOps[w.Opcode].only, s.first.Add(int(k)))
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
 		switch w.Opcode {
@@ -75,8 +75,8 @@ func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 	if r.q.cfg.Type == UD {
 		r.addressDatagram(w, t)
 	}
-	off := k * uint32(r.q.mtu)
-	n := min(w.Length-off, uint32(r.q.mtu))
+	off := k * r.q.mtu
+	n := min(w.Length-off, r.q.mtu)
 	var ok bool
 	p.Payload, ok = r.payload(w, off, n)
 	return ok

@@ -127,7 +127,7 @@ func TestAckLooksNoFurther(t *testing.T) {
 
 // TestIdleIsSmall bounds what an idle queue pair costs.
 func TestIdleIsSmall(t *testing.T) {
-	if n := unsafe.Sizeof(QP{}); n > 704 {
+	if n := unsafe.Sizeof(QP{}); n > 568 { // with what the allocator adds, 576
 		t.Errorf("a QP has %d bytes", n)
 	}
 	if n := unsafe.Sizeof(slot{}); n > 256 {

@@ -153,7 +153,7 @@ func (a *inOrder) repeatRead(p *bth.Packet) {
 		return
 	}
 	k := distance(res.first, p.PSN)
-	done := k * uint32(a.r.q.mtu)
+	done := k * a.r.q.mtu
 	n := p.RETH.Length
 	if p.RETH.VA != res.va+uint64(done) || n > res.length-done || n == 0 && res.length != 0 {
 		return

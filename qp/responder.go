@@ -24,8 +24,7 @@ type responder struct {
 	trk   reorder.Tracker
 	adm   admission
 	recvs receives
-	msn   uint32               // messages completed, modulo 2^24 (IBTA vol.1 9.7.7.1)
-	word  [atomicWriteLen]byte // ATOMIC WRITE: on its way to memory
+	msn   uint32 // messages completed, modulo 2^24 (IBTA vol.1 9.7.7.1)
 
 	comm     bool // communication has been established
 	unsynced bool // payload has been placed since the last Sync
@@ -279,8 +278,8 @@ func (r *responder) query(e *effect) *refusal {
 
 // atomicWrite carries out an ATOMIC WRITE.
 func (r *responder) atomicWrite(e *effect) *refusal {
-	binary.NativeEndian.PutUint64(r.word[:], e.operand)
-	if !r.written && !r.q.host.WriteRemote(e.rkey, e.va, r.word[:]) {
+	binary.NativeEndian.PutUint64(r.q.scratch.word[:], e.operand)
+	if !r.written && !r.q.host.WriteRemote(e.rkey, e.va, r.q.scratch.word[:]) {
 		return badAccess
 	}
 	r.unsynced = true

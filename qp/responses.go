@@ -148,7 +148,7 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 	a.q.traceSent(now, &t.Packet, 1, again)
 	switch {
 	case a.each:
-		a.charge(now, &t.Packet, uint32(a.q.mtu), a.inFlight())
+		a.charge(now, &t.Packet, a.q.mtu, a.inFlight())
 	case a.q.sending() && !x.atomic:
 		a.q.req.account(now, &t.Packet)
 	}
@@ -157,7 +157,7 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 
 // inFlight is what congestion control takes to be in the network, in bytes: a window of
 // responses is one of packets.
-func (a *responseSender) inFlight() uint32 { return a.rec.InFlight() * uint32(a.q.mtu) }
+func (a *responseSender) inFlight() uint32 { return a.rec.InFlight() * a.q.mtu }
 
 // build makes response k of x. It fails if the memory may no longer be read.
 func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
@@ -175,7 +175,7 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 		p.AtomicAck = x.orig
 		return true
 	}
-	data, ok := a.q.readRemote(x.rkey, x.va, k*uint32(a.q.mtu), x.length)
+	data, ok := a.q.readRemote(x.rkey, x.va, k*a.q.mtu, x.length)
 	if !ok {
 		return false
 	}
@@ -197,7 +197,7 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if a.stale(p) {
 		return DropStaleAck
 	}
-	f := &a.said
+	f := &a.q.scratch.said
 	decode(p, f)
 	out := a.feedback(now, f)
 	if out.Acked > 0 {

@@ -33,7 +33,6 @@ type sender struct {
 	una   bth.PSN // lowest unacknowledged
 	timer timing
 	rtt   time.Duration // that the last acknowledgement gave, if any
-	said  bth.Feedback  // by the acknowledgement that is being digested
 }
 
 // source has the packets of a sender.
@@ -79,7 +78,7 @@ func (s *sender) clear(psn bth.PSN) {
 // start begins a connection at psn.
 func (s *sender) start(psn bth.PSN) {
 	s.clear(psn)
-	s.ctl.Reset(s.q.mtu)
+	s.ctl.Reset(int(s.q.mtu))
 	seed := s.q.cfg.Tuning.PathSeed
 	if seed == 0 {
 		seed = uint64(s.q.cfg.QPN)<<24 | uint64(psn.Uint32())
@@ -211,7 +210,7 @@ func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
 // feedback; inflight is in bytes.
 func (s *sender) clock(now mono.Time, f *bth.Feedback, inflight uint32) {
 	if s.each {
-		bytes := uint32(s.q.mtu) // of the packet that is answered, about
+		bytes := s.q.mtu // of the packet that is answered, about
 		if f.Refused {
 			bytes = 0
 		}

@@ -198,7 +198,7 @@ func (q *QP) apply(now mono.Time, from, to State) {
 		if q.cfg.Type == UD && q.attr.PathMTU == 0 {
 			q.attr.PathMTU = 5 // UD has no path; the NIC bounds datagrams to its link
 		}
-		q.mtu = q.attr.PathMTU.Bytes()
+		q.mtu = uint32(q.attr.PathMTU.Bytes())
 		q.resp.start(bth.MakePSN(q.attr.RQPSN))
 	case from == RTR && to == RTS:
 		q.req.start(bth.MakePSN(q.attr.SQPSN))

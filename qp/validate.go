@@ -83,7 +83,7 @@ func (r *responder) validate(p *bth.Packet, t *target) *refusal {
 		return notEnabled
 	}
 	// FIRST and MIDDLE are full, LAST is not empty (9.7.4.1.6); no message is longer than 2 GiB.
-	if int(n) > r.q.mtu || !o.Ends() && int(n) != r.q.mtu || o.IsLast() && n == 0 || uint64(t.off)+uint64(n) > MaxMessage {
+	if n > r.q.mtu || !o.Ends() && n != r.q.mtu || o.IsLast() && n == 0 || uint64(t.off)+uint64(n) > MaxMessage {
 		return badLength
 	}
 	if !write {

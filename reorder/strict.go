@@ -22,7 +22,7 @@ func NewStrict() *Strict { return &Strict{} }
 // newStrict repeats no NAK unless it is told an interval.
 func newStrict(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: strict", p)
-	s := &Strict{interval: time.Duration(r.Value("nak_interval_us", 0, 0, 1e7) * 1e3)}
+	s := &Strict{interval: time.Duration(r.Value("nak_interval_us", 0, 0, 4e6) * 1e3)}
 	return s, r.Err()
 }
 

@@ -33,19 +33,28 @@ func (b backoff) of(d time.Duration) time.Duration { return d << b.n }
 // timeout is that of the queue pair or, if it is not zero, the transport's own, which
 // backs off.
 type timeout struct {
-	queuePair, own time.Duration
-	backoff        backoff
+	is      time.Duration // zero: none
+	own     bool
+	backoff backoff
 }
 
 // readTimeout reads the transport's own timeout; zero: that of the queue pair.
 func readTimeout(r *param.Reader, us float64) timeout {
-	return timeout{own: time.Duration(r.Value("rto_us", us, 0, 1e7) * 1e3), backoff: readBackoff(r)}
+	d := time.Duration(r.Value("rto_us", us, 0, 1e7) * 1e3)
+	return timeout{is: d, own: d > 0, backoff: readBackoff(r)}
+}
+
+// ofQueuePair takes over the timeout of the queue pair.
+func (t *timeout) ofQueuePair(d time.Duration) {
+	if !t.own {
+		t.is = d
+	}
 }
 
 // length returns the timeout, zero if there is none.
 func (t *timeout) length() time.Duration {
-	if t.own > 0 {
-		return t.backoff.of(t.own)
+	if t.own {
+		return t.backoff.of(t.is)
 	}
-	return t.queuePair
+	return t.is
 }

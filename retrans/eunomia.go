@@ -49,7 +49,7 @@ func newEunomia(p Params) (Recovery, error) {
 // which few packets arrive, the paper wants it as short as IRN's (3.2.3), which is 320
 // us; the timeout of a queue pair is a hundred times that.
 func (e *Eunomia) SetTimeout(d time.Duration) {
-	e.timeout.queuePair = d
+	e.timeout.ofQueuePair(d)
 	e.setTimeout()
 }
 

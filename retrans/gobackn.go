@@ -45,19 +45,18 @@ type GoBackN struct {
 	// A responder sends one NAK per gap and then keeps silent until the gap is
 	// filled. While una stands where a NAK has put it, further NAKs are copies
 	// of that one: the packet has been sent again since and if that was lost as
-	// well, only the timeout can tell.
-	nakSeen bool
-	// Unless the responder repeats NAKs at this interval, which is not standard: see
+	// well, only the timeout can tell. nakAt is when that NAK came; Never: none has.
+	// Unless the responder repeats NAKs at an interval, which is not standard: see
 	// reorder.Strict.
-	nakInterval time.Duration
-	nakAt       mono.Time // when a NAK has counted last
+	nakInterval uint32 // ns
+	nakAt       mono.Time
 
 	timeout timeout
 	base    mono.Time // instant from which the timeout counts
 }
 
 // NewGoBackN returns a go-back-N recovery; its timeout is infinite at first.
-func NewGoBackN() *GoBackN { return &GoBackN{} }
+func NewGoBackN() *GoBackN { return &GoBackN{nakAt: mono.Never} }
 
 // newGoBackN has no timeout of its own unless it is told one.
 func newGoBackN(p Params) (Recovery, error) {
@@ -67,12 +66,13 @@ func newGoBackN(p Params) (Recovery, error) {
 }
 
 func readGoBackN(r *param.Reader) *GoBackN {
-	return &GoBackN{timeout: readTimeout(r, 0), nakInterval: time.Duration(r.Value("nak_interval_us", 0, 0, 1e7) * 1e3)}
+	return &GoBackN{timeout: readTimeout(r, 0), nakAt: mono.Never,
+		nakInterval: uint32(r.Value("nak_interval_us", 0, 0, 4e6) * 1e3)}
 }
 
 // Reset implements Recovery.
 func (g *GoBackN) Reset(psn bth.PSN) {
-	*g = GoBackN{una: psn, cur: psn, nxt: psn, timeout: g.timeout, nakInterval: g.nakInterval}
+	*g = GoBackN{una: psn, cur: psn, nxt: psn, timeout: g.timeout, nakAt: mono.Never, nakInterval: g.nakInterval}
 	g.timeout.backoff.progress()
 }
 
@@ -102,30 +102,28 @@ func (g *GoBackN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 		if acked > distance(g.una, g.cur) {
 			g.cur = f.Expected
 		}
-		g.una, g.base, g.nakSeen = f.Expected, now, false
+		g.una, g.base, g.nakAt = f.Expected, now, mono.Never
 		g.timeout.backoff.progress()
 	}
 	out := Outcome{Acked: acked, Delivered: acked}
-	if g.nakInterval > 0 && now.Sub(g.nakAt) >= g.nakInterval {
-		g.nakSeen = false
-	}
-	if (f.Gap || f.Refused) && !g.nakSeen && g.cur != g.una {
+	repeated := g.nakInterval > 0 && g.nakAt != mono.Never && now.Sub(g.nakAt) >= time.Duration(g.nakInterval)
+	if (f.Gap || f.Refused) && (g.nakAt == mono.Never || repeated) && g.cur != g.una {
 		out.Lost = g.rewind()
-		g.nakSeen, g.nakAt = true, now
+		g.nakAt = now
 	}
 	return out
 }
 
 // OnRNR implements Recovery (IBTA vol.1 9.7.5.2.8).
 func (g *GoBackN) OnRNR(mono.Time) {
-	g.nakSeen = false
+	g.nakAt = mono.Never
 	g.rewind()
 }
 
 // OnTimeout implements Recovery. A timeout is a new loss: the next NAK counts.
 func (g *GoBackN) OnTimeout(mono.Time) Outcome {
 	g.timeout.backoff.expired()
-	g.nakSeen = false
+	g.nakAt = mono.Never
 	return Outcome{Lost: g.rewind()}
 }
 
@@ -147,7 +145,7 @@ func (g *GoBackN) Una() bth.PSN { return g.una }
 func (g *GoBackN) InFlight() uint32 { return distance(g.una, g.cur) }
 
 // SetTimeout implements Recovery.
-func (g *GoBackN) SetTimeout(d time.Duration) { g.timeout.queuePair = d }
+func (g *GoBackN) SetTimeout(d time.Duration) { g.timeout.ofQueuePair(d) }
 
 // Deadline implements Recovery. While the oldest packet itself waits to be sent
 // again, for pacing say, no answer can be missing yet.

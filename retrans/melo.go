@@ -237,7 +237,7 @@ func (m *MELO) Una() bth.PSN { return m.list.Front() }
 func (m *MELO) InFlight() uint32 { return m.outstanding() - m.arrived - m.waiting() }
 
 // SetTimeout implements Recovery.
-func (m *MELO) SetTimeout(d time.Duration) { m.timeout.queuePair = d }
+func (m *MELO) SetTimeout(d time.Duration) { m.timeout.ofQueuePair(d) }
 
 // Deadline implements Recovery. While the oldest packet waits to be sent again and nothing
 // is in flight, no answer can be missing.

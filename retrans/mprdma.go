@@ -239,7 +239,7 @@ func (m *MPRDMA) Cap() uint32 {
 func (m *MPRDMA) InFlight() uint32 { return uint32(int32(m.outstanding()) - m.inflate) }
 
 // SetTimeout implements Recovery.
-func (m *MPRDMA) SetTimeout(d time.Duration) { m.timeout.queuePair = d }
+func (m *MPRDMA) SetTimeout(d time.Duration) { m.timeout.ofQueuePair(d) }
 
 // Deadline implements Recovery. While the oldest packet itself waits to be sent
 // again and nothing is in flight no answer can be missing. If something is, an

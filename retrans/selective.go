@@ -232,7 +232,7 @@ func (s *Selective) unmarked(from, to bth.PSN) uint32 {
 }
 
 // SetTimeout implements Recovery.
-func (s *Selective) SetTimeout(d time.Duration) { s.timeout.queuePair = d }
+func (s *Selective) SetTimeout(d time.Duration) { s.timeout.ofQueuePair(d) }
 
 // Deadline implements Recovery. While the oldest packet itself waits to be sent
 // again no answer can be missing yet.

@@ -158,6 +158,7 @@ type NIC struct {
 	net  netstack  // addresses, neighbours, encapsulation (net.go)
 	sch  scheduler // QPs with work, deadlines (sched.go)
 	ctr  Counters
+	temp qp.Scratch
 	obs  Observer
 	next NextTracer // waits for a queue pair that connects (trace.go)
 	now  mono.Time  // of the input that is dealt with: completions that come of it have this time

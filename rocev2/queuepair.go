@@ -107,7 +107,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
 		SigAll: a.SigAll, HasSRQ: a.SRQ != nil, MaxUnacked: n.cfg.MaxUnacked,
 		CNPInterval: max(n.cfg.CNPInterval, 0),
-		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Tuning: tuning})
+		Profile:     prof, Host: (*host)(q), Counters: &n.ctr.Counters, Scratch: &n.temp, Tuning: tuning})
 	q.hold(1)
 	q.sendCQ.enlist(q)
 	if q.recvCQ != q.sendCQ {

@@ -72,6 +72,7 @@ type Cluster struct {
 	in   bth.Packet  // what one receives
 	lent bth.Packet
 	ctr  qp.Counters
+	temp qp.Scratch
 
 	placed uint64 // bytes of payload that got into memory
 

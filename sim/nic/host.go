@@ -17,6 +17,9 @@ func (h *host) HasSend() bool               { return h.sends.taken < h.sends.Tai
 func (h *host) SendRetired(n int)           { h.sends.retire(n) }
 
 func (h *host) NextRecv(w *qp.RecvWQE) bool {
+	if h.recvs == nil {
+		return false
+	}
 	r, ok := h.recvs.take()
 	if !ok {
 		return false
@@ -35,15 +38,18 @@ func (h *host) at(va uint64, n int) ([]byte, bool) {
 	if h.memory == nil {
 		return h.nic.k.zero[:min(n, len(h.nic.k.zero))], n <= len(h.nic.k.zero)
 	}
-	if size := uint64(len(h.memory)); va > size || uint64(n) > size-va {
+	if !h.holds(va, uint32(n)) {
 		return nil, false
 	}
-	return h.memory[va : va+uint64(n)], true
+	return (*h.memory)[va : va+uint64(n)], true
 }
 
 func (h *host) holds(va uint64, n uint32) bool {
-	size := uint64(len(h.memory))
-	return h.memory == nil || va <= size && uint64(n) <= size-va
+	if h.memory == nil {
+		return true
+	}
+	size := uint64(len(*h.memory))
+	return va <= size && uint64(n) <= size-va
 }
 
 func (h *host) ReadLocal(_ uint32, va uint64, n int, _ uint32) ([]byte, bool)  { return h.at(va, n) }

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"testing"
+	"unsafe"
 
 	"roced/bth"
 	"roced/profile"
@@ -439,5 +440,16 @@ func TestSpares(t *testing.T) {
 		if fresh != again || stray == 0 {
 			t.Errorf("%s: closed queue pairs send something else, or nothing came too late (%d packets)", name, stray)
 		}
+	}
+}
+
+// TestIsSmall bounds what there are many of: packets on their way take two lines of a cache, and two idle
+// queue pairs with their cores and plug-ins less than 2 KiB.
+func TestIsSmall(t *testing.T) {
+	if n := unsafe.Sizeof(parcel{}); n != 128 {
+		t.Errorf("a parcel has %d bytes", n)
+	}
+	if n := unsafe.Sizeof(QP{}); n > 240 {
+		t.Errorf("a QP has %d bytes", n)
 	}
 }

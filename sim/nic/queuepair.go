@@ -57,9 +57,8 @@ type QP struct {
 	core   *qp.QP
 	nic    *NIC
 	user   User
-	memory []byte
-	recvs  *Receives
-	own    Receives
+	memory *[]byte   // nil: phantom
+	recvs  *Receives // nil: none so far
 	sends  sendQueue
 
 	node  sched.Node[*QP]
@@ -76,6 +75,7 @@ type QP struct {
 	holding  bool
 	closed   bool
 	ecn      bool
+	shared   bool // recvs are
 	placed   uint64
 }
 
@@ -130,9 +130,9 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, memory: c.Memory[end], recvs: c.SRQ[end], spares: c.Spares}
-	if q.recvs == nil {
-		q.recvs = &q.own
+	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, recvs: c.SRQ[end], shared: c.SRQ[end] != nil, spares: c.Spares}
+	if m := c.Memory[end]; m != nil {
+		q.memory = &m
 	}
 	if q.typ = c.Type; q.typ == 0 {
 		q.typ = qp.RC
@@ -143,7 +143,7 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	tuning := c.Tuning
 	tuning.PathSeed = q.pathSeed(c)
 	const queue = 1 << 20 // the rings are Go slices
-	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr,
+	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
 		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
 		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, Tuning: tuning, Phantom: q.memory == nil})
 	q.traffic = q.trafficClass(c)
@@ -272,6 +272,9 @@ func (q *QP) Post(w qp.SendWQE) {
 
 // PostRecv hands a receive to the queue pair's own queue.
 func (q *QP) PostRecv(w RecvWR) {
+	if q.recvs == nil {
+		q.recvs = new(Receives)
+	}
 	q.recvs.Post(w)
 	q.core.RecvPosted(q.nic.k.eng.Now().Mono())
 }

@@ -67,9 +67,6 @@ func (r *Receives) Post(w RecvWR) {
 	r.wrs = append(r.wrs, w)
 }
 
-// clear forgets all receives.
-func (r *Receives) clear() { r.wrs, r.next = r.wrs[:0], 0 }
-
 // Len is how many there are.
 func (r *Receives) Len() int { return len(r.wrs) - r.next }
 

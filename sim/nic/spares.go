@@ -32,7 +32,9 @@ func (s *Spares) take(n *NIC) *QP {
 // reopen makes q, which was made for a configuration like c, what newQP would make.
 func (n *NIC) reopen(q *QP, c *QPConfig) error {
 	q.sends.clear()
-	q.own.clear()
+	if !q.shared {
+		q.recvs = nil
+	}
 	q.Ctx, q.user, q.closed = c.Ctx, c.User, false
 	if err := n.number(q); err != nil {
 		return err
