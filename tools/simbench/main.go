@@ -23,6 +23,7 @@ import (
 type row struct {
 	name  string
 	links float64 // transmissions
+	pipes float64 // htsim: what its script counts
 	cpu   float64 // seconds
 	wall  float64 // seconds
 	mb    float64

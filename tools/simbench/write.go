@@ -11,6 +11,15 @@ func (r *report) write(w io.Writer) {
 		fmt.Fprint(w, "htsim was not there: `HTSIM=DIR make bench-sim` measures it beside.\n\n")
 	}
 	fmt.Fprint(w, "## Permutations over a fat-tree, 100 Gb/s\n\nBoth simulate the same permutation, with packets of 1000 bytes, each of which is acknowledged.\n\n")
+	for i := range r.peers {
+		if peer := r.peers[i].peer; peer != nil {
+			fmt.Fprintf(w, "* %s: %.1f times htsim's link transmissions a second of CPU, %.1f times if what its script counts is taken for links.\n",
+				r.peers[i].name, r.peers[i].speed()/peer.speed(), r.peers[i].speed()/(peer.pipes/peer.cpu/1e6))
+		}
+	}
+	if !r.peerMissing {
+		fmt.Fprint(w, "\nhtsim's script counts packets that enter a `Pipe`. In its switches each packet passes one more (`CallbackPipe`, the\nswitch's latency), so that n links count 2n-1. The table has links: half of its count, and one for each packet and\nits acknowledgement together.\n\n")
+	}
 	table(w, r.peers)
 	fmt.Fprint(w, "\n## `configs/sim/ns3-conweave.yaml` at 80 % load, 1 ms\n\n")
 	table(w, r.leaf)
