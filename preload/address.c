@@ -1,7 +1,9 @@
 /*
  * Addresses of UD's peers. The rxe provider of old rdma-core (33, Debian 11) asks libibverbs for the
  * MAC address behind a GID when it makes an address handle, and that the kernel's
- * routes and neighbours, where those of a NIC of ours are not. The NIC finds them itself.
+ * routes and neighbours, where those of a NIC of ours are not. The NIC finds them itself, and the
+ * place is free: its work requests have the MAC address, but neither the handle nor the LID of
+ * one without a GRH, which goes there.
  */
 #include "preload.h"
 #include "layout.h"
@@ -13,7 +15,14 @@ int ibv_resolve_eth_l2_from_gid(void *context, void *attr, uint8_t mac[6], uint1
 EXPORT int ibv_resolve_eth_l2_from_gid(void *context, void *attr, uint8_t mac[6], uint16_t *vid)
 {
 	if (context_of(((int *)context)[CMD_FD * sizeof(void *) / sizeof(int)])) {
+		const uint8_t *a = attr;
+		uint16_t lid = 0;
+
+		if (!a[AH_IS_GLOBAL])
+			memcpy(&lid, a + AH_DLID, sizeof(lid));
 		memset(mac, 0, 6);
+		mac[4] = lid >> 8;
+		mac[5] = lid;
 		if (vid)
 			*vid = UINT16_MAX; /* none */
 		return 0;

@@ -38,6 +38,9 @@ enum { QP_COMP_MASK = 4 * sizeof(void *) / 4 + 7, QP_SEND_OPS = 1 << 6 };
 /* struct ibv_qp_ex */
 enum { SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };
 
+/* struct ibv_ah_attr, in bytes */
+enum { AH_DLID = 24, AH_IS_GLOBAL = 29 };
+
 /* HOOK puts a function of ours in the place of the provider's, which it keeps. One that
  * is not the provider's stays. */
 #define HOOK(word, stock, ours)                                                                 \

@@ -18,13 +18,20 @@ type SendRing struct {
 	ring
 	// AHOf, if set, finds the number of an address handle by what it was made of, 0 if there
 	// is none: the provider of rdma-core before 35 names none in work requests of UD.
-	AHOf      func(rocev2.AddressVector) uint32
+	AHOf      func(Destination) uint32
 	maxSGE    uint32
 	maxInline uint32
 	next      uint32 // of the element to take
 	taken     uint32 // not retired
 	dma       [dmaLen]byte
 	head      [sendTaken]byte
+}
+
+// Destination is what a work request of UD says of its destination when it names no address handle: what
+// that was made of.
+type Destination struct {
+	AV  rocev2.AddressVector
+	LID uint16 // 0 if the vector says it; in the place of the MAC address, by preload/address.c
 }
 
 // NewSendRing makes a ring of shape s in mem.
@@ -60,7 +67,7 @@ func (r *SendRing) Next(w *qp.SendWQE) bool {
 	w.SGEs, w.Inline = w.SGEs[:0], w.Inline[:0]
 	r.decode(w)
 	if w.AH == 0 && r.AHOf != nil {
-		w.AH = r.AHOf(vector(e))
+		w.AH = r.AHOf(destination(e))
 	}
 	if w.Flags&qp.SendInline != 0 {
 		w.Inline = append(w.Inline, e[sendData:sendData+min(w.Length, r.maxInline)]...)
@@ -82,7 +89,7 @@ func (r *SendRing) NextAH() (ah uint32, ok bool) {
 	}
 	e := r.elem(r.next)
 	if ah = native.Uint32(e[udAH:]); ah == 0 && r.AHOf != nil {
-		ah = r.AHOf(vector(e))
+		ah = r.AHOf(destination(e))
 	}
 	return ah, true
 }
@@ -96,10 +103,10 @@ func total(list []qp.SGE) uint32 {
 	return uint32(min(sum, math.MaxUint32))
 }
 
-// vector reads the address vector of a work request.
-func vector(e []byte) rocev2.AddressVector {
-	return rocev2.AddressVector{DGID: rocev2.GID(e[udDGID:udFlow]), FlowLabel: native.Uint32(e[udFlow:]) & 0xfffff,
-		SGIDIndex: e[udSGID], HopLimit: e[udHop], TrafficClass: e[udClass]}
+// destination reads the address vector of a work request.
+func destination(e []byte) Destination {
+	return Destination{LID: be.Uint16(e[udMAC+4:]), AV: rocev2.AddressVector{DGID: rocev2.GID(e[udDGID:udFlow]),
+		FlowLabel: native.Uint32(e[udFlow:]) & 0xfffff, SGIDIndex: e[udSGID], HopLimit: e[udHop], TrafficClass: e[udClass]}}
 }
 
 // decode reads the fixed part of a work request from the private copy.

@@ -69,6 +69,7 @@ const (
 	mwAccess = 52
 
 	// Of struct rxe_av, which providers before ah_num fill.
+	udMAC   = 58
 	udDGID  = 64
 	udFlow  = 80
 	udSGID  = 84

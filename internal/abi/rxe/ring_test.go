@@ -550,8 +550,8 @@ func TestSendVector(t *testing.T) {
 	r, p, _ := sendPair(t, 4, 1, 0)
 	av := rocev2.AddressVector{DGID: rocev2.GID{0xfd, 15: 9}, SGIDIndex: 3, TrafficClass: 4, HopLimit: 5, FlowLabel: 0x6789a}
 	asked := 0
-	r.AHOf = func(got rocev2.AddressVector) uint32 {
-		if asked++; got != av {
+	r.AHOf = func(got Destination) uint32 {
+		if asked++; got != (Destination{av, 0x1234}) {
 			t.Errorf("asked for %+v", got)
 			return 0
 		}
@@ -563,6 +563,7 @@ func TestSendVector(t *testing.T) {
 		if err := p.Stage(&qp.SendWQE{Opcode: qp.WRSend, RemoteQPN: 5, AH: named}); err != nil {
 			t.Fatal(err)
 		}
+		copy(e[udMAC:], []byte{2, 0, 0, 0, 0x12, 0x34})
 		copy(e[udDGID:], av.DGID[:])
 		native.PutUint32(e[udFlow:], 1<<30|av.FlowLabel)
 		e[udSGID], e[udHop], e[udClass] = av.SGIDIndex, av.HopLimit, av.TrafficClass

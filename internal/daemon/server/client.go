@@ -53,8 +53,8 @@ type client struct {
 	cqs      table[completionQueue]
 	srqs     table[sharedQueue]
 	qps      table[queuePair]
-	ahs      table[rocev2.AH]
-	vectors  map[rocev2.AddressVector][]*rocev2.AH // of ahs; on the shard only
+	ahs      table[addressHandle]
+	origins  map[origin][]*rocev2.AH // of ahs; on the shard only
 }
 
 // Owner identifies the client that an object belongs to; the Ctx of every object
@@ -86,8 +86,8 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 		channels: newCounted[channel](l.Channels, quota.Channels, account), maps: newTable[mapping](maxMaps), procs: newTable[process](maxProcs),
 		pds: newCounted[rocev2.PD](l.PDs, quota.PDs, account), mrs: newCounted[memoryRegion](l.MRs, quota.MRs, account), mws: newCounted[rocev2.MW](l.MWs, quota.MWs, account),
 		cqs: newCounted[completionQueue](l.CQs, quota.CQs, account), srqs: newCounted[sharedQueue](l.SRQs, quota.SRQs, account),
-		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[rocev2.AH](l.AHs, quota.AHs, account),
-		vectors: map[rocev2.AddressVector][]*rocev2.AH{},
+		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[addressHandle](l.AHs, quota.AHs, account),
+		origins: map[origin][]*rocev2.AH{},
 	}
 	c.worker = newWorker(c)
 	return c
@@ -197,7 +197,7 @@ func (c *client) destroyObjects() {
 		c.srv.cfg.Shard.Unwatch(q.q)
 		return n.DestroyQP(q.q)
 	})
-	destroyEach(c, &c.ahs, (*rocev2.NIC).DestroyAH)
+	destroyEach(c, &c.ahs, func(n *rocev2.NIC, h *addressHandle) error { return n.DestroyAH(h.ah) })
 	destroyEach(c, &c.srqs, func(n *rocev2.NIC, s *sharedQueue) error { return n.DestroySRQ(s.s) })
 	destroyEach(c, &c.mws, (*rocev2.NIC).DeallocMW)
 	destroyEach(c, &c.mrs, func(n *rocev2.NIC, m *memoryRegion) error { return n.DeregMR(m.mr) })

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"slices"
-
 	"golang.org/x/sys/unix"
 
 	"roced/internal/abi/uverbs"
@@ -266,80 +264,6 @@ func (c *client) deallocMW(q *request) error {
 		}
 		return err
 	})
-}
-
-func (c *client) createAH(q *request) error {
-	var in uverbs.CreateAH
-	if err := q.decode(&in); err != nil {
-		return err
-	}
-	pd, err := c.pds.get(in.PDHandle)
-	if err != nil {
-		return err
-	}
-	if in.Attr.PortNum != 1 {
-		return unix.EINVAL
-	}
-	if c.ahs.full() {
-		return unix.ENOMEM
-	}
-	a := &in.Attr
-	own := c.owner()
-	return c.do(func(now mono.Time, n *rocev2.NIC) error {
-		av, ok := vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass), true
-		if a.IsGlobal == 0 {
-			av, ok = n.LIDVector(a.DLID)
-		}
-		if !ok {
-			return unix.EINVAL
-		}
-		key := av
-		av.SL = a.SL & maxSL
-		h, err := n.CreateAH(now, pd, av, &own)
-		if err == nil {
-			// ah_num is what work requests name; zero would make the provider
-			// resolve the address itself.
-			c.vectors[key] = append(c.vectors[key], h)
-			q.core, q.provider = uverbs.CreateAHResp{AHHandle: c.ahs.add(h)}, uverbs.RxeCreateAHResp{AHNum: h.Handle()}
-		}
-		return err
-	})
-}
-
-func (c *client) destroyAH(q *request) error {
-	var handle uint32
-	if err := q.decode(&handle); err != nil {
-		return err
-	}
-	a, err := c.ahs.get(handle)
-	if err != nil {
-		return err
-	}
-	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
-		err := n.DestroyAH(a)
-		if err == nil {
-			c.ahs.remove(handle)
-			c.forgetVector(a)
-		}
-		return err
-	})
-}
-
-// ahOf returns the number of an address handle with an address vector, 0 if there is none.
-func (c *client) ahOf(av rocev2.AddressVector) uint32 {
-	if all := c.vectors[av]; len(all) > 0 {
-		return all[0].Handle()
-	}
-	return 0
-}
-
-func (c *client) forgetVector(a *rocev2.AH) {
-	av := a.AV()
-	av.SL = 0 // which work requests do not say
-	all := slices.DeleteFunc(c.vectors[av], func(h *rocev2.AH) bool { return h == a })
-	if c.vectors[av] = all; len(all) == 0 {
-		delete(c.vectors, av)
-	}
 }
 
 // maxSL is the highest service level (IBTA vol.1 7.7.5).

@@ -115,7 +115,8 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	// Programs send inline without having asked for room, since rxe has always some.
 	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
 	if a.Type == qp.UD {
-		sr.AHOf = c.ahOf
+		pd := a.PD
+		sr.AHOf = func(d rxe.Destination) uint32 { return c.ahOf(origin{pd, d}) }
 	}
 	var rq ring
 	if a.SRQ == nil {

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"encoding/binary"
 	"testing"
 
+	"roced/internal/abi/rxe"
 	"roced/internal/abi/uverbs"
 	"roced/mono"
 	"roced/qp"
@@ -64,40 +66,63 @@ func TestModifyQPs(t *testing.T) {
 	}
 }
 
-// TestVectors looks for address handles by what they were made of.
-func TestVectors(t *testing.T) {
+// TestOrigins looks for address handles by what they were made of.
+func TestOrigins(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
-	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
-	attr := uverbs.AHAttr{IsGlobal: 1, PortNum: 1, GRH: uverbs.GlobalRoute{DGID: h.gid, HopLimit: 9, FlowLabel: 7}}
-	av := vector(attr.GRH.DGID, 7, 0, 9, 0)
+	pds := [2]uint32{u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}), u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})}
+	lid := binary.BigEndian.Uint16(h.gid[14:])
+	attrs := [2]uverbs.AHAttr{
+		{IsGlobal: 1, PortNum: 1, SL: 3, GRH: uverbs.GlobalRoute{DGID: h.gid, HopLimit: 9, FlowLabel: 7}}, // requests do not say the SL
+		{DLID: lid, PortNum: 1},
+	}
+	dests := [2]rxe.Destination{{AV: vector(h.gid, 7, 0, 9, 0)}, {LID: lid}}
 	var c *client
 	for c = range h.srv.clients {
 	}
-	known := func(want bool) {
+	// known returns how many of the origins have a handle.
+	known := func() (n int) {
 		t.Helper()
 		_ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {
-			if n := c.ahOf(av); (n != 0) != want {
-				t.Errorf("handle %d; one is there: %t", n, want)
+			seen := map[uint32]bool{}
+			for _, handle := range pds {
+				pd, err := c.pds.get(handle)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, d := range dests {
+					seen[c.ahOf(origin{pd, d})] = true
+					if d.AV.HopLimit--; c.ahOf(origin{pd, d}) != 0 {
+						t.Error("another vector has a handle")
+					}
+				}
 			}
-			other := av
-			if other.HopLimit--; c.ahOf(other) != 0 {
-				t.Error("another vector has a handle")
-			}
+			delete(seen, 0)
+			n = len(seen)
 		})
+		return n
 	}
-	known(false)
-	attr.SL = 3 // which work requests do not say
-	create := uverbs.CreateAH{PDHandle: pd, Attr: attr}
-	first, second := u.handle(uverbs.CmdCreateAH, create), u.handle(uverbs.CmdCreateAH, create)
-	for i, gone := range []uint32{first, second} {
-		known(true)
+	var handles []uint32
+	want := 0
+	for _, pd := range pds {
+		for _, a := range attrs {
+			for range 2 { // the second one stands in for the first
+				handles = append(handles, u.handle(uverbs.CmdCreateAH, uverbs.CreateAH{PDHandle: pd, Attr: a}))
+			}
+			if want++; known() != want {
+				t.Errorf("%d origins have a handle of their own, want %d", known(), want)
+			}
+		}
+	}
+	for i, gone := range handles {
 		if err := u.try(uverbs.CmdDestroyAH, uverbs.DestroyAH{AHHandle: gone}); err != nil {
 			t.Fatal(i, err)
 		}
+		if want -= i % 2; known() != want {
+			t.Errorf("%d origins have a handle of their own, want %d", known(), want)
+		}
 	}
-	known(false)
-	if _ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {}); len(c.vectors) != 0 {
-		t.Errorf("%d vectors are left", len(c.vectors))
+	if _ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {}); len(c.origins) != 0 {
+		t.Errorf("%d origins are left", len(c.origins))
 	}
 }

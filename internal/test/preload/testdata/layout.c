@@ -36,6 +36,8 @@ _Static_assert((int)IBV_CQ_INIT_ATTR_MASK_PD == (int)CQ_PARENT_DOMAIN, "parent d
 _Static_assert(offsetof(struct ibv_values_ex, raw_clock) == offsetof(struct values, raw_clock), "raw_clock");
 _Static_assert((int)IBV_VALUES_MASK_RAW_CLOCK == (int)VALUES_RAW_CLOCK, "values");
 _Static_assert(offsetof(struct ibv_cq_ex, start_poll) == START_POLL * sizeof(void *), "start_poll");
+_Static_assert(offsetof(struct ibv_ah_attr, dlid) == AH_DLID, "dlid");
+_Static_assert(offsetof(struct ibv_ah_attr, is_global) == AH_IS_GLOBAL, "is_global");
 
 int main(void)
 {

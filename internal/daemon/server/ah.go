@@ -1,0 +1,100 @@
+package server
+
+import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/rxe"
+	"roced/internal/abi/uverbs"
+	"roced/mono"
+	"roced/rocev2"
+)
+
+// addressHandle is an address handle and what it was made of.
+type addressHandle struct {
+	ah     *rocev2.AH
+	origin origin
+}
+
+// origin is what an address handle was made of. Providers before rdma-core 35 have it in their work
+// requests, not the handle's number. The protection domain, which is the queue pair's, tells
+// handles of one peer apart.
+type origin struct {
+	pd   *rocev2.PD
+	dest rxe.Destination
+}
+
+func (c *client) createAH(q *request) error {
+	var in uverbs.CreateAH
+	if err := q.decode(&in); err != nil {
+		return err
+	}
+	pd, err := c.pds.get(in.PDHandle)
+	if err != nil {
+		return err
+	}
+	if in.Attr.PortNum != 1 {
+		return unix.EINVAL
+	}
+	if c.ahs.full() {
+		return unix.ENOMEM
+	}
+	a := &in.Attr
+	own := c.owner()
+	return c.do(func(now mono.Time, n *rocev2.NIC) error {
+		dest := rxe.Destination{AV: vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass)}
+		av, ok := dest.AV, true
+		if a.IsGlobal == 0 {
+			dest.LID = a.DLID
+			av, ok = n.LIDVector(a.DLID)
+		}
+		if !ok {
+			return unix.EINVAL
+		}
+		av.SL = a.SL & maxSL // which work requests do not say
+		ah, err := n.CreateAH(now, pd, av, &own)
+		if err == nil {
+			h := &addressHandle{ah, origin{pd, dest}}
+			c.origins[h.origin] = append(c.origins[h.origin], ah)
+			// ah_num is what work requests name; zero would make the provider
+			// resolve the address itself.
+			q.core, q.provider = uverbs.CreateAHResp{AHHandle: c.ahs.add(h)}, uverbs.RxeCreateAHResp{AHNum: ah.Handle()}
+		}
+		return err
+	})
+}
+
+func (c *client) destroyAH(q *request) error {
+	var handle uint32
+	if err := q.decode(&handle); err != nil {
+		return err
+	}
+	h, err := c.ahs.get(handle)
+	if err != nil {
+		return err
+	}
+	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
+		err := n.DestroyAH(h.ah)
+		if err == nil {
+			c.ahs.remove(handle)
+			c.forget(h)
+		}
+		return err
+	})
+}
+
+// ahOf returns the number of an address handle of an origin, 0 if there is none.
+func (c *client) ahOf(o origin) uint32 {
+	if all := c.origins[o]; len(all) > 0 {
+		return all[0].Handle()
+	}
+	return 0
+}
+
+func (c *client) forget(h *addressHandle) {
+	all := slices.DeleteFunc(c.origins[h.origin], func(ah *rocev2.AH) bool { return ah == h.ah })
+	if c.origins[h.origin] = all; len(all) == 0 {
+		delete(c.origins, h.origin)
+	}
+}
