@@ -23,12 +23,12 @@ type TraceKind uint8
 
 // Kinds of events.
 const (
-	// TraceSent is a packet that was sent: PSN, Span, Length, Retransmission, Response.
+	// TraceSent is a packet that was sent: PSN, Span, Length, Retransmission, Response, Packet.
 	TraceSent TraceKind = iota
 	// TraceAck is what an acknowledgement said: Feedback, RTT, Response.
 	TraceAck
 	// TraceReceived is a request or a response that came: PSN, Length, Verdict, Drop,
-	// Degree, Response.
+	// Degree, Response, Packet. Datagrams are in order.
 	TraceReceived
 	// TraceLimits are new limits of congestion control: Window, Rate, and Response if
 	// responses have their own.
@@ -66,6 +66,8 @@ type TraceEvent struct {
 	Window  uint64 // bytes, or ccalgo.Unlimited
 	Rate    uint64 // bits per second, or ccalgo.Unlimited
 	Bytes   int    // of state, as papers count (reorder.Tracker.Footprint)
+	// Packet is what was sent or has come. It and its payload are the queue pair's again when Trace returns.
+	Packet *bth.Packet
 }
 
 // tracing is the tracer of a queue pair and what it was told last.
@@ -136,7 +138,7 @@ func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
 func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, again bool) {
 	if q.trace != nil {
 		q.trace.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
-			Retransmission: again, Response: !p.Opcode.IsRequest()})
+			Retransmission: again, Response: !p.Opcode.IsRequest(), Packet: p})
 	}
 }
 
@@ -162,7 +164,7 @@ func (q *QP) traceReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	expected, numbered := q.expects(p)
 	d := q.receive(now, p, m)
 	if numbered && q.trace != nil {
-		e := TraceEvent{Kind: TraceReceived, PSN: p.PSN, Length: uint32(len(p.Payload)), Drop: d, Response: !p.Opcode.IsRequest()}
+		e := TraceEvent{Kind: TraceReceived, PSN: p.PSN, Length: uint32(len(p.Payload)), Drop: d, Response: !p.Opcode.IsRequest(), Packet: p}
 		e.Degree = uint32(max(p.PSN.Diff(expected), 0))
 		e.Verdict = verdictOf(d, e.Degree)
 		q.trace.to.Trace(now, e)
@@ -175,8 +177,10 @@ func (q *QP) traceReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 // like packets with data, such as acknowledgements.
 func (q *QP) expects(p *bth.Packet) (bth.PSN, bool) {
 	switch {
-	case q.cfg.Type == UD || p.Opcode.IsExt() != (q.x != nil):
+	case p.Opcode.IsExt() != (q.x != nil):
 		return bth.PSN{}, false
+	case q.cfg.Type == UD:
+		return p.PSN, p.Opcode.IsSend()
 	case p.Opcode.IsRequest():
 		return q.resp.trk.Expected(), true
 	case p.Opcode.IsReadResponse() || p.Opcode.IsAtomicAck():

@@ -14,8 +14,8 @@ type NextTracer func(now mono.Time, q QPInfo) qp.Tracer
 // tracer that there was is told that it is closed.
 func (n *NIC) SetTracer(now mono.Time, num bth.QPN, t qp.Tracer) (QPInfo, error) {
 	q := n.lookupQP(num)
-	if q == nil || q.typ == qp.UD {
-		return QPInfo{}, fail("trace", "qp: no connected queue pair has this number", ErrInvalid)
+	if q == nil {
+		return QPInfo{}, fail("trace", "qp: no queue pair has this number", ErrInvalid)
 	}
 	q.core.SetTracer(now, t)
 	return q.info(), nil

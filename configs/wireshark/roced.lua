@@ -1,8 +1,9 @@
 -- Wireshark dissector of roced: the extended transports (docs/wire.md), congestion
 -- notification packets by name, and a verdict on the invariant CRC of every RoCEv2
--- packet.
+-- packet. What Flor (docs/flor.md) says in packets, if it is told which queue pairs carry it.
 --
 --   tshark -X lua_script:configs/wireshark/roced.lua -r out.pcapng -T fields -e roced.icrc
+--   tshark -X lua_script:configs/wireshark/roced.lua -o roced.flor:all -r out.pcapng
 --
 -- or copy it to the folder of personal Lua plugins that Wireshark names under
 -- Help > About > Folders. Standard packets stay with Wireshark's own dissector.
@@ -13,6 +14,9 @@ local bits = bit32 or bit
 local roced = Proto("roced", "RoCEv2 of roced")
 
 roced.prefs.icrc = Pref.bool("Check the invariant CRC", true, "Slow in captures of many long packets")
+
+roced.prefs.flor = Pref.string("Queue pairs that carry Flor", "",
+	"all, or the numbers to which its packets go, with commas between: nothing in a packet tells")
 
 local profiles = {[0] = "rc", [1] = "irn", [2] = "melo", [3] = "mp-rdma", [4] = "eunomia"}
 
@@ -100,11 +104,30 @@ field("invrkey", ProtoField.uint32, "Remote key to invalidate", base.HEX)
 field("payload", ProtoField.bytes, "Payload")
 field("wirecrc", ProtoField.uint32, "Invariant CRC on the wire", base.HEX)
 
+-- Flor (go doc roced/flor/engine: Header, Imm, Ack)
+local kinds = {[1] = "message", [2] = "request", [3] = "grant", [4] = "rewrite"}
+field("flor.hint", ProtoField.bool, "Hint: last in the window")
+field("flor.kind", ProtoField.uint8, "Kind", base.DEC, kinds)
+field("flor.rn", ProtoField.uint32, "Reliable sequence number", base.DEC)
+field("flor.gn", ProtoField.uint64, "Global sequence number", base.DEC)
+field("flor.message", ProtoField.uint32, "Message", base.DEC)
+field("flor.chunk", ProtoField.uint32, "Chunk begins at unit", base.DEC)
+field("flor.length", ProtoField.uint32, "Length of the message", base.DEC)
+field("flor.offset", ProtoField.uint32, "Chunk begins at byte", base.DEC)
+field("flor.tag", ProtoField.uint32, "Tag", base.HEX)
+field("flor.key", ProtoField.uint32, "Key", base.HEX)
+field("flor.addr", ProtoField.uint64, "Address", base.HEX)
+field("flor.ack.qp", ProtoField.uint32, "Acknowledged queue pair", base.HEX)
+field("flor.ack.sends", ProtoField.uint32, "Which are SENDs", base.HEX)
+field("flor.ack.least", ProtoField.uint64, "Least global sequence number", base.DEC)
+field("flor.ack.delay", ProtoField.uint64, "T3'-T2 in ns", base.DEC)
+
 roced.fields = f
 
 local e_malformed = ProtoExpert.new("roced.malformed", "Malformed extension header", expert.group.MALFORMED, expert.severity.ERROR)
 local e_icrc = ProtoExpert.new("roced.icrc.bad", "Bad invariant CRC", expert.group.CHECKSUM, expert.severity.ERROR)
-roced.experts = {e_malformed, e_icrc}
+local e_flor = ProtoExpert.new("roced.flor.malformed", "Not of Flor's format", expert.group.MALFORMED, expert.severity.ERROR)
+roced.experts = {e_malformed, e_icrc, e_flor}
 
 -- reader walks over a packet and adds what it finds to a tree.
 local function reader(tvb, tree, at)
@@ -215,6 +238,148 @@ local function syndromeText(s)
 	return naks[s] or "NAK"
 end
 
+-- carries reports whether packets to a queue pair are Flor's, as the user says.
+local carriers, carriersText = {}, ""
+local function carries(qp)
+	local text = roced.prefs.flor
+	if text ~= carriersText then
+		carriers, carriersText = {}, text
+		for word in text:gmatch("[^,%s]+") do
+			carriers[tonumber(word) or word] = true
+		end
+	end
+	return carriers.all or carriers[qp]
+end
+
+-- addImm adds what an immediate, or the number of a WRITE, says: hint, message, chunk.
+local function addImm(t, range, hint)
+	local v = range:uint()
+	local message, chunk = bits.band(bits.rshift(v, 10), 0x1fffff), bits.band(v, 0x3ff)
+	if hint then
+		t:add(f["flor.hint"], range, v >= 0x80000000)
+	end
+	t:add(f["flor.message"], range, message)
+	t:add(f["flor.chunk"], range, chunk)
+	return message .. "/" .. chunk .. (hint and v >= 0x80000000 and " hint" or "")
+end
+
+local function zero(range)
+	local b = range:bytes()
+	for i = 0, b:len() - 1 do
+		if b:get_index(i) ~= 0 then
+			return false
+		end
+	end
+	return true
+end
+
+-- addHeader adds the header of a SEND and returns a summary, nil if it is none.
+local function addHeader(t, b)
+	if b:len() < 32 then
+		return nil
+	end
+	local kind, message = b(0, 1):uint(), b(16, 4):uint()
+	if not kinds[kind] or b(1, 1):uint() > 1 or not zero(b(2, 2)) then
+		return nil
+	elseif (kind == 2 or kind == 3) and message >= 0x200000 or kind == 2 and not zero(b(24, 4)) then
+		return nil
+	elseif kind == 4 and (message >= 0x80000000 or not zero(b(20, 12))) then
+		return nil
+	end
+	t:add(f["flor.kind"], b(0, 1))
+	t:add(f["flor.hint"], b(1, 1), b(1, 1):uint() == 1)
+	t:add(f["flor.rn"], b(4, 4))
+	t:add(f["flor.gn"], b(8, 8))
+	local text = kinds[kind] .. " " .. (kind == 4 and addImm(t, b(16, 4)) or message)
+	if kind ~= 4 then
+		t:add(f["flor.message"], b(16, 4))
+	end
+	if kind == 3 then
+		t:add(f["flor.key"], b(20, 4))
+		t:add(f["flor.addr"], b(24, 8))
+	elseif kind ~= 4 then
+		t:add(f["flor.length"], b(20, 4))
+		if kind == 1 then
+			t:add(f["flor.offset"], b(24, 4))
+			text = text .. " at " .. b(24, 4):uint()
+		end
+		t:add(f["flor.tag"], b(28, 4))
+		text = text .. " of " .. b(20, 4):uint()
+	end
+	return text .. " RN=" .. b(4, 4):uint() .. " GN=" .. tostring(b(8, 8):uint64()) .. (b(1, 1):uint() == 1 and " hint" or "")
+end
+
+-- addAck adds an acknowledgement and returns a summary, nil if it is none.
+local function addAck(t, b)
+	local n = math.floor((b:len() - 24) / 4)
+	if b:len() < 28 or b:len() % 4 ~= 0 or n > 32 then
+		return nil
+	end
+	local sends = b(4, 4):uint()
+	local function send(i) return bits.band(bits.rshift(sends, 31 - i), 1) == 1 end
+	local least = sends == 0 and zero(b(8, 8))
+	for i = 0, 31 do
+		if send(i) then
+			if i >= n then
+				return nil
+			end
+			least = least or zero(b(24 + 4 * i, 4))
+		end
+	end
+	if not least or b(16, 1):uint() >= 0x80 or b(0, 1):uint() ~= 0 then
+		return nil
+	end
+	t:add(f["flor.ack.qp"], b(0, 4))
+	t:add(f["flor.ack.sends"], b(4, 4))
+	t:add(f["flor.ack.least"], b(8, 8))
+	t:add(f["flor.ack.delay"], b(16, 8))
+	local text = string.format("ack of QP=0x%06x", b(0, 4):uint())
+	for i = 0, n - 1 do
+		local number = b(24 + 4 * i, 4)
+		if send(i) then
+			local gn = b(8, 8):uint64() + UInt64(number:uint(), 0)
+			t:add(f["flor.gn"], number, gn)
+			text = text .. " GN=" .. tostring(gn)
+		else
+			text = text .. " " .. addImm(t, number)
+		end
+	end
+	return text
+end
+
+-- addFlor adds what a packet says to Flor, and returns a summary for its line, perhaps an empty one. at is
+-- where its headers behind BTH and extension header begin.
+local function addFlor(tvb, tree, at)
+	local opcode = tvb(0, 1):uint()
+	local op, transport = bits.band(opcode, 0x1f), bits.rshift(opcode, 5)
+	local rest = tvb:len() - 4 - bits.rshift(bits.band(tvb(1, 1):uint(), 0x30), 4)
+	local skip, add = nil, nil
+	if op == 0x09 then
+		skip = transport == 6 and 16 or 0
+	elseif op == 0x0b then
+		skip = 16
+	elseif op == 0x00 or op == 0x04 then
+		skip, add = transport == 3 and 8 or 0, addHeader
+	elseif op == 0x05 or op == 0x17 then
+		skip, add = transport == 3 and 12 or 4, addHeader
+	end
+	if not skip or at + skip > rest or transport ~= 0 and transport ~= 1 and transport ~= 3 and transport ~= 6 then
+		return ""
+	end
+	at = at + skip
+	if not add then
+		local t = tree:add(roced, tvb(at, 4)):set_text("Flor")
+		return " [Flor write " .. addImm(t, tvb(at, 4), true) .. "]"
+	end
+	local t = tree:add(roced, tvb(at, rest - at)):set_text("Flor")
+	local text = at < rest and (transport == 3 and addAck or add)(t, tvb(at, rest - at):tvb())
+	if text then
+		return " [Flor " .. text .. "]"
+	end
+	t:add_proto_expert_info(e_flor)
+	return ""
+end
+
 local function addExtended(tvb, pinfo, tree)
 	pinfo.cols.protocol = "RoCEv2+"
 	local opcode = tvb(0, 1):uint()
@@ -253,6 +418,9 @@ local function addExtended(tvb, pinfo, tree)
 		info = info .. " Len=" .. payload
 	end
 	t:add(f.wirecrc, tvb(tvb:len() - 4, 4), tvb(tvb:len() - 4, 4):le_uint())
+	if carries(tvb(5, 3):uint()) then
+		text = text .. addFlor(tvb, tree, at)
+	end
 	pinfo.cols.info = info .. " " .. text
 end
 
@@ -263,11 +431,19 @@ function roced.dissector(tvb, pinfo, tree)
 		addExtended(tvb, pinfo, tree)
 		return
 	end
+	-- Before the other dissector, which may take the payload for another protocol's, and give up.
+	local flor = ""
+	if tvb:len() >= 16 and tvb:len() == tvb:reported_len() and carries(tvb(5, 3):uint()) then
+		flor = addFlor(tvb, tree, 12)
+	end
 	if standard then
 		standard:call(tvb, pinfo, tree)
 	end
 	if tvb:len() >= 16 and tvb(0, 1):uint() == 0x81 then
 		pinfo.cols.info = string.format("CNP (congestion notification) QP=0x%06x", tvb(5, 3):uint())
+	end
+	if flor ~= "" then
+		pinfo.cols.info:append(flor)
 	end
 end
 

@@ -86,6 +86,9 @@ func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
+	if r.URL.Query().Has("flor") {
+		rec.ReadFlor()
+	}
 	if err := n.startTrace(r.Context(), r.PathValue("qp"), rec); err != nil {
 		return err
 	}

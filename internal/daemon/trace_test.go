@@ -33,12 +33,12 @@ func TestTraceWaits(t *testing.T) {
 	defer c.Close()
 	for range 2 {
 		ctx, cancel := context.WithCancel(t.Context())
-		body, err := c.Trace(ctx, "rxe_a", api.NextQP)
+		body, err := c.Trace(ctx, "rxe_a", api.NextQP, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for which, want := range map[string]string{api.NextQP: "in use", "77": "no connected queue pair", "x": "neither", "-1": "neither"} {
-			if b, err := c.Trace(t.Context(), "rxe_a", which); err == nil || !strings.Contains(err.Error(), want) {
+		for which, want := range map[string]string{api.NextQP: "in use", "77": "no queue pair", "x": "neither", "-1": "neither"} {
+			if b, err := c.Trace(t.Context(), "rxe_a", which, false); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %s", which, err, want)
 				if err == nil {
 					b.Close()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,6 +123,30 @@ func TestCompletionTimes(t *testing.T) {
 		if c := a.WaitSend(1); c.Time != acknowledged {
 			t.Errorf("UC %v: sent at %d, want %d", uc, c.Time, acknowledged)
 		}
+	}
+}
+
+// datagrams notes the events of a traced queue pair.
+type datagrams []qp.TraceKind
+
+func (d *datagrams) Trace(_ mono.Time, e qp.TraceEvent) { *d = append(*d, e.Kind) }
+func (d *datagrams) Closed()                            {}
+
+// TestTraceUD: datagrams are traced, too, if they are asked for.
+func TestTraceUD(t *testing.T) {
+	p := New(t, Options{Seed: 1})
+	a, b, toB, _ := p.UD()
+	var sent, received datagrams
+	for q, to := range map[*QP]*datagrams{a: &sent, b: &received} {
+		if _, err := q.Node.NIC.SetTracer(p.Now(), q.Num(), to); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.PostRecv(7, p.B.Buffer(1040).SGE())
+	a.Post(SendTo(1, toB.Handle(), b, p.A.Buffer(1000).SGE()))
+	b.WaitRecv(7)
+	if !slices.Contains(sent, qp.TraceSent) || !slices.Contains(received, qp.TraceReceived) {
+		t.Errorf("sender %v, receiver %v", sent, received)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/internal/observe/decode"
+	"roced/internal/observe/flor"
 )
 
 // capturing is what the user wants captured.
@@ -112,24 +113,33 @@ func (a *app) progress(c *recorder) func() {
 }
 
 func (a *app) decode() *cobra.Command {
-	return &cobra.Command{
+	var carry string
+	cmd := &cobra.Command{
 		Use: "decode FILE", Short: "Print the RoCE frames of a pcap or pcapng file, one a line", Args: between(1, 1),
 		Example: `  rocectl decode out.pcapng
   rocectl decode out.pcapng --json | jq 'select(.icrc == "bad")'
+  rocectl decode out.pcapng --flor all             headers, immediates and acknowledgements of Flor
+  rocectl decode out.pcapng --flor 17,0x12
   rocectl decode - < out.pcapng`,
 		RunE: func(c *cobra.Command, args []string) error {
+			qps, err := flor.ParseQueuePairs(carry)
+			if err != nil {
+				return usageError{fmt.Errorf("--flor: %w", err)}
+			}
 			in, err := input(c, args[0])
 			if err != nil {
 				return err
 			}
 			defer in.Close()
-			return a.decodeStream(in)
+			return a.decodeStream(in, qps)
 		},
 	}
+	cmd.Flags().StringVar(&carry, "flor", "", "queue pairs to which Flor's packets go, with commas between, or all")
+	return cmd
 }
 
-func (a *app) decodeStream(in io.Reader) error {
-	st, err := decode.Stream(in, a.out, decode.Options{JSON: a.json})
+func (a *app) decodeStream(in io.Reader, carry flor.QueuePairs) error {
+	st, err := decode.Stream(in, a.out, decode.Options{JSON: a.json, Flor: carry})
 	if errors.Is(err, unix.EPIPE) {
 		return nil // who reads our output has seen enough
 	}

@@ -21,6 +21,7 @@ type tracing struct {
 	nic, qp        string
 	file, csv, svg string
 	duration       time.Duration
+	flor           bool
 }
 
 func (a *app) trace() *cobra.Command {
@@ -41,6 +42,7 @@ happen.`,
   rocectl trace rxe_a --next --svg pictures          the next one that connects
   rocectl trace rxe_a --qp 17 --csv out.csv --duration 5s
   rocectl trace rxe_a --next | jq 'select(.rtx)'
+  rocectl trace rxe_a --qp 17 --flor | jq 'select(.flor)'
   rocectl trace draw out.json --svg pictures`,
 		Args: between(1, 1),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -73,6 +75,7 @@ happen.`,
 	f.StringVarP(&o.file, "write", "w", "", "file for lines of JSON, - for standard output")
 	f.StringVar(&o.csv, "csv", "", "file for CSV")
 	f.StringVar(&o.svg, "svg", "", "folder for pictures")
+	f.BoolVar(&o.flor, "flor", false, "the queue pair carries Flor: tell what its packets say")
 	f.DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
 	cmd.AddCommand(a.traceDraw())
 	return cmd
@@ -103,7 +106,7 @@ func (a *app) traceDraw() *cobra.Command {
 // recordTrace stores a trace and makes what else is wanted of it. Without a file of the
 // user's, the trace is stored in one that is deleted at the end.
 func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
-	body, err := a.client().Trace(ctx, o.nic, o.qp)
+	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@
 //	                               (trace.Record), until the queue pair, the client or a
 //	                               chunked body ends; QP is a number, or next for the next
 //	                               one that connects; ?most=N leaves events out when there are
-//	                               more than about N a second
+//	                               more than about N a second; ?flor reads packets as Flor's
 //	GET    /v1/poll/NIC            PollSetting
 //	PUT    /v1/poll/NIC            PollSetting
 //	GET    /v1/page                Page

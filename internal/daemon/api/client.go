@@ -71,7 +71,7 @@ func (c *Client) Stream(ctx context.Context, method string, in any, path ...stri
 		}
 		send = bytes.NewReader(b)
 	}
-	return c.exchange(ctx, method, send, path)
+	return c.exchange(ctx, method, send, "", path)
 }
 
 // lastFrames bounds how long the end of a recording takes.
@@ -80,17 +80,21 @@ const lastFrames = 5 * time.Second
 // Capture returns a capture of a NIC. When ctx ends the capture does, with all
 // frames up to then, and a reader sees its end.
 func (c *Client) Capture(ctx context.Context, nic string) (io.ReadCloser, error) {
-	return c.record(ctx, "capture", nic)
+	return c.record(ctx, "", "capture", nic)
 }
 
 // Trace returns a trace of a queue pair, a number or NextQP. It ends as a capture does,
-// and when the queue pair is destroyed.
-func (c *Client) Trace(ctx context.Context, nic, qp string) (io.ReadCloser, error) {
-	return c.record(ctx, "trace", nic, qp)
+// and when the queue pair is destroyed. flor says that the queue pair carries Flor, and packets are to be read.
+func (c *Client) Trace(ctx context.Context, nic, qp string, flor bool) (io.ReadCloser, error) {
+	query := ""
+	if flor {
+		query = "?flor"
+	}
+	return c.record(ctx, query, "trace", nic, qp)
 }
 
 // record makes a request whose answer goes on until the request's body ends.
-func (c *Client) record(ctx context.Context, path ...string) (io.ReadCloser, error) {
+func (c *Client) record(ctx context.Context, query string, path ...string) (io.ReadCloser, error) {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	// The daemon ends the recording when the body of the request ends.
 	rd, wr := io.Pipe()
@@ -98,7 +102,7 @@ func (c *Client) record(ctx context.Context, path ...string) (io.ReadCloser, err
 		wr.Close()
 		time.AfterFunc(lastFrames, cancel)
 	})
-	body, err := c.exchange(hard, http.MethodPost, rd, path)
+	body, err := c.exchange(hard, http.MethodPost, rd, query, path)
 	if err != nil {
 		stop()
 		cancel()
@@ -125,12 +129,12 @@ func (b *captureBody) Close() error {
 }
 
 // exchange sends a request and returns the body of its answer.
-func (c *Client) exchange(ctx context.Context, method string, send io.Reader, path []string) (io.ReadCloser, error) {
+func (c *Client) exchange(ctx context.Context, method string, send io.Reader, query string, path []string) (io.ReadCloser, error) {
 	escaped := make([]string, len(path))
 	for i, p := range path {
 		escaped[i] = url.PathEscape(p)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, "http://roced/v1/"+strings.Join(escaped, "/"), send)
+	req, err := http.NewRequestWithContext(ctx, method, "http://roced/v1/"+strings.Join(escaped, "/")+query, send)
 	if err != nil {
 		return nil, err
 	}

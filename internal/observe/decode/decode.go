@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"roced/internal/observe/flor"
 	"roced/internal/observe/pcapng"
 )
 
@@ -14,6 +15,8 @@ import (
 type Options struct {
 	// JSON asks for one object a line, a Record, in place of text.
 	JSON bool
+	// Flor are the queue pairs that carry Flor, whose packets are read further.
+	Flor flor.QueuePairs
 }
 
 // Stats counts what Stream read.
@@ -41,7 +44,7 @@ func Stream(r io.Reader, w io.Writer, opt Options) (Stats, error) {
 		put = jsonWriter(w)
 	}
 	var f pcapng.Frame
-	var p parser
+	p := parser{flor: opt.Flor}
 	for {
 		err := rd.Next(&f)
 		if err == io.EOF {

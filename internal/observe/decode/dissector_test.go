@@ -24,6 +24,12 @@ const dissector = "../../../configs/wireshark/roced.lua"
 // frame, of the first occurrence.
 func tshark(t *testing.T, file []byte, filter string, fields ...string) []string {
 	t.Helper()
+	return tsharkWith(t, nil, file, filter, fields...)
+}
+
+// tsharkWith is tshark with more options.
+func tsharkWith(t *testing.T, options []string, file []byte, filter string, fields ...string) []string {
+	t.Helper()
 	path, err := exec.LookPath("tshark")
 	if err != nil {
 		t.Skip("tshark is not installed: make setup")
@@ -32,7 +38,8 @@ func tshark(t *testing.T, file []byte, filter string, fields ...string) []string
 	if err := os.WriteFile(name, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"-X", "lua_script:" + dissector, "-r", name, "-Y", filter, "-T", "fields", "-E", "separator=|", "-E", "aggregator=,"}
+	args := append([]string{"-X", "lua_script:" + dissector}, options...)
+	args = append(args, "-r", name, "-Y", filter, "-T", "fields", "-E", "separator=|", "-E", "aggregator=,")
 	for _, f := range fields {
 		args = append(args, "-e", f)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/internal/observe/flor"
 	"roced/internal/observe/pcapng"
 )
 
@@ -27,6 +28,7 @@ type parser struct {
 	payload  int
 	pad      int
 	vlan     []uint16
+	flor     flor.QueuePairs
 }
 
 // parse fills rec from f, the n-th of its file, and returns true for a RoCEv2
@@ -88,6 +90,7 @@ func (p *parser) whole(b []byte) error {
 		return err
 	}
 	p.setPayload(len(p.pkt.Payload), p.pkt.PadLen())
+	p.readFlor(p.pkt.Payload, true)
 	return nil
 }
 
@@ -106,7 +109,15 @@ func (p *parser) partOf(b []byte, n int) error {
 		return bth.ErrShort
 	}
 	p.setPayload(size, pad)
+	p.readFlor(b[h:min(len(b), h+size)], len(b) >= h+size)
 	return nil
+}
+
+// readFlor records what the packet says to Flor, if its queue pair carries that.
+func (p *parser) readFlor(payload []byte, whole bool) {
+	if p.flor.Has(uint32(p.pkt.DestQP)) {
+		p.rec.Flor = flor.Of(p.pkt.Opcode, p.pkt.Imm, payload, whole)
+	}
 }
 
 func (p *parser) setPayload(n, pad int) {

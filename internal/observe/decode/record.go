@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/internal/observe/flor"
 )
 
 // Verdicts on the ICRC.
@@ -33,11 +34,12 @@ type Record struct {
 	*Target
 	*Operands
 	*Datagram
-	DMALen   *uint32   `json:"dmalen,omitempty"`
-	Original *uint64   `json:"original,omitempty"` // of ATOMIC ACKNOWLEDGE
-	Imm      *uint32   `json:"imm,omitempty"`
-	InvRKey  *uint32   `json:"invrkey,omitempty"`
-	Extended *Extended `json:"ext,omitempty"`
+	DMALen   *uint32    `json:"dmalen,omitempty"`
+	Original *uint64    `json:"original,omitempty"` // of ATOMIC ACKNOWLEDGE
+	Imm      *uint32    `json:"imm,omitempty"`
+	InvRKey  *uint32    `json:"invrkey,omitempty"`
+	Extended *Extended  `json:"ext,omitempty"`
+	Flor     *flor.Info `json:"flor,omitempty"`
 
 	Payload   *int   `json:"payload,omitempty"` // bytes without pad
 	Pad       *int   `json:"pad,omitempty"`
@@ -188,6 +190,9 @@ func (r *Record) appendExtensions(b []byte) []byte {
 	}
 	if r.InvRKey != nil {
 		b = fmt.Appendf(b, " invrkey 0x%08x", *r.InvRKey)
+	}
+	if r.Flor != nil {
+		b = r.Flor.AppendText(b)
 	}
 	return b
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"roced/ccalgo"
+	"roced/internal/observe/flor"
 	"roced/mono"
 	"roced/qp"
 	"roced/reorder"
@@ -34,8 +35,10 @@ type Record struct {
 	Window   *uint64 `json:"window,omitempty"`  // limits: bytes, absent if there is no limit
 	Rate     *uint64 `json:"rate,omitempty"`    // limits: bits per second, likewise
 	Bytes    int     `json:"bytes,omitempty"`   // footprint
-	Start    *Start  `json:"start,omitempty"`
-	Events   uint64  `json:"events,omitempty"` // end: how many lines there are between
+	// Flor is what the packet says to Flor, if the trace is of a queue pair that carries it.
+	Flor   *flor.Info `json:"flor,omitempty"`
+	Start  *Start     `json:"start,omitempty"`
+	Events uint64     `json:"events,omitempty"` // end: how many lines there are between
 }
 
 // Start describes the queue pair of a trace.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"sync/atomic"
 
+	"roced/internal/observe/flor"
 	"roced/mono"
 	"roced/qp"
 )
@@ -23,13 +24,15 @@ type Recorder struct {
 	closed     chan struct{}
 	gone       atomic.Bool
 
+	flor    bool // packets are read as Flor's
 	begun   bool // start has been written
 	written uint64
 }
 
 type entry struct {
-	now mono.Time
-	e   qp.TraceEvent
+	now  mono.Time
+	e    qp.TraceEvent
+	flor *flor.Info
 }
 
 var _ qp.Tracer = (*Recorder)(nil)
@@ -46,6 +49,10 @@ func NewThinRecorder(n int) *Recorder {
 	}
 	return newRecorder(size)
 }
+
+// ReadFlor makes it read what packets say to Flor, which takes memory for each. It comes before the first
+// event.
+func (r *Recorder) ReadFlor() { r.flor = true }
 
 func newRecorder(n int) *Recorder {
 	return &Recorder{ring: make([]entry, n), closed: make(chan struct{})}
@@ -64,7 +71,12 @@ func (r *Recorder) Trace(now mono.Time, e qp.TraceEvent) {
 		r.lost.Add(1)
 		return
 	}
-	r.ring[head&uint64(len(r.ring)-1)] = entry{now, e}
+	to := &r.ring[head&uint64(len(r.ring)-1)]
+	*to = entry{now: now, e: e}
+	if p := e.Packet; r.flor && p != nil {
+		to.flor = flor.Of(p.Opcode, p.Imm, p.Payload, true)
+	}
+	to.e.Packet = nil
 	r.head.Store(head + 1)
 }
 
@@ -95,7 +107,9 @@ func (r *Recorder) Drain(w *json.Encoder) error {
 	}
 	for tail, head := r.tail.Load(), r.head.Load(); tail != head; tail++ {
 		e := &r.ring[tail&uint64(len(r.ring)-1)]
-		err := w.Encode(newRecord(e.now-r.at, &e.e))
+		line := newRecord(e.now-r.at, &e.e)
+		line.Flor = e.flor
+		err := w.Encode(line)
 		r.tail.Store(tail + 1)
 		if err != nil {
 			return err

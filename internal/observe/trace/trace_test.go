@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"roced/bth"
+	"roced/flor/engine"
 	"roced/mono"
 	"roced/qp"
 	"roced/reorder"
@@ -116,6 +117,46 @@ func TestRecorder(t *testing.T) {
 	r.Closed()
 	r.Closed()
 	<-r.Done()
+}
+
+// A recorder that is told so reads what packets say to Flor, before they are another's.
+func TestRecorderReadsFlor(t *testing.T) {
+	h := engine.Header{Kind: engine.KindGrant, RN: 3, GN: 4, Message: 9, Key: 5, Addr: 6}
+	ack := engine.Ack{QPN: 18, Delay: 7}
+	ack.AddWrite(engine.MakeImm(false, 9, 2))
+	payload := make([]byte, engine.HeaderLen)
+	h.Put(payload)
+	write := bth.Packet{Opcode: bth.TransportUC | bth.OpWriteLastImm, Imm: uint32(engine.MakeImm(true, 9, 1))}
+	send := bth.Packet{Opcode: bth.TransportUC | bth.OpSendOnly, Payload: payload}
+	datagram := bth.Packet{Opcode: bth.TransportUD | bth.OpSendOnly, Payload: ack.Append(nil)}
+	want := map[bool]string{
+		true: `{"t":0,"event":"sent","psn":0,"flor":{"kind":"write","hint":true,"message":9,"chunk":1}}
+{"t":0,"event":"sent","psn":0,"flor":{"kind":"grant","rn":3,"gn":4,"message":9,"key":5,"addr":6}}
+{"t":0,"event":"received","psn":0,"verdict":"in-order","flor":{"kind":"ack","ack":{"qpn":18,"delay_ns":7,"wqes":[{"message":9,"chunk":2}]}}}
+`,
+		false: `{"t":0,"event":"sent","psn":0}
+{"t":0,"event":"sent","psn":0}
+{"t":0,"event":"received","psn":0,"verdict":"in-order"}
+`}
+	for _, flor := range []bool{true, false} {
+		r := newRecorder(4)
+		if flor {
+			r.ReadFlor()
+		}
+		r.Begin(0, Start{})
+		r.Trace(0, qp.TraceEvent{Kind: qp.TraceSent, Packet: &write})
+		r.Trace(0, qp.TraceEvent{Kind: qp.TraceSent, Packet: &send})
+		r.Trace(0, qp.TraceEvent{Kind: qp.TraceReceived, Packet: &datagram})
+		clear(payload)
+		var b bytes.Buffer
+		if err := r.Drain(json.NewEncoder(&b)); err != nil {
+			t.Fatal(err)
+		}
+		if _, got, _ := strings.Cut(b.String(), "\n"); got != want[flor] {
+			t.Errorf("written:\n%swant:\n%s", got, want[flor])
+		}
+		h.Put(payload)
+	}
 }
 
 // Events may be put in while others are written.
