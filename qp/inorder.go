@@ -159,7 +159,7 @@ func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 	a.trk.Receive(p.PSN, false)
 	switch {
 	case a.rnr:
-	case !a.gap || a.repeatsNAK(now):
+	case !a.gap && !a.pacesNAK(now) || a.repeatsNAK(now):
 		if !a.gap || p.PSN.After(a.highest) {
 			a.highest = p.PSN
 		}
@@ -175,6 +175,12 @@ func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 func (a *inOrder) repeatsNAK(now mono.Time) bool {
 	interval := a.trk.NAKInterval()
 	return interval > 0 && now.Sub(a.nakAt) >= interval
+}
+
+// pacesNAK reports whether the NAK of a new gap has to wait, since another one has just been sent: what
+// arrives later tells of it.
+func (a *inOrder) pacesNAK(now mono.Time) bool {
+	return a.trk.NAKPaced() && a.nakAt != 0 && now.Sub(a.nakAt) < a.trk.NAKInterval()
 }
 
 // nak schedules a NAK of the expected PSN.

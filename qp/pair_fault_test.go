@@ -9,6 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"roced/bth"
+	"roced/ccalgo"
+	"roced/mono"
 	"roced/reorder"
 	"roced/retrans"
 )
@@ -190,6 +192,40 @@ func TestPairNAKInterval(t *testing.T) {
 		ctr := p.ends[0].q.ctr
 		if timeouts, naks := ctr.LocalAckTimeoutErr, ctr.PacketSeqErr; (us == 0) != (timeouts == 1 && naks == 1) || (us > 0) != (timeouts == 0 && naks == 2) {
 			t.Errorf("interval of %v us: %d timeouts, %d NAKs", us, timeouts, naks)
+		}
+	}
+}
+
+// TestPairNAKPaced loses two packets shortly one after the other: the second NAK waits until the interval
+// has passed, if the responder paces them.
+func TestPairNAKPaced(t *testing.T) {
+	const interval = 100 * time.Microsecond
+	for _, paced := range []float64{0, 1} {
+		c := lossless
+		c.unacked, c.timeout = 1<<10, 14
+		c.profile = func() Profile {
+			return Profile{Tracker: tracker("strict", reorder.Params{"nak_interval_us": 100, "nak_paced": paced}),
+				Recovery: recovery("gobackn", retrans.Params{"nak_interval_us": 100}), Controller: ccalgo.NewStatic(ccalgo.Unlimited, 1e9)}
+		}
+		p := newPair(t, c)
+		l := newWorkload(p, 0)
+		l.add(WRWrite, 200*256, 0, rand.New(rand.NewPCG(5, 5)))
+		lose := map[bth.PSN]bool{bth.MakePSN(c.psn).Add(3): true, bth.MakePSN(c.psn).Add(20): true}
+		var naks []mono.Time
+		p.faults = func(_ int, k *bth.Packet) fault {
+			if k.Opcode.IsAck() && k.AETH.Syndrome == bth.SyndromePSNSeqErr {
+				naks = append(naks, p.now)
+			}
+			drop := len(k.Payload) > 0 && lose[k.PSN]
+			if drop {
+				lose[k.PSN] = false
+			}
+			return fault{drop: drop}
+		}
+		p.run(t)
+		l.verify(t)
+		if len(naks) != 2 || (naks[1].Sub(naks[0]) >= interval) != (paced == 1) {
+			t.Errorf("paced %v: NAKs at %v", paced, naks)
 		}
 	}
 }
