@@ -33,6 +33,9 @@ type Config struct {
 	Spin time.Duration
 }
 
+// setDefaults sets what is not set. Where the NICs are software and share processors with programs, round trips vary from a tenth
+// of a millisecond to some: times are longer than those of the engine, which are the paper's, windows begin larger, and
+// it takes more delay to make them, and chunks, smaller.
 func (c *Config) setDefaults() {
 	or(&c.Timeout, 12)
 	or(&c.AckClass, 0xc0)
@@ -50,18 +53,17 @@ func (c *Config) setDefaults() {
 	or(&e.MaxSend, 32<<10)
 	or(&e.Writes, 16)
 	or(&e.Partials, 8)
-	or(&e.MinRTO, 4*time.Millisecond)
-	or(&e.FirstRTO, 20*time.Millisecond)
+	or(&e.MinRTO, 20*time.Millisecond)
+	or(&e.FirstRTO, 50*time.Millisecond)
 	if e.Congestion == "" {
-		e.Congestion, e.CongestionWith = "swift", map[string]float64{"base_target_us": softwareTarget}
+		e.Congestion, e.CongestionWith = "swift", map[string]float64{"base_target_us": 5000, "initial_cwnd_packets": 256, "min_cwnd_packets": 32}
+	}
+	if e.Chunking == "" {
+		e.ChunkingWith = map[string]float64{"beta_min": 2, "beta_max": 8}
 	}
 	// Beside the user's messages there are credits, one at a time, and what was not answered.
 	e.Queue = c.Queue + c.Inbox + 1
 }
-
-// softwareTarget is Swift's base target in microseconds where the NICs are software, whose round trips are of some hundred
-// microseconds under load; the paper's 50 us (7.1) are those of hardware.
-const softwareTarget = 1000
 
 // check reports what the engine does not check itself.
 func (c *Config) check() error {

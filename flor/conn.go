@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"roced/flor/engine"
+	"roced/mono"
 	"roced/verbs"
 )
 
@@ -31,23 +32,25 @@ type Conn struct {
 	idle          chan struct{} // closed when nothing is under way; nil: nobody waits
 
 	// guarded by the Device
-	e        *engine.Conn
-	cm       *verbs.CMConn // once it stands
-	err      error
-	ops      []op
-	free     []uint32
-	under    int  // messages of the user that are under way
-	credit   int  // messages that the peer's inbox has room for
-	told     bool // the peer is being told of room in the inbox
-	calls    map[uint32]*call
-	lastCall uint32
-	waiting  []chan struct{}
-	unsaid   []uint32 // calls that get no answer
-	landed   int      // bytes of landing memory
-	revoking int      // messages that have come, and are delivered when no peer can write to them
-	over     bool     // the engine has told so
-	deaf     bool     // closed by its user
-	shut     bool
+	e          *engine.Conn
+	cm         *verbs.CMConn // once it stands
+	err        error
+	ops        []op
+	free       []uint32
+	under      int  // messages of the user that are under way
+	credit     int  // messages that the peer's inbox has room for
+	told       bool // the peer is being told of room in the inbox
+	calls      map[uint32]*call
+	lastCall   uint32
+	waiting    []chan struct{}
+	unsaid     []uint32  // calls that get no answer
+	landed     int       // bytes of landing memory
+	revoking   int       // messages that have come, and are delivered when no peer can write to them
+	over       bool      // the engine has told so
+	deaf       bool      // closed by its user
+	failed     mono.Time // when a queue pair has, until its WQEs go by another one
+	failedSlot int
+	shut       bool
 }
 
 // path is how to reach the peer.

@@ -73,7 +73,9 @@ type Counters struct {
 	Violations  uint64 // connections ended because the peer did what it must not
 	BadControl  uint64 // datagrams that are no acknowledgements, and no control of a peer's
 	Reconnects  uint64 // queue pairs connected anew
-	Copied      uint64 // messages copied out of the pool, because too many of its buffers were with the application
+	// Failover is how long it last took from a completion in error to the first message by a backup queue pair.
+	Failover time.Duration
+	Copied   uint64 // messages copied out of the pool, because too many of its buffers were with the application
 }
 
 // Open opens a NIC of roced.

@@ -90,6 +90,9 @@ func (n *nic) Post(q engine.QPN, w *engine.WQE) {
 		sges = append(sges, verbs.SGE{Addr: w.Data.Addr, Length: uint32(len(w.Data.Data)), LKey: w.Data.Key})
 	}
 	wr.SGEs = sges
+	if p.c.failed != 0 && p.slot != p.c.failedSlot {
+		d.ctr.Failover, p.c.failed = d.now().Sub(p.c.failed), 0
+	}
 	if p.state != pairUp || p.q.PostSend(wr) != nil {
 		// The NIC will not complete it, and neither what is posted afterwards.
 		p.tail--
@@ -160,6 +163,7 @@ func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 	if wc.Status != verbs.StatusSuccess {
 		kind = engine.Failed
 		if p.state == pairUp {
+			p.c.failed, p.c.failedSlot = now, p.slot
 			d.takeReceived()
 		}
 	}

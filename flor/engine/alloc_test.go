@@ -7,10 +7,12 @@ import (
 	"roced/mono"
 )
 
-// still is a NIC and a user that do nothing but remember the last WQE and the last acknowledgement.
+// still is a NIC and a user that do nothing but remember the WQEs that were not passed on and the last acknowledgement.
 type still struct {
 	script
-	wqe  WQE
+	wqes [64]WQE
+	head int
+	tail int
 	recv int
 	ack  [MaxAckLen]byte
 	n    int
@@ -18,7 +20,7 @@ type still struct {
 }
 
 func (s *still) Room(QPN) bool                             { return true }
-func (s *still) Post(_ QPN, w *WQE)                        { s.wqe = *w }
+func (s *still) Post(_ QPN, w *WQE)                        { s.wqes[s.tail%len(s.wqes)] = *w; s.tail++ }
 func (s *still) PostRecv(i int)                            { s.recv = i }
 func (s *still) PostAck(_ *Conn, b []byte)                 { s.n = copy(s.ack[:], b) }
 func (s *still) Revoke(uint32)                             {}
@@ -53,10 +55,22 @@ func newExchange(t testing.TB) *exchange {
 	return x
 }
 
-// pass takes the WQE that an end has posted to the other end, and the acknowledgement back.
+// pass takes the WQEs that an end has posted to the other end, and the acknowledgement back.
 func (x *exchange) pass(from int) {
 	a, b := &x.nics[from], &x.nics[1-from]
-	w := a.wqe
+	for ; a.head != a.tail; a.head++ {
+		x.deliver(a, b, &a.wqes[a.head%len(a.wqes)])
+	}
+	if b.n == 0 {
+		x.now = x.now.Add(120 * time.Microsecond)
+		b.e.OnTimeout(x.now)
+	}
+	n := b.n
+	b.n = 0
+	a.e.OnAck(x.now, testPeer, x.now, b.ack[:n])
+}
+
+func (x *exchange) deliver(a, b *still, w *WQE) {
 	x.now += 1000
 	a.e.Complete(x.now, &Completion{QP: 1, Kind: Sent, ID: w.ID, At: x.now})
 	cp := Completion{QP: 1, Kind: Written, Buf: b.recv, Bytes: uint32(len(w.Data.Data)), Imm: w.Imm, At: x.now}
@@ -67,13 +81,6 @@ func (x *exchange) pass(from int) {
 		cp.Kind, cp.Bytes = Received, cp.Bytes+HeaderLen
 	}
 	b.e.Complete(x.now, &cp)
-	if b.n == 0 {
-		x.now = x.now.Add(120 * time.Microsecond)
-		b.e.OnTimeout(x.now)
-	}
-	n := b.n
-	b.n = 0
-	a.e.OnAck(x.now, testPeer, x.now, b.ack[:n])
 }
 
 // TestNoAllocation: no message allocates, by SEND or by WRITE.

@@ -181,9 +181,13 @@ func (c *Conn) post(now mono.Time, p *piece, window uint64) {
 	*c.flights.Push() = flight{piece: *p, slot: uint8(c.active), posted: now}
 	c.inFlight += weight(p.n)
 	c.flying++
-	// The hint is for the last WQE in the window (Flor 5), be that full or all there is.
+	// The hint is for the last WQE in the window (Flor 5). If there is nothing more to send, and the window not full, the
+	// receiver's timer is soon enough.
 	next, from := c.choose(window)
-	hint := from == fromNowhere || c.inFlight+weight(next.n) > window
+	if from == fromNowhere {
+		next.n = c.e.cfg.Unit
+	}
+	hint := c.inFlight+weight(next.n) > window
 	w := &c.e.wqe
 	*w = WQE{ID: c.gn}
 	if p.m != nil {
@@ -218,7 +222,9 @@ func (c *Conn) pending() bool {
 // choose returns what is to be sent next, and where it waits: what was lost, then
 // requests and grants, then SENDs, then WRITEs.
 func (c *Conn) choose(window uint64) (p piece, from source) {
-	size := c.chunker.Size(window - min(c.inFlight, window))
+	// A chunk waits for a quarter of the window to be free: whatever acknowledgements free little by little, chunks do not
+	// become as little.
+	size := c.chunker.Size(max(window-min(c.inFlight, window), window/4))
 	send := min(size, c.e.cfg.MaxSend)
 	number := c.acked.holds(c.rn)
 	if a := c.again.Oldest(); a != nil {

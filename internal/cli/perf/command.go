@@ -67,6 +67,7 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 	for _, t := range Tests {
 		root.AddCommand(newTest(t))
 	}
+	root.AddCommand(newFlor())
 	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
 	return root
 }
