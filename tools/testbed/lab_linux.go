@@ -52,6 +52,7 @@ type LabOptions struct {
 	// packet or xdp, perhaps with more keys behind a comma; empty for a TAP.
 	Shared [2]string
 	Extra  string // YAML added to the NIC's entry, indented by four spaces
+	Daemon string // YAML added to the daemon's configuration: whole lines
 }
 
 // NewLab builds the network and starts both daemons.
@@ -95,7 +96,7 @@ func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 	if o.Shared[i] != "" || o.Loopback {
 		addrs = "" // the interface has them
 	}
-	text := fmt.Sprintf("run_dir: %q\nnics:\n  - name: %s\n%s    port: %s\n%s", h.RunDir, h.Device, addrs, port, o.Extra)
+	text := fmt.Sprintf("run_dir: %q\n%snics:\n  - name: %s\n%s    port: %s\n%s", h.RunDir, o.Daemon, h.Device, addrs, port, o.Extra)
 	if err := os.WriteFile(h.Config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

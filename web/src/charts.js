@@ -1,6 +1,6 @@
 // Charts of one time axis: zoomed and panned together, idle time compressed on demand.
 import uPlot from "uplot";
-import { el } from "./dom.js";
+import { el, setText } from "./dom.js";
 import { duration, short } from "./format.js";
 import { straight } from "./idle.js";
 import { colour, onTheme } from "./theme.js";
@@ -38,6 +38,7 @@ const marks = {
 export class Group {
   charts = [];
   axis = straight;
+  skipped = []; // {from, to}: seconds of which there are no data
   #range = null; // of places, that the reader has chosen; null follows the data
   #span = 0; // seconds that are shown of data that grow; 0 for all
   #end = [0, 1];
@@ -50,6 +51,7 @@ export class Group {
   setAxis(axis) {
     const times = this.#range?.map((x) => this.axis.from(x));
     this.axis = axis;
+    this.paused?.(axis.gaps.length);
     if (times) this.#range = times.map((t) => axis.to(t));
   }
 
@@ -135,8 +137,9 @@ export class Chart {
   /** scale shows the part that the group shows, and values as far as they go there. */
   scale() {
     if (!this.#plot) return;
-    const [min, max] = this.group.range;
+    const [min, max] = this.group.range, [from, to] = [min, max].map((x) => this.group.axis.from(x));
     this.#plot.setScale("x", { min, max });
+    this.element.setAttribute("aria-description", `from ${duration(from, (to - from) / 1000)} to ${duration(to, (to - from) / 1000)}`);
   }
 
   rebuild() {
@@ -200,6 +203,7 @@ export class Chart {
     c.beginPath();
     c.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
     c.clip();
+    this.#skipped(u, c);
     this.#gaps(u, c);
     c.lineWidth = r;
     const from = lower(x, min), to = lower(x, max, true);
@@ -220,11 +224,35 @@ export class Chart {
     c.restore();
   }
 
+  // #skipped hatches where events were left out.
+  #skipped(u, c) {
+    const { top, left, width, height } = u.bbox, [min, max] = this.group.range, step = 8 * devicePixelRatio;
+    c.strokeStyle = colour("line");
+    c.lineWidth = devicePixelRatio;
+    for (const s of this.group.skipped) {
+      const a = this.group.axis.to(s.from), b = this.group.axis.to(s.to);
+      if (b < min || a > max) continue;
+      const x = Math.max(u.valToPos(a, "x", true), left), w = Math.min(u.valToPos(b, "x", true), left + width) - x;
+      c.save();
+      c.beginPath();
+      c.rect(x, top, w, height);
+      c.clip();
+      c.beginPath();
+      for (let at = x - height - (x % step); at < x + w; at += step) {
+        c.moveTo(at, top + height);
+        c.lineTo(at + height, top);
+      }
+      c.stroke();
+      c.restore();
+    }
+  }
+
   // #gaps shows where idle time was taken out, and how much.
   #gaps(u, c) {
     c.fillStyle = colour("gap");
     c.font = `${11 * devicePixelRatio}px system-ui`;
     c.textBaseline = "top";
+    c.textAlign = "left";
     let free = -Infinity;
     for (const g of this.group.axis.gaps) {
       const a = u.valToPos(g.at, "x", true), b = u.valToPos(g.at + g.width, "x", true);
@@ -254,9 +282,10 @@ function lower(sorted, v, beyond = false) {
 /** controls are the buttons of a group. */
 export function controls(group, { idle, spans }) {
   const button = (text, label, f) => el("button", { type: "button", text, "aria-label": label, title: label, onclick: f });
-  const box = el("input", { type: "checkbox", onchange: () => idle(box.checked) });
+  const box = el("input", { type: "checkbox", onchange: () => idle(box.checked) }), pauses = el("span");
+  group.paused = (n) => setText(pauses, n ? ` (${n} pause${n > 1 ? "s" : ""})` : "");
   const parts = [button("◀", "Earlier", () => group.pan(-0.5)), button("▶", "Later", () => group.pan(0.5)), button("+", "Zoom in", () => group.zoom(2)),
-    button("−", "Zoom out", () => group.zoom(0.5)), button("All", "Show all", () => group.show(null)), el("label", {}, box, " compress idle time")];
+    button("−", "Zoom out", () => group.zoom(0.5)), button("All", "Show all", () => group.show(null)), el("label", {}, box, " compress idle time", pauses)];
   if (spans) {
     const select = el("select", { "aria-label": "Seconds shown", onchange: () => group.setSpan(Number(select.value)) },
       ...spans.map((s) => el("option", { value: s, text: s ? `last ${s} s` : "all" })));

@@ -18,7 +18,14 @@ export function whole(v) {
 /** duration writes seconds, so exact that steps of so many seconds differ. */
 export function duration(s, step = 0) {
   const [unit, name] = Math.abs(s) >= 1 || step >= 1 ? [1, "s"] : Math.abs(s) >= 1e-3 || step >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
-  let digits = Math.abs(s / unit) >= 100 ? 0 : 2;
-  if (step > 0) for (digits = 0; digits < 6 && Math.abs(Math.round((step / unit) * 10 ** digits) - (step / unit) * 10 ** digits) > 1e-6; ) digits++;
+  const digits = step > 0 ? places(step / unit) : Math.abs(s / unit) >= 100 ? 0 : 2;
   return s === 0 ? "0" : (s / unit).toFixed(digits) + "\u202f" + name;
+}
+
+// places is how many a multiple of step needs behind the point: all of them, or two that differ.
+function places(step) {
+  const most = Math.min(Math.max(Math.ceil(-Math.log10(step)) + 1, 0), 6);
+  let n = 0;
+  while (n < most && Math.abs(Math.round(step * 10 ** n) - step * 10 ** n) > 1e-6) n++;
+  return n;
 }

@@ -18,7 +18,7 @@ const status = document.getElementById("status");
 function connection(text) {
   if (status.textContent === text) return;
   status.textContent = text;
-  status.dataset.state = text === "live" ? "live" : "other";
+  status.dataset.state = text;
   if (text !== "live" && text !== "paused") say(text);
 }
 

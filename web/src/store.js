@@ -30,14 +30,16 @@ class Unwrap {
   }
 }
 
-/** Store holds a trace. Times are seconds since its start. */
+/** Store holds a trace. Times are seconds since the first packet: a queue pair may have been connected long before. */
 export class Store {
   start = null;
   end = null;
   events = 0;
   count = { sent: 0, again: 0, ack: 0, timeout: 0, received: 0 };
   times = []; // of all events: where nothing happens is idle
+  skipped = []; // {from, to}: where events were left out
   version = 0;
+  #zero = null; // when that was
   #psns = { sequence: new Unwrap(), responses: new Unwrap() };
 
   /** bounded says that old points are given up for new ones. */
@@ -55,7 +57,10 @@ export class Store {
   }
 
   #event(r) {
-    const t = r.t / 1e9;
+    const packet = r.event !== "limits" && r.event !== "footprint";
+    if (r.event === "skipped") return this.#skip((r.t - (this.#zero ?? r.t)) / 1e9);
+    if (packet) this.#zero ??= r.t;
+    const t = this.#zero === null ? 0 : (r.t - this.#zero) / 1e9;
     this.events++;
     if (r.psn !== undefined && r.event !== "received") this.#sequence(t, r);
     const of = r.response ? 1 : 0;
@@ -75,8 +80,13 @@ export class Store {
         if (r.rtt_ns) this.#put("rtt", t, of, r.rtt_ns / 1e9);
         break;
     }
-    if (r.event !== "limits" && r.event !== "footprint") this.times.push(t);
+    if (packet) this.times.push(t);
     if (this.bounded && this.times.length > keep * 1.25) this.times.splice(0, this.times.length - keep);
+  }
+
+  #skip(to) {
+    this.skipped.push({ from: this.times.at(-1) ?? to, to });
+    this.times.push(to);
   }
 
   #sequence(t, r) {

@@ -46,19 +46,17 @@ export class TraceView {
     const s = this.store;
     if (this.#drawn === s.version || !s.times.length) return;
     this.#drawn = s.version;
-    this.group.setAxis(this.#idle ? compress(s.times) : straight);
+    this.group.setAxis(this.#idle ? compress(s.times, s.skipped) : straight);
+    this.group.skipped = s.skipped;
     this.group.extent(s.times[0], s.times[s.times.length - 1]);
     for (const c of this.charts) c.set(this.#data(c), this.#words(c));
   }
 
-  // #data are those of a chart. What was said before the first packet is put there: a queue pair may have been
-  // connected long before. Lines go on to the end.
+  // #data are those of a chart. Lines go on to the end.
   #data(c) {
     let { t, v } = this.store.charts[c.name];
-    const first = this.store.times[0], end = this.store.times.at(-1);
-    if (!t.length) return { t, v };
-    if (t[0] < first) t = t.map((x) => Math.max(x, first));
-    if (t.at(-1) < end) {
+    const end = this.store.times.at(-1);
+    if (t.length && t.at(-1) < end) {
       t = [...t, end];
       v = v.map((values, i) => [...values, c.series[i].mark ? null : (values.findLast((x) => x !== null) ?? null)]);
     }

@@ -59,6 +59,7 @@ func Read(r io.Reader) (*Trace, error) {
 			t.Start = *rec.Start
 		case rec.Event == "end":
 			t.Lost, err = rec.Lost, nil
+		case rec.Event == "skipped": // the last line has the sum
 		case len(t.Records) == maxRecords:
 			return nil, fmt.Errorf("trace: more than %d events", maxRecords)
 		default:
@@ -80,7 +81,7 @@ func Read(r io.Reader) (*Trace, error) {
 // check refuses what no recorder writes and the pictures could not show.
 func (r *Record) check() error {
 	switch r.Event {
-	case "start", "end", "limits", "footprint":
+	case "start", "end", "limits", "footprint", "skipped":
 	case "sent", "ack", "received", "timeout":
 		if r.PSN == nil {
 			return fmt.Errorf("%s without a PSN", r.Event)

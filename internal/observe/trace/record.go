@@ -15,7 +15,7 @@ import (
 
 // Record is one line of a trace. Fields that an event does not have are left out. PSNs
 // are those of the wire; Event says which fields there are (qp.TraceKind), besides the
-// first line, "start", and the last one, "end".
+// first line, "start", the last one, "end", and "skipped", which stands for events up to then that found no room.
 type Record struct {
 	T        int64   `json:"t"` // nanoseconds since the start
 	Event    string  `json:"event"`
@@ -31,7 +31,7 @@ type Record struct {
 	RTT      int64   `json:"rtt_ns,omitempty"`
 	Verdict  string  `json:"verdict,omitempty"` // in-order, held, duplicate, beyond, refused
 	Degree   uint32  `json:"degree,omitempty"`  // out-of-order degree: PSN - expected
-	Lost     uint64  `json:"lost,omitempty"`    // timeout: PSNs; end: events that found no room
+	Lost     uint64  `json:"lost,omitempty"`    // timeout: PSNs; skipped, end: events that found no room
 	Window   *uint64 `json:"window,omitempty"`  // limits: bytes, absent if there is no limit
 	Rate     *uint64 `json:"rate,omitempty"`    // limits: bits per second, likewise
 	Bytes    int     `json:"bytes,omitempty"`   // footprint

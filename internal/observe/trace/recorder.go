@@ -23,6 +23,7 @@ type Recorder struct {
 	at         mono.Time // of start; set before it
 	closed     chan struct{}
 	gone       atomic.Bool
+	skipped    entry // since the last event that found room; of the NIC's thread
 
 	flor    bool // packets are read as Flor's
 	begun   bool // start has been written
@@ -33,6 +34,17 @@ type entry struct {
 	now  mono.Time
 	e    qp.TraceEvent
 	flor *flor.Info
+	lost uint64 // if it stands for so many events, the last of which was now
+}
+
+// record is the line of e, of a trace that began at start.
+func (e *entry) record(start mono.Time) Record {
+	if e.lost > 0 {
+		return Record{T: int64(e.now - start), Event: "skipped", Lost: e.lost}
+	}
+	line := newRecord(e.now-start, &e.e)
+	line.Flor = e.flor
+	return line
 }
 
 var _ qp.Tracer = (*Recorder)(nil)
@@ -66,10 +78,20 @@ func (r *Recorder) Begin(now mono.Time, s Start) {
 
 // Trace implements qp.Tracer.
 func (r *Recorder) Trace(now mono.Time, e qp.TraceEvent) {
-	head := r.head.Load()
-	if head-r.tail.Load() == uint64(len(r.ring)) {
+	head, needed := r.head.Load(), uint64(1)
+	if r.skipped.lost > 0 {
+		needed = 2
+	}
+	if head-r.tail.Load()+needed > uint64(len(r.ring)) {
 		r.lost.Add(1)
+		r.skipped.now = now
+		r.skipped.lost++
 		return
+	}
+	if r.skipped.lost > 0 {
+		r.ring[head&uint64(len(r.ring)-1)] = r.skipped
+		head++
+		r.skipped.lost = 0
 	}
 	to := &r.ring[head&uint64(len(r.ring)-1)]
 	*to = entry{now: now, e: e}
@@ -107,14 +129,14 @@ func (r *Recorder) Drain(w *json.Encoder) error {
 	}
 	for tail, head := r.tail.Load(), r.head.Load(); tail != head; tail++ {
 		e := &r.ring[tail&uint64(len(r.ring)-1)]
-		line := newRecord(e.now-r.at, &e.e)
-		line.Flor = e.flor
-		err := w.Encode(line)
-		r.tail.Store(tail + 1)
-		if err != nil {
+		line := e.record(r.at)
+		r.tail.Store(tail + 1) // from here on e is another one's
+		if err := w.Encode(line); err != nil {
 			return err
 		}
-		r.written++
+		if line.Event != "skipped" {
+			r.written++
+		}
 	}
 	return nil
 }

@@ -285,7 +285,16 @@ func TestThinRecorder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if written, lost := r.Counts(); written != 2*8 || lost != 2*92 {
+	if written, lost := r.Counts(); written != 8+7 || lost != 92+93 {
 		t.Errorf("%d events, %d lost", written, lost)
+	}
+	if err := r.Finish(enc); err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(b.String(), `{"t":1,"event":"skipped","lost":92}`+"\n"); n != 1 {
+		t.Errorf("%d times it says what it has left out:\n%s", n, &b)
+	}
+	if tr, err := Read(&b); err != nil || len(tr.Records) != 15 || tr.Lost != 185 {
+		t.Errorf("read again: %+v, %v", tr, err)
 	}
 }

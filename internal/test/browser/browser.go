@@ -9,11 +9,11 @@ import (
 	"os"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 
@@ -154,12 +154,12 @@ func (p *Page) Wait(expression string) {
 	lab.Eventually(p.t, lab.Limit, expression, func() bool { return Eval[bool](p, "Boolean("+expression+")") })
 }
 
-// Picture returns the whole page, or, if it is not 100, of such a quality, as JPEG.
+// Picture returns what the window shows, as PNG.
 func (p *Page) Picture() []byte {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(p.ctx, lab.Limit)
 	defer cancel()
-	png, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	r, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
 	lab.Must(p.t, err)
-	return png
+	return r.Data
 }
