@@ -66,5 +66,5 @@ func (s *Shard) follow(now mono.Time) bool {
 	s.touched = now
 	s.transmit()
 	s.passQuestions()
-	return s.rouse || s.held != nil || s.due() < s.until
+	return s.rouse || s.unsent || s.due() < s.until
 }

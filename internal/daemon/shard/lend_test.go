@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -129,17 +130,18 @@ func eventually(t *testing.T, what string, cond func() bool) {
 // TestFollow: what a closure has left to be done is done by who has borrowed the NIC, or the loop wakes up.
 func TestFollow(t *testing.T) {
 	now, until := Now(), mono.Never
-	ask := func(s *Shard) {
+	many := func(s *Shard, n int) {
 		err := s.nic.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
-		if err == nil {
-			to := rocev2.GIDOf(netip.MustParseAddr("10.0.0.2"))
+		for i := range n {
+			to := rocev2.GIDOf(netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + i)}))
 			from, _, _ := s.nic.Source(to)
-			err = s.nic.ResolveNeighbour(now, to, from.Index, func(mono.Time, error) {})
+			err = errors.Join(err, s.nic.ResolveNeighbour(now, to, from.Index, func(mono.Time, error) {}))
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	ask := func(s *Shard) { many(s, 1) }
 	for _, c := range []struct {
 		name  string
 		full  bool
@@ -152,6 +154,7 @@ func TestFollow(t *testing.T) {
 		{"a frame, and a timer that ends the sleep too late", false, until, ask, true, true},
 		{"a frame, and a sleep that ends before", false, now, ask, false, true},
 		{"a frame for which there is no room", true, now, ask, true, false},
+		{"more frames than a turn may send", false, now, func(s *Shard) { many(s, txBudget) }, true, true},
 		{"a bell more", false, now, func(s *Shard) { s.rouse = true }, true, false},
 		{"queue pairs that may be broken", false, until, func(s *Shard) { s.scanned = 0 }, true, false},
 	} {

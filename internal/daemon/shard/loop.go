@@ -159,6 +159,7 @@ func (s *Shard) linkState(now mono.Time, err error) {
 // transmit gives the NIC's frames to the port.
 func (s *Shard) transmit() bool {
 	now := Now()
+	s.unsent = true
 	if s.held != nil && !s.send(now, s.held) {
 		return false
 	}
@@ -166,6 +167,7 @@ func (s *Shard) transmit() bool {
 	for ; n < txBudget; now = Now() {
 		f := s.nic.PollTransmit(now)
 		if f == nil {
+			s.unsent = false
 			break
 		}
 		n++

@@ -85,6 +85,7 @@ type Shard struct {
 	bells    []*Bell
 	listen   int // the bell that was listened to last
 	buf      []byte
+	unsent   bool          // transmit has stopped before it had sent all
 	held     *rocev2.Frame // a frame that the port had no room for
 	heldFrm  rocev2.Frame
 	heldBuf  []byte
