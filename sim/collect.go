@@ -103,6 +103,7 @@ func (p *sampler) Handle(now engine.Time, _ int32) {
 	x := result.Sample{At: now, Goodput: float64(placed-p.placed) * 8 / p.s.cfg.Sample.Seconds(),
 		Pauses: pauses - p.pauses, Paused: paused - p.paused}
 	p.placed, p.pauses, p.paused = placed, pauses, paused
+	x.PausedLinks, x.PauseTrees, x.PauseDepth = n.PauseTrees()
 	for i := range n.Switches() {
 		sw := &n.Switches()[i]
 		x.Queued += sw.Queued()
@@ -126,7 +127,11 @@ func (s *Simulation) finish() {
 	r, n, now := &s.result, s.cluster.Network(), s.eng.Now()
 	r.Ended, r.Unfinished, r.Failed = now, s.runner.Running(), s.runner.Failed()
 	c := s.cluster.Counters()
-	r.Retransmitted, r.Timeouts = c.RetransmittedPackets, c.LocalAckTimeoutErr
+	r.Retransmitted, r.Timeouts, r.Duplicates = c.RetransmittedPackets, c.LocalAckTimeoutErr, c.DuplicateRequest
+	if s.inside != nil {
+		s.inside.Finish(now.Mono())
+		r.Inside = s.inside.Result()
+	}
 	r.Events, r.Stray = s.eng.Fired(), s.cluster.Stray
 	r.Drops = map[string]uint64{}
 	for why := range fabric.Reasons {

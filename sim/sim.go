@@ -40,6 +40,7 @@ import (
 	"roced/qp"
 	"roced/sim/engine"
 	"roced/sim/fabric"
+	"roced/sim/inside"
 	"roced/sim/nic"
 	"roced/sim/result"
 	"roced/sim/workload"
@@ -77,6 +78,9 @@ type Config struct {
 	Payload uint64
 	// Check looks at the invariants of the network at each sample and in the end.
 	Check bool
+	// Inside has queue pairs tell what they do, for Result.Inside: all but those that Opened has traced
+	// for itself.
+	Inside bool
 	// Opened is shown each connection when it has been made, for tracing; may be nil.
 	Opened func(first, second *nic.QP, f *workload.Flow)
 }
@@ -105,6 +109,7 @@ type Simulation struct {
 	sampler sampler
 	events  eventTimer
 	path    []*fabric.Link // scratch
+	inside  *inside.Inside // nil if it was not asked for
 }
 
 // New builds the network and its hosts.
@@ -137,6 +142,10 @@ func New(c Config) (*Simulation, error) {
 	if c.QP.MaxUnacked == 0 {
 		c.QP.MaxUnacked = s.unacked(rtt)
 	}
+	if c.Inside {
+		s.inside = inside.New(c.Graph.Hosts)
+		c.Opened = s.watchInside(c.QP.MaxUnacked, c.Opened)
+	}
 	s.runner = workload.NewRunner(s.cluster, workload.Config{QP: c.QP, Persistent: c.Persistent, Ideal: s.ideal, Ended: s.ended, Opened: c.Opened})
 	s.cfg = c
 	for _, a := range c.Apps {
@@ -156,6 +165,17 @@ func New(c Config) (*Simulation, error) {
 	}
 	s.result.Name, s.result.Seed, s.result.Profile = c.Name, c.Seed, c.Profile
 	return s, nil
+}
+
+// watchInside has both ends of a connection tell what they do, and then calls opened, if there is one.
+func (s *Simulation) watchInside(outstanding uint32, opened func(first, second *nic.QP, f *workload.Flow)) func(first, second *nic.QP, f *workload.Flow) {
+	return func(first, second *nic.QP, f *workload.Flow) {
+		s.inside.Watch(first, outstanding)
+		s.inside.Watch(second, outstanding)
+		if opened != nil {
+			opened(first, second, f)
+		}
+	}
 }
 
 // Cluster returns the simulated NICs and their network.

@@ -10,6 +10,7 @@ import (
 	"roced/sim"
 	"roced/sim/engine"
 	"roced/sim/fabric"
+	"roced/sim/inside"
 	"roced/sim/nic"
 	"roced/sim/result"
 	"roced/sim/scenario"
@@ -75,7 +76,7 @@ type probe struct {
 	watch   bool      // keep conns
 	begin   map[string]snapshot
 	end     map[string]snapshot
-	tracks  *tracks
+	inside  *inside.Inside
 }
 
 // snapshot is how much there was at an instant.
@@ -98,8 +99,8 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 		p.mtu = 1000
 	}
 	for _, n := range numbers {
-		if slices.Contains(traced, n.Of) && p.tracks == nil {
-			p.tracks = newTracks(c.Graph.Hosts)
+		if slices.Contains(traced, n.Of) && p.inside == nil {
+			p.inside = inside.New(c.Graph.Hosts)
 		}
 		if !slices.Contains(timed, n.Of) {
 			continue
@@ -110,7 +111,7 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 			c.Events = append(c.Events, sim.Event{At: engine.Time(n.End), Do: func(net *fabric.Network) { p.end[n.Name] = p.look(net, &n) }})
 		}
 	}
-	if p.watch || p.tracks != nil {
+	if p.watch || p.inside != nil {
 		c.Opened = p.opened
 	}
 	return p
@@ -124,8 +125,8 @@ func (p *probe) opened(first, second *nic.QP, f *workload.Flow) {
 	if p.watch {
 		p.conns = append(p.conns, to)
 	}
-	if p.tracks != nil {
-		to.Trace(p.tracks.open(to.Host()))
+	if p.inside != nil {
+		p.inside.Watch(to, 0)
 	}
 }
 
@@ -162,7 +163,7 @@ func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
 	case slices.Contains(timed, n.Of):
 		return p.timed(n)
 	case slices.Contains(traced, n.Of):
-		return p.tracks.number(n, r.Ended)
+		return ofInside(p.inside, n, r.Ended)
 	case n.Of == "query":
 		return pick(n.Take, queries(r, n))
 	case slices.Contains(ofMany, n.Of):
@@ -343,4 +344,41 @@ func pick(take string, values []float64) float64 {
 		return sum * sum / (float64(d.Count) * squares)
 	}
 	return math.NaN()
+}
+
+// ofInside is a number that queue pairs tell of.
+func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 {
+	in.Finish(ended.Mono())
+	switch n.Of {
+	case "degree":
+		if part := parts[n.Take]; part > 0 {
+			return in.Degree(part)
+		}
+		return in.Degree(1)
+	case "early":
+		return in.Early()
+	case "copied":
+		return 100 * in.Ahead()
+	case "pool":
+		// What a connection has lost to another one it says with its next packet only; then the pool has
+		// been full.
+		return min(100*float64(in.Pool())*8/1024, 100)
+	case "state":
+		return mostOrMean(n.Take)(in.State())
+	case "state-nic":
+		return mostOrMean(n.Take)(in.Host(ended.Seconds()))
+	}
+	return math.NaN()
+}
+
+// parts are those that percentiles do not exceed.
+var parts = map[string]float64{"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+
+func mostOrMean(take string) func(most int, mean float64) float64 {
+	return func(most int, mean float64) float64 {
+		if take == "max" {
+			return float64(most)
+		}
+		return mean
+	}
 }

@@ -31,6 +31,9 @@ type Sample struct {
 	Pauses       uint64      `json:"pauses" parquet:"pauses"`           // PFC frames since the last sample
 	Paused       engine.Time `json:"paused_ps" parquet:"paused_ps"`     // of all links together since then
 	Goodput      float64     `json:"goodput_bps" parquet:"goodput_bps"` // payload that got into memory since then
+	PausedLinks  int         `json:"paused_links" parquet:"paused_links"`
+	PauseTrees   int         `json:"pause_trees" parquet:"pause_trees"`           // links that are paused for no other one, the roots
+	PauseDepth   int         `json:"pause_tree_depth" parquet:"pause_tree_depth"` // paused links one behind the other, at most
 }
 
 // Queue is how much waited before a link at an instant.
@@ -52,6 +55,18 @@ type Port struct {
 	Paused  engine.Time `json:"paused_ps" parquet:"paused_ps"` // how long it was stopped
 }
 
+// Inside is what transports did.
+type Inside struct {
+	Packets       uint64       `json:"packets"`             // of requests that came
+	Ahead         float64      `json:"ahead_of_gap"`        // part of their payload that came ahead of a gap
+	Degree        Distribution `json:"out_of_order_degree"` // how far ahead of the expected packet, in packets
+	StateMost     int          `json:"state_bytes_most"`    // of a connection, to track that
+	StateMean     float64      `json:"state_bytes_mean"`
+	HostStateMost int          `json:"host_state_bytes_most"` // of all connections to a host
+	RTT           Distribution `json:"rtt_us"`                // as senders measure it
+	RTTError      Distribution `json:"rtt_error_us"`          // how far that is from the truth, one way or the other
+}
+
 // Result is all of that.
 type Result struct {
 	Name    string      `json:"name"`
@@ -67,11 +82,14 @@ type Result struct {
 	Stray         uint64            `json:"stray_packets"` // for queue pairs that had been closed
 	Marked        uint64            `json:"marked_packets"`
 	Retransmitted uint64            `json:"retransmitted_packets"`
+	Duplicates    uint64            `json:"duplicate_packets"` // that their receivers had already, so that they were sent again in vain
 	Timeouts      uint64            `json:"timeouts"`
 	Pauses        uint64            `json:"pauses"`
 	Paused        engine.Time       `json:"paused_ps"` // of all links together
 	Peak          int64             `json:"peak_queue_bytes"`
 	CPU           []cpushare.Share  `json:"cpu,omitempty"` // where time went, if that was asked for
+
+	Inside *Inside `json:"inside,omitempty"` // if that was asked for
 
 	Flows   []Flow   `json:"-"`
 	Samples []Sample `json:"-"`

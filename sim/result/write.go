@@ -42,7 +42,7 @@ func (r *Result) WriteText(w io.Writer) {
 		r.Name, r.Profile, r.Seed, r.Ended.Seconds()*1e3, r.Transmissions)
 	fmt.Fprintf(w, "%d messages done, %d unfinished, %d failed; goodput %.2f Gb/s, Jain's index %.3f\n",
 		len(r.Flows), r.Unfinished, r.Failed, r.Goodput()/1e9, r.Jain())
-	fmt.Fprintf(w, "packets: %d marked, %d sent again after %d timeouts and NAKs", r.Marked, r.Retransmitted, r.Timeouts)
+	fmt.Fprintf(w, "packets: %d marked, %d sent again after %d timeouts and NAKs, %d in vain", r.Marked, r.Retransmitted, r.Timeouts, r.Duplicates)
 	for _, why := range sortedKeys(r.Drops) {
 		fmt.Fprintf(w, ", %d lost: %s", r.Drops[why], why)
 	}
@@ -56,7 +56,24 @@ func (r *Result) WriteText(w io.Writer) {
 		row(b.name(), b)
 	}
 	row("all", r.All())
+	r.Inside.write(w)
 	r.writeCPU(w)
+}
+
+// write writes what transports did, if that is known.
+func (i *Inside) write(w io.Writer) {
+	if i == nil {
+		return
+	}
+	fmt.Fprintf(w, "\n%-22s %10s  %9s %9s %9s %9s %9s\n", "inside", "", "50 %", "95 %", "99 %", "99.9 %", "most")
+	row := func(name, unit string, d Distribution) {
+		fmt.Fprintf(w, "%-22s %10s  %9.4g %9.4g %9.4g %9.4g %9.4g\n", name, unit, d.P50, d.P95, d.P99, d.P999, d.Max)
+	}
+	row("out-of-order degree", "packets", i.Degree)
+	row("round trips measured", "us", i.RTT)
+	row("their distance", "us", i.RTTError)
+	fmt.Fprintf(w, "%.2f %% of the payload came ahead of a gap; state of a connection: at most %d bytes, in the mean %.1f; of a host at most %d\n",
+		100*i.Ahead, i.StateMost, i.StateMean, i.HostStateMost)
 }
 
 // writeCPU writes where time went.

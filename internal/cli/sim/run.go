@@ -37,6 +37,7 @@ type runOptions struct {
 	check   bool
 	quiet   bool
 	profile bool
+	inside  bool
 }
 
 func (a *app) run() *cobra.Command {
@@ -67,6 +68,7 @@ Progress goes to standard error, with an estimate of the time left where the end
 	f.StringArrayVar(&o.queues, "queue", nil, "LINK: note the queue of a switch before this link, too")
 	f.BoolVar(&o.check, "check", false, "check that no byte is lost or made out of nothing while running")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	f.BoolVar(&o.inside, "inside", false, "tell what transports did: out-of-order degrees, bytes of state, round trips and how true they are")
 	f.BoolVar(&o.profile, "profile", false, "say how long each part of the simulator took")
 	return c
 }
@@ -145,7 +147,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	c.Check, c.Queues = r.o.check, r.o.queues
+	c.Check, c.Queues, c.Inside = r.o.check, r.o.queues, r.o.inside
 	if c.Opened, err = r.tracers(c.Graph.Hosts); err != nil {
 		return nil, err
 	}
