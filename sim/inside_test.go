@@ -10,14 +10,14 @@ import (
 	"roced/sim/workload"
 )
 
-// insideOf sends a message of 50 packets with fault rules on one of two links.
+// insideOf sends a message of 500 packets with fault rules on one of two links.
 func insideOf(t *testing.T, profile, link string, rules ...string) *result.Result {
 	t.Helper()
 	s, err := sim.New(sim.Config{
 		Graph:   fabric.Star(fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}, 2),
 		Switch:  func(_, _ int) fabric.SwitchConfig { return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 1 << 20}} },
 		Profile: profile, Inside: true, Faults: map[string][]string{link: rules},
-		Apps: []workload.App{&workload.OpenLoop{Next: workload.List([]workload.Planned{{Dst: 1, Bytes: 50_000}})}},
+		Apps: []workload.App{&workload.OpenLoop{Next: workload.List([]workload.Planned{{Dst: 1, Bytes: 500_000}})}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func insideOf(t *testing.T, profile, link string, rules ...string) *result.Resul
 func TestInside(t *testing.T) {
 	r := insideOf(t, "irn", "h0-s0", "tx drop psn=+3 n=1")
 	in := r.Inside
-	if in.Packets != 50 || in.Degree.Max < 2 || in.Ahead < 0.5 || in.StateMost == 0 || in.HostStateMost < in.StateMost {
+	if in.Packets != 500 || in.Degree.Max < 2 || in.Ahead < 0.05 || in.StateMost == 0 || in.HostStateMost < in.StateMost {
 		t.Errorf("a packet was lost: %+v", in)
 	}
 	// Four links of 1 us, and what a packet and its acknowledgement take to enter them.
@@ -43,6 +43,10 @@ func TestInside(t *testing.T) {
 	}
 	if r.Retransmitted != 1 || r.Duplicates != 0 {
 		t.Errorf("%d sent again, %d in vain", r.Retransmitted, r.Duplicates)
+	}
+	// Its acknowledgements tell of packets ahead of the gap, too.
+	if in := insideOf(t, "eunomia", "h0-s0", "tx drop psn=+3 n=1").Inside; in.RTT.Count == 0 || in.RTTError.Max > 0.1 {
+		t.Errorf("round trips of eunomia %+v, wrong by %+v", in.RTT, in.RTTError)
 	}
 	if in := insideOf(t, "irn", "h0-s0").Inside; in.Degree.Max != 0 || in.Ahead != 0 {
 		t.Errorf("nothing was lost: %+v", in)

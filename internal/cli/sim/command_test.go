@@ -121,7 +121,7 @@ func TestRun(t *testing.T) {
 
 // TestProfile: --profile tells of each part, and of the fabric more than of applications.
 func TestProfile(t *testing.T) {
-	code, out, diag := rocesim("run", scenarios+"permutation.yaml", "--set", "workload.0.size=2MB", "--profile", "-q", "--json")
+	code, out, diag := rocesim("run", scenarios+"permutation.yaml", "--set", "workload.0.size=6MB", "--profile", "-q", "--json")
 	var r struct{ CPU []cpushare.Share }
 	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || len(r.CPU) != len(parts)+1 {
 		t.Fatalf("code %d, %v\n%s%s", code, err, out, diag)
