@@ -58,8 +58,12 @@ func factory(algorithm string, make func(reader) Controller) Factory {
 }
 
 // New makes a controller of the algorithm that the name says; the empty name is
-// none.
+// none. It is one queue pair's alone, whatever p says about sharing (SplitSharing).
 func New(algorithm string, p Params) (Controller, error) {
+	p, _, err := SplitSharing(p)
+	if err != nil {
+		return nil, err
+	}
 	if algorithm == "" {
 		algorithm = "none"
 	}

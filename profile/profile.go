@@ -122,6 +122,10 @@ var rules = []rule{
 		"paths that acknowledgements clock need the path that only those of the profile mp-rdma echo"},
 	{func(_ bth.Profile, s Spec) bool { return s.Paths.Name == "mp-rdma" && windowless(s.Congestion) },
 		"acknowledgements clock packets within a window: mp-rdma's paths need congestion control that has one"},
+	{func(_ bth.Profile, s Spec) bool {
+		_, by, err := ccalgo.SplitSharing(s.Congestion.Params)
+		return err == nil && by != ccalgo.PerQueuePair && s.Paths.Name == "mp-rdma"
+	}, "acknowledgements clock packets within a window: mp-rdma's paths need one of each queue pair's own"},
 	{func(_ bth.Profile, s Spec) bool { return s.Recovery.Name == "melo" && s.Reorder.Name != "melo" },
 		"the recovery melo rebuilds what is missing from the holes that only the receiver melo tells of"},
 	{func(_ bth.Profile, s Spec) bool {
@@ -148,17 +152,19 @@ func Validate(name string, s Spec) error {
 }
 
 // Maker makes the plug-ins of the queue pairs of one NIC, which share the memory of
-// receiver structures that are the NIC's: MELO's bits pools and Eunomia's blocks.
+// receiver structures that are the NIC's: MELO's bits pools and Eunomia's blocks; and congestion control, if
+// that is not each one's own.
 type Maker struct {
 	link Link
 	// By name and parameters of the memory.
 	trackers   map[string]reorder.Factory
 	recoveries map[string]retrans.Factory
+	controls   map[string]*ccalgo.Shares
 }
 
 // NewMaker returns a maker for a NIC on that link.
 func NewMaker(link Link) *Maker {
-	return &Maker{link: link, trackers: map[string]reorder.Factory{}, recoveries: map[string]retrans.Factory{}}
+	return &Maker{link: link, trackers: map[string]reorder.Factory{}, recoveries: map[string]retrans.Factory{}, controls: map[string]*ccalgo.Shares{}}
 }
 
 // New makes the plug-ins of one queue pair.
@@ -185,7 +191,7 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	p.Tracker = made(keep, m.tracker, s.Reorder)
 	p.Recovery = made(keep, m.recovery, s.Recovery)
 	p.Paths = made(keep, paths, s.Paths)
-	p.Controller = made(keep, control, s.Congestion)
+	p.Controller = made(keep, m.control, s.Congestion)
 	if !p.Kind.Extended() { // READ responses are not acknowledged
 		return p, err
 	}
@@ -193,7 +199,7 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	p.ResponseRecovery = made(keep, m.recovery, s.Recovery)
 	p.ResponsePaths = made(keep, paths, s.Paths)
 	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own
-		p.ResponseControl = made(keep, control, s.Congestion)
+		p.ResponseControl = made(keep, m.control, s.Congestion)
 	}
 	return p, err
 }

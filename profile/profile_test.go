@@ -54,6 +54,8 @@ func TestMixtures(t *testing.T) {
 		{"eunomia", profile.Spec{Recovery: part("selective")}, ""},
 		{"eunomia", profile.Spec{Reorder: part("mp-rdma")}, ""},
 		{"rc", profile.Spec{Congestion: part("swift")}, ""},
+		{"rc", profile.Spec{Congestion: profile.Part{Name: "dctcp", Params: map[string]float64{"per_destination": 1}}}, ""},
+		{"mp-rdma", profile.Spec{Congestion: profile.Part{Name: "dctcp", Params: map[string]float64{"per_destination": 1}}}, "each queue pair's own"},
 		{"rc", profile.Spec{Reorder: part("mp-rdma")}, "standard packets"},
 		{"rc", profile.Spec{Recovery: part("selective")}, "standard packets"},
 		{"rc", profile.Spec{Paths: part("spray")}, "standard packets"},

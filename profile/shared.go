@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	"roced/bitpool"
+	"roced/ccalgo"
 	"roced/param"
 	"roced/reorder"
 	"roced/retrans"
@@ -84,6 +85,19 @@ func (m *Maker) tracker(p Part) (reorder.Tracker, error) {
 		m.trackers[key] = f
 	}
 	return m.trackers[key](own)
+}
+
+// control makes a congestion control, or a queue pair's part of one.
+func (m *Maker) control(p Part) (ccalgo.Controller, error) {
+	own, by, err := ccalgo.SplitSharing(p.Params)
+	if err != nil || by == ccalgo.PerQueuePair {
+		return control(p)
+	}
+	key := fmt.Sprint(p.Name, p.Params)
+	if m.controls[key] == nil {
+		m.controls[key] = ccalgo.NewShares(p.Name, own, by)
+	}
+	return m.controls[key].New()
 }
 
 // recovery makes a loss recovery.

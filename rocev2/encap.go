@@ -5,6 +5,7 @@ import (
 
 	"roced/bth"
 	"roced/mono"
+	"roced/qp"
 )
 
 // maxHdrLen is Ethernet, IPv6 and UDP.
@@ -92,6 +93,15 @@ func (n *NIC) setQPNs(p *path, local, remote bth.QPN) {
 		label = label * 0x9e3779b1 >> 26 // one of socketPorts
 	}
 	p.setSourcePort(label)
+}
+
+// flowOf is where packets go, if their port is that of p.
+func (p *path) flowOf() qp.Flow {
+	f := qp.Flow{Dst: p.dst}
+	if p.hdrLen > 0 {
+		f.Port = binary.BigEndian.Uint16(p.hdr[p.hdrLen-udpLen:])
+	}
+	return f
 }
 
 // releasePath ends the use of p. A packet that waits for the next frame of p is

@@ -219,6 +219,7 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	}
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
 		n.setQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
+		q.core.SetFlow(q.path.flowOf())
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:
@@ -289,6 +290,7 @@ func (n *NIC) reset(q *QueuePair) {
 	if q.rq != nil {
 		q.rq.Reset()
 	}
+	q.core.ClearFlow()
 	n.releasePath(&q.path)
 	q.av = AddressVector{}
 }
@@ -303,6 +305,7 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	n.detachAll(q)
 	q.core.CloseTrace()
 	q.core.Free()
+	q.core.ClearFlow()
 	n.releasePath(&q.path)
 	for mw := q.windows.first; mw != nil; mw = q.windows.first {
 		mw.unbind()

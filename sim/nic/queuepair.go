@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -212,6 +213,11 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	if a.PathMTU.Bytes() > n.k.cfg.MTU {
 		return fmt.Errorf("a path MTU of %d bytes is more than the NICs' %d", a.PathMTU.Bytes(), n.k.cfg.MTU)
 	}
+	if q.typ != qp.UD {
+		f := qp.Flow{Port: q.port}
+		binary.BigEndian.PutUint32(f.Dst[12:], uint32(q.peerHost))
+		q.core.SetFlow(f)
+	}
 	now := n.k.eng.Now().Mono()
 	for _, step := range steps[q.typ] {
 		a.State = step.state
@@ -302,6 +308,7 @@ func (q *QP) Close() {
 		n.paused = slices.DeleteFunc(n.paused, func(p *QP) bool { return p == q })
 	}
 	q.core.CloseTrace()
+	q.core.ClearFlow()
 	if err := q.core.Modify(n.k.eng.Now().Mono(), qp.Attr{}, qp.AttrState); err != nil {
 		panic(fmt.Sprintf("a queue pair cannot be reset: %v", err)) // it always can (IBTA vol.1 10.3.1.1)
 	}

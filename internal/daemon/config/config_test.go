@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"roced/ccalgo"
 	"roced/qp"
 	"roced/retrans"
 	"roced/rocev2"
@@ -33,6 +35,47 @@ func TestExamples(t *testing.T) {
 	for _, name := range names {
 		if _, err := Load(name); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestPersonalities: NICs of vendors, each with what the Flor paper says of its congestion control; what
+// is not known is called a guess.
+func TestPersonalities(t *testing.T) {
+	for name, want := range map[string]struct {
+		algorithm string
+		sharing   ccalgo.Sharing
+		window    bool
+	}{
+		"cx4": {"dcqcn", ccalgo.PerDestination, false}, "cx5": {"dcqcn", ccalgo.PerDestination, false},
+		"e810": {"dcqcn", ccalgo.PerFiveTuple, true}, "p2100g": {"dctcp", ccalgo.PerQueuePair, true},
+	} {
+		path := filepath.Join("../../../configs/personalities", name+".yaml")
+		c, err := Load(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		x := &c.NICs[0].Congestion
+		_, by, err := ccalgo.SplitSharing(x.Params)
+		if x.Algorithm != want.algorithm || by != want.sharing || err != nil {
+			t.Errorf("%s: %s, shared by %d, %v", name, x.Algorithm, by, err)
+		}
+		p, err := c.NICs[0].Maker()("")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		p.Controller.Reset(1024)
+		if window, _ := p.Controller.Limits(); (window != ccalgo.Unlimited) != want.window {
+			t.Errorf("%s: a window of %d bytes", name, window)
+		}
+		if _, shared := p.Controller.(ccalgo.Bound); shared != (by != ccalgo.PerQueuePair) {
+			t.Errorf("%s: shared: %v", name, shared)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(text), "guess") {
+			t.Errorf("%s says nothing of guesses: %v", name, err)
 		}
 	}
 }
