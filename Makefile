@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|test/papers)$$')
 
-.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss compare interop interop-short generate web bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -167,6 +167,9 @@ web: ## put the live page together of web/ (docs/page.md); the result is committ
 
 bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
 	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/bench-loss.md
+
+bench-flor: build ## calls by Flor beside WRITEs and plain RC, with losses, write docs/bench-flor.md
+	$(GO) run ./tools/florbench -bin $(BIN) -out docs/bench-flor.md
 
 bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/bench-sim.md
 	$(GO) run ./tools/simbench -bin $(BIN) -out docs/bench-sim.md

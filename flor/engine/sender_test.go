@@ -1,0 +1,69 @@
+package engine
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestHint: what does not fill the window has no hint, although there is nothing more to send.
+func TestHint(t *testing.T) {
+	s, c := newScript(t, Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 4 << 10}})
+	for i := range 4 {
+		s.send(t, c, 1, uint64(i), 1<<10)
+		if h := s.header(i); h.Hint != (i == 3) {
+			t.Errorf("SEND %d: hint %v", i, h.Hint)
+		}
+	}
+}
+
+// TestQuarter: what acknowledgements free little by little does not make chunks as little.
+func TestQuarter(t *testing.T) {
+	s, c := newScript(t, Config{Congestion: "static", CongestionWith: map[string]float64{"window_bytes": 32 << 10}})
+	c.chunker = fixedChunks(2 << 10)
+	s.send(t, c, 1, 1, 32<<10)
+	if len(s.wqes) != 16 {
+		t.Fatalf("%d WQEs", len(s.wqes))
+	}
+	c.chunker = smallest{8 << 10}
+	s.send(t, c, 1, 2, 32<<10)
+	for i := range 4 {
+		s.left(2, i, 2)
+		if s.ack(2, 2, 0, s.wqes[i].ID); len(s.wqes) != 16+(i+1)/4 {
+			t.Errorf("%d WQEs after %d acknowledgements", len(s.wqes), i+1)
+		}
+	}
+	if n := len(s.wqes[len(s.wqes)-1].Data.Data); n != 8<<10 {
+		t.Errorf("a chunk of %d bytes", n)
+	}
+}
+
+// smallest is a chunker that would take what there is room for, but no more than so much.
+type smallest struct{ fixedChunks }
+
+func (c smallest) Size(acwnd uint64) uint32 { return uint32(min(acwnd, uint64(c.fixedChunks))) }
+
+// TestDisconnected: a queue pair that the peer has left is left, too, and what was under way goes by a backup.
+func TestDisconnected(t *testing.T) {
+	s, c := newScript(t, Config{})
+	s.send(t, c, 1, 1, 1<<10)
+	s.e.Disconnected(2, 1)
+	if !slices.Equal(s.gone, []QPN{1}) || c.Primary() != 2 || len(s.wqes) != 2 || s.qps[1] != 2 {
+		t.Errorf("disconnected %v, sends by %d, %d WQEs", s.gone, c.Primary(), len(s.wqes))
+	}
+	if s.e.Disconnected(3, 1); len(s.gone) != 1 {
+		t.Error("left twice")
+	}
+}
+
+// TestLastAck: what has come is acknowledged before a connection ends.
+func TestLastAck(t *testing.T) {
+	s, c := newScript(t, Config{})
+	s.receive(1, Header{Kind: KindMessage, RN: 0, GN: 5, Message: 1, Length: 1, Tag: 7}, "x", 0)
+	if len(s.acks) != 0 {
+		t.Fatal("acknowledged at once")
+	}
+	c.Close(2)
+	if len(s.acks) != 1 || s.acks[0].Len() != 1 {
+		t.Errorf("%+v", s.acks)
+	}
+}

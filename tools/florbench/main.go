@@ -1,0 +1,22 @@
+// Command florbench measures calls by Flor on real frames between two network namespaces, beside WRITEs of roceperf and the
+// same calls by plain RC, and writes a report. Figures of one run are compared with each other only.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+)
+
+func main() {
+	b := bench{}
+	flag.StringVar(&b.bin, "bin", "bin", "folder of the programs")
+	flag.IntVar(&b.seconds, "seconds", 2, "length of each measurement")
+	flag.IntVar(&b.rounds, "rounds", 3, "measurements of each kind; the median counts")
+	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
+	flag.Parse()
+	if err := b.run(*out); err != nil {
+		fmt.Fprintln(os.Stderr, "florbench:", err)
+		os.Exit(1)
+	}
+}

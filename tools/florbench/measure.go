@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"roced/tools/testbed"
+)
+
+// bench measures.
+type bench struct {
+	bin             string
+	seconds, rounds int
+}
+
+// subject is what is measured: a test of roceperf flor, with its options, of which those behind both are the server's, too.
+type subject struct {
+	name, test, both, client string
+}
+
+// sample is one measurement.
+type sample struct {
+	Gbps      float64 `json:"gbps"`
+	PerSecond float64 `json:"calls_per_second"`
+	CPUMicros float64 `json:"cpu_us_per_call"`
+	Latency   struct {
+		P50 float64 `json:"p50_us"`
+		P99 float64 `json:"p99_us"`
+	} `json:"latency"`
+	Counters struct {
+		WQEs, AcksReceived, Switches, Reconnects uint64
+		Failover                                 int64
+	} `json:"counters"`
+}
+
+// writes stands for WRITEs of roceperf, instead of calls.
+const writes = "write-bw"
+
+// measure runs a subject once.
+func (b *bench) measure(l *testbed.Lab, s *subject, seconds int) (r sample, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+30)*time.Second)
+	defer cancel()
+	if s.test == writes {
+		p, err := l.Perf(ctx, filepath.Join(l.Dir, "oob"), append([]string{writes, "-D", fmt.Sprint(seconds, "s")}, strings.Fields(s.client)...)...)
+		return sample{Gbps: p.Gbps, PerSecond: p.MessagesPerSecond}, err
+	}
+	perf := filepath.Join(b.bin, "roceperf")
+	both := strings.Fields(s.both)
+	server := append([]string{perf, "flor", "serve", "--run-dir", l.Host[1].RunDir}, both...)
+	client := append([]string{perf, "flor", s.test, l.Host[1].Addr, "--run-dir", l.Host[0].RunDir, "--json", "-D", fmt.Sprint(seconds, "s")}, both...)
+	client = append(client, strings.Fields(s.client)...)
+	text, err := l.Pair(ctx, server, client, func(ctx context.Context) error { return listens(ctx, l) })
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(text), &r)
+}
+
+// listens waits until somebody listens beside host 1.
+func listens(ctx context.Context, l *testbed.Lab) error {
+	for {
+		text, err := l.Ctl(ctx, 1, "res", "cm_id", "--json")
+		if err != nil || strings.Contains(text, "LISTEN") {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// medians measures subjects in turns, so that all meet the same noise.
+func (b *bench) medians(l *testbed.Lab, subjects []subject) ([]sample, error) {
+	all := make([][]sample, len(subjects))
+	for range b.rounds {
+		for i := range subjects {
+			r, err := b.measure(l, &subjects[i], b.seconds)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", subjects[i].name, err)
+			}
+			all[i] = append(all[i], r)
+		}
+	}
+	out := make([]sample, len(subjects))
+	for i := range all {
+		slices.SortFunc(all[i], func(a, b sample) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
+		out[i] = all[i][len(all[i])/2]
+		fmt.Fprintf(os.Stderr, "  %-44s %8.2f Gb/s %10.0f a second\n", subjects[i].name, out[i].Gbps, out[i].PerSecond)
+	}
+	return out, nil
+}
+
+// lab runs f on two NICs, which have the keys of extra.
+func (b *bench) lab(extra string, f func(*testbed.Lab) error) (err error) {
+	dir, err := os.MkdirTemp("", "roced-flor")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	l, err := testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, Extra: extra})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if _, err := b.measure(l, &subject{test: "lat", both: "-c plain"}, 1); err != nil { // the NICs get to know each other
+		return err
+	}
+	return f(l)
+}
+
+// failover breaks the queue pair in use of a connection by RC, while calls go by it, and returns what the client saw.
+func (b *bench) failover(l *testbed.Lab) (sample, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	broken := make(chan error, 1)
+	go func() {
+		qpn, err := primary(ctx, l)
+		if err == nil {
+			err = l.SetFaults(ctx, 0, fmt.Sprintf("tx drop qpn=%#x count=2000", qpn))
+		}
+		broken <- err
+	}()
+	r, err := b.measure(l, &subject{test: "rate", both: "-c rc", client: "-q 1 -t 4"}, 2)
+	cancel()
+	if err = errors.Join(err, <-broken); err != nil {
+		return r, err
+	}
+	return r, l.SetFaults(context.Background(), 0)
+}
+
+// primary waits until there is a connection, and returns the number of its first queue pair at host 1.
+func primary(ctx context.Context, l *testbed.Lab) (uint32, error) {
+	for {
+		text, err := l.Ctl(ctx, 1, "res", "qp", "--json")
+		if err != nil {
+			return 0, err
+		}
+		var list []struct {
+			QP struct {
+				QPN         uint32
+				Type, State string
+			}
+		}
+		if err := json.Unmarshal([]byte(text), &list); err != nil {
+			return 0, fmt.Errorf("rocectl res qp: %w", err)
+		}
+		least := uint32(0)
+		for _, r := range list {
+			if r.QP.Type == "RC" && r.QP.State == "RTS" && (least == 0 || r.QP.QPN < least) {
+				least = r.QP.QPN
+			}
+		}
+		if least != 0 {
+			time.Sleep(300 * time.Millisecond) // calls are under way by then; if not, there is nothing to be measured, and that is told
+			return least, nil
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
