@@ -92,7 +92,7 @@ func (d *Device) ackCompleted(now mono.Time, wc *verbs.WC) {
 			id = from.id
 		}
 		if b = b[grhLen:wc.ByteLen]; b[0] == 0 { // an acknowledgement begins with a number of 24 bits
-			d.eng.OnAck(now, id, d.stamp(wc, now), b)
+			d.eng.OnAck(now, id, wc.Time, b)
 		} else if !d.takeControl(now, from, b) {
 			d.ctr.BadControl++
 		}

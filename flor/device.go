@@ -16,14 +16,13 @@ import (
 // Device is a NIC with an engine, and the goroutine that drives it. Its connections may be used by any number of
 // goroutines.
 type Device struct {
-	cfg   Config
-	begun time.Time
-	ctx   *verbs.Context
-	cm    *verbs.CM
-	pd    *verbs.PD
-	ch    *verbs.CompChannel
-	gids  []verbs.GID
-	mtu   verbs.MTU
+	cfg  Config
+	ctx  *verbs.Context
+	cm   *verbs.CM
+	pd   *verbs.PD
+	ch   *verbs.CompChannel
+	gids []verbs.GID
+	mtu  verbs.MTU
 
 	ackCQ, sendCQ, recvCQ *verbs.CQ // in the order in which they are polled (Flor 4.1)
 	srq                   *verbs.SRQ
@@ -87,7 +86,7 @@ func Open(cfg Config) (*Device, error) {
 	if cfg.RunDir == "" {
 		cfg.RunDir = verbs.DefaultRunDir()
 	}
-	d := &Device{cfg: cfg, begun: time.Now(), quit: make(chan struct{}), kicked: make(chan struct{}, 1),
+	d := &Device{cfg: cfg, quit: make(chan struct{}), kicked: make(chan struct{}, 1),
 		pairs: map[uint32]*pair{}, conns: map[*Conn]struct{}{}, joining: map[*pair]struct{}{},
 		peers: map[ackAddr]*peer{}}
 	if err := d.open(); err != nil {
@@ -192,11 +191,8 @@ func (d *Device) openEngine() (err error) {
 	return d.err
 }
 
-// now is the time.
-func (d *Device) now() mono.Time { return mono.Time(time.Since(d.begun)) + 1 }
-
-// stamp is when a completion came into being. What verbs offers is the software's time when it is polled.
-func (d *Device) stamp(_ *verbs.WC, now mono.Time) mono.Time { return now }
+// now is the time, on the NIC's clock.
+func (d *Device) now() mono.Time { return d.ctx.Now() }
 
 // MaxMessage is the length of the longest message.
 func (d *Device) MaxMessage() int { return d.cfg.Engine.MaxMessage() }

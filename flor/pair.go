@@ -137,6 +137,7 @@ func (n *nic) Disconnect(q engine.QPN, again bool) {
 			p.flushed = true
 			p.drained()
 			d.leave()
+			d.kick() // what was flushed is there, and nothing may tell the loop so
 		})
 	case pairReady, pairJoining:
 		if p.going && p.state == pairReady {
@@ -167,7 +168,7 @@ func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 			d.takeReceived()
 		}
 	}
-	p.completed(now, id, kind, d.stamp(wc, now))
+	p.completed(now, id, kind, wc.Time)
 }
 
 // received takes a completion of the shared receive queue.
@@ -180,7 +181,7 @@ func (d *Device) received(now mono.Time, wc *verbs.WC) {
 		}
 		return
 	}
-	cp := engine.Completion{QP: engine.QPN(wc.QPN), Kind: engine.Received, Buf: int(wc.WRID), Bytes: wc.ByteLen, Imm: engine.Imm(wc.Imm), At: d.stamp(wc, now)}
+	cp := engine.Completion{QP: engine.QPN(wc.QPN), Kind: engine.Received, Buf: int(wc.WRID), Bytes: wc.ByteLen, Imm: engine.Imm(wc.Imm), At: wc.Time}
 	if wc.Opcode == verbs.WCRecvWithImm {
 		cp.Kind = engine.Written
 	}

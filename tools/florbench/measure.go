@@ -67,7 +67,7 @@ func (b *bench) measure(l *testbed.Lab, s *subject, seconds int) (r sample, err 
 // listens waits until somebody listens beside host 1.
 func listens(ctx context.Context, l *testbed.Lab) error {
 	for {
-		text, err := l.Ctl(ctx, 1, "res", "cm_id", "--json")
+		text, err := l.Ctl(ctx, 1, "res", "show", "cm_id", "--json")
 		if err != nil || strings.Contains(text, "LISTEN") {
 			return err
 		}
@@ -137,7 +137,7 @@ func (b *bench) failover(l *testbed.Lab) (sample, error) {
 // primary waits until there is a connection, and returns the number of its first queue pair at host 1.
 func primary(ctx context.Context, l *testbed.Lab) (uint32, error) {
 	for {
-		text, err := l.Ctl(ctx, 1, "res", "qp", "--json")
+		text, err := l.Ctl(ctx, 1, "res", "show", "qp", "--json")
 		if err != nil {
 			return 0, err
 		}
