@@ -134,32 +134,32 @@ func (b *bench) failover(l *testbed.Lab) (sample, error) {
 	return r, l.SetFaults(context.Background(), 0)
 }
 
-// primary waits until there is a connection, and returns the number of its first queue pair at host 1.
+// primary waits until calls go by a connection, and returns the number of the queue pair at host 1 that they go to.
 func primary(ctx context.Context, l *testbed.Lab) (uint32, error) {
+	before := map[uint32]uint32{} // PSNs by number
 	for {
-		text, err := l.Ctl(ctx, 1, "res", "show", "qp", "--json")
+		text, err := l.Ctl(ctx, 0, "res", "show", "qp", "--json")
 		if err != nil {
 			return 0, err
 		}
 		var list []struct {
 			QP struct {
-				QPN         uint32
-				Type, State string
-			}
+				Num  uint32 `json:"qpn"`
+				Type string `json:"type"`
+				Dest uint32 `json:"dest_qpn"`
+				PSN  uint32 `json:"sq_psn"`
+			} `json:"qp"`
 		}
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			return 0, fmt.Errorf("rocectl res qp: %w", err)
+			return 0, fmt.Errorf("rocectl res: %w", err)
 		}
-		least := uint32(0)
 		for _, r := range list {
-			if r.QP.Type == "RC" && r.QP.State == "RTS" && (least == 0 || r.QP.QPN < least) {
-				least = r.QP.QPN
+			psn, known := before[r.QP.Num]
+			if r.QP.Type == "RC" && known && psn != r.QP.PSN && r.QP.Dest != 0 {
+				return r.QP.Dest, nil
 			}
+			before[r.QP.Num] = r.QP.PSN
 		}
-		if least != 0 {
-			time.Sleep(300 * time.Millisecond) // calls are under way by then; if not, there is nothing to be measured, and that is told
-			return least, nil
-		}
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
