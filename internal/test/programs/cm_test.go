@@ -101,6 +101,11 @@ var cmPrograms = []struct {
 	{"riostream", "riostream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", ""},
 }
 
+// lateRping is what befalls rping since 65 now and then: a thread is told by poll() that there is an event, and waits for it
+// in rdma_get_cm_event(), but the main thread has destroyed the identifier meanwhile, and its events with it. So it
+// would wait with a kernel that has RDMA.
+var lateRping = map[string]string{"rping": "hangs for"}
+
 // TestConnectionManager runs the programs of librdmacm.
 func TestConnectionManager(t *testing.T) {
 	lab.Need(t, "rping")
@@ -118,7 +123,7 @@ func TestConnectionManager(t *testing.T) {
 			return append([]string{program}, strings.Fields(p.both+" "+strings.ReplaceAll(own, "%s", addr))...)
 		}
 		rungs = append(rungs, rung{group: "librdmacm", name: strings.TrimSpace(name + " " + p.both + ipVersion(p.ipv6)),
-			server: fill(p.server, p.onServer), client: fill(p.client, p.onClient), ready: cmListens,
+			server: fill(p.server, p.onServer), client: fill(p.client, p.onClient), ready: cmListens, race: lateRping[p.client],
 			check: says(p.serverSays, p.clientSays)})
 	}
 	for _, group := range []string{"239.10.0.1", "ff15::99"} {
@@ -135,10 +140,17 @@ func TestConnectionManager(t *testing.T) {
 func TestTimes(t *testing.T) {
 	lab.Need(t, "cmtime")
 	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
-	runAll(t, l, []rung{{group: "librdmacm", name: "cmtime -c 20", common: []string{"cmtime", "-c", "20"},
-		client: []string{"-s", l.Host[serverHost].Addr}, ready: cmListens,
+	addr := l.Host[serverHost].Addr
+	cmtime := rung{group: "librdmacm", name: "cmtime -c 20", common: []string{"cmtime", "-c", "20"},
+		client: []string{"-s", addr}, ready: cmListens,
 		// It opens its TCP port behind the other one, and up to 44 it has none and does not end.
-		endless: true, race: "Connection refused"}})
+		endless: true, race: "Connection refused"}
+	if release() == "sid" { // since 60 both sides are told who begins
+		cmtime.common = append(cmtime.common, "-C", addr)
+		cmtime.server, cmtime.client = []string{"-L", "-b", addr}, []string{"-b", l.Host[clientHost].Addr}
+		cmtime.ready = func(_ *lab.Lab, server *lab.Proc) error { return server.Listens(7471) }
+	}
+	runAll(t, l, []rung{cmtime})
 	l.NoClients()
 }
 

@@ -55,7 +55,7 @@ func TestProfiles(t *testing.T) {
 			runAll(t, l, onProfile(name, rungs))
 			only := newLab(t, "    profile: "+name+"\n"+patient)
 			rping := rung{name: "rping -C 20 -V", common: strings.Fields("rping -C 20 -V -a " + only.Host[serverHost].Addr),
-				server: []string{"-s"}, client: []string{"-c"}, ready: cmListens}
+				server: []string{"-s"}, client: []string{"-c"}, ready: cmListens, race: lateRping["rping"]}
 			runAll(t, only, onProfile(name, []rung{rping, perftestCM(only, "ib_send_bw -R -c RC", "")}))
 			only.NoClients()
 		})
