@@ -10,7 +10,11 @@ from pyverbs.device import Context, get_device_list
 from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
-import pyverbs.enums as e
+
+try:
+    import pyverbs.enums as e
+except ImportError:  # since 58
+    import pyverbs.libibverbs_enums as e
 
 
 def use(context):
