@@ -12,20 +12,21 @@ from pyverbs.pd import PD
 from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 
 try:
-    import pyverbs.enums as e
+    from pyverbs.enums import IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC
 except ImportError:  # since 58
-    import pyverbs.libibverbs_enums as e
+    from pyverbs.libibverbs_enums import ibv_access_flags, ibv_qp_type
+    IBV_ACCESS_LOCAL_WRITE, IBV_QPT_RC = ibv_access_flags.IBV_ACCESS_LOCAL_WRITE, ibv_qp_type.IBV_QPT_RC
 
 
 def use(context):
     """Makes one of everything, and lets it go."""
     with PD(context) as pd, CompChannel(context) as channel:
-        with CQ(context, 100, None, channel) as cq, MR(pd, 10000, e.IBV_ACCESS_LOCAL_WRITE) as mr:
+        with CQ(context, 100, None, channel) as cq, MR(pd, 10000, IBV_ACCESS_LOCAL_WRITE) as mr:
             cq.req_notify()
             mr.write("hello", 5)
             assert mr.read(5, 0) == b"hello"
             cap = QPCap(max_send_wr=10, max_recv_wr=10, max_send_sge=1, max_recv_sge=1)
-            with QP(pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=cq, rcq=cq, cap=cap), QPAttr()) as qp:
+            with QP(pd, QPInitAttr(qp_type=IBV_QPT_RC, scq=cq, rcq=cq, cap=cap), QPAttr()) as qp:
                 return qp.qp_num
 
 
