@@ -71,7 +71,7 @@ func others() []program {
 			server: "echo hello | nc.traditional -l -p 5002", client: "nc.traditional $SERVER 5002 </dev/null & sleep 2; kill $!; true"},
 		{group: "rsockets (librspreload)", name: "curl", need: "nc.traditional", says: "hello", ready: listensCM, endless: true,
 			server: "printf 'HTTP/1.0 200 OK\\r\\nContent-Length: 6\\r\\n\\r\\nhello\\n' | nc.traditional -l -p 5003", client: "curl -s http://$SERVER:5003/",
-			fails: map[string]string{"11": closesUnused, "13": blockingOnly}},
+			fails: map[string]string{"11": closesUnused, "13": blockingOnly, "sid": closesUnused}},
 		{group: "rsockets (librspreload)", name: "iperf3", need: "iperf3", server: "iperf3 -s -1", client: "iperf3 -c $SERVER -t 1", ready: listensCM,
 			fails: map[string]string{"11": otherSocket, "12": otherSocket, "13": cancels}},
 		{group: "rsockets (librspreload)", name: "nc.openbsd", need: "nc.openbsd", says: "hello", ready: listensCM, endless: true,
