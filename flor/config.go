@@ -35,7 +35,7 @@ type Config struct {
 
 // setDefaults sets what is not set. Where the NICs are software and share processors with programs, round trips vary from a tenth
 // of a millisecond to some: times are longer than those of the engine, which are the paper's, windows begin larger, and
-// it takes more delay to make them, and chunks, smaller.
+// it takes more delay to make them, and chunks, smaller; chunks are larger, since each wakes two programs.
 func (c *Config) setDefaults() {
 	or(&c.Timeout, 12)
 	or(&c.AckClass, 0xc0)
@@ -59,7 +59,7 @@ func (c *Config) setDefaults() {
 		e.Congestion, e.CongestionWith = "swift", map[string]float64{"base_target_us": 5000, "initial_cwnd_packets": 256, "min_cwnd_packets": 32}
 	}
 	if e.Chunking == "" {
-		e.ChunkingWith = map[string]float64{"beta_min": 2, "beta_max": 8}
+		e.ChunkingWith = map[string]float64{"beta_min": 2, "beta_max": 8, "max_bytes": 256 << 10, "bdp_bytes": 256 << 10}
 	}
 	// Beside the user's messages there are credits, one at a time, and what was not answered.
 	e.Queue = c.Queue + c.Inbox + 1
