@@ -6,9 +6,9 @@ TOOLS := roced rocectl roceperf rocesim
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|test/papers)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers)$$')
 
-.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -151,6 +151,9 @@ bench: setup build ## measure against other software, write docs/benchmarks.md
 BEFORE ?=
 compare: build ## measure this build beside another one, whose programs are in BEFORE
 	$(GO) run ./tools/compare -before "$(BEFORE)" -bin $(BIN)
+
+bench-page: build ## what it costs when somebody looks at the live page
+	$(GO) run ./tools/compare -watched -bin $(BIN) -rounds 10
 
 interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/interop*.md
 	$(GO) run ./tools/interop -bin $(BIN) -out docs/interop.md

@@ -116,12 +116,12 @@ func (r *Result) slowdownSVG() []byte {
 			}
 		}
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", x+group/2, plotBottom+14, k.name())
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10" fill="#777777">n = %d</text>`+"\n", x+group/2, plotBottom+28, k.Slowdown.Count)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10" fill="#666666">n = %d</text>`+"\n", x+group/2, plotBottom+28, k.Slowdown.Count)
 	}
 	for n, s := range statistics {
 		key(&b, trace.Left+n*70, s.colour, s.name)
 	}
-	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end" fill="#777777">of n messages of that size; 1 is an empty network</text>`+"\n", trace.Width-trace.Right, trace.Height-10)
+	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="end" fill="#666666">of n messages of that size; 1 is an empty network</text>`+"\n", trace.Width-trace.Right, trace.Height-10)
 	fmt.Fprint(&b, "</svg>\n")
 	return b.Bytes()
 }

@@ -1,7 +1,7 @@
 // Command compare measures two builds of the programs beside each other: both labs exist at
 // once and take turns, measurement by measurement, so that they meet the same noise. What it
 // prints are ratios: of throughput for messages of one and of 64 packets, with and without
-// loss, and of latency, for each transport profile.
+// loss, and of latency, for each transport profile. Or it measures what the live page costs.
 package main
 
 import (
@@ -55,9 +55,14 @@ func main() {
 	seconds := flag.Float64("seconds", 1, "length of each measurement")
 	rounds := flag.Int("rounds", 5, "measurements of each kind and build; ratios are of the medians")
 	only := flag.String("only", "", "measure only what contains this in its line of the report")
+	watched := flag.Bool("watched", false, "instead of two builds, measure -bin without and with somebody who looks at its live page")
 	flag.Parse()
 	c := comparison{bins: [2]string{*before, *after}, length: time.Duration(*seconds * float64(time.Second)), rounds: *rounds, only: *only}
-	if err := c.run(); err != nil {
+	run := c.run
+	if *watched {
+		run = c.watched
+	}
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "compare:", err)
 		os.Exit(1)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // colours of the events that are shown below the curve.
-var colours = map[string]string{"cnp": "#d62728", "ecn": "#ff7f0e", "loss": "#000000"}
+var colours = map[string]string{"cnp": "#d62728", "ecn": "#bc4c00", "loss": "#000000"}
 
 // svg draws the curve: the window if there is one, else the rate.
 func (c *curve) svg(w io.Writer) {

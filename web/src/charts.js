@@ -1,7 +1,7 @@
 // Charts of one time axis: zoomed and panned together, idle time compressed on demand.
 import uPlot from "uplot";
 import { el, setText } from "./dom.js";
-import { duration, short } from "./format.js";
+import { duration, short, whole } from "./format.js";
 import { straight } from "./idle.js";
 import { colour, onTheme } from "./theme.js";
 
@@ -297,7 +297,7 @@ export function controls(group, { idle, spans }) {
 
 /** units write values of charts. */
 export const units = {
-  psn: (v) => short(Math.round(v)),
+  psn: (v) => whole(Math.round(v)),
   bytes: (v) => short(v, "B"),
   bits: (v) => short(v, "b/s"),
   seconds: (v) => duration(v),

@@ -101,7 +101,7 @@ func value(v *uint64, unit float64) (float64, bool) {
 func (t *Trace) values(file, title, unit, event string, pick func(*Record) (float64, bool)) picture {
 	line := event == "limits" || event == "footprint"
 	requests := series{name: strings.ToLower(title), colour: "#1f77b4", line: line}
-	responses := series{name: "of responses", colour: "#ff7f0e", line: line}
+	responses := series{name: "of responses", colour: "#bc4c00", line: line}
 	for i := range t.Records {
 		r := &t.Records[i]
 		if r.Event != event {
@@ -123,8 +123,8 @@ func (t *Trace) values(file, title, unit, event string, pick func(*Record) (floa
 func (t *Trace) sequence(file, title string, responses bool) picture {
 	sent := series{name: "sent", colour: "#1f77b4"}
 	again := series{name: "sent again", colour: "#d62728"}
-	sack := series{name: "SACK", colour: "#9467bd"}
-	ack := series{name: "cumulative ACK", colour: "#2ca02c", line: true}
+	sack := series{name: "SACK", colour: "#8250df"}
+	ack := series{name: "cumulative ACK", colour: "#1a7f37", line: true}
 	timeout := series{name: "timeout", colour: "#000000"}
 	var u unwrapper
 	for i := range t.Records {

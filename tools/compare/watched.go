@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"roced/internal/daemon/api"
+	"roced/tools/testbed"
+)
+
+// watched measures a build whose live page nobody looks at beside the same one whose page
+// somebody does, as a browser would: one lab, in turns.
+func (c *comparison) watched() (err error) {
+	dir, err := os.MkdirTemp("", "roced-cmp")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	l, err := testbed.NewLab(testbed.LabOptions{Bin: c.bins[1], Dir: dir, Daemon: "web: {listen: \"127.0.0.1:0\"}\n"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	fmt.Println("| measured | unwatched | watched | watched/unwatched | range of the rounds |\n|---|--:|--:|--:|---|")
+	for _, m := range measures {
+		var values [2][]float64
+		var ratios []float64
+		for range c.rounds {
+			var seen atomic.Int64
+			for i := range 2 {
+				stop := func() {}
+				if i == 1 {
+					if stop, err = look(l, &seen); err != nil {
+						return err
+					}
+				}
+				v, err := c.sample(l, &m, nil)
+				stop()
+				if err != nil {
+					return fmt.Errorf("%s: %w", m.name, err)
+				}
+				values[i] = append(values[i], v)
+			}
+			if seen.Load() == 0 {
+				return errors.New("the page has shown nothing")
+			}
+			ratios = append(ratios, values[1][len(values[1])-1]/values[0][len(values[0])-1])
+		}
+		slices.Sort(ratios)
+		fmt.Printf("| %s | %.3g | %.3g | %.3f | %.2f-%.2f |\n", m.name, median(values[0]), median(values[1]), median(ratios), ratios[0], ratios[len(ratios)-1])
+	}
+	return nil
+}
+
+// look reads the stream of both daemons' pages until stop is called, and counts what it has read.
+func look(l *testbed.Lab, seen *atomic.Int64) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{}, len(l.Host))
+	begun := 0
+	stop = func() {
+		cancel()
+		for range begun {
+			<-done
+		}
+	}
+	for _, h := range l.Host {
+		body, err := stream(ctx, h)
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		begun++
+		go func() {
+			n, _ := io.Copy(io.Discard, body) // it ends when ctx does
+			seen.Add(n)
+			body.Close()
+			done <- struct{}{}
+		}()
+	}
+	return stop, nil
+}
+
+// stream opens what the page of a daemon reads.
+func stream(ctx context.Context, h *testbed.Host) (io.ReadCloser, error) {
+	admin := api.NewClient(filepath.Join(h.RunDir, api.Socket))
+	defer admin.Close()
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	var p api.Page
+	if err := admin.Get(within, &p, "page"); err != nil {
+		return nil, err
+	}
+	_, token, _ := strings.Cut(p.URL, "#token=")
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.Address+"live?view=links&view=stat&view=res/qp&view=events&view=faults/"+h.Device, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("the page answers %s", resp.Status)
+	}
+	return resp.Body, nil
+}
