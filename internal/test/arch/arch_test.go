@@ -67,6 +67,23 @@ var onlyFor = map[string][]string{
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
 
+// library maps packages for programs of others, outside of the core, to the packages of ours that they may import.
+var library = map[string][]string{
+	"flor": {"flor/engine", "mono", "qp", "verbs"},
+}
+
+func TestLibraries(t *testing.T) {
+	for pkg, ours := range library {
+		for _, f := range parse(t, pkg) {
+			for _, imp := range f.ast.Imports {
+				if own, isOurs := strings.CutPrefix(importPath(imp), "roced/"); isOurs && !slices.Contains(ours, own) {
+					t.Errorf("%s imports %s", f.name, own)
+				}
+			}
+		}
+	}
+}
+
 func TestCoreIsPure(t *testing.T) {
 	for pkg, ours := range core {
 		for _, f := range parse(t, pkg) {
