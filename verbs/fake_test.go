@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unsafe"
@@ -24,8 +25,8 @@ type fake struct {
 	spoil  map[uint32]func(*uverbs.Answer)
 	file   int // the memfd of rings
 	used   uint64
-	async  int // the daemon's end of the async channel
-	events int // and of the last completion channel
+	async  atomic.Int32 // the daemon's end of the async channel, -1 for none
+	events atomic.Int32 // and of the last completion channel
 	ended  chan struct{}
 }
 
@@ -46,7 +47,9 @@ func newFake(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) (*fake, *uverb
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{t: t, conn: server, spoil: spoil, async: -1, events: -1, ended: make(chan struct{})}
+	f := &fake{t: t, conn: server, spoil: spoil, ended: make(chan struct{})}
+	f.async.Store(-1)
+	f.events.Store(-1)
 	f.file = f.memory(fileSize)
 	go f.serve()
 	return f, client
@@ -61,7 +64,7 @@ func (f *fake) stop() {
 func (f *fake) serve() {
 	defer close(f.ended)
 	defer func() {
-		uverbs.CloseFDs([]int{f.async, f.events, f.file})
+		uverbs.CloseFDs([]int{int(f.async.Load()), int(f.events.Load()), f.file})
 		f.conn.Close()
 	}()
 	for {
@@ -159,12 +162,12 @@ func (f *fake) memory(size int64) int {
 }
 
 // channel makes a socket pair, of which one end stays in *mine.
-func (f *fake) channel(mine *int, resp any) uverbs.Answer {
+func (f *fake) channel(mine *atomic.Int32, resp any) uverbs.Answer {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		f.t.Error(err)
 	}
-	*mine = fds[0]
+	mine.Store(int32(fds[0]))
 	a := body(resp)
 	a.FDs = []uverbs.FD{{FD: fds[1], Kind: uverbs.FDNumber}}
 	return a
@@ -444,9 +447,9 @@ func eventLab(t *testing.T) (*fake, *CQ) {
 	return f, cq
 }
 
-func (f *fake) send(fd int, v any) {
+func (f *fake) send(mine *atomic.Int32, v any) {
 	f.t.Helper()
-	if err := unix.Sendto(fd, uverbs.Append(nil, v), 0, nil); err != nil {
+	if err := unix.Sendto(int(mine.Load()), uverbs.Append(nil, v), 0, nil); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -457,12 +460,12 @@ func TestCompEvents(t *testing.T) {
 	ch := cq.channel
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	f.send(f.events, uverbs.CompEvent{CQHandle: 999})
-	f.send(f.events, uverbs.CompEvent{CQHandle: cq.user})
+	f.send(&f.events, uverbs.CompEvent{CQHandle: 999})
+	f.send(&f.events, uverbs.CompEvent{CQHandle: cq.user})
 	if got, err := ch.Next(ctx); got != cq || err != nil {
 		t.Errorf("event of %p, %v", got, err)
 	}
-	f.send(f.events, uint32(0))
+	f.send(&f.events, uint32(0))
 	if _, err := ch.Next(ctx); !errors.Is(err, ErrProtocol) {
 		t.Errorf("short event: %v", err)
 	}
@@ -481,14 +484,14 @@ func TestAsyncEvents(t *testing.T) {
 	c := cq.ctx
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	f.send(f.async, uint32(0))
-	f.send(f.async, uverbs.AsyncEvent{Element: 999, EventType: uint32(EventQPFatal)})
-	f.send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortErr)})
+	f.send(&f.async, uint32(0))
+	f.send(&f.async, uverbs.AsyncEvent{Element: 999, EventType: uint32(EventQPFatal)})
+	f.send(&f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortErr)})
 	if e, err := c.GetAsyncEvent(ctx); err != nil || e != (AsyncEvent{Type: EventPortErr, Port: 1}) {
 		t.Errorf("event %+v, %v", e, err)
 	}
 	for range maxEvents + 5 {
-		f.send(f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortActive)})
+		f.send(&f.async, uverbs.AsyncEvent{Element: 1, EventType: uint32(EventPortActive)})
 	}
 	for c.DroppedEvents() != 5 {
 		if ctx.Err() != nil {
