@@ -14,8 +14,10 @@ import (
 func insideOf(t *testing.T, profile, link string, rules ...string) *result.Result {
 	t.Helper()
 	s, err := sim.New(sim.Config{
-		Graph:   fabric.Star(fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}, 2),
-		Switch:  func(_, _ int) fabric.SwitchConfig { return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 1 << 20}} },
+		Graph: fabric.Star(fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}, 2),
+		Switch: func(_, _ int) fabric.SwitchConfig {
+			return fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 1 << 20}}
+		},
 		Profile: profile, Inside: true, Faults: map[string][]string{link: rules},
 		Apps: []workload.App{&workload.OpenLoop{Next: workload.List([]workload.Planned{{Dst: 1, Bytes: 500_000}})}},
 	})
