@@ -117,6 +117,9 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 		}
 		r.rnrRetries--
 	}
+	// The peer answers: the path works. Without this a wait of many turns, which rnr_retry
+	// allows, would end by retry_cnt when each turn loses something.
+	r.retries = r.q.attr.RetryCnt
 	// Everything from the refused packet on has been ignored by the responder and
 	// is sent again, once the wait is over.
 	r.rec.OnRNR(now)
