@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced/internal/cli/about"
+	"roced/internal/cli/background"
 	"roced/internal/daemon/api"
 	"roced/verbs"
 )
@@ -94,8 +95,10 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
-		a.exec(), a.env(), a.up(), a.down())
-	about.Program{Section: 1, Usage: func(err error) error { return usageError{err} }}.Add(root)
+		a.exec(), a.env())
+	usage := func(err error) error { return usageError{err} }
+	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)
+	about.Program{Section: 1, Usage: usage}.Add(root)
 	return root
 }
 

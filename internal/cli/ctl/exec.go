@@ -1,21 +1,18 @@
 package ctl
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced/internal/cli/environment"
 )
 
 // Exit codes of exec when there is no program to have one, as of env(1).
@@ -24,19 +21,10 @@ const (
 	exitNotFound      = 127
 )
 
-// libraryName is the preload library.
-const libraryName = "libroced.so"
-
 // exitError carries an exit code.
 type exitError struct {
 	error
 	code int
-}
-
-// variable is one of the environment.
-type variable struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
 }
 
 func (a *app) exec() *cobra.Command {
@@ -57,7 +45,7 @@ another processor than the library, cannot be run so; it says so.`,
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
-			vars, err := a.environment(nic)
+			vars, err := environment.Of(a.runDir, nic)
 			if err != nil {
 				return err
 			}
@@ -82,20 +70,20 @@ docs/containers.md has the same for Compose and Kubernetes.`,
   docker run $(rocectl env --container) IMAGE ibv_devinfo
   rocectl env --json`,
 		RunE: func(*cobra.Command, []string) error {
-			vars, err := a.environment(nic)
+			vars, err := environment.Of(a.runDir, nic)
 			if err != nil {
 				return err
 			}
 			if container {
-				s, err := forContainer(vars)
+				s, err := environment.ForContainer(vars)
 				if err != nil {
 					return err
 				}
-				return a.show(s, func(w io.Writer) { fmt.Fprintln(w, strings.Join(s.flags(), "\n")) })
+				return a.show(s, func(w io.Writer) { fmt.Fprintln(w, strings.Join(s.Flags(), "\n")) })
 			}
 			return a.show(vars, func(w io.Writer) {
 				for _, v := range vars {
-					fmt.Fprintf(w, "export %s=%s\n", v.Name, quote(v.Value))
+					fmt.Fprintln(w, v.Export())
 				}
 			})
 		},
@@ -105,80 +93,8 @@ docs/containers.md has the same for Compose and Kubernetes.`,
 	return cmd
 }
 
-// quote makes a word of a shell of s.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
-
-// environment returns the variables for programs, having looked that a daemon is
-// there which serves them.
-func (a *app) environment(nic string) ([]variable, error) {
-	dir, err := filepath.Abs(a.runDir)
-	if err != nil {
-		return nil, err
-	}
-	devices, err := verbs.Devices(dir)
-	if err != nil {
-		return nil, err
-	}
-	if len(devices) == 0 {
-		return nil, fmt.Errorf("no NIC in %s answers this user: is roced running? (--run-dir names another one)", dir)
-	}
-	tree := filepath.Join(dir, "sysfs")
-	if nic != "" {
-		tree = filepath.Join(dir, "nic", nic)
-		if _, err := os.Stat(tree); err != nil || filepath.Base(nic) != nic {
-			return nil, fmt.Errorf("the daemon of %s has no NIC %q", dir, nic)
-		}
-	}
-	lib, err := findLibrary()
-	if err != nil {
-		return nil, err
-	}
-	if strings.ContainsAny(lib, separators) {
-		return nil, fmt.Errorf("LD_PRELOAD cannot name %q: it has a colon or a space; ROCED_LIBRARY can name a copy", lib)
-	}
-	return []variable{{"LD_PRELOAD", preload(lib, os.Getenv("LD_PRELOAD"))}, {"ROCED_RUN_DIR", dir}, {"ROCED_NIC", nic},
-		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}, nil
-}
-
-// explains makes the library print why a command has failed of which the program sees an
-// error number only.
-const explains = "ROCED_EXPLAIN"
-
-// separators are what stands between the libraries of LD_PRELOAD.
-const separators = ": "
-
-// preload puts a library behind others of LD_PRELOAD, unless it is there: it stands for the
-// kernel, so what others do with a program's calls (librspreload, sanitizers) they do first.
-func preload(lib, others string) string {
-	list := strings.FieldsFunc(others, func(r rune) bool { return strings.ContainsRune(separators, r) })
-	if slices.Contains(list, lib) {
-		return others
-	}
-	return strings.Join(append(list, lib), ":")
-}
-
-// findLibrary finds the preload library: where ROCED_LIBRARY says, beside this
-// program, or where packages put it.
-func findLibrary() (string, error) {
-	if path := os.Getenv("ROCED_LIBRARY"); path != "" {
-		return filepath.Abs(path)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Dir(self)
-	tried := []string{filepath.Join(dir, libraryName), filepath.Join(dir, "..", "lib", "roced", libraryName)}
-	for _, path := range tried {
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("the preload library is in none of %s; ROCED_LIBRARY can name it", strings.Join(tried, ", "))
-}
-
 // run replaces this program by another.
-func (a *app) run(args []string, vars []variable) error {
+func (a *app) run(args []string, vars []environment.Variable) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
 		code := exitNotExecutable
@@ -187,7 +103,7 @@ func (a *app) run(args []string, vars []variable) error {
 		}
 		return exitError{err, code}
 	}
-	if lib, err := findLibrary(); err == nil {
+	if lib, err := environment.Library(); err == nil {
 		if why := unsuited(path, lib); why != "" {
 			fmt.Fprintln(a.diag, "rocectl:", why)
 		}

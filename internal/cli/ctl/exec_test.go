@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced/internal/cli/environment"
 	"roced/internal/test/lab"
 )
 
@@ -94,7 +95,7 @@ func rocectl(t *testing.T, env []string, args ...string) *exec.Cmd {
 // that it is none, and goes on.
 func library(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), libraryName)
+	path := filepath.Join(t.TempDir(), environment.LibraryName)
 	if err := os.WriteFile(path, nil, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func TestLibraryBesideRocectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, at := range []string{"lib/roced", "bin"} { // the last one goes first
-		want := filepath.Join(prefix, at, libraryName)
+		want := filepath.Join(prefix, at, environment.LibraryName)
 		if err := os.WriteFile(want, nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -264,11 +265,12 @@ func TestEnv(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var vars []variable
+	var vars []environment.Variable
 	if err := json.Unmarshal(out, &vars); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	want := []variable{{"LD_PRELOAD", lib}, {"ROCED_RUN_DIR", runDir}, {"ROCED_NIC", ""}, {"SYSFS_PATH", runDir + "/sysfs"}, {"ROCED_EXPLAIN", "1"}}
+	want := []environment.Variable{{Name: "LD_PRELOAD", Value: lib}, {Name: "ROCED_RUN_DIR", Value: runDir}, {Name: "ROCED_NIC"},
+		{Name: "SYSFS_PATH", Value: runDir + "/sysfs"}, {Name: "ROCED_EXPLAIN", Value: "1"}}
 	if d := cmp.Diff(want, vars); d != "" {
 		t.Error(d)
 	}

@@ -9,8 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"roced/internal/cli/about"
+	"roced/internal/cli/background"
 	"roced/internal/daemon"
 	"roced/internal/daemon/config"
+	"roced/verbs"
 )
 
 // Exit codes.
@@ -56,7 +58,8 @@ func command() *cobra.Command {
 		Long: `roced is a software RoCEv2 NIC: it gives programs the verbs interface and
 speaks RoCEv2 on UDP sockets, TAP devices, Ethernet interfaces (AF_PACKET, AF_XDP)
 or Unix sockets.`,
-		Example: `  roced run --config /etc/roced.yaml     run until SIGTERM
+		Example: `  roced up --pair                        two NICs in the background, without any privilege
+  roced run --config /etc/roced.yaml     run until SIGTERM
   roced check --config /etc/roced.yaml   say what is wrong with a configuration`,
 		Args:              noArgs,
 		RunE:              run,
@@ -64,8 +67,8 @@ or Unix sockets.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	root.PersistentFlags().StringVarP(&file, "config", "c", "/etc/roced.yaml", "configuration file")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	usage := func(err error) error { return usageError{err} }
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
 	root.AddCommand(&cobra.Command{
 		Use: "run", Short: "run the daemon", Args: noArgs, RunE: run,
 		Example: "  roced run --config /etc/roced.yaml",
@@ -81,8 +84,24 @@ or Unix sockets.`,
 			return nil
 		},
 	})
-	about.Program{Section: 8, Usage: func(err error) error { return usageError{err} }}.Add(root)
+	for _, c := range append(root.Commands(), root) {
+		c.Flags().StringVarP(&file, "config", "c", "/etc/roced.yaml", "configuration file")
+	}
+	root.AddCommand(inBackground(usage)...)
+	about.Program{Section: 8, Usage: usage}.Add(root)
 	return root
+}
+
+// inBackground are up and down.
+func inBackground(usage func(error) error) []*cobra.Command {
+	p := background.Program{Name: "roced", RunDir: new(string), JSON: new(bool), Usage: usage}
+	cs := p.Commands()
+	for _, c := range cs {
+		c.Flags().StringVar(p.RunDir, "run-dir", verbs.DefaultRunDir(), "run directory of the daemon")
+		about.Varies(c.Flags().Lookup("run-dir"), "ROCED_RUN_DIR, or that of this user's daemon")
+		c.Flags().BoolVar(p.JSON, "json", false, "print JSON")
+	}
+	return cs
 }
 
 // noArgs refuses arguments, among them misspelt commands.

@@ -7,10 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 
+	"roced/internal/cli/background"
 	"roced/internal/daemon/api"
 	"roced/internal/test/lab"
 )
@@ -25,12 +27,9 @@ func TestUp(t *testing.T) {
 	ctl := func(i int, args ...string) *lab.Proc {
 		return lab.LaunchCmd(t, bed.NS[i].Start, confined(append([]string{filepath.Join(dir, "rocectl"), "--run-dir", run[i], "--json"}, args...)...))
 	}
-	up := func(i int, args ...string) (links []api.Link) {
+	up := func(i int, args ...string) []api.Link {
 		t.Helper()
-		p := ctl(i, append([]string{"up"}, args...)...)
-		lab.Must(t, p.Wait(lab.Limit))
-		lab.Must(t, json.Unmarshal([]byte(p.Out.String()), &links))
-		return links
+		return broughtUp(t, ctl(i, append([]string{"up"}, args...)...)).NICs
 	}
 	defer func() {
 		for i := range run {
@@ -88,4 +87,93 @@ func TestUpWithoutDaemon(t *testing.T) {
 	if code := p.Exit(lab.Limit); code != 1 || !strings.Contains(p.Diag.String(), `"roced": executable file not found`) {
 		t.Errorf("exit code %d: %s", code, &p.Diag)
 	}
+}
+
+// broughtUp returns what up says as JSON.
+func broughtUp(t *testing.T, p *lab.Proc) (s background.State) {
+	t.Helper()
+	lab.Must(t, p.Wait(lab.Limit))
+	lab.Must(t, json.Unmarshal([]byte(p.Out.String()), &s))
+	return s
+}
+
+// TestUpPair starts two NICs by one command, which several give at once, as an ordinary user without any right.
+func TestUpPair(t *testing.T) {
+	bed, dir := confinedBed(t)
+	own := filepath.Join(dir, "own")
+	lab.Must(t, os.Mkdir(own, 0o755))
+	lab.Must(t, os.Chown(own, nobody, nobody))
+	run, captures := filepath.Join(own, "run"), filepath.Join(own, "captures")
+	start := func(args ...string) *lab.Proc {
+		return lab.LaunchCmd(t, bed.NS[0].Start, confined(append([]string{filepath.Join(dir, args[0])}, args[1:]...)...))
+	}
+	roced := func(args ...string) *lab.Proc {
+		return start(append([]string{"roced"}, append(args, "--run-dir", run)...)...)
+	}
+	defer func() { lab.Must(t, roced("down").Wait(2*lab.Limit)) }()
+	for _, c := range []struct {
+		port  string
+		addrs [2]string
+	}{{"udp", [2]string{"127.0.0.2", "127.0.0.3"}}, {"unix", [2]string{"198.18.0.1", "198.18.0.2"}}} {
+		var at [4]*lab.Proc
+		for i := range at {
+			at[i] = roced("up", "--pair", "--port", c.port, "--json", "--captures", captures)
+		}
+		pid := 0
+		for _, p := range at {
+			s := broughtUp(t, p)
+			if pid == 0 {
+				pid = s.PID
+			}
+			if s.PID == 0 || s.PID != pid {
+				t.Errorf("daemons %d and %d", pid, s.PID)
+			}
+			if len(s.NICs) != 2 || s.NICs[0].State != "ACTIVE" || s.NICs[1].State != "ACTIVE" || s.NICs[0].GIDs[0] != c.addrs[0] || s.NICs[1].GIDs[0] != c.addrs[1] {
+				t.Fatalf("%+v", s.NICs)
+			}
+		}
+		checkConfined(t, pid)
+		again := roced("up") // which one NIC would do for, and two do
+		lab.Must(t, again.Wait(lab.Limit))
+		for _, want := range []string{"# rxe_b: ACTIVE, " + c.addrs[1], "export ROCED_RUN_DIR='" + run + "'\n"} {
+			if !strings.Contains(again.Out.String(), want) {
+				t.Errorf("no %q in %s", want, &again.Out)
+			}
+		}
+		// Without the preload library it says what it is without.
+		if !strings.Contains(again.Diag.String(), "unmodified programs cannot run") {
+			t.Error(&again.Diag)
+		}
+		between(t, start, run, filepath.Join(own, c.port))
+		if c.port == "udp" {
+			second := filepath.Join(own, "second")
+			if s := broughtUp(t, start("roced", "up", "--pair", "--run-dir", second, "--json")); s.NICs[1].GIDs[0] != "127.0.0.5" {
+				t.Errorf("the next pair: %+v", s.NICs)
+			}
+			lab.Must(t, start("roced", "down", "--run-dir", second).Wait(2*lab.Limit))
+			lab.Must(t, syscall.Kill(pid, syscall.SIGKILL)) // the next one begins where it has left all as it was
+			continue
+		}
+		lab.Must(t, roced("down").Wait(2*lab.Limit))
+		for _, name := range []string{"rxe_a", "rxe_b"} {
+			if s, err := os.Stat(filepath.Join(captures, name+".pcapng")); err != nil || s.Size() < 64<<10 {
+				t.Errorf("capture of %s: %v", name, err)
+			}
+		}
+	}
+	if s := broughtUp(t, roced("up", "lo", "--json")); len(s.NICs) != 1 {
+		t.Errorf("%+v", s.NICs)
+	}
+	roced("up", "--pair").Fails(lab.Limit, "one NIC only (roced down ends it)")
+	start("roced", "up", "--run-dir", filepath.Join(dir, "notmine")).Fails(lab.Limit, "permission denied")
+}
+
+// between moves memory from one NIC of a pair to the other one.
+func between(t *testing.T, start func(...string) *lab.Proc, run, sock string) {
+	t.Helper()
+	perf := []string{"roceperf", "write-bw", "-s", "64k", "-n", "16", "--verify", "--run-dir", run, "--oob", "unix:" + sock, "--device"}
+	server := start(append(perf, "rxe_a")...)
+	lab.Must(t, server.Ready("it listens", func() (bool, error) { return pathExists(sock), nil }))
+	lab.Must(t, start(append(perf, "rxe_b", "peer")...).Wait(lab.Limit))
+	lab.Must(t, server.Wait(lab.Limit))
 }

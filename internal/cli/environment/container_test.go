@@ -1,4 +1,4 @@
-package ctl
+package environment
 
 import (
 	"strings"
@@ -8,10 +8,10 @@ import (
 )
 
 func TestForContainer(t *testing.T) {
-	vars := func(run, lib string) []variable {
-		return []variable{{"LD_PRELOAD", lib}, {"ROCED_RUN_DIR", run}, {"ROCED_NIC", "b"}, {"SYSFS_PATH", run + "/nic/b"}, {"ROCED_EXPLAIN", "1"}}
+	vars := func(run, lib string) []Variable {
+		return []Variable{{"LD_PRELOAD", lib}, {"ROCED_RUN_DIR", run}, {"ROCED_NIC", "b"}, {"SYSFS_PATH", run + "/nic/b"}, {"ROCED_EXPLAIN", "1"}}
 	}
-	s, err := forContainer(vars("/tmp/roced-1000", "/usr/lib/roced/libroced.so:/usr/lib/other.so"))
+	s, err := ForContainer(vars("/tmp/roced-1000", "/usr/lib/roced/libroced.so:/usr/lib/other.so"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,11 +24,11 @@ func TestForContainer(t *testing.T) {
 		"--env=SYSFS_PATH=/run/roced/nic/b",
 		"--env=ROCED_EXPLAIN=1",
 	}
-	if d := cmp.Diff(want, s.flags()); d != "" {
+	if d := cmp.Diff(want, s.Flags()); d != "" {
 		t.Error(d)
 	}
 	for _, bad := range [][2]string{{"/run/it's a", "/l.so"}, {"/run/a,b", "/l.so"}, {"/run/roced", "/a b/l.so"}} {
-		if _, err := forContainer(vars(bad[0], bad[1])); err == nil || !strings.Contains(err.Error(), "cannot be mounted") {
+		if _, err := ForContainer(vars(bad[0], bad[1])); err == nil || !strings.Contains(err.Error(), "cannot be mounted") {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}

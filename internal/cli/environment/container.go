@@ -1,4 +1,4 @@
-package ctl
+package environment
 
 import (
 	"fmt"
@@ -9,33 +9,33 @@ import (
 // Places in a container, whatever they are outside.
 const (
 	containerRunDir  = "/run/roced"
-	containerLibrary = "/opt/roced/" + libraryName
+	containerLibrary = "/opt/roced/" + LibraryName
 )
 
-// mount is a part of the file system that a container sees.
-type mount struct {
+// Mount is a part of the file system that a container sees.
+type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only"`
 }
 
-// containerSetting is what a container needs to run verbs programs.
-type containerSetting struct {
-	Mounts []mount    `json:"mounts"`
-	Env    []variable `json:"env"`
+// Container is what a container needs to run verbs programs.
+type Container struct {
+	Mounts []Mount    `json:"mounts"`
+	Env    []Variable `json:"env"`
 }
 
-// forContainer translates the variables for programs here into what a container needs. The
+// ForContainer translates the variables for programs here into what a container needs. The
 // run directory is mounted whole: a daemon that starts again makes new sockets in it.
-func forContainer(vars []variable) (*containerSetting, error) {
-	s := &containerSetting{}
+func ForContainer(vars []Variable) (*Container, error) {
+	s := &Container{}
 	value := map[string]string{}
 	for _, v := range vars {
 		value[v.Name] = v.Value
 	}
-	run := value["ROCED_RUN_DIR"]
+	run := value[RunDir]
 	lib, _, _ := strings.Cut(value["LD_PRELOAD"], ":")
-	s.Mounts = []mount{{run, containerRunDir, true}, {lib, containerLibrary, true}}
+	s.Mounts = []Mount{{run, containerRunDir, true}, {lib, containerLibrary, true}}
 	for _, m := range s.Mounts {
 		if strings.ContainsAny(m.Source, ": \t\n,") {
 			return nil, fmt.Errorf("%q cannot be mounted: it has a colon, a comma or a space", m.Source)
@@ -45,7 +45,7 @@ func forContainer(vars []variable) (*containerSetting, error) {
 		switch v.Name {
 		case "LD_PRELOAD":
 			v.Value = containerLibrary
-		case "ROCED_RUN_DIR":
+		case RunDir:
 			v.Value = containerRunDir
 		case "SYSFS_PATH":
 			v.Value = path.Join(containerRunDir, strings.TrimPrefix(v.Value, run))
@@ -55,8 +55,8 @@ func forContainer(vars []variable) (*containerSetting, error) {
 	return s, nil
 }
 
-// flags are the setting as arguments of docker run and podman run.
-func (s *containerSetting) flags() (flags []string) {
+// Flags are the setting as arguments of docker run and podman run.
+func (s *Container) Flags() (flags []string) {
 	for _, m := range s.Mounts {
 		flags = append(flags, fmt.Sprintf("--volume=%s:%s:ro", m.Source, m.Target))
 	}

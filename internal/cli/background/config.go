@@ -1,0 +1,136 @@
+package background
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"roced/bth"
+)
+
+// nicNames are the NICs: of one, the first.
+var nicNames = [2]string{"rxe_a", "rxe_b"}
+
+// configuration is that of the daemon.
+func (w *wish) configuration(dir string) (string, error) {
+	nics, err := w.nics(dir)
+	if err != nil {
+		return "", err
+	}
+	folder := ""
+	if w.captures != "" {
+		if folder, err = filepath.Abs(w.captures); err != nil {
+			return "", err
+		}
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return "", err
+		}
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "run_dir: %q\nnics:\n", dir)
+	for i, keys := range nics {
+		fmt.Fprintf(&text, "  - name: %s\n    %s\n", nicNames[i], keys)
+		if folder != "" {
+			fmt.Fprintf(&text, "    capture: {file: %q}\n", filepath.Join(folder, nicNames[i]+".pcapng"))
+		}
+	}
+	return text.String(), nil
+}
+
+// nics has the keys of each NIC that are not the same for all.
+func (w *wish) nics(dir string) (keys []string, err error) {
+	switch {
+	case w.pair && w.port == "unix":
+		for i := range nicNames {
+			link := func(n int) string { return filepath.Join(dir, "link_"+nicNames[n]) }
+			keys = append(keys, fmt.Sprintf("addresses: [198.18.0.%d/24]\n    port: {type: unix, local: %q, remote: %q}", i+1, link(i), link(1-i)))
+		}
+		return keys, nil
+	case w.pair:
+		addrs, err := freeLoopback()
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range addrs {
+			keys = append(keys, fmt.Sprintf("port: {type: %s, address: %s}", w.port, a))
+		}
+		return keys, nil
+	}
+	place := w.place
+	if place == "" {
+		if place, err = outward(); err != nil {
+			return nil, err
+		}
+	}
+	where := "interface"
+	if _, err := netip.ParseAddr(place); err == nil {
+		where = "address"
+	}
+	return []string{fmt.Sprintf("port: {type: %s, %s: %q}", w.port, where, place)}, nil
+}
+
+// freeLoopback finds two addresses of the loopback interface that nobody has a NIC on. 127.0.0.1 is left to what means
+// this host by it.
+func freeLoopback() (addrs [2]netip.Addr, err error) {
+	n := 0
+	for i := byte(2); i < 255 && n < len(addrs); i++ {
+		a := netip.AddrFrom4([4]byte{127, 0, 0, i})
+		c, bindErr := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, bth.UDPPort)))
+		if bindErr != nil {
+			err = bindErr
+			continue
+		}
+		c.Close()
+		addrs[n] = a
+		n++
+	}
+	if n < len(addrs) {
+		return addrs, fmt.Errorf("no two loopback addresses can be had (%w): is lo up? --port unix needs no network", err)
+	}
+	return addrs, nil
+}
+
+// outward returns the interface that the default route leads out by; without one, the first that is up and has an
+// address, which may be the loopback interface.
+func outward() (string, error) {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		// A dump that was interrupted is as good as one of a moment before.
+		routes, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return "", fmt.Errorf("routes: %w", err)
+		}
+		if len(routes) == 0 {
+			continue
+		}
+		best := slices.MinFunc(routes, func(a, b netlink.Route) int { return a.Priority - b.Priority })
+		if i, err := net.InterfaceByIndex(best.LinkIndex); err == nil {
+			return i.Name, nil
+		}
+	}
+	all, err := net.Interfaces()
+	if err != nil {
+		return "", err
+	}
+	loopback := ""
+	for _, i := range all {
+		addrs, err := i.Addrs()
+		switch {
+		case err != nil || len(addrs) == 0 || i.Flags&net.FlagUp == 0:
+		case i.Flags&net.FlagLoopback != 0:
+			loopback = i.Name
+		default:
+			return i.Name, nil
+		}
+	}
+	if loopback == "" {
+		return "", errors.New("no interface is up and has an address")
+	}
+	return loopback, nil
+}

@@ -1,0 +1,247 @@
+package background
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/api"
+)
+
+const (
+	// upLimit is how long a daemon may take to answer after its start: an XDP port waits for the kernel to give queues
+	// back.
+	upLimit = 20 * time.Second
+	// activeLimit is how long the NICs of a pair may take to find each other.
+	activeLimit = 10 * time.Second
+	// downLimit is how long it may take to end: it lets programs finish.
+	downLimit = 30 * time.Second
+	upLook    = 20 * time.Millisecond // between looks
+
+	daemonName = "roced"
+	daemonLog  = "roced.log" // in the run directory
+	upLock     = "up.lock"   // there, too: one at a time starts a daemon, or ends it
+)
+
+// ports are the types of port that need nothing but an interface; pairPorts are those that a pair can be on.
+var (
+	ports     = []string{"udp", "packet", "xdp"}
+	pairPorts = []string{"udp", "unix"}
+)
+
+// wish is what somebody wants to have in the background.
+type wish struct {
+	port     string
+	place    string // an interface, an address, or empty
+	pair     bool
+	captures string // a folder, or empty
+}
+
+func (w *wish) validate() error {
+	may := ports
+	if w.pair {
+		may = pairPorts
+	}
+	switch {
+	case !slices.Contains(may, w.port) && w.pair:
+		return fmt.Errorf("--port %q: for a pair it can be %s", w.port, strings.Join(may, ", "))
+	case !slices.Contains(may, w.port):
+		return fmt.Errorf("--port %q: it can be %s", w.port, strings.Join(may, ", "))
+	case w.pair && w.place != "":
+		return fmt.Errorf("--pair takes no %s: its NICs reach each other", w.place)
+	}
+	return nil
+}
+
+// up returns what runs in a run directory, having started a daemon if none does.
+func up(ctx context.Context, runDir string, w *wish) (*State, error) {
+	dir, err := filepath.Abs(runDir)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	s := &State{RunDir: dir, Log: filepath.Join(dir, daemonLog)}
+	client := api.NewClient(filepath.Join(dir, api.Socket))
+	defer client.Close()
+	if client.Get(ctx, &s.NICs, "links") == nil {
+		err = w.suits(dir, s.NICs)
+	} else {
+		err = w.start(ctx, client, s)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.PID, err = daemonPID(dir); errors.Is(err, errElsewhere) {
+		err = nil
+	}
+	return s, err
+}
+
+// lock makes the run directory and waits for its turn. Others may see the directory, as the daemon has it.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, upLock), os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("%w: this is another user's run directory; --run-dir or ROCED_RUN_DIR names one of your own", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// suits says why the NICs of a daemon that runs are not those that are wanted.
+func (w *wish) suits(dir string, links []api.Link) error {
+	on := func(l api.Link) bool { return l.Device == w.place || slices.Contains(l.GIDs, w.place) }
+	switch {
+	case w.place != "" && !slices.ContainsFunc(links, on):
+		return fmt.Errorf("a daemon runs in %s that has no NIC on %s (%s down ends it)", dir, w.place, daemonName)
+	case w.pair && len(links) < 2:
+		return fmt.Errorf("a daemon runs in %s that has one NIC only (%s down ends it)", dir, daemonName)
+	}
+	return nil
+}
+
+// start starts a daemon that outlives this program, and waits until it answers.
+func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
+	text, err := w.configuration(s.RunDir)
+	if err != nil {
+		return err
+	}
+	program, err := findDaemon()
+	if err != nil {
+		return err
+	}
+	log, err := os.Create(s.Log)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	c := exec.Command(program, "run", "--config", "/dev/stdin")
+	c.Stdin, c.Stderr = strings.NewReader(text), log
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's signals are not for it
+	if err := c.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	ctx, cancel := context.WithTimeout(ctx, upLimit)
+	defer cancel()
+	for since := time.Now(); ; {
+		var links []api.Link
+		if client.Get(ctx, &links, "links") == nil && (!w.pair || active(links) || time.Since(since) > activeLimit) {
+			s.NICs = links
+			return nil
+		}
+		select {
+		case <-ended:
+			return fmt.Errorf("roced has not started: %s", lastWords(s.Log))
+		case <-ctx.Done():
+			err := c.Process.Signal(unix.SIGTERM)
+			return errors.Join(fmt.Errorf("roced does not answer: %s", lastWords(s.Log)), err)
+		case <-time.After(upLook):
+		}
+	}
+}
+
+// active reports whether all links are up.
+func active(links []api.Link) bool {
+	return !slices.ContainsFunc(links, func(l api.Link) bool { return l.State != "ACTIVE" })
+}
+
+// findDaemon finds roced: this program, the one beside it, or where others look for programs.
+func findDaemon() (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), daemonName)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	return exec.LookPath(daemonName)
+}
+
+// lastWords is the last line of a log, in which a daemon says why it has ended.
+func lastWords(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimPrefix(lines[len(lines)-1], daemonName+": ")
+}
+
+var errElsewhere = errors.New("it can be ended there")
+
+// down ends the daemon of a run directory and returns what process it was, 0 if there was none.
+func down(runDir string) (pid int, err error) {
+	if _, err := os.Stat(runDir); errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	unlock, err := lock(runDir)
+	if err != nil {
+		return 0, err
+	}
+	defer unlock()
+	if pid, err = daemonPID(runDir); err != nil || pid == 0 {
+		return 0, err
+	}
+	p, err := os.FindProcess(pid)
+	if err == nil {
+		err = p.Signal(unix.SIGTERM)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, err)
+	}
+	for deadline := time.Now().Add(downLimit); time.Now().Before(deadline); time.Sleep(upLook) {
+		if errors.Is(p.Signal(syscall.Signal(0)), os.ErrProcessDone) {
+			return pid, nil
+		}
+	}
+	return 0, fmt.Errorf("process %d does not end", pid)
+}
+
+// daemonPID returns the process behind the administration socket, 0 if there is none.
+func daemonPID(runDir string) (int, error) {
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(runDir, api.Socket)})
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	var cerr error
+	err = raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(err, cerr); err != nil {
+		return 0, err
+	}
+	if cred.Pid == 0 {
+		return 0, fmt.Errorf("the daemon of %s is in another PID namespace: %w", runDir, errElsewhere)
+	}
+	return int(cred.Pid), nil
+}
