@@ -252,6 +252,19 @@ func benchPackets(b *testing.B, x *bench, op qp.WROpcode, packets int) {
 	run()
 }
 
+// BenchmarkDistributions is BenchmarkPackets of RC with and without histograms.
+func BenchmarkDistributions(b *testing.B) {
+	for _, packets := range []int{1, 64} {
+		for name, d := range map[string]*qp.Distributions{"without": nil, "with": qp.NewDistributions()} {
+			b.Run(fmt.Sprintf("packets=%d/%s", packets, name), func(b *testing.B) {
+				benchCounters.Distributions = d
+				defer func() { benchCounters.Distributions = nil }()
+				benchPackets(b, newBench(b, "rc", profile.Spec{}, 0), qp.WRWrite, packets)
+			})
+		}
+	}
+}
+
 // BenchmarkConnected says how many bytes of heap an idle connected queue pair takes.
 func BenchmarkConnected(b *testing.B) {
 	for _, tr := range benchTransports {

@@ -296,7 +296,7 @@ func (r *requester) progress(now mono.Time) {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	r.rnrUntil, r.since = 0, now
 	r.ask.acked(r.una, r.nxt)
-	r.retireDone()
+	r.retireDone(now)
 }
 
 // newlyAcked returns the bytes that are known to have arrived by an acknowledgement. What

@@ -8,7 +8,7 @@ import (
 // retire completes what is done, then the request that cannot be executed if
 // its turn has come, and looks whether SQD has drained.
 func (r *requester) retire(now mono.Time) {
-	r.retireDone()
+	r.retireDone(now)
 	if r.hasBad && r.bad == r.Head {
 		r.fail(now, r.At(r.Head).status)
 		return
@@ -19,7 +19,7 @@ func (r *requester) retire(now mono.Time) {
 // retireDone completes the requests at the head of the ring that are done, in order
 // (IBTA vol.1 10.8.3.2). Their places are given back before the completion which
 // tells of it: a poster that counts on that finds the queue full otherwise.
-func (r *requester) retireDone() {
+func (r *requester) retireDone(now mono.Time) {
 	n := 0
 	for r.Head != r.cursor && r.done(r.At(r.Head)) {
 		s := r.At(r.Head)
@@ -27,6 +27,9 @@ func (r *requester) retireDone() {
 			r.rdOut--
 		}
 		r.q.ctr.RDMASends++
+		if d := r.q.ctr.Distributions; d != nil && s.span > 0 && r.rec != nil {
+			d.message(s.wqe.Opcode, now.Sub(s.begun))
+		}
 		n++
 		if r.q.cfg.SigAll || s.wqe.Flags&SendSignaled != 0 {
 			r.q.host.SendRetired(n)

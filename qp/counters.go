@@ -34,6 +34,9 @@ type Counters struct {
 	RespCQEFlushError        uint64
 	ReqCQEFlushError         uint64
 
+	// Distributions are kept if there is a place for them; nil: nobody asks.
+	Distributions *Distributions
+
 	RetransmittedPackets uint64 // ours: request packets sent more than once
 	UCDroppedMessages    uint64 // ours: UC messages broken by loss
 	UDDropped            uint64 // ours: datagrams without receive WQE or with bad Q_Key

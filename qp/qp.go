@@ -239,8 +239,8 @@ func (q *QP) Attr() Attr {
 // ICRC, P_Key and, for connected services, the peer's address.
 func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	q.touch()
-	if q.trace != nil {
-		return q.traceReceive(now, p, m)
+	if q.trace != nil || q.ctr.Distributions != nil {
+		return q.watchedReceive(now, p, m)
 	}
 	return q.receive(now, p, m)
 }

@@ -233,7 +233,7 @@ func (r *requester) runLocal(now mono.Time, s *slot) bool {
 func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	k := s.sent
 	if k == 0 {
-		s.first, s.rfirst, s.stream = r.nxt, r.rnxt, r.payloadSent
+		s.first, s.rfirst, s.stream, s.begun = r.nxt, r.rnxt, r.payloadSent, now
 	}
 	if !r.fill(s, k, t) {
 		r.unreadable(now, r.cursor)

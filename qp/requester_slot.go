@@ -1,6 +1,9 @@
 package qp
 
-import "roced/bth"
+import (
+	"roced/bth"
+	"roced/mono"
+)
 
 // kind is what the requester must do for a request.
 type kind uint8
@@ -23,10 +26,11 @@ type slot struct {
 
 // course is what becomes of a request.
 type course struct {
-	stream uint64  // payload sent before it
-	first  bth.PSN // valid if sent > 0
-	span   uint32  // PSNs it takes, 0 for local operations
-	sent   uint32  // PSNs sent at least once
+	stream uint64    // payload sent before it
+	begun  mono.Time // when its first packet was sent
+	first  bth.PSN   // valid if sent > 0
+	span   uint32    // PSNs it takes, 0 for local operations
+	sent   uint32    // PSNs sent at least once
 	kind   kind
 	status Status // why it cannot be executed
 	split  bool   // READ: requested again from its middle

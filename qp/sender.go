@@ -202,6 +202,9 @@ func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
 	if s.timer.running && !s.each && f.HasSACK && !f.Refused && f.SACK == s.timer.psn {
 		s.timer.running, s.rtt = false, now.Sub(s.timer.since)
 	}
+	if d := s.q.ctr.Distributions; d != nil && s.rtt > 0 {
+		d.RTT.add(uint64(s.rtt))
+	}
 	s.q.traceAck(now, f, s.rtt, s.responses)
 	return out
 }

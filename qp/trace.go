@@ -158,15 +158,22 @@ func (q *QP) traceTimeout(now mono.Time, una bth.PSN, lost uint32, response bool
 	}
 }
 
-// traceReceive is receive for a queue pair with a tracer, which is shown packets with
-// data behind what they cause.
-func (q *QP) traceReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+// watchedReceive is receive for a queue pair with a tracer, which is shown packets with
+// data behind what they cause, or for one whose degrees are counted.
+func (q *QP) watchedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	expected, numbered := q.expects(p)
 	d := q.receive(now, p, m)
-	if numbered && q.trace != nil {
+	if !numbered {
+		q.traceState(now)
+		return d
+	}
+	degree := uint32(max(p.PSN.Diff(expected), 0))
+	if h := q.ctr.Distributions; h != nil && q.cfg.Type != UD && (d == Accepted || d == DropOutOfOrder) {
+		h.Degree.add(uint64(degree))
+	}
+	if q.trace != nil {
 		e := TraceEvent{Kind: TraceReceived, PSN: p.PSN, Length: uint32(len(p.Payload)), Drop: d, Response: !p.Opcode.IsRequest(), Packet: p}
-		e.Degree = uint32(max(p.PSN.Diff(expected), 0))
-		e.Verdict = verdictOf(d, e.Degree)
+		e.Degree, e.Verdict = degree, verdictOf(d, degree)
 		q.trace.to.Trace(now, e)
 	}
 	q.traceState(now)

@@ -86,6 +86,14 @@ func (n *NIC) CounterSnapshot() []Counter {
 	return s
 }
 
+// Distributions returns a copy of those of times and degrees; nil if they are not kept.
+func (n *NIC) Distributions() *qp.Distributions {
+	if n.ctr.Distributions == nil {
+		return nil
+	}
+	return n.ctr.Distributions.Clone()
+}
+
 // Snapshot returns the counters: those of rxe and mlx5 in hw_counters, those of
 // the port in counters, and our own.
 func (c *Counters) Snapshot() []Counter {

@@ -71,6 +71,8 @@ type Config struct {
 	// empty name is the NIC's default.
 	NewProfile func(name string) (qp.Profile, error)
 	Limits     Limits
+	// Distributions says that those of times and degrees are kept.
+	Distributions bool
 }
 
 // Limits bound the objects of a NIC. Zero fields take the default.

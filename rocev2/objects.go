@@ -60,6 +60,9 @@ func New(cfg Config) (*NIC, error) {
 		cfg.CNPInterval = defaultCNPInterval
 	}
 	n := &NIC{cfg: cfg}
+	if cfg.Distributions {
+		n.ctr.Distributions = qp.NewDistributions()
+	}
 	n.obj.init(cfg.Seed, cfg.Limits)
 	n.sch.init(cfg.Quantum)
 	if err := n.initNet(); err != nil {

@@ -4,7 +4,7 @@
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall),
-# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), and what reads what is installed: groff,
+# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), Prometheus and node_exporter (metrics), and what reads what is installed: groff,
 # systemd-analyze, strace, other shells.
 # pristine: what scripts/pristine makes its roots with.
 # package: what Debian packages for all processors are made with.
@@ -27,6 +27,8 @@ test)
 	tool ib_write_bw perftest
 	tool ibv_rc_pingpong ibverbs-utils
 	tool ip iproute2
+	tool prometheus prometheus
+	tool prometheus-node-exporter prometheus-node-exporter
 	tool iperf3 iperf3
 	tool nft nftables
 	tool munged munge

@@ -67,6 +67,7 @@ func (d *Daemon) startMetrics() error {
 		return err
 	}
 	d.metrics = ln.Addr()
+	d.log.Info("metrics", "address", d.metrics)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", d.metricsHandler())
 	d.serveUntilEnd(&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, ln)

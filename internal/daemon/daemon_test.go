@@ -291,7 +291,9 @@ func TestAdmin(t *testing.T) {
 		}
 		b, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
-		for _, want := range []string{`roced_hw_counter{counter="sent_pkts",nic="rxe_a"}`, `roced_objects{nic="rxe_a",type="pd"} 1`,
+		for _, want := range []string{`roced_sent_pkts_total{device="rxe_a",port="1"}`, `roced_objects{device="rxe_a",port="1",type="pd"} 1`,
+			`node_infiniband_port_data_transmitted_bytes_total{device="rxe_a",port="1"}`, `roced_rx_dropped_total{device="rxe_a",port="1",reason="icrc"} 0`,
+			`roced_message_latency_seconds_count{device="rxe_a",operation="write",port="1"}`,
 			`roced_build_info{goversion="` + version.Own().Go + `",`,
 			`version="` + version.Number + `"} 1`} {
 			if !bytes.Contains(b, []byte(want)) {

@@ -10,35 +10,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"roced/internal/daemon/api"
 	"roced/internal/version"
 	"roced/mono"
+	"roced/qp"
 	"roced/rocev2"
 )
 
-// Metrics of a NIC.
-var (
-	descCounter = prometheus.NewDesc("roced_hw_counter", "Counter of the NIC, under the name that Linux gives it.",
-		[]string{"nic", "counter"}, nil)
-	descShard = prometheus.NewDesc("roced_shard_total", "What the loop of the NIC has done.",
-		[]string{"nic", "what"}, nil)
-	descPort = prometheus.NewDesc("roced_port_total", "What went wrong on the link.",
-		[]string{"nic", "what"}, nil)
-	descObjects = prometheus.NewDesc("roced_objects", "Verbs objects that exist.", []string{"nic", "type"}, nil)
-	descClients = prometheus.NewDesc("roced_clients", "Verbs contexts that are open.", []string{"nic"}, nil)
-	descBuild   = prometheus.NewDesc("roced_build_info", "Always 1; the labels say which source the daemon is made of.",
-		[]string{"version", "revision", "modified", "goversion"}, nil)
-	descUp = prometheus.NewDesc("roced_link_up", "Whether the link is up.", []string{"nic"}, nil)
-)
-
-// collector reads the NICs when it is asked.
+// collector reads the NICs when it is asked. It describes nothing beforehand: which counters there are,
+// the NICs say.
 type collector struct{ d *Daemon }
 
 // Describe implements prometheus.Collector.
-func (c collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descCounter, descShard, descPort, descObjects, descClients, descUp, descBuild} {
-		ch <- d
-	}
-}
+func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // collectTimeout bounds how long a NIC may take to answer.
 const collectTimeout = 5 * time.Second
@@ -48,64 +32,175 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	v := version.Own()
-	ch <- prometheus.MustNewConstMetric(descBuild, prometheus.GaugeValue, 1, v.Version, v.Revision, strconv.FormatBool(v.Modified), v.Go)
+	ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("roced_build_info",
+		"Always 1; the labels say which source the daemon is made of.", []string{"version", "revision", "modified", "goversion"}, nil),
+		prometheus.GaugeValue, 1, v.Version, v.Revision, strconv.FormatBool(v.Modified), v.Go)
 	for _, n := range c.d.nics {
-		n.collect(ctx, ch)
+		if err := n.collect(ctx, ch); err != nil {
+			ch <- prometheus.NewInvalidMetric(prometheus.NewDesc("roced_link_up", "Whether the link is up.", nil, nil), err)
+		}
 	}
 }
 
-func (n *nic) collect(ctx context.Context, ch chan<- prometheus.Metric) {
+// portNumber is that of every NIC's port, as node_exporter labels it.
+const portNumber = "1"
+
+// exporter passes on the metrics of one NIC.
+type exporter struct {
+	ch  chan<- prometheus.Metric
+	nic string
+}
+
+// desc describes a metric. Those with node_exporter's names have its labels.
+func (e *exporter) desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, prometheus.Labels{"device": e.nic, "port": portNumber})
+}
+
+func (e *exporter) count(name, help string, v float64) {
+	e.ch <- prometheus.MustNewConstMetric(e.desc(name, help), prometheus.CounterValue, v)
+}
+
+func (e *exporter) gauge(name, help string, v float64) {
+	e.ch <- prometheus.MustNewConstMetric(e.desc(name, help), prometheus.GaugeValue, v)
+}
+
+// gauges are one metric with a label.
+func (e *exporter) gauges(name, help, label string, values map[string]int) {
+	for value, n := range values {
+		e.ch <- prometheus.MustNewConstMetric(e.desc(name, help, label), prometheus.GaugeValue, float64(n), value)
+	}
+}
+
+// histogram exports h, whose values are in units of so many.
+func (e *exporter) histogram(name, help string, unit float64, h *qp.Histogram, labels, values []string) {
+	total, buckets := uint64(0), make(map[float64]uint64, len(h.Bounds.Upper))
+	for i, bound := range h.Bounds.Upper {
+		total += h.Counts[i]
+		buckets[float64(bound)/unit] = total
+	}
+	total += h.Counts[len(h.Bounds.Upper)]
+	e.ch <- prometheus.MustNewConstHistogram(e.desc(name, help, labels...), total, float64(h.Sum)/unit, buckets, values...)
+}
+
+func (n *nic) collect(ctx context.Context, ch chan<- prometheus.Metric) error {
 	s, err := n.stat(ctx)
 	if err != nil {
-		ch <- prometheus.NewInvalidMetric(descCounter, err)
-		return
+		return err
 	}
-	count := func(d *prometheus.Desc, v uint64, what string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), s.NIC, what)
+	e := &exporter{ch, n.cfg.Name}
+	e.counters(s.Counters)
+	e.loop(&s)
+	var now census
+	if err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) { now = n.census(core) }); err != nil {
+		return err
 	}
-	for name, v := range s.Counters {
-		count(descCounter, v, name)
+	e.gauge("roced_clients", "Verbs contexts that are open.", float64(n.clients()))
+	e.census(&now)
+	if now.spread != nil {
+		e.distributions(now.spread)
 	}
-	sh := &s.Shard
-	for what, v := range map[string]uint64{
-		"rounds": sh.Rounds, "sleeps": sh.Sleeps, "yields": sh.Yields, "calls": sh.Calls, "doorbells": sh.Doorbells,
-		"rx_frames": sh.RxFrames, "rx_batches": sh.RxBatches, "tx_frames": sh.TxFrames, "tx_batches": sh.TxBatches,
-		"tx_blocked": sh.TxBlocked, "tx_dropped": sh.TxDropped, "port_errors": sh.PortErrs, "memory_faults": sh.MemFaults,
-	} {
-		count(descShard, v, what)
-	}
-	p := &s.Port
-	for what, v := range map[string]uint64{
-		"send_dropped": p.SendDropped, "recv_dropped": p.RecvDropped, "again": p.Again, "overruns": p.Overruns, "lost": p.Lost, "reopened": p.Reopened,
-	} {
-		count(descPort, v, what)
-	}
-	n.collectState(ctx, ch)
+	return nil
 }
 
-// collectState reports what can go up and down.
-func (n *nic) collectState(ctx context.Context, ch chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, append([]string{n.cfg.Name}, labels...)...)
-	}
-	objects := map[string]int{}
-	up := 0.0
-	err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
-		for kind, list := range listers {
-			objects[kind] = len(list(n.cfg.Name, core))
+func (e *exporter) counters(counters map[string]uint64) {
+	for name, v := range counters {
+		m := metricOf(name)
+		if m.label == "" {
+			e.count(m.name, name+", as Linux or docs/metrics.md says.", float64(v)*m.unit)
+			continue
 		}
-		if core.PortAttr().State == rocev2.PortActive {
-			up = 1
-		}
-	})
-	if err != nil {
-		return
+		d := e.desc(m.name, m.name+" by "+m.label+": docs/metrics.md.", m.label)
+		e.ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), m.value)
 	}
-	for kind, v := range objects {
-		gauge(descObjects, float64(v), kind)
+}
+
+// loop exports what the loop of the NIC has done, and what went wrong on the link.
+func (e *exporter) loop(s *api.Stat) {
+	sh, p := &s.Shard, &s.Port
+	for _, m := range []struct {
+		name, help string
+		v          uint64
+	}{
+		{"loop_rounds", "Turns of the NIC's loop.", sh.Rounds},
+		{"loop_sleeps", "Turns that ended in a sleep.", sh.Sleeps},
+		{"loop_yields", "Turns that found nothing and gave the core away.", sh.Yields},
+		{"loop_calls", "Commands carried out.", sh.Calls},
+		{"loop_doorbells", "Queue pairs named by doorbells.", sh.Doorbells},
+		{"loop_rx_frames", "Frames and super-frames received.", sh.RxFrames},
+		{"loop_rx_batches", "Turns that received any.", sh.RxBatches},
+		{"loop_tx_frames", "Frames and super-frames sent.", sh.TxFrames},
+		{"loop_tx_batches", "Turns that sent any.", sh.TxBatches},
+		{"loop_tx_blocked", "Times that the link had no room.", sh.TxBlocked},
+		{"loop_tx_dropped", "Frames given to a link that was down.", sh.TxDropped},
+		{"loop_port_errors", "Unexpected errors of the link.", sh.PortErrs},
+		{"loop_memory_faults", "Accesses to memory of programs that was gone.", sh.MemFaults},
+		{"link_send_dropped", "Frames that the link refused.", p.SendDropped},
+		{"link_recv_dropped", "Frames that came and could not be taken.", p.RecvDropped},
+		{"link_again", "Times that the link was busy.", p.Again},
+		{"link_overruns", "Frames lost because the NIC was too slow for the link.", p.Overruns},
+		{"link_lost", "Times that the link's device was lost.", p.Lost},
+		{"link_reopened", "Times that it was opened again.", p.Reopened},
+	} {
+		e.count("roced_"+m.name+"_total", m.help, float64(m.v))
 	}
-	gauge(descUp, up)
-	gauge(descClients, float64(n.clients()))
+}
+
+// census is what there is in a NIC at a moment.
+type census struct {
+	active  bool
+	objects map[string]int
+	states  map[string]int // of queue pairs
+	rules   int
+	spread  *qp.Distributions // nil: they are not kept
+}
+
+func (n *nic) census(core *rocev2.NIC) census {
+	c := census{objects: map[string]int{}, states: map[string]int{}, rules: len(n.rules), spread: core.Distributions(),
+		active: core.PortAttr().State == rocev2.PortActive}
+	for kind, list := range listers {
+		c.objects[kind] = len(list(n.cfg.Name, core))
+	}
+	for _, name := range stateNames {
+		c.states[name] = 0
+	}
+	for _, q := range core.QPs() {
+		c.states[stateNames[q.Attr.State]]++
+	}
+	return c
+}
+
+// What the tree of sysfs says of a NIC (internal/daemon/sysfs), in numbers: IBTA vol.1 14.2.5.6.
+const (
+	stateDown, stateActive = 1, 4
+	physPolling, physUp    = 2, 5
+	rate                   = 100e9 / 8 // bytes per second
+	board                  = "roced"
+)
+
+func (e *exporter) census(c *census) {
+	state, phys, up := stateDown, physPolling, 0.0
+	if c.active {
+		state, phys, up = stateActive, physUp, 1
+	}
+	e.gauge("roced_link_up", "Whether the link is up.", up)
+	e.gauge("node_infiniband_state_id", "State of the port (1: down, 4: active).", float64(state))
+	e.gauge("node_infiniband_physical_state_id", "Physical state of the port (2: polling, 5: link up).", float64(phys))
+	e.gauge("node_infiniband_rate_bytes_per_second", "Rate that programs are told; the link's own may be another.", rate)
+	e.gauge("roced_fault_rules", "Fault rules in force.", float64(c.rules))
+	e.gauges("roced_objects", "Verbs objects that exist.", "type", c.objects)
+	e.gauges("roced_queue_pairs", "Queue pairs by state.", "state", c.states)
+	e.ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("node_infiniband_info", "Always 1; the labels say what the device is.",
+		[]string{"device", "board_id", "firmware_version", "hca_type"}, nil), prometheus.GaugeValue, 1, e.nic, board, firmware, board)
+}
+
+func (e *exporter) distributions(d *qp.Distributions) {
+	const ns = 1e9 // in a second
+	for op := range d.Latency {
+		e.histogram("roced_message_latency_seconds", "From the first packet of an RC message to its completion.", ns, &d.Latency[op],
+			[]string{"operation"}, []string{qp.Operation(op).String()})
+	}
+	e.histogram("roced_rtt_seconds", "Round-trip times, as senders measure them.", ns, &d.RTT, nil, nil)
+	e.histogram("roced_out_of_order_packets", "By how many packets those that have come are ahead of the one that is expected.", 1, &d.Degree, nil, nil)
 }
 
 // metricsHandler serves the metrics of this daemon.

@@ -71,7 +71,7 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	if err := n.openPort(); err != nil {
 		return nil, err
 	}
-	core, err := n.build()
+	core, err := n.build(d.cfg.Metrics.Listen != "") // somebody asks for metrics
 	if err != nil {
 		return nil, err
 	}
@@ -125,8 +125,8 @@ func (n *nic) startShard(core *rocev2.NIC) (err error) {
 	return nil
 }
 
-// build makes the NIC proper and applies the fault rules of the configuration.
-func (n *nic) build() (*rocev2.NIC, error) {
+// build makes the NIC proper, which keeps distributions or not, and applies the fault rules of the configuration.
+func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	c := n.cfg
 	for _, text := range c.Faults {
 		r, err := fault.Parse(text)
@@ -149,7 +149,7 @@ func (n *nic) build() (*rocev2.NIC, error) {
 	}
 	cfg.CNPInterval, cfg.CNPDSCP = c.Congestion.Interval(), uint8(*c.Congestion.CNPDSCP)
 	cfg.Limits = nicLimits
-	cfg.NewProfile, cfg.Quantum = c.Maker(), int(c.Share.Quantum)
+	cfg.NewProfile, cfg.Quantum, cfg.Distributions = c.Maker(), int(c.Share.Quantum), distributions
 	if _, err := rand.Read(cfg.Seed[:]); err != nil {
 		return nil, err
 	}

@@ -67,7 +67,8 @@ func wanted(prefix string) map[string]fs.FileMode {
 			files[prefix+"/share/"+shared] = 0o644
 		}
 	}
-	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause"} {
+	for _, doc := range []string{"LICENSE", "THIRD_PARTY_NOTICES", "CHANGELOG.md", "bpf/LICENSE.GPL-2.0", "bpf/LICENSE.BSD-2-Clause",
+		"deploy/grafana/roced.json", "deploy/prometheus/prometheus.yaml", "deploy/prometheus/roced-alerts.yaml"} {
 		files[prefix+"/share/doc/roced/"+doc] = 0o644
 	}
 	return files
