@@ -137,7 +137,12 @@ func New(c Config) (*Simulation, error) {
 	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.Spec) }
 	if c.Ideal == nil {
 		b := s.bytes()
-		c.Ideal = func(f *workload.Flow, path []*fabric.Link) engine.Time { return b.Ideal(f.Bytes, path) }
+		c.Ideal = func(f *workload.Flow, path []*fabric.Link) engine.Time {
+			if f.Service != workload.RC {
+				return b.OneWay(f.Bytes, path)
+			}
+			return b.Ideal(f.Bytes, path)
+		}
 	}
 	if c.QP.MaxUnacked == 0 {
 		c.QP.MaxUnacked = s.unacked(rtt)

@@ -134,7 +134,8 @@ type Transport struct {
 // Work is something that hosts do.
 type Work struct {
 	Kind        string
-	Verb        string // write, send, read
+	Verb        string // write, write_imm, send, read, fetch_add, compare_swap
+	Service     string // rc, uc, ud
 	Class       uint8  // of traffic
 	Sizes       string // poisson: a distribution or a size
 	Size        Size

@@ -25,12 +25,12 @@ var (
 		"graph":      {"host_rate", "links"},
 	}
 	workKeys = map[string][]string{
-		"poisson":         {"verb", "class", "sizes", "size", "load", "until", "cross_rack", "halves"},
-		"permutation":     {"verb", "class", "size", "at", "halves"},
-		"incast":          {"verb", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
-		"queries":         {"verb", "class", "senders", "size", "load", "until"},
+		"poisson":         {"verb", "service", "class", "sizes", "size", "load", "until", "cross_rack", "halves"},
+		"permutation":     {"verb", "service", "class", "size", "at", "halves"},
+		"incast":          {"verb", "service", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
+		"queries":         {"verb", "service", "class", "senders", "size", "load", "until"},
 		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait"},
-		"flows":           {"verb", "class", "file"},
+		"flows":           {"verb", "service", "class", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
 		"all-to-all":      {"size", "outstanding"},
 		"ring-all-reduce": {"size"},

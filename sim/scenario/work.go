@@ -15,7 +15,11 @@ import (
 //go:embed cdf/*.txt
 var cdfs embed.FS
 
-var verbs = map[string]workload.Verb{"": workload.Write, "write": workload.Write, "send": workload.Send, "read": workload.Read}
+var (
+	verbs = map[string]workload.Verb{"": workload.Write, "write": workload.Write, "write_imm": workload.WriteImm, "send": workload.Send,
+		"read": workload.Read, "fetch_add": workload.FetchAdd, "compare_swap": workload.CmpSwap}
+	services = map[string]workload.Service{"": workload.RC, "rc": workload.RC, "uc": workload.UC, "ud": workload.UD}
+)
 
 // work adds what hosts do.
 func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
@@ -38,7 +42,11 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	key := fmt.Sprintf("workload.%d", i)
 	verb, ok := verbs[w.Verb]
 	if !ok {
-		return nil, f.at(key+".verb", "%q is none of write, send, read", w.Verb)
+		return nil, f.at(key+".verb", "%q is none of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
+	}
+	service, ok := services[w.Service]
+	if !ok {
+		return nil, f.at(key+".service", "%q is none of rc, uc, ud", w.Service)
 	}
 	if w.Class >= ackClass {
 		return nil, f.at(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
@@ -57,13 +65,13 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 			senders = float64(hosts / 2)
 		}
 		c.Payload += uint64(p.Load * float64(p.Rate) / 8 * senders * p.Until.Seconds()) // in the mean
-		return []workload.App{&workload.OpenLoop{Verb: verb, Class: w.Class, Next: p.Source()}}, nil
+		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Next: p.Source()}}, nil
 	case "permutation", "incast", "queries", "flows":
 		ps, err := f.planned(c, key, w, load)
 		for i := range ps {
 			c.Payload += uint64(ps[i].Bytes)
 		}
-		return []workload.App{&workload.OpenLoop{Verb: verb, Class: w.Class, Next: workload.List(ps)}}, err
+		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Next: workload.List(ps)}}, err
 	case "stream":
 		return f.stream(c, key, w, i)
 	case "rpc":

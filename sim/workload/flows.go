@@ -18,8 +18,9 @@ type Planned struct {
 
 // OpenLoop sends messages when they are due, whatever has become of others.
 type OpenLoop struct {
-	Verb  Verb
-	Class uint8 // of traffic
+	Verb    Verb
+	Service Service
+	Class   uint8 // of traffic
 	// Next returns the next message; they come in the order of their instants.
 	Next func() (Planned, bool)
 
@@ -46,7 +47,7 @@ func (o *OpenLoop) advance() {
 func (o *OpenLoop) Handle(engine.Time, int32) {
 	p := o.planned
 	o.advance()
-	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Verb: o.Verb, Class: o.Class, App: o})
+	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Verb: o.Verb, Service: o.Service, Class: o.Class, App: o})
 }
 
 // Done implements App.

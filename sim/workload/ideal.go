@@ -13,12 +13,20 @@ type Bytes struct {
 }
 
 // Ideal returns what a message of size bytes takes in an empty network from its post to its last
-// acknowledgement, over links in their order: packets are stored and forwarded, and the last one
-// is acknowledged over the same links, back.
+// acknowledgement, over links in their order: the last packet is acknowledged over the same links, back.
 func (b Bytes) Ideal(size uint32, path []*fabric.Link) engine.Time {
+	t := b.OneWay(size, path)
+	for _, l := range path {
+		t += takes(b.Ack, l.Reverse.Rate()) + l.Delay()
+	}
+	return t
+}
+
+// OneWay is Ideal to its arrival: packets are stored and forwarded.
+func (b Bytes) OneWay(size uint32, path []*fabric.Link) engine.Time {
 	n := max((size+b.Payload-1)/b.Payload, 1)
 	full, last := b.Payload+b.Header, size-(n-1)*b.Payload+b.Header
-	var sum, slowest, at, back engine.Time // at: when the last packet has come to the end of a link
+	var sum, slowest, at, delay engine.Time // at: when the last packet has come to the end of a link, but for the delays
 	for _, l := range path {
 		took := takes(full, l.Rate())
 		sum += took
@@ -28,9 +36,9 @@ func (b Bytes) Ideal(size uint32, path []*fabric.Link) engine.Time {
 			free = sum + engine.Time(n-2)*slowest
 		}
 		at = max(at, free) + takes(last, l.Rate())
-		back += l.Delay() + takes(b.Ack, l.Reverse.Rate()) + l.Delay()
+		delay += l.Delay()
 	}
-	return at + back
+	return at + delay
 }
 
 func takes(bytes uint32, rate uint64) engine.Time {

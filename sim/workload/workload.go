@@ -18,16 +18,34 @@ type Verb uint8
 
 // Verbs.
 const (
-	Write Verb = iota // RDMA WRITE, posted by the source
-	Send              // SEND; the destination is told
-	Read              // RDMA READ, posted by the destination
+	Write    Verb = iota // RDMA WRITE, posted by the source
+	Send                 // SEND; the destination is told
+	Read                 // RDMA READ, posted by the destination
+	WriteImm             // RDMA WRITE with immediate data; the destination is told
+	FetchAdd             // of eight bytes of the destination
+	CmpSwap              // likewise
 )
+
+// Service is what carries a message.
+type Service uint8
+
+// Services. Of what UC and UD carry, the source hears nothing: it is done when it has arrived, and
+// stays outstanding if it is lost.
+const (
+	RC Service = iota
+	UC         // by Send and WriteImm
+	UD         // by Send, in one packet
+)
+
+// atomicBytes is what an atomic has.
+const atomicBytes = 8
 
 // Flow is one message.
 type Flow struct {
 	Src, Dst int
 	Bytes    uint32
 	Verb     Verb
+	Service  Service
 	Class    uint8 // of traffic
 	App      App
 	Tag      uint64 // the application's
@@ -36,7 +54,7 @@ type Flow struct {
 
 	ID    int // in the order of starting
 	Start engine.Time
-	End   engine.Time // of its completion where it was posted, that is with the last acknowledgement
+	End   engine.Time // of its completion where it was posted, that is with the last acknowledgement; of UC and UD at the destination
 	Ideal engine.Time // what it would take in an empty network
 }
 
@@ -77,7 +95,8 @@ type Runner struct {
 	k       *nic.Cluster
 	cfg     Config
 	apps    []App
-	conns   map[pair]*connection
+	conns   map[pair]carrier
+	silent  [UD + 1]nic.Spares // of UC and UD
 	flows   int
 	running int
 	failed  int
@@ -87,8 +106,15 @@ type Runner struct {
 type pair struct {
 	src, dst int
 	verb     Verb
+	service  Service
 	class    uint8
 	lane     int
+}
+
+// carrier carries messages from one host to another.
+type carrier interface {
+	nic.User
+	post(f *Flow)
 }
 
 // connection has the messages that are outstanding, in order.
@@ -102,7 +128,7 @@ type connection struct {
 // NewRunner returns a runner without applications.
 func NewRunner(k *nic.Cluster, c Config) *Runner {
 	c.QP.Spares = new(nic.Spares)
-	return &Runner{k: k, cfg: c, conns: map[pair]*connection{}}
+	return &Runner{k: k, cfg: c, conns: map[pair]carrier{}}
 }
 
 // Cluster returns the NICs.
@@ -142,7 +168,7 @@ func (r *Runner) Send(f Flow) {
 	if r.cfg.Ideal != nil {
 		f.Ideal = r.cfg.Ideal(&f)
 	}
-	c, err := r.connection(&f)
+	c, err := r.carrier(&f)
 	if err != nil {
 		r.err = fmt.Errorf("message %d from host %d to host %d: %w", f.ID, f.Src, f.Dst, err)
 		r.Engine().Halt()
@@ -153,11 +179,26 @@ func (r *Runner) Send(f Flow) {
 	c.post(&f)
 }
 
-// connection returns the one for f.
-func (r *Runner) connection(f *Flow) (*connection, error) {
-	key := pair{f.Src, f.Dst, f.Verb, f.Class, f.Lane}
+// carrier returns the one for f.
+func (r *Runner) carrier(f *Flow) (carrier, error) {
+	key := pair{f.Src, f.Dst, f.Verb, f.Service, f.Class, f.Lane}
 	if c := r.conns[key]; c != nil {
 		return c, nil
+	}
+	c, err := r.connect(f)
+	if err == nil && r.cfg.Persistent {
+		r.conns[key] = c
+	}
+	return c, err
+}
+
+// connect makes a carrier for f.
+func (r *Runner) connect(f *Flow) (carrier, error) {
+	if (f.Verb == FetchAdd || f.Verb == CmpSwap) && f.Bytes != atomicBytes {
+		return nil, fmt.Errorf("an atomic has %d bytes, not %d", atomicBytes, f.Bytes)
+	}
+	if f.Service != RC {
+		return r.connectSilent(f)
 	}
 	c := &connection{r: r}
 	q := r.cfg.QP
@@ -169,20 +210,17 @@ func (r *Runner) connection(f *Flow) (*connection, error) {
 	if r.cfg.Opened != nil {
 		r.cfg.Opened(c.from, c.to, f)
 	}
-	if r.cfg.Persistent {
-		r.conns[key] = c
-	}
 	return c, nil
 }
 
-var opcodes = [...]qp.WROpcode{Write: qp.WRWrite, Send: qp.WRSend, Read: qp.WRRead}
+var opcodes = [...]qp.WROpcode{Write: qp.WRWrite, Send: qp.WRSend, Read: qp.WRRead, WriteImm: qp.WRWriteImm, FetchAdd: qp.WRFetchAdd, CmpSwap: qp.WRCmpSwap}
 
 // post begins f.
 func (c *connection) post(f *Flow) {
 	c.flows = append(c.flows, f)
 	by := c.from
 	switch f.Verb {
-	case Send:
+	case Send, WriteImm:
 		c.to.PostRecv(nic.RecvWR{Length: f.Bytes})
 	case Read:
 		by = c.to
@@ -212,20 +250,19 @@ func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive boo
 	f := c.flows[0]
 	c.flows = c.flows[1:]
 	c.delivered = max(c.delivered-1, 0)
-	c.end(now, f, e.Status)
+	c.r.end(now, f, e.Status, c.from, c.to)
 }
 
-// end notes that f has completed.
-func (c *connection) end(now engine.Time, f *Flow, s qp.Status) {
-	r := c.r
+// end notes that f, which has gone from one queue pair to the other, has completed.
+func (r *Runner) end(now engine.Time, f *Flow, s qp.Status, from, to *nic.QP) {
 	f.End = now
 	r.running--
 	if s != qp.StatusSuccess {
 		r.failed++
 	}
 	if !r.cfg.Persistent {
-		c.from.Close()
-		c.to.Close()
+		from.Close()
+		to.Close()
 	}
 	if s == qp.StatusSuccess && r.cfg.Ended != nil {
 		r.cfg.Ended(f)
