@@ -187,6 +187,7 @@ var dropNames = [numRxReasons]string{
 	rxShort:       "rx_dropped_short",
 	rxMAC:         "rx_dropped_mac",
 	rxEtherType:   "rx_dropped_ethertype",
+	rxVLAN:        "rx_dropped_vlan",
 	rxIPHeader:    "rx_dropped_ip_header",
 	rxIPChecksum:  "rx_dropped_ip_checksum",
 	rxFragment:    "rx_dropped_fragment",

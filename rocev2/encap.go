@@ -8,8 +8,8 @@ import (
 	"roced/qp"
 )
 
-// maxHdrLen is Ethernet, IPv6 and UDP.
-const maxHdrLen = ethLen + ipv6Len + udpLen
+// maxHdrLen is Ethernet with a tag, IPv6 and UDP.
+const maxHdrLen = ethLen + vlanLen + ipv6Len + udpLen
 
 // path is the way to a peer: the addresses of a connection or of an address
 // handle, and the headers made from them once. The zero path leads nowhere.
@@ -17,8 +17,9 @@ type path struct {
 	src, dst GID
 	nb       *neighbour // next hop; nil for a peer on this NIC and for a group
 	group    bool       // dst is a multicast group
+	l2       uint8      // length of the Ethernet header
+	hdrLen   uint16     // Ethernet, IP and UDP; 0 for the zero path
 	flow     uint32     // flow label of the address vector
-	hdrLen   int        // Ethernet, IP and UDP; 0 for the zero path
 	// hdr are the headers of every packet; the Ethernet destination, lengths, IP
 	// ID and checksums are zero.
 	hdr [maxHdrLen]byte
@@ -39,8 +40,8 @@ func (n *NIC) newPath(now mono.Time, av AddressVector) (path, error) {
 	if !n.cfg.stationAddr(p.dst.Addr()) {
 		return path{}, ErrBadGID
 	}
-	if !t.own(&p.dst) {
-		hop, ok := t.nextHop(p.dst)
+	if !t.own(&p.dst, from.VLAN) {
+		hop, ok := t.nextHop(p.dst, from.VLAN)
 		if !ok {
 			return path{}, ErrNoRoute
 		}
@@ -50,12 +51,13 @@ func (n *NIC) newPath(now mono.Time, av AddressVector) (path, error) {
 		}
 		p.nb = nb
 	}
-	p.makeHeaders(&n.cfg.MAC, av.TrafficClass, av.HopLimit)
+	p.makeHeaders(&n.cfg.MAC, newTag(from.VLAN, av.Priority()), &av)
 	return p, nil
 }
 
 // makeHeaders fills the header template.
-func (p *path) makeHeaders(mac *MAC, tclass, hop uint8) {
+func (p *path) makeHeaders(mac *MAC, t tag, av *AddressVector) {
+	hop := av.HopLimit
 	if hop == 0 {
 		hop = defaultTTL
 	}
@@ -63,23 +65,24 @@ func (p *path) makeHeaders(mac *MAC, tclass, hop uint8) {
 	if p.nb == nil {
 		dst = *mac
 	}
-	ip := p.hdr[ethLen:]
+	p.l2 = uint8(t.len())
 	if p.src.is4() {
-		p.hdrLen = ethLen + ipv4Len + udpLen
-		putEth(p.hdr[:], &dst, mac, ethTypeIPv4)
-		putIPv4(ip, tclass, hop, protoUDP, &p.src, &p.dst)
+		p.hdrLen = uint16(p.l2) + ipv4Len + udpLen
+		putIPv4(putEth(p.hdr[:], &dst, mac, t, ethTypeIPv4), av.TrafficClass, hop, protoUDP, &p.src, &p.dst)
 	} else {
-		p.hdrLen = maxHdrLen
-		putEth(p.hdr[:], &dst, mac, ethTypeIPv6)
-		putIPv6(ip, tclass, hop, protoUDP, &p.src, &p.dst)
+		p.hdrLen = uint16(p.l2) + ipv6Len + udpLen
+		putIPv6(putEth(p.hdr[:], &dst, mac, t, ethTypeIPv6), av.TrafficClass, hop, protoUDP, &p.src, &p.dst)
 	}
-	udp := p.hdr[p.hdrLen-udpLen:]
-	binary.BigEndian.PutUint16(udp[2:], bth.UDPPort)
+	binary.BigEndian.PutUint16(p.hdr[p.l4()+2:], bth.UDPPort)
 	p.setSourcePort(p.flow)
 }
 
+// headers are those of every packet, and l4 is where UDP's begins.
+func (p *path) headers() []byte { return p.hdr[:p.hdrLen] }
+func (p *path) l4() int         { return int(p.hdrLen) - udpLen }
+
 func (p *path) setSourcePort(flow uint32) {
-	binary.BigEndian.PutUint16(p.hdr[p.hdrLen-udpLen:], flowSourcePort(flow))
+	binary.BigEndian.PutUint16(p.hdr[p.l4():], flowSourcePort(flow))
 }
 
 // setQPNs chooses the UDP source port of a connection from its queue pair
@@ -99,7 +102,7 @@ func (n *NIC) setQPNs(p *path, local, remote bth.QPN) {
 func (p *path) flowOf() qp.Flow {
 	f := qp.Flow{Dst: p.dst}
 	if p.hdrLen > 0 {
-		f.Port = binary.BigEndian.Uint16(p.hdr[p.hdrLen-udpLen:])
+		f.Port = binary.BigEndian.Uint16(p.hdr[p.l4():])
 	}
 	return f
 }

@@ -20,6 +20,7 @@ var (
 	ErrNoRoute  = errors.New("rocev2: no route to the destination")
 	ErrBadGID   = errors.New("rocev2: not the address of one station")
 	ErrAddress  = errors.New("rocev2: unusable address")
+	ErrVLAN     = errors.New("rocev2: no VLAN that this NIC can be in")
 	ErrNoGroups = errors.New("rocev2: no multicast on an interface that is shared with the kernel")
 )
 
@@ -28,6 +29,7 @@ type GIDEntry struct {
 	GID   GID
 	Index uint8
 	Type  uint8
+	VLAN  uint16 // in which the address is; 0 for frames without a tag
 }
 
 // GIDOf returns the GID of an address; that of an IPv4 address is IPv4-mapped
@@ -70,8 +72,20 @@ type gidSlot struct {
 // addrTable holds the NIC's own addresses and how others are reached.
 type addrTable struct {
 	gids     []gidSlot
-	prefixes []netip.Prefix
-	gw4, gw6 GID // zero: none
+	prefixes []network
+	gateways []station
+}
+
+// network is a prefix that is on the link, in a VLAN if that is not 0.
+type network struct {
+	netip.Prefix
+	vlan uint16
+}
+
+// station is an address in a VLAN, or in none if that is 0.
+type station struct {
+	addr GID
+	vlan uint16
 }
 
 // addrRank orders new addresses in the GID table, the same way on every port: IPv4 first,
@@ -99,37 +113,63 @@ func (t addrTable) from(cfg *Config) (addrTable, error) {
 	if !cfg.Shared {
 		addrs = append(addrs, netip.PrefixFrom(linkLocal(cfg.MAC).Addr(), 64))
 	}
-	slices.SortStableFunc(addrs, func(a, b netip.Prefix) int { return addrRank(a) - addrRank(b) })
-	for _, p := range addrs {
-		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(GIDOf(p.Addr())) {
-			return t, fmt.Errorf("%w: %v", ErrAddress, p)
+	if err := t.addAll(cfg, addrs, 0); err != nil {
+		return t, err
+	}
+	for _, v := range cfg.VLANs {
+		if v.ID == 0 || v.ID > maxVLAN || cfg.Shared {
+			return t, fmt.Errorf("%w: %d", ErrVLAN, v.ID)
 		}
-		t.prefixes = append(t.prefixes, p.Masked())
+		if err := t.addAll(cfg, slices.Clone(v.Addrs), v.ID); err != nil {
+			return t, err
+		}
 	}
 	if cfg.Shared {
-		t.prefixes = cfg.Routes
+		t.prefixes = nil
+		for _, p := range cfg.Routes {
+			t.prefixes = append(t.prefixes, network{Prefix: p})
+		}
 	}
 	for _, g := range cfg.Gateways {
-		switch {
-		case !stationAddr(g.Unmap()):
+		if !stationAddr(g.Unmap()) {
 			return t, fmt.Errorf("%w: gateway %v", ErrAddress, g)
-		case g.Unmap().Is4():
-			t.gw4 = GIDOf(g)
-		default:
-			t.gw6 = GIDOf(g)
 		}
+		t.gateways = append(t.gateways, station{GIDOf(g), t.vlanOf(g.Unmap())})
 	}
 	return t, nil
 }
 
+// addAll gives addresses in a VLAN their places.
+func (t *addrTable) addAll(cfg *Config, addrs []netip.Prefix, vlan uint16) error {
+	slices.SortStableFunc(addrs, func(a, b netip.Prefix) int { return addrRank(a) - addrRank(b) })
+	for _, p := range addrs {
+		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(GIDOf(p.Addr()), vlan) {
+			return fmt.Errorf("%w: %v", ErrAddress, p)
+		}
+		t.prefixes = append(t.prefixes, network{p.Masked(), vlan})
+	}
+	return nil
+}
+
+// vlanOf returns the VLAN in which an address is on the link.
+func (t *addrTable) vlanOf(a netip.Addr) uint16 {
+	for _, p := range t.prefixes {
+		if p.Contains(a) {
+			return p.vlan
+		}
+	}
+	return 0
+}
+
 // add gives g a place: the one that it had, a new one, or one that is free. It reports
-// whether there was one.
-func (t *addrTable) add(g GID) bool {
+// whether there was one. An address is in one VLAN only: peers and rdma_cm name it without.
+func (t *addrTable) add(g GID, vlan uint16) bool {
 	free := -1
 	for i := range t.gids {
 		if t.gids[i].GID == g {
-			t.gids[i].live = true
-			return true
+			again := t.gids[i].live && t.gids[i].VLAN != vlan
+			t.gids[i].live, t.gids[i].VLAN = true, vlan
+			return !again
 		}
 		if free < 0 && !t.gids[i].live {
 			free = i
@@ -142,7 +182,7 @@ func (t *addrTable) add(g GID) bool {
 		free = len(t.gids)
 		t.gids = append(t.gids, gidSlot{})
 	}
-	t.gids[free] = gidSlot{GIDEntry{GID: g, Index: uint8(free), Type: GIDTypeRoCEv2}, true}
+	t.gids[free] = gidSlot{GIDEntry{GID: g, Index: uint8(free), Type: GIDTypeRoCEv2, VLAN: vlan}, true}
 	return true
 }
 
@@ -169,30 +209,41 @@ func stationAddr(a netip.Addr) bool {
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// own reports whether g is one of the NIC's addresses.
-func (t *addrTable) own(g *GID) bool {
+// own reports whether g is one of the NIC's addresses in a VLAN.
+func (t *addrTable) own(g *GID, vlan uint16) bool {
 	for i := range t.gids { // for every packet, so without an iterator
-		if t.gids[i].GID == *g && t.gids[i].live {
+		if t.gids[i].GID == *g && t.gids[i].VLAN == vlan && t.gids[i].live {
 			return true
 		}
 	}
 	return false
 }
 
-// nextHop returns the station to which packets for g go: g itself when it is on
-// the link, else the gateway of its family.
-func (t *addrTable) nextHop(g GID) (GID, bool) {
-	a := g.Addr()
-	for _, p := range t.prefixes {
-		if p.Contains(a) {
-			return g, true
+// inVLAN reports whether one of the NIC's addresses is in a VLAN.
+func (t *addrTable) inVLAN(vlan uint16) bool {
+	for i := range t.gids {
+		if t.gids[i].VLAN == vlan && t.gids[i].live {
+			return true
 		}
 	}
-	gw := t.gw6
-	if g.is4() {
-		gw = t.gw4
+	return false
+}
+
+// nextHop returns the station to which packets for g go from an address in a VLAN: g itself when it is on
+// the link there, else the gateway of its family.
+func (t *addrTable) nextHop(g GID, vlan uint16) (station, bool) {
+	a := g.Addr()
+	for _, p := range t.prefixes {
+		if p.vlan == vlan && p.Contains(a) {
+			return station{g, vlan}, true
+		}
 	}
-	return gw, gw != GID{}
+	for _, gw := range t.gateways {
+		if gw.vlan == vlan && gw.addr.is4() == g.is4() {
+			return gw, true
+		}
+	}
+	return station{}, false
 }
 
 // GIDs returns the GID table. A place whose address has gone holds the zero GID.

@@ -113,15 +113,15 @@ func (n *NIC) buildMAD(p *path, m []byte) []byte {
 		DETH: bth.DETH{QKey: mad.QKey, SrcQP: 1}, Payload: m,
 	}
 	g.psn = g.psn.Next()
-	l4 := p.hdrLen - udpLen
-	g.buf = pkt.AppendTo(append(g.buf[:0], p.hdr[:p.hdrLen]...))
-	l3, udp := g.buf[ethLen:l4], g.buf[l4:p.hdrLen]
+	l4, hdrLen := p.l4(), int(p.hdrLen)
+	g.buf = pkt.AppendTo(append(g.buf[:0], p.headers()...))
+	l3, udp := g.buf[p.l2:l4], g.buf[l4:hdrLen]
 	udp[0], udp[1] = gsiSourcePort>>8, gsiSourcePort&0xff
-	setLengths(l3, udp, n.takeID(1), len(g.buf)-p.hdrLen)
+	setLengths(l3, udp, n.takeID(1), len(g.buf)-hdrLen)
 	if p.src.is4() {
 		sealIPv4(l3)
 	}
-	body := g.buf[p.hdrLen:]
+	body := g.buf[hdrLen:]
 	end := len(body) - bth.ICRCLen
 	crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
 	bth.PutICRC(body[end:], bth.ICRCUpdate(crc, body[bth.BTHLen:end]))

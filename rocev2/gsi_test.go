@@ -96,7 +96,7 @@ func TestMADNotSent(t *testing.T) {
 	if err := a.SendMAD(0, to, m); err != nil {
 		t.Fatal(err)
 	}
-	nb, now := a.net.neigh.byAddr[to.DGID], mono.Time(0)
+	nb, now := a.net.neigh.byAddr[station{addr: to.DGID}], mono.Time(0)
 	for discardAll(a); nb.state != neighFailed; discardAll(a) {
 		now = a.NextTimeout()
 		a.Advance(now)
@@ -156,10 +156,10 @@ func TestMADDrops(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := p.AppendTo(append([]byte(nil), path.hdr[:path.hdrLen]...))
+		f := p.AppendTo(append([]byte(nil), path.headers()...))
 		copy(f, macB[:])
-		setLengths(f[ethLen:path.hdrLen-udpLen], f[path.hdrLen-udpLen:], 1, len(f)-path.hdrLen)
-		sealIPv4(f[ethLen : path.hdrLen-udpLen])
+		setLengths(f[ethLen:path.l4()], f[path.l4():], 1, len(f)-int(path.hdrLen))
+		sealIPv4(f[ethLen:path.l4()])
 		if err := bth.SealICRC(f[ethLen:]); err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ func (n *NIC) receiveICMP(h *ipHeader) rxReason {
 	if checksum(0, m) != 0 {
 		return rxICMP
 	}
-	if !n.net.addrs.own(&h.dst) {
+	if !n.net.addrs.own(&h.dst, n.net.rx.vlan) {
 		return rxAddr
 	}
 	if m[0] != icmpEcho || m[1] != 0 {
@@ -53,7 +53,7 @@ func (n *NIC) receiveICMPv6(now mono.Time, h *ipHeader) rxReason {
 	if m[0] == ndSolicit || m[0] == ndAdvert {
 		return n.receiveND(now, h)
 	}
-	if !n.net.addrs.own(&h.dst) {
+	if !n.net.addrs.own(&h.dst, n.net.rx.vlan) {
 		return rxAddr
 	}
 	if m[0] != icmpv6Echo || m[1] != 0 {
@@ -71,22 +71,26 @@ func (n *NIC) sendEchoReply(h *ipHeader, l3 int, typ byte) {
 		n.ctr.TxDroppedControl++
 		return
 	}
-	b := n.net.ctl.alloc(ethLen + size)
+	t := newTag(n.net.rx.vlan, 0)
+	b := n.net.ctl.alloc(t.len() + size)
 	if b == nil {
 		n.ctr.TxDroppedControl++
 		return
 	}
-	ip, m := b[ethLen:ethLen+l3], b[ethLen+l3:]
+	etherType := uint16(ethTypeIPv4)
+	if h.v6 {
+		etherType = ethTypeIPv6
+	}
+	ip := putEth(b, &n.net.rx.srcMAC, &n.cfg.MAC, t, etherType)
+	ip, m := ip[:l3], ip[l3:]
 	copy(m, h.payload)
 	m[0], m[2], m[3] = typ, 0, 0
 	if h.v6 {
-		putEth(b, &n.net.rx.srcMAC, &n.cfg.MAC, ethTypeIPv6)
 		putIPv6(ip, 0, defaultTTL, protoICMPv6, &h.dst, &h.src)
 		binary.BigEndian.PutUint16(ip[4:], uint16(len(m)))
 		putChecksum(m[2:], pseudoSum(&h.dst, &h.src, protoICMPv6, len(m)), m)
 		return
 	}
-	putEth(b, &n.net.rx.srcMAC, &n.cfg.MAC, ethTypeIPv4)
 	putIPv4(ip, 0, defaultTTL, protoICMP, &h.dst, &h.src)
 	binary.BigEndian.PutUint16(ip[2:], uint16(size))
 	binary.BigEndian.PutUint16(ip[4:], n.takeID(1))

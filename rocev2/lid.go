@@ -10,7 +10,7 @@ import "encoding/binary"
 
 // LID returns the port's LID, 0 if it has no IPv4 address.
 func (n *NIC) LID() uint16 {
-	if e := n.net.addrs.first4(); e != nil {
+	if e := n.net.addrs.first4(0); e != nil {
 		return binary.BigEndian.Uint16(e.GID[14:])
 	}
 	return 0
@@ -19,7 +19,7 @@ func (n *NIC) LID() uint16 {
 // LIDVector returns the address vector of a path that names its destination by a LID; false
 // if there can be none.
 func (n *NIC) LIDVector(dlid uint16) (AddressVector, bool) {
-	e := n.net.addrs.first4()
+	e := n.net.addrs.first4(0)
 	if e == nil || dlid == 0 {
 		return AddressVector{}, false
 	}
@@ -28,10 +28,10 @@ func (n *NIC) LIDVector(dlid uint16) (AddressVector, bool) {
 	return av, true
 }
 
-// first4 returns the first entry of an IPv4 address, nil if there is none.
-func (t *addrTable) first4() *GIDEntry {
+// first4 returns the first entry of an IPv4 address in a VLAN, or in none, nil if there is none.
+func (t *addrTable) first4(vlan uint16) *GIDEntry {
 	for g := range t.live {
-		if g.GID.is4() {
+		if g.GID.is4() && g.VLAN == vlan {
 			return g
 		}
 	}

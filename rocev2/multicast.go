@@ -200,7 +200,8 @@ func (n *NIC) groupPath(av AddressVector) (path, error) {
 		return path{}, ErrNoGroups
 	}
 	p := path{src: from.GID, dst: av.DGID, flow: av.FlowLabel & 0xfffff, group: true}
-	p.makeHeaders(&n.cfg.MAC, av.TrafficClass, max(av.HopLimit, 1))
+	av.HopLimit = max(av.HopLimit, 1)
+	p.makeHeaders(&n.cfg.MAC, newTag(from.VLAN, av.Priority()), &av)
 	mac := groupMAC(&p.dst)
 	copy(p.hdr[:], mac[:])
 	return p, nil

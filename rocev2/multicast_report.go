@@ -117,21 +117,27 @@ func (n *NIC) receiveMLD(now mono.Time, h *ipHeader) rxReason {
 	return rxOK
 }
 
-// sendReport tells the link that the NIC is in a group, or no more.
+// sendReport tells the link, and all VLANs there in which the NIC is, that it is in a group, or no more.
 func (n *NIC) sendReport(gid *GID, leave bool) {
-	switch {
-	case linkOnly(gid):
-	case gid.is4():
-		if src := n.net.addrs.first4(); src != nil {
-			n.sendIGMP(gid, &src.GID, leave)
-		}
-	default:
-		n.sendMLD(gid, leave)
+	if linkOnly(gid) {
+		return
+	}
+	n.sendReportIn(gid, 0, leave)
+	for _, v := range n.cfg.VLANs {
+		n.sendReportIn(gid, v.ID, leave)
 	}
 }
 
-func (n *NIC) sendIGMP(gid, src *GID, leave bool) {
-	b := n.net.ctl.alloc(ethLen + igmpIPv4Len + igmpLen)
+func (n *NIC) sendReportIn(gid *GID, vlan uint16, leave bool) {
+	if !gid.is4() {
+		n.sendMLD(gid, newTag(vlan, 0), leave)
+	} else if src := n.net.addrs.first4(vlan); src != nil {
+		n.sendIGMP(gid, &src.GID, newTag(vlan, 0), leave)
+	}
+}
+
+func (n *NIC) sendIGMP(gid, src *GID, t tag, leave bool) {
+	b := n.net.ctl.alloc(t.len() + igmpIPv4Len + igmpLen)
 	if b == nil {
 		n.ctr.TxDroppedControl++
 		return
@@ -141,8 +147,8 @@ func (n *NIC) sendIGMP(gid, src *GID, leave bool) {
 		dst, typ = allRouters4, igmpLeave
 	}
 	mac := groupMAC(&dst)
-	putEth(b, &mac, &n.cfg.MAC, ethTypeIPv4)
-	ip, m := b[ethLen:ethLen+igmpIPv4Len], b[ethLen+igmpIPv4Len:]
+	ip := putEth(b, &mac, &n.cfg.MAC, t, ethTypeIPv4)
+	ip, m := ip[:igmpIPv4Len], ip[igmpIPv4Len:]
 	putIPv4(ip, 0xc0, 1, protoIGMP, src, &dst)
 	ip[0] = 0x40 | igmpIPv4Len/4
 	binary.BigEndian.PutUint16(ip[2:], uint16(igmpIPv4Len+igmpLen))
@@ -154,8 +160,8 @@ func (n *NIC) sendIGMP(gid, src *GID, leave bool) {
 	putChecksum(m[2:], 0, m)
 }
 
-func (n *NIC) sendMLD(gid *GID, leave bool) {
-	b := n.net.ctl.alloc(ethLen + ipv6Len + hopByHopLen + mldLen)
+func (n *NIC) sendMLD(gid *GID, t tag, leave bool) {
+	b := n.net.ctl.alloc(t.len() + ipv6Len + hopByHopLen + mldLen)
 	if b == nil {
 		n.ctr.TxDroppedControl++
 		return
@@ -165,8 +171,7 @@ func (n *NIC) sendMLD(gid *GID, leave bool) {
 		dst, typ = allRouters6, mldDone
 	}
 	src, mac := linkLocal(n.cfg.MAC), groupMAC(&dst)
-	putEth(b, &mac, &n.cfg.MAC, ethTypeIPv6)
-	ip := b[ethLen:]
+	ip := putEth(b, &mac, &n.cfg.MAC, t, ethTypeIPv6)
 	putIPv6(ip, 0, 1, protoHopByHop, &src, &dst)
 	binary.BigEndian.PutUint16(ip[4:], hopByHopLen+mldLen)
 	copy(ip[ipv6Len:], []byte{protoICMPv6, 0, 5, 2, 0, 0, 1, 0})

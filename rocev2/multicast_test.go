@@ -140,7 +140,7 @@ func TestMembershipReports(t *testing.T) {
 	}{
 		{"239.0.0.7", "0x16 239.0.0.7", "0x17 239.0.0.7", func(n *NIC) {
 			asker := newNIC(t, testConfig(macB, "10.0.0.2/24"))
-			asker.sendIGMP(&allHosts, &asker.GIDs()[0].GID, false)
+			asker.sendIGMP(&allHosts, &asker.GIDs()[0].GID, 0, false)
 			f := transmit(asker, 0)[0].b
 			m := f[ethLen+igmpIPv4Len:]
 			m[0], m[1] = igmpQuery, 10
@@ -150,7 +150,7 @@ func TestMembershipReports(t *testing.T) {
 		}},
 		{"ff15::7", "131 ff15::7", "132 ff15::7", func(n *NIC) {
 			asker := newNIC(t, testConfig(macB, "fd00::2/64"))
-			asker.sendMLD(&allNodes, false)
+			asker.sendMLD(&allNodes, 0, false)
 			f := transmit(asker, 0)[0].b
 			src, m := linkLocal(macB), f[ethLen+ipv6Len+hopByHopLen:]
 			m[0], m[4], m[5] = mldQuery, 3, 232 // 1000 ms

@@ -42,7 +42,7 @@ const (
 // that the kernel finds the station for. Only stations that a path
 // leads to have an entry, so that a flood of ARP or ND messages adds none.
 type neighbour struct {
-	addr       GID
+	station
 	src        GID // own address that asks
 	mac        MAC
 	state      neighState
@@ -71,7 +71,7 @@ func (nb *neighbour) limit() uint8 {
 // neighTable holds the neighbours. The map is used when paths are made and when
 // ARP and ND messages arrive, not for frames; list gives a fixed order.
 type neighTable struct {
-	byAddr map[GID]*neighbour
+	byAddr map[station]*neighbour
 	list   []*neighbour
 	limit  int
 	next   mono.Time // no entry has a try due before
@@ -81,7 +81,7 @@ type neighTable struct {
 }
 
 func (t *neighTable) init() {
-	t.byAddr = make(map[GID]*neighbour)
+	t.byAddr = make(map[station]*neighbour)
 	t.limit = neighLimit
 	t.next = mono.Never
 }
@@ -89,17 +89,17 @@ func (t *neighTable) init() {
 // SetNeighbourLimit sets the number of neighbours that may be known at a time.
 func (n *NIC) SetNeighbourLimit(limit int) { n.net.neigh.limit = max(limit, 1) }
 
-// resolve returns the entry of addr with one reference more and starts its
+// resolve returns the entry of a station with one reference more and starts its
 // resolution when it is unknown.
-func (n *NIC) resolve(now mono.Time, addr, src GID) (*neighbour, error) {
+func (n *NIC) resolve(now mono.Time, hop station, src GID) (*neighbour, error) {
 	t := &n.net.neigh
-	nb := t.byAddr[addr]
+	nb := t.byAddr[hop]
 	if nb == nil {
 		if len(t.list) >= t.limit && !t.evict() {
 			return nil, ErrNeighbours
 		}
-		nb = &neighbour{addr: addr, src: src}
-		t.byAddr[addr] = nb
+		nb = &neighbour{station: hop, src: src}
+		t.byAddr[hop] = nb
 		t.list = append(t.list, nb)
 		n.probe(now, nb)
 	}
@@ -117,7 +117,7 @@ func (t *neighTable) evict() bool {
 			continue
 		}
 		t.held -= len(nb.held)
-		delete(t.byAddr, nb.addr)
+		delete(t.byAddr, nb.station)
 		last := len(t.list) - 1
 		t.list[i], t.list[last] = t.list[last], nil
 		t.list = t.list[:last]

@@ -30,15 +30,16 @@ func (n *NIC) receiveARP(now mono.Time, b []byte) rxReason {
 	if !mac.unicast() {
 		return rxARP
 	}
-	if n.net.addrs.own(&sender) && mac != n.cfg.MAC {
+	vlan := n.net.rx.vlan
+	if n.net.addrs.own(&sender, vlan) && mac != n.cfg.MAC {
 		n.ctr.AddrConflicts++
 		return rxConflict
 	}
-	if nb := n.net.neigh.byAddr[sender]; nb != nil {
+	if nb := n.net.neigh.byAddr[station{sender, vlan}]; nb != nil {
 		n.learn(now, nb, mac)
 	}
-	if op == arpRequest && n.net.addrs.own(&target) && sender != target {
-		n.sendARP(arpReply, &mac, &mac, &target, &sender)
+	if op == arpRequest && n.net.addrs.own(&target, vlan) && sender != target {
+		n.sendARP(arpReply, vlan, &mac, &mac, &target, &sender)
 	}
 	return rxOK
 }
@@ -50,18 +51,18 @@ func (n *NIC) sendARPRequest(nb *neighbour) {
 	if nb.usable() {
 		dst, target = nb.mac, nb.mac
 	}
-	n.sendARP(arpRequest, &dst, &target, &nb.src, &nb.addr)
+	n.sendARP(arpRequest, nb.vlan, &dst, &target, &nb.src, &nb.addr)
 }
 
 // sendARP queues an ARP packet from our address src.
-func (n *NIC) sendARP(op uint16, dst, targetMAC *MAC, src, target *GID) {
-	b := n.net.ctl.alloc(ethLen + arpLen)
+func (n *NIC) sendARP(op, vlan uint16, dst, targetMAC *MAC, src, target *GID) {
+	t := newTag(vlan, 0)
+	b := n.net.ctl.alloc(t.len() + arpLen)
 	if b == nil {
 		n.ctr.TxDroppedControl++
 		return
 	}
-	putEth(b, dst, &n.cfg.MAC, ethTypeARP)
-	a := b[ethLen:]
+	a := putEth(b, dst, &n.cfg.MAC, t, ethTypeARP)
 	copy(a, arpHeader[:])
 	binary.BigEndian.PutUint16(a[6:], op)
 	copy(a[8:14], n.cfg.MAC[:])
@@ -79,9 +80,9 @@ func (n *NIC) announce() {
 	for e := range n.net.addrs.live {
 		g := &e.GID
 		if g.is4() {
-			n.sendARP(arpRequest, &broadcastMAC, &MAC{}, g, g)
+			n.sendARP(arpRequest, e.VLAN, &broadcastMAC, &MAC{}, g, g)
 		} else {
-			n.sendAdvert(g, &allNodes, &MAC{0x33, 0x33, 0, 0, 0, 1}, false)
+			n.sendAdvert(station{*g, e.VLAN}, &allNodes, &MAC{0x33, 0x33, 0, 0, 0, 1}, false)
 		}
 	}
 }

@@ -66,21 +66,22 @@ func (n *NIC) receiveSolicit(now mono.Time, h *ipHeader, target *GID) rxReason {
 		return rxND
 	}
 	if found {
-		if nb := n.net.neigh.byAddr[h.src]; nb != nil {
+		if nb := n.net.neigh.byAddr[station{h.src, n.net.rx.vlan}]; nb != nil {
 			n.learn(now, nb, mac)
 		}
 	}
-	if !n.net.addrs.own(target) {
+	own := station{*target, n.net.rx.vlan}
+	if !n.net.addrs.own(target, own.vlan) {
 		return rxOK
 	}
 	switch {
 	case dad:
 		n.ctr.AddrConflicts++
-		n.sendAdvert(target, &allNodes, &MAC{0x33, 0x33, 0, 0, 0, 1}, false)
+		n.sendAdvert(own, &allNodes, &MAC{0x33, 0x33, 0, 0, 0, 1}, false)
 	case found:
-		n.sendAdvert(target, &h.src, &mac, true)
+		n.sendAdvert(own, &h.src, &mac, true)
 	default: // the option may be left out of a unicast question (RFC 4861 4.3)
-		n.sendAdvert(target, &h.src, &n.net.rx.srcMAC, true)
+		n.sendAdvert(own, &h.src, &n.net.rx.srcMAC, true)
 	}
 	return rxOK
 }
@@ -92,14 +93,14 @@ func (n *NIC) receiveAdvert(now mono.Time, h *ipHeader, target *GID) rxReason {
 	if !ok || flags&naSolicited != 0 && h.dst[0] == 0xff || found && !mac.unicast() {
 		return rxND
 	}
-	if n.net.addrs.own(target) {
+	if n.net.addrs.own(target, n.net.rx.vlan) {
 		if mac == n.cfg.MAC {
 			return rxOK // our own, reflected
 		}
 		n.ctr.AddrConflicts++
 		return rxConflict
 	}
-	nb := n.net.neigh.byAddr[*target]
+	nb := n.net.neigh.byAddr[station{*target, n.net.rx.vlan}]
 	switch {
 	case nb == nil:
 	case !nb.usable():
@@ -122,33 +123,34 @@ func (n *NIC) sendSolicit(nb *neighbour) {
 	if nb.usable() {
 		dst, mac = nb.addr, nb.mac
 	}
-	n.sendND(ndSolicit, 0, &nb.src, &dst, &mac, &nb.addr, optSourceLL)
+	n.sendND(ndSolicit, 0, station{nb.src, nb.vlan}, &dst, &mac, &nb.addr, optSourceLL)
 }
 
-// sendAdvert answers or announces for our address target.
-func (n *NIC) sendAdvert(target, dst *GID, mac *MAC, solicited bool) {
+// sendAdvert answers or announces for our address own.
+func (n *NIC) sendAdvert(own station, dst *GID, mac *MAC, solicited bool) {
 	flags := byte(naOverride)
 	if solicited {
 		flags |= naSolicited
 	}
-	n.sendND(ndAdvert, flags, target, dst, mac, target, optTargetLL)
+	n.sendND(ndAdvert, flags, own, dst, mac, &own.addr, optTargetLL)
 }
 
 // sendND queues a message with our link-layer address as its only option.
-func (n *NIC) sendND(typ, flags byte, src, dst *GID, mac *MAC, target *GID, opt byte) {
-	b := n.net.ctl.alloc(ethLen + ipv6Len + ndMessageLen)
+func (n *NIC) sendND(typ, flags byte, src station, dst *GID, mac *MAC, target *GID, opt byte) {
+	t := newTag(src.vlan, 0)
+	b := n.net.ctl.alloc(t.len() + ipv6Len + ndMessageLen)
 	if b == nil {
 		n.ctr.TxDroppedControl++
 		return
 	}
-	putEth(b, mac, &n.cfg.MAC, ethTypeIPv6)
-	putIPv6(b[ethLen:], 0, ndHopLimit, protoICMPv6, src, dst)
-	b[ethLen+5] = ndMessageLen
-	m := b[ethLen+ipv6Len:]
+	ip := putEth(b, mac, &n.cfg.MAC, t, ethTypeIPv6)
+	putIPv6(ip, 0, ndHopLimit, protoICMPv6, &src.addr, dst)
+	ip[5] = ndMessageLen
+	m := ip[ipv6Len:]
 	clear(m)
 	m[0], m[4] = typ, flags
 	copy(m[8:24], target[:])
 	m[24], m[25] = opt, 1
 	copy(m[26:32], n.cfg.MAC[:])
-	putChecksum(m[2:], pseudoSum(src, dst, protoICMPv6, ndMessageLen), m)
+	putChecksum(m[2:], pseudoSum(&src.addr, dst, protoICMPv6, ndMessageLen), m)
 }

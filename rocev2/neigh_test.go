@@ -169,7 +169,7 @@ func TestAdverts(t *testing.T) {
 	dst, us := gid("fd00::1"), gid("fd00::2")
 	advert := func(flags byte, mac MAC) []byte {
 		b.cfg.MAC = mac
-		b.sendND(ndAdvert, flags, &us, &dst, &macA, &us, optTargetLL)
+		b.sendND(ndAdvert, flags, station{addr: us}, &dst, &macA, &us, optTargetLL)
 		return transmit(b, 0)[0].b
 	}
 	n := nicA(t)

@@ -52,7 +52,7 @@ var controlExchanges = []struct {
 		"3333ff000001" + hexMACB + "86dd 60000000 0020 3a ff" + hexIP6B + hexGroupA + "8700 7d8f 00000000" + hexIP6A + "0101" + hexMACB,
 		"", "rx_dropped_icmp"},
 	{"multicast of a stranger", "3333ff000009" + hexMACB + "86dd 60", "", "rx_dropped_mac"},
-	{"VLAN", hexMACA + hexMACB + "8100 0001 0800", "", "rx_dropped_ethertype"},
+	{"VLAN", hexMACA + hexMACB + "8100 0001 0800", "", "rx_dropped_vlan"},
 }
 
 func TestControlExchanges(t *testing.T) {
@@ -84,8 +84,7 @@ func echo(v6 bool, n int) []byte {
 	}
 	m := append([]byte{typ, 0, 0, 0, 1, 2, 3, 4}, payload(n, 3)...)
 	b := make([]byte, ethLen+l3, ethLen+l3+len(m))
-	putEth(b, &macA, &macB, et)
-	ip := b[ethLen:]
+	ip := putEth(b, &macA, &macB, 0, et)
 	if v6 {
 		putIPv6(ip, 0, 64, proto, &src, &dst)
 		ip[4], ip[5] = byte(len(m)>>8), byte(len(m))

@@ -36,7 +36,10 @@ type Config struct {
 	// Addrs are the NIC's own addresses with their prefix lengths; a link-local
 	// IPv6 address is derived from MAC as well (the last of the GIDs).
 	Addrs []netip.Prefix
-	// Gateways are the next hops for addresses outside the prefixes, one a family.
+	// VLANs are addresses that frames with a tag go by. A shared interface has none of its own.
+	VLANs []VLAN
+	// Gateways are the next hops for addresses outside the prefixes, one a family and VLAN: each is in the one
+	// whose prefix has it.
 	Gateways []netip.Addr
 	// Shared says that the link is an interface of a kernel, which resolves addresses: see
 	// SetInterface. Addrs are those of the interface then and there are no Gateways.
@@ -73,6 +76,13 @@ type Config struct {
 	Limits     Limits
 	// Distributions says that those of times and degrees are kept.
 	Distributions bool
+}
+
+// VLAN says which addresses a NIC has in a VLAN (IEEE 802.1Q). Packets from them have its tag, with the
+// Priority of their address vector, and so have the answers to ARP, neighbour discovery and echo requests.
+type VLAN struct {
+	ID    uint16 // 1 to 4094
+	Addrs []netip.Prefix
 }
 
 // Limits bound the objects of a NIC. Zero fields take the default.

@@ -22,7 +22,7 @@ func (n *NIC) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
 		}
 		from := g.GID.Addr()
 		for _, p := range t.prefixes {
-			if !p.Contains(a) || from.IsLinkLocalUnicast() != a.IsLinkLocalUnicast() {
+			if p.vlan != g.VLAN || !p.Contains(a) || from.IsLinkLocalUnicast() != a.IsLinkLocalUnicast() {
 				continue
 			}
 			covered = max(covered, RouteBits(p.Bits()))
@@ -34,11 +34,11 @@ func (n *NIC) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
 	if bits >= 0 {
 		return e, bits, true
 	}
-	if _, ok := t.nextHop(dst); !ok {
-		return e, 0, false
-	}
 	for g := range t.live {
-		if g.GID.is4() == dst.is4() && !g.GID.Addr().IsLinkLocalUnicast() {
+		if g.GID.is4() != dst.is4() || g.GID.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		if _, ok := t.nextHop(dst, g.VLAN); ok {
 			return *g, covered, true
 		}
 	}

@@ -18,6 +18,7 @@ const (
 	rxShort
 	rxMAC
 	rxEtherType
+	rxVLAN
 	rxIPHeader
 	rxIPChecksum
 	rxFragment
@@ -48,6 +49,7 @@ var rxComments = [rxCore]string{
 	rxShort:       "dropped: shorter than its headers say",
 	rxMAC:         "dropped: destination MAC address is not ours",
 	rxEtherType:   "dropped: unknown EtherType",
+	rxVLAN:        "dropped: no address of ours is in this VLAN",
 	rxIPHeader:    "dropped: malformed IP header",
 	rxIPChecksum:  "dropped: IPv4 header checksum",
 	rxFragment:    "dropped: IPv4 fragment",
@@ -81,6 +83,8 @@ func (r rxReason) String() string {
 // rxState is scratch space of the receive path.
 type rxState struct {
 	srcMAC MAC
+	vlan   uint16 // 0: none
+	l2     int    // length of the Ethernet header
 	ip     ipHeader
 	pkt    bth.Packet
 	// hdr holds the IP and UDP headers of a segment of a super-frame.
@@ -125,21 +129,23 @@ func (n *NIC) receiveFrame(now mono.Time, frame []byte, segSize int) rxReason {
 	rx := &n.net.rx
 	rx.srcMAC = MAC(frame[6:12])
 	h := &rx.ip
-	typ := binary.BigEndian.Uint16(frame[12:])
-	if n.cfg.Shared && typ == ethTypeARP {
-		return rxEtherType // the kernel answers it
-	}
-	switch typ {
-	case ethTypeIPv4:
-		if r := h.parseIPv4(frame[ethLen:]); r != rxOK {
+	typ, l2, t := etherType(frame)
+	rx.l2, rx.vlan = l2, t.vlan() // a tag with VLAN 0 says nothing but a priority
+	switch {
+	case l2 == 0:
+		return rxShort
+	case rx.vlan != 0 && !n.net.addrs.inVLAN(rx.vlan):
+		return rxVLAN
+	case typ == ethTypeIPv4:
+		if r := h.parseIPv4(frame[l2:]); r != rxOK {
 			return r
 		}
-	case ethTypeIPv6:
-		if r := h.parseIPv6(frame[ethLen:]); r != rxOK {
+	case typ == ethTypeIPv6:
+		if r := h.parseIPv6(frame[l2:]); r != rxOK {
 			return r
 		}
-	case ethTypeARP:
-		return n.receiveARP(now, frame[ethLen:])
+	case typ == ethTypeARP && !n.cfg.Shared: // else the kernel answers it
+		return n.receiveARP(now, frame[l2:])
 	default:
 		return rxEtherType
 	}
@@ -171,7 +177,7 @@ func (n *NIC) receiveUDP(now mono.Time, frame []byte, segSize int) rxReason {
 	if binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort {
 		return rxPort
 	}
-	if !n.net.addrs.own(&h.dst) && n.net.mcast.groups[h.dst] == nil {
+	if !n.net.addrs.own(&h.dst, n.net.rx.vlan) && n.net.mcast.groups[h.dst] == nil {
 		return rxAddr
 	}
 	end := int(binary.BigEndian.Uint16(udp[4:]))
@@ -218,7 +224,7 @@ func (n *NIC) receiveSuper(now mono.Time, frame, body []byte, segSize int) {
 			n.settle(last)
 		}
 		last = q
-		n.ctr.countRx(frame, ethLen+l3len+udpLen+len(seg))
+		n.ctr.countRx(frame, rx.l2+l3len+udpLen+len(seg))
 		n.verdictSegment(now, frame, segSize, i, r)
 	}
 	if last != nil {

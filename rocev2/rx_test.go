@@ -80,7 +80,7 @@ func TestCapturesAreAccepted(t *testing.T) {
 		if num > 1 {
 			q := plug(t, n, num, serviceOf(bth.Opcode(frame[body])), s)
 			q.path = path{src: h.dst, dst: h.src, nb: &neighbour{mac: src, state: neighValid}}
-			q.path.makeHeaders(&dst, frame[ethLen+1], frame[ethLen+8])
+			q.path.makeHeaders(&dst, 0, &AddressVector{TrafficClass: frame[ethLen+1], HopLimit: frame[ethLen+8]})
 		}
 		n.Receive(0, frame, 0)
 		if len(s.got)+sp.got != 1 || n.ctr.RxDropped() != 0 {
@@ -131,7 +131,7 @@ func TestCapturesAreReproduced(t *testing.T) {
 		} else {
 			n.net.ipID = binary.BigEndian.Uint16(frame[ethLen+4:])
 		}
-		q.path.makeHeaders(&n.cfg.MAC, tos, h.ttl)
+		q.path.makeHeaders(&n.cfg.MAC, 0, &AddressVector{TrafficClass: tos, HopLimit: h.ttl})
 		copy(q.path.hdr[l4:l4+2], frame[l4:]) // the source port needs the peer's QPN
 		n.activate(q)
 		out := transmit(n, 0)

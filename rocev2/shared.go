@@ -47,14 +47,14 @@ func (n *NIC) PollQuery() (q Query, ok bool) {
 // Resolved tells that packets to dst go to the station mac. It is ignored for a
 // destination that nobody sends to.
 func (n *NIC) Resolved(now mono.Time, dst GID, mac MAC) {
-	if nb := n.net.neigh.byAddr[dst]; nb != nil && mac.unicast() {
+	if nb := n.net.neigh.byAddr[station{addr: dst}]; nb != nil && mac.unicast() {
 		n.learn(now, nb, mac)
 	}
 }
 
 // Unreachable tells that there is no way to dst for now.
 func (n *NIC) Unreachable(now mono.Time, dst GID) {
-	if nb := n.net.neigh.byAddr[dst]; nb != nil && nb.state != neighFailed {
+	if nb := n.net.neigh.byAddr[station{addr: dst}]; nb != nil && nb.state != neighFailed {
 		n.fail(now, nb)
 	}
 }

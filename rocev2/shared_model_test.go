@@ -67,9 +67,9 @@ func (m *sharedModel) send(t *rapid.T) {
 
 // datagram sends one that waits for its neighbour in the NIC.
 func (m *sharedModel) datagram(t *rapid.T) {
-	nb := m.n.net.neigh.byAddr[modelDst(modelStation(t))]
+	nb := m.n.net.neigh.byAddr[station{addr: modelDst(modelStation(t))}]
 	if nb.state == neighIncomplete {
-		b := append([]byte(nil), m.qps[0].path.hdr[:m.qps[0].path.hdrLen]...)
+		b := append([]byte(nil), m.qps[0].path.headers()...)
 		a := nb.addr
 		copy(b[ethLen+16:], a[12:])
 		m.n.hold(nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
@@ -111,7 +111,7 @@ func (m *sharedModel) pass(t *rapid.T) {
 	m.now = m.now.Add(mono.Time(rapid.Int64Range(0, 3e9).Draw(t, "ns")).Sub(0))
 	m.n.Advance(m.now)
 	for q, ok := m.n.PollQuery(); ok; q, ok = m.n.PollQuery() {
-		if m.n.net.neigh.byAddr[q.Dst] == nil {
+		if m.n.net.neigh.byAddr[station{addr: q.Dst}] == nil {
 			t.Fatalf("asks for %v, where nobody sends to", q.Dst.Addr())
 		}
 	}

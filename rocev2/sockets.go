@@ -103,7 +103,7 @@ func (n *NIC) acceptICRC(l3 []byte, length int, diff uint32) bool {
 	}
 	word := l3[ipv4IDWord:]
 	sent := binary.LittleEndian.Uint32(word) ^ w
-	if nb := n.net.neigh.byAddr[n.net.rx.ip.src]; nb != nil && nb.alike == heldPeer && !socketID(sent) {
+	if nb := n.net.neigh.byAddr[station{addr: n.net.rx.ip.src}]; nb != nil && nb.alike == heldPeer && !socketID(sent) {
 		if nb.odd++; nb.odd < oddPackets {
 			return false
 		}
@@ -125,7 +125,7 @@ func socketID(word uint32) bool {
 // through all IDs, but by 0 only once.
 func (n *NIC) recognise(nb *neighbour, l3 []byte) {
 	if nb == nil {
-		nb = n.net.neigh.byAddr[n.net.rx.ip.src] // of a datagram
+		nb = n.net.neigh.byAddr[station{addr: n.net.rx.ip.src}] // of a datagram
 	}
 	switch {
 	case nb == nil || n.net.rx.ip.v6:

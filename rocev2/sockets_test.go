@@ -249,7 +249,7 @@ func TestSocketsSend(t *testing.T) {
 	ports := map[uint16]bool{}
 	for i := range 1000 {
 		n.setQPNs(&q.path, bth.QPN(i*17), 0x4711)
-		ports[binary.BigEndian.Uint16(q.path.hdr[q.path.hdrLen-udpLen:])] = true
+		ports[binary.BigEndian.Uint16(q.path.hdr[q.path.l4():])] = true
 	}
 	if len(ports) != socketPorts {
 		t.Errorf("%d source ports", len(ports))

@@ -14,17 +14,18 @@ func (f *Frame) AppendTo(b []byte) []byte {
 // begins and ends; ok is false when it is not a whole UDP datagram in IPv4 or
 // IPv6 without extension headers.
 func udpBody(frame []byte) (l4, body, end int, ok bool) {
-	if len(frame) < ethLen+ipv4Len+udpLen {
+	typ, l2, _ := etherType(frame)
+	ip := frame[l2:]
+	if len(ip) < ipv4Len+udpLen {
 		return 0, 0, 0, false
 	}
-	ip := frame[ethLen:]
-	switch binary.BigEndian.Uint16(frame[12:]) {
+	switch typ {
 	case ethTypeIPv4:
-		l4, ok = ethLen+int(ip[0]&0xf)*4, ip[0]>>4 == 4 && ip[9] == protoUDP
+		l4, ok = l2+int(ip[0]&0xf)*4, ip[0]>>4 == 4 && ip[9] == protoUDP
 	case ethTypeIPv6:
-		l4, ok = ethLen+ipv6Len, ip[0]>>4 == 6 && ip[6] == protoUDP
+		l4, ok = l2+ipv6Len, ip[0]>>4 == 6 && ip[6] == protoUDP
 	}
-	if !ok || l4 < ethLen+ipv4Len || l4+udpLen > len(frame) {
+	if !ok || l4 < l2+ipv4Len || l4+udpLen > len(frame) {
 		return 0, 0, 0, false
 	}
 	end = l4 + int(binary.BigEndian.Uint16(frame[l4+4:]))
@@ -60,7 +61,8 @@ func Segment(dst, frame []byte, segSize, i int) []byte {
 	to := min(from+segSize, end)
 	start := len(dst)
 	dst = append(dst, frame[:body]...)
-	ip, udp := dst[start+ethLen:start+l4], dst[start+l4:start+body]
+	_, l2, _ := etherType(frame)
+	ip, udp := dst[start+l2:start+l4], dst[start+l4:start+body]
 	id := uint16(0)
 	if ip[0]>>4 == 4 {
 		id = binary.BigEndian.Uint16(ip[4:]) + uint16(i)

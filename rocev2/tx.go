@@ -14,7 +14,7 @@ const (
 	// shorter one costs less than two more pieces of a frame.
 	viewMin = 1024
 	// txArena holds the headers, trailers and copied payloads of one frame.
-	txArena = ethLen + maxIPTotal + 64
+	txArena = ethLen + vlanLen + maxIPTotal + 64
 	// txScratch holds the payloads gathered for one frame and one packet more.
 	txScratch = 72 << 10
 	// txTurns bounds the frames that one PollTransmit may dispose of itself
@@ -92,22 +92,25 @@ func (n *NIC) scratch(sz int) []byte {
 // begin starts a frame to p. The UDP source port is that of p unless one is given.
 func (b *txState) begin(p *path, size int, port uint16) {
 	b.path, b.segSize, b.port = p, size, port
-	b.segs, b.body, b.piece, b.off = 0, 0, 0, p.hdrLen
+	b.segs, b.body, b.piece = 0, 0, 0
 	b.bufs = b.bufs[:0]
-	copy(b.arena, p.hdr[:p.hdrLen])
+	b.off = copy(b.arena, p.headers())
 	if port != 0 {
-		binary.BigEndian.PutUint16(b.arena[p.hdrLen-udpLen:], port)
+		binary.BigEndian.PutUint16(b.arena[p.l4():], port)
 	}
-	copy(b.seg[:], b.arena[:p.hdrLen])
+	copy(b.seg[:], b.arena[:b.off])
 	if p.nb != nil {
 		copy(b.arena, p.nb.mac[:])
 	}
 }
 
 // setTrafficClass replaces DSCP and ECN bits in the headers of the frame, which the
-// ICRC does not cover.
+// ICRC does not cover, and the priority in its tag.
 func (b *txState) setTrafficClass(tclass uint8) {
-	ip := b.arena[ethLen:]
+	if b.path.l2 > ethLen {
+		b.arena[ethLen] = b.arena[ethLen]&0x1f | tclass&0xe0
+	}
+	ip := b.arena[b.path.l2:]
 	if b.path.src.is4() {
 		ip[1] = tclass
 		return
@@ -118,8 +121,8 @@ func (b *txState) setTrafficClass(tclass uint8) {
 // add appends a packet with its ICRC, which covers the headers that the datagram
 // has once it is cut off (IBTA annex A17.3.3). snapshot: the payload is copied first.
 func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
-	l4 := b.path.hdrLen - udpLen
-	l3, udp := b.seg[ethLen:l4], b.seg[l4:b.path.hdrLen]
+	l4 := b.path.l4()
+	l3, udp := b.seg[b.path.l2:l4], b.seg[l4:b.path.hdrLen]
 	setLengths(l3, udp, id+uint16(b.segs), size)
 	start := b.off
 	b.off += p.PutHeaders(b.arena[start:])
@@ -144,7 +147,7 @@ func (b *txState) add(p *bth.Packet, id uint16, size int, snapshot bool) {
 
 // fits reports whether one more packet of the frame's segment size may be added.
 func (b *txState) fits() bool {
-	return b.segs < b.maxSegs && b.path.hdrLen+b.body+b.segSize <= b.maxBytes
+	return b.segs < b.maxSegs && int(b.path.hdrLen)+b.body+b.segSize <= b.maxBytes
 }
 
 // finish completes the headers and returns the frame. A super-frame has the sum of
@@ -153,13 +156,13 @@ func (b *txState) fits() bool {
 // A17.4.3 allows that for IPv6 too).
 func (b *txState) finish(id uint16) *Frame {
 	b.bufs = append(b.bufs, b.arena[b.piece:b.off:b.off])
-	l4 := b.path.hdrLen - udpLen
-	l3, udp := b.arena[ethLen:l4], b.arena[l4:b.path.hdrLen]
+	l4, hdrLen := b.path.l4(), int(b.path.hdrLen)
+	l3, udp := b.arena[b.path.l2:l4], b.arena[l4:hdrLen]
 	setLengths(l3, udp, id, b.body)
 	if b.path.src.is4() {
 		sealIPv4(l3)
 	}
-	b.frame = Frame{Bufs: b.bufs, Len: b.path.hdrLen + b.body, HdrLen: b.path.hdrLen}
+	b.frame = Frame{Bufs: b.bufs, Len: hdrLen + b.body, HdrLen: hdrLen}
 	if b.segs > 1 {
 		b.frame.SegSize = b.segSize
 		binary.BigEndian.PutUint16(udp[6:], fold(pseudoSum(&b.path.src, &b.path.dst, protoUDP, udpLen+b.body)))

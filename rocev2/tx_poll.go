@@ -208,7 +208,7 @@ func (n *NIC) sendable(now mono.Time, q *QueuePair, size int) bool {
 		n.ctr.TxDroppedNoPath++
 		return false
 	}
-	if p.hdrLen-ethLen+size > n.net.mtu {
+	if int(p.hdrLen)-int(p.l2)+size > n.net.mtu {
 		n.ctr.TxDroppedMTU++
 		return false
 	}

@@ -96,6 +96,9 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 	c := n.cfg
 	out := rocev2.Config{Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
 		Offload: n.port.Offload()}
+	for _, v := range c.VLANs {
+		out.VLANs = append(out.VLANs, rocev2.VLAN{ID: v.ID, Addrs: v.Prefixes})
+	}
 	if n.shared == nil {
 		return out, nil
 	}

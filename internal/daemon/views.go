@@ -53,6 +53,9 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 		}
 		for _, g := range core.GIDs() {
 			l.GIDs = append(l.GIDs, g.GID.Addr().String())
+			if len(n.cfg.VLANs) > 0 {
+				l.VLANs = append(l.VLANs, g.VLAN)
+			}
 		}
 		l.Faults, l.Segments = len(n.rules), n.port.Offload().MaxSegments
 		if st := n.port.State(); st.Err != nil {

@@ -51,6 +51,7 @@ type LabOptions struct {
 	// Shared are the types of ports that share the veth of a namespace with the kernel:
 	// packet or xdp, perhaps with more keys behind a comma; empty for a TAP.
 	Shared [2]string
+	VLAN   uint16 // in which NICs have addresses 198.19.0.1 and 2 as well, and fd19::1 and 2; 0: none
 	Extra  string // YAML added to the NIC's entry, indented by four spaces
 	Daemon string // YAML added to the daemon's configuration: whole lines
 }
@@ -95,6 +96,9 @@ func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 	}
 	if o.Shared[i] != "" || o.Loopback {
 		addrs = "" // the interface has them
+	}
+	if o.VLAN != 0 {
+		addrs += fmt.Sprintf("    vlans: [{id: %d, addresses: [\"198.19.0.%d/24\", \"fd19::%d/64\"]}]\n", o.VLAN, i+1, i+1)
 	}
 	text := fmt.Sprintf("run_dir: %q\n%snics:\n  - name: %s\n%s    port: %s\n%s", h.RunDir, o.Daemon, h.Device, addrs, port, o.Extra)
 	if err := os.WriteFile(h.Config, []byte(text), 0o600); err != nil {

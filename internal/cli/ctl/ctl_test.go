@@ -35,7 +35,7 @@ type fake struct {
 }
 
 var links = []api.Link{
-	{Name: "rxe_a", MAC: "02:00:00:00:00:01", GIDs: []string{"fe80::ff:fe00:1", "10.0.0.1"}, State: "ACTIVE", MTU: 4200, ActiveMTU: 4096,
+	{Name: "rxe_a", MAC: "02:00:00:00:00:01", GIDs: []string{"fe80::ff:fe00:1", "10.0.0.1"}, VLANs: []uint16{0, 10}, State: "ACTIVE", MTU: 4200, ActiveMTU: 4096,
 		Port: "tap", Device: "tap_a", Segments: 128, Poll: "50µs", Clients: 2, Faults: 1,
 		Congestion: &api.Congestion{Algorithm: "dcqcn", Params: map[string]float64{"line_rate_bps": 1e10, "g": 0.5}}, Devices: []api.Device{
 			{Name: "rxe_a", Profile: "rc", Socket: "/run/roced/uverbs0"}, {Name: "rxe_a_irn", Profile: "irn", Socket: "/run/roced/uverbs1"}}},

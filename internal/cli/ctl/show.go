@@ -73,7 +73,11 @@ func printLink(w io.Writer, i int, l *api.Link) {
 		if g == "::" {
 			continue // the address of this place has gone
 		}
-		fmt.Fprintf(w, "    gid %d %s\n", i, g)
+		fmt.Fprintf(w, "    gid %d %s", i, g)
+		if i < len(l.VLANs) && l.VLANs[i] != 0 {
+			fmt.Fprintf(w, " vlan %d", l.VLANs[i])
+		}
+		fmt.Fprintln(w)
 	}
 	for _, d := range l.Devices {
 		fmt.Fprintf(w, "    verbs device %s profile %s socket %s\n", d.Name, d.Profile, d.Socket)

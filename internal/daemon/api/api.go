@@ -43,6 +43,7 @@ type Link struct {
 	Socket    string   `json:"socket"`
 	MAC       string   `json:"mac"`
 	GIDs      []string `json:"gids"`
+	VLANs     []uint16 `json:"vlans,omitempty"` // of the GIDs; 0: none
 	State     string   `json:"state"`
 	Reason    string   `json:"reason,omitempty"` // why the link is down
 	MTU       int      `json:"mtu"`

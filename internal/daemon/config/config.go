@@ -101,6 +101,7 @@ type NIC struct {
 	Name      string   `mapstructure:"name"`
 	MAC       MAC      `mapstructure:"mac"`
 	Addresses []string `mapstructure:"addresses"` // CIDR
+	VLANs     []VLAN   `mapstructure:"vlans"`
 	Gateways  []string `mapstructure:"gateways"`
 	MTU       int      `mapstructure:"mtu"`
 	Profile   string   `mapstructure:"profile"`
@@ -121,6 +122,14 @@ type NIC struct {
 	// Prefixes and NextHops are Addresses and Gateways parsed by Validate.
 	Prefixes []netip.Prefix `mapstructure:"-"`
 	NextHops []netip.Addr   `mapstructure:"-"`
+}
+
+// VLAN says which addresses of a NIC are in a VLAN (IEEE 802.1Q).
+type VLAN struct {
+	ID        uint16   `mapstructure:"id"`
+	Addresses []string `mapstructure:"addresses"` // CIDR
+
+	Prefixes []netip.Prefix `mapstructure:"-"` // Addresses parsed by Validate
 }
 
 // Port is the link of a NIC.

@@ -107,15 +107,16 @@ nics:
   - name: a
     mac: 02:00:00:00:00:01
     addresses: [10.0.0.1/24, "fd00::1/64"]
-    gateways: [10.0.0.254, "fe80::1"]
+    vlans: [{id: 7, addresses: [10.7.0.1/24]}]
+    gateways: [10.0.0.254, "fe80::1", 10.7.0.254]
     port: {type: TAP, offload: false}
     poll: busy
 `)
 	n := c.NICs[0]
 	got := []any{c.Drain, c.Control.Mode, c.Control.UIDs, c.Control.GIDs, c.Limits.Memory, c.Limits.QPs, n.MAC.String(),
-		len(n.Prefixes), len(n.NextHops), n.Port.UseOffload(), n.Poll.Duration()}
+		len(n.Prefixes), n.VLANs[0].ID, len(n.VLANs[0].Prefixes), len(n.NextHops), n.Port.UseOffload(), n.Poll.Duration()}
 	want := []any{2 * time.Second, Mode(0o600), []uint32{0}, []uint32{0}, Bytes(2 << 20), 7, "02:00:00:00:00:01",
-		2, 2, false, time.Duration(-1)}
+		2, uint16(7), 1, 3, false, time.Duration(-1)}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
@@ -241,6 +242,11 @@ func TestFaults(t *testing.T) {
 		{nic("addresses: [10.0.0.1]"), "nics[0].addresses[0]: "},
 		{nic("addresses: [224.0.0.1/24]"), "nics[0].addresses[0]: "},
 		{nic("gateways: [10.0.0.1]"), "nics[0].gateways[0]: 10.0.0.1 is in none"},
+		{nic("vlans: [{id: 4095, addresses: [10.0.0.1/24]}]"), "nics[0].vlans[0].id: 4095 is not between"},
+		{nic("vlans: [{id: 5, addresses: [10.0.0.1]}]"), "nics[0].vlans[0].addresses[0]: "},
+		{nic("vlans: [{id: 5}]"), "nics[0].vlans[0].addresses: is empty"},
+		{nic("vlans: [{id: 5, addresses: [10.0.0.1/24]}, {id: 5, addresses: [10.0.1.1/24]}]"), "nics[0].vlans[1].id: 5 is there twice"},
+		{nic("addresses: [10.0.0.1/24], vlans: [{id: 5, addresses: [10.0.0.1/24]}]"), "nics[0].vlans[0].addresses[0]: the same"},
 		{nic("transports: {eunomia: {hold_last: nobody}}"), "nics[0].transports.eunomia: last packets can be held by"},
 		{nic("transports: {irn: {hold_last: sender}}"), "only eunomia holds"},
 		{nic("profile: fast"), "nics[0].profile: "},
@@ -277,6 +283,7 @@ func TestFaults(t *testing.T) {
 		{shared("packet", "", "mtu: 1500"), "nics[0].mtu: cannot be set"},
 		{shared("xdp", "", "addresses: [10.0.0.1/24]"), "nics[0].addresses: cannot be set for a port of type xdp"},
 		{shared("xdp", "", "gateways: [10.0.0.1]"), "nics[0].gateways: cannot be set"},
+		{shared("packet", "", "vlans: [{id: 5, addresses: [10.0.0.1/24]}]"), "nics[0].vlans: cannot be set"},
 		{shared("packet", "mode: native", ""), "nics[0].port.mode: has no meaning"},
 		{shared("packet", "queues: 2", ""), "nics[0].port.queues: has no meaning"},
 		{shared("packet", "bridge: br0", ""), "nics[0].port.bridge: has no meaning"},

@@ -8,6 +8,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	minMTU = 576
 	maxMTU = 65521
 )
+
+// maxVLAN is the highest identifier of a VLAN; 0 means none, and 4095 is reserved (IEEE 802.1Q 9.6).
+const maxVLAN = 4094
 
 // maxSockPath is the longest path of a Unix socket.
 const maxSockPath = 107
@@ -98,9 +102,14 @@ func (c *Config) checkUnique(f *faults) {
 		if n.MAC != (MAC{}) {
 			unique(i, "mac", "mac "+n.MAC.String())
 		}
+		// rdma_cm could not tell whom a program means by an address that is there twice.
 		for j, p := range n.Prefixes {
-			// rdma_cm could not tell whom a program means.
 			unique(i, fmt.Sprintf("addresses[%d]", j), "address "+p.Addr().String())
+		}
+		for k := range n.VLANs {
+			for j, p := range n.VLANs[k].Prefixes {
+				unique(i, fmt.Sprintf("vlans[%d].addresses[%d]", k, j), "address "+p.Addr().String())
+			}
 		}
 		if n.Capture.File != "" {
 			unique(i, "capture.file", "file "+filepath.Clean(n.Capture.File))
@@ -194,7 +203,7 @@ func (n *NIC) validateShared(f *faults, path string) {
 	for _, v := range []struct {
 		key string
 		set bool
-	}{{"mac", n.MAC != MAC{} && !n.Port.ownMAC()}, {"mtu", n.MTU != 0}, {"addresses", n.Addresses != nil}, {"gateways", n.Gateways != nil}} {
+	}{{"mac", n.MAC != MAC{} && !n.Port.ownMAC()}, {"mtu", n.MTU != 0}, {"addresses", n.Addresses != nil}, {"gateways", n.Gateways != nil}, {"vlans", n.VLANs != nil}} {
 		if v.set {
 			f.add(path+"."+v.key, "cannot be set for a port of type %s: the interface's are used", n.Port.Type)
 		}
@@ -202,18 +211,8 @@ func (n *NIC) validateShared(f *faults, path string) {
 }
 
 func (n *NIC) validateAddresses(f *faults, path string) {
-	n.Prefixes, n.NextHops = nil, nil
-	for i, s := range n.Addresses {
-		p, err := netip.ParsePrefix(s)
-		switch {
-		case err != nil:
-			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%w", err)
-		case p.Addr().IsMulticast(), p.Addr().IsUnspecified(), p.Addr().Is4In6(), p.Addr().IsLoopback():
-			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%s cannot be the address of a NIC", p.Addr())
-		default:
-			n.Prefixes = append(n.Prefixes, p)
-		}
-	}
+	n.Prefixes, n.NextHops = prefixes(f, path, n.Addresses), nil
+	n.validateVLANs(f, path)
 	for i, s := range n.Gateways {
 		a, err := netip.ParseAddr(s)
 		if err != nil {
@@ -227,17 +226,47 @@ func (n *NIC) validateAddresses(f *faults, path string) {
 	}
 }
 
+// prefixes parses the addresses of a NIC.
+func prefixes(f *faults, path string, addresses []string) (out []netip.Prefix) {
+	for i, s := range addresses {
+		p, err := netip.ParsePrefix(s)
+		switch {
+		case err != nil:
+			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%w", err)
+		case p.Addr().IsMulticast(), p.Addr().IsUnspecified(), p.Addr().Is4In6(), p.Addr().IsLoopback():
+			f.add(fmt.Sprintf("%s.addresses[%d]", path, i), "%s cannot be the address of a NIC", p.Addr())
+		default:
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (n *NIC) validateVLANs(f *faults, path string) {
+	for i := range n.VLANs {
+		v := &n.VLANs[i]
+		at := fmt.Sprintf("%s.vlans[%d]", path, i)
+		if v.ID < 1 || v.ID > maxVLAN {
+			f.add(at+".id", "%d is not between 1 and %d", v.ID, maxVLAN)
+		}
+		if slices.ContainsFunc(n.VLANs[:i], func(o VLAN) bool { return o.ID == v.ID }) {
+			f.add(at+".id", "%d is there twice", v.ID)
+		}
+		if len(v.Addresses) == 0 {
+			f.add(at+".addresses", "is empty: the NIC would not be in that VLAN")
+		}
+		v.Prefixes = prefixes(f, at, v.Addresses)
+	}
+}
+
 // onLink reports whether the NIC can reach a without a gateway.
 func (n *NIC) onLink(a netip.Addr) bool {
 	if a.Is6() && a.IsLinkLocalUnicast() {
 		return true
 	}
-	for _, p := range n.Prefixes {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
+	within := func(p netip.Prefix) bool { return p.Contains(a) }
+	return slices.ContainsFunc(n.Prefixes, within) ||
+		slices.ContainsFunc(n.VLANs, func(v VLAN) bool { return slices.ContainsFunc(v.Prefixes, within) })
 }
 
 // validate looks users and groups up.
