@@ -8,7 +8,7 @@ TOOLS := roced rocectl roceperf rocesim
 # that only run other programs.
 RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/metrics)$$')
 
-.PHONY: all help build install package setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
+.PHONY: all help build install package image setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
 
 all: build
 
@@ -45,6 +45,9 @@ ARCHS ?= amd64 arm64
 package: build ## Debian packages for ARCHS in out/package
 	@scripts/setup.sh package
 	@scripts/package $(BIN) out/package $(ARCHS)
+
+image: build ## a container image, out/image/roced.oci.tar, by buildah
+	@scripts/image $(BIN) out/image
 
 setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
 	@scripts/setup.sh

@@ -3,7 +3,7 @@
 #
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
-# headers), the RDMA programs that are run unmodified, runc (containers), nft (a firewall),
+# headers), the RDMA programs that are run unmodified, runc (containers), buildah (the image), nft (a firewall),
 # Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), Prometheus and node_exporter (metrics), and what reads what is installed: groff,
 # systemd-analyze, strace, other shells.
 # pristine: what scripts/pristine makes its roots with.
@@ -19,6 +19,7 @@ tool() { command -v "$1" >/dev/null || missing+=("$2"); }
 file() { [ -e "$1" ] || missing+=("$2"); }
 case ${1:-test} in
 test)
+	tool buildah buildah
 	tool cc gcc
 	tool chromium chromium
 	tool curl curl

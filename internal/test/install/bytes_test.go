@@ -71,6 +71,7 @@ func TestSameBytes(t *testing.T) {
 	if v := own(); v.Revision != head || v.Time != when || v.Modified {
 		t.Errorf("%+v, not of %s", v, head)
 	}
+	t.Run("image", func(t *testing.T) { image(t, dirs, head) })
 	packages := samePackages(t, dirs)
 	lab.Must(t, os.WriteFile(filepath.Join(dirs[0], "LICENSE"), nil, 0o644))
 	command(t, nil, "make", "-s", "-C", dirs[0], "build", "TOOLS=roced")
