@@ -69,8 +69,8 @@ func (s *Switch) check() error {
 func (o *port) len() (n int) {
 	for c := range o.lanes {
 		n += o.lanes[c].len()
-		if o.ranked != nil {
-			n += len(o.ranked[c].heap)
+		if o.order != nil {
+			n += o.order[c].len()
 		}
 	}
 	return n

@@ -223,6 +223,24 @@ func TestECN(t *testing.T) {
 	}
 }
 
+// Ports where packets came in take turns, whoever came first; packets of one port stay in order.
+func TestTurns(t *testing.T) {
+	f := newField(t, Star(Wires{HostRate: 100 * gig, Delay: mus}, 4), SwitchConfig{Port: PortConfig{Turns: true}})
+	for i, in := range []int32{0, 0, 0, 0, 1, 1, 2} {
+		p := f.net.NewPacket()
+		*p = Packet{Dst: 3, Bytes: size, Ref: uint32(i), Class: 1}
+		f.net.switches[0].Arrive(f.eng.Now(), in, p)
+	}
+	f.eng.Drain()
+	got := ""
+	for _, p := range f.guns[3].arrived {
+		got += fmt.Sprint(p.Ref)
+	}
+	if got != "0146253" {
+		t.Errorf("%s, not 0146253", got)
+	}
+}
+
 // A strict class leaves first, the others share; with SRPT the shortest message leaves first.
 func TestClasses(t *testing.T) {
 	order := func(c PortConfig, ps ...Packet) string {

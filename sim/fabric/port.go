@@ -15,6 +15,26 @@ type PortConfig struct {
 	Weights [Classes]uint8
 	// SRPT serves each class by what is left of messages, the shortest first.
 	SRPT bool
+	// Turns serves each class by the ports where packets came in, in turns.
+	Turns bool
+}
+
+// discipline is an order in which the packets of a class leave that is not that of their coming.
+type discipline interface {
+	push(*Packet)
+	pop() *Packet // there is one
+	len() int
+}
+
+// discipline returns a new one as c says, nil if packets leave in the order of their coming.
+func (c *PortConfig) discipline(ports int) discipline {
+	switch {
+	case c.SRPT:
+		return new(ranked)
+	case c.Turns:
+		return newTurns(ports)
+	}
+	return nil
 }
 
 // quantum is what a class may send in its turn, in bytes.
@@ -29,9 +49,9 @@ type port struct {
 	busy   uint8 // classes that have something
 	turn   uint8 // class whose turn it is
 	toHost bool
-	peer   Node             // at its other end
-	ranked *[Classes]ranked // SRPT: instead of the queues of lanes
-	marker *marker          // the switch's, unless Link.Mark has given it another
+	peer   Node                 // at its other end
+	order  *[Classes]discipline // instead of the queues of lanes
+	marker *marker              // the switch's, unless Link.Mark has given it another
 	stats  PortStats
 
 	lanes  [Classes]lane
@@ -58,8 +78,8 @@ type PortStats struct {
 // add queues p, which has been admitted.
 func (o *port) add(p *Packet) {
 	c := &o.lanes[p.Class]
-	if o.ranked != nil {
-		o.ranked[p.Class].push(p)
+	if o.order != nil {
+		o.order[p.Class].push(p)
 	} else {
 		c.push(p)
 	}
@@ -73,9 +93,9 @@ func (o *port) add(p *Packet) {
 func (o *port) take(class uint8) (p *Packet) {
 	c := &o.lanes[class]
 	empty := false
-	if o.ranked != nil {
-		p = o.ranked[class].pop()
-		empty = len(o.ranked[class].heap) == 0
+	if o.order != nil {
+		p = o.order[class].pop()
+		empty = o.order[class].len() == 0
 	} else {
 		p = c.pop()
 		empty = c.head == nil

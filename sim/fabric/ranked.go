@@ -9,6 +9,8 @@ type ranked struct {
 	seq  engine.Time
 }
 
+func (r *ranked) len() int { return len(r.heap) }
+
 func earlier(a, b *Packet) bool { return a.Rank < b.Rank || a.Rank == b.Rank && a.then < b.then }
 
 func (r *ranked) push(p *Packet) {

@@ -62,8 +62,11 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 	for i := range s.ports {
 		o := &s.ports[i]
 		o.sw, o.marker = s, &s.marker
-		if c.Port.SRPT {
-			o.ranked = new([Classes]ranked)
+		if c.Port.SRPT || c.Port.Turns {
+			o.order = new([Classes]discipline)
+			for k := range o.order {
+				o.order[k] = c.Port.discipline(ports)
+			}
 		}
 		o.number = int32(i)
 	}

@@ -89,10 +89,12 @@ func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	case "", "fifo", "drr":
 	case "srpt":
 		c.SRPT = true
+	case "voq":
+		c.Turns = true
 	case "strict":
 		c.Strict = 1<<fabric.Classes - 1
 	default:
-		return f.at(key+".scheduling", "%q is none of fifo, srpt, strict, drr", s.Scheduling)
+		return f.at(key+".scheduling", "%q is none of fifo, srpt, voq, strict, drr", s.Scheduling)
 	}
 	if s.AckPriority {
 		c.Strict |= 1 << ackClass

@@ -70,7 +70,7 @@ type Switch struct {
 	EgressAlpha float64 `yaml:"egress_alpha"`
 	Input       Size    // of a port where packets come in, without flow control
 	ECN         *ECN
-	Scheduling  string // fifo, srpt, strict, drr
+	Scheduling  string // fifo, srpt, voq, strict, drr
 	Weights     []int  // drr: of the classes, from 0 on
 	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
 	Balance     Balance

@@ -67,7 +67,7 @@ func TestErrors(t *testing.T) {
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ecmp, samples: 2}"), "x.yaml:3: switch.balance.samples: ecmp takes none"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ksp, wait: 1us}"), "x.yaml:3: switch.balance.wait: ksp takes no such key"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, balance: {name: ksp, paths: 300}"), "x.yaml:3: switch.balance: load balancing: 300 paths"},
-		{edit("buffer: 1MiB", "buffer: 1MiB, scheduling: luck"), "x.yaml:3: switch.scheduling: \"luck\" is none of fifo, srpt, strict, drr"},
+		{edit("buffer: 1MiB", "buffer: 1MiB, scheduling: luck"), "x.yaml:3: switch.scheduling: \"luck\" is none of fifo, srpt, voq, strict, drr"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, weights: [1]"), "x.yaml:3: switch.weights: only drr has them"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, scheduling: drr, weights: [1, 0]"), "x.yaml:3: switch.weights.1: 0 is not from 1 to 255"},
 		{edit("buffer: 1MiB", "buffer: 1MiB, trim: 84, pfc: {headroom: 30KB}"), "x.yaml:3: switch.trim: with flow control"},
