@@ -33,6 +33,7 @@ type IRN struct {
 	lost     uint32 // packets from retx to lostTo that have none
 	active   bool   // in loss recovery
 	first    bool   // ... and nothing has been sent again yet
+	expired  bool   // ... which a timeout has begun
 
 	cfg   irnConfig
 	timer irnTimer
@@ -120,8 +121,8 @@ func (t *IRN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 		t.advance(now, expected, acked)
 	}
 	before := t.waiting()
-	if acked > 0 && t.active && t.cfg.noBitmap && t.retx == t.una {
-		t.first = true // where it stops, without a bitmap, the next one is missing
+	if acked > 0 && t.active && (t.cfg.noBitmap || t.expired) && t.retx == t.una {
+		t.first = true // where it stops, the next one is missing: see OnTimeout
 	}
 	if !f.HasSACK || t.offset(f.SACK) < t.outstanding() {
 		out.Delivered += t.negative(f)
@@ -179,7 +180,7 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 		t.recount()
 	}
 	if t.active && t.recovery == to {
-		t.active, t.first = false, false
+		t.active, t.first, t.expired = false, false, false
 	}
 }
 
@@ -201,12 +202,17 @@ func (t *IRN) OnRNR(mono.Time) {
 		return
 	}
 	t.lostTo = t.nxt
+	t.expired = true
 	t.enter()
 	t.timer.timing = false
 	t.skip()
 }
 
-// OnTimeout implements Recovery. It does what OnRNR does, and the timeout backs off.
+// OnTimeout implements Recovery. It does what OnRNR does, and the timeout backs off. What had
+// been sent before is older than the timeout, so that an acknowledgement of a part of it says
+// that the next one is missing, as a partial one does in NewReno (RFC 6582, 3.2). The paper does not
+// say so. Without it, the end of a message that is lost as a whole, so that nothing behind it is
+// acknowledged selectively, takes a timeout for each of its packets.
 func (t *IRN) OnTimeout(now mono.Time) Outcome {
 	before := t.waiting()
 	t.OnRNR(now)

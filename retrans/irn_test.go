@@ -111,7 +111,15 @@ func TestIRNTimeout(t *testing.T) {
 	r.OnTimeout(r.Deadline())
 	expectAgain(t, "timeout without SACKs", r, 0)
 	r.OnFeedback(9, ack(1))
-	expectAgain(t, "nothing says that 1 is lost", r)
+	expectAgain(t, "1 is older than the timeout", r, 1)
+	r.OnFeedback(9, ack(6))
+	expectAgain(t, "recovery has ended", r)
+
+	r = newTestIRN(t, nil, 6)
+	r.OnFeedback(9, nack(0, 1))
+	expectAgain(t, "NACK", r, 0)
+	r.OnFeedback(9, ack(2))
+	expectAgain(t, "nothing says that 2 is lost", r)
 }
 
 // TestIRNStale: what is not outstanding changes nothing.
@@ -323,7 +331,7 @@ func TestIRNDynamic(t *testing.T) {
 type irnModel struct {
 	una, nxt, recovery int
 	sacked, again      map[int]bool // again: sent again since recovery began
-	active             bool
+	active, expired    bool
 }
 
 // lost is the next packet to send again, -1 if there is none.
@@ -333,7 +341,7 @@ func (m *irnModel) lost() int {
 		high = max(high, i)
 	}
 	for i := m.una; i < m.nxt && m.active; i++ {
-		first := i == m.una && len(m.again) == 0
+		first := i == m.una && (len(m.again) == 0 || m.expired)
 		if !m.sacked[i] && !m.again[i] && (first || i < high) {
 			return i
 		}
@@ -341,7 +349,9 @@ func (m *irnModel) lost() int {
 	return -1
 }
 
-func (m *irnModel) enter() { m.active, m.recovery, m.again = true, m.nxt, map[int]bool{} }
+func (m *irnModel) enter(expired bool) {
+	m.active, m.expired, m.recovery, m.again = true, expired, m.nxt, map[int]bool{}
+}
 
 func (m *irnModel) feedback(expected, sack int, refused bool) {
 	m.una = expected
@@ -360,7 +370,7 @@ func (m *irnModel) feedback(expected, sack int, refused bool) {
 		m.sacked[sack] = true
 	}
 	if !m.active {
-		m.enter()
+		m.enter(false)
 	}
 }
 
@@ -395,7 +405,7 @@ func TestIRNModel(t *testing.T) {
 				m.feedback(to, -1, false)
 			case op == 5 && m.nxt > m.una:
 				r.OnTimeout(4)
-				m.enter()
+				m.enter(true)
 			case op > 5 && m.nxt > m.una+1:
 				i, refused := rapid.IntRange(m.una+1, m.nxt-1).Draw(t, "sack"), rapid.IntRange(0, 9).Draw(t, "refused") == 0
 				r.OnFeedback(5, &bth.Feedback{Expected: at(m.una), Gap: true, HasSACK: true, SACK: at(i), Refused: refused})
