@@ -170,6 +170,12 @@ func (in *Inside) Finish(now mono.Time) {
 	in.all = nil
 }
 
+// ForgetDegrees begins to count out-of-order degrees anew, when what is of interest begins.
+func (in *Inside) ForgetDegrees() {
+	clear(in.degrees)
+	in.packets = 0
+}
+
 // Degree is the out-of-order degree that a part of all packets, from 0 to 1, do not exceed; NaN without packets.
 func (in *Inside) Degree(part float64) float64 {
 	return percentile(in.degrees, in.packets, part)

@@ -39,7 +39,7 @@ var Quantities = map[string]string{
 	"unfinished": "percent of the flows",
 	"marked":     "packets",
 
-	"degree":    "packets, out-of-order degree of each packet that came (MP-RDMA 3.3)",
+	"degree":    "packets, out-of-order degree of each packet that came from begin on (MP-RDMA 3.3)",
 	"state":     "bytes of the receiver's tracking state of a connection",
 	"state-nic": "the same, of all connections of a NIC together",
 	"pool":      "percent of MELO's bits pool, at most",
@@ -101,6 +101,9 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 	for _, n := range numbers {
 		if slices.Contains(traced, n.Of) && p.inside == nil {
 			p.inside = inside.New(c.Graph.Hosts)
+		}
+		if n.Of == "degree" && n.Begin > 0 {
+			c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(*fabric.Network) { p.inside.ForgetDegrees() }})
 		}
 		if !slices.Contains(timed, n.Of) {
 			continue

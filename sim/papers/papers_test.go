@@ -120,6 +120,25 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// A degree may be counted from an instant on: what came before is not in it.
+func TestDegreeFrom(t *testing.T) {
+	text := strings.Replace(two, "paper:\n", "events: [{at: 100us, link: h0-s0, do: lose, probability: 0.2}, {at: 200us, link: h0-s0, do: lose, probability: 0}]\npaper:\n", 1)
+	for begin, held := range map[string]bool{"": true, ", begin: 50us": true, ", begin: 350us": false} {
+		name := filepath.Join(t.TempDir(), "two.yaml")
+		if err := os.WriteFile(name, []byte(strings.Replace(text, "degree, take: max", "degree, take: max"+begin, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Load(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1)
+		if err != nil || m.Numbers["degree"] > 0 != held {
+			t.Errorf("begin %q: %v, %v", begin, m, err)
+		}
+	}
+}
+
 // TestRefused: a row that does not know what it speaks of is refused.
 func TestRefused(t *testing.T) {
 	for _, c := range [][2]string{
