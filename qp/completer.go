@@ -346,6 +346,11 @@ func (r *requester) missing(now mono.Time, packets uint32, timeout bool) {
 // missed implements framing: one retry is used up (IBTA vol.1 9.9.2.4).
 func (r *requester) missed(now mono.Time) {
 	r.ask.lost()
+	r.spendRetry(now)
+}
+
+// spendRetry uses a retry up. Without one the peer is given up.
+func (r *requester) spendRetry(now mono.Time) {
 	if r.retries == 0 {
 		r.q.ctr.RetryExceededErr++
 		r.fail(now, StatusRetryExcErr)

@@ -269,9 +269,9 @@ func (r *requester) lastSoFar(s *slot) bool {
 	return s == r.At(r.Tail-1) && !r.q.host.HasSend()
 }
 
-// givenUp implements framing (see patience): while nothing is outstanding, nobody is waited for.
-func (x *extendedFraming) givenUp() mono.Time {
-	r, limit := &x.q.req, x.q.patience()
+// answerDue implements framing (see ackTimeout): while nothing is outstanding, nobody is waited for.
+func (x *extendedFraming) answerDue() mono.Time {
+	r, limit := &x.q.req, x.q.ackTimeout()
 	if limit == 0 || r.idle() || r.rnrUntil != 0 {
 		return mono.Never
 	}

@@ -24,15 +24,11 @@ func announce(t reorder.Tracker, p *bth.Packet) bool {
 	return !ok || p.Ext.Flags&bth.XHasHead != 0 && agent.Announce(p.Ext.Head, p.Ext.Flags&bth.XTail != 0)
 }
 
-// ackTimeout is the ACK timeout; zero: none.
+// ackTimeout is the ACK timeout; zero: none. The recoveries of extended transports have timeouts of their own,
+// shorter by orders of magnitude, which use no retries up. A retry of theirs is an ACK timeout without progress, so
+// that a peer is given up after as long as with RC. They are counted one by one as they pass:
+// a process that has stood still for long, and is late for all of them, has lost one.
 func (q *QP) ackTimeout() time.Duration { return time.Duration(bth.AckTimeoutNs(q.attr.Timeout)) }
-
-// patience is how long there may be no progress before a queue pair of an extended
-// transport is given up: as long as RC would take. The recovery's own timeouts are
-// shorter by orders of magnitude and do not count retries.
-func (q *QP) patience() time.Duration {
-	return q.ackTimeout() * time.Duration(q.attr.RetryCnt+1)
-}
 
 // unexpected takes a packet of an extended transport on a queue pair without one, or the
 // other way round. A peer that refuses our transport says so by a NAK of RC.

@@ -29,6 +29,6 @@ type framing interface {
 	awaits() bool
 	// missed is told that packets have been lost.
 	missed(now mono.Time)
-	// givenUp is when the peer is; mono.Never: retries are counted.
-	givenUp() mono.Time
+	// answerDue is when a retry has been in vain without having been missed; mono.Never: missed tells of all.
+	answerDue() mono.Time
 }

@@ -56,7 +56,7 @@ type requester struct {
 	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
 	ask                 asker
 	pace                sched.Pacer
-	since               mono.Time // of the last progress
+	since               mono.Time // of the last progress, or of the last timeout without (answerDue)
 	syncAt              mono.Time // a synchronise operation waits until then; zero: none does
 }
 
@@ -153,7 +153,7 @@ func (r *requester) exhausted() bool { return r.cursor == r.Tail }
 func (*requester) spans(n uint32, _ bool) (span, rspan uint32) { return n, 0 }
 func (*requester) stamp(*slot, uint32, bool, *bth.Packet)      {}
 func (r *requester) awaits() bool                              { return r.rdOut > 0 }
-func (*requester) givenUp() mono.Time                          { return mono.Never }
+func (*requester) answerDue() mono.Time                        { return mono.Never }
 
 // open implements framing: nothing spans more than half of the numbers.
 func (r *requester) open(s *slot) bool {
@@ -336,7 +336,7 @@ func (r *requester) full(n uint32) bool {
 
 // nextTimeout is when onTimeout or poll has something to do.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.deadline().Min(r.pace.Deadline()).Min(r.frame.givenUp())
+	t := r.deadline().Min(r.pace.Deadline()).Min(r.frame.answerDue())
 	if r.syncAt != 0 {
 		t = t.Min(r.syncAt)
 	}
@@ -365,9 +365,9 @@ func (r *requester) onTimeout(now mono.Time) {
 	case r.rec != nil && now >= r.rec.Deadline():
 		r.missing(now, r.timedOut(now), true)
 	}
-	if r.q.sending() && now >= r.frame.givenUp() {
-		r.q.ctr.RetryExceededErr++
-		r.fail(now, StatusRetryExcErr)
+	if r.q.sending() && now >= r.frame.answerDue() {
+		r.since = now
+		r.spendRetry(now)
 	}
 }
 

@@ -16,9 +16,10 @@ type responseSender struct {
 	ring.Ring[response]        // those that are not acknowledged
 	cursor              uint32 // the one being sent
 
-	from  bth.PSN // the first of the connection
-	end   bth.PSN // the first not yet due
-	since mono.Time
+	from  bth.PSN   // the first of the connection
+	end   bth.PSN   // the first not yet due
+	since mono.Time // of the last progress, or of the last timeout without
+	tries uint8     // timeouts without progress
 }
 
 // response is a READ or atomic that has been executed.
@@ -139,7 +140,7 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 		a.q.ctr.RetransmittedPackets++
 	} else {
 		if a.una == psn {
-			a.since = now
+			a.since, a.tries = now, 0
 		}
 		a.nxt = psn.Next()
 		a.timer.sent(now, psn)
@@ -201,7 +202,7 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	decode(p, f)
 	out := a.feedback(now, f)
 	if out.Acked > 0 {
-		a.since = now
+		a.since, a.tries = now, 0
 		for a.Head != a.Tail && distance(a.At(a.Head).first, a.una) >= a.At(a.Head).span {
 			a.Head++
 		}
@@ -216,9 +217,9 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	return Accepted
 }
 
-// givenUp is when responses are given up: the requester is not there any more.
-func (a *responseSender) givenUp() mono.Time {
-	limit := a.q.patience()
+// answerDue is as that of a requester.
+func (a *responseSender) answerDue() mono.Time {
+	limit := a.q.ackTimeout()
 	if limit == 0 || a.una == a.nxt {
 		return mono.Never
 	}
@@ -229,7 +230,7 @@ func (a *responseSender) nextTimeout() mono.Time {
 	if !a.active() || a.idle() {
 		return mono.Never
 	}
-	return a.rec.Deadline().Min(a.deadline()).Min(a.givenUp())
+	return a.rec.Deadline().Min(a.deadline()).Min(a.answerDue())
 }
 
 func (a *responseSender) onTimeout(now mono.Time) {
@@ -237,11 +238,15 @@ func (a *responseSender) onTimeout(now mono.Time) {
 		return
 	}
 	a.onDeadline(now)
-	switch {
-	case now >= a.givenUp():
-		a.clear(a.end)
-		a.Head, a.cursor = a.Tail, a.Tail
-	case now >= a.rec.Deadline():
+	if now >= a.answerDue() {
+		if a.tries == a.q.attr.RetryCnt { // the requester is not there any more
+			a.clear(a.end)
+			a.Head, a.cursor = a.Tail, a.Tail
+			return
+		}
+		a.since, a.tries = now, a.tries+1
+	}
+	if now >= a.rec.Deadline() {
 		a.lost(now, a.timedOut(now), true)
 	}
 }

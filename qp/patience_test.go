@@ -1,0 +1,108 @@
+package qp_test
+
+import (
+	"testing"
+	"time"
+
+	"roced/bth"
+	"roced/mono"
+	"roced/qp"
+)
+
+// extendedProfiles are those whose recoveries have timeouts of their own.
+var extendedProfiles = []string{"irn", "melo", "mp-rdma", "eunomia"}
+
+// ask has the peer READ one byte.
+func (s *solo) ask() {
+	s.t.Helper()
+	read := bth.Packet{Opcode: bth.OpReadRequest, PSN: psn(0), RETH: bth.RETH{VA: soloMem, RKey: 1, Length: 1}}
+	if d := s.rx(read, bth.XETH{Flags: bth.XHasReadSN}); d != qp.Accepted {
+		s.t.Fatalf("%v", d)
+	}
+}
+
+// responses counts the responses that leave.
+func (s *solo) responses() (n int) {
+	for _, p := range s.poll() {
+		if p.Opcode.IsReadResponse() {
+			n++
+		}
+	}
+	return n
+}
+
+// TestStandstill: a process that has stood still for longer than all retries take together has
+// lost one of them. Its peer may have answered long ago.
+func TestStandstill(t *testing.T) {
+	for _, name := range append(extendedProfiles, "rc") {
+		s := newSolo(t, name, nil)
+		s.post1(qp.WRWrite, 8)
+		s.poll()
+		s.now = s.now.Add(time.Minute)
+		s.q.OnTimeout(s.now)
+		if s.q.State() != qp.RTS {
+			t.Errorf("%s: the peer is given up: %+v", name, s.h.SendCQ)
+			continue
+		}
+		if name == "rc" {
+			continue
+		}
+		s.poll()
+		s.xack(1, -1)
+		if len(s.h.SendCQ) != 1 || s.h.SendCQ[0].Status != qp.StatusSuccess {
+			t.Errorf("%s: %+v", name, s.h.SendCQ)
+		}
+
+		s = newSolo(t, name, nil)
+		s.ask()
+		if s.responses() == 0 {
+			t.Fatalf("%s: no response", name)
+		}
+		s.now = s.now.Add(time.Minute)
+		s.q.OnTimeout(s.now)
+		if s.responses() == 0 {
+			t.Errorf("%s: the response is given up", name)
+		}
+	}
+}
+
+// TestGivenUp: a peer that says nothing is given up after retry_cnt + 1 timeouts, as with RC, by
+// requests and by responses.
+func TestGivenUp(t *testing.T) {
+	timeout := time.Duration(bth.AckTimeoutNs(benchAttr(21).Timeout))
+	total := time.Duration(benchAttr(21).RetryCnt+1) * timeout
+	for _, name := range extendedProfiles {
+		s := newSolo(t, name, nil)
+		s.post1(qp.WRWrite, 8)
+		began := s.now
+		if s.untilQuiet(); len(s.h.SendCQ) != 1 || s.h.SendCQ[0].Status != qp.StatusRetryExcErr {
+			t.Errorf("%s: %+v", name, s.h.SendCQ)
+		}
+		if d := s.now.Sub(began); d < total || d > total+timeout {
+			t.Errorf("%s: given up after %v, want %v", name, d, total)
+		}
+
+		s = newSolo(t, name, nil)
+		s.ask()
+		began = s.now
+		s.untilQuiet()
+		if d := s.now.Sub(began); d < total || d > total+timeout || s.q.State() != qp.RTS {
+			t.Errorf("%s: a response is given up after %v, want %v", name, d, total)
+		}
+	}
+}
+
+// untilQuiet lets time pass until nothing is waited for.
+func (s *solo) untilQuiet() {
+	s.t.Helper()
+	for range 1_000_000 {
+		s.poll()
+		next := s.q.NextTimeout()
+		if next == mono.Never {
+			return
+		}
+		s.now = max(s.now, next)
+		s.q.OnTimeout(s.now)
+	}
+	s.t.Fatal("it never ends")
+}
