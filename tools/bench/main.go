@@ -29,7 +29,7 @@ func main() {
 	bin := flag.String("bin", "bin", "folder of the programs")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	seconds := flag.Int("seconds", 4, "length of each measurement")
-	only := flag.String("only", "", "measure these parts only, separated by commas: links, bandwidth, rates, latencies, stock, memory, crowd, ports, hard, scale, connections, forwarding")
+	only := flag.String("only", "", "measure these parts only, separated by commas: links, bandwidth, rates, latencies, stock, memory, rendezvous, crowd, ports, hard, scale, connections, forwarding")
 	rounds := flag.Int("rounds", 3, "measurements of each kind; the median counts")
 	flag.Parse()
 	if err := run(*bin, *out, *only, *seconds, *rounds); err != nil {
@@ -170,7 +170,7 @@ func (b *bench) report(w io.Writer) {
 	}
 	b.writePorts(w)
 	fmt.Fprintf(w, "\n| ratio | value | goal |\n|---|--:|---|\n")
-	for _, r := range append(ratios, hardRatios()...) {
+	for _, r := range slices.Concat(ratios, hardRatios(), rendezvousRatios()) {
 		if b.value(r.of) == 0 || b.value(r.to) == 0 {
 			continue
 		}
@@ -187,6 +187,8 @@ const notes = `
   does; over TCP tag is the faster one. UCX is one process a side and has a core for each; ours are two.
 * ib_* are the programs of perftest, stock, over the preload library; tx-depth and moderation are their defaults.
   They spin, and so do the daemons between messages: with two cores what else runs costs them milliseconds.
+* UCX over the NIC is ucx_perftest's tag_bw over the preload library. By itself it has long messages READ by the receiver,
+  which registers and deregisters memory for each; with UCX_RNDV_THRESH=1g they are sent as they are.
 * The table of ports: frames from one namespace to the other with no protocol, and roceperf over ports of the kind.
   TAPs are joined by bridges; the others share a veth with the kernel. CPU is that of both ends and includes the
   kernel's work as far as it is done in their names: on a veth the sender does what a NIC's interrupts would.

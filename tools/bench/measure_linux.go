@@ -64,7 +64,7 @@ type part struct {
 
 func (b *bench) parts() []part {
 	return []part{{"links", b.links}, {"bandwidth", b.bandwidth}, {"rates", b.rates}, {"latencies", b.latencies}, {"stock", b.stock},
-		{"memory", b.memory}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"connections", b.connections}, {"forwarding", b.forwarding}}
+		{"memory", b.memory}, {"rendezvous", b.rendezvous}, {"crowd", b.crowd}, {"ports", b.ports}, {"hard", b.hard}, {"scale", b.scale}, {"connections", b.connections}, {"forwarding", b.forwarding}}
 }
 
 func (b *bench) links() error {
@@ -125,7 +125,10 @@ func (b *bench) crowd() error {
 	err := b.latency("roceperf write-lat 8 B beside another write-lat pair", "write-lat", "-s", "8")
 	cancel()
 	<-done
-	return err
+	if err != nil {
+		return err
+	}
+	return b.pollLatency()
 }
 
 // background keeps a second pair of spinning processes at work.

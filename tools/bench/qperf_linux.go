@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// spinners is how many processes have the processors beside what is measured.
+const spinners = 2
+
+// pollLatency measures a program that spins on memory, without ever asking the NIC or yielding, beside others that spin.
+func (b *bench) pollLatency() error {
+	if missing("qperf") != nil {
+		return nil
+	}
+	for range spinners {
+		c := exec.CommandContext(b.ctx, "sh", "-c", "while :; do :; done")
+		if err := c.Start(); err != nil {
+			return err
+		}
+		defer func() {
+			_ = c.Process.Kill() // it runs for ever
+			_ = c.Wait()
+		}()
+	}
+	return b.median("qperf rc_rdma_write_poll_lat beside two spinning processes", "us", func() (float64, error) {
+		peer := b.lab.Bed.NS[1].Addr.String()
+		client := b.exec(0, "qperf", "-t", strconv.Itoa(b.seconds), peer, "rc_rdma_write_poll_lat")
+		out, err := b.lab.Pair(b.ctx, b.exec(1, "qperf"), client, listening(b.lab, peer, "19765"))
+		if err != nil {
+			return 0, err
+		}
+		return parseQperf(out)
+	})
+}
+
+// parseQperf reads the latency, in seconds times a unit.
+func parseQperf(out string) (float64, error) {
+	units := map[string]float64{"ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) != 4 || f[0] != "latency" || units[f[3]] == 0 {
+			continue
+		}
+		v, err := strconv.ParseFloat(f[2], 64)
+		return v * units[f[3]], err
+	}
+	return 0, fmt.Errorf("qperf printed no latency:\n%s", out)
+}
