@@ -58,8 +58,10 @@ type Config struct {
 
 	Profile string // of profile.Names
 	Spec    profile.Spec
-	QP      nic.QPConfig // but for Profile and User
-	MTU     int          // path MTU in bytes; default 1000
+	// Specs are those of hosts that have another one.
+	Specs map[int]profile.Spec
+	QP    nic.QPConfig // but for Profile and User
+	MTU   int          // path MTU in bytes; default 1000
 	// Persistent keeps a connection for each pair of hosts; else each message has its own.
 	Persistent bool
 	// Ideal is what slowdowns are measured by, over the links of a shortest way; default: what an
@@ -120,7 +122,7 @@ func New(c Config) (*Simulation, error) {
 	if c.QP.MTU == 0 {
 		c.QP.MTU = c.MTU
 	}
-	if err := profile.Validate(c.Profile, c.Spec); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	s := &Simulation{cfg: c}
@@ -134,7 +136,7 @@ func New(c Config) (*Simulation, error) {
 	}
 	rtt := s.baseRTT()
 	s.makers = s.newMakers(rtt)
-	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.Spec) }
+	c.QP.Profile = func(host int) (qp.Profile, error) { return s.makers[host].New(c.Profile, c.spec(host)) }
 	if c.Ideal == nil {
 		b := s.bytes()
 		c.Ideal = func(f *workload.Flow, path []*fabric.Link) engine.Time {
@@ -170,6 +172,25 @@ func New(c Config) (*Simulation, error) {
 	}
 	s.result.Name, s.result.Seed, s.result.Profile = c.Name, c.Seed, c.Profile
 	return s, nil
+}
+
+// spec is that of a host.
+func (c *Config) spec(host int) profile.Spec {
+	if s, ok := c.Specs[host]; ok {
+		return s
+	}
+	return c.Spec
+}
+
+// validate reports what is wrong with the transports.
+func (c *Config) validate() error {
+	errs := []error{profile.Validate(c.Profile, c.Spec)}
+	for _, host := range slices.Sorted(maps.Keys(c.Specs)) {
+		if err := profile.Validate(c.Profile, c.Specs[host]); err != nil {
+			errs = append(errs, fmt.Errorf("host %d: %w", host, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // watchInside has both ends of a connection tell what they do, and then calls opened, if there is one.

@@ -65,6 +65,9 @@ type Config struct {
 	Window   int // SENDs of a connection from the first that is not acknowledged on (1024); a power of two, at least 64
 	Queue    int // messages of a connection that its user is to be told of (4096)
 
+	// Measured, if not nil, is shown each round trip that congestion control learns of. It must not call the engine.
+	Measured func(c *Conn, rtt time.Duration)
+
 	// The NIC is asked for its time each ClockEvery, and believed if it differs by more than
 	// ClockThreshold (A.2.1: 100 us, 10 us).
 	ClockEvery, ClockThreshold time.Duration

@@ -370,11 +370,14 @@ func (s *sender) oldest() *flight {
 
 // feed tells congestion control and chunking what has been acknowledged, and how long a round trip took
 // (zero: not known).
-func (s *sender) feed(now mono.Time, rtt time.Duration) {
+func (c *Conn) feed(now mono.Time, rtt time.Duration) {
 	if rtt > 0 {
-		s.rtt.sample(rtt)
-		s.chunker.OnRTT(rtt)
+		c.rtt.sample(rtt)
+		c.chunker.OnRTT(rtt)
+		if c.e.cfg.Measured != nil {
+			c.e.cfg.Measured(c, rtt)
+		}
 	}
-	s.cc.OnAck(now, ccalgo.Sample{Bytes: s.unfed, InFlight: uint32(min(s.inFlight, 1<<32-1)), RTT: rtt})
-	s.unfed = 0
+	c.cc.OnAck(now, ccalgo.Sample{Bytes: c.unfed, InFlight: uint32(min(c.inFlight, 1<<32-1)), RTT: rtt})
+	c.unfed = 0
 }

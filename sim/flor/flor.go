@@ -7,6 +7,7 @@ package flor
 
 import (
 	"fmt"
+	"slices"
 
 	flor "roced/flor/engine"
 	"roced/mono"
@@ -21,25 +22,37 @@ type Config struct {
 	Engine flor.Config
 	// Pool is the number of a host's buffers for SENDs; default 64.
 	Pool int
+	// Pools are the numbers of hosts that have another one.
+	Pools map[int]int
 	// Memory is a host's for its messages, in bytes.
 	Memory int
 	// QP is what all queue pairs are like, but for their type, users and memory.
 	QP nic.QPConfig
 	// AckTraffic is the class of traffic of acknowledgements.
 	AckTraffic uint8
-	// Backups are the queue pairs of a connection beside its primary one; default 2 (Flor 6).
+	// SharedAcks has acknowledgements go by the queue pairs of data, behind these, and be taken in turn with them: what
+	// Flor 4.1 compares with.
+	SharedAcks bool
+	// Software is what engines take of a processor; default nothing.
+	Software Software
+	// Backups are the queue pairs of a connection beside its primary one; default 2 (Flor 6), and none if negative.
 	Backups int
 	// Reconnect is how long it takes to connect a queue pair anew; default 5 ms (Flor 6).
 	Reconnect engine.Time
 	// User is that of a host's connections.
 	User func(h *Host) flor.User
+	// Hosts are those that have engines; default all.
+	Hosts []int
 }
 
 // ackClass is the class of the NIC's scheduler that acknowledgements have, above that of data (Flor 4.1).
 const ackClass = 1
 
-// queueDepth is how many work requests a queue pair takes.
-const queueDepth = 128
+// queueDepth is how many work requests a queue pair takes, and headers how many a host can have posted in all.
+const (
+	queueDepth = 128
+	headers    = 1 << 15
+)
 
 // Acknowledgements that a host can receive at an instant, and that may wait to be sent; what is beyond that
 // is lost.
@@ -53,6 +66,9 @@ const (
 
 // Fabric is the hosts.
 type Fabric struct {
+	// Switched is how long it took from the error of a queue pair to the completion of what was posted first after it.
+	Switched []engine.Time
+
 	k     *nic.Cluster
 	cfg   Config
 	hosts []*Host
@@ -76,6 +92,8 @@ type Host struct {
 	failed  []failure
 	failing engine.Timer
 	spare   []*posted
+	broken  engine.Time // when a queue pair failed, since which nothing has got through
+	threads []*thread
 }
 
 // end is one end of a queue pair, which may be connected again and again.
@@ -91,11 +109,11 @@ type end struct {
 
 // posted is a work request that the NIC has.
 type posted struct {
-	id   uint64
-	sges [1]qp.SGE
-	// stage is where a SEND lies with its header: simulated NICs take one element. Nothing else costs
-	// time in a simulation.
-	stage flor.Buffer
+	id     uint64
+	at     engine.Time
+	sges   [2]qp.SGE
+	header flor.Buffer // of a SEND; or a whole acknowledgement
+	ack    bool        // of which the engine does not know as a WQE
 }
 
 // failure is a work request of a queue pair that is not connected any more.
@@ -112,36 +130,47 @@ func New(k *nic.Cluster, c Config) (*Fabric, error) {
 	if c.Backups == 0 {
 		c.Backups = 2
 	}
+	c.Backups = max(c.Backups, 0)
 	if c.Reconnect == 0 {
 		c.Reconnect = 5 * engine.Millisecond
 	}
 	if c.Engine.MaxSend == 0 {
 		c.Engine.MaxSend = 32 << 10
 	}
-	f := &Fabric{k: k, cfg: c}
-	for i := range k.Network().Hosts() {
+	f := &Fabric{k: k, cfg: c, hosts: make([]*Host, k.Network().Hosts())}
+	for i := range f.hosts {
+		if c.Hosts != nil && !slices.Contains(c.Hosts, i) {
+			continue
+		}
 		h, err := f.newHost(i)
 		if err != nil {
 			return nil, fmt.Errorf("host %d: %w", i, err)
 		}
-		f.hosts = append(f.hosts, h)
+		f.hosts[i] = h
 	}
 	return f, nil
 }
 
-// Host returns the i-th host.
+// Host returns the i-th host, nil if it has no engine.
 func (f *Fabric) Host(i int) *Host { return f.hosts[i] }
+
+// buffer is the length of one of a pool, which lie at the beginning of a host's memory.
+func (f *Fabric) buffer() int { return flor.HeaderLen + int(f.cfg.Engine.MaxSend) }
 
 func (f *Fabric) newHost(i int) (*Host, error) {
 	c := &f.cfg
-	buffer := flor.HeaderLen + int(c.Engine.MaxSend)
+	buffer := f.buffer()
 	acks := (acksPosted + ackSlots) * ackBuffer
-	stages := (1 + c.Backups) * queueDepth * buffer // of one connection; others share what is not in use
-	h := &Host{f: f, num: i, memory: make([]byte, c.Pool*buffer+acks+stages+c.Memory)}
+	pool := c.Pool
+	if n, ok := c.Pools[i]; ok {
+		pool = n
+	}
+	h := &Host{f: f, num: i, memory: make([]byte, pool*buffer+acks+headers*flor.MaxAckLen+c.Memory)}
 	h.timer.Init(h, whatTimeout)
 	h.failing.Init(h, whatFailed)
+	h.startThreads()
 	e := c.Engine
-	e.Pool = make([]flor.Buffer, c.Pool)
+	e.Pool = make([]flor.Buffer, pool)
 	for k := range e.Pool {
 		e.Pool[k], _ = h.Memory(buffer)
 	}
@@ -213,7 +242,7 @@ func (e *end) connect() error {
 	if e.h.f.cfg.Engine.Hardware {
 		q.Type, q.RetryCnt = qp.RC, 2 // Flor 6
 	}
-	q.User, q.Class = e.h.f, 0
+	q.User, q.Class, q.Elements = e.h.f, 0, 2
 	q.SRQ, q.Memory = [2]*nic.Receives{&a.h.recvs, &b.h.recvs}, [2][]byte{a.h.memory, b.h.memory}
 	x, y, err := e.h.f.k.Connect(a.h.num, b.h.num, q)
 	if err != nil {

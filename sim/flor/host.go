@@ -21,14 +21,23 @@ func (h *Host) Post(num flor.QPN, w *flor.WQE) {
 	e, p := h.end(num), h.take()
 	p.id = w.ID
 	x := qp.SendWQE{WRID: w.ID, Opcode: qp.WRWriteImm, Imm: uint32(w.Imm), RemoteVA: w.RemoteAddr, RKey: w.RemoteKey}
-	p.sges[0] = qp.SGE{Addr: w.Data.Addr, Length: uint32(len(w.Data.Data))}
+	p.sges = [2]qp.SGE{{Addr: p.header.Addr}, {Addr: w.Data.Addr, Length: uint32(len(w.Data.Data))}}
+	x.SGEs = p.sges[1:]
 	if w.Op == flor.OpSend {
 		x.Opcode = qp.WRSend
-		copy(p.stage.Data, w.Header[:])
-		copy(p.stage.Data[flor.HeaderLen:], w.Data.Data)
-		p.sges[0] = qp.SGE{Addr: p.stage.Addr, Length: flor.HeaderLen + uint32(len(w.Data.Data))}
+		p.sges[0].Length = uint32(copy(p.header.Data, w.Header[:]))
+		x.SGEs = p.sges[:]
+		if p.sges[1].Length == 0 {
+			x.SGEs = p.sges[:1]
+		}
 	}
-	x.Length, x.SGEs = p.sges[0].Length, p.sges[:]
+	x.Length = p.sges[0].Length + p.sges[1].Length
+	e.post(p, x)
+}
+
+// post hands p to the queue pair.
+func (e *end) post(p *posted, x qp.SendWQE) {
+	p.at = e.h.f.k.Engine().Now()
 	e.posted = append(e.posted, p)
 	if e.q == nil {
 		e.flush()
@@ -42,20 +51,20 @@ func (h *Host) take() *posted {
 	if last := len(h.spare) - 1; last >= 0 {
 		p := h.spare[last]
 		h.spare = h.spare[:last]
+		p.ack = false
 		return p
 	}
 	p := &posted{}
 	var ok bool
-	if p.stage, ok = h.Memory(flor.HeaderLen + int(h.f.cfg.Engine.MaxSend)); !ok {
-		panic("sim/flor: Config.Memory is too small for what is posted")
+	if p.header, ok = h.Memory(flor.MaxAckLen); !ok {
+		panic("sim/flor: a host has too much posted")
 	}
 	return p
 }
 
 // PostRecv implements flor.NIC.
 func (h *Host) PostRecv(i int) {
-	buffer := uint32(flor.HeaderLen) + h.f.cfg.Engine.MaxSend
-	h.recvs.Post(nic.RecvWR{ID: uint64(i), Addr: uint64(i) * uint64(buffer), Length: buffer})
+	h.recvs.Post(nic.RecvWR{ID: uint64(i), Addr: uint64(i * h.f.buffer()), Length: uint32(h.f.buffer())})
 }
 
 // Expose implements flor.NIC: everything is exposed.
@@ -95,7 +104,9 @@ func (e *end) close() {
 func (e *end) flush() {
 	h := e.h
 	for _, p := range e.posted {
-		h.failed = append(h.failed, failure{e.num, p.id})
+		if !p.ack {
+			h.failed = append(h.failed, failure{e.num, p.id})
+		}
 		h.spare = append(h.spare, p)
 	}
 	e.posted = e.posted[:0]
@@ -156,83 +167,52 @@ func (h *Host) rearm() {
 }
 
 // Completed implements nic.User for data.
-func (f *Fabric) Completed(_ engine.Time, q *nic.QP, c qp.CQE, receive bool) {
+func (f *Fabric) Completed(now engine.Time, q *nic.QP, c qp.CQE, receive bool) {
 	e := q.Ctx.(*end)
-	h := e.h
-	now := h.Now()
-	cp := flor.Completion{QP: e.num, ID: c.WRID, At: now}
+	e.h.came(e.num, arrival{at: now, q: q, cqe: c, receive: receive})
+}
+
+// data takes a completion of data.
+func (h *Host) data(a *arrival) {
+	e, c := a.q.Ctx.(*end), &a.cqe
+	cp := flor.Completion{QP: e.num, ID: c.WRID, At: a.at.Mono()}
 	switch {
-	case receive && c.Status != qp.StatusSuccess:
+	case a.receive && c.Status != qp.StatusSuccess:
 		h.PostRecv(int(c.WRID))
 		return
-	case e.q != q && !receive:
+	case e.q != a.q && !a.receive:
 		return // it has been flushed
-	case receive:
+	case a.receive && c.Opcode == qp.WCRecv && c.Flags&qp.WCWithImm != 0:
+		h.sharedAck(e, a)
+		return
+	case a.receive:
 		cp.Kind, cp.Buf, cp.Bytes, cp.Imm = flor.Received, int(c.WRID), c.ByteLen, flor.Imm(c.Imm)
 		if c.Opcode == qp.WCRecvWithImm {
 			cp.Kind = flor.Written
 		}
 	default:
+		p := e.posted[0]
+		h.spare = append(h.spare, p)
+		e.posted = append(e.posted[:0], e.posted[1:]...)
 		if c.Status != qp.StatusSuccess {
 			cp.Kind = flor.Failed
 		}
-		h.spare = append(h.spare, e.posted[0])
-		e.posted = append(e.posted[:0], e.posted[1:]...)
+		h.noteSwitch(p, cp.Kind)
+		if p.ack {
+			return
+		}
 	}
-	h.Complete(now, &cp)
-	h.rearm()
+	h.Complete(h.Now(), &cp)
 }
 
-// ackUser is a host to its queue pair for acknowledgements.
-type ackUser Host
-
-// openAcks makes the queue pair for acknowledgements.
-func (h *Host) openAcks() error {
-	q := h.f.cfg.QP
-	q.User, q.SRQ, q.Traffic, q.Class, q.QKey = (*ackUser)(h), [2]*nic.Receives{}, h.f.cfg.AckTraffic, ackClass, ackQKey
-	q.Memory = [2][]byte{h.memory, h.memory}
-	var err error
-	if h.acks, err = h.f.k.Datagrams(h.num, q); err != nil {
-		return err
+// noteSwitch measures how long nothing gets through after an error (Flor 6).
+func (h *Host) noteSwitch(p *posted, k flor.CompletionKind) {
+	now := h.f.k.Engine().Now()
+	switch {
+	case k == flor.Failed && h.broken == 0:
+		h.broken = now
+	case k == flor.Sent && h.broken > 0 && p.at >= h.broken:
+		h.f.Switched = append(h.f.Switched, now-h.broken)
+		h.broken = 0
 	}
-	h.arrived, _ = h.Memory(acksPosted * ackBuffer)
-	for i := range acksPosted {
-		h.postAckRecv(uint64(i))
-	}
-	for i := range h.sent {
-		h.sent[i].stage, _ = h.Memory(ackBuffer)
-	}
-	return nil
-}
-
-func (h *Host) postAckRecv(i uint64) {
-	h.acks.PostRecv(nic.RecvWR{ID: i, Addr: h.arrived.Addr + i*ackBuffer, Length: ackBuffer})
-}
-
-// PostAck implements flor.NIC.
-func (h *Host) PostAck(c *flor.Conn, b []byte) {
-	if h.waiting == ackSlots {
-		return
-	}
-	p, to := &h.sent[h.acked%ackSlots], c.Ctx.(*Host)
-	h.acked++
-	h.waiting++
-	p.sges[0] = qp.SGE{Addr: p.stage.Addr, Length: uint32(copy(p.stage.Data, b))}
-	h.acks.Post(qp.SendWQE{Opcode: qp.WRSend, Length: p.sges[0].Length, SGEs: p.sges[:], AH: uint32(to.num),
-		RemoteQPN: uint32(to.acks.Num()), RemoteQKey: ackQKey})
-}
-
-// Completed implements nic.User for acknowledgements.
-func (u *ackUser) Completed(_ engine.Time, _ *nic.QP, c qp.CQE, receive bool) {
-	h := (*Host)(u)
-	if !receive {
-		h.waiting--
-		return
-	}
-	if c.Status == qp.StatusSuccess && c.ByteLen >= grhLen {
-		at := int(c.WRID) * ackBuffer
-		h.OnAck(h.Now(), uint64(c.SrcQP), h.Now(), h.arrived.Data[at+grhLen:at+int(c.ByteLen)])
-	}
-	h.postAckRecv(c.WRID)
-	h.rearm()
 }

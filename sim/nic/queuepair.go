@@ -45,7 +45,9 @@ type QPConfig struct {
 	Traffic uint8
 	// Class of the NIC's scheduler, which must be less than sched.Classes.
 	Class uint8
-	Ctx   any
+	// Elements of memory that a send may have; default 1.
+	Elements uint8
+	Ctx      any
 	// Spares, if not nil, has closed queue pairs that are used again instead of making new ones. All
 	// configurations with the same Spares are alike but for User, Ctx and Traffic.
 	Spares *Spares
@@ -145,7 +147,7 @@ func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
 	tuning.PathSeed = q.pathSeed(c)
 	const queue = 1 << 20 // the rings are Go slices
 	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
-		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
+		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: uint32(max(c.Elements, 1)), MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
 		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, Tuning: tuning, Phantom: q.memory == nil})
 	q.traffic = q.trafficClass(c)
 	q.node.Init(n.turns.Class(c.Class), 1, q)
@@ -268,7 +270,7 @@ func (q *QP) Limits() (window, rate uint64) { return q.core.Limits() }
 // Trace shows its events to t.
 func (q *QP) Trace(t qp.Tracer) { q.core.SetTracer(q.nic.k.eng.Now().Mono(), t) }
 
-// Post hands a request to the send queue. w is copied, with at most one element.
+// Post hands a request to the send queue. w is copied, but for its elements, of which there are at most QPConfig.Elements.
 func (q *QP) Post(w qp.SendWQE) {
 	q.sends.push(w)
 	now := q.nic.k.eng.Now()

@@ -45,14 +45,26 @@ var Quantities = map[string]string{
 	"pool":      "percent of MELO's bits pool, at most",
 	"early":     "packets of synchronise operations that came too early, where the bitmap has L = 64",
 	"copied":    "percent of the payload that came ahead of a gap",
+
+	"requests": "Gb/s of requests that were answered, of each client",
+	"gap":      "percent by which clients have more requests answered than rivals, or less, of the lesser",
+	"swing":    "percent of the mean by which what all these clients have answered differs between stretches of time",
+	"call":     "us, from posting a call to its answer",
+	"rtt":      "us, each round trip that Flor measured at clients",
+	"switched": "us, from the error of a queue pair to what got through first after it (Flor 6)",
+	"calls":    "thousand calls a second, of all clients",
+	"sequence": "packets that came beyond the expected PSN",
 }
 
 // ofMany are those that Take makes one of.
-var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed"}
+var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "requests", "call", "rtt", "switched"}
 
 func checkNumber(n *scenario.Number) error {
 	_, known := Quantities[n.Of]
 	taken := []string{"mean", "p50", "p95", "p99", "p99.9", "max", "min", "jain"}
+	if n.Of == "requests" {
+		taken = append(taken, "sum")
+	}
 	switch {
 	case n.Name == "":
 		return fmt.Errorf("it has no name")
@@ -63,7 +75,7 @@ func checkNumber(n *scenario.Number) error {
 	case n.Of == "link" && n.Links == "":
 		return fmt.Errorf("which links?")
 	}
-	return nil
+	return checkCalls(n)
 }
 
 // probe looks at a simulation.
@@ -77,6 +89,7 @@ type probe struct {
 	begin   map[string]snapshot
 	end     map[string]snapshot
 	inside  *inside.Inside
+	calls   callsProbe
 }
 
 // snapshot is how much there was at an instant.
@@ -117,6 +130,7 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 	if p.watch || p.inside != nil {
 		c.Opened = p.opened
 	}
+	p.attachCalls(c)
 	return p
 }
 
@@ -163,6 +177,8 @@ func (p *probe) measure(r *result.Result) map[string]float64 {
 
 func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
 	switch {
+	case slices.Contains(ofCalls, n.Of):
+		return p.ofCalls(n, r)
 	case slices.Contains(timed, n.Of):
 		return p.timed(n)
 	case slices.Contains(traced, n.Of):

@@ -27,7 +27,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
 		return c, f.at("framing", "header and control belong together")
 	}
-	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.ideal, f.events, f.senseless} {
+	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.nics, f.ideal, f.events, f.senseless} {
 		if err := step(&c); err != nil {
 			return c, err
 		}

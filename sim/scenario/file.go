@@ -20,6 +20,8 @@ type File struct {
 	Switch      Switch
 	Switches    []Override
 	Transport   Transport
+	NICs        []NICs `yaml:"nics"`
+	Flor        *Flor
 	Workload    []Work
 	Events      []Event
 	Faults      []Faults
@@ -159,6 +161,10 @@ type Work struct {
 	Response    Size
 	Calls       int
 	Outstanding int
+	Clients     []int // calls: the first and the last host
+	Servers     []int
+	Connections int  // calls: of a client with a server
+	Plain       bool // calls: not by Flor
 }
 
 // Faults are rules of package fault for what enters a link.

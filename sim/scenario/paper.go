@@ -53,6 +53,10 @@ type Number struct {
 	Bytes      Size   // of flows: exactly
 	Begin, End Span   // of what is measured over time
 	Links      string // of what is measured of links: host, switch, or the beginning of their names
+	Clients    []int  // of calls: first and last hosts of those that count; none: all
+	Servers    []int
+	Rivals     []int // of gap: clients that these are compared with
+	Every      Span  // of swing: how long one of the stretches of time is that are compared
 }
 
 // Claim is what must be so.

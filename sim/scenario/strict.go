@@ -32,6 +32,7 @@ var (
 		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait"},
 		"flows":           {"verb", "service", "class", "file"},
 		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
+		"calls":           {"class", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
 		"all-to-all":      {"size", "outstanding"},
 		"ring-all-reduce": {"size"},
 		"tree-all-reduce": {"size"},
@@ -104,6 +105,9 @@ func (f *File) senseless(c *sim.Config) error {
 	}
 	if err := f.only("switch.balance", orECMP(f.Switch.Balance.Name), balanceKeys, "name"); err != nil {
 		return err
+	}
+	if f.Flor != nil && !slices.ContainsFunc(f.Workload, func(w Work) bool { return w.Kind == "calls" }) {
+		return f.at("flor", "only workloads of kind calls go by it")
 	}
 	if f.Stop > 0 && f.Sample > f.Stop {
 		return f.at("sample", "it is longer than stop: there would be none")

@@ -82,6 +82,9 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
 			Calls: w.Calls, Outstanding: w.Outstanding}}, nil
 	}
+	if w.Kind == "calls" {
+		return f.calls(c, key, w)
+	}
 	return f.collective(c, key, w)
 }
 
@@ -127,7 +130,7 @@ func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, e
 		c.Payload += size * 2 * (n - 1)
 		return []workload.App{&workload.TreeAllReduce{Bytes: uint32(size)}}, nil
 	}
-	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, queries, flows, stream, rpc, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
+	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
 }
 
 // stream is messages that follow each other on a connection of their own.

@@ -159,6 +159,17 @@ func (r *Runner) Failed() int { return r.failed }
 // Err is why no connection could be made, if one could not.
 func (r *Runner) Err() error { return r.err }
 
+// QP is what the queue pairs of messages are like, for applications that connect their own.
+func (r *Runner) QP() nic.QPConfig { return r.cfg.QP }
+
+// Fail ends the simulation with an error of an application.
+func (r *Runner) Fail(err error) {
+	if r.err == nil {
+		r.err = err
+		r.Engine().Halt()
+	}
+}
+
 // Send begins a message now.
 func (r *Runner) Send(f Flow) {
 	if r.err != nil {
@@ -170,8 +181,7 @@ func (r *Runner) Send(f Flow) {
 	}
 	c, err := r.carrier(&f)
 	if err != nil {
-		r.err = fmt.Errorf("message %d from host %d to host %d: %w", f.ID, f.Src, f.Dst, err)
-		r.Engine().Halt()
+		r.Fail(fmt.Errorf("message %d from host %d to host %d: %w", f.ID, f.Src, f.Dst, err))
 		return
 	}
 	r.flows++

@@ -39,7 +39,7 @@ var core = map[string][]string{
 	"sim/workload": {"qp", "sim/engine", "sim/fabric", "sim/nic"},
 
 	"flor/engine": {"ccalgo", "mono", "param", "ring", "sched"},
-	"sim/flor":    {"flor/engine", "mono", "qp", "sim/engine", "sim/nic"},
+	"sim/flor":    {"flor/engine", "mono", "qp", "ring", "sim/engine", "sim/nic", "sim/workload"},
 
 	"internal/fault":        {"bth", "mono"},
 	"internal/observe/flow": {"bth", "bth/mad", "mono"},
