@@ -102,6 +102,9 @@ func (r *Row) check() error {
 		}
 	}
 	known("number", p.Axes.Number, p.Axes.Number == "" || numbers[p.Axes.Number])
+	for _, at := range p.Axes.At {
+		known("point", at, r.point(at) != nil)
+	}
 	for i := range p.Claims {
 		c := &p.Claims[i]
 		known("number", c.Number, numbers[c.Number])

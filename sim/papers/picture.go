@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 
 	"roced/sim/scenario"
@@ -60,6 +61,9 @@ func (c *chart) collect(f *Found) bool {
 	p := c.r.Paper
 	overNumbers := len(p.Axes.Numbers) > 0
 	points := p.Points
+	if len(p.Axes.At) > 0 {
+		points = slices.DeleteFunc(slices.Clone(points), func(pt scenario.Point) bool { return !slices.Contains(p.Axes.At, pt.Name) })
+	}
 	if overNumbers {
 		points = nil
 		for i, n := range p.Axes.Numbers {
@@ -103,6 +107,9 @@ func (c *chart) place(f *Found, series string, pt *scenario.Point, overNumbers b
 	number, point := c.r.Paper.Axes.Number, pt.Name
 	if overNumbers {
 		number, point = pt.Name, c.r.Paper.Points[0].Name
+		if at := c.r.Paper.Axes.At; len(at) > 0 {
+			point = at[0]
+		}
 	}
 	nan := math.NaN()
 	out := place{nan, math.Inf(1), math.Inf(-1), nan}

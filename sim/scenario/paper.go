@@ -25,7 +25,8 @@ type Paper struct {
 type Axes struct {
 	X, Y    string // with units
 	Number  string
-	Numbers []string // instead of points: numbers are what the horizontal axis has
+	Numbers []string // instead of points: numbers are what the horizontal axis has, of the first point
+	At      []string // points that are shown; none: all
 	Bars    bool
 	Log     bool // of the numbers
 }
