@@ -4,8 +4,8 @@
 # test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
 # compiler (builds the preload library, checks structure layouts against the kernel's
 # headers), the RDMA programs that are run unmodified, runc (containers), buildah (the image), nft (a firewall),
-# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), Prometheus and node_exporter (metrics), and what reads what is installed: groff,
-# systemd-analyze, strace, other shells.
+# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), Prometheus and node_exporter (metrics),
+# shellcheck (steps of CI), and what reads what is installed: groff, systemd-analyze, strace, other shells.
 # pristine: what scripts/pristine makes its roots with.
 # package: what Debian packages for all processors are made with.
 # cross: emulators of other processors, and compilers for them and for musl.
@@ -36,6 +36,7 @@ test)
 	tool rping rdmacm-utils
 	tool runc runc
 	tool sbatch slurm-client
+	tool shellcheck shellcheck
 	tool slurmctld slurmctld
 	tool slurmd slurmd
 	tool strace strace
