@@ -18,6 +18,7 @@ import (
 
 	"roced/internal/cli/about"
 	"roced/internal/cli/background"
+	"roced/internal/cli/lab"
 	"roced/internal/daemon/api"
 	"roced/verbs"
 )
@@ -98,6 +99,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 		a.exec(), a.env())
 	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)
+	root.AddCommand(lab.Program{JSON: &a.json, Usage: usage}.Command())
 	about.Program{Section: 1, Usage: usage}.Add(root)
 	return root
 }

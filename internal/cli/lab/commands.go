@@ -1,0 +1,289 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"roced/bpf/bottleneck"
+	"roced/internal/cli/about"
+	"roced/internal/cli/environment"
+)
+
+// ports are the types that the NICs of a lab can have.
+var ports = []string{"udp", "packet", "xdp"}
+
+// Program is who has the commands.
+type Program struct {
+	JSON *bool
+	// Usage makes an error of the command line of one.
+	Usage func(error) error
+}
+
+// options are those of up, which the keeper gets as they are.
+type options struct {
+	dir, port, bottleneck string
+}
+
+// Command is lab.
+func (p Program) Command() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use: "lab", Short: "A fabric to play in: hosts with NICs, leaves and spines, in network namespaces",
+		Long: `Makes a network of four hosts with a NIC each, h1 to h4, two leaves and two spines, in
+network namespaces of its own, as root or, in a user namespace, as any user. Nothing of it
+is left when it ends.`,
+		Example: `  rocectl lab up leaf-spine
+  rocectl lab exec h1 -- rocectl link
+  rocectl lab down`,
+		Args: p.words(0, 0),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&o.dir, "dir", defaultDir(), "folder of the lab: run directories and logs")
+	about.Varies(cmd.PersistentFlags().Lookup("dir"), "that of this user")
+	cmd.AddCommand(p.up(&o), p.down(&o), p.showCommand(&o), p.exec(&o), p.keep(&o))
+	return cmd
+}
+
+// words accepts low to high arguments.
+func (p Program) words(low, high int) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if len(args) < low || len(args) > high {
+			return p.Usage(fmt.Errorf("usage: %s", c.UseLine()))
+		}
+		return nil
+	}
+}
+
+// flags of up and of the keeper.
+func (o *options) flags(c *cobra.Command) {
+	c.Flags().StringVar(&o.port, "port", "udp", "type of the NICs' ports: "+strings.Join(ports, ", "))
+	c.Flags().StringVar(&o.bottleneck, "bottleneck", "", "what leaves and spines send each other passes this bottleneck, as of rocectl bottleneck")
+}
+
+// parse checks the options.
+func (o *options) parse(topology string) (*bottleneck.Options, error) {
+	if topology != leafSpine {
+		return nil, fmt.Errorf("no topology %q: it can be %s", topology, leafSpine)
+	}
+	if !slices.Contains(ports, o.port) {
+		return nil, fmt.Errorf("--port %q: it can be %s", o.port, strings.Join(ports, ", "))
+	}
+	dir, err := filepath.Abs(o.dir)
+	if err != nil {
+		return nil, err
+	}
+	o.dir = dir
+	if o.bottleneck == "" {
+		return nil, nil
+	}
+	b, err := bottleneck.Parse(strings.Fields(o.bottleneck))
+	return &b, err
+}
+
+func (p Program) up(o *options) *cobra.Command {
+	c := &cobra.Command{
+		Use: "up leaf-spine", Short: "Make the fabric, in the background", Args: p.words(1, 1), ValidArgs: []string{leafSpine},
+		Long: `Makes the fabric and starts a daemon on each host, and shows them. h1 and h2 are on leaf1, h3
+and h4 on leaf2; each leaf spreads what goes to the other one over spine1 and spine2, by addresses
+and ports. A lab that is up is shown as it is. All of it goes with one process, however that ends.
+Without root it takes user namespaces, and there is no bottleneck.`,
+		Example: `  rocectl lab up leaf-spine
+  rocectl lab up leaf-spine --bottleneck 'rate=1gbit kmin=40k kmax=200k'    as root
+  rocectl lab up leaf-spine --port packet`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if _, err := o.parse(args[0]); err != nil {
+				return p.Usage(err)
+			}
+			release, err := alone(c.Context(), o.dir)
+			if err != nil {
+				return err
+			}
+			defer release()
+			s, err := up(c.Context(), o.dir, []string{"--port", o.port, "--bottleneck", o.bottleneck})
+			if err != nil {
+				return err
+			}
+			return p.show(c.OutOrStdout(), s)
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+func (p Program) down(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "down", Short: "End the fabric", Args: p.words(0, 0),
+		Long: `Ends the lab with all that runs in it, and removes what a crash may have left. Without a lab
+there is nothing to do.`,
+		Example: "  rocectl lab down",
+		RunE: func(c *cobra.Command, _ []string) error {
+			release, err := alone(c.Context(), o.dir)
+			if err != nil {
+				return err
+			}
+			defer release()
+			return down(o.dir)
+		},
+	}
+}
+
+// running returns the lab, which has to be up.
+func running(dir string) (*State, error) {
+	s, isUp, err := read(dir)
+	if err == nil && s != nil && !isUp {
+		err = errors.New("the lab has ended unasked: rocectl lab down removes its logs, rocectl lab up makes it anew")
+	}
+	if err == nil && s == nil {
+		err = errors.New("there is no lab: rocectl lab up leaf-spine (--dir names another one)")
+	}
+	return s, err
+}
+
+func (p Program) showCommand(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "show", Short: "Show hosts and links", Args: p.words(0, 0),
+		Example: "  rocectl lab show\n  rocectl lab show --json",
+		RunE: func(c *cobra.Command, _ []string) error {
+			s, err := running(o.dir)
+			if err != nil {
+				return err
+			}
+			return p.show(c.OutOrStdout(), s)
+		},
+	}
+}
+
+func (p Program) show(out io.Writer, s *State) error {
+	if *p.JSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(s)
+	}
+	for _, n := range s.Nodes {
+		if n.RunDir != "" {
+			fmt.Fprintf(out, "%s: NIC %s address %s on %s run-dir %s\n", n.Name, nicName, n.Address, n.Leaf, n.RunDir)
+		}
+	}
+	for _, l := range s.Links {
+		fmt.Fprintf(out, "%s %s -- %s %s", l.A, l.AInterface, l.B, l.BInterface)
+		if l.Rate > 0 {
+			fmt.Fprintf(out, " rate %gMb/s", float64(l.Rate)/1e6)
+		}
+		fmt.Fprintln(out)
+	}
+	return nil
+}
+
+func (p Program) exec(o *options) *cobra.Command {
+	c := &cobra.Command{
+		Use: "exec NODE [-- PROGRAM [ARG...]]", Short: "Run a program, or a shell, on a host or a switch",
+		Long: `Runs a program in the network of a host, leaf or spine. On a host it has the environment that
+verbs programs need, and rocectl and roceperf know the host's daemon.`,
+		Example: `  rocectl lab exec h3 -- ib_write_bw
+  rocectl lab exec h1 -- ib_write_bw 198.18.2.1
+  rocectl lab exec leaf1 -- ip route
+  rocectl lab exec h1`,
+		Args: p.words(1, 1<<20),
+		RunE: func(_ *cobra.Command, args []string) error {
+			s, err := running(o.dir)
+			if err != nil {
+				return err
+			}
+			return p.run(s, args[0], args[1:])
+		},
+	}
+	c.Flags().SetInterspersed(false)
+	return c
+}
+
+// run replaces this program by another one, in a namespace of the lab.
+func (p Program) run(s *State, name string, program []string) error {
+	n := s.node(name)
+	if n == nil {
+		return p.Usage(fmt.Errorf("the lab has no %q", name))
+	}
+	if len(program) > 0 && program[0] == "--" {
+		program = program[1:]
+	}
+	if len(program) == 0 {
+		program = []string{"/bin/sh"}
+		if sh := os.Getenv("SHELL"); sh != "" {
+			program[0] = sh
+		}
+	}
+	vars := []environment.Variable{{Name: ownLab, Value: s.Dir}}
+	if n.RunDir != "" {
+		more, err := environment.Of(n.RunDir, "")
+		if err != nil { // programs in Go run, all the same
+			more = []environment.Variable{{Name: environment.RunDir, Value: n.RunDir}}
+		}
+		vars = append(vars, more...)
+	}
+	enter, err := exec.LookPath("nsenter")
+	if err != nil {
+		return fmt.Errorf("%w (package util-linux)", err)
+	}
+	args := []string{"nsenter", "--net=" + n.Namespace}
+	foreign, err := otherUsers(s.PID)
+	if err != nil {
+		return err
+	}
+	if foreign {
+		args = append(args, fmt.Sprintf("--user=/proc/%d/ns/user", s.PID), "--preserve-credentials")
+	}
+	// The library is for the program: nsenter itself is not to have it.
+	args = append(args, "--", "env")
+	for _, v := range vars {
+		args = append(args, v.Name+"="+v.Value)
+	}
+	return unix.Exec(enter, append(args, program...), os.Environ())
+}
+
+// otherUsers reports whether the lab is in a user namespace that is not this program's.
+func otherUsers(pid int) (bool, error) {
+	own, err := inodeOf("/proc/self/ns/user")
+	if err != nil {
+		return false, err
+	}
+	its, err := inodeOf(fmt.Sprintf("/proc/%d/ns/user", pid))
+	if err != nil {
+		return false, fmt.Errorf("the lab is another user's: %w", err)
+	}
+	return own != its, nil
+}
+
+// keep is the process that up starts.
+func (p Program) keep(o *options) *cobra.Command {
+	c := &cobra.Command{
+		Use: "keep leaf-spine", Short: "Make the fabric and keep it until SIGTERM", Args: p.words(1, 1), Hidden: true,
+		Example: "  rocectl lab keep leaf-spine",
+		RunE: func(c *cobra.Command, args []string) error {
+			b, err := o.parse(args[0])
+			if err != nil {
+				return p.Usage(err)
+			}
+			return ended(c.Context(), keepAsUser(c.Context(), o.dir, o.port, b))
+		},
+	}
+	o.flags(c)
+	return c
+}
+
+// ended leaves out what only says that somebody has ended it.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,282 @@
+// Package lab has the commands of rocectl that make a fabric to play in: hosts with a NIC each, leaves and spines, in network
+// namespaces. One process keeps them: they have no names, so that nothing of it is left when that has ended, however it has.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/daemon/config"
+)
+
+// leafSpine is the only topology so far.
+const leafSpine = "leaf-spine"
+
+// State describes a lab.
+type State struct {
+	Topology string `json:"topology"`
+	Dir      string `json:"dir"` // sockets and logs
+	PID      int    `json:"pid"` // that everything goes with
+	Nodes    []Node `json:"nodes"`
+	Links    []Link `json:"links"`
+}
+
+// Node is a host, or a switch, which has no address here.
+type Node struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"` // its path
+	Address   string `json:"address,omitempty"`
+	RunDir    string `json:"run_dir,omitempty"`
+	Leaf      string `json:"leaf,omitempty"`
+	Inode     uint64 `json:"inode"` // of the namespace
+}
+
+// Link is a veth.
+type Link struct {
+	A          string `json:"a"`
+	AInterface string `json:"a_interface"`
+	B          string `json:"b"`
+	BInterface string `json:"b_interface"`
+	Rate       uint64 `json:"rate,omitempty"` // bits a second, of a bottleneck; 0 is as fast as it can
+}
+
+func (s *State) node(name string) *Node {
+	i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &s.Nodes[i]
+}
+
+// ownLab is the variable by which programs in a lab know its folder, and by which they are known.
+const ownLab = "ROCED_LAB"
+
+// defaultDir is where the lab is in which this program runs, or this user's: beside the run directory of his daemon.
+func defaultDir() string {
+	if dir := os.Getenv(ownLab); dir != "" {
+		return dir
+	}
+	return config.DefaultRunDir() + "-lab"
+}
+
+// alone waits until nobody else makes or ends the lab of a folder. The lock is a name that is no file, and goes with
+// the process.
+func alone(ctx context.Context, dir string) (release func(), err error) {
+	for {
+		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@roced-lab:" + dir, Net: "unixpacket"})
+		if err == nil {
+			return func() { l.Close() }, nil
+		}
+		if !errors.Is(err, unix.EADDRINUSE) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(look):
+		}
+	}
+}
+
+func inodeOf(path string) (uint64, error) {
+	var st unix.Stat_t
+	err := unix.Stat(path, &st)
+	return st.Ino, err
+}
+
+// read returns the lab of a folder, and whether it is up; nil if there is none.
+func read(dir string) (*State, bool, error) {
+	text, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	s := &State{}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", stateFile, err)
+	}
+	held, err := held(dir)
+	return s, held, err
+}
+
+// held reports whether a process keeps the lab of a folder.
+func held(dir string) (bool, error) {
+	if _, err := os.Stat(filepath.Join(dir, lockFile)); errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	f, err := claim(dir)
+	if errors.Is(err, errHeld) {
+		return true, nil
+	}
+	if err == nil {
+		f.Close()
+	}
+	return false, err
+}
+
+// up returns a lab that is up, or makes one: by a process that outlives this one.
+func up(ctx context.Context, dir string, arguments []string) (*State, error) {
+	s, isUp, err := read(dir)
+	if err != nil || isUp {
+		return s, err
+	}
+	if err := down(dir); err != nil { // what a crash has left
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	log, err := os.Create(filepath.Join(dir, logFile))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	c := exec.Command(self, append([]string{"lab", "keep", leafSpine, "--dir", dir}, arguments...)...)
+	c.Stdout, c.Stderr = log, log
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's signals are not for it
+	if err := c.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	for {
+		if s, isUp, err := read(dir); err == nil && isUp {
+			return s, nil
+		}
+		select {
+		case <-ended:
+			said := lastLine(log.Name())
+			return nil, errors.Join(errors.New(said), down(dir))
+		case <-ctx.Done():
+			err := c.Process.Signal(unix.SIGTERM)
+			<-ended
+			return nil, errors.Join(context.Cause(ctx), err, down(dir))
+		case <-time.After(look):
+		}
+	}
+}
+
+// lastLine is the end of a log, in which a program says why it has ended.
+func lastLine(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	_, said, ok := strings.Cut(lines[len(lines)-1], ": ")
+	if !ok {
+		return lines[len(lines)-1]
+	}
+	return said
+}
+
+// findProgram finds a program of ours: beside this one, or where others look for programs.
+func findProgram(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	return exec.LookPath(name)
+}
+
+const (
+	downLimit = 30 * time.Second // for the keeper, which lets daemons finish
+	killAfter = 5 * time.Second  // for other processes in the namespaces
+)
+
+// down ends a lab, whatever of it there is, with all processes in its namespaces, and removes its folder.
+func down(dir string) error {
+	s, isUp, err := read(dir)
+	if err != nil {
+		return err
+	}
+	if s != nil && isUp {
+		if err := unix.Kill(s.PID, unix.SIGTERM); err != nil {
+			return fmt.Errorf("process %d: %w", s.PID, err)
+		}
+		for deadline := time.Now().Add(downLimit); ; time.Sleep(look) {
+			if isUp, err = held(dir); err != nil || !isUp {
+				break
+			}
+			if time.Now().After(deadline) {
+				return fmt.Errorf("process %d does not end", s.PID)
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if s != nil {
+		if err := evict(s); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+// evict ends all processes in the namespaces of a lab.
+func evict(s *State) error {
+	deadline := time.Now().Add(killAfter)
+	for sig := unix.SIGTERM; ; {
+		left := inhabitants(s)
+		if len(left) == 0 {
+			return nil
+		}
+		for _, pid := range left {
+			if err := unix.Kill(pid, sig); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("process %d, which is in the lab: %w", pid, err)
+			}
+		}
+		switch now := time.Now(); {
+		case now.After(deadline.Add(killAfter)):
+			return fmt.Errorf("processes %v do not end", left)
+		case now.After(deadline):
+			sig = unix.SIGKILL
+		}
+		time.Sleep(look)
+	}
+}
+
+// inhabitants are the processes in the namespaces of a lab. Numbers of namespaces are used again after a crash; so what is
+// killed also has the lab in its environment.
+func inhabitants(s *State) (pids []int) {
+	procs, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	if err != nil {
+		return nil
+	}
+	for _, p := range procs {
+		inode, err := inodeOf(p)
+		if err != nil || !slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.Inode == inode }) {
+			continue
+		}
+		env, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(p)), "environ"))
+		if err != nil || !slices.Contains(strings.Split(string(env), "\x00"), ownLab+"="+s.Dir) {
+			continue
+		}
+		if pid, err := strconv.Atoi(strings.Split(p, "/")[2]); err == nil && pid != os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}

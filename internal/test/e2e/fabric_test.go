@@ -1,0 +1,236 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	fabric "roced/internal/cli/lab"
+	"roced/internal/test/lab"
+	"roced/tools/testbed"
+)
+
+// labs is `rocectl lab` with a folder, which must be gone at the end with all that was in the lab.
+type labs struct {
+	t     *testing.T
+	bin   string // folder of programs
+	dir   string
+	start func(*exec.Cmd) error
+	links []string // of this namespace, before
+}
+
+func newLabs(t *testing.T, bin string, start func(*exec.Cmd) error) *labs {
+	l := &labs{t: t, bin: bin, dir: filepath.Join(lab.Dir(t), "lab"), start: start}
+	l.links = interfaces(t)
+	t.Cleanup(func() {
+		l.run("down")
+		l.nothingLeft()
+	})
+	return l
+}
+
+func interfaces(t *testing.T) (names []string) {
+	entries, err := os.ReadDir("/sys/class/net")
+	lab.Must(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// begin starts a command of the lab.
+func (l *labs) begin(args ...string) *lab.Proc {
+	l.t.Helper()
+	return lab.Launch(l.t, l.start, append([]string{filepath.Join(l.bin, "rocectl"), "lab", "--dir", l.dir}, args...))
+}
+
+// run runs one, which has to succeed.
+func (l *labs) run(args ...string) string {
+	l.t.Helper()
+	p := l.begin(args...)
+	lab.Must(l.t, p.Wait(lab.Limit))
+	return p.Out.String()
+}
+
+// state is the lab that a command has shown.
+func (l *labs) state(text string) (s fabric.State) {
+	l.t.Helper()
+	lab.Must(l.t, json.Unmarshal([]byte(text), &s))
+	if len(s.Nodes) != 8 || len(s.Links) != 8 {
+		l.t.Fatalf("%+v", s)
+	}
+	return s
+}
+
+// inhabitants are the processes of the lab: with its folder in their environment or command line.
+func (l *labs) inhabitants() (found []string) {
+	procs, err := filepath.Glob("/proc/[0-9]*")
+	lab.Must(l.t, err)
+	for _, p := range procs {
+		line, err := os.ReadFile(p + "/cmdline")
+		if err != nil {
+			continue // it has ended
+		}
+		env, err := os.ReadFile(p + "/environ")
+		if err == nil && strings.Contains(string(env), "="+l.dir+"\x00") || strings.Contains(string(line), l.dir) {
+			found = append(found, p+" "+strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// nothingLeft checks that there are no processes, folders and links any more. Namespaces are those of processes: they have
+// no names, and nobody else holds them.
+func (l *labs) nothingLeft() {
+	l.t.Helper()
+	if left := l.inhabitants(); len(left) > 0 {
+		l.t.Errorf("left: %v", left)
+	}
+	if pathExists(l.dir) {
+		l.t.Errorf("%s is there", l.dir)
+	}
+	if now := interfaces(l.t); !slices.Equal(now, l.links) {
+		l.t.Errorf("links %v, before %v", now, l.links)
+	}
+}
+
+// perf moves memory from h1 to h3, on the other leaf. They meet over TCP, through the fabric, too.
+func (l *labs) perf() {
+	l.t.Helper()
+	perf := []string{"--", filepath.Join(l.bin, "roceperf"), "write-bw", "-s", "64k", "-n", "64", "-q", "16", "--verify"}
+	server := l.begin(append([]string{"exec", "h3"}, perf...)...)
+	lab.Must(l.t, server.Listens(18515))
+	l.run(append([]string{"exec", "h1"}, append(perf, "198.18.2.1")...)...)
+	lab.Must(l.t, server.Wait(lab.Limit))
+}
+
+// received is how many packets an interface has had, by /proc/net/dev.
+func received(t *testing.T, text, iface string) int {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		if f := strings.Fields(line); len(f) > 2 && f[0] == iface+":" {
+			n, err := strconv.Atoi(f[2])
+			lab.Must(t, err)
+			return n
+		}
+	}
+	t.Fatalf("no %s in %s", iface, text)
+	return 0
+}
+
+// asRoot skips a test that needs root's namespaces.
+func asRoot(t *testing.T) {
+	if os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
+		t.Skip("needs root")
+	}
+}
+
+// TestLab makes a fabric by one command, which two give at once, and ends it with what runs in it.
+func TestLab(t *testing.T) {
+	asRoot(t)
+	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
+	a, b := l.begin("up", "leaf-spine", "--json"), l.begin("up", "leaf-spine", "--json")
+	lab.Must(t, a.Wait(lab.Limit))
+	lab.Must(t, b.Wait(lab.Limit))
+	s := l.state(a.Out.String())
+	if other := l.state(b.Out.String()); other.PID != s.PID {
+		t.Errorf("kept by %d and by %d", s.PID, other.PID)
+	}
+	l.perf()
+	for _, spine := range []string{"spine1", "spine2"} { // 16 connections by 16 source ports
+		if n := received(t, l.run("exec", spine, "--", "cat", "/proc/net/dev"), "leaf1"); n < 20 {
+			t.Errorf("%s has %d packets of leaf1: they are not spread", spine, n)
+		}
+	}
+	if text := l.run("exec", "h2", "--", lab.Program("rocectl"), "link"); !strings.Contains(text, "rxe0/1: state ACTIVE") || !strings.Contains(text, "198.18.1.2") {
+		t.Error(text)
+	}
+	if p := l.begin("exec", "h9"); p.Exit(lab.Limit) != 2 || !strings.Contains(p.Diag.String(), `no "h9"`) {
+		t.Error(p.Said())
+	}
+	stays := l.begin("exec", "h4", "--", "sh", "-c", "echo here; exec sleep 1000")
+	lab.Must(t, stays.Ready("it is there", func() (bool, error) { return stays.Out.String() != "", nil }))
+	l.run("down")
+	l.nothingLeft()
+	stays.Exit(lab.Limit)
+	l.begin("show").Fails(lab.Limit, "rocectl lab up leaf-spine")
+	l.run("down") // there is nothing to do
+}
+
+// TestLabBottleneck has the links between leaves and spines pass a queue.
+func TestLabBottleneck(t *testing.T) {
+	asRoot(t)
+	lab.Need(t, "tc")
+	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
+	s := l.state(l.run("up", "leaf-spine", "--bottleneck", "rate=2gbit", "--port", "packet", "--json"))
+	if i := slices.IndexFunc(s.Links, func(k fabric.Link) bool { return k.A == "leaf1" && k.B == "spine2" }); i < 0 || s.Links[i].Rate != 2e9 {
+		t.Errorf("%+v", s.Links)
+	}
+	if text := l.run("exec", "leaf1", "--", "tc", "qdisc", "show", "dev", "spine2"); !strings.Contains(text, "tbf") || !strings.Contains(text, "2Gbit") {
+		t.Error(text)
+	}
+	l.perf()
+}
+
+// TestLabCrash kills the process that keeps a lab: all goes with it, but for a folder.
+func TestLabCrash(t *testing.T) {
+	asRoot(t)
+	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
+	s := l.state(l.run("up", "leaf-spine", "--json"))
+	lab.Must(t, syscall.Kill(s.PID, syscall.SIGKILL))
+	lab.Eventually(t, lab.Limit, "a lab without processes", func() bool { return len(l.inhabitants()) == 0 })
+	l.begin("show").Fails(lab.Limit, "ended unasked")
+	again := l.state(l.run("up", "leaf-spine", "--json"))
+	if again.PID == s.PID {
+		t.Error("it is the old one")
+	}
+	l.perf()
+}
+
+// TestLabInterrupted ends the command that waits for daemons which never answer, by Ctrl-C.
+func TestLabInterrupted(t *testing.T) {
+	asRoot(t)
+	bin := lab.Dir(t)
+	lab.Must(t, copyPrograms(bin, "rocectl"))
+	lab.Must(t, os.WriteFile(filepath.Join(bin, "roced"), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755))
+	l := newLabs(t, bin, (*exec.Cmd).Start)
+	p := l.begin("up", "leaf-spine")
+	lab.Must(t, p.Ready("it starts daemons", func() (bool, error) { return pathExists(filepath.Join(l.dir, "h4.log")), nil }))
+	p.Signal(os.Interrupt)
+	p.Fails(lab.Limit, "interrupt")
+	l.nothingLeft()
+}
+
+// TestLabOfAnOrdinaryUser has it in a user namespace.
+func TestLabOfAnOrdinaryUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to become an ordinary user")
+	}
+	bin := lab.Dir(t)
+	lab.Must(t, os.Chmod(bin, 0o755))
+	lab.Must(t, copyPrograms(bin, "rocectl", "roced", "roceperf"))
+	own := filepath.Join(bin, "own")
+	lab.Must(t, os.Mkdir(own, 0o755))
+	lab.Must(t, os.Chown(own, nobody, nobody))
+	l := newLabs(t, bin, func(c *exec.Cmd) error {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		c.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+		return c.Start()
+	})
+	l.dir = filepath.Join(own, "lab")
+	p := l.begin("up", "leaf-spine", "--json")
+	if code := p.Exit(lab.Limit); code != 0 {
+		if strings.Contains(p.Diag.String(), "a lab takes root, or user namespaces") {
+			t.Skip(p.Diag.String())
+		}
+		t.Fatal(p.Said())
+	}
+	l.state(p.Out.String())
+	l.perf()
+}
