@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"roced/internal/cli/perf"
 	"roced/profile"
 	"roced/tools/interop/vm"
+	"roced/tools/testbed"
 )
 
 // profiles is the part with every transport profile between two NICs of ours inside the
@@ -162,6 +162,6 @@ func dissected(capture []byte, name string, corrupt bool) (string, error) {
 
 // filtered lists the frames of a capture that match a display filter, a line each.
 func filtered(file, filter string) (lines []string, err error) {
-	out, err := exec.Command("tshark", "-X", "lua_script:configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
+	out, err := testbed.Tshark("configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
 	return slices.Collect(strings.Lines(string(out))), err
 }

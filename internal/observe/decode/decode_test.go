@@ -137,7 +137,7 @@ func normal(s string) []string {
 			if n, err := strconv.ParseUint(v, 0, 64); err == nil {
 				f[j] = fmt.Sprint(n)
 			} else if b, err := strconv.ParseBool(v); err == nil {
-				f[j] = fmt.Sprint(b)
+				f[j] = map[bool]string{false: "0", true: "1"}[b] // tshark 4.4
 			}
 		}
 		lines[i] = strings.Join(f, " ")

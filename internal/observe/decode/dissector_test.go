@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,7 @@ import (
 	"roced/bth"
 	"roced/internal/observe/decode"
 	"roced/internal/observe/pcapng"
+	"roced/tools/testbed"
 )
 
 // dissector is what Wireshark is taught our frames with.
@@ -30,20 +32,18 @@ func tshark(t *testing.T, file []byte, filter string, fields ...string) []string
 // tsharkWith is tshark with more options.
 func tsharkWith(t *testing.T, options []string, file []byte, filter string, fields ...string) []string {
 	t.Helper()
-	path, err := exec.LookPath("tshark")
-	if err != nil {
+	if _, err := exec.LookPath("tshark"); err != nil {
 		t.Skip("tshark is not installed: make setup")
 	}
 	name := filepath.Join(t.TempDir(), "capture")
 	if err := os.WriteFile(name, file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := append([]string{"-X", "lua_script:" + dissector}, options...)
-	args = append(args, "-r", name, "-Y", filter, "-T", "fields", "-E", "separator=|", "-E", "aggregator=,")
+	args := append(slices.Clone(options), "-r", name, "-Y", filter, "-T", "fields", "-E", "separator=|", "-E", "aggregator=,")
 	for _, f := range fields {
 		args = append(args, "-e", f)
 	}
-	cmd := exec.Command(path, args...)
+	cmd := testbed.Tshark(dissector, args...)
 	var diag bytes.Buffer
 	cmd.Stderr = &diag
 	out, err := cmd.Output()
@@ -53,8 +53,11 @@ func tsharkWith(t *testing.T, options []string, file []byte, filter string, fiel
 	if len(out) == 0 {
 		return nil
 	}
-	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	return strings.Split(booleans.Replace(strings.TrimSuffix(string(out), "\n")), "\n")
 }
+
+// booleans are those of tshark 4.4 and before.
+var booleans = strings.NewReplacer("True", "1", "False", "0")
 
 // captureAll makes a pcapng file of IP packets.
 func captureAll(t *testing.T, packets [][]byte) []byte {

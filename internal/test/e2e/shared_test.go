@@ -77,6 +77,11 @@ func TestSharedAddresses(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T
 		events := l.follow(0)
+		for i := range 2 { // which would take the place on one side only
+			lab.Eventually(t, soon, "a link-local GID", func() bool {
+				return slices.ContainsFunc(l.Link(i).GIDs, func(gid string) bool { return strings.HasPrefix(gid, "fe80::") })
+			})
+		}
 		const added, second = "198.18.0.77", "fd00::77"
 		l.addr(0, netlink.AddrAdd, added+"/24")
 		l.addr(1, netlink.AddrAdd, "198.18.0.78/24")

@@ -58,8 +58,7 @@ func (l *rig) extended(t *testing.T, name string) {
 // malformed, and every ICRC is good.
 func dissectExtended(t *testing.T, file string) {
 	t.Helper()
-	tshark, err := exec.LookPath("tshark")
-	if err != nil {
+	if _, err := exec.LookPath("tshark"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)
 		}
@@ -68,7 +67,7 @@ func dissectExtended(t *testing.T, file string) {
 	for filter, none := range map[string]bool{
 		`_ws.malformed or roced.malformed or roced.icrc == "bad"`: true, `roced.profile and roced.icrc == "good"`: false,
 	} {
-		out, err := exec.Command(tshark, "-X", "lua_script:../../../configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
+		out, err := testbed.Tshark("../../../configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
 		if err != nil {
 			t.Fatal(err)
 		}
