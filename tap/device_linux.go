@@ -156,7 +156,7 @@ func (d *device) setUp(c TAPConfig) error {
 func attachError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("another process uses it: %w", err)
+		return fmt.Errorf("another process uses it, such as another roced; give this NIC a device of its own: %w", err)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("a device of that name exists and is not a single-queue TAP: %w", err)
 	case errors.Is(err, unix.EPERM):

@@ -44,7 +44,7 @@ func QueryInterface(fd int, name string) (index int, s LinkState) {
 	case !hasCarrier(fd, name):
 		s.Err = fmt.Errorf("interface %s has no carrier", name)
 	case mtu < rocev2.MinLinkMTU:
-		s.Err = fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d", name, mtu, rocev2.MinLinkMTU)
+		s.Err = fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", name, mtu, rocev2.MinLinkMTU, name)
 		s.MTU = 0
 	}
 	s.Up = s.Err == nil

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -62,7 +63,7 @@ func (d *Daemon) personal(h http.Handler) *http.Server {
 
 // startMetrics serves metrics on TCP, where nobody is asked who they are.
 func (d *Daemon) startMetrics() error {
-	ln, err := net.Listen("tcp", d.cfg.Metrics.Listen)
+	ln, err := listen("metrics.listen", d.cfg.Metrics.Listen)
 	if err != nil {
 		return err
 	}
@@ -72,6 +73,18 @@ func (d *Daemon) startMetrics() error {
 	mux.Handle("GET /metrics", d.metricsHandler())
 	d.serveUntilEnd(&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, ln)
 	return nil
+}
+
+// listen opens a TCP listener that a key of the configuration asks for.
+func listen(key, address string) (net.Listener, error) {
+	ln, err := net.Listen("tcp", address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("%s: %w: another program, or another roced, has this port; choose one that is free", key, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return ln, nil
 }
 
 // serveUntilEnd serves until the daemon goes down.
@@ -101,7 +114,7 @@ func (d *Daemon) permitted(h http.Handler) http.Handler {
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
 		if !ok || cred == nil || !server.Allowed(cred, d.cfg.Control.UIDs, d.cfg.Control.GIDs) {
-			answer(w, http.StatusForbidden, api.Fault{Error: "permission denied"})
+			answer(w, http.StatusForbidden, api.Fault{Error: fmt.Sprintf("permission denied: the daemon is that of user %d; control.users and control.groups of its configuration let others in", os.Geteuid())})
 			return
 		}
 		h.ServeHTTP(w, r)

@@ -82,7 +82,7 @@ func (d *Daemon) start() (err error) {
 }
 
 // ErrRunning says that another daemon uses the run directory.
-var ErrRunning = errors.New("another roced is using it")
+var ErrRunning = errors.New("another roced is using it: \"rocectl down\" ends it, another run_dir or --run-dir does without")
 
 // lockRunDir makes the run directory and claims it. The lock goes with the
 // process, however that ends.

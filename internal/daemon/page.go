@@ -26,7 +26,7 @@ func (d *Daemon) startPage(routes http.Handler) error {
 	case socket:
 		return d.servePageOn(path, cfg)
 	}
-	ln, err := net.Listen("tcp", c.Listen)
+	ln, err := listen("web.listen", c.Listen)
 	if err != nil {
 		return err
 	}

@@ -122,7 +122,7 @@ func (n *nic) linkOf(st *host.State) tap.LinkState {
 	case !st.Up:
 		s.Err = fmt.Errorf("%s: interface %s is down", what, st.Name)
 	case st.MTU < rocev2.MinLinkMTU:
-		s = tap.LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d", st.Name, st.MTU, rocev2.MinLinkMTU)}
+		s = tap.LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, rocev2.MinLinkMTU, st.Name)}
 	}
 	s.Up = s.Err == nil
 	return s

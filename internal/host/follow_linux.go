@@ -106,7 +106,7 @@ const eventBuffer = 1 << 20
 const queryBuffer = 1024
 
 // ErrNoInterface says that the interface does not exist.
-var ErrNoInterface = errors.New("no such interface")
+var ErrNoInterface = errors.New("no such interface in the network namespace of the NIC (ip link shows them; a port's key netns names another namespace)")
 
 // ErrNoAddress says that no interface has the address.
 var ErrNoAddress = errors.New("no interface of this network namespace has it")

@@ -72,7 +72,8 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rocectl",
 		Short: "Show and control roced, a software RoCEv2 NIC",
-		Example: `  rocectl up                                     start a daemon with a NIC, without any privilege
+		Example: `  rocectl doctor                                 what will work on this machine
+  rocectl up                                     start a daemon with a NIC, without any privilege
   rocectl exec -- ibv_devinfo                    run a verbs program on the NICs
   rocectl link                                   NICs and their state
   rocectl res show qp                            queue pairs
@@ -96,7 +97,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	f.StringVar(&a.socket, "socket", "", "its administration socket (default: roced.sock in the run directory)")
 	f.BoolVar(&a.json, "json", false, "print JSON")
 	root.AddCommand(a.link(), a.res(), a.stat(), a.events(), a.fault(), a.capture(), a.trace(), a.decode(), a.watchTraffic(), a.bottleneck(), a.poll(), a.page(), a.view(),
-		a.exec(), a.env())
+		a.exec(), a.env(), a.doctor())
 	usage := func(err error) error { return usageError{err} }
 	root.AddCommand(background.Program{Name: root.Name(), RunDir: &a.runDir, JSON: &a.json, Usage: usage}.Commands()...)
 	root.AddCommand(lab.Program{JSON: &a.json, Usage: usage}.Command())

@@ -170,6 +170,10 @@ func TestExecEnds(t *testing.T) {
 	if err := os.WriteFile(garbage, []byte("\x7fELF"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	spaced := filepath.Join(t.TempDir(), "a b.so")
+	if err := os.WriteFile(spaced, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	check := func(code int, signal syscall.Signal, says, nic, lib string, args ...string) {
 		t.Helper()
 		line := []string{"--run-dir", runDir, "exec", "--nic", nic, "--"}
@@ -194,7 +198,7 @@ func TestExecEnds(t *testing.T) {
 	check(2, 0, "usage: rocectl exec", "", lib)
 	check(1, 0, `has no NIC "c"`, "c", lib, os.Args[0])
 	check(1, 0, `has no NIC "../nic/b"`, "../nic/b", lib, os.Args[0])
-	check(1, 0, "a colon or a space", "", "/a b/libroced.so", os.Args[0])
+	check(1, 0, "a colon or a space", "", spaced, os.Args[0])
 	check(1, 0, "ROCED_LIBRARY can name it", "", "", os.Args[0])
 	if err := stop(); err != nil {
 		t.Fatal(err)

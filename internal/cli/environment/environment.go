@@ -50,7 +50,7 @@ func Of(runDir, nic string) ([]Variable, error) {
 		return nil, err
 	}
 	if len(devices) == 0 {
-		return nil, fmt.Errorf("no NIC in %s answers this user: is roced running? (--run-dir names another one)", dir)
+		return nil, Absent(dir)
 	}
 	tree := filepath.Join(dir, "sysfs")
 	if nic != "" {
@@ -84,6 +84,9 @@ func preload(lib, others string) string {
 // program, or where packages put it.
 func Library() (string, error) {
 	if path := os.Getenv("ROCED_LIBRARY"); path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return "", fmt.Errorf("ROCED_LIBRARY: %w", err)
+		}
 		return filepath.Abs(path)
 	}
 	self, err := os.Executable()
@@ -97,5 +100,5 @@ func Library() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("the preload library is in none of %s; ROCED_LIBRARY can name it", strings.Join(tried, ", "))
+	return "", fmt.Errorf("the preload library is in none of %s: make build makes it, with a C compiler (Debian: gcc); ROCED_LIBRARY can name it", strings.Join(tried, ", "))
 }

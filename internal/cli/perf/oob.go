@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -182,9 +183,17 @@ func dial(ctx context.Context, o *Options) (*oob, error) {
 			return newOOB(ctx, c), nil
 		}
 		if network != "unix" || !errors.Is(err, unix.ECONNREFUSED) || time.Now().After(deadline) {
-			return nil, err
+			return nil, unmet(err)
 		}
 	}
+}
+
+// unmet says what to do if no server waits.
+func unmet(err error) error {
+	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: start roceperf with the same test and without a host there, first", err)
+	}
+	return err
 }
 
 // binding is how long a server may take between making its socket, for which

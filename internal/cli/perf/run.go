@@ -112,6 +112,11 @@ func (s *side) clientTest(meter func(uint64)) (*Result, error) {
 
 // Serve answers clients: one, or any number with Forever.
 func Serve(ctx context.Context, o *Options, out, diag io.Writer) error {
+	dev, err := openDevice(o) // who waits for a client wants to know before
+	if err != nil {
+		return err
+	}
+	dev.Close()
 	ln, err := listen(o)
 	if err != nil {
 		return err

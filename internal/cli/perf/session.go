@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"roced/internal/cli/environment"
 	"roced/verbs"
 )
 
@@ -151,7 +152,7 @@ func openDevice(o *Options) (*verbs.Context, error) {
 	if o.Device != "" {
 		return nil, fmt.Errorf("no device %q in %s", o.Device, dir)
 	}
-	return nil, fmt.Errorf("no device in %s: is roced running?", dir)
+	return nil, environment.Absent(dir)
 }
 
 func (s *side) close() {
@@ -274,6 +275,10 @@ func (s *side) report(err error) error {
 		err = s.dev.Err() // the daemon went; what followed from it says less
 	} else if s.oob.ctx.Err() != nil {
 		return context.Cause(s.oob.ctx)
+	}
+	if e := new(verbs.CompletionError); errors.As(err, &e) && e.Status == verbs.StatusRetryExcErr {
+		err = fmt.Errorf("%w: the peer's NIC has not answered; \"rocectl link\" there and here says whether both are up, \"rocectl watch\" on their "+
+			"interfaces what of UDP port 4791 gets through", err)
 	}
 	if !errors.Is(err, errPeer) && !errors.Is(err, errGone) {
 		// Best effort: the connection may be what has failed.

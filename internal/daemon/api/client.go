@@ -166,9 +166,9 @@ func refused(method, what string, resp *http.Response) error {
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("no daemon at %s: is roced running? (--run-dir names another one)", c.socket)
+		return fmt.Errorf("no daemon at %s: is roced running? \"rocectl up\" starts one, --run-dir names another", c.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: permission denied", c.socket)
+		return fmt.Errorf("%s: permission denied: control.mode of the daemon's configuration says who may use it", c.socket)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {

@@ -1,0 +1,46 @@
+package doctor
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestKernels(t *testing.T) {
+	for release, lacks := range map[string]int{
+		"6.18.44-fc": 0, "6.6.0": 0, "6.5.13-amd64": 1, "6.1.0-44-amd64": 2, "5.10.0": 2, "4.19.0-27-amd64": 3, "4.15.0": 4,
+	} {
+		status, found := judgeKernel(release)
+		if n := strings.Count(found, "("); n != lacks || (status == OK) != (lacks == 0) {
+			t.Errorf("%s: %s, %s", release, status, found)
+		}
+	}
+	if status, _ := judgeKernel("none"); status != Limited {
+		t.Error("a kernel of no known kind is", status)
+	}
+}
+
+// TestNeeds: what uses need is looked for, and what is basic decides.
+func TestNeeds(t *testing.T) {
+	r := Examine()
+	for _, u := range uses {
+		for _, need := range u.needs {
+			if !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Name == need }) {
+				t.Errorf("nobody looks for %q", need)
+			}
+		}
+	}
+	for i := range r.Verdicts {
+		r.Verdicts[i].Works, r.Verdicts[i].Lacks = true, nil
+	}
+	if err := r.Err(); err != nil {
+		t.Error(err)
+	}
+	for i := range r.Verdicts {
+		r.Verdicts[i].Works, r.Verdicts[i].Lacks = false, []string{"it"}
+		if err := r.Err(); (err != nil) != uses[i].basic {
+			t.Errorf("without %s: %v", uses[i].name, err)
+		}
+		r.Verdicts[i].Works = true
+	}
+}

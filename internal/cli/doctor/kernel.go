@@ -1,0 +1,214 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/host"
+)
+
+// probes are what is looked at, in the order of the report.
+var probes = []func() []Finding{kernel, memfd, sharing, namespaces, tun, sockets, udpPort, capabilities, limits, library, rdmaCore, others}
+
+func one(name string, s Status, found, do string) []Finding { return []Finding{{name, s, found, do}} }
+
+// kernel says which super-frames there are, without which the processor's time for a byte is two to three times as much (docs/ports.md).
+func kernel() []Finding {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return one("kernel", Limited, err.Error(), "")
+	}
+	release := unix.ByteSliceToString(u.Release[:])
+	status, found := judgeKernel(release)
+	do := ""
+	if status != OK {
+		do = "a newer kernel is faster; everything works"
+	}
+	return one("kernel", status, found, do)
+}
+
+// judgeKernel says what a kernel has for us.
+func judgeKernel(release string) (Status, string) {
+	var major, minor int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
+		return Limited, release + ": of no kind that is known"
+	}
+	since := func(a, b int) bool { return major > a || major == a && minor >= b }
+	var lacks []string
+	if !since(5, 0) {
+		lacks = append(lacks, "received super-frames on udp (5.0)")
+	}
+	if !since(4, 18) {
+		lacks = append(lacks, "sent ones (4.18)")
+	}
+	if !since(6, 2) {
+		lacks = append(lacks, "super-frames on packet and tap (6.2)")
+	}
+	if !since(6, 6) {
+		lacks = append(lacks, "path MTU 4096 on xdp (6.6)")
+	}
+	if lacks == nil {
+		return OK, release + ": super-frames on udp, packet and tap, path MTU 4096 on xdp"
+	}
+	return Limited, release + " lacks " + strings.Join(lacks, ", ")
+}
+
+// memfd is the memory by which programs and the daemon share rings.
+func memfd() []Finding {
+	fd, err := unix.MemfdCreate("roced-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err == nil {
+		defer unix.Close(fd)
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	if err != nil {
+		return one("memfd", Missing, "memfd_create and its seals: "+err.Error(), "allow memfd_create in the container's seccomp profile")
+	}
+	return one("memfd", OK, "memory can be shared with the daemon", "")
+}
+
+// userModeOnly is UFFD_USER_MODE_ONLY (linux/userfaultfd.h).
+const userModeOnly = 1
+
+// sharing is how the daemon reaches what programs register: without userfaultfd by a system call for each access.
+func sharing() []Finding {
+	var out []Finding
+	if err := userfaultfd(0); err == nil {
+		out = one("userfaultfd", OK, "private memory of all programs is shared", "")
+	} else if err := userfaultfd(userModeOnly); err == nil {
+		out = one("userfaultfd", Limited, "private memory of programs with one thread is shared, that of others is copied",
+			"sysctl vm.unprivileged_userfaultfd=1, for speed")
+	} else {
+		out = one("userfaultfd", Limited, fmt.Sprintf("private memory of programs is copied by system calls: userfaultfd: %v", err),
+			"allow userfaultfd in the container's seccomp profile, for speed")
+	}
+	return append(out, Finding{"yama", OK, yama(), ""})
+}
+
+func userfaultfd(flags int) error {
+	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, uintptr(flags|unix.O_CLOEXEC), 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return unix.Close(int(fd))
+}
+
+// yama is no obstacle: programs pass their memory to the daemon themselves.
+func yama() string {
+	text, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if err != nil {
+		return "not in this kernel"
+	}
+	return fmt.Sprintf("ptrace_scope %s, which is no obstacle: programs pass their memory on", strings.TrimSpace(string(text)))
+}
+
+// namespaces are what tests make their hosts of.
+func namespaces() []Finding {
+	self, err := os.Executable()
+	if err != nil {
+		return one("namespaces", Limited, err.Error(), "")
+	}
+	c := exec.Command(self, "version")
+	c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}}, GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}}
+	if err := c.Run(); err == nil {
+		return one("namespaces", OK, "any user can make user and network namespaces", "")
+	}
+	if host.RequireCaps(host.CapSysAdmin|host.CapNetAdmin) == nil {
+		return one("namespaces", OK, "this user can make network namespaces, others cannot", "")
+	}
+	return one("namespaces", Missing, "no user namespaces for this user",
+		"sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns; or be root")
+}
+
+func tun() []Finding {
+	const device = "/dev/net/tun"
+	fd, err := unix.Open(device, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return one("tun", Missing, device+": "+err.Error(), "modprobe tun; a container gets it by --device /dev/net/tun")
+	}
+	_ = unix.Close(fd)
+	return one("tun", OK, device+" can be opened", "")
+}
+
+// sockets are those that take a right or a kernel with them.
+func sockets() []Finding {
+	try := func(name string, domain int, right string) Finding {
+		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		switch err {
+		case nil:
+			_ = unix.Close(fd)
+			return Finding{name, OK, "can be made", ""}
+		case unix.EAFNOSUPPORT:
+			return Finding{name, Missing, "the kernel has none", "a kernel with " + right}
+		}
+		return Finding{name, Missing, err.Error(), "CAP_NET_RAW: be root, or setcap cap_net_raw+ep on roced"}
+	}
+	return []Finding{try("packet sockets", unix.AF_PACKET, "CONFIG_PACKET"), try("xdp sockets", unix.AF_XDP, "CONFIG_XDP_SOCKETS")}
+}
+
+// capabilities are those of this process, which the daemon that it starts would have.
+func capabilities() (out []Finding) {
+	for _, c := range []host.Caps{host.CapNetAdmin, host.CapBPF} {
+		if err := host.RequireCaps(c); err != nil {
+			out = append(out, Finding{c.String(), Missing, "this user has it not", "be root; in a container --cap-add " + strings.TrimPrefix(c.String(), "CAP_")})
+		} else {
+			out = append(out, Finding{c.String(), OK, "this user has it", ""})
+		}
+	}
+	return out
+}
+
+// limits are what is known to be too small at times.
+func limits() []Finding {
+	return []Finding{memlock(), sharedMemory(), receiveBuffer()}
+}
+
+// memlockXDP is what an XDP port locks, unless it has CAP_IPC_LOCK.
+const memlockXDP = 64 << 20
+
+func memlock() Finding {
+	var r unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &r); err != nil {
+		return Finding{"memlock", Limited, err.Error(), ""}
+	}
+	if r.Cur < memlockXDP {
+		return Finding{"memlock", Limited, fmt.Sprintf("%d KiB may be locked: enough for all but ports of type xdp without CAP_IPC_LOCK", r.Cur>>10),
+			"ulimit -l unlimited"}
+	}
+	return Finding{"memlock", OK, "enough memory may be locked", ""}
+}
+
+// shmWanted is what MPI and others put into /dev/shm, about.
+const shmWanted = 64 << 20
+
+func sharedMemory() Finding {
+	var s unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &s); err != nil {
+		return Finding{"/dev/shm", Limited, err.Error() + ": roced does without, MPI does not", "mount a tmpfs there"}
+	}
+	free := s.Bavail * uint64(s.Bsize)
+	if free < shmWanted {
+		return Finding{"/dev/shm", Limited, fmt.Sprintf("%d MiB are free: roced does without, MPI does not", free>>20), "--shm-size 1g of a container"}
+	}
+	return Finding{"/dev/shm", OK, fmt.Sprintf("%d MiB are free", free>>20), ""}
+}
+
+// bufferWanted holds a few super-frames (docs/ports.md).
+const bufferWanted = 4 << 20
+
+func receiveBuffer() Finding {
+	text, err := os.ReadFile("/proc/sys/net/core/rmem_max")
+	if err != nil {
+		return Finding{"rmem_max", OK, "not to be seen here", ""}
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && n < bufferWanted {
+		return Finding{"rmem_max", Limited, fmt.Sprintf("%d KiB: a busy NIC of type udp may lose frames", n>>10), "sysctl net.core.rmem_max=33554432"}
+	}
+	return Finding{"rmem_max", OK, "sockets can have large buffers", ""}
+}

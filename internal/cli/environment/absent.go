@@ -1,0 +1,28 @@
+package environment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+)
+
+// Absent says why no NIC of a run directory answers: there is no daemon, or it answers others only.
+func Absent(dir string) error {
+	sockets, err := filepath.Glob(filepath.Join(dir, "uverbs*"))
+	if err != nil {
+		return err
+	}
+	for _, socket := range sockets {
+		c, err := net.Dial("unixpacket", socket)
+		if err == nil {
+			_ = c.Close()
+		}
+		if err == nil || errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("the NICs in %s are not for this user: nics[].access of the daemon's configuration says whom they are for; "+
+				"\"rocectl up\" starts a daemon of your own", dir)
+		}
+	}
+	return fmt.Errorf("no NIC in %s answers this user: is roced running? \"rocectl up\" starts one, --run-dir names another", dir)
+}
