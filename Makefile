@@ -68,11 +68,12 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
 
-mutants: ## take each mechanism of docs/transports.md, ports.md, simulator.md and clients.md out: the test that it names must fail
+mutants: ## take each mechanism of docs/transports.md, ports.md, simulator.md, clients.md and flor.md out: the test that it names must fail
 	$(GO) run ./tools/mutants
 	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/ports.md
 	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/simulator.md
 	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/clients.md
+	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/flor.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants

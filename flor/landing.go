@@ -11,6 +11,7 @@ import (
 type landings struct {
 	d      *Device
 	used   int
+	held   int                    // that connections have
 	ready  [maxClass + 1][]*block // that nobody has, with a key
 	coming [maxClass + 1]int      // that are about to be ready
 	byAddr map[uint64]*block
@@ -35,10 +36,9 @@ func (l *landings) init(d *Device) {
 }
 
 // take returns a block for n bytes to a connection, nil if there is none now: then it is going to be told.
-// No connection has more than half of the memory.
 func (l *landings) take(c *Conn, n int) *block {
 	k := classOf(n)
-	if c.landed+1<<k > l.d.cfg.Landing/2 {
+	if !l.allows(c, 1<<k) {
 		l.hungry[c] = struct{}{}
 		return nil
 	}
@@ -47,6 +47,7 @@ func (l *landings) take(c *Conn, n int) *block {
 		l.ready[k] = l.ready[k][:last]
 		b.c = c
 		c.landed += 1 << k
+		l.held += 1 << k
 		return b
 	}
 	l.hungry[c] = struct{}{}
@@ -54,6 +55,12 @@ func (l *landings) take(c *Conn, n int) *block {
 		l.more(k)
 	}
 	return nil
+}
+
+// allows reports whether a connection may have n bytes more. However much is held, and by however many connections, as
+// much as one of them has is left for others.
+func (l *landings) allows(c *Conn, n int) bool {
+	return c.landed+n <= l.d.cfg.Landing-l.held-n
 }
 
 // maxComing is how many blocks of a size may be about to be ready when another one is begun.
@@ -172,6 +179,7 @@ func (b *block) after(f func()) {
 // leave takes a block back, which gets another key. Its key has been revoked, or is about to be.
 func (l *landings) leave(b *block) {
 	b.c.landed -= 1 << b.class
+	l.held -= 1 << b.class
 	b.c = nil
 	l.coming[b.class]++
 	b.after(func() {

@@ -14,6 +14,8 @@ var (
 	ErrClosed = errors.New("flor: connection closed")
 	// ErrSilent says that nothing was acknowledged for Config.GiveUp.
 	ErrSilent = errors.New("flor: the peer does not answer")
+	// ErrStalled says that the peer was given memory for messages, and sent less than 64 KB of them in Config.GiveUp.
+	ErrStalled = errors.New("flor: the peer holds memory and sends nothing")
 	// ErrFull says that as many messages as Config.Queue are under way: back-pressure.
 	ErrFull = errors.New("flor: too many messages under way")
 	// ErrTooLong says that a message has more bytes than Config.MaxMessage.
@@ -57,7 +59,8 @@ type Config struct {
 	// The retransmission timeout is the smoothed round-trip time and four deviations more (RFC 6298),
 	// beside AckDelay; FirstRTO before any is known. It doubles each time.
 	MinRTO, FirstRTO, MaxRTO time.Duration // 500 us, 5 ms, 1 s
-	// GiveUp is after how long without any acknowledgement a connection ends (10 s).
+	// GiveUp is after how long without any acknowledgement a connection ends, or with a peer that holds memory
+	// for messages and hardly sends any of them (10 s).
 	GiveUp time.Duration
 
 	Writes   int // messages of a connection under way by WRITE (16); a power of two

@@ -154,7 +154,7 @@ func (c *Conn) rearm(now mono.Time) {
 	if c.err != nil {
 		return
 	}
-	at := min(c.ackAt, c.sender.deadline(c), c.cc.Deadline())
+	at := min(c.ackAt, c.sender.deadline(c), c.cc.Deadline(), c.stalls(now))
 	if at != mono.Never {
 		at = max(at, now)
 	}
@@ -168,6 +168,11 @@ func (c *Conn) expired(now mono.Time) {
 	}
 	if c.cc.Deadline() <= now {
 		c.cc.OnTimeout(now)
+	}
+	if c.stalls(now) <= now {
+		c.e.ctr.Stalled++
+		c.fail(now, ErrStalled)
+		return
 	}
 	c.sender.expired(now, c)
 	c.pump(now)

@@ -20,10 +20,13 @@ type script struct {
 	recvs   []int
 	told    []uint64
 	errs    []error
+	closed  []error
 	got     []string
 	revoked []uint32
 	gone    []QPN
 	room    int
+	poor    bool // there is no memory for large messages
+	unused  int
 	nic     mono.Time
 	e       *Engine
 }
@@ -51,9 +54,13 @@ func (s *script) Delivered(_ mono.Time, _ *Conn, m Message) {
 	s.got = append(s.got, string(m.Data))
 	s.e.Release(m)
 }
-func (s *script) Landing(_ *Conn, n int) (Buffer, bool) { return Buffer{Data: make([]byte, n)}, true }
-func (s *script) Unused(*Conn, Buffer)                  {}
-func (s *script) Closed(mono.Time, *Conn, error)        {}
+func (s *script) Landing(_ *Conn, n int) (Buffer, bool) {
+	return Buffer{Data: make([]byte, n)}, !s.poor
+}
+func (s *script) Unused(*Conn, Buffer) { s.unused++ }
+func (s *script) Closed(_ mono.Time, _ *Conn, err error) {
+	s.closed = append(s.closed, err)
+}
 
 const testPeer = 9
 

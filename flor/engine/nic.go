@@ -124,4 +124,5 @@ type Counters struct {
 
 	// What peers sent against the rules, and was refused:
 	BadHeaders, BadImms, BadAcks uint64
+	Stalled                      uint64 // connections whose peer held memory and sent nothing
 }

@@ -10,6 +10,9 @@ type receiver struct {
 	partials []*inbound // messages of which some SENDs have come
 	landings []landing  // messages by WRITE, by message id
 	idle     *inbound   // used again
+	lent     int        // landings that have been granted and are not complete
+	fresh    uint32     // units that have come for them since moved
+	moved    mono.Time  // when as many had come as is enough; zero: that is to be set
 	nextImm  Imm        // the WRITE that is next in order, if not starts:
 	starts   bool       // a message's first one
 
@@ -234,6 +237,23 @@ func (c *Conn) offer(l *landing) {
 	p.addr, p.key = c.e.nic.Expose(b.part(0, l.length))
 	l.key = p.key
 	c.control.add(p)
+	c.lent++
+}
+
+// enough is how many bytes of what it was granted memory for a peer has to send in Config.GiveUp, unless that completes a
+// message.
+const enough = 64 << 10
+
+// stalls is when a peer has held memory for too long.
+func (c *Conn) stalls(now mono.Time) mono.Time {
+	switch {
+	case c.lent == 0:
+		c.moved = 0
+		return mono.Never
+	case c.moved == 0 || c.fresh*c.e.cfg.Unit >= enough:
+		c.moved, c.fresh = now, 0
+	}
+	return c.moved.Add(c.e.cfg.GiveUp)
 }
 
 // Resume asks the user for the memory of messages for which there was none.
@@ -298,9 +318,11 @@ func (c *Conn) takeRewrite(i Imm, payload []byte) bool {
 // place notes a chunk whose bytes are where they belong, and delivers its message if that is whole.
 func (c *Conn) place(l *landing, i Imm, n uint32) {
 	unit := c.e.cfg.Unit
-	if l.got.add(i.Offset(), (n+unit-1)/unit) == 0 {
+	fresh := l.got.add(i.Offset(), (n+unit-1)/unit)
+	if fresh == 0 {
 		c.e.ctr.Duplicates++
 	}
+	c.fresh += fresh
 	if l.got.left > 0 {
 		return
 	}
@@ -308,6 +330,8 @@ func (c *Conn) place(l *landing, i Imm, n uint32) {
 	c.e.nic.Revoke(l.key)
 	c.delivered(Message{Data: l.b.Data[:l.length:l.length], Tag: l.tag, Landing: true, Buffer: l.b})
 	*l = landing{state: landingOver, mid: l.mid}
+	c.lent--
+	c.moved = 0
 }
 
 // end gives back the memory of what will not be complete.

@@ -2,7 +2,7 @@
 // after the other, and runs the tests that the document names for each: one of them must fail.
 // It works on a copy of the tree, never in place.
 //
-// The list is mutants.txt; that of docs/ports.md is ports.txt, that of docs/simulator.md is sim.txt. It
+// The list is mutants.txt; that of docs/ports.md is ports.txt, that of docs/simulator.md is sim.txt, that of docs/flor.md flor.txt. It
 // is wrong, too, if a mutation no longer applies, or if a row of the document has none.
 package main
 
