@@ -231,7 +231,7 @@ func versions() string {
 	var list []string
 	for _, p := range packages {
 		out, err := exec.Command("dpkg-query", "-W", "-f", "${Package} ${Version}", p).Output()
-		if err == nil {
+		if err == nil && !strings.HasSuffix(string(out), " ") { // of a name that it knows, but no version
 			list = append(list, string(out))
 		}
 	}

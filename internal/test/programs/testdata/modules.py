@@ -5,6 +5,7 @@ crashed.
 usage: modules.py FOLDER-OF-TESTS RESULTS SECONDS ADDRESS MODULE... -- OPTION-OF-THE-TESTS...
 """
 import faulthandler
+import gc
 import json
 import os
 import sys
@@ -65,6 +66,10 @@ class Reporter(unittest.TestResult):
         self.report(test, "fail", "succeeds, which is not expected")
 
 
+# A test that is skipped while it makes its objects leaves them in a cycle. Of those, Python destroys the device's context
+# before its completion queues, and libibverbs then uses memory that is freed. So cycles are left to the kernel, at the end too.
+gc.disable()
 suite = unittest.defaultTestLoader.loadTestsFromNames(["tests.test_" + m for m in modules])
 with open(results, "w") as out:
     suite.run(Reporter(out))
+os._exit(0)
