@@ -1,0 +1,106 @@
+package contact
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"roced/internal/test/lab"
+)
+
+const root = "../../.."
+
+// step is a command of a tutorial, and what the page says that it prints; nothing: that is not looked at.
+type step struct {
+	command string
+	prints  []string
+}
+
+// steps reads the commands of a page: lines that are indented by four spaces and begin with "$ ", or, if they go on, "> ".
+func steps(t *testing.T, page string) (all []step) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", page))
+	lab.Must(t, err)
+	for line := range strings.Lines(string(text)) {
+		line, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
+		if !indented {
+			continue
+		}
+		if command, ok := strings.CutPrefix(line, "$ "); ok {
+			all = append(all, step{command: command})
+			continue
+		}
+		last := &all[len(all)-1]
+		if more, ok := strings.CutPrefix(line, "> "); ok {
+			last.command += "\n" + more
+		} else {
+			last.prints = append(last.prints, line)
+		}
+	}
+	return all
+}
+
+// script runs the steps in one shell, which ends with the first that fails. It says where each one's output begins.
+func script(all []step) string {
+	s := "set -e -o pipefail\nexec 2>&1\n"
+	for i, step := range all {
+		s += fmt.Sprintf("echo '@%d'\n%s\n", i, step.command)
+	}
+	return s + "echo '@end'\n"
+}
+
+// pattern is what a step's output has to be like, line for line.
+func (s *step) pattern() *regexp.Regexp {
+	text := strings.ReplaceAll(regexp.QuoteMeta(strings.Join(s.prints, "\n")), `\.\.\.`, `.*`)
+	return regexp.MustCompile(`(?s)^` + text + `\n?$`)
+}
+
+// TestTutorials: each page, run as it stands in a folder that has what it needs of the clone, prints what it says.
+func TestTutorials(t *testing.T) {
+	lab.Need(t, "ibv_devices")
+	for _, page := range []string{"tutorial-trace.md", "tutorial-faults.md", "tutorial-congestion.md"} {
+		t.Run(page, func(t *testing.T) {
+			all, dir := steps(t, page), lab.Dir(t)
+			for name, to := range map[string]string{"bin": lab.Bin, "examples": filepath.Join(root, "examples")} {
+				to, err := filepath.Abs(to)
+				lab.Must(t, err)
+				lab.Must(t, os.Symlink(to, filepath.Join(dir, name)))
+			}
+			c := exec.Command("bash", "-c", script(all))
+			c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true} // with what is in the background
+			c.Env = append(os.Environ(), "ROCED_RUN_DIR="+filepath.Join(dir, "run"), "GOWORK=off", "PWD="+dir)
+			t.Cleanup(func() {
+				_ = exec.Command(lab.Program("rocectl"), "--run-dir", filepath.Join(dir, "run"), "down").Run() // if the page has not come to its end
+			})
+			p := lab.LaunchCmd(t, (*exec.Cmd).Start, c)
+			err := p.Wait(2 * lab.Limit)
+			compare(t, all, p.Out.String())
+			lab.Must(t, err)
+		})
+	}
+}
+
+// compare looks at the output of each step that was run.
+func compare(t *testing.T, all []step, out string) {
+	t.Helper()
+	for i := range all {
+		next := fmt.Sprintf("@%d\n", i+1)
+		if i+1 == len(all) {
+			next = "@end\n"
+		}
+		_, said, begun := strings.Cut(out, fmt.Sprintf("@%d\n", i))
+		said, _, ended := strings.Cut(said, next)
+		if !begun || !ended {
+			t.Errorf("%s: failed, or was not run:\n%s", all[i].command, said)
+			return
+		}
+		if all[i].prints != nil && !all[i].pattern().MatchString(said) {
+			t.Errorf("%s prints\n%s, not\n%s", all[i].command, said, strings.Join(all[i].prints, "\n"))
+		}
+	}
+}
