@@ -172,7 +172,7 @@ func (c *Calls) Delivered(now engine.Time, _ *workload.Runner, f *workload.Flow)
 
 // Done implements workload.App.
 func (c *Calls) Done(_ engine.Time, _ *workload.Runner, f *workload.Flow) {
-	if f.Tag&plainSteps == plainRead {
+	if f.Tag&plainSteps == plainRead && !f.Failed {
 		c.plain(int(uint32(f.Tag)), plainAnswer)
 	}
 }

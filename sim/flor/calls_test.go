@@ -119,3 +119,12 @@ func TestSwitched(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedCalls: a call whose request could not be read is not answered.
+func TestFailedCalls(t *testing.T) {
+	c := &Calls{Pairs: one, Plain: true, Request: 256 << 10, Response: 128, Outstanding: 4}
+	call(t, c, 30*engine.Millisecond, map[string][]string{"h1-s0": {"tx drop op=read"}})
+	if len(c.Answers) > 0 {
+		t.Errorf("%d calls were answered", len(c.Answers))
+	}
+}

@@ -52,10 +52,11 @@ type Flow struct {
 	Fence    bool   // a synchronise operation of MP-RDMA (3.4)
 	Lane     int    // which of several persistent connections of the same hosts
 
-	ID    int // in the order of starting
-	Start engine.Time
-	End   engine.Time // of its completion where it was posted, that is with the last acknowledgement; of UC and UD at the destination
-	Ideal engine.Time // what it would take in an empty network
+	ID     int // in the order of starting
+	Start  engine.Time
+	End    engine.Time // of its completion where it was posted, that is with the last acknowledgement; of UC and UD at the destination
+	Ideal  engine.Time // what it would take in an empty network
+	Failed bool        // it completed in error
 }
 
 // Slowdown is how much longer than ideal f has taken, at least one.
@@ -267,7 +268,7 @@ func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive boo
 func (r *Runner) end(now engine.Time, f *Flow, s qp.Status, from, to *nic.QP) {
 	f.End = now
 	r.running--
-	if s != qp.StatusSuccess {
+	if f.Failed = s != qp.StatusSuccess; f.Failed {
 		r.failed++
 	}
 	if !r.cfg.Persistent {
