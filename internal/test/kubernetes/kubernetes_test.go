@@ -1,0 +1,23 @@
+package kubernetes
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"roced/internal/test/lab"
+)
+
+func TestMain(m *testing.M) { lab.Main(m, nil) }
+
+// TestModule vets and tests the agent of a node: a kubelet of its own API, pods of namespaces, manifests.
+func TestModule(t *testing.T) {
+	for _, args := range [][]string{{"vet", "./..."}, {"test", "-count=1", "./..."}} {
+		c := exec.Command("go", args...)
+		c.Dir = "../../../deploy/kubernetes"
+		c.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly", "ROCED_BIN="+lab.Bin)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
+	}
+}
