@@ -17,7 +17,7 @@ func TestDrawings(t *testing.T) {
 	lab.Need(t, "chromium")
 	docs := filepath.Join(root, "docs")
 	var files []string
-	for _, pattern := range []string{"*.svg", "curves/*.svg"} {
+	for _, pattern := range []string{"*.svg", "curves/*.svg", "papers/*.svg"} {
 		some, err := filepath.Glob(filepath.Join(docs, pattern))
 		lab.Must(t, err)
 		if len(some) == 0 {
@@ -51,8 +51,13 @@ const drawn = `(() => {
 		const [r, g, b] = css.match(/[\d.]+/g).map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
 		return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 	};
-	const boxes = [...svg.querySelectorAll("rect")].map((e) => ({ box: e.getBBox(), fill: getComputedStyle(e).fill }));
-	const texts = [...svg.querySelectorAll("text")].map((e) => ({ e, box: e.getBBox(), says: e.textContent }));
+	const toView = svg.getScreenCTM().inverse();
+	const boxOf = (e) => { // as it is seen, turned text too
+		const r = e.getBoundingClientRect(), p = new DOMPoint(r.x, r.y).matrixTransform(toView), q = new DOMPoint(r.right, r.bottom).matrixTransform(toView);
+		return { x: p.x, y: p.y, width: q.x - p.x, height: q.y - p.y };
+	};
+	const boxes = [...svg.querySelectorAll("rect")].map((e) => ({ box: boxOf(e), fill: getComputedStyle(e).fill }));
+	const texts = [...svg.querySelectorAll("text")].filter((e) => e.textContent).map((e) => ({ e, box: boxOf(e), says: e.textContent }));
 	const lines = [...svg.querySelectorAll("path")].map((e) => [...Array(101).keys()].map((i) => e.getPointAtLength(e.getTotalLength() * i / 100)));
 	texts.forEach((t, i) => {
 		if (!inside(t.box, view)) bad.push(t.says + " is cut");
