@@ -21,7 +21,7 @@ type tracing struct {
 	nic, qp        string
 	file, csv, svg string
 	duration       time.Duration
-	flor           bool
+	flor, toScale  bool
 }
 
 func (a *app) trace() *cobra.Command {
@@ -37,7 +37,7 @@ Ctrl-C. Without -w, --csv or --svg, lines of JSON go to standard output.
 
 Pictures are the time-sequence graph, the window, the rate, the round-trip time,
 the out-of-order degree and the receiver's state; there is none of what did not
-happen.`,
+happen. Long pauses take little room in them, unless --to-scale is given.`,
 		Example: `  rocectl trace rxe_a --qp 17 -w out.json            until the queue pair ends, or Ctrl-C
   rocectl trace rxe_a --next --svg pictures          the next one that connects
   rocectl trace rxe_a --qp 17 --csv out.csv --duration 5s
@@ -75,11 +75,14 @@ happen.`,
 	f.StringVarP(&o.file, "write", "w", "", "file for lines of JSON, - for standard output")
 	f.StringVar(&o.csv, "csv", "", "file for CSV")
 	f.StringVar(&o.svg, "svg", "", "folder for pictures")
+	f.BoolVar(&o.toScale, "to-scale", false, toScale)
 	f.BoolVar(&o.flor, "flor", false, "the queue pair carries Flor: tell what its packets say")
 	f.DurationVar(&o.duration, "duration", 0, "how long (default: until interrupted)")
 	cmd.AddCommand(a.traceDraw())
 	return cmd
 }
+
+const toScale = "long pauses take as much room in pictures as they took time"
 
 func (a *app) traceDraw() *cobra.Command {
 	var o tracing
@@ -99,6 +102,7 @@ func (a *app) traceDraw() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.svg, "svg", "", "folder for pictures")
+	cmd.Flags().BoolVar(&o.toScale, "to-scale", false, toScale)
 	cmd.Flags().StringVar(&o.csv, "csv", "", "file for CSV")
 	return cmd
 }
@@ -178,7 +182,7 @@ func (a *app) renderTrace(in io.Reader, o *tracing) error {
 	}
 	sum := traced{QPN: t.Start.QPN, Profile: t.Start.Profile, Events: len(t.Records), Lost: t.Lost}
 	if o.svg != "" {
-		if sum.Pictures, err = t.Draw(o.svg); err != nil {
+		if sum.Pictures, err = t.Draw(o.svg, o.toScale); err != nil {
 			return err
 		}
 	}

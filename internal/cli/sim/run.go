@@ -215,7 +215,7 @@ func drawTrace(file, dir string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return t.Draw(dir)
+	return t.Draw(dir, false)
 }
 
 // checkFormat refuses formats of tables that there are not.

@@ -24,6 +24,8 @@ type Chart struct {
 	Unit  string        // of the values, above their axis
 	Until time.Duration // end of the time axis, which begins at zero
 	Most  float64       // end of the axis of values, likewise; Begin rounds it up
+	// Pauses take little of the time axis, however long they are. They are in order.
+	Pauses []Pause
 
 	keys int // x of the next entry of the key
 }
@@ -37,6 +39,7 @@ func (c *Chart) Begin() {
 	fmt.Fprintf(c.W, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", Width, Height)
 	fmt.Fprintf(c.W, `<text x="%d" y="24" font-size="15">%s</text>`+"\n", Left, html.EscapeString(c.Title))
 	fmt.Fprintf(c.W, `<text x="%d" y="24" text-anchor="end">%s</text>`+"\n", Left-8, c.Unit)
+	c.drawPauses()
 	for v := 0.0; v <= c.Most+step/2; v += step {
 		y := c.Y(v)
 		fmt.Fprintf(c.W, `<path d="M%d %.1fH%d" stroke="#dddddd"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`+"\n",
@@ -47,11 +50,19 @@ func (c *Chart) Begin() {
 
 // timeAxis draws lines and labels of the time.
 func (c *Chart) timeAxis() {
-	step := time.Duration(niceStep(float64(c.Until), 10))
+	step, free := time.Duration(niceStep(float64(c.place(c.Until)), 10)), 0.0
 	for at := time.Duration(0); at <= c.Until; at += step {
+		if p, in := c.pause(at); in { // which may be many steps long
+			at = (p.Start + p.Took - 1) / step * step
+			continue
+		}
 		x := c.X(at)
-		fmt.Fprintf(c.W, `<path d="M%.1f %dV%d" stroke="#eeeeee"/><text x="%.1f" y="%d" text-anchor="middle">%v</text>`+"\n",
-			x, Top, Height-Bottom, x, Height-Bottom+18, at)
+		fmt.Fprintf(c.W, `<path d="M%.1f %dV%d" stroke="#eeeeee"/>`, x, Top, Height-Bottom)
+		if label := at.String(); x >= free {
+			fmt.Fprintf(c.W, `<text x="%.1f" y="%d" text-anchor="middle">%s</text>`, x, Height-Bottom+18, label)
+			free = x + float64(7*len(label)+7)
+		}
+		fmt.Fprintln(c.W)
 	}
 }
 
@@ -66,7 +77,7 @@ func (c *Chart) End() { fmt.Fprint(c.W, "</svg>\n") }
 
 // X is where an instant is in the picture.
 func (c *Chart) X(at time.Duration) float64 {
-	return Left + float64(at)/float64(c.Until)*(Width-Left-Right)
+	return Left + float64(c.place(at))/float64(c.place(c.Until))*(Width-Left-Right)
 }
 
 // Y is where a value is in the picture.

@@ -30,14 +30,18 @@ type picture struct {
 }
 
 // Draw writes the pictures of a trace into a folder, which it makes, and returns their
-// files. There is none of what never happened.
-func (t *Trace) Draw(dir string) (files []string, err error) {
+// files. There is none of what never happened. Long pauses take little room, unless time is to scale.
+func (t *Trace) Draw(dir string, toScale bool) (files []string, err error) {
+	var idle []Pause
+	if !toScale {
+		idle = pauses(t.instants())
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	for _, p := range t.pictures() {
 		var b bytes.Buffer
-		if !p.svg(&b, t.subtitle(), t.until()) {
+		if !p.svg(&b, t.subtitle(), t.until(), idle) {
 			continue
 		}
 		name := filepath.Join(dir, "trace-"+p.file+".svg")
@@ -60,6 +64,14 @@ func (t *Trace) until() time.Duration {
 		last = max(last, t.at(&t.Records[n-1]))
 	}
 	return last
+}
+
+// instants are those of all events, from the first packet on.
+func (t *Trace) instants() (at []time.Duration) {
+	for i := range t.Records {
+		at = append(at, t.at(&t.Records[i]))
+	}
+	return at
 }
 
 // at is when r was, on the time axis, which begins with the first packet: a queue pair may
@@ -167,7 +179,7 @@ func (u *unwrapper) unwrap(psn uint32) float64 {
 }
 
 // svg draws a picture; it returns false if there is nothing in it.
-func (p *picture) svg(b *bytes.Buffer, subtitle string, until time.Duration) bool {
+func (p *picture) svg(b *bytes.Buffer, subtitle string, until time.Duration, idle []Pause) bool {
 	most, some := 0.0, false
 	for _, s := range p.series {
 		for _, x := range s.points {
@@ -177,7 +189,7 @@ func (p *picture) svg(b *bytes.Buffer, subtitle string, until time.Duration) boo
 	if !some {
 		return false
 	}
-	c := Chart{W: b, Title: p.title + ": " + subtitle, Unit: p.unit, Until: until, Most: most}
+	c := Chart{W: b, Title: p.title + ": " + subtitle, Unit: p.unit, Until: until, Most: most, Pauses: idle}
 	c.Begin()
 	for _, s := range p.series {
 		if len(s.points) == 0 {

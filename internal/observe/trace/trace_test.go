@@ -39,7 +39,7 @@ func load(t testing.TB) *Trace {
 // The pictures of a stored trace are whole, and the one in docs is of it.
 func TestDraw(t *testing.T) {
 	dir := t.TempDir()
-	files, err := load(t).Draw(filepath.Join(dir, "new"))
+	files, err := load(t).Draw(filepath.Join(dir, "new"), false)
 	if err != nil || len(files) < 4 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -235,7 +235,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for _, p := range tr.pictures() {
 			var b bytes.Buffer
-			if p.svg(&b, tr.subtitle(), tr.until()); bytes.Contains(b.Bytes(), []byte("NaN")) {
+			if p.svg(&b, tr.subtitle(), tr.until(), pauses(tr.instants())); bytes.Contains(b.Bytes(), []byte("NaN")) {
 				t.Fatalf("%s", &b)
 			}
 		}
