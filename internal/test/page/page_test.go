@@ -10,6 +10,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"roced/internal/daemon/api"
+	"roced/internal/observe/decode"
 	"roced/internal/test/browser"
 	"roced/internal/test/lab"
 	"roced/tools/testbed"
@@ -98,6 +99,8 @@ func TestPage(t *testing.T) {
 	s.numbers()
 	s.rule()
 	s.connection()
+	s.flows()
+	s.capture()
 	s.linkDown()
 	s.clean()
 }
@@ -190,6 +193,45 @@ func (s *shown) zoomed() {
 	s.Press("0")
 	if now := browser.Eval[string](s.Page, part); now != seen[0] {
 		s.T.Errorf("0 shows %s, not %s", now, seen[0])
+	}
+}
+
+// flows: while the frames are watched, a connection is shown with what it has moved.
+func (s *shown) flows() {
+	s.T.Helper()
+	s.Click(`#flows button`)
+	s.Wait(`document.querySelector("#flows button").textContent === "Stop"`)
+	const messages = 30
+	s.transfer("write-bw", "-s", "4k", "-n", fmt.Sprint(messages))
+	s.Wait(fmt.Sprintf(`[...document.querySelectorAll("#flows .space .row")].some((r) => parseInt(r.children[4].textContent) >= %d && r.children[2].textContent === "mp-rdma")`, messages))
+	s.Click(`#flows button`)
+	s.Wait(`document.querySelector("#flows button").textContent === "Watch"`)
+}
+
+// capture: one that is started and stopped on the page is downloaded, and has what was sent meanwhile.
+func (s *shown) capture() {
+	s.T.Helper()
+	dir := s.T.TempDir()
+	s.Downloads(dir)
+	s.Click(`#capture button`)
+	s.Wait(`document.querySelector("#capture button").textContent === "Stop and download"`)
+	lab.Eventually(s.T, lab.Limit, "the capture", func() bool {
+		return browser.Eval[bool](s.Page, `document.querySelector("#capture .state").textContent !== ""`) // its first block has come
+	})
+	const messages = 20
+	s.transfer("write-bw", "-s", "4k", "-n", fmt.Sprint(messages), "-q", "1")
+	s.Click(`#capture button`)
+	file := filepath.Join(dir, s.Host[0].Device+".pcapng")
+	lab.Eventually(s.T, lab.Limit, "the download", func() bool { _, err := os.Stat(file); return err == nil })
+	f, err := os.Open(file)
+	lab.Must(s.T, err)
+	defer f.Close()
+	var text strings.Builder
+	if _, err := decode.Stream(f, &text, decode.Options{}); err != nil {
+		s.T.Errorf("the capture: %v", err)
+	}
+	if n := strings.Count(text.String(), "WRITE"); n < messages {
+		s.T.Errorf("%d packets of WRITEs are in the capture:\n%s", n, text.String())
 	}
 }
 
