@@ -131,7 +131,13 @@ func TestHelp(t *testing.T) {
 // TestNoDevice has roceperf ask for NICs that are not there.
 func TestNoDevice(t *testing.T) {
 	l := newLab(t, onUnix)
-	for _, options := range []string{"--device rxe_z", "--gid-index 99", "--profile frob"} {
+	args := []string{lab.Program("roceperf"), "write-bw", "--oob", "unix:" + filepath.Join(l.Dir, "oob"), "--run-dir"}
+	l.Start(1, append(args, l.Host[1].RunDir, "--device", "rxe_z")...).Fails(soon, "rxe_z") // at once, not when a client comes
+	server := l.Start(1, append(args, l.Host[1].RunDir)...)
+	lab.Eventually(t, soon, "a server", func() bool { return pathExists(filepath.Join(l.Dir, "oob")) })
+	l.Start(0, append(args, l.Host[0].RunDir, "--device", "rxe_z", "peer")...).Fails(soon, "rxe_z")
+	server.Fails(soon)
+	for _, options := range []string{"--gid-index 99", "--profile frob"} {
 		server, client := l.pair(append([]string{"write-bw"}, strings.Fields(options)...)...)
 		client.Fails(soon)
 		server.Fails(soon)
