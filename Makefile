@@ -114,6 +114,8 @@ flakes: setup build ## run every test N times beside a load on all processors, l
 pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
 	scripts/pristine 12 sh -ec 'make demo; make test'
 	scripts/pristine 13 sh -ec 'make demo; make test'
+	scripts/pristine 12 scripts/try-package
+	scripts/pristine 13 scripts/try-package
 
 releases: ## stock programs and the preload library on Debian 11 and sid, freshly installed (as root, on Debian)
 	for r in 11 sid; do \
