@@ -42,8 +42,9 @@ install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc),
 	@scripts/install $(BIN)
 
 ARCHS ?= amd64 arm64
-package: build ## Debian packages for ARCHS in out/package
+package: ## Debian packages for ARCHS in out/package
 	@scripts/setup.sh package
+	@$(MAKE) --no-print-directory build
 	@scripts/package $(BIN) out/package $(ARCHS)
 
 image: build ## a container image, out/image/roced.oci.tar, by buildah

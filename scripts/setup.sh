@@ -61,6 +61,8 @@ cross)
 	file /usr/i686-linux-gnu/include/stdio.h libc6-dev-i386-cross
 	;;
 package)
+	tool cc gcc
+	file /usr/include/stdio.h libc6-dev
 	tool dpkg-deb dpkg
 	tool aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 	tool x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu
