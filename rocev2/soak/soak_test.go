@@ -55,6 +55,16 @@ func TestSoak(t *testing.T) {
 	}
 }
 
+// TestFallen: seeds that have fallen once, each by what its name says.
+func TestFallen(t *testing.T) {
+	for what, seed := range map[string]uint64{
+		"waiting for a receive used retries up":           3000039758,
+		"READ responses were no progress for the retries": 4000002869,
+	} {
+		t.Run(what, func(t *testing.T) { runSeed(t, seed) })
+	}
+}
+
 func scenarioOf(seed uint64) string {
 	s := draw(seed)
 	return s.String()
