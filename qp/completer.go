@@ -117,9 +117,6 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 		}
 		r.rnrRetries--
 	}
-	// The peer answers: the path works. Without this a wait of many turns, which rnr_retry
-	// allows, would end by retry_cnt when each turn loses something.
-	r.retries = r.q.attr.RetryCnt
 	// Everything from the refused packet on has been ignored by the responder and
 	// is sent again, once the wait is over.
 	r.rec.OnRNR(now)
@@ -127,7 +124,9 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	r.timer.running = false
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(bth.RNRTimer(p.AETH.Syndrome.Value())))
-	r.since = r.rnrUntil
+	// The path works. Without this a wait of many turns, which rnr_retry allows, would end by
+	// retry_cnt when each turn loses something.
+	r.answered(r.rnrUntil)
 	return Accepted
 }
 
@@ -293,10 +292,15 @@ func (r *requester) feedback(now mono.Time, f *bth.Feedback, p *bth.Packet) bool
 // progress follows una: requests complete, and the retry counters begin anew
 // (IBTA vol.1 9.9.2.1).
 func (r *requester) progress(now mono.Time) {
-	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
-	r.rnrUntil, r.since = 0, now
+	r.answered(now)
+	r.rnrRetries, r.rnrUntil = r.q.attr.RNRRetry, 0
 	r.ask.acked(r.una, r.nxt)
 	r.retireDone(now)
+}
+
+// answered lets retries, and the time that the peer has, begin anew at an instant.
+func (r *requester) answered(at mono.Time) {
+	r.since, r.retries = at, r.q.attr.RetryCnt
 }
 
 // newlyAcked returns the bytes that are known to have arrived by an acknowledgement. What

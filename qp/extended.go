@@ -205,7 +205,8 @@ func (x *extendedFraming) release(now mono.Time, ends bool) Drop {
 		x.unsynced, r.rdone = false, expected
 		r.retire(now)
 	}
-	r.rdone, r.since, r.retries = expected, now, r.q.attr.RetryCnt
+	r.rdone = expected
+	r.answered(now)
 	return Accepted
 }
 
