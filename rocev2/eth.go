@@ -18,8 +18,8 @@ var broadcastMAC = MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 // address and not all zero.
 func (m *MAC) unicast() bool { return m[0]&1 == 0 && *m != MAC{} }
 
-// maxVLAN is the highest identifier of a VLAN; 0 means none, and 4095 is reserved (IEEE 802.1Q 9.6).
-const maxVLAN = 4094
+// MaxVLAN is the highest identifier of a VLAN; 0 means none, and 4095 is reserved (IEEE 802.1Q 9.6).
+const MaxVLAN = 4094
 
 // tag is the TCI of IEEE 802.1Q 9.6: priority, drop eligible, VLAN. The zero tag is none.
 type tag uint16

@@ -117,7 +117,7 @@ func (t addrTable) from(cfg *Config) (addrTable, error) {
 		return t, err
 	}
 	for _, v := range cfg.VLANs {
-		if v.ID == 0 || v.ID > maxVLAN || cfg.Shared {
+		if v.ID == 0 || v.ID > MaxVLAN || cfg.Shared {
 			return t, fmt.Errorf("%w: %d", ErrVLAN, v.ID)
 		}
 		if err := t.addAll(cfg, slices.Clone(v.Addrs), v.ID); err != nil {

@@ -21,7 +21,7 @@ type silent struct {
 func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 	c := &silent{r: r, flows: map[uint32]*Flow{}}
 	q := r.cfg.QP
-	q.User, q.Traffic, q.Spares = c, f.Class, &r.silent[f.Service]
+	q.User, q.Traffic, q.Spares = c, f.Class, &r.spares[f.Service]
 	var err error
 	switch {
 	case f.Service == UC && (f.Verb == Send || f.Verb == WriteImm):

@@ -97,7 +97,7 @@ type Runner struct {
 	cfg     Config
 	apps    []App
 	conns   map[pair]carrier
-	silent  [UD + 1]nic.Spares // of UC and UD
+	spares  [UD + 1]nic.Spares
 	flows   int
 	running int
 	failed  int
@@ -128,7 +128,6 @@ type connection struct {
 
 // NewRunner returns a runner without applications.
 func NewRunner(k *nic.Cluster, c Config) *Runner {
-	c.QP.Spares = new(nic.Spares)
 	return &Runner{k: k, cfg: c, conns: map[pair]carrier{}}
 }
 
@@ -213,7 +212,7 @@ func (r *Runner) connect(f *Flow) (carrier, error) {
 	}
 	c := &connection{r: r}
 	q := r.cfg.QP
-	q.User, q.Traffic = c, f.Class
+	q.User, q.Traffic, q.Spares = c, f.Class, &r.spares[RC]
 	var err error
 	if c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q); err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced/internal/cli/environment"
 	"roced/internal/daemon/api"
 )
 
@@ -128,7 +129,7 @@ func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
 	if err != nil {
 		return err
 	}
-	program, err := findDaemon()
+	program, err := environment.Program(daemonName)
 	if err != nil {
 		return err
 	}
@@ -167,17 +168,6 @@ func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
 // active reports whether all links are up.
 func active(links []api.Link) bool {
 	return !slices.ContainsFunc(links, func(l api.Link) bool { return l.State != "ACTIVE" })
-}
-
-// findDaemon finds roced: this program, the one beside it, or where others look for programs.
-func findDaemon() (string, error) {
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), daemonName)
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
-		}
-	}
-	return exec.LookPath(daemonName)
 }
 
 // lastWords is the last line of a log, in which a daemon says why it has ended.

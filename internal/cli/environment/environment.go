@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,4 +102,15 @@ func Library() (string, error) {
 		}
 	}
 	return "", fmt.Errorf("the preload library is in none of %s: make build makes it, with a C compiler (Debian: gcc); ROCED_LIBRARY can name it", strings.Join(tried, ", "))
+}
+
+// Program finds a program of ours: this one, one beside it, or where others look for programs.
+func Program(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), name)
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	return exec.LookPath(name)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced/bpf/bottleneck"
+	"roced/internal/cli/environment"
 	"roced/internal/daemon/api"
 	"roced/tools/testbed"
 )
@@ -121,7 +122,7 @@ type daemon struct {
 }
 
 func startDaemon(n *node, runDir, port string) (*daemon, error) {
-	program, err := findProgram("roced")
+	program, err := environment.Program("roced")
 	if err != nil {
 		return nil, err
 	}

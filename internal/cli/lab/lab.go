@@ -189,17 +189,6 @@ func lastLine(file string) string {
 	return said
 }
 
-// findProgram finds a program of ours: beside this one, or where others look for programs.
-func findProgram(name string) (string, error) {
-	if self, err := os.Executable(); err == nil {
-		beside := filepath.Join(filepath.Dir(self), name)
-		if _, err := os.Stat(beside); err == nil {
-			return beside, nil
-		}
-	}
-	return exec.LookPath(name)
-}
-
 const (
 	downLimit = 30 * time.Second // for the keeper, which lets daemons finish
 	killAfter = 5 * time.Second  // for other processes in the namespaces

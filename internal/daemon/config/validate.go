@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"roced/internal/fault"
+	"roced/rocev2"
 )
 
 // maxNICs bounds the NICs of one daemon; each has an OS thread of its own.
@@ -23,9 +24,6 @@ const (
 	minMTU = 576
 	maxMTU = 65521
 )
-
-// maxVLAN is the highest identifier of a VLAN; 0 means none, and 4095 is reserved (IEEE 802.1Q 9.6).
-const maxVLAN = 4094
 
 // maxSockPath is the longest path of a Unix socket.
 const maxSockPath = 107
@@ -246,8 +244,8 @@ func (n *NIC) validateVLANs(f *faults, path string) {
 	for i := range n.VLANs {
 		v := &n.VLANs[i]
 		at := fmt.Sprintf("%s.vlans[%d]", path, i)
-		if v.ID < 1 || v.ID > maxVLAN {
-			f.add(at+".id", "%d is not between 1 and %d", v.ID, maxVLAN)
+		if v.ID < 1 || v.ID > rocev2.MaxVLAN {
+			f.add(at+".id", "%d is not between 1 and %d", v.ID, rocev2.MaxVLAN)
 		}
 		if slices.ContainsFunc(n.VLANs[:i], func(o VLAN) bool { return o.ID == v.ID }) {
 			f.add(at+".id", "%d is there twice", v.ID)
