@@ -56,7 +56,7 @@ type LabOptions struct {
 	Daemon string // YAML added to the daemon's configuration: whole lines
 }
 
-// NewLab builds the network and starts both daemons.
+// NewLab builds the network, starts both daemons, and returns when frames pass between them.
 func NewLab(o LabOptions) (*Lab, error) {
 	l := &Lab{Bin: o.Bin, Dir: o.Dir}
 	if !o.Unix && !o.Loopback {
@@ -72,6 +72,12 @@ func NewLab(o LabOptions) (*Lab, error) {
 			return nil, err
 		}
 		l.Host[i] = h
+	}
+	if l.Bed != nil {
+		if err := l.Bed.Ready(); err != nil {
+			l.Close()
+			return nil, err
+		}
 	}
 	return l, nil
 }

@@ -18,6 +18,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -145,6 +147,38 @@ func (b *Bed) Wire() error {
 		}
 	}
 	return nil
+}
+
+// Ready waits until all that is attached to the bridges passes frames: the kernel looks at
+// carriers once a second, and a port that has not come up yet drops what it is given.
+func (b *Bed) Ready() error {
+	for _, n := range b.NS {
+		if err := n.Do(portsUp); err != nil {
+			return fmt.Errorf("testbed: %w", err)
+		}
+	}
+	return nil
+}
+
+func portsUp() error {
+	down := ""
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(links, func(l netlink.Link) bool { return l.Attrs().MasterIndex != 0 && !forwards(l.Attrs().OperState) })
+		if i < 0 {
+			return nil
+		}
+		down = links[i].Attrs().Name
+	}
+	return fmt.Errorf("%s is not up after 10 s", down)
+}
+
+// forwards says whether a bridge uses a port; of a TAP the state stays unknown.
+func forwards(s netlink.LinkOperState) bool {
+	return s == netlink.OperUp || s == netlink.OperUnknown
 }
 
 // setUp makes the bridge of one namespace and joins its veth to it.
