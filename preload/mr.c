@@ -113,6 +113,18 @@ static struct mapping *take_idle(struct context *c, unsigned most, uint64_t byte
 	return m;
 }
 
+/* take_same removes the idle mapping of exactly this part of the memfd, NULL if there is none: the
+ * daemon need not map it again for memory that is elsewhere now. The lock is held. */
+static struct mapping *take_same(struct context *c, uint64_t offset, uint64_t length)
+{
+	for (struct mapping **p = &mappings, *m; (m = *p); p = &m->next)
+		if (m->context == c && m->users == 0 && m->offset == offset && m->end - m->start == length) {
+			*p = m->next;
+			return m;
+		}
+	return NULL;
+}
+
 /* trim has the daemon unmap what is idle, but for as much as may be. */
 static void trim(struct context *c, unsigned most, uint64_t bytes)
 {
@@ -179,13 +191,16 @@ static bool seen_through_proc(uint64_t start, uint64_t end)
 	return false;
 }
 
-/* to_map describes a mapping that is to be made with the region, for which the oldest of
- * those that are idle is given up if there are as many as may be. The lock is held. */
+/* to_map describes a mapping that is to be made with the region, for which one is given up that is
+ * of the same memory, or the oldest of those that are idle if there are as many as may be. The lock is
+ * held. */
 static struct mr_source to_map(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	struct mr_source s = { .kind = MR_MAP, .handle = NO_HANDLE, .mapping = fresh };
 	s.map = (struct map_memory){ start, end - start, offset, MAP_KNOWN, c->mapped_number };
-	s.given_up = take_idle(c, IDLE_MAPPINGS - 1, IDLE_BYTES);
+	s.given_up = take_same(c, offset, end - start);
+	if (!s.given_up)
+		s.given_up = take_idle(c, IDLE_MAPPINGS - 1, IDLE_BYTES);
 	if (s.given_up)
 		s.handle = s.given_up->handle;
 	*fresh = (struct mapping){ NULL, c, NO_HANDLE, start, end, offset, 1, 0 };

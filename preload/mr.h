@@ -13,6 +13,7 @@
  *   mr.c          what is registered; the daemon's mappings
  *   mr_maps.c     what lies where in the address space
  *   mr_replace.c  replacement of pages
+ *   mr_spare.c    what it leaves, for the next
  *   mr_pass.c     the descriptor for all other memory
  *   mr_keep.c     what programs do to their memory otherwise: fork, madvise, mremap
  */
@@ -105,10 +106,25 @@ bool backing_is(unsigned major, unsigned minor, uint64_t ino);
 void backing_abandon(void);
 /* backing_zero makes a part of the memfd read as zeros and frees its pages. */
 void backing_zero(uint64_t offset, uint64_t length);
+/* backing_zero_around does so with a stretch but for this part of it. */
+void backing_zero_around(uint64_t offset, uint64_t length);
 /* replace makes all of a range that lies on page boundaries memory of the memfd,
  * consecutive, from *offset on. False if that cannot be, or is not yet and may not be. The lock
  * is held. */
 bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
+
+/* ---- mr_spare.c ---- */
+
+/* spare_remember remembers where a stretch is being used, from offset on. */
+void spare_remember(uint64_t offset, uint64_t length);
+/* spare_take finds one that is not used any more and had that length. */
+bool spare_take(uint64_t length, uint64_t *offset);
+/* spares_look asks for each whether it is used. */
+void spares_look(bool (*used)(uint64_t offset, void *arg), void *arg);
+/* spares_each calls f for all that are remembered. */
+void spares_each(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg);
+/* spares_forget is for a new memfd. */
+void spares_forget(void);
 
 /* ---- mr_pass.c ---- */
 

@@ -4,7 +4,8 @@
  *
  * There is one memfd. Each replacement gets a stretch of it, far more than it needs:
  * mremap(), which realloc() uses without asking us, lets a mapping grow into the
- * part of its file behind it, and that must be nobody else's.
+ * part of its file behind it, and that must be nobody else's. What has left its stretch
+ * (mr_spare.c) leaves it to the next of its length.
  *
  * A thread that writes while its page is being copied would lose what it writes. So
  * the pages are protected with userfaultfd: the thread waits, and goes on in the new
@@ -42,6 +43,7 @@ enum {
 	FILE_BITS = 61,
 	MOST = 16384,      /* mappings of the memfd; a process has 65530 at most */
 	IDLE = 64 << 20,   /* bytes replaced without a collection */
+	LOOK = 16,         /* replacements without a look for spare stretches */
 };
 
 #define STRETCH (1ULL << STRETCH_BITS)
@@ -54,6 +56,8 @@ static struct {
 	uint64_t replaced;  /* bytes, since the last collection */
 	uint64_t kept;      /* bytes in use at that time */
 	unsigned mappings;  /* at most so many */
+	unsigned since;     /* replacements, since somebody looked at the address space */
+	unsigned pieces;    /* it had at that time */
 } file = { .fd = -1 };
 
 /* ---- the memfd ---- */
@@ -99,7 +103,8 @@ static int backing_open(void)
 	file.ino = st.st_ino;
 	file.major = major(st.st_dev);
 	file.minor = minor(st.st_dev);
-	file.stretches = file.replaced = file.kept = file.mappings = 0;
+	file.stretches = file.replaced = file.kept = file.mappings = file.since = file.pieces = 0;
+	spares_forget();
 	file.fd = fd;
 	return fd;
 }
@@ -116,6 +121,13 @@ void backing_zero(uint64_t offset, uint64_t length)
 	int fd = backing_fd();
 	if (fd >= 0 && length > 0)
 		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, length);
+}
+
+void backing_zero_around(uint64_t offset, uint64_t length)
+{
+	uint64_t start = offset & ~(STRETCH - 1), end = offset + length;
+	backing_zero(start, offset - start);
+	backing_zero(end, start + STRETCH - end);
 }
 
 /* ---- userfaultfd ---- */
@@ -237,12 +249,18 @@ static bool write_all(int fd, uint64_t start, uint64_t end, uint64_t offset)
 	return true;
 }
 
-/* copy writes a range into the memfd, which is empty there. Pages of zeros stay
- * holes. */
-static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset)
+/* What a part of the memfd has been before. */
+enum place {
+	FRESH, /* never used */
+	USED,  /* by nobody now; it has to be emptied */
+	SPARE, /* a spare stretch, whose pages are written over */
+};
+
+/* copy writes a range into the memfd. Pages of zeros stay holes where it is empty. */
+static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset, enum place place)
 {
 	uint64_t from = start; /* not written yet */
-	for (uint64_t p = start; p < end; p += MR_PAGE) {
+	for (uint64_t p = start; p < end && place != SPARE; p += MR_PAGE) {
 		if (!is_zero((const uint64_t *)(uintptr_t)p))
 			continue;
 		if (!write_all(fd, from, p, offset + (from - start)))
@@ -252,28 +270,28 @@ static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset)
 	return write_all(fd, from, end, offset + (from - start));
 }
 
-/* exchange replaces a range of plain memory by a part of the memfd that has never been used, or
- * has to be emptied. Signals are held back: a handler could write to what is protected, and would
- * wait for itself. */
-static bool exchange(uint64_t start, uint64_t end, uint64_t offset, bool used)
+/* exchange replaces a range of plain memory by a part of the memfd. Signals are held back: a
+ * handler could write to what is protected, and would wait for itself. */
+static bool exchange(uint64_t start, uint64_t end, uint64_t offset, enum place place)
 {
 	sigset_t all, old;
 	int fd = backing_open(), guards = guard_open();
 	if (guards < 0)
 		return false;
-	if (used)
+	if (place == USED)
 		backing_zero(offset, end - start);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	bool done = guard_raise(guards, start, end) && copy(fd, start, end, offset) &&
+	bool done = guard_raise(guards, start, end) && copy(fd, start, end, offset, place) &&
 		    (uint64_t)syscall(SYS_mmap, start, end - start, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd,
 				      offset) == start;
 	guard_drop(guards, start, end, done);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	guard_close(guards, done);
 	if (done) {
-		file.replaced += end - start;
+		file.replaced += place == SPARE ? 0 : end - start;
 		file.mappings++;
+		file.since++;
 	}
 	return done;
 }
@@ -368,7 +386,7 @@ static bool fill(struct plan *p, uint64_t start, uint64_t end)
 		if (v.end == 0)
 			return true;
 		uint64_t offset = v.start + p->shift;
-		if (!unused(offset, v.end - v.start, p->ours) || !exchange(v.start, v.end, offset, true))
+		if (!unused(offset, v.end - v.start, p->ours) || !exchange(v.start, v.end, offset, USED))
 			return false;
 		start = v.end;
 	}
@@ -380,7 +398,7 @@ static bool fill(struct plan *p, uint64_t start, uint64_t end)
 struct survey {
 	uint64_t *bits;
 	uint64_t bytes;
-	unsigned mappings;
+	unsigned mappings, pieces;
 };
 
 static void mark(uint64_t offset, uint64_t end, void *arg)
@@ -393,6 +411,7 @@ static void mark(uint64_t offset, uint64_t end, void *arg)
 static bool mark_vma(const struct vma *v, void *arg)
 {
 	struct survey *s = arg;
+	s->pieces++;
 	if (v->kind == VMA_OURS) {
 		mark(v->offset, v->offset + (v->end - v->start), s);
 		s->bytes += v->end - v->start;
@@ -413,13 +432,22 @@ static void sweep(const struct survey *s)
 	}
 }
 
-/* collect frees the pages of the memfd that nobody uses any more. The C library
- * unmaps memory without telling us, so the address space is looked at now and then:
- * when as much has been replaced as was in use, which bounds both what is kept in
- * vain and the time for looking. */
+static bool marked(uint64_t offset, void *arg)
+{
+	struct survey *s = arg;
+	uint64_t i = offset >> STRETCH_BITS;
+	return s->bits[i / 64] >> i % 64 & 1;
+}
+
+/* collect frees the pages of the memfd that nobody uses any more, or only looks for spare
+ * stretches. The C library unmaps memory without telling us, so the address space is looked at now
+ * and then: to free, when as much has been replaced as was in use, which bounds both what is kept
+ * in vain and the time for looking; for spare stretches, when there has been a replacement for every
+ * eight pieces to look at. */
 static void collect(void)
 {
-	if (file.mappings < MOST && file.replaced <= (file.kept > IDLE ? file.kept : IDLE))
+	bool all = file.mappings >= MOST || file.replaced > (file.kept > IDLE ? file.kept : IDLE);
+	if (!all && (file.since < LOOK || file.since < file.pieces / 8))
 		return;
 	size_t size = (file.stretches / 64 + 1) * sizeof(uint64_t);
 	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -428,29 +456,45 @@ static void collect(void)
 		return;
 	mr_each_mapped(mark, &s);
 	if (maps_walk(0, UINT64_MAX, mark_vma, &s)) {
-		sweep(&s);
-		file.replaced = 0;
-		file.kept = s.bytes;
+		spares_look(marked, &s);
 		file.mappings = s.mappings;
+		file.pieces = s.pieces;
+		file.since = 0;
+		if (all) {
+			spares_each(mark, &s);
+			sweep(&s);
+			file.replaced = 0;
+			file.kept = s.bytes;
+		}
 	}
 	syscall(SYS_munmap, p, size);
 }
 
-/* next_stretch hands out a fresh part of the memfd. */
-static bool next_stretch(uint64_t *offset)
+/* next_stretch hands out a part of the memfd for memory of a length. */
+static bool next_stretch(uint64_t length, uint64_t *offset, enum place *place)
 {
 	if (backing_open() < 0)
 		return false;
+	*place = SPARE;
+	if (file.mappings < MOST && spare_take(length, offset))
+		return true;
 	collect();
-	if (file.mappings >= MOST || file.stretches >= 1ULL << (FILE_BITS - STRETCH_BITS))
+	if (file.mappings >= MOST)
 		return false;
+	if (spare_take(length, offset))
+		return true;
+	if (file.stretches >= 1ULL << (FILE_BITS - STRETCH_BITS))
+		return false;
+	*place = FRESH;
 	*offset = file.stretches++ * STRETCH + STRETCH / 2;
+	spare_remember(*offset, length);
 	return true;
 }
 
 bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may)
 {
 	int here;
+	enum place place;
 	struct plan p = { .at = start, .good = true, .avoid = { (uintptr_t)&here, (uintptr_t)&errno } };
 	if (!maps_walk(start, end, look, &p) || !p.good || p.at != end)
 		return false;
@@ -461,5 +505,6 @@ bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may)
 		return false;
 	if (p.shifted)
 		return backing_fd() >= 0 && fill(&p, start, end);
-	return !maps_locked(start, end) && next_stretch(offset) && exchange(start, end, *offset, false);
+	return !maps_locked(start, end) && next_stretch(end - start, offset, &place) &&
+	       exchange(start, end, *offset, place);
 }

@@ -283,6 +283,44 @@ func TestMapAndRegister(t *testing.T) {
 	}
 }
 
+// TestMapAgain gives up a mapping for one of the same memory at another address: it is that one
+// from then on. One that something is wrong with stays what it was.
+func TestMapAgain(t *testing.T) {
+	h := pair(t, testLimits)[0]
+	u := h.connect(t)
+	_, _, m := u.mapFirst(t)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	again := func(handle uint32, m uverbs.MapMemory, length uint64) ([]byte, error) {
+		reg := uverbs.RegMR{Start: m.Base, HCAVA: m.Base, Length: length, AccessFlags: 3, PDHandle: pd}
+		resp, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 20, reg, uverbs.MRSource{Kind: uverbs.SourceMap, Handle: handle}, m), nil)
+		return resp, err
+	}
+	handle := u.handle(uverbs.ExtMapMemory, m)
+	elsewhere := m
+	elsewhere.Base += 1 << 20
+	if _, err := again(handle, elsewhere, 5000); err != unix.EFAULT {
+		t.Errorf("beyond the mapping: %v", err)
+	}
+	odd := elsewhere
+	odd.Base++
+	if _, err := again(handle, odd, 100); err != unix.EINVAL {
+		t.Errorf("no page begins there: %v", err)
+	}
+	resp, err := again(handle, elsewhere, 4096)
+	if err != nil || word(resp, 3) != handle {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	reg := uverbs.RegMR{Start: m.Base, HCAVA: m.Base, Length: 100, AccessFlags: 3, PDHandle: pd}
+	if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 20, reg, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}), nil); err != unix.EFAULT {
+		t.Errorf("where it has been: %v", err)
+	}
+	other := elsewhere
+	other.Offset = 0
+	if resp, err = again(handle, other, 4096); err != nil || word(resp, 3) == handle {
+		t.Errorf("another part of the memory: %v, %v", resp, err)
+	}
+}
+
 // futexWait sleeps on a word that programs share while it has a value.
 func futexWait(at *uint32, value uint32, most *unix.Timespec) unix.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(at)), 0, uintptr(value), uintptr(unsafe.Pointer(most)), 0, 0)

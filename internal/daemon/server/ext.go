@@ -115,7 +115,16 @@ func (c *client) mapPart(in *uverbs.MapMemory, fds []int) (r uverbs.MapMemoryRes
 		return r, err
 	}
 	c.memory.keep(fd)
+	m.part = memoryPart{c.memory.number, in.Offset}
 	return uverbs.MapMemoryResp{Handle: c.maps.add(m), Memory: c.memory.number}, nil
+}
+
+// same reports whether a request to map memory asks for what m has mapped, if for another
+// address perhaps.
+func (c *client) same(m *mapping, in *uverbs.MapMemory) bool {
+	_, err := c.memory.choose(nil, in.Flags, in.Memory)
+	return err == nil && m.part == memoryPart{in.Memory, in.Offset} && uint64(len(m.data)) == in.Length &&
+		in.Base%shm.PageSize == 0 && in.Base+in.Length >= in.Base
 }
 
 // lastMemory is the memfd that a client has sent last, so that it can have more of it mapped

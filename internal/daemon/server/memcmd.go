@@ -97,6 +97,9 @@ func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint
 			return err
 		}
 	}
+	if given != nil && c.same(given, &m) {
+		return c.moveAndReg(q, in, pd, old, &m)
+	}
 	if err := c.takesLong(given); err != nil {
 		return err
 	}
@@ -112,6 +115,20 @@ func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint
 		c.dropMapping(old)
 	}
 	q.provider = mapped
+	return nil
+}
+
+// moveAndReg makes the mapping that is given up the one that is asked for: it has the same memory,
+// which now is at another address of the client.
+func (c *client) moveAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, handle uint32, asked *uverbs.MapMemory) error {
+	m, _ := c.maps.get(handle)
+	was := m.base
+	m.base = asked.Base
+	if err := c.regFrom(q, in, pd, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}); err != nil {
+		m.base = was
+		return err
+	}
+	q.provider = uverbs.MapMemoryResp{Handle: handle, Memory: asked.Memory}
 	return nil
 }
 

@@ -15,12 +15,19 @@ import (
 
 // mapping is memory of a client that the daemon has mapped.
 type mapping struct {
-	base uint64 // address of the first byte in the client
+	base uint64     // address of the first byte in the client
+	part memoryPart // that is mapped, of a memfd that the client has sent
 	data []byte
 	size int64   // what it counts for
 	c    *client // that has been charged for it
 	refs atomic.Int32
 	end  func() // gives the memory up
+}
+
+// memoryPart is where a mapping begins in a memfd of the client.
+type memoryPart struct {
+	memory uint32 // the memfd's number, 0 for another one
+	offset uint64
 }
 
 // newMapping makes a mapping with one reference, of memory that has been charged for.

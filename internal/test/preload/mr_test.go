@@ -69,6 +69,12 @@ func TestIdleMappings(t *testing.T) {
 	succeed(t, verbs(t, l, "idle", fmt.Sprint(l.Host[0].PID())))
 }
 
+// TestSpareMemory registers ever new memory of one length.
+func TestSpareMemory(t *testing.T) {
+	l := newLab(t)
+	succeed(t, verbs(t, l, "spare", fmt.Sprint(l.Host[0].PID())))
+}
+
 // TestRace registers memory while threads write to it.
 func TestRace(t *testing.T) {
 	seed := rand.Uint32()

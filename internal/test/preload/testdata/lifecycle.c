@@ -2,7 +2,6 @@
 #define _GNU_SOURCE
 #include "mr.h"
 
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -205,21 +204,6 @@ static void forked(void)
 	close(go[1]);
 	munmap(p, SIZE);
 	free(small);
-}
-
-/* backing is how much memory the library's memfd has, 0 if there is none. */
-static size_t backing(void)
-{
-	char name[64], target[64];
-	struct stat st;
-	for (int fd = 3; fd < 1024; fd++) {
-		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-		ssize_t n = readlink(name, target, sizeof target - 1);
-		target[n > 0 ? n : 0] = 0;
-		if (strstr(target, "/memfd:roced ("))
-			return fstat(fd, &st) == 0 ? (size_t)st.st_blocks * 512 : 0;
-	}
-	return 0;
 }
 
 /* recycled: registering ever new memory, which the C library unmaps, does not keep

@@ -3,6 +3,8 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { ALL_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
 
@@ -92,4 +94,19 @@ static inline void exchange(struct lab *l, struct ibv_mr *am, void *a, struct ib
 	fill(b, n, seed + 2); /* by the processor: the daemon must see it */
 	CHECK(rdma(l, IBV_WR_RDMA_READ, am, a, n, bm, b) == IBV_WC_SUCCESS);
 	CHECK(filled(a, n, seed + 2) && filled(b, n, seed + 2));
+}
+
+/* backing is how much memory the library's memfd has, 0 if there is none. */
+static inline size_t backing(void)
+{
+	char name[64], target[64];
+	struct stat st;
+	for (int fd = 3; fd < 1024; fd++) {
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(name, target, sizeof target - 1);
+		target[n > 0 ? n : 0] = 0;
+		if (strstr(target, "/memfd:roced ("))
+			return fstat(fd, &st) == 0 ? (size_t)st.st_blocks * 512 : 0;
+	}
+	return 0;
 }
