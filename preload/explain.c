@@ -1,6 +1,7 @@
 /*
  * What the user at the terminal is told: reasons of which a program sees an error number
- * only. ROCED_EXPLAIN=1, which rocectl exec and env set, asks for it.
+ * only. ROCED_EXPLAIN=1, which rocectl exec and env set, asks for it. That there is no daemon is
+ * told unless ROCED_EXPLAIN=0 forbids it: who has preloaded the library without rocectl needs it most.
  */
 #include "preload.h"
 
@@ -49,20 +50,40 @@ static bool news(const char *sentence)
 	return false;
 }
 
-void explain(const char *format, ...)
+static void say(const char *format, va_list v)
 {
 	char line[LENGTH];
-	const char *wish = getenv("ROCED_EXPLAIN");
-	KEEP_ERRNO;
-	if (!wish || strcmp(wish, "1") != 0 || !same_terminal())
+	if (!same_terminal())
 		return;
-	va_list v;
-	va_start(v, format);
 	int n = vsnprintf(line, sizeof line - 1, format, v);
-	va_end(v);
 	if (n < 0 || !news(line))
 		return;
 	n = strlen(line);
 	line[n++] = '\n';
 	syscall(SYS_write, STDERR_FILENO, line, n);
+}
+
+void explain(const char *format, ...)
+{
+	const char *wish = getenv("ROCED_EXPLAIN");
+	KEEP_ERRNO;
+	if (!wish || strcmp(wish, "1") != 0)
+		return;
+	va_list v;
+	va_start(v, format);
+	say(format, v);
+	va_end(v);
+}
+
+void advise(const char *format, ...)
+{
+	static atomic_flag advised = ATOMIC_FLAG_INIT;
+	const char *wish = getenv("ROCED_EXPLAIN");
+	KEEP_ERRNO;
+	if ((wish && !strcmp(wish, "0")) || atomic_flag_test_and_set(&advised))
+		return;
+	va_list v;
+	va_start(v, format);
+	say(format, v);
+	va_end(v);
 }

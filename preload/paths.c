@@ -94,6 +94,37 @@ static uint64_t device_rdev(const char *name)
 	return path_rdev(class_device);
 }
 
+/* ---- no daemon ---- */
+
+/* looked_for tells why libibverbs, which looks into the folder of all verbs devices, finds none.
+ * Without our variables it is the kernel's. */
+static void looked_for(const char *path, bool there)
+{
+	static const char folder[] = "/class/infiniband_verbs";
+	size_t n = path ? strlen(path) : 0;
+	bool ours = sysfs() && path && below(path, sysfs());
+	if (n < sizeof folder - 1 || strcmp(path + n - (sizeof folder - 1), folder) || (there && (!ours || rv_active())))
+		return;
+	if (!rv_active())
+		advise("roced: this program runs with libroced.so, but %s: \"rocectl exec -- PROGRAM\" runs "
+		       "programs with all that they need, \"rocectl env\" prints it",
+		       run_dir() ? "SYSFS_PATH is not set" : sysfs() ? "ROCED_RUN_DIR is not set" :
+						"neither ROCED_RUN_DIR nor SYSFS_PATH is set");
+	else if (ours)
+		advise("roced: there is no NIC in %s (SYSFS_PATH): does roced run with the run directory %s (ROCED_RUN_DIR)? "
+		       "\"rocectl up\" starts it, \"rocectl env\" prints what programs need",
+		       sysfs(), run_dir());
+}
+
+/* no_answer tells why a device that the tree shows could not be opened. */
+static void no_answer(const char *name)
+{
+	if (errno == ENODEV)
+		advise("roced: nobody answers at %s/%s: does roced run with this run directory (ROCED_RUN_DIR)? "
+		       "\"rocectl up\" starts it, \"rocectl env\" prints what programs need",
+		       run_dir(), name);
+}
+
 /* open_device connects to the daemon; a device that its tree does not show is not there. */
 static int open_device(const char *name, int flags)
 {
@@ -104,6 +135,8 @@ static int open_device(const char *name, int flags)
 	}
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	int fd = !strcmp(name, "rdma_cm") ? rcm_open(flags) : uverbs_open(name, flags);
+	if (fd < 0)
+		no_answer(name);
 	pthread_setcancelstate(cancel, NULL);
 	return fd;
 }
@@ -235,7 +268,6 @@ EXPORT int __openat64_2(int dir, const char *path, int flags) { return do_open(d
 	}
 REDIRECTED(FILE *, fopen, (const char *path, const char *mode), to, mode)
 LARGE(REDIRECTED(FILE *, fopen64, (const char *path, const char *mode), to, mode))
-REDIRECTED(DIR *, opendir, (const char *path), to)
 REDIRECTED(int, scandir, (const char *path, struct dirent ***list, int (*keep)(const struct dirent *),
 	   int (*order)(const struct dirent **, const struct dirent **)), to, list, keep, order)
 LARGE(REDIRECTED(int, scandir64, (const char *path, struct dirent64 ***list, int (*keep)(const struct dirent64 *),
@@ -252,6 +284,16 @@ REDIRECTED(ssize_t, getxattr, (const char *path, const char *name, void *value, 
 REDIRECTED(ssize_t, lgetxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
 REDIRECTED(ssize_t, listxattr, (const char *path, char *list, size_t n), to, list, n)
 REDIRECTED(ssize_t, llistxattr, (const char *path, char *list, size_t n), to, list, n)
+
+EXPORT DIR *opendir(const char *path)
+{
+	char buf[PATH_MAX];
+	const char *to = path_redirect(path, buf);
+	REAL(opendir);
+	DIR *d = real_opendir(to);
+	looked_for(to, d != NULL);
+	return d;
+}
 
 /* ---- what is there ---- */
 

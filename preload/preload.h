@@ -330,6 +330,8 @@ void death_flush(struct context *c);
 /* explain prints a sentence on the program's standard error, if the environment asks for
  * that: what a program cannot say that sees an error number only. */
 void explain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* advise prints why nothing can work here, once, unless the environment forbids it. */
+void advise(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- poll.c ---- */
 

@@ -95,3 +95,32 @@ func TestExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestNoDaemon: programs of which all verbs calls fail since the library finds no daemon say why, once.
+func TestNoDaemon(t *testing.T) {
+	if _, err := os.Stat("/sys/class/infiniband_verbs"); err == nil {
+		t.Skip("the kernel has devices of its own")
+	}
+	l := newLab(t)
+	run, none := l.Host[0].RunDir, t.TempDir()
+	tree := filepath.Join(run, "sysfs")
+	for _, c := range []struct {
+		env  []string
+		want string // in the only line; nothing is said without it
+	}{
+		{nil, "neither ROCED_RUN_DIR nor SYSFS_PATH is set"},
+		{[]string{"ROCED_EXPLAIN=0"}, ""},
+		{[]string{"ROCED_RUN_DIR=" + run}, "SYSFS_PATH is not set"},
+		{[]string{"SYSFS_PATH=" + tree}, "ROCED_RUN_DIR is not set"},
+		{[]string{"ROCED_RUN_DIR=" + none, "SYSFS_PATH=" + none}, "there is no NIC in " + none},
+		{[]string{"ROCED_RUN_DIR=" + none, "SYSFS_PATH=" + tree}, "nobody answers at " + none + "/uverbs0"},
+		{[]string{"ROCED_RUN_DIR=" + run, "SYSFS_PATH=" + tree}, ""},
+	} {
+		p := exec.Command(compile(t, "absent", "-libverbs"))
+		p.Env = append(append(os.Environ(), "LD_PRELOAD="+filepath.Join(lab.Bin, "libroced.so")), c.env...)
+		out, err := p.CombinedOutput()
+		if lines := bytes.Count(out, []byte("\n")); err != nil || !bytes.Contains(out, []byte(c.want)) || lines != min(len(c.want), 1) {
+			t.Errorf("%v: %v, %q is said, not %q", c.env, err, out, c.want)
+		}
+	}
+}
