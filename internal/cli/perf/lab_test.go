@@ -206,6 +206,27 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
+// TestCause severs the NICs: that nobody answers is what is said, though receives that were flushed
+// then are often found first.
+func TestCause(t *testing.T) {
+	l := newNICs(t)
+	c := api.NewClient(filepath.Join(l.RunDir, api.Socket))
+	defer c.Close()
+	for range 8 {
+		s := l.start(t, "send-lat", "-D 10m -u 8 --retry-cnt 1")
+		if err := c.Do(t.Context(), "POST", api.RuleSet{Rules: []string{"both drop"}}, "faults", "rxe_a"); err != nil {
+			t.Fatal(err)
+		}
+		said := fmt.Sprint(<-s.ended[0], "\n", <-s.ended[1])
+		if strings.Contains(said, "flushed") || !strings.Contains(said, "has not answered") {
+			t.Error(said)
+		}
+		if err := c.Do(t.Context(), "DELETE", nil, "faults", "rxe_a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRefused has the server say why there is no test.
 func TestRefused(t *testing.T) {
 	s := newNICs(t).start(t, "send-bw", "-c ud -s 8k -n 1")

@@ -276,6 +276,7 @@ func (s *side) report(err error) error {
 	} else if s.oob.ctx.Err() != nil {
 		return context.Cause(s.oob.ctx)
 	}
+	err = s.cause(err)
 	if e := new(verbs.CompletionError); errors.As(err, &e) && e.Status == verbs.StatusRetryExcErr {
 		err = fmt.Errorf("%w: the peer's NIC has not answered; \"rocectl link\" there and here says whether both are up, \"rocectl watch\" on their "+
 			"interfaces what of UDP port 4791 gets through", err)
@@ -283,6 +284,25 @@ func (s *side) report(err error) error {
 	if !errors.Is(err, errPeer) && !errors.Is(err, errGone) {
 		// Best effort: the connection may be what has failed.
 		_ = s.oob.send(note{Kind: "error", Error: err.Error()})
+	}
+	return err
+}
+
+// cause returns the error of the completion with which a queue pair failed, if err is only of one
+// that was flushed in consequence: the two may be in different queues, of which either is polled first.
+func (s *side) cause(err error) error {
+	if e := new(verbs.CompletionError); !errors.As(err, &e) || e.Status != verbs.StatusWRFlushErr {
+		return err
+	}
+	var wcs [16]verbs.WC
+	for _, q := range []*verbs.CQ{s.sendCQ, s.recvCQ} {
+		for n, perr := q.Poll(wcs[:]); n > 0 && perr == nil; n, perr = q.Poll(wcs[:]) {
+			for i := range wcs[:n] {
+				if w := &wcs[i]; w.Status != verbs.StatusSuccess && w.Status != verbs.StatusWRFlushErr {
+					return w.Err()
+				}
+			}
+		}
 	}
 	return err
 }

@@ -35,7 +35,7 @@ func TestTransports(t *testing.T) {
 func (l *rig) extended(t *testing.T, name string) {
 	stop := l.capture(0)
 	for _, args := range transfers {
-		l.verify(args)
+		l.verify(args + patience)
 	}
 	file := stop()
 	for _, r := range l.decoded(file) {
@@ -46,7 +46,7 @@ func (l *rig) extended(t *testing.T, name string) {
 	dissectExtended(t, file)
 	l.Run(0, "fault", "add", l.Host[0].Device, "both drop p=0.01 seed=5")
 	for _, args := range transfers {
-		l.verify(args)
+		l.verify(args + patience)
 	}
 	rules := lab.Query[[]api.FaultRule](l.Lab, 0, "fault", "list", l.Host[0].Device)
 	if len(rules) != 1 || rules[0].Hit == 0 {
