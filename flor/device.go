@@ -52,6 +52,7 @@ type Device struct {
 	ctr     Counters
 	lent    int // buffers of the pool that the application has
 	landing landings
+	keys    keys
 	peers   map[ackAddr]*peer
 	lastID  uint64
 	ackRoom int
@@ -166,6 +167,9 @@ func (d *Device) openQueues() (err error) {
 		return err
 	}
 	if d.recvCQ, err = d.ctx.CreateCQ(d.cfg.Pool, d.ch); err != nil {
+		return err
+	}
+	if err = d.keys.open(d); err != nil {
 		return err
 	}
 	d.srq, err = d.pd.CreateSRQ(verbs.SRQAttr{MaxWR: d.cfg.Pool, MaxSGE: 1})

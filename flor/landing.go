@@ -5,9 +5,9 @@ import (
 	"roced/verbs"
 )
 
-// landings is the memory for messages that come by WRITE, in blocks of powers of two. Each block has a key of its own for
-// peers, which is revoked before its message is delivered, and another one before the next message: no WRITE
-// that is late can find it.
+// landings is the memory for messages that come by WRITE, in blocks of powers of two. Each block has a memory window for
+// peers, which is closed before its message is delivered, and has another key for the next one: no WRITE that is late can
+// find it.
 type landings struct {
 	d      *Device
 	used   int
@@ -22,13 +22,14 @@ type landings struct {
 // block is memory for a message.
 type block struct {
 	buf    *verbs.Buffer
-	local  *verbs.MR // for what is sent from it
-	remote *verbs.MR // for the peer; nil while it has no key
+	mr     *verbs.MR
+	window *verbs.MW // what a peer writes to
+	keys   int       // that the window has had
 	class  int
-	c      *Conn // that has it
-	// revoking is set from Revoke until the NIC has done so, and then what waits for that.
-	revoking bool
-	then     func()
+	c      *Conn  // that has it
+	opens  bool   // what the NIC has been asked for last; else it closes
+	asked  bool   // and has not said that it is done
+	then   func() // once it is closed
 }
 
 func (l *landings) init(d *Device) {
@@ -79,32 +80,69 @@ func (l *landings) more(k int) {
 	l.d.worker.do(func() {
 		var err error
 		if b.buf, err = l.d.ctx.AllocBuffer(1 << k); err == nil {
-			b.local, err = l.d.pd.RegMR(b.buf, 0, 1<<k, verbs.AccessLocalWrite)
+			b.mr, err = l.d.pd.RegMR(b.buf, 0, 1<<k, verbs.AccessLocalWrite|verbs.AccessMWBind)
 		}
 		if err == nil {
-			err = b.rekey(l.d.pd)
+			err = b.renew(l.d.pd)
 		}
 		l.d.enter()
 		defer l.d.leave()
-		l.coming[k]--
 		if err != nil {
-			l.drop(b)
+			l.fail(b)
 			return
 		}
 		l.byAddr[b.buf.Addr()] = b
-		l.give(b)
+		l.open(b)
 	})
 }
 
-// rekey registers the block for a peer.
-func (b *block) rekey(pd *verbs.PD) (err error) {
-	b.remote, err = pd.RegMR(b.buf, 0, 1<<b.class, verbs.AccessLocalWrite|verbs.AccessRemoteWrite)
+// keysOfWindow is how many keys a window can have, one after the other: they differ in eight bits.
+const keysOfWindow = 256
+
+// renew gives a block a window with other keys.
+func (b *block) renew(pd *verbs.PD) (err error) {
+	if b.window != nil {
+		err = b.window.Dealloc()
+	}
+	if err == nil {
+		b.window, err = pd.AllocMW(verbs.MWType1)
+		b.keys = 0
+	}
 	return err
 }
 
-// give takes a block that has a key and nobody needs, and tells those who wait.
+// open gives a block, which is about to be ready, a key that it has not had.
+func (l *landings) open(b *block) {
+	switch {
+	case l.d.lost:
+		l.fail(b)
+	case b.keys < keysOfWindow:
+		b.keys++
+		l.d.keys.ask(b, true)
+	default:
+		l.d.worker.do(func() {
+			err := b.renew(l.d.pd)
+			l.d.enter()
+			defer l.d.leave()
+			if err != nil {
+				l.fail(b)
+				return
+			}
+			l.open(b)
+		})
+	}
+}
+
+// fail drops a block that was about to be ready.
+func (l *landings) fail(b *block) {
+	l.coming[b.class]--
+	l.drop(b)
+}
+
+// give takes a block that is open and nobody needs, and tells those who wait.
 func (l *landings) give(b *block) {
-	l.byKey[b.remote.RKey()] = b
+	l.coming[b.class]--
+	l.byKey[b.window.RKey()] = b
 	l.ready[b.class] = append(l.ready[b.class], b)
 	for c := range l.hungry {
 		delete(l.hungry, c)
@@ -118,7 +156,7 @@ func (l *landings) reclaim() bool {
 		if last := len(l.ready[k]) - 1; last >= 0 {
 			b := l.ready[k][last]
 			l.ready[k] = l.ready[k][:last]
-			delete(l.byKey, b.remote.RKey())
+			delete(l.byKey, b.window.RKey())
 			l.drop(b)
 			return true
 		}
@@ -133,10 +171,11 @@ func (l *landings) drop(b *block) {
 		delete(l.byAddr, b.buf.Addr())
 	}
 	l.d.worker.do(func() { // what fails, ends with the device
-		for _, mr := range []*verbs.MR{b.remote, b.local} {
-			if mr != nil {
-				_ = mr.Dereg()
-			}
+		if b.window != nil {
+			_ = b.window.Dealloc()
+		}
+		if b.mr != nil {
+			_ = b.mr.Dereg()
 		}
 		if b.buf != nil {
 			_ = b.buf.Free()
@@ -144,32 +183,21 @@ func (l *landings) drop(b *block) {
 	})
 }
 
-// Expose implements engine.NIC: the block has its key.
+// Expose implements engine.NIC: the block is open.
 func (n *nic) Expose(b engine.Buffer) (addr uint64, key uint32) {
-	return b.Addr, n.landing.byAddr[b.Addr].remote.RKey()
+	return b.Addr, n.landing.byAddr[b.Addr].window.RKey()
 }
 
 // Revoke implements engine.NIC. It takes effect later; what depends on it waits (block.after).
 func (n *nic) Revoke(key uint32) {
-	d := (*Device)(n)
-	b := d.landing.byKey[key]
-	delete(d.landing.byKey, key)
-	b.revoking = true
-	d.worker.do(func() {
-		_ = b.remote.Dereg() // if it fails, the device is gone
-		d.enter()
-		defer d.leave()
-		b.remote, b.revoking = nil, false
-		if then := b.then; then != nil {
-			b.then = nil
-			then()
-		}
-	})
+	b := n.landing.byKey[key]
+	delete(n.landing.byKey, key)
+	n.keys.ask(b, false)
 }
 
 // after has f run when no peer can write to the block any more.
 func (b *block) after(f func()) {
-	if b.revoking {
+	if b.asked {
 		b.then = f
 	} else {
 		f()
@@ -182,17 +210,5 @@ func (l *landings) leave(b *block) {
 	l.held -= 1 << b.class
 	b.c = nil
 	l.coming[b.class]++
-	b.after(func() {
-		l.d.worker.do(func() {
-			err := b.rekey(l.d.pd)
-			l.d.enter()
-			defer l.d.leave()
-			l.coming[b.class]--
-			if err != nil {
-				l.drop(b)
-				return
-			}
-			l.give(b)
-		})
-	})
+	b.after(func() { l.open(b) })
 }

@@ -26,7 +26,7 @@ func (d *Device) enter() { d.mu.Lock() }
 func (d *Device) leave() {
 	calls := d.calls
 	d.calls = nil
-	kick := d.deadline() < d.asleep || len(d.failed) > 0
+	kick := d.deadline() < d.asleep || len(d.failed) > 0 || d.asleep != 0 && d.keys.unheard()
 	d.mu.Unlock()
 	if kick {
 		d.kick()
@@ -116,9 +116,13 @@ func (d *Device) ended() bool {
 
 // sleep waits for an event, for somebody who needs the loop, or for a deadline.
 func (d *Device) sleep(events <-chan struct{}, timer *time.Timer) {
-	for _, q := range [...]*verbs.CQ{d.ackCQ, d.sendCQ, d.recvCQ} {
+	d.mu.Lock()
+	d.keys.armed = d.keys.awaited()
+	keys := d.keys.armed
+	d.mu.Unlock()
+	for _, q := range [...]*verbs.CQ{d.ackCQ, d.keys.cq, d.sendCQ, d.recvCQ} {
 		// That a WQE has left by UC need not be known before it is acknowledged: its time stamp says when it was.
-		failuresOnly := q == d.sendCQ && !d.cfg.Engine.Hardware
+		failuresOnly := q == d.sendCQ && !d.cfg.Engine.Hardware || q == d.keys.cq && !keys
 		if err := q.ReqNotify(failuresOnly); err != nil {
 			d.fatal(err)
 		}
@@ -132,9 +136,9 @@ func (d *Device) sleep(events <-chan struct{}, timer *time.Timer) {
 	if d.asleep != mono.Never {
 		wait = min(max(d.asleep.Sub(d.now()), 0), wait)
 	}
-	failed := len(d.failed) > 0
+	stay := len(d.failed) > 0 || d.keys.unheard()
 	d.mu.Unlock()
-	if !failed {
+	if !stay {
 		timer.Reset(wait)
 		select {
 		case <-events:
@@ -159,6 +163,7 @@ func (d *Device) turn() (n int) {
 	n += d.poll(d.ackCQ, d.wcs[:], (*Device).ackCompleted)
 	n += d.poll(d.sendCQ, d.wcs[:], (*Device).sendCompleted)
 	n += d.poll(d.ackCQ, d.wcs[:], (*Device).ackCompleted)
+	n += d.poll(d.keys.cq, d.wcs[:], (*Device).keyCompleted)
 	n += d.poll(d.recvCQ, d.recvWCs[:], (*Device).received)
 	n += d.flush()
 	now := d.now()
@@ -224,6 +229,7 @@ func (d *Device) fail(err error) {
 	if d.err == nil {
 		d.err = err
 	}
+	d.keys.abandon()
 	for c := range d.conns {
 		c.e.Fail(d.now(), err)
 	}

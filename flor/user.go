@@ -18,7 +18,7 @@ func (u *user) Delivered(_ mono.Time, k *engine.Conn, m engine.Message) {
 		return
 	}
 	b := d.landing.byAddr[m.Buffer.Addr]
-	msg := &Message{Data: m.Data, d: d, lkey: b.local.LKey(), base: b.buf.Addr(), room: 1 << b.class,
+	msg := &Message{Data: m.Data, d: d, lkey: b.mr.LKey(), base: b.buf.Addr(), room: 1 << b.class,
 		free: func() {
 			d.enter()
 			defer d.leave()
@@ -141,7 +141,7 @@ func (u *user) Landing(k *engine.Conn, n int) (engine.Buffer, bool) {
 	if b == nil {
 		return engine.Buffer{}, false
 	}
-	return engine.Buffer{Data: b.buf.Bytes()[:n], Addr: b.buf.Addr(), Key: b.local.LKey()}, true
+	return engine.Buffer{Data: b.buf.Bytes()[:n], Addr: b.buf.Addr(), Key: b.mr.LKey()}, true
 }
 
 // Unused implements engine.User.

@@ -337,8 +337,8 @@ func (s *sender) waits(c *Conn) bool {
 	return s.flying > 0 || !c.slots[c.active].ready && c.pending()
 }
 
-// expired deals with silence: the oldest WQE counts as lost, and if silence lasts, the connection
-// ends.
+// expired deals with silence: the oldest WQE counts as lost, and as many others as the window, which has become
+// smaller, needs to let it go again. If silence lasts, the connection ends.
 func (s *sender) expired(now mono.Time, c *Conn) {
 	if s.waits(c) && now.Sub(s.progress) >= c.e.cfg.GiveUp {
 		c.fail(now, ErrSilent)
@@ -354,6 +354,10 @@ func (s *sender) expired(now mono.Time, c *Conn) {
 		c.lose(f)
 		s.chunker.OnLoss()
 		s.cc.OnLoss(now, 1, true)
+		window, _ := s.cc.Limits()
+		for s.flying > 0 && s.inFlight+weight(f.n) > window && c.oldest().left {
+			c.lose(c.oldest())
+		}
 	}
 	s.rto = now.Add(s.rtt.timeout(&c.e.cfg, s.timeouts))
 }

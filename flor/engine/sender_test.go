@@ -67,3 +67,20 @@ func TestLastAck(t *testing.T) {
 		t.Errorf("%+v", s.acks)
 	}
 }
+
+// TestTimeoutMakesRoom: what a timeout has found lost goes again at once, although the window is smaller than what
+// is in flight.
+func TestTimeoutMakesRoom(t *testing.T) {
+	s, c := newScript(t, Config{Congestion: "swift", CongestionWith: map[string]float64{"initial_cwnd_packets": 64, "min_cwnd_packets": 16}})
+	for id := range uint64(64) {
+		s.send(t, c, 1, id, 1<<10)
+	}
+	sent := len(s.wqes)
+	for i := range s.wqes {
+		s.left(2, i, 2)
+	}
+	s.e.OnTimeout(s.e.NextTimeout())
+	if b, window := c.InFlight(); len(s.wqes) == sent || b > window || window >= 64<<10 {
+		t.Errorf("%d WQEs, and %d after a timeout; %d bytes in flight, the window has %d", sent, len(s.wqes), b, window)
+	}
+}

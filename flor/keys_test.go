@@ -1,0 +1,71 @@
+package flor
+
+import (
+	"testing"
+	"time"
+
+	"roced/flor/engine"
+	"roced/internal/test/lab"
+	"roced/verbs"
+)
+
+// ready waits for a block of the size of n bytes that nobody has.
+func (d *Device) ready(t *testing.T, n int) {
+	t.Helper()
+	lab.Eventually(t, 10*time.Second, "a block is ready", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.landing.ready[classOf(n)]) > 0
+	})
+}
+
+// TestKeysAreUsedOnce: a block never has a key that it has had, although windows have 256 each.
+func TestKeysAreUsedOnce(t *testing.T) {
+	const n = 1 << 20
+	e := newEnds(t, Config{Landing: 2 * n}) // two blocks at most
+	d, c := e.dev[1], e.conn[1]
+	seen := map[uint32]bool{}
+	for len(seen) < 3*keysOfWindow {
+		d.enter()
+		var key uint32
+		b := d.landing.take(c, n)
+		if b != nil {
+			_, key = (*nic)(d).Expose(engine.Buffer{Addr: b.buf.Addr()})
+			(*nic)(d).Revoke(key)
+			d.landing.leave(b)
+		}
+		d.leave()
+		if seen[key] {
+			t.Fatalf("key %#x, after %d others, has been used", key, len(seen))
+		}
+		if b != nil {
+			seen[key] = true
+		}
+	}
+	e.over()
+}
+
+// TestClosedBeforeDelivery: a message by WRITE is delivered when the NIC has closed its memory, and not before.
+func TestClosedBeforeDelivery(t *testing.T) {
+	e := newEnds(t, Config{})
+	ctx := timeout(t)
+	const n = 64 << 10
+	d := e.dev[1]
+	lab.Must(t, e.conn[0].Send(ctx, e.message(0, n)))
+	m, err := e.conn[1].Recv(ctx)
+	lab.Must(t, err)
+	m.Release()
+	d.ready(t, n)
+	lab.Must(t, d.keys.q.Modify(verbs.QPAttr{State: verbs.QPSQD}, verbs.AttrState)) // it does not begin anything
+	before := d.Counters().Messages
+	lab.Must(t, e.conn[0].Send(ctx, e.message(0, n)))
+	lab.Eventually(t, 10*time.Second, "the message comes", func() bool { return d.Counters().Messages > before })
+	if len(e.conn[1].inbox) > 0 {
+		t.Error("delivered, but open")
+	}
+	lab.Must(t, d.keys.q.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.AttrState))
+	m, err = e.conn[1].Recv(ctx)
+	lab.Must(t, err)
+	m.Release()
+	e.over()
+}
