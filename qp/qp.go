@@ -81,6 +81,9 @@ type Config struct {
 	SigAll     bool   // every send completion is signaled
 	HasSRQ     bool
 	MaxUnacked uint32 // PSNs that may be outstanding, a limit beside the controller's window
+	// DataHeader is what a packet with payload takes on the link besides it, for pacing, whatever its
+	// headers are: simulations may count so. Zero: its headers, and Tuning.LinkOverhead.
+	DataHeader uint8
 	// CNPInterval is the shortest time between two CNPs; zero sends none.
 	CNPInterval time.Duration
 	Profile     Profile

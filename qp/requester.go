@@ -293,6 +293,9 @@ func (r *requester) account(now mono.Time, p *bth.Packet) {
 // and ICRC (4) around the transport packet, and what the link adds to a frame. IPv6 is not
 // worth a distinction.
 func (q *QP) wireLen(p *bth.Packet) int {
+	if h := q.cfg.DataHeader; h > 0 && len(p.Payload) > 0 {
+		return int(h) + len(p.Payload)
+	}
 	const encapsulation = 14 + 20 + 8 + 4
 	return encapsulation + p.HeaderLen() + len(p.Payload) + q.cfg.Tuning.linkBytes()
 }

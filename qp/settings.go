@@ -18,6 +18,7 @@ type settings struct {
 	Phantom    bool
 	MaxSendSGE uint8
 	MaxRecvSGE uint8
+	DataHeader uint8
 	QPN        bth.QPN
 	MaxSendWR  uint32
 	MaxInline  uint32
@@ -29,6 +30,6 @@ func settingsOf(c *Config) settings {
 	return settings{
 		Type: c.Type, kind: c.Profile.Kind, SigAll: c.SigAll, HasSRQ: c.HasSRQ, Phantom: c.Phantom, QPN: c.QPN,
 		MaxSendWR: c.MaxSendWR, MaxSendSGE: uint8(min(c.MaxSendSGE, MaxSGE)), MaxRecvSGE: uint8(min(c.MaxRecvSGE, MaxSGE)),
-		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, Tuning: c.Tuning,
+		MaxInline: c.MaxInline, MaxUnacked: c.MaxUnacked, DataHeader: c.DataHeader, Tuning: c.Tuning,
 	}
 }

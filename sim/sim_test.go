@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"roced/profile"
 	"roced/qp"
@@ -87,6 +88,20 @@ func TestClosedForm(t *testing.T) {
 					t.Errorf("%s, %d bytes to host %d: %.0f ns, ns-3 says %.0f", name, c.bytes, dst, ns, want)
 				}
 			}
+		}
+	}
+}
+
+// TestPacedAtLineRate: who is paced at the link's rate loses nothing by it, whatever headers its transport adds: packets
+// take what the framing says, and pacing counts the same.
+func TestPacedAtLineRate(t *testing.T) {
+	for _, name := range []string{"rc", "irn", "melo", "eunomia"} {
+		spec := wide[name]
+		spec.Congestion = profile.Part{Name: "dcqcn"}
+		s, fct := run(t, Config{Graph: clos(t), Switch: losslessSwitch, Framing: ns3, Classes: nic.Classes{Ack: 7, CNP: 7}, Profile: name, Spec: spec,
+			QP: nic.QPConfig{Tuning: everyPacket, MaxUnacked: 1 << 14, CNPInterval: 50 * time.Microsecond}, Apps: planned(workload.Planned{Src: 0, Dst: 3, Bytes: 2_000_000})})
+		if got, ideal := fct["0-3"], s.result.Flows[0].Ideal; float64(got) > 1.0005*float64(ideal) {
+			t.Errorf("%s: %d ps, in an empty network it is %d", name, got, ideal)
 		}
 	}
 }

@@ -173,9 +173,6 @@ func (f *File) transport(c *sim.Config) error {
 	if t.AckEach {
 		c.QP.Tuning.AcksPerWindow = 1 << 30
 	}
-	if f.Framing.Header > 0 {
-		c.QP.Tuning.LinkOverhead = -1
-	}
 	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
 		return f.at("transport.cnp_interval", "dcqcn hears of congestion by CNPs: say how far apart they are, such as 50us, or transport.congestion.echo")
 	}
