@@ -45,6 +45,7 @@ var Quantities = map[string]string{
 	"pool":      "percent of MELO's bits pool, at most",
 	"early":     "packets of synchronise operations that came too early, where the bitmap has L = 64",
 	"copied":    "percent of the payload that came ahead of a gap",
+	"copying":   "percent of the payload that flows would have brought at their ideal rate in the time that they took, that came ahead of a gap",
 
 	"requests": "Gb/s of requests that were answered, of each client",
 	"gap":      "percent by which clients have more requests answered than rivals, or less, of the lesser",
@@ -55,6 +56,9 @@ var Quantities = map[string]string{
 	"calls":    "thousand calls a second, of all clients",
 	"sequence": "packets that came beyond the expected PSN",
 }
+
+// ofFlows are told by flows() of each flow that has ended.
+var ofFlows = []string{"fct", "slowdown", "share", "rate"}
 
 // ofMany are those that Take makes one of.
 var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "requests", "call", "rtt", "switched"}
@@ -74,6 +78,10 @@ func checkNumber(n *scenario.Number) error {
 		return fmt.Errorf("take %q is none of %v", n.Take, taken)
 	case n.Of == "link" && n.Links == "":
 		return fmt.Errorf("which links?")
+	case len(n.Within) > 0 && !slices.Contains(ofFlows, n.Of):
+		return fmt.Errorf("within is of flows, %v", ofFlows)
+	case len(n.Within) > 0 && (len(n.Within) != 2 || n.Within[0] < 0 || n.Within[0] >= n.Within[1] || n.Within[1] > 1):
+		return fmt.Errorf("within %v is no part of a time", n.Within)
 	}
 	return checkCalls(n)
 }
@@ -84,25 +92,42 @@ type probe struct {
 	until   engine.Time
 	mtu     int
 	sim     *sim.Simulation
-	conns   []*nic.QP // receivers
-	watch   bool      // keep conns
+	conns   []receiver
+	watch   bool            // keep conns
+	latest  map[*nic.QP]int // which of conns a queue pair is now
 	begin   map[string]snapshot
 	end     map[string]snapshot
 	inside  *inside.Inside
 	calls   callsProbe
 }
 
+// receiver is the receiving end of a connection.
+type receiver struct {
+	q      *nic.QP
+	before uint64 // bytes that connections before it have placed by the same queue pair
+	over   bool   // another one has it now
+	placed uint64 // then: bytes that it has placed
+}
+
+func (r *receiver) sum() uint64 {
+	if r.over {
+		return r.placed
+	}
+	return r.q.Placed() - r.before
+}
+
 // snapshot is how much there was at an instant.
 type snapshot struct {
 	at     engine.Time
-	placed []uint64
+	total  uint64   // bytes placed
+	placed []uint64 // by connection
 	links  uint64
 }
 
 // timed are quantities from an instant to another one, traced those that events of queue pairs tell.
 var (
 	timed  = []string{"placed", "total", "link"}
-	traced = []string{"degree", "state", "state-nic", "pool", "copied", "early"}
+	traced = []string{"degree", "state", "state-nic", "pool", "copied", "copying", "early"}
 )
 
 // attach lets a probe look at what c describes, for numbers.
@@ -121,7 +146,7 @@ func attach(c *sim.Config, numbers []scenario.Number) *probe {
 		if !slices.Contains(timed, n.Of) {
 			continue
 		}
-		p.watch = true
+		p.watch = p.watch || n.Of == "placed"
 		c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(net *fabric.Network) { p.begin[n.Name] = p.look(net, &n) }})
 		if n.End > 0 {
 			c.Events = append(c.Events, sim.Event{At: engine.Time(n.End), Do: func(net *fabric.Network) { p.end[n.Name] = p.look(net, &n) }})
@@ -140,17 +165,32 @@ func (p *probe) opened(first, second *nic.QP, f *workload.Flow) {
 		to = first
 	}
 	if p.watch {
-		p.conns = append(p.conns, to)
+		p.receives(to)
 	}
 	if p.inside != nil {
 		p.inside.Watch(to, 0)
 	}
 }
 
+// receives notes a connection. Its queue pair may have been that of another one, which is over.
+func (p *probe) receives(q *nic.QP) {
+	if old, known := p.latest[q]; known {
+		r := &p.conns[old]
+		r.placed, r.over = r.sum(), true
+	}
+	if p.latest == nil {
+		p.latest = map[*nic.QP]int{}
+	}
+	p.latest[q] = len(p.conns)
+	p.conns = append(p.conns, receiver{q: q, before: q.Placed()})
+}
+
 func (p *probe) look(net *fabric.Network, n *scenario.Number) snapshot {
-	s := snapshot{at: p.sim.Cluster().Engine().Now()}
-	for _, q := range p.conns {
-		s.placed = append(s.placed, q.Placed())
+	s := snapshot{at: p.sim.Cluster().Engine().Now(), total: p.sim.Cluster().Placed()}
+	if n.Of == "placed" {
+		for i := range p.conns {
+			s.placed = append(s.placed, p.conns[i].sum())
+		}
 	}
 	if n.Links != "" {
 		for i := range net.Links() {
@@ -181,6 +221,8 @@ func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
 		return p.ofCalls(n, r)
 	case slices.Contains(timed, n.Of):
 		return p.timed(n)
+	case n.Of == "copying":
+		return 100 * p.inside.Ahead() * shareOfIdeal(r)
 	case slices.Contains(traced, n.Of):
 		return ofInside(p.inside, n, r.Ended)
 	case n.Of == "query":
@@ -239,22 +281,20 @@ func (p *probe) timed(n *scenario.Number) float64 {
 		e = p.look(p.sim.Cluster().Network(), n)
 	}
 	seconds := (e.at - b.at).Seconds()
-	if n.Of == "link" {
+	switch n.Of {
+	case "link":
 		return float64(e.links-b.links) * 8 / seconds / 1e9
+	case "total":
+		return float64(e.total-b.total) * 8 / seconds / 1e9
 	}
 	var rates []float64
-	sum := 0.0
 	for i, placed := range e.placed {
 		if i < len(b.placed) {
 			placed -= b.placed[i]
 		}
 		if placed > 0 {
 			rates = append(rates, float64(placed)*8/seconds/1e9)
-			sum += rates[len(rates)-1]
 		}
-	}
-	if n.Of == "total" {
-		return sum
 	}
 	return pick(n.Take, rates)
 }
@@ -266,9 +306,10 @@ func wanted(n *scenario.Number, f *result.Flow) bool {
 }
 
 func flows(r *result.Result, n *scenario.Number) (values []float64) {
+	from, to := stretch(r, n)
 	for i := range r.Flows {
 		f := &r.Flows[i]
-		if !wanted(n, f) || f.FCT <= 0 {
+		if !wanted(n, f) || f.FCT <= 0 || f.Start < from || f.Start > to {
 			continue
 		}
 		switch n.Of {
@@ -283,6 +324,27 @@ func flows(r *result.Result, n *scenario.Number) (values []float64) {
 		}
 	}
 	return values
+}
+
+// stretch returns when flows begin that a number is of: the first and the last instant.
+func stretch(r *result.Result, n *scenario.Number) (from, to engine.Time) {
+	if len(n.Within) == 0 {
+		return 0, engine.Never
+	}
+	last := engine.Time(0)
+	for i := range r.Flows {
+		last = max(last, r.Flows[i].Start)
+	}
+	return engine.Time(n.Within[0] * float64(last)), engine.Time(n.Within[1] * float64(last))
+}
+
+// shareOfIdeal is how much of their ideal rate flows have had.
+func shareOfIdeal(r *result.Result) float64 {
+	ideal, took := 0.0, 0.0
+	for i := range r.Flows {
+		ideal, took = ideal+r.Flows[i].Ideal.Seconds(), took+r.Flows[i].FCT.Seconds()
+	}
+	return ideal / took
 }
 
 // queries are how long sets of flows took.

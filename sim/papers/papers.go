@@ -253,6 +253,18 @@ func (r *Row) Scenario(fast bool) ([]byte, error) {
 	return append(head, comment...), nil
 }
 
+// alone is the text of a run: all that what it finds depends on, without what its row is called.
+func (r *Row) alone(x *Run, seed int) ([]byte, error) {
+	var doc map[string]any
+	if err := yaml.Unmarshal(r.Text, &doc); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"name", "description", "paper"} {
+		delete(doc, key)
+	}
+	return yaml.Marshal(map[string]any{"scenario": doc, "set": x.Set, "seed": seed, "numbers": r.Paper.Numbers})
+}
+
 // Folder is where the runs of a row with a seed are kept, below dir. It differs if the row does.
 func (r *Row) Folder(dir string, fast bool, seed int) (string, error) {
 	text, err := r.Scenario(fast)

@@ -2,8 +2,11 @@ package papers
 
 import (
 	"context"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +123,38 @@ func TestWork(t *testing.T) {
 	}
 }
 
+// TestShared: what another row has simulated with the same settings is not simulated again, what differs in
+// anything is.
+func TestShared(t *testing.T) {
+	dir := t.TempDir()
+	w := &Work{Dir: filepath.Join(dir, "out"), Seeds: 1, Parallel: 1}
+	var seconds []float64
+	for name, text := range map[string]string{"two": two, "same": strings.NewReplacer("name: two", "name: same", "says: twice", "says: so").Replace(two),
+		"wide": strings.Replace(two, "name: fct, of: fct, take: mean", "name: fct, of: fct, take: max", 1)} {
+		file := filepath.Join(dir, name, name+".yaml")
+		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Load(filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Run(context.Background(), rows); err != nil {
+			t.Fatal(err)
+		}
+		f, err := w.Collect(rows[0])
+		if err != nil || f == nil {
+			t.Fatal(f, err)
+		}
+		seconds = append(seconds, f.Runs["long"][0].Seconds)
+	}
+	shared, err := filepath.Glob(filepath.Join(w.Dir, "shared", "*"))
+	slices.Sort(seconds)
+	if err != nil || len(shared) != 2*4 || len(slices.Compact(seconds)) != 2 {
+		t.Errorf("%d runs, of %v s, %v", len(shared), seconds, err)
+	}
+}
+
 // A degree may be counted from an instant on: what came before is not in it.
 func TestDegreeFrom(t *testing.T) {
 	text := strings.Replace(two, "paper:\n", "events: [{at: 100us, link: h0-s0, do: lose, probability: 0.2}, {at: 200us, link: h0-s0, do: lose, probability: 0}]\npaper:\n", 1)
@@ -139,11 +174,43 @@ func TestDegreeFrom(t *testing.T) {
 	}
 }
 
+// TestPlaced: what connections place is counted once, though a queue pair carries one message after the other;
+// of flows, those that begin in a part of the time can be told apart.
+func TestPlaced(t *testing.T) {
+	text := strings.NewReplacer(
+		"size: 100KB}", "size: 100KB, rounds: 10, every: 100us}", "set: [workload.0.size=2MB]", "set: []", "set: [workload.0.size=1MB]", "set: []",
+		"{name: placed, of: total}", "{name: total, of: total, end: 1ms}, {name: least, of: placed, take: min, end: 1ms}, {name: most, of: placed, take: max, end: 1ms}, "+
+			"{name: half, of: placed, take: mean, begin: 500us, end: 1ms}, {name: late, of: fct, take: mean, within: [0.95, 1]}",
+		"paper:\n", "events: [{at: 850us, link: h0-s0, do: degrade, rate: 20Gbps}]\npaper:\n").Replace(two)
+	name := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := Load(filepath.Dir(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Ten messages of 100 KB in a millisecond are 8 Gb/s, each 0.8, and 1.6 of half a millisecond.
+	for name, want := range map[string]float64{"total": 8, "least": 0.8, "most": 0.8, "half": 1.6} {
+		if got := m.Numbers[name]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v Gb/s, not %v", name, got, want)
+		}
+	}
+	if m.Numbers["late"] < 1.5*m.Numbers["fct"] {
+		t.Errorf("%v", m.Numbers)
+	}
+}
+
 // TestRefused: a row that does not know what it speaks of is refused.
 func TestRefused(t *testing.T) {
 	for _, c := range [][2]string{
 		{"of: long,", "of: none,"}, {"over: short", "over: none"}, {"number: fct, of", "number: none, of"}, {"take: mean", "take: some"},
-		{"of: degree", "of: nothing"}, {"paper: [2]", "paper: []"}, {"series:", "nonsense: 1\n  series:"}, {"title: Two sizes", "title:"},
+		{"of: degree", "of: nothing"},
+		{"take: mean", "take: mean, within: [0.5]"}, {"take: mean", "take: mean, within: [0.8, 0.5]"}, {"of: total", "of: total, within: [0, 1]"}, {"paper: [2]", "paper: []"}, {"series:", "nonsense: 1\n  series:"}, {"title: Two sizes", "title:"},
 	} {
 		name := filepath.Join(t.TempDir(), "two.yaml")
 		if err := os.WriteFile(name, []byte(strings.Replace(two, c[0], c[1], 1)), 0o644); err != nil {

@@ -2,6 +2,7 @@ package papers
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,7 +134,7 @@ func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
 			case <-ctx.Done():
 				return ctx.Err()
 			}
-			m, err := r.simulate(ctx, &runs[run], seed)
+			m, err := w.measured(ctx, r, &runs[run], seed)
 			if m != nil {
 				text, err := json.Marshal(m)
 				if err == nil {
@@ -146,6 +147,30 @@ func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
 			return err
 		},
 		Tell: func(p sweep.Progress) { t.progress(f.Dir, p) }}
+}
+
+// measured simulates a run, or tells what the same one has found that another row has: rows that compare with
+// the same baseline share it.
+func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measured, error) {
+	text, err := r.alone(x, seed)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(w.Dir, "shared", fmt.Sprintf("%x.json", sha256.Sum256(text)))
+	m := &Measured{}
+	if old, err := os.ReadFile(name); err == nil {
+		return m, json.Unmarshal(old, m)
+	}
+	if m, err = r.simulate(ctx, x, seed); err != nil {
+		return m, err
+	}
+	if text, err = json.Marshal(m); err == nil {
+		err = os.MkdirAll(filepath.Dir(name), 0o755)
+	}
+	if err == nil {
+		err = sweep.WriteFile(name, text)
+	}
+	return m, err
 }
 
 // turns shares the processors among all folders, and tells how far all are.

@@ -47,11 +47,14 @@ type Point struct {
 
 // Number is what is measured in each run.
 type Number struct {
-	Name       string
-	Of         string // see Quantities of package roced/sim/papers
-	Take       string // of many values: mean, p50, p95, p99, p99.9, max, min, jain
-	From, To   Size   // of flows: more than From, at most To bytes
-	Bytes      Size   // of flows: exactly
+	Name     string
+	Of       string // see Quantities of package roced/sim/papers
+	Take     string // of many values: mean, p50, p95, p99, p99.9, max, min, jain
+	From, To Size   // of flows: more than From, at most To bytes
+	Bytes    Size   // of flows: exactly
+	// Within is of flows: only those that begin in this part of the time in which flows begin, such as
+	// [0.5, 0.8], when the network is neither filling nor emptying. None: all.
+	Within     []float64
 	Begin, End Span   // of what is measured over time
 	Links      string // of what is measured of links: host, switch, or the beginning of their names
 	Clients    []int  // of calls: first and last hosts of those that count; none: all
