@@ -74,7 +74,7 @@ func (c *Context) send(verb string, cmd []byte, fds []int) ([]byte, []uverbs.FD,
 	if err := c.Err(); err != nil {
 		return nil, nil, fail(verb, "", err)
 	}
-	resp, got, err := c.conn.Call(cmd, fds)
+	resp, got, err := c.dev.call(cmd, fds)
 	switch err.(type) {
 	case nil:
 		return resp, got, nil
@@ -82,7 +82,7 @@ func (c *Context) send(verb string, cmd []byte, fds []int) ([]byte, []uverbs.FD,
 		return nil, nil, fail(verb, "", err)
 	}
 	c.end(ErrDeviceFatal)
-	_ = c.conn.Close() // wakes all who wait for the daemon
+	_ = c.dev.hangUp() // wakes all who wait for the daemon
 	if c.async != nil {
 		_ = c.async.Close()
 	}

@@ -3,7 +3,6 @@ package verbs
 import (
 	"context"
 	"errors"
-	"net"
 	"os"
 	"sync"
 	"time"
@@ -19,7 +18,7 @@ type CompChannel struct {
 	// turn is held by the goroutine that reads from conn; the others wait until
 	// it finds an event for them, or leaves.
 	turn chan struct{}
-	conn *net.UnixConn
+	conn *os.File
 	buf  [uverbs.CompEventLen]byte
 
 	mu     sync.Mutex
@@ -34,7 +33,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 		return nil, err
 	}
 	defer a.close()
-	conn, err := socketOf(a.take(uverbs.FDNumber, 0))
+	conn, err := eventFile(a.take(uverbs.FDNumber, 0))
 	if err != nil {
 		return nil, fail(verb, "", err)
 	}
@@ -140,7 +139,7 @@ func (ch *CompChannel) explain(ctx context.Context, err error) error {
 		return ctx.Err()
 	case ch.ctx.Err() != nil:
 		return ch.ctx.Err()
-	case errors.Is(err, net.ErrClosed):
+	case errors.Is(err, os.ErrClosed):
 		return ErrClosed
 	}
 	ch.ctx.end(ErrDeviceFatal) // the daemon has closed its end

@@ -3,7 +3,6 @@ package verbs
 import (
 	"time"
 
-	"roced/internal/abi/uverbs"
 	"roced/internal/clock"
 	"roced/mono"
 )
@@ -12,19 +11,13 @@ import (
 type ClockAttr struct {
 	Mask uint64 // the bits of a time stamp that mean something; zero: there are no time stamps
 	KHz  uint64 // ticks in a millisecond
+	// Polled says that the device takes no time stamps: WC.Time is when CQ.Poll has found the completion, by the
+	// software's clock, which may be long after it has completed.
+	Polled bool
 }
 
 // QueryClock describes the clock of the device. That of roced counts nanoseconds in all bits.
-func (c *Context) QueryClock() (ClockAttr, error) {
-	const verb = "query_device_ex"
-	r, a, err := answered[uverbs.ExQueryDeviceResp](c, verb,
-		uverbs.ExCommand(uverbs.CmdQueryDevice, uverbs.Size[uverbs.ExQueryDeviceResp](), uverbs.ExQueryDevice{}), nil)
-	if err != nil {
-		return ClockAttr{}, err
-	}
-	a.close()
-	return ClockAttr{Mask: r.TimestampMask, KHz: r.HCACoreClock}, nil
-}
+func (c *Context) QueryClock() (ClockAttr, error) { return c.dev.clock() }
 
 // Now reads the clock of WC.Time (ibv_query_rt_values_ex), without a system call.
 func (c *Context) Now() mono.Time { return clock.Now() }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -36,8 +37,7 @@ func (e *RejectedError) Error() string {
 // by IP address and port, and the wire carries what Linux's rdma_cm speaks. It is safe
 // for concurrent use.
 type CM struct {
-	conn   *uverbs.Conn
-	events *net.UnixConn
+	dev    cmBackend
 	reader sync.WaitGroup
 	done   chan struct{} // closed when no more events come
 
@@ -51,6 +51,8 @@ type cmID struct {
 	cm     *CM
 	num    uint32
 	uid    uint64
+	space  rdmacm.PortSpace
+	param  *rdmacm.ConnParam // of one that asks, else nil
 	events chan *cmEvent
 	once   sync.Once
 }
@@ -66,29 +68,35 @@ type cmEvent struct {
 const cmEvents = 16
 
 // OpenCM opens the connection manager of the daemon whose run directory this is; an
-// empty name stands for DefaultRunDir. It is confined to one NIC if nic is not empty.
+// empty name stands for DefaultRunDir. It is confined to one NIC if nic is not empty. That of the
+// kernel, in KernelDir, is always for all devices, by the kernel's routes.
 func OpenCM(runDir, nic string) (*CM, error) {
-	const verb = "create_event_channel"
 	if runDir == "" {
 		runDir = DefaultRunDir()
 	}
-	hello := rdmacm.Hello{Version: rdmacm.ExtVersion, Flags: rdmacm.HelloEvents}
-	if !uverbs.SetText(hello.NIC[:], nic) {
-		return nil, fail(verb, nic, ErrNoDevice)
+	path := filepath.Join(runDir, "rdma_cm")
+	var dev cmBackend
+	if isKernel(path) {
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			return nil, fail("create_event_channel", path, bare(err))
+		}
+		dev = &cmKernel{dev: ucmFile{f}}
+	} else {
+		conn, err := uverbs.Dial(path)
+		if err != nil {
+			return nil, fail("create_event_channel", runDir, err)
+		}
+		dev = &cmDaemon{conn: conn, nic: nic}
 	}
-	conn, err := uverbs.Dial(filepath.Join(runDir, "rdma_cm"))
-	if err != nil {
-		return nil, fail(verb, runDir, err)
-	}
-	m := &CM{conn: conn, done: make(chan struct{}), ids: map[uint64]*cmID{}}
-	_, fds, err := m.call(verb, rdmacm.ExtHello, uverbs.Size[rdmacm.HelloResp](), hello)
-	if err == nil {
-		a := &attached{fds: fds}
-		m.events, err = socketOf(a.take(uverbs.FDNumber, 4))
-		a.close()
-	}
-	if err != nil {
-		return nil, errors.Join(explain(err, nic), conn.Close())
+	return newCM(dev)
+}
+
+// newCM makes a CM of a backend, which it owns even if it fails.
+func newCM(dev cmBackend) (*CM, error) {
+	m := &CM{dev: dev, done: make(chan struct{}), ids: map[uint64]*cmID{}}
+	if err := dev.open(m); err != nil {
+		return nil, errors.Join(err, dev.close())
 	}
 	m.reader.Go(m.readEvents)
 	return m, nil
@@ -96,37 +104,37 @@ func OpenCM(runDir, nic string) (*CM, error) {
 
 // Close ends the connection manager: listeners end, and so do connections.
 func (m *CM) Close() error {
-	err := m.conn.Close()
-	_ = m.events.Close()
+	err := m.dev.close()
 	m.reader.Wait()
-	if errors.Is(err, net.ErrClosed) {
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
 // call runs a command.
-func (m *CM) call(verb string, number uint32, out int, body any) ([]byte, []uverbs.FD, error) {
-	b := uverbs.Append(nil, rdmacm.Hdr{Cmd: number, Out: uint16(out)}, body)
-	binary.NativeEndian.PutUint16(b[4:], uint16(len(b)-rdmacm.HdrLen))
-	resp, fds, err := m.conn.Call(b, nil)
-	var errno unix.Errno
-	switch {
-	case err == nil:
-		return resp, fds, nil
-	case errors.As(err, &errno):
-		return nil, nil, fail(verb, "", errno)
+func (m *CM) call(verb string, number uint32, room int, body any) ([]byte, error) {
+	resp, err := m.dev.call(cmCommand(number, room, body), room)
+	if err != nil {
+		return nil, failCM(verb, err)
 	}
-	return nil, nil, fail(verb, err.Error(), ErrDeviceFatal)
+	return resp, nil
+}
+
+// failCM is the error of a command: the number that it was answered with, or that the daemon is gone.
+func failCM(verb string, err error) error {
+	if errno, ok := bare(err).(unix.Errno); ok {
+		return fail(verb, "", errno)
+	}
+	return fail(verb, err.Error(), ErrDeviceFatal)
 }
 
 // cmAsk runs a command that is answered with an R.
 func cmAsk[R any](m *CM, verb string, number uint32, body any) (r R, err error) {
-	resp, fds, err := m.call(verb, number, uverbs.Size[R](), body)
+	resp, err := m.call(verb, number, uverbs.Size[R](), body)
 	if err != nil {
 		return r, err
 	}
-	(&attached{fds: fds}).close()
 	if r, err = uverbs.Decode[R](resp); err != nil {
 		return r, fail(verb, "response", ErrProtocol)
 	}
@@ -136,39 +144,20 @@ func cmAsk[R any](m *CM, verb string, number uint32, body any) (r R, err error) 
 // readEvents distributes events until the daemon or the context goes.
 func (m *CM) readEvents() {
 	defer close(m.done)
-	b, taken := make([]byte, uverbs.Size[rdmacm.EventResp]()+uverbs.Size[rdmacm.ConnAttr]()), uint32(0)
 	for {
-		n, err := m.events.Read(b)
+		e, err := m.dev.next()
 		if err != nil {
 			return
 		}
-		e, err := decodeEvent(b[:n])
-		if err != nil {
-			return
-		}
-		m.mu.Lock()
-		id := m.ids[e.UID]
-		m.mu.Unlock()
-		m.deliver(id, e)
-		if taken++; taken < rdmacm.EventPlaces/2 {
-			continue
-		}
-		if _, _, err := m.call("get_cm_event", rdmacm.ExtBell, 0, rdmacm.Bell{Taken: taken}); err != nil {
-			return
-		}
-		taken = 0
+		m.deliver(m.find(e.UID), e)
 	}
 }
 
-// decodeEvent decodes an event.
-func decodeEvent(b []byte) (*cmEvent, error) {
-	e := &cmEvent{}
-	err := uverbs.DecodeInto(b, &e.EventResp)
-	if rest := b[min(len(b), uverbs.Size[rdmacm.EventResp]()):]; err == nil && len(rest) > 0 {
-		e.attr = &rdmacm.ConnAttr{}
-		err = uverbs.DecodeInto(rest, e.attr)
-	}
-	return e, err
+// find returns the identifier of a number of ours, nil if it is gone.
+func (m *CM) find(uid uint64) *cmID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ids[uid]
 }
 
 // deliver gives an event to an identifier, which may be gone. Requests that nobody
@@ -191,19 +180,19 @@ func (m *CM) destroy(num uint32) {
 	_, _ = cmAsk[rdmacm.DestroyIDResp](m, "destroy_id", rdmacm.CmdDestroyID, rdmacm.DestroyID{ID: num})
 }
 
-// adopt makes an identifier of the daemon's number num.
-func (m *CM) adopt(num uint32, room int) *cmID {
+// adopt makes an identifier of the daemon's number num, with a parameter if it is to ask.
+func (m *CM) adopt(space rdmacm.PortSpace, num uint32, room int, p *rdmacm.ConnParam) *cmID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.serial++
-	id := &cmID{cm: m, num: num, uid: m.serial, events: make(chan *cmEvent, room+cmEvents)}
+	id := &cmID{cm: m, num: num, uid: m.serial, space: space, param: p, events: make(chan *cmEvent, room+cmEvents)}
 	m.ids[id.uid] = id
 	return id
 }
 
 // newID makes an identifier that is to listen, with room for so many requests.
 func (m *CM) newID(space rdmacm.PortSpace, room int) (*cmID, error) {
-	id := m.adopt(0, room)
+	id := m.adopt(space, 0, room, nil)
 	r, err := cmAsk[rdmacm.CreateIDResp](m, "create_id", rdmacm.CmdCreateID, rdmacm.CreateID{UID: id.uid, PS: space})
 	if err != nil {
 		m.forget(id)
@@ -218,15 +207,13 @@ const resolveTimeout = 5 * time.Second
 
 // ask makes an identifier and asks the listener at an address; the answer is an event.
 func (m *CM) ask(space rdmacm.PortSpace, to netip.AddrPort, p rdmacm.ConnParam) (*cmID, error) {
-	id := m.adopt(0, 0)
-	s, n := putSockaddr(to)
-	r, err := cmAsk[rdmacm.CreateIDResp](m, "connect", rdmacm.ExtConnect, rdmacm.ConnectTo{UID: id.uid, PS: space,
-		TimeoutMS: uint32(resolveTimeout.Milliseconds()), DstSize: n, DstAddr: s, ConnParam: p})
+	id := m.adopt(space, 0, 0, &p)
+	num, err := m.dev.ask(id, to)
 	if err != nil {
 		m.forget(id)
-		return nil, err
+		return nil, failCM("connect", err)
 	}
-	id.num = r.ID
+	id.num = num
 	return id, nil
 }
 
@@ -251,8 +238,7 @@ func (i *cmID) close() {
 
 // run runs a command without a response.
 func (i *cmID) run(verb string, number uint32, body any) error {
-	_, fds, err := i.cm.call(verb, number, 0, body)
-	(&attached{fds: fds}).close()
+	_, err := i.cm.call(verb, number, 0, body)
 	return err
 }
 

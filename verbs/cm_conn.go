@@ -128,7 +128,7 @@ func (l *CMListener) Next(ctx context.Context) (*CMRequest, error) {
 		return nil, fail("get_request", "", ErrProtocol)
 	}
 	p := connParamOf(e)
-	return &CMRequest{id: l.id.cm.adopt(e.ID, 0), attr: e.attr, Local: sockaddr(&e.attr.SrcAddr), Remote: sockaddr(&e.attr.DstAddr),
+	return &CMRequest{id: l.id.cm.adopt(l.id.space, e.ID, 0, nil), attr: e.attr, Local: sockaddr(&e.attr.SrcAddr), Remote: sockaddr(&e.attr.DstAddr),
 		PrivateData: p.Private(), ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth}, nil
 }
 

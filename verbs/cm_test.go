@@ -16,7 +16,7 @@ import (
 
 func (h *host) openCM(t *testing.T) *verbs.CM {
 	t.Helper()
-	m, err := verbs.OpenCM(h.dir, "")
+	m, err := openManager(h)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := m.Close(); err != nil {

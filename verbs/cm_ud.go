@@ -97,7 +97,7 @@ func (l *CMDatagramListener) Next(ctx context.Context) (*CMQuestion, error) {
 		return nil, err
 	}
 	u := udParamOf(e)
-	q := &CMQuestion{id: l.id.cm.adopt(e.ID, 0), PrivateData: u.PrivateData[:u.PrivateDataLen]}
+	q := &CMQuestion{id: l.id.cm.adopt(l.id.space, e.ID, 0, nil), PrivateData: u.PrivateData[:u.PrivateDataLen]}
 	if q.Local, q.Remote, err = q.id.query(); err != nil {
 		q.id.close()
 		return nil, err

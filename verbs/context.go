@@ -11,17 +11,15 @@ import (
 	"roced/internal/abi/uverbs"
 )
 
-// Context is an open device (ibv_context): a connection to the daemon, with all
+// Context is an open device (ibv_context): a connection to the daemon or to the kernel, with all
 // objects made through it. It is safe for concurrent use, and so are they.
 type Context struct {
-	conn     *uverbs.Conn
+	dev      backend
 	name     string
 	profiles []string
 	attr     DeviceAttr
-	bell     doorbell
-	rings    sharedFile
 
-	async   *net.UnixConn
+	async   *os.File
 	events  chan AsyncEvent
 	dropped atomic.Uint64
 	reader  sync.WaitGroup
@@ -42,17 +40,11 @@ type Context struct {
 // releaser is an object that holds memory or descriptors of this process.
 type releaser interface{ release() }
 
-// newContext sets up a context on a connection, which it owns even if it fails.
-func newContext(conn *uverbs.Conn) (*Context, error) {
-	c := &Context{conn: conn, done: make(chan struct{}), events: make(chan AsyncEvent, maxEvents),
-		users: map[uint64]any{}, held: map[releaser]struct{}{}, rings: newSharedFile()}
-	err := c.hello()
-	if err == nil {
-		err = c.getContext()
-	}
-	if err == nil {
-		err = c.getDoorbell()
-	}
+// newContext sets up a context on a backend, which it owns even if it fails.
+func newContext(b backend) (*Context, error) {
+	c := &Context{dev: b, done: make(chan struct{}), events: make(chan AsyncEvent, maxEvents),
+		users: map[uint64]any{}, held: map[releaser]struct{}{}}
+	err := b.open(c)
 	if err == nil {
 		c.attr, err = c.QueryDevice()
 	}
@@ -60,27 +52,6 @@ func newContext(conn *uverbs.Conn) (*Context, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
-}
-
-// hello checks that there is a daemon at the other end that speaks our language.
-func (c *Context) hello() error {
-	const verb = "open_device"
-	r, a, err := roundTrip[uverbs.HelloResp](c, verb, uverbs.ExtHello, 0, nil, uverbs.Hello{Version: uverbs.ExtVersion})
-	if err != nil {
-		return err
-	}
-	defer a.close()
-	if c.rings.fd = a.take(uverbs.FDMemory, 0); c.rings.fd < 0 {
-		return fail(verb, "memory for rings", ErrProtocol)
-	}
-	if err := c.rings.check(); err != nil {
-		return fail(verb, "memory for rings", ErrProtocol)
-	}
-	if r.Version != uverbs.ExtVersion {
-		return fail(verb, "version of the daemon", ErrProtocol)
-	}
-	c.name, c.profiles = uverbs.Text(r.Device[:]), splitList(uverbs.Text(r.Profiles[:]))
-	return nil
 }
 
 // getContext opens the verbs context and listens to its asynchronous events.
@@ -91,32 +62,10 @@ func (c *Context) getContext() error {
 		return err
 	}
 	defer a.close()
-	if c.async, err = socketOf(a.take(uverbs.FDNumber, 0)); err != nil {
+	if c.async, err = eventFile(a.take(uverbs.FDNumber, 0)); err != nil {
 		return fail(verb, "async channel", err)
 	}
 	c.reader.Go(c.readEvents)
-	return nil
-}
-
-// getDoorbell asks for the doorbells of the context.
-func (c *Context) getDoorbell() error {
-	const verb = "doorbell"
-	r, a, err := roundTrip[uverbs.DoorbellResp](c, verb, uverbs.ExtDoorbell, 0, nil)
-	if err != nil {
-		return err
-	}
-	defer a.close()
-	ev := a.take(uverbs.FDEventfd, 0)
-	if ev < 0 || r.Size < uverbs.DoorbellSize {
-		uverbs.CloseFDs([]int{ev})
-		return fail(verb, "", ErrProtocol)
-	}
-	mem, err := c.rings.mmap(r.Offset, uverbs.DoorbellSize)
-	if err != nil {
-		uverbs.CloseFDs([]int{ev})
-		return fail(verb, "", err)
-	}
-	c.bell = doorbell{mem: mem, fd: ev}
 	return nil
 }
 
@@ -155,7 +104,7 @@ func (c *Context) Close() error {
 
 func (c *Context) close() error {
 	c.end(ErrClosed)
-	err := c.conn.Close()
+	err := c.dev.hangUp()
 	if c.async != nil {
 		_ = c.async.Close()
 	}
@@ -167,9 +116,8 @@ func (c *Context) close() error {
 	for o := range held {
 		o.release()
 	}
-	c.bell.close(&c.rings)
-	c.rings.close()
-	if errors.Is(err, net.ErrClosed) {
+	c.dev.release()
+	if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
 		return nil // it was closed when the device was lost
 	}
 	return err
@@ -219,24 +167,6 @@ func (c *Context) drop(o releaser) {
 	delete(c.held, o)
 	c.mu.Unlock()
 	o.release()
-}
-
-// socketOf makes a connection of a socket, which it owns; -1 is none.
-func socketOf(fd int) (*net.UnixConn, error) {
-	if fd < 0 {
-		return nil, ErrProtocol
-	}
-	f := os.NewFile(uintptr(fd), "channel")
-	defer f.Close()
-	n, err := net.FileConn(f)
-	if err != nil {
-		return nil, err
-	}
-	u, ok := n.(*net.UnixConn)
-	if !ok {
-		return nil, errors.Join(ErrProtocol, n.Close())
-	}
-	return u, nil
 }
 
 // AsyncEvent is an asynchronous event (ibv_async_event). At most one of the

@@ -77,17 +77,17 @@ func (q *CQ) attach(a *attached, depth uint32) error {
 	if err != nil {
 		return ErrProtocol
 	}
-	mem, err := q.ctx.rings.mmap(p.MI.Offset, p.MI.Size)
+	mem, err := q.ctx.dev.mmap(p.MI.Offset, p.MI.Size)
 	if err != nil {
 		return err
 	}
 	ring, err := rxe.NewCQConsumer(mem)
 	if err != nil {
-		q.ctx.rings.unmap(mem)
+		q.ctx.dev.unmap(mem)
 		return err
 	}
 	if q.mem != nil {
-		q.ctx.rings.unmap(q.mem)
+		q.ctx.dev.unmap(q.mem)
 	}
 	q.ring, q.mem, q.depth = ring, mem, int(depth)
 	return nil
@@ -118,6 +118,7 @@ func (q *CQ) Poll(wcs []WC) (int, error) {
 	}
 	if n > 0 {
 		q.ring.Release()
+		q.ctx.dev.amend(wcs[:n])
 	}
 	q.mu.Unlock()
 	if n > 0 {
@@ -153,7 +154,7 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	return q.arm(verb, solicitedOnly)
 }
 
-// arm is a store in the ring's memory. The caller has q.mu.
+// arm arms the queue. The caller has q.mu.
 func (q *CQ) arm(verb string, solicitedOnly bool) error {
 	if q.ring == nil {
 		return fail(verb, "", q.gone())
@@ -164,12 +165,10 @@ func (q *CQ) arm(verb string, solicitedOnly bool) error {
 	// The event may be read at once, so it is announced first.
 	if solicitedOnly {
 		q.armed.CompareAndSwap(notArmed, armedSolicited)
-		q.ring.Arm(rocev2.ArmSolicited)
-	} else {
-		q.armed.Store(armedAny)
-		q.ring.Arm(rocev2.ArmAny)
+		return q.ctx.dev.arm(q, rocev2.ArmSolicited)
 	}
-	return nil
+	q.armed.Store(armedAny)
+	return q.ctx.dev.arm(q, rocev2.ArmAny)
 }
 
 // ensureArmed makes sure that there will be an event, or that one is due.
@@ -282,7 +281,7 @@ func (q *CQ) release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mem != nil {
-		q.ctx.rings.unmap(q.mem)
+		q.ctx.dev.unmap(q.mem)
 		q.ring, q.mem = nil, nil
 	}
 }

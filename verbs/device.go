@@ -32,13 +32,15 @@ func DefaultRunDir() string {
 
 // Device is a NIC that can be opened.
 type Device struct {
-	Path     string // of its socket, for Open
+	Path     string // of its socket or of its file, for Open
 	Name     string
-	Profiles []string
+	Profiles []string // none of a device of the kernel
+	Kernel   bool     // it is one of rdma_rxe, in KernelDir
 }
 
 // Devices lists the NICs of the daemon whose run directory this is; an empty
-// name stands for DefaultRunDir. NICs that do not answer are left out.
+// name stands for DefaultRunDir. NICs that do not answer are left out. In KernelDir
+// they are the devices of rdma_rxe.
 func Devices(runDir string) ([]Device, error) {
 	if runDir == "" {
 		runDir = DefaultRunDir()
@@ -67,19 +69,33 @@ func Devices(runDir string) ([]Device, error) {
 	return out, nil
 }
 
+// isKernel reports whether a path is that of a device of the kernel.
+func isKernel(path string) bool {
+	st, err := os.Stat(path)
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
+}
+
 // probe asks the daemon behind a socket for the device's name.
 func probe(path string) (Device, error) {
+	if isKernel(path) {
+		d, err := findKernelDevice(kernelSysfs, path)
+		return Device{Path: path, Name: d.name, Kernel: true}, err
+	}
 	conn, err := uverbs.Dial(path)
 	if err != nil {
 		return Device{}, err
 	}
-	c := &Context{conn: conn, done: make(chan struct{})}
-	err = errors.Join(c.hello(), conn.Close())
+	d := newDaemon(conn)
+	c := &Context{dev: d, done: make(chan struct{})}
+	d.ctx = c
+	err = errors.Join(d.hello(), conn.Close())
+	d.rings.close()
 	return Device{Path: path, Name: c.name, Profiles: c.profiles}, err
 }
 
-// Open opens a device: by the path of its socket, which has a slash in it, or by
-// its name among those of DefaultRunDir. The empty name stands for the first one.
+// Open opens a device: by the path of its socket, or of its file in KernelDir, which
+// has a slash in it, or by its name among those of DefaultRunDir. The empty name
+// stands for the first one.
 func Open(device string) (*Context, error) {
 	const verb = "open_device"
 	path := device
@@ -94,11 +110,18 @@ func Open(device string) (*Context, error) {
 		}
 		path = list[i].Path
 	}
+	if isKernel(path) {
+		k, err := openKernel(path)
+		if err != nil {
+			return nil, fail(verb, path, err)
+		}
+		return newContext(k)
+	}
 	conn, err := uverbs.Dial(path)
 	if err != nil {
 		return nil, fail(verb, path, err)
 	}
-	return newContext(conn)
+	return newContext(newDaemon(conn))
 }
 
 // DeviceAttr describes a device (ibv_device_attr).
@@ -187,16 +210,8 @@ func (c *Context) QueryPort(port int) (PortAttr, error) {
 		GIDs: int(r.GIDTblLen), MaxMessage: int(r.MaxMsgSz)}, nil
 }
 
-// QueryGID returns an entry of a port's GID table.
-func (c *Context) QueryGID(port, index int) (GID, error) {
-	r, a, err := roundTrip[uverbs.QueryGIDResp](c, "query_gid", uverbs.ExtQueryGID, 0, nil,
-		uverbs.QueryGID{Port: uint32(port), Index: uint32(index)})
-	if err != nil {
-		return GID{}, explain(err, fmt.Sprintf("port %d, index %d", port, index))
-	}
-	a.close()
-	return r.GID, nil
-}
+// QueryGID returns an entry of a port's GID table. That of a kernel's device has holes, whose GID is zero.
+func (c *Context) QueryGID(port, index int) (GID, error) { return c.dev.gid(port, index) }
 
 // DefaultGID returns the GID to use where none is asked for, and its index: the
 // first of an IPv4 address, or else of an IPv6 address that is not link-local, or
@@ -234,14 +249,7 @@ func (c *Context) DefaultGID() (index int, gid GID, err error) {
 
 // SetProfile chooses the transport profile of queue pairs created from now on in
 // this context; the empty name is the device's default.
-func (c *Context) SetProfile(name string) error {
-	const verb = "set_profile"
-	var p uverbs.SetProfile
-	if !uverbs.SetText(p.Profile[:], name) {
-		return fail(verb, strconv.Quote(name), unix.EINVAL)
-	}
-	return explain(c.run(verb, uverbs.ExtSetProfile, p), strconv.Quote(name))
-}
+func (c *Context) SetProfile(name string) error { return c.dev.setProfile(name) }
 
 // Stat is one counter of the device.
 type Stat struct {
@@ -250,30 +258,4 @@ type Stat struct {
 }
 
 // Stats returns the counters of the device.
-func (c *Context) Stats() ([]Stat, error) {
-	const verb = "query_stats"
-	const room = 128 // counters in an answer
-	size := uverbs.Size[uverbs.Stat]()
-	var out []Stat
-	for {
-		r, a, err := roundTrip[uverbs.QueryStatsResp](c, verb, uverbs.ExtQueryStats, room*size, nil,
-			uverbs.QueryStats{First: uint32(len(out))})
-		if err != nil {
-			return nil, err
-		}
-		a.close()
-		if uint64(len(a.rest)) < uint64(r.Count)*uint64(size) || r.More > 0 && r.Count == 0 {
-			return nil, fail(verb, "response", ErrProtocol)
-		}
-		for i := range int(r.Count) {
-			s, err := uverbs.Decode[uverbs.Stat](a.rest[i*size:])
-			if err != nil {
-				return nil, fail(verb, "response", ErrProtocol)
-			}
-			out = append(out, Stat{Name: uverbs.Text(s.Name[:]), Value: s.Value})
-		}
-		if r.More == 0 {
-			return out, nil
-		}
-	}
-}
+func (c *Context) Stats() ([]Stat, error) { return c.dev.stats() }

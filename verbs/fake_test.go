@@ -349,7 +349,7 @@ func session(t *testing.T, spoil map[uint32]func(*uverbs.Answer)) error {
 	t.Helper()
 	f, conn := newFake(t, spoil)
 	defer f.stop()
-	c, err := newContext(conn)
+	c, err := newContext(newDaemon(conn))
 	if err != nil {
 		return err
 	}
@@ -393,7 +393,7 @@ func replaceFD(t *testing.T, path string, size int64) func(*uverbs.FD) {
 func TestDoorbell(t *testing.T) {
 	f, conn := newFake(t, nil)
 	defer f.stop()
-	c, err := newContext(conn)
+	c, err := newContext(newDaemon(conn))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -402,10 +402,11 @@ func TestDoorbell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unix.Close(c.bell.fd)
-	c.bell.fd = ev
-	mem := c.bell.mem
-	if err := c.bell.ring(64*70 + 3); err != nil {
+	bell := &c.dev.(*daemon).bell
+	unix.Close(bell.fd)
+	bell.fd = ev
+	mem := bell.mem
+	if err := bell.ring(64*70 + 3); err != nil {
 		t.Fatal(err)
 	}
 	if mem[uverbs.DoorbellMap+8*70] != 1<<3 || mem[uverbs.DoorbellSummary+8] != 1<<6 {
@@ -415,7 +416,7 @@ func TestDoorbell(t *testing.T) {
 		t.Errorf("woken while awake: %v", err)
 	}
 	mem[uverbs.DoorbellSleeping] = 1
-	if err := c.bell.ring(0); err != nil {
+	if err := bell.ring(0); err != nil {
 		t.Fatal(err)
 	}
 	if rung, err := shm.Drain(ev); !rung || err != nil {
@@ -431,7 +432,7 @@ func eventLab(t *testing.T) (*fake, *CQ) {
 	t.Helper()
 	f, conn := newFake(t, nil)
 	t.Cleanup(f.stop)
-	c, err := newContext(conn)
+	c, err := newContext(newDaemon(conn))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -113,12 +113,18 @@ type node struct {
 
 const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic | verbs.AccessFlushGlobal
 
+// openDevice opens a host's device, openManager its connection manager: TestKernelABI has other ones.
+var (
+	openDevice  = func(_ testing.TB, h *host) (*verbs.Context, error) { return verbs.Open(h.path) }
+	openManager = func(h *host) (*verbs.CM, error) { return verbs.OpenCM(h.dir, "") }
+)
+
 // open makes the usual objects, without a queue pair.
 func (h *host) open(t testing.TB) *node {
 	t.Helper()
 	n := &node{t: t}
 	var err error
-	n.ctx, err = verbs.Open(h.path)
+	n.ctx, err = openDevice(t, h)
 	must(t, err)
 	t.Cleanup(func() {
 		if err := n.ctx.Close(); err != nil {

@@ -34,7 +34,7 @@ func (p *PD) Dealloc() error {
 	return p.ctx.run("dealloc_pd", uverbs.CmdDeallocPD, uverbs.DeallocPD{PDHandle: p.handle})
 }
 
-// Buffer is memory that the daemon can reach, of which regions can be registered.
+// Buffer is memory that the device can reach, of which regions can be registered.
 // It is page-aligned and no business of the garbage collector.
 type Buffer struct {
 	ctx    *Context
@@ -56,14 +56,10 @@ func (c *Context) AllocBuffer(size int) (*Buffer, error) {
 	}
 	defer unix.Close(fd) // the mappings keep the memory
 	b := &Buffer{ctx: c, mem: mem}
-	r, a, err := roundTrip[uverbs.MapMemoryResp](c, verb, uverbs.ExtMapMemory, 0, []int{fd},
-		uverbs.MapMemory{Base: b.Addr(), Length: uint64(len(mem))})
-	if err != nil {
+	if b.handle, err = c.dev.share(fd, b.Addr(), uint64(len(mem))); err != nil {
 		b.release()
 		return nil, explain(err, strconv.Itoa(size)+" bytes")
 	}
-	a.close()
-	b.handle = r.Handle
 	if err := c.hold(b); err != nil {
 		return nil, fail(verb, "", err)
 	}
@@ -79,7 +75,7 @@ func (b *Buffer) Addr() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.Sli
 // Free gives the memory back: no slice of it may be touched any more. Regions
 // that are registered in it go on to exist, without this process.
 func (b *Buffer) Free() error {
-	err := b.ctx.run("free_buffer", uverbs.ExtUnmapMemory, uverbs.UnmapMemory{Handle: b.handle})
+	err := b.ctx.dev.unshare(b.handle)
 	b.ctx.drop(b)
 	return err
 }

@@ -72,7 +72,7 @@ func (q *QP) Modify(attr QPAttr, mask AttrMask) error {
 			a.close()
 		}
 	} else {
-		err = q.ctx.run(verb, uverbs.CmdModifyQP, cmd)
+		err = q.ctx.dev.modify([]uverbs.ModifyQP{cmd})
 	}
 	if err != nil {
 		return explain(err, fmt.Sprintf("qp %d, %v to %v, attr_mask %#x", q.num, q.state, attr.State, uint32(mask)))
@@ -89,17 +89,16 @@ type step struct {
 	mask AttrMask
 }
 
-// take takes steps, which change the state, one after the other in one command. On error some may have been
-// taken.
+// take takes steps, which change the state, one after the other. On error some may have been taken.
 func (q *QP) take(steps []step) error {
-	bodies := make([]any, len(steps))
+	cmds := make([]uverbs.ModifyQP, len(steps))
 	for i, s := range steps {
-		bodies[i] = s.attr.command(q.handle, s.mask)
+		cmds[i] = s.attr.command(q.handle, s.mask)
 	}
 	last := steps[len(steps)-1].attr.State
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.ctx.run("modify_qp", uverbs.ExtModifyQPs, bodies...); err != nil {
+	if err := q.ctx.dev.modify(cmds); err != nil {
 		return explain(err, fmt.Sprintf("qp %d, %v to %v", q.num, q.state, last))
 	}
 	q.state = last

@@ -66,7 +66,7 @@ func (q *QP) PostSend(wr *SendWR) error {
 	if err == nil {
 		if err = q.stage(wr); err == nil {
 			q.sq.Commit()
-			err = q.ctx.bell.ring(q.handle)
+			err = q.ctx.dev.ringBell(q.handle)
 		}
 	}
 	q.mu.Unlock()
@@ -89,7 +89,7 @@ func (q *QP) PostSendN(wrs []SendWR) (int, error) {
 	}
 	if n > 0 {
 		q.sq.Commit()
-		if rerr := q.ctx.bell.ring(q.handle); err == nil {
+		if rerr := q.ctx.dev.ringBell(q.handle); err == nil {
 			err = rerr
 		}
 	}

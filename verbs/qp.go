@@ -105,7 +105,7 @@ func createQP(p *PD, a *QPInitAttr) (cmd uverbs.CreateQP, err error) {
 // attach maps the rings that an answer names.
 func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
 	m, err := uverbs.Decode[uverbs.RxeCreateQPResp](a.rest)
-	if err != nil || r.QPHandle >= uverbs.MaxQPHandle {
+	if err != nil || r.QPHandle >= q.ctx.dev.maxQP() {
 		return ErrProtocol
 	}
 	if q.hasRQ {
@@ -113,7 +113,7 @@ func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
 			return err
 		}
 	}
-	mem, err := q.ctx.rings.mmap(m.SQ.Offset, m.SQ.Size)
+	mem, err := q.ctx.dev.mmap(m.SQ.Offset, m.SQ.Size)
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (q *QP) release() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mem != nil {
-		q.ctx.rings.unmap(q.mem)
+		q.ctx.dev.unmap(q.mem)
 		q.sq, q.mem = nil, nil
 	}
 }

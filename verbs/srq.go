@@ -25,17 +25,17 @@ type recvQueue struct {
 
 // attach maps a ring that an answer names, instead of the one that there was.
 func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
-	mem, err := c.rings.mmap(mi.Offset, mi.Size)
+	mem, err := c.dev.mmap(mi.Offset, mi.Size)
 	if err != nil {
 		return err
 	}
 	ring, err := rxe.NewRecvProducer(mem, sge)
 	if err != nil {
-		c.rings.unmap(mem)
+		c.dev.unmap(mem)
 		return err
 	}
 	if q.mem != nil {
-		c.rings.unmap(q.mem)
+		c.dev.unmap(q.mem)
 	}
 	q.ring, q.mem = ring, mem
 	return nil
@@ -64,7 +64,7 @@ func (q *recvQueue) detach(c *Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.mem != nil {
-		c.rings.unmap(q.mem)
+		c.dev.unmap(q.mem)
 		q.ring, q.mem = nil, nil
 	}
 }
@@ -189,13 +189,11 @@ func (s *SRQ) Resize(maxWR int) error {
 	if s.ring == nil {
 		return fail(verb, "", ErrClosed)
 	}
-	r, a, err := roundTrip[uverbs.ModifySRQResp](s.ctx, verb, uverbs.CmdModifySRQ, 0, nil, uverbs.ModifySRQ{
-		SRQHandle: s.handle, AttrMask: uverbs.SRQMaxWR, MaxWR: uint32(maxWR)})
+	mi, err := s.ctx.dev.resizeSRQ(uverbs.ModifySRQ{SRQHandle: s.handle, AttrMask: uverbs.SRQMaxWR, MaxWR: uint32(maxWR)})
 	if err != nil {
 		return explain(err, blame(limit{"max_wr", maxWR, s.ctx.attr.MaxSRQWR}))
 	}
-	defer a.close()
-	if err := s.attach(s.ctx, r.MI, uint32(s.attr.MaxSGE)); err != nil {
+	if err := s.attach(s.ctx, mi, uint32(s.attr.MaxSGE)); err != nil {
 		return fail(verb, "", err)
 	}
 	s.attr.MaxWR = s.ring.Size()

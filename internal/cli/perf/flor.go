@@ -24,6 +24,7 @@ type florOptions struct {
 	Port           int
 	AckWQEs        int
 	Window         uint64
+	Verify         bool // answers are as long as requests, and all bytes are compared
 	Size           int
 	Conns          int
 	Depth          int
@@ -180,7 +181,7 @@ func newFlor() *cobra.Command {
 	root := &cobra.Command{
 		Use: "flor", Short: "Calls by Flor, and by plain RC",
 		Long: `Measures calls of package flor between two NICs, which find each other by rdma_cm: a request is
-answered with 8 bytes. --connection, --ack-wqes and --window must be the same on both sides. With
+answered with 8 bytes. --connection, --verify, --ack-wqes and --window must be the same on both sides. With
 --connection plain, the same calls go by RC without Flor: SENDs up to 32 KB, above that a WRITE after an exchange.`,
 		Example: `  roceperf flor serve -d rxe_b                        server
   roceperf flor bw 198.18.1.2 -d rxe_a                client
@@ -233,7 +234,7 @@ func florWords(n int) cobra.PositionalArgs {
 }
 
 func newFlorServe() *cobra.Command {
-	o := florOptions{Size: 1, Conns: 1, Depth: 1, Duration: 1}
+	o := florOptions{Size: verifyLeast, Conns: 1, Depth: 1, Duration: 1}
 	c := &cobra.Command{Use: "serve", Short: "Answer calls until interrupted",
 		Example: "  roceperf flor serve -d rxe_b\n  roceperf flor serve --connection plain",
 		Args:    florWords(0),
@@ -260,6 +261,7 @@ func (o *florOptions) flags(c *cobra.Command) {
 	f.IntVarP(&o.Port, "port", "p", 7471, "port of rdma_cm")
 	f.StringVarP(&o.Connection, "connection", "c", "uc", "uc or rc, by Flor; or plain, RC without")
 	f.IntVar(&o.AckWQEs, "ack-wqes", 32, "WQEs that are acknowledged together")
+	f.BoolVar(&o.Verify, "verify", false, "answer with as many bytes, and compare every byte on both sides")
 	f.Uint64Var(&o.Window, "window", 0, "fixed congestion window in bytes (default: Swift)")
 }
 
@@ -273,6 +275,12 @@ func (o *florOptions) validate() error {
 	}
 	if !slices.Contains([]string{"uc", "rc", "plain"}, o.Connection) {
 		errs = append(errs, fmt.Errorf("--connection %q is not uc, rc or plain", o.Connection))
+	}
+	if o.Verify && o.Connection == "plain" {
+		errs = append(errs, errors.New("--verify is for uc and rc"))
+	}
+	if o.Verify && o.Size < verifyLeast {
+		errs = append(errs, fmt.Errorf("--verify needs a --size of %d at least", verifyLeast))
 	}
 	within("port", o.Port, 1, 1<<16-1)
 	within("ack-wqes", o.AckWQEs, 1, 32)

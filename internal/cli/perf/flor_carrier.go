@@ -11,7 +11,10 @@ import (
 )
 
 // florNIC carries calls by Flor.
-type florNIC struct{ dev *flor.Device }
+type florNIC struct {
+	dev    *flor.Device
+	verify bool
+}
 
 func openFlor(o *florOptions) (carrier, error) {
 	cfg := flor.Config{RunDir: o.RunDir, Device: o.Device,
@@ -23,7 +26,7 @@ func openFlor(o *florOptions) (carrier, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &florNIC{dev}, nil
+	return &florNIC{dev, o.Verify}, nil
 }
 
 func (n *florNIC) close() error  { return n.dev.Close() }
@@ -48,19 +51,22 @@ func (n *florNIC) serve(ctx context.Context, at netip.AddrPort, ready func()) er
 		}
 		group.Go(func() {
 			defer c.Close()
-			for answerCall(ctx, c) == nil {
+			for n.answer(ctx, c) == nil {
 			}
 		})
 	}
 }
 
-// answerCall answers a call.
-func answerCall(ctx context.Context, c *flor.Conn) error {
+// answer answers a call.
+func (n *florNIC) answer(ctx context.Context, c *flor.Conn) error {
 	request, err := c.Recv(ctx)
 	if err != nil {
 		return err
 	}
 	defer request.Release()
+	if n.verify {
+		return answerVerified(ctx, c, request)
+	}
 	answer, err := c.NewMessage(ctx, answerBytes)
 	if err != nil {
 		return err
@@ -73,16 +79,22 @@ func (n *florNIC) dial(ctx context.Context, to netip.AddrPort, _, _ int) (caller
 	if err != nil {
 		return nil, err
 	}
-	return florCaller{c}, nil
+	return florCaller{c, n.verify}, nil
 }
 
-type florCaller struct{ *flor.Conn }
+type florCaller struct {
+	*flor.Conn
+	verify bool
+}
 
 func (c florCaller) close() error { return c.Close() }
 
 var errAnswer = errors.New("the answer is not of the length that it must have")
 
 func (c florCaller) call(ctx context.Context, size int) error {
+	if c.verify {
+		return verified(ctx, c.Conn, size)
+	}
 	m, err := c.NewMessage(ctx, size)
 	if err != nil {
 		return err

@@ -11,8 +11,10 @@ import (
 
 // fill writes the pattern of one message: a stream that is different for every
 // round, queue pair and slot.
-func fill(b []byte, round, lane, slot int) {
-	x := seed(round, lane, slot)
+func fill(b []byte, round, lane, slot int) { fillFrom(b, seed(round, lane, slot)) }
+
+// fillFrom writes the stream that begins with x.
+func fillFrom(b []byte, x uint64) {
 	for len(b) >= 8 {
 		binary.LittleEndian.PutUint64(b, x)
 		x = next(x)
@@ -24,8 +26,10 @@ func fill(b []byte, round, lane, slot int) {
 }
 
 // differs returns the first byte that is not as fill writes it, or -1.
-func differs(b []byte, round, lane, slot int) int {
-	x := seed(round, lane, slot)
+func differs(b []byte, round, lane, slot int) int { return differsFrom(b, seed(round, lane, slot)) }
+
+// differsFrom returns the first byte that is not as fillFrom writes it, or -1.
+func differsFrom(b []byte, x uint64) int {
 	off := 0
 	for ; len(b)-off >= 8; off += 8 {
 		if binary.LittleEndian.Uint64(b[off:]) != x {

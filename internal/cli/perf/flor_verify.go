@@ -1,0 +1,60 @@
+package perf
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+
+	"roced/flor"
+)
+
+// A call that is verified has a stream of bytes as its request, and another one, as long, as its answer. Each begins
+// with the word that the rest follows from; that of the answer is the complement of the request's.
+const verifyLeast = 8 // bytes
+
+var (
+	errSpoiltAnswer  = errors.New("verification: the answer is not what it must be")
+	errSpoiltRequest = errors.New("verification: the server has not got the request as it was sent")
+)
+
+// isStream reports whether b is the stream that begins with x.
+func isStream(b []byte, x uint64) bool { return differsFrom(b, x) < 0 }
+
+// verified makes a call, and compares what comes back. The server does so with what it gets.
+func verified(ctx context.Context, c *flor.Conn, size int) error {
+	m, err := c.NewMessage(ctx, size)
+	if err != nil {
+		return err
+	}
+	x := rand.Uint64()
+	fillFrom(m.Data, x)
+	answer, err := c.Call(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer answer.Release()
+	switch {
+	case len(answer.Data) == 0:
+		return errSpoiltRequest
+	case len(answer.Data) != size || !isStream(answer.Data, ^x):
+		return errSpoiltAnswer
+	}
+	return nil
+}
+
+// answerVerified answers a call of verified: with nothing if a byte of it is wrong.
+func answerVerified(ctx context.Context, c *flor.Conn, request *flor.Message) error {
+	size, x := 0, uint64(0)
+	if len(request.Data) >= verifyLeast {
+		if x = binary.LittleEndian.Uint64(request.Data); isStream(request.Data, x) {
+			size = len(request.Data)
+		}
+	}
+	answer, err := c.NewMessage(ctx, size)
+	if err != nil {
+		return err
+	}
+	fillFrom(answer.Data, ^x)
+	return request.PostReply(ctx, answer, nil)
+}

@@ -1,0 +1,232 @@
+package verbs
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/bits"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced/internal/abi/shm"
+	"roced/internal/abi/uverbs"
+	"roced/internal/clock"
+	"roced/rocev2"
+)
+
+// KernelDir is where the kernel keeps the files of its devices, those of rdma_rxe among them: it stands for a run
+// directory in Open, Devices and OpenCM.
+const KernelDir = "/dev/infiniband"
+
+// kernel is a device of the kernel's driver rdma_rxe.
+type kernel struct {
+	kernelDevice
+	ctx   *Context
+	dev   charDevice
+	bells sync.Pool // of *bellCommand
+	void  []byte    // where answers go that nobody reads
+}
+
+// charDevice is the file of a device.
+type charDevice interface {
+	io.WriteCloser
+	mmap(offset uint64, size uint32) ([]byte, error)
+}
+
+// deviceFile is a charDevice of the kernel.
+type deviceFile struct{ *os.File }
+
+func (f deviceFile) mmap(offset uint64, size uint32) (mem []byte, err error) {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	controlled := c.Control(func(fd uintptr) { mem, err = shm.Map(int(fd), offset, uint64(size)) })
+	return mem, errors.Join(err, controlled)
+}
+
+// openKernel opens the device with this path.
+func openKernel(path string) (*kernel, error) {
+	d, err := findKernelDevice(kernelSysfs, path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	return newKernel(d, deviceFile{f}), nil
+}
+
+func newKernel(d kernelDevice, dev charDevice) *kernel {
+	return &kernel{kernelDevice: d, dev: dev, bells: sync.Pool{New: func() any { return new(bellCommand) }}}
+}
+
+func (k *kernel) open(c *Context) (err error) {
+	k.ctx, c.name = c, k.name
+	if k.void, err = unix.Mmap(-1, 0, shm.PageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+		return fail("open_device", "", err)
+	}
+	return c.getContext()
+}
+
+// responseAt is where in a command the address of its answer is, if there is room for one: in the structures that
+// ask for one it comes first, and so it does in the header of extended commands.
+const responseAt = uverbs.HdrLen
+
+// call writes a command. The kernel puts the answer into memory of ours.
+func (k *kernel) call(cmd []byte, _ []int) ([]byte, []uverbs.FD, error) {
+	h, err := uverbs.Decode[uverbs.Hdr](cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	room := int(h.OutWords) * 4
+	if h.Command&uverbs.FlagExtended != 0 {
+		room *= 2
+	}
+	resp, err := writeCommand(k.dev, cmd, responseAt, room)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch h.Command {
+	case uverbs.CmdGetContext, uverbs.CmdCreateCompChannel: // both begin with a descriptor
+		return resp, []uverbs.FD{{FD: int(binary.NativeEndian.Uint32(resp)), Kind: uverbs.FDNumber}}, nil
+	}
+	return resp, nil, nil
+}
+
+// writeCommand writes a command with room for an answer, whose address belongs at byte at of the command. An error
+// is a unix.Errno, or os.ErrClosed.
+func writeCommand(dev io.Writer, cmd []byte, at, room int) ([]byte, error) {
+	resp := make([]byte, room)
+	if room > 0 {
+		var pin runtime.Pinner
+		defer pin.Unpin()
+		pin.Pin(unsafe.SliceData(resp))
+		binary.NativeEndian.PutUint64(cmd[at:], addressOf(resp))
+	}
+	_, err := dev.Write(cmd)
+	return resp, bare(err)
+}
+
+func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
+
+// bare takes a number out of an error of package os.
+func bare(err error) error {
+	if err == nil {
+		return nil // without an allocation, which errno is
+	}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		return errno
+	}
+	return err
+}
+
+func (k *kernel) hangUp() error { return k.dev.Close() }
+
+func (k *kernel) release() {
+	if k.void != nil {
+		_ = unix.Munmap(k.void) // cannot fail for a mapping that we made
+		k.void = nil
+	}
+}
+
+// mmap maps a ring, which can be done once.
+func (k *kernel) mmap(offset uint64, size uint32) ([]byte, error) { return k.dev.mmap(offset, size) }
+func (k *kernel) unmap(mem []byte)                                { _ = shm.Unmap(mem) } // cannot fail for a mapping that we made
+
+func (k *kernel) maxQP() uint32 { return 1<<32 - 1 }
+
+// bellCommand is a POST_SEND without work requests, which has the driver look at the ring.
+type bellCommand [uverbs.HdrLen + 24]byte
+
+// wrSize is the size of ib_uverbs_send_wr, the least that the kernel takes for that of a work request.
+const wrSize = 56
+
+func (k *kernel) ringBell(handle uint32) error {
+	b := k.bells.Get().(*bellCommand)
+	defer k.bells.Put(b)
+	n := binary.NativeEndian
+	n.PutUint32(b[:], uverbs.CmdPostSend)
+	n.PutUint16(b[4:], uint16(len(b)/4))
+	n.PutUint16(b[6:], 1)
+	n.PutUint64(b[responseAt:], addressOf(k.void))
+	n.PutUint32(b[uverbs.HdrLen+8:], handle)
+	n.PutUint32(b[uverbs.HdrLen+20:], wrSize)
+	_, err := k.dev.Write(b[:])
+	return bare(err)
+}
+
+func (k *kernel) arm(q *CQ, a rocev2.Arm) error {
+	cmd := uverbs.ReqNotifyCQ{CQHandle: q.handle}
+	if a == rocev2.ArmSolicited {
+		cmd.SolicitedOnly = 1
+	}
+	return k.ctx.run("req_notify_cq", uverbs.CmdReqNotifyCQ, cmd)
+}
+
+// rxeWithInv is the flag of a completion whose SEND has invalidated a key: rxe has the kernel's own number there,
+// not that of libibverbs.
+const rxeWithInv WCFlags = 1 << 2
+
+// amend says when the completions have been found, for rxe takes no time stamps, and which have a GRH, for rxe says so of
+// all that is received: only what a queue pair has sent to is a datagram.
+func (k *kernel) amend(wcs []WC) {
+	now := clock.Now()
+	for i := range wcs {
+		w := &wcs[i]
+		w.Time = now
+		if w.SrcQP == 0 {
+			w.Flags &^= WCGRH
+		}
+		if w.Flags&rxeWithInv != 0 {
+			w.Flags ^= rxeWithInv | WCWithInv
+			w.Imm = bits.ReverseBytes32(w.Imm) // it was read as immediate data
+		}
+	}
+}
+
+// clock is the one by which amend goes.
+func (k *kernel) clock() (ClockAttr, error) {
+	return ClockAttr{Mask: 1<<64 - 1, KHz: 1e6, Polled: true}, nil
+}
+
+// share has nothing to do: the kernel reaches all memory of the process when it is registered.
+func (k *kernel) share(int, uint64, uint64) (uint32, error) { return 0, nil }
+
+func (k *kernel) unshare(uint32) error { return nil }
+
+func (k *kernel) modify(cmds []uverbs.ModifyQP) error {
+	for i := range cmds {
+		if err := k.ctx.run("modify_qp", uverbs.CmdModifyQP, cmds[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resizeSRQ names the memory where rxe puts its answer in the provider's part of the command.
+func (k *kernel) resizeSRQ(cmd uverbs.ModifySRQ) (uverbs.MMInfo, error) {
+	mi := make([]byte, uverbs.Size[uverbs.MMInfo]())
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(unsafe.SliceData(mi))
+	if err := k.ctx.run("modify_srq", uverbs.CmdModifySRQ, cmd, uverbs.RxeModifySRQ{MmapInfoAddr: addressOf(mi)}); err != nil {
+		return uverbs.MMInfo{}, err
+	}
+	return uverbs.Decode[uverbs.MMInfo](mi)
+}
+
+// setProfile finds that there are none.
+func (k *kernel) setProfile(name string) error {
+	if name != "" {
+		return fail("set_profile", strconv.Quote(name)+": the kernel has no profiles", unix.EOPNOTSUPP)
+	}
+	return nil
+}
