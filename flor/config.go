@@ -55,6 +55,7 @@ func (c *Config) setDefaults() {
 	or(&e.Partials, 8)
 	or(&e.MinRTO, 20*time.Millisecond)
 	or(&e.FirstRTO, 50*time.Millisecond)
+	or(&e.Stuck, 2)
 	if e.Congestion == "" {
 		e.Congestion, e.CongestionWith = "swift", map[string]float64{"base_target_us": 5000, "initial_cwnd_packets": 256, "min_cwnd_packets": 32}
 	}

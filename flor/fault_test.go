@@ -256,6 +256,26 @@ func TestQueuePairsFail(t *testing.T) {
 	}
 }
 
+// TestDeaf: a queue pair by which nothing arrives any more, although nothing says so, is left, and connected anew. That of rdma_rxe
+// is so by UC after a loss; here the peer's is reset behind its program's back.
+func TestDeaf(t *testing.T) {
+	e := newEnds(t, Config{})
+	ctx := timeout(t)
+	d := e.dev[1]
+	d.mu.Lock()
+	p := e.conn[1].pairs[0]
+	d.mu.Unlock()
+	lab.Must(t, p.q.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.AttrState))
+	lab.Must(t, e.conn[0].Send(ctx, e.message(0, 64<<10)))
+	m, err := e.conn[1].Recv(ctx)
+	lab.Must(t, err)
+	m.Release()
+	lab.Eventually(t, 10*time.Second, "the queue pair is connected anew", func() bool {
+		return e.dev[0].Counters().Reconnects > 0 && d.Counters().Reconnects > 0
+	})
+	e.over()
+}
+
 // TestPeerDies: the peer's program ends without a word; every message is told of.
 func TestPeerDies(t *testing.T) {
 	for mode, cfg := range modes {

@@ -59,6 +59,9 @@ type Config struct {
 	// The retransmission timeout is the smoothed round-trip time and four deviations more (RFC 6298),
 	// beside AckDelay; FirstRTO before any is known. It doubles each time.
 	MinRTO, FirstRTO, MaxRTO time.Duration // 500 us, 5 ms, 1 s
+	// Stuck is after how many timeouts in a row a UC queue pair is left, and connected anew: its NIC may take nothing
+	// any more, as Linux's rdma_rxe after the loss of a packet in the middle of a message. Zero is never.
+	Stuck int
 	// GiveUp is after how long without any acknowledgement a connection ends, or with a peer that holds memory
 	// for messages and hardly sends any of them (10 s).
 	GiveUp time.Duration
@@ -135,6 +138,7 @@ func (c *Config) check() error {
 		bad(len(c.Pool) >= 4, "the pool has %d buffers, it must have four", len(c.Pool)),
 		bad(c.AckWQEs > 0 && c.AckWQEs <= MaxAcked, "an acknowledgement of %d WQEs: it has room for %d", c.AckWQEs, MaxAcked),
 		bad(c.Reorder > 0, "reorder is %d", c.Reorder),
+		bad(c.Stuck >= 0, "stuck is %d", c.Stuck),
 		bad(c.AckDelay > 0 && c.MinRTO > 0 && c.FirstRTO > 0 && c.MaxRTO >= c.MinRTO && c.GiveUp > 0, "times must be positive, and MaxRTO not less than MinRTO"),
 		bad(power(c.Writes) && c.Writes <= 1<<16, "%d WRITEs under way are no power of two up to 2^16", c.Writes),
 		bad(c.Partials > 0, "partials is %d", c.Partials),

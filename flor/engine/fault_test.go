@@ -27,6 +27,7 @@ var kinds = []struct {
 	{"duplicates", false, faults{duplicate: 0.3, lose: 0.02}},
 	{"delay of seconds", false, faults{stall: 0.03, lose: 0.02}},
 	{"failing queue pairs", false, faults{qpFails: 0.02, lose: 0.02}},
+	{"deaf queue pairs", false, faults{deaf: 0.5, lose: 0.05}},
 	{"everything", false, faults{lose: 0.1, ackLose: 0.1, duplicate: 0.1, disorder: 0.1, stall: 0.02, qpFails: 0.01}},
 	{"RC", true, faults{}},
 	{"RC, failing queue pairs", true, faults{qpFails: 0.03}},
@@ -60,6 +61,9 @@ func (l *lab) size() int {
 func scenario(t testing.TB, seed uint64, rc bool, f faults) (l *lab, err error) {
 	congestion := []string{"swift", "static", "none"}[seed%3]
 	cfg := Config{Congestion: congestion, Reorder: 1 + int(seed%2)*2, MaxRTO: 50 * time.Millisecond}
+	if f.deaf > 0 {
+		cfg.Stuck = 2
+	}
 	if congestion == "static" {
 		cfg.CongestionWith = map[string]float64{"window_bytes": 100 << 10}
 	}

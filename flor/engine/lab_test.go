@@ -18,6 +18,7 @@ type faults struct {
 	stall           float64 // held back for up to three seconds
 	ackLose         float64
 	qpFails         float64 // with a WQE: its queue pair ends in the error state
+	deaf            float64 // with a WQE that is lost: nothing arrives any more by its queue pair
 }
 
 // lab is two engines on two NICs with a network that is as bad as it is told, on a virtual clock. Data travel
@@ -122,6 +123,7 @@ type labQP struct {
 	peer   *labQP
 	c      *Conn
 	up     bool
+	deaf   bool // until it is connected anew
 	epoch  int
 	posted []uint64  // WQEs that have not completed
 	last   mono.Time // when the last one arrives: RC keeps order
@@ -246,6 +248,7 @@ func (q *labQP) transmit(w WQE) {
 	copies := 1
 	if l.chance(l.f.lose) {
 		copies = 0
+		q.peer.deaf = q.peer.deaf || l.chance(l.f.deaf)
 		if w.Op == OpWriteImm { // some packets of it arrive
 			part := l.rng.IntN(len(data))
 			epoch := q.peer.epoch
@@ -322,7 +325,7 @@ func (q *labQP) drain() {
 
 // write puts data where a WRITE says, if its key is good.
 func (q *labQP) write(epoch int, w *WQE, data []byte) bool {
-	if q.n.crashed || !q.up || q.epoch != epoch {
+	if q.n.crashed || !q.up || q.deaf || q.epoch != epoch {
 		return false
 	}
 	to, ok := q.n.exposed[w.RemoteKey]
@@ -336,7 +339,7 @@ func (q *labQP) write(epoch int, w *WQE, data []byte) bool {
 // arrive is a WQE at the receiver.
 func (q *labQP) arrive(epoch int, w *WQE, data []byte) {
 	n, l := q.n, q.n.l
-	if n.crashed || !q.up || q.epoch != epoch || len(n.recvs) == 0 {
+	if n.crashed || !q.up || q.deaf || q.epoch != epoch || len(n.recvs) == 0 {
 		return
 	}
 	cp := Completion{QP: q.num, Kind: Written, Bytes: uint32(len(data)), Imm: w.Imm, At: n.Time(), Buf: n.recvs[0]}
@@ -404,7 +407,7 @@ func (n *node) Disconnect(qp QPN, again bool) {
 		}
 		for _, x := range []*labQP{q, q.peer} {
 			x.down()
-			x.epoch, x.last = x.epoch+1, 0
+			x.epoch, x.last, x.deaf = x.epoch+1, 0, false
 			n.l.after(time.Microsecond, func() {
 				x.up = true
 				x.n.e.Connected(n.l.now, x.num)

@@ -358,6 +358,9 @@ func (s *sender) expired(now mono.Time, c *Conn) {
 		for s.flying > 0 && s.inFlight+weight(f.n) > window && c.oldest().left {
 			c.lose(c.oldest())
 		}
+		if k := c.e.cfg.Stuck; k > 0 && s.timeouts%k == 0 {
+			c.switchFrom(now, int(f.slot))
+		}
 	}
 	s.rto = now.Add(s.rtt.timeout(&c.e.cfg, s.timeouts))
 }

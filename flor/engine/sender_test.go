@@ -84,3 +84,29 @@ func TestTimeoutMakesRoom(t *testing.T) {
 		t.Errorf("%d WQEs, and %d after a timeout; %d bytes in flight, the window has %d", sent, len(s.wqes), b, window)
 	}
 }
+
+// TestStuck: a queue pair by which nothing has arrived for so many timeouts in a row is left for a backup.
+func TestStuck(t *testing.T) {
+	for _, heard := range []bool{false, true} {
+		s, c := newScript(t, Config{Stuck: 2})
+		s.send(t, c, 1, 1, 1<<10)
+		s.send(t, c, 1, 2, 1<<10)
+		for i := range 2 {
+			for k := range s.wqes {
+				s.left(2, k, 2)
+			}
+			now := s.e.NextTimeout()
+			s.e.OnTimeout(now)
+			if i == 0 && len(s.gone) > 0 {
+				t.Fatal("left after a timeout")
+			}
+			if heard {
+				s.ack(now, now, 0, s.wqes[len(s.wqes)-1].ID)
+				s.send(t, c, now, 3, 1<<10)
+			}
+		}
+		if left := slices.Equal(s.gone, []QPN{1}) && c.Primary() == 2 && s.qps[len(s.qps)-1] == 2; left == heard {
+			t.Errorf("answers: %t, left %v, sends by %d", heard, s.gone, c.Primary())
+		}
+	}
+}
