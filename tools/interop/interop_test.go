@@ -199,3 +199,16 @@ func TestCommandLine(t *testing.T) {
 		t.Errorf("client %q, want %q", got, want)
 	}
 }
+
+// TestFlorCell: a client has to have had answers.
+func TestFlorCell(t *testing.T) {
+	cell, err := florCell(`{"calls": 7, "counters": {"Lost": 3, "Reconnects": 2, "WQEs": 9}}`)
+	if want := "7, 3 lost, 2 anew"; err != nil || cell != want {
+		t.Errorf("%q, %v, want %q", cell, err, want)
+	}
+	for _, out := range []string{"", "no connection", `{"calls": 0, "counters": {}}`} {
+		if cell, err := florCell(out); err == nil {
+			t.Errorf("%q is %q", out, cell)
+		}
+	}
+}

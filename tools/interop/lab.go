@@ -203,7 +203,7 @@ func (l *lab) openPair() error {
 
 // pairScript makes rxe10 and rxe11 on a veth pair. Both ends of it are in one
 // namespace, because rxe of Linux 6.1 passes no traffic in a second one; rules
-// keep the kernel from taking the short cut.
+// keep the kernel from taking the short cut. To themselves other devices may send, as a queue pair of flor's does.
 const pairScript = `set -e
 for what in all default; do
 	sysctl -qw net.ipv4.conf.$what.accept_local=1 net.ipv4.conf.$what.rp_filter=0
@@ -217,7 +217,10 @@ for i in 0 1; do
 	ip rule add pref $((10+i)) iif veth$i to 198.18.20.$((i+1)) lookup local
 	rdma link add rxe1$i type rxe netdev veth$i
 done
-for i in 0 1 2 3; do ip rule add pref $((20+i)) iif eth$i lookup local; done
+for i in 0 1 2 3; do
+	ip rule add pref $((20+i)) iif eth$i lookup local
+	ip rule add pref $((30+i)) iif lo to 198.18.$((10+i)).2 lookup local
+done
 ip rule add pref 40000 lookup local; ip rule del pref 0`
 
 // Close ends everything.

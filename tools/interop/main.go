@@ -46,7 +46,7 @@ func main() {
 	flag.StringVar(&o.logs, "logs", "out/interop", "folder for the logs of machine and daemon after a failure")
 	flag.BoolVar(&o.short, "short", false, "a sample of everything")
 	flag.StringVar(&o.release, "release", "bookworm", "Debian release whose kernel runs in the machine: bookworm (6.1) or trixie (6.12)")
-	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, profiles, programs, tools, speed-1 or speed-2, or speed, which is both")
+	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, profiles, flor, programs, tools, speed-1 or speed-2, or speed, which is both")
 	flag.StringVar(&o.cpu, "cpu", speedCPU, "QEMU's model of processor for speed")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the data")
 	flag.Parse()
@@ -183,6 +183,7 @@ func parts(o options) []part {
 		r.matrix().write(r.log)
 		portTaken(l, r)
 	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
+		{"flor", newFlorPart(o.short).run},
 		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}}, speedParts(o.short, o.cpu)...)
 }
 

@@ -80,9 +80,10 @@ func (n netem) run(l *lab, r *report) {
 }
 
 // redirectIngress makes what eth0 receives pass ifb0, because netem is for what
-// leaves a device.
+// leaves a device. It does so once.
 func (l *lab) redirectIngress() error {
-	_, err := l.vm.Shell(`set -e; ip link set ifb0 mtu 4200 up; tc qdisc add dev eth0 ingress
+	_, err := l.vm.Shell(`set -e; tc qdisc show dev eth0 | grep -q ingress && exit
+ip link set ifb0 mtu 4200 up; tc qdisc add dev eth0 ingress
 tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev ifb0`, patience)
 	return err
 }

@@ -118,9 +118,14 @@ func inside(template, server string) string { return line(template, server, "rxe
 func (l *lab) outside(template, server string) *process {
 	args := append([]string{"--run-dir", l.host.RunDir, "exec", "--"}, strings.Fields(line(template, server, "rxe_1", gidOutside))...)
 	ctx, cancel := context.WithTimeout(context.Background(), programLimit)
-	p := &process{cmd: exec.CommandContext(ctx, filepath.Join(l.bin, "rocectl"), args...), cancel: cancel, done: make(chan struct{})}
+	return start(exec.CommandContext(ctx, filepath.Join(l.bin, "rocectl"), args...), cancel, l.bed.NS[1].Start)
+}
+
+// start starts a program outside; cancel ends it.
+func start(c *exec.Cmd, cancel func(), begin func(*exec.Cmd) error) *process {
+	p := &process{cmd: c, cancel: cancel, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, time.Second
-	if p.err = l.bed.NS[1].Start(p.cmd); p.err != nil {
+	if p.err = begin(p.cmd); p.err != nil {
 		close(p.done)
 		return p
 	}
@@ -216,10 +221,13 @@ func (l *lab) sides(p program) (outside, inside string) {
 // tcpListens is a test of the shell: somebody listens at a port other than 22.
 const tcpListens = `grep -q ':0000 0A ' /proc/net/tcp /proc/net/tcp6`
 
+// cmListens is the same of rdma_cm.
+const cmListens = "rdma resource show cm_id | grep -q 'state LISTEN'"
+
 // listens is the test of the shell for a server that waits for its client.
 func (p program) listens() string {
 	if p.cm {
-		return "rdma resource show cm_id | grep -q 'state LISTEN'"
+		return cmListens
 	}
 	return tcpListens
 }
