@@ -65,7 +65,35 @@ func (d *Device) postAckRecv(i int) error {
 }
 
 // PostAck implements engine.NIC.
-func (n *nic) PostAck(k *engine.Conn, b []byte) { (*Device)(n).datagram(k.Ctx.(*Conn).peer, b) }
+func (n *nic) PostAck(k *engine.Conn, b []byte) {
+	d := (*Device)(n)
+	if d.cfg.SharedAcks {
+		d.pairs[uint32(k.Primary())].postAck(b)
+		return
+	}
+	d.datagram(k.Ctx.(*Conn).peer, b)
+}
+
+// postAck sends an acknowledgement behind data. It is lost if the NIC has too much.
+func (p *pair) postAck(b []byte) {
+	d := p.d
+	if p.state != pairUp || p.outstanding() == len(p.posted) {
+		return
+	}
+	d.sendWR = verbs.SendWR{Opcode: verbs.OpSendImm, Flags: verbs.SendSignaled, Inline: b}
+	if p.q.PostSend(&d.sendWR) == nil {
+		p.posted[int(p.tail)%len(p.posted)] = posted{ack: true}
+		p.tail++
+	}
+}
+
+// sharedAck takes an acknowledgement that has come with data, in a buffer of the pool.
+func (d *Device) sharedAck(now mono.Time, p *pair, wc *verbs.WC) {
+	if b := d.cfg.Engine.Pool[wc.WRID].Data; p != nil && int(wc.ByteLen) <= len(b) {
+		d.eng.OnAck(now, p.c.peer.id, wc.Time, b[:wc.ByteLen])
+	}
+	(*nic)(d).PostRecv(int(wc.WRID))
+}
 
 // datagram sends a datagram. It is lost if the NIC has too many.
 func (d *Device) datagram(to *peer, b []byte) {

@@ -22,6 +22,10 @@ type Config struct {
 	// AckClass is the traffic class, DSCP and ECN bits, of acknowledgements (192: CS6); data has class 0 (Flor 4.1).
 	AckClass uint8
 
+	// SharedAcks has acknowledgements go by the queue pairs of data, behind these, and be polled with them: what Flor 4.1
+	// compares with. It must be the same at both ends.
+	SharedAcks bool
+
 	Depth   int // WQEs of a queue pair in the NIC (64)
 	Pool    int // buffers for SENDs of all peers (512)
 	Landing int // bytes for messages of all peers that come by WRITE (64 MB)

@@ -256,6 +256,17 @@ func TestQueuePairsFail(t *testing.T) {
 	}
 }
 
+// TestSharedAcks: acknowledgements go by the queue pairs of data if that is wanted, and need no others.
+func TestSharedAcks(t *testing.T) {
+	e := newEnds(t, Config{SharedAcks: true})
+	e.rules("rxe_a", fmt.Sprintf("both drop qpn=%d", e.dev[0].acks.Num()))
+	e.rules("rxe_b", fmt.Sprintf("both drop qpn=%d", e.dev[1].acks.Num()))
+	failed := e.storm(t, 100, 18, nil)
+	if a, b := e.dev[0].Counters(), e.dev[1].Counters(); failed > 0 || a.AcksReceived == 0 || b.AcksReceived == 0 || a.Switches+b.Switches > 0 {
+		t.Errorf("%d messages failed; %+v; %+v", failed, a, b)
+	}
+}
+
 // TestDeaf: a queue pair by which nothing arrives any more, although nothing says so, is left, and connected anew. That of rdma_rxe
 // is so by UC after a loss; here the peer's is reset behind its program's back.
 func TestDeaf(t *testing.T) {

@@ -16,7 +16,7 @@ type pair struct {
 	q       *verbs.QP
 	num     uint32
 	headers *Message // of the SENDs that are posted
-	ids     []uint64 // of what is posted, a ring
+	posted  []posted // a ring
 	head    uint32
 	tail    uint32
 	state   pairState
@@ -24,6 +24,12 @@ type pair struct {
 	held    []engine.Completion
 	peerQPN uint32
 	joinState
+}
+
+// posted is what the NIC has.
+type posted struct {
+	id  uint64
+	ack bool // an acknowledgement, of which the engine does not hear
 }
 
 type pairState uint8
@@ -44,13 +50,17 @@ func (d *Device) newPair(slot int) (*pair, error) {
 	if d.cfg.Engine.Hardware {
 		attr.Type = verbs.RC
 	}
+	ring := d.cfg.Depth
+	if d.cfg.SharedAcks {
+		attr.MaxInline, ring = engine.MaxAckLen, 2*ring
+	}
 	q, err := d.pd.CreateQP(attr)
 	if err != nil {
 		return nil, err
 	}
-	p := &pair{d: d, slot: slot, q: q, num: q.Num(), ids: make([]uint64, d.cfg.Depth)}
+	p := &pair{d: d, slot: slot, q: q, num: q.Num(), posted: make([]posted, ring)}
 	p.psn = randomPSN()
-	if p.headers, err = d.header.take(context.Background(), d.quit, d.cfg.Depth*engine.HeaderLen); err != nil {
+	if p.headers, err = d.header.take(context.Background(), d.quit, ring*engine.HeaderLen); err != nil {
 		_ = q.Destroy()
 		return nil, err
 	}
@@ -67,16 +77,15 @@ var _ engine.NIC = (*nic)(nil)
 
 // Room implements engine.NIC.
 func (n *nic) Room(q engine.QPN) bool {
-	p := n.pairs[uint32(q)]
-	return p.outstanding() < len(p.ids)
+	return n.pairs[uint32(q)].outstanding() < n.cfg.Depth
 }
 
 // Post implements engine.NIC.
 func (n *nic) Post(q engine.QPN, w *engine.WQE) {
 	d := (*Device)(n)
 	p := d.pairs[uint32(q)]
-	at := int(p.tail) % len(p.ids)
-	p.ids[at] = w.ID
+	at := int(p.tail) % len(p.posted)
+	p.posted[at] = posted{id: w.ID}
 	p.tail++
 	wr, sges := &d.sendWR, d.sges[:0]
 	*wr = verbs.SendWR{WRID: w.ID, Opcode: verbs.OpWriteImm, Flags: verbs.SendSignaled, Imm: uint32(w.Imm), RemoteAddr: w.RemoteAddr, RKey: w.RemoteKey}
@@ -158,7 +167,7 @@ func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 	if p == nil || p.outstanding() == 0 { // of one that is gone
 		return
 	}
-	id := p.ids[int(p.head)%len(p.ids)]
+	w := p.posted[int(p.head)%len(p.posted)]
 	p.head++
 	kind := engine.Sent
 	if wc.Status != verbs.StatusSuccess {
@@ -168,7 +177,11 @@ func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 			d.takeReceived()
 		}
 	}
-	p.completed(now, id, kind, wc.Time)
+	if w.ack {
+		p.drained()
+		return
+	}
+	p.completed(now, w.id, kind, wc.Time)
 }
 
 // received takes a completion of the shared receive queue.
@@ -179,6 +192,10 @@ func (d *Device) received(now mono.Time, wc *verbs.WC) {
 		if p != nil && p.state == pairUp {
 			d.eng.Disconnected(now, engine.QPN(p.num))
 		}
+		return
+	}
+	if d.cfg.SharedAcks && wc.Opcode == verbs.WCRecv && wc.Flags&verbs.WCWithImm != 0 {
+		d.sharedAck(now, p, wc)
 		return
 	}
 	cp := engine.Completion{QP: engine.QPN(wc.QPN), Kind: engine.Received, Buf: int(wc.WRID), Bytes: wc.ByteLen, Imm: engine.Imm(wc.Imm), At: wc.Time}
@@ -198,7 +215,9 @@ func (d *Device) received(now mono.Time, wc *verbs.WC) {
 // abandon completes what the NIC, which is gone, does not.
 func (p *pair) abandon() {
 	for ; p.outstanding() > 0; p.head++ {
-		p.d.failed = append(p.d.failed, failure{p, p.ids[int(p.head)%len(p.ids)]})
+		if w := p.posted[int(p.head)%len(p.posted)]; !w.ack {
+			p.d.failed = append(p.d.failed, failure{p, w.id})
+		}
 	}
 	p.remove()
 }

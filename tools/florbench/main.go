@@ -13,6 +13,7 @@ func main() {
 	flag.StringVar(&b.bin, "bin", "bin", "folder of the programs")
 	flag.IntVar(&b.seconds, "seconds", 2, "length of each measurement")
 	flag.IntVar(&b.rounds, "rounds", 3, "measurements of each kind; the median counts")
+	flag.StringVar(&b.only, "only", "", "one part: bandwidth, rate, latency, acks, switchover or loss")
 	out := flag.String("out", "", "report to write, in Markdown; none: print it only")
 	flag.Parse()
 	if err := b.run(*out); err != nil {

@@ -19,6 +19,7 @@ import (
 type bench struct {
 	bin             string
 	seconds, rounds int
+	only            string // part
 }
 
 // subject is what is measured: a test of roceperf flor, with its options, of which those behind both are the server's, too.
@@ -28,17 +29,22 @@ type subject struct {
 
 // sample is one measurement.
 type sample struct {
-	Gbps      float64 `json:"gbps"`
-	PerSecond float64 `json:"calls_per_second"`
-	CPUMicros float64 `json:"cpu_us_per_call"`
-	Latency   struct {
-		P50 float64 `json:"p50_us"`
-		P99 float64 `json:"p99_us"`
-	} `json:"latency"`
-	Counters struct {
+	Gbps      float64   `json:"gbps"`
+	PerSecond float64   `json:"calls_per_second"`
+	CPUMicros float64   `json:"cpu_us_per_call"`
+	Latency   quantiles `json:"latency"`
+	RTT       quantiles `json:"rtt"`
+	Counters  struct {
 		WQEs, AcksReceived, Switches, Reconnects uint64
 		Failover                                 int64
 	} `json:"counters"`
+}
+
+// quantiles are of times in us.
+type quantiles struct {
+	P50  float64 `json:"p50_us"`
+	P99  float64 `json:"p99_us"`
+	P999 float64 `json:"p999_us"`
 }
 
 // writes stands for WRITEs of roceperf, instead of calls.
@@ -91,9 +97,24 @@ func (b *bench) medians(l *testbed.Lab, subjects []subject) ([]sample, error) {
 	for i := range all {
 		slices.SortFunc(all[i], func(a, b sample) int { return cmp.Compare(a.PerSecond, b.PerSecond) })
 		out[i] = all[i][len(all[i])/2]
+		out[i].RTT = middle(all[i])
 		fmt.Fprintf(os.Stderr, "  %-44s %8.2f Gb/s %10.0f a second\n", subjects[i].name, out[i].Gbps, out[i].PerSecond)
 	}
 	return out, nil
+}
+
+// middle is the median of each quantile of round trips: the tail of a single measurement is a few of them.
+func middle(list []sample) quantiles {
+	median := func(of func(*quantiles) float64) float64 {
+		var v []float64
+		for i := range list {
+			v = append(v, of(&list[i].RTT))
+		}
+		slices.Sort(v)
+		return v[len(v)/2]
+	}
+	return quantiles{median(func(q *quantiles) float64 { return q.P50 }), median(func(q *quantiles) float64 { return q.P99 }),
+		median(func(q *quantiles) float64 { return q.P999 })}
 }
 
 // lab runs f on two NICs, which have the keys of extra.

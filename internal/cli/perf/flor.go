@@ -24,6 +24,8 @@ type florOptions struct {
 	Port           int
 	AckWQEs        int
 	Window         uint64
+	SharedAcks     bool
+	Echo           bool // answers are as long as requests
 	Verify         bool // answers are as long as requests, and all bytes are compared
 	Size           int
 	Conns          int
@@ -39,6 +41,7 @@ type carrier interface {
 	// dial makes a connection for so many calls of so many bytes at a time.
 	dial(ctx context.Context, to netip.AddrPort, size, depth int) (caller, error)
 	counters() any
+	roundTrips() *Latency
 	close() error
 }
 
@@ -71,6 +74,7 @@ type FlorResult struct {
 	PerSecond   float64  `json:"calls_per_second"`
 	CPUMicros   float64  `json:"cpu_us_per_call"` // of this process, daemon not included
 	Latency     *Latency `json:"latency"`         // of a call
+	RTT         *Latency `json:"rtt,omitempty"`   // what congestion control has measured
 	Least       uint64   `json:"least_calls"`     // of one connection
 	Most        uint64   `json:"most_calls"`
 	Counters    any      `json:"counters,omitempty"`
@@ -100,7 +104,7 @@ func florClient(ctx context.Context, test string, to netip.AddrPort, o *florOpti
 	if err != nil {
 		return err
 	}
-	r.Test, r.Counters = test, n.counters()
+	r.Test, r.Counters, r.RTT = test, n.counters(), n.roundTrips()
 	return r.print(out, o.JSON)
 }
 
@@ -181,7 +185,7 @@ func newFlor() *cobra.Command {
 	root := &cobra.Command{
 		Use: "flor", Short: "Calls by Flor, and by plain RC",
 		Long: `Measures calls of package flor between two NICs, which find each other by rdma_cm: a request is
-answered with 8 bytes. --connection, --verify, --ack-wqes and --window must be the same on both sides. With
+answered with 8 bytes. --connection, --verify, --echo, --shared-acks, --ack-wqes and --window must be the same on both sides. With
 --connection plain, the same calls go by RC without Flor: SENDs up to 32 KB, above that a WRITE after an exchange.`,
 		Example: `  roceperf flor serve -d rxe_b                        server
   roceperf flor bw 198.18.1.2 -d rxe_a                client
@@ -261,6 +265,8 @@ func (o *florOptions) flags(c *cobra.Command) {
 	f.IntVarP(&o.Port, "port", "p", 7471, "port of rdma_cm")
 	f.StringVarP(&o.Connection, "connection", "c", "uc", "uc or rc, by Flor; or plain, RC without")
 	f.IntVar(&o.AckWQEs, "ack-wqes", 32, "WQEs that are acknowledged together")
+	f.BoolVar(&o.SharedAcks, "shared-acks", false, "acknowledgements go by the queue pairs of data, behind these")
+	f.BoolVar(&o.Echo, "echo", false, "answer with as many bytes, those of the request")
 	f.BoolVar(&o.Verify, "verify", false, "answer with as many bytes, and compare every byte on both sides")
 	f.Uint64Var(&o.Window, "window", 0, "fixed congestion window in bytes (default: Swift)")
 }
@@ -276,8 +282,8 @@ func (o *florOptions) validate() error {
 	if !slices.Contains([]string{"uc", "rc", "plain"}, o.Connection) {
 		errs = append(errs, fmt.Errorf("--connection %q is not uc, rc or plain", o.Connection))
 	}
-	if o.Verify && o.Connection == "plain" {
-		errs = append(errs, errors.New("--verify is for uc and rc"))
+	if o.Connection == "plain" && (o.Verify || o.Echo || o.SharedAcks) {
+		errs = append(errs, errors.New("--verify, --echo and --shared-acks are for uc and rc"))
 	}
 	if o.Verify && o.Size < verifyLeast {
 		errs = append(errs, fmt.Errorf("--verify needs a --size of %d at least", verifyLeast))

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"net/netip"
 	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"roced/flor"
 	"roced/flor/engine"
@@ -12,21 +15,38 @@ import (
 
 // florNIC carries calls by Flor.
 type florNIC struct {
-	dev    *flor.Device
-	verify bool
+	dev          *flor.Device
+	verify, echo bool
+
+	mu  sync.Mutex
+	rtt *hdrhistogram.Histogram
 }
 
 func openFlor(o *florOptions) (carrier, error) {
-	cfg := flor.Config{RunDir: o.RunDir, Device: o.Device,
-		Engine: engine.Config{Hardware: o.Connection == "rc", AckWQEs: o.AckWQEs}}
+	n := &florNIC{verify: o.Verify, echo: o.Echo, rtt: newHistogram()}
+	cfg := flor.Config{RunDir: o.RunDir, Device: o.Device, SharedAcks: o.SharedAcks,
+		Engine: engine.Config{Hardware: o.Connection == "rc", AckWQEs: o.AckWQEs, Measured: n.measured}}
 	if o.Window > 0 {
 		cfg.Engine.Congestion, cfg.Engine.CongestionWith = "static", map[string]float64{"window_bytes": float64(o.Window)}
 	}
-	dev, err := flor.Open(cfg)
-	if err != nil {
+	var err error
+	if n.dev, err = flor.Open(cfg); err != nil {
 		return nil, err
 	}
-	return &florNIC{dev, o.Verify}, nil
+	return n, nil
+}
+
+// measured takes a round trip.
+func (n *florNIC) measured(_ *engine.Conn, rtt time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_ = n.rtt.RecordValue(min(rtt.Nanoseconds(), int64(time.Minute))) // it is in range
+}
+
+func (n *florNIC) roundTrips() *Latency {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return summary(n.rtt)
 }
 
 func (n *florNIC) close() error  { return n.dev.Close() }
@@ -64,8 +84,11 @@ func (n *florNIC) answer(ctx context.Context, c *flor.Conn) error {
 		return err
 	}
 	defer request.Release()
-	if n.verify {
+	switch {
+	case n.verify:
 		return answerVerified(ctx, c, request)
+	case n.echo:
+		return request.PostReply(ctx, request, nil)
 	}
 	answer, err := c.NewMessage(ctx, answerBytes)
 	if err != nil {
@@ -79,12 +102,12 @@ func (n *florNIC) dial(ctx context.Context, to netip.AddrPort, _, _ int) (caller
 	if err != nil {
 		return nil, err
 	}
-	return florCaller{c, n.verify}, nil
+	return florCaller{c, n}, nil
 }
 
 type florCaller struct {
 	*flor.Conn
-	verify bool
+	n *florNIC
 }
 
 func (c florCaller) close() error { return c.Close() }
@@ -92,7 +115,7 @@ func (c florCaller) close() error { return c.Close() }
 var errAnswer = errors.New("the answer is not of the length that it must have")
 
 func (c florCaller) call(ctx context.Context, size int) error {
-	if c.verify {
+	if c.n.verify {
 		return verified(ctx, c.Conn, size)
 	}
 	m, err := c.NewMessage(ctx, size)
@@ -104,7 +127,11 @@ func (c florCaller) call(ctx context.Context, size int) error {
 		return err
 	}
 	defer answer.Release()
-	if len(answer.Data) != answerBytes {
+	want := answerBytes
+	if c.n.echo {
+		want = size
+	}
+	if len(answer.Data) != want {
 		return errAnswer
 	}
 	return nil

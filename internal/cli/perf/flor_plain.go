@@ -102,7 +102,8 @@ func openPlain(o *florOptions) (c carrier, err error) {
 	return n, nil
 }
 
-func (n *plainNIC) counters() any { return nil }
+func (n *plainNIC) counters() any        { return nil }
+func (n *plainNIC) roundTrips() *Latency { return nil }
 
 func (n *plainNIC) close() error {
 	if n.end != nil {
