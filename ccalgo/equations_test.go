@@ -194,9 +194,10 @@ func TestDCTCPEquations(t *testing.T) {
 // TestMPRDMAEquations follows section 3.2 of the paper.
 func TestMPRDMAEquations(t *testing.T) {
 	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 80})
+	m.OnSent(0, 1000, 80000)
 	m.OnAck(0, Sample{Bytes: 1000, ECN: true, RTT: 100 * time.Microsecond})
 	near(t, "cwnd after a mark", m.cwnd, 79.5)
-	m.OnAck(0, Sample{Bytes: 300, InFlight: 79000})
+	m.OnAck(0, Sample{Bytes: 300})
 	near(t, "cwnd after a short packet", m.cwnd, 79.5+1/79.5)
 	m.OnAck(0, Sample{Bytes: 4000, ECN: true})
 	near(t, "cwnd after four packets with marks", m.cwnd, 77.5+1/79.5)
@@ -209,23 +210,29 @@ func TestMPRDMAEquations(t *testing.T) {
 	near(t, "cwnd after three idle RTTs", m.cwnd, 80)
 }
 
-// TestMPRDMAUnused: a window of which less than half is in use does not grow, but a mark cuts it all
-// the same.
+// TestMPRDMAUnused: a window that has not been full in this round trip or the one before does not grow, but
+// a mark cuts it all the same.
 func TestMPRDMAUnused(t *testing.T) {
-	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 10})
+	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 10, "base_rtt_us": 16})
+	const rtt = 17 * us
 	for _, s := range []struct {
-		inFlight uint32 // after the acknowledgement
+		what     string
+		at       mono.Time
+		inFlight uint32 // with the packet that is sent then
 		ecn      bool
 		want     float64
 	}{
-		{9000, false, 10.1},
-		{4000, false, 10.1},
-		{4200, false, 10.1 + 1/10.1},
-		{0, false, 10.1 + 1/10.1},
-		{0, true, 9.6 + 1/10.1},
+		{"nearly full", us, 8000, false, 10},
+		{"full", us, 9000, false, 10.1},
+		{"was full in this round trip", us, 1000, false, 10.1 + 1/10.1},
+		{"was full in the one before", us + rtt, 5000, false, 10.1 + 1/10.1 + 1/(10.1+1/10.1)},
+		{"was full two before", us + 2*rtt, 5000, false, 10.1 + 1/10.1 + 1/(10.1+1/10.1)},
+		{"mark", us + 2*rtt, 5000, true, 9.6 + 1/10.1 + 1/(10.1+1/10.1)},
+		{"begins anew", us + 6*rtt, 1000, false, 10},
 	} {
-		m.OnAck(0, Sample{Bytes: 1000, InFlight: s.inFlight, ECN: s.ecn})
-		near(t, "cwnd", m.cwnd, s.want)
+		m.OnSent(s.at, 1000, s.inFlight)
+		m.OnAck(s.at, Sample{Bytes: 1000, ECN: s.ecn})
+		near(t, "cwnd, "+s.what, m.cwnd, s.want)
 	}
 }
 

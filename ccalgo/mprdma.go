@@ -28,6 +28,10 @@ type MPRDMA struct {
 	rtt      time.Duration // last one measured
 	lastSent mono.Time
 	started  bool // something has been sent
+	// The most that has been in flight in this round trip and in the one before, in packets, and when this
+	// one began.
+	peak, peakBefore float64
+	roundAt          mono.Time
 }
 
 // mostIW bounds IW where that is one BDP: the paper's BDP of 40 Gb/s and 16 us are 54 packets
@@ -57,12 +61,13 @@ func newMPRDMA(r reader) Controller {
 func (m *MPRDMA) Reset(mtu int) {
 	m.mtu = float64(max(mtu, 1))
 	m.rtt, m.lastSent, m.started = m.baseRTT, 0, false
+	m.roundAt = 0
 	m.restart()
 }
 
 // restart sets the window to IW.
 func (m *MPRDMA) restart() {
-	m.cwnd = m.initial
+	m.cwnd, m.peak, m.peakBefore = m.initial, 0, 0
 	if m.cwnd == 0 {
 		m.cwnd = min(m.line/8*m.baseRTT.Seconds()/m.mtu, mostIW)
 	}
@@ -79,25 +84,29 @@ func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 		m.restart()
 	}
 	m.lastSent, m.started = now, true
+	if now.Sub(m.roundAt) > m.rtt {
+		m.peak, m.peakBefore, m.roundAt = 0, m.peak, now
+	}
+	m.peak = max(m.peak, float64(inflight)/m.mtu)
 }
 
 // OnAck implements Controller (section 3.2): the window grows by 1/cwnd or
 // shrinks by 1/2 for each packet acknowledged.
 //
-// It does not grow while less than half of it is in use, since the link of the NIC or the application
-// is slower: "use it or lose it" (3.5), and as much as RFC 7661 (4.2) asks for. Else it would grow for ever
-// where nothing is marked. Then cwnd/RTT would not be the rate any more from which the delay of
-// synchronise operations follows (3.4), and packets that it lets go would wait at the NIC, each for a path
-// that an acknowledgement named long ago.
+// It does not grow while nobody fills it, in this round trip or the one before, since the link of the NIC,
+// the application or a synchronise operation is slower: "use it or lose it" (3.5), and what TCP does (RFC
+// 2861). Else it would grow for ever where nothing is marked. Then cwnd/RTT would not be the rate any more
+// from which the delay of synchronise operations follows (3.4), and packets that it lets go would wait at
+// the NIC, each for a path that an acknowledgement named long ago.
 func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	if s.RTT > 0 {
 		m.rtt = s.RTT
 	}
 	packets := math.Ceil(float64(s.Bytes) / m.mtu)
-	switch used := float64(s.InFlight)/m.mtu + packets; {
+	switch {
 	case s.ECN:
 		m.cwnd -= m.decrease * packets
-	case used >= m.cwnd/2:
+	case max(m.peak, m.peakBefore) > m.cwnd-2: // one is the fraction, one what it may have grown since
 		m.cwnd += m.increase * packets / m.cwnd
 	}
 	m.clamp()

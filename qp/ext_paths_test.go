@@ -282,6 +282,34 @@ func TestReadMarks(t *testing.T) {
 	}
 }
 
+// TestWindowOfPackets: a window that acknowledgements clock is one of packets (MP-RDMA 3.2). Short ones fill it,
+// too, so that it grows; and after an idle time it begins anew with them.
+func TestWindowOfPackets(t *testing.T) {
+	roads := equalRoads(4)
+	for i := range roads {
+		roads[i].markAt = 0 // never
+	}
+	p := movingIn(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: roads}, WRWrite, 400, 8)
+	window := func() uint64 { w, _ := p.ends[0].q.Limits(); return w }
+	first, most := window(), window()
+	p.roads.sent = func(*flight) { most = max(most, window()) }
+	p.run(t)
+	if most < first+5*256 {
+		t.Errorf("a window of %d bytes never grew beyond %d", first, most)
+	}
+	if window() >= first {
+		t.Errorf("a window of %d bytes after nothing was left to send, %d before", window(), first)
+	}
+	p.now, most = p.now.Add(time.Millisecond), 0
+	h := p.ends[0].h
+	h.queue = append(h.queue, SendWQE{Opcode: WRWrite, Length: 8, RemoteVA: memBase, RKey: 5, SGEs: []SGE{{memBase, 8, 1}}})
+	p.ends[0].q.Doorbell(p.now)
+	p.run(t)
+	if most != first {
+		t.Errorf("a window of %d bytes after a pause, at first %d", most, first)
+	}
+}
+
 // TestPathsAnyFaults draws any network of several paths besides operations and faults: each
 // request must take effect once, in order, byte for byte.
 func TestPathsAnyFaults(t *testing.T) {

@@ -286,7 +286,11 @@ func (r *requester) account(now mono.Time, p *bth.Packet) {
 	if !r.free {
 		inflight = r.bytesInFlight()
 	}
-	r.charge(now, p, uint32(len(p.Payload)), inflight)
+	bytes := uint32(len(p.Payload))
+	if r.clocked {
+		bytes = r.q.mtu
+	}
+	r.charge(now, p, bytes, inflight)
 }
 
 // wireLen is what a packet takes on the link: Ethernet (14), IPv4 (20), UDP (8)
@@ -301,12 +305,17 @@ func (q *QP) wireLen(p *bth.Packet) int {
 }
 
 // bytesInFlight is the payload believed to be in the network. While packets are
-// sent again, the count of PSNs is the better bound.
+// sent again, the count of PSNs is the better bound. Where acknowledgements clock packets out, a window is
+// one of packets, however short these are.
 func (r *requester) bytesInFlight() uint32 {
 	if r.rec == nil {
 		return 0
 	}
-	return uint32(min(r.payloadSent-r.payloadAcked, uint64(r.rec.InFlight())*uint64(r.q.mtu), 1<<32-1))
+	bytes := min(uint64(r.rec.InFlight())*uint64(r.q.mtu), 1<<32-1)
+	if !r.clocked {
+		bytes = min(bytes, r.payloadSent-r.payloadAcked)
+	}
+	return uint32(bytes)
 }
 
 // windowOpen reports whether the PSN window and the congestion window have room

@@ -15,7 +15,7 @@
 // Events are
 //
 //	cnp                             a congestion notification packet
-//	send BYTES                      something is sent
+//	send BYTES [full]               something is sent; full: the window is in flight then
 //	ack BYTES|window [rtt=TIME] [ecn] [full]  an acknowledgement of that much; the rest of the window is in flight
 //	loss [timeout]
 //

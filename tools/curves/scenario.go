@@ -118,7 +118,7 @@ func (s *scenario) add(from, to, every time.Duration, w []string) error {
 			e.rtt, err = time.ParseDuration(rtt)
 		case o == "ecn" && e.kind == "ack":
 			e.ecn = true
-		case o == "full" && e.kind == "ack":
+		case o == "full" && (e.kind == "ack" || e.kind == "send"):
 			e.full = true
 		case o == "timeout" && e.kind == "loss":
 			e.timeout = true
@@ -187,19 +187,21 @@ func timers(ctl ccalgo.Controller, until time.Duration) {
 func (e *event) apply(ctl ccalgo.Controller) error {
 	now, bytes := start.Add(e.at), e.bytes
 	if e.window {
-		w, _ := ctl.Limits()
-		bytes = uint32(min(w, 1<<31))
+		bytes = limit(ctl)
 	}
 	switch e.kind {
 	case "cnp":
 		ctl.OnCNP(now)
 	case "send":
-		ctl.OnSent(now, bytes, bytes)
+		inFlight := bytes
+		if e.full {
+			inFlight = limit(ctl)
+		}
+		ctl.OnSent(now, bytes, inFlight)
 	case "ack":
 		inFlight := bytes
 		if e.full {
-			w, _ := ctl.Limits()
-			inFlight = uint32(min(w, 1<<31)) - bytes
+			inFlight = limit(ctl) - bytes
 		}
 		ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inFlight, RTT: e.rtt, ECN: e.ecn})
 	case "loss":
@@ -208,4 +210,10 @@ func (e *event) apply(ctl ccalgo.Controller) error {
 		return fmt.Errorf("no event %q", e.kind)
 	}
 	return nil
+}
+
+// limit is the window, in bytes.
+func limit(ctl ccalgo.Controller) uint32 {
+	w, _ := ctl.Limits()
+	return uint32(min(w, 1<<31))
 }
