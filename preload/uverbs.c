@@ -213,7 +213,8 @@ static void start_bell(struct context *c)
 
 void bell_wake(struct context *c)
 {
-	if (atomic_load((_Atomic uint32_t *)(c->bell + BELL_SLEEPING))) {
+	_Atomic uint32_t *sleeping = (_Atomic uint32_t *)(c->bell + BELL_SLEEPING);
+	if (atomic_load(sleeping) && atomic_exchange(sleeping, 0)) {
 		uint64_t one = 1;
 		syscall(SYS_write, c->bell_fd, &one, sizeof one);
 	}

@@ -24,7 +24,8 @@ func (d *doorbell) ring(handle uint32) error {
 	word := handle / 64
 	atomic.OrUint64((*uint64)(unsafe.Add(base, uverbs.DoorbellMap+8*uintptr(word))), 1<<(handle%64))
 	atomic.OrUint64((*uint64)(unsafe.Add(base, uverbs.DoorbellSummary+8*uintptr(word/64))), 1<<(word%64))
-	if atomic.LoadUint32((*uint32)(unsafe.Add(base, uverbs.DoorbellSleeping))) != 0 {
+	sleeping := (*uint32)(unsafe.Add(base, uverbs.DoorbellSleeping))
+	if atomic.LoadUint32(sleeping) != 0 && atomic.SwapUint32(sleeping, 0) != 0 {
 		return shm.Signal(d.fd)
 	}
 	return nil

@@ -422,6 +422,12 @@ func TestDoorbell(t *testing.T) {
 	if rung, err := shm.Drain(ev); !rung || err != nil {
 		t.Errorf("not woken while asleep: %v", err)
 	}
+	if err := bell.ring(0); err != nil {
+		t.Fatal(err)
+	}
+	if rung, err := shm.Drain(ev); rung || err != nil {
+		t.Errorf("woken twice: %v", err)
+	}
 	if mem[uverbs.DoorbellMap] != 1 || mem[uverbs.DoorbellSummary] != 1 {
 		t.Error("the bits of handle 0 are not set")
 	}

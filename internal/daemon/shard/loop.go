@@ -23,6 +23,14 @@ const (
 	downRetry = 100 * time.Millisecond // between looks at a link that is gone
 )
 
+// In Linux 6.18 who yields forfeits his claim to the core (EEVDF: his virtual time becomes his deadline), and may be
+// without it for a tenth of a second where several want it. Who sleeps keeps his claim. So once a yield has taken long,
+// the loop sleeps instead for a while.
+const (
+	longYield  = time.Millisecond
+	crowdedFor = 50 * time.Millisecond
+)
+
 // loop turns until the shard ends. Commands that were there when a turn began come last in it:
 // programs send datagrams and destroy the address handle, or the queue pair, at once, and what
 // they have posted before leaves before. The clock is read for each frame, since programs are
@@ -38,7 +46,7 @@ func (s *Shard) loop() {
 			// The client that this was for may want to answer at once, and our
 			// acknowledgement leaves in the same super-frame. On a shared core it
 			// can only do so if it runs.
-			yield()
+			s.yield(Now(), kept)
 			s.hear(Now())
 		}
 		busy = received || busy
@@ -225,13 +233,13 @@ func (s *Shard) hold(f *rocev2.Frame) {
 }
 
 // idle ends a turn that found nothing: it yields while work is fresh or due at
-// once, else it sleeps.
+// once, else it sleeps. On a core that others want it only polls if it is never to sleep.
 func (s *Shard) idle(now mono.Time) {
 	due := s.due()
-	if due <= now || s.poll < 0 || s.poll > 0 && now.Sub(s.lastWork) < s.poll {
-		s.stats.Yields++
+	fresh := s.poll > 0 && now.Sub(s.lastWork) < s.poll && now >= s.crowded
+	if due <= now || s.poll < 0 || fresh {
 		s.until = now
-		s.lend(yield)
+		s.yield(now, s.lend)
 		return
 	}
 	wait := maxSleep
@@ -244,6 +252,21 @@ func (s *Shard) idle(now mono.Time) {
 	s.until = now.Add(wait)
 	s.sleep(wait)
 }
+
+// yield gives the core to whoever else wants it, by lend or kept, unless that has taken long of late.
+func (s *Shard) yield(now mono.Time, by func(func())) {
+	if now < s.crowded {
+		return
+	}
+	s.stats.Yields++
+	by(s.giveUp)
+	if end := Now(); end.Sub(now) > longYield {
+		s.crowded = end.Add(crowdedFor)
+	}
+}
+
+// kept is lend of a NIC that the loop keeps.
+func kept(wait func()) { wait() }
 
 // due is when there is something to do at the latest, if nothing comes in before.
 func (s *Shard) due() mono.Time {

@@ -79,6 +79,8 @@ type Shard struct {
 	mtu      int // of the link, when it has said so
 	poll     time.Duration
 	lastWork mono.Time
+	giveUp   func()    // the core
+	crowded  mono.Time // until then others are believed to want the core
 	touched  mono.Time // when somebody else has changed something last: a queue pair may have been broken
 	until    mono.Time // when the sleep ends at the latest
 	rouse    bool      // who has the NIC meanwhile has changed how the loop is to go on
@@ -113,7 +115,7 @@ func New(cfg Config) (*Shard, error) {
 	s := &Shard{
 		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
 		calls: make(chan *call, 64), stopped: make(chan struct{}),
-		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize),
+		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize), giveUp: yield,
 	}
 	s.monitored, _ = cfg.Port.(tap.Monitored)
 	s.poster = cfg.NIC
@@ -255,5 +257,5 @@ func (s *Shard) faulted(r any) {
 	}
 }
 
-// yield gives the core to whoever else wants it.
+// yield gives the core away.
 func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -172,6 +172,49 @@ func TestBellsAreHeard(t *testing.T) {
 	}
 }
 
+// TestCrowded: when giving up the core has taken long, the loop sleeps for a while where it would poll, and
+// gives it up again afterwards.
+func TestCrowded(t *testing.T) {
+	s := newShard(t, time.Hour)
+	var long atomic.Bool
+	var yields atomic.Int64
+	err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
+		s.giveUp = func() {
+			yields.Add(1)
+			if long.CompareAndSwap(true, false) {
+				time.Sleep(2 * longYield)
+			}
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stats := func() Stats {
+		st, err := s.Stats(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st
+	}
+	long.Store(true)
+	for end := time.Now().Add(10 * time.Second); stats().Sleeps == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d yields, no sleep", yields.Load())
+		}
+	}
+	// Stats wakes nobody; a closure does, and by then nobody wants the core.
+	time.Sleep(2 * crowdedFor)
+	before := yields.Load()
+	for end := time.Now().Add(10 * time.Second); yields.Load() == before; {
+		if err := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) { s.lastWork = Now() }); err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(end) {
+			t.Fatal("the loop does not poll any more")
+		}
+	}
+}
+
 // nullPort is a link on which nothing happens.
 type nullPort struct{}
 
@@ -235,7 +278,7 @@ func TestIdleTurnAllocatesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Shard{nic: nic, port: nullPort{}, poll: -1, up: true, calls: make(chan *call, 1), buf: make([]byte, bufSize)}
+	s := &Shard{nic: nic, port: nullPort{}, poll: -1, up: true, calls: make(chan *call, 1), buf: make([]byte, bufSize), giveUp: yield}
 	s.loops.Lock()
 	now := Now()
 	allocs := testing.AllocsPerRun(1000, func() {
