@@ -123,7 +123,7 @@ func (p *pair) reap(int) error {
 	return err
 }
 
-// write writes n bytes of a new pattern and checks that they have arrived; it returns how long that took.
+// write writes n bytes of a new pattern and checks that they have arrived; it returns how long that took, or what ended it.
 func (p *pair) write(ctx context.Context, pattern byte, n int) (time.Duration, error) {
 	for i := range n {
 		p.src.Bytes()[i] = pattern + byte(i)
@@ -138,7 +138,7 @@ func (p *pair) write(ctx context.Context, pattern byte, n int) (time.Duration, e
 	}
 	took := time.Since(begun)
 	if err := wcs[0].Err(); err != nil {
-		return 0, err
+		return took, err
 	}
 	for i := range n {
 		if p.dst.Bytes()[i] != pattern+byte(i) {

@@ -341,8 +341,8 @@ func (l latencies) at(p float64) time.Duration {
 // lookEvery is how often the daemon is looked at.
 const lookEvery = 20 * time.Millisecond
 
-// watch writes for d, calls each now and then, and reports how long each WRITE took.
-func (c *castle) watch(p *pair, d time.Duration, each func()) (l latencies) {
+// watch writes for d beside the programs named, calls each now and then, and reports how long each WRITE took.
+func (c *castle) watch(p *pair, d time.Duration, each func(), beside ...string) (l latencies) {
 	c.t.Helper()
 	looked := time.Now()
 	for end := looked.Add(d); time.Now().Before(end); {
@@ -351,7 +351,7 @@ func (c *castle) watch(p *pair, d time.Duration, each func()) (l latencies) {
 		cancel()
 		if err != nil {
 			_, last := c.log.lines()
-			c.t.Fatalf("the victim's WRITE %d: %v\n%s", len(l), err, last)
+			c.t.Fatalf("the victim's WRITE %d beside %v, after %v: %v\n%s", len(l), beside, took, err, last)
 		}
 		l = append(l, took)
 		if now := time.Now(); now.Sub(looked) > lookEvery {
@@ -413,7 +413,7 @@ func (c *castle) beside(victim *pair, seed uint64, d time.Duration, each func(),
 		}
 		stops = append(stops, c.attacker(name, seed+2*uint64(i)), c.attacker(name, seed+2*uint64(i)+1))
 	}
-	l := c.watch(victim, d, each)
+	l := c.watch(victim, d, each, names...)
 	for _, stop := range stops {
 		stop()
 	}
