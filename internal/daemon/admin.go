@@ -132,6 +132,7 @@ func (d *Daemon) routes() http.Handler {
 	mux.HandleFunc("POST /v1/faults/{nic}", d.withNIC(postFaults))
 	mux.HandleFunc("DELETE /v1/faults/{nic}", d.withNIC(deleteFaults))
 	mux.HandleFunc("POST /v1/capture/{nic}", d.withNIC(d.postCapture))
+	mux.HandleFunc("DELETE /v1/capture/{nic}/{id}", d.withNIC(deleteCapture))
 	mux.HandleFunc("POST /v1/trace/{nic}/{qp}", d.withNIC(d.postTrace))
 	mux.HandleFunc("GET /v1/poll/{nic}", d.withNIC(getPoll))
 	mux.HandleFunc("PUT /v1/poll/{nic}", d.withNIC(putPoll))

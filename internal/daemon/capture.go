@@ -64,7 +64,7 @@ func (n *nic) stopCapture(c *capture.Capture) (capture.Stats, error) {
 
 // postCapture streams a capture as the body of the answer: whoever asked writes
 // the file, with the rights that it has. It lasts until the caller goes or, so
-// that nothing is lost, ends the body of its request.
+// that nothing is lost, ends the body of its request or asks for its end by name.
 func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) error {
 	snap := 0
 	if s := r.URL.Query().Get("snaplen"); s != "" {
@@ -73,6 +73,11 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 			return badRequest{fmt.Errorf("snaplen %q is not a number of bytes", s)}
 		}
 	}
+	ended, forget, err := n.captures.begin(r.URL.Query().Get("id"))
+	if err != nil {
+		return err
+	}
+	defer forget()
 	// The capture writes to its end of a pipe, which it opens by name.
 	rd, wr, err := os.Pipe()
 	if err != nil {
@@ -96,6 +101,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	select {
 	case <-r.Context().Done():
 	case <-over:
+	case <-ended:
 	case <-copied:
 	case <-d.ending:
 	}

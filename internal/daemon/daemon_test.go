@@ -321,13 +321,21 @@ func TestStreams(t *testing.T) {
 			break // port events may come before
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	req, _ := http.NewRequestWithContext(ctx, "POST", "http://roced/v1/capture/rxe_a", nil)
-	capt, err := c.Do(req)
-	if err != nil {
-		t.Fatal(err)
+	ask := func(method, path string) *http.Response {
+		req, _ := http.NewRequest(method, "http://roced/v1/capture/rxe_a"+path, nil)
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		return resp
 	}
-	defer capt.Body.Close()
+	capt := ask("POST", "?id=x")
+	for _, bad := range [][2]string{{"POST", "?id=x"}, {"POST", "?id=" + strings.Repeat("y", maxName+1)}, {"DELETE", "/y"}} {
+		if code := ask(bad[0], bad[1]).StatusCode; code != http.StatusBadRequest {
+			t.Errorf("%s: %d", bad, code)
+		}
+	}
 	r, err := pcapng.NewReader(capt.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -345,7 +353,16 @@ func TestStreams(t *testing.T) {
 	if err := r.Next(&fr); err != nil {
 		t.Errorf("no frame was captured: %v", err)
 	}
-	cancel()
+	if code := ask("DELETE", "/x").StatusCode; code != http.StatusNoContent {
+		t.Errorf("the end is answered by %d", code)
+	}
+	for err == nil {
+		err = r.Next(&fr)
+	}
+	if err != io.EOF {
+		t.Errorf("the capture ends by %v", err)
+	}
+	ask("POST", "?id=x") // the name is free again
 }
 
 func TestForeignUserIsRefused(t *testing.T) {

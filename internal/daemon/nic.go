@@ -36,8 +36,10 @@ type nic struct {
 	changed chan struct{} // the port has changed
 	events  *server.Events
 	taps    taps
-	rules   []fault.Rule     // in force; guarded by the shard
-	file    *capture.Capture // of the configuration, nil if none
+	// captures are those that clients have named.
+	captures named
+	rules    []fault.Rule     // in force; guarded by the shard
+	file     *capture.Capture // of the configuration, nil if none
 
 	// accessLog is the shard's: when the next line is due, and how many were not written.
 	accessLog struct {

@@ -1,9 +1,10 @@
 // A capture of a NIC: started, stopped, stored.
 import { el, save, say } from "./dom.js";
 import { short } from "./format.js";
-import { bytes } from "./net.js";
+import { bytes, open, someName } from "./net.js";
 
 const most = 512 << 20; // bytes that a page keeps
+const lastFrames = 5000; // ms that the end of a capture takes at most
 
 /** whole returns how many bytes of pcapng pieces are whole blocks: whoever stops a stream cuts one. */
 export function wholeBlocks(pieces) {
@@ -25,18 +26,26 @@ export function wholeBlocks(pieces) {
 
 /** captureControls returns the buttons for a NIC. */
 export function captureControls(nic) {
-  let abort = null;
+  let abort = null, path = "", id = "";
   const state = el("span", { class: "state", role: "status" });
   const snap = el("input", { type: "checkbox" });
-  const button = el("button", { type: "button", text: "Start capture", onclick: () => (abort ? abort.abort() : run()) });
+  const button = el("button", { type: "button", text: "Start capture", onclick: () => (abort ? stop() : run()) });
+  /** stop has the capture end with all frames up to now; giving it up would lose those that are on their way. */
+  function stop() {
+    const { signal } = abort, hard = abort;
+    setTimeout(() => hard.abort(), lastFrames);
+    open(`${path}/${id}`, { method: "DELETE", signal }).catch(() => hard.abort());
+  }
   async function run() {
+    path = `v1/capture/${encodeURIComponent(nic)}`;
+    id = someName();
     const pieces = [];
     let n = 0, why = "";
     abort = new AbortController();
     button.textContent = "Stop and download";
     snap.disabled = true;
     try {
-      await bytes(`v1/capture/${encodeURIComponent(nic)}${snap.checked ? "?snaplen=128" : ""}`, { method: "POST", signal: abort.signal }, (piece) => {
+      await bytes(`${path}?id=${id}${snap.checked ? "&snaplen=128" : ""}`, { method: "POST", signal: abort.signal }, (piece) => {
         pieces.push(piece);
         n += piece.length;
         state.textContent = short(n, "B");

@@ -28,6 +28,11 @@ export async function open(path, { method = "GET", body, signal } = {}) {
   throw new Error(why);
 }
 
+/** someName returns a name that nobody else has. */
+export function someName() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+}
+
 /** ask returns what an answer says. */
 export async function ask(path, options) {
   return (await open(path, options)).json();

@@ -10,7 +10,8 @@
 //	DELETE /v1/faults/NIC          removes all rules
 //	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client goes
 //	                               or ends a chunked body: then it ends complete;
-//	                               ?snaplen=N keeps N bytes of each frame
+//	                               ?snaplen=N keeps N bytes of each frame, ?id=ID names it
+//	DELETE /v1/capture/NIC/ID      ends a capture that has that name: it ends complete
 //	POST   /v1/trace/NIC/QP        the answer is a trace of a queue pair, lines of JSON
 //	                               (trace.Record), until the queue pair, the client or a
 //	                               chunked body ends; QP is a number, or next for the next

@@ -161,6 +161,7 @@ var served = []struct {
 	{"GET /v1/faults/{nic}", look, true},
 	{"POST /v1/trace/{nic}/{qp}", see, false},
 	{"POST /v1/capture/{nic}", see, false},
+	{"DELETE /v1/capture/{nic}/{id}", see, false},
 	{"POST /v1/faults/{nic}", change, false},
 	{"DELETE /v1/faults/{nic}", change, false},
 	{"GET /v1/file/{part}", see, false},

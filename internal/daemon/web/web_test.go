@@ -43,7 +43,7 @@ func newBehind() *behind {
 	b.mux.HandleFunc("GET /v1/stat", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `[{"nic":"a","n":%d}]`+"\n", b.stat.Load())
 	})
-	for _, p := range []string{"POST /v1/faults/{nic}", "DELETE /v1/faults/{nic}", "GET /v1/faults/{nic}", "POST /v1/trace/{nic}/{qp}", "POST /v1/capture/{nic}", "PUT /v1/poll/{nic}", "GET /metrics", "GET /v1/page"} {
+	for _, p := range []string{"POST /v1/faults/{nic}", "DELETE /v1/faults/{nic}", "GET /v1/faults/{nic}", "POST /v1/trace/{nic}/{qp}", "POST /v1/capture/{nic}", "DELETE /v1/capture/{nic}/{id}", "PUT /v1/poll/{nic}", "GET /metrics", "GET /v1/page"} {
 		say(p, `{"done":%q}`, p)
 	}
 	b.mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
@@ -98,7 +98,7 @@ func TestRights(t *testing.T) {
 			right        int
 		}{
 			{"GET", "/v1/links", 0}, {"GET", "/v1/res/qp", 0}, {"GET", "/v1/stat", 0}, {"GET", "/v1/faults/a", 0},
-			{"POST", "/v1/trace/a/next", 1}, {"POST", "/v1/capture/a", 1}, {"POST", "/v1/faults/a", 2}, {"DELETE", "/v1/faults/a", 2},
+			{"POST", "/v1/trace/a/next", 1}, {"POST", "/v1/capture/a", 1}, {"DELETE", "/v1/capture/a/x", 1}, {"POST", "/v1/faults/a", 2}, {"DELETE", "/v1/faults/a", 2},
 		} {
 			want := strings.Fields(c.rights)[r.right]
 			if got := fmt.Sprint(request(c.s, r.method, r.path, c.with...).Code); got != want {
