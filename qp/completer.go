@@ -276,7 +276,7 @@ func (r *requester) feedback(now mono.Time, f *bth.Feedback, p *bth.Packet) bool
 		r.ctl.OnAck(now, ccalgo.Sample{
 			Bytes:    r.newlyAcked(out),
 			InFlight: r.bytesInFlight(),
-			RTT:      r.rtt,
+			RTT:      r.q.scratch.rtt,
 			ECN:      p.BECN || f.ECE,
 		})
 	}
@@ -292,6 +292,7 @@ func (r *requester) feedback(now mono.Time, f *bth.Feedback, p *bth.Packet) bool
 // progress follows una: requests complete, and the retry counters begin anew
 // (IBTA vol.1 9.9.2.1).
 func (r *requester) progress(now mono.Time) {
+	r.heard(r.q.scratch.rtt)
 	r.answered(now)
 	r.rnrRetries, r.rnrUntil = r.q.attr.RNRRetry, 0
 	r.ask.acked(r.una, r.nxt)

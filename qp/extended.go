@@ -241,16 +241,16 @@ func (r *requester) synchronises(s *slot) bool {
 
 // waits reports whether the next request is a synchronise operation whose time has not come.
 func (r *requester) waits(now mono.Time) bool {
-	r.syncAt = 0
 	if r.can == nil || r.can.syncer == nil {
 		return false
 	}
+	r.can.syncAt = 0
 	if s := r.current(); s != nil && s.sent == 0 && r.synchronises(s) {
 		if at := r.can.syncer.SyncAt(r.window()); now < at {
-			r.syncAt = at
+			r.can.syncAt = at
 		}
 	}
-	return r.syncAt != 0
+	return r.can.syncAt != 0
 }
 
 // mayEnd reports whether the next packet of s may leave: see HoldLast.

@@ -46,6 +46,9 @@ type requester struct {
 	placed              bool // the response that comes again is there, but for Sync (Later)
 	draining            bool // SQD: the drained event is owed
 	retries, rnrRetries uint8
+	probes              uint8     // for want of an answer, since anything was heard
+	probing             bool      // one is to be sent
+	trip                roundTrip // measured, for them
 	rdOut               int32     // READs and atomics outstanding
 	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own,
 	rdone               bth.PSN   // all before it are in memory then
@@ -56,8 +59,7 @@ type requester struct {
 	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
 	ask                 asker
 	pace                sched.Pacer
-	since               mono.Time // of the last progress, or of the last timeout without (answerDue)
-	syncAt              mono.Time // a synchronise operation waits until then; zero: none does
+	since               mono.Time // of the last progress, and of the last timeout without (answerDue) or, in RC, the last packet that asked
 }
 
 func (r *requester) init(q *QP, p *Profile) {
@@ -267,7 +269,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
 	t.Packet.AckReq = responds || r.frame.asks(now, ends, false)
-	r.ask.sent(now, r.nxt.Add(-1), t.Packet.AckReq)
+	r.asked(now, r.nxt.Add(-1), t.Packet.AckReq)
 	// Only what a mere acknowledgement answers, and not behind responses that wait for the
 	// peer's own congestion control: two peers would slow each other down without end.
 	if t.Packet.AckReq && !responds && !r.frame.awaits() {
@@ -349,8 +351,8 @@ func (r *requester) full(n uint32) bool {
 // nextTimeout is when onTimeout or poll has something to do.
 func (r *requester) nextTimeout() mono.Time {
 	t := r.deadline().Min(r.pace.Deadline()).Min(r.frame.answerDue())
-	if r.syncAt != 0 {
-		t = t.Min(r.syncAt)
+	if r.can != nil && r.can.syncAt != 0 {
+		t = t.Min(r.can.syncAt)
 	}
 	switch {
 	case r.hasMore && !r.q.blocked:
@@ -358,7 +360,7 @@ func (r *requester) nextTimeout() mono.Time {
 	case r.rnrUntil != 0:
 		t = t.Min(r.rnrUntil)
 	case r.rec != nil:
-		t = t.Min(r.rec.Deadline())
+		t = t.Min(r.rec.Deadline()).Min(r.probeDue())
 	}
 	return t
 }
@@ -366,8 +368,8 @@ func (r *requester) nextTimeout() mono.Time {
 // onTimeout handles whatever is due at now.
 func (r *requester) onTimeout(now mono.Time) {
 	r.onDeadline(now)
-	if now >= r.syncAt {
-		r.syncAt = 0 // poll looks again
+	if r.can != nil && now >= r.can.syncAt {
+		r.can.syncAt = 0 // poll looks again
 	}
 	switch {
 	case r.rnrUntil != 0:
@@ -376,6 +378,8 @@ func (r *requester) onTimeout(now mono.Time) {
 		}
 	case r.rec != nil && now >= r.rec.Deadline():
 		r.missing(now, r.timedOut(now), true)
+	case now >= r.probeDue():
+		r.probing = true // poll sends
 	}
 	if r.q.sending() && now >= r.frame.answerDue() {
 		r.since = now

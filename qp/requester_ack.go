@@ -74,6 +74,14 @@ func (a *asker) acked(una, nxt bth.PSN) {
 	}
 }
 
+// asked records that a packet has been sent, and whether it asks for an acknowledgement. psn is its last PSN.
+func (r *requester) asked(now mono.Time, psn bth.PSN, asks bool) {
+	r.ask.sent(now, psn, asks)
+	if asks && r.q.x == nil {
+		r.since, r.probing = now, false
+	}
+}
+
 // again implements source.
 func (r *requester) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	i, k, ok := r.locate(psn)
@@ -104,34 +112,39 @@ func (r *requester) sendAgain(now mono.Time, i, k uint32, t *Transmit) bool {
 	r.rec.OnSent(now, psn, span, true)
 	r.q.traceSent(now, &t.Packet, span, true)
 	t.Packet.AckReq = s.kind.responds() || r.frame.asks(now, false, true)
-	r.ask.sent(now, psn.Add(int(span)-1), t.Packet.AckReq)
+	r.asked(now, psn.Add(int(span)-1), t.Packet.AckReq)
 	r.q.ctr.RetransmittedPackets++
 	r.account(now, &t.Packet)
 	return true
 }
 
-// probe implements framing: it sends the last packet again, with AckReq, if nothing else can be sent
-// and none of the outstanding packets has asked for an acknowledgement. The
+// probe implements framing: it sends a packet again, with AckReq, if nothing else can be sent and
+// none of the outstanding packets has asked for an acknowledgement, or none comes (see probeDue). The
 // responder acknowledges duplicates (IBTA vol.1 9.7.5.1.4). Looking ahead makes
 // this rare.
 func (r *requester) probe(now mono.Time, t *Transmit) bool {
-	if r.q.blocked || r.ask.pending() || r.pace.Waiting || r.outstanding() == 0 || !r.q.sending() {
+	if r.q.blocked || r.ask.pending() && !r.probing || r.pace.Waiting || r.outstanding() == 0 || !r.q.sending() || !r.pace.Ready(now) {
 		return false
 	}
-	last := r.nxt.Add(-1)
+	psn := r.nxt.Add(-1)
 	if r.hasBad && r.At(r.bad).sent > 0 {
-		last = r.At(r.bad).first.Add(-1)
+		psn = r.At(r.bad).first.Add(-1)
 	}
-	i, k, ok := r.locate(last)
-	if !ok || r.At(i).kind != kindData || !r.pace.Ready(now) {
-		return false
+	if r.probing {
+		if r.probes%2 == 1 {
+			psn = r.una
+		}
+		r.probes++
+		r.since, r.probing = now, false
+		r.timer.running = false // Karn's rule
 	}
-	if !r.sendAgain(now, i, k, t) {
+	i, k, ok := r.locate(psn)
+	if !ok || !r.At(i).brief() || !r.sendAgain(now, i, k, t) {
 		return false
 	}
 	if !t.Packet.AckReq {
 		t.Packet.AckReq = true
-		r.ask.sent(now, last, true)
+		r.asked(now, psn, true)
 	}
 	return true
 }

@@ -89,12 +89,16 @@ func (s *script) open(d *datadriven.TestData) string {
 	if rate == 0 {
 		rate = ccalgo.Unlimited
 	}
+	control := ccalgo.Controller(ccalgo.NewStatic(window, rate))
+	if d.HasArg("uncontrolled") {
+		control = ccalgo.None{}
+	}
 	s.q = New(Config{Tuning: Software,
 		Type: typ, QPN: 17, Host: s.h,
 		MaxSendWR: 16, MaxSendSGE: 4, MaxInline: 512,
 		MaxUnacked: uint32(s.arg(d, "unacked", 16)),
 		SigAll:     d.HasArg("sigall"),
-		Profile:    Profile{Controller: ccalgo.NewStatic(window, rate)},
+		Profile:    Profile{Controller: control},
 	})
 	err := toRTS(s.q, Attr{
 		PathMTU: 1, DestQPN: 99, SQPSN: uint32(s.arg(d, "psn", 100)), QKey: 0x1111,

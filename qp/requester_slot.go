@@ -18,6 +18,9 @@ const (
 // responds reports whether the request is done by a response with data.
 func (k kind) responds() bool { return k == kindRead || k == kindAtomic }
 
+// brief reports whether sending a packet of s again brings one packet back at most.
+func (s *slot) brief() bool { return s.kind == kindData || s.span == 1 }
+
 // slot is a request in the requester's ring.
 type slot struct {
 	wqe SendWQE

@@ -32,7 +32,6 @@ type sender struct {
 	nxt   bth.PSN // next PSN never sent
 	una   bth.PSN // lowest unacknowledged
 	timer timing
-	rtt   time.Duration // that the last acknowledgement gave, if any
 }
 
 // source has the packets of a sender.
@@ -50,6 +49,7 @@ type abilities struct {
 	bounded retrans.Capped // bounds what is outstanding (BDP-FC, IRN 3.2)
 	early   retrans.Early  // sends again what may have been lost
 	syncer  path.Syncer    // synchronise operations wait for slower paths
+	syncAt  mono.Time      // one waits until then; zero: none does
 }
 
 // newSender has nothing but its plug-ins.
@@ -69,7 +69,7 @@ func newSender(q *QP, rec retrans.Recovery, ctl ccalgo.Controller, paths path.Se
 
 // clear forgets what was sent; psn comes next.
 func (s *sender) clear(psn bth.PSN) {
-	s.una, s.nxt, s.timer, s.rtt, s.overdue = psn, psn, timing{}, 0, false
+	s.una, s.nxt, s.timer, s.overdue = psn, psn, timing{}, false
 	if s.rec != nil {
 		s.rec.Reset(psn)
 	}
@@ -193,19 +193,19 @@ func (s *sender) recent(psn bth.PSN) bool {
 
 // feedback hands what the peer says to the recovery.
 func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
-	s.rtt = 0
+	s.q.scratch.rtt = 0
 	out := s.rec.OnFeedback(now, f)
 	if out.Acked > 0 {
 		s.una, s.overdue = s.rec.Una(), false
-		s.rtt = s.timer.acked(now, s.una, s.nxt)
+		s.q.scratch.rtt = s.timer.acked(now, s.una, s.nxt)
 	}
 	if s.timer.running && !s.each && f.HasSACK && !f.Refused && f.SACK == s.timer.psn {
-		s.timer.running, s.rtt = false, now.Sub(s.timer.since)
+		s.timer.running, s.q.scratch.rtt = false, now.Sub(s.timer.since)
 	}
-	if d := s.q.ctr.Distributions; d != nil && s.rtt > 0 {
-		d.RTT.add(uint64(s.rtt))
+	if d := s.q.ctr.Distributions; d != nil && s.q.scratch.rtt > 0 {
+		d.RTT.add(uint64(s.q.scratch.rtt))
 	}
-	s.q.traceAck(now, f, s.rtt, s.responses)
+	s.q.traceAck(now, f, s.q.scratch.rtt, s.responses)
 	return out
 }
 
@@ -217,10 +217,10 @@ func (s *sender) clock(now mono.Time, f *bth.Feedback, inflight uint32) {
 		if f.Refused {
 			bytes = 0
 		}
-		s.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inflight, RTT: s.rtt, ECN: f.ECE})
+		s.ctl.OnAck(now, ccalgo.Sample{Bytes: bytes, InFlight: inflight, RTT: s.q.scratch.rtt, ECN: f.ECE})
 	}
 	if s.clocked {
-		s.shrink(s.paths.OnAck(now, f, s.rtt, s.window()))
+		s.shrink(s.paths.OnAck(now, f, s.q.scratch.rtt, s.window()))
 	}
 }
 

@@ -24,6 +24,9 @@ type Tuning struct {
 	AcksPerWindow int32
 	// PacerCredit is how much time a paced sender that was called late may make up for.
 	PacerCredit time.Duration
+	// TailProbe is after which time at least RC asks once more for an acknowledgement that is
+	// missing; a few round trips if these are longer. Zero: with the timeout only.
+	TailProbe time.Duration
 	// PathSeed is the seed of random paths; zero: made of QPN and PSN, which other hosts may
 	// have too.
 	PathSeed uint64
@@ -31,9 +34,10 @@ type Tuning struct {
 
 // Software is the tuning of the daemon. An acknowledgement by itself costs it as much as a
 // super-frame of data, so there are few of them, and they leave behind data; its timers are
-// late by tens of microseconds, which the pacer's credit makes up for; and its links are
+// late by tens of microseconds, which the pacer's credit makes up for; what is lost at the end of a
+// burst is asked for early, since acknowledgements are so few; and its links are
 // TAP devices and sockets, which carry frames and nothing else.
-var Software = Tuning{AckBehind: 32, AcksPerWindow: 4, PacerCredit: 200 * time.Microsecond, LinkOverhead: -1}
+var Software = Tuning{AckBehind: 32, AcksPerWindow: 4, PacerCredit: 200 * time.Microsecond, TailProbe: time.Millisecond, LinkOverhead: -1}
 
 // linkBytes returns what the link adds to a frame.
 func (t *Tuning) linkBytes() int {
