@@ -36,7 +36,7 @@ const (
 	// TraceTimeout is a retransmission timeout: PSN (the lowest unacknowledged one),
 	// Lost, Response.
 	TraceTimeout
-	// TraceFootprint is a new size of the receiver's tracking state: Bytes.
+	// TraceFootprint is a new size of the receiver's tracking state: Bytes, Bitmap.
 	TraceFootprint
 )
 
@@ -66,6 +66,7 @@ type TraceEvent struct {
 	Window  uint64 // bytes, or ccalgo.Unlimited
 	Rate    uint64 // bits per second, or ccalgo.Unlimited
 	Bytes   int    // of state, as papers count (reorder.Tracker.Footprint)
+	Bitmap  int    // bytes of the bitmap of requests alone (reorder.Bitmapped), 0 where there is none
 	// Packet is what was sent or has come. It and its payload are the queue pair's again when Trace returns.
 	Packet *bth.Packet
 }
@@ -122,7 +123,11 @@ func (q *QP) traceState(now mono.Time) {
 	}
 	if n != t.bytes {
 		t.bytes = n
-		t.to.Trace(now, TraceEvent{Kind: TraceFootprint, Bytes: n})
+		e := TraceEvent{Kind: TraceFootprint, Bytes: n}
+		if b, ok := q.resp.trk.(reorder.Bitmapped); ok {
+			e.Bitmap = b.Bitmap()
+		}
+		t.to.Trace(now, e)
 	}
 }
 

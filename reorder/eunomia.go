@@ -228,5 +228,13 @@ func (e *Eunomia) Footprint() int {
 	if e.conn == none {
 		return address
 	}
-	return address + 16 + 2*int(e.mem.rows-1) + 2*int(e.load().dyn)
+	return address + 16 + 2*int(e.mem.rows-1) + e.Bitmap()
+}
+
+// Bitmap implements Bitmapped: rows of 16 bits.
+func (e *Eunomia) Bitmap() int {
+	if e.conn == none {
+		return 0
+	}
+	return 2 * int(e.load().dyn)
 }

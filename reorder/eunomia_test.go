@@ -27,7 +27,7 @@ func TestEunomiaOrder(t *testing.T) {
 		{0xfffffe, tail, reorder.InOrder, 1, 1},
 		{0xfffffe, tail, reorder.Duplicate, 0, 0},
 	})
-	if trk.Footprint() != 4 || mem.Free() != 1024 {
+	if trk.Footprint() != 4 || trk.Bitmap() != 0 || mem.Free() != 1024 {
 		t.Fatalf("in order: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{
@@ -35,15 +35,15 @@ func TestEunomiaOrder(t *testing.T) {
 		{1, tail, reorder.Duplicate, 0, 0},
 		{0, none, reorder.Held, 0, 0},
 	})
-	if trk.Footprint() != 52 || mem.Free() != 1024-24-1 {
-		t.Fatalf("one row: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
+	if trk.Footprint() != 52 || trk.Bitmap() != 2 || mem.Free() != 1024-24-1 {
+		t.Fatalf("one row: %d bytes, %d of bits, %d blocks", trk.Footprint(), trk.Bitmap(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{
 		{0xffffff + 255, tail, reorder.Held, 0, 0},
 		{0xffffff + 256, tail, reorder.Beyond, 0, 0},
 	})
-	if trk.Footprint() != 82 || mem.Free() != 1024-24-16 {
-		t.Fatalf("at the cap: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
+	if trk.Footprint() != 82 || trk.Bitmap() != 32 || mem.Free() != 1024-24-16 {
+		t.Fatalf("at the cap: %d bytes, %d of bits, %d blocks", trk.Footprint(), trk.Bitmap(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{{0xffffff, tail, reorder.InOrder, 3, 2}})
 	for p := uint32(2); p < 254; p++ {

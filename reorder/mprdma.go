@@ -151,4 +151,7 @@ func (m *MPRDMA) Released() uint32 { return m.released.take() }
 
 // Footprint implements Tracker: the bitmap and the index of its head, 17 bytes for
 // L = 64 (Eunomia, table 2, counts them so).
-func (m *MPRDMA) Footprint() int { return int(m.length*2+7)/8 + 1 }
+func (m *MPRDMA) Footprint() int { return m.Bitmap() + 1 }
+
+// Bitmap implements Bitmapped.
+func (m *MPRDMA) Bitmap() int { return int(m.length*2+7) / 8 }

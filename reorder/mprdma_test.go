@@ -79,8 +79,8 @@ func TestMPRDMABitmap(t *testing.T) {
 	if trk.Expected() != psn(5) {
 		t.Errorf("rcv_nxt is %v", trk.Expected())
 	}
-	if n := trk.Footprint(); n != 17 {
-		t.Errorf("footprint %d, want 17 for L = 64", n)
+	if n, bits := trk.Footprint(), trk.Bitmap(); n != 17 || bits != 16 {
+		t.Errorf("footprint %d, %d of bits, want 17 and 16 for L = 64", n, bits)
 	}
 }
 

@@ -51,6 +51,13 @@ type Tracker interface {
 	Footprint() int
 }
 
+// Bitmapped is a Tracker that keeps a bit or two for each packet beyond a gap.
+type Bitmapped interface {
+	Tracker
+	// Bitmap is how many bytes of Footprint are these bits, without what finds them.
+	Bitmap() int
+}
+
 // Releaser is a Tracker that accepts packets beyond a gap. What these complete is kept
 // until the gap has been filled, and messages complete in order: the queue pair keeps
 // the completions and lets those go whose packets Expected has passed.

@@ -24,6 +24,7 @@ type Inside struct {
 	peakOne  int   // of one connection
 	peakPool int   // blocks of MELO's pool on a host
 	area     float64
+	bits     float64 // as area, of bitmaps alone
 	lifetime float64
 
 	rtt, excess histogram
@@ -45,6 +46,7 @@ func New(hosts int) *Inside {
 type end struct {
 	in          *Inside
 	host, bytes int
+	bitmap      int // of bytes
 	since, born mono.Time
 	last        mono.Time
 	known, done bool
@@ -74,7 +76,7 @@ func (x *end) Trace(now mono.Time, e qp.TraceEvent) {
 	}
 	switch e.Kind {
 	case qp.TraceFootprint:
-		x.size(now, e.Bytes)
+		x.size(now, e.Bytes, e.Bitmap)
 	case qp.TraceReceived:
 		x.in.received(&e)
 	case qp.TraceSent:
@@ -128,16 +130,17 @@ func (x *end) answered(now mono.Time, e *qp.TraceEvent) {
 	x.in.excess.add(uint64(max(e.RTT-truth, truth-e.RTT)))
 }
 
-// size notes a new size of the state.
-func (x *end) size(now mono.Time, n int) {
+// size notes a new size of the state, and how much of it are bits of packets.
+func (x *end) size(now mono.Time, n, bitmap int) {
 	in := x.in
 	if !x.known {
 		x.known, x.born, x.since = true, now, now
 		in.conns[x.host]++
 	}
 	in.area += float64(x.bytes) * float64(now-x.since)
+	in.bits += float64(x.bitmap) * float64(now-x.since)
 	in.live[x.host] += n - x.bytes
-	x.bytes, x.since = n, now
+	x.bytes, x.bitmap, x.since = n, bitmap, now
 	in.peakOne = max(in.peakOne, n)
 	in.peak = max(in.peak, in.live[x.host])
 	in.peakPool = max(in.peakPool, (in.live[x.host]-meloState*in.conns[x.host])/meloBlock)
@@ -156,7 +159,7 @@ func (x *end) end(now mono.Time) {
 		return
 	}
 	x.done = true
-	x.size(now, x.bytes)
+	x.size(now, x.bytes, x.bitmap)
 	x.in.lifetime += float64(now - x.born)
 	x.in.live[x.host] -= x.bytes
 	x.in.conns[x.host]--
@@ -196,6 +199,11 @@ func (in *Inside) State() (most int, mean float64) { return in.peakOne, in.area 
 // Host is how many they had on a host, at most, and in the mean over hosts and a time in seconds.
 func (in *Inside) Host(seconds float64) (most int, mean float64) {
 	return in.peak, in.area / (seconds * 1e9) / float64(len(in.live))
+}
+
+// Bitmaps is how many bytes of bitmaps alone there were on a host, in the mean over hosts and a time in seconds.
+func (in *Inside) Bitmaps(seconds float64) float64 {
+	return in.bits / (seconds * 1e9) / float64(len(in.live))
 }
 
 // Result is what Finish has ended.

@@ -5,7 +5,30 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"roced/mono"
+	"roced/qp"
 )
+
+// TestBitmaps: what is in the mean over time and hosts, all state and bitmaps alone.
+func TestBitmaps(t *testing.T) {
+	in := New(2)
+	x := &end{in: in, host: 1}
+	in.all = append(in.all, x)
+	for _, e := range []struct {
+		at            mono.Time
+		bytes, bitmap int
+	}{{100, 8, 0}, {200, 56, 2}, {300, 60, 6}, {350, 8, 0}} {
+		x.Trace(e.at, qp.TraceEvent{Kind: qp.TraceFootprint, Bytes: e.bytes, Bitmap: e.bitmap})
+	}
+	in.Finish(500)
+	if b := in.Bitmaps(500e-9); b != (2*100+6*50)/500.0/2 {
+		t.Errorf("%v bytes of bitmaps on a NIC", b)
+	}
+	if most, mean := in.State(); most != 60 || mean != (8*100+56*100+60*50+8*150)/400.0 {
+		t.Errorf("%d and %v bytes of a connection", most, mean)
+	}
+}
 
 // Percentiles of a histogram are within one part in 32 of what sorting would tell, and never below it.
 func TestHistogram(t *testing.T) {
