@@ -67,6 +67,18 @@ func TestPattern(t *testing.T) {
 	}
 }
 
+// TestNetworks: a word chooses among the networks that speed is measured on.
+func TestNetworks(t *testing.T) {
+	for word, n := range map[string]int{"": 4, "loss": 1, "16 QP": 1, "MTU 4096": 3, "MTU 9000": 0} {
+		if list := networks(word); len(list) != n {
+			t.Errorf("%q: %v, want %d", word, list, n)
+		}
+	}
+	if list := speedParts(false, speedCPU, "MTU 9000"); list != nil {
+		t.Errorf("%d parts without a network", len(list))
+	}
+}
+
 // TestBatch: a batch is the same for the same seed, and its requests do not share
 // memory.
 func TestBatch(t *testing.T) {

@@ -36,6 +36,7 @@ type options struct {
 	release string
 	short   bool
 	cpu     string // of the machines of speed
+	network string // of speed: those whose names contain it
 	seed    uint64
 }
 
@@ -48,6 +49,7 @@ func main() {
 	flag.StringVar(&o.release, "release", "bookworm", "Debian release whose kernel runs in the machine: bookworm (6.1) or trixie (6.12)")
 	flag.StringVar(&o.only, "only", "", "one part: matrix, errors, netem, profiles, flor, programs, tools, speed-1 or speed-2, or speed, which is both")
 	flag.StringVar(&o.cpu, "cpu", speedCPU, "QEMU's model of processor for speed")
+	flag.StringVar(&o.network, "network", "", `networks of speed whose names contain this, as "16 QP" or "loss"; empty: all`)
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "of the data")
 	flag.Parse()
 	code, err := run(o)
@@ -184,7 +186,7 @@ func parts(o options) []part {
 		portTaken(l, r)
 	}}, {"errors", runTrials}, {"netem", n.run}, {"profiles", newProfiles(o.short, o.logs).run},
 		{"flor", newFlorPart(o.short).run},
-		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}}, speedParts(o.short, o.cpu)...)
+		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}}, speedParts(o.short, o.cpu, o.network)...)
 }
 
 // versions tells what is tested against.

@@ -55,10 +55,20 @@ func (c speedCase) timeout() int {
 	return 18
 }
 
-// speedParts returns the parts, one for each machine, or a sample of them.
-func speedParts(short bool, cpu string) (list []part) {
-	s := speed{0.3, []speedCase{{4096, 1, ""}, {1024, 1, ""}, {4096, 16, ""}, {4096, 1, "loss 1%"}}, cpu}
+// networks are what speed measures on, those whose names contain a word.
+func networks(word string) []speedCase {
+	all := []speedCase{{4096, 1, ""}, {1024, 1, ""}, {4096, 16, ""}, {4096, 1, "loss 1%"}}
+	return slices.DeleteFunc(all, func(c speedCase) bool { return !strings.Contains(c.String(), word) })
+}
+
+// speedParts returns the parts, one for each machine, or a sample of them, on the networks whose names
+// contain a word; none if no name does.
+func speedParts(short bool, cpu, network string) (list []part) {
+	s := speed{0.3, networks(network), cpu}
 	machines := speedMachines
+	if len(s.cases) == 0 {
+		return nil
+	}
 	if short {
 		s.seconds, s.cases, machines = 0.1, s.cases[:1], machines[:1]
 	}
