@@ -13,6 +13,7 @@
  *   mr.c          what is registered; the daemon's mappings
  *   mr_maps.c     what lies where in the address space
  *   mr_replace.c  replacement of pages
+ *   mr_guard.c    protection meanwhile
  *   mr_spare.c    what it leaves, for the next
  *   mr_pass.c     the descriptor for all other memory
  *   mr_keep.c     what programs do to their memory otherwise: fork, madvise, mremap
@@ -112,6 +113,18 @@ void backing_zero_around(uint64_t offset, uint64_t length);
  * consecutive, from *offset on. False if that cannot be, or is not yet and may not be. The lock
  * is held. */
 bool replace(uint64_t start, uint64_t end, uint64_t *offset, bool may);
+
+/* ---- mr_guard.c ---- */
+
+/* guard_open returns a userfaultfd that can protect pages against writing, for guard_close, or -1. */
+int guard_open(void);
+/* guard_close ends its use, and is told whether pages were replaced. */
+void guard_close(int guard, bool replaced);
+/* guard_raise protects a range. */
+bool guard_raise(int guard, uint64_t start, uint64_t end);
+/* guard_drop lets go who waits; of a range that was not replaced it also ends the
+ * protection. */
+void guard_drop(int guard, uint64_t start, uint64_t end, bool replaced);
 
 /* ---- mr_spare.c ---- */
 

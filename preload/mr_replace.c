@@ -8,7 +8,7 @@
  * (mr_spare.c) leaves it to the next of its length.
  *
  * A thread that writes while its page is being copied would lose what it writes. So
- * the pages are protected with userfaultfd: the thread waits, and goes on in the new
+ * the pages are protected (mr_guard.c): the thread waits, and goes on in the new
  * page. Nothing of ours may be written meanwhile but the stack.
  */
 #include "preload.h"
@@ -17,10 +17,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <linux/userfaultfd.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -28,22 +26,13 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14 */
-#endif
-#ifndef UFFD_FEATURE_WP_UNPOPULATED
-#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13) /* Linux 6.4 */
-#endif
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
-
 enum {
 	STRETCH_BITS = 36, /* 64 GiB for each replacement, which begins in the middle */
 	FILE_BITS = 61,
 	MOST = 16384,      /* mappings of the memfd; a process has 65530 at most */
 	IDLE = 64 << 20,   /* bytes replaced without a collection */
 	LOOK = 16,         /* replacements without a look for spare stretches */
+	WALKS = 4,         /* over the address space, until one finds nothing new */
 };
 
 #define STRETCH (1ULL << STRETCH_BITS)
@@ -128,100 +117,6 @@ void backing_zero_around(uint64_t offset, uint64_t length)
 	uint64_t start = offset & ~(STRETCH - 1), end = offset + length;
 	backing_zero(start, offset - start);
 	backing_zero(end, start + STRETCH - end);
-}
-
-/* ---- userfaultfd ---- */
-
-/* The userfaultfd that is kept, and the process whose memory it guards. */
-static struct {
-	int fd;
-	pid_t process;
-} guard = { .fd = -1 };
-
-/* Whether pages that are not there are protected, too. */
-static bool guards_absent;
-
-/* guard_made tells the kernel what a userfaultfd is for; of -1 it makes -1. */
-static int guard_made(int fd)
-{
-	enum { BASIC = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
-	struct uffdio_api api = { .api = UFFD_API, .features = BASIC | UFFD_FEATURE_WP_UNPOPULATED };
-	if (fd < 0)
-		return fd;
-	guards_absent = syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0;
-	api = (struct uffdio_api){ .api = UFFD_API, .features = BASIC };
-	if (guards_absent || syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0)
-		return fd;
-	syscall(SYS_close, fd);
-	return -1;
-}
-
-/* guard_keep makes a userfaultfd that can hold up the kernel, too, unless there is one. */
-static void guard_keep(void)
-{
-	pid_t self = syscall(SYS_getpid);
-	if (guard.process == self)
-		return;
-	if (guard.fd >= 0)
-		fd_drop(guard.fd); /* it guards the parent's memory */
-	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-#ifdef USERFAULTFD_IOC_NEW
-	if (fd < 0) {
-		int dev = syscall(SYS_openat, AT_FDCWD, "/dev/userfaultfd", O_RDWR | O_CLOEXEC);
-		if (dev >= 0) {
-			fd = syscall(SYS_ioctl, dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
-			syscall(SYS_close, dev);
-		}
-	}
-#endif
-	guard.fd = fd_own(guard_made(fd));
-	guard.process = self;
-}
-
-/* guard_open returns a userfaultfd that can protect pages against writing, for guard_close.
- * One without the right to hold up the kernel makes system calls of other threads fail
- * that write there: it is only good for a program with one thread. */
-static int guard_open(void)
-{
-	guard_keep();
-	/* One of the threads is the library's own (death.c); it has no such memory. */
-	if (guard.fd < 0 && maps_threads() <= 2)
-		return guard_made(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
-	return guard.fd;
-}
-
-/* guard_close ends its use. What could not be replaced with the one that is kept makes it
- * be another one next time: the program may have closed it past us. */
-static void guard_close(int fd, bool replaced)
-{
-	if (fd != guard.fd) {
-		syscall(SYS_close, fd);
-	} else if (!replaced) {
-		fd_drop(fd);
-		guard.fd = -1;
-		guard.process = 0;
-	}
-}
-
-/* guard_raise protects a range. Older kernels protect only pages that are there, so all are made
- * so first. */
-static bool guard_raise(int guard, uint64_t start, uint64_t end)
-{
-	struct uffdio_register r = { .range = { start, end - start }, .mode = UFFDIO_REGISTER_MODE_WP };
-	struct uffdio_writeprotect w = { .range = r.range, .mode = UFFDIO_WRITEPROTECT_MODE_WP };
-	return (guards_absent || syscall(SYS_madvise, start, end - start, MADV_POPULATE_READ) == 0) &&
-	       syscall(SYS_ioctl, guard, UFFDIO_REGISTER, &r) == 0 &&
-	       syscall(SYS_ioctl, guard, UFFDIO_WRITEPROTECT, &w) == 0;
-}
-
-/* guard_drop lets go who waits; of a range that was not replaced it also ends the
- * protection. */
-static void guard_drop(int guard, uint64_t start, uint64_t end, bool replaced)
-{
-	struct uffdio_range r = { start, end - start };
-	if (!replaced)
-		syscall(SYS_ioctl, guard, UFFDIO_UNREGISTER, &r);
-	syscall(SYS_ioctl, guard, UFFDIO_WAKE, &r);
 }
 
 /* ---- copying ---- */
@@ -356,14 +251,15 @@ static bool find_clash(const struct vma *v, void *arg)
 }
 
 /* unused reports whether a part of the memfd is in the same stretch as offset o and
- * used by nobody. */
+ * used by nobody, twice: see settled. */
 static bool unused(uint64_t offset, uint64_t length, uint64_t o)
 {
 	struct clash c = { offset, offset + length, false };
 	if ((offset ^ o) >> STRETCH_BITS || ((offset + length) ^ o) >> STRETCH_BITS)
 		return false;
 	mr_each_mapped(check_clash, &c);
-	return !c.found && maps_walk(0, UINT64_MAX, find_clash, &c) && !c.found;
+	return !c.found && maps_walk(0, UINT64_MAX, find_clash, &c) && !c.found &&
+	       maps_walk(0, UINT64_MAX, find_clash, &c) && !c.found;
 }
 
 /* next_plain finds the first plain memory. */
@@ -399,13 +295,17 @@ struct survey {
 	uint64_t *bits;
 	uint64_t bytes;
 	unsigned mappings, pieces;
+	bool news; /* a bit has been set that was not */
 };
 
 static void mark(uint64_t offset, uint64_t end, void *arg)
 {
 	struct survey *s = arg;
-	for (uint64_t i = offset >> STRETCH_BITS; i <= (end - 1) >> STRETCH_BITS && i < file.stretches; i++)
-		s->bits[i / 64] |= 1ULL << i % 64;
+	for (uint64_t i = offset >> STRETCH_BITS; i <= (end - 1) >> STRETCH_BITS && i < file.stretches; i++) {
+		uint64_t bit = 1ULL << i % 64;
+		s->news = s->news || !(s->bits[i / 64] & bit);
+		s->bits[i / 64] |= bit;
+	}
 }
 
 static bool mark_vma(const struct vma *v, void *arg)
@@ -418,6 +318,27 @@ static bool mark_vma(const struct vma *v, void *arg)
 		s->mappings++;
 	}
 	return true;
+}
+
+/* walk surveys the address space once more. */
+static bool walk(struct survey *s)
+{
+	s->bytes = s->mappings = s->pieces = 0;
+	s->news = false;
+	return maps_walk(0, UINT64_MAX, mark_vma, s);
+}
+
+/* settled walks until nothing new is found. The address space is not looked at in one moment: memory
+ * that the C library moves meanwhile, in realloc(), from where the walk comes to where it has been
+ * is missed. False if there is no end of it. */
+static bool settled(struct survey *s)
+{
+	for (int i = 1; i < WALKS; i++)
+		if (!walk(s))
+			return false;
+		else if (!s->news)
+			return true;
+	return false;
 }
 
 /* sweep frees the stretches without a mark; those side by side at once. */
@@ -455,17 +376,19 @@ static void collect(void)
 	if (p == MAP_FAILED)
 		return;
 	mr_each_mapped(mark, &s);
-	if (maps_walk(0, UINT64_MAX, mark_vma, &s)) {
+	if (walk(&s)) {
+		bool sure = all && settled(&s);
 		spares_look(marked, &s);
 		file.mappings = s.mappings;
 		file.pieces = s.pieces;
 		file.since = 0;
-		if (all) {
+		if (sure) {
 			spares_each(mark, &s);
 			sweep(&s);
-			file.replaced = 0;
 			file.kept = s.bytes;
 		}
+		if (all) /* else a later time will do */
+			file.replaced = 0;
 	}
 	syscall(SYS_munmap, p, size);
 }

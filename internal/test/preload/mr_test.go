@@ -42,6 +42,9 @@ func inModes(t *testing.T, name string, args ...string) {
 // TestMaps needs Linux 6.11, which can be asked about addresses.
 func TestMaps(t *testing.T) { succeed(t, exec.Command(compile(t, "maps"))) }
 
+// TestMovedMemory needs no daemon: the address space is its own.
+func TestMovedMemory(t *testing.T) { succeed(t, exec.Command(compile(t, "moved"))) }
+
 const hugePages = "/proc/sys/vm/nr_hugepages"
 
 // TestRegions needs a few huge pages, which it gives back.

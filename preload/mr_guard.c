@@ -1,0 +1,111 @@
+/*
+ * Protection of pages against writing, with userfaultfd, while they are being replaced: a thread
+ * that writes there waits until it may go on. The lock is held.
+ */
+#include "preload.h"
+#include "mr.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14 */
+#endif
+#ifndef UFFD_FEATURE_WP_UNPOPULATED
+#define UFFD_FEATURE_WP_UNPOPULATED (1 << 13) /* Linux 6.4 */
+#endif
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+
+/* The userfaultfd that is kept, and the process whose memory it guards. */
+static struct {
+	int fd;
+	pid_t process;
+} guard = { .fd = -1 };
+
+/* Whether pages that are not there are protected, too. */
+static bool guards_absent;
+
+/* guard_made tells the kernel what a userfaultfd is for; of -1 it makes -1. */
+static int guard_made(int fd)
+{
+	enum { BASIC = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
+	struct uffdio_api api = { .api = UFFD_API, .features = BASIC | UFFD_FEATURE_WP_UNPOPULATED };
+	if (fd < 0)
+		return fd;
+	guards_absent = syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0;
+	api = (struct uffdio_api){ .api = UFFD_API, .features = BASIC };
+	if (guards_absent || syscall(SYS_ioctl, fd, UFFDIO_API, &api) == 0)
+		return fd;
+	syscall(SYS_close, fd);
+	return -1;
+}
+
+/* guard_keep makes a userfaultfd that can hold up the kernel, too, unless there is one. */
+static void guard_keep(void)
+{
+	pid_t self = syscall(SYS_getpid);
+	if (guard.process == self)
+		return;
+	if (guard.fd >= 0)
+		fd_drop(guard.fd); /* it guards the parent's memory */
+	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+#ifdef USERFAULTFD_IOC_NEW
+	if (fd < 0) {
+		int dev = syscall(SYS_openat, AT_FDCWD, "/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+		if (dev >= 0) {
+			fd = syscall(SYS_ioctl, dev, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+			syscall(SYS_close, dev);
+		}
+	}
+#endif
+	guard.fd = fd_own(guard_made(fd));
+	guard.process = self;
+}
+
+/* One without the right to hold up the kernel makes system calls of other threads fail
+ * that write there: it is only good for a program with one thread. */
+int guard_open(void)
+{
+	guard_keep();
+	/* One of the threads is the library's own (death.c); it has no such memory. */
+	if (guard.fd < 0 && maps_threads() <= 2)
+		return guard_made(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+	return guard.fd;
+}
+
+/* What could not be replaced with the one that is kept makes it be another one next time: the
+ * program may have closed it past us. */
+void guard_close(int fd, bool replaced)
+{
+	if (fd != guard.fd) {
+		syscall(SYS_close, fd);
+	} else if (!replaced) {
+		fd_drop(fd);
+		guard.fd = -1;
+		guard.process = 0;
+	}
+}
+
+/* Older kernels protect only pages that are there, so all are made so first. */
+bool guard_raise(int guard, uint64_t start, uint64_t end)
+{
+	struct uffdio_register r = { .range = { start, end - start }, .mode = UFFDIO_REGISTER_MODE_WP };
+	struct uffdio_writeprotect w = { .range = r.range, .mode = UFFDIO_WRITEPROTECT_MODE_WP };
+	return (guards_absent || syscall(SYS_madvise, start, end - start, MADV_POPULATE_READ) == 0) &&
+	       syscall(SYS_ioctl, guard, UFFDIO_REGISTER, &r) == 0 &&
+	       syscall(SYS_ioctl, guard, UFFDIO_WRITEPROTECT, &w) == 0;
+}
+
+void guard_drop(int guard, uint64_t start, uint64_t end, bool replaced)
+{
+	struct uffdio_range r = { start, end - start };
+	if (!replaced)
+		syscall(SYS_ioctl, guard, UFFDIO_UNREGISTER, &r);
+	syscall(SYS_ioctl, guard, UFFDIO_WAKE, &r);
+}
