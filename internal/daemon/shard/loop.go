@@ -24,11 +24,12 @@ const (
 )
 
 // In Linux 6.18 who yields forfeits his claim to the core (EEVDF: his virtual time becomes his deadline), and may be
-// without it for a tenth of a second where several want it. Who sleeps keeps his claim. So once a yield has taken long,
-// the loop sleeps instead for a while.
+// without it for a second where several want it. Who sleeps keeps his claim. So once a yield has taken long, the loop
+// sleeps instead, and the longer it was, the longer before it dares to yield again.
 const (
 	longYield  = time.Millisecond
-	crowdedFor = 50 * time.Millisecond
+	crowdedFor = 50 // times what the yield has taken
+	maxCrowded = 10 * time.Second
 )
 
 // loop turns until the shard ends. Commands that were there when a turn began come last in it:
@@ -260,8 +261,9 @@ func (s *Shard) yield(now mono.Time, by func(func())) {
 	}
 	s.stats.Yields++
 	by(s.giveUp)
-	if end := Now(); end.Sub(now) > longYield {
-		s.crowded = end.Add(crowdedFor)
+	end := Now()
+	if took := end.Sub(now); took > longYield {
+		s.crowded = end.Add(min(crowdedFor*took, maxCrowded))
 	}
 }
 

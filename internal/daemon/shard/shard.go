@@ -257,5 +257,5 @@ func (s *Shard) faulted(r any) {
 	}
 }
 
-// yield gives the core away.
-func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+// yield gives the core away. The runtime is told: it may stop the world meanwhile, and all shards with it.
+func yield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

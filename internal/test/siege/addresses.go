@@ -31,6 +31,7 @@ type bridgehead struct {
 	dev    netlink.Link
 	device string
 	stays  netip.Addr // an address that is always there
+	turn   string     // the file that is locked by who sets an interface down
 }
 
 // addresses changes the addresses of two interfaces, and sets them down and up, while it writes from
@@ -95,6 +96,7 @@ func newBridgehead(runDir string, i int) (h bridgehead, err error) {
 		return h, err
 	}
 	defer ns.Close()
+	h.turn = filepath.Join(filepath.Dir(runDir), "turn")
 	if h.nl, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE); err != nil {
 		return h, err
 	}
@@ -116,12 +118,40 @@ func (h *bridgehead) change(f func(netlink.Link, *netlink.Addr) error, a netip.A
 	}
 }
 
-// blink sets the interface down and, after a moment, up.
-func (h *bridgehead) blink(d time.Duration) {
-	err := h.nl.LinkSetDown(h.dev)
-	time.Sleep(d)
-	if err = errors.Join(err, h.nl.LinkSetUp(h.dev)); err != nil {
-		giveUp("set the interface down and up", err)
+// trouble takes an address away, sets an interface down and up, gives the address back, and waits until the kernel lets packets
+// through again: it looks at links that have come up once a second, and drops everything until then. With two at a time it
+// might not find one up for longer than connections last.
+func trouble(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) error {
+	turn, err := os.OpenFile(heads[0].turn, os.O_RDONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer turn.Close()
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return err
+	}
+	moment := func() { time.Sleep(time.Duration(1+rng.IntN(50)) * time.Millisecond) }
+	k, down := rng.IntN(2), &heads[rng.IntN(2)]
+	moment()
+	heads[k].change(heads[k].nl.AddrDel, own[k])
+	moment()
+	err = down.nl.LinkSetDown(down.dev)
+	moment()
+	err = errors.Join(err, down.nl.LinkSetUp(down.dev))
+	heads[k].change(heads[k].nl.AddrAdd, own[k])
+	return errors.Join(err, heads[0].serves(), heads[1].serves())
+}
+
+// serves waits until the kernel says that the interface is up.
+func (h *bridgehead) serves() error {
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		l, err := h.nl.LinkByIndex(h.dev.Attrs().Index)
+		if err != nil || l.Attrs().OperState == netlink.OperUp {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("it is %v after %v", l.Attrs().OperState, patience)
+		}
 	}
 }
 
@@ -136,13 +166,9 @@ func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
 	var over atomic.Bool
 	go func() {
 		defer over.Store(true)
-		moment := func() time.Duration { return time.Duration(1+rng.IntN(50)) * time.Millisecond }
-		time.Sleep(moment())
-		k := rng.IntN(2)
-		heads[k].change(heads[k].nl.AddrDel, own[k])
-		time.Sleep(moment())
-		heads[rng.IntN(2)].blink(moment())
-		heads[k].change(heads[k].nl.AddrAdd, own[k])
+		if err := trouble(heads, own, rng); err != nil {
+			giveUp("set an interface down and up", err)
+		}
 	}()
 	for n, last := 0, 20; last > 0; n++ {
 		if over.Load() {
