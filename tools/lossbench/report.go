@@ -23,7 +23,7 @@ Settings that are not those of the papers, and why:
 |---|---|---|---|
 | irn | BDP-FC at one BDP, 68 packets here; RTO 100 and 320 us | 240 packets; 5 and 6 ms | una stands for two round trips after a loss: at one BDP it keeps 0.70 of its goodput at 1 % loss (a separate run). RTOs are two to three round trips of 2.2 ms |
 | melo | no RTO | 6 ms | as irn |
-| mp-rdma | a window that ECN controls, below L = 64 | a window of 96 packets | nothing marks here, so its own window would grow without end; beyond L the receiver refuses what is too far ahead |
+| mp-rdma | a window that ECN controls, below L = 64 | a window of 96 packets | nothing marks here, so its own window would grow until it fills the line; beyond L the receiver refuses what is too far ahead. The paper's experiment, three of four paths lossy, is mp-1 in [papers.md](papers.md) |
 | eunomia | last packets held at the sender; RTO as IRN's | rows for both ways; 3.2 ms | holding each WRITE's last packet costs a round trip for each message |
 `
 
