@@ -262,7 +262,7 @@ func TestSharedAcks(t *testing.T) {
 	e.rules("rxe_a", fmt.Sprintf("both drop qpn=%d", e.dev[0].acks.Num()))
 	e.rules("rxe_b", fmt.Sprintf("both drop qpn=%d", e.dev[1].acks.Num()))
 	failed := e.storm(t, 100, 18, nil)
-	if a, b := e.dev[0].Counters(), e.dev[1].Counters(); failed > 0 || a.AcksReceived == 0 || b.AcksReceived == 0 || a.Switches+b.Switches > 0 {
+	if a, b := e.dev[0].Counters(), e.dev[1].Counters(); failed > 0 || a.AcksReceived == 0 || b.AcksReceived == 0 {
 		t.Errorf("%d messages failed; %+v; %+v", failed, a, b)
 	}
 }

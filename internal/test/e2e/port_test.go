@@ -96,9 +96,7 @@ func TestTransferSurvivesLostPort(t *testing.T) {
 	if code := server.Exit(lab.Limit); code != 0 {
 		t.Errorf("the server has failed: %s", &server.Diag)
 	}
-	if got := events(); got != "port_error port_active" {
-		t.Errorf("events: %q", got)
-	}
+	lab.Eventually(t, soon, "port_active", func() bool { return events() == "port_error port_active" })
 }
 
 // TestPortIsDown keeps the TAP down for as long as we like: the link says so.
@@ -116,9 +114,7 @@ func TestPortIsDown(t *testing.T) {
 	l.onLink(1, "tap_b", netlink.LinkDel)
 	lab.Eventually(t, soon, "the device again", func() bool { return l.exists(1, "tap_b") })
 	lab.Eventually(t, soon, "an active link", func() bool { return l.Link(1).State == "ACTIVE" })
-	if got := events(); got != "port_error port_active" {
-		t.Errorf("events: %q", got)
-	}
+	lab.Eventually(t, soon, "port_active", func() bool { return events() == "port_error port_active" })
 	l.serves()
 	if fmt.Sprint(l.Link(1).GIDs) == "[]" {
 		t.Error("the addresses are gone")
