@@ -26,22 +26,21 @@ export function wholeBlocks(pieces) {
 
 /** captureControls returns the buttons for a NIC. */
 export function captureControls(nic) {
-  let abort = null, path = "", id = "";
+  const path = `v1/capture/${encodeURIComponent(nic)}`;
+  let going = null; // the capture: its id, and what gives it up
   const state = el("span", { class: "state", role: "status" });
   const snap = el("input", { type: "checkbox" });
-  const button = el("button", { type: "button", text: "Start capture", onclick: () => (abort ? stop() : run()) });
+  const button = el("button", { type: "button", text: "Start capture", onclick: () => (going ? stop() : run()) });
   /** stop has the capture end with all frames up to now; giving it up would lose those that are on their way. */
   function stop() {
-    const { signal } = abort, hard = abort;
-    setTimeout(() => hard.abort(), lastFrames);
-    open(`${path}/${id}`, { method: "DELETE", signal }).catch(() => hard.abort());
+    const { id, abort } = going;
+    setTimeout(() => abort.abort(), lastFrames);
+    open(`${path}/${id}`, { method: "DELETE", signal: abort.signal }).catch(() => abort.abort());
   }
   async function run() {
-    path = `v1/capture/${encodeURIComponent(nic)}`;
-    id = someName();
-    const pieces = [];
+    const pieces = [], id = someName(), abort = new AbortController();
     let n = 0, why = "";
-    abort = new AbortController();
+    going = { id, abort };
     button.textContent = "Stop and download";
     snap.disabled = true;
     try {
@@ -54,7 +53,7 @@ export function captureControls(nic) {
     } catch (err) {
       if (!abort.signal.aborted) why = err.message;
     }
-    abort = null;
+    going = null;
     button.textContent = "Start capture";
     snap.disabled = false;
     if (n) save(`${nic}.pcapng`, new Blob([wholeBlocks(pieces)], { type: "application/x-pcapng" }));
