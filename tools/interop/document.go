@@ -32,7 +32,8 @@ func (r *report) save(path string) error {
 func (r *report) document(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Interoperation with Linux's Soft-RoCE\n\nMade by `%s`, which runs a stock Debian kernel with rdma_rxe under QEMU's\n"+
-		"emulation (no KVM), joins it to a daemon of ours, and checks every byte on both sides. Seed %d.\n\n", r.command, r.seed)
+		"emulation (no KVM), joins it to a daemon of ours, and checks every byte on both sides. Speeds of several runs, on several\n"+
+		"networks and ports, and their causes are in [interop-speed.md](interop-speed.md). Seed %d.\n\n", r.command, r.seed)
 	for _, v := range r.versions {
 		fmt.Fprintf(&b, "* %s\n", v)
 	}
