@@ -57,6 +57,9 @@ type storm struct {
 	mu   sync.Mutex
 	got  map[uint64]int   // by id, how often it came
 	told map[uint64]error // what its sender was told
+
+	looking sync.Mutex // at a message
+	dead    bool       // the receiver's program: its memory is gone
 }
 
 // send sends so many messages over c, some at a time.
@@ -91,15 +94,21 @@ func (s *storm) receive(ctx context.Context, c *Conn, errs chan<- error) {
 		if err != nil {
 			return
 		}
+		s.looking.Lock()
+		if s.dead {
+			s.looking.Unlock()
+			return
+		}
 		id, err := checked(m.Data)
 		if err == nil && len(m.Data) > 64<<10 && id%8 == 0 { // held for a while, nothing changes
 			time.Sleep(10 * time.Millisecond)
 			_, err = checked(m.Data)
 		}
+		clear(m.Data)
+		s.looking.Unlock()
 		if err != nil {
 			errs <- err
 		}
-		clear(m.Data)
 		m.Release()
 		s.mu.Lock()
 		s.got[id]++
@@ -296,7 +305,12 @@ func TestPeerDies(t *testing.T) {
 			s := storm{got: map[uint64]int{}, told: map[uint64]error{}}
 			errs := make(chan error, 10)
 			go s.receive(ctx, e.conn[1], errs)
-			time.AfterFunc(20*time.Millisecond, func() { _ = e.dev[1].cm.Close(); _ = e.dev[1].ctx.Close() })
+			time.AfterFunc(20*time.Millisecond, func() {
+				s.looking.Lock()
+				defer s.looking.Unlock()
+				s.dead = true
+				_, _ = e.dev[1].cm.Close(), e.dev[1].ctx.Close()
+			})
 			s.send(ctx, e.conn[0], 4000, 12, errs)
 			<-e.conn[0].Done()
 			if err := e.conn[0].Err(); !errors.Is(err, ErrPeerClosed) { // which is not noticed by silence only

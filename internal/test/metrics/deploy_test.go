@@ -152,13 +152,14 @@ func TestQueries(t *testing.T) {
 		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	})
 	lab.Eventually(t, lab.Limit, "both daemons scraped", func() bool { _, n := ask(`roced_link_up == 1`); return n == 2 })
-	traffic(l) // again: rates are of what happens between two scrapes
 	for where, q := range all {
-		var instances map[string]bool
-		numbers := 0
 		lab.Eventually(t, lab.Limit, where+": "+q, func() bool {
-			instances, numbers = ask(q)
-			return len(instances) == 2 && numbers > 0
+			instances, numbers := ask(q)
+			if len(instances) == 2 && numbers > 0 {
+				return true
+			}
+			traffic(l) // rates are of what happens between two scrapes, and of the last minute
+			return false
 		})
 	}
 }
