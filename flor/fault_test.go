@@ -309,7 +309,11 @@ func TestPeerDies(t *testing.T) {
 				s.looking.Lock()
 				defer s.looking.Unlock()
 				s.dead = true
-				_, _ = e.dev[1].cm.Close(), e.dev[1].ctx.Close()
+				d := e.dev[1]
+				d.enter()
+				defer d.leave()
+				_, _ = d.cm.Close(), d.ctx.Close()
+				d.fail(verbs.ErrDeviceFatal)
 			})
 			s.send(ctx, e.conn[0], 4000, 12, errs)
 			<-e.conn[0].Done()
