@@ -36,7 +36,7 @@ const (
 	// TraceTimeout is a retransmission timeout: PSN (the lowest unacknowledged one),
 	// Lost, Response.
 	TraceTimeout
-	// TraceFootprint is a new size of the receiver's tracking state: Bytes, Bitmap.
+	// TraceFootprint is a new size of the receiver's tracking state: Bytes, Requests, Bitmap.
 	TraceFootprint
 )
 
@@ -66,7 +66,9 @@ type TraceEvent struct {
 	Window  uint64 // bytes, or ccalgo.Unlimited
 	Rate    uint64 // bits per second, or ccalgo.Unlimited
 	Bytes   int    // of state, as papers count (reorder.Tracker.Footprint)
-	Bitmap  int    // bytes of the bitmap of requests alone (reorder.Bitmapped), 0 where there is none
+	// Requests are those of Bytes that are not of READ responses, Bitmap those of them that are bits of packets
+	// (reorder.Bitmapped).
+	Requests, Bitmap int
 	// Packet is what was sent or has come. It and its payload are the queue pair's again when Trace returns.
 	Packet *bth.Packet
 }
@@ -113,7 +115,8 @@ func (q *QP) traceState(now mono.Time) {
 	}
 	window, rate := q.Limits()
 	t.limit(now, &t.limits[0], limits{window, rate}, false)
-	n := q.resp.trk.Footprint()
+	requests := q.resp.trk.Footprint()
+	n := requests
 	if q.x != nil {
 		n += q.x.out.trk.Footprint()
 		if a := &q.x.in.responses; a.each && a.active() {
@@ -123,7 +126,7 @@ func (q *QP) traceState(now mono.Time) {
 	}
 	if n != t.bytes {
 		t.bytes = n
-		e := TraceEvent{Kind: TraceFootprint, Bytes: n}
+		e := TraceEvent{Kind: TraceFootprint, Bytes: n, Requests: requests}
 		if b, ok := q.resp.trk.(reorder.Bitmapped); ok {
 			e.Bitmap = b.Bitmap()
 		}

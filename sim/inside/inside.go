@@ -22,6 +22,7 @@ type Inside struct {
 	conns    []int // by host: connections that are in live
 	peak     int   // of live
 	peakOne  int   // of one connection
+	peakWay  int   // of the requests of one
 	peakPool int   // blocks of MELO's pool on a host
 	area     float64
 	bits     float64 // as area, of bitmaps alone
@@ -76,6 +77,7 @@ func (x *end) Trace(now mono.Time, e qp.TraceEvent) {
 	}
 	switch e.Kind {
 	case qp.TraceFootprint:
+		x.in.peakWay = max(x.in.peakWay, e.Requests)
 		x.size(now, e.Bytes, e.Bitmap)
 	case qp.TraceReceived:
 		x.in.received(&e)
@@ -195,6 +197,9 @@ func (in *Inside) Pool() int { return in.peakPool }
 
 // State is how many bytes receivers had for a connection to track what comes, at most and in the mean over its life.
 func (in *Inside) State() (most int, mean float64) { return in.peakOne, in.area / in.lifetime }
+
+// StateOfRequests is how many they had at most for the requests of a connection, without those for READ responses.
+func (in *Inside) StateOfRequests() int { return in.peakWay }
 
 // Host is how many they had on a host, at most, and in the mean over hosts and a time in seconds.
 func (in *Inside) Host(seconds float64) (most int, mean float64) {

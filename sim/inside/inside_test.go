@@ -20,7 +20,7 @@ func TestBitmaps(t *testing.T) {
 		at            mono.Time
 		bytes, bitmap int
 	}{{100, 8, 0}, {200, 56, 2}, {300, 60, 6}, {350, 8, 0}} {
-		x.Trace(e.at, qp.TraceEvent{Kind: qp.TraceFootprint, Bytes: e.bytes, Bitmap: e.bitmap})
+		x.Trace(e.at, qp.TraceEvent{Kind: qp.TraceFootprint, Bytes: e.bytes, Requests: e.bytes - 4, Bitmap: e.bitmap})
 	}
 	in.Finish(500)
 	if b := in.Bitmaps(500e-9); b != (2*100+6*50)/500.0/2 {
@@ -28,6 +28,9 @@ func TestBitmaps(t *testing.T) {
 	}
 	if most, mean := in.State(); most != 60 || mean != (8*100+56*100+60*50+8*150)/400.0 {
 		t.Errorf("%d and %v bytes of a connection", most, mean)
+	}
+	if most := in.StateOfRequests(); most != 56 {
+		t.Errorf("%d bytes of requests", most)
 	}
 }
 

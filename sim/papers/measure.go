@@ -42,6 +42,7 @@ var Quantities = map[string]string{
 	"degree":    "packets, out-of-order degree of each packet that came from begin on (MP-RDMA 3.3)",
 	"state":     "bytes of the receiver's tracking state of a connection",
 	"state-nic": "the same, of all connections of a NIC together",
+	"state-way": "bytes of the receiver's tracking state of the requests of a connection, at most",
 	"bitmaps":   "bytes of all bitmaps of a NIC, without what finds them",
 	"pool":      "percent of MELO's bits pool, at most",
 	"early":     "packets of synchronise operations that came too early, where the bitmap has L = 64",
@@ -128,7 +129,7 @@ type snapshot struct {
 // timed are quantities from an instant to another one, traced those that events of queue pairs tell.
 var (
 	timed  = []string{"placed", "total", "link"}
-	traced = []string{"degree", "state", "state-nic", "bitmaps", "pool", "copied", "copying", "early"}
+	traced = []string{"degree", "state", "state-nic", "state-way", "bitmaps", "pool", "copied", "copying", "early"}
 )
 
 // attach lets a probe look at what c describes, for numbers.
@@ -447,6 +448,8 @@ func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 
 		return min(100*float64(in.Pool())*8/1024, 100)
 	case "state":
 		return mostOrMean(n.Take)(in.State())
+	case "state-way":
+		return float64(in.StateOfRequests())
 	case "bitmaps":
 		return in.Bitmaps(ended.Seconds())
 	case "state-nic":
