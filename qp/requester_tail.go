@@ -34,10 +34,14 @@ func (t *roundTrip) add(d time.Duration) {
 	t.mean += uint32(diff / 8)
 }
 
-// patience is after which time without an answer a probe is sent.
+// patience is after which time without an answer a probe is sent. Whoever gives the peer longer than usual to answer
+// (local ACK timeout 14, 67 ms) has probes as much later: on hosts that are busy an answer may be late by many round trips.
 func (r *requester) patience() time.Duration {
-	return max(time.Duration(r.trip.mean)+4*time.Duration(r.trip.spread), r.q.cfg.Tuning.TailProbe)
+	return max(time.Duration(r.trip.mean)+4*time.Duration(r.trip.spread), r.q.cfg.Tuning.TailProbe, r.q.ackTimeout()/probesOfTimeout)
 }
+
+// probesOfTimeout: a probe is not sent earlier than after such a part of the timeout.
+const probesOfTimeout = 64
 
 // probeDue is when a packet is to be sent again for want of an answer; never before a round trip has
 // been measured, nor where the timeout is as near, nor under congestion control: a window that

@@ -133,3 +133,29 @@ func TestProbesAreNotTimed(t *testing.T) {
 		t.Errorf("a round trip of %d ns", d.RTT.Sum-sum)
 	}
 }
+
+// TestProbesOfTimeout: whoever gives a peer longer to answer waits longer for a probe, too.
+func TestProbesOfTimeout(t *testing.T) {
+	for timeout, probes := range map[uint8]uint64{14: 1, 18: 0} {
+		c := patient()
+		c.timeout = timeout
+		p := newPair(t, c)
+		l := newWorkload(p, 0)
+		rng := rand.New(rand.NewPCG(6, 6))
+		l.add(WRWrite, 8, 0, rng)
+		p.run(t)
+		last := p.count
+		p.faults = func(n int, _ *bth.Packet) fault {
+			if n == last {
+				return fault{delay: 2 * time.Millisecond}
+			}
+			return fault{}
+		}
+		l.add(WRWrite, 8, 0, rng)
+		p.run(t)
+		l.verify(t)
+		if n := p.ends[0].q.ctr.RetransmittedPackets; n != probes {
+			t.Errorf("timeout %d: %d probes for a message that takes 2 ms", timeout, n)
+		}
+	}
+}

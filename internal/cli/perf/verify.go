@@ -230,7 +230,7 @@ func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.
 }
 
 // lossPatience is how long a verified test waits for a message that may be lost.
-const lossPatience = time.Second
+const lossPatience = 5 * time.Second
 
 // gather waits until a round's messages have arrived: SENDs complete, and WRITEs
 // of UC, which nobody acknowledges, are looked for in memory.
