@@ -110,7 +110,7 @@ func (p *Page) Theme(name string) {
 	lab.Must(p.t, err)
 }
 
-// Downloads are put into a folder, under the names that the page gives them once they are whole.
+// Downloads are put into a folder, under the names that the page gives them. A file may be there before it is whole.
 func (p *Page) Downloads(dir string) {
 	p.t.Helper()
 	_, err := chromedp.Call(p.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{

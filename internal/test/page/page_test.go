@@ -222,14 +222,17 @@ func (s *shown) capture() {
 	s.transfer("write-bw", "-s", "4k", "-n", fmt.Sprint(messages), "-q", "1")
 	s.Click(`#capture button`)
 	file := filepath.Join(dir, s.Host[0].Device+".pcapng")
-	lab.Eventually(s.T, lab.Limit, "the download", func() bool { _, err := os.Stat(file); return err == nil })
-	f, err := os.Open(file)
-	lab.Must(s.T, err)
-	defer f.Close()
 	var text strings.Builder
-	if _, err := decode.Stream(f, &text, decode.Options{}); err != nil {
-		s.T.Errorf("the capture: %v", err)
-	}
+	lab.Eventually(s.T, lab.Limit, "the download", func() bool { // browsers make an empty file first
+		f, err := os.Open(file)
+		if err != nil {
+			return false
+		}
+		defer f.Close()
+		text.Reset()
+		_, err = decode.Stream(f, &text, decode.Options{})
+		return err == nil
+	})
 	if n := strings.Count(text.String(), "WRITE"); n < messages {
 		s.T.Errorf("%d packets of WRITEs are in the capture:\n%s", n, text.String())
 	}
