@@ -224,3 +224,16 @@ func TestFlorCell(t *testing.T) {
 		}
 	}
 }
+
+// TestDirty: no last byte is right before it comes.
+func TestDirty(t *testing.T) {
+	for seed := range uint64(2000) {
+		for _, size := range []int{1, 3, 1024} {
+			b := make([]byte, guard+size)
+			fill(b, transfer{seed: mix(seed), size: size}.dirty(), 0)
+			if check(b[guard+size-1:], mix(seed), uint64(size-1)) == nil {
+				t.Fatalf("seed %d, %d bytes", seed, size)
+			}
+		}
+	}
+}

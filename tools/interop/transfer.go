@@ -84,7 +84,7 @@ func (t transfer) run(c connection, limit time.Duration) error {
 		from, to = to, from
 	}
 	src, dst := sendArea+guard+odd, recvArea+guard+(odd*7)%64
-	dirty := ^t.seed
+	dirty := t.dirty()
 	if err := from.Fill(src, t.size, t.seed, 0); err != nil {
 		return err
 	}
@@ -99,6 +99,21 @@ func (t transfer) run(c connection, limit time.Duration) error {
 		wrap("before the data", to.Check(dst-guard, guard-t.header(c), dirty, 0)),
 		wrap("after the data", to.Check(dst+t.size, guard, dirty, uint64(guard+t.size))),
 		wrap("source", from.Check(src, t.size, t.seed, 0)))
+}
+
+// dirty is the seed of what lies where data is to come. Its last byte is another one, so that settle sees when it comes.
+func (t transfer) dirty() uint64 {
+	seed := ^t.seed
+	for t.size > 0 && byteOf(seed, guard+t.size-1) == byteOf(t.seed, t.size-1) {
+		seed--
+	}
+	return seed
+}
+
+// byteOf is a byte of a seed's pattern.
+func byteOf(seed uint64, at int) byte {
+	p := newPattern(seed, uint64(at))
+	return p.next()
 }
 
 // header is what a datagram leaves before its data.
