@@ -237,3 +237,19 @@ func TestDirty(t *testing.T) {
 		}
 	}
 }
+
+// TestRaces: a program runs again if it has lost a race of its own, and for no other failure.
+func TestRaces(t *testing.T) {
+	lost, other := errors.New("client: RDMA_CM_EVENT_REJECTED; error: 8"), errors.New("RDMA_CM_EVENT_REJECTED; error: 28")
+	for _, c := range []struct {
+		races []string
+		err   error
+		runs  int
+	}{{lateListen, lost, mostRuns}, {lateListen, other, 1}, {nil, lost, 1}, {otherQueue, nil, 1}} {
+		runs := 0
+		err := program{}.racing(c.races).again(func() error { runs++; return c.err })
+		if err != c.err || runs != c.runs {
+			t.Errorf("%q after %v: %d runs, %v", c.races, c.err, runs, err)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -19,12 +20,35 @@ type program struct {
 	server, client string
 	cm             bool // the two find each other by rdma_cm, otherwise by TCP
 	short          bool // belongs to the short form
+	// races is what comes of a race of the program's own, if it has any: both sides run again then.
+	races []string
 }
+
+var (
+	// lateListen: perftest's client connects a second time before its server listens a second time.
+	lateListen = []string{"RDMA_CM_EVENT_REJECTED; error: 8"}
+	// otherQueue: perftest has one channel for the events of both its completion queues, and takes each for one of the queue
+	// that it waits for. So it waits for ever, or reads a completion that is not there, if the answer arrives before the
+	// acknowledgement has been worked off, as it does with rxe since it has work queues (12 of 25 runs from rxe to rxe,
+	// Linux 6.12, beside a load).
+	otherQueue = []string{"still running", "signal: killed", "Completion with error"}
+)
 
 // same is a program that is called in the same way on both sides, the client with
 // the server's address.
 func same(line string, short bool) program {
 	return program{server: line, client: line + " %a", short: short}
+}
+
+// racing is a program with races.
+func (p program) racing(races []string) program {
+	p.races = races
+	return p
+}
+
+// byCM is a program of which the two sides find each other by rdma_cm.
+func byCM(server, client string, short bool) program {
+	return program{server: server, client: client, cm: true, short: short}
 }
 
 const (
@@ -58,28 +82,33 @@ var stockPrograms = []program{
 	same("ib_send_lat -n 500"+perftest, true),
 	same("ib_send_lat -c UC -n 500"+perftest, false),
 	same("ib_send_lat -c UD -n 500"+perftest, false),
-	same("ib_send_lat -e -n 200"+perftest, false),
+	same("ib_send_lat -e -n 200"+perftest, false).racing(otherQueue),
 	same("ib_read_lat -n 500"+fetching, false),
 	same("ib_atomic_lat -A CMP_AND_SWAP -n 500"+fetching, true),
-	{"ib_send_bw -R -t 8 -s 65536 -n 200" + patiently, "ib_send_bw -R -t 8 -s 65536 -n 200" + patiently + " %a", true, false},
-	{"ib_write_lat -R -n 200" + patiently, "ib_write_lat -R -n 200" + patiently + " %a", true, false},
-	{"rping -s -a %a -C 20 -V", "rping -c -a %a -C 20 -V", true, true},
-	{"rping -s -a %a -C 20 -V -S 60000", "rping -c -a %a -C 20 -V -S 60000", true, false},
-	{"ucmatose -c 5 -C 10 -S 4000", "ucmatose -s %a -c 5 -C 10 -S 4000", true, false},
-	{"udaddy", "udaddy -s %a", true, true},
-	{"rdma_server", "rdma_client -s %a", true, false},
+	byCM("ib_send_bw -R -t 8 -s 65536 -n 200"+patiently, "ib_send_bw -R -t 8 -s 65536 -n 200"+patiently+" %a", false).racing(lateListen),
+	byCM("ib_write_lat -R -n 200"+patiently, "ib_write_lat -R -n 200"+patiently+" %a", false).racing(lateListen),
+	byCM("rping -s -a %a -C 20 -V", "rping -c -a %a -C 20 -V", true),
+	byCM("rping -s -a %a -C 20 -V -S 60000", "rping -c -a %a -C 20 -V -S 60000", false),
+	byCM("ucmatose -c 5 -C 10 -S 4000", "ucmatose -s %a -c 5 -C 10 -S 4000", false),
+	byCM("udaddy", "udaddy -s %a", true),
+	byCM("rdma_server", "rdma_client -s %a", false),
 }
 
 // hostAddress is where programs outside meet those inside by TCP: the bridge that
 // QEMU's TAP is in.
 const hostAddress = "198.18.11.100"
 
-// programLimit bounds a program; none takes a tenth of it while it works.
-const programLimit = 60 * time.Second
+const (
+	// programLimit bounds a program; none takes a fifth of it while it works.
+	programLimit = 30 * time.Second
+	// mostRuns is how often a program runs that loses a race of its own.
+	mostRuns = 8
+)
 
 // runPrograms runs all stock programs in both directions.
 func runPrograms(l *lab, r *report, short bool) {
-	r.begin(table{Title: "Stock programs", Intro: "The same program in the machine, on rxe, and outside, by `rocectl exec` on our NIC.",
+	r.begin(table{Title: "Stock programs", Intro: "The same program in the machine, on rxe, and outside, by `rocectl exec` on our NIC. perftest with `-R`, and\n" +
+		"`ib_send_lat -e`, run again where they lose a race of their own; the latter loses it from rxe to rxe, too.",
 		Head: []string{"program", "server in the machine", "server outside"}})
 	c := exec.Command("ip", "addr", "add", hostAddress+"/24", "dev", "br0")
 	if err := l.bed.NS[1].Run(c); err != nil {
@@ -93,7 +122,7 @@ func runPrograms(l *lab, r *report, short bool) {
 		cells := []string{"`" + strings.NewReplacer(" -d %d", "", "%g", "INDEX", "%a", "HOST").Replace(p.client) + "`"}
 		for _, run := range []func(program, *lab) error{program.serverInside, program.serverOutside} {
 			cell := "passed"
-			if err := run(p, l); err != nil {
+			if err := p.again(func() error { return run(p, l) }); err != nil {
 				cell = "**failed**"
 				r.failed(fmt.Sprintf("%s, server %s", p.server, []string{"in the machine", "outside"}[len(cells)-1]), err)
 			}
@@ -101,6 +130,16 @@ func runPrograms(l *lab, r *report, short bool) {
 		}
 		r.row(cells...)
 	}
+}
+
+// again runs a program until it loses no race of its own.
+func (p program) again(run func() error) (err error) {
+	for range mostRuns {
+		if err = run(); err == nil || !slices.ContainsFunc(p.races, func(s string) bool { return strings.Contains(err.Error(), s) }) {
+			break
+		}
+	}
+	return err
 }
 
 // line fills in the blanks of a command line.
