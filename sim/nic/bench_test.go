@@ -1,6 +1,7 @@
 package nic
 
 import (
+	"fmt"
 	"testing"
 
 	"roced/profile"
@@ -41,4 +42,17 @@ func BenchmarkPermutation(b *testing.B) {
 	}
 	b.ReportMetric(float64(sent)/1e6/b.Elapsed().Seconds(), "Mlinks/s")
 	b.ReportMetric(float64(events)/float64(sent), "events/link")
+}
+
+// BenchmarkPaused asks a NIC for a packet, as each acknowledgement that may leave does, while messages of as many
+// queue pairs wait for a class that is paused. It takes the same for all numbers of them.
+func BenchmarkPaused(b *testing.B) {
+	for _, n := range []int{10, 1000, 100_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			l, _ := waiting(b, n)
+			for b.Loop() {
+				l.k.nics[0].Next(0, 1)
+			}
+		})
+	}
 }

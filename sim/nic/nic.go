@@ -1,6 +1,9 @@
 package nic
 
 import (
+	"math/bits"
+	"slices"
+
 	"roced/bth"
 	"roced/mono"
 	"roced/qp"
@@ -23,7 +26,8 @@ type NIC struct {
 	deadlines sched.Deadlines[*QP]
 	timer     engine.Timer
 	left      *QP                       // its packet is leaving
-	paused    []*QP                     // a packet of theirs waits for its class, which is paused
+	waiting   [fabric.Classes][]*QP     // each holds a packet of that class, which was paused when it had its turn
+	waits     uint8                     // classes for which some wait, a bit each
 	returns   ring.Ring[*fabric.Packet] // packets that have been cut, there and back
 	cut       ring.Ring[*fabric.Packet] // that wait until they may go back
 	pullTimer engine.Timer
@@ -50,8 +54,8 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 		n.wake(n.left)
 		n.left = nil
 	}
-	if len(n.paused) > 0 {
-		n.resume(paused)
+	if resumed := n.waits &^ paused; resumed != 0 {
+		n.resume(resumed)
 	}
 	if n.returns.Len() > 0 {
 		if d := *n.returns.Oldest(); paused>>d.Class&1 == 0 {
@@ -66,15 +70,14 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 			n.rearm(now, q)
 			continue
 		}
-		p := n.k.slab.at(q.held)
-		class := p.class
-		if paused>>class&1 != 0 {
+		if paused>>q.class&1 != 0 {
 			n.turns.Remove(turn)
-			n.paused = append(n.paused, q)
+			n.waiting[q.class] = append(n.waiting[q.class], q)
+			n.waits |= 1 << q.class
 			continue
 		}
 		q.holding = false
-		d = n.describe(q, p)
+		d = n.describe(q, n.k.slab.at(q.held))
 		turn.Charge(int(d.Bytes))
 		if n.turns.Yield(turn) {
 			n.rearm(now, q)
@@ -99,7 +102,7 @@ func (n *NIC) poll(m mono.Time, q *QP) bool {
 	if p.flags&sprayed == 0 {
 		p.port = q.port
 	}
-	q.held, q.holding = ref, true
+	q.held, q.class, q.holding = ref, p.class, true
 	return true
 }
 
@@ -135,17 +138,26 @@ func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
 	return d
 }
 
-// resume lets those go on whose packet's class is not paused any more.
-func (n *NIC) resume(paused uint8) {
-	still := n.paused[:0]
-	for _, q := range n.paused {
-		if q.holding && paused>>n.k.slab.at(q.held).class&1 != 0 {
-			still = append(still, q)
-		} else {
+// resume lets those go on that wait for the classes, which are not paused any more. Those of other classes are not
+// looked at: under overload thousands wait, and a link is asked again for each acknowledgement that leaves meanwhile.
+func (n *NIC) resume(classes uint8) {
+	n.waits &^= classes
+	for ; classes != 0; classes &= classes - 1 {
+		w := &n.waiting[bits.TrailingZeros8(classes)]
+		for _, q := range *w {
 			n.turns.Activate(&q.node)
 		}
+		clear(*w)
+		*w = (*w)[:0]
 	}
-	n.paused = still
+}
+
+// waitNoMore takes q from those that wait, if it is one of them.
+func (n *NIC) waitNoMore(q *QP) {
+	if q.holding && !q.node.Active() {
+		w := &n.waiting[q.class]
+		*w = slices.DeleteFunc(*w, func(p *QP) bool { return p == q })
+	}
 }
 
 // Arrive implements fabric.Sink.

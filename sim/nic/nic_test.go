@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -372,6 +373,43 @@ func TestPausedClass(t *testing.T) {
 	}
 	if n := l.k.Counters().RetransmittedPackets; n != 0 {
 		t.Errorf("%d packets sent again on a lossless fabric", n)
+	}
+}
+
+// waiting has messages of n queue pairs wait on the first host, because the class of data is paused.
+func waiting(t testing.TB, n int) (*lab, []*QP) {
+	l := newLab(t, fabric.Pair(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, false), labSwitch, 1)
+	u, qps := &counter{}, make([]*QP, n)
+	for i := range qps {
+		var err error
+		if qps[i], _, err = l.k.Connect(0, 1, QPConfig{Profile: l.profiles("rc", profile.Spec{}), User: u}); err != nil {
+			t.Fatal(err)
+		}
+		qps[i].Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 10_000})
+	}
+	if d, _ := l.k.nics[0].Next(0, 1); d != nil || len(l.k.nics[0].waiting[0]) != n {
+		t.Fatalf("%d of %d wait", len(l.k.nics[0].waiting[0]), n)
+	}
+	return l, qps
+}
+
+// Those that wait for a class do so until it goes on, whatever others do, and not after they have been closed.
+func TestWaiting(t *testing.T) {
+	l, qps := waiting(t, 3)
+	n := &l.k.nics[0]
+	if d, _ := n.Next(0, 1|1<<7); d != nil || len(n.waiting[0]) != 3 {
+		t.Errorf("%d wait after another class has been paused", len(n.waiting[0]))
+	}
+	qps[1].Close()
+	if !slices.Equal(n.waiting[0], []*QP{qps[0], qps[2]}) {
+		t.Errorf("%d wait after one has been closed", len(n.waiting[0]))
+	}
+	sent := map[bth.QPN]int{}
+	for d, _ := n.Next(0, 1<<7); d != nil; d, _ = n.Next(0, 1<<7) {
+		sent[bth.QPN(d.QP)]++
+	}
+	if len(sent) != 2 || sent[qps[0].Peer()] == 0 || sent[qps[2].Peer()] == 0 {
+		t.Errorf("packets sent: %v", sent)
 	}
 }
 

@@ -3,7 +3,6 @@ package nic
 import (
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 
 	"roced/bth"
@@ -74,6 +73,7 @@ type QP struct {
 	hash     uint32
 	peerHost uint32
 	held     uint32 // parcel that waits to leave, if holding
+	class    uint8  // of that parcel
 	spares   *Spares
 	holding  bool
 	closed   bool
@@ -294,6 +294,7 @@ func (q *QP) Close() {
 	}
 	n := q.nic
 	q.closed = true
+	n.waitNoMore(q)
 	n.turns.Remove(&q.node)
 	n.deadlines.Remove(&q.timer)
 	if n.deadlines.Next() == mono.Never {
@@ -305,9 +306,6 @@ func (q *QP) Close() {
 	}
 	if n.left == q {
 		n.left = nil
-	}
-	if len(n.paused) > 0 {
-		n.paused = slices.DeleteFunc(n.paused, func(p *QP) bool { return p == q })
 	}
 	q.core.CloseTrace()
 	q.core.ClearFlow()
