@@ -88,53 +88,72 @@ func (r *Row) check() error {
 	if len(p.Points) == 0 {
 		p.Points = []scenario.Point{{}}
 	}
-	numbers := map[string]bool{}
 	for i := range p.Numbers {
-		n := &p.Numbers[i]
-		numbers[n.Name] = true
-		if err := checkNumber(n); err != nil {
-			bad("numbers: %s: %w", n.Name, err)
+		if err := checkNumber(&p.Numbers[i]); err != nil {
+			bad("numbers: %s: %w", p.Numbers[i].Name, err)
 		}
 	}
-	known := func(what, name string, ok bool) {
+	for i := range p.Claims {
+		if err := checkClaim(&p.Claims[i]); err != nil {
+			bad("claims: %q: %w", p.Claims[i].Says, err)
+		}
+	}
+	r.checkNames(func(what, name string, ok bool) {
 		if !ok {
 			bad("there is no %s %q", what, name)
 		}
+	})
+	return errors.Join(errs...)
+}
+
+// checkNames tells known of each name that the row refers to.
+func (r *Row) checkNames(known func(what, name string, ok bool)) {
+	p := r.Paper
+	number := func(name string) {
+		known("number", name, slices.ContainsFunc(p.Numbers, func(n scenario.Number) bool { return n.Name == name }))
 	}
-	known("number", p.Axes.Number, p.Axes.Number == "" || numbers[p.Axes.Number])
-	for _, at := range p.Axes.At {
-		known("point", at, r.point(at) != nil)
-	}
-	for i := range p.Claims {
-		c := &p.Claims[i]
-		known("number", c.Number, numbers[c.Number])
-		known("series", c.Of, r.series(c.Of) != nil)
-		known("series", c.Over, c.Over == "" || r.series(c.Over) != nil)
-		for _, at := range c.At {
+	series := func(name string) { known("series", name, r.series(name) != nil) }
+	points := func(names []string) {
+		for _, at := range names {
 			known("point", at, r.point(at) != nil)
 		}
-		if err := checkClaim(c); err != nil {
-			bad("claims: %q: %w", c.Says, err)
+	}
+	also := func(list []scenario.Variant) {
+		for _, v := range list {
+			series(v.Name)
 		}
 	}
+	if p.Axes.Number != "" {
+		number(p.Axes.Number)
+	}
+	points(p.Axes.At)
+	for _, c := range p.Claims {
+		number(c.Number)
+		series(c.Of)
+		if c.Over != "" {
+			series(c.Over)
+		}
+		points(c.At)
+	}
 	for _, pt := range p.Points {
-		for _, also := range pt.Also {
-			known("series", also.Name, r.series(also.Name) != nil)
+		also(pt.Also)
+	}
+	for _, o := range p.Open {
+		points(o.At)
+		for _, c := range o.Vary {
+			also(c.Also)
 		}
 	}
 	for _, c := range p.Figure {
-		known("series", c.Series, r.series(c.Series) != nil)
+		series(c.Series)
 		for at := range c.Values {
 			known("point", at, r.point(at) != nil || slices.Contains(p.Axes.Numbers, at))
 		}
 	}
 	for _, s := range p.Fast.Series {
-		known("series", s, r.series(s) != nil)
+		series(s)
 	}
-	for _, at := range p.Fast.Points {
-		known("point", at, r.point(at) != nil)
-	}
-	return errors.Join(errs...)
+	points(p.Fast.Points)
 }
 
 func (r *Row) series(name string) *scenario.Variant {
@@ -175,22 +194,16 @@ func (x *Run) Key() string {
 // Runs are those of a row. The ones of other choices come last, and not in the fast form.
 func (r *Row) Runs(fast bool) (runs []Run) {
 	p := r.Paper
-	add := func(other string, set []string, at []string) {
+	add := func(c scenario.Choice, at []string) {
 		for _, s := range p.Series {
 			for _, pt := range p.Points {
-				x := Run{Series: s.Name, Point: pt.Name, Other: other}
+				x := Run{Series: s.Name, Point: pt.Name, Other: c.Name}
 				short := Run{Series: s.Name, Point: pt.Name}
 				if slices.Contains(p.Skip, short.Key()) || len(at) > 0 && !slices.Contains(at, pt.Name) ||
 					fast && !r.inFast(s.Name, pt.Name) {
 					continue
 				}
-				x.Set = slices.Concat(s.Set, pt.Set)
-				for _, also := range pt.Also {
-					if also.Name == s.Name {
-						x.Set = append(x.Set, also.Set...)
-					}
-				}
-				x.Set = append(x.Set, set...)
+				x.Set = slices.Concat(s.Set, pt.Set, setOf(pt.Also, s.Name), c.Set, setOf(c.Also, s.Name))
 				if fast {
 					x.Set = append(x.Set, p.Fast.Set...)
 				}
@@ -198,16 +211,26 @@ func (r *Row) Runs(fast bool) (runs []Run) {
 			}
 		}
 	}
-	add("", nil, nil)
+	add(scenario.Choice{}, nil)
 	if fast {
 		return runs
 	}
 	for _, o := range p.Open {
-		for _, v := range o.Vary {
-			add(v.Name, v.Set, o.At)
+		for _, c := range o.Vary {
+			add(c, o.At)
 		}
 	}
 	return runs
+}
+
+// setOf is what the list changes for a series only.
+func setOf(list []scenario.Variant, series string) (set []string) {
+	for _, v := range list {
+		if v.Name == series {
+			set = append(set, v.Set...)
+		}
+	}
+	return set
 }
 
 // seedRuns are the runs with a seed: other choices are measured with the first one only.

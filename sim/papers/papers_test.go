@@ -55,6 +55,44 @@ paper:
   open: [{what: delay, choice: 1 us, why: no reason, vary: [{name: other, set: [topology.delay=2us]}]}]
 `
 
+// Another choice may concern one series only, and a point may, too.
+func TestRuns(t *testing.T) {
+	text := strings.NewReplacer(
+		"vary: [{name: other, set: [topology.delay=2us]}]", "at: [b], vary: [{name: other, set: [topology.delay=2us], also: [{name: short, set: [stop=1ms]}]}]",
+		"  numbers:", "  points: [{name: a}, {name: b, set: [stop=2ms], also: [{name: long, set: [stop=3ms]}]}]\n  numbers:",
+	).Replace(two)
+	name := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := Load(filepath.Dir(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range rows[0].Runs(false) {
+		got = append(got, x.Key()+" "+strings.Join(x.Set, " "))
+	}
+	want := []string{
+		"long/a workload.0.size=2MB",
+		"long/b workload.0.size=2MB stop=2ms stop=3ms",
+		"short/a workload.0.size=1MB",
+		"short/b workload.0.size=1MB stop=2ms",
+		"other:long/b workload.0.size=2MB stop=2ms stop=3ms topology.delay=2us",
+		"other:short/b workload.0.size=1MB stop=2ms topology.delay=2us stop=1ms",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	nobody := strings.Replace(text, "also: [{name: short", "also: [{name: nobody", 1)
+	if err := os.WriteFile(name, []byte(nobody), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(filepath.Dir(name)); err == nil || !strings.Contains(err.Error(), `no series "nobody"`) {
+		t.Error(err)
+	}
+}
+
 // TestWork: runs are kept, a changed claim does not begin them anew, a changed setting does; the document
 // says what has come out.
 func TestWork(t *testing.T) {

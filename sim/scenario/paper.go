@@ -92,8 +92,15 @@ type Curve struct {
 // are measured with them, too.
 type Open struct {
 	What, Choice, Why string
-	Vary              []Variant
+	Vary              []Choice
 	At                []string // points at which that is done; none: all
+}
+
+// Choice is another choice than the row's.
+type Choice struct {
+	Name string
+	Set  []string
+	Also []Variant // changes for the series of that name only
 }
 
 // Fast is a smaller setting that shows the same directions.
