@@ -55,8 +55,11 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// What is sent again although it has arrived is counted by itself.
+// What is sent again although it has arrived is counted by itself, and what was not taken does not count.
 func TestDuplicates(t *testing.T) {
+	if r := insideOf(t, "rc", "h0-s0", "tx drop psn=+3 n=1"); r.Retransmitted == 0 || r.Duplicates != 0 {
+		t.Errorf("a packet was lost: %d sent again, %d in vain", r.Retransmitted, r.Duplicates)
+	}
 	if r := insideOf(t, "rc", "h1-s0", "tx drop op=ack n=1,2,3"); r.Retransmitted == 0 || r.Duplicates == 0 {
 		t.Errorf("acknowledgements were lost: %d sent again, %d in vain", r.Retransmitted, r.Duplicates)
 	}
