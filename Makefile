@@ -6,7 +6,7 @@ TOOLS := roced rocectl roceperf rocesim
 
 # Packages that run concurrently: tested with the race detector too, but for those
 # that only run other programs.
-RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... ./sim/sweep | grep -vE '/(e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/metrics|test/ci|test/contact|test/kubernetes)$$')
+RACE = $(shell $(GO) list ./internal/... ./tools/... ./verbs/... ./flor ./tap/... | grep -vE '/(base/(bitpool|ring|sched)|cm|sim|sim/(engine|fabric|flor|inside|nic|papers|parquet|prefetch|result|scenario|workload)|e2e|examples|install|programs|preload|containers|interop|siege|page|test/papers|test/metrics|test/ci|test/contact|test/kubernetes)$$')
 
 .PHONY: all help build install package image setup lint vet releases verbs-test programs programs-table programs-tables test mutants nightly cross flakes pristine fuzz soak siege bench bench-loss bench-flor compare interop interop-short generate web bench-page bench-sim rocesim-profile papers demo curves clean
 
@@ -23,7 +23,7 @@ PRELOAD := $(sort $(wildcard preload/*.c))
 # Without cgo: the Go runtime can drop capabilities on all threads only then. Whether there is a
 # C compiler is asked when it is needed: setup may have installed it. The same source gives the same bytes
 # wherever it lies.
-REPRODUCIBLY = -trimpath -buildvcs=false -ldflags "-X 'roced/internal/version.source=$(shell scripts/source)'"
+REPRODUCIBLY = -trimpath -buildvcs=false -ldflags "-X 'roced.io/roced/internal/base/version.source=$(shell tools/scripts/source)'"
 build: ## build the programs and the preload library into bin/
 	@mkdir -p $(BIN)
 	CGO_ENABLED=0 $(GO) build $(REPRODUCIBLY) -o $(BIN)/ $(addprefix ./cmd/,$(TOOLS))
@@ -39,19 +39,19 @@ $(BIN)/libroced.so: $(PRELOAD) $(wildcard preload/*.h) preload/versions.map
 
 export DESTDIR PREFIX SYSCONFDIR UNITDIR ZSHDIR
 install: build ## install under DESTDIR: PREFIX (/usr/local), SYSCONFDIR (/etc), UNITDIR, ZSHDIR
-	@scripts/install $(BIN)
+	@tools/scripts/install $(BIN)
 
 ARCHS ?= amd64 arm64
 package: ## Debian packages for ARCHS in out/package
-	@scripts/setup.sh package
+	@tools/scripts/setup.sh package
 	@$(MAKE) --no-print-directory build
-	@scripts/package $(BIN) out/package $(ARCHS)
+	@tools/scripts/package $(BIN) out/package $(ARCHS)
 
 image: build ## a container image, out/image/roced.oci.tar, by buildah
-	@scripts/image $(BIN) out/image
+	@tools/scripts/image $(BIN) out/image
 
 setup: ## install what the tests and benchmarks need (Debian, Ubuntu; as root)
-	@scripts/setup.sh
+	@tools/scripts/setup.sh
 
 lint: vet ## formatting, vet, staticcheck, import rules
 	@test -z "$$(gofmt -l .)" || { gofmt -l .; echo 'gofmt needed'; exit 1; }
@@ -85,18 +85,18 @@ nightly: setup build ## what takes too long for make test
 	$(MAKE) siege
 	$(MAKE) fuzz
 	$(GO) run ./tools/interop -bin $(BIN)
-	scripts/pristine 12 $(GO) test ./internal/test/ci -run 'Workflow|Failure|GitLab' -count=1 -timeout 30m -v -args -pristine
+	tools/scripts/pristine 12 $(GO) test ./internal/test/ci -run 'Workflow|Failure|GitLab' -count=1 -timeout 30m -v -args -pristine
 	$(MAKE) flakes N=3
 	$(MAKE) cross
 	$(MAKE) pristine
 	$(MAKE) releases
 
 # What depends on the order of bytes or the size of words: the layouts, and the core.
-PURE = ./bth/... ./bitpool ./param ./reorder ./retrans ./path ./ccalgo ./sched ./profile ./internal/abi/...
+PURE = ./bth/... ./plugin/... ./internal/base/bitpool ./internal/base/sched ./reorder ./retrans ./path ./ccalgo ./qp/profile ./internal/base/abi/...
 # musl's compiler finds the kernel's headers where the other ones are.
 MUSL = musl-gcc -idirafter /usr/include -idirafter /usr/include/$(shell uname -m)-linux-gnu
 cross: ## other processors, by QEMU, and C libraries
-	@scripts/setup.sh cross
+	@tools/scripts/setup.sh cross
 	CGO_ENABLED=0 GOARCH=s390x $(GO) test -exec qemu-s390x-static ./internal/abi/rxe
 	CGO_ENABLED=0 GOARCH=386 $(GO) vet ./...
 	CGO_ENABLED=0 GOARCH=386 $(GO) test -short $(PURE) # the processor knows it
@@ -110,38 +110,38 @@ cross: ## other processors, by QEMU, and C libraries
 
 N ?= 20
 flakes: setup build ## run every test N times beside a load on all processors, list what falls
-	@scripts/flakes $(N)
+	@tools/scripts/flakes $(N)
 
 pristine: ## demo and tests of HEAD on Debian 12 and 13 as they are when freshly installed (as root, on Debian)
-	scripts/pristine 12 sh -ec 'make demo; make test'
-	scripts/pristine 13 sh -ec 'make demo; make test'
-	scripts/pristine 12 scripts/try-package
-	scripts/pristine 13 scripts/try-package
+	tools/scripts/pristine 12 sh -ec 'make demo; make test'
+	tools/scripts/pristine 13 sh -ec 'make demo; make test'
+	tools/scripts/pristine 12 tools/scripts/try-package
+	tools/scripts/pristine 13 tools/scripts/try-package
 
 releases: ## stock programs and the preload library on Debian 11 and sid, freshly installed (as root, on Debian)
 	for r in 11 sid; do \
-	scripts/pristine $$r sh -ec 'make programs; $(GO) test ./internal/test/preload -count=1 -timeout 20m' || exit; done
+	tools/scripts/pristine $$r sh -ec 'make programs; $(GO) test ./internal/test/preload -count=1 -timeout 20m' || exit; done
 
 verbs-test: setup build ## run stock RDMA programs between two namespaces
 	$(GO) test ./internal/test/programs ./internal/test/preload -count=1 -timeout 20m
 
 programs: setup build ## the same with many more programs, as far as they can be installed
-	@scripts/setup-programs.sh
+	@tools/scripts/setup-programs.sh
 	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all
 
 programs-table: setup build ## the same, and write this release's column of docs/verbs-programs.md
-	@scripts/setup-programs.sh
+	@tools/scripts/setup-programs.sh
 	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all -update
 
 programs-tables: ## the same on Debian 11, 12, 13 and sid, freshly installed (as root, on Debian)
 	for r in 11 12 13 sid; do \
 	mkdir -p out/pristine/$$r && cp docs/verbs-programs.md out/pristine/$$r/ && \
-	scripts/pristine $$r sh -ec 'cp out/verbs-programs.md docs/; make programs-table; cp docs/verbs-programs.md out/' && \
+	tools/scripts/pristine $$r sh -ec 'cp out/verbs-programs.md docs/; make programs-table; cp docs/verbs-programs.md out/' && \
 	cp out/pristine/$$r/verbs-programs.md docs/ || exit; done
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME
-	@scripts/fuzz.sh $(FUZZTIME)
+	@tools/scripts/fuzz.sh $(FUZZTIME)
 
 SEEDS ?= 20000
 FIRST ?= 1
@@ -191,8 +191,8 @@ papers: build ## the papers' results, a night; goes on after an interrupt; write
 # The compiler inlines by it what simulations spend their time in. It need not be of the latest source.
 rocesim-profile: ## measure anew what rocesim is optimized by, cmd/rocesim/default.pgo
 	@mkdir -p out
-	$(GO) test ./sim -run xxx -bench ConWeave -benchtime 5x -cpuprofile out/conweave.prof -o out/sim.test
-	$(GO) test ./sim/nic -run xxx -bench Permutation -benchtime 5x -cpuprofile out/permutation.prof -o out/nic.test
+	$(GO) test ./internal/sim -run xxx -bench ConWeave -benchtime 5x -cpuprofile out/conweave.prof -o out/sim.test
+	$(GO) test ./internal/sim/nic -run xxx -bench Permutation -benchtime 5x -cpuprofile out/permutation.prof -o out/nic.test
 	$(GO) tool pprof -proto -output cmd/rocesim/default.pgo out/conweave.prof out/permutation.prof
 
 LINK ?= auto

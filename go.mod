@@ -1,4 +1,4 @@
-module roced
+module roced.io/roced
 
 go 1.26.0
 

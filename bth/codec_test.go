@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"pgregory.net/rapid"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 var samePacket = cmp.Options{

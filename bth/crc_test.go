@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // noise returns n bytes that are the same in every run.

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // TestReadDatagram reads the headers of a packet of each version, and of nothing that is shorter.

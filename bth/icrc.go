@@ -184,3 +184,15 @@ func splitL3(pkt []byte) (l3, end int, err error) {
 	}
 	return l3, end, nil
 }
+
+// ICRCDelta is the change of an ICRC when word is XORed into the packet
+// dist bytes before the ICRC. dist is at least 4 and at most 65535.
+func ICRCDelta(word uint32, dist int) uint32 {
+	c := icrcStep4(0, word)
+	for n := dist - 4; n > 0; n -= len(nothing) {
+		c = ^ICRCUpdate(^c, nothing[:min(n, len(nothing))])
+	}
+	return c
+}
+
+var nothing [4096]byte

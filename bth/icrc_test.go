@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // slowICRC is the definition of annex A17.3.3 written out, for an IP header of

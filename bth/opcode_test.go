@@ -3,7 +3,7 @@ package bth_test
 import (
 	"testing"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // want describes an opcode independently of the table: traits holds one letter
@@ -168,28 +168,6 @@ func TestSyndromeString(t *testing.T) {
 	} {
 		if got := s.String(); got != w {
 			t.Errorf("%#02x: %q, want %q", uint8(s), got, w)
-		}
-	}
-}
-
-func TestTimers(t *testing.T) {
-	const us = 1000
-	for code, w := range map[uint8]int64{
-		0: 655360 * us, 1: 10 * us, 2: 20 * us, 4: 40 * us, 5: 60 * us, 12: 640 * us,
-		14: 1280 * us, 16: 2560 * us, 20: 10240 * us, 26: 81920 * us, 31: 491520 * us, 32: 655360 * us,
-	} {
-		if got := bth.RNRTimer(code); got != w {
-			t.Errorf("RNRTimer(%d) = %d, want %d", code, got, w)
-		}
-	}
-	for code := uint8(2); code < 32; code++ {
-		if bth.RNRTimer(code) <= bth.RNRTimer(code-1) {
-			t.Errorf("RNRTimer(%d) is not more than RNRTimer(%d)", code, code-1)
-		}
-	}
-	for code, w := range map[uint8]int64{0: 0, 1: 8192, 14: 67108864, 31: 4096 << 31} {
-		if got := bth.AckTimeoutNs(code); got != w {
-			t.Errorf("AckTimeoutNs(%d) = %d, want %d", code, got, w)
 		}
 	}
 }

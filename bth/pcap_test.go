@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"roced/bth"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // forEachRoCE calls f with every RoCEv2 packet of the captures, from the IP header on.

@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 func TestPSNWrap(t *testing.T) {

@@ -226,3 +226,12 @@ func (h *XETH) Put(b []byte) int {
 	}
 	return n
 }
+
+// MaxHoles is how many holes an acknowledgement can tell of (MELO 3.2.4).
+const MaxHoles = 3
+
+// Hole is a run of PSNs that have not arrived.
+type Hole struct {
+	Start PSN
+	Len   uint32 // 24 bits, not zero
+}

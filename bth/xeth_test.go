@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // TestXETHDecode has what is refused and what is skipped.

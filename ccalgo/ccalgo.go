@@ -7,7 +7,7 @@ package ccalgo
 import (
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // Unlimited is the window or rate of a controller that does not limit it.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
 )
 
 func TestFactories(t *testing.T) {

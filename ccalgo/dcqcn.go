@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // DCQCN is the reaction point of Zhu et al., "Congestion Control for Large-Scale

@@ -3,7 +3,7 @@ package ccalgo
 import (
 	"math"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // DCTCP is Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3: a window

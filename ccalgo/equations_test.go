@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // near checks a number against one worked out by hand.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // MPRDMA is the congestion window of Lu et al., "Multi-Path Transport for RDMA in

@@ -1,6 +1,6 @@
 package ccalgo
 
-import "roced/mono"
+import "roced.io/roced/plugin/mono"
 
 // None does not control anything.
 type None struct{}

@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"roced/param"
+	"roced.io/roced/plugin/param"
 )
 
 // Params are the named parameters of an algorithm, as the configuration has them (see

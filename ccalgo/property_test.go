@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // bounds are what a controller with default parameters may say at any time, for a

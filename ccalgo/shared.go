@@ -5,8 +5,8 @@ import (
 	"maps"
 	"time"
 
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
 )
 
 // Flow is where the packets of a queue pair go: an address, and if it matters the UDP source port. It is

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // Swift is Kumar et al., "Swift: Delay is Simple and Effective for Congestion

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // TIMELY is Mittal et al., "TIMELY: RTT-based Congestion Control for the

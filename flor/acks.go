@@ -3,9 +3,9 @@ package flor
 import (
 	"net/netip"
 
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // The datagram queue pair: acknowledgements, and what connects queue pairs anew.

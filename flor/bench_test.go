@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // BenchmarkCalls calls, eight at a time.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/flor/engine"
+	"roced.io/roced/flor/engine"
 )
 
 // Config describes a Device. A zero field has its default.

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // Conn is a connection. It may be used by any number of goroutines at a time.

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/flor/engine"
-	"roced/internal/test/lab"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/internal/test/lab"
 )
 
 // message is one of n bytes.

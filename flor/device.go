@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // Device is a NIC with an engine, and the goroutine that drives it. Its connections may be used by any number of

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/flor/engine"
+	"roced.io/roced/flor/engine"
 )
 
 var (

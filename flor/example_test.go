@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/flor"
-	"roced/internal/test/lab"
+	"roced.io/roced/flor"
+	"roced.io/roced/internal/test/lab"
 )
 
 // TestMain runs a daemon with the NICs rxe_a and rxe_b, which are connected, for the example.

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/flor/engine"
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/verbs"
 )
 
 var long = flag.Int("flor.connections", 1000, "how many connections TestManyConnections makes")

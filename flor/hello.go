@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math/bits"
 
-	"roced/flor/engine"
-	"roced/qp"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/qp"
+	"roced.io/roced/verbs"
 )
 
 // maxPairs is how many queue pairs a connection may have: what the private data of a REQ has room for.

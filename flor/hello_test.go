@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/verbs"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/verbs"
 )
 
 var aHello = hello{rc: true, unit: 1024, writes: 16, partials: 8, maxSend: 32 << 10, inbox: 64, mtu: verbs.MTU1024, ackQPN: 0x17,

@@ -3,8 +3,8 @@ package flor
 import (
 	"slices"
 
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // keys opens and closes blocks of memory for peers: work requests bind a memory window to a block, and unbind it. They are those of

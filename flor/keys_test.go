@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/flor/engine"
-	"roced/internal/test/lab"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/verbs"
 )
 
 // ready waits for a block of the size of n bytes that nobody has.

@@ -1,8 +1,8 @@
 package flor
 
 import (
-	"roced/flor/engine"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/verbs"
 )
 
 // landings is the memory for messages that come by WRITE, in blocks of powers of two. Each block has a memory window for

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // Listener takes connections.

@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // failure is a work request that the NIC will not complete.

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"sync"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // memory has what messages are sent from: registered memory in pieces of powers of two, cut from slabs of one

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"roced/flor/engine"
+	"roced.io/roced/flor/engine"
 )
 
 // Message is one that has come, or is to be sent. Of the latter, those of Device.NewMessage lie in memory that the NIC reads;

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"roced/flor/engine"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/verbs"
 )
 
 // prepare makes one end of a connection, and what the other one has to know of it.

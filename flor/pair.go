@@ -3,9 +3,9 @@ package flor
 import (
 	"context"
 
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // pair is a data queue pair of a connection.

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"time"
 
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // A queue pair that was left is connected anew in the background (Flor 6). Each end takes its own to INIT and

@@ -1,8 +1,8 @@
 package flor
 
 import (
-	"roced/flor/engine"
-	"roced/mono"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
 )
 
 // user is whose connections the engine has. All its methods are called with the Device's lock.

@@ -7,12 +7,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/path"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/path"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // single plugs a tracker and a recovery into a loop, with one path each packet and

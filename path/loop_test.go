@@ -6,12 +6,12 @@ import (
 	"slices"
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/path"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // link is one physical path.
@@ -43,7 +43,7 @@ type datagram struct {
 	vp     uint16
 	sentAt mono.Time
 	ce     bool
-	f      bth.Feedback
+	f      reorder.Feedback
 }
 
 type event struct {
@@ -261,7 +261,7 @@ func (l *loop) receive(d datagram) {
 	if r, ok := l.trk.(reorder.Releaser); ok {
 		l.completed += r.Released()
 	}
-	var f bth.Feedback
+	var f reorder.Feedback
 	l.trk.Feedback(&f)
 	f.ECE, f.ReTx, f.VP = d.ce, d.rtx, d.vp
 	l.transmit(datagram{ack: true, vp: d.vp, sentAt: d.sentAt, f: f})

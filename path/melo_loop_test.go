@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/path"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/path"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // TestMELOBDP: what is outstanding is bounded by the BDP for which the pool is made, so that

@@ -4,10 +4,11 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
-	"roced/ring"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // maxClock is how many acknowledgements can wait to be used, each with its path: more than
@@ -138,7 +139,7 @@ func (m *MPRDMA) checkSpread(w Window) {
 // OnAck implements Selector. What came by a path on which packets are more than D
 // behind the fastest (snd_ool = snd_ooh - D) takes one packet off the window and
 // clocks out nothing; a retransmission's PSN tells nothing of its path (3.3).
-func (m *MPRDMA) OnAck(now mono.Time, f *bth.Feedback, rtt time.Duration, w Window) (shrink int) {
+func (m *MPRDMA) OnAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, w Window) (shrink int) {
 	m.checkSpread(w)
 	if rtt > 0 {
 		m.rtt = rtt
@@ -155,7 +156,7 @@ func (m *MPRDMA) OnAck(now mono.Time, f *bth.Feedback, rtt time.Duration, w Wind
 
 // pathOf returns the VP that f echoes. What is none of ours, and an acknowledgement
 // that answers no single packet, leads to a random one.
-func (m *MPRDMA) pathOf(f *bth.Feedback) uint16 {
+func (m *MPRDMA) pathOf(f *reorder.Feedback) uint16 {
 	if f.HasSACK && f.VP >= firstPort && f.VP-firstPort < m.vps {
 		return f.VP
 	}

@@ -6,11 +6,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/path"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // fataler is a testing.TB or a rapid.T.

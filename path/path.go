@@ -38,8 +38,9 @@ import (
 	"slices"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // Window is what the other roles know, in packets.
@@ -76,7 +77,7 @@ type Selector interface {
 	OnSent(now mono.Time, w Window)
 	// OnAck takes an acknowledgement and the round-trip time it gave, zero if none,
 	// and returns by how many packets the congestion window has to shrink.
-	OnAck(now mono.Time, f *bth.Feedback, rtt time.Duration, w Window) (shrink int)
+	OnAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, w Window) (shrink int)
 	// Unused tells that nothing is left to send, and returns by how many packets the
 	// congestion window has to shrink.
 	Unused() (shrink int)
@@ -121,9 +122,9 @@ func Names() []string { return slices.Sorted(maps.Keys(Factories)) }
 // unclocked is what selectors that leave the clock to the window have in common.
 type unclocked struct{}
 
-func (unclocked) OnSent(mono.Time, Window)                                  {}
-func (unclocked) OnAck(mono.Time, *bth.Feedback, time.Duration, Window) int { return 0 }
-func (unclocked) Unused() int                                               { return 0 }
-func (unclocked) Restart()                                                  {}
-func (unclocked) OnTimeout(mono.Time, Window)                               {}
-func (unclocked) Deadline() mono.Time                                       { return mono.Never }
+func (unclocked) OnSent(mono.Time, Window)                                      {}
+func (unclocked) OnAck(mono.Time, *reorder.Feedback, time.Duration, Window) int { return 0 }
+func (unclocked) Unused() int                                                   { return 0 }
+func (unclocked) Restart()                                                      {}
+func (unclocked) OnTimeout(mono.Time, Window)                                   {}
+func (unclocked) Deadline() mono.Time                                           { return mono.Never }

@@ -5,16 +5,17 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/path"
+	"roced.io/roced/bth"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 const rtt = 16 * time.Microsecond
 
 // ack answers psn, which came by vp.
-func ack(psn uint32, vp uint16) *bth.Feedback {
-	return &bth.Feedback{HasSACK: true, SACK: bth.MakePSN(psn), VP: vp}
+func ack(psn uint32, vp uint16) *reorder.Feedback {
+	return &reorder.Feedback{HasSACK: true, SACK: bth.MakePSN(psn), VP: vp}
 }
 
 // script drives a selector by hand.
@@ -160,15 +161,15 @@ func TestMPRDMABurst(t *testing.T) {
 func TestMPRDMAPruning(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		f      *bth.Feedback
+		f      *reorder.Feedback
 		shrink int
 	}{
 		{"just within D", ack(68, 0xc001), 0},
 		{"below snd_ool", ack(67, 0xc001), 1},
-		{"a retransmission", &bth.Feedback{HasSACK: true, SACK: bth.MakePSN(3), ReTx: true, VP: 0xc001}, 0},
+		{"a retransmission", &reorder.Feedback{HasSACK: true, SACK: bth.MakePSN(3), ReTx: true, VP: 0xc001}, 0},
 		{"ahead", ack(101, 0xc001), 0},
-		{"refused", &bth.Feedback{HasSACK: true, SACK: bth.MakePSN(200), Refused: true, VP: 0xc001}, 0},
-		{"a READ response", &bth.Feedback{Expected: bth.MakePSN(9)}, 0},
+		{"refused", &reorder.Feedback{HasSACK: true, SACK: bth.MakePSN(200), Refused: true, VP: 0xc001}, 0},
+		{"a READ response", &reorder.Feedback{Expected: bth.MakePSN(9)}, 0},
 	} {
 		s := newScript(t, quiet)
 		s.send(100)
@@ -400,10 +401,10 @@ func TestFactories(t *testing.T) {
 		}
 		sel.Reset(path.Start{Seed: 9})
 		now, w := mono.Time(0), path.Window{Packets: 16, InFlight: 4}
-		psn, f := bth.MakePSN(0), new(bth.Feedback)
+		psn, f := bth.MakePSN(0), new(reorder.Feedback)
 		if n := testing.AllocsPerRun(1000, func() {
 			now = now.Add(time.Microsecond)
-			*f = bth.Feedback{HasSACK: true, SACK: psn, VP: 0xc001}
+			*f = reorder.Feedback{HasSACK: true, SACK: psn, VP: 0xc001}
 			sel.OnAck(now, f, rtt, w)
 			if _, ok := sel.Next(now, w); ok {
 				sel.OnSent(now, w)

@@ -3,8 +3,8 @@ package path
 import (
 	"math/rand/v2"
 
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
 )
 
 // firstPort is the lowest UDP source port of RoCEv2 and ports is how many there

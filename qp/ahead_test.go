@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/profile"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/qp/qptest"
 )
 
 // TestRefusedAhead: a SEND that overtakes others and finds no receive comes again without a

@@ -1,9 +1,9 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // anyOrder is the admission of the extended transports: data goes to its place as it comes,
@@ -317,7 +317,7 @@ func (a *anyOrder) poll(now mono.Time, t *Transmit) bool {
 	x := bth.AETH{Syndrome: bth.SyndromeACK, MSN: a.r.msn}
 	if a.syndrome != 0 {
 		x.Syndrome, a.syndrome = a.syndrome, 0
-		q.acknowledge(t, bth.OpcodeExtAck, &bth.Feedback{}, a.nakPSN, x)
+		q.acknowledge(t, bth.OpcodeExtAck, &reorder.Feedback{}, a.nakPSN, x)
 		return true
 	}
 	if a.acks.Len() > 0 {

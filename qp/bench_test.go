@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"testing"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/profile"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/qp/qptest"
 )
 
 // benchTransports are those that the benchmarks compare.

@@ -1,5 +1,5 @@
 package qp_test
 
-import "roced/qp"
+import "roced.io/roced/qp"
 
 func init() { benchTune = func(c *qp.Config) { c.Tuning = qp.Software } }

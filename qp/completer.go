@@ -4,10 +4,11 @@ import (
 	"encoding/binary"
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // receive implements framing: the responses to a request have its PSNs. Packets with PSNs outside
@@ -123,7 +124,7 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	r.ask.lost()
 	r.timer.running = false
 	r.q.ctr.CompleterRetry++
-	r.rnrUntil = now.Add(time.Duration(bth.RNRTimer(p.AETH.Syndrome.Value())))
+	r.rnrUntil = now.Add(time.Duration(rnrTimer(p.AETH.Syndrome.Value())))
 	// The path works. Without this a wait of many turns, which rnr_retry allows, would end by
 	// retry_cnt when each turn loses something.
 	r.answered(r.rnrUntil)
@@ -258,13 +259,13 @@ func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 
 // say gives the feedback that all before expected has arrived, and, with gap, that it has not.
 func (r *requester) say(now mono.Time, expected bth.PSN, gap bool, p *bth.Packet) bool {
-	r.q.scratch.said = bth.Feedback{Expected: expected, Gap: gap}
+	r.q.scratch.said = reorder.Feedback{Expected: expected, Gap: gap}
 	return r.feedback(now, &r.q.scratch.said, p)
 }
 
 // feedback hands what p says to the recovery and acts on the outcome. It
 // returns whether that found something lost.
-func (r *requester) feedback(now mono.Time, f *bth.Feedback, p *bth.Packet) bool {
+func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet) bool {
 	if !r.q.sending() {
 		return false
 	}

@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/mono"
-	"roced/ring"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/plugin/mono"
 )
 
 // retire completes what is done, then the request that cannot be executed if

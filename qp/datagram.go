@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // receiveUC takes a packet of an unreliable connection (IBTA vol.1 9.8.2): a

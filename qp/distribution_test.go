@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // TestClasses: a value is in the class of the least bound that is not less than it.

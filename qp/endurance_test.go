@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/qptest"
 )
 
 // long is the form in which every number of every transport goes round, several times those of

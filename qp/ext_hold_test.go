@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/path"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
 )
 
 // TestHoldLast: which last packets leave only when all before them have been acknowledged, and

@@ -8,11 +8,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/path"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // extended are mixtures of plug-ins behind extension headers.

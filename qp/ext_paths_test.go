@@ -8,10 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/path"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/reorder"
 )
 
 // multipath is MP-RDMA with L packets tracked, these parameters of its paths, and this

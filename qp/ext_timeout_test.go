@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"roced/bth"
-	"roced/ccalgo"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
 )
 
 // TestExtendedTimeoutWindow: after a timeout the oldest packet is sent again although what is

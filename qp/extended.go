@@ -1,9 +1,9 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // extendedFraming is the framing of the extended transports: packets say where they belong,

@@ -3,10 +3,10 @@ package qp
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
-	"roced/ring"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // extension is what a queue pair of an extended transport has instead of the admission and
@@ -28,7 +28,7 @@ func announce(t reorder.Tracker, p *bth.Packet) bool {
 // shorter by orders of magnitude, which use no retries up. A retry of theirs is an ACK timeout without progress, so
 // that a peer is given up after as long as with RC. They are counted one by one as they pass:
 // a process that has stood still for long, and is late for all of them, has lost one.
-func (q *QP) ackTimeout() time.Duration { return time.Duration(bth.AckTimeoutNs(q.attr.Timeout)) }
+func (q *QP) ackTimeout() time.Duration { return time.Duration(ackTimeoutNs(q.attr.Timeout)) }
 
 // unexpected takes a packet of an extended transport on a queue pair without one, or the
 // other way round. A peer that refuses our transport says so by a NAK of RC.
@@ -71,9 +71,9 @@ func (q *QP) pollForeign(t *Transmit) bool {
 }
 
 // decode sets f to what an acknowledgement says.
-func decode(p *bth.Packet, f *bth.Feedback) {
+func decode(p *bth.Packet, f *reorder.Feedback) {
 	h := &p.Ext
-	*f = bth.Feedback{}
+	*f = reorder.Feedback{}
 	f.Expected, f.Gap = p.PSN, p.AETH.Syndrome == bth.SyndromePSNSeqErr
 	f.Refused, f.ECE, f.ReTx = h.Flags&bth.XRefused != 0, h.Flags&bth.XECE != 0, h.Flags&bth.XReTx != 0
 	if f.HasSACK = h.Flags&bth.XHasSACK != 0; f.HasSACK {
@@ -89,12 +89,12 @@ func decode(p *bth.Packet, f *bth.Feedback) {
 
 // ackQueue holds the acknowledgements of packets that have arrived. Those that say
 // nothing but the expected PSN are merged, unless each of them clocks the sender.
-type ackQueue struct{ ring.Ring[bth.Feedback] }
+type ackQueue struct{ ring.Ring[reorder.Feedback] }
 
 // push adds one that says nothing yet.
-func (a *ackQueue) push() *bth.Feedback {
+func (a *ackQueue) push() *reorder.Feedback {
 	f := a.Push()
-	*f = bth.Feedback{}
+	*f = reorder.Feedback{}
 	return f
 }
 
@@ -110,13 +110,13 @@ func (a *ackQueue) merge() {
 }
 
 // pop removes the oldest, there is one, and returns it until the next push.
-func (a *ackQueue) pop() *bth.Feedback {
+func (a *ackQueue) pop() *reorder.Feedback {
 	a.Head++
 	return a.At(a.Head - 1)
 }
 
 // plain reports whether f says nothing but the expected PSN.
-func plain(f *bth.Feedback) bool {
+func plain(f *reorder.Feedback) bool {
 	return !f.Gap && !f.HasSACK && !f.Refused && !f.ECE && !f.ReTx && f.NumHoles == 0
 }
 
@@ -130,7 +130,7 @@ func (q *QP) report(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival) {
 // due makes the acknowledgement of p due, f, which has just been pushed. It gets the packet's
 // own marks, which MP-RDMA echoes (3.1). If too many wait, the oldest is forgotten: it counts as
 // lost on the way.
-func (q *QP) due(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
+func (q *QP) due(to *ackQueue, f *reorder.Feedback, p *bth.Packet, m arrival) {
 	f.ECE = m.ce
 	if q.x.OnlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false
@@ -148,7 +148,7 @@ func (q *QP) due(to *ackQueue, f *bth.Feedback, p *bth.Packet, m arrival) {
 }
 
 // acknowledge builds an acknowledgement.
-func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *bth.Feedback, expected bth.PSN, a bth.AETH) {
+func (q *QP) acknowledge(t *Transmit, op bth.Opcode, f *reorder.Feedback, expected bth.PSN, a bth.AETH) {
 	p := &t.Packet
 	q.header(p, op, expected)
 	p.BECN = q.takeEcho()

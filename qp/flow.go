@@ -1,6 +1,6 @@
 package qp
 
-import "roced/ccalgo"
+import "roced.io/roced/ccalgo"
 
 // Flow is where the packets of a queue pair go.
 type Flow = ccalgo.Flow

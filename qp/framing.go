@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // framing is in what the requests of standard RC (requester itself) and those of the extended

@@ -1,9 +1,9 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // inOrder is the admission of standard transports: the expected packet is executed at once,

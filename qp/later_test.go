@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/profile"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/qp/qptest"
 )
 
 // lateHost is a host whose memory is there or not as it pleases.

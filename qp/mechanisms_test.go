@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/retrans"
 )
 
 // Mechanisms of docs/transports.md that a queue pair has a part in.

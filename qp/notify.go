@@ -3,9 +3,9 @@ package qp
 import (
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
 )
 
 // notifier tells the sender of marked packets about them, in the two ways that

@@ -8,11 +8,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 var lossless = pairConfig{unacked: 16, psn: 0xfffff0, rd: 4, timeout: 5, retry: 7, rnrRetry: 7}

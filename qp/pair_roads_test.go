@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // road is a way through the network. Packets with data queue on it, one behind the other;

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // pairHost is one end of a pair: its memory is open to the peer under rkey 5.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // extendedProfiles are those whose recoveries have timeouts of their own.
@@ -69,7 +69,7 @@ func TestStandstill(t *testing.T) {
 // TestGivenUp: a peer that says nothing is given up after retry_cnt + 1 timeouts, as with RC, by
 // requests and by responses.
 func TestGivenUp(t *testing.T) {
-	timeout := time.Duration(bth.AckTimeoutNs(benchAttr(21).Timeout))
+	timeout := 4096 * time.Nanosecond << benchAttr(21).Timeout
 	total := time.Duration(benchAttr(21).RetryCnt+1) * timeout
 	for _, name := range extendedProfiles {
 		s := newSolo(t, name, nil)

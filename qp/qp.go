@@ -19,12 +19,12 @@ import (
 	"cmp"
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/path"
-	"roced/reorder"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // Traits are what packets and acknowledgements of a transport say and mind beyond the others'.

@@ -3,9 +3,9 @@ package qp_test
 import (
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/qptest"
 )
 
 // TestAckBeforeReply: an acknowledgement leaves behind requests that have been posted

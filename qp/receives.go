@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/ring"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
 )
 
 // maxRecvAhead is how many receive work requests may be taken before the oldest of them

@@ -1,10 +1,10 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/ring"
-	"roced/sched"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
 )
 
 // psnMask wraps PSN distances that are known to be positive. They are counted

@@ -1,9 +1,9 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
 )
 
 // asker decides which packets ask for an acknowledgement (IBTA vol.1 9.7.3,

@@ -1,6 +1,6 @@
 package qp
 
-import "roced/bth"
+import "roced.io/roced/bth"
 
 // Services that have an operation, one bit each.
 const (

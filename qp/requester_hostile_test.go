@@ -6,9 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
 )
 
 // orderHost checks that requests complete in order, once each.

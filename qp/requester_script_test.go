@@ -8,9 +8,9 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
 )
 
 // script drives the requester of one queue pair by the commands of

@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // kind is what the requester must do for a request.

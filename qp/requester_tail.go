@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // A tail loss probe (RFC 8985 7) notices early that an answer is missing. Behind the packet that

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 func ackFor(psn bth.PSN) bth.Packet {

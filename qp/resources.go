@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/ring"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
 )
 
 // resource is a READ or atomic that has been accepted. It is kept after it has

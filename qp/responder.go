@@ -4,9 +4,9 @@ import (
 	"encoding/binary"
 	"math"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // responder executes the peer's requests. Each packet goes through the same steps:

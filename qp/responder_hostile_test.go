@@ -6,9 +6,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/qptest"
 )
 
 // dice makes the choices of a run out of bytes. Without any left it picks zero.

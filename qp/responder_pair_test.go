@@ -8,10 +8,10 @@ import (
 	"time"
 	"unsafe"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/qptest"
 )
 
 // messages is a stream from node 0 to node 1 of a pair, each message with its

@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"roced/bth"
-	"roced/internal/observe/pcapng"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/qptest"
 )
 
 // captured is a packet of a reliable connection in a capture.

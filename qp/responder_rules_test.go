@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
 )
 
 // TestRefusals is one case for each rule of IBTA vol.1 9.7.4.1 and 9.9.3: the

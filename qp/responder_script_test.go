@@ -9,10 +9,10 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
-	"roced/qp/qptest"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/qptest"
 )
 
 // Memory of a lone responder. Its MTU is 256.

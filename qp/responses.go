@@ -1,10 +1,10 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/path"
-	"roced/ring"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
 )
 
 // responseSender sends the responses to READs and atomics of an extended transport. They have

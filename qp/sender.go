@@ -3,11 +3,12 @@ package qp
 import (
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/path"
-	"roced/retrans"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
+	"roced.io/roced/retrans"
 )
 
 // sender is what is known of packets that are sent and acknowledged: which of them are
@@ -192,7 +193,7 @@ func (s *sender) recent(psn bth.PSN) bool {
 }
 
 // feedback hands what the peer says to the recovery.
-func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
+func (s *sender) feedback(now mono.Time, f *reorder.Feedback) retrans.Outcome {
 	s.q.scratch.rtt = 0
 	out := s.rec.OnFeedback(now, f)
 	if out.Acked > 0 {
@@ -211,7 +212,7 @@ func (s *sender) feedback(now mono.Time, f *bth.Feedback) retrans.Outcome {
 
 // clock tells congestion control and paths of an acknowledgement, in this order, after
 // feedback; inflight is in bytes.
-func (s *sender) clock(now mono.Time, f *bth.Feedback, inflight uint32) {
+func (s *sender) clock(now mono.Time, f *reorder.Feedback, inflight uint32) {
 	if s.each {
 		bytes := s.q.mtu // of the packet that is answered, about
 		if f.Refused {

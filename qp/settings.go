@@ -3,14 +3,15 @@ package qp
 import (
 	"time"
 
-	"roced/bth"
+	"roced.io/roced/bth"
+	"roced.io/roced/reorder"
 )
 
 // Scratch is memory that a queue pair needs while it is called and not between calls. Those that are
 // never called at the same time, as those of one NIC, may share it: it makes each of them smaller.
 type Scratch struct {
 	rtt  time.Duration        // that the last acknowledgement gave, if any
-	said bth.Feedback         // by the acknowledgement that is being digested
+	said reorder.Feedback     // by the acknowledgement that is being digested
 	word [atomicWriteLen]byte // what an ATOMIC WRITE writes, or an atomic has read, on its way to memory
 }
 

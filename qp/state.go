@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // Errors of Modify. What is returned is a *ModifyError, which is one of these.

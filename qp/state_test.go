@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // newAt returns a queue pair in a state.

@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // short are bursts of messages without READs of more packets than one, of both ends; the first of each

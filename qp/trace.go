@@ -3,9 +3,9 @@ package qp
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // Tracer is shown what a queue pair does, for people who want to see how a connection
@@ -56,7 +56,7 @@ type TraceEvent struct {
 	PSN            bth.PSN
 	Span           uint32 // PSNs that the packet takes: those of its responses, for a READ of RC
 	Length         uint32 // bytes of payload
-	Feedback       bth.Feedback
+	Feedback       reorder.Feedback
 	RTT            time.Duration // zero: none was measured
 	// Verdict is InOrder, Held, Duplicate or Beyond if Drop is none of the other reasons.
 	Verdict reorder.Verdict
@@ -152,7 +152,7 @@ func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, again bool) {
 
 // traceAck shows what an acknowledgement of requests or, of extended transports, of
 // responses says.
-func (q *QP) traceAck(now mono.Time, f *bth.Feedback, rtt time.Duration, response bool) {
+func (q *QP) traceAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, response bool) {
 	if q.trace != nil {
 		q.trace.to.Trace(now, TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response})
 	}

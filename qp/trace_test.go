@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 var updateTraces = flag.Bool("update-traces", false, "write the golden traces anew")
@@ -153,7 +153,7 @@ func TestTraceAllocs(t *testing.T) {
 	k := bth.Packet{Opcode: bth.OpAcknowledge, DestQP: 20}
 	step := func() {
 		q.traceSent(p.now, &k, 1, true)
-		q.traceAck(p.now, &bth.Feedback{}, 1, false)
+		q.traceAck(p.now, &reorder.Feedback{}, 1, false)
 		q.traceTimeout(p.now, k.PSN, 1, false)
 		q.Receive(p.now, &k, RxMeta{})
 		q.OnCNP(p.now)

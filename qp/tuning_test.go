@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/path"
+	"roced.io/roced/bth"
+	"roced.io/roced/path"
+	"roced.io/roced/plugin/mono"
 )
 
 // TestLinkOverhead: pacing counts what the link adds to a frame.

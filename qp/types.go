@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // Type is the transport service of a queue pair, numbered as ibv_qp_type.

@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // refusal says why a request is not executed and what follows from it.

@@ -1,8 +1,8 @@
 package qp
 
 import (
-	"roced/bth"
-	"roced/ring"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
 )
 
 // waiter is a packet that has arrived and waits for those before it: with what it does as

@@ -3,7 +3,7 @@ package reorder_test
 import (
 	"testing"
 
-	"roced/reorder"
+	"roced.io/roced/reorder"
 )
 
 // TestHalfCircle sends packets in pairs that have changed places, so that something is always

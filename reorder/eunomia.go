@@ -1,8 +1,8 @@
 package reorder
 
 import (
-	"roced/bth"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/param"
 )
 
 // Eunomia is the receiver of Mahmood et al., "Orderly Management of Packets in RDMA
@@ -210,7 +210,7 @@ func (e *Eunomia) Expected() bth.PSN { return e.expected }
 
 // Feedback implements Tracker: ACK for a packet in order, SACK for one that is
 // tracked, NACK for one that could not be (3.5.1).
-func (e *Eunomia) Feedback(f *bth.Feedback) {
+func (e *Eunomia) Feedback(f *Feedback) {
 	f.Expected = e.expected
 	if e.heard && !e.psn.Before(e.expected) {
 		f.HasSACK, f.SACK, f.Refused = true, e.psn, e.refused

@@ -1,6 +1,6 @@
 package reorder
 
-import "roced/bth"
+import "roced.io/roced/bth"
 
 // bitmap is the state of a hybrid-dynamic bitmap (Eunomia, table 1). A packet is
 // referred to by its row, a block of 16 bits, and its bit in it. The rows at the top,

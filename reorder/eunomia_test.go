@@ -5,8 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/reorder"
+	"roced.io/roced/reorder"
 )
 
 func newMemory(tb interface{ Fatal(...any) }, blocks, capBits int) *reorder.Memory {
@@ -72,15 +71,15 @@ func TestEunomiaFeedback(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		psn  uint32
-		want bth.Feedback
+		want reorder.Feedback
 	}{
-		{"in order", 100, bth.Feedback{Expected: psn(101)}},
-		{"ahead", 103, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103)}},
-		{"again", 103, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103)}},
-		{"second row", 132, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(132)}},
-		{"no memory", 133, bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(133), Refused: true}},
-		{"duplicate", 99, bth.Feedback{Expected: psn(101)}},
-		{"gap filled", 101, bth.Feedback{Expected: psn(102)}},
+		{"in order", 100, reorder.Feedback{Expected: psn(101)}},
+		{"ahead", 103, reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103)}},
+		{"again", 103, reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103)}},
+		{"second row", 132, reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(132)}},
+		{"no memory", 133, reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(133), Refused: true}},
+		{"duplicate", 99, reorder.Feedback{Expected: psn(101)}},
+		{"gap filled", 101, reorder.Feedback{Expected: psn(102)}},
 	} {
 		trk.Receive(psn(c.psn), none)
 		if f := said(trk); f != c.want {
@@ -330,7 +329,7 @@ func TestEunomiaManyConnections(t *testing.T) {
 
 func TestReleaserFactories(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
-	said := new(bth.Feedback)
+	said := new(reorder.Feedback)
 	for name, f := range map[string]reorder.Factory{
 		"mp-rdma": reorder.Factories["mp-rdma"], "eunomia": reorder.Factories["eunomia"], "eunomia, shared": mem.Factory,
 	} {

@@ -1,8 +1,8 @@
 package reorder
 
 import (
-	"roced/bth"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/param"
 )
 
 // IRN is the receiver of Mittal et al., "Revisiting Network Support for RDMA", SIGCOMM
@@ -130,7 +130,7 @@ func (t *IRN) Expected() bth.PSN { return t.expected }
 
 // Feedback implements Tracker: a NACK if the packet received last is out of order. One
 // that was there already, beyond the gap, is selectively acknowledged again.
-func (t *IRN) Feedback(f *bth.Feedback) {
+func (t *IRN) Feedback(f *Feedback) {
 	f.Expected = t.expected
 	if t.outOfOrder {
 		f.Gap, f.HasSACK, f.SACK, f.Refused = true, true, t.psn, t.refused

@@ -5,8 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/reorder"
+	"roced.io/roced/reorder"
 )
 
 // TestIRNBitmap has the 2-bitmap of section 5.3.3, over the end of the PSNs and of the
@@ -40,22 +39,22 @@ func TestIRNBitmap(t *testing.T) {
 func TestIRNFeedback(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(100))
-	nack := func(expected, sack uint32, refused bool) bth.Feedback {
-		return bth.Feedback{Expected: psn(expected), Gap: true, HasSACK: true, SACK: psn(sack), Refused: refused}
+	nack := func(expected, sack uint32, refused bool) reorder.Feedback {
+		return reorder.Feedback{Expected: psn(expected), Gap: true, HasSACK: true, SACK: psn(sack), Refused: refused}
 	}
 	for i, c := range []struct {
 		psn  uint32
-		want bth.Feedback
+		want reorder.Feedback
 	}{
-		{100, bth.Feedback{Expected: psn(101)}},
+		{100, reorder.Feedback{Expected: psn(101)}},
 		{102, nack(101, 102, false)},
 		{105, nack(101, 105, false)},
 		{105, nack(101, 105, false)},
-		{100, bth.Feedback{Expected: psn(101)}},
+		{100, reorder.Feedback{Expected: psn(101)}},
 		{101 + 110, nack(101, 211, true)},
-		{101, bth.Feedback{Expected: psn(103)}},
+		{101, reorder.Feedback{Expected: psn(103)}},
 		{104, nack(103, 104, false)},
-		{103, bth.Feedback{Expected: psn(106)}},
+		{103, reorder.Feedback{Expected: psn(106)}},
 	} {
 		trk.Receive(psn(c.psn), none)
 		if f := said(trk); f != c.want {
@@ -115,7 +114,7 @@ func TestIRNModel(t *testing.T) {
 			if r := trk.Released(); v != want || got != advanced || r != released {
 				t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
 			}
-			f := bth.Feedback{Expected: psn(first + uint32(m.next))}
+			f := reorder.Feedback{Expected: psn(first + uint32(m.next))}
 			if v != reorder.InOrder && n > m.next {
 				f.Gap, f.HasSACK, f.SACK, f.Refused = true, true, p, v == reorder.Beyond
 			}
@@ -186,7 +185,7 @@ func TestNoAllocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		trk.Reset(psn(0xffff00))
-		r, at, f := trk.(reorder.Releaser), psn(0xffff00), new(bth.Feedback)
+		r, at, f := trk.(reorder.Releaser), psn(0xffff00), new(reorder.Feedback)
 		n := testing.AllocsPerRun(200, func() {
 			for _, k := range []int{1, 3, 20, 0, 2} {
 				r.Classify(at.Add(k))

@@ -1,9 +1,9 @@
 package reorder
 
 import (
-	"roced/bitpool"
-	"roced/bth"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/plugin/param"
 )
 
 // MELO is the receiver of Lu et al., "Memory Efficient Loss Recovery for Hardware-based
@@ -241,7 +241,7 @@ func (m *MELO) Expected() bth.PSN { return m.list.Front() }
 
 // Feedback implements Tracker: a NACK with the most recent holes when one has formed
 // (3.2.4).
-func (m *MELO) Feedback(f *bth.Feedback) {
+func (m *MELO) Feedback(f *Feedback) {
 	f.Expected = m.list.Front()
 	if m.report == reportACK {
 		return

@@ -3,8 +3,8 @@ package reorder
 import (
 	"testing"
 
-	"roced/bitpool"
-	"roced/bth"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
 )
 
 // TestMELOPlace: the PSN is the offset in the re-ordering buffer, across the end of the PSNs and

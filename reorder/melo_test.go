@@ -6,9 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/reorder"
 )
 
 func bitsPool(tb interface{ Fatal(...any) }, bits int) *bitpool.Pool {
@@ -80,7 +80,7 @@ func TestMELOHoles(t *testing.T) {
 		{20, 9, true, []bth.Hole{hole(16, 4), hole(14, 1), hole(11, 1)}},
 	} {
 		v, _ := trk.Receive(psn(c.psn), none)
-		want := bth.Feedback{Expected: psn(c.expected), Gap: c.nack, NumHoles: uint8(len(c.holes))}
+		want := reorder.Feedback{Expected: psn(c.expected), Gap: c.nack, NumHoles: uint8(len(c.holes))}
 		if v == reorder.Held {
 			want.HasSACK, want.SACK = true, psn(c.psn)
 		}
@@ -107,7 +107,7 @@ func TestMELOExhaustion(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 	play(t, a, []arrival{{16, none, reorder.Beyond, 0, 0}})
-	if f := said(a); f != (bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
+	if f := said(a); f != (reorder.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
 		t.Errorf("dropped: %+v", f)
 	}
 	play(t, b, []arrival{{1000, tail, reorder.InOrder, 2, 1}})

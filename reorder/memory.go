@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // blockBits is the size of a block of the memory controller, two bytes, and of a row

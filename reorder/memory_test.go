@@ -5,7 +5,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // TestMemory compares with the rules of section 4: rows are the first free block from

@@ -1,8 +1,8 @@
 package reorder
 
 import (
-	"roced/bth"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/param"
 )
 
 // slot is what MP-RDMA's bitmap knows of a packet, in two bits (MP-RDMA 3.3). The paper's
@@ -142,7 +142,7 @@ func (m *MPRDMA) Expected() bth.PSN { return m.expected }
 // Feedback implements Tracker. Every packet is acknowledged by its own PSN, also if
 // it came in order (3.1): the sender judges paths by it. Overflow tells of a loss, the
 // expected packet's (3.5); an early synchronise operation does not, and names itself (3.4).
-func (m *MPRDMA) Feedback(f *bth.Feedback) {
+func (m *MPRDMA) Feedback(f *Feedback) {
 	f.Expected, f.HasSACK, f.SACK, f.Refused, f.Gap = m.expected, m.heard, m.psn, m.refused, m.overflow
 }
 

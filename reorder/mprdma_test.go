@@ -5,14 +5,14 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/reorder"
 )
 
 func psn(v uint32) bth.PSN { return bth.MakePSN(v) }
 
 // said is what t's next acknowledgement says.
-func said(t reorder.Tracker) (f bth.Feedback) {
+func said(t reorder.Tracker) (f reorder.Feedback) {
 	t.Feedback(&f)
 	return f
 }
@@ -89,30 +89,30 @@ func TestMPRDMABitmap(t *testing.T) {
 func TestMPRDMAFeedback(t *testing.T) {
 	trk := reorder.NewMPRDMA(64)
 	trk.Reset(psn(100))
-	if f := said(trk); f != (bth.Feedback{Expected: psn(100)}) {
+	if f := said(trk); f != (reorder.Feedback{Expected: psn(100)}) {
 		t.Errorf("before all packets: %+v", f)
 	}
-	answer := func(what string, want bth.Feedback) {
+	answer := func(what string, want reorder.Feedback) {
 		t.Helper()
 		if f := said(trk); f != want {
 			t.Errorf("%s: %+v, want %+v", what, f, want)
 		}
 	}
 	trk.Receive(psn(100), none)
-	answer("in order", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
+	answer("in order", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
 	trk.Receive(psn(105), none)
-	answer("ahead", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(105)})
+	answer("ahead", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(105)})
 	trk.Receive(psn(166), none)
-	answer("overflow", bth.Feedback{Expected: psn(101), Gap: true, HasSACK: true, SACK: psn(166), Refused: true})
+	answer("overflow", reorder.Feedback{Expected: psn(101), Gap: true, HasSACK: true, SACK: psn(166), Refused: true})
 	trk.Receive(psn(100), none)
-	answer("again", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
+	answer("again", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
 
 	// A synchronise operation of packets 102 to 104.
 	if !trk.Early(psn(102)) || trk.Early(psn(101)) {
 		t.Error("only what has something missing before it is early")
 	}
 	trk.Refuse(psn(103))
-	answer("early", bth.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103), Refused: true})
+	answer("early", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103), Refused: true})
 	trk.Receive(psn(101), none)
 	if trk.Early(psn(102)) {
 		t.Error("nothing is missing before it any more")
@@ -184,7 +184,7 @@ func TestMPRDMAModel(t *testing.T) {
 			if r := trk.Released(); v != want || got != advanced || r != released {
 				t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
 			}
-			f := bth.Feedback{Expected: psn(first + uint32(m.next)), HasSACK: true, SACK: p, Gap: v == reorder.Beyond, Refused: v == reorder.Beyond}
+			f := reorder.Feedback{Expected: psn(first + uint32(m.next)), HasSACK: true, SACK: p, Gap: v == reorder.Beyond, Refused: v == reorder.Beyond}
 			if trk.Expected() != f.Expected || said(trk) != f {
 				t.Fatalf("%d: %+v, want %+v", n, said(trk), f)
 			}

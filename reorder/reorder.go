@@ -7,7 +7,7 @@
 // trackers of one NIC share (bitpool.Pool, Memory) belongs to the goroutine of the NIC.
 package reorder
 
-import "roced/bth"
+import "roced.io/roced/bth"
 
 // Verdict says what a tracker makes of an arriving PSN.
 type Verdict uint8
@@ -46,7 +46,7 @@ type Tracker interface {
 	// Feedback sets f, which is zero, to what the acknowledgement of the packet says that
 	// Receive or Refuse was called for last. Mark, retransmission and path are the queue
 	// pair's to add.
-	Feedback(f *bth.Feedback)
+	Feedback(f *Feedback)
 	// Footprint is the number of bytes of state now held, as papers count it.
 	Footprint() int
 }

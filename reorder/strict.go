@@ -3,8 +3,8 @@ package reorder
 import (
 	"time"
 
-	"roced/bth"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/param"
 )
 
 // Strict accepts the expected packet only: the receiver of standard RC
@@ -74,7 +74,7 @@ func (s *Strict) Skip(n uint32) { s.expected = s.expected.Add(int(n)) }
 func (s *Strict) Expected() bth.PSN { return s.expected }
 
 // Feedback implements Tracker.
-func (s *Strict) Feedback(f *bth.Feedback) { f.Expected, f.Gap = s.expected, s.gap }
+func (s *Strict) Feedback(f *Feedback) { f.Expected, f.Gap = s.expected, s.gap }
 
 // Footprint implements Tracker: the 24-bit expected PSN.
 func (s *Strict) Footprint() int { return 3 }

@@ -5,8 +5,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/reorder"
 )
 
 func TestStrict(t *testing.T) {
@@ -40,7 +40,7 @@ func TestStrict(t *testing.T) {
 		} else if v == reorder.InOrder {
 			s.Skip(c.span - 1)
 		}
-		want := bth.Feedback{Expected: bth.MakePSN(c.expected), Gap: c.gap}
+		want := reorder.Feedback{Expected: bth.MakePSN(c.expected), Gap: c.gap}
 		if s.Expected() != want.Expected || said(s) != want {
 			t.Errorf("%d: expected %v, feedback %+v, want %+v", i, s.Expected(), said(s), want)
 		}
@@ -83,7 +83,7 @@ func TestStrictModel(t *testing.T) {
 				}
 				missing = true
 			}
-			if before != v || said(s) != (bth.Feedback{Expected: next, Gap: missing}) {
+			if before != v || said(s) != (reorder.Feedback{Expected: next, Gap: missing}) {
 				t.Fatalf("%v: classified %d, received %d, %+v", psn, before, v, said(s))
 			}
 		}
@@ -105,7 +105,7 @@ func TestFactories(t *testing.T) {
 		}
 	}
 	var tr reorder.Tracker = reorder.NewStrict()
-	psn, f := bth.MakePSN(0), new(bth.Feedback)
+	psn, f := bth.MakePSN(0), new(reorder.Feedback)
 	if n := testing.AllocsPerRun(100, func() {
 		tr.Classify(psn)
 		tr.Receive(psn, true)

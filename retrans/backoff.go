@@ -3,7 +3,7 @@ package retrans
 import (
 	"time"
 
-	"roced/param"
+	"roced.io/roced/plugin/param"
 )
 
 // backoff doubles a timeout for each one in a row without progress. The papers, whose NICs

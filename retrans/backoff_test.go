@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // TestBackoff: timeouts in a row without progress double an own timeout, up to a bound;
@@ -52,7 +52,7 @@ func testBackoff(t *testing.T, name string, p Params, most int) {
 			}
 		}
 		now++
-		r.OnFeedback(now, &bth.Feedback{Expected: psn(1)})
+		r.OnFeedback(now, &reorder.Feedback{Expected: psn(1)})
 		sent(false)
 		expect("after progress", 1)
 	}

@@ -4,8 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // TestHalfCircle sends and acknowledges more packets than half of the circle of PSNs has, a
@@ -36,7 +37,7 @@ func TestHalfCircle(t *testing.T) {
 			}
 			// Of each group of eight packets none is lost, or the first once in a while.
 			lose := func(at bth.PSN) {
-				f := bth.Feedback{Expected: at, Gap: true, HasSACK: true, SACK: at.Add(7), NumHoles: 1,
+				f := reorder.Feedback{Expected: at, Gap: true, HasSACK: true, SACK: at.Add(7), NumHoles: 1,
 					Holes: [bth.MaxHoles]bth.Hole{{Start: at, Len: 1}}}
 				r.OnFeedback(now, &f)
 				if n := again(); (n == 0 || n > 8) && name != "mp-rdma" {
@@ -57,7 +58,7 @@ func TestHalfCircle(t *testing.T) {
 				}
 				at = at.Add(8)
 				now++
-				r.OnFeedback(now, &bth.Feedback{Expected: at})
+				r.OnFeedback(now, &reorder.Feedback{Expected: at})
 				if _, again := r.NextRetransmit(); again || r.Una() != at || r.InFlight() != 0 || r.Deadline() != mono.Never {
 					t.Fatalf("at %v: una %v, %d in flight, deadline %v", at, r.Una(), r.InFlight(), r.Deadline())
 				}

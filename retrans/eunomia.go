@@ -3,9 +3,10 @@ package retrans
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // Eunomia is the sender's agent of Mahmood et al., "Orderly Management of Packets in
@@ -71,7 +72,7 @@ func (e *Eunomia) OnTimeout(now mono.Time) Outcome {
 }
 
 // OnFeedback implements Recovery.
-func (e *Eunomia) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+func (e *Eunomia) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	marked := uint32(0)
 	if f.HasSACK && !f.Refused && e.marker != nil && e.marker.Mark(f.SACK) {
 		marked = 1

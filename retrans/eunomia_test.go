@@ -8,15 +8,16 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // TestEunomiaAgent: a SACK never triggers recovery; a NACK and a timeout do (3.2.2,
 // 3.2.3).
 func TestEunomiaAgent(t *testing.T) {
-	sack := func(p uint32) *bth.Feedback {
-		return &bth.Feedback{Expected: psn(10), HasSACK: true, SACK: psn(p)}
+	sack := func(p uint32) *reorder.Feedback {
+		return &reorder.Feedback{Expected: psn(10), HasSACK: true, SACK: psn(p)}
 	}
 	for _, c := range []struct {
 		name  string
@@ -61,7 +62,7 @@ func TestEunomiaAgent(t *testing.T) {
 			t.Errorf("%s: timeout: %+v", c.name, out)
 		}
 		again(t, c.name+" after a timeout", r, c.late)
-		if out := r.OnFeedback(4, &bth.Feedback{Expected: psn(15)}); out != (Outcome{Acked: 5, Delivered: 5 - 2*marks}) || r.InFlight() != 0 {
+		if out := r.OnFeedback(4, &reorder.Feedback{Expected: psn(15)}); out != (Outcome{Acked: 5, Delivered: 5 - 2*marks}) || r.InFlight() != 0 {
 			t.Errorf("%s: ACK: %+v, %d in flight", c.name, out, r.InFlight())
 		}
 	}
@@ -127,7 +128,7 @@ func TestSelectiveModel(t *testing.T) {
 					delete(waiting, i)
 				}
 			case "ack":
-				s.OnFeedback(2, &bth.Feedback{Expected: at(i)})
+				s.OnFeedback(2, &reorder.Feedback{Expected: at(i)})
 				if i > una && i <= nxt {
 					answered := probed != none && i == una+1
 					una, nakSeen = i, false
@@ -139,7 +140,7 @@ func TestSelectiveModel(t *testing.T) {
 					probed = none
 				}
 			case "nak":
-				s.OnFeedback(2, &bth.Feedback{Expected: at(una), Gap: true})
+				s.OnFeedback(2, &reorder.Feedback{Expected: at(una), Gap: true})
 				if !nakSeen {
 					nakSeen = repeat(una, nxt, marked, waiting)
 				}
@@ -200,7 +201,7 @@ func TestSelectiveProbes(t *testing.T) {
 		if c.marked != none {
 			s.Mark(psn(uint32(c.marked)))
 		}
-		if out := s.OnFeedback(102, &bth.Feedback{Expected: psn(c.expected)}); int(out.Lost) != len(c.again) {
+		if out := s.OnFeedback(102, &reorder.Feedback{Expected: psn(c.expected)}); int(out.Lost) != len(c.again) {
 			t.Errorf("%s: %+v", c.name, out)
 		}
 		again(t, c.name, s, c.again)
@@ -265,7 +266,7 @@ func TestSelectiveWide(t *testing.T) {
 	if n := s.InFlight(); n != 1<<23 {
 		t.Fatalf("%d in flight", n)
 	}
-	if out := s.OnFeedback(2, &bth.Feedback{Expected: psn(5), Gap: true}); out != (Outcome{Acked: 21, Delivered: 21, Lost: 1<<23 - 21}) {
+	if out := s.OnFeedback(2, &reorder.Feedback{Expected: psn(5), Gap: true}); out != (Outcome{Acked: 21, Delivered: 21, Lost: 1<<23 - 21}) {
 		t.Fatalf("%+v", out)
 	}
 	s.OnSent(3, psn(5), 1<<23-21, true)
@@ -285,15 +286,15 @@ func TestRecoveriesAllocateNothing(t *testing.T) {
 			t.Errorf("%s takes any parameter", name)
 		}
 		r.SetTimeout(100)
-		p, said := psn(0xffff00), new(bth.Feedback)
+		p, said := psn(0xffff00), new(reorder.Feedback)
 		r.Reset(p)
 		if n := testing.AllocsPerRun(1000, func() {
 			for k := range 4 {
 				r.OnSent(1, p.Add(k), 1, false)
 			}
-			*said = bth.Feedback{Expected: p, HasSACK: true, SACK: p.Add(2)}
+			*said = reorder.Feedback{Expected: p, HasSACK: true, SACK: p.Add(2)}
 			r.OnFeedback(2, said)
-			*said = bth.Feedback{Expected: p.Next(), HasSACK: true, SACK: p.Add(3), Refused: true}
+			*said = reorder.Feedback{Expected: p.Next(), HasSACK: true, SACK: p.Add(3), Refused: true}
 			r.OnFeedback(2, said)
 			if again, ok := r.NextRetransmit(); ok {
 				r.OnSent(3, again, 1, true)
@@ -301,7 +302,7 @@ func TestRecoveriesAllocateNothing(t *testing.T) {
 			r.OnTimeout(r.Deadline())
 			r.InFlight()
 			p = p.Add(4)
-			*said = bth.Feedback{Expected: p}
+			*said = reorder.Feedback{Expected: p}
 			r.OnFeedback(4, said)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

@@ -3,9 +3,10 @@ package retrans
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // Params are the named parameters of a scheme, as the configuration has them.
@@ -93,7 +94,7 @@ func (g *GoBackN) OnSent(now mono.Time, psn bth.PSN, span uint32, _ bool) {
 }
 
 // OnFeedback implements Recovery.
-func (g *GoBackN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+func (g *GoBackN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	acked := distance(g.una, f.Expected)
 	if acked > distance(g.una, g.nxt) {
 		return Outcome{}

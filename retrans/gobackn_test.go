@@ -6,8 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 func psn(v uint32) bth.PSN { return bth.MakePSN(v) }
@@ -32,7 +33,7 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 	if n := g.InFlight(); n != 6 {
 		t.Fatalf("%d in flight", n)
 	}
-	nak := bth.Feedback{Expected: psn(0), Gap: true}
+	nak := reorder.Feedback{Expected: psn(0), Gap: true}
 	if out := g.OnFeedback(2, &nak); out != (Outcome{Acked: 2, Delivered: 2, Lost: 4}) {
 		t.Fatalf("NAK: %+v", out)
 	}
@@ -47,13 +48,13 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 	}
 	next(t, g, 2)
 	// The receiver had 2 and 3 after all: they need not be sent again.
-	if out := g.OnFeedback(6, &bth.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3, Delivered: 3}) {
+	if out := g.OnFeedback(6, &reorder.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3, Delivered: 3}) {
 		t.Fatalf("ACK beyond the retransmission: %+v", out)
 	}
 	next(t, g, 3)
 	// A new loss.
 	g.OnSent(7, psn(3), 1, true)
-	if out := g.OnFeedback(8, &bth.Feedback{Expected: psn(3), Gap: true}); out != (Outcome{Lost: 1}) {
+	if out := g.OnFeedback(8, &reorder.Feedback{Expected: psn(3), Gap: true}); out != (Outcome{Lost: 1}) {
 		t.Fatalf("new NAK: %+v", out)
 	}
 	next(t, g, 3)
@@ -63,7 +64,7 @@ func TestGoBackNStale(t *testing.T) {
 	g := NewGoBackN()
 	g.Reset(psn(10))
 	g.OnSent(1, psn(10), 4, false)
-	for _, f := range []bth.Feedback{
+	for _, f := range []reorder.Feedback{
 		{Expected: psn(9)}, {Expected: psn(9), Gap: true}, {Expected: psn(15)}, {Expected: psn(15), Gap: true},
 		{Expected: psn(10 + 1<<23)},
 	} {
@@ -72,7 +73,7 @@ func TestGoBackNStale(t *testing.T) {
 		}
 	}
 	// Nothing is missing beyond what has been sent.
-	if out := g.OnFeedback(3, &bth.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4, Delivered: 4}) {
+	if out := g.OnFeedback(3, &reorder.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4, Delivered: 4}) {
 		t.Fatalf("%+v", out)
 	}
 	next(t, g, -1)
@@ -92,7 +93,7 @@ func TestGoBackNTimer(t *testing.T) {
 	g.OnSent(1000, psn(0), 1, false)
 	g.OnSent(1050, psn(1), 1, false)
 	check("from the oldest", 1100)
-	g.OnFeedback(1060, &bth.Feedback{Expected: psn(1)})
+	g.OnFeedback(1060, &reorder.Feedback{Expected: psn(1)})
 	check("progress", 1160)
 	if out := g.OnTimeout(1160); out.Lost != 1 {
 		t.Fatalf("timeout: %+v", out)
@@ -103,7 +104,7 @@ func TestGoBackNTimer(t *testing.T) {
 	g.SetTimeout(0)
 	check("infinite", mono.Never)
 	g.SetTimeout(100)
-	g.OnFeedback(1550, &bth.Feedback{Expected: psn(2)})
+	g.OnFeedback(1550, &reorder.Feedback{Expected: psn(2)})
 	check("all acknowledged", mono.Never)
 }
 
@@ -116,7 +117,7 @@ func TestGoBackNWideSpan(t *testing.T) {
 		t.Fatalf("%d in flight", n)
 	}
 	end := psn(5 + 1<<23)
-	if out := g.OnFeedback(2, &bth.Feedback{Expected: end.Add(-1), Gap: true}); out.Acked != 1<<23-1 || out.Lost != 1 {
+	if out := g.OnFeedback(2, &reorder.Feedback{Expected: end.Add(-1), Gap: true}); out.Acked != 1<<23-1 || out.Lost != 1 {
 		t.Fatalf("%+v", out)
 	}
 }
@@ -145,7 +146,7 @@ func TestGoBackNDelivers(t *testing.T) {
 				nakSeen = true
 			}
 			if !lose() {
-				g.OnFeedback(now, &bth.Feedback{Expected: psn(first + expected), Gap: d > 0})
+				g.OnFeedback(now, &reorder.Feedback{Expected: psn(first + expected), Gap: d > 0})
 			}
 		}
 		for steps := 0; g.Una() != psn(first+total); steps++ {
@@ -186,7 +187,7 @@ func TestGoBackNFactory(t *testing.T) {
 
 func TestGoBackNAllocations(t *testing.T) {
 	r, _ := Factories["gobackn"](nil)
-	p, f := psn(0), new(bth.Feedback)
+	p, f := psn(0), new(reorder.Feedback)
 	if n := testing.AllocsPerRun(1000, func() {
 		r.OnSent(1, p, 1, false)
 		p = p.Next()

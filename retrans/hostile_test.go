@@ -5,9 +5,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // TestHostileFeedback: whatever a peer says, counts stay within what is outstanding, only
@@ -40,7 +41,7 @@ func TestHostileFeedback(t *testing.T) {
 						r.OnSent(2, again, 1, true)
 					}
 				case 2:
-					f := bth.Feedback{Expected: near("expected"), Gap: rapid.Bool().Draw(t, "gap"), SACK: near("sack"),
+					f := reorder.Feedback{Expected: near("expected"), Gap: rapid.Bool().Draw(t, "gap"), SACK: near("sack"),
 						HasSACK: rapid.Bool().Draw(t, "has"), Refused: rapid.Bool().Draw(t, "refused"), NumHoles: uint8(rapid.IntRange(0, 4).Draw(t, "holes"))}
 					for i := range f.Holes {
 						f.Holes[i] = bth.Hole{Start: near("hole"), Len: rapid.Uint32Range(0, 1<<24).Draw(t, "length") >> rapid.IntRange(0, 24).Draw(t, "shift")}
@@ -66,7 +67,7 @@ func TestHostileFeedback(t *testing.T) {
 					t.Fatalf("%T: something is outstanding, and nothing will happen", r)
 				}
 			}
-			r.OnFeedback(4, &bth.Feedback{Expected: nxt})
+			r.OnFeedback(4, &reorder.Feedback{Expected: nxt})
 			if r.InFlight() != 0 || r.Deadline() != mono.Never {
 				t.Fatalf("%T: %d in flight after all was acknowledged", r, r.InFlight())
 			}

@@ -5,8 +5,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // TestInFlightCounts: the counters of what is in flight agree with the bits, whatever a peer
@@ -34,7 +35,7 @@ func TestInFlightCounts(t *testing.T) {
 					}
 				case "feedback":
 					expected := r.Una().Add(rapid.IntRange(-2, 6).Draw(t, "expected"))
-					f := bth.Feedback{Expected: expected, Gap: rapid.Bool().Draw(t, "gap"), SACK: near("sack"),
+					f := reorder.Feedback{Expected: expected, Gap: rapid.Bool().Draw(t, "gap"), SACK: near("sack"),
 						HasSACK: rapid.Bool().Draw(t, "has"), Refused: rapid.Bool().Draw(t, "refused")}
 					r.OnFeedback(3, &f)
 				case "timeout":
@@ -50,7 +51,7 @@ func TestInFlightCounts(t *testing.T) {
 					t.Fatalf("%T after %q: %d in flight, the bits say %d", r, op, got, want)
 				}
 			}
-			if r.OnFeedback(mono.Time(6), &bth.Feedback{Expected: nxt}); r.InFlight() != 0 {
+			if r.OnFeedback(mono.Time(6), &reorder.Feedback{Expected: nxt}); r.InFlight() != 0 {
 				t.Fatalf("%T: %d in flight after all was acknowledged", r, r.InFlight())
 			}
 		}

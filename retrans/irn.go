@@ -4,9 +4,10 @@ import (
 	"math/bits"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // IRN is the loss recovery of Mittal et al., "Revisiting Network Support for RDMA",
@@ -105,7 +106,7 @@ func (t *IRN) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 
 // OnFeedback implements Recovery. A NACK that others have overtaken still tells of the
 // packet that triggered it, and that this came before the one at una.
-func (t *IRN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+func (t *IRN) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	expected := f.Expected
 	if overtaken(t.una, f) && t.offset(f.SACK) < t.outstanding() {
 		expected = t.una
@@ -135,7 +136,7 @@ func (t *IRN) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 
 // negative takes what f says of packets that are missing, and returns how many it newly
 // says have arrived.
-func (t *IRN) negative(f *bth.Feedback) (delivered uint32) {
+func (t *IRN) negative(f *reorder.Feedback) (delivered uint32) {
 	if f.HasSACK && !f.Refused && t.mark(f.SACK) {
 		delivered = 1
 	}

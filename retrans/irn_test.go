@@ -6,8 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // newTestIRN sends n packets from 0xfffffe on, PSN 10 is the 12th.
@@ -28,11 +29,11 @@ func newTestIRN(t *testing.T, p Params, n int) *IRN {
 func at(i int) bth.PSN { return psn(0xfffffe).Add(i) }
 
 // nack is that for packet i when expected is the first one missing.
-func nack(expected, i int) *bth.Feedback {
-	return &bth.Feedback{Expected: at(expected), Gap: true, HasSACK: true, SACK: at(i)}
+func nack(expected, i int) *reorder.Feedback {
+	return &reorder.Feedback{Expected: at(expected), Gap: true, HasSACK: true, SACK: at(i)}
 }
 
-func ack(expected int) *bth.Feedback { return &bth.Feedback{Expected: at(expected)} }
+func ack(expected int) *reorder.Feedback { return &reorder.Feedback{Expected: at(expected)} }
 
 // expectAgain sends what is to be sent again: packets by number.
 func expectAgain(t *testing.T, what string, r Recovery, want ...int) {
@@ -124,7 +125,7 @@ func TestIRNTimeout(t *testing.T) {
 
 // TestIRNStale: what is not outstanding changes nothing.
 func TestIRNStale(t *testing.T) {
-	for _, f := range []*bth.Feedback{
+	for _, f := range []*reorder.Feedback{
 		ack(-1), ack(7), nack(-3, -2), nack(-3, 6), nack(-MaxLate-1, 2), nack(7, 8), nack(0, 6), nack(0, -1), nack(0, 1<<23),
 		{Expected: at(0), HasSACK: true, SACK: at(2)}, // no NACK
 		{Expected: at(0), HasSACK: true, SACK: at(0)},
@@ -146,7 +147,7 @@ func TestIRNOvertaken(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "7 before 8", r, 7)
-	for _, f := range []*bth.Feedback{nack(2, 8), nack(2, 3), nack(2, 10), ack(2), nack(2-MaxLate-2, 9)} {
+	for _, f := range []*reorder.Feedback{nack(2, 8), nack(2, 3), nack(2, 10), ack(2), nack(2-MaxLate-2, 9)} {
 		if out := r.OnFeedback(3, f); out != (Outcome{}) {
 			t.Errorf("%+v: %+v", f, out)
 		}
@@ -164,7 +165,7 @@ func TestNothingOutstanding(t *testing.T) {
 		}
 		r.SetTimeout(time.Millisecond)
 		for what, event := range map[string]func(){
-			"NAK":       func() { r.OnFeedback(2, &bth.Feedback{Expected: at(1), Gap: true}) },
+			"NAK":       func() { r.OnFeedback(2, &reorder.Feedback{Expected: at(1), Gap: true}) },
 			"NACK":      func() { r.OnFeedback(2, nack(1, 1)) },
 			"not ready": func() { r.OnRNR(2) },
 			"timeout":   func() { r.OnTimeout(2) },
@@ -401,14 +402,14 @@ func TestIRNModel(t *testing.T) {
 				for m.sacked[to] {
 					to++
 				}
-				r.OnFeedback(3, &bth.Feedback{Expected: at(to)})
+				r.OnFeedback(3, &reorder.Feedback{Expected: at(to)})
 				m.feedback(to, -1, false)
 			case op == 5 && m.nxt > m.una:
 				r.OnTimeout(4)
 				m.enter(true)
 			case op > 5 && m.nxt > m.una+1:
 				i, refused := rapid.IntRange(m.una+1, m.nxt-1).Draw(t, "sack"), rapid.IntRange(0, 9).Draw(t, "refused") == 0
-				r.OnFeedback(5, &bth.Feedback{Expected: at(m.una), Gap: true, HasSACK: true, SACK: at(i), Refused: refused})
+				r.OnFeedback(5, &reorder.Feedback{Expected: at(m.una), Gap: true, HasSACK: true, SACK: at(i), Refused: refused})
 				m.feedback(m.una, i, refused)
 			}
 			p, ok := r.NextRetransmit()

@@ -3,8 +3,8 @@ package retrans
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // irnTimer is IRN's timeout: RTO_low while few packets are in flight, so that the loss of

@@ -3,10 +3,11 @@ package retrans
 import (
 	"time"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // MELO is the sender of Lu et al., "Memory Efficient Loss Recovery for Hardware-based
@@ -100,7 +101,7 @@ func (m *MELO) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 }
 
 // OnFeedback implements Recovery.
-func (m *MELO) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+func (m *MELO) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	acked := distance(m.Una(), f.Expected)
 	if acked > m.outstanding() {
 		return Outcome{}
@@ -149,7 +150,7 @@ func (m *MELO) advance(to bth.PSN, acked uint32) {
 // one that it answers, which is the receiver's RCV.HIGH. Of older ones it may say, once
 // more, what an earlier NACK has said. If it has as many holes as fit, nothing is known
 // of what lies before them.
-func (m *MELO) rebuild(f *bth.Feedback) {
+func (m *MELO) rebuild(f *reorder.Feedback) {
 	high := m.list.High()
 	if !f.SACK.After(high) || !m.list.CanExtend(f.SACK) {
 		return
@@ -172,7 +173,7 @@ func (m *MELO) rebuild(f *bth.Feedback) {
 }
 
 // missing reports whether psn is in a hole of f or before what f can tell of.
-func missing(f *bth.Feedback, psn bth.PSN) bool {
+func missing(f *reorder.Feedback, psn bth.PSN) bool {
 	n := min(f.NumHoles, bth.MaxHoles)
 	for _, h := range f.Holes[:n] {
 		if distance(h.Start, psn) < h.Len {

@@ -7,9 +7,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 func meloIn(tb interface{ Fatal(...any) }, pool *bitpool.Pool, p Params) *MELO {
@@ -36,7 +37,7 @@ func newTestMELO(t *testing.T, bits, packets int) (*MELO, *bitpool.Pool) {
 
 // holed is a NACK that packet i triggers, with holes as pairs of first packet and length,
 // the most recent first.
-func holed(expected, i int, holes ...int) *bth.Feedback {
+func holed(expected, i int, holes ...int) *reorder.Feedback {
 	f := nack(expected, i)
 	for k := 0; k < len(holes); k += 2 {
 		f.Holes[k/2] = bth.Hole{Start: at(holes[k]), Len: uint32(holes[k+1])}
@@ -160,7 +161,7 @@ func TestMELOExhausted(t *testing.T) {
 func TestMELOIgnores(t *testing.T) {
 	refused := holed(0, 3, 0, 3)
 	refused.Refused = true
-	for _, f := range []*bth.Feedback{
+	for _, f := range []*reorder.Feedback{
 		nack(0, 3), refused, {Expected: at(0), Gap: true}, holed(-1, 3, 0, 3), holed(7, 9, 7, 2),
 		holed(0, 6, 0, 6), holed(0, -1, 0, 3), holed(0, 1<<23, 0, 3),
 	} {
@@ -240,7 +241,7 @@ func TestMELOModel(t *testing.T) {
 					}
 				}
 			case 4:
-				m.OnFeedback(3, &bth.Feedback{Expected: s.at(s.una)})
+				m.OnFeedback(3, &reorder.Feedback{Expected: s.at(s.una)})
 			case 5:
 				if m.Una() != s.at(s.nxt) {
 					m.OnTimeout(4)
@@ -251,7 +252,7 @@ func TestMELOModel(t *testing.T) {
 			}
 			s.check(t, m)
 		}
-		m.OnFeedback(5, &bth.Feedback{Expected: s.at(s.nxt)})
+		m.OnFeedback(5, &reorder.Feedback{Expected: s.at(s.nxt)})
 		if p.Free() != p.Blocks() || m.InFlight() != 0 {
 			t.Fatalf("%d blocks of %d are free, %d in flight", p.Free(), p.Blocks(), m.InFlight())
 		}
@@ -266,13 +267,13 @@ type meloModel struct {
 }
 
 // arrive returns the NACK of packet i if it makes a new hole.
-func (s *meloModel) arrive(i int) (f bth.Feedback, news bool) {
+func (s *meloModel) arrive(i int) (f reorder.Feedback, news bool) {
 	news = i > s.high+1
 	s.high = max(s.high, i)
 	for s.arrived[i] = true; s.arrived[s.una]; {
 		s.una++
 	}
-	f = bth.Feedback{Expected: s.at(s.una), Gap: true, HasSACK: true, SACK: s.at(i)}
+	f = reorder.Feedback{Expected: s.at(s.una), Gap: true, HasSACK: true, SACK: s.at(i)}
 	for k := s.high; k > s.una && f.NumHoles < bth.MaxHoles; k-- {
 		if end := k; !s.arrived[k-1] && s.arrived[k] {
 			for k--; k > s.una && !s.arrived[k-1]; {
@@ -320,19 +321,19 @@ func TestMELOState(t *testing.T) {
 	if n := m.Footprint(); n != 9 {
 		t.Errorf("%d bytes without holes", n)
 	}
-	i, f := 0, new(bth.Feedback)
+	i, f := 0, new(reorder.Feedback)
 	if n := testing.AllocsPerRun(200, func() {
 		for k := range 30 {
 			m.OnSent(1, at(i+k), 1, false)
 		}
-		*f = bth.Feedback{Expected: at(i + 1), Gap: true, HasSACK: true, SACK: at(i + 14), NumHoles: 2,
+		*f = reorder.Feedback{Expected: at(i + 1), Gap: true, HasSACK: true, SACK: at(i + 14), NumHoles: 2,
 			Holes: [bth.MaxHoles]bth.Hole{{Start: at(i + 11), Len: 3}, {Start: at(i + 1), Len: 1}}}
 		m.OnFeedback(2, f)
 		for p, ok := m.NextRetransmit(); ok; p, ok = m.NextRetransmit() {
 			m.OnSent(3, p, 1, true)
 		}
 		m.OnTimeout(m.Deadline())
-		*f = bth.Feedback{Expected: at(i + 30)}
+		*f = reorder.Feedback{Expected: at(i + 30)}
 		m.OnFeedback(4, f)
 		i += 30
 	}); n != 0 {

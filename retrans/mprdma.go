@@ -3,9 +3,10 @@ package retrans
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // MPRDMA is the loss recovery of Lu et al., "Multi-Path Transport for RDMA in
@@ -96,7 +97,7 @@ func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 }
 
 // OnFeedback implements Recovery.
-func (m *MPRDMA) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	expected, gap, refused := f.Expected, f.Gap, f.Refused
 	if overtaken(m.una, f) {
 		expected = m.una
@@ -133,13 +134,13 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
 
 // news reports whether a NACK tells of a loss that recovery mode is not about already: it
 // answers a packet that was sent after all retransmissions, which have been lost again.
-func (m *MPRDMA) news(f *bth.Feedback) bool {
+func (m *MPRDMA) news(f *reorder.Feedback) bool {
 	return !m.mode || f.HasSACK && distance(m.una, f.SACK) >= distance(m.una, m.recovery) && distance(m.una, f.SACK) < m.outstanding()
 }
 
 // answered is how many packets f says have left the network: the one that it answers. A
 // READ response answers no single one, and all that it acknowledges have left.
-func answered(f *bth.Feedback, acked uint32) uint32 {
+func answered(f *reorder.Feedback, acked uint32) uint32 {
 	if f.HasSACK {
 		return 1
 	}

@@ -5,8 +5,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // multipath is a recovery of MP-RDMA with a script's helpers.
@@ -34,12 +35,12 @@ func (m multipath) send(first, n uint32) {
 
 // ack takes the acknowledgement of one packet.
 func (m multipath) ack(expected, sack uint32) Outcome {
-	return m.OnFeedback(2, &bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(sack)})
+	return m.OnFeedback(2, &reorder.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(sack)})
 }
 
 // nack takes the one of a packet that has overflown the bitmap.
 func (m multipath) nack(expected, refused uint32) Outcome {
-	return m.OnFeedback(2, &bth.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(refused), Gap: true, Refused: true})
+	return m.OnFeedback(2, &reorder.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(refused), Gap: true, Refused: true})
 }
 
 // want compares what is in flight and what is to be sent again; -1: nothing.
@@ -261,7 +262,7 @@ func TestMPRDMASyncEarly(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 4)
 	m.ack(0, 3)
-	early := bth.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(2), Refused: true}
+	early := reorder.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(2), Refused: true}
 	if out := m.OnFeedback(2, &early); out != (Outcome{Lost: 4}) || m.Cap() != 0 {
 		t.Fatalf("%+v, cap %d", out, m.Cap())
 	}
@@ -315,18 +316,18 @@ func TestMPRDMAReads(t *testing.T) {
 	m := newMultipath(t, 5, nil)
 	m.OnSent(1, psn(5), 1<<23, false)
 	m.want("sent", 1<<23, -1, 5)
-	if out := m.OnFeedback(2, &bth.Feedback{Expected: psn(9)}); out != (Outcome{Acked: 4, Delivered: 4}) {
+	if out := m.OnFeedback(2, &reorder.Feedback{Expected: psn(9)}); out != (Outcome{Acked: 4, Delivered: 4}) {
 		t.Fatalf("%+v", out)
 	}
 	m.want("four responses", 1<<23-4, -1, 9)
-	if out := m.OnFeedback(2, &bth.Feedback{Expected: psn(9), Gap: true}); out.Lost != 1<<23-4 {
+	if out := m.OnFeedback(2, &reorder.Feedback{Expected: psn(9), Gap: true}); out.Lost != 1<<23-4 {
 		t.Fatalf("an implied NAK: %+v", out)
 	}
 	m.OnSent(3, psn(9), 1<<23-4, true)
 	if _, again := m.NextRetransmit(); again {
 		t.Fatal("the rest has been asked for")
 	}
-	m.OnFeedback(4, &bth.Feedback{Expected: psn(5 + 1<<23)})
+	m.OnFeedback(4, &reorder.Feedback{Expected: psn(5 + 1<<23)})
 	m.want("all", 0, -1, -1)
 }
 
@@ -358,7 +359,7 @@ func TestMPRDMAHostile(t *testing.T) {
 					sent++
 				}
 			case 2:
-				m.OnFeedback(2, &bth.Feedback{
+				m.OnFeedback(2, &reorder.Feedback{
 					Expected: m.Una().Add(rapid.IntRange(-2, 12).Draw(t, "expected")), SACK: p,
 					HasSACK: rapid.Bool().Draw(t, "has"), Refused: rapid.Bool().Draw(t, "refused"),
 					Gap: rapid.Bool().Draw(t, "gap"), ReTx: rapid.Bool().Draw(t, "retx"),

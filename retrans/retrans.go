@@ -12,8 +12,9 @@ package retrans
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/reorder"
 )
 
 // MaxLate is how many packets may be acknowledged while an acknowledgement is on its way by
@@ -22,7 +23,7 @@ const MaxLate = 1 << 16
 
 // overtaken reports whether f answers one packet but says less of all others than is known:
 // later acknowledgements have come by shorter paths.
-func overtaken(una bth.PSN, f *bth.Feedback) bool {
+func overtaken(una bth.PSN, f *reorder.Feedback) bool {
 	behind := distance(f.Expected, una)
 	return f.HasSACK && behind > 0 && behind <= MaxLate
 }
@@ -56,7 +57,7 @@ type Recovery interface {
 	OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool)
 	// OnFeedback processes an ACK, a NAK or an implied acknowledgement, which stays the
 	// caller's: it is neither changed nor kept.
-	OnFeedback(now mono.Time, f *bth.Feedback) Outcome
+	OnFeedback(now mono.Time, f *reorder.Feedback) Outcome
 	// OnRNR is called when the receiver had no receive for the packet at Una, and
 	// OnFeedback has acknowledged those before it: that one and those behind it which
 	// are not known to have arrived are to be sent again, once the wait is over. That is

@@ -4,9 +4,10 @@ import (
 	"math/bits"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
+	"roced.io/roced/reorder"
 )
 
 // Selective is the selective repeat of NICs that an ordering layer is put above
@@ -105,7 +106,7 @@ func (s *Selective) Mark(psn bth.PSN) bool {
 }
 
 // OnFeedback implements Recovery.
-func (s *Selective) OnFeedback(now mono.Time, f *bth.Feedback) Outcome {
+func (s *Selective) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	acked := distance(s.una, f.Expected)
 	if acked > distance(s.una, s.nxt) {
 		return Outcome{}

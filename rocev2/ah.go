@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/mono"
+import "roced.io/roced/plugin/mono"
 
 // AH is an address handle: the way to a destination of UD sends (IBTA vol.1 11.2.2).
 type AH struct {

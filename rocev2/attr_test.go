@@ -3,8 +3,8 @@ package rocev2_test
 import (
 	"testing"
 
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // Of the queue pair number of a UD send 24 bits count.

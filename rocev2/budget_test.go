@@ -3,8 +3,8 @@ package rocev2
 import (
 	"testing"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // endless is a queue that is posted to as fast as it is emptied.

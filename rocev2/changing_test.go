@@ -3,10 +3,10 @@ package rocev2_test
 import (
 	"testing"
 
-	"roced/profile"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // TestChangingMemory moves memory that its owner never ceases to change: a packet may have

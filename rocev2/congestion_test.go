@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 const (

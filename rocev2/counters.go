@@ -1,8 +1,8 @@
 package rocev2
 
 import (
-	"roced/bth"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
 )
 
 // Counters count what a NIC does. Those of the queue pairs are embedded.

@@ -3,8 +3,8 @@ package rocev2
 import (
 	"math"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // CQ is a completion queue (IBTA vol.1 10.8).

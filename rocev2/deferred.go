@@ -3,8 +3,8 @@ package rocev2
 import (
 	"slices"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // Deferred is Memory whose accesses take time and are carried out elsewhere, by another thread

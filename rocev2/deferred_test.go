@@ -3,7 +3,7 @@ package rocev2
 import (
 	"testing"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 // heldMemory is Deferred memory that remembers what was started.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // A region is deregistered when some WRITEs from it have left, none of which asked for an

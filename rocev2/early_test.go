@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // Send requests that are posted before RTS are refused (IBTA vol.1 10.3.1): they do not

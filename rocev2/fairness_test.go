@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/bth"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // bottleneck is the queue in front of a link of a given rate, with RED marking

@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/mono"
+import "roced.io/roced/plugin/mono"
 
 // Frame is one Ethernet frame to send, or a super-frame: several datagrams that
 // share one set of headers and are cut apart by the link (UDP segmentation

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // GIDTypeRoCEv2 is the type of every GID of this NIC, numbered as ibv_gid_type_sysfs.

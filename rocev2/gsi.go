@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 
-	"roced/bth"
-	"roced/bth/mad"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/plugin/mono"
 )
 
 // Errors of SendMAD.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"testing"
 
-	"roced/bth"
-	"roced/bth/mad"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/plugin/mono"
 )
 
 // inbox keeps the management datagrams that a NIC receives.

@@ -3,8 +3,8 @@ package rocev2
 import (
 	"time"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // A peer of RC has one guess at an rkey, for a wrong one breaks the queue pair (IBTA

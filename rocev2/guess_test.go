@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // A peer over UC may write with wrong keys now and then, but not try them out: it is

@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/qp"
+import "roced.io/roced/qp"
 
 // host is the queue pair as its transport sees it. The methods run for every
 // packet; keys, addresses and lengths in them come from a client or a peer and

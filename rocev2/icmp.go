@@ -3,7 +3,7 @@ package rocev2
 import (
 	"encoding/binary"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // ICMP echo (RFC 792, RFC 4443).

@@ -3,9 +3,9 @@ package rocev2
 import (
 	"slices"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // A queue pair whose memory is not there yet answers a packet with qp.Later. The packet and

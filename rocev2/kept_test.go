@@ -3,9 +3,9 @@ package rocev2
 import (
 	"testing"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // tardy answers every third packet, when it first comes, with Later.

@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 // TestMemoryPerQP measures what a connected, idle RC queue pair takes in the

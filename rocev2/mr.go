@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/qp"
+import "roced.io/roced/qp"
 
 // region is memory that a key gives access to: a memory region, or the part of
 // one that a window opens. One that is not bound has a key, but no length and no

@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 func TestRegMRRefusals(t *testing.T) {

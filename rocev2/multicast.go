@@ -3,9 +3,9 @@ package rocev2
 import (
 	"slices"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // Multicast of datagrams (IBTA vol.1 10.5; annex A17.4.4): a group is an IP multicast address,

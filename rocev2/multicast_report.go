@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // Routers and switches learn from reports which links want a group: IGMP version 2 (RFC 2236)

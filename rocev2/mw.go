@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/qp"
+import "roced.io/roced/qp"
 
 // MWType is the type of a memory window, numbered as ibv_mw_type.
 type MWType uint8

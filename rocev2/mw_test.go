@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 const mwBase = 0x100000

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // ErrNeighbours says that the neighbour table is full of entries in use.

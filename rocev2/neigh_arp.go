@@ -3,7 +3,7 @@ package rocev2
 import (
 	"encoding/binary"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // ARP for IPv4 over Ethernet (RFC 826).

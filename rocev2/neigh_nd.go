@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/mono"
+import "roced.io/roced/plugin/mono"
 
 // Neighbour discovery (RFC 4861).
 const (

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // netstack is the data path of a NIC: addresses, neighbours, and what is needed
@@ -63,7 +63,7 @@ func (n *NIC) initNet() error {
 	n.net.mcast.init()
 	n.net.tx.init()
 	if n.cfg.Sockets {
-		n.net.sockets.unwind = bth.NewUnwinder()
+		n.net.sockets.unwind = newUnwinder()
 	}
 	n.SetOffload(n.cfg.Offload)
 	return nil

@@ -3,8 +3,8 @@ package rocev2
 import (
 	"testing"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // benchPair is a sender and a receiver and the frames between them.

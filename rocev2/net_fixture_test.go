@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // script stands in for a queue pair's state machine: it sends the packets of out

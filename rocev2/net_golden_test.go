@@ -6,8 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // Addresses of the exchanges.

@@ -3,8 +3,8 @@ package rocev2
 import (
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
 )
 
 // plug adds a queue pair that s drives; its core is never called.

@@ -15,9 +15,9 @@ import (
 	"net/netip"
 	"time"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/sched"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // MAC is an Ethernet address.

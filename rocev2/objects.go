@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"roced/profile"
-	"roced/qp"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 )
 
 // objects are the verbs objects of a NIC.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 // eventLog collects asynchronous events.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
 )
 
 func TestNewRefusals(t *testing.T) {

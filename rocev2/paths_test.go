@@ -3,10 +3,10 @@ package rocev2_test
 import (
 	"testing"
 
-	"roced/path"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/path"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // seeded is a path selection that notes its seeds.

@@ -3,7 +3,7 @@ package rocev2
 import (
 	"math/rand/v2"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // maxQPs is a sixteenth of the queue pair numbers.

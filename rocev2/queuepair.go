@@ -1,11 +1,12 @@
 package rocev2
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
-	"roced/sched"
 	"slices"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // QueuePair is a queue pair of a NIC: the transport's state machine and what it

@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/mono"
+import "roced.io/roced/plugin/mono"
 
 // RouteBits ranks routes: that to an address of our own is the best one, then those
 // over prefixes by their length; 0 is that over a default gateway.

@@ -3,9 +3,9 @@ package rocev2
 import (
 	"encoding/binary"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // rxReason says what became of a received frame. Reasons from rxCore on are the

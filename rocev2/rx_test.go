@@ -10,10 +10,10 @@ import (
 	"slices"
 	"testing"
 
-	"roced/bth"
-	"roced/internal/observe/pcapng"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // eachCaptured calls f with the frames of the captures of rxe.

@@ -3,10 +3,10 @@ package rocev2
 import (
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
-	"roced/sched"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // defaultQuantum is what a queue pair may send in its turn, in bytes of UDP payload:

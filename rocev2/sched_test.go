@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // Queue pairs with work without end get equal shares of bytes, whatever the size

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // A NIC that shares an interface with a kernel (Config.Shared) has neither ARP nor

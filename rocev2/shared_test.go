@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // prefixes parses a list.

@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"net/netip"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // The link of a NIC may be UDP sockets (Config.Sockets): a kernel makes the IP and UDP headers of what
@@ -18,7 +18,7 @@ import (
 //
 // Receiving: what a peer of the same kind sends is expected. An ICRC that
 // does not fit is that of another ID or another DF if the word of the IP header that holds
-// these explains all of the difference (bth.Unwinder): 17 of the 32 bits are used to find them, and 15 are left
+// these explains all of the difference (unwinder): 17 of the 32 bits are used to find them, and 15 are left
 // to find errors, beside the UDP checksum if the peer sends one. A peer that has numbered its packets as a NIC on
 // sockets for a while is held to that: DF, and an ID of a super-frame's segment. It need not be the ID of this one,
 // because GRO joins what the peer has not sent together. 25 bits are left.
@@ -58,7 +58,7 @@ type Translation struct {
 
 // sockets is the state of a NIC whose link is sockets.
 type sockets struct {
-	unwind *bth.Unwinder
+	unwind *unwinder
 	last   Translation // what the latest packet tells
 	seen   int         // packets in a row that do
 }

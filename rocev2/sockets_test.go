@@ -9,9 +9,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // onSockets returns a NIC on sockets at 10.0.0.2 with a queue pair 0x22 that is connected to 10.0.0.1.

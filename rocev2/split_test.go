@@ -5,8 +5,8 @@ import (
 	"math"
 	"testing"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 func TestSegmentEdges(t *testing.T) {

@@ -1,6 +1,6 @@
 package rocev2
 
-import "roced/qp"
+import "roced.io/roced/qp"
 
 // SRQ is a shared receive queue (IBTA vol.1 10.2.9).
 type SRQ struct {

@@ -3,8 +3,8 @@ package rocev2_test
 import (
 	"testing"
 
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // A queue pair may use an SRQ of another protection domain: its receives name regions of

@@ -1,9 +1,9 @@
 package rocev2
 
 import (
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // NextTracer waits for a queue pair that connects. It is shown the one that becomes

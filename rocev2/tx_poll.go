@@ -1,8 +1,8 @@
 package rocev2
 
 import (
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // PollTransmit returns the next frame to send, nil if there is none now. The frame

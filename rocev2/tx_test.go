@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 func superOffload() Offload { return Offload{MaxSegments: 64, MaxBytes: 65536} }

@@ -3,7 +3,7 @@ package rocev2
 import (
 	"encoding/binary"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // minRoCE is the shortest UDP payload of RoCEv2: a BTH and an ICRC.

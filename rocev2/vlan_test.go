@@ -9,9 +9,9 @@ import (
 	"slices"
 	"testing"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // vlanConfig is a NIC with an address outside VLANs and others in 10 and 20.

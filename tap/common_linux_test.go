@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tools/testbed"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

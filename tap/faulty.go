@@ -4,9 +4,9 @@ import (
 	"errors"
 	"time"
 
-	"roced/internal/fault"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // faultyRetry is how soon a Faulty tries again to send what its port had no room

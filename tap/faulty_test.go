@@ -11,9 +11,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/internal/fault"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // memPort is a port whose far end is the test.

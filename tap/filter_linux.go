@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // Offsets in a frame, and the kernel's ancillary data (linux/filter.h).

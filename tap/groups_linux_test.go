@@ -8,8 +8,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"roced/rocev2"
-	"roced/tools/testbed"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tools/testbed"
 )
 
 // groups are multicast groups, as the kernel lists their members (proc(5), on a little-endian machine).

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // The guard is a UDP socket on the RoCEv2 port that throws everything away. The kernel

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 // QueryInterface reads the state of an interface by its name, through a socket of its

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 // TestSuperFrameLimits finds the limits of super-frames between two TAPs that

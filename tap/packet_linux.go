@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // packetRcvbuf is what a packet port asks for as receive buffer: room for some hundred

@@ -15,8 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
-	"roced/tools/testbed"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tools/testbed"
 )
 
 // directBed makes the network without bridges where direct says so. The interfaces

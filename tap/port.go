@@ -5,8 +5,8 @@ package tap
 import (
 	"errors"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // ErrAgain says that a link has nothing to receive or no room to send.

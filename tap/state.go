@@ -3,7 +3,7 @@ package tap
 import (
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // LinkState is what is known of a link. It is as fresh as the last Poll.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 // probeOffload finds out what the kernel takes by offering it super-frames, which send

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
-	"roced/tools/testbed"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestProbeOffload answers as kernels do.

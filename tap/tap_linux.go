@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // What Linux takes as one UDP super-frame, as TestSuperFrameLimits measures it on

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tools/testbed"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestTAPSingleFrames(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 func openUnix(t testing.TB, local, remote string) *Unix {

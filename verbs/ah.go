@@ -1,6 +1,6 @@
 package verbs
 
-import "roced/internal/abi/uverbs"
+import "roced.io/roced/internal/base/abi/uverbs"
 
 // AHAttr says how to reach a peer (ibv_ah_attr).
 type AHAttr struct {

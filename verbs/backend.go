@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/rocev2"
 )
 
 // backend is what a Context has its device from: roced by a socket (daemon), or the kernel's driver rdma_rxe by a file in

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // BenchmarkDial makes and ends connections by rdma_cm, eight at a time, each with queue pairs of its own,

@@ -4,7 +4,7 @@ import (
 	"context"
 	"testing"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // BenchmarkPingPong measures a SEND there and back between two daemons in this

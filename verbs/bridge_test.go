@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // bridge stands for a file of the kernel's: what is written to it is carried out by a daemon, whose answers are put where

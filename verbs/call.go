@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // attached are the descriptors of an answer, and what follows the structure in

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // CompChannel is a completion channel (ibv_comp_channel): completion queues that

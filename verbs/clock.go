@@ -3,8 +3,8 @@ package verbs
 import (
 	"time"
 
-	"roced/internal/clock"
-	"roced/mono"
+	"roced.io/roced/internal/base/clock"
+	"roced.io/roced/plugin/mono"
 )
 
 // ClockAttr describes the clock by which a device stamps completions (of ibv_device_attr_ex).

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
-	"roced/verbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/verbs"
 )
 
 // TestCompletionTime: a completion has the time at which its frame came, or had left, and not that

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"os"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // cmBackend is what a CM is behind: roced by a socket (cmDaemon), or the kernel by its file rdma_cm (cmKernel).

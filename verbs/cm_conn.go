@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/netip"
 
-	"roced/internal/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/rdmacm"
 )
 
 // CMParams are the choices of one side of a connection that is made by a CM. The zero

@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // cmKernel is the connection manager of the kernel, for all its devices.

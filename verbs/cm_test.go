@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 func (h *host) openCM(t *testing.T) *verbs.CM {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // CMService is a UD queue pair that a listener has named.

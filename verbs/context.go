@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // Context is an open device (ibv_context): a connection to the daemon or to the kernel, with all

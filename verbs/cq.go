@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/uverbs"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // CQ is a completion queue (ibv_cq).

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/rocev2"
 )
 
 // daemon is a device of roced.

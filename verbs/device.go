@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // DefaultRunDir is where a daemon keeps its sockets unless it is told otherwise:

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 func TestDevice(t *testing.T) {

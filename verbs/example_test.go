@@ -7,7 +7,7 @@ import (
 	"log"
 	"net"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // Example sends a message to a peer that runs the same code with its roles

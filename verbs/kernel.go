@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/clock"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/base/clock"
+	"roced.io/roced/rocev2"
 )
 
 // KernelDir is where the kernel keeps the files of its devices, those of rdma_rxe among them: it stands for a run

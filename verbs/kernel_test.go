@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/sysfs"
-	"roced/verbs"
+	"roced.io/roced/internal/daemon/sysfs"
+	"roced.io/roced/verbs"
 )
 
 // TestKernelABI runs the tests of roced's devices again, with the commands that the kernel takes: a write for each, rings that

@@ -14,14 +14,14 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/shard"
-	"roced/internal/daemon/ucma"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/tap"
-	"roced/verbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/internal/daemon/ucma"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+	"roced.io/roced/verbs"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

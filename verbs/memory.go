@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // PD is a protection domain (ibv_pd).

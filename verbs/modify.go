@@ -3,8 +3,8 @@ package verbs
 import (
 	"fmt"
 
-	"roced/internal/abi/uverbs"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
 )
 
 // AttrMask names attributes of QP.Modify (ibv_qp_attr_mask).

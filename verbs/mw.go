@@ -3,7 +3,7 @@ package verbs
 import (
 	"sync/atomic"
 
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // MWType is the type of a memory window (ibv_mw_type).

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
 )
 
 var (

@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/uverbs"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
 )
 
 // QPInitAttr describes a queue pair at its creation (ibv_qp_init_attr).

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
+	"roced.io/roced/internal/base/abi/shm"
 )
 
 // window is the unit in which the memory of rings is mapped, once for all that are in it: mappings of a

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
+	"roced.io/roced/internal/base/abi/shm"
 )
 
 // TestRingsShareMappings: rings are mapped by windows, which stay; one that lies across two has a mapping of its

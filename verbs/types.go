@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // QPType is a transport service.

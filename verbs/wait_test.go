@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 func TestOverrun(t *testing.T) {

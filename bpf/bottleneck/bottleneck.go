@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"roced/bpf/attach"
+	"roced.io/roced/bpf/attach"
 )
 
 //go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bottleneck bottleneck.c

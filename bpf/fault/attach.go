@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
-	"roced/bpf/attach"
+	"roced.io/roced/bpf/attach"
 )
 
 // Attachment is a program at work on an interface, until Close. By tcx, it ends with the

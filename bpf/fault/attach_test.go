@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/bpf/attach"
-	"roced/bth"
-	"roced/internal/fault"
+	"roced.io/roced/bpf/attach"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/fault"
 )
 
 // modes are the ways to attach that the kernel has.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/fault"
+	"roced.io/roced/internal/base/fault"
 )
 
 // TestRefused asks for what only the ports of our own NICs can do.

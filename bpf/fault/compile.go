@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
-	"roced/bth"
-	"roced/internal/fault"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/fault"
 )
 
 // maxRules is how many rules the program has room for.

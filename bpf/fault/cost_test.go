@@ -5,7 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"roced/internal/fault"
+	"roced.io/roced/internal/base/fault"
 )
 
 // BenchmarkProgram is the bare program, by what the rule makes it do.

@@ -4,7 +4,7 @@
 /*
  * Does to the RoCEv2 frames of an interface what fault rules say; docs/fault.md tells
  * what they can say here. Semantics, and the random numbers, are those of the Go engine
- * in internal/fault, against which this program is tested. Frames that are not RoCEv2
+ * in internal/base/fault, against which this program is tested. Frames that are not RoCEv2
  * are never touched.
  *
  * Super-frames (segmentation offload) hold many packets, of which rules name one. They
@@ -134,7 +134,7 @@ struct {
 	__type(value, struct flow);
 } blank SEC(".maps");
 
-/* Which sequence of PSNs an opcode belongs to; internal/fault knows. */
+/* Which sequence of PSNs an opcode belongs to; internal/base/fault knows. */
 const volatile __u8 kinds[256];
 
 /* A frame on its way through the rules. */

@@ -1,4 +1,4 @@
-// Package fault is the tc program that applies the fault rules of internal/fault to
+// Package fault is the tc program that applies the fault rules of internal/base/fault to
 // the RoCEv2 frames of any interface, whoever sends them. It obeys the same text in
 // the same way, random numbers included; Check tells what it cannot do. All other
 // frames it leaves alone.
@@ -10,8 +10,8 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"roced/bth"
-	"roced/internal/fault"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/fault"
 )
 
 //go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" fault fault.c

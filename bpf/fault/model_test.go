@@ -13,7 +13,7 @@ import (
 	"github.com/vishvananda/netns"
 	"pgregory.net/rapid"
 
-	"roced/internal/fault"
+	"roced.io/roced/internal/base/fault"
 )
 
 // Answers of the program.
@@ -175,7 +175,7 @@ func genRule(t *rapid.T) fault.Rule {
 	return r
 }
 
-// TestLikeTheEngine gives the same frames to the program and to internal/fault.
+// TestLikeTheEngine gives the same frames to the program and to internal/base/fault.
 func TestLikeTheEngine(t *testing.T) {
 	inNamespace(t)
 	p := load(t)

@@ -3,7 +3,7 @@ package watch
 import (
 	"encoding/binary"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // Layout of struct event in watch.c.

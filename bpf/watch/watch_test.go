@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/tools/testbed"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

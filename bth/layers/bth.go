@@ -8,7 +8,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // BTH is the base transport header (IBTA vol.1 9.2) with the trailer of the

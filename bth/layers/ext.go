@@ -6,7 +6,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // ext is what the extension header layers share. within is the BTH whose opcode

@@ -17,7 +17,7 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // Layer types of RoCEv2.

@@ -13,9 +13,9 @@ import (
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 
-	"roced/bth"
-	rocelayers "roced/bth/layers"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	rocelayers "roced.io/roced/bth/layers"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // frames returns the Ethernet frames of all captures.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/google/gopacket"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // XETH is the extension header of the extended transports (docs/wire.md).

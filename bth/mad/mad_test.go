@@ -10,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/bth"
-	"roced/bth/mad"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // captured returns the MADs of a connection of rping between two Linux rxe NICs.

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"roced/internal/cli/roced"
+	"roced.io/roced/internal/cli/roced"
 )
 
 func main() { os.Exit(roced.Main(os.Args[1:], os.Stdout, os.Stderr)) }

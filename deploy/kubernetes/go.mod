@@ -1,4 +1,4 @@
-module roced/deploy/kubernetes
+module roced.io/roced/deploy/kubernetes
 
 go 1.26.0
 

@@ -5,7 +5,7 @@ package daemon
 import (
 	"os"
 
-	"roced/internal/cli/roced"
+	"roced.io/roced/internal/cli/roced"
 )
 
 // Main is the program roced: it runs the daemon that a command line without the program's name

@@ -1,12 +1,12 @@
 // Package simulator is the way into rocesim for programs that bring plug-ins of their own: register
 // them, then call Main. docs/extending.md tells how; examples/congestion is one. Who wants results in Go
-// rather than files uses package roced/sim.
+// rather than files uses package internal/sim.
 package simulator
 
 import (
 	"os"
 
-	"roced/internal/cli/sim"
+	"roced.io/roced/internal/cli/sim"
 )
 
 // Main is the program rocesim: it does what a command line without the program's name says

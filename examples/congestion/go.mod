@@ -2,7 +2,7 @@ module example.org/aimd
 
 go 1.26.0
 
-require roced v0.0.0
+require roced.io/roced v0.0.0
 
 require (
 	github.com/andybalholm/brotli v1.1.1 // indirect
@@ -42,4 +42,4 @@ require (
 	google.golang.org/protobuf v1.36.8 // indirect
 )
 
-replace roced => ../..
+replace roced.io/roced => ../..

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // still is a NIC and a user that do nothing but remember the WQEs that were not passed on and the last acknowledgement.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"roced/param"
+	"roced.io/roced/plugin/param"
 )
 
 // Chunker is the module that says how large the next chunk is (Flor 4.2). It belongs to one

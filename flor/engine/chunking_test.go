@@ -6,7 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 func chunker(t testing.TB, name string, p map[string]float64) Chunker {

@@ -3,7 +3,7 @@ package engine
 import (
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // Clock converts the instants of software to those of the NIC's clock, which completions have. To ask

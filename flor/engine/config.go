@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/ccalgo"
+	"roced.io/roced/ccalgo"
 )
 
 // Reasons why messages and connections end.

@@ -1,10 +1,10 @@
 package engine
 
 import (
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/ring"
-	"roced/sched"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
 )
 
 // Conn is a connection: one to its user, several queue pairs to the NIC (Flor 3.2).

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/sched"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
 )
 
 // Engine has the connections of a NIC. It belongs to one goroutine.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // script is a NIC and a user that note what they are asked for. What the engine sends is not sent

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 var (

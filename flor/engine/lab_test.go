@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // faults are what a lab's network and NICs do wrong: shares of one, or times.

@@ -1,6 +1,6 @@
 package engine
 
-import "roced/mono"
+import "roced.io/roced/plugin/mono"
 
 // QPN is the number of a queue pair.
 type QPN uint32

@@ -1,7 +1,7 @@
 package engine
 
 import (
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // receiver is what has come from the peer.

@@ -3,10 +3,10 @@ package engine
 import (
 	"time"
 
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/ring"
-	"roced/sched"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/plugin/mono"
 )
 
 // sender is what a connection sends and what has become of it.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // flight returns the WQE of a global number, nil if it is over.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
+	"roced.io/roced/plugin/mono"
 )
 
 // TestStalled: a peer that was given memory and sends little of its messages loses the memory and the connection,

@@ -21,7 +21,7 @@ func TestRead(t *testing.T) {
 		sum = crc32.Update(sum, crc32.IEEETable, data)
 	}
 	pprof.StopCPUProfile()
-	shares, err := Read(file.Bytes(), []Part{{"mine", []string{"roced/internal/cpushare"}}, {"nobody's", []string{"roced/qp"}}}, "rest")
+	shares, err := Read(file.Bytes(), []Part{{"mine", []string{"roced.io/roced/internal/cpushare"}}, {"nobody's", []string{"roced.io/roced/qp"}}}, "rest")
 	if err != nil || len(shares) != 3 {
 		t.Fatal(err, shares)
 	}
@@ -38,8 +38,8 @@ func TestBadProfile(t *testing.T) {
 
 func TestPackageOf(t *testing.T) {
 	for function, want := range map[string]string{
-		"roced/sim/engine.(*Engine).fire": "roced/sim/engine", "main.main": "main", "runtime.memmove": "runtime", "": "",
-		"roced/sched.(*Scheduler[go.shape.*roced/sim/nic.QP]).Next": "roced/sched", "roced/ring.New[int].func1": "roced/ring",
+		"roced.io/roced/internal/sim/engine.(*Engine).fire": "roced.io/roced/internal/sim/engine", "main.main": "main", "runtime.memmove": "runtime", "": "",
+		"roced.io/roced/internal/base/sched.(*Scheduler[go.shape.*roced.io/roced/internal/sim/nic.QP]).Next": "roced.io/roced/internal/base/sched", "roced.io/roced/internal/base/ring.New[int].func1": "roced.io/roced/internal/base/ring",
 	} {
 		if got := packageOf(function); got != want {
 			t.Errorf("%s is of %q, want %q", function, got, want)

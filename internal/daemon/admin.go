@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
-	"roced/internal/daemon/server"
-	"roced/internal/fault"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/server"
 )
 
 // credKey is the key under which a request's context has its peer's credentials.

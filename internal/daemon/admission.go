@@ -7,8 +7,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
 )
 
 // nobody is for whom connections over TCP count.

@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"time"
 
-	"roced/internal/daemon/shard"
-	"roced/internal/observe/capture"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/internal/observe/capture"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // reconstructed is what a capture says of a NIC on sockets.

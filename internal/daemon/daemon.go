@@ -18,11 +18,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/sysfs"
-	"roced/internal/daemon/ucma"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/sysfs"
+	"roced.io/roced/internal/daemon/ucma"
 )
 
 // Daemon is a running daemon.

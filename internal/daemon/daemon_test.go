@@ -21,11 +21,11 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
-	"roced/internal/observe/pcapng"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // childEnv makes the test binary a daemon with the configuration that it names.

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/quota"
 )
 
 // TestRunDir refuses run directories in which others could exchange the sockets.

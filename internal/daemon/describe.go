@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"time"
 
-	"roced/ccalgo"
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/server"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 var eventNames = map[qp.Event]string{

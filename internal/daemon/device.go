@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/sysfs"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/sysfs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // device is a verbs device of a NIC: programs choose a transport profile by

@@ -12,11 +12,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/config"
-	"roced/mono"
-	"roced/rocev2"
-	"roced/verbs"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/verbs"
 )
 
 func TestDeviceName(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"roced/internal/daemon/api"
-	"roced/internal/version"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // collector reads the NICs when it is asked. It describes nothing beforehand: which counters there are,

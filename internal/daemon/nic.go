@@ -8,17 +8,17 @@ import (
 	"sync"
 	"time"
 
-	"roced/internal/daemon/config"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/shard"
-	"roced/internal/daemon/sysfs"
-	"roced/internal/fault"
-	"roced/internal/observe/capture"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/internal/daemon/sysfs"
+	"roced.io/roced/internal/observe/capture"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // nic is one NIC with all that belongs to it.

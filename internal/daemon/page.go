@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/web"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/web"
 )
 
 // startPage serves the live page if the configuration asks for it. routes are those of the

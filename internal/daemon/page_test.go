@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // paged starts a daemon with a page.

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/internal/daemon/config"
-	"roced/internal/host"
-	"roced/rocev2"
-	"roced/tap"
-	"roced/udp"
-	"roced/xdp"
+	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/port/udp"
+	"roced.io/roced/port/xdp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // What the words of the configuration mean for an XDP port.

@@ -1,8 +1,8 @@
 package daemon
 
 import (
-	"roced/internal/daemon/config"
-	"roced/internal/host"
+	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // dropPrivileges gives the capabilities up that only opening the links has needed, if

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // TestDropsPrivileges reads configurations: privileges stay where a TAP may need them.

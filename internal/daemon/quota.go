@@ -3,9 +3,9 @@ package daemon
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/quota"
-	"roced/rocev2"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/rocev2"
 )
 
 // nicLimits are what a NIC of a daemon can have in all, of many users.

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // Run runs a daemon until SIGTERM or SIGINT, and then lets it finish its work; a

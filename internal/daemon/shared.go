@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/internal/host"
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/base/host"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // sharedPort is a port on an interface that the kernel uses too.

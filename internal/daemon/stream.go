@@ -3,9 +3,9 @@ package daemon
 import (
 	"sync"
 
-	"roced/internal/daemon/api"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // broadcast passes events to whoever listens. Who is too slow misses some.

@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"time"
 
-	"roced/bth"
-	"roced/internal/daemon/api"
-	"roced/internal/observe/trace"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/trace"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // traceInterval is how often what a trace has recorded is passed on.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // TestTraceWaits: one trace waits for the next queue pair, a second one is refused, and

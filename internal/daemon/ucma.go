@@ -7,10 +7,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/ucma"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/ucma"
 )
 
 // startUCMA serves rdma_cm for all NICs on one socket, which may be used by whoever

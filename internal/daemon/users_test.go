@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"testing"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // TestUsersAreShown: the admin interface says who has what of which NIC, and of the daemon.

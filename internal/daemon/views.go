@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // getLinks describes all NICs.

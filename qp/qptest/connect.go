@@ -1,8 +1,8 @@
 package qptest
 
 import (
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // Attributes that each service takes on its way to RTS.

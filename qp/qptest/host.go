@@ -6,7 +6,7 @@ import (
 	"encoding/binary"
 	"slices"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 // Region is registered memory. Its key is both L_Key and R_Key.

@@ -5,9 +5,9 @@ import (
 	"sort"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // Node is a queue pair and its host.

@@ -3,8 +3,8 @@ package nictest
 import (
 	"time"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Deferred is memory whose accesses end later, in the order in which they began: each after a

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/profile"
-	"roced/qp"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 )
 
 // deferredOps are the operations of TestDeferred, each of them over two elements of a list.

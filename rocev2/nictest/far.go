@@ -1,6 +1,6 @@
 package nictest
 
-import "roced/rocev2"
+import "roced.io/roced/rocev2"
 
 // Far is memory that NICs copy instead of looking at it.
 type Far struct {

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // super are super-frames that are delivered as they are, as between TAPs.

@@ -5,9 +5,9 @@ import (
 	"encoding/binary"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Flight is a frame on its way.

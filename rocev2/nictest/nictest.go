@@ -22,9 +22,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // Options of a Pair; zero fields take the default.

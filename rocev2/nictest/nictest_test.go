@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // TestResolution needs no queue pair in order: the NICs find each other.

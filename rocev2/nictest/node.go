@@ -1,8 +1,8 @@
 package nictest
 
 import (
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // AllAccess are all rights on memory.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/rocev2"
 )
 
 // left is a RoCE packet that has left a NIC: the order is that of the wire.

@@ -1,8 +1,8 @@
 package nictest
 
 import (
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // QPOptions describe a queue pair and its connection. Options change a set of them

@@ -3,8 +3,8 @@ package nictest
 import (
 	"errors"
 
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // ErrFull says that a queue has no place for another work request.

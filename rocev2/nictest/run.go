@@ -4,8 +4,8 @@ import (
 	"container/heap"
 	"time"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // stuck is how often the NICs may be called at one instant without a frame coming

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/profile"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/rocev2"
 )
 
 // TestSharedControl: four queue pairs have a rate for each destination, one for each five-tuple, or one each,

@@ -1,6 +1,6 @@
 package nictest
 
-import "roced/qp"
+import "roced.io/roced/qp"
 
 // Work requests, signaled. Further fields can be set in what is returned.
 

@@ -3,7 +3,7 @@ package soak
 import (
 	"encoding/binary"
 
-	"roced/qp"
+	"roced.io/roced/qp"
 )
 
 // afterRest checks what must hold when nothing happens any more.

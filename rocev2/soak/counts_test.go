@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"roced/internal/fault"
-	"roced/qp"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/qp"
 )
 
 // counts say what has happened in one run or in all.

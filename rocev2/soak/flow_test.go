@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // end is a queue pair of the run with its memory.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // addPrograms gives a fuzzer random programs to begin with. They are what runs

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 // TestHostileMemory attacks one NIC for long: what it remembers of that is bounded.

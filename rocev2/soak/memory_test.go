@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // arena is memory of one end in which places are reserved with gaps of random

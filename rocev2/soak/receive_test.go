@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"math/rand/v2"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2/nictest"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // recvs are the receive requests of a queue pair, or of all that share an SRQ.

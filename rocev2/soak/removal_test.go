@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/profile"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // TestRemovals takes something away in mid-traffic, whatever it is that work requests

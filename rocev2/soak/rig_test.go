@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"roced/bth"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/bth"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // rig is node B of a pair under attack: queue pairs of all services in order, and

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // FuzzRings attacks a NIC with work requests: whatever a client can write into its

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // lean is two NICs whose clients cost next to nothing, so that what is measured is

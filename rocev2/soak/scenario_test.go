@@ -6,12 +6,12 @@ import (
 	"strings"
 	"time"
 
-	"roced/ccalgo"
-	"roced/internal/fault"
-	"roced/profile"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // scenario is all that a seed decides before anything happens.

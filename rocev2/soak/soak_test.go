@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 var (

@@ -1,8 +1,8 @@
 package soak
 
 import (
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // window is a memory window over the whole memory of an end, for its peer.

@@ -6,10 +6,10 @@ import (
 	"io"
 	"time"
 
-	"roced/bth"
-	"roced/internal/fault"
-	"roced/mono"
-	"roced/rocev2/nictest"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // wire puts the fault engine on the link between a and b; "tx" is from a to b.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // world is one run of a scenario.

@@ -12,10 +12,10 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/bpf/attach"
-	bpffault "roced/bpf/fault"
-	"roced/internal/fault"
-	"roced/tools/testbed"
+	"roced.io/roced/bpf/attach"
+	bpffault "roced.io/roced/bpf/fault"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/tools/testbed"
 )
 
 // Lines of forwarding: a frame comes in by a veth, passes a bridge, and leaves by

@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // hardship is what a port may suffer from more than others.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // Names of the lines that ratios refer to.

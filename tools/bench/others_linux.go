@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // iperf3 measures TCP over the veth in Gb/s.

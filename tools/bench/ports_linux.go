@@ -16,13 +16,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
-	"roced/tools/testbed"
-	"roced/udp"
-	"roced/xdp"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/udp"
+	"roced.io/roced/port/xdp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+	"roced.io/roced/tools/testbed"
 )
 
 // kind is a kind of port.

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/rocev2"
-	"roced/tap"
-	"roced/tools/testbed"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+	"roced.io/roced/tools/testbed"
 )
 
 // Shape of the raw test: what a 64 KiB WRITE at path MTU 4096 looks like, 15

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // noRendezvous makes UCX send messages of any length as they are. By itself it has the receiver READ long

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // Lines of scale.

@@ -15,7 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // handEnv makes this program one of a crew: what it says is the run directory and the device,

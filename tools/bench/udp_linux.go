@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/tools/testbed"
+	"roced.io/roced/bth"
+	"roced.io/roced/tools/testbed"
 )
 
 // rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other, 15 in a super-frame (UDP_SEGMENT, UDP_GRO), on

@@ -11,12 +11,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/bpf/steer"
-	"roced/rocev2"
-	"roced/tap"
-	"roced/tools/testbed"
-	"roced/xdp"
-	"roced/xdp/xsk"
+	"roced.io/roced/bpf/steer"
+	"roced.io/roced/port/xdp"
+	"roced.io/roced/port/xdp/xsk"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+	"roced.io/roced/tools/testbed"
 )
 
 // An echo bounces frames between two namespaces: so many are on their way all the time.

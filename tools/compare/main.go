@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // mtu is the path MTU that roceperf's queue pairs have in the lab.

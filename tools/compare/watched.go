@@ -13,8 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"roced/internal/daemon/api"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/tools/testbed"
 )
 
 // watched measures a build whose live page nobody looks at beside the same one whose page

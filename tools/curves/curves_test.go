@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/ccalgo"
+	"roced.io/roced/ccalgo"
 )
 
 var update = flag.Bool("update", false, "write the golden curves anew")

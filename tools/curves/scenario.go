@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"roced/ccalgo"
-	"roced/mono"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
 )
 
 // scenario is a parsed script.

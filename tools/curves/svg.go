@@ -5,8 +5,8 @@ import (
 	"io"
 	"math"
 
-	"roced/ccalgo"
-	"roced/internal/observe/trace"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/observe/trace"
 )
 
 // colours of the events that are shown below the curve.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"roced/ccalgo"
+	"roced.io/roced/ccalgo"
 )
 
 // text is the curve as a table: a column for the window in bytes and one for the

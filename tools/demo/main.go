@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"runtime"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // idle is a rule that no frame meets: NICs with rules send single frames, and what is compared must all do so.

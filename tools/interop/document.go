@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // choices are the departures of rxe from the specification, and what we do.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // address is what an end tells its peer.

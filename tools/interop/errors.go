@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // trial is one way in which things go wrong. run does it over a fresh connection

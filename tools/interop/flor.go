@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"roced/internal/cli/perf"
-	"roced/tools/interop/vm"
-	"roced/verbs"
+	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/verbs"
 )
 
 // florPart is the part with Flor between a NIC of ours and rxe in the machine.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/bth"
-	"roced/verbs"
+	"roced.io/roced/bth"
+	"roced.io/roced/verbs"
 )
 
 // TestSizes: every operation is tested with all sizes that it can have.

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"roced/tools/interop/vm"
-	"roced/tools/testbed"
+	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/tools/testbed"
 )
 
 // Links between our NICs and the machine's devices rxe0, rxe1 and so on.

@@ -21,9 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"roced/tools/interop/vm"
-	"roced/tools/testbed"
-	"roced/verbs"
+	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/tools/testbed"
+	"roced.io/roced/verbs"
 )
 
 // options are the command's.
@@ -95,7 +95,7 @@ func run(o options) (int, error) {
 // errSkip says that this is no system on which the machine can be built.
 var errSkip = errors.New("skipped")
 
-// exitSkip is how scripts/setup-vm.sh says that it may not install what is needed.
+// exitSkip is how tools/scripts/setup-vm.sh says that it may not install what is needed.
 const exitSkip = 77
 
 // image builds the machine, with our programs in it.
@@ -109,14 +109,14 @@ func image(bin, release string) (im vm.Image, err error) {
 		return im, err
 	}
 	defer unlock()
-	c := exec.Command("scripts/setup-vm.sh", dir, release)
+	c := exec.Command("tools/scripts/setup-vm.sh", dir, release)
 	var said strings.Builder
 	c.Stdout, c.Stderr = os.Stdout, &said
 	if err := c.Run(); err != nil {
 		if c.ProcessState != nil && c.ProcessState.ExitCode() == exitSkip {
 			return im, fmt.Errorf("%w: %s", errSkip, strings.TrimSpace(said.String()))
 		}
-		return im, fmt.Errorf("scripts/setup-vm.sh: %w\n%s", err, said.String())
+		return im, fmt.Errorf("tools/scripts/setup-vm.sh: %w\n%s", err, said.String())
 	}
 	return vm.Build(dir, filepath.Join(bin, "roced"), filepath.Join(bin, "rocectl"), filepath.Join(bin, "libroced.so"),
 		filepath.Join(bin, "roceperf"))

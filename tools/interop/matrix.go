@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // matrix is which cases to run.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // netemLines are what tc netem does to frames in both directions.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"roced/bth"
-	"roced/verbs"
+	"roced.io/roced/bth"
+	"roced.io/roced/verbs"
 )
 
 // hasty are settings with which a requester gives up within a second.

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // ours is an end on a NIC of roced, used by the Go client.

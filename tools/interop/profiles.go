@@ -10,10 +10,10 @@ import (
 	"strings"
 	"time"
 
-	"roced/internal/cli/perf"
-	"roced/profile"
-	"roced/tools/interop/vm"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/tools/testbed"
 )
 
 // profiles is the part with every transport profile between two NICs of ours inside the

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // kind is what cases of the matrix have in common that are counted together.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"roced/tools/interop/vm"
-	"roced/verbs"
+	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/verbs"
 )
 
 // rxe is an end on an rdma_rxe device in the virtual machine.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // transfer is one case of the matrix: a work request and all that belongs to it.

@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // subject is a profile with its parts.

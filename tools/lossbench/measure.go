@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // sample is one measurement.

@@ -4,11 +4,11 @@ import (
 	"fmt"
 	"runtime"
 
-	"roced/bitpool"
-	"roced/bth"
-	"roced/profile"
-	"roced/qp"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/reorder"
 )
 
 // state is what a connection of a profile takes.

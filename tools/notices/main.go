@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"roced/tools/webbundle/bundle"
+	"roced.io/roced/tools/webbundle/bundle"
 )
 
 func main() {

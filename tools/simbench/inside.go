@@ -9,12 +9,12 @@ import (
 	"runtime"
 	"time"
 
-	"roced/internal/cpushare"
-	"roced/profile"
-	"roced/qp"
-	"roced/sim/engine"
-	"roced/sim/fabric"
-	"roced/sim/nic"
+	"roced.io/roced/internal/cpushare"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 )
 
 // again runs this program as a child.

@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"roced/tools/webbundle/bundle"
+	"roced.io/roced/tools/webbundle/bundle"
 )
 
 func main() {

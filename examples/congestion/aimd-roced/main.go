@@ -6,7 +6,7 @@ import (
 
 	"example.org/aimd/aimd"
 
-	"roced/entry/daemon"
+	"roced.io/roced/entry/daemon"
 )
 
 func main() {

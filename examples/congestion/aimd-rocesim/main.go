@@ -6,7 +6,7 @@ import (
 
 	"example.org/aimd/aimd"
 
-	"roced/entry/simulator"
+	"roced.io/roced/entry/simulator"
 )
 
 func main() {

@@ -5,9 +5,9 @@ package aimd
 import (
 	"time"
 
-	"roced/ccalgo"
-	"roced/mono"
-	"roced/param"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/plugin/param"
 )
 
 // Name is what configurations and scenarios call it.

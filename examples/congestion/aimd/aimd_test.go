@@ -6,11 +6,11 @@ import (
 
 	"example.org/aimd/aimd"
 
-	"roced/profile"
-	"roced/sim"
-	"roced/sim/engine"
-	"roced/sim/fabric"
-	"roced/sim/workload"
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/workload"
+	"roced.io/roced/qp/profile"
 )
 
 func TestMain(m *testing.M) {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
 )
 
 // Program is what the commands need to know.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
 )
 
 var errUsage = errors.New("wrong words")

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
 )
 
 // varies is the annotation of a flag whose default depends on where the program runs.

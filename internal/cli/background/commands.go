@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/environment"
-	"roced/internal/daemon/api"
+	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/daemon/api"
 )
 
 // Program is who has the commands.

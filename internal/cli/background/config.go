@@ -12,7 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // nicNames are the NICs: of one, the first.

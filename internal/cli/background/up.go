@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/cli/environment"
-	"roced/internal/daemon/api"
+	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/daemon/api"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/bpf/attach"
-	"roced/bpf/bottleneck"
+	"roced.io/roced/bpf/attach"
+	"roced.io/roced/bpf/bottleneck"
 )
 
 // bottleneckReport is what `bottleneck` prints as JSON.

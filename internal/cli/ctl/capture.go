@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/observe/decode"
-	"roced/internal/observe/flor"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/flor"
 )
 
 // capturing is what the user wants captured.

@@ -16,11 +16,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/about"
-	"roced/internal/cli/background"
-	"roced/internal/cli/lab"
-	"roced/internal/daemon/api"
-	"roced/verbs"
+	"roced.io/roced/internal/cli/about"
+	"roced.io/roced/internal/cli/background"
+	"roced.io/roced/internal/cli/lab"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/verbs"
 )
 
 // usageError is one that the user's words have caused.

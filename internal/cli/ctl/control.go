@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/daemon/api"
-	"roced/internal/fault"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/daemon/api"
 )
 
 func (a *app) fault() *cobra.Command {

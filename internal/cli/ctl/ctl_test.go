@@ -19,9 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
-	"roced/internal/daemon/api"
-	"roced/internal/observe/pcapng"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

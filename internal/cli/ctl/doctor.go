@@ -3,7 +3,7 @@ package ctl
 import (
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/doctor"
+	"roced.io/roced/internal/cli/doctor"
 )
 
 func (a *app) doctor() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/cli/environment"
+	"roced.io/roced/internal/cli/environment"
 )
 
 // Exit codes of exec when there is no program to have one, as of env(1).

@@ -18,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/cli/environment"
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/test/lab"
 )
 
 // roleEnv makes the test binary something else: rocectl, or a program that it runs.

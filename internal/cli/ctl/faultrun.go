@@ -14,9 +14,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"roced/bpf/attach"
-	bpffault "roced/bpf/fault"
-	"roced/internal/fault"
+	"roced.io/roced/bpf/attach"
+	bpffault "roced.io/roced/bpf/fault"
+	"roced.io/roced/internal/base/fault"
 )
 
 // scenario is a file of rules for an interface.

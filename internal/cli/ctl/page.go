@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/api"
 )
 
 func (a *app) page() *cobra.Command {

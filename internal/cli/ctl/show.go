@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/api"
 )
 
 func (a *app) link() *cobra.Command {

@@ -13,11 +13,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"roced/internal/observe/decode"
-	"roced/internal/observe/flow"
-	"roced/internal/observe/pcapng"
-	"roced/internal/observe/trace"
-	"roced/internal/observe/watch"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/internal/observe/trace"
+	"roced.io/roced/internal/observe/watch"
 )
 
 // stored is a file that is viewed.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/internal/observe/trace"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/trace"
 )
 
 // tracing is what the user wants traced, and what becomes of it.

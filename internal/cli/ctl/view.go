@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/daemon/web"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/daemon/web"
 )
 
 func (a *app) view() *cobra.Command {

@@ -16,11 +16,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	bpf "roced/bpf/watch"
-	"roced/internal/host"
-	"roced/internal/observe/flow"
-	"roced/internal/observe/watch"
-	"roced/tap"
+	bpf "roced.io/roced/bpf/watch"
+	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/watch"
+	"roced.io/roced/tap"
 )
 
 // watching is what the user wants to see.

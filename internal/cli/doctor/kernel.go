@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/host"
+	"roced.io/roced/internal/base/host"
 )
 
 // probes are what is looked at, in the order of the report.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"roced/internal/cli/environment"
+	"roced.io/roced/internal/cli/environment"
 )
 
 // rocePort is RoCEv2's (IBTA annex A17.5).

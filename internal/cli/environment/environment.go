@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // LibraryName is the preload library.

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"roced/bpf/bottleneck"
-	"roced/internal/cli/about"
-	"roced/internal/cli/environment"
+	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/cli/about"
+	"roced.io/roced/internal/cli/environment"
 )
 
 // ports are the types that the NICs of a lab can have.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"roced/bpf/attach"
-	"roced/bpf/bottleneck"
-	"roced/tools/testbed"
+	"roced.io/roced/bpf/attach"
+	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/tools/testbed"
 )
 
 // The fabric: leaves and spines route, hosts are on a bridge of their leaf.

@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bpf/bottleneck"
-	"roced/internal/cli/environment"
-	"roced/internal/daemon/api"
-	"roced/tools/testbed"
+	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/tools/testbed"
 )
 
 const (

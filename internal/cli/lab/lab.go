@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // leafSpine is the only topology so far.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // flow is a bandwidth test under way on one side.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/about"
+	"roced.io/roced/internal/cli/about"
 )
 
 // usageError is one that the user's words have caused.

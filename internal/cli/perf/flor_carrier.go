@@ -9,8 +9,8 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"roced/flor"
-	"roced/flor/engine"
+	"roced.io/roced/flor"
+	"roced.io/roced/flor/engine"
 )
 
 // florNIC carries calls by Flor.

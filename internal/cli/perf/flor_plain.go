@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // plainNIC carries the same calls by RC alone, as the paper's XRDMA does: a request of up to 32 KB is a SEND; for a longer

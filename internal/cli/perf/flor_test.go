@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // TestFlor measures calls of all sizes by Flor over UC and RC, and by plain RC.

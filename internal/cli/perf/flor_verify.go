@@ -6,7 +6,7 @@ import (
 	"errors"
 	"math/rand/v2"
 
-	"roced/flor"
+	"roced.io/roced/flor"
 )
 
 // A call that is verified has a stream of bytes as its request, and another one, as long, as its answer. Each begins

@@ -15,8 +15,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/HdrHistogram/hdrhistogram-go"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // pingpong is a latency test under way on one side.

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // version of the out-of-band protocol: JSON objects over a stream.

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"roced/internal/cli/environment"
-	"roced/verbs"
+	"roced.io/roced/internal/cli/environment"
+	"roced.io/roced/verbs"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // fill writes the pattern of one message: a stream that is different for every

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // doze is the longest sleep in a completion channel: whoever sleeps looks around

@@ -8,11 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/about"
-	"roced/internal/cli/background"
-	"roced/internal/daemon"
-	"roced/internal/daemon/config"
-	"roced/verbs"
+	"roced.io/roced/internal/cli/about"
+	"roced.io/roced/internal/cli/background"
+	"roced.io/roced/internal/daemon"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/verbs"
 )
 
 // Exit codes.

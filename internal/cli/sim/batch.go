@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"roced/sim/sweep"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 // batch is how a sweep runs on many machines.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // wrapper writes a program that is rocesim: this test, in another role.

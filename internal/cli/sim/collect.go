@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/sim/parquet"
-	"roced/sim/result"
-	"roced/sim/sweep"
+	"roced.io/roced/internal/sim/parquet"
+	"roced.io/roced/internal/sim/result"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 func (a *app) collect() *cobra.Command {

@@ -1,4 +1,4 @@
-// Package sim is rocesim: it runs scenarios of package roced/sim/scenario.
+// Package sim is rocesim: it runs scenarios of package internal/sim/scenario.
 package sim
 
 import (
@@ -15,8 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/about"
-	"roced/sim/scenario"
+	"roced.io/roced/internal/cli/about"
+	"roced.io/roced/internal/sim/scenario"
 )
 
 // Exit codes besides 0.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/cpushare"
+	"roced.io/roced/internal/cpushare"
 )
 
 const scenarios = "../../../configs/sim/"

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/sim/sweep"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 // diffOptions are those of `rocesim diff`.

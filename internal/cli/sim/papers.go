@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/about"
-	"roced/sim/papers"
+	"roced.io/roced/internal/cli/about"
+	"roced.io/roced/internal/sim/papers"
 )
 
 // papersOptions are those of `rocesim papers`.

@@ -4,18 +4,18 @@ import (
 	"bytes"
 	"runtime/pprof"
 
-	"roced/internal/cpushare"
-	"roced/sim/result"
+	"roced.io/roced/internal/cpushare"
+	"roced.io/roced/internal/sim/result"
 )
 
 // parts are those whose time --profile tells.
 var parts = []cpushare.Part{
-	{Name: "engine", Packages: []string{"roced/sim/engine"}},
-	{Name: "fabric", Packages: []string{"roced/sim/fabric", "roced/sim/prefetch"}},
-	{Name: "NICs", Packages: []string{"roced/sim/nic", "roced/sched", "roced/ring"}},
-	{Name: "transport", Packages: []string{"roced/qp", "roced/reorder", "roced/retrans", "roced/path", "roced/ccalgo", "roced/bitpool",
-		"roced/bth", "roced/mono", "roced/param", "roced/profile"}},
-	{Name: "workload", Packages: []string{"roced/sim/workload", "roced/sim", "roced/sim/result", "roced/sim/scenario"}},
+	{Name: "engine", Packages: []string{"roced.io/roced/internal/sim/engine"}},
+	{Name: "fabric", Packages: []string{"roced.io/roced/internal/sim/fabric", "roced.io/roced/internal/sim/prefetch"}},
+	{Name: "NICs", Packages: []string{"roced.io/roced/internal/sim/nic", "roced.io/roced/internal/base/sched", "roced.io/roced/internal/base/ring"}},
+	{Name: "transport", Packages: []string{"roced.io/roced/qp", "roced.io/roced/reorder", "roced.io/roced/retrans", "roced.io/roced/path", "roced.io/roced/ccalgo", "roced.io/roced/internal/base/bitpool",
+		"roced.io/roced/bth", "roced.io/roced/plugin/mono", "roced.io/roced/plugin/param", "roced.io/roced/qp/profile"}},
+	{Name: "workload", Packages: []string{"roced.io/roced/internal/sim/workload", "roced.io/roced/internal/sim", "roced.io/roced/internal/sim/result", "roced.io/roced/internal/sim/scenario"}},
 }
 
 // runtimePart is what belongs to no part: garbage collection above all.

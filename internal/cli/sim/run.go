@@ -16,13 +16,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/observe/trace"
-	"roced/sim"
-	"roced/sim/engine"
-	"roced/sim/nic"
-	"roced/sim/parquet"
-	"roced/sim/result"
-	"roced/sim/workload"
+	"roced.io/roced/internal/observe/trace"
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/internal/sim/parquet"
+	"roced.io/roced/internal/sim/result"
+	"roced.io/roced/internal/sim/workload"
 )
 
 // runOptions are those of `rocesim run`.

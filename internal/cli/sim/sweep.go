@@ -14,11 +14,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/internal/cli/about"
-	"roced/sim"
-	"roced/sim/result"
-	"roced/sim/scenario"
-	"roced/sim/sweep"
+	"roced.io/roced/internal/cli/about"
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/result"
+	"roced.io/roced/internal/sim/scenario"
+	"roced.io/roced/internal/sim/sweep"
 )
 
 // sweepOptions are those of `rocesim sweep`.

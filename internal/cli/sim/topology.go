@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"roced/sim"
+	"roced.io/roced/internal/sim"
 )
 
 // cable is one line of `rocesim topology`.

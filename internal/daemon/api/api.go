@@ -28,8 +28,8 @@ package api
 import (
 	"time"
 
-	"roced/internal/daemon/shard"
-	"roced/tap"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/tap"
 )
 
 // Socket is the name of the administration socket in the run directory.
@@ -199,7 +199,7 @@ type FaultRule struct {
 	Hit     uint64 `json:"hit"`
 }
 
-// RuleSet is the body of POST /v1/faults/NIC: rules as internal/fault writes them.
+// RuleSet is the body of POST /v1/faults/NIC: rules as internal/base/fault writes them.
 type RuleSet struct {
 	Rules   []string `json:"rules"`
 	Replace bool     `json:"replace,omitempty"` // the rules there are, instead of adding

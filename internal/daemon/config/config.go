@@ -16,7 +16,7 @@ import (
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/viper"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 // Config is the whole configuration of a daemon.

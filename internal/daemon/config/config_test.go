@@ -10,10 +10,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/ccalgo"
-	"roced/qp"
-	"roced/retrans"
-	"roced/rocev2"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/qp"
+	"roced.io/roced/retrans"
+	"roced.io/roced/rocev2"
 )
 
 const minimal = "nics: [{name: a, port: {type: tap}}]"

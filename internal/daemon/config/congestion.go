@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"roced/ccalgo"
+	"roced.io/roced/ccalgo"
 )
 
 // Congestion chooses the congestion control of a NIC's queue pairs. What is not

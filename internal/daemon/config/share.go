@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"os/user"
 
-	"roced/rocev2"
-	"roced/sched"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/rocev2"
 )
 
 // Share says who gets what part of a NIC's link when more is to be sent than it takes.

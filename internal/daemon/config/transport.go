@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"roced/profile"
-	"roced/qp"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
 )
 
 // Transport changes parts of a transport profile (docs/transports.md). Parts that are

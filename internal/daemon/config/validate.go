@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
-	"roced/internal/fault"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/rocev2"
 )
 
 // maxNICs bounds the NICs of one daemon; each has an OS thread of its own.

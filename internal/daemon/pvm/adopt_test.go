@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
+	"roced.io/roced/internal/base/abi/shm"
 )
 
 // opened opens a file for the test.

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 
-	"roced/rocev2"
+	"roced.io/roced/rocev2"
 )
 
 // Region is memory of a process from an address on, as a NIC takes it.

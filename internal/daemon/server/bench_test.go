@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/abi/uverbs"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
 )
 
 // BenchmarkWrite measures 8-byte WRITEs, one at a time, with doorbells by command,

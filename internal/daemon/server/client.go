@@ -9,12 +9,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/shard"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // client is one connection: a verbs context. Commands run one after another, on

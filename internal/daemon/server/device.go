@@ -5,9 +5,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // firmware is the version that QUERY_DEVICE reports: 1.0.0.

@@ -8,10 +8,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // director leaves commands in the memory of the doorbells.

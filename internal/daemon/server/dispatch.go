@@ -3,7 +3,7 @@ package server
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/uverbs"
 )
 
 // command is what carries out a command, and the room that it needs for the

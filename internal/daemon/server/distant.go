@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/pvm"
-	"roced/internal/daemon/quota"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/pvm"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // peerPidfd returns a descriptor for the process that has connected. Linux before

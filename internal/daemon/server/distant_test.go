@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
 )
 
 // private makes memory that is not shared with the daemon, of the process that all

@@ -3,8 +3,8 @@ package server
 import (
 	"sync"
 
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // Events passes the asynchronous events of a NIC on to the clients. It is the

@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/shard"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 func (c *client) hello(q *request) error {

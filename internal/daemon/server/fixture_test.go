@@ -14,14 +14,14 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/shard"
-	"roced/internal/test/withheld"
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) {

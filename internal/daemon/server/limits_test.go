@@ -10,11 +10,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/qp"
 )
 
 func TestLimits(t *testing.T) {

@@ -1,9 +1,9 @@
 package server
 
 import (
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 func (c *client) attachMcast(q *request) error {

@@ -3,10 +3,10 @@ package server
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // memoryRegion is a registered region and what keeps its memory.

@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // mapping is memory of a client that the daemon has mapped.

@@ -6,11 +6,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // queuePair is a QP of a client.

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/shard"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/rocev2"
 )
 
 // TestRefreshSysfs checks that a program is answered after the files have been

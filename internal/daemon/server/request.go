@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/shard"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/rocev2"
 )
 
 var native = binary.NativeEndian

@@ -3,9 +3,9 @@ package server
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
 )
 
 // ring is a ring that is being made. The zero ring is of size zero.

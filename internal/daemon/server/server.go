@@ -19,10 +19,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/shard"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/rocev2"
 )
 
 // Limits bound what one user may have, and so one client.

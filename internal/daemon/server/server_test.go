@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
 )
 
 // endpoint is a client with a connected queue pair.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
+	"roced.io/roced/internal/base/abi/shm"
 )
 
 // maxSpace bounds the size of a space, which costs address space only.

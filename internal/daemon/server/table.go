@@ -3,7 +3,7 @@ package server
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/quota"
 )
 
 // table numbers the objects of one kind of one client. It belongs to the

@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/quota"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // worker carries out the accesses to memory of one client that is not shared with the daemon,

@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/test/withheld"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // distrust makes the NICs not wait for anybody's memory.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // badPort delivers one frame and answers what is sent by err.

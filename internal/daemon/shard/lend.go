@@ -4,8 +4,8 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // lend lets callers of Do have the NIC while the loop waits in wait. The mutex is the loop's at

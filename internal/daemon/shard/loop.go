@@ -3,9 +3,9 @@ package shard
 import (
 	"time"
 
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // Budgets of one turn, so that nothing starves the rest.

@@ -10,13 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/ccalgo"
-	"roced/internal/abi/shm"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/rocev2/nictest"
-	"roced/tap"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/nictest"
+	"roced.io/roced/tap"
 )
 
 // stopwatch is a port that takes the time of every data frame. It answers ARP, so

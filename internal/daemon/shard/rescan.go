@@ -3,9 +3,9 @@ package shard
 import (
 	"time"
 
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // rescanEvery is how often the receive queues of broken queue pairs are looked

@@ -16,10 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/clock"
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/base/clock"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // ErrClosed says that the shard has ended.

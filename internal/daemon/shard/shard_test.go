@@ -13,12 +13,12 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/shm"
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -3,9 +3,9 @@ package shard
 import (
 	"testing"
 
-	"roced/mono"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 // slowPort gives out some frames, and notes the time at which each was there.

@@ -3,13 +3,13 @@ package ucma
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/bth/mad"
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/cm"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Parameters of the protocol that Linux's rdma_cm chooses for programs.

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/rocev2"
 )
 
 // device is an open rdma_cm device of a client: a connection, and what is made through it. Its

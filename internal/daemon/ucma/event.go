@@ -5,9 +5,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/cm"
 )
 
 // event waits to be taken by GET_EVENT.

@@ -12,14 +12,14 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/shard"
-	"roced/qp"
-	"roced/rocev2"
-	"roced/tap"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

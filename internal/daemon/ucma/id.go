@@ -6,13 +6,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/daemon/quota"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // state is the state of an identifier.

@@ -5,11 +5,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth/mad"
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/cm"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // maxBacklog is what a program may ask for at most, and gets if it asks for nothing.

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/rdmacm"
 )
 
 // TestLoopback connects a NIC to itself over loopback addresses.

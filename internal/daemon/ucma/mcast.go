@@ -3,9 +3,9 @@ package ucma
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // membership is what rdma_join_multicast makes: an identifier's place in a group. It is

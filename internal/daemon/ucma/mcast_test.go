@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/rocev2"
 )
 
 // TestJoin follows a membership as mckey has it: the group's address is resolved, joined and

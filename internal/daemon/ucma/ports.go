@@ -6,10 +6,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Port numbers that are chosen for programs (those of Linux), and the first that needs

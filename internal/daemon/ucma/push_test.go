@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
-	"roced/qp"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/qp"
 )
 
 // pushed takes an event from the event socket of a client that has asked for the events themselves.

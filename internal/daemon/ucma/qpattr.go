@@ -3,10 +3,10 @@ package ucma
 import (
 	"golang.org/x/sys/unix"
 
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/cm"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // Access flags of queue pairs (enum ib_uverbs_access_flags).

@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/internal/abi/rdmacm"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/abi/rdmacm"
 )
 
 // noIndex stands for the number of a device, which only RDMA netlink tells: programs find

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth/mad"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/observe/pcapng"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Where things are in a frame with a management datagram over IPv4.

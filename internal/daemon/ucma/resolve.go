@@ -7,9 +7,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/rdmacm"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 func (c *device) resolveIP(q *request) error {

@@ -19,13 +19,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/cm"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/daemon/quota"
-	"roced/internal/daemon/server"
-	"roced/internal/daemon/shard"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/cm"
+	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/server"
+	"roced.io/roced/internal/daemon/shard"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Socket is the name of the socket in the run directory.

@@ -8,12 +8,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth/mad"
-	"roced/internal/abi/rdmacm"
-	"roced/internal/abi/uverbs"
-	"roced/mono"
-	"roced/qp"
-	"roced/rocev2"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2"
 )
 
 // text is the private data of an event, without the padding.

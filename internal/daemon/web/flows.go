@@ -8,8 +8,8 @@ import (
 	"net/url"
 	"time"
 
-	"roced/internal/observe/flow"
-	"roced/internal/observe/watch"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/watch"
 )
 
 const (

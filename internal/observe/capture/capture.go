@@ -16,9 +16,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"roced/internal/observe/pcapng"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Defaults and bounds.

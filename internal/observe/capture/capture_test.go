@@ -16,9 +16,9 @@ import (
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
 
-	"roced/internal/observe/pcapng"
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

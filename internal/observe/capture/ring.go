@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
-	"roced/mono"
-	"roced/rocev2"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
 )
 
 // Layout of a record in the ring. Records begin at multiples of 8 bytes and are

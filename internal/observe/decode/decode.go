@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 
-	"roced/internal/observe/flor"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/internal/observe/flor"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // Options chooses what Stream prints.

@@ -15,9 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/bth"
-	"roced/internal/observe/decode"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 func captures(tb testing.TB) []string {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/bth"
-	"roced/internal/observe/decode"
-	"roced/internal/observe/pcapng"
-	"roced/tools/testbed"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/tools/testbed"
 )
 
 // dissector is what Wireshark is taught our frames with.

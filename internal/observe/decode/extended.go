@@ -3,7 +3,7 @@ package decode
 import (
 	"fmt"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // Extended holds the extension header of the extended transports (docs/wire.md).

@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/bth"
-	"roced/flor/engine"
-	"roced/internal/observe/decode"
-	"roced/internal/observe/flor"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/flor"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // florPacket is a packet to queue pair 17.

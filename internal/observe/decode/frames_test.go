@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"roced/bth"
-	"roced/internal/observe/decode"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // ipv4 puts an IPv4 and a UDP header before datagram and seals its ICRC.

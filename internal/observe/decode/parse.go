@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"roced/bth"
-	"roced/internal/observe/flor"
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/flor"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // ecnNames are the codepoints of the ECN field (RFC 3168 5).

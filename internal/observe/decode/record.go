@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"roced/bth"
-	"roced/internal/observe/flor"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/flor"
 )
 
 // Verdicts on the ICRC.

@@ -1,4 +1,4 @@
-// Package flor reads what Flor (package roced/flor/engine) says in packets: the header of a SEND, the
+// Package flor reads what Flor (package flor/engine) says in packets: the header of a SEND, the
 // immediate of a WRITE, acknowledgements in datagrams. Its format has no mark by which it could be
 // told from other programs' data, so somebody has to say which queue pairs carry it.
 package flor
@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"roced/bth"
-	"roced/flor/engine"
+	"roced.io/roced/bth"
+	"roced.io/roced/flor/engine"
 )
 
 // QueuePairs are the queue pairs that carry Flor, by the number to which packets go. The zero value is none.

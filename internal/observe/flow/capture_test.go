@@ -11,9 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"roced/internal/observe/flow"
-	"roced/internal/observe/pcapng"
-	"roced/mono"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
 )
 
 var update = flag.Bool("update", false, "write the golden files")

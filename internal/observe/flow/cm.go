@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"roced/bth"
-	"roced/bth/mad"
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
 )
 
 // gsiQPN is the queue pair of the connection manager (IBTA vol.1 3.9.5).

@@ -6,9 +6,9 @@ import (
 
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/internal/observe/flow"
-	"roced/rocev2/nictest"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/rocev2/nictest"
 )
 
 // witness sees all that passes a place between two NICs, and knows what it is to find.

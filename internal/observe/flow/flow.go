@@ -22,8 +22,8 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // Options bounds an Analyzer.

@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"roced/bth"
-	"roced/bth/mad"
-	"roced/internal/observe/flow"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/plugin/mono"
 )
 
 var hostA, hostB = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // Endpoint is a queue pair; QPN is nil while nothing has named it.

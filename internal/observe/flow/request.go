@@ -1,6 +1,6 @@
 package flow
 
-import "roced/bth"
+import "roced.io/roced/bth"
 
 // verb is an operation as programs know it.
 type verb uint8

@@ -1,6 +1,6 @@
 package flow
 
-import "roced/bth"
+import "roced.io/roced/bth"
 
 // NAK kinds, the codes of IBTA vol.1 table 46 and one for the others.
 const nakKinds = 6

@@ -4,8 +4,8 @@ import (
 	"math/bits"
 	"time"
 
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // RTT summarises the times from a request to what answers it, as seen at the place of

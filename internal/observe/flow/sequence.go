@@ -1,6 +1,6 @@
 package flow
 
-import "roced/bth"
+import "roced.io/roced/bth"
 
 // window is how many PSNs a sequence remembers. It is a power of two.
 const window = 4096

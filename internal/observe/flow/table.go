@@ -1,8 +1,8 @@
 package flow
 
 import (
-	"roced/bth"
-	"roced/mono"
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
 )
 
 // stream is what goes from an address to a queue pair of another.

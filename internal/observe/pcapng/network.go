@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"roced/bth"
+	"roced.io/roced/bth"
 )
 
 // EtherTypes of VLAN tags.

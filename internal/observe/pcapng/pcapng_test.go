@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"roced/internal/observe/pcapng"
+	"roced.io/roced/internal/observe/pcapng"
 )
 
 // readAll reads r to its end or its fault.

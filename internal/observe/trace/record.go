@@ -6,11 +6,11 @@ package trace
 import (
 	"time"
 
-	"roced/ccalgo"
-	"roced/internal/observe/flor"
-	"roced/mono"
-	"roced/qp"
-	"roced/reorder"
+	"roced.io/roced/ccalgo"
+	"roced.io/roced/internal/observe/flor"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/reorder"
 )
 
 // Record is one line of a trace. Fields that an event does not have are left out. PSNs

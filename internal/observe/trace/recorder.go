@@ -4,9 +4,9 @@ import (
 	"encoding/json"
 	"sync/atomic"
 
-	"roced/internal/observe/flor"
-	"roced/mono"
-	"roced/qp"
+	"roced.io/roced/internal/observe/flor"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
 )
 
 // ringEvents is how many events wait to be written at most; a power of two. At a million

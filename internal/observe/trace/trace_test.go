@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"roced/bth"
-	"roced/flor/engine"
-	"roced/mono"
-	"roced/qp"
-	"roced/reorder"
+	"roced.io/roced/bth"
+	"roced.io/roced/flor/engine"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+	"roced.io/roced/reorder"
 )
 
 const stored = "testdata/mp-rdma.jsonl"
@@ -85,7 +85,7 @@ func TestRecorder(t *testing.T) {
 	if err := r.Drain(enc); err != nil {
 		t.Fatal(err)
 	}
-	f := bth.Feedback{Expected: psn, Gap: true, HasSACK: true, SACK: psn.Next(), ECE: true}
+	f := reorder.Feedback{Expected: psn, Gap: true, HasSACK: true, SACK: psn.Next(), ECE: true}
 	for _, e := range []qp.TraceEvent{
 		{Kind: qp.TraceAck, Feedback: f, RTT: 9},
 		{Kind: qp.TraceReceived, PSN: psn, Verdict: reorder.Held, Degree: 3, Response: true},

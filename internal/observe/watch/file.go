@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"roced/internal/observe/flow"
-	"roced/internal/observe/pcapng"
-	"roced/mono"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/pcapng"
+	"roced.io/roced/plugin/mono"
 )
 
 // Replay analyses the capture r, pcap or pcapng, until it ends or ctx does. It gives show

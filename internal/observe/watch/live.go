@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
-	"roced/internal/observe/flow"
-	"roced/mono"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/plugin/mono"
 )
 
 // Tap is where packets pass: bpf/watch.Socket.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/flow"
 )
 
 // Row is a flow with what it does per second.

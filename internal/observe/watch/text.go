@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/flow"
 )
 
 // header are the columns of the table: the ends; what was asked for; packets that were

@@ -14,35 +14,50 @@ import (
 	"testing"
 )
 
-// core maps each core package to the packages of ours that it may import.
-var core = map[string][]string{
-	"mono":    {},
-	"bth":     {},
-	"bth/mad": {},
-	"param":   {},
-	"ring":    {},
-	"bitpool": {"bth"},
-	"reorder": {"bitpool", "bth", "mono", "param"},
-	"retrans": {"bitpool", "bth", "mono", "param"},
-	"ccalgo":  {"bth", "mono", "param"},
-	"path":    {"bth", "mono", "param", "ring"},
-	"sched":   {"mono"},
-	"qp":      {"bth", "mono", "reorder", "retrans", "ccalgo", "path", "ring", "sched"},
-	"profile": {"bitpool", "bth", "param", "reorder", "retrans", "ccalgo", "path", "qp"},
-	"rocev2":  {"bth", "bth/mad", "mono", "qp", "profile", "sched"},
-	"cm":      {"bth", "bth/mad", "mono", "qp", "rocev2"},
+// module is the import path of the root.
+const module = "roced.io/roced/"
 
-	"sim/engine":   {"mono"},
-	"sim/prefetch": {},
-	"sim/fabric":   {"sim/engine", "sim/prefetch"},
-	"sim/nic":      {"bth", "mono", "qp", "ring", "sched", "sim/engine", "sim/fabric", "sim/prefetch"},
-	"sim/workload": {"qp", "sim/engine", "sim/fabric", "sim/nic"},
+// layers lists every folder of Go packages, from the top to the bottom. A package may import packages of its own
+// folder and of folders below it. So a reader who knows the folders up to one can read that one; a circle cannot form.
+var layers = []string{
+	"cmd", "entry", "tools", "internal/test",
+	"internal/cli",
+	"internal/daemon",
+	"internal/sim",
+	"internal/observe",
+	"internal/cpushare",
+	"internal/cm",
+	"flor",
+	"verbs",
+	"port/xdp", "port/udp", "tap", "port",
+	"internal/netlab",
+	"bpf",
+	"rocev2",
+	"qp",
+	"path", "retrans", "reorder", "ccalgo",
+	"internal/base",
+	"bth",
+	"plugin",
+}
 
-	"flor/engine": {"ccalgo", "mono", "param", "ring", "sched"},
-	"sim/flor":    {"flor/engine", "mono", "qp", "ring", "sim/engine", "sim/nic", "sim/workload"},
+// layer returns the index in layers of the folder that holds a package, -1 if there is none.
+func layer(pkg string) int {
+	best, length := -1, -1
+	for i, l := range layers {
+		if (pkg == l || strings.HasPrefix(pkg, l+"/")) && len(l) > length {
+			best, length = i, len(l)
+		}
+	}
+	return best
+}
 
-	"internal/fault":        {"bth", "mono"},
-	"internal/observe/flow": {"bth", "bth/mad", "mono"},
+// core lists the packages that are deterministic and do no I/O: the daemon, the simulator and the tests drive the
+// same code on different clocks.
+var core = []string{
+	"plugin/mono", "plugin/param", "bth", "bth/mad", "internal/base/ring", "internal/base/bitpool", "internal/base/sched",
+	"internal/base/fault", "reorder", "retrans", "ccalgo", "path", "qp", "qp/profile", "rocev2", "internal/cm", "internal/sim/engine",
+	"internal/sim/prefetch", "internal/sim/fabric", "internal/sim/nic", "internal/sim/workload", "internal/sim/flor", "flor/engine",
+	"internal/observe/flow",
 }
 
 // corePermitted are the standard packages that the core may import: pure
@@ -67,29 +82,12 @@ var onlyFor = map[string][]string{
 	"internal/daemon/server": {"internal/daemon", "internal/daemon/server", "internal/daemon/ucma"},
 }
 
-// library maps packages for programs of others, outside of the core, to the packages of ours that they may import.
-var library = map[string][]string{
-	"flor": {"flor/engine", "mono", "qp", "verbs"},
-}
-
-func TestLibraries(t *testing.T) {
-	for pkg, ours := range library {
-		for _, f := range parse(t, pkg) {
-			for _, imp := range f.ast.Imports {
-				if own, isOurs := strings.CutPrefix(importPath(imp), "roced/"); isOurs && !slices.Contains(ours, own) {
-					t.Errorf("%s imports %s", f.name, own)
-				}
-			}
-		}
-	}
-}
-
 func TestCoreIsPure(t *testing.T) {
-	for pkg, ours := range core {
+	for _, pkg := range core {
 		for _, f := range parse(t, pkg) {
 			for _, imp := range f.ast.Imports {
 				path := importPath(imp)
-				own, isOurs := strings.CutPrefix(path, "roced/")
+				own, isOurs := strings.CutPrefix(path, module)
 				if isOurs && !slices.Contains(ours, own) || !isOurs && !slices.Contains(corePermitted, path) {
 					t.Errorf("%s imports %s, which the core must not", f.name, path)
 				}
@@ -109,11 +107,23 @@ func TestCoreIsPure(t *testing.T) {
 	}
 }
 
+// TestLayers checks that imports point down. Folder equals layer: a reader sees from the path of a package what it
+// may depend on.
 func TestLayers(t *testing.T) {
 	for _, pkg := range packages(t) {
+		from := layer(pkg)
+		if from < 0 && !strings.HasPrefix(pkg, "examples/") && !strings.HasPrefix(pkg, "deploy/") {
+			t.Errorf("%s: no layer of this test has it; add its folder where it belongs", pkg)
+		}
 		for _, f := range parse(t, pkg) {
 			for _, imp := range f.ast.Imports {
-				own := strings.TrimPrefix(importPath(imp), "roced/")
+				own, isOurs := strings.CutPrefix(importPath(imp), module)
+				if !isOurs {
+					continue
+				}
+				if to := layer(own); from >= 0 && to < from {
+					t.Errorf("%s imports %s, which lies above it (layers, from the top: %v)", f.name, own, layers)
+				}
 				if allowed, ok := onlyFor[own]; ok && !slices.Contains(allowed, pkg) {
 					t.Errorf("%s imports %s, which only %v may", f.name, own, allowed)
 				}
@@ -122,6 +132,24 @@ func TestLayers(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestTopLevel bounds how many folders a newcomer has to look at.
+func TestTopLevel(t *testing.T) {
+	const most = 24
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folders []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "bin" && e.Name() != "out" {
+			folders = append(folders, e.Name())
+		}
+	}
+	if len(folders) > most {
+		t.Errorf("%d folders at the top, more than %d, are too many to read as a table of contents: %v", len(folders), most, folders)
 	}
 }
 

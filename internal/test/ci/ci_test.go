@@ -11,11 +11,11 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
-// On a machine that is there for this test, as scripts/pristine makes one, steps run as on a runner: they install packages.
+// On a machine that is there for this test, as tools/scripts/pristine makes one, steps run as on a runner: they install packages.
 // Elsewhere these are there, and a namespace keeps the programs' ports apart from those of others.
 var pristine = flag.Bool("pristine", false, "run steps on this machine, which has nothing installed and nothing to lose")
 

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // TestGitLab runs a job of the template as GitLab's runners do: before_script and script in one shell, after_script in

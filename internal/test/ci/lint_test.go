@@ -12,7 +12,7 @@ import (
 	"github.com/rhysd/actionlint"
 	"go.yaml.in/yaml/v3"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 var (
@@ -53,14 +53,14 @@ func TestLint(t *testing.T) {
 			t.Errorf("%v in\n%s", e, text)
 		}
 		// What is wrong is found: an input, a step, a command.
-		for old, with := range map[string]string{"inputs.": "inputs.x", "steps.up.": "steps.upp.", "scripts/ci\" ": "scripts/ci\" $x "} {
+		for old, with := range map[string]string{"inputs.": "inputs.x", "steps.up.": "steps.upp.", "tools/scripts/ci\" ": "tools/scripts/ci\" $x "} {
 			wrong := strings.Replace(string(text), old, with, 1)
 			if wrong != string(text) && len(lint(t, file, []byte(wrong))) == 0 {
 				t.Errorf("%s for %s is good in %s", with, old, file)
 			}
 		}
 	}
-	if out, err := exec.Command("shellcheck", "../../../scripts/ci").CombinedOutput(); err != nil {
+	if out, err := exec.Command("shellcheck", "../../../tools/scripts/ci").CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

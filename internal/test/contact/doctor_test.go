@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/cli/doctor"
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/cli/doctor"
+	"roced.io/roced/internal/test/lab"
 )
 
 // in runs a command in a mount namespace in which a script has changed something.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 const root = "../../.."

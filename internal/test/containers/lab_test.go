@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // Users of what is not root's.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bpf/attach"
-	"roced/bpf/bottleneck"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/bpf/attach"
+	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestBottleneck has congestion control meet a queue of 20 Mbit/s in a network that

@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/observe/decode"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // captured are the runs of which captures are taken.

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // confinedBy has this program confine itself and become another one: its arguments.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/daemon/api"
-	"roced/internal/observe/decode"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestCongestion marks what a running transfer sends as having experienced

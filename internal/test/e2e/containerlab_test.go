@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.yaml.in/yaml/v3"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // clabNode has the keys of a node that the topology uses; they are in clab.schema.json, and the types are those.

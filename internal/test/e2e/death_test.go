@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // soon bounds how long an end takes to be noticed. It is not measured exactly:

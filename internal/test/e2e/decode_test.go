@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // TestDecode has rocectl read the captures of Linux's rxe.

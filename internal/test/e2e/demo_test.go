@@ -14,13 +14,13 @@ import (
 	"syscall"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // demo builds the demo.
 var demo = sync.OnceValue(func() error {
-	out, err := exec.Command("go", "build", "-o", lab.Program("demo"), "roced/tools/demo").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", lab.Program("demo"), "roced.io/roced/tools/demo").CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}

@@ -11,9 +11,9 @@ import (
 	"syscall"
 	"testing"
 
-	fabric "roced/internal/cli/lab"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	fabric "roced.io/roced/internal/cli/lab"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // labs is `rocectl lab` with a folder, which must be gone at the end with all that was in the lab.

@@ -4,10 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/daemon/api"
-	"roced/internal/observe/decode"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // faultCase is a rule on the sender's NIC and what has to come of it.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"roced/bpf/attach"
-	"roced/bpf/fault"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/bpf/attach"
+	"roced.io/roced/bpf/fault"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // vethName is the interface between the namespaces.

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/cli/perf"
-	"roced/internal/daemon/api"
-	"roced/internal/observe/decode"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) {

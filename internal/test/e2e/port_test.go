@@ -10,8 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
 )
 
 // onLink runs f on a device of namespace i.

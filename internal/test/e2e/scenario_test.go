@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestScenario is the README's: exact faults on the interface between two peers, and what

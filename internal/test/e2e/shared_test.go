@@ -17,8 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // veth is the interface that a NIC shares with the kernel, in each namespace.

@@ -8,16 +8,16 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/observe/decode"
-	"roced/internal/test/lab"
-	"roced/profile"
-	"roced/qp"
-	"roced/sim"
-	"roced/sim/engine"
-	"roced/sim/fabric"
-	"roced/sim/nic"
-	"roced/sim/workload"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/internal/sim/workload"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/tools/testbed"
 )
 
 // told is a run of roceperf, a message outstanding at a time, and rules of both ends. What each end says

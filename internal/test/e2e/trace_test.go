@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/observe/trace"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/observe/trace"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestTrace records a connection of MP-RDMA from its first packet to its end, over a link

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // verified are runs in which every byte is compared, or every atomic numbered.

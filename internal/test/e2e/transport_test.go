@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
-	"roced/profile"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/qp/profile"
+	"roced.io/roced/tools/testbed"
 )
 
 // transfers have every operation.

@@ -12,9 +12,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"roced/internal/cli/background"
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/cli/background"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
 )
 
 // TestUp starts daemons by one command, as an ordinary user without any right, and ends them.

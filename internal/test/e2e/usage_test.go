@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // said runs a program of ours and returns its exit code and words.

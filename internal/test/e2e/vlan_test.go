@@ -7,8 +7,8 @@ import (
 	"slices"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestVLAN moves data between addresses in a VLAN, by queue pairs that meet over a socket and by

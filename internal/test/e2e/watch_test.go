@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
-	"roced/internal/observe/flow"
-	"roced/internal/observe/watch"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/observe/flow"
+	"roced.io/roced/internal/observe/watch"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // watchLink starts rocectl watch on an interface beside host i; stop ends it and returns

@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"roced/tools/testbed"
+	"roced.io/roced/tools/testbed"
 )
 
 // TestXDP moves data between a NIC on an XDP port, in each mode, and NICs on other ports

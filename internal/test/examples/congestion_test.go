@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/cli/perf"
-	"roced/internal/observe/trace"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/internal/observe/trace"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

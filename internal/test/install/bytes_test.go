@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/test/lab"
 )
 
 // when is the time of the commits of checkouts.

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/test/lab"
 )
 
 // image makes the container image of two checkouts, which has to be the same, and runs it without any right, from its
@@ -27,7 +27,7 @@ func image(t *testing.T, dirs []string, head string) {
 		lab.Need(t, program)
 	}
 	for _, dir := range dirs {
-		command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "scripts/image"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"))
+		command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "tools/scripts/image"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"))
 	}
 	archive := sameFile(t, dirs, "out/roced.oci.tar")
 	if left, err := os.ReadDir(filepath.Join(dirs[0], "out/store")); !os.IsNotExist(err) {

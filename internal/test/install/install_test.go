@@ -12,8 +12,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/test/lab"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/internal/version"
+	"roced.io/roced/internal/base/version"
+	"roced.io/roced/internal/test/lab"
 )
 
 var all = flag.Bool("all", false, "make packages for all processors, which takes a cross compiler")
@@ -23,7 +23,7 @@ var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AA
 // build makes a package of a checkout that has been built, and returns its path.
 func build(t *testing.T, dir, arch string) string {
 	t.Helper()
-	return strings.TrimSpace(command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "scripts/package"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"), arch))
+	return strings.TrimSpace(command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "tools/scripts/package"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"), arch))
 }
 
 // samePackages makes the packages of two checkouts, which have to be the same, and returns the first one's, this
@@ -36,7 +36,7 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 	}
 	archs := []string{runtime.GOARCH}
 	if *all {
-		command(t, nil, filepath.Join(root, "scripts/setup.sh"), "package")
+		command(t, nil, filepath.Join(root, "tools/scripts/setup.sh"), "package")
 		archs = append(archs, map[string]string{"amd64": "arm64", "arm64": "amd64"}[runtime.GOARCH])
 	}
 	for _, arch := range archs {

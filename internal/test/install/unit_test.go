@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // unit installs and returns the path of the unit and its keys; a key that comes twice has the last value.

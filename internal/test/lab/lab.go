@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/daemon/api"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/tools/testbed"
 )
 
 // Limit bounds everything that a test waits for. It is long: a loaded machine is slow, and

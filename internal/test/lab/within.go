@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"roced/internal/daemon"
-	"roced/internal/daemon/config"
+	"roced.io/roced/internal/daemon"
+	"roced.io/roced/internal/daemon/config"
 )
 
 // Within is a daemon in the process of the test, with two NICs, rxe_a and rxe_b, that are

@@ -7,10 +7,10 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"roced/internal/test/browser"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
-	"roced/verbs"
+	"roced.io/roced/internal/test/browser"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
+	"roced.io/roced/verbs"
 )
 
 // TestManyQueuePairs: of 1,000 queue pairs those have rows that one sees, wherever one is, and the last one is reached.

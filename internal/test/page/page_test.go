@@ -9,11 +9,11 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"roced/internal/daemon/api"
-	"roced/internal/observe/decode"
-	"roced/internal/test/browser"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/observe/decode"
+	"roced.io/roced/internal/test/browser"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

@@ -8,8 +8,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // pictures is where TestPictures writes.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/browser"
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/browser"
+	"roced.io/roced/internal/test/lab"
 )
 
 const root = "../../.."

@@ -5,7 +5,7 @@ import (
 	"bytes"
 	"testing"
 
-	"roced/internal/cli/sim"
+	"roced.io/roced/internal/cli/sim"
 )
 
 // TestFast: each row shows in its fast form at least what its file expects; the command fails if not.

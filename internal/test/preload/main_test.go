@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }

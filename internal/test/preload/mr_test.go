@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // modes are the ways to get at memory: ROCED_MR says whether pages are replaced where

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // rounds is how often TestLeaks repeats each thing.

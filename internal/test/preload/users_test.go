@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"testing"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // kinds are the objects that the daemon lists.

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // serverIPv6 is the IPv6 address of the server's NIC.

@@ -3,8 +3,8 @@ package programs
 import (
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // The NIC with a program that waits for another one, and that of the other one.

@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 var (

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/daemon/api"
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // program is one that others wrote, run by shell commands on both hosts. In them $SERVER is
@@ -153,7 +153,7 @@ func ucx() (list []program) {
 // most of them use one address for RDMA and for TCP.
 func TestOthers(t *testing.T) {
 	if !*all {
-		t.Skip("needs packages that scripts/setup.sh does not install: make programs")
+		t.Skip("needs packages that tools/scripts/setup.sh does not install: make programs")
 	}
 	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
 	dirs := [2]string{t.TempDir(), t.TempDir()}

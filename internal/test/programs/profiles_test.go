@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/profile"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/qp/profile"
 )
 
 // profilePrograms of perftest are run on the device of each extended transport.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/test/lab"
+	"roced.io/roced/tools/testbed"
 )
 
 // python is the interpreter that distributions install pyverbs for; another one
@@ -70,7 +70,7 @@ func TestPyverbsOnUDP(t *testing.T) {
 // pyverbsTests returns the folder into which `make setup` has unpacked the tests.
 func pyverbsTests(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("../../../scripts/pyverbs-tests.sh").Output()
+	out, err := exec.Command("../../../tools/scripts/pyverbs-tests.sh").Output()
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced/internal/test/lab"
+	"roced.io/roced/internal/test/lab"
 )
 
 // rung is a program that is run on both hosts, first as server, then as client.

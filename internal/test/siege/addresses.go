@@ -16,8 +16,8 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"roced/tools/testbed"
-	"roced/verbs"
+	"roced.io/roced/tools/testbed"
+	"roced.io/roced/verbs"
 )
 
 // namespace names one of the two network namespaces whose interfaces NICs share.

@@ -15,10 +15,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/internal/abi/uverbs"
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/ucma"
-	"roced/verbs"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/ucma"
+	"roced.io/roced/verbs"
 )
 
 // attack is what a hostile program does, again and again, until it is killed. What it is

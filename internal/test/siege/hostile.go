@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced/bth"
-	"roced/internal/abi/rxe"
-	"roced/internal/abi/uverbs"
-	"roced/internal/test/withheld"
-	"roced/qp"
-	"roced/verbs"
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/abi/rxe"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/qp"
+	"roced.io/roced/verbs"
 )
 
 // patience is the longest that a WRITE may take.

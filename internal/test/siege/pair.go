@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"roced/verbs"
+	"roced.io/roced/verbs"
 )
 
 // pair is connected queue pairs between the two NICs of a daemon.

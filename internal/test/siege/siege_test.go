@@ -19,11 +19,11 @@ import (
 	"testing"
 	"time"
 
-	"roced/internal/daemon"
-	"roced/internal/daemon/api"
-	"roced/internal/daemon/config"
-	"roced/internal/test/withheld"
-	"roced/tools/testbed"
+	"roced.io/roced/internal/daemon"
+	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/test/withheld"
+	"roced.io/roced/tools/testbed"
 )
 
 var only = flag.String("attack", "", "the one attack that there is to be; empty for all")

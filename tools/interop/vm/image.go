@@ -67,7 +67,7 @@ func Lock(dir string) (unlock func() error, err error) {
 	return f.Close, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 }
 
-// Build puts an image together in dir, where scripts/setup-vm.sh has unpacked a
+// Build puts an image together in dir, where tools/scripts/setup-vm.sh has unpacked a
 // kernel. extra are programs of ours that are copied into /usr/bin.
 func Build(dir string, extra ...string) (Image, error) {
 	im := Image{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd")}

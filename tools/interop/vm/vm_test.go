@@ -143,7 +143,7 @@ func TestUnpackKernel(t *testing.T) {
 	check("not compressed", "no ELF file compressed by")
 	for _, c := range compressions {
 		if _, err := exec.LookPath(c.command[0]); err != nil {
-			t.Logf("not tried: %v", err) // scripts/setup-vm.sh installs it
+			t.Logf("not tried: %v", err) // tools/scripts/setup-vm.sh installs it
 			continue
 		}
 		os.WriteFile(image, []byte("text"+c.magic+"rubbish"), 0o644)

@@ -1,0 +1,218 @@
+package fault
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"roced.io/roced/bth"
+)
+
+const (
+	ethLen   = 14
+	ipv4Len  = 20
+	ipv6Len  = 40
+	udpLen   = 8
+	protoUDP = 17
+
+	ethTypeIPv4 = 0x0800
+	ethTypeIPv6 = 0x86dd
+
+	vlanLen     = 4
+	ethTypeVLAN = 0x8100 // IEEE 802.1Q
+	ethTypeQinQ = 0x88a8 // IEEE 802.1ad
+)
+
+// kind tells apart the sequences of PSNs that go to one queue pair.
+type kind uint8
+
+const (
+	kindRequest  kind = iota
+	kindReadResp      // PSNs of the READ request's range
+	kindAck           // ACKNOWLEDGE and ATOMIC ACKNOWLEDGE
+	kindCNP
+)
+
+// flowKey names a flow; see the package comment.
+type flowKey struct {
+	dir  int
+	kind kind
+	qpn  bth.QPN
+	src  netip.Addr
+	dst  netip.Addr
+}
+
+// peer is the address of the other end.
+func (k *flowKey) peer() netip.Addr {
+	if k.dir == tx {
+		return k.dst
+	}
+	return k.src
+}
+
+// view is what the rules need to know of a frame.
+type view struct {
+	l3   int // offset of the IP header, 0 for none
+	v6   bool
+	roce bool
+	bth  int // offset of the BTH
+	end  int // of the UDP datagram
+	op   bth.Opcode
+	psn  bth.PSN
+	key  flowKey
+	nth  int // which sighting of this PSN, from 1; 0 when that is not recorded
+	base bth.PSN
+	nak  bool
+	port uint16 // UDP source port
+}
+
+// parse reads frame, which goes in direction dir.
+func (v *view) parse(dir int, frame []byte) {
+	*v = view{end: len(frame)}
+	v.key.dir = dir
+	if len(frame) < ethLen {
+		return
+	}
+	l3, l4 := ethLen, 0
+	kind := binary.BigEndian.Uint16(frame[12:])
+	if (kind == ethTypeVLAN || kind == ethTypeQinQ) && len(frame) >= ethLen+vlanLen {
+		l3, kind = ethLen+vlanLen, binary.BigEndian.Uint16(frame[ethLen+2:])
+	}
+	switch kind {
+	case ethTypeIPv4:
+		l4 = v.parseIPv4(l3, frame[l3:])
+	case ethTypeIPv6:
+		l4 = v.parseIPv6(l3, frame[l3:])
+	}
+	if l4 == 0 || l3+l4+udpLen > len(frame) {
+		return
+	}
+	udp := frame[l3+l4:]
+	body := int(binary.BigEndian.Uint16(udp[4:])) - udpLen
+	if binary.BigEndian.Uint16(udp[2:]) != bth.UDPPort || body < bth.BTHLen+bth.ICRCLen || body > len(udp)-udpLen {
+		return
+	}
+	v.port = binary.BigEndian.Uint16(udp)
+	v.bth = l3 + l4 + udpLen
+	v.end = v.bth + body
+	v.parseBTH(frame[v.bth:v.end])
+}
+
+// parseIPv4 returns the length of the IPv4 header in front of UDP, or 0.
+func (v *view) parseIPv4(l3 int, ip []byte) int {
+	if len(ip) < ipv4Len || ip[0]>>4 != 4 {
+		return 0
+	}
+	n := int(ip[0]&0xf) * 4
+	if n < ipv4Len || n > len(ip) {
+		return 0
+	}
+	v.l3 = l3
+	v.key.src, v.key.dst = netip.AddrFrom4([4]byte(ip[12:])), netip.AddrFrom4([4]byte(ip[16:]))
+	const fragment = 0x3fff // MF and offset
+	if ip[9] != protoUDP || binary.BigEndian.Uint16(ip[6:])&fragment != 0 {
+		return 0
+	}
+	return n
+}
+
+// parseIPv6 returns the length of the IPv6 header in front of UDP, or 0.
+func (v *view) parseIPv6(l3 int, ip []byte) int {
+	if len(ip) < ipv6Len || ip[0]>>4 != 6 {
+		return 0
+	}
+	v.l3, v.v6 = l3, true
+	v.key.src, v.key.dst = netip.AddrFrom16([16]byte(ip[8:])), netip.AddrFrom16([16]byte(ip[24:]))
+	if ip[6] != protoUDP {
+		return 0
+	}
+	return ipv6Len
+}
+
+func (v *view) parseBTH(b []byte) {
+	v.roce = true
+	v.op = bth.Opcode(b[0])
+	v.key.kind = kindOf(v.op)
+	v.key.qpn = bth.QPN(binary.BigEndian.Uint32(b[4:]) & maxPSN)
+	v.psn = bth.MakePSN(binary.BigEndian.Uint32(b[8:]))
+	v.nak = v.op.IsAck() && len(b) > bth.BTHLen && !bth.Syndrome(b[bth.BTHLen]).IsACK()
+}
+
+func kindOf(op bth.Opcode) kind {
+	switch {
+	case op.IsCNP():
+		return kindCNP
+	case op.IsReadResponse():
+		return kindReadResp
+	case op.IsResponse():
+		return kindAck
+	}
+	return kindRequest
+}
+
+// Sequence numbers the sequences of PSNs that go to one queue pair: which of them
+// packets of an opcode belong to.
+func Sequence(op bth.Opcode) uint8 { return uint8(kindOf(op)) }
+
+const classNames = "request, response, ack, nak, send, write, read, readresp, atomic, cnp, any"
+
+// classes are the values of op=.
+var classes = map[string]func(*view) bool{
+	"":         func(*view) bool { return true },
+	"any":      func(*view) bool { return true },
+	"request":  func(v *view) bool { return v.op.IsRequest() },
+	"response": func(v *view) bool { return v.op.IsResponse() },
+	"ack":      func(v *view) bool { return v.op.IsAck() },
+	"nak":      func(v *view) bool { return v.nak },
+	"send":     func(v *view) bool { return v.op.IsSend() },
+	"write":    func(v *view) bool { return v.op.IsWrite() },
+	"read":     func(v *view) bool { return v.op.IsReadRequest() },
+	"readresp": func(v *view) bool { return v.op.IsReadResponse() },
+	"atomic":   func(v *view) bool { return v.op.IsAtomic() },
+	"cnp":      func(v *view) bool { return v.op.IsCNP() },
+}
+
+// Names reports whether r's class holds an opcode. NAKs need a syndrome too.
+func (r *Rule) Names(op bth.Opcode) bool {
+	return classes[r.Op](&view{op: op, nak: op.IsAck()})
+}
+
+// covered returns the part of the frame that a corruption should hit: from the
+// BTH to the ICRC, or all behind the Ethernet header of other frames.
+func (v *view) covered(frame []byte) []byte {
+	from := ethLen
+	if v.roce {
+		from = v.bth
+	}
+	to := min(v.end, len(frame))
+	if from >= to {
+		return nil
+	}
+	return frame[from:to]
+}
+
+// markCE sets Congestion Experienced (RFC 3168 section 5) whether or not the
+// sender has declared itself capable of it, and mends the IPv4 checksum.
+func (v *view) markCE(frame []byte) bool {
+	switch {
+	case v.l3 == 0:
+		return false
+	case v.v6 && len(frame) >= v.l3+ipv6Len:
+		frame[v.l3+1] |= 0x30 // low bits of the traffic class
+		return true
+	case v.v6 || len(frame) < v.l3+ipv4Len:
+		return false
+	}
+	ip := frame[v.l3:]
+	n := int(ip[0]&0xf) * 4
+	if n > len(ip) {
+		return false
+	}
+	// RFC 1624: the new checksum from the old one and the word that changes.
+	old := uint32(binary.BigEndian.Uint16(ip))
+	ip[1] |= 0x03
+	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + (^old & 0xffff) + uint32(binary.BigEndian.Uint16(ip))
+	sum = sum&0xffff + sum>>16
+	sum = sum&0xffff + sum>>16
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
+	return true
+}

@@ -1,0 +1,80 @@
+// Package version says which source a program is made of.
+package version
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// Number is the version that this source is, or becomes when it is released: the first one of CHANGELOG.md.
+const Number = "0.1.0"
+
+// module is the path of this module.
+const module = "roced"
+
+// source is what tools/scripts/source has said, if the program was built by make.
+var source string
+
+// Info is what a program says of itself. The revision is that of the checkout that the program was built
+// from; there is none if that was an archive.
+type Info struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+	Time     string `json:"time,omitempty"`     // of Revision, RFC 3339
+	Modified bool   `json:"modified,omitempty"` // built from files that differ from Revision
+	// Module is that of a program with plug-ins of its own (docs/extending.md); the revision is that module's.
+	Module   string `json:"module,omitempty"`
+	Go       string `json:"go"`
+	Platform string `json:"platform"` // operating system and processor
+}
+
+// Own returns what this program is.
+func Own() Info {
+	build, _ := debug.ReadBuildInfo()
+	return of(build, source)
+}
+
+// of reads what the go command, and make, have written into a program; nil and empty if they have not.
+func of(build *debug.BuildInfo, source string) Info {
+	v := Info{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	if build == nil {
+		return v
+	}
+	if build.Main.Path != module {
+		v.Module = build.Main.Path
+	}
+	for _, s := range build.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			v.Revision = s.Value
+		case "vcs.time":
+			v.Time = s.Value
+		case "vcs.modified":
+			v.Modified = s.Value == "true"
+		}
+	}
+	if s := strings.Fields(source); len(s) == 3 {
+		v.Revision, v.Time, v.Modified = s[0], s[1], s[2] == "true"
+	}
+	return v
+}
+
+// revisionLen is how much of a revision people are shown.
+const revisionLen = 12
+
+// String is one line, without the program's name.
+func (v Info) String() string {
+	words := []string{v.Version}
+	if v.Module != "" {
+		words = append(words, "in "+v.Module)
+	}
+	if v.Revision != "" {
+		words = append(words, v.Revision[:min(revisionLen, len(v.Revision))])
+	}
+	if v.Modified {
+		words = append(words, "modified")
+	}
+	return fmt.Sprintf("%s %s %s", strings.Join(words, " "), v.Go, v.Platform)
+}

@@ -1,0 +1,259 @@
+package cm
+
+import (
+	"time"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+)
+
+// State is the state of a connection (IBTA vol.1 12.9.7).
+type State uint8
+
+// States of a connection.
+const (
+	StateClosed      State = iota // refused or over; the agent has forgotten it
+	StateREQSent                  // waits for REP
+	StateREQReceived              // waits for the owner
+	StateREPSent                  // waits for RTU
+	StateREPReceived              // waits for the owner
+	StateEstablished
+	StateDREQSent     // waits for DREP
+	StateDREQReceived // waits for the owner
+	StateTimewait     // waits until no packets of it live
+)
+
+var stateNames = [...]string{"closed", "REQ sent", "REQ received", "REP sent", "REP received",
+	"established", "DREQ sent", "DREQ received", "timewait"}
+
+func (s State) String() string { return stateNames[s] }
+
+// Conn is a connection, from the first message to the end of timewait.
+type Conn struct {
+	Ctx any // the owner's
+
+	agent    *Agent
+	handler  Handler // nil: the owner has closed it
+	state    State
+	route    rocev2.MADRoute
+	id       uint32
+	remoteID uint32
+	tid      uint64
+	passive  bool
+	localQPN bth.QPN
+	attr     QPAttr
+	listener *Listener // that it counts against, see counted
+	counted  counted
+	older    *Conn // neighbours in the listener's queue of those that have not answered
+	newer    *Conn
+	altPath  bool // REQ has an alternate path
+
+	timer    timer
+	interval time.Duration // between transmissions of m
+	retries  uint8         // of the connection
+	left     uint8         // those left for m
+	mra      uint8         // service timeout that we ask for
+	m        [mad.Len]byte // what is sent again: by the timer, or when its cause comes again
+}
+
+// defaultMRA is the service timeout with which a request that comes again is answered
+// while its owner has not decided, 69 s as in Linux's rdma_cm.
+const defaultMRA = 24
+
+// State returns the state of the connection.
+func (c *Conn) State() State { return c.state }
+
+// Route returns the way to the peer.
+func (c *Conn) Route() rocev2.MADRoute { return c.route }
+
+// QPAttr returns what the local queue pair needs.
+func (c *Conn) QPAttr() QPAttr { return c.attr }
+
+// SetHandler makes h take the events from now on; not nil.
+func (c *Conn) SetHandler(h Handler) { c.handler = h }
+
+// newConn returns a connection that is in the agent's tables.
+func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
+	c := &Conn{agent: a, handler: h, route: r, id: a.newID(), mra: defaultMRA}
+	c.timer.owner = c
+	a.conns[c.id] = c
+	return c
+}
+
+// peerQP is the key of the peer's queue pair.
+func (c *Conn) peerQP() peerQP { return peerQP{c.route.DGID, c.attr.RemoteQPN} }
+
+// setState changes the state: the timer stops, and whoever has waited for an answer of the
+// peer waits no longer.
+func (c *Conn) setState(s State) {
+	c.agent.timers.stop(&c.timer)
+	if c.counted == unanswered {
+		c.count(nothing)
+	}
+	c.state = s
+}
+
+// leaveQP forgets that the peer's queue pair is connected here.
+func (c *Conn) leaveQP() {
+	if k := c.peerQP(); c.agent.peers[k] == c {
+		delete(c.agent.peers, k)
+	}
+}
+
+// forget ends the connection without timewait.
+func (c *Conn) forget() {
+	c.setState(StateClosed)
+	c.leaveQP()
+	delete(c.agent.conns, c.id)
+	if c.passive {
+		delete(c.agent.requests, peerID{c.route.DGID, c.remoteID})
+	}
+}
+
+// emit tells the owner. It is the last thing that is done with an input, because the
+// owner may do anything to the connection.
+func (c *Conn) emit(now mono.Time, e *Event) {
+	if c.handler != nil {
+		c.handler.CMEvent(now, c, nil, e)
+	}
+}
+
+// transmit sends m, and again until setState is called.
+func (c *Conn) transmit(now mono.Time) {
+	c.left = c.retries
+	c.agent.timers.arm(&c.timer, now.Add(c.interval))
+	c.agent.send(now, c.route, &c.m)
+}
+
+// repeat sends m once more.
+func (c *Conn) repeat(now mono.Time) {
+	c.agent.ctr.Retries.count(attrOf(&c.m))
+	c.agent.send(now, c.route, &c.m)
+}
+
+// expired is called when the timer fires.
+func (c *Conn) expired(now mono.Time) {
+	if c.state == StateTimewait {
+		c.forget()
+		c.emit(now, &Event{Kind: TimewaitExit})
+		return
+	}
+	if c.left > 0 {
+		c.left--
+		c.agent.timers.arm(&c.timer, now.Add(c.interval))
+		c.repeat(now)
+		return
+	}
+	if c.state == StateDREQSent {
+		c.timewait(now)
+		c.emit(now, &Event{Kind: DisconnectReplied, TimedOut: true})
+		return
+	}
+	c.giveUp(now)
+}
+
+// giveUp ends a connection whose peer does not answer.
+func (c *Conn) giveUp(now mono.Time) {
+	c.sendREJ(now, mad.ReasonTimeout, nil, nil)
+	c.forget()
+	c.emit(now, &Event{Kind: Unreachable})
+}
+
+// timewait begins the time in which packets of the connection may still arrive
+// (IBTA vol.1 12.9.8.4).
+func (c *Conn) timewait(now mono.Time) {
+	c.setState(StateTimewait)
+	c.leaveQP()
+	c.agent.timers.arm(&c.timer, now.Add(2*timeout(c.attr.Timeout)))
+}
+
+// sendREJ refuses what the peer has sent last. A timeout names our channel adapter, by
+// which the peer knows who speaks (IBTA vol.1 12.6.7.2).
+func (c *Conn) sendREJ(now mono.Time, reason mad.Reason, ari, private []byte) {
+	r := mad.REJ{
+		LocalCommID: c.id, RemoteCommID: c.remoteID, Answers: mad.MsgOther,
+		Reason: reason, ARI: ari, PrivateData: private,
+	}
+	switch c.state {
+	case StateREQReceived:
+		r.Answers, r.LocalCommID = mad.MsgREQ, 0
+	case StateREPReceived:
+		r.Answers = mad.MsgREP
+	}
+	var guid [8]byte
+	if reason == mad.ReasonTimeout {
+		putGUID(&guid, c.agent.cfg.GUID)
+		r.ARI = guid[:]
+	}
+	r.Put(start(&c.agent.out, mad.AttrREJ, c.tid))
+	c.agent.send(now, c.route, &c.agent.out)
+}
+
+// sendMRA asks for more time to answer what the peer has sent last.
+func (c *Conn) sendMRA(now mono.Time, private []byte) {
+	r := mad.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.mra, PrivateData: private}
+	if c.state == StateREPReceived {
+		r.Answers = mad.MsgREP
+	}
+	r.Put(start(&c.agent.out, mad.AttrMRA, c.tid))
+	c.agent.send(now, c.route, &c.agent.out)
+}
+
+// Reject refuses the request or the reply that has been reported, and ends the
+// connection.
+func (c *Conn) Reject(now mono.Time, reason mad.Reason, ari, private []byte) error {
+	if c.state != StateREQReceived && c.state != StateREPReceived {
+		return ErrState
+	}
+	if len(ari) > mad.ARILen || len(private) > mad.REJPrivateLen {
+		return ErrPrivateData
+	}
+	c.count(nothing)
+	c.sendREJ(now, reason, ari, private)
+	c.forget()
+	return nil
+}
+
+// Delay tells the peer that the decision on its request or reply takes time, up to
+// 4.096 us * 2^serviceTimeout. Without it, that is said when the message comes again.
+func (c *Conn) Delay(now mono.Time, serviceTimeout uint8, private []byte) error {
+	if c.state != StateREQReceived && c.state != StateREPReceived {
+		return ErrState
+	}
+	if serviceTimeout > 31 {
+		return ErrInvalid
+	}
+	if len(private) > mad.MRAPrivateLen {
+		return ErrPrivateData
+	}
+	c.mra = serviceTimeout
+	c.sendMRA(now, private)
+	return nil
+}
+
+// Close ends the owner's interest in the connection, in any state; there are no more
+// events. The peer is told, and what must be waited for is waited for.
+func (c *Conn) Close(now mono.Time) {
+	c.handler = nil
+	c.count(nothing)
+	switch c.state {
+	case StateREQSent:
+		c.sendREJ(now, mad.ReasonTimeout, nil, nil)
+		c.forget()
+	case StateREQReceived, StateREPSent, StateREPReceived:
+		c.sendREJ(now, mad.ReasonConsumerDefined, nil, nil)
+		c.forget()
+	case StateEstablished:
+		c.sendDREQ(now, nil)
+	case StateDREQReceived:
+		c.sendDREP(now, nil)
+	}
+}
+
+func putGUID(b *[8]byte, guid uint64) {
+	for i := range b {
+		b[i] = byte(guid >> (56 - 8*i))
+	}
+}

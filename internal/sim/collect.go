@@ -1,0 +1,165 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/result"
+)
+
+// eventTimer does what Config.Events say.
+type eventTimer struct {
+	s     *Simulation
+	left  []Event
+	timer engine.Timer
+}
+
+func (e *eventTimer) start(s *Simulation) {
+	e.s, e.left = s, slices.Clone(s.cfg.Events)
+	slices.SortStableFunc(e.left, func(a, b Event) int { return int(min(max(a.At-b.At, -1), 1)) })
+	e.timer.Init(e, 0)
+	e.next()
+}
+
+func (e *eventTimer) next() {
+	if len(e.left) > 0 {
+		e.s.eng.Set(&e.timer, e.left[0].At)
+	}
+}
+
+// Handle implements engine.Handler.
+func (e *eventTimer) Handle(engine.Time, int32) {
+	do := e.left[0].Do
+	e.left = e.left[1:]
+	e.s.eng.Sync()
+	do(e.s.cluster.Network())
+	e.next()
+}
+
+// sampler looks at the network now and then.
+type sampler struct {
+	s      *Simulation
+	timer  engine.Timer
+	queues []queue
+	// What there was at the last sample.
+	placed, pauses uint64
+	paused         engine.Time
+}
+
+// queue is one that is looked at: that of a switch before a link.
+type queue struct {
+	link string
+	sw   *fabric.Switch
+	port int
+}
+
+func (p *sampler) start(s *Simulation) {
+	p.s = s
+	p.timer.Init(p, 0)
+	if s.cfg.Sample > 0 {
+		s.eng.Set(&p.timer, s.cfg.Sample)
+	}
+}
+
+// find finds the queues before links of those names.
+func (p *sampler) find(n *fabric.Network, links []string) error {
+	for _, name := range links {
+		found := false
+		for i := range n.Switches() {
+			sw := &n.Switches()[i]
+			for k := range sw.Ports() {
+				if _, out, _ := sw.Port(k); out.Name == name {
+					p.queues, found = append(p.queues, queue{name, sw, k}), true
+				}
+			}
+		}
+		if !found {
+			return fmt.Errorf("no switch has a link %q", name)
+		}
+	}
+	return nil
+}
+
+// pending is how many timers are the sampler's own.
+func (p *sampler) pending() int {
+	if p.timer.Pending() {
+		return 1
+	}
+	return 0
+}
+
+// Handle implements engine.Handler.
+func (p *sampler) Handle(now engine.Time, _ int32) {
+	p.s.eng.Sync()
+	n, r := p.s.cluster.Network(), &p.s.result
+	placed, pauses, paused := p.s.cluster.Placed(), uint64(0), engine.Time(0)
+	for i := range n.Links() {
+		l := &n.Links()[i]
+		pauses += l.Stats.Pauses
+		paused += l.PausedAt(now)
+	}
+	x := result.Sample{At: now, Goodput: float64(placed-p.placed) * 8 / p.s.cfg.Sample.Seconds(),
+		Pauses: pauses - p.pauses, Paused: paused - p.paused}
+	p.placed, p.pauses, p.paused = placed, pauses, paused
+	x.PausedLinks, x.PauseTrees, x.PauseDepth = n.PauseTrees()
+	for i := range n.Switches() {
+		sw := &n.Switches()[i]
+		x.Queued += sw.Queued()
+		for k := range sw.Ports() {
+			_, _, queued := sw.Port(k)
+			x.LongestQueue = max(x.LongestQueue, queued)
+		}
+	}
+	for _, q := range p.queues {
+		_, _, queued := q.sw.Port(q.port)
+		r.Queues = append(r.Queues, result.Queue{At: now, Link: q.link, Bytes: queued})
+	}
+	r.Samples = append(r.Samples, x)
+	if p.s.eng.Pending() > 0 {
+		p.s.eng.Set(&p.timer, now+p.s.cfg.Sample)
+	}
+}
+
+// finish notes what links and switches have done.
+func (s *Simulation) finish() {
+	r, n, now := &s.result, s.cluster.Network(), s.eng.Now()
+	r.Ended, r.Unfinished, r.Failed = now, s.runner.Running(), s.runner.Failed()
+	c := s.cluster.Counters()
+	r.Retransmitted, r.Timeouts, r.Duplicates = c.RetransmittedPackets, c.LocalAckTimeoutErr, c.DuplicateRequest
+	if s.inside != nil {
+		s.inside.Finish(now.Mono())
+		r.Inside = s.inside.Result()
+	}
+	r.Events, r.Stray = s.eng.Fired(), s.cluster.Stray
+	r.Drops = map[string]uint64{}
+	for why := range fabric.Reasons {
+		if d := n.Drops(why); d > 0 {
+			r.Drops[why.String()] = d
+		}
+	}
+	for i := range n.Links() {
+		l := &n.Links()[i]
+		p := result.Port{Link: l.Name, Packets: l.Stats.Packets, Bytes: l.Stats.Bytes, Lost: l.Stats.Lost,
+			Pauses: l.Stats.Pauses, Paused: l.PausedAt(now)}
+		r.Transmissions += p.Packets
+		r.Pauses += p.Pauses
+		r.Paused += p.Paused
+		r.Ports = append(r.Ports, p)
+	}
+	index := map[string]int{}
+	for i := range r.Ports {
+		index[r.Ports[i].Link] = i
+	}
+	for i := range n.Switches() {
+		sw := &n.Switches()[i]
+		for k := range sw.Ports() {
+			st, out, _ := sw.Port(k)
+			p := &r.Ports[index[out.Name]]
+			p.Peak, p.Marked = max(p.Peak, st.Peak), p.Marked+st.Marked
+			r.Marked += st.Marked
+			r.Peak = max(r.Peak, st.Peak)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package engine
+
+import (
+	"time"
+
+	"roced.io/roced/plugin/mono"
+)
+
+// Time is an instant or a span of simulated time in picoseconds: 64 bytes at 400 Gb/s take
+// 1280 of them. It lasts for 106 days.
+type Time int64
+
+// Units of time.
+const (
+	Picosecond  Time = 1
+	Nanosecond       = 1000 * Picosecond
+	Microsecond      = 1000 * Nanosecond
+	Millisecond      = 1000 * Microsecond
+	Second           = 1000 * Millisecond
+)
+
+// Never is later than every instant.
+const Never Time = 1<<63 - 1
+
+// origin is the instant zero as queue pairs know it, to whom zero means "not set".
+const origin mono.Time = 1
+
+// Mono returns t as queue pairs know it: in whole nanoseconds, rounded down.
+func (t Time) Mono() mono.Time { return mono.Time(t/Nanosecond) + origin }
+
+// FromMono returns the first instant that is m to queue pairs.
+func FromMono(m mono.Time) Time {
+	if m == mono.Never {
+		return Never
+	}
+	return Time(m-origin) * Nanosecond
+}
+
+// Of returns a duration as simulated time.
+func Of(d time.Duration) Time { return Time(d) * Nanosecond }
+
+// Duration returns t in whole nanoseconds, rounded down.
+func (t Time) Duration() time.Duration { return time.Duration(t / Nanosecond) }
+
+// Seconds returns t in seconds.
+func (t Time) Seconds() float64 { return float64(t) / float64(Second) }

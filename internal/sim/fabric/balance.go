@@ -1,0 +1,220 @@
+package fabric
+
+import (
+	"fmt"
+	"math"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// BalanceConfig says how a switch chooses among the shortest ways to a destination.
+type BalanceConfig struct {
+	// Name is one of Balancers; empty: ecmp.
+	Name string
+	// Samples is how many ports "drill" looks at besides the best of the last time; default 2.
+	Samples int
+	// Gap is how long a flow must have been silent to go another way under "letflow";
+	// default 100 us.
+	Gap engine.Time
+	// Paths is from how many "ksp" chooses, the shortest ones, default 8; under "conweave" from how
+	// many a flow's first switch does, default its ports that lead there.
+	Paths int
+	// Of "conweave", the defaults being those of its authors for two tiers: how long a reply may
+	// take, 12 us, that is 4 us more than a round trip of two tiers of 1 us; how long a path is not
+	// chosen once it has been seen congested, 16 us; how much longer than estimated packets wait for
+	// the TAIL before them, 16 us; how long if nothing is known, 200 us; and how long a flow must have
+	// been silent, or its TAIL unanswered, to begin anew, 300 us.
+	Reply, Busy, Extra, Wait, Inactive engine.Time
+}
+
+// paths is c.Paths or what stands for it.
+func (c *BalanceConfig) paths(otherwise int) int {
+	if c.Paths == 0 {
+		return otherwise
+	}
+	return c.Paths
+}
+
+// Balancers are the names of what BalanceConfig may choose.
+func Balancers() []string {
+	return []string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp"}
+}
+
+// balancer chooses a port.
+type balancer interface {
+	choose(now engine.Time, s *Switch, group uint16, p *Packet) uint16
+	// reset forgets groups, which have changed.
+	reset()
+}
+
+// Check reports what is wrong with c.
+func (c BalanceConfig) Check() error {
+	if c.Samples < 0 || min(c.Gap, c.Reply, c.Busy, c.Extra, c.Wait, c.Inactive) < 0 {
+		return fmt.Errorf("load balancing: samples and times cannot be negative")
+	}
+	if c.Paths < 0 || c.Paths > 256 {
+		return fmt.Errorf("load balancing: %d paths are not from 1 to 256", c.Paths)
+	}
+	for _, name := range Balancers() {
+		if c.Name == "" || c.Name == name {
+			return nil
+		}
+	}
+	return fmt.Errorf("load balancing %q is none of %v", c.Name, Balancers())
+}
+
+// newBalancer makes what c describes, which has been checked.
+func newBalancer(s *Switch, c BalanceConfig) balancer {
+	switch c.Name {
+	case "spray":
+		return spray{}
+	case "round-robin":
+		return new(roundRobin)
+	case "po2":
+		return &drill{samples: 2}
+	case "drill":
+		d := &drill{samples: c.Samples, remembers: true}
+		if d.samples == 0 {
+			d.samples = 2
+		}
+		return d
+	case "letflow":
+		l := &letFlow{gap: c.Gap}
+		if l.gap == 0 {
+			l.gap = 100 * engine.Microsecond
+		}
+		return l
+	}
+	return ecmp{mix(uint32(s.net.seed) ^ mix(uint32(s.id)))}
+}
+
+// mix is the finalizer of murmur3.
+func mix(h uint32) uint32 {
+	h ^= h >> 16
+	h *= 0x85ebca6b
+	h ^= h >> 13
+	h *= 0xc2b2ae35
+	return h ^ h>>16
+}
+
+// FlowHash is murmur3 of a 5-tuple, of which the destination port and the protocol are
+// always RoCEv2's.
+func FlowHash(src, dst uint32, port uint16) uint32 {
+	h := uint32(0)
+	for _, k := range [...]uint32{src, dst, uint32(port)} {
+		k *= 0xcc9e2d51
+		k = k<<15 | k>>17
+		h ^= k * 0x1b873593
+		h = (h<<13|h>>19)*5 + 0xe6546b64
+	}
+	return mix(h ^ 12)
+}
+
+// ecmp keeps each flow on one way; switches choose independently of each other.
+type ecmp struct{ salt uint32 }
+
+func (e ecmp) reset() {}
+
+func (e ecmp) choose(_ engine.Time, s *Switch, group uint16, p *Packet) uint16 {
+	ports := s.groups[group]
+	return ports[uint64(mix(p.Hash^e.salt))*uint64(len(ports))>>32]
+}
+
+// spray sends each packet by a random way.
+type spray struct{}
+
+func (spray) reset() {}
+
+func (spray) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 { return s.random(group) }
+
+// random returns one of the ports of a group.
+func (s *Switch) random(group uint16) uint16 {
+	ports := s.groups[group]
+	return ports[s.rng.Uint64()>>32*uint64(len(ports))>>32]
+}
+
+// roundRobin sends packets by all ways in turn.
+type roundRobin struct{ next []uint16 }
+
+func (r *roundRobin) reset() { r.next = nil }
+
+func (r *roundRobin) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 {
+	if len(r.next) < len(s.groups) {
+		r.next = make([]uint16, len(s.groups))
+	}
+	ports := s.groups[group]
+	i := r.next[group] % uint16(len(ports))
+	r.next[group] = i + 1
+	return ports[i]
+}
+
+// drill takes the shortest of a few random queues, and of the best one of the last time (DRILL:
+// Ghorbani et al., SIGCOMM 2017). With two and without memory it is the power of two choices.
+type drill struct {
+	samples   int
+	remembers bool
+	best      []uint16 // by group, plus one
+}
+
+func (d *drill) reset() { d.best = nil }
+
+func (d *drill) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 {
+	choice, least := uint16(0), int64(math.MaxInt64)
+	look := func(port uint16) {
+		if n := s.ports[port].queued; n < least {
+			choice, least = port, n
+		}
+	}
+	for range d.samples {
+		look(s.random(group))
+	}
+	if !d.remembers {
+		return choice
+	}
+	if len(d.best) < len(s.groups) {
+		d.best = make([]uint16, len(s.groups))
+	}
+	if b := d.best[group]; b != 0 {
+		look(b - 1)
+	}
+	d.best[group] = choice + 1
+	return choice
+}
+
+// letFlow keeps a flow on its way until it has been silent (LetFlow: Vanini et al., NSDI 2017).
+// As in switches its table is indexed by a hash, so that flows may share a place.
+type letFlow struct {
+	gap    engine.Time
+	places []flowlet
+}
+
+type flowlet struct {
+	last engine.Time
+	port uint16 // plus one
+}
+
+const flowletPlaces = 1 << 12
+
+func (l *letFlow) reset() { l.places = nil }
+
+func (l *letFlow) choose(now engine.Time, s *Switch, group uint16, p *Packet) uint16 {
+	if l.places == nil {
+		l.places = make([]flowlet, flowletPlaces)
+	}
+	f := &l.places[mix(p.Hash^uint32(group))%flowletPlaces]
+	if f.port == 0 || now-f.last > l.gap || !s.has(group, f.port-1) {
+		f.port = s.random(group) + 1
+	}
+	f.last = now
+	return f.port - 1
+}
+
+// has reports whether a port is one of a group.
+func (s *Switch) has(group, port uint16) bool {
+	for _, x := range s.groups[group] {
+		if x == port {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,77 @@
+package fabric
+
+import (
+	"fmt"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// Node is a host, numbered from 0 on, or a switch, from Graph.Hosts on.
+type Node int
+
+// Cable joins two nodes in both directions.
+type Cable struct {
+	A, B  Node
+	Rate  uint64      // bits per second, of both directions
+	Delay engine.Time // of each
+}
+
+// Graph is a topology.
+type Graph struct {
+	Hosts    int
+	Switches []string // names
+	Cables   []Cable
+}
+
+// Switch returns the node of the i-th switch.
+func (g *Graph) Switch(i int) Node { return Node(g.Hosts + i) }
+
+// Name returns the name of a node: h0, h1 ... for hosts.
+func (g *Graph) Name(n Node) string {
+	if int(n) < g.Hosts {
+		return fmt.Sprintf("h%d", n)
+	}
+	return g.Switches[int(n)-g.Hosts]
+}
+
+func (g *Graph) addSwitch(format string, args ...any) Node {
+	g.Switches = append(g.Switches, fmt.Sprintf(format, args...))
+	return g.Switch(len(g.Switches) - 1)
+}
+
+func (g *Graph) join(a, b Node, rate uint64, delay engine.Time) {
+	g.Cables = append(g.Cables, Cable{a, b, rate, delay})
+}
+
+// check reports what is wrong with g.
+func (g *Graph) check() error {
+	nodes := Node(g.Hosts + len(g.Switches))
+	cables := make([]int, g.Hosts)
+	for i, c := range g.Cables {
+		switch {
+		case c.A < 0 || c.B < 0 || c.A >= nodes || c.B >= nodes || c.A == c.B:
+			return fmt.Errorf("cable %d joins nodes %d and %d of %d", i, c.A, c.B, nodes)
+		case c.Rate == 0 || c.Rate > 1e13 || c.Delay < 0:
+			return fmt.Errorf("cable %s-%s: impossible rate or delay", g.Name(c.A), g.Name(c.B))
+		}
+		for _, n := range [...]Node{c.A, c.B} {
+			if int(n) < g.Hosts {
+				cables[n]++
+			}
+		}
+	}
+	for h, n := range cables {
+		if n != 1 {
+			return fmt.Errorf("host h%d has %d cables instead of one", h, n)
+		}
+	}
+	return nil
+}
+
+// Links are the names of all links, of both directions.
+func (g *Graph) Links() (names []string) {
+	for _, c := range g.Cables {
+		names = append(names, g.Name(c.A)+"-"+g.Name(c.B), g.Name(c.B)+"-"+g.Name(c.A))
+	}
+	return names
+}

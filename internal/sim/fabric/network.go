@@ -1,0 +1,256 @@
+package fabric
+
+import (
+	"fmt"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// Endpoint is a host's NIC.
+type Endpoint interface {
+	Source
+	Sink
+}
+
+// Owner is told of packets that come to nothing.
+type Owner interface {
+	Dropped(now engine.Time, p *Packet, why Reason)
+}
+
+// Config describes a network.
+type Config struct {
+	Graph *Graph
+	// Switch is what the i-th switch with so many ports is like.
+	Switch func(i int, ports int) SwitchConfig
+	Seed   uint64
+	Owner  Owner
+}
+
+// Network is links and switches between hosts.
+type Network struct {
+	eng      *engine.Engine
+	seed     uint64
+	owner    Owner
+	graph    *Graph
+	links    []Link // 2i leads from Cables[i].A to B, 2i+1 back
+	switches []Switch
+	uplink   []*Link // of hosts
+	drops    [Reasons]uint64
+	pool     pool
+	soonest  []engine.Time // by switch: it has nothing to do before
+	ways     ways
+	homes    []int32 // by host: the switch that it is at, -1 if at none
+}
+
+// New makes a network on an engine. Hosts are attached before it runs.
+func New(e *engine.Engine, c Config) (*Network, error) {
+	if err := c.Graph.check(); err != nil {
+		return nil, err
+	}
+	g := c.Graph
+	n := &Network{eng: e, seed: c.Seed, owner: c.Owner, graph: g,
+		links: make([]Link, 2*len(g.Cables)), switches: make([]Switch, len(g.Switches)), soonest: make([]engine.Time, len(g.Switches)), uplink: make([]*Link, g.Hosts)}
+	ports := make([]int, len(g.Switches))
+	for _, cable := range g.Cables {
+		for _, node := range [...]Node{cable.A, cable.B} {
+			if i := int(node) - g.Hosts; i >= 0 {
+				ports[i]++
+			}
+		}
+	}
+	for i := range n.switches {
+		sc := c.Switch(i, ports[i])
+		if err := sc.Balance.Check(); err != nil {
+			return nil, err
+		}
+		n.switches[i].init(n, i, g.Switches[i], sc, ports[i])
+	}
+	n.homes = make([]int32, g.Hosts)
+	n.wire()
+	n.join()
+	n.Reroute()
+	return n, nil
+}
+
+// wire makes the links and puts them into ports, in the order of the cables.
+func (n *Network) wire() {
+	g := n.graph
+	used := make([]int32, len(n.switches))
+	for i, c := range g.Cables {
+		ab, ba := &n.links[2*i], &n.links[2*i+1]
+		ab.init(n, g.Name(c.A)+"-"+g.Name(c.B), c.Rate, c.Delay, uint64(2*i))
+		ba.init(n, g.Name(c.B)+"-"+g.Name(c.A), c.Rate, c.Delay, uint64(2*i+1))
+		ab.Reverse, ba.Reverse = ba, ab
+		n.plug(c.A, c.B, ab, used)
+		n.plug(c.B, c.A, ba, used)
+	}
+}
+
+// plug makes out the link that leaves node at its next port, and its reverse the one that
+// enters there.
+func (n *Network) plug(node, peer Node, out *Link, used []int32) {
+	i := int(node) - n.graph.Hosts
+	if i < 0 {
+		n.uplink[node] = out
+		n.homes[node] = int32(int(peer) - n.graph.Hosts)
+		out.atHost()
+		out.Reverse.atHost()
+		return
+	}
+	s := &n.switches[i]
+	o := &s.ports[used[i]]
+	o.out, o.peer, o.toHost = out, peer, int(peer) < n.graph.Hosts
+	out.src = o
+	out.sends, out.port = &s.agenda, used[i]
+	out.Reverse.dst, out.Reverse.dstPort, out.Reverse.receives = s, used[i], &s.agenda
+	used[i]++
+}
+
+// join has the engine drive the switches.
+func (n *Network) join() {
+	if len(n.switches) > 0 {
+		n.eng.Join(n, n.apart())
+	}
+}
+
+// apart is how long it takes at least until what a node does concerns another one.
+func (n *Network) apart() engine.Time {
+	least := engine.Time(1) << 62
+	for i := range n.links {
+		l := &n.links[i]
+		least = min(least, l.delay+engine.Time(shortest*8*uint64(engine.Second)/l.rate))
+	}
+	return max(least, 1)
+}
+
+// shortest is the least number of bytes that a packet takes on a link.
+const shortest = 1
+
+// Next implements engine.Partner.
+func (n *Network) Next() engine.Time {
+	first := engine.Never
+	for _, at := range n.soonest {
+		first = min(first, at)
+	}
+	return first
+}
+
+// Advance implements engine.Partner: one switch after the other does what is due before until. What
+// it sends arrives then or later, so that they need not take turns.
+func (n *Network) Advance(until engine.Time) {
+	for i, at := range n.soonest {
+		if at < until {
+			n.switches[i].advance(until)
+		}
+	}
+}
+
+// Fired implements engine.Partner.
+func (n *Network) Fired() (sum uint64) {
+	for i := range n.switches {
+		sum += n.switches[i].fired
+	}
+	return sum
+}
+
+// Attach makes e the NIC of a host and returns the link on which it sends.
+func (n *Network) Attach(host int, e Endpoint) *Link {
+	l := n.uplink[host]
+	l.src = e
+	l.Reverse.dst = e
+	return l
+}
+
+// NewPacket returns a packet for the caller to set, all of it.
+func (n *Network) NewPacket() *Packet { return n.pool.take() }
+
+// Free gives back a packet that nobody needs any more.
+func (n *Network) Free(p *Packet) { n.pool.give(p) }
+
+// drop ends a packet that comes to nothing. PFC frames are not counted.
+func (n *Network) drop(now engine.Time, p *Packet, why Reason) {
+	if p.Kind == Data {
+		n.drops[why]++
+		n.owner.Dropped(now, p, why)
+	}
+	n.Free(p)
+}
+
+// Drops is how many packets have been lost for a reason.
+func (n *Network) Drops(why Reason) uint64 { return n.drops[why] }
+
+// Links are all directions of all cables.
+func (n *Network) Links() []Link { return n.links }
+
+// Switches are all switches.
+func (n *Network) Switches() []Switch { return n.switches }
+
+// Hosts is the number of hosts.
+func (n *Network) Hosts() int { return n.graph.Hosts }
+
+// Link returns the link of that name, such as "h3-leaf0"; of several cables between the same
+// nodes, i says which.
+func (n *Network) Link(name string, i int) (*Link, error) {
+	for k := range n.links {
+		if n.links[k].Name == name {
+			if i == 0 {
+				return &n.links[k], nil
+			}
+			i--
+		}
+	}
+	return nil, fmt.Errorf("there is no link %q", name)
+}
+
+// Path appends the links of a shortest way between two hosts to path: of several ways, the first.
+func (n *Network) Path(src, dst int, path []*Link) []*Link {
+	for l := n.uplink[src]; ; {
+		path = append(path, l)
+		s, ok := l.dst.(*Switch)
+		if !ok || s.routes[dst] == 0 {
+			return path
+		}
+		l = s.ports[s.first(s.routes[dst])].out
+	}
+}
+
+// Fail takes a cable out of use or restores it, both directions. What is on its way is lost.
+// Routes are as they were until Reroute.
+func (l *Link) Fail(down bool) { l.down, l.Reverse.down = down, down }
+
+// Degrade gives one direction another rate, in bits per second, from its next packet on.
+func (l *Link) Degrade(rate uint64) {
+	l.setRate(max(rate, 1))
+	l.net.join()
+}
+
+// Lose makes one direction lose packets with a probability.
+func (l *Link) Lose(p float64) {
+	l.faults.loss = probability(p)
+	l.faulty = true
+}
+
+// Corrupt makes one direction corrupt packets with a probability: they take their time, and the
+// other end finds their FCS wrong.
+func (l *Link) Corrupt(p float64) {
+	l.faults.corruption = probability(p)
+	l.faulty = true
+}
+
+// Jitter makes one direction take longer for each packet, by a random time of at most that.
+// Packets do not overtake each other.
+func (l *Link) Jitter(most engine.Time) {
+	l.faults.jitter = max(most, 0)
+	l.faulty = true
+}
+
+// Mark lets the queue before one direction, if a switch sends there, mark in another way than the rest of
+// the switch.
+func (l *Link) Mark(c ECNConfig) {
+	if o, ok := l.src.(*port); ok {
+		o.marker = new(marker)
+		o.marker.init(c)
+	}
+}
+
+func probability(p float64) uint64 { return uint64(p * (1 << 63)) }

@@ -1,0 +1,238 @@
+package fabric
+
+import (
+	"math/rand/v2"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// SwitchConfig describes a switch.
+type SwitchConfig struct {
+	Buffer    BufferConfig
+	ECN       ECNConfig
+	Port      PortConfig
+	PauseTime engine.Time // that a PFC frame holds; default 5 us
+	Balance   BalanceConfig
+	// Detour makes packets without room go to another switch instead, by a random port (DIBS:
+	// Zarifis et al., EuroSys 2014).
+	Detour bool
+	// Trim cuts the payload off packets without room, to so many bytes which travel in a class of
+	// their own (NDP: Handley et al., SIGCOMM 2017, 3.1). Zero bytes: they are dropped.
+	Trim struct {
+		Bytes uint32
+		Class uint8
+	}
+}
+
+// maxHops bounds how many switches a packet passes, as the IP header's TTL does.
+const maxHops = 64
+
+// Switch is an output-queued switch over a shared buffer.
+type Switch struct {
+	Name string
+
+	agenda agenda
+	routes []uint16 // by host: a port, or oneOf and which of groups leads to it, each plus one; 0: none
+	ports  []port
+	groups [][]uint16 // ports
+	lb     balancer
+	weave  *weave // if it balances by ConWeave
+	ways   *ways  // if it does by k shortest paths
+	net    *Network
+	buffer buffer
+	marker marker
+	rng    rand.PCG
+	cfg    SwitchConfig
+	id     int
+	fired  uint64 // what has been due
+}
+
+// oneOf marks routes with several ports.
+const oneOf = 1 << 15
+
+func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int) {
+	if c.PauseTime == 0 {
+		c.PauseTime = 5 * engine.Microsecond
+	}
+	*s = Switch{Name: name, id: id, net: n, cfg: c, ports: make([]port, ports)}
+	s.rng.Seed(n.seed, uint64(id)+1<<32)
+	s.buffer.init(c.Buffer, ports)
+	s.marker.init(c.ECN)
+	s.lb = newBalancer(s, c.Balance)
+	for i := range s.ports {
+		o := &s.ports[i]
+		o.sw, o.marker = s, &s.marker
+		if c.Port.SRPT || c.Port.Turns {
+			o.order = new([Classes]discipline)
+			for k := range o.order {
+				o.order[k] = c.Port.discipline(ports)
+			}
+		}
+		o.number = int32(i)
+	}
+	s.agenda.init(ports*int(things)+1, &n.soonest[id])
+	switch c.Balance.Name {
+	case "conweave":
+		s.weave = newWeave(s, c.Balance)
+		s.lb = s.weave
+	case "ksp":
+		s.ways = &n.ways
+		n.ways.k = max(n.ways.k, c.Balance.paths(8))
+	}
+}
+
+// advance does what is due before until.
+func (s *Switch) advance(until engine.Time) {
+	d, ok := s.agenda.take(until)
+	for ; ok; d, ok = s.agenda.take(until) {
+		if int(d.what) == len(s.ports)*int(things) {
+			s.weave.expire(d.at)
+			continue
+		}
+		o := &s.ports[d.what/things]
+		switch d.what % things {
+		case whatArrive:
+			o.out.Reverse.deliver(d.at)
+		case whatFree:
+			o.out.free(d.at)
+		case whatResume:
+			o.out.expirePauses(d.at)
+		case whatRefresh:
+			o.refresh(d.at)
+		}
+		s.fired++
+	}
+	s.net.soonest[s.id] = d.at
+}
+
+// Arrive implements Sink.
+func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
+	p.in = uint16(in)
+	if p.Hops++; p.Hops > maxHops {
+		s.net.drop(now, p, TooManyHops)
+		return
+	}
+	way := s.routes[p.Dst]
+	if way == 0 {
+		s.net.drop(now, p, NoRoute)
+		return
+	}
+	o := s.port(now, way, p)
+	if s.weave != nil && p.Kind == Weave && o.toHost {
+		s.weave.told(now, p)
+		s.net.Free(p)
+		return
+	}
+	if !s.admit(o, p) {
+		if o = s.squeeze(o, p); o == nil {
+			why := Overflow
+			if s.buffer.lossless(p.Class) {
+				why = NoHeadroom
+			}
+			s.net.drop(now, p, why)
+			return
+		}
+	}
+	if s.buffer.lossless(p.Class) {
+		s.ports[in].watch(now, p.Class)
+	}
+	if s.weave == nil || !o.toHost || !s.weave.keeps(now, o, p) {
+		s.enqueue(now, o, p)
+	}
+}
+
+// port chooses by which port p leaves.
+func (s *Switch) port(now engine.Time, way uint16, p *Packet) *port {
+	switch {
+	case s.ways != nil:
+		if at, ok := s.ways.choose(s, p); ok {
+			return &s.ports[at]
+		}
+		return &s.ports[s.first(way)]
+	case way&oneOf != 0:
+		return &s.ports[s.lb.choose(now, s, way&^oneOf-1, p)]
+	default:
+		return &s.ports[way-1]
+	}
+}
+
+// enqueue queues p, which has been admitted.
+func (s *Switch) enqueue(now engine.Time, o *port, p *Packet) {
+	if m := o.marker; !m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
+		o.stats.Marked++
+	}
+	o.add(p)
+	o.out.Wake(now)
+}
+
+// Soon implements Sink.
+func (s *Switch) Soon(*Packet) {}
+
+// admit takes p into the buffer, if there is room on its way out by o.
+func (s *Switch) admit(o *port, p *Packet) bool {
+	in := &s.ports[p.in].stocks[p.Class]
+	if s.buffer.lossless(p.Class) {
+		return s.buffer.admitIngress(in, int64(p.Bytes))
+	}
+	return s.buffer.admitEgress(in, int64(p.Bytes), o.lanes[p.Class].bytes)
+}
+
+// squeeze finds another way for p, or admits what is left of it.
+func (s *Switch) squeeze(o *port, p *Packet) *port {
+	if other := s.detour(p); other != nil {
+		return other
+	}
+	t := &s.cfg.Trim
+	if t.Bytes == 0 || p.Kind != Data || p.flags.has(cut) || p.Bytes <= t.Bytes || s.buffer.lossless(p.Class) {
+		return nil
+	}
+	p.Bytes, p.Class = t.Bytes, t.Class
+	p.flags |= cut
+	if !s.admit(o, p) {
+		return nil
+	}
+	o.stats.Trimmed++
+	return o
+}
+
+// detour returns another port by which p may leave and admits it there, nil if there is none.
+func (s *Switch) detour(p *Packet) *port {
+	if !s.cfg.Detour || s.buffer.lossless(p.Class) {
+		return nil
+	}
+	n := len(s.ports)
+	first := int(s.rng.Uint64() % uint64(n))
+	for i := range n {
+		o := &s.ports[(first+i)%n]
+		if !o.toHost && !o.out.down && s.admit(o, p) {
+			return o
+		}
+	}
+	return nil
+}
+
+// left gives back the buffer of p, which leaves by o.
+func (s *Switch) left(now engine.Time, o *port, p *Packet) {
+	if m := o.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
+		o.stats.Marked++
+	}
+	in := &s.ports[p.in]
+	if !s.buffer.lossless(p.Class) {
+		s.buffer.leaveEgress(&in.stocks[p.Class], int64(p.Bytes))
+		return
+	}
+	s.buffer.leaveIngress(&in.stocks[p.Class], int64(p.Bytes))
+	in.watch(now, p.Class)
+}
+
+// Queued is how many bytes the switch holds.
+func (s *Switch) Queued() int64 { return s.buffer.bytes }
+
+// Ports is the number of ports.
+func (s *Switch) Ports() int { return len(s.ports) }
+
+// Port returns what port i has done, its link and what is queued for it.
+func (s *Switch) Port(i int) (st PortStats, out *Link, queued int64) {
+	o := &s.ports[i]
+	return o.stats, o.out, o.queued
+}

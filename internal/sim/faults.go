@@ -1,0 +1,74 @@
+package sim
+
+import (
+	"fmt"
+
+	"roced.io/roced/internal/base/fault"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/nic"
+)
+
+// judge applies the rules that ports of the daemon have to the frames of a simulated link.
+type judge struct {
+	k      *nic.Cluster
+	engine fault.Engine
+	frame  []byte
+}
+
+// possible are the actions that lose or mark a packet. Others change when it arrives or what is in
+// it, which a simulated link does not.
+var possible = map[fault.Action]bool{fault.Drop: true, fault.ECN: true}
+
+// Faults makes fault rules (package internal/base/fault) hold for the packets that enter a link:
+// "tx drop psn=+3 n=1" loses the first sending of the fourth one of each flow.
+func (s *Simulation) Faults(l *fabric.Link, rules ...string) error {
+	j, err := newJudge(s.cluster, rules)
+	if err == nil {
+		l.Judge = j
+	}
+	return err
+}
+
+func newJudge(k *nic.Cluster, rules []string) (*judge, error) {
+	j := &judge{k: k}
+	var parsed []fault.Rule
+	for _, text := range rules {
+		if err := CheckFault(text); err != nil {
+			return nil, err
+		}
+		r, err := fault.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		parsed = append(parsed, r)
+	}
+	return j, j.engine.SetRules(parsed)
+}
+
+// CheckFault reports what is wrong with a fault rule of a simulated link.
+func CheckFault(text string) error {
+	r, err := fault.Parse(text)
+	if err != nil {
+		return err
+	}
+	if r.Dir != fault.Tx || !possible[r.Action] {
+		return fmt.Errorf("%q: rules of a simulated link are \"tx drop\" and \"tx ecn\"", text)
+	}
+	return nil
+}
+
+// Lost implements fabric.Judge.
+func (j *judge) Lost(now engine.Time, _ *fabric.Link, d *fabric.Packet) bool {
+	if d.Kind != fabric.Data {
+		return false
+	}
+	p, src, port := j.k.Packet(d)
+	h := Headers{Src: src, Dst: d.Dst, Port: port, ECN: d.ECN, Class: d.Class}
+	j.frame = AppendFrame(j.frame[:0], p, h)
+	v := j.engine.Process(now.Mono(), fault.Tx, j.frame)
+	if v.Copies > 0 && v.Frame[15]&3 == fabric.CE {
+		d.ECN = fabric.CE
+	}
+	return v.Copies == 0
+}

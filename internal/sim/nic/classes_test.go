@@ -1,0 +1,83 @@
+package nic
+
+import (
+	"testing"
+
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+)
+
+// incast has hosts 1 to n send bytes each to host 0, and returns when the last one was done.
+func incast(l *lab, u *counter, n int, bytes uint32, c QPConfig) engine.Time {
+	l.t.Helper()
+	c.User = u
+	for h := range n {
+		x, _, err := l.k.Connect(1+h, 0, c)
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: bytes})
+	}
+	l.eng.Drain()
+	if l.check(); u.sends != n || u.failed != 0 {
+		l.t.Fatalf("%d of %d done, %d failed", u.sends, n, u.failed)
+	}
+	return u.last
+}
+
+// Packets whose payload has been cut off are sent again at once: an incast into a small buffer takes
+// hardly longer than the link does, without a timeout, and each byte arrives.
+func TestTrimming(t *testing.T) {
+	patient := map[string]float64{"rto_low_us": 1000, "rto_high_us": 1000} // the link is busy for 168
+	for name, spec := range map[string]profile.Spec{
+		"irn":     {Recovery: profile.Part{Name: "irn", Params: patient}},
+		"eunomia": {Recovery: profile.Part{Name: "selective"}},
+	} {
+		took, timeouts := [2]engine.Time{}, [2]uint64{}
+		for i, trims := range []bool{false, true} {
+			sc := fabric.SwitchConfig{Buffer: fabric.BufferConfig{Bytes: 400_000}, Port: fabric.PortConfig{Strict: 1 << 7}}
+			if trims {
+				sc.Trim.Bytes, sc.Trim.Class = 84, 7
+			}
+			l := newLab(t, fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 31), sc, 1)
+			u := &counter{}
+			took[i] = incast(l, u, 30, 64_000, QPConfig{Profile: l.profiles(name, spec), MaxUnacked: 256, Timeout: 10})
+			timeouts[i] = l.k.Counters().LocalAckTimeoutErr
+			if cut := l.k.Cut; trims != (cut > 0) {
+				t.Errorf("%s, trims %v: %d packets cut", name, trims, cut)
+			}
+		}
+		line := engine.Time(30 * 64 * 1100 * 80)
+		if timeouts[0] == 0 || timeouts[1] > 0 {
+			t.Errorf("%s: %d timeouts without trimming, %d with it", name, timeouts[0], timeouts[1])
+		}
+		if took[1] > 2*line || took[0] < 2*took[1] {
+			t.Errorf("%s: takes %d us without trimming, %d with it, %d at line rate", name, took[0]/engine.Microsecond, took[1]/engine.Microsecond, line/engine.Microsecond)
+		}
+	}
+}
+
+// A queue pair's data travel in its class: with strict classes a message of a higher one does not
+// wait for those of the lower.
+func TestTraffic(t *testing.T) {
+	took := [2]engine.Time{}
+	for i := range took {
+		sc := labSwitch
+		sc.Buffer = fabric.BufferConfig{Bytes: 64 << 20}
+		sc.Port.Strict = 0xff
+		l := newLab(t, fabric.Star(fabric.Wires{HostRate: 100 * gig, Delay: engine.Microsecond}, 9), sc, 1)
+		high := &counter{}
+		x, _, err := l.k.Connect(8, 0, QPConfig{Profile: l.profiles("rc", profile.Spec{}), User: high, Traffic: uint8(3 * i), MaxUnacked: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.Post(qp.SendWQE{Opcode: qp.WRWrite, Length: 100_000})
+		incast(l, &counter{}, 7, 1_000_000, QPConfig{Profile: l.profiles("rc", profile.Spec{}), MaxUnacked: 1000})
+		took[i] = high.last
+	}
+	if took[1]*4 > took[0] || took[1] > 15*engine.Microsecond {
+		t.Errorf("took %v ps in the same class and in a higher one", took)
+	}
+}

@@ -1,0 +1,171 @@
+// Package nic has the NICs of a simulated fabric: the queue pairs of package qp, with the plug-ins
+// of package profile and the scheduler of package sched, as the daemon has them. What is left
+// out is what is around them there: frames, checksums and address resolution. Packets travel as
+// qp has made them.
+//
+// Payload is phantom, that is a length without content, or real bytes in a queue pair's memory.
+package nic
+
+import (
+	"errors"
+	"fmt"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/qp"
+)
+
+// Framing says how many bytes packets take on a link.
+type Framing struct {
+	// Header is what a packet with payload takes besides it, if not zero, whatever its headers
+	// are, and Control what one without payload and a CNP take: simulators that have no headers count so.
+	// Zero: Ethernet with preamble, FCS and gap, IPv4, UDP, and the packet as it is on the wire.
+	Header, Control uint32
+	// Bare counts frames without preamble, FCS, gap and padding, as TAP devices and sockets
+	// carry them.
+	Bare bool
+}
+
+// Lengths around a transport packet.
+const (
+	encapsulation = 14 + 20 + 8 // Ethernet, IPv4, UDP
+	minFrame      = 60          // without FCS
+	linkBytes     = 8 + 4 + 12  // preamble, FCS, gap
+)
+
+// bytes returns what p takes on a link.
+func (f *Framing) bytes(p *bth.Packet) uint32 {
+	switch n := uint32(len(p.Payload)); {
+	case f.Bare:
+		return uint32(encapsulation + p.WireLen())
+	case f.Header == 0:
+		return uint32(max(encapsulation+p.WireLen(), minFrame) + linkBytes)
+	case n == 0 || p.Opcode.IsCNP():
+		return f.Control
+	default:
+		return n + f.Header
+	}
+}
+
+// Classes are the classes of traffic of a NIC's packets.
+type Classes struct{ Data, Ack, CNP uint8 }
+
+// Config describes the NICs of a cluster.
+type Config struct {
+	Network func(o fabric.Owner) (*fabric.Network, error)
+	Framing Framing
+	Classes Classes
+	// MTU is the longest payload of a packet that any queue pair may send.
+	MTU int
+}
+
+// Cluster is the NICs of a network. It belongs to its engine's goroutine.
+type Cluster struct {
+	eng  *engine.Engine
+	net  *fabric.Network
+	cfg  Config
+	nics []NIC
+	slab slab
+	zero []byte
+	out  qp.Transmit // what a queue pair sends
+	in   bth.Packet  // what one receives
+	lent bth.Packet
+	ctr  qp.Counters
+	temp qp.Scratch
+
+	placed uint64 // bytes of payload that got into memory
+
+	done      []completion // that users have not been told of
+	telling   []completion // the list that is not in use
+	tellTimer engine.Timer
+
+	// Stray counts packets that came for a queue pair which is not there, Cut those that came without
+	// their payload.
+	Stray, Cut uint64
+}
+
+// ErrHost says that there is no such host.
+var ErrHost = errors.New("no such host")
+
+// NewCluster gives each host of a network a NIC.
+func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
+	if c.MTU < int(qp.MinMTU) || c.MTU > 1<<16-1 {
+		return nil, fmt.Errorf("an MTU of %d bytes is not from %d to 65535", c.MTU, qp.MinMTU)
+	}
+	if c.Classes.Data >= fabric.Classes || c.Classes.Ack >= fabric.Classes || c.Classes.CNP >= fabric.Classes {
+		return nil, fmt.Errorf("classes of traffic are less than %d", fabric.Classes)
+	}
+	k := &Cluster{eng: e, cfg: c, zero: make([]byte, c.MTU)}
+	var err error
+	if k.net, err = c.Network(k); err != nil {
+		return nil, err
+	}
+	k.tellTimer.Init(k, 0)
+	k.nics = make([]NIC, k.net.Hosts())
+	for h := range k.nics {
+		k.nics[h].init(k, uint32(h))
+	}
+	return k, nil
+}
+
+// completion is one that a user is to be told of.
+type completion struct {
+	q       *QP
+	user    User // at that time
+	cqe     qp.CQE
+	receive bool
+}
+
+// complete tells the user of q of a completion at the same instant, but not from within q's
+// transport: the user may want to post.
+func (k *Cluster) complete(q *QP, c qp.CQE, receive bool) {
+	k.done = append(k.done, completion{q, q.user, c, receive})
+	if !k.tellTimer.Pending() {
+		k.eng.Set(&k.tellTimer, k.eng.Now())
+	}
+}
+
+// Handle implements engine.Handler: users are told.
+func (k *Cluster) Handle(now engine.Time, _ int32) {
+	k.done, k.telling = k.telling[:0], k.done
+	for i := range k.telling {
+		c := &k.telling[i]
+		c.user.Completed(now, c.q, c.cqe, c.receive)
+	}
+}
+
+// Network returns the network.
+func (k *Cluster) Network() *fabric.Network { return k.net }
+
+// Engine returns the engine.
+func (k *Cluster) Engine() *engine.Engine { return k.eng }
+
+// Check reports what must never be: bytes or packets that are not accounted for.
+func (k *Cluster) Check() error {
+	held := 0
+	for h := range k.nics {
+		held += k.nics[h].returns.Len() + k.nics[h].cut.Len()
+	}
+	return k.net.Check(held)
+}
+
+// Counters are those of all queue pairs together.
+func (k *Cluster) Counters() qp.Counters { return k.ctr }
+
+// Placed are the bytes of payload that have got into memory, on all hosts together.
+func (k *Cluster) Placed() uint64 { return k.placed }
+
+// InFlight is the number of packets that are on their way.
+func (k *Cluster) InFlight() int { return k.slab.used }
+
+// Packet returns what a descriptor stands for, and the UDP source port that it has. It is only
+// lent until the next call.
+func (k *Cluster) Packet(d *fabric.Packet) (p *bth.Packet, src uint32, port uint16) {
+	s := k.slab.at(d.Ref)
+	k.slab.unpack(s, &k.lent, k.zero)
+	return &k.lent, s.src, s.port
+}
+
+// Dropped implements fabric.Owner.
+func (k *Cluster) Dropped(_ engine.Time, p *fabric.Packet, _ fabric.Reason) { k.slab.free(p.Ref) }

@@ -1,0 +1,263 @@
+package nic
+
+import (
+	"math/bits"
+	"slices"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+)
+
+// NIC is the endpoint of one host: it asks its queue pairs for packets when its link can take
+// one, by turns, and gives them what arrives.
+type NIC struct {
+	k    *Cluster
+	host uint32
+	link *fabric.Link
+
+	qps       []*QP // by the slot in their numbers
+	unused    []uint32
+	turns     sched.Scheduler[*QP]
+	deadlines sched.Deadlines[*QP]
+	timer     engine.Timer
+	left      *QP                       // its packet is leaving
+	waiting   [fabric.Classes][]*QP     // each holds a packet of that class, which was paused when it had its turn
+	waits     uint8                     // classes for which some wait, a bit each
+	returns   ring.Ring[*fabric.Packet] // packets that have been cut, there and back
+	cut       ring.Ring[*fabric.Packet] // that wait until they may go back
+	pullTimer engine.Timer
+	nextPull  engine.Time
+	meta      qp.RxMeta
+}
+
+// grh stands before the payload of datagrams (IBTA annex A17).
+var grh [40]byte
+
+func (n *NIC) init(k *Cluster, host uint32) {
+	n.k, n.host = k, host
+	n.link = k.net.Attach(int(host), n)
+	n.turns.Init(k.cfg.MTU + encapsulation + linkBytes + bth.BTHLen + bth.XETHMaxLen)
+	n.timer.Init(n, whatDeadline)
+	n.pullTimer.Init(n, whatPull)
+}
+
+// Next implements fabric.Source: it is asked when the link is free.
+func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) {
+	m := now.Mono()
+	if n.left != nil {
+		n.left.core.Flushed(m)
+		n.wake(n.left)
+		n.left = nil
+	}
+	if resumed := n.waits &^ paused; resumed != 0 {
+		n.resume(resumed)
+	}
+	if n.returns.Len() > 0 {
+		if d := *n.returns.Oldest(); paused>>d.Class&1 == 0 {
+			n.returns.Head++
+			return d, true
+		}
+	}
+	for turn := n.turns.Next(); turn != nil; turn = n.turns.Next() {
+		q := turn.Item
+		if !q.holding && !n.poll(m, q) {
+			n.turns.Remove(turn)
+			n.rearm(now, q)
+			continue
+		}
+		if paused>>q.class&1 != 0 {
+			n.turns.Remove(turn)
+			n.waiting[q.class] = append(n.waiting[q.class], q)
+			n.waits |= 1 << q.class
+			continue
+		}
+		q.holding = false
+		d = n.describe(q, n.k.slab.at(q.held))
+		turn.Charge(int(d.Bytes))
+		if n.turns.Yield(turn) {
+			n.rearm(now, q)
+		}
+		if q.typ != qp.RC {
+			n.left = q
+		}
+		return d, true
+	}
+	return nil, false
+}
+
+// poll asks q for a packet, which it then holds.
+func (n *NIC) poll(m mono.Time, q *QP) bool {
+	t := &n.k.out
+	if !q.core.PollTransmit(m, t) {
+		return false
+	}
+	ref, p := n.k.slab.take()
+	n.k.slab.pack(p, t, q.memory == nil)
+	p.src, p.bytes, p.class = n.host, n.k.cfg.Framing.bytes(&t.Packet), n.class(q, p.opcode)
+	if p.flags&sprayed == 0 {
+		p.port = q.port
+	}
+	q.held, q.class, q.holding = ref, p.class, true
+	return true
+}
+
+// class is that of a packet of q.
+func (n *NIC) class(q *QP, op bth.Opcode) uint8 {
+	switch c := &n.k.cfg.Classes; {
+	case op.IsCNP():
+		return c.CNP
+	case carriesData(op):
+		return q.traffic
+	default:
+		return c.Ack
+	}
+}
+
+// carriesData reports whether op is of those that congestion is about.
+func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
+
+// describe returns what switches have to know of the packet that q holds.
+func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
+	d := n.k.net.NewPacket()
+	*d = fabric.Packet{Ref: q.held, Bytes: p.bytes, Src: n.host, Dst: q.peerHost, Hash: q.hash,
+		QP: uint32(p.destQP), Class: p.class, Rank: q.rank()}
+	if q.typ == qp.UD {
+		d.Dst = p.ah
+	}
+	if p.flags&sprayed != 0 || q.typ == qp.UD {
+		d.Hash = fabric.FlowHash(n.host, d.Dst, p.port)
+	}
+	if q.ecn && carriesData(p.opcode) {
+		d.ECN = fabric.ECT
+	}
+	return d
+}
+
+// resume lets those go on that wait for the classes, which are not paused any more. Those of other classes are not
+// looked at: under overload thousands wait, and a link is asked again for each acknowledgement that leaves meanwhile.
+func (n *NIC) resume(classes uint8) {
+	n.waits &^= classes
+	for ; classes != 0; classes &= classes - 1 {
+		w := &n.waiting[bits.TrailingZeros8(classes)]
+		for _, q := range *w {
+			n.turns.Activate(&q.node)
+		}
+		clear(*w)
+		*w = (*w)[:0]
+	}
+}
+
+// waitNoMore takes q from those that wait, if it is one of them.
+func (n *NIC) waitNoMore(q *QP) {
+	if q.holding && !q.node.Active() {
+		w := &n.waiting[q.class]
+		*w = slices.DeleteFunc(*w, func(p *QP) bool { return p == q })
+	}
+}
+
+// Arrive implements fabric.Sink.
+func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
+	if d.Cut() {
+		n.turnRound(now, d)
+		return
+	}
+	p := n.k.slab.at(d.Ref)
+	q := n.lookup(d.QP)
+	if q == nil {
+		n.k.Stray++
+		n.end(d)
+		return
+	}
+	m := now.Mono()
+	if p.opcode.IsCNP() {
+		q.core.OnCNP(m)
+	} else {
+		n.k.slab.unpack(p, &n.k.in, n.k.zero)
+		n.meta.CE, n.meta.Path, n.meta.GRH = d.ECN == fabric.CE, p.port, nil
+		if q.typ == qp.UD {
+			n.meta.GRH = grh[:]
+		}
+		q.core.Receive(m, &n.k.in, n.meta)
+	}
+	n.end(d)
+	n.settle(now, q)
+}
+
+// Soon implements fabric.Sink: what p stands for will be looked at.
+func (n *NIC) Soon(p *fabric.Packet) {
+	if p.Kind == fabric.Data {
+		n.k.slab.soon(p.Ref)
+	}
+}
+
+// end gives back what has arrived.
+func (n *NIC) end(d *fabric.Packet) {
+	n.k.slab.free(d.Ref)
+	n.k.net.Free(d)
+}
+
+// lookup returns the queue pair of that number, nil if there is none.
+func (n *NIC) lookup(num uint32) *QP {
+	if i := num & slotMask; int(i) < len(n.qps) && n.qps[i] != nil && n.qps[i].num == bth.QPN(num) {
+		return n.qps[i]
+	}
+	return nil
+}
+
+// settle follows an input to q.
+func (n *NIC) settle(now engine.Time, q *QP) {
+	n.wake(q)
+	n.link.Wake(now)
+}
+
+// wake gives q its turn if it may have something to send. One whose packet is kept waits.
+func (n *NIC) wake(q *QP) {
+	if !q.holding && q.core.Runnable() {
+		n.turns.Activate(&q.node)
+	}
+}
+
+// rearm takes over the deadline of q, which has had its turn.
+func (n *NIC) rearm(now engine.Time, q *QP) {
+	due := q.core.NextTimeout()
+	n.deadlines.Set(&q.timer, due)
+	n.arm(now, due)
+}
+
+// arm has the timer fire no later than due. It may fire early: deadlines move later with every
+// acknowledgement, which costs nothing then.
+func (n *NIC) arm(now engine.Time, due mono.Time) {
+	at := engine.FromMono(due)
+	if at != engine.Never && (!n.timer.Pending() || at < n.timer.At()) {
+		n.k.eng.Set(&n.timer, max(at, now))
+	}
+}
+
+// What the timers of a NIC are for.
+const (
+	whatDeadline int32 = iota
+	whatPull
+)
+
+// Handle implements engine.Handler: deadlines have come.
+func (n *NIC) Handle(now engine.Time, what int32) {
+	if what == whatPull {
+		n.pull(now)
+		return
+	}
+	m := now.Mono()
+	for t := n.deadlines.Take(m); t != nil; t = n.deadlines.Take(m) {
+		q := t.Item
+		q.core.OnTimeout(m)
+		if n.wake(q); !q.node.Active() {
+			n.deadlines.Set(&q.timer, max(q.core.NextTimeout(), m+1))
+		}
+	}
+	n.arm(now, n.deadlines.Next())
+	n.link.Wake(now)
+}

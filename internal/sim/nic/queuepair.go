@@ -1,0 +1,330 @@
+package nic
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/sched"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+)
+
+// User is whose queue pairs are. It is called while the simulation runs and may post, connect and
+// close.
+type User interface {
+	// Completed is told of a completion of q, of a send or of a receive.
+	Completed(now engine.Time, q *QP, c qp.CQE, receive bool)
+}
+
+// QPConfig describes a queue pair, the same at both ends of a connection.
+type QPConfig struct {
+	Type    qp.Type // default RC
+	Profile func(host int) (qp.Profile, error)
+	User    User
+	// MTU is the path MTU in bytes; default the cluster's.
+	MTU         int
+	MaxUnacked  uint32 // PSNs that may be outstanding
+	CNPInterval time.Duration
+	Timeout     uint8 // code of the ACK timeout (IBTA vol.1 9.7.6.1.3); default 14, 67 ms
+	RetryCnt    uint8
+	NoRNRRetry  bool // else for ever
+	ReadDepth   uint8
+	QKey        uint32
+	SRQ         [2]*Receives // of either end; nil: the queue pair has receives of its own
+	Tuning      qp.Tuning
+	// Memory is what addresses count from zero in; nil: payload is phantom.
+	Memory [2][]byte
+	// FirstPSN is that of the first request in either direction.
+	FirstPSN uint32
+	// Traffic is the class of traffic of its data; zero is the cluster's.
+	Traffic uint8
+	// Class of the NIC's scheduler, which must be less than sched.Classes.
+	Class uint8
+	// Elements of memory that a send may have; default 1.
+	Elements uint8
+	Ctx      any
+	// Spares, if not nil, has closed queue pairs that are used again instead of making new ones. All
+	// configurations with the same Spares are alike but for User, Ctx and Traffic.
+	Spares *Spares
+}
+
+// QP is a queue pair of a NIC. It must not be copied.
+type QP struct {
+	Ctx any // the user's
+
+	core   *qp.QP
+	nic    *NIC
+	user   User
+	memory *[]byte   // nil: phantom
+	recvs  *Receives // nil: none so far
+	sends  sendQueue
+
+	node  sched.Node[*QP]
+	timer sched.Timer[*QP]
+
+	num      bth.QPN
+	typ      qp.Type
+	traffic  uint8
+	port     uint16
+	hash     uint32
+	peerHost uint32
+	held     uint32 // parcel that waits to leave, if holding
+	class    uint8  // of that parcel
+	spares   *Spares
+	holding  bool
+	closed   bool
+	ecn      bool
+	shared   bool // recvs are
+	placed   uint64
+}
+
+// Numbers of queue pairs are a slot and how often it has been used, so that late packets do not
+// find another one. Zero and one are those of management.
+const (
+	slotBits = 17
+	slotMask = 1<<slotBits - 1
+)
+
+// Connect makes a connected pair between two hosts: the first end is the first one's.
+func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
+	if a < 0 || b < 0 || a >= len(k.nics) || b >= len(k.nics) {
+		return nil, nil, fmt.Errorf("%w: %d or %d of %d", ErrHost, a, b, len(k.nics))
+	}
+	if x, err = k.nics[a].newQP(&c, 0); err != nil {
+		return nil, nil, err
+	}
+	if y, err = k.nics[b].newQP(&c, 1); err != nil {
+		x.Close()
+		return nil, nil, err
+	}
+	for _, err := range []error{x.connect(y, &c), y.connect(x, &c)} {
+		if err != nil {
+			x.Close()
+			y.Close()
+			return nil, nil, err
+		}
+	}
+	return x, y, nil
+}
+
+// Datagrams makes a UD queue pair on a host. Its address handles are hosts.
+func (k *Cluster) Datagrams(host int, c QPConfig) (*QP, error) {
+	if host < 0 || host >= len(k.nics) {
+		return nil, fmt.Errorf("%w: %d of %d", ErrHost, host, len(k.nics))
+	}
+	c.Type = qp.UD
+	q, err := k.nics[host].newQP(&c, 0)
+	if err == nil {
+		err = q.connect(q, &c)
+	}
+	return q, err
+}
+
+// newQP makes one end of c.
+func (n *NIC) newQP(c *QPConfig, end int) (*QP, error) {
+	if q := c.Spares.take(n); q != nil {
+		return q, n.reopen(q, c)
+	}
+	prof, err := c.Profile(int(n.host))
+	if err != nil {
+		return nil, err
+	}
+	q := &QP{Ctx: c.Ctx, nic: n, user: c.User, recvs: c.SRQ[end], shared: c.SRQ[end] != nil, spares: c.Spares}
+	if m := c.Memory[end]; m != nil {
+		q.memory = &m
+	}
+	if q.typ = c.Type; q.typ == 0 {
+		q.typ = qp.RC
+	}
+	if err := n.number(q); err != nil {
+		return nil, err
+	}
+	tuning := c.Tuning
+	tuning.PathSeed = q.pathSeed(c)
+	const queue = 1 << 20 // the rings are Go slices
+	q.core = qp.New(qp.Config{Type: q.typ, QPN: q.num, Profile: prof, Host: (*host)(q), Counters: &n.k.ctr, Scratch: &n.k.temp,
+		MaxSendWR: queue, MaxRecvWR: queue, MaxSendSGE: uint32(max(c.Elements, 1)), MaxRecvSGE: 1, MaxInline: 8, SigAll: true, HasSRQ: c.SRQ[end] != nil,
+		MaxUnacked: c.MaxUnacked, CNPInterval: c.CNPInterval, DataHeader: uint8(min(n.k.cfg.Framing.Header, 255)), Tuning: tuning, Phantom: q.memory == nil})
+	q.traffic = q.trafficClass(c)
+	q.node.Init(n.turns.Class(c.Class), 1, q)
+	q.timer.Item = q
+	return q, nil
+}
+
+func (q *QP) pathSeed(c *QPConfig) uint64 {
+	if c.Tuning.PathSeed != 0 {
+		return c.Tuning.PathSeed
+	}
+	return uint64(q.nic.host)<<32 | uint64(q.num)
+}
+
+func (q *QP) trafficClass(c *QPConfig) uint8 {
+	if c.Traffic == 0 {
+		return q.nic.k.cfg.Classes.Data
+	}
+	return c.Traffic
+}
+
+// number gives q a number that has not been used for long.
+func (n *NIC) number(q *QP) error {
+	if last := len(n.unused) - 1; last >= 0 {
+		q.num = bth.QPN(n.unused[last]+1<<slotBits) & bth.MaxQPN
+		n.unused = n.unused[:last]
+		n.qps[q.num&slotMask] = q
+		return nil
+	}
+	if len(n.qps) == 0 {
+		n.qps = make([]*QP, 2, 8) // 0 and 1 are not for everybody (IBTA vol.1 10.2.4.5)
+	}
+	if len(n.qps) > slotMask {
+		return fmt.Errorf("host %d has no number left for a queue pair", n.host)
+	}
+	q.num = bth.QPN(len(n.qps))
+	n.qps = append(n.qps, q)
+	return nil
+}
+
+// connect brings q to RTS (IBTA vol.1 10.3.1).
+func (q *QP) connect(peer *QP, c *QPConfig) error {
+	n := q.nic
+	q.peerHost = peer.nic.host
+	q.port = uint16(0xc000 | (uint32(q.num)^uint32(peer.num)<<7^uint32(q.num)>>10)&0x3fff)
+	q.hash = fabric.FlowHash(n.host, q.peerHost, q.port)
+	a := qp.Attr{Port: 1, AccessFlags: qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic,
+		QKey: c.QKey, DestQPN: uint32(peer.num), RQPSN: c.FirstPSN, SQPSN: c.FirstPSN, MaxRdAtomic: c.ReadDepth, MaxDestRdAtomic: c.ReadDepth,
+		MinRNRTimer: 1, Timeout: c.Timeout, RetryCnt: c.RetryCnt, RNRRetry: 7, PathMTU: qp.MTU(c.MTU)}
+	if c.MTU == 0 {
+		a.PathMTU = qp.MTU(n.k.cfg.MTU)
+	}
+	if c.ReadDepth == 0 {
+		a.MaxRdAtomic, a.MaxDestRdAtomic = 16, 16
+	}
+	if c.Timeout == 0 {
+		a.Timeout = 14
+	}
+	if c.RetryCnt == 0 {
+		a.RetryCnt = 7
+	}
+	if c.NoRNRRetry {
+		a.RNRRetry = 0
+	}
+	if a.PathMTU.Bytes() > n.k.cfg.MTU {
+		return fmt.Errorf("a path MTU of %d bytes is more than the NICs' %d", a.PathMTU.Bytes(), n.k.cfg.MTU)
+	}
+	if q.typ != qp.UD {
+		f := qp.Flow{Port: q.port}
+		binary.BigEndian.PutUint32(f.Dst[12:], uint32(q.peerHost))
+		q.core.SetFlow(f)
+	}
+	now := n.k.eng.Now().Mono()
+	for _, step := range steps[q.typ] {
+		a.State = step.state
+		if err := q.core.Modify(now, a, step.attrs|qp.AttrState); err != nil {
+			return err
+		}
+	}
+	q.ecn = q.core.ECNCapable()
+	return nil
+}
+
+// step is a transition and the attributes that it takes.
+type step struct {
+	state qp.State
+	attrs qp.AttrMask
+}
+
+var steps = map[qp.Type][]step{
+	qp.RC: {
+		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags},
+		{qp.RTR, qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN | qp.AttrMaxDestRdAtomic | qp.AttrMinRNRTimer},
+		{qp.RTS, qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrSQPSN | qp.AttrMaxRdAtomic},
+	},
+	qp.UC: {
+		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags},
+		{qp.RTR, qp.AttrAV | qp.AttrPathMTU | qp.AttrDestQPN | qp.AttrRQPSN},
+		{qp.RTS, qp.AttrSQPSN},
+	},
+	qp.UD: {
+		{qp.Init, qp.AttrPKeyIndex | qp.AttrPort | qp.AttrQKey},
+		{qp.RTR, qp.AttrPathMTU},
+		{qp.RTS, qp.AttrSQPSN},
+	},
+}
+
+// Num returns the queue pair's number.
+func (q *QP) Num() bth.QPN { return q.num }
+
+// Host returns on which host it is.
+func (q *QP) Host() int { return int(q.nic.host) }
+
+// State returns its state.
+func (q *QP) State() qp.State { return q.core.State() }
+
+// Limits returns its congestion window in bytes and its rate in bits per second.
+func (q *QP) Limits() (window, rate uint64) { return q.core.Limits() }
+
+// Trace shows its events to t.
+func (q *QP) Trace(t qp.Tracer) { q.core.SetTracer(q.nic.k.eng.Now().Mono(), t) }
+
+// Post hands a request to the send queue. w is copied, but for its elements, of which there are at most QPConfig.Elements.
+func (q *QP) Post(w qp.SendWQE) {
+	q.sends.push(w)
+	now := q.nic.k.eng.Now()
+	q.core.Doorbell(now.Mono())
+	q.nic.settle(now, q)
+}
+
+// PostRecv hands a receive to the queue pair's own queue.
+func (q *QP) PostRecv(w RecvWR) {
+	if q.recvs == nil {
+		q.recvs = new(Receives)
+	}
+	q.recvs.Post(w)
+	q.core.RecvPosted(q.nic.k.eng.Now().Mono())
+}
+
+// Close ends q. What is on its way to it is lost.
+func (q *QP) Close() {
+	if q.closed {
+		return
+	}
+	n := q.nic
+	q.closed = true
+	n.waitNoMore(q)
+	n.turns.Remove(&q.node)
+	n.deadlines.Remove(&q.timer)
+	if n.deadlines.Next() == mono.Never {
+		n.k.eng.Stop(&n.timer)
+	}
+	if q.holding {
+		n.k.slab.free(q.held)
+		q.holding = false
+	}
+	if n.left == q {
+		n.left = nil
+	}
+	q.core.CloseTrace()
+	q.core.ClearFlow()
+	if err := q.core.Modify(n.k.eng.Now().Mono(), qp.Attr{}, qp.AttrState); err != nil {
+		panic(fmt.Sprintf("a queue pair cannot be reset: %v", err)) // it always can (IBTA vol.1 10.3.1.1)
+	}
+	n.qps[q.num&slotMask] = nil
+	n.unused = append(n.unused, uint32(q.num))
+	q.spares.give(q)
+}
+
+// Placed are the bytes of payload that q has put into memory.
+func (q *QP) Placed() uint64 { return q.placed }
+
+// rank is what is left of what has been posted, for SRPT.
+func (q *QP) rank() uint32 { return uint32(min(q.sends.bytes, 1<<32-1)) }
+
+// Node returns the node of the network that it is on.
+func (q *QP) Node() fabric.Node { return fabric.Node(q.nic.host) }
+
+// Peer returns the number of the queue pair that it is connected to.
+func (q *QP) Peer() bth.QPN { return bth.QPN(q.core.Attr().DestQPN) }

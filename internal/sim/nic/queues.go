@@ -1,0 +1,79 @@
+package nic
+
+import (
+	"roced.io/roced/internal/base/ring"
+	"roced.io/roced/qp"
+)
+
+// sendQueue is a ring of send work requests: retired, Head ... taken ... Tail, posted.
+type sendQueue struct {
+	ring.Ring[qp.SendWQE]
+	taken uint32
+	bytes uint64 // of those that are not retired
+}
+
+func (s *sendQueue) push(w qp.SendWQE) {
+	*s.Push() = w
+	s.bytes += uint64(w.Length)
+}
+
+// next copies the next request into w, whose slices it keeps.
+func (s *sendQueue) next(w *qp.SendWQE) bool {
+	if s.taken == s.Tail {
+		return false
+	}
+	from := s.At(s.taken)
+	elements, inline := append(w.SGEs[:0], from.SGEs...), append(w.Inline[:0], from.Inline...)
+	*w = *from
+	if w.SGEs, w.Inline = elements, inline; len(elements) == 0 && len(inline) == 0 {
+		w.SGEs = append(elements, qp.SGE{Length: w.Length})
+	}
+	s.taken++
+	return true
+}
+
+func (s *sendQueue) retire(n int) {
+	for range n {
+		s.bytes -= uint64(s.At(s.Head).Length)
+		s.Head++
+	}
+}
+
+// clear forgets all requests.
+func (s *sendQueue) clear() {
+	s.Clear()
+	s.taken, s.bytes = 0, 0
+}
+
+// RecvWR is a receive: where a message goes.
+type RecvWR struct {
+	ID     uint64
+	Addr   uint64
+	Length uint32
+}
+
+// Receives is a queue of receives, of one queue pair or shared by several (SRQ).
+type Receives struct {
+	wrs  []RecvWR
+	next int
+}
+
+// Post appends a receive.
+func (r *Receives) Post(w RecvWR) {
+	if r.next > 64 && r.next > len(r.wrs)/2 {
+		r.wrs = r.wrs[:copy(r.wrs, r.wrs[r.next:])]
+		r.next = 0
+	}
+	r.wrs = append(r.wrs, w)
+}
+
+// Len is how many there are.
+func (r *Receives) Len() int { return len(r.wrs) - r.next }
+
+func (r *Receives) take() (RecvWR, bool) {
+	if r.Len() == 0 {
+		return RecvWR{}, false
+	}
+	r.next++
+	return r.wrs[r.next-1], true
+}

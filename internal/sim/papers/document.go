@@ -1,0 +1,266 @@
+package papers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"roced.io/roced/internal/sim/sweep"
+)
+
+// Summary is a row in a line.
+type Summary struct {
+	ID       string  `json:"id"`
+	Title    string  `json:"title"`
+	Form     string  `json:"form"` // full, fast; empty if nothing was measured
+	Paper    string  `json:"paper"`
+	Measured string  `json:"measured"`
+	Verdict  string  `json:"verdict"`
+	Why      string  `json:"why,omitempty"`
+	Claims   []Claim `json:"claims"`
+}
+
+// Claim is what has become of one.
+type Claim struct {
+	Says     string       `json:"says"`
+	Paper    []float64    `json:"paper"`
+	Points   []string     `json:"points"`
+	Measured []float64    `json:"measured"`
+	Ranges   [][2]float64 `json:"ranges"`
+	Verdict  string       `json:"verdict"`
+	Why      string       `json:"why,omitempty"`
+}
+
+// Summarize returns a row in a line. f may be nil.
+func (r *Row) Summarize(f *Found, form string) Summary {
+	s := Summary{ID: r.ID, Title: r.Paper.Title, Form: form, Paper: r.Paper.Says, Verdict: NotMeasured.String()}
+	if f == nil {
+		return s
+	}
+	s.Verdict, s.Claims = r.Judge(f, "").Verdict.String(), r.claims(f, "")
+	var parts []string
+	for i := range s.Claims {
+		c := &s.Claims[i]
+		parts = append(parts, c.Says+": "+c.Text())
+		if c.Verdict == s.Verdict && s.Why == "" {
+			s.Why = c.Why
+		}
+	}
+	s.Measured = strings.Join(parts, "; ")
+	return s
+}
+
+// claims are what has become of the claims, with another choice or none.
+func (r *Row) claims(f *Found, other string) (all []Claim) {
+	for _, o := range r.Judge(f, other).Claims {
+		all = append(all, Claim{Says: o.Claim.Says, Paper: o.Claim.Paper, Points: o.Points, Measured: o.Values, Ranges: o.Ranges, Verdict: o.Verdict.String(), Why: o.Why})
+	}
+	return all
+}
+
+// Unexpected is an error if the fast form of a row has come to less than its file expects.
+func (r *Row) Unexpected(f *Found) error {
+	want := DirectionOnly
+	if r.Paper.Fast.Expect != "" {
+		var err error
+		if want, err = ParseVerdict(r.Paper.Fast.Expect); err != nil {
+			return fmt.Errorf("%s: %w", r.ID, err)
+		}
+	}
+	if f == nil {
+		return fmt.Errorf("%s: a run is missing", r.ID)
+	}
+	if j := r.Judge(f, ""); j.Verdict < want {
+		return fmt.Errorf("%s is %s in its fast form: %s", r.ID, j.Verdict, r.Summarize(f, "").Why)
+	}
+	return nil
+}
+
+// Text are the measured values, with their ranges if there are several seeds.
+func (c *Claim) Text() string {
+	var parts []string
+	for i, v := range c.Measured {
+		text := fmt.Sprintf("%.3g", v)
+		if r := c.Ranges[i]; r[1] > r[0] {
+			text += fmt.Sprintf(" (%.3g to %.3g)", r[0], r[1])
+		}
+		if len(c.Measured) > 1 {
+			text = c.Points[i] + " " + text
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// paperText is the paper's figure.
+func paperText(figure []float64) string {
+	if len(figure) == 0 {
+		return "no figure"
+	}
+	if len(figure) == 2 {
+		return fmt.Sprintf("%.4g to %.4g", figure[0], figure[1])
+	}
+	return fmt.Sprintf("%.4g", figure[0])
+}
+
+// Document writes papers.md into a folder, and the pictures into its subfolder papers, of what the records
+// there say.
+func Document(dir string, rows []*Row) error {
+	var b strings.Builder
+	b.WriteString(head)
+	var errs []error
+	summaries, records := make([]Summary, len(rows)), make([]*Record, len(rows))
+	for i, r := range rows {
+		rec, err := ReadRecord(filepath.Join(dir, "papers"), r.ID)
+		if err != nil {
+			return err
+		}
+		f, form := rec.shown()
+		records[i], summaries[i] = rec, r.Summarize(f, form)
+	}
+	table(&b, summaries)
+	night(&b, rows, records)
+	for i, r := range rows {
+		f, form := records[i].shown()
+		r.section(&b, f, &summaries[i])
+		if f != nil {
+			if svg := r.Picture(f, form); svg != nil {
+				errs = append(errs, sweep.WriteFile(filepath.Join(dir, "papers", r.ID+".svg"), svg))
+				fmt.Fprintf(&b, "![%s](papers/%s.svg)\n\n", strings.Trim(r.Paper.Title, "[]"), r.ID)
+			}
+		}
+	}
+	errs = append(errs, os.MkdirAll(dir, 0o755), sweep.WriteFile(filepath.Join(dir, "papers.md"), []byte(strings.TrimRight(b.String(), "\n")+"\n")))
+	return errors.Join(errs...)
+}
+
+const head = `# The papers' results, again
+
+` + "`rocesim papers`" + ` writes this page: it runs what the papers of our transports measured, on the
+transports that the daemon runs. Each row is a scenario in ` + "`configs/sim/papers`" + `, which has the
+paper's setting, its figure, and what must come out. Settings are the papers' own. What they leave
+open is listed with each row, and other choices are measured as well.
+
+A row is **reproduced** if each of its claims has the paper's direction and its size: a ratio within
+25 % of the paper's, an absolute share within 3 points, and the figure of the baseline itself within
+25 % where the paper gives it; a claim may say another tolerance. More than that in the claim's
+favour is as good up to twice the paper's figure; beyond that it is **direction only** until the
+reason is known, like everything else that has the direction and not the size. Of a claim without a
+figure in the paper's text the direction is asked for. What has not got the direction is **not reproduced**. A
+verdict is computed from what runs have found (` + "`docs/papers/ID.json`" + `) and from nothing else.
+
+    bin/rocesim papers --fast            # smaller settings of the same directions, also in make test
+    bin/rocesim papers                   # all of it: a night; an interrupted one goes on
+    bin/rocesim papers irn-1 irn-2       # some rows
+
+A row of the form *fast* has been run in its smaller setting only: its verdict is that of the smaller setting,
+and says nothing of the size that the full one has.
+
+`
+
+func table(b *strings.Builder, rows []Summary) {
+	b.WriteString("| id | paper says | measured | form | verdict |\n|---|---|---|---|---|\n")
+	count := map[string]int{}
+	for _, s := range rows {
+		form, verdict := s.Form, s.Verdict
+		if form == "fast" {
+			form = "fast only"
+		}
+		count[verdict+", "+form]++
+		fmt.Fprintf(b, "| [%s](#%s) | %s | %s | %s | %s |\n", s.ID, s.ID, cell(s.Paper), cell(s.Measured), form, verdict)
+	}
+	b.WriteString("\n")
+	var parts []string
+	for name, n := range count {
+		parts = append(parts, fmt.Sprintf("%d %s", n, strings.TrimSuffix(name, ", ")))
+	}
+	slices.Sort(parts)
+	fmt.Fprintf(b, "%d rows: %s.\n\n", len(rows), strings.Join(parts, "; "))
+}
+
+// cell writes text into a table.
+func cell(s string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|")
+}
+
+// speed is how many link transmissions a processor of its own does in a second, at least.
+const speed = 1e6
+
+// night says how long everything takes.
+func night(b *strings.Builder, rows []*Row, records []*Record) {
+	all := uint64(0)
+	for _, rec := range records {
+		all += rec.Estimate
+	}
+	if all == 0 {
+		return
+	}
+	hours := func(n uint64) float64 { return float64(n) / speed / 2 / 3600 }
+	fmt.Fprintf(b, "All rows in full are about %.3g link transmissions, computed from the payload of their scenarios, without\n"+
+		"what is sent again. At %.1g M a second and processor, which processors of their own reach, that is %.1f hours on two.\n\n", float64(all), speed/1e6, hours(all))
+	b.WriteString("| row | full: link transmissions | hours on two processors |\n|---|--:|--:|\n")
+	for i, r := range rows {
+		fmt.Fprintf(b, "| %s | %.2g | %.2f |\n", r.ID, float64(records[i].Estimate), hours(records[i].Estimate))
+	}
+	b.WriteString("\n")
+}
+
+// section is what the document says of a row.
+func (r *Row) section(b *strings.Builder, f *Found, s *Summary) {
+	p := r.Paper
+	fmt.Fprintf(b, "## %s\n\n**%s** (%s; %s): %s\n\n", r.ID, p.Title, p.Source, p.Section, strings.TrimSpace(p.Says))
+	fmt.Fprintf(b, "Setting: %s\n\n", strings.TrimSpace(p.Setting))
+	if f == nil {
+		b.WriteString("Not run yet.\n\n")
+	} else {
+		fmt.Fprintf(b, "| claim (%s form) | paper | measured | verdict |\n|---|---|---|---|\n", s.Form)
+		for i := range s.Claims {
+			c := &s.Claims[i]
+			verdict := c.Verdict
+			if c.Why != "" {
+				verdict += ": " + c.Why
+			}
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", cell(c.Says), paperText(c.Paper), c.Text(), cell(verdict))
+		}
+		b.WriteString("\n")
+		if failures := f.failures(); failures != "" {
+			fmt.Fprintf(b, "Runs that failed: %s.\n\n", failures)
+		}
+	}
+	if p.Found != "" {
+		fmt.Fprintf(b, "%s\n\n", strings.TrimSpace(p.Found))
+	}
+	r.open(b, f)
+}
+
+// open lists what the paper leaves open, and what other choices come to.
+func (r *Row) open(b *strings.Builder, f *Found) {
+	if len(r.Paper.Open) == 0 {
+		return
+	}
+	b.WriteString("Left open by the paper:\n\n")
+	for _, o := range r.Paper.Open {
+		fmt.Fprintf(b, "* %s: %s. %s\n", o.What, o.Choice, o.Why)
+		for _, v := range o.Vary {
+			if f == nil {
+				continue
+			}
+			var parts []string
+			for _, c := range r.claims(f, v.Name) {
+				if len(c.Measured) > 0 {
+					parts = append(parts, c.Says+": "+c.Text())
+				}
+			}
+			if len(parts) > 0 {
+				fmt.Fprintf(b, "  With %s: %s.\n", v.Name, strings.Join(parts, "; "))
+			}
+		}
+	}
+	b.WriteString("\n")
+}

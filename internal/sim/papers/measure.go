@@ -1,0 +1,471 @@
+package papers
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/inside"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/internal/sim/result"
+	"roced.io/roced/internal/sim/scenario"
+	"roced.io/roced/internal/sim/workload"
+)
+
+// Quantities are what a number can be of. Of the first ones there are many values in a run, of which
+// Take makes one.
+var Quantities = map[string]string{
+	"fct":      "us, of each flow",
+	"slowdown": "of each flow",
+	"share":    "percent of the ideal rate that each flow has had",
+	"rate":     "Gb/s, of each flow",
+	"query":    "us, of each set of flows that began at once for the same host",
+	"placed":   "Gb/s of payload, of each connection from begin to end, if it had any",
+	"total":    "Gb/s of payload, of all connections from begin to end",
+	"link":     "Gb/s of frames on links, from begin to end, together",
+
+	"goodput":    "Gb/s of payload, of all flows that have ended",
+	"completion": "us, until the last flow ended",
+	"dropped":    "percent of the packets with data that were sent",
+	"resent":     "percent of the packets with data that were sent",
+	"timeouts":   "",
+	"pauses":     "",
+	"paused":     "percent of the time, mean of links",
+	"unfinished": "percent of the flows",
+	"marked":     "packets",
+
+	"degree":    "packets, out-of-order degree of each packet that came from begin on (MP-RDMA 3.3)",
+	"state":     "bytes of the receiver's tracking state of a connection",
+	"state-nic": "the same, of all connections of a NIC together",
+	"state-way": "bytes of the receiver's tracking state of the requests of a connection, at most",
+	"bitmaps":   "bytes of all bitmaps of a NIC, without what finds them",
+	"pool":      "percent of MELO's bits pool, at most",
+	"early":     "packets of synchronise operations that came too early, where the bitmap has L = 64",
+	"copied":    "percent of the payload that came ahead of a gap",
+	"copying":   "percent of the payload that flows would have brought at their ideal rate in the time that they took, that came ahead of a gap",
+
+	"requests": "Gb/s of requests that were answered, of each client",
+	"gap":      "percent by which clients have more requests answered than rivals, or less, of the lesser",
+	"swing":    "percent of the mean by which what all these clients have answered differs between stretches of time",
+	"call":     "us, from posting a call to its answer",
+	"rtt":      "us, each round trip that Flor measured at clients",
+	"switched": "us, from the error of a queue pair to what got through first after it (Flor 6)",
+	"calls":    "thousand calls a second, of all clients",
+	"sequence": "packets that came beyond the expected PSN",
+}
+
+// ofFlows are told by flows() of each flow that has ended.
+var ofFlows = []string{"fct", "slowdown", "share", "rate"}
+
+// ofMany are those that Take makes one of.
+var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "requests", "call", "rtt", "switched"}
+
+func checkNumber(n *scenario.Number) error {
+	_, known := Quantities[n.Of]
+	taken := []string{"mean", "p50", "p95", "p99", "p99.9", "max", "min", "jain"}
+	if n.Of == "requests" {
+		taken = append(taken, "sum")
+	}
+	switch {
+	case n.Name == "":
+		return fmt.Errorf("it has no name")
+	case !known:
+		return fmt.Errorf("%q is none of %v", n.Of, slices.Sorted(maps.Keys(Quantities)))
+	case slices.Contains(ofMany, n.Of) && !slices.Contains(taken, n.Take):
+		return fmt.Errorf("take %q is none of %v", n.Take, taken)
+	case n.Of == "link" && n.Links == "":
+		return fmt.Errorf("which links?")
+	case len(n.Within) > 0 && !slices.Contains(ofFlows, n.Of):
+		return fmt.Errorf("within is of flows, %v", ofFlows)
+	case len(n.Within) > 0 && (len(n.Within) != 2 || n.Within[0] < 0 || n.Within[0] >= n.Within[1] || n.Within[1] > 1):
+		return fmt.Errorf("within %v is no part of a time", n.Within)
+	}
+	return checkCalls(n)
+}
+
+// probe looks at a simulation.
+type probe struct {
+	numbers []scenario.Number
+	until   engine.Time
+	mtu     int
+	sim     *sim.Simulation
+	conns   []receiver
+	watch   bool            // keep conns
+	latest  map[*nic.QP]int // which of conns a queue pair is now
+	begin   map[string]snapshot
+	end     map[string]snapshot
+	inside  *inside.Inside
+	calls   callsProbe
+}
+
+// receiver is the receiving end of a connection.
+type receiver struct {
+	q      *nic.QP
+	before uint64 // bytes that connections before it have placed by the same queue pair
+	over   bool   // another one has it now
+	placed uint64 // then: bytes that it has placed
+}
+
+func (r *receiver) sum() uint64 {
+	if r.over {
+		return r.placed
+	}
+	return r.q.Placed() - r.before
+}
+
+// snapshot is how much there was at an instant.
+type snapshot struct {
+	at     engine.Time
+	total  uint64   // bytes placed
+	placed []uint64 // by connection
+	links  uint64
+}
+
+// timed are quantities from an instant to another one, traced those that events of queue pairs tell.
+var (
+	timed  = []string{"placed", "total", "link"}
+	traced = []string{"degree", "state", "state-nic", "state-way", "bitmaps", "pool", "copied", "copying", "early"}
+)
+
+// attach lets a probe look at what c describes, for numbers.
+func attach(c *sim.Config, numbers []scenario.Number) *probe {
+	p := &probe{numbers: numbers, until: c.Until, mtu: max(c.MTU, 1), begin: map[string]snapshot{}, end: map[string]snapshot{}}
+	if c.MTU == 0 {
+		p.mtu = 1000
+	}
+	for _, n := range numbers {
+		if slices.Contains(traced, n.Of) && p.inside == nil {
+			p.inside = inside.New(c.Graph.Hosts)
+		}
+		if n.Of == "degree" && n.Begin > 0 {
+			c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(*fabric.Network) { p.inside.ForgetDegrees() }})
+		}
+		if !slices.Contains(timed, n.Of) {
+			continue
+		}
+		p.watch = p.watch || n.Of == "placed"
+		c.Events = append(c.Events, sim.Event{At: engine.Time(n.Begin), Do: func(net *fabric.Network) { p.begin[n.Name] = p.look(net, &n) }})
+		if n.End > 0 {
+			c.Events = append(c.Events, sim.Event{At: engine.Time(n.End), Do: func(net *fabric.Network) { p.end[n.Name] = p.look(net, &n) }})
+		}
+	}
+	if p.watch || p.inside != nil {
+		c.Opened = p.opened
+	}
+	p.attachCalls(c)
+	return p
+}
+
+func (p *probe) opened(first, second *nic.QP, f *workload.Flow) {
+	to := second
+	if f.Verb == workload.Read {
+		to = first
+	}
+	if p.watch {
+		p.receives(to)
+	}
+	if p.inside != nil {
+		p.inside.Watch(to, 0)
+	}
+}
+
+// receives notes a connection. Its queue pair may have been that of another one, which is over.
+func (p *probe) receives(q *nic.QP) {
+	if old, known := p.latest[q]; known {
+		r := &p.conns[old]
+		r.placed, r.over = r.sum(), true
+	}
+	if p.latest == nil {
+		p.latest = map[*nic.QP]int{}
+	}
+	p.latest[q] = len(p.conns)
+	p.conns = append(p.conns, receiver{q: q, before: q.Placed()})
+}
+
+func (p *probe) look(net *fabric.Network, n *scenario.Number) snapshot {
+	s := snapshot{at: p.sim.Cluster().Engine().Now(), total: p.sim.Cluster().Placed()}
+	if n.Of == "placed" {
+		for i := range p.conns {
+			s.placed = append(s.placed, p.conns[i].sum())
+		}
+	}
+	if n.Links != "" {
+		for i := range net.Links() {
+			if l := &net.Links()[i]; strings.HasPrefix(l.Name, n.Links) {
+				s.links += l.Stats.Bytes
+			}
+		}
+	}
+	return s
+}
+
+// measure returns the numbers of a run that has ended. What cannot be told, such as the mean of nothing,
+// is not there.
+func (p *probe) measure(r *result.Result) map[string]float64 {
+	out := map[string]float64{}
+	for i := range p.numbers {
+		n := &p.numbers[i]
+		if v := p.number(n, r); !math.IsNaN(v) && !math.IsInf(v, 0) {
+			out[n.Name] = v
+		}
+	}
+	return out
+}
+
+func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
+	switch {
+	case slices.Contains(ofCalls, n.Of):
+		return p.ofCalls(n, r)
+	case slices.Contains(timed, n.Of):
+		return p.timed(n)
+	case n.Of == "copying":
+		return 100 * p.inside.Ahead() * shareOfIdeal(r)
+	case slices.Contains(traced, n.Of):
+		return ofInside(p.inside, n, r.Ended)
+	case n.Of == "query":
+		return pick(n.Take, queries(r, n))
+	case slices.Contains(ofMany, n.Of):
+		return pick(n.Take, flows(r, n))
+	}
+	return p.whole(n, r)
+}
+
+// whole are numbers of which a run has one.
+func (p *probe) whole(n *scenario.Number, r *result.Result) float64 {
+	switch n.Of {
+	case "goodput":
+		return r.Goodput() / 1e9
+	case "completion":
+		return completion(r, n)
+	case "dropped":
+		lost := uint64(0)
+		for _, d := range r.Drops {
+			lost += d
+		}
+		return 100 * float64(lost) / p.sent(r)
+	case "resent":
+		return 100 * float64(r.Retransmitted) / p.sent(r)
+	case "timeouts":
+		return float64(r.Timeouts)
+	case "pauses":
+		return float64(r.Pauses)
+	case "paused":
+		return paused(r, n.Links)
+	case "unfinished":
+		return 100 * float64(r.Unfinished+r.Failed) / float64(r.Unfinished+r.Failed+len(r.Flows))
+	case "marked":
+		return float64(r.Marked)
+	}
+	return math.NaN()
+}
+
+// sent is how many packets with data were sent for flows that have ended, and again for any.
+func (p *probe) sent(r *result.Result) float64 {
+	n := float64(r.Retransmitted)
+	for i := range r.Flows {
+		n += math.Ceil(float64(r.Flows[i].Bytes) / float64(p.mtu))
+	}
+	return max(n, 1)
+}
+
+func (p *probe) timed(n *scenario.Number) float64 {
+	b, ok := p.begin[n.Name]
+	if !ok {
+		return math.NaN()
+	}
+	e, ok := p.end[n.Name]
+	if !ok {
+		e = p.look(p.sim.Cluster().Network(), n)
+	}
+	seconds := (e.at - b.at).Seconds()
+	switch n.Of {
+	case "link":
+		return float64(e.links-b.links) * 8 / seconds / 1e9
+	case "total":
+		return float64(e.total-b.total) * 8 / seconds / 1e9
+	}
+	var rates []float64
+	for i, placed := range e.placed {
+		if i < len(b.placed) {
+			placed -= b.placed[i]
+		}
+		if placed > 0 {
+			rates = append(rates, float64(placed)*8/seconds/1e9)
+		}
+	}
+	return pick(n.Take, rates)
+}
+
+// wanted reports whether a number is of flows like f.
+func wanted(n *scenario.Number, f *result.Flow) bool {
+	b := scenario.Size(f.Bytes)
+	return b > n.From && (n.To == 0 || b <= n.To) && (n.Bytes == 0 || b == n.Bytes) || n.From == 0 && b == 0
+}
+
+func flows(r *result.Result, n *scenario.Number) (values []float64) {
+	from, to := stretch(r, n)
+	for i := range r.Flows {
+		f := &r.Flows[i]
+		if !wanted(n, f) || f.FCT <= 0 || f.Start < from || f.Start > to {
+			continue
+		}
+		switch n.Of {
+		case "fct":
+			values = append(values, f.FCT.Seconds()*1e6)
+		case "slowdown":
+			values = append(values, f.Slowdown)
+		case "share":
+			values = append(values, 100*f.Ideal.Seconds()/f.FCT.Seconds())
+		case "rate":
+			values = append(values, float64(f.Bytes)*8/f.FCT.Seconds()/1e9)
+		}
+	}
+	return values
+}
+
+// stretch returns when flows begin that a number is of: the first and the last instant.
+func stretch(r *result.Result, n *scenario.Number) (from, to engine.Time) {
+	if len(n.Within) == 0 {
+		return 0, engine.Never
+	}
+	last := engine.Time(0)
+	for i := range r.Flows {
+		last = max(last, r.Flows[i].Start)
+	}
+	return engine.Time(n.Within[0] * float64(last)), engine.Time(n.Within[1] * float64(last))
+}
+
+// shareOfIdeal is how much of their ideal rate flows have had.
+func shareOfIdeal(r *result.Result) float64 {
+	ideal, took := 0.0, 0.0
+	for i := range r.Flows {
+		ideal, took = ideal+r.Flows[i].Ideal.Seconds(), took+r.Flows[i].FCT.Seconds()
+	}
+	return ideal / took
+}
+
+// queries are how long sets of flows took.
+func queries(r *result.Result, n *scenario.Number) (values []float64) {
+	type query struct {
+		start engine.Time
+		dst   int
+	}
+	took := map[query]engine.Time{}
+	for i := range r.Flows {
+		if f := &r.Flows[i]; wanted(n, f) {
+			q := query{f.Start, f.Dst}
+			took[q] = max(took[q], f.FCT)
+		}
+	}
+	for _, t := range took {
+		values = append(values, t.Seconds()*1e6)
+	}
+	slices.Sort(values)
+	return values
+}
+
+func completion(r *result.Result, n *scenario.Number) float64 {
+	first, last := engine.Never, engine.Time(0)
+	for i := range r.Flows {
+		if f := &r.Flows[i]; wanted(n, f) {
+			first, last = min(first, f.Start), max(last, f.Start+f.FCT)
+		}
+	}
+	if last <= first {
+		return math.NaN()
+	}
+	return (last - first).Seconds() * 1e6
+}
+
+// paused is which part of the time links were stopped: those of hosts, of switches, or all.
+func paused(r *result.Result, of string) float64 {
+	sum, n := 0.0, 0
+	for i := range r.Ports {
+		from, _, _ := strings.Cut(r.Ports[i].Link, "-")
+		host := len(from) > 1 && from[0] == 'h' && from[1] >= '0' && from[1] <= '9'
+		if of == "host" && !host || of == "switch" && host {
+			continue
+		}
+		sum += r.Ports[i].Paused.Seconds()
+		n++
+	}
+	return 100 * sum / float64(n) / r.Ended.Seconds()
+}
+
+// pick makes one of many values.
+func pick(take string, values []float64) float64 {
+	if len(values) == 0 {
+		return math.NaN()
+	}
+	d := result.Describe(values)
+	switch take {
+	case "mean":
+		return d.Mean
+	case "p50":
+		return d.P50
+	case "p95":
+		return d.P95
+	case "p99":
+		return d.P99
+	case "p99.9":
+		return d.P999
+	case "max":
+		return d.Max
+	case "min":
+		return slices.Min(values)
+	case "jain":
+		squares := 0.0
+		for _, v := range values {
+			squares += v * v
+		}
+		sum := d.Mean * float64(d.Count)
+		return sum * sum / (float64(d.Count) * squares)
+	}
+	return math.NaN()
+}
+
+// ofInside is a number that queue pairs tell of.
+func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 {
+	in.Finish(ended.Mono())
+	switch n.Of {
+	case "degree":
+		if part := parts[n.Take]; part > 0 {
+			return in.Degree(part)
+		}
+		return in.Degree(1)
+	case "early":
+		return in.Early()
+	case "copied":
+		return 100 * in.Ahead()
+	case "pool":
+		// What a connection has lost to another one it says with its next packet only; then the pool has
+		// been full.
+		return min(100*float64(in.Pool())*8/1024, 100)
+	case "state":
+		return mostOrMean(n.Take)(in.State())
+	case "state-way":
+		return float64(in.StateOfRequests())
+	case "bitmaps":
+		return in.Bitmaps(ended.Seconds())
+	case "state-nic":
+		return mostOrMean(n.Take)(in.Host(ended.Seconds()))
+	}
+	return math.NaN()
+}
+
+// parts are those that percentiles do not exceed.
+var parts = map[string]float64{"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+
+func mostOrMean(take string) func(most int, mean float64) float64 {
+	return func(most int, mean float64) float64 {
+		if take == "max" {
+			return float64(most)
+		}
+		return mean
+	}
+}

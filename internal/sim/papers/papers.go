@@ -1,0 +1,302 @@
+// Package papers reproduces results of papers: each is a scenario with a paper block
+// (roced/sim/scenario.Paper), which says what is run, what is measured, and what must come out. Runs are
+// kept by package internal/sim/sweep, so that they go on after an interruption; a verdict is computed
+// from what runs have found and from nothing else.
+package papers
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"roced.io/roced/internal/sim/scenario"
+)
+
+// Row is a result of a paper.
+type Row struct {
+	ID    string // the name of its file
+	Path  string
+	Text  []byte
+	Paper *scenario.Paper
+	Name  string
+}
+
+// Load reads all rows of a folder, in the order of their names.
+func Load(dir string) (rows []*Row, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("%s has no scenarios", dir)
+	}
+	var errs []error
+	for _, name := range names {
+		r, err := read(name)
+		errs = append(errs, err)
+		rows = append(rows, r)
+	}
+	slices.SortFunc(rows, func(a, b *Row) int { return strings.Compare(order(a), order(b)) })
+	return rows, errors.Join(errs...)
+}
+
+// order sorts by paper, those of nobody else last, then by number.
+func order(r *Row) string {
+	if r == nil {
+		return ""
+	}
+	id := r.ID
+	if r.Paper != nil && r.Paper.Source == "own" {
+		id = "~" + id
+	}
+	return id
+}
+
+func read(name string) (*Row, error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := scenario.Read(name, text, nil)
+	if err != nil {
+		return nil, err
+	}
+	if f.Paper == nil {
+		return nil, fmt.Errorf("%s: it has no paper", name)
+	}
+	r := &Row{ID: strings.TrimSuffix(filepath.Base(name), ".yaml"), Path: name, Text: text, Paper: f.Paper, Name: f.Name}
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("%s: paper: %w", name, err)
+	}
+	return r, nil
+}
+
+// check reports what is wrong with what the row says of itself.
+func (r *Row) check() error {
+	p := r.Paper
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if p.Title == "" || p.Source == "" || p.Says == "" || len(p.Series) == 0 || len(p.Numbers) == 0 {
+		bad("title, source, says, series and numbers are needed")
+	}
+	if len(p.Points) == 0 {
+		p.Points = []scenario.Point{{}}
+	}
+	for i := range p.Numbers {
+		if err := checkNumber(&p.Numbers[i]); err != nil {
+			bad("numbers: %s: %w", p.Numbers[i].Name, err)
+		}
+	}
+	for i := range p.Claims {
+		if err := checkClaim(&p.Claims[i]); err != nil {
+			bad("claims: %q: %w", p.Claims[i].Says, err)
+		}
+	}
+	r.checkNames(func(what, name string, ok bool) {
+		if !ok {
+			bad("there is no %s %q", what, name)
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// checkNames tells known of each name that the row refers to.
+func (r *Row) checkNames(known func(what, name string, ok bool)) {
+	p := r.Paper
+	number := func(name string) {
+		known("number", name, slices.ContainsFunc(p.Numbers, func(n scenario.Number) bool { return n.Name == name }))
+	}
+	series := func(name string) { known("series", name, r.series(name) != nil) }
+	points := func(names []string) {
+		for _, at := range names {
+			known("point", at, r.point(at) != nil)
+		}
+	}
+	also := func(list []scenario.Variant) {
+		for _, v := range list {
+			series(v.Name)
+		}
+	}
+	if p.Axes.Number != "" {
+		number(p.Axes.Number)
+	}
+	points(p.Axes.At)
+	for _, c := range p.Claims {
+		number(c.Number)
+		series(c.Of)
+		if c.Over != "" {
+			series(c.Over)
+		}
+		points(c.At)
+	}
+	for _, pt := range p.Points {
+		also(pt.Also)
+	}
+	for _, o := range p.Open {
+		points(o.At)
+		for _, c := range o.Vary {
+			also(c.Also)
+		}
+	}
+	for _, c := range p.Figure {
+		series(c.Series)
+		for at := range c.Values {
+			known("point", at, r.point(at) != nil || slices.Contains(p.Axes.Numbers, at))
+		}
+	}
+	for _, s := range p.Fast.Series {
+		series(s)
+	}
+	points(p.Fast.Points)
+}
+
+func (r *Row) series(name string) *scenario.Variant {
+	i := slices.IndexFunc(r.Paper.Series, func(v scenario.Variant) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Paper.Series[i]
+}
+
+func (r *Row) point(name string) *scenario.Point {
+	i := slices.IndexFunc(r.Paper.Points, func(v scenario.Point) bool { return v.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &r.Paper.Points[i]
+}
+
+// Run is one simulation of a row, but for its seed.
+type Run struct {
+	Series, Point string
+	Other         string // which other choice, of what the paper leaves open; empty: the row itself
+	Set           []string
+}
+
+// Key names a run within its row.
+func (x *Run) Key() string {
+	key := x.Series
+	if x.Point != "" {
+		key += "/" + x.Point
+	}
+	if x.Other != "" {
+		key = x.Other + ":" + key
+	}
+	return key
+}
+
+// Runs are those of a row. The ones of other choices come last, and not in the fast form.
+func (r *Row) Runs(fast bool) (runs []Run) {
+	p := r.Paper
+	add := func(c scenario.Choice, at []string) {
+		for _, s := range p.Series {
+			for _, pt := range p.Points {
+				x := Run{Series: s.Name, Point: pt.Name, Other: c.Name}
+				short := Run{Series: s.Name, Point: pt.Name}
+				if slices.Contains(p.Skip, short.Key()) || len(at) > 0 && !slices.Contains(at, pt.Name) ||
+					fast && !r.inFast(s.Name, pt.Name) {
+					continue
+				}
+				x.Set = slices.Concat(s.Set, pt.Set, setOf(pt.Also, s.Name), c.Set, setOf(c.Also, s.Name))
+				if fast {
+					x.Set = append(x.Set, p.Fast.Set...)
+				}
+				runs = append(runs, x)
+			}
+		}
+	}
+	add(scenario.Choice{}, nil)
+	if fast {
+		return runs
+	}
+	for _, o := range p.Open {
+		for _, c := range o.Vary {
+			add(c, o.At)
+		}
+	}
+	return runs
+}
+
+// setOf is what the list changes for a series only.
+func setOf(list []scenario.Variant, series string) (set []string) {
+	for _, v := range list {
+		if v.Name == series {
+			set = append(set, v.Set...)
+		}
+	}
+	return set
+}
+
+// seedRuns are the runs with a seed: other choices are measured with the first one only.
+func (r *Row) seedRuns(fast bool, seed int) []Run {
+	return slices.DeleteFunc(r.Runs(fast), func(x Run) bool { return seed > 1 && x.Other != "" })
+}
+
+func (r *Row) inFast(series, point string) bool {
+	f := &r.Paper.Fast
+	return (len(f.Series) == 0 || slices.Contains(f.Series, series)) && (len(f.Points) == 0 || slices.Contains(f.Points, point))
+}
+
+// Seeds is how many a row has; asked, if not zero, is how many the user wants.
+func (r *Row) Seeds(fast bool, asked int) int {
+	switch {
+	case asked > 0:
+		return asked
+	case fast:
+		return max(r.Paper.Fast.Seeds, 1)
+	case r.Paper.Seeds > 0:
+		return r.Paper.Seeds
+	}
+	return 3
+}
+
+// Scenario is the text of the row without its claims, which do not change what runs find: only with what
+// they are and what is measured in them.
+func (r *Row) Scenario(fast bool) ([]byte, error) {
+	var doc map[string]any
+	if err := yaml.Unmarshal(r.Text, &doc); err != nil {
+		return nil, err
+	}
+	delete(doc, "paper")
+	head, err := yaml.Marshal(doc)
+	if err != nil {
+		return nil, err
+	}
+	what, err := yaml.Marshal(map[string]any{"numbers": r.Paper.Numbers, "runs": r.Runs(fast)})
+	if err != nil {
+		return nil, err
+	}
+	comment := "# " + strings.ReplaceAll(strings.TrimSpace(string(what)), "\n", "\n# ") + "\n"
+	return append(head, comment...), nil
+}
+
+// alone is the text of a run: all that what it finds depends on, without what its row is called.
+func (r *Row) alone(x *Run, seed int) ([]byte, error) {
+	var doc map[string]any
+	if err := yaml.Unmarshal(r.Text, &doc); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"name", "description", "paper"} {
+		delete(doc, key)
+	}
+	return yaml.Marshal(map[string]any{"scenario": doc, "set": x.Set, "seed": seed, "numbers": r.Paper.Numbers})
+}
+
+// Folder is where the runs of a row with a seed are kept, below dir. It differs if the row does.
+func (r *Row) Folder(dir string, fast bool, seed int) (string, error) {
+	text, err := r.Scenario(fast)
+	if err != nil {
+		return "", err
+	}
+	form := "full"
+	if fast {
+		form = "fast"
+	}
+	return filepath.Join(dir, fmt.Sprintf("%s-%s-%x", r.ID, form, sha256.Sum256(text))[:len(r.ID)+6+12], fmt.Sprintf("seed%d", seed)), nil
+}

@@ -1,0 +1,274 @@
+package papers
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"roced.io/roced/internal/sim/scenario"
+)
+
+// TestRows: all rows can be begun, in both forms, and say what they leave open.
+func TestRows(t *testing.T) {
+	rows, err := Load("../../../configs/sim/papers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if err := r.Check(); err != nil {
+			t.Errorf("%s: %v", r.ID, err)
+		}
+		if r.Name != r.ID || len(r.Paper.Claims) == 0 || r.Paper.Axes.Y == "" || r.Paper.Setting == "" {
+			t.Errorf("%s: its name is %q; claims, axes and setting are needed", r.ID, r.Name)
+		}
+		if len(r.Paper.Open) == 0 {
+			t.Errorf("%s leaves nothing open?", r.ID)
+		}
+		if r.Paper.Fast.Expect != "" {
+			if v, err := ParseVerdict(r.Paper.Fast.Expect); err != nil || v < DirectionOnly && r.Paper.Fast.Why == "" {
+				t.Errorf("%s expects no direction of its fast form, and says not why; %v", r.ID, err)
+			}
+		}
+	}
+}
+
+// two is a row of two short runs, of which the number is known.
+const two = `name: two
+topology: {kind: star, hosts: 2, host_rate: 40Gbps, delay: 1us}
+switch: {buffer: 1MiB}
+transport: {profile: irn}
+workload: [{kind: incast, to: 1, senders: 1, size: 100KB}]
+paper:
+  title: Two sizes
+  source: own
+  says: twice the bytes take longer
+  axes: {y: us, number: fct}
+  series: [{name: long, set: [workload.0.size=2MB]}, {name: short, set: [workload.0.size=1MB]}]
+  numbers: [{name: fct, of: fct, take: mean}, {name: placed, of: total}, {name: degree, of: degree, take: max}, {name: state, of: state}]
+  claims: [{says: ratio, number: fct, of: long, over: short, paper: [2]}]
+  open: [{what: delay, choice: 1 us, why: no reason, vary: [{name: other, set: [topology.delay=2us]}]}]
+`
+
+// Another choice may concern one series only, and a point may, too.
+func TestRuns(t *testing.T) {
+	text := strings.NewReplacer(
+		"vary: [{name: other, set: [topology.delay=2us]}]", "at: [b], vary: [{name: other, set: [topology.delay=2us], also: [{name: short, set: [stop=1ms]}]}]",
+		"  numbers:", "  points: [{name: a}, {name: b, set: [stop=2ms], also: [{name: long, set: [stop=3ms]}]}]\n  numbers:",
+	).Replace(two)
+	name := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := Load(filepath.Dir(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, x := range rows[0].Runs(false) {
+		got = append(got, x.Key()+" "+strings.Join(x.Set, " "))
+	}
+	want := []string{
+		"long/a workload.0.size=2MB",
+		"long/b workload.0.size=2MB stop=2ms stop=3ms",
+		"short/a workload.0.size=1MB",
+		"short/b workload.0.size=1MB stop=2ms",
+		"other:long/b workload.0.size=2MB stop=2ms stop=3ms topology.delay=2us",
+		"other:short/b workload.0.size=1MB stop=2ms topology.delay=2us stop=1ms",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	nobody := strings.Replace(text, "also: [{name: short", "also: [{name: nobody", 1)
+	if err := os.WriteFile(name, []byte(nobody), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(filepath.Dir(name)); err == nil || !strings.Contains(err.Error(), `no series "nobody"`) {
+		t.Error(err)
+	}
+}
+
+// TestWork: runs are kept, a changed claim does not begin them anew, a changed setting does; the document
+// says what has come out.
+func TestWork(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "rows", "two.yaml")
+	if err := os.Mkdir(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w := &Work{Dir: filepath.Join(dir, "out"), Seeds: 2, Parallel: 2}
+	do := func(text string) (began int, j Judged, r *Row, f *Found) {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Load(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := true
+		w.Tell = func(done, all int, _ time.Duration) {
+			if first && done == 0 {
+				began = all
+			}
+			first = false
+		}
+		if err := w.Run(context.Background(), rows); err != nil {
+			t.Fatal(err)
+		}
+		if f, err = w.Collect(rows[0]); err != nil || f == nil {
+			t.Fatal(f, err)
+		}
+		return began, rows[0].Judge(f, ""), rows[0], f
+	}
+	began, j, r, f := do(two)
+	if began == 0 || j.Verdict != Reproduced || j.Claims[0].Values[0] < 1.9 || j.Claims[0].Values[0] > 2 {
+		t.Fatalf("%d, %+v", began, j)
+	}
+	if len(f.Runs["long"]) != 2 || len(f.Runs["other:long"]) != 1 {
+		t.Errorf("%+v", f.Runs)
+	}
+	m := f.Runs["long"][0].Numbers
+	if m["placed"] < 30 || m["placed"] > 40 || m["degree"] != 0 || m["state"] <= 0 {
+		t.Errorf("%v", m)
+	}
+	if began, j, _, _ = do(strings.Replace(two, "paper: [2]", "paper: [3]", 1)); began != 0 || j.Verdict != DirectionOnly {
+		t.Errorf("%d runs are done again, %v", began, j.Verdict)
+	}
+	if began, _, _, _ = do(strings.Replace(two, "2MB", "3MB", 1)); began == 0 {
+		t.Error("another setting, and nothing is done again")
+	}
+	rec := &Record{Fast: f, Estimate: 1000}
+	if err := os.MkdirAll(filepath.Join(dir, "docs", "papers"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := rec.Write(filepath.Join(dir, "docs", "papers"), r.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := Document(filepath.Join(dir, "docs"), []*Row{r}); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "docs", "papers.md"))
+	if err != nil || !strings.Contains(string(text), "fast only | reproduced") || !strings.Contains(string(text), "With other: ratio: 1.9") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	if svg, err := os.ReadFile(filepath.Join(dir, "docs", "papers", "two.svg")); err != nil || !strings.HasSuffix(string(svg), "</svg>\n") {
+		t.Error(err)
+	}
+}
+
+// TestShared: what another row has simulated with the same settings is not simulated again, what differs in
+// anything is.
+func TestShared(t *testing.T) {
+	dir := t.TempDir()
+	w := &Work{Dir: filepath.Join(dir, "out"), Seeds: 1, Parallel: 1}
+	var seconds []float64
+	for name, text := range map[string]string{"two": two, "same": strings.NewReplacer("name: two", "name: same", "says: twice", "says: so").Replace(two),
+		"wide": strings.Replace(two, "name: fct, of: fct, take: mean", "name: fct, of: fct, take: max", 1)} {
+		file := filepath.Join(dir, name, name+".yaml")
+		if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Load(filepath.Dir(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Run(context.Background(), rows); err != nil {
+			t.Fatal(err)
+		}
+		f, err := w.Collect(rows[0])
+		if err != nil || f == nil {
+			t.Fatal(f, err)
+		}
+		seconds = append(seconds, f.Runs["long"][0].Seconds)
+	}
+	shared, err := filepath.Glob(filepath.Join(w.Dir, "shared", "*"))
+	slices.Sort(seconds)
+	if err != nil || len(shared) != 2*4 || len(slices.Compact(seconds)) != 2 {
+		t.Errorf("%d runs, of %v s, %v", len(shared), seconds, err)
+	}
+}
+
+// A degree may be counted from an instant on: what came before is not in it.
+func TestDegreeFrom(t *testing.T) {
+	text := strings.Replace(two, "paper:\n", "events: [{at: 100us, link: h0-s0, do: lose, probability: 0.2}, {at: 200us, link: h0-s0, do: lose, probability: 0}]\npaper:\n", 1)
+	for begin, held := range map[string]bool{"": true, ", begin: 50us": true, ", begin: 350us": false} {
+		name := filepath.Join(t.TempDir(), "two.yaml")
+		if err := os.WriteFile(name, []byte(strings.Replace(text, "degree, take: max", "degree, take: max"+begin, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		rows, err := Load(filepath.Dir(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1)
+		if err != nil || m.Numbers["degree"] > 0 != held {
+			t.Errorf("begin %q: %v, %v", begin, m, err)
+		}
+	}
+}
+
+// TestPlaced: what connections place is counted once, though a queue pair carries one message after the other;
+// of flows, those that begin in a part of the time can be told apart.
+func TestPlaced(t *testing.T) {
+	text := strings.NewReplacer(
+		"size: 100KB}", "size: 100KB, rounds: 10, every: 100us}", "set: [workload.0.size=2MB]", "set: []", "set: [workload.0.size=1MB]", "set: []",
+		"{name: placed, of: total}", "{name: total, of: total, end: 1ms}, {name: least, of: placed, take: min, end: 1ms}, {name: most, of: placed, take: max, end: 1ms}, "+
+			"{name: half, of: placed, take: mean, begin: 500us, end: 1ms}, {name: late, of: fct, take: mean, within: [0.95, 1]}",
+		"paper:\n", "events: [{at: 850us, link: h0-s0, do: degrade, rate: 20Gbps}]\npaper:\n").Replace(two)
+	name := filepath.Join(t.TempDir(), "two.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := Load(filepath.Dir(name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := rows[0].simulate(context.Background(), &rows[0].Runs(false)[0], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Ten messages of 100 KB in a millisecond are 8 Gb/s, each 0.8, and 1.6 of half a millisecond.
+	for name, want := range map[string]float64{"total": 8, "least": 0.8, "most": 0.8, "half": 1.6} {
+		if got := m.Numbers[name]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v Gb/s, not %v", name, got, want)
+		}
+	}
+	if m.Numbers["late"] < 1.5*m.Numbers["fct"] {
+		t.Errorf("%v", m.Numbers)
+	}
+}
+
+// TestRefused: a row that does not know what it speaks of is refused.
+func TestRefused(t *testing.T) {
+	for _, c := range [][2]string{
+		{"of: long,", "of: none,"}, {"over: short", "over: none"}, {"number: fct, of", "number: none, of"}, {"take: mean", "take: some"},
+		{"of: degree", "of: nothing"},
+		{"take: mean", "take: mean, within: [0.5]"}, {"take: mean", "take: mean, within: [0.8, 0.5]"}, {"of: total", "of: total, within: [0, 1]"}, {"paper: [2]", "paper: []"}, {"series:", "nonsense: 1\n  series:"}, {"title: Two sizes", "title:"},
+	} {
+		name := filepath.Join(t.TempDir(), "two.yaml")
+		if err := os.WriteFile(name, []byte(strings.Replace(two, c[0], c[1], 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := read(name); err == nil {
+			t.Errorf("%q instead of %q is accepted", c[1], c[0])
+		}
+	}
+}
+
+// TestEstimate: the estimate of a run without losses is what it takes, to within a twentieth.
+func TestEstimate(t *testing.T) {
+	r := &Row{ID: "two", Path: "two.yaml", Text: []byte(two), Paper: &scenario.Paper{Series: []scenario.Variant{{Name: "s"}}, Points: []scenario.Point{{}}}}
+	n, err := r.Estimate(false, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := r.simulate(context.Background(), &r.Runs(false)[0], 1)
+	if err != nil || float64(n) < 0.95*float64(m.Transmissions) || float64(n) > 1.05*float64(m.Transmissions) {
+		t.Errorf("%d, %+v, %v", n, m, err)
+	}
+}

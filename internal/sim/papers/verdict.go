@@ -1,0 +1,247 @@
+package papers
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"roced.io/roced/internal/sim/scenario"
+)
+
+// Verdict is what runs say of a claim, or of a row: the least of its claims.
+type Verdict int
+
+// Verdicts, from the least on.
+const (
+	NotMeasured Verdict = iota // a run of it is missing
+	NotReproduced
+	DirectionOnly
+	Reproduced
+)
+
+var verdictNames = []string{"not measured", "not reproduced", "direction only", "reproduced"}
+
+// String returns the name of the verdict.
+func (v Verdict) String() string { return verdictNames[v] }
+
+// ParseVerdict reads the name of one.
+func ParseVerdict(s string) (Verdict, error) {
+	if i := slices.Index(verdictNames, s); i > 0 {
+		return Verdict(i), nil
+	}
+	return 0, fmt.Errorf("%q is none of %s", s, strings.Join(verdictNames[1:], ", "))
+}
+
+// Kinds of claims.
+const (
+	ratio    = "ratio"    // within a part of the paper's figure
+	share    = "share"    // within some points of percent of it
+	baseline = "baseline" // of what is compared with: says nothing of the direction
+	ordered  = "order"    // the paper's text gives a direction and no figure
+)
+
+// kind is that of c.
+func kind(c *scenario.Claim) string {
+	switch {
+	case c.Kind != "":
+		return c.Kind
+	case c.Over != "":
+		return ratio
+	}
+	return share
+}
+
+func checkClaim(c *scenario.Claim) error {
+	k := kind(c)
+	switch {
+	case !slices.Contains([]string{ratio, share, baseline, ordered}, k):
+		return fmt.Errorf("kind %q is none of ratio, share, baseline, order", k)
+	case k == ordered && (len(c.Paper) > 0 || c.AtLeast == nil && c.AtMost == nil):
+		return errors.New("an order has no figure, but at_least or at_most")
+	case k == ordered:
+	case len(c.Paper) != 1 && len(c.Paper) != 2 || c.Paper[0] > c.Paper[len(c.Paper)-1]:
+		return errors.New("paper is the paper's figure, or the least and the greatest")
+	case !slices.Contains([]string{"", "each", "most", "least", "mean"}, c.Take):
+		return fmt.Errorf("take %q is none of each, most, least, mean", c.Take)
+	case !slices.Contains([]string{"", "more", "less"}, c.Favour):
+		return fmt.Errorf("favour %q is none of more, less", c.Favour)
+	case k != baseline && c.AtLeast == nil && c.AtMost == nil && (k == share || c.Paper[0] <= 1 && c.Paper[len(c.Paper)-1] >= 1):
+		return errors.New("its direction is not clear: say at_least or at_most")
+	}
+	return nil
+}
+
+// bounds are the paper's figure, and the same with the tolerance.
+func bounds(c *scenario.Claim) (lo, hi, least, most float64) {
+	lo, hi = c.Paper[0], c.Paper[len(c.Paper)-1]
+	t := c.Tolerance
+	if kind(c) == share {
+		if t == 0 {
+			t = 3
+		}
+		return lo, hi, lo - t, hi + t
+	}
+	if t == 0 {
+		t = 0.25
+	}
+	return lo, hi, lo - t*math.Abs(lo), hi + t*math.Abs(hi)
+}
+
+// favour is on which side of the paper's figure a claim holds even better: a ratio's is away from 1.
+func favour(c *scenario.Claim) string {
+	if c.Favour == "" && kind(c) == ratio && c.AtLeast == nil && c.AtMost == nil {
+		if c.Paper[0] > 1 {
+			return "more"
+		}
+		return "less"
+	}
+	return c.Favour
+}
+
+// Judge says whether a measured value is what c says, and why not.
+func Judge(c *scenario.Claim, v float64) (Verdict, string) {
+	if math.IsNaN(v) || math.IsInf(v, 0) {
+		return NotReproduced, "nothing could be measured"
+	}
+	if kind(c) == ordered {
+		if directed(c, v) {
+			return Reproduced, ""
+		}
+		return NotReproduced, "the direction is another one"
+	}
+	lo, hi, least, most := bounds(c)
+	if kind(c) == baseline {
+		if v < least || v > most {
+			return DirectionOnly, fmt.Sprintf("the baseline's own figure is not from %.4g to %.4g", least, most)
+		}
+		return Reproduced, ""
+	}
+	if !directed(c, v) {
+		return NotReproduced, "the direction is another one"
+	}
+	if v >= least && v <= most {
+		return Reproduced, ""
+	}
+	switch beyond := favour(c); {
+	case beyond == "more" && v > most && v <= 2*hi, beyond == "less" && v < least && v >= lo/2:
+		return Reproduced, "beyond the paper's figure in the claim's favour"
+	case beyond == "more" && v > most, beyond == "less" && v < least:
+		if c.Reason != "" {
+			return Reproduced, "more than twice beyond the paper's figure: " + c.Reason
+		}
+		return DirectionOnly, "more than twice beyond the paper's figure in the claim's favour, without a reason known"
+	}
+	return DirectionOnly, fmt.Sprintf("not from %.4g to %.4g", least, most)
+}
+
+// directed reports whether v has the direction of c.
+func directed(c *scenario.Claim, v float64) bool {
+	if c.AtLeast == nil && c.AtMost == nil {
+		return (v > 1) == (c.Paper[0] > 1) && v != 1
+	}
+	return (c.AtLeast == nil || v >= *c.AtLeast) && (c.AtMost == nil || v <= *c.AtMost)
+}
+
+// take chooses or computes what c judges of the values at its points.
+func take(c *scenario.Claim, values []float64) []float64 {
+	if len(values) == 0 {
+		return nil
+	}
+	switch c.Take {
+	case "most":
+		return []float64{slices.Max(values)}
+	case "least":
+		return []float64{slices.Min(values)}
+	case "mean":
+		return []float64{mean(values)}
+	}
+	return values
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
+
+// Outcome is what has become of a claim.
+type Outcome struct {
+	Claim   *scenario.Claim
+	Verdict Verdict
+	Why     string
+	// Measured values, one for each point (or one of all), means over the seeds, and their ranges.
+	Points []string
+	Values []float64
+	Ranges [][2]float64
+}
+
+// Judged is what has become of a row, or of another choice of it.
+type Judged struct {
+	Verdict Verdict
+	Claims  []Outcome
+}
+
+// Judge computes the verdict of a row from what its runs have found. other is which other choice.
+func (r *Row) Judge(f *Found, other string) Judged {
+	j := Judged{Verdict: Reproduced}
+	for i := range r.Paper.Claims {
+		o := r.outcome(&r.Paper.Claims[i], f, other)
+		if o == nil {
+			continue
+		}
+		j.Claims = append(j.Claims, *o)
+		j.Verdict = min(j.Verdict, o.Verdict)
+	}
+	if len(j.Claims) == 0 {
+		j.Verdict = NotMeasured
+	}
+	return j
+}
+
+// outcome judges a claim; nil if it is about what is not part of these runs.
+func (r *Row) outcome(c *scenario.Claim, f *Found, other string) *Outcome {
+	var bySeed [][]float64 // by seed: a value for each point
+	o := &Outcome{Claim: c, Verdict: Reproduced}
+	for _, pt := range r.Paper.Points {
+		if len(c.At) > 0 && !slices.Contains(c.At, pt.Name) || !f.planned(c.Of, pt.Name, other) || c.Over != "" && !f.planned(c.Over, pt.Name, other) {
+			continue
+		}
+		values := f.values(c, pt.Name, other)
+		if values == nil {
+			o.Verdict, o.Why = NotMeasured, "a run is missing or has failed"
+			return o
+		}
+		o.Points = append(o.Points, pt.Name)
+		for i, v := range values {
+			if len(bySeed) <= i {
+				bySeed = append(bySeed, nil)
+			}
+			bySeed[i] = append(bySeed[i], v)
+		}
+	}
+	if len(o.Points) == 0 {
+		return nil
+	}
+	if c.Take != "" && c.Take != "each" {
+		o.Points = []string{c.Take}
+	}
+	for i := range bySeed {
+		bySeed[i] = take(c, bySeed[i])
+	}
+	for k := range o.Points {
+		lo, hi, sum := math.Inf(1), math.Inf(-1), 0.0
+		for _, s := range bySeed {
+			lo, hi, sum = min(lo, s[k]), max(hi, s[k]), sum+s[k]
+		}
+		o.Values = append(o.Values, sum/float64(len(bySeed)))
+		o.Ranges = append(o.Ranges, [2]float64{lo, hi})
+		if v, why := Judge(c, o.Values[k]); v < o.Verdict || why != "" && o.Why == "" {
+			o.Verdict, o.Why = min(o.Verdict, v), why
+		}
+	}
+	return o
+}

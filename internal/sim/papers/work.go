@@ -1,0 +1,308 @@
+package papers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/scenario"
+	"roced.io/roced/internal/sim/sweep"
+)
+
+// Measured is what a run has found.
+type Measured struct {
+	Numbers       map[string]float64 `json:"numbers"`
+	Transmissions uint64             `json:"link_transmissions"`
+	Seconds       float64            `json:"seconds"` // that it took
+	Error         string             `json:"error,omitempty"`
+}
+
+// Found is what the runs of a row have found, in one form: by run, a value for each seed.
+type Found struct {
+	Runs map[string][]Measured `json:"runs"`
+}
+
+// planned reports whether a run is among them.
+func (f *Found) planned(series, point, other string) bool {
+	x := Run{Series: series, Point: point, Other: other}
+	_, ok := f.Runs[x.Key()]
+	return ok
+}
+
+// values are what a claim says something of, at a point, by seed; nil if something is missing.
+func (f *Found) values(c *scenario.Claim, point, other string) []float64 {
+	of := f.number(c.Of, point, other, c.Number)
+	if c.Over == "" || of == nil {
+		return of
+	}
+	over := f.number(c.Over, point, other, c.Number)
+	if len(over) != len(of) {
+		return nil
+	}
+	values := make([]float64, len(of))
+	for i := range of {
+		values[i] = of[i] / over[i]
+	}
+	return values
+}
+
+func (f *Found) number(series, point, other, name string) (values []float64) {
+	x := Run{Series: series, Point: point, Other: other}
+	for _, m := range f.Runs[x.Key()] {
+		v, ok := m.Numbers[name]
+		if !ok {
+			return nil
+		}
+		values = append(values, v)
+	}
+	return values
+}
+
+const measuredFile = "measured.json"
+
+// Work is how rows are run.
+type Work struct {
+	Dir      string // where runs are kept
+	Fast     bool
+	Seeds    int // 0: as rows say
+	Parallel int // runs at a time
+	// Tell is told of the runs that are done; may be nil.
+	Tell func(done, all int, left time.Duration)
+}
+
+// Run does the runs of rows that are not done yet.
+func (w *Work) Run(ctx context.Context, rows []*Row) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	t := &turns{free: make(chan struct{}, max(w.Parallel, 1)), began: time.Now(), tell: w.Tell, of: map[string]sweep.Progress{}}
+	var wait sync.WaitGroup
+	for _, r := range rows {
+		if w.Fast && r.Paper.Fast.Skip {
+			continue
+		}
+		for seed := 1; seed <= r.Seeds(w.Fast, w.Seeds); seed++ {
+			f, err := w.folder(r, seed)
+			if err != nil {
+				cancel(err)
+				break
+			}
+			wait.Go(func() {
+				if err := f.Work(ctx, w.work(t, r, f, seed)); err != nil {
+					cancel(err)
+				}
+			})
+		}
+	}
+	wait.Wait()
+	return context.Cause(ctx)
+}
+
+// folder makes the folder of a row's runs with a seed, or finds it.
+func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
+	text, err := r.Scenario(w.Fast)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := r.Folder(w.Dir, w.Fast, seed)
+	if err != nil {
+		return nil, err
+	}
+	p := &sweep.Plan{Vary: []string{"run", "seed"}}
+	for _, x := range r.seedRuns(w.Fast, seed) {
+		p.Runs = append(p.Runs, []string{x.Key(), strconv.Itoa(seed)})
+	}
+	return sweep.Create(dir, p, map[string][]byte{sweep.Scenario: text})
+}
+
+// work does the runs of a folder, when it is their turn among all.
+func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
+	runs := r.seedRuns(w.Fast, seed)
+	return sweep.Work{Parallel: w.Parallel,
+		Do: func(ctx context.Context, run int, dir string) error {
+			select {
+			case t.free <- struct{}{}:
+				defer func() { <-t.free }()
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			m, err := w.measured(ctx, r, &runs[run], seed)
+			if m != nil {
+				text, err := json.Marshal(m)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(dir, measuredFile), text, 0o644)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return err
+		},
+		Tell: func(p sweep.Progress) { t.progress(f.Dir, p) }}
+}
+
+// measured simulates a run, or tells what the same one has found that another row has: rows that compare with
+// the same baseline share it.
+func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measured, error) {
+	text, err := r.alone(x, seed)
+	if err != nil {
+		return nil, err
+	}
+	name := filepath.Join(w.Dir, "shared", fmt.Sprintf("%x.json", sha256.Sum256(text)))
+	m := &Measured{}
+	if old, err := os.ReadFile(name); err == nil {
+		return m, json.Unmarshal(old, m)
+	}
+	if m, err = r.simulate(ctx, x, seed); err != nil {
+		return m, err
+	}
+	if text, err = json.Marshal(m); err == nil {
+		err = os.MkdirAll(filepath.Dir(name), 0o755)
+	}
+	if err == nil {
+		err = sweep.WriteFile(name, text)
+	}
+	return m, err
+}
+
+// turns shares the processors among all folders, and tells how far all are.
+type turns struct {
+	free  chan struct{}
+	began time.Time
+	tell  func(done, all int, left time.Duration)
+
+	mu sync.Mutex
+	of map[string]sweep.Progress
+	// before is how many runs were done when a folder was begun.
+	before int
+}
+
+func (t *turns) progress(dir string, p sweep.Progress) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.of[dir]; !known {
+		t.before += p.Done
+	}
+	t.of[dir] = p
+	done, all := 0, 0
+	for _, p := range t.of {
+		done, all = done+p.Done, all+p.All
+	}
+	left := time.Duration(0)
+	if n := done - t.before; n > 0 {
+		left = (time.Since(t.began) / time.Duration(n) * time.Duration(all-done)).Round(time.Second)
+	}
+	if t.tell != nil {
+		t.tell(done, all, left)
+	}
+}
+
+// config returns the simulation of a run.
+func (r *Row) config(x *Run, seed int) (c sim.Config, err error) {
+	f, err := scenario.Read(r.Path, r.Text, append(append([]string{}, x.Set...), "seed="+strconv.Itoa(seed)))
+	if err != nil {
+		return c, err
+	}
+	return f.Config(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(r.Path), name)) })
+}
+
+// Check reports whether each run of a row can be begun.
+func (r *Row) Check() error {
+	var errs []error
+	for _, fast := range []bool{false, true} {
+		for _, x := range r.Runs(fast) {
+			if _, err := r.config(&x, 1); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", x.Key(), err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Row) simulate(ctx context.Context, x *Run, seed int) (*Measured, error) {
+	began := time.Now()
+	c, err := r.config(x, seed)
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s: %w", r.ID, x.Key(), err)
+	}
+	p := attach(&c, r.Paper.Numbers)
+	s, err := sim.New(c)
+	if err != nil {
+		return nil, sweep.Failed{Err: err}
+	}
+	p.sim = s
+	s.Watch = ctx.Err
+	res, err := s.Run()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	m := &Measured{Seconds: time.Since(began).Seconds()}
+	if res != nil {
+		m.Numbers, m.Transmissions = p.measure(res), res.Transmissions
+	}
+	if err != nil && !errors.Is(err, sim.ErrUnfinished) {
+		m.Error, m.Numbers = err.Error(), nil
+		return m, sweep.Failed{Err: err}
+	}
+	return m, nil
+}
+
+// Collect returns what the runs of a row have found, nil if some are missing.
+func (w *Work) Collect(r *Row) (*Found, error) {
+	found := &Found{Runs: map[string][]Measured{}}
+	for seed := 1; seed <= r.Seeds(w.Fast, w.Seeds); seed++ {
+		runs := r.seedRuns(w.Fast, seed)
+		dir, err := r.Folder(w.Dir, w.Fast, seed)
+		if err != nil {
+			return nil, err
+		}
+		f, err := sweep.Open(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range runs {
+			text, err := os.ReadFile(filepath.Join(f.Run(i), measuredFile))
+			if errors.Is(err, os.ErrNotExist) {
+				note, err := f.Note(i)
+				if note == nil || err != nil {
+					return nil, err
+				}
+				found.Runs[runs[i].Key()] = append(found.Runs[runs[i].Key()], Measured{Error: note.Error})
+				continue
+			}
+			var m Measured
+			if err == nil {
+				err = json.Unmarshal(text, &m)
+			}
+			if err != nil {
+				return nil, err
+			}
+			found.Runs[runs[i].Key()] = append(found.Runs[runs[i].Key()], m)
+		}
+	}
+	return found, nil
+}
+
+// failures names the runs that have gone wrong.
+func (f *Found) failures() string {
+	var all []string
+	for key, ms := range f.Runs {
+		for _, m := range ms {
+			if m.Error != "" {
+				all = append(all, key+": "+m.Error)
+			}
+		}
+	}
+	return strings.Join(all, "; ")
+}

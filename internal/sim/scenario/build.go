@@ -1,0 +1,210 @@
+package scenario
+
+import (
+	"fmt"
+	"strings"
+
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/internal/sim/workload"
+	"roced.io/roced/qp"
+	"roced.io/roced/qp/profile"
+)
+
+// Classes of traffic.
+const (
+	dataClass = 0
+	ackClass  = 7
+)
+
+// Config returns the simulation that f describes. load reads files that it names.
+func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error) {
+	c := sim.Config{Name: f.Name, Seed: f.Seed, Classes: nic.Classes{Data: dataClass, Ack: ackClass, CNP: ackClass},
+		Framing: nic.Framing{Header: uint32(f.Framing.Header), Control: uint32(f.Framing.Control)},
+		Until:   f.Stop.time(), Sample: f.Sample.time()}
+	if (f.Framing.Header == 0) != (f.Framing.Control == 0) {
+		return c, f.at("framing", "header and control belong together")
+	}
+	for _, step := range []func(*sim.Config) error{f.strict, f.topology, f.switches, f.transport, f.nics, f.ideal, f.events, f.senseless} {
+		if err := step(&c); err != nil {
+			return c, err
+		}
+	}
+	if err := f.work(&c, load); err != nil {
+		return c, err
+	}
+	if c.Sample == 0 {
+		c.Sample = c.Until / 1000
+	}
+	return c, nil
+}
+
+// switchConfig turns s, at key, into what switches are made of.
+func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) {
+	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha, Input: int64(s.Input)},
+		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time(),
+			Paths: s.Balance.Paths, Reply: s.Balance.Reply.time(), Busy: s.Balance.Busy.time(), Extra: s.Balance.Extra.time(),
+			Wait: s.Balance.Wait.time(), Inactive: s.Balance.Inactive.time()}}
+	if s.Buffer == 0 {
+		return c, f.at(key+".buffer", "switches need one, such as 9MiB")
+	}
+	if err := c.Balance.Check(); err != nil {
+		return c, f.at(key+".balance", "%v", err)
+	}
+	if err := f.scheduling(key, s, &c.Port); err != nil {
+		return c, err
+	}
+	if p := s.PFC; p != nil {
+		if s.Detour {
+			return c, f.at(key+".detour", "with flow control there is always room: nothing is ever detoured")
+		}
+		if p.Headroom == 0 {
+			return c, f.at(key+".pfc.headroom", "it must hold what comes after a pause: twice the delay at line rate and two packets")
+		}
+		if s.Trim > 0 {
+			return c, f.at(key+".trim", "with flow control there is always room: nothing is ever trimmed")
+		}
+		c.Buffer.Lossless = f.dataClasses()
+		c.Buffer.Headroom, c.Buffer.Reserve, c.Buffer.Shared = int64(p.Headroom), int64(p.Reserve), int64(p.Shared)
+		c.Buffer.PauseAlpha, c.Buffer.ResumeOffset, c.PauseTime = p.Alpha, int64(p.ResumeOffset), p.Pause.time()
+	}
+	c.Trim.Bytes, c.Trim.Class = uint32(s.Trim), ackClass
+	if e := s.ECN; e != nil {
+		if e.Max < e.Min || e.Max == 0 || e.Probability < 0 || e.Probability > 1 {
+			return c, f.at(key+".ecn", "min is at most max, and probability from 0 to 1")
+		}
+		if e.At != "" && e.At != "enqueue" && e.At != "dequeue" {
+			return c, f.at(key+".ecn.at", "%q is neither enqueue nor dequeue", e.At)
+		}
+		c.ECN = fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability, AtDequeue: e.At == "dequeue"}
+	}
+	return c, nil
+}
+
+// scheduling says how ports choose among classes and packets.
+func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
+	switch s.Scheduling {
+	case "", "fifo", "drr":
+	case "srpt":
+		c.SRPT = true
+	case "voq":
+		c.Turns = true
+	case "strict":
+		c.Strict = 1<<fabric.Classes - 1
+	default:
+		return f.at(key+".scheduling", "%q is none of fifo, srpt, voq, strict, drr", s.Scheduling)
+	}
+	if s.AckPriority {
+		c.Strict |= 1 << ackClass
+	}
+	if len(s.Weights) > 0 && s.Scheduling != "drr" {
+		return f.at(key+".weights", "only drr has them")
+	}
+	if len(s.Weights) > fabric.Classes {
+		return f.at(key+".weights", "there are %d classes", fabric.Classes)
+	}
+	for i, w := range s.Weights {
+		if w < 1 || w > 255 {
+			return f.at(fmt.Sprintf("%s.weights.%d", key, i), "%d is not from 1 to 255", w)
+		}
+		c.Weights[i] = uint8(w)
+	}
+	return nil
+}
+
+// dataClasses are the classes of all workloads, a bit each.
+func (f *File) dataClasses() (mask uint8) {
+	for i := range f.Workload {
+		mask |= 1 << min(f.Workload[i].Class, ackClass-1)
+	}
+	return mask
+}
+
+func (f *File) switches(c *sim.Config) error {
+	base, err := f.switchConfig("switch", &f.Switch)
+	if err != nil && len(c.Graph.Switches) > 0 {
+		return err
+	}
+	configs := make([]fabric.SwitchConfig, len(c.Graph.Switches))
+	for i := range configs {
+		configs[i] = base
+	}
+	for k := range f.Switches {
+		o := &f.Switches[k]
+		special, err := f.switchConfig(fmt.Sprintf("switches.%d", k), &o.Switch)
+		if err != nil {
+			return err
+		}
+		matched := false
+		for i, name := range c.Graph.Switches {
+			if strings.HasPrefix(name, o.Match) {
+				configs[i], matched = special, true
+			}
+		}
+		if !matched {
+			return f.at("switches", "no switch is called %q, or so at the beginning", o.Match)
+		}
+	}
+	c.Switch = func(i, _ int) fabric.SwitchConfig { return configs[i] }
+	return nil
+}
+
+func (p Part) part() profile.Part { return profile.Part{Name: p.Name, Params: p.Params} }
+
+func (f *File) transport(c *sim.Config) error {
+	t := &f.Transport
+	c.Profile = t.Profile
+	c.Spec = profile.Spec{Reorder: t.Reorder.part(), Recovery: t.Recovery.part(), Paths: t.Paths.part(), Congestion: t.Congestion.part(), HoldLast: t.HoldLast}
+	if err := profile.Validate(c.Profile, c.Spec); err != nil {
+		return f.at("transport", "%v", err)
+	}
+	if c.MTU = t.MTU; t.MTU != 0 && (t.MTU < int(qp.MinMTU) || t.MTU > 9000) {
+		return f.at("transport.mtu", "%d bytes are not from %d to 9000", t.MTU, qp.MinMTU)
+	}
+	if t.MaxUnacked > 1<<22 {
+		return f.at("transport.max_unacked", "%d packets are more than half of the PSNs' circle", t.MaxUnacked)
+	}
+	c.QP = nic.QPConfig{MaxUnacked: t.MaxUnacked, CNPInterval: t.CNPInterval.duration()}
+	if t.AckTimeout > 0 {
+		c.QP.Timeout = workload.AckTimeout(t.AckTimeout.duration())
+	}
+	if t.AckEach {
+		c.QP.Tuning.AcksPerWindow = 1 << 30
+	}
+	if strings.HasPrefix(t.Congestion.Name, "dcqcn") && t.CNPInterval == 0 && t.Congestion.Params["echo"] == 0 {
+		return f.at("transport.cnp_interval", "dcqcn hears of congestion by CNPs: say how far apart they are, such as 50us, or transport.congestion.echo")
+	}
+	switch t.Connections {
+	case "", "message":
+	case "persistent":
+		c.Persistent = true
+	default:
+		return f.at("transport.connections", "%q is neither message nor persistent", t.Connections)
+	}
+	return nil
+}
+
+// ideal chooses what slowdowns are measured by.
+func (f *File) ideal(c *sim.Config) error {
+	switch f.Ideal {
+	case "", "exact":
+		return nil
+	case "ns3": // conweave-ns3: a full payload per hop, headers on all packets, no acknowledgement
+	default:
+		return f.at("ideal", "%q is neither exact nor ns3", f.Ideal)
+	}
+	mtu, header := uint64(c.MTU), uint64(f.Framing.Header)
+	if mtu == 0 || header == 0 {
+		return f.at("ideal", "ns3 needs transport.mtu and framing")
+	}
+	c.Ideal = func(fl *workload.Flow, path []*fabric.Link) (sum engine.Time) {
+		packets := (uint64(fl.Bytes) + mtu - 1) / mtu
+		for _, l := range path {
+			sum += 2*l.Delay() + engine.Time(mtu*8e12/l.Rate())
+		}
+		return sum + engine.Time((uint64(fl.Bytes)+header*packets)*8e6/(path[0].Rate()/1e6))
+	}
+	return nil
+}

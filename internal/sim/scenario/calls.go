@@ -1,0 +1,133 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+
+	"roced.io/roced/ccalgo"
+	florengine "roced.io/roced/flor/engine"
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/flor"
+	"roced.io/roced/internal/sim/workload"
+	"roced.io/roced/qp/profile"
+)
+
+// Flor has workloads of kind calls go by Flor (roced/sim/flor). A key that is left out has the default of
+// roced/flor/engine.
+type Flor struct {
+	Reliability string // uc, or rc: the NIC's
+	Unit        Size
+	MaxSend     Size `yaml:"max_send"`
+	Pool        int  // buffers for SENDs of a host
+	Chunking    Part
+	Congestion  Part
+	AckWQEs     int    `yaml:"ack_wqes"`
+	AckBytes    Size   `yaml:"ack_bytes"`
+	AckDelay    Span   `yaml:"ack_delay"`
+	Acks        string // own: datagrams, ahead of data; shared: behind data on its queue pairs
+	Backups     *int
+	Reconnect   Span
+	MinRTO      Span `yaml:"min_rto"`
+	FirstRTO    Span `yaml:"first_rto"`
+	Software    Software
+}
+
+// Software is what Flor takes of a processor.
+type Software struct {
+	Threads         int
+	Completion, Ack Span
+}
+
+// NICs are hosts, the first and the last one, whose congestion control is another one.
+type NICs struct {
+	Hosts      []int
+	Congestion Part
+}
+
+// nics gives some hosts a congestion control of their own.
+func (f *File) nics(c *sim.Config) error {
+	c.Specs = map[int]profile.Spec{}
+	for i := range f.NICs {
+		n, key := &f.NICs[i], fmt.Sprintf("nics.%d", i)
+		if err := f.hosts(c, key+".hosts", n.Hosts); err != nil {
+			return err
+		}
+		s := c.Spec
+		s.Congestion = n.Congestion.part()
+		if err := profile.Validate(c.Profile, s); err != nil {
+			return f.at(key+".congestion", "%v", err)
+		}
+		for h := n.Hosts[0]; h <= n.Hosts[1]; h++ {
+			c.Specs[h] = s
+		}
+	}
+	return nil
+}
+
+// hosts checks the first and the last one of a range.
+func (f *File) hosts(c *sim.Config, key string, r []int) error {
+	if len(r) != 2 || r[0] < 0 || r[1] < r[0] || r[1] >= c.Graph.Hosts {
+		return f.at(key, "say the first and the last one of %d hosts, such as [0, 3]", c.Graph.Hosts)
+	}
+	return nil
+}
+
+// calls are RPCs between all clients and all servers.
+func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error) {
+	for name, r := range map[string][]int{"clients": w.Clients, "servers": w.Servers} {
+		if err := f.hosts(c, key+"."+name, r); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case f.Stop == 0:
+		return nil, f.at(key, "calls never end: say stop")
+	case !w.Plain && f.Flor == nil:
+		return nil, f.at(key, "calls go by Flor, which flor describes, or plain: true")
+	case !c.Persistent && w.Plain:
+		return nil, f.at(key, "all calls of a client have the same connections: say transport.connections: persistent")
+	case w.Request < 1 || w.Response < 1:
+		return nil, f.at(key, "calls have a request and a response")
+	}
+	a := &flor.Calls{Connections: w.Connections, Request: uint32(w.Request), Response: uint32(w.Response),
+		Outstanding: w.Outstanding, Class: w.Class, Plain: w.Plain, Random: w.Random, Seed: c.Seed}
+	for from := w.Clients[0]; from <= w.Clients[1]; from++ {
+		for to := w.Servers[0]; to <= w.Servers[1]; to++ {
+			if from != to {
+				a.Pairs = append(a.Pairs, flor.Pair{Client: from, Server: to})
+			}
+		}
+	}
+	senders := min(w.Clients[1]-w.Clients[0], w.Servers[1]-w.Servers[0]) + 1
+	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * f.Stop.time().Seconds() * float64(senders)) // at most
+	if !w.Plain {
+		var err error
+		if a.Flor, err = f.flor(); err != nil {
+			return nil, err
+		}
+	}
+	return []workload.App{a}, nil
+}
+
+// flor is the configuration of Flor.
+func (f *File) flor() (flor.Config, error) {
+	s := f.Flor
+	c := flor.Config{Pool: s.Pool, AckTraffic: ackClass, SharedAcks: s.Acks == "shared", Reconnect: s.Reconnect.time(),
+		Software: flor.Software{Threads: s.Software.Threads, Completion: s.Software.Completion.time(), Ack: s.Software.Ack.time()},
+		Engine: florengine.Config{Unit: uint32(s.Unit), MaxSend: uint32(s.MaxSend), Hardware: s.Reliability == "rc",
+			Chunking: s.Chunking.Name, ChunkingWith: s.Chunking.Params, Congestion: s.Congestion.Name, CongestionWith: ccalgo.Params(s.Congestion.Params),
+			AckWQEs: s.AckWQEs, AckBytes: uint32(s.AckBytes), AckDelay: s.AckDelay.duration(),
+			MinRTO: s.MinRTO.duration(), FirstRTO: s.FirstRTO.duration()}}
+	if s.Backups != nil {
+		if c.Backups = *s.Backups; c.Backups == 0 {
+			c.Backups = -1
+		}
+	}
+	if !slices.Contains([]string{"", "uc", "rc"}, s.Reliability) {
+		return c, f.at("flor.reliability", "%q is neither uc nor rc", s.Reliability)
+	}
+	if !slices.Contains([]string{"", "own", "shared"}, s.Acks) {
+		return c, f.at("flor.acks", "%q is neither own nor shared", s.Acks)
+	}
+	return c, nil
+}

@@ -1,0 +1,126 @@
+package scenario
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/fabric"
+)
+
+// actions are what Event.Do may say.
+var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter", "mark", "fail-some"}
+
+func (f *File) events(c *sim.Config) error {
+	for i, e := range f.Events {
+		key := fmt.Sprintf("events.%d", i)
+		links := matching(c.Graph.Links(), e.Link)
+		switch {
+		case !slices.Contains(actions, e.Do):
+			return f.at(key+".do", "%q is none of %v", e.Do, actions)
+		case e.Do == "fail-some":
+			if e.Percent <= 0 || e.Percent > 100 || e.Every == 0 || e.Until < e.At {
+				return f.at(key, "fail-some needs percent, above 0 and at most 100, every, and until, not before at")
+			}
+			c.Events = append(c.Events, e.failSome(c)...)
+			continue
+		case len(links) == 0:
+			return f.at(key+".link", "there is no link %q; they are called like %q", e.Link, c.Graph.Links()[0])
+		case e.Do == "mark" && (e.Max == 0 || e.Max < e.Min):
+			return f.at(key, "mark needs max, and a min that is not more")
+		case e.Do == "degrade" && e.Rate == 0:
+			return f.at(key+".rate", "degrade needs one")
+		case e.Probability < 0 || e.Probability > 1:
+			return f.at(key+".probability", "it is from 0 to 1")
+		}
+		for _, name := range links {
+			one := e
+			one.Link = name
+			c.Events = append(c.Events, sim.Event{At: e.At.time(), Do: one.apply})
+		}
+	}
+	return f.faults(c)
+}
+
+// matching are the links that a name stands for.
+func matching(links []string, name string) []string {
+	prefix, many := strings.CutSuffix(name, "*")
+	return slices.DeleteFunc(slices.Clone(links), func(l string) bool {
+		return l != name && !(many && strings.HasPrefix(l, prefix))
+	})
+}
+
+func (f *File) faults(c *sim.Config) error {
+	c.Faults = map[string][]string{}
+	for i, x := range f.Faults {
+		if key := fmt.Sprintf("faults.%d", i); !slices.Contains(c.Graph.Links(), x.Link) {
+			return f.at(key+".link", "there is no link %q; they are called like %q", x.Link, c.Graph.Links()[0])
+		}
+		for k, rule := range x.Rules {
+			if err := sim.CheckFault(rule); err != nil {
+				return f.at(fmt.Sprintf("faults.%d.rules.%d", i, k), "%v", err)
+			}
+		}
+		c.Faults[x.Link] = append(c.Faults[x.Link], x.Rules...)
+	}
+	return nil
+}
+
+// apply does to a network what e says. Routes follow failures at once.
+func (e Event) apply(n *fabric.Network) {
+	l, err := n.Link(e.Link, e.Index)
+	if err != nil {
+		return // Index is beyond the last; the name has been checked
+	}
+	switch e.Do {
+	case "fail", "restore":
+		l.Fail(e.Do == "fail")
+		n.Reroute()
+	case "degrade":
+		l.Degrade(uint64(e.Rate))
+	case "lose":
+		l.Lose(e.Probability)
+	case "corrupt":
+		l.Corrupt(e.Probability)
+	case "mark":
+		l.Mark(fabric.ECNConfig{Min: int64(e.Min), Max: int64(e.Max), P: e.Probability})
+	case "jitter":
+		l.Jitter(e.Most.time())
+	}
+}
+
+// failSome lets a part of the cables between switches fail, and after each interval others instead.
+func (e Event) failSome(c *sim.Config) (events []sim.Event) {
+	var core []int // first links of cables
+	for i, cable := range c.Graph.Cables {
+		if int(cable.A) >= c.Graph.Hosts && int(cable.B) >= c.Graph.Hosts {
+			core = append(core, 2*i)
+		}
+	}
+	rng := rand.New(rand.NewPCG(c.Seed, 0x6661696c))
+	var down []int
+	for at := e.At.time(); ; at += e.Every.time() {
+		before := down
+		down = nil
+		if last := at >= e.Until.time(); !last {
+			for _, i := range rng.Perm(len(core))[:int(float64(len(core))*e.Percent/100+0.5)] {
+				down = append(down, core[i])
+			}
+		}
+		failed := down
+		events = append(events, sim.Event{At: at, Do: func(n *fabric.Network) {
+			for _, i := range before {
+				n.Links()[i].Fail(false)
+			}
+			for _, i := range failed {
+				n.Links()[i].Fail(true)
+			}
+			n.Reroute()
+		}})
+		if down == nil {
+			return events
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package scenario
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"roced.io/roced/internal/sim"
+)
+
+// What depends on a kind: the keys besides those that all kinds have. A key of another kind would be
+// overlooked in silence.
+var (
+	topologyKeys = map[string][]string{
+		"pair":       {"host_rate", "delay"},
+		"star":       {"host_rate", "delay", "hosts"},
+		"dumbbell":   {"host_rate", "core_rate", "delay", "left", "right"},
+		"parallel":   {"host_rate", "core_rate", "delay", "hosts", "paths"},
+		"leaf-spine": {"host_rate", "core_rate", "delay", "leaves", "spines", "hosts_per_leaf", "cables"},
+		"fat-tree":   {"host_rate", "core_rate", "delay", "k"},
+		"jellyfish":  {"host_rate", "core_rate", "delay", "switches", "degree", "hosts", "seed"},
+		"rails":      {"host_rate", "core_rate", "delay", "machines", "rails", "spines"},
+		"graph":      {"host_rate", "links"},
+	}
+	workKeys = map[string][]string{
+		"poisson":         {"verb", "service", "class", "sizes", "size", "load", "until", "cross_rack", "halves"},
+		"permutation":     {"verb", "service", "class", "size", "at", "halves"},
+		"incast":          {"verb", "service", "class", "to", "senders", "size", "at", "rounds", "every", "random"},
+		"queries":         {"verb", "service", "class", "senders", "size", "load", "until"},
+		"stream":          {"from", "to", "size", "outstanding", "at", "until", "fence", "stop_wait"},
+		"flows":           {"verb", "service", "class", "file"},
+		"rpc":             {"client", "server", "request", "response", "calls", "outstanding"},
+		"calls":           {"class", "clients", "servers", "connections", "request", "response", "outstanding", "plain", "random"},
+		"all-to-all":      {"size", "outstanding"},
+		"ring-all-reduce": {"size"},
+		"tree-all-reduce": {"size"},
+	}
+	balanceKeys = map[string][]string{
+		"ecmp": nil, "spray": nil, "round-robin": nil, "po2": nil, "drill": {"samples"}, "letflow": {"gap"}, "ksp": {"paths"},
+		"conweave": {"paths", "reply", "busy", "extra", "wait", "inactive"},
+	}
+	eventKeys = map[string][]string{
+		"fail": nil, "restore": nil, "degrade": {"rate"}, "lose": {"probability"}, "corrupt": {"probability"}, "jitter": {"most"}, "mark": {"min", "max", "probability"}, "fail-some": {"percent", "every", "until"},
+	}
+)
+
+// only refuses keys of the mapping at key besides common and those of its kind. Unknown kinds are
+// refused elsewhere.
+func (d *document) only(key, kind string, kinds map[string][]string, common ...string) error {
+	special, known := kinds[kind]
+	n := d.node(key)
+	if !known || n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	all := slices.Concat(common, special)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if name := n.Content[i].Value; !slices.Contains(all, name) {
+			return d.at(join(key, name), "%s takes no such key, only %s", kind, strings.Join(all, ", "))
+		}
+	}
+	return nil
+}
+
+// node returns the value of a key, nil if it is not there.
+func (d *document) node(key string) *yaml.Node {
+	n := d.root
+	for k := range strings.SplitSeq(key, ".") {
+		if n = child(n, k); n == nil {
+			return nil
+		}
+	}
+	return n
+}
+
+// strict refuses keys that have no effect.
+func (f *File) strict(*sim.Config) error {
+	if err := f.only("topology", f.Topology.Kind, topologyKeys, "kind"); err != nil {
+		return err
+	}
+	for i := range f.Workload {
+		if err := f.only(fmt.Sprintf("workload.%d", i), f.Workload[i].Kind, workKeys, "kind"); err != nil {
+			return err
+		}
+	}
+	for i, e := range f.Events {
+		if err := f.only(fmt.Sprintf("events.%d", i), e.Do, eventKeys, "at", "link", "index", "do"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// marked are congestion controls that learn of congestion from nothing but marks.
+var marked = []string{"dcqcn", "dctcp"}
+
+// senseless refuses what cannot work together, or would never be used.
+func (f *File) senseless(c *sim.Config) error {
+	if name := f.Transport.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
+		return f.at("transport.congestion", "%s learns of congestion from marks, and no switch marks: say switch.ecn", name)
+	}
+	if f.Switch.Balance.Samples != 0 && f.Switch.Balance.Name != "drill" {
+		return f.at("switch.balance.samples", "%s takes none, only drill", orECMP(f.Switch.Balance.Name))
+	}
+	if err := f.only("switch.balance", orECMP(f.Switch.Balance.Name), balanceKeys, "name"); err != nil {
+		return err
+	}
+	if f.Flor != nil && !slices.ContainsFunc(f.Workload, func(w Work) bool { return w.Kind == "calls" }) {
+		return f.at("flor", "only workloads of kind calls go by it")
+	}
+	if f.Stop > 0 && f.Sample > f.Stop {
+		return f.at("sample", "it is longer than stop: there would be none")
+	}
+	return nil
+}
+
+func orECMP(name string) string {
+	if name == "" {
+		return "ecmp"
+	}
+	return name
+}
+
+// marks reports whether anything marks packets.
+func (f *File) marks(c *sim.Config) bool {
+	for i := range c.Graph.Switches {
+		if c.Switch(i, 0).ECN.Max > 0 {
+			return true
+		}
+	}
+	return slices.ContainsFunc(f.Faults, func(x Faults) bool {
+		return slices.ContainsFunc(x.Rules, func(rule string) bool { return strings.Contains(rule, "ecn") })
+	})
+}

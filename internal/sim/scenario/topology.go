@@ -1,0 +1,115 @@
+package scenario
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/fabric"
+)
+
+// maxHosts bounds what a mistake in a file can ask for.
+const maxHosts = 1 << 16
+
+func (f *File) topology(c *sim.Config) (err error) {
+	t := &f.Topology
+	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay.time()}
+	if t.HostRate == 0 && t.Kind != "graph" {
+		return f.at("topology.host_rate", "say how fast hosts' links are, such as 100Gbps")
+	}
+	type number struct {
+		key string
+		v   int
+	}
+	need := func(ns ...number) error {
+		for _, n := range ns {
+			if n.v < 1 || n.v > maxHosts {
+				return f.at("topology."+n.key, "a %s needs it, from 1 to %d", t.Kind, maxHosts)
+			}
+		}
+		return nil
+	}
+	switch t.Kind {
+	case "pair":
+		c.Graph = fabric.Pair(w, false)
+	case "star":
+		if err = need(number{"hosts", t.Hosts}); err == nil {
+			c.Graph = fabric.Star(w, t.Hosts)
+		}
+	case "dumbbell":
+		if err = need(number{"left", t.Left}, number{"right", t.Right}); err == nil {
+			c.Graph = fabric.Dumbbell(w, t.Left, t.Right)
+		}
+	case "parallel":
+		if err = need(number{"hosts", t.Hosts}, number{"paths", t.Paths}); err == nil {
+			c.Graph = fabric.ParallelPaths(w, t.Hosts, t.Paths)
+		}
+	case "leaf-spine":
+		if err = need(number{"leaves", t.Leaves}, number{"spines", t.Spines}, number{"hosts_per_leaf", t.HostsPerLeaf}); err == nil {
+			c.Graph = fabric.LeafSpine(w, t.Leaves, t.Spines, t.HostsPerLeaf, max(t.Cables, 1))
+		}
+	case "fat-tree":
+		if err = need(number{"k", t.K}); err != nil {
+			return err
+		}
+		if c.Graph, err = fabric.FatTree(w, t.K); err != nil {
+			return f.at("topology.k", "%v", err)
+		}
+	case "jellyfish":
+		if err = need(number{"switches", t.Switches}, number{"degree", t.Degree}, number{"hosts", t.Hosts}); err != nil {
+			return err
+		}
+		if c.Graph, err = fabric.Jellyfish(w, t.Switches, t.Degree, t.Hosts, t.Seed); err != nil {
+			return f.at("topology.degree", "%v", err)
+		}
+	case "rails":
+		err = need(number{"machines", t.Machines})
+		c.Graph = fabric.Rails(w, max(t.Rails, 2), min(max(t.Machines, 1), maxHosts), min(t.Spines, maxHosts))
+	case "graph":
+		c.Graph, err = f.graph()
+	default:
+		return f.at("topology.kind", "%q is none of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
+	}
+	return err
+}
+
+// graph makes a topology of single cables. Switches are numbered as they appear.
+func (f *File) graph() (*fabric.Graph, error) {
+	hosts := 0
+	for _, l := range f.Topology.Links {
+		for _, name := range [...]string{l.A, l.B} {
+			if h, ok := hostNumber(name); ok {
+				hosts = max(hosts, h+1)
+			}
+		}
+	}
+	g := &fabric.Graph{Hosts: hosts}
+	nodes := map[string]fabric.Node{}
+	node := func(name string) fabric.Node {
+		if h, ok := hostNumber(name); ok {
+			return fabric.Node(h)
+		}
+		if _, ok := nodes[name]; !ok {
+			nodes[name] = g.Switch(len(g.Switches))
+			g.Switches = append(g.Switches, name)
+		}
+		return nodes[name]
+	}
+	for i, l := range f.Topology.Links {
+		if l.A == "" || l.B == "" || l.Rate == 0 {
+			return nil, f.at(fmt.Sprintf("topology.links.%d", i), "a link has ends a and b, and a rate")
+		}
+		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: uint64(l.Rate), Delay: l.Delay.time()})
+	}
+	if hosts < 2 {
+		return nil, f.at("topology.links", "there are %d hosts; they are called h0, h1 ...", hosts)
+	}
+	return g, nil
+}
+
+// hostNumber reads h0, h1 ...
+func hostNumber(name string) (int, bool) {
+	n, err := strconv.Atoi(strings.TrimPrefix(name, "h"))
+	return n, err == nil && strings.HasPrefix(name, "h") && n >= 0 && n < maxHosts
+}

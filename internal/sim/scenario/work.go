@@ -1,0 +1,231 @@
+package scenario
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"roced.io/roced/internal/sim"
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/workload"
+)
+
+//go:embed cdf/*.txt
+var cdfs embed.FS
+
+var (
+	verbs = map[string]workload.Verb{"": workload.Write, "write": workload.Write, "write_imm": workload.WriteImm, "send": workload.Send,
+		"read": workload.Read, "fetch_add": workload.FetchAdd, "compare_swap": workload.CmpSwap}
+	services = map[string]workload.Service{"": workload.RC, "rc": workload.RC, "uc": workload.UC, "ud": workload.UD}
+)
+
+// work adds what hosts do.
+func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
+	if len(f.Workload) == 0 {
+		return f.at("workload", "hosts have nothing to do")
+	}
+	for i := range f.Workload {
+		a, err := f.app(c, i, load)
+		if err != nil {
+			return err
+		}
+		c.Apps = append(c.Apps, a...)
+	}
+	return nil
+}
+
+// app returns the i-th workload.
+func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]workload.App, error) {
+	w, hosts := &f.Workload[i], c.Graph.Hosts
+	key := fmt.Sprintf("workload.%d", i)
+	verb, ok := verbs[w.Verb]
+	if !ok {
+		return nil, f.at(key+".verb", "%q is none of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
+	}
+	service, ok := services[w.Service]
+	if !ok {
+		return nil, f.at(key+".service", "%q is none of rc, uc, ud", w.Service)
+	}
+	if w.Class >= ackClass {
+		return nil, f.at(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
+	}
+	if w.Size > workload.MaxMessage || w.Request > workload.MaxMessage || w.Response > workload.MaxMessage {
+		return nil, f.at(key, "a message has at most 2 GiB")
+	}
+	switch w.Kind {
+	case "poisson":
+		p, err := f.poisson(c, key, w, uint64(i))
+		if err != nil {
+			return nil, err
+		}
+		senders := float64(hosts)
+		if p.Halves {
+			senders = float64(hosts / 2)
+		}
+		c.Payload += uint64(p.Load * float64(p.Rate) / 8 * senders * p.Until.Seconds()) // in the mean
+		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Next: p.Source()}}, nil
+	case "permutation", "incast", "queries", "flows":
+		ps, err := f.planned(c, key, w, load)
+		for i := range ps {
+			c.Payload += uint64(ps[i].Bytes)
+		}
+		return []workload.App{&workload.OpenLoop{Verb: verb, Service: service, Class: w.Class, Next: workload.List(ps)}}, err
+	case "stream":
+		return f.stream(c, key, w, i)
+	case "rpc":
+		if w.Client < 0 || w.Server < 0 || w.Client >= hosts || w.Server >= hosts || w.Client == w.Server || w.Calls < 1 {
+			return nil, f.at(key, "rpc needs client and server, two of %d hosts, and calls", hosts)
+		}
+		c.Payload += uint64(w.Calls) * uint64(w.Request+w.Response)
+		return []workload.App{&workload.RPC{Client: w.Client, Server: w.Server, Request: uint32(w.Request), Response: uint32(w.Response),
+			Calls: w.Calls, Outstanding: w.Outstanding}}, nil
+	}
+	if w.Kind == "calls" {
+		return f.calls(c, key, w)
+	}
+	return f.collective(c, key, w)
+}
+
+// planned are the messages of a workload of which all are known.
+func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]byte, error)) ([]workload.Planned, error) {
+	switch w.Kind {
+	case "incast":
+		return f.incast(c, key, w)
+	case "queries":
+		return f.queries(c, key, w)
+	case "flows":
+		text, err := load(w.File)
+		if err != nil {
+			return nil, f.at(key+".file", "%v", err)
+		}
+		ps, err := workload.ReadFlows(string(text), c.Graph.Hosts)
+		if err != nil {
+			return nil, f.at(key+".file", "%s: %v", w.File, err)
+		}
+		return ps, nil
+	}
+	ps := workload.Permutation(c.Graph.Hosts, uint32(w.Size), c.Seed)
+	if w.Halves {
+		ps = workload.Halves(c.Graph.Hosts, uint32(w.Size), c.Seed)
+	}
+	for k := range ps {
+		ps[k].At = w.At.time()
+	}
+	return ps, nil
+}
+
+// collective returns what all hosts do together.
+func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, error) {
+	size, n := uint64(w.Size), uint64(c.Graph.Hosts)
+	switch w.Kind {
+	case "all-to-all":
+		c.Payload += size * n * (n - 1)
+		return []workload.App{&workload.AllToAll{Bytes: uint32(size), Outstanding: w.Outstanding}}, nil
+	case "ring-all-reduce":
+		c.Payload += size * 2 * (n - 1)
+		return []workload.App{&workload.RingAllReduce{Bytes: uint32(size)}}, nil
+	case "tree-all-reduce":
+		c.Payload += size * 2 * (n - 1)
+		return []workload.App{&workload.TreeAllReduce{Bytes: uint32(size)}}, nil
+	}
+	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
+}
+
+// stream is messages that follow each other on a connection of their own.
+func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.App, error) {
+	hosts := c.Graph.Hosts
+	switch {
+	case w.From < 0 || w.To < 0 || w.From >= hosts || w.To >= hosts || w.From == w.To || w.Size < 1:
+		return nil, f.at(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
+	case !c.Persistent:
+		return nil, f.at(key, "a stream has one connection for all its messages: say transport.connections: persistent")
+	case w.Fence < 0 || w.Fence > 1:
+		return nil, f.at(key+".fence", "it is from 0 to 1")
+	case w.Until == 0 && f.Stop == 0:
+		return nil, f.at(key, "it never ends: say until, or stop")
+	}
+	end := w.Until
+	if f.Stop > 0 && (end == 0 || f.Stop < end) {
+		end = f.Stop
+	}
+	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * (end.time() - w.At.time()).Seconds()) // at most
+	return []workload.App{&workload.Stream{From: w.From, To: w.To, Size: uint32(w.Size), Outstanding: w.Outstanding,
+		At: w.At.time(), Until: w.Until.time(), Lane: lane, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed}}, nil
+}
+
+// queries are incasts at random instants to random hosts, so that all hosts together receive a part of
+// what their links carry.
+func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, error) {
+	hosts := c.Graph.Hosts
+	if w.Senders < 1 || w.Senders >= hosts || w.Size < 1 || w.Until == 0 || f.Topology.HostRate == 0 || w.Load <= 0 || w.Load > 2 {
+		return nil, f.at(key, "queries need senders, fewer than %d hosts, size, until, a load of at most 2 and topology.host_rate", hosts)
+	}
+	return workload.Queries(hosts, w.Senders, uint32(w.Size), w.Load*float64(f.Topology.HostRate), w.Until.time(), c.Seed), nil
+}
+
+// incast are the messages of some hosts to one, in rounds.
+func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned, err error) {
+	hosts := c.Graph.Hosts
+	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
+		return nil, f.at(key, "incast needs to, one of %d hosts, and senders, fewer than these", hosts)
+	}
+	for round := range max(w.Rounds, 1) {
+		at := w.At.time() + engine.Time(round)*w.Every.time()
+		if w.Random {
+			ps = append(ps, workload.RandomIncast(hosts, w.To, w.Senders, uint32(w.Size), at, c.Seed+uint64(round)<<32)...)
+			continue
+		}
+		ps = append(ps, workload.Incast(hosts, w.To, w.Senders, uint32(w.Size), at)...)
+	}
+	return ps, nil
+}
+
+func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.Poisson, error) {
+	sizes, err := f.sizes(key, w)
+	if err != nil {
+		return nil, err
+	}
+	if w.Until == 0 {
+		return nil, f.at(key+".until", "say when the last message arrives")
+	}
+	p := &workload.Poisson{Hosts: c.Graph.Hosts, Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32, Halves: w.Halves}
+	if w.CrossRack {
+		if p.CrossRack = f.Topology.HostsPerLeaf; p.CrossRack == 0 {
+			return nil, f.at(key+".cross_rack", "only a leaf-spine has racks")
+		}
+	}
+	if p.Rate == 0 {
+		return nil, f.at("topology.host_rate", "a load is a part of it")
+	}
+	if err := p.Check(); err != nil {
+		return nil, f.at(key, "%v", err)
+	}
+	return p, nil
+}
+
+// sizes returns the distribution that w names.
+func (f *File) sizes(key string, w *Work) (*workload.CDF, error) {
+	var s Size
+	if w.Sizes == "" && w.Size > 0 {
+		return workload.Fixed(float64(w.Size)), nil
+	}
+	if err := s.UnmarshalYAML(&yaml.Node{Kind: yaml.ScalarNode, Value: w.Sizes}); err == nil && s > 0 {
+		return workload.Fixed(float64(s)), nil
+	}
+	text, err := cdfs.ReadFile("cdf/" + w.Sizes + ".txt")
+	if err != nil {
+		return nil, f.at(key+".sizes", "%q is neither a size nor one of %s", w.Sizes, strings.Join(distributions(), ", "))
+	}
+	return workload.ReadCDF(string(text))
+}
+
+// distributions are the names of those that there are.
+func distributions() (names []string) {
+	files, _ := cdfs.ReadDir("cdf")
+	for _, d := range files {
+		names = append(names, strings.TrimSuffix(d.Name(), ".txt"))
+	}
+	return names
+}

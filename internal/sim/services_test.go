@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/fabric"
+	"roced.io/roced/internal/sim/workload"
+	"roced.io/roced/qp/profile"
+)
+
+// TestServices: each verb by each service that has it takes what links and distances take, under each
+// transport and with connections of both kinds; what a service has not is refused.
+func TestServices(t *testing.T) {
+	const apart = 50 * engine.Microsecond
+	for _, c := range []struct {
+		service workload.Service
+		verb    workload.Verb
+		bytes   uint32
+		want    string // of the error
+	}{
+		{workload.RC, workload.WriteImm, 30_000, ""},
+		{workload.RC, workload.FetchAdd, 8, ""},
+		{workload.RC, workload.CmpSwap, 8, ""},
+		{workload.RC, workload.CmpSwap, 9, "an atomic has 8 bytes, not 9"},
+		{workload.UC, workload.Send, 30_000, ""},
+		{workload.UC, workload.WriteImm, 30_000, ""},
+		{workload.UC, workload.Read, 1, "UC carries send and write_imm"},
+		{workload.UD, workload.Send, 1000, ""},
+		{workload.UD, workload.Send, 1001, "it has 1001 bytes, UD carries 1000"},
+		{workload.UD, workload.WriteImm, 1, "UD carries send"},
+	} {
+		for _, name := range profile.Names() {
+			t.Run(fmt.Sprint(c.service, c.verb, c.bytes, name), func(t *testing.T) {
+				for _, persistent := range []bool{false, true} {
+					ps := []workload.Planned{{At: 0, Src: 0, Dst: 3, Bytes: c.bytes}, {At: apart, Src: 0, Dst: 3, Bytes: c.bytes}}
+					s, err := New(Config{Graph: clos(t), Profile: name, Spec: wide[name], Persistent: persistent, Check: true, Switch: losslessSwitch,
+						Apps: []workload.App{&workload.OpenLoop{Verb: c.verb, Service: c.service, Next: workload.List(ps)}}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					r, err := s.Run()
+					if err != nil || c.want != "" {
+						if err == nil || c.want == "" || !strings.Contains(err.Error(), c.want) {
+							t.Fatalf("got %v, want %q", err, c.want)
+						}
+						return
+					}
+					if len(r.Flows) != 2 {
+						t.Fatalf("%d messages", len(r.Flows))
+					}
+					for _, f := range r.Flows {
+						if f.Slowdown > 1.05 && !(name == "mp-rdma" && f.ID > 0) { // whose window shrinks while a connection idles (MP-RDMA 3.2)
+							t.Errorf("message %d took %v, %v in an empty network", f.ID, f.FCT, f.Ideal)
+						}
+						if c.service != workload.RC && f.FCT > f.Ideal+engine.Microsecond {
+							t.Errorf("message %d took %v: there is no acknowledgement to wait for", f.ID, f.FCT)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestSilentLoss: UC and UD lose the messages of which a packet is lost, and no others. Nobody is told.
+func TestSilentLoss(t *testing.T) {
+	for _, service := range []workload.Service{workload.UC, workload.UD} {
+		for _, persistent := range []bool{false, true} {
+			const messages = 100
+			var ps []workload.Planned
+			for i := range messages {
+				ps = append(ps, workload.Planned{At: engine.Time(i) * engine.Microsecond, Src: 0, Dst: 1, Bytes: 900})
+			}
+			s, err := New(Config{Graph: fabric.Pair(w100, false), Profile: "rc", Persistent: persistent, Check: true,
+				Apps:   []workload.App{&workload.OpenLoop{Verb: workload.Send, Service: service, Next: workload.List(ps)}},
+				Faults: map[string][]string{"h0-h1": {"tx drop p=0.2 seed=5"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.Run()
+			lost := 0
+			for _, n := range r.Drops {
+				lost += int(n)
+			}
+			if !errors.Is(err, ErrUnfinished) || lost < 5 || r.Unfinished != lost || len(r.Flows) != messages-lost || r.Failed != 0 {
+				t.Errorf("service %d, persistent %v: %d messages came, %d are unfinished, %d failed, %d packets lost: %v",
+					service, persistent, len(r.Flows), r.Unfinished, r.Failed, lost, err)
+			}
+			for i, f := range r.Flows {
+				if f.Start != ps[f.ID].At || i > 0 && f.ID <= r.Flows[i-1].ID {
+					t.Errorf("message %d began at %v and came after %d", f.ID, f.Start, r.Flows[max(i-1, 0)].ID)
+				}
+			}
+		}
+	}
+}

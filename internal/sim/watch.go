@@ -1,0 +1,53 @@
+package sim
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"roced.io/roced/internal/observe/trace"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/qp"
+)
+
+// epoch stands for the instant zero where a date is wanted, the same in each run.
+var epoch = time.Unix(0, 0).UTC()
+
+// tracer writes what a queue pair does as the daemon's traces are, which `rocectl trace draw`
+// reads.
+type tracer struct {
+	rec    *trace.Recorder
+	out    *json.Encoder
+	events int
+	err    error
+}
+
+// drainEvery is how many events are written at a time, fewer than a Recorder holds.
+const drainEvery = 1 << 14
+
+// TraceTo writes the events of q to w as lines of JSON, until finish is called. profile is the
+// name of its transport.
+func (s *Simulation) TraceTo(w io.Writer, q *nic.QP) (finish func() error) {
+	t := &tracer{rec: trace.NewRecorder(), out: json.NewEncoder(w)}
+	t.rec.Begin(0, trace.Start{Time: epoch, NIC: s.cfg.Graph.Name(q.Node()), QPN: uint32(q.Num()), Dest: uint32(q.Peer()),
+		Profile: s.cfg.Profile, MTU: s.cfg.QP.MTU, SQPSN: s.cfg.QP.FirstPSN, RQPSN: s.cfg.QP.FirstPSN})
+	q.Trace(t)
+	return func() error {
+		if t.err != nil {
+			return t.err
+		}
+		return t.rec.Finish(t.out)
+	}
+}
+
+// Trace implements qp.Tracer.
+func (t *tracer) Trace(now mono.Time, e qp.TraceEvent) {
+	t.rec.Trace(now, e)
+	if t.events++; t.events%drainEvery == 0 && t.err == nil {
+		t.err = t.rec.Drain(t.out)
+	}
+}
+
+// Closed implements qp.Tracer.
+func (t *tracer) Closed() { t.rec.Closed() }

@@ -1,0 +1,142 @@
+package workload
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// Planned is a message with the instant at which it begins.
+type Planned struct {
+	At       engine.Time
+	Src, Dst int
+	Bytes    uint32
+}
+
+// OpenLoop sends messages when they are due, whatever has become of others.
+type OpenLoop struct {
+	Verb    Verb
+	Service Service
+	Class   uint8 // of traffic
+	// Next returns the next message; they come in the order of their instants.
+	Next func() (Planned, bool)
+
+	r       *Runner
+	timer   engine.Timer
+	planned Planned
+}
+
+// Begin implements App.
+func (o *OpenLoop) Begin(_ engine.Time, r *Runner) {
+	o.r = r
+	o.timer.Init(o, 0)
+	o.advance()
+}
+
+func (o *OpenLoop) advance() {
+	var ok bool
+	if o.planned, ok = o.Next(); ok {
+		o.r.Engine().Set(&o.timer, o.planned.At)
+	}
+}
+
+// Handle implements engine.Handler.
+func (o *OpenLoop) Handle(engine.Time, int32) {
+	p := o.planned
+	o.advance()
+	o.r.Send(Flow{Src: p.Src, Dst: p.Dst, Bytes: p.Bytes, Verb: o.Verb, Service: o.Service, Class: o.Class, App: o})
+}
+
+// Done implements App.
+func (o *OpenLoop) Done(engine.Time, *Runner, *Flow) {}
+
+// Delivered implements App.
+func (o *OpenLoop) Delivered(engine.Time, *Runner, *Flow) {}
+
+// List yields messages in the order of their instants.
+func List(ps []Planned) func() (Planned, bool) {
+	ps = slices.Clone(ps)
+	slices.SortStableFunc(ps, func(a, b Planned) int {
+		switch {
+		case a.At < b.At:
+			return -1
+		case a.At > b.At:
+			return 1
+		}
+		return 0
+	})
+	return func() (Planned, bool) {
+		if len(ps) == 0 {
+			return Planned{}, false
+		}
+		p := ps[0]
+		ps = ps[1:]
+		return p, true
+	}
+}
+
+// ReadFlows reads a flow list as the ns-3 simulators of HPCC and ConWeave have it: the number of
+// flows, then lines "src dst 3 port bytes start", start in seconds.
+func ReadFlows(text string, hosts int) ([]Planned, error) {
+	first, rest, _ := strings.Cut(text, "\n")
+	n, err := strconv.Atoi(strings.TrimSpace(first))
+	if err != nil || n < 0 {
+		return nil, fmt.Errorf("flow list, line 1: %q is no number of flows", first)
+	}
+	var out []Planned
+	line := 1
+	for s := range strings.Lines(rest) {
+		if line++; len(out) == n {
+			break
+		}
+		p, err := readFlow(strings.Fields(s), hosts)
+		if err != nil {
+			return nil, fmt.Errorf("flow list, line %d: %w", line, err)
+		}
+		out = append(out, p)
+	}
+	if len(out) < n {
+		return nil, fmt.Errorf("flow list: it ends after %d flows, the first line says %d", len(out), n)
+	}
+	return out, nil
+}
+
+func readFlow(f []string, hosts int) (p Planned, err error) {
+	if len(f) != 6 {
+		return p, fmt.Errorf("%d fields instead of src dst priority port bytes start", len(f))
+	}
+	var n [5]uint64
+	for i := range n {
+		if n[i], err = strconv.ParseUint(f[i], 10, 32); err != nil {
+			return p, fmt.Errorf("field %d: %q is no number below 2^32", i+1, f[i])
+		}
+	}
+	if n[0] >= uint64(hosts) || n[1] >= uint64(hosts) || n[0] == n[1] {
+		return p, fmt.Errorf("from host %d to host %d of %d", n[0], n[1], hosts)
+	}
+	if n[4] > MaxMessage {
+		return p, fmt.Errorf("%d bytes are more than a message may have", n[4])
+	}
+	p = Planned{Src: int(n[0]), Dst: int(n[1]), Bytes: uint32(n[4])}
+	p.At, err = parseSeconds(f[5])
+	return p, err
+}
+
+// MaxMessage is the longest message (IBTA vol.1 9.4.1).
+const MaxMessage = 1 << 31
+
+// parseSeconds reads a decimal number of seconds exactly, to the picosecond.
+func parseSeconds(s string) (engine.Time, error) {
+	whole, fraction, _ := strings.Cut(s, ".")
+	if len(fraction) > 12 {
+		fraction = fraction[:12]
+	}
+	n, err := strconv.ParseUint(whole+fraction+strings.Repeat("0", 12-len(fraction)), 10, 62)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no number of seconds", s)
+	}
+	return engine.Time(n), nil
+}

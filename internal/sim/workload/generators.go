@@ -1,0 +1,115 @@
+package workload
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// Poisson are messages between random hosts at random instants: each host sends as many bytes as
+// load times its rate, in the mean.
+type Poisson struct {
+	Hosts int
+	Rate  uint64  // bits per second of a host
+	Load  float64 // of payload, as part of Rate
+	Sizes *CDF
+	Until engine.Time // of the last arrival
+	Seed  uint64
+	// CrossRack, if not zero, is how many hosts a rack has: messages go to other racks only.
+	CrossRack int
+	// Halves lets the first half of the hosts send to the second one; only those have a load.
+	Halves bool
+}
+
+// Check reports what is wrong.
+func (p *Poisson) Check() error {
+	switch {
+	case p.Hosts < 2:
+		return fmt.Errorf("there are %d hosts, not two", p.Hosts)
+	case p.Load <= 0 || p.Load > 2:
+		return fmt.Errorf("a load of %g is not above 0 and at most 2", p.Load)
+	case p.CrossRack >= p.Hosts:
+		return fmt.Errorf("all %d hosts are in one rack", p.Hosts)
+	}
+	return nil
+}
+
+// Source returns the messages.
+func (p *Poisson) Source() func() (Planned, bool) {
+	rng := rand.New(rand.NewPCG(p.Seed, 0x706f6973))
+	senders, receivers := p.Hosts, p.Hosts
+	if p.Halves {
+		senders, receivers = p.Hosts/2, p.Hosts-p.Hosts/2
+	}
+	mean := p.Sizes.Mean() * 8 / (float64(p.Rate) * p.Load * float64(senders)) * float64(engine.Second)
+	at := engine.Time(0)
+	return func() (Planned, bool) {
+		at += engine.Time(rng.ExpFloat64() * mean)
+		src := rng.IntN(senders)
+		if p.Halves {
+			return Planned{at, src, senders + rng.IntN(receivers), p.Sizes.Draw(rng)}, at <= p.Until
+		}
+		dst := rng.IntN(p.Hosts)
+		for dst == src || p.CrossRack > 0 && dst/p.CrossRack == src/p.CrossRack {
+			dst = rng.IntN(p.Hosts)
+		}
+		return Planned{at, src, dst, p.Sizes.Draw(rng)}, at <= p.Until
+	}
+}
+
+// Permutation is one message from each host to another one, of which each is sent to once.
+func Permutation(hosts int, bytes uint32, seed uint64) []Planned {
+	rng := rand.New(rand.NewPCG(seed, 0x7065726d))
+	order := rng.Perm(hosts) // a ring through all hosts: nobody sends to itself
+	out := make([]Planned, hosts)
+	for i, src := range order {
+		out[i] = Planned{0, src, order[(i+1)%hosts], bytes}
+	}
+	return out
+}
+
+// Halves is one message from each host of the first half to one of the second, of which each is sent
+// to once.
+func Halves(hosts int, bytes uint32, seed uint64) []Planned {
+	rng := rand.New(rand.NewPCG(seed, 0x68616c66))
+	var out []Planned
+	for src, dst := range rng.Perm(hosts / 2) {
+		out = append(out, Planned{0, src, hosts/2 + dst, bytes})
+	}
+	return out
+}
+
+// RandomIncast is one message to a host from each of so many random others.
+func RandomIncast(hosts, to, senders int, bytes uint32, at engine.Time, seed uint64) []Planned {
+	rng := rand.New(rand.NewPCG(seed, 0x696e6361))
+	var out []Planned
+	for _, src := range rng.Perm(hosts) {
+		if src != to && len(out) < senders {
+			out = append(out, Planned{at, src, to, bytes})
+		}
+	}
+	return out
+}
+
+// Queries are incasts at random instants: so many random senders answer a random host at once. rate
+// is what a host receives in the mean, in bits per second.
+func Queries(hosts, senders int, bytes uint32, rate float64, until engine.Time, seed uint64) (out []Planned) {
+	rng := rand.New(rand.NewPCG(seed, 0x71756572))
+	mean := float64(bytes) * 8 * float64(senders) / (rate * float64(hosts)) * float64(engine.Second)
+	for at := engine.Time(0); ; {
+		if at += engine.Time(rng.ExpFloat64() * mean); at > until {
+			return out
+		}
+		out = append(out, RandomIncast(hosts, rng.IntN(hosts), senders, bytes, at, rng.Uint64())...)
+	}
+}
+
+// Incast is one message to a host from each of the senders, which are those behind it.
+func Incast(hosts, to, senders int, bytes uint32, at engine.Time) []Planned {
+	var out []Planned
+	for i := range senders {
+		out = append(out, Planned{at, (to + 1 + i) % hosts, to, bytes})
+	}
+	return out
+}

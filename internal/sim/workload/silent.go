@@ -1,0 +1,84 @@
+package workload
+
+import (
+	"fmt"
+
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/qp"
+)
+
+// silent carries messages over UC or UD, whose senders hear nothing. Each has its number as immediate
+// data, by which the destination knows which ones have come.
+type silent struct {
+	r        *Runner
+	from, to *nic.QP
+	flows    map[uint32]*Flow
+	posted   qp.SendWQE // what all have
+}
+
+// connectSilent makes a carrier for f, which is not of RC.
+func (r *Runner) connectSilent(f *Flow) (carrier, error) {
+	c := &silent{r: r, flows: map[uint32]*Flow{}}
+	q := r.cfg.QP
+	q.User, q.Traffic, q.Spares = c, f.Class, &r.spares[f.Service]
+	var err error
+	switch {
+	case f.Service == UC && (f.Verb == Send || f.Verb == WriteImm):
+		q.Type = qp.UC
+		c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q)
+	case f.Service == UC:
+		return nil, fmt.Errorf("UC carries send and write_imm: of others nobody would hear")
+	case f.Verb != Send:
+		return nil, fmt.Errorf("UD carries send")
+	default:
+		c.from, c.to, err = r.datagrams(f, q)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.posted = qp.SendWQE{Opcode: qp.WRSendImm, AH: uint32(f.Dst), RemoteQPN: uint32(c.to.Num()), RemoteQKey: q.QKey}
+	if f.Verb == WriteImm {
+		c.posted.Opcode = qp.WRWriteImm
+	}
+	if r.cfg.Opened != nil {
+		r.cfg.Opened(c.from, c.to, f)
+	}
+	return c, nil
+}
+
+// datagrams makes a UD queue pair at each end.
+func (r *Runner) datagrams(f *Flow, q nic.QPConfig) (from, to *nic.QP, err error) {
+	if mtu := q.MTU; f.Bytes > uint32(mtu) {
+		return nil, nil, fmt.Errorf("it has %d bytes, UD carries %d, the MTU", f.Bytes, mtu)
+	}
+	if from, err = r.k.Datagrams(f.Src, q); err != nil {
+		return nil, nil, err
+	}
+	if to, err = r.k.Datagrams(f.Dst, q); err != nil {
+		from.Close()
+	}
+	return from, to, err
+}
+
+// post begins f. Its receive takes whatever comes first, if f is lost.
+func (c *silent) post(f *Flow) {
+	c.flows[uint32(f.ID)] = f
+	c.to.PostRecv(nic.RecvWR{Length: MaxMessage})
+	w := c.posted
+	w.Imm, w.Length = uint32(f.ID), f.Bytes
+	c.from.Post(w)
+}
+
+// Completed implements nic.User.
+func (c *silent) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
+	f := c.flows[e.Imm]
+	if !receive || f == nil {
+		return // it has left, or a receive was flushed
+	}
+	delete(c.flows, e.Imm)
+	if e.Status == qp.StatusSuccess && f.App != nil {
+		f.App.Delivered(now, c.r, f)
+	}
+	c.r.end(now, f, e.Status, c.from, c.to)
+}

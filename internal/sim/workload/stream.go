@@ -1,0 +1,64 @@
+package workload
+
+import (
+	"math/rand/v2"
+
+	"roced.io/roced/internal/sim/engine"
+)
+
+// Stream keeps messages outstanding on a connection of its own, from one instant to another one. It
+// needs persistent connections.
+type Stream struct {
+	From, To    int
+	Size        uint32
+	Outstanding int         // default 2
+	At, Until   engine.Time // Until zero: for ever
+	Lane        int         // differs from that of other streams between these hosts
+	// Fence is which part of the messages, random ones, are synchronise operations; StopWait posts
+	// these when all before have completed instead.
+	Fence    float64
+	StopWait bool
+	Seed     uint64
+
+	timer engine.Timer
+	r     *Runner
+	rng   *rand.Rand
+	under int
+	next  bool // is a synchronise operation
+}
+
+// Begin implements App.
+func (s *Stream) Begin(_ engine.Time, r *Runner) {
+	s.r, s.rng = r, rand.New(rand.NewPCG(s.Seed, uint64(s.Lane)))
+	if s.Outstanding == 0 {
+		s.Outstanding = 2
+	}
+	s.draw()
+	s.timer.Init(s, 0)
+	r.Engine().Set(&s.timer, s.At)
+}
+
+// Handle implements engine.Handler.
+func (s *Stream) Handle(engine.Time, int32) { s.fill() }
+
+func (s *Stream) draw() { s.next = s.rng.Float64() < s.Fence }
+
+// fill posts what may be outstanding.
+func (s *Stream) fill() {
+	for s.under < s.Outstanding && !(s.StopWait && s.next && s.under > 0) {
+		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait}
+		s.under++
+		s.draw()
+		s.r.Send(f)
+	}
+}
+
+// Done implements App.
+func (s *Stream) Done(now engine.Time, _ *Runner, _ *Flow) {
+	if s.under--; s.Until == 0 || now < s.Until {
+		s.fill()
+	}
+}
+
+// Delivered implements App.
+func (s *Stream) Delivered(engine.Time, *Runner, *Flow) {}

@@ -1,0 +1,294 @@
+// Package workload gives simulated hosts something to do: applications that send messages
+// when they choose (flow lists, random arrivals), when others have ended (closed loops) or in
+// patterns (all-to-all, all-reduce). A Runner connects hosts as they need it and notes when
+// each message began and ended.
+package workload
+
+import (
+	"fmt"
+	"time"
+
+	"roced.io/roced/internal/sim/engine"
+	"roced.io/roced/internal/sim/nic"
+	"roced.io/roced/qp"
+)
+
+// Verb is how a message travels.
+type Verb uint8
+
+// Verbs.
+const (
+	Write    Verb = iota // RDMA WRITE, posted by the source
+	Send                 // SEND; the destination is told
+	Read                 // RDMA READ, posted by the destination
+	WriteImm             // RDMA WRITE with immediate data; the destination is told
+	FetchAdd             // of eight bytes of the destination
+	CmpSwap              // likewise
+)
+
+// Service is what carries a message.
+type Service uint8
+
+// Services. Of what UC and UD carry, the source hears nothing: it is done when it has arrived, and
+// stays outstanding if it is lost.
+const (
+	RC Service = iota
+	UC         // by Send and WriteImm
+	UD         // by Send, in one packet
+)
+
+// atomicBytes is what an atomic has.
+const atomicBytes = 8
+
+// Flow is one message.
+type Flow struct {
+	Src, Dst int
+	Bytes    uint32
+	Verb     Verb
+	Service  Service
+	Class    uint8 // of traffic
+	App      App
+	Tag      uint64 // the application's
+	Fence    bool   // a synchronise operation of MP-RDMA (3.4)
+	Lane     int    // which of several persistent connections of the same hosts
+
+	ID     int // in the order of starting
+	Start  engine.Time
+	End    engine.Time // of its completion where it was posted, that is with the last acknowledgement; of UC and UD at the destination
+	Ideal  engine.Time // what it would take in an empty network
+	Failed bool        // it completed in error
+}
+
+// Slowdown is how much longer than ideal f has taken, at least one.
+func (f *Flow) Slowdown() float64 {
+	if f.Ideal <= 0 {
+		return 1
+	}
+	return max(float64(f.End-f.Start)/float64(f.Ideal), 1)
+}
+
+// App is an application. Its methods are called while the simulation runs, and may send.
+type App interface {
+	// Begin starts it.
+	Begin(now engine.Time, r *Runner)
+	// Done tells that a message of its own has completed where it was posted.
+	Done(now engine.Time, r *Runner, f *Flow)
+	// Delivered tells that a message that it has sent by Send has arrived.
+	Delivered(now engine.Time, r *Runner, f *Flow)
+}
+
+// Config describes how a Runner connects hosts.
+type Config struct {
+	QP nic.QPConfig
+	// Persistent keeps a connection for each pair of hosts and direction; otherwise each message
+	// has one of its own.
+	Persistent bool
+	// Ideal returns what a message takes in an empty network.
+	Ideal func(f *Flow) engine.Time
+	// Ended is told of each message when it has completed, if not nil.
+	Ended func(f *Flow)
+	// Opened is shown each connection when it has been made, if not nil.
+	Opened func(first, second *nic.QP, f *Flow)
+}
+
+// Runner runs applications on the hosts of a cluster.
+type Runner struct {
+	k       *nic.Cluster
+	cfg     Config
+	apps    []App
+	conns   map[pair]carrier
+	spares  [UD + 1]nic.Spares
+	flows   int
+	running int
+	failed  int
+	err     error
+}
+
+type pair struct {
+	src, dst int
+	verb     Verb
+	service  Service
+	class    uint8
+	lane     int
+}
+
+// carrier carries messages from one host to another.
+type carrier interface {
+	nic.User
+	post(f *Flow)
+}
+
+// connection has the messages that are outstanding, in order.
+type connection struct {
+	r         *Runner
+	from, to  *nic.QP // data go from the first to the second
+	flows     []*Flow
+	delivered int // of flows
+}
+
+// NewRunner returns a runner without applications.
+func NewRunner(k *nic.Cluster, c Config) *Runner {
+	return &Runner{k: k, cfg: c, conns: map[pair]carrier{}}
+}
+
+// Cluster returns the NICs.
+func (r *Runner) Cluster() *nic.Cluster { return r.k }
+
+// Engine returns the clock.
+func (r *Runner) Engine() *engine.Engine { return r.k.Engine() }
+
+// Hosts is the number of hosts.
+func (r *Runner) Hosts() int { return r.k.Network().Hosts() }
+
+// Add adds an application, which begins with Start.
+func (r *Runner) Add(a App) { r.apps = append(r.apps, a) }
+
+// Start begins all applications.
+func (r *Runner) Start() {
+	for _, a := range r.apps {
+		a.Begin(r.Engine().Now(), r)
+	}
+}
+
+// Running is the number of messages that have begun and not ended.
+func (r *Runner) Running() int { return r.running }
+
+// Failed is the number of messages that completed in error.
+func (r *Runner) Failed() int { return r.failed }
+
+// Err is why no connection could be made, if one could not.
+func (r *Runner) Err() error { return r.err }
+
+// QP is what the queue pairs of messages are like, for applications that connect their own.
+func (r *Runner) QP() nic.QPConfig { return r.cfg.QP }
+
+// Fail ends the simulation with an error of an application.
+func (r *Runner) Fail(err error) {
+	if r.err == nil {
+		r.err = err
+		r.Engine().Halt()
+	}
+}
+
+// Send begins a message now.
+func (r *Runner) Send(f Flow) {
+	if r.err != nil {
+		return
+	}
+	f.ID, f.Start = r.flows, r.Engine().Now()
+	if r.cfg.Ideal != nil {
+		f.Ideal = r.cfg.Ideal(&f)
+	}
+	c, err := r.carrier(&f)
+	if err != nil {
+		r.Fail(fmt.Errorf("message %d from host %d to host %d: %w", f.ID, f.Src, f.Dst, err))
+		return
+	}
+	r.flows++
+	r.running++
+	c.post(&f)
+}
+
+// carrier returns the one for f.
+func (r *Runner) carrier(f *Flow) (carrier, error) {
+	key := pair{f.Src, f.Dst, f.Verb, f.Service, f.Class, f.Lane}
+	if c := r.conns[key]; c != nil {
+		return c, nil
+	}
+	c, err := r.connect(f)
+	if err == nil && r.cfg.Persistent {
+		r.conns[key] = c
+	}
+	return c, err
+}
+
+// connect makes a carrier for f.
+func (r *Runner) connect(f *Flow) (carrier, error) {
+	if (f.Verb == FetchAdd || f.Verb == CmpSwap) && f.Bytes != atomicBytes {
+		return nil, fmt.Errorf("an atomic has %d bytes, not %d", atomicBytes, f.Bytes)
+	}
+	if f.Service != RC {
+		return r.connectSilent(f)
+	}
+	c := &connection{r: r}
+	q := r.cfg.QP
+	q.User, q.Traffic, q.Spares = c, f.Class, &r.spares[RC]
+	var err error
+	if c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q); err != nil {
+		return nil, err
+	}
+	if r.cfg.Opened != nil {
+		r.cfg.Opened(c.from, c.to, f)
+	}
+	return c, nil
+}
+
+var opcodes = [...]qp.WROpcode{Write: qp.WRWrite, Send: qp.WRSend, Read: qp.WRRead, WriteImm: qp.WRWriteImm, FetchAdd: qp.WRFetchAdd, CmpSwap: qp.WRCmpSwap}
+
+// post begins f.
+func (c *connection) post(f *Flow) {
+	c.flows = append(c.flows, f)
+	by := c.from
+	switch f.Verb {
+	case Send, WriteImm:
+		c.to.PostRecv(nic.RecvWR{Length: f.Bytes})
+	case Read:
+		by = c.to
+	}
+	w := qp.SendWQE{Opcode: opcodes[f.Verb], Length: f.Bytes}
+	if f.Fence {
+		w.Flags = qp.SendFence
+	}
+	by.Post(w)
+}
+
+// Completed implements nic.User.
+func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
+	if len(c.flows) == 0 {
+		return // a receive that was flushed
+	}
+	if receive {
+		if e.Status == qp.StatusSuccess && c.delivered < len(c.flows) {
+			f := c.flows[c.delivered]
+			c.delivered++
+			if f.App != nil {
+				f.App.Delivered(now, c.r, f)
+			}
+		}
+		return
+	}
+	f := c.flows[0]
+	c.flows = c.flows[1:]
+	c.delivered = max(c.delivered-1, 0)
+	c.r.end(now, f, e.Status, c.from, c.to)
+}
+
+// end notes that f, which has gone from one queue pair to the other, has completed.
+func (r *Runner) end(now engine.Time, f *Flow, s qp.Status, from, to *nic.QP) {
+	f.End = now
+	r.running--
+	if f.Failed = s != qp.StatusSuccess; f.Failed {
+		r.failed++
+	}
+	if !r.cfg.Persistent {
+		from.Close()
+		to.Close()
+	}
+	if s == qp.StatusSuccess && r.cfg.Ended != nil {
+		r.cfg.Ended(f)
+	}
+	if f.App != nil {
+		f.App.Done(now, r, f)
+	}
+}
+
+// AckTimeout returns the code of the shortest ACK timeout that is not less than d (IBTA vol.1
+// 9.7.6.1.3: 4.096 us times a power of two).
+func AckTimeout(d time.Duration) uint8 {
+	for code := uint8(1); code < 31; code++ {
+		if time.Duration(4096)<<code >= d {
+			return code
+		}
+	}
+	return 31
+}

@@ -1,0 +1,200 @@
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+	"roced.io/roced/tools/testbed"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var start = time.Now()
+
+func clock() mono.Time { return mono.Time(time.Since(start)) + 1 }
+
+var (
+	addr4 = [2]netip.Addr{netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")}
+	addr6 = [2]netip.Addr{netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")}
+	macs  = [2]rocev2.MAC{{2, 0, 0, 0, 0, 0xa}, {2, 0, 0, 0, 0, 0xb}}
+)
+
+// bed is two namespaces whose interfaces have the addresses.
+func bed(t testing.TB) *testbed.Bed {
+	t.Helper()
+	b, err := testbed.NewDirect([2]bool{true, true})
+	if err != nil {
+		if os.Geteuid() != 0 {
+			t.Skipf("needs CAP_NET_ADMIN: %v", err)
+		}
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// open opens a port in namespace i; what it warns of goes to the returned slice.
+func open(t testing.TB, b *testbed.Bed, i int, addrs ...netip.Addr) (*Port, *[]string) {
+	t.Helper()
+	if addrs == nil {
+		addrs = []netip.Addr{addr4[i], addr6[i]}
+	}
+	warnings := &[]string{}
+	p, err := Open(Config{Netns: b.NS[i].Path(), MAC: macs[i],
+		Warn: func(what string) { *warnings = append(*warnings, what) }}, 0, addrs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	p.SetLink(0, tap.LinkState{Up: true, MTU: testbed.MTU})
+	return p, warnings
+}
+
+func openBoth(t testing.TB) (b *testbed.Bed, tx, rx *Port) {
+	t.Helper()
+	b = bed(t)
+	tx, _ = open(t, b, 0)
+	rx, _ = open(t, b, 1)
+	hello(t, tx, rx, addr4[0], addr4[1])
+	hello(t, tx, rx, addr6[0], addr6[1])
+	return b, tx, rx
+}
+
+// packet is a RoCEv2 packet without its ICRC: a BTH and size bytes that tell their place.
+func packet(place, size int) []byte {
+	b := make([]byte, bth.BTHLen+size)
+	b[0], b[1] = 0x64, 0x40
+	binary.BigEndian.PutUint32(b[8:], uint32(place))
+	for i := range size {
+		b[bth.BTHLen+i] = byte(i ^ i>>8 ^ place)
+	}
+	return b
+}
+
+// frame is what a NIC makes of packets of one size, the last of which may be shorter.
+func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *rocev2.Frame {
+	var whole, one []byte
+	for i, p := range packets {
+		h := headers(src, dst, port, tos, uint16(i), len(p)+bth.ICRCLen)
+		one = append(append(h, p...), 0, 0, 0, 0)
+		if err := bth.SealICRC(one[ethLen:]); err != nil {
+			panic(err)
+		}
+		whole = append(whole, one[len(h):]...)
+	}
+	h := headers(src, dst, port, tos, 0, len(whole))
+	f := &rocev2.Frame{Bufs: [][]byte{h, whole[:7], nil, whole[7:]}, Len: len(h) + len(whole), HdrLen: len(h)}
+	if len(packets) > 1 {
+		f.SegSize = len(packets[0]) + bth.ICRCLen
+	}
+	return f
+}
+
+func headers(src, dst netip.Addr, port uint16, tos uint8, id uint16, size int) []byte {
+	var h header
+	h.init(rocev2.StationOf(dst), dst)
+	var from name
+	gid := rocev2.GIDOf(src)
+	from.set(&gid, src.Is4(), port, 0)
+	b := make([]byte, h.len)
+	h.put(b, &from, tos, size)
+	if src.Is4() {
+		ip := b[ethLen:]
+		binary.BigEndian.PutUint16(ip[4:], id)
+		ip[10], ip[11] = 0, 0
+		binary.BigEndian.PutUint16(ip[10:], ipv4Checksum(ip[:ipv4Len]))
+	}
+	return b
+}
+
+func mustSend(t testing.TB, p *Port, f *rocev2.Frame) {
+	t.Helper()
+	if err := p.Send(clock(), f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recv waits for a frame and returns its segments, each whole.
+func recv(t testing.TB, p *Port, wait time.Duration) (segments [][]byte) {
+	t.Helper()
+	buf := make([]byte, 1<<17)
+	for deadline := clock().Add(wait); ; {
+		n, size, err := p.Recv(clock(), buf)
+		if err == nil {
+			for i := range rocev2.Segments(buf[:n], size) {
+				segments = append(segments, rocev2.Segment(nil, buf[:n], size, i))
+			}
+			return segments
+		}
+		if !errors.Is(err, tap.ErrAgain) {
+			t.Fatal(err)
+		}
+		left := deadline.Sub(clock())
+		if left <= 0 {
+			return nil
+		}
+		waitFD(p, min(left, max(p.NextTimeout().Sub(clock()), 0)))
+	}
+}
+
+func waitFD(p *Port, d time.Duration) bool {
+	fds := []unix.PollFd{{Fd: int32(p.FD()), Events: unix.POLLIN}}
+	ts := unix.NsecToTimespec(int64(d))
+	n, _ := unix.Ppoll(fds, &ts, nil)
+	return n > 0
+}
+
+// recvAll receives until so many segments are there.
+func recvAll(t testing.TB, p *Port, count int) (segments [][]byte) {
+	t.Helper()
+	for len(segments) < count {
+		more := recv(t, p, 5*time.Second)
+		if more == nil {
+			t.Fatalf("%d of %d datagrams", len(segments), count)
+		}
+		segments = append(segments, more...)
+	}
+	return segments
+}
+
+// hello waits until datagrams arrive: the kernel makes the routes to the addresses of an interface when
+// that has found its carrier.
+func hello(t testing.TB, from, to *Port, src, dst netip.Addr) {
+	t.Helper()
+	for range 50 {
+		mustSend(t, from, frame(src, dst, 0xc000, 0, packet(0, 4)))
+		if recv(t, to, 100*time.Millisecond) != nil {
+			for recv(t, to, 20*time.Millisecond) != nil {
+			}
+			return
+		}
+	}
+	t.Fatalf("nothing gets from %v to %v", src, dst)
+}
+
+// onVeth runs f with the interface of a namespace.
+func onVeth(t testing.TB, n *testbed.Namespace, f func(netlink.Link) error) {
+	t.Helper()
+	err := n.Do(func() error {
+		l, err := netlink.LinkByName(testbed.Veth)
+		if err != nil {
+			return err
+		}
+		return f(l)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,126 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/rocev2"
+)
+
+// A multicast group has a socket of its own that is bound to the address of the group, by which the kernel joins it on the
+// interface. Several NICs of a machine may be in a group, so what one sends comes back to all, and each drops its own: the NIC has
+// given that to its queue pairs.
+var groupOptions = map[bool][]option{
+	true: append([]option{
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"},
+		{unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, "IP_MULTICAST_ALL"},
+	}, rxOptions[true]...),
+	false: append([]option{
+		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"},
+		{unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0, "IPV6_MULTICAST_ALL"},
+	}, rxOptions[false]...),
+}
+
+// Group joins a multicast group or leaves it.
+func (p *Port) Group(gid rocev2.GID, in bool) error {
+	a := gid.Addr()
+	p.wanted = slices.DeleteFunc(p.wanted, func(w netip.Addr) bool { return w == a })
+	if !in {
+		p.groups = slices.DeleteFunc(p.groups, func(l *local) bool {
+			if l.addr == a {
+				p.drop(l)
+			}
+			return l.addr == a
+		})
+		return nil
+	}
+	l, err := p.join(a)
+	if err != nil {
+		return fmt.Errorf("udp: %w", err)
+	}
+	p.wanted, p.groups = append(p.wanted, a), append(p.groups, l)
+	return nil
+}
+
+// join makes the socket of a group.
+func (p *Port) join(a netip.Addr) (*local, error) {
+	l, err := p.listen(a, groupOptions[a.Is4()])
+	if err != nil {
+		return nil, err
+	}
+	if a.Is4() {
+		err = unix.SetsockoptIPMreqn(l.rx, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: a.As4(), Ifindex: int32(p.index)})
+	} else {
+		err = unix.SetsockoptIPv6Mreq(l.rx, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: a.As16(), Interface: uint32(p.index)})
+	}
+	if err != nil {
+		l.close()
+		return nil, fmt.Errorf("group %v: %w", a, err)
+	}
+	return l, nil
+}
+
+// joinMissing joins the groups that are wanted and have been left with an interface.
+func (p *Port) joinMissing() (err error) {
+	for _, a := range p.wanted {
+		if slices.ContainsFunc(p.groups, func(l *local) bool { return l.addr == a }) {
+			continue
+		}
+		l, jerr := p.join(a)
+		if jerr != nil {
+			err = errors.Join(err, jerr)
+			continue
+		}
+		p.groups = append(p.groups, l)
+	}
+	return err
+}
+
+// leaveAll leaves all groups. Those that are wanted are joined again.
+func (p *Port) leaveAll() {
+	for _, l := range p.groups {
+		p.drop(l)
+	}
+	p.groups = p.groups[:0]
+	if len(p.wanted) > 0 {
+		p.next = 0
+	}
+}
+
+// aim has a socket send to groups by the interface of the port.
+func (p *Port) aim(s *source, l *local) (err error) {
+	if s.aim == p.index {
+		return nil
+	}
+	if l.addr.Is4() {
+		err = unix.SetsockoptIPMreqn(s.fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Address: l.addr.As4(), Ifindex: int32(p.index)})
+	} else {
+		err = unix.SetsockoptInt(s.fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, p.index)
+	}
+	if err == nil {
+		s.aim = p.index
+	}
+	return err
+}
+
+// ownToGroup reports whether a frame just received is one of ours that has come back from a group.
+func (p *Port) ownToGroup(frame []byte) bool {
+	if !p.hot.addr.IsMulticast() {
+		return false
+	}
+	ip := frame[ethLen:]
+	src := ip[8:24]
+	if p.hot.hdr.v4 {
+		src = ip[12:16]
+	}
+	for _, l := range p.locals {
+		if l.hdr.v4 == p.hot.hdr.v4 && string(l.gid[16-len(src):]) == string(src) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,128 @@
+package udp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+	"roced.io/roced/tools/testbed"
+)
+
+// index of the veth in a namespace.
+func index(t testing.TB, n *testbed.Namespace) (index int) {
+	onVeth(t, n, func(l netlink.Link) error {
+		index = l.Attrs().Index
+		return nil
+	})
+	return index
+}
+
+// TestGroups: what is sent to a group comes to the NICs that are in it, on the same machine too, once, with an ICRC that
+// fits; not to its sender, and not any more when the group has been left.
+func TestGroups(t *testing.T) {
+	for _, c := range []struct {
+		group, src, beside string
+		linkLocal          bool
+	}{{"239.10.0.1", "198.18.0.1", "198.18.1.1", false}, {"ff15::99", "fd00::1", "fd00::77", false}, {"ff02::99", "fd00::1", "fd00::77", true}} {
+		b := bed(t)
+		group, src, beside := netip.MustParseAddr(c.group), netip.MustParseAddr(c.src), netip.MustParseAddr(c.beside)
+		if beside.Is6() {
+			onVeth(t, b.NS[0], func(l netlink.Link) error {
+				a, err := netlink.ParseAddr(c.beside + "/64")
+				if err == nil {
+					a.Flags = unix.IFA_F_NODAD
+					err = netlink.AddrAdd(l, a)
+				}
+				return err
+			})
+		}
+		tx, _ := open(t, b, 0, src)
+		near, _ := open(t, b, 0, beside)
+		far, _ := open(t, b, 1)
+		ports := []*Port{tx, near, far}
+		for i, p := range ports {
+			p.SetLink(index(t, b.NS[max(i-1, 0)]), tap.LinkState{Up: true, MTU: testbed.MTU})
+			if err := p.Group(rocev2.GIDOf(group), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := frame(src, group, 0xc000, 0, packet(0, 100), packet(1, 100))
+		f.Bufs[0][ethLen+8] = 7 // TTL, or part of an IPv6 address
+		if group.Is6() {
+			f = frame(src, group, 0xc000, 0, packet(0, 100), packet(1, 100))
+		}
+		arrives := func(p *Port) bool {
+			t.Helper()
+			got := recv(t, p, time.Second)
+			for i, s := range got {
+				check(t, s, src, group, 0xc000, 0, packet(i, 100))
+			}
+			return len(got) == 2
+		}
+		for range 50 { // the kernel has to find the carrier
+			mustSend(t, tx, f)
+			if arrives(far) {
+				break
+			}
+		}
+		recv(t, near, 50*time.Millisecond)
+		for recv(t, near, 50*time.Millisecond) != nil {
+		}
+		mustSend(t, tx, f)
+		if !arrives(far) || !arrives(near) || recv(t, tx, 50*time.Millisecond) != nil {
+			t.Errorf("%s: not at all who are in the group, or at the sender", c.group)
+		}
+		// Memberships are the interface's: on another one nothing arrives, and the first one is joined again.
+		const lo = 1
+		far.SetLink(lo, tap.LinkState{Up: true, MTU: testbed.MTU})
+		mustRecvNothing(t, far)
+		mustSend(t, tx, f)
+		mustRecvNothing(t, far)
+		far.SetLink(index(t, b.NS[1]), tap.LinkState{Up: true, MTU: testbed.MTU})
+		mustRecvNothing(t, far)
+		mustSend(t, tx, f)
+		if !arrives(far) {
+			t.Errorf("%s: nothing after the interface has changed", c.group)
+		}
+		if err := near.Group(rocev2.GIDOf(group), false); err != nil || len(near.groups) != 0 {
+			t.Errorf("%v", err)
+		}
+		mustSend(t, tx, f)
+		arrives(far)
+		mustRecvNothing(t, near)
+	}
+}
+
+func mustRecvNothing(t *testing.T, p *Port) {
+	t.Helper()
+	if got := recv(t, p, 50*time.Millisecond); got != nil {
+		t.Errorf("%d datagrams", len(got))
+	}
+}
+
+// TestNobodyStarves: an address gets what is sent to it beside a flood to another one.
+func TestNobodyStarves(t *testing.T) {
+	_, tx, rx := openBoth(t)
+	mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 3000)))
+	recvAll(t, rx, 1)
+	for range 2560 {
+		mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 3000)))
+	}
+	mustSend(t, tx, frame(addr6[0], addr6[1], 0xc000, 0, packet(0, 100)))
+	buf := make([]byte, 1<<17)
+	for i := range 640 {
+		n, _, err := rx.Recv(clock(), buf)
+		if err != nil {
+			t.Fatalf("after %d: %v", i, err)
+		}
+		if n < 1000 {
+			return
+		}
+	}
+	t.Error("the other address gets nothing")
+}

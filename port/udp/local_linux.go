@@ -1,0 +1,247 @@
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/rocev2"
+)
+
+// Buffers that are asked for, in bytes: room for some hundred super-frames; what may wait in an
+// interface's queue. Who may not have as much gets what the system allows everybody (net.core.rmem_max).
+const (
+	rcvbuf = 32 << 20
+	sndbuf = 4 << 20
+)
+
+// maxSources bounds the sockets that send from one address. The UDP source ports of more share them.
+const maxSources = 256
+
+// hopLimit is the TTL or hop limit of what is sent, unless a frame says otherwise.
+const hopLimit = 64
+
+// local is an address of the NIC with its sockets.
+type local struct {
+	addr netip.Addr
+	gid  rocev2.GID
+	rx   int // bound to the port of RoCEv2
+	hdr  header
+	// drops is what the kernel has told of datagrams that it had no room for.
+	drops uint32
+
+	sources map[uint16]*source // by the port that is wanted
+	list    []*source
+	last    *source // used last, for the port lastPort
+	lastPrt uint16
+}
+
+// source is a socket that sends from one UDP source port.
+type source struct {
+	fd   int
+	port uint16
+	aim  int // index of the interface by which it sends to groups, 0 if that has not been set
+}
+
+// option is a socket option.
+type option struct {
+	level, name, value int
+	what               string
+}
+
+// Options of the sockets, by family. DF has the kernel send IP ID 0, and refuse what is too long.
+var (
+	rxOptions = map[bool][]option{
+		true: {
+			{unix.IPPROTO_IP, unix.IP_RECVTOS, 1, "IP_RECVTOS"},
+		},
+		false: {
+			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"},
+			// RoCEv2 needs no UDP checksum (IBTA annex A17.4.3), which the kernel wants over IPv6.
+			{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"},
+		},
+	}
+	txOptions = map[bool][]option{
+		true: {
+			{unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_DO, "IP_MTU_DISCOVER"},
+			{unix.IPPROTO_IP, unix.IP_RECVERR, 1, "IP_RECVERR"},
+			{unix.IPPROTO_IP, unix.IP_TTL, hopLimit, "IP_TTL"},
+		},
+		false: {
+			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"},
+			{unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO, "IPV6_MTU_DISCOVER"},
+			{unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 1, "IPV6_RECVERR"},
+			{unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, hopLimit, "IPV6_UNICAST_HOPS"},
+		},
+	}
+)
+
+// listen makes the receiving socket of an address, or of a group.
+func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
+	l := &local{addr: a, gid: rocev2.GIDOf(a), rx: -1, sources: map[uint16]*source{}}
+	l.hdr.init(p.cfg.MAC, a)
+	fd, err := p.socket(a, bth.UDPPort, opts)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, fmt.Errorf("address %v: UDP port %d is taken: by a NIC of the kernel (rdma link show), another roced, or another "+
+			"program (ss -ulpn sport = %d)", a, bth.UDPPort, bth.UDPPort)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("address %v, UDP port %d: %w", a, bth.UDPPort, err)
+	}
+	l.rx = fd
+	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, rcvbuf)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1)
+	if p.cfg.Offload != OffloadNever { // Linux 5.0
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
+	}
+	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
+	if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
+		closeSocket(&l.rx)
+		return nil, fmt.Errorf("address %v: epoll: %w", a, err)
+	}
+	return l, nil
+}
+
+// socket makes a UDP socket that is bound to an address and port.
+func (p *Port) socket(a netip.Addr, port uint16, opts []option) (fd int, err error) {
+	family := unix.AF_INET
+	var to unix.Sockaddr = &unix.SockaddrInet4{Port: int(port), Addr: v4Bytes(a)}
+	if a.Is6() {
+		family = unix.AF_INET6
+		to = &unix.SockaddrInet6{Port: int(port), Addr: a.As16(), ZoneId: p.zone(a)}
+	}
+	p.inside.Do(func() {
+		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	})
+	if err != nil {
+		return -1, err
+	}
+	for _, o := range opts {
+		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
+			unix.Close(fd)
+			return -1, fmt.Errorf("%s: %w", o.what, err)
+		}
+	}
+	if err := unix.Bind(fd, to); err != nil {
+		unix.Close(fd)
+		return -1, err
+	}
+	return fd, nil
+}
+
+// zone is the scope of an address.
+func (p *Port) zone(a netip.Addr) uint32 {
+	if a.IsLinkLocalUnicast() || a.Is6() && a.IsMulticast() {
+		return uint32(p.index)
+	}
+	return 0
+}
+
+func v4Bytes(a netip.Addr) [4]byte {
+	if !a.Is4() {
+		return [4]byte{}
+	}
+	return a.As4()
+}
+
+// from returns the socket for a UDP source port. That may be one of another port: if the port is
+// somebody else's, or there are too many already.
+func (p *Port) from(l *local, port uint16) (*source, error) {
+	if l.last != nil && l.lastPrt == port {
+		return l.last, nil
+	}
+	s := l.sources[port]
+	if s == nil {
+		var err error
+		if s, err = p.newSource(l, port); err != nil {
+			return nil, err
+		}
+		l.sources[port] = s
+	}
+	l.last, l.lastPrt = s, port
+	return s, nil
+}
+
+func (p *Port) newSource(l *local, port uint16) (*source, error) {
+	if len(l.list) >= maxSources {
+		return l.list[int(port)%maxSources], nil
+	}
+	const tries = 64
+	for i := range uint16(tries) {
+		// The ports of RoCEv2 are the dynamic ones, from 0xc000 on.
+		q := port + i | 0xc000
+		if i == 0 {
+			q = port
+		}
+		fd, err := p.socket(l.addr, q, txOptions[l.addr.Is4()])
+		if errors.Is(err, unix.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sndbuf)
+		s := &source{fd: fd, port: q}
+		l.list = append(l.list, s)
+		return s, nil
+	}
+	return nil, unix.EADDRINUSE
+}
+
+// close closes all sockets; epoll forgets them.
+func (l *local) close() {
+	closeSocket(&l.rx)
+	for _, s := range l.list {
+		closeSocket(&s.fd)
+	}
+	l.list, l.last, l.sources = nil, nil, nil
+}
+
+func closeSocket(fd *int) {
+	if *fd >= 0 {
+		unix.Close(*fd)
+		*fd = -1
+	}
+}
+
+// setBuffer sets a buffer beyond the system's limit if that is permitted.
+func setBuffer(fd, force, polite, size int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, polite, size) // cut to the limit
+	}
+}
+
+// name is the address of a peer as the kernel has it.
+type name [unix.SizeofSockaddrInet6]byte
+
+// set fills n and returns its length.
+func (n *name) set(gid *rocev2.GID, v4 bool, port uint16, zone uint32) uint32 {
+	binary.BigEndian.PutUint16(n[2:], port)
+	if v4 {
+		*(*uint16)(unsafe.Pointer(&n[0])) = unix.AF_INET
+		copy(n[4:8], gid[12:])
+		clear(n[8:16])
+		return unix.SizeofSockaddrInet4
+	}
+	*(*uint16)(unsafe.Pointer(&n[0])) = unix.AF_INET6
+	clear(n[4:8])
+	copy(n[8:24], gid[:])
+	*(*uint32)(unsafe.Pointer(&n[24])) = zone
+	return unix.SizeofSockaddrInet6
+}
+
+// port and addr are where a datagram came from; gid has the family's bytes only.
+func (n *name) port() uint16 { return binary.BigEndian.Uint16(n[2:]) }
+
+func (n *name) addr(v4 bool) []byte {
+	if v4 {
+		return n[4:8]
+	}
+	return n[8:24]
+}

@@ -1,0 +1,152 @@
+package udp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/tap"
+)
+
+// Recv implements tap.Port. What has been received lies in buf behind headers made for it.
+func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+	if now >= p.next {
+		p.Poll(now)
+	}
+	if p.fd < 0 {
+		return 0, 0, tap.ErrDown
+	}
+	if len(buf) <= maxHdr {
+		return 0, 0, errors.New("udp: no room for a datagram")
+	}
+	for {
+		n, segSize, err := p.recvAny(buf)
+		if err != nil || !p.ownToGroup(buf) {
+			return n, segSize, err
+		}
+	}
+}
+
+// maxStreak is how often in a row the same address receives while others may have to wait.
+const maxStreak = 64
+
+// recvAny receives for the address that did last, while there is something for it, or for another one.
+func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
+	alone := len(p.locals)+len(p.groups) == 1
+	if p.streak++; p.hot != nil && (alone || p.streak < maxStreak || !p.batch.empty()) {
+		n, segSize, err := p.recv(p.hot, buf)
+		if err == tap.ErrAgain && !alone {
+			p.hot = nil // the next call looks for others: what is received is answered first
+		}
+		return n, segSize, err
+	}
+	p.streak = 0
+	if p.hot = p.readable(); p.hot == nil {
+		return 0, 0, tap.ErrAgain
+	}
+	return p.recv(p.hot, buf)
+}
+
+// readable returns an address for which something has arrived, nil if there is none: if it can, another one than the
+// last time.
+func (p *Port) readable() (l *local) {
+	if len(p.locals) == 1 && len(p.groups) == 0 {
+		return p.locals[0]
+	}
+	var ev [8]unix.EpollEvent
+	n, _, e := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(p.epoll), uintptr(unsafe.Pointer(&ev[0])), uintptr(len(ev)), 0, 0, 0)
+	if e != 0 {
+		return nil
+	}
+	for i := range ev[:n] {
+		for _, list := range [2][]*local{p.locals, p.groups} {
+			for _, c := range list {
+				if c.rx == int(ev[i].Fd) && (l == nil || l == p.hot) {
+					l = c
+				}
+			}
+		}
+	}
+	return l
+}
+
+// recv takes one datagram, or several that the kernel has joined.
+func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
+	if p.batch.of == l {
+		if n, segSize, ok := p.batch.take(p, buf); ok {
+			return n, segSize, nil
+		}
+		if p.batch.dry {
+			p.batch.dry = false
+			return 0, 0, tap.ErrAgain
+		}
+		if p.batch.worth() {
+			return p.recvBatch(l, buf)
+		}
+	}
+	m := &p.in
+	m.expect(buf[l.hdr.len:])
+	size, e := m.do(unix.SYS_RECVMSG, l.rx, 0)
+	if e == unix.EAGAIN {
+		return 0, 0, tap.ErrAgain
+	}
+	if e != 0 {
+		return 0, 0, fmt.Errorf("udp: %v: receive: %w", l.addr, e)
+	}
+	p.batch.note(l, size)
+	seg := p.head(l, &m.name, m.ctl.received(&m.hdr), buf, size)
+	return l.hdr.len + size, seg, nil
+}
+
+// head makes the headers of what has been received, of which the kernel tells in ctl, and returns the size of
+// its segments.
+func (p *Port) head(l *local, from *name, ctl []byte, buf []byte, size int) (segSize int) {
+	tos, segSize := p.control(l, ctl)
+	if segSize >= size {
+		segSize = 0
+	}
+	l.hdr.put(buf, from, tos, size)
+	return segSize
+}
+
+// control reads what the kernel has to say of a message.
+func (p *Port) control(l *local, b []byte) (tos uint8, segSize int) {
+	for {
+		level, typ, data, rest, ok := next(b)
+		if !ok {
+			return tos, segSize
+		}
+		b = rest
+		switch {
+		case len(data) == 0:
+		case level == unix.IPPROTO_IP && typ == unix.IP_TOS, level == unix.IPPROTO_IPV6 && typ == unix.IPV6_TCLASS:
+			tos = data[0]
+		case len(data) < 4:
+		case level == unix.IPPROTO_UDP && typ == unix.UDP_GRO:
+			segSize = int(binary.NativeEndian.Uint32(data))
+		case level == unix.SOL_SOCKET && typ == unix.SO_RXQ_OVFL:
+			p.dropped(l, binary.NativeEndian.Uint32(data))
+		}
+	}
+}
+
+// dropped counts what the kernel had no room for; drops is the number since the socket was made.
+func (p *Port) dropped(l *local, drops uint32) {
+	if drops == l.drops {
+		return
+	}
+	p.stats.Overruns += uint64(drops - l.drops)
+	l.drops = drops
+	p.told.tell(fmt.Sprintf("the kernel had no room for datagrams to %v: it gives sockets %d KiB, and more if net.core.rmem_max is raised",
+		l.addr, l.room()>>10))
+}
+
+// room is the size of the receive buffer in bytes.
+func (l *local) room() int {
+	n, _ := unix.GetsockoptInt(l.rx, unix.SOL_SOCKET, unix.SO_RCVBUF)
+	return n
+}

@@ -1,0 +1,193 @@
+package udp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bth"
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+)
+
+// What Linux takes in one message with UDP_SEGMENT: 128 datagrams (UDP_MAX_SEGMENTS), 64 in older
+// kernels, and what an IP packet may have.
+const (
+	maxSegments    = 128
+	maxSegmentsOld = 64
+	maxBytes       = ethLen + 65535
+)
+
+// knowsSegments asks whether the kernel knows UDP_SEGMENT (Linux 4.18). How many datagrams it takes shows
+// when it refuses some.
+func knowsSegments(fd int) bool {
+	return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil
+}
+
+// Send implements tap.Port.
+func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+	p.retry = mono.Never
+	begun := p.begun
+	p.begun = 0
+	if p.fd < 0 {
+		return tap.ErrDown
+	}
+	var o outgoing
+	if len(f.Bufs) == 0 || !o.read(f.Bufs[0]) {
+		p.stats.SendDropped++
+		return errors.New("udp: not a RoCEv2 datagram")
+	}
+	l := p.local(&o.src)
+	if l == nil {
+		p.stats.SendDropped++
+		return fmt.Errorf("udp: address %v is gone", o.src.Addr())
+	}
+	s, err := p.from(l, o.port)
+	if err != nil {
+		p.stats.SendDropped++
+		p.told.tell(fmt.Sprintf("UDP port %d of %v cannot be sent from: %v", o.port, l.addr, err))
+		return fmt.Errorf("udp: source port %d: %w", o.port, err)
+	}
+	if o.group {
+		if err := p.aim(s, l); err != nil {
+			p.stats.SendDropped++
+			return fmt.Errorf("udp: to %v: %w", o.dst.Addr(), err)
+		}
+	}
+	if s.port != o.port {
+		f = p.renumbered(f, &o, s.port)
+	}
+	if o.id != 0 || f.SegSize != 0 && p.apart(f) {
+		return p.sent(now, s, &o, p.writeApart(s, f, &o, begun))
+	}
+	e := p.write(s, f.Bufs, &o, f.SegSize)
+	if f.SegSize != 0 && (e == unix.EINVAL || e == unix.EIO) {
+		e = p.refused(s, f, &o)
+	}
+	return p.sent(now, s, &o, e)
+}
+
+// apart reports whether the datagrams of a super-frame have to be sent one by one.
+func (p *Port) apart(f *rocev2.Frame) bool {
+	return p.single || f.Apart && p.cfg.Offload == OffloadKnown
+}
+
+// refused sends a super-frame that the kernel has refused as single datagrams. If it takes one of them, it is
+// for being a super-frame that it was refused, and there are shorter ones or none from now on.
+func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
+	e := p.writeApart(s, f, o, 0)
+	switch count := (f.Len - o.len + f.SegSize - 1) / f.SegSize; {
+	case e != 0 && p.begun == 0:
+	case count > maxSegmentsOld:
+		p.offload.MaxSegments = min(p.offload.MaxSegments, maxSegmentsOld)
+	default:
+		p.single = true
+	}
+	return e
+}
+
+// local returns the address of the NIC that a frame comes from, nil if it is gone.
+func (p *Port) local(gid *rocev2.GID) *local {
+	for _, l := range p.locals {
+		if l.gid == *gid {
+			return l
+		}
+	}
+	return nil
+}
+
+// write sends a frame: its pieces are gathered by the kernel, from where they lie.
+func (p *Port) write(s *source, bufs [][]byte, o *outgoing, segSize int) unix.Errno {
+	m := &p.out
+	if !m.gather(bufs, o.len) {
+		p.flat = appendAll(p.flat[:0], bufs)
+		m.gather([][]byte{p.flat}, o.len)
+	}
+	p.label(m, o)
+	if segSize != 0 {
+		m.ctl.addShort(unix.IPPROTO_UDP, unix.UDP_SEGMENT, uint16(segSize))
+	}
+	m.attach()
+	// An error that came back by ICMP is told to the next one who sends: it is not about this message.
+	const tries = 8
+	for range tries {
+		_, e := m.do(unix.SYS_SENDMSG, s.fd, 0)
+		if e == 0 || !p.drainErrors(s) {
+			return e
+		}
+	}
+	return unix.EAGAIN
+}
+
+// label sets what the kernel makes headers of.
+func (p *Port) label(m *message, o *outgoing) {
+	m.ctl.len = 0
+	level, tos, hop := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
+	if !o.v4 {
+		level, tos, hop = unix.IPPROTO_IPV6, unix.IPV6_TCLASS, unix.IPV6_HOPLIMIT
+	}
+	if o.tos != 0 {
+		m.ctl.add(level, tos, int32(o.tos))
+	}
+	if o.hop != hopLimit || o.group { // whose hop limit is another option
+		m.ctl.add(level, hop, int32(o.hop))
+	}
+	m.hdr.Name, m.hdr.Namelen = &m.name[0], m.name.set(&o.dst, o.v4, bth.UDPPort, p.zone(o.dst.Addr()))
+}
+
+func appendAll(b []byte, bufs [][]byte) []byte {
+	for _, p := range bufs {
+		b = append(b, p...)
+	}
+	return b
+}
+
+// renumbered returns a copy of a frame that has another UDP source port, which the ICRC covers.
+func (p *Port) renumbered(f *rocev2.Frame, o *outgoing, port uint16) *rocev2.Frame {
+	p.flat = appendAll(p.flat[:0], f.Bufs)
+	body := p.flat[o.len:]
+	size := f.SegSize
+	if size == 0 {
+		size = len(body)
+	}
+	word := uint32(o.port^port)>>8 | uint32(o.port^port)&0xff<<8
+	for len(body) > 0 {
+		seg := body[:min(size, len(body))]
+		body = body[len(seg):]
+		if end := len(seg) - bth.ICRCLen; end >= 0 {
+			bth.PutICRC(seg[end:], bth.GetICRC(seg[end:])^bth.ICRCDelta(word, udpLen+end))
+		}
+	}
+	udp := p.flat[o.len-udpLen:]
+	udp[0], udp[1] = uint8(port>>8), uint8(port)
+	return &rocev2.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart}
+}
+
+// sent tells what has become of a frame.
+func (p *Port) sent(now mono.Time, s *source, o *outgoing, e unix.Errno) error {
+	if p.full >= 0 {
+		_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, p.full, nil) // it may have been closed
+		p.full = -1
+	}
+	switch e {
+	case 0:
+		return nil
+	case unix.EAGAIN: // the socket's buffer is full
+		p.stats.Again++
+		ev := unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}
+		if unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, s.fd, &ev) == nil {
+			p.full = s.fd
+		}
+		p.retry = now.Add(retryFull)
+		return tap.ErrAgain
+	case unix.ENOBUFS, unix.ENOMEM: // the interface's queue is, and will not say when it is not
+		p.stats.Again++
+		p.retry = now.Add(retrySend)
+		return tap.ErrAgain
+	}
+	p.stats.SendDropped++
+	p.told.failed(o.dst.Addr(), e)
+	return fmt.Errorf("udp: to %v: %w", o.dst.Addr(), e)
+}

@@ -1,0 +1,289 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/bpf/steer"
+	"roced.io/roced/internal/base/host"
+	"roced.io/roced/port/xdp/xsk"
+	"roced.io/roced/tap"
+)
+
+// Sizes in chunks, powers of two.
+const (
+	txChunks    = 2048  // in flight to the kernel
+	rxChunks    = 16384 // of all queues together, at most
+	rxPerQueue  = 4096  // at most
+	rxPerQueue1 = 256   // at least
+	txBudget    = 256   // frames that one kick sends, if the kernel lets us say
+	sendBuffer  = 16 << 20
+)
+
+// device is an interface that the program is attached to, and the sockets that it
+// steers to.
+type device struct {
+	index  int // of the interface
+	ctl    int // socket in its namespace for ioctls
+	epoll  int // of all sockets, -1 if there is only one
+	steer  *steer.Steer
+	umem   *xsk.UMEM
+	queues []*xsk.Socket // the first one sends, too
+	perRx  uint32        // chunks of each queue
+	sg     bool          // frames may span chunks
+	zc     bool
+	link   link.Link
+	native bool
+}
+
+// openDevice loads the program, opens the sockets and attaches the program, in the
+// interface's namespace.
+func openDevice(c *Config) (*device, error) {
+	needed := host.CapNetRaw | host.CapNetAdmin | host.CapBPF
+	if c.Netns != "" {
+		needed |= host.CapSysAdmin
+	}
+	if err := host.RequireCaps(needed); err != nil {
+		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
+	}
+	d := &device{ctl: -1, epoll: -1}
+	err := tap.InNetns(c.Netns, func() error { return d.open(c) })
+	if err != nil {
+		d.close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *device) open(c *Config) (err error) {
+	if d.ctl, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+		return err
+	}
+	var state tap.LinkState
+	if d.index, state = tap.QueryInterface(d.ctl, c.Interface); d.index == 0 {
+		return state.Err
+	}
+	if d.steer, err = steer.Load(); err != nil {
+		return err
+	}
+	if err := d.steer.SetAddrs(c.Addrs); err != nil {
+		return err
+	}
+	n := c.Queues
+	if n == 0 {
+		n = min(rxQueues(d.ctl, c.Interface), steer.MaxQueues)
+	}
+	if err := d.openQueues(c, n, state.MTU); err != nil {
+		return err
+	}
+	if err := d.join(); err != nil {
+		return err
+	}
+	return d.attach(c)
+}
+
+// join makes one descriptor of the sockets if there are several. A socket alone is
+// polled itself: each level costs every frame a wake-up.
+func (d *device) join() (err error) {
+	if len(d.queues) == 1 {
+		return nil
+	}
+	if d.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	for _, q := range d.queues {
+		ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(q.FD)}
+		if err := unix.EpollCtl(d.epoll, unix.EPOLL_CTL_ADD, q.FD, &ev); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fd is the descriptor to poll.
+func (d *device) fd() int {
+	if d.epoll >= 0 {
+		return d.epoll
+	}
+	return d.queues[0].FD
+}
+
+// openQueues opens a socket for each of the first n queues. The first one finds out
+// what driver and kernel can do; the others are like it.
+func (d *device) openQueues(c *Config, n, mtu int) error {
+	d.perRx = uint32(min(max(powerOfTwo(rxChunks/n), rxPerQueue1), rxPerQueue))
+	var err error
+	if d.umem, err = xsk.NewUMEM(txChunks + n*int(d.perRx)); err != nil {
+		return err
+	}
+	var refused []error
+	for _, flags := range c.Copy.attempts(mtu) {
+		if err = d.openQueue(0, flags); err == nil {
+			d.sg = flags&unix.XDP_USE_SG != 0
+			break
+		}
+		if refused = append(refused, err); errors.Is(err, unix.EBUSY) {
+			break
+		}
+	}
+	if err != nil {
+		return errors.Join(refused...)
+	}
+	d.zc = d.queues[0].ZeroCopy()
+	for q := 1; q < n; q++ {
+		if err := d.openQueue(q, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openQueue opens the socket of a queue, gives it its chunks, and steers to it.
+func (d *device) openQueue(q int, flags uint16) error {
+	cfg := xsk.Config{
+		Ifindex: d.index, Queue: q, Flags: flags | unix.XDP_USE_NEED_WAKEUP,
+		Fill: d.perRx, Completion: d.perRx, Rx: d.perRx,
+	}
+	if q == 0 {
+		cfg.Tx, cfg.Completion = txChunks, txChunks
+	}
+	s, err := patiently(func() (*xsk.Socket, error) { return xsk.Open(d.umem, cfg) })
+	if err != nil {
+		return err
+	}
+	d.queues = append(d.queues, s)
+	if q == 0 {
+		// Older kernels send fewer at a time; a limit of the system may be lower.
+		_ = s.SetTxBudget(txBudget)
+		_ = unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
+	}
+	from := uint64(txChunks + q*int(d.perRx))
+	for i := range uint64(d.perRx) {
+		s.Fill.Put((from + i) * xsk.ChunkSize)
+	}
+	s.Fill.Publish()
+	return d.steer.SetSocket(q, s.FD)
+}
+
+// patiently repeats what is refused because the queue is taken: the kernel gives a
+// queue back a while after its socket has been closed, or its process killed.
+func patiently(open func() (*xsk.Socket, error)) (s *xsk.Socket, err error) {
+	for range 100 {
+		if s, err = open(); !errors.Is(err, unix.EBUSY) {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return s, err
+}
+
+// attach attaches the program to the interface, as the configuration says. It must
+// run in the interface's namespace.
+func (d *device) attach(c *Config) error {
+	var refused []error
+	for _, native := range c.Attach.attempts() {
+		flags := link.XDPGenericMode
+		if native {
+			flags = link.XDPDriverMode
+		}
+		l, err := link.AttachXDP(link.XDPOptions{Program: d.steer.Program(), Interface: d.index, Flags: flags})
+		if err == nil {
+			d.link, d.native = l, native
+			return nil
+		}
+		refused = append(refused, fmt.Errorf("interface %s: XDP in %s mode: %w", c.Interface, modeName(native), attachError(err)))
+	}
+	return errors.Join(refused...)
+}
+
+// attachError explains the answers of BPF_LINK_CREATE that do not speak for
+// themselves.
+func attachError(err error) error {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("another XDP program is attached: %w", err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("the driver has none: %w", err)
+	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("the driver refuses, perhaps for the MTU: %w", err)
+	}
+	return err
+}
+
+// attached reports whether the interface runs our program still.
+func (d *device) attached() bool {
+	if d.link == nil {
+		return false
+	}
+	info, err := d.link.Info()
+	if err != nil || info.XDP() == nil {
+		return false
+	}
+	id, ok := programID(d.steer.Program())
+	return info.XDP().Ifindex == uint32(d.index) && (!ok || info.Program == id)
+}
+
+func programID(p *ebpf.Program) (ebpf.ProgramID, bool) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, false
+	}
+	return info.ID()
+}
+
+// detach gives a link up that is not ours any more, or ends it.
+func (d *device) detach() {
+	if d.link != nil {
+		d.link.Close()
+		d.link = nil
+	}
+}
+
+// maxMTU is the largest IP packet that the sockets take.
+func (d *device) maxMTU() int {
+	if d.sg {
+		return maxFrame - ethLen
+	}
+	return xsk.ChunkSize - xsk.RxHeadroom - ethLen
+}
+
+// count adds what the kernel has dropped: frames that no chunk or no place in a ring was
+// free for, and those that came by a queue without a socket.
+func (d *device) count(s *tap.Stats) {
+	for _, q := range d.queues {
+		if st, err := q.Statistics(); err == nil {
+			s.Overruns += st.Rx_dropped + st.Rx_ring_full
+		}
+	}
+	if v, err := d.steer.Verdicts(); err == nil {
+		s.RecvDropped += v.Unsteered
+	}
+}
+
+// close detaches the program first, so that no frame is steered into nothing.
+func (d *device) close() {
+	d.detach()
+	for _, q := range d.queues {
+		q.Close()
+	}
+	if d.steer != nil {
+		d.steer.Close()
+	}
+	if d.umem != nil {
+		d.umem.Close()
+	}
+	for _, fd := range []int{d.epoll, d.ctl} {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+	}
+}
+
+// powerOfTwo is the largest one that is not above n.
+func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }

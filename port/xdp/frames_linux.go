@@ -1,0 +1,219 @@
+package xdp
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port/xdp/xsk"
+	"roced.io/roced/rocev2"
+	"roced.io/roced/tap"
+)
+
+// Chunks belong to one side at a time. Those to send from are in free, or on their way
+// through tx and completion ring; those to receive into are in the fill ring, or in the
+// rx ring until the frame has been copied out.
+
+// Send implements tap.Port.
+func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
+	if p.fd < 0 {
+		return tap.ErrDown
+	}
+	if f.Len < ethLen || f.Len > p.dev.maxSend() || f.SegSize != 0 {
+		p.stats.SendDropped++
+		return fmt.Errorf("xdp: cannot send a frame of %d bytes in segments of %d", f.Len, f.SegSize)
+	}
+	if !p.room(now, (f.Len+xsk.ChunkSize-1)/xsk.ChunkSize) {
+		p.stats.Again++
+		p.blocked = now.Add(txRetry)
+		return tap.ErrAgain
+	}
+	p.put(f)
+	p.sentAt = now
+	if p.unsent++; p.unsent >= txBatch {
+		p.flush(now)
+	}
+	return nil
+}
+
+// maxSend is the longest frame that can be sent, in bytes.
+func (d *device) maxSend() int {
+	if d.sg {
+		return maxFrame
+	}
+	return xsk.ChunkSize
+}
+
+// room reports whether so many chunks are free to be sent from.
+func (p *Port) room(now mono.Time, chunks int) bool {
+	if len(p.free) >= chunks {
+		return true
+	}
+	if p.reclaim(); len(p.free) >= chunks {
+		return true
+	}
+	p.flush(now)
+	p.reclaim()
+	return len(p.free) >= chunks
+}
+
+// reclaim takes back the chunks that have been sent.
+func (p *Port) reclaim() {
+	c := &p.dev.queues[0].Completion
+	n := c.Refresh()
+	for i := range n {
+		p.free = append(p.free, c.At(i)&^(xsk.ChunkSize-1))
+	}
+	c.Take(n)
+	c.Publish()
+}
+
+// put copies a frame into chunks and describes them to the kernel. There are enough,
+// and as many places in the ring as chunks.
+func (p *Port) put(f *rocev2.Frame) {
+	tx := &p.dev.queues[0].Tx
+	left := f.Len
+	var d xsk.Desc
+	var chunk []byte
+	for _, b := range f.Bufs {
+		for len(b) > 0 {
+			if int(d.Len) == len(chunk) {
+				if d.Len > 0 {
+					d.Options = xsk.Continued
+					tx.Put(d)
+				}
+				d, chunk = p.take(left)
+			}
+			n := copy(chunk[d.Len:], b)
+			d.Len += uint32(n)
+			b = b[n:]
+			left -= n
+		}
+	}
+	tx.Put(d)
+}
+
+// take returns a free chunk as far as it is needed for n bytes.
+func (p *Port) take(n int) (xsk.Desc, []byte) {
+	last := len(p.free) - 1
+	addr := p.free[last]
+	p.free = p.free[:last]
+	return xsk.Desc{Addr: addr}, p.dev.umem.Chunk(addr)[:min(n, xsk.ChunkSize)]
+}
+
+// flush has the kernel send what it has not been told of. What it does not take now is
+// tried again after a while.
+func (p *Port) flush(now mono.Time) {
+	p.unsent, p.blocked = 0, 0
+	s := p.dev.queues[0]
+	s.Tx.Publish()
+	if !s.Tx.NeedWakeup() {
+		return
+	}
+	for left := s.Tx.Pending(); left > 0; {
+		if s.KickTx() == unix.EBUSY {
+			p.stats.SendDropped++ // the interface's queue has thrown a frame away
+		}
+		before := left
+		if left = s.Tx.Pending(); left == before {
+			p.blocked = now.Add(txRetry)
+			return
+		}
+	}
+}
+
+// Recv implements tap.Port.
+func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
+	if now >= p.next {
+		p.Poll(now)
+	}
+	if p.fd < 0 {
+		return 0, 0, tap.ErrDown
+	}
+	if len(buf) == 0 {
+		return 0, 0, errors.New("xdp: empty buffer")
+	}
+	if p.unsent > 0 && now != p.sentAt || p.blocked != 0 && now >= p.blocked {
+		p.flush(now)
+	}
+	for range p.dev.queues {
+		q := p.dev.queues[p.turn]
+		if n := p.receive(q, buf); n > 0 {
+			if !p.dev.native {
+				segSize = segmentSize(buf[:n])
+			}
+			return n, segSize, nil
+		}
+		if q.Fill.NeedWakeup() {
+			q.KickRx()
+		}
+		if p.turn++; p.turn == len(p.dev.queues) {
+			p.turn = 0
+		}
+	}
+	if p.unsent > 0 {
+		p.flush(now)
+	}
+	return 0, 0, tap.ErrAgain
+}
+
+// receive copies the next usable frame of a queue into buf and gives its chunks back;
+// 0 if there is none. A frame whose end the driver has still to deliver waits.
+func (p *Port) receive(q *xsk.Socket, buf []byte) (n int) {
+	for {
+		chunks := nextFrame(q)
+		if chunks == 0 {
+			return 0
+		}
+		n, ok := p.copyOut(q, chunks, buf)
+		q.Rx.Take(chunks)
+		if ok {
+			return n
+		}
+		p.stats.RecvDropped++
+	}
+}
+
+// nextFrame is how many descriptors the next frame has, 0 if it is not there or not
+// complete. What was taken and put is published when all that was known is used up, and
+// now and then before: a store that others see costs as much as a small frame.
+func nextFrame(q *xsk.Socket) uint32 {
+	if n := wholeFrame(&q.Rx, q.Rx.Known()); n > 0 && q.Rx.Unpublished() < rxBatch {
+		return n
+	}
+	q.Rx.Publish()
+	q.Fill.Publish()
+	return wholeFrame(&q.Rx, q.Rx.Refresh())
+}
+
+// wholeFrame is how many of the first n descriptors are those of a whole frame, 0 if
+// none is whole.
+func wholeFrame(rx *xsk.Consumer[xsk.Desc], n uint32) uint32 {
+	for i := range n {
+		if rx.At(i).Options&xsk.Continued == 0 {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// copyOut copies a frame of so many chunks into buf and puts them into the fill
+// ring. A frame that is too long for buf, or too short, or whose descriptors are not
+// inside the UMEM, is not ok.
+func (p *Port) copyOut(q *xsk.Socket, chunks uint32, buf []byte) (n int, ok bool) {
+	ok = true
+	for i := range chunks {
+		d := q.Rx.At(i)
+		b, inside := p.dev.umem.Bytes(d)
+		ok = ok && inside && n+len(b) <= len(buf)
+		if ok {
+			n += copy(buf[n:], b)
+		}
+		if p.dev.umem.Chunk(d.Addr) != nil {
+			q.Fill.Put(d.Addr &^ (xsk.ChunkSize - 1))
+		}
+	}
+	return n, ok && n >= ethLen
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# setup.sh [test|pristine|package|cross]: installs what is used beside Go, make and git.
+#
+# test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
+# compiler (builds the preload library, checks structure layouts against the kernel's
+# headers), the RDMA programs that are run unmodified, runc (containers), buildah (the image), nft (a firewall),
+# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), Prometheus and node_exporter (metrics),
+# shellcheck (steps of CI), and what reads what is installed: groff, systemd-analyze, strace, other shells.
+# pristine: what tools/scripts/pristine makes its roots with.
+# package: what Debian packages for all processors are made with.
+# cross: emulators of other processors, and compilers for them and for musl.
+#
+# Without root, or on systems without apt, it only says what is missing; tests that need it
+# then skip.
+set -euo pipefail
+
+missing=()
+tool() { command -v "$1" >/dev/null || missing+=("$2"); }
+file() { [ -e "$1" ] || missing+=("$2"); }
+case ${1:-test} in
+test)
+	tool buildah buildah
+	tool cc gcc
+	tool chromium chromium
+	tool curl curl
+	tool fish fish
+	tool groff groff-base
+	tool ib_write_bw perftest
+	tool ibv_rc_pingpong ibverbs-utils
+	tool ip iproute2
+	tool prometheus prometheus
+	tool prometheus-node-exporter prometheus-node-exporter
+	tool iperf3 iperf3
+	tool nft nftables
+	tool munged munge
+	tool rping rdmacm-utils
+	tool runc runc
+	tool sbatch slurm-client
+	tool shellcheck shellcheck
+	tool slurmctld slurmctld
+	tool slurmd slurmd
+	tool strace strace
+	tool systemd-analyze systemd
+	tool tshark tshark
+	tool ucx_perftest ucx-utils
+	tool valgrind valgrind
+	tool zsh zsh
+	file /etc/libibverbs.d/rxe.driver ibverbs-providers
+	file /usr/include/infiniband/verbs.h libibverbs-dev
+	file /usr/include/rdma/ib_user_verbs.h linux-libc-dev
+	file /usr/include/rdma/rdma_cma.h librdmacm-dev
+	file /usr/include/stdio.h libc6-dev
+	file /usr/lib/python3/dist-packages/pyverbs/__init__.py python3-pyverbs
+	;;
+cross)
+	tool qemu-s390x-static qemu-user-static
+	tool aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+	tool i686-linux-gnu-gcc gcc-i686-linux-gnu
+	tool musl-gcc musl-tools
+	file /usr/aarch64-linux-gnu/include/stdio.h libc6-dev-arm64-cross
+	file /usr/i686-linux-gnu/include/stdio.h libc6-dev-i386-cross
+	;;
+package)
+	tool cc gcc
+	file /usr/include/stdio.h libc6-dev
+	tool dpkg-deb dpkg
+	tool aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+	tool x86_64-linux-gnu-gcc gcc-x86-64-linux-gnu
+	tool readelf binutils
+	file /usr/aarch64-linux-gnu/include/stdio.h libc6-dev-arm64-cross
+	;;
+pristine)
+	tool mmdebstrap mmdebstrap
+	tool unshare util-linux
+	file /usr/share/keyrings/debian-archive-keyring.gpg debian-archive-keyring
+	;;
+*)
+	sed -n '2s/^# //p' "$0" >&2
+	exit 2
+	;;
+esac
+[ ${#missing[@]} -gt 0 ] || exit 0
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+	echo "not installed: ${missing[*]} (what needs them is skipped)" >&2
+	exit 0
+fi
+echo "installing: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+apt-get install -y -qq "${missing[@]}" >/dev/null && exit
+# Not all are to be had: those that are, and a word about the others, whose tests skip.
+for p in "${missing[@]}"; do
+	apt-get install -y -qq "$p" >/dev/null 2>&1 || echo "not to be had here: $p" >&2
+done
