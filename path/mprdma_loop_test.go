@@ -108,7 +108,7 @@ func checkSync(t *rapid.T, l *loop) {
 }
 
 // equal returns n paths of 10 Gb/s with a base RTT of 16 us; packets are marked where
-// more than 20 KB wait, as in the paper's testbed.
+// more than 20 KB wait, as in the paper's netlab.
 func equal(n int) []link {
 	out := make([]link, n)
 	for i := range out {

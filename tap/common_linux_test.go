@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -23,9 +23,9 @@ var start = time.Now()
 func clock() mono.Time { return mono.Time(time.Since(start)) + 1 }
 
 // bed makes the two-namespace network.
-func bed(t testing.TB) *testbed.Bed {
+func bed(t testing.TB) *netlab.Bed {
 	t.Helper()
-	b, err := testbed.New()
+	b, err := netlab.New()
 	if err != nil {
 		if os.Geteuid() != 0 {
 			t.Skipf("needs CAP_NET_ADMIN: %v", err)
@@ -37,11 +37,11 @@ func bed(t testing.TB) *testbed.Bed {
 }
 
 // tapPair opens a TAP in each namespace of a new bed.
-func tapPair(t testing.TB, offload0, offload1 bool) (b *testbed.Bed, tx, rx *TAP) {
+func tapPair(t testing.TB, offload0, offload1 bool) (b *netlab.Bed, tx, rx *TAP) {
 	t.Helper()
 	b = bed(t)
-	tx = openTAP(t, TAPConfig{Name: "roce0", Netns: b.NS[0].Path(), Bridge: testbed.Bridge, MTU: testbed.MTU, Offload: offload0})
-	rx = openTAP(t, TAPConfig{Name: "roce0", Netns: b.NS[1].Path(), Bridge: testbed.Bridge, MTU: testbed.MTU, Offload: offload1})
+	tx = openTAP(t, TAPConfig{Name: "roce0", Netns: b.NS[0].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload0})
+	rx = openTAP(t, TAPConfig{Name: "roce0", Netns: b.NS[1].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload1})
 	warmUp(t, tx, rx)
 	warmUp(t, rx, tx)
 	return b, tx, rx

@@ -8,15 +8,15 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tools/testbed"
 )
 
 // groups are multicast groups, as the kernel lists their members (proc(5), on a little-endian machine).
 var groups = map[string]string{"239.10.0.1": "01000AEF", "ff15::99": "ff150000000000000000000000000099"}
 
 // inGroup reports whether the kernel is in a group in namespace n.
-func inGroup(t *testing.T, n *testbed.Namespace, group string) (yes bool) {
+func inGroup(t *testing.T, n *netlab.Namespace, group string) (yes bool) {
 	t.Helper()
 	err := n.Do(func() error {
 		for _, name := range []string{"igmp", "igmp6"} {
@@ -87,7 +87,7 @@ func TestPacketGroups(t *testing.T) {
 // while there was none.
 func TestPacketGroupsAnew(t *testing.T) {
 	b, tx, rx := packetPair(t)
-	deleteLink(t, b.NS[1], testbed.Veth)
+	deleteLink(t, b.NS[1], netlab.Veth)
 	before := rx.Group(rocev2.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // it may not have seen yet that the interface is gone
 	until(t, rx, "gone", func() bool { return rx.FD() == -1 })
 	for group := range groups {
@@ -99,7 +99,7 @@ func TestPacketGroupsAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	setMACs(t, b, [2]bool{true, true})
-	changeLink(t, b.NS[1], testbed.Veth, netlink.LinkSetUp)
+	changeLink(t, b.NS[1], netlab.Veth, netlink.LinkSetUp)
 	for _, p := range []*Packet{tx, rx} {
 		until(t, p, "the new interface", func() bool { return p.FD() >= 0 && p.Stats().Reopened == 1 })
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tools/testbed"
 )
 
 // directBed makes the network without bridges where direct says so. The interfaces
 // have the MACs of the frames that tests send from namespace 0 to namespace 1.
-func directBed(t testing.TB, direct [2]bool) *testbed.Bed {
+func directBed(t testing.TB, direct [2]bool) *netlab.Bed {
 	t.Helper()
-	b, err := testbed.NewDirect(direct)
+	b, err := netlab.NewDirect(direct)
 	if err != nil {
 		if os.Geteuid() != 0 {
 			t.Skipf("needs CAP_NET_ADMIN: %v", err)
@@ -35,7 +35,7 @@ func directBed(t testing.TB, direct [2]bool) *testbed.Bed {
 	return b
 }
 
-func setMACs(t testing.TB, b *testbed.Bed, direct [2]bool) {
+func setMACs(t testing.TB, b *netlab.Bed, direct [2]bool) {
 	t.Helper()
 	for i, n := range b.NS {
 		if !direct[i] {
@@ -43,7 +43,7 @@ func setMACs(t testing.TB, b *testbed.Bed, direct [2]bool) {
 		}
 		mac := []byte{2, 0, 0, 0, 0, byte(i + 1)}
 		err := n.Do(func() error {
-			l, err := netlink.LinkByName(testbed.Veth)
+			l, err := netlink.LinkByName(netlab.Veth)
 			if err != nil {
 				return err
 			}
@@ -55,9 +55,9 @@ func setMACs(t testing.TB, b *testbed.Bed, direct [2]bool) {
 	}
 }
 
-func openPacket(t testing.TB, n *testbed.Namespace, addrs ...netip.Addr) *Packet {
+func openPacket(t testing.TB, n *netlab.Namespace, addrs ...netip.Addr) *Packet {
 	t.Helper()
-	p, err := OpenPacket(PacketConfig{Interface: testbed.Veth, Netns: n.Path(), Addrs: addrs, Offload: true})
+	p, err := OpenPacket(PacketConfig{Interface: netlab.Veth, Netns: n.Path(), Addrs: addrs, Offload: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func openPacket(t testing.TB, n *testbed.Namespace, addrs ...netip.Addr) *Packet
 }
 
 // packetPair opens a port on each end of a veth.
-func packetPair(t testing.TB) (b *testbed.Bed, tx, rx *Packet) {
+func packetPair(t testing.TB) (b *netlab.Bed, tx, rx *Packet) {
 	t.Helper()
 	b = directBed(t, [2]bool{true, true})
 	return b, openPacket(t, b.NS[0], addr4[0], addr6[0]), openPacket(t, b.NS[1], addr4[1], addr6[1])
@@ -101,7 +101,7 @@ func TestPacketSuperFrames(t *testing.T) {
 			if whole {
 				rx = openPacket(t, b.NS[1], addr4[1], addr6[1])
 			} else {
-				rx = openTAP(t, TAPConfig{Name: "roce0", Netns: b.NS[1].Path(), Bridge: testbed.Bridge, MTU: testbed.MTU})
+				rx = openTAP(t, TAPConfig{Name: "roce0", Netns: b.NS[1].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU})
 				warmUp(t, tx, rx)
 			}
 			segs := tx.Offload().MaxSegments
@@ -121,12 +121,12 @@ func TestPacketGRO(t *testing.T) {
 	for _, merged := range []bool{false, true} {
 		t.Run(fmt.Sprintf("merged=%v", merged), func(t *testing.T) {
 			b, tx, rx := packetPair(t)
-			changeLink(t, b.NS[0], testbed.Veth, func(l netlink.Link) error {
+			changeLink(t, b.NS[0], netlab.Veth, func(l netlink.Link) error {
 				return errors.Join(netlink.LinkSetGSOMaxSize(l, 2000), netlink.LinkSetGSOIPv4MaxSize(l, 2000))
 			})
 			if merged { // which a veth does only for senders without TSO
-				changeLink(t, b.NS[0], testbed.Veth, func(l netlink.Link) error { return ethtool(l, unix.ETHTOOL_STSO, 0) })
-				changeLink(t, b.NS[1], testbed.Veth, func(l netlink.Link) error { return ethtool(l, unix.ETHTOOL_SGRO, 1) })
+				changeLink(t, b.NS[0], netlab.Veth, func(l netlink.Link) error { return ethtool(l, unix.ETHTOOL_STSO, 0) })
+				changeLink(t, b.NS[1], netlab.Veth, func(l netlink.Link) error { return ethtool(l, unix.ETHTOOL_SGRO, 1) })
 			}
 			for _, a := range [][2]netip.Addr{addr4, addr6} {
 				checkSuperFrame(t, tx, rx, frame(a[0], a[1], 0xfffe, 1080, 20*1080-100), merged)
@@ -367,7 +367,7 @@ func TestPacketAddresses(t *testing.T) {
 // TestPacketDownAndUp sets the interface down, on which the port says so, and up.
 func TestPacketDownAndUp(t *testing.T) {
 	b, tx, rx := packetPair(t)
-	changeLink(t, b.NS[1], testbed.Veth, netlink.LinkSetDown)
+	changeLink(t, b.NS[1], netlab.Veth, netlink.LinkSetDown)
 	until(t, rx, "down", func() bool { return rx.FD() == -1 })
 	if s := rx.State(); s.Up || s.Err == nil || !strings.Contains(s.Err.Error(), "set down") {
 		t.Errorf("state %+v", s)
@@ -379,7 +379,7 @@ func TestPacketDownAndUp(t *testing.T) {
 	if err := tx.Send(clock(), frame(addr4[0], addr4[1], 7, 0, 64)); !errors.Is(err, ErrDown) {
 		t.Errorf("send: %v", err)
 	}
-	changeLink(t, b.NS[1], testbed.Veth, netlink.LinkSetUp)
+	changeLink(t, b.NS[1], netlab.Veth, netlink.LinkSetUp)
 	until(t, rx, "up", func() bool { return rx.State().Up && rx.FD() >= 0 })
 	until(t, tx, "carrier", func() bool { return tx.FD() >= 0 })
 	mustSend(t, tx, frame(addr4[0], addr4[1], 7, 0, 64))
@@ -395,7 +395,7 @@ func TestPacketDownAndUp(t *testing.T) {
 // its place.
 func TestPacketInterfaceAnew(t *testing.T) {
 	b, tx, rx := packetPair(t)
-	deleteLink(t, b.NS[1], testbed.Veth)
+	deleteLink(t, b.NS[1], netlab.Veth)
 	until(t, rx, "gone", func() bool { return rx.FD() == -1 && rx.Stats().Lost == 1 })
 	if s := rx.State(); s.Err == nil || !strings.Contains(s.Err.Error(), "does not exist") {
 		t.Errorf("state %+v", s)
@@ -423,7 +423,7 @@ func TestPacketMTU(t *testing.T) {
 		mtu int
 		up  bool
 	}{{1500, true}, {300, false}, {9000, true}} {
-		changeLink(t, b.NS[1], testbed.Veth, func(l netlink.Link) error { return netlink.LinkSetMTU(l, c.mtu) })
+		changeLink(t, b.NS[1], netlab.Veth, func(l netlink.Link) error { return netlink.LinkSetMTU(l, c.mtu) })
 		rx.Poll(clock())
 		s := rx.State()
 		if s.Up != c.up || c.up && s.MTU != c.mtu || !c.up && !strings.Contains(s.Err.Error(), "no room for path MTU 256") {
@@ -482,7 +482,7 @@ func TestPacketFaultsOfConfig(t *testing.T) {
 			t.Errorf("%q: %v, want %s", name, err, want)
 		}
 	}
-	if _, err := OpenPacket(PacketConfig{Interface: testbed.Veth, Netns: "/nowhere"}); err == nil {
+	if _, err := OpenPacket(PacketConfig{Interface: netlab.Veth, Netns: "/nowhere"}); err == nil {
 		t.Error("opened in a namespace that does not exist")
 	}
 }

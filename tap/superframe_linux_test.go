@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tools/testbed"
 )
 
 // TestProbeOffload answers as kernels do.
@@ -51,7 +51,7 @@ func TestProbePacket(t *testing.T) {
 		if !up {
 			changeLink(t, b.NS[0], "lo", netlink.LinkSetDown)
 		}
-		lo, v := sent(t, b.NS[0], "lo"), sent(t, b.NS[0], testbed.Veth)
+		lo, v := sent(t, b.NS[0], "lo"), sent(t, b.NS[0], netlab.Veth)
 		p := openPacket(t, b.NS[0], addr4[0])
 		want := uint64(0)
 		if up {
@@ -60,7 +60,7 @@ func TestProbePacket(t *testing.T) {
 		if n := sent(t, b.NS[0], "lo").TxPackets - lo.TxPackets; n != want {
 			t.Errorf("loopback up %v: %d frames sent, want %d", up, n, want)
 		}
-		if n := sent(t, b.NS[0], testbed.Veth).TxBytes - v.TxBytes; n >= usoMaxBytes {
+		if n := sent(t, b.NS[0], netlab.Veth).TxBytes - v.TxBytes; n >= usoMaxBytes {
 			t.Errorf("loopback up %v: %d bytes sent on the interface", up, n)
 		}
 		if err := p.sendLoopback(probeFrame(2 * usoMaxSegments)); up != errors.Is(err, unix.EINVAL) {
@@ -70,7 +70,7 @@ func TestProbePacket(t *testing.T) {
 }
 
 // sent is what an interface has sent.
-func sent(t *testing.T, n *testbed.Namespace, name string) (s netlink.LinkStatistics) {
+func sent(t *testing.T, n *netlab.Namespace, name string) (s netlink.LinkStatistics) {
 	t.Helper()
 	changeLink(t, n, name, func(l netlink.Link) error {
 		s = *l.Attrs().Statistics

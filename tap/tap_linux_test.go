@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestTAPSingleFrames(t *testing.T) {
@@ -148,7 +148,7 @@ func TestTAPDeleted(t *testing.T) {
 		t.Errorf("next attempt in %v", d)
 	}
 	until(t, tx, "the device to come back", func() bool { return tx.State().Up })
-	if s := tx.Stats(); s.Lost != 1 || s.Reopened != 1 || tx.State().MTU != testbed.MTU || tx.Offload().MaxBytes == 0 {
+	if s := tx.Stats(); s.Lost != 1 || s.Reopened != 1 || tx.State().MTU != netlab.MTU || tx.Offload().MaxBytes == 0 {
 		t.Errorf("stats %+v, state %+v, offload %+v", s, tx.State(), tx.Offload())
 	}
 	warmUp(t, tx, rx)
@@ -169,7 +169,7 @@ func TestTAPSetDownAndUp(t *testing.T) {
 	if err := tx.Send(clock(), frame(addr4[0], addr4[1], 1, 0, 16)); !errors.Is(err, ErrDown) {
 		t.Fatalf("Send: %v, want ErrDown", err)
 	}
-	if s := tx.State(); s.Up || s.Err == nil || s.MTU != testbed.MTU || tx.FD() != -1 {
+	if s := tx.State(); s.Up || s.Err == nil || s.MTU != netlab.MTU || tx.FD() != -1 {
 		t.Fatalf("state %+v, FD %d", s, tx.FD())
 	}
 	changeLink(t, b.NS[0], "roce0", netlink.LinkSetUp)
@@ -309,7 +309,7 @@ func TestTAPFaultsOfConfig(t *testing.T) {
 		{Name: "roce1", Netns: ns, Bridge: "nobridge"},
 		{Name: "roce1", Netns: ns, MTU: 1 << 20},
 		{Name: tx.Name(), Netns: ns},
-		{Name: testbed.Bridge, Netns: ns},
+		{Name: netlab.Bridge, Netns: ns},
 	} {
 		p, err := OpenTAP(c)
 		if err == nil {
@@ -401,12 +401,12 @@ func pump(b *testing.B, tx, rx Port, f *rocev2.Frame) (got int) {
 }
 
 // deleteLink deletes a device of a namespace.
-func deleteLink(t *testing.T, n *testbed.Namespace, name string) {
+func deleteLink(t *testing.T, n *netlab.Namespace, name string) {
 	t.Helper()
 	changeLink(t, n, name, netlink.LinkDel)
 }
 
-func changeLink(t *testing.T, n *testbed.Namespace, name string, change func(netlink.Link) error) {
+func changeLink(t *testing.T, n *netlab.Namespace, name string, change func(netlink.Link) error) {
 	t.Helper()
 	err := n.Do(func() error {
 		l, err := netlink.LinkByName(name)

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -94,9 +94,9 @@ func open(t *testing.T, ring uint32) *Socket {
 	return s
 }
 
-func newBed(t *testing.T) *testbed.Bed {
+func newBed(t *testing.T) *netlab.Bed {
 	t.Helper()
-	bed, err := testbed.New()
+	bed, err := netlab.New()
 	if err != nil {
 		if os.Geteuid() != 0 {
 			t.Skipf("needs CAP_NET_ADMIN and CAP_BPF: %v", err)

@@ -18,20 +18,20 @@ import (
 
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // followed is a daemon in this process with a NIC on an interface of a namespace.
 type followed struct {
 	*testing.T
-	bed *testbed.Bed
+	bed *netlab.Bed
 	api *http.Client
 	nic int
 }
 
-func newBed(t *testing.T) *testbed.Bed {
+func newBed(t *testing.T) *netlab.Bed {
 	t.Helper()
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		if os.Geteuid() != 0 {
 			t.Skipf("needs CAP_NET_ADMIN: %v", err)
@@ -43,7 +43,7 @@ func newBed(t *testing.T) *testbed.Bed {
 }
 
 // startOn starts a daemon with a NIC on an interface of namespace 0.
-func startOn(t *testing.T, bed *testbed.Bed, kind, iface string) (d *Daemon, runDir string, err error) {
+func startOn(t *testing.T, bed *netlab.Bed, kind, iface string) (d *Daemon, runDir string, err error) {
 	t.Helper()
 	runDir = filepath.Join(t.TempDir(), "run")
 	cfg, err := config.Read(strings.NewReader(fmt.Sprintf("run_dir: %s\nnics: [{name: rxe_a, port: {type: %s, netns: %s, interface: %s}}]",
@@ -55,9 +55,9 @@ func startOn(t *testing.T, bed *testbed.Bed, kind, iface string) (d *Daemon, run
 	return d, runDir, err
 }
 
-func follow(t *testing.T, kind string, bed *testbed.Bed) *followed {
+func follow(t *testing.T, kind string, bed *netlab.Bed) *followed {
 	t.Helper()
-	d, runDir, err := startOn(t, bed, kind, testbed.Veth)
+	d, runDir, err := startOn(t, bed, kind, netlab.Veth)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,10 +90,10 @@ func (f *followed) on(change func(netlink.Link) error) {
 	changeVeth(f.T, f.bed, change)
 }
 
-func changeVeth(t *testing.T, bed *testbed.Bed, change func(netlink.Link) error) {
+func changeVeth(t *testing.T, bed *netlab.Bed, change func(netlink.Link) error) {
 	t.Helper()
 	err := bed.NS[0].Do(func() error {
-		l, err := netlink.LinkByName(testbed.Veth)
+		l, err := netlink.LinkByName(netlab.Veth)
 		if err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func TestSharedInterface(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.becomes("a new interface", func(l api.Link) bool {
-				return l.State == "ACTIVE" && l.MTU == testbed.MTU && has(l, "fd00::1") && !has(l, "fd00::99")
+				return l.State == "ACTIVE" && l.MTU == netlab.MTU && has(l, "fd00::1") && !has(l, "fd00::99")
 			})
 		})
 	}
@@ -153,7 +153,7 @@ func TestSharedInterfaceFaults(t *testing.T) {
 	changeVeth(t, bed, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 300) })
 	for _, kind := range []string{"packet", "udp", "xdp"} {
 		for iface, want := range map[string]string{
-			"nothing": "no such interface", "lo": "not an Ethernet interface", testbed.Veth: "MTU 300",
+			"nothing": "no such interface", "lo": "not an Ethernet interface", netlab.Veth: "MTU 300",
 		} {
 			if kind == "udp" && iface == "lo" {
 				continue // as good as any
@@ -199,7 +199,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%+v", l)
 		}
 	}
-	if len(macs) != 5 || links[0].Device != "lo" || links[4].Device != testbed.Veth || links[0].ActiveMTU != 4096 {
+	if len(macs) != 5 || links[0].Device != "lo" || links[4].Device != netlab.Veth || links[0].ActiveMTU != 4096 {
 		t.Errorf("%+v", links)
 	}
 	addr, err := netlink.ParseAddr("198.18.0.1/24")
@@ -236,7 +236,7 @@ func TestTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(other)
-	d, _, err := startOn(t, bed, "udp", testbed.Veth)
+	d, _, err := startOn(t, bed, "udp", netlab.Veth)
 	if err == nil || !strings.Contains(err.Error(), "198.18.0.1: UDP port 4791 is taken") {
 		t.Errorf("%v", err)
 		d.Close()

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,9 +32,9 @@ var (
 )
 
 // bed is two namespaces whose interfaces have the addresses.
-func bed(t testing.TB) *testbed.Bed {
+func bed(t testing.TB) *netlab.Bed {
 	t.Helper()
-	b, err := testbed.NewDirect([2]bool{true, true})
+	b, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		if os.Geteuid() != 0 {
 			t.Skipf("needs CAP_NET_ADMIN: %v", err)
@@ -46,7 +46,7 @@ func bed(t testing.TB) *testbed.Bed {
 }
 
 // open opens a port in namespace i; what it warns of goes to the returned slice.
-func open(t testing.TB, b *testbed.Bed, i int, addrs ...netip.Addr) (*Port, *[]string) {
+func open(t testing.TB, b *netlab.Bed, i int, addrs ...netip.Addr) (*Port, *[]string) {
 	t.Helper()
 	if addrs == nil {
 		addrs = []netip.Addr{addr4[i], addr6[i]}
@@ -58,11 +58,11 @@ func open(t testing.TB, b *testbed.Bed, i int, addrs ...netip.Addr) (*Port, *[]s
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	p.SetLink(0, tap.LinkState{Up: true, MTU: testbed.MTU})
+	p.SetLink(0, tap.LinkState{Up: true, MTU: netlab.MTU})
 	return p, warnings
 }
 
-func openBoth(t testing.TB) (b *testbed.Bed, tx, rx *Port) {
+func openBoth(t testing.TB) (b *netlab.Bed, tx, rx *Port) {
 	t.Helper()
 	b = bed(t)
 	tx, _ = open(t, b, 0)
@@ -185,10 +185,10 @@ func hello(t testing.TB, from, to *Port, src, dst netip.Addr) {
 }
 
 // onVeth runs f with the interface of a namespace.
-func onVeth(t testing.TB, n *testbed.Namespace, f func(netlink.Link) error) {
+func onVeth(t testing.TB, n *netlab.Namespace, f func(netlink.Link) error) {
 	t.Helper()
 	err := n.Do(func() error {
-		l, err := netlink.LinkByName(testbed.Veth)
+		l, err := netlink.LinkByName(netlab.Veth)
 		if err != nil {
 			return err
 		}

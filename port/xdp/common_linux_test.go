@@ -13,25 +13,25 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // iface is the name of the interface in both namespaces.
-const iface = testbed.Veth
+const iface = netlab.Veth
 
 var start = time.Now()
 
 func clock() mono.Time { return mono.Time(time.Since(start)) + 1 }
 
 // veth makes two namespaces that a veth joins, with so many queues.
-func veth(t testing.TB, mtu, queues int) *testbed.Bed {
+func veth(t testing.TB, mtu, queues int) *netlab.Bed {
 	t.Helper()
-	b, err := testbed.NewDirect([2]bool{true, true})
+	b, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func addrs(i int) []netip.Addr {
 }
 
 // port opens a port in namespace i.
-func port(t testing.TB, b *testbed.Bed, i int, c Config) *Port {
+func port(t testing.TB, b *netlab.Bed, i int, c Config) *Port {
 	t.Helper()
 	c.Interface, c.Netns, c.Addrs = iface, b.NS[i].Path(), addrs(i)
 	p, err := Open(c)

@@ -10,8 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tools/testbed"
 )
 
 // TestGroups joins groups and leaves them; on an interface that comes in place of another they are joined again.
@@ -64,7 +64,7 @@ func TestGroups(t *testing.T) {
 }
 
 // memberships are the groups in which the kernel is in namespace 1 (proc(5)).
-func memberships(t *testing.T, b *testbed.Bed) (text string) {
+func memberships(t *testing.T, b *netlab.Bed) (text string) {
 	t.Helper()
 	err := b.NS[1].Do(func() error {
 		four, err := os.ReadFile("/proc/thread-self/net/igmp")

@@ -14,12 +14,12 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 // inNS runs f in namespace i with the interface there.
-func inNS(t *testing.T, b *testbed.Bed, i int, f func(l netlink.Link) error) {
+func inNS(t *testing.T, b *netlab.Bed, i int, f func(l netlink.Link) error) {
 	t.Helper()
 	err := b.NS[i].Do(func() error {
 		l, err := netlink.LinkByName(iface)
@@ -35,7 +35,7 @@ func inNS(t *testing.T, b *testbed.Bed, i int, f func(l netlink.Link) error) {
 
 // attachedTo reports whether an XDP program is attached to the interface of
 // namespace i.
-func attachedTo(t *testing.T, b *testbed.Bed, i int) (yes bool) {
+func attachedTo(t *testing.T, b *netlab.Bed, i int) (yes bool) {
 	t.Helper()
 	inNS(t, b, i, func(l netlink.Link) error {
 		yes = l.Attrs().Xdp != nil && l.Attrs().Xdp.Attached
@@ -107,7 +107,7 @@ func TestReplaced(t *testing.T) {
 }
 
 // moveTo moves the interface of namespace 1 of one bed to that of another.
-func moveTo(t *testing.T, from, to *testbed.Bed) {
+func moveTo(t *testing.T, from, to *netlab.Bed) {
 	t.Helper()
 	target, err := os.Open(to.NS[1].Path())
 	if err != nil {

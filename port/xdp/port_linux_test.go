@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 // modes are the kinds of port that a veth can have.
@@ -102,7 +102,7 @@ func TestKernelKeepsTheRest(t *testing.T) {
 }
 
 // udpArrives sends a datagram from namespace 0 to the kernel of namespace 1.
-func udpArrives(t *testing.T, b *testbed.Bed, to string) {
+func udpArrives(t *testing.T, b *netlab.Bed, to string) {
 	t.Helper()
 	var server net.PacketConn
 	err := b.NS[1].Do(func() (err error) {
@@ -122,7 +122,7 @@ func udpArrives(t *testing.T, b *testbed.Bed, to string) {
 }
 
 // udpSend sends datagrams from namespace 0, each from another port.
-func udpSend(t *testing.T, b *testbed.Bed, to string, count int) {
+func udpSend(t *testing.T, b *netlab.Bed, to string, count int) {
 	t.Helper()
 	for range count {
 		var c net.Conn

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/bpf/attach"
 	bpffault "roced.io/roced/bpf/fault"
 	"roced.io/roced/internal/base/fault"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // Lines of forwarding: a frame comes in by a veth, passes a bridge, and leaves by
@@ -30,7 +30,7 @@ const (
 
 // forwarding measures in short rounds that take turns, since machines are noisy.
 func (b *bench) forwarding() error {
-	bed, err := testbed.New()
+	bed, err := netlab.New()
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func newGenerator() (_ *generator, err error) {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "gen", MTU: 3000}, PeerName: "genpeer"}); err != nil {
 		return nil, err
 	}
-	bridge, err := netlink.LinkByName(testbed.Bridge)
+	bridge, err := netlink.LinkByName(netlab.Bridge)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (g *generator) with(rule string) (rate float64, err error) {
 		if err != nil {
 			return 0, err
 		}
-		a, err := bpffault.Attach(testbed.Veth, attach.Auto)
+		a, err := bpffault.Attach(netlab.Veth, attach.Auto)
 		if err != nil {
 			return 0, err
 		}
@@ -147,7 +147,7 @@ func (g *generator) with(rule string) (rate float64, err error) {
 
 // run forwards frames and counts what the veth has sent.
 func (g *generator) run() (float64, error) {
-	before, err := sentBy(testbed.Veth)
+	before, err := sentBy(netlab.Veth)
 	if err != nil {
 		return 0, err
 	}
@@ -163,7 +163,7 @@ func (g *generator) run() (float64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("generator: %w", err)
 	}
-	after, err := sentBy(testbed.Veth)
+	after, err := sentBy(netlab.Veth)
 	if n := after - before; err == nil && n < forwardFrames {
 		err = fmt.Errorf("%d of %d frames were forwarded", n, forwardFrames)
 	}

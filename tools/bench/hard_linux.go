@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // hardship is what a port may suffer from more than others.
@@ -60,13 +60,13 @@ func (b *bench) suffer(h *hardship, k *kind, extra string) (err error) {
 	}
 	c := *b
 	c.dir = dir
-	c.lab, err = testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, Shared: [2]string{k.shared, k.shared}, Extra: extra})
+	c.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, Shared: [2]string{k.shared, k.shared}, Extra: extra})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.lab.Close()) }()
 	if len(h.rules) > 0 {
-		add := append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", c.lab.Host[0].RunDir, "fault", "add", testbed.Device}, h.rules...)
+		add := append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", c.lab.Host[0].RunDir, "fault", "add", netlab.Device}, h.rules...)
 		if _, err := c.lab.Output(b.ctx, 0, add); err != nil {
 			return err
 		}

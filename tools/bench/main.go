@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 func main() {
@@ -78,7 +78,7 @@ type bench struct {
 	cancel          context.CancelFunc
 	bin, dir, only  string
 	seconds, rounds int
-	lab             *testbed.Lab
+	lab             *netlab.Lab
 	table           []row
 	portTable       []portRow
 }

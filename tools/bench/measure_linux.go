@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // Names of the lines that ratios refer to.
@@ -40,7 +40,7 @@ func middle(vs []float64) float64 {
 
 // measure runs everything. What is compared is measured close together.
 func (b *bench) measure() (err error) {
-	b.lab, err = testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: b.dir})
+	b.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: b.dir})
 	if err != nil {
 		return err
 	}
@@ -171,6 +171,6 @@ func (b *bench) latency(name string, args ...string) error {
 	})
 }
 
-func (b *bench) perf(args ...string) (testbed.PerfResult, error) {
+func (b *bench) perf(args ...string) (netlab.PerfResult, error) {
 	return b.lab.Perf(b.ctx, b.oob(), append(args, "-D", fmt.Sprintf("%ds", b.seconds))...)
 }

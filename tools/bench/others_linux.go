@@ -10,11 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // iperf3 measures TCP over the veth in Gb/s.
-func iperf3(ctx context.Context, lab *testbed.Lab, seconds int) (float64, error) {
+func iperf3(ctx context.Context, lab *netlab.Lab, seconds int) (float64, error) {
 	host := lab.Bed.NS[1].Addr.String()
 	out, err := lab.Pair(ctx, []string{"iperf3", "-s", "-1"},
 		[]string{"iperf3", "-c", host, "-t", strconv.Itoa(seconds), "-J"}, listening(lab, host, "5201"))
@@ -36,7 +36,7 @@ func iperf3(ctx context.Context, lab *testbed.Lab, seconds int) (float64, error)
 
 // listening waits until a TCP port of host 1 is open, without connecting to it:
 // these servers serve one client.
-func listening(lab *testbed.Lab, host, port string) func(context.Context) error {
+func listening(lab *netlab.Lab, host, port string) func(context.Context) error {
 	n, _ := strconv.Atoi(port)
 	want := fmt.Sprintf(":%04X ", n)
 	return func(ctx context.Context) error {
@@ -68,11 +68,11 @@ func (u ucx) millions() float64 { return u.rate / 1e6 }
 func (u ucx) mean() float64     { return u.latency }
 
 // ucxPerftest runs one test of ucx_perftest over TCP.
-func ucxPerftest(ctx context.Context, lab *testbed.Lab, test string, size, count int) (ucx, error) {
+func ucxPerftest(ctx context.Context, lab *netlab.Lab, test string, size, count int) (ucx, error) {
 	host := lab.Bed.NS[1].Addr.String()
 	// UCX looks its devices up in /sys, which shows those of the namespace that
 	// mounted it.
-	common := []string{"unshare", "-m", "sh", "-c", `mount -t sysfs sysfs /sys && exec "$@"`, "sh", "env", "UCX_TLS=tcp", "UCX_NET_DEVICES=" + testbed.Bridge, "UCX_LOG_LEVEL=error",
+	common := []string{"unshare", "-m", "sh", "-c", `mount -t sysfs sysfs /sys && exec "$@"`, "sh", "env", "UCX_TLS=tcp", "UCX_NET_DEVICES=" + netlab.Bridge, "UCX_LOG_LEVEL=error",
 		"ucx_perftest", "-t", test, "-s", strconv.Itoa(size), "-n", strconv.Itoa(count), "-w", "1000", "-f"}
 	client := append(append([]string{}, common...), host)
 	out, err := lab.Pair(ctx, common, client, listening(lab, host, "13337"))

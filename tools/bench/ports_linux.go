@@ -17,18 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port/udp"
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 // kind is a kind of port.
 type kind struct {
 	name   string
-	shared string // of testbed.LabOptions; empty for a TAP
+	shared string // of netlab.LabOptions; empty for a TAP
 	single bool   // no offload
 	open   func(netns string, addrs []netip.Addr) (tap.Port, error)
 }
@@ -46,13 +46,13 @@ var kinds = []kind{
 
 func openTAP(offload bool) func(string, []netip.Addr) (tap.Port, error) {
 	return func(netns string, _ []netip.Addr) (tap.Port, error) {
-		return tap.OpenTAP(tap.TAPConfig{Name: "raw", Netns: netns, Bridge: testbed.Bridge, MTU: testbed.MTU, Offload: offload})
+		return tap.OpenTAP(tap.TAPConfig{Name: "raw", Netns: netns, Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload})
 	}
 }
 
 func openPacket(offload bool) func(string, []netip.Addr) (tap.Port, error) {
 	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
-		return tap.OpenPacket(tap.PacketConfig{Interface: testbed.Veth, Netns: netns, Addrs: addrs, Offload: offload})
+		return tap.OpenPacket(tap.PacketConfig{Interface: netlab.Veth, Netns: netns, Addrs: addrs, Offload: offload})
 	}
 }
 
@@ -60,7 +60,7 @@ func openUDP(offload udp.Offload) func(string, []netip.Addr) (tap.Port, error) {
 	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
 		p, err := udp.Open(udp.Config{Netns: netns, MAC: rawMAC, Offload: offload}, 0, addrs)
 		if err == nil {
-			p.SetLink(0, tap.LinkState{Up: true, MTU: testbed.MTU})
+			p.SetLink(0, tap.LinkState{Up: true, MTU: netlab.MTU})
 		}
 		return p, err
 	}
@@ -68,7 +68,7 @@ func openUDP(offload udp.Offload) func(string, []netip.Addr) (tap.Port, error) {
 
 func openXDP(mode xdp.Attach) func(string, []netip.Addr) (tap.Port, error) {
 	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
-		return xdp.Open(xdp.Config{Interface: testbed.Veth, Netns: netns, Addrs: addrs, Attach: mode})
+		return xdp.Open(xdp.Config{Interface: netlab.Veth, Netns: netns, Addrs: addrs, Attach: mode})
 	}
 }
 
@@ -113,7 +113,7 @@ func (b *bench) writePorts(w io.Writer) {
 // barePort measures a port with no protocol: packets that arrive of those that are sent
 // as fast as possible.
 func (b *bench) barePort(k *kind, r *portRow) error {
-	bed, err := testbed.NewDirect([2]bool{k.shared != "", k.shared != ""})
+	bed, err := netlab.NewDirect([2]bool{k.shared != "", k.shared != ""})
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (b *bench) overPort(k *kind, r *portRow) (err error) {
 	}
 	c := *b
 	c.dir = dir
-	c.lab, err = testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, NoOffload: k.shared == "" && k.single,
+	c.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, NoOffload: k.shared == "" && k.single,
 		Shared: [2]string{k.shared, k.shared}})
 	if err != nil {
 		return err
@@ -260,7 +260,7 @@ type pair struct {
 	macs  [2][6]byte
 }
 
-func openPair(bed *testbed.Bed, k *kind) (p *pair, err error) {
+func openPair(bed *netlab.Bed, k *kind) (p *pair, err error) {
 	p = &pair{macs: [2][6]byte{{2, 0, 0, 0, 0, 1}, rawMAC}}
 	for i, n := range bed.NS {
 		if p.ports[i], err = k.open(n.Path(), []netip.Addr{rawAddr(i)}); err != nil {
@@ -271,7 +271,7 @@ func openPair(bed *testbed.Bed, k *kind) (p *pair, err error) {
 			continue
 		}
 		err = n.Do(func() error {
-			l, err := netlink.LinkByName(testbed.Veth)
+			l, err := netlink.LinkByName(netlab.Veth)
 			if err == nil {
 				p.macs[i] = [6]byte(l.Attrs().HardwareAddr)
 			}

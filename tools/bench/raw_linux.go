@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 // Shape of the raw test: what a 64 KiB WRITE at path MTU 4096 looks like, 15
@@ -25,11 +25,11 @@ const (
 
 // raw moves super-frames from a TAP in one namespace to a TAP in the other with
 // no protocol at all: what the link can do. It returns payload bits a second.
-func raw(bed *testbed.Bed, d time.Duration) (gbps float64, err error) {
+func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
 	var ports [2]*tap.TAP
 	for i := range ports {
 		ports[i], err = tap.OpenTAP(tap.TAPConfig{
-			Name: "raw", Netns: bed.NS[i].Path(), Bridge: testbed.Bridge, MTU: testbed.MTU, Offload: true,
+			Name: "raw", Netns: bed.NS[i].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: true,
 		})
 		if err != nil {
 			return 0, err

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // noRendezvous makes UCX send messages of any length as they are. By itself it has the receiver READ long
@@ -50,7 +50,7 @@ func (b *bench) ucxOverNIC(size int, without bool) (ucx, error) {
 	peer := b.lab.Bed.NS[1].Addr.String()
 	count := max(b.seconds<<27/size, 1000) // UCX does not wait for the last ones
 	side := func(i int) []string {
-		cmd := []string{"UCX_TLS=rc", "UCX_NET_DEVICES=" + testbed.Device + ":1", "UCX_LOG_LEVEL=error"}
+		cmd := []string{"UCX_TLS=rc", "UCX_NET_DEVICES=" + netlab.Device + ":1", "UCX_LOG_LEVEL=error"}
 		if without {
 			cmd = append(cmd, noRendezvous)
 		}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // Lines of scale.
@@ -42,7 +42,7 @@ type hand struct {
 }
 
 // newHand starts this program again as one that works at scale.
-func newHand(h *testbed.Host, args ...string) (*hand, error) {
+func newHand(h *netlab.Host, args ...string) (*hand, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err

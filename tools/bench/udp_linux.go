@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other, 15 in a super-frame (UDP_SEGMENT, UDP_GRO), on
 // two bare sockets: what the kernel can do for a port on UDP sockets. It returns payload bits a second.
 func rawUDP(d time.Duration) (gbps float64, err error) {
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		return 0, err
 	}

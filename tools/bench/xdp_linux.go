@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/steer"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
-	"roced.io/roced/tools/testbed"
 )
 
 // An echo bounces frames between two namespaces: so many are on their way all the time.
@@ -38,7 +38,7 @@ func echoName(payload int, what string) string {
 
 // echoes compares a port with an echo on bare AF_XDP sockets, over the same veth.
 func (b *bench) echoes() error {
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		return err
 	}
@@ -69,12 +69,12 @@ func (b *bench) echoes() error {
 
 // echo opens both ends and has frames bounce between them. It returns a million
 // round trips a second of a core.
-func echo(bed *testbed.Bed, open func(p *pair, i int) (bouncer, error), d time.Duration) (float64, error) {
+func echo(bed *netlab.Bed, open func(p *pair, i int) (bouncer, error), d time.Duration) (float64, error) {
 	p := &pair{}
 	var ends [2]bouncer
 	for i, n := range bed.NS {
 		if err := n.Do(func() error {
-			l, err := netlink.LinkByName(testbed.Veth)
+			l, err := netlink.LinkByName(netlab.Veth)
 			if err == nil {
 				p.macs[i] = [6]byte(l.Attrs().HardwareAddr)
 			}
@@ -137,8 +137,8 @@ type portBouncer struct {
 	buf   []byte
 }
 
-func openBouncer(n *testbed.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
-	p, err := xdp.Open(xdp.Config{Interface: testbed.Veth, Netns: n.Path(), Addrs: []netip.Addr{addr}, Attach: xdp.AttachNative})
+func openBouncer(n *netlab.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
+	p, err := xdp.Open(xdp.Config{Interface: netlab.Veth, Netns: n.Path(), Addrs: []netip.Addr{addr}, Attach: xdp.AttachNative})
 	return &portBouncer{port: p, first: first, frame: rocev2.Frame{Bufs: make([][]byte, 1)}, buf: make([]byte, 1<<16)}, err
 }
 
@@ -193,7 +193,7 @@ type bare struct {
 	first []byte
 }
 
-func openBare(n *testbed.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
+func openBare(n *netlab.Namespace, first *rocev2.Frame, addr netip.Addr) (bouncer, error) {
 	e := &bare{first: first.AppendTo(nil)}
 	if err := n.Do(func() error { return e.open(addr) }); err != nil {
 		e.close()
@@ -203,7 +203,7 @@ func openBare(n *testbed.Namespace, first *rocev2.Frame, addr netip.Addr) (bounc
 }
 
 func (e *bare) open(addr netip.Addr) error {
-	l, err := netlink.LinkByName(testbed.Veth)
+	l, err := netlink.LinkByName(netlab.Veth)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // mtu is the path MTU that roceperf's queue pairs have in the lab.
@@ -25,13 +25,13 @@ const mtu = 4096
 type measure struct {
 	name  string
 	args  []string // of roceperf
-	value func(testbed.PerfResult) float64
+	value func(netlab.PerfResult) float64
 	worse bool // a larger value is a worse one
 }
 
-func gbps(r testbed.PerfResult) float64     { return r.Gbps }
-func millions(r testbed.PerfResult) float64 { return r.MessagesPerSecond / 1e6 }
-func mean(r testbed.PerfResult) float64     { return r.Latency.Mean }
+func gbps(r netlab.PerfResult) float64     { return r.Gbps }
+func millions(r netlab.PerfResult) float64 { return r.MessagesPerSecond / 1e6 }
+func mean(r netlab.PerfResult) float64     { return r.Latency.Mean }
 
 var measures = []measure{
 	{"64 packets, Gb/s", []string{"write-bw", "-u", "14", "-s", fmt.Sprint(64 * mtu)}, gbps, false},
@@ -91,14 +91,14 @@ func (c *comparison) run() error {
 
 // profile measures a transport profile in two labs.
 func (c *comparison) profile(name string) (err error) {
-	var labs [2]*testbed.Lab
+	var labs [2]*netlab.Lab
 	for i, bin := range c.bins {
 		dir, err := os.MkdirTemp("", "roced-cmp")
 		if err != nil {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		l, err := testbed.NewLab(testbed.LabOptions{Bin: bin, Dir: dir, Extra: "    profile: " + name + "\n"})
+		l, err := netlab.NewLab(netlab.LabOptions{Bin: bin, Dir: dir, Extra: "    profile: " + name + "\n"})
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (c *comparison) profile(name string) (err error) {
 }
 
 // ratio measures both builds in turns.
-func (c *comparison) ratio(labs [2]*testbed.Lab, m *measure, rules []string) (string, error) {
+func (c *comparison) ratio(labs [2]*netlab.Lab, m *measure, rules []string) (string, error) {
 	var values [2][]float64
 	var ratios []float64
 	for range c.rounds {
@@ -139,7 +139,7 @@ func (c *comparison) ratio(labs [2]*testbed.Lab, m *measure, rules []string) (st
 	return fmt.Sprintf("%.3g | %.3g | %.2f | %.2f-%.2f |", was, is, is/was, slices.Min(ratios), slices.Max(ratios)), nil
 }
 
-func (c *comparison) sample(l *testbed.Lab, m *measure, rules []string) (float64, error) {
+func (c *comparison) sample(l *netlab.Lab, m *measure, rules []string) (float64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.length+time.Minute)
 	defer cancel()
 	if err := l.SetFaults(ctx, 0, rules...); err != nil {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/daemon/api"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // watched measures a build whose live page nobody looks at beside the same one whose page
@@ -25,7 +25,7 @@ func (c *comparison) watched() (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	l, err := testbed.NewLab(testbed.LabOptions{Bin: c.bins[1], Dir: dir, Daemon: "web: {listen: \"127.0.0.1:0\"}\n"})
+	l, err := netlab.NewLab(netlab.LabOptions{Bin: c.bins[1], Dir: dir, Daemon: "web: {listen: \"127.0.0.1:0\"}\n"})
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (c *comparison) watched() (err error) {
 }
 
 // look reads the stream of both daemons' pages until stop is called, and counts what it has read.
-func look(l *testbed.Lab, seen *atomic.Int64) (stop func(), err error) {
+func look(l *netlab.Lab, seen *atomic.Int64) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, len(l.Host))
 	begun := 0
@@ -90,7 +90,7 @@ func look(l *testbed.Lab, seen *atomic.Int64) (stop func(), err error) {
 }
 
 // stream opens what the page of a daemon reads.
-func stream(ctx context.Context, h *testbed.Host) (io.ReadCloser, error) {
+func stream(ctx context.Context, h *netlab.Host) (io.ReadCloser, error) {
 	admin := api.NewClient(filepath.Join(h.RunDir, api.Socket))
 	defer admin.Close()
 	within, cancel := context.WithTimeout(ctx, time.Minute)

@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 func main() {
@@ -38,18 +38,18 @@ func main() {
 
 // run chooses how to join the NICs: TAPs need root or a user namespace.
 func run(ctx context.Context, bin, out, link string) (int, error) {
-	lab := testbed.LabOptions{Bin: bin}
+	lab := netlab.LabOptions{Bin: bin}
 	switch link {
 	case "auto", "tap":
-		switch testbed.Own() {
-		case testbed.Root:
+		switch netlab.Own() {
+		case netlab.Root:
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made as root.")
 			return 0, demo(ctx, out, lab)
-		case testbed.UserNS:
+		case netlab.UserNS:
 			fmt.Println("Network: two namespaces, each TAP - bridge - veth, made without root in a user namespace.")
 			return 0, demo(ctx, out, lab)
 		}
-		if code, err := testbed.InUserNamespace(ctx); err == nil {
+		if code, err := netlab.InUserNamespace(ctx); err == nil {
 			return code, nil
 		} else if link == "tap" {
 			return 1, err
@@ -94,12 +94,12 @@ var latencies = []step{
 
 type demonstration struct {
 	ctx context.Context
-	lab *testbed.Lab
+	lab *netlab.Lab
 	bin string
 	out string
 }
 
-func demo(ctx context.Context, out string, o testbed.LabOptions) (err error) {
+func demo(ctx context.Context, out string, o netlab.LabOptions) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	if err := os.MkdirAll(out, 0o755); err != nil {
@@ -109,7 +109,7 @@ func demo(ctx context.Context, out string, o testbed.LabOptions) (err error) {
 		return err
 	}
 	defer os.RemoveAll(o.Dir)
-	lab, err := testbed.NewLab(o)
+	lab, err := netlab.NewLab(o)
 	if err != nil {
 		return err
 	}
@@ -194,7 +194,7 @@ func (d *demonstration) perf(args []string) (result, error) {
 	base := append([]string{filepath.Join(d.bin, "roceperf")}, args...)
 	server := append(base[:len(base):len(base)], "--run-dir", d.lab.Host[1].RunDir, "--oob", "unix:"+oob)
 	client := append(base[:len(base):len(base)], "--run-dir", d.lab.Host[0].RunDir, "--oob", "unix:"+oob, "--json", "peer")
-	text, err := d.lab.Pair(d.ctx, server, client, func(ctx context.Context) error { return testbed.WaitFile(ctx, oob) })
+	text, err := d.lab.Pair(d.ctx, server, client, func(ctx context.Context) error { return netlab.WaitFile(ctx, oob) })
 	if err != nil {
 		return r, err
 	}
@@ -248,7 +248,7 @@ func (d *demonstration) capture() (stop func() error, err error) {
 		cancel()
 		return <-done
 	}
-	if err := testbed.WaitFile(ctx, d.pcap()); err != nil {
+	if err := netlab.WaitFile(ctx, d.pcap()); err != nil {
 		stop()
 		return nil, fmt.Errorf("capture: %w", err)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // bench measures.
@@ -51,7 +51,7 @@ type quantiles struct {
 const writes = "write-bw"
 
 // measure runs a subject once.
-func (b *bench) measure(l *testbed.Lab, s *subject, seconds int) (r sample, err error) {
+func (b *bench) measure(l *netlab.Lab, s *subject, seconds int) (r sample, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+30)*time.Second)
 	defer cancel()
 	if s.test == writes {
@@ -71,7 +71,7 @@ func (b *bench) measure(l *testbed.Lab, s *subject, seconds int) (r sample, err 
 }
 
 // listens waits until somebody listens beside host 1.
-func listens(ctx context.Context, l *testbed.Lab) error {
+func listens(ctx context.Context, l *netlab.Lab) error {
 	for {
 		text, err := l.Ctl(ctx, 1, "res", "show", "cm_id", "--json")
 		if err != nil || strings.Contains(text, "LISTEN") {
@@ -82,7 +82,7 @@ func listens(ctx context.Context, l *testbed.Lab) error {
 }
 
 // medians measures subjects in turns, so that all meet the same noise.
-func (b *bench) medians(l *testbed.Lab, subjects []subject) ([]sample, error) {
+func (b *bench) medians(l *netlab.Lab, subjects []subject) ([]sample, error) {
 	all := make([][]sample, len(subjects))
 	for range b.rounds {
 		for i := range subjects {
@@ -118,13 +118,13 @@ func middle(list []sample) quantiles {
 }
 
 // lab runs f on two NICs, which have the keys of extra.
-func (b *bench) lab(extra string, f func(*testbed.Lab) error) (err error) {
+func (b *bench) lab(extra string, f func(*netlab.Lab) error) (err error) {
 	dir, err := os.MkdirTemp("", "roced-flor")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	l, err := testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, Extra: extra})
+	l, err := netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, Extra: extra})
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (b *bench) lab(extra string, f func(*testbed.Lab) error) (err error) {
 }
 
 // failover breaks the queue pair in use of a connection by RC, while calls go by it, and returns what the client saw.
-func (b *bench) failover(l *testbed.Lab) (sample, error) {
+func (b *bench) failover(l *netlab.Lab) (sample, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	broken := make(chan error, 1)
@@ -156,7 +156,7 @@ func (b *bench) failover(l *testbed.Lab) (sample, error) {
 }
 
 // primary waits until calls go by a connection, and returns the number of the queue pair at host 1 that they go to.
-func primary(ctx context.Context, l *testbed.Lab) (uint32, error) {
+func primary(ctx context.Context, l *netlab.Lab) (uint32, error) {
 	before := map[uint32]uint32{} // PSNs by number
 	for {
 		text, err := l.Ctl(ctx, 0, "res", "show", "qp", "--json")

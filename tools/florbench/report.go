@@ -7,7 +7,7 @@ import (
 	"os"
 	"runtime"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // idle is a rule that no frame meets: NICs with rules send single frames, and what is compared must all do so.
@@ -33,14 +33,14 @@ Made by `+"`make bench-flor`"+` on %d cores: calls of `+"`roceperf flor`"+`, ans
 TAPs, medians of %d measurements of %d s in turns. Four processes share the processors: two daemons, client and server.
 "CPU" is the client's program for each call, without the daemon. For bandwidth and losses Flor has a fixed window of 4 MB (7.3).
 `, runtime.NumCPU(), b.rounds, b.seconds)
-	if err := b.lab("", func(l *testbed.Lab) error {
+	if err := b.lab("", func(l *netlab.Lab) error {
 		return b.parts(w, l, []part{{"bandwidth", b.bandwidth}, {"rate", b.rate}, {"latency", b.latency}, {"switchover", b.switchover},
-			{"loss", func(w *bytes.Buffer, l *testbed.Lab) error { return b.loss(w, l, "As fast as the processors go", nil) }}})
+			{"loss", func(w *bytes.Buffer, l *netlab.Lab) error { return b.loss(w, l, "As fast as the processors go", nil) }}})
 	}); err != nil {
 		return err
 	}
-	if err := b.lab(line, func(l *testbed.Lab) error {
-		return b.parts(w, l, []part{{"acks", b.acks}, {"loss", func(w *bytes.Buffer, l *testbed.Lab) error {
+	if err := b.lab(line, func(l *netlab.Lab) error {
+		return b.parts(w, l, []part{{"acks", b.acks}, {"loss", func(w *bytes.Buffer, l *netlab.Lab) error {
 			return b.loss(w, l, "A line of 1 Gb/s, packets late by 2.2 ms", []string{"tx delay 2200us"})
 		}}})
 	}); err != nil {
@@ -56,11 +56,11 @@ TAPs, medians of %d measurements of %d s in turns. Four processes share the proc
 // part is one of the report.
 type part struct {
 	name string
-	run  func(*bytes.Buffer, *testbed.Lab) error
+	run  func(*bytes.Buffer, *netlab.Lab) error
 }
 
 // parts runs those that are wanted.
-func (b *bench) parts(w *bytes.Buffer, l *testbed.Lab, list []part) error {
+func (b *bench) parts(w *bytes.Buffer, l *netlab.Lab, list []part) error {
 	for _, p := range list {
 		if b.only != "" && b.only != p.name {
 			continue
@@ -80,7 +80,7 @@ func goal(share, least float64) string {
 	return fmt.Sprintf("%.2f, goal %.2f: **no**", share, least)
 }
 
-func (b *bench) bandwidth(w *bytes.Buffer, l *testbed.Lab) error {
+func (b *bench) bandwidth(w *bytes.Buffer, l *netlab.Lab) error {
 	s := []subject{{name: "WRITE of roceperf", test: writes, client: "-s 1m"}}
 	for _, c := range carriers {
 		s = append(s, subject{name: "calls, " + c.name, test: "bw", both: c.option + fixed, client: "-s 1m -t 8"})
@@ -100,7 +100,7 @@ func (b *bench) bandwidth(w *bytes.Buffer, l *testbed.Lab) error {
 	return nil
 }
 
-func (b *bench) rate(w *bytes.Buffer, l *testbed.Lab) error {
+func (b *bench) rate(w *bytes.Buffer, l *netlab.Lab) error {
 	const many = "-s 128 -q 8 -t 16"
 	s := []subject{
 		{name: "Flor, UC, an acknowledgement for each WQE", test: "rate", both: "-c uc --ack-wqes 1", client: many},
@@ -124,7 +124,7 @@ func (b *bench) rate(w *bytes.Buffer, l *testbed.Lab) error {
 	return nil
 }
 
-func (b *bench) latency(w *bytes.Buffer, l *testbed.Lab) error {
+func (b *bench) latency(w *bytes.Buffer, l *netlab.Lab) error {
 	var s []subject
 	for _, c := range carriers {
 		s = append(s, subject{name: c.name, test: "lat", both: c.option})
@@ -144,7 +144,7 @@ func (b *bench) latency(w *bytes.Buffer, l *testbed.Lab) error {
 }
 
 // acks compares acknowledgements on a queue pair of their own with some behind data (4.1, figure 16).
-func (b *bench) acks(w *bytes.Buffer, l *testbed.Lab) error {
+func (b *bench) acks(w *bytes.Buffer, l *netlab.Lab) error {
 	const both = "-c uc --echo"
 	s := []subject{
 		{name: "a queue pair and a completion queue of their own", test: "bw", both: both, client: echoes},
@@ -176,7 +176,7 @@ congestion control is told of (4.1, figure 16; the paper: ten times as accurate 
 const echoes = "-s 1m -q 1 -t 8"
 
 // switchover breaks queue pairs of RC.
-func (b *bench) switchover(w *bytes.Buffer, l *testbed.Lab) error {
+func (b *bench) switchover(w *bytes.Buffer, l *netlab.Lab) error {
 	fmt.Fprint(w, `
 ## From the completion in error to the first message by the backup queue pair
 
@@ -203,7 +203,7 @@ All packets to the queue pair in use are dropped until its NIC gives up (RC, ret
 }
 
 // loss measures what losses do, beside the same without.
-func (b *bench) loss(w *bytes.Buffer, l *testbed.Lab, title string, rules []string) error {
+func (b *bench) loss(w *bytes.Buffer, l *netlab.Lab, title string, rules []string) error {
 	conditions := []struct{ name, rule string }{{"no loss", idle}, {"1/16384", lossy(16384)}, {"1/4096", lossy(4096)}, {"1/1024", lossy(1024)}, {"1/256", lossy(256)}}
 	var s []subject
 	for _, c := range carriers {

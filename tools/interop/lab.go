@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/tools/interop/vm"
-	"roced.io/roced/tools/testbed"
 )
 
 // Links between our NICs and the machine's devices rxe0, rxe1 and so on.
@@ -30,9 +30,9 @@ type lab struct {
 	dir   string
 	bin   string
 	image vm.Image
-	bed   *testbed.Bed
-	host  *testbed.Host
-	user  *testbed.Host // the daemon with linkUDP
+	bed   *netlab.Bed
+	host  *netlab.Host
+	user  *netlab.Host // the daemon with linkUDP
 	vm    *vm.VM
 	wire  *wire
 	ours  [links]*ours
@@ -60,7 +60,7 @@ func newLab(bin, dir string, image vm.Image, cpus int) (*lab, error) {
 }
 
 func (l *lab) start(cpus int) (err error) {
-	if l.bed, err = testbed.New(); err != nil {
+	if l.bed, err = netlab.New(); err != nil {
 		return err
 	}
 	if err = l.addTAPs(); err != nil {
@@ -106,7 +106,7 @@ func (l *lab) addTAPs() error {
 	v4, v6 := addresses(linkUDP, 0)
 	for _, args := range [][]string{
 		{"tuntap", "add", "dev", tapName, "mode", "tap", "vnet_hdr"},
-		{"link", "set", tapName, "mtu", "9000", "master", testbed.Bridge, "up"},
+		{"link", "set", tapName, "mtu", "9000", "master", netlab.Bridge, "up"},
 		{"tuntap", "add", "dev", tapUser, "mode", "tap", "vnet_hdr"},
 		{"address", "add", v4.String() + "/24", "dev", tapUser},
 		{"address", "add", v6.String() + "/64", "dev", tapUser, "nodad"},
@@ -127,11 +127,11 @@ func (l *lab) startDaemon() error {
 		v4, v6 := addresses(i, 0)
 		port := fmt.Sprintf("{type: unix, local: %q, remote: %q}", l.path(fmt.Sprintf("a%d", i)), l.path([]string{"b0", "", "w2"}[i]))
 		if i == linkTAP {
-			port = fmt.Sprintf("{type: tap, netns: %q, device: tapnic, bridge: %s}", l.bed.NS[0].Path(), testbed.Bridge)
+			port = fmt.Sprintf("{type: tap, netns: %q, device: tapnic, bridge: %s}", l.bed.NS[0].Path(), netlab.Bridge)
 		}
 		text += fmt.Sprintf("  - {name: rxe_%d, addresses: [%s/24, \"%s/64\"], port: %s}\n", i, v4, v6, port)
 	}
-	l.host = &testbed.Host{RunDir: l.path("run"), Config: l.path("roced.yaml"), LogFile: l.path("roced.log")}
+	l.host = &netlab.Host{RunDir: l.path("run"), Config: l.path("roced.yaml"), LogFile: l.path("roced.log")}
 	if err := os.WriteFile(l.host.Config, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -144,8 +144,8 @@ const ordinary = 65534
 // startUser starts a daemon with a NIC on UDP sockets, as an ordinary user where this one may make it one.
 func (l *lab) startUser() error {
 	dir := l.path("user")
-	h := &testbed.Host{NS: l.bed.NS[1], RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "roced.yaml"), LogFile: l.path("user.log")}
-	if testbed.Own() == testbed.Root {
+	h := &netlab.Host{NS: l.bed.NS[1], RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "roced.yaml"), LogFile: l.path("user.log")}
+	if netlab.Own() == netlab.Root {
 		h.User = ordinary
 	}
 	text := fmt.Sprintf("run_dir: %q\nnics: [{name: rxe_%d, port: {type: udp, interface: %s}}]\n", h.RunDir, linkUDP, tapUser)

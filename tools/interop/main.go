@@ -21,8 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/tools/interop/vm"
-	"roced.io/roced/tools/testbed"
 	"roced.io/roced/verbs"
 )
 
@@ -70,9 +70,9 @@ func run(o options) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	if testbed.Own() == testbed.Unprivileged {
-		code, err := testbed.InUserNamespace(context.Background())
-		if errors.Is(err, testbed.ErrNoUserNS) {
+	if netlab.Own() == netlab.Unprivileged {
+		code, err := netlab.InUserNamespace(context.Background())
+		if errors.Is(err, netlab.ErrNoUserNS) {
 			fmt.Printf("interop: %v: %s\n", errSkip, "network namespaces and TAP devices are not permitted")
 			return 0, nil
 		}

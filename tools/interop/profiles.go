@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/qp/profile"
 	"roced.io/roced/tools/interop/vm"
-	"roced.io/roced/tools/testbed"
 )
 
 // profiles is the part with every transport profile between two NICs of ours inside the
@@ -162,6 +162,6 @@ func dissected(capture []byte, name string, corrupt bool) (string, error) {
 
 // filtered lists the frames of a capture that match a display filter, a line each.
 func filtered(file, filter string) (lines []string, err error) {
-	out, err := testbed.Tshark("configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
+	out, err := netlab.Tshark("configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
 	return slices.Collect(strings.Lines(string(out))), err
 }

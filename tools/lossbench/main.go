@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // subject is a profile with its parts.
@@ -81,7 +81,7 @@ type bench struct {
 }
 
 func (b *bench) run(only, out string) error {
-	if os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
+	if os.Geteuid() != 0 && netlab.Own() == netlab.Unprivileged {
 		return errors.New("needs root: this user may not make network namespaces and TAP devices")
 	}
 	chosen := slices.DeleteFunc(slices.Clone(subjects), func(s subject) bool { return !strings.Contains(s.name, only) })

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // sample is one measurement.
@@ -27,7 +27,7 @@ func (b *bench) measure(n *network, s *subject) (medians result, err error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	l, err := testbed.NewLab(testbed.LabOptions{Bin: b.bin, Dir: dir, Extra: n.yaml(s) + window})
+	l, err := netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: dir, Extra: n.yaml(s) + window})
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (b *bench) measure(n *network, s *subject) (medians result, err error) {
 }
 
 // sample measures WRITEs of 64 KiB under fault rules.
-func (b *bench) sample(l *testbed.Lab, rules []string, seconds int) (s sample, err error) {
+func (b *bench) sample(l *netlab.Lab, rules []string, seconds int) (s sample, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(seconds+60)*time.Second)
 	defer cancel()
 	if err := l.SetFaults(ctx, 0, rules...); err != nil {
@@ -82,7 +82,7 @@ func (b *bench) sample(l *testbed.Lab, rules []string, seconds int) (s sample, e
 }
 
 // counters returns those of the sender.
-func (b *bench) counters(ctx context.Context, l *testbed.Lab) (map[string]uint64, error) {
+func (b *bench) counters(ctx context.Context, l *netlab.Lab) (map[string]uint64, error) {
 	text, err := l.Ctl(ctx, 0, "stat", l.Host[0].Device, "--json")
 	if err != nil {
 		return nil, err

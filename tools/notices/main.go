@@ -58,7 +58,7 @@ func notices(dir string) ([]byte, error) {
 		}
 		of[clean(text)] = append(of[clean(text)], name)
 	}
-	packages, err := bundle.Packages(filepath.Join(dir, "web"))
+	packages, err := bundle.Packages(filepath.Join(dir, "internal/daemon/web/page"))
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
 // Command webbundle makes the files of the live page, internal/daemon/web/assets, of their sources in
-// web/src and of the packages that web/package-lock.json pins. These lie in web/ as npm publishes them,
+// internal/daemon/web/page/src and of the packages that internal/daemon/web/page/package-lock.json pins. These lie in internal/daemon/web/page/ as npm publishes them,
 // so that nothing is fetched; a test compares what is committed with what comes out.
 package main
 
@@ -23,7 +23,7 @@ func main() {
 }
 
 func run(root string) error {
-	files, err := bundle.Make(filepath.Join(root, "web"))
+	files, err := bundle.Make(filepath.Join(root, "internal/daemon/web/page"))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -59,14 +59,14 @@ func (r *recorder) Destinations() []Query {
 
 // world is a veth between two namespaces, of which the first end is followed.
 type world struct {
-	*testbed.Bed
+	*netlab.Bed
 	*recorder
 	f *Follower
 }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	b, err := testbed.NewDirect([2]bool{true, true})
+	b, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
 		if os.Geteuid() != 0 {
 			t.Skipf("needs CAP_NET_ADMIN: %v", err)
@@ -74,7 +74,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { b.Close() })
-	f, err := Open(Config{Interface: testbed.Veth, Netns: b.NS[0].Path()})
+	f, err := Open(Config{Interface: netlab.Veth, Netns: b.NS[0].Path()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (w *world) use(queries ...Query) {
 func (w *world) on(i int, f func(netlink.Link) error) {
 	w.t.Helper()
 	err := w.NS[i].Do(func() error {
-		l, err := netlink.LinkByName(testbed.Veth)
+		l, err := netlink.LinkByName(netlab.Veth)
 		if err != nil {
 			return err
 		}
@@ -173,7 +173,7 @@ func (w *world) station(i int, addr, mac string) {
 func TestStateIsFollowed(t *testing.T) {
 	w := newWorld(t)
 	first := w.state
-	if first.Index == 0 || first.MTU != testbed.MTU || !first.Up || len(first.Addrs) < 3 {
+	if first.Index == 0 || first.MTU != netlab.MTU || !first.Up || len(first.Addrs) < 3 {
 		t.Fatalf("first state %+v", first)
 	}
 	w.f.Run(w.recorder)
@@ -370,7 +370,7 @@ func TestFaultsOfConfig(t *testing.T) {
 	w := newWorld(t)
 	for _, c := range []struct{ iface, netns, want string }{
 		{"nothing", w.NS[0].Path(), ErrNoInterface.Error()}, {"lo", w.NS[0].Path(), "not an Ethernet interface"},
-		{testbed.Veth, "/nowhere", "/nowhere"},
+		{netlab.Veth, "/nowhere", "/nowhere"},
 	} {
 		f, err := Open(Config{Interface: c.iface, Netns: c.netns})
 		if err == nil {

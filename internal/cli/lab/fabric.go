@@ -10,7 +10,7 @@ import (
 
 	"roced.io/roced/bpf/attach"
 	"roced.io/roced/bpf/bottleneck"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // The fabric: leaves and spines route, hosts are on a bridge of their leaf.
@@ -24,7 +24,7 @@ const (
 // node is a host or a switch, in a namespace of its own.
 type node struct {
 	name string
-	ns   *testbed.Namespace
+	ns   *netlab.Namespace
 }
 
 // fabric is a network that goes with the process that has made it.
@@ -95,7 +95,7 @@ func (f *fabric) node(name string) *node {
 // add makes a namespace. A switch forwards packets, and spreads them by ports, too, as RoCEv2 wants; what comes back may take
 // another way.
 func (f *fabric) add(name string, forwards bool) error {
-	ns, err := testbed.NewNamespace()
+	ns, err := netlab.NewNamespace()
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func address(name, addr string, bits int) error {
 
 func (f *fabric) addBridge(leaf int) error {
 	return f.node(leafName(leaf)).ns.Do(func() error {
-		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge, MTU: testbed.MTU}})
+		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridge, MTU: netlab.MTU}})
 		if err != nil {
 			return fmt.Errorf("%s: %w", bridge, err)
 		}
@@ -197,7 +197,7 @@ func (f *fabric) trunk(leaf, spine int, o *bottleneck.Options) error {
 	}
 	link := Link{A: a.name, B: b.name, AInterface: b.name, BInterface: a.name}
 	for end, at := range []struct {
-		ns    *testbed.Namespace
+		ns    *netlab.Namespace
 		iface string
 	}{{a.ns, b.name}, {b.ns, a.name}} {
 		err := at.ns.Do(func() error {

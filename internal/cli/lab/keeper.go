@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/bpf/bottleneck"
 	"roced.io/roced/internal/cli/environment"
 	"roced.io/roced/internal/daemon/api"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 const (
@@ -185,12 +185,12 @@ func (d *daemon) stop() error {
 // keepAsUser is keep of a user who may make no namespaces but in a namespace for users of his own: this program runs again
 // in there.
 func keepAsUser(ctx context.Context, dir, port string, o *bottleneck.Options) error {
-	if ns, err := testbed.NewNamespace(); err == nil {
+	if ns, err := netlab.NewNamespace(); err == nil {
 		ns.Close()
 		return keep(ctx, dir, port, o)
 	}
-	code, err := testbed.InUserNamespace(ctx)
-	if errors.Is(err, testbed.ErrNoUserNS) {
+	code, err := netlab.InUserNamespace(ctx)
+	if errors.Is(err, netlab.ErrNoUserNS) {
 		return errors.New("a lab takes root, or user namespaces for ordinary users (sysctl kernel.unprivileged_userns_clone=1, " +
 			"user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, a seccomp profile that permits them)")
 	}

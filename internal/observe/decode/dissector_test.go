@@ -14,9 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/observe/pcapng"
-	"roced.io/roced/tools/testbed"
 )
 
 // dissector is what Wireshark is taught our frames with.
@@ -43,7 +43,7 @@ func tsharkWith(t *testing.T, options []string, file []byte, filter string, fiel
 	for _, f := range fields {
 		args = append(args, "-e", f)
 	}
-	cmd := testbed.Tshark(dissector, args...)
+	cmd := netlab.Tshark(dissector, args...)
 	var diag bytes.Buffer
 	cmd.Stderr = &diag
 	out, err := cmd.Output()

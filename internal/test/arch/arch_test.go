@@ -88,7 +88,7 @@ func TestCoreIsPure(t *testing.T) {
 			for _, imp := range f.ast.Imports {
 				path := importPath(imp)
 				own, isOurs := strings.CutPrefix(path, module)
-				if isOurs && !slices.Contains(ours, own) || !isOurs && !slices.Contains(corePermitted, path) {
+				if isOurs && !slices.Contains(core, own) || !isOurs && !slices.Contains(corePermitted, path) {
 					t.Errorf("%s imports %s, which the core must not", f.name, path)
 				}
 			}

@@ -11,8 +11,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // On a machine that is there for this test, as tools/scripts/pristine makes one, steps run as on a runner: they install packages.
@@ -36,7 +36,7 @@ func machine(t *testing.T) func(*exec.Cmd) error {
 	for _, program := range []string{"ib_write_bw", "ibv_devinfo", "ucx_perftest", "ss"} {
 		lab.Need(t, program)
 	}
-	bed, err := testbed.New()
+	bed, err := netlab.New()
 	if err != nil && os.Geteuid() != 0 {
 		t.Skip("needs root, or a user namespace")
 	}

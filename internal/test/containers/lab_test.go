@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // Users of what is not root's.
@@ -101,7 +101,7 @@ type lab struct {
 	t    *testing.T
 	cell *cell
 	dir  string
-	bed  *testbed.Bed
+	bed  *netlab.Bed
 	side [2]*side
 }
 
@@ -116,7 +116,7 @@ func newLab(t *testing.T, c *cell) *lab {
 	l.folder(filepath.Join(dir, "meet"))
 	if c.port != "unix" {
 		direct := c.port != "tap"
-		l.bed, err = testbed.NewDirect([2]bool{direct, direct})
+		l.bed, err = netlab.NewDirect([2]bool{direct, direct})
 		must(t, err)
 		t.Cleanup(func() { l.bed.Close() })
 	}
@@ -151,9 +151,9 @@ func (l *lab) prepare(i int) *side {
 	case "unix":
 		port = fmt.Sprintf("{type: unix, local: %q, remote: %q}", fmt.Sprint(link, "/", i), fmt.Sprint(link, "/", 1-i))
 	case "packet", "udp":
-		port, addresses = fmt.Sprintf("{type: %s, interface: %s}", l.cell.port, testbed.Veth), ""
+		port, addresses = fmt.Sprintf("{type: %s, interface: %s}", l.cell.port, netlab.Veth), ""
 	case "tap":
-		port = fmt.Sprintf("{type: tap, device: tap_%d, bridge: %s}", i, testbed.Bridge)
+		port = fmt.Sprintf("{type: tap, device: tap_%d, bridge: %s}", i, netlab.Bridge)
 	}
 	name := fmt.Sprintf("rxe_%d", i)
 	if l.cell.place == "pods" {

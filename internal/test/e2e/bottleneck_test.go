@@ -9,18 +9,18 @@ import (
 
 	"roced.io/roced/bpf/attach"
 	"roced.io/roced/bpf/bottleneck"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // TestBottleneck has congestion control meet a queue of 20 Mbit/s in a network that
 // carries many times as much: the sender slows down and loses nothing.
 func TestBottleneck(t *testing.T) {
 	const rate = 0.02 // Gbit/s
-	single := testbed.LabOptions{Shared: [2]string{"udp, offload: false", "udp, offload: false"}}
+	single := netlab.LabOptions{Shared: [2]string{"udp, offload: false", "udp, offload: false"}}
 	for _, c := range []struct {
 		name, yaml string
-		o          testbed.LabOptions
+		o          netlab.LabOptions
 	}{
 		{"dcqcn", "algorithm: dcqcn, line_rate_bps: 400e6, min_rate_bps: 4e6, t_us: 2000, r_ai_bps: 2e6, r_hai_bps: 5e6", onFrames},
 		{"dctcp", "algorithm: dctcp, max_cwnd_packets: 256, min_cwnd_packets: 2", onFrames},

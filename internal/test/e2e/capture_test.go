@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // captured are the runs of which captures are taken.
@@ -23,7 +23,7 @@ var captured = []string{
 
 // TestCapture has tshark and rocectl read what a NIC has captured.
 func TestCapture(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
+	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			stop := [2]func() string{l.capture(0), l.capture(1)}

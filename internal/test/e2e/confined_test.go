@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // confinedBy has this program confine itself and become another one: its arguments.
@@ -100,11 +100,11 @@ func copyPrograms(dir string, names ...string) error {
 
 // confinedBed makes two namespaces that are joined, and a folder of programs that an ordinary
 // user may run.
-func confinedBed(t *testing.T) (bed *testbed.Bed, dir string) {
+func confinedBed(t *testing.T) (bed *netlab.Bed, dir string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
 	}
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	lab.Must(t, err)
 	t.Cleanup(func() { bed.Close() })
 	dir = lab.Dir(t)
@@ -148,7 +148,7 @@ func TestMulticast(t *testing.T) {
 	lab.Need(t, "mckey")
 	for _, port := range []string{"udp", "packet", "xdp"} {
 		t.Run(port, func(t *testing.T) {
-			l := newLab(t, testbed.LabOptions{Shared: [2]string{port, port}})
+			l := newLab(t, netlab.LabOptions{Shared: [2]string{port, port}})
 			for _, group := range []string{"239.10.0.1", "ff15::99"} {
 				server := l.Exec(1, "mckey", "-m", group)
 				lab.Must(t, server.Ready("it is attached", func() (bool, error) {

@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // TestCongestion marks what a running transfer sends as having experienced
@@ -23,7 +23,7 @@ func TestCongestion(t *testing.T) {
 	const dcqcn = "algorithm: dcqcn, line_rate_bps: 200e6, min_rate_bps: 20e6, t_us: 20000"
 	for _, c := range []struct {
 		name, yaml string
-		options    testbed.LabOptions
+		options    netlab.LabOptions
 		limit      func(*api.QP) uint64
 		low, high  uint64
 	}{

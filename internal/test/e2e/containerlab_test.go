@@ -12,8 +12,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"go.yaml.in/yaml/v3"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // clabNode has the keys of a node that the topology uses; they are in clab.schema.json, and the types are those.
@@ -49,9 +49,9 @@ func TestContainerlab(t *testing.T) {
 	if c.Topology.Defaults.Kind != "linux" || len(c.Topology.Nodes) != 8 {
 		t.Fatalf("%+v", c)
 	}
-	nodes, dir := map[string]*testbed.Namespace{}, lab.Dir(t)
+	nodes, dir := map[string]*netlab.Namespace{}, lab.Dir(t)
 	for name := range c.Topology.Nodes {
-		n, err := testbed.NewNamespace()
+		n, err := netlab.NewNamespace()
 		lab.Must(t, err)
 		t.Cleanup(func() { n.Close() })
 		nodes[name] = n

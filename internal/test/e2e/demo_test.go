@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // demo builds the demo.
@@ -47,8 +47,8 @@ func TestDemo(t *testing.T) {
 	for _, name := range []string{"a.log", "b.log"} {
 		log, err := os.ReadFile(filepath.Join(out, name))
 		lab.Must(t, err)
-		if !strings.Contains(string(log), "nic="+testbed.Device+" ") { // UCX's tools want both to have one name
-			t.Errorf("the device is not %s in %s:\n%s", testbed.Device, name, log)
+		if !strings.Contains(string(log), "nic="+netlab.Device+" ") { // UCX's tools want both to have one name
+			t.Errorf("the device is not %s in %s:\n%s", netlab.Device, name, log)
 		}
 	}
 	code, text, diag = said(t, "rocectl", "decode", filepath.Join(out, "demo.pcapng"), "--json")
@@ -67,7 +67,7 @@ func TestDemoOfAnOrdinaryUser(t *testing.T) {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
 	}
 	lab.Must(t, demo())
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	lab.Must(t, err)
 	defer bed.Close()
 	dir := lab.Dir(t)

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	fabric "roced.io/roced/internal/cli/lab"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // labs is `rocectl lab` with a folder, which must be gone at the end with all that was in the lab.
@@ -126,7 +126,7 @@ func received(t *testing.T, text, iface string) int {
 
 // asRoot skips a test that needs root's namespaces.
 func asRoot(t *testing.T) {
-	if os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
+	if os.Geteuid() != 0 && netlab.Own() == netlab.Unprivileged {
 		t.Skip("needs root")
 	}
 }

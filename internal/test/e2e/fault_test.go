@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // faultCase is a rule on the sender's NIC and what has to come of it.
@@ -53,7 +53,7 @@ var faultCases = []faultCase{
 // TestExactFaults adds rules with rocectl: the transfer survives each, and rule
 // list, counters and capture tell of it.
 func TestExactFaults(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
+	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			l.verify("write-bw -n 1") // the NICs get to know each other

@@ -11,8 +11,8 @@ import (
 
 	"roced.io/roced/bpf/attach"
 	"roced.io/roced/bpf/fault"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // vethName is the interface between the namespaces.
@@ -72,7 +72,7 @@ var ifaceCases = []faultCase{
 func TestFaultsOnInterface(t *testing.T) {
 	for _, kind := range []struct {
 		name string
-		lab  testbed.LabOptions
+		lab  netlab.LabOptions
 		mode attach.Mode
 	}{
 		{"offload", onTAP, attach.Auto}, {"frames", onFrames, attach.Auto}, {"offload, clsact", onTAP, attach.Clsact},

@@ -13,9 +13,9 @@ import (
 
 	"roced.io/roced/internal/cli/perf"
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) {
@@ -34,13 +34,13 @@ type rig struct {
 
 // kinds of links, by name.
 var (
-	onTAP    = testbed.LabOptions{}
-	onFrames = testbed.LabOptions{NoOffload: true}
-	onUnix   = testbed.LabOptions{Unix: true}
-	onUDP    = testbed.LabOptions{Shared: [2]string{"udp", "udp"}}
+	onTAP    = netlab.LabOptions{}
+	onFrames = netlab.LabOptions{NoOffload: true}
+	onUnix   = netlab.LabOptions{Unix: true}
+	onUDP    = netlab.LabOptions{Shared: [2]string{"udp", "udp"}}
 )
 
-func newLab(t testing.TB, o testbed.LabOptions) *rig { return &rig{lab.New(t, o), new(int)} }
+func newLab(t testing.TB, o netlab.LabOptions) *rig { return &rig{lab.New(t, o), new(int)} }
 
 // at returns a rig whose failures are those of another test.
 func (l *rig) at(t testing.TB) *rig { return &rig{l.At(t), l.captures} }
@@ -104,7 +104,7 @@ func (l *rig) capture(i int) (stop func() string) {
 	p := l.Ctl(i, "capture", l.Host[i].Device, "-w", file)
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	defer cancel()
-	lab.Must(l.T, testbed.WaitFile(ctx, file))
+	lab.Must(l.T, netlab.WaitFile(ctx, file))
 	return func() string {
 		l.T.Helper()
 		p.Signal(os.Interrupt)

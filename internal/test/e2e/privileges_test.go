@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // inside is the configuration of a NIC on the interface of the daemon's own namespace.
@@ -24,7 +24,7 @@ const inside = "run_dir: %q\nnics:\n  - name: rxe_a\n    port: {type: %s, interf
 
 // TestMissingPrivilege starts daemons that lack one capability each. They say which.
 func TestMissingPrivilege(t *testing.T) {
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	lab.Must(t, err)
 	defer bed.Close()
 	for _, c := range []struct {
@@ -69,10 +69,10 @@ func TestMissingPrivilege(t *testing.T) {
 // away from it, and sees it attach that again.
 func TestPrivilegesDropped(t *testing.T) {
 	dir := t.TempDir()
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	lab.Must(t, err)
 	defer bed.Close()
-	h := &testbed.Host{NS: bed.NS[0], RunDir: dir, Config: filepath.Join(dir, "roced.yaml"), LogFile: filepath.Join(dir, "log")}
+	h := &netlab.Host{NS: bed.NS[0], RunDir: dir, Config: filepath.Join(dir, "roced.yaml"), LogFile: filepath.Join(dir, "log")}
 	lab.Must(t, os.WriteFile(h.Config, fmt.Appendf(nil, inside, dir, "xdp", veth), 0o600))
 	lab.Must(t, h.Start(lab.Bin))
 	defer h.Stop(syscall.SIGTERM)
@@ -120,7 +120,7 @@ func privileged(t *testing.T, pid int) bool {
 }
 
 // xdpProgram is the number of the program on the interface of namespace 0, 0 if none.
-func xdpProgram(t *testing.T, bed *testbed.Bed) (id uint32) {
+func xdpProgram(t *testing.T, bed *netlab.Bed) (id uint32) {
 	t.Helper()
 	lab.Must(t, bed.NS[0].Do(func() error {
 		l, err := netlink.LinkByName(veth)

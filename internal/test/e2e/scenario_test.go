@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // TestScenario is the README's: exact faults on the interface between two peers, and what
@@ -13,7 +13,7 @@ func TestScenario(t *testing.T) {
 	l := newLab(t, onFrames)
 	l.verify("write-bw -n 1") // the NICs get to know each other
 	faults := l.faultRun("tx drop psn=+2 n=1,2", "tx ecn psn=+5 n=1", "rx corrupt op=ack count=1")
-	watched, capture := l.watchLink(1, testbed.Veth), l.capture(0)
+	watched, capture := l.watchLink(1, netlab.Veth), l.capture(0)
 	l.verify("write-bw -s 64k -n 4")
 	records, report := l.decoded(capture()), watched()
 	for _, r := range faults().Rules {

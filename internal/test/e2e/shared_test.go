@@ -17,12 +17,12 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // veth is the interface that a NIC shares with the kernel, in each namespace.
-const veth = testbed.Veth
+const veth = netlab.Veth
 
 // onBoth runs a test with NICs that share their interfaces with the kernel, over each
 // type of port.
@@ -32,7 +32,7 @@ func onBoth(t *testing.T, test func(l *rig)) { onBothWith(t, "", test) }
 func onBothWith(t *testing.T, extra string, test func(l *rig)) {
 	for _, kind := range []string{"packet", "udp", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
-			test(newLab(t, testbed.LabOptions{Shared: [2]string{kind, kind}, Extra: extra}))
+			test(newLab(t, netlab.LabOptions{Shared: [2]string{kind, kind}, Extra: extra}))
 		})
 	}
 }
@@ -41,7 +41,7 @@ func onBothWith(t *testing.T, extra string, test func(l *rig)) {
 func TestSharedPorts(t *testing.T) {
 	for _, kinds := range [][2]string{{"packet", "packet"}, {"packet", ""}, {"packet", "xdp"}, {"udp", "udp"}, {"udp", "packet"}, {"udp", ""}, {"udp", "xdp"}} {
 		t.Run(strings.TrimSpace(kinds[0]+" "+kinds[1]), func(t *testing.T) {
-			l := newLab(t, testbed.LabOptions{Shared: kinds})
+			l := newLab(t, netlab.LabOptions{Shared: kinds})
 			l.serves()
 			l.verify("read-bw -s 64k -n 8")
 			l.verify("send-bw -c ud -s 1k -n 8")
@@ -95,7 +95,7 @@ func TestSharedAddresses(t *testing.T) {
 			t.Errorf("events: %q", events())
 		}
 		shown := func() string { // its file comes later than the GID
-			text, err := os.ReadFile(filepath.Join(l.Host[0].RunDir, "sysfs/class/infiniband", testbed.Device, "ports/1/gids", strconv.Itoa(index)))
+			text, err := os.ReadFile(filepath.Join(l.Host[0].RunDir, "sysfs/class/infiniband", netlab.Device, "ports/1/gids", strconv.Itoa(index)))
 			if !errors.Is(err, fs.ErrNotExist) {
 				lab.Must(t, err)
 			}

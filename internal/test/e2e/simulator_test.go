@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/sim"
 	"roced.io/roced/internal/sim/engine"
@@ -17,7 +18,6 @@ import (
 	"roced.io/roced/internal/test/lab"
 	"roced.io/roced/qp"
 	"roced.io/roced/qp/profile"
-	"roced.io/roced/tools/testbed"
 )
 
 // told is a run of roceperf, a message outstanding at a time, and rules of both ends. What each end says
@@ -65,7 +65,7 @@ func TestSimulatorTellsTheWire(t *testing.T) {
 			t.Parallel()
 			recovery, err := json.Marshal(longTimeouts[name]) // which is YAML, too
 			lab.Must(t, err)
-			l := newLab(t, testbed.LabOptions{NoOffload: true, Extra: fmt.Sprintf("    profile: %s\n    transports: {%s: {recovery: %s}}\n", name, name, recovery)})
+			l := newLab(t, netlab.LabOptions{NoOffload: true, Extra: fmt.Sprintf("    profile: %s\n    transports: {%s: {recovery: %s}}\n", name, name, recovery)})
 			l.verify("write-bw -n 1") // the NICs get to know each other
 			for _, c := range tolds {
 				t.Run(fmt.Sprint(c), func(t *testing.T) {

@@ -8,15 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/trace"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // TestTrace records a connection of MP-RDMA from its first packet to its end, over a link
 // that loses packets: what the trace says of retransmissions is what the NIC counts.
 func TestTrace(t *testing.T) {
-	for kind, o := range map[string]testbed.LabOptions{"unix": onUnix, "udp": onUDP} {
+	for kind, o := range map[string]netlab.LabOptions{"unix": onUnix, "udp": onUDP} {
 		o.Extra = "    profile: mp-rdma\n"
 		t.Run(kind, func(t *testing.T) { newLab(t, o).traced() })
 	}
@@ -31,7 +31,7 @@ func (l *rig) traced() {
 	p := l.Ctl(0, "trace", l.Host[0].Device, "--next", "-w", file, "--csv", csv, "--svg", svg, "--json")
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)
 	defer cancel()
-	lab.Must(t, testbed.WaitFile(ctx, file))
+	lab.Must(t, netlab.WaitFile(ctx, file))
 	l.verify("write-bw -s 64k -n 100 -q 1")
 	if code := p.Exit(lab.Limit); code != 0 { // the queue pair has ended
 		t.Fatalf("rocectl trace: exit code %d\n%s", code, &p.Diag)

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // verified are runs in which every byte is compared, or every atomic numbered.
@@ -41,7 +41,7 @@ var verified = []string{
 func TestEveryOperation(t *testing.T) {
 	for _, link := range []struct {
 		name     string
-		options  testbed.LabOptions
+		options  netlab.LabOptions
 		segments bool
 	}{{"tap", onTAP, true}, {"tap without offload", onFrames, false}, {"unix", onUnix, false}} {
 		t.Run(link.name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func (l *rig) bidirectional(args string) {
 
 // TestIPv6 uses the IPv6 address of the NICs.
 func TestIPv6(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"tap": onTAP, "unix": onUnix} {
+	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			gid := -1

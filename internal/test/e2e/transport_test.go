@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
 	"roced.io/roced/qp/profile"
-	"roced.io/roced/tools/testbed"
 )
 
 // transfers have every operation.
@@ -21,7 +21,7 @@ var transfers = []string{
 // losses, and has Wireshark dissect the frames.
 func TestTransports(t *testing.T) {
 	for _, name := range profile.Names()[1:] {
-		for kind, o := range map[string]testbed.LabOptions{"": onUnix, " on sockets": onUDP} {
+		for kind, o := range map[string]netlab.LabOptions{"": onUnix, " on sockets": onUDP} {
 			o.Extra = "    profile: " + name + "\n"
 			t.Run(name+kind, func(t *testing.T) {
 				t.Parallel()
@@ -67,7 +67,7 @@ func dissectExtended(t *testing.T, file string) {
 	for filter, none := range map[string]bool{
 		`_ws.malformed or roced.malformed or roced.icrc == "bad"`: true, `roced.profile and roced.icrc == "good"`: false,
 	} {
-		out, err := testbed.Tshark("../../../configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
+		out, err := netlab.Tshark("../../../configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
 		if err != nil {
 			t.Fatal(err)
 		}

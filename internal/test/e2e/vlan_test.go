@@ -7,15 +7,15 @@ import (
 	"slices"
 	"testing"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // TestVLAN moves data between addresses in a VLAN, by queue pairs that meet over a socket and by
 // rdma_cm: the link carries frames with its tag only, and the others' without.
 func TestVLAN(t *testing.T) {
 	const vlan = 10
-	for name, o := range map[string]testbed.LabOptions{"tap": {VLAN: vlan}, "single frames": {VLAN: vlan, NoOffload: true}, "unix": {VLAN: vlan, Unix: true}} {
+	for name, o := range map[string]netlab.LabOptions{"tap": {VLAN: vlan}, "single frames": {VLAN: vlan, NoOffload: true}, "unix": {VLAN: vlan, Unix: true}} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			for _, c := range []struct {

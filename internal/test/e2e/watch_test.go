@@ -16,10 +16,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/watch"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // watchLink starts rocectl watch on an interface beside host i; stop ends it and returns
@@ -61,7 +61,7 @@ func asked(r *watch.Report, addr string) (out []watch.Row) {
 // TestWatch watches transfers without faults at both ends of the way, with super-frames
 // and without: messages, bytes and queue pairs are those of the transfer.
 func TestWatch(t *testing.T) {
-	for name, o := range map[string]testbed.LabOptions{"super-frames": onTAP, "frames": onFrames, "sockets": onUDP} {
+	for name, o := range map[string]netlab.LabOptions{"super-frames": onTAP, "frames": onFrames, "sockets": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
 			l.verify("write-bw -n 1") // the NICs get to know each other
@@ -88,7 +88,7 @@ func TestWatch(t *testing.T) {
 // for the uncounted ones.
 func (l *rig) watched(args, verb string, qps int, size, uncounted uint64) {
 	l.T.Helper()
-	near, far := l.watchLink(0, l.Link(0).Device), l.watchLink(1, testbed.Veth)
+	near, far := l.watchLink(0, l.Link(0).Device), l.watchLink(1, netlab.Veth)
 	l.verify(args + " -u 18") // no timeout takes a loaded machine for a loss
 	n := uint64(option(strings.Fields(args), "-n", 0)) + uncounted
 	for i, r := range []*watch.Report{near(), far()} {

@@ -3,7 +3,7 @@ package e2e
 import (
 	"testing"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // TestXDP moves data between a NIC on an XDP port, in each mode, and NICs on other ports
@@ -16,7 +16,7 @@ func TestXDP(t *testing.T) {
 				name = "tap"
 			}
 			t.Run(mode+" with "+name, func(t *testing.T) {
-				l := newLab(t, testbed.LabOptions{Shared: [2]string{"xdp, mode: " + mode, peer}})
+				l := newLab(t, netlab.LabOptions{Shared: [2]string{"xdp, mode: " + mode, peer}})
 				l.serves()
 				l.verify("read-bw -s 64k -n 8")
 				l.verify("write-bw -s 1m -n 4")

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/cli/perf"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/trace"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
@@ -164,7 +164,7 @@ func onWire(t *testing.T) {
 	t.Cleanup(func() { lab.Must(t, os.Rename(ours+"-ours", ours)) })
 	lab.Must(t, os.Rename(lab.Program("aimd-roced"), ours))
 	const extra = "    profile: irn\n    congestion: {algorithm: aimd, base_rtt_us: 100000, max_packets: 64}\n"
-	l := lab.New(t, testbed.LabOptions{Extra: extra})
+	l := lab.New(t, netlab.LabOptions{Extra: extra})
 	if g := l.Link(0).Congestion; g == nil || g.Algorithm != "aimd" || g.Params["max_packets"] != 64 {
 		t.Errorf("link shows congestion control %+v", g)
 	}
@@ -176,11 +176,11 @@ func onWire(t *testing.T) {
 	tracing := l.Ctl(0, "trace", l.Host[0].Device, "--next", "-w", file)
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)
 	defer cancel()
-	lab.Must(t, testbed.WaitFile(ctx, file))
+	lab.Must(t, netlab.WaitFile(ctx, file))
 	socket := filepath.Join(l.Dir, "s")
 	args := []string{lab.Program("roceperf"), "write-bw", "-s", "64k", "-n", "400", "-q", "1", "--verify", "--oob", "unix:" + socket, "--run-dir"}
 	server := l.Start(1, append(args, l.Host[1].RunDir)...)
-	lab.Must(t, testbed.WaitFile(ctx, socket))
+	lab.Must(t, netlab.WaitFile(ctx, socket))
 	out := l.Output(0, append(args, l.Host[0].RunDir, "--json", "peer")...)
 	if code := server.Exit(lab.Limit); code != 0 {
 		t.Errorf("roceperf: exit code %d: %s", code, server.Said())

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/daemon/api"
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 )
 
 // Limit bounds everything that a test waits for. It is long: a loaded machine is slow, and
@@ -56,19 +56,19 @@ func runTests(m *testing.M, then func() error) (int, error) {
 
 // Lab is two daemons and what tests do with them.
 type Lab struct {
-	*testbed.Lab
+	*netlab.Lab
 	T testing.TB
 }
 
 // New starts the daemons. A test that needs namespaces runs as root, always; others may not
 // be permitted to.
-func New(t testing.TB, o testbed.LabOptions) *Lab {
+func New(t testing.TB, o netlab.LabOptions) *Lab {
 	t.Helper()
-	if !o.Unix && os.Geteuid() != 0 && testbed.Own() == testbed.Unprivileged {
+	if !o.Unix && os.Geteuid() != 0 && netlab.Own() == netlab.Unprivileged {
 		t.Skip("needs root or a user namespace: this user may not make network namespaces and TAP devices")
 	}
 	o.Bin, o.Dir = Bin, Dir(t)
-	inner, err := testbed.NewLab(o)
+	inner, err := netlab.NewLab(o)
 	Must(t, err)
 	l := &Lab{Lab: inner, T: t}
 	t.Cleanup(func() {

@@ -15,8 +15,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
@@ -26,7 +26,7 @@ const deploy = "../../../deploy"
 // busy is a lab whose NICs have moved messages of all kinds, some of whose packets were lost.
 func busy(t *testing.T) *lab.Lab {
 	t.Helper()
-	l := lab.New(t, testbed.LabOptions{NoOffload: true, Daemon: "metrics: {listen: \"127.0.0.1:0\"}\n"})
+	l := lab.New(t, netlab.LabOptions{NoOffload: true, Daemon: "metrics: {listen: \"127.0.0.1:0\"}\n"})
 	traffic(l)
 	return l
 }
@@ -104,7 +104,7 @@ func TestNodeExporter(t *testing.T) {
 		"--path.sysfs="+filepath.Join(l.Host[0].RunDir, "sysfs"))
 	compared := 0
 	lab.Eventually(t, lab.Limit, "node_exporter's metrics and the daemon's alike", func() bool {
-		l.Run(0, "exec", "--", "cat", "/sys/class/infiniband/"+testbed.Device+"/ports/1/counters/port_xmit_data") // the files are written anew
+		l.Run(0, "exec", "--", "cat", "/sys/class/infiniband/"+netlab.Device+"/ports/1/counters/port_xmit_data") // the files are written anew
 		theirs, ours := samples(t, exporter), samples(t, target(l, 0))
 		compared = 0
 		for name, v := range theirs {
@@ -144,7 +144,7 @@ func TestConventions(t *testing.T) {
 		t.Errorf("promtool: %v\n%s", err, out)
 	}
 	for _, op := range []string{"write", "read", "send"} {
-		want := fmt.Sprintf("roced_message_latency_seconds_count{device=%q,operation=%q,port=\"1\"} 400\n", testbed.Device, op)
+		want := fmt.Sprintf("roced_message_latency_seconds_count{device=%q,operation=%q,port=\"1\"} 400\n", netlab.Device, op)
 		if !strings.Contains(text, want) {
 			t.Errorf("no line %s", want)
 		}

@@ -7,16 +7,16 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/browser"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 	"roced.io/roced/verbs"
 )
 
 // TestManyQueuePairs: of 1,000 queue pairs those have rows that one sees, wherever one is, and the last one is reached.
 func TestManyQueuePairs(t *testing.T) {
 	const many = 1000
-	s := show(t, testbed.LabOptions{Unix: true})
+	s := show(t, netlab.LabOptions{Unix: true})
 	dev, err := verbs.Open(filepath.Join(s.Host[0].RunDir, "uverbs0"))
 	lab.Must(t, err)
 	defer dev.Close()

@@ -10,10 +10,10 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/observe/decode"
 	"roced.io/roced/internal/test/browser"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
@@ -27,13 +27,13 @@ type shown struct {
 	*browser.Page
 }
 
-func show(t *testing.T, o testbed.LabOptions) *shown {
+func show(t *testing.T, o netlab.LabOptions) *shown {
 	t.Helper()
 	return showIn(t, 1000, o)
 }
 
 // showIn is show in a window of a height.
-func showIn(t *testing.T, height int, o testbed.LabOptions) *shown {
+func showIn(t *testing.T, height int, o netlab.LabOptions) *shown {
 	t.Helper()
 	lab.Need(t, "chromium")
 	o.Daemon = served
@@ -95,7 +95,7 @@ func (s *shown) counter(name string) string {
 
 // TestPage goes over real traffic between two namespaces.
 func TestPage(t *testing.T) {
-	s := show(t, testbed.LabOptions{NoOffload: true, Extra: "    profile: mp-rdma\n"})
+	s := show(t, netlab.LabOptions{NoOffload: true, Extra: "    profile: mp-rdma\n"})
 	s.numbers()
 	s.rule()
 	s.connection()
@@ -249,7 +249,7 @@ func (s *shown) linkDown() {
 // TestColours: the page is dark or light as the system is, until somebody wants it otherwise; what is written is
 // legible (WCAG 2, 1.4.3: a contrast of 4.5).
 func TestColours(t *testing.T) {
-	s := show(t, testbed.LabOptions{Unix: true})
+	s := show(t, netlab.LabOptions{Unix: true})
 	const background = `getComputedStyle(document.body).backgroundColor`
 	seen := map[string]string{}
 	for _, theme := range []string{"light", "dark"} {
@@ -296,7 +296,7 @@ const contrast = `(() => {
 
 // TestWithoutToken: on a loopback address the page shows what everybody may see, and nothing that changes.
 func TestWithoutToken(t *testing.T) {
-	s := show(t, testbed.LabOptions{Unix: true})
+	s := show(t, netlab.LabOptions{Unix: true})
 	s.Do(`sessionStorage.clear()`)
 	s.Go(lab.Query[api.Page](s.Lab, 0, "page").Address)
 	s.Wait(`document.getElementById("status").textContent === "live"`)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/chromedp/chromedp/kb"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // pictures is where TestPictures writes.
@@ -20,7 +20,7 @@ func TestPictures(t *testing.T) {
 	if *pictures == "" {
 		t.Skip("-args -pictures ../../../docs takes them")
 	}
-	s := showIn(t, 1480, testbed.LabOptions{NoOffload: true, Extra: "    profile: mp-rdma\n    congestion: {algorithm: dctcp}\n    link: {rate: 1e9}\n"})
+	s := showIn(t, 1480, netlab.LabOptions{NoOffload: true, Extra: "    profile: mp-rdma\n    congestion: {algorithm: dctcp}\n    link: {rate: 1e9}\n"})
 	s.Run(0, "fault", "add", s.Host[0].Device, "tx drop p=0.002 seed=7", "rx delay 2ms p=0.5")
 	client, server := s.pair("write-bw", "-s", "8k", "-q", "4", "-t", "2", "-D", "300s", "--quiet")
 	s.Wait(`document.querySelectorAll("#qps .space .row").length === 4`)

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
@@ -109,7 +109,7 @@ func TestExports(t *testing.T) {
 }
 
 // newLab starts two daemons joined by AF_UNIX datagrams.
-func newLab(t testing.TB) *lab.Lab { return lab.New(t, testbed.LabOptions{Unix: true}) }
+func newLab(t testing.TB) *lab.Lab { return lab.New(t, netlab.LabOptions{Unix: true}) }
 
 // verbs makes a command for a program that uses the first host's NIC.
 func verbs(t testing.TB, l *lab.Lab, name string, args ...string) *exec.Cmd {

@@ -12,15 +12,15 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // kinds are the objects that the daemon lists.
 var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah"}
 
 // objects counts the objects of each kind that a daemon has.
-func objects(t *testing.T, h *testbed.Host) map[string]int {
+func objects(t *testing.T, h *netlab.Host) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	defer cancel()

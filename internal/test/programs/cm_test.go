@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // serverIPv6 is the IPv6 address of the server's NIC.
@@ -142,7 +142,7 @@ func TestConnectionManager(t *testing.T) {
 // other over TCP, too, where they are.
 func TestTimes(t *testing.T) {
 	lab.Need(t, "cmtime")
-	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
+	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"packet", "packet"}})
 	addr := l.Host[serverHost].Addr
 	cmtime := rung{group: "librdmacm", name: "cmtime -c 20", common: []string{"cmtime", "-c", "20"},
 		client: []string{"-s", addr}, ready: cmListens,

@@ -3,8 +3,8 @@ package programs
 import (
 	"testing"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // The NIC with a program that waits for another one, and that of the other one.
@@ -16,5 +16,5 @@ const (
 // newLab starts the daemons. Their configuration says of the NIC what extra does, too.
 func newLab(t *testing.T, extra string) *lab.Lab {
 	t.Helper()
-	return lab.New(t, testbed.LabOptions{Extra: extra})
+	return lab.New(t, netlab.LabOptions{Extra: extra})
 }

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"roced.io/roced/internal/daemon/api"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // program is one that others wrote, run by shell commands on both hosts. In them $SERVER is
@@ -155,7 +155,7 @@ func TestOthers(t *testing.T) {
 	if !*all {
 		t.Skip("needs packages that tools/scripts/setup.sh does not install: make programs")
 	}
-	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"packet", "packet"}})
+	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"packet", "packet"}})
 	dirs := [2]string{t.TempDir(), t.TempDir()}
 	compileMPI(t, dirs[clientHost])
 	for _, p := range others() {

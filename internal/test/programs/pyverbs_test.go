@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/lab"
-	"roced.io/roced/tools/testbed"
 )
 
 // python is the interpreter that distributions install pyverbs for; another one
@@ -53,7 +53,7 @@ func TestPyverbs(t *testing.T) {
 // TestPyverbsOnUDP runs those of rdma_cm and of multicast on UDP sockets, where the kernel joins the groups.
 func TestPyverbsOnUDP(t *testing.T) {
 	folder := pyverbsTests(t)
-	l := lab.New(t, testbed.LabOptions{Shared: [2]string{"udp", "udp"}})
+	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"udp", "udp"}})
 	for _, r := range runModule(t, l, folder, "rdmacm") {
 		t.Run(r.name, func(t *testing.T) {
 			if r.outcome == skip && (release() == "11" || notEmulated[r.name] != "") {

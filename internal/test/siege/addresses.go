@@ -16,7 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/tools/testbed"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/verbs"
 )
 
@@ -101,7 +101,7 @@ func newBridgehead(runDir string, i int) (h bridgehead, err error) {
 		return h, err
 	}
 	h.device, h.stays = device(runDir, []int{onPacket, onPeer}[i]), netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
-	if h.dev, err = h.nl.LinkByName(testbed.Veth); err == nil {
+	if h.dev, err = h.nl.LinkByName(netlab.Veth); err == nil {
 		err = h.nl.LinkSetUp(h.dev) // who was killed may have left it down
 	}
 	return h, err

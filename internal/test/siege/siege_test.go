@@ -22,8 +22,8 @@ import (
 	"roced.io/roced/internal/daemon"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/netlab"
 	"roced.io/roced/internal/test/withheld"
-	"roced.io/roced/tools/testbed"
 )
 
 var only = flag.String("attack", "", "the one attack that there is to be; empty for all")
@@ -95,7 +95,7 @@ func newCastle(t *testing.T) *castle {
 	text, err := os.ReadFile(self)
 	must(t, err)
 	must(t, os.WriteFile(c.binary, text, 0o755))
-	bed, err := testbed.NewDirect([2]bool{true, true})
+	bed, err := netlab.NewDirect([2]bool{true, true})
 	must(t, err)
 	t.Cleanup(func() { bed.Close() })
 	for i, n := range bed.NS {
@@ -112,7 +112,7 @@ nics:
   - {name: rxe_p, port: {type: packet, netns: %[3]q, interface: %[5]s}}
   - {name: rxe_q, port: {type: udp, netns: %[4]q, interface: %[5]s}}
 `, dir, net.IPv4(127, 9, byte(os.Getpid()>>8), byte(os.Getpid())|1), // an address for each siege
-		bed.NS[0].Path(), bed.NS[1].Path(), testbed.Veth), 0o600))
+		bed.NS[0].Path(), bed.NS[1].Path(), netlab.Veth), 0o600))
 	c.cmd = exec.Command(c.binary)
 	c.cmd.Env = append(os.Environ(), daemonEnv+"="+cfg)
 	c.cmd.Stderr = &c.log

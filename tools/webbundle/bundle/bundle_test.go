@@ -13,7 +13,7 @@ const root = "../../.."
 
 // TestAssets: what the daemon serves is made of the sources.
 func TestAssets(t *testing.T) {
-	want, err := Make(filepath.Join(root, "web"))
+	want, err := Make(filepath.Join(root, "internal/daemon/web/page"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestAssets(t *testing.T) {
 
 // TestNoOtherHost: no file of the page has the address of a host, but for names of XML.
 func TestNoOtherHost(t *testing.T) {
-	files, err := Make(filepath.Join(root, "web"))
+	files, err := Make(filepath.Join(root, "internal/daemon/web/page"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestNoOtherHost(t *testing.T) {
 
 // TestSourcesAreReadable bounds the length of sources, as that of Go's.
 func TestSourcesAreReadable(t *testing.T) {
-	names, err := filepath.Glob(filepath.Join(root, "web/src/*"))
+	names, err := filepath.Glob(filepath.Join(root, "internal/daemon/web/page/src/*"))
 	if err != nil || len(names) < 10 {
 		t.Fatalf("%d sources, %v", len(names), err)
 	}
@@ -67,11 +67,11 @@ func TestSourcesAreReadable(t *testing.T) {
 
 // TestPackages: a package that is not what was pinned is refused, and so is a lock file that names a server.
 func TestPackages(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(root, "web/package-lock.json"))
+	text, err := os.ReadFile(filepath.Join(root, "internal/daemon/web/page/package-lock.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	archives, err := filepath.Glob(filepath.Join(root, "web/*.tgz"))
+	archives, err := filepath.Glob(filepath.Join(root, "internal/daemon/web/page/*.tgz"))
 	if err != nil || len(archives) != 1 {
 		t.Fatalf("%v, %v", archives, err)
 	}

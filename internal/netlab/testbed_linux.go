@@ -1,4 +1,4 @@
-// Package testbed makes the two-namespace network in which the demo, the
+// Package netlab makes the two-namespace network in which the demo, the
 // benchmarks and the end-to-end tests run:
 //
 //	namespace 0: [TAP of a NIC] - bridge br0 - veth v0 ===== veth v0 - bridge br0 - [TAP of a NIC] :namespace 1
@@ -9,7 +9,7 @@
 // The namespaces have no names in /run/netns: they live as long as a process
 // holds them, so nothing is left behind however the process ends. Root is not
 // needed inside a user namespace (see InUserNamespace).
-package testbed
+package netlab
 
 import (
 	"errors"
