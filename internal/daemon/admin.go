@@ -28,6 +28,8 @@ type credKey struct{}
 const (
 	headerTimeout = 5 * time.Second
 	idleTimeout   = 30 * time.Second
+	// scrapeTimeout limits a scrape: collecting takes at most collectTimeout for each NIC.
+	scrapeTimeout = 30 * time.Second
 )
 
 // startAdmin serves the admin interface, and metrics on TCP if the configuration
@@ -39,7 +41,7 @@ func (d *Daemon) startAdmin() error {
 	}
 	routes := d.routes()
 	d.admin = d.personal(routes)
-	d.serve(d.admin, ln)
+	d.serve(d.admin, &admission{ln, d.quota, d.log})
 	if err := d.startPage(routes); err != nil {
 		return fmt.Errorf("web: %w", err)
 	}
@@ -67,11 +69,11 @@ func (d *Daemon) startMetrics() error {
 	if err != nil {
 		return err
 	}
-	d.metrics = ln.Addr()
-	d.log.Info("metrics", "address", d.metrics)
+	d.metricsAt = ln.Addr()
+	d.log.Info("metrics", "address", d.metricsAt)
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", d.metricsHandler())
-	d.serveUntilEnd(&http.Server{Handler: mux, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, ln)
+	mux.Handle("GET /metrics", d.metrics)
+	d.serveTCP(mux, ln, nil, scrapeTimeout)
 	return nil
 }
 
@@ -87,6 +89,14 @@ func listen(key, address string) (net.Listener, error) {
 	return ln, nil
 }
 
+// serveTCP serves on TCP until the daemon goes down, to callers whose user is not known. trusted reports whether a
+// request proves a right that not every caller has.
+func (d *Daemon) serveTCP(h http.Handler, ln net.Listener, trusted func(*http.Request) bool, writeTimeout time.Duration) {
+	c := newCrowd(ln, trusted)
+	d.serveUntilEnd(&http.Server{Handler: c.handler(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		WriteTimeout: writeTimeout, ConnContext: c.connContext}, c)
+}
+
 // serveUntilEnd serves until the daemon goes down.
 func (d *Daemon) serveUntilEnd(s *http.Server, ln net.Listener) {
 	d.serve(s, ln)
@@ -98,7 +108,7 @@ func (d *Daemon) serveUntilEnd(s *http.Server, ln net.Listener) {
 
 func (d *Daemon) serve(s *http.Server, ln net.Listener) {
 	d.served.Go(func() {
-		if err := s.Serve(&admission{ln, d.quota, d.log}); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			d.log.Error("admin interface ended", "err", err)
 		}
 	})
@@ -137,7 +147,7 @@ func (d *Daemon) routes() http.Handler {
 	mux.HandleFunc("GET /v1/poll/{nic}", d.withNIC(getPoll))
 	mux.HandleFunc("PUT /v1/poll/{nic}", d.withNIC(putPoll))
 	mux.HandleFunc("GET /v1/page", d.getPage)
-	mux.Handle("GET /metrics", d.metricsHandler())
+	mux.Handle("GET /metrics", d.metrics)
 	return mux
 }
 

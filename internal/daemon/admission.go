@@ -11,10 +11,7 @@ import (
 	"roced.io/roced/internal/daemon/server"
 )
 
-// nobody is for whom connections over TCP count.
-const nobody = 65534
-
-// admission is a listener of the admin interface: users have so many connections each.
+// admission is a listener on a Unix socket of the admin interface. It limits the connections of each user.
 type admission struct {
 	net.Listener
 	quota *quota.Ledger
@@ -24,7 +21,7 @@ type admission struct {
 // visitor is an admitted connection.
 type visitor struct {
 	net.Conn
-	cred    *unix.Ucred // nil over TCP
+	cred    *unix.Ucred
 	account *quota.Account
 	once    sync.Once
 }
@@ -44,19 +41,18 @@ func (l *admission) Accept() (net.Conn, error) {
 }
 
 func (l *admission) admit(c net.Conn) *visitor {
-	v := &visitor{Conn: c}
-	uid := uint32(nobody)
-	if u, ok := c.(*net.UnixConn); ok {
-		cred, err := server.PeerCred(u)
-		if err != nil {
-			return nil
-		}
-		v.cred, uid = cred, cred.Uid
+	u, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil
 	}
-	v.account = l.quota.Open(uid)
+	cred, err := server.PeerCred(u)
+	if err != nil {
+		return nil
+	}
+	v := &visitor{Conn: c, cred: cred, account: l.quota.Open(cred.Uid)}
 	if !v.account.Take(quota.AdminConnections, 1) || !v.account.Take(quota.Descriptors, 1) {
 		v.account.Close()
-		l.log.Warn("connection to the admin interface refused: the user has too many", "uid", uid)
+		l.log.Warn("connection to the admin interface refused: the user has too many", "uid", cred.Uid)
 		return nil
 	}
 	return v

@@ -41,15 +41,17 @@ type Daemon struct {
 	served  sync.WaitGroup
 	// ending is closed when the daemon goes down: streams of the admin
 	// interface end then.
-	ending  chan struct{}
-	metrics net.Addr // of the TCP listener, nil if there is none
-	page    api.Page // empty if there is none
+	ending    chan struct{}
+	metrics   http.Handler
+	metricsAt net.Addr // of the TCP listener, nil if there is none
+	page      api.Page // empty if there is none
 }
 
 // Start brings a daemon up. On error nothing is left behind.
 func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{})}
 	d.quota = d.daemonQuota()
+	d.metrics = d.newMetrics()
 	err := d.start()
 	if err != nil {
 		d.Close()

@@ -284,7 +284,7 @@ func TestAdmin(t *testing.T) {
 	if poll.Poll != "0" {
 		t.Errorf("poll %+v", poll)
 	}
-	for _, url := range []string{"http://roced/metrics", "http://" + d.metrics.String() + "/metrics"} {
+	for _, url := range []string{"http://roced/metrics", "http://" + d.metricsAt.String() + "/metrics"} {
 		resp, err := map[bool]*http.Client{true: c, false: {Transport: &http.Transport{DisableKeepAlives: true}}}[strings.Contains(url, "roced")].Get(url)
 		if err != nil {
 			t.Fatal(err)

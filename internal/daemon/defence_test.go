@@ -87,18 +87,18 @@ func (c counting) WithGroup(string) slog.Handler             { return c }
 
 // TestAdmission keeps idle connections to the admin interface from filling it.
 func TestAdmission(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "admin"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var each quota.Amounts
-	each[quota.AdminConnections] = 3
-	l := quota.New(each, quota.Amounts{}, nil)
+	var all quota.Amounts
+	all[quota.AdminConnections] = 3
+	l := quota.New(quota.Amounts{}, all, nil)
 	srv := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: 3 * time.Second, IdleTimeout: time.Second}
 	served, refusals := make(chan error), make(counting, 10)
 	go func() { served <- srv.Serve(&admission{inner, l, slog.New(refusals)}) }()
 	for range 6 {
-		c, err := net.Dial("tcp", inner.Addr().String())
+		c, err := net.Dial("unix", inner.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,11 +4,13 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 
 	"roced.io/roced/internal/base/version"
 	"roced.io/roced/internal/daemon/api"
@@ -90,8 +92,8 @@ func (n *nic) collect(ctx context.Context, ch chan<- prometheus.Metric) error {
 	e := &exporter{ch, n.cfg.Name}
 	e.counters(s.Counters)
 	e.loop(&s)
-	var now census
-	if err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) { now = n.census(core) }); err != nil {
+	now, err := n.census(ctx)
+	if err != nil {
 		return err
 	}
 	e.gauge("roced_clients", "Verbs contexts that are open.", float64(n.clients()))
@@ -154,19 +156,34 @@ type census struct {
 	spread  *qp.Distributions // nil: they are not kept
 }
 
-func (n *nic) census(core *rocev2.NIC) census {
-	c := census{objects: map[string]int{}, states: map[string]int{}, rules: len(n.rules), spread: core.Distributions(),
-		active: core.PortAttr().State == rocev2.PortActive}
-	for kind, list := range listers {
-		c.objects[kind] = len(list(n.cfg.Name, core))
+// pageOfQPs is how many queue pairs are visited in one turn of the loop. It keeps the turn far below a millisecond, so
+// that a list of 65,536 queue pairs delays no packet noticeably.
+const pageOfQPs = 256
+
+// eachQP visits all queue pairs of a NIC, a page in each turn of its loop.
+func (n *nic) eachQP(ctx context.Context, visit func(*rocev2.QueuePair)) error {
+	for from := uint32(0); ; {
+		err := n.shard.Look(ctx, func(_ mono.Time, core *rocev2.NIC) { from = core.QPPage(from, pageOfQPs, visit) })
+		if err != nil || from == 0 {
+			return err
+		}
+	}
+}
+
+func (n *nic) census(ctx context.Context) (census, error) {
+	c := census{states: map[string]int{}}
+	err := n.shard.Look(ctx, func(_ mono.Time, core *rocev2.NIC) {
+		have := core.Census()
+		c.objects = map[string]int{"qp": have.QPs, "cq": have.CQs, "srq": have.SRQs, "mr": have.MRs, "pd": have.PDs, "ah": have.AHs}
+		c.rules, c.spread, c.active = len(n.rules), core.Distributions(), core.PortAttr().State == rocev2.PortActive
+	})
+	if err != nil {
+		return c, err
 	}
 	for _, name := range stateNames {
 		c.states[name] = 0
 	}
-	for _, q := range core.QPs() {
-		c.states[stateNames[q.Attr.State]]++
-	}
-	return c
+	return c, n.eachQP(ctx, func(q *rocev2.QueuePair) { c.states[stateNames[q.State()]]++ })
 }
 
 // What the tree of sysfs says of a NIC (internal/daemon/sysfs), in numbers: IBTA vol.1 14.2.5.6.
@@ -203,9 +220,33 @@ func (e *exporter) distributions(d *qp.Distributions) {
 	e.histogram("roced_out_of_order_packets", "By how many packets those that have come are ahead of the one that is expected.", 1, &d.Degree, nil, nil)
 }
 
-// metricsHandler serves the metrics of this daemon.
-func (d *Daemon) metricsHandler() http.Handler {
+// gatherEvery is how old the metrics may be that a scraper gets. However many scrape, and however often, the NICs are
+// asked once in that time.
+const gatherEvery = time.Second
+
+// gatherer gathers metrics at most once in gatherEvery, for all scrapers.
+type gatherer struct {
+	from     prometheus.Gatherer
+	mu       sync.Mutex // while one scraper gathers, the others wait for its result
+	at       time.Time
+	families []*dto.MetricFamily
+	err      error
+}
+
+// Gather implements prometheus.Gatherer.
+func (s *gatherer) Gather() ([]*dto.MetricFamily, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.at.IsZero() || time.Since(s.at) >= gatherEvery {
+		s.families, s.err = s.from.Gather()
+		s.at = time.Now()
+	}
+	return s.families, s.err
+}
+
+// newMetrics makes the handler that serves the metrics of this daemon.
+func (d *Daemon) newMetrics() http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collector{d}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{})
+	return promhttp.HandlerFor(&gatherer{from: reg}, promhttp.HandlerOpts{})
 }

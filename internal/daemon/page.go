@@ -19,6 +19,9 @@ import (
 func (d *Daemon) startPage(routes http.Handler) error {
 	c := &d.cfg.Web
 	cfg := web.Config{Views: routes, Control: c.Control, Hosts: c.Hosts, About: web.About{Version: version.Own().Version}}
+	for _, n := range d.nics {
+		cfg.NICs = append(cfg.NICs, n.cfg.Name)
+	}
 	path, socket := c.UnixPath()
 	switch {
 	case c.Listen == "":
@@ -38,7 +41,8 @@ func (d *Daemon) startPage(routes http.Handler) error {
 	}
 	d.page = api.Page{Address: "http://" + addr.String() + "/", Control: c.Control}
 	d.page.URL = d.page.Address + "#token=" + cfg.Token
-	d.serveUntilEnd(&http.Server{Handler: web.New(cfg), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}, ln)
+	page := web.New(cfg)
+	d.serveTCP(page, ln, page.MaySee, 0)
 	d.log.Info("live page", "address", d.page.Address, "control", c.Control)
 	return nil
 }
@@ -51,7 +55,7 @@ func (d *Daemon) servePageOn(path string, cfg web.Config) error {
 		return err
 	}
 	d.page = api.Page{Address: "unix:" + path, URL: "unix:" + path, Control: cfg.Control}
-	d.serveUntilEnd(d.personal(web.New(cfg)), ln)
+	d.serveUntilEnd(d.personal(web.New(cfg)), &admission{ln, d.quota, d.log})
 	d.served.Go(func() {
 		<-d.ending
 		os.Remove(path)

@@ -73,9 +73,6 @@ func (n *nic) link(ctx context.Context) (api.Link, error) {
 type lister func(nic string, n *rocev2.NIC) []api.Resource
 
 var listers = map[string]lister{
-	"qp": func(nic string, n *rocev2.NIC) []api.Resource {
-		return list(nic, n.QPs(), func(i *rocev2.QPInfo, r *api.Resource) any { r.QP = qpOf(i); return i.Ctx })
-	},
 	"mr": func(nic string, n *rocev2.NIC) []api.Resource {
 		return list(nic, n.MRs(), func(i *rocev2.MRInfo, r *api.Resource) any {
 			r.MR = &api.MR{ID: i.ID, PD: i.PD, Length: i.Length, Access: uint32(i.Access), Windows: i.Windows}
@@ -130,6 +127,9 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 	case "user":
 		answer(w, http.StatusOK, d.users())
 		return
+	case "qp":
+		d.getQPs(w, r)
+		return
 	}
 	kind := listers[r.PathValue("kind")]
 	if kind == nil {
@@ -139,6 +139,24 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 	out := []api.Resource{}
 	for _, n := range d.nics {
 		err := n.shard.Do(r.Context(), func(_ mono.Time, core *rocev2.NIC) { out = append(out, kind(n.cfg.Name, core)...) })
+		if err != nil {
+			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
+			return
+		}
+	}
+	answer(w, http.StatusOK, out)
+}
+
+// getQPs lists queue pairs in pages: they are the objects of which there are most, and users without a token may ask.
+func (d *Daemon) getQPs(w http.ResponseWriter, r *http.Request) {
+	out := []api.Resource{}
+	for _, n := range d.nics {
+		err := n.eachQP(r.Context(), func(q *rocev2.QueuePair) {
+			info := q.Info()
+			res := resource(n.cfg.Name, info.Ctx)
+			res.QP = qpOf(&info)
+			out = append(out, res)
+		})
 		if err != nil {
 			answer(w, http.StatusInternalServerError, api.Fault{Error: err.Error()})
 			return

@@ -22,11 +22,11 @@ const (
 // getFlows streams what "rocectl watch" would say of the frames of a NIC, as server-sent events: a
 // capture that is analysed, while somebody looks.
 func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
-	out, ok := s.open(w)
+	out, ok := s.open(w, s.rightOf(r))
 	if !ok {
 		return
 	}
-	defer s.close()
+	defer s.close(s.rightOf(r))
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	rd, wr := io.Pipe()

@@ -3,11 +3,11 @@ package web
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -26,19 +26,19 @@ const (
 // (?every=), named as the path below /v1/ is (?view=, several), and asynchronous events as they
 // happen (?view=events). The data are the answers of the administration interface.
 func (s *Server) getLive(w http.ResponseWriter, r *http.Request) {
-	o, err := parseLive(r.URL.Query())
+	o, err := s.parseLive(r.URL.Query())
 	if err != nil {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	out, ok := s.open(w)
+	right := s.rightOf(r)
+	out, ok := s.open(w, right)
 	if !ok {
 		return
 	}
-	defer s.close()
+	defer s.close(right)
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	right := s.rightOf(r)
 	if o.events {
 		var done sync.WaitGroup
 		defer done.Wait() // before the server takes the connection back
@@ -48,12 +48,10 @@ func (s *Server) getLive(w http.ResponseWriter, r *http.Request) {
 	s.passViews(ctx, out, o, right)
 }
 
-// open begins a stream, for which there must be a place.
-func (s *Server) open(w http.ResponseWriter) (*stream, bool) {
-	select {
-	case s.live <- struct{}{}:
-	default:
-		refuse(w, http.StatusServiceUnavailable, "too many look already")
+// open starts a stream if a place is free.
+func (s *Server) open(w http.ResponseWriter, of right) (*stream, bool) {
+	if !s.take(of) {
+		refuse(w, http.StatusServiceUnavailable, "all streams are in use: close another page, or use one with the token")
 		return nil, false
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -61,16 +59,42 @@ func (s *Server) open(w http.ResponseWriter) (*stream, bool) {
 	return &stream{w: w, ctl: http.NewResponseController(w)}, true
 }
 
-func (s *Server) close() { <-s.live }
+// take takes a place for a stream.
+func (s *Server) take(of right) bool {
+	if of < see {
+		select {
+		case s.looks <- struct{}{}:
+		default:
+			return false
+		}
+	}
+	select {
+	case s.live <- struct{}{}:
+		return true
+	default:
+		if of < see {
+			<-s.looks
+		}
+		return false
+	}
+}
+
+// close frees the place of a stream.
+func (s *Server) close(of right) {
+	<-s.live
+	if of < see {
+		<-s.looks
+	}
+}
 
 // looking is what a stream shows.
 type looking struct {
 	every  time.Duration
-	views  []string
+	views  []viewName
 	events bool
 }
 
-func parseLive(q url.Values) (o looking, err error) {
+func (s *Server) parseLive(q url.Values) (o looking, err error) {
 	o.every = time.Second
 	if text := q.Get("every"); text != "" {
 		if o.every, err = time.ParseDuration(text); err != nil || o.every < minEvery || o.every > maxEvery {
@@ -78,20 +102,20 @@ func parseLive(q url.Values) (o looking, err error) {
 		}
 	}
 	for _, name := range q["view"] {
-		kind, nic, _ := strings.Cut(name, "/")
-		switch {
-		case name == "events":
+		if name == "events" {
 			o.events = true
-		case name == "links", name == "res/qp", kind == "stat", kind == "faults" && nic != "":
-			o.views = append(o.views, name)
-		default:
+			continue
+		}
+		v, ok := s.parseView(name)
+		if !ok {
 			return o, fmt.Errorf("no view %q", name)
 		}
+		o.views = append(o.views, v)
 	}
 	if len(o.views) > maxViews {
 		return o, fmt.Errorf("more than %d views", maxViews)
 	}
-	slices.Sort(o.views)
+	slices.SortFunc(o.views, viewName.compare)
 	o.views = slices.Compact(o.views)
 	return o, nil
 }
@@ -100,16 +124,16 @@ func parseLive(q url.Values) (o looking, err error) {
 func (s *Server) passViews(ctx context.Context, out *stream, o looking, to right) {
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
-	shown := make([][]byte, len(o.views))
+	shown := make([][sha256.Size]byte, len(o.views)) // a stream keeps no answer
 	var spoken time.Time
 	for {
 		for i, name := range o.views {
-			v := s.views.get("/v1/" + name)
-			if bytes.Equal(v.body, shown[i]) {
+			v := s.views.get(name)
+			if v.sum == shown[i] {
 				continue
 			}
-			event := name
-			if shown[i] = v.body; v.status != http.StatusOK {
+			event := name.String()
+			if shown[i] = v.sum; v.status != http.StatusOK {
 				event = "problem"
 			}
 			if out.send(event, v.at, v.shownTo(to)) != nil {

@@ -3,8 +3,12 @@ package web
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -16,11 +20,37 @@ const viewAge = 100 * time.Millisecond
 // viewTimeout bounds how long a NIC may take to answer.
 const viewTimeout = 5 * time.Second
 
-// views are the answers that all who look share.
+// viewLife is how long an answer is kept that no caller asks for again.
+const viewLife = time.Second
+
+// viewName names a view: one of a fixed set of kinds, with one of the NICs where the kind has one. So the number of
+// answers that are kept is bounded, whatever callers ask for.
+type viewName struct{ kind, nic string }
+
+// String is the path of the view below /v1/.
+func (n viewName) String() string {
+	if n.nic == "" {
+		return n.kind
+	}
+	return n.kind + "/" + n.nic
+}
+
+func (n viewName) compare(m viewName) int { return strings.Compare(n.String(), m.String()) }
+
+// parseView parses the name of a view.
+func (s *Server) parseView(text string) (n viewName, ok bool) {
+	if text == "links" || text == "res/qp" || text == "stat" {
+		return viewName{kind: text}, true
+	}
+	n.kind, n.nic, _ = strings.Cut(text, "/")
+	return n, (n.kind == "stat" || n.kind == "faults") && slices.Contains(s.cfg.NICs, n.nic)
+}
+
+// views are the answers that all readers share.
 type views struct {
 	from  http.Handler
-	mu    sync.Mutex // while one asks, the others wait for the same
-	taken map[string]*view
+	mu    sync.Mutex // while one reader asks, the others wait for the same answer
+	taken map[viewName]*view
 }
 
 // view is an answer to a GET.
@@ -28,32 +58,42 @@ type view struct {
 	at     time.Time
 	status int
 	body   []byte
-	open   func() []byte // body without what is not for everybody
+	sum    [sha256.Size]byte // of body
+	open   func() []byte     // body without what is not for everybody
 }
 
-// get returns the answer to a GET of a path.
-func (v *views) get(path string) *view {
+// get returns the answer to a GET of a view.
+func (v *views) get(name viewName) *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if old := v.taken[path]; old != nil && time.Since(old.at) < viewAge {
+	if old := v.taken[name]; old != nil && time.Since(old.at) < viewAge {
 		return old
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), viewTimeout)
 	defer cancel()
 	w := &answerTo{status: http.StatusOK}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://roced"+path, nil)
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://roced/v1/"+name.kind, nil)
 	if err != nil {
 		return &view{status: http.StatusBadRequest, body: []byte("{}\n"), open: func() []byte { return nil }}
 	}
-	v.from.ServeHTTP(w, r)
-	out := &view{at: time.Now(), status: w.status, body: w.body.Bytes()}
-	out.open = sync.OnceValue(func() []byte { return withhold(out.body) })
-	if w.status == http.StatusOK { // of other answers there is one for every path that somebody thinks of
-		v.taken[path] = out
-	} else {
-		delete(v.taken, path)
+	if name.nic != "" {
+		r.URL = r.URL.JoinPath(url.PathEscape(name.nic))
 	}
+	v.from.ServeHTTP(w, r)
+	out := &view{at: time.Now(), status: w.status, body: w.body.Bytes(), sum: sha256.Sum256(w.body.Bytes())}
+	out.open = sync.OnceValue(func() []byte { return withhold(out.body) })
+	v.taken[name] = out
+	time.AfterFunc(viewLife, func() { v.drop(name, out) })
 	return out
+}
+
+// drop forgets an answer unless a newer one has its place.
+func (v *views) drop(name viewName, old *view) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.taken[name] == old {
+		delete(v.taken, name)
+	}
 }
 
 // shownTo is what somebody with a right gets to see.

@@ -33,6 +33,8 @@ type Config struct {
 	Control bool
 	// Hosts are names of this server beside localhost and addresses.
 	Hosts []string
+	// NICs are the names of the NICs that views are about.
+	NICs []string
 	// About is for the page: what it is to show.
 	About About
 }
@@ -52,6 +54,7 @@ type Server struct {
 	cfg   Config
 	views *views
 	live  chan struct{} // a place for each stream
+	looks chan struct{} // a place for each stream of a caller without a token
 	mux   *http.ServeMux
 }
 
@@ -70,12 +73,13 @@ var policy = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-// maxLive is how many streams there are at most, of all who look.
+// maxLive limits the streams of all callers. Callers without a token have at most half of them.
 const maxLive = 32
 
 // New returns a server.
 func New(cfg Config) *Server {
-	s := &Server{cfg: cfg, views: &views{from: cfg.Views, taken: map[string]*view{}}, live: make(chan struct{}, maxLive), mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, views: &views{from: cfg.Views, taken: map[viewName]*view{}}, live: make(chan struct{}, maxLive),
+		looks: make(chan struct{}, maxLive/2), mux: http.NewServeMux()}
 	files, err := fs.Sub(assets, "assets")
 	if err != nil {
 		panic(err) // they are part of the program
@@ -182,6 +186,9 @@ func (s *Server) rightOf(r *http.Request) right {
 	return see
 }
 
+// MaySee reports whether a request proves the right to see everything.
+func (s *Server) MaySee(r *http.Request) bool { return s.rightOf(r) >= see }
+
 // allow lets those through who have a right.
 func (s *Server) allow(needs right, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -214,7 +221,12 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 
 // getView answers with a snapshot.
 func (s *Server) getView(w http.ResponseWriter, r *http.Request) {
-	v := s.views.get(r.URL.EscapedPath())
+	name, ok := s.parseView(strings.TrimPrefix(r.URL.Path, "/v1/"))
+	if !ok {
+		refuse(w, http.StatusNotFound, "no such NIC: "+r.PathValue("nic"))
+		return
+	}
+	v := s.views.get(name)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(v.status)
 	_, _ = w.Write(v.shownTo(s.rightOf(r))) // the caller has gone, then

@@ -71,10 +71,10 @@ func request(s http.Handler, method, path string, headers ...string) *httptest.R
 // it where the page may change something.
 func TestRights(t *testing.T) {
 	views := newBehind()
-	loopback := New(Config{Views: views, Token: token, Open: true})
-	network := New(Config{Views: views, Token: token})
-	control := New(Config{Views: views, Token: token, Open: true, Control: true})
-	unix := New(Config{Views: views})
+	loopback := New(Config{Views: views, NICs: []string{"a"}, Token: token, Open: true})
+	network := New(Config{Views: views, NICs: []string{"a"}, Token: token})
+	control := New(Config{Views: views, NICs: []string{"a"}, Token: token, Open: true, Control: true})
+	unix := New(Config{Views: views, NICs: []string{"a"}})
 	bearer := []string{"Authorization", "Bearer " + token}
 	wrong := []string{"Authorization", "Bearer secre"}
 	for _, c := range []struct {
@@ -123,7 +123,7 @@ func TestRights(t *testing.T) {
 
 // TestWithheld: who has no token sees no PSNs, nor whose the objects are.
 func TestWithheld(t *testing.T) {
-	s := New(Config{Views: newBehind(), Token: token, Open: true})
+	s := New(Config{Views: newBehind(), NICs: []string{"a"}, Token: token, Open: true})
 	if got := request(s, "GET", "/v1/res/qp").Body.String(); got != `[{"nic":"a","qp":{"qpn":1,"state":"RTS"}}]`+"\n" {
 		t.Errorf("without the token: %s", got)
 	}
@@ -135,7 +135,7 @@ func TestWithheld(t *testing.T) {
 // TestForeign: pages of others, and names that others have made to mean this address, get nothing.
 func TestForeign(t *testing.T) {
 	views := newBehind()
-	s := New(Config{Views: views, Open: true, Hosts: []string{"lab.example"}})
+	s := New(Config{Views: views, NICs: []string{"a"}, Open: true, Hosts: []string{"lab.example"}})
 	for _, c := range []struct {
 		method, path string
 		headers      []string
@@ -175,7 +175,7 @@ func TestForeign(t *testing.T) {
 // TestSnapshots: however many ask, Views is asked once for a while.
 func TestSnapshots(t *testing.T) {
 	views := newBehind()
-	s := New(Config{Views: views, Open: true})
+	s := New(Config{Views: views, NICs: []string{"a"}, Open: true})
 	start := time.Now()
 	for range 1000 {
 		request(s, "GET", "/v1/stat")
@@ -185,9 +185,41 @@ func TestSnapshots(t *testing.T) {
 	}
 	for i := range 100 {
 		request(s, "GET", fmt.Sprintf("/v1/stat/none%d", i))
+		request(s, "GET", fmt.Sprintf("/v1/stat/%%61?n=%d", i))
+		request(s, "GET", fmt.Sprintf("/live?view=stat/a%%3Fn=%d", i))
 	}
-	if len(s.views.taken) != 1 {
-		t.Errorf("%d answers are kept, also of what does not exist", len(s.views.taken))
+	if n := views.asked.Load(); n > int64(time.Since(start)/viewAge)*2+2 {
+		t.Errorf("asked %d times: other names of a view pass the limit", n)
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(viewLife / 10) {
+		s.views.mu.Lock()
+		n := len(s.views.taken)
+		s.views.mu.Unlock()
+		if n > 2 {
+			t.Fatalf("%d answers are kept, of two views", n)
+		}
+		if n == 0 {
+			break // nobody asks: nothing is kept
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("answers that nobody asks for are kept")
+		}
+	}
+}
+
+// TestPlacesForToken: callers without the token hold at most half of the streams.
+func TestPlacesForToken(t *testing.T) {
+	server := New(Config{Views: newBehind(), NICs: []string{"a"}, Token: token, Open: true})
+	srv := httptest.NewServer(server)
+	t.Cleanup(srv.Close) // after the streams have ended
+	for range maxLive / 2 {
+		open(t, srv.URL+"/live?view=links").next(t)
+	}
+	if w := request(server, "GET", "/live?view=links"); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("one too many without the token: %d", w.Code)
+	}
+	for range maxLive / 2 {
+		open(t, srv.URL+"/live?view=links", "Authorization", "Bearer "+token).next(t)
 	}
 }
 
@@ -241,7 +273,7 @@ func (s *reader) next(t *testing.T) (event, data string) {
 // TestLive: a stream shows what there is, then what has changed and nothing else, and asynchronous events.
 func TestLive(t *testing.T) {
 	views := newBehind()
-	srv := httptest.NewServer(New(Config{Views: views, Token: token, Open: true}))
+	srv := httptest.NewServer(New(Config{Views: views, NICs: []string{"a"}, Token: token, Open: true}))
 	t.Cleanup(srv.Close) // after the streams have ended
 	s := open(t, srv.URL+"/live?view=stat&view=links&every=100ms")
 	for _, want := range []string{"links", "stat"} {
@@ -263,7 +295,7 @@ func TestLive(t *testing.T) {
 			t.Errorf("%s %s, want %s", event, data, want)
 		}
 	}
-	for _, q := range []string{"view=res/mr", "view=../x", "view=faults/", "every=1ms&view=stat", "every=x"} {
+	for _, q := range []string{"view=res/mr", "view=../x", "view=faults/", "view=stat/none", "view=stat/a%3Fn=1", "view=stat/%2e%2e", "every=1ms&view=stat", "every=x"} {
 		if w := request(srv.Config.Handler, "GET", "/live?"+q); w.Code != http.StatusBadRequest {
 			t.Errorf("%s: %d", q, w.Code)
 		}
@@ -273,7 +305,7 @@ func TestLive(t *testing.T) {
 // TestLiveIsBounded: there is a place for so many streams, which one that has ended gives back.
 func TestLiveIsBounded(t *testing.T) {
 	views := newBehind()
-	server := New(Config{Views: views, Open: true})
+	server := New(Config{Views: views, NICs: []string{"a"}, Open: true})
 	srv := httptest.NewServer(server)
 	t.Cleanup(srv.Close) // after the streams have ended
 	var all []*reader
@@ -297,7 +329,7 @@ func TestLiveIsBounded(t *testing.T) {
 // TestNobodyLooks: a server that nobody asks asks nobody.
 func TestNobodyLooks(t *testing.T) {
 	views := newBehind()
-	server := New(Config{Views: views, Open: true})
+	server := New(Config{Views: views, NICs: []string{"a"}, Open: true})
 	srv := httptest.NewServer(server)
 	t.Cleanup(srv.Close) // after the streams have ended
 	s := open(t, srv.URL+"/live?view=stat&every=100ms")

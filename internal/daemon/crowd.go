@@ -1,0 +1,164 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+
+	"roced.io/roced/internal/daemon/api"
+)
+
+// crowdPlaces is how many connections a TCP listener has at a time.
+const crowdPlaces = 32
+
+// crowd is a TCP listener, whose callers are not known by their user. It gives places by class: a caller that has proved
+// a right, then callers by their address.
+//
+//   - A new connection that finds no place takes that of a connection without a request: one without a right first, of
+//     the address with the most connections, the oldest of these.
+//   - Where requests can prove a right, those without one hold at most half of the places. Elsewhere those of one address
+//     hold at most a quarter. So neither idle connections nor slow readers lock others out.
+type crowd struct {
+	net.Listener
+	trusted func(*http.Request) bool // nil: no request proves a right
+
+	mu    sync.Mutex
+	conns []*stranger // the oldest first
+}
+
+// stranger is a connection of a crowd.
+type stranger struct {
+	net.Conn
+	crowd   *crowd
+	addr    netip.Addr
+	busy    bool // a request is being answered
+	trusted bool // the last request proved a right
+}
+
+func newCrowd(ln net.Listener, trusted func(*http.Request) bool) *crowd {
+	return &crowd{Listener: ln, trusted: trusted}
+}
+
+// Accept implements net.Listener.
+func (c *crowd) Accept() (net.Conn, error) {
+	for {
+		conn, err := c.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		s := &stranger{Conn: conn, crowd: c}
+		if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
+			s.addr = a.AddrPort().Addr().Unmap()
+		}
+		if s.addr.IsLoopback() { // a local program has all of 127.0.0.0/8
+			s.addr = netip.IPv6Loopback()
+		}
+		if evicted, ok := c.add(s); ok {
+			if evicted != nil {
+				evicted.Close()
+			}
+			return s, nil
+		}
+		conn.Close()
+	}
+}
+
+// add finds a place for s. It returns the connection that loses its place, if any.
+func (c *crowd) add(s *stranger) (evicted *stranger, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.conns) >= crowdPlaces {
+		if evicted = c.victim(); evicted == nil {
+			return nil, false
+		}
+		c.remove(evicted)
+	}
+	c.conns = append(c.conns, s)
+	return evicted, true
+}
+
+// victim returns the connection without a request that loses its place, nil if there is none.
+func (c *crowd) victim() (v *stranger) {
+	from := map[netip.Addr]int{}
+	for _, s := range c.conns {
+		from[s.addr]++
+	}
+	for _, s := range c.conns {
+		switch {
+		case s.busy:
+		case v == nil, v.trusted && !s.trusted, v.trusted == s.trusted && from[s.addr] > from[v.addr]:
+			v = s
+		}
+	}
+	return v
+}
+
+func (c *crowd) remove(s *stranger) {
+	for i, x := range c.conns {
+		if x == s {
+			c.conns = append(c.conns[:i], c.conns[i+1:]...)
+			return
+		}
+	}
+}
+
+// Close implements net.Conn.
+func (s *stranger) Close() error {
+	s.crowd.mu.Lock()
+	s.crowd.remove(s)
+	s.crowd.mu.Unlock()
+	return s.Conn.Close()
+}
+
+type strangerKey struct{}
+
+// connContext is for http.Server.ConnContext.
+func (c *crowd) connContext(ctx context.Context, conn net.Conn) context.Context {
+	return context.WithValue(ctx, strangerKey{}, conn)
+}
+
+// handler serves h within the limits of the crowd.
+func (c *crowd) handler(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s, ok := r.Context().Value(strangerKey{}).(*stranger)
+		if !ok || !c.begin(s, c.trusted != nil && c.trusted(r)) {
+			w.Header().Set("Connection", "close")
+			answer(w, http.StatusServiceUnavailable, api.Fault{Error: "too many requests without a token at this time"})
+			return
+		}
+		defer c.end(s)
+		h.ServeHTTP(w, r)
+	})
+}
+
+// begin reports whether a request may be answered.
+func (c *crowd) begin(s *stranger, trusted bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, same := 0, 0
+	for _, x := range c.conns {
+		if x.busy && !x.trusted {
+			all++
+			if x.addr == s.addr {
+				same++
+			}
+		}
+	}
+	full := all >= crowdPlaces/2
+	if c.trusted == nil {
+		full = same >= crowdPlaces/4
+	}
+	if full && !trusted {
+		return false
+	}
+	s.busy, s.trusted = true, trusted
+	return true
+}
+
+func (c *crowd) end(s *stranger) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.busy = false
+}
