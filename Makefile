@@ -69,12 +69,12 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
 
-mutants: ## take each mechanism of docs/transports.md, ports.md, simulator.md, clients.md and flor.md out: the test that it names must fail
+mutants: ## take each mechanism of docs/design/transports.md, ports.md, simulator.md, clients.md and flor.md out: the test that it names must fail
 	$(GO) run ./tools/mutants
-	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/ports.md
-	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/simulator.md
-	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/clients.md
-	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/flor.md
+	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/reference/ports.md
+	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/reference/simulator.md
+	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/reference/clients.md
+	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/design/flor.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants
@@ -129,15 +129,15 @@ programs: setup build ## the same with many more programs, as far as they can be
 	@tools/scripts/setup-programs.sh
 	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all
 
-programs-table: setup build ## the same, and write this release's column of docs/verbs-programs.md
+programs-table: setup build ## the same, and write this release's column of docs/results/verbs-programs.md
 	@tools/scripts/setup-programs.sh
 	$(GO) test ./internal/test/programs -count=1 -timeout 30m -args -all -update
 
 programs-tables: ## the same on Debian 11, 12, 13 and sid, freshly installed (as root, on Debian)
 	for r in 11 12 13 sid; do \
-	mkdir -p out/pristine/$$r && cp docs/verbs-programs.md out/pristine/$$r/ && \
-	tools/scripts/pristine $$r sh -ec 'cp out/verbs-programs.md docs/; make programs-table; cp docs/verbs-programs.md out/' && \
-	cp out/pristine/$$r/verbs-programs.md docs/ || exit; done
+	mkdir -p out/pristine/$$r && cp docs/results/verbs-programs.md out/pristine/$$r/ && \
+	tools/scripts/pristine $$r sh -ec 'cp out/verbs-programs.md docs/results/; make programs-table; cp docs/results/verbs-programs.md out/' && \
+	cp out/pristine/$$r/verbs-programs.md docs/results/ || exit; done
 
 FUZZTIME ?= 60s
 fuzz: ## run every fuzz target for FUZZTIME
@@ -150,11 +150,11 @@ soak: ## deterministic fault simulation over SEEDS seeds, from FIRST on
 		grep -vE '^(=== | *--- PASS)'
 
 DURATION ?= 10m
-siege: build ## hostile programs against a daemon for DURATION, as root; docs/siege.md
+siege: build ## hostile programs against a daemon for DURATION, as root; docs/design/siege.md
 	$(GO) test ./internal/test/siege -run TestSiege -count=1 -timeout 0 -v -args -siege=$(DURATION)
 
-bench: setup build ## measure against other software, write docs/benchmarks.md
-	$(GO) run ./tools/bench -bin $(BIN) -out docs/benchmarks.md
+bench: setup build ## measure against other software, write docs/results/benchmarks.md
+	$(GO) run ./tools/bench -bin $(BIN) -out docs/results/benchmarks.md
 
 BEFORE ?=
 compare: build ## measure this build beside another one, whose programs are in BEFORE
@@ -163,9 +163,9 @@ compare: build ## measure this build beside another one, whose programs are in B
 bench-page: build ## what it costs when somebody looks at the live page
 	$(GO) run ./tools/compare -watched -bin $(BIN) -rounds 10
 
-interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/interop*.md
-	$(GO) run ./tools/interop -bin $(BIN) -out docs/interop.md
-	$(GO) run ./tools/interop -bin $(BIN) -release trixie -out docs/interop-trixie.md
+interop: setup build ## test against Linux's Soft-RoCE in a virtual machine with Debian 12's kernel, and 13's; write docs/results/interop*.md
+	$(GO) run ./tools/interop -bin $(BIN) -out docs/results/interop.md
+	$(GO) run ./tools/interop -bin $(BIN) -release trixie -out docs/results/interop-trixie.md
 
 interop-short: setup build ## a sample of the same
 	$(GO) run ./tools/interop -bin $(BIN) -short
@@ -173,19 +173,19 @@ interop-short: setup build ## a sample of the same
 generate: ## compile the BPF programs (needs clang and libbpf-dev); the result is committed
 	$(GO) generate ./bpf/...
 
-web: ## put the live page together of web/ (docs/page.md); the result is committed
+web: ## put the live page together of web/ (docs/guides/page.md); the result is committed
 	$(GO) run ./tools/webbundle
 
-bench-loss: build ## goodput of every transport under loss and disorder, write docs/bench-loss.md
-	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/bench-loss.md
+bench-loss: build ## goodput of every transport under loss and disorder, write docs/results/bench-loss.md
+	$(GO) run ./tools/lossbench -bin $(BIN) -out docs/results/bench-loss.md
 
-bench-flor: build ## calls by Flor beside WRITEs and plain RC, with losses, write docs/bench-flor.md
-	$(GO) run ./tools/florbench -bin $(BIN) -out docs/bench-flor.md
+bench-flor: build ## calls by Flor beside WRITEs and plain RC, with losses, write docs/results/bench-flor.md
+	$(GO) run ./tools/florbench -bin $(BIN) -out docs/results/bench-flor.md
 
-bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/bench-sim.md
-	$(GO) run ./tools/simbench -bin $(BIN) -out docs/bench-sim.md
+bench-sim: build ## speed of the simulator, beside htsim if HTSIM is the folder of its run.sh; write docs/results/bench-sim.md
+	$(GO) run ./tools/simbench -bin $(BIN) -out docs/results/bench-sim.md
 
-papers: build ## the papers' results, a night; goes on after an interrupt; write docs/papers.md
+papers: build ## the papers' results, a night; goes on after an interrupt; write docs/results/papers.md
 	$(BIN)/rocesim papers
 
 # The compiler inlines by it what simulations spend their time in. It need not be of the latest source.

@@ -1,7 +1,7 @@
 package bth
 
 // Headers is the set of extension headers of an opcode. The bits stand in the
-// order of the headers on the wire (IBTA vol.1 table 38; HdrXETH: docs/wire.md).
+// order of the headers on the wire (IBTA vol.1 table 38; HdrXETH: docs/reference/wire.md).
 type Headers uint16
 
 // Extension headers.

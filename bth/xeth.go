@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Packets of the extended transports (docs/wire.md) have opcodes of the range that
+// Packets of the extended transports (docs/reference/wire.md) have opcodes of the range that
 // IBTA vol.1 table 38 leaves to manufacturers. TransportExt with an operation of RC is
 // that operation behind an extension header; the standard headers follow it.
 const (

@@ -12,7 +12,7 @@ type Config struct {
 	RunDir string // of the daemon
 	Device string // name of the NIC; the first one
 
-	// Engine has the modules of the control plane and their parameters; docs/flor.md has the list. Its Hardware chooses
+	// Engine has the modules of the control plane and their parameters; docs/design/flor.md has the list. Its Hardware chooses
 	// RC queue pairs instead of UC. Pool and Queue are set by Open.
 	Engine engine.Config
 	// Backups is how many backup queue pairs a connection has (2, the most); -1: none.

@@ -1,6 +1,6 @@
 // Package flor sends messages and calls over RDMA: Flor (Li et al., "Flor: An Open High Performance RDMA Framework Over
 // Heterogeneous RNICs", OSDI 2023) above the NICs of roced. Reliability, congestion control and how messages are cut
-// are software's, so they are the same whatever the NIC does; docs/flor.md says what is where.
+// are software's, so they are the same whatever the NIC does; docs/design/flor.md says what is where.
 //
 //	dev, err := flor.Open(flor.Config{Device: "rxe_a"})
 //	c, err := dev.Dial(ctx, netip.MustParseAddrPort("198.18.0.2:7471"))

@@ -23,7 +23,7 @@ static struct context *list;
 static bool watching;
 static int wake_fd = -1;
 
-/* ---- rings (docs/control-protocol.md) ---- */
+/* ---- rings (docs/reference/control-protocol.md) ---- */
 
 static _Atomic uint32_t *ring_word(const struct ring *r, size_t at)
 {

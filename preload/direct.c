@@ -1,6 +1,6 @@
 /*
  * Commands that are left in the memory of the doorbells instead of being sent
- * (docs/control-protocol.md): the daemon's thread for the NIC finds them there, which
+ * (docs/reference/control-protocol.md): the daemon's thread for the NIC finds them there, which
  * takes one change of processes there and one back, or none while both run.
  */
 #include "preload.h"

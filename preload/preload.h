@@ -5,7 +5,7 @@
  * libibverbs, rxe provider and librdmacm) and the C library. Opening
  * /dev/infiniband/uverbsN becomes a connection to the daemon, and what would be
  * write() commands of the kernel's uverbs ABI (rdma/ib_user_verbs.h) travel over it
- * (docs/control-protocol.md). Everything else passes through untouched.
+ * (docs/reference/control-protocol.md). Everything else passes through untouched.
  *
  *   process.c  which process this is
  *   conn.c     a command and its answer on a connection
@@ -244,10 +244,10 @@ void ring_unmap(struct ring *r);
 
 /* ---- uverbs.c ---- */
 
-/* Handles of queue pairs are smaller (docs/control-protocol.md). */
+/* Handles of queue pairs are smaller (docs/reference/control-protocol.md). */
 enum { BELL_QPS = 16384 };
 
-/* Extension commands (docs/control-protocol.md). */
+/* Extension commands (docs/reference/control-protocol.md). */
 enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_MAP_MEMORY, EXT_UNMAP_MEMORY, EXT_REFRESH_SYSFS = 0xc7, EXT_PASS_MEMORY };
 
 /* A verbs context: one connection, which is the library's own. The program's descriptor is

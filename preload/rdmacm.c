@@ -1,6 +1,6 @@
 /*
  * The rdma_cm ABI (rdma/rdma_user_cm.h): what a program writes to
- * /dev/infiniband/rdma_cm travels to the daemon (docs/control-protocol.md).
+ * /dev/infiniband/rdma_cm travels to the daemon (docs/reference/control-protocol.md).
  *
  * The program's descriptor is the event socket, so that poll(), blocking and
  * O_NONBLOCK are the socket's own. A bell in it says that events wait in the daemon;

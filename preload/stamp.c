@@ -1,6 +1,6 @@
 /*
  * Time stamps of completions, which rdma-core's rxe provider does not have: the NIC leaves the time in
- * the slot of each completion, behind what the provider knows (docs/control-protocol.md), in nanoseconds
+ * the slot of each completion, behind what the provider knows (docs/reference/control-protocol.md), in nanoseconds
  * of CLOCK_MONOTONIC. A queue that is asked for them is made without, and reads them by functions of ours.
  */
 #include "preload.h"

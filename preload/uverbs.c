@@ -14,7 +14,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_rxe.h>
 
-/* Doorbell memory (docs/control-protocol.md). */
+/* Doorbell memory (docs/reference/control-protocol.md). */
 enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
 
 enum { EXT_VERSION = 2, HELLO_ROOM = 264 };

@@ -10,7 +10,7 @@ import (
 )
 
 // extension is what a queue pair of an extended transport has instead of the admission and
-// the framing of RC: docs/wire.md has its packets, docs/transports.md its mechanisms.
+// the framing of RC: docs/reference/wire.md has its packets, docs/design/transports.md its mechanisms.
 type extension struct {
 	Traits
 	out extendedFraming

@@ -6,7 +6,7 @@ import (
 )
 
 // framing is in what the requests of standard RC (requester itself) and those of the extended
-// transports (extendedFraming, docs/wire.md) differ: how they and their responses are numbered,
+// transports (extendedFraming, docs/reference/wire.md) differ: how they and their responses are numbered,
 // what their packets say, and how losses are told and counted.
 type framing interface {
 	// spans returns how many PSNs a request of n packets or responses takes, and how many its

@@ -2,7 +2,7 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Does to the RoCEv2 frames of an interface what fault rules say; docs/fault.md tells
+ * Does to the RoCEv2 frames of an interface what fault rules say; docs/guides/fault.md tells
  * what they can say here. Semantics, and the random numbers, are those of the Go engine
  * in internal/base/fault, against which this program is tested. Frames that are not RoCEv2
  * are never touched.

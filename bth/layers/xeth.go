@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// XETH is the extension header of the extended transports (docs/wire.md).
+// XETH is the extension header of the extended transports (docs/reference/wire.md).
 type XETH struct {
 	ext
 	bth.XETH

@@ -1,6 +1,6 @@
--- Wireshark dissector of roced: the extended transports (docs/wire.md), congestion
+-- Wireshark dissector of roced: the extended transports (docs/reference/wire.md), congestion
 -- notification packets by name, and a verdict on the invariant CRC of every RoCEv2
--- packet. What Flor (docs/flor.md) says in packets, if it is told which queue pairs carry it.
+-- packet. What Flor (docs/design/flor.md) says in packets, if it is told which queue pairs carry it.
 --
 --   tshark -X lua_script:configs/wireshark/roced.lua -r out.pcapng -T fields -e roced.icrc
 --   tshark -X lua_script:configs/wireshark/roced.lua -o roced.flor:all -r out.pcapng

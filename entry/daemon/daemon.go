@@ -1,5 +1,5 @@
 // Package daemon is the way into roced for programs that bring plug-ins of their own: register them,
-// then call Main. docs/extending.md tells how; examples/congestion is one.
+// then call Main. docs/guides/extending.md tells how; examples/congestion is one.
 package daemon
 
 import (

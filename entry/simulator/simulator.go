@@ -1,5 +1,5 @@
 // Package simulator is the way into rocesim for programs that bring plug-ins of their own: register
-// them, then call Main. docs/extending.md tells how; examples/congestion is one. Who wants results in Go
+// them, then call Main. docs/guides/extending.md tells how; examples/congestion is one. Who wants results in Go
 // rather than files uses package internal/sim.
 package simulator
 

@@ -194,7 +194,7 @@ const notes = `
   kernel's work as far as it is done in their names: on a veth the sender does what a NIC's interrupts would.
 * Raw UDP sockets are two sockets of a program of ours with UDP_SEGMENT and UDP_GRO over the veth, with no protocol. What a port
   suffers from: fault rules of the sender lose or hold back frames, which are single ones then. Where the time of a port on
-  UDP sockets goes: [ports.md](ports.md).
+  UDP sockets goes: [ports.md](../reference/ports.md).
 * An AF_XDP echo keeps 64 frames on their way between two ends, which share a core; the time is that core's. The bare
   one turns descriptors around in the chunks that they came in; the port copies each frame out and in.
 * Many queue pairs and rdma_cm: programs of ours with verbs in Go. Memory is that of the daemon of one side, some seconds

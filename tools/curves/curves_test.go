@@ -98,7 +98,7 @@ func TestBadScenarios(t *testing.T) {
 // The documentation has each parameter with its default, in the order of reading,
 // under a heading that names the algorithm.
 func TestParametersAreDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/congestion.md")
+	text, err := os.ReadFile("../../docs/reference/congestion.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,7 @@
 // Command interop tests the NIC against the Linux kernel's Soft-RoCE, rdma_rxe,
 // which runs in a virtual machine: every operation in both directions, behaviour
 // under tc netem and in errors, stock programs, and the speed of both on the same
-// emulated processors; and every transport of ours under netem. It writes docs/interop.md or docs/interop-trixie.md, whole.
+// emulated processors; and every transport of ours under netem. It writes docs/results/interop.md or docs/results/interop-trixie.md, whole.
 //
 // Where the machine cannot be built for want of rights or of Debian's packages, it
 // says so and succeeds; a machine that can be built has to work.

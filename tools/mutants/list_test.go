@@ -11,7 +11,7 @@ import (
 // entries still apply. Whether their tests fail is for `make mutants`.
 func TestList(t *testing.T) {
 	t.Chdir("../..")
-	for list, doc := range map[string]string{"mutants.txt": "transports.md", "ports.txt": "ports.md", "sim.txt": "simulator.md", "clients.txt": "clients.md", "flor.txt": "flor.md"} {
+	for list, doc := range map[string]string{"mutants.txt": "design/transports.md", "ports.txt": "reference/ports.md", "sim.txt": "reference/simulator.md", "clients.txt": "reference/clients.md", "flor.txt": "design/flor.md"} {
 		t.Run(list, func(t *testing.T) { checkList(t, filepath.Join("tools/mutants", list), filepath.Join("docs", doc)) })
 	}
 }

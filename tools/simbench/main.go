@@ -3,7 +3,7 @@
 // set to a folder that has its run.sh, htsim runs beside it: the same permutations of 128 and of
 // 1,024 hosts over the same fat-trees.
 //
-//	go run ./tools/simbench -bin bin [-out docs/bench-sim.md] [-long]
+//	go run ./tools/simbench -bin bin [-out docs/results/bench-sim.md] [-long]
 package main
 
 import (

@@ -24,7 +24,7 @@ type Info struct {
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`     // of Revision, RFC 3339
 	Modified bool   `json:"modified,omitempty"` // built from files that differ from Revision
-	// Module is that of a program with plug-ins of its own (docs/extending.md); the revision is that module's.
+	// Module is that of a program with plug-ins of its own (docs/guides/extending.md); the revision is that module's.
 	Module   string `json:"module,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // operating system and processor

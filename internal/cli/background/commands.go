@@ -50,7 +50,7 @@ again gets the same: a daemon that runs already is shown as it is.
 
 One NIC is on UDP sockets, which take no privilege, of all addresses of the interface that
 the default route leads out by, or of one that is named; other types of port take those
-rights that docs/ports.md tells. The NICs of a pair are on two loopback addresses whose
+rights that docs/reference/ports.md tells. The NICs of a pair are on two loopback addresses whose
 UDP port 4791 is free; with --port unix they have addresses of their own, 198.18.0.1 and
 198.18.0.2, and need no network at all. The daemon's log is roced.log in the run directory.`,
 		Example: p.examples("NAME up                         no privilege needed, and no configuration",

@@ -64,7 +64,7 @@ func (a *app) env() *cobra.Command {
 		Use: "env [--nic NAME] [--container]", Short: "Print the variables that exec sets, for shells and containers", Args: between(0, 0),
 		Long: `Prints the variables that exec sets, as commands of a shell; with --container, what a
 container is to mount and to set, as arguments of docker run or podman run.
-docs/containers.md has the same for Compose and Kubernetes.`,
+docs/guides/containers.md has the same for Compose and Kubernetes.`,
 		Example: `  rocectl env                     one line a variable
   eval "$(rocectl env)"          then run verbs programs from this shell
   docker run $(rocectl env --container) IMAGE ibv_devinfo

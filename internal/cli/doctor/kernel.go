@@ -18,7 +18,7 @@ var probes = []func() []Finding{kernel, memfd, sharing, namespaces, tun, sockets
 
 func one(name string, s Status, found, do string) []Finding { return []Finding{{name, s, found, do}} }
 
-// kernel says which super-frames there are, without which the processor's time for a byte is two to three times as much (docs/ports.md).
+// kernel says which super-frames there are, without which the processor's time for a byte is two to three times as much (docs/reference/ports.md).
 func kernel() []Finding {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -199,7 +199,7 @@ func sharedMemory() Finding {
 	return Finding{"/dev/shm", OK, fmt.Sprintf("%d MiB are free", free>>20), ""}
 }
 
-// bufferWanted holds a few super-frames (docs/ports.md).
+// bufferWanted holds a few super-frames (docs/reference/ports.md).
 const bufferWanted = 4 << 20
 
 func receiveBuffer() Finding {

@@ -64,7 +64,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 		Short: "Simulate RDMA over a fabric, with the transports of roced",
 		Long: `rocesim runs scenarios: hosts, switches and links, what they are like, and what
 hosts send. The transports are those that roced runs on real links, not models of them.
-docs/simulator.md describes scenario files.`,
+docs/reference/simulator.md describes scenario files.`,
 		Example: `  rocesim run configs/sim/incast.yaml                      a table of how long messages took
   rocesim run configs/sim/incast.yaml --svg out            pictures: slowdown, queues, pauses
   rocesim run configs/sim/incast.yaml --set workload.0.senders=10 --set transport.profile=irn

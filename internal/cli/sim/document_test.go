@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestDocument: the commands of rocesim in docs/simulator.md and the README do what is said there: they
+// TestDocument: the commands of rocesim in docs/reference/simulator.md and the README do what is said there: they
 // work, or they refuse with those words.
 func TestDocument(t *testing.T) {
 	withoutRaces(t)
@@ -17,7 +17,7 @@ func TestDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran := 0
-	for _, doc := range []string{"docs/simulator.md", "README.md"} {
+	for _, doc := range []string{"docs/reference/simulator.md", "README.md"} {
 		dir := t.TempDir()
 		if err := os.Symlink(filepath.Join(root, "configs"), filepath.Join(dir, "configs")); err != nil {
 			t.Fatal(err)

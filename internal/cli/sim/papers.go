@@ -32,7 +32,7 @@ func (a *app) papers() *cobra.Command {
 		Short: "Run what papers measured, and say whether their results come out",
 		Long: `Runs the scenarios of a folder that have a paper block: each is a result of a paper. Says
 what the paper says, what was measured, and the verdict: reproduced, direction only, or not
-reproduced (docs/papers.md says when). Writes the results and docs/papers.md with its pictures.
+reproduced (docs/results/papers.md says when). Writes the results and docs/results/papers.md with its pictures.
 
 Runs are kept: after an interrupt the same command goes on. Rows that have changed since are run
 again; those of another build of rocesim are not told apart: give that one another folder.
@@ -46,7 +46,7 @@ The exit code is 1 if a row in its fast form is worse than its file expects, or 
 	f := c.Flags()
 	f.StringVar(&o.rows, "rows", "configs/sim/papers", "the folder of the scenarios")
 	f.StringVarP(&o.out, "out", "o", "out/papers", "the folder where runs are kept")
-	f.StringVar(&o.docs, "docs", "docs", "the folder of papers.md; empty: write none")
+	f.StringVar(&o.docs, "docs", "docs/results", "the folder of papers.md; empty: write none")
 	f.BoolVar(&o.fast, "fast", false, "run the fast forms")
 	f.IntVar(&o.seeds, "seeds", 0, "how many seeds each run has (default: as the row says, 3 in full, 1 in fast forms)")
 	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")

@@ -8,7 +8,7 @@ import (
 )
 
 // Congestion chooses the congestion control of a NIC's queue pairs. What is not
-// named here are parameters of the algorithm (docs/congestion.md).
+// named here are parameters of the algorithm (docs/reference/congestion.md).
 type Congestion struct {
 	Algorithm string `mapstructure:"algorithm"`
 

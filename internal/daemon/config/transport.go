@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// Transport changes parts of a transport profile (docs/transports.md). Parts that are
+// Transport changes parts of a transport profile (docs/design/transports.md). Parts that are
 // not named are those of its paper.
 type Transport struct {
 	Reorder  Part `mapstructure:"reorder"`

@@ -1,6 +1,6 @@
 // Package server is the kernel's side of uverbs: it takes the commands of client
 // processes from a socket, keeps their objects, and hands them rings, doorbells
-// and events. docs/control-protocol.md describes what is spoken.
+// and events. docs/reference/control-protocol.md describes what is spoken.
 package server
 
 import (

@@ -1,7 +1,7 @@
 // Package ucma is the kernel's side of rdma_cm for user programs: it serves the Linux
 // rdma_cm write() ABI (rdma/rdma_user_cm.h) on a socket, keeps the communication
 // identifiers of its clients, and drives the connection managers of the NICs for them.
-// docs/control-protocol.md describes what is spoken.
+// docs/reference/control-protocol.md describes what is spoken.
 package ucma
 
 import (

@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// Extended holds the extension header of the extended transports (docs/wire.md).
+// Extended holds the extension header of the extended transports (docs/reference/wire.md).
 type Extended struct {
 	Profile string  `json:"profile"`
 	ReTx    bool    `json:"retx,omitempty"`

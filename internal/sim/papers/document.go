@@ -153,7 +153,7 @@ A row is **reproduced** if each of its claims has the paper's direction and its 
 favour is as good up to twice the paper's figure; beyond that it is **direction only** until the
 reason is known, like everything else that has the direction and not the size. Of a claim without a
 figure in the paper's text the direction is asked for. What has not got the direction is **not reproduced**. A
-verdict is computed from what runs have found (` + "`docs/papers/ID.json`" + `) and from nothing else.
+verdict is computed from what runs have found (` + "`docs/results/papers/ID.json`" + `) and from nothing else.
 
     bin/rocesim papers --fast            # smaller settings of the same directions, also in make test
     bin/rocesim papers                   # all of it: a night; an interrupted one goes on

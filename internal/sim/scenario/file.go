@@ -1,4 +1,4 @@
-// Package scenario reads descriptions of simulations: strict YAML with units. docs/simulator.md
+// Package scenario reads descriptions of simulations: strict YAML with units. docs/reference/simulator.md
 // describes the format; what is wrong is said with file, line and key.
 package scenario
 

@@ -24,7 +24,7 @@ type step struct {
 // steps reads the commands of a page: lines that are indented by four spaces and begin with "$ ", or, if they go on, "> ".
 func steps(t *testing.T, page string) (all []step) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, "docs", page))
+	text, err := os.ReadFile(filepath.Join(root, "docs/tutorials", page))
 	lab.Must(t, err)
 	for line := range strings.Lines(string(text)) {
 		line, indented := strings.CutPrefix(strings.TrimRight(line, "\n"), "    ")
@@ -63,7 +63,7 @@ func (s *step) pattern() *regexp.Regexp {
 // TestTutorials: each page, run as it stands in a folder that has what it needs of the clone, prints what it says.
 func TestTutorials(t *testing.T) {
 	lab.Need(t, "ibv_devices")
-	for _, page := range []string{"tutorial-trace.md", "tutorial-faults.md", "tutorial-congestion.md"} {
+	for _, page := range []string{"trace.md", "faults.md", "congestion.md"} {
 		t.Run(page, func(t *testing.T) {
 			all, dir := steps(t, page), lab.Dir(t)
 			for name, to := range map[string]string{"bin": lab.Bin, "examples": filepath.Join(root, "examples")} {

@@ -48,9 +48,9 @@ func TestCongestion(t *testing.T) {
 	t.Run("roced", onWire)
 }
 
-// TestDocument: the code in docs/extending.md is the module's.
+// TestDocument: the code in docs/guides/extending.md is the module's.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/extending.md")
+	text, err := os.ReadFile("../../../docs/guides/extending.md")
 	lab.Must(t, err)
 	var code []byte
 	for _, pattern := range []string{"*/*.go", "*.yaml"} {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// message is what a false daemon sends: an answer (docs/control-protocol.md) in which
+// message is what a false daemon sends: an answer (docs/reference/control-protocol.md) in which
 // every field can be wrong.
 type message struct {
 	ret        int32

@@ -40,7 +40,7 @@ func TestProviderErrors(t *testing.T) { succeed(t, verbs(t, newLab(t), "provider
 // TestSharedReceiveQueue resizes a queue, also in mid-traffic.
 func TestSharedReceiveQueue(t *testing.T) { succeed(t, verbs(t, newLab(t), "srq")) }
 
-// TestNotCarried: what the provider does not carry is refused as docs/clients.md says.
+// TestNotCarried: what the provider does not carry is refused as docs/reference/clients.md says.
 func TestNotCarried(t *testing.T) { succeed(t, verbs(t, newLab(t), "features")) }
 
 func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")) }
@@ -92,7 +92,7 @@ func TestDaemonRestarts(t *testing.T) {
 	}
 }
 
-// TestWithinTools runs a program in tools as docs/programs.md says.
+// TestWithinTools runs a program in tools as docs/guides/programs.md says.
 func TestWithinTools(t *testing.T) {
 	l := newLab(t)
 	t.Run("address sanitizer", func(t *testing.T) {

@@ -39,7 +39,7 @@ const (
 	target    = "iqn.2026-11.test:disk"
 )
 
-// What has been seen of programs that do not work; docs/programs.md says more.
+// What has been seen of programs that do not work; docs/guides/programs.md says more.
 const (
 	blockingOnly = "librspreload leaves what is made with SOCK_NONBLOCK to TCP"
 	otherSocket  = "librspreload's select() tells of another descriptor than the one that is ready"

@@ -17,7 +17,7 @@ import (
 
 // tableFile is what all runs but those with -update are held against. It has a column for
 // each release of Debian; a run knows and writes that of its own.
-const tableFile = "../../../docs/verbs-programs.md"
+const tableFile = "../../../docs/results/verbs-programs.md"
 
 // Outcomes of a program or test.
 const (
@@ -181,7 +181,7 @@ func (t *table) format() string {
 Every program and test that ran between two NICs in two network namespaces, on a
 kernel without RDMA, by release of Debian. Made by ` + "`make programs-table`" + `; ` + "`make verbs-test`" + `
 (what needs few packages) and ` + "`make programs`" + ` (all) run the same and fail on any difference.
-[programs.md](programs.md) says what does not work, and why.
+[programs.md](../guides/programs.md) says what does not work, and why.
 
 `)
 	for _, r := range t.releases {

@@ -20,7 +20,7 @@ var (
 // documents are those that are checked: all of them for links, those of this folder for paths and commands, too.
 func documents(t *testing.T) []string {
 	t.Helper()
-	return append(glob(t, "*.md"), glob(t, "docs/*.md")...)
+	return slices.Concat(glob(t, "*.md"), glob(t, "docs/*.md"), glob(t, "docs/*/*.md"))
 }
 
 func exists(elem ...string) bool {

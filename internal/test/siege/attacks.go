@@ -244,7 +244,7 @@ func (r *raw) ring(resp []byte) []byte {
 	return r.mem[mi.Offset:][:mi.Size]
 }
 
-// Places in the headers of rings (docs/control-protocol.md).
+// Places in the headers of rings (docs/reference/control-protocol.md).
 const (
 	ringMask     = 4
 	ringProducer = 128

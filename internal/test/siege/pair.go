@@ -1,5 +1,5 @@
 // Package siege besieges a daemon: programs of a user without rights do what they can to stall,
-// fill or break it, while another user writes and looks at every byte. docs/siege.md says what
+// fill or break it, while another user writes and looks at every byte. docs/design/siege.md says what
 // is done and what must hold.
 package siege
 

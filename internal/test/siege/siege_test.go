@@ -279,7 +279,7 @@ func (v *verdict) ratio(others latencies) float64 {
 	return float64(v.attack.at(0.99)) / float64(max(others.at(0.99), 1))
 }
 
-// row is the verdict in the table of docs/siege.md.
+// row is the verdict in the table of docs/design/siege.md.
 func (v *verdict) row() string {
 	ms := func(l latencies, p float64) string { return fmt.Sprintf("%.2f", float64(l.at(p))/1e6) }
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %.1f | %.1f |", strings.Join(v.names, ", "), ms(v.honest, 0.99), ms(v.busy, 0.99),

@@ -1,6 +1,6 @@
 // Package rdmacm mirrors the Linux rdma_cm write() ABI (rdma/rdma_user_cm.h): command
 // numbers, the structures of commands, responses and events, and our extension
-// commands. docs/control-protocol.md describes how they travel.
+// commands. docs/reference/control-protocol.md describes how they travel.
 //
 // The structures have the fields of their C counterparts in the same order and with
 // explicit padding, so that encoding/binary's packed little-endian form is their

@@ -1,7 +1,7 @@
 // Package uverbs mirrors the Linux uverbs write() ABI (rdma/ib_user_verbs.h):
 // command numbers, the structures of commands and responses, the provider parts
 // of rxe (rdma/rdma_user_rxe.h), our extension commands, and the framing in
-// which they travel over a socket. docs/control-protocol.md describes it.
+// which they travel over a socket. docs/reference/control-protocol.md describes it.
 //
 // A structure here has the fields of its C counterpart in the same order and with
 // explicit padding, so that encoding/binary's packed little-endian form is its

@@ -113,7 +113,7 @@ func runC(t *testing.T, cc, src string) string {
 	return string(out)
 }
 
-// TestExtensionSizes pins the structures of docs/control-protocol.md.
+// TestExtensionSizes pins the structures of docs/reference/control-protocol.md.
 func TestExtensionSizes(t *testing.T) {
 	for _, c := range []struct {
 		v    any

@@ -1,5 +1,5 @@
 /* What rdma-core's rxe provider, or its kernel interface for old providers, does not carry is refused
- * in one way, whatever the release: docs/clients.md lists it. What is refused here and works one day
+ * in one way, whatever the release: docs/reference/clients.md lists it. What is refused here and works one day
  * belongs into that list. */
 #include "verbs.h"
 
