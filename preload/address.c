@@ -5,8 +5,7 @@
  * place is free: its work requests have the MAC address, but neither the handle nor the LID of
  * one without a GRH, which goes there.
  */
-#include "preload.h"
-#include "layout.h"
+#include "interpose.h"
 
 #include <errno.h>
 #include <string.h>

@@ -1,11 +1,10 @@
-/* A command and its answer on a connection (docs/reference/control-protocol.md). */
-#include "preload.h"
+/* A command and its answer on a connection (docs/control-protocol.md). */
+#include "connection.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/syscall.h>
@@ -141,39 +140,6 @@ int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, st
 	return a->ret;
 }
 
-struct call_lock *call_lock_new(void)
-{
-	struct call_lock *l = (void *)syscall(SYS_mmap, NULL, sizeof *l, PROT_READ | PROT_WRITE,
-					      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (l == MAP_FAILED)
-		return NULL;
-	pthread_mutexattr_t attr;
-	pthread_mutexattr_init(&attr);
-	pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
-	pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-	pthread_mutex_init(&l->mutex, &attr);
-	pthread_mutexattr_destroy(&attr);
-	return l;
-}
-
-void call_lock_free(struct call_lock *l)
-{
-	syscall(SYS_munmap, l, sizeof *l);
-}
-
-void call_lock(struct call_lock *l, int fd)
-{
-	if (pthread_mutex_lock(&l->mutex) != EOWNERDEAD)
-		return;
-	shutdown(fd, SHUT_RDWR);
-	pthread_mutex_consistent(&l->mutex);
-}
-
-void call_unlock(struct call_lock *l)
-{
-	pthread_mutex_unlock(&l->mutex);
-}
-
 void answer_copy(const struct answer *a, void *to, size_t room)
 {
 	size_t n = a->len < room ? a->len : room;
@@ -181,7 +147,7 @@ void answer_copy(const struct answer *a, void *to, size_t room)
 	memset((uint8_t *)to + n, 0, room - n);
 }
 
-bool conn_gone(int fd)
+bool conn_hung_up(int fd)
 {
 	struct pollfd p = { .fd = fd };
 	return poll(&p, 1, 0) == 1 && p.revents & (POLLHUP | POLLERR);

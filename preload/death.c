@@ -3,7 +3,7 @@
  * what the program has posted and will post, in its own completion queues. The
  * commands fail with EIO then, as those of a kernel whose device has been unplugged.
  */
-#include "preload.h"
+#include "events.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -23,47 +23,22 @@ static struct context *list;
 static bool watching;
 static int wake_fd = -1;
 
-/* ---- rings (docs/reference/control-protocol.md) ---- */
-
-static _Atomic uint32_t *ring_word(const struct ring *r, size_t at)
-{
-	return (_Atomic uint32_t *)(r->mem + at);
-}
-
-static _Atomic uint32_t *producer(const struct ring *r) { return ring_word(r, 128); }
-static _Atomic uint32_t *consumer(const struct ring *r) { return ring_word(r, 256); }
-static uint32_t mask(const struct ring *r) { return *ring_word(r, 4); }
-
-/* slot returns an element, of which `need` bytes are used; NULL if the ring does not
- * hold it. */
-static void *slot(const struct ring *r, uint32_t i, size_t need)
-{
-	size_t size = (size_t)1 << (*ring_word(r, 0) & 31), at = 384 + size * (i & mask(r));
-	return size >= need && at + size <= r->size ? r->mem + at : NULL;
-}
-
-bool ring_empty(const struct ring *r)
-{
-	return ((*producer(r) - *consumer(r)) & mask(r)) == 0;
-}
-
-/* complete adds a completion; false if the queue is full. */
 static bool complete(const struct ring *cq, uint64_t wr_id, uint32_t qpn)
 {
-	uint32_t p = *producer(cq), next = (p + 1) & mask(cq);
+	uint32_t p = *ring_producer(cq), next = (p + 1) & ring_mask(cq);
 	struct {
 		struct ib_uverbs_wc wc;
 		uint64_t time;
-	} *c = slot(cq, p, sizeof *c);
+	} *c = ring_slot(cq, p, sizeof *c);
 	struct ib_uverbs_wc *wc = &c->wc;
-	if (next == (*consumer(cq) & mask(cq)) || !c)
+	if (next == (*ring_consumer(cq) & ring_mask(cq)) || !c)
 		return false;
 	memset(wc, 0, sizeof *wc);
 	wc->wr_id = wr_id;
 	wc->status = WC_FLUSH_ERR;
 	wc->qp_num = qpn;
-	c->time = stamp_now();
-	atomic_store(producer(cq), next);
+	c->time = monotonic_ns();
+	atomic_store(ring_producer(cq), next);
 	return true;
 }
 
@@ -75,11 +50,11 @@ static void flush_queue(struct context *c, const struct ring *q, uint32_t cq_han
 	if (!q->mem || !cq || !cq->cq.mem)
 		return;
 	for (;;) {
-		uint32_t i = *consumer(q) & mask(q);
-		uint64_t *wr_id = slot(q, i, sizeof *wr_id);
-		if (i == (*producer(q) & mask(q)) || !wr_id || !complete(&cq->cq, *wr_id, qpn))
+		uint32_t i = *ring_consumer(q) & ring_mask(q);
+		uint64_t *wr_id = ring_slot(q, i, sizeof *wr_id);
+		if (i == (*ring_producer(q) & ring_mask(q)) || !wr_id || !complete(&cq->cq, *wr_id, qpn))
 			return;
-		atomic_store(consumer(q), (i + 1) & mask(q));
+		atomic_store(ring_consumer(q), (i + 1) & ring_mask(q));
 	}
 }
 
@@ -136,7 +111,7 @@ static void *watch(void *arg)
 		free(p);
 		pthread_mutex_lock(&list_lock);
 		for (struct context *c = list; c; c = c->next)
-			if (atomic_load(&c->dead) || conn_gone(c->fd))
+			if (atomic_load(&c->dead) || conn_hung_up(c->fd))
 				death_flush(c);
 		pthread_mutex_unlock(&list_lock);
 	}
@@ -168,7 +143,7 @@ static void in_child(void)
 		pthread_mutex_unlock(&c->lock);
 	watching = false;
 	list = NULL;
-	fd_drop(wake_fd);
+	fd_private_close(wake_fd);
 	wake_fd = -1;
 	pthread_mutex_unlock(&list_lock);
 }
@@ -180,7 +155,7 @@ static bool start(void)
 	if (!registered)
 		registered = pthread_atfork(before_fork, in_parent, in_child) == 0;
 	if (wake_fd < 0) /* without it, the thread notices new contexts when something else wakes it */
-		wake_fd = fd_own(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+		wake_fd = fd_private(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	sigset_t all, old;
 	pthread_attr_t attr;
 	pthread_t t;
@@ -213,7 +188,7 @@ void death_watch(struct context *c)
 	pthread_mutex_unlock(&list_lock);
 }
 
-void death_forget(struct context *c)
+void death_unwatch(struct context *c)
 {
 	pthread_mutex_lock(&list_lock);
 	for (struct context **p = &list; *p; p = &(*p)->next) {

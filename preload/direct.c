@@ -3,7 +3,7 @@
  * (docs/reference/control-protocol.md): the daemon's thread for the NIC finds them there, which
  * takes one change of processes there and one back, or none while both run.
  */
-#include "preload.h"
+#include "context.h"
 
 #include <errno.h>
 #include <linux/futex.h>
@@ -63,7 +63,7 @@ static bool await(struct context *c, _Atomic uint32_t *state)
 	atomic_compare_exchange_strong(state, &was, AWAITED);
 	while (atomic_load(state) != ANSWERED) {
 		syscall(SYS_futex, state, FUTEX_WAIT, AWAITED, &look, NULL, 0);
-		if (atomic_load(state) != ANSWERED && (atomic_load(&c->dead) || conn_gone(c->fd)))
+		if (atomic_load(state) != ANSWERED && (atomic_load(&c->dead) || conn_hung_up(c->fd)))
 			return false;
 	}
 	return true;
@@ -73,7 +73,7 @@ bool direct_call(struct context *c, const void *cmd, size_t n)
 {
 	const struct ib_uverbs_cmd_hdr *h = cmd;
 	struct answer *a = &c->answer;
-	uint8_t *b = c->bell;
+	uint8_t *b = c->doorbell;
 	if (!b || n > ROOM || !suits(h->command))
 		return false;
 	_Atomic uint32_t *state = (_Atomic uint32_t *)(b + STATE);
@@ -81,7 +81,7 @@ bool direct_call(struct context *c, const void *cmd, size_t n)
 	memcpy(b + COMMAND, cmd, n);
 	memcpy(b + LEN, &len, sizeof len);
 	atomic_store(state, ASKED);
-	bell_wake(c);
+	doorbell_wake(c);
 	if (!await(c, state))
 		return false;
 	atomic_store(state, IDLE);

@@ -3,7 +3,7 @@
  * structures, so that poll() works. What passes here is counted for the commands that
  * destroy objects, and cookies become the program's handles.
  */
-#include "preload.h"
+#include "events.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ int channel_new(struct context *c, enum fd_kind kind, int fd, uint32_t id)
 static bool own(struct context *c, uint64_t *cookie, bool completion)
 {
 	pthread_mutex_lock(&c->lock);
-	struct object *o = objects_cookie(&c->objects, *cookie);
+	struct object *o = objects_by_cookie(&c->objects, *cookie);
 	if (o) {
 		*cookie = o->user_handle;
 		*(completion ? &o->comp_read : &o->async_read) += 1;
@@ -61,9 +61,9 @@ static bool last_event(struct channel *ch, struct ib_uverbs_comp_event_desc *e)
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < c->objects.slots && !found; i++) {
 		struct object *o = c->objects.slot[i];
-		if (!o || !o->live || o->kind != OBJ_CQ || o->channel != ch->id || o->death_told)
+		if (!o || !o->live || o->kind != OBJ_CQ || o->channel != ch->id || o->death_reported)
 			continue;
-		o->death_told = found = true;
+		o->death_reported = found = true;
 		o->comp_read++;
 		e->cq_handle = o->user_handle;
 	}
@@ -121,9 +121,9 @@ static ssize_t read_async(struct channel *ch, int fd, void *buf, size_t n)
 		if (k > 0 && k < (ssize_t)sizeof e)
 			continue;
 		if (k == 0) {
-			if (ch->fatal_told)
+			if (ch->fatal_reported)
 				return fail(EIO);
-			ch->fatal_told = true;
+			ch->fatal_reported = true;
 			death_flush(ch->context);
 			e = (struct ib_uverbs_async_event_desc){ .event_type = EVENT_DEVICE_FATAL };
 		} else {

@@ -3,7 +3,7 @@
  * only. ROCED_EXPLAIN=1, which rocectl exec and env set, asks for it. That there is no daemon is
  * told unless ROCED_EXPLAIN=0 forbids it: who has preloaded the library without rocectl needs it most.
  */
-#include "preload.h"
+#include "process.h"
 
 #include <errno.h>
 #include <stdarg.h>

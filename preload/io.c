@@ -1,6 +1,5 @@
 /* The functions with which programs speak to descriptors of ours. */
-#include "preload.h"
-#include "rdmacm.h"
+#include "interpose.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -10,9 +9,9 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 	struct file *f = fd_file(fd);
 	int was = errno;
 	if (f && f->kind == FD_UVERBS)
-		return kept(was, uverbs_write((struct context *)f, buf, n));
+		return keep_errno(was, uverbs_write((struct context *)f, buf, n));
 	if (f && f->kind == FD_CM)
-		return kept(was, rcm_write(fd, buf, n));
+		return keep_errno(was, rcm_write(fd, buf, n));
 	REAL(write); /* a cancellation point, which a bare system call is not */
 	return real_write(fd, buf, n);
 }
@@ -22,7 +21,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 	struct file *f = fd_file(fd);
 	int was = errno;
 	if (f && (f->kind == FD_COMP || f->kind == FD_ASYNC))
-		return kept(was, channel_read((struct channel *)f, fd, buf, n));
+		return keep_errno(was, channel_read((struct channel *)f, fd, buf, n));
 	if (f) {
 		errno = EINVAL;
 		return -1;

@@ -1,5 +1,4 @@
 /* What is registered, and the daemon's mappings of it. */
-#include "preload.h"
 #include "mr.h"
 
 #include <errno.h>

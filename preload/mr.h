@@ -16,16 +16,12 @@
  *   mr_guard.c    protection meanwhile
  *   mr_spare.c    what it leaves, for the next
  *   mr_pass.c     the descriptor for all other memory
- *   mr_keep.c     what programs do to their memory otherwise: fork, madvise, mremap
+ *   mr_fork.c     the copy that a child of fork() gets
  */
 #ifndef ROCED_MR_H
 #define ROCED_MR_H
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
-
-struct context;
+#include "context.h"
 
 /* ---- mr.c: called by the rest of the library ---- */
 
@@ -146,10 +142,5 @@ void spares_forget(void);
  * and says what is wrong. */
 int pass_memory(struct context *c);
 int pass_memory_needed(struct context *c);
-
-/* ---- mr_keep.c ---- */
-
-/* keep_start begins to watch over forks, before the rest of the library does. */
-void keep_start(void);
 
 #endif

@@ -2,7 +2,6 @@
  * Protection of pages against writing, with userfaultfd, while they are being replaced: a thread
  * that writes there waits until it may go on. The lock is held.
  */
-#include "preload.h"
 #include "mr.h"
 
 #include <fcntl.h>
@@ -53,7 +52,7 @@ static void guard_keep(void)
 	if (guard.process == self)
 		return;
 	if (guard.fd >= 0)
-		fd_drop(guard.fd); /* it guards the parent's memory */
+		fd_private_close(guard.fd); /* it guards the parent's memory */
 	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 #ifdef USERFAULTFD_IOC_NEW
 	if (fd < 0) {
@@ -64,7 +63,7 @@ static void guard_keep(void)
 		}
 	}
 #endif
-	guard.fd = fd_own(guard_made(fd));
+	guard.fd = fd_private(guard_made(fd));
 	guard.process = self;
 }
 
@@ -86,7 +85,7 @@ void guard_close(int fd, bool replaced)
 	if (fd != guard.fd) {
 		syscall(SYS_close, fd);
 	} else if (!replaced) {
-		fd_drop(fd);
+		fd_private_close(fd);
 		guard.fd = -1;
 		guard.process = 0;
 	}

@@ -1,5 +1,4 @@
 /* What lies where in the address space, as /proc/self tells it (proc(5)). */
-#include "preload.h"
 #include "mr.h"
 
 #include <errno.h>
@@ -204,9 +203,9 @@ void maps_keep(void)
 	pid_t self = syscall(SYS_getpid);
 	if (kept_maps.fd >= 0 && kept_maps.process == self)
 		return;
-	int fd = fd_own(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
+	int fd = fd_private(syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
 	if (kept_maps.fd >= 0)
-		fd_drop(kept_maps.fd);
+		fd_private_close(kept_maps.fd);
 	kept_maps.process = self;
 	kept_maps.fd = fd;
 }

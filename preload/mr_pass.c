@@ -6,7 +6,6 @@
  * nobody else for rights: neither ptrace nor a PID namespace in common is needed. A child
  * of fork() has another address space and passes its own.
  */
-#include "preload.h"
 #include "mr.h"
 
 #include <errno.h>
@@ -34,7 +33,7 @@ static int tell(struct context *c, const int *fds, size_t nfds)
 		.handle = c->memory,
 	};
 	uint32_t answer[2];
-	int ret = context_call_on(c, &cmd, sizeof cmd, fds, nfds, answer, sizeof answer);
+	int ret = context_call_locked(c, &cmd, sizeof cmd, fds, nfds, answer, sizeof answer);
 	if (ret)
 		return ret;
 	c->passer = process_id();

@@ -11,7 +11,6 @@
  * the pages are protected (mr_guard.c): the thread waits, and goes on in the new
  * page. Nothing of ours may be written meanwhile but the stack.
  */
-#include "preload.h"
 #include "mr.h"
 
 #include <errno.h>
@@ -82,11 +81,11 @@ static int backing_open(void)
 	/* Beyond the limit a write would end the program. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
 		return -1;
-	fd = fd_own(memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+	fd = fd_private(memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING));
 	if (fd < 0)
 		return -1;
 	if (ftruncate(fd, 1LL << FILE_BITS) != 0 || fstat(fd, &st) != 0) {
-		fd_drop(fd);
+		fd_private_close(fd);
 		return -1;
 	}
 	file.ino = st.st_ino;
@@ -101,7 +100,7 @@ static int backing_open(void)
 
 void backing_abandon(void)
 {
-	fd_drop(file.fd);
+	fd_private_close(file.fd);
 	file.fd = -1;
 }
 

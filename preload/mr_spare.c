@@ -4,7 +4,6 @@
  * over pages takes a fourth of what it takes to give them back and fill new ones; the daemon, too,
  * may have them mapped still. The lock is held.
  */
-#include "preload.h"
 #include "mr.h"
 
 #include <string.h>

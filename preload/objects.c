@@ -1,11 +1,7 @@
 /* What a context has created: queues and queue pairs, their events and rings. */
-#include "preload.h"
+#include "objects.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* grow makes room for index i in an array of n elements of the given size, which
  * are zero. */
@@ -49,7 +45,7 @@ struct object *objects_add(struct objects *t, enum object_kind kind, uint64_t us
 	return o;
 }
 
-bool objects_name(struct objects *t, struct object *o, uint32_t handle)
+bool objects_set_handle(struct objects *t, struct object *o, uint32_t handle)
 {
 	/* The daemon keeps handles small; one that is not would only be memory. */
 	if (handle >= 1 << 20)
@@ -75,7 +71,7 @@ uint64_t object_cookie(const struct object *o)
 	return (uint64_t)o->generation << 32 | o->slot;
 }
 
-struct object *objects_cookie(struct objects *t, uint64_t cookie)
+struct object *objects_by_cookie(struct objects *t, uint64_t cookie)
 {
 	uint32_t slot = (uint32_t)cookie;
 	if (slot >= t->slots || !t->slot[slot])
@@ -104,21 +100,4 @@ void objects_free(struct objects *t)
 	free(t->slot);
 	for (int k = 0; k < OBJ_KINDS; k++)
 		free(t->by_handle[k]);
-}
-
-struct ring ring_map(int memfd, uint64_t offset, size_t size)
-{
-	struct stat st;
-	uint64_t end = offset + size;
-	if (fstat(memfd, &st) != 0 || end < offset || (uint64_t)st.st_size < end)
-		return (struct ring){ 0 }; /* to touch what is not there would end the program */
-	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, offset);
-	return p == MAP_FAILED ? (struct ring){ 0 } : (struct ring){ p, size };
-}
-
-void ring_unmap(struct ring *r)
-{
-	if (r->mem)
-		syscall(SYS_munmap, r->mem, r->size);
-	*r = (struct ring){ 0 };
 }

@@ -3,8 +3,7 @@
  * machine with few cores keeps the daemon from the work that it waits for. After some
  * polls in vain a thread yields.
  */
-#include "preload.h"
-#include "layout.h"
+#include "interpose.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -77,7 +76,7 @@ void poll_share(void *ibv_context)
  * RTLD_NEXT does not look (a module of Python). */
 static open_fn *stock_open(void)
 {
-	open_fn *f = (open_fn *)rv_next("ibv_open_device");
+	open_fn *f = (open_fn *)next_symbol("ibv_open_device");
 	if (f)
 		return f;
 	void *lib = dlopen("libibverbs.so.1", RTLD_LAZY);
@@ -89,7 +88,7 @@ EXPORT void *ibv_open_device(void *device)
 {
 	open_fn *f = stock_open();
 	void *ctx = f ? f(device) : NULL;
-	if (ctx && rv_active())
+	if (ctx && preload_active())
 		poll_share(ctx);
 	return ctx;
 }

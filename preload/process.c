@@ -1,6 +1,5 @@
 /* Which process this is: fork() and vfork() change it under the library's feet. */
-#include "preload.h"
-#include "mr.h"
+#include "process.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,11 +14,10 @@ static void in_child(void)
 /* The handlers of fork() that were registered first run first in the child. Its memory
  * is to be its own before others write to it: to unlock what may lie in a page that the
  * parent shares would unlock it there. */
-__attribute__((constructor)) static void begin(void)
+__attribute__((constructor(101))) static void begin(void)
 {
 	self = syscall(SYS_getpid);
 	pthread_atfork(NULL, NULL, in_child);
-	keep_start();
 }
 
 pid_t process_id(void)

@@ -9,8 +9,7 @@
  *
  * ibv_wr_set_sge_list(), which takes the first length n times, is put right by the daemon.
  */
-#include "preload.h"
-#include "layout.h"
+#include "interpose.h"
 
 #include <string.h>
 

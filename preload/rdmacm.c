@@ -6,8 +6,7 @@
  * O_NONBLOCK are the socket's own. A bell in it says that events wait in the daemon;
  * whoever takes it asks for one there, which rings again if there are more.
  */
-#include "preload.h"
-#include "rdmacm.h"
+#include "commands.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +44,7 @@ struct cm {
 static void cm_closed(struct file *f)
 {
 	struct cm *c = (struct cm *)f;
-	fd_drop(c->fd);
+	fd_private_close(c->fd);
 	call_lock_free(c->call);
 	free(c);
 }
@@ -89,9 +88,9 @@ int rcm_open(int flags)
 	struct cm *c = calloc(1, sizeof *c);
 	if (!c)
 		return -1;
-	c->file = (struct file){ .kind = FD_CM, .rdev = path_rdev("misc/rdma_cm"), .release = cm_closed };
+	c->file = (struct file){ .kind = FD_CM, .rdev = class_rdev("misc/rdma_cm"), .release = cm_closed };
 	c->call = call_lock_new();
-	c->fd = c->call ? fd_own(conn_dial("rdma_cm")) : -1;
+	c->fd = c->call ? fd_private(conn_dial("rdma_cm")) : -1;
 	int events = c->fd < 0 ? -1 : greet(c);
 	if (events >= 0 && fd_set_file(events, &c->file) == 0)
 		return settle(events, flags);
@@ -99,7 +98,7 @@ int rcm_open(int flags)
 	if (events >= 0)
 		syscall(SYS_close, events);
 	if (c->fd >= 0)
-		fd_drop(c->fd);
+		fd_private_close(c->fd);
 	if (c->call)
 		call_lock_free(c->call);
 	free(c);
@@ -140,7 +139,7 @@ static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg,
 {
 	int r = conn_call(c->fd, msg, n, &send_fd, send_fd >= 0, &c->answer);
 	answer_close(&c->answer, 0);
-	if (r == -EIO && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID && conn_gone(c->fd))
+	if (r == -EIO && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID && conn_hung_up(c->fd))
 		c->answer.len = r = 0; /* gone with the daemon, which leaves no events to wait for */
 	int at = response_at(h->cmd);
 	if (r < 0 || at < 0)

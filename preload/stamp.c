@@ -3,8 +3,7 @@
  * the slot of each completion, behind what the provider knows (docs/reference/control-protocol.md), in nanoseconds
  * of CLOCK_MONOTONIC. A queue that is asked for them is made without, and reads them by functions of ours.
  */
-#include "preload.h"
-#include "layout.h"
+#include "interpose.h"
 
 #include <string.h>
 
@@ -19,8 +18,6 @@ static int64_t clock_ns(clockid_t id)
 	clock_gettime(id, &t);
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
-
-uint64_t stamp_now(void) { return clock_ns(CLOCK_MONOTONIC); }
 
 /* stamp_in reads the time stamp of the completion that a poll is at: where the consumer index is, which
  * is moved when the poll ends or goes on to the next completion (provider.c). */
@@ -87,7 +84,7 @@ static int query_rt_values(void *context, struct values *v)
 	uint32_t asked = v->comp_mask;
 	v->comp_mask = 0;
 	if (asked & VALUES_RAW_CLOCK) {
-		v->raw_clock = (struct timespec){ .tv_nsec = (long)stamp_now() };
+		v->raw_clock = (struct timespec){ .tv_nsec = (long)monotonic_ns() };
 		v->comp_mask = VALUES_RAW_CLOCK;
 	}
 	return 0;

@@ -1,150 +1,14 @@
-/* Verbs contexts: commands, rings, doorbells. */
-#include "preload.h"
-#include "mr.h"
+/* What a program writes to a verbs device. */
+#include "commands.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_rxe.h>
 
-/* Doorbell memory (docs/reference/control-protocol.md). */
-enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
-
-enum { EXT_VERSION = 2, HELLO_ROOM = 264 };
-
-struct hello {
-	struct ib_uverbs_cmd_hdr h;
-	uint32_t version;
-};
-
-struct doorbell {
-	uint64_t offset; /* in the context's memfd */
-	uint32_t size, reserved;
-};
-
-/* Of enum ib_qp_attr_mask, enum ib_qp_state and enum ib_srq_attr_mask. */
-enum { MASK_STATE = 1, STATE_RTS = 3, MASK_SRQ_MAX_WR = 1 };
-
-enum { HDR = sizeof(struct ib_uverbs_cmd_hdr), EX_HDR = HDR + sizeof(struct ib_uverbs_ex_cmd_hdr) };
-
-/* A command of the program on its way. */
-struct command {
-	struct context *c;
-	uint8_t bytes[MAX_MESSAGE]; /* a copy: some fields are translated */
-	size_t n;
-	uint32_t number;
-	bool extended;
-	void *response; /* where the program wants it */
-	size_t room;
-	struct object *object; /* created or destroyed by it */
-	struct mr_source source; /* of a command about memory: where it is */
-};
-
-/* ---- contexts ---- */
-
-void context_put(struct context *c)
-{
-	if (atomic_fetch_sub(&c->holders, 1) != 1)
-		return;
-	objects_free(&c->objects);
-	if (c->bell) {
-		syscall(SYS_munmap, c->bell, BELL_SIZE);
-		fd_drop(c->bell_fd);
-	}
-	call_lock_free(c->call);
-	pthread_mutex_destroy(&c->lock);
-	free(c);
-}
-
-/* context_closed ends the connection when the program has closed the device;
- * channels may still be open. */
-static void context_closed(struct file *f)
-{
-	struct context *c = (struct context *)f;
-	death_forget(c);
-	mr_context_closed(c);
-	fd_drop(c->fd);
-	fd_drop(c->rings);
-	context_put(c);
-}
-
-/* greet asks for the memfd of the context; -1 with errno set. */
-static int greet(struct context *c)
-{
-	struct hello h = { .h = { .command = EXT_HELLO, .in_words = sizeof h / 4, .out_words = HELLO_ROOM / 4 },
-			   .version = EXT_VERSION };
-	struct answer *a = &c->answer;
-	int r = conn_call(c->fd, &h, sizeof h, NULL, 0, a);
-	if (r == 0 && a->nfd == 1 && a->fd[0].kind == ANSWER_MEMORY)
-		return a->fd[0].fd;
-	answer_close(a, 0);
-	errno = r < 0 ? -r : EPROTO;
-	return -1;
-}
-
-/* context_end gives up what context_open has got. */
-static void context_end(struct context *c)
-{
-	int err = errno;
-	if (c->rings >= 0)
-		fd_drop(c->rings);
-	if (c->fd >= 0)
-		fd_drop(c->fd);
-	if (c->call)
-		call_lock_free(c->call);
-	free(c);
-	errno = err;
-}
-
-/* context_open connects; it returns the program's descriptor or -1 with errno set. */
-static int context_open(struct context *c, const char *name)
-{
-	char class_device[64];
-	snprintf(class_device, sizeof class_device, "infiniband_verbs/%s", name);
-	c->file = (struct file){ .kind = FD_UVERBS, .rdev = path_rdev(class_device), .release = context_closed };
-	c->opener = process_id();
-	atomic_init(&c->watcher, process_id());
-	atomic_init(&c->holders, 1);
-	pthread_mutex_init(&c->lock, NULL);
-	c->rings = -1;
-	c->fd = fd_own(conn_dial(name));
-	c->call = c->fd < 0 ? NULL : call_lock_new();
-	int fd = c->call ? greet(c) : -1;
-	if (fd >= 0 && (c->rings = fd_keep(fd)) >= 0 && fd_set_file(fd, &c->file) == 0)
-		return fd;
-	if (fd >= 0)
-		syscall(SYS_close, fd);
-	return -1;
-}
-
-int uverbs_open(const char *name, int flags)
-{
-	struct context *c = calloc(1, sizeof *c);
-	if (!c)
-		return -1;
-	int fd = context_open(c, name);
-	if (fd < 0) {
-		context_end(c);
-		return -1;
-	}
-	if (!(flags & O_CLOEXEC))
-		syscall(SYS_fcntl, fd, F_SETFD, 0);
-	death_watch(c);
-	return fd;
-}
-
-struct context *context_of(int fd)
-{
-	struct file *f = fd_file(fd);
-	return f && f->kind == FD_UVERBS ? (struct context *)f : NULL;
-}
+/* Of enum ib_srq_attr_mask. */
+enum { MASK_SRQ_MAX_WR = 1 };
 
 /* adopt: a process that goes on with the context of its parent, as daemon() makes it,
  * watches over it from now on. No lock is held. */
@@ -154,90 +18,15 @@ static void adopt(struct context *c)
 	if (was != process_id() && atomic_compare_exchange_strong(&c->watcher, &was, process_id()))
 		death_watch(c);
 }
-
-/* call sends a command; the caller holds c->call. */
-static int call(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds)
-{
-	if (nfds == 0 && !atomic_load(&c->dead) && direct_call(c, cmd, n))
-		return 0;
-	if (!atomic_load(&c->dead))
-		return conn_call(c->fd, cmd, n, fds, nfds, &c->answer);
-	c->answer.nfd = 0;
-	return c->answer.ret = -EIO;
-}
-
-int context_call_on(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds, void *resp,
-		    size_t resp_len)
-{
-	int ret = call(c, cmd, n, fds, nfds);
-	if (ret == 0) {
-		if (resp)
-			answer_copy(&c->answer, resp, resp_len);
-		answer_close(&c->answer, 0);
-	}
-	return ret;
-}
-
-int context_call(struct context *c, const void *cmd, size_t n, int send_fd, void *resp, size_t resp_len)
-{
-	call_lock(c->call, c->fd);
-	int ret = context_call_on(c, cmd, n, &send_fd, send_fd >= 0, resp, resp_len);
-	call_unlock(c->call);
-	return ret;
-}
-
 /* ---- doorbells ---- */
-
-/* start_bell gets the doorbells of a new context. Without them each POST_SEND is a
- * command. The caller holds c->call. */
-static void start_bell(struct context *c)
-{
-	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = HDR / 4,
-					 .out_words = sizeof(struct doorbell) / 4 };
-	if (call(c, &cmd, sizeof cmd, NULL, 0) != 0)
-		return;
-	struct answer *a = &c->answer;
-	struct doorbell d;
-	answer_copy(a, &d, sizeof d);
-	if (a->nfd != 1 || a->fd[0].kind != ANSWER_EVENTFD || d.size < BELL_SIZE) {
-		answer_close(a, 0);
-		return;
-	}
-	struct ring r = ring_map(c->rings, d.offset, BELL_SIZE);
-	c->bell_fd = r.mem ? fd_keep(a->fd[0].fd) : -1;
-	if (c->bell_fd < 0)
-		ring_unmap(&r);
-	c->bell = r.mem;
-	answer_close(a, 0);
-}
-
-void bell_wake(struct context *c)
-{
-	_Atomic uint32_t *sleeping = (_Atomic uint32_t *)(c->bell + BELL_SLEEPING);
-	if (atomic_load(sleeping) && atomic_exchange(sleeping, 0)) {
-		uint64_t one = 1;
-		syscall(SYS_write, c->bell_fd, &one, sizeof one);
-	}
-}
-
-/* ring_bell tells the daemon that a queue needs it: a send queue that has work, or a
- * completion queue that has been armed over completions. */
-static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t handle)
-{
-	uint8_t *b = c->bell;
-	uint32_t word = handle / 64;
-	atomic_fetch_or((_Atomic uint64_t *)(b + map) + word, (uint64_t)1 << handle % 64);
-	atomic_fetch_or((_Atomic uint64_t *)(b + summary) + word / 64, (uint64_t)1 << word % 64);
-	bell_wake(c);
-}
 
 /* post_send is the fast path: work requests are in the ring already. A queue pair that
  * may not send yet takes the slow one, for the daemon to say so. */
 static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
 {
-	if (!c->bell || cmd->qp_handle >= BELL_QPS || !atomic_load(&c->ready[cmd->qp_handle]))
+	if (!c->doorbell || cmd->qp_handle >= DOORBELL_QPS || !atomic_load(&c->ready[cmd->qp_handle]))
 		return false;
-	ring_bell(c, BELL_SUMMARY, BELL_MAP, cmd->qp_handle);
+	doorbell_send(c, cmd->qp_handle);
 	return true;
 }
 
@@ -249,7 +38,7 @@ enum { CQ_ARM = 260, ARM_ANY = 1, ARM_SOLICITED = 2 };
  * holds c->call too. */
 static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *cmd)
 {
-	if (!c->bell || cmd->cq_handle >= BELL_QPS)
+	if (!c->doorbell || cmd->cq_handle >= DOORBELL_QPS)
 		return false;
 	call_lock(c->call, c->fd);
 	pthread_mutex_lock(&c->lock);
@@ -259,7 +48,7 @@ static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *
 		atomic_fetch_or((_Atomic uint32_t *)(o->cq.mem + CQ_ARM),
 				cmd->solicited_only ? ARM_SOLICITED : ARM_ANY);
 		if (!ring_empty(&o->cq))
-			ring_bell(c, BELL_CQ_SUMMARY, BELL_CQ_MAP, cmd->cq_handle);
+			doorbell_armed(c, cmd->cq_handle);
 	}
 	pthread_mutex_unlock(&c->lock);
 	call_unlock(c->call);
@@ -270,7 +59,7 @@ static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *
 
 /* core is the command's own structure. Structures of plain commands begin with the
  * response pointer, if they have one. */
-static void *core(struct command *m)
+void *command_core(struct command *m)
 {
 	return m->bytes + (m->extended ? EX_HDR : HDR);
 }
@@ -360,8 +149,8 @@ static int find(struct command *m, enum object_kind kind, uint32_t handle)
 
 static int prepare_extended(struct command *m)
 {
-	struct ib_uverbs_ex_create_cq *cq = core(m);
-	struct ib_uverbs_ex_create_qp *qp = core(m);
+	struct ib_uverbs_ex_create_cq *cq = command_core(m);
+	struct ib_uverbs_ex_create_qp *qp = command_core(m);
 	switch (m->number) {
 	case IB_USER_VERBS_CMD_CREATE_CQ:
 		return has(m, sizeof *cq) ? create_cq(m, &cq->user_handle, &cq->comp_channel) : 0;
@@ -379,7 +168,7 @@ static void resize_srq(struct command *m)
 	struct {
 		struct ib_uverbs_modify_srq core;
 		struct rxe_modify_srq_cmd part;
-	} *u = core(m);
+	} *u = command_core(m);
 	struct ib_uverbs_cmd_hdr h;
 	if (!has(m, sizeof *u) || !(u->core.attr_mask & MASK_SRQ_MAX_WR))
 		return;
@@ -403,7 +192,7 @@ static int prepare(struct command *m)
 		struct ib_uverbs_create_srq create_srq;
 		struct ib_uverbs_create_xsrq create_xsrq;
 		struct ib_uverbs_destroy_srq destroy_srq;
-	} *u = core(m);
+	} *u = command_core(m);
 	if (m->extended)
 		return prepare_extended(m);
 	switch (m->number) {
@@ -433,177 +222,15 @@ static int prepare(struct command *m)
 	return 0;
 }
 
-/* ---- what comes back ---- */
-
-/* provider is the provider's part of the answer, which must have size bytes. */
-static const void *provider(struct command *m, size_t core_size, size_t size)
-{
-	struct ib_uverbs_cmd_hdr h;
-	memcpy(&h, m->bytes, sizeof h);
-	size_t at = m->extended ? h.out_words * 8 : core_size;
-	return at + size <= m->c->answer.len ? m->c->answer.body + at : NULL;
-}
-
-/* keep_ring maps a ring for the library's own use. */
-static void keep_ring(struct command *m, struct ring *r, const struct mminfo *mi)
-{
-	ring_unmap(r);
-	if (mi && mi->size > 0)
-		*r = ring_map(m->c->rings, mi->offset, mi->size);
-}
-
-/* created names a new object and keeps its rings. The caller holds c->lock. */
-static bool created(struct command *m)
-{
-	struct object *o = m->object;
-	uint32_t handle[2];
-	if (m->c->answer.len < sizeof handle)
-		return false;
-	memcpy(handle, m->c->answer.body, sizeof handle); /* every response begins so */
-	const struct mminfo *mi;
-	switch (o->kind) {
-	case OBJ_CQ:
-		mi = provider(m, sizeof(struct ib_uverbs_create_cq_resp), sizeof *mi);
-		keep_ring(m, &o->cq, mi);
-		break;
-	case OBJ_QP:
-		o->qpn = handle[1];
-		mi = provider(m, sizeof(struct ib_uverbs_create_qp_resp), 2 * sizeof *mi);
-		keep_ring(m, &o->rq, mi);
-		keep_ring(m, &o->sq, mi ? mi + 1 : NULL);
-		break;
-	default:
-		break;
-	}
-	if (o->kind == OBJ_QP && handle[0] < BELL_QPS)
-		atomic_store(&m->c->ready[handle[0]], false);
-	return objects_name(&m->c->objects, o, handle[0]);
-}
-
-/* ends reports whether a command ends the life of something. */
-static bool ends(const struct command *m)
-{
-	static const uint64_t destroy = 1ull << IB_USER_VERBS_CMD_DEALLOC_PD | 1ull << IB_USER_VERBS_CMD_DESTROY_AH |
-					1ull << IB_USER_VERBS_CMD_DEREG_MR | 1ull << IB_USER_VERBS_CMD_DEALLOC_MW |
-					1ull << IB_USER_VERBS_CMD_DESTROY_CQ | 1ull << IB_USER_VERBS_CMD_DESTROY_QP |
-					1ull << IB_USER_VERBS_CMD_DETACH_MCAST | 1ull << IB_USER_VERBS_CMD_DESTROY_SRQ;
-	return !m->extended && m->number < 64 && destroy >> m->number & 1;
-}
-
-/* gone makes the answer to a command that ends something when the daemon, and so what
- * it names, is dead: it succeeds. */
-static void gone(struct answer *a)
-{
-	memset(a->body, 0, sizeof a->body);
-	a->len = sizeof(struct ib_uverbs_destroy_cq_resp); /* the longest */
-	a->nfd = 0;
-	a->ret = 0;
-}
-
-/* destroyed reports the events that the program has read: it waits until it has
- * acknowledged as many. The caller holds c->lock. */
-static void destroyed(struct command *m)
-{
-	struct object *o = m->object;
-	uint32_t counts[2] = { o->kind == OBJ_CQ ? o->comp_read : o->async_read, o->async_read };
-	struct answer *a = &m->c->answer;
-	size_t n = o->kind == OBJ_CQ ? sizeof counts : sizeof counts[0];
-	if (a->ret == 0 && a->len >= n)
-		memcpy(a->body, counts, n);
-	objects_remove(&m->c->objects, o);
-}
-
-/* modified notes whether a queue pair may send now. */
-static void modified(struct command *m)
-{
-	const struct ib_uverbs_modify_qp *qp = core(m); /* also begins the extended structure */
-	if (m->c->answer.ret == 0 && qp->attr_mask & MASK_STATE && qp->qp_handle < BELL_QPS)
-		atomic_store(&m->c->ready[qp->qp_handle], qp->qp_state >= STATE_RTS);
-}
-
-/* settle brings the table of objects up to date after a command. It returns what the
- * command comes to, 0 or -errno: an object without a name is none. */
-static int settle(struct command *m)
-{
-	int ret = m->c->answer.ret;
-	if (m->number == IB_USER_VERBS_CMD_MODIFY_QP)
-		modified(m);
-	if (!m->object)
-		return ret;
-	pthread_mutex_lock(&m->c->lock);
-	switch (m->number) {
-	case IB_USER_VERBS_CMD_RESIZE_CQ:
-		if (ret == 0)
-			keep_ring(m, &m->object->cq,
-				  provider(m, sizeof(struct ib_uverbs_resize_cq_resp), sizeof(struct mminfo)));
-		break;
-	case IB_USER_VERBS_CMD_DESTROY_CQ:
-	case IB_USER_VERBS_CMD_DESTROY_QP:
-	case IB_USER_VERBS_CMD_DESTROY_SRQ:
-		if (ret == 0)
-			destroyed(m);
-		break;
-	default:
-		if (ret == 0 && !created(m))
-			ret = -EIO;
-		if (ret != 0)
-			objects_remove(&m->c->objects, m->object);
-	}
-	pthread_mutex_unlock(&m->c->lock);
-	return ret;
-}
-
-/* opens is the kind of channel that a command opens, FD_NONE for none. */
-static enum fd_kind opens(const struct command *m)
-{
-	if (m->extended)
-		return FD_NONE;
-	return m->number == IB_USER_VERBS_CMD_GET_CONTEXT	   ? FD_ASYNC :
-	       m->number == IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL ? FD_COMP :
-								     FD_NONE;
-}
-
-/* place_number puts the number of a new descriptor into the response and makes it a
- * channel. */
-static int place_number(struct command *m, struct answer_fd *f)
-{
-	struct answer *a = &m->c->answer;
-	uint32_t id;
-	if (opens(m) == FD_NONE || f->arg > a->len || a->len - f->arg < sizeof id)
-		return -EIO;
-	memcpy(&id, a->body + f->arg, sizeof id);
-	memcpy(a->body + f->arg, &f->fd, sizeof f->fd);
-	return channel_new(m->c, opens(m), f->fd, id);
-}
-
-/* take_fds gives the descriptors of an answer to their owners. A channel has exactly
- * one: the program would take the daemon's id for it otherwise. */
-static int take_fds(struct command *m)
-{
-	struct answer *a = &m->c->answer;
-	if (opens(m) != FD_NONE && (a->nfd != 1 || a->fd[0].kind != ANSWER_NUMBER)) {
-		answer_close(a, 0);
-		return -EIO;
-	}
-	for (unsigned i = 0; i < a->nfd; i++) {
-		struct answer_fd *f = &a->fd[i];
-		int err = f->kind == ANSWER_NUMBER ? place_number(m, f) : -EIO;
-		if (err) {
-			answer_close(a, i);
-			return err;
-		}
-	}
-	a->nfd = 0;
-	return 0;
-}
+/* ---- memory ---- */
 
 /* registers finds the range that a command is to register. It returns the size of the
  * command's structure, 0 if it registers none. */
 static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
 {
 	enum { TRANSLATION = 1 }; /* IBV_REREG_MR_CHANGE_TRANSLATION */
-	struct ib_uverbs_reg_mr *reg = core(m);
-	struct ib_uverbs_rereg_mr *rereg = core(m);
+	struct ib_uverbs_reg_mr *reg = command_core(m);
+	struct ib_uverbs_rereg_mr *rereg = command_core(m);
 	if (!m->extended && m->number == IB_USER_VERBS_CMD_REG_MR && has(m, sizeof *reg)) {
 		*start = reg->start;
 		*length = reg->length;
@@ -642,17 +269,6 @@ static void before(struct command *m, bool together)
 	h.in_words = m->n / 4;
 	memcpy(m->bytes, &h, sizeof h);
 }
-
-/* mapped takes the answer about the memory that has been mapped for a region. */
-static int mapped(struct command *m)
-{
-	const uint32_t *handle = provider(m, sizeof(struct ib_uverbs_reg_mr_resp), 2 * sizeof *handle);
-	if (!handle)
-		return -EIO;
-	mr_mapped(&m->source, *handle);
-	return 0;
-}
-
 /* execute sends a command and hands the answer out. The caller holds c->call. */
 static int execute(struct command *m)
 {
@@ -662,23 +278,23 @@ static int execute(struct command *m)
 		ret = prepare(m);
 	if (ret)
 		return ret;
-	ret = call(c, m->bytes, m->n, NULL, 0);
-	if (ret == -EIO && ends(m) && conn_gone(c->fd))
-		gone(&c->answer);
-	ret = settle(m);
+	ret = context_send(c, m->bytes, m->n, NULL, 0);
+	if (ret == -EIO && command_destroys(m) && conn_hung_up(c->fd))
+		answer_destroyed(&c->answer);
+	ret = answer_settle(m);
 	if (ret == 0 && m->source.kind == MR_MAP)
-		ret = mapped(m);
+		ret = answer_mapped(m);
 	if (ret) {
 		answer_close(&c->answer, 0);
 		return ret;
 	}
-	ret = take_fds(m);
+	ret = answer_take_fds(m);
 	if (ret)
 		return ret;
 	if (m->response)
 		answer_copy(&c->answer, m->response, m->room);
 	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT) {
-		start_bell(c);
+		doorbell_start(c);
 		pass_memory(c); /* while there is a /proc: programs may lock themselves up */
 	}
 	return 0;
@@ -687,8 +303,8 @@ static int execute(struct command *m)
 /* after keeps account of what a command has made of regions. */
 static void after(struct command *m)
 {
-	struct ib_uverbs_rereg_mr *rereg = core(m);
-	struct ib_uverbs_dereg_mr *dereg = core(m);
+	struct ib_uverbs_rereg_mr *rereg = command_core(m);
+	struct ib_uverbs_dereg_mr *dereg = command_core(m);
 	uint64_t start, length;
 	uint32_t handle;
 	if (registers(m, &start, &length)) {

@@ -17,8 +17,8 @@ bool backing_is(unsigned major_number, unsigned minor_number, uint64_t ino)
 	return ino == ours.st_ino && major(ours.st_dev) == major_number && minor(ours.st_dev) == minor_number;
 }
 
-int fd_own(int fd) { return fd; }
-void fd_drop(int fd) { close(fd); }
+int fd_private(int fd) { return fd; }
+void fd_private_close(int fd) { close(fd); }
 
 struct list {
 	struct vma v[MOST];

@@ -24,8 +24,8 @@ bool maps_walk(uint64_t start, uint64_t end, bool (*f)(const struct vma *v, void
 	return true;
 }
 
-int fd_own(int fd) { return fd; }
-void fd_drop(int fd) { close(fd); }
+int fd_private(int fd) { return fd; }
+void fd_private_close(int fd) { close(fd); }
 bool maps_locked(uint64_t start, uint64_t end) { return start == end; }
 void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *arg) { (void)f, (void)arg; }
 int guard_open(void) { return -1; }

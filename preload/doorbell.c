@@ -1,0 +1,70 @@
+/* Doorbells in shared memory (docs/control-protocol.md). */
+#include "context.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <rdma/ib_user_verbs.h>
+
+/* Doorbell memory (docs/control-protocol.md). */
+enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
+
+struct doorbell {
+	uint64_t offset; /* in the context's memfd */
+	uint32_t size, reserved;
+};
+
+/* doorbell_start gets the doorbells of a new context. Without them each POST_SEND is a
+ * command. The caller holds c->call. */
+void doorbell_start(struct context *c)
+{
+	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = sizeof cmd / 4,
+					 .out_words = sizeof(struct doorbell) / 4 };
+	if (context_send(c, &cmd, sizeof cmd, NULL, 0) != 0)
+		return;
+	struct answer *a = &c->answer;
+	struct doorbell d;
+	answer_copy(a, &d, sizeof d);
+	if (a->nfd != 1 || a->fd[0].kind != ANSWER_EVENTFD || d.size < BELL_SIZE) {
+		answer_close(a, 0);
+		return;
+	}
+	struct ring r = ring_map(c->rings, d.offset, BELL_SIZE);
+	c->doorbell_fd = r.mem ? fd_private_dup(a->fd[0].fd) : -1;
+	if (c->doorbell_fd < 0)
+		ring_unmap(&r);
+	c->doorbell = r.mem;
+	answer_close(a, 0);
+}
+
+void doorbell_free(struct context *c)
+{
+	if (!c->doorbell)
+		return;
+	syscall(SYS_munmap, c->doorbell, BELL_SIZE);
+	fd_private_close(c->doorbell_fd);
+}
+
+void doorbell_wake(struct context *c)
+{
+	_Atomic uint32_t *sleeping = (_Atomic uint32_t *)(c->doorbell + BELL_SLEEPING);
+	if (atomic_load(sleeping) && atomic_exchange(sleeping, 0)) {
+		uint64_t one = 1;
+		syscall(SYS_write, c->doorbell_fd, &one, sizeof one);
+	}
+}
+
+/* ring_bell tells the daemon that a queue needs it: a send queue that has work, or a
+ * completion queue that has been armed over completions. */
+static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t handle)
+{
+	uint8_t *b = c->doorbell;
+	uint32_t word = handle / 64;
+	atomic_fetch_or((_Atomic uint64_t *)(b + map) + word, (uint64_t)1 << handle % 64);
+	atomic_fetch_or((_Atomic uint64_t *)(b + summary) + word / 64, (uint64_t)1 << word % 64);
+	doorbell_wake(c);
+}
+
+void doorbell_send(struct context *c, uint32_t qp) { ring_bell(c, BELL_SUMMARY, BELL_MAP, qp); }
+void doorbell_armed(struct context *c, uint32_t cq) { ring_bell(c, BELL_CQ_SUMMARY, BELL_CQ_MAP, cq); }

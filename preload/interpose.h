@@ -1,0 +1,101 @@
+/*
+ * The functions that this library puts in front of others.
+ *
+ *   next.c        the functions behind them
+ *   io.c          read, write
+ *   fd_calls.c    close, dup, fcntl, ioctl and their kin
+ *   paths.c       which paths are devices; open
+ *   path_calls.c  other functions that take paths
+ *   counters.c    refreshed counters of sysfs
+ *   mr_calls.c    madvise, mremap
+ *   address.c     address resolution for old providers
+ *   poll.c        sharing the processor while polling
+ *   provider.c    corrections of the rxe provider
+ *   stamp.c       time stamps of completions
+ */
+#ifndef ROCED_INTERPOSE_H
+#define ROCED_INTERPOSE_H
+
+#include "commands.h"
+#include "layout.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* INTERPOSE exports roced_NAME as NAME. Callers of NAME reach roced_NAME, but dlsym() does
+ * not find it, because the symbol is not the default version of its name. So a program that
+ * looks NAME up to patch it, as Open MPI does, patches the C library's function, which
+ * roced_NAME calls. */
+#if !defined __GLIBC__
+#elif defined __x86_64__
+#define OLDEST "GLIBC_2.2.5"
+#elif defined __i386__
+#define OLDEST "GLIBC_2.0"
+#elif defined __s390__
+#define OLDEST "GLIBC_2.2"
+#elif defined __arm__
+#define OLDEST "GLIBC_2.4"
+#elif defined __riscv
+#define OLDEST "GLIBC_2.27"
+#elif defined __aarch64__ || defined __powerpc64__
+#define OLDEST "GLIBC_2.17"
+#endif
+#ifdef OLDEST
+#define INTERPOSE(name) __asm__(".symver roced_" #name ", " #name "@" OLDEST)
+#else
+#define INTERPOSE(name) __typeof__(roced_##name) name __attribute__((visibility("default"), alias("roced_" #name)))
+#endif
+
+/* REAL declares real_NAME, the next definition of an interposed function. */
+#define REAL(name)                                                           \
+	static __typeof__(name) *real_##name;                                 \
+	if (!real_##name)                                                     \
+	real_##name = (__typeof__(name) *)next_symbol(#name)
+
+/* LARGE is for functions that are others than those without 64 in their names with glibc only:
+ * with musl these are the same, and the names macros. */
+#ifdef __GLIBC__
+#define LARGE(definition) definition
+#else
+#define LARGE(definition)
+#endif
+
+/* ---- next.c ---- */
+
+/* next_symbol returns the next definition of a function after this library's. */
+void *next_symbol(const char *name);
+
+/* ---- paths.c ---- */
+
+/* path_below returns true if path is prefix or lies below it. */
+bool path_below(const char *path, const char *prefix);
+/* path_device returns the name of a device node ("uverbs0"), NULL for other paths. */
+const char *path_device(const char *path);
+/* device_rdev returns the device number of a device node, 0 if it does not exist. */
+uint64_t device_rdev(const char *name);
+/* path_redirect returns the path to use in place of path: path itself, or one in buf
+ * (PATH_MAX bytes). */
+const char *path_redirect(const char *path, char *buf);
+
+/* ---- counters.c ---- */
+
+/* counters_refresh makes the daemon update the counters of a device if path is one of
+ * them. Failures leave the file as it is. */
+void counters_refresh(const char *path);
+
+/* ---- stamp.c ---- */
+
+typedef void *create_cq_fn(void *ibv_context, void *attr);
+/* stamp_create creates an extended completion queue with a function that has no time
+ * stamps, and adds the requested ones. */
+void *stamp_create(create_cq_fn *create, void *ibv_context, void *attr);
+/* stamp_query makes a context report its clock (ibv_query_rt_values_ex). */
+void stamp_query(void **ibv_context);
+
+/* ---- provider.c ---- */
+
+/* provider_mend corrects the queue pairs that a context creates from now on.
+ * provider_mend_cq corrects an extended completion queue. */
+void provider_mend(void **ibv_context);
+void provider_mend_cq(void **cq);
+
+#endif

@@ -1,0 +1,37 @@
+/* Where the daemon is, as the environment names it, and the tree of files that it keeps. */
+#include "connection.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+const char *sysfs_dir(void) { return getenv("SYSFS_PATH"); }
+
+const char *run_dir(void) { return getenv("ROCED_RUN_DIR"); }
+
+bool preload_active(void) { return run_dir() && sysfs_dir(); }
+
+bool read_file(const char *path, char *buf, size_t size)
+{
+	KEEP_ERRNO;
+	int fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = syscall(SYS_read, fd, buf, size - 1);
+	syscall(SYS_close, fd);
+	buf[n < 0 ? 0 : n] = 0;
+	return n > 0;
+}
+
+uint64_t class_rdev(const char *class_device)
+{
+	char path[PATH_MAX], text[32];
+	unsigned major, minor;
+	snprintf(path, sizeof path, "%s/class/%s/dev", sysfs_dir(), class_device);
+	return read_file(path, text, sizeof text) && sscanf(text, "%u:%u", &major, &minor) == 2 ? makedev(major, minor) : 0;
+}
+
