@@ -1,4 +1,4 @@
-/* A command and its answer on a connection (docs/control-protocol.md). */
+/* A command and its answer on a connection (docs/reference/control-protocol.md). */
 #include "connection.h"
 
 #include <errno.h>

@@ -10,10 +10,10 @@
 
 #include "objects.h"
 
-/* Handles of queue pairs are smaller (docs/control-protocol.md). */
+/* Handles of queue pairs are smaller (docs/reference/control-protocol.md). */
 enum { DOORBELL_QPS = 16384 };
 
-/* Extension commands (docs/control-protocol.md). */
+/* Extension commands (docs/reference/control-protocol.md). */
 enum { EXT_HELLO = 0xc0, EXT_DOORBELL, EXT_MAP_MEMORY, EXT_UNMAP_MEMORY, EXT_REFRESH_SYSFS = 0xc7, EXT_PASS_MEMORY };
 
 /* A verbs context: one connection, private to the library. The program's descriptor is

@@ -1,4 +1,4 @@
-/* Doorbells in shared memory (docs/control-protocol.md). */
+/* Doorbells in shared memory (docs/reference/control-protocol.md). */
 #include "context.h"
 
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 
 #include <rdma/ib_user_verbs.h>
 
-/* Doorbell memory (docs/control-protocol.md). */
+/* Doorbell memory (docs/reference/control-protocol.md). */
 enum { BELL_SLEEPING = 0, BELL_SUMMARY = 64, BELL_CQ_SUMMARY = 96, BELL_MAP = 4096, BELL_CQ_MAP = 6144, BELL_SIZE = 12288 };
 
 struct doorbell {

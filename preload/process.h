@@ -4,7 +4,7 @@
  * LD_PRELOAD loads this library between a program (with its stock libibverbs, rxe
  * provider and librdmacm) and the C library. Opening /dev/infiniband/uverbsN connects
  * to the daemon. The write() commands of the kernel's uverbs ABI
- * (rdma/ib_user_verbs.h) travel over that connection (docs/control-protocol.md).
+ * (rdma/ib_user_verbs.h) travel over that connection (docs/reference/control-protocol.md).
  * All other calls pass through unchanged.
  *
  * The library has layers. Each has one header, which includes the header of the layer

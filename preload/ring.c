@@ -1,4 +1,4 @@
-/* Rings in shared memory (docs/control-protocol.md). */
+/* Rings in shared memory (docs/reference/control-protocol.md). */
 #include "objects.h"
 
 #include <string.h>
