@@ -97,7 +97,7 @@ PURE = ./bth/... ./plugin/... ./internal/base/bitpool ./internal/base/sched ./re
 MUSL = musl-gcc -idirafter /usr/include -idirafter /usr/include/$(shell uname -m)-linux-gnu
 cross: ## other processors, by QEMU, and C libraries
 	@tools/scripts/setup.sh cross
-	CGO_ENABLED=0 GOARCH=s390x $(GO) test -exec qemu-s390x-static ./internal/abi/rxe
+	CGO_ENABLED=0 GOARCH=s390x $(GO) test -exec qemu-s390x-static ./internal/base/abi/rxe ./internal/daemon/rxering
 	CGO_ENABLED=0 GOARCH=386 $(GO) vet ./...
 	CGO_ENABLED=0 GOARCH=386 $(GO) test -short $(PURE) # the processor knows it
 	CGO_ENABLED=0 GOARCH=arm64 $(GO) vet ./...

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/rocev2"
 )
 
 // backend is what a Context has its device from: roced by a socket (daemon), or the kernel's driver rdma_rxe by a file in
@@ -28,8 +27,8 @@ type backend interface {
 	maxQP() uint32
 	// ringBell has the send queue of a queue pair looked at, whose rings are not released meanwhile.
 	ringBell(handle uint32) error
-	// arm asks for an event of q, whose lock the caller has.
-	arm(q *CQ, a rocev2.Arm) error
+	// arm requests an event of q, by rxe.ArmAny or rxe.ArmSolicited. The caller holds the lock of q.
+	arm(q *CQ, bits uint32) error
 	// amend completes what the device does not say of completions.
 	amend(wcs []WC)
 	clock() (ClockAttr, error)

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"encoding/binary"
 	"runtime"
 	"strconv"
 	"sync"
@@ -11,8 +12,7 @@ import (
 
 	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/qp"
-	"roced.io/roced/rocev2"
+	"roced.io/roced/plugin/mono"
 )
 
 // CQ is a completion queue (ibv_cq).
@@ -30,7 +30,7 @@ type CQ struct {
 	ring  *rxe.CQConsumer // nil when destroyed
 	mem   []byte
 	depth int
-	cqe   qp.CQE
+	wc    rxe.WC
 }
 
 // States of CQ.armed.
@@ -110,10 +110,14 @@ func (q *CQ) Poll(wcs []WC) (int, error) {
 		return 0, fail("poll_cq", "", q.gone())
 	}
 	n := 0
-	for n < len(wcs) && q.ring.Next(&q.cqe) {
-		e := &q.cqe
-		wcs[n] = WC{WRID: e.WRID, Status: Status(e.Status), Opcode: e.Opcode, Flags: e.Flags, VendorErr: e.VendorErr,
-			ByteLen: e.ByteLen, Imm: e.Imm, QPN: e.QPN, SrcQP: e.SrcQP, PKeyIndex: e.PKeyIndex, SL: e.SL, Time: e.Time}
+	for n < len(wcs) && q.ring.Next(&q.wc) {
+		e := &q.wc
+		wcs[n] = WC{WRID: e.WRID, Status: Status(e.Status), Opcode: WCOpcode(e.Opcode), Flags: WCFlags(e.Flags), VendorErr: e.VendorErr,
+			ByteLen: e.ByteLen, Imm: binary.BigEndian.Uint32(e.Ex[:]), QPN: e.QPN, SrcQP: e.SrcQP, PKeyIndex: e.PKeyIndex,
+			SL: e.SL, Time: mono.Time(e.Time)}
+		if wcs[n].Flags&WCWithInv != 0 {
+			wcs[n].Imm = binary.NativeEndian.Uint32(e.Ex[:])
+		}
 		n++
 	}
 	if n > 0 {
@@ -165,10 +169,10 @@ func (q *CQ) arm(verb string, solicitedOnly bool) error {
 	// The event may be read at once, so it is announced first.
 	if solicitedOnly {
 		q.armed.CompareAndSwap(notArmed, armedSolicited)
-		return q.ctx.dev.arm(q, rocev2.ArmSolicited)
+		return q.ctx.dev.arm(q, rxe.ArmSolicited)
 	}
 	q.armed.Store(armedAny)
-	return q.ctx.dev.arm(q, rocev2.ArmAny)
+	return q.ctx.dev.arm(q, rxe.ArmAny)
 }
 
 // ensureArmed makes sure that there will be an event, or that one is due.

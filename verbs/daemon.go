@@ -7,7 +7,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/rocev2"
 )
 
 // daemon is a device of roced.
@@ -92,8 +91,8 @@ func (d *daemon) maxQP() uint32                                   { return uverb
 func (d *daemon) ringBell(handle uint32) error                    { return d.bell.ring(handle) }
 
 // arm is a store in the ring's memory.
-func (d *daemon) arm(q *CQ, a rocev2.Arm) error {
-	q.ring.Arm(a)
+func (d *daemon) arm(q *CQ, bits uint32) error {
+	q.ring.RequestEvent(bits)
 	return nil
 }
 

@@ -193,11 +193,11 @@ func (f *fake) ring(s rxe.Shape, err error) uverbs.MMInfo {
 	defer shm.Unmap(mem)
 	switch {
 	case s.MaxInline > 0:
-		_, err = rxe.NewSendRing(mem, s)
+		_, err = rxe.CreateSend(mem, s)
 	case s.MaxSGE > 0:
-		_, err = rxe.NewRecvRing(mem, s)
+		_, err = rxe.CreateRecv(mem, s)
 	default:
-		_, err = rxe.NewCQRing(mem, s)
+		_, err = rxe.CreateCQ(mem, s)
 	}
 	if err != nil {
 		f.t.Error(err)

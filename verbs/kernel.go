@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/base/clock"
-	"roced.io/roced/rocev2"
 )
 
 // KernelDir is where the kernel keeps the files of its devices, those of rdma_rxe among them: it stands for a run
@@ -163,9 +163,9 @@ func (k *kernel) ringBell(handle uint32) error {
 	return bare(err)
 }
 
-func (k *kernel) arm(q *CQ, a rocev2.Arm) error {
+func (k *kernel) arm(q *CQ, bits uint32) error {
 	cmd := uverbs.ReqNotifyCQ{CQHandle: q.handle}
-	if a == rocev2.ArmSolicited {
+	if bits == rxe.ArmSolicited {
 		cmd.SolicitedOnly = 1
 	}
 	return k.ctx.run("req_notify_cq", uverbs.CmdReqNotifyCQ, cmd)

@@ -1,12 +1,13 @@
 package verbs
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
-	"roced.io/roced/qp"
+	"roced.io/roced/internal/base/abi/rxe"
 )
 
 var (
@@ -119,42 +120,68 @@ func (q *QP) stage(wr *SendWR) error {
 	if len(wr.SGEs) > 0 && (len(wr.Inline) > 0 || wr.Flags&SendInline != 0) {
 		return ErrInline
 	}
-	w := &q.wqe
-	*w = qp.SendWQE{WRID: wr.WRID, Opcode: wr.Opcode, Flags: wr.Flags, Imm: wr.Imm, SGEs: wr.SGEs, Inline: wr.Inline,
-		RemoteVA: wr.RemoteAddr, RKey: wr.RKey, CompareAdd: wr.CompareAdd, Swap: wr.Swap,
-		RemoteQPN: wr.RemoteQPN, RemoteQKey: wr.RemoteQKey}
-	if len(wr.Inline) > 0 {
-		w.Flags |= SendInline
+	e, err := q.sq.Next()
+	if err != nil {
+		return postError(err)
 	}
-	if q.typ == UD {
-		if wr.AH == nil {
-			return errNoAH
-		}
-		w.AH = wr.AH.num
+	if err := q.encode(e, wr); err != nil {
+		return err
 	}
-	if wr.Opcode == OpFlush {
-		w.Flush = qp.FlushWR{Length: wr.FlushLength, FETH: bth.FETH{Type: bth.FlushGlobal}}
-		if wr.FlushRegion {
-			w.Flush.Level = bth.FlushMR
-		}
+	if e.Flags&uint32(SendInline) != 0 {
+		err = q.sq.StageInline(wr.Inline)
+	} else {
+		err = rxe.StageSGEs(q.sq, wr.SGEs)
 	}
-	if wr.Opcode == OpBindMW {
-		b := wr.Bind
-		if b == nil || b.MW == nil || b.MR == nil && b.Length != 0 {
-			return errNoBind
-		}
-		w.Bind = qp.BindWR{Length: uint64(b.Length), MWRKey: b.MW.RKey(), RKey: b.NewRKey, Access: b.Access}
-		if b.MR != nil {
-			w.Bind.Addr, w.Bind.MRLKey = b.MR.addr+uint64(b.Offset), b.MR.lkey
-		}
-	}
-	err := q.sq.Stage(w)
-	w.SGEs, w.Inline = nil, nil
 	if err != nil {
 		return postError(err)
 	}
 	if wr.Opcode == OpBindMW {
 		wr.Bind.MW.rkey.Store(wr.Bind.NewRKey)
+	}
+	return nil
+}
+
+// encode fills in an element of the ring, apart from the payload.
+func (q *QP) encode(e *rxe.SendWQE, wr *SendWR) error {
+	e.WRID, e.Opcode, e.Flags = wr.WRID, uint32(wr.Opcode), uint32(wr.Flags)
+	if len(wr.Inline) > 0 {
+		e.Flags |= uint32(SendInline)
+	}
+	if q.typ == UD && wr.AH == nil {
+		return errNoAH
+	}
+	binary.BigEndian.PutUint32(e.Ex[:], wr.Imm)
+	switch wr.Opcode {
+	case OpSend, OpSendImm:
+		*e.UD() = rxe.UD{QPN: wr.RemoteQPN, QKey: wr.RemoteQKey}
+		if q.typ == UD {
+			e.UD().AH = wr.AH.num
+		}
+	case OpWrite, OpWriteImm, OpRead, OpAtomicWrite:
+		*e.RDMA() = rxe.RDMA{Addr: wr.RemoteAddr, RKey: wr.RKey}
+		e.Iova = wr.RemoteAddr
+	case OpCmpSwap, OpFetchAdd:
+		*e.Atomic() = rxe.Atomic{Addr: wr.RemoteAddr, CompareAdd: wr.CompareAdd, Swap: wr.Swap, RKey: wr.RKey}
+		e.Iova = wr.RemoteAddr
+	case OpSendWithInv, OpLocalInv:
+		binary.NativeEndian.PutUint32(e.Ex[:], wr.Imm)
+	case OpFlush:
+		f := e.Flush()
+		*f = rxe.Flush{Addr: wr.RemoteAddr, Length: wr.FlushLength, RKey: wr.RKey, Type: bth.FlushGlobal}
+		if wr.FlushRegion {
+			f.Level = bth.FlushMR
+		}
+		e.Iova = wr.RemoteAddr
+	case OpBindMW:
+		b := wr.Bind
+		if b == nil || b.MW == nil || b.MR == nil && b.Length != 0 {
+			return errNoBind
+		}
+		w := e.BindMW()
+		*w = rxe.BindMW{Length: uint64(b.Length), MWRKey: b.MW.RKey(), RKey: b.NewRKey, Access: uint32(b.Access)}
+		if b.MR != nil {
+			w.Addr, w.MRLKey = b.MR.addr+uint64(b.Offset), b.MR.lkey
+		}
 	}
 	return nil
 }

@@ -10,7 +10,6 @@ import (
 
 	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/qp"
 )
 
 // QPInitAttr describes a queue pair at its creation (ibv_qp_init_attr).
@@ -42,7 +41,6 @@ type QP struct {
 	state QPState           // as this process has set it; never later than the daemon's
 	sq    *rxe.SendProducer // nil when destroyed
 	mem   []byte
-	wqe   qp.SendWQE
 }
 
 // CreateQP makes a queue pair in the RESET state. The capacities may come out

@@ -52,7 +52,7 @@ func (q *recvQueue) post(c *Context, wrs []RecvWR) (n int, err error) {
 		return 0, err
 	}
 	for i := range wrs {
-		if err := q.ring.Post(wrs[i].WRID, wrs[i].SGEs); err != nil {
+		if err := rxe.PostRecv(q.ring, wrs[i].WRID, wrs[i].SGEs); err != nil {
 			return i, postError(err)
 		}
 	}

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/rxering"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -22,7 +22,7 @@ type addressHandle struct {
 // handles of one peer apart.
 type origin struct {
 	pd   *rocev2.PD
-	dest rxe.Destination
+	dest rxering.Destination
 }
 
 func (c *client) createAH(q *request) error {
@@ -43,7 +43,7 @@ func (c *client) createAH(q *request) error {
 	a := &in.Attr
 	own := c.owner()
 	return c.do(func(now mono.Time, n *rocev2.NIC) error {
-		dest := rxe.Destination{AV: vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass)}
+		dest := rxering.Destination{AV: vector(a.GRH.DGID, a.GRH.FlowLabel, a.GRH.SGIDIndex, a.GRH.HopLimit, a.GRH.TrafficClass)}
 		av, ok := dest.AV, true
 		if a.IsGlobal == 0 {
 			dest.LID = a.DLID

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/qp"
 )
 
 // BenchmarkWrite measures 8-byte WRITEs, one at a time, with doorbells by command,
@@ -23,7 +23,7 @@ func BenchmarkWrite(b *testing.B) {
 				}
 			}
 			x, y := connected(b, h)
-			var c qp.CQE
+			var c rxe.WC
 			for b.Loop() {
 				x.write(y.key, 8)
 				x.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: x.qp})

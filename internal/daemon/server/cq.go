@@ -5,9 +5,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/rxering"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -20,7 +20,7 @@ type completionQueue struct {
 	user   uint64 // what the client calls it
 	ch     *channel
 	ring   *mapping
-	cq     *rxe.CQRing
+	cq     *rxering.CQRing
 
 	compEvents  atomic.Uint32 // written, which DESTROY_CQ reports
 	asyncEvents atomic.Uint32

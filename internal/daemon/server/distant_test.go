@@ -42,11 +42,9 @@ func (e *endpoint) transfer(op qp.WROpcode, addr uint64, lkey uint32, to uint64,
 // post posts a request of n bytes.
 func (e *endpoint) post(op qp.WROpcode, addr uint64, lkey uint32, to uint64, rkey, n uint32) {
 	e.t.Helper()
-	err := e.sq.Stage(&qp.SendWQE{Opcode: op, RemoteVA: to, RKey: rkey, SGEs: []qp.SGE{{Addr: addr, Length: n, LKey: lkey}}})
-	if err != nil {
+	if err := stage(e.sq, op, to, rkey, qp.SGE{Addr: addr, Length: n, LKey: lkey}); err != nil {
 		e.t.Fatal(err)
 	}
-	e.sq.Commit()
 	e.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: e.qp})
 }
 

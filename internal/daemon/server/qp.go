@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/rxering"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -116,11 +116,11 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
 	if a.Type == qp.UD {
 		pd := a.PD
-		sr.AHOf = func(d rxe.Destination) uint32 { return c.ahOf(origin{pd, d}) }
+		sr.AHOf = func(d rxering.Destination) uint32 { return c.ahOf(origin{pd, d}) }
 	}
 	var rq ring
 	if a.SRQ == nil {
-		var rr *rxe.RecvRing
+		var rr *rxering.RecvRing
 		if rq, rr, err = c.newRecvRing(p.MaxRecvWR, p.MaxRecvSGE); err != nil {
 			sq.discard()
 			return err

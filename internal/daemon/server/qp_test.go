@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/rxering"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -76,7 +76,7 @@ func TestOrigins(t *testing.T) {
 		{IsGlobal: 1, PortNum: 1, SL: 3, GRH: uverbs.GlobalRoute{DGID: h.gid, HopLimit: 9, FlowLabel: 7}}, // requests do not say the SL
 		{DLID: lid, PortNum: 1},
 	}
-	dests := [2]rxe.Destination{{AV: vector(h.gid, 7, 0, 9, 0)}, {LID: lid}}
+	dests := [2]rxering.Destination{{AV: vector(h.gid, 7, 0, 9, 0)}, {LID: lid}}
 	var c *client
 	for c = range h.srv.clients {
 	}

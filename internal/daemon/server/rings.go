@@ -6,6 +6,7 @@ import (
 	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
+	"roced.io/roced/internal/daemon/rxering"
 )
 
 // ring is a ring that is being made. The zero ring is of size zero.
@@ -60,35 +61,35 @@ func (c *client) newRing(s rxe.Shape, err error) (ring, error) {
 
 // newSendRing makes a send ring for wr work requests. The shape says what its
 // elements have room for.
-func (c *client) newSendRing(wr, sge, inline uint32) (ring, *rxe.SendRing, error) {
+func (c *client) newSendRing(wr, sge, inline uint32) (ring, *rxering.SendRing, error) {
 	s, err := rxe.SendShape(wr, sge, inline)
 	r, err := c.newRing(s, err)
 	if err != nil {
 		return r, nil, err
 	}
-	q, err := rxe.NewSendRing(r.m.data, s)
+	q, err := rxering.NewSendRing(r.m.data, s)
 	return r, q, r.check(err)
 }
 
 // newRecvRing makes a receive ring for wr work requests.
-func (c *client) newRecvRing(wr, sge uint32) (ring, *rxe.RecvRing, error) {
+func (c *client) newRecvRing(wr, sge uint32) (ring, *rxering.RecvRing, error) {
 	s, err := rxe.RecvShape(wr, sge)
 	r, err := c.newRing(s, err)
 	if err != nil {
 		return r, nil, err
 	}
-	q, err := rxe.NewRecvRing(r.m.data, s)
+	q, err := rxering.NewRecvRing(r.m.data, s)
 	return r, q, r.check(err)
 }
 
 // newCQRing makes a ring for cqe completions.
-func (c *client) newCQRing(cqe uint32) (ring, *rxe.CQRing, error) {
+func (c *client) newCQRing(cqe uint32) (ring, *rxering.CQRing, error) {
 	s, err := rxe.CQShape(cqe)
 	r, err := c.newRing(s, err)
 	if err != nil {
 		return r, nil, err
 	}
-	q, err := rxe.NewCQRing(r.m.data, s)
+	q, err := rxering.NewCQRing(r.m.data, s)
 	return r, q, r.check(err)
 }
 

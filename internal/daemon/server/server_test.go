@@ -64,11 +64,12 @@ func (e *endpoint) join(gid [16]byte, qpn uint32) {
 }
 
 // completion waits for one.
-func (e *endpoint) completion() (c qp.CQE) {
+func (e *endpoint) completion() qp.CQE {
 	e.t.Helper()
+	var c rxe.WC
 	eventually(e.t, "completion", func() bool { return e.wc.Next(&c) })
 	e.wc.Release()
-	return c
+	return qp.CQE{WRID: c.WRID, Status: qp.Status(c.Status), Opcode: qp.WCOpcode(c.Opcode), ByteLen: c.ByteLen}
 }
 
 func connected(t testing.TB, hosts [2]*host) (a, b *endpoint) {
@@ -78,15 +79,27 @@ func connected(t testing.TB, hosts [2]*host) (a, b *endpoint) {
 	return a, b
 }
 
+// stage posts a work request with ID 5.
+func stage(p *rxe.SendProducer, op qp.WROpcode, to uint64, rkey uint32, list ...qp.SGE) error {
+	e, err := p.Next()
+	if err != nil {
+		return err
+	}
+	e.WRID, e.Opcode = 5, uint32(op)
+	*e.RDMA() = rxe.RDMA{Addr: to, RKey: rkey}
+	if err := rxe.StageSGEs(p, list); err != nil {
+		return err
+	}
+	p.Commit()
+	return nil
+}
+
 // write posts a WRITE of the first n bytes to the same place at the other end.
 func (e *endpoint) write(key uint32, n uint32) {
 	e.t.Helper()
-	err := e.sq.Stage(&qp.SendWQE{WRID: 5, Opcode: qp.WRWrite, RemoteVA: memBase, RKey: key,
-		SGEs: []qp.SGE{{Addr: memBase, Length: n, LKey: e.key}}})
-	if err != nil {
+	if err := stage(e.sq, qp.WRWrite, memBase, key, qp.SGE{Addr: memBase, Length: n, LKey: e.key}); err != nil {
 		e.t.Fatal(err)
 	}
-	e.sq.Commit()
 }
 
 func TestWriteAndDestroy(t *testing.T) {
@@ -168,7 +181,7 @@ func TestCompletionEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rq.Post(9, []qp.SGE{{Addr: memBase, Length: 64, LKey: b.key}}); err != nil {
+	if err := rxe.PostRecv(rq, 9, []qp.SGE{{Addr: memBase, Length: 64, LKey: b.key}}); err != nil {
 		t.Fatal(err)
 	}
 	old := b.qp
@@ -177,10 +190,9 @@ func TestCompletionEvents(t *testing.T) {
 	c.join(h[1].gid, b.qpn)
 	b.join(h[0].gid, c.qpn)
 	b.must(uverbs.CmdReqNotifyCQ, uverbs.ReqNotifyCQ{CQHandle: cq})
-	if err := c.sq.Stage(&qp.SendWQE{Opcode: qp.WRSend, SGEs: []qp.SGE{{Addr: memBase, Length: 8, LKey: c.key}}}); err != nil {
+	if err := stage(c.sq, qp.WRSend, 0, 0, qp.SGE{Addr: memBase, Length: 8, LKey: c.key}); err != nil {
 		t.Fatal(err)
 	}
-	c.sq.Commit()
 	c.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: c.qp})
 	var ev [16]byte
 	if n, err := unix.Read(ch, ev[:]); err != nil || n != uverbs.CompEventLen || binary.NativeEndian.Uint64(ev[:]) != 4711 {

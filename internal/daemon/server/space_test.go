@@ -242,10 +242,7 @@ func TestHoles(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if other.sq.Stage(&qp.SendWQE{Opcode: qp.WRWrite, Length: 8, RemoteVA: memBase, RKey: peer.key,
-			SGEs: []qp.SGE{{Addr: memBase, Length: 8, LKey: other.key}}}) == nil {
-			other.sq.Commit()
-		}
+		_ = stage(other.sq, qp.WRWrite, memBase, peer.key, qp.SGE{Addr: memBase, Length: 8, LKey: other.key})
 		other.must(uverbs.CmdPostSend, uverbs.PostSend{QPHandle: other.qp})
 	}
 	other.conn.Close()

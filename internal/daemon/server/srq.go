@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/rxering"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -19,7 +19,7 @@ type sharedQueue struct {
 	user   uint64
 	sge    uint32
 	ring   *mapping
-	rq     *rxe.RecvRing
+	rq     *rxering.RecvRing
 	events atomic.Uint32
 }
 

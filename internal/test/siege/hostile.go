@@ -211,8 +211,12 @@ func (r *raw) send(start uint64, lkey, rkey uint32, gid verbs.GID, index uint8) 
 	if err != nil {
 		return
 	}
-	err = sq.Stage(&qp.SendWQE{Opcode: qp.WRWrite, RemoteVA: start, RKey: rkey, SGEs: []qp.SGE{{Addr: start, Length: 100, LKey: lkey}}})
-	if err == nil {
+	e, err := sq.Next()
+	if err != nil {
+		return
+	}
+	*e.RDMA() = rxe.RDMA{Addr: start, RKey: rkey} // opcode 0 is WRITE
+	if err = rxe.StageSGEs(sq, []rxe.SGE{{Addr: start, Length: 100, LKey: lkey}}); err == nil {
 		sq.Commit()
 		r.ringBell(made.QPHandle)
 	}

@@ -3,10 +3,6 @@ package rxe
 import (
 	"errors"
 	"sync/atomic"
-
-	"roced.io/roced/plugin/mono"
-	"roced.io/roced/qp"
-	"roced.io/roced/rocev2"
 )
 
 // Errors of posting.
@@ -17,173 +13,145 @@ var (
 	ErrLength = errors.New("rxe: SGEs too long")
 )
 
-// SendProducer is the client's end of a send ring. Stage writes work requests;
-// Commit lets the daemon see them.
+// producer is the client's end of a ring of work requests.
+type producer struct {
+	Ring
+	maxSGE uint32
+	tail   uint32 // index of the next element
+}
+
+func newProducer(mem []byte, elem uint64, sge uint32) (producer, error) {
+	r, err := attach(mem, elem)
+	if err != nil {
+		return producer{}, err
+	}
+	return producer{Ring: r, maxSGE: sge, tail: atomic.LoadUint32(r.Producer) & r.Mask}, nil
+}
+
+// Free returns the number of work requests for which there is room.
+func (p *producer) Free() int {
+	return int(p.Mask - (p.tail-atomic.LoadUint32(p.Consumer))&p.Mask)
+}
+
+// Size returns the capacity of the ring in work requests.
+func (p *producer) Size() int { return int(p.Mask) }
+
+func (p *producer) advance() { p.tail = (p.tail + 1) & p.Mask }
+
+// Commit makes the staged work requests visible to the daemon.
+func (p *producer) Commit() { atomic.StoreUint32(p.Producer, p.tail) }
+
+// anySGE is the set of types with the layout of SGE, so that a caller need not
+// convert its lists.
+type anySGE interface {
+	~struct {
+		Addr   uint64
+		Length uint32
+		LKey   uint32
+	}
+}
+
+// putSGEs writes a list of SGEs to data, and dma.
+func putSGEs[S anySGE](p *producer, dma *DMA, data []byte, list []S) error {
+	if uint64(len(list)) > uint64(p.maxSGE) {
+		return ErrSGE
+	}
+	length := uint64(0)
+	for i := range list {
+		g := SGE(list[i])
+		*At[SGE](data[uint64(i)*sgeLen:]) = g
+		length += uint64(g.Length)
+	}
+	if length > 1<<32-1 {
+		return ErrLength
+	}
+	*dma = DMA{Length: uint32(length), Resid: uint32(length), NumSGE: uint32(len(list))}
+	return nil
+}
+
+// SendProducer is the client's end of a send ring. Next, then StageInline or
+// StageSGEs, write a work request; Commit makes it visible to the daemon.
 type SendProducer struct {
-	ring
-	maxSGE    uint32
+	producer
 	maxInline uint32
-	tail      uint32 // where the next element goes
 }
 
 // NewSendProducer attaches to a ring that the daemon has created; sge and inline
-// are the capacities that it has announced.
+// are the capacities that the daemon has announced.
 func NewSendProducer(mem []byte, sge, inline uint32) (*SendProducer, error) {
-	r, err := attach(mem, sendElem(sge, inline))
+	p, err := newProducer(mem, sendElem(sge, inline), sge)
 	if err != nil {
 		return nil, err
 	}
-	return &SendProducer{ring: r, maxSGE: sge, maxInline: inline, tail: atomic.LoadUint32(r.producer) & r.mask}, nil
+	return &SendProducer{producer: p, maxInline: inline}, nil
 }
 
-// Free is the number of work requests for which there is room.
-func (p *SendProducer) Free() int {
-	return int(p.mask - (p.tail-atomic.LoadUint32(p.consumer))&p.mask)
-}
-
-// Stage writes a work request into the ring. The daemon does not see it yet.
-// Length is computed.
-func (p *SendProducer) Stage(w *qp.SendWQE) error {
+// Next returns the next element, cleared for the caller to fill in all but DMA. If
+// there is no room it returns ErrFull.
+func (p *SendProducer) Next() (*SendWQE, error) {
 	if p.Free() == 0 {
-		return ErrFull
+		return nil, ErrFull
 	}
-	e := p.elem(p.tail)
-	length, num := uint64(len(w.Inline)), 0
-	if w.Flags&qp.SendInline != 0 {
-		if length > uint64(p.maxInline) {
-			return ErrInline
-		}
-		copy(e[sendData:], w.Inline)
-	} else {
-		var err error
-		if length, err = putSGEs(e[sendData:], w.SGEs, p.maxSGE); err != nil {
-			return err
-		}
-		num = len(w.SGEs)
+	e := At[SendWQE](p.Elem(p.tail))
+	*e = SendWQE{}
+	return e, nil
+}
+
+// StageInline completes the element that Next has returned with inline data.
+func (p *SendProducer) StageInline(data []byte) error {
+	if uint64(len(data)) > uint64(p.maxInline) {
+		return ErrInline
 	}
-	putSendHead(e, w)
-	putDMA(e[sendDMA:sendData], uint32(length), num)
-	p.tail = (p.tail + 1) & p.mask
+	e := p.Elem(p.tail)
+	copy(SendData(e), data)
+	n := uint32(len(data))
+	At[SendWQE](e).DMA = DMA{Length: n, Resid: n}
+	p.advance()
 	return nil
 }
 
-// Commit makes the staged work requests visible to the daemon.
-func (p *SendProducer) Commit() { atomic.StoreUint32(p.producer, p.tail) }
-
-// Discard takes back what was staged since the last Commit.
-func (p *SendProducer) Discard() { p.tail = atomic.LoadUint32(p.producer) & p.mask }
-
-// putSendHead writes what precedes the DMA part of a send element.
-func putSendHead(e []byte, w *qp.SendWQE) {
-	clear(e[:sendDMA])
-	native.PutUint64(e[sendWRID:], w.WRID)
-	native.PutUint32(e[sendOpcode:], uint32(w.Opcode))
-	native.PutUint32(e[sendFlags:], uint32(w.Flags))
-	be.PutUint32(e[sendEx:], w.Imm)
-	switch w.Opcode {
-	case qp.WRWrite, qp.WRWriteImm, qp.WRRead, qp.WRAtomicWrite:
-		native.PutUint64(e[rdmaAddr:], w.RemoteVA)
-		native.PutUint32(e[rdmaRKey:], w.RKey)
-		native.PutUint64(e[sendIova:], w.RemoteVA)
-	case qp.WRFlush:
-		native.PutUint64(e[flushAddr:], w.RemoteVA)
-		native.PutUint32(e[flushLength:], w.Flush.Length)
-		native.PutUint32(e[flushRKey:], w.RKey)
-		e[flushType], e[flushLevel] = w.Flush.Type, w.Flush.Level
-		native.PutUint64(e[sendIova:], w.RemoteVA)
-	case qp.WRCmpSwap, qp.WRFetchAdd:
-		native.PutUint64(e[atomicAddr:], w.RemoteVA)
-		native.PutUint64(e[atomicCompareAdd:], w.CompareAdd)
-		native.PutUint64(e[atomicSwap:], w.Swap)
-		native.PutUint32(e[atomicRKey:], w.RKey)
-		native.PutUint64(e[sendIova:], w.RemoteVA)
-	case qp.WRSendWithInv, qp.WRLocalInv:
-		native.PutUint32(e[sendEx:], w.Imm)
-	case qp.WRSend, qp.WRSendImm:
-		native.PutUint32(e[udQPN:], w.RemoteQPN)
-		native.PutUint32(e[udQKey:], w.RemoteQKey)
-		native.PutUint32(e[udAH:], w.AH)
-	case qp.WRBindMW:
-		native.PutUint64(e[mwAddr:], w.Bind.Addr)
-		native.PutUint64(e[mwLength:], w.Bind.Length)
-		native.PutUint32(e[mwMRLKey:], w.Bind.MRLKey)
-		native.PutUint32(e[mwMWRKey:], w.Bind.MWRKey)
-		native.PutUint32(e[mwRKey:], w.Bind.RKey)
-		native.PutUint32(e[mwAccess:], uint32(w.Bind.Access))
+// StageSGEs completes the element that Next has returned with SGEs.
+func StageSGEs[S anySGE](p *SendProducer, list []S) error {
+	e := p.Elem(p.tail)
+	err := putSGEs(&p.producer, &At[SendWQE](e).DMA, SendData(e), list)
+	if err == nil {
+		p.advance()
 	}
-}
-
-// putDMA writes a struct rxe_dma_info.
-func putDMA(d []byte, length uint32, num int) {
-	clear(d)
-	native.PutUint32(d[dmaLength:], length)
-	native.PutUint32(d[dmaResid:], length)
-	native.PutUint32(d[dmaNumSGE:], uint32(num))
-}
-
-// putSGEs writes a list of SGEs and returns its length in bytes.
-func putSGEs(e []byte, list []qp.SGE, most uint32) (length uint64, err error) {
-	if uint64(len(list)) > uint64(most) {
-		return 0, ErrSGE
-	}
-	for i := range list {
-		g := e[i*sgeLen:][:sgeLen]
-		native.PutUint64(g, list[i].Addr)
-		native.PutUint32(g[8:], list[i].Length)
-		native.PutUint32(g[12:], list[i].LKey)
-		length += uint64(list[i].Length)
-	}
-	if length > 1<<32-1 {
-		return 0, ErrLength
-	}
-	return length, nil
+	return err
 }
 
 // RecvProducer is the client's end of a receive ring.
-type RecvProducer struct {
-	ring
-	maxSGE uint32
-	tail   uint32
-}
+type RecvProducer struct{ producer }
 
-// NewRecvProducer attaches to a ring that the daemon has created.
+// NewRecvProducer attaches to a ring that the daemon has created; sge is the
+// capacity that the daemon has announced.
 func NewRecvProducer(mem []byte, sge uint32) (*RecvProducer, error) {
-	r, err := attach(mem, recvElem(sge))
+	p, err := newProducer(mem, recvElem(sge), sge)
 	if err != nil {
 		return nil, err
 	}
-	return &RecvProducer{ring: r, maxSGE: sge, tail: atomic.LoadUint32(r.producer) & r.mask}, nil
+	return &RecvProducer{p}, nil
 }
 
-// Free is the number of work requests for which there is room.
-func (p *RecvProducer) Free() int {
-	return int(p.mask - (p.tail-atomic.LoadUint32(p.consumer))&p.mask)
-}
-
-// Size is the number of work requests that the ring holds.
-func (p *RecvProducer) Size() int { return int(p.mask) }
-
-// Post writes a work request into the ring; the daemon sees it at once.
-func (p *RecvProducer) Post(wrid uint64, list []qp.SGE) error {
+// PostRecv writes a work request, which the daemon sees at once.
+func PostRecv[S anySGE](p *RecvProducer, wrid uint64, list []S) error {
 	if p.Free() == 0 {
 		return ErrFull
 	}
-	e := p.elem(p.tail)
-	length, err := putSGEs(e[recvData:], list, p.maxSGE)
-	if err != nil {
+	b := p.Elem(p.tail)
+	e := At[RecvWQE](b)
+	*e = RecvWQE{WRID: wrid}
+	if err := putSGEs(&p.producer, &e.DMA, RecvData(b), list); err != nil {
 		return err
 	}
-	clear(e[:recvDMA])
-	native.PutUint64(e[recvWRID:], wrid)
-	putDMA(e[recvDMA:recvData], uint32(length), len(list))
-	p.tail = (p.tail + 1) & p.mask
-	atomic.StoreUint32(p.producer, p.tail)
+	p.advance()
+	p.Commit()
 	return nil
 }
 
-// CQConsumer is the client's end of a ring of completions.
+// CQConsumer is the client's end of a completion ring.
 type CQConsumer struct {
-	ring
+	Ring
 	head uint32
 }
 
@@ -193,43 +161,34 @@ func NewCQConsumer(mem []byte) (*CQConsumer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CQConsumer{ring: r, head: atomic.LoadUint32(r.consumer) & r.mask}, nil
+	return &CQConsumer{Ring: r, head: atomic.LoadUint32(r.Consumer) & r.Mask}, nil
 }
 
-// Len is the number of completions in the ring.
+// Len returns the number of completions in the ring.
 func (c *CQConsumer) Len() int {
-	return int((atomic.LoadUint32(c.producer) - c.head) & c.mask)
+	return int((atomic.LoadUint32(c.Producer) - c.head) & c.Mask)
 }
 
-// Next takes the oldest completion and reports whether there was one. Release
-// gives the places of what was taken back.
-func (c *CQConsumer) Next(w *qp.CQE) bool {
+// Next takes the oldest completion and reports whether there was one. Its element
+// stays occupied until Release.
+func (c *CQConsumer) Next(w *WC) bool {
 	if c.Len() == 0 {
 		return false
 	}
-	decodeWC(c.elem(c.head), w)
-	c.head = (c.head + 1) & c.mask
+	*w = *At[WC](c.Elem(c.head))
+	c.head = (c.head + 1) & c.Mask
 	return true
 }
 
-// Arm asks for an event at the next completion that is what a says. One that is in
-// the ring already causes none: look for it afterwards.
-func (c *CQConsumer) Arm(a rocev2.Arm) { atomic.OrUint32(c.arm, uint32(a)) }
+// Release returns the elements of all completions taken to the daemon.
+func (c *CQConsumer) Release() { atomic.StoreUint32(c.Consumer, c.head) }
 
-// Release lets the daemon reuse the places of completions that were taken.
-func (c *CQConsumer) Release() { atomic.StoreUint32(c.consumer, c.head) }
+// Bits of Ring.Arm.
+const (
+	ArmAny       = 1 << iota // any completion
+	ArmSolicited             // a solicited completion or one with an error
+)
 
-// decodeWC reads a completion.
-func decodeWC(e []byte, w *qp.CQE) {
-	_ = e[wcSlot-1]
-	*w = qp.CQE{
-		WRID: native.Uint64(e[wcWRID:]), Status: qp.Status(native.Uint32(e[wcStatus:])),
-		Opcode: qp.WCOpcode(native.Uint32(e[wcOpcode:])), Flags: qp.WCFlags(native.Uint32(e[wcFlags:])),
-		VendorErr: native.Uint32(e[wcVendorErr:]), ByteLen: native.Uint32(e[wcByteLen:]),
-		Imm: be.Uint32(e[wcEx:]), QPN: native.Uint32(e[wcQPNum:]), SrcQP: native.Uint32(e[wcSrcQP:]),
-		PKeyIndex: native.Uint16(e[wcPKeyIndex:]), SL: e[wcSL], Time: mono.Time(native.Uint64(e[wcTime:])),
-	}
-	if w.Flags&qp.WCWithInv != 0 {
-		w.Imm = native.Uint32(e[wcEx:])
-	}
-}
+// RequestEvent asks for an event at the next completion that bits describe (ArmAny,
+// ArmSolicited). Completions that are in the ring cause none: poll again afterwards.
+func (c *CQConsumer) RequestEvent(bits uint32) { atomic.OrUint32(c.Arm, bits) }

@@ -1,194 +1,178 @@
-// Package rxe is the layout of the work and completion rings that the rxe driver
-// shares with its user-space provider (rdma/rdma_user_rxe.h), and both ends of
-// them: SendRing, RecvRing and CQRing for the daemon, SendProducer, RecvProducer
-// and CQConsumer for the client.
+// Package rxe holds the layout of the work and completion rings that Linux' rxe
+// driver shares with its user-space provider (rdma/rdma_user_rxe.h), and the
+// client's ends of them: SendProducer, RecvProducer and CQConsumer. The daemon's
+// ends are in internal/daemon/rxering.
 //
-// The daemon's ends take nothing for granted that the other side can write. They
-// use their own copy of the ring's geometry and of the index that they advance,
-// mask and bound the other index, and read each element once.
+// All structures are in the byte order of the machine unless a field says
+// otherwise, and may be laid over shared memory with At.
 package rxe
 
-import (
-	"encoding/binary"
-	"errors"
-	"fmt"
-	"math/bits"
-)
+import "unsafe"
 
-var (
-	native = binary.NativeEndian
-	be     = binary.BigEndian
-)
-
-// Layout of a ring (struct rxe_queue_buf).
+// Offsets in a ring (struct rxe_queue_buf).
 const (
 	offLog2Elem = 0
 	offMask     = 4
 	offProducer = 128
 	offConsumer = 256
-	offArm      = 260 // ours, in padding; only in rings of completions
+	offArm      = 260 // an extension of roced, in padding; only in completion rings
 	offData     = 384
 )
 
-// Layout of struct rxe_send_wqe.
-const (
-	sendWRID   = 0
-	sendOpcode = 12
-	sendFlags  = 16
-	sendEx     = 20
-	sendIova   = 152
-	sendDMA    = 184
-	sendData   = sendDMA + dmaLen // SGEs or inline data
-)
-
-// Layout of the union wr of struct rxe_send_wr, relative to the element.
-const (
-	rdmaAddr = 24
-	rdmaRKey = 32
-
-	atomicAddr       = 24
-	atomicCompareAdd = 32
-	atomicSwap       = 40
-	atomicRKey       = 48
-
-	flushAddr   = 24
-	flushLength = 32
-	flushRKey   = 36
-	flushType   = 40
-	flushLevel  = 41
-
-	udQPN  = 24
-	udQKey = 28
-	udAH   = 36
-
-	mwAddr   = 24
-	mwLength = 32
-	mwMRLKey = 40
-	mwMWRKey = 44
-	mwRKey   = 48
-	mwAccess = 52
-
-	// Of struct rxe_av, which providers before ah_num fill.
-	udMAC   = 58
-	udDGID  = 64
-	udFlow  = 80
-	udSGID  = 84
-	udHop   = 85
-	udClass = 86
-
-	sendTaken = 56 // bytes of the beginning that the daemon reads
-)
-
-// Layout of struct rxe_recv_wqe.
-const (
-	recvWRID = 0
-	recvDMA  = 16
-	recvData = recvDMA + dmaLen
-)
-
-// Layout of struct rxe_dma_info.
-const (
-	dmaLength = 0
-	dmaResid  = 4
-	dmaNumSGE = 12
-	dmaLen    = 24
-)
-
-// sgeLen is the size of struct rxe_sge.
-const sgeLen = 16
-
-// Layout of struct ib_uverbs_wc.
-const (
-	wcWRID      = 0
-	wcStatus    = 8
-	wcOpcode    = 12
-	wcVendorErr = 16
-	wcByteLen   = 20
-	wcEx        = 24
-	wcQPNum     = 28
-	wcSrcQP     = 32
-	wcFlags     = 36
-	wcPKeyIndex = 40
-	wcSLID      = 42
-	wcSL        = 44
-	wcDLIDPath  = 45
-	wcPort      = 46
-	wcLen       = 48
-	wcTime      = 48 // ours, behind it in its slot of 64 bytes
-	wcSlot      = 56 // bytes of a slot that are used
-)
-
-const (
-	minElem  = 64 // a cache line
-	pageSize = 4096
-	// maxRing bounds the size of a ring: an mminfo has 32 bits for it.
-	maxRing = 1 << 30
-)
-
-// Errors of making a ring.
-var (
-	ErrTooLarge = errors.New("rxe: ring too large")
-	ErrMemory   = errors.New("rxe: memory does not hold the ring")
-)
-
-// Shape is the geometry of a ring.
-type Shape struct {
-	// Log2Elem is the binary logarithm of the size of an element.
-	Log2Elem uint32
-	// Mask is the number of elements less one, and what the ring can hold.
-	Mask uint32
-	// MaxSGE and MaxInline are what an element has room for.
-	MaxSGE    uint32
-	MaxInline uint32
+// SendWR is the beginning of struct rxe_send_wr: all that the driver reads of a
+// work request, apart from the address vector of UD.
+type SendWR struct {
+	WRID   uint64
+	_      uint32 // num_sge, which the driver takes from DMA
+	Opcode uint32 // enum ib_wr_opcode
+	Flags  uint32 // enum ib_send_flags
+	// Ex is immediate data, in network byte order, or the rkey to invalidate, in
+	// that of the machine.
+	Ex [4]byte
+	// op is a union: see RDMA, Atomic, Flush, UD and BindMW.
+	op [32]byte
 }
 
-// SendShape returns the geometry of a send ring for wr work requests. MaxInline
-// may come out greater than asked for: SGEs and inline data share their room.
-func SendShape(wr, sge, inline uint32) (Shape, error) {
-	s, err := shape(wr, sendElem(sge, inline))
-	s.MaxSGE, s.MaxInline = sge, max(inline, sge*sgeLen)
-	return s, err
+// RDMA is the member of the union for READ, WRITE and ATOMIC WRITE.
+type RDMA struct {
+	Addr uint64
+	RKey uint32
+	_    uint32
 }
 
-// RecvShape returns the geometry of a receive ring for wr work requests.
-func RecvShape(wr, sge uint32) (Shape, error) {
-	s, err := shape(wr, recvElem(sge))
-	s.MaxSGE = sge
-	return s, err
+// Atomic is the member of the union for compare-and-swap and fetch-and-add.
+type Atomic struct {
+	Addr       uint64
+	CompareAdd uint64
+	Swap       uint64
+	RKey       uint32
+	_          uint32
 }
 
-// CQShape returns the geometry of a ring for cqe completions.
-func CQShape(cqe uint32) (Shape, error) { return shape(cqe, wcLen) }
-
-// sendElem is what an element of a send ring takes.
-func sendElem(sge, inline uint32) uint64 {
-	return sendData + max(uint64(inline), uint64(sge)*sgeLen)
+// Flush is the member of the union for FLUSH.
+type Flush struct {
+	Addr   uint64
+	Length uint32
+	RKey   uint32
+	Type   uint8
+	Level  uint8
+	_      [6]uint8
 }
 
-// recvElem is what an element of a receive ring takes.
-func recvElem(sge uint32) uint64 { return recvData + uint64(sge)*sgeLen }
-
-// shape rounds up as rxe_queue_init does: a ring has a slot more than it holds.
-func shape(n uint32, elem uint64) (Shape, error) {
-	if elem > maxRing || n > maxRing {
-		return Shape{}, fmt.Errorf("%w: %d elements of %d bytes", ErrTooLarge, n, elem)
-	}
-	s := Shape{
-		Log2Elem: uint32(bits.Len64(max(elem, minElem) - 1)),
-		Mask:     1<<bits.Len32(n) - 1,
-	}
-	if s.size() > maxRing {
-		return Shape{}, fmt.Errorf("%w: %d elements of %d bytes", ErrTooLarge, n, elem)
-	}
-	return s, nil
+// UD is the member of the union for datagrams.
+type UD struct {
+	QPN  uint32
+	QKey uint32
+	_    uint32 // pkey_index and padding
+	AH   uint32 // ah_num; 0 from providers of rdma-core before 35
 }
 
-// Entries is the number of elements that the ring holds at most.
-func (s Shape) Entries() uint32 { return s.Mask }
+// BindMW is the member of the union for the bind of a memory window.
+type BindMW struct {
+	Addr   uint64
+	Length uint64
+	MRLKey uint32
+	MWRKey uint32
+	RKey   uint32
+	Access uint32
+}
 
-// Size is the size of the ring's memory: whole pages.
-func (s Shape) Size() int { return int(s.size()) }
+// RDMA returns the union as that of READ, WRITE and ATOMIC WRITE.
+func (w *SendWR) RDMA() *RDMA { return At[RDMA](w.op[:]) }
 
-func (s Shape) size() uint64 {
-	return (offData + (uint64(s.Mask)+1)<<s.Log2Elem + pageSize - 1) &^ (pageSize - 1)
+// Atomic returns the union as that of an atomic operation.
+func (w *SendWR) Atomic() *Atomic { return At[Atomic](w.op[:]) }
+
+// Flush returns the union as that of a FLUSH.
+func (w *SendWR) Flush() *Flush { return At[Flush](w.op[:]) }
+
+// UD returns the union as that of a datagram.
+func (w *SendWR) UD() *UD { return At[UD](w.op[:]) }
+
+// BindMW returns the union as that of a memory window bind.
+func (w *SendWR) BindMW() *BindMW { return At[BindMW](w.op[:]) }
+
+// AddressVector is the part of struct rxe_av, in the union of UD, by which the
+// providers of rdma-core before 35 name the destination.
+type AddressVector struct {
+	_            [2]byte
+	MAC          [6]byte // by preload/address.c, the LID is in the last two bytes, in network byte order
+	DGID         [16]byte
+	FlowLabel    uint32
+	SGIDIndex    uint8
+	HopLimit     uint8
+	TrafficClass uint8
+	_            uint8
+}
+
+// SendWQE is struct rxe_send_wqe without the SGEs or inline data, which follow.
+type SendWQE struct {
+	SendWR
+	AV   AddressVector
+	_    [56]byte
+	_    [8]byte // status, state
+	Iova uint64  // the remote address of RDMA, FLUSH and atomics
+	_    [24]byte
+	DMA  DMA
+}
+
+// RecvWQE is struct rxe_recv_wqe without the SGEs, which follow.
+type RecvWQE struct {
+	WRID uint64
+	_    [8]byte
+	DMA  DMA
+}
+
+// DMA is struct rxe_dma_info without the SGEs.
+type DMA struct {
+	Length uint32
+	Resid  uint32
+	_      uint32 // cur_sge
+	NumSGE uint32
+	_      uint64 // sge_offset and reserved
+}
+
+// SGE is struct rxe_sge.
+type SGE struct {
+	Addr   uint64
+	Length uint32
+	LKey   uint32
+}
+
+// WC is struct ib_uverbs_wc, and behind it, in the slot of 64 bytes, an extension
+// of roced.
+type WC struct {
+	WRID      uint64
+	Status    uint32
+	Opcode    uint32
+	VendorErr uint32
+	ByteLen   uint32
+	Ex        [4]byte // as SendWR.Ex
+	QPN       uint32
+	SrcQP     uint32
+	Flags     uint32
+	PKeyIndex uint16
+	SLID      uint16
+	SL        uint8
+	DLIDPath  uint8
+	Port      uint8
+	_         uint8
+	Time      uint64 // of the completion, in nanoseconds of CLOCK_MONOTONIC; an extension of roced
+}
+
+// Sizes of the structures.
+const (
+	sendLen = uint64(unsafe.Sizeof(SendWQE{}))
+	recvLen = uint64(unsafe.Sizeof(RecvWQE{}))
+	sgeLen  = uint64(unsafe.Sizeof(SGE{}))
+	wcLen   = uint64(unsafe.Offsetof(WC{}.Time))
+	wcSlot  = uint64(unsafe.Sizeof(WC{}))
+)
+
+// At lays a structure over the beginning of b, which must be long enough and
+// aligned.
+func At[T any](b []byte) *T {
+	var t T
+	_ = b[unsafe.Sizeof(t)-1]
+	return (*T)(unsafe.Pointer(unsafe.SliceData(b)))
 }

@@ -8,73 +8,85 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+)
+
+// Offsets in SendWQE.
+const (
+	union = 24
+	av    = unsafe.Offsetof(SendWQE{}.AV)
 )
 
 // layout lists our offsets with their expressions in C.
 var layout = []struct {
 	c string
-	n int
+	n uintptr
 }{
 	{"offsetof(struct rxe_queue_buf, log2_elem_size)", offLog2Elem},
 	{"offsetof(struct rxe_queue_buf, index_mask)", offMask},
 	{"offsetof(struct rxe_queue_buf, producer_index)", offProducer},
 	{"offsetof(struct rxe_queue_buf, consumer_index)", offConsumer},
 	{"offsetof(struct rxe_queue_buf, data)", offData},
-	{"offsetof(struct rxe_send_wqe, wr.wr_id)", sendWRID},
-	{"offsetof(struct rxe_send_wqe, wr.opcode)", sendOpcode},
-	{"offsetof(struct rxe_send_wqe, wr.send_flags)", sendFlags},
-	{"offsetof(struct rxe_send_wqe, wr.ex)", sendEx},
-	{"offsetof(struct rxe_send_wqe, wr.wr)", 24},
+	{"offsetof(struct rxe_send_wqe, wr.wr_id)", unsafe.Offsetof(SendWR{}.WRID)},
+	{"offsetof(struct rxe_send_wqe, wr.opcode)", unsafe.Offsetof(SendWR{}.Opcode)},
+	{"offsetof(struct rxe_send_wqe, wr.send_flags)", unsafe.Offsetof(SendWR{}.Flags)},
+	{"offsetof(struct rxe_send_wqe, wr.ex)", unsafe.Offsetof(SendWR{}.Ex)},
+	{"offsetof(struct rxe_send_wqe, wr.wr)", union},
 	{"sizeof(struct rxe_send_wr)", 144},
-	{"offsetof(struct rxe_send_wqe, iova)", sendIova},
-	{"offsetof(struct rxe_send_wqe, dma)", sendDMA},
-	{"offsetof(struct rxe_send_wqe, dma.sge)", sendData},
-	{"offsetof(struct rxe_send_wqe, dma.inline_data)", sendData},
-	{"sizeof(struct rxe_send_wqe)", sendData},
-	{"offsetof(struct rxe_send_wqe, wr.wr.rdma.remote_addr)", rdmaAddr},
-	{"offsetof(struct rxe_send_wqe, wr.wr.rdma.rkey)", rdmaRKey},
-	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.remote_addr)", atomicAddr},
-	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.compare_add)", atomicCompareAdd},
-	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.swap)", atomicSwap},
-	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.rkey)", atomicRKey},
-	{"offsetof(struct rxe_send_wqe, wr.wr.ud.remote_qpn)", udQPN},
-	{"offsetof(struct rxe_send_wqe, wr.wr.ud.remote_qkey)", udQKey},
-	{"offsetof(struct rxe_send_wqe, wr.wr.ud.ah_num)", udAH},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.addr)", mwAddr},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.length)", mwLength},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.mr_lkey)", mwMRLKey},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.mw_rkey)", mwMWRKey},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.rkey)", mwRKey},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.access)", mwAccess},
-	{"offsetof(struct rxe_send_wqe, wr.wr.mw.access) + 4", sendTaken},
-	{"offsetof(struct rxe_recv_wqe, wr_id)", recvWRID},
-	{"offsetof(struct rxe_recv_wqe, dma)", recvDMA},
-	{"offsetof(struct rxe_recv_wqe, dma.sge)", recvData},
-	{"sizeof(struct rxe_recv_wqe)", recvData},
-	{"offsetof(struct rxe_dma_info, length)", dmaLength},
-	{"offsetof(struct rxe_dma_info, resid)", dmaResid},
-	{"offsetof(struct rxe_dma_info, num_sge)", dmaNumSGE},
-	{"sizeof(struct rxe_dma_info)", dmaLen},
-	{"sizeof(struct rxe_sge)", sgeLen},
-	{"offsetof(struct rxe_sge, length)", 8},
-	{"offsetof(struct rxe_sge, lkey)", 12},
-	{"offsetof(struct ib_uverbs_wc, wr_id)", wcWRID},
-	{"offsetof(struct ib_uverbs_wc, status)", wcStatus},
-	{"offsetof(struct ib_uverbs_wc, opcode)", wcOpcode},
-	{"offsetof(struct ib_uverbs_wc, vendor_err)", wcVendorErr},
-	{"offsetof(struct ib_uverbs_wc, byte_len)", wcByteLen},
-	{"offsetof(struct ib_uverbs_wc, ex)", wcEx},
-	{"offsetof(struct ib_uverbs_wc, qp_num)", wcQPNum},
-	{"offsetof(struct ib_uverbs_wc, src_qp)", wcSrcQP},
-	{"offsetof(struct ib_uverbs_wc, wc_flags)", wcFlags},
-	{"offsetof(struct ib_uverbs_wc, pkey_index)", wcPKeyIndex},
-	{"offsetof(struct ib_uverbs_wc, slid)", wcSLID},
-	{"offsetof(struct ib_uverbs_wc, sl)", wcSL},
-	{"offsetof(struct ib_uverbs_wc, dlid_path_bits)", wcDLIDPath},
-	{"offsetof(struct ib_uverbs_wc, port_num)", wcPort},
-	{"sizeof(struct ib_uverbs_wc)", wcLen},
+	{"offsetof(struct rxe_send_wqe, iova)", unsafe.Offsetof(SendWQE{}.Iova)},
+	{"offsetof(struct rxe_send_wqe, dma)", unsafe.Offsetof(SendWQE{}.DMA)},
+	{"offsetof(struct rxe_send_wqe, dma.sge)", uintptr(sendLen)},
+	{"offsetof(struct rxe_send_wqe, dma.inline_data)", uintptr(sendLen)},
+	{"sizeof(struct rxe_send_wqe)", uintptr(sendLen)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.rdma.remote_addr)", union + unsafe.Offsetof(RDMA{}.Addr)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.rdma.rkey)", union + unsafe.Offsetof(RDMA{}.RKey)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.remote_addr)", union + unsafe.Offsetof(Atomic{}.Addr)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.compare_add)", union + unsafe.Offsetof(Atomic{}.CompareAdd)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.swap)", union + unsafe.Offsetof(Atomic{}.Swap)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.atomic.rkey)", union + unsafe.Offsetof(Atomic{}.RKey)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.remote_qpn)", union + unsafe.Offsetof(UD{}.QPN)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.remote_qkey)", union + unsafe.Offsetof(UD{}.QKey)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.ah_num)", union + unsafe.Offsetof(UD{}.AH)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.addr)", union + unsafe.Offsetof(BindMW{}.Addr)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.length)", union + unsafe.Offsetof(BindMW{}.Length)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.mr_lkey)", union + unsafe.Offsetof(BindMW{}.MRLKey)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.mw_rkey)", union + unsafe.Offsetof(BindMW{}.MWRKey)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.rkey)", union + unsafe.Offsetof(BindMW{}.RKey)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.access)", union + unsafe.Offsetof(BindMW{}.Access)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.mw.access) + 4", unsafe.Sizeof(SendWR{})},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.av.grh.dgid)", av + unsafe.Offsetof(AddressVector{}.DGID)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.av.grh.flow_label)", av + unsafe.Offsetof(AddressVector{}.FlowLabel)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.av.grh.sgid_index)", av + unsafe.Offsetof(AddressVector{}.SGIDIndex)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.av.grh.hop_limit)", av + unsafe.Offsetof(AddressVector{}.HopLimit)},
+	{"offsetof(struct rxe_send_wqe, wr.wr.ud.av.grh.traffic_class)", av + unsafe.Offsetof(AddressVector{}.TrafficClass)},
+	{"offsetof(struct rxe_recv_wqe, wr_id)", unsafe.Offsetof(RecvWQE{}.WRID)},
+	{"offsetof(struct rxe_recv_wqe, dma)", unsafe.Offsetof(RecvWQE{}.DMA)},
+	{"offsetof(struct rxe_recv_wqe, dma.sge)", uintptr(recvLen)},
+	{"sizeof(struct rxe_recv_wqe)", uintptr(recvLen)},
+	{"offsetof(struct rxe_dma_info, length)", unsafe.Offsetof(DMA{}.Length)},
+	{"offsetof(struct rxe_dma_info, resid)", unsafe.Offsetof(DMA{}.Resid)},
+	{"offsetof(struct rxe_dma_info, num_sge)", unsafe.Offsetof(DMA{}.NumSGE)},
+	{"sizeof(struct rxe_dma_info)", unsafe.Sizeof(DMA{})},
+	{"sizeof(struct rxe_sge)", uintptr(sgeLen)},
+	{"offsetof(struct rxe_sge, length)", unsafe.Offsetof(SGE{}.Length)},
+	{"offsetof(struct rxe_sge, lkey)", unsafe.Offsetof(SGE{}.LKey)},
+	{"offsetof(struct ib_uverbs_wc, wr_id)", unsafe.Offsetof(WC{}.WRID)},
+	{"offsetof(struct ib_uverbs_wc, status)", unsafe.Offsetof(WC{}.Status)},
+	{"offsetof(struct ib_uverbs_wc, opcode)", unsafe.Offsetof(WC{}.Opcode)},
+	{"offsetof(struct ib_uverbs_wc, vendor_err)", unsafe.Offsetof(WC{}.VendorErr)},
+	{"offsetof(struct ib_uverbs_wc, byte_len)", unsafe.Offsetof(WC{}.ByteLen)},
+	{"offsetof(struct ib_uverbs_wc, ex)", unsafe.Offsetof(WC{}.Ex)},
+	{"offsetof(struct ib_uverbs_wc, qp_num)", unsafe.Offsetof(WC{}.QPN)},
+	{"offsetof(struct ib_uverbs_wc, src_qp)", unsafe.Offsetof(WC{}.SrcQP)},
+	{"offsetof(struct ib_uverbs_wc, wc_flags)", unsafe.Offsetof(WC{}.Flags)},
+	{"offsetof(struct ib_uverbs_wc, pkey_index)", unsafe.Offsetof(WC{}.PKeyIndex)},
+	{"offsetof(struct ib_uverbs_wc, slid)", unsafe.Offsetof(WC{}.SLID)},
+	{"offsetof(struct ib_uverbs_wc, sl)", unsafe.Offsetof(WC{}.SL)},
+	{"offsetof(struct ib_uverbs_wc, dlid_path_bits)", unsafe.Offsetof(WC{}.DLIDPath)},
+	{"offsetof(struct ib_uverbs_wc, port_num)", unsafe.Offsetof(WC{}.Port)},
+	{"sizeof(struct ib_uverbs_wc)", uintptr(wcLen)},
 }
 
 func TestLayoutInC(t *testing.T) {
@@ -109,10 +121,10 @@ func TestLayoutInC(t *testing.T) {
 	}
 }
 
-// TestLayoutGolden holds the most important numbers where there is no compiler.
+// TestLayoutGolden checks the most important numbers without a C compiler.
 func TestLayoutGolden(t *testing.T) {
 	for name, n := range map[string][2]int{
-		"send WQE": {sendData, 208}, "receive WQE": {recvData, 40}, "completion": {wcLen, 48},
+		"send WQE": {int(sendLen), 208}, "receive WQE": {int(recvLen), 40}, "completion": {int(wcLen), 48},
 		"ring header": {offData, 384}, "producer": {offProducer, 128}, "consumer": {offConsumer, 256},
 	} {
 		if n[0] != n[1] {
@@ -167,6 +179,12 @@ func TestShapesTooLarge(t *testing.T) {
 	}
 }
 
+// memory returns n bytes, aligned to 8.
+func memory(n int) []byte {
+	words := make([]uint64, (n+7)/8)
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+}
+
 func TestMemoryIsChecked(t *testing.T) {
 	s, err := SendShape(4, 2, 64)
 	if err != nil {
@@ -179,28 +197,28 @@ func TestMemoryIsChecked(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	_, err = NewSendRing(mem[:len(mem)-1], s)
+	_, err = CreateSend(mem[:len(mem)-1], s)
 	bad("short", err)
-	_, err = NewSendRing(memory(s.Size() + 8)[4:], s)
+	_, err = CreateSend(memory(s.Size() + 8)[4:], s)
 	bad("not aligned", err)
-	_, err = NewRecvRing(nil, s)
+	_, err = CreateRecv(nil, s)
 	bad("none", err)
 	for what, shape := range map[string]Shape{
 		"mask": {Log2Elem: 9, Mask: 6}, "elements": {Log2Elem: 40, Mask: 1}, "huge": {Log2Elem: 20, Mask: 1<<20 - 1},
 		"SGEs": {Log2Elem: 8, Mask: 3, MaxSGE: 4}, "inline": {Log2Elem: 8, Mask: 3, MaxInline: 49},
 	} {
-		_, err = NewSendRing(mem, shape)
+		_, err = CreateSend(mem, shape)
 		bad(what, err)
 	}
-	_, err = NewRecvRing(mem, Shape{Log2Elem: 6, Mask: 3, MaxSGE: 2})
+	_, err = CreateRecv(mem, Shape{Log2Elem: 6, Mask: 3, MaxSGE: 2})
 	bad("receive SGEs", err)
-	_, err = NewCQRing(mem, Shape{Log2Elem: 5, Mask: 3})
+	_, err = CreateCQ(mem, Shape{Log2Elem: 5, Mask: 3})
 	bad("completions", err)
 	_, err = NewCQConsumer(mem[:100])
 	bad("client, short", err)
 	_, err = NewSendProducer(mem, 2, 64) // header is zero
 	bad("client, no ring", err)
-	if _, err = NewSendRing(mem, s); err != nil {
+	if _, err = CreateSend(mem, s); err != nil {
 		t.Fatal(err)
 	}
 	_, err = NewSendProducer(mem, 40, 64)

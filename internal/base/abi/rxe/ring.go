@@ -6,74 +6,79 @@ import (
 	"unsafe"
 )
 
-// ring is a ring in shared memory as one side sees it.
-type ring struct {
-	mem      []byte
-	log2     uint32
-	mask     uint32
-	producer *uint32
-	consumer *uint32
-	arm      *uint32
+// Ring is a ring in shared memory. The other side may write all of it at any time;
+// only the fields here can be trusted.
+type Ring struct {
+	mem  []byte
+	log2 uint32
+	// Mask is the number of elements less one.
+	Mask uint32
+	// Producer and Consumer are the indices of the two sides, and Arm holds the
+	// requests for a completion event. They lie in shared memory: access them
+	// atomically, and mask them.
+	Producer, Consumer, Arm *uint32
 }
 
-// open lays a ring of shape s over mem.
-func open(mem []byte, s Shape) (ring, error) {
+// open lays a ring of shape s over mem. Its elements must have at least least bytes.
+func open(mem []byte, s Shape, least uint64) (Ring, error) {
 	if s.Log2Elem > 30 || s.Mask >= maxRing || s.Mask&(s.Mask+1) != 0 || s.size() > maxRing || len(mem) < s.Size() {
-		return ring{}, fmt.Errorf("%w: %d bytes for %d elements of %d bytes", ErrMemory, len(mem), s.Mask+1, 1<<(s.Log2Elem&31))
+		return Ring{}, fmt.Errorf("%w: %d bytes for %d elements of %d bytes", ErrMemory, len(mem), s.Mask+1, 1<<(s.Log2Elem&31))
 	}
 	p := unsafe.Pointer(unsafe.SliceData(mem))
 	if uintptr(p)%8 != 0 {
-		return ring{}, fmt.Errorf("%w: not aligned", ErrMemory)
+		return Ring{}, fmt.Errorf("%w: not aligned to 8 bytes", ErrMemory)
 	}
-	return ring{
-		mem: mem, log2: s.Log2Elem, mask: s.Mask,
-		producer: (*uint32)(unsafe.Add(p, offProducer)),
-		consumer: (*uint32)(unsafe.Add(p, offConsumer)),
-		arm:      (*uint32)(unsafe.Add(p, offArm)),
+	if least > 1<<s.Log2Elem {
+		return Ring{}, fmt.Errorf("%w: elements have %d bytes, need %d", ErrMemory, 1<<s.Log2Elem, least)
+	}
+	return Ring{
+		mem: mem, log2: s.Log2Elem, Mask: s.Mask,
+		Producer: (*uint32)(unsafe.Add(p, offProducer)),
+		Consumer: (*uint32)(unsafe.Add(p, offConsumer)),
+		Arm:      (*uint32)(unsafe.Add(p, offArm)),
 	}, nil
 }
 
-// create is open of a new ring, whose header it writes. Its elements must have
-// least bytes.
-func create(mem []byte, s Shape, least uint64) (ring, error) {
-	r, err := open(mem, s)
+// create opens a new ring and writes its header.
+func create(mem []byte, s Shape, least uint64) (Ring, error) {
+	r, err := open(mem, s, least)
 	if err != nil {
-		return ring{}, err
+		return Ring{}, err
 	}
-	if err := r.checkElem(least); err != nil {
-		return ring{}, err
-	}
-	native.PutUint32(mem[offLog2Elem:], s.Log2Elem)
-	native.PutUint32(mem[offMask:], s.Mask)
-	atomic.StoreUint32(r.producer, 0)
-	atomic.StoreUint32(r.consumer, 0)
+	*At[uint32](mem[offLog2Elem:]), *At[uint32](mem[offMask:]) = s.Log2Elem, s.Mask
+	atomic.StoreUint32(r.Producer, 0)
+	atomic.StoreUint32(r.Consumer, 0)
 	return r, nil
 }
 
-// attach is open of a ring that the other side has created. Its elements must
-// have least bytes.
-func attach(mem []byte, least uint64) (ring, error) {
+// CreateSend makes an empty send ring of shape s in mem.
+func CreateSend(mem []byte, s Shape) (Ring, error) {
+	return create(mem, s, sendElem(s.MaxSGE, s.MaxInline))
+}
+
+// CreateRecv makes an empty receive ring of shape s in mem.
+func CreateRecv(mem []byte, s Shape) (Ring, error) { return create(mem, s, recvElem(s.MaxSGE)) }
+
+// CreateCQ makes an empty completion ring of shape s in mem.
+func CreateCQ(mem []byte, s Shape) (Ring, error) { return create(mem, s, wcSlot) }
+
+// attach opens a ring that the other side has created.
+func attach(mem []byte, least uint64) (Ring, error) {
 	if len(mem) < offData {
-		return ring{}, fmt.Errorf("%w: %d bytes", ErrMemory, len(mem))
+		return Ring{}, fmt.Errorf("%w: %d bytes", ErrMemory, len(mem))
 	}
-	s := Shape{Log2Elem: native.Uint32(mem[offLog2Elem:]), Mask: native.Uint32(mem[offMask:])}
-	r, err := open(mem, s)
-	if err != nil {
-		return ring{}, err
-	}
-	return r, r.checkElem(least)
+	return open(mem, Shape{Log2Elem: *At[uint32](mem[offLog2Elem:]), Mask: *At[uint32](mem[offMask:])}, least)
 }
 
-func (r *ring) checkElem(least uint64) error {
-	if least > 1<<r.log2 {
-		return fmt.Errorf("%w: elements of %d bytes, not %d", ErrMemory, 1<<r.log2, least)
-	}
-	return nil
-}
-
-// elem returns the memory of an element.
-func (r *ring) elem(i uint32) []byte {
-	off := offData + uint64(i&r.mask)<<r.log2
+// Elem returns the memory of an element; it masks the index.
+func (r *Ring) Elem(i uint32) []byte {
+	off := offData + uint64(i&r.Mask)<<r.log2
 	end := off + 1<<r.log2
 	return r.mem[off:end:end]
 }
+
+// SendData returns the SGEs or inline data of an element of a send ring.
+func SendData(elem []byte) []byte { return elem[sendLen:] }
+
+// RecvData returns the SGEs of an element of a receive ring.
+func RecvData(elem []byte) []byte { return elem[recvLen:] }

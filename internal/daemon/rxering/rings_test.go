@@ -1,7 +1,8 @@
-package rxe
+package rxering
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -24,9 +26,9 @@ func memory(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-func sendPair(t testing.TB, wr, sge, inline uint32) (*SendRing, *SendProducer, []byte) {
+func sendPair(t testing.TB, wr, sge, inline uint32) (*SendRing, *rxe.SendProducer, []byte) {
 	t.Helper()
-	s, err := SendShape(wr, sge, inline)
+	s, err := rxe.SendShape(wr, sge, inline)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,16 +37,16 @@ func sendPair(t testing.TB, wr, sge, inline uint32) (*SendRing, *SendProducer, [
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewSendProducer(mem, s.MaxSGE, s.MaxInline)
+	p, err := rxe.NewSendProducer(mem, s.MaxSGE, s.MaxInline)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, p, mem
 }
 
-func recvPair(t testing.TB, wr, sge uint32) (*RecvRing, *RecvProducer, []byte) {
+func recvPair(t testing.TB, wr, sge uint32) (*RecvRing, *rxe.RecvProducer, []byte) {
 	t.Helper()
-	s, err := RecvShape(wr, sge)
+	s, err := rxe.RecvShape(wr, sge)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,16 +55,16 @@ func recvPair(t testing.TB, wr, sge uint32) (*RecvRing, *RecvProducer, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := NewRecvProducer(mem, s.MaxSGE)
+	p, err := rxe.NewRecvProducer(mem, s.MaxSGE)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r, p, mem
 }
 
-func cqPair(t testing.TB, cqe uint32) (*CQRing, *CQConsumer, []byte) {
+func cqPair(t testing.TB, cqe uint32) (*CQRing, *rxe.CQConsumer, []byte) {
 	t.Helper()
-	s, err := CQShape(cqe)
+	s, err := rxe.CQShape(cqe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +73,7 @@ func cqPair(t testing.TB, cqe uint32) (*CQRing, *CQConsumer, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := NewCQConsumer(mem)
+	c, err := rxe.NewCQConsumer(mem)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +103,7 @@ func TestSendRoundTrip(t *testing.T) {
 	var got qp.SendWQE
 	for round := range 5 {
 		for _, want := range requests() {
-			if err := p.Stage(&want); err != nil {
+			if err := stage(p, &want); err != nil {
 				t.Fatalf("round %d: %v", round, err)
 			}
 			if r.Pending() || r.Next(&got) {
@@ -125,34 +127,8 @@ func TestSendRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSendElement pins the bytes of an element as a stock provider writes it.
-func TestSendElement(t *testing.T) {
-	_, p, mem := sendPair(t, 1, 1, 16)
-	w := qp.SendWQE{WRID: 0x1122334455667788, Opcode: qp.WRWriteImm, Flags: qp.SendSignaled | qp.SendSolicited,
-		Imm: 0x01020304, RemoteVA: 0x7f0000001000, RKey: 0xabcd, SGEs: []qp.SGE{{Addr: 0x5000, Length: 0x40, LKey: 0x99}}}
-	if err := p.Stage(&w); err != nil {
-		t.Fatal(err)
-	}
-	p.Commit()
-	e := mem[offData:]
-	for _, c := range []struct {
-		from, to int
-		want     string
-	}{
-		{0, 24, "8877665544332211 00000000 01000000 06000000 =01020304"},
-		{24, 40, "00100000007f0000 cdab0000 00000000"},
-		{144, 160, "00000000 00000000 00100000007f0000"},
-		{184, 208, "40000000 40000000 00000000 01000000 00000000 00000000"},
-		{208, 224, "0050000000000000 40000000 99000000"},
-	} {
-		if got, want := hex.EncodeToString(e[c.from:c.to]), machine(t, c.want); got != want {
-			t.Errorf("bytes %d to %d: %s, want %s", c.from, c.to, got, want)
-		}
-	}
-}
-
-// machine joins fields in this machine's order of bytes: they are written as a little-endian one
-// has them, but for those with =, which all have alike.
+// machine joins fields, which are written in little-endian order, in the byte order
+// of this machine. Fields with = are the same on all machines.
 func machine(t *testing.T, fields string) string {
 	t.Helper()
 	var out []byte
@@ -161,7 +137,7 @@ func machine(t *testing.T, fields string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if f[0] != '=' && native.Uint16([]byte{0, 1}) == 1 {
+		if f[0] != '=' && binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
 			slices.Reverse(b)
 		}
 		out = append(out, b...)
@@ -175,24 +151,21 @@ func TestSendLimits(t *testing.T) {
 		w   qp.SendWQE
 		err error
 	}{
-		"SGEs":   {qp.SendWQE{SGEs: make([]qp.SGE, 3)}, ErrSGE},
-		"length": {qp.SendWQE{SGEs: []qp.SGE{{Length: 1 << 31}, {Length: 1 << 31}}}, ErrLength},
-		"inline": {qp.SendWQE{Flags: qp.SendInline, Inline: make([]byte, 41)}, ErrInline},
+		"SGEs":   {qp.SendWQE{SGEs: make([]qp.SGE, 3)}, rxe.ErrSGE},
+		"length": {qp.SendWQE{SGEs: []qp.SGE{{Length: 1 << 31}, {Length: 1 << 31}}}, rxe.ErrLength},
+		"inline": {qp.SendWQE{Flags: qp.SendInline, Inline: make([]byte, 41)}, rxe.ErrInline},
 	} {
-		if err := p.Stage(&c.w); !errors.Is(err, c.err) {
+		if err := stage(p, &c.w); !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for range 3 {
-		if err := p.Stage(&qp.SendWQE{Flags: qp.SendInline, Inline: make([]byte, 40)}); err != nil {
+		if err := stage(p, &qp.SendWQE{Flags: qp.SendInline, Inline: make([]byte, 40)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Stage(&qp.SendWQE{}); !errors.Is(err, ErrFull) {
+	if err := stage(p, &qp.SendWQE{}); !errors.Is(err, rxe.ErrFull) {
 		t.Errorf("full: %v", err)
-	}
-	if p.Discard(); p.Free() != 3 {
-		t.Errorf("room for %d after Discard", p.Free())
 	}
 }
 
@@ -201,7 +174,7 @@ func TestSendRetire(t *testing.T) {
 	var w qp.SendWQE
 	post := func(n int) {
 		for range n {
-			if err := p.Stage(&qp.SendWQE{}); err != nil {
+			if err := stage(p, &qp.SendWQE{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -241,33 +214,33 @@ func TestSendHostile(t *testing.T) {
 	var w qp.SendWQE
 	take := func(change func(e []byte)) {
 		t.Helper()
-		if err := p.Stage(&qp.SendWQE{Opcode: qp.WRSend}); err != nil {
+		if err := stage(p, &qp.SendWQE{Opcode: qp.WRSend}); err != nil {
 			t.Fatal(err)
 		}
-		change(p.elem(p.tail - 1))
+		change(r.Elem(r.next))
 		p.Commit()
 		if !r.Next(&w) {
 			t.Fatal("nothing there")
 		}
 		r.Retire(1)
 	}
-	take(func(e []byte) { native.PutUint32(e[sendOpcode:], 0x102) })
+	take(func(e []byte) { binary.NativeEndian.PutUint32(e[12:], 0x102) })
 	if w.Opcode != OpInvalid {
 		t.Errorf("opcode 0x102 is %d", w.Opcode)
 	}
-	take(func(e []byte) { native.PutUint32(e[sendDMA+dmaNumSGE:], 1<<32-1) })
+	take(func(e []byte) { binary.NativeEndian.PutUint32(e[184+12:], 1<<32-1) })
 	if len(w.SGEs) != 3 {
 		t.Errorf("%d SGEs of 2", len(w.SGEs))
 	}
 	take(func(e []byte) {
-		native.PutUint32(e[sendFlags:], uint32(qp.SendInline))
-		native.PutUint32(e[sendDMA+dmaLength:], 1<<32-1)
+		binary.NativeEndian.PutUint32(e[16:], uint32(qp.SendInline))
+		binary.NativeEndian.PutUint32(e[184:], 1<<32-1)
 	})
 	if len(w.Inline) != 40 || w.Length != 1<<32-1 {
 		t.Errorf("%d bytes inline, length %d", len(w.Inline), w.Length)
 	}
 	// A producer index that runs away yields no more than the ring can hold.
-	native.PutUint32(mem[offProducer:], 0xfffffff0|(r.next-1)&r.mask)
+	binary.NativeEndian.PutUint32(mem[128:], 0xfffffff0|(r.next-1)&r.Mask)
 	n := 0
 	for r.Next(&w) {
 		n++
@@ -283,7 +256,7 @@ func TestRecvRoundTrip(t *testing.T) {
 	var got qp.RecvWQE
 	for i := range uint64(20) {
 		list := sges[:i%3]
-		if err := p.Post(i, list); err != nil {
+		if err := rxe.PostRecv(p, i, list); err != nil {
 			t.Fatal(err)
 		}
 		if r.Len() != 1 || !r.Next(&got) || got.WRID != i || !cmp.Equal(got.SGEs, list, cmp.Transformer("len", func(s []qp.SGE) []qp.SGE { return append([]qp.SGE{}, s...) })) {
@@ -291,18 +264,18 @@ func TestRecvRoundTrip(t *testing.T) {
 		}
 	}
 	for range 3 {
-		if err := p.Post(0, nil); err != nil {
+		if err := rxe.PostRecv[qp.SGE](p, 0, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := p.Post(0, nil); !errors.Is(err, ErrFull) || p.Free() != 0 || r.Len() != 3 {
+	if err := rxe.PostRecv[qp.SGE](p, 0, nil); !errors.Is(err, rxe.ErrFull) || p.Free() != 0 || r.Len() != 3 {
 		t.Errorf("full: %v, room for %d, %d posted", err, p.Free(), r.Len())
 	}
 	r.Reset()
-	if err := p.Post(0, make([]qp.SGE, 3)); !errors.Is(err, ErrSGE) || p.Free() != 3 || r.Len() != 0 {
+	if err := rxe.PostRecv(p, 0, make([]qp.SGE, 3)); !errors.Is(err, rxe.ErrSGE) || p.Free() != 3 || r.Len() != 0 {
 		t.Errorf("SGEs: %v, room for %d, %d posted", err, p.Free(), r.Len())
 	}
-	if err := p.Post(0, []qp.SGE{{Length: 1 << 31}, {Length: 1 << 31}}); !errors.Is(err, ErrLength) {
+	if err := rxe.PostRecv(p, 0, []qp.SGE{{Length: 1 << 31}, {Length: 1 << 31}}); !errors.Is(err, rxe.ErrLength) {
 		t.Errorf("length: %v", err)
 	}
 }
@@ -320,14 +293,14 @@ func TestCQRoundTrip(t *testing.T) {
 			if !r.Push(&w) {
 				t.Fatal("full")
 			}
-			if w.Solicited = false; !c.Next(&got) || got != w {
+			if w.Solicited = false; !next(c, &got) || got != w {
 				t.Fatalf("%+v, want %+v", got, w)
 			}
 			c.Release()
 		}
 	}
 	wc := machine(t, "0000000000000080 0d000000 81000000 05000000 06000000 =01020304 07000000 08000000 03000000 0900 0000 =0a000100 0b00000000000000")
-	if b := hex.EncodeToString(mem[offData : offData+wcSlot]); b != wc {
+	if b := hex.EncodeToString(mem[384 : 384+56]); b != wc {
 		t.Errorf("completion is\n%s, want\n%s", b, wc)
 	}
 	for range 3 {
@@ -336,7 +309,7 @@ func TestCQRoundTrip(t *testing.T) {
 	if r.Push(&want) || r.Len() != 3 || c.Len() != 3 {
 		t.Errorf("holds %d and %d completions", r.Len(), c.Len())
 	}
-	if c.Next(&got); r.Push(&want) {
+	if next(c, &got); r.Push(&want) {
 		t.Error("room before Release")
 	}
 	if c.Release(); !r.Push(&want) {
@@ -351,7 +324,7 @@ func TestCQMove(t *testing.T) {
 		e.WRID, e.Time = uint64(i), mono.Time(i)
 		r.Push(&e)
 		if i < 5 {
-			c.Next(&e)
+			next(c, &e)
 			c.Release()
 		}
 	}
@@ -360,12 +333,12 @@ func TestCQMove(t *testing.T) {
 		t.Error("five completions fit into three places")
 	}
 	big, bc, _ := cqPair(t, 15)
-	c.Arm(rocev2.ArmSolicited)
+	c.RequestEvent(rxe.ArmSolicited)
 	if !r.MoveTo(big) || bc.Len() != 5 || big.Armed() != rocev2.ArmSolicited {
 		t.Fatalf("moved %d, armed %d", bc.Len(), big.Armed())
 	}
 	for i := 5; i < 10; i++ {
-		if !bc.Next(&e) || e.WRID != uint64(i) || e.Time != mono.Time(i) {
+		if !next(bc, &e) || e.WRID != uint64(i) || e.Time != mono.Time(i) {
 			t.Errorf("completion %d is %+v", i, e)
 		}
 	}
@@ -377,9 +350,9 @@ func TestCQMove(t *testing.T) {
 func TestRecvMove(t *testing.T) {
 	r, p, _ := recvPair(t, 7, 2)
 	var w qp.RecvWQE
-	post := func(p *RecvProducer, id uint64) {
+	post := func(p *rxe.RecvProducer, id uint64) {
 		t.Helper()
-		if err := p.Post(id, []qp.SGE{{Addr: id, Length: 1, LKey: 2}, {Addr: id, Length: 3, LKey: 4}}); err != nil {
+		if err := rxe.PostRecv(p, id, []qp.SGE{{Addr: id, Length: 1, LKey: 2}, {Addr: id, Length: 3, LKey: 4}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -397,7 +370,7 @@ func TestRecvMove(t *testing.T) {
 	if !r.MoveTo(big) || big.Len() != 5 {
 		t.Fatalf("moved %d", big.Len())
 	}
-	bp, err := NewRecvProducer(mem, 2)
+	bp, err := rxe.NewRecvProducer(mem, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -420,13 +393,13 @@ func TestNoAllocations(t *testing.T) {
 	var e qp.CQE
 	if n := testing.AllocsPerRun(100, func() {
 		for i := range list {
-			if p.Stage(&list[i]) != nil {
+			if stage(p, &list[i]) != nil {
 				t.Fatal("full")
 			}
 			p.Commit()
 			r.Next(&w)
 			r.Retire(1)
-			if rp.Post(1, sges) != nil || !rr.Next(&v) || !cr.Push(&e) || !cc.Next(&e) {
+			if rxe.PostRecv(rp, 1, sges) != nil || !rr.Next(&v) || !cr.Push(&e) || !next(cc, &e) {
 				t.Fatal("a ring is stuck")
 			}
 			cc.Release()
@@ -441,13 +414,13 @@ func TestModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		r, p, _ := sendPair(t, uint32(rapid.IntRange(1, 9).Draw(rt, "wr")), 1, 0)
 		var posted, taken []uint64
-		held := int(r.mask)
+		held := int(r.Mask)
 		id := uint64(0)
 		var w qp.SendWQE
 		rt.Repeat(map[string]func(*rapid.T){
 			"post": func(rt *rapid.T) {
 				id++
-				err := p.Stage(&qp.SendWQE{WRID: id})
+				err := stage(p, &qp.SendWQE{WRID: id})
 				if (err == nil) != (len(posted)+len(taken) < held) {
 					rt.Fatalf("%d posted, %d taken: %v", len(posted), len(taken), err)
 				}
@@ -485,15 +458,15 @@ func FuzzHostile(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, uint16(3), uint8(2), uint16(64))
 	f.Add(bytes.Repeat([]byte{0xff}, 1000), uint16(1), uint8(0), uint16(0))
 	f.Fuzz(func(t *testing.T, data []byte, wr uint16, sge uint8, inline uint16) {
-		shape, err := SendShape(uint32(wr%64), uint32(sge%32), uint32(inline%1024))
+		shape, err := rxe.SendShape(uint32(wr%64), uint32(sge%32), uint32(inline%1024))
 		if err != nil {
 			t.Fatal(err)
 		}
-		rshape, err := RecvShape(uint32(wr%64), uint32(sge%32))
+		rshape, err := rxe.RecvShape(uint32(wr%64), uint32(sge%32))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cshape, err := CQShape(uint32(wr%64) + 1)
+		cshape, err := rxe.CQShape(uint32(wr%64) + 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -525,8 +498,8 @@ func hostileRound(t *testing.T, s *SendRing, r *RecvRing, c *CQRing, w *qp.SendW
 			t.Fatalf("%d SGEs, %d bytes inline", len(w.SGEs), len(w.Inline))
 		}
 	}
-	if n > int(s.mask) || r.Len() > int(r.mask) {
-		t.Fatalf("%d requests from a ring of %d, or %d from %d", n, s.mask, r.Len(), r.mask)
+	if n > int(s.Mask) || r.Len() > int(r.Mask) {
+		t.Fatalf("%d requests from a ring of %d, or %d from %d", n, s.Mask, r.Len(), r.Mask)
 	}
 	s.Retire(n / 2)
 	for range r.Len() {
@@ -537,8 +510,8 @@ func hostileRound(t *testing.T, s *SendRing, r *RecvRing, c *CQRing, w *qp.SendW
 	for range 3 {
 		c.Push(&qp.CQE{})
 	}
-	if c.Len() > int(c.mask) {
-		t.Fatalf("%d completions in a ring of %d", c.Len(), c.mask)
+	if c.Len() > int(c.Mask) {
+		t.Fatalf("%d completions in a ring of %d", c.Len(), c.Mask)
 	}
 	s.Reset()
 	r.Reset()
@@ -559,14 +532,14 @@ func TestSendVector(t *testing.T) {
 	}
 	var w qp.SendWQE
 	for _, named := range []uint32{0, 12} {
-		e := r.elem(r.next)
-		if err := p.Stage(&qp.SendWQE{Opcode: qp.WRSend, RemoteQPN: 5, AH: named}); err != nil {
+		e := r.Elem(r.next)
+		if err := stage(p, &qp.SendWQE{Opcode: qp.WRSend, RemoteQPN: 5, AH: named}); err != nil {
 			t.Fatal(err)
 		}
-		copy(e[udMAC:], []byte{2, 0, 0, 0, 0x12, 0x34})
-		copy(e[udDGID:], av.DGID[:])
-		native.PutUint32(e[udFlow:], 1<<30|av.FlowLabel)
-		e[udSGID], e[udHop], e[udClass] = av.SGIDIndex, av.HopLimit, av.TrafficClass
+		copy(e[58:], []byte{2, 0, 0, 0, 0x12, 0x34})
+		copy(e[64:], av.DGID[:])
+		binary.NativeEndian.PutUint32(e[80:], 1<<30|av.FlowLabel)
+		e[84], e[85], e[86] = av.SGIDIndex, av.HopLimit, av.TrafficClass
 		p.Commit()
 		if want := max(named, 77*(1-min(named, 1))); !r.Next(&w) || w.AH != want {
 			t.Errorf("handle %d, want %d", w.AH, want)

@@ -1,9 +1,11 @@
-package rxe
+package rxering
 
 import (
+	"encoding/binary"
 	"testing"
 	"time"
 
+	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 )
@@ -11,15 +13,15 @@ import (
 // TestArmLayout: where the word is, and its bits, are part of the protocol.
 func TestArmLayout(t *testing.T) {
 	r, c, mem := cqPair(t, 3)
-	c.Arm(rocev2.ArmAny)
-	if got := native.Uint32(mem[260:]); got != 1 || r.Armed() != rocev2.ArmAny {
+	c.RequestEvent(rxe.ArmAny)
+	if got := binary.NativeEndian.Uint32(mem[260:]); got != 1 || r.Armed() != rocev2.ArmAny {
 		t.Errorf("armed: %d in memory, %d", got, r.Armed())
 	}
-	c.Arm(rocev2.ArmSolicited)
-	if got := native.Uint32(mem[260:]); got != 3 {
+	c.RequestEvent(rxe.ArmSolicited)
+	if got := binary.NativeEndian.Uint32(mem[260:]); got != 3 {
 		t.Errorf("armed twice: %d in memory", got)
 	}
-	if r.Disarm(); native.Uint32(mem[260:]) != 0 || r.Armed() != 0 {
+	if r.Disarm(); binary.NativeEndian.Uint32(mem[260:]) != 0 || r.Armed() != 0 {
 		t.Error("still armed")
 	}
 }
@@ -45,7 +47,7 @@ func TestArmIsNotMissed(t *testing.T) {
 	end := time.After(time.Minute)
 	var e qp.CQE
 	poll := func(seen int) int {
-		for c.Next(&e) {
+		for next(c, &e) {
 			if e.WRID != uint64(seen) {
 				t.Fatalf("completion %d is %d", seen, e.WRID)
 			}
@@ -56,7 +58,7 @@ func TestArmIsNotMissed(t *testing.T) {
 	}
 	for seen := 0; seen < total; {
 		seen = poll(seen)
-		c.Arm(rocev2.ArmAny)
+		c.RequestEvent(rxe.ArmAny)
 		if now := poll(seen); now != seen || now == total {
 			seen = now
 			continue

@@ -1,15 +1,18 @@
-package rxe
+package rxering
 
 import (
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/abi/rxe"
 )
 
 // guarded returns memory for a ring with a page behind it that cannot be touched.
-func guarded(t *testing.T, s Shape) []byte {
+func guarded(t *testing.T, s rxe.Shape) []byte {
 	t.Helper()
-	mem, err := unix.Mmap(-1, 0, s.Size()+pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	mem, err := unix.Mmap(-1, 0, s.Size()+os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
