@@ -93,10 +93,8 @@ type loop struct {
 	early   int // of these, came early
 
 	trk       reorder.Tracker
-	ends      func(i uint32) bool
 	accepted  []bool // by the receiver
 	twice     int    // packets accepted more than once: a defect
-	completed uint32 // messages
 	ood       []int  // out-of-order degree of packets as they arrive
 	refused   int
 	rtx       int
@@ -109,7 +107,6 @@ type loop struct {
 func newLoop(seed uint64, first bth.PSN, total uint32, links []link) *loop {
 	l := &loop{first: first, total: total, batch: total, message: total, links: links, mtu: 1024, accepted: make([]bool, total)}
 	l.rng.Seed(seed, 1)
-	l.ends = func(uint32) bool { return false }
 	l.check = func() {}
 	l.waiting = mono.Never
 	return l
@@ -241,25 +238,17 @@ func (l *loop) receive(d datagram) {
 	if a, ok := l.trk.(reorder.Agent); ok {
 		a.Announce(l.first, i == l.total-1)
 	}
-	before := l.trk.Classify(d.psn)
 	if !d.rtx {
 		l.ood = append(l.ood, max(d.psn.Diff(l.trk.Expected()), 0))
 	}
-	v := l.accept(d, i)
-	if v != before && v != reorder.Beyond {
-		panic("Classify and Receive differ")
-	}
-	switch v {
+	switch l.accept(d, i) {
 	case reorder.InOrder, reorder.Held:
 		if l.accepted[i] {
 			l.twice++
 		}
 		l.accepted[i] = true
-	case reorder.Beyond:
+	case reorder.Beyond, reorder.Refused:
 		l.refused++
-	}
-	if r, ok := l.trk.(reorder.Releaser); ok {
-		l.completed += r.Released()
 	}
 	var f reorder.Feedback
 	l.trk.Feedback(&f)
@@ -270,16 +259,16 @@ func (l *loop) receive(d datagram) {
 // accept lets the tracker receive packet i, unless it belongs to a synchronise
 // operation that comes early.
 func (l *loop) accept(d datagram, i uint32) reorder.Verdict {
+	v := l.trk.Classify(d.psn)
 	if m, ok := l.trk.(*reorder.MPRDMA); ok && l.syncs > 0 && i/l.message%l.syncs == 0 {
-		if begin := i - i%l.message; m.Classify(d.psn) == reorder.Held && m.Early(l.first.Add(int(begin))) {
+		if begin := i - i%l.message; v == reorder.Held && m.Early(l.first.Add(int(begin))) {
 			if !d.rtx && i == begin {
 				l.early++
 			}
-			m.Refuse(d.psn)
-			return reorder.Beyond
+			v = reorder.Refused
 		}
 	}
-	v, _ := l.trk.Receive(d.psn, l.ends(i))
+	l.trk.Commit(d.psn, v)
 	return v
 }
 

@@ -81,7 +81,7 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 		return DropDuplicate
 	case reorder.Beyond:
 		r.q.ctr.OutOfSequence++
-		r.trk.Receive(p.PSN, false)
+		r.trk.Commit(p.PSN, verdict)
 		r.q.report(&a.acks, r.trk, p, m)
 		return DropOutOfOrder
 	}
@@ -109,14 +109,14 @@ func (a *anyOrder) receive(now mono.Time, p *bth.Packet, m arrival) Drop {
 	if held {
 		r.q.ctr.OutOfSequence++
 	}
-	return a.accept(now, p, m, &t, copied)
+	return a.accept(now, p, m, verdict, &t, copied)
 }
 
 // decline drops a packet ahead of a gap that cannot be executed now. It may be possible, or its
 // turn to be refused, when it comes again; until then it counts as lost, and the peer is told.
 func (a *anyOrder) decline(p *bth.Packet, m arrival) {
 	a.r.q.ctr.OutOfSequence++
-	a.r.trk.(reorder.Releaser).Refuse(p.PSN)
+	a.r.trk.Commit(p.PSN, reorder.Refused)
 	a.r.q.report(&a.acks, a.r.trk, p, m)
 }
 
@@ -169,15 +169,11 @@ func (a *anyOrder) locate(p *bth.Packet, t *target) *refusal {
 	return nil
 }
 
-// accept tells the tracker of a packet that has been taken and carries out what has become
-// possible. If the tracker has no room after all, the packet counts as lost.
-func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m arrival, t *target, copied bool) Drop {
+// accept commits a packet that has been taken and carries out the effects that it makes possible.
+func (a *anyOrder) accept(now mono.Time, p *bth.Packet, m arrival, v reorder.Verdict, t *target, copied bool) Drop {
 	o := p.Opcode
-	v, _ := a.r.trk.Receive(p.PSN, o.Ends() && (o.IsSend() || o.IsWrite()))
+	a.r.trk.Commit(p.PSN, v)
 	a.r.q.report(&a.acks, a.r.trk, p, m)
-	if v == reorder.Beyond {
-		return DropOutOfOrder
-	}
 	if o.IsSend() {
 		t.recv.packets++
 	}

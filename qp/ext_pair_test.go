@@ -69,8 +69,10 @@ func recovery(name string, p retrans.Params) retrans.Recovery {
 }
 
 func irn(p retrans.Params) Profile {
+	responses := reorder.NewIRN(110, false)
+	responses.TrackResponses()
 	return Profile{Kind: bth.ProfileIRN, Tracker: tracker("irn", nil), Recovery: recovery("irn", p),
-		ResponseTracker: tracker("irn", nil), ResponseRecovery: recovery("irn", p)}
+		ResponseTracker: responses, ResponseRecovery: recovery("irn", p)}
 }
 
 // selective is Eunomia over selective repeat.

@@ -142,7 +142,7 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 		x.q.due(&x.acks, f, p, m)
 		return DropDuplicate
 	case reorder.Beyond:
-		x.trk.Receive(p.PSN, false)
+		x.trk.Commit(p.PSN, verdict)
 		x.q.report(&x.acks, x.trk, p, m)
 		return DropOutOfOrder
 	}
@@ -159,17 +159,14 @@ func (x *extendedFraming) receiveResponse(now mono.Time, p *bth.Packet, m arriva
 			return x.q.req.misplaced(now, s, d)
 		}
 	}
-	v, _ := x.trk.Receive(p.PSN, false)
+	x.trk.Commit(p.PSN, verdict)
 	x.q.report(&x.acks, x.trk, p, m)
-	switch {
-	case v == reorder.Beyond:
-		return DropOutOfOrder
-	case copied:
+	if copied {
 		w := x.waiting.insert(p.PSN)
 		*w = waiter{effect: effect{psn: p.PSN, opcode: p.Opcode, operand: p.AtomicAck}, data: x.q.retain(p.Payload, w.data[:0])}
 	}
 	x.unsynced = true
-	if v != reorder.InOrder {
+	if verdict != reorder.InOrder {
 		x.q.ctr.OutOfSequence++
 		return Accepted
 	}

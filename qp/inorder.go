@@ -138,10 +138,7 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 	m.active, m.write = !p.Opcode.Ends(), p.Opcode.IsWrite()
 	m.va, m.rkey, m.left, m.got = t.va+uint64(n), t.rkey, t.left-n, t.off+n
 	trk := a.trk
-	trk.Receive(p.PSN, p.Opcode.Ends())
-	if span > 1 {
-		trk.Skip(span - 1)
-	}
+	trk.Advance(span)
 	a.rd.expire(trk.Expected())
 	if a.syndrome == bth.SyndromePSNSeqErr && !a.highest.Before(trk.Expected()) {
 		a.nakPSN = trk.Expected()
@@ -156,7 +153,7 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 	a.r.q.ctr.OutOfSeqRequest++
 	a.r.q.ctr.OutOfSequence++
-	a.trk.Receive(p.PSN, false)
+	a.trk.Commit(p.PSN, reorder.Beyond)
 	switch {
 	case a.rnr:
 	case !a.gap && !a.pacesNAK(now) || a.repeatsNAK(now):

@@ -5,69 +5,35 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// Eunomia is the receiver of Mahmood et al., "Orderly Management of Packets in RDMA
-// by Eunomia", sections 3.3 to 3.5: a hybrid-dynamic bitmap that exists only from the
-// first packet out of order until everything up to the last one of the connection
-// has arrived. A connection in order has nothing but its address, which is NULL.
-//
-// Before Receive comes Announce, with what the sender's agent has added to the
-// packet.
+// Eunomia is the receiver of Mahmood et al., "Orderly Management of Packets in RDMA by Eunomia", sections 3.3 to 3.5.
+// It has a hybrid-dynamic bitmap from the first out-of-order packet until all packets up to the last one of the
+// connection have arrived. A connection in order holds only the address of its bitmap, which is NULL.
 type Eunomia struct {
 	mem      *Memory
 	expected bth.PSN // the queue pair's expected sequence
 	start    bth.PSN // the first PSN of the connection
-	conn     int32   // of the memory controller, stands for the address; none
-	tail     bool    // announced: the next packet is the last one so far
-	released released
-
-	heard   bool
-	psn     bth.PSN
-	refused bool
+	conn     int32   // number in the memory controller, for the address; or none
+	tail     bool    // Announce: the next packet is the last one so far
+	latest   latest
 }
 
-// none is the connection of a tracker that has no bitmap.
+// none is the connection number of a tracker without a bitmap.
 const none = -1
 
 // NewEunomia returns a tracker that takes its memory from mem.
-func NewEunomia(mem *Memory) *Eunomia {
-	return &Eunomia{mem: mem, conn: none}
-}
+func NewEunomia(mem *Memory) *Eunomia { return &Eunomia{mem: mem, conn: none} }
 
-// newEunomia gives the tracker a memory of its own.
+// newEunomia makes a tracker with a memory of its own.
 func newEunomia(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: eunomia", p)
-	blocks := r.Int("memory_blocks", 1024, 1, maxBlocks)
-	capBits := r.Int("bitmap_cap_bits", 256, blockBits, maxCapBits)
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	mem, err := NewMemory(blocks, capBits)
+	mem, err := ReadMemory(r)
 	if err != nil {
 		return nil, err
 	}
-	return NewEunomia(mem), nil
+	return NewEunomia(mem), r.Err()
 }
 
-// Factory makes trackers that share the memory: those of one NIC.
-func (m *Memory) Factory(p Params) (Tracker, error) {
-	r := param.NewReader("reorder: eunomia", p)
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return NewEunomia(m), nil
-}
-
-// Agent is a Tracker that is told what the sender's agent adds to each packet: Head,
-// the first sequence number of the connection, and whether it is the last packet of
-// the connection so far (Eunomia 3.2.1).
-type Agent interface {
-	// Announce comes before Receive. It returns false if the packet is one of another
-	// connection, which is not to be received.
-	Announce(head bth.PSN, tail bool) bool
-}
-
-// Reset implements Tracker. The connection is finished or begins: its memory is given
-// back.
+// Reset implements Tracker. The connection ends or begins, and returns its memory.
 func (e *Eunomia) Reset(psn bth.PSN) {
 	if e.conn != none {
 		e.mem.close(e.conn, e.load().dyn)
@@ -75,15 +41,14 @@ func (e *Eunomia) Reset(psn bth.PSN) {
 	*e = Eunomia{mem: e.mem, expected: psn, start: psn, conn: none}
 }
 
-// Announce implements Agent. The paper takes Head for the first PSN expected; here
-// both ends have agreed on that when they connected, so that a packet with
-// another one is stale, of an earlier connection.
+// Announce implements Agent. In the paper Head tells the first expected PSN. Here both ends have agreed on it when
+// they connected, so that a packet with another Head is a stale one, of an earlier connection.
 func (e *Eunomia) Announce(head bth.PSN, tail bool) bool {
 	e.tail = tail && head == e.start
 	return head == e.start
 }
 
-// Classify implements Tracker. Receive comes to the same verdict.
+// Classify implements Tracker.
 func (e *Eunomia) Classify(psn bth.PSN) Verdict {
 	d := psn.Diff(e.expected)
 	switch {
@@ -108,25 +73,23 @@ func (e *Eunomia) Classify(psn bth.PSN) Verdict {
 	return Beyond
 }
 
-// Receive implements Tracker.
-func (e *Eunomia) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
-	v = e.Classify(psn)
+// Commit implements Tracker.
+func (e *Eunomia) Commit(psn bth.PSN, v Verdict) {
 	switch v {
 	case InOrder:
-		advanced = e.advance(ends)
+		e.advance()
 	case Held:
-		e.hold(psn, ends)
+		e.hold(psn)
 	}
-	if v != Beyond {
+	e.latest = latest{psn, v}
+	if !e.latest.refused() {
 		e.collect(psn)
 	}
 	e.tail = false
-	e.note(psn, v == Beyond)
-	return v, advanced
 }
 
-// hold tracks psn. Classify has found that there is room.
-func (e *Eunomia) hold(psn bth.PSN, ends bool) {
+// hold tracks psn. Classify has checked that there is room.
+func (e *Eunomia) hold(psn bth.PSN) {
 	if e.conn == none {
 		e.create()
 	}
@@ -137,28 +100,22 @@ func (e *Eunomia) hold(psn bth.PSN, ends bool) {
 	}
 	e.save(&b)
 	*e.mem.row(e.conn, row) |= 1 << bit
-	e.mem.setEnds(e.conn, psn, ends)
 }
 
-// advance moves the head past the packet in order, and past those that have been
-// waiting for it (3.3.4).
-func (e *Eunomia) advance(ends bool) (advanced uint32) {
-	e.released.add(ends)
+// advance moves the head past the packet in order, and past the tracked packets behind it (3.3.4).
+func (e *Eunomia) advance() {
 	e.expected = e.expected.Next()
 	if e.conn == none {
-		return 1
+		return
 	}
 	b := e.load()
-	e.flush(&b)
-	for advanced = 1; e.atHead(&b); advanced++ {
-		e.released.add(e.flush(&b))
+	for e.flush(&b); e.atHead(&b); e.flush(&b) {
 	}
 	e.expected = b.head
 	if b.circ < b.dyn && e.empty(0, b.circ) {
 		b.absorb()
 	}
 	e.save(&b)
-	return advanced
 }
 
 // atHead reports whether the packet at the head is tracked.
@@ -167,19 +124,16 @@ func (e *Eunomia) atHead(b *bitmap) bool {
 	return e.bit(row, bit)
 }
 
-// flush resets the entry at the head, moves the head on and returns whether the packet
-// ends a message.
-func (e *Eunomia) flush(b *bitmap) (ends bool) {
+// flush clears the entry at the head and moves the head.
+func (e *Eunomia) flush(b *bitmap) {
 	row, bit := b.locate(b.head)
 	*e.mem.row(e.conn, row) &^= 1 << bit
-	ends = e.mem.takeEnds(e.conn, b.head)
 	b.step()
-	return ends
 }
 
-// collect is the garbage collection (3.5.3): once everything up to LastSeq has been
-// received in order, the memory is given back, unless the sender has gone on since. Then
-// LastSeq follows the head, so that it stays comparable however long the sender goes on.
+// collect is the garbage collection (3.5.3). It returns the memory when all packets up to LastSeq have arrived in
+// order, unless the sender has sent more since. In that case LastSeq follows the head, so that the two stay comparable
+// however much the sender sends.
 func (e *Eunomia) collect(end bth.PSN) {
 	if e.conn == none {
 		return
@@ -200,29 +154,18 @@ func (e *Eunomia) collect(end bth.PSN) {
 	}
 }
 
-// Refuse implements Releaser.
-func (e *Eunomia) Refuse(psn bth.PSN) { e.tail = false; e.note(psn, true) }
-
-func (e *Eunomia) note(psn bth.PSN, refused bool) { e.heard, e.psn, e.refused = true, psn, refused }
-
 // Expected implements Tracker.
 func (e *Eunomia) Expected() bth.PSN { return e.expected }
 
-// Feedback implements Tracker: ACK for a packet in order, SACK for one that is
-// tracked, NACK for one that could not be (3.5.1).
+// Feedback implements Tracker: an ACK of a packet in order, a SACK of a tracked one, and a NACK of one that could not
+// be tracked (3.5.1).
 func (e *Eunomia) Feedback(f *Feedback) {
 	f.Expected = e.expected
-	if e.heard && !e.psn.Before(e.expected) {
-		f.HasSACK, f.SACK, f.Refused = true, e.psn, e.refused
-	}
+	e.latest.sack(f)
 }
 
-// Released implements Releaser.
-func (e *Eunomia) Released() uint32 { return e.released.take() }
-
-// Footprint implements Tracker: the address (4 bytes), and with a bitmap the 16 bytes
-// of table 1, the relative addresses of all rows but the first (2 each) and the rows:
-// 4 to 82 bytes with a cap of 256 bits (table 2).
+// Footprint implements Tracker: the address (4 bytes) and, with a bitmap, the 16 bytes of table 1, the relative
+// addresses of all rows but the first (2 each) and the rows: 4 to 82 bytes with a cap of 256 bits (table 2).
 func (e *Eunomia) Footprint() int {
 	const address = 4
 	if e.conn == none {

@@ -2,25 +2,22 @@ package reorder
 
 import "roced.io/roced/bth"
 
-// bitmap is the state of a hybrid-dynamic bitmap (Eunomia, table 1). A packet is
-// referred to by its row, a block of 16 bits, and its bit in it. The rows at the top,
-// circ of them, are a ring that begins at the head; the rows below are linear: their
-// first bit stands for the packet after Tail. So nothing has to be moved when rows
-// are added.
+// bitmap is the state of a hybrid-dynamic bitmap (Eunomia, table 1). A row, a block of 16 bits, and a bit number locate
+// a packet. The first circ rows are a ring that begins at the head. The other rows are linear; their first bit is for
+// the packet after Tail. Adding rows therefore moves no bits.
 //
-// While there is no linear part, Tail moves with the head.
+// Without a linear part, Tail moves with the head.
 type bitmap struct {
-	head    bth.PSN // first missing
-	tail    bth.PSN // highest that the circular part can accommodate
+	head    bth.PSN // lowest missing PSN
+	tail    bth.PSN // highest PSN that the circular part can accommodate
 	last    bth.PSN // LastSeq
 	hasLast bool
-	at      uint32 // Head BM ID and Head BM Index: place of the head, bits from row 0
+	at      uint32 // Head BM ID and Head BM Index: bit number of the head, from row 0
 	circ    uint32 // Circular BM Size, rows
 	dyn     uint32 // Dynamic Size, rows
 }
 
-// locate returns the place of psn, which is not before the head. It may be beyond
-// the last row.
+// locate returns the row and the bit of psn, which is not before the head. The row may be beyond the last one.
 func (b *bitmap) locate(psn bth.PSN) (row, bit uint32) {
 	place := b.circ * blockBits
 	if d := psn.Diff(b.tail); d > 0 {
@@ -31,7 +28,7 @@ func (b *bitmap) locate(psn bth.PSN) (row, bit uint32) {
 	return place / blockBits, place % blockBits
 }
 
-// step moves the head by one, out of the circular part if it was at its end.
+// step moves the head by one, and out of the circular part if it was at its end.
 func (b *bitmap) step() {
 	b.head = b.head.Next()
 	if b.at++; b.at == b.circ*blockBits {
@@ -45,16 +42,15 @@ func (b *bitmap) step() {
 	}
 }
 
-// absorb makes the linear part circular, once nothing is tracked in the circular
-// part: what is missing there up to Tail gets the places just before the linear
-// part, and all that is tracked keeps its own.
+// absorb makes the linear part circular when the circular part tracks no packets. The missing packets up to Tail get
+// the bits before the linear part; tracked packets keep theirs.
 func (b *bitmap) absorb() {
 	b.at = b.circ*blockBits - uint32(b.tail.Diff(b.head)+1)
 	b.circ = b.dyn
 	b.tail = b.head.Add(int(b.circ*blockBits) - 1)
 }
 
-// Places of the state in the metadata, in blocks (Eunomia, figure 7).
+// Offsets of the state in the metadata, in blocks (Eunomia, figure 7).
 const (
 	metaHead = 2 * iota
 	metaTail
@@ -66,7 +62,7 @@ const (
 // validLast marks LastSeq as known.
 const validLast = 1 << 31
 
-// create makes a bitmap of one row, whose head is the expected packet. There is room.
+// create makes a bitmap of one row whose head is the expected packet. The caller has checked that there is room.
 func (e *Eunomia) create() {
 	e.conn, _ = e.mem.open()
 	e.mem.addRow(e.conn, 0)
@@ -76,7 +72,7 @@ func (e *Eunomia) create() {
 // bit reports whether a packet is tracked.
 func (e *Eunomia) bit(row, bit uint32) bool { return *e.mem.row(e.conn, row)>>bit&1 != 0 }
 
-// empty reports whether nothing is tracked in rows from..to-1.
+// empty reports whether rows from to to-1 track no packet.
 func (e *Eunomia) empty(from, to uint32) bool {
 	for row := from; row < to; row++ {
 		if *e.mem.row(e.conn, row) != 0 {
@@ -86,7 +82,7 @@ func (e *Eunomia) empty(from, to uint32) bool {
 	return true
 }
 
-// load reads the state out of the memory.
+// load reads the state from the memory.
 func (e *Eunomia) load() bitmap {
 	word := func(k uint32) uint32 {
 		return uint32(*e.mem.meta(e.conn, k)) | uint32(*e.mem.meta(e.conn, k+1))<<16
@@ -101,7 +97,7 @@ func (e *Eunomia) load() bitmap {
 	}
 }
 
-// save writes it back.
+// save writes the state to the memory.
 func (e *Eunomia) save(b *bitmap) {
 	put := func(k, v uint32) {
 		*e.mem.meta(e.conn, k), *e.mem.meta(e.conn, k+1) = uint16(v), uint16(v>>16)

@@ -23,42 +23,42 @@ func TestEunomiaOrder(t *testing.T) {
 	trk := reorder.NewEunomia(mem)
 	trk.Reset(psn(0xfffffe))
 	play(t, trk, []arrival{
-		{0xfffffe, tail, reorder.InOrder, 1, 1},
-		{0xfffffe, tail, reorder.Duplicate, 0, 0},
+		{0xfffffe, reorder.InOrder, 1},
+		{0xfffffe, reorder.Duplicate, 0},
 	})
 	if trk.Footprint() != 4 || trk.Bitmap() != 0 || mem.Free() != 1024 {
 		t.Fatalf("in order: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{
-		{1, tail, reorder.Held, 0, 0},
-		{1, tail, reorder.Duplicate, 0, 0},
-		{0, none, reorder.Held, 0, 0},
+		{1, reorder.Held, 0},
+		{1, reorder.Duplicate, 0},
+		{0, reorder.Held, 0},
 	})
 	if trk.Footprint() != 52 || trk.Bitmap() != 2 || mem.Free() != 1024-24-1 {
 		t.Fatalf("one row: %d bytes, %d of bits, %d blocks", trk.Footprint(), trk.Bitmap(), 1024-mem.Free())
 	}
 	play(t, trk, []arrival{
-		{0xffffff + 255, tail, reorder.Held, 0, 0},
-		{0xffffff + 256, tail, reorder.Beyond, 0, 0},
+		{0xffffff + 255, reorder.Held, 0},
+		{0xffffff + 256, reorder.Beyond, 0},
 	})
 	if trk.Footprint() != 82 || trk.Bitmap() != 32 || mem.Free() != 1024-24-16 {
 		t.Fatalf("at the cap: %d bytes, %d of bits, %d blocks", trk.Footprint(), trk.Bitmap(), 1024-mem.Free())
 	}
-	play(t, trk, []arrival{{0xffffff, tail, reorder.InOrder, 3, 2}})
+	play(t, trk, []arrival{{0xffffff, reorder.InOrder, 3}})
 	for p := uint32(2); p < 254; p++ {
-		if v, n := trk.Receive(psn(p), none); v != reorder.InOrder || n != 1+p/253 {
+		if v, n := receive(trk, psn(p)); v != reorder.InOrder || n != 1+p/253 {
 			t.Fatalf("%d: %d, %d", p, v, n)
 		}
 	}
-	if r := trk.Released(); r != (1) || trk.Expected() != psn(255) {
-		t.Fatalf("%+v, expected %v", r, trk.Expected())
+	if trk.Expected() != psn(255) {
+		t.Fatalf("expected %v", trk.Expected())
 	}
 	// The bitmap stays until the last packet of the connection.
 	if mem.Free() != 1024-24-16 {
 		t.Fatalf("%d blocks", 1024-mem.Free())
 	}
 	trk.Announce(psn(0xfffffe), true)
-	trk.Receive(psn(255), tail)
+	receive(trk, psn(255))
 	if trk.Footprint() != 4 || mem.Free() != 1024 {
 		t.Fatalf("after the last packet: %d bytes, %d blocks", trk.Footprint(), 1024-mem.Free())
 	}
@@ -81,12 +81,12 @@ func TestEunomiaFeedback(t *testing.T) {
 		{"duplicate", 99, reorder.Feedback{Expected: psn(101)}},
 		{"gap filled", 101, reorder.Feedback{Expected: psn(102)}},
 	} {
-		trk.Receive(psn(c.psn), none)
+		receive(trk, psn(c.psn))
 		if f := said(trk); f != c.want {
 			t.Errorf("%s: %+v, want %+v", c.what, f, c.want)
 		}
 	}
-	trk.Refuse(psn(110))
+	trk.Commit(psn(110), reorder.Refused)
 	if f := said(trk); !f.Refused || f.SACK != psn(110) {
 		t.Errorf("refused: %+v", f)
 	}
@@ -117,7 +117,7 @@ func TestEunomiaLast(t *testing.T) {
 			if !trk.Announce(psn(0), p == c.last) {
 				t.Fatalf("%d: %d is of another connection", i, p)
 			}
-			trk.Receive(psn(p), none)
+			receive(trk, psn(p))
 		}
 		if bitmap := mem.Free() != mem.Blocks(); bitmap != c.bitmap || bitmap != (trk.Footprint() > 4) {
 			t.Errorf("%d: a bitmap of %d blocks, %d bytes", i, mem.Blocks()-mem.Free(), trk.Footprint())
@@ -130,8 +130,8 @@ func TestEunomiaLast(t *testing.T) {
 	if trk.Announce(psn(1), true) {
 		t.Error("the Head of another connection is accepted")
 	}
-	trk.Receive(psn(1), none)
-	trk.Receive(psn(0), none)
+	receive(trk, psn(1))
+	receive(trk, psn(0))
 	if mem.Free() == mem.Blocks() {
 		t.Error("the last packet of another connection counts")
 	}
@@ -247,20 +247,18 @@ func TestEunomiaModel(t *testing.T) {
 
 // checkEunomia lets packet n arrive.
 func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims, first uint32, n, capRows int) {
-	ends, isLast := rapid.Bool().Draw(t, "ends"), rapid.IntRange(0, 5).Draw(t, "last") == 0
+	isLast := rapid.IntRange(0, 5).Draw(t, "last") == 0
 	p := psn(first + uint32(n))
 	trk.Announce(psn(first), isLast)
 	before, free := trk.Classify(p), mem.Free()
-	v, advanced := trk.Receive(p, ends)
-	released := trk.Released()
+	v, advanced := receive(trk, p)
 	if v != before {
 		t.Fatalf("%d: classified %d, received %d", n, before, v)
 	}
 	var wantAdvanced uint32
-	var wantReleased uint32
 	switch {
 	case n == m.next:
-		wantAdvanced, wantReleased = m.receive(n, ends)
+		wantAdvanced = m.receive(n)
 		m.moved(int(wantAdvanced))
 		if v != reorder.InOrder {
 			t.Fatalf("%d: %d, want in order", n, v)
@@ -274,7 +272,7 @@ func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims
 			t.Fatalf("%d: held beyond the cap", n)
 		}
 		m.hold(n)
-		m.receive(n, ends)
+		m.receive(n)
 	default:
 		need := m.rows(n)
 		if m.bitmap {
@@ -292,9 +290,8 @@ func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims
 	if m.bitmap {
 		want = 4 + 16 + 2*(capRows-1) + 2*m.dyn
 	}
-	if advanced != wantAdvanced || released != wantReleased || trk.Footprint() != want || trk.Expected() != psn(first+uint32(m.next)) {
-		t.Fatalf("%d: advanced %d, released %d, %d bytes, expected %v; want %d, %d, %d",
-			n, advanced, released, trk.Footprint(), trk.Expected(), wantAdvanced, wantReleased, want)
+	if advanced != wantAdvanced || trk.Footprint() != want || trk.Expected() != psn(first+uint32(m.next)) {
+		t.Fatalf("%d: advanced %d, %d bytes, expected %v; want %d, %d", n, advanced, trk.Footprint(), trk.Expected(), wantAdvanced, want)
 	}
 }
 
@@ -306,14 +303,14 @@ func TestEunomiaManyConnections(t *testing.T) {
 	for i := range trks {
 		trks[i] = reorder.NewEunomia(mem)
 		trks[i].Reset(psn(0))
-		trks[i].Receive(psn(0), tail)
+		receive(trks[i], psn(0))
 	}
 	if mem.Free() != 1024 {
 		t.Fatalf("%d blocks for connections in order", 1024-mem.Free())
 	}
 	held := 0
 	for _, trk := range trks {
-		if v, _ := trk.Receive(psn(2), none); v == reorder.Held {
+		if v, _ := receive(trk, psn(2)); v == reorder.Held {
 			held++
 		}
 	}
@@ -321,13 +318,13 @@ func TestEunomiaManyConnections(t *testing.T) {
 		t.Errorf("%d connections have a bitmap of 25 blocks", held)
 	}
 	for i, trk := range trks {
-		if v, _ := trk.Receive(psn(1), none); v != reorder.InOrder {
+		if v, _ := receive(trk, psn(1)); v != reorder.InOrder {
 			t.Fatalf("connection %d: %d", i, v)
 		}
 	}
 }
 
-func TestReleaserFactories(t *testing.T) {
+func TestSharedFactories(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
 	said := new(reorder.Feedback)
 	for name, f := range map[string]reorder.Factory{
@@ -337,7 +334,7 @@ func TestReleaserFactories(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		trk := made.(reorder.Releaser)
+		trk := made
 		trk.Reset(psn(0))
 		p, keep := psn(0), any(trk)
 		agent, _ := keep.(reorder.Agent)
@@ -347,10 +344,8 @@ func TestReleaserFactories(t *testing.T) {
 				if agent != nil {
 					agent.Announce(psn(0), k == 90)
 				}
-				trk.Classify(q)
-				trk.Receive(q, tail)
+				receive(trk, q)
 				trk.Feedback(said)
-				trk.Released()
 				trk.Footprint()
 			}
 			p = trk.Expected()
@@ -382,15 +377,12 @@ func TestEunomiaFullBitmap(t *testing.T) {
 	for first := uint32(0); first < 200; first += 50 {
 		trk.Reset(psn(first))
 		for p := uint32(31); p > 0; p-- {
-			if v, _ := trk.Receive(psn(first+p), tail); v != reorder.Held {
+			if v, _ := receive(trk, psn(first+p)); v != reorder.Held {
 				t.Fatalf("%d: %d", p, v)
 			}
 		}
-		if v, n := trk.Receive(psn(first), none); v != reorder.InOrder || n != 32 {
+		if v, n := receive(trk, psn(first)); v != reorder.InOrder || n != 32 {
 			t.Fatalf("%d, %d", v, n)
-		}
-		if r := trk.Released(); r != 31 {
-			t.Fatalf("%d messages", r)
 		}
 	}
 }
@@ -401,14 +393,14 @@ func TestEunomiaGivesBack(t *testing.T) {
 	mem := newMemory(t, 1024, 32)
 	trk := reorder.NewEunomia(mem)
 	trk.Reset(psn(0))
-	if v, _ := trk.Receive(psn(32), tail); v != reorder.Beyond || mem.Free() != 1024 {
+	if v, _ := receive(trk, psn(32)); v != reorder.Beyond || mem.Free() != 1024 {
 		t.Errorf("%d, %d blocks", v, 1024-mem.Free())
 	}
-	trk.Receive(psn(1), tail)
+	receive(trk, psn(1))
 	trk.Reset(psn(0))
-	trk.Receive(psn(1), none)
-	trk.Receive(psn(0), none)
-	if r := trk.Released(); r != 0 {
-		t.Errorf("%d of an earlier connection", r)
+	receive(trk, psn(1))
+	receive(trk, psn(0))
+	if trk.Expected() != psn(2) {
+		t.Errorf("expected %v after the reset", trk.Expected())
 	}
 }

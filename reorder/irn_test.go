@@ -14,20 +14,20 @@ func TestIRNBitmap(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(0xfffffe))
 	play(t, trk, []arrival{
-		{0xfffffe, tail, reorder.InOrder, 1, 1},
-		{0xfffffe, tail, reorder.Duplicate, 0, 0},
-		{1, tail, reorder.Held, 0, 0},
-		{1, tail, reorder.Duplicate, 0, 0},
-		{0, none, reorder.Held, 0, 0},
-		{3, tail, reorder.Held, 0, 0},
+		{0xfffffe, reorder.InOrder, 1},
+		{0xfffffe, reorder.Duplicate, 0},
+		{1, reorder.Held, 0},
+		{1, reorder.Duplicate, 0},
+		{0, reorder.Held, 0},
+		{3, reorder.Held, 0},
 		// The bitmap has the size of the BDP cap: 0xffffff to 108.
-		{108, tail, reorder.Held, 0, 0},
-		{109, tail, reorder.Beyond, 0, 0},
-		{0xffffff, tail, reorder.InOrder, 3, 2},
-		{2, none, reorder.InOrder, 2, 1},
-		{3, none, reorder.Duplicate, 0, 0},
-		{113, none, reorder.Held, 0, 0},
-		{114, none, reorder.Beyond, 0, 0},
+		{108, reorder.Held, 0},
+		{109, reorder.Beyond, 0},
+		{0xffffff, reorder.InOrder, 3},
+		{2, reorder.InOrder, 2},
+		{3, reorder.Duplicate, 0},
+		{113, reorder.Held, 0},
+		{114, reorder.Beyond, 0},
 	})
 	if trk.Expected() != psn(4) {
 		t.Errorf("expected %v", trk.Expected())
@@ -56,12 +56,12 @@ func TestIRNFeedback(t *testing.T) {
 		{104, nack(103, 104, false)},
 		{103, reorder.Feedback{Expected: psn(106)}},
 	} {
-		trk.Receive(psn(c.psn), none)
+		receive(trk, psn(c.psn))
 		if f := said(trk); f != c.want {
 			t.Errorf("%d: %+v, want %+v", i, f, c.want)
 		}
 	}
-	trk.Refuse(psn(110))
+	trk.Commit(psn(110), reorder.Refused)
 	if f := said(trk); f != nack(106, 110, true) {
 		t.Errorf("refused: %+v", f)
 	}
@@ -75,10 +75,10 @@ func TestIRNDiscards(t *testing.T) {
 		t.Fatal(err)
 	}
 	trk.Reset(psn(0))
-	play(t, trk.(reorder.Releaser), []arrival{
-		{1, tail, reorder.Beyond, 0, 0},
-		{0, none, reorder.InOrder, 1, 0},
-		{1, tail, reorder.InOrder, 1, 1},
+	play(t, trk, []arrival{
+		{1, reorder.Beyond, 0},
+		{0, reorder.InOrder, 1},
+		{1, reorder.InOrder, 1},
 	})
 }
 
@@ -92,7 +92,6 @@ func TestIRNModel(t *testing.T) {
 		m := model{accepted: map[int]bool{}}
 		for range rapid.IntRange(0, 300).Draw(t, "packets") {
 			n := m.next + rapid.IntRange(-3, length+2).Draw(t, "ahead")
-			ends := rapid.Bool().Draw(t, "ends")
 			want := reorder.Held
 			switch {
 			case n == m.next:
@@ -102,17 +101,17 @@ func TestIRNModel(t *testing.T) {
 			case n >= m.next+length:
 				want = reorder.Beyond
 			}
-			var advanced, released uint32
+			var advanced uint32
 			if want == reorder.InOrder || want == reorder.Held {
-				advanced, released = m.receive(n, ends)
+				advanced = m.receive(n)
 			}
 			p := psn(first + uint32(n))
 			if v := trk.Classify(p); v != want {
 				t.Fatalf("%d: classified %d, want %d", n, v, want)
 			}
-			v, got := trk.Receive(p, ends)
-			if r := trk.Released(); v != want || got != advanced || r != released {
-				t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
+			v, got := receive(trk, p)
+			if v != want || got != advanced {
+				t.Fatalf("%d: %d, %d, want %d, %d", n, v, got, want, advanced)
 			}
 			f := reorder.Feedback{Expected: psn(first + uint32(m.next))}
 			if v != reorder.InOrder && n > m.next {
@@ -129,15 +128,16 @@ func TestIRNModel(t *testing.T) {
 func TestIRNFootprint(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(0))
-	trk.Receive(psn(1), none)
-	if n := trk.Footprint(); n != 14+1 {
-		t.Errorf("responses: %d bytes", n)
-	}
-	trk.Receive(psn(2), tail)
+	receive(trk, psn(1))
+	receive(trk, psn(2))
 	if n := trk.Footprint(); n != 28+1 {
 		t.Errorf("requests: %d bytes", n)
 	}
+	trk.TrackResponses()
 	trk.Reset(psn(0))
+	if n := trk.Footprint(); n != 14+1 {
+		t.Errorf("responses: %d bytes", n)
+	}
 	if v := trk.Classify(psn(2)); v != reorder.Held {
 		t.Errorf("after a reset: %d", v)
 	}
@@ -185,16 +185,14 @@ func TestNoAllocation(t *testing.T) {
 			t.Fatal(err)
 		}
 		trk.Reset(psn(0xffff00))
-		r, at, f := trk.(reorder.Releaser), psn(0xffff00), new(reorder.Feedback)
+		r, at, f := trk, psn(0xffff00), new(reorder.Feedback)
 		n := testing.AllocsPerRun(200, func() {
 			for _, k := range []int{1, 3, 20, 0, 2} {
-				r.Classify(at.Add(k))
-				r.Receive(at.Add(k), tail)
+				receive(r, at.Add(k))
 				r.Feedback(f)
-				r.Released()
 			}
 			for k := 4; k < 20; k++ {
-				r.Receive(at.Add(k), none)
+				receive(r, at.Add(k))
 			}
 			at = at.Add(21)
 		})

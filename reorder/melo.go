@@ -3,128 +3,77 @@ package reorder
 import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/bitpool"
+	"roced.io/roced/internal/base/psnring"
 	"roced.io/roced/plugin/param"
 )
 
-// MELO is the receiver of Lu et al., "Memory Efficient Loss Recovery for Hardware-based
-// Transport in Datacenter", APNet 2017, section 3.2. Metadata and data are separate: a
-// bitmap in a bits pool that all connections share says which packets have arrived, and
-// what comes ahead of a gap goes into a re-ordering buffer of one BDP in the memory of
-// the host, at the slot that its PSN names, with what has to be done when its turn
-// comes.
+// MELO is the receiver of Lu et al., "Memory Efficient Loss Recovery for Hardware-based Transport in Datacenter",
+// APNet 2017, section 3.2. Metadata and data are separate. A bitmap in a bits pool, which all connections of a NIC
+// share, records the packets that have arrived. Packets ahead of a gap go into a re-ordering buffer of one BDP in
+// host memory, at the slot that their PSN selects; the queue pair owns that buffer.
 //
-// Only the front and the end of the bitmap can be reached. A packet that needs its
-// middle is refused, and so is one for which the pool has no blocks: as with go-back-N,
-// it comes again (3.2.3, 3.2.5).
+// Only the front and the end of the bitmap are accessible. The tracker drops a packet that needs the middle, and one
+// for which the pool has no blocks; as with go-back-N, the sender retransmits it (3.2.3, 3.2.5).
 type MELO struct {
-	list     bitpool.List // RCV.NXT, RCV.HIGH, start_ptr, end_ptr
-	holes    holes
-	released released
+	list  bitpool.List // RCV.NXT, RCV.HIGH, start_ptr, end_ptr
+	holes holes
 
-	// What the re-ordering buffer has in each slot, in the host's memory; head is the slot
-	// of RCV.NXT, which is empty, and filled how many are not.
-	buffer []slot
-	head   int
-	filled int
+	// buffered marks the packets in the re-ordering buffer, which has room for that many. It is in host memory and
+	// survives when the bitmap is swapped out.
+	buffered psnring.Bits
+	packets  int
 
-	report report
-	psn    bth.PSN // of the packet that was received last
-
-	// What Classify has said Beyond of last. Looking for room can swap others out, so there may
-	// be some when it is looked for again: but the packet has been dropped by then.
-	beyond bth.PSN
-	judged bool
+	latest  latest
+	newHole bool // the latest packet has opened a gap
 }
 
-// report is what is said of a packet.
-type report uint8
-
-const (
-	reportACK     report = iota // in order, or a duplicate
-	reportSACK                  // ahead of a gap that is known
-	reportNACK                  // ... that is new (3.2.4)
-	reportRefused               // dropped
-)
-
-// Buffered is a Tracker under which packets that are Held go into a re-ordering buffer, which
-// the queue pair has, and on to the application in order.
-type Buffered interface {
-	Tracker
-	// Buffered marks it.
-	Buffered()
-}
-
-// NewMELO returns a tracker with a re-ordering buffer of that many packets; its bits are in
-// pool.
+// NewMELO returns a tracker whose bits are in pool, with a re-ordering buffer for that many packets.
 func NewMELO(pool *bitpool.Pool, packets int) *MELO {
-	m := &MELO{list: bitpool.MakeList(pool), buffer: make([]slot, packets)}
+	m := &MELO{list: bitpool.MakeList(pool), buffered: psnring.Make(packets), packets: packets}
 	m.list.Swappable()
 	return m
 }
 
-// newMELO gives the tracker a pool of its own, of 1 Kb (section 4).
+// newMELO makes a tracker with a pool of its own, of 1 Kb (section 4).
 func newMELO(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: melo", p)
-	n := r.Int("pool_bits", 1024, 8, bitpool.MaxBits)
-	packets := bufferPackets(r)
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	pool, err := bitpool.New(n)
+	pool, err := bitpool.New(r.Int("pool_bits", 1024, 8, bitpool.MaxBits))
 	if err != nil {
 		return nil, err
 	}
-	return NewMELO(pool, packets), nil
+	return readMELO(r, pool)
 }
 
-// MELOFactory makes trackers whose bits are in pool: those of one NIC.
+// MELOFactory makes trackers whose bits are in pool, for the queue pairs of one NIC.
 func MELOFactory(pool *bitpool.Pool) Factory {
-	return func(p Params) (Tracker, error) {
-		r := param.NewReader("reorder: melo", p)
-		packets := bufferPackets(r)
-		if err := r.Err(); err != nil {
-			return nil, err
-		}
-		return NewMELO(pool, packets), nil
-	}
+	return func(p Params) (Tracker, error) { return readMELO(param.NewReader("reorder: melo", p), pool) }
 }
 
-// bufferPackets reads the size of the re-ordering buffer: "a BDP large", 1 MB of
-// packets of 1 KB (3.2.4).
-func bufferPackets(r *param.Reader) int { return r.Int("bdp_packets", 1024, 1, 1<<20) }
+// readMELO reads the size of the re-ordering buffer: "a BDP large", 1 MB of packets of 1 KB (3.2.4).
+func readMELO(r *param.Reader, pool *bitpool.Pool) (Tracker, error) {
+	return NewMELO(pool, r.Int("bdp_packets", 1024, 1, 1<<20)), r.Err()
+}
 
-// Reset implements Tracker. The connection gives its blocks back.
+// Reset implements Tracker. The connection returns its blocks.
 func (m *MELO) Reset(psn bth.PSN) {
-	clear(m.buffer)
-	*m = MELO{list: m.list, buffer: m.buffer}
+	clear(m.buffered)
+	*m = MELO{list: m.list, buffered: m.buffered, packets: m.packets}
 	m.list.Reset(psn)
 }
 
 // Buffered implements Buffered.
 func (*MELO) Buffered() {}
 
-// place is that of psn in the buffer: the PSN is the offset (3.2.2), from the place of RCV.NXT.
-func (m *MELO) place(psn bth.PSN) int {
-	n := len(m.buffer)
-	return ((m.head+psn.Diff(m.list.Front()))%n + n) % n
-}
-
-// Classify implements Tracker. A connection that has been swapped out is swapped in; what is
-// not in order is refused if there is no room for that.
+// Classify implements Tracker. It swaps the connection in if it has been swapped out; if the pool has no room for that,
+// packets ahead of a gap are Beyond.
 func (m *MELO) Classify(psn bth.PSN) Verdict {
-	v := m.classify(psn)
-	m.beyond, m.judged = psn, v == Beyond
-	return v
-}
-
-func (m *MELO) classify(psn bth.PSN) Verdict {
 	d := psn.Diff(m.list.Front())
 	switch {
 	case d < 0:
 		return Duplicate
 	case d == 0:
 		return InOrder
-	case d >= len(m.buffer) || !m.swapIn():
+	case d >= m.packets || !m.swapIn():
 		return Beyond
 	case psn.After(m.list.High()):
 		if m.list.CanExtend(psn) {
@@ -142,95 +91,63 @@ func (m *MELO) classify(psn bth.PSN) Verdict {
 	return Held
 }
 
-// Receive implements Tracker.
-func (m *MELO) Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32) {
-	if v = Beyond; !m.judged || m.beyond != psn {
-		v = m.classify(psn)
-	}
-	m.psn, m.report, m.judged = psn, reportACK, false
+// Commit implements Tracker.
+func (m *MELO) Commit(psn bth.PSN, v Verdict) {
+	m.latest, m.newHole = latest{psn, v}, false
 	switch v {
 	case InOrder:
-		advanced = m.advance(ends)
+		m.advance()
 	case Held:
-		m.hold(psn, ends)
-	case Beyond:
-		m.report = reportRefused
-	case Duplicate:
-		if psn.After(m.list.Front()) {
-			m.report = reportSACK
-		}
+		m.hold(psn)
 	}
-	return v, advanced
 }
 
 // hold records a packet ahead of a gap.
-func (m *MELO) hold(psn bth.PSN, ends bool) {
-	m.report = reportSACK
+func (m *MELO) hold(psn bth.PSN) {
 	if high := m.list.High(); !psn.After(high) {
 		m.list.Set(psn)
 		m.holes.fill(psn)
-	} else {
-		if m.list.Extend(psn); psn != high.Next() {
-			m.holes.add(bth.Hole{Start: high.Next(), Len: uint32(psn.Diff(high) - 1)})
-			m.report = reportNACK
-		}
+	} else if m.list.Extend(psn); psn != high.Next() {
+		m.holes.insert(0, bth.Hole{Start: high.Next(), Len: uint32(psn.Diff(high) - 1)})
+		m.newHole = true
 	}
-	m.buffer[m.place(psn)] = slotOf(ends)
-	m.filled++
+	m.buffered.Set(psn)
 }
 
 // advance moves RCV.NXT past the packet in order and past those in the buffer.
-func (m *MELO) advance(ends bool) (advanced uint32) {
+func (m *MELO) advance() {
 	for {
-		m.released.add(ends)
-		m.pop()
-		advanced++
-		s := &m.buffer[m.head]
-		if *s == slotEmpty {
+		if m.list.Empty() {
+			m.list.Skip()
+		} else {
+			m.list.Pop()
+		}
+		next := m.list.Front()
+		if !m.buffered.Has(next) {
 			break
 		}
-		ends = *s == slotTail
-		*s = slotEmpty
-		m.filled--
+		m.buffered.Clear(next)
 	}
 	m.holes.cut(m.list.Front())
-	return advanced
 }
 
-// pop moves RCV.NXT by one.
-func (m *MELO) pop() {
-	if m.head++; m.head == len(m.buffer) {
-		m.head = 0
-	}
-	if m.list.Empty() {
-		m.list.Skip()
-		return
-	}
-	m.list.Pop()
-}
-
-// Refuse implements Releaser.
-func (m *MELO) Refuse(psn bth.PSN) { m.psn, m.report = psn, reportRefused }
-
-// swapIn takes blocks to cover the bitmap again if they have been taken away: what has
-// arrived is known from the buffer. It returns false if the pool has not enough (3.2.5).
+// swapIn takes blocks for the bitmap if it has been swapped out; the buffer knows which packets have arrived. It
+// returns false if the pool has too few blocks (3.2.5).
 func (m *MELO) swapIn() bool {
 	if !m.list.Swapped() {
 		return true
 	}
-	nxt, last := m.list.Front(), 0
-	for i := range m.buffer {
-		if m.buffer[m.place(nxt.Add(i))] != slotEmpty {
-			last = i
-		}
+	next, last := m.list.Front(), m.packets-1
+	for last > 0 && !m.buffered.Has(next.Add(last)) {
+		last--
 	}
-	if m.filled > 0 && !m.list.CanExtend(nxt.Add(last)) {
+	if last > 0 && !m.list.CanExtend(next.Add(last)) {
 		return false
 	}
 	m.list.SwapIn()
-	for i := 1; m.filled > 0 && i <= last; i++ {
-		if m.buffer[m.place(nxt.Add(i))] != slotEmpty {
-			m.list.Extend(nxt.Add(i))
+	for i := 1; i <= last; i++ {
+		if m.buffered.Has(next.Add(i)) {
+			m.list.Extend(next.Add(i))
 		}
 	}
 	return true
@@ -239,40 +156,29 @@ func (m *MELO) swapIn() bool {
 // Expected implements Tracker: RCV.NXT.
 func (m *MELO) Expected() bth.PSN { return m.list.Front() }
 
-// Feedback implements Tracker: a NACK with the most recent holes when one has formed
-// (3.2.4).
+// Feedback implements Tracker: a NACK with the most recent holes if a new one has formed (3.2.4).
 func (m *MELO) Feedback(f *Feedback) {
 	f.Expected = m.list.Front()
-	if m.report == reportACK {
-		return
-	}
-	f.HasSACK, f.SACK, f.Refused = true, m.psn, m.report == reportRefused
-	if m.report == reportNACK {
+	if m.latest.sack(f) && m.newHole {
 		f.Gap, f.Holes, f.NumHoles = true, m.holes.h, m.holes.n
 	}
 }
 
-// Released implements Releaser.
-func (m *MELO) Released() uint32 { return m.released.take() }
-
-// Footprint implements Tracker: 12 bytes of holes, 6 of RCV.NXT and RCV.HIGH, 2 of
-// start_ptr and end_ptr (3.2.4), and the blocks that the connection has now, with
-// their pointers and entries in the array.
+// Footprint implements Tracker: 12 bytes of holes, 6 of RCV.NXT and RCV.HIGH, 2 of start_ptr and end_ptr (3.2.4), and
+// the blocks that the connection holds now, with their pointers and array entries.
 func (m *MELO) Footprint() int {
 	pool := m.list.Pool()
 	return 12 + 6 + 2 + m.list.Blocks()*pool.Footprint()/pool.Blocks()
 }
 
-// holes are the most recent gaps, "holes closest to RCV.HIGH", kept for each packet so
-// that nobody has to look for them (3.2.4).
+// holes are the most recent gaps, "holes closest to RCV.HIGH", updated with each packet so that no search is needed
+// (3.2.4).
 type holes struct {
 	h [bth.MaxHoles]bth.Hole
 	n uint8
 }
 
-// add makes x the most recent hole; the oldest is forgotten if there are too many.
-func (s *holes) add(x bth.Hole) { s.insert(0, x) }
-
+// insert makes x hole number i, counted from the most recent one, and forgets the oldest if there are too many.
 func (s *holes) insert(i int, x bth.Hole) {
 	if i >= len(s.h) {
 		return
@@ -288,7 +194,7 @@ func (s *holes) remove(i int) {
 	s.h[s.n] = bth.Hole{}
 }
 
-// fill takes psn out of the hole that it is in.
+// fill removes psn from its hole.
 func (s *holes) fill(psn bth.PSN) {
 	for i := range int(s.n) {
 		x := s.h[i]
@@ -312,7 +218,7 @@ func (s *holes) fill(psn bth.PSN) {
 	}
 }
 
-// cut removes what lies before nxt, all of which has arrived.
+// cut removes the PSNs before nxt, all of which have arrived.
 func (s *holes) cut(nxt bth.PSN) {
 	for s.n > 0 {
 		x := &s.h[s.n-1]

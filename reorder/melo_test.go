@@ -26,20 +26,20 @@ func TestMELOAccess(t *testing.T) {
 	trk := reorder.NewMELO(p, 1024)
 	trk.Reset(psn(0xfffff0))
 	play(t, trk, []arrival{
-		{0xfffff0, tail, reorder.InOrder, 1, 1}, // no bitmap
-		{0xfffff4, none, reorder.Held, 0, 0},
-		{0xfffff4, none, reorder.Duplicate, 0, 0},
-		{20, tail, reorder.Held, 0, 0},
-		{20, tail, reorder.Duplicate, 0, 0},
-		{4, tail, reorder.Beyond, 0, 0},        // middle
-		{0xffffff, tail, reorder.Beyond, 0, 0}, // middle
-		{0xfffff2, tail, reorder.Held, 0, 0},   // front
-		{18, tail, reorder.Held, 0, 0},         // end
-		{0xfffff1 + 1024, tail, reorder.Beyond, 0, 0},
-		{0xfffff1, none, reorder.InOrder, 2, 1},
-		{0xfffff3, none, reorder.InOrder, 2, 0},
-		{0xfffff5, none, reorder.InOrder, 1, 0},
-		{0xfffff4, none, reorder.Duplicate, 0, 0},
+		{0xfffff0, reorder.InOrder, 1}, // no bitmap
+		{0xfffff4, reorder.Held, 0},
+		{0xfffff4, reorder.Duplicate, 0},
+		{20, reorder.Held, 0},
+		{20, reorder.Duplicate, 0},
+		{4, reorder.Beyond, 0},        // middle
+		{0xffffff, reorder.Beyond, 0}, // middle
+		{0xfffff2, reorder.Held, 0},   // front
+		{18, reorder.Held, 0},         // end
+		{0xfffff1 + 1024, reorder.Beyond, 0},
+		{0xfffff1, reorder.InOrder, 2},
+		{0xfffff3, reorder.InOrder, 2},
+		{0xfffff5, reorder.InOrder, 1},
+		{0xfffff4, reorder.Duplicate, 0},
 	})
 	if held := p.Blocks() - p.Free(); held != 5 {
 		t.Errorf("%d blocks for 0xfffff6 to 20", held)
@@ -79,7 +79,7 @@ func TestMELOHoles(t *testing.T) {
 		{13, 9, false, nil},
 		{20, 9, true, []bth.Hole{hole(16, 4), hole(14, 1), hole(11, 1)}},
 	} {
-		v, _ := trk.Receive(psn(c.psn), none)
+		v, _ := receive(trk, psn(c.psn))
 		want := reorder.Feedback{Expected: psn(c.expected), Gap: c.nack, NumHoles: uint8(len(c.holes))}
 		if v == reorder.Held {
 			want.HasSACK, want.SACK = true, psn(c.psn)
@@ -98,20 +98,20 @@ func TestMELOExhaustion(t *testing.T) {
 	a, b := reorder.NewMELO(p, 64), reorder.NewMELO(p, 64)
 	a.Reset(psn(0))
 	b.Reset(psn(1000))
-	play(t, a, []arrival{{15, none, reorder.Held, 0, 0}})
+	play(t, a, []arrival{{15, reorder.Held, 0}})
 	play(t, b, []arrival{
-		{1008, none, reorder.Beyond, 0, 0}, // two blocks
-		{1001, none, reorder.Held, 0, 0},
+		{1008, reorder.Beyond, 0}, // two blocks
+		{1001, reorder.Held, 0},
 	})
 	if f := said(b); f.Refused || !f.HasSACK {
 		t.Errorf("%+v", f)
 	}
-	play(t, a, []arrival{{16, none, reorder.Beyond, 0, 0}})
+	play(t, a, []arrival{{16, reorder.Beyond, 0}})
 	if f := said(a); f != (reorder.Feedback{Expected: psn(0), HasSACK: true, SACK: psn(16), Refused: true}) {
 		t.Errorf("dropped: %+v", f)
 	}
-	play(t, b, []arrival{{1000, tail, reorder.InOrder, 2, 1}})
-	play(t, a, []arrival{{16, none, reorder.Held, 0, 0}})
+	play(t, b, []arrival{{1000, reorder.InOrder, 2}})
+	play(t, a, []arrival{{16, reorder.Held, 0}})
 }
 
 // TestMELOSwap: who holds the blocks of a pool that has run out, and has had no packet while
@@ -122,36 +122,36 @@ func TestMELOSwap(t *testing.T) {
 	a, b := reorder.NewMELO(p, 60), reorder.NewMELO(p, 60)
 	a.Reset(psn(0))
 	b.Reset(psn(0))
-	play(t, a, []arrival{{3, tail, reorder.Held, 0, 0}, {9, tail, reorder.Held, 0, 0}, {23, tail, reorder.Held, 0, 0}})
+	play(t, a, []arrival{{3, reorder.Held, 0}, {9, reorder.Held, 0}, {23, reorder.Held, 0}})
 	for i := range 1024 {
 		if v := b.Classify(psn(15)); v != reorder.Beyond || a.Footprint() == 20 {
 			t.Fatalf("%d: verdict %d, %d bytes", i, v, a.Footprint())
 		}
 	}
-	play(t, b, []arrival{{15, none, reorder.Held, 0, 0}})
+	play(t, b, []arrival{{15, reorder.Held, 0}})
 	if p.Free() != 1 || a.Footprint() != 20 {
 		t.Errorf("%d free, footprint %d", p.Free(), a.Footprint())
 	}
 	// While b holds them, a goes on in order.
 	play(t, a, []arrival{
-		{23, tail, reorder.Beyond, 0, 0},
-		{0, none, reorder.InOrder, 1, 0},
-		{1, none, reorder.InOrder, 1, 0},
-		{2, none, reorder.InOrder, 2, 1},
+		{23, reorder.Beyond, 0},
+		{0, reorder.InOrder, 1},
+		{1, reorder.InOrder, 1},
+		{2, reorder.InOrder, 2},
 	})
 	b.Reset(psn(0))
 	play(t, a, []arrival{
-		{23, tail, reorder.Duplicate, 0, 0},
-		{4, none, reorder.InOrder, 1, 0},
-		{25, none, reorder.Beyond, 0, 0},
+		{23, reorder.Duplicate, 0},
+		{4, reorder.InOrder, 1},
+		{25, reorder.Beyond, 0},
 	})
 	if p.Free() != 0 {
 		t.Errorf("%d blocks are free", p.Free())
 	}
 	for i := uint32(5); i < 23; i++ {
-		a.Receive(psn(i), false)
+		receive(a, psn(i))
 	}
-	if a.Expected() != psn(24) || a.Released() != 2 || p.Free() != 3 {
+	if a.Expected() != psn(24) || p.Free() != 3 {
 		t.Errorf("expected %v, %d blocks free", a.Expected(), p.Free())
 	}
 }
@@ -175,7 +175,7 @@ func TestMELOFootprint(t *testing.T) {
 	if average := float64(sum) / connections; average > 23 || average < 22 {
 		t.Errorf("%.2f bytes per connection", average)
 	}
-	trk[0].Receive(psn(9), none)
+	receive(trk[0], psn(9))
 	if n := trk[0].Footprint(); n != 20+2*3 {
 		t.Errorf("%d bytes with two blocks", n)
 	}
@@ -195,7 +195,7 @@ func TestMELOModel(t *testing.T) {
 		for range rapid.IntRange(0, 300).Draw(t, "packets") {
 			c := conns[rapid.IntRange(0, 1).Draw(t, "connection")]
 			n := c.m.next + rapid.SampledFrom([]int{0, 0, 1, rapid.IntRange(-3, buffer+2).Draw(t, "ahead")}).Draw(t, "packet")
-			c.receive(t, p, n, buffer, rapid.Bool().Draw(t, "ends"))
+			c.receive(t, p, n, buffer)
 			if held := conns[0].blocks() + conns[1].blocks(); held+p.Free() != p.Blocks() {
 				t.Fatalf("%d blocks held and %d free of %d", held, p.Free(), p.Blocks())
 			}
@@ -258,20 +258,19 @@ func (c *meloConn) holes() (out []bth.Hole) {
 	return out
 }
 
-func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, ends bool) {
+func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int) {
 	want, at, gap := c.verdict(p, n, buffer), psn(c.first+uint32(n)), n > max(c.high, c.m.next-1)+1
 	if v := c.trk.Classify(at); v != want {
 		t.Fatalf("%d: classified %d, want %d", n, v, want)
 	}
 	var advanced uint32
-	var released uint32
 	if want == reorder.InOrder || want == reorder.Held {
 		c.high = max(c.high, n)
-		advanced, released = c.m.receive(n, ends)
+		advanced = c.m.receive(n)
 	}
-	v, got := c.trk.Receive(at, ends)
-	if r := c.trk.Released(); v != want || got != advanced || r != released {
-		t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
+	v, got := receive(c.trk, at)
+	if v != want || got != advanced {
+		t.Fatalf("%d: %d, %d, want %d, %d", n, v, got, want, advanced)
 	}
 	f := said(c.trk)
 	if f.Expected != psn(c.first+uint32(c.m.next)) || f.Gap != (v == reorder.Held && gap) || f.Refused != (v == reorder.Beyond) {
@@ -290,29 +289,25 @@ func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int, ends bool
 	}
 }
 
-// TestMELODropped: what has been dropped for want of room is not taken for received, though
-// there may be room a moment later, because others have been swapped out.
+// TestMELODropped checks that a packet that was dropped for lack of blocks does not count as received, although blocks
+// become available later, when idle connections are swapped out.
 func TestMELODropped(t *testing.T) {
-	for first := range 2 { // whether Classify or Receive is the one that finds room
-		pool := bitsPool(t, 64)
-		idle, trk := reorder.NewMELO(pool, 256), reorder.NewMELO(pool, 256)
-		idle.Reset(psn(0))
-		trk.Reset(psn(0))
-		for i := 1; idle.Classify(psn(uint32(i))) == reorder.Held; i++ { // takes all there is
-			idle.Receive(psn(uint32(i)), false)
+	pool := bitsPool(t, 64)
+	idle, trk := reorder.NewMELO(pool, 256), reorder.NewMELO(pool, 256)
+	idle.Reset(psn(0))
+	trk.Reset(psn(0))
+	for i := 1; idle.Classify(psn(uint32(i))) == reorder.Held; i++ { // takes all blocks
+		idle.Commit(psn(uint32(i)), reorder.Held)
+	}
+	verdict, dropped := reorder.Beyond, 0
+	for ; verdict == reorder.Beyond; dropped++ {
+		verdict = trk.Classify(psn(1))
+		trk.Commit(psn(1), verdict)
+		if f := said(trk); f.Refused != (verdict == reorder.Beyond) || !f.HasSACK {
+			t.Fatalf("after %d: verdict %d, feedback %+v", dropped, verdict, f)
 		}
-		for range first {
-			trk.Classify(psn(1))
-		}
-		verdict, dropped := reorder.Beyond, 0
-		for ; verdict == reorder.Beyond; dropped++ {
-			verdict = trk.Classify(psn(1))
-			if got, _ := trk.Receive(psn(1), false); got != verdict {
-				t.Fatalf("after %d: %v, then %v", dropped, verdict, got)
-			}
-		}
-		if dropped < 100 || verdict != reorder.Held {
-			t.Errorf("%v after %d were dropped", verdict, dropped)
-		}
+	}
+	if dropped < 100 || verdict != reorder.Held {
+		t.Errorf("%v after %d were dropped", verdict, dropped)
 	}
 }

@@ -4,34 +4,28 @@ import (
 	"fmt"
 	"math/bits"
 
-	"roced.io/roced/bth"
+	"roced.io/roced/plugin/param"
 )
 
-// blockBits is the size of a block of the memory controller, two bytes, and of a row
-// of the bitmaps made of them (Eunomia 3.4).
+// blockBits is the size of a block of the memory controller, two bytes, and of a bitmap row (Eunomia 3.4).
 const blockBits = 16
 
-// stateBlocks is what the variables of table 1 take, 16 bytes, in front of the
-// addresses of the rows (Eunomia, figure 7).
+// stateBlocks is the size of the variables of table 1, 16 bytes, which precede the addresses of the rows (Eunomia,
+// figure 7).
 const stateBlocks = 8
 
-// Memory is Eunomia's memory controller (section 4): the memory of a NIC from which
-// all its Eunomia trackers take blocks of two bytes. Rows of bitmaps are searched
-// from the head of the master array, metadata of connections, consecutive blocks,
-// from its tail.
-//
-// A tracker whose packets complete messages must remember which; a NIC has that in
-// host memory, with the completions that are not visible yet, so it is not counted.
+// Memory is Eunomia's memory controller (section 4): the memory of a NIC from which all its Eunomia trackers take
+// blocks of two bytes. Rows of bitmaps are allocated from the head of the master array. The metadata of a connection
+// takes consecutive blocks, which are allocated from its tail.
 type Memory struct {
-	master []uint16   // master_array
-	used   []uint64   // block_alloc_bitmap
-	starts []uint16   // metadata_start_index, by connection
-	ends   [][]uint64 // by connection: which of the tracked packets end messages
-	rows   uint32     // cap on the size of a bitmap, blocks
-	free   int        // blocks
+	master []uint16 // master_array
+	used   []uint64 // block_alloc_bitmap
+	starts []uint16 // metadata_start_index, by connection
+	rows   uint32   // cap on the size of a bitmap, in blocks
+	free   int      // blocks
 }
 
-// noStart marks an entry of metadata_start_index that is not in use.
+// noStart marks an unused entry of metadata_start_index.
 const noStart = 1<<16 - 1
 
 // Limits of NewMemory: addresses have two bytes, numbers of rows have one.
@@ -40,11 +34,11 @@ const (
 	maxCapBits = 255 * blockBits
 )
 
-// NewMemory returns a memory of as many blocks, for bitmaps of at most capBits
-// packets, a multiple of 16. The paper has 1024 and 256.
+// NewMemory returns a memory of that many blocks, for bitmaps of at most capBits packets, a multiple of 16. The paper
+// has 1024 blocks and 256 packets.
 func NewMemory(blocks, capBits int) (*Memory, error) {
 	if blocks < 1 || blocks > maxBlocks || capBits < blockBits || capBits > maxCapBits || capBits%blockBits != 0 {
-		return nil, fmt.Errorf("reorder: no memory of %d blocks for bitmaps of %d packets: at most %d blocks, multiples of %d up to %d packets",
+		return nil, fmt.Errorf("reorder: memory of %d blocks for bitmaps of %d packets: allowed are 1 to %d blocks and multiples of %d up to %d packets",
 			blocks, capBits, maxBlocks, blockBits, maxCapBits)
 	}
 	m := &Memory{
@@ -54,26 +48,34 @@ func NewMemory(blocks, capBits int) (*Memory, error) {
 		free:   blocks,
 	}
 	m.starts = make([]uint16, blocks/m.metadataBlocks())
-	m.ends = make([][]uint64, len(m.starts))
-	ring := 1 << bits.Len(uint(max(capBits, 64)-1)) // a power of two, so that PSNs may wrap
 	for i := range m.starts {
 		m.starts[i] = noStart
-		m.ends[i] = make([]uint64, ring/64)
 	}
 	return m, nil
 }
 
-// metadataBlocks is what a connection takes beside its rows: 24 blocks for 256 bits.
+// ReadMemory returns a memory of the size that the parameters give, by default that of the paper.
+func ReadMemory(r *param.Reader) (*Memory, error) {
+	blocks := r.Int("memory_blocks", 1024, 1, maxBlocks)
+	return NewMemory(blocks, r.Int("bitmap_cap_bits", 256, blockBits, maxCapBits))
+}
+
+// Factory makes trackers that share the memory, for the queue pairs of one NIC.
+func (m *Memory) Factory(p Params) (Tracker, error) {
+	return NewEunomia(m), param.NewReader("reorder: eunomia", p).Err()
+}
+
+// metadataBlocks is the size of a connection's metadata: 24 blocks for 256 bits.
 func (m *Memory) metadataBlocks() int { return stateBlocks + int(m.rows) }
 
-// Free is the number of blocks that are not in use, Blocks that of all.
+// Free returns the number of unused blocks.
 func (m *Memory) Free() int { return m.free }
 
-// Blocks is the number of all blocks.
+// Blocks returns the number of all blocks.
 func (m *Memory) Blocks() int { return len(m.master) }
 
-// room reports whether a connection with have rows can get up to want; one without
-// a bitmap needs metadata too.
+// room reports whether a connection with have rows can grow to want rows. A connection without a bitmap also needs
+// metadata.
 func (m *Memory) room(conn int32, have, want uint32) bool {
 	free := m.free
 	if conn == none {
@@ -85,8 +87,7 @@ func (m *Memory) room(conn int32, have, want uint32) bool {
 	return want <= m.rows && int(want)-int(have) <= free
 }
 
-// open takes the metadata of a connection and returns its place in
-// metadata_start_index.
+// open allocates the metadata of a connection and returns its index in metadata_start_index.
 func (m *Memory) open() (conn int32, ok bool) {
 	n := m.metadataBlocks()
 	for i, start := range m.starts {
@@ -107,7 +108,7 @@ func (m *Memory) open() (conn int32, ok bool) {
 	return 0, false
 }
 
-// findRun searches n free blocks in a row, from the tail on.
+// findRun searches for n consecutive free blocks, from the tail.
 func (m *Memory) findRun(n int) (at int, ok bool) {
 	run := 0
 	for at := len(m.master) - 1; at >= 0; at-- {
@@ -121,7 +122,7 @@ func (m *Memory) findRun(n int) (at int, ok bool) {
 	return 0, false
 }
 
-// findBlock searches a free block from the head on.
+// findBlock searches for a free block, from the head.
 func (m *Memory) findBlock() (at int, ok bool) {
 	for i, w := range m.used {
 		if at := i*64 + bits.TrailingZeros64(^w); w != 1<<64-1 && at < len(m.master) {
@@ -131,11 +132,11 @@ func (m *Memory) findBlock() (at int, ok bool) {
 	return 0, false
 }
 
-// meta is a block of the metadata of a connection.
+// meta returns block k of the metadata of a connection.
 func (m *Memory) meta(conn int32, k uint32) *uint16 { return &m.master[uint32(m.starts[conn])+k] }
 
-// addRow gives a connection that has n rows one more. The address of row 0 is kept as
-// it is, those of the others relative to it (3.4).
+// addRow adds a row to a connection that has n rows. The metadata holds the address of row 0, and the addresses of the
+// other rows relative to it (3.4).
 func (m *Memory) addRow(conn int32, n uint32) bool {
 	at, ok := m.findBlock()
 	if !ok {
@@ -151,7 +152,7 @@ func (m *Memory) addRow(conn int32, n uint32) bool {
 	return true
 }
 
-// rowAt is the block of row n.
+// rowAt returns the block number of row n.
 func (m *Memory) rowAt(conn int32, n uint32) uint16 {
 	addr := *m.meta(conn, stateBlocks)
 	if n > 0 {
@@ -160,23 +161,19 @@ func (m *Memory) rowAt(conn int32, n uint32) uint16 {
 	return addr
 }
 
-// row is the content of row n.
+// row returns the content of row n.
 func (m *Memory) row(conn int32, n uint32) *uint16 { return &m.master[m.rowAt(conn, n)] }
 
-// dropRow gives back row n, which is the last one.
-func (m *Memory) dropRow(conn int32, n uint32) { m.give(int(m.rowAt(conn, n))) }
-
-// close gives back what a connection with n rows has taken ("Reset", section 4). The
-// data stays where it is until the blocks are used again.
+// close frees the blocks of a connection with n rows ("Reset", section 4). Their content stays until they are
+// allocated again.
 func (m *Memory) close(conn int32, n uint32) {
 	for i := n; i > 0; i-- {
-		m.dropRow(conn, i-1)
+		m.give(int(m.rowAt(conn, i-1)))
 	}
 	for k := range m.metadataBlocks() {
 		m.give(int(m.starts[conn]) + k)
 	}
 	m.starts[conn] = noStart
-	clear(m.ends[conn])
 }
 
 func (m *Memory) taken(at int) bool { return m.used[at/64]>>(at%64)&1 != 0 }
@@ -189,22 +186,4 @@ func (m *Memory) take(at int) {
 func (m *Memory) give(at int) {
 	m.used[at/64] &^= 1 << (at % 64)
 	m.free++
-}
-
-// setEnds remembers whether a tracked packet ends a message.
-func (m *Memory) setEnds(conn int32, psn bth.PSN, ends bool) {
-	if ends {
-		ring := m.ends[conn]
-		i := psn.Uint32() & uint32(64*len(ring)-1)
-		ring[i/64] |= 1 << (i % 64)
-	}
-}
-
-// takeEnds returns that and forgets it.
-func (m *Memory) takeEnds(conn int32, psn bth.PSN) bool {
-	ring := m.ends[conn]
-	i := psn.Uint32() & uint32(64*len(ring)-1)
-	ends := ring[i/64]>>(i%64)&1 != 0
-	ring[i/64] &^= 1 << (i % 64)
-	return ends
 }

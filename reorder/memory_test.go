@@ -120,6 +120,8 @@ func checkMemory(t *rapid.T, mem *Memory, used []bool, rows map[int32][]int) {
 	}
 }
 
+func receive(e *Eunomia, psn bth.PSN) { e.Commit(psn, e.Classify(psn)) }
+
 func TestMemoryLimits(t *testing.T) {
 	for _, c := range []struct{ blocks, capBits int }{{0, 256}, {1 << 16, 256}, {1024, 0}, {1024, 100}, {1024, 4096}, {-1, -16}} {
 		if _, err := NewMemory(c.blocks, c.capBits); err == nil {
@@ -144,7 +146,7 @@ func TestEunomiaTable(t *testing.T) {
 	}
 	e := NewEunomia(mem)
 	e.Reset(bth.MakePSN(0))
-	e.Receive(bth.MakePSN(0), false)
+	receive(e, bth.MakePSN(0))
 	if e.conn != none {
 		t.Fatal("a bitmap for a packet in order")
 	}
@@ -175,7 +177,7 @@ func TestEunomiaTable(t *testing.T) {
 		{"head within the new ring", []uint32{49}, 50, 113, 33, 4, 4, [][2]uint32{{3, 4}}},
 	} {
 		for _, p := range c.psns {
-			e.Receive(bth.MakePSN(p), false)
+			receive(e, bth.MakePSN(p))
 		}
 		b := e.load()
 		if b.head != bth.MakePSN(c.head) || b.tail != bth.MakePSN(c.tail) || b.at != c.at || b.circ != c.circ || b.dyn != c.dyn {
@@ -210,7 +212,7 @@ func TestEunomiaAbsorbsEarly(t *testing.T) {
 	e := NewEunomia(mem)
 	e.Reset(bth.MakePSN(0))
 	for _, p := range []uint32{2, 0, 1, 3, 4, 6, 25, 5} { // head 7 at 7, tail 20, 25 is linear
-		e.Receive(bth.MakePSN(p), false)
+		receive(e, bth.MakePSN(p))
 	}
 	b := e.load()
 	if b.head != bth.MakePSN(7) || b.circ != 2 || b.dyn != 2 || b.at != 2 || b.tail != bth.MakePSN(38) {

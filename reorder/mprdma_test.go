@@ -17,37 +17,28 @@ func said(t reorder.Tracker) (f reorder.Feedback) {
 	return f
 }
 
-// arrival is a packet, and what a tracker is to make of it.
+// arrival is a packet with the verdict that the test expects, and the number of PSNs by which Expected moves.
 type arrival struct {
 	psn      uint32
-	ends     bool // a message
 	verdict  reorder.Verdict
 	advanced uint32
-	released uint32 // messages
 }
 
-// Whether a packet ends a message.
-const (
-	none = false
-	tail = true
-)
+// receive classifies and commits the packet psn, and returns the number of PSNs by which Expected moves.
+func receive(trk reorder.Tracker, psn bth.PSN) (v reorder.Verdict, advanced uint32) {
+	before := trk.Expected()
+	v = trk.Classify(psn)
+	trk.Commit(psn, v)
+	return v, uint32(trk.Expected().Diff(before))
+}
 
-// play lets packets arrive and compares.
-func play(t *testing.T, trk reorder.Releaser, script []arrival) {
+// play passes a script of arrivals to trk and compares the results.
+func play(t *testing.T, trk reorder.Tracker, script []arrival) {
 	t.Helper()
 	for i, c := range script {
 		p := psn(c.psn)
-		if v := trk.Classify(p); v != c.verdict {
-			t.Errorf("%d: Classify(%v) = %d, want %d", i, p, v, c.verdict)
-		}
-		if v, n := trk.Receive(p, c.ends); v != c.verdict || n != c.advanced {
-			t.Errorf("%d: Receive(%v) = %d, %d, want %d, %d", i, p, v, n, c.verdict, c.advanced)
-		}
-		if r := trk.Released(); r != c.released {
-			t.Errorf("%d: %v releases %d, want %d", i, p, r, c.released)
-		}
-		if r := trk.Released(); r != 0 {
-			t.Errorf("%d: released twice: %d", i, r)
+		if v, n := receive(trk, p); v != c.verdict || n != c.advanced {
+			t.Errorf("%d: receive(%v) = %d, %d, want %d, %d", i, p, v, n, c.verdict, c.advanced)
 		}
 	}
 }
@@ -58,23 +49,22 @@ func TestMPRDMABitmap(t *testing.T) {
 	trk := reorder.NewMPRDMA(64)
 	trk.Reset(psn(0xfffffe))
 	play(t, trk, []arrival{
-		{0xfffffe, none, reorder.InOrder, 1, 0},
-		{0xfffffe, none, reorder.Duplicate, 0, 0},
-		{1, tail, reorder.Held, 0, 0},
-		{1, tail, reorder.Duplicate, 0, 0},
-		{0, none, reorder.Held, 0, 0},
-		{2, tail, reorder.Held, 0, 0},
-		{4, tail, reorder.Held, 0, 0},
+		{0xfffffe, reorder.InOrder, 1},
+		{0xfffffe, reorder.Duplicate, 0},
+		{1, reorder.Held, 0},
+		{1, reorder.Duplicate, 0},
+		{0, reorder.Held, 0},
+		{2, reorder.Held, 0},
+		{4, reorder.Held, 0},
 		// rcv_nxt + L is tracked, what is larger is dropped.
-		{0xffffff + 64, tail, reorder.Held, 0, 0},
-		{0xffffff + 65, tail, reorder.Beyond, 0, 0},
-		{0xffffff + 64, tail, reorder.Duplicate, 0, 0},
-		// The messages up to 2 are tail at once, that of 4 is not yet.
-		{0xffffff, tail, reorder.InOrder, 4, 3},
-		{3, none, reorder.InOrder, 2, 1},
-		{4, tail, reorder.Duplicate, 0, 0},
-		{69, none, reorder.Held, 0, 0},
-		{70, none, reorder.Beyond, 0, 0},
+		{0xffffff + 64, reorder.Held, 0},
+		{0xffffff + 65, reorder.Beyond, 0},
+		{0xffffff + 64, reorder.Duplicate, 0},
+		{0xffffff, reorder.InOrder, 4},
+		{3, reorder.InOrder, 2},
+		{4, reorder.Duplicate, 0},
+		{69, reorder.Held, 0},
+		{70, reorder.Beyond, 0},
 	})
 	if trk.Expected() != psn(5) {
 		t.Errorf("rcv_nxt is %v", trk.Expected())
@@ -98,26 +88,26 @@ func TestMPRDMAFeedback(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", what, f, want)
 		}
 	}
-	trk.Receive(psn(100), none)
+	receive(trk, psn(100))
 	answer("in order", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
-	trk.Receive(psn(105), none)
+	receive(trk, psn(105))
 	answer("ahead", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(105)})
-	trk.Receive(psn(166), none)
+	receive(trk, psn(166))
 	answer("overflow", reorder.Feedback{Expected: psn(101), Gap: true, HasSACK: true, SACK: psn(166), Refused: true})
-	trk.Receive(psn(100), none)
+	receive(trk, psn(100))
 	answer("again", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(100)})
 
 	// A synchronise operation of packets 102 to 104.
 	if !trk.Early(psn(102)) || trk.Early(psn(101)) {
 		t.Error("only what has something missing before it is early")
 	}
-	trk.Refuse(psn(103))
+	trk.Commit(psn(103), reorder.Refused)
 	answer("early", reorder.Feedback{Expected: psn(101), HasSACK: true, SACK: psn(103), Refused: true})
-	trk.Receive(psn(101), none)
+	receive(trk, psn(101))
 	if trk.Early(psn(102)) {
 		t.Error("nothing is missing before it any more")
 	}
-	if v, _ := trk.Receive(psn(103), none); v != reorder.Held {
+	if v, _ := receive(trk, psn(103)); v != reorder.Held {
 		t.Errorf("its packets among themselves may be out of order: %d", v)
 	}
 }
@@ -129,27 +119,17 @@ type model struct {
 	accepted map[int]bool
 }
 
-// receive accepts packet n and returns by how many the next one moves and how many
-// messages that releases.
-func (m *model) receive(n int, ends bool) (advanced, released uint32) {
-	m.accepted[n] = ends
-	for {
-		ends, ok := m.accepted[m.next]
-		if !ok {
-			return advanced, released
-		}
-		m.next++
+// receive accepts packet n and returns by how many packets next moves.
+func (m *model) receive(n int) (advanced uint32) {
+	for m.accepted[n] = true; m.accepted[m.next]; m.next++ {
 		advanced++
-		if ends {
-			released++
-		}
 	}
+	return advanced
 }
 
 // free reports whether packet n has not been accepted.
 func (m *model) free(n int) bool {
-	_, ok := m.accepted[n]
-	return !ok && n >= m.next
+	return !m.accepted[n] && n >= m.next
 }
 
 // TestMPRDMAModel compares with a map.
@@ -162,7 +142,6 @@ func TestMPRDMAModel(t *testing.T) {
 		m := model{accepted: map[int]bool{}}
 		for range rapid.IntRange(0, 300).Draw(t, "packets") {
 			n := m.next + rapid.IntRange(-3, length+2).Draw(t, "ahead")
-			ends := rapid.Bool().Draw(t, "ends")
 			want := reorder.Held
 			switch {
 			case n == m.next:
@@ -172,17 +151,17 @@ func TestMPRDMAModel(t *testing.T) {
 			case n > m.next+length:
 				want = reorder.Beyond
 			}
-			var advanced, released uint32
+			var advanced uint32
 			if want == reorder.InOrder || want == reorder.Held {
-				advanced, released = m.receive(n, ends)
+				advanced = m.receive(n)
 			}
 			p := psn(first + uint32(n))
 			if v := trk.Classify(p); v != want {
 				t.Fatalf("%d: classified %d, want %d", n, v, want)
 			}
-			v, got := trk.Receive(p, ends)
-			if r := trk.Released(); v != want || got != advanced || r != released {
-				t.Fatalf("%d: %d, %d, %d, want %d, %d, %d", n, v, got, r, want, advanced, released)
+			v, got := receive(trk, p)
+			if v != want || got != advanced {
+				t.Fatalf("%d: %d, %d, want %d, %d", n, v, got, want, advanced)
 			}
 			f := reorder.Feedback{Expected: psn(first + uint32(m.next)), HasSACK: true, SACK: p, Gap: v == reorder.Beyond, Refused: v == reorder.Beyond}
 			if trk.Expected() != f.Expected || said(trk) != f {

@@ -1,90 +1,87 @@
-// Package reorder holds the receiver's view of one direction of a connection:
-// which PSNs have arrived and what to say about the missing ones. Each way of
-// tracking is a Tracker; a queue pair is given one by its profile, and one more for
-// READ responses if its transport acknowledges them.
+// Package reorder tracks received packets: which PSNs of one direction of a connection have arrived, and what to
+// tell the sender about the missing ones. Each tracking scheme is a Tracker. A queue pair gets one from its profile,
+// and a second one for READ responses if its transport acknowledges them.
 //
-// A tracker belongs to its queue pair, which calls it from one goroutine. Memory that
-// trackers of one NIC share (bitpool.Pool, Memory) belongs to the goroutine of the NIC.
+// No promise: this package may change between releases.
 package reorder
 
 import "roced.io/roced/bth"
 
-// Verdict says what a tracker makes of an arriving PSN.
+// Verdict is a tracker's classification of an arriving PSN.
 type Verdict uint8
 
-// Verdicts.
+// Verdicts. Classify returns all but Refused.
 const (
 	InOrder   Verdict = iota // the expected packet: execute it
-	Held                     // beyond a gap and tracked: place it, complete it later
+	Held                     // ahead of a gap and trackable: place it, complete it later
 	Duplicate                // has arrived before
-	Beyond                   // beyond a gap and not trackable: drop it
+	Beyond                   // ahead of a gap and not trackable: drop it
+	Refused                  // trackable, but dropped because the queue pair cannot execute it yet
 )
 
-// Tracker follows the PSNs that arrive. For each packet the order of calls is
+// Tracker records the PSNs that arrive. The calls for each packet, in this order, are:
 //
-//	Announce            // Agent only
+//	Announce   // only if the tracker is an Agent
 //	Classify
-//	Receive or Refuse   // Refuse: Releaser only
-//	Released            // Releaser only
-//	Feedback
+//	Commit     // omitted for a packet that is dropped without an answer, such as after an RNR NAK
+//	Feedback   // omitted if no acknowledgement follows
 //
-// where a packet that is dropped without an answer (RNR, say) is classified only.
-// Arguments go by value so that no call allocates.
+// The queue pair owns its tracker and calls it from one goroutine. Memory that trackers of one NIC share
+// (bitpool.Pool, Memory) belongs to the goroutine of the NIC. No call allocates memory.
 type Tracker interface {
-	// Reset forgets everything and gives shared memory back; psn is the next one
-	// expected.
+	// Reset forgets all packets and returns shared memory; psn is the next expected PSN.
 	Reset(psn bth.PSN)
-	// Classify judges psn without recording it. Receive has the last word: what it
-	// finds no room for is Beyond.
+	// Classify judges the packet psn without recording it.
 	Classify(psn bth.PSN) Verdict
-	// Receive records psn and returns by how many PSNs Expected moved. ends says that
-	// the packet is the last one of a message that counts for the MSN (IBTA vol.1
-	// 9.7.7.1).
-	Receive(psn bth.PSN, ends bool) (v Verdict, advanced uint32)
-	// Expected is the lowest PSN that has not arrived.
+	// Commit records the packet psn. v is the verdict of Classify, to which the last call of this tracker was made
+	// for the same psn, or Refused in place of Held. Commit advances Expected past all packets that have arrived.
+	Commit(psn bth.PSN, v Verdict)
+	// Expected returns the lowest PSN that has not arrived.
 	Expected() bth.PSN
-	// Feedback sets f, which is zero, to what the acknowledgement of the packet says that
-	// Receive or Refuse was called for last. Mark, retransmission and path are the queue
-	// pair's to add.
+	// Feedback fills *f, which the caller owns and has zeroed, with the acknowledgement of the packet that was
+	// committed last. The queue pair adds ECE, ReTx and VP.
 	Feedback(f *Feedback)
-	// Footprint is the number of bytes of state now held, as papers count it.
+	// Footprint returns the number of bytes of state that the tracker holds now, counted as its paper counts them.
 	Footprint() int
 }
 
-// Bitmapped is a Tracker that keeps a bit or two for each packet beyond a gap.
+// Bitmapped is a Tracker with one or two bits for each packet ahead of a gap.
 type Bitmapped interface {
 	Tracker
-	// Bitmap is how many bytes of Footprint are these bits, without what finds them.
+	// Bitmap returns the number of bytes of Footprint that these bits take, without their index.
 	Bitmap() int
 }
 
-// Releaser is a Tracker that accepts packets beyond a gap. What these complete is kept
-// until the gap has been filled, and messages complete in order: the queue pair keeps
-// the completions and lets those go whose packets Expected has passed.
-type Releaser interface {
+// Buffered is a Tracker that needs a re-ordering buffer: the queue pair must copy Held packets and place them in
+// PSN order.
+type Buffered interface {
 	Tracker
-	// Released returns how many messages have become complete, because everything
-	// before their last packets has arrived, since it was called last. The MSN moves by
-	// as many. The queue pair counts by what it keeps, this is for those that keep nothing.
-	Released() uint32
-	// Refuse records that psn was dropped although it could have been tracked,
-	// because it came too early for what it does: Feedback says so.
-	Refuse(psn bth.PSN)
+	// Buffered is never called; it marks the type.
+	Buffered()
 }
 
-// released counts messages, for Releaser.
-type released uint32
+// Agent is a Tracker that reads what the sender's agent adds to each packet (Eunomia 3.2.1).
+type Agent interface {
+	// Announce precedes Classify. head is the first sequence number of the connection and tail marks the last
+	// packet that the sender has sent so far. Announce returns false if the packet is a stale one, of an earlier
+	// connection; the caller must drop it.
+	Announce(head bth.PSN, tail bool) bool
+}
 
-// add counts a packet that ends a message.
-func (r *released) add(ends bool) {
-	if ends {
-		*r++
+// latest is the packet that was committed last.
+type latest struct {
+	psn     bth.PSN
+	verdict Verdict
+}
+
+// refused reports whether the packet was dropped.
+func (l *latest) refused() bool { return l.verdict >= Beyond }
+
+// sack adds a selective acknowledgement of the packet to f if it is ahead of a gap, and returns whether it is.
+func (l *latest) sack(f *Feedback) bool {
+	if l.verdict == InOrder || l.psn.Before(f.Expected) {
+		return false
 	}
-}
-
-// take returns what has been counted and begins anew.
-func (r *released) take() uint32 {
-	n := *r
-	*r = 0
-	return uint32(n)
+	f.HasSACK, f.SACK, f.Refused = true, l.psn, l.refused()
+	return true
 }

@@ -7,9 +7,8 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// Strict accepts the expected packet only: the receiver of standard RC
-// (IBTA vol.1 9.7.4.1.2). Whatever is ahead of a gap is refused and has to be
-// sent again.
+// Strict is the receiver of standard RC (IBTA vol.1 9.7.4.1.2): it accepts the expected packet only and drops packets
+// ahead of a gap, which the sender must retransmit. The zero value is a tracker without options that expects PSN 0.
 type Strict struct {
 	expected bth.PSN
 	gap      bool
@@ -17,10 +16,10 @@ type Strict struct {
 	interval time.Duration
 }
 
-// NewStrict returns a strict tracker that expects PSN 0.
+// NewStrict returns a strict tracker without options that expects PSN 0.
 func NewStrict() *Strict { return &Strict{} }
 
-// newStrict repeats no NAK unless it is told an interval, and delays none unless it is told so.
+// newStrict neither repeats nor delays NAKs by default.
 func newStrict(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: strict", p)
 	s := &Strict{interval: time.Duration(r.Value("nak_interval_us", 0, 0, 4e6) * 1e3), paced: r.Bool("nak_paced", false)}
@@ -28,20 +27,20 @@ func newStrict(p Params) (Tracker, error) {
 }
 
 // Reset implements Tracker.
-func (s *Strict) Reset(psn bth.PSN) { *s = Strict{expected: psn, interval: s.interval, paced: s.paced} }
+func (s *Strict) Reset(psn bth.PSN) { s.expected, s.gap = psn, false }
 
-// NAKInterval is after what time the NAK of a gap is repeated while packets beyond it
-// arrive; zero: never, as the specification has it (IBTA vol.1 9.7.5.2.8). The NICs that the
-// authors of DCQCN simulate repeat it every 500 us (QbbNetDevice::ReceiverCheckSeq of their
-// ns-3 code), later ones every 4 us, which repairs retransmissions that are lost too.
+// NAKInterval returns the time after which the responder repeats the NAK of a gap while packets beyond it arrive.
+// Zero means never, as the specification demands (IBTA vol.1 9.7.5.2.8). The NICs that the authors of DCQCN simulate
+// repeat it every 500 us (QbbNetDevice::ReceiverCheckSeq of their ns-3 code), later ones every 4 us, which also
+// repairs lost retransmissions.
 func (s *Strict) NAKInterval() time.Duration { return s.interval }
 
-// NAKPaced reports whether NAKs of different gaps are not sent closer to each other either. That is not
-// standard; the go-back-N that MELO and MP-RDMA are compared with loses as much as if it were so.
+// NAKPaced reports whether NAKInterval also separates the NAKs of different gaps. This is not standard; the go-back-N
+// that MELO and MP-RDMA are compared with loses as much as if it were so.
 func (s *Strict) NAKPaced() bool { return s.paced }
 
-// Classify implements Tracker. What is less than half the number space behind
-// is a duplicate (IBTA vol.1 9.7.4.1.1).
+// Classify implements Tracker. A PSN that is less than half of the PSN space behind is a duplicate (IBTA vol.1
+// 9.7.4.1.1).
 func (s *Strict) Classify(psn bth.PSN) Verdict {
 	switch d := psn.Diff(s.expected); {
 	case d == 0:
@@ -52,23 +51,19 @@ func (s *Strict) Classify(psn bth.PSN) Verdict {
 	return Beyond
 }
 
-// Receive implements Tracker.
-func (s *Strict) Receive(psn bth.PSN, _ bool) (Verdict, uint32) {
-	v := s.Classify(psn)
+// Commit implements Tracker.
+func (s *Strict) Commit(_ bth.PSN, v Verdict) {
 	switch v {
 	case InOrder:
-		s.expected, s.gap = psn.Next(), false
-		return v, 1
+		s.Advance(1)
 	case Beyond:
 		s.gap = true
 	}
-	return v, 0
 }
 
-// Skip moves Expected by n PSNs more: a READ request occupies as many as it has
-// response packets (IBTA vol.1 9.7.3), of which Receive has counted one. n is less than
-// 2^23.
-func (s *Strict) Skip(n uint32) { s.expected = s.expected.Add(int(n)) }
+// Advance commits the expected packet, which occupies span PSNs, less than 2^23: a READ request occupies as many as
+// it has response packets (IBTA vol.1 9.7.3).
+func (s *Strict) Advance(span uint32) { s.expected, s.gap = s.expected.Add(int(span)), false }
 
 // Expected implements Tracker.
 func (s *Strict) Expected() bth.PSN { return s.expected }

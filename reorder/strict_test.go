@@ -35,10 +35,10 @@ func TestStrict(t *testing.T) {
 		if v := s.Classify(psn); v != c.verdict {
 			t.Errorf("%d: Classify(%v) = %d, want %d", i, psn, v, c.verdict)
 		}
-		if v, n := s.Receive(psn, true); v != c.verdict || n != min(c.advanced, 1) {
-			t.Errorf("%d: Receive(%v) = %d, %d", i, psn, v, n)
-		} else if v == reorder.InOrder {
-			s.Skip(c.span - 1)
+		if c.verdict == reorder.InOrder {
+			s.Advance(c.span)
+		} else if v, n := receive(s, psn); v != c.verdict || n != c.advanced {
+			t.Errorf("%d: receive(%v) = %d, %d", i, psn, v, n)
 		}
 		want := reorder.Feedback{Expected: bth.MakePSN(c.expected), Gap: c.gap}
 		if s.Expected() != want.Expected || said(s) != want {
@@ -62,13 +62,14 @@ func TestStrictModel(t *testing.T) {
 			psn := next.Add(rapid.IntRange(-8, 8).Draw(t, "offset"))
 			span := rapid.Uint32Range(1, 5).Draw(t, "span")
 			before := s.Classify(psn)
-			v, n := s.Receive(psn, false)
+			v, n := receive(s, psn)
 			switch {
 			case psn == next:
 				if v != reorder.InOrder || n != 1 {
 					t.Fatalf("%v: %d, %d", psn, v, n)
 				}
-				s.Skip(span - 1)
+				s.Reset(psn)
+				s.Advance(span)
 				for k := range int(span) {
 					accepted[psn.Add(k)] = true
 				}
@@ -97,7 +98,7 @@ func TestFactories(t *testing.T) {
 			t.Fatal(err)
 		}
 		tr.Reset(bth.MakePSN(7))
-		if v, n := tr.Receive(bth.MakePSN(7), true); v != reorder.InOrder || n != 1 || tr.Expected() != bth.MakePSN(8) {
+		if v, n := receive(tr, bth.MakePSN(7)); v != reorder.InOrder || n != 1 || tr.Expected() != bth.MakePSN(8) {
 			t.Errorf("%s: %d, %d", name, v, n)
 		}
 		if _, err := f(reorder.Params{"no such parameter": 1}); err == nil {
@@ -107,8 +108,7 @@ func TestFactories(t *testing.T) {
 	var tr reorder.Tracker = reorder.NewStrict()
 	psn, f := bth.MakePSN(0), new(reorder.Feedback)
 	if n := testing.AllocsPerRun(100, func() {
-		tr.Classify(psn)
-		tr.Receive(psn, true)
+		receive(tr, psn)
 		tr.Feedback(f)
 		psn = psn.Next()
 	}); n != 0 {

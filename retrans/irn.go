@@ -1,10 +1,10 @@
 package retrans
 
 import (
-	"math/bits"
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/psnring"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
@@ -29,7 +29,7 @@ type IRN struct {
 	recovery bth.PSN // behind the recovery sequence
 	high     bth.PSN // behind the highest PSN acknowledged selectively
 	lostTo   bth.PSN // what lies before it and is not acknowledged left the network
-	marks    marks
+	marks    psnring.Bits
 	marked   uint32 // marks that are set
 	lost     uint32 // packets from retx to lostTo that have none
 	active   bool   // in loss recovery
@@ -71,7 +71,7 @@ func newIRN(p Params) (Recovery, error) {
 	if !bdpFC {
 		t.cfg.cap = maxWindow
 	}
-	t.marks = make(marks, 1<<bits.Len(uint(max(packets, 64)-1))/64)
+	t.marks = psnring.Make(packets)
 	t.Reset(bth.PSN{})
 	return t, nil
 }
@@ -150,10 +150,10 @@ func (t *IRN) negative(f *reorder.Feedback) (delivered uint32) {
 // mark remembers a selective acknowledgement. It returns whether that is news.
 func (t *IRN) mark(psn bth.PSN) bool {
 	d := t.offset(psn)
-	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.len() || t.marks.has(psn) {
+	if t.cfg.noBitmap || t.cfg.goBackN || d >= t.marks.Len() || t.marks.Has(psn) {
 		return false
 	}
-	t.marks.set(psn)
+	t.marks.Set(psn)
 	t.marked++
 	if d >= t.offset(t.retx) && d < t.offset(t.lostTo) {
 		t.lost--
@@ -166,8 +166,8 @@ func (t *IRN) mark(psn bth.PSN) bool {
 
 // advance moves una, by the cumulative acknowledgement.
 func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
-	for k := range min(acked, t.marks.len()) {
-		t.marks.clear(t.una.Add(int(k)))
+	for k := range min(acked, t.marks.Len()) {
+		t.marks.Clear(t.una.Add(int(k)))
 	}
 	left := distance(to, t.nxt)
 	t.una = to
@@ -189,7 +189,7 @@ func (t *IRN) advance(now mono.Time, to bth.PSN, acked uint32) {
 // itself has acknowledged it selectively.
 func (t *IRN) enter() {
 	if t.hasMark(t.una) {
-		t.marks.clear(t.una)
+		t.marks.Clear(t.una)
 		t.marked--
 	}
 	t.active, t.first, t.retx, t.recovery = true, true, t.una, t.nxt
@@ -272,13 +272,13 @@ func (t *IRN) offset(psn bth.PSN) uint32 { return distance(t.una, psn) }
 func (t *IRN) outstanding() uint32 { return t.offset(t.nxt) }
 
 func (t *IRN) hasMark(psn bth.PSN) bool {
-	return t.offset(psn) < t.marks.len() && t.marks.has(psn)
+	return t.offset(psn) < t.marks.Len() && t.marks.Has(psn)
 }
 
 // unmarked counts the packets from one PSN to another that have no mark.
 func (t *IRN) unmarked(from, to bth.PSN) uint32 {
 	n := distance(from, to)
-	return n - t.marks.count(from, min(n, t.marks.len()-min(t.marks.len(), t.offset(from))))
+	return n - t.marks.Count(from, min(n, t.marks.Len()-min(t.marks.Len(), t.offset(from))))
 }
 
 // SetTimeout implements Recovery. The timeouts of IRN are its own parameters: that of the
@@ -301,5 +301,5 @@ func (t *IRN) Deadline() mono.Time {
 // a bit for each packet of the BDP cap, retx, recovery, high and lostTo (3 each) and the
 // flags (1).
 func (t *IRN) Footprint() int {
-	return int(min(t.cfg.cap, t.marks.len())+7)/8 + 4*3 + 1
+	return int(min(t.cfg.cap, t.marks.Len())+7)/8 + 4*3 + 1
 }

@@ -1,10 +1,10 @@
 package retrans
 
 import (
-	"math/bits"
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/psnring"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
@@ -20,7 +20,7 @@ import (
 type Selective struct {
 	una, cur, end, nxt bth.PSN
 	high               bth.PSN // behind the highest mark; una if there is none
-	marks              marks
+	marks              psnring.Bits
 	marked             uint32  // marks that are set
 	waiting            uint32  // packets from cur to end that have none
 	nakSeen            bool    // as for GoBackN: a loss is answered once
@@ -38,10 +38,10 @@ type Marker interface {
 	Mark(psn bth.PSN) bool
 }
 
-// NewSelective returns a selective repeat that remembers marks of up to window
-// packets, a power of two not below 64, from the oldest outstanding one on.
+// NewSelective returns a selective repeat that remembers marks of window packets from the oldest outstanding one on.
+// It rounds window up to a power of two of at least 64.
 func NewSelective(window int) *Selective {
-	return &Selective{marks: make(marks, window/64), probe: true}
+	return &Selective{marks: psnring.Make(window), probe: true}
 }
 
 func newSelective(p Params) (Recovery, error) {
@@ -54,8 +54,7 @@ func newSelective(p Params) (Recovery, error) {
 // readSelective reads what it also is told below Eunomia: how many packets can be marked,
 // which is rounded up to a power of two, and whether timeouts probe.
 func readSelective(r *param.Reader) *Selective {
-	n := r.Int("window_packets", 1024, 64, 1<<16)
-	s := NewSelective(1 << bits.Len(uint(n-1)))
+	s := NewSelective(r.Int("window_packets", 1024, 64, 1<<16))
 	s.probe = r.Bool("probe", true)
 	return s
 }
@@ -90,10 +89,10 @@ func (s *Selective) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 // remembered, are ignored: they may be sent again in vain.
 func (s *Selective) Mark(psn bth.PSN) bool {
 	d := distance(s.una, psn)
-	if d >= distance(s.una, s.nxt) || d >= s.marks.len() || s.marks.has(psn) {
+	if d >= distance(s.una, s.nxt) || d >= s.marks.Len() || s.marks.Has(psn) {
 		return false
 	}
-	s.marks.set(psn)
+	s.marks.Set(psn)
 	s.marked++
 	if d >= distance(s.una, s.cur) && d < distance(s.una, s.end) {
 		s.waiting--
@@ -133,8 +132,8 @@ func (s *Selective) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 
 // advance moves una.
 func (s *Selective) advance(to bth.PSN, acked uint32) {
-	for k := range min(acked, s.marks.len()) {
-		s.marks.clear(s.una.Add(int(k)))
+	for k := range min(acked, s.marks.Len()) {
+		s.marks.Clear(s.una.Add(int(k)))
 	}
 	left := distance(to, s.nxt)
 	s.una = to
@@ -211,7 +210,7 @@ func (s *Selective) skip() {
 }
 
 func (s *Selective) hasMark(psn bth.PSN) bool {
-	return distance(s.una, psn) < s.marks.len() && s.marks.has(psn)
+	return distance(s.una, psn) < s.marks.Len() && s.marks.Has(psn)
 }
 
 // NextRetransmit implements Recovery.
@@ -228,8 +227,8 @@ func (s *Selective) InFlight() uint32 {
 // unmarked counts the packets from one PSN to another that have no mark.
 func (s *Selective) unmarked(from, to bth.PSN) uint32 {
 	n := distance(from, to)
-	seen := min(n, s.marks.len()-min(s.marks.len(), distance(s.una, from)))
-	return n - s.marks.count(from, seen)
+	seen := min(n, s.marks.Len()-min(s.marks.Len(), distance(s.una, from)))
+	return n - s.marks.Count(from, seen)
 }
 
 // SetTimeout implements Recovery.
@@ -247,29 +246,4 @@ func (s *Selective) Deadline() mono.Time {
 
 // Footprint is the number of bytes of state that go-back-N does not have: the marks
 // and where the retransmission ends.
-func (s *Selective) Footprint() int { return int(s.marks.len()/8) + 3 }
-
-// marks is a ring of bits, one for each of the next len() PSNs.
-type marks []uint64
-
-func (m marks) len() uint32 { return uint32(len(m)) * 64 }
-
-func (m marks) set(psn bth.PSN) { i := m.index(psn); m[i/64] |= 1 << (i % 64) }
-
-func (m marks) clear(psn bth.PSN) { i := m.index(psn); m[i/64] &^= 1 << (i % 64) }
-
-func (m marks) has(psn bth.PSN) bool { i := m.index(psn); return m[i/64]>>(i%64)&1 != 0 }
-
-// index is the place of a PSN; the length is a power of two, so PSNs may wrap.
-func (m marks) index(psn bth.PSN) uint32 { return psn.Uint32() & (m.len() - 1) }
-
-// count counts the marks of n PSNs, not more than len(), from psn on.
-func (m marks) count(psn bth.PSN, n uint32) (set uint32) {
-	for i := m.index(psn); n > 0; {
-		k := min(64-i%64, n)
-		word := m[i/64] >> (i % 64)
-		set += uint32(bits.OnesCount64(word & (1<<k - 1)))
-		i, n = (i+k)&(m.len()-1), n-k
-	}
-	return set
-}
+func (s *Selective) Footprint() int { return int(s.marks.Len()/8) + 3 }

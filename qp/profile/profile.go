@@ -196,6 +196,9 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 		return p, err
 	}
 	p.ResponseTracker = made(keep, m.tracker, s.Reorder)
+	if t, ok := p.ResponseTracker.(*reorder.IRN); ok {
+		t.TrackResponses()
+	}
 	p.ResponseRecovery = made(keep, m.recovery, s.Recovery)
 	p.ResponsePaths = made(keep, paths, s.Paths)
 	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own

@@ -63,7 +63,8 @@ func disorder(t reorder.Tracker, n int) {
 		if a, ok := t.(reorder.Agent); ok {
 			a.Announce(bth.PSN{}, false)
 		}
-		t.Receive(bth.MakePSN(uint32(i)), true)
+		psn := bth.MakePSN(uint32(i))
+		t.Commit(psn, t.Classify(psn))
 	}
 }
 
