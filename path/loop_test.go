@@ -92,15 +92,15 @@ type loop struct {
 	waiting mono.Time
 	early   int // of these, came early
 
-	trk       reorder.Tracker
-	accepted  []bool // by the receiver
-	twice     int    // packets accepted more than once: a defect
-	ood       []int  // out-of-order degree of packets as they arrive
-	refused   int
-	rtx       int
-	timeouts  int
-	steps     int
-	check     func() // after every step
+	trk      reorder.Tracker
+	accepted []bool // by the receiver
+	twice    int    // packets accepted more than once: a defect
+	ood      []int  // out-of-order degree of packets as they arrive
+	refused  int
+	rtx      int
+	timeouts int
+	steps    int
+	check    func() // after every step
 }
 
 // newLoop returns a loop that sends total packets from first on.
