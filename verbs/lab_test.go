@@ -18,9 +18,9 @@ import (
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/internal/daemon/ucma"
+	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 	"roced.io/roced/verbs"
 )
 
@@ -45,7 +45,7 @@ func lab(t testing.TB) [2]*host {
 func newHost(t testing.TB, dir string, i int) *host {
 	t.Helper()
 	names := [2]string{"a", "b"}
-	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
+	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
 	must(t, err)
 	events := &server.Events{}
 	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}

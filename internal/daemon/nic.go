@@ -16,16 +16,16 @@ import (
 	"roced.io/roced/internal/daemon/sysfs"
 	"roced.io/roced/internal/observe/capture"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // nic is one NIC with all that belongs to it.
 type nic struct {
 	cfg     *config.NIC
 	log     *slog.Logger
-	port    *tap.Faulty
+	port    *port.Faulty
 	shared  *shared    // nil for a port of its own
 	mac     rocev2.MAC // at the start; the NIC follows its interface, GUIDs do not
 	shard   *shard.Shard

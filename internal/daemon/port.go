@@ -6,7 +6,10 @@ import (
 
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/port"
+	"roced.io/roced/port/packet"
 	"roced.io/roced/port/udp"
+	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
@@ -21,28 +24,28 @@ var (
 // openPort opens the port of the configuration.
 func (n *nic) openPort() (err error) {
 	c := n.cfg
-	var port tap.Port
+	var p port.Port
 	switch {
 	case c.Port.Shared():
-		port, err = n.openShared()
+		p, err = n.openShared()
 	case c.Port.Type == "tap":
-		port, err = tap.OpenTAP(tap.TAPConfig{Name: c.Port.Device, Netns: c.Port.Netns, Bridge: c.Port.Bridge,
+		p, err = tap.Open(tap.Config{Name: c.Port.Device, Netns: c.Port.Netns, Bridge: c.Port.Bridge,
 			MTU: c.MTU, Offload: c.Port.UseOffload()})
 	case c.Port.Type == "unix":
-		port, err = tap.OpenUnix(tap.UnixConfig{Local: c.Port.Local, Remote: c.Port.Remote})
+		p, err = unixport.Open(unixport.Config{Local: c.Port.Local, Remote: c.Port.Remote})
 	default:
 		err = fmt.Errorf("no port of type %q", c.Port.Type)
 	}
 	if err != nil {
 		return err
 	}
-	n.port = tap.NewFaulty(port, nil)
+	n.port = port.NewFaulty(p, nil)
 	return nil
 }
 
 // openShared opens a port on an interface of the kernel, and what makes the NIC
 // follow that.
-func (n *nic) openShared() (tap.Port, error) {
+func (n *nic) openShared() (port.Port, error) {
 	c := &n.cfg.Port
 	where := host.Config{Interface: c.Interface, Netns: c.Netns, Routed: n.routed()}
 	if c.Address != "" {
@@ -55,12 +58,12 @@ func (n *nic) openShared() (tap.Port, error) {
 	st := f.State()
 	n.shared = &shared{nic: n, follower: f, device: st.Name}
 	addrs := addrsOf(st.Addrs)
-	var port sharedPort
+	var shared sharedPort
 	switch c.Type {
 	case "packet":
-		port, err = tap.OpenPacket(tap.PacketConfig{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload()})
+		shared, err = packet.Open(packet.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Offload: c.UseOffload()})
 	case "xdp":
-		port, err = xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
+		shared, err = xdp.Open(xdp.Config{Interface: c.Interface, Netns: c.Netns, Addrs: addrs, Queues: c.Queues,
 			Attach: attachModes[c.Mode], Copy: copyModes[c.Copy]})
 	case "udp":
 		var p *udp.Port
@@ -68,7 +71,7 @@ func (n *nic) openShared() (tap.Port, error) {
 			Warn: func(what string) { n.log.Warn("port", "warning", what) }}, st.Index, addrs)
 		if err == nil {
 			p.SetLink(st.Index, n.linkOf(&st))
-			port = p
+			shared = p
 		}
 	default:
 		err = fmt.Errorf("no port of type %q", c.Type)
@@ -76,8 +79,8 @@ func (n *nic) openShared() (tap.Port, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.shared.port = port
-	return port, nil
+	n.shared.port = shared
+	return shared, nil
 }
 
 // superFrames says to whom a UDP port sends super-frames.

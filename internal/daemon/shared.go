@@ -7,13 +7,13 @@ import (
 
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // sharedPort is a port on an interface that the kernel uses too.
 type sharedPort interface {
-	tap.Monitored
+	port.Monitored
 	// SetAddrs replaces the addresses for which frames are received.
 	SetAddrs(addrs []netip.Addr) error
 	// Group joins a multicast group or leaves it.
@@ -87,7 +87,7 @@ func (s *shared) Failed(err error) { s.log.Warn("cannot follow the interface", "
 
 // linked is a port that is told the state of its interface.
 type linked interface {
-	SetLink(index int, s tap.LinkState)
+	SetLink(index int, s port.LinkState)
 }
 
 // routed reports whether the kernel routes what the NIC sends: the port is one of sockets.
@@ -113,16 +113,16 @@ func windowFor(room int) uint32 {
 }
 
 // linkOf is the state of the link of a NIC on sockets.
-func (n *nic) linkOf(st *host.State) tap.LinkState {
-	s := tap.LinkState{MTU: st.MTU}
+func (n *nic) linkOf(st *host.State) port.LinkState {
+	s := port.LinkState{MTU: st.MTU}
 	what := n.cfg.Port.Where()
 	switch {
 	case st.Index == 0:
-		s = tap.LinkState{Err: fmt.Errorf("%s does not exist", what)}
+		s = port.LinkState{Err: fmt.Errorf("%s does not exist", what)}
 	case !st.Up:
 		s.Err = fmt.Errorf("%s: interface %s is down", what, st.Name)
 	case st.MTU < rocev2.MinLinkMTU:
-		s = tap.LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, rocev2.MinLinkMTU, st.Name)}
+		s = port.LinkState{Err: fmt.Errorf("interface %s: MTU %d has no room for path MTU 256, which needs %d: ip link set %s mtu 1500", st.Name, st.MTU, rocev2.MinLinkMTU, st.Name)}
 	}
 	s.Up = s.Err == nil
 	return s

@@ -10,8 +10,8 @@ import (
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // getLinks describes all NICs.
@@ -203,7 +203,7 @@ func (n *nic) stat(ctx context.Context) (api.Stat, error) {
 }
 
 func getFaults(n *nic, w http.ResponseWriter, r *http.Request) error {
-	var st tap.FaultStats
+	var st port.FaultStats
 	err := n.shard.Do(r.Context(), func(mono.Time, *rocev2.NIC) { st = n.port.FaultStats() })
 	if err != nil {
 		return err

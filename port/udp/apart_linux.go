@@ -43,7 +43,7 @@ func (p *Port) writeApart(s *source, f *rocev2.Frame, o *outgoing, begun int) un
 			p.begun = sent
 			return e
 		default:
-			p.stats.SendDropped += uint64(len(msgs) - sent - 1) // the first one is counted by sent
+			p.Counters.SendDropped += uint64(len(msgs) - sent - 1) // the first one is counted by sent
 			return e
 		}
 	}

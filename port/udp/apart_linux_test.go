@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // sizes of the packets of a super-frame.
@@ -119,7 +119,7 @@ func TestApartWithoutRoom(t *testing.T) {
 			if err == nil {
 				break
 			}
-			if !errors.Is(err, tap.ErrAgain) || clock() > deadline {
+			if !errors.Is(err, port.ErrAgain) || clock() > deadline {
 				t.Fatal(err)
 			}
 			if tx.begun > 0 {

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/tap"
+	"roced.io/roced/port"
 )
 
 // While datagrams are short, several are received by one call, into memory of ours, and copied out
@@ -102,7 +102,7 @@ func (p *Port) recvBatch(l *local, buf []byte) (n, segSize int, err error) {
 	b.at, b.n, b.dry = 0, 0, false
 	r, _, e := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(l.rx), uintptr(unsafe.Pointer(&b.msgs[0])), batchSize, unix.MSG_DONTWAIT, 0, 0)
 	if e != 0 {
-		return 0, 0, tap.ErrAgain
+		return 0, 0, port.ErrAgain
 	}
 	b.n, b.dry = int(r), int(r) < batchSize
 	n, segSize, _ = b.take(p, buf)

@@ -15,8 +15,8 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,7 +58,7 @@ func open(t testing.TB, b *netlab.Bed, i int, addrs ...netip.Addr) (*Port, *[]st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	p.SetLink(0, tap.LinkState{Up: true, MTU: netlab.MTU})
+	p.SetLink(0, port.LinkState{Up: true, MTU: netlab.MTU})
 	return p, warnings
 }
 
@@ -138,7 +138,7 @@ func recv(t testing.TB, p *Port, wait time.Duration) (segments [][]byte) {
 			}
 			return segments
 		}
-		if !errors.Is(err, tap.ErrAgain) {
+		if !errors.Is(err, port.ErrAgain) {
 			t.Fatal(err)
 		}
 		left := deadline.Sub(clock())

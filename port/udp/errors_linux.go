@@ -98,7 +98,7 @@ func (p *Port) icmp(to *[unix.SizeofSockaddrInet6]byte, oob []byte) bool {
 		if e.origin == unix.SO_EE_ORIGIN_LOCAL {
 			return false // the call fails for the same reason
 		}
-		p.stats.Refused++
+		p.Counters.Refused++
 		n := (*name)(to)
 		if a, ok := netip.AddrFromSlice(n.addr(v4)); ok {
 			p.told.failed(a, unix.Errno(e.errno))

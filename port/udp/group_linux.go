@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
 )
 
@@ -52,12 +53,7 @@ func (p *Port) join(a netip.Addr) (*local, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.Is4() {
-		err = unix.SetsockoptIPMreqn(l.rx, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: a.As4(), Ifindex: int32(p.index)})
-	} else {
-		err = unix.SetsockoptIPv6Mreq(l.rx, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: a.As16(), Interface: uint32(p.index)})
-	}
-	if err != nil {
+	if err := port.JoinGroup(l.rx, a, p.index); err != nil {
 		l.close()
 		return nil, fmt.Errorf("group %v: %w", a, err)
 	}
@@ -87,7 +83,7 @@ func (p *Port) leaveAll() {
 	}
 	p.groups = p.groups[:0]
 	if len(p.wanted) > 0 {
-		p.next = 0
+		p.Next = 0
 	}
 }
 

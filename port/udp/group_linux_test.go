@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // index of the veth in a namespace.
@@ -46,7 +46,7 @@ func TestGroups(t *testing.T) {
 		far, _ := open(t, b, 1)
 		ports := []*Port{tx, near, far}
 		for i, p := range ports {
-			p.SetLink(index(t, b.NS[max(i-1, 0)]), tap.LinkState{Up: true, MTU: netlab.MTU})
+			p.SetLink(index(t, b.NS[max(i-1, 0)]), port.LinkState{Up: true, MTU: netlab.MTU})
 			if err := p.Group(rocev2.GIDOf(group), true); err != nil {
 				t.Fatal(err)
 			}
@@ -79,11 +79,11 @@ func TestGroups(t *testing.T) {
 		}
 		// Memberships are the interface's: on another one nothing arrives, and the first one is joined again.
 		const lo = 1
-		far.SetLink(lo, tap.LinkState{Up: true, MTU: netlab.MTU})
+		far.SetLink(lo, port.LinkState{Up: true, MTU: netlab.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)
 		mustRecvNothing(t, far)
-		far.SetLink(index(t, b.NS[1]), tap.LinkState{Up: true, MTU: netlab.MTU})
+		far.SetLink(index(t, b.NS[1]), port.LinkState{Up: true, MTU: netlab.MTU})
 		mustRecvNothing(t, far)
 		mustSend(t, tx, f)
 		if !arrives(far) {

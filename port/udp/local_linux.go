@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
 )
 
@@ -95,14 +96,14 @@ func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
 		return nil, fmt.Errorf("address %v, UDP port %d: %w", a, bth.UDPPort, err)
 	}
 	l.rx = fd
-	setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, rcvbuf)
+	port.SetBuffers(fd, rcvbuf, 0)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1)
 	if p.cfg.Offload != OffloadNever { // Linux 5.0
 		_ = unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1)
 	}
 	ev := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)}
 	if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, &ev); err != nil {
-		closeSocket(&l.rx)
+		port.CloseSocket(&l.rx)
 		return nil, fmt.Errorf("address %v: epoll: %w", a, err)
 	}
 	return l, nil
@@ -116,7 +117,7 @@ func (p *Port) socket(a netip.Addr, port uint16, opts []option) (fd int, err err
 		family = unix.AF_INET6
 		to = &unix.SockaddrInet6{Port: int(port), Addr: a.As16(), ZoneId: p.zone(a)}
 	}
-	p.inside.Do(func() {
+	p.thread.Do(func() {
 		fd, err = unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	})
 	if err != nil {
@@ -168,16 +169,16 @@ func (p *Port) from(l *local, port uint16) (*source, error) {
 	return s, nil
 }
 
-func (p *Port) newSource(l *local, port uint16) (*source, error) {
+func (p *Port) newSource(l *local, wanted uint16) (*source, error) {
 	if len(l.list) >= maxSources {
-		return l.list[int(port)%maxSources], nil
+		return l.list[int(wanted)%maxSources], nil
 	}
 	const tries = 64
 	for i := range uint16(tries) {
 		// The ports of RoCEv2 are the dynamic ones, from 0xc000 on.
-		q := port + i | 0xc000
+		q := wanted + i | 0xc000
 		if i == 0 {
-			q = port
+			q = wanted
 		}
 		fd, err := p.socket(l.addr, q, txOptions[l.addr.Is4()])
 		if errors.Is(err, unix.EADDRINUSE) {
@@ -186,7 +187,7 @@ func (p *Port) newSource(l *local, port uint16) (*source, error) {
 		if err != nil {
 			return nil, err
 		}
-		setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, sndbuf)
+		port.SetBuffers(fd, 0, sndbuf)
 		s := &source{fd: fd, port: q}
 		l.list = append(l.list, s)
 		return s, nil
@@ -196,25 +197,11 @@ func (p *Port) newSource(l *local, port uint16) (*source, error) {
 
 // close closes all sockets; epoll forgets them.
 func (l *local) close() {
-	closeSocket(&l.rx)
+	port.CloseSocket(&l.rx)
 	for _, s := range l.list {
-		closeSocket(&s.fd)
+		port.CloseSocket(&s.fd)
 	}
 	l.list, l.last, l.sources = nil, nil, nil
-}
-
-func closeSocket(fd *int) {
-	if *fd >= 0 {
-		unix.Close(*fd)
-		*fd = -1
-	}
-}
-
-// setBuffer sets a buffer beyond the system's limit if that is permitted.
-func setBuffer(fd, force, polite, size int) {
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
-		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, polite, size) // cut to the limit
-	}
 }
 
 // name is the address of a peer as the kernel has it.

@@ -4,6 +4,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/port"
 )
 
 // maxIov is the most pieces of a message: two for each datagram of the longest super-frame.
@@ -112,12 +114,7 @@ func (m *message) expect(buf []byte) {
 	m.hdr.SetControllen(m.ctl.size())
 }
 
-// do is sendmsg or recvmsg.
+// do calls sendmsg or recvmsg.
 func (m *message) do(trap uintptr, fd, flags int) (int, unix.Errno) {
-	for {
-		r, _, e := unix.RawSyscall(trap, uintptr(fd), uintptr(unsafe.Pointer(&m.hdr)), uintptr(flags))
-		if e != unix.EINTR {
-			return int(r), e
-		}
-	}
+	return port.RawMessage(trap, fd, &m.hdr, flags)
 }

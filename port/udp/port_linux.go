@@ -16,9 +16,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // Config describes a port.
@@ -56,19 +57,15 @@ const (
 	retryFull = 10 * time.Millisecond // until a socket's buffer must have, if nothing tells
 )
 
-var errClosed = errors.New("closed")
-
 // Port is a port on UDP sockets: one to receive for each address of the NIC, and one to send for each
-// UDP source port in use. Send and Recv return tap.ErrDown and FD is -1 while SetLink says so.
+// UDP source port in use. Send and Recv return port.ErrDown and FD is -1 while SetLink says so.
 type Port struct {
-	cfg    Config
-	inside *tap.Inside // the namespace
-	epoll  int         // of the sockets that receive, and of a full one that sends
-	fd     int         // epoll while the link is up, else -1
-	index  int         // of the interface, for link-local addresses
-	link   tap.LinkState
-	stats  tap.Stats
-	told   notices
+	port.Base // Next: when to retry to bind addresses
+	cfg       Config
+	thread    *netns.Thread
+	epoll     int // of the receiving sockets, and of a full sending one
+	index     int // of the interface, for link-local addresses
+	told      notices
 
 	addrs  []netip.Addr // wanted
 	locals []*local     // of those of them that could be had
@@ -76,7 +73,6 @@ type Port struct {
 	wanted []netip.Addr // groups
 	hot    *local       // the one that received last
 	streak int          // so many times
-	next   mono.Time    // when to try for the others
 	retry  mono.Time    // when to try to send again
 	full   int          // socket whose buffer is full, -1 if none
 
@@ -92,7 +88,7 @@ type Port struct {
 
 // Open makes a port on addresses of the kernel, which must be there and free. The link is down until SetLink.
 func Open(c Config, index int, addrs []netip.Addr) (*Port, error) {
-	p := &Port{cfg: c, epoll: -1, fd: -1, full: -1, next: mono.Never, retry: mono.Never, told: notices{warn: c.Warn}}
+	p := &Port{cfg: c, epoll: -1, full: -1, retry: mono.Never, told: notices{warn: c.Warn}}
 	if err := p.open(index, addrs); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("udp: %w", err)
@@ -101,7 +97,7 @@ func Open(c Config, index int, addrs []netip.Addr) (*Port, error) {
 }
 
 func (p *Port) open(index int, addrs []netip.Addr) (err error) {
-	if p.inside, err = tap.Enter(p.cfg.Netns); err != nil {
+	if p.thread, err = netns.Enter(p.cfg.Netns); err != nil {
 		return err
 	}
 	if p.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
@@ -117,17 +113,13 @@ func (p *Port) open(index int, addrs []netip.Addr) (err error) {
 }
 
 // SetLink tells of the interface: its index, and whether it can be used.
-func (p *Port) SetLink(index int, s tap.LinkState) {
+func (p *Port) SetLink(index int, s port.LinkState) {
 	if index != p.index {
 		p.leaveAll() // memberships are the interface's
 	}
-	p.index, p.link, p.fd = index, s, -1
-	if s.MTU > rocev2.MaxLinkMTU {
-		p.link.MTU = rocev2.MaxLinkMTU
-	}
-	if s.Up {
-		p.fd = p.epoll
-	}
+	p.index = index
+	s.MTU = min(s.MTU, rocev2.MaxLinkMTU)
+	p.SetState(s, p.epoll)
 }
 
 // SetAddrs replaces the addresses of the NIC. One that cannot be had now is tried for again.
@@ -145,7 +137,7 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 
 // bind makes the sockets that are missing.
 func (p *Port) bind() (err error) {
-	p.next = mono.Never
+	p.Next = mono.Never
 	for _, a := range p.addrs {
 		if slices.ContainsFunc(p.locals, func(l *local) bool { return l.addr == a }) {
 			continue
@@ -158,7 +150,7 @@ func (p *Port) bind() (err error) {
 		p.locals = append(p.locals, l)
 	}
 	if err = errors.Join(err, p.joinMissing()); err != nil {
-		p.next = 0
+		p.Next = 0
 	}
 	return err
 }
@@ -172,33 +164,23 @@ func (p *Port) drop(l *local) {
 	l.close()
 }
 
-// Poll implements tap.Monitored: it tries for addresses that could not be had. SetLink tells of the
+// Poll implements port.Monitored: it tries for addresses that could not be had. SetLink tells of the
 // interface.
 func (p *Port) Poll(now mono.Time) {
-	if now < p.next || p.epoll < 0 {
+	if now < p.Next || p.epoll < 0 {
 		return
 	}
 	if err := p.bind(); err != nil {
 		p.told.tell(err.Error())
-		p.next = now.Add(retryBind)
+		p.Next = now.Add(retryBind)
 	}
 }
 
-// NextTimeout implements tap.Port.
-func (p *Port) NextTimeout() mono.Time { return p.next.Min(p.retry) }
+// NextTimeout implements port.Port.
+func (p *Port) NextTimeout() mono.Time { return p.Next.Min(p.retry) }
 
-// FD implements tap.Port. It becomes readable when something has been received, and when there is room
-// again to send.
-func (p *Port) FD() int { return p.fd }
-
-// Offload implements tap.Port.
+// Offload implements port.Port.
 func (p *Port) Offload() rocev2.Offload { return p.offload }
-
-// State implements tap.Monitored.
-func (p *Port) State() tap.LinkState { return p.link }
-
-// Stats implements tap.Monitored.
-func (p *Port) Stats() tap.Stats { return p.stats }
 
 // Room is the size in bytes of the kernel's buffer for what is received at one address.
 func (p *Port) Room() int {
@@ -226,20 +208,21 @@ func (p *Port) Mode() string {
 	return mode
 }
 
-// Close implements tap.Port.
+// Close implements port.Port.
 func (p *Port) Close() error {
 	for _, l := range p.locals {
 		p.drop(l)
 	}
 	p.leaveAll()
 	p.locals, p.addrs, p.wanted = nil, nil, nil
-	closeSocket(&p.epoll)
-	if p.inside != nil {
-		p.inside.Close()
-		p.inside = nil
+	port.CloseSocket(&p.epoll)
+	if p.thread != nil {
+		p.thread.Close()
+		p.thread = nil
 	}
-	p.fd, p.next, p.retry, p.link = -1, mono.Never, mono.Never, tap.LinkState{Err: errClosed}
+	p.retry = mono.Never
+	p.SetClosed()
 	return nil
 }
 
-var _ tap.Monitored = (*Port)(nil)
+var _ port.Monitored = (*Port)(nil)

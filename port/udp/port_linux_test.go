@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // check compares a received segment with the packet that was sent: headers, ICRC and data.
@@ -54,7 +54,7 @@ func TestDatagrams(t *testing.T) {
 			check(t, recvAll(t, tx, 1)[0], addrs[1], addrs[0], port, tos, packets[0])
 		}
 	}
-	if s := rx.Stats(); s != (tap.Stats{}) {
+	if s := rx.Stats(); s != (port.Stats{}) {
 		t.Errorf("%+v", s)
 	}
 	if o := tx.Offload(); o.MaxSegments != maxSegments {
@@ -216,7 +216,7 @@ func TestUnsendable(t *testing.T) {
 		}
 		for range 3 {
 			err := tx.Send(clock(), frame(src, c.dst, 0xc000, 0, packet(0, c.size)))
-			if err == nil || errors.Is(err, tap.ErrAgain) {
+			if err == nil || errors.Is(err, port.ErrAgain) {
 				t.Errorf("%v: %v", c.dst, err)
 			}
 		}
@@ -263,11 +263,11 @@ func TestFullQueue(t *testing.T) {
 		for ; err == nil && sent < 10_000; sent++ {
 			err = tx.Send(clock(), f)
 		}
-		if !errors.Is(err, tap.ErrAgain) || tx.Stats().SendDropped != 0 {
+		if !errors.Is(err, port.ErrAgain) || tx.Stats().SendDropped != 0 {
 			t.Fatalf("%s: after %d: %v, %+v", name, sent, err, tx.Stats())
 		}
 		for deadline := clock().Add(20 * time.Second); err != nil; err = tx.Send(clock(), f) {
-			if clock() > deadline || !errors.Is(err, tap.ErrAgain) {
+			if clock() > deadline || !errors.Is(err, port.ErrAgain) {
 				t.Fatalf("%s: still %v", name, err)
 			}
 			if wait := max(0, tx.NextTimeout().Sub(clock())); !waitFD(tx, min(wait, 5*time.Second)) && wait > 5*time.Second {
@@ -379,13 +379,13 @@ func TestLoopback(t *testing.T) {
 // TestLink: nothing moves while the interface is down.
 func TestLink(t *testing.T) {
 	_, tx, _ := openBoth(t)
-	tx.SetLink(0, tap.LinkState{Err: fmt.Errorf("unplugged")})
+	tx.SetLink(0, port.LinkState{Err: fmt.Errorf("unplugged")})
 	_, _, err := tx.Recv(clock(), make([]byte, 2000))
 	serr := tx.Send(clock(), frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 0)))
-	if err != tap.ErrDown || serr != tap.ErrDown || tx.FD() != -1 || tx.State().Err == nil {
+	if err != port.ErrDown || serr != port.ErrDown || tx.FD() != -1 || tx.State().Err == nil {
 		t.Errorf("receive: %v, send: %v, %+v", err, serr, tx.State())
 	}
-	tx.SetLink(0, tap.LinkState{Up: true, MTU: 65536})
+	tx.SetLink(0, port.LinkState{Up: true, MTU: 65536})
 	if tx.State().MTU != rocev2.MaxLinkMTU || tx.FD() < 0 {
 		t.Errorf("%+v", tx.State())
 	}

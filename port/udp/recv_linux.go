@@ -9,16 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/plugin/mono"
-	"roced.io/roced/tap"
+	"roced.io/roced/port"
 )
 
-// Recv implements tap.Port. What has been received lies in buf behind headers made for it.
+// Recv implements port.Port. What has been received lies in buf behind headers made for it.
 func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
-	if now >= p.next {
+	if now >= p.Next {
 		p.Poll(now)
 	}
-	if p.fd < 0 {
-		return 0, 0, tap.ErrDown
+	if p.FD() < 0 {
+		return 0, 0, port.ErrDown
 	}
 	if len(buf) <= maxHdr {
 		return 0, 0, errors.New("udp: no room for a datagram")
@@ -39,14 +39,14 @@ func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
 	alone := len(p.locals)+len(p.groups) == 1
 	if p.streak++; p.hot != nil && (alone || p.streak < maxStreak || !p.batch.empty()) {
 		n, segSize, err := p.recv(p.hot, buf)
-		if err == tap.ErrAgain && !alone {
+		if err == port.ErrAgain && !alone {
 			p.hot = nil // the next call looks for others: what is received is answered first
 		}
 		return n, segSize, err
 	}
 	p.streak = 0
 	if p.hot = p.readable(); p.hot == nil {
-		return 0, 0, tap.ErrAgain
+		return 0, 0, port.ErrAgain
 	}
 	return p.recv(p.hot, buf)
 }
@@ -82,7 +82,7 @@ func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
 		}
 		if p.batch.dry {
 			p.batch.dry = false
-			return 0, 0, tap.ErrAgain
+			return 0, 0, port.ErrAgain
 		}
 		if p.batch.worth() {
 			return p.recvBatch(l, buf)
@@ -92,7 +92,7 @@ func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
 	m.expect(buf[l.hdr.len:])
 	size, e := m.do(unix.SYS_RECVMSG, l.rx, 0)
 	if e == unix.EAGAIN {
-		return 0, 0, tap.ErrAgain
+		return 0, 0, port.ErrAgain
 	}
 	if e != 0 {
 		return 0, 0, fmt.Errorf("udp: %v: receive: %w", l.addr, e)
@@ -139,7 +139,7 @@ func (p *Port) dropped(l *local, drops uint32) {
 	if drops == l.drops {
 		return
 	}
-	p.stats.Overruns += uint64(drops - l.drops)
+	p.Counters.Overruns += uint64(drops - l.drops)
 	l.drops = drops
 	p.told.tell(fmt.Sprintf("the kernel had no room for datagrams to %v: it gives sockets %d KiB, and more if net.core.rmem_max is raised",
 		l.addr, l.room()>>10))

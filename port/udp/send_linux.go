@@ -8,8 +8,8 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // What Linux takes in one message with UDP_SEGMENT: 128 datagrams (UDP_MAX_SEGMENTS), 64 in older
@@ -26,33 +26,33 @@ func knowsSegments(fd int) bool {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil
 }
 
-// Send implements tap.Port.
+// Send implements port.Port.
 func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	p.retry = mono.Never
 	begun := p.begun
 	p.begun = 0
-	if p.fd < 0 {
-		return tap.ErrDown
+	if p.FD() < 0 {
+		return port.ErrDown
 	}
 	var o outgoing
 	if len(f.Bufs) == 0 || !o.read(f.Bufs[0]) {
-		p.stats.SendDropped++
+		p.Counters.SendDropped++
 		return errors.New("udp: not a RoCEv2 datagram")
 	}
 	l := p.local(&o.src)
 	if l == nil {
-		p.stats.SendDropped++
+		p.Counters.SendDropped++
 		return fmt.Errorf("udp: address %v is gone", o.src.Addr())
 	}
 	s, err := p.from(l, o.port)
 	if err != nil {
-		p.stats.SendDropped++
+		p.Counters.SendDropped++
 		p.told.tell(fmt.Sprintf("UDP port %d of %v cannot be sent from: %v", o.port, l.addr, err))
 		return fmt.Errorf("udp: source port %d: %w", o.port, err)
 	}
 	if o.group {
 		if err := p.aim(s, l); err != nil {
-			p.stats.SendDropped++
+			p.Counters.SendDropped++
 			return fmt.Errorf("udp: to %v: %w", o.dst.Addr(), err)
 		}
 	}
@@ -175,19 +175,19 @@ func (p *Port) sent(now mono.Time, s *source, o *outgoing, e unix.Errno) error {
 	case 0:
 		return nil
 	case unix.EAGAIN: // the socket's buffer is full
-		p.stats.Again++
+		p.Counters.Again++
 		ev := unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}
 		if unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, s.fd, &ev) == nil {
 			p.full = s.fd
 		}
 		p.retry = now.Add(retryFull)
-		return tap.ErrAgain
+		return port.ErrAgain
 	case unix.ENOBUFS, unix.ENOMEM: // the interface's queue is, and will not say when it is not
-		p.stats.Again++
+		p.Counters.Again++
 		p.retry = now.Add(retrySend)
-		return tap.ErrAgain
+		return port.ErrAgain
 	}
-	p.stats.SendDropped++
+	p.Counters.SendDropped++
 	p.told.failed(o.dst.Addr(), e)
 	return fmt.Errorf("udp: to %v: %w", o.dst.Addr(), e)
 }

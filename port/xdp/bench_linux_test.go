@@ -12,7 +12,7 @@ func BenchmarkPort(b *testing.B) {
 		for _, size := range []int{64, 1040, 4112} {
 			b.Run(fmt.Sprintf("%s/%d", m.name, size), func(b *testing.B) {
 				bed := veth(b, 9000, 1)
-				from, to := port(b, bed, 0, m.cfg), port(b, bed, 1, m.cfg)
+				from, to := open(b, bed, 0, m.cfg), open(b, bed, 1, m.cfg)
 				f, buf := roce(0, false, 1, size), make([]byte, 1<<16)
 				b.SetBytes(int64(f.Len))
 				b.ReportAllocs()

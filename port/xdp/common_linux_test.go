@@ -13,10 +13,11 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/ethtool"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -56,8 +57,8 @@ func addrs(i int) []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}), netip.MustParseAddr([]string{"fd00::1", "fd00::2"}[i])}
 }
 
-// port opens a port in namespace i.
-func port(t testing.TB, b *netlab.Bed, i int, c Config) *Port {
+// open opens a port in namespace i.
+func open(t testing.TB, b *netlab.Bed, i int, c Config) *Port {
 	t.Helper()
 	c.Interface, c.Netns, c.Addrs = iface, b.NS[i].Path(), addrs(i)
 	p, err := Open(c)
@@ -106,14 +107,14 @@ func roce(from int, six bool, id uint16, n int) *rocev2.Frame {
 }
 
 // recv waits for a frame for as long as wait.
-func recv(t testing.TB, p tap.Port, buf []byte, wait time.Duration) (n int, ok bool) {
+func recv(t testing.TB, p port.Port, buf []byte, wait time.Duration) (n int, ok bool) {
 	t.Helper()
 	for deadline := clock().Add(wait); ; {
 		n, _, err := p.Recv(clock(), buf)
 		if err == nil {
 			return n, true
 		}
-		if !errors.Is(err, tap.ErrAgain) {
+		if !errors.Is(err, port.ErrAgain) {
 			t.Fatal(err)
 		}
 		left := deadline.Sub(clock())
@@ -124,7 +125,7 @@ func recv(t testing.TB, p tap.Port, buf []byte, wait time.Duration) (n int, ok b
 	}
 }
 
-func waitFD(p tap.Port, d time.Duration) int16 {
+func waitFD(p port.Port, d time.Duration) int16 {
 	fds := []unix.PollFd{{Fd: int32(p.FD()), Events: unix.POLLIN}}
 	ts := unix.NsecToTimespec(int64(d))
 	unix.Ppoll(fds, &ts, nil)
@@ -141,7 +142,7 @@ func send(t testing.TB, p *Port, f *rocev2.Frame) {
 }
 
 // until runs Recv on p, as its NIC would, until cond holds.
-func until(t testing.TB, p tap.Monitored, what string, cond func() bool) {
+func until(t testing.TB, p port.Monitored, what string, cond func() bool) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
 	for deadline := clock().Add(10 * time.Second); !cond(); {
@@ -162,8 +163,8 @@ func setQueues(name string, n int) error {
 	}
 	defer unix.Close(fd)
 	ch := channels{cmd: unix.ETHTOOL_SCHANNELS, rx: uint32(n), tx: uint32(n)}
-	if e := ethtool(fd, name, unsafe.Pointer(&ch)); e != 0 {
-		return fmt.Errorf("%d queues: %w", n, e)
+	if err := ethtool.Request(fd, name, unsafe.Pointer(&ch)); err != nil {
+		return fmt.Errorf("%d queues: %w", n, err)
 	}
 	return nil
 }

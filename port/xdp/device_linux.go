@@ -12,8 +12,9 @@ import (
 
 	"roced.io/roced/bpf/steer"
 	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/base/netns"
+	"roced.io/roced/port"
 	"roced.io/roced/port/xdp/xsk"
-	"roced.io/roced/tap"
 )
 
 // Sizes in chunks, powers of two.
@@ -53,7 +54,7 @@ func openDevice(c *Config) (*device, error) {
 		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
 	}
 	d := &device{ctl: -1, epoll: -1}
-	err := tap.InNetns(c.Netns, func() error { return d.open(c) })
+	err := netns.Do(c.Netns, func() error { return d.open(c) })
 	if err != nil {
 		d.close()
 		return nil, err
@@ -65,8 +66,8 @@ func (d *device) open(c *Config) (err error) {
 	if d.ctl, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return err
 	}
-	var state tap.LinkState
-	if d.index, state = tap.QueryInterface(d.ctl, c.Interface); d.index == 0 {
+	var state port.LinkState
+	if d.index, state = port.QueryInterface(d.ctl, c.Interface); d.index == 0 {
 		return state.Err
 	}
 	if d.steer, err = steer.Load(); err != nil {
@@ -255,7 +256,7 @@ func (d *device) maxMTU() int {
 
 // count adds what the kernel has dropped: frames that no chunk or no place in a ring was
 // free for, and those that came by a queue without a socket.
-func (d *device) count(s *tap.Stats) {
+func (d *device) count(s *port.Stats) {
 	for _, q := range d.queues {
 		if st, err := q.Statistics(); err == nil {
 			s.Overruns += st.Rx_dropped + st.Rx_ring_full

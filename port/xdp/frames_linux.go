@@ -7,28 +7,28 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // Chunks belong to one side at a time. Those to send from are in free, or on their way
 // through tx and completion ring; those to receive into are in the fill ring, or in the
 // rx ring until the frame has been copied out.
 
-// Send implements tap.Port.
+// Send implements port.Port.
 func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
-	if p.fd < 0 {
-		return tap.ErrDown
+	if p.FD() < 0 {
+		return port.ErrDown
 	}
 	if f.Len < ethLen || f.Len > p.dev.maxSend() || f.SegSize != 0 {
-		p.stats.SendDropped++
+		p.Counters.SendDropped++
 		return fmt.Errorf("xdp: cannot send a frame of %d bytes in segments of %d", f.Len, f.SegSize)
 	}
 	if !p.room(now, (f.Len+xsk.ChunkSize-1)/xsk.ChunkSize) {
-		p.stats.Again++
+		p.Counters.Again++
 		p.blocked = now.Add(txRetry)
-		return tap.ErrAgain
+		return port.ErrAgain
 	}
 	p.put(f)
 	p.sentAt = now
@@ -114,7 +114,7 @@ func (p *Port) flush(now mono.Time) {
 	}
 	for left := s.Tx.Pending(); left > 0; {
 		if s.KickTx() == unix.EBUSY {
-			p.stats.SendDropped++ // the interface's queue has thrown a frame away
+			p.Counters.SendDropped++ // the interface's queue has thrown a frame away
 		}
 		before := left
 		if left = s.Tx.Pending(); left == before {
@@ -124,13 +124,13 @@ func (p *Port) flush(now mono.Time) {
 	}
 }
 
-// Recv implements tap.Port.
+// Recv implements port.Port.
 func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
-	if now >= p.next {
+	if now >= p.Next {
 		p.Poll(now)
 	}
-	if p.fd < 0 {
-		return 0, 0, tap.ErrDown
+	if p.FD() < 0 {
+		return 0, 0, port.ErrDown
 	}
 	if len(buf) == 0 {
 		return 0, 0, errors.New("xdp: empty buffer")
@@ -156,7 +156,7 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	if p.unsent > 0 {
 		p.flush(now)
 	}
-	return 0, 0, tap.ErrAgain
+	return 0, 0, port.ErrAgain
 }
 
 // receive copies the next usable frame of a queue into buf and gives its chunks back;
@@ -172,7 +172,7 @@ func (p *Port) receive(q *xsk.Socket, buf []byte) (n int) {
 		if ok {
 			return n
 		}
-		p.stats.RecvDropped++
+		p.Counters.RecvDropped++
 	}
 }
 

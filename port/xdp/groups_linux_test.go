@@ -19,7 +19,7 @@ func TestGroups(t *testing.T) {
 	for i, group := range []netip.Addr{netip.MustParseAddr("239.10.0.1"), netip.MustParseAddr("ff15::99")} {
 		listed := []string{"01000AEF", "ff150000000000000000000000000099"}[i] // on a little-endian machine
 		b := veth(t, 1500, 1)
-		p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
+		p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 		f := frame(addrs(0)[i], group, 4791, 1, 100)
 		copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // of any group
 		other := roce(0, false, 2, 100)
@@ -52,7 +52,7 @@ func TestGroups(t *testing.T) {
 		fresh := veth(t, 1500, 1)
 		moveTo(t, fresh, b)
 		until(t, p, "the new interface", func() bool { return p.State().Up })
-		peer = port(t, fresh, 0, Config{})
+		peer = open(t, fresh, 0, Config{})
 		send(t, peer, f)
 		if n, ok := recv(t, p, make([]byte, 1<<17), 5*time.Second); !ok || n != f.Len {
 			t.Errorf("%v: nothing on the new interface", group)

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"roced.io/roced/internal/netlab"
-	"roced.io/roced/tap"
+	"roced.io/roced/port"
 )
 
 // inNS runs f in namespace i with the interface there.
@@ -47,16 +47,16 @@ func attachedTo(t *testing.T, b *netlab.Bed, i int) (yes bool) {
 // TestDownUp sets the interface down and up.
 func TestDownUp(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
+	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 	inNS(t, b, 1, netlink.LinkSetDown)
 	until(t, p, "the link to go down", func() bool { return !p.State().Up })
 	if p.FD() != -1 || p.State().Err == nil {
 		t.Errorf("FD %d, state %+v", p.FD(), p.State())
 	}
-	if err := p.Send(clock(), roce(1, false, 1, 100)); !errors.Is(err, tap.ErrDown) {
+	if err := p.Send(clock(), roce(1, false, 1, 100)); !errors.Is(err, port.ErrDown) {
 		t.Errorf("Send: %v", err)
 	}
-	if _, _, err := p.Recv(clock(), make([]byte, 1500)); !errors.Is(err, tap.ErrDown) {
+	if _, _, err := p.Recv(clock(), make([]byte, 1500)); !errors.Is(err, port.ErrDown) {
 		t.Errorf("Recv: %v", err)
 	}
 	inNS(t, b, 1, netlink.LinkSetUp)
@@ -72,7 +72,7 @@ func TestDownUp(t *testing.T) {
 // TestMTUChange changes the MTU of a veth; frames of the new size pass.
 func TestMTUChange(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
+	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 	for i := range 2 {
 		inNS(t, b, i, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 4300) })
 	}
@@ -85,7 +85,7 @@ func TestMTUChange(t *testing.T) {
 // TestReplaced deletes the veth and makes it anew.
 func TestReplaced(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p := port(t, b, 1, Config{})
+	p := open(t, b, 1, Config{})
 	inNS(t, b, 0, netlink.LinkDel)
 	until(t, p, "the interface to go", func() bool { return p.Stats().Lost == 1 })
 	if p.FD() != -1 || p.State().Up || p.Mode() != "gone" {
@@ -97,7 +97,7 @@ func TestReplaced(t *testing.T) {
 	fresh := veth(t, 1500, 1) // its veth takes the place
 	moveTo(t, fresh, b)
 	until(t, p, "the new interface", func() bool { return p.State().Up })
-	peer := port(t, fresh, 0, Config{})
+	peer := open(t, fresh, 0, Config{})
 	send(t, peer, roce(0, false, 1, 100)) // no address of the port any more
 	send(t, peer, roce(0, true, 2, 100))
 	expect(t, p, roce(0, true, 2, 100))
@@ -121,7 +121,7 @@ func moveTo(t *testing.T, from, to *netlab.Bed) {
 // TestDetached has somebody detach the program, as bpftool can. It is attached again.
 func TestDetached(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
+	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 	detach(t, p)
 	until(t, p, "the program to be missed", func() bool { return p.Stats().Lost == 1 })
 	if err := p.State().Err; p.State().Up || err == nil || !strings.Contains(err.Error(), "detached") {
@@ -155,7 +155,7 @@ func detach(t *testing.T, p *Port) {
 // ours. That is said, and ours comes back when the other one goes.
 func TestReplacedProgram(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p := port(t, b, 1, Config{})
+	p := open(t, b, 1, Config{})
 	other := passAll(t)
 	attach := func() (l link.Link, err error) {
 		err = b.NS[1].Do(func() error {
@@ -199,7 +199,7 @@ func passAll(t *testing.T) *ebpf.Program {
 // TestUpdatedProgram has somebody swap the program inside our link.
 func TestUpdatedProgram(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
+	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 	if err := p.dev.link.Update(passAll(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestUpdatedProgram(t *testing.T) {
 // TestClose leaves nothing on the interface, also while it is being brought back.
 func TestClose(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p := port(t, b, 1, Config{})
+	p := open(t, b, 1, Config{})
 	if !attachedTo(t, b, 1) {
 		t.Error("nothing is attached")
 	}
@@ -224,14 +224,14 @@ func TestClose(t *testing.T) {
 	if attachedTo(t, b, 1) {
 		t.Error("the program is still attached")
 	}
-	if p.FD() != -1 || p.State().Up || p.Send(clock(), roce(1, false, 1, 100)) != tap.ErrDown {
+	if p.FD() != -1 || p.State().Up || p.Send(clock(), roce(1, false, 1, 100)) != port.ErrDown {
 		t.Error("usable after Close")
 	}
 	p.Poll(clock())
 
-	p = port(t, b, 1, Config{})
+	p = open(t, b, 1, Config{})
 	detach(t, p)
-	until(t, p, "an attempt", func() bool { return p.opening != nil })
+	until(t, p, "an attempt", func() bool { return p.reopening.Active() })
 	p.Close()
 	if attachedTo(t, b, 1) {
 		t.Error("the program has been attached behind Close")
@@ -280,7 +280,7 @@ func TestCrash(t *testing.T) {
 	if !gone {
 		t.Error("the program outlives its process by 5 s")
 	}
-	p := port(t, b, 1, Config{}) // nothing is in its way
+	p := open(t, b, 1, Config{}) // nothing is in its way
 	if !p.State().Up {
 		t.Errorf("state %+v", p.State())
 	}

@@ -1,6 +1,7 @@
-// Package xdp is the AF_XDP port: a link that shares an Ethernet interface with the
-// kernel. An XDP program steers RoCEv2 frames for the NIC to AF_XDP sockets and leaves
-// everything else to the kernel.
+// Package xdp is a link on an Ethernet interface that the kernel also uses, through AF_XDP sockets. An XDP program steers
+// RoCEv2 frames for the NIC to the sockets and passes all other frames to the kernel.
+//
+// No promise: this package may change between releases.
 package xdp
 
 import (
@@ -9,89 +10,74 @@ import (
 	"net/netip"
 	"time"
 
+	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 const (
-	ethLen   = 14
+	ethLen   = port.EthLen
 	maxFrame = ethLen + rocev2.MaxLinkMTU
-	// txBatch is how many frames wait at most for the kernel to be told of them.
+	// txBatch is the number of frames after which the port notifies the kernel.
 	txBatch = 64
-	// rxBatch is how many chunks wait at most to be given back.
+	// rxBatch is the number of chunks after which the port returns received chunks to the kernel.
 	rxBatch = 64
+	// txRetry is the interval at which a full port retries, because no event reports that there is room again.
+	txRetry = 50 * time.Microsecond
 )
 
-// Times.
-const (
-	pollInterval = time.Second            // look at an interface that is up
-	openInterval = 5 * time.Millisecond   // look whether an attempt has ended
-	minBackoff   = 100 * time.Millisecond // between attempts to bring it back
-	maxBackoff   = 2 * time.Second
-	txRetry      = 50 * time.Microsecond // until there is room again, which nothing tells of
-)
-
-var errClosed = errors.New("link: closed")
-
-// Port is a port on an interface that a kernel uses too, by AF_XDP sockets. Send and
-// Recv return tap.ErrDown and FD is -1 while the interface is down or does not
-// exist, or runs no program of ours; it is found again by its name.
+// Port is a port on an interface that the kernel also uses. While the interface is down, does not exist, or does not run
+// the port's program, Send and Recv return port.ErrDown and FD is -1. The port finds a new interface by its name.
 //
-// Frames to send are collected: the kernel is told of them when there are many, by a
-// Recv that finds nothing, and by the first Recv at another time than theirs, which is in
-// the next turn of the NIC's loop. NextTimeout does not let anybody wait meanwhile.
+// The port batches frames to send. It notifies the kernel when the batch is full, in a Recv that finds no frame, and in
+// the first Recv with a later time than the last Send, that is, in the next iteration of the NIC's loop. NextTimeout
+// returns 0 while frames wait.
 type Port struct {
-	cfg   Config
-	addrs []netip.Addr // those of cfg without groups
+	port.Base
+	cfg    Config
+	addrs  []netip.Addr // those of cfg without groups
+	thread *netns.Thread
+	groups *port.Groups
 
-	inside *tap.Inside
-	groups *tap.Groups
-
-	dev   *device // nil while gone
-	fd    int     // to poll while the link is up, else -1
-	state tap.LinkState
-	stats tap.Stats
+	dev       *device // nil while the interface does not exist
+	reopening port.Reopening[*device]
 
 	free    []uint64  // chunks to send from
-	unsent  int       // frames that the kernel has not been told of
+	unsent  int       // frames that the kernel has not been notified of
 	sentAt  mono.Time // time of the last of them
-	blocked mono.Time // when to try again to send; 0 if nothing waits for it
+	blocked mono.Time // time of the next attempt to send, 0 if no frame waits for one
 	turn    int       // queue to receive from first
-	note    string    // what does not work as it should though the port does
-
-	next    mono.Time // when to look after the interface
-	wait    time.Duration
-	opening chan opened // of an attempt that is on its way
+	note    string    // warning for Mode
 }
 
-// opened is the result of an attempt: a device, or the old one with its program attached.
-type opened struct {
-	dev *device
-	err error
-}
-
-// Open attaches to an interface, which must exist. It needs CAP_NET_RAW for the sockets,
-// CAP_BPF and CAP_NET_ADMIN for the program, CAP_IPC_LOCK unless RLIMIT_MEMLOCK is high
-// enough, and CAP_SYS_ADMIN to enter a namespace. Program and sockets live as long as
-// the process at most.
+// Open attaches to an existing interface. It needs CAP_NET_RAW for the sockets, CAP_BPF and CAP_NET_ADMIN for the
+// program, CAP_IPC_LOCK unless RLIMIT_MEMLOCK is high enough, and CAP_SYS_ADMIN to enter another namespace. The program
+// and the sockets do not outlive the process.
 func Open(c Config) (*Port, error) {
-	if err := c.validate(); err != nil {
+	p := &Port{cfg: c, addrs: c.Addrs, free: make([]uint64, 0, txChunks)}
+	if err := p.open(); err != nil {
 		return nil, fmt.Errorf("xdp: %w", err)
 	}
-	d, err := openDevice(&c)
-	if err != nil {
-		return nil, fmt.Errorf("xdp: %w", err)
-	}
-	inside, err := tap.Enter(c.Netns)
-	if err != nil {
-		d.close()
-		return nil, fmt.Errorf("xdp: %w", err)
-	}
-	p := &Port{cfg: c, addrs: c.Addrs, inside: inside, groups: tap.NewGroups(inside), free: make([]uint64, 0, txChunks)}
-	p.adopt(0, d)
 	return p, nil
+}
+
+func (p *Port) open() error {
+	if err := p.cfg.validate(); err != nil {
+		return err
+	}
+	d, err := openDevice(&p.cfg)
+	if err != nil {
+		return err
+	}
+	if p.thread, err = netns.Enter(p.cfg.Netns); err != nil {
+		d.close()
+		return err
+	}
+	p.groups = port.NewGroups(p.thread)
+	p.adopt(0, d)
+	return nil
 }
 
 // adopt takes a device that has just been opened or attached to.
@@ -110,152 +96,95 @@ func (p *Port) adopt(now mono.Time, d *device) {
 	p.check(now)
 }
 
-// Poll implements tap.Monitored.
+// Poll implements port.Monitored.
 func (p *Port) Poll(now mono.Time) {
 	switch {
-	case p.opening != nil:
-		p.finishOpening(now)
+	case p.reopening.Active():
+		if d, ok := p.reopening.Finish(now, &p.Base); ok {
+			p.adopt(now, d)
+		}
 	case p.dev != nil && p.dev.link != nil:
 		p.check(now)
-	case now >= p.next && p.next != mono.Never:
-		p.startOpening(now)
+	case now >= p.Next && p.Next != mono.Never:
+		c, d := p.cfg, p.dev
+		p.reopening.Start(now, &p.Base, func() (*device, error) { return reopen(&c, d) })
 	}
 }
 
-// check looks at an interface that is there.
+// reopen opens the device again. If the interface still exists, it keeps the sockets and only attaches the program,
+// which needs no privilege.
+func reopen(c *Config, d *device) (*device, error) {
+	if d == nil {
+		return openDevice(c)
+	}
+	return d, netns.Do(c.Netns, func() error { return d.attach(c) })
+}
+
+// check reads the state of an existing interface.
 func (p *Port) check(now mono.Time) {
-	index, s := tap.QueryInterface(p.dev.ctl, p.cfg.Interface)
+	index, s := port.QueryInterface(p.dev.ctl, p.cfg.Interface)
 	switch {
 	case index != p.dev.index:
-		p.dev.count(&p.stats)
+		p.dev.count(&p.Counters)
 		p.dev.close()
 		p.dev = nil
-		_ = p.groups.Move(0) // joins nothing
-		p.lose(now, s.Err)
+		_ = p.groups.Move(0)
+		if s.Err == nil {
+			s.Err = fmt.Errorf("interface %s has been replaced", p.cfg.Interface)
+		}
+		p.Lose(now, s.Err)
 		return
 	case !p.dev.attached():
 		p.dev.detach()
-		p.lose(now, fmt.Errorf("interface %s: somebody has detached the XDP program", p.cfg.Interface))
+		p.Lose(now, fmt.Errorf("interface %s: another process has detached the XDP program", p.cfg.Interface))
 		return
 	}
 	s.MTU = min(s.MTU, p.dev.maxMTU())
-	p.state, p.fd = s, -1
-	if !s.Up {
-		p.next = p.backoff(now)
-		return
-	}
-	p.fd, p.wait, p.next = p.dev.fd(), 0, now.Add(pollInterval)
+	p.Checked(now, s, p.dev.fd())
 }
 
-// lose gives the link up for the reason err.
-func (p *Port) lose(now mono.Time, err error) {
-	if err == nil {
-		err = fmt.Errorf("interface %s has been replaced", p.cfg.Interface)
-	}
-	p.fd, p.state = -1, tap.LinkState{Err: err}
-	p.stats.Lost++
-	p.next = p.backoff(now)
-}
-
-// backoff returns when to look again at a link that is not up; each time is twice as
-// far as the one before, up to a limit.
-func (p *Port) backoff(now mono.Time) mono.Time {
-	p.wait = min(max(2*p.wait, minBackoff), maxBackoff)
-	return now.Add(p.wait)
-}
-
-// startOpening begins an attempt to bring the link back. It may take a while, so a
-// goroutine makes it. An interface that is still there keeps its sockets: attaching
-// to it needs no privilege.
-func (p *Port) startOpening(now mono.Time) {
-	done := make(chan opened, 1)
-	go func(c Config, d *device) {
-		if d == nil {
-			d, err := openDevice(&c)
-			done <- opened{d, err}
-			return
-		}
-		done <- opened{d, tap.InNetns(c.Netns, func() error { return d.attach(&c) })}
-	}(p.cfg, p.dev)
-	p.opening, p.next = done, now.Add(openInterval)
-}
-
-// finishOpening takes the result of an attempt if there is one.
-func (p *Port) finishOpening(now mono.Time) {
-	select {
-	case r := <-p.opening:
-		p.opening = nil
-		if r.err != nil {
-			p.state.Err = r.err
-			p.next = p.backoff(now)
-			return
-		}
-		p.stats.Reopened++
-		p.adopt(now, r.dev)
-	default:
-		p.next = now.Add(openInterval)
-	}
-}
-
-// SetAddrs replaces the addresses for which frames are received, at most 256 with the groups.
+// SetAddrs replaces the addresses whose frames the port receives. Addresses and groups together may be at most 256.
 func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	p.addrs = addrs
 	return p.steer()
 }
 
-// Group joins a multicast group, whose frames are received from then on, or leaves it.
-func (p *Port) Group(gid rocev2.GID, in bool) error {
-	err := p.groups.Set(gid.Addr(), in)
-	if err == nil {
-		err = p.steer()
-	}
-	if err != nil && in {
-		_ = p.groups.Set(gid.Addr(), false) // to leave cannot fail
-	}
-	return err
-}
+// Group joins or leaves a multicast group. The port receives the frames to its groups.
+func (p *Port) Group(gid rocev2.GID, in bool) error { return p.groups.Update(gid.Addr(), in, p.steer) }
 
-// steer has the program steer what is for the addresses and the groups.
+// steer makes the program steer the frames to the addresses and the groups. Without a device, adopt does it later.
 func (p *Port) steer() error {
 	p.cfg.Addrs = p.groups.Behind(p.addrs)
 	if p.dev == nil {
-		return nil // once it is back
+		return nil
 	}
 	return p.dev.steer.SetAddrs(p.cfg.Addrs)
 }
 
-// NextTimeout implements tap.Port.
+// NextTimeout implements port.Port. In contrast to FD, it reliably reports that there is room to send.
 func (p *Port) NextTimeout() mono.Time {
 	if p.unsent > 0 {
 		return 0
 	}
 	if p.blocked != 0 {
-		return p.next.Min(p.blocked)
+		return p.Next.Min(p.blocked)
 	}
-	return p.next
+	return p.Next
 }
 
-// FD implements tap.Port. It does not tell reliably when there is room to send:
-// NextTimeout does.
-func (p *Port) FD() int { return p.fd }
-
-// Offload implements tap.Port: frames go out as they are.
+// Offload implements port.Port. The port accepts no super-frames.
 func (p *Port) Offload() rocev2.Offload { return rocev2.Offload{} }
 
-// State implements tap.Monitored.
-func (p *Port) State() tap.LinkState { return p.state }
-
-// Stats implements tap.Monitored.
-func (p *Port) Stats() tap.Stats {
-	s := p.stats
+// Stats implements port.Monitored.
+func (p *Port) Stats() port.Stats {
+	s := p.Counters
 	if p.dev != nil {
 		p.dev.count(&s)
 	}
 	return s
 }
 
-// Mode tells how the port works: "native", "generic", copy or zero-copy, the number of
-// queues, and what it cannot do.
+// Mode describes how the port works ("native" or "generic", copy or zero-copy, number of queues), and its limitations.
 func (p *Port) Mode() string {
 	if p.dev == nil {
 		return "gone"
@@ -270,26 +199,24 @@ func (p *Port) Mode() string {
 	return fmt.Sprintf("%s, %s, queues: %d%s%s", modeName(p.dev.native), way, len(p.dev.queues), limit, p.note)
 }
 
-// Close implements tap.Port.
+// Close implements port.Port.
 func (p *Port) Close() error {
-	if p.opening != nil {
-		if r := <-p.opening; r.err == nil {
-			p.dev = r.dev
-		}
-		p.opening = nil
+	if d, ok := p.reopening.Wait(); ok {
+		p.dev = d
 	}
 	if p.dev != nil {
 		p.flush(0)
 		p.dev.close()
 		p.dev = nil
 	}
-	if p.inside != nil {
+	if p.thread != nil {
 		p.groups.Close()
-		p.inside.Close()
-		p.inside = nil
+		p.thread.Close()
+		p.thread = nil
 	}
-	p.fd, p.unsent, p.blocked, p.next, p.state = -1, 0, 0, mono.Never, tap.LinkState{Err: errClosed}
+	p.unsent, p.blocked = 0, 0
+	p.SetClosed()
 	return nil
 }
 
-var _ tap.Monitored = (*Port)(nil)
+var _ port.Monitored = (*Port)(nil)

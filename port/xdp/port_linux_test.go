@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/port"
 	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // modes are the kinds of port that a veth can have.
@@ -33,7 +33,7 @@ func TestFrames(t *testing.T) {
 		for _, queues := range []int{1, 2} {
 			t.Run(fmt.Sprintf("%s/%d queues", m.name, queues), func(t *testing.T) {
 				b := veth(t, 9000, queues)
-				ports := [2]*Port{port(t, b, 0, m.cfg), port(t, b, 1, m.cfg)}
+				ports := [2]*Port{open(t, b, 0, m.cfg), open(t, b, 1, m.cfg)}
 				if want := fmt.Sprintf("%s, copy, queues: %d", m.name, queues); ports[0].Mode() != want {
 					t.Errorf("mode %q, want %q", ports[0].Mode(), want)
 				}
@@ -62,7 +62,7 @@ func expect(t testing.TB, p *Port, f *rocev2.Frame) {
 
 // TestPathMTU says what the port takes by the MTU of the interface.
 func TestPathMTU(t *testing.T) {
-	p := port(t, veth(t, 4500, 1), 0, Config{})
+	p := open(t, veth(t, 4500, 1), 0, Config{})
 	if s := p.State(); !s.Up || s.MTU != 4500 {
 		t.Errorf("state %+v", s)
 	}
@@ -75,7 +75,7 @@ func TestPathMTU(t *testing.T) {
 	if want := fmt.Sprintf("no multi-buffer: MTU at most %d", limit); !strings.HasSuffix(p.Mode(), want) {
 		t.Errorf("mode %q, want ... %q", p.Mode(), want)
 	}
-	if err := p.Send(clock(), roce(0, false, 0, 4096)); err == nil || errors.Is(err, tap.ErrAgain) {
+	if err := p.Send(clock(), roce(0, false, 0, 4096)); err == nil || errors.Is(err, port.ErrAgain) {
 		t.Errorf("frame that does not fit: %v", err)
 	}
 }
@@ -85,7 +85,7 @@ func TestKernelKeepsTheRest(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			b := veth(t, 1500, 1)
-			p := port(t, b, 1, m.cfg)
+			p := open(t, b, 1, m.cfg)
 			host := netip.AddrFrom4([4]byte{198, 18, 1, 2}) // of the kernel alone
 			for _, to := range []string{"198.18.0.2:4792", "[fd00::2]:53", netip.AddrPortFrom(host, 4791).String()} {
 				udpArrives(t, b, to)
@@ -145,7 +145,7 @@ func udpSend(t *testing.T, b *netlab.Bed, to string, count int) {
 func TestQueues(t *testing.T) {
 	const flows = 64
 	b := veth(t, 1500, 2)
-	p := port(t, b, 1, Config{Attach: AttachNative})
+	p := open(t, b, 1, Config{Attach: AttachNative})
 	udpSend(t, b, "198.18.0.2:4791", flows)
 	if got := drain(t, p); got != flows {
 		t.Errorf("received %d of %d", got, flows)
@@ -163,7 +163,7 @@ func TestQueues(t *testing.T) {
 func TestQueueWithoutSocket(t *testing.T) {
 	const flows = 64
 	b := veth(t, 1500, 2)
-	p := port(t, b, 1, Config{Attach: AttachNative, Queues: 1})
+	p := open(t, b, 1, Config{Attach: AttachNative, Queues: 1})
 	udpSend(t, b, "198.18.0.2:4791", flows)
 	got := uint64(drain(t, p))
 	v, err := p.dev.steer.Verdicts()
@@ -190,7 +190,7 @@ func drain(t *testing.T, p *Port) (n int) {
 // TestSetAddrs changes the addresses that are steered.
 func TestSetAddrs(t *testing.T) {
 	b := veth(t, 1500, 1)
-	p, peer := port(t, b, 1, Config{}), port(t, b, 0, Config{})
+	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
 	v4, v6 := roce(0, false, 1, 100), roce(0, true, 2, 100)
 	if err := p.SetAddrs(addrs(1)[1:]); err != nil {
 		t.Fatal(err)
@@ -211,14 +211,14 @@ func TestFillsUp(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
 			b := veth(t, 9000, 1)
-			from, to := port(t, b, 0, m.cfg), port(t, b, 1, m.cfg)
+			from, to := open(t, b, 0, m.cfg), open(t, b, 1, m.cfg)
 			const frames = 2 * rxPerQueue
 			sent := 0
 			for deadline := clock().Add(20 * time.Second); sent < frames && clock() < deadline; {
 				err := from.Send(clock(), roce(0, false, uint16(sent), 4120))
 				if err == nil {
 					sent++
-				} else if !errors.Is(err, tap.ErrAgain) {
+				} else if !errors.Is(err, port.ErrAgain) {
 					t.Fatal(err)
 				}
 			}
@@ -262,13 +262,13 @@ func checkChunks(t *testing.T, p *Port) {
 // the buffer.
 func TestRefused(t *testing.T) {
 	b := veth(t, 9000, 1)
-	from, to := port(t, b, 0, Config{}), port(t, b, 1, Config{})
+	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
 	super := roce(0, false, 0, 2000)
 	super.SegSize = 1000
 	long := &rocev2.Frame{Bufs: [][]byte{make([]byte, maxFrame+1)}, Len: maxFrame + 1}
 	short := &rocev2.Frame{Bufs: [][]byte{make([]byte, 13)}, Len: 13}
 	for _, f := range []*rocev2.Frame{super, long, short} {
-		if err := from.Send(clock(), f); err == nil || errors.Is(err, tap.ErrAgain) {
+		if err := from.Send(clock(), f); err == nil || errors.Is(err, port.ErrAgain) {
 			t.Errorf("frame of %d bytes: %v", f.Len, err)
 		}
 	}
@@ -283,7 +283,7 @@ func TestRefused(t *testing.T) {
 	if !ok || !bytes.Equal(buf[:n], small.AppendTo(nil)) || to.Stats().RecvDropped != 1 {
 		t.Errorf("received %d, %v, stats %+v", n, ok, to.Stats())
 	}
-	if _, _, err := to.Recv(clock(), nil); err == nil || errors.Is(err, tap.ErrAgain) {
+	if _, _, err := to.Recv(clock(), nil); err == nil || errors.Is(err, port.ErrAgain) {
 		t.Errorf("empty buffer: %v", err)
 	}
 	checkChunks(t, from)
@@ -294,7 +294,7 @@ func TestRefused(t *testing.T) {
 // nobody may sleep before.
 func TestCollectsSends(t *testing.T) {
 	b := veth(t, 1500, 1)
-	from, to := port(t, b, 0, Config{}), port(t, b, 1, Config{})
+	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
 	f := roce(0, false, 1, 100)
 	idle := from.NextTimeout()
 	for range 3 {
@@ -305,7 +305,7 @@ func TestCollectsSends(t *testing.T) {
 	if from.NextTimeout() != 0 {
 		t.Error("a sender may sleep on what it has not sent")
 	}
-	if _, _, err := from.Recv(clock(), make([]byte, 1500)); !errors.Is(err, tap.ErrAgain) {
+	if _, _, err := from.Recv(clock(), make([]byte, 1500)); !errors.Is(err, port.ErrAgain) {
 		t.Fatal(err)
 	}
 	if from.NextTimeout() < idle {
@@ -320,7 +320,7 @@ func TestCollectsSends(t *testing.T) {
 func TestWakes(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		b := veth(t, 1500, queues)
-		from, to := port(t, b, 0, Config{}), port(t, b, 1, Config{})
+		from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
 		if waitFD(to, 0) != 0 {
 			t.Error("ready with nothing there")
 		}
@@ -338,11 +338,11 @@ func TestWakes(t *testing.T) {
 // TestAllocations moves frames of one and two chunks without allocating.
 func TestAllocations(t *testing.T) {
 	b := veth(t, 9000, 1)
-	from, to := port(t, b, 0, Config{}), port(t, b, 1, Config{})
+	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
 	frames := []*rocev2.Frame{roce(0, false, 1, 1000), roce(0, false, 2, 4152)}
 	buf := make([]byte, 1<<16)
 	allocs := testing.AllocsPerRun(100, func() {
-		now := from.next - 1
+		now := from.Next - 1
 		for _, f := range frames {
 			if err := from.Send(now, f); err != nil {
 				t.Error(err)
@@ -368,7 +368,7 @@ func TestAllocations(t *testing.T) {
 // TestQueueTaken opens a port whose queue another one has.
 func TestQueueTaken(t *testing.T) {
 	b := veth(t, 1500, 1)
-	first := port(t, b, 0, Config{})
+	first := open(t, b, 0, Config{})
 	second, err := Open(first.cfg)
 	if err == nil {
 		second.Close()

@@ -19,6 +19,8 @@ import (
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
+	"roced.io/roced/port/packet"
 	"roced.io/roced/port/udp"
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/rocev2"
@@ -30,7 +32,7 @@ type kind struct {
 	name   string
 	shared string // of netlab.LabOptions; empty for a TAP
 	single bool   // no offload
-	open   func(netns string, addrs []netip.Addr) (tap.Port, error)
+	open   func(netns string, addrs []netip.Addr) (port.Port, error)
 }
 
 var kinds = []kind{
@@ -44,30 +46,30 @@ var kinds = []kind{
 	{"AF_XDP generic", "xdp, mode: generic", false, openXDP(xdp.AttachGeneric)},
 }
 
-func openTAP(offload bool) func(string, []netip.Addr) (tap.Port, error) {
-	return func(netns string, _ []netip.Addr) (tap.Port, error) {
-		return tap.OpenTAP(tap.TAPConfig{Name: "raw", Netns: netns, Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload})
+func openTAP(offload bool) func(string, []netip.Addr) (port.Port, error) {
+	return func(netns string, _ []netip.Addr) (port.Port, error) {
+		return tap.Open(tap.Config{Name: "raw", Netns: netns, Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: offload})
 	}
 }
 
-func openPacket(offload bool) func(string, []netip.Addr) (tap.Port, error) {
-	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
-		return tap.OpenPacket(tap.PacketConfig{Interface: netlab.Veth, Netns: netns, Addrs: addrs, Offload: offload})
+func openPacket(offload bool) func(string, []netip.Addr) (port.Port, error) {
+	return func(netns string, addrs []netip.Addr) (port.Port, error) {
+		return packet.Open(packet.Config{Interface: netlab.Veth, Netns: netns, Addrs: addrs, Offload: offload})
 	}
 }
 
-func openUDP(offload udp.Offload) func(string, []netip.Addr) (tap.Port, error) {
-	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
+func openUDP(offload udp.Offload) func(string, []netip.Addr) (port.Port, error) {
+	return func(netns string, addrs []netip.Addr) (port.Port, error) {
 		p, err := udp.Open(udp.Config{Netns: netns, MAC: rawMAC, Offload: offload}, 0, addrs)
 		if err == nil {
-			p.SetLink(0, tap.LinkState{Up: true, MTU: netlab.MTU})
+			p.SetLink(0, port.LinkState{Up: true, MTU: netlab.MTU})
 		}
 		return p, err
 	}
 }
 
-func openXDP(mode xdp.Attach) func(string, []netip.Addr) (tap.Port, error) {
-	return func(netns string, addrs []netip.Addr) (tap.Port, error) {
+func openXDP(mode xdp.Attach) func(string, []netip.Addr) (port.Port, error) {
+	return func(netns string, addrs []netip.Addr) (port.Port, error) {
 		return xdp.Open(xdp.Config{Interface: netlab.Veth, Netns: netns, Addrs: addrs, Attach: mode})
 	}
 }
@@ -256,7 +258,7 @@ func cpuOf(pid int) (time.Duration, error) {
 
 // pair is two ports that are joined, and their addresses.
 type pair struct {
-	ports [2]tap.Port
+	ports [2]port.Port
 	macs  [2][6]byte
 }
 
@@ -355,10 +357,10 @@ func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
 }
 
 // sendSome sends a frame again and again.
-func sendSome(p tap.Port, f *rocev2.Frame) error {
+func sendSome(p port.Port, f *rocev2.Frame) error {
 	now := monotonic()
 	for range 64 {
-		if err := p.Send(now, f); err != nil && !errors.Is(err, tap.ErrAgain) {
+		if err := p.Send(now, f); err != nil && !errors.Is(err, port.ErrAgain) {
 			return err
 		}
 	}
@@ -366,7 +368,7 @@ func sendSome(p tap.Port, f *rocev2.Frame) error {
 }
 
 // count counts the packets that arrive.
-func count(p tap.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
+func count(p port.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
 	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
 	for !stop.Load() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/tap"
 )
@@ -26,9 +27,9 @@ const (
 // raw moves super-frames from a TAP in one namespace to a TAP in the other with
 // no protocol at all: what the link can do. It returns payload bits a second.
 func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
-	var ports [2]*tap.TAP
+	var ports [2]*tap.Port
 	for i := range ports {
-		ports[i], err = tap.OpenTAP(tap.TAPConfig{
+		ports[i], err = tap.Open(tap.Config{
 			Name: "raw", Netns: bed.NS[i].Path(), Bridge: netlab.Bridge, MTU: netlab.MTU, Offload: true,
 		})
 		if err != nil {
@@ -73,7 +74,7 @@ func counted(count func(got *atomic.Uint64, stop *atomic.Bool), send func() erro
 }
 
 // drain counts the payload of what arrives.
-func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
+func drain(p *tap.Port, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
 	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
 	for !stop.Load() {
@@ -91,12 +92,12 @@ func drain(p *tap.TAP, got *atomic.Uint64, stop *atomic.Bool) {
 }
 
 // flood sends the same super-frame until the end.
-func flood(p *tap.TAP, end time.Time) error {
+func flood(p *tap.Port, end time.Time) error {
 	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, 0, rawPayload, rawSegments)
 	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawPayload + rawOverhead}
 	for time.Now().Before(end) {
 		for range 16 {
-			if err := p.Send(0, f); err != nil && !errors.Is(err, tap.ErrAgain) {
+			if err := p.Send(0, f); err != nil && !errors.Is(err, port.ErrAgain) {
 				return fmt.Errorf("raw TAP: %w", err)
 			}
 		}

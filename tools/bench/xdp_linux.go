@@ -13,10 +13,10 @@ import (
 
 	"roced.io/roced/bpf/steer"
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/port"
 	"roced.io/roced/port/xdp"
 	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // An echo bounces frames between two namespaces: so many are on their way all the time.
@@ -131,7 +131,7 @@ func threadCPU() time.Duration {
 
 // portBouncer bounces frames by a port.
 type portBouncer struct {
-	port  tap.Port
+	port  port.Port
 	first *rocev2.Frame
 	frame rocev2.Frame
 	buf   []byte
@@ -155,7 +155,7 @@ func (e *portBouncer) bounce() (int, error) {
 	now := monotonic()
 	for count := 0; ; count++ {
 		n, _, err := e.port.Recv(now, e.buf)
-		if errors.Is(err, tap.ErrAgain) {
+		if errors.Is(err, port.ErrAgain) {
 			return count, nil
 		}
 		if err != nil {
@@ -163,7 +163,7 @@ func (e *portBouncer) bounce() (int, error) {
 		}
 		turnBack(e.buf[:n])
 		e.frame.Bufs[0], e.frame.Len = e.buf[:n], n
-		if err := e.port.Send(now, &e.frame); err != nil && !errors.Is(err, tap.ErrAgain) {
+		if err := e.port.Send(now, &e.frame); err != nil && !errors.Is(err, port.ErrAgain) {
 			return count, err
 		}
 	}

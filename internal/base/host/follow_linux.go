@@ -21,7 +21,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/tap"
+	"roced.io/roced/internal/base/netns"
 )
 
 // Config names an interface.
@@ -116,7 +116,7 @@ var ErrNoAddress = errors.New("no interface of this network namespace has it")
 func Open(c Config) (*Follower, error) {
 	f := &Follower{cfg: c, prober: -1, queries: make(chan Query, queryBuffer), news: make(chan change, 1),
 		ending: make(chan struct{})}
-	err := tap.InNetns(c.Netns, f.open)
+	err := netns.Do(c.Netns, f.open)
 	if err == nil {
 		err = f.load()
 	}

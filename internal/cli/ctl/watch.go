@@ -18,9 +18,9 @@ import (
 
 	bpf "roced.io/roced/bpf/watch"
 	"roced.io/roced/internal/base/host"
+	"roced.io/roced/internal/base/netns"
 	"roced.io/roced/internal/observe/flow"
 	"roced.io/roced/internal/observe/watch"
-	"roced.io/roced/tap"
 )
 
 // watching is what the user wants to see.
@@ -142,7 +142,7 @@ func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
 		return err
 	}
 	var s *bpf.Socket
-	err = tap.InNetns(o.netns, func() (err error) {
+	err = netns.Do(o.netns, func() (err error) {
 		s, err = bpf.Open(o.source, bpf.RingSize)
 		return err
 	})

@@ -29,7 +29,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/daemon/shard"
-	"roced.io/roced/tap"
+	"roced.io/roced/port"
 )
 
 // Socket is the name of the administration socket in the run directory.
@@ -177,7 +177,7 @@ type Stat struct {
 	NIC      string            `json:"nic"`
 	Counters map[string]uint64 `json:"counters"`
 	Shard    shard.Stats       `json:"shard"`
-	Port     tap.Stats         `json:"port"`
+	Port     port.Stats        `json:"port"`
 }
 
 // Event is one line of GET /v1/events.

@@ -20,8 +20,8 @@ import (
 	"roced.io/roced/internal/daemon/shard"
 	"roced.io/roced/internal/test/withheld"
 	"roced.io/roced/plugin/mono"
+	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) {
@@ -72,7 +72,7 @@ func pair(t testing.TB, limits Limits, quotas ...*quota.Ledger) [2]*host {
 func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Ledger) *host {
 	t.Helper()
 	names := [2]string{"a", "b"}
-	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, names[i]), Remote: filepath.Join(dir, names[1-i])})
+	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, names[i]), Remote: filepath.Join(dir, names[1-i])})
 	if err != nil {
 		t.Fatal(err)
 	}

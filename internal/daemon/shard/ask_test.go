@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // badPort delivers one frame and answers what is sent by err.
@@ -23,7 +23,7 @@ type badPort struct {
 
 func (p *badPort) Recv(_ mono.Time, buf []byte) (int, int, error) {
 	if p.frame == nil {
-		return 0, 0, tap.ErrAgain
+		return 0, 0, port.ErrAgain
 	}
 	n := copy(buf, p.frame)
 	p.frame = nil
@@ -44,7 +44,7 @@ func (p *badPort) NextTimeout() mono.Time { return mono.Never }
 func (p *badPort) FD() int                { return -1 }
 func (p *badPort) Close() error           { return nil }
 
-func nicOn(t *testing.T, port tap.Port, shared bool, ask func(rocev2.Query)) *Shard {
+func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *Shard {
 	t.Helper()
 	addrs := []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500, Addrs: addrs,

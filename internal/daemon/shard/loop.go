@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // Budgets of one turn, so that nothing starves the rest.
@@ -142,11 +142,11 @@ func (s *Shard) receive() bool {
 
 // linkState follows the link; err is why Recv has no frame.
 func (s *Shard) linkState(now mono.Time, err error) {
-	if err != tap.ErrAgain && err != tap.ErrDown {
+	if err != port.ErrAgain && err != port.ErrDown {
 		s.stats.PortErrs++
 		return
 	}
-	link := tap.LinkState{Up: err != tap.ErrDown}
+	link := port.LinkState{Up: err != port.ErrDown}
 	if s.monitored != nil {
 		link = s.monitored.State()
 	}
@@ -207,7 +207,7 @@ func (s *Shard) passQuestions() {
 // there is room and take the memory away that it is made of.
 func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
 	err := s.port.Send(now, f)
-	if err == tap.ErrAgain {
+	if err == port.ErrAgain {
 		if s.held == nil {
 			s.stats.TxBlocked++
 			s.hold(f)
@@ -217,7 +217,7 @@ func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
 	s.held = nil
 	switch err {
 	case nil:
-	case tap.ErrDown:
+	case port.ErrDown:
 		s.stats.TxDropped++
 	default:
 		s.stats.PortErrs++

@@ -13,10 +13,10 @@ import (
 	"roced.io/roced/ccalgo"
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
 	"roced.io/roced/rocev2/nictest"
-	"roced.io/roced/tap"
 )
 
 // stopwatch is a port that takes the time of every data frame. It answers ARP, so
@@ -48,7 +48,7 @@ func (p *stopwatch) Send(_ mono.Time, f *rocev2.Frame) error {
 
 func (p *stopwatch) Recv(_ mono.Time, buf []byte) (n, segSize int, err error) {
 	if len(p.reply) == 0 {
-		return 0, 0, tap.ErrAgain
+		return 0, 0, port.ErrAgain
 	}
 	n = copy(buf, p.reply)
 	p.reply = p.reply[:0]

@@ -18,8 +18,8 @@ import (
 
 	"roced.io/roced/internal/base/clock"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // ErrClosed says that the shard has ended.
@@ -28,7 +28,7 @@ var ErrClosed = errors.New("shard: closed")
 // Config describes a shard.
 type Config struct {
 	NIC  *rocev2.NIC
-	Port tap.Port
+	Port port.Port
 	// Poll is how long to look for work before sleeping: 0 sleeps at once, a
 	// negative value never sleeps.
 	Poll time.Duration
@@ -60,11 +60,11 @@ type Stats struct {
 // Shard is the loop around one NIC.
 type Shard struct {
 	nic     *rocev2.NIC
-	port    tap.Port
+	port    port.Port
 	onFault func(uintptr)
 	ask     func(rocev2.Query)
 	// monitored is the port if it knows the state of its link.
-	monitored tap.Monitored
+	monitored port.Monitored
 
 	calls    chan *call
 	stopped  chan struct{}
@@ -117,7 +117,7 @@ func New(cfg Config) (*Shard, error) {
 		calls: make(chan *call, 64), stopped: make(chan struct{}),
 		buf: make([]byte, bufSize), heldBuf: make([]byte, 0, bufSize), giveUp: yield,
 	}
-	s.monitored, _ = cfg.Port.(tap.Monitored)
+	s.monitored, _ = cfg.Port.(port.Monitored)
 	s.poster = cfg.NIC
 	if err := s.ep.open(); err != nil {
 		return nil, fmt.Errorf("shard: %w", err)

@@ -16,9 +16,10 @@ import (
 	"roced.io/roced/internal/base/abi/shm"
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
+	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func newShard(t testing.TB, poll time.Duration) *Shard {
 	t.Helper()
 	dir := t.TempDir()
-	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, "a"), Remote: filepath.Join(dir, "b")})
+	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "a"), Remote: filepath.Join(dir, "b")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +218,7 @@ func TestCrowded(t *testing.T) {
 type nullPort struct{}
 
 func (nullPort) Send(mono.Time, *rocev2.Frame) error      { return nil }
-func (nullPort) Recv(mono.Time, []byte) (int, int, error) { return 0, 0, tap.ErrAgain }
+func (nullPort) Recv(mono.Time, []byte) (int, int, error) { return 0, 0, port.ErrAgain }
 func (nullPort) NextTimeout() mono.Time                   { return mono.Never }
 func (nullPort) FD() int                                  { return -1 }
 func (nullPort) Offload() rocev2.Offload                  { return rocev2.Offload{} }
@@ -232,7 +233,7 @@ type fullPort struct {
 
 func (p *fullPort) Send(_ mono.Time, f *rocev2.Frame) error {
 	if !p.open.Load() {
-		return tap.ErrAgain
+		return port.ErrAgain
 	}
 	if f.Len < 14 || len(f.Bufs) != 1 && p.sent.Load() == 0 {
 		return errors.New("not the frame that was held")

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 // slowPort gives out some frames, and notes the time at which each was there.
@@ -17,7 +17,7 @@ type slowPort struct {
 
 func (p *slowPort) Recv(mono.Time, []byte) (int, int, error) {
 	if p.frames == 0 {
-		return 0, 0, tap.ErrAgain
+		return 0, 0, port.ErrAgain
 	}
 	p.frames--
 	p.came = append(p.came, Now())

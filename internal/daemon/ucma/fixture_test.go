@@ -17,9 +17,9 @@ import (
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/internal/daemon/server"
 	"roced.io/roced/internal/daemon/shard"
+	unixport "roced.io/roced/port/unix"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
-	"roced.io/roced/tap"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +42,7 @@ func lab(t *testing.T) [2]string {
 func newHost(t *testing.T, dir string, i int) *Server {
 	t.Helper()
 	names := [2]string{"a", "b"}
-	port, err := tap.OpenUnix(tap.UnixConfig{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
+	port, err := unixport.Open(unixport.Config{Local: filepath.Join(dir, "link-"+names[i]), Remote: filepath.Join(dir, "link-"+names[1-i])})
 	must(t, err)
 	mac := rocev2.MAC{2, 0, 0, 0, 0, byte(i + 1)}
 	core, err := rocev2.New(rocev2.Config{Name: "rxe_" + names[i], MAC: mac, MTU: 1500, Seed: [32]byte{byte(i)},

@@ -29,7 +29,7 @@ var layers = []string{
 	"internal/cm",
 	"flor",
 	"verbs",
-	"port/xdp", "port/udp", "tap", "port",
+	"tap", "port",
 	"internal/netlab",
 	"bpf",
 	"rocev2",

@@ -1,4 +1,4 @@
-package tap
+package port
 
 import (
 	"bytes"
@@ -88,17 +88,26 @@ func faulty(t testing.TB, rules ...string) (*Faulty, *memPort, *notes) {
 	return f, m, n
 }
 
-// roce makes a frame of RoCEv2 with a PSN per segment.
+// roce returns a RoCEv2 frame with n bytes of UDP payload, or a super-frame whose segments have consecutive PSNs.
 func roce(psn uint32, segSize, n int) *rocev2.Frame {
-	f := frame(addr4[0], addr4[1], uint16(psn), segSize, n)
-	b := f.AppendTo(nil)
+	const hdrLen = 14 + 20 + 8
+	b := make([]byte, hdrLen+n)
+	copy(b, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01\x08\x00\x45\x00\x00\x00\x00\x00\x40\x00\x40\x11\x00\x00\xc6\x12\x00\x01\xc6\x12\x00\x02")
+	binary.BigEndian.PutUint16(b[16:], uint16(hdrLen-14+n))
+	binary.BigEndian.PutUint16(b[34:], 0xc123)
+	binary.BigEndian.PutUint16(b[36:], 4791)
+	binary.BigEndian.PutUint16(b[38:], uint16(8+n))
 	for i := range rocev2.Segments(b, segSize) {
-		bth := b[f.HdrLen+i*segSize:]
-		clear(bth[:12])
-		binary.BigEndian.PutUint32(bth[8:], psn+uint32(i))
+		binary.BigEndian.PutUint32(b[hdrLen+i*segSize+8:], psn+uint32(i))
 	}
-	f.Bufs = [][]byte{b[:f.HdrLen], b[f.HdrLen:]}
-	return f
+	return &rocev2.Frame{Bufs: [][]byte{b[:hdrLen], b[hdrLen:]}, Len: len(b), HdrLen: hdrLen, SegSize: segSize}
+}
+
+func mustSend(t *testing.T, f *Faulty, fr *rocev2.Frame) {
+	t.Helper()
+	if err := f.Send(0, fr); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func psnOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[42+8:]) }

@@ -1,4 +1,4 @@
-package tap
+package packet
 
 import (
 	"net/netip"
@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"roced.io/roced/internal/netlab"
+	"roced.io/roced/internal/test/porttest"
 	"roced.io/roced/rocev2"
 )
 
@@ -36,23 +37,23 @@ func inGroup(t *testing.T, n *netlab.Namespace, group string) (yes bool) {
 
 // toGroup is a frame to a group.
 func toGroup(group netip.Addr) *rocev2.Frame {
-	from := addr4[0]
+	from := porttest.Addr4[0]
 	if group.Is6() {
-		from = addr6[0]
+		from = porttest.Addr6[0]
 	}
-	f := frame(from, group, 7, 0, 64)
+	f := porttest.Frame(from, group, 7, 0, 64)
 	copy(f.Bufs[0], []byte{1, 0, 0x5e, 10, 0, 1}) // of any group
 	return f
 }
 
-// TestPacketGroups joins groups, which the kernel reports, and leaves them.
-func TestPacketGroups(t *testing.T) {
-	b, tx, rx := packetPair(t)
+// TestGroups joins groups, which the kernel reports, and leaves them.
+func TestGroups(t *testing.T) {
+	b, tx, rx := pair(t)
 	buf := make([]byte, 1<<17)
 	check := func(group string, want bool) {
 		t.Helper()
-		mustSend(t, tx, toGroup(netip.MustParseAddr(group)))
-		if _, _, err := rx.Recv(clock(), buf); (err == nil) != want || inGroup(t, b.NS[1], group) != want {
+		porttest.MustSend(t, tx, toGroup(netip.MustParseAddr(group)))
+		if _, _, err := rx.Recv(porttest.Clock(), buf); (err == nil) != want || inGroup(t, b.NS[1], group) != want {
 			t.Errorf("%s: in it %v, received: %v; want %v", group, inGroup(t, b.NS[1], group), err, want)
 		}
 	}
@@ -67,7 +68,7 @@ func TestPacketGroups(t *testing.T) {
 		set(group, true)
 		set(group, true) // which changes nothing
 		check(group, true)
-		if err := rx.SetAddrs([]netip.Addr{addr4[1], addr6[1]}); err != nil {
+		if err := rx.SetAddrs([]netip.Addr{porttest.Addr4[1], porttest.Addr6[1]}); err != nil {
 			t.Fatal(err)
 		}
 		check(group, true)
@@ -77,19 +78,19 @@ func TestPacketGroups(t *testing.T) {
 	for i := range 30 { // more than a socket can be in
 		set(netip.AddrFrom4([4]byte{239, 11, 0, byte(i)}).String(), true)
 	}
-	if err := rx.Group(rocev2.GIDOf(addr4[1]), true); err == nil {
+	if err := rx.Group(rocev2.GIDOf(porttest.Addr4[1]), true); err == nil {
 		t.Error("is in a group that is none")
 	}
 	check("239.10.0.1", false)
 }
 
-// TestPacketGroupsAnew: the groups are joined on an interface that comes in place of another, also those that were wanted
+// TestGroupsAnew: the groups are joined on an interface that comes in place of another, also those that were wanted
 // while there was none.
-func TestPacketGroupsAnew(t *testing.T) {
-	b, tx, rx := packetPair(t)
-	deleteLink(t, b.NS[1], netlab.Veth)
+func TestGroupsAnew(t *testing.T) {
+	b, tx, rx := pair(t)
+	porttest.DeleteLink(t, b.NS[1], netlab.Veth)
 	before := rx.Group(rocev2.GIDOf(netip.MustParseAddr("239.10.0.1")), true) // it may not have seen yet that the interface is gone
-	until(t, rx, "gone", func() bool { return rx.FD() == -1 })
+	porttest.Until(t, rx, "gone", func() bool { return rx.FD() == -1 })
 	for group := range groups {
 		if err := rx.Group(rocev2.GIDOf(netip.MustParseAddr(group)), true); err != nil {
 			t.Fatalf("%v, before: %v", err, before)
@@ -98,14 +99,14 @@ func TestPacketGroupsAnew(t *testing.T) {
 	if err := b.Wire(); err != nil {
 		t.Fatal(err)
 	}
-	setMACs(t, b, [2]bool{true, true})
-	changeLink(t, b.NS[1], netlab.Veth, netlink.LinkSetUp)
-	for _, p := range []*Packet{tx, rx} {
-		until(t, p, "the new interface", func() bool { return p.FD() >= 0 && p.Stats().Reopened == 1 })
+	porttest.SetMACs(t, b, [2]bool{true, true})
+	porttest.ChangeLink(t, b.NS[1], netlab.Veth, netlink.LinkSetUp)
+	for _, p := range []*Port{tx, rx} {
+		porttest.Until(t, p, "the new interface", func() bool { return p.FD() >= 0 && p.Stats().Reopened == 1 })
 	}
 	for group := range groups {
-		mustSend(t, tx, toGroup(netip.MustParseAddr(group)))
-		if _, _, err := rx.Recv(clock(), make([]byte, 1<<17)); err != nil || !inGroup(t, b.NS[1], group) {
+		porttest.MustSend(t, tx, toGroup(netip.MustParseAddr(group)))
+		if _, _, err := rx.Recv(porttest.Clock(), make([]byte, 1<<17)); err != nil || !inGroup(t, b.NS[1], group) {
 			t.Errorf("%s: in it %v, received: %v", group, inGroup(t, b.NS[1], group), err)
 		}
 	}

@@ -1,4 +1,4 @@
-package tap
+package unix
 
 import (
 	"bytes"
@@ -11,12 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/test/porttest"
+	"roced.io/roced/port"
 	"roced.io/roced/rocev2"
 )
 
-func openUnix(t testing.TB, local, remote string) *Unix {
+func open(t testing.TB, local, remote string) *Port {
 	t.Helper()
-	u, err := OpenUnix(UnixConfig{Local: local, Remote: remote})
+	u, err := Open(Config{Local: local, Remote: remote})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,15 +27,15 @@ func openUnix(t testing.TB, local, remote string) *Unix {
 }
 
 // unixPair returns two ports that are connected to each other.
-func unixPair(t testing.TB) (a, b *Unix) {
+func pair(t testing.TB) (a, b *Port) {
 	t.Helper()
 	dir := t.TempDir()
 	pa, pb := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	a = openUnix(t, pa, pb)
+	a = open(t, pa, pb)
 	if a.State().Up || a.State().Err == nil || a.FD() != -1 {
 		t.Errorf("up without the other end: %+v", a.State())
 	}
-	b = openUnix(t, pb, pa)
+	b = open(t, pb, pa)
 	a.Poll(a.NextTimeout())
 	if !a.State().Up || !b.State().Up || a.FD() < 0 {
 		t.Fatalf("states %+v, %+v", a.State(), b.State())
@@ -41,13 +43,13 @@ func unixPair(t testing.TB) (a, b *Unix) {
 	return a, b
 }
 
-func TestUnixFrames(t *testing.T) {
-	a, b := unixPair(t)
+func TestFrames(t *testing.T) {
+	a, b := pair(t)
 	buf := make([]byte, 1<<16)
 	for _, size := range []int{16, 1080, 4152, 9000} {
-		f := frame(addr4[0], addr4[1], 7, 0, size)
-		mustSend(t, a, f)
-		n, seg, ok := recv(t, b, buf, time.Second)
+		f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, size)
+		porttest.MustSend(t, a, f)
+		n, seg, ok := porttest.Recv(t, b, buf, time.Second)
 		if !ok || seg != 0 || !bytes.Equal(buf[:n], f.AppendTo(nil)) {
 			t.Fatalf("%d bytes: received %d, %v", size, n, ok)
 		}
@@ -57,37 +59,37 @@ func TestUnixFrames(t *testing.T) {
 	}
 }
 
-func TestUnixManyPieces(t *testing.T) {
-	a, b := unixPair(t)
-	f := frame(addr4[0], addr4[1], 7, 0, 4000)
+func TestManyPieces(t *testing.T) {
+	a, b := pair(t)
+	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 4000)
 	flat := f.AppendTo(nil)
 	f.Bufs = nil
 	for i := range flat {
 		f.Bufs = append(f.Bufs, flat[i:i+1])
 	}
-	mustSend(t, a, f)
+	porttest.MustSend(t, a, f)
 	buf := make([]byte, 1<<16)
-	if n, _, ok := recv(t, b, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
+	if n, _, ok := porttest.Recv(t, b, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
 		t.Fatalf("received %d, %v", n, ok)
 	}
 }
 
-// TestUnixFillsUp sends until there is no room: far beyond the 10 datagrams of
+// TestFillsUp sends until there is no room: far beyond the 10 datagrams of
 // net.unix.max_dgram_qlen, and poll must tell of new room.
-func TestUnixFillsUp(t *testing.T) {
-	a, b := unixPair(t)
-	f := frame(addr4[0], addr4[1], 7, 0, 4152)
+func TestFillsUp(t *testing.T) {
+	a, b := pair(t)
+	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 4152)
 	sent := 0
 	for ; sent < 1<<16; sent++ {
-		if err := a.Send(clock(), f); err != nil {
-			if !errors.Is(err, ErrAgain) {
+		if err := a.Send(porttest.Clock(), f); err != nil {
+			if !errors.Is(err, port.ErrAgain) {
 				t.Fatal(err)
 			}
 			break
 		}
 	}
 	if sent < 100 || sent == 1<<16 || a.Stats().Again != 1 {
-		t.Fatalf("%d frames before ErrAgain, stats %+v", sent, a.Stats())
+		t.Fatalf("%d frames before port.ErrAgain, stats %+v", sent, a.Stats())
 	}
 	t.Logf("%d frames of 4152 bytes fit", sent)
 	writable := func() bool {
@@ -100,34 +102,34 @@ func TestUnixFillsUp(t *testing.T) {
 	}
 	buf := make([]byte, 1<<16)
 	for range sent {
-		if _, _, ok := recv(t, b, buf, time.Second); !ok {
+		if _, _, ok := porttest.Recv(t, b, buf, time.Second); !ok {
 			t.Fatal("a frame is missing")
 		}
 	}
 	if !writable() {
 		t.Error("not writable after all was received")
 	}
-	mustSend(t, a, f)
+	porttest.MustSend(t, a, f)
 }
 
-func TestUnixOtherEndComesBack(t *testing.T) {
-	a, b := unixPair(t)
-	f := frame(addr4[0], addr4[1], 7, 0, 100)
+func TestOtherEndComesBack(t *testing.T) {
+	a, b := pair(t)
+	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100)
 	cfg := b.cfg
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Send(clock(), f); !errors.Is(err, ErrDown) {
+	if err := a.Send(porttest.Clock(), f); !errors.Is(err, port.ErrDown) {
 		t.Fatalf("Send: %v", err)
 	}
 	buf := make([]byte, 1<<16)
-	if _, _, err := a.Recv(clock(), buf); !errors.Is(err, ErrDown) || a.FD() != -1 {
+	if _, _, err := a.Recv(porttest.Clock(), buf); !errors.Is(err, port.ErrDown) || a.FD() != -1 {
 		t.Fatalf("Recv: %v", err)
 	}
-	b = openUnix(t, cfg.Local, cfg.Remote)
-	until(t, a, "the other end to come back", func() bool { return a.State().Up })
-	mustSend(t, a, f)
-	if _, _, ok := recv(t, b, buf, time.Second); !ok {
+	b = open(t, cfg.Local, cfg.Remote)
+	porttest.Until(t, a, "the other end to come back", func() bool { return a.State().Up })
+	porttest.MustSend(t, a, f)
+	if _, _, ok := porttest.Recv(t, b, buf, time.Second); !ok {
 		t.Fatal("nothing received")
 	}
 	if s := a.Stats(); s.Lost != 1 || s.Reopened != 1 {
@@ -135,23 +137,23 @@ func TestUnixOtherEndComesBack(t *testing.T) {
 	}
 }
 
-// TestUnixOtherEndReplaced changes the other end while this one only listens: it
+// TestOtherEndReplaced changes the other end while this one only listens: it
 // must notice by itself, for the kernel refuses datagrams of the new one.
-func TestUnixOtherEndReplaced(t *testing.T) {
-	a, b := unixPair(t)
+func TestOtherEndReplaced(t *testing.T) {
+	a, b := pair(t)
 	cfg := b.cfg
 	b.Close()
 	time.Sleep(20 * time.Millisecond) // file times have the granularity of the timer tick
-	b = openUnix(t, cfg.Local, cfg.Remote)
-	until(t, a, "the new socket", func() bool { return a.Stats().Reopened == 1 })
-	until(t, b, "the first one", func() bool { return b.State().Up })
-	mustSend(t, b, frame(addr4[0], addr4[1], 7, 0, 100))
-	if _, _, ok := recv(t, a, make([]byte, 1<<16), time.Second); !ok {
+	b = open(t, cfg.Local, cfg.Remote)
+	porttest.Until(t, a, "the new socket", func() bool { return a.Stats().Reopened == 1 })
+	porttest.Until(t, b, "the first one", func() bool { return b.State().Up })
+	porttest.MustSend(t, b, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100))
+	if _, _, ok := porttest.Recv(t, a, make([]byte, 1<<16), time.Second); !ok {
 		t.Fatal("nothing received")
 	}
 }
 
-func TestUnixStaleSocket(t *testing.T) {
+func TestStaleSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
@@ -161,18 +163,18 @@ func TestUnixStaleSocket(t *testing.T) {
 	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := OpenUnix(UnixConfig{Local: path, Remote: path + "x"}); err == nil {
+	if u, err := Open(Config{Local: path, Remote: path + "x"}); err == nil {
 		u.Close()
 		t.Fatal("took a socket that is in use")
 	}
 	unix.Close(fd)
-	openUnix(t, path, path+"x")
+	open(t, path, path+"x")
 
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := OpenUnix(UnixConfig{Local: file, Remote: path}); err == nil {
+	if u, err := Open(Config{Local: file, Remote: path}); err == nil {
 		u.Close()
 		t.Fatal("replaced a file")
 	}
@@ -181,12 +183,12 @@ func TestUnixStaleSocket(t *testing.T) {
 	}
 }
 
-// TestUnixCloseLeavesOthersAlone closes a port whose path now belongs to another.
-func TestUnixCloseLeavesOthersAlone(t *testing.T) {
+// TestCloseLeavesOthersAlone closes a port whose path now belongs to another.
+func TestCloseLeavesOthersAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
-	u := openUnix(t, path, path+"x")
+	u := open(t, path, path+"x")
 	os.Remove(path)
-	openUnix(t, path, path+"x")
+	open(t, path, path+"x")
 	if err := u.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -198,27 +200,27 @@ func TestUnixCloseLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// TestUnixOversize drops a datagram longer than the buffer, and a runt.
-func TestUnixOversize(t *testing.T) {
-	a, b := unixPair(t)
-	mustSend(t, a, frame(addr4[0], addr4[1], 7, 0, 4152))
-	mustSend(t, a, &rocev2.Frame{Bufs: [][]byte{{1, 2, 3}}, Len: 3})
-	small := frame(addr4[0], addr4[1], 7, 0, 100)
-	mustSend(t, a, small)
-	n, _, ok := recv(t, b, make([]byte, 1000), time.Second)
+// TestOversize drops a datagram longer than the buffer, and a runt.
+func TestOversize(t *testing.T) {
+	a, b := pair(t)
+	porttest.MustSend(t, a, porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 4152))
+	porttest.MustSend(t, a, &rocev2.Frame{Bufs: [][]byte{{1, 2, 3}}, Len: 3})
+	small := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100)
+	porttest.MustSend(t, a, small)
+	n, _, ok := porttest.Recv(t, b, make([]byte, 1000), time.Second)
 	if !ok || n != small.Len || b.Stats().RecvDropped != 2 {
 		t.Fatalf("received %d, %v, stats %+v", n, ok, b.Stats())
 	}
 }
 
-func TestUnixFaultsOfConfig(t *testing.T) {
+func TestFaultsOfConfig(t *testing.T) {
 	dir := t.TempDir()
-	for _, c := range []UnixConfig{
+	for _, c := range []Config{
 		{}, {Local: dir + "/a"}, {Local: dir + "/a", Remote: dir + "/a"},
 		{Local: dir + "/" + strings.Repeat("x", 120), Remote: dir + "/a"},
 		{Local: dir + "/none/a", Remote: dir + "/a"}, {Local: "@abstract", Remote: dir + "/a"},
 	} {
-		u, err := OpenUnix(c)
+		u, err := Open(c)
 		if err == nil {
 			u.Close()
 			t.Errorf("%+v: no error", c)
@@ -227,12 +229,12 @@ func TestUnixFaultsOfConfig(t *testing.T) {
 	}
 }
 
-func TestUnixAllocations(t *testing.T) {
-	a, b := unixPair(t)
-	f := frame(addr4[0], addr4[1], 0, 0, 1080)
+func TestAllocations(t *testing.T) {
+	a, b := pair(t)
+	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 0, 0, 1080)
 	buf := make([]byte, 1<<16)
 	allocs := testing.AllocsPerRun(200, func() {
-		now := a.next - 1
+		now := a.Next - 1
 		if a.Send(now, f) != nil {
 			t.Error("not sent")
 		}
@@ -246,23 +248,23 @@ func TestUnixAllocations(t *testing.T) {
 }
 
 func BenchmarkUnix(b *testing.B) {
-	tx, rx := unixPair(b)
-	f := frame(addr4[0], addr4[1], 0, 0, 4152)
+	tx, rx := pair(b)
+	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 0, 0, 4152)
 	buf := make([]byte, 1<<16)
 	b.SetBytes(4152)
 	b.ReportAllocs()
 	for b.Loop() {
-		mustSend(b, tx, f)
-		if _, _, err := rx.Recv(clock(), buf); err != nil {
+		porttest.MustSend(b, tx, f)
+		if _, _, err := rx.Recv(porttest.Clock(), buf); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// TestUnixPeerLikeQEMU talks to a socket that is bound but not connected, as
+// TestPeerLikeQEMU talks to a socket that is bound but not connected, as
 // QEMU's is. The kernel queues only net.unix.max_dgram_qlen datagrams for it, and
 // poll tells when it has read some.
-func TestUnixPeerLikeQEMU(t *testing.T) {
+func TestPeerLikeQEMU(t *testing.T) {
 	dir := t.TempDir()
 	peer, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -272,10 +274,10 @@ func TestUnixPeerLikeQEMU(t *testing.T) {
 	if err := unix.Bind(peer, &unix.SockaddrUnix{Name: dir + "/b"}); err != nil {
 		t.Fatal(err)
 	}
-	u := openUnix(t, dir+"/a", dir+"/b")
-	f := frame(addr4[0], addr4[1], 7, 0, 100)
+	u := open(t, dir+"/a", dir+"/b")
+	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 100)
 	sent := 0
-	for ; u.Send(clock(), f) == nil; sent++ {
+	for ; u.Send(porttest.Clock(), f) == nil; sent++ {
 		if sent == 1000 {
 			t.Fatal("no limit")
 		}
@@ -297,12 +299,12 @@ func TestUnixPeerLikeQEMU(t *testing.T) {
 	if poll(1000)&unix.POLLOUT == 0 {
 		t.Error("poll does not tell of new room")
 	}
-	mustSend(t, u, f)
-	flat := frame(addr4[1], addr4[0], 8, 0, 60).AppendTo(nil)
+	porttest.MustSend(t, u, f)
+	flat := porttest.Frame(porttest.Addr4[1], porttest.Addr4[0], 8, 0, 60).AppendTo(nil)
 	if err := unix.Sendto(peer, flat, 0, &unix.SockaddrUnix{Name: dir + "/a"}); err != nil {
 		t.Fatal(err)
 	}
-	if n, _, ok := recv(t, u, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
+	if n, _, ok := porttest.Recv(t, u, buf, time.Second); !ok || !bytes.Equal(buf[:n], flat) {
 		t.Fatalf("received %d, %v", n, ok)
 	}
 	stranger, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM, 0)

@@ -1,4 +1,4 @@
-package tap
+package packet
 
 import (
 	"encoding/binary"
@@ -7,10 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/port"
 )
 
-// Offsets in a frame, and the kernel's ancillary data (linux/filter.h).
+// Offsets in a frame, and the ancillary data of the kernel (linux/filter.h).
 const (
+	ethLen       = port.EthLen
 	offEtherType = 12
 	offIPv4Frag  = ethLen + 6
 	offIPv4Proto = ethLen + 9
@@ -23,37 +25,31 @@ const (
 	filterPktType   = filterAncillary + 4
 	filterVLAN      = filterAncillary + 48
 	filterAll       = 1 << 18 // longer than any frame
-	ipv4FragMask    = 0x1fff  // offset; a first fragment has the UDP header, and the NIC counts it
+	ipv4FragMask    = 0x1fff  // offset; the filter accepts a first fragment, which the NIC counts
 )
 
-// packetFilter is a socket filter (classic BPF) that accepts untagged frames to this
-// station or to a group of stations with UDP datagrams to the RoCEv2 port of one of the addresses,
-// which may be those of groups. A tag would not be in the frame but beside it, so nothing behind the
-// filter could tell.
-func packetFilter(addrs []netip.Addr) []unix.SockFilter {
+// filter returns a socket filter (classic BPF) that accepts untagged unicast and multicast frames with UDP datagrams to
+// the RoCEv2 port of one of the addresses, which may be multicast groups. The kernel removes a VLAN tag from the frame,
+// so only the filter can refuse tagged frames.
+func filter(addrs []netip.Addr) []unix.SockFilter {
 	p := program{}
 	p.load(unix.BPF_W|unix.BPF_ABS, filterPktType)
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 2, 0, unix.PACKET_HOST)
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, 0, unix.PACKET_MULTICAST)
 	p.reject()
 	p.unless(unix.BPF_W|unix.BPF_ABS, filterVLAN, 0)
-	var v4, v6 []netip.Addr
-	for _, a := range addrs {
-		if a.Is4() {
-			v4 = append(v4, a)
-		} else {
-			v6 = append(v6, a)
-		}
-	}
 	p.load(unix.BPF_H|unix.BPF_ABS, offEtherType)
 	six := p.branch(unix.ETH_P_IP)
 	p.unless(unix.BPF_B|unix.BPF_ABS, offIPv4Proto, unix.IPPROTO_UDP)
 	p.load(unix.BPF_H|unix.BPF_ABS, offIPv4Frag)
 	p.add(unix.BPF_JMP|unix.BPF_JSET|unix.BPF_K, 0, 1, ipv4FragMask)
 	p.reject()
-	p.load(unix.BPF_B|unix.BPF_MSH, ethLen) // into X: the length of the header
+	p.load(unix.BPF_B|unix.BPF_MSH, ethLen) // X = length of the IPv4 header
 	p.unless(unix.BPF_H|unix.BPF_IND, ethLen+2, bth.UDPPort)
-	for _, a := range v4 {
+	for _, a := range addrs {
+		if !a.Is4() {
+			continue
+		}
 		p.load(unix.BPF_W|unix.BPF_ABS, offIPv4Dst)
 		b := a.As4()
 		p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 0, 1, binary.BigEndian.Uint32(b[:]))
@@ -64,7 +60,10 @@ func packetFilter(addrs []netip.Addr) []unix.SockFilter {
 	p.unless(unix.BPF_H|unix.BPF_ABS, offEtherType, unix.ETH_P_IPV6)
 	p.unless(unix.BPF_B|unix.BPF_ABS, offIPv6Next, unix.IPPROTO_UDP)
 	p.unless(unix.BPF_H|unix.BPF_ABS, offIPv6Port, bth.UDPPort)
-	for _, a := range v6 {
+	for _, a := range addrs {
+		if !a.Is6() {
+			continue
+		}
 		b := a.As16()
 		for i := range uint8(4) {
 			p.load(unix.BPF_W|unix.BPF_ABS, offIPv6Dst+4*uint32(i))
@@ -77,14 +76,14 @@ func packetFilter(addrs []netip.Addr) []unix.SockFilter {
 	return p
 }
 
-// program is a filter being written.
+// program is a filter under construction.
 type program []unix.SockFilter
 
 func (p *program) add(code uint16, jt, jf uint8, k uint32) {
 	*p = append(*p, unix.SockFilter{Code: code, Jt: jt, Jf: jf, K: k})
 }
 
-// load puts a field into the accumulator, or with BPF_MSH an IPv4 header's length into X.
+// load loads a field into the accumulator, or with BPF_MSH the length of an IPv4 header into X.
 func (p *program) load(size uint16, k uint32) {
 	class := uint16(unix.BPF_LD)
 	if size&0xe0 == unix.BPF_MSH {
@@ -93,7 +92,7 @@ func (p *program) load(size uint16, k uint32) {
 	p.add(class|size, 0, 0, k)
 }
 
-// unless rejects frames in which a field does not have the value want.
+// unless rejects frames whose field differs from want.
 func (p *program) unless(size uint16, field, want uint32) {
 	p.load(size, field)
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, 0, want)
@@ -103,8 +102,8 @@ func (p *program) unless(size uint16, field, want uint32) {
 func (p *program) accept() { p.add(unix.BPF_RET|unix.BPF_K, 0, 0, filterAll) }
 func (p *program) reject() { p.add(unix.BPF_RET|unix.BPF_K, 0, 0, 0) }
 
-// branch jumps to where land is called unless the accumulator is want. It jumps by a
-// JA, which reaches further than a condition.
+// branch jumps to the place of the call of land unless the accumulator equals want. It uses JA, whose offset has 32 bits
+// instead of the 8 bits of a conditional jump.
 func (p *program) branch(want uint32) (from int) {
 	p.add(unix.BPF_JMP|unix.BPF_JEQ|unix.BPF_K, 1, 0, want)
 	p.add(unix.BPF_JMP|unix.BPF_JA, 0, 0, 0)

@@ -1,4 +1,4 @@
-package tap
+package packet
 
 import (
 	"errors"
@@ -9,16 +9,13 @@ import (
 	"roced.io/roced/bth"
 )
 
-// The guard is a UDP socket on the RoCEv2 port that throws everything away. The kernel
-// takes the datagrams on a shared interface for its own, and would tell their senders that
-// nobody is there. A socket is better than a firewall rule: it ends with the process,
-// however that ends.
-
-// openGuard makes the socket for the interface of this index and all its addresses. That
-// somebody else has the port, such as a NIC of the kernel, is as good: -1 then.
+// openGuard opens a UDP socket on the RoCEv2 port that drops everything, for all addresses of the interface with this
+// index. Without it the kernel answers RoCE datagrams on a shared interface with "port unreachable". In contrast to a
+// firewall rule, the socket always ends with the process.
 //
-// Whoever has no privileges may bind a socket to an interface, but not to another
-// one later on: each interface needs a socket of its own.
+// openGuard returns -1 if another socket, such as that of a NIC of the kernel, has the port: that one serves as well.
+//
+// An unprivileged process may bind a socket to an interface only once, so each interface needs a new socket.
 func openGuard(index int) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 	if err != nil {
@@ -28,9 +25,9 @@ func openGuard(index int) (int, error) {
 	prog := unix.SockFprog{Len: 1, Filter: &none}
 	err = errors.Join(
 		unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0), // as small as can be
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, 0), // the minimum
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 0),
-		// Super-frames may come whole, instead of being cut apart only to be dropped.
+		// With GRO the kernel drops a super-frame whole instead of segmenting it first.
 		unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, index),
 	)

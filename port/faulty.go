@@ -1,4 +1,4 @@
-package tap
+package port
 
 import (
 	"errors"
@@ -9,16 +9,15 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// faultyRetry is how soon a Faulty tries again to send what its port had no room
-// for; nobody waits for the port to become writable on its behalf.
+// faultyRetry is the interval at which a Faulty retries to send frames that its port had no room for. Nothing polls the
+// port for writability meanwhile.
 const faultyRetry = 50 * time.Microsecond
 
-// faultyBuffer holds the longest super-frame.
+// faultyBuffer is the size of a buffer for the longest super-frame.
 const faultyBuffer = 1 << 17
 
-// Faulty is a port with fault rules. Without rules it hands everything through.
-// With rules it takes single frames only, cuts received super-frames apart, and
-// lets the rules decide about each frame.
+// Faulty is a port with fault rules. Without rules it passes everything through. With rules it accepts single frames
+// only, segments received super-frames, and applies the rules to each frame.
 type Faulty struct {
 	inner  Port
 	obs    rocev2.Observer
@@ -31,25 +30,24 @@ type Faulty struct {
 	retry  mono.Time
 }
 
-// batch is a frame or super-frame which the rules are applied to segment by
-// segment.
+// batch is a frame or super-frame whose segments the rules are applied to one by one.
 type batch struct {
-	buf     []byte // the whole, from the link or for it
+	buf     []byte // the frame or super-frame
 	segSize int
 	next    int // segment
 	count   int // of segments
 	seg     []byte
-	now     []byte // what to pass on
-	copies  int    // so many times
+	now     []byte // frame to pass on
+	copies  int    // number of times to pass it on
 }
 
-// load prepares buf, of which frame is a view.
+// load sets the frame or super-frame. The batch refers to it.
 func (b *batch) load(frame []byte, segSize int) {
 	b.buf, b.segSize = frame, segSize
 	b.next, b.count = 0, rocev2.Segments(frame, segSize)
 }
 
-// segment returns the next segment, which may be changed.
+// segment returns the next segment. The caller may change it.
 func (b *batch) segment() ([]byte, bool) {
 	if b.next >= b.count {
 		return nil, false
@@ -61,18 +59,17 @@ func (b *batch) segment() ([]byte, bool) {
 
 func (b *batch) empty() bool { return b.copies == 0 && b.next >= b.count }
 
-// FaultStats tells what the rules of a port have done.
+// FaultStats counts the actions of the rules of a port.
 type FaultStats struct {
 	fault.Stats
 	Rules []fault.RuleStats
-	// SendFailed counts frames that the port refused after it had been told of
-	// success: the rules had delayed them, or the link went down.
+	// SendFailed counts frames that the port refused after Send had returned success: the rules had delayed them, or
+	// the link went down.
 	SendFailed uint64
 }
 
-// NewFaulty wraps p. The observer, which may be nil, sees every frame that a rule
-// has acted on, as the rule has left it, with a comment such as "fault: drop
-// (name)"; frames that are passed on are seen by the NIC's observer besides.
+// NewFaulty wraps p. The observer, which may be nil, receives every frame that a rule has acted on, as the rule has left
+// it, with a comment such as "fault: drop (name)". The observer of the NIC also receives the frames that are passed on.
 func NewFaulty(p Port, obs rocev2.Observer) *Faulty {
 	f := &Faulty{inner: p, obs: obs}
 	f.frame.Bufs = f.bufs[:]
@@ -82,9 +79,8 @@ func NewFaulty(p Port, obs rocev2.Observer) *Faulty {
 // SetObserver replaces the observer.
 func (f *Faulty) SetObserver(obs rocev2.Observer) { f.obs = obs }
 
-// SetRules replaces the rules; with none the port becomes transparent. Frames
-// that are held back are released. The caller has to tell the NIC that Offload
-// has changed.
+// SetRules replaces the rules and releases delayed frames. Without rules the port is transparent. The caller must tell
+// the NIC that Offload has changed.
 func (f *Faulty) SetRules(rules []fault.Rule) error {
 	if err := f.engine.SetRules(rules); err != nil {
 		return err
@@ -95,11 +91,11 @@ func (f *Faulty) SetRules(rules []fault.Rule) error {
 	return nil
 }
 
-// active reports whether frames cannot just be handed through.
+// active reports whether frames cannot simply be passed through.
 func (f *Faulty) active() bool { return f.engine.Active() || !f.out.empty() || !f.in.empty() }
 
-// Send implements Port. A frame that the rules have been asked about counts as
-// sent, even if the port has no room for it now.
+// Send implements Port. A frame that the rules have been applied to counts as sent, even if the port has no room for it
+// now.
 func (f *Faulty) Send(now mono.Time, fr *rocev2.Frame) error {
 	if !f.active() {
 		return f.inner.Send(now, fr)
@@ -114,8 +110,7 @@ func (f *Faulty) Send(now mono.Time, fr *rocev2.Frame) error {
 	return nil
 }
 
-// flush sends what is waiting to be sent. ErrAgain: not everything. ErrDown:
-// what was waiting is lost.
+// flush sends the waiting frames. After ErrAgain some of them still wait; after ErrDown they are lost.
 func (f *Faulty) flush(now mono.Time) error {
 	for {
 		for ; f.out.copies > 0; f.out.copies-- {
@@ -136,9 +131,8 @@ func (f *Faulty) flush(now mono.Time) error {
 	}
 }
 
-// sendOne sends a frame by itself. An error other than ErrAgain is for the frame
-// of somebody who is not there any more: it is counted, and ErrDown discards the
-// rest too.
+// sendOne sends a single frame. It counts an error other than ErrAgain, because the Send call of the frame may have
+// returned already. ErrDown also discards the rest of the batch.
 func (f *Faulty) sendOne(now mono.Time, b []byte) error {
 	f.bufs[0] = b
 	f.frame.Len = len(b)
@@ -159,7 +153,7 @@ func (f *Faulty) sendOne(now mono.Time, b []byte) error {
 	return nil
 }
 
-// decide asks the rules about a frame and reports what they have done.
+// decide applies the rules to a frame and reports their actions to the observer.
 func (f *Faulty) decide(now mono.Time, d fault.Dir, frame []byte) ([]byte, int) {
 	v := f.engine.Process(now, d, frame)
 	if v.Comment != "" && f.obs != nil {
@@ -215,8 +209,7 @@ func (f *Faulty) NextTimeout() mono.Time {
 // FD implements Port.
 func (f *Faulty) FD() int { return f.inner.FD() }
 
-// Offload implements Port: single frames only while there are rules, so that a
-// rule meets one frame and not a bundle of them.
+// Offload implements Port. With rules it returns no super-frames, so that a rule acts on single frames.
 func (f *Faulty) Offload() rocev2.Offload {
 	if f.engine.Active() {
 		return rocev2.Offload{}
@@ -224,7 +217,7 @@ func (f *Faulty) Offload() rocev2.Offload {
 	return f.inner.Offload()
 }
 
-// State implements Monitored; a port that cannot tell is up.
+// State implements Monitored. A port that is not Monitored is up.
 func (f *Faulty) State() LinkState {
 	if m, ok := f.inner.(Monitored); ok {
 		return m.State()
@@ -247,12 +240,12 @@ func (f *Faulty) Stats() Stats {
 	return Stats{}
 }
 
-// FaultStats returns what the rules have done.
+// FaultStats returns the counters of the rules.
 func (f *Faulty) FaultStats() FaultStats {
 	return FaultStats{Stats: f.engine.Stats(), Rules: f.engine.RuleStats(), SendFailed: f.failed}
 }
 
-// Close implements Port. Frames that are held back are lost.
+// Close implements Port. Delayed frames are lost.
 func (f *Faulty) Close() error { return f.inner.Close() }
 
 var _ Monitored = (*Faulty)(nil)

@@ -1,0 +1,72 @@
+// Package port defines the links of a NIC.
+//
+// The folders tap, port/packet, port/unix, port/udp and port/xdp hold the kinds of links. This package holds their
+// common interface, their common parts, and fault injection for all of them.
+//
+// No promise: this package may change between releases.
+package port
+
+import (
+	"errors"
+
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2"
+)
+
+// ErrAgain means that a link has no frame to receive or no room to send.
+var ErrAgain = errors.New("link: would block")
+
+// ErrDown means that a link is down or does not exist. The link may come back.
+var ErrDown = errors.New("link: down")
+
+// errClosed is the state of a closed port.
+var errClosed = errors.New("link: closed")
+
+// Port is a link. One goroutine uses it. No call blocks.
+type Port interface {
+	// Send transmits a frame or super-frame. The port keeps no reference to it. After ErrAgain nothing has been
+	// sent; the caller waits until FD is writable or until NextTimeout.
+	Send(now mono.Time, f *rocev2.Frame) error
+	// Recv reads one frame or super-frame into buf, starting at the Ethernet header. segSize is as in
+	// rocev2.Frame. After ErrAgain the caller waits until FD is readable.
+	Recv(now mono.Time, buf []byte) (n, segSize int, err error)
+	// NextTimeout returns the time by which the caller must call Recv although FD is not ready, such as the
+	// release of a frame that a fault rule delays. It is mono.Never if there is no such time.
+	NextTimeout() mono.Time
+	// FD returns the descriptor to poll, -1 while the link is down.
+	FD() int
+	// Offload returns the super-frames that Send accepts now.
+	Offload() rocev2.Offload
+	// Close releases the link.
+	Close() error
+}
+
+// LinkState is the state of a link as of the last Poll.
+type LinkState struct {
+	Up  bool  // the link carries frames
+	MTU int   // largest IP packet in bytes; 0 if unknown or unlimited
+	Err error // why the link is not up
+}
+
+// Monitored is a Port that reports its state. All ports of this module are Monitored. A port updates its state
+// whenever Recv is called at or after NextTimeout. A caller that learns of a change earlier, for example from
+// netlink, calls Poll.
+type Monitored interface {
+	Port
+	State() LinkState
+	// Poll checks the link now. It detects changes of the link state and of the MTU, and it reopens a link that
+	// has vanished. It makes system calls but does not block.
+	Poll(now mono.Time)
+	Stats() Stats
+}
+
+// Stats counts the errors of a port.
+type Stats struct {
+	SendDropped uint64 // frames that the kernel refused
+	RecvDropped uint64 // received frames that were unusable
+	Overruns    uint64 // received frames that the kernel dropped for lack of buffer space
+	Refused     uint64 // ICMP errors received in response to frames
+	Again       uint64 // sends deferred for lack of room
+	Lost        uint64 // times that the link vanished
+	Reopened    uint64 // times that the link came back
+}
