@@ -1,9 +1,10 @@
 /*
- * Addresses of UD's peers. The rxe provider of old rdma-core (33, Debian 11) asks libibverbs for the
- * MAC address behind a GID when it makes an address handle, and that the kernel's
- * routes and neighbours, where those of a NIC of ours are not. The NIC finds them itself, and the
- * place is free: its work requests have the MAC address, but neither the handle nor the LID of
- * one without a GRH, which goes there.
+ * Addresses of UD peers. When the rxe provider of old rdma-core (33, Debian 11) creates an
+ * address handle, it asks libibverbs for the MAC address of a GID. libibverbs looks it up in
+ * the kernel's routes and neighbours, which do not have the peers of this NIC. The NIC
+ * resolves addresses itself, so the field for the MAC address is free. The work requests of
+ * that provider carry neither the handle nor the LID of an address without a GRH, so the
+ * field carries the LID.
  */
 #include "interpose.h"
 

@@ -1,4 +1,4 @@
-/* The lock of a connection, which processes share. */
+/* The lock of a connection. Processes share it. */
 #include "connection.h"
 
 #include <errno.h>

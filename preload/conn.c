@@ -41,12 +41,12 @@ int conn_dial(const char *name)
 		return fd;
 	int err = errno;
 	syscall(SYS_close, fd);
-	/* Nobody there: what a program sees when a device is not there. */
+	/* Without a daemon the program sees a missing device. */
 	errno = err == EACCES || err == EPERM ? err : ENODEV;
 	return -1;
 }
 
-/* wait_for waits until a descriptor that a program has made non-blocking is ready. */
+/* wait_for blocks until fd is ready. The program may have set O_NONBLOCK. */
 static void wait_for(int fd, short events)
 {
 	struct pollfd p = { .fd = fd, .events = events };
@@ -81,7 +81,7 @@ static int send_command(int fd, const void *cmd, size_t n, const int *fds, size_
 	}
 }
 
-/* take_rights stores the descriptors that came with a message. */
+/* take_rights stores the descriptors of a message. */
 static void take_rights(struct msghdr *m, struct answer *a)
 {
 	a->nfd = 0;

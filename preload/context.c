@@ -34,7 +34,7 @@ int context_send(struct context *c, const void *cmd, size_t n, const int *fds, s
 }
 
 int context_call_locked(struct context *c, const void *cmd, size_t n, const int *fds, size_t nfds, void *resp,
-		    size_t resp_len)
+			size_t resp_len)
 {
 	int ret = context_send(c, cmd, n, fds, nfds);
 	if (ret == 0) {

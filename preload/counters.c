@@ -1,4 +1,4 @@
-/* Counters of devices, which the daemon brings up to date before they are read. */
+/* Counters of devices in sysfs: the daemon updates them before a program reads them. */
 #include "interpose.h"
 
 #include <limits.h>
@@ -12,8 +12,8 @@
 
 enum { MAX_DEVICES = 256 };
 
-/* counters_device copies the name of the device whose counter path is; false if it is
- * something else. */
+/* counters_device copies the name of the device that owns a counter; false if path is not a
+ * counter. */
 static bool counters_device(const char *path, char *dev, size_t size)
 {
 	char root[PATH_MAX];
@@ -28,7 +28,7 @@ static bool counters_device(const char *path, char *dev, size_t size)
 	return true;
 }
 
-/* verbs_socket finds the socket of a device. */
+/* verbs_socket finds the name of a device's socket. */
 static bool verbs_socket(const char *dev, char *name, size_t size)
 {
 	char path[PATH_MAX], ibdev[NAME_MAX];
@@ -46,8 +46,6 @@ static bool verbs_socket(const char *dev, char *name, size_t size)
 	}
 }
 
-/* refresh makes the daemon bring the counters in its tree up to date before one of
- * them is read. What goes wrong leaves the file as it is. */
 void counters_refresh(const char *path)
 {
 	char dev[NAME_MAX], name[NAME_MAX];

@@ -1,7 +1,7 @@
 /*
- * What happens when the daemon dies: a thread notices, and completes with an error
- * what the program has posted and will post, in its own completion queues. The
- * commands fail with EIO then, as those of a kernel whose device has been unplugged.
+ * The death of the daemon. A thread notices it and completes all posted work requests with
+ * an error, also those posted later, in the program's completion queues. Commands then fail
+ * with EIO, as with a kernel after the removal of a device.
  */
 #include "events.h"
 
@@ -23,6 +23,7 @@ static struct context *list;
 static bool watching;
 static int wake_fd = -1;
 
+/* complete adds a completion; false if the completion queue is full. */
 static bool complete(const struct ring *cq, uint64_t wr_id, uint32_t qpn)
 {
 	uint32_t p = *ring_producer(cq), next = (p + 1) & ring_mask(cq);
@@ -42,8 +43,7 @@ static bool complete(const struct ring *cq, uint64_t wr_id, uint32_t qpn)
 	return true;
 }
 
-/* flush_queue completes what is in a queue of work requests, whose elements begin with
- * the wr_id. */
+/* flush_queue completes all work requests of a queue. Its elements begin with the wr_id. */
 static void flush_queue(struct context *c, const struct ring *q, uint32_t cq_handle, uint32_t qpn)
 {
 	struct object *cq = objects_get(&c->objects, OBJ_CQ, cq_handle);
@@ -74,7 +74,7 @@ void death_flush(struct context *c)
 
 /* ---- the thread ---- */
 
-/* collect lists what to wait for; *dead tells whether any context has lost its daemon. */
+/* collect lists the descriptors to wait for. *dead becomes true if a context has lost its daemon. */
 static struct pollfd *collect(nfds_t *n, bool *dead)
 {
 	nfds_t live = 1;
@@ -90,7 +90,7 @@ static struct pollfd *collect(nfds_t *n, bool *dead)
 		if (atomic_load(&c->dead))
 			*dead = true;
 		else
-			p[(*n)++] = (struct pollfd){ .fd = c->fd }; /* only that it hangs up */
+			p[(*n)++] = (struct pollfd){ .fd = c->fd }; /* POLLHUP only */
 	}
 	return p;
 }
@@ -118,7 +118,7 @@ static void *watch(void *arg)
 	return NULL;
 }
 
-/* fork() must not catch a context's objects while another thread changes them. */
+/* The objects of a context must be consistent in a child of fork(). */
 static void before_fork(void)
 {
 	KEEP_ERRNO;
@@ -134,8 +134,7 @@ static void in_parent(void)
 	pthread_mutex_unlock(&list_lock);
 }
 
-/* in_child: the thread is not there, and the contexts are the parent's until this
- * process uses one. */
+/* The child has no such thread. It adopts a context when it uses one (adopt in uverbs.c). */
 static void in_child(void)
 {
 	KEEP_ERRNO;
@@ -148,13 +147,13 @@ static void in_child(void)
 	pthread_mutex_unlock(&list_lock);
 }
 
-/* start starts the thread; the caller holds list_lock. Signals are not its affair. */
+/* start starts the thread, with all signals blocked. The caller holds list_lock. */
 static bool start(void)
 {
 	static bool registered;
 	if (!registered)
 		registered = pthread_atfork(before_fork, in_parent, in_child) == 0;
-	if (wake_fd < 0) /* without it, the thread notices new contexts when something else wakes it */
+	if (wake_fd < 0) /* on failure the thread notices new contexts at its next wake-up */
 		wake_fd = fd_private(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	sigset_t all, old;
 	pthread_attr_t attr;
@@ -170,7 +169,7 @@ static bool start(void)
 	return err == 0;
 }
 
-/* wake makes the thread look at the list again. */
+/* wake makes the thread reread the list. */
 static void wake(void)
 {
 	uint64_t one = 1;

@@ -1,7 +1,7 @@
 /*
- * Commands that are left in the memory of the doorbells instead of being sent
- * (docs/reference/control-protocol.md): the daemon's thread for the NIC finds them there, which
- * takes one change of processes there and one back, or none while both run.
+ * Commands in the memory of the doorbells (docs/reference/control-protocol.md). The daemon's thread of
+ * the NIC reads them there. A command costs one context switch each way, or none while both
+ * sides run.
  */
 #include "context.h"
 
@@ -22,12 +22,12 @@ enum { STATE = 8192, RET = 8196, LEN = 8200, ANSWER = 8204, COMMAND = 8256, BODY
 enum { IDLE, ASKED, AWAITED, ANSWERED };
 
 enum {
-	GLANCES = 50,            /* before sleeping: the answer of a thread that runs takes some microseconds */
-	LOOK_NS = 100 * 1000000,  /* between looks whether the daemon lives */
+	SPINS = 50,                /* before sleeping: a running thread answers within microseconds */
+	CHECK_NS = 100 * 1000000,  /* interval of the checks that the daemon is alive */
 };
 
-/* suits reports whether a command is one that the daemon takes here. */
-static bool suits(uint32_t command)
+/* is_direct returns true for the commands that the daemon accepts here. */
+static bool is_direct(uint32_t command)
 {
 	switch (command) {
 	case IB_USER_VERBS_CMD_REG_MR:
@@ -50,11 +50,11 @@ static inline void relax(void)
 #endif
 }
 
-/* await waits until the daemon has answered; false if it is gone. */
+/* await waits for the answer of the daemon; false if the daemon is gone. */
 static bool await(struct context *c, _Atomic uint32_t *state)
 {
-	const struct timespec look = { .tv_nsec = LOOK_NS };
-	for (int i = 0; i < GLANCES; i++) {
+	const struct timespec timeout = { .tv_nsec = CHECK_NS };
+	for (int i = 0; i < SPINS; i++) {
 		if (atomic_load(state) == ANSWERED)
 			return true;
 		relax();
@@ -62,7 +62,7 @@ static bool await(struct context *c, _Atomic uint32_t *state)
 	uint32_t was = ASKED;
 	atomic_compare_exchange_strong(state, &was, AWAITED);
 	while (atomic_load(state) != ANSWERED) {
-		syscall(SYS_futex, state, FUTEX_WAIT, AWAITED, &look, NULL, 0);
+		syscall(SYS_futex, state, FUTEX_WAIT, AWAITED, &timeout, NULL, 0);
 		if (atomic_load(state) != ANSWERED && (atomic_load(&c->dead) || conn_hung_up(c->fd)))
 			return false;
 	}
@@ -74,7 +74,7 @@ bool direct_call(struct context *c, const void *cmd, size_t n)
 	const struct ib_uverbs_cmd_hdr *h = cmd;
 	struct answer *a = &c->answer;
 	uint8_t *b = c->doorbell;
-	if (!b || n > ROOM || !suits(h->command))
+	if (!b || n > ROOM || !is_direct(h->command))
 		return false;
 	_Atomic uint32_t *state = (_Atomic uint32_t *)(b + STATE);
 	uint32_t len = n;

@@ -15,8 +15,6 @@ struct doorbell {
 	uint32_t size, reserved;
 };
 
-/* doorbell_start gets the doorbells of a new context. Without them each POST_SEND is a
- * command. The caller holds c->call. */
 void doorbell_start(struct context *c)
 {
 	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_DOORBELL, .in_words = sizeof cmd / 4,
@@ -55,8 +53,7 @@ void doorbell_wake(struct context *c)
 	}
 }
 
-/* ring_bell tells the daemon that a queue needs it: a send queue that has work, or a
- * completion queue that has been armed over completions. */
+/* ring_bell sets the bit of a queue in one map and its summary, then wakes the daemon. */
 static void ring_bell(struct context *c, size_t summary, size_t map, uint32_t handle)
 {
 	uint8_t *b = c->doorbell;

@@ -1,7 +1,7 @@
 /*
- * Completion channels and asynchronous events: sockets that carry the kernel's
- * structures, so that poll() works. What passes here is counted for the commands that
- * destroy objects, and cookies become the program's handles.
+ * Completion channels and asynchronous events: sockets that carry the kernel's structures, so
+ * poll() works. Reads replace cookies with the program's handles and count events; the
+ * commands that destroy objects return the counts.
  */
 #include "events.h"
 
@@ -37,9 +37,9 @@ int channel_new(struct context *c, enum fd_kind kind, int fd, uint32_t id)
 	return 0;
 }
 
-/* own replaces the cookie of an event by the program's handle and counts the event;
- * false if the object is gone. */
-static bool own(struct context *c, uint64_t *cookie, bool completion)
+/* translate replaces the cookie of an event with the program's handle and counts the event;
+ * false if the object is destroyed. */
+static bool translate(struct context *c, uint64_t *cookie, bool completion)
 {
 	pthread_mutex_lock(&c->lock);
 	struct object *o = objects_by_cookie(&c->objects, *cookie);
@@ -51,8 +51,8 @@ static bool own(struct context *c, uint64_t *cookie, bool completion)
 	return o != NULL;
 }
 
-/* last_event wakes the program once for each completion queue of a channel whose
- * daemon is dead, so that it finds the flushed work requests. */
+/* last_event returns one event for each completion queue of a channel after the daemon's
+ * death, so that the program polls the flushed work requests. */
 static bool last_event(struct channel *ch, struct ib_uverbs_comp_event_desc *e)
 {
 	struct context *c = ch->context;
@@ -77,9 +77,8 @@ static ssize_t fail(int err)
 	return -1;
 }
 
-/* receive waits for an event; 0 if there will be none any more. A program may have
- * closed the device, and freed what it made of it, while a thread of its waits: nothing
- * can be told to that one. */
+/* receive waits for an event; 0 at the end of the stream. If the program closes the device
+ * while a thread waits, that thread gets EBADF, because the objects may be freed. */
 static ssize_t receive(struct channel *ch, int fd, void *e, size_t n)
 {
 	ssize_t k = recv(fd, e, n, 0);
@@ -98,12 +97,12 @@ static ssize_t read_completion(struct channel *ch, int fd, void *buf, size_t n)
 		if (k < 0)
 			return -1;
 		uint64_t handle = e.cq_handle;
-		if (k == sizeof e && own(ch->context, &handle, true))
+		if (k == sizeof e && translate(ch->context, &handle, true))
 			e.cq_handle = handle;
 		else if (k > 0)
 			continue;
 		else if (!last_event(ch, &e))
-			return fail(EIO); /* as a kernel does when a device has gone */
+			return fail(EIO); /* like a kernel after the removal of a device */
 		memcpy(buf, &e, sizeof e);
 		return sizeof e;
 	}
@@ -129,7 +128,7 @@ static ssize_t read_async(struct channel *ch, int fd, void *buf, size_t n)
 		} else {
 			uint64_t element = e.element;
 			/* Events of a port carry its number, which is not a cookie. */
-			if (element > UINT32_MAX && !own(ch->context, &element, false))
+			if (element > UINT32_MAX && !translate(ch->context, &element, false))
 				continue;
 			e.element = element;
 		}

@@ -1,7 +1,7 @@
 /*
- * What the user at the terminal is told: reasons of which a program sees an error number
- * only. ROCED_EXPLAIN=1, which rocectl exec and env set, asks for it. That there is no daemon is
- * told unless ROCED_EXPLAIN=0 forbids it: who has preloaded the library without rocectl needs it most.
+ * Messages for the user at the terminal: the reason behind an error number. ROCED_EXPLAIN=1
+ * enables them; rocectl exec and env set it. The advice about a missing daemon is printed
+ * unless ROCED_EXPLAIN=0, because it helps users who preload the library without rocectl.
  */
 #include "process.h"
 
@@ -16,33 +16,33 @@
 
 enum { SENTENCES = 16, LENGTH = 1200 };
 
-/* What standard error was when the program began: something else may have its number later. */
-static struct stat terminal;
+/* Standard error at the start of the program. Another file may have its number later. */
+static struct stat first_stderr;
 
 __attribute__((constructor)) static void begin(void)
 {
-	if (fstat(STDERR_FILENO, &terminal) != 0)
-		terminal.st_ino = 0;
+	if (fstat(STDERR_FILENO, &first_stderr) != 0)
+		first_stderr.st_ino = 0;
 }
 
-static bool same_terminal(void)
+static bool stderr_unchanged(void)
 {
 	struct stat st;
-	return terminal.st_ino && fstat(STDERR_FILENO, &st) == 0 && st.st_ino == terminal.st_ino &&
-	       st.st_dev == terminal.st_dev;
+	return first_stderr.st_ino && fstat(STDERR_FILENO, &st) == 0 && st.st_ino == first_stderr.st_ino &&
+	       st.st_dev == first_stderr.st_dev;
 }
 
-/* news reports whether a sentence has not been said before, as far as there is room to
- * remember; when there is none, nothing is. */
-static bool news(const char *sentence)
+/* is_new returns true for a sentence that was not printed before. It returns false when the
+ * table is full. */
+static bool is_new(const char *sentence)
 {
-	static _Atomic uint64_t said[SENTENCES];
+	static _Atomic uint64_t printed[SENTENCES];
 	uint64_t hash = 14695981039346656037u; /* FNV-1a */
 	for (const char *p = sentence; *p; p++)
 		hash = (hash ^ (uint8_t)*p) * 1099511628211u;
 	for (int i = 0; i < SENTENCES; i++) {
 		uint64_t none = 0;
-		if (atomic_compare_exchange_strong(&said[i], &none, hash))
+		if (atomic_compare_exchange_strong(&printed[i], &none, hash))
 			return true;
 		if (none == hash)
 			return false;
@@ -50,13 +50,13 @@ static bool news(const char *sentence)
 	return false;
 }
 
-static void say(const char *format, va_list v)
+static void print_line(const char *format, va_list v)
 {
 	char line[LENGTH];
-	if (!same_terminal())
+	if (!stderr_unchanged())
 		return;
 	int n = vsnprintf(line, sizeof line - 1, format, v);
-	if (n < 0 || !news(line))
+	if (n < 0 || !is_new(line))
 		return;
 	n = strlen(line);
 	line[n++] = '\n';
@@ -65,25 +65,25 @@ static void say(const char *format, va_list v)
 
 void explain(const char *format, ...)
 {
-	const char *wish = getenv("ROCED_EXPLAIN");
+	const char *setting = getenv("ROCED_EXPLAIN");
 	KEEP_ERRNO;
-	if (!wish || strcmp(wish, "1") != 0)
+	if (!setting || strcmp(setting, "1") != 0)
 		return;
 	va_list v;
 	va_start(v, format);
-	say(format, v);
+	print_line(format, v);
 	va_end(v);
 }
 
 void advise(const char *format, ...)
 {
 	static atomic_flag advised = ATOMIC_FLAG_INIT;
-	const char *wish = getenv("ROCED_EXPLAIN");
+	const char *setting = getenv("ROCED_EXPLAIN");
 	KEEP_ERRNO;
-	if ((wish && !strcmp(wish, "0")) || atomic_flag_test_and_set(&advised))
+	if ((setting && !strcmp(setting, "0")) || atomic_flag_test_and_set(&advised))
 		return;
 	va_list v;
 	va_start(v, format);
-	say(format, v);
+	print_line(format, v);
 	va_end(v);
 }

@@ -1,8 +1,8 @@
 /*
- * The functions that act on descriptors.
+ * close, dup, fcntl, ioctl and similar functions.
  *
- * Descriptors of the library's own are not there for the program: closing them fails
- * with EBADF, closing all that there are spares them.
+ * Private descriptors do not exist for the program: close() fails with EBADF, close_range()
+ * skips them.
  */
 #include "interpose.h"
 
@@ -31,11 +31,11 @@ EXPORT int close(int fd)
 	return syscall(SYS_close, fd);
 }
 
-/* close_range closes pieces between the descriptors of the library's own. */
+/* close_range closes the ranges between private descriptors. */
 EXPORT int close_range(unsigned first, unsigned last, int flags)
 {
 	if (last > INT_MAX)
-		last = INT_MAX; /* there are no higher descriptors, and last + 1 is one more */
+		last = INT_MAX; /* the highest descriptor; so last + 1 does not overflow */
 	if (first > last || flags & CLOSE_RANGE_CLOEXEC || !process_owns_memory())
 		return syscall(SYS_close_range, first, last, flags);
 	for (unsigned fd = first; first <= last; fd++) {
@@ -58,7 +58,7 @@ EXPORT void closefrom(int low)
 
 /* ---- duplicates ---- */
 
-/* share makes a duplicate stand for the same as fd. */
+/* share assigns the file of fd to its duplicate. */
 static int share(int fd, int dup)
 {
 	struct file *f = fd_file(fd);
@@ -82,7 +82,7 @@ EXPORT int dup3(int fd, int to, int flags)
 		errno = EBUSY;
 		return -1;
 	}
-	/* A duplication that fails leaves `to` as it is. */
+	/* A failed duplication must not change `to`. */
 	if (fd != to && !(flags & ~O_CLOEXEC) && syscall(SYS_fcntl, fd, F_GETFD) >= 0)
 		fd_forget(to);
 	return share(fd, syscall(SYS_dup3, fd, to, flags));
@@ -119,7 +119,7 @@ EXPORT int fcntl64(int fd, int cmd, ...)
 	return do_fcntl(fd, cmd, arg);
 }
 
-/* The ioctl() ABI of uverbs is not there; libibverbs then uses write(). */
+/* ENOTTY makes libibverbs use the write() ABI of uverbs instead of the ioctl() ABI. */
 EXPORT int ioctl(int fd, unsigned long request, ...)
 {
 	va_list v;

@@ -1,13 +1,13 @@
 /*
- * The table of the library's descriptors.
+ * The table of descriptors.
  *
- * Look-ups take no lock: every read() and write() of a program passes here. A
- * program that closes a descriptor while another of its threads begins to use it gets
- * what it gets from a kernel too: an operation on the wrong file. Who waits in an
- * operation already holds what the descriptor stood for.
+ * Look-ups take no lock, because every read() and write() of a program does one. A program
+ * that closes a descriptor while another thread starts to use it gets an operation on the
+ * wrong file, as with a kernel. A thread that already waits in an operation holds a
+ * reference to the file.
  *
- * Between vfork() and exec() a child has descriptors of its own, but the memory of its
- * parent, and so the parent's table: it must change nothing there.
+ * Between vfork() and exec() a child has its private_file descriptors, but its parent's memory and
+ * so its parent's table. It must not change the table.
  */
 #include "process.h"
 
@@ -20,14 +20,14 @@
 enum {
 	CHUNK = 1024,
 	CHUNKS = 1024,
-	FIRST_PRIVATE = 200, /* out of the way of programs that count on small numbers */
+	FIRST_PRIVATE = 200, /* programs may depend on small numbers being free */
 };
 
 typedef _Atomic(struct file *) entry;
 static _Atomic(entry *) table[CHUNKS];
 
-/* What descriptors of the library's own stand for. */
-static struct file own = { .kind = FD_PRIVATE };
+/* The file of all private descriptors. */
+static struct file private_file = { .kind = FD_PRIVATE };
 
 static entry *entry_of(int fd)
 {
@@ -46,7 +46,7 @@ static struct file *lookup(int fd)
 struct file *fd_file(int fd)
 {
 	struct file *f = lookup(fd);
-	return f != &own ? f : NULL;
+	return f != &private_file ? f : NULL;
 }
 
 enum fd_kind fd_kind(int fd)
@@ -64,7 +64,7 @@ void file_hold(struct file *f)
 
 void file_put(struct file *f)
 {
-	if (f != &own && atomic_fetch_sub(&f->refs, 1) == 1)
+	if (f != &private_file && atomic_fetch_sub(&f->refs, 1) == 1)
 		f->release(f);
 }
 
@@ -73,7 +73,8 @@ void file_cleanup(void *f)
 	file_put(f);
 }
 
-/* enter makes fd stand for f. What it stood for has been closed behind our back. */
+/* enter assigns f to fd. A previous entry is stale: the program closed its descriptor
+ * with a bare system call. */
 static int enter(int fd, struct file *f)
 {
 	if (fd < 0 || fd >= CHUNK * CHUNKS) {
@@ -98,18 +99,18 @@ int fd_set_file(int fd, struct file *f)
 	file_hold(f);
 	if (enter(fd, f) == 0)
 		return 0;
-	atomic_fetch_sub(&f->refs, 1); /* not the last: the caller disposes of f */
+	atomic_fetch_sub(&f->refs, 1); /* without release: the caller frees f */
 	return -1;
 }
 
-/* ---- descriptors of the library's own ---- */
+/* ---- private descriptors ---- */
 
 int fd_private_dup(int fd)
 {
 	int high = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, FIRST_PRIVATE);
-	if (high < 0) /* a program may have so few */
+	if (high < 0) /* RLIMIT_NOFILE may be lower */
 		high = syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
-	if (high >= 0 && enter(high, &own) < 0) {
+	if (high >= 0 && enter(high, &private_file) < 0) {
 		syscall(SYS_close, high);
 		high = -1;
 	}
@@ -119,9 +120,9 @@ int fd_private_dup(int fd)
 void fd_private_close(int fd)
 {
 	entry *e = entry_of(fd);
-	struct file *mine = &own;
-	/* Whoever went past us and closed it may have another file there by now. */
-	if (e && atomic_compare_exchange_strong(e, &mine, NULL))
+	struct file *private = &private_file;
+	/* After a bare close() the program may have another file at this number. */
+	if (e && atomic_compare_exchange_strong(e, &private, NULL))
 		syscall(SYS_close, fd);
 }
 
@@ -136,7 +137,7 @@ int fd_private(int fd)
 
 bool fd_is_private(int fd)
 {
-	return lookup(fd) == &own;
+	return lookup(fd) == &private_file;
 }
 
 void fd_forget(int fd)

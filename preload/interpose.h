@@ -51,8 +51,8 @@
 	if (!real_##name)                                                     \
 	real_##name = (__typeof__(name) *)next_symbol(#name)
 
-/* LARGE is for functions that are others than those without 64 in their names with glibc only:
- * with musl these are the same, and the names macros. */
+/* LARGE defines the functions with 64 in their names. With musl these names are macros for the
+ * functions without it. */
 #ifdef __GLIBC__
 #define LARGE(definition) definition
 #else

@@ -1,4 +1,4 @@
-/* The functions with which programs speak to descriptors of ours. */
+/* read() and write() of descriptors in the table. */
 #include "interpose.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ EXPORT ssize_t write(int fd, const void *buf, size_t n)
 		return keep_errno(was, uverbs_write((struct context *)f, buf, n));
 	if (f && f->kind == FD_CM)
 		return keep_errno(was, rcm_write(fd, buf, n));
-	REAL(write); /* a cancellation point, which a bare system call is not */
+	REAL(write); /* a cancellation point, unlike a bare system call */
 	return real_write(fd, buf, n);
 }
 
@@ -30,7 +30,7 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 	return real_read(fd, buf, n);
 }
 
-/* __read_chk is read() in programs compiled with _FORTIFY_SOURCE. */
+/* Programs compiled with _FORTIFY_SOURCE call __read_chk. */
 ssize_t __read_chk(int fd, void *buf, size_t n, size_t room);
 EXPORT ssize_t __read_chk(int fd, void *buf, size_t n, size_t room)
 {

@@ -1,20 +1,23 @@
-/* Where libibverbs keeps what poll.c and provider.c use. These parts of its structures belong to its
- * ABI, and a test compares the numbers with its header. In words of a pointer's size. */
+/* Offsets in structures of libibverbs, in words of a pointer's size. These parts of the
+ * structures belong to its ABI. A test compares the numbers with its header. */
+#ifndef ROCED_LAYOUT_H
+#define ROCED_LAYOUT_H
+
 #include <stdint.h>
 #include <time.h>
 
-/* struct ibv_context is a pointer, 32 operations, cmd_fd and more; at its end, all bits
- * of abi_compat are set in one that is part of a struct verbs_context. */
+/* struct ibv_context has a pointer, 32 operations, cmd_fd and more. All bits of abi_compat, its
+ * last member, are set if it is part of a struct verbs_context. */
 enum { OPS_POLL_CQ = 1 + 11, CMD_FD = 1 + 32, ABI_COMPAT = 40, CONTEXT_WORDS = 41 };
 
-/* The rest of struct verbs_context lies before its struct ibv_context and grows at the
- * beginning; the size of the whole, in bytes, comes last. */
+/* The rest of struct verbs_context precedes its struct ibv_context and grows at its start. Its
+ * last member is the size of the whole in bytes. */
 enum { VERBS_SIZE = -1, CREATE_QP_EX = -7, CREATE_CQ_EX = -15, QUERY_RT_VALUES = -16 };
 
-/* struct ibv_cq_ex, which begins like struct ibv_cq */
+/* struct ibv_cq_ex, which starts like struct ibv_cq */
 enum { CQ_CONTEXT = 0, CQ_HANDLE = 3, START_POLL = 18, NEXT_POLL, END_POLL, READ_COMPLETION_TS = 31, READ_COMPLETION_WALLCLOCK = 35 };
 
-/* struct ibv_cq_init_attr_ex. The last member is there if a bit of comp_mask says so. */
+/* struct ibv_cq_init_attr_ex. A bit of comp_mask indicates the last member. */
 struct cq_init_attr {
 	uint32_t cqe;
 	void *cq_context, *channel;
@@ -32,7 +35,7 @@ struct values {
 };
 enum { VALUES_RAW_CLOCK = 1 };
 
-/* struct ibv_qp_init_attr_ex, in words of 32 bits, and its bit for extended sending */
+/* struct ibv_qp_init_attr_ex, in 32-bit words, and its bit for the extended send operations */
 enum { QP_COMP_MASK = 4 * sizeof(void *) / 4 + 7, QP_SEND_OPS = 1 << 6 };
 
 /* struct ibv_qp_ex */
@@ -41,11 +44,13 @@ enum { SET_INLINE_DATA = 36, SET_INLINE_DATA_LIST };
 /* struct ibv_ah_attr, in bytes */
 enum { AH_DLID = 24, AH_IS_GLOBAL = 29 };
 
-/* HOOK puts a function of ours in the place of the provider's, which it keeps. One that
- * is not the provider's stays. */
+/* HOOK stores the provider's function in stock and replaces it with ours. It keeps a function
+ * that is not the provider's. */
 #define HOOK(word, stock, ours)                                                                 \
 	do {                                                                                    \
 		__typeof__(&(ours)) p = (__typeof__(&(ours)))(word), none = NULL;               \
 		if (p && p != (ours) && (atomic_compare_exchange_strong(&(stock), &none, p) || none == p)) \
 			(word) = (void *)(ours);                                                \
 	} while (0)
+
+#endif

@@ -1,4 +1,4 @@
-/* What is registered, and the daemon's mappings of it. */
+/* Regions, and the daemon's mappings of their memory. */
 #include "mr.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ struct map_command {
 	struct map_memory map;
 };
 
-enum { MAP_KNOWN = 1 }; /* flags: the memfd that has that number */
+enum { MAP_KNOWN = 1 }; /* flags: the daemon knows the memfd by its number */
 
 #define NO_HANDLE UINT32_MAX
 
@@ -21,15 +21,15 @@ struct unmap_memory {
 	uint32_t handle, reserved;
 };
 
-/* A part of the memfd that the daemon has mapped for a connection. It stays when no region
- * is in it any more, for the next one there. */
+/* A part of the memfd that the daemon has mapped for a connection. It stays mapped after its
+ * last region, for the next registration there. */
 struct mapping {
 	struct mapping *next;
 	struct context *context;
 	uint32_t handle;
 	uint64_t start, end, offset;
-	unsigned users; /* regions in it, and registrations under way */
-	uint64_t left;  /* when the last of them left */
+	unsigned users; /* regions in it, and registrations in progress */
+	uint64_t left;  /* the value of departures when the last user left */
 };
 
 /* A memory region. Without a mapping, the daemon copies it (mr_pass.c). */
@@ -41,20 +41,20 @@ struct region {
 	struct mapping *mapping;
 };
 
-/* What may stay mapped in vain. It counts against what the program may have mapped. */
+/* Limits on idle mappings. They count against the program's quota of mapped memory. */
 enum { IDLE_MAPPINGS = 64, IDLE_BYTES = 64 << 20 };
 
-/* The lock is never held while the heap is used: an allocator may hold a lock of its
- * own when it unmaps memory. */
+/* Never use the heap with the lock held: an allocator may hold its own lock when it unmaps
+ * memory. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct mapping *mappings;
 static struct region *regions;
-static uint64_t departures; /* counts what mapping.left takes */
+static uint64_t departures; /* the clock of mapping.left */
 
 void mr_lock(void) { pthread_mutex_lock(&lock); }
 void mr_unlock(void) { pthread_mutex_unlock(&lock); }
 
-/* The daemon keeps them for the parent; the child's heap may be locked. */
+/* It frees nothing: the child's heap may be locked. */
 void mr_forget(void)
 {
 	regions = NULL;
@@ -68,7 +68,7 @@ void mr_each_mapped(void (*f)(uint64_t offset, uint64_t end, void *arg), void *a
 			f(m->offset, m->offset + (m->end - m->start), arg);
 }
 
-/* pages widens a range to whole pages. False if there is nothing in it, or it
+/* pages widens a range to whole pages. It returns false for an empty range and for one that
  * passes the end of the address space. */
 static bool pages(uint64_t *start, uint64_t *end, uint64_t length)
 {
@@ -82,7 +82,7 @@ static bool pages(uint64_t *start, uint64_t *end, uint64_t length)
 
 /* ---- the daemon's mappings ---- */
 
-/* covering finds a mapping that has all of a range, which lies at offset of the memfd. */
+/* covering returns a mapping of a whole range, which lies at offset of the memfd, or NULL. */
 static struct mapping *covering(struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	for (struct mapping *m = mappings; m; m = m->next)
@@ -91,8 +91,8 @@ static struct mapping *covering(struct context *c, uint64_t start, uint64_t end,
 	return NULL;
 }
 
-/* take_idle removes from the list the mapping that has been idle for longest, if there is
- * more than may be; NULL if there is not. The lock is held. */
+/* take_idle removes the longest idle mapping from the list if the idle ones exceed a limit;
+ * else NULL. The caller holds the lock. */
 static struct mapping *take_idle(struct context *c, unsigned most, uint64_t bytes)
 {
 	struct mapping **oldest = NULL, *m;
@@ -112,8 +112,8 @@ static struct mapping *take_idle(struct context *c, unsigned most, uint64_t byte
 	return m;
 }
 
-/* take_same removes the idle mapping of exactly this part of the memfd, NULL if there is none: the
- * daemon need not map it again for memory that is elsewhere now. The lock is held. */
+/* take_same removes the idle mapping of exactly this part of the memfd, NULL if there is none.
+ * The daemon reuses it although the memory has another address now. The caller holds the lock. */
 static struct mapping *take_same(struct context *c, uint64_t offset, uint64_t length)
 {
 	for (struct mapping **p = &mappings, *m; (m = *p); p = &m->next)
@@ -124,7 +124,7 @@ static struct mapping *take_same(struct context *c, uint64_t offset, uint64_t le
 	return NULL;
 }
 
-/* trim has the daemon unmap what is idle, but for as much as may be. */
+/* trim makes the daemon unmap idle mappings beyond the limits. */
 static void trim(struct context *c, unsigned most, uint64_t bytes)
 {
 	for (;;) {
@@ -142,9 +142,9 @@ static void trim(struct context *c, unsigned most, uint64_t bytes)
 	}
 }
 
-/* ask_map has the daemon map a range, of which *m becomes the mapping. The daemon need be
- * sent the memfd only if it does not have it yet, or another process has sent its own since. */
-static bool ask_map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
+/* request_map makes the daemon map a range and fills *m. It sends the memfd only if the daemon
+ * does not have it, or if another process has sent its own since. */
+static bool request_map(struct mapping *m, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	struct map_command cmd = {
 		.h = { .command = EXT_MAP_MEMORY, .in_words = sizeof cmd / 4, .out_words = 2 },
@@ -164,7 +164,7 @@ static bool ask_map(struct mapping *m, struct context *c, uint64_t start, uint64
 	return true;
 }
 
-/* leave ends a use of a mapping. The lock is held. */
+/* leave drops a use of a mapping. The caller holds the lock. */
 static void leave(struct mapping *m)
 {
 	if (m && --m->users == 0)
@@ -173,16 +173,16 @@ static void leave(struct mapping *m)
 
 /* ---- policy ---- */
 
-/* may_replace: the environment can forbid it. */
+/* may_replace returns false if ROCED_MR forbids replacement. */
 static bool may_replace(void)
 {
 	const char *mode = getenv("ROCED_MR");
 	return !mode || (strcmp(mode, "pass") != 0 && strcmp(mode, "ptrace") != 0);
 }
 
-/* seen_through_proc: some of a range is in a region that the daemon accesses through
- * /proc, which it could not while the pages are replaced. */
-static bool seen_through_proc(uint64_t start, uint64_t end)
+/* in_copied_region returns true if a region that the daemon accesses through /proc overlaps
+ * the range. During a replacement such accesses would fail. */
+static bool in_copied_region(uint64_t start, uint64_t end)
 {
 	for (struct region *r = regions; r; r = r->next)
 		if (!r->mapping && r->start < end && start < r->end)
@@ -190,9 +190,9 @@ static bool seen_through_proc(uint64_t start, uint64_t end)
 	return false;
 }
 
-/* to_map describes a mapping that is to be made with the region, for which one is given up that is
- * of the same memory, or the oldest of those that are idle if there are as many as may be. The lock is
- * held. */
+/* to_map describes a mapping that the daemon makes with the region. The daemon releases another
+ * one for it: that of the same memory or, at the limit, the longest idle one. The caller holds
+ * the lock. */
 static struct mr_source to_map(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset)
 {
 	struct mr_source s = { .kind = MR_MAP, .handle = NO_HANDLE, .mapping = fresh };
@@ -206,8 +206,8 @@ static struct mr_source to_map(struct mapping *fresh, struct context *c, uint64_
 	return s;
 }
 
-/* use finds or makes the mapping for a range of the memfd, and uses it; fresh becomes it
- * in the latter case. Of kind MR_COPIED if the daemon has no more room. The lock is held. */
+/* use finds or makes the mapping of a range of the memfd and counts a use. A new one is stored
+ * in fresh. The result is MR_COPIED if the daemon refuses. The caller holds the lock. */
 static struct mr_source use(struct mapping *fresh, struct context *c, uint64_t start, uint64_t end, uint64_t offset,
 			    bool together)
 {
@@ -216,7 +216,7 @@ static struct mr_source use(struct mapping *fresh, struct context *c, uint64_t s
 		m->users++;
 	else if (together && c->mapped_ino == backing_ino())
 		return to_map(fresh, c, start, end, offset);
-	else if (ask_map(fresh, c, start, end, offset))
+	else if (request_map(fresh, c, start, end, offset))
 		m = fresh;
 	return m ? (struct mr_source){ .kind = MR_MAPPED, .handle = m->handle, .mapping = m } :
 		   (struct mr_source){ .kind = MR_COPIED };
@@ -237,7 +237,7 @@ struct mr_source mr_prepare(struct context *c, uint64_t start, uint64_t length, 
 		if (attempt > 0)
 			trim(c, 0, 0);
 		mr_lock();
-		bool ours = may_replace() && replace(start, end, &offset, !seen_through_proc(start, end));
+		bool ours = may_replace() && replace(start, end, &offset, !in_copied_region(start, end));
 		if (ours)
 			s = use(fresh, c, start, end, offset, together);
 		mr_unlock();
@@ -281,7 +281,7 @@ void mr_registered(struct context *c, uint32_t handle, uint64_t start, uint64_t 
 	uint64_t end;
 	struct region *r = malloc(sizeof *r);
 	if (!r || !pages(&start, &end, length)) {
-		free(r); /* what it uses stays mapped */
+		free(r); /* its mapping stays in use */
 		return;
 	}
 	mr_lock();
@@ -306,8 +306,8 @@ void mr_released(struct context *c, uint32_t handle)
 	trim(c, IDLE_MAPPINGS, IDLE_BYTES);
 }
 
-/* take_region removes a region of a context that closes from the list, NULL if there is
- * none. The lock is held. */
+/* take_region removes a region of a context from the list, NULL if there is none. The caller
+ * holds the lock. */
 static struct region *take_region(struct context *c)
 {
 	for (struct region **p = &regions; *p; p = &(*p)->next) {
@@ -320,7 +320,7 @@ static struct region *take_region(struct context *c)
 	return NULL;
 }
 
-/* take_mapping is the same for a mapping. */
+/* take_mapping does the same for a mapping. */
 static struct mapping *take_mapping(struct context *c)
 {
 	for (struct mapping **p = &mappings; *p; p = &(*p)->next) {

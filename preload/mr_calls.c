@@ -1,10 +1,9 @@
 /*
- * What programs do to replaced memory, which they take for private anonymous memory,
- * and what must come of it. munmap(), mmap() over it, mprotect(), mlock() and the
- * like need nothing.
+ * madvise() and mremap() on replaced memory, which must behave like private anonymous memory.
+ * munmap(), mmap() over it, mprotect(), mlock() and similar calls need no interposition.
  *
- * UCX and others overwrite the C library's functions, to hear of memory that goes: what
- * the program does passes there, too, by the ordinary functions.
+ * UCX and others patch the C library's functions to track freed memory. So this file calls
+ * the ordinary functions, not system calls, on behalf of the program.
  */
 #include "interpose.h"
 
@@ -17,7 +16,7 @@
 
 /* ---- madvise ---- */
 
-/* drop_pages: after MADV_DONTNEED private anonymous memory reads as zeros. */
+/* drop_pages implements MADV_DONTNEED: private anonymous memory then reads as zeros. */
 static bool drop_pages(const struct vma *v, void *arg)
 {
 	(void)arg;
@@ -26,8 +25,8 @@ static bool drop_pages(const struct vma *v, void *arg)
 	return true;
 }
 
-/* free_others: MADV_FREE permits the kernel to take pages away, which it does not
- * do to a file's. */
+/* free_others applies MADV_FREE to other memory. The call is a hint, which the kernel rejects
+ * for files. */
 static bool free_others(const struct vma *v, void *arg)
 {
 	int *result = arg;
@@ -59,11 +58,11 @@ static bool find_ours(const struct vma *v, void *arg)
 	return v->kind != VMA_OURS;
 }
 
-/* move_grown moves memory to where there is room for more, which reads as zeros. */
+/* move_grown moves memory to a larger place. The new part reads as zeros. */
 static void *move_grown(void *from, size_t old, size_t new, int flags, void *to)
 {
 	if (!(flags & MREMAP_MAYMOVE)) {
-		errno = ENOMEM; /* as if something were in the way */
+		errno = ENOMEM; /* as if the next page were in use */
 		return MAP_FAILED;
 	}
 	bool fixed = flags & MREMAP_FIXED;
@@ -84,8 +83,8 @@ EXPORT int roced_madvise(void *addr, size_t length, int advice)
 
 INTERPOSE(madvise);
 
-/* mremap of the C library itself, in realloc(), does not come here: the mapping then
- * grows into its stretch of the memfd. Other programs expect zeros there. */
+/* realloc() of the C library does not call this function: there the mapping grows into its
+ * stretch of the memfd. Other callers expect zeros in the new part. */
 EXPORT void *roced_mremap(void *from, size_t old, size_t new, int flags, ...)
 {
 	va_list v;

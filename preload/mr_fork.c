@@ -1,4 +1,4 @@
-/* What fork() does to replaced memory, which programs take for private anonymous memory. */
+/* fork(): the child gets a copy of replaced memory, as of private anonymous memory. */
 #include "mr.h"
 
 #include <errno.h>
@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The child's memory is its own from the moment of fork() on. It copies what it
- * shares with the parent, and the parent waits until it has. */
+/* The child copies the pages that it shares with the parent. The parent waits, so that the
+ * copy has the content at the time of fork(). */
 static int copied[2] = { -1, -1 };
 
 static void before_fork(void)
@@ -25,7 +25,7 @@ static void in_parent(void)
 	char c;
 	if (copied[0] >= 0) {
 		syscall(SYS_close, copied[1]);
-		/* Ends when the child is done, or has died. */
+		/* Returns when the child has finished or died. */
 		while (syscall(SYS_read, copied[0], &c, 1) < 0 && errno == EINTR)
 			;
 		syscall(SYS_close, copied[0]);
@@ -33,8 +33,7 @@ static void in_parent(void)
 	mr_unlock();
 }
 
-/* read_data reads a part of the memfd into fresh memory. Its holes, which may be
- * large, are left out. */
+/* read_data reads a part of the memfd into zeroed memory. It skips holes, which may be large. */
 static bool read_data(int fd, uint8_t *p, uint64_t offset, uint64_t end)
 {
 	const uint64_t start = offset;
@@ -52,8 +51,8 @@ static bool read_data(int fd, uint8_t *p, uint64_t offset, uint64_t end)
 	return true;
 }
 
-/* make_own replaces memory of the memfd by a copy. */
-static bool make_own(const struct vma *v, void *arg)
+/* unshare_vma replaces memory of the memfd with a copy. */
+static bool unshare_vma(const struct vma *v, void *arg)
 {
 	size_t n = v->end - v->start;
 	int fd = *(int *)arg;
@@ -62,7 +61,7 @@ static bool make_own(const struct vma *v, void *arg)
 	void *p = (void *)syscall(SYS_mmap, NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (p == MAP_FAILED || !read_data(fd, p, v->offset, v->offset + n) ||
 	    (uint64_t)syscall(SYS_mremap, p, n, n, MREMAP_MAYMOVE | MREMAP_FIXED, v->start) != v->start)
-		_exit(127); /* never with the parent's memory */
+		_exit(127); /* the child must never run on the parent's memory */
 	return true;
 }
 
@@ -71,7 +70,7 @@ static void in_child(void)
 	KEEP_ERRNO;
 	if (copied[0] >= 0) {
 		int fd = backing_fd();
-		maps_walk(0, UINT64_MAX, make_own, &fd);
+		maps_walk(0, UINT64_MAX, unshare_vma, &fd);
 		backing_abandon();
 		syscall(SYS_close, copied[0]);
 		syscall(SYS_close, copied[1]);
@@ -80,7 +79,7 @@ static void in_child(void)
 	mr_unlock();
 }
 
-/* After the handlers of process.c, and before those of death.c. */
+/* Registers after the handler of process.c and before those of death.c. */
 __attribute__((constructor(102))) static void begin(void)
 {
 	pthread_atfork(before_fork, in_parent, in_child);

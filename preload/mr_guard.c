@@ -1,6 +1,6 @@
 /*
- * Protection of pages against writing, with userfaultfd, while they are being replaced: a thread
- * that writes there waits until it may go on. The lock is held.
+ * Write protection with userfaultfd while pages are being replaced: a thread that writes to
+ * them blocks until guard_drop. The callers hold the lock.
  */
 #include "mr.h"
 
@@ -21,16 +21,16 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-/* The userfaultfd that is kept, and the process whose memory it guards. */
+/* The userfaultfd that is kept open, and the process that it belongs to. */
 static struct {
 	int fd;
 	pid_t process;
 } guard = { .fd = -1 };
 
-/* Whether pages that are not there are protected, too. */
+/* The kernel can protect pages that are not populated. */
 static bool guards_absent;
 
-/* guard_made tells the kernel what a userfaultfd is for; of -1 it makes -1. */
+/* guard_made enables the features of a userfaultfd; it returns the descriptor, or -1. */
 static int guard_made(int fd)
 {
 	enum { BASIC = UFFD_FEATURE_PAGEFAULT_FLAG_WP };
@@ -45,14 +45,14 @@ static int guard_made(int fd)
 	return -1;
 }
 
-/* guard_keep makes a userfaultfd that can hold up the kernel, too, unless there is one. */
+/* guard_keep opens a userfaultfd that also handles faults in the kernel, unless there is one. */
 static void guard_keep(void)
 {
 	pid_t self = syscall(SYS_getpid);
 	if (guard.process == self)
 		return;
 	if (guard.fd >= 0)
-		fd_private_close(guard.fd); /* it guards the parent's memory */
+		fd_private_close(guard.fd); /* it belongs to the parent */
 	int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 #ifdef USERFAULTFD_IOC_NEW
 	if (fd < 0) {
@@ -67,19 +67,19 @@ static void guard_keep(void)
 	guard.process = self;
 }
 
-/* One without the right to hold up the kernel makes system calls of other threads fail
- * that write there: it is only good for a program with one thread. */
+/* Without the privilege to handle faults in the kernel, system calls of other threads that
+ * write to protected pages fail. So such a userfaultfd suits programs with one thread only. */
 int guard_open(void)
 {
 	guard_keep();
-	/* One of the threads is the library's own (death.c); it has no such memory. */
+	/* The second thread is the library's (death.c); it does not write to such memory. */
 	if (guard.fd < 0 && maps_threads() <= 2)
 		return guard_made(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
 	return guard.fd;
 }
 
-/* What could not be replaced with the one that is kept makes it be another one next time: the
- * program may have closed it past us. */
+/* After a failure the next replacement opens a new userfaultfd: the program may have closed
+ * this one with a bare system call. */
 void guard_close(int fd, bool replaced)
 {
 	if (fd != guard.fd) {
@@ -91,7 +91,7 @@ void guard_close(int fd, bool replaced)
 	}
 }
 
-/* Older kernels protect only pages that are there, so all are made so first. */
+/* Older kernels protect populated pages only, so populate all of them first. */
 bool guard_raise(int guard, uint64_t start, uint64_t end)
 {
 	struct uffdio_register r = { .range = { start, end - start }, .mode = UFFDIO_REGISTER_MODE_WP };

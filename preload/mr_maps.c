@@ -1,4 +1,4 @@
-/* What lies where in the address space, as /proc/self tells it (proc(5)). */
+/* The address space, as /proc/self shows it (proc(5)). */
 #include "mr.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Lines of a file, with a buffer of their own. */
+/* A line reader that does not use the heap. */
 struct lines {
 	int fd;
 	size_t at, n;
@@ -27,8 +27,8 @@ static bool lines_open(struct lines *l, const char *path)
 	return l->fd >= 0;
 }
 
-/* lines_next returns the next line, NULL at the end. What does not fit into the
- * buffer, which is a path then, is cut off. */
+/* lines_next returns the next line, NULL at the end. It truncates a line that exceeds the
+ * buffer, which only a long path can cause. */
 static char *lines_next(struct lines *l)
 {
 	for (;;) {
@@ -55,7 +55,7 @@ static void lines_close(struct lines *l)
 	syscall(SYS_close, l->fd);
 }
 
-/* take_number reads a number and the character behind it. */
+/* take_number reads a number and the character after it. */
 static bool take_number(char **p, int base, char behind, uint64_t *v)
 {
 	char *end;
@@ -66,9 +66,9 @@ static bool take_number(char **p, int base, char behind, uint64_t *v)
 	return true;
 }
 
-/* kind_of classifies memory. Anonymous memory may have a name, the heap's or one of
- * prctl(PR_SET_VMA_ANON_NAME). The main thread's stack grows, which replaced pages
- * cannot. */
+/* kind_of classifies memory. Anonymous memory may have a name: [heap], or one from
+ * prctl(PR_SET_VMA_ANON_NAME). The main thread's stack grows, and replaced pages could not,
+ * so it is VMA_OTHER. */
 static enum vma_kind kind_of(const char *rights, unsigned major, unsigned minor, uint64_t ino, const char *name)
 {
 	if (!strcmp(rights, "rw-s") && ino && backing_is(major, minor, ino))
@@ -78,7 +78,7 @@ static enum vma_kind kind_of(const char *rights, unsigned major, unsigned minor,
 	return !*name || !strcmp(name, "[heap]") || !strncmp(name, "[anon:", 6) ? VMA_PLAIN : VMA_OTHER;
 }
 
-/* parse_range reads the beginning of a line of maps or smaps. */
+/* parse_range reads the address range of a line of maps. */
 static bool parse_range(char **p, struct vma *v)
 {
 	return take_number(p, 16, '-', &v->start) && take_number(p, 16, ' ', &v->end);
@@ -105,7 +105,7 @@ static bool parse_vma(char *p, struct vma *v)
 	return true;
 }
 
-/* ---- questions about single addresses ---- */
+/* ---- queries of single addresses ---- */
 
 #ifndef PROCMAP_QUERY
 /* An ioctl() on /proc/PID/maps, since Linux 6.11 (linux/fs.h). */
@@ -125,9 +125,9 @@ struct procmap_query {
 #define PROCMAP_QUERY_COVERING_OR_NEXT_VMA 0x10
 #endif
 
-/* ask fills v with the piece at addr or the next one: 1, 0 if there is none, -1 if the
- * kernel cannot be asked. */
-static int ask(int maps, uint64_t addr, struct vma *v)
+/* query fills v with the part at addr or the next one. It returns 1, 0 if there is none, or -1
+ * if the kernel has no such query. */
+static int query(int maps, uint64_t addr, struct vma *v)
 {
 	char name[64] = "";
 	struct procmap_query q = {
@@ -135,7 +135,7 @@ static int ask(int maps, uint64_t addr, struct vma *v)
 		.vma_name_size = sizeof name, .vma_name_addr = (uintptr_t)name,
 	};
 	if (syscall(SYS_ioctl, maps, PROCMAP_QUERY, &q) != 0) {
-		/* Too long a name is a file's. */
+		/* Only the name of a file can be too long. */
 		q.vma_name_size = q.vma_name_addr = 0;
 		strcpy(name, "/");
 		if (errno != ENAMETOOLONG || syscall(SYS_ioctl, maps, PROCMAP_QUERY, &q) != 0)
@@ -163,12 +163,12 @@ static void cut(struct vma *v, uint64_t start, uint64_t end)
 
 typedef bool walk_fn(const struct vma *v, void *arg);
 
-/* walk_asking is maps_walk() by questions; false if the kernel cannot be asked. */
-static bool walk_asking(int maps, uint64_t start, uint64_t end, walk_fn *f, void *arg)
+/* walk_by_query implements maps_walk with queries; false if the kernel has none. */
+static bool walk_by_query(int maps, uint64_t start, uint64_t end, walk_fn *f, void *arg)
 {
 	struct vma v;
 	int got;
-	for (uint64_t at = start; (got = ask(maps, at, &v)) > 0 && v.start < end; at = v.end) {
+	for (uint64_t at = start; (got = query(maps, at, &v)) > 0 && v.start < end; at = v.end) {
 		struct vma part = v;
 		cut(&part, start, end);
 		if (!f(&part, arg))
@@ -177,8 +177,8 @@ static bool walk_asking(int maps, uint64_t start, uint64_t end, walk_fn *f, void
 	return got >= 0;
 }
 
-/* walk_reading is maps_walk() by reading all that is before the range, too. */
-static void walk_reading(struct lines *l, uint64_t start, uint64_t end, walk_fn *f, void *arg)
+/* walk_by_reading implements maps_walk by reading the file from its start. */
+static void walk_by_reading(struct lines *l, uint64_t start, uint64_t end, walk_fn *f, void *arg)
 {
 	struct vma v;
 	for (char *line; (line = lines_next(l));) {
@@ -192,7 +192,7 @@ static void walk_reading(struct lines *l, uint64_t start, uint64_t end, walk_fn 
 	}
 }
 
-/* A descriptor of maps that is kept for questions, and the process whose it is. */
+/* A descriptor of maps for queries, and the process that it belongs to. */
 static struct {
 	_Atomic int fd;
 	pid_t process;
@@ -214,14 +214,14 @@ bool maps_walk(uint64_t start, uint64_t end, walk_fn *f, void *arg)
 {
 	struct lines l;
 	int kept = kept_maps.fd;
-	/* What is not maps any more, since the program has closed it past us, answers no
-	 * questions; nor does that of an older kernel. */
-	if (kept >= 0 && kept_maps.process == syscall(SYS_getpid) && walk_asking(kept, start, end, f, arg))
+	/* Queries fail on older kernels, and if the program closed the descriptor with a bare
+	 * system call. */
+	if (kept >= 0 && kept_maps.process == syscall(SYS_getpid) && walk_by_query(kept, start, end, f, arg))
 		return true;
 	if (!lines_open(&l, "/proc/self/maps"))
 		return false;
-	if (!walk_asking(l.fd, start, end, f, arg))
-		walk_reading(&l, start, end, f, arg);
+	if (!walk_by_query(l.fd, start, end, f, arg))
+		walk_by_reading(&l, start, end, f, arg);
 	lines_close(&l);
 	return true;
 }
@@ -229,12 +229,12 @@ bool maps_walk(uint64_t start, uint64_t end, walk_fn *f, void *arg)
 int maps_threads(void)
 {
 	struct stat st;
-	/* A folder has a link for each that is in it, and two. */
+	/* The link count of a directory is the number of its subdirectories plus 2. */
 	return fstatat(AT_FDCWD, "/proc/self/task", &st, 0) == 0 && st.st_nlink > 2 ? st.st_nlink - 2 : 0;
 }
 
 bool maps_locked(uint64_t start, uint64_t end)
 {
-	/* msync(2): EBUSY if there is a lock. It does nothing to anonymous memory. */
+	/* msync(2) fails with EBUSY for locked memory, and has no effect on anonymous memory. */
 	return syscall(SYS_msync, start, end - start, MS_INVALIDATE) != 0;
 }

@@ -1,10 +1,10 @@
 /*
- * The descriptors by which the daemon gets at memory that it has not mapped: of this
- * process's own /proc/self/mem, and of maps, which tells what may be written.
+ * Descriptors through which the daemon reaches memory that it has not mapped: of this
+ * process's /proc/self/mem, and of maps, which shows the writable parts.
  *
- * A descriptor stands for the address space of who has opened it, and the kernel asks
- * nobody else for rights: neither ptrace nor a PID namespace in common is needed. A child
- * of fork() has another address space and passes its own.
+ * A descriptor refers to the address space of the process that opened it. The kernel checks
+ * the rights of that process at open() only: the daemon needs neither ptrace rights nor a
+ * common PID namespace. A child of fork() has another address space and passes its own.
  */
 #include "mr.h"
 
@@ -24,9 +24,9 @@ struct pass {
 	uint32_t handle, reserved;
 };
 
-/* tell makes the daemon take regions to be in the process of a handle, or in a new one,
- * which gets a handle. */
-static int tell(struct context *c, const int *fds, size_t nfds)
+/* select_memory makes the daemon place regions in the process with handle c->memory or, with
+ * descriptors, in a new process, which gets a handle. */
+static int select_memory(struct context *c, const int *fds, size_t nfds)
 {
 	struct pass cmd = {
 		.h = { .command = EXT_PASS_MEMORY, .in_words = sizeof cmd / 4, .out_words = 2 },
@@ -42,25 +42,25 @@ static int tell(struct context *c, const int *fds, size_t nfds)
 	return 0;
 }
 
-/* own_file opens a file of this process in /proc, -errno if it cannot. */
-static int own_file(const char *path, int mode)
+/* open_proc opens a file in /proc; the descriptor or -errno. */
+static int open_proc(const char *path, int mode)
 {
 	int fd = syscall(SYS_openat, AT_FDCWD, path, mode | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
 }
 
-/* pass_own passes this process's memory. */
+/* pass_own passes the descriptors of this process. */
 static int pass_own(struct context *c)
 {
-	int fds[] = { own_file("/proc/self/mem", O_RDWR), own_file("/proc/self/maps", O_RDONLY) };
-	int ret = fds[0] < 0 ? fds[0] : fds[1] < 0 ? fds[1] : tell(c, fds, 2);
+	int fds[] = { open_proc("/proc/self/mem", O_RDWR), open_proc("/proc/self/maps", O_RDONLY) };
+	int ret = fds[0] < 0 ? fds[0] : fds[1] < 0 ? fds[1] : select_memory(c, fds, 2);
 	for (int i = 0; i < 2; i++)
 		if (fds[i] >= 0)
 			syscall(SYS_close, fds[i]);
 	return ret;
 }
 
-/* permit lets the daemon get at this process where only its ancestors may (Yama). */
+/* permit allows the daemon to trace this process where Yama restricts that to ancestors. */
 static void permit(struct context *c)
 {
 	struct ucred peer;
@@ -78,7 +78,7 @@ int pass_memory(struct context *c)
 	if (c->passer == process_id() && c->call->passed) {
 		if (c->memory == c->call->memory)
 			return 0;
-		ret = tell(c, NULL, 0); /* another process has had the context meanwhile */
+		ret = select_memory(c, NULL, 0); /* another process used the context meanwhile */
 	}
 	if (ret == -ENOENT)
 		ret = pass_own(c);
@@ -90,9 +90,9 @@ int pass_memory_needed(struct context *c)
 	int ret = pass_memory(c);
 	if (ret == 0 || ret == -EIO)
 		return ret;
-	explain("roced: this process's memory cannot be passed to the daemon (/proc/self/mem: %s): "
-		"is /proc mounted here, and the daemon as new as libroced.so?", strerror(-ret));
-	/* The daemon opens the memory of the process that has connected, if it may. */
+	explain("roced: cannot pass this process's memory to the daemon (/proc/self/mem: %s): "
+		"check that /proc is mounted and that the daemon is not older than libroced.so", strerror(-ret));
+	/* The daemon tries to open the memory of the process that connected. */
 	if (c->call->passed || c->opener != process_id())
 		return -EOPNOTSUPP;
 	permit(c);

@@ -1,15 +1,15 @@
 /*
- * Replacement of pages: private anonymous memory becomes memory of a memfd, with the
- * same content at the same addresses.
+ * Page replacement: private anonymous memory becomes memory of a memfd, with the same content
+ * at the same addresses.
  *
- * There is one memfd. Each replacement gets a stretch of it, far more than it needs:
- * mremap(), which realloc() uses without asking us, lets a mapping grow into the
- * part of its file behind it, and that must be nobody else's. What has left its stretch
- * (mr_spare.c) leaves it to the next of its length.
+ * There is one memfd. Each replacement gets a stretch of it that is much larger than needed:
+ * realloc() calls mremap() without the library, and the mapping then grows into the next part
+ * of the file, which no other mapping may use. A stretch that is no longer in use serves the
+ * next replacement of the same length (mr_spare.c).
  *
- * A thread that writes while its page is being copied would lose what it writes. So
- * the pages are protected (mr_guard.c): the thread waits, and goes on in the new
- * page. Nothing of ours may be written meanwhile but the stack.
+ * A write to a page that is being copied would be lost. So the pages are write-protected
+ * (mr_guard.c): the writing thread blocks, and then writes to the new page. Meanwhile this
+ * thread must write to its stack only.
  */
 #include "mr.h"
 
@@ -26,12 +26,12 @@
 #include <unistd.h>
 
 enum {
-	STRETCH_BITS = 36, /* 64 GiB for each replacement, which begins in the middle */
+	STRETCH_BITS = 36, /* 64 GiB for each replacement, which starts in the middle */
 	FILE_BITS = 61,
-	MOST = 16384,      /* mappings of the memfd; a process has 65530 at most */
-	IDLE = 64 << 20,   /* bytes replaced without a collection */
-	LOOK = 16,         /* replacements without a look for spare stretches */
-	WALKS = 4,         /* over the address space, until one finds nothing new */
+	MOST = 16384,      /* mappings of the memfd; a process may have 65530 in all */
+	IDLE = 64 << 20,   /* bytes replaced between two collections */
+	LOOK = 16,         /* replacements between two searches for spare stretches */
+	WALKS = 4,         /* limit on walks over the address space in one collection */
 };
 
 #define STRETCH (1ULL << STRETCH_BITS)
@@ -40,12 +40,12 @@ static struct {
 	_Atomic int fd;
 	_Atomic uint64_t ino;
 	_Atomic uint32_t major, minor;
-	uint64_t stretches; /* handed out */
-	uint64_t replaced;  /* bytes, since the last collection */
-	uint64_t kept;      /* bytes in use at that time */
-	unsigned mappings;  /* at most so many */
-	unsigned since;     /* replacements, since somebody looked at the address space */
-	unsigned pieces;    /* it had at that time */
+	uint64_t stretches; /* allocated */
+	uint64_t replaced;  /* bytes replaced since the last collection */
+	uint64_t kept;      /* bytes in use at the last collection */
+	unsigned mappings;  /* upper bound */
+	unsigned since;     /* replacements since the last walk over the address space */
+	unsigned parts;     /* parts of the address space at the last walk */
 } file = { .fd = -1 };
 
 /* ---- the memfd ---- */
@@ -54,7 +54,7 @@ int backing_fd(void)
 {
 	struct stat st;
 	int fd = file.fd;
-	/* A program may have closed it past us and opened another file there. */
+	/* The program may have closed it with a bare system call and opened another file there. */
 	return fd >= 0 && fstat(fd, &st) == 0 && st.st_ino == file.ino && major(st.st_dev) == file.major &&
 	       minor(st.st_dev) == file.minor ? fd : -1;
 }
@@ -67,10 +67,10 @@ bool backing_is(unsigned major, unsigned minor, uint64_t ino)
 }
 
 #if UINTPTR_MAX < UINT64_MAX
-/* A program of 32 bits can neither name a place in such a file nor spare the addresses. */
+/* A 32-bit program can neither address such a large file nor spare the address space. */
 static int backing_open(void) { return -1; }
 #else
-/* backing_open makes a memfd if there is none. */
+/* backing_open creates the memfd unless it exists. */
 static int backing_open(void)
 {
 	struct rlimit limit;
@@ -78,7 +78,7 @@ static int backing_open(void)
 	int fd = backing_fd();
 	if (fd >= 0)
 		return fd;
-	/* Beyond the limit a write would end the program. */
+	/* A write beyond the limit would raise SIGXFSZ. */
 	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY)
 		return -1;
 	fd = fd_private(memfd_create("roced", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -91,7 +91,7 @@ static int backing_open(void)
 	file.ino = st.st_ino;
 	file.major = major(st.st_dev);
 	file.minor = minor(st.st_dev);
-	file.stretches = file.replaced = file.kept = file.mappings = file.since = file.pieces = 0;
+	file.stretches = file.replaced = file.kept = file.mappings = file.since = file.parts = 0;
 	spares_forget();
 	file.fd = fd;
 	return fd;
@@ -120,8 +120,8 @@ void backing_zero_around(uint64_t offset, uint64_t length)
 
 /* ---- copying ---- */
 
-/* is_zero reads a page, of which a part may be nobody's: no bug, whatever a sanitizer
- * thinks. */
+/* is_zero reads a whole page, including parts outside any object, which a sanitizer would
+ * report. */
 __attribute__((no_sanitize("address"))) static bool is_zero(const uint64_t *page)
 {
 	uint64_t any = 0;
@@ -143,14 +143,14 @@ static bool write_all(int fd, uint64_t start, uint64_t end, uint64_t offset)
 	return true;
 }
 
-/* What a part of the memfd has been before. */
+/* The earlier use of a part of the memfd. */
 enum place {
 	FRESH, /* never used */
-	USED,  /* by nobody now; it has to be emptied */
-	SPARE, /* a spare stretch, whose pages are written over */
+	USED,  /* no longer in use; must be emptied */
+	SPARE, /* a spare stretch, whose pages are overwritten */
 };
 
-/* copy writes a range into the memfd. Pages of zeros stay holes where it is empty. */
+/* copy writes a range into the memfd. In an empty part, pages of zeros stay holes. */
 static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset, enum place place)
 {
 	uint64_t from = start; /* not written yet */
@@ -164,8 +164,8 @@ static bool copy(int fd, uint64_t start, uint64_t end, uint64_t offset, enum pla
 	return write_all(fd, from, end, offset + (from - start));
 }
 
-/* exchange replaces a range of plain memory by a part of the memfd. Signals are held back: a
- * handler could write to what is protected, and would wait for itself. */
+/* exchange replaces a range of plain memory with a part of the memfd. It blocks signals: a
+ * handler that writes to a protected page would deadlock. */
 static bool exchange(uint64_t start, uint64_t end, uint64_t offset, enum place place)
 {
 	sigset_t all, old;
@@ -190,17 +190,17 @@ static bool exchange(uint64_t start, uint64_t end, uint64_t offset, enum place p
 	return done;
 }
 
-/* ---- what can be replaced ---- */
+/* ---- replaceable memory ---- */
 
-/* A range that is to become memory of the memfd. */
+/* A range to replace. */
 struct plan {
-	uint64_t at;    /* looked at up to here */
-	uint64_t shift; /* offset in the memfd less address */
-	uint64_t ours;  /* an offset in the part that is of the memfd already */
-	bool shifted;   /* a part is of the memfd already */
-	bool plain;     /* a part is not */
+	uint64_t at;    /* examined up to this address */
+	uint64_t shift; /* offset in the memfd minus address */
+	uint64_t ours;  /* an offset in the part that already belongs to the memfd */
+	bool shifted;   /* there is such a part */
+	bool plain;     /* there is plain memory */
 	bool good;
-	uint64_t avoid[2]; /* addresses that we write to meanwhile */
+	uint64_t avoid[2]; /* addresses that this thread writes to during the copy */
 };
 
 static bool in(const struct vma *v, uint64_t addr)
@@ -230,7 +230,7 @@ static bool look(const struct vma *v, void *arg)
 	return p->good;
 }
 
-/* clash is a part of the file, and whether it is in use. */
+/* A part of the memfd, and whether it is in use. */
 struct clash {
 	uint64_t offset, end;
 	bool found;
@@ -249,8 +249,8 @@ static bool find_clash(const struct vma *v, void *arg)
 	return true;
 }
 
-/* unused reports whether a part of the memfd is in the same stretch as offset o and
- * used by nobody, twice: see settled. */
+/* unused returns true if a part of the memfd is in the same stretch as offset o and two walks
+ * find no mapping of it (see settled). */
 static bool unused(uint64_t offset, uint64_t length, uint64_t o)
 {
 	struct clash c = { offset, offset + length, false };
@@ -270,8 +270,8 @@ static bool next_plain(const struct vma *v, void *arg)
 	return false;
 }
 
-/* fill replaces what is left of a range whose shift has been settled. Neighbours in
- * a heap share a page: the second one continues the stretch of the first. */
+/* fill replaces the plain parts of a range whose shift is known. Neighbours in a heap share a
+ * page: the second one continues the stretch of the first. */
 static bool fill(struct plan *p, uint64_t start, uint64_t end)
 {
 	for (;;) {
@@ -289,12 +289,12 @@ static bool fill(struct plan *p, uint64_t start, uint64_t end)
 
 /* ---- collection ---- */
 
-/* A survey has a bit for each stretch that is in use. */
+/* A bit for each stretch that is in use. */
 struct survey {
 	uint64_t *bits;
 	uint64_t bytes;
-	unsigned mappings, pieces;
-	bool news; /* a bit has been set that was not */
+	unsigned mappings, parts;
+	bool news; /* the walk has set a new bit */
 };
 
 static void mark(uint64_t offset, uint64_t end, void *arg)
@@ -310,7 +310,7 @@ static void mark(uint64_t offset, uint64_t end, void *arg)
 static bool mark_vma(const struct vma *v, void *arg)
 {
 	struct survey *s = arg;
-	s->pieces++;
+	s->parts++;
 	if (v->kind == VMA_OURS) {
 		mark(v->offset, v->offset + (v->end - v->start), s);
 		s->bytes += v->end - v->start;
@@ -322,14 +322,14 @@ static bool mark_vma(const struct vma *v, void *arg)
 /* walk surveys the address space once more. */
 static bool walk(struct survey *s)
 {
-	s->bytes = s->mappings = s->pieces = 0;
+	s->bytes = s->mappings = s->parts = 0;
 	s->news = false;
 	return maps_walk(0, UINT64_MAX, mark_vma, s);
 }
 
-/* settled walks until nothing new is found. The address space is not looked at in one moment: memory
- * that the C library moves meanwhile, in realloc(), from where the walk comes to where it has been
- * is missed. False if there is no end of it. */
+/* settled walks until a walk finds nothing new. A walk is not atomic: it misses memory that
+ * realloc() moves meanwhile from an address ahead of the walk to one behind it. It returns
+ * false if every walk finds something new. */
 static bool settled(struct survey *s)
 {
 	for (int i = 1; i < WALKS; i++)
@@ -340,7 +340,7 @@ static bool settled(struct survey *s)
 	return false;
 }
 
-/* sweep frees the stretches without a mark; those side by side at once. */
+/* sweep frees the stretches without a mark, adjacent ones with one call. */
 static void sweep(const struct survey *s)
 {
 	uint64_t from = 0;
@@ -359,15 +359,16 @@ static bool marked(uint64_t offset, void *arg)
 	return s->bits[i / 64] >> i % 64 & 1;
 }
 
-/* collect frees the pages of the memfd that nobody uses any more, or only looks for spare
- * stretches. The C library unmaps memory without telling us, so the address space is looked at now
- * and then: to free, when as much has been replaced as was in use, which bounds both what is kept
- * in vain and the time for looking; for spare stretches, when there has been a replacement for every
- * eight pieces to look at. */
+/* collect frees unused pages of the memfd, or only searches for spare stretches. The C library
+ * unmaps memory without notice, so collect walks the address space:
+ *
+ * - to free pages, after as many bytes were replaced as were in use at the last collection.
+ *   This bounds both the unused pages and the time for walks;
+ * - to find spare stretches, after one replacement per eight parts of the address space. */
 static void collect(void)
 {
 	bool all = file.mappings >= MOST || file.replaced > (file.kept > IDLE ? file.kept : IDLE);
-	if (!all && (file.since < LOOK || file.since < file.pieces / 8))
+	if (!all && (file.since < LOOK || file.since < file.parts / 8))
 		return;
 	size_t size = (file.stretches / 64 + 1) * sizeof(uint64_t);
 	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -379,20 +380,20 @@ static void collect(void)
 		bool sure = all && settled(&s);
 		spares_look(marked, &s);
 		file.mappings = s.mappings;
-		file.pieces = s.pieces;
+		file.parts = s.parts;
 		file.since = 0;
 		if (sure) {
 			spares_each(mark, &s);
 			sweep(&s);
 			file.kept = s.bytes;
 		}
-		if (all) /* else a later time will do */
+		if (all) /* unless sure, a later collection frees the pages */
 			file.replaced = 0;
 	}
 	syscall(SYS_munmap, p, size);
 }
 
-/* next_stretch hands out a part of the memfd for memory of a length. */
+/* next_stretch allocates a part of the memfd for memory of a length. */
 static bool next_stretch(uint64_t length, uint64_t *offset, enum place *place)
 {
 	if (backing_open() < 0)

@@ -1,8 +1,8 @@
 /*
- * Stretches of the memfd that memory has left, kept with their pages for memory of the same
- * length. Programs allocate, register and free the same lengths again and again, and to write
- * over pages takes a fourth of what it takes to give them back and fill new ones; the daemon, too,
- * may have them mapped still. The lock is held.
+ * Stretches of the memfd that are no longer in use, kept with their pages for memory of the
+ * same length. Programs allocate, register and free the same lengths repeatedly. Overwriting
+ * pages costs a fourth of freeing them and filling new ones, and the daemon may still have
+ * them mapped. The callers hold the lock.
  */
 #include "mr.h"
 
@@ -10,18 +10,18 @@
 
 enum {
 	SPARES = 256,
-	SPARE_BYTES = 32 << 20, /* may be kept in vain */
-	/* The address space is not looked at in one moment, so that memory which the C library moves
-	 * meanwhile may be missed; not twice. */
+	SPARE_BYTES = 32 << 20, /* limit on unused pages */
+	/* A walk over the address space is not atomic: it can miss memory that the C library moves
+	 * meanwhile, but not twice in a row. */
 	LOOKS = 2,
 };
 
-/* A stretch whose mapping began at offset and had that length; 0: none. */
+/* A stretch with its mapping at offset and of that length; length 0 marks a free entry. */
 static struct spare {
 	uint64_t offset, length;
-	unsigned absent; /* looks that have not found it in use, since it was */
+	unsigned absent; /* looks in a row that did not find it in use */
 } spares[SPARES];
-static unsigned hand; /* counts what has been remembered */
+static unsigned hand; /* the number of entries recorded so far */
 
 void spares_forget(void) { memset(spares, 0, sizeof spares); }
 
@@ -51,9 +51,9 @@ void spares_look(bool (*used)(uint64_t offset, void *arg), void *arg)
 		}
 		bytes += s->length;
 		if (bytes > SPARE_BYTES)
-			s->length = 0; /* is freed as what nobody remembers */
+			s->length = 0; /* sweep frees stretches without an entry */
 		else if (s->absent < LOOKS && ++s->absent == LOOKS)
-			backing_zero_around(s->offset, s->length); /* into which it has grown, perhaps */
+			backing_zero_around(s->offset, s->length); /* the mapping may have grown into it */
 	}
 }
 

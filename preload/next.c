@@ -1,16 +1,16 @@
-/* Which function is behind one of ours. */
+/* The next definition of a function after this library's. */
 #include "interpose.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
 #ifdef __GLIBC__
-/* Functions of which there are versions, and the present one: what dlsym() finds behind
- * us is another one before glibc 2.36 (sourceware.org/bugzilla 14932). That of libibverbs
- * would call us again. */
+/* Functions with several versions, and the current version. Before glibc 2.36 dlsym() finds
+ * another version (sourceware.org/bugzilla 14932); that of libibverbs would call this
+ * library again. */
 static const struct {
 	const char *name, *version;
-} present[] = {
+} versioned[] = {
 	{ "ibv_open_device", "IBVERBS_1.1" },
 	{ "realpath", "GLIBC_2.3" },
 	{ "fopen", "GLIBC_2.1" },     /* i386 */
@@ -21,8 +21,8 @@ static const struct {
 void *next_symbol(const char *name)
 {
 #ifdef __GLIBC__
-	for (size_t i = 0; i < sizeof present / sizeof *present; i++) {
-		void *f = strcmp(name, present[i].name) ? NULL : dlvsym(RTLD_NEXT, name, present[i].version);
+	for (size_t i = 0; i < sizeof versioned / sizeof *versioned; i++) {
+		void *f = strcmp(name, versioned[i].name) ? NULL : dlvsym(RTLD_NEXT, name, versioned[i].version);
 		if (f)
 			return f;
 	}

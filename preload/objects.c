@@ -1,10 +1,10 @@
-/* What a context has created: queues and queue pairs, their events and rings. */
+/* The tables of a context: queues and queue pairs, their events and rings. */
 #include "objects.h"
 
 #include <stdlib.h>
 
-/* grow makes room for index i in an array of n elements of the given size, which
- * are zero. */
+/* grow enlarges an array of *n elements so that index i exists, and zeroes the new elements.
+ * It returns NULL if there is no memory. */
 static void *grow(void *array, uint32_t *n, uint32_t i, size_t size)
 {
 	if (i < *n)
@@ -21,7 +21,7 @@ static void *grow(void *array, uint32_t *n, uint32_t i, size_t size)
 	return p;
 }
 
-/* free_slot returns a slot that no live object has. */
+/* free_slot returns an unused slot. */
 static uint32_t free_slot(struct objects *t)
 {
 	for (uint32_t i = 0; i < t->slots; i++)
@@ -47,7 +47,7 @@ struct object *objects_add(struct objects *t, enum object_kind kind, uint64_t us
 
 bool objects_set_handle(struct objects *t, struct object *o, uint32_t handle)
 {
-	/* The daemon keeps handles small; one that is not would only be memory. */
+	/* The daemon uses small handles; a large one would only waste memory. */
 	if (handle >= 1 << 20)
 		return false;
 	void *p = grow(t->by_handle[o->kind], &t->handles[o->kind], handle, sizeof(uint32_t));

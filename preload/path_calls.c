@@ -1,4 +1,4 @@
-/* Functions that take a path, other than open(): what is where the daemon's tree has it. */
+/* Functions other than open() that take a path. */
 #include "interpose.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Functions that take a path and reach it inside the C library. */
+/* Functions that only need another path. */
 #define REDIRECTED(type, name, params, ...)                 \
 	EXPORT type name params                             \
 	{                                                   \
@@ -36,15 +36,15 @@ char *__realpath_chk(const char *path, char *out, size_t room);
 REDIRECTED(char *, __realpath_chk, (const char *path, char *out, size_t room), to, out, room)
 REDIRECTED(char *, canonicalize_file_name, (const char *path), to)
 REDIRECTED(int, chdir, (const char *path), to)
-/* ls asks for attributes of all that it lists. */
+/* ls calls these. */
 REDIRECTED(ssize_t, getxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
 REDIRECTED(ssize_t, lgetxattr, (const char *path, const char *name, void *value, size_t n), to, name, value, n)
 REDIRECTED(ssize_t, listxattr, (const char *path, char *list, size_t n), to, list, n)
 REDIRECTED(ssize_t, llistxattr, (const char *path, char *list, size_t n), to, list, n)
 
-/* looked_for tells why libibverbs, which looks into the folder of all verbs devices, finds none.
- * Without our variables it is the kernel's. */
-static void looked_for(const char *path, bool there)
+/* explain_no_devices explains why libibverbs finds no devices. libibverbs opens the directory of
+ * all verbs devices: the kernel's, unless SYSFS_PATH is set. */
+static void explain_no_devices(const char *path, bool there)
 {
 	static const char folder[] = "/class/infiniband_verbs";
 	size_t n = path ? strlen(path) : 0;
@@ -52,13 +52,13 @@ static void looked_for(const char *path, bool there)
 	if (n < sizeof folder - 1 || strcmp(path + n - (sizeof folder - 1), folder) || (there && (!ours || preload_active())))
 		return;
 	if (!preload_active())
-		advise("roced: this program runs with libroced.so, but %s: \"rocectl exec -- PROGRAM\" runs "
-		       "programs with all that they need, \"rocectl env\" prints it",
+		advise("roced: libroced.so is loaded, but %s: run the program with \"rocectl exec -- PROGRAM\", "
+		       "or set the variables that \"rocectl env\" prints",
 		       run_dir() ? "SYSFS_PATH is not set" : sysfs_dir() ? "ROCED_RUN_DIR is not set" :
 						"neither ROCED_RUN_DIR nor SYSFS_PATH is set");
 	else if (ours)
-		advise("roced: there is no NIC in %s (SYSFS_PATH): does roced run with the run directory %s (ROCED_RUN_DIR)? "
-		       "\"rocectl up\" starts it, \"rocectl env\" prints what programs need",
+		advise("roced: there is no NIC in %s (SYSFS_PATH): is roced running with the run directory %s (ROCED_RUN_DIR)? "
+		       "Start it with \"rocectl up\"; \"rocectl env\" prints the variables that programs need",
 		       sysfs_dir(), run_dir());
 }
 
@@ -68,13 +68,13 @@ EXPORT DIR *opendir(const char *path)
 	const char *to = path_redirect(path, buf);
 	REAL(opendir);
 	DIR *d = real_opendir(to);
-	looked_for(to, d != NULL);
+	explain_no_devices(to, d != NULL);
 	return d;
 }
 
-/* ---- what is there ---- */
+/* ---- access, stat ---- */
 
-/* node_access answers for a device node: it is there while its class device is. */
+/* node_access is access() of a device node, which exists as long as its class device. */
 static int node_access(const char *name, int mode)
 {
 	if (!device_rdev(name) || mode & X_OK) {
@@ -100,7 +100,7 @@ ACCESS(euidaccess, (const char *path, int mode), to, mode)
 ACCESS(eaccess, (const char *path, int mode), to, mode)
 ACCESS(faccessat, (int dir, const char *path, int mode, int flags), dir, to, mode, flags)
 
-/* node_stat describes a character device. */
+/* NODE_STAT describes a character device. */
 #define NODE_STAT(st, number)                  \
 	do {                                   \
 		memset(st, 0, sizeof *(st));   \
@@ -109,7 +109,7 @@ ACCESS(faccessat, (int dir, const char *path, int mode, int flags), dir, to, mod
 		(st)->st_rdev = (number);      \
 	} while (0)
 
-/* Both struct stat and struct stat64, by name and by descriptor. */
+/* STAT defines a function that takes a path, FSTAT one that takes a descriptor. */
 #define STAT(name, type, params, ...)                      \
 	EXPORT int name params                             \
 	{                                                  \
@@ -145,7 +145,7 @@ FSTAT(fstat, (int fd, struct stat *st), fd, st)
 LARGE(FSTAT(fstat64, (int fd, struct stat64 *st), fd, st))
 
 #ifdef STATX_TYPE /* musl has it since 1.2.5 */
-/* statx, by which coreutils look at everything, names a descriptor by an empty path. */
+/* coreutils call statx(). An empty path selects the descriptor. */
 EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, struct statx *restrict st)
 {
 	char buf[PATH_MAX];
@@ -163,7 +163,7 @@ EXPORT int statx(int dir, const char *restrict path, int flags, unsigned mask, s
 #endif
 
 #ifdef __GLIBC__
-/* The same as programs see them that were linked before glibc 2.33. */
+/* Programs linked before glibc 2.33 call these. */
 int __xstat(int version, const char *path, struct stat *st);
 int __lxstat(int version, const char *path, struct stat *st);
 int __fxstat(int version, int fd, struct stat *st);

@@ -1,7 +1,6 @@
 /*
- * Which paths are ours, and the functions that take paths: device nodes become
- * connections to the daemon, and what Linux says in sysfs about InfiniBand devices
- * comes from the tree that the daemon keeps (SYSFS_PATH).
+ * Paths of devices: opening a device node connects to the daemon, and paths below
+ * /sys/class/infiniband and its kin lead to the daemon's tree (SYSFS_PATH).
  */
 #include "interpose.h"
 
@@ -25,14 +24,12 @@
 
 #define DEV "/dev/infiniband/"
 
-/* below reports whether path is prefix or lies below it. */
 bool path_below(const char *path, const char *prefix)
 {
 	size_t n = strlen(prefix);
 	return !strncmp(path, prefix, n) && (path[n] == 0 || path[n] == '/');
 }
 
-/* device returns the name of a device node of ours, NULL if path is something else. */
 const char *path_device(const char *path)
 {
 	if (!path || strncmp(path, DEV, sizeof DEV - 1) || !preload_active())
@@ -43,18 +40,17 @@ const char *path_device(const char *path)
 
 const char *path_redirect(const char *path, char *buf)
 {
-	static const char *const ours[] = { "/sys/class/infiniband", "/sys/class/infiniband_verbs",
+	static const char *const redirected[] = { "/sys/class/infiniband", "/sys/class/infiniband_verbs",
 					    "/sys/class/infiniband_cm", "/sys/class/infiniband_mad",
 					    "/sys/class/misc/rdma_cm" };
 	if (!path || strncmp(path, "/sys/class/", 11) || !preload_active())
 		return path;
-	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-		if (path_below(path, ours[i]) && snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), path + 4) < PATH_MAX)
+	for (size_t i = 0; i < sizeof redirected / sizeof *redirected; i++)
+		if (path_below(path, redirected[i]) && snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), path + 4) < PATH_MAX)
 			return buf;
 	return path;
 }
 
-/* device_rdev is the device number of a device node of ours, 0 if it is not there. */
 uint64_t device_rdev(const char *name)
 {
 	char class_device[NAME_MAX];
@@ -65,16 +61,16 @@ uint64_t device_rdev(const char *name)
 
 /* ---- no daemon ---- */
 
-/* no_answer tells why a device that the tree shows could not be opened. */
+/* no_answer explains why a device of the tree cannot be opened. */
 static void no_answer(const char *name)
 {
 	if (errno == ENODEV)
-		advise("roced: nobody answers at %s/%s: does roced run with this run directory (ROCED_RUN_DIR)? "
-		       "\"rocectl up\" starts it, \"rocectl env\" prints what programs need",
+		advise("roced: no daemon answers at %s/%s: is roced running with this run directory (ROCED_RUN_DIR)? "
+		       "Start it with \"rocectl up\"; \"rocectl env\" prints the variables that programs need",
 		       run_dir(), name);
 }
 
-/* open_device connects to the daemon; a device that its tree does not show is not there. */
+/* open_device connects to the daemon. A device that the tree lacks does not exist. */
 static int open_device(const char *name, int flags)
 {
 	int cancel;
@@ -134,15 +130,15 @@ LARGE(OPEN(open64))
 OPENAT(openat)
 LARGE(OPENAT(openat64))
 
-/* What programs compiled with _FORTIFY_SOURCE call. */
+/* Programs compiled with _FORTIFY_SOURCE call these. */
 EXPORT int __open_2(const char *path, int flags) { return do_open(AT_FDCWD, path, flags, 0); }
 EXPORT int __open64_2(const char *path, int flags) { return do_open(AT_FDCWD, path, flags, 0); }
 EXPORT int __openat_2(int dir, const char *path, int flags) { return do_open(dir, path, flags, 0); }
 EXPORT int __openat64_2(int dir, const char *path, int flags) { return do_open(dir, path, flags, 0); }
 
-/* ---- what is not there ---- */
+/* ---- netlink ---- */
 
-/* A kernel with InfiniBand would list its own devices over this netlink; without it
+/* Over this netlink a kernel with InfiniBand would list its own devices. Without the netlink
  * libibverbs reads sysfs. */
 EXPORT int socket(int domain, int type, int protocol)
 {

@@ -1,7 +1,7 @@
 /*
- * Sharing the processor while polling: a program that spins in ibv_poll_cq() on a
- * machine with few cores keeps the daemon from the work that it waits for. After some
- * polls in vain a thread yields.
+ * Sharing the processor while polling. On a machine with few cores, a program that spins in
+ * ibv_poll_cq() starves the daemon, whose work it waits for. So a thread yields after some
+ * empty polls.
  */
 #include "interpose.h"
 
@@ -9,45 +9,45 @@
 #include <errno.h>
 #include <sched.h>
 
-/* Polls in vain before each yield. */
-enum { PATIENCE = 16 };
+/* Empty polls before each yield. */
+enum { MAX_EMPTY_POLLS = 16 };
 
 typedef int poll_fn(void *cq, int n, void *wc);
 typedef int start_fn(void *cq, void *attr);
 typedef void *open_fn(void *device);
 
-/* The functions of the provider; all devices of ours have one. */
+/* The functions of the provider. All devices have the same one. */
 static _Atomic(poll_fn *) stock_poll;
 static _Atomic(start_fn *) stock_start;
 static _Atomic(create_cq_fn *) stock_create;
 
-static __thread unsigned in_vain;
+static __thread unsigned empty_polls;
 
-/* polled is told of each poll, and whether it has found something. */
-static void polled(bool found)
+/* count_poll counts empty polls in a row and yields. */
+static void count_poll(bool found)
 {
 	if (found)
-		in_vain = 0;
-	else if (++in_vain >= PATIENCE)
+		empty_polls = 0;
+	else if (++empty_polls >= MAX_EMPTY_POLLS)
 		sched_yield();
 }
 
 static int sharing_poll(void *cq, int n, void *wc)
 {
 	int k = atomic_load_explicit(&stock_poll, memory_order_relaxed)(cq, n, wc);
-	polled(k != 0);
+	count_poll(k != 0);
 	return k;
 }
 
-/* sharing_start begins to poll an extended completion queue: ENOENT if it is empty. */
+/* sharing_start is ibv_start_poll(). It returns ENOENT if the queue is empty. */
 static int sharing_start(void *cq, void *attr)
 {
 	int err = atomic_load_explicit(&stock_start, memory_order_relaxed)(cq, attr);
-	polled(err != ENOENT);
+	count_poll(err != ENOENT);
 	return err;
 }
 
-/* sharing_create creates an extended completion queue, whose functions are its own. */
+/* sharing_create is ibv_create_cq_ex(). Each such queue has its own table of functions. */
 static void *sharing_create(void *context, void *attr)
 {
 	void **cq = stamp_create(atomic_load(&stock_create), context, attr);
@@ -58,7 +58,8 @@ static void *sharing_create(void *context, void *attr)
 	return cq;
 }
 
-void poll_share(void *ibv_context)
+/* poll_share hooks the functions of a context. */
+static void poll_share(void *ibv_context)
 {
 	void **word = ibv_context;
 	if (context_of(*(int *)&word[CMD_FD]) == NULL)
@@ -72,8 +73,8 @@ void poll_share(void *ibv_context)
 	}
 }
 
-/* stock_open finds the function of libibverbs, which may have been loaded where
- * RTLD_NEXT does not look (a module of Python). */
+/* stock_open returns the function of libibverbs. RTLD_NEXT does not find a libibverbs that a
+ * Python module loaded. */
 static open_fn *stock_open(void)
 {
 	open_fn *f = (open_fn *)next_symbol("ibv_open_device");

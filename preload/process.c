@@ -1,4 +1,4 @@
-/* Which process this is: fork() and vfork() change it under the library's feet. */
+/* The identity of the process, which fork() and vfork() change. */
 #include "process.h"
 
 #include <sys/syscall.h>
@@ -11,9 +11,9 @@ static void in_child(void)
 	self = syscall(SYS_getpid);
 }
 
-/* The handlers of fork() that were registered first run first in the child. Its memory
- * is to be its own before others write to it: to unlock what may lie in a page that the
- * parent shares would unlock it there. */
+/* In the child, handlers run in the order of registration. This one must be first, then
+ * that of mr_fork.c, which unshares the child's memory: otherwise unlocking a mutex in a
+ * shared page would unlock the parent's mutex. */
 __attribute__((constructor(101))) static void begin(void)
 {
 	self = syscall(SYS_getpid);

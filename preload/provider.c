@@ -1,13 +1,13 @@
 /*
- * Errors of rdma-core's rxe provider (providers/rxe/rxe.c) that programs would blame on the
- * NIC, put right where its functions can be replaced:
+ * Corrections of rdma-core's rxe provider (providers/rxe/rxe.c), whose errors programs would
+ * attribute to the NIC:
  *
- * - ibv_next_poll() that finds no further completion gives the queue's lock back, and in 44
- *   moves on; ibv_end_poll(), which must follow, does both once more. So one completion more is
- *   taken than there are, and the ring looks full of old ones. (Mended in 65.)
- * - ibv_wr_set_inline_data_list() says that nothing is to be sent. (Mended in 65.)
+ * - ibv_next_poll() that finds no further completion releases the queue's lock, and in release
+ *   44 advances the ring. ibv_end_poll(), which must follow, does both again. So it consumes a
+ *   completion that does not exist, and the ring looks full of old ones. (Fixed in 65.)
+ * - ibv_wr_set_inline_data_list() sets the length to 0. (Fixed in 65.)
  *
- * ibv_wr_set_sge_list(), which takes the first length n times, is put right by the daemon.
+ * The daemon corrects ibv_wr_set_sge_list(), which uses the first length n times.
  */
 #include "interpose.h"
 
@@ -25,9 +25,9 @@ typedef void *create_fn(void *context, void *attr);
 typedef void inline_fn(void *qp, void *addr, size_t length);
 typedef void list_fn(void *qp, size_t n, const struct data_buf *list);
 
-/* The functions of the provider; all devices of ours have one. */
+/* The functions of the provider. All devices have the same ones. */
 static _Atomic(start_fn *) stock_start;
-static _Atomic(next_fn *) stock_next; /* not called any more */
+static _Atomic(next_fn *) stock_next; /* never called */
 static _Atomic(end_fn *) stock_end;
 static _Atomic(create_fn *) stock_create;
 static _Atomic(list_fn *) stock_list;
@@ -83,13 +83,13 @@ void provider_mend_cq(void **cq)
 	HOOK(cq[END_POLL], stock_end, whole_end);
 }
 
-/* whole_list sends a list as if it were one piece. */
-static void whole_list(void *qp, size_t n, const struct data_buf *list)
+/* joined_list copies a list into one buffer and sends that. */
+static void joined_list(void *qp, size_t n, const struct data_buf *list)
 {
-	char whole[4096]; /* more than a queue pair of ours takes */
+	char whole[4096]; /* more than the max_inline_data of a queue pair */
 	size_t length = 0;
 	for (size_t i = 0; i < n; i++) {
-		if (list[i].length > sizeof whole - length) { /* it has an error for that */
+		if (list[i].length > sizeof whole - length) { /* the provider reports the error */
 			atomic_load(&stock_list)(qp, n, list);
 			return;
 		}
@@ -99,15 +99,15 @@ static void whole_list(void *qp, size_t n, const struct data_buf *list)
 	((inline_fn *)((void **)qp)[SET_INLINE_DATA])(qp, whole, length);
 }
 
-static void *whole_create(void *context, void *attr)
+static void *mending_create(void *context, void *attr)
 {
 	void **qp = atomic_load(&stock_create)(context, attr);
 	if (qp && ((uint32_t *)attr)[QP_COMP_MASK] & QP_SEND_OPS)
-		HOOK(qp[SET_INLINE_DATA_LIST], stock_list, whole_list);
+		HOOK(qp[SET_INLINE_DATA_LIST], stock_list, joined_list);
 	return qp;
 }
 
 void provider_mend(void **context)
 {
-	HOOK(context[CREATE_QP_EX], stock_create, whole_create);
+	HOOK(context[CREATE_QP_EX], stock_create, mending_create);
 }

@@ -1,10 +1,10 @@
 /*
- * The rdma_cm ABI (rdma/rdma_user_cm.h): what a program writes to
- * /dev/infiniband/rdma_cm travels to the daemon (docs/reference/control-protocol.md).
+ * The rdma_cm ABI (rdma/rdma_user_cm.h). Commands that a program writes to
+ * /dev/infiniband/rdma_cm travel to the daemon (docs/reference/control-protocol.md).
  *
- * The program's descriptor is the event socket, so that poll(), blocking and
- * O_NONBLOCK are the socket's own. A bell in it says that events wait in the daemon;
- * whoever takes it asks for one there, which rings again if there are more.
+ * The program's descriptor is the event socket, so poll(), blocking reads and O_NONBLOCK
+ * work. A byte in the socket (the bell) announces events in the daemon. The thread that reads
+ * the byte requests one event; the daemon sends another byte if more events wait.
  */
 #include "commands.h"
 
@@ -18,7 +18,7 @@
 
 #include <rdma/rdma_user_cm.h>
 
-/* Commands of the daemon beyond the kernel's. */
+/* Extension commands of the daemon. */
 enum { CM_EXT_HELLO = 0xc0, CM_EXT_BELL, HELLO_VERSION = 1 };
 
 struct hello {
@@ -36,7 +36,7 @@ struct hello_answer {
 /* An open rdma_cm device. */
 struct cm {
 	struct file file;
-	int fd; /* of the connection: the library's own */
+	int fd; /* the connection; a private descriptor */
 	struct call_lock *call; /* one command at a time; guards answer */
 	struct answer answer;
 };
@@ -49,8 +49,8 @@ static void cm_closed(struct file *f)
 	free(c);
 }
 
-/* greet opens the context; it returns the event socket or -1 with errno set. */
-static int greet(struct cm *c)
+/* say_hello opens the context. It returns the event socket, or -1 with errno set. */
+static int say_hello(struct cm *c)
 {
 	struct hello h = { .hdr = { CM_EXT_HELLO, sizeof h - sizeof h.hdr, sizeof(struct hello_answer) },
 			   .version = HELLO_VERSION };
@@ -73,8 +73,8 @@ static int greet(struct cm *c)
 	return -1;
 }
 
-/* settle gives the descriptor of a program the flags that it has asked for. */
-static int settle(int fd, int flags)
+/* set_flags applies the flags of open() to the program's descriptor. */
+static int set_flags(int fd, int flags)
 {
 	if (!(flags & O_CLOEXEC))
 		syscall(SYS_fcntl, fd, F_SETFD, 0);
@@ -91,9 +91,9 @@ int rcm_open(int flags)
 	c->file = (struct file){ .kind = FD_CM, .rdev = class_rdev("misc/rdma_cm"), .release = cm_closed };
 	c->call = call_lock_new();
 	c->fd = c->call ? fd_private(conn_dial("rdma_cm")) : -1;
-	int events = c->fd < 0 ? -1 : greet(c);
+	int events = c->fd < 0 ? -1 : say_hello(c);
 	if (events >= 0 && fd_set_file(events, &c->file) == 0)
-		return settle(events, flags);
+		return set_flags(events, flags);
 	int err = errno;
 	if (events >= 0)
 		syscall(SYS_close, events);
@@ -106,8 +106,8 @@ int rcm_open(int flags)
 	return -1;
 }
 
-/* response_at is where in the structure of a command the pointer to the response is;
- * -1 if it has none. */
+/* response_at returns the offset of the response pointer in the structure of a command, -1 if
+ * it has none. */
 static int response_at(uint32_t cmd)
 {
 	switch (cmd) {
@@ -133,14 +133,14 @@ static int response_at(uint32_t cmd)
 	return -1;
 }
 
-/* call sends a command and copies the response to where the program wants it; 0 or
- * -errno. The caller holds c->call. */
+/* call sends a command and copies the response to the program's buffer; 0 or -errno. The
+ * caller holds c->call. */
 static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n, int send_fd)
 {
 	int r = conn_call(c->fd, msg, n, &send_fd, send_fd >= 0, &c->answer);
 	answer_close(&c->answer, 0);
 	if (r == -EIO && h->cmd == RDMA_USER_CM_CMD_DESTROY_ID && conn_hung_up(c->fd))
-		c->answer.len = r = 0; /* gone with the daemon, which leaves no events to wait for */
+		c->answer.len = r = 0; /* the daemon is gone: no events remain */
 	int at = response_at(h->cmd);
 	if (r < 0 || at < 0)
 		return r;
@@ -152,9 +152,9 @@ static int call(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg,
 	return 0;
 }
 
-/* take_bell takes the bell of events that have gone with an identifier out of the
- * socket of f and gives it back, so that the descriptor is not readable for nothing.
- * The caller holds f->call. */
+/* take_bell removes a stale bell from the socket after the identifier with its events is
+ * destroyed or migrated, and returns it to the daemon. Otherwise the descriptor would stay
+ * readable without an event. The caller holds f->call. */
 static void take_bell(struct cm *f, int fd)
 {
 	struct rdma_ucm_cmd_hdr h = { .cmd = CM_EXT_BELL };
@@ -163,12 +163,12 @@ static void take_bell(struct cm *f, int fd)
 		answer_close(&f->answer, 0);
 }
 
-/* take_event asks for an event for which there was a bell; -EAGAIN if there is none. The
- * bell must not be lost by the end of the thread. */
+/* take_event takes the bell and requests its event; -EAGAIN if there is no bell. Cancellation
+ * is disabled, because a cancelled thread would lose the bell. */
 static int take_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	uint8_t bell;
-	int cancel, r = -EAGAIN; /* somebody else has it */
+	int cancel, r = -EAGAIN; /* another thread was faster */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
 	if (recv(fd, &bell, sizeof bell, MSG_DONTWAIT) > 0) {
 		call_lock(c->call, c->fd);
@@ -187,7 +187,7 @@ static int wait_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, co
 		if (k < 0)
 			return errno == ECONNRESET ? -EIO : -errno;
 		if (k == 0)
-			return fd_file(fd) == &c->file ? -EIO : -EBADF; /* the daemon has gone, or the program's device */
+			return fd_file(fd) == &c->file ? -EIO : -EBADF; /* the daemon is gone, or the program closed the device */
 		int r = take_event(c, fd, h, msg, n);
 		if (r != -EAGAIN)
 			return r;
@@ -195,9 +195,8 @@ static int wait_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, co
 	return -EBADF;
 }
 
-/* get_event waits for an event, and can be cancelled while it does. Like a system call
- * it keeps the context open if the program closes the descriptor meanwhile: then it
- * waits on. */
+/* get_event waits for an event and is a cancellation point. Like a system call it keeps the
+ * context open: if the program closes the descriptor meanwhile, it continues to wait. */
 static int get_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	int r;
@@ -208,7 +207,7 @@ static int get_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, con
 	return r;
 }
 
-/* set_option sends the value, which is in the program's memory, with the command. */
+/* set_option appends the option value to the command. */
 static int set_option(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	struct rdma_ucm_set_option o;
@@ -230,7 +229,7 @@ static int set_option(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void
 	return r;
 }
 
-/* migrate moves an identifier here from another context of the program. */
+/* migrate moves an identifier from another context of the program to c. */
 static int migrate(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	struct rdma_ucm_migrate_id m;
@@ -241,7 +240,7 @@ static int migrate(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *m
 	if (!f || f->kind != FD_CM)
 		return -EINVAL;
 	struct cm *from = (struct cm *)f;
-	/* In the order of addresses, so that two that migrate cannot block each other. */
+	/* Lock in the order of addresses to avoid a deadlock of two migrations. */
 	struct cm *first = from < c ? from : c, *second = from < c ? c : from;
 	call_lock(first->call, first->fd);
 	if (second != first)
@@ -255,7 +254,7 @@ static int migrate(struct cm *c, const struct rdma_ucm_cmd_hdr *h, const void *m
 	return r;
 }
 
-/* plain carries out a command that does not wait. */
+/* plain executes a command that does not wait. */
 static int plain(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const void *msg, size_t n)
 {
 	switch (h->cmd) {
@@ -278,7 +277,7 @@ static int command(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, const
 	if (h->cmd == RDMA_USER_CM_CMD_GET_EVENT)
 		return get_event(c, fd, h, msg, n);
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	file_hold(&c->file); /* whatever the program closes meanwhile */
+	file_hold(&c->file); /* the program may close it meanwhile */
 	int r = plain(c, fd, h, msg, n);
 	file_put(&c->file);
 	pthread_setcancelstate(cancel, NULL);

@@ -13,7 +13,7 @@ struct ring ring_map(int memfd, uint64_t offset, size_t size)
 	struct stat st;
 	uint64_t end = offset + size;
 	if (fstat(memfd, &st) != 0 || end < offset || (uint64_t)st.st_size < end)
-		return (struct ring){ 0 }; /* to touch what is not there would end the program */
+		return (struct ring){ 0 }; /* an access past the end of the file raises SIGBUS */
 	void *p = (void *)syscall(SYS_mmap, NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, offset);
 	return p == MAP_FAILED ? (struct ring){ 0 } : (struct ring){ p, size };
 }
@@ -34,8 +34,6 @@ _Atomic uint32_t *ring_producer(const struct ring *r) { return ring_word(r, 128)
 _Atomic uint32_t *ring_consumer(const struct ring *r) { return ring_word(r, 256); }
 uint32_t ring_mask(const struct ring *r) { return *ring_word(r, 4); }
 
-/* slot returns an element, of which `need` bytes are used; NULL if the ring does not
- * hold it. */
 void *ring_slot(const struct ring *r, uint32_t i, size_t need)
 {
 	size_t size = (size_t)1 << (*ring_word(r, 0) & 31), at = 384 + size * (i & ring_mask(r));

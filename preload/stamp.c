@@ -1,7 +1,8 @@
 /*
- * Time stamps of completions, which rdma-core's rxe provider does not have: the NIC leaves the time in
- * the slot of each completion, behind what the provider knows (docs/reference/control-protocol.md), in nanoseconds
- * of CLOCK_MONOTONIC. A queue that is asked for them is made without, and reads them by functions of ours.
+ * Time stamps of completions, which rdma-core's rxe provider lacks. The NIC stores the time in
+ * nanoseconds of CLOCK_MONOTONIC in the slot of each completion, after the part that the
+ * provider reads (docs/reference/control-protocol.md). The library creates the queue without
+ * time stamps and adds its own functions to read them.
  */
 #include "interpose.h"
 
@@ -9,7 +10,7 @@
 
 enum { STAMPS = WC_TIMESTAMP | WC_TIMESTAMP_WALLCLOCK };
 
-/* Of a slot of a ring of completions. */
+/* Offsets of the first slot in a completion ring, and of the time in a slot. */
 enum { CQ_DATA = 384, SLOT_TIME = 48 };
 
 static int64_t clock_ns(clockid_t id)
@@ -19,8 +20,8 @@ static int64_t clock_ns(clockid_t id)
 	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* stamp_in reads the time stamp of the completion that a poll is at: where the consumer index is, which
- * is moved when the poll ends or goes on to the next completion (provider.c). */
+/* stamp_in reads the time stamp of the current completion: at the consumer index, which advances
+ * when the poll ends or moves to the next completion (provider.c). */
 static uint64_t stamp_in(const struct ring *r)
 {
 	uint32_t log2, mask, at = atomic_load((_Atomic uint32_t *)(r->mem + 256));
@@ -77,7 +78,7 @@ void *stamp_create(create_cq_fn *create, void *context, void *attr)
 	return cq;
 }
 
-/* query_rt_values: as with other NICs, the seconds are zero and the nanoseconds are all of the clock. */
+/* As with other NICs, tv_nsec holds the whole clock and tv_sec is 0. */
 static int query_rt_values(void *context, struct values *v)
 {
 	(void)context;

@@ -1,4 +1,4 @@
-/* Where the daemon is, as the environment names it, and the tree of files that it keeps. */
+/* The directories of the daemon, which the environment names. */
 #include "connection.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* What a program writes to a verbs device. */
+/* Commands that a program writes to a verbs device. */
 #include "commands.h"
 
 #include <errno.h>
@@ -10,8 +10,8 @@
 /* Of enum ib_srq_attr_mask. */
 enum { MASK_SRQ_MAX_WR = 1 };
 
-/* adopt: a process that goes on with the context of its parent, as daemon() makes it,
- * watches over it from now on. No lock is held. */
+/* adopt starts to watch the context of a parent process in this process. A child of
+ * daemon(3) uses its parent's context. The caller holds no lock. */
 static void adopt(struct context *c)
 {
 	pid_t was = atomic_load(&c->watcher);
@@ -20,8 +20,8 @@ static void adopt(struct context *c)
 }
 /* ---- doorbells ---- */
 
-/* post_send is the fast path: work requests are in the ring already. A queue pair that
- * may not send yet takes the slow one, for the daemon to say so. */
+/* post_send is the fast path of POST_SEND: the work requests are already in the ring. A queue
+ * pair that may not send takes the slow path, on which the daemon refuses. */
 static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
 {
 	if (!c->doorbell || cmd->qp_handle >= DOORBELL_QPS || !atomic_load(&c->ready[cmd->qp_handle]))
@@ -30,12 +30,12 @@ static bool post_send(struct context *c, const struct ib_uverbs_post_send *cmd)
 	return true;
 }
 
-/* The word of a ring of completions that asks for an event, and its bits. */
+/* The word of a completion ring that requests an event, and its bits. */
 enum { CQ_ARM = 260, ARM_ANY = 1, ARM_SOLICITED = 2 };
 
-/* req_notify is the fast path: the ring is armed by a store. Of what lies in it already the
- * daemon tells when it is asked to, as adapters do. RESIZE_CQ, which replaces the ring,
- * holds c->call too. */
+/* req_notify is the fast path of REQ_NOTIFY_CQ: a store arms the ring. If the ring already
+ * holds completions, a doorbell makes the daemon report them, as adapters do. c->call
+ * excludes RESIZE_CQ, which replaces the ring. */
 static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *cmd)
 {
 	if (!c->doorbell || cmd->cq_handle >= DOORBELL_QPS)
@@ -55,10 +55,9 @@ static bool req_notify(struct context *c, const struct ib_uverbs_req_notify_cq *
 	return armed;
 }
 
-/* ---- what goes to the daemon ---- */
+/* ---- requests ---- */
 
-/* core is the command's own structure. Structures of plain commands begin with the
- * response pointer, if they have one. */
+/* Structures of plain commands begin with the response pointer, if they have one. */
 void *command_core(struct command *m)
 {
 	return m->bytes + (m->extended ? EX_HDR : HDR);
@@ -69,7 +68,7 @@ static bool has(struct command *m, size_t size)
 	return m->n >= (m->extended ? EX_HDR : HDR) + size;
 }
 
-/* parse copies a command of the program. */
+/* parse copies a command of the program; false if it is malformed. */
 static bool parse(struct command *m, const void *buf, size_t n)
 {
 	struct ib_uverbs_cmd_hdr h;
@@ -98,7 +97,7 @@ static bool parse(struct command *m, const void *buf, size_t n)
 	return true;
 }
 
-/* create begins to keep an object: its events will carry our cookie. */
+/* create adds an object and replaces the user handle with its cookie, which its events carry. */
 static int create(struct command *m, enum object_kind kind, __u64 *user_handle)
 {
 	pthread_mutex_lock(&m->c->lock);
@@ -111,7 +110,7 @@ static int create(struct command *m, enum object_kind kind, __u64 *user_handle)
 	return m->object ? 0 : -ENOMEM;
 }
 
-/* create_cq also names the completion channel as the daemon does. */
+/* create_cq also translates the descriptor of the completion channel to the daemon's id. */
 static int create_cq(struct command *m, __u64 *user_handle, __s32 *channel)
 {
 	uint32_t id = NO_CHANNEL;
@@ -138,13 +137,13 @@ static int create_qp(struct command *m, __u64 *user_handle, uint32_t send_cq, ui
 	return err;
 }
 
-/* find remembers the object that a command names. */
+/* find stores the object that a command names. */
 static int find(struct command *m, enum object_kind kind, uint32_t handle)
 {
 	pthread_mutex_lock(&m->c->lock);
 	m->object = objects_get(&m->c->objects, kind, handle);
 	pthread_mutex_unlock(&m->c->lock);
-	return 0; /* the daemon refuses what does not exist */
+	return 0; /* the daemon refuses an unknown handle */
 }
 
 static int prepare_extended(struct command *m)
@@ -161,8 +160,8 @@ static int prepare_extended(struct command *m)
 	return 0;
 }
 
-/* resize_srq asks where the new ring is. The provider wants that at an address, not in the
- * response, of which it has none. */
+/* resize_srq requests the location of the new ring as the response. The provider passes an
+ * address for it and has no response. */
 static void resize_srq(struct command *m)
 {
 	struct {
@@ -179,8 +178,8 @@ static void resize_srq(struct command *m)
 	memcpy(m->bytes, &h, sizeof h);
 }
 
-/* prepare translates what only this process can: descriptors, and handles in events.
- * Commands that are too short go as they are, and the daemon refuses them. */
+/* prepare translates descriptors and user handles, which only this process knows. Commands
+ * that are too short go to the daemon unchanged, and the daemon refuses them. */
 static int prepare(struct command *m)
 {
 	union {
@@ -224,8 +223,8 @@ static int prepare(struct command *m)
 
 /* ---- memory ---- */
 
-/* registers finds the range that a command is to register. It returns the size of the
- * command's structure, 0 if it registers none. */
+/* registers stores the range that a command registers. It returns the size of the command's
+ * structure, 0 for other commands. */
 static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
 {
 	enum { TRANSLATION = 1 }; /* IBV_REREG_MR_CHANGE_TRANSLATION */
@@ -245,10 +244,10 @@ static size_t registers(struct command *m, uint64_t *start, uint64_t *length)
 	return 0;
 }
 
-/* before gets memory ready that a command registers, and says where it is in the
- * provider's part, of which there is none otherwise. Together: memory may be mapped by the same
- * command. */
-static void before(struct command *m, bool together)
+/* prepare_memory prepares the memory that a command registers and describes its location in
+ * the provider's part, which is otherwise empty. If together, the same command may also map
+ * the memory. */
+static void prepare_memory(struct command *m, bool together)
 {
 	uint64_t start, length;
 	struct ib_uverbs_cmd_hdr h;
@@ -269,7 +268,7 @@ static void before(struct command *m, bool together)
 	h.in_words = m->n / 4;
 	memcpy(m->bytes, &h, sizeof h);
 }
-/* execute sends a command and hands the answer out. The caller holds c->call. */
+/* execute sends a command and delivers the answer. The caller holds c->call. */
 static int execute(struct command *m)
 {
 	struct context *c = m->c;
@@ -295,13 +294,13 @@ static int execute(struct command *m)
 		answer_copy(&c->answer, m->response, m->room);
 	if (m->number == IB_USER_VERBS_CMD_GET_CONTEXT) {
 		doorbell_start(c);
-		pass_memory(c); /* while there is a /proc: programs may lock themselves up */
+		pass_memory(c); /* while /proc is visible: programs may confine themselves later */
 	}
 	return 0;
 }
 
-/* after keeps account of what a command has made of regions. */
-static void after(struct command *m)
+/* record_memory updates the list of regions after a command. */
+static void record_memory(struct command *m)
 {
 	struct ib_uverbs_rereg_mr *rereg = command_core(m);
 	struct ib_uverbs_dereg_mr *dereg = command_core(m);
@@ -322,7 +321,7 @@ static void after(struct command *m)
 	}
 }
 
-/* run carries out a command that is more than a doorbell. */
+/* run executes a command without a fast path. */
 static int run(struct context *c, const void *buf, size_t n)
 {
 	struct command *m = malloc(sizeof *m);
@@ -331,17 +330,17 @@ static int run(struct context *c, const void *buf, size_t n)
 	m->c = c;
 	int ret = -EINVAL, cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-	file_hold(&c->file); /* whatever the program closes meanwhile */
+	file_hold(&c->file); /* the program may close it meanwhile */
 	adopt(c);
-	/* What the daemon does not map and register at once it may do one after the other. */
-	for (bool again = parse(m, buf, n), together = true; again; together = false) {
-		before(m, together);
+	/* If the daemon fails to map and register in one command, try two commands. */
+	for (bool retry = parse(m, buf, n), together = true; retry; together = false) {
+		prepare_memory(m, together);
 		call_lock(c->call, c->fd);
 		ret = execute(m);
 		call_unlock(c->call);
-		again = ret != 0 && m->source.kind == MR_MAP && parse(m, buf, n);
+		retry = ret != 0 && m->source.kind == MR_MAP && parse(m, buf, n);
 		if (ret == 0)
-			after(m);
+			record_memory(m);
 		else
 			mr_abandoned(&m->source);
 	}

@@ -1,4 +1,4 @@
-/* What comes back of a command. */
+/* Answers to commands. */
 #include "commands.h"
 
 #include <errno.h>
@@ -9,8 +9,8 @@
 /* Of enum ib_qp_attr_mask and enum ib_qp_state. */
 enum { MASK_STATE = 1, STATE_RTS = 3 };
 
-/* provider is the provider's part of the answer, which must have size bytes. */
-static const void *provider(struct command *m, size_t core_size, size_t size)
+/* provider_part returns the provider's part of the answer, NULL if it has less than size bytes. */
+static const void *provider_part(struct command *m, size_t core_size, size_t size)
 {
 	struct ib_uverbs_cmd_hdr h;
 	memcpy(&h, m->bytes, sizeof h);
@@ -18,33 +18,33 @@ static const void *provider(struct command *m, size_t core_size, size_t size)
 	return at + size <= m->c->answer.len ? m->c->answer.body + at : NULL;
 }
 
-/* keep_ring maps a ring for the library's own use. */
-static void keep_ring(struct command *m, struct ring *r, const struct mminfo *mi)
+/* map_ring maps a ring for the library. */
+static void map_ring(struct command *m, struct ring *r, const struct mminfo *mi)
 {
 	ring_unmap(r);
 	if (mi && mi->size > 0)
 		*r = ring_map(m->c->rings, mi->offset, mi->size);
 }
 
-/* created names a new object and keeps its rings. The caller holds c->lock. */
+/* created records the handle and maps the rings of a new object. The caller holds c->lock. */
 static bool created(struct command *m)
 {
 	struct object *o = m->object;
 	uint32_t handle[2];
 	if (m->c->answer.len < sizeof handle)
 		return false;
-	memcpy(handle, m->c->answer.body, sizeof handle); /* every response begins so */
+	memcpy(handle, m->c->answer.body, sizeof handle); /* all these responses begin with it */
 	const struct mminfo *mi;
 	switch (o->kind) {
 	case OBJ_CQ:
-		mi = provider(m, sizeof(struct ib_uverbs_create_cq_resp), sizeof *mi);
-		keep_ring(m, &o->cq, mi);
+		mi = provider_part(m, sizeof(struct ib_uverbs_create_cq_resp), sizeof *mi);
+		map_ring(m, &o->cq, mi);
 		break;
 	case OBJ_QP:
 		o->qpn = handle[1];
-		mi = provider(m, sizeof(struct ib_uverbs_create_qp_resp), 2 * sizeof *mi);
-		keep_ring(m, &o->rq, mi);
-		keep_ring(m, &o->sq, mi ? mi + 1 : NULL);
+		mi = provider_part(m, sizeof(struct ib_uverbs_create_qp_resp), 2 * sizeof *mi);
+		map_ring(m, &o->rq, mi);
+		map_ring(m, &o->sq, mi ? mi + 1 : NULL);
 		break;
 	default:
 		break;
@@ -54,7 +54,6 @@ static bool created(struct command *m)
 	return objects_set_handle(&m->c->objects, o, handle[0]);
 }
 
-/* command_destroys reports whether a command ends the life of something. */
 bool command_destroys(const struct command *m)
 {
 	static const uint64_t destroy = 1ull << IB_USER_VERBS_CMD_DEALLOC_PD | 1ull << IB_USER_VERBS_CMD_DESTROY_AH |
@@ -64,8 +63,6 @@ bool command_destroys(const struct command *m)
 	return !m->extended && m->number < 64 && destroy >> m->number & 1;
 }
 
-/* answer_destroyed makes the answer to a command that ends something when the daemon, and so what
- * it names, is dead: it succeeds. */
 void answer_destroyed(struct answer *a)
 {
 	memset(a->body, 0, sizeof a->body);
@@ -74,8 +71,8 @@ void answer_destroyed(struct answer *a)
 	a->ret = 0;
 }
 
-/* destroyed reports the events that the program has read: it waits until it has
- * acknowledged as many. The caller holds c->lock. */
+/* destroyed returns the number of events that the program has read, because libibverbs waits
+ * for as many acknowledgements. The caller holds c->lock. */
 static void destroyed(struct command *m)
 {
 	struct object *o = m->object;
@@ -87,7 +84,7 @@ static void destroyed(struct command *m)
 	objects_remove(&m->c->objects, o);
 }
 
-/* modified notes whether a queue pair may send now. */
+/* modified records whether a queue pair may send. */
 static void modified(struct command *m)
 {
 	const struct ib_uverbs_modify_qp *qp = command_core(m); /* also begins the extended structure */
@@ -95,8 +92,7 @@ static void modified(struct command *m)
 		atomic_store(&m->c->ready[qp->qp_handle], qp->qp_state >= STATE_RTS);
 }
 
-/* answer_settle brings the table of objects up to date after a command. It returns what the
- * command comes to, 0 or -errno: an object without a name is none. */
+/* A new object without a usable handle is a failure. */
 int answer_settle(struct command *m)
 {
 	int ret = m->c->answer.ret;
@@ -108,8 +104,8 @@ int answer_settle(struct command *m)
 	switch (m->number) {
 	case IB_USER_VERBS_CMD_RESIZE_CQ:
 		if (ret == 0)
-			keep_ring(m, &m->object->cq,
-				  provider(m, sizeof(struct ib_uverbs_resize_cq_resp), sizeof(struct mminfo)));
+			map_ring(m, &m->object->cq,
+				  provider_part(m, sizeof(struct ib_uverbs_resize_cq_resp), sizeof(struct mminfo)));
 		break;
 	case IB_USER_VERBS_CMD_DESTROY_CQ:
 	case IB_USER_VERBS_CMD_DESTROY_QP:
@@ -127,7 +123,7 @@ int answer_settle(struct command *m)
 	return ret;
 }
 
-/* opens is the kind of channel that a command opens, FD_NONE for none. */
+/* opens returns the kind of channel that a command opens, FD_NONE if none. */
 static enum fd_kind opens(const struct command *m)
 {
 	if (m->extended)
@@ -137,8 +133,8 @@ static enum fd_kind opens(const struct command *m)
 								     FD_NONE;
 }
 
-/* place_number puts the number of a new descriptor into the response and makes it a
- * channel. */
+/* place_number stores the number of a new descriptor in the response and makes the descriptor
+ * a channel. */
 static int place_number(struct command *m, struct answer_fd *f)
 {
 	struct answer *a = &m->c->answer;
@@ -150,8 +146,8 @@ static int place_number(struct command *m, struct answer_fd *f)
 	return channel_new(m->c, opens(m), f->fd, id);
 }
 
-/* answer_take_fds gives the descriptors of an answer to their owners. A channel has exactly
- * one: the program would take the daemon's id for it otherwise. */
+/* A command that opens a channel must get exactly one descriptor. Otherwise the program would
+ * use the daemon's id as a descriptor. */
 int answer_take_fds(struct command *m)
 {
 	struct answer *a = &m->c->answer;
@@ -171,10 +167,9 @@ int answer_take_fds(struct command *m)
 	return 0;
 }
 
-/* answer_mapped takes the answer about the memory that has been mapped for a region. */
 int answer_mapped(struct command *m)
 {
-	const uint32_t *handle = provider(m, sizeof(struct ib_uverbs_reg_mr_resp), 2 * sizeof *handle);
+	const uint32_t *handle = provider_part(m, sizeof(struct ib_uverbs_reg_mr_resp), 2 * sizeof *handle);
 	if (!handle)
 		return -EIO;
 	mr_mapped(&m->source, *handle);

@@ -17,8 +17,8 @@ struct hello {
 	uint32_t version;
 };
 
-/* context_closed ends the connection when the program has closed the device;
- * channels may still be open. */
+/* context_closed closes the connection after the program has closed the device. Channels
+ * may still be open. */
 static void context_closed(struct file *f)
 {
 	struct context *c = (struct context *)f;
@@ -29,8 +29,8 @@ static void context_closed(struct file *f)
 	context_put(c);
 }
 
-/* greet asks for the memfd of the context; -1 with errno set. */
-static int greet(struct context *c)
+/* say_hello requests the memfd of the context; -1 with errno set. */
+static int say_hello(struct context *c)
 {
 	struct hello h = { .h = { .command = EXT_HELLO, .in_words = sizeof h / 4, .out_words = HELLO_ROOM / 4 },
 			   .version = EXT_VERSION };
@@ -43,8 +43,8 @@ static int greet(struct context *c)
 	return -1;
 }
 
-/* context_end gives up what context_open has got. */
-static void context_end(struct context *c)
+/* context_abort frees the resources of a context_open that failed. */
+static void context_abort(struct context *c)
 {
 	int err = errno;
 	if (c->rings >= 0)
@@ -57,7 +57,7 @@ static void context_end(struct context *c)
 	errno = err;
 }
 
-/* context_open connects; it returns the program's descriptor or -1 with errno set. */
+/* context_open connects. It returns the program's descriptor, or -1 with errno set. */
 static int context_open(struct context *c, const char *name)
 {
 	char class_device[64];
@@ -70,7 +70,7 @@ static int context_open(struct context *c, const char *name)
 	c->rings = -1;
 	c->fd = fd_private(conn_dial(name));
 	c->call = c->fd < 0 ? NULL : call_lock_new();
-	int fd = c->call ? greet(c) : -1;
+	int fd = c->call ? say_hello(c) : -1;
 	if (fd >= 0 && (c->rings = fd_private_dup(fd)) >= 0 && fd_set_file(fd, &c->file) == 0)
 		return fd;
 	if (fd >= 0)
@@ -85,7 +85,7 @@ int uverbs_open(const char *name, int flags)
 		return -1;
 	int fd = context_open(c, name);
 	if (fd < 0) {
-		context_end(c);
+		context_abort(c);
 		return -1;
 	}
 	if (!(flags & O_CLOEXEC))

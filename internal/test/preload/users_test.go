@@ -113,7 +113,7 @@ func TestNoDaemon(t *testing.T) {
 		{[]string{"ROCED_RUN_DIR=" + run}, "SYSFS_PATH is not set"},
 		{[]string{"SYSFS_PATH=" + tree}, "ROCED_RUN_DIR is not set"},
 		{[]string{"ROCED_RUN_DIR=" + none, "SYSFS_PATH=" + none}, "there is no NIC in " + none},
-		{[]string{"ROCED_RUN_DIR=" + none, "SYSFS_PATH=" + tree}, "nobody answers at " + none + "/uverbs0"},
+		{[]string{"ROCED_RUN_DIR=" + none, "SYSFS_PATH=" + tree}, "no daemon answers at " + none + "/uverbs0"},
 		{[]string{"ROCED_RUN_DIR=" + run, "SYSFS_PATH=" + tree}, ""},
 	} {
 		p := exec.Command(compile(t, "absent", "-libverbs"))
