@@ -18,6 +18,7 @@ const ownFiles = 256
 const (
 	adminConnections     = 256
 	adminConnectionsEach = 32
+	groupsEach           = rocev2.MaxGroups / 4 // of multicast
 	cmIDs                = 1 << 16 // as many as a NIC's connection manager has connections
 )
 
@@ -27,6 +28,7 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 	l := &d.cfg.Limits
 	each[quota.CMDevices], each[quota.CMIDs], all[quota.CMIDs] = int64(l.Connections), int64(l.QPs), cmIDs
 	each[quota.AdminConnections], all[quota.AdminConnections] = adminConnectionsEach, adminConnections
+	each[quota.Groups], all[quota.Groups] = groupsEach, rocev2.MaxGroups
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < 1<<30 {
 		all[quota.Descriptors] = max(int64(files.Cur)-ownFiles, int64(files.Cur)/2)

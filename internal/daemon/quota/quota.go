@@ -29,11 +29,13 @@ const (
 	CMDevices   // connections to rdma_cm
 	CMIDs       // communication identifiers
 	AdminConnections
+	Groups // multicast groups: one for each group of a client's queue pairs, and for each membership by rdma_cm
 	kinds
 )
 
 var names = [kinds]string{"connections", "qps", "cqs", "srqs", "mrs", "mws", "pds", "ahs", "channels", "memory",
-	"descriptors", "cm_devices", "cm_ids", "admin_connections"}
+	"descriptors", "cm_devices", "cm_ids", "admin_connections",
+	"multicast_groups"}
 
 // String is the name of the kind in the configuration.
 func (k Kind) String() string { return names[k] }

@@ -55,6 +55,7 @@ type client struct {
 	qps      table[queuePair]
 	ahs      table[addressHandle]
 	origins  map[origin][]*rocev2.AH // of ahs; on the shard only
+	groups   map[rocev2.GID]int      // of multicast: how many of qps are attached
 }
 
 // Owner identifies the client that an object belongs to; the Ctx of every object
@@ -87,7 +88,7 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 		pds: newCounted[rocev2.PD](l.PDs, quota.PDs, account), mrs: newCounted[memoryRegion](l.MRs, quota.MRs, account), mws: newCounted[rocev2.MW](l.MWs, quota.MWs, account),
 		cqs: newCounted[completionQueue](l.CQs, quota.CQs, account), srqs: newCounted[sharedQueue](l.SRQs, quota.SRQs, account),
 		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[addressHandle](l.AHs, quota.AHs, account),
-		origins: map[origin][]*rocev2.AH{},
+		origins: map[origin][]*rocev2.AH{}, groups: map[rocev2.GID]int{},
 	}
 	c.worker = newWorker(c)
 	return c

@@ -1,33 +1,75 @@
 package server
 
 import (
+	"slices"
+
+	"golang.org/x/sys/unix"
+
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
 
+// attachMcast attaches a queue pair to a multicast group. The LID of the group belongs to InfiniBand and is ignored.
+// The user's quota has one unit for each group of a client, however many of its queue pairs are attached.
 func (c *client) attachMcast(q *request) error {
-	return c.mcast(q, func(now mono.Time, n *rocev2.NIC, p *rocev2.QueuePair, gid rocev2.GID) error {
-		return n.AttachGroup(now, p, gid)
-	})
-}
-
-func (c *client) detachMcast(q *request) error {
-	return c.mcast(q, func(_ mono.Time, n *rocev2.NIC, p *rocev2.QueuePair, gid rocev2.GID) error {
-		return n.DetachGroup(p, gid)
-	})
-}
-
-// mcast carries out a command on the membership of a queue pair. The LID of the group is
-// InfiniBand's and means nothing here.
-func (c *client) mcast(q *request, do func(mono.Time, *rocev2.NIC, *rocev2.QueuePair, rocev2.GID) error) error {
-	var in uverbs.AttachMcast
-	if err := q.decode(&in); err != nil {
-		return err
-	}
-	o, err := c.qps.get(in.QPHandle)
+	o, gid, err := c.member(q)
 	if err != nil {
 		return err
 	}
-	return c.do(func(now mono.Time, n *rocev2.NIC) error { return do(now, n, o.q, in.GID) })
+	attached := slices.Contains(o.groups, gid)
+	if !attached && !c.enterGroup(gid) {
+		return unix.ENOMEM
+	}
+	err = c.do(func(now mono.Time, n *rocev2.NIC) error { return n.AttachGroup(now, o.q, gid) })
+	switch {
+	case attached:
+	case err != nil:
+		c.leaveGroup(gid)
+	default:
+		o.groups = append(o.groups, gid)
+	}
+	return err
+}
+
+func (c *client) detachMcast(q *request) error {
+	o, gid, err := c.member(q)
+	if err != nil {
+		return err
+	}
+	if err := c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.DetachGroup(o.q, gid) }); err != nil {
+		return err
+	}
+	if i := slices.Index(o.groups, gid); i >= 0 {
+		o.groups = slices.Delete(o.groups, i, i+1)
+		c.leaveGroup(gid)
+	}
+	return nil
+}
+
+// member decodes a command about the membership of a queue pair.
+func (c *client) member(q *request) (*queuePair, rocev2.GID, error) {
+	var in uverbs.AttachMcast
+	if err := q.decode(&in); err != nil {
+		return nil, rocev2.GID{}, err
+	}
+	o, err := c.qps.get(in.QPHandle)
+	return o, in.GID, err
+}
+
+// enterGroup charges the client for a group unless it is in the group already.
+func (c *client) enterGroup(gid rocev2.GID) bool {
+	if c.groups[gid] == 0 && !c.account.Take(quota.Groups, 1) {
+		return false
+	}
+	c.groups[gid]++
+	return true
+}
+
+func (c *client) leaveGroup(gid rocev2.GID) {
+	if c.groups[gid]--; c.groups[gid] == 0 {
+		delete(c.groups, gid)
+		c.account.Add(quota.Groups, -1)
+	}
 }

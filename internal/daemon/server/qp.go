@@ -21,6 +21,7 @@ type queuePair struct {
 	user   uint64
 	rings  []*mapping
 	events atomic.Uint32
+	groups []rocev2.GID // to which it is attached
 }
 
 // Types of queue pairs that other devices have (ib_uverbs_qp_type).
@@ -181,6 +182,9 @@ func (c *client) destroyQP(q *request) error {
 		return err
 	}
 	c.worker.settle()
+	for _, gid := range o.groups {
+		c.leaveGroup(gid)
+	}
 	c.qps.remove(in.QPHandle)
 	release(o.rings...)
 	q.core = uverbs.DestroyQPResp{EventsReported: c.asyncEvents(&o.events)}
@@ -294,6 +298,9 @@ func (c *client) changeOf(in *uverbs.ModifyQP, rate uint32) (ch change, err erro
 	if ch.o, err = c.qps.get(in.QPHandle); err != nil {
 		return ch, err
 	}
+	if !c.mayUse(in) {
+		return ch, unix.EPERM
+	}
 	if ch.attr, ch.mask, err = attrOf(in, rate); err != nil {
 		return ch, err
 	}
@@ -336,6 +343,15 @@ func (ch *change) apply(now mono.Time, n *rocev2.NIC) error {
 	}
 	av.SL = d.SL & maxSL
 	return n.ModifyQP(now, ch.o.q, ch.attr, ch.mask, &av)
+}
+
+// controlledQKey is the bit of Q_Keys that only privileged users may set (IBTA vol.1 3.5.3). The Q_Key of queue pair 1
+// has it, so that programs cannot talk to connection managers as if they were one.
+const controlledQKey = 1 << 31
+
+// mayUse reports whether the client may set the Q_Key, as Linux decides (ib_uverbs_modify_qp: CAP_NET_RAW).
+func (c *client) mayUse(m *uverbs.ModifyQP) bool {
+	return qp.AttrMask(m.AttrMask)&qp.AttrQKey == 0 || m.QKey&controlledQKey == 0 || c.cred.Uid == 0
 }
 
 // attrOf translates the attributes of MODIFY_QP. Alternate paths and path migration

@@ -2,10 +2,18 @@ package server
 
 import (
 	"encoding/binary"
+	"errors"
+	"net/netip"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/rxering"
+
+	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2"
@@ -125,4 +133,64 @@ func TestOrigins(t *testing.T) {
 	if _ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {}); len(c.origins) != 0 {
 		t.Errorf("%d origins are left", len(c.origins))
 	}
+}
+
+// TestControlledQKey: only root may set a Q_Key that stands for queue pair 1 and its like.
+func TestControlledQKey(t *testing.T) {
+	for _, c := range []struct {
+		uid  uint32
+		mask qp.AttrMask
+		qkey uint32
+		want bool
+	}{
+		{0, qp.AttrQKey, mad.QKey, true},
+		{1000, qp.AttrQKey, mad.QKey, false},
+		{1000, qp.AttrQKey | qp.AttrState, 1 << 31, false},
+		{1000, qp.AttrQKey, 1<<31 - 1, true},
+		{1000, qp.AttrState, mad.QKey, true}, // the field is not used
+	} {
+		u := client{cred: &unix.Ucred{Uid: c.uid}}
+		if got := u.mayUse(&uverbs.ModifyQP{AttrMask: uint32(c.mask), QKey: c.qkey}); got != c.want {
+			t.Errorf("user %d, mask %#x, Q_Key %#x: %v", c.uid, c.mask, c.qkey, got)
+		}
+	}
+}
+
+// TestGroupQuota: a user's multicast groups are limited over all clients. Leaving, destroying a queue pair and closing
+// a connection return what they held.
+func TestGroupQuota(t *testing.T) {
+	var all quota.Amounts
+	all[quota.Groups] = 3
+	h := pair(t, testLimits, quota.New(quota.Amounts{}, all, nil))[0]
+	e := newEndpoint(t, h)
+	newQP := func() uint32 {
+		resp, _ := e.must(uverbs.CmdCreateQP, uverbs.CreateQP{PDHandle: e.pd, SendCQHandle: e.cq, RecvCQHandle: e.cq,
+			MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, QPType: uint8(qp.UD)})
+		return word(resp, 0)
+	}
+	member := func(qp uint32, n byte) uverbs.AttachMcast {
+		return uverbs.AttachMcast{QPHandle: qp, GID: rocev2.GIDOf(netip.AddrFrom4([4]byte{239, 0, 0, n}))}
+	}
+	a, b := newQP(), newQP()
+	for n := range byte(3) {
+		for _, q := range []uint32{a, b, a} { // a group counts once, whoever is in it
+			e.must(uverbs.CmdAttachMcast, member(q, n))
+		}
+	}
+	refused := func(when string, n byte) {
+		t.Helper()
+		if err := e.try(uverbs.CmdAttachMcast, member(a, n)); !errors.Is(err, unix.ENOMEM) {
+			t.Errorf("%s: group %d: %v", when, n, err)
+		}
+	}
+	refused("all used", 4)
+	e.must(uverbs.CmdDetachMcast, member(a, 0))
+	refused("b is still in group 0", 4)
+	e.must(uverbs.CmdDetachMcast, member(b, 0))
+	e.must(uverbs.CmdAttachMcast, member(a, 4))
+	refused("all used again", 5)
+	e.must(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: a})
+	e.must(uverbs.CmdAttachMcast, member(b, 5)) // in place of 4, in which only a was
+	e.conn.Close()
+	eventually(t, "an end of all accounts", func() bool { return len(h.srv.cfg.Quota.Usage()) == 0 })
 }

@@ -191,8 +191,10 @@ func (i *id) forgetConn(tell bool) {
 // move makes i belong to another context.
 func (i *id) move(c *device) {
 	i.ctx = c
-	i.owner.Add(quota.CMIDs, -1)
-	c.account.Add(quota.CMIDs, 1)
+	for kind, n := range map[quota.Kind]int64{quota.CMIDs: 1, quota.Groups: int64(len(i.groups))} {
+		i.owner.Add(kind, -n)
+		c.account.Add(kind, n)
+	}
 	i.owner = c.account
 }
 
@@ -227,7 +229,11 @@ func (i *id) setOption(name uint32, val []byte) error {
 		}
 		i.timeout = val[0]
 	case name == rdmacm.OptionReuseAddr && len(val) == 4:
-		i.reuseAddr = native.Uint32(val) != 0
+		reuse := native.Uint32(val) != 0
+		if i.state != stateIdle && (!reuse || i.state == stateListen) { // Linux, rdma_set_reuseaddr
+			return unix.EINVAL
+		}
+		i.reuseAddr = reuse
 	case name == rdmacm.OptionAFOnly && len(val) == 4:
 		if i.state != stateIdle {
 			return unix.EINVAL

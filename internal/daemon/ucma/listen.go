@@ -44,6 +44,9 @@ func (c *device) listen(q *request) error {
 	if i.src.family == afIB {
 		return unix.EOPNOTSUPP
 	}
+	if err := i.claimPort(); err != nil {
+		return err
+	}
 	i.backlog = int(r.Backlog)
 	if r.Backlog == 0 || r.Backlog > maxBacklog {
 		i.backlog = maxBacklog
@@ -53,6 +56,20 @@ func (c *device) listen(q *request) error {
 		return err
 	}
 	i.state = stateListen
+	return nil
+}
+
+// claimPort makes the port of i its own before it listens: RDMA_OPTION_ID_REUSEADDR lets identifiers share a port only
+// as long as none of them listens. Else another user could take connections from a listener (Linux, rdma_listen).
+func (i *id) claimPort() error {
+	if !i.reuseAddr {
+		return nil
+	}
+	i.reuseAddr = false
+	if err := i.ctx.srv.clash(i, i.src); err != nil {
+		i.reuseAddr = true
+		return err
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/rdmacm"
+	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -57,11 +58,12 @@ func (c *device) join(q *request, num uint32, uid uint64, sockaddr []byte, flags
 			return unix.EADDRINUSE
 		}
 	}
-	if len(i.groups) == rocev2.MaxGroups {
+	if !i.owner.Take(quota.Groups, 1) {
 		return unix.ENOMEM
 	}
 	if m.joined {
 		if err := i.nic.do(func(now mono.Time, core *rocev2.NIC) error { return core.JoinGroup(now, m.gid) }); err != nil {
+			i.owner.Add(quota.Groups, -1)
 			return err
 		}
 	}
@@ -112,6 +114,7 @@ func (i *id) leave(m *membership) {
 		}
 	}
 	i.ctx.events = kept
+	i.owner.Add(quota.Groups, -1)
 	if m.joined {
 		_ = i.nic.do(func(_ mono.Time, core *rocev2.NIC) error { core.LeaveGroup(m.gid); return nil })
 	}

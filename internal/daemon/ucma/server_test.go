@@ -249,3 +249,27 @@ func TestErrors(t *testing.T) {
 	}
 	c.refuse(unix.ENOMEM, rdmacm.CmdCreateID, 4, rdmacm.CreateID{PS: rdmacm.PSTCP})
 }
+
+// TestReuseAddr: identifiers share a port while none of them listens. A listener has its port for itself, so that nobody
+// takes its connections by a bind to one of its addresses (Linux, rdma_listen).
+func TestReuseAddr(t *testing.T) {
+	dirs := lab(t)
+	victim, other := open(t, dirs[0]), open(t, dirs[0])
+	reuse := func(c *client) uint32 {
+		id := c.create(1, rdmacm.PSTCP)
+		c.do(rdmacm.CmdSetOption, struct {
+			rdmacm.SetOption
+			Value uint32
+		}{rdmacm.SetOption{ID: id, Level: rdmacm.OptionID, OptName: rdmacm.OptionReuseAddr, OptLen: 4}, 1})
+		return id
+	}
+	any, n := storage("0.0.0.0:7471")
+	one, m := storage("198.18.0.1:7471")
+	a, b := reuse(victim), reuse(other)
+	victim.do(rdmacm.CmdBind, rdmacm.Bind{ID: a, AddrSize: n, Addr: any})
+	other.do(rdmacm.CmdBind, rdmacm.Bind{ID: b, AddrSize: m, Addr: one})
+	victim.refuse(unix.EADDRNOTAVAIL, rdmacm.CmdListen, 0, rdmacm.Listen{ID: a, Backlog: 1}) // the port is shared
+	other.destroy(b)
+	victim.do(rdmacm.CmdListen, rdmacm.Listen{ID: a, Backlog: 1})
+	other.refuse(unix.EADDRNOTAVAIL, rdmacm.CmdBind, 0, rdmacm.Bind{ID: reuse(other), AddrSize: m, Addr: one})
+}
