@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,23 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/base/rundir"
 )
 
 // DefaultRunDir is where a daemon keeps its sockets unless it is told otherwise:
 // the folder that the environment variable ROCED_RUN_DIR names, or the one of
 // this user's daemon.
-func DefaultRunDir() string {
-	if dir := os.Getenv("ROCED_RUN_DIR"); dir != "" {
-		return dir
-	}
-	if os.Geteuid() == 0 {
-		return "/run/roced"
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "roced")
-	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("roced-%d", os.Geteuid()))
-}
+func DefaultRunDir() string { return rundir.Default() }
 
 // Device is a NIC that can be opened.
 type Device struct {
@@ -44,6 +35,9 @@ type Device struct {
 func Devices(runDir string) ([]Device, error) {
 	if runDir == "" {
 		runDir = DefaultRunDir()
+	}
+	if err := rundir.Check(runDir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	paths, err := filepath.Glob(filepath.Join(runDir, "uverbs*"))
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/daemon/config"
 	"roced.io/roced/internal/daemon/quota"
@@ -89,13 +90,10 @@ var ErrRunning = errors.New("another roced is using it: \"rocectl down\" ends it
 // lockRunDir makes the run directory and claims it. The lock goes with the
 // process, however that ends.
 func lockRunDir(dir string) (*os.File, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := rundir.Create(dir); err != nil {
 		return nil, err
 	}
-	if err := checkRunDir(dir); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := rundir.Open(filepath.Join(dir, "lock"), 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -107,22 +105,6 @@ func lockRunDir(dir string) (*os.File, error) {
 		return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
 	}
 	return f, nil
-}
-
-// ErrRunDir says that somebody else could exchange what is in the run directory.
-var ErrRunDir = errors.New("it must belong to the user that the daemon runs as, and nobody else may write to it; a folder in it that does not exist yet will do")
-
-// checkRunDir refuses a run directory in which others could put their own sockets in the place
-// of the daemon's.
-func checkRunDir(dir string) error {
-	var st unix.Stat_t
-	if err := unix.Lstat(dir, &st); err != nil {
-		return fmt.Errorf("run directory %s: %w", dir, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR || st.Uid != uint32(os.Geteuid()) || st.Mode&0o022 != 0 {
-		return fmt.Errorf("run directory %s has mode %#o and belongs to user %d: %w", dir, st.Mode&0o7777, st.Uid, ErrRunDir)
-	}
-	return nil
 }
 
 // nic returns the NIC of a name.

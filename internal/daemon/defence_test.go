@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/daemon/quota"
 )
 
@@ -28,14 +29,14 @@ func TestRunDir(t *testing.T) {
 		if err := os.Chmod(dir, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lockRunDir(dir); !errors.Is(err, ErrRunDir) {
+		if _, err := lockRunDir(dir); !errors.Is(err, rundir.ErrOthers) {
 			t.Errorf("mode %v: %v", mode, err)
 		}
 	}
 	if err := errors.Join(os.Chmod(dir, 0o755), os.Symlink(dir, dir+"-link")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockRunDir(dir + "-link"); !errors.Is(err, ErrRunDir) {
+	if _, err := lockRunDir(dir + "-link"); !errors.Is(err, rundir.ErrOthers) {
 		t.Errorf("symbolic link: %v", err)
 	}
 	if os.Geteuid() != 0 {
@@ -44,7 +45,7 @@ func TestRunDir(t *testing.T) {
 	if err := os.Chown(dir, 4242, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := lockRunDir(dir); !errors.Is(err, ErrRunDir) {
+	if _, err := lockRunDir(dir); !errors.Is(err, rundir.ErrOthers) {
 		t.Errorf("somebody else's: %v", err)
 	}
 }

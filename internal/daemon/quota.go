@@ -19,7 +19,7 @@ const (
 	adminConnections     = 256
 	adminConnectionsEach = 32
 	groupsEach           = rocev2.MaxGroups / 4 // of multicast
-	cmIDs                = 1 << 16 // as many as a NIC's connection manager has connections
+	cmIDs                = 1 << 16              // as many as a NIC's connection manager has connections
 )
 
 // daemonQuota accounts for what is the daemon's.

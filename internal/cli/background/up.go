@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/internal/cli/environment"
 	"roced.io/roced/internal/daemon/api"
 )
@@ -70,6 +71,9 @@ func up(ctx context.Context, runDir string, w *wish) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := rundir.Create(dir); err != nil {
+		return nil, err
+	}
 	unlock, err := lock(dir)
 	if err != nil {
 		return nil, err
@@ -92,12 +96,12 @@ func up(ctx context.Context, runDir string, w *wish) (*State, error) {
 	return s, err
 }
 
-// lock makes the run directory and waits for its turn. Others may see the directory, as the daemon has it.
+// lock waits for its turn in the run directory: one program at a time starts a daemon, or ends it.
 func lock(dir string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := rundir.Check(dir); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, upLock), os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := rundir.Open(filepath.Join(dir, upLock), 0o600)
 	if errors.Is(err, os.ErrPermission) {
 		return nil, fmt.Errorf("%w: this is another user's run directory; --run-dir or ROCED_RUN_DIR names one of your own", err)
 	}
@@ -133,7 +137,7 @@ func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
 	if err != nil {
 		return err
 	}
-	log, err := os.Create(s.Log)
+	log, err := rundir.Replace(s.Log, 0o600)
 	if err != nil {
 		return err
 	}

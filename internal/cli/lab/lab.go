@@ -19,7 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/internal/daemon/config"
+	"roced.io/roced/internal/base/rundir"
 )
 
 // leafSpine is the only topology so far.
@@ -69,7 +69,7 @@ func defaultDir() string {
 	if dir := os.Getenv(ownLab); dir != "" {
 		return dir
 	}
-	return config.DefaultRunDir() + "-lab"
+	return rundir.OfUser() + "-lab"
 }
 
 // alone waits until nobody else makes or ends the lab of a folder. The lock is a name that is no file, and goes with

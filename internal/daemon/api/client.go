@@ -11,10 +11,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/rundir"
 )
 
 // Client talks to a daemon.
@@ -27,10 +30,27 @@ type Client struct {
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
+		return dial(ctx, socket)
 	}}
 	return c
+}
+
+// dial connects to the socket of a daemon whose run directory may be trusted.
+func dial(ctx context.Context, socket string) (net.Conn, error) {
+	dir := filepath.Dir(socket)
+	if err := rundir.Check(dir); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	if err := rundir.CheckPeer(dir, c.(*net.UnixConn)); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
 }
 
 // Close gives up connections that are kept for the next request.

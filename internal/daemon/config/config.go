@@ -9,13 +9,13 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/viper"
 
+	"roced.io/roced/internal/base/rundir"
 	"roced.io/roced/rocev2"
 )
 
@@ -246,20 +246,9 @@ func flatten(err error) []error {
 	return out
 }
 
-// DefaultRunDir is where a daemon of this user keeps its sockets.
-func DefaultRunDir() string {
-	if os.Geteuid() == 0 {
-		return "/run/roced"
-	}
-	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
-		return filepath.Join(dir, "roced")
-	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("roced-%d", os.Geteuid()))
-}
-
 // setDefaults fills in what was left out.
 func (c *Config) setDefaults() {
-	setDefault(&c.RunDir, DefaultRunDir())
+	setDefault(&c.RunDir, rundir.OfUser())
 	setDefault(&c.Log.Level, "info")
 	setDefault(&c.Log.Format, "text")
 	setDefault(&c.Privileges, AutoPrivileges)

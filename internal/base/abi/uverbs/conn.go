@@ -6,9 +6,12 @@ import (
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/rundir"
 )
 
 // What a descriptor of an answer is for.
@@ -90,10 +93,18 @@ func NewConnFD(fd int) (*Conn, error) {
 	return NewConn(uc), nil
 }
 
-// Dial connects to the socket of a NIC.
+// Dial connects to the socket of a device in a run directory that may be trusted (package rundir).
 func Dial(path string) (*Conn, error) {
+	dir := filepath.Dir(path)
+	if err := rundir.Check(dir); err != nil {
+		return nil, err
+	}
 	uc, err := net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: path, Net: "unixpacket"})
 	if err != nil {
+		return nil, err
+	}
+	if err := rundir.CheckPeer(dir, uc); err != nil {
+		uc.Close()
 		return nil, err
 	}
 	return NewConn(uc), nil
