@@ -12,7 +12,6 @@ import (
 	"roced.io/roced/internal/daemon/rxering"
 
 	"roced.io/roced/bth/mad"
-	"roced.io/roced/internal/base/abi/uverbs"
 	"roced.io/roced/internal/daemon/quota"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
