@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"os"
+	"strconv"
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/internal/daemon/api"
@@ -28,6 +32,8 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 	l := &d.cfg.Limits
 	each[quota.CMDevices], each[quota.CMIDs], all[quota.CMIDs] = int64(l.Connections), int64(l.QPs), cmIDs
 	each[quota.AdminConnections], all[quota.AdminConnections] = adminConnectionsEach, adminConnections
+	all[quota.Maps] = mostMaps()
+	each[quota.Maps] = all[quota.Maps] / 2
 	each[quota.Groups], all[quota.Groups] = groupsEach, rocev2.MaxGroups
 	var files unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur < 1<<30 {
@@ -38,6 +44,18 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 		each[quota.Descriptors] = int64(l.Descriptors)
 	}
 	return quota.New(each, all, nil)
+}
+
+// mostMaps returns how many mappings clients may have in all. The daemon keeps an eighth of what the kernel permits.
+func mostMaps() int64 {
+	const usual = 65530 // DEFAULT_MAX_MAP_COUNT
+	most := int64(usual)
+	if text, err := os.ReadFile("/proc/sys/vm/max_map_count"); err == nil {
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil {
+			most = n
+		}
+	}
+	return most - most/8
 }
 
 // nicQuota accounts for what is a NIC's.

@@ -29,13 +29,14 @@ const (
 	CMDevices   // connections to rdma_cm
 	CMIDs       // communication identifiers
 	AdminConnections
+	Maps   // mappings of clients' memory, which the kernel limits for a process (vm.max_map_count)
 	Groups // multicast groups: one for each group of a client's queue pairs, and for each membership by rdma_cm
 	kinds
 )
 
 var names = [kinds]string{"connections", "qps", "cqs", "srqs", "mrs", "mws", "pds", "ahs", "channels", "memory",
 	"descriptors", "cm_devices", "cm_ids", "admin_connections",
-	"multicast_groups"}
+	"maps", "multicast_groups"}
 
 // String is the name of the kind in the configuration.
 func (k Kind) String() string { return names[k] }

@@ -72,19 +72,15 @@ func (o *Owner) Own() *Owner { return o }
 // Owned is what the Ctx of an object is.
 type Owned interface{ Own() *Owner }
 
-// maxMaps bounds the mappings of a client, whose bytes are bounded too; maxProcs the
-// processes whose memory it passes, two descriptors each.
-const (
-	maxMaps  = 4096
-	maxProcs = 64
-)
+// maxProcs limits the processes whose memory a client passes, each of which takes two descriptors.
+const maxProcs = 64
 
 func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Account, pidfd int, serial uint64) *client {
 	l := s.cfg.Limits
 	c := &client{
 		srv: s, conn: conn, cred: cred, account: account, pidfd: pidfd, serial: serial, profile: s.cfg.Profile,
 		log:      s.cfg.Log.With("client", serial, "pid", cred.Pid, "uid", cred.Uid),
-		channels: newCounted[channel](l.Channels, quota.Channels, account), maps: newTable[mapping](maxMaps), procs: newTable[process](maxProcs),
+		channels: newCounted[channel](l.Channels, quota.Channels, account), maps: newTable[mapping](l.MRs), procs: newTable[process](maxProcs),
 		pds: newCounted[rocev2.PD](l.PDs, quota.PDs, account), mrs: newCounted[memoryRegion](l.MRs, quota.MRs, account), mws: newCounted[rocev2.MW](l.MWs, quota.MWs, account),
 		cqs: newCounted[completionQueue](l.CQs, quota.CQs, account), srqs: newCounted[sharedQueue](l.SRQs, quota.SRQs, account),
 		qps: newCounted[queuePair](min(l.QPs, uverbs.MaxQPHandle), quota.QPs, account), ahs: newCounted[addressHandle](l.AHs, quota.AHs, account),

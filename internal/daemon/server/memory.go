@@ -88,16 +88,23 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 	if err := shm.Check(fd, offset, length); err != nil {
 		return nil, err
 	}
+	if !c.account.Take(quota.Maps, 1) {
+		return nil, unix.ENOMEM
+	}
 	if length > math.MaxInt64 || !c.charge(int64(length)) {
+		c.account.Add(quota.Maps, -1)
 		return nil, unix.ENOMEM
 	}
 	data, err := shm.Map(fd, offset, length)
 	if err != nil {
 		c.discharge(int64(length))
+		c.account.Add(quota.Maps, -1)
 		return nil, err
 	}
-	// Unmapping cannot fail for a mapping that we made.
-	return c.newMapping(base, data, int64(length), func() { _ = shm.Unmap(data) }), nil
+	return c.newMapping(base, data, int64(length), func() {
+		_ = shm.Unmap(data) // cannot fail for a mapping that we made
+		c.account.Add(quota.Maps, -1)
+	}), nil
 }
 
 // keep is what a region's memory is kept by: a mapping, the process that it is in, or

@@ -1,0 +1,79 @@
+package server
+
+import (
+	"errors"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/abi/shm"
+	"roced.io/roced/internal/base/abi/uverbs"
+	"roced.io/roced/internal/daemon/quota"
+)
+
+// regions maps and registers pages of a memfd, each by itself, and returns the first error.
+func (u *user) regions(tb testing.TB, pd uint32, first, n int) error {
+	tb.Helper()
+	fd, mem, err := shm.New("regions", int64(n)*shm.PageSize, shm.SealSize)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer unix.Close(fd)
+	defer func() { _ = shm.Unmap(mem) }()
+	for i := range uint64(n) {
+		base := (uint64(first)+i)*2*shm.PageSize + 1<<32 // no two regions touch
+		resp, _, err := u.callFD(uverbs.ExtMapMemory, []int{fd}, uverbs.MapMemory{Base: base, Length: shm.PageSize, Offset: i * shm.PageSize})
+		if err != nil {
+			return err
+		}
+		_, _, err = u.conn.Call(uverbs.Command(uverbs.CmdRegMR, uverbs.Size[uverbs.RegMRResp](),
+			uverbs.RegMR{Start: base, HCAVA: base, Length: shm.PageSize, AccessFlags: 3, PDHandle: pd},
+			uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: word(resp, 0)}), nil)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestManyRegions: a client can map as much memory as it may have regions. Beyond, it would have to pass its memory,
+// which takes a hundred times as long.
+func TestManyRegions(t *testing.T) {
+	l := testLimits
+	l.MRs = 16384
+	u := pair(t, l)[0].connect(t)
+	if err := u.regions(t, u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}), 0, 12000); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMapQuota: mappings have a quota, since the kernel limits them for the daemon as a whole.
+func TestMapQuota(t *testing.T) {
+	var all quota.Amounts
+	all[quota.Maps] = 12
+	h := pair(t, testLimits, quota.New(quota.Amounts{}, all, nil))[0]
+	u := h.connect(t) // has a mapping
+	if err := u.regions(t, u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}), 0, 20); !errors.Is(err, unix.ENOMEM) {
+		t.Errorf("20 mappings of 12: %v", err)
+	}
+	u.conn.Close()
+	eventually(t, "an end of all accounts", func() bool { return len(h.srv.cfg.Quota.Usage()) == 0 })
+}
+
+// BenchmarkManyRegions registers memory beside 16,000 regions.
+func BenchmarkManyRegions(b *testing.B) {
+	l := testLimits
+	l.MRs, l.Memory = 1<<17, 1<<30
+	u := pair(b, l)[0].connect(b)
+	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
+	if err := u.regions(b, pd, 0, 16000); err != nil {
+		b.Fatal(err)
+	}
+	first := 16000
+	for b.Loop() {
+		if err := u.regions(b, pd, first, 1); err != nil {
+			b.Fatal(err)
+		}
+		first++
+	}
+}
