@@ -1,16 +1,20 @@
 package rocev2
 
-import "roced.io/roced/plugin/mono"
+import (
+	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2/object"
+	"roced.io/roced/rocev2/stack"
+)
 
-// AH is an address handle: the way to a destination of UD sends (IBTA vol.1 11.2.2).
+// AH is an address handle: the route of UD sends (IBTA vol.1 11.2.2).
 type AH struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
 	nic  *NIC // nil when destroyed
 	id   uint32
 	pd   *PD
 	av   AddressVector
-	path path
+	path stack.Path
 }
 
 // AHInfo describes an address handle.
@@ -20,57 +24,56 @@ type AHInfo struct {
 	Ctx        any
 }
 
-// Handle returns the number by which send work requests name the address handle.
-// It is never zero.
+// Handle returns the number of the address handle in send work requests. It is never zero.
 func (a *AH) Handle() uint32 { return a.id }
 
 // AV returns the address vector.
 func (a *AH) AV() AddressVector { return a.av }
 
-// CreateAH makes an address handle and starts to resolve the address.
+// CreateAH creates an address handle and starts its address resolution.
 func (n *NIC) CreateAH(now mono.Time, pd *PD, av AddressVector, ctx any) (*AH, error) {
 	const verb = "create_ah"
-	if !n.ownsPD(pd) {
+	if !n.mem.OwnsPD(pd) {
 		return nil, fail(verb, "pd", ErrInvalid)
 	}
-	p, err := n.pathOf(now, av)
+	p, err := n.datagramPath(now, av)
 	if err != nil {
 		return nil, failPath(verb, err)
 	}
 	a := &AH{Ctx: ctx, nic: n, pd: pd, av: av, path: p}
 	var ok bool
-	if a.id, ok = n.obj.ahs.add(a); !ok {
+	if a.id, ok = n.obj.ahs.Add(a); !ok {
 		n.releasePath(&a.path)
 		return nil, fail(verb, "AHs", ErrLimit)
 	}
-	pd.users++
+	pd.Use(1)
 	return a, nil
 }
 
-// pathOf is newPath for datagrams, which may go to a group.
-func (n *NIC) pathOf(now mono.Time, av AddressVector) (path, error) {
-	if av.DGID.multicast() {
-		return n.groupPath(av)
+// datagramPath returns a path for datagrams, which may go to a group.
+func (n *NIC) datagramPath(now mono.Time, av AddressVector) (stack.Path, error) {
+	if av.DGID.Multicast() {
+		return n.net.NewGroupPath(av)
 	}
-	return n.newPath(now, av)
+	return n.net.NewPath(now, av)
 }
 
-// DestroyAH ends an address handle. Sends that name it afterwards are lost.
+// DestroyAH destroys an address handle. Later sends that name it are lost.
 func (n *NIC) DestroyAH(a *AH) error {
 	if a == nil || a.nic != n {
 		return fail("destroy_ah", "ah", ErrInvalid)
 	}
 	n.releasePath(&a.path)
-	n.obj.ahs.remove(a.id)
-	a.pd.users--
+	n.obj.ahs.Remove(a.id)
+	a.pd.Use(-1)
 	a.nic = nil
 	return nil
 }
 
-// lookupAH returns the path of an address handle of q's protection domain, nil if
-// there is none of this number (IBTA vol.1 10.2.3).
-func (n *NIC) lookupAH(q *QueuePair, ah uint32) *path {
-	a := n.obj.ahs.get(ah)
+// lookupAH returns the path of an address handle of q's protection domain, nil if there is none of this number (IBTA
+// vol.1 10.2.3).
+func (n *NIC) lookupAH(q *QueuePair, ah uint32) *stack.Path {
+	a := n.obj.ahs.Get(ah)
 	if a == nil || a.pd != q.pd {
 		return nil
 	}
@@ -79,9 +82,5 @@ func (n *NIC) lookupAH(q *QueuePair, ah uint32) *path {
 
 // AHs describes all address handles.
 func (n *NIC) AHs() []AHInfo {
-	out := make([]AHInfo, 0, n.obj.ahs.live)
-	for a := range n.obj.ahs.all {
-		out = append(out, AHInfo{Handle: a.id, PD: a.pd.id, AV: a.av, Ctx: a.Ctx})
-	}
-	return out
+	return object.Describe(&n.obj.ahs, func(a *AH) AHInfo { return AHInfo{a.id, a.pd.ID(), a.av, a.Ctx} })
 }

@@ -6,24 +6,14 @@ type Census struct{ QPs, CQs, SRQs, MRs, PDs, AHs int }
 // Census counts the objects in constant time.
 func (n *NIC) Census() Census {
 	o := &n.obj
-	return Census{QPs: o.qps.live, CQs: o.cqs.live, SRQs: o.srqs.live, MRs: o.mrs.live, PDs: o.pds.live, AHs: o.ahs.live}
+	return Census{QPs: o.qps.Live, CQs: o.cqs.Live, SRQs: o.srqs.Live, MRs: n.mem.NumMRs(), PDs: n.mem.NumPDs(), AHs: o.ahs.Live}
 }
 
-// QPPage visits up to most queue pairs, from the place from on. It returns the place where the next page begins, 0
-// after the last one. A caller that pages leaves the NIC to its packets between two pages; queue pairs that are
-// created or destroyed meanwhile may be missed.
+// QPPage visits up to most queue pairs, from place from on. It returns the place where the next page begins, 0 after the
+// last one. Between two pages the NIC can process packets. QPPage may miss queue pairs that are created or destroyed
+// meanwhile.
 func (n *NIC) QPPage(from uint32, most int, visit func(*QueuePair)) (next uint32) {
-	slots := n.obj.qps.slots
-	for i := from; i < uint32(len(slots)); i++ {
-		if most == 0 {
-			return i
-		}
-		if q := slots[i].v; q != nil {
-			visit(q)
-			most--
-		}
-	}
-	return 0
+	return n.obj.qps.Page(from, most, visit)
 }
 
 // Info describes the queue pair.

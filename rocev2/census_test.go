@@ -2,19 +2,19 @@ package rocev2
 
 import "testing"
 
-// TestQPPage: pages visit each queue pair once, and the census counts what there is.
+// TestQPPage: pages visit each queue pair once, and the census counts all objects.
 func TestQPPage(t *testing.T) {
-	n := &NIC{}
-	n.obj.qps.limit = 1000
+	n := nicA(t)
+	n.obj.qps.Limit = 1000
 	want := map[*QueuePair]bool{}
 	for i := range 700 {
 		q := &QueuePair{}
-		place, ok := n.obj.qps.add(q)
+		place, ok := n.obj.qps.Add(q)
 		if !ok {
 			t.Fatal("no place")
 		}
 		if i%7 == 3 {
-			n.obj.qps.remove(place)
+			n.obj.qps.Remove(place)
 			continue
 		}
 		want[q] = true

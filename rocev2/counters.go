@@ -3,33 +3,28 @@ package rocev2
 import (
 	"roced.io/roced/bth"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
-// Counters count what a NIC does. Those of the queue pairs are embedded.
+// Counters are the NIC's own counters beside those of the stack. Those of the queue pairs are embedded.
 type Counters struct {
 	qp.Counters
 
-	SentPkts     uint64 // RoCE packets built
-	RcvdPkts     uint64 // RoCE packets with a valid ICRC
-	LinkDowned   uint64
-	RPCNPHandled uint64
-	RPCNPIgnored uint64
-	NPCNPSent    uint64
-	NPECNMarked  uint64 // RoCE packets received with congestion experienced
-
-	xmit, rcv        traffic
+	SentPkts         uint64 // RoCE packets built
+	RcvdPkts         uint64 // RoCE packets with a valid ICRC
+	LinkDowned       uint64
+	RPCNPHandled     uint64
+	RPCNPIgnored     uint64
+	NPCNPSent        uint64
+	NPECNMarked      uint64 // RoCE packets received with congestion experienced
 	PortXmitDiscards uint64 // frames not sent because the link was down
-	AddrConflicts    uint64 // others seen with one of our addresses
-	MemoryFaults     uint64 // accesses to a client's memory that failed: it is not there any more
+	MemoryFaults     uint64 // failed accesses to a client's memory, which has gone
+	RKeyGuesses      uint64 // queue pairs broken because their peers guessed keys
+	TxDroppedNoPath  uint64 // no path, or no such address handle
+	TxDroppedMTU     uint64 // longer than the link's MTU
 
-	RKeyGuesses          uint64 // queue pairs broken because their peers guessed at keys
-	TxDroppedNoPath      uint64 // no path, or no such address handle
-	TxDroppedMTU         uint64 // longer than the link's MTU
-	TxDroppedUnreachable uint64 // the neighbour does not answer
-	TxDroppedHold        uint64 // too many wait for a neighbour
-	TxDroppedControl     uint64 // ARP, ND or ICMP: too many wait, or too long
-
-	drops [numRxReasons]uint64
+	xmit, rcv traffic
+	drops     [numRxReasons]uint64
 }
 
 // traffic counts the frames of one direction, super-frames by their datagrams.
@@ -49,7 +44,7 @@ func (c *Counters) countRx(frame []byte, size int) {
 	c.rcv.count(len(frame) > 0 && frame[0]&1 != 0, 1, size)
 }
 
-// countTx counts a frame sent, of segs datagrams.
+// countTx counts a sent frame of segs datagrams.
 func (c *Counters) countTx(f *Frame, segs int) {
 	c.xmit.count(f.Bufs[0][0]&1 != 0, segs, f.Len+(segs-1)*f.HdrLen)
 }
@@ -62,7 +57,7 @@ func (c *Counters) countPacket(op bth.Opcode) {
 	}
 }
 
-// RxDropped returns the number of received frames and packets that were refused.
+// RxDropped returns the number of dropped received frames and packets.
 func (c *Counters) RxDropped() uint64 {
 	n := uint64(0)
 	for _, v := range c.drops {
@@ -77,31 +72,30 @@ type Counter struct {
 	Value uint64
 }
 
-// CounterSnapshot returns the NIC's counters, and those of its GSI, in a fixed order.
+// CounterSnapshot returns the NIC's counters in a fixed order: those of rxe and mlx5 in hw_counters, those of the port
+// in counters, our own, and those of the GSI.
 func (n *NIC) CounterSnapshot() []Counter {
-	s := n.ctr.Snapshot()
-	if g := n.net.gsi.agent; g != nil {
+	s := make([]Counter, 0, 128)
+	s = n.ctr.appendRxe(s)
+	s = n.ctr.appendMlx5(s)
+	s = n.appendPort(s)
+	for r, v := range n.ctr.drops {
+		if name := rxReason(r).describe().Counter; name != "" {
+			s = append(s, Counter{name, v})
+		}
+	}
+	if g := n.gsi.agent; g != nil {
 		s = g.AppendCounters(s)
 	}
 	return s
 }
 
-// Distributions returns a copy of those of times and degrees; nil if they are not kept.
+// Distributions returns a copy of the distributions of times and degrees, nil if the NIC does not keep them.
 func (n *NIC) Distributions() *qp.Distributions {
 	if n.ctr.Distributions == nil {
 		return nil
 	}
 	return n.ctr.Distributions.Clone()
-}
-
-// Snapshot returns the counters: those of rxe and mlx5 in hw_counters, those of
-// the port in counters, and our own.
-func (c *Counters) Snapshot() []Counter {
-	s := make([]Counter, 0, 128)
-	s = c.appendRxe(s)
-	s = c.appendMlx5(s)
-	s = c.appendPort(s)
-	return c.appendDrops(s)
 }
 
 func (c *Counters) appendRxe(s []Counter) []Counter {
@@ -124,7 +118,7 @@ func (c *Counters) appendRxe(s []Counter) []Counter {
 	)
 }
 
-// appendMlx5 leaves out duplicate_request, which rxe has too.
+// appendMlx5 omits duplicate_request, which rxe has too.
 func (c *Counters) appendMlx5(s []Counter) []Counter {
 	return append(s,
 		Counter{"rx_write_requests", c.RxWriteRequests},
@@ -156,9 +150,10 @@ func (c *Counters) appendMlx5(s []Counter) []Counter {
 	)
 }
 
-// appendPort has data in words of four bytes (IBTA vol.1 16.1.4.5).
-func (c *Counters) appendPort(s []Counter) []Counter {
-	malformed := c.drops[rxShort] + c.drops[rxIPHeader] + c.drops[rxIPChecksum] +
+// appendPort gives data in words of four bytes (IBTA vol.1 16.1.4.5).
+func (n *NIC) appendPort(s []Counter) []Counter {
+	c, net := &n.ctr, &n.net.Counters
+	malformed := c.drops[stack.DropShort] + c.drops[stack.DropIPHeader] + c.drops[stack.DropIPChecksum] +
 		c.drops[rxICRC] + c.drops[rxTransport]
 	return append(s,
 		Counter{"port_xmit_data", c.xmit.bytes / 4},
@@ -171,61 +166,13 @@ func (c *Counters) appendPort(s []Counter) []Counter {
 		Counter{"multicast_rcv_packets", c.rcv.multicast},
 		Counter{"port_rcv_errors", malformed},
 		Counter{"port_xmit_discards", c.PortXmitDiscards},
-		Counter{"address_conflicts", c.AddrConflicts},
+		Counter{"address_conflicts", net.AddrConflicts},
 		Counter{"memory_faults", c.MemoryFaults},
 		Counter{"rkey_guess_errors", c.RKeyGuesses},
 		Counter{"tx_dropped_no_path", c.TxDroppedNoPath},
 		Counter{"tx_dropped_mtu", c.TxDroppedMTU},
-		Counter{"tx_dropped_unreachable", c.TxDroppedUnreachable},
-		Counter{"tx_dropped_hold", c.TxDroppedHold},
-		Counter{"tx_dropped_control", c.TxDroppedControl},
+		Counter{"tx_dropped_unreachable", net.TxDroppedUnreachable},
+		Counter{"tx_dropped_hold", net.TxDroppedHold},
+		Counter{"tx_dropped_control", net.TxDroppedControl},
 	)
-}
-
-// dropNames name the reasons in Snapshot; those without a name are left out.
-var dropNames = [numRxReasons]string{
-	rxShort:       "rx_dropped_short",
-	rxMAC:         "rx_dropped_mac",
-	rxEtherType:   "rx_dropped_ethertype",
-	rxVLAN:        "rx_dropped_vlan",
-	rxIPHeader:    "rx_dropped_ip_header",
-	rxIPChecksum:  "rx_dropped_ip_checksum",
-	rxFragment:    "rx_dropped_fragment",
-	rxAddr:        "rx_dropped_addr",
-	rxProto:       "rx_dropped_protocol",
-	rxPort:        "rx_dropped_udp_port",
-	rxARP:         "rx_dropped_arp",
-	rxND:          "rx_dropped_nd",
-	rxICMP:        "rx_dropped_icmp",
-	rxConflict:    "rx_dropped_conflict",
-	rxICRC:        "rx_dropped_icrc",
-	rxTransport:   "rx_dropped_transport",
-	rxQPN:         "rx_dropped_qpn",
-	rxQP0:         "rx_dropped_qp0",
-	rxMAD:         "rx_dropped_mad",
-	rxPKey:        "rx_dropped_pkey",
-	rxPeer:        "rx_dropped_peer",
-	rxUnconnected: "rx_dropped_unconnected",
-	rxCNP:         "rx_dropped_cnp",
-	rxNoRoom:      "rx_dropped_no_room",
-
-	rxCore + rxReason(qp.DropState):      "rx_dropped_qp_state",
-	rxCore + rxReason(qp.DropOpcode):     "rx_dropped_opcode",
-	rxCore + rxReason(qp.DropDuplicate):  "rx_dropped_duplicate",
-	rxCore + rxReason(qp.DropOutOfOrder): "rx_dropped_out_of_order",
-	rxCore + rxReason(qp.DropNoRecv):     "rx_dropped_no_recv",
-	rxCore + rxReason(qp.DropQKey):       "rx_dropped_qkey",
-	rxCore + rxReason(qp.DropAccess):     "rx_dropped_access",
-	rxCore + rxReason(qp.DropLength):     "rx_dropped_length",
-	rxCore + rxReason(qp.DropStaleAck):   "rx_dropped_stale_ack",
-	rxCore + rxReason(qp.DropProfile):    "rx_dropped_profile",
-}
-
-func (c *Counters) appendDrops(s []Counter) []Counter {
-	for r, name := range dropNames {
-		if name != "" {
-			s = append(s, Counter{name, c.drops[r]})
-		}
-	}
-	return s
 }

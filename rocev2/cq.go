@@ -5,43 +5,43 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/object"
 )
 
 // CQ is a completion queue (IBTA vol.1 10.8).
 type CQ struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
 	nic     *NIC // nil when destroyed
 	id      uint32
 	entries int
 	ring    CompletionRing
 	notify  func()
-	failed  bool         // it has overflowed
+	failed  bool         // the ring has overflowed
 	users   int          // send and receive queues that complete here
-	queues  []*QueuePair // whose queues those are, each once
+	queues  []*QueuePair // owners of those queues, each once
 	fresh   int          // completions since the last notification
-	quiet   int          // completions since the last one that ArmSolicited waits for
+	quiet   int          // completions since the last loud one
 	cqe     qp.CQE
 }
 
-// Arm is what the next notification waits for, a set of bits (IBTA vol.1 11.4.2.2).
+// Arm is a set of conditions for the next notification (IBTA vol.1 11.4.2.2).
 type Arm uint32
 
 const (
 	ArmAny       Arm = 1 << iota // any completion
-	ArmSolicited                 // one that is solicited or an error
+	ArmSolicited                 // a solicited one or an error
 )
 
-// loud reports whether e is what ArmSolicited waits for.
+// loud reports whether ArmSolicited waits for e.
 func loud(e *qp.CQE) bool { return e.Solicited || e.Status != qp.StatusSuccess }
 
-// due reports whether there is what a waits for among n completions, of which the last
-// quiet ones are not loud.
+// due reports whether n completions, of which the last quiet ones are not loud, meet a.
 func (a Arm) due(n, quiet int) bool {
 	return n > 0 && (a&ArmAny != 0 || a&ArmSolicited != 0 && quiet < n)
 }
 
-// Arming is the arming of a CompletionRing that is not shared memory.
+// Arming implements the arming of a CompletionRing that is not shared memory.
 type Arming struct{ arm Arm }
 
 // Arm, Armed and Disarm implement part of CompletionRing.
@@ -53,8 +53,8 @@ func (a *Arming) Disarm()    { a.arm = 0 }
 type CQAttr struct {
 	Entries int
 	Ring    CompletionRing
-	// Notify is called, once for each arming, when a completion has been put
-	// into the ring. It must not call the NIC. It may be nil.
+	// Notify is called, once for each arming, after a completion has entered the ring. It must not call the NIC. It may
+	// be nil.
 	Notify func()
 	Ctx    any
 }
@@ -75,14 +75,14 @@ func (c *CQ) ID() uint32 { return c.id }
 // Failed reports whether the completion queue has overflowed.
 func (c *CQ) Failed() bool { return c.failed }
 
-// CreateCQ makes a completion queue.
+// CreateCQ creates a completion queue.
 func (n *NIC) CreateCQ(a CQAttr) (*CQ, error) {
 	if err := n.checkCQ("create_cq", a.Entries, a.Ring); err != nil {
 		return nil, err
 	}
 	c := &CQ{Ctx: a.Ctx, nic: n, entries: a.Entries, ring: a.Ring, notify: a.Notify, quiet: math.MaxInt}
 	var ok bool
-	if c.id, ok = n.obj.cqs.add(c); !ok {
+	if c.id, ok = n.obj.cqs.Add(c); !ok {
 		return nil, fail("create_cq", "CQs", ErrLimit)
 	}
 	return c, nil
@@ -100,7 +100,7 @@ func (n *NIC) checkCQ(verb string, entries int, ring CompletionRing) error {
 
 func (n *NIC) ownsCQ(c *CQ) bool { return c != nil && c.nic == n }
 
-// DestroyCQ ends a completion queue that no queue pair uses.
+// DestroyCQ destroys a completion queue that no queue pair uses.
 func (n *NIC) DestroyCQ(c *CQ) error {
 	if !n.ownsCQ(c) {
 		return fail("destroy_cq", "cq", ErrInvalid)
@@ -108,13 +108,12 @@ func (n *NIC) DestroyCQ(c *CQ) error {
 	if c.users > 0 {
 		return fail("destroy_cq", "cq", ErrBusy)
 	}
-	n.obj.cqs.remove(c.id)
+	n.obj.cqs.Remove(c.id)
 	c.nic, c.ring, c.notify = nil, nil, nil
 	return nil
 }
 
-// ResizeCQ replaces the ring. The caller has moved the completions that have not
-// been reaped into it, and the arming.
+// ResizeCQ replaces the ring. The caller has moved the unreaped completions and the arming into it.
 func (n *NIC) ResizeCQ(c *CQ, entries int, ring CompletionRing) error {
 	if !n.ownsCQ(c) || c.failed {
 		return fail("resize_cq", "cq", ErrInvalid)
@@ -126,37 +125,35 @@ func (n *NIC) ResizeCQ(c *CQ, entries int, ring CompletionRing) error {
 	return nil
 }
 
-// ArmCQ asks for one notification: of a completion or, with solicitedOnly, of one that is
-// solicited or an error. A request for any completion outlasts one for solicited
-// completions. IBTA vol.1 11.4.2.2 means the next completion; adapters also notify of one
-// that is there, of which nobody has been notified, and that has not been reaped. Programs
-// rely on both: UCX sleeps once it has armed, perftest counts notifications.
+// ArmCQ requests one notification of a completion or, with solicitedOnly, of a solicited one or an error. A request for
+// any completion outlasts one for solicited completions. IBTA vol.1 11.4.2.2 means the next completion. Adapters also
+// notify of an unreaped completion that has caused no notification. Programs rely on both: UCX sleeps after arming,
+// perftest counts notifications.
 func (n *NIC) ArmCQ(c *CQ, solicitedOnly bool) error {
 	if !n.ownsCQ(c) {
 		return fail("req_notify_cq", "cq", ErrInvalid)
 	}
+	a := ArmAny
 	if solicitedOnly {
-		c.ring.Arm(ArmSolicited)
-	} else {
-		c.ring.Arm(ArmAny)
+		a = ArmSolicited
 	}
-	n.HearCQ(c)
+	c.ring.Arm(a)
+	n.CQDoorbell(c)
 	return nil
 }
 
 // add1 counts and never overflows.
 func add1(n int) int { return n + min(1, math.MaxInt-n) }
 
-// HearCQ is the doorbell of a completion queue whose ring has been armed by its consumer:
-// if what it waits for is there already, it is notified now.
-func (n *NIC) HearCQ(c *CQ) {
+// CQDoorbell follows the arming of a ring by its consumer. It notifies the consumer at once if the ring holds a completion
+// that meets the arming.
+func (n *NIC) CQDoorbell(c *CQ) {
 	if n.ownsCQ(c) {
 		c.wake(min(c.ring.Len(), c.fresh))
 	}
 }
 
-// wake notifies of the last n completions if one of them is waited for, and reports
-// whether it has.
+// wake notifies the consumer if one of the last n completions meets the arming, and reports whether it did.
 func (c *CQ) wake(n int) bool {
 	if c.notify == nil || !c.ring.Armed().due(n, c.quiet) {
 		return false
@@ -167,10 +164,8 @@ func (c *CQ) wake(n int) bool {
 	return true
 }
 
-// push puts a completion into the ring, wakes who waits for it and reports whether
-// somebody did. What happens
-// when the ring is full: the completion queue is in error for ever, the event
-// EventCQErr says so, and its queue pairs go to the error state (IBTA vol.1
+// push puts a completion into the ring, notifies the consumer and reports whether it did. If the ring is full, the
+// completion queue is in error for ever, EventCQErr reports that, and its queue pairs go to the error state (IBTA vol.1
 // 11.6.3).
 func (c *CQ) push(e qp.CQE) (woken bool) {
 	if c.failed {
@@ -191,14 +186,14 @@ func (c *CQ) push(e qp.CQE) (woken bool) {
 	return c.wake(1)
 }
 
-// failQueuePairs marks the queue pairs of c. The one whose completion did not fit
-// is at work just now, so they change their state later, in failOverflowed.
+// failQueuePairs marks the queue pairs of c. One of them is processing a packet now, so they change their state later, in
+// failOverflowed.
 func (n *NIC) failQueuePairs(c *CQ) {
 	for _, q := range c.queues {
 		if !q.failing {
 			q.failing = true
 			n.obj.failing = append(n.obj.failing, q)
-			n.activate(q)
+			n.sch.activate(q)
 		}
 	}
 }
@@ -206,10 +201,10 @@ func (n *NIC) failQueuePairs(c *CQ) {
 // failBudget bounds the queue pairs that one PollTransmit or ModifyQP moves to the error state.
 const failBudget = 8
 
-// failOverflowed moves queue pairs to the error state whose completion queue has
-// overflowed. PollTransmit and ModifyQP begin with it.
+// failOverflowed moves queue pairs with an overflowed completion queue to the error state. PollTransmit and ModifyQP begin
+// with it.
 func (n *NIC) failOverflowed(now mono.Time) {
-	// More can be added on the way: flushing fills completion queues.
+	// The loop may add more: flushing fills completion queues.
 	done := 0
 	for ; done < min(len(n.obj.failing), failBudget); done++ {
 		n.failOne(now, n.obj.failing[done])
@@ -230,18 +225,18 @@ func (n *NIC) failOne(now mono.Time, q *QueuePair) {
 	q.failing = false
 	if q.core.Modify(now, qp.Attr{State: qp.Err}, qp.AttrState) == nil {
 		n.cfg.Events.QPEvent(q, qp.EventQPFatal)
-		n.rearm(q)
-		n.activate(q)
+		n.sch.rearm(q)
+		n.sch.activate(q)
 	}
 }
 
-// enlist makes q one of the queue pairs of c.
+// enlist adds q to the queue pairs of c.
 func (c *CQ) enlist(q *QueuePair) {
 	*q.placeIn(c) = int32(len(c.queues))
 	c.queues = append(c.queues, q)
 }
 
-// dismiss ends what enlist has begun.
+// dismiss undoes enlist.
 func (c *CQ) dismiss(q *QueuePair) {
 	i, last := *q.placeIn(c), len(c.queues)-1
 	c.queues[i] = c.queues[last]
@@ -252,10 +247,7 @@ func (c *CQ) dismiss(q *QueuePair) {
 
 // CQs describes all completion queues.
 func (n *NIC) CQs() []CQInfo {
-	out := make([]CQInfo, 0, n.obj.cqs.live)
-	for c := range n.obj.cqs.all {
-		out = append(out, CQInfo{ID: c.id, Entries: c.entries, Users: c.users,
-			Armed: c.ring.Armed() != 0, Failed: c.failed, Ctx: c.Ctx})
-	}
-	return out
+	return object.Describe(&n.obj.cqs, func(c *CQ) CQInfo {
+		return CQInfo{ID: c.id, Entries: c.entries, Users: c.users, Armed: c.ring.Armed() != 0, Failed: c.failed, Ctx: c.Ctx}
+	})
 }

@@ -1,10 +1,12 @@
 package rocev2
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"roced.io/roced/bth"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/memory"
 )
 
 func TestArmCQ(t *testing.T) {
@@ -71,11 +73,11 @@ func TestArmOverCompletions(t *testing.T) {
 			o.ring.got = o.ring.got[c.reaped:]
 			if byStore {
 				o.ring.Arm(map[bool]Arm{false: ArmAny, true: ArmSolicited}[c.solicited])
-				o.HearCQ(o.cq)
+				o.CQDoorbell(o.cq)
 			} else {
 				ok(t, o.ArmCQ(o.cq, c.solicited))
 			}
-			o.HearCQ(o.cq) // a needless look
+			o.CQDoorbell(o.cq) // a needless look
 			if o.wakeup != c.want {
 				t.Errorf("%s, by store %t: %d notifications", c.name, byStore, o.wakeup)
 			}
@@ -188,7 +190,7 @@ func TestResizeCQ(t *testing.T) {
 
 const initMask = qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags
 
-var initAttr = qp.Attr{State: qp.Init, Port: 1, AccessFlags: accessRemote}
+var initAttr = qp.Attr{State: qp.Init, Port: 1, AccessFlags: memory.AccessRemote}
 
 func (o *objs) toInit(q *QueuePair) {
 	o.t.Helper()
@@ -250,14 +252,14 @@ func TestResizeSRQ(t *testing.T) {
 
 // All 24 bits of a QPN are random, none is reserved, and none comes again soon.
 func TestQPNs(t *testing.T) {
-	var o objects
-	o.init([32]byte{3}, defaultLimits)
+	var numbers qpnTable
+	numbers.init(rand.NewChaCha8([32]byte{3}))
 	var bits [24]int
 	last := make(map[bth.QPN]int)
 	const n = 1 << 17
 	for i := range n {
 		q := &QueuePair{}
-		o.numbers.add(q)
+		numbers.add(q)
 		if before, again := last[q.num]; q.num <= 1 || q.num >= bth.MaxQPN || again && i-before <= restingQPNs {
 			t.Fatalf("QPN %#x of queue pair %d, once of %d", q.num, i, before)
 		}
@@ -265,15 +267,15 @@ func TestQPNs(t *testing.T) {
 		for b := range bits {
 			bits[b] += int(q.num >> b & 1)
 		}
-		o.numbers.rest(q)
+		numbers.rest(q)
 	}
 	for b, ones := range bits {
 		if d := ones - n/2; d*d > n*6 { // 24 bits stay within 5 standard deviations
 			t.Errorf("bit %d is set %d times of %d", b, ones, n)
 		}
 	}
-	if len(o.numbers.slots) > 4*restingQPNs {
-		t.Errorf("%d places for %d numbers", len(o.numbers.slots), o.numbers.used)
+	if numbers.Used > restingQPNs+2 {
+		t.Errorf("%d numbers are in use", numbers.Used)
 	}
 }
 
@@ -298,60 +300,5 @@ func TestLookupQP(t *testing.T) {
 			}
 		}
 		ok(t, o.DestroyQP(q))
-	}
-}
-
-// TestTableStaysSmall: places come again, so that churn does not make it grow.
-func TestTableStaysSmall(t *testing.T) {
-	tab := table[int]{limit: 1 << 20}
-	for range 10000 {
-		i, _ := tab.add(new(int))
-		tab.remove(i)
-	}
-	if len(tab.slots) > tableRest+3 {
-		t.Errorf("%d places for one object", len(tab.slots))
-	}
-}
-
-// TestTableModel compares a table with a map and looks at when places come again.
-func TestTableModel(t *testing.T) {
-	tab := table[int]{limit: 1000}
-	first, _ := tab.add(new(int))
-	tab.remove(first)
-	if again, _ := tab.add(new(int)); again == first {
-		t.Error("a place is used again at once")
-	} else {
-		tab.remove(again)
-	}
-	model := make(map[uint32]*int)
-	rng := uint32(1)
-	for step := range 20000 {
-		rng = rng*1664525 + 1013904223
-		if rng>>31 == 0 {
-			i, ok := tab.add(&step)
-			if ok != (len(model) < 1000) || ok && (i == 0 || i > 1000 || model[i] != nil) {
-				t.Fatalf("place %d, %v, with %d", i, ok, len(model))
-			}
-			if ok {
-				model[i] = &step
-			}
-		} else if i := rng>>8%1000 + 1; model[i] != nil {
-			delete(model, i)
-			tab.remove(i)
-		}
-		n := 0
-		if step%100 == 0 {
-			for range tab.all {
-				n++
-			}
-			if n != len(model) || tab.live != n {
-				t.Fatalf("%d objects, want %d", n, len(model))
-			}
-		}
-	}
-	for i := range uint32(1100) {
-		if tab.get(i) != model[i] {
-			t.Errorf("place %d", i)
-		}
 	}
 }

@@ -5,97 +5,45 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/memory"
 )
 
-// Deferred is Memory whose accesses take time and are carried out elsewhere, by another thread
-// for instance, while the NIC goes on: that of a process that may be stopped, or with pages that
-// somebody has to bring. The queue pair that needs it waits (qp.Host.Later), nobody else does.
-// Of the methods of Memory none is called.
-//
-// The accesses of a queue pair to one memory must take effect in the order of Start. One
-// reads at a time, and one is an atomic operation; while maxRuns write, the queue pair is given
-// no packet.
-//
-// A region or queue pair may go away meanwhile: what is still under way then is not waited for,
-// and its result is forgotten. Whoever tells a client that its memory is its own again sees to
-// it that all that was started has ended before.
-type Deferred interface {
-	Memory
-	// Start begins a. When it has ended, with a.OK set, NIC.Accessed is called, by the goroutine
-	// of the NIC and not from within Start. a is not the NIC's until then.
-	Start(a *MemoryAccess)
-}
+// maxRuns bounds the writes in progress of a queue pair that receives a packet. The packet adds some more: one for each
+// element of a list.
+const maxRuns = 8
 
-// AccessKind is what a MemoryAccess does.
-type AccessKind uint8
-
-// Kinds of accesses.
-const (
-	AccessRead        AccessKind = iota // fill Buf with what is at Off
-	AccessWrite                         // place Buf at Off
-	AccessCompareSwap                   // as Memory has them, with Operands
-	AccessFetchAdd
-)
-
-// MemoryAccess is an access to Deferred memory.
-type MemoryAccess struct {
-	Kind     AccessKind
-	Mem      Deferred
-	Off      uint64
-	Buf      []byte
-	Operands [2]uint64 // compare and swap, or what is to be added
-	Orig     uint64    // atomic operations: the value found
-	OK       bool      // it has succeeded
-
+// access is a memory.Access with the NIC's data. It is its Owner.
+type access struct {
+	memory.Access
 	of     *deferrals
-	region *region
+	region *memory.Region
 	ended  bool
 	remote bool // read on behalf of the peer
 	used   int  // bytes of Buf that have been sent
 }
 
-// Run carries a out on m, whatever it waits for. It may be called by any goroutine.
-func (a *MemoryAccess) Run(m Distant) {
-	switch a.Kind {
-	case AccessRead:
-		a.OK = m.Read(a.Off, a.Buf)
-	case AccessWrite:
-		a.OK = m.Write(a.Off, a.Buf)
-	case AccessCompareSwap:
-		a.Orig, a.OK = m.CompareSwap(a.Off, a.Operands[0], a.Operands[1])
-	case AccessFetchAdd:
-		a.Orig, a.OK = m.FetchAdd(a.Off, a.Operands[0])
-	}
-}
-
-// maxRuns is how many writes of a queue pair may be under way when it is given a packet, which
-// makes some more: one for each element of a list.
-const maxRuns = 8
-
-// deferrals are what a queue pair has to do with Deferred memory. They come with its first
-// access, and a queue pair that is reset leaves them behind.
+// deferrals is the state of a queue pair that uses Deferred memory. Its first access creates it, a reset drops it.
 type deferrals struct {
 	q     *QueuePair
-	later bool // the last call that failed may succeed later
+	later bool // the last failed call may succeed later
 
-	// reads are what has been read for the packet that is sent next, of which each element of
-	// a list may need one, and for those behind it in its message; reading is the one under
-	// way. They are of no use any more once another request has been taken, of the client or
-	// the peer (remote): whoever posted that may have changed the memory before.
-	reads   []*MemoryAccess
-	reading *MemoryAccess
-	atomic  *MemoryAccess
+	// reads hold data for the next packet, of which each element of a list may need one, and for later packets of its
+	// message. reading is the one in progress. They become useless when the queue pair takes another request, of the
+	// client or the peer (remote): its poster may have changed the memory before.
+	reads   []*access
+	reading *access
+	atomic  *access
 
-	run    *MemoryAccess // writes to consecutive bytes, not started
-	spare  *MemoryAccess
-	active int // writes under way
+	run    *access // writes to consecutive bytes, not started
+	spare  *access
+	active int // writes in progress
 
-	// held are completions in error, and all behind them: they give memory back to the client,
-	// so they wait for the writes under way.
+	// held are completions in error, and all behind them. They return memory to the client, so they wait for the writes
+	// in progress.
 	held []heldCompletion
 }
 
-// heldCompletion is a completion that has not been told.
+// heldCompletion is a completion that waits for writes.
 type heldCompletion struct {
 	qp.CQE
 	recv bool
@@ -108,7 +56,7 @@ func (h *host) deferrals() *deferrals {
 	return h.defers
 }
 
-// Later implements qp.Host. Whoever is told "later" by a call asks once.
+// Later implements qp.Host. Call it once, right after a failed call.
 func (h *host) Later() bool {
 	if h.defers == nil || !h.defers.later {
 		return false
@@ -117,28 +65,28 @@ func (h *host) Later() bool {
 	return true
 }
 
-// wait answers a call with "later".
+// wait makes the current call fail with "later".
 func (d *deferrals) wait() bool {
 	d.later = true
 	return false
 }
 
-// fault answers a call that has failed.
+// fault makes the current call fail for good.
 func (d *deferrals) fault() bool {
 	d.q.nic.ctr.MemoryFaults++
 	return false
 }
 
-// start begins an access that waits for nothing but those before it.
-func (d *deferrals) start(a *MemoryAccess) {
-	a.of, a.ended, a.OK = d, false, false
-	a.Mem.Start(a)
+// start begins an access that follows those before it.
+func (d *deferrals) start(a *access) {
+	a.of, a.ended, a.OK, a.Owner = d, false, false, a
+	a.Mem.Start(&a.Access)
 }
 
-// view is host.view of deferred memory.
-func (d *deferrals) view(r *region, off uint64, n, ahead int, remote bool) ([]byte, bool) {
+// view is host.view of Deferred memory.
+func (d *deferrals) view(r *memory.Region, off uint64, n, ahead int, remote bool) ([]byte, bool) {
 	for i, a := range d.reads {
-		if a.region != r || a.Mem != r.deferred || a.remote != remote || off-a.Off > uint64(len(a.Buf)) || len(a.Buf)-int(off-a.Off) < n {
+		if a.region != r || a.Mem != r.Deferred || a.remote != remote || off-a.Off > uint64(len(a.Buf)) || len(a.Buf)-int(off-a.Off) < n {
 			continue
 		}
 		if a == d.reading {
@@ -149,60 +97,61 @@ func (d *deferrals) view(r *region, off uint64, n, ahead int, remote bool) ([]by
 			return nil, d.fault()
 		}
 		a.used = int(off-a.Off) + n
-		v := d.q.nic.scratch(n)
+		v := d.q.nic.tx.alloc(n)
 		copy(v, a.Buf[a.used-n:])
 		return v, true
 	}
 	if d.reading == nil {
 		d.flush()
-		a := &MemoryAccess{Kind: AccessRead, Mem: r.deferred, Off: off, Buf: make([]byte, n+min(ahead, max(0, runSize-n))), region: r, remote: remote}
+		buf := make([]byte, n+min(ahead, max(0, runSize-n)))
+		a := &access{Access: memory.Access{Kind: memory.AccessRead, Mem: r.Deferred, Off: off, Buf: buf}, region: r, remote: remote}
 		d.reading, d.reads = a, append(d.reads, a)
 		d.start(a)
 	}
 	return nil, d.wait()
 }
 
-// sent tells that a packet has been made: what has been read for it is not needed again.
+// sent follows a packet: reads whose data have been used up are not needed again.
 func (d *deferrals) sent() {
 	if d != nil {
-		d.reads = slices.DeleteFunc(d.reads, func(a *MemoryAccess) bool { return a.used == len(a.Buf) })
+		d.reads = slices.DeleteFunc(d.reads, func(a *access) bool { return a.used == len(a.Buf) })
 	}
 }
 
-// taken tells that a request has been taken, of the client or the peer.
+// taken follows the start of a request, of the client or the peer.
 func (d *deferrals) taken(remote bool) {
 	if d != nil {
-		d.reads = slices.DeleteFunc(d.reads, func(a *MemoryAccess) bool { return a.remote == remote })
+		d.reads = slices.DeleteFunc(d.reads, func(a *access) bool { return a.remote == remote })
 	}
 }
 
-// write takes p, to be written at off of r.
-func (d *deferrals) write(r *region, off uint64, p []byte) bool {
-	if w := d.run; w != nil && (w.region != r || w.Mem != r.deferred || w.Off+uint64(len(w.Buf)) != off || len(w.Buf)+len(p) > runSize) {
+// write gathers p, to be written at off of r.
+func (d *deferrals) write(r *memory.Region, off uint64, p []byte) bool {
+	if w := d.run; w != nil && (w.region != r || w.Mem != r.Deferred || w.Off+uint64(len(w.Buf)) != off || len(w.Buf)+len(p) > runSize) {
 		d.flush()
 	}
 	if d.run == nil {
 		d.run, d.spare = d.spare, nil
 		if d.run == nil {
-			d.run = new(MemoryAccess)
+			d.run = new(access)
 		}
-		*d.run = MemoryAccess{Kind: AccessWrite, Mem: r.deferred, Off: off, Buf: d.run.Buf[:0], region: r}
+		*d.run = access{Access: memory.Access{Kind: memory.AccessWrite, Mem: r.Deferred, Off: off, Buf: d.run.Buf[:0]}, region: r}
 	}
 	d.run.Buf = append(d.run.Buf, p...)
 	return true
 }
 
-// full reports whether packets must wait for the writes under way.
+// full reports whether packets must wait for the writes in progress.
 func (d *deferrals) full() bool { return d != nil && d.active >= maxRuns }
 
-// flush starts what has been gathered, unless its region has gone away.
+// flush starts the gathered write, unless its region has gone.
 func (d *deferrals) flush() {
 	w := d.run
 	if w == nil {
 		return
 	}
 	d.run = nil
-	if w.region.deferred != w.Mem {
+	if w.region.Deferred != w.Mem {
 		d.q.lost = true
 		return
 	}
@@ -210,20 +159,20 @@ func (d *deferrals) flush() {
 	d.start(w)
 }
 
-// sync reports whether nothing is under way.
+// sync reports whether no write is in progress.
 func (d *deferrals) sync() bool {
 	return !d.writing() || d.wait()
 }
 
-// operate carries out an atomic operation, which must be the same one when it comes again.
-func (d *deferrals) operate(r *region, x MemoryAccess) (orig uint64, ok bool) {
+// operate carries out an atomic operation. A retry must be the same operation.
+func (d *deferrals) operate(r *memory.Region, x memory.Access) (orig uint64, ok bool) {
 	a := d.atomic
 	switch {
 	case a == nil:
 		d.flush()
-		x.Mem, x.region = r.deferred, r
-		d.atomic = &x
-		d.start(&x)
+		x.Mem = r.Deferred
+		d.atomic = &access{Access: x, region: r}
+		d.start(d.atomic)
 		return 0, d.wait()
 	case !a.ended:
 		return 0, d.wait()
@@ -234,7 +183,7 @@ func (d *deferrals) operate(r *region, x MemoryAccess) (orig uint64, ok bool) {
 	return a.Orig, true
 }
 
-// hold keeps a completion, if it must be.
+// hold keeps a completion if it must wait.
 func (d *deferrals) hold(c *qp.CQE, recv bool) bool {
 	if d == nil || len(d.held) == 0 && (c.Status == qp.StatusSuccess || !d.writing()) {
 		return false
@@ -243,19 +192,18 @@ func (d *deferrals) hold(c *qp.CQE, recv bool) bool {
 	return true
 }
 
-// holding reports whether completions are held: no more is taken then, so that they are no more
-// than the requests that were posted at a time.
+// holding reports whether completions are held. The queue pair takes no requests then, which bounds the completions to
+// the requests posted at a time.
 func (d *deferrals) holding() bool { return d != nil && len(d.held) > 0 }
 
-// writing reports whether something is under way that changes the client's memory, which begins
-// now at the latest.
+// writing starts the gathered write and reports whether the client's memory may still change.
 func (d *deferrals) writing() bool {
 	d.flush()
 	return d.active > 0
 }
 
-// tell tells what has been held, and goes on with what is posted.
-func (d *deferrals) tell(now mono.Time) {
+// release delivers the held completions and continues with the posted requests.
+func (d *deferrals) release(now mono.Time) {
 	held, q := d.held, d.q
 	d.held = nil
 	for i := range held {
@@ -269,18 +217,19 @@ func (d *deferrals) tell(now mono.Time) {
 	q.core.RecvPosted(now)
 }
 
-// Accessed tells that a has ended. Its queue pair goes on.
-func (n *NIC) Accessed(now mono.Time, a *MemoryAccess) {
+// Accessed reports that an access has ended. Its queue pair continues.
+func (n *NIC) Accessed(now mono.Time, m *MemoryAccess) {
 	n.now = now
+	a := m.Owner.(*access)
 	d := a.of
 	a.ended = true
 	if d.q.defers != d {
-		return // it has been reset
+		return // the queue pair has been reset
 	}
 	switch a.Kind {
-	case AccessRead:
+	case memory.AccessRead:
 		d.reading = nil
-	case AccessWrite:
+	case memory.AccessWrite:
 		d.active--
 		if d.spare = a; !a.OK {
 			d.q.lost = true
@@ -288,7 +237,7 @@ func (n *NIC) Accessed(now mono.Time, a *MemoryAccess) {
 		}
 	}
 	if d.active == 0 && d.holding() {
-		d.tell(now)
+		d.release(now)
 	}
 	n.resume(now, d.q)
 }

@@ -25,7 +25,11 @@ func TestDeferrals(t *testing.T) {
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	q := plug(t, n, 0x22, qp.RC, newScript())
 	m := &heldMemory{Bytes: NewBytes(make([]byte, 1<<20))}
-	r, h := &region{backing: backing{mem: m, deferred: m}}, (*host)(q)
+	pd, err := n.AllocPD(nil)
+	ok(t, err)
+	mr, err := n.RegMR(pd, MRAttr{Length: m.Len(), Access: qp.AccessLocalWrite, Mem: m})
+	ok(t, err)
+	r, h := &mr.Region, (*host)(q)
 	end := func() {
 		t.Helper()
 		a := m.started[len(m.started)-1]

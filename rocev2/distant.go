@@ -1,31 +1,21 @@
 package rocev2
 
-// Distant is Memory that this process cannot look at but only copy, at a price for
-// each access: that of another process, for instance. The NIC reads it in large
-// pieces and gathers what is written; View is not called.
-type Distant interface {
-	Memory
-	// Read fills p with what is at off.
-	Read(off uint64, p []byte) bool
-}
+import "roced.io/roced/rocev2/memory"
 
-// runSize bounds what is gathered: a super-frame's payload.
+// runSize bounds gathered writes: a super-frame's payload.
 const runSize = 1 << 16
 
-// writeRun is what has been accepted for consecutive bytes of a Distant memory and
-// not been written yet. It lasts for a batch of frames: it is written before anybody
-// is told (Sync), before anything else is written or read, and before the next
-// frame leaves (flushRun).
+// writeRun holds accepted data for consecutive bytes of a Distant memory that are not written yet. It lasts for a batch of
+// frames. flushRun writes it before a completion (Sync), before any other access, and before the next frame leaves.
 type writeRun struct {
-	q   *QueuePair // that it is for, nil if there is none
+	q   *QueuePair // nil: empty
 	mem Distant
 	off uint64
 	buf []byte
 }
 
-// readAhead is what has been read of a message beyond the packet that it was read
-// for. It lives as long as the frame is being filled which that packet is in, so
-// no packet of a later transmission can be made of it.
+// readAhead holds data of a message beyond the packet that they were read for. It lives as long as the frame with that
+// packet is being filled, so that no packet of a later transmission uses it.
 type readAhead struct {
 	mem    Distant
 	remote bool // on behalf of the peer: a READ response
@@ -33,36 +23,33 @@ type readAhead struct {
 	buf    []byte
 }
 
-// view returns n bytes of r at off, to be sent; ahead bytes more are expected to
-// be asked for next.
-func (h *host) view(r *region, off uint64, n int, ahead uint32, remote bool) ([]byte, bool) {
+// view returns n bytes of r at off, to be sent. The next calls probably request the ahead bytes behind them.
+func (h *host) view(r *memory.Region, off uint64, n int, ahead uint32, remote bool) ([]byte, bool) {
 	switch {
-	case r.deferred != nil:
+	case r.Deferred != nil:
 		return h.deferrals().view(r, off, n, int(ahead), remote)
-	case r.distant == nil:
-		return r.mem.View(off, n)
+	case r.Distant == nil:
+		return r.Mem.View(off, n)
 	}
-	b := &h.nic.net.tx
+	b := &h.nic.tx
 	a := &b.ahead
-	if a.mem == r.distant && a.remote == remote && a.off == off && len(a.buf) >= n {
+	if a.mem == r.Distant && a.remote == remote && a.off == off && len(a.buf) >= n {
 		v := a.buf[:n:n]
 		a.off, a.buf = off+uint64(n), a.buf[n:]
 		return v, true
 	}
 	h.nic.flushRun()
 	*a = readAhead{}
-	want := n + min(int(ahead), b.roomAfter(n))
-	v := h.nic.scratch(want)
-	if !r.distant.Read(off, v) {
+	v := b.alloc(n + min(int(ahead), b.roomAfter(n)))
+	if !r.Distant.Read(off, v) {
 		h.nic.ctr.MemoryFaults++
 		return nil, false
 	}
-	*a = readAhead{r.distant, remote, off + uint64(n), v[n:]}
+	*a = readAhead{r.Distant, remote, off + uint64(n), v[n:]}
 	return v[:n:n], true
 }
 
-// roomAfter is how many bytes the frame will take at most behind a packet with a
-// payload of n bytes.
+// roomAfter returns the room of the frame behind a packet with a payload of n bytes.
 func (b *txState) roomAfter(n int) int {
 	segs, body := b.segs, b.body
 	if segs == 0 {
@@ -71,30 +58,28 @@ func (b *txState) roomAfter(n int) int {
 	return max(0, min((b.maxSegs-segs-1)*n, b.maxBytes-body-n, len(b.scratch[0])-b.scratchOff-n))
 }
 
-// write places p at off of r, or keeps it until Sync. Writes become visible in the
-// order in which they come.
-func (h *host) write(r *region, off uint64, p []byte) bool {
-	q, w := (*QueuePair)(h), &h.nic.obj.run
-	if w.q != nil && !(w.q == q && w.mem == r.distant && w.off+uint64(len(w.buf)) == off && len(w.buf)+len(p) <= runSize) {
+// write places p at off of r, or keeps it until Sync. Writes become visible in order.
+func (h *host) write(r *memory.Region, off uint64, p []byte) bool {
+	q, w := (*QueuePair)(h), &h.nic.run
+	if w.q != nil && !(w.q == q && w.mem == r.Distant && w.off+uint64(len(w.buf)) == off && len(w.buf)+len(p) <= runSize) {
 		h.nic.flushRun()
 	}
 	switch {
-	case r.deferred != nil:
+	case r.Deferred != nil:
 		return h.deferrals().write(r, off, p)
-	case r.distant == nil:
-		return r.mem.Write(off, p)
+	case r.Distant == nil:
+		return r.Mem.Write(off, p)
 	}
 	if w.q == nil {
-		w.q, w.mem, w.off, w.buf = q, r.distant, off, w.buf[:0]
+		w.q, w.mem, w.off, w.buf = q, r.Distant, off, w.buf[:0]
 	}
 	w.buf = append(w.buf, p...)
 	return true
 }
 
-// flushRun writes what has been gathered. If that fails, its queue pair learns it
-// at the end of the message.
+// flushRun writes the gathered data. On failure the queue pair reports an error at the end of the message.
 func (n *NIC) flushRun() {
-	w := &n.obj.run
+	w := &n.run
 	if w.q == nil {
 		return
 	}
@@ -105,7 +90,13 @@ func (n *NIC) flushRun() {
 	w.q, w.mem = nil, nil
 }
 
-// Sync makes visible what has been written.
+// detachMemory prepares for the end of a region.
+func (n *NIC) detachMemory() {
+	n.flushRun()
+	n.detachViews()
+}
+
+// Sync makes all writes visible.
 func (h *host) Sync() bool {
 	h.nic.flushRun()
 	if h.defers != nil && !h.defers.sync() {

@@ -8,6 +8,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/mad"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/rocev2/stack"
 )
 
 // inbox keeps the management datagrams that a NIC receives.
@@ -85,9 +86,9 @@ func TestMADNotSent(t *testing.T) {
 		want     error
 	}{
 		{"length", "198.18.0.1", "198.18.0.2", m[1:], mad.ErrLength},
-		{"not our address", "198.18.0.9", "198.18.0.2", m, ErrGIDIndex},
+		{"not our address", "198.18.0.9", "198.18.0.2", m, stack.ErrGIDIndex},
 		{"no route", "198.18.0.1", "198.19.0.2", m, ErrNoRoute},
-		{"family", "198.18.0.1", "fd00::2", m, ErrFamily},
+		{"family", "198.18.0.1", "fd00::2", m, stack.ErrFamily},
 	} {
 		if err := a.SendMAD(0, MADRoute{SGID: gid(c.src), DGID: gid(c.dst)}, c.m); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", c.name, err)
@@ -96,19 +97,19 @@ func TestMADNotSent(t *testing.T) {
 	if err := a.SendMAD(0, to, m); err != nil {
 		t.Fatal(err)
 	}
-	nb, now := a.net.neigh.byAddr[station{addr: to.DGID}], mono.Time(0)
-	for discardAll(a); nb.state != neighFailed; discardAll(a) {
+	nb, now := a.net.Neighbour(stack.Station{Addr: to.DGID}), mono.Time(0)
+	for discardAll(a); nb.State != stack.Failed; discardAll(a) {
 		now = a.NextTimeout()
 		a.Advance(now)
 	}
 	if err := a.SendMAD(now, to, m); !errors.Is(err, ErrUnreachable) {
 		t.Errorf("dead neighbour: %v", err)
 	}
-	if a.ctr.TxDroppedUnreachable != 2 { // the held one and this one
-		t.Errorf("%d unreachable", a.ctr.TxDroppedUnreachable)
+	if a.net.Counters.TxDroppedUnreachable != 2 { // the held one and this one
+		t.Errorf("%d unreachable", a.net.Counters.TxDroppedUnreachable)
 	}
-	if nb.refs != 0 {
-		t.Errorf("%d references are left", nb.refs)
+	if nb.Refs != 0 {
+		t.Errorf("%d references are left", nb.Refs)
 	}
 }
 
@@ -123,8 +124,8 @@ func TestMADQueueIsBounded(t *testing.T) {
 	}
 	for a.PollTransmit(0) != nil || a.NextTimeout() == 0 {
 	}
-	if len(in.got) != controlSlots || a.ctr.TxDroppedControl != 1 {
-		t.Errorf("%d datagrams to ourselves, %d dropped", len(in.got), a.ctr.TxDroppedControl)
+	if len(in.got) != controlSlots || a.net.Counters.TxDroppedControl != 1 {
+		t.Errorf("%d datagrams to ourselves, %d dropped", len(in.got), a.net.Counters.TxDroppedControl)
 	}
 }
 
@@ -156,11 +157,11 @@ func TestMADDrops(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := p.AppendTo(append([]byte(nil), path.headers()...))
+		f := p.AppendTo(append([]byte(nil), path.Headers()...))
 		copy(f, macB[:])
-		setLengths(f[ethLen:path.l4()], f[path.l4():], 1, len(f)-int(path.hdrLen))
-		sealIPv4(f[ethLen:path.l4()])
-		if err := bth.SealICRC(f[ethLen:]); err != nil {
+		stack.SetLengths(f[stack.EthernetLen:path.L4()], f[path.L4():], 1, len(f)-int(path.Len()))
+		stack.SealIPv4(f[stack.EthernetLen:path.L4()])
+		if err := bth.SealICRC(f[stack.EthernetLen:]); err != nil {
 			t.Fatal(err)
 		}
 		b.Receive(0, f, 0)

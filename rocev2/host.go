@@ -1,47 +1,32 @@
 package rocev2
 
-import "roced.io/roced/qp"
+import (
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/memory"
+)
 
-// host is the queue pair as its transport sees it. The methods run for every
-// packet; keys, addresses and lengths in them come from a client or a peer and
-// are checked every time.
+// host is the queue pair as its transport sees it. The methods run for every packet. Keys, addresses and lengths come
+// from a client or a peer; package memory checks them every time.
 type host QueuePair
 
 var _ qp.Host = (*host)(nil)
 
-// local returns the memory region of lkey and where n bytes at va are in it. An SRQ may be
-// of another protection domain than the queue pair. Hardware looks for the regions of its
-// receives in the SRQ's domain (IBTA vol.1 10.2.9), rxe in the queue pair's; both belong to
-// one client, and either is accepted.
-func (h *host) local(lkey uint32, va, n uint64, need qp.Access) (r *region, off uint64) {
-	r = h.nic.obj.keys.lookup(lkey)
-	if r == nil || r.kind != kindMR || r.access&need != need {
-		return nil, 0 // IBTA vol.1 10.6.3; a window has no L_Key
+// local returns the memory region of lkey and the offset of n bytes at va in it.
+func (h *host) local(lkey uint32, va, n uint64, need qp.Access) (*memory.Region, uint64) {
+	var srq *PD
+	if h.srq != nil {
+		srq = h.srq.pd
 	}
-	if r.pd != h.pd && (h.srq == nil || r.pd != h.srq.pd || need&qp.AccessLocalWrite == 0) {
-		return nil, 0
-	}
-	off, ok := r.locate(va, n)
-	if !ok {
-		return nil, 0
-	}
-	return r, off
+	return h.nic.mem.Local(h.pd, srq, lkey, va, n, need)
 }
 
-// remote returns the region or bound window of rkey and where n bytes at va are
-// in it (IBTA vol.1 9.7.4.1, 10.6.3; for windows 10.6.7).
-func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (r *region, off uint64) {
-	r = h.nic.obj.keys.lookup(rkey)
-	if r == nil || r.pd != h.pd || r.access&need != need ||
-		r.kind == kindMW2 && r.owner != (*QueuePair)(h) {
-		return nil, 0
-	}
-	off, ok := r.locate(va, n)
-	if !ok {
-		return nil, 0
-	}
-	return r, off
+// remote returns the region or window of rkey and the offset of n bytes at va in it.
+func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (*memory.Region, uint64) {
+	return h.nic.mem.Remote(h.pd, &h.windows, rkey, va, n, need)
 }
+
+// Resolved implements the owner of a stack.Waiter.
+func (h *host) Resolved() { h.nic.sch.activate((*QueuePair)(h)) }
 
 func (h *host) NextSend(w *qp.SendWQE) bool {
 	h.defers.taken(false)
@@ -92,8 +77,7 @@ func (h *host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	return r != nil && h.write(r, off, p)
 }
 
-// CheckLocal permits an empty range whatever the key is, as rxe does: elements of
-// length zero are not looked at.
+// CheckLocal permits an empty range with any key, as rxe does: it ignores elements of length zero.
 func (h *host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool {
 	if n == 0 {
 		return true
@@ -102,15 +86,10 @@ func (h *host) CheckLocal(lkey uint32, va uint64, n uint32, need qp.Access) bool
 	return r != nil
 }
 
-// CheckRemote permits an empty range whatever the key is (IBTA vol.1 C9-88), but for FLUSH,
-// to which it stands for all of the region.
+// CheckRemote permits an empty range with any key (IBTA vol.1 C9-88). For FLUSH, n == 0 means the whole region.
 func (h *host) CheckRemote(rkey uint32, va uint64, n uint32, need qp.Access) bool {
-	if n == 0 && need&accessFlush != 0 {
-		r := h.nic.obj.keys.lookup(rkey)
-		return r != nil && r.pd == h.pd && r.access&need == need
-	}
 	if n == 0 {
-		return true
+		return need&memory.AccessFlush == 0 || h.nic.mem.Permits(h.pd, rkey, need)
 	}
 	if need == qp.AccessRemoteRead {
 		h.defers.taken(true)
@@ -135,41 +114,43 @@ func (h *host) WriteRemote(rkey uint32, va uint64, p []byte) bool {
 	return r != nil && h.write(r, off, p)
 }
 
-// atomic finds the operand of an atomic operation, 8 bytes at an address that is
-// a multiple of 8 (IBTA vol.1 9.4.5).
-func (h *host) atomic(rkey uint32, va uint64) (r *region, off uint64) {
+// atomic returns the region with the operand of an atomic operation, 8 bytes at an address that is a multiple of 8
+// (IBTA vol.1 9.4.5). It is ready for the operation unless it is Deferred.
+func (h *host) atomic(rkey uint32, va uint64) (r *memory.Region, off uint64) {
 	if va&7 != 0 {
 		return nil, 0
 	}
-	return h.remote(rkey, va, 8, qp.AccessRemoteAtomic)
+	r, off = h.remote(rkey, va, 8, qp.AccessRemoteAtomic)
+	if r != nil && r.Deferred == nil {
+		h.nic.flushRun()
+	}
+	return r, off
 }
 
 func (h *host) CompareSwap(rkey uint32, va uint64, compare, swap uint64) (orig uint64, ok bool) {
 	r, off := h.atomic(rkey, va)
-	if r == nil {
+	switch {
+	case r == nil:
 		return 0, false
+	case r.Deferred != nil:
+		return h.deferrals().operate(r, memory.Access{Kind: memory.AccessCompareSwap, Off: off, Operands: [2]uint64{compare, swap}})
 	}
-	if r.deferred != nil {
-		return h.deferrals().operate(r, MemoryAccess{Kind: AccessCompareSwap, Off: off, Operands: [2]uint64{compare, swap}})
-	}
-	h.nic.flushRun()
-	return r.mem.CompareSwap(off, compare, swap)
+	return r.Mem.CompareSwap(off, compare, swap)
 }
 
 func (h *host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok bool) {
 	r, off := h.atomic(rkey, va)
-	if r == nil {
+	switch {
+	case r == nil:
 		return 0, false
+	case r.Deferred != nil:
+		return h.deferrals().operate(r, memory.Access{Kind: memory.AccessFetchAdd, Off: off, Operands: [2]uint64{add}})
 	}
-	if r.deferred != nil {
-		return h.deferrals().operate(r, MemoryAccess{Kind: AccessFetchAdd, Off: off, Operands: [2]uint64{add}})
-	}
-	h.nic.flushRun()
-	return r.mem.FetchAdd(off, add)
+	return r.Mem.FetchAdd(off, add)
 }
 
-func (h *host) Invalidate(rkey uint32) bool { return h.nic.invalidate((*QueuePair)(h), rkey) }
+func (h *host) Invalidate(rkey uint32) bool { return h.nic.mem.Invalidate(h.pd, &h.windows, rkey) }
 
-func (h *host) BindMW(b qp.BindWR) bool { return h.nic.bind((*QueuePair)(h), &b) }
+func (h *host) BindMW(b qp.BindWR) bool { return h.nic.mem.Bind(h.pd, &h.windows, &b) }
 
-func (h *host) Scratch(n int) []byte { return h.nic.scratch(n) }
+func (h *host) Scratch(n int) []byte { return h.nic.tx.alloc(n) }

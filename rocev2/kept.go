@@ -8,12 +8,12 @@ import (
 	"roced.io/roced/qp"
 )
 
-// A queue pair whose memory is not there yet answers a packet with qp.Later. The packet and
-// those behind it are kept, in their order, until its memory is there (resume). What finds no room counts as lost
-// on the way, and comes again.
+// A queue pair whose memory is not available yet answers a packet with qp.Later. The NIC keeps the packet and those
+// behind it, in order, until the memory is available (resume). It drops packets without room; the peer retransmits
+// them.
 const (
 	maxKeptQP  = 64   // packets of a queue pair
-	maxKeptNIC = 4096 // packets of all, 16 MiB
+	maxKeptNIC = 4096 // packets of all queue pairs, 16 MiB
 )
 
 type keptPacket struct {
@@ -21,19 +21,19 @@ type keptPacket struct {
 	meta qp.RxMeta
 }
 
-// keep stores a packet, of which nothing is the NIC's to keep, for q.
+// keep stores a copy of a packet for q.
 func (n *NIC) keep(q *QueuePair, p *bth.Packet, m *qp.RxMeta) rxReason {
-	if len(q.kept) >= maxKeptQP || n.net.rx.kept >= maxKeptNIC {
+	if len(q.kept) >= maxKeptQP || n.rx.kept >= maxKeptNIC {
 		return rxNoRoom
 	}
 	k := keptPacket{*p, *m}
 	k.p.Payload, k.meta.GRH = slices.Clone(p.Payload), slices.Clone(m.GRH)
 	q.kept = append(q.kept, k)
-	n.net.rx.kept++
+	n.rx.kept++
 	return rxOK
 }
 
-// resume tells that memory is there which q had to wait for: it goes on where it stopped.
+// resume continues q after memory that it waited for has become available.
 func (n *NIC) resume(now mono.Time, q *QueuePair) {
 	q.machine().Resume(now)
 	done := 0
@@ -48,27 +48,13 @@ func (n *NIC) resume(now mono.Time, q *QueuePair) {
 		}
 	}
 	n.forgetKept(q, done)
-	n.settle(q)
+	n.sch.settle(q)
 }
 
-// forgetKept ends the keeping of the first packets of q.
+// forgetKept drops the first packets of q.
 func (n *NIC) forgetKept(q *QueuePair, count int) {
-	n.net.rx.kept -= count
+	n.rx.kept -= count
 	if q.kept = q.kept[count:]; len(q.kept) == 0 {
 		q.kept = nil
 	}
-}
-
-// judge follows the verdict of q on a packet.
-func (n *NIC) judge(now mono.Time, q *QueuePair, p *bth.Packet, d qp.Drop) rxReason {
-	if d == qp.DropAccess {
-		n.refused(now, q)
-	}
-	if d != qp.Accepted {
-		return rxCore + rxReason(d)
-	}
-	if p.Opcode.IsResponse() && q.path.nb != nil {
-		q.path.nb.confirm(now)
-	}
-	return rxOK
 }

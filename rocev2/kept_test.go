@@ -31,7 +31,7 @@ func tardyPair(t *testing.T, packets int) (*NIC, *QueuePair, *tardy, [][]byte) {
 	out := newScript(write(0x22, 100, packets*256, 256)...)
 	qa := plug(t, a, 0x11, qp.RC, out)
 	connect(t, a, qa, 0, "10.0.0.2", &macB)
-	a.activate(qa)
+	a.sch.activate(qa)
 	s := &tardy{seen: map[bth.PSN]bool{}}
 	s.keep, s.deadline = true, mono.Never
 	qb := plug(t, b, 0x22, qp.RC, s)
@@ -54,8 +54,8 @@ func TestPacketsWaitForMemory(t *testing.T) {
 		}
 		n.resume(0, q)
 	}
-	if len(s.got) != packets || n.net.rx.kept != 0 || n.ctr.RxDropped() != 0 {
-		t.Fatalf("%d of %d packets, %d still kept, %d dropped", len(s.got), packets, n.net.rx.kept, n.ctr.RxDropped())
+	if len(s.got) != packets || n.rx.kept != 0 || n.ctr.RxDropped() != 0 {
+		t.Fatalf("%d of %d packets, %d still kept, %d dropped", len(s.got), packets, n.rx.kept, n.ctr.RxDropped())
 	}
 	want := payload(packets*256, 100)
 	for i, p := range s.got {
@@ -76,7 +76,7 @@ func TestWaitingPacketsAreBounded(t *testing.T) {
 		t.Errorf("%d kept, %d dropped", len(q.kept), counter(t, n, "rx_dropped_no_room"))
 	}
 	n.unschedule(q)
-	if q.kept != nil || n.net.rx.kept != 0 {
-		t.Errorf("%d are left behind", n.net.rx.kept)
+	if q.kept != nil || n.rx.kept != 0 {
+		t.Errorf("%d are left behind", n.rx.kept)
 	}
 }

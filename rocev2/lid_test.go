@@ -24,7 +24,7 @@ func TestLID(t *testing.T) {
 		if ok != (c.to != "") || ok && av != (AddressVector{DGID: gid(c.to)}) {
 			t.Errorf("%v to LID %#x: %v, %t", c.addrs, c.dlid, av, ok)
 		}
-		if _, err := n.newPath(0, av); ok && err != nil {
+		if _, err := n.net.NewPath(0, av); ok && err != nil {
 			t.Errorf("%v to LID %#x: %v", c.addrs, c.dlid, err)
 		}
 	}

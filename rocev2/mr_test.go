@@ -39,15 +39,15 @@ func TestRegMRRefusals(t *testing.T) {
 			t.Errorf("%s: region %v", c.name, mr)
 		}
 	}
-	if o.pd.users != 3 { // two regions and the queue pair
-		t.Errorf("%d users of the domain", o.pd.users)
+	if o.users(o.pd) != 3 { // two regions and the queue pair
+		t.Errorf("%d users of the domain", o.users(o.pd))
 	}
 }
 
 func TestOptionalAccessIsIgnored(t *testing.T) {
 	o := newObjs(t, Limits{})
-	if mr := o.reg(0, 8, qp.AccessRemoteRead|1<<20); mr.access != qp.AccessRemoteRead {
-		t.Errorf("rights %#x", mr.access)
+	if mr := o.reg(0, 8, qp.AccessRemoteRead|1<<20); o.info(mr).Access != qp.AccessRemoteRead {
+		t.Errorf("rights %#x", o.info(mr).Access)
 	}
 }
 
@@ -166,8 +166,8 @@ func TestHostileKeys(t *testing.T) {
 	old := gone.RKey
 	ok(t, o.DeregMR(gone))
 	for name, key := range map[string]uint32{
-		"zero": 0, "all ones": math.MaxUint32, "next index": mine.RKey + 1<<tagBits, "next tag": mine.RKey ^ 1,
-		"other domain": theirs.RKey, "deregistered": old, "index only": mine.RKey >> tagBits,
+		"zero": 0, "all ones": math.MaxUint32, "next index": mine.RKey + 1<<8, "next tag": mine.RKey ^ 1,
+		"other domain": theirs.RKey, "deregistered": old, "index only": mine.RKey >> 8,
 	} {
 		h := o.host()
 		_, r := h.ReadLocal(key, base, 8, 0)

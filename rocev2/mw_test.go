@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/memory"
 )
 
 const mwBase = 0x100000
@@ -17,14 +18,14 @@ func (o *objs) newWindow(typ MWType) (*MW, qp.BindWR) {
 	mw, err := o.AllocMW(o.pd, typ, nil)
 	ok(o.t, err)
 	return mw, qp.BindWR{Addr: mwBase + 4096, Length: 4096, MRLKey: mr.LKey, MWRKey: mw.RKey,
-		RKey: mw.RKey ^ 0x55, Access: accessRemote}
+		RKey: mw.RKey ^ 0x55, Access: memory.AccessRemote}
 }
 
 func TestWindowLifeCycle(t *testing.T) {
 	o := newObjs(t, Limits{})
 	mw, b := o.newWindow(MWType2)
 	h := o.host()
-	inside := func(key uint32) bool { return h.CheckRemote(key, b.Addr, 4096, accessRemote) }
+	inside := func(key uint32) bool { return h.CheckRemote(key, b.Addr, 4096, memory.AccessRemote) }
 	if inside(mw.RKey) {
 		t.Fatal("open before it is bound")
 	}
@@ -49,7 +50,7 @@ func TestWindowLifeCycle(t *testing.T) {
 	if !h.Invalidate(b.RKey) || inside(b.RKey) || h.Invalidate(b.RKey) {
 		t.Error("invalidation")
 	}
-	if o.q.windows.first != nil || mr.windows != 0 {
+	if !o.q.windows.Empty() || o.info(mr).Windows != 0 {
 		t.Error("the window is still counted")
 	}
 	again := b
@@ -64,8 +65,6 @@ func TestWindowLifeCycle(t *testing.T) {
 	refused(t, "dealloc twice", o.DeallocMW(mw), ErrInvalid)
 	ok(t, o.DeregMR(mr))
 }
-
-func (o *objs) keyMR(key uint32) *MR { return o.obj.keys.lookup(key).mr }
 
 func TestBindRefusals(t *testing.T) {
 	for _, c := range []struct {
@@ -152,7 +151,7 @@ func TestWindowBelongsToItsQueuePair(t *testing.T) {
 			t.Fatal("bind")
 		}
 		sibling, stranger := (*host)(o.newQP(o.pd)), (*host)(o.newQP(o.newPD()))
-		if got := sibling.CheckRemote(b.RKey, b.Addr, 1, accessRemote); got != (typ == MWType1) {
+		if got := sibling.CheckRemote(b.RKey, b.Addr, 1, memory.AccessRemote); got != (typ == MWType1) {
 			t.Errorf("type %d: another queue pair of the domain: %v", typ, got)
 		}
 		if stranger.CheckRemote(b.RKey, b.Addr, 1, 0) {
@@ -175,7 +174,7 @@ func TestUnbindType1(t *testing.T) {
 	if !h.BindMW(b) || !h.BindMW(qp.BindWR{MWRKey: b.RKey, RKey: b.RKey ^ 3}) {
 		t.Fatal("bind")
 	}
-	if mw.RKey != b.RKey^3 || h.CheckRemote(mw.RKey, b.Addr, 1, 0) || o.keyMR(b.MRLKey).windows != 0 {
+	if mw.RKey != b.RKey^3 || h.CheckRemote(mw.RKey, b.Addr, 1, 0) || o.info(o.keyMR(b.MRLKey)).Windows != 0 {
 		t.Error("still bound")
 	}
 }
@@ -187,7 +186,7 @@ func TestDestroyQPClosesWindows(t *testing.T) {
 		t.Fatal("bind")
 	}
 	ok(t, o.DestroyQP(o.q))
-	if mw.mr != nil || o.keyMR(b.MRLKey).windows != 0 {
+	if o.bound(mw) || o.info(o.keyMR(b.MRLKey)).Windows != 0 {
 		t.Error("still bound")
 	}
 	ok(t, o.DeregMR(o.keyMR(b.MRLKey)))

@@ -10,6 +10,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 const second = mono.Time(time.Second)
@@ -37,22 +38,22 @@ func TestResolutionThenData(t *testing.T) {
 	s := newScript(sends(0x22, 0, 10, 20)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", nil)
-	n.activate(q)
+	n.sch.activate(q)
 	out := transmit(n, 0)
 	want := unhex(t, "ffffffffffff02000000000a0806 0001080006040001 02000000000a0a000001 0000000000000a000002")
 	if len(out) != 1 || !bytes.Equal(out[0].b, want) || s.sent != 0 {
 		t.Fatalf("request %x, %d packets taken", out, s.sent)
 	}
 	n.Advance(second)
-	if out := transmit(n, second); !slices.Equal(etherTypes(out), []int{ethTypeARP}) {
+	if out := transmit(n, second); !slices.Equal(etherTypes(out), []int{stack.TypeARP}) {
 		t.Errorf("second request: %x", out)
 	}
 	n.Receive(second, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
 	out = transmit(n, second)
-	if !slices.Equal(etherTypes(out), []int{ethTypeIPv4, ethTypeIPv4}) || MAC(out[0].b[:6]) != macB {
+	if !slices.Equal(etherTypes(out), []int{stack.TypeIPv4, stack.TypeIPv4}) || MAC(out[0].b[:6]) != macB {
 		t.Errorf("data: %x", out)
 	}
-	if n.net.neigh.next == mono.Never {
+	if n.net.NextTimeout() == mono.Never {
 		t.Error("the timer is kept until it fires")
 	}
 	n.Advance(9 * second)
@@ -66,7 +67,7 @@ func TestResolutionFails(t *testing.T) {
 	s := newScript(sends(0x22, 0, 10, 20)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 1, "fd00::2", nil)
-	n.activate(q)
+	n.sch.activate(q)
 	// The first follow each other fast, for the sake of a link that has just come up.
 	var asked []time.Duration
 	now := mono.Time(0)
@@ -92,14 +93,14 @@ func TestResolutionFails(t *testing.T) {
 		asks int
 	}{{5 * second, 0}, {6 * second, 1}, {6*second + 1, 0}, {7 * second, 1}} {
 		s.sent = 0
-		n.activate(q)
+		n.sch.activate(q)
 		if out := transmit(n, c.now); len(out) != c.asks {
 			t.Errorf("at %v: %d frames, want %d", c.now, len(out), c.asks)
 		}
 	}
-	n.learn(8*second, q.path.nb, macB)
+	n.net.Learn(8*second, q.path.Next, macB)
 	s.sent = 0
-	n.activate(q)
+	n.sch.activate(q)
 	if out := transmit(n, 8*second); len(out) != 2 {
 		t.Errorf("after the answer: %d frames", len(out))
 	}
@@ -114,33 +115,33 @@ func TestProbing(t *testing.T) {
 	connect(t, n, q, 0, "10.0.0.2", &macB)
 	send := func(now mono.Time) []int {
 		s.sent = 0
-		n.activate(q)
+		n.sch.activate(q)
 		n.Advance(now)
 		return etherTypes(transmit(n, now))
 	}
-	if got := send(30 * second); !slices.Equal(got, []int{ethTypeIPv4}) {
+	if got := send(30 * second); !slices.Equal(got, []int{stack.TypeIPv4}) {
 		t.Errorf("fresh: %x", got)
 	}
-	if got := send(31 * second); !slices.Equal(got, []int{ethTypeIPv4, ethTypeARP}) {
+	if got := send(31 * second); !slices.Equal(got, []int{stack.TypeIPv4, stack.TypeARP}) {
 		t.Errorf("old: %x", got)
 	}
 	n.Receive(31*second, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
-	if got := send(60 * second); !slices.Equal(got, []int{ethTypeIPv4}) {
+	if got := send(60 * second); !slices.Equal(got, []int{stack.TypeIPv4}) {
 		t.Errorf("confirmed: %x", got)
 	}
 	send(62 * second)
-	if q.path.nb.state != neighProbe {
-		t.Errorf("state %d", q.path.nb.state)
+	if q.path.Next.State != stack.Probe {
+		t.Errorf("state %d", q.path.Next.State)
 	}
-	q.path.nb.confirm(62 * second)
-	if got := send(80 * second); !slices.Equal(got, []int{ethTypeIPv4}) {
+	q.path.Next.Confirm(62 * second)
+	if got := send(80 * second); !slices.Equal(got, []int{stack.TypeIPv4}) {
 		t.Errorf("confirmed by the transport: %x", got)
 	}
 	for now := 100 * second; now < 104*second; now += second {
 		send(now)
 	}
-	if q.path.nb.state != neighFailed {
-		t.Errorf("nobody answers: state %d", q.path.nb.state)
+	if q.path.Next.State != stack.Failed {
+		t.Errorf("nobody answers: state %d", q.path.Next.State)
 	}
 }
 
@@ -155,22 +156,19 @@ func TestLearningIsBounded(t *testing.T) {
 			discardAll(n)
 		}
 	}
-	if len(n.net.neigh.list) != 1 || len(n.net.neigh.byAddr) != 1 {
-		t.Errorf("%d entries", len(n.net.neigh.list))
+	if len(n.net.Neighbours()) != 1 {
+		t.Errorf("%d entries", len(n.net.Neighbours()))
 	}
 	n.Receive(0, arp(arpRequest, MAC{2, 7}, "10.0.0.2", "10.0.0.2"), 0)
-	if q.path.nb.mac != (MAC{2, 7}) {
-		t.Errorf("gratuitous ARP: %x", q.path.nb.mac)
+	if q.path.Next.MAC != (MAC{2, 7}) {
+		t.Errorf("gratuitous ARP: %x", q.path.Next.MAC)
 	}
 }
 
 func TestAdverts(t *testing.T) {
-	b := newNIC(t, testConfig(macB, "fd00::2/64"))
 	dst, us := gid("fd00::1"), gid("fd00::2")
 	advert := func(flags byte, mac MAC) []byte {
-		b.cfg.MAC = mac
-		b.sendND(ndAdvert, flags, station{addr: us}, &dst, &macA, &us, optTargetLL)
-		return transmit(b, 0)[0].b
+		return advertFrame(flags, mac, us, dst)
 	}
 	n := nicA(t)
 	q := plug(t, n, 0x11, qp.RC, newScript())
@@ -187,8 +185,8 @@ func TestAdverts(t *testing.T) {
 		{naOverride | naSolicited, macB, macB},
 	} {
 		n.Receive(0, advert(c.flags, c.mac), 0)
-		if q.path.nb.mac != c.want || q.path.nb.state != neighValid {
-			t.Errorf("advert %d: state %d, %x", i, q.path.nb.state, q.path.nb.mac)
+		if q.path.Next.MAC != c.want || q.path.Next.State != stack.Valid {
+			t.Errorf("advert %d: state %d, %x", i, q.path.Next.State, q.path.Next.MAC)
 		}
 	}
 	dst = us
@@ -202,20 +200,20 @@ func TestAdverts(t *testing.T) {
 // Datagrams wait for the neighbour, at most 16; a destroyed handle is no trouble.
 func TestHeldDatagrams(t *testing.T) {
 	n := nicA(t)
-	p, err := n.newPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.2")})
+	p, err := n.net.NewPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.2")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ah, ap := plugAH(t, n, p)
-	s := newScript(sends(0x22, 0, slices.Repeat([]int{8}, neighHeld+3)...)...)
+	s := newScript(sends(0x22, 0, slices.Repeat([]int{8}, stack.NeighHeld+3)...)...)
 	for i := range s.out {
 		s.out[i].Opcode |= bth.TransportUD
 		s.ah = append(s.ah, ah)
 	}
 	s.ah[5] = ah + 1
 	q := plugUD(t, n, 0x11, s)
-	n.activate(q)
-	if out := transmit(n, 0); !slices.Equal(etherTypes(out), []int{ethTypeARP}) {
+	n.sch.activate(q)
+	if out := transmit(n, 0); !slices.Equal(etherTypes(out), []int{stack.TypeARP}) {
 		t.Errorf("%x", etherTypes(out))
 	}
 	if s.flushed != len(s.out) || counter(t, n, "tx_dropped_hold") != 2 || counter(t, n, "tx_dropped_no_path") != 1 {
@@ -224,16 +222,16 @@ func TestHeldDatagrams(t *testing.T) {
 	n.Receive(0, arp(arpReply, macB, "10.0.0.2", "10.0.0.1"), 0)
 	out := transmit(n, 0)
 	for _, w := range out {
-		if err := bth.CheckICRC(w.b[ethLen:]); err != nil || MAC(w.b[:6]) != macB {
+		if err := bth.CheckICRC(w.b[stack.EthernetLen:]); err != nil || MAC(w.b[:6]) != macB {
 			t.Errorf("%v %x", err, w.b)
 		}
 	}
-	if len(out) != neighHeld || n.net.neigh.held != 0 {
-		t.Errorf("%d frames, %d still held", len(out), n.net.neigh.held)
+	if len(out) != stack.NeighHeld || n.net.Held() != 0 {
+		t.Errorf("%d frames, %d still held", len(out), n.net.Held())
 	}
 	n.releasePath(ap)
-	n.net.neigh.limit = 1
-	if _, err := n.newPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.3")}); err != nil {
+	n.net.SetNeighbourLimit(1)
+	if _, err := n.net.NewPath(0, AddressVector{SGIDIndex: 0, DGID: gid("10.0.0.3")}); err != nil {
 		t.Errorf("the place of an unused neighbour: %v", err)
 	}
 }
@@ -243,8 +241,8 @@ func TestGateway(t *testing.T) {
 	cfg.Gateways = []netip.Addr{netip.MustParseAddr("10.0.0.254"), netip.MustParseAddr("fd00::fe")}
 	n := newNIC(t, cfg)
 	for sgid, dst := range map[uint8][2]string{0: {"192.168.1.1", "10.0.0.254"}, 1: {"fd01::1", "fd00::fe"}} {
-		p, err := n.newPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst[0])})
-		if err != nil || p.nb.addr != gid(dst[1]) {
+		p, err := n.net.NewPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst[0])})
+		if err != nil || p.Next.Addr != gid(dst[1]) {
 			t.Errorf("%s: %v", dst[0], err)
 		}
 	}
@@ -256,21 +254,21 @@ func TestReleaseWakes(t *testing.T) {
 	a, b := plug(t, n, 0x11, qp.RC, newScript(sends(1, 0, 1)...)), plug(t, n, 0x12, qp.RC, newScript(sends(1, 0, 1)...))
 	connect(t, n, a, 0, "10.0.0.2", nil)
 	connect(t, n, b, 0, "10.0.0.2", nil)
-	n.activate(a)
-	n.activate(b)
+	n.sch.activate(a)
+	n.sch.activate(b)
 	transmit(n, 0)
-	if nb := a.path.nb; nb.unresolved.head != a || nb.unresolved.tail != b || nb.refs != 2 {
+	if nb := a.path.Next; !a.node.wait.Waiting() || !b.node.wait.Waiting() || nb.Refs != 2 {
 		t.Fatalf("%+v", nb)
 	}
-	nb := a.path.nb
+	nb := a.path.Next
 	n.releasePath(&a.path)
 	transmit(n, 0)
-	if nb.unresolved.head != b || nb.unresolved.tail != b || counter(t, n, "tx_dropped_no_path") != 1 {
+	if a.node.wait.Waiting() || !b.node.wait.Waiting() || counter(t, n, "tx_dropped_no_path") != 1 {
 		t.Errorf("%+v", nb)
 	}
 	n.unschedule(b)
 	n.releasePath(&b.path)
-	if nb.unresolved.head != nil || nb.refs != 0 {
+	if b.node.wait.Waiting() || nb.Refs != 0 {
 		t.Errorf("%+v", nb)
 	}
 }

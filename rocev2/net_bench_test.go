@@ -16,7 +16,7 @@ func benchPair(b *testing.B, size int, o Offload) (a *NIC, q *QueuePair, n *NIC)
 	q = plug(b, a, 0x11, qp.RC, s)
 	connect(b, a, q, 1, "10.0.0.2", &macB)
 	s.endless = true
-	a.activate(q)
+	a.sch.activate(q)
 	n = newNIC(b, testConfig(macB, "10.0.0.2/24"))
 	connect(b, n, plug(b, n, 0x22, qp.RC, &script{deadline: mono.Never}), 1, "10.0.0.1", &macA)
 	discardAll(n)

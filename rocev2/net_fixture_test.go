@@ -103,13 +103,13 @@ func gid(a string) GID { return GIDOf(netip.MustParseAddr(a)) }
 // connect gives q a path and, if mac is set, the address of the neighbour.
 func connect(t testing.TB, n *NIC, q *QueuePair, sgid uint8, dst string, mac *MAC) {
 	t.Helper()
-	p, err := n.newPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst)})
+	p, err := n.net.NewPath(0, AddressVector{SGIDIndex: sgid, DGID: gid(dst)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	q.path = p
-	if mac != nil && p.nb != nil {
-		n.learn(0, p.nb, *mac)
+	if mac != nil && p.Next != nil {
+		n.net.Learn(0, p.Next, *mac)
 		discardAll(n)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // Addresses of the exchanges.
@@ -77,24 +78,24 @@ func TestControlExchanges(t *testing.T) {
 // echo returns an ICMP echo request from B to A with n bytes of data.
 func echo(v6 bool, n int) []byte {
 	src, dst := gid("10.0.0.2"), gid("10.0.0.1")
-	typ, l3, proto, et, echoType := byte(icmpEcho), ipv4Len, byte(protoICMP), uint16(ethTypeIPv4), uint64(0)
+	typ, l3, proto, et, echoType := byte(icmpEcho), stack.IPv4Len, byte(stack.ProtoICMP), uint16(stack.TypeIPv4), uint64(0)
 	if v6 {
 		src, dst = gid("fd00::2"), gid("fd00::1")
-		typ, l3, proto, et = icmpv6Echo, ipv6Len, protoICMPv6, ethTypeIPv6
+		typ, l3, proto, et = icmpv6Echo, stack.IPv6Len, stack.ProtoICMPv6, stack.TypeIPv6
 	}
 	m := append([]byte{typ, 0, 0, 0, 1, 2, 3, 4}, payload(n, 3)...)
-	b := make([]byte, ethLen+l3, ethLen+l3+len(m))
-	ip := putEth(b, &macA, &macB, 0, et)
+	b := make([]byte, stack.EthernetLen+l3, stack.EthernetLen+l3+len(m))
+	ip := stack.PutEthernet(b, &macA, &macB, 0, et)
 	if v6 {
-		putIPv6(ip, 0, 64, proto, &src, &dst)
+		stack.PutIPv6(ip, 0, 64, proto, &src, &dst)
 		ip[4], ip[5] = byte(len(m)>>8), byte(len(m))
-		echoType = pseudoSum(&src, &dst, proto, len(m))
+		echoType = stack.PseudoSum(&src, &dst, proto, len(m))
 	} else {
-		putIPv4(ip, 0, 64, proto, &src, &dst)
+		stack.PutIPv4(ip, 0, 64, proto, &src, &dst)
 		ip[2], ip[3] = byte((l3+len(m))>>8), byte(l3+len(m))
-		sealIPv4(ip)
+		stack.SealIPv4(ip)
 	}
-	putChecksum(m[2:], echoType, m)
+	stack.PutChecksum(m[2:], echoType, m)
 	return append(b, m...)
 }
 
@@ -107,18 +108,18 @@ func TestEcho(t *testing.T) {
 			if len(out) != 1 {
 				t.Fatalf("v6 %v, %d bytes: %d answers", v6, size, len(out))
 			}
-			var h ipHeader
-			r := h.parseIPv4(out[0].b[ethLen:])
+			var h stack.IPHeader
+			r := h.ParseIPv4(out[0].b[stack.EthernetLen:])
 			sum := uint64(0)
 			if v6 {
-				r = h.parseIPv6(out[0].b[ethLen:])
-				sum = pseudoSum(&h.src, &h.dst, protoICMPv6, len(h.payload))
+				r = h.ParseIPv6(out[0].b[stack.EthernetLen:])
+				sum = stack.PseudoSum(&h.Src, &h.Dst, stack.ProtoICMPv6, len(h.Payload))
 			}
-			if r != rxOK || checksum(sum, h.payload) != 0 || !bytes.Equal(h.payload[8:], payload(size, 3)) {
+			if r != stack.Accepted || stack.Checksum(sum, h.Payload) != 0 || !bytes.Equal(h.Payload[8:], payload(size, 3)) {
 				t.Errorf("v6 %v, %d bytes: %v %x", v6, size, r, out[0].b)
 			}
-			if h.payload[0] != icmpEchoReply && h.payload[0] != icmpv6EchoReply {
-				t.Errorf("type %d", h.payload[0])
+			if h.Payload[0] != icmpEchoReply && h.Payload[0] != icmpv6EchoReply {
+				t.Errorf("type %d", h.Payload[0])
 			}
 			peer.Receive(0, out[0].b, 0)
 			if counter(t, peer, "rx_dropped_icmp") != 1 { // nobody waits for the answer
@@ -201,13 +202,13 @@ func TestBadConfigurations(t *testing.T) {
 		cfg  Config
 		want error
 	}{
-		{"group MAC", Config{MAC: MAC{1}, MTU: 1500}, ErrMAC},
-		{"no MAC", Config{MTU: 1500}, ErrMAC},
+		{"group MAC", Config{MAC: MAC{1}, MTU: 1500}, stack.ErrMAC},
+		{"no MAC", Config{MTU: 1500}, stack.ErrMAC},
 		{"MTU", Config{MAC: macA, MTU: 100}, ErrMTU},
-		{"multicast", testConfig(macA, "224.0.0.1/24"), ErrAddress},
-		{"mapped", testConfig(macA, "::ffff:10.0.0.1/120"), ErrAddress},
-		{"zero prefix", Config{MAC: macA, MTU: 1500, Addrs: make([]netip.Prefix, 1)}, ErrAddress},
-		{"gateway", Config{MAC: macA, MTU: 1500, Gateways: []netip.Addr{netip.IPv6Loopback()}}, ErrAddress},
+		{"multicast", testConfig(macA, "224.0.0.1/24"), stack.ErrAddress},
+		{"mapped", testConfig(macA, "::ffff:10.0.0.1/120"), stack.ErrAddress},
+		{"zero prefix", Config{MAC: macA, MTU: 1500, Addrs: make([]netip.Prefix, 1)}, stack.ErrAddress},
+		{"gateway", Config{MAC: macA, MTU: 1500, Gateways: []netip.Addr{netip.IPv6Loopback()}}, stack.ErrAddress},
 	} {
 		n := &NIC{cfg: c.cfg}
 		if err := n.initNet(); !errors.Is(err, c.want) {
@@ -218,30 +219,30 @@ func TestBadConfigurations(t *testing.T) {
 
 func TestPathErrors(t *testing.T) {
 	n := nicA(t)
-	n.SetNeighbourLimit(2)
+	n.net.SetNeighbourLimit(2)
 	for _, c := range []struct {
 		sgid uint8
 		dst  string
 		want error
 	}{
-		{3, "10.0.0.2", ErrGIDIndex},
-		{1, "10.0.0.2", ErrFamily},
-		{0, "fd00::2", ErrFamily},
+		{3, "10.0.0.2", stack.ErrGIDIndex},
+		{1, "10.0.0.2", stack.ErrFamily},
+		{0, "fd00::2", stack.ErrFamily},
 		{0, "10.1.0.2", ErrNoRoute},
-		{0, "224.0.0.1", ErrBadGID},
-		{1, "ff02::1", ErrBadGID},
-		{1, "::", ErrBadGID},
+		{0, "224.0.0.1", stack.ErrBadGID},
+		{1, "ff02::1", stack.ErrBadGID},
+		{1, "::", stack.ErrBadGID},
 		{0, "10.0.0.2", nil},
 		{0, "10.0.0.2", nil},
 		{1, "fd00::2", nil},
 		{0, "10.0.0.3", ErrNeighbours},
 		{0, "10.0.0.1", nil},
 	} {
-		if _, err := n.newPath(0, AddressVector{SGIDIndex: c.sgid, DGID: gid(c.dst)}); !errors.Is(err, c.want) {
+		if _, err := n.net.NewPath(0, AddressVector{SGIDIndex: c.sgid, DGID: gid(c.dst)}); !errors.Is(err, c.want) {
 			t.Errorf("%d to %s: %v, want %v", c.sgid, c.dst, err, c.want)
 		}
 	}
-	if n.NextTimeout() != mono.Time(neighFirst) {
+	if n.NextTimeout() != mono.Time(stack.NeighFirst) {
 		t.Errorf("next timeout %v", n.NextTimeout())
 	}
 }

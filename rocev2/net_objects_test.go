@@ -5,6 +5,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // plug adds a queue pair that s drives; its core is never called.
@@ -19,8 +20,8 @@ func plugFor(t testing.TB, n *NIC, num bth.QPN, typ qp.Type, s machine, x Share)
 	q := &QueuePair{nic: n, num: num, typ: typ, pkey: pkeyDefault}
 	q.node.replaced = s
 	n.sch.join(q, x)
-	n.obj.qps.add(q)
-	n.obj.numbers.put(uint32(num), q)
+	n.obj.qps.Add(q)
+	n.obj.numbers.Put(uint32(num), q)
 	return q
 }
 
@@ -31,11 +32,11 @@ func plugUD(t testing.TB, n *NIC, num bth.QPN, s machine) *QueuePair {
 }
 
 // plugAH adds an address handle and returns its number and its path.
-func plugAH(t testing.TB, n *NIC, p path) (uint32, *path) {
+func plugAH(t testing.TB, n *NIC, p stack.Path) (uint32, *stack.Path) {
 	t.Helper()
 	a := &AH{nic: n, path: p}
 	var ok bool
-	if a.id, ok = n.obj.ahs.add(a); !ok {
+	if a.id, ok = n.obj.ahs.Add(a); !ok {
 		t.Fatal("no place for an address handle")
 	}
 	return a.id, &a.path

@@ -2,9 +2,11 @@ package rocev2
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/memory"
 )
 
 // eventLog collects asynchronous events.
@@ -74,6 +76,7 @@ type objs struct {
 	sq     *sqStub
 	rq     *rqStub
 	wakeup int
+	mrs    []*MR // made by reg
 }
 
 func newObjs(t testing.TB, limits Limits) *objs {
@@ -117,7 +120,25 @@ func (o *objs) reg(va, length uint64, a qp.Access) *MR {
 	o.t.Helper()
 	mr, err := o.RegMR(o.pd, MRAttr{VA: va, Length: length, Access: a, Mem: NewBytes(o.buf)})
 	ok(o.t, err)
+	o.mrs = append(o.mrs, mr)
 	return mr
+}
+
+// keyMR returns the region of a key.
+func (o *objs) keyMR(key uint32) *MR {
+	return o.mrs[slices.IndexFunc(o.mrs, func(mr *MR) bool { return mr.LKey == key })]
+}
+
+// info describes a region.
+func (o *objs) info(mr *MR) MRInfo {
+	all := o.MRs()
+	return all[slices.IndexFunc(all, func(i MRInfo) bool { return i.LKey == mr.LKey })]
+}
+
+// users returns the number of objects in a domain.
+func (o *objs) users(pd *PD) int {
+	all := o.PDs()
+	return all[slices.IndexFunc(all, func(i PDInfo) bool { return i.ID == pd.ID() })].Users
 }
 
 func (o *objs) host() *host { return (*host)(o.q) }
@@ -137,4 +158,9 @@ func refused(t testing.TB, what string, err, want error) {
 	}
 }
 
-const allAccess = accessRemote | qp.AccessLocalWrite | qp.AccessMWBind
+const allAccess = memory.AccessRemote | qp.AccessLocalWrite | qp.AccessMWBind
+
+// bound reports whether a window is bound.
+func (o *objs) bound(mw *MW) bool {
+	return slices.ContainsFunc(o.MWs(), func(i MWInfo) bool { return i.RKey == mw.RKey && i.Bound })
+}

@@ -7,6 +7,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 func TestNewRefusals(t *testing.T) {
@@ -61,7 +62,7 @@ func TestBusy(t *testing.T) {
 		ok(t, c.f())
 	}
 	ok(t, o.DeallocPD(o.pd))
-	if len(o.PDs())+len(o.CQs())+len(o.QPs())+len(o.MRs())+len(o.SRQs())+len(o.AHs())+o.obj.keys.used != 0 {
+	if len(o.PDs())+len(o.CQs())+len(o.QPs())+len(o.MRs())+len(o.SRQs())+len(o.AHs())+o.mem.Keys() != 0 {
 		t.Error("something is left")
 	}
 	for name, err := range map[string]error{
@@ -145,8 +146,8 @@ func TestCreateQPRefusals(t *testing.T) {
 			t.Errorf("%s: the message %q does not name the verb", c.name, err)
 		}
 	}
-	if o.pd.users != 2 || o.cq.users != 4 {
-		t.Errorf("users: %d of the domain, %d of the completion queue", o.pd.users, o.cq.users)
+	if o.users(o.pd) != 2 || o.cq.users != 4 {
+		t.Errorf("users: %d of the domain, %d of the completion queue", o.users(o.pd), o.cq.users)
 	}
 }
 
@@ -200,7 +201,7 @@ func TestAddressHandles(t *testing.T) {
 		}
 	}
 	_, err = o.CreateAH(0, o.pd, AddressVector{DGID: linkLocalAV().DGID, SGIDIndex: 9}, nil)
-	refused(t, "GID index", err, ErrGIDIndex)
+	refused(t, "GID index", err, stack.ErrGIDIndex)
 	_, err = o.CreateAH(0, o.pd, linkLocalAV(), nil)
 	ok(t, err)
 	_, err = o.CreateAH(0, o.pd, linkLocalAV(), nil)

@@ -4,59 +4,56 @@ import (
 	"math/rand/v2"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/rocev2/object"
 )
 
 // maxQPs is a sixteenth of the queue pair numbers.
 const maxQPs = 1 << 20
 
-// restingQPNs is how many numbers of queue pairs that have gone are not given to others,
-// so that packets which are still on their way reach nobody: those of 8 s at 2000
-// connections a second. Later the same number comes again with probability 2^-24.
+// restingQPNs is the number of QPNs of destroyed queue pairs that the NIC does not reuse, so that packets in flight reach
+// no other queue pair: those of 8 s at 2000 connections a second. Later, a number is reused with probability 2^-24.
 const restingQPNs = 1 << 14
 
-// qpnTable finds queue pairs by their numbers. All 24 bits are random: whoever cannot
-// see a queue pair's packets must not be able to address it.
+// qpnTable finds queue pairs by their numbers. All 24 bits are random: an off-path attacker must not be able to address
+// a queue pair.
 type qpnTable struct {
-	indexTable[QueuePair]
-	resting []bth.QPN // of queue pairs that have gone; when full, a ring
+	object.Index[QueuePair]
+	resting []bth.QPN // of destroyed queue pairs; when full, a ring
 	oldest  int       // in that ring
-	gone    QueuePair // stands for them
+	gone    QueuePair // represents them
 }
 
-// init reserves the numbers of management and multicast (IBTA vol.1 3.5.3).
+// init reserves the numbers of management and multicast (IBTA vol.1 3.5.3). Index reserves 0.
 func (t *qpnTable) init(rng *rand.ChaCha8) {
-	t.indexTable.init(rng)
+	t.Init(rng)
 	t.gone.dead = true
-	for _, num := range []bth.QPN{1, bth.MaxQPN} { // nobody gets 0
-		t.put(uint32(num), &t.gone)
+	for _, num := range []bth.QPN{1, bth.MaxQPN} {
+		t.Put(uint32(num), &t.gone)
 	}
-}
-
-// lookup returns the queue pair of this number, nil if there is none.
-func (t *qpnTable) lookup(num bth.QPN) *QueuePair {
-	if q := t.get(uint32(num)); q != nil && !q.dead {
-		return q
-	}
-	return nil
 }
 
 // add gives q a number.
 func (t *qpnTable) add(q *QueuePair) {
-	num, _ := t.indexTable.add(q)
+	num, _ := t.Add(q)
 	q.num = bth.QPN(num)
 }
 
-// rest takes the number of q away from it, and keeps it from others for a while.
+// rest frees the number of q and reserves it for a while.
 func (t *qpnTable) rest(q *QueuePair) {
-	t.find(uint32(q.num)).v = &t.gone
+	t.Replace(uint32(q.num), &t.gone)
 	if len(t.resting) < restingQPNs {
 		t.resting = append(t.resting, q.num)
 		return
 	}
-	t.remove(uint32(t.resting[t.oldest]))
+	t.Remove(uint32(t.resting[t.oldest]))
 	t.resting[t.oldest] = q.num
 	t.oldest = (t.oldest + 1) % restingQPNs
 }
 
 // lookupQP returns the queue pair of this number, nil if there is none.
-func (n *NIC) lookupQP(num bth.QPN) *QueuePair { return n.obj.numbers.lookup(num) }
+func (n *NIC) lookupQP(num bth.QPN) *QueuePair {
+	if q := n.obj.numbers.Get(uint32(num)); q != nil && !q.dead {
+		return q
+	}
+	return nil
+}

@@ -7,12 +7,14 @@ import (
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/memory"
+	"roced.io/roced/rocev2/object"
+	"roced.io/roced/rocev2/stack"
 )
 
-// QueuePair is a queue pair of a NIC: the transport's state machine and what it
-// uses.
+// QueuePair is a queue pair of a NIC: the transport's state machine and the objects that it uses.
 type QueuePair struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
 	core *qp.QP
 	nic  *NIC
@@ -23,21 +25,21 @@ type QueuePair struct {
 	dead bool
 
 	failing bool // a completion queue has overflowed, see failOverflowed
-	lost    bool // something written since the last Sync did not arrive
+	lost    bool // a write since the last Sync has failed
 	sigAll  bool
 	guesses guesses
-	defers  *deferrals   // nil: nothing to do with Deferred memory so far
+	defers  *deferrals   // nil: no Deferred memory used so far
 	kept    []keptPacket // packets that wait for memory
-	windows windowList
-	path    path
+	windows memory.Bindings
+	path    stack.Path
 	node    schedNode
 	av      AddressVector
 
-	datagrams Datagrams // sq, if it is of UD and can tell
+	datagrams Datagrams // sq of a UD queue pair, if it implements Datagrams
 
 	pd             *PD
 	sendCQ, recvCQ *CQ
-	inSend, inRecv int32 // places in the lists of sendCQ and, if that is another one, recvCQ
+	inSend, inRecv int32 // places in the lists of sendCQ and, if it differs, recvCQ
 	srq            *SRQ
 	sq             SendQueue
 	rq             RecvQueue
@@ -52,7 +54,7 @@ type QPCaps struct {
 	MaxInline              uint32 // bytes
 }
 
-// QPAttr describes a queue pair at its creation (ibv_qp_init_attr).
+// QPAttr describes a new queue pair (ibv_qp_init_attr).
 type QPAttr struct {
 	Type           qp.Type
 	PD             *PD
@@ -67,8 +69,7 @@ type QPAttr struct {
 	Ctx            any
 }
 
-// pkeyDefault is the only partition key, full membership of the default
-// partition.
+// pkeyDefault is the only partition key: full membership of the default partition.
 const pkeyDefault = bth.DefaultPKey
 
 // Num returns the queue pair's number.
@@ -80,7 +81,7 @@ func (q *QueuePair) Type() qp.Type { return q.typ }
 // State returns the queue pair's state.
 func (q *QueuePair) State() qp.State { return q.core.State() }
 
-// CreateQP makes a queue pair in the RESET state (IBTA vol.1 11.2.5.1).
+// CreateQP creates a queue pair in the RESET state (IBTA vol.1 11.2.5.1).
 func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	const verb = "create_qp"
 	if err := n.checkQP(verb, &a); err != nil {
@@ -97,12 +98,13 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 		pd: a.PD, sendCQ: a.SendCQ, recvCQ: a.RecvCQ, srq: a.SRQ, sq: a.SQ, rq: a.RQ,
 		caps: a.Caps, profile: a.Profile}
 	var ok bool
-	if q.slot, ok = n.obj.qps.add(q); !ok {
+	if q.slot, ok = n.obj.qps.Add(q); !ok {
 		return nil, fail(verb, "QPs", ErrLimit)
 	}
 	n.obj.numbers.add(q)
+	q.windows.QPN = uint32(q.num)
 	tuning := qp.Software
-	tuning.PathSeed = n.obj.rngs.Uint64()
+	tuning.PathSeed = n.obj.seeds.Uint64()
 	q.core = qp.New(qp.Config{Type: a.Type, QPN: q.num,
 		MaxSendWR: a.Caps.MaxSendWR, MaxRecvWR: a.Caps.MaxRecvWR,
 		MaxSendSGE: a.Caps.MaxSendSGE, MaxRecvSGE: a.Caps.MaxRecvSGE, MaxInline: a.Caps.MaxInline,
@@ -121,7 +123,7 @@ func (n *NIC) CreateQP(a QPAttr) (*QueuePair, error) {
 	return q, nil
 }
 
-// placeIn is where the place of q in the list of c is kept.
+// placeIn returns the place of q in the list of c.
 func (q *QueuePair) placeIn(c *CQ) *int32 {
 	if q.sendCQ == c {
 		return &q.inSend
@@ -129,9 +131,9 @@ func (q *QueuePair) placeIn(c *CQ) *int32 {
 	return &q.inRecv
 }
 
-// hold counts the queue pair as a user of what it uses, or no longer.
+// hold counts d more users of the objects that the queue pair uses.
 func (q *QueuePair) hold(d int) {
-	q.pd.users += d
+	q.pd.Use(d)
 	q.sendCQ.users += d
 	q.recvCQ.users += d
 	if q.srq != nil {
@@ -139,13 +141,13 @@ func (q *QueuePair) hold(d int) {
 	}
 }
 
-// checkQP checks the objects that a new queue pair is to use.
+// checkQP checks the objects of a new queue pair.
 func (n *NIC) checkQP(verb string, a *QPAttr) error {
 	bad := func(attr string) error { return fail(verb, attr, ErrInvalid) }
 	switch {
 	case a.Type != qp.RC && a.Type != qp.UC && a.Type != qp.UD:
 		return bad("qp_type")
-	case !n.ownsPD(a.PD):
+	case !n.mem.OwnsPD(a.PD):
 		return bad("pd")
 	case !n.ownsCQ(a.SendCQ) || a.SendCQ.failed:
 		return bad("send_cq")
@@ -166,7 +168,7 @@ func (n *NIC) checkQP(verb string, a *QPAttr) error {
 // checkCaps checks the capacities against the limits of the NIC.
 func (n *NIC) checkCaps(verb string, c *QPCaps, srq bool) error {
 	if srq {
-		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // those of the SRQ count
+		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // the SRQ has its own
 	}
 	l := &n.cfg.Limits
 	switch {
@@ -184,8 +186,8 @@ func (n *NIC) checkCaps(verb string, c *QPCaps, srq bool) error {
 	return nil
 }
 
-// ModifyQP changes state and attributes of a queue pair (IBTA vol.1 11.2.5.2); av
-// belongs to the bit qp.AttrAV. On error nothing has changed.
+// ModifyQP changes state and attributes of a queue pair (IBTA vol.1 11.2.5.2). av belongs to the bit qp.AttrAV. On error
+// nothing has changed.
 func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask, av *AddressVector) error {
 	const verb = "modify_qp"
 	n.now = now
@@ -199,10 +201,10 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if q.typ == qp.UD && mask&qp.AttrState != 0 && a.State == qp.RTR {
 		a.PathMTU, mask = n.PortAttr().ActiveMTU, mask|qp.AttrPathMTU
 	}
-	var p path
+	var p stack.Path
 	var err error
 	if mask&qp.AttrAV != 0 {
-		if p, err = n.newPath(now, q.marked(*av)); err != nil {
+		if p, err = n.net.NewPath(now, q.marked(*av)); err != nil {
 			return failPath(verb, err)
 		}
 	}
@@ -216,41 +218,40 @@ func (n *NIC) ModifyQP(now mono.Time, q *QueuePair, a qp.Attr, mask qp.AttrMask,
 	if mask&qp.AttrAV != 0 {
 		n.releasePath(&q.path)
 		q.path, q.av = p, *av
-		n.prioritise(q, av.Priority())
+		n.sch.prioritise(q, av.Priority())
 	}
 	if mask&(qp.AttrAV|qp.AttrDestQPN) != 0 {
-		n.setQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
-		q.core.SetFlow(q.path.flowOf())
+		n.net.SetQPNs(&q.path, q.num, bth.QPN(q.core.Attr().DestQPN))
+		q.core.SetFlow(qp.Flow{Dst: q.path.Dst, Port: q.path.SourcePort()})
 	}
 	switch to := q.State(); {
 	case mask&qp.AttrState == 0:
 	case to == qp.Reset:
 		n.reset(q)
 	case to == qp.RTS && from == qp.RTR:
-		q.sq.Reset() // what was posted too early, without a bell
+		q.sq.Reset() // requests posted too early, without a doorbell
 	}
 	if mask&qp.AttrState != 0 && a.State == qp.RTR {
 		n.connecting(now, q)
 	}
 	n.failOverflowed(now)
-	n.rearm(q)
-	n.activate(q)
+	n.sch.rearm(q)
+	n.sch.activate(q)
 	return nil
 }
 
-// marked returns av with its ECN bits as the congestion control of q wants them; one
-// that does not learn from marks leaves them to the user (RFC 3168 section 5).
+// marked returns av with the ECN bits that the congestion control of q needs. One that ignores marks leaves the bits to the
+// user (RFC 3168 section 5).
 func (q *QueuePair) marked(av AddressVector) AddressVector {
 	if q.core.ECNCapable() {
-		av.TrafficClass = av.TrafficClass&^ecnMask | ecnECT0
+		av.TrafficClass = av.TrafficClass&^stack.ECNMask | stack.ECT0
 	}
 	return av
 }
 
 func (n *NIC) ownsQP(q *QueuePair) bool { return q != nil && q.nic == n && !q.dead }
 
-// checkModify checks what the transport does not know: port, partition, numbers
-// and limits of the NIC.
+// checkModify checks the attributes that the transport does not know: port, partition, numbers and limits of the NIC.
 func (n *NIC) checkModify(verb string, q *QueuePair, a *qp.Attr, mask qp.AttrMask, av *AddressVector) error {
 	l := &n.cfg.Limits
 	has := func(m qp.AttrMask) bool { return mask&m != 0 }
@@ -262,9 +263,9 @@ func (n *NIC) checkModify(verb string, q *QueuePair, a *qp.Attr, mask qp.AttrMas
 		attr = "port_num"
 	case has(qp.AttrPKeyIndex) && a.PKeyIndex != 0:
 		attr = "pkey_index"
-	case has(qp.AttrAccessFlags) && a.AccessFlags&^(accessRemote|accessLocalOnly|accessFlush|accessOptional) != 0:
+	case has(qp.AttrAccessFlags) && a.AccessFlags&^(memory.AccessRemote|memory.AccessLocal|memory.AccessFlush|memory.AccessOptional) != 0:
 		attr = "qp_access_flags"
-	case has(qp.AttrPathMTU) && q.typ == qp.UD: // has none; the transport is told that of the link
+	case has(qp.AttrPathMTU) && q.typ == qp.UD: // UD has none; the transport gets that of the link
 		attr = "path_mtu"
 	case has(qp.AttrPathMTU) && (a.PathMTU.Bytes() == 0 || a.PathMTU > n.PortAttr().ActiveMTU):
 		attr = "path_mtu"
@@ -283,8 +284,7 @@ func (n *NIC) checkModify(verb string, q *QueuePair, a *qp.Attr, mask qp.AttrMas
 	return nil
 }
 
-// reset discards what is posted and what is on its way, and where the queue pair
-// was connected to.
+// reset discards posted requests, packets in progress and the path.
 func (n *NIC) reset(q *QueuePair) {
 	n.unschedule(q)
 	q.sq.Reset()
@@ -296,8 +296,8 @@ func (n *NIC) reset(q *QueuePair) {
 	q.av = AddressVector{}
 }
 
-// DestroyQP ends a queue pair; its outstanding work requests do not complete
-// (IBTA vol.1 11.2.5.4). Windows that are bound through it are closed.
+// DestroyQP destroys a queue pair and closes the windows bound through it. Its outstanding work requests do not complete
+// (IBTA vol.1 11.2.5.4).
 func (n *NIC) DestroyQP(q *QueuePair) error {
 	if !n.ownsQP(q) {
 		return fail("destroy_qp", "qp", ErrInvalid)
@@ -308,10 +308,8 @@ func (n *NIC) DestroyQP(q *QueuePair) error {
 	q.core.Free()
 	q.core.ClearFlow()
 	n.releasePath(&q.path)
-	for mw := q.windows.first; mw != nil; mw = q.windows.first {
-		mw.unbind()
-	}
-	n.obj.qps.remove(q.slot)
+	q.windows.Unbind()
+	n.obj.qps.Remove(q.slot)
 	n.obj.numbers.rest(q)
 	n.sch.leave(q)
 	q.hold(-1)
@@ -336,7 +334,7 @@ type QPInfo struct {
 	AV                 AddressVector
 	Profile            string
 	Window, Rate       uint64 // of congestion control: bytes, bits per second; ccalgo.Unlimited
-	Groups             []GID  // to which it is attached
+	Groups             []GID  // attached
 	Ctx                any
 }
 
@@ -349,11 +347,11 @@ func (n *NIC) QueryQP(q *QueuePair) (QPInfo, error) {
 }
 
 func (q *QueuePair) info() QPInfo {
-	i := QPInfo{Num: q.num, Type: q.typ, PD: q.pd.id, SendCQ: q.sendCQ.id, RecvCQ: q.recvCQ.id,
-		Attr: q.core.Attr(), Caps: q.caps, SigAll: q.sigAll, Connected: q.path.hdrLen != 0, AV: q.av,
+	i := QPInfo{Num: q.num, Type: q.typ, PD: q.pd.ID(), SendCQ: q.sendCQ.id, RecvCQ: q.recvCQ.id,
+		Attr: q.core.Attr(), Caps: q.caps, SigAll: q.sigAll, Connected: q.path.Valid(), AV: q.av,
 		Profile: q.profile, Ctx: q.Ctx}
 	i.Window, i.Rate = q.core.Limits()
-	for _, g := range q.nic.net.mcast.list {
+	for _, g := range q.nic.mcast.list {
 		if slices.Contains(g.qps, q) {
 			i.Groups = append(i.Groups, g.gid)
 		}
@@ -366,9 +364,5 @@ func (q *QueuePair) info() QPInfo {
 
 // QPs describes all queue pairs.
 func (n *NIC) QPs() []QPInfo {
-	out := make([]QPInfo, 0, n.obj.qps.live)
-	for q := range n.obj.qps.all {
-		out = append(out, q.info())
-	}
-	return out
+	return object.Describe(&n.obj.qps, (*QueuePair).info)
 }

@@ -6,16 +6,17 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
-// receivePacket takes one RoCEv2 datagram whose headers are l3 and udp. It returns
-// the queue pair that it was given to, to be settled.
+// receivePacket takes one RoCEv2 datagram with the headers l3 and udp. It returns the queue pair that received it, to be
+// settled.
 func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rxReason) {
-	rx := &n.net.rx
+	rx := &n.rx
 	end := len(body) - bth.ICRCLen
 	crc := bth.ICRCStart(l3, udp, body[:bth.BTHLen])
 	diff := bth.ICRCUpdate(crc, body[bth.BTHLen:end]) ^ bth.GetICRC(body[end:])
-	if diff != 0 && !n.acceptICRC(l3, len(body), diff) {
+	if diff != 0 && !n.net.AcceptICRC(l3, len(body), diff) {
 		return nil, rxICRC
 	}
 	p := &rx.pkt
@@ -23,15 +24,15 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return nil, rxTransport
 	}
 	n.ctr.RcvdPkts++
-	meta := qp.RxMeta{CE: rx.ip.ecn == ecnCE, Path: binary.BigEndian.Uint16(udp)}
+	meta := qp.RxMeta{CE: rx.in.ECN == stack.CE, Path: binary.BigEndian.Uint16(udp)}
 	if meta.CE {
 		n.ctr.NPECNMarked++
 	}
-	if rx.ip.dst.multicast() {
+	if rx.in.Dst.Multicast() {
 		return nil, n.receiveGroup(now, l3, meta)
 	}
 	if p.DestQP <= 1 {
-		return nil, n.receiveMAD(now, l3)
+		return nil, n.receiveMAD(now)
 	}
 	q := n.lookupQP(p.DestQP)
 	if q == nil {
@@ -46,13 +47,13 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 		return nil, r
 	}
 	if n.cfg.Sockets {
-		n.recognise(q.path.nb, l3)
+		n.net.Recognise(q.path.Next, l3)
 	}
 	if p.Opcode.IsCNP() {
 		return n.receiveCNP(now, q)
 	}
 	d := qp.Later
-	if q.kept == nil && !q.defers.full() { // else it must not overtake them
+	if q.kept == nil && !q.defers.full() { // it must not overtake kept packets
 		d = q.machine().Receive(now, p, meta)
 	}
 	if d == qp.Later {
@@ -61,19 +62,18 @@ func (n *NIC) receivePacket(now mono.Time, l3, udp, body []byte) (*QueuePair, rx
 	return q, n.judge(now, q, p, d)
 }
 
-// checkPeer verifies that a packet for the connected q comes from its peer (IBTA
-// vol.1 9.6.1.5; rxe check_addr).
+// checkPeer verifies that a packet for the connected q comes from its peer (IBTA vol.1 9.6.1.5; rxe check_addr).
 func (rx *rxState) checkPeer(q *QueuePair) rxReason {
 	switch {
-	case q.path.hdrLen == 0:
+	case !q.path.Valid():
 		return rxUnconnected
-	case rx.ip.src != q.path.dst || rx.ip.dst != q.path.src:
+	case rx.in.Src != q.path.Dst || rx.in.Dst != q.path.Src:
 		return rxPeer
 	}
 	return rxOK
 }
 
-// receiveCNP hands a congestion notification to the connection that it is for.
+// receiveCNP passes a congestion notification to its connection.
 func (n *NIC) receiveCNP(now mono.Time, q *QueuePair) (*QueuePair, rxReason) {
 	if q.typ == qp.UD {
 		n.ctr.RPCNPIgnored++
@@ -84,23 +84,37 @@ func (n *NIC) receiveCNP(now mono.Time, q *QueuePair) (*QueuePair, rxReason) {
 	return q, rxOK
 }
 
-// pkeyMatch compares partition keys: the numbers in the low 15 bits are equal and
-// one side is a full member (IBTA vol.1 10.9.3).
+// judge follows the verdict of q on a packet.
+func (n *NIC) judge(now mono.Time, q *QueuePair, p *bth.Packet, d qp.Drop) rxReason {
+	if d == qp.DropAccess {
+		n.refused(now, q)
+	}
+	if d != qp.Accepted {
+		return rxCore + rxReason(d)
+	}
+	if p.Opcode.IsResponse() && q.path.Next != nil {
+		q.path.Next.Confirm(now)
+	}
+	return rxOK
+}
+
+// pkeyMatch compares partition keys: the numbers in the low 15 bits are equal and one side is a full member (IBTA
+// vol.1 10.9.3).
 func pkeyMatch(a, b uint16) bool {
 	return a&0x7fff != 0 && (a^b)&0x7fff == 0 && (a|b)&0x8000 != 0
 }
 
-// makeGRH returns the 40 bytes that go before the payload of a datagram: an IPv6
-// header, or 20 bytes of zero and an IPv4 header without its options (IBTA annex
-// A17.4.5.2).
+// makeGRH returns the 40 bytes before the payload of a datagram: an IPv6 header, or 20 zero bytes and an IPv4 header
+// without its options (IBTA annex A17.4.5.2).
 func (rx *rxState) makeGRH(l3 []byte) []byte {
-	if rx.ip.v6 {
-		copy(rx.grh[:], l3)
-		return rx.grh[:]
+	h := rx.grh[:]
+	if !rx.in.V6 {
+		h = rx.grh[stack.IPv6Len-stack.IPv4Len:]
+		clear(rx.grh[:stack.IPv6Len-stack.IPv4Len])
 	}
-	clear(rx.grh[:ipv6Len-ipv4Len])
-	h := rx.grh[ipv6Len-ipv4Len:]
 	copy(h, l3)
-	sealIPv4(h)
+	if !rx.in.V6 {
+		stack.SealIPv4(h)
+	}
 	return rx.grh[:]
 }

@@ -14,6 +14,7 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // eachCaptured calls f with the frames of the captures of rxe.
@@ -59,35 +60,33 @@ func (g *gsi) AppendCounters(s []Counter) []Counter   { return s }
 func TestCapturesAreAccepted(t *testing.T) {
 	count, ce := 0, 0
 	eachCaptured(t, func(file string, frame []byte) {
-		l4, body, _, ok := udpBody(frame)
+		l4, body, _, ok := stack.UDPBody(frame)
 		if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
 			return
 		}
 		count++
-		var h ipHeader
-		bits := "/32"
-		if r := h.parseIPv4(frame[ethLen:]); r != rxOK {
-			bits = "/64"
-			if r := h.parseIPv6(frame[ethLen:]); r != rxOK {
+		var h stack.IPHeader
+		bits := "/0"
+		if r := h.ParseIPv4(frame[stack.EthernetLen:]); r != stack.Accepted {
+			if r := h.ParseIPv6(frame[stack.EthernetLen:]); r != stack.Accepted {
 				t.Fatalf("%s: %v", file, r)
 			}
 		}
 		dst, src := MAC(frame[:6]), MAC(frame[6:12])
-		n := newNIC(t, testConfig(dst, h.dst.Addr().String()+bits))
+		n := newNIC(t, testConfig(dst, h.Dst.Addr().String()+bits))
 		sp, s := &gsi{}, newScript()
 		n.SetGSI(sp)
 		num := bth.QPN(binary.BigEndian.Uint32(frame[body+4:]) & 0xffffff)
 		if num > 1 {
 			q := plug(t, n, num, serviceOf(bth.Opcode(frame[body])), s)
-			q.path = path{src: h.dst, dst: h.src, nb: &neighbour{mac: src, state: neighValid}}
-			q.path.makeHeaders(&dst, 0, &AddressVector{TrafficClass: frame[ethLen+1], HopLimit: frame[ethLen+8]})
+			connectAV(t, n, q, AddressVector{DGID: h.Src, SGIDIndex: sourceIndex(t, n, h.Dst)}, src)
 		}
 		n.Receive(0, frame, 0)
 		if len(s.got)+sp.got != 1 || n.ctr.RxDropped() != 0 {
 			t.Errorf("%s: frame %x\nreached nobody: %v", file, frame, n.ctr.drops)
 		}
 		ce += s.ce
-		if len(s.grh) == 1 && s.grh[0] != nil && !bytes.Equal(s.grh[0][20:], frame[ethLen:ethLen+ipv4Len]) {
+		if len(s.grh) == 1 && s.grh[0] != nil && !bytes.Equal(s.grh[0][20:], frame[stack.EthernetLen:stack.EthernetLen+stack.IPv4Len]) {
 			t.Errorf("%s: GRH %x", file, s.grh[0])
 		}
 	})
@@ -110,7 +109,7 @@ func serviceOf(o bth.Opcode) qp.Type {
 func TestCapturesAreReproduced(t *testing.T) {
 	count := 0
 	eachCaptured(t, func(file string, frame []byte) {
-		l4, body, end, ok := udpBody(frame)
+		l4, body, end, ok := stack.UDPBody(frame)
 		if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort || file == "ecn_write.pcap" {
 			return
 		}
@@ -118,22 +117,21 @@ func TestCapturesAreReproduced(t *testing.T) {
 		if err := p.Decode(frame[body:end]); err != nil || p.Opcode.Transport() != bth.TransportRC {
 			return
 		}
-		var h ipHeader
-		if h.parseIPv4(frame[ethLen:]) != rxOK {
-			h.parseIPv6(frame[ethLen:])
+		var h stack.IPHeader
+		if h.ParseIPv4(frame[stack.EthernetLen:]) != stack.Accepted {
+			h.ParseIPv6(frame[stack.EthernetLen:])
 		}
-		n := newNIC(t, testConfig(MAC(frame[6:12])))
-		q := plug(t, n, 0x11, qp.RC, newScript(p))
-		q.path = path{src: h.src, dst: h.dst, nb: &neighbour{mac: MAC(frame[:6]), state: neighValid}}
-		tos := frame[ethLen+1]
-		if h.v6 {
-			tos = frame[ethLen]<<4 | frame[ethLen+1]>>4
+		cfg, tos := testConfig(MAC(frame[6:12]), h.Src.Addr().String()+"/0"), frame[stack.EthernetLen+1]
+		if h.V6 {
+			tos = frame[stack.EthernetLen]<<4 | frame[stack.EthernetLen+1]>>4
 		} else {
-			n.net.ipID = binary.BigEndian.Uint16(frame[ethLen+4:])
+			copy(cfg.Seed[:], frame[stack.EthernetLen+4:stack.EthernetLen+6]) // IP ID
 		}
-		q.path.makeHeaders(&n.cfg.MAC, 0, &AddressVector{TrafficClass: tos, HopLimit: h.ttl})
-		copy(q.path.hdr[l4:l4+2], frame[l4:]) // the source port needs the peer's QPN
-		n.activate(q)
+		n := newNIC(t, cfg)
+		q := plug(t, n, 0x11, qp.RC, newScript(p))
+		connectAV(t, n, q, AddressVector{DGID: h.Dst, SGIDIndex: sourceIndex(t, n, h.Src), TrafficClass: tos, HopLimit: h.TTL}, MAC(frame[:6]))
+		q.path.SetSourcePort(binary.BigEndian.Uint16(frame[l4:])) // it needs the peer's QPN
+		n.sch.activate(q)
 		out := transmit(n, 0)
 		count++
 		if len(out) != 1 || !bytes.Equal(out[0].b, frame) {
@@ -147,8 +145,8 @@ func TestCapturesAreReproduced(t *testing.T) {
 
 // reseal recomputes the IPv4 checksum and the ICRC of a frame.
 func reseal(b []byte) {
-	sealIPv4(b[ethLen : ethLen+ipv4Len])
-	bth.SealICRC(b[ethLen:])
+	stack.SealIPv4(b[stack.EthernetLen : stack.EthernetLen+stack.IPv4Len])
+	bth.SealICRC(b[stack.EthernetLen:])
 }
 
 type comments struct{ got []string }
@@ -167,20 +165,20 @@ var receiveDrops = []struct {
 }{
 	{"nothing", func(b []byte) []byte { return b }, rxOK},
 	{"padding", func(b []byte) []byte { return append(b, 0, 0, 0, 0, 0, 0) }, rxOK},
-	{"traffic class and TTL", func(b []byte) []byte { b[15], b[22] = 0x03, 3; sealIPv4(b[14:34]); return b }, rxOK},
+	{"traffic class and TTL", func(b []byte) []byte { b[15], b[22] = 0x03, 3; stack.SealIPv4(b[14:34]); return b }, rxOK},
 	{"empty", func(b []byte) []byte { return nil }, rxShort},
 	{"cut in the IP header", func(b []byte) []byte { return b[:33] }, rxShort},
 	{"cut in the payload", func(b []byte) []byte { return b[:len(b)-1] }, rxShort},
-	{"other station", func(b []byte) []byte { b[5] ^= 1; return b }, rxMAC},
-	{"EtherType", func(b []byte) []byte { b[13] = 1; return b }, rxEtherType},
-	{"version", func(b []byte) []byte { b[14] = 0x65; return b }, rxIPHeader},
-	{"header length", func(b []byte) []byte { b[14] = 0x44; return b }, rxIPHeader},
-	{"header checksum", func(b []byte) []byte { b[25] ^= 1; return b }, rxIPChecksum},
-	{"fragment", func(b []byte) []byte { b[21] = 1; reseal(b); return b }, rxFragment},
-	{"more fragments", func(b []byte) []byte { b[20] |= 0x20; reseal(b); return b }, rxFragment},
-	{"IP destination", func(b []byte) []byte { b[33] = 99; reseal(b); return b }, rxAddr},
-	{"TCP", func(b []byte) []byte { b[23] = 6; reseal(b); return b }, rxProto},
-	{"UDP port", func(b []byte) []byte { b[37]++; reseal(b); return b }, rxPort},
+	{"other station", func(b []byte) []byte { b[5] ^= 1; return b }, rxReason(stack.DropMAC)},
+	{"EtherType", func(b []byte) []byte { b[13] = 1; return b }, rxReason(stack.DropEtherType)},
+	{"version", func(b []byte) []byte { b[14] = 0x65; return b }, rxReason(stack.DropIPHeader)},
+	{"header length", func(b []byte) []byte { b[14] = 0x44; return b }, rxReason(stack.DropIPHeader)},
+	{"header checksum", func(b []byte) []byte { b[25] ^= 1; return b }, rxReason(stack.DropIPChecksum)},
+	{"fragment", func(b []byte) []byte { b[21] = 1; reseal(b); return b }, rxReason(stack.DropFragment)},
+	{"more fragments", func(b []byte) []byte { b[20] |= 0x20; reseal(b); return b }, rxReason(stack.DropFragment)},
+	{"IP destination", func(b []byte) []byte { b[33] = 99; reseal(b); return b }, rxReason(stack.DropAddr)},
+	{"TCP", func(b []byte) []byte { b[23] = 6; reseal(b); return b }, rxReason(stack.DropProto)},
+	{"UDP port", func(b []byte) []byte { b[37]++; reseal(b); return b }, rxReason(stack.DropPort)},
 	{"UDP length", func(b []byte) []byte { b[38] = 2; return b }, rxShort},
 	{"short UDP length", func(b []byte) []byte { b[39] = 23; return b }, rxShort},
 	{"ICRC", func(b []byte) []byte { b[len(b)-1]++; return b }, rxICRC},
@@ -202,7 +200,7 @@ func TestReceiveDrops(t *testing.T) {
 		a := newNIC(t, cfg)
 		qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 21)...))
 		connect(t, a, qa, 0, "10.0.0.2", &macB)
-		a.activate(qa)
+		a.sch.activate(qa)
 		frame := c.do(transmit(a, 0)[0].b)
 
 		n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
@@ -225,13 +223,13 @@ func TestReceiveDrops(t *testing.T) {
 func TestReasonsAreNamed(t *testing.T) {
 	seen := map[string]bool{}
 	for r := rxShort; r < rxCore+rxReason(qp.DropProfile)+1; r++ {
-		if r == rxCore {
+		if r == rxCore || r == rxSegmented {
 			continue
 		}
-		if dropNames[r] == "" || r.String() == "" || seen[dropNames[r]] {
-			t.Errorf("reason %d: %q, %q", r, dropNames[r], r)
+		if r.describe().Counter == "" || r.String() == "" || seen[r.describe().Counter] {
+			t.Errorf("reason %d: %q, %q", r, r.describe().Counter, r)
 		}
-		seen[dropNames[r]] = true
+		seen[r.describe().Counter] = true
 	}
 	names := map[string]bool{}
 	for _, c := range nicA(t).CounterSnapshot() {
@@ -249,7 +247,7 @@ func TestSuperFrameWithOneBadSegment(t *testing.T) {
 	a := newNIC(t, cfg)
 	qa := plug(t, a, 0x11, qp.RC, newScript(sends(0x22, 1, 20, 20, 20, 20, 10)...))
 	connect(t, a, qa, 0, "10.0.0.2", &macB)
-	a.activate(qa)
+	a.sch.activate(qa)
 	out := transmit(a, 0)
 	frame, size := out[0].b, out[0].segSize
 	if len(out) != 1 || Segments(frame, size) != 5 {
@@ -276,7 +274,7 @@ func TestCongestionNotification(t *testing.T) {
 	lost.SetCNP(0x33)
 	qa := plug(t, a, 0x11, qp.RC, newScript(cnp, lost))
 	connect(t, a, qa, 0, "10.0.0.2", &macB)
-	a.activate(qa)
+	a.sch.activate(qa)
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	s, u := newScript(), newScript()
 	connect(t, n, plug(t, n, 0x22, qp.RC, s), 0, "10.0.0.1", &macA)
@@ -295,7 +293,7 @@ func TestReceiveAllocatesNothing(t *testing.T) {
 	a := newNIC(t, cfg)
 	qa := plug(t, a, 0x11, qp.RC, newScript(slices.Concat(write(0x22, 0, 65536, 4096), sends(0x22, 1, 9, 9))...))
 	connect(t, a, qa, 0, "10.0.0.2", &macB)
-	a.activate(qa)
+	a.sch.activate(qa)
 	frames := transmit(a, 0)
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	s := &script{deadline: mono.Never}

@@ -7,19 +7,22 @@ import (
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
-// defaultQuantum is what a queue pair may send in its turn, in bytes of UDP payload:
-// a little more than the largest super-frame, so that one turn can always send
-// one. A turn ends between frames: to cut a super-frame short would cost more than
-// it is fair.
+// defaultQuantum is the number of bytes of UDP payload that a queue pair may send in its turn: a little more than the
+// largest super-frame, so that one turn can always send one. A turn ends between frames, because cutting a super-frame
+// short would cost more than the fairness is worth.
 const defaultQuantum = 68 << 10
 
-// unresolvedCheck is how often the timers of a queue pair whose peer has no address yet are
-// looked at. One that could send says that it is due now, which would keep the NIC awake.
+// unresolvedCheck is the interval at which the NIC checks the timers of a queue pair without a resolved peer. A queue
+// pair that could send reports that it is due now, which would keep the NIC awake.
 const unresolvedCheck = time.Millisecond
 
-// machine is what the data path drives of a queue pair.
+// timerBudget bounds the timers that fire in one Advance. The rest is due at once.
+const timerBudget = 64
+
+// machine is the part of a queue pair that the data path drives.
 type machine interface {
 	Receive(now mono.Time, p *bth.Packet, m qp.RxMeta) qp.Drop
 	Doorbell(now mono.Time)
@@ -33,16 +36,15 @@ type machine interface {
 
 // schedNode is the scheduler's part of a queue pair. The zero node is idle.
 type schedNode struct {
-	turn       sched.Node[*QueuePair]
-	timer      sched.Timer[*QueuePair]
-	share      *shareGroup
-	priority   uint8   // among the queue pairs of share
-	unresolved *qpList // of the neighbour whose address it waits for; nil if it does not
-	next, prev *QueuePair
-	replaced   machine // drives the queue pair in place of its core
+	turn     sched.Node[*QueuePair]
+	timer    sched.Timer[*QueuePair]
+	share    *shareGroup
+	priority uint8        // among the queue pairs of share
+	wait     stack.Waiter // for the address of the peer
+	replaced machine      // drives the queue pair in place of its core, in tests
 }
 
-// machine returns what drives q: its core, or what a test has put in its place.
+// machine returns the state machine of q: its core, or the replacement of a test.
 func (q *QueuePair) machine() machine {
 	if q.node.replaced != nil {
 		return q.node.replaced
@@ -50,41 +52,12 @@ func (q *QueuePair) machine() machine {
 	return q.core
 }
 
-// qpList is a queue of queue pairs that wait; each is on at most one.
-type qpList struct{ head, tail *QueuePair }
-
-// pushBack appends q, which is on no list.
-func (l *qpList) pushBack(q *QueuePair) {
-	q.node.unresolved, q.node.prev, q.node.next = l, l.tail, nil
-	if l.tail != nil {
-		l.tail.node.next = q
-	} else {
-		l.head = q
-	}
-	l.tail = q
-}
-
-// remove takes q off the list, on which it is.
-func (l *qpList) remove(q *QueuePair) {
-	if q.node.prev != nil {
-		q.node.prev.node.next = q.node.next
-	} else {
-		l.head = q.node.next
-	}
-	if q.node.next != nil {
-		q.node.next.node.prev = q.node.prev
-	} else {
-		l.tail = q.node.prev
-	}
-	q.node.unresolved, q.node.next, q.node.prev = nil, nil, nil
-}
-
-// scheduler chooses which queue pair sends next and when one wakes up.
+// scheduler selects the queue pair that sends next and keeps the deadlines of all.
 type scheduler struct {
 	turns     sched.Scheduler[*QueuePair]
 	deadlines sched.Deadlines[*QueuePair]
 	shares    map[Share]*shareGroup
-	again     bool // PollTransmit stopped before everything was sent
+	again     bool // PollTransmit stopped before all was sent
 }
 
 func (s *scheduler) init(quantum int) {
@@ -95,29 +68,28 @@ func (s *scheduler) init(quantum int) {
 	s.shares = map[Share]*shareGroup{}
 }
 
-// Share says for whom a queue pair sends, and so what part of the link it gets: the
-// highest class first, then users by their weights, then the clients of a user alike,
-// then the queue pairs of a client by priority (AddressVector.Priority), alike if that is the same. The numbers of users and clients mean nothing
-// to the NIC. Queue pairs of the zero Share are one client's.
+// Share names the client of a queue pair and so its part of the link: the highest class first, then users by their
+// weights, then the clients of a user equally, then the queue pairs of a client by priority (AddressVector.Priority),
+// equally at the same priority. The numbers of users and clients have no meaning to the NIC. All queue pairs with the
+// zero Share belong to one client.
 type Share struct {
-	Class  uint8 // less than sched.Classes; higher ones go first, and starve lower ones
+	Class  uint8 // less than sched.Classes; higher ones go first and starve lower ones
 	User   uint64
 	Weight int // of the user; 0 is 1
 	Client uint64
 }
 
-// shareGroup is a client, or the user that it belongs to, with something to share.
+// shareGroup is a client, or the user that it belongs to.
 type shareGroup struct {
 	node  sched.Node[*QueuePair]
 	key   Share
 	user  *shareGroup // of a client
 	users int         // queue pairs of a client, clients of a user
-	// ranked are the queue pairs of a client that have a priority, as far as there were any. Those without
-	// are nodes of the client itself.
+	// ranked are groups of the queue pairs of a client with a priority. Those without are nodes of the client itself.
 	ranked [sched.Classes]*sched.Node[*QueuePair]
 }
 
-// rank returns the group of those queue pairs of a client that have a priority.
+// rank returns the group of the queue pairs of a client with a priority.
 func (g *shareGroup) rank(priority uint8) *sched.Node[*QueuePair] {
 	if priority == 0 {
 		return &g.node
@@ -129,7 +101,7 @@ func (g *shareGroup) rank(priority uint8) *sched.Node[*QueuePair] {
 	return g.ranked[priority]
 }
 
-// join makes q one of those that share what x gets.
+// join adds q to the queue pairs of x.
 func (s *scheduler) join(q *QueuePair, x Share) {
 	x.Weight = max(x.Weight, 1)
 	g := s.shares[x]
@@ -142,45 +114,13 @@ func (s *scheduler) join(q *QueuePair, x Share) {
 	q.node.share = g
 	q.node.turn.Init(&g.node, 1, q)
 	q.node.timer.Item = q
+	q.node.wait.Owner = (*host)(q)
 }
 
-// prioritise gives q another priority among the queue pairs of its client.
-func (n *NIC) prioritise(q *QueuePair, priority uint8) {
-	if q.node.priority == priority {
-		return
-	}
-	active := q.node.turn.Active()
-	n.sch.turns.Remove(&q.node.turn)
-	q.node.priority = priority
-	q.node.turn.Init(q.node.share.rank(priority), 1, q)
-	if active {
-		n.sch.turns.Activate(&q.node.turn)
-	}
-}
-
-// Datagrams is a SendQueue of datagrams that tells where the next one goes, so that a UD queue pair has
-// its priority. Another one than what is sent then costs no more than its place in the order.
-type Datagrams interface {
-	// NextAH is the number of the address handle of the next request, false if none is posted.
-	NextAH() (ah uint32, ok bool)
-}
-
-// prioritiseNext gives a UD queue pair the priority of its next datagram.
-func (n *NIC) prioritiseNext(q *QueuePair) {
-	if q.datagrams == nil {
-		return
-	}
-	if h, ok := q.datagrams.NextAH(); ok {
-		if a := n.obj.ahs.get(h); a != nil && a.pd == q.pd {
-			n.prioritise(q, a.av.Priority())
-		}
-	}
-}
-
-// anyClient stands in Share.Client for the user alone. Clients have other numbers.
+// anyClient is the Share.Client of a user's own group. Clients have other numbers.
 const anyClient = 1<<64 - 1
 
-// user returns the group of the user of x for one client more.
+// user returns the group of the user of x with one more client.
 func (s *scheduler) user(x Share) *shareGroup {
 	x.Client = anyClient
 	u := s.shares[x]
@@ -193,7 +133,7 @@ func (s *scheduler) user(x Share) *shareGroup {
 	return u
 }
 
-// leave ends what join began.
+// leave undoes join.
 func (s *scheduler) leave(q *QueuePair) {
 	for g := q.node.share; g != nil; g = g.user {
 		if g.users--; g.users > 0 {
@@ -204,88 +144,108 @@ func (s *scheduler) leave(q *QueuePair) {
 	q.node.share = nil
 }
 
-// activate gives q its turns unless it waits for an address.
-func (n *NIC) activate(q *QueuePair) {
-	if !q.dead && q.node.unresolved == nil {
-		n.sch.turns.Activate(&q.node.turn)
+// prioritise changes the priority of q among the queue pairs of its client.
+func (s *scheduler) prioritise(q *QueuePair, priority uint8) {
+	if q.node.priority == priority {
+		return
+	}
+	active := q.node.turn.Active()
+	s.turns.Remove(&q.node.turn)
+	q.node.priority = priority
+	q.node.turn.Init(q.node.share.rank(priority), 1, q)
+	if active {
+		s.turns.Activate(&q.node.turn)
 	}
 }
 
-// settle follows an input to q. The timer of an active queue pair is set when
-// its turn ends.
-func (n *NIC) settle(q *QueuePair) {
-	n.activate(q)
+// activate schedules q unless it waits for an address.
+func (s *scheduler) activate(q *QueuePair) {
+	if !q.dead && !q.node.wait.Waiting() {
+		s.turns.Activate(&q.node.turn)
+	}
+}
+
+// settle follows an input to q. The end of its turn sets the timer of an active queue pair.
+func (s *scheduler) settle(q *QueuePair) {
+	s.activate(q)
 	if !q.node.turn.Active() {
-		n.rearm(q)
+		s.rearm(q)
 	}
 }
 
-// awaitPeer makes q wait for the address of its peer and reports whether it must.
-// A packet that has been taken from it must leave first.
-func (n *NIC) awaitPeer(now mono.Time, q *QueuePair) bool {
-	nb := q.path.nb
-	if q.typ == qp.UD || nb == nil || nb.state != neighIncomplete || n.net.tx.pending == q {
-		return false
-	}
-	n.sch.turns.Remove(&q.node.turn)
-	nb.unresolved.pushBack(q)
-	n.rearmAfter(q, now.Add(unresolvedCheck))
-	return true
+// await makes q wait for the address of its peer.
+func (s *scheduler) await(now mono.Time, q *QueuePair) {
+	s.turns.Remove(&q.node.turn)
+	q.path.Next.Wait(&q.node.wait)
+	s.rearmAfter(q, now.Add(unresolvedCheck))
 }
 
-// endTurn follows a frame of q: it has nothing more to send, or its turn and those of
-// its client and user may be used up.
-func (n *NIC) endTurn(q *QueuePair, drained bool) {
-	if n.net.tx.pending != q {
-		n.prioritiseNext(q)
-	}
-	switch {
-	case n.net.tx.pending == q:
-	case drained:
-		n.sch.turns.Remove(&q.node.turn)
-		n.rearm(q)
-	case n.sch.turns.Yield(&q.node.turn):
-		n.rearm(q)
+// endTurn follows a frame of q. drained: q has nothing more to send.
+func (s *scheduler) endTurn(q *QueuePair, drained bool) {
+	if drained {
+		s.turns.Remove(&q.node.turn)
+		s.rearm(q)
+	} else if s.turns.Yield(&q.node.turn) {
+		s.rearm(q)
 	}
 }
 
-// unschedule ends all dealings with q, which is being destroyed or reset.
-func (n *NIC) unschedule(q *QueuePair) {
-	if q.node.unresolved != nil {
-		q.node.unresolved.remove(q)
-	}
-	n.sch.turns.Remove(&q.node.turn)
-	n.sch.deadlines.Remove(&q.node.timer)
-	n.net.tx.drop(q)
-	n.forgetKept(q, len(q.kept))
-	q.defers, q.lost = nil, false
+// remove ends the scheduling of q, which is being destroyed or reset.
+func (s *scheduler) remove(q *QueuePair) {
+	q.node.wait.Stop()
+	s.turns.Remove(&q.node.turn)
+	s.deadlines.Remove(&q.node.timer)
 }
 
-// rearm takes over the deadline of q.
-func (n *NIC) rearm(q *QueuePair) { n.rearmAfter(q, 0) }
+// rearm sets the timer to the deadline of q.
+func (s *scheduler) rearm(q *QueuePair) { s.rearmAfter(q, 0) }
 
 // rearmAfter is rearm for a deadline not before earliest.
-func (n *NIC) rearmAfter(q *QueuePair, earliest mono.Time) {
+func (s *scheduler) rearmAfter(q *QueuePair, earliest mono.Time) {
 	if !q.dead {
-		n.sch.deadlines.Set(&q.node.timer, max(q.machine().NextTimeout(), earliest))
+		s.deadlines.Set(&q.node.timer, max(q.machine().NextTimeout(), earliest))
 	}
 }
 
-// timerBudget bounds the timers that fire in one Advance. The rest is due at once.
-const timerBudget = 64
-
-// advanceQPs fires timers that are due, each queue pair at most once.
-func (n *NIC) advanceQPs(now mono.Time) {
+// advance fires timers that are due, each queue pair at most once.
+func (s *scheduler) advance(now mono.Time) {
 	for range timerBudget {
-		t := n.sch.deadlines.Take(now)
+		t := s.deadlines.Take(now)
 		if t == nil {
 			return
 		}
 		q := t.Item
 		q.machine().OnTimeout(now)
-		n.activate(q)
+		s.activate(q)
 		if !q.node.turn.Active() {
-			n.rearmAfter(q, now.Add(unresolvedCheck))
+			s.rearmAfter(q, now.Add(unresolvedCheck))
 		}
 	}
+}
+
+// Datagrams is a SendQueue of datagrams that knows the destination of the next one, so that a UD queue pair gets its
+// priority. If another datagram is sent then, only its place in the order is wrong.
+type Datagrams interface {
+	// NextAH returns the address handle of the next request; ok is false if none is posted.
+	NextAH() (ah uint32, ok bool)
+}
+
+// prioritiseNext gives a UD queue pair the priority of its next datagram.
+func (n *NIC) prioritiseNext(q *QueuePair) {
+	if q.datagrams == nil {
+		return
+	}
+	if h, ok := q.datagrams.NextAH(); ok {
+		if a := n.obj.ahs.Get(h); a != nil && a.pd == q.pd {
+			n.sch.prioritise(q, a.av.Priority())
+		}
+	}
+}
+
+// unschedule removes q, which is being destroyed or reset, from the data path.
+func (n *NIC) unschedule(q *QueuePair) {
+	n.sch.remove(q)
+	n.tx.drop(q)
+	n.forgetKept(q, len(q.kept))
+	q.defers, q.lost = nil, false
 }

@@ -28,7 +28,7 @@ func TestFairness(t *testing.T) {
 			scripts = append(scripts, s)
 		}
 		for _, q := range []bth.QPN{0x11, 0x12, 0x13, 0x14} {
-			n.activate(n.lookupQP(q))
+			n.sch.activate(n.lookupQP(q))
 		}
 		for total := 0; total < 20<<20; {
 			total += n.PollTransmit(0).Len
@@ -76,8 +76,8 @@ func TestShares(t *testing.T) {
 				q := plugFor(t, n, bth.QPN(0x11+i), qp.RC, one, x)
 				connect(t, n, q, 0, "10.0.0.2", &macB)
 			}
-			for q := range n.obj.qps.all {
-				n.activate(q)
+			for q := range n.obj.qps.All {
+				n.sch.activate(q)
 			}
 			total := 0
 			for total < 64<<20 {
@@ -86,7 +86,7 @@ func TestShares(t *testing.T) {
 			if share := float64(one.bytes) / float64(total); share < c.want-0.01 || share > c.want+0.01 {
 				t.Errorf("share %.3f of the link, want %.2f", share, c.want)
 			}
-			for q := range n.obj.qps.all {
+			for q := range n.obj.qps.All {
 				n.unschedule(q)
 				n.sch.leave(q)
 			}
@@ -112,11 +112,11 @@ func TestPriorityIsTheClients(t *testing.T) {
 		s.endless = true
 		q := plugFor(t, n, bth.QPN(0x11+i), qp.RC, s, Share{Client: x.client})
 		connect(t, n, q, 0, "10.0.0.2", &macB)
-		n.prioritise(q, x.priority)
+		n.sch.prioritise(q, x.priority)
 		all = append(all, s)
 	}
-	for q := range n.obj.qps.all {
-		n.activate(q)
+	for q := range n.obj.qps.All {
+		n.sch.activate(q)
 	}
 	total := 0
 	for total < 16<<20 {
@@ -140,9 +140,9 @@ func TestQuantum(t *testing.T) {
 		for i, s := range []*script{bulk, short} {
 			connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 0, "10.0.0.2", &macB)
 		}
-		n.activate(n.lookupQP(0x11))
+		n.sch.activate(n.lookupQP(0x11))
 		n.PollTransmit(0)
-		n.activate(n.lookupQP(0x12))
+		n.sch.activate(n.lookupQP(0x12))
 		for short.sent == 0 {
 			n.PollTransmit(0)
 		}
@@ -162,8 +162,8 @@ func TestLatencyBehindBulk(t *testing.T) {
 	for i, s := range []*script{bulk, ack} {
 		connect(t, n, plug(t, n, bth.QPN(0x11+i), qp.RC, s), 0, "10.0.0.2", &macB)
 	}
-	n.activate(n.lookupQP(0x11))
-	n.activate(n.lookupQP(0x12))
+	n.sch.activate(n.lookupQP(0x11))
+	n.sch.activate(n.lookupQP(0x12))
 	for i := 0; ack.sent == 0; i++ {
 		if n.PollTransmit(0) == nil || i > 3 {
 			t.Fatal("the short one starves")
@@ -177,7 +177,7 @@ func TestControlFramesGoFirst(t *testing.T) {
 	s.endless = true
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	n.PollTransmit(0)
 	n.Receive(0, arp(arpRequest, macB, "10.0.0.2", "10.0.0.1"), 0)
 	if f := n.PollTransmit(0); f.Bufs[0][13] != 6 {
@@ -210,7 +210,7 @@ func TestDeadlines(t *testing.T) {
 			default:
 				scripts[i].deadline = now + 1 + mono.Time(rng.IntN(100))
 			}
-			n.rearm(qps[i])
+			n.sch.rearm(qps[i])
 			want := mono.Never
 			for _, s := range scripts {
 				want = want.Min(s.deadline)
@@ -259,10 +259,10 @@ func TestTimerThatStaysDue(t *testing.T) {
 	s := &stuck{}
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", nil)
-	n.rearm(q)
+	n.sch.rearm(q)
 	n.Advance(5)
 	transmit(n, 5)
-	if s.timeouts != 1 || q.node.unresolved != &q.path.nb.unresolved {
+	if s.timeouts != 1 || !q.node.wait.Waiting() {
 		t.Errorf("%d timeouts", s.timeouts)
 	}
 	if next := n.NextTimeout(); next != mono.Time(5).Add(time.Millisecond) {

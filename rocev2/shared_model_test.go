@@ -10,6 +10,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // TestSharedModel torments a shared NIC with answers, changes of its interface and
@@ -62,17 +63,17 @@ func (m *sharedModel) send(t *rapid.T) {
 	i := modelStation(t)
 	s := m.scripts[i]
 	s.out = append(s.out, sends(7, uint32(len(s.out)), 10)...)
-	m.n.activate(m.qps[i])
+	m.n.sch.activate(m.qps[i])
 }
 
 // datagram sends one that waits for its neighbour in the NIC.
 func (m *sharedModel) datagram(t *rapid.T) {
-	nb := m.n.net.neigh.byAddr[station{addr: modelDst(modelStation(t))}]
-	if nb.state == neighIncomplete {
-		b := append([]byte(nil), m.qps[0].path.headers()...)
-		a := nb.addr
-		copy(b[ethLen+16:], a[12:])
-		m.n.hold(nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
+	nb := m.n.net.Neighbour(stack.Station{Addr: modelDst(modelStation(t))})
+	if nb.State == stack.Incomplete {
+		b := append([]byte(nil), m.qps[0].path.Headers()...)
+		a := nb.Addr
+		copy(b[stack.EthernetLen+16:], a[12:])
+		m.n.net.Hold(nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
 	}
 }
 
@@ -111,7 +112,7 @@ func (m *sharedModel) pass(t *rapid.T) {
 	m.now = m.now.Add(mono.Time(rapid.Int64Range(0, 3e9).Draw(t, "ns")).Sub(0))
 	m.n.Advance(m.now)
 	for q, ok := m.n.PollQuery(); ok; q, ok = m.n.PollQuery() {
-		if m.n.net.neigh.byAddr[station{addr: q.Dst}] == nil {
+		if m.n.net.Neighbour(stack.Station{Addr: q.Dst}) == nil {
 			t.Fatalf("asks for %v, where nobody sends to", q.Dst.Addr())
 		}
 	}
@@ -121,28 +122,28 @@ func (m *sharedModel) pass(t *rapid.T) {
 func (m *sharedModel) check(t *rapid.T) {
 	for _, w := range transmit(m.n, m.now) {
 		dst, src := MAC(w.b), MAC(w.b[6:])
-		to := gidOf4(w.b[ethLen+16:])
+		to := gid4(w.b[stack.EthernetLen+16:])
 		if want, ok := m.way[to]; !ok || dst != want {
 			t.Fatalf("a frame to %v goes to %v, want %v (%v)", to.Addr(), dst, want, ok)
 		}
 		if src != m.mac {
 			t.Fatalf("a frame comes from %v, want %v", src, m.mac)
 		}
-		if binary.BigEndian.Uint16(w.b[12:]) != ethTypeIPv4 {
+		if binary.BigEndian.Uint16(w.b[12:]) != stack.TypeIPv4 {
 			t.Fatalf("not IPv4: %x", w.b)
 		}
 		if !m.up {
 			t.Fatal("a frame while the link is down")
 		}
 	}
-	held := len(m.n.net.neigh.ready)
-	for _, nb := range m.n.net.neigh.list {
-		held += len(nb.held)
-		if nb.usable() && len(nb.held) > 0 {
-			t.Fatalf("%v is known and frames wait for it", nb.addr.Addr())
+	held := 0
+	for _, nb := range m.n.net.Neighbours() {
+		held += nb.Held()
+		if nb.Usable() && nb.Held() > 0 {
+			t.Fatalf("%v is known and frames wait for it", nb.Addr.Addr())
 		}
 	}
-	if held != m.n.net.neigh.held {
-		t.Fatalf("%d frames held, counted as %d", held, m.n.net.neigh.held)
+	if held != m.n.net.Held() {
+		t.Fatalf("%d frames held, counted as %d", held, m.n.net.Held())
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // prefixes parses a list.
@@ -43,7 +44,7 @@ func TestSharedIsSilent(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	q := plug(t, n, 0x11, qp.RC, newScript(sends(7, 1, 10)...))
 	connect(t, n, q, 1, "fd00::2", nil)
-	n.activate(q)
+	n.sch.activate(q)
 	for _, c := range controlExchanges {
 		n.Receive(0, unhex(t, c.in), 0)
 	}
@@ -57,7 +58,7 @@ func TestSharedIsSilent(t *testing.T) {
 			t.Fatalf("at %v it sends %x", now, out[0].b)
 		}
 	}
-	if got := n.ctr.AddrConflicts; got != 0 {
+	if got := n.net.Counters.AddrConflicts; got != 0 {
 		t.Errorf("%d address conflicts", got)
 	}
 }
@@ -69,12 +70,12 @@ func TestSharedResolution(t *testing.T) {
 	s := newScript(sends(7, 1, 10)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "192.0.2.9", nil) // behind a gateway: the kernel's affair
-	n.activate(q)
+	n.sch.activate(q)
 	const want = "192.0.2.9 from 10.0.0.1"
 	if got := questions(n); len(got) != 1 || got[0] != want {
 		t.Fatalf("asks %q, want %q", got, want)
 	}
-	n.Advance(mono.Time(neighFirst))
+	n.Advance(mono.Time(stack.NeighFirst))
 	if got := questions(n); len(got) != 1 || got[0] != want {
 		t.Fatalf("asks %q the second time", got)
 	}
@@ -94,7 +95,7 @@ func TestSharedResolution(t *testing.T) {
 	moved := MAC{2, 0, 0, 0, 0, 0xc}
 	n.Resolved(4, gid("192.0.2.9"), moved)
 	s.out = append(s.out, sends(7, 2, 10)...)
-	n.activate(q)
+	n.sch.activate(q)
 	if out := transmit(n, 4); len(out) != 1 || MAC(out[0].b) != moved {
 		t.Fatalf("does not follow the station: %v", out)
 	}
@@ -109,7 +110,7 @@ func TestSharedUnreachable(t *testing.T) {
 	s := newScript(sends(7, 1, 10, 20)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", nil)
-	n.activate(q)
+	n.sch.activate(q)
 	n.Unreachable(1, gid("10.0.0.2"))
 	n.Unreachable(1, gid("10.0.0.3")) // of no interest
 	if out := transmit(n, 1); len(out) != 0 || counter(t, n, "tx_dropped_unreachable") == 0 {
@@ -117,15 +118,15 @@ func TestSharedUnreachable(t *testing.T) {
 	}
 	questions(n)
 	s.out = append(s.out, sends(7, 3, 10)...)
-	n.activate(q)
-	later := mono.Time(2 * neighRetrans)
+	n.sch.activate(q)
+	later := mono.Time(2 * stack.NeighRetrans)
 	transmit(n, later)
 	if got := questions(n); len(got) != 1 {
 		t.Errorf("asks %q when there is something to send again", got)
 	}
 	n.Resolved(later, gid("10.0.0.2"), macB)
 	s.out = append(s.out, sends(7, 4, 10)...)
-	n.activate(q)
+	n.sch.activate(q)
 	if out := transmit(n, later); len(out) != 1 {
 		t.Errorf("sends %d frames after the answer", len(out))
 	}
@@ -136,7 +137,7 @@ func TestSharedQuestionsAreBounded(t *testing.T) {
 	const stations = 200
 	n := newNIC(t, sharedConfig())
 	for i := range stations {
-		if _, err := n.newPath(0, AddressVector{DGID: gid(fmt.Sprintf("10.0.0.%d", i+2))}); err != nil {
+		if _, err := n.net.NewPath(0, AddressVector{DGID: gid(fmt.Sprintf("10.0.0.%d", i+2))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,8 +145,8 @@ func TestSharedQuestionsAreBounded(t *testing.T) {
 		n.Advance(now)
 	}
 	got := questions(n)
-	if len(got) != neighLimit {
-		t.Errorf("%d questions, want %d", len(got), neighLimit)
+	if len(got) != stack.NeighLimit {
+		t.Errorf("%d questions, want %d", len(got), stack.NeighLimit)
 	}
 	slices.Sort(got)
 	if got = slices.Compact(got); len(got) != stations {
@@ -159,14 +160,14 @@ func TestSharedMACChanges(t *testing.T) {
 	s := newScript(sends(7, 1, 10)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	moved := MAC{2, 0, 0, 0, 0, 0xd}
 	i := Interface{MAC: moved, Addrs: n.cfg.Addrs, Routes: n.cfg.Routes}
 	if err := n.SetInterface(&i); err != nil {
 		t.Fatal(err)
 	}
 	s.out = append(s.out, sends(7, 2, 10)...)
-	n.activate(q)
+	n.sch.activate(q)
 	out := transmit(n, 1)
 	if len(out) == 0 || MAC(out[len(out)-1].b[6:]) != moved || n.MAC() != moved {
 		t.Errorf("sends %v", out)
@@ -190,7 +191,7 @@ func TestSharedSource(t *testing.T) {
 		bits     RouteBits
 	}{
 		{"10.0.0.9", "10.0.0.1", 24}, {"fd00::9", "fd00::1", 64}, {"2001:db8::1", "fd00::1", 0},
-		{"fe80::9", "fe80::1", 64}, {"172.16.3.4", "10.0.0.1", 12}, {"10.0.0.1", "10.0.0.1", routeOwn},
+		{"fe80::9", "fe80::1", 64}, {"172.16.3.4", "10.0.0.1", 12}, {"10.0.0.1", "10.0.0.1", stack.RouteOwn},
 	} {
 		e, bits, ok := n.Source(gid(c.dst))
 		if !ok || e.GID != gid(c.src) || bits != c.bits {
@@ -200,7 +201,7 @@ func TestSharedSource(t *testing.T) {
 	if _, _, ok := n.Source(gid("192.0.2.1")); ok {
 		t.Error("a way without a route")
 	}
-	if _, err := n.newPath(0, AddressVector{DGID: gid("192.0.2.1"), SGIDIndex: n.GIDs()[0].Index}); err == nil {
+	if _, err := n.net.NewPath(0, AddressVector{DGID: gid("192.0.2.1"), SGIDIndex: n.GIDs()[0].Index}); err == nil {
 		t.Error("a path without a route")
 	}
 }
@@ -272,12 +273,12 @@ func TestGIDPlacesAreUsedAgain(t *testing.T) {
 // A datagram that waits takes the MAC that the interface has when it leaves.
 func TestSharedHeldFrames(t *testing.T) {
 	n := newNIC(t, sharedConfig())
-	p, err := n.newPath(0, AddressVector{DGID: gid("10.0.0.2")})
+	p, err := n.net.NewPath(0, AddressVector{DGID: gid("10.0.0.2")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := bytes.Repeat([]byte{0xee}, 100)
-	n.hold(p.nb, &Frame{Bufs: [][]byte{b}, Len: len(b)})
+	n.net.Hold(p.Next, &Frame{Bufs: [][]byte{b}, Len: len(b)})
 	moved := MAC{2, 0, 0, 0, 0, 0xd}
 	if err := n.SetInterface(&Interface{MAC: moved, Addrs: n.cfg.Addrs, Routes: n.cfg.Routes}); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // onSockets returns a NIC on sockets at 10.0.0.2 with a queue pair 0x22 that is connected to 10.0.0.1.
@@ -34,20 +35,20 @@ func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
 	t.Helper()
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
 	cfg.Offload = o
+	binary.BigEndian.PutUint16(cfg.Seed[:], id)
 	n := newNIC(t, cfg)
-	n.net.ipID = id
 	q := plug(t, n, 0x11, qp.RC, newScript(out...))
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	return transmit(n, 0)
 }
 
 // blind forgets what a socket does not tell: the ID is the one that is expected.
 func blind(b []byte) []byte {
-	ip := b[ethLen : ethLen+ipv4Len]
+	ip := b[stack.EthernetLen : stack.EthernetLen+stack.IPv4Len]
 	ip[4], ip[5] = 0, 0
 	ip[6] |= ipv4DF >> 8
-	sealIPv4(ip)
+	stack.SealIPv4(ip)
 	return b
 }
 
@@ -58,10 +59,10 @@ type seen struct {
 }
 
 func (s *seen) Frame(_ mono.Time, _ Direction, frame []byte, comment string) {
-	if err := bth.CheckICRC(frame[ethLen:]); err != nil || checksum(0, frame[ethLen:ethLen+ipv4Len]) != 0 || comment != "" {
-		s.t.Errorf("observed: %v, checksum %x, %q", err, checksum(0, frame[ethLen:ethLen+ipv4Len]), comment)
+	if err := bth.CheckICRC(frame[stack.EthernetLen:]); err != nil || stack.Checksum(0, frame[stack.EthernetLen:stack.EthernetLen+stack.IPv4Len]) != 0 || comment != "" {
+		s.t.Errorf("observed: %v, checksum %x, %q", err, stack.Checksum(0, frame[stack.EthernetLen:stack.EthernetLen+stack.IPv4Len]), comment)
 	}
-	s.ids = append(s.ids, binary.BigEndian.Uint16(frame[ethLen+4:]))
+	s.ids = append(s.ids, binary.BigEndian.Uint16(frame[stack.EthernetLen+4:]))
 }
 
 // TestSocketsFindTheID receives from a stranger, whose IDs can be any.
@@ -91,8 +92,8 @@ func TestSocketsFindTheID(t *testing.T) {
 func TestSocketsFindDF(t *testing.T) {
 	n, _, s := onSockets(t, nil)
 	w := stranger(t, 77, Offload{}, sends(0x22, 0, 100)...)[0]
-	w.b[ethLen+6] = 0
-	if err := bth.SealICRC(w.b[ethLen:]); err != nil {
+	w.b[stack.EthernetLen+6] = 0
+	if err := bth.SealICRC(w.b[stack.EthernetLen:]); err != nil {
 		t.Fatal(err)
 	}
 	n.Receive(0, blind(w.b), 0)
@@ -111,7 +112,7 @@ func TestSocketsFindErrors(t *testing.T) {
 	for range runs {
 		b := blind(append([]byte(nil), frame...))
 		for range 1 + r.IntN(8) {
-			b[ethLen+ipv4Len+udpLen+bth.BTHLen+r.IntN(1000)] ^= byte(1 + r.IntN(255))
+			b[stack.EthernetLen+stack.IPv4Len+stack.UDPLen+bth.BTHLen+r.IntN(1000)] ^= byte(1 + r.IntN(255))
 		}
 		before := len(s.got)
 		n.Receive(0, b, 0)
@@ -126,16 +127,16 @@ func TestSocketsFindErrors(t *testing.T) {
 // another one.
 func TestSocketsHoldPeersToTheirIDs(t *testing.T) {
 	n, q, s := onSockets(t, nil)
-	for i := range 2 * heldPeer {
+	for i := range 2 * stack.HeldPeer {
 		id := uint16(i % 2 * i) // GRO has joined some with others
 		n.Receive(0, blind(stranger(t, id, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
 	}
-	if len(s.got) != 2*heldPeer || q.path.nb.alike != heldPeer {
-		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.nb.alike)
+	if len(s.got) != 2*stack.HeldPeer || q.path.Next.Alike() != stack.HeldPeer {
+		t.Fatalf("%d packets, %d of them as expected", len(s.got), q.path.Next.Alike())
 	}
 	for i, want := range []int{0, 0, 1, 2} {
 		n.Receive(0, blind(stranger(t, 4711, Offload{}, sends(0x22, uint32(i), 64)...)[0].b), 0)
-		if got := len(s.got) - 2*heldPeer; got != want {
+		if got := len(s.got) - 2*stack.HeldPeer; got != want {
 			t.Errorf("after packet %d with another ID: %d accepted, want %d", i, got, want)
 		}
 	}
@@ -152,7 +153,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 	}
 	apart := func() (marked bool) {
 		s.out = append(s.out, write(0x11, 3, 4096, 1024)...)
-		n.activate(q)
+		n.sch.activate(q)
 		for f := n.PollTransmit(0); f != nil; f = n.PollTransmit(0) {
 			if f.SegSize == 0 && f.Apart {
 				t.Error("a single frame is marked")
@@ -161,13 +162,13 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 		}
 		return marked
 	}
-	for i := range 2 * likePeer {
+	for i := range 2 * stack.LikePeer {
 		if !apart() {
 			t.Fatalf("not marked after %d packets", i)
 		}
 		receive(uint16(i)) // one that counts
 	}
-	for range likePeer - 1 {
+	for range stack.LikePeer - 1 {
 		receive(0)
 	}
 	if apart() {
@@ -176,15 +177,6 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 	receive(maxSocketID)
 	if !apart() {
 		t.Error("not marked for a stranger")
-	}
-	for _, s := range []struct {
-		word [4]byte
-		ok   bool
-	}{{[4]byte{0, 0, 0x40, 0}, true}, {[4]byte{0, 127, 0x40, 0}, true}, {[4]byte{0, 128, 0x40, 0}, false},
-		{[4]byte{1, 0, 0x40, 0}, false}, {[4]byte{}, false}} {
-		if socketID(binary.LittleEndian.Uint32(s.word[:])) != s.ok {
-			t.Errorf("%x: %v", s.word, !s.ok)
-		}
 	}
 }
 
@@ -214,12 +206,12 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 		for i := range 20 {
 			b := stranger(t, 0, Offload{}, sends(0x22, uint32(i), 100+4*i)...)[0].b
 			if c.at == ipv4Dst {
-				copy(b[ethLen+ipv4Dst:], other.AsSlice())
-				if err := bth.SealICRC(b[ethLen:]); err != nil {
+				copy(b[stack.EthernetLen+ipv4Dst:], other.AsSlice())
+				if err := bth.SealICRC(b[stack.EthernetLen:]); err != nil {
 					t.Fatal(err)
 				}
 			}
-			copy(b[ethLen+c.at:], c.now.AsSlice())
+			copy(b[stack.EthernetLen+c.at:], c.now.AsSlice())
 			n.Receive(0, blind(b), 0)
 		}
 		if len(s.got) != 0 || len(told) != 1 || !c.ok(told[0]) {
@@ -232,13 +224,13 @@ func TestSocketsRecogniseTranslation(t *testing.T) {
 func TestSocketsSend(t *testing.T) {
 	n, q, s := onSockets(t, func(cfg *Config) { cfg.Offload = superOffload() })
 	s.out = write(0x11, 3, 65536, 4096)
-	n.activate(q)
+	n.sch.activate(q)
 	frames := 0
 	for _, w := range transmit(n, 0) {
 		for i := range Segments(w.b, w.segSize) {
 			b := Segment(nil, w.b, w.segSize, i)
-			if id := binary.BigEndian.Uint16(b[ethLen+4:]); int(id) != i || bth.CheckICRC(b[ethLen:]) != nil {
-				t.Errorf("segment %d: ID %d, ICRC %v", i, id, bth.CheckICRC(b[ethLen:]))
+			if id := binary.BigEndian.Uint16(b[stack.EthernetLen+4:]); int(id) != i || bth.CheckICRC(b[stack.EthernetLen:]) != nil {
+				t.Errorf("segment %d: ID %d, ICRC %v", i, id, bth.CheckICRC(b[stack.EthernetLen:]))
 			}
 			frames++
 		}
@@ -248,10 +240,10 @@ func TestSocketsSend(t *testing.T) {
 	}
 	ports := map[uint16]bool{}
 	for i := range 1000 {
-		n.setQPNs(&q.path, bth.QPN(i*17), 0x4711)
-		ports[binary.BigEndian.Uint16(q.path.hdr[q.path.l4():])] = true
+		n.net.SetQPNs(&q.path, bth.QPN(i*17), 0x4711)
+		ports[q.path.SourcePort()] = true
 	}
-	if len(ports) != socketPorts {
+	if len(ports) != 64 {
 		t.Errorf("%d source ports", len(ports))
 	}
 }
@@ -259,12 +251,12 @@ func TestSocketsSend(t *testing.T) {
 // TestSocketsOnLoopback: the addresses of the loopback interface are as good as others.
 func TestSocketsOnLoopback(t *testing.T) {
 	cfg := testConfig(macA, "127.0.0.1/8", "::1/128")
-	if _, err := New(cfg); !errors.Is(err, ErrAddress) {
+	if _, err := New(cfg); !errors.Is(err, stack.ErrAddress) {
 		t.Errorf("without sockets: %v", err)
 	}
 	cfg.Shared, cfg.Sockets, cfg.Routes = true, true, cfg.Addrs
 	n := newNIC(t, cfg)
-	if _, err := n.newPath(0, AddressVector{SGIDIndex: 0, DGID: gid("127.0.0.2")}); err != nil {
+	if _, err := n.net.NewPath(0, AddressVector{SGIDIndex: 0, DGID: gid("127.0.0.2")}); err != nil {
 		t.Error(err)
 	}
 }

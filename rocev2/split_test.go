@@ -7,6 +7,7 @@ import (
 
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 func TestSegmentEdges(t *testing.T) {
@@ -15,7 +16,7 @@ func TestSegmentEdges(t *testing.T) {
 	n := newNIC(t, cfg)
 	q := plug(t, n, 0x11, qp.RC, newScript(sends(0x22, 0, 16, 16, 16, 4)...))
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	w := transmit(n, 0)[0]
 	if w.segSize != 32 || Segments(w.b, 32) != 4 || Segments(w.b, 0) != 1 || Segments(w.b, 4096) != 1 {
 		t.Errorf("segment size %d, %d segments", w.segSize, Segments(w.b, w.segSize))
@@ -73,12 +74,12 @@ func FuzzReceive(f *testing.F) {
 		n.Receive(0, frame, segSize)
 		n.Advance(1)
 		for f := n.PollTransmit(1); f != nil; f = n.PollTransmit(1) {
-			if f.Len < ethLen || f.Len > n.net.mtu+ethLen {
+			if f.Len < stack.EthernetLen || f.Len > n.net.MTU()+stack.EthernetLen {
 				t.Fatalf("frame of %d bytes", f.Len)
 			}
 		}
-		if len(n.net.neigh.list) != 1 || obs.rx < 1 {
-			t.Fatalf("%d neighbours, %d frames seen", len(n.net.neigh.list), obs.rx)
+		if len(n.net.Neighbours()) != 1 || obs.rx < 1 {
+			t.Fatalf("%d neighbours, %d frames seen", len(n.net.Neighbours()), obs.rx)
 		}
 	})
 }

@@ -1,10 +1,13 @@
 package rocev2
 
-import "roced.io/roced/qp"
+import (
+	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/object"
+)
 
 // SRQ is a shared receive queue (IBTA vol.1 10.2.9).
 type SRQ struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
 	nic   *NIC // nil when destroyed
 	id    uint32
@@ -38,11 +41,11 @@ type SRQInfo struct {
 // ID returns the shared receive queue's number in this NIC.
 func (s *SRQ) ID() uint32 { return s.id }
 
-// CreateSRQ makes a shared receive queue.
+// CreateSRQ creates a shared receive queue.
 func (n *NIC) CreateSRQ(a SRQAttr) (*SRQ, error) {
 	const verb = "create_srq"
 	switch l := &n.cfg.Limits; {
-	case !n.ownsPD(a.PD):
+	case !n.mem.OwnsPD(a.PD):
 		return nil, fail(verb, "pd", ErrInvalid)
 	case a.RQ == nil:
 		return nil, fail(verb, "queue", ErrInvalid)
@@ -55,17 +58,17 @@ func (n *NIC) CreateSRQ(a SRQAttr) (*SRQ, error) {
 	}
 	s := &SRQ{Ctx: a.Ctx, nic: n, pd: a.PD, rq: a.RQ, maxWR: a.MaxWR, sge: a.MaxSGE, limit: a.Limit}
 	var ok bool
-	if s.id, ok = n.obj.srqs.add(s); !ok {
+	if s.id, ok = n.obj.srqs.Add(s); !ok {
 		return nil, fail(verb, "SRQs", ErrLimit)
 	}
-	a.PD.users++
+	a.PD.Use(1)
 	return s, nil
 }
 
 func (n *NIC) ownsSRQ(s *SRQ) bool { return s != nil && s.nic == n }
 
-// ModifySRQ arms the limit event: it is reported once, when fewer than limit work
-// requests are left (IBTA vol.1 10.2.9). Zero disarms it.
+// ModifySRQ arms the limit event. The NIC reports it once, when fewer than limit work requests are left (IBTA vol.1
+// 10.2.9). Zero disarms it.
 func (n *NIC) ModifySRQ(s *SRQ, limit uint32) error {
 	if !n.ownsSRQ(s) {
 		return fail("modify_srq", "srq", ErrInvalid)
@@ -77,8 +80,8 @@ func (n *NIC) ModifySRQ(s *SRQ, limit uint32) error {
 	return nil
 }
 
-// ResizeSRQ replaces the ring. The caller has moved the work requests that have not been
-// taken into it. A limit that is armed must be within the new size.
+// ResizeSRQ replaces the ring. The caller has moved the outstanding work requests into it. An armed limit must not exceed
+// the new size.
 func (n *NIC) ResizeSRQ(s *SRQ, maxWR uint32, rq RecvQueue) error {
 	const verb = "resize_srq"
 	switch {
@@ -95,7 +98,7 @@ func (n *NIC) ResizeSRQ(s *SRQ, maxWR uint32, rq RecvQueue) error {
 	return nil
 }
 
-// QuerySRQ describes a shared receive queue; Limit is zero when it is not armed.
+// QuerySRQ describes a shared receive queue. Limit is zero when it is not armed.
 func (n *NIC) QuerySRQ(s *SRQ) (SRQInfo, error) {
 	if !n.ownsSRQ(s) {
 		return SRQInfo{}, fail("query_srq", "srq", ErrInvalid)
@@ -103,7 +106,7 @@ func (n *NIC) QuerySRQ(s *SRQ) (SRQInfo, error) {
 	return s.info(), nil
 }
 
-// DestroySRQ ends a shared receive queue that no queue pair uses.
+// DestroySRQ destroys a shared receive queue that no queue pair uses.
 func (n *NIC) DestroySRQ(s *SRQ) error {
 	if !n.ownsSRQ(s) {
 		return fail("destroy_srq", "srq", ErrInvalid)
@@ -111,14 +114,13 @@ func (n *NIC) DestroySRQ(s *SRQ) error {
 	if s.users > 0 {
 		return fail("destroy_srq", "srq", ErrBusy)
 	}
-	n.obj.srqs.remove(s.id)
-	s.pd.users--
+	n.obj.srqs.Remove(s.id)
+	s.pd.Use(-1)
 	s.nic, s.rq = nil, nil
 	return nil
 }
 
-// next takes a work request. The limit is looked at even if there is none, so
-// that one which was armed on an empty queue is reported as well.
+// next takes a work request. It checks the limit even on an empty queue, so that a limit armed there is reported too.
 func (s *SRQ) next(w *qp.RecvWQE) bool {
 	ok := s.rq.Next(w)
 	if s.limit != 0 && s.rq.Len() < int(s.limit) {
@@ -129,15 +131,11 @@ func (s *SRQ) next(w *qp.RecvWQE) bool {
 }
 
 func (s *SRQ) info() SRQInfo {
-	return SRQInfo{ID: s.id, PD: s.pd.id, MaxWR: s.maxWR, MaxSGE: s.sge, Limit: s.limit,
+	return SRQInfo{ID: s.id, PD: s.pd.ID(), MaxWR: s.maxWR, MaxSGE: s.sge, Limit: s.limit,
 		Posted: s.rq.Len(), Users: s.users, Ctx: s.Ctx}
 }
 
 // SRQs describes all shared receive queues.
 func (n *NIC) SRQs() []SRQInfo {
-	out := make([]SRQInfo, 0, n.obj.srqs.live)
-	for s := range n.obj.srqs.all {
-		out = append(out, s.info())
-	}
-	return out
+	return object.Describe(&n.obj.srqs, (*SRQ).info)
 }

@@ -6,12 +6,10 @@ import (
 	"roced.io/roced/qp"
 )
 
-// NextTracer waits for a queue pair that connects. It is shown the one that becomes
-// ready to receive (RTR) and returns who traces it.
+// NextTracer returns the tracer of a queue pair that has become ready to receive (RTR).
 type NextTracer func(now mono.Time, q QPInfo) qp.Tracer
 
-// SetTracer makes t see what queue pair num does, and describes the queue pair. The
-// tracer that there was is told that it is closed.
+// SetTracer makes t trace queue pair num, and describes the queue pair. A previous tracer is closed.
 func (n *NIC) SetTracer(now mono.Time, num bth.QPN, t qp.Tracer) (QPInfo, error) {
 	q := n.lookupQP(num)
 	if q == nil {
@@ -21,24 +19,24 @@ func (n *NIC) SetTracer(now mono.Time, num bth.QPN, t qp.Tracer) (QPInfo, error)
 	return q.info(), nil
 }
 
-// TraceNext makes f choose the tracer of the next queue pair of a connected service that
-// becomes ready to receive. Only one can wait; nil gives up waiting.
+// TraceNext makes f choose the tracer of the next queue pair of a connected service that becomes ready to receive. It
+// fails if another f waits. A nil f cancels the waiting.
 func (n *NIC) TraceNext(f NextTracer) error {
 	if f != nil && n.next != nil {
-		return fail("trace", "next queue pair: somebody waits for it", ErrBusy)
+		return fail("trace", "next queue pair: another tracer waits for it", ErrBusy)
 	}
 	n.next = f
 	return nil
 }
 
-// Untrace ends what SetTracer or TraceNext has begun for t.
+// Untrace ends the tracing by t.
 func (n *NIC) Untrace(t qp.Tracer) {
-	for q := range n.obj.qps.all {
+	for q := range n.obj.qps.All {
 		q.core.Untrace(t)
 	}
 }
 
-// connecting shows q, which has become ready to receive, to whoever waits for it.
+// connecting starts the tracing of q, which has become ready to receive, if TraceNext waits for one.
 func (n *NIC) connecting(now mono.Time, q *QueuePair) {
 	if f := n.next; f != nil && q.typ != qp.UD {
 		n.next = nil

@@ -3,12 +3,12 @@ package rocev2
 import (
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
-// PollTransmit returns the next frame to send, nil if there is none now. The frame
-// returned before has left by then. The work of one call is bounded: when much is
-// sent to ourselves or discarded, it can return nil before all is done, and then
-// NextTimeout is past.
+// PollTransmit returns the next frame to send, nil if there is none now. The link must have sent the previous frame by
+// then. The work of one call is bounded: after many loopback or discarded frames it may return nil before all is done,
+// and then NextTimeout is past.
 func (n *NIC) PollTransmit(now mono.Time) *Frame {
 	n.now = now
 	n.flushRun()
@@ -20,20 +20,22 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 		n.deliverOwn(now)
 		f := n.nextControl()
 		if f == nil {
-			f = n.nextHeld()
+			if f = n.net.NextHeld(); f != nil {
+				n.tx.segs = 1
+			}
 		}
 		if f == nil {
 			f = n.nextData(now)
 		}
 		if f == nil {
-			f = n.nextControl() // the data path has asked for an address
+			f = n.nextControl() // the data path has requested an address
 		}
 		if f == nil {
 			n.sch.again = n.sch.again || len(n.obj.failing) > 0
 			return nil
 		}
 		if !n.dispose(now, f) {
-			n.net.tx.away = n.net.tx.queue != nil
+			n.tx.away = n.tx.queue != nil
 			return f
 		}
 	}
@@ -42,25 +44,33 @@ func (n *NIC) PollTransmit(now mono.Time) *Frame {
 	return nil
 }
 
-// dispose counts a frame and shows it to the observer. It reports whether the
-// frame does not go to the link: the link is down, the peer is on this NIC, or the
-// peer's address is not known yet.
+// nextControl returns the oldest control frame. left removes it.
+func (n *NIC) nextControl() *Frame {
+	f := n.net.NextControl()
+	if f != nil {
+		n.tx.control, n.tx.segs = true, 1
+	}
+	return f
+}
+
+// dispose counts a frame and shows it to the observer. It reports whether the frame does not go to the link: the link is
+// down, the peer is on this NIC, or the peer's address is unknown.
 func (n *NIC) dispose(now mono.Time, f *Frame) bool {
-	b := &n.net.tx
+	b := &n.tx
 	data := b.queue != nil
-	if data && b.path.group {
+	if data && b.path.Group {
 		n.keepOwn(f)
-	} else if data && b.path.nb == nil || !data && MAC(f.Bufs[0]) == n.cfg.MAC {
+	} else if data && b.path.Next == nil || !data && MAC(f.Bufs[0]) == n.net.MAC() {
 		n.ctr.countTx(f, b.segs)
 		n.observeTx(now, f, "")
 		n.loopback(now, f)
 		return true
 	}
-	if data && !b.path.group && b.path.nb.state == neighIncomplete {
-		n.hold(b.path.nb, f)
+	if data && !b.path.Group && b.path.Next.State == stack.Incomplete {
+		n.net.Hold(b.path.Next, f)
 		return true
 	}
-	if !n.net.up {
+	if !n.up {
 		n.ctr.PortXmitDiscards += uint64(max(b.segs, 1))
 		n.observeTx(now, f, "dropped: link is down")
 		return true
@@ -70,28 +80,28 @@ func (n *NIC) dispose(now mono.Time, f *Frame) bool {
 	return false
 }
 
-// loopback gives a frame to our own address back to us.
+// loopback delivers a frame to our own address.
 func (n *NIC) loopback(now mono.Time, f *Frame) {
-	b := &n.net.tx
+	b := &n.tx
 	size := f.SegSize
 	b.loop = f.AppendTo(b.loop[:0])
 	n.left(now)
 	n.Receive(now, b.loop, size)
 }
 
-// observeTx shows f to the observer, cut apart.
+// observeTx shows f to the observer, segmented.
 func (n *NIC) observeTx(now mono.Time, f *Frame, comment string) {
 	if n.obs == nil {
 		return
 	}
-	b := &n.net.tx
+	b := &n.tx
 	b.obs = f.AppendTo(b.obs[:0])
 	if f.SegSize == 0 {
 		n.obs.Frame(now, Tx, b.obs, comment)
 		return
 	}
 	for i := range b.segs {
-		b.one = Segment(b.one[:0], b.obs, f.SegSize, i)
+		b.one = stack.Segment(b.one[:0], b.obs, f.SegSize, i)
 		n.obs.Frame(now, Tx, b.one, comment)
 	}
 }
@@ -103,11 +113,15 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 		if q == nil {
 			return nil
 		}
-		if n.awaitPeer(now, q) {
+		if n.mustResolve(q) {
+			n.sch.await(now, q)
 			continue
 		}
 		f, drained := n.fill(now, q)
-		n.endTurn(q, drained)
+		if n.tx.pending != q {
+			n.prioritiseNext(q)
+			n.sch.endTurn(q, drained)
+		}
 		if f != nil {
 			return f
 		}
@@ -117,10 +131,10 @@ func (n *NIC) nextData(now mono.Time) *Frame {
 	return nil
 }
 
-// chosen returns the queue pair that sends next, nil if none has anything to send: one
-// whose packet did not fit into the frame before, else the one whose turn it is.
+// chosen returns the queue pair that sends next, nil if all are idle: the one whose packet did not fit the previous
+// frame, else the one whose turn it is.
 func (n *NIC) chosen() *QueuePair {
-	if q := n.net.tx.pending; q != nil {
+	if q := n.tx.pending; q != nil {
 		return q
 	}
 	if turn := n.sch.turns.Next(); turn != nil {
@@ -129,14 +143,19 @@ func (n *NIC) chosen() *QueuePair {
 	return nil
 }
 
-// fill makes one frame of packets of q: a super-frame while they go to the same
-// place by one path and have one length; a shorter one may be the last. A CNP has a frame of its
-// own, in a traffic class of its own and never marked (IBTA annex A17.9.3). drained
-// says that q has nothing more.
+// mustResolve reports whether q must wait for the address of its peer. A packet that it has produced must leave first.
+func (n *NIC) mustResolve(q *QueuePair) bool {
+	nb := q.path.Next
+	return q.typ != qp.UD && nb != nil && nb.State == stack.Incomplete && n.tx.pending != q
+}
+
+// fill builds one frame of packets of q. It is a super-frame while they have the same destination, path and length; a
+// shorter one may be the last. A CNP has its own frame, in its own traffic class and never marked (IBTA annex A17.9.3).
+// drained: q has nothing more.
 func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
-	b := &n.net.tx
+	b := &n.tx
 	b.segs, b.ahead = 0, readAhead{}
-	id := n.takeID(0)
+	id := n.net.TakeID(0)
 	for b.segs == 0 || b.fits() {
 		var ok bool
 		if ok, drained = n.take(now, q); !ok {
@@ -154,7 +173,7 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 		if b.segs == 0 {
 			b.begin(b.to, size, b.t.Path)
 			if cnp {
-				b.setTrafficClass(n.cfg.CNPDSCP << 2)
+				b.path.SetTrafficClass(b.arena, n.cfg.CNPDSCP<<2)
 			}
 		}
 		q.node.turn.Charge(size)
@@ -167,26 +186,24 @@ func (n *NIC) fill(now mono.Time, q *QueuePair) (f *Frame, drained bool) {
 	if b.segs == 0 {
 		return nil, drained
 	}
-	f = b.finish(n.takeID(b.segs))
-	f.Apart = b.segs > 1 && n.apart(b.path)
+	f = b.finish(n.net.TakeID(b.segs))
+	f.Apart = b.segs > 1 && n.net.Apart(b.path)
 	return f, drained
 }
 
-// single reports whether the frame must remain a single one: it waits for its
-// neighbour.
+// single reports whether the frame must remain a single one: it waits for its neighbour.
 func (b *txState) single() bool {
-	return b.path.nb != nil && !b.path.nb.usable()
+	return b.path.Next != nil && !b.path.Next.Usable()
 }
 
-// take gets the packet of q that waits, or the next one, with its path. drained says
-// that q has nothing more.
+// take gets the waiting packet of q, or the next one, with its path. drained: q has nothing more.
 func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
-	b := &n.net.tx
+	b := &n.tx
 	if b.pending == q {
 		b.pending, b.queue = nil, q
 		return true, false
 	}
-	if b.segs == 0 && q.node.turn.Spent() { // by packets that could not be sent
+	if b.segs == 0 && q.node.turn.Spent() { // on packets that could not be sent
 		return false, false
 	}
 	if !q.machine().PollTransmit(now, &b.t) {
@@ -200,24 +217,23 @@ func (n *NIC) take(now mono.Time, q *QueuePair) (ok, drained bool) {
 	return true, false
 }
 
-// sendable reports whether the packet just taken can go to its path; if not, it is
-// discarded and counted.
+// sendable reports whether the latest packet can go to its path. If not, it is discarded and counted.
 func (n *NIC) sendable(now mono.Time, q *QueuePair, size int) bool {
-	p := n.net.tx.to
-	if p == nil || p.hdrLen == 0 {
+	p := n.tx.to
+	if p == nil || !p.Valid() {
 		n.ctr.TxDroppedNoPath++
 		return false
 	}
-	if int(p.hdrLen)-int(p.l2)+size > n.net.mtu {
+	if p.Len()-p.L2()+size > n.net.MTU() {
 		n.ctr.TxDroppedMTU++
 		return false
 	}
-	if p.nb == nil {
+	if p.Next == nil {
 		return true
 	}
-	n.reuse(now, p.nb)
-	if p.nb.state == neighFailed || q.typ != qp.UD && !p.nb.usable() {
-		n.ctr.TxDroppedUnreachable++
+	n.net.Reuse(now, p.Next)
+	if p.Next.State == stack.Failed || q.typ != qp.UD && !p.Next.Usable() {
+		n.net.Counters.TxDroppedUnreachable++
 		return false
 	}
 	return true

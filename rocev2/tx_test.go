@@ -9,6 +9,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 func superOffload() Offload { return Offload{MaxSegments: 64, MaxBytes: 65536} }
@@ -31,8 +32,8 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 			s = newScript(mixed...)
 			q := plug(t, n, 0x11, qp.RC, s)
 			connect(t, n, q, c.sgid, c.peer, &macB)
-			n.setQPNs(&q.path, 0x11, 0x22)
-			n.activate(q)
+			n.net.SetQPNs(&q.path, 0x11, 0x22)
+			n.sch.activate(q)
 			return transmit(n, 0), s
 		}
 		single, _ := send(Offload{})
@@ -51,7 +52,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 			if !bytes.Equal(one[i], cut[i]) {
 				t.Errorf("%s packet %d:\nsingle %x\ncut    %x", c.peer, i, one[i], cut[i])
 			}
-			if err := bth.CheckICRC(one[i][ethLen:]); err != nil {
+			if err := bth.CheckICRC(one[i][stack.EthernetLen:]); err != nil {
 				t.Errorf("%s packet %d: %v", c.peer, i, err)
 			}
 		}
@@ -89,7 +90,7 @@ func TestSuperFrameLayout(t *testing.T) {
 	n := newNIC(t, cfg)
 	q := plug(t, n, 0x11, qp.RC, newScript(write(0x22, 0, 65536, 4096)...))
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.setQPNs(&q.path, 0x11, 0x22)
+	n.net.SetQPNs(&q.path, 0x11, 0x22)
 	n.Doorbell(0, q)
 	if s := q.node.replaced.(*script); s.bells != 1 {
 		t.Error("no doorbell")
@@ -107,14 +108,14 @@ func TestSuperFrameLayout(t *testing.T) {
 	if port := binary.BigEndian.Uint16(udp); port != 0xc000|0x11*0x22 {
 		t.Errorf("source port %#x", port)
 	}
-	if sum := fold(sum16(0, udp[6:8])); sum != fold(pseudoSum(&q.path.src, &q.path.dst, 17, 8+14*4112)) {
+	if sum := binary.BigEndian.Uint16(udp[6:8]); sum != ^stack.Checksum(stack.PseudoSum(&q.path.Src, &q.path.Dst, 17, 8+14*4112), nil) {
 		t.Errorf("UDP checksum %#x is not that of the pseudo-header", sum)
 	}
-	if checksum(0, b[14:34]) != 0 || binary.BigEndian.Uint16(b[20:]) != ipv4DF || b[22] != 64 {
+	if stack.Checksum(0, b[14:34]) != 0 || binary.BigEndian.Uint16(b[20:]) != ipv4DF || b[22] != 64 {
 		t.Errorf("IP header %x", b[14:34])
 	}
 	end := n.PollTransmit(0)
-	n.Advance(mono.Time(neighRetrans)) // the resolution had a timer
+	n.Advance(mono.Time(stack.NeighRetrans)) // the resolution had a timer
 	if end != nil || n.NextTimeout() != mono.Never {
 		t.Error("not idle")
 	}
@@ -128,7 +129,7 @@ func TestFlushedWaitsForThePendingPacket(t *testing.T) {
 	s := newScript(sends(0x22, 0, 64, 128, 64)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	for i, want := range []struct{ sent, flushes, flushed int }{{2, 0, 0}, {3, 0, 0}} {
 		if n.PollTransmit(0) == nil || s.sent != want.sent || s.flushes != want.flushes || s.flushed != want.flushed {
 			t.Errorf("frame %d: %+v", i, s)
@@ -143,20 +144,20 @@ func TestTransmitDiscards(t *testing.T) {
 	n := nicA(t)
 	s := newScript(sends(0x22, 0, 4200, 4300)...)
 	q := plug(t, n, 0x11, qp.RC, s)
-	n.activate(q)
+	n.sch.activate(q)
 	transmit(n, 0)
 	if got := counter(t, n, "tx_dropped_no_path"); got != 2 || s.flushed != 2 {
 		t.Errorf("no path: %d, flushed %d", got, s.flushed)
 	}
 	s.sent = 0
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	if out := transmit(n, 0); len(out) != 1 || counter(t, n, "tx_dropped_mtu") != 1 {
 		t.Errorf("MTU: %d frames, %d dropped", len(out), counter(t, n, "tx_dropped_mtu"))
 	}
 	n.SetLink(0, false, 0)
 	s.sent = 0
-	n.activate(q)
+	n.sch.activate(q)
 	if out := transmit(n, 0); len(out) != 0 || counter(t, n, "port_xmit_discards") != 1 || s.flushed != 2 {
 		t.Errorf("link down: %d frames, %d discarded", len(out), counter(t, n, "port_xmit_discards"))
 	}
@@ -176,12 +177,12 @@ func TestLoopback(t *testing.T) {
 		qa, qb := plug(t, n, 0x11, qp.RC, a), plug(t, n, 0x22, qp.RC, b)
 		connect(t, n, qa, c.sgid, c.addr, nil)
 		connect(t, n, qb, c.sgid, c.addr, nil)
-		n.activate(qa)
+		n.sch.activate(qa)
 		if out := transmit(n, 0); len(out) != 0 || len(b.got) != 3 || a.flushed != 3 || n.ctr.RxDropped() != 0 {
 			t.Errorf("%s: %d on the link, %d received, %d dropped", c.addr, len(out), len(b.got), n.ctr.RxDropped())
 		}
 		a.endless, b.keep = true, false
-		n.activate(qa)
+		n.sch.activate(qa)
 		if n.PollTransmit(0) != nil || n.NextTimeout() > 0 {
 			t.Errorf("endless loopback: next timeout %d", n.NextTimeout())
 		}
@@ -190,15 +191,15 @@ func TestLoopback(t *testing.T) {
 
 func TestScratchOutlivesThePendingPacket(t *testing.T) {
 	n := nicA(t)
-	first := n.scratch(4096)
-	n.net.tx.queue = plug(t, n, 5, qp.RC, newScript())
+	first := n.tx.alloc(4096)
+	n.tx.queue = plug(t, n, 5, qp.RC, newScript())
 	n.left(0)
-	second := n.scratch(4096)
+	second := n.tx.alloc(4096)
 	if &first[0] == &second[0] {
 		t.Error("the same memory twice in a row")
 	}
 	for range 40 {
-		if s := n.scratch(4096); len(s) != 4096 || cap(s) < 4096 {
+		if s := n.tx.alloc(4096); len(s) != 4096 || cap(s) < 4096 {
 			t.Error("short")
 		}
 	}
@@ -211,7 +212,7 @@ func TestDetachViews(t *testing.T) {
 	s := newScript(sends(0x22, 0, 2000, 2000, 3000)...)
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 0, "10.0.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	f := n.PollTransmit(0)
 	want := f.AppendTo(nil)
 	n.detachViews()
@@ -222,7 +223,7 @@ func TestDetachViews(t *testing.T) {
 		t.Error("the frame on its way has changed")
 	}
 	p := n.PollTransmit(0).AppendTo(nil)
-	if err := bth.CheckICRC(p[ethLen:]); err != nil || !bytes.Equal(p[54:3054], payload(3000, 2)) {
+	if err := bth.CheckICRC(p[stack.EthernetLen:]); err != nil || !bytes.Equal(p[54:3054], payload(3000, 2)) {
 		t.Errorf("the packet that waited has changed: %v", err)
 	}
 }

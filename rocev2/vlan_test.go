@@ -12,6 +12,7 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
+	"roced.io/roced/rocev2/stack"
 )
 
 // vlanConfig is a NIC with an address outside VLANs and others in 10 and 20.
@@ -38,7 +39,7 @@ func place(t testing.TB, n *NIC, addr string) uint8 {
 
 // tagOf returns the tag of a frame, -1 if it has none.
 func tagOf(b []byte) (priority, vlan int) {
-	if binary.BigEndian.Uint16(b[12:]) != ethTypeVLAN {
+	if binary.BigEndian.Uint16(b[12:]) != stack.TypeVLAN {
 		return -1, -1
 	}
 	tci := int(binary.BigEndian.Uint16(b[14:]))
@@ -59,7 +60,7 @@ func TestVLANTable(t *testing.T) {
 	for _, v := range []VLAN{{ID: 0}, {ID: 4095}, {ID: 10, Addrs: twice}} {
 		cfg := testConfig(macA, "10.0.0.1/24")
 		cfg.VLANs = []VLAN{v}
-		if _, err := New(cfg); !errors.Is(err, ErrVLAN) && !errors.Is(err, ErrAddress) {
+		if _, err := New(cfg); !errors.Is(err, stack.ErrVLAN) && !errors.Is(err, stack.ErrAddress) {
 			t.Errorf("%v: %v", v, err)
 		}
 	}
@@ -120,12 +121,12 @@ func TestVLANTraffic(t *testing.T) {
 		peer = plug(t, b, 0x22, qp.RC, s)
 		var err error
 		av := AddressVector{SGIDIndex: place(t, a, c.us), DGID: gid(c.them), SL: c.sl, TrafficClass: c.tclass}
-		if q.path, err = a.newPath(0, av); err != nil {
+		if q.path, err = a.net.NewPath(0, av); err != nil {
 			t.Fatal(err)
 		}
 		connect(t, b, peer, place(t, b, c.them), c.us, nil)
 		discardAll(b) // its own question
-		a.activate(q)
+		a.sch.activate(q)
 		for range 3 { // question, answer, data
 			for _, w := range transmit(a, 0) {
 				checkTag(t, w, c.priority, c.vlan)
@@ -150,18 +151,18 @@ func checkTag(t *testing.T, w wire, priority, vlan int) {
 	for i := range Segments(w.b, w.segSize) {
 		f := Segment(nil, w.b, w.segSize, i)
 		p, v := tagOf(f)
-		typ, l2, _ := etherType(f)
+		typ, l2, _ := stack.EtherType(f)
 		switch {
 		case v != vlan:
 			t.Errorf("VLAN %d, want %d: %x", v, vlan, f[:24])
-		case typ != ethTypeARP && f[l2+6] != protoICMPv6 && p != priority:
+		case typ != stack.TypeARP && f[l2+6] != stack.ProtoICMPv6 && p != priority:
 			t.Errorf("priority %d, want %d: %x", p, priority, f[:24])
 		}
-		if _, body, _, ok := udpBody(f); ok && bth.CheckICRC(f[l2:]) != nil {
+		if _, body, _, ok := stack.UDPBody(f); ok && bth.CheckICRC(f[l2:]) != nil {
 			t.Errorf("ICRC behind %d bytes of headers", body)
 		}
 	}
-	if _, _, _, ok := udpBody(w.b); ok && Segments(w.b, w.segSize) == 1 && w.segSize > 0 {
+	if _, _, _, ok := stack.UDPBody(w.b); ok && Segments(w.b, w.segSize) == 1 && w.segSize > 0 {
 		t.Error("a super-frame of one segment")
 	}
 }
@@ -175,7 +176,7 @@ func TestVLANEcho(t *testing.T) {
 		t.Errorf("%v", n.CounterSnapshot())
 	}
 	copy(f[34:], []byte{10, 10, 0, 1})
-	sealIPv4(f[18:38])
+	stack.SealIPv4(f[18:38])
 	n.Receive(0, f, 0)
 	out := transmit(n, 0)
 	if len(out) != 1 {
@@ -193,8 +194,8 @@ func TestVLANPaths(t *testing.T) {
 	cfg.VLANs[1].Addrs = append(cfg.VLANs[1].Addrs, netip.MustParsePrefix("10.10.0.7/24"))
 	cfg.Gateways = []netip.Addr{netip.MustParseAddr("10.20.0.254")}
 	n := newNIC(t, cfg)
-	from := func(src, dst string) (path, error) {
-		return n.newPath(0, AddressVector{SGIDIndex: place(t, n, src), DGID: gid(dst)})
+	from := func(src, dst string) (stack.Path, error) {
+		return n.net.NewPath(0, AddressVector{SGIDIndex: place(t, n, src), DGID: gid(dst)})
 	}
 	for _, c := range []struct {
 		src, dst, hop string
@@ -207,20 +208,20 @@ func TestVLANPaths(t *testing.T) {
 		{"10.20.0.1", "10.20.0.9", "10.20.0.9", nil},
 	} {
 		p, err := from(c.src, c.dst)
-		if !errors.Is(err, c.err) || err == nil && p.nb.addr != gid(c.hop) {
+		if !errors.Is(err, c.err) || err == nil && p.Next.Addr != gid(c.hop) {
 			t.Errorf("%s to %s: %v", c.src, c.dst, err)
 		}
 	}
 	p, _ := from("10.10.0.1", "10.10.0.9")
 	q, _ := from("10.10.0.7", "10.10.0.9")
-	if p.nb == q.nb || p.nb == nil || p.nb.vlan != 10 || q.nb.vlan != 20 {
+	if p.Next == q.Next || p.Next == nil || p.Next.VLAN != 10 || q.Next.VLAN != 20 {
 		t.Error("one station in two VLANs")
 	}
 	if e, _, ok := n.Source(gid("10.20.0.9")); !ok || e.GID != gid("10.20.0.1") {
 		t.Errorf("source of 10.20.0.9: %v %v", e, ok)
 	}
 	wide := testConfig(macA)
-	wide.VLANs = []VLAN{{30, []netip.Prefix{netip.MustParsePrefix("10.30.9.5/16")}}, {40, []netip.Prefix{netip.MustParsePrefix("10.30.9.1/24")}}}
+	wide.VLANs = []VLAN{{ID: 30, Addrs: []netip.Prefix{netip.MustParsePrefix("10.30.9.5/16")}}, {ID: 40, Addrs: []netip.Prefix{netip.MustParsePrefix("10.30.9.1/24")}}}
 	if e, _, ok := newNIC(t, wide).Source(gid("10.30.9.77")); !ok || e.VLAN != 40 {
 		t.Errorf("source of 10.30.9.77: %v %v", e, ok)
 	}
@@ -236,7 +237,7 @@ func TestVLANsAreApart(t *testing.T) {
 	peer := plug(t, b, 0x22, qp.RC, s)
 	connect(t, a, q, place(t, a, "10.10.0.1"), "10.10.0.2", &macB)
 	connect(t, b, peer, place(t, b, "10.10.0.2"), "10.10.0.1", &macA)
-	a.activate(q)
+	a.sch.activate(q)
 	f := transmit(a, 0)[0].b
 	other := slices.Clone(f)
 	other[15] = 20
@@ -260,7 +261,7 @@ func TestVLANOfCNP(t *testing.T) {
 	cnp.SetCNP(0x22)
 	q := plug(t, n, 0x11, qp.RC, newScript(cnp))
 	connect(t, n, q, place(t, n, "10.10.0.1"), "10.10.0.2", &macB)
-	n.activate(q)
+	n.sch.activate(q)
 	if p, v := tagOf(transmit(n, 0)[0].b); p != 6 || v != 10 {
 		t.Errorf("priority %d, VLAN %d", p, v)
 	}
@@ -278,8 +279,8 @@ func TestVLANGroups(t *testing.T) {
 			t.Errorf("%s: reports in %v", group, got)
 		}
 		from := map[string]string{"239.0.0.7": "10.10.0.1", "ff15::7": "fd10::1"}[group]
-		p, err := n.groupPath(AddressVector{SGIDIndex: place(t, n, from), DGID: gid(group), SL: 3})
-		if priority, vlan := tagOf(p.headers()); err != nil || priority != 3 || vlan != 10 {
+		p, err := n.net.NewGroupPath(AddressVector{SGIDIndex: place(t, n, from), DGID: gid(group), SL: 3})
+		if priority, vlan := tagOf(p.Headers()); err != nil || priority != 3 || vlan != 10 {
 			t.Errorf("a path to %s: priority %d, VLAN %d, %v", group, priority, vlan, err)
 		}
 	}
@@ -310,11 +311,11 @@ func TestVLANAnnouncements(t *testing.T) {
 func TestVLANMTU(t *testing.T) {
 	for more, want := range map[int]int{0: 1, 4: 0} {
 		cfg := vlanConfig(macA, 1)
-		cfg.MTU = ipv4Len + udpLen + minRoCE + 1024
+		cfg.MTU = stack.IPv4Len + stack.UDPLen + minRoCE + 1024
 		n := newNIC(t, cfg)
 		q := plug(t, n, 0x11, qp.RC, newScript(sends(0x22, 0, 1024+more)...))
 		connect(t, n, q, place(t, n, "10.10.0.1"), "10.10.0.2", &macB)
-		n.activate(q)
+		n.sch.activate(q)
 		if got := len(transmit(n, 0)); got != want {
 			t.Errorf("%d bytes too long: %d frames", more, got)
 		}

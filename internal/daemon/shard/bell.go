@@ -109,7 +109,7 @@ func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
 		heard += commandCost
 	}
 	heard += collect(b, uverbs.DoorbellSummary, uverbs.DoorbellMap, &b.qpTurn, b.qps, func(q *rocev2.QueuePair) { n.Doorbell(now, q) })
-	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.HearCQ)
+	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.CQDoorbell)
 }
 
 // collect silences bells of one kind, from handle *turn on, until the budget is used up; the

@@ -1,12 +1,12 @@
-package rocev2
+package memory
 
 import (
 	"sync/atomic"
 	"unsafe"
 )
 
-// Bytes is a Memory over a slice, such as a mapping of shared memory. Others may
-// use the same memory meanwhile; the atomic operations are atomic for them too.
+// Bytes is a Memory over a slice, such as a mapping of shared memory. Other processes may use the memory at the same
+// time; the atomic operations are atomic for them too.
 type Bytes struct{ b []byte }
 
 // NewBytes returns b as a Memory.
@@ -30,8 +30,7 @@ func (m *Bytes) Write(off uint64, p []byte) bool {
 	return ok
 }
 
-// word returns the 8 bytes at off as a number in host byte order; nil if they are
-// not all there or not aligned.
+// word returns the 8 bytes at off as a number in host byte order, nil if they are incomplete or not aligned.
 func (m *Bytes) word(off uint64) *uint64 {
 	b, ok := m.View(off, 8)
 	if !ok {
@@ -44,7 +43,7 @@ func (m *Bytes) word(off uint64) *uint64 {
 	return (*uint64)(p)
 }
 
-// CompareSwap stores swap at off if compare is there, and returns what was there.
+// CompareSwap stores swap at off if the number there equals compare, and returns the original number.
 func (m *Bytes) CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok bool) {
 	p := m.word(off)
 	if p == nil {
@@ -60,7 +59,7 @@ func (m *Bytes) CompareSwap(off uint64, compare, swap uint64) (orig uint64, ok b
 	}
 }
 
-// FetchAdd adds to the number at off and returns what was there.
+// FetchAdd adds to the number at off and returns the original number.
 func (m *Bytes) FetchAdd(off uint64, add uint64) (orig uint64, ok bool) {
 	p := m.word(off)
 	if p == nil {

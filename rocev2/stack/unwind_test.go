@@ -1,4 +1,4 @@
-package rocev2
+package stack
 
 import (
 	"encoding/binary"

@@ -1,0 +1,88 @@
+package rocev2
+
+import (
+	"net/netip"
+
+	"roced.io/roced/rocev2/memory"
+	"roced.io/roced/rocev2/object"
+	"roced.io/roced/rocev2/stack"
+)
+
+// Types of package stack that clients of a NIC use.
+type (
+	MAC           = stack.MAC
+	GID           = stack.GID
+	GIDEntry      = stack.GIDEntry
+	VLAN          = stack.VLAN
+	AddressVector = stack.AddressVector
+	Frame         = stack.Frame
+	Query         = stack.Query
+	Interface     = stack.Interface
+	Translation   = stack.Translation
+	RouteBits     = stack.RouteBits
+)
+
+// MaxVLAN, MaxGroups and the errors are those of package stack.
+const (
+	MaxVLAN   = stack.MaxVLAN
+	MaxGroups = stack.MaxGroups
+)
+
+// Errors of package stack.
+var (
+	ErrNoRoute     = stack.ErrNoRoute
+	ErrNeighbours  = stack.ErrNeighbours
+	ErrUnreachable = stack.ErrUnreachable
+	ErrNoGroups    = stack.ErrNoGroups
+)
+
+// GIDOf returns the GID of an address (stack.GIDOf).
+func GIDOf(a netip.Addr) GID { return stack.GIDOf(a) }
+
+// StationOf returns the Ethernet address that represents a peer on sockets (stack.StationOf).
+func StationOf(a netip.Addr) MAC { return stack.StationOf(a) }
+
+// Segments returns the number of datagrams in a frame (stack.Segments).
+func Segments(frame []byte, segSize int) int { return stack.Segments(frame, segSize) }
+
+// Segment appends a datagram of a super-frame (stack.Segment).
+func Segment(dst, frame []byte, segSize, i int) []byte { return stack.Segment(dst, frame, segSize, i) }
+
+// Types of package memory that clients of a NIC use.
+type (
+	PD           = memory.PD
+	PDInfo       = memory.PDInfo
+	MR           = memory.MR
+	MRAttr       = memory.MRAttr
+	MRInfo       = memory.MRInfo
+	ReregFlags   = memory.ReregFlags
+	MW           = memory.MW
+	MWInfo       = memory.MWInfo
+	MWType       = memory.MWType
+	Memory       = memory.Memory
+	Distant      = memory.Distant
+	Deferred     = memory.Deferred
+	MemoryAccess = memory.Access
+	Bytes        = memory.Bytes
+)
+
+// Constants of package memory.
+const (
+	MWType1          = memory.MWType1
+	MWType2          = memory.MWType2
+	ReregTranslation = memory.ReregTranslation
+	ReregPD          = memory.ReregPD
+	ReregAccess      = memory.ReregAccess
+)
+
+// NewBytes returns b as a Memory (memory.NewBytes).
+func NewBytes(b []byte) *Bytes { return memory.NewBytes(b) }
+
+// Errors of the control verbs.
+var (
+	ErrInvalid = object.ErrInvalid
+	ErrNoMem   = object.ErrNoMem
+	ErrBusy    = object.ErrBusy
+	ErrLimit   = object.ErrLimit
+	ErrAccess  = object.ErrAccess
+)

@@ -1,0 +1,92 @@
+package stack
+
+import "encoding/binary"
+
+// Frame is one Ethernet frame to send, or a super-frame: several datagrams with one set of headers, which the link
+// segments (UDP segmentation offload). It is valid until the next call that returns a Frame.
+type Frame struct {
+	// Bufs are the pieces, from the Ethernet header on: views of headers, client memory and ICRCs.
+	Bufs [][]byte
+	// Len is the sum of the pieces' lengths.
+	Len int
+	// HdrLen is the length of the Ethernet, IP and UDP headers, which are all in Bufs[0]. It is zero for frames
+	// other than UDP.
+	HdrLen int
+	// SegSize is the UDP payload of every segment but the last, which may be shorter; zero for a single frame. The
+	// IP ID of segment i is that of the header plus i. IP and UDP lengths are the segment's.
+	SegSize int
+	// Apart: a NIC on sockets must send the datagrams of this super-frame one by one, because the peer may not
+	// accept the IP IDs that segmentation gives (sockets.go).
+	Apart bool
+}
+
+// AppendTo appends the pieces of f to b.
+func (f *Frame) AppendTo(b []byte) []byte {
+	for _, p := range f.Bufs {
+		b = append(b, p...)
+	}
+	return b
+}
+
+// UDPBody returns the ends of the IP header and of the UDP header of a frame, and the end of its UDP payload. ok is
+// false unless the frame is a whole UDP datagram in IPv4 or in IPv6 without extension headers.
+func UDPBody(frame []byte) (l4, body, end int, ok bool) {
+	typ, l2, _ := EtherType(frame)
+	ip := frame[l2:]
+	if len(ip) < IPv4Len+UDPLen {
+		return 0, 0, 0, false
+	}
+	switch typ {
+	case TypeIPv4:
+		l4, ok = l2+int(ip[0]&0xf)*4, ip[0]>>4 == 4 && ip[9] == ProtoUDP
+	case TypeIPv6:
+		l4, ok = l2+IPv6Len, ip[0]>>4 == 6 && ip[6] == ProtoUDP
+	}
+	if !ok || l4 < l2+IPv4Len || l4+UDPLen > len(frame) {
+		return 0, 0, 0, false
+	}
+	end = l4 + int(binary.BigEndian.Uint16(frame[l4+4:]))
+	return l4, l4 + UDPLen, end, end >= l4+UDPLen && end <= len(frame)
+}
+
+// Segments returns the number of datagrams in a contiguous frame whose segments have segSize bytes of UDP payload,
+// 1 for a single frame.
+func Segments(frame []byte, segSize int) int {
+	_, body, end, ok := UDPBody(frame)
+	if segSize <= 0 || !ok || end-body <= segSize {
+		return 1
+	}
+	return (end - body + segSize - 1) / segSize
+}
+
+// Segment appends segment i of a contiguous super-frame to dst, as the link would send it: IP ID of the header plus
+// i, its own lengths and IP checksum, UDP checksum zero. It appends a single frame unchanged, and nothing for
+// i >= Segments(frame, segSize).
+func Segment(dst, frame []byte, segSize, i int) []byte {
+	l4, body, end, ok := UDPBody(frame)
+	if segSize <= 0 || !ok || end-body <= segSize {
+		if i != 0 {
+			return dst
+		}
+		return append(dst, frame...)
+	}
+	if i < 0 || i > (end-body-1)/segSize {
+		return dst
+	}
+	from := body + i*segSize
+	to := min(from+segSize, end)
+	start := len(dst)
+	dst = append(dst, frame[:body]...)
+	_, l2, _ := EtherType(frame)
+	ip, udp := dst[start+l2:start+l4], dst[start+l4:start+body]
+	v4, id := ip[0]>>4 == 4, uint16(0)
+	if v4 {
+		id = binary.BigEndian.Uint16(ip[4:]) + uint16(i)
+	}
+	SetLengths(ip, udp, id, to-from)
+	udp[6], udp[7] = 0, 0
+	if v4 {
+		SealIPv4(ip)
+	}
+	return append(dst, frame[from:to]...)
+}

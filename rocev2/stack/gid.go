@@ -1,0 +1,350 @@
+package stack
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// GIDTypeRoCEv2 is the type of every GID of this NIC, numbered as ibv_gid_type_sysfs.
+const GIDTypeRoCEv2 = 2
+
+// GID is a RoCEv2 GID: an IPv6 address or an IPv4-mapped one (IBTA annex A17.3).
+type GID [16]byte
+
+// GIDEntry is one entry of the GID table (ibv_gid_entry).
+type GIDEntry struct {
+	GID   GID
+	Index uint8
+	Type  uint8
+	VLAN  uint16 // 0: untagged frames
+}
+
+// GIDOf returns the GID of an address, IPv4-mapped for an IPv4 address (IBTA annex A17.4.2).
+func GIDOf(a netip.Addr) GID { return a.As16() }
+
+// Addr returns the address of g, IPv4 for an IPv4-mapped one.
+func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
+
+// is4 reports whether g is IPv4-mapped, ::ffff:a.b.c.d.
+func (g *GID) is4() bool {
+	return [12]byte(g[:12]) == [12]byte{10: 0xff, 11: 0xff}
+}
+
+// Multicast reports whether g is a multicast address.
+func (g *GID) Multicast() bool { return g[0] == 0xff || g.is4() && g[12]>>4 == 0xe }
+
+// gidOf4 returns the GID of the four bytes of an IPv4 address.
+func gidOf4(b []byte) GID {
+	return GID{10: 0xff, 11: 0xff, 12: b[0], 13: b[1], 14: b[2], 15: b[3]}
+}
+
+// linkLocal returns the link-local address of m, fe80:: and its modified EUI-64 (RFC 4291 2.5.1 and appendix A).
+func linkLocal(m MAC) GID {
+	return GID{0: 0xfe, 1: 0x80,
+		8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]}
+}
+
+const (
+	// maxAddrs is the size of the GID table: the index of an address vector is a byte.
+	maxAddrs = 256
+	// gidPlaces is the size that the GID table reaches before it reuses the place of a removed address. Programs
+	// remember indices, and addresses return.
+	gidPlaces = 16
+)
+
+// gidSlot is a place of the GID table.
+type gidSlot struct {
+	GIDEntry
+	live bool // the address is present
+}
+
+// addrTable holds the NIC's own addresses and its routes.
+type addrTable struct {
+	gids     []gidSlot
+	prefixes []network
+	gateways []Station
+}
+
+// network is an on-link prefix, in a VLAN unless that is 0.
+type network struct {
+	netip.Prefix
+	vlan uint16
+}
+
+// Station is an address in a VLAN, or in none if that is 0.
+type Station struct {
+	Addr GID
+	VLAN uint16
+}
+
+// addrRank orders new addresses in the GID table, identically on every port: IPv4, then IPv6, then link-local ones.
+// Programs that choose no GID use index 0, so that one should be routable. (Linux puts a link-local address there,
+// which works on one link only.)
+func addrRank(p netip.Prefix) int {
+	switch a := p.Addr(); {
+	case a.Is4():
+		return 0
+	case a.IsLinkLocalUnicast():
+		return 2
+	}
+	return 1
+}
+
+// from returns the table of the addresses in cfg. Addresses that were in t keep their places.
+func (t addrTable) from(cfg *Config) (addrTable, error) {
+	t = addrTable{gids: slices.Clone(t.gids)}
+	for i := range t.gids {
+		t.gids[i].live = false
+	}
+	addrs := cfg.Addrs
+	if !cfg.Shared {
+		addrs = append(slices.Clone(addrs), netip.PrefixFrom(linkLocal(cfg.MAC).Addr(), 64))
+	}
+	if err := t.addAll(cfg, addrs, 0); err != nil {
+		return t, err
+	}
+	for _, v := range cfg.VLANs {
+		if v.ID == 0 || v.ID > MaxVLAN || cfg.Shared {
+			return t, fmt.Errorf("%w: %d", ErrVLAN, v.ID)
+		}
+		if err := t.addAll(cfg, v.Addrs, v.ID); err != nil {
+			return t, err
+		}
+	}
+	if cfg.Shared {
+		t.prefixes = nil
+		for _, p := range cfg.Routes {
+			t.prefixes = append(t.prefixes, network{Prefix: p})
+		}
+	}
+	for _, g := range cfg.Gateways {
+		if !stationAddr(g.Unmap()) {
+			return t, fmt.Errorf("%w: gateway %v", ErrAddress, g)
+		}
+		t.gateways = append(t.gateways, Station{GIDOf(g), t.vlanOf(g.Unmap())})
+	}
+	return t, nil
+}
+
+// addAll adds addresses in a VLAN.
+func (t *addrTable) addAll(cfg *Config, addrs []netip.Prefix, vlan uint16) error {
+	addrs = slices.Clone(addrs)
+	slices.SortStableFunc(addrs, func(a, b netip.Prefix) int { return addrRank(a) - addrRank(b) })
+	for _, p := range addrs {
+		if a := p.Addr().Unmap(); !p.IsValid() || p.Addr().Is4In6() || !cfg.stationAddr(a) || !t.add(GIDOf(p.Addr()), vlan) {
+			return fmt.Errorf("%w: %v", ErrAddress, p)
+		}
+		t.prefixes = append(t.prefixes, network{p.Masked(), vlan})
+	}
+	return nil
+}
+
+// vlanOf returns the VLAN whose prefix contains a.
+func (t *addrTable) vlanOf(a netip.Addr) uint16 {
+	for _, p := range t.prefixes {
+		if p.Contains(a) {
+			return p.vlan
+		}
+	}
+	return 0
+}
+
+// add puts g into its earlier place, a new one or a free one. It returns false when the table is full or g is in
+// another VLAN: peers and rdma_cm name an address without its VLAN.
+func (t *addrTable) add(g GID, vlan uint16) bool {
+	free := -1
+	for i := range t.gids {
+		if t.gids[i].GID == g {
+			again := t.gids[i].live && t.gids[i].VLAN != vlan
+			t.gids[i].live, t.gids[i].VLAN = true, vlan
+			return !again
+		}
+		if free < 0 && !t.gids[i].live {
+			free = i
+		}
+	}
+	if free < 0 || len(t.gids) < gidPlaces {
+		if len(t.gids) == maxAddrs {
+			return false
+		}
+		free = len(t.gids)
+		t.gids = append(t.gids, gidSlot{})
+	}
+	t.gids[free] = gidSlot{GIDEntry{GID: g, Index: uint8(free), Type: GIDTypeRoCEv2, VLAN: vlan}, true}
+	return true
+}
+
+// live yields the entries of the GID table.
+func (t *addrTable) live(yield func(*GIDEntry) bool) {
+	for i := range t.gids {
+		if g := &t.gids[i]; g.live && !yield(&g.GIDEntry) {
+			return
+		}
+	}
+}
+
+// at returns the entry of an index, nil if there is none.
+func (t *addrTable) at(index uint8) *GIDEntry {
+	if int(index) >= len(t.gids) || !t.gids[index].live {
+		return nil
+	}
+	return &t.gids[index].GIDEntry
+}
+
+// stationAddr reports whether a can be the address of one station on a link.
+func stationAddr(a netip.Addr) bool {
+	return a.IsValid() && !a.IsUnspecified() && !a.IsMulticast() && !a.IsLoopback() &&
+		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
+}
+
+// own reports whether g is one of the NIC's addresses in a VLAN.
+func (t *addrTable) own(g *GID, vlan uint16) bool {
+	for i := range t.gids { // runs for every packet, so without an iterator
+		if t.gids[i].GID == *g && t.gids[i].VLAN == vlan && t.gids[i].live {
+			return true
+		}
+	}
+	return false
+}
+
+// inVLAN reports whether one of the NIC's addresses is in a VLAN.
+func (t *addrTable) inVLAN(vlan uint16) bool {
+	for i := range t.gids {
+		if t.gids[i].VLAN == vlan && t.gids[i].live {
+			return true
+		}
+	}
+	return false
+}
+
+// first4 returns the first entry of an IPv4 address in a VLAN, nil if there is none.
+func (t *addrTable) first4(vlan uint16) *GIDEntry {
+	for g := range t.live {
+		if g.GID.is4() && g.VLAN == vlan {
+			return g
+		}
+	}
+	return nil
+}
+
+// GIDs returns the GID table. The place of a removed address holds the zero GID.
+func (s *Stack) GIDs() []GIDEntry {
+	out := make([]GIDEntry, len(s.addrs.gids))
+	for i := range out {
+		out[i] = GIDEntry{Index: uint8(i), Type: GIDTypeRoCEv2}
+	}
+	for e := range s.addrs.live {
+		out[e.Index] = *e
+	}
+	return out
+}
+
+// NumGIDs returns the size of the GID table.
+func (s *Stack) NumGIDs() int { return len(s.addrs.gids) }
+
+// IndexOf returns the index of a GID of ours.
+func (s *Stack) IndexOf(g GID) (index uint8, ok bool) {
+	for e := range s.addrs.live {
+		if e.GID == g {
+			return e.Index, true
+		}
+	}
+	return 0, false
+}
+
+// FirstIPv4 returns the first entry of an IPv4 address outside VLANs, nil if there is none.
+func (s *Stack) FirstIPv4() *GIDEntry { return s.addrs.first4(0) }
+
+// SetAddrs replaces the addresses and gateways and announces the new ones. Existing paths keep their source
+// address and next hop.
+func (s *Stack) SetAddrs(addrs []netip.Prefix, gateways []netip.Addr) error {
+	cfg := s.cfg
+	cfg.Addrs, cfg.Gateways = slices.Clone(addrs), slices.Clone(gateways)
+	t, err := s.addrs.from(&cfg)
+	if err != nil {
+		return err
+	}
+	s.addrs, s.cfg = t, cfg
+	s.announce()
+	return nil
+}
+
+// announce sends a gratuitous ARP request (RFC 5227 3) or an unsolicited neighbour advertisement (RFC 4861 7.2.6)
+// for each address. On a shared interface the kernel does that.
+func (s *Stack) announce() {
+	if s.cfg.Shared {
+		return
+	}
+	for e := range s.addrs.live {
+		g := &e.GID
+		if g.is4() {
+			s.sendARP(arpRequest, e.VLAN, &broadcastMAC, &MAC{}, g, g)
+		} else {
+			s.sendAdvert(Station{*g, e.VLAN}, &allNodes, &allNodesMAC, false)
+		}
+	}
+}
+
+// changed reports whether the GIDs of t and o differ.
+func (t *addrTable) changed(o *addrTable) bool { return !slices.Equal(t.gids, o.gids) }
+
+// RouteBits ranks routes: one to an address of our own is best, then those over prefixes by their length, then
+// those over a default gateway (0).
+type RouteBits int
+
+// RouteOwn ranks above any prefix.
+const RouteOwn RouteBits = 129
+
+// Source returns the entry of the GID table that packets for dst come from, and the rank of the route. ok is false
+// if there is no route.
+func (s *Stack) Source(dst GID) (e GIDEntry, bits RouteBits, ok bool) {
+	t := &s.addrs
+	a := dst.Addr()
+	bits = -1
+	covered := RouteBits(0)
+	for g := range t.live {
+		if g.GID == dst {
+			return *g, RouteOwn, true
+		}
+		from := g.GID.Addr()
+		for _, p := range t.prefixes {
+			if p.vlan != g.VLAN || !p.Contains(a) || from.IsLinkLocalUnicast() != a.IsLinkLocalUnicast() {
+				continue
+			}
+			covered = max(covered, RouteBits(p.Bits()))
+			if p.Contains(from) && RouteBits(p.Bits()) > bits {
+				e, bits = *g, RouteBits(p.Bits())
+			}
+		}
+	}
+	if bits >= 0 {
+		return e, bits, true
+	}
+	for g := range t.live {
+		if g.GID.is4() != dst.is4() || g.GID.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		if _, ok := t.nextHop(dst, g.VLAN); ok {
+			return *g, covered, true
+		}
+	}
+	return e, 0, false
+}
+
+// nextHop returns the next hop for g from an address in a VLAN: g itself when it is on-link there, else the gateway
+// of its family.
+func (t *addrTable) nextHop(g GID, vlan uint16) (Station, bool) {
+	a := g.Addr()
+	for _, p := range t.prefixes {
+		if p.vlan == vlan && p.Contains(a) {
+			return Station{g, vlan}, true
+		}
+	}
+	for _, gw := range t.gateways {
+		if gw.VLAN == vlan && gw.Addr.is4() == g.is4() {
+			return gw, true
+		}
+	}
+	return Station{}, false
+}
