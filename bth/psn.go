@@ -4,8 +4,8 @@ import "strconv"
 
 const psnMask = 1<<24 - 1
 
-// PSN is a 24-bit packet sequence number (IBTA vol.1 9.7.1). Its order is
-// circular, so it is a struct: comparing two PSNs with < does not compile.
+// PSN is a 24-bit packet sequence number (IBTA vol.1 9.7.1). Its order is circular, so it is a struct: comparing two
+// PSNs with < does not compile.
 type PSN struct{ v uint32 }
 
 // MakePSN returns the PSN of the low 24 bits of v.
@@ -22,6 +22,9 @@ func (p PSN) Next() PSN { return p.Add(1) }
 
 // Diff returns p-q as a signed distance in -2^23 .. 2^23-1.
 func (p PSN) Diff(q PSN) int { return int(int32((p.v-q.v)<<8) >> 8) }
+
+// Since returns p-q as an unsigned distance in 0 .. 2^24-1: the number of PSNs from q up to p, where p does not precede q.
+func (p PSN) Since(q PSN) uint32 { return (p.v - q.v) & psnMask }
 
 // Before reports whether p precedes q in circular order.
 func (p PSN) Before(q PSN) bool { return p.Diff(q) < 0 }

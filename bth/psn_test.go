@@ -46,7 +46,7 @@ func TestPSNAddDiff(t *testing.T) {
 		p := bth.MakePSN(rapid.Uint32().Draw(t, "p"))
 		n := rapid.IntRange(-1<<23, 1<<23-1).Draw(t, "n")
 		q := p.Add(n)
-		if q.Diff(p) != n || q.Add(-n) != p || q.Uint32() >= 1<<24 {
+		if q.Diff(p) != n || q.Since(p) != uint32(n)&(1<<24-1) || q.Add(-n) != p || q.Uint32() >= 1<<24 {
 			t.Fatalf("%v + %d = %v, difference %d", p, n, q, q.Diff(p))
 		}
 	})

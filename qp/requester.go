@@ -18,7 +18,7 @@ const maxSpan = 1 << 23
 // localBudget is how many local operations one poll executes.
 const localBudget = 256
 
-func distance(from, to bth.PSN) uint32 { return (to.Uint32() - from.Uint32()) & psnMask }
+func distance(from, to bth.PSN) uint32 { return to.Since(from) }
 
 // requester sends the work requests of the send queue. Its ring holds those
 // which have been taken from the host and not completed:

@@ -9,27 +9,24 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Eunomia is the sender's agent of Mahmood et al., "Orderly Management of Packets in
-// RDMA by Eunomia", sections 3.2.2 and 3.2.3. It stands before the recovery that it
-// is made with: a SACK never triggers that, it only marks the packet if the recovery
-// has marks (selective repeat) and is ignored otherwise (go-back-N). A NACK, for a
-// packet that the receiver could not track, does trigger it, and so does a timeout,
-// which is what repairs losses behind which few packets arrive.
+// Eunomia is the sender's agent of Mahmood et al., "Orderly Management of Packets in RDMA by Eunomia", sections 3.2.2 and
+// 3.2.3. It filters the feedback to another recovery. A SACK never triggers that recovery; it only marks the packet if the
+// recovery has marks (selective repeat), and is ignored otherwise (go-back-N). A NACK of a packet that the receiver could
+// not track triggers the recovery, and so does a timeout, which repairs losses behind which few packets arrive.
 type Eunomia struct {
 	Recovery
 	marker  Marker // nil: the recovery has no marks
 	timeout timeout
 }
 
-// NewEunomia returns an agent before inner.
+// NewEunomia returns an agent for inner.
 func NewEunomia(inner Recovery) *Eunomia {
 	e := &Eunomia{Recovery: inner}
 	e.marker, _ = inner.(Marker)
 	return e
 }
 
-// newEunomia has go-back-N below, as in the paper's lossless networks, or selective
-// repeat.
+// newEunomia makes an agent for go-back-N, as in the paper's lossless networks, or for selective repeat.
 func newEunomia(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: eunomia", p)
 	timeout := readTimeout(r, 0)
@@ -37,24 +34,20 @@ func newEunomia(p Params) (Recovery, error) {
 	if r.Bool("selective_repeat", false) {
 		inner = readSelective(r)
 	}
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
 	e := NewEunomia(inner)
 	e.timeout = timeout
 	e.setTimeout()
-	return e, nil
+	return e, r.Err()
 }
 
-// SetTimeout implements Recovery. As nothing but the timeout tells of a loss behind
-// which few packets arrive, the paper wants it as short as IRN's (3.2.3), which is 320
-// us; the timeout of a queue pair is a hundred times that.
+// SetTimeout implements Recovery. Only the timeout detects a loss behind which few packets arrive, so the paper demands one
+// as short as IRN's (3.2.3), which is 320 us; the timeout of a queue pair is a hundred times that.
 func (e *Eunomia) SetTimeout(d time.Duration) {
-	e.timeout.ofQueuePair(d)
+	e.timeout.SetTimeout(d)
 	e.setTimeout()
 }
 
-// setTimeout tells the recovery below how long the timeout is now.
+// setTimeout passes the present timeout to the inner recovery.
 func (e *Eunomia) setTimeout() { e.Recovery.SetTimeout(e.timeout.length()) }
 
 // Reset implements Recovery.

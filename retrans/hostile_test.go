@@ -55,12 +55,12 @@ func TestHostileFeedback(t *testing.T) {
 						}
 					}
 				}
-				out := distance(r.Una(), nxt)
-				if out > distance(first, nxt) || r.InFlight() > out {
+				out := nxt.Since(r.Una())
+				if out > nxt.Since(first) || r.InFlight() > out {
 					t.Fatalf("%T: una %v, nxt %v, %d in flight", r, r.Una(), nxt, r.InFlight())
 				}
 				again, ok := r.NextRetransmit()
-				if ok && distance(r.Una(), again) >= out {
+				if ok && again.Since(r.Una()) >= out {
 					t.Fatalf("%T: %v is sent again, una %v, nxt %v", r, again, r.Una(), nxt)
 				}
 				if out > 0 && !ok && r.Deadline() == mono.Never {

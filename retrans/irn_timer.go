@@ -7,16 +7,16 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// irnTimer is IRN's timeout: RTO_low while few packets are in flight, so that the loss of
-// a short message is noticed soon and not many packets are sent again in vain, RTO_high
-// otherwise (3.1). The variant dynamic computes it from round trips, as TCP does (4.3):
-// smoothed time plus four deviations, RTO_high before there are any, RTO_low at least.
+// irnTimer is IRN's timeout: RTO_low while few packets are in flight, RTO_high otherwise (3.1). The loss of a short message
+// is thus detected soon, and few packets are retransmitted in vain. The variant dynamic computes the timeout from
+// round-trip times, as TCP does (4.3): the smoothed time plus four deviations, at least RTO_low, and RTO_high before the
+// first sample.
 type irnTimer struct {
 	low, high time.Duration
 	few       uint32 // N
 	dynamic   bool
 
-	base          mono.Time // instant from which the timeout counts
+	base          mono.Time // start of the timer
 	srtt, rttvar  time.Duration
 	backoff       backoff
 	timing        bool // a packet is being timed
@@ -30,7 +30,7 @@ func (m *irnTimer) reset() {
 	m.backoff.progress()
 }
 
-// rto is the timeout while that many packets are in flight.
+// rto returns the timeout with that many packets in flight.
 func (m *irnTimer) rto(inFlight uint32) time.Duration {
 	switch {
 	case m.dynamic && m.roundTripSeen:
@@ -41,7 +41,7 @@ func (m *irnTimer) rto(inFlight uint32) time.Duration {
 	return m.backoff.of(m.high)
 }
 
-// sent times one new packet after another; what was sent again cannot be timed (Karn).
+// sent measures one new packet at a time; a retransmitted packet gives no sample (Karn).
 func (m *irnTimer) sent(now mono.Time, psn bth.PSN, rtx bool) {
 	switch {
 	case rtx && m.timing && psn == m.timed:
@@ -51,8 +51,7 @@ func (m *irnTimer) sent(now mono.Time, psn bth.PSN, rtx bool) {
 	}
 }
 
-// acknowledged takes a sample if the acknowledgement covers the packet that is timed
-// (RFC 6298, section 2).
+// acknowledged takes a sample if the acknowledgement covers the measured packet (RFC 6298, section 2).
 func (m *irnTimer) acknowledged(now mono.Time, covers bool) {
 	if !m.timing || !covers {
 		return
@@ -67,8 +66,8 @@ func (m *irnTimer) acknowledged(now mono.Time, covers bool) {
 	m.timing = false
 }
 
-// progress begins the timeout anew: more has been acknowledged in order.
+// progress restarts the timer at a cumulative acknowledgement.
 func (m *irnTimer) progress(now mono.Time) { m.base = now; m.backoff.progress() }
 
-// expired tells of a timeout: what is sent again cannot be timed.
+// expired counts a timeout and drops the measured packet, which will be retransmitted.
 func (m *irnTimer) expired() { m.backoff.expired(); m.timing = false }

@@ -1,84 +1,66 @@
 package retrans
 
 import (
-	"time"
-
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
 )
 
-// MPRDMA is the loss recovery of Lu et al., "Multi-Path Transport for RDMA in
-// Datacenters", NSDI 2018, sections 3.2 and 3.5. It knows nothing of single packets:
+// MPRDMA is the loss recovery of Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018, sections 3.2 and
+// 3.5. It has no state per packet:
 //
 //	snd_una <= snd_retx <= recovery <= snd_nxt
 //
-// A NACK starts recovery mode, until snd_una has passed recovery, the snd_nxt of that
-// time: in place of new packets, acknowledgements clock out those from the one that it
-// names on, and new ones only when snd_retx has got to recovery. Where there is nothing
-// new to send, unacknowledged packets are sent again early (FUSO). When those are lost
-// too, the timeout sends all again.
+// A NACK starts recovery mode, which lasts until snd_una has passed recovery, the snd_nxt of that time. In recovery mode
+// acknowledgements clock out the packets from the one that the NACK names on. New packets follow when snd_retx has reached
+// recovery. Without new data, unacknowledged packets are retransmitted early (FUSO). If those are lost too, the timeout
+// retransmits all packets.
 //
-// inflate counts the packets between snd_una and snd_nxt that have left the network,
-// so that InFlight is snd_nxt - snd_una - inflate, and awnd, what the window has room
-// for, cwnd less that. The paper has one more for each acknowledgement and fewer by
-// as many as snd_una moves. Retransmissions, of which it does not say how to count
-// them, enter the network again: one less each; and the packet that a NACK names has
-// left it.
+// inflate counts the packets between snd_una and snd_nxt that have left the network. InFlight is therefore
+// snd_nxt - snd_una - inflate, and awnd, the room of the window, is cwnd less InFlight. In the paper inflate rises by one
+// for each acknowledgement and falls by the number of packets that snd_una moves. The paper does not say how to count
+// retransmissions. Here each of them enters the network again and lowers inflate by one, and the packet that a NACK names
+// has left the network.
 //
-// Acknowledgements that are lost leave inflate too small for good, below zero in the
-// end. Those that are merely late come within a window of packets; if inflate has been
-// below zero throughout one, it begins anew from zero. Copies leave it too large, but
-// not larger than the stretch of packets of which one is known to have arrived.
+// Lost acknowledgements leave inflate too small, finally below zero. Late ones arrive within a window of packets; if
+// inflate has been below zero throughout a window, it restarts from zero. Duplicates leave it too large, but the highest
+// packet known to have arrived limits it.
 type MPRDMA struct {
-	una, nxt bth.PSN // snd_una, snd_nxt
+	window // snd_una, snd_nxt
+	timeout
 	inflate  int32
-	retx     bth.PSN // snd_retx: the next to send again in recovery mode
-	recovery bth.PSN // where recovery mode ends
+	retx     bth.PSN // snd_retx: the next retransmission in recovery mode
+	recovery bth.PSN // end of recovery mode
 	mode     bool    // in recovery mode
-	// ... for a synchronise operation came before what precedes it (3.4): then nothing new
-	// is sent, which would only make more of them early.
+	// syncEarly is set in recovery mode because a synchronise operation arrived before a packet that precedes it (3.4). No
+	// new packets are sent then, which would only cause more early operations.
 	syncEarly bool
 	fuso      bool    // early retransmission is on
-	early     bth.PSN // the next to send again early
+	early     bth.PSN // the next early retransmission
 
 	high  bth.PSN // behind the highest PSN that has left the network
-	mark  bth.PSN // when snd_una passes it, a window of packets has gone by
-	valid bool    // inflate has not been below zero all through it
-
-	timeout timeout
-	base    mono.Time // instant from which the timeout counts
-}
-
-// Early is a Recovery that sends unacknowledged packets again "as new data if there
-// is no new data to transmit and awnd allows" (MP-RDMA 3.5, after FUSO).
-type Early interface {
-	// NextEarly returns the next of them, if there is one.
-	NextEarly() (psn bth.PSN, ok bool)
+	mark  bth.PSN // when snd_una passes it, a window of packets has passed
+	valid bool    // inflate was not below zero throughout that window
 }
 
 func newMPRDMA(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: mp-rdma", p)
 	m := &MPRDMA{fuso: r.Bool("early_retransmit", true)}
 	m.timeout = readTimeout(r, 0)
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m, r.Err()
 }
 
 // Reset implements Recovery.
 func (m *MPRDMA) Reset(psn bth.PSN) {
 	*m = MPRDMA{
-		una: psn, nxt: psn, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
+		window: window{psn, psn}, retx: psn, recovery: psn, early: psn, high: psn, mark: psn,
 		valid: true, fuso: m.fuso, timeout: m.timeout,
 	}
-	m.timeout.backoff.progress()
+	m.restart(0)
 }
 
-// OnSent implements Recovery. What was not sent before raises snd_nxt; it also makes
-// early retransmission begin anew.
+// OnSent implements Recovery. A new packet raises snd_nxt and restarts early retransmission.
 func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	if psn == m.una {
 		m.base = now
@@ -99,13 +81,13 @@ func (m *MPRDMA) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 // OnFeedback implements Recovery.
 func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	expected, gap, refused := f.Expected, f.Gap, f.Refused
-	if overtaken(m.una, f) {
+	if m.overtaken(f) {
 		expected = m.una
-		if distance(m.una, f.SACK) >= m.outstanding() { // it has arrived since
+		if !m.holds(f.SACK) { // it has arrived since
 			gap, refused = false, false
 		}
 	}
-	acked := distance(m.una, expected)
+	acked := m.offset(expected)
 	if acked > m.outstanding() {
 		return Outcome{}
 	}
@@ -114,17 +96,17 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	if !f.Refused {
 		out.Delivered = answered(f, acked)
 	}
-	if end := f.SACK.Next(); f.HasSACK && distance(m.una, end) <= m.outstanding() && distance(m.una, end) > distance(m.una, m.high) {
+	if end := f.SACK.Next(); f.HasSACK && m.offset(end) <= m.outstanding() && m.offset(end) > m.offset(m.high) {
 		m.high = end
 	}
 	if acked > 0 {
-		m.advance(now, expected, acked)
+		m.onAcked(now, expected, acked)
 	}
 	switch {
 	case m.una == m.nxt:
 	case gap && m.news(f):
 		out.Lost = m.recover()
-		m.inflate++ // so has the one that it names
+		m.inflate++ // the packet that f names has left too
 	case refused && !gap && !m.mode:
 		out.Lost, m.syncEarly = m.recover(), true
 	}
@@ -132,14 +114,14 @@ func (m *MPRDMA) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	return out
 }
 
-// news reports whether a NACK tells of a loss that recovery mode is not about already: it
-// answers a packet that was sent after all retransmissions, which have been lost again.
+// news reports whether a NACK reports a loss that recovery mode does not repair already. In recovery mode that is a NACK
+// of a packet that was sent after all retransmissions, which have been lost again.
 func (m *MPRDMA) news(f *reorder.Feedback) bool {
-	return !m.mode || f.HasSACK && distance(m.una, f.SACK) >= distance(m.una, m.recovery) && distance(m.una, f.SACK) < m.outstanding()
+	return !m.mode || f.HasSACK && m.offset(f.SACK) >= m.offset(m.recovery) && m.holds(f.SACK)
 }
 
-// answered is how many packets f says have left the network: the one that it answers. A
-// READ response answers no single one, and all that it acknowledges have left.
+// answered returns the number of packets that have left the network according to f: the packet that it answers. A READ
+// response answers no single packet; all packets that it acknowledges have left.
 func answered(f *reorder.Feedback, acked uint32) uint32 {
 	if f.HasSACK {
 		return 1
@@ -147,22 +129,13 @@ func answered(f *reorder.Feedback, acked uint32) uint32 {
 	return acked
 }
 
-// advance moves snd_una.
-func (m *MPRDMA) advance(now mono.Time, to bth.PSN, acked uint32) {
-	m.una, m.base = to, now
-	m.timeout.backoff.progress()
+// onAcked moves snd_una.
+func (m *MPRDMA) onAcked(now mono.Time, to bth.PSN, acked uint32) {
+	m.restart(now)
 	m.inflate -= int32(acked)
-	if m.passed(m.retx) {
-		m.retx = to
-	}
-	if m.passed(m.early) {
-		m.early = to
-	}
+	m.advance(to, &m.retx, &m.early, &m.high)
 	if m.passed(m.recovery) {
 		m.mode = false
-	}
-	if m.passed(m.high) {
-		m.high = to
 	}
 	if m.passed(m.mark) {
 		if !m.valid {
@@ -172,29 +145,27 @@ func (m *MPRDMA) advance(now mono.Time, to bth.PSN, acked uint32) {
 	}
 }
 
-// passed reports whether snd_una has reached psn or gone beyond.
+// passed reports whether snd_una has reached or passed psn.
 func (m *MPRDMA) passed(psn bth.PSN) bool {
-	return psn == m.una || distance(m.una, psn) > m.outstanding()
+	return psn == m.una || m.offset(psn) > m.outstanding()
 }
 
-// recover enters recovery mode: everything from snd_una on, which a NACK names, is to
-// be sent again.
+// recover enters recovery mode, to retransmit all packets from snd_una on, which a NACK names.
 func (m *MPRDMA) recover() (lost uint32) {
 	m.mode, m.syncEarly, m.retx, m.early, m.recovery = true, false, m.una, m.una, m.nxt
 	return m.outstanding()
 }
 
-// bound bounds inflate: what has left the network is below the highest PSN of which
-// that is known.
+// bound limits inflate: no more packets have left the network than lie below high.
 func (m *MPRDMA) bound() {
-	m.inflate = min(m.inflate, int32(distance(m.una, m.high)))
+	m.inflate = min(m.inflate, int32(m.offset(m.high)))
 	m.valid = m.valid || m.inflate >= 0
 	if m.una == m.nxt {
 		m.inflate = 0
 	}
 }
 
-// OnRNR implements Recovery: everything is sent again, and none of it is in the network.
+// OnRNR implements Recovery: all packets are to be retransmitted, and none is in the network.
 func (m *MPRDMA) OnRNR(mono.Time) {
 	if m.una != m.nxt {
 		m.inflate, m.high = int32(m.recover()), m.nxt
@@ -204,7 +175,7 @@ func (m *MPRDMA) OnRNR(mono.Time) {
 // OnTimeout implements Recovery: "the sender will start to retransmit all
 // unacknowledged packets" (3.5).
 func (m *MPRDMA) OnTimeout(now mono.Time) Outcome {
-	m.timeout.backoff.expired()
+	m.backoff.expired()
 	m.OnRNR(now)
 	return Outcome{Lost: m.outstanding()}
 }
@@ -214,21 +185,13 @@ func (m *MPRDMA) NextRetransmit() (psn bth.PSN, ok bool) {
 	return m.retx, m.mode && m.retx != m.recovery
 }
 
-// NextEarly implements Early. Each unacknowledged packet is sent again once until
-// something new is sent or lost.
+// NextEarly implements Early. It returns each unacknowledged packet once, until a new packet is sent or one is lost.
 func (m *MPRDMA) NextEarly() (psn bth.PSN, ok bool) {
 	_, again := m.NextRetransmit()
 	return m.early, m.fuso && !again && m.early != m.nxt
 }
 
-// outstanding is the number of PSNs sent and not acknowledged.
-func (m *MPRDMA) outstanding() uint32 { return distance(m.una, m.nxt) }
-
-// Una implements Recovery.
-func (m *MPRDMA) Una() bth.PSN { return m.una }
-
-// Cap implements Capped: nothing new is sent while an early synchronise operation is sent
-// again.
+// Cap implements Capped: no new packet is sent while an early synchronise operation is retransmitted.
 func (m *MPRDMA) Cap() uint32 {
 	if m.mode && m.syncEarly {
 		return 0
@@ -239,21 +202,12 @@ func (m *MPRDMA) Cap() uint32 {
 // InFlight implements Recovery: snd_nxt - snd_una - inflate.
 func (m *MPRDMA) InFlight() uint32 { return uint32(int32(m.outstanding()) - m.inflate) }
 
-// SetTimeout implements Recovery.
-func (m *MPRDMA) SetTimeout(d time.Duration) { m.timeout.ofQueuePair(d) }
-
-// Deadline implements Recovery. While the oldest packet itself waits to be sent
-// again and nothing is in flight no answer can be missing. If something is, an
-// acknowledgement must clock that packet out, and it may be missing very well.
+// Deadline implements Recovery. While the oldest packet itself waits for retransmission and no packet is in flight, no
+// answer can be missing. With packets in flight, an acknowledgement must clock that packet out and may be missing.
 func (m *MPRDMA) Deadline() mono.Time {
-	rto := m.timeout.length()
-	if rto == 0 || m.una == m.nxt || m.mode && m.retx == m.una && m.InFlight() == 0 {
-		return mono.Never
-	}
-	return m.base.Add(rto)
+	return m.at(m.una != m.nxt && (!m.mode || m.retx != m.una || m.InFlight() > 0))
 }
 
-// Footprint is the number of bytes of state that RC does not have, as the paper
-// counts: inflate (2), snd_retx, recovery, early, high and mark (3 each) and two flags
-// (1).
+// Footprint returns the number of bytes of state that RC does not have, as the paper counts: inflate (2), snd_retx,
+// recovery, early, high and mark (3 each) and two flags (1).
 func (*MPRDMA) Footprint() int { return 2 + 5*3 + 1 }

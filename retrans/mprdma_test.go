@@ -352,7 +352,7 @@ func TestMPRDMAHostile(t *testing.T) {
 					again, ok = m.NextEarly()
 				}
 				if ok {
-					if distance(m.Una(), again) >= distance(m.Una(), nxt) {
+					if again.Since(m.Una()) >= nxt.Since(m.Una()) {
 						t.Fatalf("%v is to be sent again, una %v, nxt %v", again, m.Una(), nxt)
 					}
 					m.OnSent(1, again, 1, true)
@@ -369,7 +369,7 @@ func TestMPRDMAHostile(t *testing.T) {
 					m.OnTimeout(m.Deadline())
 				}
 			}
-			if distance(psn(first), m.Una()) > distance(psn(first), nxt) {
+			if m.Una().Since(psn(first)) > nxt.Since(psn(first)) {
 				t.Fatalf("una %v beyond %v", m.Una(), nxt)
 			}
 			if n := m.InFlight(); n > 2*sent {

@@ -1,12 +1,12 @@
-// Package retrans holds the sender's loss recovery: which PSNs are
-// outstanding, which of them to send again and when to give up waiting. Each
-// scheme is a Recovery; a queue pair is given one by its profile, and one more for READ
+// Package retrans implements the loss recovery of a sender: which PSNs are outstanding, which of them to retransmit,
+// and when to time out. Each scheme is a Recovery. A queue pair gets one from its profile, and a second one for READ
 // responses if its transport acknowledges them.
 //
-// Distances between PSNs that are outstanding are counted from una, so that they cover
-// the whole number space (a READ of 2 GiB at the smallest MTU spans 2^23 PSNs). What lies
-// before una or is beyond the highest PSN sent is stale, of an earlier exchange, and is
-// ignored (IBTA vol.1 9.7.5.1.2).
+// Recoveries count distances between outstanding PSNs from una, so that the distances cover the whole PSN space: a
+// READ of 2 GiB at the smallest MTU spans 2^23 PSNs. A PSN before una or beyond the highest PSN sent is stale, of an
+// earlier exchange, and is ignored (IBTA vol.1 9.7.5.1.2).
+//
+// No promise: this package may change between releases.
 package retrans
 
 import (
@@ -17,64 +17,87 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// MaxLate is how many packets may be acknowledged while an acknowledgement is on its way by
-// a longer path. What is later is stale.
-const MaxLate = 1 << 16
-
-// overtaken reports whether f answers one packet but says less of all others than is known:
-// later acknowledgements have come by shorter paths.
-func overtaken(una bth.PSN, f *reorder.Feedback) bool {
-	behind := distance(f.Expected, una)
-	return f.HasSACK && behind > 0 && behind <= MaxLate
-}
-
-// Outcome is what feedback or a timeout means for the sender, in PSNs.
+// Outcome is the result of feedback or of a timeout for the sender, in PSNs.
 type Outcome struct {
-	// Acked is by how many the lowest unacknowledged one moved.
+	// Acked is the number of PSNs by which una, the lowest unacknowledged PSN, moved.
 	Acked uint32
-	// Delivered are those newly known to have arrived, by cumulative or selective
-	// acknowledgement; each counts once as long as the recovery remembers it.
+	// Delivered is the number of PSNs newly known to have arrived, by cumulative or selective acknowledgement. Each
+	// PSN counts once, as long as the recovery remembers it.
 	Delivered uint32
-	// Lost are those newly found to need sending again.
+	// Lost is the number of PSNs that newly need retransmission.
 	Lost uint32
 }
 
-// Recovery decides what is sent again. PSNs between Una and the highest sent
-// are outstanding. Arguments go by value so that no call allocates.
+// Recovery selects the packets to retransmit. PSNs from Una up to the highest PSN sent are outstanding.
 //
-// It belongs to one queue pair, which calls it from one goroutine: Reset first, SetTimeout
-// at any time, then OnSent for each packet in the order of sending, OnFeedback for each
-// acknowledgement in the order of arrival, and OnTimeout. Time never goes back from one
-// call to the next. NextRetransmit, Una, InFlight and Deadline are asked anew after each
-// of these.
+// The queue pair owns its recovery and calls it from one goroutine. Reset comes first. SetTimeout may come at any time.
+// Then OnSent follows for each packet in the order of sending, OnFeedback for each acknowledgement in the order of
+// arrival, and OnTimeout when Deadline has passed. Time never goes back from one call to the next. Each of these calls
+// may change the results of NextRetransmit, Una, InFlight and Deadline. No call allocates memory.
 type Recovery interface {
-	// Reset forgets everything, but for the timeout, and gives shared memory back; psn
-	// is the first one that will be sent.
+	// Reset forgets all packets, but not the timeout, and returns shared memory. psn is the first PSN that will be sent.
 	Reset(psn bth.PSN)
-	// OnSent records that span PSNs from psn on were sent; rtx marks a retransmission.
-	// span is 1 but for a READ request of standard RC, which occupies as many as it has
-	// response packets.
+	// OnSent records that the span PSNs from psn on were sent; rtx marks a retransmission. span is 1, except for a
+	// READ request of standard RC, which occupies as many PSNs as it has response packets.
 	OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool)
-	// OnFeedback processes an ACK, a NAK or an implied acknowledgement, which stays the
-	// caller's: it is neither changed nor kept.
+	// OnFeedback processes an ACK, a NAK or an implied acknowledgement. The caller owns *f; the recovery neither
+	// changes nor keeps it.
 	OnFeedback(now mono.Time, f *reorder.Feedback) Outcome
-	// OnRNR is called when the receiver had no receive for the packet at Una, and
-	// OnFeedback has acknowledged those before it: that one and those behind it which
-	// are not known to have arrived are to be sent again, once the wait is over. That is
-	// neither a loss nor a timeout.
+	// OnRNR follows an OnFeedback with the PSN of an RNR NAK: the receiver had no receive for the packet at Una. That
+	// packet, and those behind it that are not known to have arrived, are to be retransmitted after the RNR wait. This
+	// is neither a loss nor a timeout.
 	OnRNR(now mono.Time)
-	// OnTimeout is called when Deadline has passed.
+	// OnTimeout must be called when Deadline has passed.
 	OnTimeout(now mono.Time) Outcome
-	// NextRetransmit returns the next PSN to send again, if there is one. The
-	// answer stays the same until OnSent or feedback changes it.
+	// NextRetransmit returns the next PSN to retransmit, or ok == false if there is none. The result stays the same
+	// until OnSent, OnFeedback, OnRNR or OnTimeout changes it.
 	NextRetransmit() (psn bth.PSN, ok bool)
-	// Una is the lowest unacknowledged PSN (snd_una).
+	// Una returns the lowest unacknowledged PSN (snd_una).
 	Una() bth.PSN
-	// InFlight is the number of PSNs believed to be in the network.
+	// InFlight returns the number of PSNs believed to be in the network.
 	InFlight() uint32
-	// SetTimeout sets the retransmission timeout of the queue pair; zero means infinite.
-	// Transports that have a timeout of their own may ignore it.
+	// SetTimeout sets the retransmission timeout of the queue pair; zero means infinite. Schemes with a timeout of
+	// their own may ignore it.
 	SetTimeout(d time.Duration)
-	// Deadline is when OnTimeout is due, mono.Never when nothing is outstanding.
+	// Deadline returns when OnTimeout is due, or mono.Never if no timer runs.
 	Deadline() mono.Time
+}
+
+// Capped is a Recovery that limits outstanding packets: the sender may send a new packet only while
+// next PSN - Una < Cap. IRN calls it BDP-FC (3.2).
+type Capped interface {
+	// Cap returns the limit in packets. It may change with each call of the Recovery.
+	Cap() uint32
+}
+
+// maxWindow as a cap means no limit: half of the PSN space.
+const maxWindow = 1 << 23
+
+// Early is a Recovery that retransmits unacknowledged packets "as new data if there is no new data to transmit and
+// awnd allows" (MP-RDMA 3.5, after FUSO).
+type Early interface {
+	// NextEarly returns the next such packet, or ok == false if there is none.
+	NextEarly() (psn bth.PSN, ok bool)
+}
+
+// Marker is a Recovery that can mark single packets as received.
+type Marker interface {
+	// Mark marks psn and returns whether it was outstanding and not marked yet.
+	Mark(psn bth.PSN) bool
+}
+
+// Params are the parameters of a recovery by name.
+type Params map[string]float64
+
+// Factory makes a recovery. It returns an error if a parameter is unknown or out of range; the recovery is not usable then.
+type Factory func(Params) (Recovery, error)
+
+// Factories maps the names of the loss recovery schemes to their factories.
+var Factories = map[string]Factory{
+	"gobackn":   newGoBackN,
+	"irn":       newIRN,
+	"melo":      newMELO,
+	"selective": newSelective,
+	"mp-rdma":   newMPRDMA,
+	"eunomia":   newEunomia,
 }

@@ -1,47 +1,35 @@
 package retrans
 
 import (
-	"time"
-
 	"roced.io/roced/bth"
-	"roced.io/roced/internal/base/psnring"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/plugin/param"
 	"roced.io/roced/reorder"
 )
 
-// Selective is the selective repeat of NICs that an ordering layer is put above
-// (Eunomia 3.2.2): packets can be marked as received, and after a loss those are sent
-// again that are not. Which packets were lost it does not guess from the marks.
+// Selective is the selective repeat of NICs below an ordering layer (Eunomia 3.2.2). Packets can be marked as received.
+// After a loss it retransmits the packets without a mark. It does not infer losses from the marks.
 //
 //	una <= cur <= end <= nxt
 //
-// What lies between cur and end without a mark waits to be sent again.
+// Packets between cur and end without a mark wait for retransmission.
 type Selective struct {
-	una, cur, end, nxt bth.PSN
-	high               bth.PSN // behind the highest mark; una if there is none
-	marks              psnring.Bits
-	marked             uint32  // marks that are set
-	waiting            uint32  // packets from cur to end that have none
-	nakSeen            bool    // as for GoBackN: a loss is answered once
-	probing            bool    // a timeout without a mark has sent una again
-	probed             bth.PSN // ... the packets before this one were outstanding then
+	marked
+	timeout
+	cur, end bth.PSN
+	high     bth.PSN // behind the highest mark; una if there is none
+	waiting  uint32  // packets from cur to end without a mark
+	nakSeen  bool    // as for GoBackN: only the first NAK of a loss counts
+	probing  bool    // a timeout without marks has retransmitted una only
+	probed   bth.PSN // if probing: nxt at that timeout
 
-	probe   bool // a timeout without a mark probes
-	timeout timeout
-	base    mono.Time // instant from which the timeout counts
-}
-
-// Marker is a Recovery that single packets can be marked in as received.
-type Marker interface {
-	// Mark returns whether that is news.
-	Mark(psn bth.PSN) bool
+	probe bool // a timeout without marks probes
 }
 
 // NewSelective returns a selective repeat that remembers marks of window packets from the oldest outstanding one on.
 // It rounds window up to a power of two of at least 64.
 func NewSelective(window int) *Selective {
-	return &Selective{marks: psnring.Make(window), probe: true}
+	return &Selective{marked: makeMarked(window), probe: true}
 }
 
 func newSelective(p Params) (Recovery, error) {
@@ -51,8 +39,8 @@ func newSelective(p Params) (Recovery, error) {
 	return s, r.Err()
 }
 
-// readSelective reads what it also is told below Eunomia: how many packets can be marked,
-// which is rounded up to a power of two, and whether timeouts probe.
+// readSelective reads the parameters that also apply below Eunomia: the number of packets that can be marked, and
+// whether timeouts probe.
 func readSelective(r *param.Reader) *Selective {
 	s := NewSelective(r.Int("window_packets", 1024, 64, 1<<16))
 	s.probe = r.Bool("probe", true)
@@ -61,9 +49,9 @@ func readSelective(r *param.Reader) *Selective {
 
 // Reset implements Recovery.
 func (s *Selective) Reset(psn bth.PSN) {
-	clear(s.marks)
-	*s = Selective{una: psn, cur: psn, end: psn, nxt: psn, high: psn, marks: s.marks, probe: s.probe, timeout: s.timeout}
-	s.timeout.backoff.progress()
+	s.reset(psn)
+	*s = Selective{marked: s.marked, cur: psn, end: psn, high: psn, probe: s.probe, timeout: s.timeout}
+	s.restart(0)
 }
 
 // OnSent implements Recovery.
@@ -85,19 +73,17 @@ func (s *Selective) OnSent(now mono.Time, psn bth.PSN, span uint32, rtx bool) {
 	}
 }
 
-// Mark implements Marker. PSNs that are not outstanding, or too far ahead to be
-// remembered, are ignored: they may be sent again in vain.
+// Mark implements Marker. It ignores PSNs that are not outstanding or too far ahead to be remembered; their packets may
+// be retransmitted in vain.
 func (s *Selective) Mark(psn bth.PSN) bool {
-	d := distance(s.una, psn)
-	if d >= distance(s.una, s.nxt) || d >= s.marks.Len() || s.marks.Has(psn) {
+	if !s.holds(psn) || !s.mark(psn) {
 		return false
 	}
-	s.marks.Set(psn)
-	s.marked++
-	if d >= distance(s.una, s.cur) && d < distance(s.una, s.end) {
+	d := s.offset(psn)
+	if d >= s.offset(s.cur) && d < s.offset(s.end) {
 		s.waiting--
 	}
-	if d >= distance(s.una, s.high) {
+	if d >= s.offset(s.high) {
 		s.high = psn.Next()
 	}
 	s.skip()
@@ -106,17 +92,19 @@ func (s *Selective) Mark(psn bth.PSN) bool {
 
 // OnFeedback implements Recovery.
 func (s *Selective) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
-	acked := distance(s.una, f.Expected)
-	if acked > distance(s.una, s.nxt) {
+	acked := s.offset(f.Expected)
+	if acked > s.outstanding() {
 		return Outcome{}
 	}
 	out := Outcome{Acked: acked}
 	if acked > 0 {
-		out.Delivered = s.unmarked(s.una, f.Expected)
-		s.marked -= acked - out.Delivered
-		s.advance(f.Expected, acked)
-		s.base, s.nakSeen = now, false
-		s.timeout.backoff.progress()
+		out.Delivered = s.advance(f.Expected, &s.cur, &s.end, &s.high)
+		s.skip()
+		if s.waiting > 0 {
+			s.waiting = s.unmarked(s.cur, s.end)
+		}
+		s.nakSeen = false
+		s.restart(now)
 	}
 	if acked > 0 && s.probing {
 		if s.probing = false; acked == 1 {
@@ -130,44 +118,19 @@ func (s *Selective) OnFeedback(now mono.Time, f *reorder.Feedback) Outcome {
 	return out
 }
 
-// advance moves una.
-func (s *Selective) advance(to bth.PSN, acked uint32) {
-	for k := range min(acked, s.marks.Len()) {
-		s.marks.Clear(s.una.Add(int(k)))
-	}
-	left := distance(to, s.nxt)
-	s.una = to
-	if distance(to, s.cur) > left {
-		s.cur = to
-	}
-	if distance(to, s.end) > left {
-		s.end = to
-	}
-	if distance(to, s.high) > left {
-		s.high = to
-	}
-	s.skip()
-	if s.waiting > 0 {
-		s.waiting = s.unmarked(s.cur, s.end)
-	}
-}
-
-// OnRNR implements Recovery: the receiver has dropped what it needs receives for, and
-// says so of the first of these packets only.
+// OnRNR implements Recovery. The receiver has dropped all packets that need receives, and reports the first one only.
 func (s *Selective) OnRNR(mono.Time) {
 	s.nakSeen, s.probing = false, false
 	s.repeat(s.nxt)
 }
 
-// OnTimeout implements Recovery. Packets behind the highest mark may still be under way:
-// if there is a mark, only those before it are sent again. If there is none, the oldest
-// packet alone is, and the answer tells whether the timer was early: an acknowledgement of
-// that packet and no other means that the rest is lost too (as F-RTO, RFC 5682 2.1). Without
-// probing all is sent again that has no mark. A timeout is a new loss: the next NAK counts.
-// Nothing may be left without a mark: a peer that does not advance all the same is waited for
-// once more.
+// OnTimeout implements Recovery. Packets behind the highest mark may still be in the network, so with a mark only the
+// packets before it are retransmitted. Without a mark only the oldest packet is. Its answer tells whether the timer was
+// early: an acknowledgement of that packet alone means that the others are lost too (as F-RTO, RFC 5682 2.1). Without
+// probing, all packets without a mark are retransmitted. A timeout is a new loss: the next NAK counts. All packets may
+// have marks; a peer that does not advance then gets another timeout.
 func (s *Selective) OnTimeout(now mono.Time) Outcome {
-	s.timeout.backoff.expired()
+	s.backoff.expired()
 	s.nakSeen, s.base = false, now
 	switch {
 	case s.una == s.nxt:
@@ -180,8 +143,7 @@ func (s *Selective) OnTimeout(now mono.Time) Outcome {
 	return Outcome{Lost: s.repeat(s.evident(s.una.Next()))}
 }
 
-// evident returns the end of what counts as lost if it has no mark: the highest mark, or
-// end if there is none.
+// evident returns the end of the packets that count as lost without a mark: the highest mark, or end if there is none.
 func (s *Selective) evident(end bth.PSN) bth.PSN {
 	if s.high != s.una {
 		return s.high
@@ -189,11 +151,11 @@ func (s *Selective) evident(end bth.PSN) bth.PSN {
 	return end
 }
 
-// repeat makes all before end that is not marked to be sent again, besides what is so
-// already, and returns how many PSNs that adds.
+// repeat schedules all packets without a mark before end for retransmission. It returns the number of PSNs that were not
+// scheduled before.
 func (s *Selective) repeat(end bth.PSN) uint32 {
 	before := s.waiting
-	if s.cur == s.end || distance(s.una, s.end) < distance(s.una, end) {
+	if s.cur == s.end || s.offset(s.end) < s.offset(end) {
 		s.end = end
 	}
 	s.cur = s.una
@@ -204,46 +166,22 @@ func (s *Selective) repeat(end bth.PSN) uint32 {
 
 // skip moves cur past marked packets.
 func (s *Selective) skip() {
-	for s.cur != s.end && s.hasMark(s.cur) {
+	for s.cur != s.end && s.has(s.cur) {
 		s.cur = s.cur.Next()
 	}
-}
-
-func (s *Selective) hasMark(psn bth.PSN) bool {
-	return distance(s.una, psn) < s.marks.Len() && s.marks.Has(psn)
 }
 
 // NextRetransmit implements Recovery.
 func (s *Selective) NextRetransmit() (psn bth.PSN, ok bool) { return s.cur, s.cur != s.end }
 
-// Una implements Recovery.
-func (s *Selective) Una() bth.PSN { return s.una }
+// InFlight implements Recovery: packets that neither have a mark nor wait for retransmission.
+func (s *Selective) InFlight() uint32 { return s.outstanding() - s.set - s.waiting }
 
-// InFlight implements Recovery: what is neither marked nor waits to be sent again.
-func (s *Selective) InFlight() uint32 {
-	return distance(s.una, s.nxt) - s.marked - s.waiting
-}
-
-// unmarked counts the packets from one PSN to another that have no mark.
-func (s *Selective) unmarked(from, to bth.PSN) uint32 {
-	n := distance(from, to)
-	seen := min(n, s.marks.Len()-min(s.marks.Len(), distance(s.una, from)))
-	return n - s.marks.Count(from, seen)
-}
-
-// SetTimeout implements Recovery.
-func (s *Selective) SetTimeout(d time.Duration) { s.timeout.ofQueuePair(d) }
-
-// Deadline implements Recovery. While the oldest packet itself waits to be sent
-// again no answer can be missing yet.
+// Deadline implements Recovery. While the oldest packet itself waits for retransmission, no answer can be missing.
 func (s *Selective) Deadline() mono.Time {
-	rto := s.timeout.length()
-	if rto == 0 || s.una == s.nxt || s.cur == s.una && s.cur != s.end {
-		return mono.Never
-	}
-	return s.base.Add(rto)
+	return s.at(s.una != s.nxt && (s.cur != s.una || s.cur == s.end))
 }
 
-// Footprint is the number of bytes of state that go-back-N does not have: the marks
-// and where the retransmission ends.
+// Footprint returns the number of bytes of state that go-back-N does not have: the marks and the end of the
+// retransmission.
 func (s *Selective) Footprint() int { return int(s.marks.Len()/8) + 3 }
