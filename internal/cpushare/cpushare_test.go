@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestRead: what this test computes for a while is of this package, also what it has others do.
+// TestRead checks that the functions which this test calls in other packages count for this package.
 func TestRead(t *testing.T) {
 	var file bytes.Buffer
 	if err := pprof.StartCPUProfile(&file); err != nil {
@@ -21,11 +21,11 @@ func TestRead(t *testing.T) {
 		sum = crc32.Update(sum, crc32.IEEETable, data)
 	}
 	pprof.StopCPUProfile()
-	shares, err := Read(file.Bytes(), []Part{{"mine", []string{"roced.io/roced/internal/cpushare"}}, {"nobody's", []string{"roced.io/roced/qp"}}}, "rest")
+	shares, err := Read(file.Bytes(), []Part{{"own", []string{"roced.io/roced/internal/cpushare"}}, {"unused", []string{"roced.io/roced/qp"}}}, "rest")
 	if err != nil || len(shares) != 3 {
 		t.Fatal(err, shares)
 	}
-	if mine, nobody, rest := shares[0].Time, shares[1].Time, shares[2].Time; mine < 20*time.Millisecond || nobody != 0 || rest > mine {
+	if own, unused, rest := shares[0].Time, shares[1].Time, shares[2].Time; own < 20*time.Millisecond || unused != 0 || rest > own {
 		t.Errorf("%+v", shares)
 	}
 }
@@ -42,12 +42,12 @@ func TestPackageOf(t *testing.T) {
 		"roced.io/roced/internal/base/sched.(*Scheduler[go.shape.*roced.io/roced/internal/sim/nic.QP]).Next": "roced.io/roced/internal/base/sched", "roced.io/roced/internal/base/ring.New[int].func1": "roced.io/roced/internal/base/ring",
 	} {
 		if got := packageOf(function); got != want {
-			t.Errorf("%s is of %q, want %q", function, got, want)
+			t.Errorf("package of %s: got %q, want %q", function, got, want)
 		}
 	}
 }
 
-// FuzzRead: whatever is read as a profile does no harm.
+// FuzzRead checks that Read returns ErrProfile for arbitrary data and does not panic.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte{2<<3 | 2, 2, 1 << 3, 7})
 	f.Add([]byte{2<<3 | 2, 6, 1<<3 | 2, 1, 1, 2<<3 | 2, 2, 1})
