@@ -23,7 +23,6 @@
 package main
 
 import (
-	"bytes"
 	"embed"
 	"flag"
 	"fmt"
@@ -54,9 +53,7 @@ func draw(dir string) error {
 		if err != nil {
 			return err
 		}
-		var b bytes.Buffer
-		c.svg(&b)
-		if err := os.WriteFile(filepath.Join(dir, name+".svg"), b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name+".svg"), c.svg(), 0o644); err != nil {
 			return err
 		}
 	}

@@ -1,13 +1,13 @@
 package trace
 
 import (
-	"bytes"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
+
+	"roced.io/roced/internal/chart"
 )
 
 // sample is a value at an instant.
@@ -16,10 +16,10 @@ type sample struct {
 	v  float64
 }
 
-// series is what one colour of a picture shows.
+// series is the data of one colour.
 type series struct {
 	name, colour string
-	line         bool // the values hold until the next: a line in steps, not points
+	line         bool // values hold until the next one: draw steps, not points
 	points       []sample
 }
 
@@ -29,10 +29,10 @@ type picture struct {
 	series            []series
 }
 
-// Draw writes the pictures of a trace into a folder, which it makes, and returns their
-// files. There is none of what never happened. Long pauses take little room, unless time is to scale.
+// Draw writes the pictures of a trace into a folder, which it creates, and returns their files. It leaves out
+// pictures without data. Unless time is to scale, long pauses take little room.
 func (t *Trace) Draw(dir string, toScale bool) (files []string, err error) {
-	var idle []Pause
+	var idle []chart.Pause
 	if !toScale {
 		idle = pauses(t.instants())
 	}
@@ -40,12 +40,12 @@ func (t *Trace) Draw(dir string, toScale bool) (files []string, err error) {
 		return nil, err
 	}
 	for _, p := range t.pictures() {
-		var b bytes.Buffer
-		if !p.svg(&b, t.subtitle(), t.until(), idle) {
+		svg := p.svg(t.subtitle(), chart.Time(t.until(), idle))
+		if svg == nil {
 			continue
 		}
 		name := filepath.Join(dir, "trace-"+p.file+".svg")
-		if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(name, svg, 0o644); err != nil {
 			return files, err
 		}
 		files = append(files, name)
@@ -57,7 +57,7 @@ func (t *Trace) subtitle() string {
 	return fmt.Sprintf("%s QP %d, %s, path MTU %d", t.Start.NIC, t.Start.QPN, t.Start.Profile, t.Start.MTU)
 }
 
-// until is the end of the time axis.
+// until returns the end of the time axis.
 func (t *Trace) until() time.Duration {
 	last := time.Microsecond
 	if n := len(t.Records); n > 0 {
@@ -66,7 +66,7 @@ func (t *Trace) until() time.Duration {
 	return last
 }
 
-// instants are those of all events, from the first packet on.
+// instants returns the times of all events since the first packet.
 func (t *Trace) instants() (at []time.Duration) {
 	for i := range t.Records {
 		at = append(at, t.at(&t.Records[i]))
@@ -74,13 +74,12 @@ func (t *Trace) instants() (at []time.Duration) {
 	return at
 }
 
-// at is when r was, on the time axis, which begins with the first packet: a queue pair may
-// have been connected long before.
+// at returns the time of r since the first packet: the queue pair may have been connected long before.
 func (t *Trace) at(r *Record) time.Duration {
 	return time.Duration(max(r.T-t.first, 0))
 }
 
-// pictures are all that can be drawn.
+// pictures returns all diagrams; some may be empty.
 func (t *Trace) pictures() []picture {
 	return []picture{
 		t.sequence("sequence", "Time-sequence graph", false),
@@ -108,11 +107,11 @@ func value(v *uint64, unit float64) (float64, bool) {
 	return float64(*v) / unit, true
 }
 
-// values picks one value of one kind of event, of requests and of responses. What holds
-// until it changes is a line.
+// values picks one value of one kind of event, for requests and for responses. Values that hold until they change
+// are a line.
 func (t *Trace) values(file, title, unit, event string, pick func(*Record) (float64, bool)) picture {
 	line := event == "limits" || event == "footprint"
-	requests := series{name: strings.ToLower(title), colour: "#1f77b4", line: line}
+	requests := series{name: strings.ToLower(title), colour: chart.Blue, line: line}
 	responses := series{name: "of responses", colour: "#bc4c00", line: line}
 	for i := range t.Records {
 		r := &t.Records[i]
@@ -130,11 +129,10 @@ func (t *Trace) values(file, title, unit, event string, pick func(*Record) (floa
 	return picture{file, title, unit, []series{requests, responses}}
 }
 
-// sequence is the time-sequence graph, as tcptrace and xplot have made it known: PSNs over
-// time, counted from the first one.
+// sequence is the time-sequence graph of tcptrace and xplot: PSNs over time, counted from the first one.
 func (t *Trace) sequence(file, title string, responses bool) picture {
-	sent := series{name: "sent", colour: "#1f77b4"}
-	again := series{name: "sent again", colour: "#d62728"}
+	sent := series{name: "sent", colour: chart.Blue}
+	rtx := series{name: "retransmitted", colour: chart.Red}
 	sack := series{name: "SACK", colour: "#8250df"}
 	ack := series{name: "cumulative ACK", colour: "#1a7f37", line: true}
 	timeout := series{name: "timeout", colour: "#000000"}
@@ -154,15 +152,15 @@ func (t *Trace) sequence(file, title string, responses bool) picture {
 				sack.points = append(sack.points, sample{at.at, u.unwrap(*r.SACK)})
 			}
 		case r.Rtx:
-			again.points = append(again.points, at)
+			rtx.points = append(rtx.points, at)
 		default:
 			sent.points = append(sent.points, at)
 		}
 	}
-	return picture{file, title, "PSN", []series{sent, ack, sack, again, timeout}}
+	return picture{file, title, "PSN", []series{sent, ack, sack, rtx, timeout}}
 }
 
-// unwrapper counts PSNs, of 24 bits, on from the first one.
+// unwrapper extends PSNs of 24 bits, counted from the first one.
 type unwrapper struct {
 	begun bool
 	last  uint32
@@ -175,44 +173,40 @@ func (u *unwrapper) unwrap(psn uint32) float64 {
 	}
 	u.at += int64(int32((psn-u.last)<<8) >> 8)
 	u.last = psn
-	return math.Max(float64(u.at), 0)
+	return max(float64(u.at), 0)
 }
 
-// svg draws a picture; it returns false if there is nothing in it.
-func (p *picture) svg(b *bytes.Buffer, subtitle string, until time.Duration, idle []Pause) bool {
+// svg draws a picture; it returns nil if there is no data.
+func (p *picture) svg(subtitle string, x chart.Axis) []byte {
 	most, some := 0.0, false
 	for _, s := range p.series {
-		for _, x := range s.points {
-			most, some = math.Max(most, x.v), true
+		for _, v := range s.points {
+			most, some = max(most, v.v), true
 		}
 	}
 	if !some {
-		return false
+		return nil
 	}
-	c := Chart{W: b, Title: p.title + ": " + subtitle, Unit: p.unit, Until: until, Most: most, Pauses: idle}
-	c.Begin()
+	c := chart.New(p.title+": "+subtitle, p.unit, x, chart.Linear(most, 8))
 	for _, s := range p.series {
 		if len(s.points) == 0 {
 			continue
 		}
-		if s.line && len(s.points) > 1 { // of a single value one would see nothing
-			c.Steps(s.colour, s.path(&c))
+		if s.line && len(s.points) > 1 { // steps of a single value are invisible
+			c.Steps(s.colour, s.path)
 		} else {
-			c.Points(s.colour, s.path(&c))
+			c.Points(s.colour, s.path)
 		}
-		c.Key(s.colour, fmt.Sprintf("%s (%d)", s.name, len(s.points)), 140)
+		c.Legend(s.colour, fmt.Sprintf("%s (%d)", s.name, len(s.points)))
 	}
-	c.End()
-	return true
+	return c.SVG()
 }
 
-// path yields where the points are.
-func (s *series) path(c *Chart) func(func(x, y float64) bool) {
-	return func(yield func(x, y float64) bool) {
-		for _, p := range s.points {
-			if !yield(c.X(p.at), c.Y(p.v)) {
-				return
-			}
+// path yields the points.
+func (s *series) path(yield func(x, y float64) bool) {
+	for _, p := range s.points {
+		if !yield(float64(p.at), p.v) {
+			return
 		}
 	}
 }

@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"roced.io/roced/internal/chart"
 )
 
-// TestPauses: one is long beside what is left without the longer ones, and beside most others.
+// TestPauses checks that a pause is long compared with the time left without longer pauses and with the median.
 func TestPauses(t *testing.T) {
 	const ms = time.Millisecond
 	even := func(from, to time.Duration) (at []time.Duration) {
@@ -31,7 +33,7 @@ func TestPauses(t *testing.T) {
 		{[]time.Duration{5, 5, 5}, "[]"},
 		{even(0, 100*ms), "[]"},
 		{append(even(0, 10*ms), even(80*ms, 90*ms)...), "[{10ms 70ms}]"},
-		{append(even(0, 10*ms), even(29*ms, 40*ms)...), "[]"}, // less than twenty ordinary ones
+		{append(even(0, 10*ms), even(29*ms, 40*ms)...), "[]"}, // shorter than twenty median pauses
 		{slices.Concat(even(0, 10*ms), even(80*ms, 90*ms), even(time.Hour, time.Hour+10*ms)), "[{10ms 70ms} {90ms 59m59.91s}]"},
 	} {
 		if got := fmt.Sprint(pauses(c.at)); got != c.want {
@@ -40,26 +42,28 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestAxis: instants keep their order and places on an axis with pauses, which ends where the picture does.
+// TestAxis checks that instants keep their order on an axis with pauses and fill it.
 func TestAxis(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		at := []time.Duration{0}
 		for _, d := range rapid.SliceOfN(rapid.SampledFrom([]time.Duration{0, 1, 1000, 2000, 1e6, 1e9, 1e12}), 1, 60).Draw(t, "steps") {
 			at = append(at, at[len(at)-1]+d)
 		}
-		c := Chart{Until: max(at[len(at)-1], time.Microsecond), Pauses: pauses(at)}
+		until := max(at[len(at)-1], time.Microsecond)
+		axis := chart.Time(until, pauses(at))
+		x := func(at time.Duration) float64 { return axis.Place(float64(at)) * chart.PlotWidth }
 		for i := range at {
-			if x := c.X(at[i]); x < Left || x > Width-Right+0.01 || i > 0 && x < c.X(at[i-1])-1e-9 {
-				t.Fatalf("%v is at %v, %v at %v", at[i], x, at[max(i-1, 0)], c.X(at[max(i-1, 0)]))
+			if x(at[i]) < 0 || x(at[i]) > chart.PlotWidth+0.01 || i > 0 && x(at[i]) < x(at[i-1])-1e-9 {
+				t.Fatalf("%v is at %v, %v at %v", at[i], x(at[i]), at[max(i-1, 0)], x(at[max(i-1, 0)]))
 			}
 		}
-		if x := c.X(c.Until); x < Width-Right-0.01 {
-			t.Fatalf("the end is at %v", x)
+		if x(until) < chart.PlotWidth-0.01 {
+			t.Fatalf("the end is at %v", x(until))
 		}
 	})
 }
 
-// TestToScale: a pause takes little of a picture and is named, unless time is to scale.
+// TestToScale checks that a picture shortens and labels a pause, unless time is to scale.
 func TestToScale(t *testing.T) {
 	for _, toScale := range []bool{false, true} {
 		dir := t.TempDir()

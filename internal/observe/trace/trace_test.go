@@ -15,6 +15,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/flor/engine"
+	"roced.io/roced/internal/chart"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
 	"roced.io/roced/reorder"
@@ -65,7 +66,7 @@ func TestDraw(t *testing.T) {
 		if err != nil || !bytes.Equal(want, got) {
 			t.Errorf("docs/curves/trace-sequence.svg is not that of %s: run make curves (%v)", stored, err)
 		}
-		for _, name := range []string{">sent (", ">sent again (", ">cumulative ACK (", ">SACK ("} {
+		for _, name := range []string{">sent (", ">retransmitted (", ">cumulative ACK (", ">SACK ("} {
 			if !bytes.Contains(got, []byte(name)) {
 				t.Errorf("no %q in %s", name, f)
 			}
@@ -234,9 +235,8 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, p := range tr.pictures() {
-			var b bytes.Buffer
-			if p.svg(&b, tr.subtitle(), tr.until(), pauses(tr.instants())); bytes.Contains(b.Bytes(), []byte("NaN")) {
-				t.Fatalf("%s", &b)
+			if svg := p.svg(tr.subtitle(), chart.Time(tr.until(), pauses(tr.instants()))); bytes.Contains(svg, []byte("NaN")) {
+				t.Fatalf("%s", svg)
 			}
 		}
 		if err := tr.WriteCSV(io.Discard); err != nil {

@@ -25,7 +25,7 @@ var layers = []string{
 	"internal/daemon",
 	"internal/sim",
 	"internal/observe",
-	"internal/cpushare",
+	"internal/chart", "internal/cpushare",
 	"internal/cm",
 	"flor",
 	"verbs",
