@@ -41,8 +41,8 @@ static void compare(uint64_t start, uint64_t end)
 	struct lines l;
 	asked.n = read_.n = 0;
 	CHECK(lines_open(&l, "/proc/self/maps"));
-	CHECK(walk_asking(l.fd, start, end, add, &asked));
-	walk_reading(&l, start, end, add, &read_);
+	CHECK(walk_by_query(l.fd, start, end, add, &asked));
+	walk_by_reading(&l, start, end, add, &read_);
 	lines_close(&l);
 	CHECK(asked.n == read_.n);
 	for (int i = 0; i < asked.n; i++) {
