@@ -50,19 +50,51 @@ static uint64_t read_stamp(void *cq)
 	return stamp;
 }
 
-/* What CLOCK_REALTIME is ahead of CLOCK_MONOTONIC. It stays as it is until it cannot be true any
- * more, which is when somebody has set the clock: time stamps keep their order, whatever reading two
- * clocks takes. */
-static _Atomic int64_t ahead;
+/* The difference of CLOCK_REALTIME and CLOCK_MONOTONIC. The clocks are read one after the other, so
+ * a reading gives bounds of the difference only. */
+struct difference {
+	int64_t least, most;
+};
 
-static uint64_t read_wallclock(void *cq)
+static struct difference read_difference(void)
 {
 	int64_t before = clock_ns(CLOCK_MONOTONIC), real = clock_ns(CLOCK_REALTIME), after = clock_ns(CLOCK_MONOTONIC);
-	int64_t least = real - after, most = real - before, is = atomic_load(&ahead);
-	if (is < least || is > most)
-		atomic_store(&ahead, is = least + (most - least) / 2);
-	return read_stamp(cq) + (uint64_t)is;
+	return (struct difference){ real - after, real - before };
 }
+
+enum { READINGS = 50, TOLERANCE_NS = 1000 };
+
+/* lower_bound returns the largest lower bound of the difference in some readings. */
+static int64_t lower_bound(void)
+{
+	int64_t best = read_difference().least;
+	for (int i = 1; i < READINGS; i++) {
+		int64_t least = read_difference().least;
+		best = least > best ? least : best;
+	}
+	return best;
+}
+
+/* wallclock_offset returns the offset of wall-clock stamps. It is a lower bound of the difference,
+ * and stays constant, so that stamps keep their order and their distances. It changes only
+ *
+ * - upwards, if it is too low by more than the tolerance: the readings were interrupted, or the
+ *   clock was set forward;
+ * - downwards, if it exceeds an upper bound. A lower bound does so only after the clock was set
+ *   back. */
+static int64_t wallclock_offset(void)
+{
+	static _Atomic int64_t offset = INT64_MIN / 2;
+	int64_t old = atomic_load(&offset);
+	struct difference now = read_difference();
+	if (old <= now.most && now.least - old <= TOLERANCE_NS)
+		return old;
+	int64_t fresh = lower_bound();
+	/* If another thread was faster, use its offset. */
+	return atomic_compare_exchange_strong(&offset, &old, fresh) ? fresh : old;
+}
+
+static uint64_t read_wallclock(void *cq) { return read_stamp(cq) + (uint64_t)wallclock_offset(); }
 
 void *stamp_create(create_cq_fn *create, void *context, void *attr)
 {
