@@ -56,6 +56,32 @@ static void polling(void)
 	}
 }
 
+/* past_end calls ibv_next_poll() again after ENOENT, without ibv_end_poll(): no completion is lost. */
+static void past_end(void)
+{
+	struct ibv_poll_cq_attr attr = { 0 };
+	for (int round = 0; round < 40; round++) {
+		post_recv(&l, qp, round);
+		CHECK(post_send(&l, qp, round) == 0);
+		int err;
+		while ((err = ibv_start_poll(cq, &attr)) == ENOENT)
+			;
+		for (int seen = 1; seen < 4; seen++) { /* two completions of each message */
+			if (seen == 2) {
+				CHECK(ibv_next_poll(cq) == ENOENT && ibv_next_poll(cq) == ENOENT);
+				post_recv(&l, qp, round);
+				CHECK(post_send(&l, qp, round) == 0);
+			}
+			while ((err = ibv_next_poll(cq)) == ENOENT)
+				;
+			CHECK(err == 0 && cq->status == IBV_WC_SUCCESS);
+		}
+		CHECK(ibv_next_poll(cq) == ENOENT);
+		ibv_end_poll(cq);
+		CHECK(ibv_start_poll(cq, &attr) == ENOENT); /* and the ring is empty */
+	}
+}
+
 static void lists(void)
 {
 	static const size_t sizes[][PIECES] = { { 8, 100, 30 }, { 100, 8, 1 }, { 64, 64, 64 }, { 1, 0, 2 } };
@@ -108,6 +134,7 @@ int main(void)
 	CHECK((qp = ibv_create_qp_ex(l.ctx, &init)) != NULL && (qpx = ibv_qp_to_qp_ex(qp)) != NULL);
 	loop_connect(&l, qp);
 	polling();
+	past_end();
 	lists();
 	return 0;
 }
