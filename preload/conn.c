@@ -34,10 +34,12 @@ int conn_dial(const char *name)
 		errno = ENAMETOOLONG;
 		return -1;
 	}
+	if (!rundir_trusted())
+		return -1;
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
+	if (connect(fd, (struct sockaddr *)&a, sizeof a) == 0 && rundir_peer_trusted(fd))
 		return fd;
 	int err = errno;
 	syscall(SYS_close, fd);
@@ -128,6 +130,12 @@ static int receive_answer(int fd, struct answer *a)
 	return head.ret;
 }
 
+void conn_ended(void)
+{
+	explain("roced: the daemon of run directory %s has ended: operations on devices that are open now fail; "
+		"restart the program once a daemon runs again", run_dir());
+}
+
 int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, struct answer *a)
 {
 	a->nfd = 0;
@@ -135,7 +143,9 @@ int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, st
 	a->ret = send_command(fd, cmd, n, fds, nfds);
 	if (a->ret == 0)
 		a->ret = receive_answer(fd, a);
-	if (a->ret < 0 && a->len > 0)
+	if (a->ret == -EIO && conn_hung_up(fd))
+		conn_ended();
+	else if (a->ret < 0 && a->len > 0)
 		explain("roced: %.*s", (int)a->len, (const char *)a->body);
 	return a->ret;
 }

@@ -2,6 +2,7 @@
  * How the library finds the daemon and talks to it.
  *
  *   tree.c       the directories of the daemon
+ *   rundir.c     which daemon the library trusts
  *   conn.c       a command and its answer on a connection
  *   call_lock.c  the lock of a connection
  */
@@ -23,6 +24,14 @@ bool read_file(const char *path, char *buf, size_t size);
 /* class_rdev returns the device number of a class device ("misc/rdma_cm"), 0 if the
  * daemon's tree has no such device. */
 uint64_t class_rdev(const char *class_device);
+
+/* ---- rundir.c: both return false with errno set, and print the reason ---- */
+
+/* rundir_trusted returns false if another user may have prepared the run directory. */
+bool rundir_trusted(void);
+/* rundir_peer_trusted returns false if the daemon at the other end of a connection belongs to
+ * neither the owner of the run directory nor root. */
+bool rundir_peer_trusted(int fd);
 
 /* ---- conn.c ---- */
 
@@ -54,6 +63,8 @@ int conn_dial(const char *name);
  * answer->ret. It returns -EIO if the daemon is gone or the answer is malformed. The
  * caller serialises the calls on a connection (struct call_lock). */
 int conn_call(int fd, const void *cmd, size_t n, const int *fds, size_t nfds, struct answer *a);
+/* conn_ended explains that the daemon has ended. The library calls it when a connection hangs up. */
+void conn_ended(void);
 /* conn_hung_up returns true if the daemon has closed its end. */
 bool conn_hung_up(int fd);
 /* answer_copy copies the body to a program's buffer and fills the rest with zeros. */

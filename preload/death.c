@@ -60,7 +60,8 @@ static void flush_queue(struct context *c, const struct ring *q, uint32_t cq_han
 
 void death_flush(struct context *c)
 {
-	atomic_store(&c->dead, true);
+	if (!atomic_exchange(&c->dead, true))
+		conn_ended();
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < c->objects.slots; i++) {
 		struct object *o = c->objects.slot[i];

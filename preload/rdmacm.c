@@ -186,8 +186,12 @@ static int wait_event(struct cm *c, int fd, const struct rdma_ucm_cmd_hdr *h, co
 		ssize_t k = recv(fd, &bell, sizeof bell, MSG_PEEK);
 		if (k < 0)
 			return errno == ECONNRESET ? -EIO : -errno;
-		if (k == 0)
-			return fd_file(fd) == &c->file ? -EIO : -EBADF; /* the daemon is gone, or the program closed the device */
+		if (k == 0 && fd_file(fd) != &c->file)
+			return -EBADF; /* the program closed the device */
+		if (k == 0) {
+			conn_ended();
+			return -EIO;
+		}
 		int r = take_event(c, fd, h, msg, n);
 		if (r != -EAGAIN)
 			return r;

@@ -19,14 +19,14 @@ type cLayer struct {
 // the header of its own layer and headers below it.
 var cLayers = []cLayer{
 	{"process.h", []string{"process.c", "fds.c", "explain.c"}},
-	{"connection.h", []string{"tree.c", "conn.c", "call_lock.c"}},
+	{"connection.h", []string{"tree.c", "rundir.c", "conn.c", "call_lock.c"}},
 	{"objects.h", []string{"objects.c", "ring.c"}},
 	{"context.h", []string{"context.c", "doorbell.c", "direct.c"}},
 	{"mr.h", []string{"mr.c", "mr_fork.c", "mr_guard.c", "mr_maps.c", "mr_pass.c", "mr_replace.c", "mr_spare.c"}},
 	{"events.h", []string{"events.c", "death.c"}},
 	{"commands.h", []string{"uverbs_open.c", "uverbs.c", "uverbs_answer.c", "rdmacm.c"}},
 	{"layout.h", nil},
-	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "counters.c", "mr_calls.c",
+	{"interpose.h", []string{"next.c", "io.c", "fd_calls.c", "paths.c", "path_calls.c", "glob.c", "counters.c", "mr_calls.c",
 		"address.c", "poll.c", "provider.c", "stamp.c"}},
 }
 

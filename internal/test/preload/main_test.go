@@ -129,6 +129,7 @@ func TestDaemonDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Env = append(c.Env, "ROCED_EXPLAIN=1")
 	var diag strings.Builder
 	c.Stderr = &diag
 	if err := c.Start(); err != nil {
@@ -142,5 +143,8 @@ func TestDaemonDies(t *testing.T) {
 	}
 	if err := c.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, &diag)
+	}
+	if n := strings.Count(diag.String(), "the daemon of run directory "+l.Host[0].RunDir+" has ended"); n != 1 {
+		t.Errorf("the library explained the end of the daemon %d times, not once:\n%s", n, &diag)
 	}
 }
