@@ -1,6 +1,7 @@
 /* Counters of devices in sysfs: the daemon updates them before a program reads them. */
 #include "interpose.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,4 +64,45 @@ void counters_refresh(const char *path)
 		syscall(SYS_close, fd);
 	free(a);
 	pthread_setcancelstate(cancel, NULL);
+}
+
+/* An open counter. */
+struct counter {
+	struct file file;
+	char path[];
+};
+
+static void counter_closed(struct file *f) { free(f); }
+
+void counters_opened(int fd, const char *path)
+{
+	char dev[NAME_MAX];
+	KEEP_ERRNO;
+	if (fd < 0 || !preload_active() || !counters_device(path, dev, sizeof dev) || !process_owns_memory())
+		return;
+	size_t n = strlen(path) + 1;
+	struct counter *c = malloc(sizeof *c + n);
+	if (!c)
+		return;
+	c->file = (struct file){ .kind = FD_COUNTER, .release = counter_closed };
+	memcpy(c->path, path, n);
+	if (fd_set_file(fd, &c->file) < 0)
+		free(c);
+}
+
+void counters_reread(struct file *f, int fd)
+{
+	KEEP_ERRNO;
+	if (syscall(SYS_lseek, fd, 0L, SEEK_CUR) != 0)
+		return; /* in the middle of the text */
+	file_hold(f); /* the program may close it meanwhile */
+	counters_refresh(((struct counter *)f)->path);
+	int fresh = syscall(SYS_openat, AT_FDCWD, ((struct counter *)f)->path, O_RDONLY | O_CLOEXEC);
+	if (fresh >= 0) {
+		int flags = syscall(SYS_fcntl, fd, F_GETFD);
+		if (flags >= 0 && fd_file(fd) == f)
+			syscall(SYS_dup3, fresh, fd, flags & FD_CLOEXEC ? O_CLOEXEC : 0);
+		syscall(SYS_close, fresh);
+	}
+	file_put(f);
 }

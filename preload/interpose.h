@@ -6,6 +6,7 @@
  *   fd_calls.c    close, dup, fcntl, ioctl and their kin
  *   paths.c       which paths are devices; open
  *   path_calls.c  other functions that take paths
+ *   glob.c        glob
  *   counters.c    refreshed counters of sysfs
  *   mr_calls.c    madvise, mremap
  *   address.c     address resolution for old providers
@@ -81,6 +82,11 @@ const char *path_redirect(const char *path, char *buf);
 /* counters_refresh makes the daemon update the counters of a device if path is one of
  * them. Failures leave the file as it is. */
 void counters_refresh(const char *path);
+/* counters_opened records a descriptor if path is a counter. The daemon replaces the file of a
+ * counter, so an open descriptor would never change. counters_reread makes such a descriptor
+ * refer to the current file. */
+void counters_opened(int fd, const char *path);
+void counters_reread(struct file *f, int fd);
 
 /* ---- stamp.c ---- */
 

@@ -22,7 +22,9 @@ EXPORT ssize_t read(int fd, void *buf, size_t n)
 	int was = errno;
 	if (f && (f->kind == FD_COMP || f->kind == FD_ASYNC))
 		return keep_errno(was, channel_read((struct channel *)f, fd, buf, n));
-	if (f) {
+	if (f && f->kind == FD_COUNTER) {
+		counters_reread(f, fd);
+	} else if (f) {
 		errno = EINVAL;
 		return -1;
 	}

@@ -15,6 +15,8 @@ static const struct {
 	{ "realpath", "GLIBC_2.3" },
 	{ "fopen", "GLIBC_2.1" },     /* i386 */
 	{ "scandir64", "GLIBC_2.2" }, /* i386 */
+	{ "glob", "GLIBC_2.27" },
+	{ "glob64", "GLIBC_2.27" },
 };
 #endif
 

@@ -1,6 +1,7 @@
 /*
- * Paths of devices: opening a device node connects to the daemon, and paths below
- * /sys/class/infiniband and its kin lead to the daemon's tree (SYSFS_PATH).
+ * Paths of devices: opening a device node connects to the daemon. Paths below
+ * /sys/class/infiniband and its kin lead to the daemon's tree (SYSFS_PATH), as does
+ * /dev/infiniband, which has a placeholder for each device node there.
  */
 #include "interpose.h"
 
@@ -22,7 +23,7 @@
 
 #include <rdma/ib_user_verbs.h>
 
-#define DEV "/dev/infiniband/"
+#define DEV "/dev/infiniband"
 
 bool path_below(const char *path, const char *prefix)
 {
@@ -32,9 +33,14 @@ bool path_below(const char *path, const char *prefix)
 
 const char *path_device(const char *path)
 {
-	if (!path || strncmp(path, DEV, sizeof DEV - 1) || !preload_active())
+	if (!path || !strstr(path, DEV "/") || !preload_active())
 		return NULL;
-	const char *name = path + sizeof DEV - 1;
+	size_t n = strlen(sysfs_dir());
+	if (!strncmp(path, sysfs_dir(), n)) /* the placeholder */
+		path += n;
+	if (!path_below(path, DEV))
+		return NULL;
+	const char *name = path + sizeof DEV;
 	return !strncmp(name, "uverbs", 6) || !strcmp(name, "rdma_cm") ? name : NULL;
 }
 
@@ -43,8 +49,10 @@ const char *path_redirect(const char *path, char *buf)
 	static const char *const redirected[] = { "/sys/class/infiniband", "/sys/class/infiniband_verbs",
 					    "/sys/class/infiniband_cm", "/sys/class/infiniband_mad",
 					    "/sys/class/misc/rdma_cm" };
-	if (!path || strncmp(path, "/sys/class/", 11) || !preload_active())
+	if (!path || (strncmp(path, "/sys/class/", 11) && strncmp(path, DEV, sizeof DEV - 1)) || !preload_active())
 		return path;
+	if (path_below(path, DEV))
+		return snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), path) < PATH_MAX ? buf : path;
 	for (size_t i = 0; i < sizeof redirected / sizeof *redirected; i++)
 		if (path_below(path, redirected[i]) && snprintf(buf, PATH_MAX, "%s%s", sysfs_dir(), path + 4) < PATH_MAX)
 			return buf;
@@ -98,7 +106,10 @@ static int do_open(int dir, const char *path, int flags, mode_t mode)
 	path = path_redirect(path, buf);
 	counters_refresh(path);
 	REAL(openat);
-	return real_openat(dir, path, flags, mode);
+	int fd = real_openat(dir, path, flags, mode);
+	if (path)
+		counters_opened(fd, path);
+	return fd;
 }
 
 static mode_t mode_of(int flags, va_list v)

@@ -17,7 +17,7 @@ const firmware = 1 << 32
 const (
 	capUDAVPortEnforce = 1 << 6
 	deviceCapabilities = capUDAVPortEnforce | uverbs.CapCurrQPStateMod | uverbs.CapPortActiveEvent |
-		uverbs.CapSysImageGUID | uverbs.CapRCRNRNakGen | uverbs.CapMemWindow | uverbs.CapMemWindowType2B
+		uverbs.CapSysImageGUID | uverbs.CapRCRNRNakGen | uverbs.CapMemWindow | uverbs.CapMemMgtExt | uverbs.CapMemWindowType2B
 	atomicHCA          = 1 // IBV_ATOMIC_HCA: atomic among the queue pairs of this NIC
 	physPolling        = 2
 	physLinkUp         = 5

@@ -74,6 +74,7 @@ func New(root string) (*Tree, error) {
 		t.write("class/infiniband_verbs/abi_version", strconv.Itoa(verbsABI)),
 		t.write("class/misc/rdma_cm/abi_version", strconv.Itoa(cmABI)),
 		t.write("class/misc/rdma_cm/dev", cmDev),
+		t.write(nodes+"/rdma_cm", ""),
 		os.MkdirAll(filepath.Join(root, "class/infiniband"), 0o755),
 	)
 }
@@ -94,6 +95,7 @@ func (t *Tree) Add(d *Device, p *Port) error {
 		return fmt.Errorf("two verbs devices are called %s or have the number %d", d.Name, d.Index)
 	}
 	err := t.files(map[string]string{
+		d.node():                  "",
 		verbs + "/dev":            fmt.Sprintf("%d:%d", verbMajor, verbMinor+d.Index),
 		verbs + "/abi_version":    strconv.Itoa(rxeABI),
 		dev + "/node_type":        "1: CA",
@@ -144,8 +146,15 @@ func (t *Tree) Alias(of *Tree, d *Device) error {
 			return err
 		}
 	}
-	return nil
+	return t.write(d.node(), "")
 }
+
+// nodes is the folder that the preload library shows as /dev/infiniband. It has a placeholder for each device node, so
+// that programs can list them.
+const nodes = "dev/infiniband"
+
+// node returns the placeholder of a device.
+func (d *Device) node() string { return fmt.Sprintf("%s/uverbs%d", nodes, d.Index) }
 
 // paths are the folders of a device.
 func (d *Device) paths() (verbs, dev string) {

@@ -32,7 +32,40 @@ func TestClosing(t *testing.T) { succeed(t, withCM(t, newLab(t), "closing")) }
 
 func TestForks(t *testing.T) { succeed(t, withCM(t, newLab(t), "forks")) }
 
-func TestThreads(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) }
+// TestThreads also runs the program after its port has gone down and up: a waiting thread must not take these events for
+// its own. They arrive, too, when the daemon at the other end starts late.
+func TestThreads(t *testing.T) {
+	t.Run("port up", func(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) })
+	t.Run("port events", func(t *testing.T) {
+		l := newLab(t)
+		c := withCM(t, l, "threads", "flap")
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var diag strings.Builder
+		c.Stderr = &diag
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(out)
+		if line, err := lines.ReadString('\n'); line != "ready\n" {
+			t.Errorf("the program said %q, %v", line, err)
+		}
+		if err := l.Host[1].Stop(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		if line, err := lines.ReadString('\n'); line != "down\n" {
+			t.Errorf("the program said %q, %v", line, err)
+		}
+		if err := l.Host[1].Start(lab.Bin); err != nil {
+			t.Error(err)
+		}
+		if err := c.Wait(); err != nil {
+			t.Fatalf("%v\n%s", err, &diag)
+		}
+	})
+}
 
 // TestProviderErrors: what rdma-core's provider does wrong does not reach programs.
 func TestProviderErrors(t *testing.T) { succeed(t, verbs(t, newLab(t), "provider")) }
@@ -47,6 +80,30 @@ func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")
 
 // TestTimeStamps: ibv_create_cq_ex() with both kinds of time stamps, ibv_query_rt_values_ex().
 func TestTimeStamps(t *testing.T) { succeed(t, verbs(t, newLab(t), "stamps")) }
+
+// TestWallClock needs no daemon: the program has its own clocks.
+func TestWallClock(t *testing.T) { succeed(t, exec.Command(compile(t, "wallclock"))) }
+
+// TestHeldCounter reads a counter of sysfs again and again through one descriptor.
+func TestHeldCounter(t *testing.T) { succeed(t, verbs(t, newLab(t), "counter")) }
+
+// TestDeviceNodes lists /dev/infiniband, by the C library and by the tools of the distribution.
+func TestDeviceNodes(t *testing.T) {
+	l := newLab(t)
+	succeed(t, verbs(t, l, "nodes"))
+	run := l.Host[0].RunDir
+	tree := filepath.Join(run, "sysfs")
+	for _, c := range []*exec.Cmd{
+		preloaded(t, run, tree, "ls", "/dev/infiniband/"),
+		preloaded(t, run, tree, "bash", "-c", "echo /dev/infiniband/*; test -d /dev/infiniband -a -c /dev/infiniband/uverbs0"),
+		preloaded(t, run, tree, "ls", "-l", "/dev/infiniband"),
+	} {
+		out, err := c.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "uverbs0") || !strings.Contains(string(out), "rdma_cm") {
+			t.Errorf("%v: %v\n%s", c.Args, err, out)
+		}
+	}
+}
 
 // TestPythonForks runs the distribution's Python, for which pyverbs is.
 func TestPythonForks(t *testing.T) {

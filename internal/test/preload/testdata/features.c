@@ -29,6 +29,9 @@ int main(void)
 	struct ibv_device_attr_ex all;
 	CHECK(ibv_query_device_ex(l.ctx, NULL, &all) == 0);
 
+	/* SEND_WITH_INV and LOCAL_INV, as rdma_rxe reports them. No verb reaches fast registration. */
+	CHECK(all.orig_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
+
 	REFUSED(ibv_open_xrcd(l.ctx, &(struct ibv_xrcd_init_attr){ .comp_mask = 3, .fd = -1, .oflags = O_CREAT }));
 	REFUSED(ibv_alloc_td(l.ctx, &(struct ibv_td_init_attr){ 0 }));
 	REFUSED(ibv_alloc_parent_domain(l.ctx, &(struct ibv_parent_domain_init_attr){ .pd = l.pd }));

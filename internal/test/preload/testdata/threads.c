@@ -21,10 +21,18 @@ static void *wait_completion(void *arg)
 	return (void *)(intptr_t)ibv_get_cq_event(arg ? arg : u.ch, &cq, &context);
 }
 
+/* wait_async ignores events of the port: the daemon at the other end of the link may start late, and
+ * this one then reports PORT_ERR and PORT_ACTIVE. */
 static void *wait_async(void *arg)
 {
 	struct ibv_async_event e;
-	return (void *)(intptr_t)ibv_get_async_event(arg ? arg : u.l.ctx, &e);
+	int r;
+	while ((r = ibv_get_async_event(arg ? arg : u.l.ctx, &e)) == 0) {
+		ibv_ack_async_event(&e);
+		if (e.event_type != IBV_EVENT_PORT_ERR && e.event_type != IBV_EVENT_PORT_ACTIVE)
+			break;
+	}
+	return (void *)(intptr_t)r;
 }
 
 static void *wait_cm(void *arg)
@@ -214,13 +222,31 @@ static void crowd(void)
 		CHECK(pthread_join(t[i], NULL) == 0);
 }
 
-int main(void)
+/* wait_port waits until the port has a state, or another one. */
+static void wait_port(enum ibv_port_state state, bool equal)
 {
+	struct ibv_port_attr a;
+	do {
+		usleep(1000);
+		CHECK(ibv_query_port(u.l.ctx, 1, &a) == 0);
+	} while ((a.state == state) != equal);
+}
+
+/* With an argument, the program waits until the port has gone down and up again. */
+int main(int argc, char **argv)
+{
+	(void)argv;
 	static const struct { const char *name; void (*run)(void); } part[] = {
 		{ "cancelled", cancelled }, { "interrupted", interrupted }, { "hurried", hurried }, { "left", left },
 		{ "crowd", crowd },
 	};
 	u = user_open();
+	if (argc > 1) {
+		CHECK(puts("ready") >= 0 && fflush(stdout) == 0);
+		wait_port(IBV_PORT_ACTIVE, false);
+		CHECK(puts("down") >= 0 && fflush(stdout) == 0);
+		wait_port(IBV_PORT_ACTIVE, true);
+	}
 	CHECK((cm = rdma_create_event_channel()) != NULL);
 	hurried(); /* librdmacm opens its devices once */
 	for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
