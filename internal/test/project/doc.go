@@ -1,3 +1,2 @@
-// Package project tests the files that a project has beside its code: licences, notices, and what CHANGELOG,
-// CONTRIBUTING and SECURITY say of the tree.
+// Package project tests the files beside the code: licences, notices, and the paths and commands that documents name.
 package project

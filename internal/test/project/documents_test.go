@@ -14,10 +14,10 @@ var (
 	makes    = regexp.MustCompile(`\bmake ([a-z][a-z-]*[a-z])`)
 	target   = regexp.MustCompile(`(?m)^([a-z-]+):`)
 	inFolder = regexp.MustCompile("`(\\.?[a-z][\\w.-]*/[\\w./-]*)`")
-	packages = regexp.MustCompile(`^[a-z0-9]+\.(net|org|com)/`) // of others
+	packages = regexp.MustCompile(`^[a-z0-9]+\.(net|org|com)/`) // other projects
 )
 
-// documents are those that are checked: all of them for links, those of this folder for paths and commands, too.
+// documents returns all documents. TestLinks checks all of them, TestNamed those of the root.
 func documents(t *testing.T) []string {
 	t.Helper()
 	return slices.Concat(glob(t, "*.md"), glob(t, "docs/*.md"), glob(t, "docs/*/*.md"))
@@ -28,7 +28,7 @@ func exists(elem ...string) bool {
 	return err == nil
 }
 
-// TestLinks checks that files to which documents point are there.
+// TestLinks checks that linked files exist.
 func TestLinks(t *testing.T) {
 	n := 0
 	for _, name := range documents(t) {
@@ -42,16 +42,16 @@ func TestLinks(t *testing.T) {
 			}
 			n++
 			if !exists(filepath.Dir(name), m[1]) {
-				t.Errorf("%s points to %s, which is not there", name, m[1])
+				t.Errorf("%s: linked file %s does not exist", name, m[1])
 			}
 		}
 	}
 	if n < 50 {
-		t.Errorf("only %d links", n)
+		t.Errorf("found only %d links", n)
 	}
 }
 
-// TestNamed checks that what CONTRIBUTING, SECURITY and CHANGELOG name is there: files and folders, and targets of make.
+// TestNamed checks that files, folders and make targets in CONTRIBUTING, SECURITY and CHANGELOG exist.
 func TestNamed(t *testing.T) {
 	var targets []string
 	for _, m := range target.FindAllStringSubmatch(string(read(t, "Makefile")), -1) {
@@ -63,7 +63,7 @@ func TestNamed(t *testing.T) {
 		for _, m := range makes.FindAllStringSubmatch(text, -1) {
 			commands++
 			if !slices.Contains(targets, m[1]) {
-				t.Errorf("%s: there is no make %s", name, m[1])
+				t.Errorf("%s: make target %s does not exist", name, m[1])
 			}
 		}
 		for _, m := range inFolder.FindAllStringSubmatch(text, -1) {
@@ -72,11 +72,11 @@ func TestNamed(t *testing.T) {
 			}
 			paths++
 			if !exists(root, m[1]) {
-				t.Errorf("%s: there is no %s", name, m[1])
+				t.Errorf("%s: path %s does not exist", name, m[1])
 			}
 		}
 	}
 	if commands < 10 || paths < 20 {
-		t.Errorf("only %d commands and %d paths", commands, paths)
+		t.Errorf("found only %d commands and %d paths", commands, paths)
 	}
 }
