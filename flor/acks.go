@@ -90,7 +90,7 @@ func (p *pair) postAck(b []byte) {
 // sharedAck takes an acknowledgement that has come with data, in a buffer of the pool.
 func (d *Device) sharedAck(now mono.Time, p *pair, wc *verbs.WC) {
 	if b := d.cfg.Engine.Pool[wc.WRID].Data; p != nil && int(wc.ByteLen) <= len(b) {
-		d.eng.OnAck(now, p.c.peer.id, wc.Time, b[:wc.ByteLen])
+		d.eng.OnAck(now, p.c.peer.id, mono.Time(wc.Time), b[:wc.ByteLen])
 	}
 	(*nic)(d).PostRecv(int(wc.WRID))
 }
@@ -120,7 +120,7 @@ func (d *Device) ackCompleted(now mono.Time, wc *verbs.WC) {
 			id = from.id
 		}
 		if b = b[grhLen:wc.ByteLen]; b[0] == 0 { // an acknowledgement begins with a number of 24 bits
-			d.eng.OnAck(now, id, wc.Time, b)
+			d.eng.OnAck(now, id, mono.Time(wc.Time), b)
 		} else if !d.takeControl(now, from, b) {
 			d.ctr.BadControl++
 		}

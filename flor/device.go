@@ -196,7 +196,7 @@ func (d *Device) openEngine() (err error) {
 }
 
 // now is the time, on the NIC's clock.
-func (d *Device) now() mono.Time { return d.ctx.Now() }
+func (d *Device) now() mono.Time { return mono.Time(d.ctx.Now()) }
 
 // MaxMessage is the length of the longest message.
 func (d *Device) MaxMessage() int { return d.cfg.Engine.MaxMessage() }

@@ -6,7 +6,6 @@ import (
 	"math/bits"
 
 	"roced.io/roced/flor/engine"
-	"roced.io/roced/qp"
 	"roced.io/roced/verbs"
 )
 
@@ -86,7 +85,7 @@ func (h *hello) parse(b []byte) error {
 	*h = hello{rc: b[3] == 1, unit: 1 << (b[4] & 31), writes: 1 << (b[5] & 31), partials: b[6], n: int(b[7]), maxSend: be.Uint32(b[8:]),
 		inbox: be.Uint16(b[12:]), mtu: verbs.MTU(b[14]), ackQPN: be.Uint32(b[16:]), token: be.Uint64(b[20:]), firstGN: be.Uint64(b[28:])}
 	ok := b[3] <= 1 && b[4] < 32 && b[5] < 32 && b[15] == 0 && h.n >= 1 && h.n <= maxPairs && h.inbox > 0 &&
-		qp.MTU(h.mtu).Bytes() != 0 && validQPN(h.ackQPN)
+		h.mtu.Bytes() != 0 && validQPN(h.ackQPN)
 	for i := range maxPairs {
 		at := b[36+6*i:]
 		h.qpn[i] = uint32(at[0])<<16 | uint32(at[1])<<8 | uint32(at[2])

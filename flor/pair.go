@@ -181,7 +181,7 @@ func (d *Device) sendCompleted(now mono.Time, wc *verbs.WC) {
 		p.drained()
 		return
 	}
-	p.completed(now, w.id, kind, wc.Time)
+	p.completed(now, w.id, kind, mono.Time(wc.Time))
 }
 
 // received takes a completion of the shared receive queue.
@@ -198,7 +198,7 @@ func (d *Device) received(now mono.Time, wc *verbs.WC) {
 		d.sharedAck(now, p, wc)
 		return
 	}
-	cp := engine.Completion{QP: engine.QPN(wc.QPN), Kind: engine.Received, Buf: int(wc.WRID), Bytes: wc.ByteLen, Imm: engine.Imm(wc.Imm), At: wc.Time}
+	cp := engine.Completion{QP: engine.QPN(wc.QPN), Kind: engine.Received, Buf: int(wc.WRID), Bytes: wc.ByteLen, Imm: engine.Imm(wc.Imm), At: mono.Time(wc.Time)}
 	if wc.Opcode == verbs.WCRecvWithImm {
 		cp.Kind = engine.Written
 	}

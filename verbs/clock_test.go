@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"roced.io/roced/plugin/mono"
 	"roced.io/roced/verbs"
 )
 
@@ -13,7 +12,7 @@ import (
 func TestCompletionTime(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
 		a, b := connected(t, verbs.QPInitAttr{Type: typ})
-		var last mono.Time
+		var last verbs.Timestamp
 		late := 0
 		for i := uint64(0); late < 3; i++ { // a message may take longer than usual
 			if i == 100 {
@@ -47,7 +46,7 @@ func TestClock(t *testing.T) {
 		t.Errorf("clock %+v", c)
 	}
 	now := n.ctx.Now()
-	if d := time.Since(verbs.WallClock(now)); d < 0 || d > time.Second {
+	if d := time.Since(now.Wall()); d < 0 || d > time.Second {
 		t.Errorf("the time of day of now is %v ago", d)
 	}
 }

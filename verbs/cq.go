@@ -12,7 +12,6 @@ import (
 
 	"roced.io/roced/internal/base/abi/rxe"
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/plugin/mono"
 )
 
 // CQ is a completion queue (ibv_cq).
@@ -114,7 +113,7 @@ func (q *CQ) Poll(wcs []WC) (int, error) {
 		e := &q.wc
 		wcs[n] = WC{WRID: e.WRID, Status: Status(e.Status), Opcode: WCOpcode(e.Opcode), Flags: WCFlags(e.Flags), VendorErr: e.VendorErr,
 			ByteLen: e.ByteLen, Imm: binary.BigEndian.Uint32(e.Ex[:]), QPN: e.QPN, SrcQP: e.SrcQP, PKeyIndex: e.PKeyIndex,
-			SL: e.SL, Time: mono.Time(e.Time)}
+			SL: e.SL, Time: Timestamp(e.Time)}
 		if wcs[n].Flags&WCWithInv != 0 {
 			wcs[n].Imm = binary.NativeEndian.Uint32(e.Ex[:])
 		}

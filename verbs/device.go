@@ -161,8 +161,8 @@ type PortState uint8
 
 // Port states.
 const (
-	PortDown   PortState = uverbs.PortDown
-	PortActive PortState = uverbs.PortActive
+	PortDown   PortState = 1
+	PortActive PortState = 4
 )
 
 // String returns the state's name.

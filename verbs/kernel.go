@@ -178,7 +178,7 @@ const rxeWithInv WCFlags = 1 << 2
 // amend says when the completions have been found, for rxe takes no time stamps, and which have a GRH, for rxe says so of
 // all that is received: only what a queue pair has sent to is a datagram.
 func (k *kernel) amend(wcs []WC) {
-	now := clock.Now()
+	now := Timestamp(clock.Now())
 	for i := range wcs {
 		w := &wcs[i]
 		w.Time = now

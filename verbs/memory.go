@@ -179,9 +179,9 @@ type ReregFlags uint32
 
 // Flags of Rereg.
 const (
-	ReregMemory ReregFlags = uverbs.ReregTrans // Buffer, Offset and Length
-	ReregPD     ReregFlags = uverbs.ReregPD
-	ReregAccess ReregFlags = uverbs.ReregAccess
+	ReregMemory ReregFlags = 1 << 0 // Buffer, Offset and Length
+	ReregPD     ReregFlags = 1 << 1
+	ReregAccess ReregFlags = 1 << 2
 )
 
 // ReregAttr are the new attributes of a region.

@@ -4,33 +4,32 @@ import (
 	"fmt"
 
 	"roced.io/roced/internal/base/abi/uverbs"
-	"roced.io/roced/qp"
 )
 
 // AttrMask names attributes of QP.Modify (ibv_qp_attr_mask).
-type AttrMask = qp.AttrMask
+type AttrMask uint32
 
 // Attribute bits.
 const (
-	AttrState           = qp.AttrState
-	AttrCurState        = qp.AttrCurState
-	AttrEnSQDNotify     = qp.AttrEnSQDNotify
-	AttrAccessFlags     = qp.AttrAccessFlags
-	AttrPKeyIndex       = qp.AttrPKeyIndex
-	AttrPort            = qp.AttrPort
-	AttrQKey            = qp.AttrQKey
-	AttrAV              = qp.AttrAV
-	AttrPathMTU         = qp.AttrPathMTU
-	AttrTimeout         = qp.AttrTimeout
-	AttrRetryCnt        = qp.AttrRetryCnt
-	AttrRNRRetry        = qp.AttrRNRRetry
-	AttrRQPSN           = qp.AttrRQPSN
-	AttrMaxRdAtomic     = qp.AttrMaxRdAtomic
-	AttrMinRNRTimer     = qp.AttrMinRNRTimer
-	AttrSQPSN           = qp.AttrSQPSN
-	AttrMaxDestRdAtomic = qp.AttrMaxDestRdAtomic
-	AttrDestQPN         = qp.AttrDestQPN
-	AttrRateLimit       = qp.AttrRateLimit
+	AttrState           AttrMask = 1 << 0
+	AttrCurState        AttrMask = 1 << 1
+	AttrEnSQDNotify     AttrMask = 1 << 2
+	AttrAccessFlags     AttrMask = 1 << 3
+	AttrPKeyIndex       AttrMask = 1 << 4
+	AttrPort            AttrMask = 1 << 5
+	AttrQKey            AttrMask = 1 << 6
+	AttrAV              AttrMask = 1 << 7
+	AttrPathMTU         AttrMask = 1 << 8
+	AttrTimeout         AttrMask = 1 << 9
+	AttrRetryCnt        AttrMask = 1 << 10
+	AttrRNRRetry        AttrMask = 1 << 11
+	AttrRQPSN           AttrMask = 1 << 12
+	AttrMaxRdAtomic     AttrMask = 1 << 13
+	AttrMinRNRTimer     AttrMask = 1 << 15
+	AttrSQPSN           AttrMask = 1 << 16
+	AttrMaxDestRdAtomic AttrMask = 1 << 17
+	AttrDestQPN         AttrMask = 1 << 20
+	AttrRateLimit       AttrMask = 1 << 25
 )
 
 // QPAttr are the modifiable attributes of a queue pair (ibv_qp_attr).

@@ -11,8 +11,8 @@ type MWType uint8
 
 // Types of memory windows.
 const (
-	MWType1 MWType = uverbs.MWType1
-	MWType2 MWType = uverbs.MWType2 // bound to a queue pair
+	MWType1 MWType = 1 // keyed by the region, bound by BindMW
+	MWType2 MWType = 2 // belongs to the queue pair through which it was bound
 )
 
 // MW is a memory window (ibv_mw): a part of a region with a key of its own, which

@@ -6,7 +6,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"roced.io/roced/bth"
 	"roced.io/roced/internal/base/abi/rxe"
 )
 
@@ -141,6 +140,12 @@ func (q *QP) stage(wr *SendWR) error {
 	return nil
 }
 
+// Parameters of FLUSH (IBTA vol.1 annex A19).
+const (
+	flushGlobal = 1 // type: global visibility
+	flushRegion = 1 // level: the whole memory region
+)
+
 // encode fills in an element of the ring, apart from the payload.
 func (q *QP) encode(e *rxe.SendWQE, wr *SendWR) error {
 	e.WRID, e.Opcode, e.Flags = wr.WRID, uint32(wr.Opcode), uint32(wr.Flags)
@@ -167,9 +172,9 @@ func (q *QP) encode(e *rxe.SendWQE, wr *SendWR) error {
 		binary.NativeEndian.PutUint32(e.Ex[:], wr.Imm)
 	case OpFlush:
 		f := e.Flush()
-		*f = rxe.Flush{Addr: wr.RemoteAddr, Length: wr.FlushLength, RKey: wr.RKey, Type: bth.FlushGlobal}
+		*f = rxe.Flush{Addr: wr.RemoteAddr, Length: wr.FlushLength, RKey: wr.RKey, Type: flushGlobal}
 		if wr.FlushRegion {
-			f.Level = bth.FlushMR
+			f.Level = flushRegion
 		}
 		e.Iova = wr.RemoteAddr
 	case OpBindMW:

@@ -4,39 +4,49 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
-
-	"roced.io/roced/plugin/mono"
-	"roced.io/roced/qp"
 )
 
-// QPType is a transport service.
-type QPType = qp.Type
+// QPType is a transport service (ibv_qp_type).
+type QPType uint8
 
 // Transport services.
 const (
-	RC = qp.RC // reliable connection
-	UC = qp.UC // unreliable connection
-	UD = qp.UD // unreliable datagram
+	RC QPType = 2 // reliable connection
+	UC QPType = 3 // unreliable connection
+	UD QPType = 4 // unreliable datagram
 )
 
-// Access are memory access rights (ibv_access_flags).
-type Access = qp.Access
+// String returns the abbreviation of the service.
+func (t QPType) String() string {
+	return nameOf("type ", uint32(t), map[QPType]string{RC: "RC", UC: "UC", UD: "UD"}[t])
+}
 
-// Access rights. Remote write and atomics need the local right too.
+// nameOf returns the name, or the number if the name is empty.
+func nameOf(kind string, n uint32, name string) string {
+	if name == "" {
+		return kind + strconv.FormatUint(uint64(n), 10)
+	}
+	return name
+}
+
+// Access is a set of memory access rights (ibv_access_flags).
+type Access uint32
+
+// Access rights. AccessRemoteWrite and AccessRemoteAtomic require AccessLocalWrite.
 const (
-	AccessLocalWrite   = qp.AccessLocalWrite
-	AccessRemoteWrite  = qp.AccessRemoteWrite
-	AccessRemoteRead   = qp.AccessRemoteRead
-	AccessRemoteAtomic = qp.AccessRemoteAtomic
-	AccessMWBind       = qp.AccessMWBind
-	AccessZeroBased    = qp.AccessZeroBased
-	AccessFlushGlobal  = qp.AccessFlushGlobal
+	AccessLocalWrite   Access = 1 << 0
+	AccessRemoteWrite  Access = 1 << 1
+	AccessRemoteRead   Access = 1 << 2
+	AccessRemoteAtomic Access = 1 << 3
+	AccessMWBind       Access = 1 << 4
+	AccessZeroBased    Access = 1 << 5 // of a memory window: addresses count from its first byte
+	AccessFlushGlobal  Access = 1 << 8 // OpFlush
 )
 
-// MTU is a path MTU code.
-type MTU = qp.MTU
+// MTU is a path MTU as a code (ibv_mtu). The zero value is no MTU.
+type MTU uint8
 
-// Path MTUs.
+// Path MTUs; the number is the payload of a packet in bytes.
 const (
 	MTU256 MTU = 1 + iota
 	MTU512
@@ -45,61 +55,73 @@ const (
 	MTU4096
 )
 
+// Bytes returns the MTU in bytes, 0 for an invalid code.
+func (m MTU) Bytes() int {
+	if m < MTU256 || m > MTU4096 {
+		return 0
+	}
+	return 128 << m
+}
+
 // Opcode is the operation of a send work request (ibv_wr_opcode).
-type Opcode = qp.WROpcode
+type Opcode uint8
 
 // Operations.
 const (
-	OpWrite       = qp.WRWrite
-	OpWriteImm    = qp.WRWriteImm
-	OpSend        = qp.WRSend
-	OpSendImm     = qp.WRSendImm
-	OpRead        = qp.WRRead
-	OpCmpSwap     = qp.WRCmpSwap
-	OpFetchAdd    = qp.WRFetchAdd
-	OpLocalInv    = qp.WRLocalInv
-	OpBindMW      = qp.WRBindMW
-	OpSendWithInv = qp.WRSendWithInv
-	OpAtomicWrite = qp.WRAtomicWrite // of 8 inline bytes
-	OpFlush       = qp.WRFlush
+	OpWrite       Opcode = 0
+	OpWriteImm    Opcode = 1
+	OpSend        Opcode = 2
+	OpSendImm     Opcode = 3
+	OpRead        Opcode = 4
+	OpCmpSwap     Opcode = 5
+	OpFetchAdd    Opcode = 6
+	OpLocalInv    Opcode = 7
+	OpBindMW      Opcode = 8
+	OpSendWithInv Opcode = 9
+	OpFlush       Opcode = 14 // FLUSH (IBTA vol.1 annex A19)
+	OpAtomicWrite Opcode = 15 // ATOMIC WRITE of 8 inline bytes (IBTA vol.1 annex A19)
 )
 
 // SendFlags are the flags of a send work request (ibv_send_flags).
-type SendFlags = qp.SendFlags
+type SendFlags uint8
 
 // Send flags.
 const (
-	SendFence     = qp.SendFence
-	SendSignaled  = qp.SendSignaled
-	SendSolicited = qp.SendSolicited
-	SendInline    = qp.SendInline
+	SendFence     SendFlags = 1 << 0 // start after all READs and atomics before it
+	SendSignaled  SendFlags = 1 << 1 // generate a completion on success, too
+	SendSolicited SendFlags = 1 << 2 // generate a solicited event at the receiver
+	SendInline    SendFlags = 1 << 3 // the payload is SendWR.Inline
 )
 
-// SGE is one element of a scatter/gather list; MR.SGE makes them.
-type SGE = qp.SGE
+// SGE is one element of a scatter/gather list (ibv_sge). MR.SGE makes them.
+type SGE struct {
+	Addr   uint64 // of the first byte
+	Length uint32 // in bytes
+	LKey   uint32 // of the memory region
+}
 
 // Status is a completion status (ibv_wc_status).
 type Status uint8
 
 // Completion statuses.
 const (
-	StatusSuccess        = Status(qp.StatusSuccess)
-	StatusLocLenErr      = Status(qp.StatusLocLenErr)
-	StatusLocQPOpErr     = Status(qp.StatusLocQPOpErr)
-	StatusLocProtErr     = Status(qp.StatusLocProtErr)
-	StatusWRFlushErr     = Status(qp.StatusWRFlushErr)
-	StatusMWBindErr      = Status(qp.StatusMWBindErr)
-	StatusBadRespErr     = Status(qp.StatusBadRespErr)
-	StatusLocAccessErr   = Status(qp.StatusLocAccessErr)
-	StatusRemInvReqErr   = Status(qp.StatusRemInvReqErr)
-	StatusRemAccessErr   = Status(qp.StatusRemAccessErr)
-	StatusRemOpErr       = Status(qp.StatusRemOpErr)
-	StatusRetryExcErr    = Status(qp.StatusRetryExcErr)
-	StatusRNRRetryExcErr = Status(qp.StatusRNRRetryExcErr)
-	StatusRemAbortErr    = Status(qp.StatusRemAbortErr)
-	StatusFatalErr       = Status(qp.StatusFatalErr)
-	StatusRespTimeoutErr = Status(qp.StatusRespTimeoutErr)
-	StatusGeneralErr     = Status(qp.StatusGeneralErr)
+	StatusSuccess        Status = 0
+	StatusLocLenErr      Status = 1
+	StatusLocQPOpErr     Status = 2
+	StatusLocProtErr     Status = 4
+	StatusWRFlushErr     Status = 5
+	StatusMWBindErr      Status = 6
+	StatusBadRespErr     Status = 7
+	StatusLocAccessErr   Status = 8
+	StatusRemInvReqErr   Status = 9
+	StatusRemAccessErr   Status = 10
+	StatusRemOpErr       Status = 11
+	StatusRetryExcErr    Status = 12
+	StatusRNRRetryExcErr Status = 13
+	StatusRemAbortErr    Status = 16
+	StatusFatalErr       Status = 19
+	StatusRespTimeoutErr Status = 20
+	StatusGeneralErr     Status = 21
 )
 
 var statusNames = map[Status]string{
@@ -112,60 +134,55 @@ var statusNames = map[Status]string{
 	StatusRespTimeoutErr: "response timeout", StatusGeneralErr: "general error",
 }
 
-// String returns what the status means.
-func (s Status) String() string {
-	if n, ok := statusNames[s]; ok {
-		return n
-	}
-	return "status " + strconv.Itoa(int(s))
-}
+// String returns the meaning of the status.
+func (s Status) String() string { return nameOf("status ", uint32(s), statusNames[s]) }
 
 // WCOpcode is the operation of a completion (ibv_wc_opcode).
-type WCOpcode = qp.WCOpcode
+type WCOpcode uint8
 
 // Operations of completions.
 const (
-	WCSend        = qp.WCSend
-	WCWrite       = qp.WCWrite
-	WCRead        = qp.WCRead
-	WCCmpSwap     = qp.WCCmpSwap
-	WCFetchAdd    = qp.WCFetchAdd
-	WCBindMW      = qp.WCBindMW
-	WCLocalInv    = qp.WCLocalInv
-	WCFlush       = qp.WCFlush
-	WCAtomicWrite = qp.WCAtomicWrite
-	WCRecv        = qp.WCRecv
-	WCRecvWithImm = qp.WCRecvWithImm // of a WRITE with immediate data; that of a SEND is WCRecv
+	WCSend        WCOpcode = 0
+	WCWrite       WCOpcode = 1
+	WCRead        WCOpcode = 2
+	WCCmpSwap     WCOpcode = 3
+	WCFetchAdd    WCOpcode = 4
+	WCBindMW      WCOpcode = 5
+	WCLocalInv    WCOpcode = 6
+	WCFlush       WCOpcode = 8
+	WCAtomicWrite WCOpcode = 9
+	WCRecv        WCOpcode = 128 // of a SEND, with or without immediate data
+	WCRecvWithImm WCOpcode = 129 // of a WRITE with immediate data
 )
 
 // WCFlags are completion flags (ibv_wc_flags).
-type WCFlags = qp.WCFlags
+type WCFlags uint8
 
 // Completion flags.
 const (
-	WCGRH     = qp.WCGRH     // the first 40 bytes of the receive buffer are a GRH
-	WCWithImm = qp.WCWithImm // Imm is immediate data
-	WCWithInv = qp.WCWithInv // Imm is the key that the peer has invalidated
+	WCGRH     WCFlags = 1 << 0 // the first 40 bytes of the receive buffer are a GRH
+	WCWithImm WCFlags = 1 << 1 // WC.Imm is immediate data
+	WCWithInv WCFlags = 1 << 3 // WC.Imm is the key that the peer has invalidated
 )
 
-// WC is a completion (ibv_wc). If it reports an error, only WRID, Status,
-// VendorErr and QPN mean anything.
+// WC is a completion (ibv_wc). If Status reports an error, only WRID, Status,
+// VendorErr and QPN are valid.
 type WC struct {
-	WRID      uint64
+	WRID      uint64 // of the work request
 	Status    Status
 	Opcode    WCOpcode
 	Flags     WCFlags
 	VendorErr uint32
-	ByteLen   uint32
-	Imm       uint32
-	QPN       uint32
-	SrcQP     uint32 // UD
+	ByteLen   uint32 // bytes received, read, or returned by an atomic operation
+	Imm       uint32 // as Flags say
+	QPN       uint32 // of the local queue pair
+	SrcQP     uint32 // UD: of the sender
 	PKeyIndex uint16
 	SL        uint8
-	// Time is when the device has completed the work request, on the clock of Context.Now: when the frame
-	// came that completed it, or had left if none had to come. It does not matter when it is polled. Zero
-	// if the device has no time stamps.
-	Time mono.Time
+	// Time is when the device completed the work request: the arrival of the frame
+	// that completed it or, if none was needed, its departure. Zero if the device
+	// has no time stamps.
+	Time Timestamp
 }
 
 // Err returns nil, or an error that names the status.
@@ -181,13 +198,13 @@ type QPState uint8
 
 // Queue pair states.
 const (
-	QPReset = QPState(qp.Reset)
-	QPInit  = QPState(qp.Init)
-	QPRTR   = QPState(qp.RTR)
-	QPRTS   = QPState(qp.RTS)
-	QPSQD   = QPState(qp.SQD)
-	QPSQE   = QPState(qp.SQE)
-	QPErr   = QPState(qp.Err)
+	QPReset QPState = iota
+	QPInit
+	QPRTR // ready to receive
+	QPRTS // ready to send
+	QPSQD // send queue drained
+	QPSQE // send queue error
+	QPErr
 )
 
 // String returns the state's name.
@@ -196,7 +213,7 @@ func (s QPState) String() string {
 	if int(s) < len(names) {
 		return names[s]
 	}
-	return "state " + strconv.Itoa(int(s))
+	return nameOf("state ", uint32(s), "")
 }
 
 // EventType is the type of an asynchronous event (ibv_event_type).
@@ -204,19 +221,19 @@ type EventType uint32
 
 // Asynchronous events.
 const (
-	EventCQErr           = EventType(qp.EventCQErr)
-	EventQPFatal         = EventType(qp.EventQPFatal)
-	EventQPReqErr        = EventType(qp.EventQPReqErr)
-	EventQPAccessErr     = EventType(qp.EventQPAccessErr)
-	EventCommEst         = EventType(qp.EventCommEst)
-	EventSQDrained       = EventType(qp.EventSQDrained)
-	EventDeviceFatal     = EventType(qp.EventDeviceFatal)
-	EventPortActive      = EventType(qp.EventPortActive)
-	EventPortErr         = EventType(qp.EventPortErr)
-	EventSRQErr          = EventType(qp.EventSRQErr)
-	EventSRQLimitReached = EventType(qp.EventSRQLimitReached)
-	EventQPLastWQE       = EventType(qp.EventQPLastWQE)
-	EventGIDChange       = EventType(qp.EventGIDChange)
+	EventCQErr           EventType = 0
+	EventQPFatal         EventType = 1
+	EventQPReqErr        EventType = 2
+	EventQPAccessErr     EventType = 3
+	EventCommEst         EventType = 4
+	EventSQDrained       EventType = 5
+	EventDeviceFatal     EventType = 8
+	EventPortActive      EventType = 9
+	EventPortErr         EventType = 10
+	EventSRQErr          EventType = 14
+	EventSRQLimitReached EventType = 15
+	EventQPLastWQE       EventType = 16
+	EventGIDChange       EventType = 18
 )
 
 var eventNames = map[EventType]string{
@@ -226,16 +243,11 @@ var eventNames = map[EventType]string{
 	EventSRQLimitReached: "SRQ limit reached", EventQPLastWQE: "last WQE reached", EventGIDChange: "GID change",
 }
 
-// String returns what has happened.
-func (e EventType) String() string {
-	if n, ok := eventNames[e]; ok {
-		return n
-	}
-	return fmt.Sprintf("event %d", uint32(e))
-}
+// String returns the name of the event.
+func (e EventType) String() string { return nameOf("event ", uint32(e), eventNames[e]) }
 
-// GID is an address of a port: an IPv6 address or an IPv4-mapped one. Its text is
-// that of the IP address.
+// GID is an address of a port: an IPv6 address or an IPv4-mapped one. Its textual
+// form is that of the IP address.
 type GID [16]byte
 
 // GIDOf returns the GID of an IP address.
@@ -247,18 +259,18 @@ func (g GID) Addr() netip.Addr { return netip.AddrFrom16(g).Unmap() }
 // String returns the IP address as text.
 func (g GID) String() string { return g.Addr().String() }
 
-// MarshalText makes the text of the GID.
+// MarshalText returns the IP address as text.
 func (g GID) MarshalText() ([]byte, error) { return g.Addr().MarshalText() }
 
-// UnmarshalText parses an IP address.
+// UnmarshalText parses an IP address, which must not have a zone.
 func (g *GID) UnmarshalText(b []byte) error {
 	a, err := netip.ParseAddr(string(b))
 	if err != nil {
 		return fmt.Errorf("verbs: GID: %w", err)
 	}
 	if a.Zone() != "" {
-		return fmt.Errorf("verbs: GID %q has a zone", b)
+		return fmt.Errorf("verbs: GID %q: must not have a zone", b)
 	}
-	*g = a.As16()
+	*g = GIDOf(a)
 	return nil
 }
