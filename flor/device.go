@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -104,29 +103,12 @@ func Open(cfg Config) (*Device, error) {
 	return d, nil
 }
 
-// find returns the path of the NIC's socket.
-func (c *Config) find() (verbs.Device, error) {
-	list, err := verbs.Devices(c.RunDir)
-	if err != nil {
-		return verbs.Device{}, err
-	}
-	for _, v := range list {
-		if c.Device == "" || v.Name == c.Device {
-			return v, nil
-		}
-	}
-	return verbs.Device{}, fmt.Errorf("%w in %s", verbs.ErrNoDevice, filepath.Clean(c.RunDir))
-}
-
-func (d *Device) open() error {
-	dev, err := d.cfg.find()
-	if err != nil {
+func (d *Device) open() (err error) {
+	runDir := verbs.WithRunDir(d.cfg.RunDir)
+	if d.ctx, err = verbs.Open(d.cfg.Device, runDir); err != nil {
 		return err
 	}
-	if d.ctx, err = verbs.Open(dev.Path); err != nil {
-		return err
-	}
-	if d.cm, err = verbs.OpenCM(d.cfg.RunDir, dev.Name); err != nil {
+	if d.cm, err = verbs.OpenCM(d.ctx.Name(), runDir); err != nil {
 		return err
 	}
 	if d.pd, err = d.ctx.AllocPD(); err != nil {

@@ -17,10 +17,10 @@ import (
 func BenchmarkDial(b *testing.B) {
 	h := lab(b)
 	x, y := h[0].open(b), h[1].open(b)
-	cm, err := verbs.OpenCM(h[0].dir, "")
+	cm, err := verbs.OpenCM("", verbs.WithRunDir(h[0].dir))
 	must(b, err)
 	defer cm.Close()
-	listening, err := verbs.OpenCM(h[1].dir, "")
+	listening, err := verbs.OpenCM("", verbs.WithRunDir(h[1].dir))
 	must(b, err)
 	defer listening.Close()
 	l, err := listening.Listen(netip.AddrPortFrom(h[1].addr, 0), 64)

@@ -67,13 +67,11 @@ type cmEvent struct {
 // more than there can be.
 const cmEvents = 16
 
-// OpenCM opens the connection manager of the daemon whose run directory this is; an
-// empty name stands for DefaultRunDir. It is confined to one NIC if nic is not empty. That of the
-// kernel, in KernelDir, is always for all devices, by the kernel's routes.
-func OpenCM(runDir, nic string) (*CM, error) {
-	if runDir == "" {
-		runDir = DefaultRunDir()
-	}
+// OpenCM opens the connection manager of a daemon for one NIC or, if nic is empty,
+// for all its NICs. That of the kernel ignores nic: the kernel's routes choose the
+// device.
+func OpenCM(nic string, opts ...Option) (*CM, error) {
+	runDir := apply(opts).runDir
 	path := filepath.Join(runDir, "rdma_cm")
 	var dev cmBackend
 	if isKernel(path) {

@@ -177,7 +177,7 @@ func TestCMErrors(t *testing.T) {
 	want(t, err, unix.ENETUNREACH)
 	_, err = ma.Dial(ctx, l.Addr, a.qp, verbs.CMParams{PrivateData: make([]byte, 57)})
 	want(t, err, unix.EINVAL)
-	_, err = verbs.OpenCM(hosts[0].dir, "rxe_none")
+	_, err = verbs.OpenCM("rxe_none", verbs.WithRunDir(hosts[0].dir))
 	want(t, err, unix.ENODEV)
 	short, cancel := context.WithCancel(ctx)
 	cancel()
@@ -197,7 +197,7 @@ func Example_connect() {
 }
 
 func connect(ctx context.Context, q *verbs.QP) error {
-	cm, err := verbs.OpenCM("", "")
+	cm, err := verbs.OpenCM("")
 	if err != nil {
 		return err
 	}

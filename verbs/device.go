@@ -87,35 +87,73 @@ func probe(path string) (Device, error) {
 	return Device{Path: path, Name: c.name, Profiles: c.profiles}, err
 }
 
-// Open opens a device: by the path of its socket, or of its file in KernelDir, which
-// has a slash in it, or by its name among those of DefaultRunDir. The empty name
-// stands for the first one.
-func Open(device string) (*Context, error) {
-	const verb = "open_device"
-	path := device
-	if !strings.Contains(device, "/") {
-		list, err := Devices("")
+// Option is an option of Open and OpenCM.
+type Option func(*options)
+
+type options struct{ runDir, profile string }
+
+// WithRunDir sets the run directory of the daemon, or KernelDir for the devices of
+// the kernel. The default is DefaultRunDir.
+func WithRunDir(dir string) Option {
+	return func(o *options) {
+		if dir != "" {
+			o.runDir = dir
+		}
+	}
+}
+
+// WithProfile sets the transport profile as Context.SetProfile does. The default is
+// that of the device. OpenCM ignores it.
+func WithProfile(name string) Option { return func(o *options) { o.profile = name } }
+
+func apply(opts []Option) *options {
+	o := &options{runDir: DefaultRunDir()}
+	for _, f := range opts {
+		f(o)
+	}
+	return o
+}
+
+// Open opens a device by its name, such as rxe_a. The empty name stands for the
+// first device of the run directory. A name with a slash is a path: of the device's
+// socket, or of its file in KernelDir. If there is no such device, the error is
+// ErrNoDevice.
+func Open(name string, opts ...Option) (*Context, error) {
+	o := apply(opts)
+	path := name
+	if !strings.Contains(name, "/") {
+		list, err := Devices(o.runDir)
 		if err != nil {
 			return nil, err
 		}
-		i := slices.IndexFunc(list, func(d Device) bool { return device == "" || d.Name == device })
+		i := slices.IndexFunc(list, func(d Device) bool { return name == "" || d.Name == name })
 		if i < 0 {
-			return nil, fail(verb, fmt.Sprintf("%q in %s", device, DefaultRunDir()), ErrNoDevice)
+			return nil, fail("open_device", fmt.Sprintf("%q in %s", name, o.runDir), ErrNoDevice)
 		}
 		path = list[i].Path
 	}
-	if isKernel(path) {
-		k, err := openKernel(path)
-		if err != nil {
-			return nil, fail(verb, path, err)
+	b, err := openBackend(path)
+	if err != nil {
+		return nil, fail("open_device", path, err)
+	}
+	c, err := newContext(b)
+	if err == nil && o.profile != "" {
+		if err = c.SetProfile(o.profile); err != nil {
+			return nil, errors.Join(err, c.Close())
 		}
-		return newContext(k)
+	}
+	return c, err
+}
+
+func openBackend(path string) (backend, error) {
+	if isKernel(path) {
+		return openKernel(path)
 	}
 	conn, err := uverbs.Dial(path)
 	if err != nil {
-		return nil, fail(verb, path, err)
+		return nil, err
 	}
-	return newContext(newDaemon(conn))
+	return newDaemon(conn), nil
 }
 
 // DeviceAttr describes a device (ibv_device_attr).

@@ -9,9 +9,8 @@
 //	cq, err := ctx.CreateCQ(256, ch)
 //	qp, err := pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
 //		MaxSendWR: 128, MaxRecvWR: 128, MaxSendSGE: 1, MaxRecvSGE: 1})
-//	params := verbs.DefaultConnParams()
-//	mine, err := qp.Info(params)            // to the peer, as JSON for instance
-//	err = qp.Connect(theirs, params)        // with what the peer has sent
+//	conn, err := net.Dial("tcp", peer)      // the peer accepts
+//	_, err = verbs.NewBootstrap(conn).Connect(ctx, qp, verbs.DefaultConnParams(), nil)
 //	err = qp.PostSend(&verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled,
 //		SGEs: []verbs.SGE{mr.SGE(0, 100)}})
 //	n, err := cq.Wait(context.Background(), wcs)

@@ -32,6 +32,11 @@ func TestDevice(t *testing.T) {
 		want(t, c.Err(), verbs.ErrClosed)
 		must(t, c.Close())
 	}
+	c, err := verbs.Open("rxe_b", verbs.WithRunDir(dir), verbs.WithProfile("rc"))
+	must(t, err)
+	must(t, c.Close())
+	_, err = verbs.Open("rxe_b", verbs.WithProfile("none"))
+	want(t, err, unix.EINVAL)
 	_, err = verbs.Open("rxe_c")
 	want(t, err, verbs.ErrNoDevice)
 	_, err = verbs.Open(dir + "/uverbs7")

@@ -2,7 +2,6 @@ package verbs_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log"
 	"net"
@@ -10,8 +9,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// Example sends a message to a peer that runs the same code with its roles
-// swapped. How to reach each other is exchanged as JSON over a TCP connection.
+// Example sends a message to a peer. A Bootstrap over a TCP connection, which the
+// peer accepts, connects the queue pairs.
 func Example() {
 	if err := greet("192.0.2.1:18515"); err != nil {
 		log.Print(err)
@@ -23,7 +22,7 @@ func greet(peer string) error {
 	if err != nil {
 		return err
 	}
-	defer ctx.Close() // destroys all that follows
+	defer ctx.Close() // also destroys the objects below
 	pd, err := ctx.AllocPD()
 	if err != nil {
 		return err
@@ -45,7 +44,12 @@ func greet(peer string) error {
 	if err != nil {
 		return err
 	}
-	if err := introduce(qp, peer); err != nil {
+	conn, err := net.Dial("tcp", peer)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := verbs.NewBootstrap(conn).Connect(context.Background(), qp, verbs.DefaultConnParams(), nil); err != nil {
 		return err
 	}
 	n := copy(mr.Bytes(), "hello")
@@ -59,26 +63,4 @@ func greet(peer string) error {
 	}
 	fmt.Println("sent:", wcs[0].Status)
 	return wcs[0].Err()
-}
-
-// introduce exchanges how to connect with the peer, and connects.
-func introduce(qp *verbs.QP, peer string) error {
-	conn, err := net.Dial("tcp", peer)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	params := verbs.DefaultConnParams()
-	mine, err := qp.Info(params)
-	if err != nil {
-		return err
-	}
-	if err := json.NewEncoder(conn).Encode(mine); err != nil {
-		return err
-	}
-	var theirs verbs.ConnInfo
-	if err := json.NewDecoder(conn).Decode(&theirs); err != nil {
-		return err
-	}
-	return qp.Connect(theirs, params)
 }

@@ -116,7 +116,7 @@ const all = verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemot
 // openDevice opens a host's device, openManager its connection manager: TestKernelABI has other ones.
 var (
 	openDevice  = func(_ testing.TB, h *host) (*verbs.Context, error) { return verbs.Open(h.path) }
-	openManager = func(h *host) (*verbs.CM, error) { return verbs.OpenCM(h.dir, "") }
+	openManager = func(h *host) (*verbs.CM, error) { return verbs.OpenCM("", verbs.WithRunDir(h.dir)) }
 )
 
 // open makes the usual objects, without a queue pair.

@@ -179,7 +179,7 @@ func (p *pool) put(q *verbs.QP) error {
 
 // accept accepts all connections until it is to end.
 func (w *worker) accept(kind string, parallel int) error {
-	m, err := verbs.OpenCM(w.runDir, "")
+	m, err := verbs.OpenCM("", verbs.WithRunDir(w.runDir))
 	if err != nil {
 		return err
 	}
@@ -242,7 +242,7 @@ type dialed struct {
 
 // dial makes connections for a while, so many at a time, and tells how many.
 func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Duration) error {
-	m, err := verbs.OpenCM(w.runDir, "")
+	m, err := verbs.OpenCM("", verbs.WithRunDir(w.runDir))
 	if err != nil {
 		return err
 	}

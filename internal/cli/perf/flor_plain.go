@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"net/netip"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"time"
@@ -66,25 +64,11 @@ func openPlain(o *florOptions) (c carrier, err error) {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	run := o.RunDir
-	if run == "" {
-		run = verbs.DefaultRunDir()
-	}
-	list, err := verbs.Devices(run)
-	if err != nil {
+	runDir := verbs.WithRunDir(o.RunDir)
+	if n.ctx, err = verbs.Open(o.Device, runDir); err != nil {
 		return nil, err
 	}
-	for _, d := range list {
-		if n.ctx == nil && (o.Device == "" || d.Name == o.Device) {
-			if n.ctx, err = verbs.Open(d.Path); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if n.ctx == nil {
-		return nil, fmt.Errorf("%w: %q in %s", verbs.ErrNoDevice, o.Device, filepath.Clean(run))
-	}
-	if n.cm, err = verbs.OpenCM(run, n.ctx.Name()); err != nil {
+	if n.cm, err = verbs.OpenCM(n.ctx.Name(), runDir); err != nil {
 		return nil, err
 	}
 	if n.pd, err = n.ctx.AllocPD(); err != nil {

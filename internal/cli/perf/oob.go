@@ -2,7 +2,6 @@ package perf
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,9 +51,8 @@ const handshake = 30 * time.Second
 
 // oob is the connection on which the two sides meet.
 type oob struct {
-	c   net.Conn
-	enc *json.Encoder
-	dec *json.Decoder
+	c net.Conn
+	*verbs.Bootstrap
 	// ctx ends when the peer does or reports an error; its cause says which. The
 	// connection is closed when ctx ends, so that neither side waits in vain.
 	ctx    context.Context
@@ -65,7 +63,7 @@ type oob struct {
 
 // newOOB takes over a connection for as long as ctx lasts.
 func newOOB(ctx context.Context, c net.Conn) *oob {
-	o := &oob{c: c, enc: json.NewEncoder(c), dec: json.NewDecoder(c), notes: make(chan note, 8)}
+	o := &oob{c: c, Bootstrap: verbs.NewBootstrap(c), notes: make(chan note, 8)}
 	o.ctx, o.cancel = context.WithCancelCause(ctx)
 	context.AfterFunc(o.ctx, func() { c.Close() })
 	return o
@@ -78,7 +76,7 @@ func (o *oob) close() { o.cancel(net.ErrClosed) }
 func (o *oob) meetUntil(t time.Time) error { return o.c.SetDeadline(t) }
 
 func (o *oob) send(v any) error {
-	if err := o.enc.Encode(v); err != nil {
+	if err := o.Send(v); err != nil {
 		return o.explain(err)
 	}
 	return nil
@@ -86,7 +84,7 @@ func (o *oob) send(v any) error {
 
 // receive receives a hello, before watch is called.
 func (o *oob) receive(h *hello) error {
-	if err := o.dec.Decode(h); err != nil {
+	if err := o.Receive(h); err != nil {
 		return o.explain(err)
 	}
 	if h.Error != "" {
@@ -116,7 +114,7 @@ func (o *oob) watch() {
 		defer close(o.notes)
 		for {
 			var n note
-			if err := o.dec.Decode(&n); err != nil {
+			if err := o.Receive(&n); err != nil {
 				o.cancel(o.explain(err))
 				return
 			}
