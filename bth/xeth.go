@@ -27,19 +27,7 @@ const (
 	ProfileMELO
 	ProfileMPRDMA
 	ProfileEunomia
-	profiles
 )
-
-// profileNames are also those of the configuration.
-var profileNames = [profiles]string{"rc", "irn", "melo", "mp-rdma", "eunomia"}
-
-// String returns the name, "unknown" if there is none.
-func (p Profile) String() string {
-	if p < profiles {
-		return profileNames[p]
-	}
-	return "unknown"
-}
 
 // Extended reports whether packets have the extension header.
 func (p Profile) Extended() bool { return p != ProfileRC }

@@ -67,12 +67,3 @@ func TestXETHMaxLen(t *testing.T) {
 		t.Errorf("%d holes", h.HoleCount())
 	}
 }
-
-func TestProfileNames(t *testing.T) {
-	for p, want := range map[bth.Profile]string{bth.ProfileRC: "rc", bth.ProfileIRN: "irn", bth.ProfileMELO: "melo",
-		bth.ProfileMPRDMA: "mp-rdma", bth.ProfileEunomia: "eunomia", 200: "unknown"} {
-		if p.String() != want {
-			t.Errorf("%d is %q", p, p)
-		}
-	}
-}

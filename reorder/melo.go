@@ -37,7 +37,7 @@ func NewMELO(pool *bitpool.Pool, packets int) *MELO {
 // newMELO makes a tracker with a pool of its own, of 1 Kb (section 4).
 func newMELO(p Params) (Tracker, error) {
 	r := param.NewReader("reorder: melo", p)
-	pool, err := bitpool.New(r.Int("pool_bits", 1024, 8, bitpool.MaxBits))
+	pool, err := bitpool.Read(r)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ const meloBDP = 977
 // newMELO makes a recovery with a pool of its own, as large as the receiver's (3.2.4).
 func newMELO(p Params) (Recovery, error) {
 	r := param.NewReader("retrans: melo", p)
-	pool, err := bitpool.New(r.Int("pool_bits", 1024, 8, bitpool.MaxBits))
+	pool, err := bitpool.Read(r)
 	if err != nil {
 		return nil, err
 	}

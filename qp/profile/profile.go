@@ -1,13 +1,13 @@
-// Package profile has the transport profiles of a NIC: named bundles of what packets
-// look like, how the receiver tracks them, how the sender recovers losses and chooses
-// paths, and congestion control. Parts can be mixed; Validate says which mixtures make
-// no sense, and why.
+// Package profile composes the transport profiles of a NIC. A profile is a named bundle: the packet format, the receiver's
+// tracking, the sender's loss recovery and path selection, and congestion control. Parts can be combined freely, except
+// for the combinations that Validate rejects with the reason.
+//
+// No promise: this package may change between releases.
 package profile
 
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"roced.io/roced/bth"
@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// ErrMixture says that parts do not go together.
+// ErrMixture is wrapped by the errors of Validate for parts that do not go together.
 var ErrMixture = errors.New("parts do not go together")
 
 // Part is a plug-in and its parameters.
@@ -27,63 +27,78 @@ type Part struct {
 	Params map[string]float64
 }
 
-// Spec describes a profile. Parts without a name are those of the profile's default.
+// Spec describes a profile. A part without a name is the profile's default.
 type Spec struct {
 	Reorder    Part // of the receiver
 	Recovery   Part // of the sender
 	Paths      Part
 	Congestion Part
-	HoldLast   string // eunomia only: one of receiver, sender, sender-idle; empty: receiver
+	HoldLast   string // eunomia only: receiver, sender or sender-idle; empty means receiver
 }
 
-// defaults are the profiles as their papers have them. Congestion control is the NIC's,
-// but for MP-RDMA, which has its own.
-var defaults = map[string]struct {
+// profile is a profile as its paper describes it. Congestion control belongs to the NIC, except for MP-RDMA, which has its
+// own.
+type profile struct {
+	name   string
 	kind   bth.Profile
 	traits qp.Traits
 	spec   Spec
-}{
-	"rc":      {bth.ProfileRC, qp.Traits{}, Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}},
-	"irn":     {bth.ProfileIRN, qp.Traits{}, Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
-	"melo":    {bth.ProfileMELO, qp.Traits{OnlyHoles: true}, Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
-	"mp-rdma": {bth.ProfileMPRDMA, qp.Traits{PerPacket: true}, Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
-	"eunomia": {bth.ProfileEunomia, qp.Traits{Head: true, HoldLast: qp.HoldAtReceiver}, Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
 }
 
-// Names are the profiles, the standard one first.
-func Names() []string {
-	names := slices.Sorted(maps.Keys(defaults))
-	slices.SortStableFunc(names, func(a, b string) int { return int(defaults[a].kind) - int(defaults[b].kind) })
+// profiles are all profiles, ordered by kind; the standard one is first.
+var profiles = []profile{
+	{"rc", bth.ProfileRC, qp.Traits{}, Spec{Reorder: Part{Name: "strict"}, Recovery: Part{Name: "gobackn"}}},
+	{"irn", bth.ProfileIRN, qp.Traits{}, Spec{Reorder: Part{Name: "irn"}, Recovery: Part{Name: "irn"}}},
+	{"melo", bth.ProfileMELO, qp.Traits{OnlyHoles: true}, Spec{Reorder: Part{Name: "melo"}, Recovery: Part{Name: "melo"}}},
+	{"mp-rdma", bth.ProfileMPRDMA, qp.Traits{PerPacket: true}, Spec{Reorder: Part{Name: "mp-rdma"}, Recovery: Part{Name: "mp-rdma"}, Paths: Part{Name: "mp-rdma"}, Congestion: Part{Name: "mp-rdma"}}},
+	{"eunomia", bth.ProfileEunomia, qp.Traits{Head: true, HoldLast: qp.HoldAtReceiver}, Spec{Reorder: Part{Name: "eunomia"}, Recovery: Part{Name: "eunomia"}}},
+}
+
+// Names returns the names of the profiles, the standard one first.
+func Names() (names []string) {
+	for _, p := range profiles {
+		names = append(names, p.name)
+	}
 	return names
 }
 
-// Resolve fills the parts that s leaves open with those of the profile of that name; the
-// empty name is "rc".
-func Resolve(name string, s Spec) (Spec, error) {
-	d, ok := defaults[orRC(name)]
-	if !ok {
-		return s, fmt.Errorf("no transport profile %q, there are %v", name, Names())
+// NameOf returns the name of the profile with that kind of packets, "unknown" if there is none.
+func NameOf(kind bth.Profile) string {
+	if int(kind) < len(profiles) {
+		return profiles[kind].name
 	}
-	fill := func(p *Part, def Part, last string) {
-		if p.Name == "" {
-			p.Name = def.Name
-		}
-		if p.Name == "" {
-			p.Name = last
-		}
-	}
-	fill(&s.Reorder, d.spec.Reorder, "")
-	fill(&s.Recovery, d.spec.Recovery, "")
-	fill(&s.Paths, d.spec.Paths, "single")
-	fill(&s.Congestion, d.spec.Congestion, "none")
-	return s, nil
+	return "unknown"
 }
 
-func orRC(name string) string {
+// find returns the profile of that name; the empty name is "rc".
+func find(name string) (profile, error) {
 	if name == "" {
-		return "rc"
+		name = "rc"
 	}
-	return name
+	if i := slices.IndexFunc(profiles, func(p profile) bool { return p.name == name }); i >= 0 {
+		return profiles[i], nil
+	}
+	return profile{}, fmt.Errorf("no transport profile %q, there are %v", name, Names())
+}
+
+// Resolve completes s with the default parts of the profile of that name; the empty name is "rc".
+func Resolve(name string, s Spec) (Spec, error) {
+	d, err := find(name)
+	if err != nil {
+		return s, err
+	}
+	fill := func(p *Part, defaults ...string) {
+		for _, name := range defaults {
+			if p.Name == "" {
+				p.Name = name
+			}
+		}
+	}
+	fill(&s.Reorder, d.spec.Reorder.Name)
+	fill(&s.Recovery, d.spec.Recovery.Name)
+	fill(&s.Paths, d.spec.Paths.Name, "single")
+	fill(&s.Congestion, d.spec.Congestion.Name, "none")
+	return s, nil
 }
 
 // holders are the values of Spec.HoldLast.
@@ -91,7 +106,7 @@ var holders = map[string]qp.HoldLast{
 	"receiver": qp.HoldAtReceiver, "sender": qp.HoldAtSender, "sender-idle": qp.HoldAtSenderIdle,
 }
 
-// rule refuses a mixture.
+// rule rejects a combination of parts.
 type rule struct {
 	wrong func(kind bth.Profile, s Spec) bool
 	why   string
@@ -99,11 +114,11 @@ type rule struct {
 
 func oneOf(name string, of ...string) bool { return slices.Contains(of, name) }
 
-// windowless reports whether congestion control has no window, but perhaps a rate.
+// windowless reports whether congestion control has no window; it may have a rate.
 func windowless(congestion Part) bool {
 	c, err := control(congestion)
 	if err != nil {
-		return false // which is said elsewhere
+		return false // Validate reports it elsewhere
 	}
 	c.Reset(1024)
 	window, _ := c.Limits()
@@ -113,37 +128,37 @@ func windowless(congestion Part) bool {
 var rules = []rule{
 	{func(k bth.Profile, s Spec) bool {
 		return k == bth.ProfileRC && (s.Reorder.Name != "strict" || s.Recovery.Name != "gobackn" || s.Paths.Name != "single")
-	}, "standard packets cannot say what this needs: rc is strict, gobackn and single"},
+	}, "standard packets lack the fields that this needs; use strict, gobackn and single with rc"},
 	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.Reorder.Name == "eunomia" },
 		"the bitmaps of eunomia need the Head that only packets of the profile eunomia have"},
 	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileEunomia && s.HoldLast != "" },
 		"only eunomia holds the last packets of WRITEs"},
 	{func(k bth.Profile, s Spec) bool { return k != bth.ProfileMPRDMA && s.Paths.Name == "mp-rdma" },
-		"paths that acknowledgements clock need the path that only those of the profile mp-rdma echo"},
+		"paths mp-rdma need the path field that only acknowledgements of the profile mp-rdma have"},
 	{func(_ bth.Profile, s Spec) bool { return s.Paths.Name == "mp-rdma" && windowless(s.Congestion) },
-		"acknowledgements clock packets within a window: mp-rdma's paths need congestion control that has one"},
+		"paths mp-rdma clock packets within a window; use congestion control that has one"},
 	{func(_ bth.Profile, s Spec) bool {
 		_, by, err := ccalgo.SplitSharing(s.Congestion.Params)
 		return err == nil && by != ccalgo.PerQueuePair && s.Paths.Name == "mp-rdma"
-	}, "acknowledgements clock packets within a window: mp-rdma's paths need one of each queue pair's own"},
+	}, "paths mp-rdma clock packets within a window; use congestion control that queue pairs do not share"},
 	{func(_ bth.Profile, s Spec) bool { return s.Recovery.Name == "melo" && s.Reorder.Name != "melo" },
-		"the recovery melo rebuilds what is missing from the holes that only the receiver melo tells of"},
+		"the recovery melo needs the holes that only the receiver melo reports"},
 	{func(_ bth.Profile, s Spec) bool {
 		return s.Reorder.Name == "strict" && oneOf(s.Recovery.Name, "irn", "selective", "mp-rdma")
-	}, "a strict receiver keeps nothing that comes out of order: what it is sent selectively it drops"},
+	}, "a strict receiver drops all out-of-order packets, so selective retransmissions cannot fill a gap"},
 	{func(_ bth.Profile, s Spec) bool { return s.Reorder.Name == "strict" && s.Paths.Name != "single" },
-		"a strict receiver takes every packet by another path for a loss"},
+		"a strict receiver takes reordering by several paths for losses"},
 }
 
-// Validate reports whether the profile of that name, with s, can be made.
+// Validate returns an error if the profile of that name cannot be made with s.
 func Validate(name string, s Spec) error {
 	s, err := Resolve(name, s)
 	if err != nil {
 		return err
 	}
-	kind := defaults[orRC(name)].kind
+	d, _ := find(name)
 	for _, r := range rules {
-		if r.wrong(kind, s) {
+		if r.wrong(d.kind, s) {
 			return fmt.Errorf("%w: %s", ErrMixture, r.why)
 		}
 	}
@@ -151,20 +166,23 @@ func Validate(name string, s Spec) error {
 	return err
 }
 
-// Maker makes the plug-ins of the queue pairs of one NIC, which share the memory of
-// receiver structures that are the NIC's: MELO's bits pools and Eunomia's blocks; and congestion control, if
-// that is not each one's own.
+// Maker makes the plug-ins of the queue pairs of one NIC. They share the memory that belongs to the NIC: MELO's bits pools
+// and Eunomia's blocks, and congestion control that is not one of each queue pair's own.
 type Maker struct {
-	link Link
-	// By name and parameters of the memory.
-	trackers   map[string]reorder.Factory
-	recoveries map[string]retrans.Factory
-	controls   map[string]*ccalgo.Shares
+	link       Link
+	trackers   family[reorder.Tracker, reorder.Params, reorder.Factory]
+	recoveries family[retrans.Recovery, retrans.Params, retrans.Factory]
+	controls   map[string]*ccalgo.Shares // by name and parameters
 }
 
 // NewMaker returns a maker for a NIC on that link.
 func NewMaker(link Link) *Maker {
-	return &Maker{link: link, trackers: map[string]reorder.Factory{}, recoveries: map[string]retrans.Factory{}, controls: map[string]*ccalgo.Shares{}}
+	m := &Maker{link: link, controls: map[string]*ccalgo.Shares{}}
+	m.trackers.what, m.trackers.owner, m.trackers.factories = "receiver structure", "reorder", reorder.Factories
+	m.trackers.shared, m.trackers.made = sharedTrackers, map[string]reorder.Factory{}
+	m.recoveries.what, m.recoveries.owner, m.recoveries.factories = "loss recovery", "retrans", retrans.Factories
+	m.recoveries.shared, m.recoveries.made = sharedRecoveries, map[string]retrans.Factory{}
+	return m
 }
 
 // New makes the plug-ins of one queue pair.
@@ -172,34 +190,33 @@ func (m *Maker) New(name string, s Spec) (p qp.Profile, err error) {
 	if s, err = Resolve(name, s); err != nil {
 		return p, err
 	}
-	s.Reorder, s.Recovery = m.link.bounded(s.Reorder), m.link.recovery(s.Recovery)
-	s.Paths, s.Congestion = m.link.paths(s.Paths), m.link.control(s.Congestion)
+	s = m.link.complete(s)
 	keep := func(e error) {
 		if err == nil {
 			err = e
 		}
 	}
-	d := defaults[orRC(name)]
+	d, _ := find(name)
 	p.Kind, p.Traits = d.kind, d.traits
 	if s.HoldLast != "" {
 		hold, ok := holders[s.HoldLast]
 		if !ok {
-			return p, fmt.Errorf("last packets can be held by receiver, sender or sender-idle, not %q", s.HoldLast)
+			return p, fmt.Errorf("hold_last %q: must be receiver, sender or sender-idle", s.HoldLast)
 		}
 		p.Traits.HoldLast = hold
 	}
-	p.Tracker = made(keep, m.tracker, s.Reorder)
-	p.Recovery = made(keep, m.recovery, s.Recovery)
+	p.Tracker = made(keep, m.trackers.make, s.Reorder)
+	p.Recovery = made(keep, m.recoveries.make, s.Recovery)
 	p.Paths = made(keep, paths, s.Paths)
 	p.Controller = made(keep, m.control, s.Congestion)
 	if !p.Kind.Extended() { // READ responses are not acknowledged
 		return p, err
 	}
-	p.ResponseTracker = made(keep, m.tracker, s.Reorder)
+	p.ResponseTracker = made(keep, m.trackers.make, s.Reorder)
 	if t, ok := p.ResponseTracker.(*reorder.IRN); ok {
 		t.TrackResponses()
 	}
-	p.ResponseRecovery = made(keep, m.recovery, s.Recovery)
+	p.ResponseRecovery = made(keep, m.recoveries.make, s.Recovery)
 	p.ResponsePaths = made(keep, paths, s.Paths)
 	if s.Paths.Name == "mp-rdma" { // a clock needs a window of its own
 		p.ResponseControl = made(keep, m.control, s.Congestion)

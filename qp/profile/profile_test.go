@@ -24,7 +24,7 @@ func TestProfiles(t *testing.T) {
 			continue
 		}
 		p, err := m.New(name, profile.Spec{})
-		if err != nil || p.Kind != bth.Profile(i) || p.Kind.String() != name || p.Tracker == nil || p.Recovery == nil || p.Controller == nil {
+		if err != nil || p.Kind != bth.Profile(i) || profile.NameOf(p.Kind) != name || p.Tracker == nil || p.Recovery == nil || p.Controller == nil {
 			t.Errorf("%s: %+v, %v", name, p, err)
 		}
 		if ext := p.Kind.Extended(); ext != (p.ResponseTracker != nil && p.ResponseRecovery != nil && p.Paths != nil && p.ResponsePaths != nil) {
@@ -55,18 +55,18 @@ func TestMixtures(t *testing.T) {
 		{"eunomia", profile.Spec{Reorder: part("mp-rdma")}, ""},
 		{"rc", profile.Spec{Congestion: part("swift")}, ""},
 		{"rc", profile.Spec{Congestion: profile.Part{Name: "dctcp", Params: map[string]float64{"per_destination": 1}}}, ""},
-		{"mp-rdma", profile.Spec{Congestion: profile.Part{Name: "dctcp", Params: map[string]float64{"per_destination": 1}}}, "each queue pair's own"},
+		{"mp-rdma", profile.Spec{Congestion: profile.Part{Name: "dctcp", Params: map[string]float64{"per_destination": 1}}}, "queue pairs do not share"},
 		{"rc", profile.Spec{Reorder: part("mp-rdma")}, "standard packets"},
 		{"rc", profile.Spec{Recovery: part("selective")}, "standard packets"},
 		{"rc", profile.Spec{Paths: part("spray")}, "standard packets"},
 		{"mp-rdma", profile.Spec{Reorder: part("eunomia")}, "Head"},
 		{"eunomia", profile.Spec{HoldLast: "sender-idle"}, ""},
 		{"mp-rdma", profile.Spec{HoldLast: "receiver"}, "only eunomia"},
-		{"eunomia", profile.Spec{Paths: part("mp-rdma"), Congestion: part("mp-rdma")}, "echo"},
+		{"eunomia", profile.Spec{Paths: part("mp-rdma"), Congestion: part("mp-rdma")}, "only acknowledgements of the profile mp-rdma"},
 		{"mp-rdma", profile.Spec{Congestion: part("timely")}, "window"},
 		{"mp-rdma", profile.Spec{Congestion: part("static")}, "window"},
 		{"mp-rdma", profile.Spec{Congestion: profile.Part{Name: "static", Params: map[string]float64{"window_bytes": 1e5}}}, ""},
-		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("selective")}, "strict receiver keeps"},
+		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("selective")}, "strict receiver drops"},
 		{"eunomia", profile.Spec{Reorder: part("strict"), Recovery: part("gobackn"), Paths: part("spray")}, "loss"},
 	} {
 		err := profile.Validate(c.name, c.spec)
@@ -195,6 +195,15 @@ func TestLinkBDP(t *testing.T) {
 			if last == reorder.Beyond || beyond != reorder.Beyond {
 				t.Errorf("%s, %+v: packet %d is %v, the next %v", c.name, c.link, c.tracks-1, last, beyond)
 			}
+		}
+	}
+}
+
+func TestNameOf(t *testing.T) {
+	for p, want := range map[bth.Profile]string{bth.ProfileRC: "rc", bth.ProfileIRN: "irn", bth.ProfileMELO: "melo",
+		bth.ProfileMPRDMA: "mp-rdma", bth.ProfileEunomia: "eunomia", 200: "unknown"} {
+		if got := profile.NameOf(p); got != want {
+			t.Errorf("%d is %q, want %q", p, got, want)
 		}
 	}
 }

@@ -11,83 +11,71 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// memoryOf are the receivers whose memory is the NIC's: which of their parameters are
-// those of the memory, and how it is made.
-var memoryOf = map[string]struct {
+// shared describes a plug-in whose memory belongs to the NIC. params are the parameters of the memory. make makes the
+// memory and returns the factory of the plug-ins that use it; factories of type F.
+type shared[F any] struct {
 	params []string
-	make   func(p reorder.Params) (reorder.Factory, error)
-}{
-	"melo": {[]string{"pool_bits"}, func(p reorder.Params) (reorder.Factory, error) {
-		pool, err := newPool("reorder: melo", p)
+	make   func(r *param.Reader) (F, error)
+}
+
+var sharedTrackers = map[string]shared[reorder.Factory]{
+	"melo": {[]string{"pool_bits"}, func(r *param.Reader) (reorder.Factory, error) {
+		pool, err := bitpool.Read(r)
 		return reorder.MELOFactory(pool), err
 	}},
-	"eunomia": {[]string{"memory_blocks", "bitmap_cap_bits"}, func(p reorder.Params) (reorder.Factory, error) {
-		r := param.NewReader("reorder: eunomia", p)
-		blocks, bits := r.Int("memory_blocks", 1024, 1, 1<<16-1), r.Int("bitmap_cap_bits", 256, 16, 255*16)
-		if err := r.Err(); err != nil {
-			return nil, err
-		}
-		m, err := reorder.NewMemory(blocks, bits)
-		if err != nil {
-			return nil, err
-		}
-		return m.Factory, nil
+	"eunomia": {[]string{"memory_blocks", "bitmap_cap_bits"}, func(r *param.Reader) (reorder.Factory, error) {
+		m, err := reorder.ReadMemory(r)
+		return m.Factory, err
 	}},
 }
 
-// poolOf are the recoveries whose memory is the NIC's.
-var poolOf = map[string]func(p retrans.Params) (retrans.Factory, error){
-	"melo": func(p retrans.Params) (retrans.Factory, error) {
-		pool, err := newPool("retrans: melo", p)
+var sharedRecoveries = map[string]shared[retrans.Factory]{
+	"melo": {[]string{"pool_bits"}, func(r *param.Reader) (retrans.Factory, error) {
+		pool, err := bitpool.Read(r)
 		return retrans.MELOFactory(pool), err
-	},
+	}},
 }
 
-// newPool makes a bits pool, of 1 Kb unless the parameters say otherwise (MELO 4).
-func newPool(owner string, p map[string]float64) (*bitpool.Pool, error) {
-	r := param.NewReader(owner, p)
-	bits := r.Int("pool_bits", 1024, 8, bitpool.MaxBits)
-	if err := r.Err(); err != nil {
-		return nil, err
+// family is a kind of plug-in, all of whose members one NIC makes.
+type family[T any, P ~map[string]float64, F ~func(P) (T, error)] struct {
+	what, owner string // for errors
+	factories   map[string]F
+	shared      map[string]shared[F]
+	made        map[string]F // factories with memory, by the plug-in's name and the parameters of the memory
+}
+
+// make makes the plug-in that p describes.
+func (f *family[T, P, F]) make(p Part) (plugin T, err error) {
+	factory, ok := f.factories[p.Name]
+	if !ok {
+		return plugin, fmt.Errorf("no %s %q", f.what, p.Name)
 	}
-	return bitpool.New(bits)
-}
-
-// split takes the parameters with these names out of p.
-func split[P ~map[string]float64](p map[string]float64, names ...string) (own, common P) {
-	own, common = P(maps.Clone(p)), P{}
-	for _, name := range names {
+	s, ok := f.shared[p.Name]
+	if !ok {
+		return factory(p.Params)
+	}
+	own, memory := P(maps.Clone(p.Params)), map[string]float64{}
+	for _, name := range s.params {
 		if v, ok := own[name]; ok {
-			common[name] = v
+			memory[name] = v
 			delete(own, name)
 		}
 	}
-	return own, common
-}
-
-// tracker makes a receiver structure.
-func (m *Maker) tracker(p Part) (reorder.Tracker, error) {
-	memory, ok := memoryOf[p.Name]
-	if !ok {
-		f, ok := reorder.Factories[p.Name]
-		if !ok {
-			return nil, fmt.Errorf("no receiver structure %q", p.Name)
+	key := fmt.Sprint(p.Name, memory) // fmt prints maps in order
+	if f.made[key] == nil {
+		r := param.NewReader(f.owner+": "+p.Name, memory)
+		if factory, err = s.make(r); err == nil {
+			err = r.Err()
 		}
-		return f(p.Params)
-	}
-	own, common := split[reorder.Params](p.Params, memory.params...)
-	key := fmt.Sprint(p.Name, common) // maps are printed in order
-	if m.trackers[key] == nil {
-		f, err := memory.make(common)
 		if err != nil {
-			return nil, err
+			return plugin, err
 		}
-		m.trackers[key] = f
+		f.made[key] = factory
 	}
-	return m.trackers[key](own)
+	return f.made[key](own)
 }
 
-// control makes a congestion control, or a queue pair's part of one.
+// control makes congestion control, or a queue pair's part of a shared one.
 func (m *Maker) control(p Part) (ccalgo.Controller, error) {
 	own, by, err := ccalgo.SplitSharing(p.Params)
 	if err != nil || by == ccalgo.PerQueuePair {
@@ -98,26 +86,4 @@ func (m *Maker) control(p Part) (ccalgo.Controller, error) {
 		m.controls[key] = ccalgo.NewShares(p.Name, own, by)
 	}
 	return m.controls[key].New()
-}
-
-// recovery makes a loss recovery.
-func (m *Maker) recovery(p Part) (retrans.Recovery, error) {
-	pool, ok := poolOf[p.Name]
-	if !ok {
-		f, ok := retrans.Factories[p.Name]
-		if !ok {
-			return nil, fmt.Errorf("no loss recovery %q", p.Name)
-		}
-		return f(p.Params)
-	}
-	own, common := split[retrans.Params](p.Params, "pool_bits")
-	key := fmt.Sprint(p.Name, common)
-	if m.recoveries[key] == nil {
-		f, err := pool(common)
-		if err != nil {
-			return nil, err
-		}
-		m.recoveries[key] = f
-	}
-	return m.recoveries[key](own)
 }

@@ -6,7 +6,11 @@
 // and so is what has to be known of them.
 package bitpool
 
-import "fmt"
+import (
+	"fmt"
+
+	"roced.io/roced/plugin/param"
+)
 
 // blockBits is how many packets a block follows: "1B as the block size".
 const blockBits = 8
@@ -40,7 +44,10 @@ func New(bits int) (*Pool, error) {
 	return p, nil
 }
 
-// Blocks is the number of blocks, used or not.
+// Read returns a pool of the size that the parameter pool_bits gives, by default 1 Kb (MELO 4).
+func Read(r *param.Reader) (*Pool, error) { return New(r.Int("pool_bits", 1024, blockBits, MaxBits)) }
+
+// Blocks returns the number of all blocks.
 func (p *Pool) Blocks() int { return len(p.bits) }
 
 // Free is the number of blocks that nobody has.

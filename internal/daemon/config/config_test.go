@@ -247,7 +247,7 @@ func TestFaults(t *testing.T) {
 		{nic("vlans: [{id: 5}]"), "nics[0].vlans[0].addresses: is empty"},
 		{nic("vlans: [{id: 5, addresses: [10.0.0.1/24]}, {id: 5, addresses: [10.0.1.1/24]}]"), "nics[0].vlans[1].id: 5 is there twice"},
 		{nic("addresses: [10.0.0.1/24], vlans: [{id: 5, addresses: [10.0.0.1/24]}]"), "nics[0].vlans[0].addresses[0]: the same"},
-		{nic("transports: {eunomia: {hold_last: nobody}}"), "nics[0].transports.eunomia: last packets can be held by"},
+		{nic("transports: {eunomia: {hold_last: nobody}}"), "nics[0].transports.eunomia: hold_last \"nobody\": must be receiver"},
 		{nic("transports: {irn: {hold_last: sender}}"), "only eunomia holds"},
 		{nic("profile: fast"), "nics[0].profile: "},
 		{nic("congestion: {algorithm: cubic}"), "nics[0].congestion: ccalgo: no congestion control \"cubic\""},

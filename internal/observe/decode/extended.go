@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/qp/profile"
 )
 
 // Extended holds the extension header of the extended transports (docs/reference/wire.md).
@@ -33,7 +34,7 @@ type Hole struct {
 // extended records an extension header.
 func extended(h *bth.XETH) *Extended {
 	has := func(f bth.XFlags) bool { return h.Flags&f != 0 }
-	e := &Extended{Profile: h.Profile.String(), ReTx: has(bth.XReTx), Sync: has(bth.XSync), Tail: has(bth.XTail),
+	e := &Extended{Profile: profile.NameOf(h.Profile), ReTx: has(bth.XReTx), Sync: has(bth.XSync), Tail: has(bth.XTail),
 		ECE: has(bth.XECE), Refused: has(bth.XRefused)}
 	for _, f := range []struct {
 		flag bth.XFlags

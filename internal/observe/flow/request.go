@@ -1,6 +1,9 @@
 package flow
 
-import "roced.io/roced/bth"
+import (
+	"roced.io/roced/bth"
+	"roced.io/roced/qp/profile"
+)
 
 // verb is an operation as programs know it.
 type verb uint8
@@ -79,7 +82,7 @@ func (o *opcodes) add(op bth.Opcode, n int) {
 func transportOf(p *bth.Packet) string {
 	switch {
 	case p.Opcode.IsExt():
-		return p.Ext.Profile.String()
+		return profile.NameOf(p.Ext.Profile)
 	case p.Opcode.Transport() == bth.TransportUC:
 		return "UC"
 	case p.Opcode.Transport() == bth.TransportUD:
