@@ -11,9 +11,8 @@ import (
 	"roced.io/roced/bth"
 )
 
-// BTH is the base transport header (IBTA vol.1 9.2) with the trailer of the
-// packet, pad and ICRC. It keeps reserved bits, so that a decoded packet
-// serialises to the bytes it came from.
+// BTH is the base transport header (IBTA vol.1 9.2) with the trailer of the packet, pad and ICRC. It keeps reserved bits,
+// so that a decoded packet serialises to its original bytes.
 type BTH struct {
 	layers.BaseLayer
 	Opcode    bth.Opcode
@@ -47,12 +46,11 @@ func (b *BTH) CanDecode() gopacket.LayerClass { return LayerTypeBTH }
 // NextLayerType returns the first extension header of the opcode, or the payload.
 func (b *BTH) NextLayerType() gopacket.LayerType { return layerTypeOf(b.Opcode.Info().Headers) }
 
-// DecodeFromBytes decodes a UDP payload. Pad and ICRC become fields and are no
-// part of LayerPayload. An unknown opcode is not an error: what follows the BTH
-// is then payload.
+// DecodeFromBytes decodes a UDP payload. Pad and ICRC become fields and are not part of LayerPayload. An unknown opcode is
+// not an error: the bytes after the BTH are payload then.
 func (b *BTH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("BTH and ICRC", data, bth.BTHLen+bth.ICRCLen, df); err != nil {
-		return err
+	if len(data) < bth.BTHLen+bth.ICRCLen {
+		return short("BTH and ICRC", data, bth.BTHLen+bth.ICRCLen, df)
 	}
 	b.decodeHeader(data)
 	end := len(data) - bth.ICRCLen
@@ -92,9 +90,8 @@ func decodeBTH(data []byte, p gopacket.PacketBuilder) error {
 	return p.NextDecoder(chain(b.Opcode.Info().Headers))
 }
 
-// SetLayersForICRC names the IP and UDP headers that SerializeTo covers with
-// the ICRC when it is told to compute checksums. Their lengths are fixed up if
-// FixLengths is set, as gopacket does for the packet itself.
+// SetLayersForICRC sets the IP and UDP headers that the ICRC covers when SerializeTo computes checksums. FixLengths also
+// applies to them, as in the packet itself.
 func (b *BTH) SetLayersForICRC(ip gopacket.SerializableLayer, udp *layers.UDP) error {
 	switch ip.(type) {
 	case *layers.IPv4, *layers.IPv6:
@@ -105,9 +102,8 @@ func (b *BTH) SetLayersForICRC(ip gopacket.SerializableLayer, udp *layers.UDP) e
 	return nil
 }
 
-// SerializeTo puts the BTH before and pad and ICRC after what b holds.
-// FixLengths sets the pad count. ComputeChecksums computes the ICRC, for which
-// SetLayersForICRC must have been called.
+// SerializeTo prepends the BTH to the content of b and appends pad and ICRC. FixLengths sets the pad count.
+// ComputeChecksums computes the ICRC, for which SetLayersForICRC must have been called.
 func (b *BTH) SerializeTo(buf gopacket.SerializeBuffer, opts gopacket.SerializeOptions) error {
 	if opts.FixLengths {
 		b.PadCount = uint8(-len(buf.Bytes()) & 3)
@@ -155,8 +151,8 @@ func flag(set bool, mask byte) byte {
 	return 0
 }
 
-// computeICRC serialises the IP and UDP headers around the UDP payload data, as
-// they will be, and returns the ICRC. Checksums are no part of it.
+// computeICRC serialises the IP and UDP headers before the UDP payload data and returns the ICRC, which does not cover
+// checksums.
 func (b *BTH) computeICRC(data []byte, opts gopacket.SerializeOptions) (uint32, error) {
 	if b.network == nil || b.udp == nil {
 		return 0, errors.New("BTH: the ICRC needs SetLayersForICRC")
@@ -170,14 +166,14 @@ func (b *BTH) computeICRC(data []byte, opts gopacket.SerializeOptions) (uint32, 
 	return crc, err
 }
 
-// Reasons for which CheckICRC has no verdict.
+// Errors of CheckICRC for packets that it cannot verify.
 var (
 	ErrNoBTH     = errors.New("packet has no BTH after IP and UDP")
 	ErrTruncated = errors.New("packet was not captured whole")
 )
 
-// CheckICRC returns nil when the ICRC of p is right and bth.ErrICRC when it is
-// wrong. The IP and UDP headers are those next before the BTH.
+// CheckICRC returns nil if the ICRC of p is right and bth.ErrICRC if it is wrong. The IP and UDP headers are the last ones
+// before the BTH.
 func CheckICRC(p gopacket.Packet) error {
 	var network, udp gopacket.Layer
 	for _, l := range p.Layers() {
@@ -199,8 +195,7 @@ func CheckICRC(p gopacket.Packet) error {
 	return ErrNoBTH
 }
 
-// CheckICRC does what the function CheckICRC does for a layer that was decoded
-// after the given IP and UDP layers.
+// CheckICRC verifies the ICRC like the function CheckICRC, for a layer that was decoded after the given IP and UDP layers.
 func (b *BTH) CheckICRC(ip, udp gopacket.Layer) error {
 	l3, l4 := ip.LayerContents(), udp.LayerContents()
 	if !isIPHeader(l3) || len(l4) < 8 || len(b.datagram) < bth.BTHLen+bth.ICRCLen {
@@ -214,7 +209,7 @@ func (b *BTH) CheckICRC(ip, udp gopacket.Layer) error {
 	return nil
 }
 
-// isIPHeader guards ICRCStart: gopacket does not look at the version.
+// isIPHeader protects ICRCStart, because gopacket does not check the version.
 func isIPHeader(h []byte) bool {
 	return len(h) >= 20 && h[0]>>4 == 4 || len(h) >= 40 && h[0]>>4 == 6
 }

@@ -2,6 +2,7 @@ package layers
 
 import (
 	"encoding/binary"
+	"fmt"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -9,15 +10,14 @@ import (
 	"roced.io/roced/bth"
 )
 
-// ext is what the extension header layers share. within is the BTH whose opcode
-// says what follows, nil where gopacket.NewPacket decodes.
+// ext is the common part of the extension header layers. within is the BTH whose opcode determines the next header; it is
+// nil where gopacket.NewPacket decodes.
 type ext struct {
 	layers.BaseLayer
 	within *BTH
 }
 
-// next returns the layer type after the header h: the next one of the opcode,
-// or the payload.
+// next returns the layer type after the header h: the next header of the opcode, or the payload.
 func (e *ext) next(h bth.Headers) gopacket.LayerType {
 	if e.within == nil {
 		return gopacket.LayerTypePayload
@@ -27,6 +27,31 @@ func (e *ext) next(h bth.Headers) gopacket.LayerType {
 
 func (e *ext) split(data []byte, n int) {
 	e.BaseLayer = layers.BaseLayer{Contents: data[:n], Payload: data[n:]}
+}
+
+// fixed decodes a header of the fixed length n.
+func (e *ext) fixed(t gopacket.LayerType, n int, data []byte, df gopacket.DecodeFeedback, decode func([]byte)) error {
+	if len(data) < n {
+		return short(t.String(), data, n, df)
+	}
+	decode(data)
+	e.split(data, n)
+	return nil
+}
+
+// short marks a packet as truncated and returns the error for a header of n bytes.
+func short(name string, data []byte, n int, df gopacket.DecodeFeedback) error {
+	df.SetTruncated()
+	return fmt.Errorf("%s of %d bytes, must be %d: %w", name, len(data), n, bth.ErrShort)
+}
+
+// prepend writes a header of n bytes.
+func prepend(b gopacket.SerializeBuffer, n int, put func([]byte)) error {
+	h, err := b.PrependBytes(n)
+	if err == nil {
+		put(h)
+	}
+	return err
 }
 
 // DETH is the datagram extended transport header (IBTA vol.1 9.3.2).
@@ -42,29 +67,23 @@ func (d *DETH) LayerType() gopacket.LayerType { return LayerTypeDETH }
 // CanDecode returns LayerTypeDETH.
 func (d *DETH) CanDecode() gopacket.LayerClass { return LayerTypeDETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (d *DETH) NextLayerType() gopacket.LayerType { return d.next(bth.HdrDETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (d *DETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("DETH", data, bth.DETHLen, df); err != nil {
-		return err
-	}
-	d.Decode(data)
-	d.Reserved = data[4]
-	d.split(data, bth.DETHLen)
-	return nil
+	return d.fixed(LayerTypeDETH, bth.DETHLen, data, df, func(b []byte) {
+		d.Decode(b)
+		d.Reserved = b[4]
+	})
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (d *DETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.DETHLen)
-	if err != nil {
-		return err
-	}
-	d.Put(h)
-	h[4] = d.Reserved
-	return nil
+	return prepend(b, bth.DETHLen, func(h []byte) {
+		d.Put(h)
+		h[4] = d.Reserved
+	})
 }
 
 // FETH is the FLUSH extended transport header (IBTA vol.1 annex A19).
@@ -80,28 +99,23 @@ func (f *FETH) LayerType() gopacket.LayerType { return LayerTypeFETH }
 // CanDecode returns LayerTypeFETH.
 func (f *FETH) CanDecode() gopacket.LayerClass { return LayerTypeFETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (f *FETH) NextLayerType() gopacket.LayerType { return f.next(bth.HdrFETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (f *FETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("FETH", data, bth.FETHLen, df); err != nil {
-		return err
-	}
-	f.Decode(data)
-	f.Reserved = binary.BigEndian.Uint32(data) >> 6
-	f.split(data, bth.FETHLen)
-	return nil
+	return f.fixed(LayerTypeFETH, bth.FETHLen, data, df, func(b []byte) {
+		f.Decode(b)
+		f.Reserved = binary.BigEndian.Uint32(b) >> 6
+	})
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (f *FETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.FETHLen)
-	if err == nil {
+	return prepend(b, bth.FETHLen, func(h []byte) {
 		f.Put(h)
 		binary.BigEndian.PutUint32(h, binary.BigEndian.Uint32(h)|f.Reserved<<6)
-	}
-	return err
+	})
 }
 
 // RETH is the RDMA extended transport header (IBTA vol.1 9.3.3).
@@ -116,26 +130,17 @@ func (r *RETH) LayerType() gopacket.LayerType { return LayerTypeRETH }
 // CanDecode returns LayerTypeRETH.
 func (r *RETH) CanDecode() gopacket.LayerClass { return LayerTypeRETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (r *RETH) NextLayerType() gopacket.LayerType { return r.next(bth.HdrRETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (r *RETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("RETH", data, bth.RETHLen, df); err != nil {
-		return err
-	}
-	r.Decode(data)
-	r.split(data, bth.RETHLen)
-	return nil
+	return r.fixed(LayerTypeRETH, bth.RETHLen, data, df, r.Decode)
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (r *RETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.RETHLen)
-	if err == nil {
-		r.Put(h)
-	}
-	return err
+	return prepend(b, bth.RETHLen, r.Put)
 }
 
 // AtomicETH is the atomic extended transport header (IBTA vol.1 9.3.4).
@@ -150,26 +155,17 @@ func (a *AtomicETH) LayerType() gopacket.LayerType { return LayerTypeAtomicETH }
 // CanDecode returns LayerTypeAtomicETH.
 func (a *AtomicETH) CanDecode() gopacket.LayerClass { return LayerTypeAtomicETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (a *AtomicETH) NextLayerType() gopacket.LayerType { return a.next(bth.HdrAtomicETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (a *AtomicETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("AtomicETH", data, bth.AtomicETHLen, df); err != nil {
-		return err
-	}
-	a.Decode(data)
-	a.split(data, bth.AtomicETHLen)
-	return nil
+	return a.fixed(LayerTypeAtomicETH, bth.AtomicETHLen, data, df, a.Decode)
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (a *AtomicETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.AtomicETHLen)
-	if err == nil {
-		a.Put(h)
-	}
-	return err
+	return prepend(b, bth.AtomicETHLen, a.Put)
 }
 
 // AETH is the ACK extended transport header (IBTA vol.1 9.3.5).
@@ -184,30 +180,20 @@ func (a *AETH) LayerType() gopacket.LayerType { return LayerTypeAETH }
 // CanDecode returns LayerTypeAETH.
 func (a *AETH) CanDecode() gopacket.LayerClass { return LayerTypeAETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (a *AETH) NextLayerType() gopacket.LayerType { return a.next(bth.HdrAETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (a *AETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("AETH", data, bth.AETHLen, df); err != nil {
-		return err
-	}
-	a.Decode(data)
-	a.split(data, bth.AETHLen)
-	return nil
+	return a.fixed(LayerTypeAETH, bth.AETHLen, data, df, a.Decode)
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (a *AETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.AETHLen)
-	if err == nil {
-		a.Put(h)
-	}
-	return err
+	return prepend(b, bth.AETHLen, a.Put)
 }
 
-// AtomicAckETH holds the value that memory had before an atomic operation (IBTA
-// vol.1 9.3.5.3).
+// AtomicAckETH holds the value of the memory before an atomic operation (IBTA vol.1 9.3.5.3).
 type AtomicAckETH struct {
 	ext
 	Original uint64
@@ -219,26 +205,17 @@ func (a *AtomicAckETH) LayerType() gopacket.LayerType { return LayerTypeAtomicAc
 // CanDecode returns LayerTypeAtomicAckETH.
 func (a *AtomicAckETH) CanDecode() gopacket.LayerClass { return LayerTypeAtomicAckETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (a *AtomicAckETH) NextLayerType() gopacket.LayerType { return a.next(bth.HdrAtomicAck) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (a *AtomicAckETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("AtomicAckETH", data, bth.AtomicAckLen, df); err != nil {
-		return err
-	}
-	a.Original = binary.BigEndian.Uint64(data)
-	a.split(data, bth.AtomicAckLen)
-	return nil
+	return a.fixed(LayerTypeAtomicAckETH, bth.AtomicAckLen, data, df, func(b []byte) { a.Original = binary.BigEndian.Uint64(b) })
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (a *AtomicAckETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.AtomicAckLen)
-	if err == nil {
-		binary.BigEndian.PutUint64(h, a.Original)
-	}
-	return err
+	return prepend(b, bth.AtomicAckLen, func(h []byte) { binary.BigEndian.PutUint64(h, a.Original) })
 }
 
 // ImmDt is the immediate data (IBTA vol.1 9.3.6).
@@ -253,26 +230,17 @@ func (i *ImmDt) LayerType() gopacket.LayerType { return LayerTypeImmDt }
 // CanDecode returns LayerTypeImmDt.
 func (i *ImmDt) CanDecode() gopacket.LayerClass { return LayerTypeImmDt }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (i *ImmDt) NextLayerType() gopacket.LayerType { return i.next(bth.HdrImm) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (i *ImmDt) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("ImmDt", data, bth.ImmDtLen, df); err != nil {
-		return err
-	}
-	i.Imm = binary.BigEndian.Uint32(data)
-	i.split(data, bth.ImmDtLen)
-	return nil
+	return i.fixed(LayerTypeImmDt, bth.ImmDtLen, data, df, func(b []byte) { i.Imm = binary.BigEndian.Uint32(b) })
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (i *ImmDt) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.ImmDtLen)
-	if err == nil {
-		binary.BigEndian.PutUint32(h, i.Imm)
-	}
-	return err
+	return prepend(b, bth.ImmDtLen, func(h []byte) { binary.BigEndian.PutUint32(h, i.Imm) })
 }
 
 // IETH is the invalidate extended transport header (IBTA vol.1 9.3.7).
@@ -287,24 +255,15 @@ func (i *IETH) LayerType() gopacket.LayerType { return LayerTypeIETH }
 // CanDecode returns LayerTypeIETH.
 func (i *IETH) CanDecode() gopacket.LayerClass { return LayerTypeIETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (i *IETH) NextLayerType() gopacket.LayerType { return i.next(bth.HdrIETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
 func (i *IETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
-	if err := short("IETH", data, bth.IETHLen, df); err != nil {
-		return err
-	}
-	i.RKey = binary.BigEndian.Uint32(data)
-	i.split(data, bth.IETHLen)
-	return nil
+	return i.fixed(LayerTypeIETH, bth.IETHLen, data, df, func(b []byte) { i.RKey = binary.BigEndian.Uint32(b) })
 }
 
 // SerializeTo implements gopacket.SerializableLayer.
 func (i *IETH) SerializeTo(b gopacket.SerializeBuffer, _ gopacket.SerializeOptions) error {
-	h, err := b.PrependBytes(bth.IETHLen)
-	if err == nil {
-		binary.BigEndian.PutUint32(h, i.RKey)
-	}
-	return err
+	return prepend(b, bth.IETHLen, func(h []byte) { binary.BigEndian.PutUint32(h, i.RKey) })
 }

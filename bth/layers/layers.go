@@ -1,18 +1,18 @@
-// Package layers teaches gopacket RoCEv2. A program that imports it, if only
-// for its side effect, decodes UDP port 4791: gopacket.NewPacket yields a BTH
-// layer, one layer for each extension header of the opcode, and the payload as
-// gopacket.Payload. The pad and the ICRC, which trail the payload, are fields of
-// the BTH layer; CheckICRC gives the verdict.
+// Package layers decodes and serialises RoCEv2 with gopacket. A program that imports it, if only for its side effect,
+// decodes UDP port 4791: gopacket.NewPacket yields a BTH layer, one layer for each extension header of the opcode, and the
+// payload as gopacket.Payload. The pad and the ICRC, which follow the payload, are fields of the BTH layer; CheckICRC
+// verifies the ICRC.
 //
-// Layers can also be serialised, and used with a gopacket.DecodingLayerParser
-// (see Stack).
+// Layers can also be serialised, and used with a gopacket.DecodingLayerParser (see Stack).
 //
-// gopacket wants the numbers of layer types to be unique in a program. This
-// package uses 1791 to 1799: the port number less 3000, and those after it.
+// gopacket demands that the numbers of layer types are unique in a program. This package uses 1791 to 1800: the port number
+// less 3000, and the numbers after it.
+//
+// The API of this package is stable: releases of one major version only add to it.
 package layers
 
 import (
-	"fmt"
+	"math/bits"
 
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
@@ -34,10 +34,6 @@ var (
 	LayerTypeFETH         = register(1800, "FETH", decodeAlone(bth.HdrFETH))
 )
 
-func init() {
-	layers.RegisterUDPPortLayerType(bth.UDPPort, LayerTypeBTH)
-}
-
 func register(num int, name string, decode gopacket.DecodeFunc) gopacket.LayerType {
 	return gopacket.RegisterLayerType(num, gopacket.LayerTypeMetadata{Name: name, Decoder: decode})
 }
@@ -49,58 +45,41 @@ type extension interface {
 	gopacket.Layer
 }
 
-// newExtension returns the layer of the first header of h and its type's bit.
-func newExtension(h bth.Headers) (extension, bth.Headers) {
-	switch first := h & -h; first {
-	case bth.HdrXETH:
-		return &XETH{}, first
-	case bth.HdrDETH:
-		return &DETH{}, first
-	case bth.HdrFETH:
-		return &FETH{}, first
-	case bth.HdrRETH:
-		return &RETH{}, first
-	case bth.HdrAtomicETH:
-		return &AtomicETH{}, first
-	case bth.HdrAETH:
-		return &AETH{}, first
-	case bth.HdrAtomicAck:
-		return &AtomicAckETH{}, first
-	case bth.HdrImm:
-		return &ImmDt{}, first
-	default:
-		return &IETH{}, first
+// header is a layer type of an extension header and a function that makes its layer.
+type header struct {
+	gopacket.LayerType
+	make func() extension
+}
+
+// extensions are the extension headers in the order of their bits in bth.Headers. init sets them, because the decoders of
+// the layer types use them.
+var extensions []header
+
+func init() {
+	layers.RegisterUDPPortLayerType(bth.UDPPort, LayerTypeBTH)
+	extensions = []header{
+		{LayerTypeXETH, func() extension { return &XETH{} }},
+		{LayerTypeDETH, func() extension { return &DETH{} }},
+		{LayerTypeFETH, func() extension { return &FETH{} }},
+		{LayerTypeRETH, func() extension { return &RETH{} }},
+		{LayerTypeAtomicETH, func() extension { return &AtomicETH{} }},
+		{LayerTypeAETH, func() extension { return &AETH{} }},
+		{LayerTypeAtomicAckETH, func() extension { return &AtomicAckETH{} }},
+		{LayerTypeImmDt, func() extension { return &ImmDt{} }},
+		{LayerTypeIETH, func() extension { return &IETH{} }},
 	}
 }
 
-// layerTypeOf returns the layer type of the first header of h, that of the
-// payload when h is empty.
+// layerTypeOf returns the layer type of the first header of h, that of the payload if h is empty.
 func layerTypeOf(h bth.Headers) gopacket.LayerType {
-	switch h & -h {
-	case bth.HdrXETH:
-		return LayerTypeXETH
-	case bth.HdrDETH:
-		return LayerTypeDETH
-	case bth.HdrFETH:
-		return LayerTypeFETH
-	case bth.HdrRETH:
-		return LayerTypeRETH
-	case bth.HdrAtomicETH:
-		return LayerTypeAtomicETH
-	case bth.HdrAETH:
-		return LayerTypeAETH
-	case bth.HdrAtomicAck:
-		return LayerTypeAtomicAckETH
-	case bth.HdrImm:
-		return LayerTypeImmDt
-	case bth.HdrIETH:
-		return LayerTypeIETH
+	if h == 0 {
+		return gopacket.LayerTypePayload
 	}
-	return gopacket.LayerTypePayload
+	return extensions[bits.TrailingZeros16(uint16(h))].LayerType
 }
 
-// chain decodes the extension headers in its set, then the payload. It carries
-// from layer to layer what only the BTH knows: which headers follow.
+// chain decodes the extension headers in its set, then the payload. Only the BTH tells which headers follow, so chain
+// carries the set from layer to layer.
 type chain bth.Headers
 
 // Decode implements gopacket.Decoder.
@@ -108,27 +87,17 @@ func (c chain) Decode(data []byte, p gopacket.PacketBuilder) error {
 	if c == 0 {
 		return gopacket.LayerTypePayload.Decode(data, p)
 	}
-	l, first := newExtension(bth.Headers(c))
+	l := extensions[bits.TrailingZeros16(uint16(c))].make()
 	if err := l.DecodeFromBytes(data, p); err != nil {
 		return err
 	}
 	p.AddLayer(l)
-	return p.NextDecoder(c &^ chain(first))
+	return p.NextDecoder(c & (c - 1))
 }
 
-// decodeAlone decodes one extension header followed by payload, for programs
-// that start at such a layer.
+// decodeAlone decodes one extension header followed by payload, for programs that start at such a layer.
 func decodeAlone(h bth.Headers) gopacket.DecodeFunc {
 	return func(data []byte, p gopacket.PacketBuilder) error {
 		return chain(h).Decode(data, p)
 	}
-}
-
-// short returns an error when data is shorter than n bytes and marks the packet.
-func short(name string, data []byte, n int, df gopacket.DecodeFeedback) error {
-	if len(data) >= n {
-		return nil
-	}
-	df.SetTruncated()
-	return fmt.Errorf("%s of %d bytes, must be %d: %w", name, len(data), n, bth.ErrShort)
 }

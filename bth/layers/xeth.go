@@ -12,9 +12,9 @@ import (
 type XETH struct {
 	ext
 	bth.XETH
-	// Reserved has the reserved bits of the fields, each at its place in the header.
+	// Reserved holds the reserved bits of the fields, at their offsets in the header.
 	Reserved [bth.XETHMaxLen]byte
-	// Rest is what a later revision has put behind the fields that are known.
+	// Rest holds the bytes that a later revision has added after the known fields.
 	Rest []byte
 }
 
@@ -24,7 +24,7 @@ func (x *XETH) LayerType() gopacket.LayerType { return LayerTypeXETH }
 // CanDecode returns LayerTypeXETH.
 func (x *XETH) CanDecode() gopacket.LayerClass { return LayerTypeXETH }
 
-// NextLayerType returns what follows; see Stack.
+// NextLayerType returns the type of the next layer; see Stack.
 func (x *XETH) NextLayerType() gopacket.LayerType { return x.next(bth.HdrXETH) }
 
 // DecodeFromBytes implements gopacket.DecodingLayer.
@@ -39,7 +39,7 @@ func (x *XETH) DecodeFromBytes(data []byte, df gopacket.DecodeFeedback) error {
 	x.Reserved = [bth.XETHMaxLen]byte{}
 	x.Put(x.Reserved[:])
 	subtle.XORBytes(x.Reserved[:], x.Reserved[:], data[:known])
-	x.Reserved[0] = 0 // the length, which says how long Rest is
+	x.Reserved[0] = 0 // the length depends on Rest
 	x.split(data, n)
 	return nil
 }
