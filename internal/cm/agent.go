@@ -6,6 +6,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -21,7 +22,7 @@ type Agent struct {
 	asked     map[peerID]*SIDR // those of peers
 	listeners map[service]*Listener
 	masked    []*Listener // those with a mask
-	timers    timers
+	timers    sched.Deadlines[expirer]
 	ctr       Counters
 	out       [mad.Len]byte // a datagram that is sent once
 }
@@ -55,16 +56,16 @@ func New(cfg Config) *Agent {
 func (a *Agent) Len() int { return len(a.conns) + len(a.queries) + len(a.asked) }
 
 // NextTimeout is when Advance is due.
-func (a *Agent) NextTimeout() mono.Time { return a.timers.next() }
+func (a *Agent) NextTimeout() mono.Time { return a.timers.Next() }
 
 // Advance sends again, gives up and forgets what is due, each once.
 func (a *Agent) Advance(now mono.Time) {
-	for range len(a.timers) {
-		t := a.timers.pop(now)
+	for range a.timers.Len() {
+		t := a.timers.Take(now)
 		if t == nil {
 			return
 		}
-		t.owner.expired(now)
+		t.Item.expired(now)
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *Conn) SetHandler(h Handler) { c.handler = h }
 // newConn returns a connection that is in the agent's tables.
 func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
 	c := &Conn{agent: a, handler: h, route: r, id: a.newID(), mra: defaultMRA}
-	c.timer.owner = c
+	c.timer.Item = c
 	a.conns[c.id] = c
 	return c
 }
@@ -88,7 +88,7 @@ func (c *Conn) peerQP() peerQP { return peerQP{c.route.DGID, c.attr.RemoteQPN} }
 // setState changes the state: the timer stops, and whoever has waited for an answer of the
 // peer waits no longer.
 func (c *Conn) setState(s State) {
-	c.agent.timers.stop(&c.timer)
+	c.agent.timers.Remove(&c.timer)
 	if c.counted == unanswered {
 		c.count(nothing)
 	}
@@ -123,7 +123,7 @@ func (c *Conn) emit(now mono.Time, e *Event) {
 // transmit sends m, and again until setState is called.
 func (c *Conn) transmit(now mono.Time) {
 	c.left = c.retries
-	c.agent.timers.arm(&c.timer, now.Add(c.interval))
+	c.agent.timers.Set(&c.timer, now.Add(c.interval))
 	c.agent.send(now, c.route, &c.m)
 }
 
@@ -142,7 +142,7 @@ func (c *Conn) expired(now mono.Time) {
 	}
 	if c.left > 0 {
 		c.left--
-		c.agent.timers.arm(&c.timer, now.Add(c.interval))
+		c.agent.timers.Set(&c.timer, now.Add(c.interval))
 		c.repeat(now)
 		return
 	}
@@ -166,7 +166,7 @@ func (c *Conn) giveUp(now mono.Time) {
 func (c *Conn) timewait(now mono.Time) {
 	c.setState(StateTimewait)
 	c.leaveQP()
-	c.agent.timers.arm(&c.timer, now.Add(2*timeout(c.attr.Timeout)))
+	c.agent.timers.Set(&c.timer, now.Add(2*timeout(c.attr.Timeout)))
 }
 
 // sendREJ refuses what the peer has sent last. A timeout names our channel adapter, by

@@ -214,7 +214,7 @@ func (a *Agent) receiveMRA(m *message) {
 		a.ctr.Unexpected++
 		return
 	}
-	a.timers.arm(&c.timer, m.now.Add(timeout(r.ServiceTimeout)+c.interval))
+	a.timers.Set(&c.timer, m.now.Add(timeout(r.ServiceTimeout)+c.interval))
 	c.emit(m.now, &Event{Kind: DelayRequested, PrivateData: r.PrivateData})
 }
 

@@ -51,11 +51,11 @@ func (a *Agent) Resolve(now mono.Time, p *SIDRParam, h Handler) (*SIDR, error) {
 		interval: timeout(p.Timeout), left: p.MaxCMRetries,
 	}
 	s.tid = tid(s.id)
-	s.timer.owner = s
+	s.timer.Item = s
 	r := mad.SIDRREQ{RequestID: s.id, PKey: bth.DefaultPKey, ServiceID: p.ServiceID, PrivateData: p.PrivateData}
 	r.Put(start(&s.m, mad.AttrSIDRREQ, s.tid))
 	a.queries[s.id] = s
-	a.timers.arm(&s.timer, now.Add(s.interval))
+	a.timers.Set(&s.timer, now.Add(s.interval))
 	a.send(now, s.route, &s.m)
 	return s, nil
 }
@@ -68,7 +68,7 @@ func (s *SIDR) expired(now mono.Time) {
 	}
 	s.left--
 	s.agent.ctr.Retries.count(mad.AttrSIDRREQ)
-	s.agent.timers.arm(&s.timer, now.Add(s.interval))
+	s.agent.timers.Set(&s.timer, now.Add(s.interval))
 	s.agent.send(now, s.route, &s.m)
 }
 
@@ -76,7 +76,7 @@ func (s *SIDR) expired(now mono.Time) {
 func (s *SIDR) forget() {
 	a := s.agent
 	s.agent = nil
-	a.timers.stop(&s.timer)
+	a.timers.Remove(&s.timer)
 	if s.listener != nil {
 		s.listener.pending--
 		delete(a.asked, peerID{s.route.DGID, s.id})

@@ -1,8 +1,9 @@
 package nictest
 
 import (
-	"container/heap"
+	"cmp"
 	"encoding/binary"
+	"slices"
 	"time"
 
 	"roced.io/roced/bth"
@@ -140,45 +141,33 @@ func DropNth(from *Node, match func(*bth.Packet) bool, nth ...int) Hook {
 	}
 }
 
-// link holds the frames on their way, the earliest first.
-type link struct {
-	q   arrivals
-	seq int
-}
+// link holds the frames in flight, in the order of their arrival.
+type link []arrival
 
 type arrival struct {
-	at  mono.Time
-	seq int // frames of one instant arrive as they were sent
-	f   *Flight
+	at mono.Time
+	f  *Flight
 }
 
-type arrivals []arrival
-
-func (a arrivals) Len() int { return len(a) }
-func (a arrivals) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].seq < a[j].seq
-}
-func (a arrivals) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *arrivals) Push(x any)   { *a = append(*a, x.(arrival)) }
-func (a *arrivals) Pop() any {
-	old := *a
-	x := old[len(old)-1]
-	old[len(old)-1] = arrival{}
-	*a = old[:len(old)-1]
-	return x
-}
-
+// add inserts f behind the frames that arrive at the same time.
 func (l *link) add(at mono.Time, f *Flight) {
-	l.seq++
-	heap.Push(&l.q, arrival{at, l.seq, f})
+	i, _ := slices.BinarySearchFunc(*l, at+1, func(a arrival, t mono.Time) int { return cmp.Compare(a.at, t) })
+	*l = slices.Insert(*l, i, arrival{at, f})
+}
+
+// pop removes and returns the first frame.
+func (l *link) pop() *Flight {
+	f := (*l)[0].f
+	*l = slices.Delete(*l, 0, 1)
+	return f
 }
 
 // next returns when the next frame arrives.
 func (l *link) next() mono.Time {
-	if len(l.q) == 0 {
+	if len(*l) == 0 {
 		return mono.Never
 	}
-	return l.q[0].at
+	return (*l)[0].at
 }
 
 // send puts a frame of n on the link, cut apart if it is a super-frame.

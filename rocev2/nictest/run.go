@@ -1,7 +1,6 @@
 package nictest
 
 import (
-	"container/heap"
 	"time"
 
 	"roced.io/roced/plugin/mono"
@@ -58,8 +57,7 @@ func (p *Pair) step(end mono.Time) bool {
 	}
 	p.now = max(p.now, at)
 	for p.link.next() <= p.now {
-		a := heap.Pop(&p.link.q).(arrival)
-		p.deliver(a.f)
+		p.deliver(p.link.pop())
 	}
 	for _, n := range p.nodes() {
 		n.advanceDeferred(p.now)
