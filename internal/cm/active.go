@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// check validates what does not fit its field on the wire.
+// check rejects values that do not fit their field on the wire.
 func (p *ConnectParam) check() error {
 	if len(p.PrivateData) > mad.REQPrivateLen {
 		return ErrPrivateData
@@ -18,8 +18,7 @@ func (p *ConnectParam) check() error {
 	return nil
 }
 
-// Connect sends a REQ. h is told of the outcome: ConnectReply, Rejected or
-// Unreachable.
+// Connect sends a REQ. h gets the outcome: ConnectReply, Rejected or Unreachable.
 func (a *Agent) Connect(now mono.Time, p *ConnectParam, h Handler) (*Conn, error) {
 	if err := p.check(); err != nil {
 		return nil, err
@@ -44,7 +43,7 @@ func (a *Agent) Connect(now mono.Time, p *ConnectParam, h Handler) (*Conn, error
 	return c, nil
 }
 
-// lid is the local identifier that RoCE ports put where one is asked for: none.
+// lid is the local identifier in messages of RoCE ports: none.
 const lid = 0xffff
 
 func (c *Conn) putREQ(p *ConnectParam) {
@@ -66,7 +65,7 @@ func (c *Conn) putREQ(p *ConnectParam) {
 	r.Put(start(&c.m, mad.AttrREQ, c.tid))
 }
 
-// receiveREP takes the answer to our REQ.
+// receiveREP handles the answer to our REQ.
 func (a *Agent) receiveREP(m *message) {
 	var r mad.REP
 	r.Decode(m.b)
@@ -91,7 +90,7 @@ func (a *Agent) receiveREP(m *message) {
 	}
 }
 
-// replied takes the first REP.
+// replied handles the first REP.
 func (c *Conn) replied(m *message, r *mad.REP) {
 	a := c.agent
 	if r.LocalCommID == 0 || r.LocalQPN < 2 {
@@ -119,8 +118,8 @@ func (c *Conn) replied(m *message, r *mad.REP) {
 	}})
 }
 
-// ackTimeout is the local ACK timeout when the peer may take as long as delay says to
-// acknowledge: proposed was computed with our own delay, which is not longer.
+// ackTimeout returns the local ACK timeout for a peer whose acknowledgement takes up to delay. proposed was computed with
+// our own delay, which is not longer.
 func ackTimeout(delay, proposed uint8) uint8 {
 	if delay < proposed {
 		return proposed
@@ -143,8 +142,7 @@ func (c *Conn) Establish(now mono.Time, private []byte) error {
 	return nil
 }
 
-// resendRTU answers a REP that comes again. The private data of the first RTU is
-// what m holds until we disconnect.
+// resendRTU answers a duplicate REP. m holds the first RTU with its private data until we disconnect.
 func (c *Conn) resendRTU(now mono.Time) {
 	if c.state == StateEstablished {
 		c.repeat(now)

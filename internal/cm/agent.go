@@ -19,21 +19,21 @@ type Agent struct {
 	requests  map[peerID]*Conn // passive ones, by the peer's communication ID
 	peers     map[peerQP]*Conn // by the peer's queue pair; none in timewait
 	queries   map[uint32]*SIDR // our SIDR_REQs, by request ID
-	asked     map[peerID]*SIDR // those of peers
+	asked     map[peerID]*SIDR // SIDR_REQs of peers
 	listeners map[service]*Listener
 	masked    []*Listener // those with a mask
 	timers    sched.Deadlines[expirer]
 	ctr       Counters
-	out       [mad.Len]byte // a datagram that is sent once
+	out       [mad.Len]byte // a datagram without retransmission
 }
 
-// peerID names an exchange that a peer has begun.
+// peerID identifies an exchange that a peer has started.
 type peerID struct {
 	gid rocev2.GID
 	id  uint32
 }
 
-// peerQP names a queue pair of a peer.
+// peerQP identifies a queue pair of a peer.
 type peerQP struct {
 	gid rocev2.GID
 	qpn bth.QPN
@@ -55,10 +55,10 @@ func New(cfg Config) *Agent {
 // Len returns the number of connections and SIDR exchanges in all states.
 func (a *Agent) Len() int { return len(a.conns) + len(a.queries) + len(a.asked) }
 
-// NextTimeout is when Advance is due.
+// NextTimeout returns when Advance is due.
 func (a *Agent) NextTimeout() mono.Time { return a.timers.Next() }
 
-// Advance sends again, gives up and forgets what is due, each once.
+// Advance fires the timers that are due, each once: retransmissions, failures and the end of timewait.
 func (a *Agent) Advance(now mono.Time) {
 	for range a.timers.Len() {
 		t := a.timers.Take(now)
@@ -69,8 +69,8 @@ func (a *Agent) Advance(now mono.Time) {
 	}
 }
 
-// newID returns a communication or request ID that is not in use. It cannot be
-// guessed, so that a stranger can neither reset a connection nor answer for a peer.
+// newID returns a communication or request ID that is not in use. It is unpredictable, so that an off-path attacker can
+// neither reset a connection nor answer for a peer.
 func (a *Agent) newID() uint32 {
 	for {
 		id := uint32(a.ids.Uint64())
@@ -80,15 +80,15 @@ func (a *Agent) newID() uint32 {
 	}
 }
 
-// tidAgent is the upper half of transaction IDs: in Linux the number of the MAD
-// client, of which the connection manager is the second.
+// tidAgent is the upper half of transaction IDs: in Linux the number of the MAD client. The connection manager is the
+// second client.
 const tidAgent = 2 << 32
 
-// tid is the transaction ID of what is begun under the local ID id. Linux has the ID
-// there in the byte order of a little-endian machine.
+// tid returns the transaction ID of an exchange with the local ID id. Linux stores the ID there in the byte order of a
+// little-endian machine.
 func tid(id uint32) uint64 { return tidAgent | uint64(bits.ReverseBytes32(id)) }
 
-// send gives a datagram to the port.
+// send passes a datagram to the port.
 func (a *Agent) send(now mono.Time, to rocev2.MADRoute, m *[mad.Len]byte) {
 	if a.cfg.Port.SendMAD(now, to, m[:]) != nil {
 		a.ctr.SendErrors++
@@ -97,10 +97,10 @@ func (a *Agent) send(now mono.Time, to rocev2.MADRoute, m *[mad.Len]byte) {
 	a.ctr.Sent.count(attrOf(m))
 }
 
-// attrOf is the kind of a message that we have made.
+// attrOf returns the kind of a message that we have built.
 func attrOf(m *[mad.Len]byte) mad.Attr {
 	var h mad.Header
-	_ = h.Decode(m[:]) // it is ours
+	_ = h.Decode(m[:]) // cannot fail: we have built it
 	return h.Attr
 }
 
@@ -119,7 +119,7 @@ type message struct {
 	b []byte
 }
 
-// ReceiveMAD takes a management datagram from the peer at the end of from.
+// ReceiveMAD handles a management datagram from the peer of the route from.
 func (a *Agent) ReceiveMAD(now mono.Time, from rocev2.MADRoute, b []byte) {
 	m := message{now: now, from: from, b: b}
 	if m.Decode(b) != nil || m.Class != mad.ClassCM || m.ClassVersion != mad.CMVersion {
@@ -179,7 +179,7 @@ func (a *Agent) describe(m *message) {
 	a.send(m.now, m.from, &a.out)
 }
 
-// refuseLAP answers a request for an alternate path, which RoCE does not have.
+// refuseLAP rejects a request for an alternate path, which RoCE does not have.
 func (a *Agent) refuseLAP(m *message) {
 	var lap mad.Notice
 	lap.Decode(m.Attr, m.b)
@@ -191,8 +191,8 @@ func (a *Agent) refuseLAP(m *message) {
 	a.send(m.now, m.from, &a.out)
 }
 
-// known returns the connection between the peer's ID remote and ours, local, when the
-// message comes from its peer. Otherwise it counts the message as unexpected.
+// known returns the connection with the peer's ID remote and our ID local if the message comes from its peer. Otherwise it
+// counts the message as unexpected and returns nil.
 func (a *Agent) known(m *message, remote, local uint32) *Conn {
 	c := a.conns[local]
 	if c == nil || c.remoteID != remote || c.route.DGID != m.from.DGID {
@@ -202,7 +202,7 @@ func (a *Agent) known(m *message, remote, local uint32) *Conn {
 	return c
 }
 
-// refuse sends REJ for a message that has no connection or may not have one.
+// refuse sends REJ for a message without a connection.
 func (a *Agent) refuse(m *message, r mad.REJ) {
 	r.Put(start(&a.out, mad.AttrREJ, m.TID))
 	a.send(m.now, m.from, &a.out)

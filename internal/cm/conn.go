@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"encoding/binary"
 	"time"
 
 	"roced.io/roced/bth"
@@ -14,7 +15,7 @@ type State uint8
 
 // States of a connection.
 const (
-	StateClosed      State = iota // refused or over; the agent has forgotten it
+	StateClosed      State = iota // ended; the agent has no record of it
 	StateREQSent                  // waits for REP
 	StateREQReceived              // waits for the owner
 	StateREPSent                  // waits for RTU
@@ -22,7 +23,7 @@ const (
 	StateEstablished
 	StateDREQSent     // waits for DREP
 	StateDREQReceived // waits for the owner
-	StateTimewait     // waits until no packets of it live
+	StateTimewait     // waits until no packets remain in the network
 )
 
 var stateNames = [...]string{"closed", "REQ sent", "REQ received", "REP sent", "REP received",
@@ -32,7 +33,7 @@ func (s State) String() string { return stateNames[s] }
 
 // Conn is a connection, from the first message to the end of timewait.
 type Conn struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
 	agent    *Agent
 	handler  Handler // nil: the owner has closed it
@@ -44,37 +45,37 @@ type Conn struct {
 	passive  bool
 	localQPN bth.QPN
 	attr     QPAttr
-	listener *Listener // that it counts against, see counted
+	listener *Listener // that counts it, see counted
 	counted  counted
-	older    *Conn // neighbours in the listener's queue of those that have not answered
+	older    *Conn // neighbours in the listener's queue of unanswered connections
 	newer    *Conn
 	altPath  bool // REQ has an alternate path
 
 	timer    timer
 	interval time.Duration // between transmissions of m
-	retries  uint8         // of the connection
-	left     uint8         // those left for m
-	mra      uint8         // service timeout that we ask for
-	m        [mad.Len]byte // what is sent again: by the timer, or when its cause comes again
+	retries  uint8         // for each message
+	left     uint8         // remaining retries of m
+	mra      uint8         // service timeout that we request
+	m        [mad.Len]byte // message to retransmit, on a timeout or on a duplicate
 }
 
-// defaultMRA is the service timeout with which a request that comes again is answered
-// while its owner has not decided, 69 s as in Linux's rdma_cm.
+// defaultMRA is the service timeout in the answer to a duplicate request whose owner has not decided: 69 s, as in Linux's
+// rdma_cm.
 const defaultMRA = 24
 
 // State returns the state of the connection.
 func (c *Conn) State() State { return c.state }
 
-// Route returns the way to the peer.
+// Route returns the route to the peer.
 func (c *Conn) Route() rocev2.MADRoute { return c.route }
 
-// QPAttr returns what the local queue pair needs.
+// QPAttr returns the attributes of the local queue pair.
 func (c *Conn) QPAttr() QPAttr { return c.attr }
 
-// SetHandler makes h take the events from now on; not nil.
+// SetHandler makes h, which is not nil, receive the events from now on.
 func (c *Conn) SetHandler(h Handler) { c.handler = h }
 
-// newConn returns a connection that is in the agent's tables.
+// newConn returns a new connection in the agent's tables.
 func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
 	c := &Conn{agent: a, handler: h, route: r, id: a.newID(), mra: defaultMRA}
 	c.timer.Item = c
@@ -82,11 +83,10 @@ func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
 	return c
 }
 
-// peerQP is the key of the peer's queue pair.
+// peerQP returns the key of the peer's queue pair.
 func (c *Conn) peerQP() peerQP { return peerQP{c.route.DGID, c.attr.RemoteQPN} }
 
-// setState changes the state: the timer stops, and whoever has waited for an answer of the
-// peer waits no longer.
+// setState changes the state, stops the timer and ends the waiting for an answer of the peer.
 func (c *Conn) setState(s State) {
 	c.agent.timers.Remove(&c.timer)
 	if c.counted == unanswered {
@@ -95,7 +95,7 @@ func (c *Conn) setState(s State) {
 	c.state = s
 }
 
-// leaveQP forgets that the peer's queue pair is connected here.
+// leaveQP removes the peer's queue pair from the connected ones.
 func (c *Conn) leaveQP() {
 	if k := c.peerQP(); c.agent.peers[k] == c {
 		delete(c.agent.peers, k)
@@ -112,28 +112,27 @@ func (c *Conn) forget() {
 	}
 }
 
-// emit tells the owner. It is the last thing that is done with an input, because the
-// owner may do anything to the connection.
+// emit reports e to the owner. It must be the last step of an input, because the owner may do anything to the connection.
 func (c *Conn) emit(now mono.Time, e *Event) {
 	if c.handler != nil {
 		c.handler.CMEvent(now, c, nil, e)
 	}
 }
 
-// transmit sends m, and again until setState is called.
+// transmit sends m and retransmits it until setState.
 func (c *Conn) transmit(now mono.Time) {
 	c.left = c.retries
 	c.agent.timers.Set(&c.timer, now.Add(c.interval))
 	c.agent.send(now, c.route, &c.m)
 }
 
-// repeat sends m once more.
+// repeat retransmits m.
 func (c *Conn) repeat(now mono.Time) {
 	c.agent.ctr.Retries.count(attrOf(&c.m))
 	c.agent.send(now, c.route, &c.m)
 }
 
-// expired is called when the timer fires.
+// expired follows a timeout.
 func (c *Conn) expired(now mono.Time) {
 	if c.state == StateTimewait {
 		c.forget()
@@ -161,16 +160,15 @@ func (c *Conn) giveUp(now mono.Time) {
 	c.emit(now, &Event{Kind: Unreachable})
 }
 
-// timewait begins the time in which packets of the connection may still arrive
-// (IBTA vol.1 12.9.8.4).
+// timewait starts the interval in which packets of the connection may still arrive (IBTA vol.1 12.9.8.4).
 func (c *Conn) timewait(now mono.Time) {
 	c.setState(StateTimewait)
 	c.leaveQP()
 	c.agent.timers.Set(&c.timer, now.Add(2*timeout(c.attr.Timeout)))
 }
 
-// sendREJ refuses what the peer has sent last. A timeout names our channel adapter, by
-// which the peer knows who speaks (IBTA vol.1 12.6.7.2).
+// sendREJ rejects the peer's last message. A timeout names our channel adapter, which identifies the sender (IBTA vol.1
+// 12.6.7.2).
 func (c *Conn) sendREJ(now mono.Time, reason mad.Reason, ari, private []byte) {
 	r := mad.REJ{
 		LocalCommID: c.id, RemoteCommID: c.remoteID, Answers: mad.MsgOther,
@@ -182,16 +180,14 @@ func (c *Conn) sendREJ(now mono.Time, reason mad.Reason, ari, private []byte) {
 	case StateREPReceived:
 		r.Answers = mad.MsgREP
 	}
-	var guid [8]byte
 	if reason == mad.ReasonTimeout {
-		putGUID(&guid, c.agent.cfg.GUID)
-		r.ARI = guid[:]
+		r.ARI = binary.BigEndian.AppendUint64(nil, c.agent.cfg.GUID)
 	}
 	r.Put(start(&c.agent.out, mad.AttrREJ, c.tid))
 	c.agent.send(now, c.route, &c.agent.out)
 }
 
-// sendMRA asks for more time to answer what the peer has sent last.
+// sendMRA requests more time to answer the peer's last message.
 func (c *Conn) sendMRA(now mono.Time, private []byte) {
 	r := mad.MRA{LocalCommID: c.id, RemoteCommID: c.remoteID, ServiceTimeout: c.mra, PrivateData: private}
 	if c.state == StateREPReceived {
@@ -201,8 +197,7 @@ func (c *Conn) sendMRA(now mono.Time, private []byte) {
 	c.agent.send(now, c.route, &c.agent.out)
 }
 
-// Reject refuses the request or the reply that has been reported, and ends the
-// connection.
+// Reject rejects the reported request or reply and ends the connection.
 func (c *Conn) Reject(now mono.Time, reason mad.Reason, ari, private []byte) error {
 	if c.state != StateREQReceived && c.state != StateREPReceived {
 		return ErrState
@@ -216,8 +211,8 @@ func (c *Conn) Reject(now mono.Time, reason mad.Reason, ari, private []byte) err
 	return nil
 }
 
-// Delay tells the peer that the decision on its request or reply takes time, up to
-// 4.096 us * 2^serviceTimeout. Without it, that is said when the message comes again.
+// Delay informs the peer that the decision on its request or reply takes up to 4.096 us * 2^serviceTimeout. Without Delay,
+// the agent sends that on a duplicate message.
 func (c *Conn) Delay(now mono.Time, serviceTimeout uint8, private []byte) error {
 	if c.state != StateREQReceived && c.state != StateREPReceived {
 		return ErrState
@@ -233,8 +228,8 @@ func (c *Conn) Delay(now mono.Time, serviceTimeout uint8, private []byte) error 
 	return nil
 }
 
-// Close ends the owner's interest in the connection, in any state; there are no more
-// events. The peer is told, and what must be waited for is waited for.
+// Close ends the connection for its owner, in any state. No more events follow. The agent informs the peer and completes
+// the remaining states.
 func (c *Conn) Close(now mono.Time) {
 	c.handler = nil
 	c.count(nothing)
@@ -249,11 +244,5 @@ func (c *Conn) Close(now mono.Time) {
 		c.sendDREQ(now, nil)
 	case StateDREQReceived:
 		c.sendDREP(now, nil)
-	}
-}
-
-func putGUID(b *[8]byte, guid uint64) {
-	for i := range b {
-		b[i] = byte(guid >> (56 - 8*i))
 	}
 }

@@ -14,14 +14,14 @@ type Messages [len(messageNames)]uint64
 // messageNames are those of Linux's counters, in the order of the attribute IDs.
 var messageNames = [...]string{"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep", "lap", "apr"}
 
-// count counts a message; what is none of the connection manager's is left out.
+// count counts a message of the connection manager and ignores others.
 func (c *Messages) count(a mad.Attr) {
 	if a >= mad.AttrREQ && int(a-mad.AttrREQ) < len(c) {
 		c[a-mad.AttrREQ]++
 	}
 }
 
-// String lists the kinds that there were.
+// String lists the kinds with a count.
 func (c Messages) String() string {
 	var kinds []string
 	for i, n := range c {
@@ -32,7 +32,7 @@ func (c Messages) String() string {
 	return "[" + strings.Join(kinds, " ") + "]"
 }
 
-// append lists the counters of a group that Linux has in a folder of that name in sysfs.
+// append appends the counters of a group, which is a folder of that name in Linux's sysfs.
 func (c *Messages) append(s []rocev2.Counter, group string) []rocev2.Counter {
 	for i, n := range c {
 		s = append(s, rocev2.Counter{Name: group + "_" + messageNames[i], Value: n})
@@ -42,25 +42,25 @@ func (c *Messages) append(s []rocev2.Counter, group string) []rocev2.Counter {
 
 // Counters count what an agent does.
 type Counters struct {
-	Sent             Messages // those sent again included
+	Sent             Messages // retransmissions included
 	Received         Messages
-	Retries          Messages // sent again
+	Retries          Messages // retransmissions
 	Duplicates       Messages // received
 	Malformed        uint64   // received MADs that are not valid
-	Unexpected       uint64   // valid ones that fit no connection or not its state
+	Unexpected       uint64   // valid MADs for no connection, or for another state
 	BacklogFull      uint64   // requests rejected because a listener's backlog is full
-	NoService        uint64   // requests rejected because nobody listens
-	InvalidMTU       uint64   // requests rejected because the port cannot have their path MTU
+	NoService        uint64   // requests rejected because there is no listener
+	InvalidMTU       uint64   // requests rejected because their path MTU exceeds the port's
 	Stale            uint64   // requests of queue pairs that are still connected here
 	SendErrors       uint64   // Port errors
 	LimitConnections uint64   // requests rejected because of MaxConns
 	Unanswered       uint64   // accepted connections given up because too many waited for their peers
 }
 
-// Counters returns what the agent has counted.
+// Counters returns the agent's counters.
 func (a *Agent) Counters() Counters { return a.ctr }
 
-// AppendCounters lists them: those of Linux under the names that it has in sysfs, and ours.
+// AppendCounters appends the counters: those of Linux under their names in sysfs, and ours.
 func (a *Agent) AppendCounters(s []rocev2.Counter) []rocev2.Counter {
 	c := &a.ctr
 	s = c.Sent.append(s, "cm_tx_msgs")

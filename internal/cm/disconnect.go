@@ -50,8 +50,8 @@ func (c *Conn) putDREP(private []byte) {
 	n.Put(mad.AttrDREP, start(&c.m, mad.AttrDREP, c.tid))
 }
 
-// receiveDREQ takes the peer's wish to end the connection. Of one that we know
-// nothing of, the end is confirmed: the peer must not wait for it.
+// receiveDREQ handles the peer's request to end the connection. It confirms the end of an unknown connection, so that the
+// peer does not wait.
 func (a *Agent) receiveDREQ(m *message) {
 	var r mad.Notice
 	r.Decode(m.Attr, m.b)
@@ -72,7 +72,7 @@ func (a *Agent) receiveDREQ(m *message) {
 		c.leaveQP()
 		c.tid = m.TID
 		c.emit(m.now, &Event{Kind: Disconnected, DREQ: true, PrivateData: r.PrivateData})
-	case StateDREQSent: // both at the same time
+	case StateDREQSent: // both sides at the same time
 		c.tid = m.TID
 		c.sendDREP(m.now, nil)
 		c.emit(m.now, &Event{Kind: DisconnectReplied, PrivateData: r.PrivateData})
@@ -86,7 +86,7 @@ func (a *Agent) receiveDREQ(m *message) {
 	}
 }
 
-// receiveDREP takes the answer to our DREQ.
+// receiveDREP handles the answer to our DREQ.
 func (a *Agent) receiveDREP(m *message) {
 	var r mad.Notice
 	r.Decode(m.Attr, m.b)

@@ -7,21 +7,21 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Listener takes the requests for a service.
+// Listener accepts requests for a service.
 type Listener struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
 	agent   *Agent // nil when closed
 	param   ListenParam
 	handler Handler
-	pending int // requests reported and not decided
+	pending int // reported requests without a decision
 
-	// Connections whose REP has not been answered: how many, and the first and the last.
+	// Connections with an unanswered REP: their number, the first and the last.
 	unanswered     int
 	oldest, newest *Conn
 }
 
-// service is what a listener without mask is found by.
+// service is the key of a listener without mask.
 type service struct {
 	id       uint64
 	local    rocev2.GID
@@ -31,8 +31,7 @@ type service struct {
 
 func (p *ListenParam) service() service { return service{p.ServiceID, p.Local, p.Family, p.Datagram} }
 
-// Listen makes requests for a service be reported to h. ErrInUse says that there is
-// such a listener already.
+// Listen reports requests for a service to h. It returns ErrInUse if there is such a listener.
 func (a *Agent) Listen(p ListenParam, h Handler) (*Listener, error) {
 	if p.Mask == 0 {
 		p.Mask = ^uint64(0)
@@ -57,7 +56,7 @@ func (a *Agent) Listen(p ListenParam, h Handler) (*Listener, error) {
 	return l, nil
 }
 
-// Close ends listening. Requests that have been reported are not affected.
+// Close ends listening. It does not affect reported requests.
 func (l *Listener) Close(mono.Time) {
 	a := l.agent
 	if a == nil {
@@ -71,7 +70,7 @@ func (l *Listener) Close(mono.Time) {
 	a.masked = slices.DeleteFunc(a.masked, func(o *Listener) bool { return o == l })
 }
 
-// find returns the listener for a request that has come to the address local.
+// find returns the listener for a request to the address local.
 func (a *Agent) find(id uint64, local rocev2.GID, datagram bool) *Listener {
 	for _, s := range [...]service{{local: local}, {family: familyOf(local)}, {}} {
 		s.id, s.datagram = id, datagram
@@ -94,20 +93,19 @@ func familyOf(g rocev2.GID) Family {
 	return IPv6
 }
 
-// counted says what a connection counts as at its listener.
+// counted is the kind under which a listener counts a connection.
 type counted uint8
 
 const (
 	nothing    counted = iota
-	undecided          // reported: until the owner accepts, rejects or closes, even if the peer has given up
-	unanswered         // accepted: until the peer answers
+	undecided          // reported, until the owner accepts, rejects or closes it, even if the peer has given up
+	unanswered         // accepted, until the peer answers
 )
 
-// minUnanswered is how many connections of a listener may wait for their peer's answer at
-// least; otherwise it is the backlog.
+// minUnanswered is the minimum for the bound of a listener's unanswered connections, which is otherwise the backlog.
 const minUnanswered = 256
 
-// count makes c count as v at its listener.
+// count makes the listener count c as v.
 func (c *Conn) count(v counted) {
 	l := c.listener
 	if l == nil {
@@ -129,7 +127,7 @@ func (c *Conn) count(v counted) {
 	}
 }
 
-// enqueue appends c to those that have not answered.
+// enqueue appends c to the unanswered connections.
 func (l *Listener) enqueue(c *Conn) {
 	l.unanswered++
 	if c.older = l.newest; c.older != nil {
@@ -140,7 +138,7 @@ func (l *Listener) enqueue(c *Conn) {
 	l.newest = c
 }
 
-// dequeue takes c out of them.
+// dequeue removes c from the unanswered connections.
 func (l *Listener) dequeue(c *Conn) {
 	l.unanswered--
 	if c.older != nil {
@@ -156,14 +154,14 @@ func (l *Listener) dequeue(c *Conn) {
 	c.older, c.newer = nil, nil
 }
 
-// prefer gives up the connection that has waited longest for its peer if too many wait: whoever
-// answers does so at once, and who has forged his address never.
-func (l *Listener) prefer(now mono.Time) {
+// limitUnanswered gives up the oldest unanswered connection if there are too many. An honest peer answers at once; one with
+// a forged address never does.
+func (l *Listener) limitUnanswered(now mono.Time) {
 	if l.unanswered > max(l.param.Backlog, minUnanswered) {
 		l.oldest.agent.ctr.Unanswered++
 		l.oldest.giveUp(now)
 	}
 }
 
-// full reports whether l may not have one more request.
+// full reports whether the backlog is full.
 func (l *Listener) full() bool { return l.pending >= l.param.Backlog }

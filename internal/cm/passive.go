@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// receiveREQ takes a request for a connection.
+// receiveREQ handles a request for a connection.
 func (a *Agent) receiveREQ(m *message) {
 	var r mad.REQ
 	r.Decode(m.b)
@@ -19,26 +19,25 @@ func (a *Agent) receiveREQ(m *message) {
 		if c.state == StateREQReceived {
 			c.sendMRA(m.now, nil)
 		}
-		return // a REP that was lost comes again by its timer
+		return // the timer retransmits a lost REP
 	}
 	l := a.find(r.ServiceID, m.from.SGID, false)
 	reason := a.admit(m, &r, l)
-	if reason != 0 {
-		rej := mad.REJ{RemoteCommID: r.LocalCommID, Answers: mad.MsgREQ, Reason: reason}
-		switch reason { // what would do (IBTA vol.1 12.6.7.2)
-		case mad.ReasonInvalidGID:
-			rej.ARI = m.from.SGID[:]
-		case mad.ReasonInvalidMTU:
-			rej.ARI = []byte{byte(a.cfg.Port.PortAttr().ActiveMTU)}
-		}
-		a.refuse(m, rej)
-	}
 	if reason == 0 {
 		a.request(m, &r, l)
+		return
 	}
+	rej := mad.REJ{RemoteCommID: r.LocalCommID, Answers: mad.MsgREQ, Reason: reason}
+	switch reason { // the acceptable value (IBTA vol.1 12.6.7.2)
+	case mad.ReasonInvalidGID:
+		rej.ARI = m.from.SGID[:]
+	case mad.ReasonInvalidMTU:
+		rej.ARI = []byte{byte(a.cfg.Port.PortAttr().ActiveMTU)}
+	}
+	a.refuse(m, rej)
 }
 
-// admit returns why a request is refused, zero when it is not.
+// admit returns the reason for rejecting a request, zero to accept it.
 func (a *Agent) admit(m *message, r *mad.REQ, l *Listener) mad.Reason {
 	switch {
 	case r.LocalCommID == 0:
@@ -67,15 +66,14 @@ func (a *Agent) admit(m *message, r *mad.REQ, l *Listener) mad.Reason {
 	return 0
 }
 
-// Bounds of the timers that a REQ imposes, which anybody can send under any address: between
-// two REPs, and until a peer that does not answer is given up. Linux's rdma_cm asks for 4.4 s
-// and 70 s.
+// Bounds of the timers that a REQ imposes, which an attacker can send under any address: the interval between two REPs, and
+// the time until the agent gives up a silent peer. Linux's rdma_cm requests 4.4 s and 70 s.
 const (
 	maxInterval   = 9 * time.Second
 	maxUnanswered = 72 * time.Second
 )
 
-// request makes the connection of an admitted REQ and reports it.
+// request creates the connection of an admitted REQ and reports it.
 func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	c := a.newConn(rocev2.MADRoute{
 		SGID: m.from.SGID, DGID: m.from.DGID, TrafficClass: r.Primary.TrafficClass,
@@ -106,13 +104,12 @@ func (a *Agent) request(m *message, r *mad.REQ, l *Listener) {
 	}})
 }
 
-// complete ends the handshake of a passive connection, whose peer has shown that it got
-// our REP, and reports it.
+// complete ends the handshake of a passive connection, whose peer has received our REP, and reports it.
 //
-// A connection with the same queue pair of the peer's is stale: the peer knows nothing of
-// it. By the specification a REQ is enough to say so, and is refused (IBTA vol.1
-// 12.9.8.3.1). But whoever can forge an address can send REQs, and only the peer can know
-// the IDs of our REP. So we ask it first; a peer that has begun anew is not refused.
+// An older connection with the same queue pair of the peer is stale: the peer has no record of it. According to the
+// specification a REQ proves that, and is rejected (IBTA vol.1 12.9.8.3.1). But an attacker that forges addresses can send
+// REQs, and only the peer can know the IDs of our REP. So the agent sends the REP first, and does not reject a peer that
+// has restarted.
 func (c *Conn) complete(now mono.Time, private []byte) {
 	a, k := c.agent, c.peerQP()
 	old := a.peers[k]
@@ -125,7 +122,7 @@ func (c *Conn) complete(now mono.Time, private []byte) {
 	c.emit(now, &Event{Kind: Established, PrivateData: private})
 }
 
-// stale ends a connection whose peer uses its queue pair for another one.
+// stale ends a connection whose peer uses its queue pair for another connection.
 func (c *Conn) stale(now mono.Time) {
 	if c.state == StateEstablished {
 		c.timewait(now)
@@ -146,8 +143,7 @@ func (p *AcceptParam) check() error {
 	return nil
 }
 
-// Accept sends the REP. The queue pair must be able to receive; Established follows,
-// or Rejected or Unreachable.
+// Accept sends the REP. The queue pair must be able to receive. Established, Rejected or Unreachable follows.
 func (c *Conn) Accept(now mono.Time, p *AcceptParam) error {
 	if c.state != StateREQReceived {
 		return ErrState
@@ -171,27 +167,26 @@ func (c *Conn) Accept(now mono.Time, p *AcceptParam) error {
 	r.Put(start(&c.m, mad.AttrREP, c.tid))
 	l := c.listener
 	c.transmit(now)
-	l.prefer(now)
+	l.limitUnanswered(now)
 	return nil
 }
 
-// failoverUnsupported says in REP that there are no alternate paths (IBTA vol.1 12.7.36).
+// failoverUnsupported in a REP means that there are no alternate paths (IBTA vol.1 12.7.36).
 const failoverUnsupported = 1
 
-// CommEstablished tells that data has come over a connection whose RTU has not
-// (IBTA vol.1 12.9.7.2: communication established).
+// CommEstablished reports data on a connection whose RTU has not arrived (IBTA vol.1 12.9.7.2: communication established).
 func (c *Conn) CommEstablished(now mono.Time) error {
 	switch c.state {
 	case StateREPSent:
 		c.complete(now, nil)
-	case StateEstablished: // the RTU was faster
+	case StateEstablished: // the RTU has arrived first
 	default:
 		return ErrState
 	}
 	return nil
 }
 
-// receiveRTU takes the end of the handshake.
+// receiveRTU handles the end of the handshake.
 func (a *Agent) receiveRTU(m *message) {
 	var r mad.Notice
 	r.Decode(m.Attr, m.b)
@@ -205,7 +200,7 @@ func (a *Agent) receiveRTU(m *message) {
 	}
 }
 
-// receiveMRA gives the peer more time for its answer.
+// receiveMRA extends the time for the peer's answer.
 func (a *Agent) receiveMRA(m *message) {
 	var r mad.MRA
 	r.Decode(m.b)
@@ -218,12 +213,12 @@ func (a *Agent) receiveMRA(m *message) {
 	c.emit(m.now, &Event{Kind: DelayRequested, PrivateData: r.PrivateData})
 }
 
-// receiveREJ takes a refusal.
+// receiveREJ handles a rejection.
 func (a *Agent) receiveREJ(m *message) {
 	var r mad.REJ
 	r.Decode(m.b)
 	c := a.conns[r.RemoteCommID]
-	if r.RemoteCommID == 0 && r.Reason == mad.ReasonTimeout { // it does not know our ID
+	if r.RemoteCommID == 0 && r.Reason == mad.ReasonTimeout { // the peer does not know our ID
 		c = a.requests[peerID{m.from.DGID, r.LocalCommID}]
 	}
 	if c == nil || c.route.DGID != m.from.DGID ||
@@ -235,7 +230,7 @@ func (a *Agent) receiveREJ(m *message) {
 	case StateREQSent, StateREQReceived, StateREPSent, StateREPReceived:
 		c.forget()
 		c.emit(m.now, &Event{Kind: Rejected, Reason: r.Reason, ARI: r.ARI, PrivateData: r.PrivateData})
-	case StateEstablished: // the peer has not got our RTU, or knows nothing of us
+	case StateEstablished: // the peer has not received our RTU, or has no record of us
 		c.timewait(m.now)
 		c.emit(m.now, &Event{Kind: Disconnected, PrivateData: r.PrivateData})
 	case StateDREQSent:

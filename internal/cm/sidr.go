@@ -9,18 +9,18 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// SIDR is one resolution of a service ID to a queue pair for datagrams, at the asking
-// or at the answering side (IBTA vol.1 12.11).
+// SIDR is one resolution of a service ID to a queue pair for datagrams, on the requesting or the replying side (IBTA vol.1
+// 12.11).
 type SIDR struct {
-	Ctx any // the owner's
+	Ctx any // for the owner
 
-	agent    *Agent // nil when it is over
+	agent    *Agent // nil after the end
 	handler  Handler
 	route    rocev2.MADRoute
-	id       uint32 // request ID, of the asking side
+	id       uint32 // request ID, of the requesting side
 	tid      uint64
 	service  uint64
-	listener *Listener // at the answering side
+	listener *Listener // on the replying side
 
 	timer    timer
 	interval time.Duration
@@ -28,14 +28,13 @@ type SIDR struct {
 	m        [mad.Len]byte // SIDR_REQ
 }
 
-// Route returns the way to the peer.
+// Route returns the route to the peer.
 func (s *SIDR) Route() rocev2.MADRoute { return s.route }
 
-// SetHandler makes h take the events from now on; not nil.
+// SetHandler makes h, which is not nil, receive the events from now on.
 func (s *SIDR) SetHandler(h Handler) { s.handler = h }
 
-// Resolve sends a SIDR_REQ. h is told of the outcome: SIDRReply, Rejected or
-// Unreachable.
+// Resolve sends a SIDR_REQ. h gets the outcome: SIDRReply, Rejected or Unreachable.
 func (a *Agent) Resolve(now mono.Time, p *SIDRParam, h Handler) (*SIDR, error) {
 	if len(p.PrivateData) > mad.SIDRREQPrivateLen {
 		return nil, ErrPrivateData
@@ -60,7 +59,7 @@ func (a *Agent) Resolve(now mono.Time, p *SIDRParam, h Handler) (*SIDR, error) {
 	return s, nil
 }
 
-// expired is called when there was no answer in time.
+// expired follows a timeout.
 func (s *SIDR) expired(now mono.Time) {
 	if s.left == 0 {
 		s.finish(now, &Event{Kind: Unreachable})
@@ -85,13 +84,13 @@ func (s *SIDR) forget() {
 	}
 }
 
-// finish ends the exchange and tells the owner.
+// finish ends the exchange and reports e to the owner.
 func (s *SIDR) finish(now mono.Time, e *Event) {
 	s.forget()
 	s.handler.CMEvent(now, nil, s, e)
 }
 
-// receiveSIDRREQ takes a request for a queue pair.
+// receiveSIDRREQ handles a request for a queue pair.
 func (a *Agent) receiveSIDRREQ(m *message) {
 	var r mad.SIDRREQ
 	r.Decode(m.b)
@@ -108,7 +107,7 @@ func (a *Agent) receiveSIDRREQ(m *message) {
 		s.sendREP(m.now, &SIDRReplyParam{Status: mad.SIDRUnsupportedServiceID})
 		return
 	case l.full():
-		a.ctr.BacklogFull++ // it asks again
+		a.ctr.BacklogFull++ // the peer retries
 		return
 	case a.Len() >= a.cfg.MaxConns:
 		a.ctr.LimitConnections++
@@ -148,7 +147,7 @@ func (s *SIDR) sendREP(now mono.Time, p *SIDRReplyParam) {
 	s.agent.send(now, s.route, &s.agent.out)
 }
 
-// receiveSIDRREP takes the answer to our request.
+// receiveSIDRREP handles the answer to our request.
 func (a *Agent) receiveSIDRREP(m *message) {
 	var r mad.SIDRREP
 	r.Decode(m.b)
@@ -166,8 +165,7 @@ func (a *Agent) receiveSIDRREP(m *message) {
 	s.finish(m.now, &e)
 }
 
-// Close ends the owner's interest in the exchange, in any state; there are no more
-// events. A peer that waits is refused.
+// Close ends the exchange for its owner, in any state. No more events follow. It rejects a waiting peer.
 func (s *SIDR) Close(now mono.Time) {
 	if s.agent == nil {
 		return
