@@ -14,11 +14,11 @@ func benchPair(b *testing.B, size int, o Offload) (a *NIC, q *QueuePair, n *NIC)
 	a = newNIC(b, cfg)
 	s := newScript(sends(0x22, 0, size)...)
 	q = plug(b, a, 0x11, qp.RC, s)
-	connect(b, a, q, 1, "10.0.0.2", &macB)
+	connect(b, a, q, 0, "10.0.0.2", &macB)
 	s.endless = true
 	a.sch.activate(q)
 	n = newNIC(b, testConfig(macB, "10.0.0.2/24"))
-	connect(b, n, plug(b, n, 0x22, qp.RC, &script{deadline: mono.Never}), 1, "10.0.0.1", &macA)
+	connect(b, n, plug(b, n, 0x22, qp.RC, &script{deadline: mono.Never}), 0, "10.0.0.1", &macA)
 	discardAll(n)
 	return a, q, n
 }
