@@ -7,12 +7,12 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Deferred is memory whose accesses end later, in the order in which they began: each after a
-// random time of up to deferral, and some with the one before.
+// Deferred is memory whose accesses end later, in order: each after a random time of up to deferral, some together with the
+// previous one.
 type Deferred struct {
 	*Far
 	node    *Node
-	Stopped bool // nothing ends
+	Stopped bool // no access ends
 	queue   []deferredAccess
 	Started int // accesses so far
 }
@@ -22,7 +22,7 @@ type deferredAccess struct {
 	a  *rocev2.MemoryAccess
 }
 
-// deferral is how long accesses to Deferred memory take at most.
+// deferral bounds the duration of an access to Deferred memory.
 const deferral = 20 * time.Microsecond
 
 // Start implements rocev2.Deferred.
@@ -39,7 +39,7 @@ func (d *Deferred) Start(a *rocev2.MemoryAccess) {
 	d.queue = append(d.queue, deferredAccess{at, a})
 }
 
-// next returns when an access ends.
+// next returns when the next access ends.
 func (d *Deferred) next() mono.Time {
 	if len(d.queue) == 0 || d.Stopped {
 		return mono.Never
@@ -47,7 +47,7 @@ func (d *Deferred) next() mono.Time {
 	return d.queue[0].at
 }
 
-// nextDeferred returns when an access to memory of n ends.
+// nextDeferred returns when the next access to memory of n ends.
 func (n *Node) nextDeferred() mono.Time {
 	t := mono.Never
 	for _, d := range n.deferred {

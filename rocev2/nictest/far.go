@@ -2,16 +2,16 @@ package nictest
 
 import "roced.io/roced/rocev2"
 
-// Far is memory that NICs copy instead of looking at it.
+// Far is memory that NICs can only copy.
 type Far struct {
 	*rocev2.Bytes
-	Reads, Writes int  // accesses so far, without atomic ones
-	Gone          bool // makes accesses fail
+	Reads, Writes int  // accesses so far, without atomic operations
+	Gone          bool // accesses fail
 }
 
 var _ rocev2.Distant = (*Far)(nil)
 
-// View is not possible.
+// View fails.
 func (f *Far) View(uint64, int) ([]byte, bool) { return nil, false }
 
 // Read implements rocev2.Distant.

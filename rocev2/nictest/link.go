@@ -9,53 +9,46 @@ import (
 	"roced.io/roced/bth"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
+	"roced.io/roced/rocev2/stack"
 )
 
-// Flight is a frame on its way.
+// Flight is a frame in flight.
 type Flight struct {
 	At       mono.Time // when it was sent
 	From, To *Node
 	Seq      int    // number of frames that From had sent before
-	Frame    []byte // a copy of its own, which a hook may change
+	Frame    []byte // private copy, which a hook may change
 	segSize  int
 }
 
-// Fate is what a hook makes of a frame.
+// Fate is the decision of a hook on a frame.
 type Fate struct {
 	Drop      bool
-	Delay     time.Duration // in addition to the link's; others may overtake
-	Copies    int           // delivered in addition, CopyDelay apart
+	Delay     time.Duration // in addition to the link's; later frames may overtake
+	Copies    int           // additional deliveries, CopyDelay apart
 	CopyDelay time.Duration
 }
 
-// Hook decides on the fate of each frame.
+// Hook decides the fate of each frame.
 type Hook func(f *Flight) Fate
 
-// RoCE decodes the frame's transport packet into p; ok is false for frames of
-// other protocols (ARP, neighbour discovery, ICMP). The payload is a view.
+// RoCE decodes the frame's transport packet into p. ok is false for other protocols (ARP, neighbour discovery, ICMP). The
+// payload is a view.
 func (f *Flight) RoCE(p *bth.Packet) (ok bool) {
 	b := udpPayload(f.Frame)
 	return b != nil && p.Decode(b) == nil
 }
 
-// udpPayload returns what is in a UDP datagram to the RoCEv2 port, nil for other
-// frames.
+// udpPayload returns the payload of a UDP datagram to the RoCEv2 port, nil for other frames.
 func udpPayload(frame []byte) []byte {
-	if len(frame) < 14+20+8 {
+	l4, body, _, ok := stack.UDPBody(frame)
+	if !ok || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
 		return nil
 	}
-	l4, proto := 14+40, frame[14+6]
-	if frame[14]>>4 == 4 {
-		l4, proto = 14+int(frame[14]&15)*4, frame[14+9]
-	}
-	if proto != 17 || len(frame) < l4+8 || binary.BigEndian.Uint16(frame[l4+2:]) != bth.UDPPort {
-		return nil
-	}
-	return frame[l4+8:]
+	return frame[body:]
 }
 
-// Hooks combines hooks: frames dropped by one are not shown to the next, delays
-// and copies add up.
+// Hooks combines hooks. A frame that one drops does not reach the next; delays and copies add up.
 func Hooks(hooks ...Hook) Hook {
 	return func(f *Flight) (sum Fate) {
 		for _, h := range hooks {
@@ -71,7 +64,7 @@ func Hooks(hooks ...Hook) Hook {
 	}
 }
 
-// OnlyRoCE applies h to RoCE frames only, so that address resolution is spared.
+// OnlyRoCE applies h to RoCE frames only and so spares address resolution.
 func OnlyRoCE(h Hook) Hook {
 	return func(f *Flight) Fate {
 		if udpPayload(f.Frame) == nil {
@@ -81,16 +74,15 @@ func OnlyRoCE(h Hook) Hook {
 	}
 }
 
-// random returns whether an event of this probability happens now.
+// random draws an event with probability p.
 func (f *Flight) random(p float64) bool { return f.From.pair.RNG.Float64() < p }
 
-// Drop loses frames with this probability.
+// Drop drops frames with this probability.
 func Drop(p float64) Hook {
 	return func(f *Flight) Fate { return Fate{Drop: f.random(p)} }
 }
 
-// Duplicate delivers frames twice with this probability, the second time after
-// delay.
+// Duplicate delivers frames twice with this probability, the second time after delay.
 func Duplicate(p float64, delay time.Duration) Hook {
 	return func(f *Flight) Fate {
 		if !f.random(p) {
@@ -121,8 +113,8 @@ func Corrupt(p float64) Hook {
 	}
 }
 
-// DropNth loses those RoCE frames of node from that match, counted from 0, whose
-// numbers are in nth. A nil match is all of them.
+// DropNth drops the RoCE frames of node from that match and whose index among them, from 0, is in nth. A nil match matches
+// all.
 func DropNth(from *Node, match func(*bth.Packet) bool, nth ...int) Hook {
 	seen := 0
 	return func(f *Flight) Fate {
@@ -130,14 +122,8 @@ func DropNth(from *Node, match func(*bth.Packet) bool, nth ...int) Hook {
 		if f.From != from || !f.RoCE(&p) || match != nil && !match(&p) {
 			return Fate{}
 		}
-		i := seen
 		seen++
-		for _, n := range nth {
-			if i == n {
-				return Fate{Drop: true}
-			}
-		}
-		return Fate{}
+		return Fate{Drop: slices.Contains(nth, seen-1)}
 	}
 }
 
@@ -170,11 +156,11 @@ func (l *link) next() mono.Time {
 	return (*l)[0].at
 }
 
-// send puts a frame of n on the link, cut apart if it is a super-frame.
+// send puts a frame of n on the link and segments a super-frame.
 func (p *Pair) send(n *Node, f *rocev2.Frame) {
 	p.tx = f.AppendTo(p.tx[:0])
 	if len(p.tx) != f.Len {
-		p.Fatalf("a frame of %d bytes says that it has %d", len(p.tx), f.Len)
+		p.Fatalf("a frame of %d bytes has Len %d", len(p.tx), f.Len)
 	}
 	if p.o.Whole && f.SegSize > 0 {
 		p.fly(n, append([]byte(nil), p.tx...), f.SegSize, nil)
@@ -185,7 +171,7 @@ func (p *Pair) send(n *Node, f *rocev2.Frame) {
 	}
 }
 
-// fly sends one frame to its fate.
+// fly applies the hook to one frame and delivers it.
 func (p *Pair) fly(n *Node, b []byte, segSize int, hook Hook) {
 	f := &Flight{At: p.now, From: n, To: n.Peer(), Seq: n.sent, Frame: b, segSize: segSize}
 	n.sent++

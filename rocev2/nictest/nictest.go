@@ -1,6 +1,5 @@
-// Package nictest is a kit for tests of whole NICs: two of them, joined by a link
-// in memory, on a virtual clock. Everything is repeatable: the same seed gives the
-// same frames at the same instants (see Pair.Digest).
+// Package nictest supports tests of whole NICs. It joins two NICs by a link in memory, on a virtual clock. Runs are
+// repeatable: the same seed gives the same frames at the same instants (see Pair.Digest).
 //
 //	p := nictest.New(t, nictest.Options{Seed: 7, Hook: nictest.Drop(0.01)})
 //	a, b := p.RC()
@@ -8,9 +7,10 @@
 //	a.Post(nictest.Write(1, dst.At(0), src.SGE()))
 //	a.WaitSend(1)
 //
-// All calls are made from the goroutine of the test. Frames are lost, delayed,
-// copied and changed by a Hook. A call that cannot succeed ends the test and
-// prints seed and virtual time.
+// The goroutine of the test makes all calls. A Hook drops, delays, duplicates and changes frames. A call that fails ends
+// the test and prints seed and virtual time.
+//
+// No promise: this package may change between releases.
 package nictest
 
 import (
@@ -33,23 +33,22 @@ type Options struct {
 	MTU   int           // largest IP packet, 4300: path MTUs up to 4096 fit
 	Delay time.Duration // of the link one way, 1 us
 	Rate  uint64        // of the link in bits per second, 0: unlimited
-	// Busy asks a NIC for its next frame when the link has sent the last, as hardware is;
-	// otherwise frames queue in front of the link.
+	// Busy polls a NIC for its next frame when the link has sent the last one, like hardware. Otherwise frames queue in
+	// front of the link.
 	Busy    bool
 	Offload rocev2.Offload
-	// Whole delivers super-frames as they are, without showing them to Hook;
-	// otherwise they are cut apart.
+	// Whole delivers super-frames unsegmented and without Hook.
 	Whole bool
 	Hook  Hook
-	// Leaving is called when a NIC has built a frame and the link has not yet copied it.
+	// Leaving is called after a NIC has built a frame and before the link copies it.
 	Leaving func(n *Node)
-	// Far makes the nodes' buffers memory that NICs have to copy.
+	// Far makes the nodes' buffers memory that NICs must copy (rocev2.Distant).
 	Far bool
-	// Deferred makes them memory whose accesses end later.
+	// Deferred makes them memory whose accesses end later (rocev2.Deferred).
 	Deferred bool
-	// Limit is the virtual time that a Wait call may take, 30 s.
+	// Limit bounds the virtual time of a Wait call, 30 s.
 	Limit time.Duration
-	// Config may change a NIC's configuration before it is made.
+	// Config may change a NIC's configuration.
 	Config func(c *rocev2.Config)
 }
 
@@ -75,9 +74,9 @@ type Node struct {
 	Events []Event
 
 	pair     *Pair
-	sent     int       // frames that have been given to the link
-	free     mono.Time // when the link can take the next frame
-	waits    bool      // for that, to ask for a frame
+	sent     int       // frames passed to the link
+	free     mono.Time // when the link accepts the next frame
+	waits    bool      // polls for a frame then
 	nextVA   uint64
 	deferred []*Deferred
 	qps      map[*rocev2.QueuePair]*QP
@@ -87,7 +86,7 @@ type Node struct {
 type Event struct {
 	At   mono.Time
 	Type qp.Event
-	QP   *QP         // nil unless it is of a queue pair
+	QP   *QP         // nil unless the event belongs to a queue pair
 	CQ   *rocev2.CQ  // likewise
 	SRQ  *rocev2.SRQ // likewise
 }
@@ -99,7 +98,7 @@ const (
 	GIDLinkLocal = 2
 )
 
-// New makes a pair.
+// New returns a pair.
 func New(tb testing.TB, o Options) *Pair {
 	tb.Helper()
 	if o.MTU == 0 {
@@ -155,11 +154,10 @@ func (p *Pair) SetHook(h Hook) { p.o.Hook = h }
 // Frames returns the number of datagrams that have been sent so far.
 func (p *Pair) Frames() int { return p.frames }
 
-// Digest returns a hash of all datagrams sent so far and of when they were sent.
-// Two runs with equal digests have gone the same way.
+// Digest returns a hash of all datagrams sent so far and of their times. Runs with equal digests are identical.
 func (p *Pair) Digest() uint64 { return p.digest.Sum64() }
 
-// Fatalf ends the test with seed and time before the message.
+// Fatalf ends the test and prints seed, time and the message.
 func (p *Pair) Fatalf(format string, args ...any) {
 	p.tb.Helper()
 	p.tb.Fatalf("seed %d, at %v: "+format, append([]any{p.o.Seed, time.Duration(p.now)}, args...)...)

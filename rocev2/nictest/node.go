@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// AllAccess are all rights on memory.
+// AllAccess are all access rights.
 const AllAccess = qp.AccessLocalWrite | qp.AccessRemoteWrite | qp.AccessRemoteRead | qp.AccessRemoteAtomic |
 	qp.AccessMWBind
 
@@ -14,12 +14,12 @@ type Buffer struct {
 	B   []byte
 	VA  uint64
 	MR  *rocev2.MR
-	Far *Far // what is behind it with Options.Far or Deferred
-	// Deferred is what is behind it with Options.Deferred.
+	Far *Far // its memory with Options.Far or Deferred
+	// Deferred is its memory with Options.Deferred.
 	Deferred *Deferred
 }
 
-// Remote names a place in a peer's memory.
+// Remote is an address in a peer's memory.
 type Remote struct {
 	VA   uint64
 	RKey uint32
@@ -31,8 +31,8 @@ func (n *Node) Buffer(size int) *Buffer {
 	return n.BufferWith(size, AllAccess)
 }
 
-// BufferWith registers size bytes with some rights. Buffers lie far apart, so that
-// an access beyond the end of one does not reach another.
+// BufferWith registers size bytes with the rights a. Buffers lie far apart, so that an access beyond the end of one does not
+// reach another.
 func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	n.pair.tb.Helper()
 	b := &Buffer{B: make([]byte, size), VA: n.nextVA}
@@ -55,7 +55,7 @@ func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	return b
 }
 
-// Fill writes bytes that differ from place to place and between seeds.
+// Fill writes bytes that depend on the offset and the seed.
 func (b *Buffer) Fill(seed uint64) {
 	x := seed*0x9e3779b97f4a7c15 + 1
 	for i := range b.B {
@@ -74,7 +74,7 @@ func (b *Buffer) Part(off, n int) qp.SGE {
 	return qp.SGE{Addr: b.VA + uint64(off), Length: uint32(n), LKey: b.MR.LKey}
 }
 
-// At names the byte at off for a peer.
+// At returns the address of the byte at off for a peer.
 func (b *Buffer) At(off int) Remote { return Remote{b.VA + uint64(off), b.MR.RKey} }
 
 // CQ is a completion queue of a node.
@@ -85,7 +85,7 @@ type CQ struct {
 	Notified int // notifications so far
 }
 
-// CQ makes a completion queue.
+// CQ creates a completion queue.
 func (n *Node) CQ(entries int) *CQ {
 	n.pair.tb.Helper()
 	c := &CQ{Node: n, Ring: NewRing(entries)}
@@ -97,7 +97,7 @@ func (n *Node) CQ(entries int) *CQ {
 	return c
 }
 
-// Arm asks for a notification.
+// Arm requests a notification.
 func (c *CQ) Arm(solicitedOnly bool) {
 	c.Node.pair.tb.Helper()
 	if err := c.Node.NIC.ArmCQ(c.CQ, solicitedOnly); err != nil {
@@ -105,7 +105,7 @@ func (c *CQ) Arm(solicitedOnly bool) {
 	}
 }
 
-// Wait lets the time pass until there is a completion, and takes it.
+// Wait advances the time until there is a completion, and takes it.
 func (c *CQ) Wait() qp.CQE {
 	p := c.Node.pair
 	p.tb.Helper()
@@ -116,7 +116,7 @@ func (c *CQ) Wait() qp.CQE {
 	return e
 }
 
-// WaitN lets the time pass until there are n completions, and takes them.
+// WaitN advances the time until there are n completions, and takes them.
 func (c *CQ) WaitN(n int) []qp.CQE {
 	c.Node.pair.tb.Helper()
 	out := make([]qp.CQE, 0, n)
@@ -133,7 +133,7 @@ type SRQ struct {
 	Node *Node
 }
 
-// SRQ makes a shared receive queue.
+// SRQ creates a shared receive queue.
 func (n *Node) SRQ(depth int) *SRQ {
 	n.pair.tb.Helper()
 	s := &SRQ{RecvQueue: NewRecvQueue(depth), Node: n}

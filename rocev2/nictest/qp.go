@@ -5,13 +5,11 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// QPOptions describe a queue pair and its connection. Options change a set of them
-// that begins with the defaults which stand here; they are called for each queue
-// pair. What belongs to one node (CQs, an SRQ) is given to one queue pair only, with
-// Node.QP and Connect.
+// QPOptions describe a queue pair and its connection. The comments give the defaults. Options change them, for each queue
+// pair. Objects of one node (CQs, an SRQ) suit one queue pair only: use Node.QP and Connect.
 type QPOptions struct {
 	Type     qp.Type // RC
-	Depth    int     // 64: places of the send and of the receive queue
+	Depth    int     // 64: size of the send and of the receive queue
 	SGEs     int     // 16
 	Inline   int     // 256 bytes
 	SendCQ   *CQ     // nil: a new one of 2*Depth
@@ -19,16 +17,16 @@ type QPOptions struct {
 	SRQ      *SRQ    // nil: none
 	SigAll   bool
 	Profile  string
-	GID      uint8     // GIDIPv4: index of the address to use, on both nodes
+	GID      uint8     // GIDIPv4: index of the address, on both nodes
 	MTU      qp.MTU    // 3: 1024 bytes
 	PSN      uint32    // 0: of the first packet
 	Timeout  uint8     // 8: about 1 ms
 	RetryCnt uint8     // 7
-	RNRRetry uint8     // 7: for ever
+	RNRRetry uint8     // 7: infinite
 	MinRNR   uint8     // 1: timer code of 10 us
 	RdAtomic uint8     // 8
 	QKey     uint32    // 0x11111111, of UD
-	Access   qp.Access // all that peers can have
+	Access   qp.Access // all remote rights
 	AV       func(*rocev2.AddressVector)
 }
 
@@ -58,7 +56,7 @@ type QP struct {
 	o              QPOptions
 }
 
-// QP makes a queue pair in the RESET state.
+// QP creates a queue pair in the RESET state.
 func (n *Node) QP(opts ...Option) *QP {
 	n.pair.tb.Helper()
 	o := options(opts)
@@ -87,7 +85,7 @@ func (n *Node) QP(opts ...Option) *QP {
 	return q
 }
 
-// Modify is ModifyQP; an error is fatal.
+// Modify calls ModifyQP; an error is fatal.
 func (q *QP) Modify(a qp.Attr, m qp.AttrMask, av *rocev2.AddressVector) {
 	p := q.Node.pair
 	p.tb.Helper()
@@ -169,8 +167,7 @@ func (p *Pair) UC(opts ...Option) (a, b *QP) {
 	return p.RC(append([]Option{Type(qp.UC)}, opts...)...)
 }
 
-// UD returns two datagram queue pairs that are ready to send, and for each a handle
-// of the other's node.
+// UD returns two datagram queue pairs that are ready to send, and a handle of each node for the other.
 func (p *Pair) UD(opts ...Option) (a, b *QP, toB, toA *rocev2.AH) {
 	p.tb.Helper()
 	opts = append([]Option{Type(qp.UD)}, opts...)
@@ -183,7 +180,7 @@ func (p *Pair) UD(opts ...Option) (a, b *QP, toB, toA *rocev2.AH) {
 	return a, b, a.AH(), b.AH()
 }
 
-// AH makes an address handle for the peer node.
+// AH creates an address handle for the peer node.
 func (q *QP) AH() *rocev2.AH {
 	p := q.Node.pair
 	p.tb.Helper()
@@ -206,7 +203,7 @@ func (q *QP) Post(ws ...qp.SendWQE) {
 	q.Doorbell()
 }
 
-// Doorbell tells the NIC that something has been posted.
+// Doorbell informs the NIC of posted requests.
 func (q *QP) Doorbell() { q.Node.NIC.Doorbell(q.Node.pair.now, q.QueuePair) }
 
 // PostRecv posts a receive request.
@@ -217,13 +214,13 @@ func (q *QP) PostRecv(id uint64, sges ...qp.SGE) {
 	}
 }
 
-// WaitSend waits for the next send completion, which must be a success of id.
+// WaitSend waits for the next send completion, which must be the success of id.
 func (q *QP) WaitSend(id uint64) qp.CQE {
 	q.Node.pair.tb.Helper()
 	return q.expect(q.SendCQ, "send", id)
 }
 
-// WaitRecv waits for the next receive completion, which must be a success of id.
+// WaitRecv waits for the next receive completion, which must be the success of id.
 func (q *QP) WaitRecv(id uint64) qp.CQE {
 	q.Node.pair.tb.Helper()
 	return q.expect(q.RecvCQ, "receive", id)
@@ -239,7 +236,7 @@ func (q *QP) expect(cq *CQ, what string, id uint64) qp.CQE {
 	return c
 }
 
-// Destroy ends the queue pair.
+// Destroy destroys the queue pair.
 func (q *QP) Destroy() {
 	q.Node.pair.tb.Helper()
 	if err := q.Node.NIC.DestroyQP(q.QueuePair); err != nil {

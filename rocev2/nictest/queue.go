@@ -7,23 +7,21 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// ErrFull says that a queue has no place for another work request.
+// ErrFull is returned when a queue has no room for another work request.
 var ErrFull = errors.New("nictest: queue is full")
 
-// SendQueue is a rocev2.SendQueue in a slice. A place is in use from Post until
-// the NIC retires the request.
+// SendQueue is a rocev2.SendQueue in a slice. A request occupies a place from Post until the NIC retires it.
 type SendQueue struct {
 	ring  []qp.SendWQE
 	head  uint64 // oldest request that is not retired
-	taken uint64 // next one that the NIC takes
-	tail  uint64 // where the next one is posted
+	taken uint64 // next request that the NIC takes
+	tail  uint64 // next request to post
 }
 
 // NewSendQueue returns a queue of n places.
 func NewSendQueue(n int) *SendQueue { return &SendQueue{ring: make([]qp.SendWQE, n)} }
 
-// Post appends a request. Length is set to the sum of the elements or to the
-// length of inline data.
+// Post appends a request. It sets Length to the sum of the elements or to the length of inline data.
 func (q *SendQueue) Post(w qp.SendWQE) error {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		return ErrFull
@@ -38,7 +36,7 @@ func (q *SendQueue) Post(w qp.SendWQE) error {
 	return q.PostRaw(w)
 }
 
-// PostRaw appends a request as it is, malformed maybe.
+// PostRaw appends a request unchecked; it may be malformed.
 func (q *SendQueue) PostRaw(w qp.SendWQE) error {
 	if q.tail-q.head == uint64(len(q.ring)) {
 		return ErrFull
@@ -48,7 +46,7 @@ func (q *SendQueue) PostRaw(w qp.SendWQE) error {
 	return nil
 }
 
-// copySend copies w, using the slices of to again.
+// copySend copies w and reuses the slices of to.
 func copySend(to, w *qp.SendWQE) {
 	sges, inline := append(to.SGEs[:0], w.SGEs...), append(to.Inline[:0], w.Inline...)
 	*to = *w
@@ -73,7 +71,7 @@ func (q *SendQueue) NextAH() (ah uint32, ok bool) {
 // Pending implements rocev2.SendQueue.
 func (q *SendQueue) Pending() bool { return q.taken != q.tail }
 
-// Retire implements rocev2.SendQueue. More than was taken is a fault of the NIC.
+// Retire implements rocev2.SendQueue. Retiring more than was taken is an error of the NIC.
 func (q *SendQueue) Retire(n int) {
 	if n < 0 || uint64(n) > q.taken-q.head {
 		panic("nictest: more send requests retired than taken")
@@ -84,7 +82,7 @@ func (q *SendQueue) Retire(n int) {
 // Reset implements rocev2.SendQueue.
 func (q *SendQueue) Reset() { q.head, q.taken = q.tail, q.tail }
 
-// Outstanding is the number of places in use.
+// Outstanding returns the number of places in use.
 func (q *SendQueue) Outstanding() int { return int(q.tail - q.head) }
 
 // RecvQueue is a rocev2.RecvQueue in a slice.
@@ -143,7 +141,7 @@ func (r *Ring) Push(c *qp.CQE) bool {
 	return true
 }
 
-// Len is the number of completions that can be taken.
+// Len returns the number of available completions.
 func (r *Ring) Len() int { return len(r.ready) }
 
 // Poll takes the oldest completion.

@@ -7,14 +7,13 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// stuck is how often the NICs may be called at one instant without a frame coming
-// out; more means that one of them asks for a call which does nothing.
+// stuck bounds the calls of the NICs at one instant without a frame. More means that a NIC requests calls that do nothing.
 const stuck = 1000
 
-// nodes in the order in which they are served.
+// nodes returns the nodes in the order of service.
 func (p *Pair) nodes() [2]*Node { return [2]*Node{p.A, p.B} }
 
-// transmit takes what the NICs have to send.
+// transmit sends all frames of the NICs.
 func (p *Pair) transmit() {
 	for _, n := range p.nodes() {
 		for f := p.poll(n); f != nil; f = p.poll(n) {
@@ -34,7 +33,7 @@ func (p *Pair) poll(n *Node) *rocev2.Frame {
 	return n.NIC.PollTransmit(p.now)
 }
 
-// nextEvent returns when something happens next.
+// nextEvent returns the time of the next event.
 func (p *Pair) nextEvent() mono.Time {
 	return p.link.next().Min(p.A.nextEvent()).Min(p.B.nextEvent())
 }
@@ -47,8 +46,7 @@ func (n *Node) nextEvent() mono.Time {
 	return at.Min(n.NIC.NextTimeout())
 }
 
-// step lets the time pass until something happens, no later than end, and carries
-// it out. It returns false when nothing happens until then.
+// step advances the time to the next event and handles it. It returns false if there is none until end.
 func (p *Pair) step(end mono.Time) bool {
 	p.transmit()
 	at := p.nextEvent()
@@ -69,8 +67,7 @@ func (p *Pair) step(end mono.Time) bool {
 	return true
 }
 
-// deliver gives a copy of the frame to its NIC and spoils it afterwards: frames
-// must not be kept.
+// deliver passes a copy of the frame to its NIC and overwrites it afterwards: the NIC must not keep frames.
 func (p *Pair) deliver(f *Flight) {
 	p.rx = append(p.rx[:0], f.Frame...)
 	f.To.NIC.Receive(p.now, p.rx, f.segSize)
@@ -79,8 +76,7 @@ func (p *Pair) deliver(f *Flight) {
 	}
 }
 
-// RunUntil lets the time pass until cond holds, at most for limit, and reports
-// whether it holds.
+// RunUntil advances the time until cond holds, at most by limit, and reports whether it holds.
 func (p *Pair) RunUntil(cond func() bool, limit time.Duration) bool {
 	p.tb.Helper()
 	end := p.now.Add(limit)
@@ -107,14 +103,14 @@ func (p *Pair) RunUntil(cond func() bool, limit time.Duration) bool {
 	}
 }
 
-// Run lets d pass.
+// Run advances the time by d.
 func (p *Pair) Run(d time.Duration) {
 	p.tb.Helper()
 	p.RunUntil(func() bool { return false }, d)
 }
 
-// RunIdle lets the time pass until nothing is on its way and no timer runs. It is
-// fatal when that is not so after Options.Limit.
+// RunIdle advances the time until no frame is in flight and no timer runs. It is fatal if that takes longer than
+// Options.Limit.
 func (p *Pair) RunIdle() {
 	p.tb.Helper()
 	idle := func() bool { return p.nextEvent() == mono.Never }

@@ -2,7 +2,7 @@ package nictest
 
 import "roced.io/roced/qp"
 
-// Work requests, signaled. Further fields can be set in what is returned.
+// These functions return signaled work requests. The caller may set further fields.
 
 func request(id uint64, op qp.WROpcode, sges []qp.SGE) qp.SendWQE {
 	return qp.SendWQE{WRID: id, Opcode: op, Flags: qp.SendSignaled, SGEs: sges}
@@ -73,7 +73,7 @@ func BindMW(id uint64, b qp.BindWR) qp.SendWQE {
 	return w
 }
 
-// LocalInv invalidates a window of one's own.
+// LocalInv invalidates an own window.
 func LocalInv(id uint64, rkey uint32) qp.SendWQE {
 	w := request(id, qp.WRLocalInv, nil)
 	w.Imm = rkey
