@@ -1,5 +1,6 @@
-// Package daemon is the way into roced for programs that bring plug-ins of their own: register them,
-// then call Main. docs/guides/extending.md tells how; examples/congestion is one.
+// Package daemon is the program roced as a function, for programs that add plug-ins:
+// register them, then call Main. docs/guides/extending.md explains how;
+// examples/congestion is complete.
 package daemon
 
 import (
@@ -8,7 +9,7 @@ import (
 	"roced.io/roced/internal/cli/roced"
 )
 
-// Main is the program roced: it runs the daemon that a command line without the program's name
-// describes ("run", "--config", "nic.yaml") until it is told to end, and returns the exit code: 0, 1 if it
-// failed, 2 if the command line or the configuration is wrong.
+// Main runs the program roced with a command line, without the name of the program
+// ("run", "--config", "nic.yaml"), until it ends. It returns the exit code: 0 for
+// success, 1 for a failure, 2 for a wrong command line or configuration.
 func Main(args []string) int { return roced.Main(args, os.Stdout, os.Stderr) }

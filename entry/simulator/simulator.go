@@ -1,6 +1,6 @@
-// Package simulator is the way into rocesim for programs that bring plug-ins of their own: register
-// them, then call Main. docs/guides/extending.md tells how; examples/congestion is one. Who wants results in Go
-// rather than files uses package internal/sim.
+// Package simulator is the program rocesim as a function, for programs that add
+// plug-ins: register them, then call Main. docs/guides/extending.md explains how;
+// examples/congestion is complete. Package simtest returns results in Go.
 package simulator
 
 import (
@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/internal/cli/sim"
 )
 
-// Main is the program rocesim: it does what a command line without the program's name says
-// ("run", "scenario.yaml") and returns the exit code: 0, 1 if the simulation failed, 2 if the command line
-// or the scenario is wrong, 130 if it was interrupted.
+// Main runs the program rocesim with a command line, without the name of the program
+// ("run", "scenario.yaml"). It returns the exit code: 0 for success, 1 for a failed
+// simulation, 2 for a wrong command line or scenario, 130 after an interrupt.
 func Main(args []string) int { return sim.Main(args, os.Stdout, os.Stderr) }

@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"roced.io/roced/internal/netlab"
-	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/tools/interop/internal/vm"
 	"roced.io/roced/verbs"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"roced.io/roced/tools/interop/vm"
+	"roced.io/roced/tools/interop/internal/vm"
 )
 
 // speed measures our NIC and rxe side by side on the processors of the machine.

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"roced.io/roced/tools/webbundle/bundle"
+	"roced.io/roced/tools/internal/bundle"
 )
 
 func main() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Prepares the machine of `make interop`: installs QEMU and the RDMA programs
 # that run inside, and unpacks the kernel of a Debian release, which is not installed,
-# into the folder given. The rest of the image is put together by tools/interop/vm.
+# into the folder given. The rest of the image is put together by tools/interop/internal/vm.
 # Where that cannot be (no root, no Debian for amd64) it ends with 77 and the reason.
 set -euo pipefail
 cache=${1:?usage: setup-vm.sh FOLDER RELEASE}

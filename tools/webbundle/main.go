@@ -10,7 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"roced.io/roced/tools/webbundle/bundle"
+	"roced.io/roced/tools/internal/bundle"
 )
 
 func main() {

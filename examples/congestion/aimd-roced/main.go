@@ -1,4 +1,4 @@
-// Command aimd-roced is the daemon with one congestion control more.
+// Command aimd-roced is roced with the congestion control aimd.
 package main
 
 import (

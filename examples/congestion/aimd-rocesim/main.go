@@ -1,4 +1,4 @@
-// Command aimd-rocesim is the simulator with one congestion control more.
+// Command aimd-rocesim is rocesim with the congestion control aimd.
 package main
 
 import (

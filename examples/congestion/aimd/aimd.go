@@ -1,5 +1,6 @@
-// Package aimd is a congestion control of our own: a window that grows by a packet each round trip,
-// and halves when the round trip takes longer than a target, or a packet was marked or lost.
+// Package aimd is an example of a congestion control. Its window grows by one packet
+// per round trip. It halves when the round trip exceeds a target, and when a packet
+// was marked or lost.
 package aimd
 
 import (
@@ -10,17 +11,17 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// Name is what configurations and scenarios call it.
+// Name is the name of the algorithm in configurations and scenarios.
 const Name = "aimd"
 
-// Register makes it known to roced and rocesim.
+// Register adds the algorithm to roced and rocesim.
 func Register() { ccalgo.Register(Name, New) }
 
-// controller has the state of one queue pair. What it does not care about, such as CNPs, it has
-// from ccalgo.None.
+// controller is the state of one queue pair. It inherits the methods that it does not
+// need, such as OnCNP, from ccalgo.None.
 type controller struct {
 	ccalgo.None
-	target   time.Duration // more than this is a queue
+	target   time.Duration // longest round trip without a queue
 	max      float64       // window in packets
 	mtu      float64
 	window   float64 // in bytes
@@ -28,7 +29,8 @@ type controller struct {
 	rtt      time.Duration
 }
 
-// New makes a controller. The base round trip comes from the topology in the simulator.
+// New makes a controller. In the simulator, the base round trip is that of the
+// topology.
 func New(r *param.Reader) ccalgo.Controller {
 	base := r.Micros("base_rtt_us", 16)
 	return &controller{
@@ -37,17 +39,17 @@ func New(r *param.Reader) ccalgo.Controller {
 	}
 }
 
-// Reset begins anew, with ten packets.
+// Reset sets the window to ten packets.
 func (c *controller) Reset(mtu int) {
 	c.mtu = float64(mtu)
 	c.window = min(10, c.max) * c.mtu
 	c.halvedAt, c.rtt = 0, 0
 }
 
-// ECNCapable asks switches to mark packets rather than to drop them.
+// ECNCapable returns true, so that switches mark packets instead of dropping them.
 func (c *controller) ECNCapable() bool { return true }
 
-// OnAck grows by a packet each window, or halves.
+// OnAck increases the window by a packet per round trip, or halves it.
 func (c *controller) OnAck(now mono.Time, s ccalgo.Sample) {
 	if s.RTT > 0 {
 		c.rtt = s.RTT
@@ -59,10 +61,11 @@ func (c *controller) OnAck(now mono.Time, s ccalgo.Sample) {
 	c.window = min(c.window+c.mtu*float64(s.Bytes)/c.window, c.max*c.mtu)
 }
 
-// OnLoss halves.
+// OnLoss halves the window.
 func (c *controller) OnLoss(now mono.Time, _ uint32, _ bool) { c.halve(now) }
 
-// halve does so at most once a round trip: what is in flight then tells of the same queue.
+// halve halves the window at most once per round trip, because all packets in flight
+// report the same queue.
 func (c *controller) halve(now mono.Time) {
 	if c.halvedAt != 0 && now.Sub(c.halvedAt) < c.rtt {
 		return
@@ -71,7 +74,7 @@ func (c *controller) halve(now mono.Time) {
 	c.window = max(c.window/2, c.mtu)
 }
 
-// Limits is the window, and no rate.
+// Limits returns the window, and no rate limit.
 func (c *controller) Limits() (windowBytes, rateBps uint64) {
 	return uint64(c.window), ccalgo.Unlimited
 }
