@@ -25,6 +25,7 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" { // this program is the plugin
 		main()
+		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
@@ -250,7 +251,7 @@ func (n *node) refused(p plugin.DevicePluginClient, a *imitation) {
 	if out, code := plug(n.t, "ADD", filepath.Join(n.o.Plugins, "nobody"), a, "eth0"); code != 1 || out["code"] != 11.0 {
 		n.t.Errorf("no agent: code %d, %v", code, out)
 	}
-	if out, code := plug(n.t, "FROB", n.o.Socket, a, "eth0"); code != 1 || out["code"] != 100.0 {
+	if out, code := plug(n.t, "FROB", n.o.Socket, a, "eth0"); code != 1 || out["code"] != 4.0 {
 		n.t.Errorf("no such command: code %d, %v", code, out)
 	}
 	if out, code := plug(n.t, "VERSION", n.o.Socket, a, "eth0"); code != 0 || !slices.Contains(out["supportedVersions"].([]any), any("1.0.0")) {

@@ -6,24 +6,30 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"strings"
 	"time"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
 )
 
-// netConf is the plugin's part of a CNI configuration, in a list behind the plugin that makes the pod's network.
+// netConf is the plugin's part of a CNI configuration, in a list after the plugin that makes the network of the pod.
 type netConf struct {
-	CNIVersion string          `json:"cniVersion"`
-	Name       string          `json:"name"`
-	Type       string          `json:"type"`
-	Agent      string          `json:"agent"`    // socket
-	DeviceID   string          `json:"deviceID"` // from Multus, which asks the kubelet itself
-	PrevResult json.RawMessage `json:"prevResult"`
+	types.PluginConf
+	Agent    string `json:"agent"`    // socket
+	DeviceID string `json:"deviceID"` // from Multus, which asks the kubelet itself
 }
 
-// call is what the plugin tells the agent.
+// podArgs are the arguments of CNI_ARGS that name the pod. The names of the fields are those of the arguments.
+type podArgs struct {
+	types.CommonArgs
+	K8S_POD_NAMESPACE, K8S_POD_NAME types.UnmarshallableString
+}
+
+// call is a request of the plugin to the agent.
 type call struct {
 	Command   string   `json:"command"` // of CNI
 	Container string   `json:"container"`
@@ -34,75 +40,64 @@ type call struct {
 	Devices   []string `json:"devices"`
 }
 
-// answer is the agent's.
+// answer is the agent's answer to a call.
 type answer struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Error codes of the specification, and one of our own.
-const (
-	codeDecode   = 6
-	codeTryLater = 11
-	codeFailed   = 100
-)
+// codeFailed is the plugin's own error code; the CNI specification leaves codes from 100 on to plugins.
+const codeFailed = 100
 
-var cniVersions = []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+// supported are the versions of the CNI specification whose results have the same form as that of the plugin before.
+var supported = version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// cni is one call of the plugin; it returns the exit code.
-func cni(in io.Reader, out io.Writer, env func(string) string) int {
-	conf := netConf{CNIVersion: "1.0.0"}
-	text, err := io.ReadAll(in)
-	if err == nil {
-		err = json.Unmarshal(text, &conf)
+// cni runs the plugin for one call of a container runtime. It reads the call from the environment and standard input.
+func cni() {
+	run := func(command string) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return forward(command, args) }
 	}
-	fail := func(code int, err error) int {
-		_ = json.NewEncoder(out).Encode(map[string]any{"cniVersion": conf.CNIVersion, "code": code, "msg": "roced: " + err.Error()})
-		return 1
+	skel.PluginMainFuncs(skel.CNIFuncs{Add: run("ADD"), Del: run("DEL"), Check: run("CHECK"), GC: run("GC"), Status: run("STATUS")},
+		supported, "roced-k8s: a NIC for each container that has roced.io/nic")
+}
+
+// forward sends a command to the agent of the node. ADD passes the result of the plugins before on unchanged.
+func forward(command string, args *skel.CmdArgs) error {
+	conf := netConf{Agent: defaultSocket}
+	if err := json.Unmarshal(args.StdinData, &conf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "roced: "+err.Error(), "")
 	}
-	if err != nil {
-		return fail(codeDecode, err)
+	pod := podArgs{CommonArgs: types.CommonArgs{IgnoreUnknown: true}}
+	if err := types.LoadArgs(args.Args, &pod); err != nil {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "roced: "+err.Error(), "")
 	}
-	command := env("CNI_COMMAND")
-	if command == "VERSION" {
-		_ = json.NewEncoder(out).Encode(map[string]any{"cniVersion": conf.CNIVersion, "supportedVersions": cniVersions})
-		return 0
-	}
-	c := call{Command: command, Container: env("CNI_CONTAINERID"), Netns: env("CNI_NETNS"), Interface: env("CNI_IFNAME")}
-	for arg := range strings.SplitSeq(env("CNI_ARGS"), ";") {
-		switch key, value, _ := strings.Cut(arg, "="); key {
-		case "K8S_POD_NAMESPACE":
-			c.Namespace = value
-		case "K8S_POD_NAME":
-			c.Pod = value
-		}
-	}
+	c := call{Command: command, Container: args.ContainerID, Netns: args.Netns, Interface: args.IfName,
+		Namespace: string(pod.K8S_POD_NAMESPACE), Pod: string(pod.K8S_POD_NAME)}
 	if conf.DeviceID != "" {
 		c.Devices = []string{conf.DeviceID}
 	}
-	if conf.Agent == "" {
-		conf.Agent = defaultSocket
+	switch err := ask(conf.Agent, &c); {
+	case err != nil && command == "DEL": // an agent that starts later looks for networks that are gone
+		return nil
+	case errors.Is(err, errNoAgent):
+		return types.NewError(types.ErrTryAgainLater, "roced: "+err.Error(), "")
+	case err != nil:
+		return types.NewError(codeFailed, "roced: "+err.Error(), "")
 	}
-	if err := ask(conf.Agent, &c); err != nil {
-		if command == "DEL" { // nobody is there to be asked: the agent looks for networks that have gone when it starts
-			return 0
-		}
-		if errors.Is(err, errNoAgent) {
-			return fail(codeTryLater, err)
-		}
-		return fail(codeFailed, err)
+	if command != "ADD" {
+		return nil
 	}
-	if command == "ADD" { // what the plugins before have made stays as it is
-		if len(conf.PrevResult) == 0 {
-			conf.PrevResult = fmt.Appendf(nil, `{"cniVersion":%q,"interfaces":[],"ips":[]}`, conf.CNIVersion)
-		}
-		fmt.Fprintf(out, "%s\n", conf.PrevResult)
+	if conf.RawPrevResult == nil {
+		return types.PrintResult(&types100.Result{CNIVersion: types100.ImplementedSpecVersion}, conf.CNIVersion)
 	}
-	return 0
+	if err := version.ParsePrevResult(&conf.PluginConf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "roced: "+err.Error(), "")
+	}
+	return types.PrintResult(conf.PrevResult, conf.CNIVersion)
 }
 
-var errNoAgent = errors.New("its agent on this node does not answer")
+var errNoAgent = errors.New("the agent of this node does not answer")
 
-// ask has the agent do something.
+// ask sends a call to the agent and waits for its answer.
 func ask(socket string, c *call) error {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
@@ -123,7 +118,7 @@ func ask(socket string, c *call) error {
 	return nil
 }
 
-// listenCNI opens the socket for the plugin, which is root's.
+// listenCNI opens the socket for the plugin. Only root may connect to it.
 func (a *Agent) listenCNI() (net.Listener, error) {
 	if err := os.Remove(a.o.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -158,12 +153,12 @@ func (a *Agent) serveCNI(ctx context.Context, l net.Listener) error {
 				a.log.Error("CNI", "command", c.Command, "pod", c.Namespace+"/"+c.Pod, "err", err)
 				out.Error = err.Error()
 			}
-			_ = json.NewEncoder(conn).Encode(out) // who has gone has no use for it
+			_ = json.NewEncoder(conn).Encode(out) // an error means that the plugin has gone
 		}()
 	}
 }
 
-// do carries a call out. A pod without a slot is none of our business.
+// do carries out a call. It ignores a pod without a slot.
 func (a *Agent) do(ctx context.Context, c *call) error {
 	switch c.Command {
 	case "DEL":

@@ -20,7 +20,8 @@ const defaultSocket = "/run/roced/agent.sock"
 
 func main() {
 	if os.Getenv("CNI_COMMAND") != "" {
-		os.Exit(cni(os.Stdin, os.Stdout, os.Getenv))
+		cni()
+		return
 	}
 	o := defaults()
 	flag.IntVar(&o.Slots, "nics", o.Slots, "NICs that the node has to give")

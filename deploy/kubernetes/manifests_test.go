@@ -135,7 +135,7 @@ func TestConflist(t *testing.T) {
 		Plugins    []netConf
 	}
 	must(t, json.Unmarshal(text, &list))
-	if !slices.Contains(cniVersions, list.CNIVersion) || len(list.Plugins) != 2 || list.Plugins[1].Type != "roced-cni" {
+	if !slices.Contains(supported.SupportedVersions(), list.CNIVersion) || len(list.Plugins) != 2 || list.Plugins[1].Type != "roced-cni" {
 		t.Errorf("%+v", list)
 	}
 }

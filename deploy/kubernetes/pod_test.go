@@ -111,7 +111,7 @@ func plug(t *testing.T, command, agent string, p *imitation, iface string) (out 
 	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","type":"roced-cni","agent":%q,"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"198.18.5.9/24"}]}}`, agent)
 	c := exec.Command(os.Args[0])
 	c.Stdin = strings.NewReader(conf)
-	c.Env = []string{"CNI_COMMAND=" + command, "CNI_CONTAINERID=sandbox-" + p.name, "CNI_NETNS=" + p.netns(), "CNI_IFNAME=" + iface,
+	c.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=/opt/cni/bin", "CNI_CONTAINERID=sandbox-" + p.name, "CNI_NETNS=" + p.netns(), "CNI_IFNAME=" + iface,
 		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=tests;K8S_POD_NAME=" + p.name}
 	text, err := c.Output()
 	if c.ProcessState == nil {
