@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// BenchmarkRegister prints what it takes to register and deregister 64 KiB, in microseconds
-// (median and mean), on an idle machine and beside a spinning process on each processor.
+// BenchmarkRegister measures the registration and deregistration of 64 KiB in microseconds (median and mean), on an idle
+// machine and with one spinning process per processor.
 func BenchmarkRegister(b *testing.B) {
 	const turns = "2000"
 	for _, spinners := range []int{0, runtime.NumCPU()} {

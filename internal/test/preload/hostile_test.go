@@ -12,19 +12,18 @@ import (
 	"testing"
 )
 
-// message is what a false daemon sends: an answer (docs/reference/control-protocol.md) in which
-// every field can be wrong.
+// message is an answer of a false daemon (docs/reference/control-protocol.md). Every field can be wrong.
 type message struct {
 	ret        int32
-	len        int // of the response, less what is said
-	nfd        int // descriptors, less what is said
+	len        int // claimed length of the response minus its real length
+	nfd        int // claimed number of descriptors minus the real number
 	kind, size uint32
 	arg        uint64
 	fds        int
 	body       []byte
-	raw        []byte // sent in place of all that
-	close      bool   // the connection ends
-	memory     bool   // answers the passing of the program's memory, which is refused else
+	raw        []byte // replaces the whole message
+	close      bool   // close the connection instead
+	memory     bool   // answers PASS_MEMORY, which other scripts refuse
 }
 
 func (m message) bytes() []byte {
@@ -65,8 +64,8 @@ var (
 	goodCQ      = message{body: words(7, 100, 0, 0, 4096, 0)}
 )
 
-// attacks are answers that are wrong, in turn, on a connection of their own, and which
-// command of testdata/hostile.c the last one is for.
+// attacks are malformed answers. Each entry has its own connection; command is the command of testdata/hostile.c that
+// gets the last answer.
 var attacks = []struct {
 	name, command string
 	answers       []message
@@ -125,7 +124,7 @@ var attacks = []struct {
 	{"rdma_cm of few words", "cm", []message{{kind: kindNumber, fds: 1, body: words(helloVersion)}}},
 }
 
-// falseDaemon serves a socket: each connection has the script that next returns.
+// falseDaemon serves a socket. next returns the script of each connection.
 func falseDaemon(t *testing.T, path string, next func() []message) {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: path, Net: "unixpacket"})
@@ -150,9 +149,9 @@ func falseDaemon(t *testing.T, path string, next func() []message) {
 	}()
 }
 
-// play answers commands until the client ends, with the script.
+// play answers commands with the script until the client closes the connection.
 func play(c *net.UnixConn, script []message) {
-	empty, err := os.CreateTemp("", "empty") // memory and channel of every kind
+	empty, err := os.CreateTemp("", "empty") // stands for memory and channels of all kinds
 	if err != nil {
 		panic(err)
 	}
@@ -183,13 +182,13 @@ func play(c *net.UnixConn, script []message) {
 			return
 		}
 	}
-	_, _ = c.Read(buf) // until the client has gone
+	_, _ = c.Read(buf) // until the client closes the connection
 }
 
-// TestHostileDaemon answers the library with nonsense.
+// TestHostileDaemon sends malformed answers to the library.
 func TestHostileDaemon(t *testing.T) { succeed(t, hostile(t)) }
 
-// hostile makes a command for a program that all attacks are tried on.
+// hostile makes a command for a program that faces all attacks.
 func hostile(t *testing.T) *exec.Cmd {
 	t.Helper()
 	run, sysfs := t.TempDir(), t.TempDir()
@@ -231,8 +230,7 @@ func hostile(t *testing.T) *exec.Cmd {
 	return c
 }
 
-// TestLongRunDir checks that a run directory whose sockets have names too long for
-// Unix sockets gives a clear error.
+// TestLongRunDir checks the error for a run directory that exceeds the length of a Unix socket address.
 func TestLongRunDir(t *testing.T) {
 	sysfs := t.TempDir()
 	dev := filepath.Join(sysfs, "class/infiniband_verbs/uverbs0")

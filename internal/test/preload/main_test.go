@@ -1,5 +1,5 @@
-// Package preload tests the preload library: C programs in testdata run with it, as
-// users' programs do, against a real daemon or none.
+// Package preload tests the preload library. C programs in testdata run with the library like users' programs, with a
+// real daemon, a false one or none.
 package preload
 
 import (
@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
 
-// compile makes a test program.
+// compile compiles a test program.
 func compile(t testing.TB, name string, libs ...string) string {
 	t.Helper()
 	out := filepath.Join(lab.Bin, name)
@@ -31,27 +31,27 @@ func compile(t testing.TB, name string, libs ...string) string {
 	return out
 }
 
-// preloaded makes a command that runs with the library.
+// preloaded makes a command with the library in LD_PRELOAD.
 func preloaded(t testing.TB, runDir, sysfs, program string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
 	t.Cleanup(cancel)
 	c := exec.CommandContext(ctx, program, args...)
-	c.WaitDelay = time.Second // children of one that hangs may hold its output open
+	c.WaitDelay = time.Second // children of a hanging program may hold its output open
 	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(lab.Bin, "libroced.so"), "ROCED_RUN_DIR="+runDir, "SYSFS_PATH="+sysfs)
 	return c
 }
 
-// missing is the exit status of a program whose subject this release of rdma-core does not have
-// (MISSING in testdata/check.h).
+// missing is the exit status of a program that needs a feature which this release of rdma-core lacks (MISSING in
+// testdata/check.h).
 const missing = 77
 
-// succeed runs a command.
+// succeed runs a command and fails the test if the command fails.
 func succeed(t *testing.T, c *exec.Cmd) {
 	t.Helper()
 	out, err := c.CombinedOutput()
 	if c.ProcessState != nil && c.ProcessState.ExitCode() == missing {
-		t.Skip("this rdma-core has not what is tested")
+		t.Skip("this release of rdma-core lacks the feature")
 	}
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", c.Path, err, out)
@@ -75,7 +75,7 @@ func TestPassThrough(t *testing.T) {
 	succeed(t, preloaded(t, t.TempDir(), sysfs, compile(t, "passthrough"), t.TempDir()))
 }
 
-// TestNoEnvironment checks that the library does nothing without a daemon's name.
+// TestNoEnvironment checks that the library is inactive without its environment variables.
 func TestNoEnvironment(t *testing.T) {
 	c := exec.Command("sh", "-c", "test ! -e /dev/infiniband/uverbs0 && cat /proc/self/maps")
 	c.Env = append(os.Environ(), "LD_PRELOAD="+filepath.Join(lab.Bin, "libroced.so"))
@@ -85,8 +85,7 @@ func TestNoEnvironment(t *testing.T) {
 	}
 }
 
-// TestExports lists what the library puts in front of the C library's functions:
-// whatever is not meant must not leak out.
+// TestExports compares the exported symbols with a list: an unintended one would replace a function of the program.
 func TestExports(t *testing.T) {
 	out, err := exec.Command("nm", "-D", "--defined-only", filepath.Join(lab.Bin, "libroced.so")).Output()
 	if err != nil {
@@ -98,7 +97,7 @@ func TestExports(t *testing.T) {
 	}
 	var got strings.Builder
 	for line := range strings.Lines(string(out)) {
-		if f := strings.Fields(line); len(f) == 3 && f[1] != "A" { // the names of versions
+		if f := strings.Fields(line); len(f) == 3 && f[1] != "A" { // type A: names of versions
 			name, _, _ := strings.Cut(f[2], "@")
 			fmt.Fprintln(&got, name)
 		}
@@ -108,7 +107,7 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// newLab starts two daemons joined by AF_UNIX datagrams.
+// newLab starts two daemons that are connected by AF_UNIX datagrams.
 func newLab(t testing.TB) *lab.Lab { return lab.New(t, netlab.LabOptions{Unix: true}) }
 
 // verbs makes a command for a program that uses the first host's NIC.
@@ -136,10 +135,10 @@ func TestDaemonDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Errorf("the program said %q, %v", line, err)
+		t.Errorf("the program printed %q, %v", line, err)
 	}
 	if err := l.Host[0].Stop(os.Kill); err != nil {
-		t.Logf("daemon: %v", err) // killed, as it should be
+		t.Logf("daemon: %v", err) // expected: killed
 	}
 	if err := c.Wait(); err != nil {
 		t.Fatalf("%v\n%s", err, &diag)

@@ -12,9 +12,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// modes are the ways to get at memory: ROCED_MR says whether pages are replaced where
-// that can be done, or never, or whether the daemon is to open /proc/PID/mem; a user
-// without rights cannot hold up the kernel with userfaultfd.
+// modes are the ways in which the daemon reaches memory. ROCED_MR selects page replacement (auto), none (pass), or
+// /proc/PID/mem opened by the daemon (ptrace). An unprivileged user cannot handle faults of the kernel with userfaultfd.
 var modes = []struct {
 	name, mr string
 	uid      uint32
@@ -39,15 +38,15 @@ func inModes(t *testing.T, name string, args ...string) {
 	}
 }
 
-// TestMaps needs Linux 6.11, which can be asked about addresses.
+// TestMaps compares the two ways to read the address space. It needs Linux 6.11 (PROCMAP_QUERY).
 func TestMaps(t *testing.T) { succeed(t, exec.Command(compile(t, "maps"))) }
 
-// TestMovedMemory needs no daemon: the address space is its own.
+// TestMovedMemory needs no daemon: the program simulates the address space.
 func TestMovedMemory(t *testing.T) { succeed(t, exec.Command(compile(t, "moved"))) }
 
 const hugePages = "/proc/sys/vm/nr_hugepages"
 
-// TestRegions needs a few huge pages, which it gives back.
+// TestRegions reserves a few huge pages and releases them.
 func TestRegions(t *testing.T) {
 	old, err := os.ReadFile(hugePages)
 	if err != nil {
@@ -66,13 +65,13 @@ func TestRegions(t *testing.T) {
 
 func TestLifecycle(t *testing.T) { inModes(t, "lifecycle") }
 
-// TestIdleMappings looks at what becomes of memory that is no region any more.
+// TestIdleMappings checks mappings of the daemon after the last region in them.
 func TestIdleMappings(t *testing.T) {
 	l := newLab(t)
 	succeed(t, verbs(t, l, "idle", fmt.Sprint(l.Host[0].PID())))
 }
 
-// TestSpareMemory registers ever new memory of one length.
+// TestSpareMemory repeatedly registers new memory of one length.
 func TestSpareMemory(t *testing.T) {
 	l := newLab(t)
 	succeed(t, verbs(t, l, "spare", fmt.Sprint(l.Host[0].PID())))
@@ -85,8 +84,8 @@ func TestRace(t *testing.T) {
 	inModes(t, "race", fmt.Sprint(seed))
 }
 
-// TestHooks runs a program that overwrites functions of the C library or, where they come
-// first, ours.
+// TestHooks runs a program that patches functions of the C library, or of the preload library where dlsym finds that
+// first.
 func TestHooks(t *testing.T) {
 	l := newLab(t)
 	for _, scope := range []string{"libc", "first"} {

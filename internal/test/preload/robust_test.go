@@ -13,10 +13,10 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// rounds is how often TestLeaks repeats each thing.
+// rounds is the number of repetitions in TestLeaks.
 const rounds = 1000
 
-// withCM makes a command for a program that uses librdmacm too, on the first host's NIC.
+// withCM makes a command for a program that also uses librdmacm, on the first host's NIC.
 func withCM(t *testing.T, l *lab.Lab, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	run := l.Host[0].RunDir
@@ -32,8 +32,8 @@ func TestClosing(t *testing.T) { succeed(t, withCM(t, newLab(t), "closing")) }
 
 func TestForks(t *testing.T) { succeed(t, withCM(t, newLab(t), "forks")) }
 
-// TestThreads also runs the program after its port has gone down and up: a waiting thread must not take these events for
-// its own. They arrive, too, when the daemon at the other end starts late.
+// TestThreads also runs the program after its port has gone down and up. The same events arrive when the daemon at the
+// other end starts late; they must not end the wait of a thread.
 func TestThreads(t *testing.T) {
 	t.Run("port up", func(t *testing.T) { succeed(t, withCM(t, newLab(t), "threads")) })
 	t.Run("port events", func(t *testing.T) {
@@ -50,13 +50,13 @@ func TestThreads(t *testing.T) {
 		}
 		lines := bufio.NewReader(out)
 		if line, err := lines.ReadString('\n'); line != "ready\n" {
-			t.Errorf("the program said %q, %v", line, err)
+			t.Errorf("the program printed %q, %v", line, err)
 		}
 		if err := l.Host[1].Stop(os.Interrupt); err != nil {
 			t.Error(err)
 		}
 		if line, err := lines.ReadString('\n'); line != "down\n" {
-			t.Errorf("the program said %q, %v", line, err)
+			t.Errorf("the program printed %q, %v", line, err)
 		}
 		if err := l.Host[1].Start(lab.Bin); err != nil {
 			t.Error(err)
@@ -67,24 +67,24 @@ func TestThreads(t *testing.T) {
 	})
 }
 
-// TestProviderErrors: what rdma-core's provider does wrong does not reach programs.
+// TestProviderErrors checks that the library corrects errors of rdma-core's provider.
 func TestProviderErrors(t *testing.T) { succeed(t, verbs(t, newLab(t), "provider")) }
 
-// TestSharedReceiveQueue resizes a queue, also in mid-traffic.
+// TestSharedReceiveQueue resizes a queue, also during traffic.
 func TestSharedReceiveQueue(t *testing.T) { succeed(t, verbs(t, newLab(t), "srq")) }
 
-// TestNotCarried: what the provider does not carry is refused as docs/reference/clients.md says.
+// TestNotCarried checks the refusal of verbs that the provider does not support (docs/reference/clients.md).
 func TestNotCarried(t *testing.T) { succeed(t, verbs(t, newLab(t), "features")) }
 
 func TestExtendedPolling(t *testing.T) { succeed(t, withCM(t, newLab(t), "cqex")) }
 
-// TestTimeStamps: ibv_create_cq_ex() with both kinds of time stamps, ibv_query_rt_values_ex().
+// TestTimeStamps covers ibv_create_cq_ex() with both kinds of time stamps, and ibv_query_rt_values_ex().
 func TestTimeStamps(t *testing.T) { succeed(t, verbs(t, newLab(t), "stamps")) }
 
-// TestWallClock needs no daemon: the program has its own clocks.
+// TestWallClock needs no daemon: the program simulates the clocks.
 func TestWallClock(t *testing.T) { succeed(t, exec.Command(compile(t, "wallclock"))) }
 
-// TestHeldCounter reads a counter of sysfs again and again through one descriptor.
+// TestHeldCounter reads a counter of sysfs repeatedly through one descriptor.
 func TestHeldCounter(t *testing.T) { succeed(t, verbs(t, newLab(t), "counter")) }
 
 // TestDeviceNodes lists /dev/infiniband, by the C library and by the tools of the distribution.
@@ -105,13 +105,13 @@ func TestDeviceNodes(t *testing.T) {
 	}
 }
 
-// TestPythonForks runs the distribution's Python, for which pyverbs is.
+// TestPythonForks runs the distribution's Python, because pyverbs is built for it.
 func TestPythonForks(t *testing.T) {
 	run := newLab(t).Host[0].RunDir
 	succeed(t, preloaded(t, run, filepath.Join(run, "sysfs"), "/usr/bin/python3", "testdata/forks.py"))
 }
 
-// TestDaemonRestarts replaces the daemon under a program.
+// TestDaemonRestarts replaces the daemon while a program runs.
 func TestDaemonRestarts(t *testing.T) {
 	for _, sig := range []os.Signal{os.Interrupt, os.Kill} {
 		t.Run(sig.String(), func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestDaemonRestarts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-				t.Errorf("the program said %q, %v", line, err)
+				t.Errorf("the program printed %q, %v", line, err)
 			}
 			if err := l.Host[0].Stop(sig); err != nil && sig != os.Kill {
 				t.Error(err)
@@ -149,7 +149,7 @@ func TestDaemonRestarts(t *testing.T) {
 	}
 }
 
-// TestWithinTools runs a program in tools as docs/guides/programs.md says.
+// TestWithinTools runs a program under debugging tools as docs/guides/programs.md describes.
 func TestWithinTools(t *testing.T) {
 	l := newLab(t)
 	t.Run("address sanitizer", func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestWithinTools(t *testing.T) {
 	})
 }
 
-// TestTools looks at devices with the distribution's tools.
+// TestTools inspects devices with the distribution's tools.
 func TestTools(t *testing.T) {
 	h := newLab(t).Host[0]
 	c := preloaded(t, h.RunDir, filepath.Join(h.RunDir, "sysfs"), "bash", "testdata/tools.sh")
@@ -175,7 +175,7 @@ func TestTools(t *testing.T) {
 	succeed(t, c)
 }
 
-// sanitized builds the library with GCC's sanitizers and makes commands run with it.
+// sanitized builds the library with GCC's sanitizers. The result makes a command run with it.
 func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 	t.Helper()
 	sources, err := filepath.Glob("../../../preload/*.c")
@@ -189,7 +189,7 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 	succeed(t, exec.Command("gcc", args...))
 	skipOldSanitizer(t)
 	list := lib
-	for _, runtime := range []string{"libubsan.so", "libasan.so"} { // which is to come first
+	for _, runtime := range []string{"libubsan.so", "libasan.so"} { // the last one must come first in LD_PRELOAD
 		out, err := exec.Command("gcc", "-print-file-name="+runtime).Output()
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 		list = path + ":" + list
 	}
 	return func(c *exec.Cmd) *exec.Cmd {
-		// libibverbs and the test programs keep some things to the end.
+		// libibverbs and the test programs keep some memory until the end.
 		c.Env = append(c.Env, "LD_PRELOAD="+list, "ASAN_OPTIONS=detect_leaks=0", "UBSAN_OPTIONS=halt_on_error=1")
 		return c
 	}
@@ -209,13 +209,12 @@ func sanitized(t *testing.T) func(*exec.Cmd) *exec.Cmd {
 
 func skipOldSanitizer(t *testing.T) {
 	if old, err := exec.Command("gcc", "-dumpversion").Output(); err == nil && strings.HasPrefix(string(old), "10") {
-		t.Skip("GCC 10's address sanitizer (Debian 11) crashes with any library that stands before the C library's functions, /bin/true too")
+		t.Skip("GCC 10's address sanitizer (Debian 11) crashes with any library that interposes functions of the C library, even in /bin/true")
 	}
 }
 
-// TestSanitized runs programs with a library that notices access to memory that is not
-// there (any more) and what C does not define. The sanitizers' allocator does not survive
-// a fork() in the middle of what other threads do, so forks is not one of them.
+// TestSanitized runs programs with a library that detects invalid memory accesses and undefined behaviour. The
+// sanitizers' allocator does not support fork() in a program with threads, so forks is not among the programs.
 func TestSanitized(t *testing.T) {
 	l := newLab(t)
 	with := sanitized(t)

@@ -16,10 +16,10 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// kinds are the objects that the daemon lists.
+// kinds are the kinds of objects that the daemon lists.
 var kinds = []string{"qp", "mr", "cq", "pd", "srq", "ah"}
 
-// objects counts the objects of each kind that a daemon has.
+// objects counts the objects of a daemon by kind.
 func objects(t *testing.T, h *netlab.Host) map[string]int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), lab.Limit)
@@ -35,7 +35,7 @@ func objects(t *testing.T, h *netlab.Host) map[string]int {
 	return n
 }
 
-// hoard starts a program that makes one of everything.
+// hoard starts a program that creates one object of each kind.
 func hoard(t *testing.T, l *lab.Lab) *exec.Cmd {
 	t.Helper()
 	c := verbs(t, l, "hoarder")
@@ -48,13 +48,12 @@ func hoard(t *testing.T, l *lab.Lab) *exec.Cmd {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("the program said %q, %v", line, err)
+		t.Fatalf("the program printed %q, %v", line, err)
 	}
 	return c
 }
 
-// TestKilledProgramLeavesNothing kills programs: their objects go, those of others
-// stay.
+// TestKilledProgramLeavesNothing kills programs. Their objects must vanish, those of other programs must stay.
 func TestKilledProgramLeavesNothing(t *testing.T) {
 	l := newLab(t)
 	first, second := hoard(t, l), hoard(t, l)
@@ -70,33 +69,33 @@ func TestKilledProgramLeavesNothing(t *testing.T) {
 		for _, kind := range kinds {
 			want[kind] = left.n
 		}
-		lab.Eventually(t, lab.Limit, fmt.Sprintf("%v are left", want), func() bool { return maps.Equal(objects(t, l.Host[0]), want) })
+		lab.Eventually(t, lab.Limit, fmt.Sprintf("the daemon has %v", want), func() bool { return maps.Equal(objects(t, l.Host[0]), want) })
 	}
 }
 
-// TestErrno checks that calls which succeed leave errno alone.
+// TestErrno checks that successful calls do not change errno.
 func TestErrno(t *testing.T) { succeed(t, verbs(t, newLab(t), "errno")) }
 
-// TestExplained: who asks for it is told once why a registration fails, and only where
-// standard error was when the program began.
+// TestExplained checks that ROCED_EXPLAIN=1 prints the reason of a failed registration once, and only to the file that was
+// standard error when the program started.
 func TestExplained(t *testing.T) {
 	l := newLab(t)
-	for wish, want := range map[string]int{"1": 1, "0": 0, "": 0} {
+	for setting, want := range map[string]int{"1": 1, "0": 0, "": 0} {
 		other := filepath.Join(t.TempDir(), "other")
 		c := verbs(t, l, "explained")
 		c.Args = append(c.Args, other)
-		c.Env = append(c.Env, "ROCED_EXPLAIN="+wish)
+		c.Env = append(c.Env, "ROCED_EXPLAIN="+setting)
 		out, err := c.CombinedOutput()
 		if err != nil || bytes.Count(out, []byte("\n")) != want || bytes.Count(out, []byte("is not mapped")) != want {
-			t.Errorf("ROCED_EXPLAIN=%q: %v\n%s", wish, err, out)
+			t.Errorf("ROCED_EXPLAIN=%q: %v\n%s", setting, err, out)
 		}
 		if text, err := os.ReadFile(other); err != nil || len(text) > 0 {
-			t.Errorf("ROCED_EXPLAIN=%q: the program's file has %q, %v", wish, text, err)
+			t.Errorf("ROCED_EXPLAIN=%q: the program's file has %q, %v", setting, text, err)
 		}
 	}
 }
 
-// TestNoDaemon: programs of which all verbs calls fail since the library finds no daemon say why, once.
+// TestNoDaemon checks that the library prints once why it finds no daemon.
 func TestNoDaemon(t *testing.T) {
 	if _, err := os.Stat("/sys/class/infiniband_verbs"); err == nil {
 		t.Skip("the kernel has devices of its own")
@@ -106,7 +105,7 @@ func TestNoDaemon(t *testing.T) {
 	tree := filepath.Join(run, "sysfs")
 	for _, c := range []struct {
 		env  []string
-		want string // in the only line; nothing is said without it
+		want string // in the only line of output; no output if empty
 	}{
 		{nil, "neither ROCED_RUN_DIR nor SYSFS_PATH is set"},
 		{[]string{"ROCED_EXPLAIN=0"}, ""},
@@ -120,7 +119,7 @@ func TestNoDaemon(t *testing.T) {
 		p.Env = append(append(os.Environ(), "LD_PRELOAD="+filepath.Join(lab.Bin, "libroced.so")), c.env...)
 		out, err := p.CombinedOutput()
 		if lines := bytes.Count(out, []byte("\n")); err != nil || !bytes.Contains(out, []byte(c.want)) || lines != min(len(c.want), 1) {
-			t.Errorf("%v: %v, %q is said, not %q", c.env, err, out, c.want)
+			t.Errorf("%v: %v, output %q, want %q", c.env, err, out, c.want)
 		}
 	}
 }

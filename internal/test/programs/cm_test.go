@@ -16,14 +16,13 @@ import (
 // serverIPv6 is the IPv6 address of the server's NIC.
 const serverIPv6 = "fd00::2"
 
-// cmListens waits until a program listens with rdma_cm, which the kernel knows
-// nothing of.
+// cmListens waits until a program listens with rdma_cm. The kernel does not show that.
 func cmListens(l *lab.Lab, p *lab.Proc) error {
 	ours := func(r api.Resource) bool { return int(r.PID) == p.PID() }
 	return cmListensBy(l, p, ours)
 }
 
-// cmListensBy is cmListens of a program that another one has started: ours tells its objects.
+// cmListensBy does the same for a program that another program started, by the objects of the daemon.
 func cmListensBy(l *lab.Lab, p *lab.Proc, ours func(api.Resource) bool) error {
 	c := api.NewClient(filepath.Join(l.Host[serverHost].RunDir, api.Socket))
 	defer c.Close()
@@ -36,7 +35,7 @@ func cmListensBy(l *lab.Lab, p *lab.Proc, ours func(api.Resource) bool) error {
 	})
 }
 
-// TestPerftestCM runs perftest on queue pairs that rdma_cm connects.
+// TestPerftestCM runs perftest with queue pairs that rdma_cm connects.
 func TestPerftestCM(t *testing.T) {
 	lab.Need(t, "ib_write_bw")
 	l := newLab(t, "")
@@ -64,19 +63,18 @@ func TestPerftestCM(t *testing.T) {
 func perftestCM(l *lab.Lab, name, options string) rung {
 	r := perftest(l, strings.TrimSpace(name), options)
 	r.ready = cmListens
-	// It connects twice, first to exchange parameters, and does not wait until its server
-	// listens again: 8 is an invalid service ID. That is so on every device.
+	// The client connects twice, first to exchange parameters, and does not wait until the server listens again. The
+	// connection then fails with reason 8 (invalid service ID), on any device.
 	r.race = "RDMA_CM_EVENT_REJECTED; error: 8"
 	if strings.Contains(name, "-c UD") {
-		r.race = "RDMA_CM_EVENT_UNREACHABLE; error: 1" // SIDR says the same
+		r.race = "RDMA_CM_EVENT_UNREACHABLE; error: 1" // the same with SIDR
 	}
 	r.client = []string{"-d", l.Host[clientHost].Device, l.Host[serverHost].Addr}
 	return r
 }
 
-// cmPrograms are those of librdmacm: the names of server and client, how both are
-// called, how each one is, %s being the server's address. says is what the client
-// has to say, if it has an exit code of 0 for whatever happens.
+// cmPrograms are the programs of librdmacm: the names of server and client, their common arguments and those of each side
+// (%s is the server's address). says is the required output of a client that always exits with 0.
 var cmPrograms = []struct {
 	server, client         string
 	both                   string
@@ -97,16 +95,14 @@ var cmPrograms = []struct {
 	{"rdma_server", "rdma_client", "", "", "-s %s", false, "rdma_server: end 0", "rdma_client: end 0"},
 	{"rdma_xserver", "rdma_xclient", "-c r", "", "-s %s", false, "end 0", "end 0"},
 	{"rstream", "rstream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", ""},
-	// Not with -T a: that client takes the peer's hanging up, which follows the last message
-	// at once, for an error, though it has got all of them.
+	// Without -T a: that client reports an error when the peer disconnects right after the last message.
 	{"rstream", "rstream", "-S 4096 -I 20 -C 10 -T n -T v", "", "-s %s", false, "", ""},
 	{"rstream", "rstream", "-S all -I 5 -C 5 -f ip", "-b %s", "-s %s", true, "", ""},
 	{"riostream", "riostream", "-S 65536 -I 20 -C 10 -T v", "-b %s", "-s %s", false, "", ""},
 }
 
-// lateRping is what befalls rping since 65 now and then: a thread is told by poll() that there is an event, and waits for it
-// in rdma_get_cm_event(), but the main thread has destroyed the identifier meanwhile, and its events with it. So it
-// would wait with a kernel that has RDMA.
+// lateRping is a race in rping since release 65. After poll() reports an event, a thread calls rdma_get_cm_event(). If the
+// main thread has destroyed the identifier and its events meanwhile, the thread blocks. A kernel with RDMA behaves the same.
 var lateRping = map[string]string{"rping": "hangs for"}
 
 // TestConnectionManager runs the programs of librdmacm.
@@ -138,17 +134,17 @@ func TestConnectionManager(t *testing.T) {
 	l.NoClients()
 }
 
-// TestTimes runs cmtime on ports that share the kernel's address: since 56 its ends tell each
-// other over TCP, too, where they are.
+// TestTimes runs cmtime on ports that share the kernel's address, because since release 56 its two sides also
+// synchronise over TCP.
 func TestTimes(t *testing.T) {
 	lab.Need(t, "cmtime")
 	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"packet", "packet"}})
 	addr := l.Host[serverHost].Addr
 	cmtime := rung{group: "librdmacm", name: "cmtime -c 20", common: []string{"cmtime", "-c", "20"},
 		client: []string{"-s", addr}, ready: cmListens,
-		// It opens its TCP port behind the other one, and up to 44 it has none and does not end.
+		// It opens its TCP port after the other one; up to release 44 it has none and does not end.
 		endless: true, race: "Connection refused"}
-	if release() == "sid" { // since 60 both sides are told who begins
+	if release() == "sid" { // since release 60 both sides need an option that selects the first sender
 		cmtime.common = append(cmtime.common, "-C", addr)
 		cmtime.server, cmtime.client = []string{"-L", "-b", addr}, []string{"-b", l.Host[clientHost].Addr}
 		cmtime.ready = func(_ *lab.Lab, server *lab.Proc) error { return server.Listens(7471) }
@@ -157,7 +153,7 @@ func TestTimes(t *testing.T) {
 	l.NoClients()
 }
 
-// isAttached waits until a queue pair of a program is attached to a multicast group.
+// isAttached waits until a queue pair of a program is in a multicast group.
 func isAttached(l *lab.Lab, p *lab.Proc) error {
 	return p.Ready("it is attached", func() (bool, error) {
 		all := lab.Query[[]api.Resource](l, serverHost, "res", "show", "qp")
@@ -172,7 +168,7 @@ func ipVersion(six bool) string {
 	return ""
 }
 
-// says checks that programs say what they say when all went well.
+// says checks the output of successful programs.
 func says(server, client string) func(server, client string) error {
 	return func(s, c string) error {
 		if !strings.Contains(s, server) || !strings.Contains(c, client) {

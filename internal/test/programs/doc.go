@@ -1,5 +1,4 @@
-// Package programs runs RDMA programs as distributions ship them on two NICs: the
-// examples of libibverbs and librdmacm, perftest, and the tests of pyverbs. What
-// passes, what is skipped and why is docs/results/verbs-programs.md, which -update writes
-// and which every other run is held against. It has tests only.
+// Package programs runs RDMA programs of distributions on two NICs: the examples of libibverbs and librdmacm, perftest, and
+// the tests of pyverbs. docs/results/verbs-programs.md lists the results. -update writes that file, other runs compare
+// with it. The package has tests only.
 package programs

@@ -7,13 +7,13 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// The NIC with a program that waits for another one, and that of the other one.
+// The indices of the hosts with the server and the client.
 const (
 	clientHost = iota
 	serverHost
 )
 
-// newLab starts the daemons. Their configuration says of the NIC what extra does, too.
+// newLab starts the daemons. extra is added to the configuration of each NIC.
 func newLab(t *testing.T, extra string) *lab.Lab {
 	t.Helper()
 	return lab.New(t, netlab.LabOptions{Extra: extra})

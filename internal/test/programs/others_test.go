@@ -17,18 +17,17 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// program is one that others wrote, run by shell commands on both hosts. In them $SERVER is
-// the address of the server's NIC, which its host has too, $DEV the device and $DIR a folder
-// of the host's.
+// program is a third-party program that shell commands run on both hosts. In the commands $SERVER is the address of the
+// server's NIC and of its host, $DEV the device and $DIR a folder of the host.
 type program struct {
 	group, name string
-	need        string // a program without which it is skipped
-	server      string // empty: there is a client only
+	need        string // a required program; the test is skipped without it
+	server      string // empty if there is only a client
 	client      string
 	ready       func(l *lab.Lab, server *lab.Proc, dir string) error
-	says        string // what the client says when all went well
-	endless     bool   // the server does not end by itself
-	// fails is what has been seen where it does not work, by release: it is listed with that, not run.
+	says        string // output of a successful client
+	endless     bool   // the server does not end on its own
+	// fails is the observed failure by release. The table lists it; the program does not run.
 	fails map[string]string
 }
 
@@ -39,20 +38,20 @@ const (
 	target    = "iqn.2026-11.test:disk"
 )
 
-// What has been seen of programs that do not work; docs/guides/programs.md says more.
+// Observed failures; docs/guides/programs.md has details.
 const (
-	blockingOnly = "librspreload leaves what is made with SOCK_NONBLOCK to TCP"
-	otherSocket  = "librspreload's select() tells of another descriptor than the one that is ready"
-	cancels      = "it cancels its thread in the middle of a call of rsockets, and waits for ever"
-	noAccept4    = "librspreload does not know accept4()"
+	blockingOnly = "librspreload uses TCP for sockets with SOCK_NONBLOCK"
+	otherSocket  = "librspreload's select() reports the wrong descriptor"
+	cancels      = "it cancels a thread inside a call of rsockets and hangs"
+	noAccept4    = "librspreload lacks accept4()"
 	loopbackOnly = "its client is rejected: the server listens on 127.0.0.1"
-	noExtended   = "UCX 1.10 cannot do without extended completion queues, which this rxe provider does not have"
-	withoutUCX   = "it is built without UCX, and goes by TCP"
-	closesUnused = "librspreload waits for ever in close() of a datagram socket that has sent nothing"
+	noExtended   = "UCX 1.10 needs extended completion queues, which this rxe provider lacks"
+	withoutUCX   = "it is built without UCX and uses TCP"
+	closesUnused = "librspreload hangs in close() of a datagram socket that has sent nothing"
 	withoutIB    = "Debian's UCX 1.23 is built without verbs"
 )
 
-// others are all of them.
+// others returns all these programs.
 func others() []program {
 	list := []program{
 		{group: "librdmacm", name: "udpong", need: "udpong", server: "udpong -b $SERVER", client: "udpong -s $SERVER -S 1000 -C 400",
@@ -63,7 +62,7 @@ func others() []program {
 			server: "fio --thread --name=s --ioengine=rdma --port=8765 --bs=64k --size=16m --rw=read --iodepth=8",
 			client: "fio --thread --name=c --ioengine=rdma --hostname=$SERVER --port=8765 --verb=write --bs=64k --size=16m --rw=write --iodepth=8"},
 		{group: "iSER", name: "tgtd, iscsi-inq", need: "tgtd", ready: saysReady, endless: true, says: "Vendor:IET",
-			// tgt wants an iSER initiator's address and name both to be bound (iser_text.c:502-515), of TCP one of them.
+			// tgt requires both address and name of an iSER initiator to be bound (iser_text.c:502-515), of a TCP one either.
 			server: fmt.Sprintf("truncate -s 16M $DIR/lun; tgtd -f -C 9 & sleep 2; t='tgtadm -C 9 --lld iser --mode'; $t target --op new --tid 1 -T %s &&"+
 				" $t logicalunit --op new --tid 1 --lun 1 -b $DIR/lun && $t target --op bind --tid 1 -I ALL && $t target --op bind --tid 1 -Q %s && touch $DIR/ready; wait", target, initiator),
 			client: fmt.Sprintf("iscsi-inq -i %s iser://$SERVER:3260/%s/1", initiator, target)},
@@ -84,8 +83,8 @@ func others() []program {
 	return append(append(list, qperf()...), ucx()...)
 }
 
-// libfabric is fi_pingpong with all kinds of endpoints. Its server of connections listens on
-// 127.0.0.1 and tells its client so.
+// libfabric returns fi_pingpong with all kinds of endpoints. Its server of connections listens on 127.0.0.1 and sends that
+// address to its client.
 func libfabric() (list []program) {
 	for _, o := range []string{"-p verbs -e dgram", "-p 'verbs;ofi_rxd' -e rdm", "-p verbs -e msg", "-p 'verbs;ofi_rxm' -e rdm"} {
 		p := program{group: "libfabric", name: "fi_pingpong " + o, need: "fi_pingpong", ready: listens(47592),
@@ -103,7 +102,7 @@ func libfabric() (list []program) {
 	return list
 }
 
-// mpi are two ranks on one host, which are kept from talking by other means than the NIC.
+// mpi returns two ranks on one host that may only communicate through the NIC.
 func mpi() []program {
 	const well = "all is well"
 	const rc = "UCX_NET_DEVICES=$DEV:1 UCX_TLS=rc,self "
@@ -126,8 +125,8 @@ func qperf() (list []program) {
 	return list
 }
 
-// ucx are UCX's own tests. Those of UCT (put, am) take the device as an option, those of UCP
-// in the environment. Debian 13's want to be ranks of an MPI program, unless they have a terminal.
+// ucx returns UCX's own tests. Those of UCT (put, am) take the device as an option, those of UCP from the environment.
+// Without a terminal, those of Debian 13 must be ranks of an MPI program.
 func ucx() (list []program) {
 	for _, tls := range []string{"rc", "ud"} {
 		for _, test := range []string{"tag_lat", "tag_bw", "stream_bw", "put_lat", "am_lat"} {
@@ -149,8 +148,8 @@ func ucx() (list []program) {
 	return list
 }
 
-// TestOthers runs them. Their ports are of type packet, whose address is the kernel's too:
-// most of them use one address for RDMA and for TCP.
+// TestOthers uses ports of type packet, which share the kernel's address, because most of these programs use one address
+// for RDMA and for TCP.
 func TestOthers(t *testing.T) {
 	if !*all {
 		t.Skip("needs packages that tools/scripts/setup.sh does not install: make programs")
@@ -164,8 +163,7 @@ func TestOthers(t *testing.T) {
 	l.NoClients()
 }
 
-// test runs a program, or says why not. Not all machines have all of them: that one is
-// missing goes into the table only if the table is written.
+// test runs a program or skips it with a reason. A missing program enters the table only if -update writes it.
 func (p *program) test(l *lab.Lab, dirs [2]string) {
 	r := row{group: p.group, name: p.name, outcome: pass}
 	_, err := exec.LookPath(p.need)
@@ -218,13 +216,12 @@ func (p *program) run(l *lab.Lab, dirs [2]string) error {
 	return nil
 }
 
-// moved is how many packets of queue pairs the client's NIC has sent, to itself, too.
+// moved returns the number of queue pair packets that the client's NIC has sent, including those to itself.
 func moved(l *lab.Lab) uint64 {
 	return lab.Query[[]api.Stat](l, clientHost, "stat")[0].Counters["sent_pkts"]
 }
 
-// start starts a command on the NIC of host i, in a process group of its own: what it starts
-// ends with it.
+// start starts a command on the NIC of host i in its own process group, so that its children end with it.
 func (p *program) start(l *lab.Lab, i int, dir, command string) *lab.Proc {
 	c := exec.Command(lab.Program("rocectl"), "--run-dir", l.Host[i].RunDir, "exec", "--", "sh", "-c", command)
 	c.Env = append(os.Environ(), "SERVER="+l.Host[serverHost].Addr, "DEV="+l.Host[i].Device, "DIR="+dir)
@@ -232,7 +229,7 @@ func (p *program) start(l *lab.Lab, i int, dir, command string) *lab.Proc {
 		c.Env = append(c.Env, rsockets)
 	}
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.WaitDelay = 5 * time.Second // what it leaves behind holds its output open
+	c.WaitDelay = 5 * time.Second // leftover children hold its output open
 	return lab.LaunchCmd(l.T, l.NS(i).Start, c)
 }
 
@@ -260,13 +257,13 @@ func saysReady(_ *lab.Lab, server *lab.Proc, dir string) error {
 	})
 }
 
-// soon waits a second for a server of datagrams: nobody says that it waits for them.
+// soon waits one second for a server of datagrams, because its readiness is not visible.
 func soon(*lab.Lab, *lab.Proc, string) error {
 	time.Sleep(time.Second)
 	return nil
 }
 
-// compileMPI makes the program that both MPIs run.
+// compileMPI compiles the program for both MPIs.
 func compileMPI(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{"openmpi", "mpich"} {

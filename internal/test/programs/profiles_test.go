@@ -11,23 +11,23 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// profilePrograms of perftest are run on the device of each extended transport.
+// profilePrograms are the programs of perftest that run on the device of each extended transport.
 var profilePrograms = []string{
 	"ib_write_bw -c RC -b", "ib_read_bw -c RC", "ib_send_bw -c RC", "ib_atomic_bw -c RC", "ib_atomic_bw -c RC -A CMP_AND_SWAP",
 	"ib_write_lat -c RC",
 }
 
-// patient are timeouts of the transports whose papers have them for hardware: programs and
-// daemons wait for each other on a loaded machine, and nothing gets lost.
-const patient = "    transports: {irn: {recovery: {rto_low_us: 20000, rto_high_us: 20000}}, melo: {recovery: {rto_us: 20000}}}\n"
+// longTimeouts sets longer timeouts for transports with timeouts for hardware in their papers: on a loaded machine programs and
+// daemons wait for each other, and no packet is lost.
+const longTimeouts = "    transports: {irn: {recovery: {rto_low_us: 20000, rto_high_us: 20000}}, melo: {recovery: {rto_us: 20000}}}\n"
 
 // newProfilesLab starts daemons with a device for each transport profile.
 func newProfilesLab(t *testing.T) *lab.Lab {
 	t.Helper()
-	return newLab(t, fmt.Sprintf("    profiles: [%s]\n%s", strings.Join(profile.Names(), ", "), patient))
+	return newLab(t, fmt.Sprintf("    profiles: [%s]\n%s", strings.Join(profile.Names(), ", "), longTimeouts))
 }
 
-// onProfiles returns the lab with each host's device for a transport profile.
+// onProfiles returns the lab with the device of a transport profile on each host.
 func onProfiles(l *lab.Lab, names [2]string) *lab.Lab {
 	inner := *l.Lab
 	for i, h := range l.Host {
@@ -40,8 +40,8 @@ func onProfiles(l *lab.Lab, names [2]string) *lab.Lab {
 	return &lab.Lab{Lab: &inner, T: l.T}
 }
 
-// TestProfiles runs programs on each extended transport's device, and on NICs that have one
-// for this transport only what rdma_cm connects: it takes the NIC's first device.
+// TestProfiles runs programs on the device of each extended transport. Programs of rdma_cm need a NIC with that device
+// only, because rdma_cm uses the first device of a NIC.
 func TestProfiles(t *testing.T) {
 	lab.Need(t, "ib_write_bw")
 	all := newProfilesLab(t)
@@ -53,7 +53,7 @@ func TestProfiles(t *testing.T) {
 				rungs = append(rungs, perftest(l, program, ""))
 			}
 			runAll(t, l, onProfile(name, rungs))
-			only := newLab(t, "    profile: "+name+"\n"+patient)
+			only := newLab(t, "    profile: "+name+"\n"+longTimeouts)
 			rping := rung{name: "rping -C 20 -V", common: strings.Fields("rping -C 20 -V -a " + only.Host[serverHost].Addr),
 				server: []string{"-s"}, client: []string{"-c"}, ready: cmListens, race: lateRping["rping"]}
 			runAll(t, only, onProfile(name, []rung{rping, perftestCM(only, "ib_send_bw -R -c RC", "")}))
@@ -90,11 +90,11 @@ func TestProfilesDiffer(t *testing.T) {
 	l.NoClients()
 }
 
-// invalidRequest is what perftest says of IBV_WC_REM_INV_REQ_ERR.
+// invalidRequest is perftest's message for IBV_WC_REM_INV_REQ_ERR.
 const invalidRequest = "Failed status 9"
 
-// refused runs a program whose ends do not fit and checks that both fail. The client is to be
-// told so by its peer, at once: a peer that is silent would be another status, later.
+// refused runs a program whose two sides do not match and checks that both fail. The client must get a NAK at once; without
+// an answer it would fail later with another status.
 func refused(l *lab.Lab) error {
 	r := perftest(l, "ib_read_bw -c RC", "")
 	server := l.Exec(serverHost, slices.Concat(r.common, r.server)...)

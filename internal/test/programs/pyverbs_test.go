@@ -15,23 +15,21 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// python is the interpreter that distributions install pyverbs for; another one
-// may come first in PATH.
+// python is the interpreter of the distribution's pyverbs. PATH may find another one first.
 const python = "/usr/bin/python3"
 
-// modules of the tests of pyverbs that apply to this device: the others are of
-// certain hardware (mlx5, efa, cuda).
+// modules are the test modules of pyverbs that apply to this device. The others need specific hardware (mlx5, efa, cuda).
 var modules = []string{
 	"addr", "pd", "cq", "cq_events", "cqex", "device", "qp", "qpex", "mr", "srq", "atomic", "relaxed_ordering", "rdmacm", "shared_pd",
 	"odp", "parent_domain", "fork", "flow", "rss_traffic", "tag_matching",
 }
 
-// notEmulated are tests of what a kernel has that is newer than the one that the library stands for, and why they fail.
+// notEmulated lists tests of features of newer kernels, which the library does not emulate, with the reason.
 var notEmulated = map[string]string{
 	"CMTestCase.test_rdmacm_async_resolve_addrinfo": "rdma_resolve_addrinfo() needs the command WRITE_CM_EVENT of new kernels",
 }
 
-// testLimit bounds one test, in seconds; after it, Python says where it hangs.
+// testLimit is the time limit of one test in seconds. After it, Python prints where the test hangs.
 const testLimit = "40"
 
 func TestPyverbs(t *testing.T) {
@@ -50,14 +48,14 @@ func TestPyverbs(t *testing.T) {
 	l.NoClients()
 }
 
-// TestPyverbsOnUDP runs those of rdma_cm and of multicast on UDP sockets, where the kernel joins the groups.
+// TestPyverbsOnUDP runs the tests of rdma_cm and multicast on UDP sockets, where the kernel joins the groups.
 func TestPyverbsOnUDP(t *testing.T) {
 	folder := pyverbsTests(t)
 	l := lab.New(t, netlab.LabOptions{Shared: [2]string{"udp", "udp"}})
 	for _, r := range runModule(t, l, folder, "rdmacm") {
 		t.Run(r.name, func(t *testing.T) {
 			if r.outcome == skip && (release() == "11" || notEmulated[r.name] != "") {
-				t.Skip(r.why) // Debian 11's want the name of a network interface, below the device in sysfs
+				t.Skip(r.why) // the tests of Debian 11 need the name of a network interface below the device in sysfs
 			}
 			if r.outcome != pass {
 				t.Errorf("%s: %s", r.outcome, r.why)
@@ -67,7 +65,7 @@ func TestPyverbsOnUDP(t *testing.T) {
 	l.NoClients()
 }
 
-// pyverbsTests returns the folder into which `make setup` has unpacked the tests.
+// pyverbsTests returns the folder with the tests that `make setup` unpacked.
 func pyverbsTests(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command("../../../tools/scripts/pyverbs-tests.sh").Output()
@@ -80,8 +78,7 @@ func pyverbsTests(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// runModule runs one module in a process of its own: what hangs or crashes takes no
-// other module with it.
+// runModule runs one module in its own process, so that a crash does not affect other modules.
 func runModule(t *testing.T, l *lab.Lab, folder, module string) []row {
 	t.Helper()
 	script, err := filepath.Abs("testdata/modules.py")
@@ -109,8 +106,8 @@ func runModule(t *testing.T, l *lab.Lab, folder, module string) []row {
 	return tests
 }
 
-// parseResults reads what testdata/modules.py has written. A test that has begun
-// and not ended fails; one that fails in several ways is listed once.
+// parseResults reads the output of testdata/modules.py. A test that started but did not end fails. A test with several
+// failures is listed once.
 func parseResults(text string) (rows []row, err error) {
 	index := map[string]int{}
 	for line := range strings.Lines(text) {
@@ -135,7 +132,7 @@ func parseResults(text string) (rows []row, err error) {
 	return rows, nil
 }
 
-// shortName makes "Class.test" of "tests.test_module.Class.test".
+// shortName converts "tests.test_module.Class.test" to "Class.test".
 func shortName(id string) string {
 	if parts := strings.SplitN(id, ".", 3); len(parts) == 3 && parts[0] == "tests" {
 		return parts[2]

@@ -11,29 +11,27 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// rung is a program that is run on both hosts, first as server, then as client.
+// rung is a program that runs on both hosts, as server and as client.
 type rung struct {
 	group  string // heading in the table
-	name   string // program and options, as they are listed
+	name   string // program and options in the table
 	common []string
-	// server and client are the further arguments of one side.
+	// server and client are the additional arguments of one side.
 	server, client []string
-	// ready waits until the server can be connected to.
+	// ready waits until the server accepts connections.
 	ready func(l *lab.Lab, server *lab.Proc) error
-	// check looks at what the programs say; nil if their exit codes say it all.
+	// check checks the output of the programs; nil if the exit codes suffice.
 	check func(server, client string) error
-	// refused, if not empty, is what the program says when it gives up because
-	// the device has not what it asks for.
+	// refused, if not empty, is the program's output when the device lacks a required feature.
 	refused string
-	// endless is set if the server does not end by itself.
+	// endless is set if the server does not end on its own.
 	endless bool
-	// race, if not empty, is what a client says that has lost a race of the program's own
-	// with its server: both run again then, a few times.
+	// race, if not empty, is the output of a client that lost a race with its server, a bug of the program. Then both
+	// run again, a few times.
 	race string
 }
 
-// runAll runs rungs one after another: two programs and two daemons at once are
-// enough for a small machine.
+// runAll runs rungs one after another, because two programs and two daemons load a small machine.
 func runAll(t *testing.T, l *lab.Lab, rungs []rung) {
 	for _, r := range rungs {
 		t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
@@ -89,12 +87,10 @@ func (r *rung) once(l *lab.Lab) error {
 	return nil
 }
 
-// lastPort is the TCP port given out last: no two programs have the same, so
-// none finds that of a predecessor in TIME_WAIT.
+// lastPort is the TCP port assigned last. Each program gets its own port, so that none is in TIME_WAIT.
 var lastPort = 18515
 
-// outOfBand completes a rung of programs that find each other over TCP and take
-// their device by name.
+// outOfBand completes a rung of programs that exchange addresses over TCP and select the device by name.
 func outOfBand(l *lab.Lab, r rung, args ...string) rung {
 	lastPort++
 	port := lastPort
@@ -111,9 +107,8 @@ const (
 	gidIPv6 = "1"
 )
 
-// pingpongs are the options with which each example of libibverbs is run beside
-// its number of iterations. -c looks at every byte. Without -g they have no GID of their
-// peer but its LID.
+// pingpongs are the options of the examples of libibverbs, besides the number of iterations. -c checks every byte. Without -g
+// the peer's address is its LID.
 var pingpongs = []struct {
 	program string
 	options []string
@@ -127,7 +122,7 @@ var pingpongs = []struct {
 	{"ibv_xsrq_pingpong", []string{""}, map[string]string{"": "Couldn't Open the XRC Domain"}},
 }
 
-// lacking is what the rdma-core of a release has not, and what programs say then.
+// lacking lists features that the rdma-core of a release lacks, and the output of programs that need them.
 var lacking = map[string]map[string]string{
 	// Its rxe provider has no extended queue pairs and completion queues.
 	"11": {"ibv_rc_pingpong -c -N": "Couldn't create QP", "ibv_rc_pingpong -t": "Couldn't create CQ"},
@@ -151,9 +146,8 @@ func TestPingpong(t *testing.T) {
 	l.NoClients()
 }
 
-// perftests are perftest's: what is measured, over which services. Each size costs
-// a quarter of a second, in which they measure the processor, so that few run with
-// all sizes.
+// perftests are the programs of perftest: the measurement and its transport services. Each size costs a quarter of a second,
+// in which perftest measures the processor, so few run with all sizes.
 var perftests = []struct {
 	operation, measure string
 	services           []string
@@ -172,7 +166,7 @@ var perftests = []struct {
 	{"atomic", "lat", []string{"RC"}, []string{"", "-e", "-A CMP_AND_SWAP"}},
 }
 
-// iterations keeps the whole of it short; there are more of a single size.
+// iterations limits the duration; runs with one size have more iterations.
 func iterations(options string) string {
 	switch {
 	case strings.Contains(options, "-a"), strings.Contains(options, "-s 1000001"):
@@ -208,9 +202,8 @@ func perftest(l *lab.Lab, name, options string) rung {
 	return outOfBand(l, rung{group: "perftest", name: name, check: measured}, args...)
 }
 
-// figures is a line of perftest's results: size, iterations, figures. They are infinite if
-// perftest could not find out the speed of the processor's clock, because others kept it off
-// the processor ("Correlation coefficient").
+// figures matches a line of perftest's results: size, iterations, figures. The figures are infinite if perftest was
+// preempted while it measured the processor's clock ("Correlation coefficient").
 var figures = regexp.MustCompile(`(?m)^ *\d+ +\d+( +([0-9.]+|inf))+`)
 
 // measured checks that a client has measured something.

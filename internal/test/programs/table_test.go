@@ -15,8 +15,8 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 )
 
-// tableFile is what all runs but those with -update are held against. It has a column for
-// each release of Debian; a run knows and writes that of its own.
+// tableFile has the expected results, in one column for each release of Debian. A run uses the column of its release.
+// -update writes the column, other runs compare with it.
 const tableFile = "../../../docs/results/verbs-programs.md"
 
 // Outcomes of a program or test.
@@ -29,15 +29,15 @@ const (
 // row is a line of the table.
 type row struct {
 	group   string // heading
-	name    string // what was run, with its options
+	name    string // program or test, with its options
 	outcome string
 	why     string // of a skip
 }
 
-// key tells rows apart.
+// key identifies a row.
 func (r row) key() string { return r.group + "|" + r.name }
 
-// table is what the file says: rows in order, and by key and release what a cell says.
+// table is the content of the file: the rows in order, and the cells by key and release.
 type table struct {
 	releases []string
 	versions map[string]string // of packages, by release
@@ -45,13 +45,13 @@ type table struct {
 	cells    map[string]map[string]string
 }
 
-// was is the file's table, rows are those of this run, in order.
+// was is the table of the file, rows are the rows of this run, in order.
 var (
 	was  = table{versions: map[string]string{}, cells: map[string]map[string]string{}}
 	rows []row
 )
 
-// release names the system: 12, 13; sid, which has no number.
+// release returns the release of Debian: 12, 13, or sid, which has no number.
 func release() string {
 	text, _ := os.ReadFile("/etc/os-release")
 	vars := map[string]string{}
@@ -65,7 +65,7 @@ func release() string {
 	return cmp.Or(vars["VERSION_ID"], vars["VERSION_CODENAME"], "unknown")
 }
 
-// record takes a result down and fails the test if it is not that of the file.
+// record adds a result and fails the test if the file has another one.
 func record(t testing.TB, r row) {
 	t.Helper()
 	rows = append(rows, r)
@@ -119,7 +119,7 @@ func parseTable(text string) table {
 	return t
 }
 
-// set adds a row, or cells to one.
+// set adds a row, or cells to an existing row.
 func (t *table) set(r row, columns, cells []string) {
 	if t.cells[r.key()] == nil {
 		t.cells[r.key()] = map[string]string{}
@@ -135,14 +135,12 @@ func (t *table) set(r row, columns, cells []string) {
 	}
 }
 
-// writeTable puts the results of this run into the file, in place of those of the same
-// release.
+// writeTable replaces the results of this release in the file with those of this run.
 func writeTable() error {
 	return os.WriteFile(tableFile, []byte(was.merged(release(), rows, versions()).format()), 0o644)
 }
 
-// merged returns the table with the column of a release made anew. Rows of other releases
-// stay, behind those of their group.
+// merged returns the table with a new column of a release. Rows of other releases stay, at the end of their group.
 func (t *table) merged(release string, rows []row, versions string) *table {
 	out := &table{versions: map[string]string{release: versions}, cells: map[string]map[string]string{}}
 	for _, r := range rows {
@@ -216,30 +214,29 @@ kernel without RDMA, by release of Debian. Made by ` + "`make programs-table`" +
 	return b.String()
 }
 
-// cell makes one line without borders of a text.
+// cell converts a text to one line without cell borders.
 func cell(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return strings.NewReplacer("|", "/", "`", "'").Replace(line)
 }
 
-// packages are those whose versions the table names, if they are installed.
+// packages are the packages whose versions the table lists, if they are installed.
 var packages = []string{"ibverbs-utils", "ibverbs-providers", "librdmacm1", "rdmacm-utils", "perftest", "python3-pyverbs",
 	"ucx-utils", "libfabric1", "openmpi-bin", "mpich", "qperf", "fio", "tgt", "libiscsi-bin", "iperf", "iperf3", "netcat-openbsd", "netcat-traditional"}
 
-// versions lists the packages that were tested.
+// versions returns the versions of the tested packages.
 func versions() string {
 	var list []string
 	for _, p := range packages {
 		out, err := exec.Command("dpkg-query", "-W", "-f", "${Package} ${Version}", p).Output()
-		if err == nil && !strings.HasSuffix(string(out), " ") { // of a name that it knows, but no version
+		if err == nil && !strings.HasSuffix(string(out), " ") { // a known package that is not installed has no version
 			list = append(list, string(out))
 		}
 	}
 	return cmp.Or(strings.Join(list, ", "), "versions not known (no dpkg)")
 }
 
-// TestTable checks that a table which is written is read again, and that a release's results
-// replace those of this release only.
+// TestTable checks that reading inverts writing, and that the results of a release replace those of that release only.
 func TestTable(t *testing.T) {
 	old := []row{
 		{"ibv pingpong", "ibv_rc_pingpong -e", pass, ""},

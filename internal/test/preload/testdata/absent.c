@@ -1,4 +1,4 @@
-/* Looks for devices and opens those that there are, twice, whether that is possible or not. */
+/* Lists devices and tries to open each, twice. */
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
@@ -14,6 +14,6 @@ int main(void)
 		if (list)
 			ibv_free_device_list(list);
 	}
-	/* Others look for devices' files, too, and are not told. */
+	/* A program that only looks for device files gets no advice. */
 	return access("/dev/infiniband/rdma_cm", F_OK) != 0 && access("/dev/infiniband/none", F_OK) == 0;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Exit status of a program whose subject this release of rdma-core does not have. */
+/* Exit status of a program that needs a feature which this release of rdma-core lacks. */
 #define MISSING 77
 
 #define CHECK(cond)                                                                                  \

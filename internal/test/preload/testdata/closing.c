@@ -1,5 +1,5 @@
-/* Programs that close, duplicate and watch descriptors: those of the library's own
- * survive whatever is closed, and the numbers of closed devices are free for others. */
+/* Programs that close, duplicate and poll descriptors. The library's private descriptors survive,
+ * and numbers of closed devices are free. */
 #define _GNU_SOURCE
 #include "user.h"
 #include "old.h"
@@ -20,7 +20,7 @@ static bool of_program(const struct user *u, int fd)
 	return fd < 3 || fd == u->l.ctx->cmd_fd || fd == u->l.ctx->async_fd || fd == u->ch->fd;
 }
 
-/* close_others closes all that the program does not know, from either end. */
+/* close_others closes all descriptors that the program did not open, from either end. */
 static void close_others(void)
 {
 	for (int up = 0; up < 2; up++) {
@@ -37,8 +37,8 @@ static void close_others(void)
 	}
 }
 
-/* ordinary opens files until they have taken the numbers that were closed, and writes to
- * them what would be a command. */
+/* ordinary opens files until they reuse the closed numbers, and writes the bytes of a command to
+ * them. */
 static void ordinary(void)
 {
 	char text[8] = "";
@@ -59,8 +59,8 @@ static void close_all_by_loop(void)
 		close(fd);
 }
 
-/* close_all closes the program's descriptors below its objects: commands fail, nothing
- * else does, and the device can be opened anew. */
+/* close_all closes the program's descriptors while objects exist. Commands fail, and the device can
+ * be opened again. */
 static void close_all(void (*all)(void))
 {
 	struct user u = user_open();
@@ -82,7 +82,7 @@ static void marked(void)
 	user_close(&u);
 }
 
-/* duplicates stand for the same, also when the original is closed. */
+/* duplicates work like the original, also after that is closed. */
 static void duplicates(void)
 {
 	struct user u = user_open();
@@ -150,7 +150,7 @@ static void nonblocking(int fd, bool on)
 	CHECK(fcntl(fd, F_SETFL, on ? O_NONBLOCK : 0) == 0 && !(fcntl(fd, F_GETFL) & O_NONBLOCK) == !on);
 }
 
-/* watched: the three kinds of descriptors are readable when something waits there. */
+/* watched checks that poll() reports waiting events on the three kinds of descriptors. */
 static void watched(void)
 {
 	struct user u = user_open();
@@ -192,7 +192,7 @@ static void watched(void)
 
 int main(void)
 {
-	closefrom(3); /* what this program has inherited */
+	closefrom(3); /* inherited descriptors */
 	close_others();
 	watched();
 	marked();

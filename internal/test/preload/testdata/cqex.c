@@ -1,10 +1,9 @@
-/* Polling an extended completion queue, by ibv_start_poll(), shares the processor as
- * ibv_poll_cq() does: after some polls in vain it yields. */
+/* ibv_start_poll() shares the processor like ibv_poll_cq(): it yields after some empty polls. */
 #include "verbs.h"
 
 static unsigned yields;
 
-/* In place of the C library's, for the preload library too. */
+/* Replaces the C library's function, also for the preload library. */
 int sched_yield(void)
 {
 	yields++;
@@ -31,7 +30,7 @@ int main(void)
 		for (int k = 0; k < 2; k++) {
 			while (ibv_start_poll(cq[0], &attr) == ENOENT)
 				;
-			/* Who finds something is patient again. */
+			/* A completion resets the count of empty polls. */
 			unsigned before = yields;
 			CHECK(cq[0]->status == IBV_WC_SUCCESS);
 			ibv_end_poll(cq[0]);

@@ -1,6 +1,6 @@
-/* The daemon is killed: what is posted completes with an error, waiting calls return,
- * the device is fatal, commands fail, and everything can be destroyed. Prints "ready"
- * when the daemon is to be killed. */
+/* The daemon is killed. Work requests complete with an error, blocked calls return, the device
+ * reports a fatal event, commands fail, and all objects can be destroyed. The program prints
+ * "ready" when the test may kill the daemon. */
 #include "verbs.h"
 
 #include <pthread.h>
@@ -49,7 +49,7 @@ int main(void)
 	for (int i = 0; i < 10; i++)
 		flushed(recv, 100 + i, qp);
 	CHECK(pthread_join(async, NULL) == 0);
-	/* What is posted now fails at once or completes with an error too. */
+	/* Work requests posted now fail at once or complete with an error, too. */
 	if (post_send(&l, qp, 7) == 0)
 		flushed(send, 7, qp);
 	post_recv(&l, qp, 8);

@@ -1,5 +1,5 @@
-/* errno stays what it is in calls that succeed: programs look at it though POSIX does not
- * promise that. What the library puts itself in front of is called here in turn. */
+/* Successful calls do not change errno: some programs depend on that, although POSIX does not
+ * promise it. The program calls all functions that the library interposes. */
 #define _GNU_SOURCE
 #include "verbs.h"
 #include "old.h"
@@ -47,7 +47,7 @@ static void paths(void)
 	KEEPS((fd = open("/sys/class/infiniband_verbs/abi_version", O_RDONLY)) >= 0);
 	KEEPS(read(fd, text, sizeof text) > 0);
 	KEEPS(close(fd) == 0);
-	/* Counters are brought up to date first. */
+	/* The daemon updates counters first. */
 	KEEPS((fd = openat(AT_FDCWD, "/sys/class/infiniband/rxe0/ports/1/counters/port_xmit_data", O_RDONLY)) >= 0);
 	KEEPS(close(fd) == 0);
 	KEEPS((f = fopen("/sys/class/infiniband/rxe0/node_guid", "r")) != NULL);
@@ -128,13 +128,13 @@ static void cm(void)
 	KEEPS(close(fd) == 0);
 }
 
-/* address: the NIC resolves addresses, not libibverbs by the kernel's tables. */
+/* address: the NIC resolves addresses, so libibverbs must not use the kernel's tables. */
 static void address(struct loop *l)
 {
 	struct ibv_ah_attr a = { .is_global = 1, .port_num = 1, .grh = { .dgid = l->gid } };
 	uint8_t mac[6];
 	uint16_t vlan;
-	a.grh.dgid.raw[15] ^= 8; /* nobody's */
+	a.grh.dgid.raw[15] ^= 8; /* unused address */
 	KEEPS(ibv_resolve_eth_l2_from_gid(l->ctx, &a, mac, &vlan) == 0);
 	CHECK(vlan > 0xfff);
 }

@@ -1,13 +1,12 @@
-/* Completion queues are destroyed while events of theirs are unread: nothing hangs,
- * and no event of one that is gone reaches its successor at the same address. One that is
- * armed over completions has an event at once, as with adapters, but none for what it has had
- * an event for. */
+/* Completion queues are destroyed with unread events: no call hangs, and no event of a destroyed
+ * queue reaches its successor at the same address. Arming a queue that holds completions causes
+ * an event at once, as with adapters, but not for completions that already caused one. */
 #include "verbs.h"
 
 #include <fcntl.h>
 #include <poll.h>
 
-/* traffic makes a completion, and so an event, on a queue that is armed. */
+/* traffic causes a completion on an armed queue, and so an event. */
 static void traffic(struct loop *l, struct ibv_qp *qp, struct ibv_cq *cq)
 {
 	CHECK(ibv_req_notify_cq(cq, 0) == 0);
@@ -39,25 +38,25 @@ static void message(struct loop *l, struct ibv_qp *qp, struct ibv_cq *done)
 	CHECK(post_send(l, qp, 2) == 0 && reap(done).status == IBV_WC_SUCCESS);
 }
 
-/* late: the queue is armed when the completions are there already. */
+/* late arms the queue after the completions have arrived. */
 static void late(struct loop *l, struct ibv_comp_channel *ch)
 {
 	struct ibv_cq *cq = ibv_create_cq(l->ctx, 32, NULL, ch, 0), *done = ibv_create_cq(l->ctx, 32, NULL, NULL, 0);
 	CHECK(cq != NULL && done != NULL);
 	struct ibv_qp *qp = loop_qp(l, done, cq);
 	for (int i = 0; i < 200; i++) {
-		int soon = i < 3 ? 100 : 0; /* there must be nothing in that time */
+		int soon = i < 3 ? 100 : 0; /* no event may arrive within this time */
 		message(l, qp, done);
-		CHECK(ibv_req_notify_cq(cq, 1) == 0); /* nothing here is solicited */
+		CHECK(ibv_req_notify_cq(cq, 1) == 0); /* none of the completions is solicited */
 		CHECK(readable(ch->fd, soon) == 0);
 		CHECK(ibv_req_notify_cq(cq, 0) == 0);
 		take_event(ch, cq);
 		CHECK(reap(cq).wr_id == 1);
-		CHECK(ibv_req_notify_cq(cq, 0) == 0); /* over nothing */
+		CHECK(ibv_req_notify_cq(cq, 0) == 0); /* the queue is empty */
 		CHECK(readable(ch->fd, soon) == 0);
 		message(l, qp, done);
 		take_event(ch, cq);
-		CHECK(ibv_req_notify_cq(cq, 0) == 0); /* over what has had its event: perftest counts them */
+		CHECK(ibv_req_notify_cq(cq, 0) == 0); /* all completions have caused their event: perftest counts events */
 		CHECK(readable(ch->fd, soon) == 0);
 		CHECK(reap(cq).wr_id == 1);
 		message(l, qp, done);
@@ -87,7 +86,7 @@ int main(void)
 		CHECK(ibv_destroy_qp(qp) == 0);
 		CHECK(ibv_destroy_cq(cq) == 0);
 	}
-	/* What was left unread is swallowed; a non-blocking channel then has nothing. */
+	/* The library drops unread events; a non-blocking channel is then empty. */
 	CHECK(fcntl(ch->fd, F_SETFL, O_NONBLOCK) == 0);
 	struct ibv_cq *got;
 	void *context;

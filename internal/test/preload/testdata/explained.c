@@ -1,5 +1,5 @@
-/* Registers what cannot be, twice each: memory that is not there, and, when standard error
- * is another file, named by the argument, memory that may not be written. */
+/* Tries two impossible registrations, twice each: unmapped memory and, after standard error was
+ * redirected to the file in argv[1], read-only memory. */
 #include "verbs.h"
 
 #include <fcntl.h>

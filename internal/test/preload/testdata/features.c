@@ -1,6 +1,5 @@
-/* What rdma-core's rxe provider, or its kernel interface for old providers, does not carry is refused
- * in one way, whatever the release: docs/reference/clients.md lists it. What is refused here and works one day
- * belongs into that list. */
+/* Verbs that rdma-core's rxe provider or its write() ABI does not support fail in the same way with all
+ * releases; docs/reference/clients.md lists them. If one of them starts to work, change that list. */
 #include "verbs.h"
 
 #include <fcntl.h>

@@ -1,5 +1,4 @@
-/* Processes with open devices that make others, in all ways: each goes on, and none
- * disturbs another. */
+/* Processes with open devices create children in all ways. All processes continue to work. */
 #define _GNU_SOURCE
 #include "user.h"
 #include "old.h"
@@ -17,7 +16,7 @@ extern char **environ;
 
 static struct user u;
 
-/* in_child runs a function in a child, which ends by exit(), and waits for it. */
+/* in_child runs a function in a child that calls exit(), and waits for the child. */
 static pid_t start(void (*run)(void))
 {
 	pid_t pid = fork();
@@ -65,7 +64,7 @@ static void close_all_then_anew(void)
 	anew();
 }
 
-/* children: whatever they do, the parent's device is as it was. */
+/* children must not affect the parent's device. */
 static void children(void)
 {
 	static void (*const kind[])(void) = { nothing, anew, leave_open, close_inherited, close_all, close_all_then_anew };
@@ -79,7 +78,7 @@ static void children(void)
 	}
 }
 
-/* commands checks that each gets its own answer: the queue's depth is in it. */
+/* commands checks that each command gets its own answer, which has the depth of the queue. */
 static void commands(void)
 {
 	for (int i = 0; i < 150; i++) {
@@ -90,7 +89,7 @@ static void commands(void)
 	}
 }
 
-/* shared: a context that several processes use, which kernels permit. */
+/* shared: several processes use one context, as with a kernel. */
 static void shared(void)
 {
 	pid_t pid[3];
@@ -108,8 +107,8 @@ static void commands_for_ever(void)
 		commands();
 }
 
-/* killed: a process is killed in the middle of its commands. The parent's go on, or fail
- * if nobody can know whose answer is the next, but none hangs or is wrong. */
+/* killed kills a process during its commands. The parent's commands succeed, or fail if the next
+ * answer cannot be assigned to a command. None hangs or gets a wrong answer. */
 static void killed(void)
 {
 	for (int i = 0; i < 20; i++) {
@@ -128,7 +127,7 @@ static void killed(void)
 	u = user_open();
 }
 
-/* spawned: until they execute something, such children use their parent's memory. */
+/* spawned: children of vfork() use their parent's memory until exec(). */
 static void spawned(void)
 {
 	char *argv[] = { "true", NULL };
@@ -156,8 +155,8 @@ static void spawned(void)
 	talk(&u);
 }
 
-/* as_daemon goes on with a device that was opened before. The process that opened it is
- * gone then, and what that had registered too. */
+/* as_daemon continues with a device that was opened earlier. The process that opened it is gone,
+ * and so are its regions. */
 static void as_daemon(void)
 {
 	int result[2], status;
@@ -183,7 +182,7 @@ static void as_daemon(void)
 	CHECK(close(result[0]) == 0);
 }
 
-/* within moves bytes inside a region, which belongs to this process whoever has opened
+/* within moves bytes inside a region. The region belongs to this process even if another one opened
  * the device. */
 static void within(struct ibv_mr *mr, char *p, int seed)
 {
@@ -214,14 +213,14 @@ static void in_child(void)
 		on_stack(i + 10);
 }
 
-/* turns: parent and children register memory of their own with one device, in turns; the
- * region that the parent keeps stays the parent's. */
+/* turns: parent and children alternately register their own memory with one device. The parent's
+ * region stays the parent's. */
 static void turns(void)
 {
 	char stack[10000];
 	struct ibv_mr *mr = ibv_reg_mr(u.l.pd, stack, sizeof stack, IBV_ACCESS_LOCAL_WRITE);
 	CHECK(mr != NULL);
-	for (int i = 0; i < 100; i++) { /* more than the daemon keeps descriptors of */
+	for (int i = 0; i < 100; i++) { /* more than the number of descriptors that the daemon keeps */
 		finish(start(in_child));
 		on_stack(i);
 		within(mr, stack, i);
@@ -246,8 +245,8 @@ static void *hammer(void *arg)
 	return NULL;
 }
 
-/* threads: fork() takes place in the middle of what other threads do, but for finding
- * devices: then libibverbs holds a lock of its own, and the child waits for ever. */
+/* threads calls fork() while other threads are active. They do not list devices: libibverbs would
+ * hold its own lock, and the child would wait forever. */
 static void threads(void)
 {
 	pthread_t t[2];

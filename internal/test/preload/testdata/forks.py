@@ -69,7 +69,7 @@ def main():
         assert subprocess.check_output(["sh", "-c", "ls /sys/class/infiniband"]).decode().split()[0] == name
         pid = os.fork()
         if pid == 0:
-            sys.exit(0)  # with all that Python does at its end
+            sys.exit(0)  # with the usual cleanup of Python
         assert os.waitpid(pid, 0)[1] == 0
         use(context)
 

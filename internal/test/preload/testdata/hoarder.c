@@ -1,4 +1,4 @@
-/* Makes one of everything, says so, and waits to be killed. */
+/* Creates one object of each kind, prints "ready" and waits to be killed. */
 #include "verbs.h"
 
 #include <unistd.h>

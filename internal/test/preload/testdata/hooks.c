@@ -1,7 +1,7 @@
-/* A program that watches over its memory as UCX and Open MPI do: it overwrites the code of
- * the functions that change mappings by jumps to its own, which make the system calls.
- * argv[1]: where it looks for the functions, in the C library ("libc"), as UCX does, or
- * wherever they come "first", as Open MPI does. */
+/* A program that tracks its memory like UCX and Open MPI: it overwrites the functions that change
+ * mappings with jumps to its own functions, which make the system calls. argv[1] selects the
+ * functions: of the C library ("libc"), as UCX does, or those that dlsym finds "first", as Open
+ * MPI does. */
 #define _GNU_SOURCE
 #include "verbs.h"
 
@@ -46,7 +46,7 @@ static void *my_mremap(void *from, size_t old, size_t new, int flags, ...)
 	return (void *)syscall(SYS_mremap, from, old, new, flags, to);
 }
 
-/* overwrite puts a jump to `to` at the beginning of a function. */
+/* overwrite writes a jump to `to` at the start of a function. */
 static void overwrite(void *scope, const char *name, void *to)
 {
 	uint8_t *f = dlsym(scope, name);
@@ -63,7 +63,7 @@ static void overwrite(void *scope, const char *name, void *to)
 	memcpy(f, jump, sizeof jump);
 	__builtin___clear_cache((char *)f, (char *)f + sizeof jump);
 #else
-	exit(0); /* no such program there */
+	exit(0); /* no such program on this processor */
 #endif
 }
 
@@ -82,7 +82,7 @@ static int zeros(const char *p, size_t n)
 	return 1;
 }
 
-/* messages: queue pairs of two contexts work. */
+/* messages checks queue pairs of two contexts. */
 static void messages(void)
 {
 	for (int round = 0; round < 2; round++) {
@@ -106,7 +106,7 @@ static void messages(void)
 	}
 }
 
-/* memory: what programs do to memory that is registered means what it does elsewhere. */
+/* memory checks that calls on registered memory have their usual effect. */
 static void memory(void)
 {
 	struct loop l = loop_open();
@@ -120,7 +120,7 @@ static void memory(void)
 	CHECK(zeros(p + 8 * PAGE, 8 * PAGE) && p[8 * PAGE - 1] == 7 && p[16 * PAGE] == 7);
 	CHECK(madvise(p, 8 * PAGE, MADV_FREE) == 0);
 	CHECK(ibv_dereg_mr(mr) == 0);
-	/* Shorter, then longer: what is new is zero; and somebody has heard of what moved. */
+	/* Shorter, then longer: the new part is zero, and the hooks have seen the move. */
 	CHECK(mremap(p, 64 * PAGE, 32 * PAGE, 0) == p);
 	before = mremaps + munmaps;
 	char *q = mremap(p, 32 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
@@ -138,7 +138,7 @@ int main(int argc, char **argv)
 	overwrite(scope, "madvise", (void *)my_madvise);
 	overwrite(scope, "mremap", (void *)my_mremap);
 	messages();
-	CHECK(mmaps > 0 && munmaps > 0); /* the provider's for its rings */
+	CHECK(mmaps > 0 && munmaps > 0); /* calls of the provider for its rings */
 	memory();
 	return 0;
 }

@@ -1,7 +1,7 @@
-/* A daemon that answers nonsense: commands fail with EIO, nothing is lost and nothing
- * crashes. argv: what is wrong with each device, from uverbs0 on: the answer to opening it
- * ("open"), to "context", "channel" or "cq", which fails, or something else, so that all
- * succeed; "cm" is the next connection of rdma_cm, and fails with EPROTO. */
+/* A daemon sends malformed answers: commands fail with EIO, no descriptor leaks and the program does not
+ * crash. argv has one word per device, from uverbs0 on. It names the call that fails: "open",
+ * "context", "channel" or "cq"; another word means that all calls succeed. "cm" stands for the next
+ * connection of rdma_cm, which fails with EPROTO. */
 #include "self.h"
 
 #include <fcntl.h>
@@ -75,7 +75,7 @@ static void verbs(int number, const char *wrong)
 int main(int argc, char **argv)
 {
 	int number = 0;
-	/* What the library keeps for itself is there from the first device on. */
+	/* The library's private descriptors exist from the first device on. */
 	int fd = open("/dev/infiniband/uverbs5", O_RDWR | O_CLOEXEC);
 	CHECK(fd >= 0 && close(fd) == 0);
 	for (int i = 1; i < argc; i++) {

@@ -1,5 +1,5 @@
-/* What the daemon has mapped stays mapped when no region is in it any more: within bounds,
- * and no other memory that comes to lie at the same addresses is taken for it. */
+/* Mappings of the daemon stay after their last region, within limits. The library does not mistake new
+ * memory at the same addresses for the old memory. */
 #define _GNU_SOURCE
 #include "mr.h"
 
@@ -26,7 +26,7 @@ static void both(struct lab *l, char *a, char *b, unsigned seed)
 	CHECK(ibv_dereg_mr(am) == 0 && ibv_dereg_mr(bm) == 0);
 }
 
-/* others: new memory at an old place, a part of it, and what mremap() has moved there. */
+/* others: new memory at an old address, a part of it, and memory that mremap() moved there. */
 static void others(struct lab *l)
 {
 	char *a = map_at(NULL), *b = map_at(NULL), *c = map_at(NULL);
@@ -42,8 +42,8 @@ static void others(struct lab *l)
 	both(l, b, a, 6);
 }
 
-/* child: its memory is its own, though the parent's lay at the same place in the same
- * context when it was registered last. */
+/* child checks that a child's region is its own memory, although the parent last registered its
+ * memory at the same address in the same context. */
 static void child(struct lab *l)
 {
 	int go[2];
@@ -65,7 +65,7 @@ static void child(struct lab *l)
 	both(l, a, b, 9);
 }
 
-/* mappings counts what the daemon has mapped of the library's memory. */
+/* mappings counts the daemon's mappings of the library's memfd. */
 static int mappings(const char *daemon)
 {
 	char path[64], line[512];
@@ -87,7 +87,7 @@ static void many(struct lab *l, const char *daemon)
 	CHECK(mappings(daemon) > MOST);
 	for (int i = 0; i < MANY; i++)
 		CHECK(ibv_dereg_mr(mr[i]) == 0);
-	/* Of those that are left at most a few still belong to regions. */
+	/* At most a few of the remaining ones belong to regions. */
 	for (int i = 0; mappings(daemon) > MOST + 8; i++) {
 		CHECK(i < 1000);
 		usleep(10000);

@@ -1,4 +1,4 @@
-/* The words that poll.c and provider.c use are where it says. */
+/* Compares the offsets of preload/layout.h with the header of libibverbs. */
 #include <infiniband/verbs.h>
 #include <stddef.h>
 

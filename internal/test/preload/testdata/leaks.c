@@ -1,5 +1,5 @@
-/* Objects are made and destroyed over and over: no descriptors, mappings or memory are
- * left, here or in the daemon. argv: the daemon's PID, and how often. */
+/* Creates and destroys objects repeatedly. Neither this process nor the daemon may leak descriptors,
+ * mappings or memory. argv: the daemon's PID, the number of rounds. */
 #include "verbs.h"
 #include "old.h"
 #include "self.h"
@@ -8,9 +8,8 @@
 #include <rdma/rdma_cma.h>
 #include <unistd.h>
 
-/* SLACK is how many mappings a process may have more: heaps grow at their own times. A
- * round that leaves memory leaves more than LEAST bytes; librdmacm has a table that
- * grows by 8 for each identifier, up to half a MiB. */
+/* SLACK is the tolerated growth in mappings, because heaps grow at any time. A leak is more than LEAST
+ * bytes per round; a table of librdmacm grows by 8 bytes per identifier, up to half a MiB. */
 enum { WARM = 100, SLACK = 40, LEAST = 16 };
 
 static struct loop l;
@@ -101,8 +100,8 @@ static void repeat(const char *name, void (*run)(void), int rounds)
 	CHECK(more_fds == 0 && more_maps < SLACK && more_heap < (long)rounds * LEAST);
 }
 
-/* settled waits until the daemon has not more than it had: what a program closes it
- * notices later. */
+/* settled waits until the daemon has no more than before, because it notices a closed connection
+ * with a delay. */
 static void settled(const char *daemon, int fds, int maps)
 {
 	for (int i = 0; open_fds(daemon) > fds || mappings(daemon) > maps + SLACK; i++) {
@@ -120,7 +119,7 @@ int main(int argc, char **argv)
 	};
 	CHECK(argc == 3);
 	int rounds = atoi(argv[2]);
-	l = loop_open(); /* once before, so that the daemon has opened what it keeps */
+	l = loop_open(); /* once before, so that the daemon has opened its permanent descriptors */
 	CHECK(ibv_dereg_mr(l.mr) == 0 && ibv_dealloc_pd(l.pd) == 0 && ibv_close_device(l.ctx) == 0);
 	int fds = open_fds(argv[1]), maps = mappings(argv[1]);
 	l = loop_open();
@@ -131,7 +130,7 @@ int main(int argc, char **argv)
 	rdma_destroy_event_channel(shared_channel);
 	CHECK(ibv_destroy_cq(shared_cq) == 0 && ibv_dereg_mr(l.mr) == 0 && ibv_dealloc_pd(l.pd) == 0);
 	CHECK(ibv_close_device(l.ctx) == 0);
-	/* librdmacm keeps its devices open: a connection each. */
+	/* librdmacm keeps one connection per device open. */
 	settled(argv[1], fds + SLACK, maps);
 	return 0;
 }

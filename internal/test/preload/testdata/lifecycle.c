@@ -1,4 +1,4 @@
-/* What programs do to memory that has been registered, and what becomes of it. */
+/* Operations on registered memory, and their effects. */
 #define _GNU_SOURCE
 #include "mr.h"
 
@@ -28,7 +28,7 @@ static int zeros(const char *p, size_t n)
 	return 1;
 }
 
-/* repeated: many registrations of one range, released in another order. */
+/* repeated registers one range many times and deregisters in another order. */
 static void repeated(void)
 {
 	struct ibv_mr *mr[20];
@@ -43,7 +43,7 @@ static void repeated(void)
 	munmap(p, SIZE);
 }
 
-/* overlapping: regions inside, around and across one another, all alive. */
+/* overlapping uses regions inside, around and across one another at the same time. */
 static void overlapping(void)
 {
 	static const struct { size_t at, n; } part[] = {
@@ -71,8 +71,8 @@ static void overlapping(void)
 	munmap(p, SIZE);
 }
 
-/* stale: the address is used anew while the old region lives; each has its own
- * memory, or the old one has lost it. */
+/* stale reuses an address while the old region exists. Each region has its own memory, or the old one
+ * has lost it. */
 static void stale(void)
 {
 	char *p = fresh(NULL, SIZE);
@@ -91,7 +91,7 @@ static void stale(void)
 	munmap(p, SIZE);
 }
 
-/* gone: access to memory that has been unmapped does no harm but to the access. */
+/* gone accesses unmapped memory: only the access fails. */
 static void gone(void)
 {
 	char *p = fresh(NULL, SIZE), *other = fresh(NULL, SIZE);
@@ -142,7 +142,7 @@ static void moved(void)
 	munmap(q, SIZE / 2);
 }
 
-/* grown: realloc() keeps what is there and gives memory that holds. */
+/* grown: realloc() keeps the content, and the new memory is usable. */
 static void grown(void)
 {
 	size_t n = 10000;
@@ -166,7 +166,7 @@ static void grown(void)
 	free(next);
 }
 
-/* forked: each side has its own memory from fork() on. */
+/* forked: parent and child have separate memory after fork(). */
 static void forked(void)
 {
 	char *p = fresh(NULL, SIZE), *small = malloc(1000);
@@ -206,8 +206,8 @@ static void forked(void)
 	free(small);
 }
 
-/* recycled: registering ever new memory, which the C library unmaps, does not keep
- * it. */
+/* recycled registers new memory repeatedly. The library must not keep memory that the C library has
+ * unmapped. */
 static void recycled(void)
 {
 	enum { ROUNDS = 300, MOST = 160 << 20 };

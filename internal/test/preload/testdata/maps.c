@@ -1,4 +1,4 @@
-/* What lies where in the address space: asking and reading agree. */
+/* The two ways to read the address space, query and file, agree. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -35,7 +35,7 @@ static bool add(const struct vma *v, void *arg)
 
 static struct list asked, read_;
 
-/* compare gets the pieces of a range both ways. */
+/* compare reads the parts of a range in both ways. */
 static void compare(uint64_t start, uint64_t end)
 {
 	struct lines l;
@@ -60,7 +60,7 @@ int main(void)
 	CHECK(p != MAP_FAILED && mprotect(p, PAGE, PROT_READ) == 0 && munmap(p + 20 * PAGE, PAGE) == 0);
 	CHECK(mmap(p + 8 * PAGE, 4 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 3 * PAGE) == p + 8 * PAGE);
 	uint64_t at = (uintptr_t)p;
-	compare(0, 1UL << 47); /* beyond is what only the text has: [vsyscall] */
+	compare(0, 1UL << 47); /* only the file has the part above: [vsyscall] */
 	CHECK(asked.n > 10);
 	compare(at + PAGE, at + 63 * PAGE);
 	static const struct { int first, end; enum vma_kind kind; } want[] = {

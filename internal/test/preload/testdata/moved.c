@@ -1,4 +1,4 @@
-/* Memory that moves while the address space is being looked at keeps what it has in the memfd. */
+/* Memory that moves during a walk over the address space keeps its part of the memfd. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -7,7 +7,7 @@
 
 enum { MOST_PIECES = 8 };
 
-/* The address space, of which each walk misses some pieces. */
+/* The simulated address space. Each walk misses some pieces. */
 static struct piece {
 	struct vma v;
 	unsigned missed; /* a bit for each walk */
@@ -33,7 +33,7 @@ void guard_close(int fd, bool replaced) { (void)fd, (void)replaced; }
 bool guard_raise(int fd, uint64_t start, uint64_t end) { return fd < 0 && start < end; }
 void guard_drop(int fd, uint64_t start, uint64_t end, bool replaced) { (void)fd, (void)start, (void)end, (void)replaced; }
 
-/* used makes a page of a stretch of its own, which these walks miss. */
+/* used creates a page in its own stretch; the given walks miss it. */
 static uint64_t used(unsigned missed)
 {
 	uint64_t offset, start = (count + 1) * 0x10000;
@@ -51,14 +51,14 @@ static bool there(uint64_t offset)
 	return c == 'x';
 }
 
-/* again begins anew, with nothing in the address space. */
+/* again restarts with an empty address space. */
 static void again(void)
 {
 	spares_forget(); /* they are not freed */
 	count = walks = 0;
 }
 
-/* collection lets everything be freed that is not used. */
+/* collection frees all unused parts. */
 static void collection(void)
 {
 	spares_forget();
@@ -75,7 +75,7 @@ int main(void)
 	collection();
 	CHECK(there(still) && there(first) && there(second) && !there(gone));
 
-	/* Where each walk finds something, nobody knows what the next one would. */
+	/* If each walk finds something new, the next one might, too. */
 	again();
 	gone = used(ALWAYS);
 	used(FIRST);
@@ -87,7 +87,7 @@ int main(void)
 	collection();
 	CHECK(!there(gone));
 
-	/* A part of a stretch is not given to others either. */
+	/* A part of a stretch is not reused either. */
 	again();
 	first = used(FIRST);
 	walks = 0;

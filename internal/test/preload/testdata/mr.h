@@ -24,7 +24,7 @@ static inline struct lab lab_open(void)
 	return l;
 }
 
-/* lab_renew replaces a queue pair that an error has broken. */
+/* lab_renew replaces a queue pair in the error state. */
 static inline void lab_renew(struct lab *l)
 {
 	CHECK(ibv_destroy_qp(l->qp) == 0);
@@ -40,7 +40,7 @@ static inline struct ibv_mr *reg(struct lab *l, void *p, size_t n)
 	return mr;
 }
 
-/* rdma carries out one operation and returns its status. */
+/* rdma executes one operation and returns its status. */
 static inline enum ibv_wc_status rdma(struct lab *l, enum ibv_wr_opcode op, struct ibv_mr *local, void *p, size_t n,
 				      struct ibv_mr *remote, void *to)
 {
@@ -58,14 +58,14 @@ static inline enum ibv_wc_status rdma(struct lab *l, enum ibv_wr_opcode op, stru
 	return reap(l->cq).status;
 }
 
-/* denied reports whether the responder has refused access. It is the same queue pair as
- * the requester, whose requests are flushed when it breaks. */
+/* denied returns true if the responder refused access. Requester and responder are the same queue
+ * pair, so a refusal may also flush the request. */
 static inline int denied(enum ibv_wc_status s)
 {
 	return s == IBV_WC_REM_ACCESS_ERR || s == IBV_WC_WR_FLUSH_ERR;
 }
 
-/* fill writes a pattern that depends on the seed and the place. */
+/* fill writes a pattern that depends on the seed and the offset. */
 static inline void fill(void *p, size_t n, unsigned seed)
 {
 	uint8_t *b = p;
@@ -91,12 +91,12 @@ static inline void exchange(struct lab *l, struct ibv_mr *am, void *a, struct ib
 	fill(b, n, seed + 1);
 	CHECK(rdma(l, IBV_WR_RDMA_WRITE, am, a, n, bm, b) == IBV_WC_SUCCESS);
 	CHECK(filled(a, n, seed) && filled(b, n, seed));
-	fill(b, n, seed + 2); /* by the processor: the daemon must see it */
+	fill(b, n, seed + 2); /* written by the processor: the daemon must see it */
 	CHECK(rdma(l, IBV_WR_RDMA_READ, am, a, n, bm, b) == IBV_WC_SUCCESS);
 	CHECK(filled(a, n, seed + 2) && filled(b, n, seed + 2));
 }
 
-/* backing is how much memory the library's memfd has, 0 if there is none. */
+/* backing returns the size of the library's memfd in memory, 0 if there is none. */
 static inline size_t backing(void)
 {
 	char name[64], target[64];

@@ -1,5 +1,5 @@
-/* What glibc has not had always. The library has it all the same, so that programs made for a newer
- * glibc find it. */
+/* Functions that old releases of glibc lack. The preload library exports them nevertheless, for programs
+ * built with a newer glibc. */
 #include <features.h>
 #include <linux/close_range.h>
 #include <malloc.h>

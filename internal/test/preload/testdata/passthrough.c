@@ -1,5 +1,5 @@
-/* With the library loaded and no daemon there, a program sees what it would see
- * without it, but for the paths that are redirected. argv: scratch directory. */
+/* Without a daemon, the library changes nothing for a program except the redirected paths. argv: a
+ * scratch directory. */
 #define _GNU_SOURCE
 #include "check.h"
 
@@ -40,7 +40,7 @@ static void files(void)
 	CHECK(pipe(pipes) == 0 && write(pipes[1], "abc", 3) == 3 && ioctl(pipes[0], FIONREAD, &n) == 0 && n == 3);
 }
 
-/* Many descriptors: beyond what the library's table holds at first. */
+/* Many descriptors: the library's table must grow. */
 static void many(void)
 {
 	struct rlimit l = { 4000, 4000 };
@@ -57,7 +57,7 @@ static void device(void)
 	FAILS(open("/dev/infiniband/rdma_cm", O_RDWR), ENOENT);
 	FAILS(access("/dev/infiniband/uverbs7", R_OK), ENOENT);
 	FAILS(stat("/dev/infiniband/uverbs7", &st), ENOENT);
-	/* The tree has a uverbs0, though nobody serves it. */
+	/* The tree has a uverbs0, but no daemon serves it. */
 	CHECK(stat("/dev/infiniband/uverbs0", &st) == 0 && S_ISCHR(st.st_mode) && st.st_rdev == makedev(231, 192));
 	CHECK(access("/dev/infiniband/uverbs0", R_OK | W_OK) == 0);
 	FAILS(open("/dev/infiniband/uverbs0", O_RDWR), ENODEV);
@@ -81,7 +81,7 @@ static void sysfs(void)
 	for (struct dirent *e; (e = readdir(d));)
 		found += !strcmp(e->d_name, "uverbs0");
 	CHECK(found == 1 && closedir(d) == 0);
-	/* A neighbour with the same beginning is not ours. */
+	/* A path that only shares the prefix is not redirected. */
 	FAILS(stat("/sys/class/infiniband_verbs_not", &st), ENOENT);
 	CHECK(stat("/sys/class/net", &st) == 0);
 }

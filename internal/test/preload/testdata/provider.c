@@ -1,5 +1,4 @@
-/* What rdma-core's rxe provider does wrong, and programs do not see with the preload library: see
- * preload/provider.c. */
+/* The preload library corrects errors of rdma-core's rxe provider (preload/provider.c). */
 #include "verbs.h"
 
 enum { SEND = 4096, PIECES = 3 };
@@ -9,8 +8,8 @@ static struct ibv_cq_ex *cq;
 static struct ibv_qp *qp;
 static struct ibv_qp_ex *qpx;
 
-/* poll_all polls in the way of ibv_create_cq_ex(3), with ibv_end_poll() also behind the end, until it
- * has so many completions. */
+/* poll_all polls as ibv_create_cq_ex(3) describes, with ibv_end_poll() also after ENOENT, until it has
+ * seen the given number of completions. */
 static void poll_all(int want)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -29,7 +28,7 @@ static void poll_all(int want)
 	CHECK(ibv_start_poll(cq, &attr) == ENOENT); /* and the ring is empty */
 }
 
-/* arrived checks what has been received of the pieces. */
+/* arrived checks the received data. */
 static void arrived(size_t n)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -106,7 +105,7 @@ static void lists(void)
 		CHECK(ibv_wr_complete(qpx) == 0);
 		arrived(at - (l.buf + SEND));
 	}
-	/* What is too long is refused as ever. */
+	/* The provider refuses data that is too long. */
 	struct ibv_data_buf data[2] = { { l.buf, 3000 }, { l.buf, 3000 } };
 	for (int n = 1; n <= 2; n++) {
 		ibv_wr_start(qpx);

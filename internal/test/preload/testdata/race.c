@@ -1,5 +1,5 @@
-/* Threads write to memory, themselves and by system calls, while it is registered:
- * nothing that they have written is lost. */
+/* Threads write to memory during its registration, directly and through system calls. No write is
+ * lost. */
 #define _GNU_SOURCE
 #include "mr.h"
 
@@ -15,7 +15,7 @@ static char *memory;
 static atomic_bool stop;
 static unsigned start;
 
-/* A writer has a number of its own in each page, and counts in it. */
+/* A writer increments its own counter in each page. */
 struct writer {
 	int id, zero;
 	uint64_t count[PAGES];
@@ -32,7 +32,7 @@ static void *write_numbers(void *arg)
 	for (unsigned i = start * (w->id + 1); !atomic_load(&stop); i += 7) {
 		int page = i % PAGES;
 		*(volatile uint64_t *)number(w->id, page) = ++w->count[page];
-		if (i % 16 == 0) /* by the kernel: a page of the second half is cleared */
+		if (i % 16 == 0) /* the kernel clears a page of the second half */
 			CHECK(read(w->zero, memory + page * PAGE + PAGE / 2, 100) == 100);
 	}
 	return NULL;
@@ -43,7 +43,7 @@ static void check_round(struct writer *w)
 	for (int id = 0; id < WRITERS; id++)
 		for (int page = 0; page < PAGES; page++)
 			if (*number(id, page) != w[id].count[page]) {
-				fprintf(stderr, "page %d: %lu of writer %d, who has written %lu\n", page,
+				fprintf(stderr, "page %d: %lu of writer %d, which has written %lu\n", page,
 					*number(id, page), id, w[id].count[page]);
 				exit(1);
 			}
@@ -65,7 +65,7 @@ static void race(struct lab *l, struct ibv_mr *peer_mr, char *peer)
 	for (unsigned spin = start % 100000; spin > 0; spin--)
 		__asm__ volatile("");
 	struct ibv_mr *mr = reg(l, memory, SIZE);
-	/* The daemon sees what is written from now on. */
+	/* The daemon sees later writes. */
 	atomic_store(&stop, true);
 	for (int i = 0; i < WRITERS; i++)
 		CHECK(pthread_join(t[i], NULL) == 0 && close(w[i].zero) == 0);

@@ -1,10 +1,10 @@
 /*
- * What it costs to register and deregister memory: regcost KIND LENGTH SPINNERS TURNS prints
- * the microseconds of both, median and mean, beside processes that spin.
+ * The cost of registration and deregistration: regcost KIND LENGTH SPINNERS TURNS prints the time of
+ * both in microseconds, median and mean, with SPINNERS spinning processes.
  *
  *   inside  a part of a larger region
- *   again   the same memory each time, as behind a cache of registrations
- *   new     memory that has not been registered before
+ *   again   the same memory each time, as with a registration cache
+ *   new     memory that was never registered
  */
 #include "verbs.h"
 

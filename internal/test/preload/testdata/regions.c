@@ -1,4 +1,4 @@
-/* All kinds of memory can be registered, and every byte arrives. */
+/* All kinds of memory can be registered, and RDMA transfers every byte. */
 #include "mr.h"
 
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 enum { PAGE = 4096, BIG = 1 << 20, HUGE = 2 << 20, SCRATCH = 20 << 20 };
 
 static struct lab lab;
-static char *scratch; /* registered, on the other side */
+static char *scratch; /* the registered memory of the other side */
 static struct ibv_mr *scratch_mr;
 static char data[100000] = { 1 }, bss[100000];
 
@@ -27,7 +27,7 @@ static void try(const char *what, void *p, size_t n)
 	fill(p, n, 99);
 	fill(copy, n, 99);
 	struct ibv_mr *mr = reg(&lab, p, n);
-	CHECK(!memcmp(p, copy, n)); /* nothing is lost by registering */
+	CHECK(!memcmp(p, copy, n)); /* a registration keeps the content */
 	free(copy);
 	printf("%s, %zu bytes\n", what, n);
 	exchange(&lab, mr, p, scratch_mr, scratch, n, 1);
@@ -55,7 +55,7 @@ static void heap(void)
 		CHECK((p[i] = malloc(sizes[i])) != NULL);
 	for (int i = 0; i < 8; i++)
 		try("heap", p[i], sizes[i]);
-	for (int i = 0; i < 8; i++) { /* all at once: neighbours share pages */
+	for (int i = 0; i < 8; i++) { /* all at the same time: neighbours share pages */
 		mr[i] = reg(&lab, p[i], sizes[i]);
 		fill(p[i], sizes[i], i);
 	}
@@ -106,7 +106,7 @@ static void locked(void)
 	CHECK(munlock(p, BIG) == 0);
 }
 
-/* guarded lies between pages that may not be touched, and part of it is read only. */
+/* guarded uses memory between inaccessible pages, a part of it read-only. */
 static void guarded(void)
 {
 	char *p = map(BIG, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -121,7 +121,7 @@ static void guarded(void)
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-/* refused: memory that is not there, or may not be written. */
+/* refused tries unmapped and read-only memory. */
 static void refused(void)
 {
 	char *p = map(4 * PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -146,8 +146,7 @@ static void refused(void)
 	}
 }
 
-/* abandoned: registrations that the daemon refuses leave nothing behind there, whose
- * mappings are limited. */
+/* abandoned: refused registrations leave no mapping in the daemon, whose number is limited. */
 static void abandoned(void)
 {
 	enum { ROUNDS = SCRATCH / PAGE };
@@ -158,7 +157,7 @@ static void abandoned(void)
 	try("memory that was refused before", p, PAGE);
 }
 
-/* enforced: rights, bounds and protection domain hold whatever the mapping permits. */
+/* enforced: the daemon checks rights, bounds and protection domain, whatever the mapping permits. */
 static void enforced(char *p)
 {
 	struct ibv_pd *other = ibv_alloc_pd(lab.loop.ctx);

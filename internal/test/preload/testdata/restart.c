@@ -1,6 +1,5 @@
-/* The daemon ends and another takes its place: what was open is dead, and the device can
- * be opened anew. Says "ready" when the daemon may be replaced, and waits for a line
- * when it has been. */
+/* A new daemon replaces the old one: open devices are dead, and the device can be opened again. The
+ * program prints "ready" when the test may replace the daemon, then waits for a line. */
 #include "user.h"
 
 #include <poll.h>
@@ -9,7 +8,7 @@
 static void fatal(struct ibv_context *ctx)
 {
 	struct ibv_async_event e;
-	do { /* what the daemon has said before it ended comes first */
+	do { /* events from before the end of the daemon come first */
 		CHECK(ibv_get_async_event(ctx, &e) == 0);
 		ibv_ack_async_event(&e);
 	} while (e.event_type != IBV_EVENT_DEVICE_FATAL);

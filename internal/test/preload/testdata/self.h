@@ -1,4 +1,4 @@
-/* What a process has, as /proc tells it. */
+/* The descriptors and mappings of a process, from /proc. */
 #include "check.h"
 
 #include <dirent.h>
@@ -14,10 +14,10 @@ static inline int open_fds(const char *pid)
 	while (readdir(d))
 		n++;
 	CHECK(closedir(d) == 0);
-	return n - 2 - !strcmp(pid, "self"); /* ".", "..", and the one of this folder */
+	return n - 2 - !strcmp(pid, "self"); /* ".", ".." and the descriptor of this directory */
 }
 
-/* mappings counts the pieces of a process's address space. */
+/* mappings counts the mappings of a process. */
 static inline int mappings(const char *pid)
 {
 	char path[64], line[8192];

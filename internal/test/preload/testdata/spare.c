@@ -1,4 +1,5 @@
-/* Memory that is registered once and freed leaves its place to the next of its length: spare DAEMON. */
+/* After registered memory is freed, the next memory of the same length reuses its part of the memfd.
+ * argv: the daemon's PID. */
 #define _GNU_SOURCE
 #include "mr.h"
 
@@ -19,7 +20,7 @@ static int zeros(const char *p, size_t n)
 	return !p[0] && !memcmp(p, p + 1, n - 1);
 }
 
-/* remap is mremap() as the C library itself calls it, in realloc(). */
+/* remap calls mremap() like realloc() in the C library, past the preload library. */
 static char *remap(char *p, size_t old, size_t new, char *to)
 {
 	long at = syscall(SYS_mremap, p, old, new, MREMAP_MAYMOVE | (to ? MREMAP_FIXED : 0), to);
@@ -27,7 +28,7 @@ static char *remap(char *p, size_t old, size_t new, char *to)
 	return (char *)at;
 }
 
-/* use registers memory of which every other page is zeros, and has it read and written. */
+/* use registers memory in which every second page is zero, and reads and writes it by RDMA. */
 static void use(struct lab *l, char *p, char *peer, struct ibv_mr *peer_mr, unsigned seed)
 {
 	for (int i = 0; i < PART; i += 2 * PAGE)
@@ -45,7 +46,7 @@ static void use(struct lab *l, char *p, char *peer, struct ibv_mr *peer_mr, unsi
 	CHECK(ibv_dereg_mr(mr) == 0);
 }
 
-/* once: no two mappings of the daemon are of the same part of the library's memory. */
+/* once: no two mappings of the daemon cover the same part of the memfd. */
 static void once(const char *daemon)
 {
 	char path[64], line[512];
@@ -72,22 +73,22 @@ int main(int argc, char **argv)
 	char *kept[KEPT], *peer = fresh(NULL);
 	struct ibv_mr *peer_mr = reg(&l, peer, PART);
 	CHECK(argc == 2);
-	char *places = peer - (1 << 30); /* far below what the kernel chooses */
+	char *places = peer - (1 << 30); /* far below the addresses that the kernel chooses */
 	for (int i = 0; i < TURNS; i++) {
 		char *p = fresh(places + i % PLACES * 2 * PART);
 		use(&l, p, peer, peer_mr, i);
-		if (i < KEPT) { /* is elsewhere from now on, and not spare */
+		if (i < KEPT) { /* moves, so it is not spare */
 			kept[i] = remap(p, PART, PART, fresh(NULL));
 			continue;
 		}
 		p = remap(p, PART, 2 * PART, NULL);
-		CHECK(filled(p, PART, i) && zeros(p + PART, PART)); /* whatever has been there before */
+		CHECK(filled(p, PART, i) && zeros(p + PART, PART)); /* no old content */
 		memset(p + PART, 1, PART);
 		CHECK(munmap(p, 2 * PART) == 0);
 	}
 	for (int i = 0; i < KEPT; i++)
 		CHECK(filled(kept[i], PART, i));
-	CHECK(backing() > 0 && backing() <= MOST); /* of the 75 MiB that were in use at some time */
+	CHECK(backing() > 0 && backing() <= MOST); /* 75 MiB were in use in all */
 	once(argv[1]);
 	return 0;
 }

@@ -1,5 +1,5 @@
-/* A shared receive queue is resized while it is in use, as rdma-core's rxe provider does it: what is posted
- * stays, in its order, and posting goes on in another thread. */
+/* Resizes a shared receive queue in use through rdma-core's rxe provider. Posted receives stay in order,
+ * while another thread posts more. */
 #include "verbs.h"
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ static int fill(int id)
 	return n;
 }
 
-/* take sends n messages, which must take the receives from id on. */
+/* take sends n messages. They must consume the receives from id on. */
 static void take(int n, int id)
 {
 	for (int i = 0; i < n; i++) {
@@ -54,14 +54,14 @@ static void take(int n, int id)
 	}
 }
 
-/* sizes grows and shrinks a queue that is full, or has its receives around the ring's end. */
+/* sizes grows and shrinks a queue that is full, or whose receives wrap around the ring. */
 static void sizes(void)
 {
 	int posted = fill(0), taken = 3;
 	CHECK(posted == (int)query().max_wr && posted >= 7);
 	take(3, 0);
-	posted += fill(posted); /* around the end */
-	CHECK(resize(posted - taken - 4) == EINVAL); /* more is posted */
+	posted += fill(posted); /* wraps around */
+	CHECK(resize(posted - taken - 4) == EINVAL); /* more receives are posted */
 	CHECK(resize(0) == EINVAL && resize(1 << 30) == EINVAL);
 	CHECK(resize(100) == 0 && query().max_wr >= 100);
 	posted += fill(posted);
@@ -74,7 +74,7 @@ static void sizes(void)
 	take(posted - taken, taken);
 }
 
-/* limits: a limit that is armed is kept, and bounds the size; both can be changed at once. */
+/* limits: a resize keeps an armed limit, which bounds the size. One call can change both. */
 static void limits(void)
 {
 	struct ibv_srq_attr a = { .srq_limit = 6 };
@@ -98,7 +98,7 @@ static void limits(void)
 
 static atomic_int reaped;
 
-/* poster keeps receives posted, and stops when all messages have theirs. */
+/* poster posts receives until each message has one. */
 static void *poster(void *unused)
 {
 	for (int i = 0; i < MESSAGES; i++) {
@@ -109,7 +109,7 @@ static void *poster(void *unused)
 	return unused;
 }
 
-/* sender has receives taken while the queue is resized. */
+/* sender consumes receives during the resizes. */
 static void *sender(void *unused)
 {
 	for (int i = 0; i < MESSAGES; i++) {

@@ -1,4 +1,4 @@
-/* Completions have the time at which their frames came or went, however late they are polled. */
+/* The time stamp of a completion is the time of its frame, however late a program polls. */
 #include "verbs.h"
 
 #include <time.h>
@@ -20,8 +20,8 @@ static uint64_t device_clock(struct ibv_context *ctx)
 	return v.raw_clock.tv_nsec;
 }
 
-/* exchange sends a message and polls late: two completions at a time, of which the first is that of
- * the receive. It returns how long ago the later one was, by its stamps. */
+/* exchange sends a message and polls late. The first of the two completions is that of the receive. It
+ * returns the age of the later one at the poll. */
 static uint64_t exchange(struct loop *l, struct ibv_qp *qp, struct ibv_cq_ex *cq, uint64_t *last)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -44,15 +44,15 @@ static uint64_t exchange(struct loop *l, struct ibv_qp *qp, struct ibv_cq_ex *cq
 		uint64_t real = ibv_wc_read_completion_wallclock_ns(cq);
 		CHECK(stamp >= posted && stamp > *last && stamp < device_clock(l->ctx));
 		CHECK(real + 1000000 >= wall && real <= now(CLOCK_REALTIME) + 1000000);
-		*last = stamp - 1; /* both may be of one packet */
+		*last = stamp - 1; /* one packet may complete both */
 	}
 	ibv_end_poll(cq);
 	*last = stamp;
 	return polled > stamp ? polled - stamp : 0;
 }
 
-/* orders checks that the times of many completions ascend, in both clocks, also in a queue that has been
- * resized with some in it. It returns what is between the first and the last one. */
+/* orders checks that the stamps of many completions ascend, in both clocks, also in a queue that was
+ * resized while it held completions. It returns the difference of the first and the last stamp. */
 static uint64_t orders(struct loop *l, struct ibv_qp *qp, struct ibv_cq_ex *cq, int size)
 {
 	struct ibv_poll_cq_attr attr = { 0 };
@@ -92,7 +92,7 @@ int main(void)
 	CHECK(cq);
 	CHECK(ibv_query_device_ex(l.ctx, NULL, &all) == 0);
 	CHECK(all.completion_timestamp_mask == UINT64_MAX && all.hca_core_clock == 1000000);
-	CHECK(init.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP); /* as the program has left them */
+	CHECK(init.wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP); /* unchanged by the call */
 
 	struct ibv_qp *qp = loop_qp(&l, ibv_cq_ex_to_cq(cq), ibv_cq_ex_to_cq(cq));
 	uint64_t last = 0;

@@ -1,5 +1,5 @@
-/* Threads that wait for events: they are cancelled, interrupted by signals, and left
- * behind by others that close the device. */
+/* Threads that wait for events are cancelled, interrupted by signals, and lose their device when other
+ * threads close it. */
 #define _GNU_SOURCE
 #include "user.h"
 #include "self.h"
@@ -45,8 +45,8 @@ typedef void *wait_fn(void *arg);
 static wait_fn *const waits[] = { wait_completion, wait_async, wait_cm };
 enum { WAITS = sizeof waits / sizeof *waits };
 
-/* asleep waits until a thread waits in the kernel. */
-static void asleep(pid_t tid)
+/* wait_asleep waits until a thread sleeps in the kernel. */
+static void wait_asleep(pid_t tid)
 {
 	char path[64], text[512];
 	for (;;) {
@@ -59,8 +59,8 @@ static void asleep(pid_t tid)
 	}
 }
 
-/* A thread that waits. */
-struct waiter {
+/* A thread that waits for an event. */
+struct event_thread {
 	pthread_t thread;
 	wait_fn *wait;
 	void *arg;
@@ -70,27 +70,27 @@ struct waiter {
 
 static void *begin(void *arg)
 {
-	struct waiter *w = arg;
+	struct event_thread *w = arg;
 	atomic_store(&w->tid, gettid());
 	void *r = w->wait(w->arg);
 	w->err = errno;
 	return r;
 }
 
-static void start(struct waiter *w, wait_fn *wait, void *arg)
+static void start(struct event_thread *w, wait_fn *wait, void *arg)
 {
-	*w = (struct waiter){ .wait = wait, .arg = arg };
+	*w = (struct event_thread){ .wait = wait, .arg = arg };
 	CHECK(pthread_create(&w->thread, NULL, begin, w) == 0);
 	while (!atomic_load(&w->tid))
 		usleep(100);
-	asleep(w->tid);
+	wait_asleep(w->tid);
 }
 
-/* cancelled threads hold nothing afterwards: what they waited on works, and goes. */
+/* cancelled threads leave no locks or references: their objects still work and can be destroyed. */
 static void cancelled(void)
 {
 	for (int i = 0; i < 30; i++) {
-		struct waiter w;
+		struct event_thread w;
 		void *result;
 		start(&w, waits[i % WAITS], NULL);
 		CHECK(pthread_cancel(w.thread) == 0 && pthread_join(w.thread, &result) == 0);
@@ -99,8 +99,7 @@ static void cancelled(void)
 	}
 }
 
-/* hurried threads are cancelled at any time; what is asked of them meanwhile is answered
- * or not, but not in part. */
+/* hurried cancels threads at any time. Each command is either answered or not, never in part. */
 static void *events_of_cm(void *arg)
 {
 	struct rdma_cm_event *e;
@@ -132,19 +131,19 @@ static void hurried(void)
 
 static void handler(int number) { (void)number; }
 
-/* interrupted: with SA_RESTART the call goes on, without it returns EINTR. */
+/* interrupted: with SA_RESTART the call continues, without it the call returns EINTR. */
 static void interrupted(void)
 {
 	for (int i = 0; i < 2 * WAITS; i++) {
 		int restart = i < WAITS;
 		struct sigaction a = { .sa_handler = handler, .sa_flags = restart ? SA_RESTART : 0 };
-		struct waiter w;
+		struct event_thread w;
 		void *result;
 		CHECK(sigaction(SIGUSR1, &a, NULL) == 0);
 		start(&w, waits[i % WAITS], NULL);
 		for (int k = 0; restart && k < 20; k++) {
 			CHECK(pthread_kill(w.thread, SIGUSR1) == 0);
-			asleep(w.tid);
+			wait_asleep(w.tid);
 		}
 		if (restart)
 			pthread_cancel(w.thread);
@@ -155,18 +154,17 @@ static void interrupted(void)
 	}
 }
 
-/* left: the device is closed while threads wait. They wait on, or come back with an
- * error, and do no harm. */
+/* left closes the device while threads wait. They return an error and do no harm. */
 static void left(void)
 {
 	for (int i = 0; i < 20; i++) {
 		struct user mine = user_open();
-		struct waiter a, b;
+		struct event_thread a, b;
 		void *result;
 		start(&a, wait_completion, mine.ch);
 		start(&b, wait_async, mine.l.ctx);
 		CHECK(close(mine.ch->fd) == 0 && close(mine.l.ctx->async_fd) == 0 && close(mine.l.ctx->cmd_fd) == 0);
-		/* The daemon ends what it had: the threads hear of it. */
+		/* The daemon closes its sockets, which wakes the threads. */
 		CHECK(pthread_join(a.thread, &result) == 0 && result != NULL && a.err == EBADF);
 		CHECK(pthread_join(b.thread, &result) == 0 && result != NULL && b.err == EBADF);
 	}
@@ -209,7 +207,7 @@ static void *own_context(void *arg)
 	return NULL;
 }
 
-/* crowd: many threads do everything at once. */
+/* crowd: many threads use all functions at the same time. */
 static void crowd(void)
 {
 	pthread_t t[6];
@@ -222,7 +220,7 @@ static void crowd(void)
 		CHECK(pthread_join(t[i], NULL) == 0);
 }
 
-/* wait_port waits until the port has a state, or another one. */
+/* wait_port waits until the port has the state, or if !equal another one. */
 static void wait_port(enum ibv_port_state state, bool equal)
 {
 	struct ibv_port_attr a;

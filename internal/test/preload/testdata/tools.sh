@@ -1,5 +1,4 @@
-# Tools of every day see the devices of DEVICE where a kernel shows them, and complain of
-# nothing.
+# Common tools find the device DEVICE where a kernel shows it, and print no errors.
 set -eu
 ib=/sys/class/infiniband
 fail() { echo "$*"; exit 1; }
@@ -18,7 +17,7 @@ quiet ls -lR $ib/
 quiet ls -l /dev/infiniband/uverbs0 /dev/infiniband/rdma_cm
 quiet grep -r . $ib/"$DEVICE"/ports/1/counters
 quiet cp -r $ib/"$DEVICE"/ports/1/gid_attrs "$SCRATCH/copy"
-# Counters change while it reads, now and then.
+# Counters may change while it reads.
 quiet again tar -cf "$SCRATCH/tar" -C $ib .
 quiet test -c /dev/infiniband/uverbs0
 quiet test -r /dev/infiniband/rdma_cm

@@ -24,7 +24,7 @@ static inline void user_close(struct user *u)
 	free(u->l.buf);
 }
 
-/* message sends one; both completions come, and an event. */
+/* message sends a message, which causes two completions and one event. */
 static inline void message(struct user *u)
 {
 	CHECK(ibv_req_notify_cq(u->cq, 0) == 0);
@@ -42,7 +42,7 @@ static inline void take_event(struct user *u)
 	ibv_ack_cq_events(got, 1);
 }
 
-/* talk does all of it once. */
+/* talk sends a message and reads its event. */
 static inline void talk(struct user *u)
 {
 	message(u);

@@ -44,7 +44,7 @@ static inline void loop_connect(struct loop *l, struct ibv_qp *qp)
 					    IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
 }
 
-/* loop_qp makes a queue pair that sends to itself. */
+/* loop_qp creates a queue pair that is connected to itself. */
 static inline struct ibv_qp *loop_qp(struct loop *l, struct ibv_cq *send, struct ibv_cq *recv)
 {
 	struct ibv_qp_init_attr init = { .send_cq = send, .recv_cq = recv, .qp_type = IBV_QPT_RC,

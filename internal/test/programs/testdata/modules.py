@@ -16,8 +16,8 @@ folder, results, seconds, address = sys.argv[1], sys.argv[2], float(sys.argv[3])
 split = sys.argv.index("--")
 modules, options = sys.argv[5:split], sys.argv[split + 1:]
 
-# Their own runner does the same: `tests` is a package, and its modules import
-# args_parser without it.
+# As in the original runner: `tests` is a package, but its modules import args_parser without
+# the package name.
 sys.path[:0] = [os.path.dirname(os.path.abspath(folder)), folder]
 sys.argv[1:] = options
 import args_parser  # noqa: E402
@@ -25,8 +25,8 @@ import args_parser  # noqa: E402
 args_parser.parser.parse_args()
 import tests.base  # noqa: E402
 
-# They ask the kernel for the address of the device's network interface, but the
-# NIC has one that the kernel does not know.
+# The tests get the address of the device's network interface from the kernel, which does not
+# know the NIC's.
 tests.base.RDMATestCase._get_ip_mac = lambda self, dev, port, gid: self.args.append([dev, port, gid, address, None])
 
 
@@ -40,9 +40,10 @@ class Reporter(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
-        # Says where it hangs; the process then ends.
+        # Prints a traceback after the time limit; the process then ends.
         faulthandler.dump_traceback_later(seconds, exit=True)
-        # Those of Debian 11 choose what they ask a queue pair for; a table says what came of it.
+        # The tests of Debian 11 choose capabilities at random. A fixed seed keeps the results
+        # comparable with the table.
         random.seed(test.id())
         self.report(test, "begin")
 
@@ -69,8 +70,8 @@ class Reporter(unittest.TestResult):
         self.report(test, "fail", "succeeds, which is not expected")
 
 
-# A test that is skipped while it makes its objects leaves them in a cycle. Of those, Python destroys the device's context
-# before its completion queues, and libibverbs then uses memory that is freed. So cycles are left to the kernel, at the end too.
+# A test that skips during its set-up leaves objects in a reference cycle. Python may destroy the device's context before
+# its completion queues, and libibverbs then uses freed memory. So the kernel frees cycles at exit.
 gc.disable()
 suite = unittest.defaultTestLoader.loadTestsFromNames(["tests.test_" + m for m in modules])
 with open(results, "w") as out:

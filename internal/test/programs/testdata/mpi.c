@@ -1,4 +1,4 @@
-/* Sends messages of many sizes around a ring, and compares what arrives. */
+/* Sends messages of many sizes around a ring and compares the received data. */
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
