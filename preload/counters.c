@@ -47,12 +47,12 @@ static bool verbs_socket(const char *dev, char *name, size_t size)
 	}
 }
 
-void counters_refresh(const char *path)
+bool counters_refresh(const char *path)
 {
 	char dev[NAME_MAX], name[NAME_MAX];
 	KEEP_ERRNO;
 	if (!path || !preload_active() || !counters_device(path, dev, sizeof dev) || !verbs_socket(dev, name, sizeof name))
-		return;
+		return false;
 	struct ib_uverbs_cmd_hdr cmd = { .command = EXT_REFRESH_SYSFS, .in_words = sizeof cmd / 4 };
 	int cancel;
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
@@ -64,6 +64,7 @@ void counters_refresh(const char *path)
 		syscall(SYS_close, fd);
 	free(a);
 	pthread_setcancelstate(cancel, NULL);
+	return true;
 }
 
 /* An open counter. */
@@ -76,9 +77,8 @@ static void counter_closed(struct file *f) { free(f); }
 
 void counters_opened(int fd, const char *path)
 {
-	char dev[NAME_MAX];
 	KEEP_ERRNO;
-	if (fd < 0 || !preload_active() || !counters_device(path, dev, sizeof dev) || !process_owns_memory())
+	if (fd < 0 || !process_owns_memory())
 		return;
 	size_t n = strlen(path) + 1;
 	struct counter *c = malloc(sizeof *c + n);

@@ -79,10 +79,10 @@ const char *path_redirect(const char *path, char *buf);
 
 /* ---- counters.c ---- */
 
-/* counters_refresh makes the daemon update the counters of a device if path is one of
- * them. Failures leave the file as it is. */
-void counters_refresh(const char *path);
-/* counters_opened records a descriptor if path is a counter. The daemon replaces the file of a
+/* counters_refresh makes the daemon update the counters of a device if path is one of them;
+ * false for other paths. Failures leave the file as it is. */
+bool counters_refresh(const char *path);
+/* counters_opened records the descriptor of a counter. The daemon replaces the file of a
  * counter, so an open descriptor would never change. counters_reread makes such a descriptor
  * refer to the current file. */
 void counters_opened(int fd, const char *path);

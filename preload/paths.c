@@ -104,10 +104,10 @@ static int do_open(int dir, const char *path, int flags, mode_t mode)
 	if (name)
 		return keep_errno(was, open_device(name, flags));
 	path = path_redirect(path, buf);
-	counters_refresh(path);
+	bool counter = counters_refresh(path);
 	REAL(openat);
 	int fd = real_openat(dir, path, flags, mode);
-	if (path)
+	if (counter)
 		counters_opened(fd, path);
 	return fd;
 }
