@@ -3,7 +3,7 @@
 //
 // A directory that a user named is trusted: by a flag, a configuration or the variable ROCED_RUN_DIR. The default
 // directory is trusted only if no other user can have prepared it. The C library follows the same rule
-// (preload/paths.c).
+// (preload/rundir.c).
 package rundir
 
 import (
