@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/bpf/attach"
 )
 
-//go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bottleneck bottleneck.c
+//go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bottleneck bottleneck.c
 
 // Program is the program, loaded.
 type Program struct {

@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/internal/base/fault"
 )
 
-//go:generate go tool bpf2go -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" fault fault.c
+//go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" fault fault.c
 
 // Program is the program, loaded, with its rules. It is not safe for concurrent use.
 type Program struct {

@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-//go:generate go tool bpf2go -cc clang -cflags "-O2 -g -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" watch watch.c
+//go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" watch watch.c
 
 // RingSize is the default size of the ring buffer in bytes: about 80,000 packets.
 const RingSize = 16 << 20

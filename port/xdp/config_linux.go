@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/steer"
-	"roced.io/roced/port/xdp/xsk"
+	"roced.io/roced/internal/base/xsk"
 )
 
 // Config describes an XDP port.

@@ -13,8 +13,8 @@ import (
 	"roced.io/roced/bpf/steer"
 	"roced.io/roced/internal/base/host"
 	"roced.io/roced/internal/base/netns"
+	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/port"
-	"roced.io/roced/port/xdp/xsk"
 )
 
 // Sizes in chunks, powers of two.

@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
 )
 

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"roced.io/roced/internal/base/netns"
+	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/port"
-	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
 )
 

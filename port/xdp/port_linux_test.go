@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/port"
-	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
 )
 

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"roced.io/roced/bpf/steer"
+	"roced.io/roced/internal/base/xsk"
 	"roced.io/roced/internal/netlab"
 	"roced.io/roced/port"
 	"roced.io/roced/port/xdp"
-	"roced.io/roced/port/xdp/xsk"
 	"roced.io/roced/rocev2"
 )
 
