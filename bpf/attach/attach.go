@@ -1,10 +1,11 @@
-// Package attach puts tc programs on interfaces, by a tcx link where the kernel has
-// those (Linux 6.6), else as a direct-action filter of a clsact qdisc. Either way a
-// program comes behind those that are there already, and TC_ACT_UNSPEC hands a frame on
-// to the next one.
+// Package attach attaches tc programs to interfaces: by a tcx link (Linux 6.6), or else as a direct-action filter of a
+// clsact qdisc. Either way the program runs after those that are attached already, and TC_ACT_UNSPEC passes a frame on
+// to the next program.
 //
-// A tcx link goes with its process. A filter stays when its process is killed, at work:
-// Clean removes it then. All functions are about the calling thread's network namespace.
+// The kernel removes a tcx link with its process. A filter stays attached when its process is killed, until Clean
+// removes it. All functions work in the calling thread's network namespace.
+//
+// No promise: this package may change between releases.
 package attach
 
 import (
@@ -17,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is a way to attach programs.
+// Mode is the way to attach programs.
 type Mode string
 
-// The modes. Auto is TCX where the kernel has it, else Clsact.
+// Modes. Auto means TCX if the kernel supports it, else Clsact.
 const (
 	Auto   Mode = "auto"
 	TCX    Mode = "tcx"
@@ -33,25 +34,25 @@ func ParseMode(s string) (Mode, error) {
 	case Auto, TCX, Clsact:
 		return m, nil
 	}
-	return "", fmt.Errorf("attach by %q: want auto, tcx or clsact", s)
+	return "", fmt.Errorf("attach mode %q: must be auto, tcx or clsact", s)
 }
 
-// Direction says which frames of an interface a program gets.
+// Direction selects the frames of an interface that a program processes.
 type Direction int
 
-// Ingress frames are what the interface receives, egress ones what it sends.
+// Directions: frames that the interface receives, and frames that it sends.
 const (
 	Ingress Direction = iota
 	Egress
 )
 
-// Link is a program at work on an interface, until Close.
+// Link is a program that is attached to an interface until Close.
 type Link struct {
 	io.Closer
 	Mode Mode // TCX or Clsact
 }
 
-// Attach puts a program on the interface with an index. It needs CAP_NET_ADMIN.
+// Attach attaches a program to an interface. It needs CAP_NET_ADMIN.
 func Attach(ifindex int, p *ebpf.Program, d Direction, m Mode) (*Link, error) {
 	if m != Clsact {
 		at := [...]ebpf.AttachType{Ingress: ebpf.AttachTCXIngress, Egress: ebpf.AttachTCXEgress}[d]
@@ -70,13 +71,12 @@ func Attach(ifindex int, p *ebpf.Program, d Direction, m Mode) (*Link, error) {
 	return &Link{f, Clsact}, nil
 }
 
-// Used tells whether an interface has a tcx program, or a filter that Attach made for a
-// process that lives.
+// Used reports whether an interface has a tcx program, or a filter of a live process.
 func Used(ifindex int) (bool, error) {
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		q, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
 		if errors.Is(err, unix.EINVAL) {
-			break // a kernel without tcx does not know what it is asked
+			break // a kernel without tcx does not know the attach type
 		}
 		if err != nil {
 			return false, fmt.Errorf("tcx: %w", err)

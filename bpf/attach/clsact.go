@@ -15,37 +15,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A filter of ours has a name that no other has. While its process lives, that holds a
-// socket in the abstract namespace of AF_UNIX with the same name. Like interfaces, those
-// names belong to a network namespace, and they vanish with the process however it ends;
-// a PID would mean something else in another container, and could be another process's
-// by now. A local user can take a name, too, and so keep something from being attached or
-// cleaned; nothing is removed for it.
+// filterName matches the names of the filters of this package. Each filter has a unique name. A live process claims the
+// name of its filter with a socket of the same name in the abstract namespace of AF_UNIX. Like interfaces, abstract
+// names belong to a network namespace, and the kernel frees them however the process ends. A PID has another meaning in
+// another container, and may be reused. A local user can claim a name as well and prevent Attach or Clean, but cannot
+// cause the removal of a filter.
 var filterName = regexp.MustCompile(`^roced:[0-9a-f]{16}(` + madeClsact + `)?$`)
 
 const (
-	// madeClsact ends the names of filters whose qdisc is ours, to be removed with the
-	// last filter. The first one has it from making the qdisc, the others from the first.
+	// madeClsact is the suffix of filters whose qdisc this package has made and removes with the last filter. The
+	// first filter has the suffix because it made the qdisc; the others inherit it.
 	madeClsact = ":qdisc"
-	// firstPriority is what the kernel gives the first filter that asks for none; others
-	// that ask for none come in front of it (net/sched/cls_api.c).
+	// firstPriority is the priority that the kernel assigns to the first filter without one. The kernel places later
+	// filters without a priority before it (net/sched/cls_api.c).
 	firstPriority = 0xc000
 	lastPriority  = 0xffff
-	filterHandle  = 1 // each filter has a priority for itself
+	filterHandle  = 1 // unique, because each filter has its own priority
 
-	lockPatience = 10 * time.Second
+	lockTimeout = 10 * time.Second
 )
 
 var parents = [...]uint32{Ingress: netlink.HANDLE_MIN_INGRESS, Egress: netlink.HANDLE_MIN_EGRESS}
 
-// filter is a filter that this process has made.
+// filter is a filter of this process.
 type filter struct {
 	ifindex int
 	name    string
 	claim   int // socket
 }
 
-// addFilter puts a program behind all filters of a direction.
+// addFilter adds a program after all filters of a direction.
 func addFilter(ifindex int, p *ebpf.Program, d Direction) (_ *filter, err error) {
 	unlock, err := lock(ifindex)
 	if err != nil {
@@ -69,8 +68,8 @@ func addFilter(ifindex int, p *ebpf.Program, d Direction) (_ *filter, err error)
 	return nil, err
 }
 
-// ensureClsact gives an interface the qdisc. It is ours if we have made it, now or for
-// a filter that is still there.
+// ensureClsact adds the qdisc to an interface unless it exists. ours reports whether this package made it, now or for an
+// existing filter.
 func ensureClsact(ifindex int) (ours bool, err error) {
 	err = netlink.QdiscAdd(clsact(ifindex))
 	if err == nil {
@@ -87,16 +86,16 @@ func ensureClsact(ifindex int) (ours bool, err error) {
 		return false, err
 	}
 	for _, q := range qdiscs {
-		// In an ingress qdisc, filters for egress get what comes in.
+		// In an ingress qdisc, egress filters process received frames.
 		if q.Type() == "ingress" {
-			return false, errors.New("the interface has an ingress qdisc, which keeps clsact out: remove that (tc qdisc del dev ... ingress)")
+			return false, errors.New("the interface has an ingress qdisc, which excludes clsact: remove it (tc qdisc del dev ... ingress)")
 		}
 	}
 	fs, err := ourFilters(ifindex)
 	return slices.ContainsFunc(fs, hasMadeClsact), err
 }
 
-// newFilter makes up a name and claims it.
+// newFilter generates a name and claims it.
 func newFilter(ifindex int, made bool) (*filter, error) {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
@@ -117,7 +116,7 @@ func (f *filter) add(p *ebpf.Program, d Direction) error {
 	priority := uint16(firstPriority)
 	for _, o := range there {
 		if o.Attrs().Priority == lastPriority {
-			return errors.New("a filter has the last priority: there is no place behind it")
+			return errors.New("a filter has the last priority, so no filter can follow it")
 		}
 		priority = max(priority, o.Attrs().Priority+1)
 	}
@@ -134,27 +133,27 @@ func (f *filter) add(p *ebpf.Program, d Direction) error {
 	return err
 }
 
-// Close removes the filter, and the qdisc if that was ours and is not needed any more.
+// Close removes the filter, and the qdisc if this package made it and it has no other filter.
 func (f *filter) Close() error {
 	err := remove(f.ifindex, func(name string) (bool, error) { return name == f.name, nil })
 	return errors.Join(err, unix.Close(f.claim))
 }
 
-// Clean removes the filters that killed processes have left on an interface, and the
-// qdisc if that was made for them and is not needed any more.
+// Clean removes the filters that killed processes have left on an interface, and the qdisc if this package made it and
+// it has no other filter.
 func Clean(ifindex int) error {
 	fs, err := ourFilters(ifindex)
 	if err == nil && len(fs) > 0 {
 		err = remove(ifindex, isFree)
 	}
 	if err != nil {
-		return fmt.Errorf("clsact: left over filters: %w", err)
+		return fmt.Errorf("clsact: stale filters: %w", err)
 	}
 	return nil
 }
 
-// remove removes those filters of ours that are chosen by their names. Under the lock,
-// nobody else gives their priorities to new filters before they are removed.
+// remove removes the filters of this package whose names are chosen. The lock prevents other processes from reusing the
+// priority of a filter before its removal.
 func remove(ifindex int, chosen func(name string) (bool, error)) error {
 	unlock, err := lock(ifindex)
 	if err != nil {
@@ -182,7 +181,7 @@ func remove(ifindex int, chosen func(name string) (bool, error)) error {
 	return removeIfEmpty(ifindex)
 }
 
-// removeIfEmpty removes the qdisc if it has no filter, whoever has made that.
+// removeIfEmpty removes the qdisc if it has no filter of any origin.
 func removeIfEmpty(ifindex int) error {
 	for _, parent := range parents {
 		if fs, err := netlink.FilterList(device(ifindex), parent); err != nil || len(fs) > 0 {
@@ -192,8 +191,7 @@ func removeIfEmpty(ifindex int) error {
 	return netlink.QdiscDel(clsact(ifindex))
 }
 
-// ourFilters are the filters of an interface that we have made, processes that were
-// killed among us.
+// ourFilters returns the filters of this package on an interface, including those of killed processes.
 func ourFilters(ifindex int) (ours []*netlink.BpfFilter, err error) {
 	for _, parent := range parents {
 		fs, err := netlink.FilterList(device(ifindex), parent)
@@ -211,7 +209,7 @@ func ourFilters(ifindex int) (ours []*netlink.BpfFilter, err error) {
 
 func hasMadeClsact(f *netlink.BpfFilter) bool { return strings.HasSuffix(f.Name, madeClsact) }
 
-// claim takes a name until the socket is closed; EADDRINUSE says that a process has it.
+// claim claims a name until the socket is closed. It returns EADDRINUSE if another process has claimed it.
 func claim(name string) (socket int, err error) {
 	socket, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -224,7 +222,7 @@ func claim(name string) (socket int, err error) {
 	return socket, nil
 }
 
-// isFree tells whether no process has claimed a name.
+// isFree reports whether no process has claimed a name.
 func isFree(name string) (bool, error) {
 	socket, err := claim(name)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -236,10 +234,10 @@ func isFree(name string) (bool, error) {
 	return true, unix.Close(socket)
 }
 
-// lock keeps other processes from adding and removing filters of ours.
+// lock prevents other processes from adding and removing filters of this package.
 func lock(ifindex int) (unlock func(), err error) {
 	name := fmt.Sprintf("roced:lock:%d", ifindex)
-	for deadline := time.Now().Add(lockPatience); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(time.Millisecond) {
 		socket, err := claim(name)
 		if err == nil {
 			return func() { unix.Close(socket) }, nil

@@ -2,39 +2,39 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * The marks of a bottleneck: a virtual queue that a token bucket drains, and RED on its
- * length (Floyd and Jacobson 1993, with the instantaneous length as DCQCN's switches do).
- * Frames that declare ECN are marked, others are dropped instead (RFC 3168 section 5).
- * The real queue is a tbf behind this program with the same rate and burst; a tc program
- * cannot hold frames, and tbf cannot mark them.
+ * Marks the frames of a bottleneck: a virtual queue that a token bucket drains, and RED
+ * on its length (Floyd and Jacobson 1993; with the instantaneous length, as in the
+ * switches of DCQCN). RED marks ECN-capable frames and drops others (RFC 3168 section 5).
+ * The real queue is a tbf after this program with the same rate and burst: a tc program
+ * cannot delay frames, and tbf cannot mark them.
  *
- * The queue is kept as a time, that at which it will be empty, so nothing has to run
- * when no frame does.
+ * The state of the queue is the time at which it will be empty, so that no timer is
+ * necessary.
  */
 #include <linux/pkt_cls.h>
 #include "roce.h"
 #include "pcg.h"
 
-#define PASS TC_ACT_UNSPEC /* on to the next program; TCX_NEXT has the same number */
-#define FRACTION 20	   /* bits behind the point of cost */
+#define PASS TC_ACT_UNSPEC /* continue with the next program; TCX_NEXT has the same value */
+#define FRACTION 20	   /* fractional bits of cost */
 
-/* Lengths of the queue are in nanoseconds until it is empty. */
+/* Queue lengths are the drain time in nanoseconds. */
 struct settings {
 	__u64 cost;	 /* of a byte, nanoseconds << FRACTION */
 	__u64 burst;
 	__u64 kmin, kmax, limit;
 	__u64 pmax;	 /* of 2^32 */
-	__u32 roce_only; /* mark and drop nothing else, though all counts */
+	__u32 roce_only; /* mark and drop RoCEv2 only; all frames count */
 	__u32 test_clock; /* read the time from the frame */
 };
 
 struct state {
 	struct bpf_spin_lock lock;
-	__u32 fraction; /* of a nanosecond, that empty lacks */
-	__u64 empty;	/* when the queue will be empty */
+	__u32 fraction; /* fraction of a nanosecond to add to empty */
+	__u64 empty;	/* time at which the queue will be empty */
 	struct pcg pcg;
 	__u64 frames, bytes, marked, dropped, overflowed;
-	__u64 longest; /* length of the queue */
+	__u64 longest; /* longest queue */
 };
 
 struct {
@@ -53,7 +53,7 @@ struct {
 
 enum decision { QUEUE, MARK, OVERFLOW };
 
-/* RED: whether a frame that meets a queue of length q is to be marked. */
+/* RED: returns whether to mark a frame that finds a queue of length q. */
 static __always_inline int red(const struct settings *set, struct state *s, __u64 q)
 {
 	__u64 p;
@@ -67,7 +67,7 @@ static __always_inline int red(const struct settings *set, struct state *s, __u6
 	return pcg_next(&s->pcg) >> 32 < p;
 }
 
-/* What becomes of a frame of some length that comes now. */
+/* Decides on a frame that arrives now. */
 static __always_inline enum decision decide(const struct settings *set, struct state *s, __u64 now, __u64 cost)
 {
 	enum decision d = QUEUE;

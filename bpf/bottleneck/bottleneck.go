@@ -1,7 +1,8 @@
-// Package bottleneck makes a bottleneck of an interface: a queue with a rate that marks
-// or drops by RED, for congestion control to meet on machines whose kernel has no such
-// queueing discipline. The kernel's tbf is the queue; a tc program in front of it keeps
-// a virtual queue of the same rate and burst, so of the same length, and marks.
+// Package bottleneck limits the rate of an interface and marks or drops frames by RED. It serves to test congestion
+// control on machines whose kernel has no such queueing discipline. The tbf of the kernel is the queue. A tc program in
+// front of it simulates a queue with the same rate and burst, and thus of the same length, and marks the frames.
+//
+// No promise: this package may change between releases.
 package bottleneck
 
 import (
@@ -17,22 +18,22 @@ import (
 
 //go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" bottleneck bottleneck.c
 
-// Program is the program, loaded.
+// Program is a loaded program.
 type Program struct {
 	objs bottleneckObjects
 }
 
-// Stats are the counters of a bottleneck. Super-frames count as one frame.
+// Stats are the counters of a bottleneck. A super-frame counts as one frame.
 type Stats struct {
 	Frames     uint64        `json:"frames"`     // queued
 	Bytes      uint64        `json:"bytes"`      // queued
 	Marked     uint64        `json:"marked"`     // of Frames, with CE
-	Dropped    uint64        `json:"dropped"`    // by RED, because they do not declare ECN
+	Dropped    uint64        `json:"dropped"`    // by RED, because they are not ECN-capable
 	Overflowed uint64        `json:"overflowed"` // dropped because the queue was full
-	Longest    time.Duration `json:"longest"`    // time to pass the longest queue that a frame has met
+	Longest    time.Duration `json:"longest"`    // drain time of the longest queue that a frame has found
 }
 
-// load loads the program for some options.
+// load loads the program with settings.
 func load(o *Options, set bottleneckSettings) (*Program, error) {
 	p := &Program{}
 	if err := loadBottleneckObjects(&p.objs, nil); err != nil {
@@ -59,21 +60,20 @@ func (p *Program) Stats() (Stats, error) {
 	}, nil
 }
 
-// Close gives program and maps up.
+// Close releases the program and its maps.
 func (p *Program) Close() error { return p.objs.Close() }
 
-// Attachment is a bottleneck at work. It ends with Close. Of a killed process the queue
-// remains until the next Attach or the end of the interface; the marks remain, too, if the
-// program was attached by clsact.
+// Attachment is a bottleneck that is attached to an interface until Close. After the process has been killed, the queue
+// remains until the next Attach or until the interface is deleted. In mode clsact, marking also continues.
 type Attachment struct {
 	*Program
 	link  *attach.Link
 	queue *netlink.Tbf
 }
 
-// Attach makes a bottleneck of what an interface of the calling thread's network
-// namespace sends. It replaces the interface's queueing discipline, and Close gives
-// back the default one. Filters that killed processes have left are removed before.
+// Attach attaches a bottleneck to the transmit side of an interface of the calling thread's network namespace. It
+// replaces the queueing discipline of the interface; Close restores the default one. It first removes filters that
+// killed processes have left.
 func Attach(name string, o Options, mode attach.Mode) (_ *Attachment, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func Attach(name string, o Options, mode attach.Mode) (_ *Attachment, err error)
 		return nil, fmt.Errorf("interface %s: %w", name, err)
 	}
 	if frame := uint64(l.Attrs().MTU + 18); o.Burst < frame {
-		return nil, fmt.Errorf("interface %s: a burst of %d bytes lets frames of %d not pass", name, o.Burst, frame)
+		return nil, fmt.Errorf("interface %s: burst %d: must be at least the longest frame, %d bytes", name, o.Burst, frame)
 	}
 	if err := attach.Clean(l.Attrs().Index); err != nil {
 		return nil, fmt.Errorf("interface %s: %w", name, err)
@@ -102,7 +102,7 @@ func Attach(name string, o Options, mode attach.Mode) (_ *Attachment, err error)
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT},
 		Rate:       o.Rate / 8,
 		Buffer:     uint32(netlink.Xmittime(o.Rate/8, uint32(o.Burst))),
-		// Frames that the program has let pass are not to be dropped here.
+		// tbf must not drop frames that the program has passed.
 		Limit: uint32(min(o.Limit+o.Burst+1<<20, 1<<31)),
 	}
 	if err := netlink.QdiscReplace(queue); err != nil {
@@ -115,10 +115,10 @@ func Attach(name string, o Options, mode attach.Mode) (_ *Attachment, err error)
 	return a, nil
 }
 
-// Mode is the way in which the program is attached.
+// Mode returns how the program is attached.
 func (a *Attachment) Mode() attach.Mode { return a.link.Mode }
 
-// Close removes the bottleneck, and what is in its queue.
+// Close removes the bottleneck and drops the frames in its queue.
 func (a *Attachment) Close() error {
 	var errs []error
 	if a.link != nil {

@@ -8,31 +8,29 @@ import (
 	"time"
 )
 
-// Options describe a bottleneck. Lengths of its queue are in bytes as on the wire
-// behind the Ethernet preamble: from the Ethernet header on, without FCS.
+// Options describe a bottleneck. Queue lengths are in bytes of frames, including the Ethernet header but not the FCS.
 type Options struct {
 	Rate     uint64  // bits a second
-	Burst    uint64  // bytes that pass at once after a pause
-	Kmin     uint64  // bytes in the queue from which on frames are marked
-	Kmax     uint64  // bytes from which on all are
-	Pmax     float64 // share that is marked just below Kmax
-	Limit    uint64  // bytes that the queue holds at most
-	RoCEOnly bool    // mark and drop nothing but RoCEv2; the rest shares the queue
-	Seed     uint64  // of the generator behind RED
+	Burst    uint64  // bytes that pass without delay after a pause
+	Kmin     uint64  // queue length in bytes from which frames are marked with a probability
+	Kmax     uint64  // queue length in bytes from which all frames are marked
+	Pmax     float64 // marking probability just below Kmax
+	Limit    uint64  // maximum queue length in bytes
+	RoCEOnly bool    // mark and drop RoCEv2 only; other frames share the queue
+	Seed     uint64  // of the random numbers of RED
 }
 
-// Bounds of what options can say.
+// Bounds of options.
 const (
 	maxRate  = 100e9
-	maxDelay = 4 * time.Second // of a full queue: lengths are kept in 32 bits of nanoseconds
+	maxDelay = 4 * time.Second // of a full queue: the program keeps lengths as nanoseconds in 32 bits
 )
 
-// Usage lists the words that Parse knows.
+// Usage lists the words that Parse accepts.
 const Usage = "rate=RATE [burst=SIZE] [kmin=SIZE] [kmax=SIZE] [pmax=SHARE] [limit=SIZE] [seed=N] [roce]"
 
-// Parse reads words such as rate=1gbit kmin=40k kmax=200k pmax=0.1. What is not given
-// follows from the rate: burst 32 KiB, kmin 100 us of the rate, kmax five times that,
-// pmax 0.1, limit ten times kmax.
+// Parse reads words such as rate=1gbit kmin=40k kmax=200k pmax=0.1. Defaults: burst 32 KiB, kmin the bytes of 100 us at
+// the rate, kmax five times kmin, pmax 0.1, limit ten times kmax.
 func Parse(words []string) (o Options, err error) {
 	o = Options{Burst: 32 << 10, Pmax: 0.1}
 	for _, w := range words {
@@ -77,24 +75,24 @@ func size(s string) (uint64, error) {
 	return scaled(s, map[string]uint64{"k": 1 << 10, "m": 1 << 20, "": 1})
 }
 
-// scaled reads a number with one of the units behind it.
+// scaled reads a number that is followed by one of the units.
 func scaled(s string, units map[string]uint64) (uint64, error) {
 	digits := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyz")
 	unit, ok := units[s[len(digits):]]
 	n, err := strconv.ParseUint(digits, 10, 32)
 	if err != nil || !ok || n == 0 {
-		return 0, errors.New("not a number with a unit that fits")
+		return 0, errors.New("not a number with a valid unit")
 	}
 	return n * unit, nil
 }
 
-// validate reports what is wrong with o.
+// validate returns the first error of o.
 func (o *Options) validate() error {
 	switch {
 	case o.Rate == 0 || o.Rate > maxRate:
-		return fmt.Errorf("bottleneck: a rate up to 100gbit is wanted (%s)", Usage)
+		return fmt.Errorf("bottleneck: needs a rate of at most 100gbit (%s)", Usage)
 	case o.Kmin > o.Kmax || o.Kmax > o.Limit:
-		return fmt.Errorf("bottleneck: kmin %d, kmax %d, limit %d: want them in ascending order", o.Kmin, o.Kmax, o.Limit)
+		return fmt.Errorf("bottleneck: kmin %d, kmax %d, limit %d: must be in ascending order", o.Kmin, o.Kmax, o.Limit)
 	case !(o.Pmax >= 0 && o.Pmax <= 1):
 		return fmt.Errorf("bottleneck: pmax %v is not a probability", o.Pmax)
 	case o.nanoseconds(o.Limit) >= uint64(maxDelay) || o.nanoseconds(o.Burst) >= uint64(maxDelay):
@@ -103,12 +101,12 @@ func (o *Options) validate() error {
 	return nil
 }
 
-// nanoseconds is how long n bytes take.
+// nanoseconds returns the transmission time of n bytes.
 func (o *Options) nanoseconds(n uint64) uint64 {
 	return uint64(float64(n) * 8e9 / float64(o.Rate))
 }
 
-// compile makes the program's form.
+// compile converts the options to the settings of the program.
 func (o *Options) compile() bottleneckSettings {
 	s := bottleneckSettings{
 		Cost:  uint64(8e9 * (1 << 20) / float64(o.Rate)),

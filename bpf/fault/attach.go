@@ -10,17 +10,20 @@ import (
 	"roced.io/roced/bpf/attach"
 )
 
-// Attachment is a program at work on an interface, until Close. By tcx, it ends with the
-// process, too, and what a killed process leaves is the two unused ends of the detour. By
-// clsact, the rules of a killed process stay in force. Clean removes either.
+// Attachment is a program that is attached to an interface until Close. After the process has been killed,
+//
+//   - the kernel detaches a program in mode tcx; only the unused detour interfaces remain;
+//   - a program in mode clsact stays attached, and its rules stay in force.
+//
+// Clean removes both.
 type Attachment struct {
 	*Program
 	links  []*attach.Link
 	detour string // one end of it
 }
 
-// Attach puts a program without rules on an interface of the calling thread's network
-// namespace, behind other tc programs, and cleans the interface before.
+// Attach attaches a program without rules to an interface of the calling thread's network namespace, after all other tc
+// programs. It first cleans the interface.
 func Attach(name string, mode attach.Mode) (_ *Attachment, err error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -66,11 +69,11 @@ func Attach(name string, mode attach.Mode) (_ *Attachment, err error) {
 	return a, nil
 }
 
-// Mode is the way in which the program is attached.
+// Mode returns how the program is attached.
 func (a *Attachment) Mode() attach.Mode { return a.links[0].Mode }
 
-// makeDetour makes the veth whose ends super-frames enter: those that are sent by one,
-// those received by the other, and come out at the opposite one as single frames.
+// makeDetour makes a veth that segments super-frames. Sent super-frames enter one end, received ones the other end. They
+// leave the opposite end as single frames.
 func (a *Attachment) makeDetour(index int) error {
 	names := detourNames(index)
 	pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: names[0], MTU: 65535}, PeerName: names[1], PeerMTU: 65535}
@@ -87,7 +90,7 @@ func (a *Attachment) makeDetour(index int) error {
 			return err
 		}
 		const none = 1                             // IN6_ADDR_GEN_MODE_NONE, linux/if_link.h
-		_ = netlink.LinkSetIP6AddrGenMode(l, none) // a kernel without IPv6 refuses, and need not know
+		_ = netlink.LinkSetIP6AddrGenMode(l, none) // fails on a kernel without IPv6, where it is not needed
 		if err := errors.Join(netlink.LinkSetARPOff(l), netlink.LinkSetUp(l)); err != nil {
 			return err
 		}
@@ -100,9 +103,8 @@ func detourNames(index int) [2]string {
 	return [2]string{fmt.Sprintf("rf%da", index), fmt.Sprintf("rf%db", index)}
 }
 
-// Clean removes from an interface of the calling thread's network namespace what killed
-// processes have left: filters, also those of bottlenecks, and the detour. It is an
-// error if another process has rules there.
+// Clean removes the filters (of fault rules and of bottlenecks) and the detour that killed processes have left on an
+// interface of the calling thread's network namespace. It fails if another process has rules on the interface.
 func Clean(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err == nil {
@@ -114,8 +116,7 @@ func Clean(name string) error {
 	return nil
 }
 
-// clean is Clean: first the filters, which lead to the detour. The detour of a process
-// that lives has a program.
+// clean removes the filters before the detour, because they redirect to it. The detour of a live process has a program.
 func clean(index int) error {
 	if err := attach.Clean(index); err != nil {
 		return err
@@ -141,10 +142,10 @@ func clean(index int) error {
 	return nil
 }
 
-// Close takes the program off the interface. Afterwards frames pass as before.
+// Close detaches the program. Frames pass unchanged afterwards.
 func (a *Attachment) Close() error {
 	var errs []error
-	for i := len(a.links) - 1; i >= 0; i-- { // the interface's first: frames in the detour get back
+	for i := len(a.links) - 1; i >= 0; i-- { // the interface's first, so that frames leave the detour
 		errs = append(errs, a.links[i].Close())
 	}
 	if a.detour != "" {

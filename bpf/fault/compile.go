@@ -8,17 +8,17 @@ import (
 	"roced.io/roced/internal/base/fault"
 )
 
-// maxRules is how many rules the program has room for.
+// maxRules is the capacity of the map of rules.
 const maxRules = 64
 
-// Reasons for which rules are refused that the ports of our own NICs can obey.
+// Reasons to refuse rules that the ports of NICs support.
 var (
-	errHold     = errors.New("a tc program cannot hold frames back")
-	errTruncate = errors.New("a tc program cannot shorten a frame to what no driver would send")
-	errAny      = errors.New("on an interface only RoCEv2 frames are touched")
+	errHold     = errors.New("a tc program cannot delay frames")
+	errTruncate = errors.New("a tc program cannot shorten a frame below the length that drivers send")
+	errAny      = errors.New("rules on an interface apply to RoCEv2 frames only")
 )
 
-// Check says whether the program can obey a rule, and why not.
+// Check returns an error if the program does not support a rule.
 func Check(r *fault.Rule) error {
 	err := r.Validate()
 	switch {
@@ -38,7 +38,7 @@ func Check(r *fault.Rule) error {
 
 var actions = map[fault.Action]uint8{fault.Drop: 1, fault.Duplicate: 2, fault.Corrupt: 3, fault.ECN: 4}
 
-// compile makes the program's form of a rule that Check accepts.
+// compile converts a rule that Check accepts to the format of the program.
 func compile(r *fault.Rule) faultRule {
 	c := faultRule{
 		Count: r.Count, Threshold: 1 << 53, Copies: uint32(max(r.Copies, 1)), Action: actions[r.Action],
@@ -74,8 +74,7 @@ func compile(r *fault.Rule) faultRule {
 	return c
 }
 
-// queuePairs is the set of the queue pairs, modulo 64, that a rule may name in one
-// direction.
+// queuePairs returns the set of queue pairs, modulo 64, that a rule may match in one direction.
 func queuePairs(c *faultRule, dir int) uint64 {
 	switch {
 	case c.Dirs>>dir&1 == 0:
@@ -86,7 +85,7 @@ func queuePairs(c *faultRule, dir int) uint64 {
 	return 1 << (c.Qpn % 64)
 }
 
-// tracks says whether a rule depends on the history of flows.
+// tracks reports whether a rule depends on the history of flows.
 func tracks(r *fault.Rule) bool { return len(r.Nth) > 0 || r.PSN != nil && r.PSN.Relative }
 
 func flag(b bool) uint8 {

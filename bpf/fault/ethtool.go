@@ -7,6 +7,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"roced.io/roced/internal/base/ethtool"
 )
 
 // From linux/ethtool.h.
@@ -17,28 +19,29 @@ const (
 	udpOffload  = "tx-udp-segmentation"
 )
 
-// request is a struct ethtool_gstrings, and one of ethtool_sfeatures in its words.
-type request struct {
+// gstrings is struct ethtool_gstrings.
+type gstrings struct {
 	cmd, set, n uint32
 	strings     [maxFeatures * stringLen]byte
 }
 
+// setFeatures is struct ethtool_sfeatures.
 type setFeatures struct {
 	cmd, n uint32
 	blocks [maxFeatures / 32]struct{ valid, requested uint32 }
 }
 
-// noUDPSegmentation makes an interface of the thread's namespace take single UDP
-// datagrams: the kernel cuts super-frames apart before they reach it.
+// noUDPSegmentation turns UDP segmentation offload of an interface off, so that the kernel segments super-frames before
+// they reach it. The interface is in the calling thread's namespace.
 func noUDPSegmentation(name string) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("socket: %w", err)
 	}
 	defer unix.Close(fd)
-	// The kernel gives as many strings as there are, if it can: n is an output.
-	r := request{cmd: unix.ETHTOOL_GSTRINGS, set: ssFeatures}
-	if err := ethtool(fd, name, unsafe.Pointer(&r)); err != nil {
+	// n is an output: the kernel returns all strings.
+	r := gstrings{cmd: unix.ETHTOOL_GSTRINGS, set: ssFeatures}
+	if err := ethtool.Request(fd, name, unsafe.Pointer(&r)); err != nil {
 		return fmt.Errorf("%s: names of features: %w", name, err)
 	}
 	for i := range min(int(r.n), maxFeatures) {
@@ -48,29 +51,10 @@ func noUDPSegmentation(name string) error {
 		}
 		f := setFeatures{cmd: unix.ETHTOOL_SFEATURES, n: (r.n + 31) / 32}
 		f.blocks[i/32].valid = 1 << (i % 32)
-		if err := ethtool(fd, name, unsafe.Pointer(&f)); err != nil {
+		if err := ethtool.Request(fd, name, unsafe.Pointer(&f)); err != nil {
 			return fmt.Errorf("%s: %s off: %w", name, udpOffload, err)
 		}
 		return nil
 	}
-	return errors.New("the kernel knows no " + udpOffload)
-}
-
-func ethtool(fd int, name string, arg unsafe.Pointer) error {
-	req, err := unix.NewIfreq(name)
-	if err != nil {
-		return err
-	}
-	// struct ifreq: the name, then the pointer.
-	var raw struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}
-	copy(raw.name[:], req.Name())
-	raw.data = arg
-	if _, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&raw))); e != 0 {
-		return e
-	}
-	return nil
+	return errors.New("the kernel does not have the feature " + udpOffload)
 }

@@ -2,15 +2,15 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Does to the RoCEv2 frames of an interface what fault rules say; docs/guides/fault.md tells
- * what they can say here. Semantics, and the random numbers, are those of the Go engine
- * in internal/base/fault, against which this program is tested. Frames that are not RoCEv2
- * are never touched.
+ * Applies fault rules to the RoCEv2 frames of an interface. docs/guides/fault.md lists the
+ * supported rules. Semantics and random numbers are those of the Go engine in
+ * internal/base/fault; tests compare both. The program does not change frames that are
+ * not RoCEv2.
  *
- * Super-frames (segmentation offload) hold many packets, of which rules name one. They
- * leave for a detour through a veth that cannot carry them: what comes back are single
- * frames. From the first super-frame on, all RoCEv2 frames of that direction take the
- * detour, for else they would overtake each other.
+ * A super-frame (segmentation offload) holds many packets, but a rule applies to one. The
+ * program redirects super-frames to a detour through a veth without segmentation offload,
+ * from which single frames return. After the first super-frame, all RoCEv2 frames of that
+ * direction take the detour; otherwise frames would be reordered.
  */
 #include <linux/pkt_cls.h>
 #include "roce.h"
@@ -22,29 +22,29 @@
 #define FLOW_PSNS 4096	/* a power of two */
 #define MASKED_BYTE 4	/* of the BTH: the ICRC does not cover it */
 #define CERTAIN (1ULL << 53)
-#define PASS TC_ACT_UNSPEC /* on to the next program; TCX_NEXT has the same number */
+#define PASS TC_ACT_UNSPEC /* continue with the next program; TCX_NEXT has the same value */
 
 enum dir { RX, TX };
 
-/* Values of tc_index, which nothing else uses since the kernel lost dsmark. */
+/* Values of tc_index, which is otherwise unused since the removal of dsmark. */
 enum tag {
-	TAG_SINGLE = 0x5253, /* back from the detour */
-	TAG_COPY = 0x5243,   /* a duplicate: the rules have been asked */
+	TAG_SINGLE = 0x5253, /* returns from the detour */
+	TAG_COPY = 0x5243,   /* a duplicate: the rules have been applied */
 };
 
 enum action { DROP = 1, DUPLICATE, CORRUPT, ECN };
 
-/* What Go has compiled a rule to. Numbers are in host order. */
+/* A rule as compiled by Go. Numbers are in host byte order. */
 struct rule {
 	struct in6_addr peer, src, dst;
-	__u64 ops[4];	 /* opcodes that the class holds */
-	__u64 nth;	 /* bit n-1 for sighting n, 0 for all */
-	__u64 threshold; /* of 53 random bits */
-	__u64 count;	 /* most hits, 0 for any number */
+	__u64 ops[4];	 /* opcodes of the class */
+	__u64 nth;	 /* bit n-1 for the n-th transmission, 0 for all */
+	__u64 threshold; /* probability in 2^-53 */
+	__u64 count;	 /* maximum number of hits, 0 for no limit */
 	__u32 qpn;
 	__u32 psn_first, psn_last;
 	__s32 offset; /* of corrupt */
-	__u32 copies; /* additional ones */
+	__u32 copies; /* number of additional copies */
 	__u16 path, paths; /* UDP source port modulo paths is path; no paths: any */
 	__u8 dirs;    /* bits 1 << RX, 1 << TX */
 	__u8 action;
@@ -54,7 +54,7 @@ struct rule {
 	__u8 pad[6];
 };
 
-/* What changes while a rule is in force. */
+/* Variable state of a rule. */
 struct state {
 	struct bpf_spin_lock lock;
 	__u32 pad;
@@ -64,17 +64,17 @@ struct state {
 
 struct settings {
 	__u32 ifindex;
-	__u32 track;	 /* some rule needs flows */
-	__u32 detour[2]; /* ifindex by which super-frames of a direction leave */
-	__u32 split[2];	 /* super-frames were seen */
-	__u32 dirs;	 /* bits 1 << RX, 1 << TX that some rule has */
-	__u64 qpns[2];	 /* bit q % 64 if some rule of a direction may name queue pair q */
+	__u32 track;	 /* a rule needs flows */
+	__u32 detour[2]; /* ifindex of the detour, by direction of the super-frames */
+	__u32 split[2];	 /* a super-frame has been seen */
+	__u32 dirs;	 /* bits 1 << RX, 1 << TX of all rules */
+	__u64 qpns[2];	 /* bit q % 64 if a rule of a direction may match queue pair q */
 };
 
 struct counters {
-	__u64 frames; /* RoCEv2 ones */
-	__u64 supers; /* super-frames sent to the detour */
-	__u64 unsplit; /* super-frames that came back: no rule was asked */
+	__u64 frames; /* RoCEv2 frames */
+	__u64 supers; /* super-frames redirected to the detour */
+	__u64 unsplit; /* super-frames that returned; no rule was applied */
 };
 
 struct flow_key {
@@ -87,7 +87,7 @@ struct flow_key {
 
 struct flow {
 	__u32 base;		/* first PSN, with BASE_KNOWN */
-	__u32 seen[FLOW_PSNS]; /* by PSN modulo FLOW_PSNS: PSN << 8 | how often */
+	__u32 seen[FLOW_PSNS]; /* by PSN modulo FLOW_PSNS: PSN << 8 | count */
 };
 
 struct {
@@ -126,7 +126,7 @@ struct {
 	__type(value, struct flow);
 } flows SEC(".maps");
 
-/* A flow nothing is known of; too large for the stack. */
+/* An empty flow; too large for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -134,22 +134,22 @@ struct {
 	__type(value, struct flow);
 } blank SEC(".maps");
 
-/* Which sequence of PSNs an opcode belongs to; internal/base/fault knows. */
+/* Sequence of PSNs of each opcode, as in internal/base/fault. */
 const volatile __u8 kinds[256];
 
-/* A frame on its way through the rules. */
+/* A frame during the application of the rules. */
 struct frame {
 	struct __sk_buff *skb;
 	struct roce r;
 	__u32 dir;
-	__u64 nth; /* bit n-1 for sighting n of the PSN */
+	__u64 nth; /* bit n-1 for the n-th transmission of the PSN */
 	__u32 base;
 	__u32 copies;
 	__u32 ifindex;
 };
 
-/* Notes the frame in its flow. Two CPUs that see the same PSN of a flow at the same
- * time may count it once: which of them was the first is not defined either. */
+/* Records the frame in its flow. Two CPUs that see the same PSN of a flow at the same
+ * time may count it only once; their order is not defined either. */
 static __always_inline void observe(struct frame *f)
 {
 	struct flow_key key = {
@@ -186,7 +186,7 @@ static __always_inline int same(const struct in6_addr *a, const struct in6_addr 
 	return x[3] == y[3] && x[2] == y[2] && x[1] == y[1] && x[0] == y[0];
 }
 
-/* Whether the PSN is in the rule's range; distances are modulo 2^24. */
+/* Returns whether the PSN is in the range of the rule; distances are modulo 2^24. */
 static __always_inline int psn_matches(const struct rule *r, const struct frame *f)
 {
 	__s32 d;
@@ -220,7 +220,7 @@ static __always_inline int matches(const struct rule *r, const struct frame *f)
 	return !r->nth || r->nth & f->nth;
 }
 
-/* Which byte of the len bytes from the BTH on to corrupt; len if there is none. */
+/* Returns the byte to corrupt, of len bytes that start with the BTH; len if there is none. */
 static __always_inline __u32 corrupt_at(const struct rule *r, struct pcg *pcg, __u32 len)
 {
 	__s64 at;
@@ -233,7 +233,7 @@ static __always_inline __u32 corrupt_at(const struct rule *r, struct pcg *pcg, _
 	return at < 0 || at >= len || at == MASKED_BYTE ? len : at;
 }
 
-/* Counts, and says whether the rule acts on a frame that matches. */
+/* Counts a matching frame, and returns whether the rule acts on it. */
 static __always_inline int draw(const struct rule *r, struct state *s, __u32 len, __u32 *at)
 {
 	int act = 0;
@@ -256,7 +256,7 @@ out:
 	return act;
 }
 
-/* Adds one to a byte: no two corruptions undo each other. */
+/* Adds one to a byte, so that two corruptions do not cancel each other. */
 static __always_inline void corrupt(struct frame *f, __u32 at)
 {
 	__u8 b;
@@ -283,7 +283,7 @@ static __always_inline void mark_ce(struct frame *f)
 	bpf_skb_store_bytes(f->skb, f->r.l3 + 1, &old[1], 1, f->r.v6 ? BPF_F_RECOMPUTE_CSUM : 0);
 }
 
-/* Asks one rule; 1 ends the questions. */
+/* Applies one rule; returns 1 if no further rule applies. */
 static long ask(void *map, const __u32 *key, struct rule *r, struct frame *f)
 {
 	struct state *s;
@@ -314,7 +314,7 @@ static long ask(void *map, const __u32 *key, struct rule *r, struct frame *f)
 	return 0;
 }
 
-/* Sends one copy the way of the frame. */
+/* Sends one copy in the direction of the frame. */
 static long copy(__u64 i, struct frame *f)
 {
 	(void)i;
@@ -322,7 +322,7 @@ static long copy(__u64 i, struct frame *f)
 	return 0;
 }
 
-/* Sends a frame to where single frames come back from. */
+/* Redirects a frame to the detour. */
 static __always_inline int take_detour(struct __sk_buff *skb, __u32 dir, struct settings *set, struct counters *c)
 {
 	if (skb->gso_size) { /* gso_segs may be 0 for frames of a TAP */
@@ -341,7 +341,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct roce *r)
 	return roce_parse((void *)(long)skb->data, (void *)(long)skb->data_end, skb->len, r);
 }
 
-/* Asks the rules of a frame. */
+/* Applies the rules to a frame. */
 static __always_inline int judge(struct __sk_buff *skb, __u32 dir, const struct roce *r, const struct settings *set)
 {
 	struct frame f = {.skb = skb, .r = *r, .dir = dir, .copies = 1, .ifindex = set->ifindex};
@@ -362,7 +362,7 @@ static __always_inline int judge(struct __sk_buff *skb, __u32 dir, const struct 
 static __always_inline int handle(struct __sk_buff *skb, __u32 dir)
 {
 	struct roce r;
-	/* key is in memory, of whose content Linux 6.1 knows no bounds; dir is a constant */
+	/* The verifier of Linux 6.1 does not track the bounds of key, which is in memory. */
 	__u32 zero = 0, key = dir, tag = skb->tc_index;
 	struct settings *set = bpf_map_lookup_elem(&settings, &zero);
 	struct counters *c = bpf_map_lookup_elem(&counters, &key);
@@ -395,7 +395,7 @@ int fault_tx(struct __sk_buff *skb)
 	return handle(skb, TX);
 }
 
-/* At the ends of the detour: frames go back to the interface, in their direction. */
+/* At the ends of the detour: returns frames to the interface, in their direction. */
 static __always_inline int back(struct __sk_buff *skb, __u64 flags)
 {
 	__u32 zero = 0;

@@ -1,7 +1,8 @@
-// Package fault is the tc program that applies the fault rules of internal/base/fault to
-// the RoCEv2 frames of any interface, whoever sends them. It obeys the same text in
-// the same way, random numbers included; Check tells what it cannot do. All other
-// frames it leaves alone.
+// Package fault is the tc program that applies the fault rules of internal/base/fault to all RoCEv2 frames of an
+// interface. The same rules have the same effect, including random numbers; Check returns an error for rules that the
+// program does not support. The program does not change other frames.
+//
+// No promise: this package may change between releases.
 package fault
 
 import (
@@ -16,18 +17,18 @@ import (
 
 //go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" fault fault.c
 
-// Program is the program, loaded, with its rules. It is not safe for concurrent use.
+// Program is a loaded program with its rules. It is not safe for concurrent use.
 type Program struct {
 	objs     faultObjects
 	rules    []fault.Rule
 	settings faultSettings
 }
 
-// Counters are what the program has seen of one direction.
+// Counters are the counters of one direction.
 type Counters struct {
-	Frames  uint64 `json:"frames"`            // RoCEv2 frames, if a rule is for the direction
-	Supers  uint64 `json:"supers,omitempty"`  // super-frames taken apart
-	Unsplit uint64 `json:"unsplit,omitempty"` // super-frames that stayed whole: no rule was asked
+	Frames  uint64 `json:"frames"`            // RoCEv2 frames; counted only if a rule covers the direction
+	Supers  uint64 `json:"supers,omitempty"`  // segmented super-frames
+	Unsplit uint64 `json:"unsplit,omitempty"` // super-frames that were not segmented: the rules do not apply to them
 }
 
 // Stats are all counters of a program.
@@ -57,8 +58,7 @@ func Load() (*Program, error) {
 	return p, nil
 }
 
-// SetRules replaces the rules, and forgets flows and the rules' counters. While it
-// works, no rule is obeyed.
+// SetRules replaces the rules, and resets flows and counters of rules. No rule applies during the call.
 func (p *Program) SetRules(rules []fault.Rule) error {
 	if len(rules) > maxRules {
 		return fault.ErrTooMany
@@ -96,7 +96,7 @@ func (p *Program) SetRules(rules []fault.Rule) error {
 	return p.store()
 }
 
-// store makes the settings valid, but for what the program itself has noted.
+// store writes the settings, except for Split, which the program itself sets.
 func (p *Program) store() error {
 	var now faultSettings
 	if err := p.objs.Settings.Lookup(uint32(0), &now); err != nil {
@@ -109,7 +109,7 @@ func (p *Program) store() error {
 	return nil
 }
 
-// forget deletes all flows. Others may appear meanwhile only if a program has rules.
+// forget deletes all flows. New flows appear during the call only if the program has rules.
 func (p *Program) forget() error {
 	var key faultFlowKey
 	for {
@@ -149,5 +149,5 @@ func (p *Program) Stats() (s Stats, err error) {
 	return s, nil
 }
 
-// Close gives program and maps up.
+// Close releases the program and its maps.
 func (p *Program) Close() error { return p.objs.Close() }

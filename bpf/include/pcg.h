@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * PCG-DXSM with 128 bits of state: the generator of Go's math/rand/v2.PCG, so that a
- * seed means the same here as in Go (O'Neill, PCG, HMC-CS-2014-0905; Steele and Vigna,
- * arXiv:2001.05304, for the multiplier).
+ * PCG-DXSM with 128 bits of state: the generator of Go's math/rand/v2.PCG, so that the
+ * same seed gives the same numbers as in Go (O'Neill, PCG, HMC-CS-2014-0905; multiplier:
+ * Steele and Vigna, arXiv:2001.05304).
  */
 #ifndef PCG_H
 #define PCG_H
@@ -13,7 +13,7 @@ struct pcg {
 	__u64 hi, lo;
 };
 
-/* The high 64 bits of a product. */
+/* Returns the high 64 bits of a product. */
 static __always_inline __u64 pcg_mul_high(__u64 a, __u64 b)
 {
 	__u64 a0 = (__u32)a, a1 = a >> 32, b0 = (__u32)b, b1 = b >> 32;
@@ -23,7 +23,7 @@ static __always_inline __u64 pcg_mul_high(__u64 a, __u64 b)
 	return a1 * b1 + (mid >> 32) + (low >> 32);
 }
 
-/* The next 64 random bits. Calls no helper, so a spin lock may be held. */
+/* Returns 64 random bits. Calls no helper, so the caller may hold a spin lock. */
 static __always_inline __u64 pcg_next(struct pcg *p)
 {
 	const __u64 mul_hi = 2549297995355413924ULL, mul_lo = 4865540595714422341ULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Finds the RoCEv2 headers of a frame: Ethernet, one VLAN tag, IPv4 (options, but no
+ * Parses the RoCEv2 headers of a frame: Ethernet, one VLAN tag, IPv4 (with options, no
  * fragments) or IPv6 without extension headers, UDP to port 4791, BTH, and the first
  * byte of an AETH (IBTA vol. 1 chapter 9.2, annex A17). It only reads, checks every
- * bound, and wants nothing but the kernel's UAPI headers, so it fits XDP and tc
- * programs alike. A tc program pulls ROCE_HEADERS bytes first: the linear part of a
+ * bound, and needs only the UAPI headers of the kernel. Both XDP and tc programs can
+ * use it. A tc program first pulls ROCE_HEADERS bytes, because the linear part of a
  * frame may be shorter than its headers.
  */
 #ifndef ROCE_H
@@ -21,11 +21,11 @@
 #include <bpf/bpf_helpers.h>
 
 #define ROCE_PORT 4791	      /* UDP destination port of RoCEv2, IBTA annex A17 */
-#define ROCE_IP_FRAGMENT 0x3fff /* more fragments, or an offset */
-#define ROCE_24BITS 0xffffff  /* what is valid of QPN and PSN */
+#define ROCE_IP_FRAGMENT 0x3fff /* more-fragments flag, offset */
+#define ROCE_24BITS 0xffffff  /* mask of QPN and PSN */
 #define ROCE_ICRC 4	      /* length of the ICRC */
 
-/* Most that the headers take up: Ethernet, VLAN, IPv4 with options, UDP, BTH, AETH. */
+/* Maximum length of the headers: Ethernet, VLAN, IPv4 with options, UDP, BTH, AETH. */
 #define ROCE_HEADERS (14 + 4 + 60 + 8 + 12 + 4)
 
 struct roce_vlan {
@@ -42,11 +42,11 @@ struct roce_bth {
 	__be32 psn;  /* AckReq in the top bit; PSN in the low 24 bits */
 };
 
-/* A RoCEv2 frame. Offsets count from the Ethernet header. */
+/* A RoCEv2 frame. Offsets are relative to the Ethernet header. */
 struct roce {
-	struct in6_addr src, dst; /* IPv4 ones as ::ffff:a.b.c.d */
+	struct in6_addr src, dst; /* IPv4 addresses as ::ffff:a.b.c.d */
 	__u32 qpn, psn;
-	__u32 end; /* offset behind the ICRC: the end of the UDP datagram */
+	__u32 end; /* offset after the ICRC: end of the UDP datagram */
 	__u16 l3, udp, bth;
 	__be16 sport;	 /* UDP source port */
 	__u8 v6;	 /* IPv6, not IPv4 */
@@ -54,18 +54,18 @@ struct roce {
 	__u8 opcode;
 	__u8 ack_req;
 	__u8 becn;
-	__u8 has_aeth;	 /* the opcode is one of RC's with an AETH */
+	__u8 has_aeth;	 /* the opcode is an RC opcode with an AETH */
 	__u8 syndrome;	 /* of the AETH if there is one */
 	__u8 pad;
 };
 
-/* Whether the operation has an AETH: RC's responses but READ RESPONSE MIDDLE. */
+/* Returns whether an opcode has an AETH: RC responses except READ RESPONSE MIDDLE. */
 static __always_inline int roce_has_aeth(__u8 opcode)
 {
 	return opcode == 0x0d || (opcode >= 0x0f && opcode <= 0x12);
 }
 
-/* Fills in r from the BTH at b. */
+/* Fills r from the BTH at b. */
 static __always_inline int roce_parse_bth(const void *b, const void *end, struct roce *r)
 {
 	const struct roce_bth *bth = b;
@@ -83,7 +83,7 @@ static __always_inline int roce_parse_bth(const void *b, const void *end, struct
 	return 1;
 }
 
-/* Fills in r from the UDP header at u, which len bytes of the frame follow from. */
+/* Fills r from the UDP header at u. len is the length of the frame from u on. */
 static __always_inline int roce_parse_udp(const void *u, const void *end, __u32 len, struct roce *r)
 {
 	const struct udphdr *udp = u;
@@ -135,8 +135,8 @@ static __always_inline int roce_parse_ipv6(const void *l3, const void *end, __u3
 }
 
 /*
- * Parses the frame from data on, of which bytes up to end can be read and which is
- * len bytes long altogether. Returns 1 and fills in r if the frame is RoCEv2, else 0.
+ * Parses the frame at data. Bytes up to end can be read; the whole frame has len
+ * bytes. Returns 1 and fills r if the frame is RoCEv2, else 0.
  */
 static __always_inline int roce_parse(const void *data, const void *end, __u32 len, struct roce *r)
 {

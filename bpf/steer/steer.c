@@ -2,26 +2,26 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Steers RoCEv2 to AF_XDP sockets: UDP datagrams to port 4791 of one of the NIC's
- * addresses go to the socket of the queue that they came in by, everything else
- * goes on to the kernel. Multi-buffer aware: only headers are looked at, which are
- * in the first buffer.
+ * Steers RoCEv2 to AF_XDP sockets. UDP datagrams to port 4791 of the NIC's addresses
+ * go to the socket of the queue on which they were received. All other frames go to
+ * the kernel. The program supports multi-buffer frames: it reads only headers, which
+ * are in the first buffer.
  */
 #include "roce.h"
 
 #define MAX_QUEUES 256
 #define MAX_ADDRS 256
 
-/* What became of a frame; the indices of verdicts. Names are in steer.go. */
+/* Decision on a frame: index of verdicts. steer.go has the names. */
 enum verdict {
-	OTHER,	   /* not RoCEv2, or to another address: to the kernel */
+	OTHER,	   /* not RoCEv2, or another address: to the kernel */
 	STEERED,   /* to the socket of its queue */
-	UNSTEERED, /* RoCEv2 for the NIC by a queue without a socket: dropped, for the
-		    * kernel would answer that nobody listens */
+	UNSTEERED, /* RoCEv2 for the NIC on a queue without a socket: dropped, because the
+		    * kernel would reply with "port unreachable" */
 	VERDICTS,
 };
 
-/* The NIC's addresses; IPv4 ones as ::ffff:a.b.c.d. */
+/* Addresses of the NIC; IPv4 addresses as ::ffff:a.b.c.d. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_ADDRS);
@@ -29,7 +29,7 @@ struct {
 	__type(value, __u8);
 } addrs SEC(".maps");
 
-/* The sockets, by queue. */
+/* Sockets by queue. */
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
 	__uint(max_entries, MAX_QUEUES);
@@ -55,14 +55,14 @@ static __always_inline int decide(enum verdict v, int action)
 	return action;
 }
 
-/* Whether a UDP header that may be there is of RoCEv2. Not roce_parse(): what comes to the
- * port is the NIC's, to be counted, also if it is no whole packet. */
+/* Returns whether there is a UDP header to the RoCEv2 port. It does not use roce_parse(),
+ * because the NIC also counts truncated packets to the port. */
 static __always_inline int is_roce(const struct udphdr *udp, const void *end)
 {
 	return (const void *)(udp + 1) <= end && udp->dest == bpf_htons(ROCE_PORT);
 }
 
-/* Whether an IPv4 datagram is whole and RoCEv2; its destination is left in dst. */
+/* Returns whether an IPv4 datagram is RoCEv2 and no fragment; sets dst. */
 static __always_inline int ipv4(const struct iphdr *ip, const void *end, struct in6_addr *dst)
 {
 	if ((const void *)(ip + 1) > end || ip->version != 4 || ip->ihl < 5)
@@ -74,7 +74,7 @@ static __always_inline int ipv4(const struct iphdr *ip, const void *end, struct 
 	return is_roce((const void *)ip + ip->ihl * 4, end);
 }
 
-/* The same of IPv6 without extension headers. */
+/* The same for IPv6 without extension headers. */
 static __always_inline int ipv6(const struct ipv6hdr *ip, const void *end, struct in6_addr *dst)
 {
 	if ((const void *)(ip + 1) > end || ip->version != 6 || ip->nexthdr != IPPROTO_UDP)

@@ -1,4 +1,6 @@
 // Package steer is the XDP program that steers RoCEv2 frames to AF_XDP sockets.
+//
+// No promise: this package may change between releases.
 package steer
 
 import (
@@ -12,21 +14,21 @@ import (
 
 //go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" steer steer.c
 
-// Limits of the program's maps.
+// Capacities of the maps of the program.
 const (
 	MaxQueues = 256
 	MaxAddrs  = 256
 )
 
-// Verdicts are what the program has decided, in frames.
+// Verdicts counts frames by the decision of the program.
 type Verdicts struct {
-	Other     uint64 // not RoCEv2 for the NIC: left to the kernel
+	Other     uint64 // not RoCEv2 for the NIC: passed to the kernel
 	Steered   uint64 // to a socket
-	Unsteered uint64 // for the NIC, but by a queue without a socket: dropped
+	Unsteered uint64 // for the NIC, but received on a queue without a socket: dropped
 }
 
-// Steer is the program, loaded. Frames are left to the kernel until it has
-// addresses, and dropped until it has sockets.
+// Steer is a loaded program. It passes all frames to the kernel until it has addresses, and drops frames for the NIC
+// until it has sockets.
 type Steer struct {
 	objs  steerObjects
 	addrs []netip.Addr
@@ -41,10 +43,10 @@ func Load() (*Steer, error) {
 	return s, nil
 }
 
-// Program is what is to be attached to an interface.
+// Program returns the program to attach to an interface.
 func (s *Steer) Program() *ebpf.Program { return s.objs.Steer }
 
-// SetSocket makes the AF_XDP socket of a queue the target of its frames.
+// SetSocket sets the AF_XDP socket that receives the frames of a queue.
 func (s *Steer) SetSocket(queue, fd int) error {
 	if err := s.objs.Sockets.Put(uint32(queue), uint32(fd)); err != nil {
 		return fmt.Errorf("steer: socket of queue %d: %w", queue, err)
@@ -52,8 +54,7 @@ func (s *Steer) SetSocket(queue, fd int) error {
 	return nil
 }
 
-// SetAddrs makes addrs the NIC's addresses. Those that stay are steered all the
-// time.
+// SetAddrs replaces the addresses of the NIC. Steering to an address that stays is not interrupted.
 func (s *Steer) SetAddrs(addrs []netip.Addr) error {
 	if len(addrs) > MaxAddrs {
 		return fmt.Errorf("steer: %d addresses, at most %d", len(addrs), MaxAddrs)
@@ -74,7 +75,7 @@ func (s *Steer) SetAddrs(addrs []netip.Addr) error {
 	return nil
 }
 
-// Verdicts adds up what the program has decided on all CPUs.
+// Verdicts returns the sums of the counters of all CPUs.
 func (s *Steer) Verdicts() (v Verdicts, err error) {
 	for i, sum := range []*uint64{&v.Other, &v.Steered, &v.Unsteered} {
 		var perCPU []uint64
@@ -88,6 +89,5 @@ func (s *Steer) Verdicts() (v Verdicts, err error) {
 	return v, nil
 }
 
-// Close gives program and maps up. An attached program stays until its link is
-// closed.
+// Close releases the program and its maps. An attached program stays until its link is closed.
 func (s *Steer) Close() error { return s.objs.Close() }

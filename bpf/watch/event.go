@@ -17,7 +17,7 @@ const (
 	eventSegment   = 8
 )
 
-// packet puts the packet of a record together, and returns it with its time.
+// packet assembles the packet of a record and returns it with its time.
 func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 	if len(b) < eventTransport {
 		return 0, nil, false
@@ -35,8 +35,7 @@ func (s *Socket) packet(b []byte) (at int64, ip []byte, ok bool) {
 	return int64(ne.Uint64(b)), ip, true
 }
 
-// setLengths makes the headers of a super-frame those of its i-th datagram, which
-// carries n bytes.
+// setLengths converts the headers of a super-frame to those of its i-th datagram, which has n bytes of payload.
 func setLengths(ip []byte, headers, n int, i uint16) {
 	be := binary.BigEndian
 	be.PutUint16(ip[headers-bth.UDPLen+4:], uint16(n+bth.UDPLen))

@@ -2,47 +2,47 @@
 
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Watches RoCEv2 without touching it: a filter of a packet socket that copies the
- * headers of RoCEv2 packets into a ring buffer and lets the socket itself have
- * nothing. It sees what tcpdump sees. Of a super-frame, which the kernel cuts into
- * datagrams of gso_size bytes only when it must, the headers of each datagram to be
- * are copied.
+ * Observes RoCEv2: a filter of a packet socket that copies the headers of RoCEv2
+ * packets into a ring buffer and passes no packet to the socket itself. It sees the
+ * same packets as tcpdump. A super-frame consists of datagrams with gso_size bytes;
+ * the kernel segments it as late as possible. The program copies the headers of each
+ * of its datagrams.
  *
- * The socket is one of type SOCK_DGRAM: packets begin with the IP header.
+ * The socket has type SOCK_DGRAM: packets start at the IP header.
  */
 #include "roce.h"
 
-#define GSI_QPN 1 /* the connection manager's queue pair */
+#define GSI_QPN 1 /* queue pair of the connection manager */
 #define MAX_SEGMENTS 128 /* UDP_MAX_SEGMENTS of the kernel */
 
-#define HEADERS 68    /* the longest IPv4 header and UDP */
-#define TRANSPORT 96  /* the longest BTH with extension headers */
+#define HEADERS 68    /* longest IPv4 header, and UDP */
+#define TRANSPORT 96  /* longest BTH with extension headers */
 #define MANAGEMENT 276 /* BTH, DETH and a management datagram of 256 bytes */
 
-/* Keeps the compiler from merging the bounds of v into what the verifier does not see. */
+/* Prevents optimizations after which the verifier does not see the bounds of v. */
 #define KEEP(v) asm volatile("" : "+r"(v))
 
-/* What the ring buffer holds of a packet. */
+/* Record of a packet in the ring buffer. */
 struct event {
 	__u64 time;	   /* ns, CLOCK_MONOTONIC */
-	__u16 segment;	   /* place in its super-frame */
-	__u16 payload;	   /* bytes of the UDP payload of a segment; 0: see the headers */
+	__u16 segment;	   /* index in its super-frame */
+	__u16 payload;	   /* bytes of the UDP payload of a segment; 0: as in the headers */
 	__u16 headers_len; /* IP and UDP */
-	__u16 kept;	   /* bytes of the UDP payload that are here */
+	__u16 kept;	   /* copied bytes of the UDP payload */
 	__u8 headers[HEADERS];
 	__u8 transport[]; /* TRANSPORT bytes; MANAGEMENT to the connection manager */
 };
 
-/* Its size is set when it is loaded. */
+/* The loader sets the size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } events SEC(".maps");
 
 __u64 lost;		/* packets for which the ring buffer had no room */
-volatile const __u64 wakeup; /* bytes in the ring buffer for which its reader is woken */
+volatile const __u64 wakeup; /* fill level in bytes that wakes the reader */
 
-/* One packet, single or to be: where its UDP payload begins, and how much there is. */
+/* A single packet or a datagram of a super-frame: offset and length of its UDP payload. */
 struct piece {
 	__u32 headers;
 	__u32 from;
@@ -58,7 +58,7 @@ static __always_inline void submit(void *e)
 	bpf_ringbuf_submit(e, waiting >= wakeup ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* Fills e with the packet of p, room bytes of its transport at most. */
+/* Fills e with the packet of p and up to room bytes of its transport. */
 static __always_inline int fill(struct __sk_buff *skb, const struct piece *p, struct event *e, __u32 room)
 {
 	__u64 headers = p->headers, kept = p->len;
@@ -84,8 +84,8 @@ static __always_inline int fill(struct __sk_buff *skb, const struct piece *p, st
 	return bpf_skb_load_bytes(skb, p->from, e->transport, kept);
 }
 
-/* Copies the headers of the packet of p into the ring buffer, room bytes of transport at
- * most. */
+/* Copies the headers of the packet of p into the ring buffer, with up to room bytes of
+ * transport. */
 static __always_inline void copy(struct __sk_buff *skb, const struct piece *p, __u32 room)
 {
 	struct event *e = bpf_ringbuf_reserve(&events, sizeof(*e) + room, 0);
@@ -100,15 +100,15 @@ static __always_inline void copy(struct __sk_buff *skb, const struct piece *p, _
 		submit(e);
 }
 
-/* A packet, perhaps a super-frame. */
+/* A packet or super-frame. */
 struct super {
 	struct __sk_buff *skb;
 	__u32 headers; /* bytes of IP and UDP headers */
 	__u32 len;     /* bytes of all */
-	__u32 size;    /* bytes of a piece; 0: there is one only */
+	__u32 size;    /* bytes of a datagram of a super-frame; 0: single packet */
 };
 
-/* Shows the i-th piece of a packet; 1 when it was the last. */
+/* Reports the i-th datagram of a packet; returns 1 after the last one. */
 static long show(__u32 i, struct super *s)
 {
 	struct piece p = {.headers = s->headers, .segment = i};

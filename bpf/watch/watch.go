@@ -1,7 +1,8 @@
-// Package watch shows the RoCEv2 packets of a network interface to an observer, without
-// touching them: a BPF program, the filter of a packet socket, copies their headers
-// into a ring buffer. It sees what tcpdump sees, in both directions; super-frames are
-// shown as the datagrams that they stand for.
+// Package watch observes the RoCEv2 packets of a network interface. A BPF program, which is the filter of a packet
+// socket, copies their headers into a ring buffer. Like tcpdump it sees both directions. It reports each datagram of a
+// super-frame separately.
+//
+// No promise: this package may change between releases.
 package watch
 
 import (
@@ -20,10 +21,10 @@ import (
 
 //go:generate go tool bpf2go -target bpfel -cc clang -cflags "-O2 -g -Wall -Wextra -Werror -I../include -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" watch watch.c
 
-// RingSize is the default size of the ring buffer in bytes: about 80,000 packets.
+// RingSize is the default size of the ring buffer in bytes. It has room for about 80,000 packets.
 const RingSize = 16 << 20
 
-// Socket watches one interface.
+// Socket observes one interface.
 type Socket struct {
 	objs   watchObjects
 	fd     int
@@ -34,9 +35,9 @@ type Socket struct {
 	epoch  int64 // nanoseconds from the Unix epoch to the origin of CLOCK_MONOTONIC
 }
 
-// Open begins to watch an interface of the calling thread's network namespace. ring is
-// the size of the ring buffer, a power of two of bytes from the page size on. It needs
-// CAP_NET_RAW for the socket and CAP_BPF for the program, and neither later.
+// Open starts to observe an interface of the calling thread's network namespace. ring is the size of the ring buffer in
+// bytes, a power of two and at least the page size. Open needs CAP_NET_RAW for the socket and CAP_BPF for the program;
+// the other functions need neither.
 func Open(name string, ring uint32) (_ *Socket, err error) {
 	link, err := net.InterfaceByName(name)
 	if err != nil {
@@ -57,9 +58,9 @@ func Open(name string, ring uint32) (_ *Socket, err error) {
 	return s, s.attach(link)
 }
 
-// needs tells which capability is missing if that is what err says.
+// needs adds the name of the missing capability to EPERM.
 func needs(capability, what string, err error) error {
-	if errors.Is(err, unix.EPERM) { // EACCES is the verifier's
+	if errors.Is(err, unix.EPERM) { // EACCES comes from the verifier
 		return fmt.Errorf("%s: needs %s: %w", what, capability, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -82,9 +83,9 @@ func (s *Socket) load(ring uint32) error {
 	return err
 }
 
-// attach lets the program see the packets of link.
+// attach attaches the program to the packets of link.
 func (s *Socket) attach(link *net.Interface) error {
-	if link.Flags&net.FlagLoopback != 0 { // what leaves comes in again
+	if link.Flags&net.FlagLoopback != 0 { // each packet also comes in
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 			return fmt.Errorf("ignore outgoing packets: %w", err)
 		}
@@ -104,9 +105,8 @@ func (s *Socket) attach(link *net.Interface) error {
 	return nil
 }
 
-// Read passes the packets to f, from their IP headers on and cut short, with the time
-// in nanoseconds since the Unix epoch, until there is none left and deadline has
-// passed. The packet is valid during the call.
+// Read passes the packets to f, starting at their IP headers and truncated, with the time in nanoseconds since the Unix
+// epoch. It returns after deadline when no packet is left. A packet is valid only during the call of f.
 func (s *Socket) Read(deadline time.Time, f func(now mono.Time, ip []byte)) error {
 	s.reader.SetDeadline(deadline)
 	for {
@@ -123,13 +123,13 @@ func (s *Socket) Read(deadline time.Time, f func(now mono.Time, ip []byte)) erro
 	}
 }
 
-// Lost counts the packets for which the ring buffer had no room.
+// Lost returns the number of packets for which the ring buffer had no room.
 func (s *Socket) Lost() (n uint64, err error) { return n, s.objs.Lost.Get(&n) }
 
-// ErrGone says that the interface is no more.
+// ErrGone means that the interface no longer exists.
 var ErrGone = errors.New("is gone")
 
-// Check reports whether the interface is still there. One that is down may come back.
+// Check returns ErrGone if the interface no longer exists. An interface that is down still exists.
 func (s *Socket) Check() error {
 	r, err := unix.NewIfreq(s.name)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Socket) Check() error {
 	return nil
 }
 
-// Close ends the watching; nothing of it is left in the kernel.
+// Close removes the program and the socket from the kernel.
 func (s *Socket) Close() error {
 	var errs []error
 	if s.reader != nil {
