@@ -138,4 +138,4 @@ int bottleneck(struct __sk_buff *skb)
 	return PASS;
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */
+char _license[] SEC("license") = "Dual BSD/GPL"; /* gives access to all helpers */

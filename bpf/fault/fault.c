@@ -418,4 +418,4 @@ int detour_tx(struct __sk_buff *skb)
 	return back(skb, 0);
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */
+char _license[] SEC("license") = "Dual BSD/GPL"; /* gives access to all helpers */

@@ -105,4 +105,4 @@ int steer(struct xdp_md *ctx)
 	return decide(STEERED, bpf_redirect_map(&sockets, queue, XDP_DROP));
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */
+char _license[] SEC("license") = "Dual BSD/GPL"; /* gives access to all helpers */

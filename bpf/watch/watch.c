@@ -166,4 +166,4 @@ int watch(struct __sk_buff *skb)
 	return 0; /* nothing for the socket */
 }
 
-char _license[] SEC("license") = "Dual BSD/GPL"; /* so the kernel keeps no helper from it */
+char _license[] SEC("license") = "Dual BSD/GPL"; /* gives access to all helpers */

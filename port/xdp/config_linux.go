@@ -16,17 +16,15 @@ import (
 type Config struct {
 	// Interface is the Ethernet interface that the port shares with the kernel.
 	Interface string
-	// Netns is the network namespace of the interface, a path or a name as
-	// ip-netns(8) has them. Empty for the caller's own.
+	// Netns is the network namespace of the interface: a path, a name as in ip-netns(8), or empty for that of the
+	// caller.
 	Netns string
-	// Addrs are the addresses for which RoCEv2 frames are received. See SetAddrs.
+	// Addrs are the addresses whose RoCEv2 frames the port receives. See SetAddrs.
 	Addrs []netip.Addr
-	// Queues is the number of receive queues that are served, from the first one on; 0
-	// for all that the interface has. It is for interfaces that spread RoCEv2 over
-	// fewer queues than they have (ethtool -N).
+	// Queues is the number of receive queues that the port serves, starting with the first one; 0 means all. Set it for
+	// an interface that spreads RoCEv2 over some of its queues (ethtool -N).
 	Queues int
-	// Attach says where the XDP program runs, Copy how frames reach the sockets; empty
-	// means automatic.
+	// Attach selects where the XDP program runs, and Copy how frames reach the sockets. Empty means auto.
 	Attach Attach
 	Copy   Copy
 }
@@ -36,11 +34,11 @@ func (c *Config) validate() error {
 	case c.Interface == "":
 		return errors.New("no interface")
 	case c.Queues < 0 || c.Queues > steer.MaxQueues:
-		return fmt.Errorf("%d queues, at most %d", c.Queues, steer.MaxQueues)
+		return fmt.Errorf("queues %d: must be 0 to %d", c.Queues, steer.MaxQueues)
 	case !slices.Contains([]Attach{"", AttachAuto, AttachNative, AttachGeneric}, c.Attach):
-		return fmt.Errorf("mode %q is not known", c.Attach)
+		return fmt.Errorf("mode %q: must be auto, native or generic", c.Attach)
 	case !slices.Contains([]Copy{"", CopyAuto, CopyAlways, CopyNever}, c.Copy):
-		return fmt.Errorf("copy %q is not known", c.Copy)
+		return fmt.Errorf("copy %q: must be auto, copy or zerocopy", c.Copy)
 	}
 	return nil
 }
@@ -48,14 +46,14 @@ func (c *Config) validate() error {
 // Attach is where the XDP program runs.
 type Attach string
 
-// Places to run at.
+// Places where the XDP program runs.
 const (
-	AttachAuto    Attach = "auto"    // in the driver if it can, else generic
-	AttachNative  Attach = "native"  // in the driver, before the kernel has made a socket buffer
-	AttachGeneric Attach = "generic" // in the network stack: works with every driver, slower
+	AttachAuto    Attach = "auto"    // in the driver if it supports XDP, else generic
+	AttachNative  Attach = "native"  // in the driver, before the kernel allocates a socket buffer
+	AttachGeneric Attach = "generic" // in the network stack: slower, but with every driver
 )
 
-// attempts lists what to try: native or not.
+// attempts lists the modes to try: native or not.
 func (a Attach) attempts() []bool {
 	switch a {
 	case AttachNative:
@@ -76,16 +74,15 @@ func modeName(native bool) string {
 // Copy is how frames reach the sockets.
 type Copy string
 
-// Ways.
+// Ways of copying frames.
 const (
-	CopyAuto   Copy = "auto"     // by the driver if it can, else copied by the kernel
-	CopyAlways Copy = "copy"     // copied by the kernel (XDP_COPY)
-	CopyNever  Copy = "zerocopy" // by the driver, or not at all (XDP_ZEROCOPY)
+	CopyAuto   Copy = "auto"     // zero-copy if the driver supports it, else copy
+	CopyAlways Copy = "copy"     // the kernel copies frames (XDP_COPY)
+	CopyNever  Copy = "zerocopy" // the driver accesses the UMEM (XDP_ZEROCOPY)
 )
 
-// attempts lists the flags of bind to try. Frames that span chunks (multi-buffer)
-// come first; without them the longest frame is a chunk, so zero-copy goes
-// without them only where that is enough.
+// attempts lists the flags of bind to try. Multi-buffer, that is, frames that span chunks, comes first. Without it the
+// longest frame is a chunk. Copying with multi-buffer has priority over zero-copy without it if the MTU needs it.
 func (c Copy) attempts(mtu int) []uint16 {
 	const sg, zc, cp = unix.XDP_USE_SG, unix.XDP_ZEROCOPY, unix.XDP_COPY
 	switch {

@@ -20,22 +20,21 @@ import (
 // Sizes in chunks, powers of two.
 const (
 	txChunks    = 2048  // in flight to the kernel
-	rxChunks    = 16384 // of all queues together, at most
-	rxPerQueue  = 4096  // at most
-	rxPerQueue1 = 256   // at least
-	txBudget    = 256   // frames that one kick sends, if the kernel lets us say
+	rxChunks    = 16384 // maximum of all queues together
+	rxPerQueue  = 4096  // maximum
+	rxPerQueue1 = 256   // minimum
+	txBudget    = 256   // frames per system call, if the kernel can set it
 	sendBuffer  = 16 << 20
 )
 
-// device is an interface that the program is attached to, and the sockets that it
-// steers to.
+// device is an interface with the attached program and the sockets that the program steers to.
 type device struct {
 	index  int // of the interface
 	ctl    int // socket in its namespace for ioctls
 	epoll  int // of all sockets, -1 if there is only one
 	steer  *steer.Steer
 	umem   *xsk.UMEM
-	queues []*xsk.Socket // the first one sends, too
+	queues []*xsk.Socket // the first one also sends
 	perRx  uint32        // chunks of each queue
 	sg     bool          // frames may span chunks
 	zc     bool
@@ -43,8 +42,7 @@ type device struct {
 	native bool
 }
 
-// openDevice loads the program, opens the sockets and attaches the program, in the
-// interface's namespace.
+// openDevice loads the program, opens the sockets and attaches the program in the interface's namespace.
 func openDevice(c *Config) (*device, error) {
 	needed := host.CapNetRaw | host.CapNetAdmin | host.CapBPF
 	if c.Netns != "" {
@@ -89,8 +87,8 @@ func (d *device) open(c *Config) (err error) {
 	return d.attach(c)
 }
 
-// join makes one descriptor of the sockets if there are several. A socket alone is
-// polled itself: each level costs every frame a wake-up.
+// join adds several sockets to an epoll descriptor. A single socket is polled directly, because each level costs a wakeup
+// per frame.
 func (d *device) join() (err error) {
 	if len(d.queues) == 1 {
 		return nil
@@ -107,7 +105,7 @@ func (d *device) join() (err error) {
 	return nil
 }
 
-// fd is the descriptor to poll.
+// fd returns the descriptor to poll.
 func (d *device) fd() int {
 	if d.epoll >= 0 {
 		return d.epoll
@@ -115,8 +113,8 @@ func (d *device) fd() int {
 	return d.queues[0].FD
 }
 
-// openQueues opens a socket for each of the first n queues. The first one finds out
-// what driver and kernel can do; the others are like it.
+// openQueues opens a socket for each of the first n queues. The first one determines the capabilities of driver and
+// kernel; the others use the same flags.
 func (d *device) openQueues(c *Config, n, mtu int) error {
 	d.perRx = uint32(min(max(powerOfTwo(rxChunks/n), rxPerQueue1), rxPerQueue))
 	var err error
@@ -145,7 +143,7 @@ func (d *device) openQueues(c *Config, n, mtu int) error {
 	return nil
 }
 
-// openQueue opens the socket of a queue, gives it its chunks, and steers to it.
+// openQueue opens the socket of a queue, fills its fill ring, and steers to it.
 func (d *device) openQueue(q int, flags uint16) error {
 	cfg := xsk.Config{
 		Ifindex: d.index, Queue: q, Flags: flags | unix.XDP_USE_NEED_WAKEUP,
@@ -154,13 +152,13 @@ func (d *device) openQueue(q int, flags uint16) error {
 	if q == 0 {
 		cfg.Tx, cfg.Completion = txChunks, txChunks
 	}
-	s, err := patiently(func() (*xsk.Socket, error) { return xsk.Open(d.umem, cfg) })
+	s, err := retryBusy(func() (*xsk.Socket, error) { return xsk.Open(d.umem, cfg) })
 	if err != nil {
 		return err
 	}
 	d.queues = append(d.queues, s)
 	if q == 0 {
-		// Older kernels send fewer at a time; a limit of the system may be lower.
+		// Older kernels have a fixed budget. The system may limit the buffer.
 		_ = s.SetTxBudget(txBudget)
 		_ = unix.SetsockoptInt(s.FD, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
 	}
@@ -172,9 +170,9 @@ func (d *device) openQueue(q int, flags uint16) error {
 	return d.steer.SetSocket(q, s.FD)
 }
 
-// patiently repeats what is refused because the queue is taken: the kernel gives a
-// queue back a while after its socket has been closed, or its process killed.
-func patiently(open func() (*xsk.Socket, error)) (s *xsk.Socket, err error) {
+// retryBusy retries open while the queue is in use. The kernel frees a queue some time after its socket has been closed
+// or its process killed.
+func retryBusy(open func() (*xsk.Socket, error)) (s *xsk.Socket, err error) {
 	for range 100 {
 		if s, err = open(); !errors.Is(err, unix.EBUSY) {
 			break
@@ -184,8 +182,8 @@ func patiently(open func() (*xsk.Socket, error)) (s *xsk.Socket, err error) {
 	return s, err
 }
 
-// attach attaches the program to the interface, as the configuration says. It must
-// run in the interface's namespace.
+// attach attaches the program to the interface in the configured mode. The calling thread must be in the interface's
+// namespace.
 func (d *device) attach(c *Config) error {
 	var refused []error
 	for _, native := range c.Attach.attempts() {
@@ -203,21 +201,20 @@ func (d *device) attach(c *Config) error {
 	return errors.Join(refused...)
 }
 
-// attachError explains the answers of BPF_LINK_CREATE that do not speak for
-// themselves.
+// attachError explains errors of BPF_LINK_CREATE.
 func attachError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("another XDP program is attached: %w", err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("the driver has none: %w", err)
+		return fmt.Errorf("the driver does not support it: %w", err)
 	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("the driver refuses, perhaps for the MTU: %w", err)
+		return fmt.Errorf("the driver refuses the program, possibly because of the MTU: %w", err)
 	}
 	return err
 }
 
-// attached reports whether the interface runs our program still.
+// attached reports whether the interface still runs the program.
 func (d *device) attached() bool {
 	if d.link == nil {
 		return false
@@ -238,7 +235,7 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, bool) {
 	return info.ID()
 }
 
-// detach gives a link up that is not ours any more, or ends it.
+// detach closes the link, which may have been detached already.
 func (d *device) detach() {
 	if d.link != nil {
 		d.link.Close()
@@ -246,7 +243,7 @@ func (d *device) detach() {
 	}
 }
 
-// maxMTU is the largest IP packet that the sockets take.
+// maxMTU returns the largest IP packet that the sockets accept.
 func (d *device) maxMTU() int {
 	if d.sg {
 		return maxFrame - ethLen
@@ -254,8 +251,8 @@ func (d *device) maxMTU() int {
 	return xsk.ChunkSize - xsk.RxHeadroom - ethLen
 }
 
-// count adds what the kernel has dropped: frames that no chunk or no place in a ring was
-// free for, and those that came by a queue without a socket.
+// count adds the frames that the kernel has dropped: for lack of chunks or ring entries, and because they arrived on a
+// queue without a socket.
 func (d *device) count(s *port.Stats) {
 	for _, q := range d.queues {
 		if st, err := q.Statistics(); err == nil {
@@ -267,7 +264,7 @@ func (d *device) count(s *port.Stats) {
 	}
 }
 
-// close detaches the program first, so that no frame is steered into nothing.
+// close detaches the program first, so that it does not steer frames to closed sockets.
 func (d *device) close() {
 	d.detach()
 	for _, q := range d.queues {
@@ -286,5 +283,5 @@ func (d *device) close() {
 	}
 }
 
-// powerOfTwo is the largest one that is not above n.
+// powerOfTwo returns the largest power of two up to n.
 func powerOfTwo(n int) int { return 1 << (bits.Len(uint(n)) - 1) }

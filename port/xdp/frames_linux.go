@@ -12,9 +12,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Chunks belong to one side at a time. Those to send from are in free, or on their way
-// through tx and completion ring; those to receive into are in the fill ring, or in the
-// rx ring until the frame has been copied out.
+// The port or the kernel owns each chunk. Chunks to send from are in free, or pass through the tx and the completion
+// ring. Chunks to receive into are in the fill ring, or in the rx ring until the port has copied the frame.
 
 // Send implements port.Port.
 func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
@@ -23,7 +22,7 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	}
 	if f.Len < ethLen || f.Len > p.dev.maxSend() || f.SegSize != 0 {
 		p.Counters.SendDropped++
-		return fmt.Errorf("xdp: cannot send a frame of %d bytes in segments of %d", f.Len, f.SegSize)
+		return fmt.Errorf("xdp: cannot send a frame of %d bytes with segment size %d", f.Len, f.SegSize)
 	}
 	if !p.room(now, (f.Len+xsk.ChunkSize-1)/xsk.ChunkSize) {
 		p.Counters.Again++
@@ -38,7 +37,7 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	return nil
 }
 
-// maxSend is the longest frame that can be sent, in bytes.
+// maxSend returns the length of the longest frame that can be sent, in bytes.
 func (d *device) maxSend() int {
 	if d.sg {
 		return maxFrame
@@ -46,7 +45,7 @@ func (d *device) maxSend() int {
 	return xsk.ChunkSize
 }
 
-// room reports whether so many chunks are free to be sent from.
+// room reports whether this many chunks are free to send from.
 func (p *Port) room(now mono.Time, chunks int) bool {
 	if len(p.free) >= chunks {
 		return true
@@ -59,7 +58,7 @@ func (p *Port) room(now mono.Time, chunks int) bool {
 	return len(p.free) >= chunks
 }
 
-// reclaim takes back the chunks that have been sent.
+// reclaim frees the chunks of transmitted frames.
 func (p *Port) reclaim() {
 	c := &p.dev.queues[0].Completion
 	n := c.Refresh()
@@ -70,8 +69,8 @@ func (p *Port) reclaim() {
 	c.Publish()
 }
 
-// put copies a frame into chunks and describes them to the kernel. There are enough,
-// and as many places in the ring as chunks.
+// put copies a frame into chunks and puts them into the tx ring. The caller has checked that there are enough chunks; the
+// ring has an entry for each chunk.
 func (p *Port) put(f *rocev2.Frame) {
 	tx := &p.dev.queues[0].Tx
 	left := f.Len
@@ -95,7 +94,7 @@ func (p *Port) put(f *rocev2.Frame) {
 	tx.Put(d)
 }
 
-// take returns a free chunk as far as it is needed for n bytes.
+// take returns a free chunk, truncated to n bytes.
 func (p *Port) take(n int) (xsk.Desc, []byte) {
 	last := len(p.free) - 1
 	addr := p.free[last]
@@ -103,8 +102,7 @@ func (p *Port) take(n int) (xsk.Desc, []byte) {
 	return xsk.Desc{Addr: addr}, p.dev.umem.Chunk(addr)[:min(n, xsk.ChunkSize)]
 }
 
-// flush has the kernel send what it has not been told of. What it does not take now is
-// tried again after a while.
+// flush makes the kernel send the batched frames. If the kernel does not accept all of them, flush schedules a retry.
 func (p *Port) flush(now mono.Time) {
 	p.unsent, p.blocked = 0, 0
 	s := p.dev.queues[0]
@@ -114,7 +112,7 @@ func (p *Port) flush(now mono.Time) {
 	}
 	for left := s.Tx.Pending(); left > 0; {
 		if s.KickTx() == unix.EBUSY {
-			p.Counters.SendDropped++ // the interface's queue has thrown a frame away
+			p.Counters.SendDropped++ // the queue of the interface has dropped a frame
 		}
 		before := left
 		if left = s.Tx.Pending(); left == before {
@@ -159,8 +157,8 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	return 0, 0, port.ErrAgain
 }
 
-// receive copies the next usable frame of a queue into buf and gives its chunks back;
-// 0 if there is none. A frame whose end the driver has still to deliver waits.
+// receive copies the next usable frame of a queue into buf and returns its length, 0 if there is none. It skips no frame
+// that the driver has delivered only in part.
 func (p *Port) receive(q *xsk.Socket, buf []byte) (n int) {
 	for {
 		chunks := nextFrame(q)
@@ -176,9 +174,9 @@ func (p *Port) receive(q *xsk.Socket, buf []byte) (n int) {
 	}
 }
 
-// nextFrame is how many descriptors the next frame has, 0 if it is not there or not
-// complete. What was taken and put is published when all that was known is used up, and
-// now and then before: a store that others see costs as much as a small frame.
+// nextFrame returns the number of descriptors of the next frame, 0 if there is no complete frame. It publishes the
+// indices of the rings when all known entries are used, and after rxBatch entries. A store to shared memory costs as
+// much as a small frame.
 func nextFrame(q *xsk.Socket) uint32 {
 	if n := wholeFrame(&q.Rx, q.Rx.Known()); n > 0 && q.Rx.Unpublished() < rxBatch {
 		return n
@@ -188,8 +186,7 @@ func nextFrame(q *xsk.Socket) uint32 {
 	return wholeFrame(&q.Rx, q.Rx.Refresh())
 }
 
-// wholeFrame is how many of the first n descriptors are those of a whole frame, 0 if
-// none is whole.
+// wholeFrame returns how many of the first n descriptors form a complete frame, 0 if there is none.
 func wholeFrame(rx *xsk.Consumer[xsk.Desc], n uint32) uint32 {
 	for i := range n {
 		if rx.At(i).Options&xsk.Continued == 0 {
@@ -199,9 +196,8 @@ func wholeFrame(rx *xsk.Consumer[xsk.Desc], n uint32) uint32 {
 	return 0
 }
 
-// copyOut copies a frame of so many chunks into buf and puts them into the fill
-// ring. A frame that is too long for buf, or too short, or whose descriptors are not
-// inside the UMEM, is not ok.
+// copyOut copies a frame of this many chunks into buf and returns the chunks to the fill ring. ok is false if the frame is
+// too short or too long, or if a descriptor is outside the UMEM.
 func (p *Port) copyOut(q *xsk.Socket, chunks uint32, buf []byte) (n int, ok bool) {
 	ok = true
 	for i := range chunks {

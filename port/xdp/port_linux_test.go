@@ -374,7 +374,7 @@ func TestQueueTaken(t *testing.T) {
 		second.Close()
 		t.Fatal("two ports share a queue")
 	}
-	if !strings.Contains(err.Error(), "another AF_XDP socket has the queue") || !attachedTo(t, b, 0) {
+	if !strings.Contains(err.Error(), "another AF_XDP socket uses the queue") || !attachedTo(t, b, 0) {
 		t.Error(err)
 	}
 }

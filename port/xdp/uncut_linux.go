@@ -6,23 +6,21 @@ import (
 	"roced.io/roced/bth"
 )
 
-// In generic mode the program runs after a virtual link has handed over what a sender on
-// the same machine wants cut apart: super-frames, as they are. AF_XDP does not tell of what
-// size the segments are, but the packets in them do.
+// In generic mode the program also receives unsegmented super-frames, which a sender on the same machine has passed to a
+// virtual link. AF_XDP does not report the segment size. The port derives it from the packets in the super-frame.
 
 const (
 	ipv4Len, ipv6Len, udpLen = 20, 40, 8
 	minPacket                = bth.BTHLen + bth.ICRCLen
-	// maxCandidates bounds the ICRCs that are computed for one frame.
+	// maxCandidates is the maximum number of ICRCs to compute for one frame.
 	maxCandidates = 4
-	// samePacket masks what the first 8 bytes of all BTHs of a super-frame have in
-	// common: the kind of transport, the partition key and the destination queue pair.
+	// samePacket is a mask of the fields in the first 8 bytes of a BTH that are equal in all packets of a super-frame:
+	// transport, partition key and destination queue pair.
 	samePacket = 0xe000_ffff_00ff_ffff
 )
 
-// segmentSize returns the size in bytes of the first segment's UDP payload if frame is a
-// super-frame, else 0. It is where another BTH for the same queue pair begins, before
-// which stands the ICRC of the first packet.
+// segmentSize returns the size of the first segment's UDP payload in bytes if frame is a super-frame, else 0. The second
+// segment starts with a BTH for the same queue pair that follows the valid ICRC of the first packet.
 func segmentSize(frame []byte) int {
 	l3, udp, body, ok := uncut(frame)
 	if !ok || len(body) < 2*minPacket {
@@ -34,16 +32,15 @@ func segmentSize(frame []byte) int {
 		if binary.BigEndian.Uint64(body[s:])&samePacket != want {
 			continue
 		}
-		if candidates++; icrcFits(l3, udp, body[:s]) {
+		if candidates++; icrcValid(l3, udp, body[:s]) {
 			return s
 		}
 	}
 	return 0
 }
 
-// uncut returns headers and payload of a UDP datagram whose checksum is left to whoever
-// cuts it apart: it is the sum over addresses, protocol and length only (virtio 1.2,
-// 5.1.6.2). ok is false for other frames.
+// uncut returns headers and payload of a UDP datagram with a partial checksum, which covers only addresses, protocol and
+// length (virtio 1.2, 5.1.6.2). The segmentation completes it. ok is false for other frames.
 func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
 	if len(frame) < ethLen+ipv4Len+udpLen {
 		return nil, nil, nil, false
@@ -52,7 +49,7 @@ func uncut(frame []byte) (l3, udp, body []byte, ok bool) {
 	switch first, v4 := frame[ethLen], binary.BigEndian.Uint16(frame[12:]) == etherIPv4; {
 	case v4 && first != ipv4NoOptions, !v4 && (first>>4 != 6 || len(frame) < ethLen+ipv6Len+udpLen):
 		return nil, nil, nil, false
-	case !v4: // the program has steered nothing else than IPv6
+	case !v4: // the program steers only IPv4 and IPv6
 		l3, addrs = frame[ethLen:ethLen+ipv6Len], frame[ethLen+8:ethLen+ipv6Len]
 	}
 	rest := frame[ethLen+len(l3):]
@@ -75,9 +72,8 @@ const (
 	ipv4NoOptions = 0x45   // first byte of a header
 )
 
-// icrcFits reports whether packet, which l3 and udp are the headers of but for their
-// lengths, ends in its ICRC.
-func icrcFits(l3, udp, packet []byte) bool {
+// icrcValid reports whether packet ends with its valid ICRC. l3 and udp are its headers except for the lengths.
+func icrcValid(l3, udp, packet []byte) bool {
 	var h [ipv6Len]byte
 	ip := h[:copy(h[:], l3)]
 	if len(ip) == ipv4Len {

@@ -7,20 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Desc is struct xdp_desc: one buffer of a frame that was received or is to be
-// sent (linux/if_xdp.h).
+// Desc is struct xdp_desc of linux/if_xdp.h: one buffer of a frame.
 type Desc struct {
-	Addr    uint64 // of its first byte, from the beginning of the UMEM
+	Addr    uint64 // offset of the first byte in the UMEM
 	Len     uint32 // bytes
 	Options uint32 // Continued or 0
 }
 
-// Continued in Desc.Options says that the frame goes on in the next descriptor
-// (XDP_PKT_CONTD).
+// Continued in Desc.Options means that the frame continues in the next descriptor (XDP_PKT_CONTD).
 const Continued = unix.XDP_PKT_CONTD
 
-// ring is the part of a ring that both its ends have: memory shared with the
-// kernel. Indices run freely; their lowest bits are places.
+// ring is the common part of both ends of a ring: memory shared with the kernel. Indices are free-running; their low bits
+// select the entry.
 type ring[T any] struct {
 	mem      []byte
 	producer *atomic.Uint32
@@ -28,13 +26,11 @@ type ring[T any] struct {
 	flags    *atomic.Uint32
 	entries  []T
 	mask     uint32
-	// Our own index as the next call needs it, and the other end's as it was
-	// seen last: shared words are only touched when they have to be.
+	// own is the local index, which Publish stores in shared memory. other is a cached copy of the kernel's index.
 	own, other uint32
 }
 
-// mapAt maps a ring of a socket that has been given its size; there is none of
-// size 0.
+// mapAt maps a ring of a socket whose size has been set. It does nothing if size is 0.
 func (r *ring[T]) mapAt(fd int, pgoff int64, off unix.XDPRingOffset, size uint32) error {
 	if size == 0 {
 		return nil
@@ -62,63 +58,50 @@ func (r *ring[T]) unmap() error {
 	return unix.Munmap(mem)
 }
 
-// NeedWakeup reports whether the kernel waits to be told of new entries
-// (XDP_RING_NEED_WAKEUP).
+// NeedWakeup reports whether the kernel waits for a wakeup after new entries (XDP_RING_NEED_WAKEUP).
 func (r *ring[T]) NeedWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
 
-// Producer is the filling end of a ring: of the fill and the tx ring.
+// Producer is the producing end of a fill or tx ring.
 type Producer[T any] struct{ ring[T] }
 
-// Room is how many entries can be put. The kernel's progress is looked up only if
-// fewer than n places are known to be free.
-func (p *Producer[T]) Room(n uint32) uint32 {
-	size := p.mask + 1
-	if free := size - (p.own - p.other); free >= n {
-		return free
-	}
-	p.other = p.consumer.Load()
-	return size - (p.own - p.other)
-}
-
-// Put adds an entry, which there must be room for. The kernel sees it after
-// Publish.
+// Put adds an entry. The ring must have room for it. The kernel sees the entry after Publish.
 func (p *Producer[T]) Put(e T) {
 	p.entries[p.own&p.mask] = e
 	p.own++
 }
 
-// Publish lets the kernel see what was put. The store releases: whoever sees the
-// index sees the entries, and the bytes that they tell of.
+// Publish makes new entries visible to the kernel. The store is a release: it orders the entries, and the frames that they
+// refer to, before the index.
 func (p *Producer[T]) Publish() { p.producer.Store(p.own) }
 
-// Pending is how many published or put entries the kernel has not taken.
+// Pending returns the number of entries that the kernel has not consumed, including unpublished ones.
 func (p *Producer[T]) Pending() uint32 {
 	p.other = p.consumer.Load()
 	return p.own - p.other
 }
 
-// Consumer is the emptying end of a ring: of the completion and the rx ring.
+// Consumer is the consuming end of a completion or rx ring.
 type Consumer[T any] struct{ ring[T] }
 
-// Known is how many entries can be read, as far as is known.
+// Known returns the number of readable entries as of the last Refresh.
 func (c *Consumer[T]) Known() uint32 { return c.other - c.own }
 
-// Refresh looks the kernel's progress up and returns how many entries can be read.
+// Refresh reads the index of the kernel and returns the number of readable entries.
 func (c *Consumer[T]) Refresh() uint32 {
 	c.other = c.producer.Load()
 	return c.other - c.own
 }
 
-// At is entry i of those available.
+// At returns the i-th readable entry.
 func (c *Consumer[T]) At(i uint32) T { return c.entries[(c.own+i)&c.mask] }
 
-// Take consumes the first n entries. Their places are the kernel's after Publish.
+// Take consumes the first n entries. The kernel can reuse them after Publish.
 func (c *Consumer[T]) Take(n uint32) { c.own += n }
 
-// Publish gives the places of the entries that were taken back to the kernel.
+// Publish returns the consumed entries to the kernel.
 func (c *Consumer[T]) Publish() { c.consumer.Store(c.own) }
 
-// Unpublished is how many entries have been taken whose places are not the kernel's yet.
+// Unpublished returns the number of consumed entries that Publish has not returned yet.
 func (c *Consumer[T]) Unpublished() uint32 { return c.own - c.consumer.Load() }
 
 // Taken is how many entries have been consumed in all, modulo 2^32.

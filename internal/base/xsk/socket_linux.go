@@ -1,7 +1,6 @@
-// Package xsk is AF_XDP: sockets that exchange frames with a queue of a network
-// interface through rings in shared memory (linux/if_xdp.h, and
-// Documentation/networking/af_xdp.rst of the kernel). A socket and its UMEM are
-// used by one goroutine; no call blocks.
+// Package xsk has AF_XDP sockets, which exchange frames with a queue of a network interface through rings in shared
+// memory (linux/if_xdp.h, and Documentation/networking/af_xdp.rst of the kernel). One goroutine uses a socket and its
+// UMEM. No call blocks.
 package xsk
 
 import (
@@ -16,11 +15,10 @@ import (
 type Config struct {
 	Ifindex int // of the interface, in the calling thread's network namespace
 	Queue   int // of the interface
-	// Flags are XDP_COPY, XDP_ZEROCOPY, XDP_USE_SG and XDP_USE_NEED_WAKEUP. A
-	// socket that is not the first of its UMEM has those of the first.
+	// Flags are XDP_COPY, XDP_ZEROCOPY, XDP_USE_SG and XDP_USE_NEED_WAKEUP. The first socket of a UMEM sets the flags
+	// of all.
 	Flags uint16
-	// Sizes of the rings in entries, powers of two; no ring if zero. The fill and
-	// the completion ring must be there.
+	// Sizes of the rings in entries, powers of two; 0 means no ring. The fill and the completion ring are mandatory.
 	Fill, Completion, Rx, Tx uint32
 }
 
@@ -33,9 +31,8 @@ type Socket struct {
 	Tx         Producer[Desc]
 }
 
-// Open makes a socket and binds it. The first socket of a UMEM registers it; those
-// that follow share it (XDP_SHARED_UMEM). It needs CAP_NET_RAW, and CAP_IPC_LOCK
-// unless RLIMIT_MEMLOCK lets the UMEM be locked.
+// Open opens a socket and binds it. The first socket of a UMEM registers it; later sockets share it (XDP_SHARED_UMEM).
+// Open needs CAP_NET_RAW, and CAP_IPC_LOCK unless RLIMIT_MEMLOCK is at least the size of the UMEM.
 func Open(u *UMEM, c Config) (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -72,13 +69,13 @@ func (s *Socket) setUp(u *UMEM, c Config) error {
 	return nil
 }
 
-// bindError explains the answers of bind that do not speak for themselves.
+// bindError explains errors of bind.
 func bindError(err error) error {
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("another AF_XDP socket has the queue: %w", err)
+		return fmt.Errorf("another AF_XDP socket uses the queue: %w", err)
 	case errors.Is(err, unix.EOPNOTSUPP):
-		return fmt.Errorf("the driver cannot do that: %w", err)
+		return fmt.Errorf("the driver does not support the mode: %w", err)
 	}
 	return err
 }
@@ -126,41 +123,39 @@ func (s *Socket) mapRings(c Config) error {
 	return nil
 }
 
-// ZeroCopy reports whether the driver moves frames into and out of the UMEM
-// itself.
+// ZeroCopy reports whether the driver accesses the UMEM directly.
 func (s *Socket) ZeroCopy() bool {
 	var flags uint32
 	err := getsockopt(s.FD, unix.XDP_OPTIONS, unsafe.Pointer(&flags), unsafe.Sizeof(flags))
 	return err == nil && flags&unix.XDP_OPTIONS_ZEROCOPY != 0
 }
 
-// SetTxBudget sets how many frames a KickTx sends at most in copy mode. Older
-// kernels send 32 (XDP_MAX_TX_SKB_BUDGET is of Linux 6.18) and refuse.
+// SetTxBudget sets the maximum number of frames that KickTx sends in copy mode (XDP_MAX_TX_SKB_BUDGET, Linux 6.18). Older
+// kernels return an error; their maximum is 32.
 func (s *Socket) SetTxBudget(n int) error {
 	return unix.SetsockoptInt(s.FD, unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, n)
 }
 
-// Statistics are what the kernel counts of a socket (XDP_STATISTICS).
+// Statistics returns the kernel's counters of the socket (XDP_STATISTICS).
 func (s *Socket) Statistics() (unix.XDPStatistics, error) {
 	var st unix.XDPStatistics
 	err := getsockopt(s.FD, unix.XDP_STATISTICS, unsafe.Pointer(&st), unsafe.Sizeof(st))
 	return st, err
 }
 
-// KickTx makes the kernel send what is in the tx ring. EAGAIN: not all of it.
+// KickTx makes the kernel send the frames in the tx ring. EAGAIN means that some of them remain.
 func (s *Socket) KickTx() unix.Errno { return s.kick(unix.SYS_SENDTO) }
 
-// KickRx makes the kernel look at the fill ring.
+// KickRx makes the kernel read the fill ring.
 func (s *Socket) KickRx() unix.Errno { return s.kick(unix.SYS_RECVFROM) }
 
-// kick does not tell the scheduler: the call does not block, and the thread
-// belongs to its NIC.
+// kick does not notify the Go scheduler: the call does not block, and the thread belongs to the NIC.
 func (s *Socket) kick(trap uintptr) unix.Errno {
 	_, _, e := unix.RawSyscall6(trap, uintptr(s.FD), 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return e
 }
 
-// Close closes the socket and gives its rings up.
+// Close closes the socket and unmaps its rings.
 func (s *Socket) Close() error {
 	return errors.Join(unix.Close(s.FD), s.Fill.unmap(), s.Completion.unmap(), s.Rx.unmap(), s.Tx.unmap())
 }

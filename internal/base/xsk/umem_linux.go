@@ -6,21 +6,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ChunkSize is the size in bytes of a buffer of a UMEM. The kernel takes a page
-// at most; longer frames span several (multi-buffer).
+// ChunkSize is the size of a buffer of a UMEM in bytes. The kernel accepts at most a page; a longer frame spans several
+// chunks (multi-buffer).
 const ChunkSize = 4096
 
-// RxHeadroom is what the kernel leaves free at the front of a chunk that it
-// receives into (XDP_PACKET_HEADROOM): the program may grow the frame into it.
+// RxHeadroom is the free space that the kernel leaves before a received frame in its first chunk (XDP_PACKET_HEADROOM). The
+// program may grow the frame into it.
 const RxHeadroom = unix.XDP_PACKET_HEADROOM
 
-// UMEM is the memory that frames are in, in chunks of ChunkSize. Sockets share it.
+// UMEM is the memory of frames, in chunks of ChunkSize. Several sockets may share it.
 type UMEM struct {
 	mem []byte
 	fd  int // of the socket that it is registered with, -1 before
 }
 
-// NewUMEM allocates memory of so many chunks.
+// NewUMEM allocates a UMEM.
 func NewUMEM(chunks int) (*UMEM, error) {
 	mem, err := unix.Mmap(-1, 0, chunks*ChunkSize, unix.PROT_READ|unix.PROT_WRITE,
 		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
@@ -30,11 +30,7 @@ func NewUMEM(chunks int) (*UMEM, error) {
 	return &UMEM{mem: mem, fd: -1}, nil
 }
 
-// Chunks is how many there are.
-func (u *UMEM) Chunks() int { return len(u.mem) / ChunkSize }
-
-// Chunk is the memory of the chunk that addr, any address inside it, belongs to;
-// nil if there is none.
+// Chunk returns the chunk that contains addr, nil if addr is outside the UMEM.
 func (u *UMEM) Chunk(addr uint64) []byte {
 	from := addr &^ (ChunkSize - 1)
 	if from >= uint64(len(u.mem)) {
@@ -43,8 +39,7 @@ func (u *UMEM) Chunk(addr uint64) []byte {
 	return u.mem[from : from+ChunkSize : from+ChunkSize]
 }
 
-// Bytes is what a descriptor tells of; ok is false if that is not inside one
-// chunk.
+// Bytes returns the bytes that a descriptor refers to. ok is false if they are not inside one chunk.
 func (u *UMEM) Bytes(d Desc) (b []byte, ok bool) {
 	c := u.Chunk(d.Addr)
 	off := d.Addr & (ChunkSize - 1)
