@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// Lab is two daemons with a NIC each, joined by a network.
+// Lab is two daemons with a NIC each on a common network.
 type Lab struct {
 	Bin  string // folder of the programs
 	Dir  string // configurations, logs and run directories
@@ -21,42 +20,46 @@ type Lab struct {
 	Host [2]*Host
 }
 
-// Device is the name of both NICs: some programs want the device of the other side to be
-// called as their own.
+// Device is the name of both NICs. Some programs need the same name on both sides.
 const Device = "rxe0"
 
 // Host is one daemon.
 type Host struct {
-	NS      *Namespace // in which it is started; nil is that of this process
+	NS      *Namespace // of the daemon; nil means that of this process
 	Name    string     // a or b
 	RunDir  string
 	Device  string // name of its NIC
 	Addr    string // address of its NIC
 	Config  string
 	LogFile string
-	User    uint32 // that the daemon runs as; 0: as this process
-	cmd     *exec.Cmd
-	done    chan error
+	User    uint32 // UID of the daemon; 0 means that of this process
+	daemon  *Daemon
 }
 
-// LabOptions choose the kind of a lab.
+// Timeouts of the daemons of a lab.
+const (
+	startTimeout = 10 * time.Second
+	stopTimeout  = 15 * time.Second
+)
+
+// LabOptions selects the type of a lab.
 type LabOptions struct {
 	Bin  string // folder of the programs
-	Dir  string // existing folder, with a short path: sockets are made in it
-	Unix bool   // join the NICs by AF_UNIX datagrams: needs no privilege
-	// Loopback gives each NIC a loopback address of this namespace, on UDP sockets: needs no privilege either.
+	Dir  string // existing folder; its path must be short, because it contains sockets
+	Unix bool   // connect the NICs by AF_UNIX datagrams, without privileges
+	// Loopback gives each NIC a loopback address of this namespace, on UDP sockets, without privileges.
 	Loopback bool
-	// NoOffload makes TAPs carry single frames.
+	// NoOffload turns off super-frames on TAPs.
 	NoOffload bool
-	// Shared are the types of ports that share the veth of a namespace with the kernel:
-	// packet or xdp, perhaps with more keys behind a comma; empty for a TAP.
+	// Shared are the types of ports that share the veth of a namespace with the kernel: packet or xdp. More keys may
+	// follow after a comma. Empty means a TAP.
 	Shared [2]string
-	VLAN   uint16 // in which NICs have addresses 198.19.0.1 and 2 as well, and fd19::1 and 2; 0: none
-	Extra  string // YAML added to the NIC's entry, indented by four spaces
-	Daemon string // YAML added to the daemon's configuration: whole lines
+	VLAN   uint16 // VLAN with the additional addresses 198.19.0.1 and .2, fd19::1 and ::2; 0 means none
+	Extra  string // YAML for the entry of the NIC, indented by four spaces
+	Daemon string // YAML lines for the configuration of the daemon
 }
 
-// NewLab builds the network, starts both daemons, and returns when frames pass between them.
+// NewLab makes the network, starts both daemons, and returns when frames pass between them.
 func NewLab(o LabOptions) (*Lab, error) {
 	l := &Lab{Bin: o.Bin, Dir: o.Dir}
 	if !o.Unix && !o.Loopback {
@@ -101,7 +104,7 @@ func (l *Lab) startHost(i int, o LabOptions) (*Host, error) {
 		port = fmt.Sprintf("{type: udp, address: %s}", h.Addr)
 	}
 	if o.Shared[i] != "" || o.Loopback {
-		addrs = "" // the interface has them
+		addrs = "" // the NIC uses those of the interface
 	}
 	if o.VLAN != 0 {
 		addrs += fmt.Sprintf("    vlans: [{id: %d, addresses: [\"198.19.0.%d/24\", \"fd19::%d/64\"]}]\n", o.VLAN, i+1, i+1)
@@ -122,60 +125,33 @@ func (l *Lab) netns(i int) string {
 
 func (l *Lab) link(i int) string { return filepath.Join(l.Dir, fmt.Sprintf("link%d", i)) }
 
-// Start starts the daemon and waits until it can be used.
-func (h *Host) Start(bin string) error {
-	log, err := os.OpenFile(h.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	h.cmd = exec.Command(filepath.Join(bin, "roced"), "run", "--config", h.Config)
-	h.cmd.Stdout, h.cmd.Stderr = log, log
+// Start starts the daemon and waits until it accepts connections.
+func (h *Host) Start(bin string) (err error) {
+	c := exec.Command(filepath.Join(bin, "roced"), "run", "--config", h.Config)
 	if h.User != 0 {
-		h.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: h.User, Gid: h.User}}
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: h.User, Gid: h.User}}
 	}
-	if err := h.NS.Start(h.cmd); err != nil {
+	if h.daemon, err = h.NS.StartDaemon(c, h.RunDir, h.LogFile); err != nil {
 		return err
 	}
-	h.done = make(chan error, 1)
-	go func() { h.done <- h.cmd.Wait() }()
-	return h.wait()
-}
-
-func (h *Host) wait() error {
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
-		if c, err := net.Dial("unix", filepath.Join(h.RunDir, "roced.sock")); err == nil {
-			return c.Close()
-		}
-		select {
-		case err := <-h.done:
-			h.done <- err
-			text, _ := os.ReadFile(h.LogFile)
-			return fmt.Errorf("roced ended at once (%v):\n%s", err, text)
-		case <-time.After(10 * time.Millisecond):
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err = h.daemon.Ready(ctx); errors.Is(err, ErrEnded) {
+		text, _ := os.ReadFile(h.LogFile)
+		err = fmt.Errorf("%w:\n%s", err, text)
 	}
-	return errors.New("roced does not answer after 10 s")
+	return err
 }
 
-// PID is the daemon's process.
-func (h *Host) PID() int { return h.cmd.Process.Pid }
+// PID returns the process ID of the daemon.
+func (h *Host) PID() int { return h.daemon.cmd.Process.Pid }
 
-// Stop ends the daemon by a signal and waits for it.
+// Stop ends the daemon with a signal and waits for it.
 func (h *Host) Stop(sig os.Signal) error {
-	if h == nil || h.cmd == nil || h.cmd.Process == nil {
+	if h == nil || h.daemon == nil {
 		return nil
 	}
-	if err := h.cmd.Process.Signal(sig); err != nil {
-		return nil // it has ended already
-	}
-	select {
-	case err := <-h.done:
-		return err
-	case <-time.After(15 * time.Second):
-		h.cmd.Process.Kill()
-		return errors.New("roced did not end within 15 s")
-	}
+	return h.daemon.Stop(sig, stopTimeout)
 }
 
 // Close stops the daemons and removes the network.
@@ -190,9 +166,8 @@ func (l *Lab) Close() error {
 	return errors.Join(errs...)
 }
 
-// Pair runs a server beside host 1 and a client beside host 0, the client when
-// the server is ready, and returns the client's output. Each is given as
-// program and arguments; ready waits for the server.
+// Pair runs a server on host 1 and a client on host 0, and returns the output of the client. ready waits for the server;
+// then the client starts.
 func (l *Lab) Pair(ctx context.Context, server, client []string, ready func(context.Context) error) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -222,7 +197,7 @@ func (l *Lab) Pair(ctx context.Context, server, client []string, ready func(cont
 	return out, nil
 }
 
-// Output runs a program beside host i and returns what it prints.
+// Output runs a program on host i and returns its output.
 func (l *Lab) Output(ctx context.Context, i int, args []string) (string, error) {
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	var out, diag bytes.Buffer
@@ -236,8 +211,7 @@ func (l *Lab) Output(ctx context.Context, i int, args []string) (string, error) 
 	return out.String(), nil
 }
 
-// Interruptible is Output for a program that runs until ctx ends, which it is
-// told by SIGINT.
+// Interruptible is like Output for a program that runs until SIGINT, which it receives when ctx ends.
 func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, error) {
 	c := exec.CommandContext(ctx, args[0], args[1:]...)
 	c.Cancel = func() error { return c.Process.Signal(os.Interrupt) }
@@ -253,8 +227,7 @@ func (l *Lab) Interruptible(ctx context.Context, i int, args []string) (string, 
 	return out.String(), nil
 }
 
-// NS is where the programs of host i run: nil, the namespace of this process, if there are
-// no others.
+// NS returns the namespace of host i; nil means that of this process.
 func (l *Lab) NS(i int) *Namespace {
 	if l.Bed == nil {
 		return nil
@@ -262,7 +235,7 @@ func (l *Lab) NS(i int) *Namespace {
 	return l.Bed.NS[i]
 }
 
-// WaitFile waits until a program that has just been started makes a file.
+// WaitFile waits until a file exists.
 func WaitFile(ctx context.Context, path string) error {
 	for range 500 {
 		if _, err := os.Stat(path); err == nil {
@@ -274,5 +247,5 @@ func WaitFile(ctx context.Context, path string) error {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("%s does not appear within 5 s", path)
+	return fmt.Errorf("%s does not exist after 5 s", path)
 }

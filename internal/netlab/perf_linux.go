@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// PerfResult is what is read of roceperf's JSON.
+// PerfResult is a part of the JSON output of roceperf.
 type PerfResult struct {
 	Gbps              float64 `json:"gbps"` // payload
 	MessagesPerSecond float64 `json:"messages_per_second"`
@@ -18,8 +18,8 @@ type PerfResult struct {
 	} `json:"latency"`
 }
 
-// Perf runs roceperf from host 0 to host 1; the two programs meet at the socket oob, of
-// which there is one for each pair that runs at a time.
+// Perf runs roceperf from host 0 to host 1. The two programs connect through the socket oob. Concurrent pairs need
+// different sockets.
 func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (r PerfResult, err error) {
 	os.Remove(oob)
 	common := append([]string{filepath.Join(l.Bin, "roceperf")}, args...)
@@ -36,12 +36,12 @@ func (l *Lab) Perf(ctx context.Context, oob string, args ...string) (r PerfResul
 	return r, nil
 }
 
-// Ctl runs rocectl for host i and returns what it prints.
+// Ctl runs rocectl for host i and returns its output.
 func (l *Lab) Ctl(ctx context.Context, i int, args ...string) (string, error) {
 	return l.Output(ctx, i, append([]string{filepath.Join(l.Bin, "rocectl"), "--run-dir", l.Host[i].RunDir}, args...))
 }
 
-// SetFaults puts fault rules on the NIC of host i, in place of those it has.
+// SetFaults replaces the fault rules of the NIC of host i.
 func (l *Lab) SetFaults(ctx context.Context, i int, rules ...string) error {
 	if _, err := l.Ctl(ctx, i, "fault", "clear", l.Host[i].Device); err != nil {
 		return err

@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// Tshark is tshark with a dissector in Lua. From version 4.4 on it loads none for who is root: a process that is gets
-// it in a user namespace where it has another number, and the files of its own all the same.
+// Tshark returns a command that runs tshark with a dissector in Lua. tshark 4.4 and later loads no Lua scripts as root.
+// For a process that is root, the command therefore runs with another UID in a user namespace, where it still owns the
+// files of root.
 func Tshark(dissector string, args ...string) *exec.Cmd {
 	c := exec.Command("tshark", append([]string{"-X", "lua_script:" + dissector}, args...)...)
 	if os.Geteuid() != 0 {
@@ -15,7 +16,7 @@ func Tshark(dissector string, args ...string) *exec.Cmd {
 	}
 	ordinary := []syscall.SysProcIDMap{{ContainerID: 1000, HostID: 0, Size: 1}}
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ordinary, GidMappings: ordinary}
-	if try := exec.Command("true"); c.Err == nil { // old versions do without, where there are no user namespaces
+	if try := exec.Command("true"); c.Err == nil { // without user namespaces only older versions work
 		try.SysProcAttr = attr
 		if try.Run() != nil {
 			return c

@@ -10,18 +10,17 @@ import (
 
 const inside = "ROCED_TESTBED_USERNS"
 
-// Privilege says how a process came to be able to build the network.
+// Privilege is the privilege of a process to make networks.
 type Privilege int
 
-// Ways.
+// Privileges.
 const (
-	Root         Privilege = iota // it is root, or as good as
-	UserNS                        // it runs in a user namespace that InUserNamespace made
-	Unprivileged                  // it cannot
+	Root         Privilege = iota // the process is root or has equivalent capabilities
+	UserNS                        // the process runs in a user namespace of InUserNamespace
+	Unprivileged                  // the process cannot make networks
 )
 
-// Own reports the privilege of this process by trying: to make namespaces, and to
-// open the device that TAPs come from.
+// Own determines the privilege of this process. It tries to make namespaces and to open /dev/net/tun.
 func Own() Privilege {
 	b, err := New()
 	if err != nil {
@@ -39,13 +38,13 @@ func Own() Privilege {
 	return Root
 }
 
-// ErrNoUserNS says that this system does not let this user make the network, and what would.
-var ErrNoUserNS = errors.New("network namespaces with TAP devices take root, or user namespaces for ordinary users " +
+// ErrNoUserNS means that this user cannot make networks on this system.
+var ErrNoUserNS = errors.New("network namespaces with TAP devices need root, or user namespaces for ordinary users " +
 	"(sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, " +
 	"a seccomp profile that permits them), and /dev/net/tun (modprobe tun)")
 
-// InUserNamespace runs this program again, with the same arguments, as root of
-// a new user namespace, and returns its exit code. When ctx ends, it gets SIGTERM.
+// InUserNamespace runs this program again with the same arguments, as root of a new user namespace, and returns its exit
+// code. The program receives SIGTERM when ctx ends.
 func InUserNamespace(ctx context.Context) (code int, err error) {
 	if os.Getenv(inside) != "" {
 		return 0, ErrNoUserNS

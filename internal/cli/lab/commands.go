@@ -20,36 +20,36 @@ import (
 	"roced.io/roced/internal/cli/environment"
 )
 
-// ports are the types that the NICs of a lab can have.
+// ports are the port types of the NICs of a lab.
 var ports = []string{"udp", "packet", "xdp"}
 
-// Program is who has the commands.
+// Program is the program that has the commands.
 type Program struct {
 	JSON *bool
-	// Usage makes an error of the command line of one.
+	// Usage marks an error as an error of the command line.
 	Usage func(error) error
 }
 
-// options are those of up, which the keeper gets as they are.
+// options are the options of up, which passes them to the keeper.
 type options struct {
 	dir, port, bottleneck string
 }
 
-// Command is lab.
+// Command returns the command lab.
 func (p Program) Command() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use: "lab", Short: "A fabric to play in: hosts with NICs, leaves and spines, in network namespaces",
-		Long: `Makes a network of four hosts with a NIC each, h1 to h4, two leaves and two spines, in
-network namespaces of its own, as root or, in a user namespace, as any user. Nothing of it
-is left when it ends.`,
+		Use: "lab", Short: "Make a leaf-spine fabric of hosts with NICs for experiments",
+		Long: `Makes a network of four hosts with a NIC each (h1 to h4), two leaves and two spines, in
+new network namespaces. Root makes them directly, other users in a user namespace. Nothing
+remains when the lab ends.`,
 		Example: `  rocectl lab up leaf-spine
   rocectl lab exec h1 -- rocectl link
   rocectl lab down`,
 		Args: p.words(0, 0),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&o.dir, "dir", defaultDir(), "folder of the lab: run directories and logs")
+	cmd.PersistentFlags().StringVar(&o.dir, "dir", defaultDir(), "folder of the lab, with run directories and logs")
 	about.Varies(cmd.PersistentFlags().Lookup("dir"), "that of this user")
 	cmd.AddCommand(p.up(&o), p.down(&o), p.showCommand(&o), p.exec(&o), p.keep(&o))
 	return cmd
@@ -65,19 +65,19 @@ func (p Program) words(low, high int) cobra.PositionalArgs {
 	}
 }
 
-// flags of up and of the keeper.
+// flags adds the flags of up and of the keeper.
 func (o *options) flags(c *cobra.Command) {
-	c.Flags().StringVar(&o.port, "port", "udp", "type of the NICs' ports: "+strings.Join(ports, ", "))
-	c.Flags().StringVar(&o.bottleneck, "bottleneck", "", "what leaves and spines send each other passes this bottleneck, as of rocectl bottleneck")
+	c.Flags().StringVar(&o.port, "port", "udp", "port type of the NICs: "+strings.Join(ports, ", "))
+	c.Flags().StringVar(&o.bottleneck, "bottleneck", "", "limit the links between leaves and spines, with the options of rocectl bottleneck")
 }
 
 // parse checks the options.
 func (o *options) parse(topology string) (*bottleneck.Options, error) {
 	if topology != leafSpine {
-		return nil, fmt.Errorf("no topology %q: it can be %s", topology, leafSpine)
+		return nil, fmt.Errorf("topology %q: must be %s", topology, leafSpine)
 	}
 	if !slices.Contains(ports, o.port) {
-		return nil, fmt.Errorf("--port %q: it can be %s", o.port, strings.Join(ports, ", "))
+		return nil, fmt.Errorf("--port %q: must be one of %s", o.port, strings.Join(ports, ", "))
 	}
 	dir, err := filepath.Abs(o.dir)
 	if err != nil {
@@ -94,10 +94,11 @@ func (o *options) parse(topology string) (*bottleneck.Options, error) {
 func (p Program) up(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "up leaf-spine", Short: "Make the fabric, in the background", Args: p.words(1, 1), ValidArgs: []string{leafSpine},
-		Long: `Makes the fabric and starts a daemon on each host, and shows them. h1 and h2 are on leaf1, h3
-and h4 on leaf2; each leaf spreads what goes to the other one over spine1 and spine2, by addresses
-and ports. A lab that is up is shown as it is. All of it goes with one process, however that ends.
-Without root it takes user namespaces, and there is no bottleneck.`,
+		Long: `Makes the fabric, starts a daemon on each host, and shows hosts and links. h1 and h2 are on
+leaf1, h3 and h4 on leaf2. Each leaf spreads packets to the other leaf over spine1 and spine2,
+by addresses and ports. If a lab is up already, the command only shows it. The lab ends with
+the process that keeps it. Other users than root need user namespaces, and cannot have a
+bottleneck.`,
 		Example: `  rocectl lab up leaf-spine
   rocectl lab up leaf-spine --bottleneck 'rate=1gbit kmin=40k kmax=200k'    as root
   rocectl lab up leaf-spine --port packet`,
@@ -105,7 +106,7 @@ Without root it takes user namespaces, and there is no bottleneck.`,
 			if _, err := o.parse(args[0]); err != nil {
 				return p.Usage(err)
 			}
-			release, err := alone(c.Context(), o.dir)
+			release, err := lockCommands(c.Context(), o.dir)
 			if err != nil {
 				return err
 			}
@@ -124,11 +125,11 @@ Without root it takes user namespaces, and there is no bottleneck.`,
 func (p Program) down(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use: "down", Short: "End the fabric", Args: p.words(0, 0),
-		Long: `Ends the lab with all that runs in it, and removes what a crash may have left. Without a lab
-there is nothing to do.`,
+		Long: `Ends the lab and all programs in it, and removes leftovers of a crash. Succeeds without a lab
+as well.`,
 		Example: "  rocectl lab down",
 		RunE: func(c *cobra.Command, _ []string) error {
-			release, err := alone(c.Context(), o.dir)
+			release, err := lockCommands(c.Context(), o.dir)
 			if err != nil {
 				return err
 			}
@@ -138,14 +139,14 @@ there is nothing to do.`,
 	}
 }
 
-// running returns the lab, which has to be up.
+// running returns the lab. It fails if the lab is not up.
 func running(dir string) (*State, error) {
 	s, isUp, err := read(dir)
 	if err == nil && s != nil && !isUp {
-		err = errors.New("the lab has ended unasked: rocectl lab down removes its logs, rocectl lab up makes it anew")
+		err = errors.New("the lab has ended unexpectedly: rocectl lab down removes its logs, rocectl lab up makes a new one")
 	}
 	if err == nil && s == nil {
-		err = errors.New("there is no lab: rocectl lab up leaf-spine (--dir names another one)")
+		err = errors.New("there is no lab: make one with rocectl lab up leaf-spine (--dir selects another lab)")
 	}
 	return s, err
 }
@@ -188,8 +189,8 @@ func (p Program) show(out io.Writer, s *State) error {
 func (p Program) exec(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "exec NODE [-- PROGRAM [ARG...]]", Short: "Run a program, or a shell, on a host or a switch",
-		Long: `Runs a program in the network of a host, leaf or spine. On a host it has the environment that
-verbs programs need, and rocectl and roceperf know the host's daemon.`,
+		Long: `Runs a program in the network namespace of a host, leaf or spine. On a host, its environment
+is set up for verbs programs, and rocectl and roceperf use the daemon of the host.`,
 		Example: `  rocectl lab exec h3 -- ib_write_bw
   rocectl lab exec h1 -- ib_write_bw 198.18.2.1
   rocectl lab exec leaf1 -- ip route
@@ -207,7 +208,7 @@ verbs programs need, and rocectl and roceperf know the host's daemon.`,
 	return c
 }
 
-// run replaces this program by another one, in a namespace of the lab.
+// run replaces this process by a program in a namespace of the lab.
 func (p Program) run(s *State, name string, program []string) error {
 	n := s.node(name)
 	if n == nil {
@@ -225,7 +226,7 @@ func (p Program) run(s *State, name string, program []string) error {
 	vars := []environment.Variable{{Name: ownLab, Value: s.Dir}}
 	if n.RunDir != "" {
 		more, err := environment.Of(n.RunDir, "")
-		if err != nil { // programs in Go run, all the same
+		if err != nil { // without the preload library, Go programs still work
 			more = []environment.Variable{{Name: environment.RunDir, Value: n.RunDir}}
 		}
 		vars = append(vars, more...)
@@ -242,7 +243,7 @@ func (p Program) run(s *State, name string, program []string) error {
 	if foreign {
 		args = append(args, fmt.Sprintf("--user=/proc/%d/ns/user", s.PID), "--preserve-credentials")
 	}
-	// The library is for the program: nsenter itself is not to have it.
+	// env sets the variables for the program, so that nsenter does not load the preload library.
 	args = append(args, "--", "env")
 	for _, v := range vars {
 		args = append(args, v.Name+"="+v.Value)
@@ -250,7 +251,7 @@ func (p Program) run(s *State, name string, program []string) error {
 	return unix.Exec(enter, append(args, program...), os.Environ())
 }
 
-// otherUsers reports whether the lab is in a user namespace that is not this program's.
+// otherUsers reports whether the lab is in another user namespace than this process.
 func otherUsers(pid int) (bool, error) {
 	own, err := inodeOf("/proc/self/ns/user")
 	if err != nil {
@@ -258,12 +259,12 @@ func otherUsers(pid int) (bool, error) {
 	}
 	its, err := inodeOf(fmt.Sprintf("/proc/%d/ns/user", pid))
 	if err != nil {
-		return false, fmt.Errorf("the lab is another user's: %w", err)
+		return false, fmt.Errorf("the lab belongs to another user: %w", err)
 	}
 	return own != its, nil
 }
 
-// keep is the process that up starts.
+// keep returns the command that up runs in the background.
 func (p Program) keep(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "keep leaf-spine", Short: "Make the fabric and keep it until SIGTERM", Args: p.words(1, 1), Hidden: true,
@@ -280,7 +281,7 @@ func (p Program) keep(o *options) *cobra.Command {
 	return c
 }
 
-// ended leaves out what only says that somebody has ended it.
+// ended returns nil for an error that only reports the end of ctx.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return nil

@@ -13,31 +13,31 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// The fabric: leaves and spines route, hosts are on a bridge of their leaf.
+// The fabric. Leaves and spines are routers. Each leaf has a bridge for its hosts.
 const (
 	spines, leaves, hostsPerLeaf = 2, 2, 2
 
-	bridge = "br0"  // of a leaf, with the address that its hosts route by
+	bridge = "br0"  // of a leaf; its address is the gateway of the hosts
 	uplink = "eth0" // of a host
 )
 
-// node is a host or a switch, in a namespace of its own.
+// node is a host or a switch in its own namespace.
 type node struct {
 	name string
 	ns   *netlab.Namespace
 }
 
-// fabric is a network that goes with the process that has made it.
+// fabric is a network that exists as long as the process that has made it.
 type fabric struct {
 	nodes  []*node
 	links  []Link
 	queues []*bottleneck.Attachment
 }
 
-// hostAddr is the address of host i of a leaf, both from 1 on; i=254 is the leaf.
+// hostAddr returns the address of host i of a leaf; both count from 1, and i=254 is the leaf.
 func hostAddr(leaf, i int) string { return fmt.Sprintf("198.18.%d.%d", leaf, i) }
 
-// trunkAddr is the address of a leaf (0) or a spine (1) on the link between both.
+// trunkAddr returns the address of a leaf (end 0) or a spine (end 1) on their link.
 func trunkAddr(leaf, spine, end int) string {
 	return fmt.Sprintf("198.19.%d.%d", leaf, 2*spine+end)
 }
@@ -46,7 +46,7 @@ func hostName(leaf, i int) string { return fmt.Sprintf("h%d", (leaf-1)*hostsPerL
 func leafName(i int) string       { return fmt.Sprintf("leaf%d", i) }
 func spineName(i int) string      { return fmt.Sprintf("spine%d", i) }
 
-// build makes the fabric; with options, what leaves and spines send each other passes bottlenecks.
+// build makes the fabric. With options, the links between leaves and spines have bottlenecks.
 func build(o *bottleneck.Options) (_ *fabric, err error) {
 	f := &fabric{}
 	defer func() {
@@ -82,7 +82,7 @@ func build(o *bottleneck.Options) (_ *fabric, err error) {
 	return f, nil
 }
 
-// node returns the one of a name, which is there.
+// node returns the node with an existing name.
 func (f *fabric) node(name string) *node {
 	for _, n := range f.nodes {
 		if n.name == name {
@@ -92,8 +92,8 @@ func (f *fabric) node(name string) *node {
 	panic("lab: no node " + name)
 }
 
-// add makes a namespace. A switch forwards packets, and spreads them by ports, too, as RoCEv2 wants; what comes back may take
-// another way.
+// add makes a namespace. A switch forwards packets, and selects paths by ports as well, as RoCEv2 needs. Packets may
+// return on another path.
 func (f *fabric) add(name string, forwards bool) error {
 	ns, err := netlab.NewNamespace()
 	if err != nil {
@@ -101,49 +101,17 @@ func (f *fabric) add(name string, forwards bool) error {
 	}
 	f.nodes = append(f.nodes, &node{name, ns})
 	return ns.Do(func() error {
-		for _, v := range []string{"conf/all/rp_filter=0", "conf/default/rp_filter=0"} {
-			if err := sysctl(v); err != nil {
-				return err
-			}
-		}
+		err := errors.Join(sysctl("conf/all/rp_filter", "0"), sysctl("conf/default/rp_filter", "0"))
 		if forwards {
-			if err := errors.Join(sysctl("ip_forward=1"), sysctl("fib_multipath_hash_policy=1")); err != nil {
-				return err
-			}
+			err = errors.Join(err, sysctl("ip_forward", "1"), sysctl("fib_multipath_hash_policy", "1"))
 		}
-		return setUp("lo")
+		return errors.Join(err, netlab.SetUp("lo"))
 	})
 }
 
-// sysctl sets what net.ipv4 has for the calling thread's namespace.
-func sysctl(setting string) error {
-	for i := range setting {
-		if setting[i] == '=' {
-			return os.WriteFile("/proc/sys/net/ipv4/"+setting[:i], []byte(setting[i+1:]), 0)
-		}
-	}
-	return fmt.Errorf("sysctl %q", setting)
-}
-
-func setUp(name string) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return netlink.LinkSetUp(l)
-}
-
-// address gives an interface of the calling thread's namespace an address, and sets it up.
-func address(name, addr string, bits int) error {
-	l, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: net.ParseIP(addr), Mask: net.CIDRMask(bits, 32)}}
-	if err := errors.Join(netlink.AddrAdd(l, a), netlink.LinkSetUp(l)); err != nil {
-		return fmt.Errorf("%s: %s: %w", name, addr, err)
-	}
-	return nil
+// sysctl writes a setting of net.ipv4 in the calling thread's namespace.
+func sysctl(name, value string) error {
+	return os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0)
 }
 
 func (f *fabric) addBridge(leaf int) error {
@@ -152,11 +120,11 @@ func (f *fabric) addBridge(leaf int) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", bridge, err)
 		}
-		return address(bridge, hostAddr(leaf, 254), 24)
+		return netlab.AddAddr(bridge, hostAddr(leaf, 254)+"/24")
 	})
 }
 
-// addHost puts a host on the bridge of its leaf.
+// addHost makes a host and connects it to the bridge of its leaf.
 func (f *fabric) addHost(leaf, i int) error {
 	name := hostName(leaf, i)
 	if err := f.add(name, false); err != nil {
@@ -167,29 +135,18 @@ func (f *fabric) addHost(leaf, i int) error {
 		return err
 	}
 	f.links = append(f.links, Link{A: leafName(leaf), B: name, AInterface: name, BInterface: uplink})
-	err := up.Do(func() error {
-		port, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		br, err := netlink.LinkByName(bridge)
-		if err != nil {
-			return err
-		}
-		return errors.Join(netlink.LinkSetMaster(port, br), netlink.LinkSetUp(port))
-	})
-	if err != nil {
+	if err := up.Do(func() error { return netlab.Enslave(name, bridge) }); err != nil {
 		return err
 	}
 	return host.Do(func() error {
-		if err := address(uplink, hostAddr(leaf, i), 24); err != nil {
+		if err := netlab.AddAddr(uplink, hostAddr(leaf, i)+"/24"); err != nil {
 			return err
 		}
 		return netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}, Gw: net.ParseIP(hostAddr(leaf, 254))})
 	})
 }
 
-// trunk connects a leaf with a spine.
+// trunk connects a leaf and a spine.
 func (f *fabric) trunk(leaf, spine int, o *bottleneck.Options) error {
 	a, b := f.node(leafName(leaf)), f.node(spineName(spine))
 	if err := a.ns.Join(b.name, b.ns, a.name); err != nil {
@@ -201,12 +158,12 @@ func (f *fabric) trunk(leaf, spine int, o *bottleneck.Options) error {
 		iface string
 	}{{a.ns, b.name}, {b.ns, a.name}} {
 		err := at.ns.Do(func() error {
-			if err := address(at.iface, trunkAddr(leaf, spine, end), 31); err != nil || o == nil {
+			if err := netlab.AddAddr(at.iface, trunkAddr(leaf, spine, end)+"/31"); err != nil || o == nil {
 				return err
 			}
 			q, err := bottleneck.Attach(at.iface, *o, attach.Auto)
 			if err != nil {
-				return fmt.Errorf("bottleneck, which takes CAP_BPF and so root: %w", err)
+				return fmt.Errorf("bottleneck: needs CAP_BPF, that is, root: %w", err)
 			}
 			f.queues = append(f.queues, q)
 			return nil
@@ -222,7 +179,7 @@ func (f *fabric) trunk(leaf, spine int, o *bottleneck.Options) error {
 	return nil
 }
 
-// routes lead from a leaf by all spines to the other leaves, and from the spines to this leaf.
+// routes adds the routes from a leaf over all spines to the other leaves, and from the spines to this leaf.
 func (f *fabric) routes(leaf int) error {
 	for s := 1; s <= spines; s++ {
 		err := f.node(spineName(s)).ns.Do(func() error {

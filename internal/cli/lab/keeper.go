@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,21 +15,20 @@ import (
 
 	"roced.io/roced/bpf/bottleneck"
 	"roced.io/roced/internal/cli/environment"
-	"roced.io/roced/internal/daemon/api"
 	"roced.io/roced/internal/netlab"
 )
 
 const (
-	nicName     = "rxe0" // on all hosts: UCX wants one name on both sides
-	startLimit  = 20 * time.Second
-	look        = 20 * time.Millisecond
-	lockFile    = "lock"
-	stateFile   = "lab.json"
-	logFile     = "lab.log"
-	daemonLimit = 20 * time.Second // to end in
+	nicName      = "rxe0"           // on all hosts, because UCX needs the same name on both sides
+	startTimeout = 20 * time.Second // of a daemon
+	stopTimeout  = 20 * time.Second
+	pollInterval = 20 * time.Millisecond
+	lockFile     = "lock"
+	stateFile    = "lab.json"
+	logFile      = "lab.log"
 )
 
-// keep makes a lab and is the process that all of it goes with. It ends with ctx.
+// keep makes a lab and keeps it until ctx ends. The lab ends with this process.
 func keep(ctx context.Context, dir, port string, o *bottleneck.Options) (err error) {
 	lock, err := claim(dir)
 	if err != nil {
@@ -43,10 +41,10 @@ func keep(ctx context.Context, dir, port string, o *bottleneck.Options) (err err
 	}
 	defer func() { err = errors.Join(err, f.close()) }()
 	s := &State{Topology: leafSpine, Dir: dir, PID: os.Getpid(), Links: f.links}
-	var daemons []*daemon
+	var daemons []*netlab.Daemon
 	defer func() {
 		for _, d := range daemons {
-			err = errors.Join(err, d.stop())
+			err = errors.Join(err, stop(d))
 		}
 	}()
 	for _, n := range f.nodes {
@@ -64,11 +62,11 @@ func keep(ctx context.Context, dir, port string, o *bottleneck.Options) (err err
 			}
 			daemons = append(daemons, d)
 			at := s.node(hostName(l, i))
-			at.Address, at.RunDir, at.Leaf = hostAddr(l, i), d.runDir, leafName(l)
+			at.Address, at.RunDir, at.Leaf = hostAddr(l, i), d.RunDir, leafName(l)
 		}
 	}
 	for _, d := range daemons {
-		if err := d.ready(ctx); err != nil {
+		if err := ready(ctx, d); err != nil {
 			return err
 		}
 	}
@@ -79,10 +77,10 @@ func keep(ctx context.Context, dir, port string, o *bottleneck.Options) (err err
 	return nil
 }
 
-// errHeld says that a lab is there.
+// errHeld means that a process keeps the lab.
 var errHeld = errors.New("a lab is up")
 
-// claim makes the folder of a lab and locks it. The lock goes with the process, however that ends.
+// claim makes the folder of a lab and locks it. The kernel releases the lock when the process ends.
 func claim(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -101,7 +99,7 @@ func claim(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// save makes the state known at once.
+// save replaces the state file atomically.
 func (s *State) save() error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
@@ -114,14 +112,8 @@ func (s *State) save() error {
 	return os.Rename(file+".new", file)
 }
 
-// daemon is roced on a host.
-type daemon struct {
-	runDir, log string
-	cmd         *exec.Cmd
-	done        chan error
-}
-
-func startDaemon(n *node, runDir, port string) (*daemon, error) {
+// startDaemon starts roced on a host.
+func startDaemon(n *node, runDir, port string) (*netlab.Daemon, error) {
 	program, err := environment.Program("roced")
 	if err != nil {
 		return nil, err
@@ -129,61 +121,39 @@ func startDaemon(n *node, runDir, port string) (*daemon, error) {
 	if err := os.MkdirAll(runDir, 0o755); err != nil {
 		return nil, err
 	}
-	d := &daemon{runDir: runDir, log: runDir + ".log", done: make(chan error, 1)}
 	config := runDir + ".yaml"
 	text := fmt.Sprintf("run_dir: %q\nnics:\n  - {name: %s, port: {type: %s, interface: %s}}\n", runDir, nicName, port, uplink)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		return nil, err
 	}
-	log, err := os.Create(d.log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	d.cmd = exec.Command(program, "run", "--config", config)
-	d.cmd.Stdout, d.cmd.Stderr = log, log
-	d.cmd.Env = append(os.Environ(), ownLab+"="+filepath.Dir(runDir))
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := n.ns.Start(d.cmd); err != nil {
-		return nil, err
-	}
-	go func() { d.done <- d.cmd.Wait() }()
-	return d, nil
+	c := exec.Command(program, "run", "--config", config)
+	c.Env = append(os.Environ(), ownLab+"="+filepath.Dir(runDir))
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return n.ns.StartDaemon(c, runDir, runDir+".log")
 }
 
-// ready waits until the daemon answers.
-func (d *daemon) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+// ready waits until a daemon accepts connections.
+func ready(ctx context.Context, d *netlab.Daemon) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	for {
-		if c, err := net.Dial("unix", filepath.Join(d.runDir, api.Socket)); err == nil {
-			return c.Close()
-		}
-		select {
-		case err := <-d.done:
-			d.done <- err
-			return fmt.Errorf("%s: %s", d.runDir, lastLine(d.log))
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", d.runDir, ctx.Err())
-		case <-time.After(look):
-		}
+	err := d.Ready(ctx)
+	if errors.Is(err, netlab.ErrEnded) {
+		err = fmt.Errorf("%s: %s", d.RunDir, lastLine(d.LogFile))
 	}
+	return err
 }
 
-func (d *daemon) stop() error {
-	if d.cmd.Process.Signal(syscall.SIGTERM) != nil {
-		return nil // it has ended
-	}
-	select {
-	case <-d.done:
+// stop ends a daemon. It ignores the exit code.
+func stop(d *netlab.Daemon) error {
+	err := d.Stop(syscall.SIGTERM, stopTimeout)
+	if errors.As(err, new(*exec.ExitError)) {
 		return nil
-	case <-time.After(daemonLimit):
-		return errors.Join(fmt.Errorf("%s does not end", d.runDir), d.cmd.Process.Kill())
 	}
+	return err
 }
 
-// keepAsUser is keep of a user who may make no namespaces but in a namespace for users of his own: this program runs again
-// in there.
+// keepAsUser is keep for all users. For a user who is not allowed to make network namespaces, it runs this program again
+// in a new user namespace.
 func keepAsUser(ctx context.Context, dir, port string, o *bottleneck.Options) error {
 	if ns, err := netlab.NewNamespace(); err == nil {
 		ns.Close()
@@ -191,7 +161,7 @@ func keepAsUser(ctx context.Context, dir, port string, o *bottleneck.Options) er
 	}
 	code, err := netlab.InUserNamespace(ctx)
 	if errors.Is(err, netlab.ErrNoUserNS) {
-		return errors.New("a lab takes root, or user namespaces for ordinary users (sysctl kernel.unprivileged_userns_clone=1, " +
+		return errors.New("a lab needs root, or user namespaces for ordinary users (sysctl kernel.unprivileged_userns_clone=1, " +
 			"user.max_user_namespaces>0, kernel.apparmor_restrict_unprivileged_userns=0, a seccomp profile that permits them)")
 	}
 	if err == nil && code != 0 {
@@ -200,5 +170,5 @@ func keepAsUser(ctx context.Context, dir, port string, o *bottleneck.Options) er
 	return err
 }
 
-// errAgain is of the program that has run again and has said what was wrong.
+// errAgain means that the program in the user namespace has failed and has printed the reason.
 var errAgain = errors.New("it has ended")

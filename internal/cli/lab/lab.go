@@ -1,5 +1,6 @@
-// Package lab has the commands of rocectl that make a fabric to play in: hosts with a NIC each, leaves and spines, in network
-// namespaces. One process keeps them: they have no names, so that nothing of it is left when that has ended, however it has.
+// Package lab has the commands of rocectl that make a fabric for experiments: hosts with a NIC each, leaves and spines, in
+// network namespaces. One process keeps the namespaces. They have no names, so that nothing remains after the process has
+// ended.
 package lab
 
 import (
@@ -22,22 +23,22 @@ import (
 	"roced.io/roced/internal/base/rundir"
 )
 
-// leafSpine is the only topology so far.
+// leafSpine is the only topology.
 const leafSpine = "leaf-spine"
 
 // State describes a lab.
 type State struct {
 	Topology string `json:"topology"`
 	Dir      string `json:"dir"` // sockets and logs
-	PID      int    `json:"pid"` // that everything goes with
+	PID      int    `json:"pid"` // of the process that keeps the lab
 	Nodes    []Node `json:"nodes"`
 	Links    []Link `json:"links"`
 }
 
-// Node is a host, or a switch, which has no address here.
+// Node is a host or a switch. Address, RunDir and Leaf are those of a host.
 type Node struct {
 	Name      string `json:"name"`
-	Namespace string `json:"namespace"` // its path
+	Namespace string `json:"namespace"` // path
 	Address   string `json:"address,omitempty"`
 	RunDir    string `json:"run_dir,omitempty"`
 	Leaf      string `json:"leaf,omitempty"`
@@ -50,7 +51,7 @@ type Link struct {
 	AInterface string `json:"a_interface"`
 	B          string `json:"b"`
 	BInterface string `json:"b_interface"`
-	Rate       uint64 `json:"rate,omitempty"` // bits a second, of a bottleneck; 0 is as fast as it can
+	Rate       uint64 `json:"rate,omitempty"` // bits per second of a bottleneck; 0 means unlimited
 }
 
 func (s *State) node(name string) *Node {
@@ -61,10 +62,11 @@ func (s *State) node(name string) *Node {
 	return &s.Nodes[i]
 }
 
-// ownLab is the variable by which programs in a lab know its folder, and by which they are known.
+// ownLab is the environment variable of programs in a lab. It contains the folder of the lab, and identifies the programs.
 const ownLab = "ROCED_LAB"
 
-// defaultDir is where the lab is in which this program runs, or this user's: beside the run directory of his daemon.
+// defaultDir returns the folder of the lab in which this program runs, or the lab folder of this user, which is next to
+// the run directory of the user's daemon.
 func defaultDir() string {
 	if dir := os.Getenv(ownLab); dir != "" {
 		return dir
@@ -72,9 +74,9 @@ func defaultDir() string {
 	return rundir.OfUser() + "-lab"
 }
 
-// alone waits until nobody else makes or ends the lab of a folder. The lock is a name that is no file, and goes with
-// the process.
-func alone(ctx context.Context, dir string) (release func(), err error) {
+// lockCommands waits until no other command makes or ends the lab of a folder. The lock is an abstract socket name, which
+// the kernel frees when the process ends.
+func lockCommands(ctx context.Context, dir string) (release func(), err error) {
 	for {
 		l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: "@roced-lab:" + dir, Net: "unixpacket"})
 		if err == nil {
@@ -86,7 +88,7 @@ func alone(ctx context.Context, dir string) (release func(), err error) {
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
-		case <-time.After(look):
+		case <-time.After(pollInterval):
 		}
 	}
 }
@@ -97,7 +99,7 @@ func inodeOf(path string) (uint64, error) {
 	return st.Ino, err
 }
 
-// read returns the lab of a folder, and whether it is up; nil if there is none.
+// read returns the lab of a folder, nil if there is none, and whether it is up.
 func read(dir string) (*State, bool, error) {
 	text, err := os.ReadFile(filepath.Join(dir, stateFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -129,13 +131,13 @@ func held(dir string) (bool, error) {
 	return false, err
 }
 
-// up returns a lab that is up, or makes one: by a process that outlives this one.
+// up returns a lab that is up, or starts a process in the background that makes one.
 func up(ctx context.Context, dir string, arguments []string) (*State, error) {
 	s, isUp, err := read(dir)
 	if err != nil || isUp {
 		return s, err
 	}
-	if err := down(dir); err != nil { // what a crash has left
+	if err := down(dir); err != nil { // leftovers of a crash
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -152,7 +154,7 @@ func up(ctx context.Context, dir string, arguments []string) (*State, error) {
 	}
 	c := exec.Command(self, append([]string{"lab", "keep", leafSpine, "--dir", dir}, arguments...)...)
 	c.Stdout, c.Stderr = log, log
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's signals are not for it
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // not signalled by the terminal
 	if err := c.Start(); err != nil {
 		return nil, err
 	}
@@ -170,12 +172,12 @@ func up(ctx context.Context, dir string, arguments []string) (*State, error) {
 			err := c.Process.Signal(unix.SIGTERM)
 			<-ended
 			return nil, errors.Join(context.Cause(ctx), err, down(dir))
-		case <-time.After(look):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// lastLine is the end of a log, in which a program says why it has ended.
+// lastLine returns the last line of a log, which contains the reason of an exit, without its prefix.
 func lastLine(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -190,11 +192,11 @@ func lastLine(file string) string {
 }
 
 const (
-	downLimit = 30 * time.Second // for the keeper, which lets daemons finish
-	killAfter = 5 * time.Second  // for other processes in the namespaces
+	downLimit = 30 * time.Second // for the keeper, which waits for its daemons
+	killAfter = 5 * time.Second  // for other processes in the namespaces; then SIGKILL
 )
 
-// down ends a lab, whatever of it there is, with all processes in its namespaces, and removes its folder.
+// down ends a lab or what a crash has left of it, including all processes in its namespaces, and removes its folder.
 func down(dir string) error {
 	s, isUp, err := read(dir)
 	if err != nil {
@@ -204,7 +206,7 @@ func down(dir string) error {
 		if err := unix.Kill(s.PID, unix.SIGTERM); err != nil {
 			return fmt.Errorf("process %d: %w", s.PID, err)
 		}
-		for deadline := time.Now().Add(downLimit); ; time.Sleep(look) {
+		for deadline := time.Now().Add(downLimit); ; time.Sleep(pollInterval) {
 			if isUp, err = held(dir); err != nil || !isUp {
 				break
 			}
@@ -228,7 +230,7 @@ func down(dir string) error {
 func evict(s *State) error {
 	deadline := time.Now().Add(killAfter)
 	for sig := unix.SIGTERM; ; {
-		left := inhabitants(s)
+		left := members(s)
 		if len(left) == 0 {
 			return nil
 		}
@@ -243,13 +245,13 @@ func evict(s *State) error {
 		case now.After(deadline):
 			sig = unix.SIGKILL
 		}
-		time.Sleep(look)
+		time.Sleep(pollInterval)
 	}
 }
 
-// inhabitants are the processes in the namespaces of a lab. Numbers of namespaces are used again after a crash; so what is
-// killed also has the lab in its environment.
-func inhabitants(s *State) (pids []int) {
+// members returns the processes in the namespaces of a lab. The kernel may reuse the inode number of a namespace after a
+// crash, so members also checks the environment of the processes.
+func members(s *State) (pids []int) {
 	procs, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
 		return nil

@@ -185,7 +185,7 @@ func TestLabCrash(t *testing.T) {
 	s := l.state(l.run("up", "leaf-spine", "--json"))
 	lab.Must(t, syscall.Kill(s.PID, syscall.SIGKILL))
 	lab.Eventually(t, lab.Limit, "a lab without processes", func() bool { return len(l.inhabitants()) == 0 })
-	l.begin("show").Fails(lab.Limit, "ended unasked")
+	l.begin("show").Fails(lab.Limit, "ended unexpectedly")
 	again := l.state(l.run("up", "leaf-spine", "--json"))
 	if again.PID == s.PID {
 		t.Error("it is the old one")
@@ -226,7 +226,7 @@ func TestLabOfAnOrdinaryUser(t *testing.T) {
 	l.dir = filepath.Join(own, "lab")
 	p := l.begin("up", "leaf-spine", "--json")
 	if code := p.Exit(lab.Limit); code != 0 {
-		if strings.Contains(p.Diag.String(), "a lab takes root, or user namespaces") {
+		if strings.Contains(p.Diag.String(), "a lab needs root, or user namespaces") {
 			t.Skip(p.Diag.String())
 		}
 		t.Fatal(p.Said())
