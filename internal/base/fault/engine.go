@@ -10,10 +10,10 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// maxRules bounds the rules of an engine.
+// maxRules is the maximum number of rules of an engine.
 const maxRules = 64
 
-// ErrTooMany refuses more than 64 rules.
+// ErrTooMany means that there are more than 64 rules.
 var ErrTooMany = errors.New("more than 64 fault rules")
 
 // Directions as indices.
@@ -22,30 +22,30 @@ const (
 	tx
 )
 
-// Verdict is what becomes of a frame.
+// Verdict is the decision on a frame.
 type Verdict struct {
-	// Frame is what to pass on, in place of the frame given: the same bytes,
-	// perhaps changed, perhaps fewer.
+	// Frame is the frame to pass on. It shares the memory of the original frame, may have changed bytes and may be
+	// shorter.
 	Frame []byte
-	// Copies is how often to pass Frame on now: 0 when it was dropped or is held
-	// back, more than 1 when it was duplicated.
+	// Copies is the number of times to pass Frame on now: 0 for a dropped or delayed frame, more than 1 for a
+	// duplicated one.
 	Copies int
-	// Comment says what the rules did; empty if nothing.
+	// Comment describes the actions of the rules; empty if no rule acted.
 	Comment string
 }
 
-// RuleStats counts what one rule has done.
+// RuleStats are the counters of a rule.
 type RuleStats struct {
 	Rule    Rule
-	Matched uint64 // frames that fulfilled its conditions
-	Hit     uint64 // of these, frames that it acted on: probability, count
+	Matched uint64 // frames that matched its conditions
+	Hit     uint64 // matched frames that it acted on, after probability and count
 }
 
-// Stats counts what an engine has done since it was made.
+// Stats are the counters of an engine.
 type Stats struct {
-	Frames   uint64 // looked at
-	Overflow uint64 // passed on at once because too many were held back
-	Held     int    // held back now
+	Frames   uint64 // processed
+	Overflow uint64 // passed on without delay because too many frames are delayed
+	Held     int    // frames that are delayed now
 }
 
 // Engine applies rules to frames. It is not safe for concurrent use. The zero
@@ -53,37 +53,36 @@ type Stats struct {
 type Engine struct {
 	rules    []compiled
 	flows    flowTable
-	track    bool // some rule needs flows
+	track    bool // a rule needs flows
 	held     [2]heldQueue
 	seq      uint64
-	comments map[uint64]string // by the set of rules that have acted
+	comments map[uint64]string // by set of rules that have acted
 	frames   uint64
 	overflow uint64
 	view     view // of the frame being processed
 }
 
-// compiled is a rule made ready.
+// compiled is a compiled rule.
 type compiled struct {
 	rule      Rule
 	dirs      uint8 // bits 1<<rx, 1<<tx
 	class     func(*view) bool
-	nth       uint64 // bit n-1 for sighting n; 0 for all
-	threshold uint64 // of 53 random bits
+	nth       uint64 // bit n-1 for the n-th transmission; 0 for all
+	threshold uint64 // probability in 2^-53
 	pcg       rand.PCG
 	matched   uint64
 	hit       uint64
 }
 
-// verdict gathers what the rules do to one frame.
+// verdict accumulates the actions of the rules on a frame.
 type verdict struct {
 	Verdict
 	hits  uint64 // set of rules
 	delay mono.Time
-	left  int // to overtake
+	left  int // frames that must pass before
 }
 
-// SetRules replaces the rules, and forgets flows and counters. Frames that are
-// held back become due at once.
+// SetRules replaces the rules, and resets flows and counters of rules. Delayed frames become due at once.
 func (e *Engine) SetRules(rules []Rule) error {
 	if len(rules) > maxRules {
 		return ErrTooMany
@@ -110,8 +109,8 @@ func (e *Engine) SetRules(rules []Rule) error {
 	return nil
 }
 
-// compile prepares rule number i. Its number keeps the generators of rules
-// without a seed apart.
+// compile compiles rule number i. The number is a part of the seed, so that rules with the same seed draw different
+// numbers.
 func (c *compiled) compile(r Rule, i int) {
 	c.rule, c.class = r, classes[r.Op]
 	c.dirs = map[Dir]uint8{Rx: 1 << rx, Tx: 1 << tx, Both: 1<<rx | 1<<tx}[r.Dir]
@@ -125,13 +124,12 @@ func (c *compiled) compile(r Rule, i int) {
 	c.pcg.Seed(r.Seed, uint64(i))
 }
 
-// Active reports whether there are rules or frames held back.
+// Active reports whether there are rules or delayed frames.
 func (e *Engine) Active() bool { return len(e.rules)+e.held[rx].n+e.held[tx].n > 0 }
 
-// Process decides about a frame received (Rx) or about to be sent (Tx), from the
-// Ethernet header on. It may change frame. A frame that it holds back is copied;
-// Release returns it when its time has come. Held frames that this frame has
-// overtaken can be due as soon as Process returns.
+// Process applies the rules to a received frame (Rx) or to a frame to send (Tx), which starts at its Ethernet header. It
+// may change the frame. It copies a frame that it delays; Release returns the copy when it is due. After Process, delayed
+// frames that this frame has overtaken may be due.
 func (e *Engine) Process(now mono.Time, d Dir, frame []byte) Verdict {
 	dir := rx
 	if d == Tx {
@@ -166,7 +164,7 @@ func (e *Engine) Process(now mono.Time, d Dir, frame []byte) Verdict {
 	return out.Verdict
 }
 
-// hold holds the frame back if a rule wants it, else lets it overtake others.
+// hold delays the frame if a rule has delayed it; otherwise the frame overtakes others.
 func (e *Engine) hold(now mono.Time, dir int, v *view, out *verdict) {
 	if out.Copies == 0 {
 		return
@@ -210,7 +208,7 @@ func (p *PSNs) contains(v *view) bool {
 	return (v.psn.Uint32()-p.First)&maxPSN <= (p.Last-p.First)&maxPSN
 }
 
-// draw decides by count and probability.
+// draw decides with count and probability whether the rule acts.
 func (c *compiled) draw() bool {
 	if c.rule.Count != 0 && c.hit >= c.rule.Count {
 		return false
@@ -218,7 +216,7 @@ func (c *compiled) draw() bool {
 	return c.threshold == 1<<53 || c.pcg.Uint64()>>11 < c.threshold
 }
 
-// act does what the rule says; false means that it does not apply to this frame.
+// act performs the action. It returns false if the action is not applicable to the frame.
 func (c *compiled) act(v *view, out *verdict) bool {
 	r := &c.rule
 	switch r.Action {
@@ -247,8 +245,8 @@ func (c *compiled) act(v *view, out *verdict) bool {
 	return true
 }
 
-// corrupt changes one byte of b, which the ICRC covers: a CRC finds every error
-// that is confined to one byte. Adding keeps two rules from undoing each other.
+// corrupt increments a byte of b that the ICRC covers. A CRC detects every error within one byte. Two increments do not
+// cancel each other.
 func (c *compiled) corrupt(b []byte) bool {
 	i := 0
 	switch o := c.rule.Offset; {
@@ -270,7 +268,7 @@ func (c *compiled) corrupt(b []byte) bool {
 	return true
 }
 
-// comment tells of the rules in the set hits.
+// comment returns the comment for a set of rules.
 func (e *Engine) comment(hits uint64) string {
 	if s, ok := e.comments[hits]; ok {
 		return s
@@ -291,8 +289,7 @@ func (e *Engine) comment(hits uint64) string {
 	return s
 }
 
-// Release returns the next frame of direction d that is due, if there is one. It
-// is valid until the next call of Process.
+// Release returns the next due frame of direction d. The frame is valid until the next call of Process.
 func (e *Engine) Release(now mono.Time, d Dir) (frame []byte, ok bool) {
 	dir := rx
 	if d == Tx {
@@ -309,8 +306,7 @@ func (e *Engine) Release(now mono.Time, d Dir) (frame []byte, ok bool) {
 	return h.frame, true
 }
 
-// NextTimeout is when Release has a frame in either direction; mono.Never when
-// none is held back.
+// NextTimeout returns the time at which the next delayed frame is due, mono.Never if there is none.
 func (e *Engine) NextTimeout() mono.Time { return e.held[rx].next().Min(e.held[tx].next()) }
 
 // Stats returns the counters of the engine.

@@ -7,28 +7,27 @@ const (
 	psnsOfFlow = 4096 // a power of two
 )
 
-// flow remembers one sequence of PSNs.
+// flow is the state of a sequence of PSNs.
 type flow struct {
 	key        flowKey
 	base       bth.PSN
-	seen       []sighting // nil unless a rule asks for it; direct-mapped
+	seen       []sighting // direct-mapped; nil unless a rule needs it
 	prev, next int16      // in order of use
 }
 
-// sighting counts how often a PSN was seen; tag is the PSN plus 1.
+// sighting counts the transmissions of a PSN. tag is the PSN plus 1.
 type sighting struct {
 	tag   uint32
 	count uint8
 }
 
-// flowTable holds the flows used last. All its memory but the sightings is
-// allocated at once.
+// flowTable holds the most recently used flows. It allocates all its memory except the sightings at once.
 type flowTable struct {
 	index map[flowKey]int16
 	flows []flow
 	newer int16 // most recently used, -1 for none
 	older int16 // least recently used
-	count bool  // sightings are wanted
+	count bool  // record sightings
 }
 
 func (t *flowTable) reset(count bool) {
@@ -39,7 +38,7 @@ func (t *flowTable) reset(count bool) {
 	}
 }
 
-// observe notes the frame of v in its flow and fills in v's base and nth.
+// observe records the frame of v in its flow and sets base and nth of v.
 func (t *flowTable) observe(v *view) {
 	i, ok := t.index[v.key]
 	if ok {
@@ -59,11 +58,11 @@ func (t *flowTable) observe(v *view) {
 	if tag := v.psn.Uint32() + 1; s.tag != tag {
 		*s = sighting{tag: tag}
 	}
-	s.count += uint8(min(1, maxNth+1-int(s.count))) // stays at maxNth+1
+	s.count += uint8(min(1, maxNth+1-int(s.count))) // saturates at maxNth+1
 	v.nth = int(s.count)
 }
 
-// take returns a flow that is not in use: a new one, or the one unused longest.
+// take returns an unused flow: a new one, or the least recently used one.
 func (t *flowTable) take() int16 {
 	if n := len(t.flows); n < cap(t.flows) {
 		t.flows = t.flows[:n+1]

@@ -22,17 +22,17 @@ const (
 	ethTypeQinQ = 0x88a8 // IEEE 802.1ad
 )
 
-// kind tells apart the sequences of PSNs that go to one queue pair.
+// kind distinguishes the sequences of PSNs to one queue pair.
 type kind uint8
 
 const (
 	kindRequest  kind = iota
-	kindReadResp      // PSNs of the READ request's range
+	kindReadResp      // with PSNs of the range of the READ request
 	kindAck           // ACKNOWLEDGE and ATOMIC ACKNOWLEDGE
 	kindCNP
 )
 
-// flowKey names a flow; see the package comment.
+// flowKey identifies a flow; see the package comment.
 type flowKey struct {
 	dir  int
 	kind kind
@@ -41,7 +41,7 @@ type flowKey struct {
 	dst  netip.Addr
 }
 
-// peer is the address of the other end.
+// peer returns the address of the remote end.
 func (k *flowKey) peer() netip.Addr {
 	if k.dir == tx {
 		return k.dst
@@ -49,7 +49,7 @@ func (k *flowKey) peer() netip.Addr {
 	return k.src
 }
 
-// view is what the rules need to know of a frame.
+// view has the fields of a frame that rules need.
 type view struct {
 	l3   int // offset of the IP header, 0 for none
 	v6   bool
@@ -59,13 +59,13 @@ type view struct {
 	op   bth.Opcode
 	psn  bth.PSN
 	key  flowKey
-	nth  int // which sighting of this PSN, from 1; 0 when that is not recorded
+	nth  int // number of transmissions of this PSN seen, 0 if not recorded
 	base bth.PSN
 	nak  bool
 	port uint16 // UDP source port
 }
 
-// parse reads frame, which goes in direction dir.
+// parse parses a frame of direction dir.
 func (v *view) parse(dir int, frame []byte) {
 	*v = view{end: len(frame)}
 	v.key.dir = dir
@@ -97,7 +97,7 @@ func (v *view) parse(dir int, frame []byte) {
 	v.parseBTH(frame[v.bth:v.end])
 }
 
-// parseIPv4 returns the length of the IPv4 header in front of UDP, or 0.
+// parseIPv4 returns the length of an IPv4 header that UDP follows, else 0.
 func (v *view) parseIPv4(l3 int, ip []byte) int {
 	if len(ip) < ipv4Len || ip[0]>>4 != 4 {
 		return 0
@@ -115,7 +115,7 @@ func (v *view) parseIPv4(l3 int, ip []byte) int {
 	return n
 }
 
-// parseIPv6 returns the length of the IPv6 header in front of UDP, or 0.
+// parseIPv6 returns the length of an IPv6 header that UDP follows, else 0.
 func (v *view) parseIPv6(l3 int, ip []byte) int {
 	if len(ip) < ipv6Len || ip[0]>>4 != 6 {
 		return 0
@@ -149,8 +149,7 @@ func kindOf(op bth.Opcode) kind {
 	return kindRequest
 }
 
-// Sequence numbers the sequences of PSNs that go to one queue pair: which of them
-// packets of an opcode belong to.
+// Sequence returns the number of the sequence of PSNs, of those to one queue pair, that packets of an opcode belong to.
 func Sequence(op bth.Opcode) uint8 { return uint8(kindOf(op)) }
 
 const classNames = "request, response, ack, nak, send, write, read, readresp, atomic, cnp, any"
@@ -171,13 +170,13 @@ var classes = map[string]func(*view) bool{
 	"cnp":      func(v *view) bool { return v.op.IsCNP() },
 }
 
-// Names reports whether r's class holds an opcode. NAKs need a syndrome too.
+// Names reports whether the class of r contains an opcode. The class nak also requires the syndrome of a NAK.
 func (r *Rule) Names(op bth.Opcode) bool {
 	return classes[r.Op](&view{op: op, nak: op.IsAck()})
 }
 
-// covered returns the part of the frame that a corruption should hit: from the
-// BTH to the ICRC, or all behind the Ethernet header of other frames.
+// covered returns the part of the frame to corrupt: from the BTH to the ICRC; for a frame that is not RoCEv2, everything
+// after the Ethernet header.
 func (v *view) covered(frame []byte) []byte {
 	from := ethLen
 	if v.roce {
@@ -190,8 +189,8 @@ func (v *view) covered(frame []byte) []byte {
 	return frame[from:to]
 }
 
-// markCE sets Congestion Experienced (RFC 3168 section 5) whether or not the
-// sender has declared itself capable of it, and mends the IPv4 checksum.
+// markCE sets Congestion Experienced (RFC 3168 section 5), even in a frame that is not ECN-capable, and updates the IPv4
+// checksum. It returns false if the frame has no IP header.
 func (v *view) markCE(frame []byte) bool {
 	switch {
 	case v.l3 == 0:
@@ -207,7 +206,7 @@ func (v *view) markCE(frame []byte) bool {
 	if n > len(ip) {
 		return false
 	}
-	// RFC 1624: the new checksum from the old one and the word that changes.
+	// RFC 1624: compute the new checksum from the old one and from the changed word.
 	old := uint32(binary.BigEndian.Uint16(ip))
 	ip[1] |= 0x03
 	sum := uint32(^binary.BigEndian.Uint16(ip[10:])) + (^old & 0xffff) + uint32(binary.BigEndian.Uint16(ip))

@@ -11,8 +11,7 @@ import (
 
 const actionNames = "drop, duplicate, delay, reorder, corrupt, truncate, ecn"
 
-// Parse reads a rule as the package comment describes it. The error names the
-// word that is wrong.
+// Parse reads a rule in the format of the package comment. The error contains the invalid word.
 func Parse(s string) (Rule, error) {
 	r, err := parse(s)
 	if err != nil {
@@ -24,7 +23,7 @@ func Parse(s string) (Rule, error) {
 func parse(s string) (r Rule, err error) {
 	words := strings.Fields(s)
 	if len(words) < 2 {
-		return r, errors.New("want at least a direction (rx, tx, both) and an action (" + actionNames + ")")
+		return r, errors.New("needs a direction (rx, tx, both) and an action (" + actionNames + ")")
 	}
 	r.Dir, r.Action = Dir(words[0]), Action(words[1])
 	words = words[2:]
@@ -39,7 +38,7 @@ func parse(s string) (r Rule, err error) {
 	for _, w := range words[args:] {
 		key, value, hasValue := strings.Cut(w, "=")
 		if seen[key] {
-			return r, fmt.Errorf("%q: %s is there twice", w, key)
+			return r, fmt.Errorf("%q: %s appears twice", w, key)
 		}
 		seen[key] = true
 		if key == "any" && !hasValue {
@@ -53,7 +52,7 @@ func parse(s string) (r Rule, err error) {
 	return r, r.Validate()
 }
 
-// isArgument tells the numbers and durations after an action from conditions.
+// isArgument reports whether a word is a number or duration after an action, in contrast to a condition.
 func isArgument(w string) bool {
 	return w[0] >= '0' && w[0] <= '9' || w[0] == '-' || w[0] == '.' || w[0] == '+'
 }
@@ -96,9 +95,9 @@ func positive(s string) (int, error) {
 	return n, err
 }
 
-// Reasons for which a value is refused.
+// Reasons to reject a value.
 var (
-	errNumber      = errors.New("not a number that fits")
+	errNumber      = errors.New("not a number in the valid range")
 	errProbability = errors.New("not a probability above 0 and up to 1")
 )
 
@@ -154,7 +153,7 @@ func (r *Rule) parseCondition(key, value string) (err error) {
 func address(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err == nil && a.Zone() != "" {
-		err = errors.New("an address without a zone is wanted")
+		err = errors.New("must be an address without a zone")
 	}
 	return a.Unmap(), err
 }
@@ -189,7 +188,7 @@ func number24(s string) (uint32, error) {
 	return uint32(n), err
 }
 
-// number reads a decimal number or, after 0x, a hexadecimal one.
+// number reads a decimal number, or a hexadecimal one after 0x.
 func number(s string, bits int) (uint64, error) {
 	base := 10
 	if h, ok := strings.CutPrefix(s, "0x"); ok {

@@ -1,42 +1,40 @@
-// Package fault does to frames what a bad network does, on purpose and
-// repeatably: it drops, duplicates, delays, reorders, corrupts, truncates and
-// marks them by rules. A rule names an exact event ("the first sending of the
-// third packet to queue pair 0x11") or a share of all frames, drawn from a
-// generator of its own. The package is sans-I/O: it reads no clock, starts
-// nothing, and gives the same results for the same frames, times and seeds.
+// Package fault injects reproducible network faults. Rules drop, duplicate, delay, reorder, corrupt, truncate and mark
+// frames. A rule selects an exact event ("the first transmission of the third packet to queue pair 0x11") or a random
+// share of all frames. Each rule has its own random number generator. The package is sans-I/O: it reads no clock, starts
+// no goroutine, and gives the same results for the same frames, times and seeds.
 //
 // # Rules as text
 //
 //	rule      = dir action { condition }
 //	dir       = "rx" | "tx" | "both"
 //	action    = "drop"
-//	          | "duplicate" [ copies ]        additional copies, 1 unless given
+//	          | "duplicate" [ copies ]        additional copies, default 1
 //	          | "delay" duration              such as 2ms
-//	          | "reorder" frames [ duration ] let that many later frames of the
-//	                                          same flow overtake, but wait no
-//	                                          longer than duration (10ms)
+//	          | "reorder" frames [ duration ] hold the frame until that many later
+//	                                          frames of the same flow have passed, for
+//	                                          at most duration (10ms)
 //	          | "corrupt" [ offset ]          change the byte at offset from the
 //	                                          BTH, or from the end if negative;
-//	                                          a random byte unless given
+//	                                          without offset, a random byte
 //	          | "truncate" length             cut the frame to length bytes
 //	          | "ecn"                         mark Congestion Experienced
 //	condition = "qpn=" number                 destination queue pair
 //	          | "psn=" ["+"] n [ ".." n ]     PSNs, with "+" counted from the
 //	                                          first one seen in the flow
-//	          | "n=" n { "," n }              which sending of the PSN, 1 = first
+//	          | "n=" n { "," n }              number of the transmission, 1 = first
 //	          | "op=" class                   request, response, ack, nak, send,
 //	                                          write, read (the request), readresp,
 //	                                          atomic, cnp, any
-//	          | "peer=" address               of the other end
-//	          | "src=" address                source, whichever end that is
-//	          | "dst=" address                destination
+//	          | "peer=" address               address of the remote end
+//	          | "src=" address                source address
+//	          | "dst=" address                destination address
 //	          | "path=" k "/" n               UDP source port is k modulo n: one of n
-//	                                          paths, as ECMP would choose
+//	                                          paths, as ECMP selects them
 //	          | "p=" probability              above 0, up to 1
-//	          | "seed=" number                of the generator behind p and corrupt
-//	          | "count=" n                    no more than n times
-//	          | "any"                         also frames that are not RoCEv2
-//	          | "name=" word                  for reports
+//	          | "seed=" number                of the random numbers of p and corrupt
+//	          | "count=" n                    at most n times
+//	          | "any"                         apply to all frames, not only RoCEv2
+//	          | "name=" word                  name in reports
 //
 // Examples:
 //
@@ -47,18 +45,18 @@
 //	rx corrupt op=ack n=1
 //	tx delay 100us path=1/4
 //
-// All conditions of a rule must hold. The rules are asked in their order and
-// all that apply take effect, up to the first drop.
+// A rule applies if all its conditions hold. The rules apply in their order, up to the first drop.
 //
-// A flow is what shares one sequence of PSNs: a direction, two addresses, a destination
-// queue pair, and one of requests, READ responses, other responses, or CNPs. Its
-// first PSN and how often each of its last 4096 PSNs was seen are remembered for
-// the 256 flows used last, from the moment on that the rules are set.
+// A flow is the set of frames with a common sequence of PSNs. Its frames have the same direction, addresses, destination
+// queue pair, and kind (requests, READ responses, other responses, or CNPs). The engine records the first PSN of a flow
+// and the number of transmissions of its last 4096 PSNs. It does so for the 256 most recently used flows, starting when
+// the rules are set.
 package fault
 
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,14 +65,14 @@ import (
 // Dir is the direction of frames as the NIC sees it.
 type Dir string
 
-// Directions of a rule; frames have one of the first two.
+// Directions of a rule. A frame has direction Rx or Tx.
 const (
 	Rx   Dir = "rx"
 	Tx   Dir = "tx"
 	Both Dir = "both"
 )
 
-// Action is what a rule does.
+// Action is the action of a rule.
 type Action string
 
 // Actions.
@@ -88,8 +86,7 @@ const (
 	ECN       Action = "ecn"
 )
 
-// PSNs is a range of packet sequence numbers, both ends included. It may wrap
-// around unless it is relative.
+// PSNs is an inclusive range of packet sequence numbers. It may wrap around unless it is relative.
 type PSNs struct {
 	Relative bool   `mapstructure:"relative" json:"relative,omitempty" yaml:"relative,omitempty"`
 	First    uint32 `mapstructure:"first" json:"first" yaml:"first"`
@@ -108,8 +105,8 @@ func (p PSNs) String() string {
 	return s
 }
 
-// Path is one of several paths on which a network spreads flows by their UDP source
-// port, the entropy of RoCEv2 (IBTA annex A17): the ports that are Index modulo Of.
+// Path is one of several paths that a network selects by UDP source port, the entropy of RoCEv2 (IBTA annex A17): the ports
+// that are Index modulo Of.
 type Path struct {
 	Index uint16 `mapstructure:"index" json:"index" yaml:"index"`
 	Of    uint16 `mapstructure:"of" json:"of" yaml:"of"`
@@ -118,13 +115,13 @@ type Path struct {
 // String formats the path as in a rule.
 func (p Path) String() string { return fmt.Sprintf("%d/%d", p.Index, p.Of) }
 
-// Rule is one fault rule. Its zero fields set no condition.
+// Rule is a fault rule. A zero field means no condition.
 type Rule struct {
 	Name   string `mapstructure:"name" json:"name,omitempty" yaml:"name,omitempty"`
 	Dir    Dir    `mapstructure:"dir" json:"dir" yaml:"dir"`
 	Action Action `mapstructure:"action" json:"action" yaml:"action"`
 
-	// Of the actions.
+	// Arguments of actions.
 	Copies int           `mapstructure:"copies" json:"copies,omitempty" yaml:"copies,omitempty"` // duplicate
 	Delay  time.Duration `mapstructure:"delay" json:"delay,omitempty" yaml:"delay,omitempty"`    // delay; limit of reorder
 	Frames int           `mapstructure:"frames" json:"frames,omitempty" yaml:"frames,omitempty"` // reorder
@@ -142,13 +139,13 @@ type Rule struct {
 	Path *Path      `mapstructure:"path" json:"path,omitempty" yaml:"path,omitempty"`
 	Any  bool       `mapstructure:"any" json:"any,omitempty" yaml:"any,omitempty"`
 
-	// Share and limit.
+	// Probability and limit.
 	P     float64 `mapstructure:"p" json:"p,omitempty" yaml:"p,omitempty"`
 	Seed  uint64  `mapstructure:"seed" json:"seed,omitempty" yaml:"seed,omitempty"`
 	Count uint64  `mapstructure:"count" json:"count,omitempty" yaml:"count,omitempty"`
 }
 
-// Bounds of what rules can say.
+// Bounds of rules.
 const (
 	maxPSN     = 1<<24 - 1
 	maxNth     = 64
@@ -157,11 +154,11 @@ const (
 	maxDelay   = time.Minute
 	minLength  = ethLen
 	maxLength  = 65535
-	reorderFor = 10 * time.Millisecond // unless the rule says how long
-	maskedByte = 4                     // of the BTH: the ICRC does not cover it
+	reorderFor = 10 * time.Millisecond // default duration of reorder
+	maskedByte = 4                     // byte of the BTH that the ICRC does not cover
 )
 
-// Validate reports what is wrong with r.
+// Validate returns the first error of r.
 func (r *Rule) Validate() error {
 	if r.Dir != Rx && r.Dir != Tx && r.Dir != Both {
 		return fmt.Errorf("%q is not a direction (rx, tx, both)", r.Dir)
@@ -178,13 +175,13 @@ func (r *Rule) Validate() error {
 	case r.PSN != nil && (r.PSN.First > maxPSN || r.PSN.Last > maxPSN):
 		return fmt.Errorf("psn %v has more than 24 bits", r.PSN)
 	case r.PSN != nil && r.PSN.Relative && (r.PSN.Last < r.PSN.First || r.PSN.Last >= 1<<23):
-		return fmt.Errorf("psn %v: the last one is before the first or too far away", r.PSN)
+		return fmt.Errorf("psn %v: the last PSN is before the first one or too far away", r.PSN)
 	case r.Path != nil && r.Path.Index >= r.Path.Of:
-		return fmt.Errorf("path %v: want k/n with k from 0 to n-1", r.Path)
+		return fmt.Errorf("path %v: must be k/n with k from 0 to n-1", r.Path)
 	case r.P < 0 || r.P > 1 || r.P != r.P:
 		return fmt.Errorf("p %v is not a probability", r.P)
 	case r.Any && (r.QPN != nil || r.PSN != nil || r.Nth != nil || r.Op != "" || r.Path != nil):
-		return fmt.Errorf("any contradicts qpn, psn, n, op and path, which only RoCEv2 frames have")
+		return fmt.Errorf("any excludes qpn, psn, n, op and path, which only RoCEv2 frames have")
 	}
 	for _, n := range r.Nth {
 		if n < 1 || n > maxNth {
@@ -197,34 +194,27 @@ func (r *Rule) Validate() error {
 	return nil
 }
 
-// validateAction checks the action and that only its own arguments are there.
+// validateAction checks the action and its arguments.
 func (r *Rule) validateAction() error {
-	foreign := func(a ...Action) bool {
-		for _, a := range a {
-			if r.Action == a {
-				return false
-			}
-		}
-		return true
-	}
+	foreign := func(a ...Action) bool { return !slices.Contains(a, r.Action) }
 	switch {
 	case foreign(Drop, Duplicate, Delay, Reorder, Corrupt, Truncate, ECN):
 		return fmt.Errorf("%q is not an action (%s)", r.Action, actionNames)
 	case r.Copies != 0 && foreign(Duplicate), r.Delay != 0 && foreign(Delay, Reorder), r.Frames != 0 && foreign(Reorder),
 		r.Offset != nil && foreign(Corrupt), r.Length != 0 && foreign(Truncate):
-		return fmt.Errorf("%s has an argument that belongs to another action", r.Action)
+		return fmt.Errorf("%s has an argument of another action", r.Action)
 	case r.Copies < 0 || r.Copies > maxCopies:
-		return fmt.Errorf("%d copies: want 1 to %d", r.Copies, maxCopies)
+		return fmt.Errorf("%d copies: must be 1 to %d", r.Copies, maxCopies)
 	case r.Action == Delay && r.Delay == 0:
-		return fmt.Errorf("delay wants a duration such as 2ms")
+		return fmt.Errorf("delay needs a duration such as 2ms")
 	case r.Delay < 0 || r.Delay > maxDelay:
-		return fmt.Errorf("duration %v: want up to %v", r.Delay, maxDelay)
+		return fmt.Errorf("duration %v: must be at most %v", r.Delay, maxDelay)
 	case r.Action == Reorder && (r.Frames < 1 || r.Frames > maxFrames):
-		return fmt.Errorf("reorder wants a number of frames, 1 to %d", maxFrames)
+		return fmt.Errorf("reorder needs a number of frames, 1 to %d", maxFrames)
 	case r.Offset != nil && *r.Offset == maskedByte:
 		return fmt.Errorf("corrupt %d: the ICRC does not cover that byte", maskedByte)
 	case r.Action == Truncate && (r.Length < minLength || r.Length > maxLength):
-		return fmt.Errorf("truncate wants a length, %d to %d", minLength, maxLength)
+		return fmt.Errorf("truncate needs a length, %d to %d", minLength, maxLength)
 	}
 	return nil
 }
@@ -233,7 +223,7 @@ func notInName(c rune) bool {
 	return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("_.-", c))
 }
 
-// String formats r so that Parse gives it back.
+// String formats r for Parse.
 func (r Rule) String() string {
 	w := []string{string(r.Dir), string(r.Action)}
 	add := func(set bool, format string, v any) {

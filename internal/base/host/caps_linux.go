@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Caps is a set of capabilities, a bit each.
+// Caps is a set of capabilities.
 type Caps uint64
 
-// Capabilities that links of a NIC need (linux/capability.h).
+// Capabilities that ports need (linux/capability.h).
 const (
-	CapNetAdmin Caps = 1 << unix.CAP_NET_ADMIN // make and change interfaces, attach programs
+	CapNetAdmin Caps = 1 << unix.CAP_NET_ADMIN // create and configure interfaces, attach programs
 	CapNetRaw   Caps = 1 << unix.CAP_NET_RAW   // AF_PACKET and AF_XDP sockets
 	CapBPF      Caps = 1 << unix.CAP_BPF       // load programs
-	CapSysAdmin Caps = 1 << unix.CAP_SYS_ADMIN // enter namespaces; contains CapBPF
+	CapSysAdmin Caps = 1 << unix.CAP_SYS_ADMIN // enter namespaces; includes CapBPF
 	CapPerfmon  Caps = 1 << unix.CAP_PERFMON
 )
 
-// NetworkCaps is what a daemon needs only until its links are open.
+// NetworkCaps are the capabilities that a daemon needs only to open its ports.
 const NetworkCaps = CapNetAdmin | CapNetRaw | CapBPF | CapSysAdmin | CapPerfmon
 
 var capNames = map[Caps]string{
@@ -44,12 +44,12 @@ func (s Caps) String() string {
 	return strings.Join(out, ", ")
 }
 
-// capSets are what capget(2) and capset(2) exchange: two words of each set.
+// capSets is the data of capget(2) and capset(2): two words of each set.
 type capSets [2]unix.CapUserData
 
 func (c *capSets) effective() Caps { return Caps(c[0].Effective) | Caps(c[1].Effective)<<32 }
 
-// remove takes capabilities out of all sets.
+// remove removes capabilities from all sets.
 func (c *capSets) remove(s Caps) {
 	for i := range c {
 		word := uint32(s >> (32 * i))
@@ -67,8 +67,7 @@ func getCaps() (c capSets, err error) {
 	return c, nil
 }
 
-// RequireCaps returns an error that names those of the needed capabilities that the
-// calling thread does not have.
+// RequireCaps returns an error with the names of the needed capabilities that the calling thread does not have.
 func RequireCaps(needed Caps) error {
 	c, err := getCaps()
 	if err != nil {
@@ -84,12 +83,12 @@ func RequireCaps(needed Caps) error {
 	return nil
 }
 
-// ErrCgo says that the program was built with cgo, whose threads the Go runtime
-// cannot change: build it with CGO_ENABLED=0.
-var ErrCgo = errors.New("capabilities cannot be dropped: the program was built with cgo")
+// ErrCgo means that the program was built with cgo, so that the Go runtime cannot change the capabilities of all threads.
+// Build it with CGO_ENABLED=0.
+var ErrCgo = errors.New("cannot drop capabilities: the program was built with cgo")
 
-// DropCaps gives capabilities up for good, on all threads, and keeps programs that the process
-// might execute from getting them again (PR_SET_NO_NEW_PRIVS).
+// DropCaps drops capabilities permanently, on all threads. Programs that the process executes cannot regain them
+// (PR_SET_NO_NEW_PRIVS).
 func DropCaps(s Caps) error {
 	c, err := getCaps()
 	if err != nil {

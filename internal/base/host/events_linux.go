@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change says what notifications have told of.
+// change accumulates notifications.
 type change struct {
-	state  bool // link, addresses or routes are not as before: read them anew
-	lost   bool // notifications have been lost: the neighbours too
+	state  bool // link, addresses or routes have changed: reload them
+	lost   bool // notifications have been lost: reload the neighbours as well
 	neighs []neighEvent
 }
 
-// neighEvent is a neighbour entry that has changed or is gone.
+// neighEvent is a change or removal of a neighbour entry.
 type neighEvent struct {
 	netlink.Neigh
 	gone bool
@@ -24,11 +24,10 @@ type neighEvent struct {
 
 func (c *change) empty() bool { return !c.state && !c.lost && len(c.neighs) == 0 }
 
-// maxPending bounds the neighbour events that wait; beyond, the table is read anew.
+// maxPending is the maximum number of pending neighbour events. Beyond it, the follower reloads the table.
 const maxPending = 4096
 
-// retry is how soon something is tried again that has failed; the wait doubles up to
-// maxRetry while it goes on failing.
+// retry is the interval before the first retry after a failure. It doubles up to maxRetry.
 const (
 	retry    = 100 * time.Millisecond
 	maxRetry = 10 * time.Second
@@ -43,8 +42,7 @@ func (c *change) merge(o change) {
 	c.neighs = append(c.neighs, o.neighs...)
 }
 
-// listen merges what has been received while nobody takes it, so that the socket is read
-// as fast as can be.
+// listen merges changes until follow takes them, so that receive reads the socket without delay.
 func (f *Follower) listen() {
 	in := make(chan change)
 	f.running.Go(func() { f.receive(in) })
@@ -70,7 +68,7 @@ func (f *Follower) receive(in chan<- change) {
 	for {
 		c, err := f.next()
 		if err != nil {
-			c = change{lost: true} // ENOBUFS, or something that cannot be understood
+			c = change{lost: true} // ENOBUFS, or a malformed message
 		}
 		select {
 		case in <- c:
@@ -112,9 +110,9 @@ func (f *Follower) next() (c change, err error) {
 	return c, nil
 }
 
-// follow takes changes and questions until Close.
+// follow handles changes and queries until Close.
 func (f *Follower) follow(h Handler) {
-	again := time.NewTimer(0) // what has changed since Open
+	again := time.NewTimer(0) // for changes since Open
 	defer again.Stop()
 	wait := retry
 	look := func(c change) {
@@ -141,7 +139,7 @@ func (f *Follower) follow(h Handler) {
 	}
 }
 
-// apply brings the state up to date and tells h what has changed.
+// apply updates the state and reports changes to h.
 func (f *Follower) apply(h Handler, c change) error {
 	before := f.state
 	if c.state || c.lost {

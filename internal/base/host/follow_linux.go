@@ -1,13 +1,11 @@
-// Package host is what the kernel of this machine gives a NIC: an interface to share, and
-// the capabilities (capabilities(7)) of this process.
+// Package host reads the state of the kernel that a NIC depends on: the interface that it shares, and the capabilities
+// (capabilities(7)) of the process.
 //
-// A Follower follows one interface of a kernel on behalf of a NIC that shares it:
-// its Ethernet address, MTU, state and addresses, the routes that lead over it and
-// the stations that packets go to.
+// A Follower follows an interface for the NIC that shares it: its Ethernet address, MTU, state and addresses, the routes
+// over it, and the Ethernet addresses of next hops.
 //
-// Changes are learnt from rtnetlink(7) notifications. These only say what to look at: the
-// state itself is read from the kernel's tables, so that notifications may be lost
-// (ENOBUFS) if everything is read anew then.
+// The Follower receives rtnetlink(7) notifications. A notification only triggers a reload of a kernel table. When
+// notifications are lost (ENOBUFS), the Follower reloads all tables.
 package host
 
 import (
@@ -27,51 +25,51 @@ import (
 // Config names an interface.
 type Config struct {
 	Interface string
-	// Address, if it is valid, names the interface that has it, and all but it is ignored.
+	// Address, if valid, selects the interface that has it. The Follower ignores all other addresses.
 	Address netip.Addr
-	// Routed says that the kernel routes what the NIC sends (port type udp): the interface need
-	// not be Ethernet, any route will do, and no station is looked for.
+	// Routed means that the kernel routes the packets of the NIC (port type udp). The interface need not be Ethernet,
+	// routes may use any interface, and the Follower does not resolve next hops.
 	Routed bool
-	// Netns is its network namespace, a path or a name as ip-netns(8) has them. Empty for
-	// the caller's own.
+	// Netns is the network namespace of the interface: a path, a name as in ip-netns(8), or empty for that of the
+	// caller.
 	Netns string
 }
 
-// Station is the Ethernet address of a station.
+// Station is an Ethernet address.
 type Station [6]byte
 
-// State is what is known of the interface.
+// State is the state of the interface.
 type State struct {
-	Index  int // 0: it does not exist
+	Index  int // 0 if it does not exist
 	Name   string
 	MAC    Station
 	MTU    int // bytes of an IP packet
 	Up     bool
-	Addrs  []netip.Prefix // usable ones: not tentative, at most maxAddrs
-	Routes []netip.Prefix // destinations to which unicast routes lead over it
+	Addrs  []netip.Prefix // usable, that is, not tentative; at most maxAddrs
+	Routes []netip.Prefix // destinations of unicast routes over it
 }
 
-// equal reports whether nothing differs.
+// equal reports whether two states are equal.
 func (s *State) equal(o *State) bool {
 	return s.Index == o.Index && s.Name == o.Name && s.MAC == o.MAC && s.MTU == o.MTU && s.Up == o.Up &&
 		slices.Equal(s.Addrs, o.Addrs) && slices.Equal(s.Routes, o.Routes)
 }
 
-// Handler is told of changes, by one goroutine.
+// Handler receives changes. One goroutine calls it.
 type Handler interface {
-	// Changed is called when the state differs from the one before.
+	// Changed reports a new state.
 	Changed(s State)
-	// Resolved says to what station packets for dst go.
+	// Resolved reports the Ethernet address for packets to dst.
 	Resolved(dst netip.Addr, mac Station)
-	// Unreachable says that there is no way to dst, for now.
+	// Unreachable reports that dst is currently unreachable.
 	Unreachable(dst netip.Addr)
-	// Destinations returns the questions whose answers are in use.
+	// Destinations returns the queries whose results are in use.
 	Destinations() []Query
-	// Failed reports that the tables could not be read. It is tried again.
+	// Failed reports an error while reading the tables. The Follower retries.
 	Failed(err error)
 }
 
-// Query asks for the station to which packets from Src to Dst go.
+// Query asks for the Ethernet address for packets from Src to Dst.
 type Query struct{ Dst, Src netip.Addr }
 
 // Follower follows an interface.
@@ -79,9 +77,9 @@ type Follower struct {
 	cfg    Config
 	handle *netlink.Handle
 	events *nl.NetlinkSocket
-	prober int // socket that makes the kernel look for a neighbour, see probe
+	prober int // socket that triggers neighbour discovery, see probe
 	state  State
-	// stations says that packets over the interface go to stations that the kernel has to find.
+	// stations means that the interface needs neighbour discovery.
 	stations bool
 	table    neighbours
 	queries  chan Query
@@ -90,7 +88,7 @@ type Follower struct {
 	running  sync.WaitGroup
 }
 
-// groups are the notifications that are subscribed to.
+// groups are the notification groups to subscribe to.
 var groups = []uint{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH,
 	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
@@ -99,20 +97,20 @@ var groups = []uint{
 	unix.RTNLGRP_NEXTHOP,
 }
 
-// eventBuffer is room for a burst of notifications, in bytes.
+// eventBuffer is the size of the socket buffer for a burst of notifications, in bytes.
 const eventBuffer = 1 << 20
 
-// queryBuffer is how many questions may wait.
+// queryBuffer is the maximum number of pending queries.
 const queryBuffer = 1024
 
-// ErrNoInterface says that the interface does not exist.
+// ErrNoInterface means that the interface does not exist.
 var ErrNoInterface = errors.New("no such interface in the network namespace of the NIC (ip link shows them; a port's key netns names another namespace)")
 
-// ErrNoAddress says that no interface has the address.
+// ErrNoAddress means that no interface has the address.
 var ErrNoAddress = errors.New("no interface of this network namespace has it")
 
-// Open prepares to follow an interface, which must exist, and reads its state. It needs
-// CAP_SYS_ADMIN to enter another namespace, and no privilege else.
+// Open prepares to follow an existing interface, and reads its state. It needs CAP_SYS_ADMIN to enter another namespace,
+// and no other privilege.
 func Open(c Config) (*Follower, error) {
 	f := &Follower{cfg: c, prober: -1, queries: make(chan Query, queryBuffer), news: make(chan change, 1),
 		ending: make(chan struct{})}
@@ -132,7 +130,7 @@ func Open(c Config) (*Follower, error) {
 	return f, nil
 }
 
-// String says what is followed.
+// String describes the interface.
 func (c *Config) String() string {
 	if c.Address.IsValid() {
 		return "address " + c.Address.String()
@@ -140,13 +138,13 @@ func (c *Config) String() string {
 	return "interface " + c.Interface
 }
 
-// open makes the sockets, in the interface's namespace.
+// open opens the sockets. The calling thread is in the interface's namespace.
 func (f *Follower) open() (err error) {
 	if f.handle, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
 		return err
 	}
 	if f.prober, err = unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
-		return fmt.Errorf("socket to look for neighbours: %w", err)
+		return fmt.Errorf("socket for neighbour discovery: %w", err)
 	}
 	if f.events, err = nl.Subscribe(unix.NETLINK_ROUTE, groups...); err != nil {
 		return err
@@ -157,17 +155,16 @@ func (f *Follower) open() (err error) {
 	return nil
 }
 
-// State is what was read at the last look. It may be called before Run.
+// State returns the state as of the last reload. Call it before Run only.
 func (f *Follower) State() State { return f.state }
 
-// Run follows the interface and tells h, until Close.
+// Run follows the interface and reports to h until Close.
 func (f *Follower) Run(h Handler) {
 	f.running.Go(f.listen)
 	f.running.Go(func() { f.follow(h) })
 }
 
-// Ask has a question answered. It does not wait: the question is forgotten when too many
-// others wait.
+// Ask queues a query. It does not block: it drops the query if too many are pending.
 func (f *Follower) Ask(q Query) {
 	select {
 	case f.queries <- q:
@@ -175,7 +172,7 @@ func (f *Follower) Ask(q Query) {
 	}
 }
 
-// Close ends everything.
+// Close ends Run and closes the sockets.
 func (f *Follower) Close() {
 	close(f.ending)
 	if f.events != nil {

@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// neighbours is what is known of the kernel's neighbour and route tables.
+// neighbours is a cache of the kernel's neighbour and route tables.
 type neighbours struct {
 	byHop map[netip.Addr]neighbour
-	// via is the station on the link to which the kernel sends what is for a
-	// destination; only for those that were asked for.
+	// via is the next hop of each queried destination.
 	via map[netip.Addr]netip.Addr
 }
 
-// maxVia bounds the destinations that are remembered; the NIC has fewer.
+// maxVia is the maximum number of cached destinations. The NIC has fewer.
 const maxVia = 4096
 
 // neighbour is an entry of the kernel's table (NUD states in linux/neighbour.h).
@@ -33,12 +32,12 @@ func (n neighbour) usable() bool {
 	return n.state&usable != 0 && n.mac != Station{}
 }
 
-// fresh reports whether the kernel would send to mac without asking.
+// fresh reports whether the kernel sends to mac without a confirmation.
 func (n neighbour) fresh() bool {
 	return n.usable() && n.state&(unix.NUD_REACHABLE|unix.NUD_PERMANENT|unix.NUD_NOARP) != 0
 }
 
-// loadNeighbours reads the table.
+// loadNeighbours reads the neighbour table.
 func (f *Follower) loadNeighbours() error {
 	f.table = neighbours{byHop: map[netip.Addr]neighbour{}, via: map[netip.Addr]netip.Addr{}}
 	if f.state.Index == 0 {
@@ -56,7 +55,7 @@ func (f *Follower) loadNeighbours() error {
 	return nil
 }
 
-// entry converts an entry of the table; ok is false for what is not of this interface.
+// entry converts an entry of the table. ok is false for entries of other interfaces.
 func (f *Follower) entry(k *netlink.Neigh) (hop netip.Addr, n neighbour, ok bool) {
 	hop, ok = netip.AddrFromSlice(k.IP)
 	if !ok || k.LinkIndex != f.state.Index || k.Family != unix.AF_INET && k.Family != unix.AF_INET6 {
@@ -69,7 +68,7 @@ func (f *Follower) entry(k *netlink.Neigh) (hop netip.Addr, n neighbour, ok bool
 	return hop, n, true
 }
 
-// neighbour digests a change of the table.
+// neighbour handles a change of the table.
 func (f *Follower) neighbour(h Handler, e *neighEvent) {
 	hop, n, ok := f.entry(&e.Neigh)
 	if !ok {
@@ -93,11 +92,11 @@ func (f *Follower) neighbour(h Handler, e *neighEvent) {
 		}
 	}
 	if used && e.gone {
-		f.probe(hop, netip.Addr{}) // it is still needed
+		f.probe(hop, netip.Addr{}) // it is still in use
 	}
 }
 
-// tell passes the state of the station on the way to dst on, if it is final.
+// tell reports the state of the next hop of dst to h, if it is final.
 func (f *Follower) tell(h Handler, dst netip.Addr, n neighbour) {
 	switch {
 	case n.usable():
@@ -107,9 +106,8 @@ func (f *Follower) tell(h Handler, dst netip.Addr, n neighbour) {
 	}
 }
 
-// answer finds out where packets for a destination go and tells it, as far as it is known.
-// If the NIC has asked for it, it is about to send: the kernel has to look for a
-// station that it does not know, and to confirm one that it has not heard from for a while.
+// answer resolves a query and reports the result, if known. asked means that the NIC is about to send. In this case the
+// kernel must resolve an unknown next hop and confirm a stale one.
 func (f *Follower) answer(h Handler, q Query, asked bool) {
 	hop, err := f.route(q)
 	if err != nil {
@@ -118,7 +116,7 @@ func (f *Follower) answer(h Handler, q Query, asked bool) {
 		return
 	}
 	if !hop.IsValid() {
-		h.Resolved(q.Dst, Station{}) // no station matters
+		h.Resolved(q.Dst, Station{}) // no Ethernet address is needed
 		return
 	}
 	if len(f.table.via) >= maxVia {
@@ -137,16 +135,15 @@ func (f *Follower) answer(h Handler, q Query, asked bool) {
 	}
 }
 
-// errNoRoute says that the kernel would not send to a destination over this interface.
+// errNoRoute means that the kernel does not send to a destination over this interface.
 var errNoRoute = errors.New("no route over this interface")
 
-// route asks the kernel for the station on the link to which packets go. It is no address if
-// the kernel routes them (Config.Routed) and need not look for a station on this interface:
-// what it drops while it looks, a second or more after a question that was lost, would be lost
-// packets of a connection.
+// route asks the kernel for the next hop on the link. The result is the zero address if the kernel routes the packets
+// (Config.Routed) and needs no neighbour discovery on this interface. Otherwise the Follower resolves the next hop
+// first: during neighbour discovery, which takes a second or more after a lost request, the kernel drops packets.
 func (f *Follower) route(q Query) (netip.Addr, error) {
 	if f.state.Index == 0 || !f.covered(q.Dst) {
-		return netip.Addr{}, errNoRoute // the kernel takes what no route covers for being on the link
+		return netip.Addr{}, errNoRoute // without a route the kernel assumes that dst is on the link
 	}
 	opts := &netlink.RouteGetOptions{OifIndex: f.state.Index}
 	if q.Src.IsValid() {
@@ -186,21 +183,20 @@ func (f *Follower) covered(dst netip.Addr) bool {
 	return false
 }
 
-// discardPort is where probes are sent to (RFC 863).
+// discardPort is the destination port of probes (RFC 863).
 const discardPort = 9
 
-// probe makes the kernel look for a station on the link, or confirm what it knows of it, by
-// an empty datagram to the discard port: in contrast to NTF_USE of the neighbour table,
-// that needs no privilege. The kernel sends it from src, if that is valid.
+// probe makes the kernel resolve or confirm a next hop. It sends an empty datagram to the discard port, from src if that is
+// valid. In contrast to NTF_USE of the neighbour table, this needs no privilege.
 func (f *Follower) probe(hop, src netip.Addr) {
 	if !src.IsValid() || src.Is4() != hop.Is4() {
-		src = unspecified(hop.Is4()) // of the same family: the kernel insists on it
+		src = unspecified(hop.Is4()) // the kernel requires the same family
 	}
 	info := unix.Inet6Pktinfo{Ifindex: uint32(f.state.Index), Addr: src.As16()}
 	to := unix.SockaddrInet6{Port: discardPort, Addr: hop.As16()}
 	if hop.IsLinkLocalUnicast() {
 		to.ZoneId = uint32(f.state.Index)
 	}
-	// It fails while the interface is down; the NIC repeats its question.
+	// This fails while the interface is down. The NIC repeats its query.
 	_ = unix.Sendmsg(f.prober, nil, unix.PktInfo6(&info), &to, unix.MSG_DONTWAIT)
 }

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxAddrs bounds the addresses that are followed, and maxRoutes the routes: of more
-// routes only their families are told, as default routes, and the kernel knows the rest.
+// maxAddrs and maxRoutes are the maximum numbers of addresses and routes. If there are more routes, the state has only
+// default routes, and the kernel decides.
 const (
 	maxAddrs  = 128
 	maxRoutes = 1024
 )
 
-// load reads everything.
+// load reads all tables.
 func (f *Follower) load() error {
 	if err := f.loadState(); err != nil {
 		return err
@@ -27,8 +27,7 @@ func (f *Follower) load() error {
 	return f.loadNeighbours()
 }
 
-// loadState reads link, addresses and routes. Of an interface that does not exist, MAC and
-// MTU stay what they were.
+// loadState reads link, addresses and routes. If the interface does not exist, the state keeps its MAC and MTU.
 func (f *Follower) loadState() error {
 	s := State{MAC: f.state.MAC, MTU: f.state.MTU}
 	l, err := f.link()
@@ -55,19 +54,19 @@ func (f *Follower) loadState() error {
 	if s.Routes, err = f.routes(s.Index); err != nil {
 		return fmt.Errorf("routes over %s: %w", a.Name, err)
 	}
-	if f.cfg.Routed { // another interface may lead there: the kernel will say
+	if f.cfg.Routed { // the kernel decides on the interface
 		s.Routes = append(s.Routes, netip.PrefixFrom(unspecified(true), 0), netip.PrefixFrom(unspecified(false), 0))
 	}
 	f.state = s
 	return nil
 }
 
-// link returns the interface, nil if there is none.
+// link returns the interface, nil if it does not exist.
 func (f *Follower) link() (l netlink.Link, err error) {
 	switch a := f.cfg.Address; {
 	case !a.IsValid():
 		l, err = f.handle.LinkByName(f.cfg.Interface)
-	case a.Is4() && a.IsLoopback(): // all of them are there, but only one is in the table
+	case a.Is4() && a.IsLoopback(): // all of 127.0.0.0/8 exists, but the table has only one address
 		l, err = f.handle.LinkByIndex(loopback)
 	default:
 		l, err = f.linkOf(a)
@@ -78,7 +77,7 @@ func (f *Follower) link() (l netlink.Link, err error) {
 	return l, err
 }
 
-// linkOf returns the interface that has an address, nil if there is none.
+// linkOf returns the interface with an address, nil if there is none.
 func (f *Follower) linkOf(a netip.Addr) (netlink.Link, error) {
 	list, err := f.handle.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -97,12 +96,12 @@ func (f *Follower) linkOf(a netip.Addr) (netlink.Link, error) {
 // loopback is the index of the loopback interface, the first one of each namespace.
 const loopback = 1
 
-// usable reports whether an address may be used already.
+// usable reports whether an address may be used.
 func usable(a *netlink.Addr) bool {
 	return a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == 0 || a.Flags&unix.IFA_F_OPTIMISTIC != 0
 }
 
-// addresses returns the addresses that can be used: IPv4 first, link-local IPv6 last.
+// addresses returns the usable addresses: IPv4 first, link-local IPv6 last.
 func (f *Follower) addresses(l netlink.Link) (out []netip.Prefix, err error) {
 	only := f.cfg.Address
 	if only.Is4() && only.IsLoopback() {
@@ -136,7 +135,7 @@ func addrRank(a netip.Addr) int {
 	return 2
 }
 
-// prefixOf converts an address with its mask; ok is false for what is none.
+// prefixOf converts an address with its mask. ok is false if they are invalid.
 func prefixOf(n *net.IPNet) (p netip.Prefix, ok bool) {
 	if n == nil {
 		return p, false
@@ -154,8 +153,7 @@ func prefixOf(n *net.IPNet) (p netip.Prefix, ok bool) {
 	return p, p.IsValid()
 }
 
-// routes returns the destinations of the unicast routes over an interface, of all tables
-// that could be asked.
+// routes returns the destinations of the unicast routes over an interface, in all tables.
 func (f *Follower) routes(index int) (out []netip.Prefix, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		all, err := f.handle.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
@@ -177,7 +175,7 @@ func (f *Follower) routes(index int) (out []netip.Prefix, err error) {
 	return out, nil
 }
 
-// unspecified is the address of a family that means none, or any.
+// unspecified returns the unspecified address of a family.
 func unspecified(v4 bool) netip.Addr {
 	if v4 {
 		return netip.IPv4Unspecified()
@@ -185,7 +183,7 @@ func unspecified(v4 bool) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// destination returns that of a unicast route.
+// destination returns the destination of a unicast route.
 func destination(r *netlink.Route, family int) (p netip.Prefix, ok bool) {
 	if r.Type != unix.RTN_UNICAST || r.Table == unix.RT_TABLE_LOCAL {
 		return p, false
