@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// burst is the messages of a super-frame whose datagrams are sent one by one, by one call of sendmmsg(2).
+// burst has the messages of a super-frame whose datagrams are sent as separate messages, by one call of sendmmsg(2).
 type burst struct {
 	msgs  [maxSegments]mmsghdr
 	icrcs [maxSegments][bth.ICRCLen]byte
@@ -17,13 +17,12 @@ type burst struct {
 	ids   idDeltas
 }
 
-// maxBurst is the most pieces of a super-frame whose datagrams are told from each other and have an ICRC of
-// their own.
+// maxBurst is the maximum number of buffers of such a super-frame, including separate ICRCs.
 const maxBurst = maxIov + 2*maxSegments
 
-// writeApart sends the datagrams of a frame, which have been made with IP IDs that count, as messages, which
-// have ID 0: their ICRCs are changed. The first begun of them have been sent. If there is no room for all, p.begun
-// tells how many have now.
+// writeApart sends the datagrams of a frame as separate messages. The frame has consecutive IP IDs, but the kernel sends
+// IP ID 0, so writeApart changes the ICRCs. The first begun datagrams have been sent already. If there is no room for all,
+// p.begun is the number of sent datagrams.
 func (p *Port) writeApart(s *source, f *rocev2.Frame, o *outgoing, begun int) unix.Errno {
 	bufs := f.Bufs
 	if len(bufs) > maxIov {
@@ -38,19 +37,19 @@ func (p *Port) writeApart(s *source, f *rocev2.Frame, o *outgoing, begun int) un
 		switch {
 		case e == 0:
 			sent += n
-		case p.drainErrors(s): // of earlier ones, by ICMP
+		case p.drainErrors(s): // retry after ICMP errors of earlier datagrams
 		case e == unix.EAGAIN, e == unix.ENOBUFS, e == unix.ENOMEM:
 			p.begun = sent
 			return e
 		default:
-			p.Counters.SendDropped += uint64(len(msgs) - sent - 1) // the first one is counted by sent
+			p.Counters.SendDropped += uint64(len(msgs) - sent - 1) // sent counts the first one
 			return e
 		}
 	}
 	return 0
 }
 
-// sendAll is sendmmsg.
+// sendAll calls sendmmsg.
 func sendAll(fd int, msgs []mmsghdr) (int, unix.Errno) {
 	for {
 		n, _, e := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&msgs[0])), uintptr(len(msgs)), 0, 0, 0)
@@ -60,7 +59,7 @@ func sendAll(fd int, msgs []mmsghdr) (int, unix.Errno) {
 	}
 }
 
-// fill makes messages of the datagrams of a frame, all with the address and control messages of m.
+// fill makes a message of each datagram of a frame, with the address and control messages of m.
 func (b *burst) fill(m *message, bufs [][]byte, o *outgoing, segSize int) []mmsghdr {
 	rest := pieces{bufs: bufs}
 	rest.skip(o.len)
@@ -97,13 +96,13 @@ func (b *burst) fill(m *message, bufs [][]byte, o *outgoing, segSize int) []mmsg
 	return b.msgs[:n]
 }
 
-// pieces are taken from one after the other.
+// pieces is a reader of a list of buffers.
 type pieces struct {
 	bufs [][]byte
 	off  int // in the first one
 }
 
-// next returns up to n bytes, and takes them.
+// next consumes and returns up to n bytes.
 func (p *pieces) next(n int) []byte {
 	for len(p.bufs) > 0 && p.off == len(p.bufs[0]) {
 		p.bufs, p.off = p.bufs[1:], 0
@@ -123,14 +122,14 @@ func (p *pieces) skip(n int) {
 	}
 }
 
-// read copies what comes next.
+// read consumes and copies bytes.
 func (p *pieces) read(to []byte) {
 	for len(to) > 0 {
 		to = to[copy(to, p.next(len(to))):]
 	}
 }
 
-// views points to the next n bytes.
+// views consumes n bytes and makes iov point to them.
 func (p *pieces) views(iov []unix.Iovec, n int) (count int) {
 	for n > 0 {
 		b := p.next(n)
@@ -142,14 +141,15 @@ func (p *pieces) views(iov []unix.Iovec, n int) (count int) {
 	return count
 }
 
-// idDeltas tells by how much the ICRC of a datagram differs from that of the same one with ID 0: CRCs are linear, so
-// that is put together of what each bit makes, which is kept for the latest length.
+// idDeltas computes the difference between the ICRC of a datagram and the ICRC of the same datagram with IP ID 0. CRCs are
+// linear, so the difference is the sum of the differences of the bits of the ID. idDeltas caches those for the last
+// length.
 type idDeltas struct {
 	size int
 	bits [16]uint32
 }
 
-// of returns the difference for a datagram with so many bytes of UDP payload.
+// of returns the difference for an ID and a length of the UDP payload.
 func (d *idDeltas) of(id uint16, size int) (delta uint32) {
 	if d.size != size {
 		d.size = size

@@ -8,23 +8,22 @@ import (
 	"roced.io/roced/port"
 )
 
-// While datagrams are short, several are received by one call, into memory of ours, and copied out
-// of it: that costs less than a call each. Long ones, which the kernel joins, are received where the NIC wants
-// them.
+// The port receives several short datagrams in one call, into its own memory, and copies them: that costs less than a call
+// per datagram. It receives long datagrams, which the kernel coalesces, directly into the buffer of the caller.
 const (
 	batchSize = 16
-	batchMax  = 2048 // bytes of what is short
-	batchFrom = 2    // short ones in a row that make a batch worth it
+	batchMax  = 2048 // maximum length of a short datagram in bytes
+	batchFrom = 2    // consecutive short datagrams before the port uses batches
 )
 
-// batch is what one call of recvmmsg(2) has received.
+// batch is the result of a recvmmsg(2) call.
 type batch struct {
 	of    *local
-	short int // datagrams in a row that were short
+	short int // number of consecutive short datagrams
 	msgs  [batchSize]mmsghdr
-	parts []part // made when they are needed
-	at, n int    // of msgs: the next one, and how many there are
-	dry   bool   // there were no more, so that nobody has to ask again
+	parts []part // allocated on first use
+	at, n int    // next message, number of messages
+	dry   bool   // the socket was empty after the batch
 }
 
 // mmsghdr is struct mmsghdr.
@@ -42,7 +41,7 @@ type part struct {
 	buf  []byte
 }
 
-// note remembers what was received by a single call.
+// note records the size of a received datagram.
 func (b *batch) note(l *local, size int) {
 	if b.of != l || size > batchMax {
 		b.of, b.short = l, 0
@@ -52,13 +51,13 @@ func (b *batch) note(l *local, size int) {
 	}
 }
 
-// worth reports whether a batch is worth it.
+// worth reports whether to receive a batch.
 func (b *batch) worth() bool { return b.short >= batchFrom }
 
-// forget throws away what has not been taken.
+// forget discards the remaining messages.
 func (b *batch) forget() { b.of, b.short, b.at, b.dry = nil, 0, b.n, false }
 
-// empty reports whether all has been taken.
+// empty reports whether no message remains.
 func (b *batch) empty() bool { return b.at == b.n }
 
 // take copies the next message out.
@@ -74,7 +73,7 @@ func (b *batch) take(p *Port, buf []byte) (n, segSize int, ok bool) {
 	return b.of.hdr.len + copy(buf[b.of.hdr.len:], q.buf[:size]), seg, true
 }
 
-// make prepares the memory for a batch.
+// make allocates the memory of a batch.
 func (b *batch) make() {
 	b.parts, b.n = make([]part, batchSize), batchSize
 	for i := range b.parts {
@@ -88,13 +87,13 @@ func (b *batch) make() {
 	}
 }
 
-// recvBatch receives a batch and takes its first message.
+// recvBatch receives a batch and returns its first message.
 func (p *Port) recvBatch(l *local, buf []byte) (n, segSize int, err error) {
 	b := &p.batch
 	if b.parts == nil {
 		b.make()
 	}
-	for i := range b.msgs[:b.n] { // what the last call has changed
+	for i := range b.msgs[:b.n] { // reset the fields that the last call has changed
 		h := &b.msgs[i].hdr
 		h.Namelen = uint32(len(b.parts[i].name))
 		h.SetControllen(b.parts[i].ctl.size())

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notices are told once each, and the last one is shown.
+// notices reports each warning once, and keeps the last one for Mode.
 type notices struct {
 	warn   func(string)
 	known  map[string]bool
 	latest string
 }
 
-// maxNotices bounds what is remembered to have been told.
+// maxNotices is the maximum number of warnings to remember.
 const maxNotices = 256
 
 func (n *notices) tell(what string) {
@@ -34,10 +34,10 @@ func (n *notices) tell(what string) {
 
 func (n *notices) last() string { return n.latest }
 
-// meanings of errors, of a call and of ICMP messages.
+// meanings explains errors of system calls and of ICMP messages.
 var meanings = map[unix.Errno]string{
 	unix.EMSGSIZE:     "packets are too long for the path to %v: choose a smaller path MTU, or a smaller MTU of the interface",
-	unix.ECONNREFUSED: "%v refuses UDP port 4791: no NIC is there",
+	unix.ECONNREFUSED: "%v refuses UDP port 4791: it has no NIC",
 	unix.EPERM:        "a firewall of this host forbids UDP to %v, port 4791",
 	unix.EACCES:       "UDP to %v is forbidden, by a route or a firewall on the way",
 	unix.ENETUNREACH:  "there is no route to %v",
@@ -45,7 +45,7 @@ var meanings = map[unix.Errno]string{
 	unix.EINVAL:       "the kernel does not send to %v from the NIC's address",
 }
 
-// failed tells of an error on the way to a peer.
+// failed reports an error for a peer.
 func (n *notices) failed(peer netip.Addr, e unix.Errno) {
 	format, known := meanings[e]
 	if !known {
@@ -55,7 +55,7 @@ func (n *notices) failed(peer netip.Addr, e unix.Errno) {
 	n.tell(fmt.Sprintf(format, peer))
 }
 
-// drainErrors empties the error queue of a socket, and reports whether an ICMP message was in it.
+// drainErrors empties the error queue of a socket, and reports whether it contained an ICMP message.
 func (p *Port) drainErrors(s *source) (remote bool) {
 	for {
 		var from [unix.SizeofSockaddrInet6]byte
@@ -81,8 +81,7 @@ type extendedErr struct {
 	info, data         uint32
 }
 
-// icmp tells of an error that is about a datagram to a peer. It reports whether that came from
-// elsewhere.
+// icmp reports an error for a datagram to a peer. It returns true if the error is an ICMP message.
 func (p *Port) icmp(to *[unix.SizeofSockaddrInet6]byte, oob []byte) bool {
 	for {
 		level, typ, data, rest, ok := next(oob)
@@ -96,7 +95,7 @@ func (p *Port) icmp(to *[unix.SizeofSockaddrInet6]byte, oob []byte) bool {
 		}
 		e := (*extendedErr)(unsafe.Pointer(&data[0]))
 		if e.origin == unix.SO_EE_ORIGIN_LOCAL {
-			return false // the call fails for the same reason
+			return false // the send call returns the same error
 		}
 		p.Counters.Refused++
 		n := (*name)(to)

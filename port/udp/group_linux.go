@@ -12,9 +12,9 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// A multicast group has a socket of its own that is bound to the address of the group, by which the kernel joins it on the
-// interface. Several NICs of a machine may be in a group, so what one sends comes back to all, and each drops its own: the NIC has
-// given that to its queue pairs.
+// groupOptions are the options of the socket of a multicast group. Each group has its own socket, which is bound to the
+// address of the group and has joined it. Several NICs of a machine may be in a group, so the kernel returns each sent
+// datagram to all of them. A port drops its own datagrams, because the NIC delivers them to its queue pairs itself.
 var groupOptions = map[bool][]option{
 	true: append([]option{
 		{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, "SO_REUSEADDR"},
@@ -26,7 +26,7 @@ var groupOptions = map[bool][]option{
 	}, rxOptions[false]...),
 }
 
-// Group joins a multicast group or leaves it.
+// Group joins or leaves a multicast group.
 func (p *Port) Group(gid rocev2.GID, in bool) error {
 	a := gid.Addr()
 	p.wanted = slices.DeleteFunc(p.wanted, func(w netip.Addr) bool { return w == a })
@@ -47,7 +47,7 @@ func (p *Port) Group(gid rocev2.GID, in bool) error {
 	return nil
 }
 
-// join makes the socket of a group.
+// join opens the socket of a group.
 func (p *Port) join(a netip.Addr) (*local, error) {
 	l, err := p.listen(a, groupOptions[a.Is4()])
 	if err != nil {
@@ -60,7 +60,7 @@ func (p *Port) join(a netip.Addr) (*local, error) {
 	return l, nil
 }
 
-// joinMissing joins the groups that are wanted and have been left with an interface.
+// joinMissing joins the wanted groups that the port is not in, after a change of the interface.
 func (p *Port) joinMissing() (err error) {
 	for _, a := range p.wanted {
 		if slices.ContainsFunc(p.groups, func(l *local) bool { return l.addr == a }) {
@@ -76,7 +76,7 @@ func (p *Port) joinMissing() (err error) {
 	return err
 }
 
-// leaveAll leaves all groups. Those that are wanted are joined again.
+// leaveAll leaves all groups. The next bind joins the wanted groups again.
 func (p *Port) leaveAll() {
 	for _, l := range p.groups {
 		p.drop(l)
@@ -87,7 +87,7 @@ func (p *Port) leaveAll() {
 	}
 }
 
-// aim has a socket send to groups by the interface of the port.
+// aim sets the interface of a socket for multicast.
 func (p *Port) aim(s *source, l *local) (err error) {
 	if s.aim == p.index {
 		return nil
@@ -103,7 +103,7 @@ func (p *Port) aim(s *source, l *local) (err error) {
 	return err
 }
 
-// ownToGroup reports whether a frame just received is one of ours that has come back from a group.
+// ownToGroup reports whether a received frame is a multicast frame that this port has sent.
 func (p *Port) ownToGroup(frame []byte) bool {
 	if !p.hot.addr.IsMulticast() {
 		return false

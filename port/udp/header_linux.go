@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Lengths of headers, and where their fields are.
+// Lengths of headers.
 const (
 	ethLen  = 14
 	ipv4Len = 20
@@ -19,7 +19,7 @@ const (
 	protoUDP = 17
 )
 
-// header is a template of the headers of received datagrams to one address.
+// header is a template of the headers of datagrams to an address.
 type header struct {
 	b   [maxHdr]byte
 	len int
@@ -33,7 +33,7 @@ func (h *header) init(mac rocev2.MAC, dst netip.Addr) {
 	if h.v4 {
 		h.len = ethLen + ipv4Len + udpLen
 		binary.BigEndian.PutUint16(h.b[12:], bth.EtherTypeIPv4)
-		copy(ip, []byte{0: 0x45, 6: 0x40, 8: hopLimit, 9: protoUDP}) // DF, as RoCEv2 has it
+		copy(ip, []byte{0: 0x45, 6: 0x40, 8: hopLimit, 9: protoUDP}) // DF, as in RoCEv2
 		copy(ip[16:], dst.AsSlice())
 	} else {
 		h.len = maxHdr
@@ -44,12 +44,12 @@ func (h *header) init(mac rocev2.MAC, dst netip.Addr) {
 	binary.BigEndian.PutUint16(h.b[h.len-udpLen+2:], bth.UDPPort)
 }
 
-// put writes the headers of a datagram, or of the datagrams of a super-frame, with size bytes of payload.
+// put writes the headers of a datagram or super-frame with size bytes of payload.
 func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 	copy(frame, h.b[:h.len])
 	ip := frame[ethLen:]
 	src := from.addr(h.v4)
-	station := frame[6:12] // as rocev2.StationOf
+	station := frame[6:12] // as in rocev2.StationOf
 	station[0], station[1] = 2, 0
 	copy(station[2:], src[len(src)-4:])
 	if h.v4 {
@@ -67,7 +67,7 @@ func (h *header) put(frame []byte, from *name, tos uint8, size int) {
 	binary.BigEndian.PutUint16(udp[4:], uint16(udpLen+size))
 }
 
-// ipv4Checksum is the header checksum (RFC 1071) of a header whose own is zero.
+// ipv4Checksum returns the checksum (RFC 1071) of a header whose checksum field is zero.
 func ipv4Checksum(h []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i < len(h); i += 2 {
@@ -78,19 +78,19 @@ func ipv4Checksum(h []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// outgoing is what the headers of a frame to send say.
+// outgoing has the fields of the headers of a frame to send.
 type outgoing struct {
 	src, dst rocev2.GID
 	v4       bool
-	group    bool // dst is one
+	group    bool // dst is a multicast group
 	tos, hop uint8
-	id       uint16 // of IPv4, which the ICRC is made for
+	id       uint16 // IP ID that the ICRC covers, IPv4 only
 	port     uint16 // source
 	len      int    // of the headers
 }
 
-// read reads the headers at the start of a frame. It returns false for what is not a datagram to
-// the port of RoCEv2, which a fault rule can have made of one.
+// read parses the headers of a frame. It returns false if the frame is not a datagram to the RoCEv2 port, for example
+// after a fault rule has changed it.
 func (o *outgoing) read(b []byte) bool {
 	if len(b) < ethLen+ipv4Len+udpLen {
 		return false

@@ -14,39 +14,39 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Buffers that are asked for, in bytes: room for some hundred super-frames; what may wait in an
-// interface's queue. Who may not have as much gets what the system allows everybody (net.core.rmem_max).
+// Buffers of the sockets in bytes: room for several hundred received super-frames, and for the frames in the transmit queue
+// of an interface. See port.SetBuffers.
 const (
 	rcvbuf = 32 << 20
 	sndbuf = 4 << 20
 )
 
-// maxSources bounds the sockets that send from one address. The UDP source ports of more share them.
+// maxSources is the maximum number of sending sockets per address. More UDP source ports share these sockets.
 const maxSources = 256
 
-// hopLimit is the TTL or hop limit of what is sent, unless a frame says otherwise.
+// hopLimit is the default TTL or hop limit.
 const hopLimit = 64
 
 // local is an address of the NIC with its sockets.
 type local struct {
 	addr netip.Addr
 	gid  rocev2.GID
-	rx   int // bound to the port of RoCEv2
+	rx   int // bound to the RoCEv2 port
 	hdr  header
-	// drops is what the kernel has told of datagrams that it had no room for.
+	// drops is the last value of the kernel's counter of datagrams dropped for lack of room.
 	drops uint32
 
-	sources map[uint16]*source // by the port that is wanted
-	list    []*source
-	last    *source // used last, for the port lastPort
-	lastPrt uint16
+	sources  map[uint16]*source // by requested port
+	list     []*source
+	last     *source // most recently used, for the requested port lastPort
+	lastPort uint16
 }
 
 // source is a socket that sends from one UDP source port.
 type source struct {
 	fd   int
 	port uint16
-	aim  int // index of the interface by which it sends to groups, 0 if that has not been set
+	aim  int // index of the interface for multicast, 0 if not set
 }
 
 // option is a socket option.
@@ -55,7 +55,7 @@ type option struct {
 	what               string
 }
 
-// Options of the sockets, by family. DF has the kernel send IP ID 0, and refuse what is too long.
+// Options of the sockets, by IPv4. With DF the kernel sends IP ID 0, and refuses packets longer than the path MTU.
 var (
 	rxOptions = map[bool][]option{
 		true: {
@@ -64,7 +64,7 @@ var (
 		false: {
 			{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1, "IPV6_V6ONLY"},
 			{unix.IPPROTO_IPV6, unix.IPV6_RECVTCLASS, 1, "IPV6_RECVTCLASS"},
-			// RoCEv2 needs no UDP checksum (IBTA annex A17.4.3), which the kernel wants over IPv6.
+			// RoCEv2 needs no UDP checksum (IBTA annex A17.4.3), but the kernel requires one over IPv6 by default.
 			{unix.IPPROTO_UDP, unix.UDP_NO_CHECK6_RX, 1, "UDP_NO_CHECK6_RX"},
 		},
 	}
@@ -83,7 +83,7 @@ var (
 	}
 )
 
-// listen makes the receiving socket of an address, or of a group.
+// listen opens the receiving socket of an address or group.
 func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
 	l := &local{addr: a, gid: rocev2.GIDOf(a), rx: -1, sources: map[uint16]*source{}}
 	l.hdr.init(p.cfg.MAC, a)
@@ -109,7 +109,7 @@ func (p *Port) listen(a netip.Addr, opts []option) (*local, error) {
 	return l, nil
 }
 
-// socket makes a UDP socket that is bound to an address and port.
+// socket opens a UDP socket that is bound to an address and port.
 func (p *Port) socket(a netip.Addr, port uint16, opts []option) (fd int, err error) {
 	family := unix.AF_INET
 	var to unix.Sockaddr = &unix.SockaddrInet4{Port: int(port), Addr: v4Bytes(a)}
@@ -136,7 +136,7 @@ func (p *Port) socket(a netip.Addr, port uint16, opts []option) (fd int, err err
 	return fd, nil
 }
 
-// zone is the scope of an address.
+// zone returns the scope ID of an address.
 func (p *Port) zone(a netip.Addr) uint32 {
 	if a.IsLinkLocalUnicast() || a.Is6() && a.IsMulticast() {
 		return uint32(p.index)
@@ -151,10 +151,10 @@ func v4Bytes(a netip.Addr) [4]byte {
 	return a.As4()
 }
 
-// from returns the socket for a UDP source port. That may be one of another port: if the port is
-// somebody else's, or there are too many already.
+// from returns the socket for a UDP source port. The socket has another port if the requested port is in use by another
+// process, or if there are too many sockets.
 func (p *Port) from(l *local, port uint16) (*source, error) {
-	if l.last != nil && l.lastPrt == port {
+	if l.last != nil && l.lastPort == port {
 		return l.last, nil
 	}
 	s := l.sources[port]
@@ -165,7 +165,7 @@ func (p *Port) from(l *local, port uint16) (*source, error) {
 		}
 		l.sources[port] = s
 	}
-	l.last, l.lastPrt = s, port
+	l.last, l.lastPort = s, port
 	return s, nil
 }
 
@@ -175,7 +175,7 @@ func (p *Port) newSource(l *local, wanted uint16) (*source, error) {
 	}
 	const tries = 64
 	for i := range uint16(tries) {
-		// The ports of RoCEv2 are the dynamic ones, from 0xc000 on.
+		// RoCEv2 uses the dynamic ports, from 0xc000 on.
 		q := wanted + i | 0xc000
 		if i == 0 {
 			q = wanted
@@ -195,7 +195,7 @@ func (p *Port) newSource(l *local, wanted uint16) (*source, error) {
 	return nil, unix.EADDRINUSE
 }
 
-// close closes all sockets; epoll forgets them.
+// close closes all sockets. The kernel removes them from epoll.
 func (l *local) close() {
 	port.CloseSocket(&l.rx)
 	for _, s := range l.list {
@@ -204,10 +204,10 @@ func (l *local) close() {
 	l.list, l.last, l.sources = nil, nil, nil
 }
 
-// name is the address of a peer as the kernel has it.
+// name is the address of a peer in the format of the kernel (struct sockaddr).
 type name [unix.SizeofSockaddrInet6]byte
 
-// set fills n and returns its length.
+// set sets n and returns its length.
 func (n *name) set(gid *rocev2.GID, v4 bool, port uint16, zone uint32) uint32 {
 	binary.BigEndian.PutUint16(n[2:], port)
 	if v4 {
@@ -223,9 +223,10 @@ func (n *name) set(gid *rocev2.GID, v4 bool, port uint16, zone uint32) uint32 {
 	return unix.SizeofSockaddrInet6
 }
 
-// port and addr are where a datagram came from; gid has the family's bytes only.
+// port returns the UDP port.
 func (n *name) port() uint16 { return binary.BigEndian.Uint16(n[2:]) }
 
+// addr returns the bytes of the IP address.
 func (n *name) addr(v4 bool) []byte {
 	if v4 {
 		return n[4:8]

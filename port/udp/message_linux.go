@@ -8,10 +8,10 @@ import (
 	"roced.io/roced/port"
 )
 
-// maxIov is the most pieces of a message: two for each datagram of the longest super-frame.
+// maxIov is the maximum number of buffers of a message: two for each datagram of the longest super-frame.
 const maxIov = 2*maxSegments + 8
 
-// message is what sendmsg(2) and recvmsg(2) take, with room for all that it points to.
+// message is the argument of sendmsg(2) and recvmsg(2), including the memory that it points to.
 type message struct {
 	hdr  unix.Msghdr
 	name name
@@ -21,22 +21,21 @@ type message struct {
 
 // control is a list of control messages (cmsg(3)).
 type control struct {
-	b   [16]uint64 // aligned as the kernel wants it
+	b   [16]uint64 // aligned for the kernel
 	len int
 }
 
-// Sizes of a control message: its header, one with up to 4 bytes of data, and what the next one is
-// aligned to.
+// Sizes of a control message: its header, a message with up to 4 bytes of data, and the alignment.
 const (
 	cmsgHdr   = unix.SizeofCmsghdr
-	cmsgSize  = (cmsgHdr + 4 + 7) &^ 7 // a place in control.b
+	cmsgSize  = (cmsgHdr + 4 + 7) &^ 7 // an entry of control.b
 	cmsgAlign = int(unsafe.Sizeof(uintptr(0)))
 )
 
-// size is the room for control messages in bytes.
+// size returns the capacity in bytes.
 func (c *control) size() int { return len(c.b) * 8 }
 
-// received returns the control messages of a message that has been received.
+// received returns the control messages of a received message.
 func (c *control) received(h *unix.Msghdr) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&c.b[0])), min(int(h.Controllen), c.size()))
 }
@@ -44,11 +43,11 @@ func (c *control) received(h *unix.Msghdr) []byte {
 // add appends a control message with an int.
 func (c *control) add(level, typ, value int32) { *c.put(level, typ, 4) = value }
 
-// addShort appends one with a 16-bit number, of which the high half stays zero.
+// addShort appends a control message with a 16-bit number.
 func (c *control) addShort(level, typ int32, value uint16) { *c.put(level, typ, 2) = int32(value) }
 
-// put appends a control message and returns where its data are. Host byte order is little-endian on
-// all machines that roced runs on (internal/base/abi).
+// put appends a control message and returns a pointer to its data. The host is little-endian on all machines that roced
+// supports (internal/base/abi).
 func (c *control) put(level, typ int32, size int) *int32 {
 	h := (*unix.Cmsghdr)(unsafe.Pointer(&c.b[c.len/8]))
 	h.Level, h.Type = level, typ
@@ -57,7 +56,7 @@ func (c *control) put(level, typ int32, size int) *int32 {
 	return (*int32)(unsafe.Add(unsafe.Pointer(h), cmsgHdr))
 }
 
-// next returns a control message of n bytes in all and what is behind it.
+// next parses a control message and returns the rest.
 func next(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	if len(b) < cmsgHdr {
 		return 0, 0, nil, nil, false
@@ -71,7 +70,7 @@ func next(b []byte) (level, typ int32, data, rest []byte, ok bool) {
 	return h.Level, h.Type, b[cmsgHdr:size], b[aligned:], true
 }
 
-// gather makes iov of the pieces of a frame without its headers. It returns false if there are too many.
+// gather makes iov point to the buffers of a frame without its headers. It returns false if there are too many.
 func (m *message) gather(bufs [][]byte, skip int) bool {
 	n := 0
 	for _, b := range bufs {
@@ -94,7 +93,7 @@ func (m *message) gather(bufs [][]byte, skip int) bool {
 	return true
 }
 
-// attach puts the control messages to the message.
+// attach attaches the control messages to the message.
 func (m *message) attach() {
 	m.hdr.Control = nil
 	if m.ctl.len > 0 {
@@ -103,7 +102,7 @@ func (m *message) attach() {
 	m.hdr.SetControllen(m.ctl.len)
 }
 
-// expect prepares the message to be received into buf.
+// expect prepares to receive into buf.
 func (m *message) expect(buf []byte) {
 	m.iov[0].Base = &buf[0]
 	m.iov[0].SetLen(len(buf))

@@ -1,10 +1,12 @@
-// Package udp is the port of a NIC on plain UDP sockets. RoCEv2 is UDP to port 4791, which any
-// process may bind: no privilege is needed, and every address that the kernel has will do.
+// Package udp is a link on plain UDP sockets. RoCEv2 uses UDP port 4791, which every process may bind, so the port needs no
+// privilege and works with every address of the kernel.
 //
-// The kernel makes the IP and UDP headers. Of the frames that the NIC sends the port takes
-// addresses, traffic class, hop limit and source port out of the headers, and of what it receives it makes
-// headers anew; those are not what was on the wire in identification, hop limit, flow label,
-// UDP checksum and Ethernet addresses. What the ICRC has to do with it is in rocev2 (sockets.go).
+// The kernel makes the IP and UDP headers. The port passes addresses, traffic class, hop limit and source port of sent
+// frames to the kernel. For received datagrams it makes new headers. They differ from those on the wire in
+// identification, hop limit, flow label, UDP checksum and Ethernet addresses. rocev2 (sockets.go) describes the
+// consequences for the ICRC.
+//
+// No promise: this package may change between releases.
 package udp
 
 import (
@@ -24,41 +26,40 @@ import (
 
 // Config describes a port.
 type Config struct {
-	// Netns is the network namespace of the sockets, a path or a name as ip-netns(8) has them.
-	// Empty for the caller's own.
+	// Netns is the network namespace of the sockets: a path, a name as in ip-netns(8), or empty for that of the caller.
 	Netns string
-	// MAC stands for this NIC in the frames that the port makes.
+	// MAC is the MAC of this NIC in received frames.
 	MAC rocev2.MAC
-	// Offload says to whom super-frames are sent.
+	// Offload selects the peers that receive super-frames.
 	Offload Offload
-	// Warn is told what an administrator should know, each thing once. It is called by the port's
-	// goroutine and must not wait. It may be nil.
-	Warn func(what string)
+	// Warn, if not nil, receives each warning for the administrator once. The goroutine of the port calls it; it must
+	// not block.
+	Warn func(text string)
 }
 
-// Offload says to whom super-frames are sent. Who cuts one apart, a kernel or a network card on the way, numbers the
-// datagrams (IP ID), and ICRCs cover that.
+// Offload selects the peers that receive super-frames. The kernel or the network card that segments a super-frame assigns
+// the IP IDs of its datagrams, and ICRCs cover IP IDs.
 type Offload uint8
 
 const (
-	// OffloadKnown sends them to NICs on sockets, which find out how datagrams are numbered. Others get single
-	// datagrams.
+	// OffloadKnown sends super-frames to NICs on sockets, which determine the IP IDs, and single datagrams to other
+	// peers.
 	OffloadKnown Offload = iota
-	// OffloadAlways sends them to everybody, where segment i is known to have ID i: so the kernel does it.
+	// OffloadAlways sends super-frames to all peers. It requires that segment i has IP ID i, as the kernel assigns it.
 	OffloadAlways
-	// OffloadNever sends single datagrams.
+	// OffloadNever sends single datagrams only.
 	OffloadNever
 )
 
-// Times of the port.
+// Retry intervals.
 const (
-	retryBind = time.Second           // until an address that could not be had is tried again
-	retrySend = 50 * time.Microsecond // until the interface's queue may have room
-	retryFull = 10 * time.Millisecond // until a socket's buffer must have, if nothing tells
+	retryBind = time.Second           // for addresses that could not be bound
+	retrySend = 50 * time.Microsecond // after the queue of the interface was full
+	retryFull = 10 * time.Millisecond // after the buffer of a socket was full, if epoll reports nothing
 )
 
-// Port is a port on UDP sockets: one to receive for each address of the NIC, and one to send for each
-// UDP source port in use. Send and Recv return port.ErrDown and FD is -1 while SetLink says so.
+// Port is a port on UDP sockets: one receiving socket per address of the NIC, and one sending socket per UDP source port in
+// use. While the link is down according to SetLink, Send and Recv return port.ErrDown and FD is -1.
 type Port struct {
 	port.Base // Next: when to retry to bind addresses
 	cfg       Config
@@ -67,26 +68,27 @@ type Port struct {
 	index     int // of the interface, for link-local addresses
 	told      notices
 
-	addrs  []netip.Addr // wanted
-	locals []*local     // of those of them that could be had
-	groups []*local     // that have been joined
-	wanted []netip.Addr // groups
-	hot    *local       // the one that received last
-	streak int          // so many times
-	retry  mono.Time    // when to try to send again
+	addrs  []netip.Addr // configured
+	locals []*local     // of the bound addresses
+	groups []*local     // joined groups
+	wanted []netip.Addr // groups to join
+	hot    *local       // address that received last
+	streak int          // consecutive receptions by hot
+	retry  mono.Time    // when to retry to send
 	full   int          // socket whose buffer is full, -1 if none
 
-	offload rocev2.Offload // that the NIC makes
-	single  bool           // they are all cut apart here
-	begun   int            // datagrams of the frame that waits for room which have been sent
+	offload rocev2.Offload
+	single  bool // segment all super-frames in the port
+	begun   int  // sent datagrams of a frame that is waiting for room
 	out     message
 	in      message
-	flat    []byte // a frame put together
+	flat    []byte // a copy of a frame
 	batch   batch
 	burst   burst
 }
 
-// Open makes a port on addresses of the kernel, which must be there and free. The link is down until SetLink.
+// Open opens a port on addresses of the kernel. They must exist, and UDP port 4791 must be free on them. The link is down
+// until SetLink.
 func Open(c Config, index int, addrs []netip.Addr) (*Port, error) {
 	p := &Port{cfg: c, epoll: -1, full: -1, retry: mono.Never, told: notices{warn: c.Warn}}
 	if err := p.open(index, addrs); err != nil {
@@ -112,7 +114,7 @@ func (p *Port) open(index int, addrs []netip.Addr) (err error) {
 	return nil
 }
 
-// SetLink tells of the interface: its index, and whether it can be used.
+// SetLink sets the index and the state of the interface.
 func (p *Port) SetLink(index int, s port.LinkState) {
 	if index != p.index {
 		p.leaveAll() // memberships are the interface's
@@ -122,7 +124,7 @@ func (p *Port) SetLink(index int, s port.LinkState) {
 	p.SetState(s, p.epoll)
 }
 
-// SetAddrs replaces the addresses of the NIC. One that cannot be had now is tried for again.
+// SetAddrs replaces the addresses of the NIC. The port retries to bind an address that is not available now.
 func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	p.addrs = slices.Clone(addrs)
 	p.locals = slices.DeleteFunc(p.locals, func(l *local) bool {
@@ -135,7 +137,7 @@ func (p *Port) SetAddrs(addrs []netip.Addr) error {
 	return p.bind()
 }
 
-// bind makes the sockets that are missing.
+// bind opens the missing sockets.
 func (p *Port) bind() (err error) {
 	p.Next = mono.Never
 	for _, a := range p.addrs {
@@ -164,8 +166,7 @@ func (p *Port) drop(l *local) {
 	l.close()
 }
 
-// Poll implements port.Monitored: it tries for addresses that could not be had. SetLink tells of the
-// interface.
+// Poll implements port.Monitored. It retries to bind addresses. The state of the interface comes from SetLink.
 func (p *Port) Poll(now mono.Time) {
 	if now < p.Next || p.epoll < 0 {
 		return
@@ -182,7 +183,7 @@ func (p *Port) NextTimeout() mono.Time { return p.Next.Min(p.retry) }
 // Offload implements port.Port.
 func (p *Port) Offload() rocev2.Offload { return p.offload }
 
-// Room is the size in bytes of the kernel's buffer for what is received at one address.
+// Room returns the size of the kernel's receive buffer of an address in bytes.
 func (p *Port) Room() int {
 	if len(p.locals) == 0 {
 		return 0
@@ -190,7 +191,7 @@ func (p *Port) Room() int {
 	return p.locals[0].room()
 }
 
-// Mode says how datagrams get to the port and back, and what is not as it should be.
+// Mode describes how the port works, and its limitations.
 func (p *Port) Mode() string {
 	mode := "UDP sockets"
 	switch {

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/port"
 )
 
-// Recv implements port.Port. What has been received lies in buf behind headers made for it.
+// Recv implements port.Port. The received data follows the headers that the port makes.
 func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	if now >= p.Next {
 		p.Poll(now)
@@ -31,16 +31,16 @@ func (p *Port) Recv(now mono.Time, buf []byte) (n, segSize int, err error) {
 	}
 }
 
-// maxStreak is how often in a row the same address receives while others may have to wait.
+// maxStreak is the maximum number of consecutive receptions by one address while others may wait.
 const maxStreak = 64
 
-// recvAny receives for the address that did last, while there is something for it, or for another one.
+// recvAny receives for the address that received last, or for another one if that has no datagram.
 func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
 	alone := len(p.locals)+len(p.groups) == 1
 	if p.streak++; p.hot != nil && (alone || p.streak < maxStreak || !p.batch.empty()) {
 		n, segSize, err := p.recv(p.hot, buf)
 		if err == port.ErrAgain && !alone {
-			p.hot = nil // the next call looks for others: what is received is answered first
+			p.hot = nil // the next call checks the others; the caller handles received frames first
 		}
 		return n, segSize, err
 	}
@@ -51,8 +51,8 @@ func (p *Port) recvAny(buf []byte) (n, segSize int, err error) {
 	return p.recv(p.hot, buf)
 }
 
-// readable returns an address for which something has arrived, nil if there is none: if it can, another one than the
-// last time.
+// readable returns an address with a received datagram, nil if there is none. It prefers an address other than the last
+// one.
 func (p *Port) readable() (l *local) {
 	if len(p.locals) == 1 && len(p.groups) == 0 {
 		return p.locals[0]
@@ -74,7 +74,7 @@ func (p *Port) readable() (l *local) {
 	return l
 }
 
-// recv takes one datagram, or several that the kernel has joined.
+// recv receives a datagram, or several that the kernel has coalesced.
 func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
 	if p.batch.of == l {
 		if n, segSize, ok := p.batch.take(p, buf); ok {
@@ -102,8 +102,7 @@ func (p *Port) recv(l *local, buf []byte) (n, segSize int, err error) {
 	return l.hdr.len + size, seg, nil
 }
 
-// head makes the headers of what has been received, of which the kernel tells in ctl, and returns the size of
-// its segments.
+// head makes the headers of received data from the control messages ctl, and returns the segment size.
 func (p *Port) head(l *local, from *name, ctl []byte, buf []byte, size int) (segSize int) {
 	tos, segSize := p.control(l, ctl)
 	if segSize >= size {
@@ -113,7 +112,7 @@ func (p *Port) head(l *local, from *name, ctl []byte, buf []byte, size int) (seg
 	return segSize
 }
 
-// control reads what the kernel has to say of a message.
+// control parses the control messages of a received message.
 func (p *Port) control(l *local, b []byte) (tos uint8, segSize int) {
 	for {
 		level, typ, data, rest, ok := next(b)
@@ -134,18 +133,18 @@ func (p *Port) control(l *local, b []byte) (tos uint8, segSize int) {
 	}
 }
 
-// dropped counts what the kernel had no room for; drops is the number since the socket was made.
+// dropped counts datagrams that the kernel has dropped for lack of room. drops is the total since the socket was opened.
 func (p *Port) dropped(l *local, drops uint32) {
 	if drops == l.drops {
 		return
 	}
 	p.Counters.Overruns += uint64(drops - l.drops)
 	l.drops = drops
-	p.told.tell(fmt.Sprintf("the kernel had no room for datagrams to %v: it gives sockets %d KiB, and more if net.core.rmem_max is raised",
+	p.told.tell(fmt.Sprintf("the kernel has dropped datagrams to %v: the socket buffer is %d KiB; raise net.core.rmem_max",
 		l.addr, l.room()>>10))
 }
 
-// room is the size of the receive buffer in bytes.
+// room returns the size of the receive buffer in bytes.
 func (l *local) room() int {
 	n, _ := unix.GetsockoptInt(l.rx, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	return n

@@ -12,16 +12,16 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// What Linux takes in one message with UDP_SEGMENT: 128 datagrams (UDP_MAX_SEGMENTS), 64 in older
-// kernels, and what an IP packet may have.
+// Limits of Linux on a message with UDP_SEGMENT: 128 datagrams (UDP_MAX_SEGMENTS; 64 in older kernels), and the length of an
+// IP packet.
 const (
 	maxSegments    = 128
 	maxSegmentsOld = 64
 	maxBytes       = ethLen + 65535
 )
 
-// knowsSegments asks whether the kernel knows UDP_SEGMENT (Linux 4.18). How many datagrams it takes shows
-// when it refuses some.
+// knowsSegments reports whether the kernel supports UDP_SEGMENT (Linux 4.18). The port learns the maximum number of
+// datagrams when the kernel refuses a message.
 func knowsSegments(fd int) bool {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT, 0) == nil
 }
@@ -42,12 +42,12 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	l := p.local(&o.src)
 	if l == nil {
 		p.Counters.SendDropped++
-		return fmt.Errorf("udp: address %v is gone", o.src.Addr())
+		return fmt.Errorf("udp: address %v is not available", o.src.Addr())
 	}
 	s, err := p.from(l, o.port)
 	if err != nil {
 		p.Counters.SendDropped++
-		p.told.tell(fmt.Sprintf("UDP port %d of %v cannot be sent from: %v", o.port, l.addr, err))
+		p.told.tell(fmt.Sprintf("cannot send from UDP port %d of %v: %v", o.port, l.addr, err))
 		return fmt.Errorf("udp: source port %d: %w", o.port, err)
 	}
 	if o.group {
@@ -69,13 +69,13 @@ func (p *Port) Send(now mono.Time, f *rocev2.Frame) error {
 	return p.sent(now, s, &o, e)
 }
 
-// apart reports whether the datagrams of a super-frame have to be sent one by one.
+// apart reports whether to send the datagrams of a super-frame as separate messages.
 func (p *Port) apart(f *rocev2.Frame) bool {
 	return p.single || f.Apart && p.cfg.Offload == OffloadKnown
 }
 
-// refused sends a super-frame that the kernel has refused as single datagrams. If it takes one of them, it is
-// for being a super-frame that it was refused, and there are shorter ones or none from now on.
+// refused sends a super-frame that the kernel has refused as single datagrams. If the kernel accepts one of them, the
+// super-frame was too large: the port then uses shorter super-frames, or none.
 func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
 	e := p.writeApart(s, f, o, 0)
 	switch count := (f.Len - o.len + f.SegSize - 1) / f.SegSize; {
@@ -88,7 +88,7 @@ func (p *Port) refused(s *source, f *rocev2.Frame, o *outgoing) unix.Errno {
 	return e
 }
 
-// local returns the address of the NIC that a frame comes from, nil if it is gone.
+// local returns the source address of a frame, nil if it is not available.
 func (p *Port) local(gid *rocev2.GID) *local {
 	for _, l := range p.locals {
 		if l.gid == *gid {
@@ -98,7 +98,7 @@ func (p *Port) local(gid *rocev2.GID) *local {
 	return nil
 }
 
-// write sends a frame: its pieces are gathered by the kernel, from where they lie.
+// write sends a frame. The kernel gathers its buffers.
 func (p *Port) write(s *source, bufs [][]byte, o *outgoing, segSize int) unix.Errno {
 	m := &p.out
 	if !m.gather(bufs, o.len) {
@@ -110,7 +110,7 @@ func (p *Port) write(s *source, bufs [][]byte, o *outgoing, segSize int) unix.Er
 		m.ctl.addShort(unix.IPPROTO_UDP, unix.UDP_SEGMENT, uint16(segSize))
 	}
 	m.attach()
-	// An error that came back by ICMP is told to the next one who sends: it is not about this message.
+	// The kernel reports an error by ICMP to the next send call. It does not concern this message.
 	const tries = 8
 	for range tries {
 		_, e := m.do(unix.SYS_SENDMSG, s.fd, 0)
@@ -121,7 +121,7 @@ func (p *Port) write(s *source, bufs [][]byte, o *outgoing, segSize int) unix.Er
 	return unix.EAGAIN
 }
 
-// label sets what the kernel makes headers of.
+// label sets the destination and the control messages for the headers.
 func (p *Port) label(m *message, o *outgoing) {
 	m.ctl.len = 0
 	level, tos, hop := int32(unix.IPPROTO_IP), int32(unix.IP_TOS), int32(unix.IP_TTL)
@@ -131,7 +131,7 @@ func (p *Port) label(m *message, o *outgoing) {
 	if o.tos != 0 {
 		m.ctl.add(level, tos, int32(o.tos))
 	}
-	if o.hop != hopLimit || o.group { // whose hop limit is another option
+	if o.hop != hopLimit || o.group { // multicast has a separate default
 		m.ctl.add(level, hop, int32(o.hop))
 	}
 	m.hdr.Name, m.hdr.Namelen = &m.name[0], m.name.set(&o.dst, o.v4, bth.UDPPort, p.zone(o.dst.Addr()))
@@ -144,7 +144,7 @@ func appendAll(b []byte, bufs [][]byte) []byte {
 	return b
 }
 
-// renumbered returns a copy of a frame that has another UDP source port, which the ICRC covers.
+// renumbered returns a copy of a frame with another UDP source port, which the ICRC covers.
 func (p *Port) renumbered(f *rocev2.Frame, o *outgoing, port uint16) *rocev2.Frame {
 	p.flat = appendAll(p.flat[:0], f.Bufs)
 	body := p.flat[o.len:]
@@ -165,16 +165,16 @@ func (p *Port) renumbered(f *rocev2.Frame, o *outgoing, port uint16) *rocev2.Fra
 	return &rocev2.Frame{Bufs: [][]byte{p.flat}, Len: f.Len, HdrLen: f.HdrLen, SegSize: f.SegSize, Apart: f.Apart}
 }
 
-// sent tells what has become of a frame.
+// sent converts the result of a send call to the result of Send.
 func (p *Port) sent(now mono.Time, s *source, o *outgoing, e unix.Errno) error {
 	if p.full >= 0 {
-		_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, p.full, nil) // it may have been closed
+		_ = unix.EpollCtl(p.epoll, unix.EPOLL_CTL_DEL, p.full, nil) // the socket may have been closed
 		p.full = -1
 	}
 	switch e {
 	case 0:
 		return nil
-	case unix.EAGAIN: // the socket's buffer is full
+	case unix.EAGAIN: // the buffer of the socket is full
 		p.Counters.Again++
 		ev := unix.EpollEvent{Events: unix.EPOLLOUT, Fd: int32(s.fd)}
 		if unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, s.fd, &ev) == nil {
@@ -182,7 +182,7 @@ func (p *Port) sent(now mono.Time, s *source, o *outgoing, e unix.Errno) error {
 		}
 		p.retry = now.Add(retryFull)
 		return port.ErrAgain
-	case unix.ENOBUFS, unix.ENOMEM: // the interface's queue is, and will not say when it is not
+	case unix.ENOBUFS, unix.ENOMEM: // the queue of the interface is full; no event reports room
 		p.Counters.Again++
 		p.retry = now.Add(retrySend)
 		return port.ErrAgain
