@@ -10,10 +10,10 @@ import (
 // TestRefused asks for what only the ports of our own NICs can do.
 func TestRefused(t *testing.T) {
 	for text, says := range map[string]string{
-		"tx delay 2ms":     "hold frames back",
-		"rx reorder 3":     "hold frames back",
+		"tx delay 2ms":     "delay frames",
+		"rx reorder 3":     "delay frames",
 		"tx truncate 64":   "shorten",
-		"both drop any":    "only RoCEv2",
+		"both drop any":    "RoCEv2 frames only",
 		"tx drop psn=+1":   "",
 		"rx duplicate 999": "",
 	} {

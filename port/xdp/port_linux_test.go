@@ -387,14 +387,14 @@ func TestConfig(t *testing.T) {
 		want string
 	}{
 		{Config{}, "no interface"},
-		{Config{Interface: iface, Queues: -1}, "-1 queues"},
+		{Config{Interface: iface, Queues: -1}, "queues -1"},
 		{Config{Interface: iface, Attach: "fast"}, `mode "fast"`},
 		{Config{Interface: iface, Copy: "never"}, `copy "never"`},
 		{Config{Interface: iface, Netns: b.NS[0].Path(), Queues: 7}, "queue 1"},
 		{Config{Interface: "none", Netns: b.NS[0].Path()}, "does not exist"},
 		{Config{Interface: "lo", Netns: b.NS[0].Path()}, "not an Ethernet"},
 		{Config{Interface: iface, Netns: "/nowhere"}, "/nowhere"},
-		{Config{Interface: iface, Netns: b.NS[0].Path(), Copy: CopyNever}, "the driver cannot do that"},
+		{Config{Interface: iface, Netns: b.NS[0].Path(), Copy: CopyNever}, "the driver does not support the mode"},
 		{Config{Interface: iface, Netns: b.NS[0].Path(), Addrs: make([]netip.Addr, 257)}, "257 addresses"},
 	} {
 		p, err := Open(c.cfg)
