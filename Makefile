@@ -76,12 +76,12 @@ test: setup build lint ## all set-up, all tests
 	$(MAKE) soak SEEDS=200
 	$(MAKE) interop-short
 
-mutants: ## take each mechanism of docs/design/transports.md, ports.md, simulator.md, clients.md and flor.md out: the test that it names must fail
+mutants: ## remove each mechanism of docs/results/mechanisms-*.md: the test that it names must fail
 	$(GO) run ./tools/mutants
-	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/reference/ports.md
-	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/reference/simulator.md
-	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/reference/clients.md
-	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/design/flor.md
+	$(GO) run ./tools/mutants -list tools/mutants/ports.txt -doc docs/results/mechanisms-ports.md
+	$(GO) run ./tools/mutants -list tools/mutants/sim.txt -doc docs/results/mechanisms-simulator.md
+	$(GO) run ./tools/mutants -list tools/mutants/clients.txt -doc docs/results/mechanisms-clients.md
+	$(GO) run ./tools/mutants -list tools/mutants/flor.txt -doc docs/results/mechanisms-flor.md
 
 nightly: setup build ## what takes too long for make test
 	$(MAKE) mutants

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// Mechanisms of docs/design/transports.md that a queue pair has a part in.
+// Mechanisms of docs/results/mechanisms-transports.md that a queue pair has a part in.
 
 // TestLostGoFirst: no packet leaves that has not been sent before while one that has been
 // lost waits (IRN 3.1).

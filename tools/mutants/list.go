@@ -26,7 +26,7 @@ type row struct {
 
 // readMutations reads the list. Empty lines end an entry:
 //
-//	# transport: beginning of the mechanism as docs/design/transports.md has it
+//	# transport: beginning of the mechanism as docs/results/mechanisms-transports.md has it
 //	file.go
 //	- lines to be replaced, which the file has exactly once
 //	+ lines instead

@@ -1,8 +1,8 @@
-// Command mutants takes the mechanisms of docs/design/transports.md, or of another document, out, one
+// Command mutants takes the mechanisms of docs/results/mechanisms-transports.md, or of another document, out, one
 // after the other, and runs the tests that the document names for each: one of them must fail.
 // It works on a copy of the tree, never in place.
 //
-// The list is mutants.txt; that of docs/reference/ports.md is ports.txt, that of docs/reference/simulator.md is sim.txt, that of docs/design/flor.md flor.txt. It
+// The list is mutants.txt; that of docs/results/mechanisms-ports.md is ports.txt, that of docs/results/mechanisms-simulator.md is sim.txt, that of docs/results/mechanisms-flor.md flor.txt. It
 // is wrong, too, if a mutation no longer applies, or if a row of the document has none.
 package main
 
@@ -20,7 +20,7 @@ import (
 
 func main() {
 	list := flag.String("list", "tools/mutants/mutants.txt", "the mutations")
-	doc := flag.String("doc", "docs/design/transports.md", "the document with the mechanisms and their tests")
+	doc := flag.String("doc", "docs/results/mechanisms-transports.md", "the document with the mechanisms and their tests")
 	only := flag.String("only", "", "run only mutations whose transport and mechanism, as in \"MELO: swapping\", contain this")
 	flag.Usage = func() {
 		fmt.Fprintf(flag.CommandLine.Output(), "usage: go run ./tools/mutants [flags]\n\nChecks that a test fails without each mechanism of %s.\nExit status: 0 if so, 1 if a mutation survives or does not apply, 2 upon wrong usage.\n\n", *doc)
