@@ -29,8 +29,8 @@ const (
 	AttrRateLimit       AttrMask = 1 << 25
 )
 
-// Attr are the modifiable attributes of a queue pair (ibv_qp_attr). The address
-// vector is the NIC's business: it resolves it and the core never sees it.
+// Attr are the modifiable attributes of a queue pair (ibv_qp_attr). The NIC resolves the address vector; the core does
+// not see it.
 type Attr struct {
 	State           State
 	CurState        State

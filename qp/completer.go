@@ -11,49 +11,19 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// receive implements framing: the responses to a request have its PSNs. Packets with PSNs outside
-// of what is outstanding are stale, of earlier exchanges, and are ignored (IBTA vol.1 9.7.5.1.2).
-func (r *requester) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
-	if !r.q.sending() || r.rec == nil {
-		return DropState
-	}
-	if distance(r.una, p.PSN) >= r.outstanding() {
-		return DropStaleAck
-	}
-	if p.Opcode.IsAck() {
-		return r.onAck(now, p)
-	}
-	return r.onResponse(now, p)
-}
-
-// onAck handles ACK, RNR NAK and NAK (IBTA vol.1 9.7.5.1, 9.7.5.2). The MSN is
-// not needed: without end-to-end credits it says nothing that the PSN does not.
-func (r *requester) onAck(now mono.Time, p *bth.Packet) Drop {
-	s := p.AETH.Syndrome
-	switch {
-	case s.IsACK():
-		if !r.acknowledge(now, p.PSN.Next(), p) {
-			return DropOutOfOrder
-		}
-		return Accepted
-	case s.IsRNR():
-		return r.onRNR(now, p)
-	case s.IsNAK():
-		return r.onNAK(now, p)
-	}
-	return DropOpcode
-}
-
-// onNAK handles NAKs. Their PSN is that of the packet refused; all before it is
-// acknowledged.
+// onNAK handles RNR NAKs and NAKs (IBTA vol.1 9.7.5.1, 9.7.5.2). Their PSN is that of the refused packet; they
+// acknowledge all packets before it. The MSN is not needed: without end-to-end credits the PSN implies it.
 func (r *requester) onNAK(now mono.Time, p *bth.Packet) Drop {
 	c := r.q.ctr
+	if p.AETH.Syndrome.IsRNR() {
+		return r.onRNR(now, p)
+	}
 	switch p.AETH.Syndrome {
 	case bth.SyndromePSNSeqErr:
 		c.RcvdSeqErr++
 		c.PacketSeqErr++
 		if r.acknowledge(now, p.PSN, p) {
-			r.say(now, p.PSN, true, p)
+			r.cumulative(now, p.PSN, true, p)
 		}
 	case bth.SyndromeInvalidRequest:
 		c.ReqRemoteInvalidRequest++
@@ -69,22 +39,22 @@ func (r *requester) onNAK(now mono.Time, p *bth.Packet) Drop {
 	return Accepted
 }
 
-// refused completes the request to which p's PSN belongs in error, after all
-// before it (IBTA vol.1 9.9.3).
+// refused completes the request to which the PSN of p belongs in error, after all requests before it (IBTA vol.1
+// 9.9.3).
 func (r *requester) refused(now mono.Time, p *bth.Packet, status Status) {
 	if !r.acknowledge(now, p.PSN, p) || !r.q.sending() {
 		return
 	}
 	if i, _, ok := r.locate(p.PSN); ok {
-		r.broken(now, r.At(i), status, Accepted)
+		r.failRequest(now, r.At(i), status, Accepted)
 		return
 	}
 	r.fail(now, status)
 }
 
-// broken ends the queue pair over the answer to s. What stands before s in the queue is
-// flushed with the rest: it is not done.
-func (r *requester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
+// failRequest breaks the queue pair because of the answer to s. It flushes the requests before s too, because they are
+// not complete.
+func (r *requester) failRequest(now mono.Time, s *slot, status Status, d Drop) Drop {
 	for r.Head != r.Tail && r.At(r.Head) != s {
 		r.end(StatusWRFlushErr)
 	}
@@ -92,16 +62,16 @@ func (r *requester) broken(now mono.Time, s *slot, status Status, d Drop) Drop {
 	return d
 }
 
-// misplaced ends the queue pair over a response to s that is wrong or cannot be placed.
-func (r *requester) misplaced(now mono.Time, s *slot, d Drop) Drop {
+// badResponse breaks the queue pair because a response to s is wrong or cannot be placed.
+func (r *requester) badResponse(now mono.Time, s *slot, d Drop) Drop {
 	if d == DropAccess {
-		return r.broken(now, s, StatusLocProtErr, d)
+		return r.failRequest(now, s, StatusLocProtErr, d)
 	}
-	return r.broken(now, s, StatusBadRespErr, d)
+	return r.failRequest(now, s, StatusBadRespErr, d)
 }
 
-// onRNR waits as long as the responder asks for (IBTA vol.1 9.7.5.2.8). A NAK for
-// a packet that has not been sent again since the last one is a copy of that.
+// onRNR waits as long as the responder asks (IBTA vol.1 9.7.5.2.8). A second NAK for a packet that has not been
+// retransmitted since is a copy of the first.
 func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 	if psn, again := r.rec.NextRetransmit(); r.rnrUntil != 0 || again && psn == p.PSN {
 		return DropStaleAck
@@ -118,51 +88,48 @@ func (r *requester) onRNR(now mono.Time, p *bth.Packet) Drop {
 		}
 		r.rnrRetries--
 	}
-	// Everything from the refused packet on has been ignored by the responder and
-	// is sent again, once the wait is over.
+	// The responder has ignored all packets from the refused one on. They are retransmitted after the wait.
 	r.rec.OnRNR(now)
-	r.ask.lost()
+	r.acks.onLoss()
 	r.timer.running = false
 	r.q.ctr.CompleterRetry++
 	r.rnrUntil = now.Add(time.Duration(rnrTimer(p.AETH.Syndrome.Value())))
-	// The path works. Without this a wait of many turns, which rnr_retry allows, would end by
-	// retry_cnt when each turn loses something.
-	r.answered(r.rnrUntil)
+	// The path works. Otherwise many RNR waits, which rnr_retry allows, would exceed retry_cnt if each of them loses a
+	// packet.
+	r.restartRetries(r.rnrUntil)
 	return Accepted
 }
 
-// acknowledge takes all PSNs before end as executed by the responder. If a READ
-// or atomic is among them whose response has not come, that has been lost: the
-// acknowledgement implies a NAK for it (IBTA vol.1 9.7.5.1.3). It returns false
-// in that case.
+// acknowledge records that the responder has executed all PSNs before end. If the response to a READ or atomic among
+// them has not arrived, it has been lost: the acknowledgement implies a NAK (IBTA vol.1 9.7.5.1.3), and acknowledge
+// returns false.
 func (r *requester) acknowledge(now mono.Time, end bth.PSN, p *bth.Packet) bool {
 	if s := r.unanswered(end); s != nil {
 		r.implyNAK(now, s, p)
 		return false
 	}
-	r.say(now, end, false, p)
+	r.cumulative(now, end, false, p)
 	return true
 }
 
 func (r *requester) implyNAK(now mono.Time, s *slot, p *bth.Packet) {
-	if r.say(now, r.wanted(s), true, p) {
+	if r.cumulative(now, r.wanted(s), true, p) {
 		r.q.ctr.ImpliedNAKSeqErr++
 	}
 }
 
-// unanswered returns the oldest READ or atomic with PSNs before end whose
-// response is not complete.
+// unanswered returns the oldest READ or atomic with PSNs before end whose response is not complete.
 func (r *requester) unanswered(end bth.PSN) *slot {
-	if !r.frame.awaits() {
+	if !r.policy.acksFollowResponses() {
 		return nil
 	}
 	first := r.At(r.Head).first // a READ is outstanding
 	for i := range r.begun() {
 		s := r.At(r.Head + i)
 		switch {
-		case distance(first, s.first) >= distance(first, end):
+		case s.first.Since(first) >= end.Since(first):
 			return nil
-		case s.kind.responds() && distance(r.una, r.wanted(s)) < distance(r.una, end):
+		case s.kind.responds() && r.wanted(s).Since(r.una) < end.Since(r.una):
 			return s
 		case s.kind.responds():
 			return nil
@@ -171,19 +138,17 @@ func (r *requester) unanswered(end bth.PSN) *slot {
 	return nil
 }
 
-// wanted is the PSN of the next response to s that is missing.
+// wanted returns the PSN of the next missing response to s.
 func (r *requester) wanted(s *slot) bth.PSN {
-	if distance(s.first, r.una) < s.span {
+	if r.una.Since(s.first) < s.span {
 		return r.una
 	}
 	return s.first
 }
 
-// onResponse places a READ response (IBTA vol.1 9.7.5.1.1, 9.7.5.1.3) or the value of an
-// atomic.
+// onResponse places a READ response (IBTA vol.1 9.7.5.1.1, 9.7.5.1.3) or the value of an atomic.
 func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
-	again := r.placed
-	r.placed = false
+	placed := r.memory.retried()
 	s := r.unanswered(p.PSN.Next())
 	if s == nil {
 		return DropOpcode // not the PSN of a READ
@@ -193,31 +158,28 @@ func (r *requester) onResponse(now mono.Time, p *bth.Packet) Drop {
 		r.implyNAK(now, s, p)
 		return DropOutOfOrder
 	}
-	k := distance(s.first, p.PSN)
+	k := p.PSN.Since(s.first)
 	d := Accepted
-	if !again {
+	if !placed {
 		d = r.placeResponse(s, k, s.span, p)
 	}
-	if d == Accepted && k+1 == s.span && !r.q.host.Sync() {
-		if d = DropAccess; r.q.host.Later() {
-			d = Later
+	r.memory.wrote()
+	if d == Accepted && k+1 == s.span {
+		if ok, later := r.memory.sync(r.q.host); later {
+			return Later
+		} else if !ok {
+			d = DropAccess
 		}
 	}
-	r.placed = d == Later
-	switch d {
-	case Later:
-	case Accepted:
-		r.say(now, p.PSN.Next(), false, p)
-	default:
-		r.say(now, p.PSN, false, p)
-		if r.q.sending() {
-			r.misplaced(now, s, d)
-		}
+	if d == Accepted {
+		r.cumulative(now, p.PSN.Next(), false, p)
+	} else if r.cumulative(now, p.PSN, false, p); r.q.sending() {
+		r.badResponse(now, s, d)
 	}
 	return d
 }
 
-// placeResponse checks response k of n to s and puts its data where it belongs.
+// placeResponse checks response k of n to s and places its data.
 func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 	data, off := p.Payload, k*r.q.mtu
 	switch {
@@ -240,9 +202,9 @@ func (r *requester) placeResponse(s *slot, k, n uint32, p *bth.Packet) Drop {
 	return DropAccess
 }
 
-// readOpcodeFits reports whether op is right for response k of n to a READ. Asked for
-// again from its middle (split), a READ is answered by FIRST or ONLY there; as responses
-// to the earlier request may still come, both are right then.
+// readOpcodeFits reports whether op is valid for response k of n to a READ. The answer to a READ that was retransmitted
+// from its middle (split) begins there with FIRST or ONLY. Responses to the earlier request may still arrive, so that
+// both opcodes are valid.
 func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 	starts := k == 0 || split && (op.IsFirst() || op.IsOnly())
 	ends := k+1 == n
@@ -257,14 +219,13 @@ func readOpcodeFits(op bth.Opcode, k, n uint32, split bool) bool {
 	return op.IsMiddle()
 }
 
-// say gives the feedback that all before expected has arrived, and, with gap, that it has not.
-func (r *requester) say(now mono.Time, expected bth.PSN, gap bool, p *bth.Packet) bool {
-	r.q.scratch.said = reorder.Feedback{Expected: expected, Gap: gap}
-	return r.feedback(now, &r.q.scratch.said, p)
+// cumulative reports to the recovery that all packets before expected have arrived and, with gap, that expected has not.
+func (r *requester) cumulative(now mono.Time, expected bth.PSN, gap bool, p *bth.Packet) bool {
+	r.q.scratch.feedback = reorder.Feedback{Expected: expected, Gap: gap}
+	return r.feedback(now, &r.q.scratch.feedback, p)
 }
 
-// feedback hands what p says to the recovery and acts on the outcome. It
-// returns whether that found something lost.
+// feedback passes the acknowledgement p to the recovery and handles the outcome. It returns whether packets were lost.
 func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet) bool {
 	if !r.q.sending() {
 		return false
@@ -273,7 +234,7 @@ func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet) 
 	if out.Acked > 0 {
 		r.progress(now)
 	}
-	if !r.each && !r.free {
+	if !r.perPacket && !r.noControl {
 		r.ctl.OnAck(now, ccalgo.Sample{
 			Bytes:    r.newlyAcked(out),
 			InFlight: r.bytesInFlight(),
@@ -285,50 +246,48 @@ func (r *requester) feedback(now mono.Time, f *reorder.Feedback, p *bth.Packet) 
 		r.retire(now)
 	}
 	if out.Lost > 0 && r.q.sending() {
-		r.missing(now, out.Lost, false)
+		r.onLoss(now, out.Lost, false)
 	}
 	return out.Lost > 0
 }
 
-// progress follows una: requests complete, and the retry counters begin anew
-// (IBTA vol.1 9.9.2.1).
+// progress is called when una has moved: requests complete, and the retry counters restart (IBTA vol.1 9.9.2.1).
 func (r *requester) progress(now mono.Time) {
-	r.heard(r.q.scratch.rtt)
-	r.answered(now)
+	r.policy.onProgress(r.q.scratch.rtt)
+	r.restartRetries(now)
 	r.rnrRetries, r.rnrUntil = r.q.attr.RNRRetry, 0
-	r.ask.acked(r.una, r.nxt)
+	r.acks.onAck(r.una, r.nxt)
 	r.retireDone(now)
 }
 
-// answered lets retries, and the time that the peer has, begin anew at an instant.
-func (r *requester) answered(at mono.Time) {
+// restartRetries restarts the retry counter and the time that the peer has, at an instant.
+func (r *requester) restartRetries(at mono.Time) {
 	r.since, r.retries = at, r.q.attr.RetryCnt
 }
 
-// newlyAcked returns the bytes that are known to have arrived by an acknowledgement. What
-// selective ones have told of does not count again when una passes it; how much that is,
-// they tell in packets.
+// newlyAcked returns the bytes that an acknowledgement reports for the first time. Bytes that selective acknowledgements
+// have reported do not count again when una passes them; those are estimated from their packets.
 func (r *requester) newlyAcked(out retrans.Outcome) uint32 {
 	total := r.acked()
 	n := total - r.payloadAcked
 	r.payloadAcked = total
 	if out.Acked == 0 {
-		n = min(uint64(out.Delivered)*uint64(r.q.mtu), r.payloadSent-total-min(r.payloadSent-total, r.credited))
-		r.credited += n
+		n = min(uint64(out.Delivered)*uint64(r.q.mtu), r.payloadSent-total-min(r.payloadSent-total, r.payloadSACKed))
+		r.payloadSACKed += n
 		return uint32(n)
 	}
-	known := min(n, r.credited)
-	r.credited -= known
+	known := min(n, r.payloadSACKed)
+	r.payloadSACKed -= known
 	return uint32(n - known)
 }
 
-// acked is how much of the payload sent lies before una.
+// acked returns the number of bytes of payload sent before una.
 func (r *requester) acked() uint64 {
 	if int32(r.reached-r.Head) < 0 {
 		r.reached = r.Head
 	}
-	for r.reached != r.cursor && distance(r.At(r.reached).first, r.una) >= r.At(r.reached).span {
-		r.reached++ // a READ that is not answered keeps its place
+	for r.reached != r.cursor && r.una.Since(r.At(r.reached).first) >= r.At(r.reached).span {
+		r.reached++ // a READ without an answer stays
 	}
 	if r.reached == r.Tail {
 		return r.payloadSent
@@ -340,23 +299,17 @@ func (r *requester) acked() uint64 {
 	case s.kind != kindData:
 		return s.stream
 	}
-	return s.stream + min(uint64(distance(s.first, r.una))*uint64(r.q.mtu), uint64(s.wqe.Length))
+	return s.stream + min(uint64(r.una.Since(s.first))*uint64(r.q.mtu), uint64(s.wqe.Length))
 }
 
-// missing handles a loss.
-func (r *requester) missing(now mono.Time, packets uint32, timeout bool) {
+// onLoss handles a loss.
+func (r *requester) onLoss(now mono.Time, packets uint32, timeout bool) {
 	r.lost(now, packets, timeout)
-	r.frame.missed(now)
+	r.policy.onLoss(now)
 }
 
-// missed implements framing: one retry is used up (IBTA vol.1 9.9.2.4).
-func (r *requester) missed(now mono.Time) {
-	r.ask.lost()
-	r.spendRetry(now)
-}
-
-// spendRetry uses a retry up. Without one the peer is given up.
-func (r *requester) spendRetry(now mono.Time) {
+// useRetry uses a retry. If none is left, the queue pair gives up and breaks.
+func (r *requester) useRetry(now mono.Time) {
 	if r.retries == 0 {
 		r.q.ctr.RetryExceededErr++
 		r.fail(now, StatusRetryExcErr)

@@ -5,8 +5,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// retire completes what is done, then the request that cannot be executed if
-// its turn has come, and looks whether SQD has drained.
+// retire completes finished requests, then the request that cannot be executed if it is the oldest, and checks whether
+// SQD has drained.
 func (r *requester) retire(now mono.Time) {
 	r.retireDone(now)
 	if r.hasBad && r.bad == r.Head {
@@ -16,9 +16,8 @@ func (r *requester) retire(now mono.Time) {
 	r.checkDrained()
 }
 
-// retireDone completes the requests at the head of the ring that are done, in order
-// (IBTA vol.1 10.8.3.2). Their places are given back before the completion which
-// tells of it: a poster that counts on that finds the queue full otherwise.
+// retireDone completes the finished requests at the head of the ring, in order (IBTA vol.1 10.8.3.2). It retires them
+// before it writes their completion: otherwise a client that posts on a completion may find the queue full.
 func (r *requester) retireDone(now mono.Time) {
 	n := 0
 	for r.Head != r.cursor && r.done(r.At(r.Head)) {
@@ -43,20 +42,21 @@ func (r *requester) retireDone(now mono.Time) {
 	}
 }
 
-// done reports whether the request at the head, which has been sent, is done.
+// done reports whether the request at the head, which has been sent, is finished.
 func (r *requester) done(s *slot) bool {
 	switch {
 	case s.kind == kindLocal:
 		return true
 	case r.rec == nil:
 		return int32(r.departed-r.Head) > 0
-	case s.rspan > 0 && distance(s.rfirst, r.rdone) < s.rspan:
+	case s.rspan > 0 && r.rdone.Since(s.rfirst) < s.rspan:
 		return false
 	}
-	return distance(s.first, r.una) >= s.span
+	return r.una.Since(s.first) >= s.span
 }
 
-// complete puts a completion into the send CQ. Errors always do (10.8.5).
+// complete puts a completion into the send CQ. The caller checks whether a successful one is signaled; errors always
+// are (10.8.5).
 func (r *requester) complete(w *SendWQE, status Status) {
 	c := CQE{WRID: w.WRID, Status: status, QPN: uint32(r.q.cfg.QPN)}
 	if int(w.Opcode) < len(workOps) {
@@ -84,16 +84,15 @@ func (r *requester) fail(now mono.Time, status Status) {
 	r.q.enterSendError(now)
 }
 
-// end completes the oldest request, whatever has become of it.
+// end completes the oldest request with status.
 func (r *requester) end(status Status) {
 	r.q.host.SendRetired(1)
 	r.complete(&r.Oldest().wqe, status)
 	r.Head++
 }
 
-// flush completes everything taken with "flushed", which is followed by what is posted (IBTA
-// vol.1 10.8.4). The ring goes too: packets polled but not yet gone may still
-// look into its inline data.
+// flush completes all requests taken with "flushed"; flushPosted follows (IBTA vol.1 10.8.4). It drops the ring too,
+// because packets that were polled and have not left may still reference its inline data.
 func (r *requester) flush() {
 	for r.Head != r.Tail {
 		r.end(StatusWRFlushErr)
@@ -103,8 +102,7 @@ func (r *requester) flush() {
 	r.una = r.nxt
 }
 
-// flushPosted completes at most n of those that have been posted to a broken send queue,
-// and reports whether there may be more.
+// flushPosted completes at most n requests posted to a broken send queue, and reports whether there may be more.
 func (r *requester) flushPosted(n int) (more bool) {
 	for range n {
 		if !r.q.host.HasSend() {

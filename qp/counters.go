@@ -1,7 +1,7 @@
 package qp
 
-// Counters count what the queue pairs of a NIC do. Names and meanings are those
-// of Linux's hw_counters: the first group rxe's, the second mlx5's.
+// Counters count the events of the queue pairs of a NIC. Names and meanings are those of Linux's hw_counters: rxe's in
+// the first group, mlx5's in the second.
 type Counters struct {
 	DuplicateRequest    uint64 // requests that had been received before
 	OutOfSeqRequest     uint64 // requests beyond the expected PSN
@@ -11,7 +11,7 @@ type Counters struct {
 	AckDeferred         uint64 // acknowledgements saved by coalescing
 	RetryExceededErr    uint64
 	RetryRNRExceededErr uint64
-	CompleterRetry      uint64 // go-backs of the sender, for whatever reason
+	CompleterRetry      uint64 // go-backs of the sender, for any reason
 	SendErr             uint64 // send work requests completed in error
 	RDMASends           uint64
 	RDMARecvs           uint64
@@ -34,10 +34,10 @@ type Counters struct {
 	RespCQEFlushError        uint64
 	ReqCQEFlushError         uint64
 
-	// Distributions are kept if there is a place for them; nil: nobody asks.
+	// Distributions is optional; nil: none are recorded.
 	Distributions *Distributions
 
-	RetransmittedPackets uint64 // ours: request packets sent more than once
-	UCDroppedMessages    uint64 // ours: UC messages broken by loss
-	UDDropped            uint64 // ours: datagrams without receive WQE or with bad Q_Key
+	RetransmittedPackets uint64 // not in Linux: request packets sent more than once
+	UCDroppedMessages    uint64 // not in Linux: UC messages broken by loss
+	UDDropped            uint64 // not in Linux: datagrams without receive WQE or with bad Q_Key
 }

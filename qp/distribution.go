@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Bounds are the upper bounds of a histogram's classes, each at least twice the one before it, so that one
-// comparison finds the class.
+// Bounds are the upper bounds of a histogram's classes. Each is at least twice the one before it, so that one comparison
+// finds the class.
 type Bounds struct {
 	Upper []uint64
-	first [65]uint8 // by length in bits: the class of the least number of that length
+	first [65]uint8 // by length in bits: the class of the smallest number of that length
 }
 
 func newBounds(upper ...uint64) *Bounds {
@@ -53,12 +53,12 @@ func (h *Histogram) add(v uint64) {
 	h.Sum += v
 }
 
-// Clone returns a copy that does not change.
+// Clone returns a deep copy.
 func (h *Histogram) Clone() Histogram {
 	return Histogram{Bounds: h.Bounds, Counts: append([]uint64(nil), h.Counts...), Sum: h.Sum}
 }
 
-// Operation is what a message does.
+// Operation is the operation of a message.
 type Operation uint8
 
 // Operations.
@@ -76,20 +76,20 @@ func (o Operation) String() string {
 	return [...]string{"send", "write", "read", "atomic", "flush"}[o]
 }
 
-// operations are those of completions of messages.
+// operations maps completions to operations.
 var operations = [...]Operation{
 	WCSend: OpSend, WCWrite: OpWrite, WCRead: OpRead, WCCmpSwap: OpAtomic, WCFetchAdd: OpAtomic, WCFlush: OpFlush, WCAtomicWrite: OpAtomic,
 }
 
-// Distributions are how times and degrees of the connected queue pairs of a NIC are distributed.
+// Distributions are histograms of times and out-of-order degrees of the connected queue pairs of a NIC.
 type Distributions struct {
-	// Latency is of messages of RC by Operation: nanoseconds from the first packet to the completion.
+	// Latency is the time of RC messages from the first packet to the completion, in ns, by Operation.
 	Latency [numOperations]Histogram
-	RTT     Histogram // round-trip times in nanoseconds, as senders measure them
-	Degree  Histogram // by how many packets those which have come are ahead of the one that is expected
+	RTT     Histogram // round-trip times measured by senders, in ns
+	Degree  Histogram // distance of received packets from the expected one, in packets
 }
 
-// NewDistributions returns empty ones.
+// NewDistributions returns empty histograms.
 func NewDistributions() *Distributions {
 	d := &Distributions{RTT: newHistogram(Times), Degree: newHistogram(Degrees)}
 	for i := range d.Latency {
@@ -98,7 +98,7 @@ func NewDistributions() *Distributions {
 	return d
 }
 
-// Clone returns a copy that does not change.
+// Clone returns a deep copy.
 func (d *Distributions) Clone() *Distributions {
 	c := &Distributions{RTT: d.RTT.Clone(), Degree: d.Degree.Clone()}
 	for i := range d.Latency {

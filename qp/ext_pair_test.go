@@ -128,7 +128,7 @@ func TestExtendedKeepsLast(t *testing.T) {
 	clear(p.ends[1].h.mem)
 	l := newWorkload(p, 0)
 	rng := rand.New(rand.NewPCG(3, 3))
-	for range 2 * maxKept {
+	for range 2 * maxHeldLast {
 		l.add(WRWrite, 512, 0, rng)
 	}
 	written := func(at uint64) bool { return !bytes.Equal(p.ends[1].h.mem[at:at+256], make([]byte, 256)) }
@@ -139,7 +139,7 @@ func TestExtendedKeepsLast(t *testing.T) {
 				t.Fatalf("the end of %d is there before its beginning", o.w.WRID)
 			}
 		}
-		most = max(most, p.ends[1].q.x.in.waiting.copies)
+		most = max(most, p.ends[1].q.x.held.copies)
 		again := lost[packet.PSN]
 		if packet.Opcode.IsWrite() && !packet.Opcode.Ends() {
 			lost[packet.PSN] = true
@@ -149,7 +149,7 @@ func TestExtendedKeepsLast(t *testing.T) {
 	}
 	p.run(t)
 	l.verify(t)
-	if most != maxKept {
+	if most != maxHeldLast {
 		t.Errorf("at most %d were kept", most)
 	}
 }

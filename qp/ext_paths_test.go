@@ -202,7 +202,7 @@ func TestReadClock(t *testing.T) {
 		switch {
 		case f.p.Opcode.IsReadResponse():
 			by[f.p.PSN] = append(by[f.p.PSN], f.meta.Path)
-			most = max(most, p.ends[1].q.x.in.responses.rec.InFlight())
+			most = max(most, p.ends[1].q.x.responses.rec.InFlight())
 		case f.p.Opcode.IsReadAck():
 			acks++
 			if h := &f.p.Ext; h.Flags&bth.XHasPath == 0 || h.Path != f.meta.Path || !slices.Contains(by[h.SACK], h.Path) {
@@ -221,7 +221,7 @@ func TestReadClock(t *testing.T) {
 // it has left.
 func TestReadWindowCloses(t *testing.T) {
 	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": 8 * 256}), roads: equalRoads(4)}, 1)
-	a := &p.ends[1].q.x.in.responses
+	a := &p.ends[1].q.x.responses
 	for a.outstanding() == 0 || a.rec.InFlight() == 8 {
 		p.step()
 	}
@@ -238,7 +238,7 @@ func TestReadWindowCloses(t *testing.T) {
 // TestForgedReadAck: acknowledgements of what was never sent, or long ago, change nothing.
 func TestForgedReadAck(t *testing.T) {
 	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: equalRoads(4)}, 1)
-	a := &p.ends[1].q.x.in.responses
+	a := &p.ends[1].q.x.responses
 	for a.outstanding() < 10 {
 		p.step()
 	}
@@ -264,7 +264,7 @@ func TestReadMarks(t *testing.T) {
 	}
 	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", ccalgo.Params{"iw_packets": 100}), roads: roads}, 4)
 	requests, _ := p.ends[1].q.Limits()
-	narrow, a := requests, &p.ends[1].q.x.in.responses
+	narrow, a := requests, &p.ends[1].q.x.responses
 	p.roads.sent = func(f *flight) {
 		if a.exhausted() || !f.p.Opcode.IsReadResponse() { // at the end, what is not used is lost
 			return

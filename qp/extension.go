@@ -9,32 +9,49 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// extension is what a queue pair of an extended transport has instead of the admission and
-// the framing of RC: docs/reference/wire.md has its packets, docs/design/transports.md its mechanisms.
+// extension is the part of a queue pair that replaces the admission and the policy of RC in extended transports.
+// docs/reference/wire.md has their packets, docs/design/transports.md their mechanisms.
 type extension struct {
 	Traits
-	out extendedFraming
-	in  anyOrder
+	anyOrder
+	out extendedPolicy
 }
 
-// announce tells a tracker what the sender's agent has added to p (Eunomia 3.2.1). It
-// returns false if p is of an earlier connection.
+// requestsFirst implements admission: acknowledgements go first because they clock the peer; requests and responses
+// take turns.
+func (x *extension) requestsFirst() int {
+	switch {
+	case x.acks.Len() > 0 || x.syndrome != 0 || x.out.acks.Len() > 0:
+		return 0
+	case x.responses.idle():
+		return nothingDue
+	}
+	return 1
+}
+
+// poll implements admission: acknowledgements of requests, then of responses, then responses.
+func (x *extension) poll(now mono.Time, t *Transmit) bool {
+	return x.pollAck(t) || x.out.pollAck(t) || x.responses.poll(now, t)
+}
+
+// announce gives a tracker the fields that the sender's agent has added to p (Eunomia 3.2.1). It returns false if p
+// is of an earlier connection.
 func announce(t reorder.Tracker, p *bth.Packet) bool {
 	agent, ok := t.(reorder.Agent)
 	return !ok || p.Ext.Flags&bth.XHasHead != 0 && agent.Announce(p.Ext.Head, p.Ext.Flags&bth.XTail != 0)
 }
 
-// ackTimeout is the ACK timeout; zero: none. The recoveries of extended transports have timeouts of their own,
-// shorter by orders of magnitude, which use no retries up. A retry of theirs is an ACK timeout without progress, so
-// that a peer is given up after as long as with RC. They are counted one by one as they pass:
-// a process that has stood still for long, and is late for all of them, has lost one.
+// ackTimeout returns the ACK timeout, zero for none. The recoveries of extended transports have timeouts of their
+// own, shorter by orders of magnitude, which use no retries. A retry of theirs is an ACK timeout without progress, so
+// that a peer is given up after as long as with RC. Each OnTimeout uses at most one: a process that was stopped for
+// long, and is late for all of them, loses one.
 func (q *QP) ackTimeout() time.Duration { return time.Duration(ackTimeoutNs(q.attr.Timeout)) }
 
-// unexpected takes a packet of an extended transport on a queue pair without one, or the
-// other way round. A peer that refuses our transport says so by a NAK of RC.
+// unexpected takes a packet of an extended transport on a queue pair of a standard one, or the reverse. A peer that
+// refuses the transport of this queue pair sends a NAK of RC.
 func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
 	if q.x == nil || p.Opcode != bth.TransportRC|bth.OpAcknowledge {
-		return q.foreign(now, p)
+		return q.otherProfile(now, p)
 	}
 	if q.sending() && p.AETH.Syndrome == bth.SyndromeInvalidRequest && q.req.outstanding() > 0 && p.PSN == q.req.una {
 		q.ctr.ReqRemoteInvalidRequest++
@@ -43,34 +60,33 @@ func (q *QP) unexpected(now mono.Time, p *bth.Packet) Drop {
 	return DropProfile
 }
 
-// foreign answers the request of a peer that speaks another transport: a clear error
-// instead of retries. Both sides understand a NAK of RC. The request that is expected
-// breaks the queue pair like any other that is invalid (IBTA vol.1 9.9.3, class C); others are
-// not answered, or strangers could break the peer's end by guessing.
-func (q *QP) foreign(now mono.Time, p *bth.Packet) Drop {
+// otherProfile answers the request of a peer with another transport profile: a clear error instead of retries. Both
+// sides understand a NAK of RC. The expected request breaks the queue pair like any other invalid request (IBTA vol.1
+// 9.9.3, class C). Other requests get no answer, because an off-path attacker could break the peer's end by guessing.
+func (q *QP) otherProfile(now mono.Time, p *bth.Packet) Drop {
 	if !p.Opcode.IsRequest() || q.cfg.Type != RC {
 		return DropProfile
 	}
 	if expected := q.resp.trk.Expected(); p.PSN == expected {
 		q.resp.refuse(now, expected, false, badSequence)
-		q.refuseForeign = true
+		q.refuseProfile = true
 	}
 	return DropProfile
 }
 
-// pollForeign fills t with the NAK that foreign has asked for.
-func (q *QP) pollForeign(t *Transmit) bool {
-	if !q.refuseForeign {
+// pollProfileNAK fills t with the NAK of otherProfile.
+func (q *QP) pollProfileNAK(t *Transmit) bool {
+	if !q.refuseProfile {
 		return false
 	}
-	q.refuseForeign, q.resp.lastWord = false, false
+	q.refuseProfile, q.resp.lastNAK = false, false
 	q.header(&t.Packet, bth.OpAcknowledge, q.resp.trk.Expected())
 	t.Packet.Opcode = bth.TransportRC | bth.OpAcknowledge
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeInvalidRequest}
 	return true
 }
 
-// decode sets f to what an acknowledgement says.
+// decode sets f to the content of an acknowledgement.
 func decode(p *bth.Packet, f *reorder.Feedback) {
 	h := &p.Ext
 	*f = reorder.Feedback{}
@@ -87,18 +103,18 @@ func decode(p *bth.Packet, f *reorder.Feedback) {
 	}
 }
 
-// ackQueue holds the acknowledgements of packets that have arrived. Those that say
-// nothing but the expected PSN are merged, unless each of them clocks the sender.
+// ackQueue holds the acknowledgements that are due. Those that carry only the expected PSN are merged, unless each
+// of them clocks the sender.
 type ackQueue struct{ ring.Ring[reorder.Feedback] }
 
-// push adds one that says nothing yet.
+// push adds an empty acknowledgement.
 func (a *ackQueue) push() *reorder.Feedback {
 	f := a.Push()
 	*f = reorder.Feedback{}
 	return f
 }
 
-// merge makes the last two one.
+// merge merges the last two acknowledgements if possible.
 func (a *ackQueue) merge() {
 	if a.Len() < 2 {
 		return
@@ -109,28 +125,27 @@ func (a *ackQueue) merge() {
 	}
 }
 
-// pop removes the oldest, there is one, and returns it until the next push.
+// pop removes the oldest acknowledgement; there must be one. The result is valid until the next push.
 func (a *ackQueue) pop() *reorder.Feedback {
 	a.Head++
 	return a.At(a.Head - 1)
 }
 
-// plain reports whether f says nothing but the expected PSN.
+// plain reports whether f carries only the expected PSN.
 func plain(f *reorder.Feedback) bool {
 	return !f.Gap && !f.HasSACK && !f.Refused && !f.ECE && !f.ReTx && f.NumHoles == 0
 }
 
-// report makes the acknowledgement of p due, with what its tracker says.
-func (q *QP) report(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival) {
+// queueAck makes the acknowledgement of p due, with the feedback of its tracker.
+func (q *QP) queueAck(to *ackQueue, t reorder.Tracker, p *bth.Packet, m arrival) {
 	f := to.push()
 	t.Feedback(f)
-	q.due(to, f, p, m)
+	q.completeAck(to, f, p, m)
 }
 
-// due makes the acknowledgement of p due, f, which has just been pushed. It gets the packet's
-// own marks, which MP-RDMA echoes (3.1). If too many wait, the oldest is forgotten: it counts as
-// lost on the way.
-func (q *QP) due(to *ackQueue, f *reorder.Feedback, p *bth.Packet, m arrival) {
+// completeAck adds the marks of p, which MP-RDMA echoes (3.1), to f, the acknowledgement of p pushed last. If too
+// many acknowledgements wait, it drops the oldest, which counts as lost in the network.
+func (q *QP) completeAck(to *ackQueue, f *reorder.Feedback, p *bth.Packet, m arrival) {
 	f.ECE = m.ce
 	if q.x.OnlyHoles && f.NumHoles == 0 {
 		f.HasSACK = false
@@ -138,8 +153,7 @@ func (q *QP) due(to *ackQueue, f *reorder.Feedback, p *bth.Packet, m arrival) {
 	if q.x.PerPacket {
 		f.HasSACK, f.SACK, f.VP = true, p.PSN, m.path
 		f.ReTx = p.Ext.Flags&bth.XReTx != 0
-	}
-	if !q.x.PerPacket {
+	} else {
 		to.merge()
 	}
 	if to.Len() > q.cfg.Tuning.ackDepth() {

@@ -2,10 +2,10 @@ package qp
 
 import "roced.io/roced/ccalgo"
 
-// Flow is where the packets of a queue pair go.
+// Flow is the destination of a queue pair's packets.
 type Flow = ccalgo.Flow
 
-// SetFlow tells congestion control that is shared where packets go; it comes before them.
+// SetFlow reports the destination to shared congestion control. Call it before packets are sent.
 func (q *QP) SetFlow(f Flow) {
 	for _, c := range q.controllers() {
 		if b, ok := c.(ccalgo.Bound); ok {
@@ -14,7 +14,7 @@ func (q *QP) SetFlow(f Flow) {
 	}
 }
 
-// ClearFlow tells it that nothing goes there any more.
+// ClearFlow reports that the queue pair sends no more packets there.
 func (q *QP) ClearFlow() {
 	for _, c := range q.controllers() {
 		if b, ok := c.(ccalgo.Bound); ok {
@@ -23,11 +23,11 @@ func (q *QP) ClearFlow() {
 	}
 }
 
-// controllers are those of requests and, if they have one, of responses.
+// controllers returns the controllers of requests and, if there is one, of responses.
 func (q *QP) controllers() [2]ccalgo.Controller {
 	all := [2]ccalgo.Controller{q.req.ctl}
 	if q.x != nil {
-		all[1] = q.x.in.responses.ctl
+		all[1] = q.x.responses.ctl
 	}
 	return all
 }

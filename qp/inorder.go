@@ -6,16 +6,15 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// inOrder is the admission of standard transports: the expected packet is executed at once,
-// no other is. What a packet leaves unsaid, the one before it has said.
+// inOrder is the admission of standard RC: it takes the expected packet only. A MIDDLE or LAST packet continues the
+// message of the packet before it.
 type inOrder struct {
 	r   *responder
 	trk *reorder.Strict
 	msg message
 
-	// Answers that wait for poll. They leave in PSN order: an acknowledgement
-	// must not overtake a READ response before it, which would be an implied NAK
-	// (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all before it as well.
+	// Answers that wait for poll. They leave in PSN order: an acknowledgement must not overtake a READ response
+	// before it, which would be an implied NAK (IBTA vol.1 9.7.5.1.2). A NAK acknowledges all before it as well.
 	ack      bool
 	ackPSN   bth.PSN
 	syndrome bth.Syndrome // of the NAK; 0 = none
@@ -23,7 +22,7 @@ type inOrder struct {
 	rd       rdQueue
 	nakAt    mono.Time
 	highest  bth.PSN // the highest PSN that was dropped behind the present gap
-	gap      bool    // it has been reported (9.7.5.2.8)
+	gap      bool    // the gap has been reported (9.7.5.2.8)
 	rnr      bool    // the expected request has been refused as not ready
 }
 
@@ -31,113 +30,77 @@ type inOrder struct {
 type message struct {
 	active bool
 	write  bool
-	va     uint64 // WRITE: where the next packet goes
+	va     uint64 // WRITE: address of the next packet
 	rkey   uint32
 	left   uint32 // WRITE: bytes still to come
 	got    uint32 // bytes received
 }
 
-func (a *inOrder) start(bth.PSN)    {}
-func (a *inOrder) resume(mono.Time) {}
-func (a *inOrder) reset()           { *a = inOrder{r: a.r, trk: a.trk} }
+func (a *inOrder) start(bth.PSN) {}
+func (a *inOrder) reset()        { *a = inOrder{r: a.r, trk: a.trk} }
 
 func (a *inOrder) flush() {
-	if a.msg.active = false; !a.r.lastWord {
+	if a.msg.active = false; !a.r.lastNAK {
 		a.ack, a.syndrome = false, 0
 		a.rd = rdQueue{}
 	}
 }
 
-// receive takes a request of a reliable connection (IBTA vol.1 9.7.4).
-func (a *inOrder) receive(now mono.Time, p *bth.Packet, _ arrival) Drop {
-	r := a.r
-	if r.q.cfg.Type == UC {
-		return a.receiveUC(now, p)
-	}
+// admit implements admission (IBTA vol.1 9.7.4).
+func (a *inOrder) admit(now mono.Time, p *bth.Packet, _ arrival) (target, verdict) {
 	switch a.trk.Classify(p.PSN) {
 	case reorder.Duplicate:
-		r.q.ctr.DuplicateRequest++
-		return a.duplicate(p)
+		a.r.q.ctr.DuplicateRequest++
+		return target{}, verdict{drop: a.duplicate(p)}
 	case reorder.Beyond, reorder.Held:
-		return a.outOfOrder(now, p)
+		return target{}, verdict{drop: a.outOfOrder(now, p)}
 	}
 	a.rnr = false
-	if f := a.execute(p); f != nil {
-		return r.refuse(now, p.PSN, true, f)
+	// FIRST or ONLY begin a message, MIDDLE or LAST continue one of their kind (9.7.4.1.3).
+	if a.msg.active == p.Opcode.Starts() {
+		return target{}, verdict{execute: true, refusal: badSequence}
 	}
-	return Accepted
+	return a.locate(p)
 }
 
-// execute carries out the expected request.
-func (a *inOrder) execute(p *bth.Packet) *refusal {
-	var t target
-	if f := a.take(p, &t); f != nil {
-		return f
+// locate finds the place of the payload of p.
+func (a *inOrder) locate(p *bth.Packet) (t target, v verdict) {
+	v.execute = true
+	switch m := &a.msg; {
+	case p.Opcode.Starts():
+		t.va, t.rkey, t.left, t.check = p.RETH.VA, p.RETH.RKey, p.RETH.Length, p.RETH.Length
+	case m.write != p.Opcode.IsWrite():
+		v.refusal = badSequence
+	default:
+		t.off, t.va, t.rkey, t.left = m.got, m.va, m.rkey, m.left
 	}
-	span := uint32(1)
-	if p.Opcode.Ends() {
-		var e effect
-		e.set(p, t.off)
-		lost := badBuffer
-		if p.Opcode.IsWrite() {
-			lost = badWrite(p.Opcode)
-		}
-		if f := a.r.sync(lost); f != nil {
-			return f
-		}
-		if f := a.r.complete(&e); f != nil {
-			return f
-		}
-		if p.Opcode.IsReadRequest() {
-			span = packets(e.length, a.r.q.mtu)
-		}
-	}
-	a.advance(p, &t, span)
-	if p.AckReq && a.r.q.cfg.Type == RC && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
+	return t, v
+}
+
+// commit implements admission. SEND and WRITE are acknowledged if asked; other requests have a response.
+func (a *inOrder) commit(p *bth.Packet, _ arrival, t target, _ verdict) {
+	a.advance(p, &t)
+	if p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
 		a.wantAck(p.PSN)
 	}
-	return nil
 }
 
-// take places the payload of p.
-func (a *inOrder) take(p *bth.Packet, t *target) *refusal {
-	o, r := p.Opcode, a.r
-	again := r.again()
-	// FIRST or ONLY begin a message, MIDDLE or LAST continue one of their kind (9.7.4.1.3).
-	if a.msg.active == o.Starts() || a.msg.active && a.msg.write != o.IsWrite() {
-		return badSequence
-	}
-	if o.Starts() {
-		t.va, t.rkey, t.left, t.check = p.RETH.VA, p.RETH.RKey, p.RETH.Length, p.RETH.Length
-	} else {
-		t.off, t.va, t.rkey, t.left = a.msg.got, a.msg.va, a.msg.rkey, a.msg.left
-	}
-	if f := r.validate(p, t); f != nil {
-		return f
-	}
-	if consumes(o) {
-		if t.recv = r.nextRecv(); t.recv == nil {
-			return notReady
-		}
-	}
-	if again {
-		return nil
-	}
-	return r.place(p, t)
-}
+// refuse implements admission.
+func (*inOrder) refuse(*bth.Packet, arrival, verdict) bool { return true }
 
-// advance records that a request packet has been executed, which takes span PSNs. A NAK
-// that has not left yet is overtaken by the packet it asks for; that of a gap then asks for
-// the next packet if that has been dropped too.
-func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
+// advance records that p has been executed; a READ takes as many PSNs as it has responses. A NAK that has not left
+// yet is overtaken by the packet it asks for; the NAK of a gap then asks for the next packet if that was dropped too.
+func (a *inOrder) advance(p *bth.Packet, t *target) {
 	n := uint32(len(p.Payload))
 	if p.Opcode.IsWrite() && p.Opcode.Starts() {
 		a.r.q.ctr.RxWriteRequests++
 	}
-	m := &a.msg
-	m.active, m.write = !p.Opcode.Ends(), p.Opcode.IsWrite()
-	m.va, m.rkey, m.left, m.got = t.va+uint64(n), t.rkey, t.left-n, t.off+n
+	a.msg = message{!p.Opcode.Ends(), p.Opcode.IsWrite(), t.va + uint64(n), t.rkey, t.left - n, t.off + n}
 	trk := a.trk
+	span := uint32(1)
+	if p.Opcode.IsReadRequest() {
+		span = packets(p.RETH.Length, a.r.q.mtu)
+	}
 	trk.Advance(span)
 	a.rd.expire(trk.Expected())
 	if a.syndrome == bth.SyndromePSNSeqErr && !a.highest.Before(trk.Expected()) {
@@ -147,9 +110,9 @@ func (a *inOrder) advance(p *bth.Packet, t *target, span uint32) {
 	}
 }
 
-// outOfOrder drops a request beyond the expected one. Each gap is answered by
-// one NAK, until the expected packet arrives (IBTA vol.1 9.7.5.2.8), unless the tracker
-// wants it repeated; behind a request refused as not ready the gap is of our own making.
+// outOfOrder drops a request beyond the expected one. One NAK answers each gap, until the expected packet arrives
+// (IBTA vol.1 9.7.5.2.8), unless the tracker repeats NAKs. Behind a request that was refused as not ready, the
+// responder itself made the gap and sends no NAK.
 func (a *inOrder) outOfOrder(now mono.Time, p *bth.Packet) Drop {
 	a.r.q.ctr.OutOfSeqRequest++
 	a.r.q.ctr.OutOfSequence++
@@ -174,18 +137,18 @@ func (a *inOrder) repeatsNAK(now mono.Time) bool {
 	return interval > 0 && now.Sub(a.nakAt) >= interval
 }
 
-// pacesNAK reports whether the NAK of a new gap has to wait, since another one has just been sent: what
-// arrives later tells of it.
+// pacesNAK reports whether the NAK of a new gap has to wait because a NAK was sent just before. A later packet
+// triggers it.
 func (a *inOrder) pacesNAK(now mono.Time) bool {
 	return a.trk.NAKPaced() && a.nakAt != 0 && now.Sub(a.nakAt) < a.trk.NAKInterval()
 }
 
-// nak schedules a NAK of the expected PSN.
+// nak implements admission.
 func (a *inOrder) nak(s bth.Syndrome, psn bth.PSN) {
 	a.syndrome, a.nakPSN, a.rnr = s, psn, s.IsRNR()
 }
 
-// wantAck schedules an acknowledgement; those of several requests coalesce.
+// wantAck schedules an acknowledgement; acknowledgements of several requests coalesce.
 func (a *inOrder) wantAck(psn bth.PSN) {
 	if a.ack {
 		a.r.q.ctr.AckDeferred++
@@ -196,8 +159,8 @@ func (a *inOrder) wantAck(psn bth.PSN) {
 	a.ack, a.ackPSN = true, psn
 }
 
-// requestsFirst implements admission. A mere acknowledgement lets requests go first, that it
-// can be the last packet of their super-frame, unless its message has woken a program.
+// requestsFirst implements admission. A mere acknowledgement lets requests go first, so that it can be the last packet
+// of their super-frame, unless its message has woken a program.
 func (a *inOrder) requestsFirst() int {
 	switch {
 	case a.syndrome != 0 || a.rd.due > 0:
@@ -210,15 +173,15 @@ func (a *inOrder) requestsFirst() int {
 	return int(a.r.q.cfg.Tuning.AckBehind)
 }
 
-// poll fills t with the next answer.
+// poll implements admission.
 func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 	r := a.r
-	if r.q.state < RTR || r.q.state == Err && !r.lastWord {
+	if r.q.state < RTR || r.q.state == Err && !r.lastNAK {
 		return false
 	}
 	for res := a.rd.next(); res != nil; res = a.rd.next() {
-		// READ responses are data and share the rate of the queue pair. A window does not
-		// hold them, for nobody acknowledges them.
+		// READ responses are data and share the rate of the queue pair. No window limits them because the
+		// requester does not acknowledge them.
 		paced := r.q.sending() && !res.atomic
 		if paced && !r.q.req.pace.Ready(now) {
 			return false
@@ -231,12 +194,12 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 			r.q.traceSent(now, &t.Packet, 1, false) // it has the PSN of its request
 			return true
 		}
-		if r.q.blocked {
+		if r.q.Blocked() {
 			return false
 		}
-		if res.given {
-			// A duplicate that was late, most likely: the peer has its data and has
-			// told so by other means, whereupon the key was taken away.
+		if res.answered {
+			// Most likely a late duplicate: the peer got its data, said so by other means, and the key was
+			// invalidated.
 			a.rd.done(res)
 			continue
 		}
@@ -254,8 +217,7 @@ func (a *inOrder) poll(now mono.Time, t *Transmit) bool {
 	return false
 }
 
-// respondNext builds the next response to res. It fails if the memory may no longer be
-// read.
+// respondNext builds the next response to res. It fails if the memory may no longer be read.
 func (a *inOrder) respondNext(t *Transmit, res *resource) bool {
 	if res.atomic {
 		a.rd.done(res)
@@ -281,26 +243,28 @@ func (a *inOrder) readResponse(t *Transmit, res *resource) bool {
 	}
 	last := k*mtu+uint32(len(data)) == res.end
 	q.header(&t.Packet, readResponseOp(k == res.start, last), res.first.Add(int(k)))
-	t.Packet.Payload, t.Snapshot = data, res.given || res.start > 0 || k == 0 && last
+	t.Packet.Payload, t.Snapshot = data, res.answered || res.start > 0 || k == 0 && last
 	if res.next++; last {
 		a.rd.done(res)
 	}
 	return true
 }
 
-// readRemote returns the data of the response that begins done bytes behind va and, at
-// end, ends at the latest. If it fails because memory is not there yet, q is blocked.
+// readRemote returns the data of the response that begins done bytes behind va and ends at end at the latest. If the
+// memory is not available yet, q is blocked.
 func (q *QP) readRemote(rkey uint32, va uint64, done, end uint32) ([]byte, bool) {
 	n := min(q.mtu, end-done)
 	if n == 0 {
 		return nil, true
 	}
 	data, ok := q.host.ReadRemote(rkey, va+uint64(done), int(n), end-done-n)
-	q.blocked = !ok && q.host.Later()
+	if !ok {
+		q.block()
+	}
 	return data, ok
 }
 
-// readResponseOp is the operation of a response that is the first, the last, both or none.
+// readResponseOp returns the opcode of a response that is the first, the last, both or neither.
 func readResponseOp(first, last bool) bth.Opcode {
 	switch {
 	case first && last:
@@ -313,11 +277,10 @@ func readResponseOp(first, last bool) bth.Opcode {
 	return bth.OpReadRespMiddle
 }
 
-// ackable is the PSN of the acknowledgement that waits: everything, or what comes
-// before a READ or atomic behind ackPSN. That has been answered, but the answer may
-// have been lost, or may come late: the peer would take an acknowledgement of it, or
-// of what follows, for an implied NAK (IBTA vol.1 9.7.5.1.2), and Linux's rxe takes
-// one with its very PSN for the answer, and completes it without data.
+// ackable returns the PSN of the acknowledgement that waits: the last PSN executed, or the last one before a READ or
+// atomic behind ackPSN. That request has been answered, but its answer may be lost or late. The peer would take an
+// acknowledgement of it or of a later PSN for an implied NAK (IBTA vol.1 9.7.5.1.2). Linux's rxe takes an
+// acknowledgement with its very PSN for the answer, and completes the READ without data.
 func (a *inOrder) ackable() bth.PSN {
 	psn := a.trk.Expected().Add(-1)
 	for i := a.rd.Tail; i != a.rd.Head && a.rd.At(i-1).first.After(a.ackPSN); i-- {
@@ -334,8 +297,8 @@ func (a *inOrder) acknowledge(t *Transmit, s bth.Syndrome, psn bth.PSN) {
 	t.Packet.AETH = bth.AETH{Syndrome: s, MSN: a.r.msn}
 }
 
-// refuseRead breaks the queue pair over a region that went away while it was
-// being read. The NAK names the response that cannot be given.
+// refuseRead breaks the queue pair because a region went away while a READ was being answered. The NAK names the
+// response that cannot be sent.
 func (a *inOrder) refuseRead(now mono.Time, res *resource) {
 	a.r.q.ctr.RespRemoteAccessErrors++
 	psn := res.first.Add(int(res.next))
@@ -343,5 +306,5 @@ func (a *inOrder) refuseRead(now mono.Time, res *resource) {
 		a.r.fail(now, psn, true, badAccess)
 	}
 	a.nak(badAccess.nak, psn)
-	a.r.lastWord = true
+	a.r.lastNAK = true
 }

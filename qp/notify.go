@@ -8,14 +8,11 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// notifier tells the sender of marked packets about them, in the two ways that
-// standard frames have: by CNPs, as the notification point of DCQCN (IBTA annex
-// A17.9.2; Zhu et al., SIGCOMM 2015, section 3.1), and by the BECN bit of
-// acknowledgements, for senders whose window follows each of them. A peer that
-// does not know a way ignores it.
+// notifier reports marked packets to their sender in the two ways of standard frames: with CNPs, as the notification
+// point of DCQCN (IBTA annex A17.9.2; Zhu et al., SIGCOMM 2015, section 3.1), and with the BECN bit of acknowledgements,
+// for senders whose window follows each of them. A peer ignores the way that it does not support.
 //
-// The bit stands for all packets that an acknowledgement covers. How many of them
-// were marked, standard frames cannot say.
+// The bit covers all packets of an acknowledgement. Standard frames cannot carry the number of marked packets.
 type notifier struct {
 	interval time.Duration // [N] at most one CNP each; 0: no CNPs
 	last     mono.Time     // when the last one became due
@@ -24,7 +21,7 @@ type notifier struct {
 	echo     bool          // a packet was marked since the last acknowledgement
 }
 
-// marked takes note of a packet that experienced congestion.
+// marked records a packet that experienced congestion.
 func (n *notifier) marked(now mono.Time) {
 	n.echo = true
 	if n.interval > 0 && (!n.began || now.Sub(n.last) >= n.interval) {
@@ -32,12 +29,11 @@ func (n *notifier) marked(now mono.Time) {
 	}
 }
 
-// reset forgets what was marked.
+// reset clears all marks.
 func (n *notifier) reset() { *n = notifier{interval: n.interval} }
 
-// notable reports whether the sender of op can be made to send less of it: it is
-// data, not a mere acknowledgement.
-func notable(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
+// isData reports whether a packet of op is data whose sender can slow down, not a mere acknowledgement.
+func isData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
 
 // pollCNP fills t with a CNP if one is due (IBTA annex A17.9.3).
 func (q *QP) pollCNP(t *Transmit) bool {
@@ -56,13 +52,11 @@ func (q *QP) takeEcho() bool {
 	return echo
 }
 
-// ECNCapable reports whether what is sent is to be marked as ECN-capable: the
-// congestion control learns from it, and hears of it. The senders of datagrams
-// hear nothing.
+// ECNCapable reports whether packets must be sent as ECN-capable: congestion control uses marks, and the peer reports
+// them. Senders of datagrams get no report.
 func (q *QP) ECNCapable() bool { return q.cfg.Type != UD && q.req.ctl.ECNCapable() }
 
-// Limits returns the congestion window in bytes and the rate in bits per second,
-// each possibly ccalgo.Unlimited.
+// Limits returns the congestion window in bytes and the rate in bits per second; each may be ccalgo.Unlimited.
 func (q *QP) Limits() (windowBytes, rateBps uint64) {
 	if !q.sending() {
 		return ccalgo.Unlimited, ccalgo.Unlimited

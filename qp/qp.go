@@ -1,18 +1,3 @@
-// Package qp is the transport: the queue pair state machines of RC, UC and UD.
-//
-// It is sans-I/O. A QP is driven by its NIC in a fixed order:
-//
-//	inputs (Receive, Doorbell, Modify, OnCNP, OnTimeout)
-//	-> PollTransmit until it returns false, or the NIC's budget is used up
-//	-> Flushed once the polled packets have left
-//	-> NextTimeout
-//
-// Inputs carry the time, which never goes back. A QP reads no clock, takes no
-// lock, starts no goroutine and allocates nothing per packet.
-//
-// The requester packetizes send work requests, the completer (part of it)
-// digests acknowledgements and READ responses, and the responder executes the
-// peer's requests. What they share is the queue pair's state and attributes.
 package qp
 
 import (
@@ -27,46 +12,45 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// Traits are what packets and acknowledgements of a transport say and mind beyond the others'.
+// Traits are properties of the packets and acknowledgements of a transport.
 type Traits struct {
 	PerPacket bool // an acknowledgement for each packet, with its path: they clock the sender (MP-RDMA 3.1)
 	Head      bool // packets carry the connection's first PSN and mark its last packet (Eunomia 3.2.1)
-	OnlyHoles bool // only a new hole is worth a NACK of its own (MELO 3.2.4)
+	OnlyHoles bool // only a new hole triggers a NACK (MELO 3.2.4)
 	HoldLast  HoldLast
 }
 
-// HoldLast says who holds back the last packet of a WRITE under Eunomia, so that a program that
-// polls memory for the end of the data finds all of it (3.5.2). Both ends must have the same.
-// WRITEs with immediate data are not held, their programs wait for the completion.
+// HoldLast selects the end that holds back the last packet of a WRITE under Eunomia, so that a program that polls
+// memory for the end of the data finds all of it (3.5.2). Both ends must use the same value. WRITEs with immediate data
+// are not held, because their programs wait for the completion.
 type HoldLast uint8
 
-// Who holds last packets back.
+// Values of HoldLast.
 const (
 	HoldNowhere HoldLast = iota
-	// HoldAtReceiver: the receiver keeps one that comes early until all before it has arrived
-	// (appendix A.1). As safe as HoldAtSender, without its round trip a message.
+	// HoldAtReceiver: the receiver holds an early last packet until all packets before it have arrived (appendix A.1).
+	// It is as safe as HoldAtSender and saves a round trip per message.
 	HoldAtReceiver
-	// HoldAtSender: each leaves when all before it has been acknowledged.
+	// HoldAtSender: the last packet leaves when all packets before it have been acknowledged.
 	HoldAtSender
-	// HoldAtSenderIdle: likewise, but only if nothing is queued behind it; the last packet of a
-	// connection is that, as the paper measures it. Other WRITEs are not safe to poll for.
+	// HoldAtSenderIdle: likewise, but only if no request is queued behind it, such as the last packet of a connection,
+	// as the paper measures it. Programs cannot poll for other WRITEs safely.
 	HoldAtSenderIdle
 )
 
 // Profile is the set of plug-ins of one queue pair.
 type Profile struct {
-	Kind       bth.Profile // what its packets look like
+	Kind       bth.Profile // packet format
 	Traits     Traits      // of extended transports
 	Tracker    reorder.Tracker
 	Recovery   retrans.Recovery
 	Controller ccalgo.Controller
 	Paths      path.Selector // nil: the connection's one path
-	// READ responses of the extended transports are tracked, recovered and sent by paths
-	// of their own.
+	// READ responses of the extended transports have a tracker, a recovery and paths of their own.
 	ResponseTracker  reorder.Tracker
 	ResponseRecovery retrans.Recovery
 	ResponsePaths    path.Selector     // nil: the connection's one path
-	ResponseControl  ccalgo.Controller // nil: they share the rate of requests, and no window holds them
+	ResponseControl  ccalgo.Controller // nil: they share the rate of requests and have no window
 }
 
 // Config describes a queue pair at its creation.
@@ -80,9 +64,9 @@ type Config struct {
 	MaxInline  uint32 // bytes
 	SigAll     bool   // every send completion is signaled
 	HasSRQ     bool
-	MaxUnacked uint32 // PSNs that may be outstanding, a limit beside the controller's window
-	// DataHeader is what a packet with payload takes on the link besides it, for pacing, whatever its
-	// headers are: simulations may count so. Zero: its headers, and Tuning.LinkOverhead.
+	MaxUnacked uint32 // limit on outstanding PSNs, beside the controller's window
+	// DataHeader replaces the headers of packets with payload for pacing, in bytes on the link, as some simulations
+	// count them. Zero: the headers and Tuning.LinkOverhead.
 	DataHeader uint8
 	// CNPInterval is the shortest time between two CNPs; zero sends none.
 	CNPInterval time.Duration
@@ -91,19 +75,18 @@ type Config struct {
 	Counters    *Counters
 	Scratch     *Scratch // nil: the queue pair has its own
 	Tuning      Tuning
-	// Phantom says that payload has a length but no content, as in simulation: what would
-	// have to be copied is not.
+	// Phantom says that payload has a length but no content, as in simulation: the queue pair copies none.
 	Phantom bool
 }
 
-// RxMeta is what the encapsulation of a received packet says besides the packet.
+// RxMeta is the part of a packet's encapsulation that the queue pair needs.
 type RxMeta struct {
 	CE   bool   // ECN congestion experienced
 	Path uint16 // UDP source port
 	GRH  []byte // UD: the 40 bytes placed before the payload (IBTA annex A17: for IPv4, 20 zero bytes and the IPv4 header)
 }
 
-// arrival is what acknowledgements echo of how a packet has come (MP-RDMA 3.1).
+// arrival holds the marks of a packet that its acknowledgement echoes (MP-RDMA 3.1).
 type arrival struct {
 	ce   bool
 	path uint16
@@ -114,40 +97,39 @@ type Transmit struct {
 	Packet bth.Packet
 	AH     uint32 // UD: address handle; RC and UC packets use the connection's path
 	Path   uint16 // UDP source port, 0 for that of the path
-	// Snapshot asks for a copy of the payload before its ICRC is made. Programs may change
-	// memory while it is sent, and a packet whose ICRC is of what was there before is lost.
-	// So what is sent again is copied, and so are READs of one packet, by which programs
-	// look at what others are changing.
+	// Snapshot asks for a copy of the payload before its ICRC is computed. Programs may change memory while it is
+	// sent, and a packet whose ICRC covers earlier content is lost. So retransmissions are copied, and READ responses
+	// of one packet, with which programs poll memory that others change.
 	Snapshot bool
 }
 
-// Drop says what became of a received packet; anything but Accepted names why
-// it changed nothing, for counters and captures.
+// Drop is the result of Receive. Values other than Accepted name the reason why the packet changed nothing, for
+// counters and captures.
 type Drop uint8
 
-// Verdicts on received packets.
+// Results of Receive.
 const (
 	Accepted       Drop = iota
 	DropState           // the QP is in a state that receives nothing
 	DropOpcode          // opcode of another transport service, or out of sequence
-	DropDuplicate       // answered from saved state or ignored
+	DropDuplicate       // answered from saved state, or ignored
 	DropOutOfOrder      // beyond the expected PSN
 	DropNoRecv          // no receive work request: RNR NAK, or silently for UC and UD
 	DropQKey
 	DropAccess // key, bounds or rights
 	DropLength
-	DropStaleAck // acknowledges nothing that is outstanding
+	DropStaleAck // acknowledges no outstanding packet
 	DropProfile  // of another transport profile
-	// Later: memory that the packet needs is not there yet (Host.Later). Nothing has changed;
-	// the packet is to be given again after Resume.
+	// Later: memory that the packet needs is not available yet (Host.Later). Nothing has changed; the NIC must call
+	// Receive with the packet again after Resume.
 	Later
 )
 
-// String returns the verdict in words.
+// String returns the result in words.
 func (d Drop) String() string {
 	return [...]string{"accepted", "QP state does not receive", "unexpected opcode", "duplicate", "out of order",
 		"no receive work request", "bad Q_Key", "remote access error", "bad length", "stale acknowledgement",
-		"another transport profile", "memory is not there yet"}[d]
+		"another transport profile", "memory is not available yet"}[d]
 }
 
 // QP is one queue pair.
@@ -159,7 +141,7 @@ type QP struct {
 	attr      Attr
 	state     State
 	transport bth.Opcode // bits of opcodes
-	polled    int16      // requests polled while answers wait, since the last one
+	polled    int16      // requests polled while answers wait, since the last answer
 	mtu       uint32     // path MTU in bytes, set in RTR
 
 	req  requester
@@ -167,24 +149,24 @@ type QP struct {
 	np   notifier
 
 	x     *extension // extended transports only
-	trace *tracing   // nil: nobody watches
-	timer mono.Time  // the instant of NextTimeout
+	trace *tracing   // nil: no tracer
+	timer mono.Time  // the result of NextTimeout
 
-	fresh   bool // timer is up to date
-	drained bool // PollTransmit has had nothing since the last input
-	blocked bool // until Resume: memory is not there yet
+	timerValid bool        // timer is up to date
+	drained    bool        // PollTransmit has returned false since the last input
+	memory     memoryState // memorySynced or memoryBlocked
 
-	refuseForeign bool // a request of another transport profile is to be refused
+	refuseProfile bool // a NAK is due to a peer with another transport profile
 
-	flushing bool // more may be posted to a broken queue than has been flushed so far; req.at is when it is due
+	flushing bool // more requests may have been posted to a broken queue; req.at is when flush is due
 }
 
-// defaultUnacked is the PSN window if the configuration has none. rxe has 128; with
-// super-frames of 15 packets a larger one measures better, and 512 no better still.
+// defaultUnacked is the default PSN window. rxe has 128. With super-frames of 15 packets a larger window measures
+// better, and 512 no better still.
 const defaultUnacked = 256
 
-// New makes a queue pair in the RESET state. cfg has been checked by the NIC.
-// Plug-ins that its profile lacks are those of standard RC.
+// New makes a queue pair in the RESET state. The NIC has checked cfg. Plug-ins missing in its profile default to those
+// of standard RC.
 func New(cfg Config) *QP {
 	p := &cfg.Profile
 	cfg.MaxUnacked = cmp.Or(cfg.MaxUnacked, defaultUnacked)
@@ -199,28 +181,30 @@ func New(cfg Config) *QP {
 		p.Tracker = reorder.NewStrict()
 	}
 	p.Paths = cmp.Or[path.Selector](p.Paths, &path.Single{})
-	if cfg.Type == RC && p.Recovery == nil {
-		p.Recovery = retrans.NewGoBackN()
-	}
-	if p.Kind.Extended() && p.ResponseTracker == nil {
-		p.ResponseTracker = reorder.NewStrict()
-	}
-	if p.Kind.Extended() && p.ResponseRecovery == nil {
-		p.ResponseRecovery = retrans.NewGoBackN()
+	if p.Kind.Extended() {
+		if p.Recovery == nil {
+			p.Recovery = retrans.NewGoBackN()
+		}
+		if p.ResponseTracker == nil {
+			p.ResponseTracker = reorder.NewStrict()
+		}
+		if p.ResponseRecovery == nil {
+			p.ResponseRecovery = retrans.NewGoBackN()
+		}
 	}
 	q := &QP{transport: transports[cfg.Type], cfg: settingsOf(&cfg), host: cfg.Host, ctr: cfg.Counters, scratch: cfg.Scratch, np: notifier{interval: cfg.CNPInterval}}
 	if cfg.Type == RC && p.Kind.Extended() {
 		q.x, q.transport = &extension{Traits: p.Traits}, bth.TransportExt
 		q.x.out.init(q, p)
-		q.x.in.init(q, p)
+		q.x.init(q, p)
 	}
 	q.req.init(q, p)
 	q.resp.init(q, p)
 	return q
 }
 
-// Renumber gives a queue pair in RESET another number and another seed for its paths: it is used again
-// for another connection, as simulations do where each message has one of its own.
+// Renumber gives a queue pair in RESET another number and path seed, for reuse by another connection. Simulations in
+// which each message has a connection need it.
 func (q *QP) Renumber(n bth.QPN, pathSeed uint64) {
 	q.cfg.QPN, q.cfg.Tuning.PathSeed = n, pathSeed
 }
@@ -238,12 +222,12 @@ func (q *QP) Attr() Attr {
 	return a
 }
 
-// Receive takes a packet addressed to this queue pair. The NIC has checked
-// ICRC, P_Key and, for connected services, the peer's address.
+// Receive takes a packet addressed to this queue pair. The NIC has checked ICRC, P_Key and, for connected services, the
+// peer's address.
 func (q *QP) Receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	q.touch()
 	if q.trace != nil || q.ctr.Distributions != nil {
-		return q.watchedReceive(now, p, m)
+		return q.tracedReceive(now, p, m)
 	}
 	return q.receive(now, p, m)
 }
@@ -259,7 +243,7 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		return DropOpcode
 	}
 	d := q.dispatch(now, p, m)
-	if m.CE && d != Later && q.cfg.Type != UD && notable(p.Opcode) {
+	if m.CE && d != Later && q.cfg.Type != UD && isData(p.Opcode) {
 		q.np.marked(now)
 	}
 	return d
@@ -268,35 +252,34 @@ func (q *QP) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 func (q *QP) dispatch(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	switch {
 	case q.x != nil && p.Ext.Profile != q.cfg.kind:
-		return q.foreign(now, p)
+		return q.otherProfile(now, p)
 	case p.Opcode.IsRequest():
 		return q.resp.receive(now, p, m)
 	case p.Opcode.IsReadAck():
-		return q.x.in.responses.acknowledged(now, p)
+		return q.x.responses.acknowledged(now, p)
 	case !p.Opcode.IsResponse():
 		return DropOpcode
 	case !q.sending():
 		return DropState
 	}
-	return q.req.frame.receive(now, p, arrival{m.CE, m.Path})
+	return q.req.policy.receive(now, p, arrival{m.CE, m.Path})
 }
 
-// Resume tells that memory is there which was not when Receive or PollTransmit needed it
-// (Host.Later). PollTransmit has nothing before; what Receive has answered with Later is to
-// be given to it again.
+// Resume tells the queue pair that memory is available that Receive or PollTransmit was waiting for (Host.Later).
+// After it, the caller must repeat each Receive that returned Later, in the same order.
 func (q *QP) Resume(now mono.Time) {
 	q.touch()
-	if q.blocked = false; q.state >= RTR && q.state <= SQE {
-		q.resp.adm.resume(now)
+	q.memory = memorySynced
+	if q.x != nil && q.state >= RTR && q.state <= SQE {
+		if q.resp.release(now); q.sending() {
+			q.x.out.release(now, true)
+		}
 	}
 	q.traceState(now)
 }
 
-// Blocked reports whether the queue pair waits for Resume.
-func (q *QP) Blocked() bool { return q.blocked }
-
-// Doorbell tells that send work requests may have been posted. They are pulled
-// when they can be sent; a broken queue takes them at once, with its timer, to flush them.
+// Doorbell tells the queue pair that send work requests may have been posted. It takes them when they can be sent. A
+// broken queue pair takes them in OnTimeout, which is due at once, to flush them.
 func (q *QP) Doorbell(now mono.Time) {
 	q.touch()
 	if q.state == Err || q.state == SQE {
@@ -304,12 +287,11 @@ func (q *QP) Doorbell(now mono.Time) {
 	}
 }
 
-// flushBatch is how many posted work requests of a broken queue are flushed at a time, of
-// each direction: the rest follows when NextTimeout says so, which is at once. A client may
-// post as fast as is flushed; the NIC's turn ends all the same.
+// flushBatch limits the posted work requests, in each direction, that a broken queue pair flushes at a time. The rest
+// follows at NextTimeout, which is at once. So the call ends even if a client posts as fast as it is flushed.
 const flushBatch = 16
 
-// flush completes the next batch of what is posted to a broken queue pair.
+// flush completes the next batch of requests posted to a broken queue pair.
 func (q *QP) flush(now mono.Time) {
 	more := q.req.flushPosted(flushBatch)
 	if q.state == Err && !q.cfg.HasSRQ {
@@ -327,7 +309,7 @@ func (q *QP) OnCNP(now mono.Time) {
 	q.traceState(now)
 }
 
-// sending reports whether the requester is at work.
+// sending reports whether the state permits sending requests.
 func (q *QP) sending() bool { return q.state == RTS || q.state == SQD }
 
 // OnTimeout is called when NextTimeout has passed.
@@ -340,13 +322,13 @@ func (q *QP) OnTimeout(now mono.Time) {
 		q.req.onTimeout(now)
 	}
 	if q.x != nil {
-		q.x.in.responses.onTimeout(now)
+		q.x.responses.onTimeout(now)
 	}
 	q.traceState(now)
 }
 
-// PollTransmit fills t with the next packet and returns true, or returns false
-// if nothing may be sent at now. t is scratch space: every field in use is set.
+// PollTransmit fills t with the next packet and returns true, or returns false if no packet may be sent at now. It sets
+// every field of t that is in use; the others are undefined.
 func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	if q.drained && now < q.NextTimeout() {
 		return false
@@ -354,7 +336,7 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	q.touch()
 	q.req.pace.Waiting = false
 	t.Path, t.Snapshot = 0, false
-	if !q.blocked && (q.pollCNP(t) || q.pollForeign(t) || q.poll(now, t)) {
+	if !q.Blocked() && (q.pollCNP(t) || q.pollProfileNAK(t) || q.poll(now, t)) {
 		return true
 	}
 	q.drained = true
@@ -363,16 +345,15 @@ func (q *QP) PollTransmit(now mono.Time, t *Transmit) bool {
 	return false
 }
 
-// touch takes note of an input, after which timers and packets to send may be others.
-func (q *QP) touch() { q.drained, q.fresh = false, false }
+// touch records an input, after which timers and packets to send may have changed.
+func (q *QP) touch() { q.drained, q.timerValid = false, false }
 
-// Runnable reports whether PollTransmit may have a packet: there has been an input since it
-// returned false. What waits for an instant is runnable once OnTimeout has been called then.
-func (q *QP) Runnable() bool { return !q.drained && !q.blocked }
+// Runnable reports whether PollTransmit may have a packet: there was an input since it returned false. A packet that
+// waits for an instant makes the queue pair runnable when OnTimeout is called at that instant.
+func (q *QP) Runnable() bool { return !q.drained && !q.Blocked() }
 
-// poll is PollTransmit without CNPs, which go first. Requests and answers take turns; how
-// many requests may go before the next answer is for the admission to say. Answers that go
-// before all requests do not take the turn of those behind them.
+// poll is PollTransmit without CNPs, which go first. Requests and answers take turns; requestsFirst limits the requests
+// before the next answer. Answers that precede all requests do not use the turn of the answers behind them.
 func (q *QP) poll(now mono.Time, t *Transmit) bool {
 	limit := q.resp.adm.requestsFirst()
 	if int(q.polled) < limit && q.req.poll(now, t) {
@@ -381,7 +362,7 @@ func (q *QP) poll(now mono.Time, t *Transmit) bool {
 		}
 		return true
 	}
-	if q.blocked {
+	if q.Blocked() {
 		return false
 	}
 	if q.resp.adm.poll(now, t) {
@@ -390,17 +371,16 @@ func (q *QP) poll(now mono.Time, t *Transmit) bool {
 		}
 		return true
 	}
-	return !q.blocked && int(q.polled) >= limit && q.req.poll(now, t)
+	return !q.Blocked() && int(q.polled) >= limit && q.req.poll(now, t)
 }
 
-// Woken tells that the receive which has just been completed has woken a program. The
-// acknowledgement then leaves before requests: the program's reply must not complete at
-// the peer before the message that it answers. Programs that sleep count events, and one
-// that takes the event of the reply for that of its own message sleeps for ever.
+// Woken tells the queue pair that the last receive completion has woken a program. The acknowledgement then leaves
+// before requests: the program's reply must not complete at the peer before the message that it answers. Programs that
+// sleep count events: a program that mistakes the event of the reply for that of its own message sleeps for ever.
 func (q *QP) Woken() { q.resp.urgent = true }
 
-// Flushed tells that the packets polled so far have left: views of memory in
-// them are no longer referenced. Sends of UC and UD complete here.
+// Flushed tells the queue pair that the packets polled so far have left: the caller holds no view of memory from them
+// any more. Sends of UC and UD complete here.
 func (q *QP) Flushed(now mono.Time) {
 	if q.cfg.Type != RC && q.sending() {
 		q.touch()
@@ -408,11 +388,10 @@ func (q *QP) Flushed(now mono.Time) {
 	}
 }
 
-// NextTimeout is the earliest instant at which OnTimeout is due or PollTransmit
-// has something again (pacing); mono.Never if there is none. It costs nothing if there was no
-// input since it was asked last.
+// NextTimeout returns the earliest instant at which OnTimeout is due or PollTransmit may have a packet again (pacing),
+// mono.Never if there is none. The result is cached until the next input.
 func (q *QP) NextTimeout() mono.Time {
-	if q.fresh {
+	if q.timerValid {
 		return q.timer
 	}
 	t := mono.Never
@@ -423,27 +402,26 @@ func (q *QP) NextTimeout() mono.Time {
 		t = q.req.nextTimeout()
 	}
 	if q.x != nil {
-		t = t.Min(q.x.in.responses.nextTimeout())
+		t = t.Min(q.x.responses.nextTimeout())
 	}
-	q.timer, q.fresh = t, true
+	q.timer, q.timerValid = t, true
 	return t
 }
 
-// enterError moves the queue pair to the ERR state: everything posted is
-// flushed, once (IBTA vol.1 10.3.1.6, 10.8.4).
+// enterError moves the queue pair to the ERR state and flushes all posted requests (IBTA vol.1 10.3.1.6, 10.8.4).
 func (q *QP) enterError(now mono.Time) {
 	if q.state == Err {
 		return
 	}
-	q.state, q.blocked = Err, false
+	q.state, q.memory = Err, memorySynced
 	q.req.flush()
 	q.resp.flush()
 	q.Free()
 	q.flush(now)
 }
 
-// Free gives back what the queue pair has of the memory that connections of its NIC share. It
-// is for one that is not used again; those that break or are reset need no call.
+// Free returns the memory that the queue pair shares with other connections of its NIC. Call it for a queue pair that
+// is not used again; one that breaks or is reset needs no call.
 func (q *QP) Free() {
 	q.resp.trk.Reset(q.resp.trk.Expected())
 	if q.req.rec != nil {
@@ -451,12 +429,12 @@ func (q *QP) Free() {
 	}
 	if q.x != nil {
 		q.x.out.start(q.req.rdone)
-		q.x.in.responses.reset()
+		q.x.responses.reset()
 	}
 }
 
-// enterSendError breaks the send side after a failed request: the whole queue
-// pair of RC, the send queue only of UC and UD (IBTA vol.1 10.3.1.7).
+// enterSendError breaks the send side after a failed request: the whole queue pair of RC, only the send queue of UC and
+// UD (IBTA vol.1 10.3.1.7).
 func (q *QP) enterSendError(now mono.Time) {
 	if q.cfg.Type == RC {
 		q.enterError(now)
@@ -470,8 +448,8 @@ func (q *QP) enterSendError(now mono.Time) {
 // transports are the bits of opcodes by transport service.
 var transports = [...]bth.Opcode{RC: bth.TransportRC, UC: bth.TransportUC, UD: bth.TransportUD}
 
-// header sets all fields of the BTH of a packet from this queue pair. The NIC
-// has the P_Key table and replaces PKey if the index is not that of the default.
+// header sets all fields of the BTH of a packet from this queue pair. The NIC has the P_Key table and replaces PKey if
+// the index is not that of the default.
 func (q *QP) header(p *bth.Packet, op bth.Opcode, psn bth.PSN) {
 	p.Opcode = q.transport | op
 	p.Solicited, p.MigReq, p.FECN, p.BECN, p.AckReq = false, false, false, false, false

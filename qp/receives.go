@@ -5,8 +5,8 @@ import (
 	"roced.io/roced/internal/base/ring"
 )
 
-// maxRecvAhead is how many receive work requests may be taken before the oldest of them
-// completes: messages that arrive ahead of others need theirs (IRN 5.3.2).
+// maxRecvAhead limits the receive work requests that are taken before the oldest of them completes: messages that
+// arrive ahead of others need theirs (IRN 5.3.2).
 const maxRecvAhead = 256
 
 // receive is a receive work request that has been taken for a message.
@@ -15,21 +15,20 @@ type receive struct {
 	room   uint64 // bytes of the list
 	usable bool   // the list may be written to
 
-	// Messages that arrive in any order: packets of the SEND that are there, and the PSN
-	// of its first one.
+	// Messages that arrive in any order: the number of packets of the SEND that have arrived, and its first PSN.
 	packets uint32
 	first   bth.PSN
 }
 
-// receives holds the receive work requests that have been taken and have not completed,
-// by the sequence numbers of their messages (recv_WQE_SN). In order there is one at most.
+// receives holds the receive work requests that have been taken and not completed, by the sequence numbers of their
+// messages (recv_WQE_SN). In-order transports have at most one.
 type receives = ring.Ring[receive]
 
-// takeRecv returns the receive work request with a sequence number, nil if it has not been
+// takeRecv returns the receive work request with a sequence number. It returns nil if the request has not been
 // posted, is too far ahead, or has completed.
 func (r *responder) takeRecv(sn uint32) *receive {
 	w := &r.recvs
-	ahead := (sn - w.Head) & psnMask
+	ahead := (sn - w.Head) & mask24
 	if ahead >= maxRecvAhead {
 		return nil
 	}
@@ -45,11 +44,10 @@ func (r *responder) takeRecv(sn uint32) *receive {
 	return w.At(w.Head + ahead)
 }
 
-// nextRecv returns the oldest receive work request, taking it if need be.
-func (r *responder) nextRecv() *receive { return r.takeRecv(r.recvs.Head & psnMask) }
+// nextRecv returns the oldest receive work request, and takes it from the host if necessary.
+func (r *responder) nextRecv() *receive { return r.takeRecv(r.recvs.Head & mask24) }
 
-// measure adds up the list and checks it. WRITE with immediate places nothing and does not
-// look at the result.
+// measure adds up the list and checks it. WRITE with immediate places no data there and ignores the result.
 func (in *receive) measure(q *QP) {
 	if len(in.wqe.SGEs) > int(q.cfg.MaxRecvSGE) && !q.cfg.HasSRQ || len(in.wqe.SGEs) > MaxSGE {
 		return
@@ -76,9 +74,8 @@ func (in *receive) fill(q *QP, off uint32, p []byte) *refusal {
 	return nil
 }
 
-// takes reports whether p, of a SEND in any order, belongs to the message that in was
-// taken for.
-func (in *receive) takes(p *bth.Packet) bool {
+// matches reports whether p, of a SEND in any order, is of the message that in was taken for.
+func (in *receive) matches(p *bth.Packet) bool {
 	first := p.PSN.Add(-int(p.Ext.Offset))
 	if in.packets == 0 {
 		in.first = first

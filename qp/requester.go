@@ -5,23 +5,21 @@ import (
 	"roced.io/roced/internal/base/ring"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
+	"roced.io/roced/retrans"
 )
 
-// psnMask wraps PSN distances that are known to be positive. They are counted
-// from una and reach up to 2^23, where PSN.Diff has changed its sign.
-const psnMask = 1<<24 - 1
+// mask24 wraps message sequence numbers and the sequence numbers of extension headers.
+const mask24 = 1<<24 - 1
 
-// maxSpan bounds the PSNs outstanding: half of the number space, so that the
-// responder can tell new from duplicate (IBTA vol.1 9.7.1).
+// maxSpan limits the outstanding PSNs to half of the PSN space, so that the responder can tell new packets from
+// duplicates (IBTA vol.1 9.7.1).
 const maxSpan = 1 << 23
 
-// localBudget is how many local operations one poll executes.
+// localBudget limits the local operations of one poll.
 const localBudget = 256
 
-func distance(from, to bth.PSN) uint32 { return to.Since(from) }
-
-// requester sends the work requests of the send queue. Its ring holds those
-// which have been taken from the host and not completed:
+// requester sends the work requests of the send queue. Its ring holds the requests that have been taken from the host
+// and not completed:
 //
 //	Head .. cursor   sent, waiting for the peer
 //	cursor           being sent
@@ -31,45 +29,48 @@ func distance(from, to bth.PSN) uint32 { return to.Since(from) }
 type requester struct {
 	sender
 	ring.Ring[slot]
-	frame framing
+	policy senderPolicy
 
-	cursor   uint32
-	reached  uint32 // the first request that is not acknowledged to its end
-	departed uint32 // UC, UD: requests before it have left the port
-	resend   uint32 // where the last retransmission was found
+	cursor     uint32
+	reached    uint32 // the first request that is not acknowledged to its end
+	departed   uint32 // UC, UD: requests before it have left the port
+	lastResent uint32 // the request retransmitted last
 
-	// bad is the one request that cannot be executed, if hasBad: nothing is sent
-	// from there on, and it completes in error when it is the oldest.
+	// bad is the first request that cannot be executed, if hasBad: the requester sends no packet from there on, and
+	// completes it in error when it is the oldest.
 	bad                 uint32
 	hasBad              bool
-	hasMore             bool // poll has more to do, which needs no input
-	placed              bool // the response that comes again is there, but for Sync (Later)
-	draining            bool // SQD: the drained event is owed
+	hasMore             bool // poll has more to do, without an input
+	draining            bool // SQD: the drained event is due
+	memory              memoryState
 	retries, rnrRetries uint8
-	probes              uint8     // for want of an answer, since anything was heard
-	probing             bool      // one is to be sent
-	trip                roundTrip // measured, for them
 	rdOut               int32     // READs and atomics outstanding
-	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own,
-	rdone               bth.PSN   // all before it are in memory then
+	rnxt                bth.PSN   // of the first response to the next of them, if responses have PSNs of their own
+	rdone               bth.PSN   // likewise; all responses before it are in memory
 	rnrUntil            mono.Time // waiting after an RNR NAK until then, if not zero
 	at                  mono.Time // when hasMore or flushing was set
-	payloadSent         uint64    // bytes of payload ever sent, retransmissions aside
+	payloadSent         uint64    // bytes of payload sent, without retransmissions
 	payloadAcked        uint64
-	credited            uint64 // beyond payloadAcked: told of by selective acknowledgements
-	ask                 asker
+	payloadSACKed       uint64 // beyond payloadAcked, by selective acknowledgements
+	acks                ackPolicy
+	tail                tailProbe
 	pace                sched.Pacer
-	since               mono.Time // of the last progress, and of the last timeout without (answerDue) or, in RC, the last packet that asked
+	since               mono.Time // of the last progress; RC: or of the last AckReq; extended: or of the last retry
 }
 
 func (r *requester) init(q *QP, p *Profile) {
 	r.sender = newSender(q, p.Recovery, p.Controller, p.Paths)
-	r.frame = r
 	if q.x != nil {
-		r.frame = &q.x.out
+		r.policy = &q.x.out
+		return
 	}
-	if q.cfg.Type != RC {
-		r.rec = nil
+	r.policy, r.rec = standardPolicy{r}, nil
+	if q.cfg.Type == RC {
+		rec, ok := p.Recovery.(*retrans.GoBackN)
+		if !ok { // standard packets support no other recovery
+			rec = retrans.NewGoBackN()
+		}
+		r.rec = rec
 	}
 }
 
@@ -79,28 +80,29 @@ func (r *requester) start(psn bth.PSN) {
 	r.rnxt, r.rdone = psn, psn
 	r.sender.start(psn)
 	r.configure()
+	r.policy.start(psn)
 }
 
-// configure takes over attributes that may have changed.
+// configure applies attributes that may have changed.
 func (r *requester) configure() {
 	r.retries, r.rnrRetries = r.q.attr.RetryCnt, r.q.attr.RNRRetry
 	if r.rec != nil {
 		d := r.q.ackTimeout()
 		r.rec.SetTimeout(d)
 		if r.q.x != nil {
-			r.q.x.in.responses.rec.SetTimeout(d)
+			r.q.x.responses.rec.SetTimeout(d)
 		}
 	}
 }
 
-// forget clears everything but what New has set.
+// forget clears all state but the plug-ins.
 func (r *requester) forget() {
 	r.Clear()
-	*r = requester{sender: r.sender, frame: r.frame, Ring: r.Ring}
+	*r = requester{sender: r.sender, policy: r.policy, Ring: r.Ring}
 }
 
-// reset forgets everything, without completions (IBTA vol.1 10.3.1.1). The
-// places of the requests taken are given back; the host resets its rings.
+// reset clears all state, without completions (IBTA vol.1 10.3.1.1). It retires the requests taken; the host resets
+// its rings.
 func (r *requester) reset() {
 	if n := r.Len(); n > 0 {
 		r.q.host.SendRetired(n)
@@ -110,12 +112,11 @@ func (r *requester) reset() {
 	r.clear(bth.PSN{})
 }
 
-// idle reports whether no request is being executed. Requests looked ahead to
-// have not begun.
+// idle reports whether no request is being executed. Requests taken to look ahead have not begun.
 func (r *requester) idle() bool { return r.begun() == 0 }
 
-// drain is told that the queue pair has entered SQD: requests that have begun
-// are finished, then an event is due (IBTA vol.1 10.3.1.5).
+// drain is called when the queue pair has entered SQD: it finishes the requests that have begun, then an event is due
+// (IBTA vol.1 10.3.1.5).
 func (r *requester) drain() {
 	r.draining = r.q.attr.EnSQDNotify
 	r.checkDrained()
@@ -138,10 +139,10 @@ func (r *requester) poll(now mono.Time, t *Transmit) bool {
 	if r.rec == nil {
 		return r.sendNew(now, t)
 	}
-	return r.sender.next(now, t, r) || r.frame.probe(now, t)
+	return r.sender.next(now, t, r) || r.policy.pollProbe(now, t)
 }
 
-// vacant reports whether there is no request, and paths are not to be told that.
+// vacant reports whether there is no request and the paths need no call.
 func (r *requester) vacant() bool { return r.Head == r.Tail && !r.clocked && !r.q.host.HasSend() }
 
 // fresh implements source.
@@ -149,19 +150,6 @@ func (r *requester) fresh(now mono.Time, t *Transmit) bool { return !r.waits(now
 
 // exhausted implements source.
 func (r *requester) exhausted() bool { return r.cursor == r.Tail }
-
-// The framing of RC: responses have the PSNs of their request, no packet has more headers, and
-// retries are counted.
-func (*requester) spans(n uint32, _ bool) (span, rspan uint32) { return n, 0 }
-func (*requester) stamp(*slot, uint32, bool, *bth.Packet)      {}
-func (r *requester) awaits() bool                              { return r.rdOut > 0 }
-func (*requester) answerDue() mono.Time                        { return mono.Never }
-
-// open implements framing: nothing spans more than half of the numbers.
-func (r *requester) open(s *slot) bool {
-	n := r.outstanding()
-	return n == 0 || s.kind != kindRead || n+s.span <= maxSpan
-}
 
 // sendNew sends the next packet of the request at the cursor.
 func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
@@ -186,22 +174,20 @@ func (r *requester) sendNew(now mono.Time, t *Transmit) bool {
 	return false
 }
 
-// current returns the request at the cursor, taking one from the host if there
-// is none.
+// current returns the request at the cursor. If there is none, it takes one from the host.
 func (r *requester) current() *slot {
 	if r.cursor == r.Tail && !r.pull() {
 		return nil
 	}
 	s := r.At(r.cursor)
 	if r.q.state == SQD && s.sent == 0 {
-		return nil // SQD finishes what has begun
+		return nil // SQD begins no request
 	}
 	return s
 }
 
-// mayBegin reports whether the order of the queue allows s to begin: a fence
-// waits for all READs and atomics before it (IBTA vol.1 10.8.3.3), and only so
-// many of them may be outstanding (9.4.4, 9.4.5).
+// mayBegin reports whether the order of the queue allows s to begin. A fence waits for all READs and atomics before it
+// (IBTA vol.1 10.8.3.3), and at most max_rd_atomic of them may be outstanding (9.4.4, 9.4.5).
 func (r *requester) mayBegin(s *slot) bool {
 	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 {
 		return false
@@ -209,12 +195,11 @@ func (r *requester) mayBegin(s *slot) bool {
 	if !s.kind.responds() {
 		return true
 	}
-	return r.rdOut < int32(r.q.attr.MaxRdAtomic) && (r.rdOut == 0 || distance(r.rdone, r.rnxt)+s.rspan <= maxSpan)
+	return r.rdOut < int32(r.q.attr.MaxRdAtomic) && (r.rdOut == 0 || r.rnxt.Since(r.rdone)+s.rspan <= maxSpan)
 }
 
-// runLocal executes a local operation when its turn has come. A fence holds for
-// it too. LOCAL_INV waits for all earlier requests: any of them may need the key
-// once more for a retransmission.
+// runLocal executes a local operation in queue order. A fence holds for it too. LOCAL_INV waits for all earlier
+// requests, because any of them may need the key for a retransmission.
 func (r *requester) runLocal(now mono.Time, s *slot) bool {
 	if s.wqe.Flags&SendFence != 0 && r.rdOut > 0 || s.wqe.Opcode == WRLocalInv && r.Head != r.cursor {
 		return false
@@ -224,7 +209,7 @@ func (r *requester) runLocal(now mono.Time, s *slot) bool {
 		s.wqe.Opcode == WRBindMW && !r.q.host.BindMW(s.wqe.Bind):
 		r.markBad(r.cursor, StatusMWBindErr) // "memory management operation error"
 	default:
-		s.first, s.rfirst = r.nxt, r.rnxt // for those that search
+		s.first, s.rfirst = r.nxt, r.rnxt // for search
 		r.cursor++
 	}
 	r.retire(now)
@@ -247,7 +232,7 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 		}
 		r.rnxt = r.rnxt.Add(int(s.rspan))
 	}
-	r.frame.stamp(s, k, false, &t.Packet)
+	r.policy.stamp(s, k, false, &t.Packet)
 	psn, span, n := r.nxt, uint32(1), len(t.Packet.Payload)
 	if s.kind.responds() {
 		span = s.span
@@ -268,24 +253,24 @@ func (r *requester) transmit(now mono.Time, s *slot, t *Transmit) bool {
 	}
 	r.rec.OnSent(now, psn, span, false)
 	r.account(now, &t.Packet)
-	t.Packet.AckReq = responds || r.frame.asks(now, ends, false)
-	r.asked(now, r.nxt.Add(-1), t.Packet.AckReq)
-	// Only what a mere acknowledgement answers, and not behind responses that wait for the
-	// peer's own congestion control: two peers would slow each other down without end.
-	if t.Packet.AckReq && !responds && !r.frame.awaits() {
-		r.timer.sent(now, r.nxt.Add(-1))
+	t.Packet.AckReq = responds || r.policy.requestsAck(now, ends, false)
+	r.recordAckReq(now, r.nxt.Add(-1), t.Packet.AckReq)
+	// Time only packets that a mere acknowledgement answers, and not behind responses that wait for the peer's own
+	// congestion control: two peers would slow each other down without end.
+	if t.Packet.AckReq && !responds && !r.policy.acksFollowResponses() {
+		r.timer.onSent(now, r.nxt.Add(-1))
 	}
 	return true
 }
 
 // account charges a packet to pacing and congestion control.
 func (r *requester) account(now mono.Time, p *bth.Packet) {
-	if r.free && r.q.attr.RateLimit == 0 {
+	if r.noControl && r.q.attr.RateLimit == 0 {
 		r.pace.Unlimited()
 		return
 	}
 	var inflight uint32
-	if !r.free {
+	if !r.noControl {
 		inflight = r.bytesInFlight()
 	}
 	bytes := uint32(len(p.Payload))
@@ -295,9 +280,8 @@ func (r *requester) account(now mono.Time, p *bth.Packet) {
 	r.charge(now, p, bytes, inflight)
 }
 
-// wireLen is what a packet takes on the link: Ethernet (14), IPv4 (20), UDP (8)
-// and ICRC (4) around the transport packet, and what the link adds to a frame. IPv6 is not
-// worth a distinction.
+// wireLen returns the bytes of a packet on the link: Ethernet (14), IPv4 (20), UDP (8) and ICRC (4) around the
+// transport packet, and the overhead of the link. It treats IPv6 like IPv4.
 func (q *QP) wireLen(p *bth.Packet) int {
 	if h := q.cfg.DataHeader; h > 0 && len(p.Payload) > 0 {
 		return int(h) + len(p.Payload)
@@ -306,9 +290,8 @@ func (q *QP) wireLen(p *bth.Packet) int {
 	return encapsulation + p.HeaderLen() + len(p.Payload) + q.cfg.Tuning.linkBytes()
 }
 
-// bytesInFlight is the payload believed to be in the network. While packets are
-// sent again, the count of PSNs is the better bound. Where acknowledgements clock packets out, a window is
-// one of packets, however short these are.
+// bytesInFlight estimates the payload in the network. During a retransmission, the count of PSNs is the tighter bound.
+// If acknowledgements clock packets out, the window counts packets, however short they are.
 func (r *requester) bytesInFlight() uint32 {
 	if r.rec == nil {
 		return 0
@@ -320,52 +303,52 @@ func (r *requester) bytesInFlight() uint32 {
 	return uint32(bytes)
 }
 
-// windowOpen reports whether the PSN window and the congestion window have room
-// for a packet of s. One packet may always be outstanding.
+// windowOpen reports whether the PSN window and the congestion window have room for a packet of s. One packet may
+// always be outstanding.
 func (r *requester) windowOpen(s *slot) bool {
 	if r.rec == nil {
 		return true // UC and UD are not acknowledged
 	}
 	n := r.outstanding()
 	switch {
-	case !r.frame.open(s):
+	case !r.policy.mayLeave(s):
 		return false
 	case n == 0:
 		return true
 	case r.full(n):
 		return false
-	case r.free || r.rec.InFlight() == 0:
+	case r.noControl || r.rec.InFlight() == 0:
 		return true
 	}
 	window, _ := r.limits()
 	return uint64(r.bytesInFlight()) < window
 }
 
-// full reports whether the PSN window is, with n packets outstanding. Those that are known
-// to have arrived or to be lost do not count.
+// full reports whether the PSN window is full with n packets outstanding. Packets known to have arrived or to be lost
+// do not count.
 func (r *requester) full(n uint32) bool {
 	limit := r.q.cfg.MaxUnacked
 	return n >= limit && r.rec.InFlight() >= limit
 }
 
-// nextTimeout is when onTimeout or poll has something to do.
+// nextTimeout returns when onTimeout or poll must be called.
 func (r *requester) nextTimeout() mono.Time {
-	t := r.deadline().Min(r.pace.Deadline()).Min(r.frame.answerDue())
+	t := r.deadline().Min(r.pace.Deadline()).Min(r.policy.deadline())
 	if r.can != nil && r.can.syncAt != 0 {
 		t = t.Min(r.can.syncAt)
 	}
 	switch {
-	case r.hasMore && !r.q.blocked:
+	case r.hasMore && !r.q.Blocked():
 		return r.at
 	case r.rnrUntil != 0:
 		t = t.Min(r.rnrUntil)
 	case r.rec != nil:
-		t = t.Min(r.rec.Deadline()).Min(r.probeDue())
+		t = t.Min(r.rec.Deadline())
 	}
 	return t
 }
 
-// onTimeout handles whatever is due at now.
+// onTimeout handles all deadlines that have passed.
 func (r *requester) onTimeout(now mono.Time) {
 	r.onDeadline(now)
 	if r.can != nil && now >= r.can.syncAt {
@@ -377,27 +360,24 @@ func (r *requester) onTimeout(now mono.Time) {
 			r.rnrUntil = 0
 		}
 	case r.rec != nil && now >= r.rec.Deadline():
-		r.missing(now, r.timedOut(now), true)
-	case now >= r.probeDue():
-		r.probing = true // poll sends
+		r.onLoss(now, r.timedOut(now), true)
 	}
-	if r.q.sending() && now >= r.frame.answerDue() {
-		r.since = now
-		r.spendRetry(now)
+	if r.q.sending() && now >= r.policy.deadline() {
+		r.policy.onDeadline(now)
 	}
 }
 
-// unreadable handles a request, the i-th, whose memory could not be read.
+// unreadable handles request i, whose memory could not be read.
 func (r *requester) unreadable(now mono.Time, i uint32) {
-	if !r.q.blocked {
+	if !r.q.Blocked() {
 		r.markBad(i, StatusLocProtErr)
 		r.retire(now)
-		r.hasMore, r.at = true, now // those before it may have to be asked for: see probe
+		r.hasMore, r.at = true, now // the requests before it may need a probe
 	}
 }
 
-// flushed completes UC and UD requests whose packets have all left. That may
-// let a local operation run or make room for more.
+// flushed completes UC and UD requests whose packets have all left. A local operation may then run, or the queue has
+// room for more requests.
 func (r *requester) flushed(now mono.Time) {
 	before := r.Head
 	r.departed = r.cursor

@@ -2,15 +2,14 @@ package qp
 
 import "roced.io/roced/bth"
 
-// Services that have an operation, one bit each.
+// Services that support an operation, one bit each.
 const (
 	onRC = 1 << RC
 	onUC = 1 << UC
 	onUD = 1 << UD
 )
 
-// workOp describes a send work request operation (IBTA vol.1 table 38 for the
-// packets, 9.3 to 9.6 for the services).
+// workOp describes a send work request operation (packets: IBTA vol.1 table 38; services: 9.3 to 9.6).
 type workOp struct {
 	services                  uint8
 	kind                      kind
@@ -34,25 +33,24 @@ var workOps = [...]workOp{
 	WRFetchAdd: {services: onRC, kind: kindAtomic, only: bth.OpFetchAdd, completion: WCFetchAdd},
 	WRLocalInv: {services: onRC | onUC, kind: kindLocal, completion: WCLocalInv},
 	WRBindMW:   {services: onRC | onUC, kind: kindLocal, completion: WCBindMW},
-	// Answered by a READ response without data (IBTA vol.1, memory placement
-	// extensions), an ATOMIC WRITE is to the requester a READ of length zero.
+	// A READ response without data answers an ATOMIC WRITE (IBTA vol.1, memory placement extensions). The requester
+	// treats it as a READ of length zero.
 	WRAtomicWrite: {services: onRC, kind: kindRead, only: bth.OpAtomicWrite, completion: WCAtomicWrite},
 	WRFlush:       {services: onRC, kind: kindRead, only: bth.OpFlush, completion: WCFlush}, // likewise
 	WRSendWithInv: {onRC, kindData, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLastInv, bth.OpSendOnlyInv, WCSend},
 }
 
-// atomicWriteLen is what an ATOMIC WRITE writes, in bytes.
+// atomicWriteLen is the length of an ATOMIC WRITE in bytes.
 const atomicWriteLen = 8
 
-// fill makes packet k of s. It returns false if the payload cannot be read, and then the
-// queue pair is blocked if it is not there yet.
+// fill builds packet k of s. It returns false if the payload cannot be read. If the memory is not available yet, the
+// queue pair is blocked.
 func (r *requester) fill(s *slot, k uint32, t *Transmit) bool {
 	p, w := &t.Packet, &s.wqe
 	t.AH = 0
 	switch s.kind {
 	case kindRead:
-		// Asked for again from its middle, a READ has the address and the length
-		// advanced (IBTA vol.1 9.7.5.1.1).
+		// A READ that is retransmitted from its middle has an advanced address and length (IBTA vol.1 9.7.5.1.1).
 		done := k * r.q.mtu
 		r.q.header(p, workOps[w.Opcode].only, s.first.Add(int(k)))
 		p.RETH = bth.RETH{VA: w.RemoteVA + uint64(done), RKey: w.RKey, Length: w.Length - done}
@@ -108,13 +106,13 @@ func (r *requester) fillData(s *slot, k uint32, p *bth.Packet) {
 	case WRSendWithInv:
 		p.IETH = w.Imm
 	}
-	// Only what consumes a receive request can be solicited (IBTA vol.1 9.2.3).
+	// Only messages that consume a receive request can be solicited (IBTA vol.1 9.2.3).
 	p.Solicited = w.Flags&SendSolicited != 0 && w.Opcode != WRWrite
 }
 
-// addressDatagram sets what UD packets have and connected ones do not: the destination, of whose
-// number 24 bits count, the address handle and the DETH. A Q_Key with its high bit set stands for
-// that of the queue pair, which only a privileged process can have set (IBTA vol.1 10.2.5).
+// addressDatagram sets the fields of UD packets: the destination, whose number has 24 bits, the address handle and the
+// DETH. A Q_Key with its high bit set selects the Q_Key of the queue pair, which only a privileged process can have
+// set (IBTA vol.1 10.2.5).
 func (r *requester) addressDatagram(w *SendWQE, t *Transmit) {
 	qkey := w.RemoteQKey
 	if qkey>>31 != 0 {
@@ -125,8 +123,8 @@ func (r *requester) addressDatagram(w *SendWQE, t *Transmit) {
 	t.Packet.DETH = bth.DETH{QKey: qkey, SrcQP: r.q.cfg.QPN}
 }
 
-// payload returns n bytes at off of the message: a view if they lie in one
-// element of the list, else gathered in the host's scratch space.
+// payload returns n bytes at off of the message: a view if they lie in one element of the list, else a copy in the
+// host's scratch space.
 func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
 	if n == 0 {
 		return nil, true
@@ -172,7 +170,7 @@ func (r *requester) payload(w *SendWQE, off, n uint32) ([]byte, bool) {
 func (r *requester) view(g *SGE, off, n uint32) ([]byte, bool) {
 	v, ok := r.q.host.ReadLocal(g.LKey, g.Addr+uint64(off), int(n), g.Length-off-n)
 	if !ok {
-		r.q.blocked = r.q.host.Later()
+		r.q.block()
 	}
 	return v, ok && len(v) == int(n)
 }

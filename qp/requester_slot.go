@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// kind is what the requester must do for a request.
+// kind classifies requests by their packets.
 type kind uint8
 
 const (
@@ -15,11 +15,11 @@ const (
 	kindLocal              // no packet
 )
 
-// responds reports whether the request is done by a response with data.
+// responds reports whether a response completes the request.
 func (k kind) responds() bool { return k == kindRead || k == kindAtomic }
 
-// brief reports whether sending a packet of s again brings one packet back at most.
-func (s *slot) brief() bool { return s.kind == kindData || s.span == 1 }
+// oneAnswer reports whether a retransmission of s triggers at most one packet of the peer.
+func (s *slot) oneAnswer() bool { return s.kind == kindData || s.span == 1 }
 
 // slot is a request in the requester's ring.
 type slot struct {
@@ -27,7 +27,7 @@ type slot struct {
 	course
 }
 
-// course is what becomes of a request.
+// course is the progress of a request.
 type course struct {
 	stream uint64    // payload sent before it
 	begun  mono.Time // when its first packet was sent
@@ -35,14 +35,14 @@ type course struct {
 	span   uint32    // PSNs it takes, 0 for local operations
 	sent   uint32    // PSNs sent at least once
 	kind   kind
-	status Status // why it cannot be executed
-	split  bool   // READ: requested again from its middle
+	status Status // not StatusSuccess: the request cannot be executed
+	split  bool   // READ: retransmitted from its middle
 
 	// Extended transports only.
 	msn    uint32
 	sn     uint32  // recv_WQE_SN or read_WQE_SN
 	rfirst bth.PSN // of the responses
-	rspan  uint32  // number of the responses
+	rspan  uint32  // number of responses
 }
 
 // pull takes the next request from the host and validates it.
@@ -62,7 +62,7 @@ func (r *requester) pull() bool {
 	return true
 }
 
-// markBad marks a request as one that cannot be executed.
+// markBad marks request i as one that cannot be executed.
 func (r *requester) markBad(i uint32, status Status) {
 	r.At(i).status = status
 	if !r.hasBad || i-r.Head < r.bad-r.Head {
@@ -70,8 +70,8 @@ func (r *requester) markBad(i uint32, status Status) {
 	}
 }
 
-// follows reports whether another packet will follow the request just sent
-// without waiting for the peer. It looks ahead in the queue.
+// follows reports whether another packet will follow the request just sent without waiting for the peer. It looks ahead
+// in the queue.
 func (r *requester) follows() bool {
 	if r.cursor == r.Tail && !r.pull() || r.q.state != RTS {
 		return false
@@ -80,10 +80,9 @@ func (r *requester) follows() bool {
 	return s.status == StatusSuccess && s.kind != kindLocal && r.mayBegin(s)
 }
 
-// locate finds the request to which a PSN that has been sent belongs and the
-// PSN's place in it.
+// locate returns the request to which a sent PSN belongs, and the index of its packet.
 func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
-	if i := r.resend; i-r.Head < r.Tail-r.Head {
+	if i := r.lastResent; i-r.Head < r.Tail-r.Head {
 		if k, ok := r.At(i).place(psn); ok {
 			return i, k, true
 		}
@@ -94,8 +93,7 @@ func (r *requester) locate(psn bth.PSN) (i, k uint32, ok bool) {
 	return i, k, ok
 }
 
-// search returns the last of the requests that have begun whose PSN, which is what of says, is
-// not behind psn.
+// search returns the last begun request whose PSN, as returned by of, is not after psn.
 func (r *requester) search(psn bth.PSN, of func(*slot) bth.PSN) (i uint32, ok bool) {
 	low, n := r.Head, r.begun()
 	if n == 0 {
@@ -104,7 +102,7 @@ func (r *requester) search(psn bth.PSN, of func(*slot) bth.PSN) (i uint32, ok bo
 	first := of(r.At(low))
 	for n > 0 {
 		half := n / 2
-		if distance(first, of(r.At(low+half))) <= distance(first, psn) {
+		if of(r.At(low+half)).Since(first) <= psn.Since(first) {
 			low, n = low+half+1, n-half-1
 		} else {
 			n = half
@@ -113,8 +111,7 @@ func (r *requester) search(psn bth.PSN, of func(*slot) bth.PSN) (i uint32, ok bo
 	return low - 1, low != r.Head
 }
 
-// begun is the number of requests that have been sent, or their first packets; local
-// operations have been executed.
+// begun returns the number of requests whose first packet has been sent, and of executed local operations.
 func (r *requester) begun() uint32 {
 	n := r.cursor - r.Head
 	if r.cursor != r.Tail && r.At(r.cursor).sent > 0 {
@@ -123,14 +120,14 @@ func (r *requester) begun() uint32 {
 	return n
 }
 
-// place reports whether psn is one of those that s has sent, and which.
+// place reports whether s has sent psn, and the index of its packet.
 func (s *slot) place(psn bth.PSN) (k uint32, ok bool) {
-	k = distance(s.first, psn)
+	k = psn.Since(s.first)
 	return k, k < s.sent
 }
 
-// prepare validates a request and works out what it takes. Nothing in it can be
-// trusted; what it says about memory is checked again on every access.
+// prepare validates a request and computes its PSNs. Its fields cannot be trusted; the host checks addresses again on
+// every access.
 func (q *QP) prepare(s *slot) Status {
 	w := &s.wqe
 	if int(w.Opcode) >= len(workOps) || workOps[w.Opcode].services>>q.cfg.Type&1 == 0 {
@@ -187,10 +184,10 @@ func (q *QP) checkSGEs(w *SendWQE, k kind) Status {
 	return StatusSuccess
 }
 
-// measure checks what depends on the length and sets the span of s.
+// measure checks the length of s and sets its span.
 func (q *QP) measure(s *slot) Status {
 	n := s.wqe.Length
-	s.span, s.rspan = q.req.frame.spans(packets(n, q.mtu), s.kind.responds())
+	s.span, s.rspan = q.req.policy.spans(packets(n, q.mtu), s.kind.responds())
 	switch {
 	case s.kind.responds() && q.attr.MaxRdAtomic == 0:
 		return StatusLocQPOpErr // it could never be sent

@@ -147,7 +147,7 @@ func TestLocateHalves(t *testing.T) {
 		for i := range uint32(n) {
 			r.Push().course = course{first: begin(i), sent: 1}
 		}
-		r.cursor, r.resend = r.Tail, r.Tail
+		r.cursor, r.lastResent = r.Tail, r.Tail
 		seen := map[*slot]bool{}
 		r.search(begin(want), func(s *slot) bth.PSN { seen[s] = true; return s.first })
 		if len(seen) > 11 {

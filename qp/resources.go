@@ -5,42 +5,42 @@ import (
 	"roced.io/roced/internal/base/ring"
 )
 
-// resource is a READ or atomic that has been accepted. It is kept after it has
-// been answered, to answer duplicates (IBTA vol.1 9.7.5.1.3, 9.7.5.1.5).
+// resource is an accepted READ or atomic. It is kept after it has been answered, to answer duplicates (IBTA vol.1
+// 9.7.5.1.3, 9.7.5.1.5).
 type resource struct {
-	first  bth.PSN
-	span   uint32 // PSNs of its responses
-	start  uint32 // response with which the present round began
-	next   uint32 // next response to send
-	end    uint32 // bytes from va at which the present round ends
-	due    bool   // there are responses to send
-	given  bool   // a round has been sent to its end
-	atomic bool
-	write  bool // ATOMIC WRITE, answered like a READ of nothing
-	msn    uint32
-	va     uint64
-	rkey   uint32
-	length uint32
-	orig   uint64 // atomic: the value found
+	first    bth.PSN
+	span     uint32 // PSNs of its responses
+	start    uint32 // first response of the present round
+	next     uint32 // next response to send
+	end      uint32 // bytes from va at which the present round ends
+	due      bool   // there are responses to send
+	answered bool   // a round has been sent to its end
+	atomic   bool
+	write    bool // ATOMIC WRITE or FLUSH, answered like a READ of length 0
+	msn      uint32
+	va       uint64
+	rkey     uint32
+	length   uint32
+	orig     uint64 // atomic: the original value
 }
 
-// rdQueue has the last max_dest_rd_atomic READs and atomics, in PSN order.
+// rdQueue holds the last max_dest_rd_atomic READs and atomics, in PSN order.
 type rdQueue struct {
 	ring.Ring[resource]
-	low uint32 // none before this one is due
+	low uint32 // no resource before this one is due
 	due int    // resources with responses to send
 }
 
-// room reports whether one more may be accepted beside limit: not while the oldest still has
-// responses to send, for then the peer has too many outstanding.
+// room reports whether one more may be accepted. While limit resources are kept and the oldest still has responses
+// to send, the peer has too many outstanding.
 func (d *rdQueue) room(limit int) bool {
 	for d.Len() > limit {
-		d.drop() // the limit has been lowered, as is possible in SQD
+		d.drop() // SQD permits lowering the limit
 	}
-	return limit > 0 && (d.Len() < limit || !d.Oldest().due || d.Oldest().given)
+	return limit > 0 && (d.Len() < limit || !d.Oldest().due || d.Oldest().answered)
 }
 
-// add makes the responses of a resource due; room has said that it may be accepted.
+// add makes the responses of a resource due; room must have returned true.
 func (d *rdQueue) add(res resource, limit int) {
 	if d.Len() == limit {
 		d.drop()
@@ -50,8 +50,7 @@ func (d *rdQueue) add(res resource, limit int) {
 	d.due++
 }
 
-// drop forgets the oldest. If it is due, that is a repetition that the peer does not need any
-// more.
+// drop removes the oldest. If it is due, the peer does not need the repeated responses any more.
 func (d *rdQueue) drop() {
 	if d.Oldest().due {
 		d.due--
@@ -59,7 +58,7 @@ func (d *rdQueue) drop() {
 	d.Head++
 }
 
-// next is the oldest resource with responses to send.
+// next returns the oldest resource with responses to send.
 func (d *rdQueue) next() *resource {
 	if d.due == 0 {
 		return nil
@@ -76,14 +75,14 @@ func (d *rdQueue) next() *resource {
 // find returns the resource to which psn belongs.
 func (d *rdQueue) find(psn bth.PSN) (i uint32, res *resource) {
 	for i := d.Tail; i != d.Head; i-- {
-		if res := d.At(i - 1); distance(res.first, psn) < res.span {
+		if res := d.At(i - 1); psn.Since(res.first) < res.span {
 			return i - 1, res
 		}
 	}
 	return 0, nil
 }
 
-// repeat makes the responses of resource i from the k-th on due again.
+// repeat makes the responses of resource i due again, from response k on.
 func (d *rdQueue) repeat(i, k uint32) {
 	res := d.At(i)
 	if !res.due {
@@ -97,15 +96,15 @@ func (d *rdQueue) repeat(i, k uint32) {
 }
 
 func (d *rdQueue) done(res *resource) {
-	res.due, res.given = false, true
+	res.due, res.answered = false, true
 	d.due--
 }
 
-// expire forgets resources that cannot be asked for again: half of the circle of PSNs
-// behind the expected one they would count as ahead of it (IBTA vol.1 9.7.1). What is
-// forgotten has been answered, for the peer has gone on.
+// expire removes resources whose duplicates can no longer be recognized: more than half of the PSN space behind the
+// expected PSN they would count as ahead of it (IBTA vol.1 9.7.1). They have been answered, because the peer has
+// progressed.
 func (d *rdQueue) expire(expected bth.PSN) {
-	for d.Len() > 0 && distance(d.Oldest().first, expected) >= maxSpan {
+	for d.Len() > 0 && expected.Since(d.Oldest().first) >= maxSpan {
 		d.drop()
 	}
 }
@@ -128,9 +127,8 @@ func (a *inOrder) respond(e effect) {
 	a.rd.add(res, int(a.r.q.attr.MaxDestRdAtomic))
 }
 
-// duplicate answers a request that has been executed before (IBTA vol.1
-// 9.7.5.1.3): SEND and WRITE are acknowledged, READs executed again, from the
-// middle if asked so, and atomics answered from the saved result.
+// duplicate answers a request that has been executed before (IBTA vol.1 9.7.5.1.3). It acknowledges SEND and WRITE,
+// executes READs again, from the middle if requested, and answers atomics with the saved result.
 func (a *inOrder) duplicate(p *bth.Packet) Drop {
 	switch {
 	case p.Opcode.IsReadRequest():
@@ -146,13 +144,13 @@ func (a *inOrder) duplicate(p *bth.Packet) Drop {
 	return DropDuplicate
 }
 
-// repeatRead: what is asked for again must lie inside what was granted before.
+// repeatRead answers a duplicate READ, which must lie within the READ that was accepted.
 func (a *inOrder) repeatRead(p *bth.Packet) {
 	i, res := a.rd.find(p.PSN)
 	if res == nil || res.atomic || res.write || res.rkey != p.RETH.RKey {
 		return
 	}
-	k := distance(res.first, p.PSN)
+	k := p.PSN.Since(res.first)
 	done := k * a.r.q.mtu
 	n := p.RETH.Length
 	if p.RETH.VA != res.va+uint64(done) || n > res.length-done || n == 0 && res.length != 0 {

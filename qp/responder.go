@@ -9,16 +9,16 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// responder executes the peer's requests. Each packet goes through the same steps:
+// responder executes the peer's requests. It takes each packet through the same steps:
 //
-//	admit     is it the next one, and if not, what then?    (admission)
-//	locate    where does its payload belong?                (admission)
-//	validate  may it be executed?
-//	place     its payload goes to memory
-//	complete  what its message does, in the order of PSNs   (admission says when)
+//	admit     the admission judges the PSN and locates the payload
+//	validate  the headers are checked
+//	place     the payload is written to memory
+//	execute   the last packet of a message completes it
+//	commit    the admission records the packet and makes its acknowledgement due
 //
-// Transports differ in their admission: standard RC takes packets in order, the extended
-// transports in any order.
+// Standard transports take packets in order and execute a message with its last packet. The extended transports
+// take packets in any order and execute messages in PSN order, after commit (release).
 type responder struct {
 	q     *QP
 	trk   reorder.Tracker
@@ -26,43 +26,51 @@ type responder struct {
 	recvs receives
 	msn   uint32 // messages completed, modulo 2^24 (IBTA vol.1 9.7.7.1)
 
-	comm     bool // communication has been established
-	unsynced bool // payload has been placed since the last Sync
-	placed   bool // what comes again is there, but for Sync (later)
-	written  bool // the same of what ATOMIC WRITE writes
-	lastWord bool // ERR was entered for a NAK that must still be sent
-	urgent   bool // an acknowledgement leaves before requests, see QP.Woken
+	memory  memoryState // of requests
+	comm    bool        // communication has been established
+	lastNAK bool        // a NAK must still be sent in ERR
+	urgent  bool        // an acknowledgement leaves before requests, see QP.Woken
 }
 
-// admission decides which requests are taken and when what they do is done. It also keeps
-// the answers, whose order depends on it.
+// admission decides which requests are taken and when they are executed. It also keeps the answers, because their
+// order depends on it.
 type admission interface {
 	// start begins at psn; reset has been called.
 	start(psn bth.PSN)
 	reset()
-	// receive judges p by its PSN and takes it through the responder's steps.
-	receive(now mono.Time, p *bth.Packet, m arrival) Drop
+	// admit judges p by its PSN and locates its payload.
+	admit(now mono.Time, p *bth.Packet, m arrival) (target, verdict)
+	// commit records that p has been taken.
+	commit(p *bth.Packet, m arrival, t target, v verdict)
+	// refuse records that p cannot be executed, and reports whether a NAK answers it.
+	refuse(p *bth.Packet, m arrival, v verdict) (nak bool)
 	// room reports whether one more READ or atomic may be accepted.
 	room() bool
-	// respond makes the response to a READ or atomic due that has been executed.
+	// respond makes the response to an executed READ or atomic due.
 	respond(e effect)
 	// nak makes a NAK of psn due.
 	nak(s bth.Syndrome, psn bth.PSN)
 	// poll fills t with the next answer.
 	poll(now mono.Time, t *Transmit) bool
-	// requestsFirst is how many requests may leave before the next answer, nothingDue if there
-	// is none.
+	// requestsFirst returns how many requests may leave before the next answer, nothingDue if no answer is due.
 	requestsFirst() int
-	// resume goes on with what had to wait for memory.
-	resume(now mono.Time)
-	// flush forgets what is not to be answered any more; the queue pair breaks.
+	// flush drops answers that are not due any more because the queue pair breaks.
 	flush()
 }
 
-// nothingDue is more requests than anybody waits for.
+// nothingDue exceeds every limit on requests before an answer.
 const nothingDue = math.MaxInt16
 
-// target is where the payload of a packet belongs.
+// verdict is the decision of an admission on a packet.
+type verdict struct {
+	drop    Drop            // if not Accepted: drop the packet; its answer is due
+	refusal *refusal        // if not nil: refuse the packet
+	execute bool            // execute the message now; otherwise in PSN order, after commit
+	buffer  bool            // place the payload in PSN order too
+	order   reorder.Verdict // of the tracker: InOrder or Held
+}
+
+// target is the place of a packet's payload.
 type target struct {
 	recv  *receive // SEND, and WRITE with immediate: the work request it consumes
 	off   uint32   // of the payload in its message
@@ -72,7 +80,7 @@ type target struct {
 	check uint32 // WRITE: bytes whose access has not been checked
 }
 
-// effect is what the last packet of a message does once everything before it is done.
+// effect is the operation that the last packet of a message carries out after all packets before it.
 type effect struct {
 	psn       bth.PSN
 	opcode    bth.Opcode
@@ -81,32 +89,51 @@ type effect struct {
 	length    uint32 // bytes of the message or of the READ
 	va        uint64
 	rkey      uint32
-	operand   uint64 // swap value, addend, what ATOMIC WRITE writes, type of FLUSH; then the value found
+	operand   uint64 // swap value, addend, value of ATOMIC WRITE, type of FLUSH; then the original value
 	compare   uint64
 }
 
-// later says that memory is not there yet: the packet comes again, and is not placed twice.
-var later = &refusal{drop: Later}
-
-// failed returns f, the reason of a call of Host that has failed, or later.
-func (q *QP) failed(f *refusal) *refusal {
-	if q.host.Later() {
-		return later
+// set makes e, which is zero, the operation of p, the last packet of a message; off is the number of bytes before it.
+func (e *effect) set(p *bth.Packet, off uint32) {
+	e.psn, e.opcode, e.solicited = p.PSN, p.Opcode, p.Solicited
+	if p.Opcode.IsAtomic() {
+		e.va, e.rkey, e.operand, e.compare = p.AtomicETH.VA, p.AtomicETH.RKey, p.AtomicETH.SwapAdd, p.AtomicETH.Compare
+		return
 	}
-	return f
+	e.va, e.rkey = p.RETH.VA, p.RETH.RKey
+	switch {
+	case p.Opcode.IsAtomicWrite():
+		e.operand = binary.NativeEndian.Uint64(p.Payload)
+	case p.Opcode.IsFlush():
+		if e.operand = uint64(p.FETH.Type); p.FETH.Level == bth.FlushRange {
+			e.length = p.RETH.Length
+		}
+	case p.Opcode.IsReadRequest():
+		e.length = p.RETH.Length
+	default:
+		e.length = off + uint32(len(p.Payload))
+		if p.Opcode.HasImm() {
+			e.imm = p.Imm
+		} else if p.Opcode.HasInv() {
+			e.imm = p.IETH
+		}
+	}
 }
 
 func (r *responder) init(q *QP, p *Profile) {
 	r.q, r.trk = q, p.Tracker
 	if q.x != nil {
-		r.adm = &q.x.in
+		r.adm = q.x
 		return
 	}
 	strict, ok := r.trk.(*reorder.Strict)
-	if !ok { // packets without an extension header can be taken in order only
+	if !ok { // packets without an extension header can only be taken in order
 		strict = reorder.NewStrict()
 	}
 	r.trk, r.adm = strict, &inOrder{r: r, trk: strict}
+	if q.cfg.Type == UC {
+		r.adm = &unreliable{inOrder{r: r, trk: strict}}
+	}
 }
 
 // start begins receiving at psn; the queue pair has entered RTR.
@@ -116,7 +143,7 @@ func (r *responder) start(psn bth.PSN) {
 	r.adm.start(psn)
 }
 
-// reset forgets everything, without completions.
+// reset clears all state, without completions.
 func (r *responder) reset() {
 	r.recvs.Clear()
 	*r = responder{q: r.q, trk: r.trk, adm: r.adm, recvs: r.recvs}
@@ -124,17 +151,7 @@ func (r *responder) reset() {
 	r.adm.reset()
 }
 
-// RecvPosted tells that receive work requests may have been posted. They are
-// taken when a message needs one; only a broken queue pair takes them at once,
-// to flush them (IBTA vol.1 10.3.1.6).
-func (q *QP) RecvPosted(now mono.Time) {
-	if q.state == Err && !q.cfg.HasSRQ {
-		q.touch()
-		q.flush(now)
-	}
-}
-
-// receive takes a request: communication is established (IBTA vol.1 11.6.3.1).
+// receive takes a request. The first one establishes communication (IBTA vol.1 11.6.3.1).
 func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if !r.comm && r.q.state == RTR {
 		r.q.host.Notify(EventCommEst)
@@ -143,167 +160,70 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	if r.q.cfg.Type == UD {
 		return r.receiveUD(now, p, m)
 	}
-	return r.adm.receive(now, p, arrival{m.CE, m.Path})
+	from := arrival{m.CE, m.Path}
+	t, v := r.adm.admit(now, p, from)
+	if v.drop != Accepted {
+		return v.drop
+	}
+	f := v.refusal
+	placed := v.buffer || v.execute && r.memory.retried()
+	if f == nil {
+		f = r.validate(p, &t)
+	}
+	if f == nil {
+		f = r.place(p, &t, placed)
+	}
+	if f == nil && v.execute && p.Opcode.Ends() {
+		f = r.execute(p, t.off)
+	}
+	if f != nil {
+		return r.reject(now, p, from, &t, v, f)
+	}
+	if r.adm.commit(p, from, t, v); !v.execute {
+		r.release(now)
+	}
+	return Accepted
 }
 
-// place puts the payload of p where it belongs.
-func (r *responder) place(p *bth.Packet, t *target) *refusal {
+// reject handles a packet that the responder cannot execute.
+func (r *responder) reject(now mono.Time, p *bth.Packet, m arrival, t *target, v verdict, f *refusal) Drop {
 	switch {
-	case p.Opcode.IsWrite():
-		if len(p.Payload) > 0 && !r.q.host.WriteRemote(t.rkey, t.va, p.Payload) {
-			return badWrite(p.Opcode)
-		}
-	case p.Opcode.IsSend():
-		if f := t.recv.fill(r.q, t.off, p.Payload); f != nil {
-			return f
-		}
-	default:
-		return nil
+	case f == later:
+		return f.drop
+	case r.adm.refuse(p, m, v):
+		return r.refuse(now, p.PSN, v.execute || t.recv != nil && t.recv == r.recvs.Oldest(), f)
+	case r.q.cfg.Type == UC:
+		return r.dropped(now, f)
 	}
-	r.unsynced = true
-	return nil
+	return f.drop
 }
 
-// again reports whether the packet being taken has been placed and comes again.
-func (r *responder) again() (placed bool) {
-	placed, r.placed = r.placed, false
-	return placed
-}
-
-// sync sees to it that what has been placed is there before anybody is told.
-func (r *responder) sync(lost *refusal) *refusal {
-	if r.unsynced && !r.q.host.Sync() {
-		f := r.q.failed(lost)
-		r.placed = f == later
-		return f
-	}
-	r.unsynced = false
-	return nil
-}
-
-// set makes e, which is zero, what p does, the last packet of a message; off are the bytes
-// before it.
-func (e *effect) set(p *bth.Packet, off uint32) {
-	e.psn, e.opcode, e.solicited = p.PSN, p.Opcode, p.Solicited
-	switch {
-	case p.Opcode.IsAtomic():
-		e.va, e.rkey, e.operand, e.compare = p.AtomicETH.VA, p.AtomicETH.RKey, p.AtomicETH.SwapAdd, p.AtomicETH.Compare
-		return
-	case p.Opcode.IsAtomicWrite():
-		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, binary.NativeEndian.Uint64(p.Payload)
-		return
-	case p.Opcode.IsFlush():
-		e.va, e.rkey, e.operand = p.RETH.VA, p.RETH.RKey, uint64(p.FETH.Type)
-		if p.FETH.Level == bth.FlushRange {
-			e.length = p.RETH.Length
+// release executes the messages of an extended transport that are complete, and places the data that waited.
+func (r *responder) release(now mono.Time) {
+	a := &r.q.x.anyOrder
+	expected := r.trk.Expected()
+	for e := a.held.Oldest(); e != nil && e.psn.Before(expected); e = a.held.Oldest() {
+		if f := r.executeHeld(e); f != nil {
+			a.done = e.psn
+			if f == later {
+				r.q.memory = memoryBlocked
+			} else {
+				r.refuse(now, e.psn, consumes(e.opcode) && e.sn == r.recvs.Head&mask24, f)
+			}
+			return
 		}
-		return
-	case p.Opcode.IsReadRequest():
-		e.va, e.rkey, e.length = p.RETH.VA, p.RETH.RKey, p.RETH.Length
-		return
+		a.held.pop()
 	}
-	e.length = off + uint32(len(p.Payload))
-	switch {
-	case p.Opcode.HasImm():
-		e.imm = p.Imm
-	case p.Opcode.HasInv():
-		e.imm = p.IETH
-	}
+	a.done = expected
 }
 
-// complete carries out what the last packet of a message does; its payload is in memory.
-func (r *responder) complete(e *effect) *refusal {
-	o := e.opcode
-	if o.IsSend() || o.IsWrite() {
-		if o.HasInv() && !r.q.host.Invalidate(e.imm) {
-			return badInvalKey
-		}
-		r.msn = (r.msn + 1) & psnMask
-		if consumes(o) {
-			r.deliver(e, CQE{ByteLen: e.length, SrcQP: r.q.attr.DestQPN})
-		}
-		return nil
+// RecvPosted tells the queue pair that receive work requests may have been posted. It takes them when a message
+// needs one. Only a broken queue pair takes them at once, to flush them (IBTA vol.1 10.3.1.6).
+func (q *QP) RecvPosted(now mono.Time) {
+	if q.state == Err && !q.cfg.HasSRQ {
+		q.touch()
+		q.flush(now)
 	}
-	if f := r.query(e); f != nil {
-		return f
-	}
-	r.msn = (r.msn + 1) & psnMask
-	if o.IsReadRequest() {
-		r.q.ctr.RxReadRequests++
-	} else if !o.IsFlush() {
-		r.q.ctr.RxAtomicRequests++
-	}
-	r.adm.respond(*e)
-	return nil
-}
-
-// consumes reports whether a packet of o completes a receive work request if it is the
-// last one of its message.
-func consumes(o bth.Opcode) bool { return o.IsSend() || o.IsWrite() && o.HasImm() }
-
-// query executes an atomic, an ATOMIC WRITE or a FLUSH, or checks that a READ can be answered.
-func (r *responder) query(e *effect) *refusal {
-	h := r.q.host
-	var orig uint64
-	var ok bool
-	switch {
-	case e.opcode.IsReadRequest():
-		if e.length > 0 && !h.CheckRemote(e.rkey, e.va, e.length, AccessRemoteRead) {
-			return badAccess
-		}
-		return nil
-	case e.opcode.IsFlush():
-		// Of a whole region only the key counts.
-		if !h.CheckRemote(e.rkey, e.va, e.length, flushAccess(e.operand)) {
-			return badAccess
-		}
-		return r.sync(badAccess)
-	case e.va%8 != 0: // IBTA vol.1 9.4.5
-		return misaligned
-	case e.opcode.IsAtomicWrite():
-		return r.atomicWrite(e)
-	case !h.CheckRemote(e.rkey, e.va, 8, AccessRemoteAtomic):
-		return badAccess
-	case e.opcode.Op() == bth.OpCmpSwap:
-		orig, ok = h.CompareSwap(e.rkey, e.va, e.compare, e.operand)
-	default:
-		orig, ok = h.FetchAdd(e.rkey, e.va, e.operand)
-	}
-	if !ok {
-		return r.q.failed(badAccess)
-	}
-	e.operand = orig
-	return nil
-}
-
-// atomicWrite carries out an ATOMIC WRITE.
-func (r *responder) atomicWrite(e *effect) *refusal {
-	binary.NativeEndian.PutUint64(r.q.scratch.word[:], e.operand)
-	if !r.written && !r.q.host.WriteRemote(e.rkey, e.va, r.q.scratch.word[:]) {
-		return badAccess
-	}
-	r.unsynced = true
-	f := r.sync(badAccess)
-	r.written = f == later
-	return f
-}
-
-// deliver completes the oldest receive with what e says and c has besides.
-func (r *responder) deliver(e *effect, c CQE) {
-	c.WRID, c.Opcode, c.Solicited, c.Imm = r.recvs.Oldest().wqe.WRID, WCRecv, e.solicited, e.imm
-	c.QPN = uint32(r.q.cfg.QPN)
-	r.recvs.Head++
-	switch {
-	case e.opcode.HasImm():
-		c.Flags |= WCWithImm
-	case e.opcode.HasInv():
-		c.Flags |= WCWithInv
-	}
-	if e.opcode.IsWrite() {
-		c.Opcode = WCRecvWithImm
-	}
-	r.q.ctr.RDMARecvs++
-	r.q.host.CompleteRecv(c)
 }
 
 // flush completes receive work requests when the queue pair breaks.
@@ -317,8 +237,7 @@ func (r *responder) flush() {
 	}
 }
 
-// flushPosted flushes at most n of those that are in the receive queue, and reports whether
-// there may be more.
+// flushPosted flushes at most n work requests of the receive queue, and reports whether there may be more.
 func (r *responder) flushPosted(n int) (more bool) {
 	for range n {
 		if r.nextRecv() == nil {
@@ -329,8 +248,8 @@ func (r *responder) flushPosted(n int) (more bool) {
 	return true
 }
 
-// completeInError completes the oldest receive work request. Errors wake
-// those too who wait for solicited completions only (IBTA vol.1 11.4.2.2).
+// completeInError completes the oldest receive work request. Errors also wake programs that wait for solicited
+// completions only (IBTA vol.1 11.4.2.2).
 func (r *responder) completeInError(s Status) {
 	if s == StatusWRFlushErr {
 		r.q.ctr.RespCQEFlushError++

@@ -7,22 +7,21 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// responseSender sends the responses to READs and atomics of an extended transport. They have
-// PSNs of their own, are acknowledged by the requester, and the responder sends them
-// again when they are lost (IRN 5.2). Under MP-RDMA they are data like any other: they have
-// paths and a window of their own, which READ-ACKs clock.
+// responseSender sends the responses to READs and atomics of an extended transport. Responses have PSNs of their own,
+// the requester acknowledges them, and the responder retransmits lost ones (IRN 5.2). Under MP-RDMA they have paths
+// and a window of their own, which READ-ACKs clock.
 type responseSender struct {
 	sender
-	ring.Ring[response]        // those that are not acknowledged
+	ring.Ring[response]        // not acknowledged
 	cursor              uint32 // the one being sent
 
-	from  bth.PSN   // the first of the connection
-	end   bth.PSN   // the first not yet due
-	since mono.Time // of the last progress, or of the last timeout without
-	tries uint8     // timeouts without progress
+	from    bth.PSN   // the first of the connection
+	end     bth.PSN   // the first not yet due
+	since   mono.Time // of the last progress or of the last timeout
+	retries uint8     // timeouts without progress
 }
 
-// response is a READ or atomic that has been executed.
+// response is an executed READ or atomic.
 type response struct {
 	first  bth.PSN
 	span   uint32
@@ -31,12 +30,12 @@ type response struct {
 	rkey   uint32
 	length uint32
 	atomic bool
-	orig   uint64 // atomic: the value found
+	orig   uint64 // atomic: the original value
 }
 
 func (a *responseSender) init(q *QP, p *Profile) {
 	a.sender = newSender(q, p.ResponseRecovery, p.ResponseControl, p.ResponsePaths)
-	a.each, a.responses = a.ctl != nil, true
+	a.perPacket, a.responses = a.ctl != nil, true
 	if a.ctl == nil {
 		a.ctl = p.Controller
 	}
@@ -45,12 +44,11 @@ func (a *responseSender) init(q *QP, p *Profile) {
 	}
 }
 
-// limit bounds those that are not acknowledged. A requester has no more than
-// max_dest_rd_atomic outstanding; as many again may have arrived, and their
-// acknowledgements be on the way or lost.
+// limit bounds the responses that are not acknowledged. A requester has at most max_dest_rd_atomic requests
+// outstanding. Acknowledgements of more responses may be in the network or lost.
 func (a *responseSender) limit() int { return 4*int(a.q.attr.MaxDestRdAtomic) + 4 }
 
-// room reports whether one more may be accepted beside others that wait.
+// room reports whether one more may be accepted beside the waiting requests.
 func (a *responseSender) room(waiting int) bool {
 	return a.q.attr.MaxDestRdAtomic > 0 && a.Len()+waiting < a.limit()
 }
@@ -77,18 +75,18 @@ func (a *responseSender) add(x response) {
 // active reports whether responses may be sent.
 func (a *responseSender) active() bool { return a.q.state >= RTR && a.q.state <= SQE }
 
-// idle reports whether all have been acknowledged, and nobody is to be told that.
+// idle reports whether all responses have been acknowledged and the paths need no call.
 func (a *responseSender) idle() bool { return a.una == a.end && !a.clocked }
 
-// poll fills t with the next response: lost ones first.
+// poll fills t with the next response; lost ones go first.
 func (a *responseSender) poll(now mono.Time, t *Transmit) bool {
 	return a.active() && !a.idle() && a.next(now, t, a)
 }
 
-// again implements source.
-func (a *responseSender) again(now mono.Time, psn bth.PSN, t *Transmit) bool {
+// retransmit implements source.
+func (a *responseSender) retransmit(now mono.Time, psn bth.PSN, t *Transmit) bool {
 	i := a.Head
-	for i != a.Tail && distance(a.At(i).first, psn) >= a.At(i).span {
+	for i != a.Tail && psn.Since(a.At(i).first) >= a.At(i).span {
 		i++
 	}
 	return i != a.Tail && (a.overdue || a.windowOpen()) && a.send(now, t, a.At(i), psn, true)
@@ -99,7 +97,7 @@ func (a *responseSender) fresh(now mono.Time, t *Transmit) bool {
 	if a.exhausted() || !a.hasRoom() || a.rec.InFlight() >= a.q.cfg.MaxUnacked || !a.windowOpen() {
 		return false
 	}
-	for distance(a.At(a.cursor).first, a.nxt) >= a.At(a.cursor).span {
+	for a.nxt.Since(a.At(a.cursor).first) >= a.At(a.cursor).span {
 		a.cursor++
 	}
 	return a.send(now, t, a.At(a.cursor), a.nxt, false)
@@ -108,24 +106,24 @@ func (a *responseSender) fresh(now mono.Time, t *Transmit) bool {
 // exhausted implements source.
 func (a *responseSender) exhausted() bool { return a.nxt == a.end }
 
-// windowOpen reports whether the congestion window of responses, if they have one, has
-// room for one more. One may always be in flight.
+// windowOpen reports whether the congestion window of responses, if they have one, has room for one more. One may
+// always be in flight.
 func (a *responseSender) windowOpen() bool {
 	w := a.window()
-	return !a.each || w.InFlight == 0 || w.Room() > 0
+	return !a.perPacket || w.InFlight == 0 || w.Room() > 0
 }
 
 // send builds response psn of x.
-func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.PSN, again bool) bool {
+func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.PSN, retransmit bool) bool {
 	if a.q.sending() && !x.atomic && !a.q.req.pace.Ready(now) {
 		return false
 	}
-	if !a.build(&t.Packet, x, distance(x.first, psn)) {
-		if a.q.blocked {
+	if !a.build(&t.Packet, x, psn.Since(x.first)) {
+		if a.q.Blocked() {
 			return false
 		}
-		a.withhold(t, x, psn)
-		if !again {
+		a.accessError(t, x, psn)
+		if !retransmit {
 			a.q.ctr.RespRemoteAccessErrors++
 			a.Tail = a.Head
 			a.q.host.Notify(EventQPAccessErr)
@@ -133,22 +131,22 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 			return true
 		}
 	}
-	t.Snapshot = again || x.span == 1
-	if again {
+	t.Snapshot = retransmit || x.span == 1
+	if retransmit {
 		a.overdue = false
 		t.Packet.Ext.Flags |= bth.XReTx
 		a.q.ctr.RetransmittedPackets++
 	} else {
 		if a.una == psn {
-			a.since, a.tries = now, 0
+			a.since, a.retries = now, 0
 		}
 		a.nxt = psn.Next()
-		a.timer.sent(now, psn)
+		a.timer.onSent(now, psn)
 	}
-	a.rec.OnSent(now, psn, 1, again)
-	a.q.traceSent(now, &t.Packet, 1, again)
+	a.rec.OnSent(now, psn, 1, retransmit)
+	a.q.traceSent(now, &t.Packet, 1, retransmit)
 	switch {
-	case a.each:
+	case a.perPacket:
 		a.charge(now, &t.Packet, a.q.mtu, a.inFlight())
 	case a.q.sending() && !x.atomic:
 		a.q.req.account(now, &t.Packet)
@@ -156,8 +154,7 @@ func (a *responseSender) send(now mono.Time, t *Transmit, x *response, psn bth.P
 	return true
 }
 
-// inFlight is what congestion control takes to be in the network, in bytes: a window of
-// responses is one of packets.
+// inFlight returns the bytes in flight for congestion control: a window of responses counts packets.
 func (a *responseSender) inFlight() uint32 { return a.rec.InFlight() * a.q.mtu }
 
 // build makes response k of x. It fails if the memory may no longer be read.
@@ -185,25 +182,25 @@ func (a *responseSender) build(p *bth.Packet, x *response, k uint32) bool {
 	return true
 }
 
-// withhold makes a response that says that it cannot be given, for the region has gone
-// away. Sent in place of a lost one, it breaks only a requester that has not got that:
-// the others, which may well have ended the use of the region, acknowledge a duplicate.
-func (a *responseSender) withhold(t *Transmit, x *response, psn bth.PSN) {
+// accessError builds a response that reports that the region has gone away. In place of a lost response it breaks
+// only a requester that still waits for it. A requester that has the response, and may have invalidated the region,
+// acknowledges a duplicate.
+func (a *responseSender) accessError(t *Transmit, x *response, psn bth.PSN) {
 	a.q.header(&t.Packet, bth.OpReadRespOnly, psn)
 	t.Packet.AETH = bth.AETH{Syndrome: bth.SyndromeRemoteAccessErr, MSN: x.msn}
 }
 
-// acknowledged digests the acknowledgement of responses.
+// acknowledged takes an acknowledgement of responses.
 func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	if a.stale(p) {
 		return DropStaleAck
 	}
-	f := &a.q.scratch.said
+	f := &a.q.scratch.feedback
 	decode(p, f)
 	out := a.feedback(now, f)
 	if out.Acked > 0 {
-		a.since, a.tries = now, 0
-		for a.Head != a.Tail && distance(a.At(a.Head).first, a.una) >= a.At(a.Head).span {
+		a.since, a.retries = now, 0
+		for a.Head != a.Tail && a.una.Since(a.At(a.Head).first) >= a.At(a.Head).span {
 			a.Head++
 		}
 		if int32(a.cursor-a.Head) < 0 {
@@ -217,8 +214,8 @@ func (a *responseSender) acknowledged(now mono.Time, p *bth.Packet) Drop {
 	return Accepted
 }
 
-// answerDue is as that of a requester.
-func (a *responseSender) answerDue() mono.Time {
+// retryDue returns when an ACK timeout has passed without progress.
+func (a *responseSender) retryDue() mono.Time {
 	limit := a.q.ackTimeout()
 	if limit == 0 || a.una == a.nxt {
 		return mono.Never
@@ -230,7 +227,7 @@ func (a *responseSender) nextTimeout() mono.Time {
 	if !a.active() || a.idle() {
 		return mono.Never
 	}
-	return a.rec.Deadline().Min(a.deadline()).Min(a.answerDue())
+	return a.rec.Deadline().Min(a.deadline()).Min(a.retryDue())
 }
 
 func (a *responseSender) onTimeout(now mono.Time) {
@@ -238,13 +235,13 @@ func (a *responseSender) onTimeout(now mono.Time) {
 		return
 	}
 	a.onDeadline(now)
-	if now >= a.answerDue() {
-		if a.tries == a.q.attr.RetryCnt { // the requester is not there any more
+	if now >= a.retryDue() {
+		if a.retries == a.q.attr.RetryCnt { // the requester is gone
 			a.clear(a.end)
 			a.Head, a.cursor = a.Tail, a.Tail
 			return
 		}
-		a.since, a.tries = now, a.tries+1
+		a.since, a.retries = now, a.retries+1
 	}
 	if now >= a.rec.Deadline() {
 		a.lost(now, a.timedOut(now), true)

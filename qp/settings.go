@@ -7,15 +7,15 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Scratch is memory that a queue pair needs while it is called and not between calls. Those that are
-// never called at the same time, as those of one NIC, may share it: it makes each of them smaller.
+// Scratch is memory that a queue pair needs only during a call. Queue pairs that are never called at the same time,
+// such as those of one NIC, may share it.
 type Scratch struct {
-	rtt  time.Duration        // that the last acknowledgement gave, if any
-	said reorder.Feedback     // by the acknowledgement that is being digested
-	word [atomicWriteLen]byte // what an ATOMIC WRITE writes, or an atomic has read, on its way to memory
+	rtt      time.Duration        // measured by the last acknowledgement, if any
+	feedback reorder.Feedback     // of the acknowledgement being processed
+	word     [atomicWriteLen]byte // value of an ATOMIC WRITE or result of an atomic, on its way to memory
 }
 
-// settings are what a queue pair keeps of its Config; the rest is where it is used.
+// settings are the values of Config that a queue pair keeps.
 type settings struct {
 	Type       Type
 	kind       bth.Profile

@@ -9,25 +9,25 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Errors of Modify. What is returned is a *ModifyError, which is one of these.
+// Errors of Modify, which returns them in a *ModifyError.
 var (
-	// ErrTransition: the queue pair cannot go from its state to that state.
+	// ErrTransition: the queue pair cannot change from its state to the requested one.
 	ErrTransition = errors.New("state transition not allowed")
-	// ErrMissing: the transition requires attributes that were not given.
+	// ErrMissing: attributes that the transition requires were not given.
 	ErrMissing = errors.New("required attributes missing")
-	// ErrNotAllowed: attributes were given that the transition does not take.
+	// ErrNotAllowed: the transition does not permit some of the given attributes.
 	ErrNotAllowed = errors.New("attributes not allowed")
-	// ErrValue: an attribute has an impossible value.
+	// ErrValue: an attribute is out of range.
 	ErrValue = errors.New("attributes out of range")
 	// ErrDraining: the send queue is not drained yet.
 	ErrDraining = errors.New("send queue is draining")
 )
 
-// ModifyError says what is wrong with a Modify call.
+// ModifyError is the error of a Modify call.
 type ModifyError struct {
 	Err      error // one of the sentinels
 	From, To State
-	Attrs    AttrMask // the attributes concerned
+	Attrs    AttrMask // the offending attributes
 }
 
 // Error implements error.
@@ -85,8 +85,8 @@ func (m AttrMask) String() string {
 	return strings.Join(names, "|")
 }
 
-// Modify changes state and attributes as ibv_modify_qp does (IBTA vol.1 11.2.5.2,
-// table of required and optional attributes). On error nothing has changed.
+// Modify changes state and attributes as ibv_modify_qp does (IBTA vol.1 11.2.5.2, table of required and optional
+// attributes). On error nothing has changed.
 func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	q.touch()
 	from, to := q.state, q.state
@@ -98,11 +98,11 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	}
 	switch to {
 	case Reset:
-		q.state, q.attr, q.mtu, q.polled, q.blocked, q.flushing = Reset, Attr{}, 0, 0, false, false
+		q.state, q.attr, q.mtu, q.polled, q.memory, q.flushing = Reset, Attr{}, 0, 0, memorySynced, false
 		q.req.reset()
 		q.resp.reset()
 		q.np.reset()
-		q.refuseForeign = false
+		q.refuseProfile = false
 		q.Free()
 		return nil
 	case Err:
@@ -110,7 +110,7 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 		return nil
 	}
 	q.assign(a, m)
-	if from == SQE { // what was posted before is flushed, a ring at most (IBTA vol.1 10.3.1.7)
+	if from == SQE { // flush the requests posted before, at most one ring (IBTA vol.1 10.3.1.7)
 		q.req.flushPosted(int(q.cfg.MaxSendWR))
 		q.flushing = false
 	}
@@ -119,7 +119,7 @@ func (q *QP) Modify(now mono.Time, a Attr, m AttrMask) error {
 	return nil
 }
 
-// checkModify returns what is wrong with the arguments of Modify, and which.
+// checkModify returns the error in the arguments of Modify, and the offending attributes.
 func (q *QP) checkModify(from, to State, a Attr, m AttrMask) (AttrMask, error) {
 	rule, ok := transition(from, to, q.cfg.Type)
 	if !ok {
@@ -142,14 +142,14 @@ func (q *QP) checkModify(from, to State, a Attr, m AttrMask) (AttrMask, error) {
 	return 0, nil
 }
 
-// badValues returns the given attributes whose values are impossible.
+// badValues returns the given attributes whose values are out of range.
 func badValues(state State, a Attr, m AttrMask) AttrMask {
 	var bad AttrMask
 	for _, c := range [...]struct {
 		attr AttrMask
 		ok   bool
 	}{
-		// The poster's idea of the current state must be right (11.2.5.2).
+		// The current state that the client expects must be right (11.2.5.2).
 		{AttrCurState, a.CurState == state},
 		{AttrPathMTU, a.PathMTU.Bytes() != 0},
 		{AttrTimeout, a.Timeout <= 31},
@@ -191,7 +191,7 @@ func set[T any](to *T, v T, given AttrMask) {
 	}
 }
 
-// apply does what a transition sets going.
+// apply carries out a transition.
 func (q *QP) apply(now mono.Time, from, to State) {
 	switch {
 	case from == Init && to == RTR:
@@ -202,9 +202,6 @@ func (q *QP) apply(now mono.Time, from, to State) {
 		q.resp.start(bth.MakePSN(q.attr.RQPSN))
 	case from == RTR && to == RTS:
 		q.req.start(bth.MakePSN(q.attr.SQPSN))
-		if q.x != nil {
-			q.x.out.start(bth.MakePSN(q.attr.SQPSN))
-		}
 	case to == RTS:
 		q.req.draining = false
 		q.req.configure()

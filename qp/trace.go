@@ -8,33 +8,30 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Tracer is shown what a queue pair does, for people who want to see how a connection
-// behaves. It belongs to the caller; a queue pair without one pays a comparison. Its
-// methods are called synchronously and must not call back.
+// Tracer observes the events of a queue pair, to show how a connection behaves. It belongs to the caller. A queue pair
+// without one pays a comparison. Its methods are called synchronously and must not call the queue pair.
 type Tracer interface {
-	// Trace is shown an event. Times never go back.
+	// Trace observes an event. Times never go back.
 	Trace(now mono.Time, e TraceEvent)
-	// Closed tells that no event follows: the queue pair is gone, or another tracer sees it.
+	// Closed is called after the last event: the queue pair is gone, or another tracer observes it.
 	Closed()
 }
 
-// TraceKind says what has happened, and which fields of a TraceEvent have a meaning.
+// TraceKind is the kind of an event. It determines the fields of a TraceEvent that are set.
 type TraceKind uint8
 
 // Kinds of events.
 const (
-	// TraceSent is a packet that was sent: PSN, Span, Length, Retransmission, Response, Packet.
+	// TraceSent is a sent packet: PSN, Span, Length, Retransmission, Response, Packet.
 	TraceSent TraceKind = iota
-	// TraceAck is what an acknowledgement said: Feedback, RTT, Response.
+	// TraceAck is an acknowledgement: Feedback, RTT, Response.
 	TraceAck
-	// TraceReceived is a request or a response that came: PSN, Length, Verdict, Drop,
-	// Degree, Response, Packet. Datagrams are in order.
+	// TraceReceived is a received request or response: PSN, Length, Verdict, Drop, Degree, Response, Packet.
+	// Datagrams are in order.
 	TraceReceived
-	// TraceLimits are new limits of congestion control: Window, Rate, and Response if
-	// responses have their own.
+	// TraceLimits are new limits of congestion control: Window, Rate, and Response if responses have their own.
 	TraceLimits
-	// TraceTimeout is a retransmission timeout: PSN (the lowest unacknowledged one),
-	// Lost, Response.
+	// TraceTimeout is a retransmission timeout: PSN (the lowest unacknowledged one), Lost, Response.
 	TraceTimeout
 	// TraceFootprint is a new size of the receiver's tracking state: Bytes, Requests, Bitmap.
 	TraceFootprint
@@ -45,35 +42,33 @@ func (k TraceKind) String() string {
 	return [...]string{"sent", "ack", "received", "limits", "timeout", "footprint"}[k]
 }
 
-// TraceEvent is one event in the life of a queue pair. It goes by value, so that
-// tracing allocates nothing.
+// TraceEvent is an event of a queue pair. It is passed by value, so that tracing allocates no memory.
 type TraceEvent struct {
 	Kind TraceKind
-	// Response says that this is of READ responses and atomics' results, which extended
-	// transports number by themselves (IRN 5.2: rPSN).
+	// Response marks READ responses and results of atomics, which extended transports number separately (IRN 5.2: rPSN).
 	Response       bool
 	Retransmission bool
 	PSN            bth.PSN
-	Span           uint32 // PSNs that the packet takes: those of its responses, for a READ of RC
+	Span           uint32 // PSNs of the packet; for a READ of RC, those of its responses
 	Length         uint32 // bytes of payload
 	Feedback       reorder.Feedback
-	RTT            time.Duration // zero: none was measured
-	// Verdict is InOrder, Held, Duplicate or Beyond if Drop is none of the other reasons.
+	RTT            time.Duration // zero: not measured
+	// Verdict is InOrder, Held, Duplicate or Beyond, unless Drop has another reason.
 	Verdict reorder.Verdict
 	Drop    Drop
 	Degree  uint32 // out-of-order degree: how far PSN is ahead of the expected one
-	Lost    uint32 // PSNs that count as lost
+	Lost    uint32 // PSNs counted as lost
 	Window  uint64 // bytes, or ccalgo.Unlimited
 	Rate    uint64 // bits per second, or ccalgo.Unlimited
-	Bytes   int    // of state, as papers count (reorder.Tracker.Footprint)
-	// Requests are those of Bytes that are not of READ responses, Bitmap those of them that are bits of packets
-	// (reorder.Bitmapped).
+	Bytes   int    // of tracking state, as papers count it (reorder.Tracker.Footprint)
+	// Requests is the part of Bytes that does not track READ responses. Bitmap is the part of Requests that is bits of
+	// packets (reorder.Bitmapped).
 	Requests, Bitmap int
-	// Packet is what was sent or has come. It and its payload are the queue pair's again when Trace returns.
+	// Packet was sent or received. It and its payload are valid until Trace returns.
 	Packet *bth.Packet
 }
 
-// tracing is the tracer of a queue pair and what it was told last.
+// tracing is the tracer of a queue pair and the last state that it observed.
 type tracing struct {
 	to     Tracer
 	limits [2]limits // of requests and of responses
@@ -83,22 +78,21 @@ type tracing struct {
 // limits are those of congestion control.
 type limits struct{ window, rate uint64 }
 
-// SetTracer makes t see what the queue pair does from now on, instead of who did so
-// before. The present limits and footprint are its first events.
+// SetTracer replaces the tracer by t. The present limits and footprint are its first events.
 func (q *QP) SetTracer(now mono.Time, t Tracer) {
 	q.CloseTrace()
 	q.trace = &tracing{to: t, bytes: -1}
 	q.traceState(now)
 }
 
-// Untrace ends what SetTracer has begun, unless another tracer has taken over.
+// Untrace removes t if it is the tracer.
 func (q *QP) Untrace(t Tracer) {
 	if q.trace != nil && q.trace.to == t {
 		q.trace = nil
 	}
 }
 
-// CloseTrace tells the tracer, if there is one, that nothing follows.
+// CloseTrace removes the tracer, if there is one, and calls its Closed.
 func (q *QP) CloseTrace() {
 	if q.trace != nil {
 		q.trace.to.Closed()
@@ -106,8 +100,8 @@ func (q *QP) CloseTrace() {
 	}
 }
 
-// traceState shows limits and footprint if they have changed. Every input may do so,
-// and so may a poll, which finds that there is nothing to send.
+// traceState reports limits and footprint if they have changed. Every input may change them, and so may a poll that
+// finds no packet.
 func (q *QP) traceState(now mono.Time) {
 	t := q.trace
 	if t == nil {
@@ -119,7 +113,7 @@ func (q *QP) traceState(now mono.Time) {
 	n := requests
 	if q.x != nil {
 		n += q.x.out.trk.Footprint()
-		if a := &q.x.in.responses; a.each && a.active() {
+		if a := &q.x.responses; a.perPacket && a.active() {
 			window, rate = a.limits()
 			t.limit(now, &t.limits[1], limits{window, rate}, true)
 		}
@@ -134,7 +128,7 @@ func (q *QP) traceState(now mono.Time) {
 	}
 }
 
-// limit shows limits that are not the last ones.
+// limit reports limits that differ from the last ones.
 func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
 	if *last != l {
 		*last = l
@@ -142,33 +136,31 @@ func (t *tracing) limit(now mono.Time, last *limits, l limits, response bool) {
 	}
 }
 
-// traceSent shows a packet that takes span PSNs.
-func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, again bool) {
+// traceSent reports a sent packet of span PSNs.
+func (q *QP) traceSent(now mono.Time, p *bth.Packet, span uint32, retransmit bool) {
 	if q.trace != nil {
 		q.trace.to.Trace(now, TraceEvent{Kind: TraceSent, PSN: p.PSN, Span: span, Length: uint32(len(p.Payload)),
-			Retransmission: again, Response: !p.Opcode.IsRequest(), Packet: p})
+			Retransmission: retransmit, Response: !p.Opcode.IsRequest(), Packet: p})
 	}
 }
 
-// traceAck shows what an acknowledgement of requests or, of extended transports, of
-// responses says.
+// traceAck reports an acknowledgement of requests or, in extended transports, of responses.
 func (q *QP) traceAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, response bool) {
 	if q.trace != nil {
 		q.trace.to.Trace(now, TraceEvent{Kind: TraceAck, Feedback: *f, RTT: rtt, Response: response})
 	}
 }
 
-// traceTimeout shows a retransmission timeout at which lost PSNs from una on were
-// given up.
+// traceTimeout reports a retransmission timeout that counts lost PSNs from una on.
 func (q *QP) traceTimeout(now mono.Time, una bth.PSN, lost uint32, response bool) {
 	if q.trace != nil {
 		q.trace.to.Trace(now, TraceEvent{Kind: TraceTimeout, PSN: una, Lost: lost, Response: response})
 	}
 }
 
-// watchedReceive is receive for a queue pair with a tracer, which is shown packets with
-// data behind what they cause, or for one whose degrees are counted.
-func (q *QP) watchedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
+// tracedReceive is receive for a queue pair with a tracer or with distributions. It reports packets with data after
+// the events that they cause.
+func (q *QP) tracedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	expected, numbered := q.expects(p)
 	d := q.receive(now, p, m)
 	if !numbered {
@@ -188,8 +180,8 @@ func (q *QP) watchedReceive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 	return d
 }
 
-// expects returns the PSN that is next where p belongs; false for what is not numbered
-// like packets with data, such as acknowledgements.
+// expects returns the next expected PSN in the direction of p. It returns false for packets that have no PSN of their
+// own, such as acknowledgements.
 func (q *QP) expects(p *bth.Packet) (bth.PSN, bool) {
 	switch {
 	case p.Opcode.IsExt() != (q.x != nil):
@@ -207,7 +199,7 @@ func (q *QP) expects(p *bth.Packet) (bth.PSN, bool) {
 	return bth.PSN{}, false
 }
 
-// verdictOf says in the words of trackers what became of a packet.
+// verdictOf returns the tracker verdict that corresponds to the result of Receive.
 func verdictOf(d Drop, degree uint32) reorder.Verdict {
 	switch {
 	case d == DropDuplicate:

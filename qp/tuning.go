@@ -5,41 +5,37 @@ import (
 	"time"
 )
 
-// Tuning is what depends on who runs a queue pair: hardware and simulations of it are
-// punctual, software is late and pays for each packet by itself. The zero value is as
-// hardware would do it.
+// Tuning adapts a queue pair to its platform. Hardware and simulations of it are punctual; software is late and pays for
+// each packet. The zero value is for hardware.
 type Tuning struct {
-	// AckBehind is how many requests may leave before an acknowledgement of RC that is due,
-	// so that it can be the last packet of their super-frame.
+	// AckBehind limits the requests that may leave before a due acknowledgement of RC, so that it can be the last packet
+	// of their super-frame.
 	AckBehind int8
-	// LinkOverhead are the bytes that a packet takes on the link besides its Ethernet frame,
-	// for pacing; zero: 24, Ethernet's preamble, FCS and gap. Negative: none.
+	// LinkOverhead is the number of bytes per Ethernet frame that the link adds, for pacing. Zero: 24, for preamble, FCS
+	// and gap. Negative: none.
 	LinkOverhead int8
-	// AckDepth is how many acknowledgements of an extended transport may wait, as for a link
-	// that is paused; zero: 4096. The oldest are lost then.
+	// AckDepth limits the acknowledgements of an extended transport that wait, for example for a paused link; zero: 4096.
+	// The oldest are dropped beyond it.
 	AckDepth int16
-	// AcksPerWindow is how often RC asks for an acknowledgement while packets follow each
-	// other (AckReq), besides wherever sending stops. Zero: four times, and at the end of each
-	// message too.
+	// AcksPerWindow is how often per window RC requests an acknowledgement (AckReq) while packets follow each other, in
+	// addition to where sending stops. Zero: four times, and at the end of each message.
 	AcksPerWindow int32
-	// PacerCredit is how much time a paced sender that was called late may make up for.
+	// PacerCredit limits the time that a paced sender that was called late may catch up.
 	PacerCredit time.Duration
-	// TailProbe is after which time at least RC asks once more for an acknowledgement that is
-	// missing; a few round trips if these are longer. Zero: with the timeout only.
+	// TailProbe is the minimum probe timeout of RC (see standardPolicy); a few round trips if these are longer. Zero: no
+	// probes.
 	TailProbe time.Duration
-	// PathSeed is the seed of random paths; zero: made of QPN and PSN, which other hosts may
-	// have too.
+	// PathSeed is the seed of random paths. Zero: derived from QPN and PSN, which other hosts may have too.
 	PathSeed uint64
 }
 
-// Software is the tuning of the daemon. An acknowledgement by itself costs it as much as a
-// super-frame of data, so there are few of them, and they leave behind data; its timers are
-// late by tens of microseconds, which the pacer's credit makes up for; what is lost at the end of a
-// burst is asked for early, since acknowledgements are so few; and its links are
-// TAP devices and sockets, which carry frames and nothing else.
+// Software is the tuning of the daemon. A separate acknowledgement costs it as much as a super-frame of data, so it
+// sends few of them, behind data. Its timers are late by tens of microseconds, for which the pacer's credit
+// compensates. Because acknowledgements are few, it probes early for tail losses. Its links are TAP devices and sockets,
+// which carry frames without overhead.
 var Software = Tuning{AckBehind: 32, AcksPerWindow: 4, PacerCredit: 200 * time.Microsecond, TailProbe: time.Millisecond, LinkOverhead: -1}
 
-// linkBytes returns what the link adds to a frame.
+// linkBytes returns the bytes that the link adds to a frame.
 func (t *Tuning) linkBytes() int {
 	const preamble, fcs, gap = 8, 4, 12
 	switch {
@@ -51,9 +47,9 @@ func (t *Tuning) linkBytes() int {
 	return int(t.LinkOverhead)
 }
 
-// acksPerWindow is AcksPerWindow or its default. With less than two a sender that fills its window
-// would stand still for a round trip.
+// acksPerWindow returns AcksPerWindow or its default. With less than two, a sender that fills its window would stop for
+// a round trip.
 func (t *Tuning) acksPerWindow() uint32 { return uint32(cmp.Or(t.AcksPerWindow, 4)) }
 
-// ackDepth is AckDepth or its default.
+// ackDepth returns AckDepth or its default.
 func (t *Tuning) ackDepth() int { return int(cmp.Or(t.AckDepth, 4096)) }

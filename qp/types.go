@@ -44,9 +44,9 @@ const (
 	WRLocalInv    WROpcode = 7
 	WRBindMW      WROpcode = 8
 	WRSendWithInv WROpcode = 9
-	// WRFlush sees to it that what has been written is where Flush says.
+	// WRFlush makes earlier writes visible or persistent, as Flush says.
 	WRFlush WROpcode = 14
-	// WRAtomicWrite writes 8 aligned bytes, given as inline data, at once.
+	// WRAtomicWrite writes 8 aligned bytes, given as inline data, atomically.
 	WRAtomicWrite WROpcode = 15
 )
 
@@ -74,14 +74,13 @@ type SGE struct {
 	LKey   uint32
 }
 
-// SendWQE is a send work request as the poster wrote it. Host.NextSend copies
-// one element of the ring into it; everything in it is unvalidated.
+// SendWQE is a send work request as the client wrote it. Host.NextSend copies one element of the ring into it. Its fields
+// are not validated.
 type SendWQE struct {
 	WRID   uint64
 	Opcode WROpcode
 	Flags  SendFlags
-	// Imm is immediate data as the number that stands on the wire, or the rkey
-	// to invalidate (SEND_WITH_INV, LOCAL_INV).
+	// Imm is immediate data as the number on the wire, or the rkey to invalidate (SEND_WITH_INV, LOCAL_INV).
 	Imm    uint32
 	Length uint32 // bytes; the sum of the SGEs or len(Inline)
 
@@ -113,11 +112,11 @@ type BindWR struct {
 	Length uint64
 	MRLKey uint32
 	MWRKey uint32 // current rkey of the window
-	RKey   uint32 // new rkey: same index, key byte chosen by the poster
+	RKey   uint32 // new rkey: same index, key byte chosen by the client
 	Access Access
 }
 
-// RecvWQE is a receive work request, unvalidated likewise.
+// RecvWQE is a receive work request, not validated either.
 type RecvWQE struct {
 	WRID uint64
 	SGEs []SGE // storage belongs to the WQE and is reused
@@ -189,7 +188,7 @@ type CQE struct {
 	SrcQP     uint32
 	PKeyIndex uint16
 	SL        uint8
-	Time      mono.Time // when the NIC has completed it; set by the NIC
+	Time      mono.Time // of the completion; set by the NIC
 }
 
 // Access are memory access rights, as ibv_access_flags.
@@ -228,12 +227,11 @@ const (
 	EventGIDChange       Event = 18
 )
 
-// MTU is a path MTU: a code as ibv_mtu, 1 = 256 .. 5 = 4096 bytes, or a number of bytes,
-// from MinMTU on, as simulated links have that know of no codes. Programs and peers name codes
-// only; whoever takes their word refuses the rest.
+// MTU is a path MTU: a code as ibv_mtu, 1 = 256 .. 5 = 4096 bytes, or a number of bytes from MinMTU on, for simulated
+// links. Programs and peers send codes only; the code that decodes their MTU must refuse other values.
 type MTU uint16
 
-// MinMTU is the least path MTU that is given in bytes.
+// MinMTU is the smallest path MTU in bytes.
 const MinMTU MTU = 64
 
 // Bytes returns the MTU in bytes, zero for an invalid one.

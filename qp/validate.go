@@ -5,16 +5,16 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// refusal says why a request is not executed and what follows from it.
+// refusal is a reason not to execute a request, and its consequences.
 type refusal struct {
 	drop   Drop
 	nak    bth.Syndrome // RNR without its timer code; 0 for none
 	status Status       // of the receive work request in progress
-	event  Event        // raised if there is none
+	event  Event        // raised if there is no such request
 }
 
-// Refusals of RC (IBTA vol.1 9.7.5.2.4, table 58 and 9.9.3). Too small a receive
-// buffer is an invalid request by the specification; rxe answers 0x63.
+// Refusals of RC (IBTA vol.1 9.7.5.2.4, table 58 and 9.9.3). By the specification, a receive buffer that is too small
+// makes the request invalid; rxe answers 0x63.
 var (
 	badSequence = &refusal{DropOpcode, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
 	notEnabled  = &refusal{DropAccess, bth.SyndromeInvalidRequest, StatusRemInvReqErr, EventQPReqErr}
@@ -29,14 +29,11 @@ var (
 	notReady    = &refusal{drop: DropNoRecv, nak: bth.SyndromeRNR}
 )
 
-// refuse answers the request with PSN psn, which is next and is not executed. All NAKs but
-// RNR break the queue pair, with the NAK as its last word. The oldest receive says why if
-// it is own, that of this request, an event if not (IBTA vol.1 9.9.3, class C).
+// refuse answers the expected request psn, which is not executed. All NAKs but RNR break the queue pair; the NAK is
+// its last packet. If the oldest receive is own, that of this request, it completes with the reason; otherwise an
+// event reports it (IBTA vol.1 9.9.3, class C).
 func (r *responder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) Drop {
-	switch f {
-	case later:
-		return f.drop
-	case notReady:
+	if f == notReady {
 		r.q.ctr.OutOfBuffer++
 		r.q.ctr.SendRNRErr++
 		r.adm.nak(f.nak|bth.Syndrome(r.q.attr.MinRNRTimer&0x1f), psn)
@@ -55,14 +52,14 @@ func (r *responder) refuse(now mono.Time, psn bth.PSN, own bool, f *refusal) Dro
 	return f.drop
 }
 
-// fail breaks the queue pair over the request with PSN psn.
+// fail breaks the queue pair because of the request psn.
 func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
 	if f.nak != 0 {
 		r.adm.nak(f.nak, psn)
 	}
-	r.lastWord = true
+	r.lastNAK = true
 	if f == badImmWrite {
-		r.nextRecv() // that of the request, which may not have been taken yet
+		r.nextRecv() // the receive of the request may not have been taken yet
 	}
 	if own && r.recvs.Oldest() != nil {
 		r.completeInError(f.status)
@@ -72,7 +69,7 @@ func (r *responder) fail(now mono.Time, psn bth.PSN, own bool, f *refusal) {
 	r.q.enterError(now)
 }
 
-// validate judges a request by its headers and the place of its payload.
+// validate checks the headers of a request and the place of its payload.
 func (r *responder) validate(p *bth.Packet, t *target) *refusal {
 	o, n := p.Opcode, uint32(len(p.Payload))
 	write := o.IsWrite()
@@ -98,8 +95,8 @@ func (r *responder) validate(p *bth.Packet, t *target) *refusal {
 	return nil
 }
 
-// badWrite refuses a WRITE whose memory is not the peer's. Immediate data complete a
-// receive, which then says so (IBTA vol.1 11.6.2, local access error).
+// badWrite refuses a WRITE to memory that the peer may not access. Immediate data complete a receive, with a local
+// access error (IBTA vol.1 11.6.2).
 func badWrite(o bth.Opcode) *refusal {
 	if o.HasImm() {
 		return badImmWrite
@@ -107,7 +104,7 @@ func badWrite(o bth.Opcode) *refusal {
 	return badAccess
 }
 
-// neededBy is what a queue pair must allow for what is neither a SEND nor a WRITE.
+// neededBy returns the access that a queue pair must allow for a request that is neither a SEND nor a WRITE.
 func neededBy(p *bth.Packet) Access {
 	switch o := p.Opcode; {
 	case o.IsAtomicWrite():
@@ -120,7 +117,7 @@ func neededBy(p *bth.Packet) Access {
 	return AccessRemoteRead
 }
 
-// flushAccess is what a FLUSH of a type needs, of queue pair and region.
+// flushAccess returns the access to queue pair and region that a FLUSH of a type needs.
 func flushAccess(kind uint64) (a Access) {
 	if kind&bth.FlushGlobal != 0 {
 		a |= AccessFlushGlobal
@@ -131,13 +128,13 @@ func flushAccess(kind uint64) (a Access) {
 	return a
 }
 
-// validFlush reports whether an FETH has a meaning.
+// validFlush reports whether the type, level and length of a FLUSH are defined.
 func validFlush(f bth.FETH, length uint32) bool {
 	const known = bth.FlushGlobal | bth.FlushPersistent
 	return f.Type&known != 0 && f.Type&^known == 0 && f.Level <= bth.FlushMR && length <= MaxMessage
 }
 
-// validateQuery judges a READ, an atomic, an ATOMIC WRITE or a FLUSH; query looks at its memory.
+// validateQuery checks the headers of a READ, an atomic, an ATOMIC WRITE or a FLUSH; query checks its memory.
 func (r *responder) validateQuery(p *bth.Packet) *refusal {
 	need := neededBy(p)
 	switch {
