@@ -1,7 +1,9 @@
-// Package ccalgo holds congestion control. Each algorithm is a Controller: it
-// is told what was sent, acknowledged, marked and lost, and answers with a
-// window, a rate, or both. A queue pair is given one by its profile, and one more for
-// READ responses if these have a window of their own (MP-RDMA).
+// Package ccalgo implements congestion control. Each algorithm is a Controller: it receives events (packets sent,
+// acknowledged, marked or lost) and returns a window, a rate, or both. A queue pair gets one from its profile, and a second
+// one for READ responses if these have a window of their own (MP-RDMA).
+//
+// The API of this package is stable: releases of one major version only add to it. New methods come as optional interfaces,
+// as Shrinker and Bound are, so that a Controller of another module keeps compiling.
 package ccalgo
 
 import (
@@ -10,65 +12,61 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Unlimited is the window or rate of a controller that does not limit it.
+// Unlimited as a window or rate means no limit.
 const Unlimited = ^uint64(0)
 
 // Sample is one acknowledgement as seen by the sender.
 type Sample struct {
-	// Bytes are the payload of the packets that are newly known to have arrived, by a
-	// cumulative or a selective acknowledgement, each counted once. It is zero for one
-	// that says nothing new, and for a NACK of a packet that was dropped.
+	// Bytes is the payload of the packets that are newly known to have arrived, by cumulative or selective
+	// acknowledgement. Each packet counts once. It is zero if the acknowledgement reports nothing new, and for a NACK of
+	// a dropped packet.
 	Bytes uint32
-	// InFlight are the bytes of payload believed to be in the network after it.
+	// InFlight is the number of payload bytes believed to be in the network after the acknowledgement.
 	InFlight uint32
-	RTT      time.Duration // zero when not measured
-	ECN      bool          // congestion was experienced on the way
+	RTT      time.Duration // zero if not measured
+	ECN      bool          // a packet experienced congestion
 }
 
-// Controller limits a sender. Arguments go by value so that no call allocates.
-// It belongs to one queue pair, which calls it from one goroutine, and has the same
-// state after the same calls. Time never goes back from one call to the next, but may
-// stand still or jump by days.
+// Controller limits a sender. One queue pair owns it and calls it from one goroutine. It is deterministic: the same calls
+// lead to the same state. Time never goes back from one call to the next, but may stand still or jump by days. All
+// arguments are values that the controller may keep; no call may allocate memory.
 //
-// Reset comes first. Then the order is that of events: OnSent after a packet has been
-// built, OnAck after retrans.Recovery.OnFeedback has taken the same acknowledgement,
-// then OnLoss if that has found a loss. Limits and Deadline may be asked at any time, and
-// are asked anew after each of these calls.
+// Reset comes first. Then the calls follow the order of events:
+//
+//   - OnSent, after a packet has been built;
+//   - OnAck, after retrans.Recovery.OnFeedback has processed the same acknowledgement, then OnLoss if that found a loss;
+//   - OnCNP, when a congestion notification packet arrives;
+//   - OnTimeout, when Deadline has passed.
+//
+// Each of these calls may change the results of Limits and Deadline, which may be called at any time.
 type Controller interface {
-	// Reset begins anew, for a path MTU in bytes. It comes before all else.
+	// Reset sets the initial state for a path MTU in bytes.
 	Reset(mtu int)
-	// ECNCapable says that the algorithm learns from ECN: what is sent is to be
-	// marked as ECN-capable, without which switches drop instead of marking (RFC
-	// 3168 section 5).
+	// ECNCapable reports whether the algorithm uses ECN. If so, the NIC marks its packets as ECN-capable; otherwise
+	// switches drop them instead of marking them (RFC 3168 section 5). The result never changes.
 	ECNCapable() bool
-	// OnSent tells of a data packet with so many bytes of payload, new or sent again;
-	// inflight are the bytes in the network, it included, and 0 where nothing is
-	// acknowledged (UC, UD).
+	// OnSent reports a data packet with that many bytes of payload, new or retransmitted. inflight is the number of
+	// bytes in the network, including the packet; it is 0 for UC and UD, which have no acknowledgements.
 	OnSent(now mono.Time, bytes, inflight uint32)
-	// OnAck tells of each acknowledgement, READ response and NACK, also of those that
-	// acknowledge nothing new: their marks count.
+	// OnAck reports each acknowledgement, READ response and NACK, also those that acknowledge nothing new, because
+	// their marks count.
 	OnAck(now mono.Time, s Sample)
-	// OnCNP tells of a congestion notification packet (IBTA annex A17.9.3).
+	// OnCNP reports a congestion notification packet (IBTA annex A17.9.3).
 	OnCNP(now mono.Time)
-	// OnLoss tells that so many packets have newly been found lost, by feedback or by a
-	// timeout.
+	// OnLoss reports the number of packets newly found lost, by feedback or, if timeout is set, by a timeout.
 	OnLoss(now mono.Time, lost uint32, timeout bool)
-	// OnTimeout is called when Deadline has passed, perhaps long ago.
+	// OnTimeout must be called when Deadline has passed. It may be called late.
 	OnTimeout(now mono.Time)
-	// Deadline is the next instant at which the algorithm wants to be called,
-	// mono.Never if at none.
+	// Deadline returns when OnTimeout is due, or mono.Never if no timer runs.
 	Deadline() mono.Time
-	// Limits returns the congestion window in bytes of payload and the rate in bits per
-	// second of what packets take on the link, each possibly Unlimited. Whatever they
-	// are, one packet may always be in flight.
+	// Limits returns the congestion window in bytes of payload, and the rate in bits per second on the link, headers
+	// included. Either may be Unlimited. One packet may always be in flight, whatever the limits are.
 	Limits() (windowBytes, rateBps uint64)
 }
 
-// Shrinker is a Controller whose window shrinks for other reasons than congestion:
-// MP-RDMA's, for a path that is too slow (MP-RDMA 3.3) and for an acknowledgement
-// that found nothing to send (3.5).
+// Shrinker is a Controller whose window also shrinks for reasons other than congestion. MP-RDMA's does so for a path that
+// is too slow (MP-RDMA 3.3), and for an acknowledgement that found no packet to send (3.5).
 type Shrinker interface {
-	// Shrink takes packets off the window; OnAck has been called for the acknowledgement
-	// that is the reason.
+	// Shrink reduces the window by a number of packets. If an acknowledgement is the reason, OnAck precedes Shrink.
 	Shrink(packets int)
 }

@@ -7,30 +7,28 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// DCQCN is the reaction point of Zhu et al., "Congestion Control for Large-Scale
-// RDMA Deployments", SIGCOMM 2015: a rate that falls with congestion notification
-// packets and rises by a timer and a byte counter. Names of the paper, section 3.1
-// and figure 7, in brackets; defaults are those of its table 2 and section 5.
+// DCQCN is the reaction point of Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015. Its rate
+// falls with congestion notification packets and rises with a timer and a byte counter. Brackets hold the names of the
+// paper, section 3.1 and figure 7. Defaults are those of its table 2 and section 5.
 //
-// A flow starts at line rate. While nothing has been notified, or when the rate
-// has come back to the line rate, no timer runs.
+// A flow starts at line rate. No timer runs before the first notification, or after the rate has returned to the line rate.
 type DCQCN struct {
 	None
 	g         float64       // [g] gain of alpha
-	alphaTime time.Duration // [K] alpha decays each time without a notification
-	incTime   time.Duration // [T] of the rate increase timer
-	incBytes  float64       // [B] of the byte counter
+	alphaTime time.Duration // [K] alpha decays after each such time without a notification
+	incTime   time.Duration // [T] length of the rate increase timer
+	incBytes  float64       // [B] length of the byte counter
 	threshold float64       // [F] events of fast recovery
 	rAI, rHAI float64       // [R_AI, R_HAI] steps in bit/s
 	line      float64       // bit/s
 	min       float64       // bit/s
-	clamp     bool          // every cut lowers the target
-	period    time.Duration // the rate is cut once in each; zero: by each notification
-	echo      bool          // marks that acknowledgements echo are notifications, too
-	window    time.Duration // not zero: a window of what the rate sends in that time
+	clamp     bool          // each cut lowers the target
+	period    time.Duration // the rate is cut at most once per period; zero: with each notification
+	echo      bool          // marks that acknowledgements echo count as notifications
+	window    time.Duration // not zero: the window is the amount that the rate sends in that time
 
 	alpha      float64   // [alpha] estimate of congestion
-	alphaAt    mono.Time // until when alpha has decayed
+	alphaAt    mono.Time // time up to which alpha has decayed
 	current    float64   // [R_C]
 	target     float64   // [R_T]
 	timer      float64   // [T] events since the last notification
@@ -41,14 +39,15 @@ type DCQCN struct {
 	notified   bool      // in this period
 }
 
-// newDCQCN takes the parameters of the paper. Of R_HAI it gives no value: here it
-// is ten times R_AI, as in QCN (IEEE 802.1Qau), from which hyper increase is taken.
-// window_us makes a window-based variant. With clamp_target 0, cuts that follow each other without
-// an increase in between leave the target where it was, as the simulators of the paper's authors
-// and NICs can be set to (clamp_tgt_rate). With reduce_period_us the rate is cut only at the end of
-// periods, which begin with the first notification, and only of those in which there was one
-// (rate_reduce_monitor_period of NICs); then notifications need not be rare, and with echo the bits of
-// acknowledgements do for them, as in those simulators.
+// newDCQCN reads the parameters of the paper, which gives no value for R_HAI. Here it is ten times R_AI, as in QCN (IEEE
+// 802.1Qau), the origin of hyper increase. Further parameters select variants:
+//
+//   - window_us adds a window.
+//   - clamp_target 0 keeps the target at cuts without an increase in between, as an option of the simulators of the paper's
+//     authors and of NICs does (clamp_tgt_rate).
+//   - reduce_period_us cuts the rate only at the end of a period with a notification; periods begin with the first
+//     notification (rate_reduce_monitor_period of NICs). Notifications need not be rare then.
+//   - echo also takes the marks in acknowledgements as notifications, as those simulators do.
 func newDCQCN(r reader) Controller {
 	d := &DCQCN{
 		g:         r.gain("g", 1.0/256),
@@ -88,7 +87,7 @@ func (d *DCQCN) OnAck(now mono.Time, s Sample) {
 	}
 }
 
-// OnCNP cuts the rate, if need be at the end of the period.
+// OnCNP implements Controller. It cuts the rate, with periods at their end.
 func (d *DCQCN) OnCNP(now mono.Time) {
 	switch {
 	case d.period == 0:
@@ -104,7 +103,7 @@ func (d *DCQCN) OnCNP(now mono.Time) {
 	d.cut(now)
 }
 
-// cut cuts the rate (section 3.1, equation 1) and begins increasing anew.
+// cut reduces the rate (section 3.1, equation 1) and restarts the increase.
 func (d *DCQCN) cut(now mono.Time) {
 	d.decayAlpha(now)
 	if d.clamp || d.timer > 0 || d.byteEvents > 0 || d.due == mono.Never {
@@ -116,8 +115,7 @@ func (d *DCQCN) cut(now mono.Time) {
 	d.due = now.Add(d.incTime)
 }
 
-// decayAlpha makes up for the time without notifications (equation 2). Alpha is
-// used nowhere but in a cut, so it needs no timer.
+// decayAlpha applies equation 2 for the time without notifications. Only a cut uses alpha, so it needs no timer.
 func (d *DCQCN) decayAlpha(now mono.Time) {
 	if d.alphaAt == 0 { // alpha starts with the first notification
 		d.alphaAt = now
@@ -128,7 +126,7 @@ func (d *DCQCN) decayAlpha(now mono.Time) {
 	d.alphaAt = now
 }
 
-// OnSent counts bytes: each [B] of them are an event.
+// OnSent implements Controller. Each [B] bytes are an event.
 func (d *DCQCN) OnSent(_ mono.Time, bytes, _ uint32) {
 	if d.due == mono.Never {
 		return
@@ -149,11 +147,11 @@ func (d *DCQCN) Deadline() mono.Time {
 	return d.due
 }
 
-// mostLate bounds how many events of the timer are made up for when it is called late. With
-// the paper's parameters the rate is back at 400 Gb/s after a tenth of that.
+// mostLate limits the number of timer events that a late call makes up for. With the paper's parameters, a tenth of them
+// restores a rate of 400 Gb/s.
 const mostLate = 1 << 16
 
-// OnTimeout takes the events of the timer that are due, and cuts the rate at the end of a period.
+// OnTimeout implements Controller. It processes due events of the timer, and cuts the rate at the end of a period.
 func (d *DCQCN) OnTimeout(now mono.Time) {
 	if d.notified && now >= d.periodEnds {
 		d.notified = false
@@ -170,7 +168,7 @@ func (d *DCQCN) OnTimeout(now mono.Time) {
 	}
 }
 
-// increase is one step up (section 3.1, figure 7; equations 3 and 4).
+// increase raises the rate by one step (section 3.1, figure 7; equations 3 and 4).
 func (d *DCQCN) increase() {
 	switch {
 	case math.Max(d.timer, d.byteEvents) <= d.threshold: // fast recovery

@@ -6,10 +6,9 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// DCTCP is Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3: a window
-// that is cut in proportion to the share of marked bytes, estimated once a window.
-// What the paper leaves to TCP is that of RFC 8257 and RFC 5681: slow start, one
-// packet a round trip after it, half upon a loss, one packet upon a timeout.
+// DCTCP is Alizadeh et al., "Data Center TCP", SIGCOMM 2010, section 3. Its window shrinks in proportion to the share of
+// marked bytes, which it estimates once per window. RFC 8257 and RFC 5681 define the parts that the paper leaves to TCP:
+// slow start, then growth by one packet per round trip, half the window after a loss, one packet after a timeout.
 type DCTCP struct {
 	None
 	g        float64 // [g] gain of alpha
@@ -20,15 +19,15 @@ type DCTCP struct {
 	cwnd     float64 // bytes
 	ssthresh float64 // bytes
 	alpha    float64 // [alpha] estimate of the marked share
-	left     float64 // bytes of the current window not acknowledged yet
-	acked    float64 // bytes acknowledged in the current window
-	marked   float64 // of these, with congestion experienced
-	inFlight float64 // bytes under way
-	answered float64 // of what was under way at the last cut, bytes that still are: marks of these are answered
+	left     float64 // bytes of the observation window not acknowledged yet
+	acked    float64 // bytes acknowledged in the observation window
+	marked   float64 // part of acked with congestion experienced
+	inFlight float64 // bytes in flight
+	answered float64 // bytes in flight since before the last cut; their marks cause no further cut
 }
 
-// newDCTCP takes g of the paper (section 3.3: 1/16) and the windows of RFC 6928
-// (initial) and ours.
+// newDCTCP has the g of the paper (section 3.3: 1/16) and the initial window of RFC 6928. The other windows are choices of
+// this implementation.
 func newDCTCP(r reader) Controller {
 	d := &DCTCP{
 		g:       r.gain("g", 1.0/16),
@@ -59,14 +58,13 @@ func (*DCTCP) ECNCapable() bool { return true }
 // OnSent implements Controller.
 func (d *DCTCP) OnSent(_ mono.Time, _, inflight uint32) { d.inFlight = float64(inflight) }
 
-// OnAck implements Controller. A mark cuts (equation 2), but once for what is under way then, however
-// many of it are marked (RFC 8257 section 3.3); at the end of an observation window, which may end in
-// between, alpha is updated (equation 1).
+// OnAck implements Controller. A mark cuts the window (equation 2), but only once for the bytes in flight at that time (RFC
+// 8257 section 3.3). At the end of an observation window, which is independent of the cuts, alpha is updated (equation 1).
 func (d *DCTCP) OnAck(_ mono.Time, s Sample) {
 	n := float64(s.Bytes)
 	d.acked += n
 	d.inFlight = float64(s.InFlight)
-	answered := d.answered > 0 // what is acknowledged was under way
+	answered := d.answered > 0 // the acknowledged bytes were in flight at the last cut
 	d.answered = math.Max(d.answered-n, 0)
 	if s.ECN {
 		d.marked += n
@@ -94,7 +92,7 @@ func (d *DCTCP) grow(acked float64) {
 	d.clamp()
 }
 
-// reduce sets the window back, unless that has been done for what is under way.
+// reduce reduces the window, unless it was reduced for the bytes in flight already.
 func (d *DCTCP) reduce(to float64) {
 	if d.answered > 0 {
 		return
@@ -105,13 +103,13 @@ func (d *DCTCP) reduce(to float64) {
 	d.ssthresh = d.cwnd
 }
 
-// OnLoss implements Controller (RFC 8257 section 3.5: as TCP does).
+// OnLoss implements Controller (RFC 8257 section 3.5: as in TCP).
 func (d *DCTCP) OnLoss(_ mono.Time, _ uint32, timeout bool) {
 	d.reduce(d.cwnd / 2)
 	if timeout {
 		d.cwnd = d.mtu
 		d.clamp()
-		d.inFlight, d.answered = 0, 0 // what was under way is given up
+		d.inFlight, d.answered = 0, 0 // packets in flight count as lost
 		d.newWindow(d.cwnd)
 	}
 }

@@ -7,40 +7,35 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// MPRDMA is the congestion window of Lu et al., "Multi-Path Transport for RDMA in
-// Datacenters", NSDI 2018, section 3.2: one window for all virtual paths, which
-// reacts to the mark of every single acknowledgement. Which path a packet takes is
-// for the clock of the transport to say, not for this.
+// MPRDMA is the congestion window of Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018, section 3.2: one
+// window for all virtual paths, which reacts to the mark of each acknowledgement. path.MPRDMA selects the paths.
 //
-// The paper has an acknowledgement for each packet. One that covers several counts
-// as that many.
+// The paper has one acknowledgement per packet. An acknowledgement of several packets counts as that many.
 type MPRDMA struct {
 	None
 	increase float64 // [1/cwnd] numerator, packets
 	decrease float64 // [1/2] packets
 	initial  float64 // [IW] packets; 0: one BDP
-	line     float64 // bit/s, of the BDP
+	line     float64 // bit/s, for the BDP
 	baseRTT  time.Duration
-	idleRTTs float64 // restart from IW when idle for that long, 0: never
+	idleRTTs float64 // restart from IW after that idle time, 0: never
 	min, max float64 // packets
 	mtu      float64
 	cwnd     float64       // packets
-	rtt      time.Duration // last one measured
+	rtt      time.Duration // latest measurement
 	lastSent mono.Time
-	started  bool // something has been sent
-	// The most that has been in flight in this round trip and in the one before, in packets, and when this
-	// one began.
+	started  bool // a packet has been sent
+	// The maximum in flight in this round trip and in the one before, in packets, and the start of this one.
 	peak, peakBefore float64
 	roundAt          mono.Time
 }
 
-// mostIW bounds IW where that is one BDP: the paper's BDP of 40 Gb/s and 16 us are 54 packets
-// of 1500 bytes ("at start up, each connection uses 54 virtual paths", 5.2), fewer than the
-// bitmap of the receiver has slots (L = 64), which refuses what is too far ahead.
+// mostIW limits an IW of one BDP. The paper's BDP of 40 Gb/s and 16 us is 54 packets of 1500 bytes ("at start up, each
+// connection uses 54 virtual paths", 5.2). That is less than the slots of the receiver's bitmap (L = 64), which drops
+// packets too far ahead.
 const mostIW = 54
 
-// newMPRDMA takes the numbers of section 3.2 and "Connection restart" (three idle RTTs); IW is one
-// BDP (section 5.1).
+// newMPRDMA has the parameters of section 3.2 and of "Connection restart" (three idle RTTs); IW is one BDP (section 5.1).
 func newMPRDMA(r reader) Controller {
 	m := &MPRDMA{
 		increase: r.Value("increase_packets", 1, 0, 1e3),
@@ -77,7 +72,7 @@ func (m *MPRDMA) restart() {
 // ECNCapable implements Controller.
 func (*MPRDMA) ECNCapable() bool { return true }
 
-// OnSent restarts after an idle time ("Connection restart").
+// OnSent implements Controller. It restarts after an idle time ("Connection restart").
 func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 	idle := m.started && inflight <= bytes
 	if idle && m.idleRTTs > 0 && float64(now.Sub(m.lastSent)) > m.idleRTTs*float64(m.rtt) {
@@ -90,14 +85,12 @@ func (m *MPRDMA) OnSent(now mono.Time, bytes, inflight uint32) {
 	m.peak = max(m.peak, float64(inflight)/m.mtu)
 }
 
-// OnAck implements Controller (section 3.2): the window grows by 1/cwnd or
-// shrinks by 1/2 for each packet acknowledged.
+// OnAck implements Controller (section 3.2): the window grows by 1/cwnd or shrinks by 1/2 for each packet acknowledged.
 //
-// It does not grow while nobody fills it, in this round trip or the one before, since the link of the NIC,
-// the application or a synchronise operation is slower: "use it or lose it" (3.5), and what TCP does (RFC
-// 2861). Else it would grow for ever where nothing is marked. Then cwnd/RTT would not be the rate any more
-// from which the delay of synchronise operations follows (3.4), and packets that it lets go would wait at
-// the NIC, each for a path that an acknowledgement named long ago.
+// The window grows only if the sender filled it in this round trip or in the one before. The link of the NIC, the
+// application or a synchronise operation may be slower: "use it or lose it" (3.5), as in TCP (RFC 2861). Otherwise it would
+// grow without limit where no packet is marked. Then cwnd/RTT would no longer be the rate, which determines the delay of
+// synchronise operations (3.4). Packets would wait at the NIC, each for a path that an acknowledgement named long ago.
 func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	if s.RTT > 0 {
 		m.rtt = s.RTT
@@ -106,7 +99,7 @@ func (m *MPRDMA) OnAck(_ mono.Time, s Sample) {
 	switch {
 	case s.ECN:
 		m.cwnd -= m.decrease * packets
-	case max(m.peak, m.peakBefore) > m.cwnd-2: // one is the fraction, one what it may have grown since
+	case max(m.peak, m.peakBefore) > m.cwnd-2: // less 1 for the fraction and 1 for growth since
 		m.cwnd += m.increase * packets / m.cwnd
 	}
 	m.clamp()

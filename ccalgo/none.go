@@ -2,7 +2,7 @@ package ccalgo
 
 import "roced.io/roced/plugin/mono"
 
-// None does not control anything.
+// None limits nothing. Other controllers embed it for the methods that they do not need.
 type None struct{}
 
 func newNone(reader) Controller { return None{} }

@@ -8,15 +8,14 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// Params are the named parameters of an algorithm, as the configuration has them (see
-// package param for their units).
+// Params are the parameters of an algorithm by name; package param describes their units.
 type Params map[string]float64
 
-// Factory makes a controller. Unknown or impossible parameters are errors that
-// name the algorithm, the parameter and what is possible.
+// Factory makes a controller. For a parameter that is unknown or out of range it returns an error with the algorithm, the
+// parameter and the range.
 type Factory func(Params) (Controller, error)
 
-// Factories are all congestion control algorithms by name.
+// Factories maps the names of the congestion control algorithms to their factories.
 var Factories = map[string]Factory{
 	"none":    factory("none", newNone),
 	"static":  factory("static", newStatic),
@@ -27,13 +26,11 @@ var Factories = map[string]Factory{
 	"mp-rdma": factory("mp-rdma", newMPRDMA),
 }
 
-// Register adds an algorithm, of a program that brings one of its own, under a name that is still
-// free. make reads its parameters from r and returns a controller; what is wrong with a parameter r
-// reports. Parameters that are called line_rate_bps and base_rtt_us have the values of the NIC's link,
-// where these are known, unless they are given.
+// Register adds an algorithm of the calling program under a name that is free. make reads the parameters from r and returns
+// a controller; r reports errors of parameters. If the parameters line_rate_bps and base_rtt_us are not given, they have
+// the values of the NIC's link, where known.
 //
-// It is called in the beginning of main, or in a test's init: the algorithms are looked up without a
-// lock. It panics if the name is taken.
+// Call it at the beginning of main or in a test's init: look-ups take no lock. It panics if the name is taken.
 func Register(algorithm string, make func(r *param.Reader) Controller) {
 	if _, taken := Factories[algorithm]; taken || algorithm == "" {
 		panic(fmt.Sprintf("ccalgo: the name %q is taken", algorithm))
@@ -41,24 +38,19 @@ func Register(algorithm string, make func(r *param.Reader) Controller) {
 	Factories[algorithm] = factory(algorithm, func(r reader) Controller { return make(r.Reader) })
 }
 
-// makers make controllers from parameters being read. They are kept beside the
-// factories so that the parameters of each can be listed.
+// makers make controllers and read their parameters. Parameters uses them to list the parameters.
 var makers = map[string]func(reader) Controller{}
 
 func factory(algorithm string, make func(reader) Controller) Factory {
 	makers[algorithm] = make
 	return func(p Params) (Controller, error) {
 		r := newReader(algorithm, p)
-		c := make(r)
-		if err := r.Err(); err != nil {
-			return nil, err
-		}
-		return c, nil
+		return make(r), r.Err()
 	}
 }
 
-// New makes a controller of the algorithm that the name says; the empty name is
-// none. It is one queue pair's alone, whatever p says about sharing (SplitSharing).
+// New makes a controller of the algorithm with that name; the empty name means none. The controller is for one queue pair;
+// New ignores the parameters about sharing (SplitSharing).
 func New(algorithm string, p Params) (Controller, error) {
 	p, _, err := SplitSharing(p)
 	if err != nil {
@@ -74,10 +66,10 @@ func New(algorithm string, p Params) (Controller, error) {
 	return f(p)
 }
 
-// Names are the algorithms in alphabetical order.
+// Names returns the names of the algorithms in alphabetical order.
 func Names() []string { return slices.Sorted(maps.Keys(Factories)) }
 
-// Parameters lists the parameters of an algorithm in the order of their reading.
+// Parameters returns the parameters of an algorithm in the order of reading, nil for an unknown algorithm.
 func Parameters(algorithm string) []param.Parameter {
 	m, ok := makers[algorithm]
 	if !ok {
@@ -88,20 +80,20 @@ func Parameters(algorithm string) []param.Parameter {
 	return r.Parameters()
 }
 
-// reader reads parameters; beside those of all plug-ins it knows rates and shares.
+// reader adds methods for rates, gains and limits to the parameter reader of all plug-ins.
 type reader struct{ *param.Reader }
 
 func newReader(algorithm string, given Params) reader {
 	return reader{param.NewReader("ccalgo: "+algorithm, given)}
 }
 
-// rate is Value for bits per second.
+// rate reads bits per second.
 func (r reader) rate(name string, def float64) float64 { return r.Value(name, def, 1e3, 1e13) }
 
-// gain is Value for a share of one.
+// gain reads a fraction, 0 to 1.
 func (r reader) gain(name string, def float64) float64 { return r.Value(name, def, 0, 1) }
 
-// limit is Value for what bounds something; zero is Unlimited.
+// limit reads a limit; zero means Unlimited.
 func (r reader) limit(name string) uint64 {
 	v := r.Value(name, 0, 0, 1e18)
 	if v < 1 {

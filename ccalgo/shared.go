@@ -9,25 +9,25 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// Flow is where the packets of a queue pair go: an address, and if it matters the UDP source port. It is
-// all of a five-tuple that can differ, since packets of one NIC have one source, protocol and destination port.
+// Flow is the destination of a queue pair's packets: an address and, where it matters, the UDP source port. The other parts
+// of the five-tuple are the same for all packets of a NIC.
 type Flow struct {
 	Dst  [16]byte
 	Port uint16
 }
 
-// Sharing says which queue pairs of a NIC have one congestion control together.
+// Sharing selects the queue pairs of a NIC that share one congestion control.
 type Sharing uint8
 
 // Kinds of sharing.
 const (
-	PerQueuePair   Sharing = iota // each has its own
-	PerFiveTuple                  // those with one address and one UDP source port
-	PerDestination                // those with one address
+	PerQueuePair   Sharing = iota // each queue pair has its own
+	PerFiveTuple                  // queue pairs with the same address and UDP source port share one
+	PerDestination                // queue pairs with the same address share one
 )
 
-// SplitSharing takes the parameters that say who shares out of those of an algorithm: per_five_tuple and
-// per_destination, of which one may be 1.
+// SplitSharing separates the parameters about sharing, per_five_tuple and per_destination, from the parameters of an
+// algorithm. At most one of them may be 1. p is not changed.
 func SplitSharing(p Params) (own Params, s Sharing, err error) {
 	given := Params{}
 	own = maps.Clone(p)
@@ -52,16 +52,16 @@ func SplitSharing(p Params) (own Params, s Sharing, err error) {
 	return own, PerQueuePair, nil
 }
 
-// Bound is a Controller that wants to know where packets go.
+// Bound is a Controller that depends on the destination of packets.
 type Bound interface {
-	// Bind tells it, before anything is sent, and again when it has changed.
+	// Bind sets the destination. It precedes the first OnSent and is repeated when the destination changes.
 	Bind(f Flow)
-	// Unbind tells that the queue pair sends no more.
+	// Unbind means that the queue pair sends no more packets.
 	Unbind()
 }
 
-// Shares are the congestion controls of one NIC that queue pairs share: each is told of what all of them
-// send, and what it allows is divided by as many as send. Nothing is shared between NICs.
+// Shares makes the congestion controls that queue pairs of one NIC share. A shared control receives the events of all its
+// queue pairs. Its limits are divided by the number of queue pairs that are sending. NICs share nothing.
 type Shares struct {
 	factory Factory
 	params  Params
@@ -69,28 +69,28 @@ type Shares struct {
 	groups  map[Flow]*share
 }
 
-// NewShares makes controls of that algorithm.
+// NewShares returns Shares for an algorithm and its own parameters; by is not PerQueuePair.
 func NewShares(algorithm string, p Params, by Sharing) *Shares {
 	return &Shares{by: by, params: p, groups: map[Flow]*share{},
 		factory: func(p Params) (Controller, error) { return New(algorithm, p) }}
 }
 
-// share is one control and those who share it.
+// share is one control and the state of its members.
 type share struct {
 	Controller
 	members  int
 	inflight uint64 // bytes of all members
 
-	// Who sends: those who did in this stretch of time or in the one before it.
-	stretch       mono.Time // when it began
-	turn          uint64    // its number
-	sending, sent int
+	// A member counts as sending if it sent in the present interval or in the one before.
+	since         mono.Time // start of the interval
+	interval      uint64    // number of the interval
+	sending, sent int       // members that sent in this interval and in the one before
 }
 
-// sendingFor is how long somebody counts as sending, once or twice.
+// sendingFor is the length of an interval.
 const sendingFor = time.Millisecond
 
-// New returns a controller for one queue pair, which has one of its own until it is bound.
+// New returns a controller for one queue pair. The queue pair has a control of its own until Bind.
 func (s *Shares) New() (Controller, error) {
 	c, err := s.factory(s.params)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Shares) New() (Controller, error) {
 	return &member{shares: s, share: &share{Controller: c, members: 1}}, nil
 }
 
-// member is a queue pair's part of a share.
+// member is a queue pair's controller.
 type member struct {
 	*share
 	shares   *Shares
@@ -107,7 +107,7 @@ type member struct {
 	bound    bool
 	mtu      int
 	inflight uint32
-	turn     uint64 // of the share, when it sent last
+	interval uint64 // of the share, in which the queue pair sent last
 }
 
 // Bind implements Bound.
@@ -121,15 +121,15 @@ func (m *member) Bind(f Flow) {
 	m.Unbind()
 	g := m.shares.groups[f]
 	if g == nil {
-		g = m.share // it is the first one's
+		g = m.share // that of the first member
 		m.shares.groups[f] = g
 	} else {
 		g.members++
 	}
-	m.share, m.flow, m.bound, m.turn = g, f, true, 0
+	m.share, m.flow, m.bound, m.interval = g, f, true, 0
 }
 
-// Unbind implements Bound. Whoever goes leaves the control to those who stay.
+// Unbind implements Bound. The remaining members keep the control.
 func (m *member) Unbind() {
 	if !m.bound {
 		return
@@ -143,22 +143,22 @@ func (m *member) Unbind() {
 	}
 	c, err := m.shares.factory(m.shares.params)
 	if err != nil {
-		panic("ccalgo: parameters that were good: " + err.Error())
+		panic("ccalgo: parameters that New accepted: " + err.Error())
 	}
 	m.share = &share{Controller: c, members: 1}
 	m.share.Controller.Reset(max(m.mtu, 1))
 }
 
-// note takes over what is in flight of m.
+// note updates the bytes that m has in flight.
 func (m *member) note(inflight uint32) {
 	m.share.inflight += uint64(inflight) - uint64(m.inflight)
 	m.inflight = inflight
 }
 
-// all is what is in flight of all members.
+// all returns the bytes in flight of all members.
 func (g *share) all() uint32 { return uint32(min(g.inflight, 1<<32-1)) }
 
-// Reset implements Controller. Who comes later takes the control as it is.
+// Reset implements Controller. It does not reset a control with other members.
 func (m *member) Reset(mtu int) {
 	m.mtu = mtu
 	m.note(0)
@@ -171,16 +171,16 @@ func (m *member) Reset(mtu int) {
 func (m *member) OnSent(now mono.Time, bytes, inflight uint32) {
 	m.note(inflight)
 	g := m.share
-	if d := now.Sub(g.stretch); d >= sendingFor || g.turn == 0 {
+	if d := now.Sub(g.since); d >= sendingFor || g.interval == 0 {
 		g.sent, g.sending = g.sending, 0
 		if d >= 2*sendingFor {
 			g.sent = 0
 		}
-		g.stretch = now
-		g.turn++
+		g.since = now
+		g.interval++
 	}
-	if m.turn != g.turn {
-		m.turn = g.turn
+	if m.interval != g.interval {
+		m.interval = g.interval
 		g.sending++
 	}
 	g.Controller.OnSent(now, bytes, g.all())
@@ -200,7 +200,7 @@ func (m *member) Limits() (windowBytes, rateBps uint64) {
 	return part(window, n), part(rate, n)
 }
 
-// part is an n-th of a limit.
+// part returns an n-th of a limit.
 func part(limit, n uint64) uint64 {
 	if limit == Unlimited {
 		return limit

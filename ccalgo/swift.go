@@ -7,40 +7,37 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Swift is Kumar et al., "Swift: Delay is Simple and Effective for Congestion
-// Control in the Datacenter", SIGCOMM 2020: a window that keeps the round-trip
-// time at a target (section 3.1, algorithm 1). Windows are in packets; one below a
-// packet is kept by pacing (section 3.1).
+// Swift is Kumar et al., "Swift: Delay is Simple and Effective for Congestion Control in the Datacenter", SIGCOMM 2020. Its
+// window keeps the round-trip time at a target (section 3.1, algorithm 1). Windows are in packets; pacing implements a
+// window of less than one packet (section 3.1).
 //
-// It controls the fabric delay, which is here the whole of the measured round
-// trip: to tell the delay in the peer's host apart (the paper's endpoint window),
-// acknowledgements would have to carry it, which those of standard RC cannot.
+// It controls the fabric delay, for which it takes the whole measured round trip. The paper separates the delay in the
+// peer's host (endpoint window), but the acknowledgements of standard RC cannot carry it.
 type Swift struct {
 	None
 	ai         float64       // [ai] additive increase, packets
 	beta       float64       // [beta] multiplicative decrease
-	maxMDF     float64       // [max_mdf] largest share that one decrease takes
+	maxMDF     float64       // [max_mdf] largest share of one decrease
 	base       time.Duration // [base_target]
 	hop        time.Duration // [h-bar] scaling by hops
 	hops       float64       // [#hops], known from the topology
 	fsAlpha    float64       // [alpha] of flow scaling, from the parameters below
 	fsBeta     float64       // [beta] of flow scaling
-	fsRange    time.Duration // [fs_range] most that flow scaling adds
-	resetAfter int           // [RETX_RESET_THRESHOLD] timeouts in a row
+	fsRange    time.Duration // [fs_range] maximum that flow scaling adds
+	resetAfter int           // [RETX_RESET_THRESHOLD] consecutive timeouts
 	min, max   float64       // [min_cwnd, max_cwnd]
 	initial    float64
 
 	mtu        float64
 	cwnd       float64
-	rtt        time.Duration // last one measured
+	rtt        time.Duration // latest measurement
 	decreased  mono.Time     // [t_last_decrease]
 	everLess   bool
 	retransmit int // timeouts since the last acknowledgement
 }
 
-// newSwift takes the parameters of the paper. Its section 3 gives no numbers for
-// the target; 50 us is the base RTT of Flor's Swift-like control (section 6 of
-// that paper), and flow scaling ends at 0.1 and 100 packets.
+// newSwift has the parameters of the paper. Its section 3 gives no numbers for the target: 50 us is the base RTT of Flor's
+// Swift-like control (section 6 of that paper), and flow scaling ends at 0.1 and 100 packets.
 func newSwift(r reader) Controller {
 	s := &Swift{
 		ai:         r.Value("ai_packets", 1, 0, 1e3),
@@ -73,8 +70,7 @@ func (s *Swift) Reset(mtu int) {
 	s.rtt, s.decreased, s.everLess, s.retransmit = 0, 0, false, 0
 }
 
-// targetDelay scales the target with the path and with the number of flows, of
-// which a small window tells (section 3.2).
+// targetDelay scales the target with the path and with the number of flows, which a small window indicates (section 3.2).
 func (s *Swift) targetDelay() time.Duration {
 	flows := s.fsAlpha/math.Sqrt(s.cwnd) + s.fsBeta
 	flows = math.Max(0, math.Min(flows, float64(s.fsRange)))
@@ -103,8 +99,8 @@ func (s *Swift) OnAck(now mono.Time, a Sample) {
 	s.clamp()
 }
 
-// OnLoss implements Controller: recovery and timeouts take the largest decrease
-// (section 3.4). Timeouts in a row end at the smallest window.
+// OnLoss implements Controller: recovery and timeouts cause the largest decrease (section 3.4). Consecutive timeouts lead
+// to the smallest window.
 func (s *Swift) OnLoss(now mono.Time, _ uint32, timeout bool) {
 	if !timeout {
 		s.retransmit = 0
@@ -118,7 +114,7 @@ func (s *Swift) OnLoss(now mono.Time, _ uint32, timeout bool) {
 	s.cwnd, s.decreased, s.everLess = s.min, now, true
 }
 
-// decrease takes a share off the window, at most once a round-trip time.
+// decrease reduces the window by a share, at most once per round-trip time.
 func (s *Swift) decrease(now mono.Time, share float64) {
 	if s.everLess && now.Sub(s.decreased) < s.rtt {
 		return
@@ -130,8 +126,7 @@ func (s *Swift) decrease(now mono.Time, share float64) {
 
 func (s *Swift) clamp() { s.cwnd = math.Min(math.Max(s.cwnd, s.min), s.max) }
 
-// Limits implements Controller. A window of less than a packet is one packet each
-// rtt/cwnd.
+// Limits implements Controller. A window of less than one packet becomes one packet per rtt/cwnd.
 func (s *Swift) Limits() (windowBytes, rateBps uint64) {
 	if s.cwnd >= 1 || s.rtt <= 0 {
 		return uint64(math.Max(s.cwnd, 1) * s.mtu), Unlimited

@@ -7,29 +7,27 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// TIMELY is Mittal et al., "TIMELY: RTT-based Congestion Control for the
-// Datacenter", SIGCOMM 2015: a rate that follows the gradient of the round-trip
-// time (section 4.3, algorithm 1). It needs nothing of the network or the peer.
+// TIMELY is Mittal et al., "TIMELY: RTT-based Congestion Control for the Datacenter", SIGCOMM 2015. Its rate follows the
+// gradient of the round-trip time (section 4.3, algorithm 1). It needs no support of the network or the peer.
 type TIMELY struct {
 	None
 	ewma       float64       // [alpha] weight of a new difference
 	beta       float64       // [beta] multiplicative decrease
 	delta      float64       // [delta] additive step, bit/s
-	tLow       time.Duration // [T_low] below it always increase
-	tHigh      time.Duration // [T_high] above it always decrease
+	tLow       time.Duration // [T_low] RTT below which the rate always increases
+	tHigh      time.Duration // [T_high] RTT above which the rate always decreases
 	minRTT     time.Duration // [minRTT] normalizes the gradient
-	haiAfter   float64       // [N] falling gradients in a row before N steps at once
-	segment    float64       // bytes acknowledged between two updates
+	haiAfter   float64       // [N] consecutive falling gradients before N steps at once
+	segment    float64       // bytes acknowledged between updates
 	line, min  float64       // bit/s
 	rate       float64
-	prev       time.Duration // RTT before, 0 for none
+	prev       time.Duration // previous RTT, 0 for none
 	diff       float64       // [rtt_diff] in ns
-	falling    float64       // updates in a row with a gradient not above zero
+	falling    float64       // consecutive updates with a gradient not above zero
 	sinceBytes float64       // acknowledged since the last update
 }
 
-// newTIMELY takes the parameters of section 6 of the paper; a flow starts at line
-// rate.
+// newTIMELY has the parameters of section 6 of the paper. A flow starts at line rate.
 func newTIMELY(r reader) Controller {
 	t := &TIMELY{
 		ewma:     r.gain("alpha", 0.875),
@@ -53,8 +51,8 @@ func (t *TIMELY) Reset(int) {
 	t.rate, t.prev, t.diff, t.falling, t.sinceBytes = t.line, 0, 0, 0, 0
 }
 
-// OnAck takes a round-trip time once a segment has been acknowledged (section 4.1:
-// completions of 16 to 64 KB each).
+// OnAck implements Controller. It takes a round-trip time once a segment has been acknowledged (section 4.1: completions of
+// 16 to 64 KB each).
 func (t *TIMELY) OnAck(_ mono.Time, s Sample) {
 	t.sinceBytes += float64(s.Bytes)
 	if s.RTT <= 0 || t.sinceBytes < t.segment {

@@ -11,53 +11,50 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// maxClock is how many acknowledgements can wait to be used, each with its path: more than
-// a window has packets. They wait while the sender may not send, upon a PFC pause say.
+// maxClock is the maximum number of unused acknowledgements, each with its path. It is more than the packets of a window.
+// They wait while the sender must not send, for example during a PFC pause.
 const maxClock = 4096
 
-// tick is one acknowledgement that lets packets leave on its path.
+// tick is one acknowledgement that allows packets on its path.
 type tick struct {
 	left uint32 // packets
 	vp   uint16
-	used bool // it has clocked out one
+	used bool // it has clocked out a packet
 }
 
-// spreadDone is the value of MPRDMA.spread once a window has been spread.
+// spreadDone is the value of MPRDMA.spread after a window has been spread.
 const spreadDone = 1<<32 - 1
 
-// MPRDMA is the path selection of Lu et al., "Multi-Path Transport for RDMA in
-// Datacenters", NSDI 2018. An acknowledgement clocks out packets on the virtual path
-// (VP) that it came by (section 3.2), unless that is too slow (3.3). Nothing is kept
-// of any path but snd_ooh, the highest PSN that has been selectively acknowledged.
+// MPRDMA is the path selection of Lu et al., "Multi-Path Transport for RDMA in Datacenters", NSDI 2018. An acknowledgement
+// clocks out packets on its own virtual path (VP) (section 3.2), unless that path is too slow (3.3). The only state of the
+// paths is snd_ooh, the highest PSN that has been selectively acknowledged.
 //
-// Without an acknowledgement packets leave on random VPs: at the start and after a
-// pause, until a window of them has been spread; when nothing is in flight, so that
-// no acknowledgement can come; and when the burst timer lets them.
+// Without an acknowledgement, packets leave on random VPs in three cases: at the start and after a pause, until a window of
+// them has been spread; when no packet is in flight, so that no acknowledgement can arrive; and when the burst timer expires.
 type MPRDMA struct {
-	delta     int           // [D] out-of-order degree that is aimed at, packets
-	probe     float64       // [p] probability of probing a new path, each RTT
-	burst     uint8         // [2] packets that one acknowledgement may clock out
+	delta     int           // [D] target out-of-order degree, packets
+	probe     float64       // [p] probability of probing a new path, per RTT
+	burst     uint8         // [2] maximum packets that one acknowledgement clocks out
 	drain     float64       // [1/2] length of the burst timer, RTTs
-	idle      float64       // [3] pause after which to restart, RTTs; 0: never
-	alpha     float64       // [1.0] of the delay of synchronise operations
-	vps       uint16        // virtual paths to choose from
-	base      time.Duration // round-trip time until one has been measured
+	idle      float64       // [3] idle time before a restart, RTTs; 0: never
+	alpha     float64       // [1.0] factor of the delay of synchronise operations
+	vps       uint16        // number of virtual paths
+	base      time.Duration // round-trip time before the first measurement
 	rng       rand.PCG
 	random    uint16  // the next random VP
 	sndOOH    bth.PSN // highest PSN selectively acknowledged
 	rtt       time.Duration
 	lastSent  mono.Time
 	lastProbe mono.Time
-	timer     mono.Time // of the burst; Never: not armed
-	overdue   uint32    // packets that the burst timer lets go
-	spread    uint32    // packets spread since the start, until they are a window
+	timer     mono.Time // burst timer; Never: not armed
+	overdue   uint32    // packets that the expired burst timer allows
+	spread    uint32    // packets spread since the start, or spreadDone
 
-	clock ring.Ring[tick] // waiting acknowledgements
-	ready uint32          // packets that they let go
+	clock ring.Ring[tick] // unused acknowledgements
+	ready uint32          // packets that they allow
 }
 
-// newMPRDMA takes the numbers of sections 3.4, 3.5 and 5. The base RTT is that of
-// its simulations.
+// newMPRDMA has the parameters of sections 3.4, 3.5 and 5. The base RTT is that of the paper's simulations.
 func newMPRDMA(p Params) (Selector, error) {
 	r := param.NewReader("path: mp-rdma", p)
 	m := &MPRDMA{
@@ -70,11 +67,8 @@ func newMPRDMA(p Params) (Selector, error) {
 		vps:   uint16(r.Int("virtual_paths", ports, 1, ports)),
 		base:  r.Micros("base_rtt_us", 16),
 	}
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
 	m.Reset(Start{})
-	return m, nil
+	return m, r.Err()
 }
 
 // Reset implements Selector.
@@ -85,8 +79,8 @@ func (m *MPRDMA) Reset(s Start) {
 	m.Restart()
 }
 
-// Restart implements Selector: a window of packets is spread over random VPs
-// ("Connection restart", section 3.5; the paper does not say what follows a timeout).
+// Restart implements Selector: a window of packets is spread over random VPs ("Connection restart", section 3.5; the paper
+// does not define the behaviour after a timeout).
 func (m *MPRDMA) Restart() {
 	m.timer, m.overdue, m.spread = mono.Never, 0, 0
 	m.clock.Clear()
@@ -94,10 +88,10 @@ func (m *MPRDMA) Restart() {
 	m.draw()
 }
 
-// draw chooses the next random VP.
+// draw selects the next random VP.
 func (m *MPRDMA) draw() { m.random = firstPort + below(&m.rng, m.vps) }
 
-// Next implements Selector. Acknowledgements come first: they know a path.
+// Next implements Selector. The path of an acknowledgement precedes random ones.
 func (m *MPRDMA) Next(_ mono.Time, w Window) (vp uint16, ok bool) {
 	if t := m.clock.Oldest(); t != nil {
 		return t.vp, true
@@ -128,17 +122,17 @@ func (m *MPRDMA) OnSent(now mono.Time, w Window) {
 	m.draw()
 }
 
-// checkSpread ends the start once a window has been spread: from then on it is
-// acknowledgements that make it grow, each on its path.
+// checkSpread ends the start when a window has been spread. From then on acknowledgements enlarge the window, each on its
+// path.
 func (m *MPRDMA) checkSpread(w Window) {
 	if m.spread >= w.Packets {
 		m.spread = spreadDone
 	}
 }
 
-// OnAck implements Selector. What came by a path on which packets are more than D
-// behind the fastest (snd_ool = snd_ooh - D) takes one packet off the window and
-// clocks out nothing; a retransmission's PSN tells nothing of its path (3.3).
+// OnAck implements Selector. An acknowledgement from a path that is more than D packets behind the fastest one (snd_ool =
+// snd_ooh - D) shrinks the window by one packet and clocks out none. The PSN of a retransmission does not characterise its
+// path (3.3).
 func (m *MPRDMA) OnAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, w Window) (shrink int) {
 	m.checkSpread(w)
 	if rtt > 0 {
@@ -154,8 +148,7 @@ func (m *MPRDMA) OnAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, w 
 	return 0
 }
 
-// pathOf returns the VP that f echoes. What is none of ours, and an acknowledgement
-// that answers no single packet, leads to a random one.
+// pathOf returns the VP that f echoes. It returns a random VP if that is not one of ours, or if f answers no single packet.
 func (m *MPRDMA) pathOf(f *reorder.Feedback) uint16 {
 	if f.HasSACK && f.VP >= firstPort && f.VP-firstPort < m.vps {
 		return f.VP
@@ -164,9 +157,8 @@ func (m *MPRDMA) pathOf(f *reorder.Feedback) uint16 {
 	return m.random
 }
 
-// tick lets as many packets leave as the window has room for, but not more than a
-// few; the rest waits for further acknowledgements or for the burst timer ("Burst
-// control", 3.5), which is as long as the network needs to drain.
+// tick allows as many packets as the window has room for, up to a burst. The other packets wait for further
+// acknowledgements or for the burst timer ("Burst control", 3.5), which is as long as the network needs to drain.
 func (m *MPRDMA) tick(now mono.Time, vp uint16, w Window) {
 	m.timer, m.overdue = mono.Never, 0
 	room := w.Room() - min(w.Room(), m.ready)
@@ -185,8 +177,7 @@ func (m *MPRDMA) tick(now mono.Time, vp uint16, w Window) {
 	}
 }
 
-// probing decides, once each RTT, whether a packet explores a new path ("New path
-// probing", 3.5).
+// probing decides once per RTT whether a packet explores a new path ("New path probing", 3.5).
 func (m *MPRDMA) probing(now mono.Time) bool {
 	if now.Sub(m.lastProbe) < m.rtt {
 		return false
@@ -195,8 +186,7 @@ func (m *MPRDMA) probing(now mono.Time) bool {
 	return float64(m.rng.Uint64()>>11)/(1<<53) < m.probe
 }
 
-// push appends an acknowledgement. What finds no room is not lost, but its packets leave by
-// the path of the one before.
+// push appends an acknowledgement. If the ring is full, its packets leave on the path of the acknowledgement before.
 func (m *MPRDMA) push(t tick) {
 	m.ready += t.left
 	if m.clock.Len() == maxClock {
@@ -211,9 +201,8 @@ func (m *MPRDMA) pop() {
 	m.clock.Head++
 }
 
-// Unused implements Selector: "use it or lose it" ("Path window reduction", 3.5).
-// Each acknowledgement that could have clocked out a packet and found none takes one
-// off the window.
+// Unused implements Selector: "use it or lose it" ("Path window reduction", 3.5). Each acknowledgement that has clocked out
+// no packet shrinks the window by one.
 func (m *MPRDMA) Unused() (shrink int) {
 	for ; m.clock.Len() > 0; m.pop() {
 		if !m.clock.Oldest().used {
@@ -223,8 +212,7 @@ func (m *MPRDMA) Unused() (shrink int) {
 	return shrink
 }
 
-// OnTimeout implements Selector: no acknowledgement has come since the one that left
-// packets over.
+// OnTimeout implements Selector: no acknowledgement has arrived since the one that left packets waiting.
 func (m *MPRDMA) OnTimeout(now mono.Time, w Window) {
 	if now >= m.timer {
 		m.timer, m.overdue = mono.Never, w.Room()
@@ -234,10 +222,10 @@ func (m *MPRDMA) OnTimeout(now mono.Time, w Window) {
 // Deadline implements Selector.
 func (m *MPRDMA) Deadline() mono.Time { return m.timer }
 
-// Syncer is a Selector that knows how far the slowest path is behind the fastest.
+// Syncer is a Selector that can estimate how far the slowest path is behind the fastest.
 type Syncer interface {
-	// SyncAt returns when a synchronise operation, which touches memory only after all
-	// before it, may be sent so that it most likely comes after them.
+	// SyncAt returns when a synchronise operation may be sent so that it most likely arrives after the packets before it.
+	// Such an operation touches memory only after all packets before it have arrived.
 	SyncAt(w Window) mono.Time
 }
 
@@ -251,8 +239,7 @@ func (m *MPRDMA) SyncAt(w Window) mono.Time {
 	return m.lastSent.Add(time.Duration(m.alpha * float64(m.delta) * perPacket))
 }
 
-// Footprint implements Selector: snd_ooh (3), RTT, last packet, last probe and burst
-// timer (4 each), packets overdue and spread (2 each), and path and packets of the
-// acknowledgement in hand (3). Hardware takes acknowledgements one by one, and
-// parameters and random numbers are the NIC's.
+// Footprint implements Selector: snd_ooh (3), RTT, last packet, last probe and burst timer (4 each), packets overdue and
+// spread (2 each), and path and packets of the current acknowledgement (3). Hardware processes acknowledgements one by one,
+// and parameters and random numbers belong to the NIC.
 func (*MPRDMA) Footprint() int { return 3 + 4*4 + 2*2 + 3 }

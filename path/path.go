@@ -1,35 +1,34 @@
-// Package path holds path selection: which of the network's paths a packet takes,
-// that is which UDP source port it has, and, where acknowledgements clock packets
-// out, when one may leave. Each way is a Selector; a queue pair is given one by its
-// profile.
+// Package path selects the network path of each packet by its UDP source port. Where acknowledgements clock packets out, it
+// also decides when a packet may leave. Each scheme is a Selector. A queue pair gets one from its profile, and a second one
+// for READ responses if its transport acknowledges them.
 //
-// A sender has three roles that know nothing of each other: ccalgo.Controller has
-// the congestion window, retrans.Recovery knows what is outstanding and what to send
-// again, Selector has the clock and the paths. A queue pair leads them, once for its requests
-// and once for its READ responses.
+// A sender has three independent plug-ins: ccalgo.Controller has the congestion window, retrans.Recovery knows the
+// outstanding packets and the ones to retransmit, and Selector has the clock and the paths. The queue pair calls them.
 //
-// For each acknowledgement, in this order:
+// For each acknowledgement the calls are, in this order:
 //
 //	out := recovery.OnFeedback(now, f)         // snd_una, inflate, recovery mode
-//	controller.OnAck(now, sample)              // cwnd; the one packet that f answers
+//	controller.OnAck(now, sample)              // cwnd
 //	n := selector.OnAck(now, f, rtt, window)   // pruning, clock
 //	controller.(ccalgo.Shrinker).Shrink(n)
 //
-// where window is read after OnAck of the controller. To send, until nothing can:
+// where window is computed after OnAck of the controller. To send, until no packet may leave:
 //
 //	recovery.InFlight() < cwnd                 // awnd >= 1
 //	vp, ok := selector.Next(now, window)       // the clock
 //	recovery.NextRetransmit, else new data, else retrans.Early.NextEarly
 //	recovery.OnSent; controller.OnSent; selector.OnSent(now, window)
 //
-// and once the clock would let a packet leave but there is none:
+// and once the clock allows a packet but there is none to send:
 //
 //	controller.(ccalgo.Shrinker).Shrink(selector.Unused())
 //
-// After recovery.OnTimeout comes selector.Restart: the paths have fallen silent.
+// selector.Restart follows recovery.OnTimeout, because the paths no longer deliver acknowledgements.
 //
-// All three belong to one queue pair, which calls them from one goroutine. Time never goes
-// back from one call to the next, but may stand still or jump by days.
+// The queue pair owns all three and calls them from one goroutine. Time never goes back from one call to the next, but may
+// stand still or jump by days.
+//
+// No promise: this package may change between releases.
 package path
 
 import (
@@ -43,13 +42,13 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Window is what the other roles know, in packets.
+// Window is the state of the other two plug-ins, in packets.
 type Window struct {
 	Packets  uint32 // the congestion window, cwnd
 	InFlight uint32 // packets believed to be in the network (retrans.Recovery)
 }
 
-// Room is how many packets the window lets go now: awnd (MP-RDMA 3.2).
+// Room returns the number of packets that the window allows now: awnd (MP-RDMA 3.2).
 func (w Window) Room() uint32 {
 	if w.InFlight >= w.Packets {
 		return 0
@@ -57,54 +56,53 @@ func (w Window) Room() uint32 {
 	return w.Packets - w.InFlight
 }
 
-// Start is what a connection begins with.
+// Start holds the initial values of a connection.
 type Start struct {
-	PSN  bth.PSN // the first one that will be sent
-	Seed uint64  // of random choices; the same seed gives the same paths
+	PSN  bth.PSN // the first PSN that will be sent
+	Seed uint64  // for random choices; the same seed gives the same paths
 }
 
-// Selector chooses the virtual paths (UDP source ports) of a sender's packets.
-// Arguments go by value so that no call allocates.
+// Selector selects the virtual paths (UDP source ports) of a sender's packets. The package comment gives the order of calls.
+// No call allocates memory.
 type Selector interface {
-	// Reset forgets everything.
+	// Reset sets the initial state. It comes first.
 	Reset(s Start)
-	// Next returns the path of the next packet as a UDP source port, 0 for that of the
-	// connection, or ok false if it has to wait for an acknowledgement or for Deadline.
-	// The answer stays the same until another call.
+	// Next returns the path of the next packet as a UDP source port; 0 means the port of the connection. ok is false if
+	// the packet must wait for an acknowledgement or for Deadline. The result stays the same until a call of another
+	// method.
 	Next(now mono.Time, w Window) (vp uint16, ok bool)
-	// OnSent records that a packet took the path that Next returned; w is still as
-	// it was then.
+	// OnSent records that a packet was sent on the path that Next returned. w is the same as for Next.
 	OnSent(now mono.Time, w Window)
-	// OnAck takes an acknowledgement and the round-trip time it gave, zero if none,
-	// and returns by how many packets the congestion window has to shrink.
+	// OnAck processes an acknowledgement and its round-trip time, zero if not measured. The caller owns *f; the selector
+	// neither changes nor keeps it. OnAck returns the number of packets by which the congestion window must shrink.
 	OnAck(now mono.Time, f *reorder.Feedback, rtt time.Duration, w Window) (shrink int)
-	// Unused tells that nothing is left to send, and returns by how many packets the
-	// congestion window has to shrink.
+	// Unused reports that there is no packet to send. It returns the number of packets by which the congestion window
+	// must shrink.
 	Unused() (shrink int)
-	// Restart begins anew on paths that nothing is known of, after a timeout.
+	// Restart forgets the state of the paths, after a timeout.
 	Restart()
-	// OnTimeout is called when Deadline has passed.
+	// OnTimeout must be called when Deadline has passed.
 	OnTimeout(now mono.Time, w Window)
-	// Deadline is when OnTimeout is due, mono.Never if it is not.
+	// Deadline returns when OnTimeout is due, or mono.Never if no timer runs.
 	Deadline() mono.Time
-	// Footprint is the number of bytes of state, as papers count it.
+	// Footprint returns the number of bytes of state, counted as the scheme's paper counts them.
 	Footprint() int
 }
 
-// Params are the named parameters of a selector, as the configuration has them.
+// Params are the parameters of a selector by name.
 type Params map[string]float64
 
-// Factory makes a selector. Unknown or impossible parameters are errors.
+// Factory makes a selector. It returns an error if a parameter is unknown or out of range; the selector is not usable then.
 type Factory func(Params) (Selector, error)
 
-// Factories are all selectors by name.
+// Factories maps the names of the selectors to their factories.
 var Factories = map[string]Factory{
 	"single":  newSingle,
 	"spray":   newSpray,
 	"mp-rdma": newMPRDMA,
 }
 
-// New makes a selector of the name given; the empty name is single.
+// New makes the selector with that name; the empty name means single.
 func New(name string, p Params) (Selector, error) {
 	if name == "" {
 		name = "single"
@@ -116,10 +114,10 @@ func New(name string, p Params) (Selector, error) {
 	return f(p)
 }
 
-// Names are the selectors in alphabetical order.
+// Names returns the names of the selectors in alphabetical order.
 func Names() []string { return slices.Sorted(maps.Keys(Factories)) }
 
-// unclocked is what selectors that leave the clock to the window have in common.
+// unclocked provides the clock methods of selectors without a clock.
 type unclocked struct{}
 
 func (unclocked) OnSent(mono.Time, Window)                                      {}

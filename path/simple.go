@@ -7,15 +7,14 @@ import (
 	"roced.io/roced/plugin/param"
 )
 
-// firstPort is the lowest UDP source port of RoCEv2 and ports is how many there
-// are: the two highest bits are set, the rest is entropy for ECMP (IBTA annex
-// A17.3.2).
+// firstPort is the lowest UDP source port of RoCEv2, and ports is their number. The two highest bits are set; the other bits
+// are entropy for ECMP (IBTA annex A17.3.2).
 const (
 	firstPort = 0xc000
 	ports     = 1 << 14
 )
 
-// Single sends all packets with the port of the connection: one path.
+// Single uses one path, the port of the connection.
 type Single struct{ unclocked }
 
 func newSingle(p Params) (Selector, error) {
@@ -28,31 +27,25 @@ func (*Single) Reset(Start) {}
 // Next implements Selector.
 func (*Single) Next(mono.Time, Window) (uint16, bool) { return 0, true }
 
-// Footprint implements Selector: RoCEv2 has the port in any case.
+// Footprint implements Selector: a connection has the port in any case.
 func (*Single) Footprint() int { return 0 }
 
-// Spray deals packets to n paths, whatever becomes of them there: packet spraying
-// by the NIC, as switches do it by the packet (Eunomia 2.1).
+// Spray distributes packets over n paths without feedback: packet spraying by the NIC, as switches do it (Eunomia 2.1).
 type Spray struct {
 	unclocked
 	paths  uint16
-	random bool // else in turn
+	random bool // otherwise in turn
 	rng    rand.PCG
 	next   uint16
 }
 
-// newSpray has 4 paths in turn: those of the benchmark with losses.
+// newSpray uses 4 paths in turn by default, the number of paths of the loss benchmark.
 func newSpray(p Params) (Selector, error) {
 	r := param.NewReader("path: spray", p)
-	s := &Spray{paths: uint16(r.Int("paths", 4, 1, ports)), random: r.Bool("random", false)}
-	if err := r.Err(); err != nil {
-		return nil, err
-	}
-	return s, nil
+	return &Spray{paths: uint16(r.Int("paths", 4, 1, ports)), random: r.Bool("random", false)}, r.Err()
 }
 
-// Reset implements Selector. The first path is a random one, so that connections
-// do not go through the paths in step.
+// Reset implements Selector. The first path is random, so that connections do not use the paths in lockstep.
 func (s *Spray) Reset(st Start) {
 	s.rng.Seed(st.Seed, uint64(st.PSN.Uint32()))
 	s.next = below(&s.rng, s.paths)
@@ -73,6 +66,5 @@ func (s *Spray) OnSent(mono.Time, Window) {
 // Footprint implements Selector: the next path.
 func (*Spray) Footprint() int { return 2 }
 
-// below returns a random number less than n. Of 64 random bits the remainder
-// favours nothing that could be measured.
+// below returns a random number less than n. The bias of the remainder of 64 random bits is negligible.
 func below(rng *rand.PCG, n uint16) uint16 { return uint16(rng.Uint64() % uint64(n)) }

@@ -1,15 +1,15 @@
-// Package mono is the time base of the transport core: nanoseconds on a
-// monotonic clock that somebody else reads. The daemon derives it from
-// CLOCK_MONOTONIC, the simulator and the tests from a virtual clock.
+// Package mono is the time base of the transport core: nanoseconds on a monotonic clock that the caller reads. The daemon
+// derives it from CLOCK_MONOTONIC, the simulator and the tests from a virtual clock.
+//
+// The API of this package is stable: releases of one major version only add to it.
 package mono
 
 import "time"
 
-// Time is an instant in nanoseconds since an arbitrary origin. Zero means
-// "not set" where a field is optional.
+// Time is an instant in nanoseconds since an arbitrary origin. Zero means "not set" in optional fields.
 type Time int64
 
-// Never is later than every instant; deadlines that are not armed have it.
+// Never is later than every other instant. It is the deadline of a timer that does not run.
 const Never Time = 1<<63 - 1
 
 // Add returns t+d, saturating at Never.

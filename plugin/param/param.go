@@ -1,6 +1,7 @@
-// Package param reads named parameters: plug-ins and profiles are configured by
-// them. Names end in their unit: _us microseconds, _bps bits per second, _bytes,
-// _packets of the path MTU; those without are pure numbers.
+// Package param reads the named parameters of plug-ins and profiles. A name ends in its unit: _us for microseconds, _bps for
+// bits per second, _bytes, or _packets of the path MTU. Names without a unit are plain numbers.
+//
+// The API of this package is stable: releases of one major version only add to it.
 package param
 
 import (
@@ -17,7 +18,7 @@ type Parameter struct {
 	Min, Max float64
 }
 
-// Reader takes parameters out of what was given and keeps the first fault.
+// Reader reads the given parameters and keeps the first error.
 type Reader struct {
 	owner string
 	given map[string]float64
@@ -25,26 +26,26 @@ type Reader struct {
 	err   error
 }
 
-// NewReader returns a reader of given; errors name the owner of the parameters.
+// NewReader returns a reader of given, which it does not change. Errors begin with the owner of the parameters.
 func NewReader(owner string, given map[string]float64) *Reader {
 	return &Reader{owner: owner, given: given}
 }
 
-// Value returns the parameter of that name, between lo and hi, or its default.
+// Value returns the parameter with that name, or def if it is not given. A value below lo or above hi is an error.
 func (r *Reader) Value(name string, def, lo, hi float64) float64 {
 	r.known = append(r.known, Parameter{name, def, lo, hi})
 	v, ok := r.given[name]
 	if !ok {
 		return def
 	}
-	if !(v >= lo && v <= hi) { // NaN is neither
+	if !(v >= lo && v <= hi) { // also rejects NaN
 		r.fail("%s: %s is %v, it must be between %v and %v", r.owner, name, v, lo, hi)
 		return def
 	}
 	return v
 }
 
-// Int is Value for a whole number.
+// Int reads a whole number; see Value.
 func (r *Reader) Int(name string, def, lo, hi int) int {
 	v := r.Value(name, float64(def), float64(lo), float64(hi))
 	if v != float64(int(v)) {
@@ -54,7 +55,7 @@ func (r *Reader) Int(name string, def, lo, hi int) int {
 	return int(v)
 }
 
-// Bool is Value for a switch: 0 is off, 1 is on.
+// Bool reads a switch: 0 is off, 1 is on.
 func (r *Reader) Bool(name string, def bool) bool {
 	n := 0
 	if def {
@@ -63,15 +64,15 @@ func (r *Reader) Bool(name string, def bool) bool {
 	return r.Int(name, n, 0, 1) == 1
 }
 
-// Micros is Value for a duration in microseconds, not zero.
+// Micros reads a duration in microseconds, 1 us to 10 s.
 func (r *Reader) Micros(name string, def float64) time.Duration {
 	return time.Duration(r.Value(name, def, 1, 1e7) * 1e3)
 }
 
-// Parameters are those that have been read, in the order of their reading.
+// Parameters returns the parameters that have been read, in the order of reading.
 func (r *Reader) Parameters() []Parameter { return r.known }
 
-// Err returns the first fault: a bad value, or a name that nobody asked for.
+// Err returns the first error: a bad value, or a given parameter that was not read. Call it after the last read.
 func (r *Reader) Err() error {
 	if r.err != nil {
 		return r.err

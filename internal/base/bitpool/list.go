@@ -2,27 +2,25 @@ package bitpool
 
 import "roced.io/roced/bth"
 
-// List is the bitmap of one connection: a bit for each packet from RCV.NXT, the front,
-// to RCV.HIGH, set if it has arrived. Blocks are aligned to PSNs that are a multiple of
-// eight. Only the first and the last block can be reached, by start_ptr and end_ptr; an
-// empty list has none.
+// List is the bitmap of one connection: a bit for each packet from RCV.NXT, the front, to RCV.HIGH, set if the packet has
+// arrived. Blocks are aligned to PSNs that are multiples of eight. Only the first and the last block are accessible, with
+// start_ptr and end_ptr; an empty list has no block.
 type List struct {
 	pool       *Pool
 	front      bth.PSN // RCV.NXT
-	high       bth.PSN // RCV.HIGH; the one before front if the list is empty
+	high       bth.PSN // RCV.HIGH; the PSN before front if the list is empty
 	start, end uint16  // start_ptr, end_ptr
 
 	swappable, swapped bool
-	linked             bool // in the pool's order of use
+	linked             bool // linked in the pool's order of use
 	older, newer       *List
-	used               uint64 // when it was used last, in uses of the pool
+	used               uint64 // pool.uses at the last use
 }
 
-// MakeList returns an empty list in pool. Call Reset before anything else, and do not move
-// the list afterwards.
+// MakeList returns an empty list in pool. Call Reset first, and do not move the list after that.
 func MakeList(pool *Pool) List { return List{pool: pool, high: bth.PSN{}.Add(-1)} }
 
-// Reset empties the list, which gives its blocks back; psn is the new front.
+// Reset empties the list and returns its blocks; psn is the new front.
 func (l *List) Reset(psn bth.PSN) {
 	for !l.Empty() {
 		l.Pop()
@@ -30,19 +28,19 @@ func (l *List) Reset(psn bth.PSN) {
 	l.front, l.high, l.swapped = psn, psn.Add(-1), false
 }
 
-// Pool is the memory of the list.
+// Pool returns the memory of the list.
 func (l *List) Pool() *Pool { return l.pool }
 
-// Front is RCV.NXT.
+// Front returns RCV.NXT.
 func (l *List) Front() bth.PSN { return l.front }
 
-// High is RCV.HIGH.
+// High returns RCV.HIGH.
 func (l *List) High() bth.PSN { return l.high }
 
-// Empty reports whether the list follows no packet.
+// Empty reports whether the list tracks no packet.
 func (l *List) Empty() bool { return l.front == l.high.Next() }
 
-// Blocks is the number of blocks that the list holds.
+// Blocks returns the number of blocks that the list holds.
 func (l *List) Blocks() int {
 	if l.Empty() {
 		return 0
@@ -50,14 +48,13 @@ func (l *List) Blocks() int {
 	return int(blockOf(l.high)-blockOf(l.front))&blockMask + 1
 }
 
-// blockMask wraps numbers of blocks: there are as many as 24-bit PSNs divided by eight.
+// blockMask wraps block numbers, of which there are 2^24/8.
 const blockMask = 1<<24/blockBits - 1
 
-// blockOf numbers blocks along the PSNs.
+// blockOf returns the number of the block of psn.
 func blockOf(psn bth.PSN) uint32 { return psn.Uint32() / blockBits }
 
-// need is how many blocks must be added for the list to end with psn, which is after
-// High.
+// need returns the number of blocks to add for the list to end with psn, which is after High.
 func (l *List) need(psn bth.PSN) int {
 	if l.Empty() {
 		return int(blockOf(psn)-blockOf(l.front))&blockMask + 1
@@ -65,12 +62,12 @@ func (l *List) need(psn bth.PSN) int {
 	return int(blockOf(psn)-blockOf(l.high)) & blockMask
 }
 
-// CanExtend reports whether there are blocks enough for the list to end with psn, which
-// is after High. Idle lists may be swapped out for that.
+// CanExtend reports whether there are enough blocks for the list to end with psn, which is after High. It may swap out idle
+// lists for that.
 func (l *List) CanExtend(psn bth.PSN) bool { return l.pool.makeRoom(l.need(psn), l) }
 
-// Extend makes the list end with psn, which is after High and whose bit is set. It takes
-// all the blocks for that, or none and returns false.
+// Extend makes the list end with psn, which is after High, and sets the bit of psn. If there are too few blocks, it changes
+// nothing and returns false.
 func (l *List) Extend(psn bth.PSN) bool {
 	n := l.need(psn)
 	if !l.pool.makeRoom(n, l) {
@@ -92,14 +89,13 @@ func (l *List) Extend(psn bth.PSN) bool {
 	return true
 }
 
-// Reach reports whether psn, from Front to High, is in the first or in the last block,
-// and if so, whether its bit is set.
+// Reach returns the bit of psn, from Front to High. ok is false if psn is neither in the first nor in the last block.
 func (l *List) Reach(psn bth.PSN) (set, ok bool) {
 	b, ok := l.block(psn)
 	return ok && l.pool.bits[b]&bit(psn) != 0, ok
 }
 
-// Set sets the bit of psn, which Reach reaches.
+// Set sets the bit of psn, for which Reach returns ok.
 func (l *List) Set(psn bth.PSN) {
 	if b, ok := l.block(psn); ok {
 		l.pool.bits[b] |= bit(psn)
@@ -120,8 +116,7 @@ func (l *List) block(psn bth.PSN) (b uint16, ok bool) {
 	return 0, false
 }
 
-// Pop moves the front by one packet and gives back the block that it leaves. The list
-// must not be empty.
+// Pop moves the front by one packet and returns a block that has become unused. The list must not be empty.
 func (l *List) Pop() {
 	last, b := l.front == l.high, l.start
 	l.front = l.front.Next()
@@ -136,22 +131,21 @@ func (l *List) Pop() {
 
 func bit(psn bth.PSN) uint8 { return 1 << (psn.Uint32() % blockBits) }
 
-// Cursor goes through a list from the front to the end, as the sender does when it looks
-// for holes. The zero value stands before PSN 0; call Rewind first.
+// Cursor iterates over a list from the front to the end, to find holes. Call Rewind first.
 type Cursor struct {
 	psn   bth.PSN
-	block uint16 // that of psn, or of the one before if pending
+	block uint16 // block of psn, or of the PSN before if pending
 	// pending is set when psn begins a block that may not exist yet.
 	pending bool
 }
 
-// PSN is where the cursor stands, at most one behind High.
+// PSN returns the position of the cursor, at most the PSN after High.
 func (c *Cursor) PSN() bth.PSN { return c.psn }
 
-// Rewind goes to the front of l. It must be called when that has passed the cursor.
+// Rewind moves the cursor to the front of l. It must be called when the front has passed the cursor.
 func (c *Cursor) Rewind(l *List) { *c = Cursor{psn: l.front, block: l.start} }
 
-// Seek goes on to the next packet whose bit is not set and reports whether there is one.
+// Seek moves to the next packet whose bit is not set and reports whether there is one.
 func (c *Cursor) Seek(l *List) bool {
 	for c.psn != l.high.Next() {
 		if blockOf(c.psn) == blockOf(l.front) {
@@ -167,7 +161,7 @@ func (c *Cursor) Seek(l *List) bool {
 	return false
 }
 
-// Step goes on by one packet.
+// Step moves by one packet.
 func (c *Cursor) Step() {
 	c.psn = c.psn.Next()
 	c.pending = c.pending || c.psn.Uint32()%blockBits == 0

@@ -1,26 +1,25 @@
 package bitpool
 
-// swapAfter is how many packets must have come for other lists, with or without success,
-// before an idle one may be swapped out: as many as a pool of the paper follows.
+// swapAfter is the number of uses by other lists, successful or not, after which an idle list may be swapped out. It is the
+// number of packets that a pool of the paper tracks.
 const swapAfter = 1024
 
-// Swappable makes l one whose owner keeps what it says elsewhere too, off the chip: if the
-// pool runs out of blocks, l may have to give its own back after a time without use (MELO
-// 3.2.5). So nobody holds for ever what others need: a connection whose peer has gone, or
-// one whose peer has sent one packet far ahead on purpose.
+// Swappable allows the pool to take the blocks of l after a time without use, when it runs out of blocks (MELO 3.2.5). The
+// owner of l must keep a copy of its content elsewhere, off the chip. Otherwise a connection would hold blocks for ever if
+// its peer is gone, or if its peer has sent a packet far ahead on purpose.
 func (l *List) Swappable() { l.swappable = true }
 
-// Swapped reports whether l has been swapped out. It is empty then, with the front where it
-// was, until its owner has called SwapIn and extended it to what it was.
+// Swapped reports whether l has been swapped out. It is empty then, with an unchanged front. The owner must call SwapIn and
+// restore the content with Extend.
 func (l *List) Swapped() bool { return l.swapped }
 
-// SwapIn ends that.
+// SwapIn ends the swapped state.
 func (l *List) SwapIn() { l.swapped = false }
 
 // Skip moves the front of an empty list by one packet.
 func (l *List) Skip() { l.front, l.high = l.front.Next(), l.front }
 
-// touch puts a list that holds blocks behind all others in the order of use.
+// touch makes a list with blocks the latest in the order of use.
 func (l *List) touch() {
 	p := l.pool
 	p.uses++
@@ -37,7 +36,7 @@ func (l *List) touch() {
 	p.newest, l.linked = l, true
 }
 
-// unlink takes a list out of the order of use.
+// unlink removes a list from the order of use.
 func (l *List) unlink() {
 	if !l.linked {
 		return
@@ -56,8 +55,8 @@ func (l *List) unlink() {
 	l.older, l.newer, l.linked = nil, nil, false
 }
 
-// makeRoom swaps idle lists out until n blocks are free. It returns false if there are not
-// so many, and counts that as a use of the pool.
+// makeRoom swaps out idle lists, except but, until n blocks are free. If that is impossible, it returns false and counts a
+// use of the pool.
 func (p *Pool) makeRoom(n int, but *List) bool {
 	for p.Free() < n {
 		l := p.oldest

@@ -1,5 +1,4 @@
-// Package clock reads the clock that daemon and programs have in common, CLOCK_MONOTONIC, so that
-// an instant which one of them names means something to the other. It costs no system call.
+// Package clock reads CLOCK_MONOTONIC, the clock that the daemon and its client programs share, without a system call.
 package clock
 
 import (
@@ -11,7 +10,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// origin is an instant on the clocks of the Go runtime and of the system, which run alike.
+// origin is one instant on the clock of the Go runtime and on CLOCK_MONOTONIC, which run at the same rate.
 var origin = calibrate()
 
 type instant struct {
@@ -19,8 +18,8 @@ type instant struct {
 	mono mono.Time
 }
 
-// tries is how often both clocks are read, of which the closest pair counts: a process that is
-// interrupted in between would be wrong for as long as it lives.
+// tries is the number of readings of both clocks, of which the closest pair counts. An interruption between the two readings
+// would offset all later results.
 const tries = 16
 
 func calibrate() (best instant) {
@@ -29,7 +28,7 @@ func calibrate() (best instant) {
 		var ts unix.Timespec
 		before := time.Now()
 		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-			panic("clock: CLOCK_MONOTONIC: " + err.Error()) // each Linux has it
+			panic("clock: CLOCK_MONOTONIC: " + err.Error()) // every Linux has it
 		}
 		if d := time.Since(before); d < least {
 			least = d
@@ -39,10 +38,10 @@ func calibrate() (best instant) {
 	return best
 }
 
-// Now is the time since the system has booted, without what it slept.
+// Now returns the time since boot, without suspended time.
 func Now() mono.Time { return origin.mono.Add(time.Since(origin.at)) }
 
-// Wall is t as time of day: by what the time of day is now, if it has been set since.
+// Wall returns t as time of day, by the present setting of the system's time of day.
 func Wall(t mono.Time) time.Time {
 	now := time.Now()
 	return now.Add(t.Sub(origin.mono.Add(now.Sub(origin.at))))

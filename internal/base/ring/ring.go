@@ -1,22 +1,21 @@
-// Package ring has the queue of everything that comes and goes in order: it grows to what it
-// has held at most, and then allocates nothing.
+// Package ring implements a growable FIFO ring. It grows to the largest number of elements held and allocates nothing
+// afterwards.
 package ring
 
-// Ring is a queue of elements with numbers, which run freely: Head is that of the oldest, Tail
-// that of the next. The zero value is empty.
+// Ring is a queue of numbered elements. Head is the number of the oldest element, Tail that of the next one; both wrap. The
+// zero value is empty.
 type Ring[T any] struct {
-	slots      []T // their number is a power of two
+	slots      []T // a power of two of them
 	Head, Tail uint32
 }
 
-// Len is the number of elements.
+// Len returns the number of elements.
 func (r *Ring[T]) Len() int { return int(r.Tail - r.Head) }
 
-// At is the element with number i, from Head on and before Tail. It moves when others are
-// pushed.
+// At returns the element with number i, from Head up to but not including Tail. The pointer is invalid after Push.
 func (r *Ring[T]) At(i uint32) *T { return &r.slots[i&uint32(len(r.slots)-1)] }
 
-// Oldest is the element at Head, nil if there is none.
+// Oldest returns the element at Head, nil if the ring is empty.
 func (r *Ring[T]) Oldest() *T {
 	if r.Head == r.Tail {
 		return nil
@@ -24,8 +23,8 @@ func (r *Ring[T]) Oldest() *T {
 	return r.At(r.Head)
 }
 
-// Push appends an element for the caller to set. It is what has been in its place before,
-// whose memory may be used again. Lowering Tail takes it back.
+// Push appends an element and returns it for the caller to set. It holds the previous content of its slot, whose memory the
+// caller may reuse. Lowering Tail removes it again.
 func (r *Ring[T]) Push() *T {
 	if r.Len() == len(r.slots) {
 		r.grow()
@@ -42,5 +41,5 @@ func (r *Ring[T]) grow() {
 	r.slots = bigger.slots
 }
 
-// Clear removes all elements and begins to count anew.
+// Clear removes all elements and resets the numbers to zero.
 func (r *Ring[T]) Clear() { r.Head, r.Tail = 0, 0 }

@@ -2,21 +2,20 @@ package sched
 
 import "roced.io/roced/plugin/mono"
 
-// Deadlines tells which of many timers is due next. It is a heap in which each node
-// has four children, half as deep as a binary one and kinder to caches. A deadline that
-// moves later, as that of a queue pair does with every acknowledgement, costs nothing
-// until its old instant has come.
+// Deadlines finds the earliest of many timers. It is a heap with four children per node, half as deep as a binary heap and
+// with better cache locality. Moving a deadline later, as each acknowledgement does with that of a queue pair, costs nothing
+// until the old instant has passed.
 type Deadlines[T any] struct{ heap []deadline[T] }
 
-// Timer is one timer of a Deadlines. It must not be copied while it is in there.
+// Timer is one timer of a Deadlines. It must not be copied while it is set.
 type Timer[T any] struct {
-	Item T // whose it is
+	Item T // the owner
 
 	due   mono.Time
-	place int32 // in the heap, plus one; 0 when not there
+	place int32 // index in the heap plus one; 0 if it is not in the heap
 }
 
-// deadline is an entry of the heap; at may be before the timer is due, never after.
+// deadline is an entry of the heap. at is never later than the timer's due.
 type deadline[T any] struct {
 	at mono.Time
 	t  *Timer[T]
@@ -24,7 +23,7 @@ type deadline[T any] struct {
 
 const fanOut = 4
 
-// Set makes t due at due; mono.Never stops it.
+// Set sets the due time of t; mono.Never stops the timer.
 func (d *Deadlines[T]) Set(t *Timer[T], due mono.Time) {
 	t.due = due
 	switch i := int(t.place) - 1; {
@@ -36,7 +35,7 @@ func (d *Deadlines[T]) Set(t *Timer[T], due mono.Time) {
 	}
 }
 
-// Next returns when the earliest timer is due, mono.Never if there is none.
+// Next returns the due time of the earliest timer, mono.Never if no timer is set.
 func (d *Deadlines[T]) Next() mono.Time {
 	for len(d.heap) > 0 {
 		top := d.heap[0]
@@ -52,7 +51,7 @@ func (d *Deadlines[T]) Next() mono.Time {
 	return mono.Never
 }
 
-// Take stops a timer that is due and returns it, nil if none is.
+// Take stops a timer that is due and returns it, nil if no timer is due.
 func (d *Deadlines[T]) Take(now mono.Time) *Timer[T] {
 	if d.Next() > now || len(d.heap) == 0 {
 		return nil
@@ -62,7 +61,7 @@ func (d *Deadlines[T]) Take(now mono.Time) *Timer[T] {
 	return t
 }
 
-// Remove stops t, of which nothing is kept.
+// Remove stops t and removes it from the heap.
 func (d *Deadlines[T]) Remove(t *Timer[T]) {
 	i, last := int(t.place)-1, len(d.heap)-1
 	if i < 0 {
@@ -81,11 +80,10 @@ func (d *Deadlines[T]) Remove(t *Timer[T]) {
 	}
 }
 
-// Len is the number of timers that are kept, those that have been stopped since
-// included.
+// Len returns the number of timers in the heap, including those that Set has stopped.
 func (d *Deadlines[T]) Len() int { return len(d.heap) }
 
-// up puts e, which may be earlier than its parent, into place i.
+// up puts e, which may be earlier than its parent, at index i.
 func (d *Deadlines[T]) up(i int, e deadline[T]) {
 	for i > 0 {
 		parent := (i - 1) / fanOut
@@ -98,7 +96,7 @@ func (d *Deadlines[T]) up(i int, e deadline[T]) {
 	d.put(i, e)
 }
 
-// down puts e, which may be later than its children, into place i.
+// down puts e, which may be later than its children, at index i.
 func (d *Deadlines[T]) down(i int, e deadline[T]) {
 	for {
 		first := fanOut*i + 1

@@ -6,16 +6,14 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Pacer spreads packets in time. It keeps the fraction of a nanosecond that a
-// packet's time has, so that the rate is exact in the long run.
+// Pacer spreads packets in time. It keeps fractions of a nanosecond, so that the long-term rate is exact.
 type Pacer struct {
-	Next    mono.Time // instant from which the next packet may leave
+	Next    mono.Time // earliest time of the next packet
 	rate    uint64    // bits per second for which rem was computed
 	rem     uint64    // of the division by rate
 	Waiting bool      // a packet is waiting for Next
 
-	// backlog says that packets have been waiting without a break: what a late
-	// call loses is made up for. Idle time is not.
+	// backlog is set while packets wait without a break. The pacer then makes up for late calls, but not for idle time.
 	backlog bool
 }
 
@@ -25,14 +23,13 @@ func (p *Pacer) Ready(now mono.Time) bool {
 	return !p.Waiting
 }
 
-// Nothing tells that no packet left: either one is held or none was waiting.
+// Nothing records that no packet left: either one is held or none was waiting.
 func (p *Pacer) Nothing() { p.backlog = p.Waiting }
 
 // Unlimited accounts for a packet that leaves without a rate.
 func (p *Pacer) Unlimited() { p.Next, p.rem, p.Waiting, p.backlog = 0, 0, false, false }
 
-// Charge accounts for a packet that leaves at now at a rate in bits per second. A call that
-// comes late makes up for credit at most.
+// Charge accounts for a packet that leaves at now at a rate in bits per second. A late call makes up for at most credit.
 func (p *Pacer) Charge(now mono.Time, bytes int, rate uint64, credit time.Duration) {
 	rate = max(rate, 1)
 	earliest := now
@@ -48,7 +45,7 @@ func (p *Pacer) Charge(now mono.Time, bytes int, rate uint64, credit time.Durati
 	p.rem = units % rate
 }
 
-// Deadline is when a waiting packet may leave.
+// Deadline returns when a waiting packet may leave, mono.Never if none waits.
 func (p *Pacer) Deadline() mono.Time {
 	if p.Waiting {
 		return p.Next

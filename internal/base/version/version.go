@@ -1,4 +1,4 @@
-// Package version says which source a program is made of.
+// Package version identifies the source of a program.
 package version
 
 import (
@@ -8,35 +8,35 @@ import (
 	"strings"
 )
 
-// Number is the version that this source is, or becomes when it is released: the first one of CHANGELOG.md.
+// Number is the version of this source, or its next release: the first one in CHANGELOG.md.
 const Number = "0.1.0"
 
 // module is the path of this module.
 const module = "roced"
 
-// source is what tools/scripts/source has said, if the program was built by make.
+// source is the output of tools/scripts/source, if make built the program.
 var source string
 
-// Info is what a program says of itself. The revision is that of the checkout that the program was built
-// from; there is none if that was an archive.
+// Info identifies a program. Revision is that of the checkout from which the program was built; it is empty if the source
+// was an archive.
 type Info struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
 	Time     string `json:"time,omitempty"`     // of Revision, RFC 3339
 	Modified bool   `json:"modified,omitempty"` // built from files that differ from Revision
-	// Module is that of a program with plug-ins of its own (docs/guides/extending.md); the revision is that module's.
+	// Module is the module of a program with plug-ins of its own (docs/guides/extending.md); Revision belongs to that module.
 	Module   string `json:"module,omitempty"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"` // operating system and processor
 }
 
-// Own returns what this program is.
+// Own returns the Info of this program.
 func Own() Info {
 	build, _ := debug.ReadBuildInfo()
 	return of(build, source)
 }
 
-// of reads what the go command, and make, have written into a program; nil and empty if they have not.
+// of reads the data that the go command and make have written into a program; nil and empty if there is none.
 func of(build *debug.BuildInfo, source string) Info {
 	v := Info{Version: Number, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build == nil {
@@ -61,10 +61,10 @@ func of(build *debug.BuildInfo, source string) Info {
 	return v
 }
 
-// revisionLen is how much of a revision people are shown.
+// revisionLen is the length of a revision in String.
 const revisionLen = 12
 
-// String is one line, without the program's name.
+// String returns one line, without the program's name.
 func (v Info) String() string {
 	words := []string{v.Version}
 	if v.Module != "" {
