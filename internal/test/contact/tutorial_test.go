@@ -15,13 +15,13 @@ import (
 
 const root = "../../.."
 
-// step is a command of a tutorial, and what the page says that it prints; nothing: that is not looked at.
+// step is a command of a tutorial and its output on the page; without lines, any output is accepted.
 type step struct {
 	command string
 	prints  []string
 }
 
-// steps reads the commands of a page: lines that are indented by four spaces and begin with "$ ", or, if they go on, "> ".
+// steps reads the commands of a page: lines indented by four spaces that begin with "$ ", or "> " for a continuation.
 func steps(t *testing.T, page string) (all []step) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs/tutorials", page))
@@ -45,7 +45,7 @@ func steps(t *testing.T, page string) (all []step) {
 	return all
 }
 
-// script runs the steps in one shell, which ends with the first that fails. It says where each one's output begins.
+// script runs the steps in one shell, which ends at the first failure. It marks the beginning of each output.
 func script(all []step) string {
 	s := "set -e\nexec 2>&1\n"
 	for i, step := range all {
@@ -54,13 +54,13 @@ func script(all []step) string {
 	return s + "echo '@end'\n"
 }
 
-// pattern is what a step's output has to be like, line for line.
+// pattern matches the expected output of a step, line by line.
 func (s *step) pattern() *regexp.Regexp {
 	text := strings.ReplaceAll(regexp.QuoteMeta(strings.Join(s.prints, "\n")), `\.\.\.`, `.*`)
 	return regexp.MustCompile(`(?s)^` + text + `\n?$`)
 }
 
-// TestTutorials: each page, run as it stands in a folder that has what it needs of the clone, prints what it says.
+// TestTutorials runs each page as written, in a folder with the needed parts of the clone, and compares the output.
 func TestTutorials(t *testing.T) {
 	lab.Need(t, "ibv_devices")
 	for _, page := range []string{"trace.md", "faults.md", "congestion.md"} {
@@ -72,10 +72,10 @@ func TestTutorials(t *testing.T) {
 				lab.Must(t, os.Symlink(to, filepath.Join(dir, name)))
 			}
 			c := exec.Command("bash", "-c", script(all))
-			c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true} // with what is in the background
+			c.Dir, c.SysProcAttr = dir, &syscall.SysProcAttr{Setpgid: true} // with background processes
 			c.Env = append(os.Environ(), "ROCED_RUN_DIR="+filepath.Join(dir, "run"), "GOWORK=off", "PWD="+dir)
 			t.Cleanup(func() {
-				_ = exec.Command(lab.Program("rocectl"), "--run-dir", filepath.Join(dir, "run"), "down").Run() // if the page has not come to its end
+				_ = exec.Command(lab.Program("rocectl"), "--run-dir", filepath.Join(dir, "run"), "down").Run() // if the page failed
 			})
 			p := lab.LaunchCmd(t, (*exec.Cmd).Start, c)
 			err := p.Wait(2 * lab.Limit)
@@ -85,7 +85,7 @@ func TestTutorials(t *testing.T) {
 	}
 }
 
-// compare looks at the output of each step that was run.
+// compare checks the output of each step.
 func compare(t *testing.T, all []step, out string) {
 	t.Helper()
 	for i := range all {
