@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// memPort is a port whose far end is the test.
+// memPort is a port that is connected to the test.
 type memPort struct {
 	sent    [][]byte
 	toRecv  []super
@@ -59,7 +59,7 @@ func (m *memPort) FD() int                 { return 3 }
 func (m *memPort) Offload() rocev2.Offload { return m.offload }
 func (m *memPort) Close() error            { return nil }
 
-// notes collects what an observer is told.
+// notes is an observer that records its calls.
 type notes []string
 
 func (n *notes) Frame(_ mono.Time, d rocev2.Direction, frame []byte, comment string) {
@@ -112,7 +112,7 @@ func mustSend(t *testing.T, f *Faulty, fr *rocev2.Frame) {
 
 func psnOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[42+8:]) }
 
-// drainPSNs receives everything and returns the PSNs.
+// drainPSNs receives all frames and returns their PSNs.
 func drainPSNs(f *Faulty, now mono.Time) (out []uint32) {
 	buf := make([]byte, 1<<17)
 	for {
@@ -193,8 +193,7 @@ func TestFaultyDelaysBothWays(t *testing.T) {
 	}
 }
 
-// TestFaultyWithoutRoom finds the port full in the middle of duplicates; no rule
-// is asked twice and nothing is lost.
+// TestFaultyWithoutRoom fills the port in the middle of duplicates. No rule applies twice, and no frame is lost.
 func TestFaultyWithoutRoom(t *testing.T) {
 	f, m, _ := faulty(t, "tx duplicate 3 psn=1")
 	m.room = 2
@@ -258,7 +257,7 @@ func TestFaultyRulesAtRunTime(t *testing.T) {
 	}
 }
 
-// traffic is what has gone into a faulty port from both sides, as PSNs.
+// traffic records the PSNs that have entered a faulty port from both sides.
 type traffic struct {
 	f             *Faulty
 	m             *memPort
@@ -267,7 +266,7 @@ type traffic struct {
 	got           []uint32
 }
 
-// step sends or has the link deliver a frame or super-frame of segs segments.
+// step sends or delivers a frame or super-frame of segs segments.
 func (w *traffic) step(now mono.Time, send bool, segs int) {
 	fr := roce(w.psn, 20*min(segs-1, 1), 20*segs)
 	var psns []uint32
@@ -283,7 +282,7 @@ func (w *traffic) step(now mono.Time, send bool, segs int) {
 	}
 }
 
-// left is what the port has sent on.
+// left returns the PSNs that the port has sent.
 func (w *traffic) left() (out []uint32) {
 	for _, b := range w.m.sent {
 		for i := range rocev2.Segments(b, 20) {
@@ -293,8 +292,7 @@ func (w *traffic) left() (out []uint32) {
 	return out
 }
 
-// TestFaultyConserves sends frames and super-frames through rules that lose
-// nothing over a port with little room.
+// TestFaultyConserves sends frames and super-frames through lossless rules over a port with little room.
 func TestFaultyConserves(t *testing.T) {
 	pool := []string{"both delay 1ms p=0.3", "both reorder 2 p=0.3 seed=3", "tx delay 10us", "rx ecn", "rx reorder 7 100us psn=+1..5"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -367,7 +365,7 @@ func TestFaultyAllocations(t *testing.T) {
 	}
 }
 
-// quiet is a port that takes everything and always has a frame.
+// quiet is a port that accepts all frames and always has a frame to receive.
 type quiet struct {
 	*memPort
 	frame []byte

@@ -183,7 +183,7 @@ func (b *bench) wantFilters(ifindex int, qdisc bool, n int) {
 	}
 }
 
-// foreign adds a filter that is not ours, with the priority that the kernel gives it.
+// foreign adds a filter of another origin, with the default priority of the kernel.
 func (b *bench) foreign(ifindex int, name string, number int32) {
 	b.Helper()
 	must(b, netlink.FilterAdd(&netlink.BpfFilter{
@@ -199,7 +199,7 @@ func (b *bench) wantUsed(ifindex int, want bool) {
 	}
 }
 
-// TestAttach has programs at work in both directions, until they are closed.
+// TestAttach attaches programs in both directions and closes them.
 func TestAttach(t *testing.T) {
 	for _, m := range []Mode{TCX, Clsact} {
 		t.Run(string(m), func(t *testing.T) {
@@ -226,7 +226,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestAuto takes tcx exactly where the kernel has it.
+// TestAuto checks that Auto uses tcx if and only if the kernel supports it.
 func TestAuto(t *testing.T) {
 	b := newBench(t)
 	want := TCX
@@ -245,7 +245,7 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestOrder has each program behind those that are there.
+// TestOrder checks that each program runs after the existing ones.
 func TestOrder(t *testing.T) {
 	for _, m := range []Mode{TCX, Clsact} {
 		t.Run(string(m), func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestForeign leaves alone what others have made, before or meanwhile.
+// TestForeign checks that filters and qdiscs of others stay.
 func TestForeign(t *testing.T) {
 	b := newBench(t)
 	must(t, netlink.QdiscAdd(clsact(b.left)))
@@ -289,7 +289,7 @@ func TestForeign(t *testing.T) {
 	b.wantUsed(b.right, false)
 }
 
-// TestCrash removes what the killed leave, and nothing else.
+// TestCrash checks that Clean removes only the filters of killed processes.
 func TestCrash(t *testing.T) {
 	b := newBench(t)
 	killed, alive := b.attach(b.left, 1, Egress, Clsact), b.attach(b.left, 2, Egress, Clsact)
@@ -316,7 +316,7 @@ func TestCrash(t *testing.T) {
 	must(t, Clean(b.right))
 }
 
-// TestRefused says why, and leaves nothing behind.
+// TestRefused checks errors of Attach, after which nothing may remain.
 func TestRefused(t *testing.T) {
 	b := newBench(t)
 	must(t, netlink.QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
@@ -352,7 +352,7 @@ func TestRefused(t *testing.T) {
 	wantError(Egress, 1<<30, "no such device")
 }
 
-// TestInterfaceGone closes what has gone with its interface.
+// TestInterfaceGone closes a link whose interface has been deleted.
 func TestInterfaceGone(t *testing.T) {
 	for _, m := range []Mode{TCX, Clsact} {
 		t.Run(string(m), func(t *testing.T) {
@@ -364,8 +364,7 @@ func TestInterfaceGone(t *testing.T) {
 	}
 }
 
-// TestTogether has many come and go, be killed and be cleaned: nobody loses a filter, and
-// nothing is left.
+// TestTogether attaches, closes, kills and cleans concurrently. No process may lose a filter, and nothing may remain.
 func TestTogether(t *testing.T) {
 	b := newBench(t)
 	var programs []*ebpf.Program

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Lengths of the test's frames and what TOS declares.
+// Length of the frames, and values of TOS.
 const (
 	frameLen = 1000
 	ect0     = 2
@@ -16,7 +16,7 @@ const (
 	shot     = 2
 )
 
-// frame is an IPv4 datagram of UDP, RoCEv2 by its port if that is 4791.
+// frame returns a UDP datagram over IPv4. It is RoCEv2 if the port is 4791.
 func frame(tos byte, port uint16) []byte {
 	b := make([]byte, frameLen)
 	b[12], b[14], b[15], b[22], b[23] = 8, 0x45, tos, 64, 17
@@ -26,7 +26,7 @@ func frame(tos byte, port uint16) []byte {
 	return b
 }
 
-// skb is the start of struct __sk_buff in linux/bpf.h, up to what a test can set.
+// skb is the first part of struct __sk_buff in linux/bpf.h, up to the fields that a test can set.
 type skb struct {
 	_      [38]uint32
 	Tstamp uint64
@@ -35,7 +35,7 @@ type skb struct {
 	_      [8]uint32
 }
 
-// bench is a program whose clock the test sets.
+// bench is a program with a test clock.
 type bench struct {
 	t *testing.T
 	*Program
@@ -57,7 +57,7 @@ func newBench(t *testing.T, words string) *bench {
 	return &bench{t, p}
 }
 
-// send gives a frame to the program at a time in nanoseconds.
+// send passes a frame to the program at a time in nanoseconds.
 func (b *bench) send(now uint64, data []byte) (dropped bool, tos byte) {
 	b.t.Helper()
 	opts := &ebpf.RunOptions{Data: data, DataOut: make([]byte, len(data)), Context: skb{Tstamp: now}}
@@ -68,7 +68,7 @@ func (b *bench) send(now uint64, data []byte) (dropped bool, tos byte) {
 	return answer == shot, opts.DataOut[15]
 }
 
-// put makes the virtual queue as long as a number of bytes at a time. A byte takes 8 ns.
+// put sets the length of the virtual queue at a time, in bytes. A byte takes 8 ns.
 func (b *bench) put(now, bytes uint64) {
 	b.t.Helper()
 	var s bottleneckState
@@ -81,8 +81,8 @@ func (b *bench) put(now, bytes uint64) {
 	}
 }
 
-// TestMarkingCurve measures the share of frames that is marked, over the length of the
-// queue that they meet, and that is dropped if they do not declare ECN.
+// TestMarkingCurve measures the share of marked ECN-capable frames, and of dropped other frames, as a function of the queue
+// length.
 func TestMarkingCurve(t *testing.T) {
 	const runs = 1500
 	for _, c := range []struct {
@@ -123,7 +123,7 @@ func TestMarkingCurve(t *testing.T) {
 	}
 }
 
-// TestQueue plays a script against the token bucket at 1 Gbit/s: 1000 bytes take 8 us.
+// TestQueue runs a script against the token bucket at 1 Gbit/s: 1000 bytes take 8 us.
 func TestQueue(t *testing.T) {
 	b := newBench(t, "rate=1gbit burst=10000 kmin=3000 kmax=3000 limit=6000")
 	now := uint64(1e12)
@@ -155,7 +155,7 @@ func TestQueue(t *testing.T) {
 	step("behind it", "mark", 1)
 }
 
-// TestLongRun sends for a second of the test's clock: what passes is the rate.
+// TestLongRun sends for a second of the test clock, and compares the throughput with the rate.
 func TestLongRun(t *testing.T) {
 	b := newBench(t, "rate=100mbit burst=10000 kmin=20000 kmax=20000 limit=20001")
 	now, passed := uint64(1e12), 0
@@ -171,7 +171,7 @@ func TestLongRun(t *testing.T) {
 	}
 }
 
-// TestRoCEOnly leaves other traffic alone that meets the same queue.
+// TestRoCEOnly checks that the program does not mark or drop other traffic in the same queue.
 func TestRoCEOnly(t *testing.T) {
 	for _, c := range []struct {
 		words string

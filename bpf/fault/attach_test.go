@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/internal/base/fault"
 )
 
-// modes are the ways to attach that the kernel has.
+// modes returns the attach modes that the kernel supports.
 func modes(t *testing.T) []attach.Mode {
 	t.Helper()
 	inNamespace(t)
@@ -38,8 +38,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// joined makes a veth between "left" and "right", and has UDP datagrams for
-// 198.18.0.2 leave by left.
+// joined makes a veth between "left" and "right", and routes 198.18.0.2 over left.
 func joined(t *testing.T) {
 	t.Helper()
 	inNamespace(t)
@@ -72,7 +71,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// sendSuper sends packets with PSNs from 0 on as one super-frame.
+// sendSuper sends packets with PSNs from 0 on in one super-frame.
 func sendSuper(t *testing.T, packets int) {
 	t.Helper()
 	const size = 1000
@@ -106,8 +105,7 @@ func stats(t *testing.T, a *Attachment) Stats {
 	return s
 }
 
-// TestSuperFrames has rules name packets of super-frames, which are cut apart, on the
-// way out and on the way in.
+// TestSuperFrames applies rules to packets of super-frames, which the program segments, in both directions.
 func TestSuperFrames(t *testing.T) {
 	for _, m := range modes(t) {
 		t.Run(string(m), func(t *testing.T) {
@@ -152,8 +150,7 @@ func nothingLeft(t *testing.T) {
 	}
 }
 
-// TestOneAtATime refuses a second program on an interface; Clean takes nothing from the
-// first.
+// TestOneAtATime checks that Attach refuses a second program on an interface, and that Clean does not affect the first.
 func TestOneAtATime(t *testing.T) {
 	for _, m := range modes(t) {
 		t.Run(string(m), func(t *testing.T) {

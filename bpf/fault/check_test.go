@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/internal/base/fault"
 )
 
-// TestRefused asks for what only the ports of our own NICs can do.
+// TestRefused checks the rules that only the ports of NICs support.
 func TestRefused(t *testing.T) {
 	for text, says := range map[string]string{
 		"tx delay 2ms":     "delay frames",
@@ -28,7 +28,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRejectedRulesChangeNothing keeps what is in force when one of new rules is refused.
+// TestRejectedRulesChangeNothing checks that the old rules stay in force when a new rule is refused.
 func TestRejectedRulesChangeNothing(t *testing.T) {
 	p := load(t)
 	old := []fault.Rule{{Dir: fault.Tx, Action: fault.Drop}}

@@ -16,13 +16,13 @@ import (
 	"roced.io/roced/internal/base/fault"
 )
 
-// Answers of the program.
+// Return values of the program.
 const (
 	next = 0xffffffff
 	shot = 2
 )
 
-// inNamespace runs the rest of a test in a network namespace of its own.
+// inNamespace runs the rest of a test in a new network namespace.
 func inNamespace(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread ends with the test
@@ -43,10 +43,10 @@ func load(t testing.TB) *Program {
 	return p
 }
 
-// sink makes a device that takes every frame, the copies of the program's among them.
+// sink makes a device that accepts all frames, including copies of the program.
 func sink(t testing.TB, p *Program) netlink.Link {
 	t.Helper()
-	// Without IPv6 the kernel sends nothing of its own.
+	// Without IPv6 the kernel sends no frames of its own.
 	if err := os.WriteFile("/proc/sys/net/ipv6/conf/default/disable_ipv6", []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func sent(t testing.TB) uint64 {
 	return l.Attrs().Statistics.TxPackets
 }
 
-// run gives one frame to the program.
+// run passes a frame to the program.
 func run(t testing.TB, p *Program, d fault.Dir, frame []byte) (answer uint32, out []byte) {
 	t.Helper()
 	prog := p.objs.FaultRx
@@ -97,7 +97,7 @@ var opcodes = []byte{0x11, 0x11, 0x11, 0x11, 0x00, 0x01, 0x02, 0x04, 0x06, 0x07,
 
 var addrs = []string{"198.18.0.1", "198.18.0.2", "fd00::1", "fd00::2"}
 
-// genFrame draws a RoCEv2 frame, mostly.
+// genFrame draws a frame, which is usually RoCEv2.
 func genFrame(t *rapid.T) []byte {
 	v6 := rapid.Bool().Draw(t, "v6")
 	b := []byte{2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1}
@@ -153,7 +153,7 @@ func ipv6(t *rapid.T, src, dst, n int) []byte {
 	return ip
 }
 
-// genRule draws the text of a rule that the program can obey.
+// genRule draws the text of a rule that the program supports.
 func genRule(t *rapid.T) fault.Rule {
 	one := func(name string, texts ...string) string { return rapid.SampledFrom(texts).Draw(t, name) }
 	text := one("dir", "rx", "tx", "both") + " " +
@@ -175,7 +175,7 @@ func genRule(t *rapid.T) fault.Rule {
 	return r
 }
 
-// TestLikeTheEngine gives the same frames to the program and to internal/base/fault.
+// TestLikeTheEngine compares the program with internal/base/fault on the same frames.
 func TestLikeTheEngine(t *testing.T) {
 	inNamespace(t)
 	p := load(t)

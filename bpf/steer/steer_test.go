@@ -24,7 +24,7 @@ var (
 	other4, other6 = netip.MustParseAddr("198.18.0.2"), netip.MustParseAddr("fd00::2")
 )
 
-// load loads the program with the NIC's two addresses.
+// load loads the program with two addresses of the NIC.
 func load(t testing.TB) *Steer {
 	t.Helper()
 	s, err := Load()
@@ -38,7 +38,7 @@ func load(t testing.TB) *Steer {
 	return s
 }
 
-// addSocket steers queue 0 to a socket, which sees no traffic: test runs do not redirect.
+// addSocket steers queue 0 to a socket. The socket receives no frames, because test runs do not redirect.
 func addSocket(t testing.TB, s *Steer) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -61,7 +61,7 @@ func run(t testing.TB, s *Steer, frame []byte) uint32 {
 	return action
 }
 
-// udp builds a frame with a UDP datagram, as edited.
+// udp returns a frame with a UDP datagram, modified by edit.
 func udp(src, dst netip.Addr, port uint16, edit func(f []byte)) []byte {
 	eth := &layers.Ethernet{SrcMAC: make([]byte, 6), DstMAC: make([]byte, 6), EthernetType: layers.EthernetTypeIPv4}
 	var ip gopacket.SerializableLayer = &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP,
@@ -85,7 +85,7 @@ func udp(src, dst netip.Addr, port uint16, edit func(f []byte)) []byte {
 
 func set(off int, b byte) func([]byte) { return func(f []byte) { f[off] = b } }
 
-// TestVerdicts runs the program on frames that differ in what it looks at.
+// TestVerdicts runs the program on frames that differ in the fields that it reads.
 func TestVerdicts(t *testing.T) {
 	arp := make([]byte, 60)
 	binary.BigEndian.PutUint16(arp[12:], unix.ETH_P_ARP)
@@ -188,7 +188,7 @@ func TestSetAddrs(t *testing.T) {
 	check(actionDrop, actionPass, actionPass)
 }
 
-// FuzzSteer compares the program with the rule in Go.
+// FuzzSteer compares the program with an implementation in Go.
 func FuzzSteer(f *testing.F) {
 	for _, frame := range [][]byte{udp(other4, nic4, 4791, nil), udp(other6, nic6, 4791, nil), udp(nic4, other4, 4791, nil),
 		udp(other4, nic4, 53, nil), udp(other4, nic4, 4791, set(20, 0x20))} {
@@ -209,7 +209,7 @@ func FuzzSteer(f *testing.F) {
 	})
 }
 
-// isOurs is the rule of the package's documentation.
+// isOurs implements the rule of the package documentation.
 func isOurs(f []byte) bool {
 	var dst netip.Addr
 	at := 0
@@ -227,6 +227,6 @@ func isOurs(f []byte) bool {
 	default:
 		return false
 	}
-	// An IPv4 address is as good in either header; nobody sends it in an IPv6 one.
+	// The program accepts a mapped IPv4 address in an IPv6 header as well; no host sends it.
 	return len(f) >= at+8 && binary.BigEndian.Uint16(f[at+2:]) == 4791 && (dst.Unmap() == nic4 || dst == nic6)
 }

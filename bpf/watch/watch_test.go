@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ethLen = 14
 
-// frame makes an Ethernet frame of IPv4 or IPv6 with a UDP datagram.
+// frame returns an Ethernet frame with a UDP datagram over IPv4 or IPv6.
 func frame(v6 bool, id uint16, port uint16, datagram []byte) []byte {
 	n := 8 + len(datagram)
 	b := make([]byte, 12, ethLen+48+len(datagram))
@@ -49,8 +49,8 @@ func frame(v6 bool, id uint16, port uint16, datagram []byte) []byte {
 	return b
 }
 
-// segments makes n datagrams of a message, all but the last with size bytes of data,
-// and the super-frame which stands for them.
+// segments returns the n datagrams of a message and the corresponding super-frame. All datagrams except the last have size
+// bytes of data.
 func segments(v6 bool, n, size, last int) (frames [][]byte, super []byte) {
 	headers := ethLen + 28
 	if v6 {
@@ -72,7 +72,7 @@ func segments(v6 bool, n, size, last int) (frames [][]byte, super []byte) {
 	return frames, super
 }
 
-// cut returns what the program keeps of a frame.
+// cut returns the part of a frame that the program copies.
 func cut(f []byte, room int) []byte {
 	headers := 28
 	if f[12] == 0x86 {
@@ -81,7 +81,7 @@ func cut(f []byte, room int) []byte {
 	return f[ethLen:][:min(headers+room, len(f)-ethLen)]
 }
 
-// open watches the loopback interface of a namespace of its own.
+// open observes the loopback interface of a new namespace.
 func open(t *testing.T, ring uint32) *Socket {
 	t.Helper()
 	bed := newBed(t)
@@ -114,8 +114,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run gives frame to the program by PROG_TEST_RUN, gsoSize as the kernel has it for a
-// super-frame, and returns what the reader sees.
+// run passes a frame to the program with PROG_TEST_RUN and returns the packets that the reader receives. gsoSize is the
+// segment size of a super-frame.
 func run(t *testing.T, s *Socket, frame []byte, gsoSize int) (seen [][]byte) {
 	t.Helper()
 	var skb [192]byte // struct __sk_buff of linux/bpf.h
@@ -144,8 +144,7 @@ func compare(t *testing.T, what string, got, want [][]byte) {
 	}
 }
 
-// TestProgram shows packets to the program: those of RoCEv2 come out, cut, those of
-// super-frames as if they had been single ones.
+// TestProgram passes packets to the program. It reports RoCEv2 packets truncated, and those of super-frames like single ones.
 func TestProgram(t *testing.T) {
 	s := open(t, 1<<20)
 	ack := bth.Packet{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, DestQP: 0x010001, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
@@ -175,7 +174,7 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestOthers shows frames that are none of ours: nothing comes out.
+// TestOthers passes frames that are not RoCEv2. The program does not report them.
 func TestOthers(t *testing.T) {
 	s := open(t, 1<<20)
 	p := bth.Packet{Opcode: bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: 17, Payload: []byte("data")}
@@ -201,7 +200,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestLost fills the ring buffer: each packet is either seen or counted.
+// TestLost fills the ring buffer. The reader receives each packet or counts it as lost.
 func TestLost(t *testing.T) {
 	s := open(t, uint32(os.Getpagesize()))
 	frames, super := segments(false, 128, 8, 4)
@@ -213,8 +212,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestInterface watches real frames pass on both ends of a veth, and on loopback, where
-// they pass twice.
+// TestInterface observes real frames on both ends of a veth, and on loopback, where each frame passes twice.
 func TestInterface(t *testing.T) {
 	bed := newBed(t)
 	var ends [2]*Socket
@@ -248,7 +246,7 @@ func TestInterface(t *testing.T) {
 	}
 }
 
-// inject sends a frame by an interface.
+// inject sends a frame on an interface.
 func inject(name string, frame []byte) error {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -262,7 +260,7 @@ func inject(name string, frame []byte) error {
 	return unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: link.Attrs().Index})
 }
 
-// TestLoopback sends a datagram to the host itself: it is seen once.
+// TestLoopback sends a datagram to the host itself. The reader receives it once.
 func TestLoopback(t *testing.T) {
 	bed := newBed(t)
 	var s *Socket
@@ -283,7 +281,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestGone removes the interface that is watched.
+// TestGone deletes the observed interface.
 func TestGone(t *testing.T) {
 	bed := newBed(t)
 	must(t, bed.NS[0].Do(func() error {
@@ -308,7 +306,7 @@ func TestGone(t *testing.T) {
 	}))
 }
 
-// FuzzPacket gives records of any content to the reader.
+// FuzzPacket passes arbitrary records to the reader.
 func FuzzPacket(f *testing.F) {
 	f.Add(make([]byte, 16+68+96))
 	f.Add([]byte{15: 0})

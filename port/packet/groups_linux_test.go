@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// groups are multicast groups, as the kernel lists their members (proc(5), on a little-endian machine).
+// groups are multicast groups with the form in which the kernel lists them (proc(5), on a little-endian machine).
 var groups = map[string]string{"239.10.0.1": "01000AEF", "ff15::99": "ff150000000000000000000000000099"}
 
 // inGroup reports whether the kernel is in a group in namespace n.
@@ -35,7 +35,7 @@ func inGroup(t *testing.T, n *netlab.Namespace, group string) (yes bool) {
 	return yes
 }
 
-// toGroup is a frame to a group.
+// toGroup returns a frame to a group.
 func toGroup(group netip.Addr) *rocev2.Frame {
 	from := porttest.Addr4[0]
 	if group.Is6() {
@@ -46,7 +46,7 @@ func toGroup(group netip.Addr) *rocev2.Frame {
 	return f
 }
 
-// TestGroups joins groups, which the kernel reports, and leaves them.
+// TestGroups joins and leaves groups, and checks the memberships of the kernel.
 func TestGroups(t *testing.T) {
 	b, tx, rx := pair(t)
 	buf := make([]byte, 1<<17)
@@ -84,8 +84,8 @@ func TestGroups(t *testing.T) {
 	check("239.10.0.1", false)
 }
 
-// TestGroupsAnew: the groups are joined on an interface that comes in place of another, also those that were wanted
-// while there was none.
+// TestGroupsAnew replaces the interface. The port joins its groups on the new one, including those that were added
+// without an interface.
 func TestGroupsAnew(t *testing.T) {
 	b, tx, rx := pair(t)
 	porttest.DeleteLink(t, b.NS[1], netlab.Veth)

@@ -35,7 +35,7 @@ func open(t testing.TB, n *netlab.Namespace, addrs ...netip.Addr) *Port {
 	return p
 }
 
-// packetPair opens a port on each end of a veth.
+// pair opens a port on each end of a veth.
 func pair(t testing.TB) (b *netlab.Bed, tx, rx *Port) {
 	t.Helper()
 	b = porttest.DirectBed(t, [2]bool{true, true})
@@ -57,8 +57,8 @@ func TestSingleFrames(t *testing.T) {
 	}
 }
 
-// TestSuperFrames sends super-frames to another packet port, which gets them whole,
-// and over a bridge to a TAP without offload, for which the kernel cuts them apart.
+// TestSuperFrames sends super-frames to another packet port, which receives them unsegmented, and over a bridge to a TAP
+// without offload, for which the kernel segments them.
 func TestSuperFrames(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		t.Run(fmt.Sprintf("whole=%v", whole), func(t *testing.T) {
@@ -86,9 +86,8 @@ func TestSuperFrames(t *testing.T) {
 	}
 }
 
-// TestGRO cuts super-frames apart on their way, and has the receiving kernel merge
-// the datagrams again (generic receive offload) or not. They must be what their ICRCs were
-// computed over.
+// TestGRO segments super-frames on their way. The receiving kernel merges the datagrams (generic receive offload) or not.
+// Their ICRCs must be valid.
 func TestGRO(t *testing.T) {
 	for _, merged := range []bool{false, true} {
 		t.Run(fmt.Sprintf("merged=%v", merged), func(t *testing.T) {
@@ -118,7 +117,7 @@ func set(l netlink.Link, cmd, data uint32) error {
 	return v.Exchange(fd, l.Attrs().Name)
 }
 
-// TestLimits checks that Offload promises what the kernel takes.
+// TestLimits checks that the kernel accepts super-frames up to the limits of Offload.
 func TestLimits(t *testing.T) {
 	_, tx, rx := pair(t)
 	o := tx.Offload()
@@ -151,8 +150,8 @@ func olderKernel(p *Port, max, room int) (taken *int) {
 	return taken
 }
 
-// TestRefusedSuperFrames has the kernel refuse super-frames: they arrive as single
-// frames, the port takes shorter ones then, and says so when it takes none any more.
+// TestRefusedSuperFrames refuses super-frames. They arrive as single frames. The port then accepts shorter super-frames or
+// none, and reports the latter in Mode.
 func TestRefusedSuperFrames(t *testing.T) {
 	best := rocev2.Offload{MaxSegments: vnet.MaxSegments, MaxBytes: vnet.MaxBytes}
 	older := rocev2.Offload{MaxSegments: vnet.MaxSegmentsOld, MaxBytes: vnet.MaxBytes}
@@ -185,8 +184,7 @@ func TestRefusedSuperFrames(t *testing.T) {
 	}
 }
 
-// TestRefusedFrames has the kernel refuse what is no better as single frames: it is
-// not for being a super-frame.
+// TestRefusedFrames refuses super-frames and their single frames. Offload must not change.
 func TestRefusedFrames(t *testing.T) {
 	_, tx, _ := pair(t)
 	best, f := tx.Offload(), porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 96, 10*96)
@@ -205,8 +203,7 @@ func TestRefusedFrames(t *testing.T) {
 	}
 }
 
-// TestRefusedWithoutRoom lets the interface's queue be full before or amid the single
-// frames of a refused super-frame.
+// TestRefusedWithoutRoom fills the queue of the interface before or amid the single frames of a refused super-frame.
 func TestRefusedWithoutRoom(t *testing.T) {
 	for _, room := range []int{0, 4} {
 		_, tx, rx := pair(t)
@@ -225,12 +222,12 @@ func TestRefusedWithoutRoom(t *testing.T) {
 	}
 }
 
-// edit returns the frame of porttest.Addr4 with some bytes changed.
+// edit returns a modified frame of porttest.Addr4.
 func edit(change func(b []byte) []byte) []byte {
 	return change(porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 1, 0, 64).AppendTo(nil))
 }
 
-// strangers are frames that are not for the NIC. All look like RoCEv2 at first sight.
+// strangers are frames that are similar to RoCEv2 frames but not for the NIC.
 var strangers = map[string][]byte{
 	"another IPv4 address":                        porttest.Frame(porttest.Addr4[0], netip.MustParseAddr("198.18.0.3"), 1, 0, 64).AppendTo(nil),
 	"another IPv6 address":                        porttest.Frame(porttest.Addr6[0], netip.MustParseAddr("2001:db8::3"), 1, 0, 64).AppendTo(nil),
@@ -253,8 +250,7 @@ var strangers = map[string][]byte{
 	"cut off in the IP header": edit(func(b []byte) []byte { return b[:30] }),
 }
 
-// TestFilter sends frames that the port must not receive, each before one that it
-// must.
+// TestFilter sends frames that the port must not receive, each before one that it must receive.
 func TestFilter(t *testing.T) {
 	_, tx, rx := pair(t)
 	buf := make([]byte, 1<<17)
@@ -288,7 +284,7 @@ func TestFilter(t *testing.T) {
 	})
 }
 
-// TestAddresses changes them while the port is open; there can be many.
+// TestAddresses changes many addresses of an open port.
 func TestAddresses(t *testing.T) {
 	_, tx, rx := pair(t)
 	buf := make([]byte, 1<<17)
@@ -318,7 +314,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestDownAndUp sets the interface down, on which the port says so, and up.
+// TestDownAndUp sets the interface down and up, and checks the state of the port.
 func TestDownAndUp(t *testing.T) {
 	b, tx, rx := pair(t)
 	porttest.ChangeLink(t, b.NS[1], netlab.Veth, netlink.LinkSetDown)
@@ -345,8 +341,7 @@ func TestDownAndUp(t *testing.T) {
 	}
 }
 
-// TestInterfaceAnew deletes the interface; the port finds the one that is made in
-// its place.
+// TestInterfaceAnew replaces the interface. The port finds the new one.
 func TestInterfaceAnew(t *testing.T) {
 	b, tx, rx := pair(t)
 	porttest.DeleteLink(t, b.NS[1], netlab.Veth)
@@ -370,7 +365,7 @@ func TestInterfaceAnew(t *testing.T) {
 	}
 }
 
-// TestMTU follows that of the interface and refuses one that is too small.
+// TestMTU changes the MTU of the interface. The port refuses an MTU that is too small.
 func TestMTU(t *testing.T) {
 	b, _, rx := pair(t)
 	for _, c := range []struct {
@@ -441,9 +436,8 @@ func TestFaultsOfConfig(t *testing.T) {
 	}
 }
 
-// TestProbe opens a port where the loopback interface is up and where it is down. The
-// port knows afterwards what the kernel takes, and the frame that told it has gone nowhere
-// else.
+// TestProbe opens a port while the loopback interface is up, and while it is down. The probe must determine the limits of
+// the kernel and must not leave on another interface.
 func TestProbe(t *testing.T) {
 	for _, up := range []bool{true, false} {
 		b := porttest.DirectBed(t, [2]bool{true, true})
@@ -474,7 +468,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// sent is what an interface has sent.
+// sent returns the statistics of an interface.
 func sent(t *testing.T, n *netlab.Namespace, name string) (s netlink.LinkStatistics) {
 	t.Helper()
 	porttest.ChangeLink(t, n, name, func(l netlink.Link) error {

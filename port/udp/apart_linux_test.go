@@ -22,8 +22,8 @@ func sized(count, size, last int) (packets [][]byte) {
 	return append(packets, packet(count-1, last))
 }
 
-// TestApart: datagrams of a super-frame leave one by one, all with ID 0, when the peer may not know how they are
-// numbered, and when the configuration says so; over IPv6 there is nothing to number.
+// TestApart sends the datagrams of a super-frame as separate messages with IP ID 0: if the peer may not know the IP IDs, and
+// if configured. IPv6 has no IP ID.
 func TestApart(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	if err := unix.SetsockoptInt(rx.locals[0].rx, unix.IPPROTO_UDP, unix.UDP_GRO, 0); err != nil {
@@ -50,8 +50,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestApartFromPiecesOfAnySize: the ICRC of a segment may be in several pieces of a frame, and the frame may have more than
-// a message can.
+// TestApartFromPiecesOfAnySize splits ICRCs over several buffers, and uses more buffers than a message can have.
 func TestApartFromPiecesOfAnySize(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	tx.single = true
@@ -70,7 +69,8 @@ func TestApartFromPiecesOfAnySize(t *testing.T) {
 	}
 }
 
-// TestNumberedAlone: a single frame that was one of several, as fault rules leave it, gets the ID that the kernel gives it.
+// TestNumberedAlone sends a segment of a super-frame as a single frame, as fault rules do. Its ICRC must be valid for the IP
+// ID of the kernel.
 func TestNumberedAlone(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	whole := appendAll(nil, frame(addr4[0], addr4[1], 0xc000, 0, sized(3, 500, 500)...).Bufs)
@@ -81,7 +81,7 @@ func TestNumberedAlone(t *testing.T) {
 	}
 }
 
-// TestApartWithoutRoom: a frame for part of which there is room is offered again, and goes on where it was.
+// TestApartWithoutRoom retries a frame for part of which there was room. The port continues where it stopped.
 func TestApartWithoutRoom(t *testing.T) {
 	b, tx, rx := openBoth(t)
 	tx.single = true

@@ -31,7 +31,7 @@ var (
 	macs  = [2]rocev2.MAC{{2, 0, 0, 0, 0, 0xa}, {2, 0, 0, 0, 0, 0xb}}
 )
 
-// bed is two namespaces whose interfaces have the addresses.
+// bed makes two namespaces whose interfaces have the addresses.
 func bed(t testing.TB) *netlab.Bed {
 	t.Helper()
 	b, err := netlab.NewDirect([2]bool{true, true})
@@ -45,7 +45,7 @@ func bed(t testing.TB) *netlab.Bed {
 	return b
 }
 
-// open opens a port in namespace i; what it warns of goes to the returned slice.
+// open opens a port in namespace i. It appends warnings to the returned slice.
 func open(t testing.TB, b *netlab.Bed, i int, addrs ...netip.Addr) (*Port, *[]string) {
 	t.Helper()
 	if addrs == nil {
@@ -72,7 +72,7 @@ func openBoth(t testing.TB) (b *netlab.Bed, tx, rx *Port) {
 	return b, tx, rx
 }
 
-// packet is a RoCEv2 packet without its ICRC: a BTH and size bytes that tell their place.
+// packet returns a RoCEv2 packet without its ICRC: a BTH and size bytes that depend on their position.
 func packet(place, size int) []byte {
 	b := make([]byte, bth.BTHLen+size)
 	b[0], b[1] = 0x64, 0x40
@@ -83,7 +83,7 @@ func packet(place, size int) []byte {
 	return b
 }
 
-// frame is what a NIC makes of packets of one size, the last of which may be shorter.
+// frame returns a frame or super-frame of packets with equal sizes; the last one may be shorter.
 func frame(src, dst netip.Addr, port uint16, tos uint8, packets ...[]byte) *rocev2.Frame {
 	var whole, one []byte
 	for i, p := range packets {
@@ -126,7 +126,7 @@ func mustSend(t testing.TB, p *Port, f *rocev2.Frame) {
 	}
 }
 
-// recv waits for a frame and returns its segments, each whole.
+// recv waits for a frame and returns its segments as frames.
 func recv(t testing.TB, p *Port, wait time.Duration) (segments [][]byte) {
 	t.Helper()
 	buf := make([]byte, 1<<17)
@@ -156,7 +156,7 @@ func waitFD(p *Port, d time.Duration) bool {
 	return n > 0
 }
 
-// recvAll receives until so many segments are there.
+// recvAll receives this many segments.
 func recvAll(t testing.TB, p *Port, count int) (segments [][]byte) {
 	t.Helper()
 	for len(segments) < count {
@@ -169,8 +169,7 @@ func recvAll(t testing.TB, p *Port, count int) (segments [][]byte) {
 	return segments
 }
 
-// hello waits until datagrams arrive: the kernel makes the routes to the addresses of an interface when
-// that has found its carrier.
+// hello waits until datagrams arrive: the kernel adds the routes of an interface only when it has a carrier.
 func hello(t testing.TB, from, to *Port, src, dst netip.Addr) {
 	t.Helper()
 	for range 50 {

@@ -22,8 +22,8 @@ func index(t testing.TB, n *netlab.Namespace) (index int) {
 	return index
 }
 
-// TestGroups: what is sent to a group comes to the NICs that are in it, on the same machine too, once, with an ICRC that
-// fits; not to its sender, and not any more when the group has been left.
+// TestGroups sends to groups. The NICs in the group, also on the same machine, receive each packet once with a valid ICRC.
+// The sender and NICs that have left the group do not receive it.
 func TestGroups(t *testing.T) {
 	for _, c := range []struct {
 		group, src, beside string
@@ -105,7 +105,7 @@ func mustRecvNothing(t *testing.T, p *Port) {
 	}
 }
 
-// TestNobodyStarves: an address gets what is sent to it beside a flood to another one.
+// TestNobodyStarves checks that an address receives datagrams during a flood to another one.
 func TestNobodyStarves(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 3000)))

@@ -19,7 +19,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// check compares a received segment with the packet that was sent: headers, ICRC and data.
+// check compares headers, ICRC and data of a received segment with the sent packet.
 func check(t *testing.T, got []byte, src, dst netip.Addr, port uint16, tos uint8, want []byte) {
 	t.Helper()
 	typ := binary.BigEndian.Uint16(got[12:])
@@ -35,7 +35,7 @@ func check(t *testing.T, got []byte, src, dst netip.Addr, port uint16, tos uint8
 	}
 }
 
-// TestDatagrams moves single ones and super-frames, both ways, over both families.
+// TestDatagrams sends single datagrams and super-frames in both directions over IPv4 and IPv6.
 func TestDatagrams(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	for _, addrs := range [][2]netip.Addr{addr4, addr6} {
@@ -62,7 +62,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestJoined: a super-frame that nobody on the way has to cut apart is received by one call.
+// TestJoined receives an unsegmented super-frame in one call.
 func TestJoined(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	for _, addrs := range [][2]netip.Addr{addr4, addr6} {
@@ -73,7 +73,7 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestManyShortDatagrams come in order, in batches.
+// TestManyShortDatagrams receives short datagrams in order, in batches.
 func TestManyShortDatagrams(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	for round := range 20 {
@@ -96,7 +96,7 @@ func TestManyShortDatagrams(t *testing.T) {
 	}
 }
 
-// TestRefusedSuperFrames: a kernel that cuts nothing apart gets single datagrams.
+// TestRefusedSuperFrames checks that the port sends single datagrams if the kernel does not segment.
 func TestRefusedSuperFrames(t *testing.T) {
 	_, tx, rx := openBoth(t)
 	mustSend(t, tx, frame(addr4[0], addr4[1], 0xc000, 0, packet(0, 4)))
@@ -120,8 +120,8 @@ func TestRefusedSuperFrames(t *testing.T) {
 	}
 }
 
-// TestSourcePortTaken sends from another port when somebody has the one that a path wants, and when there
-// are too many: the ICRC fits.
+// TestSourcePortTaken sends from another port when the requested port is in use, and when there are too many sockets. The
+// ICRC must be valid.
 func TestSourcePortTaken(t *testing.T) {
 	b, tx, rx := openBoth(t)
 	var other int
@@ -151,7 +151,7 @@ func TestSourcePortTaken(t *testing.T) {
 	}
 }
 
-// TestTaken: another has the RoCEv2 port.
+// TestTaken opens a port while another socket uses the RoCEv2 port.
 func TestTaken(t *testing.T) {
 	b := bed(t)
 	open(t, b, 0)
@@ -165,7 +165,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestRefusedByPeer: nobody is there, which ICMP tells; what is sent meanwhile is not lost by that.
+// TestRefusedByPeer sends to a peer without a NIC, which replies with ICMP errors. The port loses no datagrams because of them.
 func TestRefusedByPeer(t *testing.T) {
 	b := bed(t)
 	tx, warnings := open(t, b, 0)
@@ -191,7 +191,7 @@ func TestRefusedByPeer(t *testing.T) {
 	}
 }
 
-// TestUnsendable: each error is told once, is not the port's end, and the next datagram goes.
+// TestUnsendable checks that the port reports each error once and sends the next datagram.
 func TestUnsendable(t *testing.T) {
 	b := bed(t)
 	tx, warnings := open(t, b, 0)
@@ -236,7 +236,7 @@ func TestUnsendable(t *testing.T) {
 
 func net4(s string) []byte { return netip.MustParseAddr(s).AsSlice() }
 
-// TestFullQueue: a queue that is full makes the port say so, and when it is not any more.
+// TestFullQueue fills a queue. The port reports that it is full, and that there is room again.
 func TestFullQueue(t *testing.T) {
 	b, tx, _ := openBoth(t)
 	onVeth(t, b.NS[0], func(l netlink.Link) error {
@@ -280,7 +280,7 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestOverrun counts what the kernel had no room for.
+// TestOverrun counts datagrams that the kernel has dropped for lack of room.
 func TestOverrun(t *testing.T) {
 	b := bed(t)
 	dst, warnings := open(t, b, 1, netip.MustParseAddr("198.18.1.2"))
@@ -309,7 +309,7 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// TestAddresses come and go while the port is open.
+// TestAddresses adds and removes addresses of an open port.
 func TestAddresses(t *testing.T) {
 	b, tx, rx := openBoth(t)
 	change := func(do func(netlink.Link, *netlink.Addr) error) {
@@ -352,7 +352,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestLoopback has several NICs on one machine, by several addresses.
+// TestLoopback connects several NICs on one machine with different addresses.
 func TestLoopback(t *testing.T) {
 	b := bed(t)
 	a1, _ := open(t, b, 0, netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"))
@@ -376,7 +376,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestLink: nothing moves while the interface is down.
+// TestLink checks that the port carries no frames while the interface is down.
 func TestLink(t *testing.T) {
 	_, tx, _ := openBoth(t)
 	tx.SetLink(0, port.LinkState{Err: fmt.Errorf("unplugged")})

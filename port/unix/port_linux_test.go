@@ -26,7 +26,7 @@ func open(t testing.TB, local, remote string) *Port {
 	return u
 }
 
-// unixPair returns two ports that are connected to each other.
+// pair returns two ports that are connected to each other.
 func pair(t testing.TB) (a, b *Port) {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,8 +74,8 @@ func TestManyPieces(t *testing.T) {
 	}
 }
 
-// TestFillsUp sends until there is no room: far beyond the 10 datagrams of
-// net.unix.max_dgram_qlen, and poll must tell of new room.
+// TestFillsUp sends until there is no room. There is room for far more than the 10 datagrams of net.unix.max_dgram_qlen,
+// and poll must report new room.
 func TestFillsUp(t *testing.T) {
 	a, b := pair(t)
 	f := porttest.Frame(porttest.Addr4[0], porttest.Addr4[1], 7, 0, 4152)
@@ -137,8 +137,8 @@ func TestOtherEndComesBack(t *testing.T) {
 	}
 }
 
-// TestOtherEndReplaced changes the other end while this one only listens: it
-// must notice by itself, for the kernel refuses datagrams of the new one.
+// TestOtherEndReplaced replaces the remote socket while this port only receives. The port must detect this by itself,
+// because the kernel refuses datagrams of the new socket.
 func TestOtherEndReplaced(t *testing.T) {
 	a, b := pair(t)
 	cfg := b.cfg
@@ -183,7 +183,7 @@ func TestStaleSocket(t *testing.T) {
 	}
 }
 
-// TestCloseLeavesOthersAlone closes a port whose path now belongs to another.
+// TestCloseLeavesOthersAlone closes a port whose path now belongs to another port.
 func TestCloseLeavesOthersAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	u := open(t, path, path+"x")
@@ -261,9 +261,8 @@ func BenchmarkUnix(b *testing.B) {
 	}
 }
 
-// TestPeerLikeQEMU talks to a socket that is bound but not connected, as
-// QEMU's is. The kernel queues only net.unix.max_dgram_qlen datagrams for it, and
-// poll tells when it has read some.
+// TestPeerLikeQEMU exchanges frames with a socket that is bound but not connected, as in QEMU. The kernel queues only
+// net.unix.max_dgram_qlen datagrams for it, and poll reports when there is room again.
 func TestPeerLikeQEMU(t *testing.T) {
 	dir := t.TempDir()
 	peer, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK, 0)

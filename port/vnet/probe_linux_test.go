@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestProbe answers as kernels do.
+// TestProbe simulates the results of different kernels.
 func TestProbe(t *testing.T) {
 	best := rocev2.Offload{MaxSegments: MaxSegments, MaxBytes: MaxBytes}
 	for _, c := range []struct {
@@ -40,7 +40,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestProbeFrame checks the frame against what the kernel expects of one.
+// TestProbeFrame checks that the frame satisfies the requirements of the kernel.
 func TestProbeFrame(t *testing.T) {
 	for _, segments := range []int{MaxSegments, MaxSegmentsOld} {
 		b := probeFrame(segments)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkPort sends batches and receives them on one core: the time per frame is all
-// that a frame costs, the kernel's part included.
+// BenchmarkPort sends and receives batches on one core. The time per frame is the total cost of a frame, including the
+// kernel.
 func BenchmarkPort(b *testing.B) {
 	for _, m := range modes {
 		for _, size := range []int{64, 1040, 4112} {

@@ -29,7 +29,7 @@ var start = time.Now()
 
 func clock() mono.Time { return mono.Time(time.Since(start)) + 1 }
 
-// veth makes two namespaces that a veth joins, with so many queues.
+// veth makes two namespaces connected by a veth with this many queues.
 func veth(t testing.TB, mtu, queues int) *netlab.Bed {
 	t.Helper()
 	b, err := netlab.NewDirect([2]bool{true, true})
@@ -70,7 +70,7 @@ func open(t testing.TB, b *netlab.Bed, i int, c Config) *Port {
 	return p
 }
 
-// frame builds a UDP frame with n bytes of payload that tell their place.
+// frame returns a UDP frame with n bytes of payload that depend on their position.
 func frame(src, dst netip.Addr, dport, id uint16, n int) *rocev2.Frame {
 	h := append(make([]byte, 12), 0x08, 0)
 	if src.Is4() {
@@ -97,7 +97,7 @@ func frame(src, dst netip.Addr, dport, id uint16, n int) *rocev2.Frame {
 	return &rocev2.Frame{Bufs: [][]byte{h, body[:third], nil, body[third:]}, Len: len(h) + n, HdrLen: len(h)}
 }
 
-// roce is a frame of RoCEv2 to the other namespace, in IPv4 or IPv6.
+// roce returns a RoCEv2 frame to the other namespace, over IPv4 or IPv6.
 func roce(from int, six bool, id uint16, n int) *rocev2.Frame {
 	family := 0
 	if six {
@@ -106,7 +106,7 @@ func roce(from int, six bool, id uint16, n int) *rocev2.Frame {
 	return frame(addrs(from)[family], addrs(1 - from)[family], 4791, id, n)
 }
 
-// recv waits for a frame for as long as wait.
+// recv waits up to the given time for a frame.
 func recv(t testing.TB, p port.Port, buf []byte, wait time.Duration) (n int, ok bool) {
 	t.Helper()
 	for deadline := clock().Add(wait); ; {
@@ -132,7 +132,7 @@ func waitFD(p port.Port, d time.Duration) int16 {
 	return fds[0].Revents
 }
 
-// send sends a frame at once.
+// send sends a frame without batching.
 func send(t testing.TB, p *Port, f *rocev2.Frame) {
 	t.Helper()
 	if err := p.Send(clock(), f); err != nil {
@@ -141,7 +141,7 @@ func send(t testing.TB, p *Port, f *rocev2.Frame) {
 	p.flush(clock())
 }
 
-// until runs Recv on p, as its NIC would, until cond holds.
+// until calls Recv of p, as its NIC would, until cond holds.
 func until(t testing.TB, p port.Monitored, what string, cond func() bool) {
 	t.Helper()
 	buf := make([]byte, 1<<17)

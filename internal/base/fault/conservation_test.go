@@ -10,22 +10,21 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// drawRule draws a rule that loses nothing.
+// drawRule draws a lossless rule.
 func drawRule(t *rapid.T) string {
 	action := rapid.SampledFrom([]string{"delay 1ms", "delay 300us", "reorder 2", "reorder 5 2ms", "duplicate", "duplicate 3", "ecn"}).Draw(t, "action")
 	cond := rapid.SampledFrom([]string{"", " p=0.3", " psn=+2..9", " n=1", " op=ack", " op=request count=4", " any", " qpn=1"}).Draw(t, "cond")
 	return rapid.SampledFrom([]string{"rx ", "tx ", "both "}).Draw(t, "dir") + action + cond
 }
 
-// world is an engine with a count of what went in and came out, by the last
-// byte of the payload.
+// world is an engine with counters of processed and released frames, by the last byte of the payload.
 type world struct {
 	e         Engine
 	now       mono.Time
 	got, want map[byte]int
 }
 
-// process puts a frame in.
+// process passes a frame to the engine.
 func (w *world) process(p packet) {
 	before := duplicates(&w.e)
 	v := w.e.Process(w.now, p.dir, p.build())
@@ -33,7 +32,7 @@ func (w *world) process(p packet) {
 	w.want[p.tag] = 1 + duplicates(&w.e) - before
 }
 
-// drain takes out what is due.
+// drain releases all due frames.
 func (w *world) drain() {
 	for _, d := range []Dir{Rx, Tx} {
 		for {
@@ -46,8 +45,7 @@ func (w *world) drain() {
 	}
 }
 
-// TestConservation delivers every frame exactly once, or as often as duplicate
-// rules say, whatever is delayed and reordered.
+// TestConservation checks that delays and reordering deliver every frame exactly once, plus the copies of duplicate rules.
 func TestConservation(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{got: map[byte]int{}, want: map[byte]int{}}
@@ -85,7 +83,7 @@ func TestConservation(t *testing.T) {
 	})
 }
 
-// duplicates is how many copies the duplicate rules have made.
+// duplicates returns the number of copies that duplicate rules have made.
 func duplicates(e *Engine) int {
 	n := 0
 	for _, r := range e.RuleStats() {

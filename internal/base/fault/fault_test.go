@@ -38,7 +38,7 @@ type packet struct {
 	port     uint16 // UDP source port, from 0xc001 on
 }
 
-// build makes a frame with a valid IPv4 checksum and ICRC.
+// build returns a frame with a valid IPv4 checksum and ICRC.
 func (p packet) build() []byte {
 	src, dst := own4, peer4
 	if p.v6 {
@@ -185,7 +185,7 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestStructForms decodes a rule from what YAML and JSON give.
+// TestStructForms decodes rules from YAML and JSON.
 func TestStructForms(t *testing.T) {
 	want, err := Parse("tx delay 2ms qpn=0x11 psn=+3..5 n=1,2 peer=198.18.0.2 p=0.5 seed=7")
 	if err != nil {
@@ -244,7 +244,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzProcess feeds arbitrary frames to rules of every kind.
+// FuzzProcess applies all kinds of rules to arbitrary frames.
 func FuzzProcess(f *testing.F) {
 	f.Add(packet{dir: Rx, payload: 8}.build())
 	f.Add(packet{dir: Rx, v6: true, op: bth.OpAcknowledge}.build())

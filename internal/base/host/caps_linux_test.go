@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// child says which test runs in a process of its own, which may lose its capabilities.
+// child is the environment variable of a test process that may lose its capabilities.
 const child = "ROCED_CAPS_CHILD"
 
 func TestString(t *testing.T) {
@@ -30,8 +30,7 @@ func TestString(t *testing.T) {
 	}
 }
 
-// TestDrop runs TestInChild in a program without cgo, which this one is not under the
-// race detector.
+// TestDrop runs TestInChild in a program without cgo. Under the race detector this program uses cgo.
 func TestDrop(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "caps.test")
 	build := exec.Command("go", "test", "-c", "-o", bin, ".")
@@ -47,7 +46,7 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-// TestInChild drops capabilities while threads run, wait and begin.
+// TestInChild drops capabilities while threads run, block and start.
 func TestInChild(t *testing.T) {
 	if os.Getenv(child) == "" {
 		return // TestDrop runs it
@@ -106,7 +105,7 @@ func TestInChild(t *testing.T) {
 	}
 }
 
-// checkThreads looks for capabilities in all threads.
+// checkThreads checks the capabilities of all threads.
 func checkThreads(t *testing.T, dropped Caps) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/self/task/*/status")
@@ -122,7 +121,7 @@ func checkThreads(t *testing.T, dropped Caps) {
 	}
 }
 
-// checkStatus looks for capabilities in a file of proc(5).
+// checkStatus checks the capabilities in a file of proc(5).
 func checkStatus(t *testing.T, what, text string, dropped Caps) {
 	t.Helper()
 	found := 0

@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// limit bounds what the tests wait for. Only one that fails waits so long.
+// limit is the timeout of the tests. Only a failing test waits so long.
 const limit = 30 * time.Second
 
-// recorder is a handler that remembers the last word about everything.
+// recorder is a handler that records the last report of each kind.
 type recorder struct {
 	t     testing.TB
 	mu    sync.Mutex
@@ -57,7 +57,7 @@ func (r *recorder) Destinations() []Query {
 	return slices.Clone(r.uses)
 }
 
-// world is a veth between two namespaces, of which the first end is followed.
+// world is a veth between two namespaces with a follower of the first end.
 type world struct {
 	*netlab.Bed
 	*recorder
@@ -82,7 +82,7 @@ func newWorld(t testing.TB) *world {
 	return &world{Bed: b, recorder: &recorder{t: t, way: map[netip.Addr]string{}, state: f.State()}, f: f}
 }
 
-// eventually waits until ok holds for what has been recorded.
+// eventually waits until ok holds for the recorded reports.
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
 	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
@@ -98,7 +98,7 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// resolves asks, as often as a NIC would, until the answer is that.
+// resolves repeats a query, as a NIC does, until the result is as expected.
 func (w *world) resolves(q Query, way string) {
 	w.t.Helper()
 	next := time.Now()
@@ -111,7 +111,7 @@ func (w *world) resolves(q Query, way string) {
 	})
 }
 
-// use makes queries those whose answers are in use.
+// use sets the queries whose results are in use.
 func (w *world) use(queries ...Query) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -157,7 +157,7 @@ func (w *world) route(i int, dst, gw string) {
 	})
 }
 
-// station makes a permanent entry of the neighbour table.
+// station adds a permanent entry to the neighbour table.
 func (w *world) station(i int, addr, mac string) {
 	w.t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -207,7 +207,7 @@ func TestStateIsFollowed(t *testing.T) {
 	w.eventually("a new one", func() bool { return w.state.Index != 0 && w.state.Up && has(w.state.Addrs, "fd00::1/64") })
 }
 
-// TestTentativeAddresses are left out until duplicate address detection is done.
+// TestTentativeAddresses checks that tentative addresses are not reported before duplicate address detection has completed.
 func TestTentativeAddresses(t *testing.T) {
 	w := newWorld(t)
 	w.f.Run(w.recorder)
@@ -236,7 +236,7 @@ func TestTentativeAddresses(t *testing.T) {
 
 func TestNeighboursAreResolved(t *testing.T) {
 	w := newWorld(t)
-	// The kernel takes what no route covers for a neighbour, and would look for it.
+	// Without a route, the kernel assumes that an address is a neighbour and tries to resolve it.
 	if hop, err := w.f.route(query("203.0.113.1", "198.18.0.1")); !errors.Is(err, errNoRoute) {
 		t.Errorf("without a route over %v, %v", hop, err)
 	}
@@ -254,8 +254,7 @@ func TestNeighboursAreResolved(t *testing.T) {
 	w.resolves(Query{Dst: linkLocalOf(t, peer), Src: w.linkLocal()}, peer)
 }
 
-// linkLocal waits for the link-local address of the interface, the last thing that it
-// gets.
+// linkLocal waits for the link-local address of the interface, which the kernel adds last.
 func (w *world) linkLocal() (own netip.Addr) {
 	w.t.Helper()
 	w.eventually("a link-local address", func() bool {
@@ -268,7 +267,7 @@ func (w *world) linkLocal() (own netip.Addr) {
 	return own
 }
 
-// linkLocalOf is the address that the kernel derives from a MAC (RFC 4291, appendix A).
+// linkLocalOf returns the address that the kernel derives from a MAC (RFC 4291, appendix A).
 func linkLocalOf(t *testing.T, mac string) netip.Addr {
 	m, err := net.ParseMAC(mac)
 	if err != nil {
@@ -277,7 +276,7 @@ func linkLocalOf(t *testing.T, mac string) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }
 
-// TestChangesAreTold without being asked for.
+// TestChangesAreTold checks that the follower reports changes without a query.
 func TestChangesAreTold(t *testing.T) {
 	w := newWorld(t)
 	direct, far := query("198.18.0.2", "198.18.0.1"), query("203.0.113.1", "198.18.0.1")
@@ -310,7 +309,7 @@ func TestChangesAreTold(t *testing.T) {
 	w.eventually("nothing while it is down", func() bool { return w.way[direct.Dst] == "none" })
 }
 
-// TestLostNotifications overruns the socket: everything is read anew then.
+// TestLostNotifications overruns the socket. The follower then reloads all tables.
 func TestLostNotifications(t *testing.T) {
 	w := newWorld(t)
 	q := query("198.18.0.2", "198.18.0.1")

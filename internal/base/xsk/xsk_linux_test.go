@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// ringOf makes a ring of so many places whose indices begin at start.
+// ringOf returns a ring with this many entries whose indices start at start.
 func ringOf[T any](size, start uint32) ring[T] {
 	r := ring[T]{
 		producer: new(atomic.Uint32), consumer: new(atomic.Uint32), flags: new(atomic.Uint32),
@@ -20,8 +20,8 @@ func ringOf[T any](size, start uint32) ring[T] {
 	return r
 }
 
-// TestRing joins a producer and a consumer, which in the end are the kernel's other sides,
-// and compares them with a queue. Indices pass through zero.
+// TestRing connects a producer and a consumer, each in the role of the kernel, and compares them with a queue. The indices
+// wrap around.
 func TestRing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := uint32(1) << rapid.IntRange(0, 6).Draw(t, "size")
@@ -88,7 +88,7 @@ func TestNeedWakeup(t *testing.T) {
 	}
 }
 
-// umem makes memory of two chunks.
+// umem returns a UMEM with two chunks.
 func umem(t testing.TB) *UMEM {
 	t.Helper()
 	u, err := NewUMEM(2)
@@ -105,8 +105,7 @@ func umem(t testing.TB) *UMEM {
 	return u
 }
 
-// TestBytes looks up what descriptors tell of. Those that lead out of the memory, or out of
-// their chunk, are refused.
+// TestBytes checks that Bytes refuses descriptors that exceed the memory or their chunk.
 func TestBytes(t *testing.T) {
 	u := umem(t)
 	if len(u.mem)/ChunkSize != 2 {
@@ -134,7 +133,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// FuzzBytes writes to all that is not refused: anything outside would be a fault.
+// FuzzBytes writes to all accepted ranges. A range outside the memory would cause a fault.
 func FuzzBytes(f *testing.F) {
 	u := umem(f)
 	f.Add(uint64(4000), uint32(96))
@@ -152,7 +151,7 @@ func FuzzBytes(f *testing.F) {
 	})
 }
 
-// TestOpenRefused asks for what no kernel gives; nothing is left open.
+// TestOpenRefused opens sockets with invalid options. No descriptor may remain open.
 func TestOpenRefused(t *testing.T) {
 	u := umem(t)
 	before := len(openFiles(t))

@@ -1,6 +1,5 @@
-// Package lab is what the tests share that run the daemon and programs beside it: two hosts
-// with a NIC each (New), or one daemon in the test's own process (Within), and programs that
-// are waited for (Proc).
+// Package lab has fixtures for tests that run the daemon and programs: two hosts with a NIC each (New), a daemon in the
+// process of the test (Within), and programs (Proc).
 package lab
 
 import (
@@ -19,15 +18,14 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// Limit bounds everything that a test waits for. It is long: a loaded machine is slow, and
-// only a test that fails waits for it.
+// Limit is the timeout of all waits of a test. It is long because a loaded machine is slow; only a failing test waits for
+// so long.
 const Limit = 60 * time.Second
 
-// Bin is the folder of the programs and the preload library, which Main has built.
+// Bin is the folder of the programs and the preload library that Main has built.
 var Bin string
 
-// Main builds the programs and runs the tests of a package, as its TestMain. then, unless it
-// is nil, comes last.
+// Main builds the programs and runs the tests of a package. TestMain calls it. then, if not nil, runs last.
 func Main(m *testing.M, then func() error) {
 	code, err := runTests(m, then)
 	if err != nil {
@@ -54,18 +52,17 @@ func runTests(m *testing.M, then func() error) (int, error) {
 	return code, nil
 }
 
-// Lab is two daemons and what tests do with them.
+// Lab is two daemons with the operations of tests on them.
 type Lab struct {
 	*netlab.Lab
 	T testing.TB
 }
 
-// New starts the daemons. A test that needs namespaces runs as root, always; others may not
-// be permitted to.
+// New starts the daemons. It skips the test if the user is not root and is not allowed to make namespaces.
 func New(t testing.TB, o netlab.LabOptions) *Lab {
 	t.Helper()
 	if !o.Unix && os.Geteuid() != 0 && netlab.Own() == netlab.Unprivileged {
-		t.Skip("needs root or a user namespace: this user may not make network namespaces and TAP devices")
+		t.Skip("needs root or a user namespace: this user is not allowed to make network namespaces and TAP devices")
 	}
 	o.Bin, o.Dir = Bin, Dir(t)
 	inner, err := netlab.NewLab(o)
@@ -80,7 +77,7 @@ func New(t testing.TB, o netlab.LabOptions) *Lab {
 	return l
 }
 
-// Dir makes a folder for a test with a short path, so that sockets can be made in it.
+// Dir makes a folder for a test. Its path is short enough for sockets.
 func Dir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lab")
@@ -89,8 +86,7 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// checkLogs shows the daemons' logs if the test has failed, and fails it if a daemon has
-// crashed.
+// checkLogs fails the test if a daemon has crashed, and shows the logs of the daemons if the test has failed.
 func (l *Lab) checkLogs() {
 	for _, h := range l.Host {
 		text, err := os.ReadFile(h.LogFile)
@@ -108,10 +104,10 @@ func (l *Lab) checkLogs() {
 	}
 }
 
-// At returns a lab whose failures are those of another test.
+// At returns the lab for another test, such as a subtest.
 func (l *Lab) At(t testing.TB) *Lab { return &Lab{Lab: l.Lab, T: t} }
 
-// Start starts a program beside host i.
+// Start starts a program on host i.
 func (l *Lab) Start(i int, args ...string) *Proc {
 	l.T.Helper()
 	return Launch(l.T, l.NS(i).Start, args)
@@ -129,7 +125,7 @@ func (l *Lab) Exec(i int, args ...string) *Proc {
 	return l.Ctl(i, append([]string{"exec", "--"}, args...)...)
 }
 
-// Output runs a program beside host i, which has to succeed, and returns what it prints.
+// Output runs a program on host i and returns its output. The program must succeed.
 func (l *Lab) Output(i int, args ...string) string {
 	l.T.Helper()
 	p := l.Start(i, args...)
@@ -139,13 +135,13 @@ func (l *Lab) Output(i int, args ...string) string {
 	return p.Out.String()
 }
 
-// Run runs rocectl for host i, which has to succeed, and returns what it prints.
+// Run runs rocectl for host i and returns its output. rocectl must succeed.
 func (l *Lab) Run(i int, args ...string) string {
 	l.T.Helper()
 	return l.Output(i, append([]string{Program("rocectl"), "--run-dir", l.Host[i].RunDir}, args...)...)
 }
 
-// Query returns what rocectl prints as JSON.
+// Query runs rocectl with JSON output and returns the decoded output.
 func Query[T any](l *Lab, i int, args ...string) (v T) {
 	l.T.Helper()
 	text := l.Run(i, append(args, "--json")...)
@@ -155,13 +151,13 @@ func Query[T any](l *Lab, i int, args ...string) (v T) {
 	return v
 }
 
-// Link describes the NIC of host i.
+// Link returns the description of the NIC of host i.
 func (l *Lab) Link(i int) api.Link {
 	l.T.Helper()
 	return Query[[]api.Link](l, i, "link", "show")[0]
 }
 
-// NoClients checks that programs, all of which have ended, have left nothing in the daemons.
+// NoClients checks that the daemons have no clients after all programs have ended.
 func (l *Lab) NoClients() {
 	l.T.Helper()
 	for i := range l.Host {
@@ -172,10 +168,10 @@ func (l *Lab) NoClients() {
 	}
 }
 
-// Program is the path of a program of ours.
+// Program returns the path of a program in Bin.
 func Program(name string) string { return filepath.Join(Bin, name) }
 
-// Need skips a test on a machine without a program; `make setup` installs it.
+// Need skips a test if a program is not installed. `make setup` installs it.
 func Need(t testing.TB, program string) {
 	t.Helper()
 	_, err := exec.LookPath(program)
@@ -187,7 +183,7 @@ func Need(t testing.TB, program string) {
 	}
 }
 
-// Must ends a test upon an error.
+// Must fails a test on an error.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -195,7 +191,7 @@ func Must(t testing.TB, err error) {
 	}
 }
 
-// Eventually polls until ok says so.
+// Eventually polls until ok returns true.
 func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {

@@ -14,43 +14,42 @@ import (
 	"time"
 )
 
-// Proc is a program under way.
+// Proc is a running program.
 type Proc struct {
 	Out, Diag Buffer // standard output and standard error
 	t         testing.TB
 	cmd       *exec.Cmd
 	done      chan struct{}
-	err       error // of its end, once done is closed
+	err       error // of its exit, valid when done is closed
 }
 
-// Buffer is a bytes.Buffer that may be read while it is written.
+// Buffer is a bytes.Buffer that is safe for concurrent use.
 type Buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (b *Buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.Write(p)
 }
 
-// String is all that has been written.
+// String returns the contents.
 func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.b.String()
 }
 
-// Launch starts a program by start, and kills it when the test ends before it.
+// Launch starts a program with start, and kills it at the end of the test.
 func Launch(t testing.TB, start func(*exec.Cmd) error, args []string) *Proc {
 	t.Helper()
 	return LaunchCmd(t, start, exec.Command(args[0], args[1:]...))
 }
 
-// LaunchCmd is Launch of a command that has been prepared. One with a process group of its own
-// is signalled with all that it has started.
+// LaunchCmd is like Launch for a prepared command. Signals to a command with its own process group go to the group.
 func LaunchCmd(t testing.TB, start func(*exec.Cmd) error, c *exec.Cmd) *Proc {
 	t.Helper()
 	p := &Proc{t: t, cmd: c, done: make(chan struct{})}
@@ -69,10 +68,10 @@ func LaunchCmd(t testing.TB, start func(*exec.Cmd) error, c *exec.Cmd) *Proc {
 	return p
 }
 
-// PID is the process.
+// PID returns the process ID.
 func (p *Proc) PID() int { return p.cmd.Process.Pid }
 
-// Signal sends a signal to a program that may have ended.
+// Signal sends a signal. It does nothing if the program has ended.
 func (p *Proc) Signal(s os.Signal) {
 	if err := p.signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) && !errors.Is(err, syscall.ESRCH) {
 		p.t.Errorf("signal %v to %v: %v", s, p.cmd.Args, err)
@@ -86,7 +85,7 @@ func (p *Proc) signal(s os.Signal) error {
 	return p.cmd.Process.Signal(s)
 }
 
-// Kill ends the program as a crash does.
+// Kill kills the program, as in a crash.
 func (p *Proc) Kill() {
 	p.Signal(os.Kill)
 	<-p.done
@@ -113,8 +112,7 @@ func (p *Proc) Exit(within time.Duration) int {
 
 var errHangs = errors.New("hangs")
 
-// Wait waits until the program ends and describes a failure. A program that does not end is
-// described and killed.
+// Wait waits until the program ends and returns a description of a failure. It kills a program that does not end.
 func (p *Proc) Wait(within time.Duration) error {
 	select {
 	case <-p.done:
@@ -129,17 +127,17 @@ func (p *Proc) Wait(within time.Duration) error {
 	return nil
 }
 
-// Said is all that the program has written.
+// Said returns the output of the program.
 func (p *Proc) Said() string { return p.Out.String() + p.Diag.String() }
 
-// tail is the end of what the program has written.
+// tail returns the last lines of the output.
 func (p *Proc) tail() string {
 	const n = 40
 	lines := strings.Split(strings.TrimSpace(p.Said()), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// Fails checks that the program ends with code 1, in time, and says why in words.
+// Fails checks that the program ends with code 1 in time, and that its message contains all words.
 func (p *Proc) Fails(within time.Duration, words ...string) {
 	p.t.Helper()
 	if code := p.Exit(within); code != 1 {
@@ -156,7 +154,7 @@ func (p *Proc) Fails(within time.Duration, words ...string) {
 	}
 }
 
-// InWords reports an error message that is none.
+// InWords returns an error for an empty error message and for a stack trace.
 func InWords(said string) error {
 	if strings.TrimSpace(said) == "" {
 		return errors.New("no message")
@@ -169,7 +167,7 @@ func InWords(said string) error {
 	return nil
 }
 
-// Ready waits until a program that is to go on can be used.
+// Ready waits until a program is ready.
 func (p *Proc) Ready(what string, ok func() (bool, error)) error {
 	for deadline := time.Now().Add(Limit); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		if ready, err := ok(); ready || err != nil {
@@ -198,7 +196,7 @@ func (p *Proc) Listens(port int) error {
 	})
 }
 
-// Threads says what the threads of the process and of its children wait for.
+// Threads describes the state of the threads of the process and of its children.
 func (p *Proc) Threads() string { return threads(p.PID()) }
 
 func threads(pid int) string {

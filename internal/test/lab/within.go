@@ -12,14 +12,13 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// Within is a daemon in the process of the test, with two NICs, rxe_a and rxe_b, that are
-// connected.
+// Within is a daemon in the process of the test, with two connected NICs, rxe_a and rxe_b.
 type Within struct {
 	Dir, RunDir string
-	Stop        func() error // ends the daemon, once
+	Stop        func() error // ends the daemon; further calls do nothing
 }
 
-// NewWithin starts the daemon; name begins that of its folder.
+// NewWithin starts the daemon. name is the prefix of its folder.
 func NewWithin(t testing.TB, name string) *Within {
 	t.Helper()
 	w, err := StartWithin(name)
@@ -33,7 +32,7 @@ func NewWithin(t testing.TB, name string) *Within {
 	return w
 }
 
-// StartWithin is NewWithin for those who stop it themselves, and remove Dir.
+// StartWithin is like NewWithin, but the caller calls Stop and removes Dir.
 func StartWithin(name string) (*Within, error) {
 	dir, err := os.MkdirTemp("", name) // short, for sockets
 	if err != nil {
