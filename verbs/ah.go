@@ -2,15 +2,15 @@ package verbs
 
 import "roced.io/roced/internal/base/abi/uverbs"
 
-// AHAttr says how to reach a peer (ibv_ah_attr).
+// AHAttr is the address of a peer (ibv_ah_attr).
 type AHAttr struct {
 	DGID         GID
 	SGIDIndex    int
 	TrafficClass uint8 // DSCP and ECN bits
-	HopLimit     uint8 // zero stands for 64
+	HopLimit     uint8 // zero: 64
 	FlowLabel    uint32
-	// SL is the service level: what has a higher one leaves before other packets of this
-	// context. Without one the upper three bits of TrafficClass count.
+	// SL is the service level. Packets with a higher one leave before other packets of
+	// this context. Zero: the upper three bits of TrafficClass.
 	SL uint8
 }
 
@@ -18,10 +18,10 @@ type AHAttr struct {
 type AH struct {
 	ctx    *Context
 	handle uint32
-	num    uint32 // as work requests name it
+	num    uint32 // the name in work requests
 }
 
-// defaultHopLimit is used where none is asked for.
+// defaultHopLimit replaces a hop limit of zero.
 const defaultHopLimit = 64
 
 func (a *AHAttr) hopLimit() uint8 {

@@ -8,37 +8,38 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// backend is what a Context has its device from: roced by a socket (daemon), or the kernel's driver rdma_rxe by a file in
-// KernelDir (kernel). Commands, their answers, rings and channels of events are the same; all that is not is here.
+// backend is the provider of a Context's device: roced through a socket (daemon), or the kernel's driver rdma_rxe
+// through a file in KernelDir (kernel). Both share commands, responses, rings and event channels. This interface holds
+// the differences.
 type backend interface {
-	// open begins: it tells c the name of the device and opens the verbs context.
+	// open sets the name of the device in c and opens the verbs context.
 	open(c *Context) error
-	// call runs a command, of which it may change the bytes. An error that is a unix.Errno or a *uverbs.Refusal is the
-	// answer; after another one the device is lost. The descriptors of an answer are the caller's.
+	// call runs a command, whose bytes it may change. A unix.Errno or a *uverbs.Refusal is the response to the command;
+	// after any other error the device is lost. The caller owns the descriptors of a response.
 	call(cmd []byte, fds []int) ([]byte, []uverbs.FD, error)
-	// hangUp ends the connection, also under the feet of call. release, which comes last, gives memory back.
+	// hangUp closes the connection and aborts calls in progress. release frees the memory; call it last.
 	hangUp() error
 	release()
 
-	// mmap makes a ring accessible that an answer has named, until unmap.
+	// mmap maps a ring at the offset of a response, until unmap.
 	mmap(offset uint64, size uint32) ([]byte, error)
 	unmap(mem []byte)
-	// maxQP bounds the handles of queue pairs that can be.
+	// maxQP is the limit on handles of queue pairs.
 	maxQP() uint32
-	// ringBell has the send queue of a queue pair looked at, whose rings are not released meanwhile.
+	// ringBell makes the device read the send queue of a queue pair. The rings must not be released meanwhile.
 	ringBell(handle uint32) error
 	// arm requests an event of q, by rxe.ArmAny or rxe.ArmSolicited. The caller holds the lock of q.
 	arm(q *CQ, bits uint32) error
-	// amend completes what the device does not say of completions.
+	// amend sets the fields of completions that the device leaves out.
 	amend(wcs []WC)
 	clock() (ClockAttr, error)
 
-	// share lets the device reach the memory of a memfd, if it needs that; unshare takes it back.
+	// share gives the device access to the memory of a memfd, if it needs that; unshare revokes the access.
 	share(fd int, base, length uint64) (handle uint32, err error)
 	unshare(handle uint32) error
-	// modify carries out MODIFY_QPs one after the other, until one fails.
+	// modify runs MODIFY_QPs in order and stops at the first error.
 	modify(cmds []uverbs.ModifyQP) error
-	// resizeSRQ makes another ring of a shared receive queue, and tells where it is.
+	// resizeSRQ replaces the ring of a shared receive queue and returns the location of the new one.
 	resizeSRQ(cmd uverbs.ModifySRQ) (uverbs.MMInfo, error)
 
 	gid(port, index int) (GID, error)
@@ -46,7 +47,7 @@ type backend interface {
 	stats() ([]Stat, error)
 }
 
-// eventFile makes a file that can be waited for of the descriptor of a channel, which it owns; -1 is none.
+// eventFile returns a file for the descriptor of an event channel, which it owns. For -1 it returns ErrProtocol.
 func eventFile(fd int) (*os.File, error) {
 	if fd < 0 {
 		return nil, ErrProtocol

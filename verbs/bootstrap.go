@@ -98,6 +98,6 @@ func (b *Bootstrap) swap(m bootstrapMessage) (theirs bootstrapMessage, err error
 
 // report tells the peer about an error and returns it.
 func (b *Bootstrap) report(err error) error {
-	_ = b.Send(bootstrapMessage{Error: err.Error()}) // err is what counts
+	_ = b.Send(bootstrapMessage{Error: err.Error()}) // err matters more
 	return err
 }

@@ -8,15 +8,15 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// attached are the descriptors of an answer, and what follows the structure in
-// it: the provider's part.
+// attached holds the descriptors of a response, and the provider's part behind the
+// structure.
 type attached struct {
 	fds  []uverbs.FD
 	rest []byte
 }
 
-// take returns a descriptor, which is the caller's from then on, -1 if it is not
-// there.
+// take returns a descriptor, which the caller then owns, or -1 if the response has
+// none.
 func (a *attached) take(kind uint32, arg uint64) int {
 	for i, f := range a.fds {
 		if f.FD >= 0 && f.Kind == kind && f.Arg == arg {
@@ -27,7 +27,7 @@ func (a *attached) take(kind uint32, arg uint64) int {
 	return -1
 }
 
-// close closes what was not taken.
+// close closes the descriptors that have not been taken.
 func (a *attached) close() {
 	for i, f := range a.fds {
 		if f.FD >= 0 {
@@ -37,13 +37,13 @@ func (a *attached) close() {
 	}
 }
 
-// roundTrip runs a command that is answered with an R and, behind it, a
-// provider's part of some bytes. The caller closes what is attached.
+// roundTrip runs a command whose response is an R and a provider's part of provider
+// bytes. The caller closes the attached descriptors.
 func roundTrip[R any](c *Context, verb string, number uint32, provider int, fds []int, bodies ...any) (R, *attached, error) {
 	return answered[R](c, verb, uverbs.Command(number, uverbs.Size[R]()+provider, bodies...), fds)
 }
 
-// answered sends an encoded command and decodes its answer.
+// answered sends an encoded command and decodes the response.
 func answered[R any](c *Context, verb string, cmd []byte, fds []int) (r R, a *attached, err error) {
 	resp, got, err := c.send(verb, cmd, fds)
 	if err != nil {
@@ -68,8 +68,8 @@ func (c *Context) run(verb string, number uint32, bodies ...any) error {
 	return nil
 }
 
-// send runs an encoded command. If it fails for another reason than that the
-// daemon refuses it, the device is lost.
+// send runs an encoded command. After any error except a refusal by the daemon, the
+// device is lost.
 func (c *Context) send(verb string, cmd []byte, fds []int) ([]byte, []uverbs.FD, error) {
 	if err := c.Err(); err != nil {
 		return nil, nil, fail(verb, "", err)
@@ -82,7 +82,7 @@ func (c *Context) send(verb string, cmd []byte, fds []int) ([]byte, []uverbs.FD,
 		return nil, nil, fail(verb, "", err)
 	}
 	c.end(ErrDeviceFatal)
-	_ = c.dev.hangUp() // wakes all who wait for the daemon
+	_ = c.dev.hangUp() // aborts all calls in progress
 	if c.async != nil {
 		_ = c.async.Close()
 	}

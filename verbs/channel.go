@@ -10,13 +10,13 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// CompChannel is a completion channel (ibv_comp_channel): completion queues that
-// have been armed report there that there is a completion.
+// CompChannel is a completion channel (ibv_comp_channel). Armed completion queues
+// report there that they hold a completion.
 type CompChannel struct {
 	ctx *Context
-	id  uint32 // as the daemon knows it
-	// turn is held by the goroutine that reads from conn; the others wait until
-	// it finds an event for them, or leaves.
+	id  uint32 // at the daemon
+	// turn is held by the goroutine that reads from conn. The others wait until it
+	// reads an event for them or releases turn.
 	turn chan struct{}
 	conn *os.File
 	buf  [uverbs.CompEventLen]byte
@@ -25,7 +25,7 @@ type CompChannel struct {
 	closed bool
 }
 
-// CreateCompChannel makes a completion channel.
+// CreateCompChannel creates a completion channel.
 func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	const verb = "create_comp_channel"
 	r, a, err := roundTrip[uverbs.CreateCompChannelResp](c, verb, uverbs.CmdCreateCompChannel, 0, nil, uverbs.CreateCompChannel{})
@@ -44,7 +44,7 @@ func (c *Context) CreateCompChannel() (*CompChannel, error) {
 	return ch, nil
 }
 
-// Close ends the channel. Completion queues that report to it go on without.
+// Close closes the channel. Its completion queues remain usable by Poll.
 func (ch *CompChannel) Close() error {
 	ch.ctx.drop(ch)
 	return nil
@@ -59,9 +59,9 @@ func (ch *CompChannel) release() {
 	}
 }
 
-// Next waits for an event and returns the completion queue that it is about
-// (ibv_get_cq_event). That has to be armed again before it reports anything else.
-// CQ.Wait reads from the channel too: use one or the other.
+// Next waits for an event and returns its completion queue (ibv_get_cq_event). The
+// queue must be armed again before it reports another event. CQ.Wait also reads from
+// the channel: use one or the other.
 func (ch *CompChannel) Next(ctx context.Context) (*CQ, error) {
 	const verb = "get_cq_event"
 	select {
@@ -73,7 +73,7 @@ func (ch *CompChannel) Next(ctx context.Context) (*CQ, error) {
 	return ch.read(ctx, verb)
 }
 
-// await returns when there has been an event for cq, whoever has read it.
+// await waits for an event for cq, which any goroutine may have read.
 func (ch *CompChannel) await(ctx context.Context, verb string, cq *CQ) error {
 	select {
 	case <-cq.event:
@@ -95,13 +95,13 @@ func (ch *CompChannel) await(ctx context.Context, verb string, cq *CQ) error {
 		}
 		select {
 		case got.event <- struct{}{}:
-		default: // it has been told
+		default: // an event is already queued
 		}
 	}
 }
 
-// read reads events until there is one of a completion queue that still exists.
-// The caller has the turn.
+// read reads events until one belongs to an existing completion queue. The caller
+// holds turn.
 func (ch *CompChannel) read(ctx context.Context, verb string) (*CQ, error) {
 	if ctx.Done() != nil {
 		cancelled := make(chan struct{})
@@ -132,7 +132,7 @@ func (ch *CompChannel) read(ctx context.Context, verb string) (*CQ, error) {
 	}
 }
 
-// explain tells why reading has failed.
+// explain returns the cause of a failed read.
 func (ch *CompChannel) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil:

@@ -18,14 +18,14 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// ErrDisconnected says that a connection has ended, or was given up by the peer while
-// it was being made.
+// ErrDisconnected is the error of a connection that has ended, or that the peer
+// abandoned during setup.
 var ErrDisconnected = errors.New("disconnected")
 
-// RejectedError says that the peer has refused a connection.
+// RejectedError is the error of a connection that the peer has rejected.
 type RejectedError struct {
-	Reason      int    // IBTA vol.1 12.6.7.2; 8: nobody listens, 28: the consumer's own
-	PrivateData []byte // at its full length, padded with zeros
+	Reason      int    // IBTA vol.1 12.6.7.2; 8: no listener, 28: rejected by the consumer
+	PrivateData []byte // of the REJ at its full length, padded with zeros
 }
 
 // Error describes the error.
@@ -33,17 +33,17 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("connection rejected: reason %d", e.Reason)
 }
 
-// CM is an open connection manager (an event channel of rdma_cm): connections are made
-// by IP address and port, and the wire carries what Linux's rdma_cm speaks. It is safe
-// for concurrent use.
+// CM is an open connection manager (an event channel of rdma_cm). It connects by IP
+// address and port, with the wire protocol of Linux' rdma_cm. It is safe for
+// concurrent use.
 type CM struct {
 	dev    cmBackend
 	reader sync.WaitGroup
-	done   chan struct{} // closed when no more events come
+	done   chan struct{} // closed after the last event
 
 	mu     sync.Mutex
 	serial uint64
-	ids    map[uint64]*cmID // by our number, the daemon's uid
+	ids    map[uint64]*cmID // by uid
 }
 
 // cmID is a communication identifier.
@@ -52,7 +52,7 @@ type cmID struct {
 	num    uint32
 	uid    uint64
 	space  rdmacm.PortSpace
-	param  *rdmacm.ConnParam // of one that asks, else nil
+	param  *rdmacm.ConnParam // of an active side, else nil
 	events chan *cmEvent
 	once   sync.Once
 }
@@ -60,11 +60,11 @@ type cmID struct {
 // cmEvent is an event.
 type cmEvent struct {
 	rdmacm.EventResp
-	attr *rdmacm.ConnAttr // of a connection that is asked for, or answered; else nil
+	attr *rdmacm.ConnAttr // of a request or response of a connection, else nil
 }
 
-// cmEvents is the room for events of an identifier beyond the requests of a listener:
-// more than there can be.
+// cmEvents is the number of queued events of an identifier, without the requests of a
+// listener. It exceeds the possible maximum.
 const cmEvents = 16
 
 // OpenCM opens the connection manager of a daemon for one NIC or, if nic is empty,
@@ -90,7 +90,7 @@ func OpenCM(nic string, opts ...Option) (*CM, error) {
 	return newCM(dev)
 }
 
-// newCM makes a CM of a backend, which it owns even if it fails.
+// newCM returns a CM for a backend, which it closes on error.
 func newCM(dev cmBackend) (*CM, error) {
 	m := &CM{dev: dev, done: make(chan struct{}), ids: map[uint64]*cmID{}}
 	if err := dev.open(m); err != nil {
@@ -100,7 +100,7 @@ func newCM(dev cmBackend) (*CM, error) {
 	return m, nil
 }
 
-// Close ends the connection manager: listeners end, and so do connections.
+// Close closes the connection manager with its listeners and connections.
 func (m *CM) Close() error {
 	err := m.dev.close()
 	m.reader.Wait()
@@ -119,7 +119,7 @@ func (m *CM) call(verb string, number uint32, room int, body any) ([]byte, error
 	return resp, nil
 }
 
-// failCM is the error of a command: the number that it was answered with, or that the daemon is gone.
+// failCM returns the error of a command: the errno of the response, or ErrDeviceFatal.
 func failCM(verb string, err error) error {
 	if errno, ok := bare(err).(unix.Errno); ok {
 		return fail(verb, "", errno)
@@ -127,7 +127,7 @@ func failCM(verb string, err error) error {
 	return fail(verb, err.Error(), ErrDeviceFatal)
 }
 
-// cmAsk runs a command that is answered with an R.
+// cmAsk runs a command whose response is an R.
 func cmAsk[R any](m *CM, verb string, number uint32, body any) (r R, err error) {
 	resp, err := m.call(verb, number, uverbs.Size[R](), body)
 	if err != nil {
@@ -139,7 +139,7 @@ func cmAsk[R any](m *CM, verb string, number uint32, body any) (r R, err error) 
 	return r, nil
 }
 
-// readEvents distributes events until the daemon or the context goes.
+// readEvents distributes events until the daemon ends or the CM is closed.
 func (m *CM) readEvents() {
 	defer close(m.done)
 	for {
@@ -151,15 +151,15 @@ func (m *CM) readEvents() {
 	}
 }
 
-// find returns the identifier of a number of ours, nil if it is gone.
+// find returns the identifier with a uid, or nil.
 func (m *CM) find(uid uint64) *cmID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ids[uid]
 }
 
-// deliver gives an event to an identifier, which may be gone. Requests that nobody
-// takes are refused.
+// deliver queues an event for an identifier. It rejects a request for a connection if
+// id is nil or its queue is full.
 func (m *CM) deliver(id *cmID, e *cmEvent) {
 	if id != nil {
 		select {
@@ -173,12 +173,12 @@ func (m *CM) deliver(id *cmID, e *cmEvent) {
 	}
 }
 
-// destroy ends an identifier of the daemon. There is nothing to be done if it fails.
+// destroy destroys an identifier of the daemon. It ignores errors: the caller cannot recover.
 func (m *CM) destroy(num uint32) {
 	_, _ = cmAsk[rdmacm.DestroyIDResp](m, "destroy_id", rdmacm.CmdDestroyID, rdmacm.DestroyID{ID: num})
 }
 
-// adopt makes an identifier of the daemon's number num, with a parameter if it is to ask.
+// adopt returns an identifier for the daemon's number num. An active side passes p.
 func (m *CM) adopt(space rdmacm.PortSpace, num uint32, room int, p *rdmacm.ConnParam) *cmID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,7 +188,7 @@ func (m *CM) adopt(space rdmacm.PortSpace, num uint32, room int, p *rdmacm.ConnP
 	return id
 }
 
-// newID makes an identifier that is to listen, with room for so many requests.
+// newID creates an identifier for a listener with a queue of room requests.
 func (m *CM) newID(space rdmacm.PortSpace, room int) (*cmID, error) {
 	id := m.adopt(space, 0, room, nil)
 	r, err := cmAsk[rdmacm.CreateIDResp](m, "create_id", rdmacm.CmdCreateID, rdmacm.CreateID{UID: id.uid, PS: space})
@@ -200,10 +200,10 @@ func (m *CM) newID(space rdmacm.PortSpace, room int) (*cmID, error) {
 	return id, nil
 }
 
-// resolveTimeout bounds address resolution if the caller's context does not.
+// resolveTimeout limits address resolution.
 const resolveTimeout = 5 * time.Second
 
-// ask makes an identifier and asks the listener at an address; the answer is an event.
+// ask creates an identifier and sends a request to a listener. The response is an event.
 func (m *CM) ask(space rdmacm.PortSpace, to netip.AddrPort, p rdmacm.ConnParam) (*cmID, error) {
 	id := m.adopt(space, 0, 0, &p)
 	num, err := m.dev.ask(id, to)
@@ -221,7 +221,7 @@ func (m *CM) forget(id *cmID) {
 	delete(m.ids, id.uid)
 }
 
-// close ends the identifier.
+// close destroys the identifier and rejects its queued requests.
 func (i *cmID) close() {
 	i.once.Do(func() {
 		i.cm.destroy(i.num)
@@ -240,7 +240,7 @@ func (i *cmID) run(verb string, number uint32, body any) error {
 	return err
 }
 
-// next waits for an event of a kind; another one is an error.
+// next waits for an event, which must be of the given kind.
 func (i *cmID) next(ctx context.Context, verb string, kind uint32) (e *cmEvent, err error) {
 	select {
 	case e = <-i.events:
@@ -255,7 +255,7 @@ func (i *cmID) next(ctx context.Context, verb string, kind uint32) (e *cmEvent, 
 	return e, err
 }
 
-// eventError is the error that an event stands for.
+// eventError returns the error of an event.
 func eventError(e *cmEvent) error {
 	switch e.Event {
 	case rdmacm.EventRejected:
@@ -272,14 +272,14 @@ func eventError(e *cmEvent) error {
 	return ErrProtocol
 }
 
-// connParamOf is the parameter of an event.
+// connParamOf returns the parameters in an event.
 func connParamOf(e *cmEvent) (p rdmacm.ConnParam) {
 	// The parameter is longer than the structure.
 	_ = uverbs.DecodeInto(e.Param[:], &p)
 	return p
 }
 
-// putSockaddr makes a socket address.
+// putSockaddr encodes a socket address and returns its length.
 func putSockaddr(a netip.AddrPort) (s rdmacm.SockaddrStorage, n uint16) {
 	binary.BigEndian.PutUint16(s[2:], a.Port())
 	if a.Addr().Is4() {
@@ -292,7 +292,7 @@ func putSockaddr(a netip.AddrPort) (s rdmacm.SockaddrStorage, n uint16) {
 	return s, unix.SizeofSockaddrInet6
 }
 
-// sockaddr reads a socket address of the daemon.
+// sockaddr decodes a socket address.
 func sockaddr(s *rdmacm.SockaddrStorage) netip.AddrPort {
 	a := netip.AddrFrom16([16]byte(s[8:24]))
 	if binary.NativeEndian.Uint16(s[:]) == unix.AF_INET {

@@ -9,19 +9,17 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// cmBackend is what a CM is behind: roced by a socket (cmDaemon), or the kernel by its file rdma_cm (cmKernel).
+// cmBackend is the provider of a CM: roced through a socket (cmDaemon), or the kernel through its file rdma_cm (cmKernel).
 type cmBackend interface {
-	// open begins to be that of m.
+	// open attaches the backend to m.
 	open(m *CM) error
-	// call runs a command, of which it may change the bytes, with room for so much of an answer. An error that is a
-	// number is the answer.
+	// call runs a command, whose bytes it may change, with room bytes for the response. A unix.Errno is the response.
 	call(cmd []byte, room int) ([]byte, error)
-	// next waits for the next event; an error says that there will be none any more.
+	// next waits for the next event. After an error there are no more.
 	next() (*cmEvent, error)
-	// ask makes an identifier of the backend for id, and begins to ask the listener at an address. What comes of that
-	// is an event.
+	// ask creates an identifier of the backend for id and starts a connection to an address. An event reports the result.
 	ask(id *cmID, to netip.AddrPort) (num uint32, err error)
-	// close ends all identifiers, and next.
+	// close destroys all identifiers and aborts next.
 	close() error
 }
 
@@ -35,10 +33,10 @@ func cmCommand(number uint32, room int, body any) []byte {
 // cmDaemon is the connection manager of roced.
 type cmDaemon struct {
 	conn   *uverbs.Conn
-	nic    string // the only one, unless empty
+	nic    string // empty: all
 	events *os.File
 	buf    []byte
-	taken  uint32 // events whose places have not been given back
+	taken  uint32 // events taken and not reported to the daemon
 }
 
 func (d *cmDaemon) open(*CM) error {
@@ -66,7 +64,7 @@ func (d *cmDaemon) call(cmd []byte, _ int) ([]byte, error) {
 	return resp, err
 }
 
-// next takes an event, and gives places of events back from time to time.
+// next takes an event. After half of the queue it reports the taken events to the daemon, which frees their slots.
 func (d *cmDaemon) next() (*cmEvent, error) {
 	if d.taken == rdmacm.EventPlaces/2 {
 		if _, err := d.call(cmCommand(rdmacm.ExtBell, 0, rdmacm.Bell{Taken: d.taken}), 0); err != nil {
@@ -88,7 +86,7 @@ func (d *cmDaemon) next() (*cmEvent, error) {
 	return e, err
 }
 
-// ask takes one command.
+// ask needs one command.
 func (d *cmDaemon) ask(id *cmID, to netip.AddrPort) (uint32, error) {
 	s, n := putSockaddr(to)
 	resp, err := d.call(cmCommand(rdmacm.ExtConnect, uverbs.Size[rdmacm.CreateIDResp](), rdmacm.ConnectTo{UID: id.uid, PS: id.space,

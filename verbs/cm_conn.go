@@ -7,22 +7,22 @@ import (
 	"roced.io/roced/internal/base/abi/rdmacm"
 )
 
-// CMParams are the choices of one side of a connection that is made by a CM. The zero
-// value is good for most.
+// CMParams are the parameters of one side of a connection by a CM. The zero value
+// suits most programs.
 type CMParams struct {
 	PrivateData        []byte // for the peer: at most 56 bytes in Dial, 196 in Accept
-	ResponderResources uint8  // READs and atomics that the peer may have outstanding
-	InitiatorDepth     uint8  // and we
+	ResponderResources uint8  // READs and atomics that the peer may have in flight
+	InitiatorDepth     uint8  // READs and atomics that this side may have in flight
 	RetryCount         uint8  // 0: 7
-	RNRRetry           uint8  // 0: 7, for ever
-	// Connect, unless nil, brings the queue pair to RTS instead of Dial or Accept, for those who choose
-	// what it becomes: of another transport service, or one of several. In Dial, private is what the
-	// peer's Accept has sent, and the peer is told that the connection stands when Connect has
-	// returned; if it reports an error, the connection is refused.
+	RNRRetry           uint8  // 0: 7, without limit
+	// Connect, unless nil, moves queue pairs to RTS in place of Dial or Accept. A program needs
+	// it for another transport service, or for several queue pairs. In Dial, private is the
+	// private data of the peer's Accept. The peer's Accept returns after Connect has returned;
+	// if Connect returns an error, the connection is rejected.
 	Connect func(local, remote netip.AddrPort, private []byte) error
 }
 
-// ready brings q to RTS, as the choices want it.
+// ready moves q to RTS.
 func (p *CMParams) ready(q *QP, a *rdmacm.ConnAttr, local, remote netip.AddrPort, private []byte) error {
 	if p.Connect != nil {
 		return p.Connect(local, remote, private)
@@ -30,7 +30,7 @@ func (p *CMParams) ready(q *QP, a *rdmacm.ConnAttr, local, remote netip.AddrPort
 	return q.ready(a)
 }
 
-// param encodes the choices for q.
+// param encodes the parameters for q. It returns false if the private data is too long.
 func (p *CMParams) param(q *QP) (c rdmacm.ConnParam, ok bool) {
 	if len(p.PrivateData) >= len(c.PrivateData) {
 		return c, false
@@ -55,27 +55,26 @@ type CMConn struct {
 	id *cmID
 	// Local and Remote are the ends of the connection.
 	Local, Remote netip.AddrPort
-	// PrivateData is what the peer has sent, at its full length on the wire, padded
-	// with zeros: of Dial that of its Accept.
+	// PrivateData is the private data of the peer at its full length on the wire,
+	// padded with zeros. After Dial it is that of the peer's Accept.
 	PrivateData []byte
 }
 
-// CMListener takes requests for connections.
+// CMListener receives requests for connections.
 type CMListener struct {
 	id *cmID
-	// Addr is the address, with the port that was chosen if none was given.
+	// Addr is the address with the actual port.
 	Addr netip.AddrPort
 }
 
-// CMRequest is a peer's wish for a connection. It must be answered by Accept or
-// Reject.
+// CMRequest is a request for a connection. Call Accept or Reject once.
 type CMRequest struct {
 	id                 *cmID
 	attr               *rdmacm.ConnAttr
 	Local, Remote      netip.AddrPort
 	PrivateData        []byte // padded with zeros
-	ResponderResources uint8  // READs and atomics that the peer wants to have outstanding
-	InitiatorDepth     uint8  // and allows us
+	ResponderResources uint8  // READs and atomics that the peer may have in flight
+	InitiatorDepth     uint8  // READs and atomics that the peer allows in flight towards it
 }
 
 // query returns the ends of an identifier.
@@ -84,8 +83,8 @@ func (i *cmID) query() (local, remote netip.AddrPort, err error) {
 	return sockaddr(&r.SrcAddr), sockaddr(&r.DstAddr), err
 }
 
-// Listen listens at an address of a NIC or, if it is unspecified, at all; port 0
-// stands for a free one. Backlog bounds the requests that wait.
+// Listen listens on an address of a NIC or, if it is unspecified, on all addresses.
+// Port 0 selects a free port. The backlog limits the queue of requests.
 func (m *CM) Listen(addr netip.AddrPort, backlog int) (*CMListener, error) {
 	id, bound, err := m.listen(rdmacm.PSTCP, addr, backlog)
 	if err != nil {
@@ -94,7 +93,7 @@ func (m *CM) Listen(addr netip.AddrPort, backlog int) (*CMListener, error) {
 	return &CMListener{id: id, Addr: bound}, nil
 }
 
-// listen makes an identifier that listens, and tells where.
+// listen creates a listening identifier and returns its address.
 func (m *CM) listen(space rdmacm.PortSpace, addr netip.AddrPort, backlog int) (id *cmID, bound netip.AddrPort, err error) {
 	id, err = m.newID(space, backlog)
 	if err != nil {
@@ -115,7 +114,7 @@ func (m *CM) listen(space rdmacm.PortSpace, addr netip.AddrPort, backlog int) (i
 	return id, bound, nil
 }
 
-// Close ends listening. Requests that nobody has taken are refused.
+// Close closes the listener and rejects queued requests.
 func (l *CMListener) Close() { l.id.close() }
 
 // Next waits for a request.
@@ -132,8 +131,8 @@ func (l *CMListener) Next(ctx context.Context) (*CMRequest, error) {
 		PrivateData: p.Private(), ResponderResources: p.ResponderResources, InitiatorDepth: p.InitiatorDepth}, nil
 }
 
-// Accept makes the connection with q, in the RESET or INIT state, which it brings to
-// RTS.
+// Accept accepts the connection with q, which must be in the RESET or INIT state, and
+// moves q to RTS.
 func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, error) {
 	const verb = "accept"
 	param, ok := p.param(q)
@@ -154,10 +153,10 @@ func (r *CMRequest) Accept(ctx context.Context, q *QP, p CMParams) (*CMConn, err
 	return &CMConn{id: r.id, Local: r.Local, Remote: r.Remote, PrivateData: r.PrivateData}, nil
 }
 
-// Reject refuses the connection, with at most 148 bytes of private data.
+// Reject rejects the connection with at most 148 bytes of private data.
 func (r *CMRequest) Reject(private []byte) error { return r.id.reject(private) }
 
-// reject refuses what the identifier was made for, and ends it.
+// reject rejects the request and destroys the identifier.
 func (i *cmID) reject(private []byte) error {
 	const verb = "reject"
 	defer i.close()
@@ -169,8 +168,8 @@ func (i *cmID) reject(private []byte) error {
 	return i.run(verb, rdmacm.CmdReject, c)
 }
 
-// Dial makes a connection to a listener with q, in the RESET or INIT state, which it
-// brings to RTS. If it fails, q is in one of the states before.
+// Dial connects q, which must be in the RESET or INIT state, to a listener and moves q
+// to RTS. After an error q is in an earlier state.
 func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*CMConn, error) {
 	param, ok := p.param(q)
 	if !ok {
@@ -188,7 +187,7 @@ func (m *CM) Dial(ctx context.Context, to netip.AddrPort, q *QP, p CMParams) (*C
 	return c, nil
 }
 
-// connect waits for the listener's answer, and confirms it.
+// connect waits for the listener's response and confirms it.
 func (i *cmID) connect(ctx context.Context, q *QP, choices *CMParams) (*CMConn, error) {
 	const verb = "connect"
 	e, err := i.next(ctx, verb, rdmacm.EventConnectResponse)

@@ -1,46 +1,46 @@
 package verbs
 
-// ConnInfo is what a peer needs to know to connect to a queue pair. It is
-// exchanged by other means, for instance as JSON over TCP.
+// ConnInfo is the address of a queue pair, which a peer needs in order to connect to
+// it. Bootstrap exchanges it.
 type ConnInfo struct {
 	QPN uint32 `json:"qpn"`
 	PSN uint32 `json:"psn"`
 	GID GID    `json:"gid"`
-	// MTU is the largest path MTU that this side can do; zero says nothing.
+	// MTU is the largest path MTU of this side; zero: unknown.
 	MTU MTU `json:"mtu,omitempty"`
 }
 
-// ConnParams are the choices of one side of a connection. Start with
-// DefaultConnParams.
+// ConnParams are the parameters of one side of a connection. Start with
+// DefaultConnParams: the zero value of some fields has a meaning of its own.
 type ConnParams struct {
-	Access          Access // of the peer, RC and UC
-	QKey            uint32 // UD
+	Access          Access // rights of the peer; RC and UC only
+	QKey            uint32 // UD only
 	SGIDIndex       int    // -1: DefaultGID
-	MTU             MTU    // 0: what both ports can do
+	MTU             MTU    // 0: the largest of both ports
 	TrafficClass    uint8
 	SL              uint8 // service level, as in AHAttr
 	HopLimit        uint8
 	FlowLabel       uint32
-	Timeout         uint8
-	RetryCnt        uint8
-	RNRRetry        uint8
-	MinRNRTimer     uint8
-	MaxRdAtomic     uint8 // READs and atomics outstanding; less if the device has less
-	MaxDestRdAtomic uint8
+	Timeout         uint8 // acknowledgement timeout, 4.096 us * 2^Timeout; 0: none
+	RetryCnt        uint8 // retransmissions, 0 to 7
+	RNRRetry        uint8 // 0 to 6, 7: without limit
+	MinRNRTimer     uint8 // code of IBTA vol.1 table 46
+	MaxRdAtomic     uint8 // READs and atomics in flight; limited by the device
+	MaxDestRdAtomic uint8 // READs and atomics of the peer in flight; limited by the device
 }
 
-// DefaultConnParams are good for most.
+// DefaultConnParams returns parameters that suit most programs.
 func DefaultConnParams() ConnParams {
 	return ConnParams{
 		Access: AccessLocalWrite | AccessRemoteWrite | AccessRemoteRead | AccessRemoteAtomic |
 			AccessFlushGlobal,
 		SGIDIndex: -1, HopLimit: defaultHopLimit,
-		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, // 67 ms, for ever, 0.64 ms
+		Timeout: 14, RetryCnt: 7, RNRRetry: 7, MinRNRTimer: 12, // 67 ms, RNR retries without limit, 0.64 ms
 		MaxRdAtomic: 16, MaxDestRdAtomic: 16,
 	}
 }
 
-// Info returns what a peer needs to know to connect to this queue pair.
+// Info returns the address of the queue pair, for the peer.
 func (q *QP) Info(p ConnParams) (ConnInfo, error) {
 	gid, _, err := q.localGID(p)
 	if err != nil {
@@ -63,7 +63,7 @@ func (q *QP) localGID(p ConnParams) (GID, int, error) {
 	return gid, p.SGIDIndex, err
 }
 
-// pathMTU returns the MTU asked for, or the least of what the ports can do.
+// pathMTU returns p.MTU or, if that is 0, the smaller MTU of both ports.
 func (q *QP) pathMTU(remote ConnInfo, p ConnParams) (MTU, error) {
 	if p.MTU != 0 {
 		return p.MTU, nil
@@ -78,8 +78,8 @@ func (q *QP) pathMTU(remote ConnInfo, p ConnParams) (MTU, error) {
 	return port.ActiveMTU, nil
 }
 
-// Connect takes the queue pair from RESET to RTS. For UD the peer counts nothing;
-// each work request names its own.
+// Connect moves the queue pair from RESET to RTS. For UD it ignores remote: each work
+// request names its destination.
 func (q *QP) Connect(remote ConnInfo, p ConnParams) error {
 	if err := q.ToInit(p); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (q *QP) Connect(remote ConnInfo, p ConnParams) error {
 	return q.ToRTS(p)
 }
 
-// ToInit takes the queue pair from RESET to INIT, where receives can be posted.
+// ToInit moves the queue pair from RESET to INIT, where receives can be posted.
 func (q *QP) ToInit(p ConnParams) error {
 	mask := AttrState | AttrPKeyIndex | AttrPort
 	if q.typ == UD {
@@ -101,7 +101,7 @@ func (q *QP) ToInit(p ConnParams) error {
 	return q.Modify(QPAttr{State: QPInit, Port: 1, Access: p.Access, QKey: p.QKey}, mask)
 }
 
-// ToRTR takes the queue pair from INIT to RTR: it receives from the peer.
+// ToRTR moves the queue pair from INIT to RTR, where it receives from the peer.
 func (q *QP) ToRTR(remote ConnInfo, p ConnParams) error {
 	if q.typ == UD {
 		return q.Modify(QPAttr{State: QPRTR}, AttrState)
@@ -125,7 +125,7 @@ func (q *QP) ToRTR(remote ConnInfo, p ConnParams) error {
 	}, mask)
 }
 
-// ToRTS takes the queue pair from RTR to RTS: it sends.
+// ToRTS moves the queue pair from RTR to RTS, where it sends.
 func (q *QP) ToRTS(p ConnParams) error {
 	mask := AttrState | AttrSQPSN
 	if q.typ == RC {

@@ -34,7 +34,7 @@ type Context struct {
 	mu     sync.Mutex
 	serial uint64                // of user handles, which are never used twice
 	users  map[uint64]any        // *CQ, *QP or *SRQ by user handle
-	held   map[releaser]struct{} // what has memory or descriptors in this process
+	held   map[releaser]struct{} // objects with memory or descriptors in this process
 }
 
 // releaser is an object that holds memory or descriptors of this process.
@@ -75,8 +75,7 @@ func (c *Context) Name() string { return c.name }
 // Profiles returns the names of the transport profiles that the device has.
 func (c *Context) Profiles() []string { return append([]string(nil), c.profiles...) }
 
-// Err returns nil while the device can be used; afterwards ErrDeviceFatal or
-// ErrClosed.
+// Err returns nil while the device is usable, then ErrDeviceFatal or ErrClosed.
 func (c *Context) Err() error {
 	if p := c.over.Load(); p != nil {
 		return *p
@@ -84,19 +83,18 @@ func (c *Context) Err() error {
 	return nil
 }
 
-// Done is closed when the device can be used no more.
+// Done returns a channel that is closed when the device is no longer usable.
 func (c *Context) Done() <-chan struct{} { return c.done }
 
-// end makes err the reason why the device cannot be used, if there is none yet.
+// end marks the device as unusable because of err. Only the first call has an effect.
 func (c *Context) end(err error) {
 	if c.over.CompareAndSwap(nil, &err) {
 		close(c.done)
 	}
 }
 
-// Close ends the context; the daemon destroys its objects. All memory of the
-// context is unmapped: no slice that MR.Bytes or Buffer.Bytes has returned may be
-// touched afterwards.
+// Close closes the context; the daemon destroys its objects. Close unmaps all memory
+// of the context: do not access slices of MR.Bytes or Buffer.Bytes afterwards.
 func (c *Context) Close() error {
 	c.closing.Do(func() { c.closeErr = c.close() })
 	return c.closeErr
@@ -123,7 +121,7 @@ func (c *Context) close() error {
 	return err
 }
 
-// newUser makes a number that the daemon uses for o in events.
+// newUser returns the number of o in events of the daemon.
 func (c *Context) newUser(o any) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,7 +132,7 @@ func (c *Context) newUser(o any) uint64 {
 	return c.serial
 }
 
-// user returns the object of a user handle, nil if it is gone.
+// user returns the object with a user handle, or nil.
 func (c *Context) user(n uint64) any {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,8 +145,8 @@ func (c *Context) forgetUser(n uint64) {
 	delete(c.users, n)
 }
 
-// hold registers an object that Close has to release. It releases it at once if
-// the context has been closed meanwhile.
+// hold registers an object for release by Close. If the context is closed already,
+// hold releases it.
 func (c *Context) hold(o releaser) error {
 	c.mu.Lock()
 	if c.held != nil {
@@ -161,7 +159,7 @@ func (c *Context) hold(o releaser) error {
 	return ErrClosed
 }
 
-// drop releases an object before Close does.
+// drop releases an object and removes it from the list of Close.
 func (c *Context) drop(o releaser) {
 	c.mu.Lock()
 	delete(c.held, o)
@@ -179,15 +177,15 @@ type AsyncEvent struct {
 	Port int
 }
 
-// maxEvents bounds the asynchronous events that wait to be taken.
+// maxEvents is the capacity of Events.
 const maxEvents = 256
 
-// Events returns the channel of asynchronous events. The last one is
-// EventDeviceFatal if the daemon goes; then, or by Close, the channel is closed.
-// Events that do not fit into it are dropped, and counted by DroppedEvents.
+// Events returns the channel of asynchronous events. If the daemon ends, the last
+// event is EventDeviceFatal. Then, or after Close, the channel is closed. If the
+// channel is full, events are dropped, and DroppedEvents counts them.
 func (c *Context) Events() <-chan AsyncEvent { return c.events }
 
-// DroppedEvents counts the events for which Events had no room.
+// DroppedEvents returns the number of events dropped because Events was full.
 func (c *Context) DroppedEvents() uint64 { return c.dropped.Load() }
 
 // GetAsyncEvent waits for an asynchronous event (ibv_get_async_event).
@@ -203,8 +201,8 @@ func (c *Context) GetAsyncEvent(ctx context.Context) (AsyncEvent, error) {
 	}
 }
 
-// readEvents passes asynchronous events on until the daemon goes or the context
-// is closed. It is how the death of the daemon is noticed.
+// readEvents delivers asynchronous events until the daemon ends or the context is
+// closed. It detects the end of the daemon.
 func (c *Context) readEvents() {
 	defer close(c.events)
 	var b [uverbs.AsyncEventLen]byte
@@ -223,7 +221,7 @@ func (c *Context) readEvents() {
 	}
 }
 
-// dispatch finds the object of an event. One that is gone has no events.
+// dispatch delivers an event with its object. It drops events of destroyed objects.
 func (c *Context) dispatch(d uverbs.AsyncEvent) {
 	e := AsyncEvent{Type: EventType(d.EventType)}
 	switch e.Type {

@@ -21,7 +21,7 @@ type CQ struct {
 	user    uint64
 	channel *CompChannel
 	failed  atomic.Bool   // it has overflowed
-	armed   atomic.Uint32 // what the next event is due for; raised with mu held
+	armed   atomic.Uint32 // the armed events; raised with mu held
 	event   chan struct{} // an event that another goroutine has read
 	waiting chan struct{} // held by the goroutine in Wait
 
@@ -39,8 +39,8 @@ const (
 	armedAny
 )
 
-// CreateCQ makes a completion queue for depth completions. The channel, which may
-// be nil, is needed for ReqNotify and Wait.
+// CreateCQ creates a completion queue for depth completions. ReqNotify and Wait
+// require a channel, which may otherwise be nil.
 func (c *Context) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	const verb = "create_cq"
 	if depth < 0 || int64(depth) > 1<<31-1 {
@@ -69,8 +69,8 @@ func (c *Context) CreateCQ(depth int, channel *CompChannel) (*CQ, error) {
 	return q, nil
 }
 
-// attach maps the ring that an answer names. The caller has q.mu, or nobody
-// knows of q.
+// attach maps the ring in a response. The caller holds q.mu or the only reference to
+// q.
 func (q *CQ) attach(a *attached, depth uint32) error {
 	p, err := uverbs.Decode[uverbs.RxeCreateCQResp](a.rest)
 	if err != nil {
@@ -92,7 +92,7 @@ func (q *CQ) attach(a *attached, depth uint32) error {
 	return nil
 }
 
-// Depth is the number of completions that the queue can hold.
+// Depth returns the number of completions that the queue can hold.
 func (q *CQ) Depth() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,8 +100,8 @@ func (q *CQ) Depth() int {
 }
 
 // Poll takes up to len(wcs) completions (ibv_poll_cq). It makes no system call and
-// allocates nothing. When there is none it reports an error if there can be none
-// any more.
+// allocates no memory. If the queue is empty and can receive no more completions, it
+// returns an error.
 func (q *CQ) Poll(wcs []WC) (int, error) {
 	q.mu.Lock()
 	if q.ring == nil {
@@ -136,7 +136,7 @@ func (q *CQ) Poll(wcs []WC) (int, error) {
 	return 0, nil
 }
 
-// gone tells why the queue has no ring.
+// gone returns the reason why the queue has no ring.
 func (q *CQ) gone() error {
 	if err := q.ctx.Err(); err != nil {
 		return err
@@ -144,9 +144,9 @@ func (q *CQ) gone() error {
 	return ErrClosed
 }
 
-// ReqNotify asks for an event at the next completion, or the next solicited or
-// failed one (ibv_req_notify_cq). Completions that are there already cause none:
-// poll once more before waiting.
+// ReqNotify requests an event at the next completion, or the next solicited or failed
+// one (ibv_req_notify_cq). Completions in the queue cause no event: poll once more
+// before waiting.
 func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	const verb = "req_notify_cq"
 	if q.channel == nil {
@@ -157,7 +157,7 @@ func (q *CQ) ReqNotify(solicitedOnly bool) error {
 	return q.arm(verb, solicitedOnly)
 }
 
-// arm arms the queue. The caller has q.mu.
+// arm arms the queue. The caller holds q.mu.
 func (q *CQ) arm(verb string, solicitedOnly bool) error {
 	if q.ring == nil {
 		return fail(verb, "", q.gone())
@@ -165,7 +165,7 @@ func (q *CQ) arm(verb string, solicitedOnly bool) error {
 	if err := q.ctx.Err(); err != nil {
 		return fail(verb, "", err)
 	}
-	// The event may be read at once, so it is announced first.
+	// Another goroutine may read the event at once, so set armed first.
 	if solicitedOnly {
 		q.armed.CompareAndSwap(notArmed, armedSolicited)
 		return q.ctx.dev.arm(q, rxe.ArmSolicited)
@@ -174,7 +174,7 @@ func (q *CQ) arm(verb string, solicitedOnly bool) error {
 	return q.ctx.dev.arm(q, rxe.ArmAny)
 }
 
-// ensureArmed makes sure that there will be an event, or that one is due.
+// ensureArmed arms the queue unless it is armed for all completions.
 func (q *CQ) ensureArmed(verb string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -184,9 +184,9 @@ func (q *CQ) ensureArmed(verb string) error {
 	return q.arm(verb, false)
 }
 
-// Wait takes up to len(wcs) completions, of which there must be room for one, and
-// waits until there is one or ctx is done. Of several goroutines that wait for
-// one queue, one is served at a time.
+// Wait waits for at least one completion and takes up to len(wcs), which must not be
+// zero. It returns early if ctx ends. If several goroutines wait for one queue, it
+// serves one at a time.
 func (q *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	const verb = "wait_cq"
 	if n, err := q.Poll(wcs); n > 0 || err != nil || len(wcs) == 0 {
@@ -217,12 +217,11 @@ func (q *CQ) Wait(ctx context.Context, wcs []WC) (int, error) {
 	}
 }
 
-// pollsPerCheck is how often PollWait polls between looks at its context.
+// pollsPerCheck is the number of polls of PollWait between checks of its context.
 const pollsPerCheck = 64
 
-// PollWait is Wait for those who want the least latency: it polls, and gives the
-// core away whenever there is nothing, because on a machine with few cores the
-// daemon may need this very one.
+// PollWait is Wait with the least latency: it polls. While the queue is empty it
+// yields the core, because on a machine with few cores the daemon may need it.
 func (q *CQ) PollWait(ctx context.Context, wcs []WC) (int, error) {
 	for {
 		for range pollsPerCheck {
@@ -238,7 +237,7 @@ func (q *CQ) PollWait(ctx context.Context, wcs []WC) (int, error) {
 	}
 }
 
-// Resize changes the depth of the queue (ibv_resize_cq). What is in it stays.
+// Resize changes the depth of the queue (ibv_resize_cq) and keeps its completions.
 func (q *CQ) Resize(depth int) error {
 	const verb = "resize_cq"
 	if depth < 0 || int64(depth) > 1<<31-1 {
@@ -261,7 +260,8 @@ func (q *CQ) Resize(depth int) error {
 	return nil
 }
 
-// Destroy ends a completion queue that no queue pair uses and nobody waits for.
+// Destroy destroys a completion queue. No queue pair may use it and no goroutine wait
+// for it.
 func (q *CQ) Destroy() error {
 	if err := q.destroy(); err != nil {
 		return err

@@ -16,22 +16,22 @@ import (
 	"roced.io/roced/internal/base/rundir"
 )
 
-// DefaultRunDir is where a daemon keeps its sockets unless it is told otherwise:
+// DefaultRunDir returns the default folder of a daemon's sockets:
 // the folder that the environment variable ROCED_RUN_DIR names, or the one of
 // this user's daemon.
 func DefaultRunDir() string { return rundir.Default() }
 
 // Device is a NIC that can be opened.
 type Device struct {
-	Path     string // of its socket or of its file, for Open
+	Path     string // of the socket, or of the file of a kernel device; for Open
 	Name     string
-	Profiles []string // none of a device of the kernel
-	Kernel   bool     // it is one of rdma_rxe, in KernelDir
+	Profiles []string // transport profiles; none for a kernel device
+	Kernel   bool     // a device of rdma_rxe, in KernelDir
 }
 
-// Devices lists the NICs of the daemon whose run directory this is; an empty
-// name stands for DefaultRunDir. NICs that do not answer are left out. In KernelDir
-// they are the devices of rdma_rxe.
+// Devices lists the NICs of a daemon by its run directory, which defaults to
+// DefaultRunDir. It omits NICs that do not respond. For KernelDir it lists the devices
+// of rdma_rxe.
 func Devices(runDir string) ([]Device, error) {
 	if runDir == "" {
 		runDir = DefaultRunDir()
@@ -63,13 +63,13 @@ func Devices(runDir string) ([]Device, error) {
 	return out, nil
 }
 
-// isKernel reports whether a path is that of a device of the kernel.
+// isKernel reports whether a path is that of a kernel device.
 func isKernel(path string) bool {
 	st, err := os.Stat(path)
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-// probe asks the daemon behind a socket for the device's name.
+// probe returns the device behind a path.
 func probe(path string) (Device, error) {
 	if isKernel(path) {
 		d, err := findKernelDevice(kernelSysfs, path)
@@ -173,8 +173,8 @@ type DeviceAttr struct {
 	MaxSRQ          int
 	MaxSRQWR        int
 	MaxSRQSGE       int
-	MaxQPRdAtomic   int // READs and atomics a queue pair can respond to at a time
-	MaxQPInitRdAtom int // and have outstanding
+	MaxQPRdAtomic   int // READs and atomics in flight of a queue pair as responder
+	MaxQPInitRdAtom int // and as requester
 	Ports           int
 }
 
@@ -223,7 +223,7 @@ type PortAttr struct {
 	State      PortState
 	MaxMTU     MTU
 	ActiveMTU  MTU
-	GIDs       int // length of the table
+	GIDs       int // length of the GID table
 	MaxMessage int // bytes
 }
 
@@ -242,12 +242,12 @@ func (c *Context) QueryPort(port int) (PortAttr, error) {
 		GIDs: int(r.GIDTblLen), MaxMessage: int(r.MaxMsgSz)}, nil
 }
 
-// QueryGID returns an entry of a port's GID table. That of a kernel's device has holes, whose GID is zero.
+// QueryGID returns an entry of a port's GID table. The table of a kernel device has
+// empty entries, whose GID is zero.
 func (c *Context) QueryGID(port, index int) (GID, error) { return c.dev.gid(port, index) }
 
-// DefaultGID returns the GID to use where none is asked for, and its index: the
-// first of an IPv4 address, or else of an IPv6 address that is not link-local, or
-// else the first.
+// DefaultGID returns the default GID and its index: the first of an IPv4 address,
+// else of an IPv6 address that is not link-local, else the first.
 func (c *Context) DefaultGID() (index int, gid GID, err error) {
 	p, err := c.QueryPort(1)
 	if err != nil {
@@ -257,7 +257,7 @@ func (c *Context) DefaultGID() (index int, gid GID, err error) {
 	for i := range p.GIDs {
 		g, err := c.QueryGID(1, i)
 		if errors.Is(err, unix.EINVAL) {
-			break // the table may be shorter than its room
+			break // the end of the table
 		}
 		if err != nil {
 			return 0, GID{}, err
@@ -279,8 +279,8 @@ func (c *Context) DefaultGID() (index int, gid GID, err error) {
 	return best, gid, nil
 }
 
-// SetProfile chooses the transport profile of queue pairs created from now on in
-// this context; the empty name is the device's default.
+// SetProfile sets the transport profile of queue pairs that are created later in this
+// context. The empty name is the device's default.
 func (c *Context) SetProfile(name string) error { return c.dev.setProfile(name) }
 
 // Stat is one counter of the device.

@@ -5,39 +5,37 @@ import (
 	"fmt"
 )
 
-// Errors that callers may want to tell apart; use errors.Is. Errors of the daemon
-// are unix.Errno.
+// Errors for errors.Is. Errors of the daemon are a unix.Errno.
 var (
-	// ErrQueueFull says that a work queue has no room. What has completed makes
-	// room, once the daemon has seen to it.
+	// ErrQueueFull: the work queue has no room. The daemon makes room after
+	// completions.
 	ErrQueueFull = errors.New("queue is full")
-	// ErrDeviceFatal says that the daemon has gone. Close is all that can be done.
+	// ErrDeviceFatal: the daemon has ended. Only Close is useful.
 	ErrDeviceFatal = errors.New("device fatal: the daemon is gone")
-	// ErrClosed says that the context or the object has been closed.
+	// ErrClosed: the context or the object has been closed.
 	ErrClosed = errors.New("closed")
-	// ErrProtocol says that the daemon does not speak our protocol.
+	// ErrProtocol: the daemon violates the protocol or has another version.
 	ErrProtocol = errors.New("protocol violation")
-	// ErrNoDevice says that there is no such device.
+	// ErrNoDevice: no device has this name.
 	ErrNoDevice = errors.New("no such device")
-	// ErrNoChannel says that a completion queue has no completion channel.
+	// ErrNoChannel: the completion queue has no completion channel.
 	ErrNoChannel = errors.New("completion queue has no channel")
-	// ErrCQOverrun says that a completion queue was full when there was another
-	// completion; it is of no more use.
+	// ErrCQOverrun: the completion queue was full when another completion arrived.
+	// It is unusable from then on.
 	ErrCQOverrun = errors.New("completion queue has overflowed")
-	// ErrTooManySGEs, ErrInline and ErrTooLong say what is wrong with a work
-	// request; ErrState that the state of the queue pair does not permit posting.
+	// Errors of posting. ErrState: the state of the queue pair does not permit it.
 	ErrTooManySGEs = errors.New("too many SGEs")
 	ErrInline      = errors.New("inline data too long, or beside SGEs")
 	ErrTooLong     = errors.New("message too long")
-	ErrState       = errors.New("queue pair is not in a state to post to")
-	// ErrRange says that a range is not inside its memory.
+	ErrState       = errors.New("queue pair is in a state that does not permit posting")
+	// ErrRange: a range is not inside its memory.
 	ErrRange = errors.New("range is not inside the memory")
 )
 
-// Error is an error of a verb.
+// Error is the error of a verb.
 type Error struct {
 	Verb   string // such as create_qp
-	Detail string // what it was about, may be empty
+	Detail string // the subject; may be empty
 	Err    error
 }
 
@@ -65,7 +63,7 @@ func explain(err error, detail string) error {
 	return err
 }
 
-// CompletionError is the error that a completion reports.
+// CompletionError is the error of WC.Err.
 type CompletionError struct {
 	WRID   uint64
 	QPN    uint32

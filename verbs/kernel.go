@@ -19,8 +19,7 @@ import (
 	"roced.io/roced/internal/base/clock"
 )
 
-// KernelDir is where the kernel keeps the files of its devices, those of rdma_rxe among them: it stands for a run
-// directory in Open, Devices and OpenCM.
+// KernelDir is the folder of the kernel's device files, for WithRunDir and Devices.
 const KernelDir = "/dev/infiniband"
 
 // kernel is a device of the kernel's driver rdma_rxe.
@@ -29,7 +28,7 @@ type kernel struct {
 	ctx   *Context
 	dev   charDevice
 	bells sync.Pool // of *bellCommand
-	void  []byte    // where answers go that nobody reads
+	void  []byte    // receives responses that are not read
 }
 
 // charDevice is the file of a device.
@@ -50,7 +49,7 @@ func (f deviceFile) mmap(offset uint64, size uint32) (mem []byte, err error) {
 	return mem, errors.Join(err, controlled)
 }
 
-// openKernel opens the device with this path.
+// openKernel opens the device with a path.
 func openKernel(path string) (*kernel, error) {
 	d, err := findKernelDevice(kernelSysfs, path)
 	if err != nil {
@@ -75,11 +74,11 @@ func (k *kernel) open(c *Context) (err error) {
 	return c.getContext()
 }
 
-// responseAt is where in a command the address of its answer is, if there is room for one: in the structures that
-// ask for one it comes first, and so it does in the header of extended commands.
+// responseAt is the offset of the response's address in a command that has a response: the first field of its
+// structure, and of the header of extended commands.
 const responseAt = uverbs.HdrLen
 
-// call writes a command. The kernel puts the answer into memory of ours.
+// call writes a command. The kernel writes the response to the memory that the command names.
 func (k *kernel) call(cmd []byte, _ []int) ([]byte, []uverbs.FD, error) {
 	h, err := uverbs.Decode[uverbs.Hdr](cmd)
 	if err != nil {
@@ -100,8 +99,8 @@ func (k *kernel) call(cmd []byte, _ []int) ([]byte, []uverbs.FD, error) {
 	return resp, nil, nil
 }
 
-// writeCommand writes a command with room for an answer, whose address belongs at byte at of the command. An error
-// is a unix.Errno, or os.ErrClosed.
+// writeCommand writes a command with room bytes for a response, whose address it puts at offset at of the command. An
+// error is a unix.Errno, or os.ErrClosed.
 func writeCommand(dev io.Writer, cmd []byte, at, room int) ([]byte, error) {
 	resp := make([]byte, room)
 	if room > 0 {
@@ -116,10 +115,10 @@ func writeCommand(dev io.Writer, cmd []byte, at, room int) ([]byte, error) {
 
 func addressOf(b []byte) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))) }
 
-// bare takes a number out of an error of package os.
+// bare returns the errno in an error of package os, or the error itself.
 func bare(err error) error {
 	if err == nil {
-		return nil // without an allocation, which errno is
+		return nil // errno below is an allocation
 	}
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -137,16 +136,16 @@ func (k *kernel) release() {
 	}
 }
 
-// mmap maps a ring, which can be done once.
+// mmap maps a ring. The kernel permits it once per ring.
 func (k *kernel) mmap(offset uint64, size uint32) ([]byte, error) { return k.dev.mmap(offset, size) }
 func (k *kernel) unmap(mem []byte)                                { _ = shm.Unmap(mem) } // cannot fail for a mapping that we made
 
 func (k *kernel) maxQP() uint32 { return 1<<32 - 1 }
 
-// bellCommand is a POST_SEND without work requests, which has the driver look at the ring.
+// bellCommand is a POST_SEND without work requests, which makes the driver read the ring.
 type bellCommand [uverbs.HdrLen + 24]byte
 
-// wrSize is the size of ib_uverbs_send_wr, the least that the kernel takes for that of a work request.
+// wrSize is the size of ib_uverbs_send_wr, the minimum that the kernel accepts.
 const wrSize = 56
 
 func (k *kernel) ringBell(handle uint32) error {
@@ -171,12 +170,12 @@ func (k *kernel) arm(q *CQ, bits uint32) error {
 	return k.ctx.run("req_notify_cq", uverbs.CmdReqNotifyCQ, cmd)
 }
 
-// rxeWithInv is the flag of a completion whose SEND has invalidated a key: rxe has the kernel's own number there,
-// not that of libibverbs.
+// rxeWithInv is the flag of a completion whose SEND has invalidated a key: rxe uses the kernel's number instead of
+// that of libibverbs.
 const rxeWithInv WCFlags = 1 << 2
 
-// amend says when the completions have been found, for rxe takes no time stamps, and which have a GRH, for rxe says so of
-// all that is received: only what a queue pair has sent to is a datagram.
+// amend sets the time of polling, because rxe takes no time stamps. It clears WCGRH unless the completion is of a
+// datagram, which has a SrcQP, because rxe sets WCGRH on all receive completions.
 func (k *kernel) amend(wcs []WC) {
 	now := Timestamp(clock.Now())
 	for i := range wcs {
@@ -192,12 +191,12 @@ func (k *kernel) amend(wcs []WC) {
 	}
 }
 
-// clock is the one by which amend goes.
+// clock describes the clock of amend.
 func (k *kernel) clock() (ClockAttr, error) {
 	return ClockAttr{Mask: 1<<64 - 1, KHz: 1e6, Polled: true}, nil
 }
 
-// share has nothing to do: the kernel reaches all memory of the process when it is registered.
+// share has nothing to do: registration gives the kernel access to any memory of the process.
 func (k *kernel) share(int, uint64, uint64) (uint32, error) { return 0, nil }
 
 func (k *kernel) unshare(uint32) error { return nil }
@@ -211,7 +210,7 @@ func (k *kernel) modify(cmds []uverbs.ModifyQP) error {
 	return nil
 }
 
-// resizeSRQ names the memory where rxe puts its answer in the provider's part of the command.
+// resizeSRQ passes the address for the response of rxe in the provider's part of the command.
 func (k *kernel) resizeSRQ(cmd uverbs.ModifySRQ) (uverbs.MMInfo, error) {
 	mi := make([]byte, uverbs.Size[uverbs.MMInfo]())
 	var pin runtime.Pinner
@@ -223,7 +222,7 @@ func (k *kernel) resizeSRQ(cmd uverbs.ModifySRQ) (uverbs.MMInfo, error) {
 	return uverbs.Decode[uverbs.MMInfo](mi)
 }
 
-// setProfile finds that there are none.
+// setProfile accepts only the default: the kernel has no profiles.
 func (k *kernel) setProfile(name string) error {
 	if name != "" {
 		return fail("set_profile", strconv.Quote(name)+": the kernel has no profiles", unix.EOPNOTSUPP)

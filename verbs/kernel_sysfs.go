@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelSysfs is where the kernel shows its devices.
+// kernelSysfs is the mount point of sysfs.
 const kernelSysfs = "/sys"
 
-// kernelDevice is a device as sysfs shows it.
+// kernelDevice is a device in sysfs.
 type kernelDevice struct {
 	name string // such as rxe0
 	dir  string // of the device in sysfs
@@ -25,8 +25,8 @@ type kernelDevice struct {
 // rxeABI is RXE_UVERBS_ABI_VERSION.
 const rxeABI = "2"
 
-// findKernelDevice finds the device behind a path such as /dev/infiniband/uverbs0. It must be one of rdma_rxe, whose
-// rings we know: that alone shows its network device as `parent`.
+// findKernelDevice finds the device of a path such as /dev/infiniband/uverbs0. It must be one of rdma_rxe, because
+// its ring layout is needed. Only rdma_rxe has the attribute `parent`.
 func findKernelDevice(sysfs, path string) (d kernelDevice, err error) {
 	verbs := filepath.Join(sysfs, "class/infiniband_verbs", filepath.Base(path))
 	if d.name, err = readWord(filepath.Join(verbs, "ibdev")); err != nil {
@@ -43,23 +43,23 @@ func findKernelDevice(sysfs, path string) (d kernelDevice, err error) {
 	return d, nil
 }
 
-// readWord reads a file of sysfs, which has a line.
+// readWord reads a file of one line.
 func readWord(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	return strings.TrimSpace(string(b)), err
 }
 
-// typeRoCEv2 is what sysfs calls GIDs that are IP addresses.
+// typeRoCEv2 is the type of GIDs in sysfs that are IP addresses.
 const typeRoCEv2 = "RoCE v2"
 
-// gid reads an entry of the table, which has holes: those, and GIDs of other types, are zero.
+// gid reads an entry of the table. Empty entries, and GIDs of other types, are zero.
 func (d *kernelDevice) gid(port, index int) (g GID, err error) {
 	const verb = "query_gid"
 	detail := fmt.Sprintf("port %d, index %d", port, index)
 	dir := filepath.Join(d.dir, "ports", strconv.Itoa(port))
 	text, err := readWord(filepath.Join(dir, "gids", strconv.Itoa(index)))
 	if errors.Is(err, fs.ErrNotExist) {
-		err = unix.EINVAL // as roced says
+		err = unix.EINVAL // as roced returns
 	}
 	if err != nil {
 		return g, fail(verb, detail, bare(err))
@@ -72,7 +72,7 @@ func (d *kernelDevice) gid(port, index int) (g GID, err error) {
 		return g, nil
 	}
 	if typ, err := readWord(filepath.Join(dir, "gid_attrs/types", strconv.Itoa(index))); err != nil || typ != typeRoCEv2 {
-		return g, nil // or it has just gone
+		return g, nil // of another type, or removed meanwhile
 	}
 	return a.As16(), nil
 }
@@ -87,7 +87,7 @@ func (d *kernelDevice) stats() ([]Stat, error) {
 	}
 	var out []Stat
 	for _, f := range files {
-		if f.Name() == "lifespan" { // of the kernel's copy of them
+		if f.Name() == "lifespan" { // not a counter
 			continue
 		}
 		text, err := readWord(filepath.Join(dir, f.Name()))
