@@ -7,39 +7,39 @@ import (
 	"roced.io/roced/flor/engine"
 )
 
-// Config describes a Device. A zero field has its default.
+// Config describes a Device. A zero field means its default, which is in parentheses.
 type Config struct {
 	RunDir string // of the daemon
 	Device string // name of the NIC; the first one
 
-	// Engine has the modules of the control plane and their parameters; docs/design/flor.md has the list. Its Hardware chooses
-	// RC queue pairs instead of UC. Pool and Queue are set by Open.
+	// Engine names the modules of the control plane and their parameters; docs/design/flor.md lists them. Engine.Hardware
+	// selects RC queue pairs instead of UC. Open sets Engine.Pool and Engine.Queue.
 	Engine engine.Config
-	// Backups is how many backup queue pairs a connection has (2, the most); -1: none.
+	// Backups is the number of backup queue pairs of a connection (2, the maximum); -1: none.
 	Backups int
 	// Timeout is the ACK timeout of RC queue pairs, 4.096 us * 2^Timeout (12), with retry_cnt 2 (Flor 6).
 	Timeout uint8
 	// AckClass is the traffic class, DSCP and ECN bits, of acknowledgements (192: CS6); data has class 0 (Flor 4.1).
 	AckClass uint8
 
-	// SharedAcks has acknowledgements go by the queue pairs of data, behind these, and be polled with them: what Flor 4.1
-	// compares with. It must be the same at both ends.
+	// SharedAcks sends acknowledgements on the queue pairs of data, behind the data, and polls them with it. It is the
+	// comparison of Flor 4.1. Both ends must have the same value.
 	SharedAcks bool
 
-	Depth   int // WQEs of a queue pair in the NIC (64)
+	Depth   int // WQEs of a queue pair (64)
 	Pool    int // buffers for SENDs of all peers (512)
-	Landing int // bytes for messages of all peers that come by WRITE (64 MB)
-	Memory  int // bytes of messages to be sent (64 MB)
-	Queue   int // messages of a connection that are not acknowledged (1024)
-	Inbox   int // messages of a connection that nobody has taken by Recv (64)
+	Landing int // bytes for messages that all peers send by WRITE (64 MB)
+	Memory  int // bytes of registered memory for messages to send (64 MB)
+	Queue   int // unacknowledged messages of a connection (1024)
+	Inbox   int // messages of a connection that wait for Recv (64)
 
-	// Spin is how long the Device's loop polls before it sleeps (20 us).
+	// Spin is the polling time of the Device's loop before it sleeps (20 us).
 	Spin time.Duration
 }
 
-// setDefaults sets what is not set. Where the NICs are software and share processors with programs, round trips vary from a tenth
-// of a millisecond to some: times are longer than those of the engine, which are the paper's, windows begin larger, and
-// it takes more delay to make them, and chunks, smaller; chunks are larger, since each wakes two programs.
+// setDefaults sets the defaults. Software NICs share processors with programs, so round trips vary from 0.1 ms to several
+// milliseconds. Therefore timeouts are longer than those of the engine, which are the paper's. Windows begin larger, and
+// windows and chunks shrink at a larger delay. Chunks are larger, because each wakes two programs.
 func (c *Config) setDefaults() {
 	or(&c.Timeout, 12)
 	or(&c.AckClass, 0xc0)
@@ -66,16 +66,16 @@ func (c *Config) setDefaults() {
 	if e.Chunking == "" {
 		e.ChunkingWith = map[string]float64{"beta_min": 2, "beta_max": 8, "max_bytes": chunk, "bdp_bytes": chunk}
 	}
-	// Beside the user's messages there are credits, one at a time, and what was not answered.
+	// In addition to messages of the user: one credit, and notices of unanswered requests.
 	e.Queue = c.Queue + c.Inbox + 1
 }
 
-// chunk is the longest chunk, in bytes. On an MTU of 4096 it leaves a roced NIC in five frames: the first packet, whose header is longer
-// than others', and four super-frames of fifteen. The last packet is short, so that the immediate makes it no longer than
-// those before it, which would keep it out of their super-frame. 256 KB are seven frames.
+// chunk is the longest chunk in bytes. With an MTU of 4096 a roced NIC sends it in five frames: the first packet, which has
+// a longer header, and four super-frames of fifteen packets. The last packet is short: with the immediate it must not be
+// longer than the others, or it would not fit into their super-frame. 256 KB are seven frames.
 const chunk = 61*4096 - 1<<10
 
-// check reports what the engine does not check itself.
+// check validates the fields that the engine does not check.
 func (c *Config) check() error {
 	for _, f := range []struct {
 		name         string

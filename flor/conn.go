@@ -13,11 +13,11 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// Conn is a connection. It may be used by any number of goroutines at a time.
+// Conn is a connection. It is safe for concurrent use.
 type Conn struct {
 	d             *Device
 	local, remote netip.AddrPort
-	token         uint64 // what the peer's control has
+	token         uint64 // in control messages of the peer
 	peerToken     uint64
 	peerQPN       uint32 // of its first queue pair
 	peer          *peer
@@ -29,11 +29,11 @@ type Conn struct {
 	peerInbox     int
 	owed          atomic.Int32 // messages taken out of our inbox that the peer has not been told of
 	watching      context.CancelFunc
-	idle          chan struct{} // closed when nothing is under way; nil: nobody waits
+	idle          chan struct{} // closed when no message is in flight; nil: no waiter
 
 	// guarded by the Device
 	e          *engine.Conn
-	cm         *verbs.CMConn // once it stands
+	cm         *verbs.CMConn // set once established
 	err        error
 	ops        []op
 	free       []uint32
@@ -45,7 +45,7 @@ type Conn struct {
 	waiting    []chan struct{}
 	unsaid     []uint32  // calls that get no answer
 	landed     int       // bytes of landing memory
-	revoking   int       // messages that have come, and are delivered when no peer can write to them
+	revoking   int       // received messages, which are delivered when no peer can write to them
 	over       bool      // the engine has told so
 	deaf       bool      // closed by its user
 	failed     mono.Time // when a queue pair has, until its WQEs go by another one
@@ -53,14 +53,14 @@ type Conn struct {
 	shut       bool
 }
 
-// path is how to reach the peer.
+// path is the address of the peer.
 type path struct {
 	gid  verbs.GID
 	sgid int
 	mtu  verbs.MTU
 }
 
-// op is a message under way, and who is to be told of it.
+// op is a message in flight and its completion callback.
 type op struct {
 	m      *Message
 	done   func(error)
@@ -70,7 +70,7 @@ type op struct {
 	credit bool
 }
 
-// call is one that waits for its answer.
+// call is a call in progress.
 type call struct {
 	result    chan result
 	abandoned bool
@@ -81,18 +81,18 @@ type result struct {
 	err error
 }
 
-// Local and Remote are the addresses of the connection.
+// Local returns the local address.
 func (c *Conn) Local() netip.AddrPort { return c.local }
 
-// Remote is the peer's address.
+// Remote returns the address of the peer.
 func (c *Conn) Remote() netip.AddrPort { return c.remote }
 
-// NewMessage is that of the Device.
+// NewMessage calls Device.NewMessage.
 func (c *Conn) NewMessage(ctx context.Context, n int) (*Message, error) {
 	return c.d.NewMessage(ctx, n)
 }
 
-// fault is an error of this connection.
+// fault returns an error of this connection.
 func (c *Conn) fault(what string, err error) error {
 	if err == nil {
 		return nil
@@ -104,18 +104,18 @@ func (c *Conn) fault(what string, err error) error {
 	return &Error{Op: what, Local: c.local, Remote: c.remote, Err: err}
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection has ended.
 func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// Err is why the connection has ended, nil if it has not.
+// Err returns the cause of the end of the connection, nil before.
 func (c *Conn) Err() error {
 	c.d.mu.Lock()
 	defer c.d.mu.Unlock()
 	return c.fault("connection", c.err)
 }
 
-// Send sends a message and waits until it has been acknowledged: it has arrived, once, and lies in the peer's inbox. It takes
-// over the message, whatever it returns. If ctx is done, it may still arrive; if the connection ends, it may have arrived.
+// Send sends a message and waits for its acknowledgement: the message is in the peer's inbox. Send takes ownership of the
+// message, also on error. If ctx or the connection ends, the message may arrive or not.
 func (c *Conn) Send(ctx context.Context, m *Message) error {
 	return c.send(ctx, "send", makeTag(tagMessage, 0), m)
 }
@@ -133,14 +133,14 @@ func (c *Conn) send(ctx context.Context, what string, tag uint32, m *Message) er
 	}
 }
 
-// Post is Send, but for waiting: it returns when the message is under way, and done, unless nil, is called when it has been
-// acknowledged, or with the reason why it was not. done must not wait. If Post returns an error, done is not called.
+// Post sends a message without waiting for its acknowledgement. It calls done, unless nil, after the acknowledgement, or
+// with the error. done must not block. If Post returns an error, it does not call done.
 func (c *Conn) Post(ctx context.Context, m *Message, done func(error)) error {
 	return c.post(ctx, "post", makeTag(tagMessage, 0), m, op{done: done})
 }
 
-// Call sends a request and waits for its answer. It takes over the request, whatever it returns; the answer is to be released.
-// If ctx is done, the peer may still answer, and the answer is dropped.
+// Call sends a request and waits for its reply. It takes ownership of the request, also on error; the caller releases the
+// reply. If ctx ends, the reply is dropped.
 func (c *Conn) Call(ctx context.Context, request *Message) (*Message, error) {
 	k := &call{result: make(chan result, 1)}
 	if err := c.post(ctx, "call", makeTag(tagRequest, 0), request, op{call: k}); err != nil {
@@ -155,7 +155,7 @@ func (c *Conn) Call(ctx context.Context, request *Message) (*Message, error) {
 	}
 }
 
-// abandon drops the answer of a call, when it comes or if it has.
+// abandon drops the reply of a call.
 func (c *Conn) abandon(k *call) {
 	c.d.enter()
 	k.abandoned = true
@@ -169,7 +169,7 @@ func (c *Conn) abandon(k *call) {
 	}
 }
 
-// post hands a message to the engine when there is room.
+// post waits for room and passes a message to the engine.
 func (c *Conn) post(ctx context.Context, what string, tag uint32, m *Message, o op) error {
 	m, err := m.registered(ctx, c.d)
 	if err != nil {
@@ -196,7 +196,7 @@ func (c *Conn) post(ctx context.Context, what string, tag uint32, m *Message, o 
 	}
 }
 
-// try hands a message to the engine. If there is no room it returns what to wait for.
+// try passes a message to the engine. If there is no room it returns a channel to wait on.
 func (c *Conn) try(tag uint32, o op) (wait <-chan struct{}, err error) {
 	c.d.enter()
 	defer c.d.leave()
@@ -228,7 +228,7 @@ func (c *Conn) try(tag uint32, o op) (wait <-chan struct{}, err error) {
 	return nil, nil
 }
 
-// enlist gives a call a number that no other one has.
+// enlist assigns a unique number to a call.
 func (c *Conn) enlist(k *call) uint32 {
 	for {
 		c.lastCall = (c.lastCall + 1) & tagMask
@@ -239,7 +239,7 @@ func (c *Conn) enlist(k *call) uint32 {
 	}
 }
 
-// submit hands a message to the engine.
+// submit passes a message to the engine.
 func (c *Conn) submit(tag uint32, o op) error {
 	if len(c.free) == 0 {
 		c.ops = append(c.ops, op{})
@@ -266,7 +266,7 @@ func (c *Conn) submit(tag uint32, o op) error {
 	return err
 }
 
-// wake lets those go on who wait for room.
+// wake wakes the goroutines that wait for room.
 func (c *Conn) wake() {
 	for _, w := range c.waiting {
 		close(w)
@@ -274,8 +274,8 @@ func (c *Conn) wake() {
 	c.waiting = nil
 }
 
-// Recv waits for a message or a request, in the order in which they have become complete. When the connection has ended, what
-// has come before is returned first.
+// Recv waits for a message or a request, in the order of completion. After the end of the connection it first returns the
+// messages that are still in the inbox.
 func (c *Conn) Recv(ctx context.Context) (*Message, error) {
 	select {
 	case m := <-c.inbox:
@@ -303,7 +303,7 @@ func (c *Conn) reason() error {
 	return c.err
 }
 
-// taken notes that a message has left the inbox; the peer is told now and then.
+// taken counts a message that has left the inbox, and grants credit to the peer in batches.
 func (c *Conn) taken(m *Message) *Message {
 	if c.owed.Add(1) >= c.enough() {
 		c.d.enter()
@@ -313,10 +313,10 @@ func (c *Conn) taken(m *Message) *Message {
 	return m
 }
 
-// enough is how much room in the inbox the peer is told of at a time.
+// enough is the size of a batch of credit.
 func (c *Conn) enough() int32 { return int32(c.d.cfg.Inbox+1) / 2 }
 
-// settleDebts tells the peer of room in the inbox, and of calls that get no answer.
+// settleDebts sends due credit and notices of unanswered calls.
 func (c *Conn) settleDebts() {
 	if c.err != nil {
 		return
@@ -330,7 +330,7 @@ func (c *Conn) settleDebts() {
 	}
 }
 
-// unanswered tells the peer that a call gets no answer.
+// unanswered notifies the peer that a call gets no reply.
 func (c *Conn) unanswered(number uint32) {
 	c.d.enter()
 	defer c.d.leave()
@@ -338,8 +338,8 @@ func (c *Conn) unanswered(number uint32) {
 	c.settleDebts()
 }
 
-// Shutdown ends the connection when all that was sent has been acknowledged, or when ctx is done. Nothing new can be sent, but
-// for answers; what comes is taken.
+// Shutdown closes the connection when all messages have been acknowledged, or when ctx ends. Meanwhile only replies can be
+// sent, and messages are received.
 func (c *Conn) Shutdown(ctx context.Context) error {
 	c.d.enter()
 	c.shut = true
@@ -361,7 +361,7 @@ func (c *Conn) Shutdown(ctx context.Context) error {
 	return errors.Join(err, c.Close())
 }
 
-// rest tells Shutdown when nothing is under way.
+// rest wakes Shutdown when no message is in flight.
 func (c *Conn) rest() {
 	if c.idle != nil && c.under == 0 && len(c.calls) == 0 && !c.told {
 		select {
@@ -372,7 +372,7 @@ func (c *Conn) rest() {
 	}
 }
 
-// Close ends the connection now. Who waits for something is told, and so is the peer. What lies in the inbox is released.
+// Close closes the connection at once. Calls in progress return ErrClosed. Close notifies the peer and releases the inbox.
 func (c *Conn) Close() error {
 	c.d.enter()
 	c.deaf = true
@@ -380,7 +380,7 @@ func (c *Conn) Close() error {
 	c.d.leave()
 	select {
 	case <-c.done:
-	case <-time.After(closing): // the NIC does not complete what it has
+	case <-time.After(closing): // the NIC does not complete its WQEs
 	}
 	for {
 		select {

@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// Device is a NIC with an engine, and the goroutine that drives it. Its connections may be used by any number of
-// goroutines.
+// Device is a NIC with an engine and the goroutine that drives it. It and its connections are safe for concurrent use.
 type Device struct {
 	cfg  Config
 	ctx  *verbs.Context
@@ -64,15 +63,15 @@ type Device struct {
 	control []byte
 }
 
-// Counters count what a device has seen.
+// Counters are the counters of a device.
 type Counters struct {
 	engine.Counters
 	Connections int
-	Refused     uint64 // connections of peers, because of what they sent or because there is no room
-	Violations  uint64 // connections ended because the peer did what it must not
+	Refused     uint64 // connections of peers refused, because of their parameters or a full backlog
+	Violations  uint64 // connections ended because the peer violated the protocol
 	BadControl  uint64 // datagrams that are no acknowledgements, and no control of a peer's
 	Reconnects  uint64 // queue pairs connected anew
-	// Failover is how long it last took from a completion in error to the first message by a backup queue pair.
+	// Failover is the time of the last failover: from the completion in error to the first message of a backup queue pair.
 	Failover time.Duration
 	Copied   uint64 // messages copied out of the pool, because too many of its buffers were with the application
 }
@@ -123,7 +122,7 @@ func (d *Device) open() (err error) {
 	return errors.Join(d.queryPort(), d.openQueues(), d.openAcks(), d.openEngine())
 }
 
-// queryPort reads what connections need to know of the port.
+// queryPort reads the attributes of the port.
 func (d *Device) queryPort() error {
 	port, err := d.ctx.QueryPort(1)
 	if err != nil {
@@ -140,7 +139,7 @@ func (d *Device) queryPort() error {
 	return nil
 }
 
-// openQueues makes the queues that all connections share.
+// openQueues creates the queues that all connections share.
 func (d *Device) openQueues() (err error) {
 	if d.ackCQ, err = d.ctx.CreateCQ(acksPosted+ackDepth, d.ch); err != nil {
 		return err
@@ -158,7 +157,7 @@ func (d *Device) openQueues() (err error) {
 	return err
 }
 
-// openEngine registers the pool and makes the engine, which posts it.
+// openEngine registers the pool and creates the engine, which posts it.
 func (d *Device) openEngine() (err error) {
 	if d.srq == nil || d.acks == nil {
 		return nil // that has been told
@@ -180,10 +179,10 @@ func (d *Device) openEngine() (err error) {
 // now is the time, on the NIC's clock.
 func (d *Device) now() mono.Time { return mono.Time(d.ctx.Now()) }
 
-// MaxMessage is the length of the longest message.
+// MaxMessage returns the length of the longest message in bytes.
 func (d *Device) MaxMessage() int { return d.cfg.Engine.MaxMessage() }
 
-// Counters returns what has been counted.
+// Counters returns the counters.
 func (d *Device) Counters() Counters {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -192,8 +191,8 @@ func (d *Device) Counters() Counters {
 	return c
 }
 
-// NewMessage returns memory for a message of n bytes, of the memory that the NIC reads. It waits while all of it
-// is in use.
+// NewMessage returns a message of n bytes in registered memory, which is sent without a copy. It blocks while all of
+// that memory is in use.
 func (d *Device) NewMessage(ctx context.Context, n int) (*Message, error) {
 	if n < 0 || n > d.MaxMessage() {
 		return nil, fmt.Errorf("%w: %d bytes", ErrTooLong, n)
@@ -201,7 +200,7 @@ func (d *Device) NewMessage(ctx context.Context, n int) (*Message, error) {
 	return d.send.take(ctx, d.quit, n)
 }
 
-// Close ends all connections, immediately, and closes the NIC. Messages must not be used any more.
+// Close closes all connections at once, and the NIC. Do not use messages of the Device afterwards.
 func (d *Device) Close() error {
 	d.enter()
 	if d.err == nil {

@@ -9,32 +9,32 @@ import (
 )
 
 var (
-	// ErrClosed says that this side has closed the connection, or what it belongs to.
+	// ErrClosed: this side has closed the connection, its Device or its Listener.
 	ErrClosed = engine.ErrClosed
-	// ErrPeerClosed says that the peer has closed the connection, or is gone.
+	// ErrPeerClosed: the peer has closed the connection or has ended.
 	ErrPeerClosed = errors.New("flor: closed by the peer")
-	// ErrSilent says that the peer has acknowledged nothing for too long.
+	// ErrSilent: the peer has not acknowledged within Config.Engine.GiveUp.
 	ErrSilent = engine.ErrSilent
-	// ErrTooLong says that a message is longer than Device.MaxMessage.
+	// ErrTooLong: the message is longer than Device.MaxMessage.
 	ErrTooLong = engine.ErrTooLong
-	// ErrUnanswered says that the peer has released a request without an answer.
+	// ErrUnanswered: the peer has released the request without a reply.
 	ErrUnanswered = errors.New("flor: the peer gives no answer")
-	// ErrNoRequest says that only a request can be answered, once.
+	// ErrNoRequest: the message is not a request, or it has a reply already.
 	ErrNoRequest = errors.New("flor: no request, or answered before")
-	// ErrProtocol says that the peer does what it must not.
+	// ErrProtocol: the peer violates the protocol.
 	ErrProtocol = errors.New("flor: protocol")
-	// ErrReleased says that a message has been sent or released before.
+	// ErrReleased: the message has been sent or released already.
 	ErrReleased = errors.New("flor: the message has been released")
 )
 
-// Error is an error of a connection, or of making one.
+// Error is the error of a connection or of its setup.
 type Error struct {
 	Op            string // such as call
 	Local, Remote netip.AddrPort
 	Err           error
 }
 
-// Error says which connection it is about, and why.
+// Error returns the connection and the cause as text.
 func (e *Error) Error() string {
 	if !e.Local.IsValid() {
 		return fmt.Sprintf("flor %s %v: %v", e.Op, e.Remote, e.Err)

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// Listener takes connections.
+// Listener accepts connections.
 type Listener struct {
 	d       *Device
 	cm      *verbs.CMListener
@@ -23,17 +23,17 @@ type Listener struct {
 }
 
 const (
-	// backlog is how many connections may be being made, and how many wait for Accept.
+	// backlog limits the connections in setup, and those that wait for Accept.
 	backlog = 64
-	// making is how long a peer may take to confirm a connection.
+	// making is the timeout for a peer to confirm a connection.
 	making = 10 * time.Second
-	// consumerReject is the reason of a REJ that a program has chosen (IBTA vol.1 12.6.7.2).
+	// consumerReject is the reason of a REJ by a program (IBTA vol.1 12.6.7.2).
 	consumerReject = 28
-	// maxRefusal is the length of the text that says why, in the private data of a REJ.
+	// maxRefusal is the length of the error text in the private data of a REJ.
 	maxRefusal = 147
 )
 
-// Listen listens at an address of the NIC or, if it is unspecified, at all; port 0 stands for a free one.
+// Listen listens on an address of the NIC or, if it is unspecified, on all addresses. Port 0 selects a free port.
 func (d *Device) Listen(at netip.AddrPort) (*Listener, error) {
 	cm, err := d.cm.Listen(at, backlog)
 	if err != nil {
@@ -45,7 +45,7 @@ func (d *Device) Listen(at netip.AddrPort) (*Listener, error) {
 	return l, nil
 }
 
-// Addr is where the listener listens.
+// Addr returns the address of the listener.
 func (l *Listener) Addr() netip.AddrPort { return l.cm.Addr }
 
 // Accept waits for a connection.
@@ -60,7 +60,7 @@ func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// Close ends listening. Connections that nobody has accepted are closed.
+// Close closes the listener and all connections that wait for Accept.
 func (l *Listener) Close() {
 	l.cancel()
 	l.cm.Close()
@@ -75,7 +75,7 @@ func (l *Listener) Close() {
 	}
 }
 
-// run takes requests, of which some are dealt with at a time.
+// run takes requests and answers a limited number at a time.
 func (l *Listener) run() {
 	places := make(chan struct{}, backlog)
 	for {
@@ -102,7 +102,7 @@ func (l *Listener) run() {
 	}
 }
 
-// answer accepts a request, or refuses it and says why.
+// answer accepts a request, or refuses it with the reason.
 func (l *Listener) answer(r *verbs.CMRequest) {
 	c, err := l.accept(r)
 	if err != nil {
@@ -150,14 +150,14 @@ func (l *Listener) accept(r *verbs.CMRequest) (*Conn, error) {
 	return c, nil
 }
 
-// refuse refuses a connection; the peer is told why.
+// refuse rejects a connection with the error as text.
 func refuse(r *verbs.CMRequest, err error) error {
 	text := err.Error()
 	_ = r.Reject([]byte(text[:min(len(text), maxRefusal)])) // it may be over
 	return err
 }
 
-// refusal is the error of a connection that the peer has refused, with the reason that it gives.
+// refusal returns the error of a rejected connection, with the peer's text.
 func refusal(private []byte, err error) error {
 	text, _, _ := bytes.Cut(private, []byte{0})
 	if len(text) == 0 {

@@ -8,10 +8,10 @@ import (
 	"roced.io/roced/flor/engine"
 )
 
-// Message is one that has come, or is to be sent. Of the latter, those of Device.NewMessage lie in memory that the NIC reads;
-// what Data refers to otherwise is copied. A message is for one goroutine at a time.
+// Message is a received message or one to send. Sending copies Data unless it lies in memory of Device.NewMessage. A
+// message is not safe for concurrent use.
 type Message struct {
-	// Data may be made shorter, from both ends. The memory of what has come must not be used after Release.
+	// Data may be shortened at both ends. Do not access that of a received message after Release.
 	Data []byte
 
 	memory *memory // whose lkey is; nil: not registered
@@ -27,8 +27,8 @@ type Message struct {
 	request bool // to be answered
 }
 
-// Release gives the memory of a message back. Of a request that has not been answered, the caller is told. What has been
-// sent must not be released; Release of what has been released does nothing.
+// Release frees the memory of a message. The caller of an unanswered request gets ErrUnanswered. Do not release a message
+// after sending it. A second Release does nothing.
 func (m *Message) Release() {
 	if !m.over.CompareAndSwap(false, true) {
 		return
@@ -46,10 +46,10 @@ func (m *Message) release() {
 	}
 }
 
-// IsRequest reports whether the message is to be answered by Reply.
+// IsRequest reports whether the message requires a Reply.
 func (m *Message) IsRequest() bool { return m.request }
 
-// Reply answers a request, as Send does; the request's memory stays as it is. It may be answered by itself, for an echo.
+// Reply sends the reply to a request, like Send. The request keeps its memory. A request may be its own reply.
 func (m *Message) Reply(ctx context.Context, answer *Message) error {
 	if !m.request {
 		answer.Release()
@@ -59,7 +59,7 @@ func (m *Message) Reply(ctx context.Context, answer *Message) error {
 	return m.from.send(ctx, "reply", makeTag(tagResponse, m.call), answer)
 }
 
-// PostReply is Reply as Conn.Post does it.
+// PostReply sends the reply to a request, like Conn.Post.
 func (m *Message) PostReply(ctx context.Context, answer *Message, done func(error)) error {
 	if !m.request {
 		answer.Release()
@@ -69,7 +69,7 @@ func (m *Message) PostReply(ctx context.Context, answer *Message, done func(erro
 	return m.from.post(ctx, "reply", makeTag(tagResponse, m.call), answer, op{done: done})
 }
 
-// registered returns the message as d's NIC knows it, copied if it has to be.
+// registered returns the message in registered memory of d, copied if necessary.
 func (m *Message) registered(ctx context.Context, d *Device) (*Message, error) {
 	if m.over.Load() {
 		return nil, ErrReleased
@@ -90,7 +90,7 @@ func (m *Message) registered(ctx context.Context, d *Device) (*Message, error) {
 	return n, nil
 }
 
-// buffer is the message to the engine.
+// buffer returns the message as a buffer of the engine.
 func (m *Message) buffer() engine.Buffer {
 	if len(m.Data) == 0 {
 		return engine.Buffer{}

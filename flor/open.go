@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// prepare makes one end of a connection, and what the other one has to know of it.
+// prepare creates one end of a connection and the greeting for the peer.
 func (d *Device) prepare() (*Conn, *hello, error) {
 	e := &d.cfg.Engine
 	h := &hello{rc: e.Hardware, unit: e.Unit, writes: uint32(e.Writes), partials: uint8(e.Partials), maxSend: e.MaxSend, inbox: uint16(d.cfg.Inbox),
@@ -31,7 +31,7 @@ func (d *Device) prepare() (*Conn, *hello, error) {
 	return c, h, nil
 }
 
-// discard gives up an end that the engine has not been given.
+// discard destroys an end that is not in the engine.
 func (c *Conn) discard() {
 	for _, p := range c.pairs {
 		p.destroy()
@@ -39,7 +39,7 @@ func (c *Conn) discard() {
 	c.pairs = nil
 }
 
-// join connects the queue pairs to the peer's, and gives them to the engine.
+// join connects the queue pairs to the peer's and adds them to the engine.
 func (c *Conn) join(local, remote netip.AddrPort, mine, theirs *hello) error {
 	d := c.d
 	d.opening.Lock()
@@ -70,7 +70,7 @@ func (c *Conn) join(local, remote netip.AddrPort, mine, theirs *hello) error {
 	return c.begin(mine, theirs)
 }
 
-// room has the queue for completions hold those of so many queue pairs more.
+// room makes room in the completion queue for n more queue pairs.
 func (d *Device) room(n int) error {
 	d.mu.Lock()
 	need := (len(d.pairs) + n) * d.cfg.Depth
@@ -81,7 +81,7 @@ func (d *Device) room(n int) error {
 	return nil
 }
 
-// drain takes the completions that there are.
+// drain takes all present completions.
 func (d *Device) drain() {
 	for range d.cfg.Pool/len(d.wcs) + 1 {
 		if d.turn() == 0 {
@@ -90,7 +90,7 @@ func (d *Device) drain() {
 	}
 }
 
-// begin gives the connection to the engine.
+// begin adds the connection to the engine.
 func (c *Conn) begin(mine, theirs *hello) (err error) {
 	d := c.d
 	d.drain() // completions of queue pairs that had these numbers before
@@ -117,7 +117,7 @@ func (c *Conn) begin(mine, theirs *hello) (err error) {
 	return nil
 }
 
-// stands takes the connection of rdma_cm, from which the peer's end is heard.
+// stands records the connection of rdma_cm and watches it for the end of the peer.
 func (c *Conn) stands(cm *verbs.CMConn) {
 	c.d.enter()
 	defer c.d.leave()
@@ -135,13 +135,13 @@ func (c *Conn) stands(cm *verbs.CMConn) {
 	})
 }
 
-// grace is how long acknowledgements may take to arrive that the peer has sent before it closed.
+// grace is the time for late acknowledgements of a peer that has closed.
 const grace = 50 * time.Millisecond
 
-// peerLeft ends the connection, for the peer has.
+// peerLeft ends the connection after the peer has closed it.
 func (c *Conn) peerLeft() {
 	fail := func() {
-		c.d.drain() // the NIC has acknowledged by RC what lies there
+		c.d.drain() // with RC the NIC has acknowledged these messages
 		c.d.enter()
 		defer c.d.leave()
 		c.e.Fail(c.d.now(), ErrPeerClosed)
@@ -194,11 +194,11 @@ func (d *Device) dial(ctx context.Context, to netip.AddrPort) (*Conn, error) {
 	return c, nil
 }
 
-// giveUp ends what has not become a connection.
+// giveUp destroys an end after a failed setup.
 func (c *Conn) giveUp() {
 	if c.e == nil {
 		c.discard()
 		return
 	}
-	_ = c.Close() // there is nothing to be lost
+	_ = c.Close() // no message can be lost
 }

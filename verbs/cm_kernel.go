@@ -21,14 +21,14 @@ type cmKernel struct {
 type cmFile interface {
 	Write([]byte) (int, error)
 	Close() error
-	// await waits until there may be an event.
+	// await waits until an event may be available.
 	await() error
 }
 
 // ucmFile is a cmFile of the kernel. Package os has made it non-blocking, so that GET_EVENT does not wait.
 type ucmFile struct{ *os.File }
 
-// Write writes a command. File.Write would wait where the answer is EAGAIN.
+// Write writes a command. File.Write would block on EAGAIN.
 func (f ucmFile) Write(cmd []byte) (n int, err error) {
 	c, err := f.SyscallConn()
 	if err != nil {
@@ -58,7 +58,7 @@ func (k *cmKernel) open(m *CM) error {
 	return nil
 }
 
-// call writes a command. Structures that ask for an answer begin with its address; only that of CREATE_ID has it second.
+// call writes a command. The address of the response is the first field of a command, but the second of CREATE_ID.
 func (k *cmKernel) call(cmd []byte, room int) ([]byte, error) {
 	at := rdmacm.HdrLen
 	if h, err := uverbs.Decode[rdmacm.Hdr](cmd); err == nil && h.Cmd == rdmacm.CmdCreateID {
@@ -72,7 +72,7 @@ func (k *cmKernel) run(number uint32, body any) error {
 	return err
 }
 
-// kernelAsk runs a command that is answered with an R.
+// kernelAsk runs a command whose response is an R.
 func kernelAsk[R any](k *cmKernel, number uint32, body any) (r R, err error) {
 	room := uverbs.Size[R]()
 	resp, err := k.call(cmCommand(number, room, body), room)
@@ -82,7 +82,7 @@ func kernelAsk[R any](k *cmKernel, number uint32, body any) (r R, err error) {
 	return uverbs.Decode[R](resp)
 }
 
-// next takes an event. Those of the steps of ask are followed by the next step.
+// next takes an event for the program. After an event of a step of ask it runs the next step.
 func (k *cmKernel) next() (*cmEvent, error) {
 	for {
 		if err := k.dev.await(); err != nil {
@@ -102,7 +102,8 @@ func (k *cmKernel) next() (*cmEvent, error) {
 	}
 }
 
-// follow does what an event asks for, and reports whether it is one for the program: what fails becomes one that says so.
+// follow runs the step after an event and reports whether the event is for the program. If the step fails, the event
+// becomes a connection error.
 func (k *cmKernel) follow(e *cmEvent) bool {
 	id := k.cm.find(e.UID)
 	if id == nil {
@@ -118,7 +119,7 @@ func (k *cmKernel) follow(e *cmEvent) bool {
 		if id.space != rdmacm.PSTCP {
 			return true
 		}
-		if e.attr, err = k.attr(e.ID); err != nil { // it is over
+		if e.attr, err = k.attr(e.ID); err != nil { // the request is gone
 			k.cm.destroy(e.ID)
 		}
 		return err == nil
@@ -134,7 +135,7 @@ func (k *cmKernel) follow(e *cmEvent) bool {
 	return err != nil || e.Event == rdmacm.EventConnectResponse
 }
 
-// attr asks for what roced sends with such an event.
+// attr queries the attributes that roced sends with the event.
 func (k *cmKernel) attr(num uint32) (*rdmacm.ConnAttr, error) {
 	a := &rdmacm.ConnAttr{}
 	for _, s := range []struct {
@@ -153,7 +154,7 @@ func (k *cmKernel) attr(num uint32) (*rdmacm.ConnAttr, error) {
 	return a, err
 }
 
-// ask takes four steps: the others follow when the events come (follow).
+// ask runs the first of four steps. Events trigger the others (follow).
 func (k *cmKernel) ask(id *cmID, to netip.AddrPort) (uint32, error) {
 	r, err := kernelAsk[rdmacm.CreateIDResp](k, rdmacm.CmdCreateID, rdmacm.CreateID{UID: id.uid, PS: id.space})
 	if err != nil {

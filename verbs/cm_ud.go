@@ -9,18 +9,18 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// CMService is a UD queue pair that a listener has named.
+// CMService is the UD queue pair in a listener's reply.
 type CMService struct {
 	// Local and Remote are the addresses of the exchange.
 	Local, Remote netip.AddrPort
-	AH            AHAttr // how to reach it
+	AH            AHAttr // its address
 	QPN, QKey     uint32 // RemoteQPN and RemoteQKey of work requests
 	PrivateData   []byte // of its Accept, padded with zeros
 }
 
-// RefusedError says that a listener for datagrams names no queue pair.
+// RefusedError is the error of a listener for datagrams that names no queue pair.
 type RefusedError struct {
-	Status int // IBTA vol.1 12.11.2; 1: nobody listens, 2: the program has refused
+	Status int // IBTA vol.1 12.11.2; 1: no listener, 2: rejected by the program
 }
 
 // Error describes the error.
@@ -28,22 +28,21 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("no queue pair for datagrams: status %d", e.Status)
 }
 
-// CMDatagramListener takes questions for a UD queue pair.
+// CMDatagramListener receives queries for a UD queue pair.
 type CMDatagramListener struct {
 	id *cmID
-	// Addr is the address, with the port that was chosen if none was given.
+	// Addr is the address with the actual port.
 	Addr netip.AddrPort
 }
 
-// CMQuestion is a peer's question for a UD queue pair. It must be answered by Accept
-// or Reject.
+// CMQuestion is a peer's query for a UD queue pair. Call Accept or Reject once.
 type CMQuestion struct {
 	id            *cmID
 	Local, Remote netip.AddrPort
 	PrivateData   []byte // padded with zeros
 }
 
-// Resolve asks the listener at an address for its UD queue pair (SIDR, IBTA vol.1
+// Resolve queries the listener at an address for its UD queue pair (SIDR, IBTA vol.1
 // 12.11), with at most 180 bytes of private data.
 func (m *CM) Resolve(ctx context.Context, to netip.AddrPort, private []byte) (*CMService, error) {
 	var p rdmacm.ConnParam
@@ -60,7 +59,7 @@ func (m *CM) Resolve(ctx context.Context, to netip.AddrPort, private []byte) (*C
 	return s, explain(err, to.String())
 }
 
-// answered waits for the answer to a question.
+// answered waits for the reply to a query.
 func (i *cmID) answered(ctx context.Context) (*CMService, error) {
 	const verb = "resolve"
 	e, err := i.next(ctx, verb, rdmacm.EventEstablished)
@@ -76,9 +75,9 @@ func (i *cmID) answered(ctx context.Context) (*CMService, error) {
 	return s, err
 }
 
-// ListenDatagrams listens for questions at an address of a NIC or, if it is
-// unspecified, at all; port 0 stands for a free one. Backlog bounds the questions that
-// wait.
+// ListenDatagrams listens for queries on an address of a NIC or, if it is unspecified,
+// on all addresses. Port 0 selects a free port. The backlog limits the queue of
+// queries.
 func (m *CM) ListenDatagrams(addr netip.AddrPort, backlog int) (*CMDatagramListener, error) {
 	id, bound, err := m.listen(rdmacm.PSUDP, addr, backlog)
 	if err != nil {
@@ -87,10 +86,10 @@ func (m *CM) ListenDatagrams(addr netip.AddrPort, backlog int) (*CMDatagramListe
 	return &CMDatagramListener{id: id, Addr: bound}, nil
 }
 
-// Close ends listening.
+// Close closes the listener.
 func (l *CMDatagramListener) Close() { l.id.close() }
 
-// Next waits for a question.
+// Next waits for a query.
 func (l *CMDatagramListener) Next(ctx context.Context) (*CMQuestion, error) {
 	e, err := l.id.next(ctx, "get_request", rdmacm.EventConnectRequest)
 	if err != nil {
@@ -105,7 +104,7 @@ func (l *CMDatagramListener) Next(ctx context.Context) (*CMQuestion, error) {
 	return q, nil
 }
 
-// Accept answers with q, a UD queue pair with this Q_Key, and at most 136 bytes of
+// Accept replies with q, a UD queue pair with this Q_Key, and at most 136 bytes of
 // private data.
 func (r *CMQuestion) Accept(q *QP, qkey uint32, private []byte) error {
 	const verb = "accept"
@@ -118,10 +117,10 @@ func (r *CMQuestion) Accept(q *QP, qkey uint32, private []byte) error {
 	return r.id.run(verb, rdmacm.CmdAccept, rdmacm.Accept{UID: r.id.uid, ID: r.id.num, ConnParam: p})
 }
 
-// Reject names no queue pair, and sends at most 136 bytes of private data.
+// Reject rejects the query, with at most 136 bytes of private data.
 func (r *CMQuestion) Reject(private []byte) error { return r.id.reject(private) }
 
-// udParamOf is the parameter of an event of a datagram identifier.
+// udParamOf returns the parameters in an event of a datagram identifier.
 func udParamOf(e *cmEvent) (p rdmacm.UDParam) {
 	// The parameter is longer than the structure.
 	_ = uverbs.DecodeInto(e.Param[:], &p)

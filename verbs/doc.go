@@ -1,6 +1,6 @@
-// Package verbs is the Go client of roced: it opens a software RoCEv2 NIC and
-// uses it as programs in C use libibverbs, without a system call and without an
-// allocation on the way of data.
+// Package verbs is the Go client of roced: it opens a software RoCEv2 NIC and offers
+// the operations of libibverbs. The data path makes no system call and allocates no
+// memory.
 //
 //	ctx, err := verbs.Open("")              // the first device of this host
 //	pd, err := ctx.AllocPD()
@@ -17,22 +17,21 @@
 //
 // # Memory
 //
-// The daemon reads and writes the memory of its clients through shared mappings.
-// Memory for that comes from PD.AllocMR, or from Context.AllocBuffer if several
-// regions are to share a buffer. It is outside the reach of the garbage collector:
-// it stays until it is given back, and must not be touched afterwards.
+// The daemon accesses the memory of its clients through shared mappings. PD.AllocMR
+// allocates such memory, and Context.AllocBuffer a buffer for several regions. It is
+// outside of the Go heap: it stays mapped until it is freed, and must not be accessed
+// afterwards.
 //
 // # Waiting
 //
-// CQ.Poll never blocks. CQ.Wait blocks on a completion channel and costs no
-// processor time; CQ.PollWait polls and gives the core away in between, for the
-// least latency. A loop around CQ.Poll alone is a bad idea where cores are few:
-// the daemon may need the one that it keeps busy.
+// CQ.Poll never blocks. CQ.Wait blocks on a completion channel and uses no processor
+// time. CQ.PollWait polls for the least latency and yields the core in between. Do not
+// poll in a loop around CQ.Poll alone: on a machine with few cores the daemon may need
+// the core.
 //
 // # Concurrency and errors
 //
-// All objects may be used by several goroutines at a time. Errors of verbs are of
-// type *Error and wrap a unix.Errno or one of the errors of this package. If the
-// daemon goes, everything that waits returns ErrDeviceFatal, and so does every
-// verb from then on.
+// All objects are safe for concurrent use. Errors of verbs are of type *Error and wrap
+// a unix.Errno or one of the errors of this package. If the daemon ends, all calls in
+// progress and all later calls return ErrDeviceFatal.
 package verbs

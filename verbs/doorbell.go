@@ -10,15 +10,15 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// doorbell is the memory in which queue pairs are named that have new work
-// requests, and the eventfd that wakes a sleeping daemon.
+// doorbell is the shared bitmap of queue pairs with new work requests, and the eventfd
+// that wakes a sleeping daemon.
 type doorbell struct {
 	mem []byte
 	fd  int
 }
 
-// ring tells the daemon to look at the send queue of a queue pair, which must not
-// be released meanwhile: Close releases all queue pairs before the doorbells.
+// ring makes the daemon read the send queue of a queue pair, which must not be released
+// meanwhile: Close releases all queue pairs before the doorbells.
 func (d *doorbell) ring(handle uint32) error {
 	base := unsafe.Pointer(unsafe.SliceData(d.mem))
 	word := handle / 64
@@ -31,7 +31,7 @@ func (d *doorbell) ring(handle uint32) error {
 	return nil
 }
 
-// close ends the doorbells.
+// close releases the doorbells.
 func (d *doorbell) close(f *sharedFile) {
 	if d.mem != nil {
 		f.unmap(d.mem)

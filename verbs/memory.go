@@ -19,7 +19,7 @@ type PD struct {
 	handle uint32
 }
 
-// AllocPD makes a protection domain.
+// AllocPD creates a protection domain.
 func (c *Context) AllocPD() (*PD, error) {
 	r, a, err := roundTrip[uverbs.AllocPDResp](c, "alloc_pd", uverbs.CmdAllocPD, 0, nil, uverbs.AllocPD{})
 	if err != nil {
@@ -29,13 +29,13 @@ func (c *Context) AllocPD() (*PD, error) {
 	return &PD{ctx: c, handle: r.PDHandle}, nil
 }
 
-// Dealloc ends a protection domain that nothing uses.
+// Dealloc destroys a protection domain, which no other object may use.
 func (p *PD) Dealloc() error {
 	return p.ctx.run("dealloc_pd", uverbs.CmdDeallocPD, uverbs.DeallocPD{PDHandle: p.handle})
 }
 
-// Buffer is memory that the device can reach, of which regions can be registered.
-// It is page-aligned and no business of the garbage collector.
+// Buffer is memory that the device can access. Regions are registered in it. It is
+// aligned to pages and outside of the Go heap.
 type Buffer struct {
 	ctx    *Context
 	handle uint32
@@ -43,7 +43,7 @@ type Buffer struct {
 	mem    []byte
 }
 
-// AllocBuffer makes a buffer of at least size bytes: whole pages.
+// AllocBuffer allocates a buffer of at least size bytes: whole pages.
 func (c *Context) AllocBuffer(size int) (*Buffer, error) {
 	const verb = "alloc_buffer"
 	if size <= 0 {
@@ -72,8 +72,8 @@ func (b *Buffer) Bytes() []byte { return b.mem }
 // Addr returns the address of the first byte.
 func (b *Buffer) Addr() uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b.mem)))) }
 
-// Free gives the memory back: no slice of it may be touched any more. Regions
-// that are registered in it go on to exist, without this process.
+// Free unmaps the memory: do not access slices of it afterwards. Regions that are
+// registered in it remain valid for the device.
 func (b *Buffer) Free() error {
 	err := b.ctx.dev.unshare(b.handle)
 	b.ctx.drop(b)
@@ -101,7 +101,7 @@ type MR struct {
 	rkey   uint32
 }
 
-// AllocMR makes memory of size bytes and registers it.
+// AllocMR allocates memory of size bytes and registers it.
 func (p *PD) AllocMR(size int, access Access) (*MR, error) {
 	b, err := p.ctx.AllocBuffer(size)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *PD) AllocMR(size int, access Access) (*MR, error) {
 	return m, nil
 }
 
-// RegMR registers length bytes of a buffer from offset on.
+// RegMR registers length bytes of a buffer, starting at offset.
 func (p *PD) RegMR(b *Buffer, offset, length int, access Access) (*MR, error) {
 	const verb = "reg_mr"
 	mem, addr, err := b.part(verb, offset, length)
@@ -140,30 +140,31 @@ func (b *Buffer) part(verb string, offset, length int) ([]byte, uint64, error) {
 	return b.mem[offset : offset+length : offset+length], b.Addr() + uint64(offset), nil
 }
 
-// Bytes returns the memory of the region. The peers and the daemon may change it
-// at any time.
+// Bytes returns the memory of the region. Peers and the daemon may write it at any
+// time.
 func (m *MR) Bytes() []byte { return m.mem }
 
-// Addr returns the address of the first byte, as work requests name it.
+// Addr returns the address of the first byte, for work requests.
 func (m *MR) Addr() uint64 { return m.addr }
 
 // LKey returns the key for the SGEs of work requests.
 func (m *MR) LKey() uint32 { return m.lkey }
 
-// RKey returns the key for a peer.
+// RKey returns the key for work requests of a peer.
 func (m *MR) RKey() uint32 { return m.rkey }
 
-// SGE returns the element of a scatter/gather list for length bytes from offset
-// on. What lies outside the region, the daemon finds.
+// SGE returns the element of a scatter/gather list for length bytes from offset. It
+// checks no bounds: the daemon does.
 func (m *MR) SGE(offset, length int) SGE {
 	return SGE{Addr: m.addr + uint64(offset), Length: uint32(length), LKey: m.lkey}
 }
 
-// LoadUint64 reads 8 aligned bytes atomically, in the byte order of this machine:
-// what an atomic operation returns or works on, or a flag that a peer writes.
+// LoadUint64 atomically reads 8 aligned bytes in the byte order of this machine, for
+// instance the result of an atomic operation, or a flag that a peer writes. It panics
+// if the offset is not aligned or out of range.
 func (m *MR) LoadUint64(offset int) uint64 { return atomic.LoadUint64(m.word(offset)) }
 
-// StoreUint64 writes 8 aligned bytes atomically.
+// StoreUint64 atomically writes 8 aligned bytes. It panics like LoadUint64.
 func (m *MR) StoreUint64(offset int, v uint64) { atomic.StoreUint64(m.word(offset), v) }
 
 func (m *MR) word(offset int) *uint64 {
@@ -174,7 +175,7 @@ func (m *MR) word(offset int) *uint64 {
 	return (*uint64)(p)
 }
 
-// ReregFlags say what Rereg changes (ibv_rereg_mr_flags).
+// ReregFlags select the attributes that Rereg changes (ibv_rereg_mr_flags).
 type ReregFlags uint32
 
 // Flags of Rereg.
@@ -192,8 +193,8 @@ type ReregAttr struct {
 	Access         Access
 }
 
-// Rereg changes a region (ibv_rereg_mr); its keys may change. It must not be in
-// use, by this process either.
+// Rereg changes a region (ibv_rereg_mr); its keys may change. Neither the device nor
+// this process may use the region meanwhile.
 func (m *MR) Rereg(flags ReregFlags, attr ReregAttr) error {
 	const verb = "rereg_mr"
 	cmd := uverbs.ReregMR{MRHandle: m.handle, Flags: uint32(flags), PDHandle: m.pd.handle, AccessFlags: uint32(attr.Access)}
@@ -231,8 +232,8 @@ func (m *MR) Rereg(flags ReregFlags, attr ReregAttr) error {
 	return nil
 }
 
-// Dereg ends the region. Memory that AllocMR has made is given back: no slice of
-// it may be touched any more.
+// Dereg destroys the region. It frees memory of AllocMR: do not access slices of it
+// afterwards.
 func (m *MR) Dereg() error {
 	err := m.pd.ctx.run("dereg_mr", uverbs.CmdDeregMR, uverbs.DeregMR{MRHandle: m.handle})
 	if err == nil && m.own {

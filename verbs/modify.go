@@ -43,9 +43,9 @@ type QPAttr struct {
 	QKey            uint32
 	AV              AHAttr
 	PathMTU         MTU
-	Timeout         uint8 // 4.096 us * 2^Timeout; 0 = for ever
+	Timeout         uint8 // 4.096 us * 2^Timeout; 0: none
 	RetryCnt        uint8
-	RNRRetry        uint8 // 7 = for ever
+	RNRRetry        uint8 // 7: without limit
 	RQPSN           uint32
 	SQPSN           uint32
 	MaxRdAtomic     uint8
@@ -55,8 +55,8 @@ type QPAttr struct {
 	RateLimit       uint32 // kb/s
 }
 
-// Modify changes the attributes in mask (ibv_modify_qp). On error nothing has
-// changed.
+// Modify changes the attributes in mask (ibv_modify_qp). An error means that no
+// attribute has changed.
 func (q *QP) Modify(attr QPAttr, mask AttrMask) error {
 	const verb = "modify_qp"
 	cmd := attr.command(q.handle, mask)
@@ -82,13 +82,13 @@ func (q *QP) Modify(attr QPAttr, mask AttrMask) error {
 	return nil
 }
 
-// step is a change that is to follow another one.
+// step is one of several state changes.
 type step struct {
 	attr QPAttr
 	mask AttrMask
 }
 
-// take takes steps, which change the state, one after the other. On error some may have been taken.
+// take applies steps in order. After an error some may have been applied.
 func (q *QP) take(steps []step) error {
 	cmds := make([]uverbs.ModifyQP, len(steps))
 	for i, s := range steps {

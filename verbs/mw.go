@@ -15,8 +15,8 @@ const (
 	MWType2 MWType = 2 // belongs to the queue pair through which it was bound
 )
 
-// MW is a memory window (ibv_mw): a part of a region with a key of its own, which
-// work requests open and close.
+// MW is a memory window (ibv_mw): a part of a region with its own key. Work requests
+// open and close it.
 type MW struct {
 	pd     *PD
 	handle uint32
@@ -24,7 +24,7 @@ type MW struct {
 	rkey   atomic.Uint32
 }
 
-// AllocMW makes a memory window, which is closed.
+// AllocMW creates a closed memory window.
 func (p *PD) AllocMW(typ MWType) (*MW, error) {
 	r, a, err := roundTrip[uverbs.AllocMWResp](p.ctx, "alloc_mw", uverbs.CmdAllocMW, 0, nil,
 		uverbs.AllocMW{PDHandle: p.handle, MWType: uint8(typ)})
@@ -37,11 +37,10 @@ func (p *PD) AllocMW(typ MWType) (*MW, error) {
 	return m, nil
 }
 
-// RKey returns the key of the window: after QP.BindMW the one with which it is
-// being opened.
+// RKey returns the key of the window. After QP.BindMW it is the new key.
 func (m *MW) RKey() uint32 { return m.rkey.Load() }
 
-// Dealloc ends the window, open or not.
+// Dealloc destroys the window, open or closed.
 func (m *MW) Dealloc() error {
 	return m.pd.ctx.run("dealloc_mw", uverbs.CmdDeallocMW, uverbs.DeallocMW{MWHandle: m.handle})
 }

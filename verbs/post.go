@@ -14,8 +14,8 @@ var (
 	errNoBind = fmt.Errorf("no window or no region: %w", unix.EINVAL)
 )
 
-// SendWR is a send work request (ibv_send_wr). Which fields count depends on the
-// operation.
+// SendWR is a send work request (ibv_send_wr). The operation determines which fields
+// it uses.
 type SendWR struct {
 	WRID   uint64
 	Opcode Opcode
@@ -23,15 +23,14 @@ type SendWR struct {
 	// Imm is immediate data, or the key to invalidate (OpSendWithInv, OpLocalInv).
 	Imm uint32
 
-	// The payload is what the SGEs name, or Inline if that is not empty, which may
-	// be changed as soon as the request has been posted. READs and atomics put what
-	// they return where the SGEs say.
+	// SGEs name the payload, or the destination of the data of READs and atomics.
+	// Inline, if not empty, is the payload instead, and may be reused after posting.
 	SGEs   []SGE
 	Inline []byte
 
 	RemoteAddr uint64 // WRITE, READ, atomics
 	RKey       uint32
-	CompareAdd uint64 // what to compare with, or to add
+	CompareAdd uint64 // the operand of compare, or of add
 	Swap       uint64
 
 	AH         *AH // UD
@@ -39,8 +38,8 @@ type SendWR struct {
 	RemoteQKey uint32
 
 	Bind *MWBind // OpBindMW
-	// FlushLength is the range of OpFlush, all of the region if FlushRegion is set. What has been
-	// written there before is visible to every reader when the FLUSH completes.
+	// FlushLength is the length of the range of OpFlush in bytes; FlushRegion selects the whole
+	// region. When the FLUSH completes, earlier writes to the range are visible to all readers.
 	FlushLength uint32
 	FlushRegion bool
 }
@@ -52,14 +51,14 @@ type MWBind struct {
 	Offset int // in MR
 	Length int // zero closes a window of type 1
 	Access Access
-	// NewRKey is the key that the window gets. It differs from its last one in
-	// the lowest byte only.
+	// NewRKey is the new key of the window. Only its lowest byte may differ from
+	// the current key.
 	NewRKey uint32
 }
 
-// PostSend posts a send work request (ibv_post_send). If there is no room it
-// reports ErrQueueFull; how much of the ring is taken depends on completions, so
-// leave every so many work requests signaled. It allocates nothing.
+// PostSend posts a send work request (ibv_post_send). If the queue is full it returns
+// ErrQueueFull. Completions free the queue, so set SendSignaled at regular intervals.
+// PostSend allocates no memory.
 func (q *QP) PostSend(wr *SendWR) error {
 	q.mu.Lock()
 	err := q.checkPost()
@@ -76,8 +75,8 @@ func (q *QP) PostSend(wr *SendWR) error {
 	return nil
 }
 
-// PostSendN posts send work requests with one doorbell for all, and returns how
-// many it has posted: all of them unless there is an error.
+// PostSendN posts send work requests with one doorbell and returns the number posted,
+// which is less than len(wrs) only after an error.
 func (q *QP) PostSendN(wrs []SendWR) (int, error) {
 	q.mu.Lock()
 	n := 0
@@ -100,7 +99,7 @@ func (q *QP) PostSendN(wrs []SendWR) (int, error) {
 	return n, nil
 }
 
-// checkPost tells why nothing can be posted. The caller has q.mu.
+// checkPost returns an error if the queue pair does not permit posting. The caller holds q.mu.
 func (q *QP) checkPost() error {
 	if err := q.ctx.Err(); err != nil {
 		return err
@@ -114,7 +113,7 @@ func (q *QP) checkPost() error {
 	return nil
 }
 
-// stage writes a work request into the ring. The caller has q.mu.
+// stage writes a work request into the ring. The caller holds q.mu.
 func (q *QP) stage(wr *SendWR) error {
 	if len(wr.SGEs) > 0 && (len(wr.Inline) > 0 || wr.Flags&SendInline != 0) {
 		return ErrInline
@@ -191,9 +190,10 @@ func (q *QP) encode(e *rxe.SendWQE, wr *SendWR) error {
 	return nil
 }
 
-// BindMW posts a work request that opens a window on a part of a region, for peers
-// of this queue pair if the window is of type 2 (ibv_bind_mw). It chooses the next
-// key; NewRKey is ignored. The key is good when the request has completed.
+// BindMW posts a work request that opens a window on a part of a region (ibv_bind_mw).
+// A window of type 2 is open for the peer of this queue pair only. BindMW ignores
+// NewRKey and returns the key that it has chosen, which is valid when the request has
+// completed.
 func (q *QP) BindMW(wrid uint64, flags SendFlags, b MWBind) (rkey uint32, err error) {
 	if b.MW == nil {
 		return 0, fail("bind_mw", "", unix.EINVAL)
@@ -206,8 +206,8 @@ func (q *QP) BindMW(wrid uint64, flags SendFlags, b MWBind) (rkey uint32, err er
 	return b.NewRKey, nil
 }
 
-// InvalidateMW posts a work request that closes a window of type 2 which is open
-// through this queue pair.
+// InvalidateMW posts a work request that closes a window of type 2, which must have
+// been opened through this queue pair.
 func (q *QP) InvalidateMW(wrid uint64, flags SendFlags, mw *MW) error {
 	return q.PostSend(&SendWR{WRID: wrid, Opcode: OpLocalInv, Flags: flags, Imm: mw.RKey()})
 }
@@ -219,8 +219,8 @@ func (q *QP) PostRecv(wr *RecvWR) error {
 	return err
 }
 
-// PostRecvN posts receive work requests and returns how many it has posted: all of
-// them unless there is an error.
+// PostRecvN posts receive work requests and returns the number posted, which is less
+// than len(wrs) only after an error.
 func (q *QP) PostRecvN(wrs []RecvWR) (int, error) {
 	const verb = "post_recv"
 	if !q.hasRQ {

@@ -12,17 +12,18 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// QPInitAttr describes a queue pair at its creation (ibv_qp_init_attr).
+// QPInitAttr are the attributes of a new queue pair (ibv_qp_init_attr). Type, SendCQ and
+// RecvCQ are required; a zero capacity is none.
 type QPInitAttr struct {
 	Type           QPType
 	SendCQ, RecvCQ *CQ
-	SRQ            *SRQ // nil: the queue pair has a receive queue of its own
+	SRQ            *SRQ // nil: the queue pair has its own receive queue
 	MaxSendWR      int
 	MaxRecvWR      int
 	MaxSendSGE     int
 	MaxRecvSGE     int
 	MaxInline      int  // bytes
-	SignalAll      bool // every send work request completes visibly
+	SignalAll      bool // all send work requests have SendSignaled
 }
 
 // QP is a queue pair (ibv_qp).
@@ -38,13 +39,13 @@ type QP struct {
 	hasRQ  bool
 
 	mu    sync.Mutex
-	state QPState           // as this process has set it; never later than the daemon's
+	state QPState           // as set by this process; the daemon's may be later
 	sq    *rxe.SendProducer // nil when destroyed
 	mem   []byte
 }
 
-// CreateQP makes a queue pair in the RESET state. The capacities may come out
-// greater; Init tells.
+// CreateQP creates a queue pair in the RESET state. Its capacities may exceed those in
+// attr: see Init.
 func (p *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	const verb = "create_qp"
 	c := p.ctx
@@ -78,7 +79,7 @@ func (p *PD) CreateQP(attr QPInitAttr) (*QP, error) {
 	return q, nil
 }
 
-// createQP makes the command.
+// createQP returns the command.
 func createQP(p *PD, a *QPInitAttr) (cmd uverbs.CreateQP, err error) {
 	if a.SendCQ == nil || a.RecvCQ == nil {
 		return cmd, fmt.Errorf("no completion queue: %w", unix.EINVAL)
@@ -100,7 +101,7 @@ func createQP(p *PD, a *QPInitAttr) (cmd uverbs.CreateQP, err error) {
 	return cmd, nil
 }
 
-// attach maps the rings that an answer names.
+// attach maps the rings in a response.
 func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
 	m, err := uverbs.Decode[uverbs.RxeCreateQPResp](a.rest)
 	if err != nil || r.QPHandle >= q.ctx.dev.maxQP() {
@@ -120,7 +121,7 @@ func (q *QP) attach(a *attached, r *uverbs.CreateQPResp) error {
 	return err
 }
 
-// randomPSN chooses where a queue pair's packet sequence numbers begin.
+// randomPSN returns the first packet sequence number of a queue pair.
 func randomPSN() uint32 {
 	var b [4]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -133,11 +134,10 @@ func (q *QP) Num() uint32 { return q.num }
 // Type returns the transport service.
 func (q *QP) Type() QPType { return q.typ }
 
-// Init returns the attributes with which the queue pair was made, and the
-// capacities that it got.
+// Init returns the attributes of CreateQP with the actual capacities.
 func (q *QP) Init() QPInitAttr { return q.init }
 
-// Destroy ends the queue pair; work requests that are outstanding do not complete.
+// Destroy destroys the queue pair; outstanding work requests do not complete.
 func (q *QP) Destroy() error {
 	if err := q.destroy(); err != nil {
 		return err

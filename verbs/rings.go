@@ -8,16 +8,16 @@ import (
 	"roced.io/roced/internal/base/abi/shm"
 )
 
-// window is the unit in which the memory of rings is mapped, once for all that are in it: mappings of a
-// process are few, and to make and end one takes longer than to make a queue pair.
+// window is the unit of mapping the memory of rings. All rings in a window share a mapping, because the number of
+// mappings of a process is limited, and a mapping costs more time than a queue pair.
 const window = 1 << 20
 
 // sharedFile is the memfd of a context, in which the daemon places rings.
 type sharedFile struct {
 	mu      sync.Mutex
 	fd      int
-	size    uint64            // that it cannot fall below: it is sealed
-	windows map[uint64][]byte // by number; they stay until the context ends
+	size    uint64            // sealed: it cannot shrink
+	windows map[uint64][]byte // by number; mapped until the context ends
 	own     map[*byte]bool    // mappings that are not part of a window
 }
 
@@ -25,7 +25,7 @@ func newSharedFile() sharedFile {
 	return sharedFile{fd: -1, windows: map[uint64][]byte{}, own: map[*byte]bool{}}
 }
 
-// check makes sure that the memory will stay, and learns its size.
+// check verifies that the memory cannot shrink and sets its size.
 func (f *sharedFile) check() error {
 	var st unix.Stat_t
 	if err := unix.Fstat(f.fd, &st); err != nil {
@@ -35,7 +35,7 @@ func (f *sharedFile) check() error {
 	return shm.Check(f.fd, 0, f.size)
 }
 
-// mmap makes a part of it accessible, until unmap.
+// mmap maps a part of the file, until unmap.
 func (f *sharedFile) mmap(offset uint64, size uint32) ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,7 +56,7 @@ func (f *sharedFile) mmap(offset uint64, size uint32) ([]byte, error) {
 	return mem, err
 }
 
-// window returns a window, which is mapped when it is first needed.
+// window returns a window and maps it at the first call.
 func (f *sharedFile) window(number uint64) ([]byte, error) {
 	if w := f.windows[number]; w != nil {
 		return w, nil
@@ -68,7 +68,7 @@ func (f *sharedFile) window(number uint64) ([]byte, error) {
 	return w, err
 }
 
-// unmap gives up what mmap has returned. It must not be touched any more: the daemon may place another ring there.
+// unmap releases memory of mmap. Do not access it afterwards: the daemon may place another ring there.
 func (f *sharedFile) unmap(mem []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +78,7 @@ func (f *sharedFile) unmap(mem []byte) {
 	}
 }
 
-// close ends all windows.
+// close unmaps all windows.
 func (f *sharedFile) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

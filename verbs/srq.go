@@ -16,14 +16,14 @@ type RecvWR struct {
 	SGEs []SGE
 }
 
-// recvQueue is the posting end of a receive queue.
+// recvQueue is the client's end of a receive queue.
 type recvQueue struct {
 	mu   sync.Mutex
 	ring *rxe.RecvProducer // nil when destroyed
 	mem  []byte
 }
 
-// attach maps a ring that an answer names, instead of the one that there was.
+// attach maps the ring in a response, in place of the current one.
 func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
 	mem, err := c.dev.mmap(mi.Offset, mi.Size)
 	if err != nil {
@@ -41,7 +41,7 @@ func (q *recvQueue) attach(c *Context, mi uverbs.MMInfo, sge uint32) error {
 	return nil
 }
 
-// post posts work requests until one does not fit.
+// post posts work requests until an error.
 func (q *recvQueue) post(c *Context, wrs []RecvWR) (n int, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -59,7 +59,7 @@ func (q *recvQueue) post(c *Context, wrs []RecvWR) (n int, err error) {
 	return len(wrs), nil
 }
 
-// detach gives up the ring.
+// detach unmaps the ring.
 func (q *recvQueue) detach(c *Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -98,12 +98,12 @@ type SRQ struct {
 type SRQAttr struct {
 	MaxWR  int
 	MaxSGE int
-	// Limit arms EventSRQLimitReached: it is reported once, when fewer work
+	// Limit arms EventSRQLimitReached, which the device reports once, when fewer work
 	// requests are left. Zero disarms it.
 	Limit int
 }
 
-// CreateSRQ makes a shared receive queue.
+// CreateSRQ creates a shared receive queue.
 func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 	const verb = "create_srq"
 	c := p.ctx
@@ -140,7 +140,7 @@ func (p *PD) CreateSRQ(attr SRQAttr) (*SRQ, error) {
 // Num returns the queue's number in the device.
 func (s *SRQ) Num() uint32 { return s.num }
 
-// MaxWR returns how many work requests the queue holds.
+// MaxWR returns the capacity in work requests.
 func (s *SRQ) MaxWR() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +154,8 @@ func (s *SRQ) PostRecv(wr *RecvWR) error {
 	return err
 }
 
-// PostRecvN posts receive work requests and returns how many it has posted: all of
-// them unless there is an error.
+// PostRecvN posts receive work requests and returns the number posted, which is less
+// than len(wrs) only after an error.
 func (s *SRQ) PostRecvN(wrs []RecvWR) (int, error) {
 	n, err := s.post(s.ctx, wrs)
 	if err != nil {
@@ -175,16 +175,16 @@ func (s *SRQ) Modify(newLimit int) error {
 		SRQHandle: s.handle, AttrMask: uverbs.SRQLimit, SRQLimit: uint32(newLimit)}), detail)
 }
 
-// Resize changes how many work requests the queue holds (ibv_modify_srq with IBV_SRQ_MAX_WR):
-// as many as asked for, or more. What is posted stays. It is refused if more is posted, or
-// if the limit that is armed is higher.
+// Resize changes the capacity of the queue to at least maxWR work requests (ibv_modify_srq
+// with IBV_SRQ_MAX_WR) and keeps posted requests. It fails if more requests are posted, or if
+// the armed limit is higher.
 func (s *SRQ) Resize(maxWR int) error {
 	const verb = "modify_srq"
 	detail := fmt.Sprintf("max_wr %d", maxWR)
 	if maxWR <= 0 || int64(maxWR) > 1<<31-1 {
 		return fail(verb, detail, unix.EINVAL)
 	}
-	s.mu.Lock() // nothing may be posted into the old ring
+	s.mu.Lock() // prevents posting to the old ring
 	defer s.mu.Unlock()
 	if s.ring == nil {
 		return fail(verb, "", ErrClosed)
@@ -200,7 +200,7 @@ func (s *SRQ) Resize(maxWR int) error {
 	return nil
 }
 
-// Query returns the attributes; Limit is zero when the event is not armed.
+// Query returns the attributes; Limit is zero if the event is not armed.
 func (s *SRQ) Query() (SRQAttr, error) {
 	r, a, err := roundTrip[uverbs.QuerySRQResp](s.ctx, "query_srq", uverbs.CmdQuerySRQ, 0, nil, uverbs.QuerySRQ{SRQHandle: s.handle})
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *SRQ) Query() (SRQAttr, error) {
 	return SRQAttr{MaxWR: int(r.MaxWR), MaxSGE: int(r.MaxSGE), Limit: int(r.SRQLimit)}, nil
 }
 
-// Destroy ends a shared receive queue that no queue pair uses.
+// Destroy destroys a shared receive queue, which no queue pair may use.
 func (s *SRQ) Destroy() error {
 	if err := s.destroy(); err != nil {
 		return err
@@ -231,13 +231,13 @@ func (s *SRQ) destroy() error {
 
 func (s *SRQ) release() { s.detach(s.ctx) }
 
-// limit is a number that was asked for and what the device permits.
+// limit is a requested number and the maximum of the device.
 type limit struct {
 	name      string
 	got, most int
 }
 
-// blame names the first number that is beyond its limit; if there is none, all.
+// blame returns text about the first number that exceeds its limit, else about all.
 func blame(limits ...limit) string {
 	all := ""
 	for i, l := range limits {
