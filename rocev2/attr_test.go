@@ -22,7 +22,7 @@ func TestRemoteQPNIsMasked(t *testing.T) {
 	}
 }
 
-// librdmacm of rdma-core 56 and later asks for the right to FLUSH for every queue pair.
+// librdmacm of rdma-core 56 and later requests the FLUSH right for every queue pair.
 func TestFlushFlagsOfQueuePairs(t *testing.T) {
 	p := nictest.New(t, nictest.Options{Seed: 1})
 	a, _ := p.RC(func(o *nictest.QPOptions) { o.Access |= qp.AccessFlushGlobal | qp.AccessFlushPersistent })

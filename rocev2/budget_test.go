@@ -61,8 +61,8 @@ func TestTurnEnds(t *testing.T) {
 	}
 }
 
-// TestOverflowOfMany lets a completion queue of many queue pairs overflow. They break one after
-// another, and those of others are not even looked at.
+// TestOverflowOfMany overflows a completion queue of many queue pairs. They break one after another; the NIC does not
+// visit queue pairs of other completion queues.
 func TestOverflowOfMany(t *testing.T) {
 	o := newObjs(t, Limits{})
 	small := &ringStub{}

@@ -26,7 +26,7 @@ func tos(frame []byte) byte {
 	return frame[14]<<4 | frame[15]>>4
 }
 
-// markCE does what a congested switch does to an ECN-capable frame (RFC 3168).
+// markCE marks an ECN-capable frame like a congested switch (RFC 3168).
 func markCE(frame []byte) {
 	if frame[14]>>4 == 6 {
 		frame[15] |= ce << 4
@@ -43,7 +43,7 @@ func markCE(frame []byte) {
 	binary.BigEndian.PutUint16(h[10:], ^uint16(sum+sum>>16))
 }
 
-// with makes NICs whose queue pairs have this congestion control.
+// with sets the congestion control of new queue pairs.
 func with(algorithm string, p ccalgo.Params) func(*rocev2.Config) {
 	return func(c *rocev2.Config) {
 		c.CNPDSCP = 48
@@ -58,7 +58,7 @@ func with(algorithm string, p ccalgo.Params) func(*rocev2.Config) {
 	}
 }
 
-// seen is what the wire tells of congestion control.
+// seen holds observations of congestion control on the wire.
 type seen struct {
 	data, ect   int // requests and READ responses; those that are ECN-capable
 	echoes      int // acknowledgements with BECN
@@ -93,8 +93,8 @@ func (s *seen) hook(f *nictest.Flight) nictest.Fate {
 	return nictest.Fate{}
 }
 
-// Marked data, be it requests or READ responses, is answered by CNPs, no more than
-// one each 50 us; they reach the sender, whose rate falls.
+// The receiver of marked requests or READ responses sends at most one CNP per 50 us. The sender receives it and lowers
+// its rate.
 func TestMarksBecomeCNPs(t *testing.T) {
 	for _, c := range []struct {
 		name string

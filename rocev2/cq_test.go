@@ -42,8 +42,8 @@ func TestArmCQ(t *testing.T) {
 	}
 }
 
-// TestArmOverCompletions: who arms a completion queue is told of what waits in it, once,
-// also if its ring was armed by a store.
+// TestArmOverCompletions: arming a completion queue with unreaped completions notifies once, also if a store has armed
+// the ring.
 func TestArmOverCompletions(t *testing.T) {
 	plain, solicited, failed := qp.CQE{}, qp.CQE{Solicited: true}, qp.CQE{Status: qp.StatusRemAccessErr}
 	for _, c := range []struct {
@@ -92,7 +92,7 @@ func TestArmOverCompletions(t *testing.T) {
 	}
 }
 
-// TestNotifyAfterPush: who is woken finds the completion.
+// TestNotifyAfterPush: the notified consumer finds the completion.
 func TestNotifyAfterPush(t *testing.T) {
 	o := newObjs(t, Limits{})
 	seen := 0
@@ -250,7 +250,7 @@ func TestResizeSRQ(t *testing.T) {
 	}
 }
 
-// All 24 bits of a QPN are random, none is reserved, and none comes again soon.
+// All 24 bits of a QPN are random. No QPN is reserved, and the NIC does not reuse one soon.
 func TestQPNs(t *testing.T) {
 	var numbers qpnTable
 	numbers.init(rand.NewChaCha8([32]byte{3}))

@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// heldMemory is Deferred memory that remembers what was started.
+// heldMemory is Deferred memory that records started accesses.
 type heldMemory struct {
 	*Bytes
 	started []*MemoryAccess
@@ -19,8 +19,7 @@ func (m *heldMemory) Read(off uint64, p []byte) bool {
 	return ok
 }
 
-// TestDeferrals: what has been read stays for one packet, each element of a list once, and no
-// longer; writes under way are bounded.
+// TestDeferrals: read data stay for one packet, each element of a list once. Writes in progress are bounded.
 func TestDeferrals(t *testing.T) {
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24"))
 	q := plug(t, n, 0x22, qp.RC, newScript())

@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// Send requests that are posted before RTS are refused (IBTA vol.1 10.3.1): they do not
-// run later, whether the doorbell told of them or not, and take no places.
+// Send requests posted before RTS are rejected (IBTA vol.1 10.3.1). They do not run later, with or without a doorbell,
+// and occupy no places.
 func TestPostedTooEarly(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC} {
 		for _, bell := range []bool{true, false} {

@@ -118,7 +118,7 @@ func TestFlowsShareABottleneck(t *testing.T) {
 	}
 }
 
-// bestGoodput is what WRITEs at path MTU 1024 leave of a link.
+// bestGoodput is the goodput of WRITEs at path MTU 1024 over a saturated link.
 func bestGoodput(rate float64) float64 {
 	const headers = 14 + 20 + 8 + bth.BTHLen + bth.ICRCLen
 	return rate * 1024 / (1024 + headers)

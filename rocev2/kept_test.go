@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// tardy answers every third packet, when it first comes, with Later.
+// tardy answers the first transmission of every third packet with Later.
 type tardy struct {
 	script
 	waits bool // all are answered so
@@ -23,8 +23,7 @@ func (s *tardy) Receive(now mono.Time, p *bth.Packet, m qp.RxMeta) qp.Drop {
 	return s.script.Receive(now, p, m)
 }
 
-// tardyPair returns a queue pair of B whose machine is tardy, and the frames of so many
-// packets to it.
+// tardyPair returns a queue pair of B with a tardy machine, and the frames of packets to it.
 func tardyPair(t *testing.T, packets int) (*NIC, *QueuePair, *tardy, [][]byte) {
 	t.Helper()
 	a, b := nicA(t), newNIC(t, testConfig(macB, "10.0.0.2/24"))

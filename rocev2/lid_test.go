@@ -2,7 +2,7 @@ package rocev2
 
 import "testing"
 
-// A LID stands for the lower half of an IPv4 address.
+// A LID is the lower half of an IPv4 address.
 func TestLID(t *testing.T) {
 	for _, c := range []struct {
 		addrs []string

@@ -27,7 +27,7 @@ func members(t *testing.T, mac MAC, addr string, group GID, num bth.QPN, scripts
 	return n, qps
 }
 
-// datagram is a packet to a group, whose reception scripts record.
+// datagram returns a packet to a group, for the record of scripts.
 func datagram(text string) bth.Packet {
 	return bth.Packet{Opcode: bth.TransportUD | bth.OpSendOnly, PKey: bth.DefaultPKey, DestQP: multicastQPN, DETH: bth.DETH{QKey: 7, SrcQP: 5},
 		Payload: []byte(text)}
@@ -73,7 +73,7 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// Groups are left with the last of who uses them; only groups, and only UD queue pairs.
+// The NIC leaves a group with its last user. Only multicast addresses and UD queue pairs are valid.
 func TestGroups(t *testing.T) {
 	g := gid("239.0.0.1")
 	n, qps := members(t, macA, "10.0.0.1/24", g, 0x11, newScript(), newScript())
@@ -115,7 +115,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// reports returns what IGMP and MLD messages a NIC sends at a time: type and group.
+// reports returns type and group of the IGMP and MLD messages that a NIC sends at now.
 func reports(n *NIC, now mono.Time) (out []string) {
 	n.Advance(now)
 	for _, w := range transmit(n, now) {
@@ -132,7 +132,7 @@ func reports(n *NIC, now mono.Time) (out []string) {
 	return out
 }
 
-// Memberships are reported when they begin, once more, when somebody asks, and when they end.
+// The NIC reports a membership twice at its start, on a query and at its end.
 func TestMembershipReports(t *testing.T) {
 	for _, c := range []struct {
 		group, report, leave string

@@ -68,7 +68,7 @@ func TestResolutionFails(t *testing.T) {
 	q := plug(t, n, 0x11, qp.RC, s)
 	connect(t, n, q, 1, "fd00::2", nil)
 	n.sch.activate(q)
-	// The first follow each other fast, for the sake of a link that has just come up.
+	// The first requests follow each other fast, for a link that has just come up.
 	var asked []time.Duration
 	now := mono.Time(0)
 	for range 20 {
@@ -87,7 +87,7 @@ func TestResolutionFails(t *testing.T) {
 	if counter(t, n, "tx_dropped_unreachable") != 2 || s.flushed != 2 {
 		t.Errorf("discarded %d, flushed %d", counter(t, n, "tx_dropped_unreachable"), s.flushed)
 	}
-	// Later packets ask again, once a second.
+	// Later packets repeat the request, once a second.
 	for _, c := range []struct {
 		now  mono.Time
 		asks int

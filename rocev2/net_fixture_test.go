@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// script stands in for a queue pair's state machine: it sends the packets of out
-// and keeps what it gets.
+// script replaces the state machine of a queue pair: it sends the packets of out and records received packets.
 type script struct {
 	out      []bth.Packet
 	ah       []uint32

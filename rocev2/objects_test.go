@@ -77,8 +77,7 @@ func linkLocalAV() AddressVector {
 	return AddressVector{DGID: GID{0: 0xfe, 1: 0x80, 15: 9}}
 }
 
-// TestHostileObjects gives every verb nothing, what has gone and what belongs to
-// another NIC.
+// TestHostileObjects passes nil, destroyed objects and objects of another NIC to every verb.
 func TestHostileObjects(t *testing.T) {
 	o, other := newObjs(t, Limits{}), newObjs(t, Limits{})
 	gone := o.newPD()
@@ -235,7 +234,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestHostDoesNotAllocate covers what runs for every packet.
+// TestHostDoesNotAllocate covers the calls of every packet.
 func TestHostDoesNotAllocate(t *testing.T) {
 	o := newObjs(t, Limits{})
 	mr := o.reg(0x1000, 4096, allAccess)

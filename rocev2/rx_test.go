@@ -55,8 +55,8 @@ func (g *gsi) Advance(mono.Time)                      {}
 func (g *gsi) NextTimeout() mono.Time                 { return mono.Never }
 func (g *gsi) AppendCounters(s []Counter) []Counter   { return s }
 
-// Every RoCE frame of the captures reaches the queue pair that it names, and comes
-// out byte by byte when it is sent from the same packet.
+// Every RoCE frame of the captures reaches the queue pair that it names. Sending the same packet reproduces the frame
+// byte by byte.
 func TestCapturesAreAccepted(t *testing.T) {
 	count, ce := 0, 0
 	eachCaptured(t, func(file string, frame []byte) {

@@ -97,8 +97,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// A client's priorities are its own affair: among its queue pairs the highest goes first, and another client
-// has its half.
+// Priorities apply within a client: among its queue pairs the highest goes first, and another client has its half.
 func TestPriorityIsTheClients(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = superOffload()
@@ -252,8 +251,8 @@ func fireDue(t *testing.T, n *NIC, scripts []*script, now mono.Time) {
 	}
 }
 
-// A queue pair whose timer stays due, as when it is paced, fires once an Advance,
-// and does not keep the NIC awake while it waits for an address.
+// A queue pair whose timer stays due, for instance a paced one, fires once per Advance. It does not keep the NIC awake
+// while it waits for an address.
 func TestTimerThatStaysDue(t *testing.T) {
 	n := nicA(t)
 	s := &stuck{}

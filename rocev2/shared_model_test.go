@@ -13,9 +13,8 @@ import (
 	"roced.io/roced/rocev2/stack"
 )
 
-// TestSharedModel torments a shared NIC with answers, changes of its interface and
-// traffic in random order. Every frame goes to the station that was named last, from
-// the MAC that the interface has; what is held is accounted for.
+// TestSharedModel applies answers, changes of the interface and traffic to a shared NIC in random order. Every frame
+// goes to the latest station, from the MAC of the interface. The count of held frames is right.
 func TestSharedModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := newSharedModel(t)
@@ -26,8 +25,7 @@ func TestSharedModel(t *testing.T) {
 	})
 }
 
-// sharedModel is a NIC with a queue pair for each of a few destinations, and what it
-// has been told of these.
+// sharedModel is a NIC with a queue pair for each of a few destinations, and the latest answers for these.
 type sharedModel struct {
 	n       *NIC
 	now     mono.Time
@@ -38,7 +36,7 @@ type sharedModel struct {
 	way     map[GID]MAC // last answers
 }
 
-// modelStations are so few that each is often named anew.
+// modelStations is small, so that answers for each destination change often.
 const modelStations = 3
 
 func modelStation(t *rapid.T) int { return rapid.IntRange(0, modelStations-1).Draw(t, "station") }
@@ -118,7 +116,7 @@ func (m *sharedModel) pass(t *rapid.T) {
 	}
 }
 
-// check sends what there is to send.
+// check verifies all frames that the NIC sends now.
 func (m *sharedModel) check(t *rapid.T) {
 	for _, w := range transmit(m.n, m.now) {
 		dst, src := MAC(w.b), MAC(w.b[6:])

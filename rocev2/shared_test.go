@@ -30,7 +30,7 @@ func sharedConfig() Config {
 	return cfg
 }
 
-// questions takes all that n asks.
+// questions returns all pending queries of n.
 func questions(n *NIC) (out []string) {
 	for q, ok := n.PollQuery(); ok; q, ok = n.PollQuery() {
 		out = append(out, fmt.Sprintf("%v from %v", q.Dst.Addr(), q.Src.Addr()))
@@ -38,8 +38,7 @@ func questions(n *NIC) (out []string) {
 	return out
 }
 
-// A shared NIC leaves ARP, neighbour discovery and echo to the kernel: it neither
-// announces, nor asks, nor answers.
+// A shared NIC leaves ARP, neighbour discovery and echo to the kernel: it sends no announcement, request or answer.
 func TestSharedIsSilent(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	q := plug(t, n, 0x11, qp.RC, newScript(sends(7, 1, 10)...))
@@ -63,8 +62,7 @@ func TestSharedIsSilent(t *testing.T) {
 	}
 }
 
-// A packet waits for the answer, which is asked for again and again, and goes to the
-// station that the answer names.
+// A packet waits for the answer to its query, which the NIC repeats. It goes to the station of the answer.
 func TestSharedResolution(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	s := newScript(sends(7, 1, 10)...)
@@ -132,7 +130,7 @@ func TestSharedUnreachable(t *testing.T) {
 	}
 }
 
-// Nobody takes the questions: they are bounded, and every destination is asked for.
+// Without PollQuery the queries stay bounded, and every destination has one.
 func TestSharedQuestionsAreBounded(t *testing.T) {
 	const stations = 200
 	n := newNIC(t, sharedConfig())
@@ -206,8 +204,8 @@ func TestSharedSource(t *testing.T) {
 	}
 }
 
-// TestGIDPlaces checks against a model that addresses keep their indices while they
-// are there and after they have come back, as long as there are places.
+// TestGIDPlaces checks against a model that addresses keep their indices while they are present and after they have
+// returned, as long as there are places.
 func TestGIDPlaces(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ev := &portEvents{}
@@ -255,8 +253,7 @@ func TestGIDPlaces(t *testing.T) {
 	})
 }
 
-// More addresses come and go than there are places: places are used again, and the
-// table never has more than an index can name.
+// With more addresses over time than places, the table reuses places and never exceeds the range of an index.
 func TestGIDPlacesAreUsedAgain(t *testing.T) {
 	n := newNIC(t, sharedConfig())
 	for i := range 3 * maxAddrs {

@@ -30,7 +30,7 @@ func onSockets(t testing.TB, change func(*Config)) (*NIC, *QueuePair, *script) {
 	return n, q, s
 }
 
-// stranger returns what a NIC that counts IDs from id sends to 10.0.0.2, at first hand.
+// stranger returns frames to 10.0.0.2 from a NIC that counts IDs from id.
 func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
 	t.Helper()
 	cfg := testConfig(macA, "10.0.0.1/24", "fd00::1/64")
@@ -43,7 +43,7 @@ func stranger(t testing.TB, id uint16, o Offload, out ...bth.Packet) []wire {
 	return transmit(n, 0)
 }
 
-// blind forgets what a socket does not tell: the ID is the one that is expected.
+// blind removes the information that a socket does not report: the ID becomes the expected one.
 func blind(b []byte) []byte {
 	ip := b[stack.EthernetLen : stack.EthernetLen+stack.IPv4Len]
 	ip[4], ip[5] = 0, 0
@@ -52,7 +52,7 @@ func blind(b []byte) []byte {
 	return b
 }
 
-// seen is an observer that checks the ICRC of what it sees.
+// seen is an observer that checks the ICRC of all frames.
 type seen struct {
 	t   *rapid.T
 	ids []uint16
@@ -65,7 +65,7 @@ func (s *seen) Frame(_ mono.Time, _ Direction, frame []byte, comment string) {
 	s.ids = append(s.ids, binary.BigEndian.Uint16(frame[stack.EthernetLen+4:]))
 }
 
-// TestSocketsFindTheID receives from a stranger, whose IDs can be any.
+// TestSocketsFindTheID receives from a NIC with arbitrary IDs.
 func TestSocketsFindTheID(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		n, _, s := onSockets(t, nil)
@@ -180,7 +180,7 @@ func TestSocketsKnowTheirKind(t *testing.T) {
 	}
 }
 
-// TestSocketsRecogniseTranslation tells of a NAT, and of nothing else.
+// TestSocketsRecogniseTranslation reports a NAT and nothing else.
 func TestSocketsRecogniseTranslation(t *testing.T) {
 	sender, own, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.9.8.7")
 	for _, c := range []struct {

@@ -38,7 +38,7 @@ func TestSegmentEdges(t *testing.T) {
 	}
 }
 
-// whole checks that what an observer sees are frames of their own.
+// whole checks that an observer sees single frames.
 type whole struct{ rx, tx int }
 
 func (o *whole) Frame(_ mono.Time, d Direction, f []byte, _ string) {

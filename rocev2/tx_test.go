@@ -14,8 +14,8 @@ import (
 
 func superOffload() Offload { return Offload{MaxSegments: 64, MaxBytes: 65536} }
 
-// What is sent in super-frames and cut apart is, byte by byte, what is sent in
-// single frames; and a receiver of either gets the same packets.
+// A segmented super-frame equals, byte by byte, the single frames of the same packets. A receiver of either gets the
+// same packets.
 func TestSuperFramesEqualSingleFrames(t *testing.T) {
 	mixed := slices.Concat(write(0x22, 0xfffff0, 65536, 4096), sends(0x22, 7, 0, 1, 2, 3, 64, 64, 64, 63, 1023, 1024, 1025, 4096),
 		[]bth.Packet{{Opcode: bth.OpAcknowledge, PKey: bth.DefaultPKey, DestQP: 0x22, AETH: bth.AETH{Syndrome: bth.SyndromeACK, MSN: 9}}},
@@ -61,7 +61,7 @@ func TestSuperFramesEqualSingleFrames(t *testing.T) {
 	}
 }
 
-// checkReceived gives frames to the peer and compares what its queue pair gets.
+// checkReceived passes frames to the peer and compares the packets of its queue pair.
 func checkReceived(t *testing.T, sgid uint8, addr string, want []bth.Packet, frames []wire) {
 	t.Helper()
 	n := newNIC(t, testConfig(macB, "10.0.0.2/24", "fd00::2/64"))
@@ -121,7 +121,7 @@ func TestSuperFrameLayout(t *testing.T) {
 	}
 }
 
-// A queue pair is told that its packets have left only when all taken ones have.
+// The NIC reports to a queue pair that its packets have left only after all taken ones have.
 func TestFlushedWaitsForThePendingPacket(t *testing.T) {
 	cfg := testConfig(macA, "10.0.0.1/24")
 	cfg.Offload = superOffload()

@@ -100,8 +100,8 @@ func TestVLANExchanges(t *testing.T) {
 	}
 }
 
-// Two NICs find each other in a VLAN by ARP or neighbour discovery, and what they send, in
-// super-frames or single ones, has the tag with its priority; echo requests are answered there.
+// Two NICs resolve each other in a VLAN by ARP or neighbour discovery. All frames, single or super-frames, have the
+// tag with its priority. The NICs answer echo requests there.
 func TestVLANTraffic(t *testing.T) {
 	for _, c := range []struct {
 		us, them       string
@@ -145,7 +145,7 @@ func TestVLANTraffic(t *testing.T) {
 	}
 }
 
-// checkTag looks at a frame and at what it is cut into.
+// checkTag checks a frame and its segments.
 func checkTag(t *testing.T, w wire, priority, vlan int) {
 	t.Helper()
 	for i := range Segments(w.b, w.segSize) {
@@ -294,7 +294,7 @@ func vlansOf(frames []wire) (out []int) {
 	return out
 }
 
-// When the link comes up, each address is announced in its VLAN.
+// When the link comes up, the NIC announces each address in its VLAN.
 func TestVLANAnnouncements(t *testing.T) {
 	n := newNIC(t, vlanConfig(macA, 1))
 	for _, up := range []bool{false, true} {
@@ -307,7 +307,7 @@ func TestVLANAnnouncements(t *testing.T) {
 	}
 }
 
-// The tag is no part of the packet whose length the link bounds.
+// The tag is not part of the packet length that the MTU bounds.
 func TestVLANMTU(t *testing.T) {
 	for more, want := range map[int]int{0: 1, 4: 0} {
 		cfg := vlanConfig(macA, 1)

@@ -39,7 +39,7 @@ type side struct {
 	react func(s *side, now mono.Time, c *cm.Conn, x *cm.SIDR, e *cm.Event)
 }
 
-// world is two agents and what is between them.
+// world is two agents and the link between them.
 type world struct {
 	a, b *side
 	now  mono.Time
@@ -95,7 +95,7 @@ var eventNames = map[cm.EventKind]string{
 	cm.SIDRRequest: "SIDR request", cm.SIDRReply: "SIDR reply",
 }
 
-// CMEvent logs the event and keeps what it is about.
+// CMEvent logs the event and stores its connection.
 func (s *side) CMEvent(now mono.Time, c *cm.Conn, x *cm.SIDR, e *cm.Event) {
 	if e.Kind == cm.ConnectRequest {
 		s.conn = c
@@ -156,7 +156,7 @@ var attrNames = map[mad.Attr]string{
 	mad.AttrLAP: "LAP", mad.AttrAPR: "APR", mad.AttrClassPortInfo: "ClassPortInfo",
 }
 
-// describe names a datagram by what tells the transitions apart.
+// describe returns the fields of a datagram that distinguish the transitions.
 func (d *datagram) describe() string {
 	var h mad.Header
 	if h.Decode(d.b) != nil {

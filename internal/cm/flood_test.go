@@ -66,8 +66,8 @@ func (f *flood) request(now mono.Time, peer byte) {
 	f.message(now, mad.AttrREQ, peer, func(b []byte) { r.Put(b) })
 }
 
-// TestRequestsTakenBack sends REQs and takes each back by REJ. Its place in the backlog is free
-// again when the owner, who may have it in a queue of his, has closed it, not before.
+// TestRequestsTakenBack sends REQs and cancels each by REJ. A cancelled REQ occupies its place in the backlog until
+// the owner closes it, because the owner may have it in a queue.
 func TestRequestsTakenBack(t *testing.T) {
 	const backlog = 16
 	f := newFlood(t, backlog)
@@ -92,9 +92,8 @@ func TestRequestsTakenBack(t *testing.T) {
 	}
 }
 
-// TestForgedRequests floods a listener, whose owner accepts everything, with REQs of addresses
-// that do not answer. A bounded number waits, the newest; one that answers is connected; and
-// nobody waits as long as a REQ would like.
+// TestForgedRequests floods a listener, whose owner accepts everything, with REQs from silent addresses. The newest
+// ones wait, bounded in number. A peer that answers is connected. No connection waits as long as its REQ requests.
 func TestForgedRequests(t *testing.T) {
 	f := newFlood(t, 64)
 	f.accept = true

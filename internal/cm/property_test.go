@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// faults is what the link may do to datagrams before it becomes a good one; less
-// than the retries that a message has.
+// faults are the faults of the link before it becomes reliable. They are fewer than the retries of a message.
 const faults = 10
 
 // owner answers the events of a side as a program would.
@@ -133,8 +132,7 @@ func TestBothEndsAgree(t *testing.T) {
 	})
 }
 
-// A stranger without the IDs changes nothing, whatever it sends; the agent survives
-// anything and keeps its limits.
+// An off-path attacker without the IDs changes nothing. The agent survives any datagram and keeps its limits.
 func FuzzReceive(f *testing.F) {
 	for attr := mad.AttrREQ; attr <= mad.AttrAPR; attr++ {
 		m := make([]byte, mad.Len)

@@ -114,9 +114,8 @@ func (s *station) receive(frame []byte) {
 	s.nic.Receive(0, f, 0)
 }
 
-// sent compares the frame that the NIC sends now with the captured one. They differ
-// in the IP ID, what is computed from it, and the IDs of the agent, of which own is
-// that of the capture.
+// sent compares the next frame of the NIC with the captured one. They differ in the IP ID, in values derived from it,
+// and in the IDs of the agent; own is that of the capture.
 func (s *station) sent(frame []byte, own uint32) {
 	s.t.Helper()
 	f := s.nic.PollTransmit(0)
@@ -230,7 +229,7 @@ func TestReplayServer(t *testing.T) {
 	}
 }
 
-// Two agents of one NIC: the datagrams come back by themselves.
+// Two agents share one NIC: their datagrams loop back.
 func TestLoopback(t *testing.T) {
 	s := newStation(t, 1)
 	_, err := s.agent.Listen(cm.ListenParam{ServiceID: service, Backlog: 1}, s)

@@ -19,7 +19,7 @@ type script struct {
 	last datagram // delivered or lost last
 }
 
-// TestScripts runs the golden transitions: what is sent and what the owners are told.
+// TestScripts runs the golden transitions: sent datagrams and events.
 func TestScripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/script", func(t *testing.T, path string) {
 		s := &script{world: newWorld(0)}
@@ -86,7 +86,7 @@ func (s *script) run(d *datadriven.TestData) error {
 	return nil
 }
 
-// step logs the datagram whose turn it is.
+// step logs the next datagram.
 func (s *script) step(note string) {
 	s.last = s.air[0]
 	fmt.Fprintf(&s.log, "%s%s\n", s.last.describe(), note)

@@ -64,8 +64,7 @@ func TestKeyTableModel(t *testing.T) {
 	})
 }
 
-// TestKeysAreNotGuessable looks at what an attacker sees: neighbouring keys have
-// nothing in common, and other seeds give other keys.
+// TestKeysAreNotGuessable: neighbouring keys have nothing in common, and other seeds give other keys.
 func TestKeysAreNotGuessable(t *testing.T) {
 	const n = 1 << 14
 	seen := make(map[uint32]bool)

@@ -17,8 +17,8 @@ import (
 // deferredOps are the operations of TestDeferred, each of them over two elements of a list.
 var deferredOps = []qp.WROpcode{qp.WRWrite, qp.WRWriteImm, qp.WRSend, qp.WRSendImm, qp.WRRead, qp.WRFetchAdd, qp.WRCmpSwap, qp.WRAtomicWrite}
 
-// deferredRun is what TestDeferred does with a pair of queue pairs: 4 KiB for each request on
-// each side, and a word that all atomic operations have in common.
+// deferredRun is the state of TestDeferred: a pair of queue pairs, 4 KiB for each request on each side, and a word for
+// all atomic operations.
 type deferredRun struct {
 	a, b     *QP
 	src, dst *Buffer
@@ -46,7 +46,7 @@ func (r *deferredRun) post(i int) {
 	r.a.Post(w)
 }
 
-// check looks whether request i did what it had to do.
+// check verifies the result of request i.
 func (r *deferredRun) check(p *Pair, i int, sent, asked []byte) {
 	off, atomics := i*deferredSlot, uint64((i+2)/len(deferredOps)) // FETCH_ADDs before it
 	at := func(b []byte) []byte { return b[off : off+r.size] }
@@ -64,8 +64,8 @@ func (r *deferredRun) check(p *Pair, i int, sent, asked []byte) {
 	}
 }
 
-// TestDeferred: every operation of every transport gets done, once and in order, over memory
-// whose accesses end later, with and without faults on the way.
+// TestDeferred: every operation of every transport completes once and in order over memory whose accesses end later,
+// with and without link faults.
 func TestDeferred(t *testing.T) {
 	const requests = 40
 	for _, name := range profile.Names() {
@@ -105,8 +105,7 @@ func TestDeferred(t *testing.T) {
 	}
 }
 
-// TestDeferredUnreliable: what arrives of UC and UD is complete, and all that the NIC has room
-// to keep arrives.
+// TestDeferredUnreliable: messages of UC and UD arrive complete, and all arrive for which the NIC has room.
 func TestDeferredUnreliable(t *testing.T) {
 	for _, typ := range []qp.Type{qp.UC, qp.UD} {
 		t.Run(fmt.Sprint(typ), func(t *testing.T) {
@@ -142,8 +141,8 @@ func TestDeferredUnreliable(t *testing.T) {
 	}
 }
 
-// TestDeferredIsReadAnew: what was read for a request is not sent for one that was posted later,
-// also if it was to be sent again and the peer had it all the time. Much is read at once.
+// TestDeferredIsReadAnew: data read for a request are not sent for a later request, even after a retransmission whose
+// original had arrived. The NIC reads much at once.
 func TestDeferredIsReadAnew(t *testing.T) {
 	const rounds, size = 30, 1 << 17
 	for name, hook := range map[string]Hook{
@@ -243,8 +242,7 @@ func TestDeferredIsGone(t *testing.T) {
 	}
 }
 
-// TestDeferredRegionGoes: with a region goes what has been gathered for it, of a message that
-// does not come to its end.
+// TestDeferredRegionGoes: the end of a region drops the data gathered for it, of a message that does not complete.
 func TestDeferredRegionGoes(t *testing.T) {
 	last := func(p *bth.Packet) bool { return p.Opcode.IsWrite() && p.Opcode.IsLast() }
 	p := New(t, Options{Seed: 1, Deferred: true})
@@ -291,8 +289,8 @@ func TestDeferredAfterReset(t *testing.T) {
 	}
 }
 
-// TestDeferredFlush: a queue pair that breaks gives receives back when nothing writes to them any
-// more, and those posted meanwhile behind them.
+// TestDeferredFlush: a broken queue pair returns receives after all writes to them have ended, and later receives
+// behind them.
 func TestDeferredFlush(t *testing.T) {
 	const size, receives = 3000, 20
 	for _, name := range profile.Names() {

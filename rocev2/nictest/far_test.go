@@ -43,8 +43,8 @@ func TestFarIsCopiedInLargePieces(t *testing.T) {
 	}
 }
 
-// TestFarIsReadForEachTransmission changes memory between a packet that is lost and
-// its retransmission: what was read ahead with the lost one is not used.
+// TestFarIsReadForEachTransmission changes memory between a lost packet and its retransmission. The NIC does not use
+// the data read ahead with the lost packet.
 func TestFarIsReadForEachTransmission(t *testing.T) {
 	const size = 8192
 	p := New(t, Options{Seed: 1, Far: true, Offload: super})
@@ -87,8 +87,8 @@ func TestFarIsReadForEachRequest(t *testing.T) {
 	}
 }
 
-// TestFarIsGone lets accesses fail on either side: one request fails as with a bad
-// address, and what had been written before is there.
+// TestFarIsGone makes accesses fail on either side. One request fails as with a bad address; earlier writes are in
+// place.
 func TestFarIsGone(t *testing.T) {
 	const size = 1 << 15
 	for _, c := range []struct {
@@ -133,7 +133,7 @@ func TestFarIsGone(t *testing.T) {
 	}
 }
 
-// TestFarAtomics come behind the writes before them, and before the reads after them.
+// TestFarAtomics: atomic operations take effect behind earlier writes and before later reads.
 func TestFarAtomics(t *testing.T) {
 	p := New(t, Options{Seed: 1, Far: true})
 	a, _ := p.RC()

@@ -132,7 +132,7 @@ type datagrams []qp.TraceKind
 func (d *datagrams) Trace(_ mono.Time, e qp.TraceEvent) { *d = append(*d, e.Kind) }
 func (d *datagrams) Closed()                            {}
 
-// TestTraceUD: datagrams are traced, too, if they are asked for.
+// TestTraceUD: a tracer also sees datagrams.
 func TestTraceUD(t *testing.T) {
 	p := New(t, Options{Seed: 1})
 	a, b, toB, _ := p.UD()

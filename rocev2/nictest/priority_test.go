@@ -14,7 +14,7 @@ type left struct {
 	dscp byte
 }
 
-// busyPair is a pair whose link takes 8 us for a packet, and what node A sends.
+// busyPair is a pair whose link takes 8 us for a packet, and a record of the packets of node A.
 func busyPair(t *testing.T, o rocev2.Offload, quantum int) (*Pair, *[]left) {
 	var out []left
 	p := New(t, Options{Seed: 1, Rate: 1e9, Busy: true, Config: func(c *rocev2.Config) { c.Quantum = quantum }, Offload: o})

@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// afterRest checks what must hold when nothing happens any more.
+// afterRest checks the invariants of an idle pair.
 func (w *world) afterRest() {
 	for _, f := range w.flows {
 		st := f.from.qp.State()
@@ -31,7 +31,7 @@ func (w *world) afterRest() {
 	}
 }
 
-// checkDelivery compares what was received with what is said to have been sent.
+// checkDelivery compares received with sent messages.
 func (w *world) checkDelivery(f *flow, e *end, st *stream) {
 	missing := 0
 	for i, m := range st.msgs {
@@ -47,7 +47,7 @@ func (w *world) checkDelivery(f *flow, e *end, st *stream) {
 	}
 }
 
-// short reports whether messages may have come when no request was posted.
+// short reports whether messages may have arrived without a posted request.
 func (r *recvs) short() bool {
 	return r.w.s.depth < len(r.slots)
 }

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// counts say what has happened in one run or in all.
+// counts counts events in one run or in all.
 type counts struct {
 	seeds                                   int
 	posted                                  [10]int // by operation
@@ -25,7 +25,7 @@ func newCounts() counts {
 	return counts{faults: make(map[fault.Action]uint64), status: make(map[qp.Status]int), services: make(map[qp.Type]int)}
 }
 
-// add adds what a run has counted.
+// add adds the counts of a run.
 func (c *counts) add(o *counts) {
 	c.seeds += o.seeds
 	for i, n := range o.posted {
@@ -75,7 +75,7 @@ func (c *counts) String() string {
 	return b.String()
 }
 
-// missing names what has never happened.
+// missing returns the names of events that never occurred.
 func (c *counts) missing() (names []string) {
 	check := func(name string, n uint64) {
 		if n == 0 {

@@ -46,8 +46,7 @@ type flow struct {
 	word  place // for atomics, in the peer's memory
 	value uint64
 
-	// streams are the messages that consume a receive request, by the end which
-	// gets them, and how far each has come.
+	// streams are the messages that consume a receive request, by receiving end, and the progress of each.
 	streams map[*end]*stream
 }
 
@@ -105,8 +104,8 @@ func (f *flow) post(now mono.Time) mono.Time {
 	return mono.Never
 }
 
-// drain takes the queue pair to SQD when its time has come. Once the event says
-// that it has drained, nothing may be done for a while; then it goes back to RTS.
+// drain takes the queue pair to SQD at its time. After the drained event the queue pair stays idle for a while, then
+// it returns to RTS.
 func (f *flow) drain(now mono.Time) mono.Time {
 	w, q := f.from.w, f.from.qp
 	if f.failed {
@@ -140,7 +139,7 @@ func (f *flow) drain(now mono.Time) mono.Time {
 	return f.resumeAt
 }
 
-// drainEvents counts the events that tell of a drained queue.
+// drainEvents counts the events of a drained queue.
 func (f *flow) drainEvents() (n int) {
 	for _, v := range f.from.qp.Node.Events {
 		if v.QP == f.from.qp && v.Type == qp.EventSQDrained {
@@ -195,7 +194,7 @@ func (f *flow) complete(c qp.CQE) {
 	}
 }
 
-// checkSuccess checks a completion and the data that it stands for.
+// checkSuccess checks a completion and its data.
 func (f *flow) checkSuccess(id int, m *message, c qp.CQE) {
 	w := f.from.w
 	if m.flags&qp.SendSignaled == 0 && !w.s.sigAll {
@@ -244,7 +243,7 @@ func (f *flow) succeed(m *message) {
 	}
 }
 
-// result checks what a READ or an atomic has brought.
+// result checks the result of a READ or an atomic.
 func (f *flow) result(m *message, data []byte) {
 	f.from.mem.expect(m.local, data)
 	if !f.from.mem.holds(m.local, data) {
@@ -252,8 +251,7 @@ func (f *flow) result(m *message, data []byte) {
 	}
 }
 
-// fail takes note of an error. All that has been posted behind it is flushed; what
-// it has done up to then is not known.
+// fail records an error. All later requests are flushed; their effects are unknown.
 func (f *flow) fail(id int, m *message, c qp.CQE) {
 	w := f.from.w
 	if !f.failed {
@@ -289,7 +287,7 @@ func (f *flow) mayFail(status qp.Status) bool {
 	return false
 }
 
-// atomicResult checks the value that an atomic has found and what it has left.
+// atomicResult checks the value that an atomic has found and the value that it has stored.
 func (f *flow) atomicResult(m *message) {
 	w := f.from.w
 	if m.atomic.shared {

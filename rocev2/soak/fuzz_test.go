@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// addPrograms gives a fuzzer random programs to begin with. They are what runs
-// without -fuzz.
+// addPrograms seeds a fuzzer with random programs. They also run without -fuzz.
 func addPrograms(f *testing.F, n int) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range n {
@@ -25,9 +24,8 @@ func addPrograms(f *testing.F, n int) {
 	}
 }
 
-// FuzzNIC attacks a NIC with frames: arbitrary ones, and forged ones that pass for
-// those of its peers. It must not panic, give away or change memory that is not
-// open to peers, or fail to come to rest.
+// FuzzNIC attacks a NIC with arbitrary frames and with forged frames of its peers. The NIC must not panic, must not
+// leak or change memory that is closed to peers, and must become idle.
 func FuzzNIC(f *testing.F) {
 	addPrograms(f, 300)
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -165,7 +163,7 @@ func frameTo(d *program, body []byte) []byte {
 	return f
 }
 
-// checksum is that of an IPv4 header whose checksum field is zero.
+// checksum returns the checksum of an IPv4 header whose checksum field is zero.
 func checksum(h []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i < len(h); i += 2 {
@@ -230,7 +228,7 @@ func (r *rig) receive(d *program) {
 		{Addr: g.va + uint64(off) + 1024, Length: uint32(d.below(1024)), LKey: g.mr.LKey}}})
 }
 
-// genuine lets the peer send something right.
+// genuine makes the peer send a valid request.
 func (r *rig) genuine(d *program) {
 	i := d.below(3)
 	q, n := r.peer[i], d.size(512)
@@ -261,7 +259,7 @@ func (r *rig) genuine(d *program) {
 	q.RecvCQ.PollAll()
 }
 
-// request lets B's client send something right, so that responses can be forged.
+// request makes B's client send a valid request, so that responses can be forged.
 func (r *rig) request(d *program) {
 	i, n := d.below(2), d.size(512)
 	g := r.regions[openRegion]
@@ -284,7 +282,7 @@ func (r *rig) request(d *program) {
 	r.own[i].RecvCQ.PollAll()
 }
 
-// control changes what the frames are about.
+// control changes the objects that the frames refer to.
 func (r *rig) control(d *program) {
 	n, now := r.p.B.NIC, r.p.Now()
 	switch d.below(16) {

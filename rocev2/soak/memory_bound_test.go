@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestHostileMemory attacks one NIC for long: what it remembers of that is bounded.
+// TestHostileMemory attacks one NIC for long: its memory use stays bounded.
 func TestHostileMemory(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	r := newRig(t, rocev2.Offload{MaxSegments: 64, MaxBytes: 65549})

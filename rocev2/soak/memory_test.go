@@ -105,7 +105,7 @@ func (a *arena) allow(l list, data []byte) {
 	l.each(data, func(off int, part []byte) { a.maybe = append(a.maybe, patch{off, part}) })
 }
 
-// ignore takes what is in l as it is.
+// ignore accepts the present contents of l.
 func (a *arena) ignore(l list) {
 	for _, p := range l {
 		copy(a.img[p.off:p.off+p.n], a.buf.B[p.off:])
@@ -119,7 +119,7 @@ func (a *arena) holds(l list, data []byte) bool {
 	return ok
 }
 
-// check compares the memory with what must be in it.
+// check compares the memory with the expected contents.
 func (a *arena) check() error {
 	for _, m := range a.maybe {
 		for i, v := range m.data {

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// message is one work request and what it must do.
+// message is one work request and its expected effect.
 type message struct {
 	op      qp.WROpcode
 	flags   qp.SendFlags
@@ -140,7 +140,7 @@ func (f *flow) planData(rng *rand.Rand, m *message) {
 	}
 }
 
-// readBack makes m read what an earlier message writes.
+// readBack makes m read the data that an earlier message writes.
 func (f *flow) readBack(rng *rand.Rand, m *message) bool {
 	if len(f.msgs) == 0 || !chance(rng, 30) {
 		return false
@@ -152,7 +152,7 @@ func (f *flow) readBack(rng *rand.Rand, m *message) bool {
 	return false
 }
 
-// passOn makes m send what an earlier message reads, which needs a fence.
+// passOn makes m send the data that an earlier message reads, which needs a fence.
 func (f *flow) passOn(rng *rand.Rand, m *message) bool {
 	if len(f.msgs) == 0 || !chance(rng, 20) {
 		return false
@@ -230,7 +230,7 @@ func (f *flow) request(id int, m *message) qp.SendWQE {
 	return w
 }
 
-// address adds what a datagram needs.
+// address adds the destination of a datagram.
 func (f *flow) address(w qp.SendWQE, m *message) qp.SendWQE {
 	to := nictest.SendTo(w.WRID, f.from.ah, m.to.qp)
 	w.AH, w.RemoteQPN, w.RemoteQKey = to.AH, to.RemoteQPN, to.RemoteQKey

@@ -2,8 +2,7 @@ package soak
 
 import "encoding/binary"
 
-// program is what a fuzzer gives: bytes that are read as decisions. After its end
-// all decisions are zero.
+// program interprets the bytes of a fuzzer as decisions. After its end all decisions are zero.
 type program struct{ b []byte }
 
 func (p *program) more() bool { return len(p.b) > 0 }
@@ -75,7 +74,7 @@ func (p *program) wide(most int) uint32 {
 	return p.u32()
 }
 
-// canary fills memory that nobody has been granted access to.
+// canary fills memory that is open to no peer.
 var canary = []byte{0xc5, 0x1a, 0x96, 0xe3, 0x78, 0x2d, 0xb1, 0x4f}
 
 func fillCanary(b []byte) {

@@ -28,10 +28,10 @@ type recvSlot struct {
 	done bool
 }
 
-// ghost is what precedes a datagram in its receive buffer.
+// ghost is the header before a datagram in its receive buffer.
 const ghost = 40
 
-// plan reserves the buffers, one for each message that comes.
+// plan reserves the buffers, one for each message to receive.
 func (r *recvs) plan(rng *rand.Rand) {
 	s := &r.w.s
 	var sizes []int

@@ -33,7 +33,7 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// removal is what is taken away, and what that excuses.
+// removal is the removed object and the errors that its removal excuses.
 type removal struct {
 	name string
 	do   func(x *removing)
@@ -162,7 +162,7 @@ func (x *removing) String() string {
 	return fmt.Sprintf("%s, seed %d, without its %s", x.transport, x.seed, x.removal.name)
 }
 
-// run lets a send, takes it away, and looks that everything ends.
+// run starts requests, removes an object and checks that everything ends.
 func (x *removing) run() {
 	before := x.rng.IntN(40)
 	for range before {
@@ -200,7 +200,7 @@ func (x *removing) end() {
 	}
 }
 
-// turn posts something and lets a little time pass.
+// turn posts requests and advances the time a little.
 func (x *removing) turn() {
 	x.post(1 + x.rng.IntN(4))
 	x.p.Run(time.Duration(x.rng.IntN(30)) * time.Microsecond)

@@ -40,7 +40,7 @@ type region struct {
 
 const guard = 4096
 
-// regions of a rig by what they are for.
+// regions of a rig, by purpose.
 const (
 	openRegion    = iota // everything is allowed
 	localRegion          // not for peers
@@ -217,8 +217,8 @@ func (r *rig) address(d *program) uint64 {
 	return d.u64()
 }
 
-// target is a key, an address and a length, which belong together most of the
-// time: the range is near the begin or the end of what the key opens, or beyond.
+// target is a key, an address and a length, which belong together most of the time. The range is near the begin or the
+// end of the key's memory, or beyond.
 func (r *rig) target(d *program) (key uint32, va uint64, n uint32) {
 	k := d.below(len(r.regions) + len(r.windows) + 3)
 	begin, length := uint64(0), uint64(regionLen)
@@ -241,7 +241,7 @@ func (r *rig) target(d *program) (key uint32, va uint64, n uint32) {
 	return key, begin + 8*uint64(d.below(int(length/8))), n
 }
 
-// check compares the memory with what may be in it.
+// check compares the memory with the permitted contents.
 func (r *rig) check() {
 	for i, g := range r.regions {
 		want := make([]byte, guard)

@@ -31,7 +31,7 @@ func FuzzRings(f *testing.F) {
 	})
 }
 
-// secretsOfOthers makes plain what the client may send: all memory of its own.
+// secretsOfOthers reveals the memory that the client may send: all of its own.
 func (r *rig) secretsOfOthers() {
 	for _, i := range []int{localRegion, writeRegion} {
 		plain(r.regions[i].b, 0x20)
@@ -40,8 +40,7 @@ func (r *rig) secretsOfOthers() {
 	r.posted, r.hostile = 1<<32, true
 }
 
-// post carries out one step of a program: the client is on B, its peers on A do
-// what is right.
+// post carries out one step of a program. The client is on B; its peers on A behave correctly.
 func (r *rig) post(d *program) {
 	r.keepGoing(d)
 	i := d.below(3)

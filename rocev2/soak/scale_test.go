@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// lean is two NICs whose clients cost next to nothing, so that what is measured is
-// the NICs.
+// lean is two NICs with minimal clients, so that tests measure the NICs.
 type lean struct {
 	nics [2]*rocev2.NIC
 	pds  [2]*rocev2.PD
@@ -180,9 +179,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestManyQueuePairs connects 10000 queue pairs and measures what each of the
-// 20000 ends takes, when it is idle and when it has sent and received everything
-// once.
+// TestManyQueuePairs connects 10000 queue pairs. It measures the memory of each of the 20000 ends when idle and after
+// sending and receiving once.
 func TestManyQueuePairs(t *testing.T) {
 	const pairs, most = 10_000, 4096
 	l := newLean(t, rocev2.Offload{MaxSegments: 16, MaxBytes: 65549})
@@ -217,7 +215,7 @@ func TestManyQueuePairs(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// busy lets n queue pairs send for d of wall time and returns the throughput.
+// busy makes n queue pairs send for d of wall time and returns the throughput.
 func busy(tb testing.TB, n int, o rocev2.Offload, d time.Duration) (bytesPerSecond float64) {
 	const size = 16 << 10
 	l := newLean(tb, o)

@@ -145,7 +145,7 @@ func (s *scenario) drawTransport(rng *rand.Rand) {
 	s.drawParts(rng)
 }
 
-// drawParts draws what can be chosen of the transport.
+// drawParts draws the options of the transport.
 func (s *scenario) drawParts(rng *rand.Rand) {
 	switch s.transport {
 	case "irn":
@@ -242,7 +242,7 @@ func (s *scenario) loses() bool {
 // perfect reports whether nothing happens to packets.
 func (s *scenario) perfect() bool { return len(s.rules) == 0 && s.outage.length == 0 }
 
-// anyOrder reports whether messages may begin to come before others have arrived.
+// anyOrder reports whether messages may start to arrive before earlier ones are complete.
 func (s *scenario) anyOrder() bool { return s.transport != "" && s.transport != "rc" }
 
 // repeats reports whether packets may be sent again that have not been lost: early

@@ -55,7 +55,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestFallen: seeds that have fallen once, each by what its name says.
+// TestFallen runs seeds that have failed before. The name of each says why.
 func TestFallen(t *testing.T) {
 	for what, seed := range map[string]uint64{
 		"waiting for a receive used retries up":           3000039758,
@@ -70,7 +70,7 @@ func scenarioOf(seed uint64) string {
 	return s.String()
 }
 
-// total is the sum over all runs, which tells of its progress.
+// total is the sum over all runs, for progress reports.
 type total struct {
 	counts
 	mu    sync.Mutex
@@ -98,7 +98,7 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// runSeed runs a scenario and returns what happened and a hash of it.
+// runSeed runs a scenario and returns its counts and a hash of it.
 func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) {
 	s := draw(seed)
 	var w *world
@@ -123,7 +123,7 @@ func runSeed(t *testing.T, seed uint64) (counts, [2]uint64) {
 	return w.count, [2]uint64{w.p.Digest(), w.digest}
 }
 
-// explain prints what is needed to understand a failure.
+// explain prints the context of a failure.
 func explain(t *testing.T, s *scenario, w *world) {
 	var b bytes.Buffer
 	if w != nil {
@@ -140,7 +140,7 @@ func explain(t *testing.T, s *scenario, w *world) {
 		b.String(), s, s.seed)
 }
 
-// drive lets the time pass until done, no longer than limit.
+// drive advances the time until done, at most by limit.
 func (w *world) drive(done func() bool) {
 	end := w.p.Now().Add(limit)
 	for {
@@ -179,8 +179,8 @@ func (w *world) finished() bool {
 	return true
 }
 
-// finish lets everything come to rest and breaks the queue pairs: what is posted,
-// before or afterwards, must be flushed.
+// finish waits until the pair is idle and breaks the queue pairs: all requests posted before or afterwards must be
+// flushed.
 func (w *world) finish() {
 	w.ending = true
 	quiet := func() bool { return w.wire.next() == mono.Never }

@@ -68,8 +68,7 @@ func (f *flow) bind(m *message) bool {
 	return true
 }
 
-// unbind chooses the window that m closes. It must not be in use any more: the
-// peer is told to stop, and m waits for it.
+// unbind chooses the window that m closes. It must no longer be in use: the peer stops first, and m waits for that.
 func (f *flow) unbind(m *message) bool {
 	v := f.from.open()
 	for _, x := range f.from.windows {

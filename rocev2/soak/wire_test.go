@@ -66,8 +66,7 @@ func (w *wire) hook(f *nictest.Flight) nictest.Fate {
 	return nictest.Fate{Drop: drop, Copies: v.Copies - 1, CopyDelay: 3 * w.delay}
 }
 
-// collect puts frames that the engine lets go on the link. They arrive after
-// those which have overtaken them.
+// collect puts frames that the engine releases on the link. They arrive after frames that have overtaken them.
 func (w *wire) collect(now mono.Time) {
 	for _, d := range []fault.Dir{fault.Tx, fault.Rx} {
 		to := w.p.B

@@ -148,7 +148,7 @@ func (w *world) open() {
 	}
 }
 
-// writtenBefore reports whether a WRITE of f brings what m reads.
+// writtenBefore reports whether a WRITE of f writes the data that m reads.
 func (f *flow) writtenBefore(m *message) bool {
 	for _, o := range f.msgs {
 		if o == m {
@@ -237,7 +237,7 @@ func (w *world) flowOf(side int, num uint32) *flow {
 	return nil
 }
 
-// work is what the clients on both sides do, and the link, until they wait.
+// work runs the clients on both sides and the link until they wait.
 func (w *world) work() {
 	for acts := -1; acts != w.acts; {
 		acts = w.acts

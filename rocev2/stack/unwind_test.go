@@ -37,7 +37,7 @@ func TestUnwind(t *testing.T) {
 	}
 }
 
-// BenchmarkUnwind is what a packet costs whose IP ID is not the expected one.
+// BenchmarkUnwind measures the cost of a packet with an unexpected IP ID.
 func BenchmarkUnwind(b *testing.B) {
 	u := newUnwinder()
 	for b.Loop() {
