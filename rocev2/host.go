@@ -25,7 +25,7 @@ func (h *host) remote(rkey uint32, va, n uint64, need qp.Access) (*memory.Region
 	return h.nic.mem.Remote(h.pd, &h.windows, rkey, va, n, need)
 }
 
-// Resolved implements the owner of a stack.Waiter.
+// Resolved implements stack.Waiter.
 func (h *host) Resolved() { h.nic.sch.activate((*QueuePair)(h)) }
 
 func (h *host) NextSend(w *qp.SendWQE) bool {

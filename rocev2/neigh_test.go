@@ -257,18 +257,18 @@ func TestReleaseWakes(t *testing.T) {
 	n.sch.activate(a)
 	n.sch.activate(b)
 	transmit(n, 0)
-	if nb := a.path.Next; !a.node.wait.Waiting() || !b.node.wait.Waiting() || nb.Refs != 2 {
+	if nb := a.path.Next; !a.node.wait.Listed() || !b.node.wait.Listed() || nb.Refs != 2 {
 		t.Fatalf("%+v", nb)
 	}
 	nb := a.path.Next
 	n.releasePath(&a.path)
 	transmit(n, 0)
-	if a.node.wait.Waiting() || !b.node.wait.Waiting() || counter(t, n, "tx_dropped_no_path") != 1 {
+	if a.node.wait.Listed() || !b.node.wait.Listed() || counter(t, n, "tx_dropped_no_path") != 1 {
 		t.Errorf("%+v", nb)
 	}
 	n.unschedule(b)
 	n.releasePath(&b.path)
-	if b.node.wait.Waiting() || nb.Refs != 0 {
+	if b.node.wait.Listed() || nb.Refs != 0 {
 		t.Errorf("%+v", nb)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"roced.io/roced/bth"
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/internal/base/sched"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/qp"
@@ -39,9 +40,9 @@ type schedNode struct {
 	turn     sched.Node[*QueuePair]
 	timer    sched.Timer[*QueuePair]
 	share    *shareGroup
-	priority uint8        // among the queue pairs of share
-	wait     stack.Waiter // for the address of the peer
-	replaced machine      // drives the queue pair in place of its core, in tests
+	priority uint8                   // among the queue pairs of share
+	wait     list.Node[stack.Waiter] // for the address of the peer
+	replaced machine                 // drives the queue pair in place of its core, in tests
 }
 
 // machine returns the state machine of q: its core, or the replacement of a test.
@@ -114,7 +115,7 @@ func (s *scheduler) join(q *QueuePair, x Share) {
 	q.node.share = g
 	q.node.turn.Init(&g.node, 1, q)
 	q.node.timer.Item = q
-	q.node.wait.Owner = (*host)(q)
+	q.node.wait.Item = (*host)(q)
 }
 
 // anyClient is the Share.Client of a user's own group. Clients have other numbers.
@@ -160,7 +161,7 @@ func (s *scheduler) prioritise(q *QueuePair, priority uint8) {
 
 // activate schedules q unless it waits for an address.
 func (s *scheduler) activate(q *QueuePair) {
-	if !q.dead && !q.node.wait.Waiting() {
+	if !q.dead && !q.node.wait.Listed() {
 		s.turns.Activate(&q.node.turn)
 	}
 }
@@ -192,7 +193,7 @@ func (s *scheduler) endTurn(q *QueuePair, drained bool) {
 
 // remove ends the scheduling of q, which is being destroyed or reset.
 func (s *scheduler) remove(q *QueuePair) {
-	q.node.wait.Stop()
+	q.node.wait.Remove()
 	s.turns.Remove(&q.node.turn)
 	s.deadlines.Remove(&q.node.timer)
 }

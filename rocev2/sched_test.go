@@ -261,7 +261,7 @@ func TestTimerThatStaysDue(t *testing.T) {
 	n.sch.rearm(q)
 	n.Advance(5)
 	transmit(n, 5)
-	if s.timeouts != 1 || !q.node.wait.Waiting() {
+	if s.timeouts != 1 || !q.node.wait.Listed() {
 		t.Errorf("%d timeouts", s.timeouts)
 	}
 	if next := n.NextTimeout(); next != mono.Time(5).Add(time.Millisecond) {

@@ -136,8 +136,7 @@ func (c *Conn) Establish(now mono.Time, private []byte) error {
 		return ErrPrivateData
 	}
 	c.setState(StateEstablished)
-	n := mad.Notice{LocalCommID: c.id, RemoteCommID: c.remoteID, PrivateData: private}
-	n.Put(mad.AttrRTU, start(&c.m, mad.AttrRTU, c.tid))
+	c.putNotice(&c.m, mad.AttrRTU, private)
 	c.agent.send(now, c.route, &c.m)
 	return nil
 }
@@ -148,7 +147,6 @@ func (c *Conn) resendRTU(now mono.Time) {
 		c.repeat(now)
 		return
 	}
-	n := mad.Notice{LocalCommID: c.id, RemoteCommID: c.remoteID}
-	n.Put(mad.AttrRTU, start(&c.agent.out, mad.AttrRTU, c.tid))
+	c.putNotice(&c.agent.out, mad.AttrRTU, nil)
 	c.agent.send(now, c.route, &c.agent.out)
 }

@@ -130,40 +130,26 @@ func (a *Agent) ReceiveMAD(now mono.Time, from rocev2.MADRoute, b []byte) {
 	switch {
 	case m.Method == mad.MethodGet && m.Attr == mad.AttrClassPortInfo:
 		a.describe(&m)
-	case m.Method != mad.MethodSend:
+	case m.Method != mad.MethodSend || handlers[m.Attr] == nil:
 		a.ctr.Malformed++
 	default:
-		a.dispatch(&m)
+		handlers[m.Attr](a, &m)
 	}
 }
 
-func (a *Agent) dispatch(m *message) {
-	switch m.Attr {
-	case mad.AttrREQ:
-		a.receiveREQ(m)
-	case mad.AttrMRA:
-		a.receiveMRA(m)
-	case mad.AttrREJ:
-		a.receiveREJ(m)
-	case mad.AttrREP:
-		a.receiveREP(m)
-	case mad.AttrRTU:
-		a.receiveRTU(m)
-	case mad.AttrDREQ:
-		a.receiveDREQ(m)
-	case mad.AttrDREP:
-		a.receiveDREP(m)
-	case mad.AttrSIDRREQ:
-		a.receiveSIDRREQ(m)
-	case mad.AttrSIDRREP:
-		a.receiveSIDRREP(m)
-	case mad.AttrLAP:
-		a.refuseLAP(m)
-	case mad.AttrAPR:
-		a.ctr.Unexpected++ // we send no LAP
-	default:
-		a.ctr.Malformed++
-	}
+// handlers handle the messages of the connection manager.
+var handlers = map[mad.Attr]func(*Agent, *message){
+	mad.AttrREQ:     (*Agent).receiveREQ,
+	mad.AttrMRA:     (*Agent).receiveMRA,
+	mad.AttrREJ:     (*Agent).receiveREJ,
+	mad.AttrREP:     (*Agent).receiveREP,
+	mad.AttrRTU:     (*Agent).receiveRTU,
+	mad.AttrDREQ:    (*Agent).receiveDREQ,
+	mad.AttrDREP:    (*Agent).receiveDREP,
+	mad.AttrSIDRREQ: (*Agent).receiveSIDRREQ,
+	mad.AttrSIDRREP: (*Agent).receiveSIDRREP,
+	mad.AttrLAP:     (*Agent).refuseLAP,
+	mad.AttrAPR:     func(a *Agent, _ *message) { a.ctr.Unexpected++ }, // we send no LAP
 }
 
 // describe answers a request for our ClassPortInfo (IBTA vol.1 12.9.1).

@@ -6,6 +6,7 @@ import (
 
 	"roced.io/roced/bth"
 	"roced.io/roced/bth/mad"
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -47,9 +48,8 @@ type Conn struct {
 	attr     QPAttr
 	listener *Listener // that counts it, see counted
 	counted  counted
-	older    *Conn // neighbours in the listener's queue of unanswered connections
-	newer    *Conn
-	altPath  bool // REQ has an alternate path
+	node     list.Node[*Conn] // in the listener's unanswered connections
+	altPath  bool             // REQ has an alternate path
 
 	timer    timer
 	interval time.Duration // between transmissions of m
@@ -78,7 +78,7 @@ func (c *Conn) SetHandler(h Handler) { c.handler = h }
 // newConn returns a new connection in the agent's tables.
 func (a *Agent) newConn(r rocev2.MADRoute, h Handler) *Conn {
 	c := &Conn{agent: a, handler: h, route: r, id: a.newID(), mra: defaultMRA}
-	c.timer.Item = c
+	c.timer.Item, c.node.Item = c, c
 	a.conns[c.id] = c
 	return c
 }

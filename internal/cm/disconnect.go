@@ -40,14 +40,15 @@ func (c *Conn) DisconnectReply(now mono.Time, private []byte) error {
 }
 
 func (c *Conn) sendDREP(now mono.Time, private []byte) {
-	c.putDREP(private)
+	c.putNotice(&c.m, mad.AttrDREP, private)
 	c.agent.send(now, c.route, &c.m)
 	c.timewait(now)
 }
 
-func (c *Conn) putDREP(private []byte) {
+// putNotice writes an RTU or DREP into m.
+func (c *Conn) putNotice(m *[mad.Len]byte, attr mad.Attr, private []byte) {
 	n := mad.Notice{LocalCommID: c.id, RemoteCommID: c.remoteID, PrivateData: private}
-	n.Put(mad.AttrDREP, start(&c.m, mad.AttrDREP, c.tid))
+	n.Put(attr, start(m, attr, c.tid))
 }
 
 // receiveDREQ handles the peer's request to end the connection. It confirms the end of an unknown connection, so that the
@@ -79,7 +80,7 @@ func (a *Agent) receiveDREQ(m *message) {
 	case StateTimewait: // our DREP was lost
 		a.ctr.Duplicates.count(m.Attr)
 		c.tid = m.TID
-		c.putDREP(nil)
+		c.putNotice(&c.m, mad.AttrDREP, nil)
 		c.repeat(m.now)
 	default:
 		a.ctr.Duplicates.count(m.Attr)

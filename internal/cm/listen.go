@@ -3,6 +3,8 @@ package cm
 import (
 	"slices"
 
+	"roced.io/roced/internal/base/list"
+
 	"roced.io/roced/plugin/mono"
 	"roced.io/roced/rocev2"
 )
@@ -16,9 +18,8 @@ type Listener struct {
 	handler Handler
 	pending int // reported requests without a decision
 
-	// Connections with an unanswered REP: their number, the first and the last.
-	unanswered     int
-	oldest, newest *Conn
+	unanswered list.List[*Conn] // connections with an unanswered REP, oldest first
+	waiting    int              // their number
 }
 
 // service is the key of a listener without mask.
@@ -115,51 +116,27 @@ func (c *Conn) count(v counted) {
 	case undecided:
 		l.pending--
 	case unanswered:
-		l.dequeue(c)
+		c.node.Remove()
+		l.waiting--
 	}
 	switch c.counted = v; v {
 	case undecided:
 		l.pending++
 	case unanswered:
-		l.enqueue(c)
+		l.unanswered.PushBack(&c.node)
+		l.waiting++
 	case nothing:
 		c.listener = nil
 	}
 }
 
-// enqueue appends c to the unanswered connections.
-func (l *Listener) enqueue(c *Conn) {
-	l.unanswered++
-	if c.older = l.newest; c.older != nil {
-		c.older.newer = c
-	} else {
-		l.oldest = c
-	}
-	l.newest = c
-}
-
-// dequeue removes c from the unanswered connections.
-func (l *Listener) dequeue(c *Conn) {
-	l.unanswered--
-	if c.older != nil {
-		c.older.newer = c.newer
-	} else {
-		l.oldest = c.newer
-	}
-	if c.newer != nil {
-		c.newer.older = c.older
-	} else {
-		l.newest = c.older
-	}
-	c.older, c.newer = nil, nil
-}
-
 // limitUnanswered gives up the oldest unanswered connection if there are too many. An honest peer answers at once; one with
 // a forged address never does.
 func (l *Listener) limitUnanswered(now mono.Time) {
-	if l.unanswered > max(l.param.Backlog, minUnanswered) {
-		l.oldest.agent.ctr.Unanswered++
-		l.oldest.giveUp(now)
+	if l.waiting > max(l.param.Backlog, minUnanswered) {
+		c := l.unanswered.First().Item
+		c.agent.ctr.Unanswered++
+		c.giveUp(now)
 	}
 }
 

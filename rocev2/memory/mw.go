@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/qp"
 	"roced.io/roced/rocev2/object"
 )
@@ -23,8 +24,7 @@ type MW struct {
 	Region
 	space *Space // nil when deallocated
 	id    uint32
-	// The other windows that are bound through owner.
-	next, prev *MW
+	node  list.Node[*MW] // in the bindings of owner
 }
 
 // MWInfo describes a memory window.
@@ -41,37 +41,18 @@ type MWInfo struct {
 
 // Bindings lists the type 2 windows that are bound through one queue pair.
 type Bindings struct {
-	QPN   uint32
-	first *MW
+	QPN  uint32
+	list list.List[*MW]
 }
 
 // Empty reports whether no window is bound.
-func (l *Bindings) Empty() bool { return l.first == nil }
+func (l *Bindings) Empty() bool { return l.list.First() == nil }
 
 // Unbind closes all windows.
 func (l *Bindings) Unbind() {
-	for l.first != nil {
-		l.first.unbind()
+	for n := l.list.First(); n != nil; n = l.list.First() {
+		n.Item.unbind()
 	}
-}
-
-func (l *Bindings) add(mw *MW) {
-	if mw.next = l.first; mw.next != nil {
-		mw.next.prev = mw
-	}
-	l.first = mw
-}
-
-func (l *Bindings) remove(mw *MW) {
-	if mw.prev == nil {
-		l.first = mw.next
-	} else {
-		mw.prev.next = mw.next
-	}
-	if mw.next != nil {
-		mw.next.prev = mw.prev
-	}
-	mw.next, mw.prev = nil, nil
 }
 
 // AllocMW creates an unbound memory window.
@@ -84,7 +65,7 @@ func (s *Space) AllocMW(pd *PD, typ MWType, ctx any) (*MW, error) {
 		return nil, object.Fail(verb, "type", object.ErrInvalid)
 	}
 	mw := &MW{Ctx: ctx, space: s, Region: Region{kind: regionKind(typ), pd: pd}}
-	mw.mw = mw
+	mw.mw, mw.node.Item = mw, mw
 	var ok bool
 	if mw.id, ok = s.mws.Add(mw); !ok {
 		return nil, object.Fail(verb, "MWs", object.ErrLimit)
@@ -116,9 +97,7 @@ func (mw *MW) unbind() {
 	if mw.mr != nil {
 		mw.mr.windows--
 	}
-	if mw.owner != nil {
-		mw.owner.remove(mw)
-	}
+	mw.node.Remove()
 	mw.owner, mw.mr, mw.backing = nil, nil, backing{}
 	mw.base, mw.length, mw.off, mw.access = 0, 0, 0, 0
 }
@@ -133,7 +112,7 @@ func (mw *MW) open(owner *Bindings, mr *MR, b *qp.BindWR, off uint64) {
 	mr.windows++
 	if mw.kind == kindMW2 {
 		mw.owner = owner
-		owner.add(mw)
+		owner.list.PushBack(&mw.node)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"roced.io/roced/internal/base/list"
 	"roced.io/roced/plugin/mono"
 )
 
@@ -46,7 +47,7 @@ type Neighbour struct {
 	tries     uint8
 	confirmed mono.Time // last proof of reachability at MAC
 	at        mono.Time // next try; in state Failed the earliest one
-	waiting   waitList
+	waiting   list.List[Waiter]
 	held      [][]byte                 // frames that wait for the address
 	done      []func(mono.Time, error) // see ResolveNeighbour
 	alike     uint8                    // consecutive packets with IP ID 0 (sockets.go)
@@ -76,56 +77,18 @@ func (nb *Neighbour) limit() uint8 {
 	return neighTries
 }
 
-// Waiter waits for the address of a neighbour. Resolved is called once, on success and on failure, or when a path
-// to the neighbour is released.
-type Waiter struct {
-	Owner interface{ Resolved() }
-
-	list       *waitList // nil: not waiting
-	next, prev *Waiter
-}
-
-// Waiting reports whether w waits.
-func (w *Waiter) Waiting() bool { return w.list != nil }
-
-// waitList is a queue of waiters.
-type waitList struct{ head, tail *Waiter }
+// Waiter waits for the address of a neighbour. It is an item of a list.Node. Resolved is called once, on success and on
+// failure, or when a path to the neighbour is released.
+type Waiter interface{ Resolved() }
 
 // Wait queues w, which does not wait.
-func (nb *Neighbour) Wait(w *Waiter) {
-	l := &nb.waiting
-	w.list, w.prev, w.next = l, l.tail, nil
-	if l.tail != nil {
-		l.tail.next = w
-	} else {
-		l.head = w
-	}
-	l.tail = w
-}
-
-// Stop ends the waiting of w, if it waits.
-func (w *Waiter) Stop() {
-	if w.list == nil {
-		return
-	}
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		w.list.head = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		w.list.tail = w.prev
-	}
-	w.list, w.next, w.prev = nil, nil, nil
-}
+func (nb *Neighbour) Wait(w *list.Node[Waiter]) { nb.waiting.PushBack(w) }
 
 // wake resumes the waiters of nb.
 func (nb *Neighbour) wake() {
-	for w := nb.waiting.head; w != nil; w = nb.waiting.head {
-		w.Stop()
-		w.Owner.Resolved()
+	for w := nb.waiting.First(); w != nil; w = nb.waiting.First() {
+		w.Remove()
+		w.Item.Resolved()
 	}
 }
 
@@ -180,7 +143,7 @@ func (s *Stack) resolve(now mono.Time, hop Station, src GID) (*Neighbour, error)
 
 // evict removes an entry without references and reports whether there was one.
 func (t *neighTable) evict() bool {
-	i := slices.IndexFunc(t.list, func(nb *Neighbour) bool { return nb.Refs == 0 && nb.waiting.head == nil })
+	i := slices.IndexFunc(t.list, func(nb *Neighbour) bool { return nb.Refs == 0 && nb.waiting.First() == nil })
 	if i < 0 {
 		return false
 	}
