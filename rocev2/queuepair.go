@@ -171,17 +171,17 @@ func (n *NIC) checkCaps(verb string, c *QPCaps, srq bool) error {
 		c.MaxRecvWR, c.MaxRecvSGE = 0, 0 // the SRQ has its own
 	}
 	l := &n.cfg.Limits
-	switch {
-	case c.MaxSendWR > uint32(l.SendWR):
-		return fail(verb, "max_send_wr", ErrInvalid)
-	case c.MaxRecvWR > uint32(l.RecvWR):
-		return fail(verb, "max_recv_wr", ErrInvalid)
-	case c.MaxSendSGE > uint32(l.SGE):
-		return fail(verb, "max_send_sge", ErrInvalid)
-	case c.MaxRecvSGE > uint32(l.SGE):
-		return fail(verb, "max_recv_sge", ErrInvalid)
-	case c.MaxInline > uint32(l.Inline):
-		return fail(verb, "max_inline_data", ErrInvalid)
+	for _, x := range []struct {
+		attr  string
+		v     uint32
+		limit int
+	}{
+		{"max_send_wr", c.MaxSendWR, l.SendWR}, {"max_recv_wr", c.MaxRecvWR, l.RecvWR}, {"max_send_sge", c.MaxSendSGE, l.SGE},
+		{"max_recv_sge", c.MaxRecvSGE, l.SGE}, {"max_inline_data", c.MaxInline, l.Inline},
+	} {
+		if x.v > uint32(x.limit) {
+			return fail(verb, x.attr, ErrInvalid)
+		}
 	}
 	return nil
 }

@@ -165,18 +165,12 @@ func (n *NIC) receiveSuper(now mono.Time, frame []byte, segSize int) {
 		}
 		last = q
 		n.ctr.countRx(frame, d.L2+l3len+stack.UDPLen+len(seg))
-		n.verdictSegment(now, frame, segSize, i, r)
+		if n.obs != nil {
+			rx.obs = stack.Segment(rx.obs[:0], frame, segSize, i)
+		}
+		n.verdict(now, rx.obs, r)
 	}
 	if last != nil {
 		n.sch.settle(last)
 	}
-}
-
-// verdictSegment is verdict for segment i of a super-frame.
-func (n *NIC) verdictSegment(now mono.Time, frame []byte, segSize, i int, r rxReason) {
-	if n.obs != nil {
-		n.rx.obs = stack.Segment(n.rx.obs[:0], frame, segSize, i)
-		frame = n.rx.obs
-	}
-	n.verdict(now, frame, r)
 }

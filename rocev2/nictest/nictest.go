@@ -133,12 +133,10 @@ func (p *Pair) node(name string, num byte) *Node {
 		p.o.Config(&cfg)
 	}
 	var err error
-	if n.NIC, err = rocev2.New(cfg); err != nil {
-		p.Fatalf("%v", err)
-	}
-	if n.PD, err = n.NIC.AllocPD(nil); err != nil {
-		p.Fatalf("%v", err)
-	}
+	n.NIC, err = rocev2.New(cfg)
+	p.check(err)
+	n.PD, err = n.NIC.AllocPD(nil)
+	p.check(err)
 	return n
 }
 
@@ -161,6 +159,14 @@ func (p *Pair) Digest() uint64 { return p.digest.Sum64() }
 func (p *Pair) Fatalf(format string, args ...any) {
 	p.tb.Helper()
 	p.tb.Fatalf("seed %d, at %v: "+format, append([]any{p.o.Seed, time.Duration(p.now)}, args...)...)
+}
+
+// check ends the test on an error.
+func (p *Pair) check(err error) {
+	p.tb.Helper()
+	if err != nil {
+		p.Fatalf("%v", err)
+	}
 }
 
 // Peer returns the other node.

@@ -49,9 +49,7 @@ func (n *Node) BufferWith(size int, a qp.Access) *Buffer {
 	}
 	var err error
 	b.MR, err = n.NIC.RegMR(n.PD, rocev2.MRAttr{VA: b.VA, Length: uint64(size), Access: a, Mem: mem})
-	if err != nil {
-		n.pair.Fatalf("%v", err)
-	}
+	n.pair.check(err)
 	return b
 }
 
@@ -91,18 +89,14 @@ func (n *Node) CQ(entries int) *CQ {
 	c := &CQ{Node: n, Ring: NewRing(entries)}
 	var err error
 	c.CQ, err = n.NIC.CreateCQ(rocev2.CQAttr{Entries: entries, Ring: c.Ring, Notify: func() { c.Notified++ }})
-	if err != nil {
-		n.pair.Fatalf("%v", err)
-	}
+	n.pair.check(err)
 	return c
 }
 
 // Arm requests a notification.
 func (c *CQ) Arm(solicitedOnly bool) {
 	c.Node.pair.tb.Helper()
-	if err := c.Node.NIC.ArmCQ(c.CQ, solicitedOnly); err != nil {
-		c.Node.pair.Fatalf("%v", err)
-	}
+	c.Node.pair.check(c.Node.NIC.ArmCQ(c.CQ, solicitedOnly))
 }
 
 // Wait advances the time until there is a completion, and takes it.
@@ -139,16 +133,12 @@ func (n *Node) SRQ(depth int) *SRQ {
 	s := &SRQ{RecvQueue: NewRecvQueue(depth), Node: n}
 	var err error
 	s.SRQ, err = n.NIC.CreateSRQ(rocev2.SRQAttr{PD: n.PD, RQ: s.RecvQueue, MaxWR: uint32(depth), MaxSGE: qp.MaxSGE})
-	if err != nil {
-		n.pair.Fatalf("%v", err)
-	}
+	n.pair.check(err)
 	return s
 }
 
 // PostRecv posts a receive request.
 func (s *SRQ) PostRecv(id uint64, sges ...qp.SGE) {
 	s.Node.pair.tb.Helper()
-	if err := s.Post(qp.RecvWQE{WRID: id, SGEs: sges}); err != nil {
-		s.Node.pair.Fatalf("%v", err)
-	}
+	s.Node.pair.check(s.Post(qp.RecvWQE{WRID: id, SGEs: sges}))
 }

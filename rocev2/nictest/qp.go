@@ -78,9 +78,8 @@ func (n *Node) QP(opts ...Option) *QP {
 		a.RQ = q.RQ
 	}
 	var err error
-	if q.QueuePair, err = n.NIC.CreateQP(a); err != nil {
-		n.pair.Fatalf("%v", err)
-	}
+	q.QueuePair, err = n.NIC.CreateQP(a)
+	n.pair.check(err)
 	n.qps[q.QueuePair] = q
 	return q
 }
@@ -89,9 +88,7 @@ func (n *Node) QP(opts ...Option) *QP {
 func (q *QP) Modify(a qp.Attr, m qp.AttrMask, av *rocev2.AddressVector) {
 	p := q.Node.pair
 	p.tb.Helper()
-	if err := q.Node.NIC.ModifyQP(p.now, q.QueuePair, a, m|qp.AttrState, av); err != nil {
-		p.Fatalf("%s: %v", q.Node.Name, err)
-	}
+	p.check(q.Node.NIC.ModifyQP(p.now, q.QueuePair, a, m|qp.AttrState, av))
 }
 
 // Init takes a queue pair from RESET to INIT.
@@ -185,9 +182,7 @@ func (q *QP) AH() *rocev2.AH {
 	p := q.Node.pair
 	p.tb.Helper()
 	ah, err := q.Node.NIC.CreateAH(p.now, q.Node.PD, q.AV(), nil)
-	if err != nil {
-		p.Fatalf("%v", err)
-	}
+	p.check(err)
 	return ah
 }
 
@@ -196,9 +191,7 @@ func (q *QP) Post(ws ...qp.SendWQE) {
 	p := q.Node.pair
 	p.tb.Helper()
 	for _, w := range ws {
-		if err := q.SQ.Post(w); err != nil {
-			p.Fatalf("%s: %v", q.Node.Name, err)
-		}
+		p.check(q.SQ.Post(w))
 	}
 	q.Doorbell()
 }
@@ -209,9 +202,7 @@ func (q *QP) Doorbell() { q.Node.NIC.Doorbell(q.Node.pair.now, q.QueuePair) }
 // PostRecv posts a receive request.
 func (q *QP) PostRecv(id uint64, sges ...qp.SGE) {
 	q.Node.pair.tb.Helper()
-	if err := q.RQ.Post(qp.RecvWQE{WRID: id, SGEs: sges}); err != nil {
-		q.Node.pair.Fatalf("%s: %v", q.Node.Name, err)
-	}
+	q.Node.pair.check(q.RQ.Post(qp.RecvWQE{WRID: id, SGEs: sges}))
 }
 
 // WaitSend waits for the next send completion, which must be the success of id.
@@ -239,8 +230,6 @@ func (q *QP) expect(cq *CQ, what string, id uint64) qp.CQE {
 // Destroy destroys the queue pair.
 func (q *QP) Destroy() {
 	q.Node.pair.tb.Helper()
-	if err := q.Node.NIC.DestroyQP(q.QueuePair); err != nil {
-		q.Node.pair.Fatalf("%v", err)
-	}
+	q.Node.pair.check(q.Node.NIC.DestroyQP(q.QueuePair))
 	delete(q.Node.qps, q.QueuePair)
 }
