@@ -11,8 +11,7 @@ import (
 	"roced.io/roced/port/vnet"
 )
 
-// TestSuperFrameLimits finds the limits of super-frames between two TAPs that
-// vnet.MaxBytes and vnet.MaxSegments tell.
+// TestSuperFrameLimits measures the limits of super-frames between two TAPs: vnet.MaxBytes and vnet.MaxSegments.
 func TestSuperFrameLimits(t *testing.T) {
 	_, tx, rx := pair(t, true, true)
 	max := tx.Offload()

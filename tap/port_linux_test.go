@@ -36,9 +36,7 @@ func TestSingleFrames(t *testing.T) {
 	}
 }
 
-// TestSuperFrames sends super-frames to a receiver with and without segmentation
-// offload. Every segment must be what the sender computed its ICRC over: IP ID
-// base plus i, lengths of its own.
+// TestSuperFrames sends super-frames to a receiver with and without segmentation offload. See porttest.CheckSuperFrame.
 func TestSuperFrames(t *testing.T) {
 	for _, whole := range []bool{true, false} {
 		t.Run(fmt.Sprintf("offload=%v", whole), func(t *testing.T) {
@@ -100,7 +98,7 @@ func TestDeleted(t *testing.T) {
 	porttest.WarmUp(t, tx, rx)
 }
 
-// TestDeletedUnderSend loses the device between two sends.
+// TestDeletedUnderSend deletes the device between two sends.
 func TestDeletedUnderSend(t *testing.T) {
 	b, tx, _ := pair(t, true, true)
 	porttest.DeleteLink(t, b.NS[0], "roce0")
@@ -129,7 +127,7 @@ func TestSetDownAndUp(t *testing.T) {
 	}
 }
 
-// TestNoticesByItself relies on NextTimeout alone.
+// TestNoticesByItself checks that the port detects changes with NextTimeout alone.
 func TestNoticesByItself(t *testing.T) {
 	b, tx, _ := pair(t, true, true)
 	porttest.ChangeLink(t, b.NS[0], "roce0", netlink.LinkSetDown)
@@ -172,8 +170,7 @@ func TestRenamed(t *testing.T) {
 	porttest.WarmUp(t, tx, rx)
 }
 
-// TestNetnsDeleted deletes the namespace by name, which leaves the device
-// alive, and makes it anew.
+// TestNetnsDeleted deletes the namespace by name, which does not delete the device, and makes a new one with the same name.
 func TestNetnsDeleted(t *testing.T) {
 	name := fmt.Sprintf("roced-test-%d", os.Getpid())
 	create := func() error {
@@ -216,7 +213,7 @@ func TestNetnsDeleted(t *testing.T) {
 	porttest.Until(t, p, "the namespace to come back", func() bool { return p.State().Up })
 }
 
-// TestBackoff spaces attempts out and closes a port while one is on its way.
+// TestBackoff checks the intervals between attempts, and closes a port during an attempt.
 func TestBackoff(t *testing.T) {
 	b, tx, _ := pair(t, true, true)
 	tx.cfg.Netns = "/nowhere/at all"
@@ -287,8 +284,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// BenchmarkTAPRaw sends frames of 4152 bytes of UDP payload one by one and as
-// super-frames of 15, and compares.
+// BenchmarkTAPRaw compares single frames of 4152 bytes of UDP payload with super-frames of 15 such frames.
 func BenchmarkTAPRaw(b *testing.B) {
 	_, tx, rx := pair(b, true, true)
 	gbps := map[int]float64{}
@@ -311,8 +307,7 @@ func BenchmarkTAPRaw(b *testing.B) {
 	}
 }
 
-// pump sends b.N frames while another thread receives and returns the payload
-// that has arrived.
+// pump sends b.N frames while another thread receives, and returns the received bytes of payload.
 func pump(b *testing.B, tx, rx port.Port, f *rocev2.Frame) (got int) {
 	stop, done := make(chan struct{}), make(chan int)
 	go func() {
@@ -346,7 +341,7 @@ func pump(b *testing.B, tx, rx port.Port, f *rocev2.Frame) (got int) {
 	return <-done
 }
 
-// inThread runs f on a thread of its own, which may change its namespace.
+// inThread runs f on a new thread, which may change its namespace.
 func inThread(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -356,7 +351,7 @@ func inThread(f func() error) error {
 	return <-done
 }
 
-// tapPair opens a TAP in each namespace of a new bed.
+// pair opens a TAP in each namespace of a new bed.
 func pair(t testing.TB, offload0, offload1 bool) (b *netlab.Bed, tx, rx *Port) {
 	t.Helper()
 	b = porttest.Bed(t)

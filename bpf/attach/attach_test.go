@@ -23,8 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testProtocol is an EtherType for local experiments (IEEE 802-2014, 9.2.3).
 const testProtocol = 0x88b5
 
-// bench is a veth between "left" and "right" in a namespace of its own, and what
-// programs have seen there.
+// bench is a veth between "left" and "right" in a new namespace, and the counters of the programs.
 type bench struct {
 	*testing.T
 	ns          netns.NsHandle
@@ -33,7 +32,7 @@ type bench struct {
 	socket      int
 }
 
-// seen is what a program has seen.
+// seen has the counters of a program.
 type seen struct {
 	Frames uint64
 	Mark   uint32 // of the last frame: the numbers of the programs so far, one digit each
@@ -72,7 +71,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// waitUp waits until both ends have a queue: the first one up had no carrier.
+// waitUp waits until both ends have a queue. The first end was set up without carrier.
 func (b *bench) waitUp() {
 	b.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -91,7 +90,7 @@ func (b *bench) waitUp() {
 	}
 }
 
-// program makes a program that counts test frames and appends its number to their mark.
+// program returns a program that counts test frames and appends its number to their mark.
 func (b *bench) program(number int32) *ebpf.Program {
 	b.Helper()
 	const protocol, mark = 16, 8 // offsets in struct __sk_buff, linux/bpf.h
@@ -132,7 +131,7 @@ func (b *bench) attach(ifindex int, number int32, d Direction, m Mode) *Link {
 	return l
 }
 
-// die is what the kernel does for a filter when its process is killed.
+// die has the same effect on a filter as the kill of its process.
 func (b *bench) die(l *Link) {
 	b.Helper()
 	must(b, unix.Close(l.Closer.(*filter).claim))
@@ -148,7 +147,7 @@ func (b *bench) send(n int) {
 	}
 }
 
-// want waits until a program has seen so many frames in all.
+// want waits until a program has counted this many frames.
 func (b *bench) want(number int32, frames uint64, mark uint32) {
 	b.Helper()
 	var s seen
@@ -163,7 +162,7 @@ func (b *bench) want(number int32, frames uint64, mark uint32) {
 	}
 }
 
-// wantFilters compares what an interface has: the qdisc, and filters of both directions.
+// wantFilters checks the qdisc and the filters of an interface.
 func (b *bench) wantFilters(ifindex int, qdisc bool, n int) {
 	b.Helper()
 	qdiscs, err := netlink.QdiscList(device(ifindex))
@@ -385,7 +384,7 @@ func TestTogether(t *testing.T) {
 	b.wantFilters(b.left, false, 0)
 }
 
-// comeAndGo attaches and closes by turns; one of the four is killed instead.
+// comeAndGo attaches and closes repeatedly. It kills one of four programs instead of closing it.
 func (b *bench) comeAndGo(p *ebpf.Program, i int) error {
 	for range 25 {
 		l, err := Attach(b.left, p, Direction(i%2), Clsact)

@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestGroups joins groups and leaves them; on an interface that comes in place of another they are joined again.
+// TestGroups joins and leaves groups. The port joins its groups again on a new interface.
 func TestGroups(t *testing.T) {
 	for i, group := range []netip.Addr{netip.MustParseAddr("239.10.0.1"), netip.MustParseAddr("ff15::99")} {
 		listed := []string{"01000AEF", "ff150000000000000000000000000099"}[i] // on a little-endian machine
@@ -63,7 +63,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// memberships are the groups in which the kernel is in namespace 1 (proc(5)).
+// memberships returns the multicast memberships of namespace 1 (proc(5)).
 func memberships(t *testing.T, b *netlab.Bed) (text string) {
 	t.Helper()
 	err := b.NS[1].Do(func() error {

@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/port"
 )
 
-// inNS runs f in namespace i with the interface there.
+// inNS runs f in namespace i with its interface.
 func inNS(t *testing.T, b *netlab.Bed, i int, f func(l netlink.Link) error) {
 	t.Helper()
 	err := b.NS[i].Do(func() error {
@@ -82,7 +82,7 @@ func TestMTUChange(t *testing.T) {
 	expect(t, p, roce(0, false, 2, 4150))
 }
 
-// TestReplaced deletes the veth and makes it anew.
+// TestReplaced replaces the veth.
 func TestReplaced(t *testing.T) {
 	b := veth(t, 1500, 1)
 	p := open(t, b, 1, Config{})
@@ -118,7 +118,7 @@ func moveTo(t *testing.T, from, to *netlab.Bed) {
 	inNS(t, to, 1, netlink.LinkSetUp)
 }
 
-// TestDetached has somebody detach the program, as bpftool can. It is attached again.
+// TestDetached detaches the program, as with bpftool. The port attaches it again.
 func TestDetached(t *testing.T) {
 	b := veth(t, 1500, 1)
 	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
@@ -151,8 +151,8 @@ func detach(t *testing.T, p *Port) {
 	}
 }
 
-// TestReplacedProgram has somebody attach a program of his own after he has detached
-// ours. That is said, and ours comes back when the other one goes.
+// TestReplacedProgram detaches the program and attaches another one. The port reports it, and attaches its program again
+// after the other one has been detached.
 func TestReplacedProgram(t *testing.T) {
 	b := veth(t, 1500, 1)
 	p := open(t, b, 1, Config{})
@@ -184,7 +184,7 @@ func TestReplacedProgram(t *testing.T) {
 	until(t, p, "the program to be back", func() bool { return p.State().Up })
 }
 
-// passAll is a program of somebody else.
+// passAll is a program of another process.
 func passAll(t *testing.T) *ebpf.Program {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, AttachType: ebpf.AttachXDP, Name: "pass_all", License: "GPL",
@@ -196,7 +196,7 @@ func passAll(t *testing.T) *ebpf.Program {
 	return p
 }
 
-// TestUpdatedProgram has somebody swap the program inside our link.
+// TestUpdatedProgram replaces the program of the link of the port.
 func TestUpdatedProgram(t *testing.T) {
 	b := veth(t, 1500, 1)
 	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
@@ -209,7 +209,7 @@ func TestUpdatedProgram(t *testing.T) {
 	expect(t, p, roce(0, false, 1, 100))
 }
 
-// TestClose leaves nothing on the interface, also while it is being brought back.
+// TestClose checks that nothing remains on the interface, also after Close during an attempt to reopen it.
 func TestClose(t *testing.T) {
 	b := veth(t, 1500, 1)
 	p := open(t, b, 1, Config{})
@@ -238,10 +238,10 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// crashing says that this process is the one that TestCrash kills.
+// crashing is the environment variable of the process that TestCrash kills.
 const crashing = "ROCED_XDP_CRASH"
 
-// TestCrash kills a process that has a port: the kernel removes the program.
+// TestCrash kills a process with a port. The kernel must remove the program.
 func TestCrash(t *testing.T) {
 	if ns := os.Getenv(crashing); ns != "" {
 		if _, err := Open(Config{Interface: iface, Netns: ns}); err != nil {

@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// modes are the kinds of port that a veth can have.
+// modes are the modes that a veth supports.
 var modes = []struct {
 	name string
 	cfg  Config
@@ -27,7 +27,7 @@ var modes = []struct {
 	{"generic", Config{Attach: AttachGeneric, Copy: CopyAlways}},
 }
 
-// TestFrames moves frames of all sizes in both directions, in each mode.
+// TestFrames sends frames of all sizes in both directions, in each mode.
 func TestFrames(t *testing.T) {
 	for _, m := range modes {
 		for _, queues := range []int{1, 2} {
@@ -60,7 +60,7 @@ func expect(t testing.TB, p *Port, f *rocev2.Frame) {
 	}
 }
 
-// TestPathMTU says what the port takes by the MTU of the interface.
+// TestPathMTU checks the MTU of the port for different MTUs of the interface.
 func TestPathMTU(t *testing.T) {
 	p := open(t, veth(t, 4500, 1), 0, Config{})
 	if s := p.State(); !s.Up || s.MTU != 4500 {
@@ -80,7 +80,7 @@ func TestPathMTU(t *testing.T) {
 	}
 }
 
-// TestKernelKeepsTheRest sends what is not for the NIC and finds it in the kernel.
+// TestKernelKeepsTheRest checks that frames that are not for the NIC reach the kernel.
 func TestKernelKeepsTheRest(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func udpArrives(t *testing.T, b *netlab.Bed, to string) {
 	}
 }
 
-// udpSend sends datagrams from namespace 0, each from another port.
+// udpSend sends datagrams from namespace 0, each from a different port.
 func udpSend(t *testing.T, b *netlab.Bed, to string, count int) {
 	t.Helper()
 	for range count {
@@ -140,8 +140,7 @@ func udpSend(t *testing.T, b *netlab.Bed, to string, count int) {
 	}
 }
 
-// TestQueues has the kernel of the other namespace spread flows over the queues; all
-// of them arrive. (A veth in generic mode knows only one queue.)
+// TestQueues spreads flows over several queues. All frames must arrive. (A veth in generic mode has only one queue.)
 func TestQueues(t *testing.T) {
 	const flows = 64
 	b := veth(t, 1500, 2)
@@ -158,8 +157,8 @@ func TestQueues(t *testing.T) {
 	checkChunks(t, p)
 }
 
-// TestQueueWithoutSocket serves one queue of two: what comes in by the other is not left
-// to the kernel, which would answer that nobody is there.
+// TestQueueWithoutSocket serves one of two queues. The program must drop frames of the other queue, because the kernel
+// would reply with "port unreachable".
 func TestQueueWithoutSocket(t *testing.T) {
 	const flows = 64
 	b := veth(t, 1500, 2)
@@ -175,7 +174,7 @@ func TestQueueWithoutSocket(t *testing.T) {
 	}
 }
 
-// drain counts the frames that are there.
+// drain receives all pending frames and returns their number.
 func drain(t *testing.T, p *Port) (n int) {
 	t.Helper()
 	buf := make([]byte, 1<<16)
@@ -187,7 +186,7 @@ func drain(t *testing.T, p *Port) (n int) {
 	}
 }
 
-// TestSetAddrs changes the addresses that are steered.
+// TestSetAddrs changes the addresses of the port.
 func TestSetAddrs(t *testing.T) {
 	b := veth(t, 1500, 1)
 	p, peer := open(t, b, 1, Config{}), open(t, b, 0, Config{})
@@ -205,8 +204,8 @@ func TestSetAddrs(t *testing.T) {
 	expect(t, p, v4)
 }
 
-// TestFillsUp sends more than the receiver has room for. Nothing blocks, what is lost is
-// counted, and everything works afterwards.
+// TestFillsUp sends more frames than the receiver has room for. No call may block, the port must count lost frames, and it
+// must work afterwards.
 func TestFillsUp(t *testing.T) {
 	for _, m := range modes {
 		t.Run(m.name, func(t *testing.T) {
@@ -240,7 +239,7 @@ func TestFillsUp(t *testing.T) {
 	}
 }
 
-// checkChunks finds every chunk of a port that has nothing in flight in one place.
+// checkChunks checks that each chunk of an idle port is in exactly one place.
 func checkChunks(t *testing.T, p *Port) {
 	t.Helper()
 	p.reclaim()
@@ -258,8 +257,7 @@ func checkChunks(t *testing.T, p *Port) {
 	}
 }
 
-// TestRefused has the port refuse what it cannot send, and drop what does not fit into
-// the buffer.
+// TestRefused checks that the port refuses invalid frames, and drops received frames that exceed the buffer.
 func TestRefused(t *testing.T) {
 	b := veth(t, 9000, 1)
 	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
@@ -290,8 +288,7 @@ func TestRefused(t *testing.T) {
 	checkChunks(t, to)
 }
 
-// TestCollectsSends sends a few frames: the kernel hears of them by the next Recv, and
-// nobody may sleep before.
+// TestCollectsSends sends a few frames. The next Recv must notify the kernel, and NextTimeout must be 0 until then.
 func TestCollectsSends(t *testing.T) {
 	b := veth(t, 1500, 1)
 	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
@@ -316,7 +313,7 @@ func TestCollectsSends(t *testing.T) {
 	}
 }
 
-// TestWakes sleeps on the descriptor until a frame comes.
+// TestWakes polls the descriptor until a frame arrives.
 func TestWakes(t *testing.T) {
 	for _, queues := range []int{1, 2} {
 		b := veth(t, 1500, queues)
@@ -335,7 +332,7 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// TestAllocations moves frames of one and two chunks without allocating.
+// TestAllocations checks that frames of one and two chunks cause no allocation.
 func TestAllocations(t *testing.T) {
 	b := veth(t, 9000, 1)
 	from, to := open(t, b, 0, Config{}), open(t, b, 1, Config{})
@@ -365,7 +362,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// TestQueueTaken opens a port whose queue another one has.
+// TestQueueTaken opens a port whose queue is in use by another port.
 func TestQueueTaken(t *testing.T) {
 	b := veth(t, 1500, 1)
 	first := open(t, b, 0, Config{})
@@ -379,7 +376,7 @@ func TestQueueTaken(t *testing.T) {
 	}
 }
 
-// TestConfig finds what is wrong with configurations.
+// TestConfig checks errors of configurations.
 func TestConfig(t *testing.T) {
 	b := veth(t, 1500, 1)
 	for _, c := range []struct {

@@ -11,8 +11,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// superFrame builds a super-frame of packets to a queue pair, each with its ICRC. The sizes
-// are those of the packets.
+// superFrame returns a super-frame of packets with these sizes to one queue pair, each with its ICRC.
 func superFrame(src, dst netip.Addr, sizes []int, fill func(packet int, b []byte)) []byte {
 	total := 0
 	for _, n := range sizes {
@@ -53,7 +52,7 @@ func superFrame(src, dst netip.Addr, sizes []int, fill func(packet int, b []byte
 	return f
 }
 
-// TestSegmentSize draws super-frames, and finds the size of their segments.
+// TestSegmentSize draws super-frames and checks the derived segment size.
 func TestSegmentSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		family := rapid.IntRange(0, 1).Draw(t, "family")
@@ -78,7 +77,7 @@ func TestSegmentSize(t *testing.T) {
 	})
 }
 
-// TestSegmentSizeLookalike has payload that looks like the BTH of the next packet.
+// TestSegmentSizeLookalike uses payload that equals the BTH of the next packet.
 func TestSegmentSizeLookalike(t *testing.T) {
 	lookalike := func(_ int, b []byte) { copy(b[min(100, len(b)):], []byte{7, 0, 0xff, 0xff, 0, 0x12, 0x34, 0x56}) }
 	f := superFrame(addrs(0)[0], addrs(1)[0], []int{1040, 1040, 16}, lookalike)
@@ -95,7 +94,7 @@ func TestSegmentSizeLookalike(t *testing.T) {
 	}
 }
 
-// TestSegmentSizeSingle finds no segments in frames that have none.
+// TestSegmentSizeSingle checks frames that are not super-frames.
 func TestSegmentSizeSingle(t *testing.T) {
 	none := func(int, []byte) {}
 	whole := superFrame(addrs(0)[1], addrs(1)[1], []int{1040, 1040}, none)
@@ -114,7 +113,7 @@ func TestSegmentSizeSingle(t *testing.T) {
 	}
 }
 
-// FuzzSegmentSize: no frame leads out of itself.
+// FuzzSegmentSize checks that the segment size never exceeds the frame.
 func FuzzSegmentSize(f *testing.F) {
 	none := func(int, []byte) {}
 	f.Add(superFrame(addrs(0)[0], addrs(1)[0], []int{1040, 1040, 16}, none))
