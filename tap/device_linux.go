@@ -50,7 +50,7 @@ func openDevice(c Config) (*device, error) {
 }
 
 // sameNetns reports whether the namespace of the device still has the name ns. An attached device keeps its namespace
-// alive, so that only the name shows that somebody has deleted or replaced the namespace.
+// alive, so that only the name shows that the namespace has been deleted or replaced.
 func (d *device) sameNetns(ns string) bool {
 	id, err := netns.Identify(ns)
 	return err == nil && d.ns == id
@@ -191,7 +191,7 @@ func (d *device) query() (s port.LinkState, gone bool) {
 	if err != nil {
 		return port.LinkState{Err: err}, true
 	}
-	d.name = ifr.Name() // which somebody may have changed
+	d.name = ifr.Name() // which may have changed
 	var flags uint16
 	if err = unix.IoctlIfreq(d.ctl, unix.SIOCGIFFLAGS, ifr); err == nil {
 		flags = ifr.Uint16()
