@@ -12,7 +12,7 @@ import (
 // Chunker is the module that says how large the next chunk is (Flor 4.2). It belongs to one
 // connection.
 type Chunker interface {
-	// OnRTT tells of a round trip that was measured.
+	// OnRTT reports a measured round trip.
 	OnRTT(rtt time.Duration)
 	// OnLoss tells that a chunk was lost, or in RC mode that a queue pair has failed.
 	OnLoss()
@@ -103,7 +103,7 @@ func (c *rttChunker) Size(acwnd uint64) uint32 {
 	return max(n-n%c.unit, c.unit)
 }
 
-// whole does not cut messages: what the NIC controls needs no chunks (Flor table 1).
+// whole does not cut messages: with the congestion control of the NIC there are no chunks (Flor table 1).
 type whole uint32
 
 func (whole) OnRTT(time.Duration) {}

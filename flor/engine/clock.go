@@ -19,10 +19,10 @@ type Clock struct {
 	set     bool
 }
 
-// Due reports whether the NIC is to be asked for its time.
+// Due reports whether the engine should read the clock of the NIC.
 func (c *Clock) Due(now mono.Time) bool { return !c.set || now.Sub(c.checked) >= c.Every }
 
-// Correct takes what the NIC's clock showed at now.
+// Correct records a reading of the NIC's clock at now.
 func (c *Clock) Correct(now, nic mono.Time) {
 	offset := nic.Sub(now)
 	wrong := offset - c.offset
@@ -35,5 +35,5 @@ func (c *Clock) Correct(now, nic mono.Time) {
 	c.checked, c.set = now, true
 }
 
-// NIC returns what the NIC's clock shows at now.
+// NIC converts now to the clock of the NIC.
 func (c *Clock) NIC(now mono.Time) mono.Time { return now.Add(c.offset) }

@@ -12,9 +12,9 @@ import (
 var (
 	// ErrClosed says that the connection was closed by its user.
 	ErrClosed = errors.New("flor: connection closed")
-	// ErrSilent says that nothing was acknowledged for Config.GiveUp.
+	// ErrSilent: the peer has acknowledged nothing for Config.GiveUp.
 	ErrSilent = errors.New("flor: the peer does not answer")
-	// ErrStalled says that the peer was given memory for messages, and sent less than 64 KB of them in Config.GiveUp.
+	// ErrStalled: the peer holds memory for messages and has sent less than 64 KB of them in Config.GiveUp.
 	ErrStalled = errors.New("flor: the peer holds memory and sends nothing")
 	// ErrFull says that as many messages as Config.Queue are under way: back-pressure.
 	ErrFull = errors.New("flor: too many messages under way")
@@ -117,7 +117,7 @@ func or[T comparable](v *T, def T) {
 
 func power(n int) bool { return n > 0 && n&(n-1) == 0 }
 
-// check reports what is wrong. Defaults have been set.
+// check validates a Config with its defaults set.
 func (c *Config) check() error {
 	bad := func(ok bool, format string, args ...any) error {
 		if ok {

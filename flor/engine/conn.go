@@ -206,7 +206,7 @@ func (c *Conn) Send(now mono.Time, id uint64, tag uint32, data Buffer) error {
 	return nil
 }
 
-// piece is what a WQE carries.
+// piece is the contents of a WQE.
 type piece struct {
 	m        *outbound // nil if it is part of no message of ours
 	kind     Kind      // kindWrite or that of a SEND
@@ -219,10 +219,10 @@ type piece struct {
 	key      uint32
 }
 
-// kindWrite is what a chunk is that goes by WRITE_WITH_IMM.
+// kindWrite is the kind of a chunk in a WRITE_WITH_IMM.
 const kindWrite Kind = 0
 
-// outbound is a message that the user is to be told of.
+// outbound is a message whose result the user expects.
 type outbound struct {
 	id   uint64
 	tag  uint32

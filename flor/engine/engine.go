@@ -43,7 +43,7 @@ func New(c Config, n NIC, u User) (*Engine, error) {
 	return e, nil
 }
 
-// Counters returns what has been counted.
+// Counters returns the counters.
 func (e *Engine) Counters() Counters { return e.ctr }
 
 // Connections is how many there are.
@@ -61,7 +61,7 @@ type ConnConfig struct {
 	Ctx              any // the user's
 }
 
-// Numbers are those that a direction begins with.
+// Numbers are the first numbers of a direction.
 type Numbers struct {
 	GN  uint64 // global
 	RN  uint32 // reliable, of SENDs
@@ -176,10 +176,10 @@ func (e *Engine) Release(m Message) {
 	}
 }
 
-// NextTimeout is when OnTimeout is to be called, mono.Never if at no time.
+// NextTimeout returns the time for the next call of OnTimeout, or mono.Never.
 func (e *Engine) NextTimeout() mono.Time { return e.deadlines.Next() }
 
-// OnTimeout deals with deadlines that have come.
+// OnTimeout handles expired deadlines.
 func (e *Engine) OnTimeout(now mono.Time) {
 	for t := e.deadlines.Take(now); t != nil; t = e.deadlines.Take(now) {
 		t.Item.expired(now)

@@ -25,7 +25,7 @@ const (
 type WQE struct {
 	ID     uint64 // global sequence number; Completion.ID
 	Op     Op
-	Header [HeaderLen]byte // OpSend: stands before Data
+	Header [HeaderLen]byte // OpSend: precedes Data
 	Data   Buffer          // payload; may be empty
 
 	Imm        Imm // OpWriteImm
@@ -59,7 +59,7 @@ type NIC interface {
 	Time() mono.Time
 }
 
-// CompletionKind is what a completion tells of.
+// CompletionKind is the kind of a completion.
 type CompletionKind uint8
 
 // Kinds of completions.
@@ -110,7 +110,7 @@ type User interface {
 	Closed(now mono.Time, c *Conn, err error)
 }
 
-// Counters count what an engine has seen.
+// Counters are the counters of an engine.
 type Counters struct {
 	Messages, Bytes          uint64 // delivered
 	WQEs, Acks, AcksReceived uint64
@@ -120,9 +120,9 @@ type Counters struct {
 	Duplicates               uint64 // SENDs that had been taken before, and WRITEs of what was there
 	Late                     uint64 // chunks of messages that had been delivered
 	NoRoom                   uint64 // chunks that were dropped because the pool is in use
-	NoCompletion             uint64 // completions of nobody
+	NoCompletion             uint64 // completions that match no WQE
 
-	// What peers sent against the rules, and was refused:
+	// Violations of the protocol by peers, which were refused:
 	BadHeaders, BadImms, BadAcks uint64
 	Stalled                      uint64 // connections whose peer held memory and sent nothing
 }

@@ -4,10 +4,10 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// receiver is what has come from the peer.
+// receiver is the receiving half of a connection.
 type receiver struct {
 	taken    window     // SENDs
-	partials []*inbound // messages of which some SENDs have come
+	partials []*inbound // messages of which some SENDs have arrived
 	landings []landing  // messages by WRITE, by message id
 	idle     *inbound   // used again
 	lent     int        // landings that have been granted and are not complete
@@ -16,7 +16,7 @@ type receiver struct {
 	nextImm  Imm        // the WRITE that is next in order, if not starts:
 	starts   bool       // a message's first one
 
-	ack       Ack       // what the next acknowledgement names
+	ack       Ack       // contents of the next acknowledgement
 	ackBytes  uint32    // of those
 	arrivedAt mono.Time // T2 of the last of them, by the NIC's clock
 	ackAt     mono.Time
@@ -52,7 +52,7 @@ const (
 	landingOver                        // delivered
 )
 
-// units are the parts of a message that have come.
+// units are the parts of a message that have arrived.
 type units struct {
 	bits [MaxChunks / 64]uint64
 	left uint32
@@ -195,7 +195,7 @@ func (c *Conn) begin(h *Header, buf int) *inbound {
 	return p
 }
 
-// forget ends a partial message, whose buffer is somebody else's now.
+// forget drops a partial message, whose buffer has another owner now.
 func (c *Conn) forget(i int) {
 	p, last := c.partials[i], len(c.partials)-1
 	c.partials[i] = c.partials[last]
@@ -334,7 +334,7 @@ func (c *Conn) place(l *landing, i Imm, n uint32) {
 	c.moved = 0
 }
 
-// end gives back the memory of what will not be complete.
+// end frees the memory of messages that cannot complete.
 func (r *receiver) end(c *Conn) {
 	r.ackAt = mono.Never
 	for i := range r.landings {
@@ -387,7 +387,7 @@ func (c *Conn) note(now mono.Time, cp *Completion, trigger bool) {
 	}
 }
 
-// sendAck acknowledges what has come, and says how long ago the last of it came: T3'-T2 (Flor 4.1).
+// sendAck sends the acknowledgement with the age of the last arrival: T3'-T2 (Flor 4.1).
 func (c *Conn) sendAck(now mono.Time) {
 	r := &c.receiver
 	r.ackAt = mono.Never

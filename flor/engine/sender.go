@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// sender is what a connection sends and what has become of it.
+// sender is the sending half of a connection.
 type sender struct {
 	cc      ccalgo.Controller
 	chunker Chunker
@@ -39,7 +39,7 @@ type sender struct {
 	rto      mono.Time // when the oldest WQE counts as lost
 	progress mono.Time // when something was acknowledged, or began
 
-	outstanding int       // messages that the user is to be told of
+	outstanding int       // messages whose result the user expects
 	first       *outbound // of them
 	spare       *outbound // used again
 }
@@ -66,7 +66,7 @@ func (s *sender) init(c *Config, first Numbers, cc ccalgo.Controller, chunker Ch
 	s.rto = mono.Never
 }
 
-// newOutbound returns a message that the user is to be told of.
+// newOutbound returns a message whose result the user expects.
 func (s *sender) newOutbound(id uint64, tag uint32, data Buffer) *outbound {
 	m := s.spare
 	if m == nil {
@@ -137,7 +137,7 @@ func (c *Conn) grant(h *Header) bool {
 	return true
 }
 
-// pump sends what the window has room for.
+// pump sends as much as the window permits.
 func (c *Conn) pump(now mono.Time) {
 	for c.err == nil && c.slots[c.active].ready && c.e.nic.Room(c.slots[c.active].qp) && c.transmit(now) {
 	}
@@ -301,7 +301,7 @@ func (m *outbound) took(n uint32) bool {
 	return m.all
 }
 
-// end forgets what is to be sent, and tells of all messages that the NIC has not.
+// end drops all unsent data and reports all messages that the NIC does not hold.
 func (s *sender) end(c *Conn) {
 	for i := s.flights.Head; i != s.flights.Tail; i++ {
 		s.flights.At(i).settled = true

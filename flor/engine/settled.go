@@ -56,7 +56,7 @@ func (m *outbound) chunk(offset uint32) (gn uint64, found bool) {
 	return m.chunks[i].gn, true
 }
 
-// named returns the WQE that the i-th number of a stands for, nil if it is over.
+// named returns the WQE of the i-th number of a, nil if it has been settled.
 func (c *Conn) named(a *Ack, i int) (*flight, uint64) {
 	n, send := a.At(i)
 	if !send {
@@ -69,7 +69,7 @@ func (c *Conn) named(a *Ack, i int) (*flight, uint64) {
 	return c.flight(n), n
 }
 
-// acknowledged takes an acknowledgement that is believed, which has come at t4.
+// acknowledged processes a valid acknowledgement that arrived at t4.
 func (c *Conn) acknowledged(now mono.Time, a *Ack, t4 mono.Time) {
 	var latest uint64
 	some, sampled := false, false
@@ -139,7 +139,7 @@ func (c *Conn) findLost(now mono.Time, latest uint64) {
 	}
 }
 
-// lose settles a WQE that has not arrived: what it carried goes again, by SEND (Flor 5).
+// lose settles a lost WQE: SENDs retransmit its contents (Flor 5).
 func (c *Conn) lose(f *flight) {
 	f.settled = true
 	c.inFlight -= weight(f.n)
@@ -153,7 +153,7 @@ func (c *Conn) lose(f *flight) {
 	}
 }
 
-// loseAll moves what a queue pair has not completed to what is sent again.
+// loseAll queues all uncompleted WQEs of a queue pair for retransmission.
 func (c *Conn) loseAll(now mono.Time, slot int) {
 	lost := uint32(0)
 	for i := c.flights.Head; i != c.flights.Tail; i++ {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Faults of what a peer has sent. Such a header, immediate or acknowledgement is refused as a whole.
+// Errors of parsing. The engine refuses such a header, immediate or acknowledgement as a whole.
 var (
 	ErrShort     = errors.New("flor: too short")
 	ErrMalformed = errors.New("flor: not of the format")
@@ -50,14 +50,14 @@ func (i Imm) Offset() uint32 { return uint32(i) & (MaxChunks - 1) }
 // midDiff is a-b in the circle of message ids, from -2^20 to 2^20-1.
 func midDiff(a, b uint32) int { return int(int32((a-b)<<(32-midBits)) >> (32 - midBits)) }
 
-// Kind is what a SEND carries.
+// Kind is the kind of a SEND.
 type Kind uint8
 
 // Kinds of SENDs.
 const (
 	// KindMessage has a chunk of a message of at most Config.MaxSend bytes.
 	KindMessage Kind = 1 + iota
-	// KindRequest asks for memory for a message that goes by WRITE (Flor 3.2).
+	// KindRequest requests memory for a message to be sent by WRITE (Flor 3.2).
 	KindRequest
 	// KindGrant answers with the memory's address and key.
 	KindGrant
@@ -65,7 +65,7 @@ const (
 	KindRewrite
 )
 
-// HeaderLen is what a SEND's payload begins with.
+// HeaderLen is the length of Header in bytes.
 const HeaderLen = 32
 
 // Header stands at the beginning of each SEND (Flor 5). The paper leaves its layout open. Ours is, in

@@ -47,7 +47,7 @@ const (
 const (
 	// ExtHello opens the context; it is the first command of a connection.
 	ExtHello = 0xc0
-	// ExtBell gives the bell back that was taken from the event socket, or the places of events.
+	// ExtBell returns the bell that was taken from the event socket, or frees slots of events.
 	ExtBell = 0xc1
 	// ExtConnect is CREATE_ID, RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT in one.
 	ExtConnect = 0xc2
@@ -155,7 +155,7 @@ type Bell struct {
 	_     uint32
 }
 
-// ConnAttr is what INIT_QP_ATTR and QUERY tell of a connection.
+// ConnAttr is the result of INIT_QP_ATTR and QUERY for a connection.
 type ConnAttr struct {
 	Init, RTR, RTS   QPAttr // for MODIFY_QP, one after the other
 	SrcAddr, DstAddr SockaddrStorage
@@ -466,7 +466,7 @@ type EventResp struct {
 	ECE    ECE
 }
 
-// EventRespMin is what a program of before ECE has room for.
+// EventRespMin is the size of the response for programs from before ECE.
 const EventRespMin = 20 + 304 + 4
 
 // SetOption is rdma_ucm_set_option; OptVal points into the program's memory, so

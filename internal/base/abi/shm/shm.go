@@ -183,7 +183,7 @@ func Eventfd() (int, error) {
 	return fd, nil
 }
 
-// one is what Signal writes.
+// one is the value that Signal writes.
 var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
 
 // Signal adds one to an eventfd. One that is full has been signalled.

@@ -112,7 +112,7 @@ const (
 	ExHdrLen = 16
 )
 
-// AsyncEvent is what the async channel carries (ib_uverbs_async_event_desc).
+// AsyncEvent is a message of the async channel (ib_uverbs_async_event_desc).
 type AsyncEvent struct {
 	Element   uint64
 	EventType uint32

@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/internal/base/rundir"
 )
 
-// What a descriptor of an answer is for.
+// Kinds of descriptors in a response.
 const (
 	FDNumber  = 1 // its number belongs at byte Arg of the response
 	FDMemory  = 2 // memory of an extension
@@ -63,7 +63,7 @@ type Conn struct {
 	mu   sync.Mutex
 	last chan struct{} // closed when the last command that was sent has its answer; nil if there is none
 
-	// What is received into: by who serves, or by the caller whose answer it is.
+	// Buffers for receiving, of the server or of the caller that waits for the response.
 	buf []byte
 	oob []byte
 }

@@ -9,7 +9,7 @@ import (
 
 // Errors of the framing.
 var (
-	// ErrProtocol says that what was received is not an answer.
+	// ErrProtocol: the received message is not a response.
 	ErrProtocol = errors.New("uverbs: protocol violation")
 	// ErrTooBig says that a request was longer than MaxMessage or carried more
 	// than MaxFDs descriptors. The connection can go on.

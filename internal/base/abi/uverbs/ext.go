@@ -10,7 +10,7 @@ type Hello struct {
 	Version uint32
 }
 
-// HelloResp is the response to EXT_HELLO; the memfd of the context's rings comes with it.
+// HelloResp is the response to EXT_HELLO; it carries the memfd of the context's rings.
 // Device and Profiles end with a zero byte if they are shorter than their field.
 type HelloResp struct {
 	Version  uint32
@@ -34,7 +34,7 @@ const (
 	DoorbellCQSummary = 96   // u64[4]
 	DoorbellMap       = 4096 // u64[256]
 	DoorbellCQMap     = 6144 // u64[256]
-	// What follows is a command that is not sent but left here, and its answer.
+	// A command that the client places here instead of sending it, and its response.
 	DirectState   = 8192 // u32, one of those below
 	DirectRet     = 8196 // s32, 0 or -errno
 	DirectLen     = 8200 // u32, bytes of the command

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// images remembers of types what imageSize has found.
+// images caches the results of imageSize.
 var images sync.Map // of int by reflect.Type
 
 // imageSize is the encoded size of a type whose encoding, encoding/binary's in the machine's order of

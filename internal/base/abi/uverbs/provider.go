@@ -1,6 +1,6 @@
 package uverbs
 
-// MMInfo says where a ring is to be mapped (struct mminfo of rdma_user_rxe.h).
+// MMInfo is the location of a ring for mmap (struct mminfo of rdma_user_rxe.h).
 type MMInfo struct {
 	Offset uint64
 	Size   uint32
