@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Reasons for which Decode refuses a packet.
+// Errors of Decode.
 var (
 	ErrShort  = errors.New("bth: packet shorter than its headers")
 	ErrTVer   = errors.New("bth: transport header version is not 0")
@@ -28,12 +28,11 @@ const (
 
 const cnpPayloadLen = 16
 
-// be24 and put24 handle the low 24 bits of a big-endian word.
+// be24 returns the low 24 bits of a big-endian word.
 func be24(b []byte) uint32 { return binary.BigEndian.Uint32(b) & psnMask }
 
-// Decode parses b, the whole UDP payload from the BTH to the ICRC. Payload
-// becomes a view of b. Fields of headers that the opcode does not have keep
-// their old values. The ICRC is not checked; see CheckICRC.
+// Decode parses b, the whole UDP payload from the BTH to the ICRC. Payload becomes a view of b. Fields of headers that the
+// opcode does not have keep their old values. Decode does not check the ICRC; see CheckICRC.
 func (p *Packet) Decode(b []byte) error {
 	n, err := p.DecodeHeaders(b)
 	if err != nil {
@@ -46,8 +45,8 @@ func (p *Packet) Decode(b []byte) error {
 		}
 		return ErrPad
 	}
-	// IBTA vol.1 9.2: the pad rounds the payload up to a multiple of 4. Every
-	// header is such a multiple, so that the whole must be one too.
+	// IBTA vol.1 9.2: the pad rounds the payload up to a multiple of 4. The length of each header is such a multiple, so
+	// that of the packet must be one too.
 	if len(b)%4 != 0 {
 		return ErrPad
 	}
@@ -55,8 +54,8 @@ func (p *Packet) Decode(b []byte) error {
 	return p.checkPayload(len(b) - ICRCLen - n)
 }
 
-// checkPayload refuses a payload of n bytes with pad where the opcode has none
-// (IBTA vol.1 9.7.4.1.6) and a CNP that is not of 16 bytes (annex A17.9.3).
+// checkPayload rejects a payload, of n bytes with pad, of an opcode without one (IBTA vol.1 9.7.4.1.6), and a CNP whose
+// payload is not 16 bytes long (annex A17.9.3).
 func (p *Packet) checkPayload(n int) error {
 	if p.Opcode == OpcodeCNP && len(p.Payload) != cnpPayloadLen {
 		return ErrLength
@@ -67,9 +66,8 @@ func (p *Packet) checkPayload(n int) error {
 	return nil
 }
 
-// DecodeHeaders parses the BTH and the extension headers at the start of b and
-// returns their length. It is for captures that hold only part of a packet:
-// Payload becomes nil, and neither length nor pad are checked.
+// DecodeHeaders parses the BTH and the extension headers at the start of b and returns their length. It is for captures that
+// hold only part of a packet: it sets Payload to nil and checks neither length nor pad.
 func (p *Packet) DecodeHeaders(b []byte) (int, error) {
 	if len(b) < BTHLen {
 		return 0, ErrShort
@@ -239,9 +237,8 @@ func (p *Packet) putExt(h Headers, b []byte) {
 
 var zeros [4]byte
 
-// AppendTo appends the headers, the payload, its pad and four zero bytes in
-// place of the ICRC to b; SealICRC fills them in once the IP and UDP headers
-// are known.
+// AppendTo appends the headers, the payload, its pad and four zero bytes for the ICRC to b. SealICRC sets the ICRC when the
+// IP and UDP headers are known.
 func (p *Packet) AppendTo(b []byte) []byte {
 	var h [MaxHeaderLen]byte
 	n := p.PutHeaders(h[:])

@@ -2,11 +2,10 @@ package bth
 
 import "hash/crc32"
 
-// foldMin is the length from which folding is faster than hash/crc32, and the
-// least that foldAVX2 can take.
+// foldMin is the minimum length for which folding is faster than hash/crc32, and the minimum length of foldAVX2.
 const foldMin = 32
 
-// foldTable holds what foldAVX2 multiplies by to move 16 bytes over a distance
+// foldTable holds the factors with which foldAVX2 moves 16 bytes over a distance
 // of d bits: the remainder of x^(d+63) by the CRC's polynomial for their first
 // half and of x^(d-1) for their second. In words of reflected bits the
 // coefficient of x^0 is bit 63, and a product comes out multiplied by x.
@@ -16,7 +15,7 @@ var foldTable = [3][2]uint64{
 	{0x65673b4600000000, 0x9ba54c6f00000000}, // 16 bytes
 }
 
-// canFold tells whether processor and operating system know what foldAVX2 uses.
+// canFold reports whether processor and operating system support foldAVX2.
 var canFold = detectFold()
 
 // crcUpdate continues the CRC-32 crc over p.
@@ -34,15 +33,15 @@ func crcFold(crc uint32, p []byte) uint32 {
 	return ^icrcBytes(icrcStep8(icrcStep8(0, lo), hi), p[whole:])
 }
 
-// foldAVX2 returns 16 bytes, lo first, that take the CRC state 0 to where p
-// takes the state c. The length of p is a multiple of 16 from 32 on. The
+// foldAVX2 returns 16 bytes, lo first, that change the CRC state 0 to the state
+// to which p changes the state c. The length of p is a multiple of 16 from 32 on. The
 // method is that of Gopal et al., "Fast CRC Computation for Generic Polynomials
 // Using PCLMULQDQ Instruction" (Intel, 2009), with two lanes per register.
 //
 //go:noescape
 func foldAVX2(c uint32, p []byte) (lo, hi uint64)
 
-// detectFold looks for AVX2 and VPCLMULQDQ, and for an operating system that
+// detectFold reports whether there are AVX2, VPCLMULQDQ and an operating system that
 // saves the registers YMM (Intel SDM vol. 1, 14.3 and 14.7.1).
 func detectFold() bool {
 	const (
@@ -63,7 +62,7 @@ func detectFold() bool {
 	return ebx&avx2 != 0 && ecx&vpclmulqdq != 0
 }
 
-// cpuid returns what the processor says of itself under leaf and subleaf.
+// cpuid returns the result of CPUID for leaf and subleaf.
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)
 
 // xgetbv returns the low half of XCR0, the state that the operating system saves.

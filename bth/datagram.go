@@ -20,16 +20,15 @@ const (
 	protoUDP = 17
 )
 
-// Datagram is an IP packet to the UDP port of RoCEv2, as captures and observers see it:
-// perhaps cut short, from anybody.
+// Datagram is an untrusted and possibly truncated IP packet to the UDP port of RoCEv2, for captures and observers.
 type Datagram struct {
 	Src, Dst netip.Addr
 	TOS      uint8  // or traffic class; the low two bits are ECN (RFC 3168)
 	ID       uint16 // IPv4 identification, 0 with IPv6
 	UDP      int    // offset of the UDP header
-	End      int    // of the packet, as the IP header tells it
+	End      int    // of the packet, according to the IP header
 	SPort    uint16
-	UDPLen   int // as the UDP header tells it
+	UDPLen   int // according to the UDP header
 }
 
 // CE is the ECN codepoint "congestion experienced" (RFC 3168 5).
@@ -38,8 +37,7 @@ const CE = 3
 // Marked reports whether d is marked "congestion experienced".
 func (d *Datagram) Marked() bool { return d.TOS&3 == CE }
 
-// EtherType returns the EtherType that the version of the IP packet b calls for, 0 if it
-// is none.
+// EtherType returns the EtherType for the version of the IP packet b, 0 if b is not an IP packet.
 func EtherType(b []byte) uint16 {
 	if len(b) == 0 {
 		return 0
@@ -53,8 +51,8 @@ func EtherType(b []byte) uint16 {
 	return 0
 }
 
-// ReadDatagram reads the IP and UDP headers at the start of b, a packet of this EtherType. It
-// returns false for what is not to the UDP port of RoCEv2, and for fragments.
+// ReadDatagram reads the IP and UDP headers at the start of b, a packet of this EtherType. It returns false for fragments and
+// for packets that are not to the UDP port of RoCEv2.
 func ReadDatagram(etherType uint16, b []byte) (d Datagram, ok bool) {
 	switch {
 	case etherType == EtherTypeIPv4 && len(b) >= ipv4Len && b[0]>>4 == 4:

@@ -1,10 +1,10 @@
-// Package bth holds the wire formats of the InfiniBand transport as RoCEv2
-// carries it in UDP: opcodes, the base transport header and its extension
-// headers, the invariant CRC, and the small types (PSN, QPN, Syndrome) that the
-// other packages speak. It does no I/O and allocates nothing per packet.
+// Package bth implements the wire formats of the InfiniBand transport in RoCEv2: opcodes, the base transport header and its
+// extension headers, the invariant CRC, and the types PSN, QPN and Syndrome. It does no I/O and allocates nothing per
+// packet.
 //
-// Section numbers cite the InfiniBand Architecture Specification ("IBTA"),
-// volume 1, and its annex A17, RoCEv2.
+// Section numbers cite the InfiniBand Architecture Specification ("IBTA"), volume 1, and its annex A17, RoCEv2.
+//
+// No promise: this package may change between releases.
 package bth
 
 // UDPPort is the UDP destination port of RoCEv2 (IBTA annex A17.3.1).

@@ -6,12 +6,11 @@ import (
 	"hash/crc32"
 )
 
-// The invariant CRC of RoCEv2 (IBTA vol.1 7.8.1, annex A17.3.3) is a CRC-32
-// over 8 bytes of ones, which stand for the local route header, and the packet
-// from the IP header to the pad, with the fields that may change on the way
-// taken as ones. It stands least significant byte first on the wire.
+// The invariant CRC of RoCEv2 (IBTA vol.1 7.8.1, annex A17.3.3) is a CRC-32 over 8 bytes of ones, in place of the local
+// route header, and the packet from the IP header to the pad. Fields that may change on the way count as ones. The wire
+// format is least significant byte first.
 
-// Reasons for which CheckICRC refuses a packet.
+// Errors of CheckICRC.
 var (
 	ErrICRC = errors.New("bth: invariant CRC does not match")
 	ErrL3   = errors.New("bth: not a whole IP packet with UDP")
@@ -53,11 +52,9 @@ func icrcStep4(c, w uint32) uint32 {
 
 // ICRCStart begins an ICRC: l3 is the IPv4 header with its options or the IPv6
 // header, udp the UDP header, transport the BTH and any extension headers.
-// Payload is for ICRCUpdate. The arguments are only read and none is copied or
-// escapes: the masked fields are overlaid in registers, and the headers go
-// through tables, because hash/crc32 takes its argument through a function
-// variable, which moves a stack buffer to the heap. It panics when a header is
-// shorter than it must be.
+// ICRCUpdate continues with the payload. The arguments neither escape nor are copied: the masked fields are set in
+// registers, and the headers use tables, because hash/crc32 takes its argument through a function variable, which moves
+// a stack buffer to the heap. It panics if a header is too short.
 func ICRCStart(l3, udp, transport []byte) uint32 {
 	var c uint32
 	if l3[0]>>4 == 4 {
@@ -117,16 +114,14 @@ func ICRCPad(crc uint32, n int) uint32 {
 	return ^icrcBytes(^crc, zeros[:n])
 }
 
-// PutICRC writes crc at the start of b as it stands on the wire.
+// PutICRC writes crc at the start of b in wire format.
 func PutICRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
 
 // GetICRC reads the ICRC at the start of b.
 func GetICRC(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 
-// ICRC computes the ICRC of pkt, a contiguous packet from its IP header on, and
-// returns it with the offset at which it belongs. Bytes after the end of the IP
-// packet, such as Ethernet padding, are left out. IPv6 extension headers are
-// not supported.
+// ICRC computes the ICRC of pkt, a contiguous packet from its IP header on, and returns it with its offset in pkt. It ignores
+// bytes after the end of the IP packet, such as Ethernet padding. It does not support IPv6 extension headers.
 func ICRC(pkt []byte) (crc uint32, off int, err error) {
 	l3, end, err := splitL3(pkt)
 	if err != nil {

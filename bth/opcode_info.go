@@ -21,7 +21,7 @@ func (o Opcode) String() string {
 
 func (o Opcode) has(f opFlags) bool { return infos[o].flags&f != 0 }
 
-// IsFirst reports whether o is a FIRST: one of several packets of a message, the first.
+// IsFirst reports whether o is a FIRST: the first of several packets of a message.
 func (o Opcode) IsFirst() bool { return o.has(fFirst) }
 
 // IsMiddle reports whether o is a MIDDLE.
@@ -33,12 +33,11 @@ func (o Opcode) IsLast() bool { return o.has(fLast) }
 // IsOnly reports whether o is an ONLY, with or without immediate or invalidate.
 func (o Opcode) IsOnly() bool { return o.has(fOnly) }
 
-// Starts reports whether a packet of o begins a message: FIRST, ONLY, and what
-// is never segmented (READ REQUEST, atomics, acknowledgements).
+// Starts reports whether a packet of o begins a message: FIRST, ONLY, and operations that are never segmented (READ REQUEST,
+// atomics, acknowledgements).
 func (o Opcode) Starts() bool { return o.has(fFirst | fSingle) }
 
-// Ends reports whether a packet of o ends a message: LAST, ONLY, and what is
-// never segmented.
+// Ends reports whether a packet of o ends a message: LAST, ONLY, and operations that are never segmented.
 func (o Opcode) Ends() bool { return o.has(fLast | fSingle) }
 
 // IsSend reports whether o is of a SEND, including those with immediate or invalidate.
@@ -62,8 +61,8 @@ func (o Opcode) IsAtomicWrite() bool { return o.has(fAtomicWrite) }
 // IsFlush reports whether o is FLUSH.
 func (o Opcode) IsFlush() bool { return o.has(fFlush) }
 
-// IsPlacement reports whether o is of the memory placement extensions, FLUSH or ATOMIC WRITE:
-// a READ RESPONSE without data answers it.
+// IsPlacement reports whether o is FLUSH or ATOMIC WRITE, the memory placement extensions. A READ RESPONSE without data
+// answers them.
 func (o Opcode) IsPlacement() bool { return o.has(fFlush | fAtomicWrite) }
 
 // IsAck reports whether o is ACKNOWLEDGE.

@@ -1,6 +1,6 @@
 package bth
 
-// Headers is the set of extension headers of an opcode. The bits stand in the
+// Headers is the set of extension headers of an opcode. The bits have the
 // order of the headers on the wire (IBTA vol.1 table 38; HdrXETH: docs/reference/wire.md).
 type Headers uint16
 
@@ -19,8 +19,8 @@ const (
 
 var headerLens = [...]uint8{0, DETHLen, FETHLen, RETHLen, AtomicETHLen, AETHLen, AtomicAckLen, ImmDtLen, IETHLen}
 
-// Len returns the bytes that the headers of h take together, but for that of the
-// extended transports, which has no fixed length.
+// Len returns the total length of the headers of h in bytes, without the extension header of the extended transports,
+// which has no fixed length.
 func (h Headers) Len() int {
 	n := 0
 	for i, l := range headerLens {
@@ -55,9 +55,9 @@ const (
 	fSingle   = fOnly | fReadReq | fAtomic | fAtomicWrite | fFlush | fAck | fAtomicAck | fReadAck
 )
 
-// Info is what the opcode table says of one opcode.
+// Info is the entry of the opcode table for one opcode.
 type Info struct {
-	Name      string  // as rxe and Wireshark have it, "RC_SEND_FIRST"
+	Name      string  // the name in rxe and Wireshark, such as "RC_SEND_FIRST"
 	Headers   Headers // extension headers after the BTH
 	HeaderLen uint8   // bytes of the BTH and all headers of fixed length; 0 for an unknown opcode
 	flags     opFlags
@@ -117,9 +117,8 @@ var infos = withExtended([256]Info{
 	OpcodeExtReadAck: op("EXT_READ_ACKNOWLEDGE", HdrXETH|HdrAETH, fReadAck),
 })
 
-// withExtended adds the operations of RC behind an extension header. They differ in
-// that all packets of a WRITE have an RETH, so that they can be placed in any order
-// (IRN 5.3.1), and in that ACKNOWLEDGE has opcodes of its own.
+// withExtended adds the operations of RC behind an extension header. Unlike in RC, all packets of a WRITE have an RETH, so
+// that they can be placed in any order (IRN 5.3.1), and ACKNOWLEDGE has opcodes of its own.
 func withExtended(t [256]Info) [256]Info {
 	for o := range TransportUC {
 		i := t[TransportRC|o]

@@ -1,9 +1,8 @@
 package bth
 
-// Packet is one decoded transport packet: the BTH, the extension headers that
-// the opcode calls for, and a view of the payload. It is passed by pointer and
-// reused; nothing in it is allocated per packet. Fields of headers which the
-// opcode does not have are meaningless.
+// Packet is one decoded transport packet: the BTH, the extension headers of the opcode, and a view of the payload. It is
+// passed by pointer and reused, and needs no allocation per packet. Fields of headers that the opcode does not have are
+// meaningless.
 type Packet struct {
 	Opcode    Opcode
 	Solicited bool
@@ -21,12 +20,11 @@ type Packet struct {
 	AETH      AETH      // ACKNOWLEDGE, READ RESPONSE FIRST/LAST/ONLY, ATOMIC ACKNOWLEDGE
 	AtomicETH AtomicETH // CMP_SWAP and FETCH_ADD
 	AtomicAck uint64    // original value, ATOMIC ACKNOWLEDGE
-	Imm       uint32    // immediate data as the number that stands on the wire in network order
+	Imm       uint32    // immediate data, in network order on the wire
 	IETH      uint32    // rkey to invalidate, SEND_WITH_INV
 	DETH      DETH      // UD
 
-	// Payload is the data without pad bytes. On receive it is a view of the
-	// frame; on transmit of the sender's memory.
+	// Payload is the data without pad bytes: a view of the frame on receive, of the sender's memory on transmit.
 	Payload []byte
 }
 
@@ -34,7 +32,7 @@ type Packet struct {
 type RETH struct {
 	VA     uint64
 	RKey   uint32
-	Length uint32 // bytes of the whole message; extended transports: from this packet on
+	Length uint32 // bytes of the whole message; of extended transports, bytes from this packet on
 }
 
 // FETH is the FLUSH extended transport header (IBTA vol.1 annex A19), 4 bytes.
@@ -43,13 +41,12 @@ type FETH struct {
 	Level uint8 // FlushRange or FlushMR; 2 bits
 }
 
-// What a FLUSH sees to, and of what memory, numbered as ib_placement_type and
-// ib_selectivity_level.
+// Placement types and selectivity levels of a FLUSH, with the values of ib_placement_type and ib_selectivity_level.
 const (
-	FlushGlobal     = 1 << 0 // what has been written is visible to all
-	FlushPersistent = 1 << 1 // it outlives a loss of power
-	FlushRange      = 0      // of the range in the RETH
-	FlushMR         = 1      // of the whole region
+	FlushGlobal     = 1 << 0 // written data is globally visible
+	FlushPersistent = 1 << 1 // written data survives a loss of power
+	FlushRange      = 0      // the range in the RETH
+	FlushMR         = 1      // the whole region
 )
 
 // AETH is the ACK extended transport header (IBTA vol.1 9.3.5), 4 bytes.

@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// Packets of the extended transports (docs/reference/wire.md) have opcodes of the range that
-// IBTA vol.1 table 38 leaves to manufacturers. TransportExt with an operation of RC is
-// that operation behind an extension header; the standard headers follow it.
+// Packets of the extended transports (docs/reference/wire.md) have opcodes of the range that IBTA vol.1 table 38 reserves for
+// manufacturers. TransportExt with an operation of RC is that operation behind an extension header, which the standard
+// headers follow.
 const (
 	TransportExt Opcode = 0xc0
 	// OpcodeExtAck acknowledges requests: BTH, extension header, AETH.
@@ -32,26 +32,25 @@ const (
 // Extended reports whether packets have the extension header.
 func (p Profile) Extended() bool { return p != ProfileRC }
 
-// XFlags say what an extension header tells and which fields it has.
+// XFlags are the flags of an extension header and the set of its fields.
 type XFlags uint16
 
-// Flags of the extension header. Those from XHasMsg on stand for a field, in the order
-// of the fields.
+// Flags of the extension header. The flags from XHasMsg on mean that a field is present, in the order of the fields.
 const (
 	XReTx    XFlags = 1 << iota // a retransmission, or acknowledges one (MP-RDMA 3.1)
-	XSync                       // the operation waits for all before it: synchronise (MP-RDMA 3.4)
+	XSync                       // the operation waits for all packets before it: synchronise (MP-RDMA 3.4)
 	XTail                       // the last packet of the connection so far (Eunomia 3.2.1)
 	XECE                        // acknowledges a packet that was marked CE (MP-RDMA 3.1)
-	XRefused                    // acknowledges a packet that was dropped for want of room to track it
+	XRefused                    // acknowledges a packet that was dropped because it could not be tracked
 	_
 	_
 	XHasMsg    // MSN and the packet's offset in its message, iPSN
 	XHasRecvSN // recv_WQE_SN (IRN 5.3)
 	XHasReadSN // read_WQE_SN (IRN 5.3)
 	XHasHead   // Head, the first PSN of the connection (Eunomia 3.2.1)
-	XHasSACK   // the PSN that is acknowledged by itself
+	XHasSACK   // the PSN that is acknowledged selectively
 	XHasPath   // the virtual path that is acknowledged, a UDP source port (MP-RDMA 3.1)
-	XHasHole1  // three holes at most (MELO 3.2.4)
+	XHasHole1  // at most three holes (MELO 3.2.4)
 	XHasHole2
 	XHasHole3
 
@@ -79,14 +78,14 @@ const (
 	XETHMaxLen  = xethFixed + 8 + 4 + 4 + 4 + 4 + 4 + 8*MaxHoles
 )
 
-// Reasons for which an extension header is refused.
+// Errors of Decode for extension headers.
 var (
 	ErrExtVersion = errors.New("bth: unknown version of the extension header")
-	ErrExtFlags   = errors.New("bth: extension header with unknown or senseless flags")
+	ErrExtFlags   = errors.New("bth: extension header with unknown or inconsistent flags")
 	ErrExtField   = errors.New("bth: field of the extension header out of range")
 )
 
-// HoleCount returns how many holes h has.
+// HoleCount returns the number of holes of h.
 func (h *XETH) HoleCount() int {
 	switch {
 	case h.Flags&XHasHole3 != 0:
@@ -99,7 +98,7 @@ func (h *XETH) HoleCount() int {
 	return 0
 }
 
-// SetHoles takes over holes, MaxHoles at most.
+// SetHoles copies up to MaxHoles holes to h and sets their flags.
 func (h *XETH) SetHoles(holes []Hole) {
 	h.Flags &^= XHasHole1 | XHasHole2 | XHasHole3
 	for i := range copy(h.Holes[:], holes) {
@@ -107,10 +106,10 @@ func (h *XETH) SetHoles(holes []Hole) {
 	}
 }
 
-// Len returns the bytes that h takes on the wire.
+// Len returns the length of h on the wire in bytes.
 func (h *XETH) Len() int { return h.Flags.len() }
 
-// len returns the bytes of a header with these flags.
+// len returns the length in bytes of a header with these flags.
 func (f XFlags) len() int {
 	n := xethFixed
 	if f&XHasMsg != 0 {
@@ -129,14 +128,14 @@ func (f XFlags) len() int {
 	return n
 }
 
-// sensible reports whether the flags are known and holes are counted from the first.
+// sensible reports whether all flags are known and no hole flag is set without the ones before it.
 func (f XFlags) sensible() bool {
 	holes := f / XHasHole1
 	return f&xUnknown == 0 && holes&(holes+1) == 0
 }
 
-// Decode reads an extension header at the start of b and returns its length. What a
-// later revision adds behind the fields that we know is skipped.
+// Decode reads an extension header at the start of b and returns its length. It skips bytes that a later revision adds after
+// the known fields.
 func (h *XETH) Decode(b []byte) (int, error) {
 	if len(b) < xethFixed {
 		return 0, ErrShort
@@ -156,7 +155,7 @@ func (h *XETH) Decode(b []byte) (int, error) {
 	return n, h.decodeFields(b[xethFixed:])
 }
 
-// decodeFields reads the fields that the flags name. Reserved bits are ignored.
+// decodeFields reads the fields according to the flags and ignores reserved bits.
 func (h *XETH) decodeFields(b []byte) error {
 	word := func(f XFlags, to *uint32) {
 		if h.Flags&f != 0 {
@@ -185,8 +184,7 @@ func (h *XETH) decodeFields(b []byte) error {
 	return nil
 }
 
-// Put writes h at the start of b and returns its length. Reserved bits are zero. It
-// panics when b is shorter than Len.
+// Put writes h at the start of b, with reserved bits zero, and returns its length. It panics if b is shorter than Len.
 func (h *XETH) Put(b []byte) int {
 	n := h.Len()
 	b = b[:n]
@@ -215,7 +213,7 @@ func (h *XETH) Put(b []byte) int {
 	return n
 }
 
-// MaxHoles is how many holes an acknowledgement can tell of (MELO 3.2.4).
+// MaxHoles is the maximum number of holes in an acknowledgement (MELO 3.2.4).
 const MaxHoles = 3
 
 // Hole is a run of PSNs that have not arrived.

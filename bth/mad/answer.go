@@ -120,7 +120,7 @@ type APStatus uint8
 const APUnsupported APStatus = 2
 
 // APR answers LAP, which loads an alternate path (IBTA vol.1 12.8). LAP is decoded
-// as a Notice: nothing but its IDs is of use to somebody who refuses.
+// as a Notice, because a refusal needs its IDs only.
 type APR struct {
 	LocalCommID, RemoteCommID uint32
 	Status                    APStatus

@@ -151,9 +151,8 @@ func (r *REP) Put(m []byte) {
 	copy(b[36:], r.PrivateData)
 }
 
-// Notice is a message that names the connection and has nothing else but private
-// data: RTU (IBTA vol.1 12.6.9), DREP (12.6.11); and DREQ (12.6.10), which names the
-// queue pair too.
+// Notice is a message with the IDs of the connection and private data only: RTU (IBTA vol.1 12.6.9) and DREP (12.6.11). DREQ
+// (12.6.10) also has the queue pair.
 type Notice struct {
 	LocalCommID, RemoteCommID uint32
 	RemoteQPN                 uint32 // DREQ: 24 bits

@@ -5,11 +5,11 @@ import (
 	"net/netip"
 )
 
-// IPServiceID is the service ID of an IP port: portSpace is the protocol as
-// rdma_cm's port spaces have it (0x0106 TCP, 0x0111 UDP; IBTA annex A11.2.1).
+// IPServiceID returns the service ID of an IP port. portSpace is the port space of
+// rdma_cm (0x0106 TCP, 0x0111 UDP; IBTA annex A11.2.1).
 func IPServiceID(portSpace, port uint16) uint64 { return uint64(portSpace)<<16 | uint64(port) }
 
-// IPCM is the header that rdma_cm puts in front of the consumer's private data in REQ
+// IPCM is rdma_cm's header before the consumer's private data in REQ
 // and SIDR_REQ (IBTA annex A11.3), 36 bytes. The addresses are of one family.
 type IPCM struct {
 	Src, Dst netip.Addr
@@ -36,7 +36,7 @@ func (h *IPCM) Decode(private []byte) (rest []byte, err error) {
 	return private[IPCMLen:], nil
 }
 
-// Append appends the header to b. The minor version is 0, as Linux has it.
+// Append appends the header to b. The minor version is 0, as in Linux.
 func (h *IPCM) Append(b []byte) []byte {
 	version := byte(6)
 	if h.Dst.Is4() {

@@ -1,10 +1,11 @@
-// Package mad holds the wire formats of management datagrams (IBTA vol.1 chapters
-// 13 and 16): the common header, the messages of the communication manager (class
-// 0x07, chapter 12) and the header that rdma_cm puts into their private data
-// (annex A11). It does no I/O and allocates nothing per message.
+// Package mad implements the wire formats of management datagrams (IBTA vol.1 chapters 13 and 16): the common header, the
+// messages of the communication manager (class 0x07, chapter 12), and rdma_cm's header in their private data (annex A11).
+// It does no I/O and allocates nothing per message.
 //
-// Private data is a view of the datagram after decoding, at its full length; to be
-// encoded it may be shorter and is padded with zeros.
+// After decoding, private data is a view of the datagram at its full length. For encoding it may be shorter; it is padded
+// with zeros.
+//
+// No promise: this package may change between releases.
 package mad
 
 import (
@@ -92,8 +93,7 @@ func bit(set bool, mask byte) byte {
 	return 0
 }
 
-// ClassPortInfo is what an agent says of itself (IBTA vol.1 13.4.8.1), as far as
-// this one has anything to say: no redirection, no traps.
+// ClassPortInfo describes an agent (IBTA vol.1 13.4.8.1), without redirection and traps.
 type ClassPortInfo struct {
 	BaseVersion, ClassVersion uint8
 	Capabilities              uint16

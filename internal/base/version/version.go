@@ -12,7 +12,7 @@ import (
 const Number = "0.1.0"
 
 // module is the path of this module.
-const module = "roced"
+const module = "roced.io/roced"
 
 // source is the output of tools/scripts/source, if make built the program.
 var source string

@@ -23,15 +23,15 @@ func TestOf(t *testing.T) {
 		text   string
 	}{
 		{"not by the go command", nil, "", Info{}, Number},
-		{"from an archive", &debug.BuildInfo{Main: debug.Module{Path: "roced", Version: "(devel)"}}, "", Info{}, Number},
-		{"from a checkout", &debug.BuildInfo{Main: debug.Module{Path: "roced"}, Settings: settings}, "",
+		{"from an archive", &debug.BuildInfo{Main: debug.Module{Path: "roced.io/roced", Version: "(devel)"}}, "", Info{}, Number},
+		{"from a checkout", &debug.BuildInfo{Main: debug.Module{Path: "roced.io/roced"}, Settings: settings}, "",
 			Info{Revision: revision, Time: "2026-11-22T20:00:00Z", Modified: true}, Number + " 0123456789ab modified"},
 		{"in another module", &debug.BuildInfo{Main: debug.Module{Path: "example.org/aimd"}, Settings: settings[:2]}, "",
 			Info{Revision: revision, Module: "example.org/aimd"}, Number + " in example.org/aimd 0123456789ab"},
-		{"by make", &debug.BuildInfo{Main: debug.Module{Path: "roced"}}, revision + " 2026-11-22T20:00:00Z true",
+		{"by make", &debug.BuildInfo{Main: debug.Module{Path: "roced.io/roced"}}, revision + " 2026-11-22T20:00:00Z true",
 			Info{Revision: revision, Time: "2026-11-22T20:00:00Z", Modified: true}, Number + " 0123456789ab modified"},
-		{"by make, from an archive", &debug.BuildInfo{Main: debug.Module{Path: "roced"}}, "", Info{}, Number},
-		{"a short revision", &debug.BuildInfo{Main: debug.Module{Path: "roced"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "17"}}}, "",
+		{"by make, from an archive", &debug.BuildInfo{Main: debug.Module{Path: "roced.io/roced"}}, "", Info{}, Number},
+		{"a short revision", &debug.BuildInfo{Main: debug.Module{Path: "roced.io/roced"}, Settings: []debug.BuildSetting{{Key: "vcs.revision", Value: "17"}}}, "",
 			Info{Revision: "17"}, Number + " 17"},
 	} {
 		c.want.Version, c.want.Go, c.want.Platform = Number, runtime.Version(), platform
