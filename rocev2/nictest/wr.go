@@ -25,13 +25,6 @@ func SendInline(id uint64, data []byte) qp.SendWQE {
 	return w
 }
 
-// SendImm is a SEND with immediate data.
-func SendImm(id uint64, imm uint32, sges ...qp.SGE) qp.SendWQE {
-	w := request(id, qp.WRSendImm, sges)
-	w.Imm = imm
-	return w
-}
-
 // SendInv is a SEND that invalidates a window of the peer.
 func SendInv(id uint64, rkey uint32, sges ...qp.SGE) qp.SendWQE {
 	w := request(id, qp.WRSendWithInv, sges)
@@ -73,13 +66,6 @@ func BindMW(id uint64, b qp.BindWR) qp.SendWQE {
 	return w
 }
 
-// LocalInv invalidates an own window.
-func LocalInv(id uint64, rkey uint32) qp.SendWQE {
-	w := request(id, qp.WRLocalInv, nil)
-	w.Imm = rkey
-	return w
-}
-
 // SendTo is a UD SEND through an address handle.
 func SendTo(id uint64, ah uint32, to *QP, sges ...qp.SGE) qp.SendWQE {
 	w := request(id, qp.WRSend, sges)
@@ -90,11 +76,5 @@ func SendTo(id uint64, ah uint32, to *QP, sges ...qp.SGE) qp.SendWQE {
 // With returns w with further flags.
 func With(w qp.SendWQE, f qp.SendFlags) qp.SendWQE {
 	w.Flags |= f
-	return w
-}
-
-// Unsignaled returns w without a completion on success.
-func Unsignaled(w qp.SendWQE) qp.SendWQE {
-	w.Flags &^= qp.SendSignaled
 	return w
 }

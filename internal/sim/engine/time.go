@@ -36,9 +36,6 @@ func FromMono(m mono.Time) Time {
 	return Time(m-origin) * Nanosecond
 }
 
-// Of returns a duration as simulated time.
-func Of(d time.Duration) Time { return Time(d) * Nanosecond }
-
 // Duration returns t in whole nanoseconds, rounded down.
 func (t Time) Duration() time.Duration { return time.Duration(t / Nanosecond) }
 
