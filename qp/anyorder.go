@@ -64,10 +64,10 @@ func (a *anyOrder) flush() {
 }
 
 // admit implements admission.
-func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival) (t target, v verdict) {
+func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival, t *target) (v verdict) {
 	q, trk := a.r.q, a.r.trk
 	if !announce(trk, p) {
-		return t, verdict{drop: DropStaleAck}
+		return verdict{drop: DropStaleAck}
 	}
 	switch v.order = trk.Classify(p.PSN); v.order {
 	case reorder.Duplicate:
@@ -77,21 +77,23 @@ func (a *anyOrder) admit(_ mono.Time, p *bth.Packet, m arrival) (t target, v ver
 			f.HasSACK, f.SACK = true, p.PSN
 		}
 		q.completeAck(&a.acks, f, p, m)
-		return t, verdict{drop: DropDuplicate}
+		return verdict{drop: DropDuplicate}
 	case reorder.Beyond:
 		q.ctr.OutOfSequence++
 		trk.Commit(p.PSN, v.order)
 		q.queueAck(&a.acks, trk, p, m)
-		return t, verdict{drop: DropOutOfOrder}
+		return verdict{drop: DropOutOfOrder}
 	case reorder.Held:
-		v.buffer = a.buffers(p)
-		if a.early(p) || v.buffer && !a.buffersAll && a.held.copies == maxHeldLast {
+		if a.buffers(p) {
+			v.step = stepBuffer
+		}
+		if a.early(p) || v.step == stepBuffer && !a.buffersAll && a.held.copies == maxHeldLast {
 			a.refuse(p, m, v)
-			return t, verdict{drop: DropOutOfOrder}
+			return verdict{drop: DropOutOfOrder}
 		}
 	}
-	v.refusal = a.locate(p, &t)
-	return t, v
+	v.refusal = a.locate(p, t)
+	return v
 }
 
 // refuse implements admission. A packet ahead of a gap counts as lost: it may become executable, or be refused in
@@ -156,7 +158,7 @@ func (a *anyOrder) locate(p *bth.Packet, t *target) *refusal {
 }
 
 // commit implements admission.
-func (a *anyOrder) commit(p *bth.Packet, m arrival, t target, v verdict) {
+func (a *anyOrder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
 	if v.order == reorder.Held {
 		a.r.q.ctr.OutOfSequence++
 	}
@@ -166,8 +168,8 @@ func (a *anyOrder) commit(p *bth.Packet, m arrival, t target, v verdict) {
 	if o.IsSend() {
 		t.recv.packets++
 	}
-	if o.Ends() || v.buffer {
-		a.hold(p, &t, v.buffer)
+	if o.Ends() || v.step == stepBuffer {
+		a.hold(p, t, v.step == stepBuffer)
 	}
 }
 

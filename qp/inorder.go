@@ -47,39 +47,38 @@ func (a *inOrder) flush() {
 }
 
 // admit implements admission (IBTA vol.1 9.7.4).
-func (a *inOrder) admit(now mono.Time, p *bth.Packet, _ arrival) (target, verdict) {
+func (a *inOrder) admit(now mono.Time, p *bth.Packet, _ arrival, t *target) verdict {
 	switch a.trk.Classify(p.PSN) {
 	case reorder.Duplicate:
 		a.r.q.ctr.DuplicateRequest++
-		return target{}, verdict{drop: a.duplicate(p)}
+		return verdict{drop: a.duplicate(p)}
 	case reorder.Beyond, reorder.Held:
-		return target{}, verdict{drop: a.outOfOrder(now, p)}
+		return verdict{drop: a.outOfOrder(now, p)}
 	}
 	a.rnr = false
 	// FIRST or ONLY begin a message, MIDDLE or LAST continue one of their kind (9.7.4.1.3).
 	if a.msg.active == p.Opcode.Starts() {
-		return target{}, verdict{execute: true, refusal: badSequence}
+		return verdict{step: stepExecute, refusal: badSequence}
 	}
-	return a.locate(p)
+	return a.locate(p, t)
 }
 
-// locate finds the place of the payload of p.
-func (a *inOrder) locate(p *bth.Packet) (t target, v verdict) {
-	v.execute = true
+// locate sets t to the place of the payload of p.
+func (a *inOrder) locate(p *bth.Packet, t *target) verdict {
 	switch m := &a.msg; {
 	case p.Opcode.Starts():
 		t.va, t.rkey, t.left, t.check = p.RETH.VA, p.RETH.RKey, p.RETH.Length, p.RETH.Length
 	case m.write != p.Opcode.IsWrite():
-		v.refusal = badSequence
+		return verdict{step: stepExecute, refusal: badSequence}
 	default:
 		t.off, t.va, t.rkey, t.left = m.got, m.va, m.rkey, m.left
 	}
-	return t, v
+	return verdict{step: stepExecute}
 }
 
 // commit implements admission. SEND and WRITE are acknowledged if asked; other requests have a response.
-func (a *inOrder) commit(p *bth.Packet, _ arrival, t target, _ verdict) {
-	a.advance(p, &t)
+func (a *inOrder) commit(p *bth.Packet, _ arrival, t *target, _ verdict) {
+	a.advance(p, t)
 	if p.AckReq && (p.Opcode.IsSend() || p.Opcode.IsWrite()) {
 		a.wantAck(p.PSN)
 	}

@@ -38,10 +38,10 @@ type admission interface {
 	// start begins at psn; reset has been called.
 	start(psn bth.PSN)
 	reset()
-	// admit judges p by its PSN and locates its payload.
-	admit(now mono.Time, p *bth.Packet, m arrival) (target, verdict)
+	// admit judges p by its PSN and sets t, which is zero, to the place of its payload.
+	admit(now mono.Time, p *bth.Packet, m arrival, t *target) verdict
 	// commit records that p has been taken.
-	commit(p *bth.Packet, m arrival, t target, v verdict)
+	commit(p *bth.Packet, m arrival, t *target, v verdict)
 	// refuse records that p cannot be executed, and reports whether a NAK answers it.
 	refuse(p *bth.Packet, m arrival, v verdict) (nak bool)
 	// room reports whether one more READ or atomic may be accepted.
@@ -61,14 +61,23 @@ type admission interface {
 // nothingDue exceeds every limit on requests before an answer.
 const nothingDue = math.MaxInt16
 
-// verdict is the decision of an admission on a packet.
+// verdict is the decision of an admission on a packet. With more than four fields the compiler would not keep it in
+// registers.
 type verdict struct {
 	drop    Drop            // if not Accepted: drop the packet; its answer is due
 	refusal *refusal        // if not nil: refuse the packet
-	execute bool            // execute the message now; otherwise in PSN order, after commit
-	buffer  bool            // place the payload in PSN order too
+	step    step            // for a packet that is taken
 	order   reorder.Verdict // of the tracker: InOrder or Held
 }
+
+// step says when a packet is placed and its message executed.
+type step uint8
+
+const (
+	stepPlace   step = iota // place it now, execute its message in PSN order, after commit
+	stepBuffer              // place it in PSN order too
+	stepExecute             // place it now and execute its message
+)
 
 // target is the place of a packet's payload.
 type target struct {
@@ -161,28 +170,52 @@ func (r *responder) receive(now mono.Time, p *bth.Packet, m RxMeta) Drop {
 		return r.receiveUD(now, p, m)
 	}
 	from := arrival{m.CE, m.Path}
-	t, v := r.adm.admit(now, p, from)
+	var t target
+	v := r.admit(now, p, from, &t)
 	if v.drop != Accepted {
 		return v.drop
 	}
 	f := v.refusal
-	placed := v.buffer || v.execute && r.memory.retried()
+	placed := v.step == stepBuffer || v.step == stepExecute && r.memory.retried()
 	if f == nil {
 		f = r.validate(p, &t)
 	}
 	if f == nil {
 		f = r.place(p, &t, placed)
 	}
-	if f == nil && v.execute && p.Opcode.Ends() {
+	if f == nil && v.step == stepExecute && p.Opcode.Ends() {
 		f = r.execute(p, t.off)
 	}
 	if f != nil {
 		return r.reject(now, p, from, &t, v, f)
 	}
-	if r.adm.commit(p, from, t, v); !v.execute {
+	if r.commit(p, from, &t, v); v.step != stepExecute {
 		r.release(now)
 	}
 	return Accepted
+}
+
+// admit calls the admission by its type, so that t stays on the stack.
+func (r *responder) admit(now mono.Time, p *bth.Packet, m arrival, t *target) verdict {
+	switch a := r.adm.(type) {
+	case *inOrder:
+		return a.admit(now, p, m, t)
+	case *unreliable:
+		return a.admit(now, p, m, t)
+	}
+	return r.q.x.anyOrder.admit(now, p, m, t)
+}
+
+// commit calls the admission likewise.
+func (r *responder) commit(p *bth.Packet, m arrival, t *target, v verdict) {
+	switch a := r.adm.(type) {
+	case *inOrder:
+		a.commit(p, m, t, v)
+	case *unreliable:
+		a.commit(p, m, t, v)
+	default:
+		r.q.x.commit(p, m, t, v)
+	}
 }
 
 // reject handles a packet that the responder cannot execute.
@@ -191,7 +224,7 @@ func (r *responder) reject(now mono.Time, p *bth.Packet, m arrival, t *target, v
 	case f == later:
 		return f.drop
 	case r.adm.refuse(p, m, v):
-		return r.refuse(now, p.PSN, v.execute || t.recv != nil && t.recv == r.recvs.Oldest(), f)
+		return r.refuse(now, p.PSN, v.step == stepExecute || t.recv != nil && t.recv == r.recvs.Oldest(), f)
 	case r.q.cfg.Type == UC:
 		return r.dropped(now, f)
 	}

@@ -10,12 +10,12 @@ import (
 type unreliable struct{ inOrder }
 
 // admit implements admission.
-func (a *unreliable) admit(_ mono.Time, p *bth.Packet, _ arrival) (target, verdict) {
+func (a *unreliable) admit(_ mono.Time, p *bth.Packet, _ arrival, t *target) verdict {
 	if !p.Opcode.Starts() && (!a.msg.active || p.PSN != a.trk.Expected()) { // of a broken message
 		a.skip(p)
-		return target{}, verdict{drop: DropOutOfOrder}
+		return verdict{drop: DropOutOfOrder}
 	}
-	return a.locate(p)
+	return a.locate(p, t)
 }
 
 // countLoss counts packets and a message that were lost before p.
@@ -37,10 +37,10 @@ func (a *unreliable) skip(p *bth.Packet) {
 }
 
 // commit implements admission.
-func (a *unreliable) commit(p *bth.Packet, _ arrival, t target, _ verdict) {
+func (a *unreliable) commit(p *bth.Packet, _ arrival, t *target, _ verdict) {
 	a.countLoss(p)
 	a.trk.Reset(p.PSN)
-	a.advance(p, &t)
+	a.advance(p, t)
 }
 
 // refuse implements admission. The next message takes the receive work request of the refused one.
