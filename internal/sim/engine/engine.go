@@ -1,32 +1,31 @@
-// Package engine is the clock of a simulation: a queue of timers in the order of their
-// instants, and of being set where these are equal. The same calls give the same order on every
-// machine. Nothing is allocated when timers are set, and a timer that is stopped leaves nothing
-// behind.
+// Package engine is the clock of a simulation: a queue of timers, ordered by instant and then by the order of the
+// calls of Set. The same calls give the same order on every machine. Setting a timer allocates nothing, and a
+// stopped timer leaves nothing behind.
 //
-// Timers that are due soon, as those of links are, lie in a calendar queue (Brown, CACM 1988):
-// setting and finding them takes constant time. Those that are due later lie in a heap.
+// Timers that are due soon, such as those of links, are in a calendar queue (Brown, CACM 1988): setting and finding
+// them takes constant time. Later timers are in a heap.
 //
-// A part of the simulation that feels nothing of the rest, nor the rest of it, until some time
-// later may have a clock of its own: a Partner. It lags behind the engine by less than that time,
-// and does much at once, which is kind to caches.
+// A part of the simulation may have a clock of its own, a Partner, if it and the rest affect each other only after
+// some minimum time. The partner lags behind the engine by less than that time and processes many events in a row,
+// which is good for caches.
 package engine
 
 import "math/bits"
 
 // Handler is called when a timer is due.
 type Handler interface {
-	// Handle is told the instant and what the timer was made for.
+	// Handle gets the instant and the value that the timer was made with.
 	Handle(now Time, what int32)
 }
 
 // Timer calls its handler at an instant. It belongs to one engine and must not be copied.
 type Timer struct {
 	at         Time
-	seq        uint64 // order among those with the same instant
-	next, prev *Timer // a ring of those in the same day of the calendar, earliest first
+	seq        uint64 // order among timers of the same instant
+	next, prev *Timer // a ring of the timers in the same day of the calendar, earliest first
 	handler    Handler
 	what       int32
-	place      int32 // in the heap, plus one; inCalendar; 0 when not set
+	place      int32 // index in the heap plus one; inCalendar; 0: not set
 }
 
 const inCalendar = -1
@@ -37,22 +36,22 @@ func (t *Timer) Init(h Handler, what int32) { *t = Timer{handler: h, what: what}
 // Pending reports whether t is set.
 func (t *Timer) Pending() bool { return t.place != 0 }
 
-// At is the instant for which t is set.
+// At returns the instant for which t is set.
 func (t *Timer) At() Time { return t.at }
 
 func (t *Timer) before(u *Timer) bool { return t.at < u.at || t.at == u.at && t.seq < u.seq }
 
-// Partner is what has a clock of its own.
+// Partner has a clock of its own.
 type Partner interface {
-	// Next is when something is due there, Never if nothing is.
+	// Next returns when the partner's next event is due, Never if there is none.
 	Next() Time
-	// Advance deals with all that is due before until.
+	// Advance processes all events that are due before until.
 	Advance(until Time)
-	// Fired is how much has been due there.
+	// Fired returns the number of processed events.
 	Fired() uint64
 }
 
-// Engine is a clock and its timers. The zero engine stands at zero with none set.
+// Engine is a clock and its timers. The zero engine is at instant zero without timers.
 type Engine struct {
 	now     Time
 	seq     uint64
@@ -65,12 +64,11 @@ type Engine struct {
 	apart   Time
 }
 
-// Join has the engine drive p. What happens in one of the two at an instant concerns the other
-// one not before apart later, which is above zero. There is one partner at most.
+// Join makes the engine drive p. An event in one of them affects the other no earlier than apart later, which is
+// above zero. An engine has at most one partner.
 func (e *Engine) Join(p Partner, apart Time) { e.partner, e.apart = p, apart }
 
-// Sync lets the partner catch up with the engine. Whoever looks at the partner or changes it from
-// a timer calls it before.
+// Sync makes the partner catch up with the engine. Call it before reading or changing the partner from a timer.
 func (e *Engine) Sync() {
 	if e.partner != nil {
 		e.partner.Advance(e.now)
@@ -80,7 +78,7 @@ func (e *Engine) Sync() {
 // Now returns the present instant.
 func (e *Engine) Now() Time { return e.now }
 
-// Fired is how many timers have been due, with what has been due at the partner.
+// Fired returns the number of processed timers, including the partner's events.
 func (e *Engine) Fired() uint64 {
 	if e.partner != nil {
 		return e.fired + e.partner.Fired()
@@ -88,7 +86,7 @@ func (e *Engine) Fired() uint64 {
 	return e.fired
 }
 
-// Pending is how many timers are set; the partner counts as one if something is due there.
+// Pending returns the number of set timers. A partner with a pending event counts as one.
 func (e *Engine) Pending() int {
 	if e.partner != nil && e.partner.Next() != Never {
 		return e.pending + 1
@@ -96,7 +94,7 @@ func (e *Engine) Pending() int {
 	return e.pending
 }
 
-// Set makes t due at at, in place of what it was set to before. The past is now.
+// Set makes t due at at and replaces its earlier instant. An instant in the past means now.
 func (e *Engine) Set(t *Timer, at Time) {
 	e.Stop(t)
 	if at == Never {
@@ -113,7 +111,7 @@ func (e *Engine) Set(t *Timer, at Time) {
 	}
 }
 
-// Stop makes t not due, of which nothing is kept.
+// Stop cancels t.
 func (e *Engine) Stop(t *Timer) {
 	switch {
 	case t.place == 0:
@@ -127,7 +125,7 @@ func (e *Engine) Stop(t *Timer) {
 	e.pending--
 }
 
-// next returns the timer that is due first, nil if none is set.
+// next returns the earliest timer, nil if none is set.
 func (e *Engine) next() *Timer {
 	t := e.near.first(e.now)
 	if len(e.far) > 0 && (t == nil || e.far[0].t.before(t)) {
@@ -136,8 +134,8 @@ func (e *Engine) next() *Timer {
 	return t
 }
 
-// Run calls handlers until none is set to until or before, or Halt is called; the clock then
-// stands at until, or where it was halted.
+// Run calls handlers until no timer is set for until or earlier, or until Halt is called. The clock is then at
+// until, or at the instant of Halt.
 func (e *Engine) Run(until Time) {
 	if e.run(until); !e.stopped {
 		e.now = max(e.now, until)
@@ -148,8 +146,8 @@ func (e *Engine) Run(until Time) {
 // Drain calls handlers until no timer is set, or Halt is called.
 func (e *Engine) Drain() { e.run(Never) }
 
-// run deals with all that is due until until. The partner follows in steps within which it and the
-// engine do not concern each other.
+// run processes everything that is due up to until. The engine and its partner take turns, in steps within which
+// they do not affect each other.
 func (e *Engine) run(until Time) {
 	e.stopped = false
 	if until != Never {
@@ -176,7 +174,7 @@ func (e *Engine) run(until Time) {
 	}
 }
 
-// first is when something is due, here or at the partner.
+// first returns when the next event is due, here or at the partner.
 func (e *Engine) first() Time {
 	at := Never
 	if t := e.next(); t != nil {
@@ -195,18 +193,18 @@ func (e *Engine) fire(t *Timer) {
 	t.handler.Handle(t.at, t.what)
 }
 
-// Halt ends Run and Drain after the present handler.
+// Halt ends Run and Drain after the current handler.
 func (e *Engine) Halt() { e.stopped = true }
 
-// The calendar has days of 256 ps, about as long as it is between two events of a large
-// fabric, and a year of 4.2 us, which a packet on most links does not outlast.
+// A day of the calendar is 256 ps, about the time between two events of a large fabric. A year is 4.2 us, longer
+// than most packets are on a link.
 const (
 	dayShift = 8
 	days     = 1 << 14
 	words    = days / 64
 )
 
-// calendar has the timers of one year from now on. Each day has a ring of them in their order.
+// calendar holds the timers of one year from now on. Each day has a ring of its timers in order.
 type calendar struct {
 	day  [days]*Timer
 	busy [words]uint64      // a bit for each day that has timers
@@ -226,11 +224,11 @@ func (c *calendar) add(t *Timer) {
 		c.sum[i/4096] |= 1 << (i / 64 % 64)
 		return
 	}
-	p := head.prev // it is the last of all with its instant
+	p := head.prev // it is the last of all timers with its instant
 	for p.at > t.at && p != head {
 		p = p.prev
 	}
-	if p.at > t.at { // all of them are later
+	if p.at > t.at { // all others are later
 		p, c.day[i] = head.prev, t
 	}
 	t.prev, t.next = p, p.next
@@ -260,7 +258,7 @@ func (c *calendar) first(now Time) *Timer {
 	if w := c.busy[i/64] >> (i % 64); w != 0 {
 		return c.day[i+bits.TrailingZeros64(w)]
 	}
-	// Words behind today's, then, in the next year, those up to it.
+	// The words after today's, then, in the next year, those up to it., then, in the next year, those up to it.
 	from := i/64 + 1
 	for range len(c.sum) + 1 {
 		from %= words

@@ -1,10 +1,9 @@
 package engine
 
-// heap has timers in a heap in which each has four children, half as deep as a binary one and
-// kinder to caches.
+// heap holds timers in a heap with four children per node: half as deep as a binary heap and better for caches.
 type heap []entry
 
-// entry has the order of a timer beside it, for the same reason.
+// entry has a copy of a timer's order, so that comparisons do not touch the timer.
 type entry struct {
 	at  Time
 	seq uint64

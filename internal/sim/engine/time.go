@@ -6,8 +6,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Time is an instant or a span of simulated time in picoseconds: 64 bytes at 400 Gb/s take
-// 1280 of them. It lasts for 106 days.
+// Time is an instant or a span of simulated time in picoseconds: 64 bytes at 400 Gb/s take 1280 ps. The range is
+// 106 days.
 type Time int64
 
 // Units of time.
@@ -22,13 +22,13 @@ const (
 // Never is later than every instant.
 const Never Time = 1<<63 - 1
 
-// origin is the instant zero as queue pairs know it, to whom zero means "not set".
+// origin is the instant zero for queue pairs, for which a zero time means "not set".
 const origin mono.Time = 1
 
-// Mono returns t as queue pairs know it: in whole nanoseconds, rounded down.
+// Mono returns t for queue pairs: in whole nanoseconds, rounded down.
 func (t Time) Mono() mono.Time { return mono.Time(t/Nanosecond) + origin }
 
-// FromMono returns the first instant that is m to queue pairs.
+// FromMono returns the first instant that Mono maps to m.
 func FromMono(m mono.Time) Time {
 	if m == mono.Never {
 		return Never

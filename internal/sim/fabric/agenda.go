@@ -6,25 +6,25 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// agenda says what a switch has to do next: of a few things, each of which is due at most once, the
-// earliest. It is a calendar queue (Brown, CACM 1988) like the engine's, of things that have numbers: setting
-// and finding one takes constant time. Each day has a list of what is due then, in its order; of two at the same
-// instant the one with the lower number is first, so that all machines do the same.
+// agenda holds the pending events of a switch: at most one event per number. Like the engine it is a calendar queue
+// (Brown, CACM 1988), so setting and finding an event takes constant time. Each day has an ordered list of its
+// events. Of two events at the same instant, the one with the lower number is first, so that all machines behave
+// the same.
 type agenda struct {
-	at     []engine.Time    // by what it is; Never if it is not due
-	behind []uint16         // by what it is: what comes after it in its day's list, plus one
-	day    [agendaDays]item // what is first
+	at     []engine.Time    // by event; Never: not pending
+	behind []uint16         // by event: the next event in its day's list, plus one
+	day    [agendaDays]item // the first event of each day
 	busy   [agendaDays / 64]uint64
-	today  engine.Time // nothing is due on a day before
-	// soonest is not later than the first of them, for who looks at many agendas.
+	today  engine.Time // no event is pending on an earlier day
+	// soonest is at most the time of the first event. It belongs to the owner of many agendas.
 	soonest *engine.Time
 }
 
-// item is what a list has next, plus one; zero: nothing.
+// item is the number of a list's next event plus one; zero: none.
 type item = uint16
 
-// A day is 2 ns, less than it is between two events of a switch with many ports, and a year 2.1 us, within
-// which what packets do is due on most links. What is due later waits in the same lists.
+// A day is 2 ns, less than the time between two events of a switch with many ports. A year is 2.1 us, within which
+// packets on most links arrive. Later events wait in the same lists.
 const (
 	agendaShift = 11
 	agendaDays  = 1 << 10
@@ -43,10 +43,9 @@ func (a *agenda) init(things int, soonest *engine.Time) {
 	*soonest = engine.Never
 }
 
-// pending reports whether something is due.
 func (a *agenda) pending(what int32) bool { return a.at[what] != engine.Never }
 
-// set makes something due at an instant, in place of what it was; Never is at none.
+// set makes an event due at an instant and replaces its earlier instant. Never cancels it.
 func (a *agenda) set(what int32, at engine.Time) {
 	if a.at[what] != engine.Never {
 		a.remove(what)
@@ -66,12 +65,12 @@ func (a *agenda) set(what int32, at engine.Time) {
 	*a.soonest = min(*a.soonest, at)
 }
 
-// before reports whether x, which is due, comes before what.
+// before reports whether the pending event x comes before what.
 func (a *agenda) before(x item, what int32) bool {
 	return a.at[x] < a.at[what] || a.at[x] == a.at[what] && int32(x) < what
 }
 
-// remove makes something not due that is.
+// remove cancels a pending event.
 func (a *agenda) remove(what int32) {
 	i := uint(a.at[what]>>agendaShift) % agendaDays
 	p := &a.day[i]
@@ -84,7 +83,7 @@ func (a *agenda) remove(what int32) {
 	}
 }
 
-// take removes what is due first, if that is before until; at is when it is due in either case.
+// take removes the first event if it is due before until. In either case d.at is when it is due.
 func (a *agenda) take(until engine.Time) (d due, ok bool) {
 	d = a.first()
 	if d.at >= until {
@@ -99,11 +98,11 @@ func (a *agenda) take(until engine.Time) (d due, ok bool) {
 	return d, true
 }
 
-// first returns what is due first, at Never if nothing is.
+// first returns the first event, at Never if there is none.
 func (a *agenda) first() due {
 	i := uint(a.today) % agendaDays
 	word, mask := i/64, ^uint64(0)<<(i%64)
-	for range len(a.busy) + 1 { // of today's word the days before today are the last ones
+	for range len(a.busy) + 1 { // the days before today are the last ones of today's word
 		for w := a.busy[word] & mask; w != 0; w &= w - 1 {
 			what := int32(a.day[word*64+uint(bits.TrailingZeros64(w))]) - 1
 			if at := a.at[what]; at>>agendaShift-a.today < agendaDays {
@@ -115,7 +114,7 @@ func (a *agenda) first() due {
 	return a.later()
 }
 
-// later returns what is due first if nothing is within a year.
+// later returns the first event if none is due within a year.
 func (a *agenda) later() due {
 	d := due{at: engine.Never}
 	for what, at := range a.at {

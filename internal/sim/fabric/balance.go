@@ -7,27 +7,27 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// BalanceConfig says how a switch chooses among the shortest ways to a destination.
+// BalanceConfig says how a switch selects among the shortest paths to a destination.
 type BalanceConfig struct {
 	// Name is one of Balancers; empty: ecmp.
 	Name string
-	// Samples is how many ports "drill" looks at besides the best of the last time; default 2.
+	// Samples is the number of random ports that "drill" compares, besides the best of the previous packet; default
+	// 2.
 	Samples int
-	// Gap is how long a flow must have been silent to go another way under "letflow";
-	// default 100 us.
+	// Gap is how long a flow must have been idle before "letflow" may move it; default 100 us.
 	Gap engine.Time
-	// Paths is from how many "ksp" chooses, the shortest ones, default 8; under "conweave" from how
-	// many a flow's first switch does, default its ports that lead there.
+	// Paths is the number of paths: the shortest ones under "ksp", default 8; under "conweave" those that a flow's
+	// first switch selects from, default its ports to the destination.
 	Paths int
-	// Of "conweave", the defaults being those of its authors for two tiers: how long a reply may
-	// take, 12 us, that is 4 us more than a round trip of two tiers of 1 us; how long a path is not
-	// chosen once it has been seen congested, 16 us; how much longer than estimated packets wait for
-	// the TAIL before them, 16 us; how long if nothing is known, 200 us; and how long a flow must have
-	// been silent, or its TAIL unanswered, to begin anew, 300 us.
+	// For "conweave"; the defaults are those of its authors for two tiers. Reply is the time limit for a reply, 12
+	// us: 4 us more than a round trip over two tiers of 1 us links. A path that was seen congested is not selected
+	// for Busy, 16 us. Out-of-order packets wait for the TAIL for Extra longer than estimated, 16 us, or for Wait
+	// without an estimate, 200 us. Inactive is how long a flow must have been idle, or its TAIL unanswered, to
+	// begin a new epoch, 300 us.
 	Reply, Busy, Extra, Wait, Inactive engine.Time
 }
 
-// paths is c.Paths or what stands for it.
+// paths returns c.Paths, or the default if it is zero.
 func (c *BalanceConfig) paths(otherwise int) int {
 	if c.Paths == 0 {
 		return otherwise
@@ -35,19 +35,19 @@ func (c *BalanceConfig) paths(otherwise int) int {
 	return c.Paths
 }
 
-// Balancers are the names of what BalanceConfig may choose.
+// Balancers returns the names that BalanceConfig accepts.
 func Balancers() []string {
 	return []string{"ecmp", "spray", "round-robin", "po2", "drill", "letflow", "conweave", "ksp"}
 }
 
-// balancer chooses a port.
+// balancer selects a port.
 type balancer interface {
 	choose(now engine.Time, s *Switch, group uint16, p *Packet) uint16
-	// reset forgets groups, which have changed.
+	// reset drops all state about groups, which have changed.
 	reset()
 }
 
-// Check reports what is wrong with c.
+// Check validates c.
 func (c BalanceConfig) Check() error {
 	if c.Samples < 0 || min(c.Gap, c.Reply, c.Busy, c.Extra, c.Wait, c.Inactive) < 0 {
 		return fmt.Errorf("load balancing: samples and times cannot be negative")
@@ -63,7 +63,7 @@ func (c BalanceConfig) Check() error {
 	return fmt.Errorf("load balancing %q is none of %v", c.Name, Balancers())
 }
 
-// newBalancer makes what c describes, which has been checked.
+// newBalancer returns the balancer of c, which has been validated.
 func newBalancer(s *Switch, c BalanceConfig) balancer {
 	switch c.Name {
 	case "spray":
@@ -97,8 +97,7 @@ func mix(h uint32) uint32 {
 	return h ^ h>>16
 }
 
-// FlowHash is murmur3 of a 5-tuple, of which the destination port and the protocol are
-// always RoCEv2's.
+// FlowHash is murmur3 of a 5-tuple. The destination port and the protocol are always RoCEv2's.
 func FlowHash(src, dst uint32, port uint16) uint32 {
 	h := uint32(0)
 	for _, k := range [...]uint32{src, dst, uint32(port)} {
@@ -110,7 +109,7 @@ func FlowHash(src, dst uint32, port uint16) uint32 {
 	return mix(h ^ 12)
 }
 
-// ecmp keeps each flow on one way; switches choose independently of each other.
+// ecmp keeps each flow on one path. Switches choose independently of each other.
 type ecmp struct{ salt uint32 }
 
 func (e ecmp) reset() {}
@@ -120,20 +119,20 @@ func (e ecmp) choose(_ engine.Time, s *Switch, group uint16, p *Packet) uint16 {
 	return ports[uint64(mix(p.Hash^e.salt))*uint64(len(ports))>>32]
 }
 
-// spray sends each packet by a random way.
+// spray sends each packet to a random port.
 type spray struct{}
 
 func (spray) reset() {}
 
 func (spray) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16 { return s.random(group) }
 
-// random returns one of the ports of a group.
+// random returns a random port of a group.
 func (s *Switch) random(group uint16) uint16 {
 	ports := s.groups[group]
 	return ports[s.rng.Uint64()>>32*uint64(len(ports))>>32]
 }
 
-// roundRobin sends packets by all ways in turn.
+// roundRobin uses all ports in turn.
 type roundRobin struct{ next []uint16 }
 
 func (r *roundRobin) reset() { r.next = nil }
@@ -148,8 +147,8 @@ func (r *roundRobin) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) u
 	return ports[i]
 }
 
-// drill takes the shortest of a few random queues, and of the best one of the last time (DRILL:
-// Ghorbani et al., SIGCOMM 2017). With two and without memory it is the power of two choices.
+// drill selects the shortest of a few random queues and of the previous best one (DRILL: Ghorbani et al., SIGCOMM
+// 2017). With two samples and without memory it is the power of two choices.
 type drill struct {
 	samples   int
 	remembers bool
@@ -181,8 +180,8 @@ func (d *drill) choose(_ engine.Time, s *Switch, group uint16, _ *Packet) uint16
 	return choice
 }
 
-// letFlow keeps a flow on its way until it has been silent (LetFlow: Vanini et al., NSDI 2017).
-// As in switches its table is indexed by a hash, so that flows may share a place.
+// letFlow keeps a flow on its path until it has been idle (LetFlow: Vanini et al., NSDI 2017). As in switches, its
+// table is indexed by a hash, so flows may share an entry.
 type letFlow struct {
 	gap    engine.Time
 	places []flowlet

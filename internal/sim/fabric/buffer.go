@@ -1,37 +1,36 @@
 package fabric
 
-// BufferConfig describes the memory that the ports of a switch share, with dynamic thresholds
-// (Choudhury and Hahne, ToN 1998). What is zero has a default.
+// BufferConfig describes the memory that the ports of a switch share, with dynamic thresholds (Choudhury and Hahne,
+// ToN 1998). Zero fields have defaults.
 type BufferConfig struct {
-	Bytes    int64 // in all
-	Lossless uint8 // classes with priority flow control, a bit each
-	// Of lossless classes, by port and class where a packet came in.
-	Headroom     int64   // of a port's class: for what still comes once it has been told to stop
-	Reserve      int64   // of a port's class: what it has for itself
-	Shared       int64   // what thresholds divide; default: what headrooms and reserves leave
-	PauseAlpha   float64 // it stops when it has more than this part of what is free; default 1/16
-	ResumeOffset int64   // it goes on when it has so much less; default 3 KiB
-	// Of the other classes, by port and class where a packet leaves.
-	EgressAlpha float64 // share of what is free that a queue may have; default 1
-	// Input is what a port where packets came in may have of each class, as switches with queues at
-	// their inputs have it; zero: no such limit.
+	Bytes    int64 // total
+	Lossless uint8 // bit mask of the classes with priority flow control
+	// For lossless classes, per ingress port and class.
+	Headroom     int64   // for packets that arrive after a pause was sent
+	Reserve      int64   // guaranteed bytes
+	Shared       int64   // shared by thresholds; default: Bytes without all headrooms and reserves
+	PauseAlpha   float64 // pause above this part of the free shared bytes; default 1/16
+	ResumeOffset int64   // resume this much below the threshold; default 3 KiB
+	// For the other classes, per egress port and class.
+	EgressAlpha float64 // part of the free bytes that a queue may use; default 1
+	// Input limits the bytes of a class per ingress port, as in switches with input queues; zero: no limit.
 	Input int64
 }
 
-// buffer is the accounting of a switch's memory. Lossless classes are admitted where they come
-// in, the others where they leave.
+// buffer accounts for a switch's memory. Lossless classes are admitted at their ingress port, the others at their
+// egress port.
 type buffer struct {
 	cfg                 BufferConfig
-	pauseAlpha, egAlpha int64 // of 1024, so that every machine computes the same
-	bytes               int64 // used in all
-	shared              int64 // used of cfg.Shared by lossless classes
+	pauseAlpha, egAlpha int64 // in 1/1024, so that all machines compute the same
+	bytes               int64 // in use
+	shared              int64 // of cfg.Shared, in use by lossless classes
 }
 
-// stock is what lies in a switch of what came by a port in a lossless class.
+// stock counts the buffered bytes of an ingress port and class.
 type stock struct {
-	bytes    int64 // without those in the headroom
+	bytes    int64 // without the headroom
 	headroom int64
-	stopped  bool // the sender has been told to stop
+	stopped  bool // the sender is paused
 }
 
 func (b *buffer) init(c BufferConfig, ports int) {
@@ -56,14 +55,13 @@ func (b *buffer) init(c BufferConfig, ports int) {
 
 func (b *buffer) lossless(class uint8) bool { return b.cfg.Lossless>>class&1 != 0 }
 
-// threshold is how many bytes beyond its reserve a class of a port may have before it stops.
+// threshold returns how many bytes beyond its reserve a class of a port may have before it is paused.
 func (b *buffer) threshold() int64 { return (b.cfg.Shared - b.shared) * b.pauseAlpha >> 10 }
 
-// beyond is what s has of the shared memory.
+// beyond returns the shared bytes of s.
 func (b *buffer) beyond(s *stock) int64 { return max(s.bytes-b.cfg.Reserve, 0) }
 
-// admitEgress takes n bytes of a class that may be lost into a queue of queued bytes; in is where they
-// came in.
+// admitEgress admits n bytes of a lossy class to a queue of queued bytes; in is their ingress port.
 func (b *buffer) admitEgress(in *stock, n, queued int64) bool {
 	free := b.cfg.Bytes - b.bytes
 	if n > free || queued+n > free*b.egAlpha>>10 || b.cfg.Input > 0 && in.bytes+n > b.cfg.Input {
@@ -74,8 +72,8 @@ func (b *buffer) admitEgress(in *stock, n, queued int64) bool {
 	return true
 }
 
-// admitIngress takes n bytes of a lossless class. Its threshold only tells the sender to stop:
-// what still comes is taken from what is shared as long as there is some, then from the headroom.
+// admitIngress admits n bytes of a lossless class. The threshold only pauses the sender: further packets use the
+// shared bytes while there are some, then the headroom.
 func (b *buffer) admitIngress(s *stock, n int64) bool {
 	before := b.beyond(s)
 	more := max(s.bytes+n-b.cfg.Reserve, 0) - before
@@ -92,13 +90,13 @@ func (b *buffer) admitIngress(s *stock, n int64) bool {
 	return true
 }
 
-// leaveEgress gives back n bytes.
+// leaveEgress releases n bytes.
 func (b *buffer) leaveEgress(in *stock, n int64) {
 	b.bytes -= n
 	in.bytes -= n
 }
 
-// leaveIngress gives back n bytes, those of the headroom first.
+// leaveIngress releases n bytes, first those of the headroom.
 func (b *buffer) leaveIngress(s *stock, n int64) {
 	b.bytes -= n
 	part := min(s.headroom, n)
@@ -108,12 +106,12 @@ func (b *buffer) leaveIngress(s *stock, n int64) {
 	b.shared -= before - b.beyond(s)
 }
 
-// stops reports whether the sender of s must be told to stop, which it has not been yet.
+// stops reports whether the sender of s must be paused now.
 func (b *buffer) stops(s *stock) bool {
 	return !s.stopped && (s.headroom > 0 || b.beyond(s) > b.threshold())
 }
 
-// resumes reports whether it may go on.
+// resumes reports whether the sender of s may resume now.
 func (b *buffer) resumes(s *stock) bool {
 	if !s.stopped || s.headroom > 0 {
 		return false

@@ -2,8 +2,8 @@ package fabric
 
 import "fmt"
 
-// Check reports what must never be: bytes that are not accounted for, in the buffers of switches
-// or on links. Endpoints hold so many packets that they have neither sent nor freed.
+// Check verifies that all packets and bytes in buffers and on links are accounted for. held is the number of
+// packets that endpoints have neither sent nor freed.
 func (n *Network) Check(held int) error {
 	for i := range n.switches {
 		if err := n.switches[i].check(); err != nil {
@@ -65,7 +65,7 @@ func (s *Switch) check() error {
 	return nil
 }
 
-// len counts the packets that are queued.
+// len returns the number of queued packets.
 func (o *port) len() (n int) {
 	for c := range o.lanes {
 		n += o.lanes[c].len()

@@ -4,16 +4,15 @@ import (
 	"math/rand/v2"
 )
 
-// ECNConfig is random early detection on the queue as it is (not on its average), which marks
-// what can be marked, as DCQCN and DCTCP have it. The zero value marks nothing.
+// ECNConfig is random early detection on the current queue (not its average), which marks ECN-capable packets as
+// DCQCN and DCTCP require. The zero value marks nothing.
 type ECNConfig struct {
-	Min, Max int64   // bytes of a queue: below Min nothing is marked, from Max on everything
+	Min, Max int64   // bytes of a queue: no packet is marked below Min, all from Max on
 	P        float64 // probability at Max
-	// AtDequeue looks at the queue that a packet leaves behind, rather than finds.
+	// AtDequeue uses the queue behind a departing packet instead of the one ahead of an arriving packet.
 	AtDequeue bool
 }
 
-// marker marks.
 type marker struct {
 	cfg ECNConfig
 	p   uint64 // P of 2^32
@@ -21,7 +20,7 @@ type marker struct {
 
 func (m *marker) init(c ECNConfig) { *m = marker{c, uint64(c.P * (1 << 32))} }
 
-// mark marks p, which meets a queue of so many bytes, or does not.
+// mark decides whether to mark p, which meets a queue of so many bytes, and marks it.
 func (m *marker) mark(p *Packet, queued int64, rng *rand.PCG) bool {
 	c := &m.cfg
 	if p.ECN != ECT || c.Max == 0 || queued <= c.Min {

@@ -6,14 +6,14 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Node is a host, numbered from 0 on, or a switch, from Graph.Hosts on.
+// Node is a host, from 0 on, or a switch, from Graph.Hosts on.
 type Node int
 
 // Cable joins two nodes in both directions.
 type Cable struct {
 	A, B  Node
-	Rate  uint64      // bits per second, of both directions
-	Delay engine.Time // of each
+	Rate  uint64      // bits per second, in each direction
+	Delay engine.Time // in each direction
 }
 
 // Graph is a topology.
@@ -43,7 +43,7 @@ func (g *Graph) join(a, b Node, rate uint64, delay engine.Time) {
 	g.Cables = append(g.Cables, Cable{a, b, rate, delay})
 }
 
-// check reports what is wrong with g.
+// check validates g.
 func (g *Graph) check() error {
 	nodes := Node(g.Hosts + len(g.Switches))
 	cables := make([]int, g.Hosts)
@@ -68,7 +68,7 @@ func (g *Graph) check() error {
 	return nil
 }
 
-// Links are the names of all links, of both directions.
+// Links returns the names of all links, in both directions.
 func (g *Graph) Links() (names []string) {
 	for _, c := range g.Cables {
 		names = append(names, g.Name(c.A)+"-"+g.Name(c.B), g.Name(c.B)+"-"+g.Name(c.A))

@@ -4,16 +4,16 @@ import (
 	"slices"
 )
 
-// ways are the k shortest paths without loops between switches, of equally long ones those found
-// first. Each flow keeps to one of them, chosen by its hash, as Jellyfish is routed (Singla et al.,
-// NSDI 2012, 5.1; Eunomia's baseline FKSP). They are found when they are needed first.
+// ways holds the k shortest loop-free paths between switches; of equally long paths, those found first. Each flow
+// uses one of them, selected by its hash, as in Jellyfish (Singla et al., NSDI 2012, 5.1; Eunomia's baseline FKSP).
+// Paths are computed on first use.
 type ways struct {
 	k     int
 	net   *Network
 	known map[[2]int32][]trail
 }
 
-// trail is a path: its switches, and by which port each but the last is left.
+// trail is a path: its switches, and the egress port of each but the last.
 type trail struct {
 	nodes []int32
 	ports []uint16
@@ -21,8 +21,7 @@ type trail struct {
 
 func (w *ways) reset(n *Network) { w.net, w.known = n, map[[2]int32][]trail{} }
 
-// choose returns the port by which p leaves s on its path; not ok if its path does not pass s or
-// ends there.
+// choose returns the port by which p leaves s on its path. It is not ok if the path does not pass s or ends there.
 func (w *ways) choose(s *Switch, p *Packet) (port uint16, ok bool) {
 	from, to := w.net.homes[p.Src], w.net.homes[p.Dst]
 	if from == to || from < 0 || to < 0 {
@@ -45,8 +44,8 @@ func (w *ways) choose(s *Switch, p *Packet) (port uint16, ok bool) {
 	return t.ports[at], true
 }
 
-// find is Yen's algorithm (Management Science 1971): the next path is the shortest of those that
-// leave an earlier one somewhere.
+// find is Yen's algorithm (Management Science 1971): the next path is the shortest of those that branch off an
+// earlier one.
 func (w *ways) find(from, to int32) (found []trail) {
 	first := w.shortest(from, to, nil, nil)
 	if first == nil {
@@ -88,8 +87,7 @@ func (w *ways) find(from, to int32) (found []trail) {
 	return found
 }
 
-// shortest returns the switches of a shortest path, without some of them and some steps; nil if
-// there is none.
+// shortest returns the switches of a shortest path that avoids some switches and steps; nil if there is none.
 func (w *ways) shortest(from, to int32, without []int32, avoid map[[2]int32]bool) []int32 {
 	before := make([]int32, len(w.net.switches))
 	for i := range before {
@@ -121,7 +119,6 @@ func (w *ways) shortest(from, to int32, without []int32, avoid map[[2]int32]bool
 	return path
 }
 
-// trail finds the ports of a path.
 func (w *ways) trail(nodes []int32) trail {
 	t := trail{nodes: nodes}
 	for i, at := range nodes[:len(nodes)-1] {

@@ -7,52 +7,50 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Source has the packets of a link's sending end.
+// Source supplies the packets of a link's sending end.
 type Source interface {
-	// Next returns the next packet whose class is not in paused, nil if there is none. more says
-	// that there may be another one when this has left; otherwise the source wakes the link when
-	// there is.
+	// Next returns the next packet whose class is not paused, nil if there is none. more says that the source may
+	// have another packet when this one has left. Otherwise the source wakes the link when it has one.
 	Next(now engine.Time, paused uint8) (p *Packet, more bool)
 }
 
 // Sink is a link's receiving end.
 type Sink interface {
-	// Arrive takes a packet whose last bit has come to a port. It belongs to the sink from then on.
+	// Arrive takes a packet whose last bit has arrived at a port. The sink then owns the packet.
 	Arrive(now engine.Time, port int32, p *Packet)
-	// Soon tells that p will arrive next.
+	// Soon announces that p is the next to arrive.
 	Soon(p *Packet)
 }
 
-// Tap is shown packets as they enter a link, in the order of their instants; of different links
-// they are not in that order.
+// Tap observes packets as they enter a link, in order of time. Packets of different links are not in order.
 type Tap interface {
 	Sent(now engine.Time, l *Link, p *Packet)
 }
 
-// Judge decides whether a packet is lost on a link; it may mark it. It is asked as packets enter.
+// Judge decides whether a link loses a packet that enters it; it may mark the packet.
 type Judge interface {
 	Lost(now engine.Time, l *Link, p *Packet) bool
 }
 
-// Link is one direction of a cable. What each packet touches stands first.
+// Link is one direction of a cable. The fields that each packet touches are first.
 type Link struct {
-	sends   *agenda // of the switch that sends on it, nil if a host does
+	sends   *agenda // of the sending switch; nil: a host sends
 	port    int32   // of that switch
-	waits   bool    // somebody waits until it is free
+	waits   bool    // an event is pending for freeAt
 	paused  uint8
 	down    bool
-	faulty  bool        // there have been faults: packets need a closer look
+	faulty  bool        // there have been faults: check each packet
 	freeAt  engine.Time // when the last bit of the last packet leaves
 	perByte engine.Time // if a byte takes whole picoseconds
 	delay   engine.Time
-	urgent  queue // PFC frames that wait
+	urgent  queue // waiting PFC frames
 
-	flight   queue   // what is on its way
-	receives *agenda // of the switch that it leads to, nil if to a host
+	flight   queue   // packets on the link
+	receives *agenda // of the receiving switch; nil: a host receives
 	dstPort  int32
 	Stats    LinkStats
-	Tap      Tap   // nil: nobody looks
-	Judge    Judge // nil: nobody decides
+	Tap      Tap   // may be nil
+	Judge    Judge // may be nil
 	src      Source
 	dst      Sink
 	net      *Network
@@ -63,26 +61,26 @@ type Link struct {
 	remainder   uint64 // of the division by rate
 	pausedSince engine.Time
 	pauseEnds   [Classes]engine.Time
-	hosts       *hostTimers // if one of the ends is a host
+	hosts       *hostTimers // if one end is a host
 	faults      faults
 }
 
-// hostTimers are what hosts' ends of links have instead of the agenda of a switch.
+// hostTimers replace the agenda of a switch at a host's end of a link.
 type hostTimers struct{ arrive, free, resume engine.Timer }
 
-// faults are what a link does to packets by chance.
+// faults are the random faults of a link.
 type faults struct {
-	loss, corruption uint64      // of 2^63: probabilities
-	jitter           engine.Time // at most, of what a packet takes longer
+	loss, corruption uint64      // probabilities, in 2^-63
+	jitter           engine.Time // maximum additional delay
 	rng              rand.PCG
 }
 
-// LinkStats are what a link has done.
+// LinkStats counts the packets of a link.
 type LinkStats struct {
-	Packets, Bytes uint64      // that entered it, PFC frames included
-	Pauses         uint64      // PFC frames that told it to stop
-	Paused         engine.Time // how long some class of it was stopped
-	Delivered      uint64      // packets that came out
+	Packets, Bytes uint64      // that entered the link, including PFC frames
+	Pauses         uint64      // received PFC frames that paused it
+	Paused         engine.Time // how long at least one class was paused
+	Delivered      uint64      // packets that left the link
 	Lost           uint64
 }
 
@@ -92,7 +90,7 @@ func (l *Link) init(n *Network, name string, rate uint64, delay engine.Time, see
 	l.setRate(rate)
 }
 
-// atHost has an end of l served by the engine.
+// atHost makes the engine serve an end of l.
 func (l *Link) atHost() {
 	if l.hosts == nil {
 		l.hosts = new(hostTimers)
@@ -112,14 +110,14 @@ func (l *Link) setRate(rate uint64) {
 // Rate is the link's rate in bits per second.
 func (l *Link) Rate() uint64 { return l.rate }
 
-// Delay is how long a bit travels.
+// Delay returns the propagation delay.
 func (l *Link) Delay() engine.Time { return l.delay }
 
 // Down reports whether the link has failed.
 func (l *Link) Down() bool { return l.down }
 
-// takes is how long n bytes take to enter the link. What a division leaves over is kept, so
-// that the rate is exact.
+// takes returns how long n bytes take to enter the link. It keeps the remainder of the division, so that the rate
+// is exact.
 func (l *Link) takes(n uint32) engine.Time {
 	if l.perByte != 0 {
 		return engine.Time(n) * l.perByte
@@ -131,10 +129,10 @@ func (l *Link) takes(n uint32) engine.Time {
 	return engine.Time(q)
 }
 
-// What a link has to do, and a port, refresh, by what agendas number them for each port.
+// Events of links and ports; agendas number them by port.
 const (
-	whatArrive int32 = iota // of the link that leads there
-	whatFree                // of the link that leads away, as the rest
+	whatArrive int32 = iota // of the link to the port
+	whatFree                // of the link from the port, like the others
 	whatResume
 	whatRefresh
 	things
@@ -152,7 +150,7 @@ func (l *Link) Handle(now engine.Time, what int32) {
 	}
 }
 
-// Wake tells that the source may have something.
+// Wake tells the link that its source may have a packet.
 func (l *Link) Wake(now engine.Time) {
 	switch {
 	case l.waits:
@@ -163,7 +161,7 @@ func (l *Link) Wake(now engine.Time) {
 	}
 }
 
-// wait has the link do something when it is free.
+// wait schedules an event for when the link is free.
 func (l *Link) wait() {
 	l.waits = true
 	if l.sends != nil {
@@ -173,13 +171,13 @@ func (l *Link) wait() {
 	}
 }
 
-// free ends that.
+// free handles that event.
 func (l *Link) free(now engine.Time) {
 	l.waits = false
 	l.transmit(now)
 }
 
-// expect has the first packet that is on its way arrive at an instant.
+// expect schedules the arrival of the first packet on the link.
 func (l *Link) expect(at engine.Time) {
 	if l.receives != nil {
 		l.receives.set(l.dstPort*things+whatArrive, at)
@@ -221,7 +219,7 @@ func (l *Link) transmit(now engine.Time) {
 	}
 }
 
-// late adds jitter to what p takes. It does not overtake.
+// late adds jitter to the arrival of p. Packets are not reordered.
 func (l *Link) late(p *Packet) {
 	if j := l.faults.jitter; j > 0 {
 		p.at += engine.Time(l.faults.rng.Uint64() % uint64(j+1))
@@ -257,7 +255,7 @@ func (l *Link) deliver(now engine.Time) {
 	l.dst.Arrive(now, l.dstPort, p)
 }
 
-// fate says why p is lost, Reasons if it is not.
+// fate returns why p is lost, Reasons if it is not.
 func (l *Link) fate(p *Packet) Reason {
 	f := &l.faults
 	switch {

@@ -12,7 +12,7 @@ type Endpoint interface {
 	Sink
 }
 
-// Owner is told of packets that come to nothing.
+// Owner is told of dropped packets.
 type Owner interface {
 	Dropped(now engine.Time, p *Packet, why Reason)
 }
@@ -20,7 +20,7 @@ type Owner interface {
 // Config describes a network.
 type Config struct {
 	Graph *Graph
-	// Switch is what the i-th switch with so many ports is like.
+	// Switch returns the configuration of the i-th switch, which has so many ports.
 	Switch func(i int, ports int) SwitchConfig
 	Seed   uint64
 	Owner  Owner
@@ -32,17 +32,17 @@ type Network struct {
 	seed     uint64
 	owner    Owner
 	graph    *Graph
-	links    []Link // 2i leads from Cables[i].A to B, 2i+1 back
+	links    []Link // 2i is Cables[i] from A to B, 2i+1 is from B to A
 	switches []Switch
-	uplink   []*Link // of hosts
+	uplink   []*Link // by host
 	drops    [Reasons]uint64
 	pool     pool
-	soonest  []engine.Time // by switch: it has nothing to do before
+	soonest  []engine.Time // by switch: lower bound of its next event
 	ways     ways
-	homes    []int32 // by host: the switch that it is at, -1 if at none
+	homes    []int32 // by host: its switch, -1: none
 }
 
-// New makes a network on an engine. Hosts are attached before it runs.
+// New makes a network on an engine. Attach the hosts before it runs.
 func New(e *engine.Engine, c Config) (*Network, error) {
 	if err := c.Graph.check(); err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func New(e *engine.Engine, c Config) (*Network, error) {
 	return n, nil
 }
 
-// wire makes the links and puts them into ports, in the order of the cables.
+// wire makes the links and connects them to ports, in the order of the cables.
 func (n *Network) wire() {
 	g := n.graph
 	used := make([]int32, len(n.switches))
@@ -86,8 +86,7 @@ func (n *Network) wire() {
 	}
 }
 
-// plug makes out the link that leaves node at its next port, and its reverse the one that
-// enters there.
+// plug connects out to the next port of node, and its reverse to the same port.
 func (n *Network) plug(node, peer Node, out *Link, used []int32) {
 	i := int(node) - n.graph.Hosts
 	if i < 0 {
@@ -106,14 +105,14 @@ func (n *Network) plug(node, peer Node, out *Link, used []int32) {
 	used[i]++
 }
 
-// join has the engine drive the switches.
+// join makes the engine drive the switches.
 func (n *Network) join() {
 	if len(n.switches) > 0 {
 		n.eng.Join(n, n.apart())
 	}
 }
 
-// apart is how long it takes at least until what a node does concerns another one.
+// apart returns the minimum time until an event at one node affects another one.
 func (n *Network) apart() engine.Time {
 	least := engine.Time(1) << 62
 	for i := range n.links {
@@ -123,7 +122,7 @@ func (n *Network) apart() engine.Time {
 	return max(least, 1)
 }
 
-// shortest is the least number of bytes that a packet takes on a link.
+// shortest is the minimum number of bytes of a packet on a link.
 const shortest = 1
 
 // Next implements engine.Partner.
@@ -135,8 +134,8 @@ func (n *Network) Next() engine.Time {
 	return first
 }
 
-// Advance implements engine.Partner: one switch after the other does what is due before until. What
-// it sends arrives then or later, so that they need not take turns.
+// Advance implements engine.Partner. Each switch processes all its events before until. What it sends arrives
+// later, so the switches do not need to take turns.
 func (n *Network) Advance(until engine.Time) {
 	for i, at := range n.soonest {
 		if at < until {
@@ -161,13 +160,13 @@ func (n *Network) Attach(host int, e Endpoint) *Link {
 	return l
 }
 
-// NewPacket returns a packet for the caller to set, all of it.
+// NewPacket returns a packet with undefined contents; the caller sets all fields.
 func (n *Network) NewPacket() *Packet { return n.pool.take() }
 
-// Free gives back a packet that nobody needs any more.
+// Free returns a packet to the pool.
 func (n *Network) Free(p *Packet) { n.pool.give(p) }
 
-// drop ends a packet that comes to nothing. PFC frames are not counted.
+// drop ends a lost packet. PFC frames are not counted.
 func (n *Network) drop(now engine.Time, p *Packet, why Reason) {
 	if p.Kind == Data {
 		n.drops[why]++
@@ -176,20 +175,19 @@ func (n *Network) drop(now engine.Time, p *Packet, why Reason) {
 	n.Free(p)
 }
 
-// Drops is how many packets have been lost for a reason.
+// Drops returns the number of packets lost for a reason.
 func (n *Network) Drops(why Reason) uint64 { return n.drops[why] }
 
-// Links are all directions of all cables.
+// Links returns both directions of all cables.
 func (n *Network) Links() []Link { return n.links }
 
-// Switches are all switches.
+// Switches returns all switches.
 func (n *Network) Switches() []Switch { return n.switches }
 
 // Hosts is the number of hosts.
 func (n *Network) Hosts() int { return n.graph.Hosts }
 
-// Link returns the link of that name, such as "h3-leaf0"; of several cables between the same
-// nodes, i says which.
+// Link returns the link with a name such as "h3-leaf0". i selects one of several cables between the same nodes.
 func (n *Network) Link(name string, i int) (*Link, error) {
 	for k := range n.links {
 		if n.links[k].Name == name {
@@ -202,7 +200,7 @@ func (n *Network) Link(name string, i int) (*Link, error) {
 	return nil, fmt.Errorf("there is no link %q", name)
 }
 
-// Path appends the links of a shortest way between two hosts to path: of several ways, the first.
+// Path appends the links of the first shortest path between two hosts.
 func (n *Network) Path(src, dst int, path []*Link) []*Link {
 	for l := n.uplink[src]; ; {
 		path = append(path, l)
@@ -214,11 +212,11 @@ func (n *Network) Path(src, dst int, path []*Link) []*Link {
 	}
 }
 
-// Fail takes a cable out of use or restores it, both directions. What is on its way is lost.
-// Routes are as they were until Reroute.
+// Fail takes both directions of a cable down or up again. Packets on a failed cable are lost. Routes change with
+// the next Reroute.
 func (l *Link) Fail(down bool) { l.down, l.Reverse.down = down, down }
 
-// Degrade gives one direction another rate, in bits per second, from its next packet on.
+// Degrade sets the rate of one direction in bits per second, from its next packet on.
 func (l *Link) Degrade(rate uint64) {
 	l.setRate(max(rate, 1))
 	l.net.join()
@@ -230,22 +228,20 @@ func (l *Link) Lose(p float64) {
 	l.faulty = true
 }
 
-// Corrupt makes one direction corrupt packets with a probability: they take their time, and the
-// other end finds their FCS wrong.
+// Corrupt makes one direction corrupt packets with a probability: they use the link, and the receiver drops them
+// for a wrong FCS.
 func (l *Link) Corrupt(p float64) {
 	l.faults.corruption = probability(p)
 	l.faulty = true
 }
 
-// Jitter makes one direction take longer for each packet, by a random time of at most that.
-// Packets do not overtake each other.
+// Jitter adds a random delay of at most most to each packet of one direction. Packets are not reordered.
 func (l *Link) Jitter(most engine.Time) {
 	l.faults.jitter = max(most, 0)
 	l.faulty = true
 }
 
-// Mark lets the queue before one direction, if a switch sends there, mark in another way than the rest of
-// the switch.
+// Mark gives the switch queue before one direction its own ECN configuration.
 func (l *Link) Mark(c ECNConfig) {
 	if o, ok := l.src.(*port); ok {
 		o.marker = new(marker)

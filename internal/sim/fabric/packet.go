@@ -1,14 +1,12 @@
-// Package fabric is a simulated network: links, and switches with a shared buffer, priority
-// flow control, ECN, classes of traffic and a choice of how they balance load. It moves
-// descriptors of packets; what is in these only their endpoints know.
+// Package fabric is a simulated network: links, and switches with a shared buffer, priority flow control, ECN,
+// traffic classes and load balancing. It moves packet descriptors; only the endpoints know the packets' contents.
 //
-// The switches have clocks of their own: what a switch does concerns nobody before a link's delay
-// has passed, so each of them does all that it has to do in that time at once (the lookahead of
-// Chandy, Misra and Bryant), while what it looks at is in the caches. Whoever looks at a network
-// from the engine's timers calls Engine.Sync before.
+// The switches have clocks of their own: a switch affects other nodes only after a link's delay. Each switch
+// therefore processes all its events of that time in a row (the lookahead of Chandy, Misra and Bryant), while its
+// state is in the caches. Timers of the engine must call Engine.Sync before they read the network.
 //
-// A network belongs to one engine and so to one goroutine. It reads no clock, takes its random
-// numbers from generators of its own with seeds of its own, and allocates nothing per packet.
+// A network belongs to one engine and so to one goroutine. It reads no clock, has its own seeded random generators,
+// and allocates nothing per packet.
 package fabric
 
 import (
@@ -24,8 +22,8 @@ type Kind uint8
 // Kinds of packets.
 const (
 	Data  Kind = iota // of an endpoint
-	Pause             // priority flow control (IEEE 802.1Qbb): stop, or go on if Ref is zero
-	Weave             // what switches that balance by ConWeave tell each other
+	Pause             // priority flow control (IEEE 802.1Qbb): pause, or resume if Ref is zero
+	Weave             // messages between switches that balance by ConWeave
 )
 
 // ECN codepoints (RFC 3168), as they stand in the IP header.
@@ -38,59 +36,59 @@ const (
 // Classes is the number of priorities.
 const Classes = 8
 
-// Packet describes a packet on its way, in one line of a cache. It stays where it is from the
-// sender to the receiver: queues and links are lists of packets.
+// Packet describes a packet on its way, in one cache line. Its address does not change between sender and receiver:
+// queues and links are lists of packets.
 type Packet struct {
-	next *Packet     // behind it in its queue or on its link
+	next *Packet     // the next packet in the queue or on the link
 	at   engine.Time // on a link: when its last bit arrives
-	then engine.Time // on a link: when that of the next one does; in a queue by rank: its turn of coming
+	then engine.Time // on a link: arrival time of the next packet; in a ranked queue: sequence number
 
-	Ref   uint32 // what its endpoints know it by; of a Pause, how many nanoseconds it holds
-	Bytes uint32 // that it takes on a link
+	Ref   uint32 // the endpoints' reference; of a Pause its duration in nanoseconds
+	Bytes uint32 // on a link
 	Dst   uint32 // host
 	Src   uint32 // host
 	Hash  uint32 // of the flow
-	QP    uint32 // of the destination
-	Rank  uint32 // what is left of its message, for SRPT: low ranks go first
-	sent  uint32 // ConWeave: when it left its first switch, or the TAIL before it did, in ns
-	in    uint16 // port of the switch that it lies in
+	QP    uint32 // at the destination
+	Rank  uint32 // remaining bytes of its message, for SRPT: low ranks leave first
+	sent  uint32 // ConWeave: when it left its first switch, or the preceding TAIL did, in ns
+	in    uint16 // ingress port of the current switch
 	Class uint8
 	Kind  Kind
 	ECN   uint8
-	Hops  uint8 // switches that it has passed
-	path  uint8 // of those that its first switch has chosen from
+	Hops  uint8 // number of switches so far
+	path  uint8 // selected by its first switch
 	flags flags
 }
 
-// flags are what else a packet says.
+// flags are further properties of a packet.
 type flags uint8
 
 const (
-	lost flags = 1 << iota // a judge has said so
-	cut                    // its payload has been trimmed away
-	back                   // it tells its sender that it has been
-	// ConWeave's header; of what kind Weave packets are.
+	lost flags = 1 << iota // a Judge decided that it is lost
+	cut                    // its payload was trimmed
+	back                   // it returns to its sender to report trimming
+	// ConWeave's header, and the type of Weave packets.
 	request
 	tail
 	rerouted
-	epoch // two bits, the last
+	epoch // the last two bits
 )
 
 func (f flags) has(x flags) bool { return f&x != 0 }
 
-// Cut reports whether a switch has trimmed the payload away.
+// Cut reports whether a switch trimmed the payload.
 func (p *Packet) Cut() bool { return p.flags.has(cut) }
 
-// Back reports whether the packet tells its sender that it has been cut.
+// Back reports whether the packet returns to its sender because it was trimmed.
 func (p *Packet) Back() bool { return p.flags.has(back) }
 
-// Return makes a packet that has been cut tell its sender so.
+// Return sends a trimmed packet back to its sender.
 func (p *Packet) Return() {
 	p.Src, p.Dst, p.Hops = p.Dst, p.Src, 0
 	p.flags |= back
 }
 
-// Again makes a packet that has come back go to its destination once more, as it was at first.
+// Again sends a returned packet to its destination once more, in its original form.
 func (p *Packet) Again(bytes uint32, class uint8) {
 	p.Src, p.Dst, p.Hops = p.Dst, p.Src, 0
 	p.Bytes, p.Class, p.flags = bytes, class, 0
@@ -99,7 +97,7 @@ func (p *Packet) Again(bytes uint32, class uint8) {
 	}
 }
 
-// queue is packets in the order of their coming. The zero value is empty.
+// queue is a FIFO of packets. The zero value is empty.
 type queue struct{ head, tail *Packet }
 
 func (q *queue) push(p *Packet) {
@@ -112,21 +110,20 @@ func (q *queue) push(p *Packet) {
 	q.tail = p
 }
 
-// pop removes the first; there is one.
+// pop removes the first packet; the queue must not be empty.
 func (q *queue) pop() *Packet {
 	p := q.head
 	q.head = p.next
 	return p
 }
 
-// soon tells that p will be looked at.
+// soon prefetches p.
 func (p *Packet) soon() {
 	if p != nil {
 		prefetch.Line(unsafe.Pointer(p))
 	}
 }
 
-// len counts.
 func (q *queue) len() (n int) {
 	for p := q.head; p != nil; p = p.next {
 		n++
@@ -134,7 +131,7 @@ func (q *queue) len() (n int) {
 	return n
 }
 
-// pool has packets that are not in use: what was given back last is taken first.
+// pool holds unused packets, the most recently freed first.
 type pool struct {
 	unused *Packet
 	used   int
@@ -169,10 +166,10 @@ const (
 	Overflow   Reason = iota // no buffer for its class
 	NoHeadroom               // a lossless class had no headroom left: thresholds are wrong
 	LinkLoss                 // a link's losses
-	Corrupted                // its FCS is wrong at the end of a link
-	FaultRule                // what decides about a link's packets
-	LinkDown                 // it was on a link that failed, or is behind it
-	NoRoute                  // nowhere leads to its destination
+	Corrupted                // wrong FCS at the end of a link
+	FaultRule                // a Judge
+	LinkDown                 // it was on a failed link, or entered one
+	NoRoute                  // no path leads to its destination
 	TooManyHops
 	Reasons
 )

@@ -2,11 +2,11 @@ package fabric
 
 import "roced.io/roced/internal/sim/engine"
 
-// pauseFrame is what a PFC frame takes on a link: 64 bytes, preamble and gap.
+// pauseFrame is the size of a PFC frame on a link: 64 bytes, preamble and gap.
 const pauseFrame = 84
 
-// sendPause sends a PFC frame ahead of all else: a class of the other direction stops for that
-// long, or goes on if it is zero.
+// sendPause sends a PFC frame ahead of all other packets. The other direction pauses a class for hold, or resumes
+// it if hold is zero.
 func (l *Link) sendPause(now engine.Time, class uint8, hold engine.Time) {
 	p := l.net.NewPacket()
 	*p = Packet{Kind: Pause, Class: class, Bytes: pauseFrame, Ref: uint32(hold / engine.Nanosecond)}
@@ -14,7 +14,7 @@ func (l *Link) sendPause(now engine.Time, class uint8, hold engine.Time) {
 	l.Wake(now)
 }
 
-// pause stops a class for a time, or lets it go on.
+// pause pauses a class for hold, or resumes it if hold is zero.
 func (l *Link) pause(now engine.Time, class uint8, hold engine.Time) {
 	bit := uint8(1) << class
 	if hold == 0 {
@@ -32,7 +32,7 @@ func (l *Link) pause(now engine.Time, class uint8, hold engine.Time) {
 	}
 }
 
-// resumes reports whether it is known when the next pause ends.
+// resumes reports whether an event is pending for the end of a pause.
 func (l *Link) resumes() bool {
 	if l.sends != nil {
 		return l.sends.pending(l.port*things + whatResume)
@@ -40,7 +40,7 @@ func (l *Link) resumes() bool {
 	return l.hosts.resume.Pending()
 }
 
-// setResume says when that is, Never if there is none.
+// setResume sets that event; Never cancels it.
 func (l *Link) setResume(at engine.Time) {
 	if l.sends != nil {
 		l.sends.set(l.port*things+whatResume, at)
@@ -49,7 +49,7 @@ func (l *Link) setResume(at engine.Time) {
 	}
 }
 
-// unpause lets classes go on.
+// unpause resumes classes.
 func (l *Link) unpause(now engine.Time, classes uint8) {
 	if l.paused&classes == 0 {
 		return
@@ -61,7 +61,7 @@ func (l *Link) unpause(now engine.Time, classes uint8) {
 	l.Wake(now)
 }
 
-// expirePauses lets those go on whose time is over, and waits for the next one.
+// expirePauses resumes the classes whose pause has ended, and waits for the next one.
 func (l *Link) expirePauses(now engine.Time) {
 	over, next := uint8(0), engine.Never
 	for c, at := range l.pauseEnds {
@@ -77,7 +77,7 @@ func (l *Link) expirePauses(now engine.Time) {
 	l.unpause(now, over)
 }
 
-// PausedAt is how long some class has been stopped, until now.
+// PausedAt returns how long at least one class was paused, until now.
 func (l *Link) PausedAt(now engine.Time) engine.Time {
 	if l.paused != 0 {
 		return l.Stats.Paused + now - l.pausedSince

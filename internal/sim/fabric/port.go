@@ -6,27 +6,27 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// PortConfig says how a port of a switch chooses what leaves.
+// PortConfig says in which order packets leave a port of a switch.
 type PortConfig struct {
-	// Strict are classes that leave before others, of them higher ones first, a bit each. The
-	// rest share what is left by deficit round robin.
+	// Strict is a bit mask of classes that leave before all others, the highest first. The rest share the remaining
+	// bandwidth by deficit round robin.
 	Strict uint8
-	// Weights say how: 2 is twice as much as 1, which 0 stands for.
+	// Weights of the round robin: 2 is twice as much as 1; 0 means 1.
 	Weights [Classes]uint8
-	// SRPT serves each class by what is left of messages, the shortest first.
+	// SRPT serves the packets of each class by remaining message bytes, the shortest first.
 	SRPT bool
-	// Turns serves each class by the ports where packets came in, in turns.
+	// Turns serves the packets of each class round robin by ingress port.
 	Turns bool
 }
 
-// discipline is an order in which the packets of a class leave that is not that of their coming.
+// discipline is a non-FIFO order of the packets of a class.
 type discipline interface {
 	push(*Packet)
-	pop() *Packet // there is one
+	pop() *Packet // must not be empty
 	len() int
 }
 
-// discipline returns a new one as c says, nil if packets leave in the order of their coming.
+// discipline returns a new discipline, nil for FIFO.
 func (c *PortConfig) discipline(ports int) discipline {
 	switch {
 	case c.SRPT:
@@ -37,42 +37,42 @@ func (c *PortConfig) discipline(ports int) discipline {
 	return nil
 }
 
-// quantum is what a class may send in its turn, in bytes.
+// quantum is how many bytes a class of weight 1 may send per round.
 const quantum = 1600
 
-// port is the sending side of a switch's port, and the accounting of what comes in by it. What
-// each packet touches stands first.
+// port is the egress side of a switch's port, and the accounting of its ingress side. The fields that each packet
+// touches are first.
 type port struct {
 	sw     *Switch
 	out    *Link
 	queued int64 // bytes of all classes
-	busy   uint8 // classes that have something
-	turn   uint8 // class whose turn it is
+	busy   uint8 // bit mask of classes with packets
+	turn   uint8 // the class that is served by the round robin
 	toHost bool
-	peer   Node                 // at its other end
-	order  *[Classes]discipline // instead of the queues of lanes
-	marker *marker              // the switch's, unless Link.Mark has given it another
+	peer   Node                 // at the other end
+	order  *[Classes]discipline // replaces the queues of lanes
+	marker *marker              // the switch's, or that of Link.Mark
 	stats  PortStats
 
 	lanes  [Classes]lane
-	stocks [Classes]stock // of what came in by this port
+	stocks [Classes]stock // of packets that came in by this port
 	number int32
 }
 
-// lane is what a class has in a port.
+// lane is the queue of a class.
 type lane struct {
 	queue
 	bytes   int64
 	deficit int64
 }
 
-// PortStats are what a switch's port has done.
+// PortStats counts the packets of a switch's port.
 type PortStats struct {
-	Peak   int64 // most bytes that have been queued
+	Peak   int64 // longest queue in bytes
 	Marked uint64
-	// Trimmed packets have lost their payload.
+	// Trimmed packets lost their payload.
 	Trimmed uint64
-	Pauses  uint64 // PFC frames sent to stop the other end
+	Pauses  uint64 // PFC frames sent to pause the other end
 }
 
 // add queues p, which has been admitted.
@@ -112,7 +112,7 @@ func (o *port) take(class uint8) (p *Packet) {
 	return p
 }
 
-// choose returns the class that sends next, of those in ready.
+// choose selects one of the classes in ready.
 func (o *port) choose(ready uint8) uint8 {
 	if s := ready & o.sw.cfg.Port.Strict; s != 0 {
 		return uint8(bits.Len8(s) - 1)
@@ -137,14 +137,14 @@ func (o *port) Next(now engine.Time, paused uint8) (p *Packet, more bool) {
 	}
 	c := o.choose(ready)
 	p = o.take(c)
-	if ready&(ready-1) != 0 && o.sw.cfg.Port.Strict>>c&1 == 0 && o.busy>>c&1 != 0 { // alone it owes nobody
+	if ready&(ready-1) != 0 && o.sw.cfg.Port.Strict>>c&1 == 0 && o.busy>>c&1 != 0 { // without competition there is no deficit
 		o.lanes[c].deficit -= int64(p.Bytes)
 	}
 	o.sw.left(now, o, p)
 	return p, o.busy&^paused != 0
 }
 
-// refresh tells those that have stopped to stay so, before their pause ends.
+// refresh renews the pauses of the other end before they expire.
 func (o *port) refresh(now engine.Time) {
 	for c := range o.stocks {
 		if o.stocks[c].stopped {
@@ -153,7 +153,7 @@ func (o *port) refresh(now engine.Time) {
 	}
 }
 
-// stop tells the other end to stop a class.
+// stop pauses a class at the other end.
 func (o *port) stop(now engine.Time, c uint8) {
 	o.stats.Pauses++
 	o.out.sendPause(now, c, o.sw.cfg.PauseTime)
@@ -162,7 +162,7 @@ func (o *port) stop(now engine.Time, c uint8) {
 	}
 }
 
-// watch tells the other end to stop or to go on, if it is time.
+// watch pauses or resumes a class at the other end, if its stock requires it.
 func (o *port) watch(now engine.Time, c uint8) {
 	s, b := &o.stocks[c], &o.sw.buffer
 	switch {

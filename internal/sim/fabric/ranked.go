@@ -2,8 +2,7 @@ package fabric
 
 import "roced.io/roced/internal/sim/engine"
 
-// ranked is a queue from which the packet with the lowest rank leaves first, of several the one
-// that came first (SRPT): a heap.
+// ranked is a heap of packets: the lowest rank leaves first, of equal ranks the oldest (SRPT).
 type ranked struct {
 	heap []*Packet
 	seq  engine.Time
@@ -24,7 +23,7 @@ func (r *ranked) push(p *Packet) {
 	}
 }
 
-// pop removes the first; there is one.
+// pop removes the first packet; the heap must not be empty.
 func (r *ranked) pop() *Packet {
 	h := r.heap
 	top, last := h[0], len(h)-1

@@ -1,13 +1,12 @@
 package fabric
 
-// hop is a link that leads to a node, and where from.
+// hop is a link to a node and the node at its other end.
 type hop struct {
 	link *Link
 	from Node
 }
 
-// Reroute computes anew which ports of each switch are on a shortest way to each host, over
-// cables that have not failed.
+// Reroute computes for each switch and host the ports on shortest paths over working cables.
 func (n *Network) Reroute() {
 	g := n.graph
 	n.ways.reset(n)
@@ -33,8 +32,8 @@ func (n *Network) Reroute() {
 	}
 }
 
-// distances fills dist with how many links each node is away from host, -1 if no way leads
-// there. Packets do not pass through hosts.
+// distances fills dist with each node's number of links to host, -1 if there is no path. Packets do not pass
+// through hosts.
 func (n *Network) distances(host Node, in [][]hop, dist []int32) {
 	for i := range dist {
 		dist[i] = -1
@@ -54,7 +53,7 @@ func (n *Network) distances(host Node, in [][]hop, dist []int32) {
 	}
 }
 
-// first is the first port of a route.
+// first returns the first port of a route.
 func (s *Switch) first(way uint16) uint16 {
 	if way&oneOf != 0 {
 		return s.groups[way&^oneOf-1][0]

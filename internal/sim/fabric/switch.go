@@ -11,20 +11,20 @@ type SwitchConfig struct {
 	Buffer    BufferConfig
 	ECN       ECNConfig
 	Port      PortConfig
-	PauseTime engine.Time // that a PFC frame holds; default 5 us
+	PauseTime engine.Time // duration in a PFC frame; default 5 us
 	Balance   BalanceConfig
-	// Detour makes packets without room go to another switch instead, by a random port (DIBS:
-	// Zarifis et al., EuroSys 2014).
+	// Detour sends packets that find no buffer to another switch by a random port (DIBS: Zarifis et al., EuroSys
+	// 2014).
 	Detour bool
-	// Trim cuts the payload off packets without room, to so many bytes which travel in a class of
-	// their own (NDP: Handley et al., SIGCOMM 2017, 3.1). Zero bytes: they are dropped.
+	// Trim cuts packets that find no buffer to so many bytes, which continue in a class of their own (NDP: Handley
+	// et al., SIGCOMM 2017, 3.1). Zero bytes: they are dropped.
 	Trim struct {
 		Bytes uint32
 		Class uint8
 	}
 }
 
-// maxHops bounds how many switches a packet passes, as the IP header's TTL does.
+// maxHops bounds the number of switches on a packet's path, as the IP header's TTL does.
 const maxHops = 64
 
 // Switch is an output-queued switch over a shared buffer.
@@ -32,19 +32,19 @@ type Switch struct {
 	Name string
 
 	agenda agenda
-	routes []uint16 // by host: a port, or oneOf and which of groups leads to it, each plus one; 0: none
+	routes []uint16 // by host: a port, or oneOf and an index of groups, each plus one; 0: none
 	ports  []port
-	groups [][]uint16 // ports
+	groups [][]uint16 // ports of equally long paths
 	lb     balancer
-	weave  *weave // if it balances by ConWeave
-	ways   *ways  // if it does by k shortest paths
+	weave  *weave // only for "conweave"
+	ways   *ways  // only for "ksp"
 	net    *Network
 	buffer buffer
 	marker marker
 	rng    rand.PCG
 	cfg    SwitchConfig
 	id     int
-	fired  uint64 // what has been due
+	fired  uint64 // processed events
 }
 
 // oneOf marks routes with several ports.
@@ -81,7 +81,7 @@ func (s *Switch) init(n *Network, id int, name string, c SwitchConfig, ports int
 	}
 }
 
-// advance does what is due before until.
+// advance processes all events before until.
 func (s *Switch) advance(until engine.Time) {
 	d, ok := s.agenda.take(until)
 	for ; ok; d, ok = s.agenda.take(until) {
@@ -141,7 +141,7 @@ func (s *Switch) Arrive(now engine.Time, in int32, p *Packet) {
 	}
 }
 
-// port chooses by which port p leaves.
+// port selects the egress port of p.
 func (s *Switch) port(now engine.Time, way uint16, p *Packet) *port {
 	switch {
 	case s.ways != nil:
@@ -168,7 +168,7 @@ func (s *Switch) enqueue(now engine.Time, o *port, p *Packet) {
 // Soon implements Sink.
 func (s *Switch) Soon(*Packet) {}
 
-// admit takes p into the buffer, if there is room on its way out by o.
+// admit admits p to the buffer if there is room for it at egress port o.
 func (s *Switch) admit(o *port, p *Packet) bool {
 	in := &s.ports[p.in].stocks[p.Class]
 	if s.buffer.lossless(p.Class) {
@@ -177,7 +177,7 @@ func (s *Switch) admit(o *port, p *Packet) bool {
 	return s.buffer.admitEgress(in, int64(p.Bytes), o.lanes[p.Class].bytes)
 }
 
-// squeeze finds another way for p, or admits what is left of it.
+// squeeze finds another port for p, or trims and admits it.
 func (s *Switch) squeeze(o *port, p *Packet) *port {
 	if other := s.detour(p); other != nil {
 		return other
@@ -195,7 +195,7 @@ func (s *Switch) squeeze(o *port, p *Packet) *port {
 	return o
 }
 
-// detour returns another port by which p may leave and admits it there, nil if there is none.
+// detour admits p at another random port and returns that port, nil if none has room.
 func (s *Switch) detour(p *Packet) *port {
 	if !s.cfg.Detour || s.buffer.lossless(p.Class) {
 		return nil
@@ -211,7 +211,7 @@ func (s *Switch) detour(p *Packet) *port {
 	return nil
 }
 
-// left gives back the buffer of p, which leaves by o.
+// left releases the buffer of p, which leaves by o.
 func (s *Switch) left(now engine.Time, o *port, p *Packet) {
 	if m := o.marker; m.cfg.AtDequeue && m.mark(p, o.lanes[p.Class].bytes, &s.rng) {
 		o.stats.Marked++
@@ -225,13 +225,13 @@ func (s *Switch) left(now engine.Time, o *port, p *Packet) {
 	in.watch(now, p.Class)
 }
 
-// Queued is how many bytes the switch holds.
+// Queued returns the number of buffered bytes.
 func (s *Switch) Queued() int64 { return s.buffer.bytes }
 
-// Ports is the number of ports.
+// Ports returns the number of ports.
 func (s *Switch) Ports() int { return len(s.ports) }
 
-// Port returns what port i has done, its link and what is queued for it.
+// Port returns the counters of port i, its link and its queued bytes.
 func (s *Switch) Port(i int) (st PortStats, out *Link, queued int64) {
 	o := &s.ports[i]
 	return o.stats, o.out, o.queued

@@ -7,9 +7,9 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Wires are the links of a regular topology.
+// Wires describes the links of a regular topology.
 type Wires struct {
-	HostRate, CoreRate uint64 // bits per second; between switches that of hosts if zero
+	HostRate, CoreRate uint64 // bits per second; CoreRate is between switches, default HostRate
 	Delay              engine.Time
 }
 
@@ -20,7 +20,7 @@ func (w Wires) core() uint64 {
 	return w.CoreRate
 }
 
-// Pair is two hosts on one switch, or on none, with a cable between them.
+// Pair joins two hosts by a switch or directly.
 func Pair(w Wires, switched bool) *Graph {
 	g := &Graph{Hosts: 2}
 	if !switched {
@@ -30,7 +30,7 @@ func Pair(w Wires, switched bool) *Graph {
 	return Star(w, 2)
 }
 
-// Star is one switch.
+// Star joins hosts by one switch.
 func Star(w Wires, hosts int) *Graph {
 	g := &Graph{Hosts: hosts}
 	s := g.addSwitch("s0")
@@ -40,7 +40,7 @@ func Star(w Wires, hosts int) *Graph {
 	return g
 }
 
-// Dumbbell is two switches with one cable in between, and hosts on either side.
+// Dumbbell has hosts on two switches that one cable joins.
 func Dumbbell(w Wires, left, right int) *Graph {
 	g := &Graph{Hosts: left + right}
 	a, b := g.addSwitch("left"), g.addSwitch("right")
@@ -55,8 +55,7 @@ func Dumbbell(w Wires, left, right int) *Graph {
 	return g
 }
 
-// ParallelPaths is two switches with a switch for each path between them, and hosts on either
-// side.
+// ParallelPaths has hosts on two switches, joined by one intermediate switch per path.
 func ParallelPaths(w Wires, hosts, paths int) *Graph {
 	g := &Graph{Hosts: 2 * hosts}
 	a, b := g.addSwitch("left"), g.addSwitch("right")
@@ -72,8 +71,7 @@ func ParallelPaths(w Wires, hosts, paths int) *Graph {
 	return g
 }
 
-// LeafSpine is a Clos of two tiers: each leaf has hosts and is joined to each spine by so many
-// cables.
+// LeafSpine is a Clos of two tiers: each leaf has hosts, and several cables to each spine.
 func LeafSpine(w Wires, leaves, spines, hostsPerLeaf, cables int) *Graph {
 	g := &Graph{Hosts: leaves * hostsPerLeaf}
 	for i := range leaves {
@@ -93,9 +91,8 @@ func LeafSpine(w Wires, leaves, spines, hostsPerLeaf, cables int) *Graph {
 	return g
 }
 
-// Rails is machines with several NICs, each of which is on a switch of its own with those of the
-// other machines: NIC r of machine m is host r*machines+m. Spines join the rails; without, nothing
-// goes from one to another.
+// Rails has machines with several NICs, each on a switch with the corresponding NICs of the other machines: NIC r
+// of machine m is host r*machines+m. Spines join the rails. Without spines the rails are separate.
 func Rails(w Wires, rails, machines, spines int) *Graph {
 	g := LeafSpine(w, rails, spines, machines, 1)
 	for r := range rails {
@@ -137,8 +134,8 @@ func FatTree(w Wires, k int) (*Graph, error) {
 	return g, nil
 }
 
-// Jellyfish is a random regular graph of switches, each joined to degree others (Singla et al.,
-// NSDI 2012), over which the hosts are dealt out evenly.
+// Jellyfish is a random regular graph of switches, each joined to degree others (Singla et al., NSDI 2012). The
+// hosts are spread evenly.
 func Jellyfish(w Wires, switches, degree, hosts int, seed uint64) (*Graph, error) {
 	if degree < 2 || degree >= switches || switches*degree%2 != 0 {
 		return nil, fmt.Errorf("there is no graph of %d switches with %d cables each", switches, degree)
@@ -156,8 +153,8 @@ func Jellyfish(w Wires, switches, degree, hosts int, seed uint64) (*Graph, error
 	return g, nil
 }
 
-// regular returns the edges of a random regular graph as Jellyfish's authors make it (3): pairs
-// are joined at random while that is possible; what is left over takes the place of edges.
+// regular returns the edges of a random regular graph by the method of Jellyfish's authors (3): join random pairs
+// while possible, then replace edges to use the remaining ports.
 func regular(n, degree int, rng *rand.Rand) (edges [][2]int) {
 	free := make([]int, n)
 	joined := make([]bool, n*n)

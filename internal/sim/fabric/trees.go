@@ -1,9 +1,9 @@
 package fabric
 
-// PauseTrees says how many links are paused now and how they hang together. A link is paused by the switch that it
-// leads to, whose packets wait in ports that may be paused themselves: then it is a branch of these. Roots are
-// paused for no other link; depth is how many links are paused one behind the other at most. Links that wait for
-// each other in a circle, a deadlock, have no root.
+// PauseTrees returns the number of paused links, and how they depend on each other. The switch that a link leads to
+// pauses it, because its packets wait for ports that may be paused, too. Such a link is a branch of the paused
+// ports' links. Roots depend on no other paused link; depth is the longest chain. A cycle, that is a deadlock, has
+// no root.
 func (n *Network) PauseTrees() (paused, roots, depth int) {
 	t := trees{}
 	for i := range n.links {
@@ -21,7 +21,7 @@ func (n *Network) PauseTrees() (paused, roots, depth int) {
 	return paused, roots, depth
 }
 
-// trees has the depths of paused links, the root's being one; zero while it is being found.
+// trees holds the depths of paused links; a root has 1. Zero: being computed.
 type trees map[*Link]int
 
 func (t trees) of(l *Link) int {
@@ -38,7 +38,7 @@ func (t trees) of(l *Link) int {
 		}
 	}
 	if d++; branch {
-		d = max(d, 2) // of a circle, too
+		d = max(d, 2) // also in a cycle
 	}
 	t[l] = d
 	return d

@@ -1,11 +1,11 @@
 package fabric
 
-// turns is a queue in which the ports where packets came in take turns, a packet each: the virtual
-// output queues of a switch that queues at its inputs, served round robin.
+// turns is a queue that serves its ingress ports round robin, one packet each: the virtual output queues of a
+// switch with input queues.
 type turns struct {
-	of   []queue  // by port where packets came in
-	next []uint16 // of those that have something: whose turn is next
-	last uint16   // whose turn is last; its next is first
+	of   []queue  // by ingress port
+	next []uint16 // a ring of the ports that have packets
+	last uint16   // the last port of the ring; its next is the first
 	n    int      // packets
 }
 
@@ -32,7 +32,7 @@ func (t *turns) append(in uint16) {
 	t.last = in
 }
 
-// pop removes the first packet of the port whose turn it is; there is one.
+// pop removes the first packet of the first port; the queue must not be empty.
 func (t *turns) pop() *Packet {
 	first := t.next[t.last]
 	q := &t.of[first]
@@ -40,7 +40,7 @@ func (t *turns) pop() *Packet {
 	if t.n--; q.head != nil {
 		t.last = first
 	} else {
-		t.next[t.last] = t.next[first] // itself, if nobody else has anything
+		t.next[t.last] = t.next[first] // itself, if no other port has packets
 	}
 	return p
 }

@@ -2,45 +2,45 @@ package fabric
 
 import "roced.io/roced/internal/sim/engine"
 
-// weave is ConWeave (Song et al., "Network Load Balancing with In-network Reordering Support for
-// RDMA", SIGCOMM 2023) in a switch that hosts are attached to. As the first switch of a flow it
-// asks the last one for a reply now and then; if that takes too long it sends the flow by another
-// path, once, until what was on the old one is known to have arrived (3.2). As the last switch of a
-// flow it keeps back what has overtaken on the new path until the TAIL of the old one has come (3.3).
+// weave is ConWeave (Song et al., "Network Load Balancing with In-network Reordering Support for RDMA", SIGCOMM
+// 2023) in a switch with hosts. As the first switch of a flow it regularly requests a reply from the last one. If a
+// reply is late, it moves the flow to another path, and not again until all packets on the old path are known to
+// have arrived (3.2). As the last switch of a flow it holds packets of the new path until the TAIL of the old path
+// has arrived (3.3).
 //
-// Flows are told apart by their destination. What switches tell each other are packets of their own.
+// Flows are identified by their destination. Switches exchange separate packets.
 type weave struct {
 	sw    *Switch
 	cfg   BalanceConfig
 	first map[uint64]*sending
 	last  map[uint64]*receiving
-	busy  map[uint64]engine.Time // paths by destination's switch, until when they are not chosen
-	held  []*receiving           // those that keep packets back
-	bytes int64                  // that are kept back
+	busy  map[uint64]engine.Time // by destination switch and path: not selected until then
+	held  []*receiving           // flows with held packets
+	bytes int64                  // held
 	class uint8
-	sweep int // how many flows there may be until idle ones are forgotten
+	sweep int // number of flows from which on idle ones are removed
 }
 
-// sending is a flow at its first switch.
+// sending is the state of a flow at its first switch.
 type sending struct {
 	path     uint8
-	epoch    flags // in place
-	asked    bool  // and not answered
-	moved    bool  // rerouted, and not known to have arrived
+	epoch    flags // in the bits of epochs
+	asked    bool  // a reply is outstanding
+	moved    bool  // rerouted, CLEAR is outstanding
 	deadline engine.Time
 	last     engine.Time
 	tail     engine.Time // when the TAIL left
 }
 
-// receiving is a flow at its last switch.
+// receiving is the state of a flow at its last switch.
 type receiving struct {
 	out      *port
 	epoch    flags
-	tail     bool        // has come
+	tail     bool        // has arrived
 	delay    engine.Time // of the old path
 	kept     queue
-	left     engine.Time // when the TAIL of what is kept did
-	resume   engine.Time // when what is kept goes on without the TAIL
+	left     engine.Time // when the TAIL before the held packets left
+	resume   engine.Time // when the held packets are released without the TAIL
 	last     engine.Time
 	notified engine.Time
 	src, dst uint32
@@ -69,10 +69,10 @@ func newWeave(s *Switch, c BalanceConfig) *weave {
 
 func (w *weave) reset() {}
 
-// flow is what a flow is known by: its destination.
+// flow is the key of a flow: its destination.
 func flow(dst, qp uint32) uint64 { return uint64(dst)<<32 | uint64(qp) }
 
-// lane is a path to a host's switch.
+// lane is the key of a path to a host's switch.
 func (w *weave) lane(dst uint32, path uint8) uint64 {
 	return uint64(w.sw.net.homes[dst])<<8 | uint64(path)
 }
@@ -88,7 +88,7 @@ func (w *weave) choose(now engine.Time, s *Switch, group uint16, p *Packet) uint
 	return ports[uint64(h)*uint64(len(ports))>>32]
 }
 
-// send says by which of n paths p goes and what it tells the last switch.
+// send selects one of n paths for p and sets its ConWeave header.
 func (w *weave) send(now engine.Time, p *Packet, n int) {
 	key := flow(p.Dst, p.QP)
 	f := w.first[key]
@@ -98,7 +98,7 @@ func (w *weave) send(now engine.Time, p *Packet, n int) {
 		f = &sending{path: uint8(uint64(mix(p.Hash)) * uint64(n) >> 32)}
 		w.first[key] = f
 	case now-f.last > w.cfg.Inactive || f.moved && now-f.tail > w.cfg.Inactive:
-		w.renew(f) // what was on its way has arrived or is lost (3.2.3)
+		w.renew(f) // packets of the old epoch have arrived or are lost (3.2.3)
 	}
 	f.last = now
 	p.sent = uint32(now / engine.Nanosecond)
@@ -119,13 +119,12 @@ func (w *weave) send(now engine.Time, p *Packet, n int) {
 	}
 }
 
-// renew begins an epoch.
 func (w *weave) renew(f *sending) {
 	f.epoch = (f.epoch + epoch) & epochs
 	f.asked, f.moved = false, false
 }
 
-// other returns one of two random paths that has not been seen congested lately (3.2.2).
+// other returns a random path that was not congested recently; it tries two (3.2.2).
 func (w *weave) other(now engine.Time, dst uint32, not uint8, n int) (uint8, bool) {
 	for range 2 {
 		path := uint8(w.sw.rng.Uint64() >> 32 * uint64(n) >> 32)
@@ -136,7 +135,7 @@ func (w *weave) other(now engine.Time, dst uint32, not uint8, n int) (uint8, boo
 	return 0, false
 }
 
-// told takes what a last switch tells this one: flow is the one to Rank.
+// told processes a message of a last switch about the flow to host Rank.
 func (w *weave) told(now engine.Time, p *Packet) {
 	if p.flags.has(rerouted) { // NOTIFY
 		w.busy[w.lane(p.Rank, p.path)] = now + w.cfg.Busy
@@ -153,7 +152,7 @@ func (w *weave) told(now engine.Time, p *Packet) {
 	}
 }
 
-// tell sends a word to the first switch of a flow.
+// tell sends a message to the first switch of a flow.
 func (w *weave) tell(now engine.Time, f *receiving, what flags, path uint8) {
 	p := w.sw.net.NewPacket()
 	*p = Packet{Kind: Weave, Bytes: controlBytes, Class: w.class, Dst: f.src, Src: f.dst, Rank: f.dst, QP: f.qp, Hash: mix(f.qp ^ f.src),
@@ -161,8 +160,8 @@ func (w *weave) tell(now engine.Time, f *receiving, what flags, path uint8) {
 	w.sw.Arrive(now, f.out.number, p)
 }
 
-// keeps takes note of p at its last switch, where it has been admitted and leaves by o, and
-// reports whether it is kept back.
+// keeps processes p at its last switch, where it was admitted for egress port o. It reports whether p is held or
+// already queued.
 func (w *weave) keeps(now engine.Time, o *port, p *Packet) bool {
 	if p.Kind != Data || p.Class == w.class || w.sw.ports[p.in].toHost {
 		return false
@@ -170,7 +169,7 @@ func (w *weave) keeps(now engine.Time, o *port, p *Packet) bool {
 	f := w.receiving(now, o, p)
 	switch (p.flags - f.epoch) & epochs {
 	case 0:
-	case 3 * epoch: // of the epoch before, on the path that is now the old one
+	case 3 * epoch: // of the previous epoch, whose path is now the old one
 		return false
 	default:
 		w.release(now, f)
@@ -214,7 +213,7 @@ func (w *weave) receiving(now engine.Time, o *port, p *Packet) *receiving {
 	return f
 }
 
-// keep keeps p back until the TAIL, which left at an instant, should long have come (3.3.2).
+// keep holds p until the TAIL, which left at left, is overdue (3.3.2).
 func (w *weave) keep(now engine.Time, f *receiving, p *Packet, left engine.Time) {
 	first := f.kept.head == nil
 	f.kept.push(p)
@@ -226,8 +225,8 @@ func (w *weave) keep(now engine.Time, f *receiving, p *Packet, left engine.Time)
 	}
 }
 
-// await says until when f waits for the TAIL, anew with each packet that comes by the old path: what is
-// queued there may have grown.
+// await updates how long f waits for the TAIL. Each packet of the old path updates it, because the queue there may
+// have grown.
 func (w *weave) await(now engine.Time, f *receiving) {
 	if f.kept.head == nil {
 		return
@@ -238,7 +237,7 @@ func (w *weave) await(now engine.Time, f *receiving) {
 	w.arm()
 }
 
-// release has what f keeps back go on.
+// release queues the held packets of f.
 func (w *weave) release(now engine.Time, f *receiving) {
 	if f.kept.head == nil {
 		return
@@ -257,7 +256,7 @@ func (w *weave) release(now engine.Time, f *receiving) {
 	w.arm()
 }
 
-// expire releases what has waited too long for its TAIL, which is lost.
+// expire releases packets that have waited too long for a TAIL, which is lost.
 func (w *weave) expire(now engine.Time) {
 	for i := 0; i < len(w.held); {
 		if f := w.held[i]; f.resume <= now {
@@ -271,7 +270,7 @@ func (w *weave) expire(now engine.Time) {
 	w.arm()
 }
 
-// arm has the switch do expire in time.
+// arm schedules expire.
 func (w *weave) arm() {
 	at := engine.Never
 	for _, f := range w.held {
@@ -280,7 +279,7 @@ func (w *weave) arm() {
 	w.sw.agenda.set(int32(len(w.sw.ports))*things, at)
 }
 
-// forget removes flows that have been silent for long, once there are many.
+// forget removes idle flows when there are many flows.
 func (w *weave) forget(now engine.Time) {
 	if len(w.first)+len(w.last)+len(w.busy) < w.sweep {
 		return

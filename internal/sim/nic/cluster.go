@@ -1,7 +1,6 @@
-// Package nic has the NICs of a simulated fabric: the queue pairs of package qp, with the plug-ins
-// of package profile and the scheduler of package sched, as the daemon has them. What is left
-// out is what is around them there: frames, checksums and address resolution. Packets travel as
-// qp has made them.
+// Package nic has the NICs of a simulated fabric: the queue pairs of package qp, with the plug-ins of package
+// profile and the scheduler of package sched, as in the daemon. It leaves out frames, checksums and address
+// resolution.
 //
 // Payload is phantom, that is a length without content, or real bytes in a queue pair's memory.
 package nic
@@ -18,12 +17,11 @@ import (
 
 // Framing says how many bytes packets take on a link.
 type Framing struct {
-	// Header is what a packet with payload takes besides it, if not zero, whatever its headers
-	// are, and Control what one without payload and a CNP take: simulators that have no headers count so.
-	// Zero: Ethernet with preamble, FCS and gap, IPv4, UDP, and the packet as it is on the wire.
+	// Header is the size of the headers of a packet with payload, and Control the size of a packet without payload
+	// or a CNP, as in simulators without real headers. Zero: Ethernet with preamble, FCS and gap, IPv4, UDP, and
+	// the packet as it is on the wire.
 	Header, Control uint32
-	// Bare counts frames without preamble, FCS, gap and padding, as TAP devices and sockets
-	// carry them.
+	// Bare leaves out preamble, FCS, gap and padding, as for TAP devices and sockets.
 	Bare bool
 }
 
@@ -34,7 +32,7 @@ const (
 	linkBytes     = 8 + 4 + 12  // preamble, FCS, gap
 )
 
-// bytes returns what p takes on a link.
+// bytes returns the size of p on a link.
 func (f *Framing) bytes(p *bth.Packet) uint32 {
 	switch n := uint32(len(p.Payload)); {
 	case f.Bare:
@@ -48,7 +46,7 @@ func (f *Framing) bytes(p *bth.Packet) uint32 {
 	}
 }
 
-// Classes are the classes of traffic of a NIC's packets.
+// Classes are the traffic classes of a NIC's packets.
 type Classes struct{ Data, Ack, CNP uint8 }
 
 // Config describes the NICs of a cluster.
@@ -56,7 +54,7 @@ type Config struct {
 	Network func(o fabric.Owner) (*fabric.Network, error)
 	Framing Framing
 	Classes Classes
-	// MTU is the longest payload of a packet that any queue pair may send.
+	// MTU is the longest payload of a packet, of any queue pair.
 	MTU int
 }
 
@@ -68,27 +66,26 @@ type Cluster struct {
 	nics []NIC
 	slab slab
 	zero []byte
-	out  qp.Transmit // what a queue pair sends
-	in   bth.Packet  // what one receives
+	out  qp.Transmit // of the sending queue pair
+	in   bth.Packet  // of the receiving queue pair
 	lent bth.Packet
 	ctr  qp.Counters
 	temp qp.Scratch
 
-	placed uint64 // bytes of payload that got into memory
+	placed uint64 // payload bytes written to memory
 
-	done      []completion // that users have not been told of
-	telling   []completion // the list that is not in use
+	done      []completion // not delivered yet
+	telling   []completion // being delivered
 	tellTimer engine.Timer
 
-	// Stray counts packets that came for a queue pair which is not there, Cut those that came without
-	// their payload.
+	// Stray counts packets for a queue pair that does not exist, Cut those without their payload.
 	Stray, Cut uint64
 }
 
-// ErrHost says that there is no such host.
+// ErrHost reports a host number that does not exist.
 var ErrHost = errors.New("no such host")
 
-// NewCluster gives each host of a network a NIC.
+// NewCluster creates a NIC for each host of a network.
 func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	if c.MTU < int(qp.MinMTU) || c.MTU > 1<<16-1 {
 		return nil, fmt.Errorf("an MTU of %d bytes is not from %d to 65535", c.MTU, qp.MinMTU)
@@ -109,7 +106,7 @@ func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	return k, nil
 }
 
-// completion is one that a user is to be told of.
+// completion is one that has not been delivered to its user.
 type completion struct {
 	q       *QP
 	user    User // at that time
@@ -117,8 +114,8 @@ type completion struct {
 	receive bool
 }
 
-// complete tells the user of q of a completion at the same instant, but not from within q's
-// transport: the user may want to post.
+// complete delivers a completion to q's user at the same instant, but not from within q's transport: the user may
+// post.
 func (k *Cluster) complete(q *QP, c qp.CQE, receive bool) {
 	k.done = append(k.done, completion{q, q.user, c, receive})
 	if !k.tellTimer.Pending() {
@@ -126,7 +123,7 @@ func (k *Cluster) complete(q *QP, c qp.CQE, receive bool) {
 	}
 }
 
-// Handle implements engine.Handler: users are told.
+// Handle implements engine.Handler: it delivers completions.
 func (k *Cluster) Handle(now engine.Time, _ int32) {
 	k.done, k.telling = k.telling[:0], k.done
 	for i := range k.telling {
@@ -141,7 +138,7 @@ func (k *Cluster) Network() *fabric.Network { return k.net }
 // Engine returns the engine.
 func (k *Cluster) Engine() *engine.Engine { return k.eng }
 
-// Check reports what must never be: bytes or packets that are not accounted for.
+// Check verifies that all packets and bytes are accounted for.
 func (k *Cluster) Check() error {
 	held := 0
 	for h := range k.nics {
@@ -150,17 +147,17 @@ func (k *Cluster) Check() error {
 	return k.net.Check(held)
 }
 
-// Counters are those of all queue pairs together.
+// Counters returns the sums over all queue pairs.
 func (k *Cluster) Counters() qp.Counters { return k.ctr }
 
-// Placed are the bytes of payload that have got into memory, on all hosts together.
+// Placed returns the payload bytes written to memory on all hosts.
 func (k *Cluster) Placed() uint64 { return k.placed }
 
-// InFlight is the number of packets that are on their way.
+// InFlight returns the number of packets in flight.
 func (k *Cluster) InFlight() int { return k.slab.used }
 
-// Packet returns what a descriptor stands for, and the UDP source port that it has. It is only
-// lent until the next call.
+// Packet returns the packet of a descriptor, its source and its UDP source port. The packet is valid until the next
+// call.
 func (k *Cluster) Packet(d *fabric.Packet) (p *bth.Packet, src uint32, port uint16) {
 	s := k.slab.at(d.Ref)
 	k.slab.unpack(s, &k.lent, k.zero)

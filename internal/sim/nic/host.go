@@ -6,8 +6,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// host is the queue pair as its transport sees it. All keys open all of its memory; of phantom
-// memory, whatever is asked for is there.
+// host is a queue pair as qp.Host. All keys open all of its memory. Phantom memory accepts all addresses.
 type host QP
 
 var _ qp.Host = (*host)(nil)

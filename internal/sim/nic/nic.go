@@ -13,29 +13,29 @@ import (
 	"roced.io/roced/qp"
 )
 
-// NIC is the endpoint of one host: it asks its queue pairs for packets when its link can take
-// one, by turns, and gives them what arrives.
+// NIC is the endpoint of one host. When its link is free, it polls its queue pairs in turns for a packet; it hands
+// arriving packets to them.
 type NIC struct {
 	k    *Cluster
 	host uint32
 	link *fabric.Link
 
-	qps       []*QP // by the slot in their numbers
+	qps       []*QP // by slot number
 	unused    []uint32
 	turns     sched.Scheduler[*QP]
 	deadlines sched.Deadlines[*QP]
 	timer     engine.Timer
 	left      *QP                       // its packet is leaving
-	waiting   [fabric.Classes][]*QP     // each holds a packet of that class, which was paused when it had its turn
-	waits     uint8                     // classes for which some wait, a bit each
-	returns   ring.Ring[*fabric.Packet] // packets that have been cut, there and back
-	cut       ring.Ring[*fabric.Packet] // that wait until they may go back
+	waiting   [fabric.Classes][]*QP     // by class: queue pairs that hold a packet of a paused class
+	waits     uint8                     // bit mask of the classes with waiting queue pairs
+	returns   ring.Ring[*fabric.Packet] // trimmed packets to send, in either direction
+	cut       ring.Ring[*fabric.Packet] // trimmed packets that wait to be returned
 	pullTimer engine.Timer
 	nextPull  engine.Time
 	meta      qp.RxMeta
 }
 
-// grh stands before the payload of datagrams (IBTA annex A17).
+// grh precedes the payload of datagrams (IBTA annex A17).
 var grh [40]byte
 
 func (n *NIC) init(k *Cluster, host uint32) {
@@ -46,7 +46,7 @@ func (n *NIC) init(k *Cluster, host uint32) {
 	n.pullTimer.Init(n, whatPull)
 }
 
-// Next implements fabric.Source: it is asked when the link is free.
+// Next implements fabric.Source; the link is free.
 func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) {
 	m := now.Mono()
 	if n.left != nil {
@@ -90,7 +90,7 @@ func (n *NIC) Next(now engine.Time, paused uint8) (d *fabric.Packet, more bool) 
 	return nil, false
 }
 
-// poll asks q for a packet, which it then holds.
+// poll requests a packet from q, which then holds it.
 func (n *NIC) poll(m mono.Time, q *QP) bool {
 	t := &n.k.out
 	if !q.core.PollTransmit(m, t) {
@@ -106,7 +106,7 @@ func (n *NIC) poll(m mono.Time, q *QP) bool {
 	return true
 }
 
-// class is that of a packet of q.
+// class returns the traffic class of a packet of q.
 func (n *NIC) class(q *QP, op bth.Opcode) uint8 {
 	switch c := &n.k.cfg.Classes; {
 	case op.IsCNP():
@@ -118,10 +118,10 @@ func (n *NIC) class(q *QP, op bth.Opcode) uint8 {
 	}
 }
 
-// carriesData reports whether op is of those that congestion is about.
+// carriesData reports whether packets of op are subject to congestion control.
 func carriesData(op bth.Opcode) bool { return op.IsRequest() || op.IsReadResponse() }
 
-// describe returns what switches have to know of the packet that q holds.
+// describe returns the descriptor of the packet that q holds.
 func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
 	d := n.k.net.NewPacket()
 	*d = fabric.Packet{Ref: q.held, Bytes: p.bytes, Src: n.host, Dst: q.peerHost, Hash: q.hash,
@@ -138,8 +138,8 @@ func (n *NIC) describe(q *QP, p *parcel) *fabric.Packet {
 	return d
 }
 
-// resume lets those go on that wait for the classes, which are not paused any more. Those of other classes are not
-// looked at: under overload thousands wait, and a link is asked again for each acknowledgement that leaves meanwhile.
+// resume activates queue pairs that wait for classes which are no longer paused. It does not visit those of other
+// classes: under overload thousands wait, and each departing acknowledgement calls Next.
 func (n *NIC) resume(classes uint8) {
 	n.waits &^= classes
 	for ; classes != 0; classes &= classes - 1 {
@@ -152,7 +152,7 @@ func (n *NIC) resume(classes uint8) {
 	}
 }
 
-// waitNoMore takes q from those that wait, if it is one of them.
+// waitNoMore removes q from the waiting queue pairs.
 func (n *NIC) waitNoMore(q *QP) {
 	if q.holding && !q.node.Active() {
 		w := &n.waiting[q.class]
@@ -188,20 +188,20 @@ func (n *NIC) Arrive(now engine.Time, _ int32, d *fabric.Packet) {
 	n.settle(now, q)
 }
 
-// Soon implements fabric.Sink: what p stands for will be looked at.
+// Soon implements fabric.Sink: it prefetches the parcel of p.
 func (n *NIC) Soon(p *fabric.Packet) {
 	if p.Kind == fabric.Data {
 		n.k.slab.soon(p.Ref)
 	}
 }
 
-// end gives back what has arrived.
+// end frees a packet that has arrived.
 func (n *NIC) end(d *fabric.Packet) {
 	n.k.slab.free(d.Ref)
 	n.k.net.Free(d)
 }
 
-// lookup returns the queue pair of that number, nil if there is none.
+// lookup returns the queue pair with a number, nil if there is none.
 func (n *NIC) lookup(num uint32) *QP {
 	if i := num & slotMask; int(i) < len(n.qps) && n.qps[i] != nil && n.qps[i].num == bth.QPN(num) {
 		return n.qps[i]
@@ -215,7 +215,7 @@ func (n *NIC) settle(now engine.Time, q *QP) {
 	n.link.Wake(now)
 }
 
-// wake gives q its turn if it may have something to send. One whose packet is kept waits.
+// wake activates q if it may have something to send. One that holds a packet waits.
 func (n *NIC) wake(q *QP) {
 	if !q.holding && q.core.Runnable() {
 		n.turns.Activate(&q.node)
@@ -229,8 +229,8 @@ func (n *NIC) rearm(now engine.Time, q *QP) {
 	n.arm(now, due)
 }
 
-// arm has the timer fire no later than due. It may fire early: deadlines move later with every
-// acknowledgement, which costs nothing then.
+// arm makes the timer fire no later than due. It may fire early: acknowledgements move deadlines later without
+// updating the timer.
 func (n *NIC) arm(now engine.Time, due mono.Time) {
 	at := engine.FromMono(due)
 	if at != engine.Never && (!n.timer.Pending() || at < n.timer.At()) {
@@ -238,13 +238,13 @@ func (n *NIC) arm(now engine.Time, due mono.Time) {
 	}
 }
 
-// What the timers of a NIC are for.
+// Timers of a NIC.
 const (
 	whatDeadline int32 = iota
 	whatPull
 )
 
-// Handle implements engine.Handler: deadlines have come.
+// Handle implements engine.Handler.
 func (n *NIC) Handle(now engine.Time, what int32) {
 	if what == whatPull {
 		n.pull(now)

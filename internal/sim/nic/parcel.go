@@ -5,8 +5,8 @@ import (
 	"roced.io/roced/qp"
 )
 
-// parcel is a packet on its way, in two lines of a cache: what bth.Packet has, without what most packets
-// have not. There are as many as packets in the fabric, so their size is that of a simulation.
+// parcel is a packet in flight, in two cache lines: bth.Packet without the fields that most packets do not use. A
+// simulation has as many parcels as packets in the fabric, so their size dominates its memory.
 type parcel struct {
 	ext  bth.XETH
 	reth bth.RETH
@@ -16,11 +16,11 @@ type parcel struct {
 	psn     bth.PSN
 	imm     uint32
 	payload uint32 // bytes
-	bytes   uint32 // that it takes on a link
+	bytes   uint32 // on a link
 	src     uint32 // host
-	ah      uint32 // UD: host
+	ah      uint32 // UD: destination host
 	next    uint32 // free list
-	rest    uint32 // of Cluster.rests, plus one; 0: it has nothing else
+	rest    uint32 // index in slab.rests plus one; 0: none
 	port    uint16 // UDP source port
 	pkey    uint16
 	opcode  bth.Opcode
@@ -36,10 +36,10 @@ const (
 	fecn
 	becn
 	ackReq
-	sprayed // the port is not that of its queue pair
+	sprayed // the port differs from that of its queue pair
 )
 
-// rest is what few packets have.
+// rest has the fields that few packets use.
 type rest struct {
 	atomic    bth.AtomicETH
 	atomicAck uint64
@@ -59,7 +59,7 @@ func flag(on bool, f parcelFlags) parcelFlags {
 	return 0
 }
 
-// pack makes p what t is; phantom payload has no content.
+// pack stores t in p; phantom payload has no content.
 func (s *slab) pack(p *parcel, t *qp.Transmit, phantom bool) {
 	k := &t.Packet
 	p.ext, p.reth, p.aeth = k.Ext, k.RETH, k.AETH
@@ -76,7 +76,7 @@ func (s *slab) pack(p *parcel, t *qp.Transmit, phantom bool) {
 	}
 }
 
-// unpack makes k what has been packed; zero is the content of phantom payload.
+// unpack restores a packed packet to k; zero is the content of phantom payload.
 func (s *slab) unpack(p *parcel, k *bth.Packet, zero []byte) {
 	k.Ext, k.RETH, k.AETH = p.ext, p.reth, p.aeth
 	k.DestQP, k.PSN, k.Imm, k.PKey, k.Opcode = p.destQP, p.psn, p.imm, p.pkey, p.opcode
@@ -95,7 +95,7 @@ func (s *slab) unpack(p *parcel, k *bth.Packet, zero []byte) {
 	}
 }
 
-// takeRest gives p a rest.
+// takeRest allocates a rest for p.
 func (s *slab) takeRest(p *parcel) *rest {
 	if s.unusedRest == 0 {
 		s.rests = append(s.rests, rest{})
@@ -108,7 +108,6 @@ func (s *slab) takeRest(p *parcel) *rest {
 	return r
 }
 
-// freeRest takes it back.
 func (s *slab) freeRest(p *parcel) {
 	s.rests[p.rest-1].next, s.unusedRest = s.unusedRest, p.rest
 	p.rest = 0

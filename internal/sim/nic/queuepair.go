@@ -13,42 +13,41 @@ import (
 	"roced.io/roced/qp"
 )
 
-// User is whose queue pairs are. It is called while the simulation runs and may post, connect and
-// close.
+// User owns queue pairs. The simulation calls it while it runs; it may post, connect and close.
 type User interface {
-	// Completed is told of a completion of q, of a send or of a receive.
+	// Completed gets the completion of a send or receive of q.
 	Completed(now engine.Time, q *QP, c qp.CQE, receive bool)
 }
 
-// QPConfig describes a queue pair, the same at both ends of a connection.
+// QPConfig describes a queue pair. It is the same at both ends of a connection.
 type QPConfig struct {
 	Type    qp.Type // default RC
 	Profile func(host int) (qp.Profile, error)
 	User    User
 	// MTU is the path MTU in bytes; default the cluster's.
 	MTU         int
-	MaxUnacked  uint32 // PSNs that may be outstanding
+	MaxUnacked  uint32 // outstanding PSNs
 	CNPInterval time.Duration
 	Timeout     uint8 // code of the ACK timeout (IBTA vol.1 9.7.6.1.3); default 14, 67 ms
 	RetryCnt    uint8
-	NoRNRRetry  bool // else for ever
+	NoRNRRetry  bool // default: unlimited retries
 	ReadDepth   uint8
 	QKey        uint32
-	SRQ         [2]*Receives // of either end; nil: the queue pair has receives of its own
+	SRQ         [2]*Receives // by end; nil: the queue pair has its own receive queue
 	Tuning      qp.Tuning
-	// Memory is what addresses count from zero in; nil: payload is phantom.
+	// Memory is what addresses refer to, by end; nil: payload is phantom.
 	Memory [2][]byte
-	// FirstPSN is that of the first request in either direction.
+	// FirstPSN is the PSN of the first request in either direction.
 	FirstPSN uint32
-	// Traffic is the class of traffic of its data; zero is the cluster's.
+	// Traffic is the traffic class of data; zero: the cluster's.
 	Traffic uint8
-	// Class of the NIC's scheduler, which must be less than sched.Classes.
+	// Class of the NIC's scheduler, less than sched.Classes.
 	Class uint8
-	// Elements of memory that a send may have; default 1.
+	// Elements is the maximum number of memory segments of a send; default 1.
 	Elements uint8
 	Ctx      any
-	// Spares, if not nil, has closed queue pairs that are used again instead of making new ones. All
-	// configurations with the same Spares are alike but for User, Ctx and Traffic.
+	// Spares, if not nil, has closed queue pairs for reuse. All configurations with the same Spares differ only in
+	// User, Ctx and Traffic.
 	Spares *Spares
 }
 
@@ -72,24 +71,24 @@ type QP struct {
 	port     uint16
 	hash     uint32
 	peerHost uint32
-	held     uint32 // parcel that waits to leave, if holding
+	held     uint32 // the parcel that waits to leave, if holding
 	class    uint8  // of that parcel
 	spares   *Spares
 	holding  bool
 	closed   bool
 	ecn      bool
-	shared   bool // recvs are
+	shared   bool // recvs is an SRQ
 	placed   uint64
 }
 
-// Numbers of queue pairs are a slot and how often it has been used, so that late packets do not
-// find another one. Zero and one are those of management.
+// A queue pair number is a slot and the number of its reuses, so that late packets do not reach another queue pair.
+// Numbers zero and one are for management.
 const (
 	slotBits = 17
 	slotMask = 1<<slotBits - 1
 )
 
-// Connect makes a connected pair between two hosts: the first end is the first one's.
+// Connect makes a connected pair between two hosts; x is on host a.
 func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
 	if a < 0 || b < 0 || a >= len(k.nics) || b >= len(k.nics) {
 		return nil, nil, fmt.Errorf("%w: %d or %d of %d", ErrHost, a, b, len(k.nics))
@@ -111,7 +110,7 @@ func (k *Cluster) Connect(a, b int, c QPConfig) (x, y *QP, err error) {
 	return x, y, nil
 }
 
-// Datagrams makes a UD queue pair on a host. Its address handles are hosts.
+// Datagrams makes a UD queue pair on a host. Its address handles are host numbers.
 func (k *Cluster) Datagrams(host int, c QPConfig) (*QP, error) {
 	if host < 0 || host >= len(k.nics) {
 		return nil, fmt.Errorf("%w: %d of %d", ErrHost, host, len(k.nics))
@@ -169,7 +168,7 @@ func (q *QP) trafficClass(c *QPConfig) uint8 {
 	return c.Traffic
 }
 
-// number gives q a number that has not been used for long.
+// number assigns the least recently used number to q.
 func (n *NIC) number(q *QP) error {
 	if last := len(n.unused) - 1; last >= 0 {
 		q.num = bth.QPN(n.unused[last]+1<<slotBits) & bth.MaxQPN
@@ -178,7 +177,7 @@ func (n *NIC) number(q *QP) error {
 		return nil
 	}
 	if len(n.qps) == 0 {
-		n.qps = make([]*QP, 2, 8) // 0 and 1 are not for everybody (IBTA vol.1 10.2.4.5)
+		n.qps = make([]*QP, 2, 8) // 0 and 1 are reserved (IBTA vol.1 10.2.4.5)
 	}
 	if len(n.qps) > slotMask {
 		return fmt.Errorf("host %d has no number left for a queue pair", n.host)
@@ -231,7 +230,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 	return nil
 }
 
-// step is a transition and the attributes that it takes.
+// step is a state transition and its attributes.
 type step struct {
 	state qp.State
 	attrs qp.AttrMask
@@ -255,22 +254,20 @@ var steps = map[qp.Type][]step{
 	},
 }
 
-// Num returns the queue pair's number.
 func (q *QP) Num() bth.QPN { return q.num }
 
-// Host returns on which host it is.
 func (q *QP) Host() int { return int(q.nic.host) }
 
-// State returns its state.
 func (q *QP) State() qp.State { return q.core.State() }
 
-// Limits returns its congestion window in bytes and its rate in bits per second.
+// Limits returns the congestion window in bytes and the rate in bits per second.
 func (q *QP) Limits() (window, rate uint64) { return q.core.Limits() }
 
-// Trace shows its events to t.
+// Trace sets the tracer of q.
 func (q *QP) Trace(t qp.Tracer) { q.core.SetTracer(q.nic.k.eng.Now().Mono(), t) }
 
-// Post hands a request to the send queue. w is copied, but for its elements, of which there are at most QPConfig.Elements.
+// Post appends a request to the send queue. It copies w, but not its segments, of which there are at most
+// QPConfig.Elements.
 func (q *QP) Post(w qp.SendWQE) {
 	q.sends.push(w)
 	now := q.nic.k.eng.Now()
@@ -278,7 +275,7 @@ func (q *QP) Post(w qp.SendWQE) {
 	q.nic.settle(now, q)
 }
 
-// PostRecv hands a receive to the queue pair's own queue.
+// PostRecv appends a receive to the queue pair's own queue.
 func (q *QP) PostRecv(w RecvWR) {
 	if q.recvs == nil {
 		q.recvs = new(Receives)
@@ -287,7 +284,7 @@ func (q *QP) PostRecv(w RecvWR) {
 	q.core.RecvPosted(q.nic.k.eng.Now().Mono())
 }
 
-// Close ends q. What is on its way to it is lost.
+// Close ends q. Packets in flight to it are lost.
 func (q *QP) Close() {
 	if q.closed {
 		return
@@ -317,14 +314,14 @@ func (q *QP) Close() {
 	q.spares.give(q)
 }
 
-// Placed are the bytes of payload that q has put into memory.
+// Placed returns the payload bytes that q has written to memory.
 func (q *QP) Placed() uint64 { return q.placed }
 
-// rank is what is left of what has been posted, for SRPT.
+// rank returns the remaining posted bytes, for SRPT.
 func (q *QP) rank() uint32 { return uint32(min(q.sends.bytes, 1<<32-1)) }
 
-// Node returns the node of the network that it is on.
+// Node returns q's node of the network.
 func (q *QP) Node() fabric.Node { return fabric.Node(q.nic.host) }
 
-// Peer returns the number of the queue pair that it is connected to.
+// Peer returns the number of the connected queue pair.
 func (q *QP) Peer() bth.QPN { return bth.QPN(q.core.Attr().DestQPN) }

@@ -5,11 +5,12 @@ import (
 	"roced.io/roced/qp"
 )
 
-// sendQueue is a ring of send work requests: retired, Head ... taken ... Tail, posted.
+// sendQueue is a ring of send work requests: Head is the oldest that is not retired, taken the next to send, Tail
+// the next free slot.
 type sendQueue struct {
 	ring.Ring[qp.SendWQE]
 	taken uint32
-	bytes uint64 // of those that are not retired
+	bytes uint64 // of requests that are not retired
 }
 
 func (s *sendQueue) push(w qp.SendWQE) {
@@ -17,7 +18,7 @@ func (s *sendQueue) push(w qp.SendWQE) {
 	s.bytes += uint64(w.Length)
 }
 
-// next copies the next request into w, whose slices it keeps.
+// next copies the next request to w and reuses its slices.
 func (s *sendQueue) next(w *qp.SendWQE) bool {
 	if s.taken == s.Tail {
 		return false
@@ -45,7 +46,7 @@ func (s *sendQueue) clear() {
 	s.taken, s.bytes = 0, 0
 }
 
-// RecvWR is a receive: where a message goes.
+// RecvWR is a receive work request.
 type RecvWR struct {
 	ID     uint64
 	Addr   uint64
@@ -67,7 +68,7 @@ func (r *Receives) Post(w RecvWR) {
 	r.wrs = append(r.wrs, w)
 }
 
-// Len is how many there are.
+// Len returns the number of posted receives.
 func (r *Receives) Len() int { return len(r.wrs) - r.next }
 
 func (r *Receives) take() (RecvWR, bool) {

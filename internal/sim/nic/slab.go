@@ -6,7 +6,7 @@ import (
 	"roced.io/roced/internal/sim/prefetch"
 )
 
-// slab has the packets that are on their way. They stay where they are, and are used again.
+// slab allocates the packets in flight. Their addresses do not change.
 type slab struct {
 	chunks [][]parcel
 	unused uint32 // first of the free list, plus one
@@ -22,7 +22,7 @@ func (s *slab) at(ref uint32) *parcel {
 	return &s.chunks[ref>>chunkShift][ref&(1<<chunkShift-1)]
 }
 
-// soon asks for a parcel, which has left the caches while it was on its way.
+// soon prefetches a parcel, which has left the caches while it was in flight.
 func (s *slab) soon(ref uint32) {
 	p := unsafe.Pointer(s.at(ref))
 	for line := uintptr(0); line < unsafe.Sizeof(parcel{}); line += 64 {
@@ -30,7 +30,7 @@ func (s *slab) soon(ref uint32) {
 	}
 }
 
-// take returns a parcel and its reference.
+// take allocates a parcel.
 func (s *slab) take() (uint32, *parcel) {
 	if s.unused == 0 {
 		s.grow()
@@ -53,7 +53,6 @@ func (s *slab) grow() {
 	s.unused = first + 1
 }
 
-// free gives a parcel back.
 func (s *slab) free(ref uint32) {
 	p := s.at(ref)
 	if p.rest != 0 {

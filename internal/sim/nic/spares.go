@@ -1,10 +1,10 @@
 package nic
 
-// Spares has closed queue pairs of one kind: to make one costs as much as sending hundreds of packets
-// does. Their users forget them when they close them. The zero value is empty.
+// Spares has closed queue pairs of one kind: making a queue pair costs as much as sending hundreds of packets.
+// Users must not use a queue pair after closing it. The zero value is empty.
 type Spares struct{ hosts map[*NIC][]*QP }
 
-// give takes q, which has been closed and is in RESET. What it has grown to, it keeps.
+// give adds q, which is in RESET. It keeps its allocated memory.
 func (s *Spares) give(q *QP) {
 	if s == nil {
 		return
@@ -29,7 +29,7 @@ func (s *Spares) take(n *NIC) *QP {
 	return all[last]
 }
 
-// reopen makes q, which was made for a configuration like c, what newQP would make.
+// reopen reinitializes q, which was made for a similar configuration, as newQP would.
 func (n *NIC) reopen(q *QP, c *QPConfig) error {
 	q.sends.clear()
 	if !q.shared {

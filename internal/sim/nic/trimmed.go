@@ -5,9 +5,9 @@ import (
 	"roced.io/roced/internal/sim/fabric"
 )
 
-// turnRound deals with a packet whose payload a switch has cut off, as NDP does (Handley et al.,
-// SIGCOMM 2017, 3.2): what is left of it goes back to the NIC that has sent it, which sends it again
-// ahead of others. Queue pairs see it late and do not know.
+// turnRound processes a packet whose payload a switch has trimmed, as NDP does (Handley et al., SIGCOMM 2017, 3.2).
+// The header returns to the sending NIC, which retransmits the packet ahead of others. Queue pairs see only a late
+// packet.
 func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
 	if d.Back() {
 		p := n.k.slab.at(d.Ref)
@@ -22,8 +22,8 @@ func (n *NIC) turnRound(now engine.Time, d *fabric.Packet) {
 	}
 }
 
-// pull sends back one of those that have been cut. They go at the pace at which what is sent again
-// can come in: otherwise senders would fill the link with pieces of what they send in vain.
+// pull returns one trimmed packet. The pace is the rate at which this link can receive retransmissions. Otherwise
+// senders would fill it with packets that are trimmed again.
 func (n *NIC) pull(now engine.Time) {
 	d := *n.cut.Oldest()
 	n.cut.Head++
