@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// ackUser is a host to its queue pair for acknowledgements.
+// ackUser is a host as the user of its queue pair for acknowledgements.
 type ackUser Host
 
 // openAcks makes the queue pair for acknowledgements.
@@ -59,7 +59,7 @@ func (h *Host) postShared(c *flor.Conn, b []byte) {
 	e.post(p, qp.SendWQE{Opcode: qp.WRSendImm, Length: p.sges[0].Length, SGEs: p.sges[:1]})
 }
 
-// sharedAck takes one that has come with data, in a buffer of the pool.
+// sharedAck processes an acknowledgement that arrived on a data queue pair, in a buffer of the pool.
 func (h *Host) sharedAck(e *end, a *arrival) {
 	buf := int(a.cqe.WRID)
 	h.OnAck(h.Now(), uint64(e.peer.h.acks.Num()), a.at.Mono(), h.memory[buf*h.f.buffer():][:a.cqe.ByteLen])
@@ -81,7 +81,7 @@ func (u *ackUser) Completed(now engine.Time, q *nic.QP, c qp.CQE, receive bool) 
 	h.came(flor.QPN(a.QPN), arrival{at: now, q: q, cqe: c, receive: true, ack: true})
 }
 
-// arrivedAck is the datagram of a completion, without its GRH.
+// arrivedAck returns the datagram of a completion, without its GRH.
 func (h *Host) arrivedAck(c *qp.CQE) []byte {
 	at := int(c.WRID) * ackBuffer
 	if c.Status != qp.StatusSuccess || c.ByteLen < grhLen {
@@ -90,7 +90,7 @@ func (h *Host) arrivedAck(c *qp.CQE) []byte {
 	return h.arrived.Data[at+grhLen : at+int(c.ByteLen)]
 }
 
-// ack takes the completion of an acknowledgement.
+// ack processes the completion of an acknowledgement.
 func (h *Host) ack(a *arrival) {
 	h.OnAck(h.Now(), uint64(a.cqe.SrcQP), a.at.Mono(), h.arrivedAck(&a.cqe))
 	h.postAckRecv(a.cqe.WRID)

@@ -12,36 +12,35 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Calls is the paper's RPC benchmark (7.1): clients that keep some calls under way on each connection to their
+// Calls is the paper's RPC benchmark (7.1): clients keep some calls outstanding on each connection to their
 // servers, by Flor or by plain RC.
 //
-// Plain RC is as XRDMA does it (7.2): requests that are no longer than MaxSend go by SEND, others are
-// announced by one and read by the server. Answers are SENDs.
+// Plain RC works as in XRDMA (7.2): requests up to MaxSend use SEND. A SEND announces longer requests, and the
+// server reads them. Answers are SENDs.
 type Calls struct {
 	Pairs             []Pair
-	Connections       int // of a pair; default 1
+	Connections       int // per pair; default 1
 	Request, Response uint32
-	Outstanding       int   // calls of a connection; default 1
-	Class             uint8 // of traffic
-	// Random has each call that follows an answer go by any of its client's connections, instead of by the same
-	// one.
+	Outstanding       int   // calls per connection; default 1
+	Class             uint8 // traffic class
+	// Random sends the call after an answer by a random connection of the client instead of the same one.
 	Random bool
 	Seed   uint64
 	Plain  bool
-	Flor   Config // but for queue pairs, user and hosts
+	Flor   Config // without queue pairs, user and hosts
 
-	// Answers are the calls that have been answered, in the order of time.
+	// Answers lists the completed calls in order of time.
 	Answers []Answer
-	// RTTs are the round trips that clients' engines have measured.
+	// RTTs lists the round-trip times that the clients' engines measured.
 	RTTs []RTT
 
 	r      *workload.Runner
 	fabric *Fabric
 	rng    *rand.Rand
-	lanes  map[int][]int // by client
+	lanes  map[int][]int // connections by client
 	ends   map[*flor.Conn]callEnd
 	conns  []*flor.Conn    // of clients, by lane
-	starts [][]engine.Time // by connection: of the calls under way
+	starts [][]engine.Time // by connection: when its outstanding calls began
 	send   []flor.Buffer   // by host
 	land   []flor.Buffer
 }
@@ -49,22 +48,22 @@ type Calls struct {
 // Pair is a client and its server.
 type Pair struct{ Client, Server int }
 
-// Answer is a call of a pair that has been answered at an instant, and took so long.
+// Answer is a call of a pair that completed at an instant, and its duration.
 type Answer struct {
 	At, Took engine.Time
 	Pair     Pair
 }
 
-// RTT is a round trip that was measured at an instant.
+// RTT is a round-trip time and when it was measured.
 type RTT struct{ At, Took engine.Time }
 
-// callEnd is what a connection's end is to calls.
+// callEnd is a connection's end.
 type callEnd struct {
 	lane   int // pair and connection
 	client bool
 }
 
-// maxSend is the longest request that goes by SEND where Flor's configuration does not say (3.2).
+// maxSend is the default of the longest request that uses SEND (3.2).
 const maxSend = 32 << 10
 
 // Begin implements workload.App.
@@ -92,7 +91,7 @@ func (c *Calls) Begin(now engine.Time, r *workload.Runner) {
 	}
 }
 
-// Switched is how long Flor took from errors of queue pairs on, see Fabric.
+// Switched returns Fabric.Switched.
 func (c *Calls) Switched() []engine.Time {
 	if c.fabric == nil {
 		return nil
@@ -102,7 +101,7 @@ func (c *Calls) Switched() []engine.Time {
 
 func (c *Calls) pair(lane int) Pair { return c.Pairs[lane/c.Connections] }
 
-// next is by which connection the call goes that follows an answer.
+// next returns the connection of the call after an answer.
 func (c *Calls) next(lane int) int {
 	if !c.Random {
 		return lane
@@ -113,14 +112,14 @@ func (c *Calls) next(lane int) int {
 
 func (c *Calls) begun(now engine.Time, lane int) { c.starts[lane] = append(c.starts[lane], now) }
 
-// answered notes the answer to the oldest call of a connection: plain RC and Flor's SENDs keep their order but for
-// what was lost, and times are of all together.
+// answered notes the answer to the oldest call of a connection. Plain RC and Flor's SENDs keep their order except
+// after losses; only the sum of durations matters.
 func (c *Calls) answered(now engine.Time, lane int) {
 	c.Answers = append(c.Answers, Answer{now, now - c.starts[lane][0], c.pair(lane)})
 	c.starts[lane] = append(c.starts[lane][:0], c.starts[lane][1:]...)
 }
 
-// Steps of a plain call, in the tag of a message above its connection.
+// Steps of a plain call, in the upper half of a message's tag. The lower half is the connection.
 const (
 	plainRequest = iota << 32
 	plainAnnounced
@@ -129,7 +128,7 @@ const (
 	plainSteps = 3 << 32
 )
 
-// announcement is how long a SEND that announces a request is.
+// announcement is the size of a SEND that announces a request.
 const announcement = 64
 
 func (c *Calls) callPlain(now engine.Time, lane int) {
@@ -141,7 +140,7 @@ func (c *Calls) callPlain(now engine.Time, lane int) {
 	}
 }
 
-// plain does a step of a call.
+// plain starts a step of a call.
 func (c *Calls) plain(lane int, step uint64) {
 	p := c.pair(lane)
 	f := workload.Flow{Src: p.Client, Dst: p.Server, Bytes: c.Request, Verb: workload.Send, Class: c.Class, App: c, Tag: step | uint64(lane), Lane: lane}
@@ -177,7 +176,7 @@ func (c *Calls) Done(_ engine.Time, _ *workload.Runner, f *workload.Flow) {
 	}
 }
 
-// open connects all pairs by Flor and begins.
+// open connects all pairs by Flor and starts calls.
 func (c *Calls) open() error {
 	cfg := c.Flor
 	cfg.QP, cfg.User = c.r.QP(), func(h *Host) flor.User { return &caller{c, h} }
@@ -217,7 +216,7 @@ func (c *Calls) open() error {
 	return nil
 }
 
-// pools are the buffers of hosts that are no servers: for answers only.
+// pools returns the number of buffers of hosts that are only clients: they receive answers only.
 func (c *Calls) pools() map[int]int {
 	few := map[int]int{}
 	for client, lanes := range c.lanes {
@@ -246,8 +245,8 @@ func (c *Calls) measured(k *flor.Conn, rtt time.Duration) {
 	}
 }
 
-// caller is calls as the user of a host's engine. What messages have in them nobody looks at: all lie in the
-// same place.
+// caller is Calls as the user of a host's engine. All messages of a host use the same memory; their content does
+// not matter.
 type caller struct {
 	*Calls
 	h *Host

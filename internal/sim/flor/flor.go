@@ -1,8 +1,8 @@
-// Package flor runs Flor's engine, package flor/engine, on the NICs of a simulated fabric: its data queue
-// pairs are of UC or RC, its acknowledgements datagrams of a class of their own. Payload is real bytes.
+// Package flor runs Flor's engine, package flor/engine, on the NICs of a simulated fabric. Data queue pairs are UC
+// or RC; acknowledgements are datagrams of a class of their own. Payload is real bytes.
 //
-// What a simulated NIC cannot do is to revoke keys: all of them open all of a host's memory. Its networks hold
-// nothing back for long.
+// A simulated NIC cannot revoke keys: all keys open all of a host's memory. Its networks do not delay packets for
+// long.
 package flor
 
 import (
@@ -18,37 +18,38 @@ import (
 
 // Config describes the engines of all hosts.
 type Config struct {
-	// Engine is that of flor/engine, without a pool.
+	// Engine is the configuration of flor/engine, without a pool.
 	Engine flor.Config
 	// Pool is the number of a host's buffers for SENDs; default 64.
 	Pool int
-	// Pools are the numbers of hosts that have another one.
+	// Pools has the exceptions by host.
 	Pools map[int]int
-	// Memory is a host's for its messages, in bytes.
+	// Memory is the size of a host's memory for messages, in bytes.
 	Memory int
-	// QP is what all queue pairs are like, but for their type, users and memory.
+	// QP is the configuration of all queue pairs, without type, users and memory.
 	QP nic.QPConfig
-	// AckTraffic is the class of traffic of acknowledgements.
+	// AckTraffic is the traffic class of acknowledgements.
 	AckTraffic uint8
-	// SharedAcks has acknowledgements go by the queue pairs of data, behind these, and be taken in turn with them: what
-	// Flor 4.1 compares with.
+	// SharedAcks sends acknowledgements by the data queue pairs, in order with data: the baseline of Flor 4.1.
 	SharedAcks bool
-	// Software is what engines take of a processor; default nothing.
+	// Software is the processor time of engines; default none.
 	Software Software
-	// Backups are the queue pairs of a connection beside its primary one; default 2 (Flor 6), and none if negative.
+	// Backups is the number of queue pairs of a connection besides its primary one; default 2 (Flor 6), none if
+	// negative.
 	Backups int
-	// Reconnect is how long it takes to connect a queue pair anew; default 5 ms (Flor 6).
+	// Reconnect is the time to reconnect a queue pair; default 5 ms (Flor 6).
 	Reconnect engine.Time
-	// User is that of a host's connections.
+	// User returns the user of a host's connections.
 	User func(h *Host) flor.User
-	// Hosts are those that have engines; default all.
+	// Hosts lists the hosts with engines; default all.
 	Hosts []int
 }
 
-// ackClass is the class of the NIC's scheduler that acknowledgements have, above that of data (Flor 4.1).
+// ackClass is the scheduler class of acknowledgements, above that of data (Flor 4.1).
 const ackClass = 1
 
-// queueDepth is how many work requests a queue pair takes, and headers how many a host can have posted in all.
+// queueDepth is the number of work requests of a queue pair, headers the number of headers that a host can have
+// posted in total.
 const (
 	queueDepth = 128
 	headers    = 1 << 15
@@ -57,6 +58,8 @@ const (
 // Acknowledgements that a host can receive at an instant, and that may wait to be sent; what is beyond that
 // is lost.
 const (
+	// The number of acknowledgements that a host can receive at once, and that can wait to be sent; further ones
+	// are lost.
 	acksPosted = 256
 	ackSlots   = 256
 	grhLen     = 40 // before a datagram (IBTA vol.1 11.4.1.2)
@@ -66,7 +69,8 @@ const (
 
 // Fabric is the hosts.
 type Fabric struct {
-	// Switched is how long it took from the error of a queue pair to the completion of what was posted first after it.
+	// Switched lists the times from the error of a queue pair to the completion of the first request posted after
+	// it.
 	Switched []engine.Time
 
 	k     *nic.Cluster
@@ -74,55 +78,55 @@ type Fabric struct {
 	hosts []*Host
 }
 
-// Host is an engine on a NIC. Timers and completions reach the engine by themselves.
+// Host is an engine on a NIC. It delivers timers and completions to the engine.
 type Host struct {
 	*flor.Engine
 	f       *Fabric
 	num     int
 	memory  []byte
-	used    int // bytes of memory that have been given out
+	used    int // allocated bytes of memory
 	recvs   nic.Receives
 	acks    *nic.QP
-	sent    [ackSlots]posted // acknowledgements, in turns
-	acked   int              // how many have been sent
-	waiting int              // and have not left
-	arrived flor.Buffer      // where acknowledgements arrive
-	ends    []*end           // by queue pair number, less one
+	sent    [ackSlots]posted // acknowledgements, used in turns
+	acked   int              // number of posted acknowledgements
+	waiting int              // of these, not completed
+	arrived flor.Buffer      // receive buffers of acknowledgements
+	ends    []*end           // by queue pair number minus one
 	timer   engine.Timer
 	failed  []failure
 	failing engine.Timer
 	spare   []*posted
-	broken  engine.Time // when a queue pair failed, since which nothing has got through
+	broken  engine.Time // when a queue pair failed; 0 after the first completion since
 	threads []*thread
 }
 
-// end is one end of a queue pair, which may be connected again and again.
+// end is one end of a queue pair, which may be reconnected.
 type end struct {
 	h      *Host
-	num    flor.QPN // the engine's, which stays
-	q      *nic.QP  // nil while it is not connected
+	num    flor.QPN // the engine's number, which does not change
+	q      *nic.QP  // nil while disconnected
 	peer   *end
-	posted []*posted // that have not completed, in their order
+	posted []*posted // not completed, in order
 	timer  engine.Timer
-	again  bool // it is to be connected anew
+	again  bool // reconnect it
 }
 
-// posted is a work request that the NIC has.
+// posted is an outstanding work request.
 type posted struct {
 	id     uint64
 	at     engine.Time
 	sges   [2]qp.SGE
 	header flor.Buffer // of a SEND; or a whole acknowledgement
-	ack    bool        // of which the engine does not know as a WQE
+	ack    bool        // not a WQE of the engine
 }
 
-// failure is a work request of a queue pair that is not connected any more.
+// failure is a work request of a disconnected queue pair.
 type failure struct {
 	num flor.QPN
 	id  uint64
 }
 
-// New puts an engine on each NIC.
+// New creates an engine on each NIC.
 func New(k *nic.Cluster, c Config) (*Fabric, error) {
 	if c.Pool == 0 {
 		c.Pool = 64
@@ -154,7 +158,7 @@ func New(k *nic.Cluster, c Config) (*Fabric, error) {
 // Host returns the i-th host, nil if it has no engine.
 func (f *Fabric) Host(i int) *Host { return f.hosts[i] }
 
-// buffer is the length of one of a pool, which lie at the beginning of a host's memory.
+// buffer returns the size of a pool buffer. The pool is at the beginning of a host's memory.
 func (f *Fabric) buffer() int { return flor.HeaderLen + int(f.cfg.Engine.MaxSend) }
 
 func (f *Fabric) newHost(i int) (*Host, error) {
@@ -182,13 +186,13 @@ func (f *Fabric) newHost(i int) (*Host, error) {
 	return h, err
 }
 
-// Num is the number of the host.
+// Num returns the number of the host.
 func (h *Host) Num() int { return h.num }
 
-// Now returns the present instant as engines know it.
+// Now returns the present instant on the engines' clock.
 func (h *Host) Now() mono.Time { return h.f.k.Engine().Now().Mono() }
 
-// Memory returns n bytes of the host's memory, which are not given back.
+// Memory allocates n bytes of the host's memory, which cannot be freed.
 func (h *Host) Memory(n int) (b flor.Buffer, ok bool) {
 	if n > len(h.memory)-h.used {
 		return flor.Buffer{}, false
@@ -198,14 +202,14 @@ func (h *Host) Memory(n int) (b flor.Buffer, ok bool) {
 	return flor.Buffer{Data: h.memory[at:h.used:h.used], Addr: uint64(at)}, true
 }
 
-// Send sends a message by a connection of this host.
+// Send sends a message on a connection of this host.
 func (h *Host) Send(c *flor.Conn, id uint64, b flor.Buffer) error {
 	err := c.Send(h.Now(), id, 0, b)
 	h.rearm()
 	return err
 }
 
-// Connect makes a connection between two hosts: the first end is the first one's.
+// Connect connects two hosts; x is on host a.
 func (f *Fabric) Connect(a, b int) (x, y *flor.Conn, err error) {
 	hosts := [2]*Host{f.hosts[a], f.hosts[b]}
 	var cfgs [2]flor.ConnConfig

@@ -35,7 +35,7 @@ func (h *Host) Post(num flor.QPN, w *flor.WQE) {
 	e.post(p, x)
 }
 
-// post hands p to the queue pair.
+// post posts p on the queue pair.
 func (e *end) post(p *posted, x qp.SendWQE) {
 	p.at = e.h.f.k.Engine().Now()
 	e.posted = append(e.posted, p)
@@ -46,7 +46,7 @@ func (e *end) post(p *posted, x qp.SendWQE) {
 	e.q.Post(x)
 }
 
-// take returns a place for a work request.
+// take returns an unused posted.
 func (h *Host) take() *posted {
 	if last := len(h.spare) - 1; last >= 0 {
 		p := h.spare[last]
@@ -67,13 +67,13 @@ func (h *Host) PostRecv(i int) {
 	h.recvs.Post(nic.RecvWR{ID: uint64(i), Addr: uint64(i * h.f.buffer()), Length: uint32(h.f.buffer())})
 }
 
-// Expose implements flor.NIC: everything is exposed.
+// Expose implements flor.NIC. All memory is exposed.
 func (h *Host) Expose(b flor.Buffer) (addr uint64, key uint32) { return b.Addr, 1 }
 
 // Revoke implements flor.NIC.
 func (h *Host) Revoke(uint32) {}
 
-// Time implements flor.NIC: the NIC's clock is that of the simulation.
+// Time implements flor.NIC. The NIC's clock is that of the simulation.
 func (h *Host) Time() mono.Time { return h.Now() }
 
 // Disconnect implements flor.NIC.
@@ -91,7 +91,7 @@ func (h *Host) Disconnect(num flor.QPN, again bool) {
 	}
 }
 
-// close takes the queue pair away, and completes what it has not.
+// close closes the queue pair and completes outstanding work requests in error.
 func (e *end) close() {
 	if e.q != nil {
 		e.q.Close()
@@ -100,7 +100,7 @@ func (e *end) close() {
 	e.flush()
 }
 
-// flush completes what has been posted in error, soon.
+// flush completes outstanding work requests in error, at the same instant.
 func (e *end) flush() {
 	h := e.h
 	for _, p := range e.posted {
@@ -115,7 +115,7 @@ func (e *end) flush() {
 	}
 }
 
-// Handle implements engine.Handler: the queue pair is connected anew.
+// Handle implements engine.Handler: it reconnects the queue pair.
 func (e *end) Handle(engine.Time, int32) {
 	ends := [...]*end{e, e.peer}
 	for _, x := range ends {
@@ -131,7 +131,7 @@ func (e *end) Handle(engine.Time, int32) {
 	}
 }
 
-// What the timers of a host are for.
+// Timers of a host.
 const (
 	whatTimeout int32 = iota
 	whatFailed
@@ -147,7 +147,7 @@ func (h *Host) Handle(_ engine.Time, what int32) {
 	h.rearm()
 }
 
-// fail tells the engine what was flushed.
+// fail delivers the flushed work requests to the engine.
 func (h *Host) fail() {
 	for len(h.failed) > 0 {
 		f := h.failed[0]
@@ -156,7 +156,7 @@ func (h *Host) fail() {
 	}
 }
 
-// rearm sets the timer to when the engine wants to be called.
+// rearm sets the timer to the engine's next timeout.
 func (h *Host) rearm() {
 	at, eng := engine.FromMono(h.NextTimeout()), h.f.k.Engine()
 	if at == engine.Never {
@@ -172,7 +172,7 @@ func (f *Fabric) Completed(now engine.Time, q *nic.QP, c qp.CQE, receive bool) {
 	e.h.came(e.num, arrival{at: now, q: q, cqe: c, receive: receive})
 }
 
-// data takes a completion of data.
+// data processes a completion of data.
 func (h *Host) data(a *arrival) {
 	e, c := a.q.Ctx.(*end), &a.cqe
 	cp := flor.Completion{QP: e.num, ID: c.WRID, At: a.at.Mono()}
@@ -181,7 +181,7 @@ func (h *Host) data(a *arrival) {
 		h.PostRecv(int(c.WRID))
 		return
 	case e.q != a.q && !a.receive:
-		return // it has been flushed
+		return // already flushed
 	case a.receive && c.Opcode == qp.WCRecv && c.Flags&qp.WCWithImm != 0:
 		h.sharedAck(e, a)
 		return
@@ -205,7 +205,7 @@ func (h *Host) data(a *arrival) {
 	h.Complete(h.Now(), &cp)
 }
 
-// noteSwitch measures how long nothing gets through after an error (Flor 6).
+// noteSwitch measures how long no request completes after an error (Flor 6).
 func (h *Host) noteSwitch(p *posted, k flor.CompletionKind) {
 	now := h.f.k.Engine().Now()
 	switch {

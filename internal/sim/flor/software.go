@@ -8,33 +8,33 @@ import (
 	"roced.io/roced/qp"
 )
 
-// Software is what an engine and its program take of a host's processors. A connection belongs to a thread, which does
-// one thing after the other. Zero is nothing.
+// Software is the processor time that an engine takes. Each connection belongs to a thread, which processes one
+// item after the other. Zero is no time.
 type Software struct {
-	Threads    int         // of a host, each with a processor; default 1
-	Completion engine.Time // to take a completion of data, with all that follows from it
-	Ack        engine.Time // to send an acknowledgement, or to take one
+	Threads    int         // per host, each on its own processor; default 1
+	Completion engine.Time // to process a completion of data, including all consequences
+	Ack        engine.Time // to send or to process an acknowledgement
 }
 
-// arrival is a completion that the NIC has written.
+// arrival is a completion from the NIC.
 type arrival struct {
 	at      engine.Time
 	q       *nic.QP
 	cqe     qp.CQE
 	receive bool
-	ack     bool // of the queue pair for acknowledgements
+	ack     bool // from the queue pair for acknowledgements
 }
 
-// thread is what waits for a processor. Acknowledgements have a queue of their own, which comes
-// first (Flor 4.1).
+// thread queues the work of a processor. Acknowledgements have a queue of their own and are processed first (Flor
+// 4.1).
 type thread struct {
 	h          *Host
 	acks, data ring.Ring[arrival]
 	timer      engine.Timer // pending while it is busy
-	spent      engine.Time  // by what is being done
+	spent      engine.Time  // by the current item
 }
 
-// thread returns that of a queue pair: those of a connection follow each other.
+// thread returns the thread of a queue pair. The queue pairs of a connection have consecutive numbers.
 func (h *Host) thread(num flor.QPN) *thread {
 	return h.threads[(int(num)-1)/(1+h.f.cfg.Backups)%len(h.threads)]
 }
@@ -47,7 +47,7 @@ func (h *Host) startThreads() {
 	}
 }
 
-// came hands a completion to the thread of a queue pair.
+// came queues a completion for the thread of a queue pair.
 func (h *Host) came(num flor.QPN, a arrival) {
 	if s := &h.f.cfg.Software; s.Completion == 0 && s.Ack == 0 {
 		h.do(&a)
@@ -68,7 +68,7 @@ func (h *Host) came(num flor.QPN, a arrival) {
 // Handle implements engine.Handler.
 func (t *thread) Handle(engine.Time, int32) { t.next() }
 
-// next does what waits, one thing, and then is busy for as long as that takes.
+// next processes one item, and is then busy for its processing time.
 func (t *thread) next() {
 	queue := &t.acks
 	if queue.Len() == 0 {

@@ -7,8 +7,8 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// histogram has nanoseconds in buckets, of which each power of two has 32: its percentiles are within 3 %
-// (as HDR histograms have it).
+// histogram counts nanoseconds in 32 buckets per power of two, so percentiles are accurate to 3 % (as in HDR
+// histograms).
 type histogram struct {
 	counts [64 * perPower]uint64
 	count  uint64
@@ -28,7 +28,7 @@ func (h *histogram) add(v uint64) {
 	h.most = max(h.most, v)
 }
 
-// bucket returns where v is counted: small values each by itself.
+// bucket returns the bucket of v. Small values have their own.
 func bucket(v uint64) int {
 	if v < perPower {
 		return int(v)
@@ -37,7 +37,7 @@ func bucket(v uint64) int {
 	return (power+1)*perPower + int(v>>power)&(perPower-1)
 }
 
-// upper is the largest value of a bucket.
+// upper returns the largest value of a bucket.
 func upper(b int) uint64 {
 	if b < perPower {
 		return uint64(b)
@@ -58,7 +58,7 @@ func (h *histogram) describe() result.Distribution {
 		P50: at(0.5), P95: at(0.95), P99: at(0.99), P999: at(0.999), Max: float64(h.most) / 1e3}
 }
 
-// percentile is the index that a part of all does not exceed; NaN of nothing.
+// percentile returns the index that a part of all does not exceed; NaN without values.
 func percentile(counts []uint64, all uint64, part float64) float64 {
 	seen := uint64(0)
 	for i, n := range counts {
@@ -69,7 +69,7 @@ func percentile(counts []uint64, all uint64, part float64) float64 {
 	return math.NaN()
 }
 
-// mean0 is the mean index, zero of nothing.
+// mean0 returns the mean index, zero without values.
 func mean0(counts []uint64, all uint64) float64 {
 	sum := 0.0
 	for i, n := range counts {
@@ -78,7 +78,7 @@ func mean0(counts []uint64, all uint64) float64 {
 	return zero(sum / float64(all))
 }
 
-// zero is v, or zero instead of what is no number.
+// zero returns v, or zero if v is not finite.
 func zero(v float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

@@ -1,5 +1,5 @@
-// Package inside tells what transports do inside while a simulation runs: how far out of order packets come,
-// what receivers keep for that, and how long round trips are as senders measure them.
+// Package inside measures the internal state of transports during a simulation: how far out of order packets
+// arrive, the tracking state of receivers, and the round-trip times that senders measure.
 package inside
 
 import (
@@ -11,21 +11,21 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Inside is what queue pairs have told so far.
+// Inside is what has been measured so far.
 type Inside struct {
-	degrees      []uint64 // packets by out-of-order degree, the last entry those beyond
+	degrees      []uint64 // packets by out-of-order degree; the last entry has all higher degrees
 	packets      uint64
-	bytes, ahead uint64 // of payload; ahead of a gap
-	early        uint64 // packets that were declined
+	bytes, ahead uint64 // payload bytes, and those ahead of a gap
+	early        uint64 // refused packets
 
-	live     []int // by host: bytes of state now
-	conns    []int // by host: connections that are in live
+	live     []int // by host: current bytes of state
+	conns    []int // by host: connections in live
 	peak     int   // of live
 	peakOne  int   // of one connection
-	peakWay  int   // of the requests of one
+	peakWay  int   // of the requests of one connection
 	peakPool int   // blocks of MELO's pool on a host
 	area     float64
-	bits     float64 // as area, of bitmaps alone
+	bits     float64 // like area, of bitmaps alone
 	lifetime float64
 
 	rtt, excess histogram
@@ -35,10 +35,10 @@ type Inside struct {
 // bitmapSlots is L of MP-RDMA (3.3).
 const bitmapSlots = 64
 
-// mostDegree bounds the table of degrees.
+// mostDegree is the size of the table of degrees.
 const mostDegree = 1 << 16
 
-// New returns one for so many hosts.
+// New returns an Inside for a number of hosts.
 func New(hosts int) *Inside {
 	return &Inside{degrees: make([]uint64, mostDegree+1), live: make([]int, hosts), conns: make([]int, hosts)}
 }
@@ -47,15 +47,15 @@ func New(hosts int) *Inside {
 type end struct {
 	in          *Inside
 	host, bytes int
-	bitmap      int // of bytes
+	bitmap      int // part of bytes
 	since, born mono.Time
 	last        mono.Time
 	known, done bool
-	sent        []mono.Time // by PSN: when it was sent last
+	sent        []mono.Time // by PSN: when it was last sent
 }
 
-// Watch has q tell from now on, until another tracer sees it. Times of packets are kept for round trips
-// if it sends at most outstanding of them at once; zero: they are not.
+// Watch measures q until another tracer replaces this one. outstanding is the maximum number of packets in flight,
+// whose send times it keeps to verify round-trip times. Zero: it does not verify them.
 func (in *Inside) Watch(q *nic.QP, outstanding uint32) {
 	x := &end{in: in, host: q.Host()}
 	if outstanding > 0 {
@@ -95,7 +95,7 @@ func (in *Inside) received(e *qp.TraceEvent) {
 	in.packets++
 	in.degrees[min(e.Degree, mostDegree)]++
 	if e.Drop != qp.Accepted {
-		if e.Degree < bitmapSlots { // could be tracked, but was declined
+		if e.Degree < bitmapSlots { // it could have been tracked
 			in.early++
 		}
 		return
@@ -114,8 +114,8 @@ func (x *end) left(now mono.Time, e *qp.TraceEvent) {
 
 func (x *end) place(psn bth.PSN) int { return int(psn.Uint32()) & (len(x.sent) - 1) }
 
-// answered compares the sample of an acknowledgement with the truth: how long ago the last packet that it tells of
-// was sent.
+// answered compares the round-trip time of an acknowledgement with the true one: the time since the newest
+// acknowledged packet was sent.
 func (x *end) answered(now mono.Time, e *qp.TraceEvent) {
 	if e.RTT <= 0 {
 		return
@@ -132,7 +132,7 @@ func (x *end) answered(now mono.Time, e *qp.TraceEvent) {
 	x.in.excess.add(uint64(max(e.RTT-truth, truth-e.RTT)))
 }
 
-// size notes a new size of the state, and how much of it are bits of packets.
+// size records a change of the state, and of the part that is bitmaps.
 func (x *end) size(now mono.Time, n, bitmap int) {
 	in := x.in
 	if !x.known {
@@ -148,8 +148,8 @@ func (x *end) size(now mono.Time, n, bitmap int) {
 	in.peakPool = max(in.peakPool, (in.live[x.host]-meloState*in.conns[x.host])/meloBlock)
 }
 
-// What a connection of MELO has besides blocks, in each direction 20 bytes, and for each block of eight
-// bits (3.2.4).
+// A connection of MELO has 20 bytes for each direction besides blocks, and 3 bytes for each block of eight bits
+// (3.2.4).
 const meloState, meloBlock = 2 * 20, 3
 
 // Closed implements qp.Tracer.
@@ -167,7 +167,7 @@ func (x *end) end(now mono.Time) {
 	x.in.conns[x.host]--
 }
 
-// Finish ends what is still open. The simulation has ended at now.
+// Finish ends all measurements at now, the end of the simulation.
 func (in *Inside) Finish(now mono.Time) {
 	for _, x := range in.all {
 		x.end(max(now, x.last))
@@ -175,43 +175,44 @@ func (in *Inside) Finish(now mono.Time) {
 	in.all = nil
 }
 
-// ForgetDegrees begins to count out-of-order degrees anew, when what is of interest begins.
+// ForgetDegrees restarts the count of out-of-order degrees.
 func (in *Inside) ForgetDegrees() {
 	clear(in.degrees)
 	in.packets = 0
 }
 
-// Degree is the out-of-order degree that a part of all packets, from 0 to 1, do not exceed; NaN without packets.
+// Degree returns the out-of-order degree that a part of all packets, from 0 to 1, does not exceed; NaN without
+// packets.
 func (in *Inside) Degree(part float64) float64 {
 	return percentile(in.degrees, in.packets, part)
 }
 
-// Early is how many packets were declined that could have been tracked.
+// Early returns the number of refused packets that could have been tracked.
 func (in *Inside) Early() float64 { return float64(in.early) }
 
-// Ahead is the part of the payload that came ahead of a gap.
+// Ahead returns the part of the payload that arrived ahead of a gap.
 func (in *Inside) Ahead() float64 { return float64(in.ahead) / float64(in.bytes) }
 
-// Pool is how many blocks of MELO's pool were in use at most on a host.
+// Pool returns the maximum number of blocks of MELO's pool in use on a host.
 func (in *Inside) Pool() int { return in.peakPool }
 
-// State is how many bytes receivers had for a connection to track what comes, at most and in the mean over its life.
+// State returns the bytes of a connection's tracking state: the maximum, and the mean over its life.
 func (in *Inside) State() (most int, mean float64) { return in.peakOne, in.area / in.lifetime }
 
-// StateOfRequests is how many they had at most for the requests of a connection, without those for READ responses.
+// StateOfRequests returns the maximum for the requests of a connection, without READ responses.
 func (in *Inside) StateOfRequests() int { return in.peakWay }
 
-// Host is how many they had on a host, at most, and in the mean over hosts and a time in seconds.
+// Host returns the bytes of tracking state on a host: the maximum, and the mean over hosts and a time in seconds.
 func (in *Inside) Host(seconds float64) (most int, mean float64) {
 	return in.peak, in.area / (seconds * 1e9) / float64(len(in.live))
 }
 
-// Bitmaps is how many bytes of bitmaps alone there were on a host, in the mean over hosts and a time in seconds.
+// Bitmaps returns the bytes of bitmaps on a host, as the mean over hosts and a time in seconds.
 func (in *Inside) Bitmaps(seconds float64) float64 {
 	return in.bits / (seconds * 1e9) / float64(len(in.live))
 }
 
-// Result is what Finish has ended.
+// Result returns the measurements; call Finish before.
 func (in *Inside) Result() *result.Inside {
 	most, mean := in.State()
 	host, _ := in.Host(1)

@@ -254,10 +254,13 @@ var steps = map[qp.Type][]step{
 	},
 }
 
+// Num returns the queue pair's number.
 func (q *QP) Num() bth.QPN { return q.num }
 
+// Host returns the number of its host.
 func (q *QP) Host() int { return int(q.nic.host) }
 
+// State returns its state.
 func (q *QP) State() qp.State { return q.core.State() }
 
 // Limits returns the congestion window in bytes and the rate in bits per second.

@@ -1,5 +1,5 @@
-// Package parquet writes the tables of a simulation's result as Parquet, compressed by Snappy. It is
-// by itself so that who uses package sim as a library does without what it needs.
+// Package parquet writes the tables of a simulation's result as Parquet, compressed by Snappy. It is a separate
+// package so that users of package sim do not need its dependencies.
 package parquet
 
 import (
@@ -12,9 +12,8 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// Write writes flows.parquet, ports.parquet, samples.parquet and queues.parquet, as far as there is
-// something in them, into a folder, which it makes. Their columns are those of the CSV files; times
-// are whole picoseconds.
+// Write writes flows.parquet, ports.parquet, samples.parquet and queues.parquet into a folder, which it creates. It
+// leaves out empty tables. The columns are those of the CSV files; times are whole picoseconds.
 func Write(dir string, r *result.Result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -23,7 +22,7 @@ func Write(dir string, r *result.Result) error {
 		Table(dir, "samples", r.Samples), Table(dir, "queues", r.Queues))
 }
 
-// Table writes rows, whose tags name the columns, to dir/name.parquet, unless there are none.
+// Table writes rows, whose tags name the columns, to dir/name.parquet. It writes nothing without rows.
 func Table[T any](dir, name string, rows []T) error {
 	if len(rows) == 0 {
 		return nil
@@ -43,8 +42,8 @@ type runFlow struct {
 	result.Flow
 }
 
-// MergeFlows puts the flows.parquet of runs, which are in the folders that where tells, into one of
-// dir, with the run in the first column. Runs without one have no flows.
+// MergeFlows merges the flows.parquet of runs into one in dir, with the run in the first column. where returns the
+// folder of a run. Runs without the file have no flows.
 func MergeFlows(dir string, runs []int, where func(run int) string) error {
 	f, err := os.CreateTemp(dir, ".flows-")
 	if err != nil {

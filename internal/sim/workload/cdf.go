@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// CDF is a distribution of sizes: linear between its points.
+// CDF is a distribution of sizes, linear between its points.
 type CDF struct {
 	bytes []float64
 	share []float64 // 0 to 1, never falling
 }
 
-// Fixed is the distribution with one size.
+// Fixed returns the distribution of a constant size.
 func Fixed(bytes float64) *CDF { return &CDF{[]float64{bytes}, []float64{1}} }
 
 // ReadCDF reads lines "bytes percent".

@@ -9,19 +9,19 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Planned is a message with the instant at which it begins.
+// Planned is a message and when it begins.
 type Planned struct {
 	At       engine.Time
 	Src, Dst int
 	Bytes    uint32
 }
 
-// OpenLoop sends messages when they are due, whatever has become of others.
+// OpenLoop sends messages at given instants, whether or not earlier ones have completed.
 type OpenLoop struct {
 	Verb    Verb
 	Service Service
-	Class   uint8 // of traffic
-	// Next returns the next message; they come in the order of their instants.
+	Class   uint8 // traffic class
+	// Next returns the next message, in order of time.
 	Next func() (Planned, bool)
 
 	r       *Runner
@@ -56,7 +56,7 @@ func (o *OpenLoop) Done(engine.Time, *Runner, *Flow) {}
 // Delivered implements App.
 func (o *OpenLoop) Delivered(engine.Time, *Runner, *Flow) {}
 
-// List yields messages in the order of their instants.
+// List returns a function that yields messages in order of time.
 func List(ps []Planned) func() (Planned, bool) {
 	ps = slices.Clone(ps)
 	slices.SortStableFunc(ps, func(a, b Planned) int {
@@ -78,8 +78,8 @@ func List(ps []Planned) func() (Planned, bool) {
 	}
 }
 
-// ReadFlows reads a flow list as the ns-3 simulators of HPCC and ConWeave have it: the number of
-// flows, then lines "src dst 3 port bytes start", start in seconds.
+// ReadFlows reads a flow list in the format of the ns-3 simulators of HPCC and ConWeave: the number of flows, then
+// lines "src dst 3 port bytes start" with start in seconds.
 func ReadFlows(text string, hosts int) ([]Planned, error) {
 	first, rest, _ := strings.Cut(text, "\n")
 	n, err := strconv.Atoi(strings.TrimSpace(first))
@@ -128,7 +128,7 @@ func readFlow(f []string, hosts int) (p Planned, err error) {
 // MaxMessage is the longest message (IBTA vol.1 9.4.1).
 const MaxMessage = 1 << 31
 
-// parseSeconds reads a decimal number of seconds exactly, to the picosecond.
+// parseSeconds reads a decimal number of seconds, exact to the picosecond.
 func parseSeconds(s string) (engine.Time, error) {
 	whole, fraction, _ := strings.Cut(s, ".")
 	if len(fraction) > 12 {

@@ -7,22 +7,22 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Poisson are messages between random hosts at random instants: each host sends as many bytes as
-// load times its rate, in the mean.
+// Poisson generates messages between random hosts at random instants. Each host sends load times its rate on
+// average.
 type Poisson struct {
 	Hosts int
 	Rate  uint64  // bits per second of a host
-	Load  float64 // of payload, as part of Rate
+	Load  float64 // payload as a part of Rate
 	Sizes *CDF
 	Until engine.Time // of the last arrival
 	Seed  uint64
-	// CrossRack, if not zero, is how many hosts a rack has: messages go to other racks only.
+	// CrossRack, if not zero, is the number of hosts per rack. Messages then go to other racks only.
 	CrossRack int
-	// Halves lets the first half of the hosts send to the second one; only those have a load.
+	// Halves makes the first half of the hosts send to the second half. Only the first half has a load.
 	Halves bool
 }
 
-// Check reports what is wrong.
+// Check validates p.
 func (p *Poisson) Check() error {
 	switch {
 	case p.Hosts < 2:
@@ -35,7 +35,7 @@ func (p *Poisson) Check() error {
 	return nil
 }
 
-// Source returns the messages.
+// Source returns a function that yields the messages.
 func (p *Poisson) Source() func() (Planned, bool) {
 	rng := rand.New(rand.NewPCG(p.Seed, 0x706f6973))
 	senders, receivers := p.Hosts, p.Hosts
@@ -58,10 +58,10 @@ func (p *Poisson) Source() func() (Planned, bool) {
 	}
 }
 
-// Permutation is one message from each host to another one, of which each is sent to once.
+// Permutation returns one message from each host to another one, so that each host receives one.
 func Permutation(hosts int, bytes uint32, seed uint64) []Planned {
 	rng := rand.New(rand.NewPCG(seed, 0x7065726d))
-	order := rng.Perm(hosts) // a ring through all hosts: nobody sends to itself
+	order := rng.Perm(hosts) // a ring through all hosts: no host sends to itself
 	out := make([]Planned, hosts)
 	for i, src := range order {
 		out[i] = Planned{0, src, order[(i+1)%hosts], bytes}
@@ -69,8 +69,8 @@ func Permutation(hosts int, bytes uint32, seed uint64) []Planned {
 	return out
 }
 
-// Halves is one message from each host of the first half to one of the second, of which each is sent
-// to once.
+// Halves returns one message from each host of the first half to one of the second, so that each of these receives
+// one.
 func Halves(hosts int, bytes uint32, seed uint64) []Planned {
 	rng := rand.New(rand.NewPCG(seed, 0x68616c66))
 	var out []Planned
@@ -80,7 +80,7 @@ func Halves(hosts int, bytes uint32, seed uint64) []Planned {
 	return out
 }
 
-// RandomIncast is one message to a host from each of so many random others.
+// RandomIncast returns one message to a host from each of several random others.
 func RandomIncast(hosts, to, senders int, bytes uint32, at engine.Time, seed uint64) []Planned {
 	rng := rand.New(rand.NewPCG(seed, 0x696e6361))
 	var out []Planned
@@ -92,8 +92,8 @@ func RandomIncast(hosts, to, senders int, bytes uint32, at engine.Time, seed uin
 	return out
 }
 
-// Queries are incasts at random instants: so many random senders answer a random host at once. rate
-// is what a host receives in the mean, in bits per second.
+// Queries returns incasts at random instants: several random senders answer a random host at once. rate is the mean
+// receive rate of a host in bits per second.
 func Queries(hosts, senders int, bytes uint32, rate float64, until engine.Time, seed uint64) (out []Planned) {
 	rng := rand.New(rand.NewPCG(seed, 0x71756572))
 	mean := float64(bytes) * 8 * float64(senders) / (rate * float64(hosts)) * float64(engine.Second)
@@ -105,7 +105,7 @@ func Queries(hosts, senders int, bytes uint32, rate float64, until engine.Time, 
 	}
 }
 
-// Incast is one message to a host from each of the senders, which are those behind it.
+// Incast returns one message to a host from each of the senders, which are the next hosts by number.
 func Incast(hosts, to, senders int, bytes uint32, at engine.Time) []Planned {
 	var out []Planned
 	for i := range senders {

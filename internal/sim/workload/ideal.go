@@ -5,15 +5,15 @@ import (
 	"roced.io/roced/internal/sim/fabric"
 )
 
-// Bytes on a link.
+// Bytes are sizes on a link.
 type Bytes struct {
 	Payload uint32 // of a full packet
-	Header  uint32 // of a packet with payload, besides it
+	Header  uint32 // additional bytes of a packet with payload
 	Ack     uint32
 }
 
-// Ideal returns what a message of size bytes takes in an empty network from its post to its last
-// acknowledgement, over links in their order: the last packet is acknowledged over the same links, back.
+// Ideal returns the time of a message of size bytes in an empty network, from its post to its last acknowledgement.
+// path lists its links in order; the acknowledgement takes them in reverse.
 func (b Bytes) Ideal(size uint32, path []*fabric.Link) engine.Time {
 	t := b.OneWay(size, path)
 	for _, l := range path {
@@ -22,11 +22,11 @@ func (b Bytes) Ideal(size uint32, path []*fabric.Link) engine.Time {
 	return t
 }
 
-// OneWay is Ideal to its arrival: packets are stored and forwarded.
+// OneWay returns the time until the message arrives. Switches store and forward packets.
 func (b Bytes) OneWay(size uint32, path []*fabric.Link) engine.Time {
 	n := max((size+b.Payload-1)/b.Payload, 1)
 	full, last := b.Payload+b.Header, size-(n-1)*b.Payload+b.Header
-	var sum, slowest, at, delay engine.Time // at: when the last packet has come to the end of a link, but for the delays
+	var sum, slowest, at, delay engine.Time // at: when the last packet reaches the end of a link, without delays
 	for _, l := range path {
 		took := takes(full, l.Rate())
 		sum += took

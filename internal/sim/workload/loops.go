@@ -2,19 +2,19 @@ package workload
 
 import "roced.io/roced/internal/sim/engine"
 
-// RPC is a client that sends a request and waits for the response, again and again.
+// RPC is a client that sends requests and waits for the responses.
 type RPC struct {
 	Client, Server    int
 	Request, Response uint32
-	Calls             int // in all
-	Outstanding       int // at a time; default 1
+	Calls             int // total
+	Outstanding       int // default 1
 
-	Times []engine.Time // that calls took
+	Times []engine.Time // durations of calls
 	begun int
 	start map[uint64]engine.Time
 }
 
-// response marks the tag of one.
+// response marks the tag of a response.
 const response = 1 << 63
 
 // Begin implements App.
@@ -48,13 +48,13 @@ func (c *RPC) Delivered(now engine.Time, r *Runner, f *Flow) {
 // Done implements App.
 func (c *RPC) Done(engine.Time, *Runner, *Flow) {}
 
-// AllToAll is a message from each host to each other one, so many of a host at a time.
+// AllToAll sends a message from each host to each other one, a limited number per host at a time.
 type AllToAll struct {
 	Bytes       uint32
 	Outstanding int // default 1
 
-	Took engine.Time // until all have completed
-	next []int       // by host: how many have begun
+	Took engine.Time // until all completed
+	next []int       // by host: number of started messages
 	left int
 	from engine.Time
 }
@@ -70,7 +70,7 @@ func (a *AllToAll) Begin(now engine.Time, r *Runner) {
 	}
 }
 
-// send begins the next message of a host: the first goes to the host behind it.
+// send starts the next message of a host. The first goes to the next host by number.
 func (a *AllToAll) send(r *Runner, h int) {
 	if n := r.Hosts(); a.next[h] < n-1 {
 		a.next[h]++
@@ -88,8 +88,8 @@ func (a *AllToAll) Done(now engine.Time, r *Runner, f *Flow) {
 // Delivered implements App.
 func (a *AllToAll) Delivered(engine.Time, *Runner, *Flow) {}
 
-// RingAllReduce sums a vector of Bytes over all hosts: each sends a part of it to the next host,
-// 2(n-1) times, each time when the part before has come (Patarasuk and Yuan, JPDC 2009).
+// RingAllReduce sums a vector of Bytes over all hosts: each sends a part of it to the next host, 2(n-1) times, each
+// time after the previous part has arrived (Patarasuk and Yuan, JPDC 2009).
 type RingAllReduce struct {
 	Bytes uint32
 
@@ -121,16 +121,16 @@ func (a *RingAllReduce) Delivered(now engine.Time, r *Runner, f *Flow) {
 // Done implements App.
 func (a *RingAllReduce) Done(engine.Time, *Runner, *Flow) {}
 
-// TreeAllReduce sums a vector up a binary tree of all hosts and sends the sum down again.
+// TreeAllReduce sums a vector up a binary tree of all hosts and distributes the sum.
 type TreeAllReduce struct {
 	Bytes uint32
 
 	Took    engine.Time
 	from    engine.Time
-	waiting []int // by host: children whose sums have not come
+	waiting []int // by host: children whose sums have not arrived
 }
 
-// Tags of its messages.
+// Tags of messages.
 const (
 	treeUp = iota
 	treeDown
@@ -158,7 +158,7 @@ func children(h, n int) (c []int) {
 	return c
 }
 
-// up sends the sum of h and those below it to its parent, or down if h is the root.
+// up sends the sum of h and its subtree to its parent. The root distributes it.
 func (a *TreeAllReduce) up(now engine.Time, r *Runner, h int) {
 	if h == 0 {
 		a.down(now, r, h)

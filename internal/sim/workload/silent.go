@@ -8,16 +8,16 @@ import (
 	"roced.io/roced/qp"
 )
 
-// silent carries messages over UC or UD, whose senders hear nothing. Each has its number as immediate
-// data, by which the destination knows which ones have come.
+// silent carries messages over UC or UD, whose senders get no acknowledgements. Each message has its number as
+// immediate data, so that the destination knows which ones have arrived.
 type silent struct {
 	r        *Runner
 	from, to *nic.QP
 	flows    map[uint32]*Flow
-	posted   qp.SendWQE // what all have
+	posted   qp.SendWQE // common to all messages
 }
 
-// connectSilent makes a carrier for f, which is not of RC.
+// connectSilent makes a carrier for f, whose service is not RC.
 func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 	c := &silent{r: r, flows: map[uint32]*Flow{}}
 	q := r.cfg.QP
@@ -61,7 +61,7 @@ func (r *Runner) datagrams(f *Flow, q nic.QPConfig) (from, to *nic.QP, err error
 	return from, to, err
 }
 
-// post begins f. Its receive takes whatever comes first, if f is lost.
+// post starts f. If f is lost, the next message takes its receive.
 func (c *silent) post(f *Flow) {
 	c.flows[uint32(f.ID)] = f
 	c.to.PostRecv(nic.RecvWR{Length: MaxMessage})
@@ -74,7 +74,7 @@ func (c *silent) post(f *Flow) {
 func (c *silent) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
 	f := c.flows[e.Imm]
 	if !receive || f == nil {
-		return // it has left, or a receive was flushed
+		return // a send completion, or a flushed receive
 	}
 	delete(c.flows, e.Imm)
 	if e.Status == qp.StatusSuccess && f.App != nil {

@@ -6,16 +6,15 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Stream keeps messages outstanding on a connection of its own, from one instant to another one. It
-// needs persistent connections.
+// Stream keeps messages outstanding on a connection of its own during an interval. It needs persistent connections.
 type Stream struct {
 	From, To    int
 	Size        uint32
 	Outstanding int         // default 2
-	At, Until   engine.Time // Until zero: for ever
-	Lane        int         // differs from that of other streams between these hosts
-	// Fence is which part of the messages, random ones, are synchronise operations; StopWait posts
-	// these when all before have completed instead.
+	At, Until   engine.Time // Until zero: no end
+	Lane        int         // distinguishes streams between the same hosts
+	// Fence is the part of the messages, selected at random, that are synchronise operations. StopWait instead
+	// posts these when all earlier messages have completed.
 	Fence    float64
 	StopWait bool
 	Seed     uint64
@@ -24,7 +23,7 @@ type Stream struct {
 	r     *Runner
 	rng   *rand.Rand
 	under int
-	next  bool // is a synchronise operation
+	next  bool // the next message is a synchronise operation
 }
 
 // Begin implements App.
@@ -43,7 +42,7 @@ func (s *Stream) Handle(engine.Time, int32) { s.fill() }
 
 func (s *Stream) draw() { s.next = s.rng.Float64() < s.Fence }
 
-// fill posts what may be outstanding.
+// fill posts messages up to the limit.
 func (s *Stream) fill() {
 	for s.under < s.Outstanding && !(s.StopWait && s.next && s.under > 0) {
 		f := Flow{Src: s.From, Dst: s.To, Bytes: s.Size, App: s, Lane: s.Lane, Fence: s.next && !s.StopWait}

@@ -1,7 +1,6 @@
-// Package workload gives simulated hosts something to do: applications that send messages
-// when they choose (flow lists, random arrivals), when others have ended (closed loops) or in
-// patterns (all-to-all, all-reduce). A Runner connects hosts as they need it and notes when
-// each message began and ended.
+// Package workload generates the traffic of simulated hosts. Applications send messages at given or random instants
+// (open loop), when others have completed (closed loop), or in patterns (all-to-all, all-reduce). A Runner connects
+// hosts as needed and records when each message begins and ends.
 package workload
 
 import (
@@ -13,31 +12,31 @@ import (
 	"roced.io/roced/qp"
 )
 
-// Verb is how a message travels.
+// Verb is the operation that carries a message.
 type Verb uint8
 
 // Verbs.
 const (
 	Write    Verb = iota // RDMA WRITE, posted by the source
-	Send                 // SEND; the destination is told
+	Send                 // SEND; the destination gets a completion
 	Read                 // RDMA READ, posted by the destination
-	WriteImm             // RDMA WRITE with immediate data; the destination is told
-	FetchAdd             // of eight bytes of the destination
+	WriteImm             // RDMA WRITE with immediate data; the destination gets a completion
+	FetchAdd             // of eight bytes at the destination
 	CmpSwap              // likewise
 )
 
-// Service is what carries a message.
+// Service is the transport service of a message.
 type Service uint8
 
 // Services. Of what UC and UD carry, the source hears nothing: it is done when it has arrived, and
 // stays outstanding if it is lost.
 const (
 	RC Service = iota
-	UC         // by Send and WriteImm
-	UD         // by Send, in one packet
+	UC         // for Send and WriteImm
+	UD         // for Send, in one packet
 )
 
-// atomicBytes is what an atomic has.
+// atomicBytes is the size of an atomic operand.
 const atomicBytes = 8
 
 // Flow is one message.
@@ -46,20 +45,20 @@ type Flow struct {
 	Bytes    uint32
 	Verb     Verb
 	Service  Service
-	Class    uint8 // of traffic
+	Class    uint8 // traffic class
 	App      App
-	Tag      uint64 // the application's
+	Tag      uint64 // for the application
 	Fence    bool   // a synchronise operation of MP-RDMA (3.4)
-	Lane     int    // which of several persistent connections of the same hosts
+	Lane     int    // selects one of several persistent connections between the same hosts
 
-	ID     int // in the order of starting
+	ID     int // in starting order
 	Start  engine.Time
-	End    engine.Time // of its completion where it was posted, that is with the last acknowledgement; of UC and UD at the destination
-	Ideal  engine.Time // what it would take in an empty network
+	End    engine.Time // completion at the posting host, that is the last acknowledgement; for UC and UD arrival at the destination
+	Ideal  engine.Time // duration in an empty network
 	Failed bool        // it completed in error
 }
 
-// Slowdown is how much longer than ideal f has taken, at least one.
+// Slowdown returns the duration of f relative to the ideal, at least one.
 func (f *Flow) Slowdown() float64 {
 	if f.Ideal <= 0 {
 		return 1
@@ -71,23 +70,22 @@ func (f *Flow) Slowdown() float64 {
 type App interface {
 	// Begin starts it.
 	Begin(now engine.Time, r *Runner)
-	// Done tells that a message of its own has completed where it was posted.
+	// Done is called when a message of the application has completed at its posting host.
 	Done(now engine.Time, r *Runner, f *Flow)
-	// Delivered tells that a message that it has sent by Send has arrived.
+	// Delivered is called when a message that the application has sent by Send has arrived.
 	Delivered(now engine.Time, r *Runner, f *Flow)
 }
 
 // Config describes how a Runner connects hosts.
 type Config struct {
 	QP nic.QPConfig
-	// Persistent keeps a connection for each pair of hosts and direction; otherwise each message
-	// has one of its own.
+	// Persistent keeps a connection for each pair of hosts and direction. Otherwise each message has its own.
 	Persistent bool
-	// Ideal returns what a message takes in an empty network.
+	// Ideal returns the duration of a message in an empty network.
 	Ideal func(f *Flow) engine.Time
-	// Ended is told of each message when it has completed, if not nil.
+	// Ended, if not nil, is called for each message that has completed.
 	Ended func(f *Flow)
-	// Opened is shown each connection when it has been made, if not nil.
+	// Opened, if not nil, is called for each new connection.
 	Opened func(first, second *nic.QP, f *Flow)
 }
 
@@ -118,12 +116,12 @@ type carrier interface {
 	post(f *Flow)
 }
 
-// connection has the messages that are outstanding, in order.
+// connection has the outstanding messages in order.
 type connection struct {
 	r         *Runner
-	from, to  *nic.QP // data go from the first to the second
+	from, to  *nic.QP // data flow from the first to the second
 	flows     []*Flow
-	delivered int // of flows
+	delivered int // number of delivered messages in flows
 }
 
 // NewRunner returns a runner without applications.
@@ -137,7 +135,7 @@ func (r *Runner) Cluster() *nic.Cluster { return r.k }
 // Engine returns the clock.
 func (r *Runner) Engine() *engine.Engine { return r.k.Engine() }
 
-// Hosts is the number of hosts.
+// Hosts returns the number of hosts.
 func (r *Runner) Hosts() int { return r.k.Network().Hosts() }
 
 // Add adds an application, which begins with Start.
@@ -150,16 +148,16 @@ func (r *Runner) Start() {
 	}
 }
 
-// Running is the number of messages that have begun and not ended.
+// Running returns the number of outstanding messages.
 func (r *Runner) Running() int { return r.running }
 
-// Failed is the number of messages that completed in error.
+// Fail ends the simulation with an application's error.
 func (r *Runner) Failed() int { return r.failed }
 
-// Err is why no connection could be made, if one could not.
+// Err returns the error of a connection or an application.
 func (r *Runner) Err() error { return r.err }
 
-// QP is what the queue pairs of messages are like, for applications that connect their own.
+// QP returns the configuration of messages' queue pairs, for applications that make their own.
 func (r *Runner) QP() nic.QPConfig { return r.cfg.QP }
 
 // Fail ends the simulation with an error of an application.
@@ -170,7 +168,7 @@ func (r *Runner) Fail(err error) {
 	}
 }
 
-// Send begins a message now.
+// Send starts a message now.
 func (r *Runner) Send(f Flow) {
 	if r.err != nil {
 		return
@@ -189,7 +187,7 @@ func (r *Runner) Send(f Flow) {
 	c.post(&f)
 }
 
-// carrier returns the one for f.
+// carrier returns the carrier for f.
 func (r *Runner) carrier(f *Flow) (carrier, error) {
 	key := pair{f.Src, f.Dst, f.Verb, f.Service, f.Class, f.Lane}
 	if c := r.conns[key]; c != nil {
@@ -245,7 +243,7 @@ func (c *connection) post(f *Flow) {
 // Completed implements nic.User.
 func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive bool) {
 	if len(c.flows) == 0 {
-		return // a receive that was flushed
+		return // a flushed receive
 	}
 	if receive {
 		if e.Status == qp.StatusSuccess && c.delivered < len(c.flows) {
@@ -263,7 +261,7 @@ func (c *connection) Completed(now engine.Time, _ *nic.QP, e qp.CQE, receive boo
 	c.r.end(now, f, e.Status, c.from, c.to)
 }
 
-// end notes that f, which has gone from one queue pair to the other, has completed.
+// end records that f, which went from one queue pair to the other, has completed.
 func (r *Runner) end(now engine.Time, f *Flow, s qp.Status, from, to *nic.QP) {
 	f.End = now
 	r.running--
