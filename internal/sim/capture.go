@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/internal/sim/nic"
 )
 
-// capture writes what enters a link as the frames that it would be on a real one: Ethernet, IPv4,
-// UDP, the transport packet with its payload and ICRC. PFC frames are those of IEEE 802.1Qbb.
+// capture writes the packets that enter a link as real frames: Ethernet, IPv4, UDP, the transport packet with
+// payload and ICRC. PFC frames follow IEEE 802.1Qbb.
 type capture struct {
 	k     *nic.Cluster
 	w     *pcapng.Writer
@@ -21,8 +21,8 @@ type capture struct {
 	err   error
 }
 
-// CaptureTo writes what enters l to w as pcapng; the returned function says whether that went
-// well. A link has one capture at a time.
+// CaptureTo writes the packets that enter l to w as pcapng. The returned function reports the first error. A link
+// has at most one capture.
 func (s *Simulation) CaptureTo(w io.Writer, l *fabric.Link) (failed func() error, err error) {
 	c := &capture{k: s.cluster}
 	if c.w, err = pcapng.NewWriter(w, "rocesim"); err != nil {
@@ -46,7 +46,7 @@ func (c *capture) Sent(now engine.Time, _ *fabric.Link, d *fabric.Packet) {
 		if d.Cut() {
 			c.frame = c.frame[:len(c.frame)-len(p.Payload)-bth.ICRCLen]
 		}
-	default: // what switches tell each other has no form on the wire that others know
+	default: // messages between switches have no standard format
 		return
 	}
 	if err := c.w.WritePacket(pcapng.PacketInfo{Interface: c.iface, Time: int64(now / engine.Nanosecond)}, c.frame); err != nil && c.err == nil {
@@ -54,7 +54,7 @@ func (c *capture) Sent(now engine.Time, _ *fabric.Link, d *fabric.Packet) {
 	}
 }
 
-// Headers are what is around a transport packet, in the numbers of a simulation.
+// Headers are the headers around a transport packet, in the numbers of a simulation.
 type Headers struct {
 	Src, Dst uint32 // hosts
 	Port     uint16 // UDP source port
@@ -62,12 +62,12 @@ type Headers struct {
 	Class    uint8
 }
 
-// addr is the address of a host, of 198.18.0.0/15 (RFC 2544).
+// addr returns the address of a host, in 198.18.0.0/15 (RFC 2544).
 func addr(host uint32) [4]byte {
 	return [4]byte{198, 18 + byte(host>>16&1), byte(host >> 8), byte(host)}
 }
 
-// mac is the locally administered address of a host.
+// mac returns the locally administered address of a host.
 func mac(host uint32) [6]byte {
 	return [6]byte{2, 0, byte(host >> 24), byte(host >> 16), byte(host >> 8), byte(host)}
 }
@@ -78,8 +78,8 @@ const (
 	protoUDP = 17
 )
 
-// AppendFrame appends p as a frame from host to host, as the daemon would send it. A packet of a
-// class above zero has it as the class selector of its DSCP (RFC 2474 4.2.2).
+// AppendFrame appends p as a frame between two hosts, in the format of the daemon. A class above zero becomes the
+// class selector of the DSCP (RFC 2474 4.2.2).
 func AppendFrame(b []byte, p *bth.Packet, h Headers) []byte {
 	dst, src := mac(h.Dst), mac(h.Src)
 	b = append(append(b, dst[:]...), src[:]...)
@@ -103,7 +103,7 @@ func AppendFrame(b []byte, p *bth.Packet, h Headers) []byte {
 	return b
 }
 
-// checksum is that of an IPv4 header (RFC 1071).
+// checksum is the checksum of an IPv4 header (RFC 1071).
 func checksum(h []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i+1 < len(h); i += 2 {
@@ -113,8 +113,8 @@ func checksum(h []byte) uint16 {
 	return ^uint16(sum>>16 + sum)
 }
 
-// appendPause appends a PFC frame: MAC control, opcode 0x0101, one class, time in quanta of 512
-// bits of which 5 ns stand for one at 100 Gb/s.
+// appendPause appends a PFC frame: MAC control, opcode 0x0101, one class, time in quanta of 512 bits. A quantum is
+// 5 ns, as at 100 Gb/s.
 func appendPause(b []byte, d *fabric.Packet) []byte {
 	b = append(b, 0x01, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0x88, 0x08, 0x01, 0x01, 0, 1<<d.Class)
 	times := len(b)

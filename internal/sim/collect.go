@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// eventTimer does what Config.Events say.
+// eventTimer runs Config.Events.
 type eventTimer struct {
 	s     *Simulation
 	left  []Event
@@ -38,17 +38,17 @@ func (e *eventTimer) Handle(engine.Time, int32) {
 	e.next()
 }
 
-// sampler looks at the network now and then.
+// sampler samples the network at regular intervals.
 type sampler struct {
 	s      *Simulation
 	timer  engine.Timer
 	queues []queue
-	// What there was at the last sample.
+	// Totals at the previous sample.
 	placed, pauses uint64
 	paused         engine.Time
 }
 
-// queue is one that is looked at: that of a switch before a link.
+// queue is a sampled queue: that of a switch before a link.
 type queue struct {
 	link string
 	sw   *fabric.Switch
@@ -63,7 +63,7 @@ func (p *sampler) start(s *Simulation) {
 	}
 }
 
-// find finds the queues before links of those names.
+// find finds the queues before the named links.
 func (p *sampler) find(n *fabric.Network, links []string) error {
 	for _, name := range links {
 		found := false
@@ -82,7 +82,7 @@ func (p *sampler) find(n *fabric.Network, links []string) error {
 	return nil
 }
 
-// pending is how many timers are the sampler's own.
+// pending returns the number of the sampler's own pending timers.
 func (p *sampler) pending() int {
 	if p.timer.Pending() {
 		return 1
@@ -122,7 +122,7 @@ func (p *sampler) Handle(now engine.Time, _ int32) {
 	}
 }
 
-// finish notes what links and switches have done.
+// finish records the counters of links and switches.
 func (s *Simulation) finish() {
 	r, n, now := &s.result, s.cluster.Network(), s.eng.Now()
 	r.Ended, r.Unfinished, r.Failed = now, s.runner.Running(), s.runner.Failed()

@@ -9,19 +9,19 @@ import (
 	"roced.io/roced/internal/sim/nic"
 )
 
-// judge applies the rules that ports of the daemon have to the frames of a simulated link.
+// judge applies fault rules of the daemon's ports to the packets of a simulated link.
 type judge struct {
 	k      *nic.Cluster
 	engine fault.Engine
 	frame  []byte
 }
 
-// possible are the actions that lose or mark a packet. Others change when it arrives or what is in
-// it, which a simulated link does not.
+// possible lists the actions that lose or mark a packet. The others change its arrival time or content, which
+// simulated links do not support.
 var possible = map[fault.Action]bool{fault.Drop: true, fault.ECN: true}
 
-// Faults makes fault rules (package internal/base/fault) hold for the packets that enter a link:
-// "tx drop psn=+3 n=1" loses the first sending of the fourth one of each flow.
+// Faults sets the fault rules (package internal/base/fault) of a link: "tx drop psn=+3 n=1" loses the first
+// transmission of each flow's fourth packet.
 func (s *Simulation) Faults(l *fabric.Link, rules ...string) error {
 	j, err := newJudge(s.cluster, rules)
 	if err == nil {
@@ -46,7 +46,7 @@ func newJudge(k *nic.Cluster, rules []string) (*judge, error) {
 	return j, j.engine.SetRules(parsed)
 }
 
-// CheckFault reports what is wrong with a fault rule of a simulated link.
+// CheckFault validates a fault rule of a simulated link.
 func CheckFault(text string) error {
 	r, err := fault.Parse(text)
 	if err != nil {

@@ -51,55 +51,54 @@ type Config struct {
 	Name  string
 	Seed  uint64
 	Graph *fabric.Graph
-	// Switch is what the i-th switch, with so many ports, is like.
+	// Switch returns the configuration of the i-th switch, which has so many ports.
 	Switch  func(i, ports int) fabric.SwitchConfig
 	Framing nic.Framing
 	Classes nic.Classes
 
-	Profile string // of profile.Names
+	Profile string // one of profile.Names
 	Spec    profile.Spec
-	// Specs are those of hosts that have another one.
+	// Specs has the exceptions by host.
 	Specs map[int]profile.Spec
-	QP    nic.QPConfig // but for Profile and User
+	QP    nic.QPConfig // without Profile and User
 	MTU   int          // path MTU in bytes; default 1000
-	// Persistent keeps a connection for each pair of hosts; else each message has its own.
+	// Persistent keeps a connection for each pair of hosts. Otherwise each message has its own.
 	Persistent bool
-	// Ideal is what slowdowns are measured by, over the links of a shortest way; default: what an
-	// empty network takes, exactly.
+	// Ideal returns the duration that slowdowns refer to; path is a shortest path. Default: the exact duration in
+	// an empty network.
 	Ideal func(f *workload.Flow, path []*fabric.Link) engine.Time
 
 	Apps   []workload.App
 	Events []Event
-	Faults map[string][]string // rules by the name of a link, see Simulation.Faults
-	Until  engine.Time         // default: until nothing happens any more
-	// Sample is how often queues and goodput are looked at; zero: never.
+	Faults map[string][]string // fault rules by link name, see Simulation.Faults
+	Until  engine.Time         // default: until no event is pending
+	// Sample is the interval of samples of queues and goodput; zero: none.
 	Sample engine.Time
-	// Queues are links of switches whose queues are noted at each sample.
+	// Queues names the links of switches whose queues are sampled.
 	Queues []string
-	// Payload is how many bytes all messages have together, for Progress; zero: not known.
+	// Payload is the total size of all messages in bytes, for Progress; zero: unknown.
 	Payload uint64
-	// Check looks at the invariants of the network at each sample and in the end.
+	// Check verifies the network's invariants every quarter of a millisecond.
 	Check bool
-	// Inside has queue pairs tell what they do, for Result.Inside: all but those that Opened has traced
-	// for itself.
+	// Inside measures the internal state of queue pairs for Result.Inside, except those that Opened traces itself.
 	Inside bool
-	// Opened is shown each connection when it has been made, for tracing; may be nil.
+	// Opened is called for each new connection, for tracing; may be nil.
 	Opened func(first, second *nic.QP, f *workload.Flow)
 }
 
-// Event is something that happens to the network at an instant.
+// Event changes the network at an instant.
 type Event struct {
 	At engine.Time
 	Do func(n *fabric.Network)
 }
 
-// ErrUnfinished says that messages were under way when nothing happened any more.
+// ErrUnfinished reports messages that were outstanding when no event was pending.
 var ErrUnfinished = errors.New("messages never ended")
 
-// Simulation is one that can be run once.
+// Simulation is a simulation, which can run once.
 type Simulation struct {
-	// Watch, if not nil, is called now and then while the simulation runs, to show how far it is;
-	// an error ends the run.
+	// Watch, if not nil, is called regularly while the simulation runs, for example to show progress. An error ends
+	// the run.
 	Watch func() error
 
 	cfg     Config
@@ -111,10 +110,10 @@ type Simulation struct {
 	sampler sampler
 	events  eventTimer
 	path    []*fabric.Link // scratch
-	inside  *inside.Inside // nil if it was not asked for
+	inside  *inside.Inside // nil unless Config.Inside
 }
 
-// New builds the network and its hosts.
+// New creates the network and its hosts.
 func New(c Config) (*Simulation, error) {
 	if c.MTU == 0 {
 		c.MTU = 1000
@@ -174,7 +173,7 @@ func New(c Config) (*Simulation, error) {
 	return s, nil
 }
 
-// spec is that of a host.
+// spec returns the spec of a host.
 func (c *Config) spec(host int) profile.Spec {
 	if s, ok := c.Specs[host]; ok {
 		return s
@@ -182,7 +181,7 @@ func (c *Config) spec(host int) profile.Spec {
 	return c.Spec
 }
 
-// validate reports what is wrong with the transports.
+// validate checks the transports.
 func (c *Config) validate() error {
 	errs := []error{profile.Validate(c.Profile, c.Spec)}
 	for _, host := range slices.Sorted(maps.Keys(c.Specs)) {
@@ -193,7 +192,7 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// watchInside has both ends of a connection tell what they do, and then calls opened, if there is one.
+// watchInside measures both ends of a connection, and then calls opened if it is not nil.
 func (s *Simulation) watchInside(outstanding uint32, opened func(first, second *nic.QP, f *workload.Flow)) func(first, second *nic.QP, f *workload.Flow) {
 	return func(first, second *nic.QP, f *workload.Flow) {
 		s.inside.Watch(first, outstanding)
@@ -207,10 +206,10 @@ func (s *Simulation) watchInside(outstanding uint32, opened func(first, second *
 // Cluster returns the simulated NICs and their network.
 func (s *Simulation) Cluster() *nic.Cluster { return s.cluster }
 
-// Runner returns what runs the applications.
+// Run runs until all messages have ended, or until Config.Until.
 func (s *Simulation) Runner() *workload.Runner { return s.runner }
 
-// bytes are what packets take on links, those of a transport's middle packets.
+// bytes returns the sizes on a link of a transport's middle packets.
 func (s *Simulation) bytes() workload.Bytes {
 	b := workload.Bytes{Payload: uint32(s.cfg.QP.MTU), Header: s.cfg.Framing.Header, Ack: s.cfg.Framing.Control}
 	if b.Header == 0 { // standard headers: Ethernet, IPv4, UDP, BTH, ICRC; see nic.Framing
@@ -219,24 +218,23 @@ func (s *Simulation) bytes() workload.Bytes {
 	return b
 }
 
-// ideal is what f takes in an empty network.
+// ideal returns the duration of f in an empty network.
 func (s *Simulation) ideal(f *workload.Flow) engine.Time {
 	s.path = s.cluster.Network().Path(f.Src, f.Dst, s.path[:0])
 	return s.cfg.Ideal(f, s.path)
 }
 
-// unacked is how many packets may be outstanding where nothing else limits them: four times what
-// the longest way holds.
+// unacked returns the default limit of outstanding packets: four times the capacity of the longest path.
 func (s *Simulation) unacked(rtt time.Duration) uint32 {
 	rate := s.cluster.Network().Path(0, 1, nil)[0].Rate()
 	return max(uint32(4*rtt.Seconds()*float64(rate)/8)/uint32(s.cfg.QP.MTU), 64)
 }
 
-// hardwareRTO is the timeout of Eunomia, which wants it as short as IRN's (Eunomia 3.2.3, IRN 4.1).
-// That of a queue pair, 67 ms, is for daemons that may come round late.
+// hardwareRTO is the timeout of Eunomia, which assumes one as short as IRN's (Eunomia 3.2.3, IRN 4.1). The default
+// of a queue pair, 67 ms, allows for delays of daemons.
 const hardwareRTO = 320 * time.Microsecond
 
-// newMakers returns what makes the plug-ins of each host's queue pairs.
+// newMakers returns the makers of plug-ins, by host.
 func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
 	rates, fastest := make([]float64, s.cfg.Graph.Hosts), 0.0
 	for h := range rates {
@@ -249,8 +247,8 @@ func (s *Simulation) newMakers(rtt time.Duration) (makers []*profile.Maker) {
 	return makers
 }
 
-// baseRTT is the longest round trip of a full packet and its acknowledgement in an empty network,
-// from the first host.
+// baseRTT returns the longest round trip of a full packet and its acknowledgement from the first host in an empty
+// network.
 func (s *Simulation) baseRTT() time.Duration {
 	b, longest := s.bytes(), engine.Time(0)
 	for h := 1; h < s.cfg.Graph.Hosts; h++ {
@@ -285,7 +283,7 @@ func (s *Simulation) Run() (*result.Result, error) {
 	return &s.result, nil
 }
 
-// slice is how long the engine runs between two looks at whether all is done.
+// slice is how long the engine runs between two checks for the end.
 const slice = engine.Millisecond / 4
 
 func (s *Simulation) until() engine.Time {
@@ -295,7 +293,7 @@ func (s *Simulation) until() engine.Time {
 	return s.cfg.Until
 }
 
-// more reports whether something remains to be done, besides sampling.
+// more reports whether events besides samples are pending.
 func (s *Simulation) more() bool {
 	idle := s.eng.Pending() <= s.sampler.pending()
 	return s.runner.Err() == nil && s.eng.Now() < s.until() && !idle
@@ -308,17 +306,16 @@ func (s *Simulation) check() error {
 	return s.cluster.Check()
 }
 
-// Progress is how far a running simulation has come.
+// Progress is the progress of a running simulation.
 type Progress struct {
 	Now   engine.Time
-	Done  int // messages that have ended
-	Under int // messages under way
-	// Part of the payload, or of the time until Config.Until, that is behind us; zero if neither is
-	// known.
+	Done  int // completed messages
+	Under int // outstanding messages
+	// Part is the completed part of the payload, or of the time until Config.Until; zero if both are unknown.
 	Part float64
 }
 
-// Progress returns how far the simulation has come.
+// Progress returns the progress of the simulation.
 func (s *Simulation) Progress() Progress {
 	p := Progress{Now: s.eng.Now(), Done: len(s.result.Flows), Under: s.runner.Running()}
 	if s.cfg.Payload > 0 {
@@ -330,7 +327,7 @@ func (s *Simulation) Progress() Progress {
 	return p
 }
 
-// ended notes a message.
+// ended records a message.
 func (s *Simulation) ended(f *workload.Flow) {
 	s.result.Flows = append(s.result.Flows, result.Flow{
 		ID: f.ID, Src: f.Src, Dst: f.Dst, Bytes: f.Bytes, Start: f.Start, FCT: f.End - f.Start, Ideal: f.Ideal, Slowdown: f.Slowdown()})

@@ -11,11 +11,10 @@ import (
 	"roced.io/roced/qp"
 )
 
-// epoch stands for the instant zero where a date is wanted, the same in each run.
+// epoch is the date of instant zero, the same in each run.
 var epoch = time.Unix(0, 0).UTC()
 
-// tracer writes what a queue pair does as the daemon's traces are, which `rocectl trace draw`
-// reads.
+// tracer writes the events of a queue pair in the daemon's trace format, which `rocectl trace draw` reads.
 type tracer struct {
 	rec    *trace.Recorder
 	out    *json.Encoder
@@ -23,11 +22,10 @@ type tracer struct {
 	err    error
 }
 
-// drainEvery is how many events are written at a time, fewer than a Recorder holds.
+// drainEvery is the number of events between two writes, less than the capacity of a Recorder.
 const drainEvery = 1 << 14
 
-// TraceTo writes the events of q to w as lines of JSON, until finish is called. profile is the
-// name of its transport.
+// TraceTo writes the events of q to w as lines of JSON until finish is called.
 func (s *Simulation) TraceTo(w io.Writer, q *nic.QP) (finish func() error) {
 	t := &tracer{rec: trace.NewRecorder(), out: json.NewEncoder(w)}
 	t.rec.Begin(0, trace.Start{Time: epoch, NIC: s.cfg.Graph.Name(q.Node()), QPN: uint32(q.Num()), Dest: uint32(q.Peer()),

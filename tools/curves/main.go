@@ -1,22 +1,21 @@
-// Curves draws how congestion control reacts: each scenario is a script of CNPs,
-// marks, round-trip times and losses, and the curve is the rate or the window that
-// the algorithm answers with. The test compares the curves as text; this program
-// draws them for people.
+// Curves draws the reactions of congestion control. Each scenario is a script of CNPs, marks, round-trip times and
+// losses; the curve is the resulting rate or window of the algorithm. The test compares the curves as text; this
+// program draws them.
 //
 // # Scenarios
 //
 //	title WORDS                     above the picture
 //	algorithm NAME [PARAM=VALUE]... as in the configuration
-//	mtu BYTES                       path MTU, 1024 unless given
-//	until TIME every TIME           end of the curve, and of its steps
+//	mtu BYTES                       path MTU, default 1024
+//	until TIME every TIME           end of the curve, and interval of its points
 //	at TIME EVENT                   once
 //	from TIME to TIME every TIME EVENT
 //
 // Events are
 //
 //	cnp                             a congestion notification packet
-//	send BYTES [full]               something is sent; full: the window is in flight then
-//	ack BYTES|window [rtt=TIME] [ecn] [full]  an acknowledgement of that much; the rest of the window is in flight
+//	send BYTES [full]               a packet was sent; full: the whole window is then in flight
+//	ack BYTES|window [rtt=TIME] [ecn] [full]  an acknowledgement of so many bytes; full: the rest of the window is in flight
 //	loss [timeout]
 //
 // Lines that begin with # are comments.
@@ -60,7 +59,7 @@ func draw(dir string) error {
 	return nil
 }
 
-// scenarios are the names of the scripts.
+// scenarios returns the names of the scripts.
 func scenarios() (names []string) {
 	entries, err := files.ReadDir("scenarios")
 	if err != nil {
@@ -72,7 +71,7 @@ func scenarios() (names []string) {
 	return names
 }
 
-// load runs the scenario of that name.
+// load runs the named scenario.
 func load(name string) (*curve, error) {
 	text, err := files.ReadFile("scenarios/" + name + ".txt")
 	if err != nil {

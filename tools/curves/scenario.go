@@ -22,12 +22,12 @@ type scenario struct {
 	events       []event
 }
 
-// event is something that happens to a controller.
+// event is an input of a controller.
 type event struct {
 	at      time.Duration
 	kind    string
 	bytes   uint32
-	window  bool // bytes are those of the window
+	window  bool // bytes is the window
 	rtt     time.Duration
 	ecn     bool
 	timeout bool
@@ -138,20 +138,19 @@ func (s *scenario) add(from, to, every time.Duration, w []string) error {
 	return nil
 }
 
-// curve is what came of a scenario.
+// curve is the result of a scenario.
 type curve struct {
 	*scenario
 	points []point
 }
 
-// point is what a controller says at one instant.
+// point has the limits of a controller at an instant.
 type point struct {
 	at           time.Duration
 	window, rate uint64
 }
 
-// run plays the scenario. Timers fire when they are due, before what happens at the
-// same instant.
+// run plays the scenario. Timers fire before events of the same instant.
 func (s *scenario) run() (*curve, error) {
 	ctl, err := ccalgo.New(s.algorithm, s.params)
 	if err != nil {
@@ -175,7 +174,7 @@ func (s *scenario) run() (*curve, error) {
 	return c, nil
 }
 
-// start is the instant at which scenarios begin on the controllers' clock.
+// start is the controllers' time at the beginning of a scenario.
 const start = mono.Time(1)
 
 func timers(ctl ccalgo.Controller, until time.Duration) {
@@ -212,7 +211,7 @@ func (e *event) apply(ctl ccalgo.Controller) error {
 	return nil
 }
 
-// limit is the window, in bytes.
+// limit returns the window in bytes.
 func limit(ctl ccalgo.Controller) uint32 {
 	w, _ := ctl.Limits()
 	return uint32(min(w, 1<<31))

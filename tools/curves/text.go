@@ -7,8 +7,8 @@ import (
 	"roced.io/roced/ccalgo"
 )
 
-// text is the curve as a table: a column for the window in bytes and one for the
-// rate in Mb/s, if the algorithm limits them.
+// text formats the curve as a table: a column for the window in bytes and one for the rate in Mb/s, if the
+// algorithm limits them.
 func (c *curve) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n%10s", c.title, "time")
@@ -40,7 +40,7 @@ func number(v uint64, unit float64, digits int) string {
 	return fmt.Sprintf("%.*f", digits, float64(v)/unit)
 }
 
-// limits reports what the algorithm limits at any time.
+// limits reports whether the algorithm ever limits the window or the rate.
 func (c *curve) limits() (window, rate bool) {
 	for _, p := range c.points {
 		window = window || p.window != ccalgo.Unlimited

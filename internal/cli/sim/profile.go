@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/sim/result"
 )
 
-// parts are those whose time --profile tells.
+// parts are the parts of the simulator that --profile distinguishes.
 var parts = []cpushare.Part{
 	{Name: "engine", Packages: []string{"roced.io/roced/internal/sim/engine"}},
 	{Name: "fabric", Packages: []string{"roced.io/roced/internal/sim/fabric", "roced.io/roced/internal/sim/prefetch"}},
@@ -18,10 +18,10 @@ var parts = []cpushare.Part{
 	{Name: "workload", Packages: []string{"roced.io/roced/internal/sim/workload", "roced.io/roced/internal/sim", "roced.io/roced/internal/sim/result", "roced.io/roced/internal/sim/scenario"}},
 }
 
-// runtimePart is what belongs to no part: garbage collection above all.
+// runtimePart is the rest, mostly garbage collection.
 const runtimePart = "Go's runtime"
 
-// profiled runs a simulation and notes where the CPU's time went.
+// profiled runs a simulation and records the CPU time of its parts.
 func profiled(run func() (*result.Result, error)) (*result.Result, error) {
 	var file bytes.Buffer
 	if err := pprof.StartCPUProfile(&file); err != nil {

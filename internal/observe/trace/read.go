@@ -10,21 +10,21 @@ import (
 	"strconv"
 )
 
-// maxLine bounds a line of a stored trace, in bytes.
+// maxLine limits a line of a stored trace, in bytes.
 const maxLine = 1 << 16
 
-// maxTime bounds the time of a trace, in nanoseconds: more than a year.
+// maxTime limits the time of a trace to 2^55 ns, more than a year.
 const maxTime = 1 << 55
 
-// maxRecords bounds what is held to be drawn.
+// maxRecords limits the records in memory.
 const maxRecords = 5_000_000
 
 // Errors of Read.
 var (
-	// ErrNoStart says that the first line does not describe a queue pair: it is no trace, or
-	// the queue pair has never connected.
+	// ErrNoStart reports that the first line does not describe a queue pair: the file is no trace, or the queue
+	// pair never connected.
 	ErrNoStart = errors.New("trace: does not begin with a line \"start\"")
-	// ErrCut says that the last line is missing. What there is can be used.
+	// ErrCut reports that the last line is missing. The records before it are valid.
 	ErrCut = errors.New("trace: ends early")
 )
 
@@ -32,11 +32,11 @@ var (
 type Trace struct {
 	Start   Start
 	Records []Record // without the first and the last line
-	Lost    uint64   // events that found no room
-	first   int64    // T of the first packet, if there is one
+	Lost    uint64   // events that did not fit the ring
+	first   int64    // T of the first packet; 0: none
 }
 
-// Read reads lines of JSON. With ErrCut it returns what there is.
+// Read reads lines of JSON. With ErrCut it also returns the trace.
 func Read(r io.Reader) (*Trace, error) {
 	t, err := new(Trace), ErrCut
 	s := bufio.NewScanner(r)
@@ -78,7 +78,7 @@ func Read(r io.Reader) (*Trace, error) {
 	return t, err
 }
 
-// check refuses what no recorder writes and the pictures could not show.
+// check rejects records that no recorder writes or that pictures cannot show.
 func (r *Record) check() error {
 	switch r.Event {
 	case "start", "end", "limits", "footprint", "skipped":
@@ -98,14 +98,13 @@ func (r *Record) check() error {
 	return nil
 }
 
-// columns of a CSV file are the fields of Record.
+// columns are the columns of a CSV file: the fields of Record.
 var columns = []string{
 	"t", "event", "response", "psn", "span", "length", "rtx", "sack", "nak", "refused", "ece", "rtt_ns",
 	"verdict", "degree", "lost", "window", "rate", "bytes",
 }
 
-// WriteCSV writes a trace as CSV, with a line of names before it. Fields that an event does
-// not have are empty.
+// WriteCSV writes a trace as CSV with a header line. Fields that an event does not have are empty.
 func (t *Trace) WriteCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	if err := c.Write(columns); err != nil {

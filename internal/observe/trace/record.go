@@ -1,6 +1,5 @@
-// Package trace records what a queue pair does (qp.Tracer), stores it as lines of JSON or
-// as CSV, and draws it: the time-sequence graph, the window, round-trip times, the
-// out-of-order degree and the receiver's state.
+// Package trace records the events of a queue pair (qp.Tracer), stores them as lines of JSON or as CSV, and draws
+// them: the time-sequence graph, the window, round-trip times, the out-of-order degree and the receiver's state.
 package trace
 
 import (
@@ -13,32 +12,32 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// Record is one line of a trace. Fields that an event does not have are left out. PSNs
-// are those of the wire; Event says which fields there are (qp.TraceKind), besides the
-// first line, "start", the last one, "end", and "skipped", which stands for events up to then that found no room.
+// Record is one line of a trace. Fields that an event does not have are omitted. PSNs are those of the wire. Event
+// selects the fields (qp.TraceKind). There are also "start", the first line, "end", the last one, and "skipped",
+// which replaces lost events up to its time.
 type Record struct {
 	T        int64   `json:"t"` // nanoseconds since the start
 	Event    string  `json:"event"`
-	Response bool    `json:"response,omitempty"` // it is of READ responses
-	PSN      *uint32 `json:"psn,omitempty"`      // sent, received; ack: the expected one
-	Span     uint32  `json:"span,omitempty"`     // PSNs that a sent packet takes, if not one
-	Length   uint32  `json:"length,omitempty"`   // bytes of payload
-	Rtx      bool    `json:"rtx,omitempty"`      // sent again
+	Response bool    `json:"response,omitempty"` // the event belongs to READ responses
+	PSN      *uint32 `json:"psn,omitempty"`      // sent, received; ack: the expected PSN
+	Span     uint32  `json:"span,omitempty"`     // number of PSNs of a sent packet, if not one
+	Length   uint32  `json:"length,omitempty"`   // payload bytes
+	Rtx      bool    `json:"rtx,omitempty"`      // retransmission
 	SACK     *uint32 `json:"sack,omitempty"`     // PSN acknowledged ahead of a gap
 	NAK      bool    `json:"nak,omitempty"`      // PSN is missing
-	Refused  bool    `json:"refused,omitempty"`  // the packet could not be tracked
+	Refused  bool    `json:"refused,omitempty"`  // the receiver could not track the packet
 	ECE      bool    `json:"ece,omitempty"`      // the packet was marked
 	RTT      int64   `json:"rtt_ns,omitempty"`
 	Verdict  string  `json:"verdict,omitempty"` // in-order, held, duplicate, beyond, refused
 	Degree   uint32  `json:"degree,omitempty"`  // out-of-order degree: PSN - expected
-	Lost     uint64  `json:"lost,omitempty"`    // timeout: PSNs; skipped, end: events that found no room
-	Window   *uint64 `json:"window,omitempty"`  // limits: bytes, absent if there is no limit
-	Rate     *uint64 `json:"rate,omitempty"`    // limits: bits per second, likewise
+	Lost     uint64  `json:"lost,omitempty"`    // timeout: PSNs; skipped, end: lost events
+	Window   *uint64 `json:"window,omitempty"`  // limits: bytes, absent: no limit
+	Rate     *uint64 `json:"rate,omitempty"`    // limits: bits per second, absent: no limit
 	Bytes    int     `json:"bytes,omitempty"`   // footprint
-	// Flor is what the packet says to Flor, if the trace is of a queue pair that carries it.
+	// Flor is Flor's information in the packet, if the queue pair carries Flor.
 	Flor   *flor.Info `json:"flor,omitempty"`
 	Start  *Start     `json:"start,omitempty"`
-	Events uint64     `json:"events,omitempty"` // end: how many lines there are between
+	Events uint64     `json:"events,omitempty"` // end: number of lines between the first and the last
 }
 
 // Start describes the queue pair of a trace.
@@ -57,7 +56,7 @@ var verdicts = [...]string{
 	reorder.InOrder: "in-order", reorder.Held: "held", reorder.Duplicate: "duplicate", reorder.Beyond: "beyond",
 }
 
-// newRecord says what e says, t after the start.
+// newRecord returns the record of e, t after the start.
 func newRecord(t mono.Time, e *qp.TraceEvent) Record {
 	r := Record{T: int64(t), Event: e.Kind.String(), Response: e.Response}
 	psn := e.PSN.Uint32()
@@ -94,7 +93,7 @@ func (r *Record) acknowledges(e *qp.TraceEvent) {
 	}
 }
 
-// limited returns v unless it stands for no limit.
+// limited returns v, nil if it means no limit.
 func limited(v uint64) *uint64 {
 	if v == ccalgo.Unlimited {
 		return nil

@@ -9,23 +9,23 @@ import (
 	"roced.io/roced/qp"
 )
 
-// ringEvents is how many events wait to be written at most; a power of two. At a million
-// events a second, it holds for 65 ms.
+// ringEvents is the maximum number of unwritten events, a power of two. At a million events per second the ring
+// holds 65 ms.
 const ringEvents = 1 << 16
 
-// Recorder is a qp.Tracer that keeps events until they are written. The NIC's thread puts
-// them in and never waits, another one writes: what finds no room is counted.
+// Recorder is a qp.Tracer that queues events until they are written. The NIC's thread queues events and never
+// waits; another thread writes them. Events that do not fit are counted as lost.
 type Recorder struct {
 	ring       []entry
-	head, tail atomic.Uint64 // head: next to be put in; tail: next to be written
+	head, tail atomic.Uint64 // head: next slot to fill; tail: next event to write
 	lost       atomic.Uint64
 	start      atomic.Pointer[Start]
 	at         mono.Time // of start; set before it
 	closed     chan struct{}
 	gone       atomic.Bool
-	skipped    entry // since the last event that found room; of the NIC's thread
+	skipped    entry // lost events since the last queued one; owned by the NIC's thread
 
-	flor    bool // packets are read as Flor's
+	flor    bool // decode Flor's headers
 	begun   bool // start has been written
 	written uint64
 }
@@ -34,10 +34,10 @@ type entry struct {
 	now  mono.Time
 	e    qp.TraceEvent
 	flor *flor.Info
-	lost uint64 // if it stands for so many events, the last of which was now
+	lost uint64 // not zero: it replaces so many events; now is that of the last one
 }
 
-// record is the line of e, of a trace that began at start.
+// record returns the line of e for a trace that began at start.
 func (e *entry) record(start mono.Time) Record {
 	if e.lost > 0 {
 		return Record{T: int64(e.now - start), Event: "skipped", Lost: e.lost}
@@ -49,11 +49,11 @@ func (e *entry) record(start mono.Time) Record {
 
 var _ qp.Tracer = (*Recorder)(nil)
 
-// NewRecorder returns a recorder of the default size.
+// NewRecorder returns a recorder of default size.
 func NewRecorder() *Recorder { return newRecorder(ringEvents) }
 
-// NewThinRecorder returns a recorder of which no more than about n events come each time that it is
-// drained. The others count as lost.
+// NewThinRecorder returns a recorder that keeps at most about n events between two calls of Drain. Further events
+// are lost.
 func NewThinRecorder(n int) *Recorder {
 	size := 1
 	for size < min(n, ringEvents) {
@@ -62,7 +62,7 @@ func NewThinRecorder(n int) *Recorder {
 	return newRecorder(size)
 }
 
-// ReadFlor makes it read what packets say to Flor, which takes memory for each. It comes before the first
+// ReadFlor enables decoding of Flor's headers, which allocates memory for each packet. Call it before the first
 // event.
 func (r *Recorder) ReadFlor() { r.flor = true }
 
@@ -70,7 +70,7 @@ func newRecorder(n int) *Recorder {
 	return &Recorder{ring: make([]entry, n), closed: make(chan struct{})}
 }
 
-// Begin tells which queue pair it is. It comes before the first event.
+// Begin sets the queue pair's description. Call it before the first event.
 func (r *Recorder) Begin(now mono.Time, s Start) {
 	r.at = now
 	r.start.Store(&s)
@@ -109,13 +109,13 @@ func (r *Recorder) Closed() {
 	}
 }
 
-// Begun reports whether the queue pair is known.
+// Begun reports whether Begin was called.
 func (r *Recorder) Begun() bool { return r.start.Load() != nil }
 
-// Done returns a channel that is closed when the queue pair is gone.
+// Done returns a channel that is closed when the queue pair is closed.
 func (r *Recorder) Done() <-chan struct{} { return r.closed }
 
-// Drain writes the events that there are.
+// Drain writes the queued events.
 func (r *Recorder) Drain(w *json.Encoder) error {
 	s := r.start.Load()
 	if s == nil {
@@ -130,7 +130,7 @@ func (r *Recorder) Drain(w *json.Encoder) error {
 	for tail, head := r.tail.Load(), r.head.Load(); tail != head; tail++ {
 		e := &r.ring[tail&uint64(len(r.ring)-1)]
 		line := e.record(r.at)
-		r.tail.Store(tail + 1) // from here on e is another one's
+		r.tail.Store(tail + 1) // the slot may now be overwritten
 		if err := w.Encode(line); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (r *Recorder) Drain(w *json.Encoder) error {
 	return nil
 }
 
-// Finish writes the events that there are and the last line. Nobody may put in more.
+// Finish writes the queued events and the last line. No event may follow.
 func (r *Recorder) Finish(w *json.Encoder) error {
 	if err := r.Drain(w); err != nil {
 		return err
@@ -149,5 +149,5 @@ func (r *Recorder) Finish(w *json.Encoder) error {
 	return w.Encode(Record{Event: "end", Events: r.written, Lost: r.lost.Load()})
 }
 
-// Counts returns how many events were written, and how many were lost.
+// Counts returns the numbers of written and of lost events.
 func (r *Recorder) Counts() (written, lost uint64) { return r.written, r.lost.Load() }

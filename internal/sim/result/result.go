@@ -1,6 +1,5 @@
-// Package result is what a simulation has found: how long messages took, and what the network
-// did meanwhile. It is written as JSON, CSV and pictures; package
-// roced/sim/parquet writes the tables as Parquet.
+// Package result has the results of a simulation: the duration of messages, and the counters of the network. It
+// writes them as JSON, CSV and pictures; package internal/sim/parquet writes the tables as Parquet.
 package result
 
 import (
@@ -11,7 +10,7 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Flow is a message that has completed. The tags name the columns of its table.
+// Flow is a completed message. The tags name the columns of its table.
 type Flow struct {
 	ID       int         `json:"id" parquet:"id"`
 	Src      int         `json:"src" parquet:"src"`
@@ -23,27 +22,27 @@ type Flow struct {
 	Slowdown float64     `json:"slowdown" parquet:"slowdown"`
 }
 
-// Sample is what the network looked like at an instant.
+// Sample is the state of the network at an instant.
 type Sample struct {
 	At           engine.Time `json:"at_ps" parquet:"at_ps"`
 	Queued       int64       `json:"queued_bytes" parquet:"queued_bytes"` // in all switches
 	LongestQueue int64       `json:"longest_queue_bytes" parquet:"longest_queue_bytes"`
-	Pauses       uint64      `json:"pauses" parquet:"pauses"`           // PFC frames since the last sample
-	Paused       engine.Time `json:"paused_ps" parquet:"paused_ps"`     // of all links together since then
-	Goodput      float64     `json:"goodput_bps" parquet:"goodput_bps"` // payload that got into memory since then
+	Pauses       uint64      `json:"pauses" parquet:"pauses"`           // PFC frames since the previous sample
+	Paused       engine.Time `json:"paused_ps" parquet:"paused_ps"`     // sum over all links, since then
+	Goodput      float64     `json:"goodput_bps" parquet:"goodput_bps"` // received payload since then
 	PausedLinks  int         `json:"paused_links" parquet:"paused_links"`
-	PauseTrees   int         `json:"pause_trees" parquet:"pause_trees"`           // links that are paused for no other one, the roots
-	PauseDepth   int         `json:"pause_tree_depth" parquet:"pause_tree_depth"` // paused links one behind the other, at most
+	PauseTrees   int         `json:"pause_trees" parquet:"pause_trees"`           // paused links that depend on no other one: roots
+	PauseDepth   int         `json:"pause_tree_depth" parquet:"pause_tree_depth"` // longest chain of paused links
 }
 
-// Queue is how much waited before a link at an instant.
+// Queue is the length of the queue before a link at an instant.
 type Queue struct {
 	At    engine.Time `json:"at_ps" parquet:"at_ps"`
 	Link  string      `json:"link" parquet:"link"`
 	Bytes int64       `json:"bytes" parquet:"bytes"`
 }
 
-// Port is what one direction of a link has done, and the queue before it.
+// Port has the counters of one direction of a link, and of the queue before it.
 type Port struct {
 	Link    string      `json:"link" parquet:"link"`
 	Packets uint64      `json:"packets" parquet:"packets"`
@@ -51,23 +50,23 @@ type Port struct {
 	Lost    uint64      `json:"lost" parquet:"lost"`
 	Peak    int64       `json:"peak_queue_bytes" parquet:"peak_queue_bytes"`
 	Marked  uint64      `json:"marked" parquet:"marked"`
-	Pauses  uint64      `json:"pauses" parquet:"pauses"`       // PFC frames that told it to stop
-	Paused  engine.Time `json:"paused_ps" parquet:"paused_ps"` // how long it was stopped
+	Pauses  uint64      `json:"pauses" parquet:"pauses"`       // received PFC frames that paused it
+	Paused  engine.Time `json:"paused_ps" parquet:"paused_ps"` // how long it was paused
 }
 
-// Inside is what transports did.
+// Inside describes the internal state of transports.
 type Inside struct {
-	Packets       uint64       `json:"packets"`             // of requests that came
-	Ahead         float64      `json:"ahead_of_gap"`        // part of their payload that came ahead of a gap
-	Degree        Distribution `json:"out_of_order_degree"` // how far ahead of the expected packet, in packets
-	StateMost     int          `json:"state_bytes_most"`    // of a connection, to track that
+	Packets       uint64       `json:"packets"`             // of requests, received
+	Ahead         float64      `json:"ahead_of_gap"`        // part of their payload that arrived ahead of a gap
+	Degree        Distribution `json:"out_of_order_degree"` // distance from the expected packet, in packets
+	StateMost     int          `json:"state_bytes_most"`    // tracking state of a connection
 	StateMean     float64      `json:"state_bytes_mean"`
-	HostStateMost int          `json:"host_state_bytes_most"` // of all connections to a host
-	RTT           Distribution `json:"rtt_us"`                // as senders measure it
-	RTTError      Distribution `json:"rtt_error_us"`          // how far that is from the truth, one way or the other
+	HostStateMost int          `json:"host_state_bytes_most"` // of all connections of a host
+	RTT           Distribution `json:"rtt_us"`                // as measured by senders
+	RTTError      Distribution `json:"rtt_error_us"`          // absolute difference from the true value
 }
 
-// Result is all of that.
+// Result is the result of a simulation.
 type Result struct {
 	Name    string      `json:"name"`
 	Profile string      `json:"profile"`
@@ -79,25 +78,25 @@ type Result struct {
 	Transmissions uint64            `json:"link_transmissions"`
 	Events        uint64            `json:"events"`
 	Drops         map[string]uint64 `json:"drops"`
-	Stray         uint64            `json:"stray_packets"` // for queue pairs that had been closed
+	Stray         uint64            `json:"stray_packets"` // for closed queue pairs
 	Marked        uint64            `json:"marked_packets"`
 	Retransmitted uint64            `json:"retransmitted_packets"`
-	Duplicates    uint64            `json:"duplicate_packets"` // that their receivers had already, so that they were sent again in vain
+	Duplicates    uint64            `json:"duplicate_packets"` // packets retransmitted needlessly
 	Timeouts      uint64            `json:"timeouts"`
 	Pauses        uint64            `json:"pauses"`
-	Paused        engine.Time       `json:"paused_ps"` // of all links together
+	Paused        engine.Time       `json:"paused_ps"` // sum over all links
 	Peak          int64             `json:"peak_queue_bytes"`
-	CPU           []cpushare.Share  `json:"cpu,omitempty"` // where time went, if that was asked for
+	CPU           []cpushare.Share  `json:"cpu,omitempty"` // with --profile
 
-	Inside *Inside `json:"inside,omitempty"` // if that was asked for
+	Inside *Inside `json:"inside,omitempty"` // with Config.Inside
 
 	Flows   []Flow   `json:"-"`
 	Samples []Sample `json:"-"`
-	Queues  []Queue  `json:"-"` // of the links that were asked for, at the instants of Samples
+	Queues  []Queue  `json:"-"` // of Config.Queues, at the instants of Samples
 	Ports   []Port   `json:"-"`
 }
 
-// Distribution describes many values.
+// Distribution describes a set of values.
 type Distribution struct {
 	Count int     `json:"count"`
 	Mean  float64 `json:"mean"`
@@ -123,18 +122,18 @@ func Describe(values []float64) Distribution {
 	return Distribution{len(v), sum / float64(len(v)), at(0.5), at(0.95), at(0.99), at(0.999), v[len(v)-1]}
 }
 
-// Bucket are the messages of a range of sizes.
+// Bucket describes the messages of a range of sizes.
 type Bucket struct {
-	From     uint32       `json:"from_bytes"` // above it
-	To       uint32       `json:"to_bytes"`   // up to it
+	From     uint32       `json:"from_bytes"` // exclusive
+	To       uint32       `json:"to_bytes"`   // inclusive
 	Slowdown Distribution `json:"slowdown"`
 	FCT      Distribution `json:"fct_us"`
 }
 
-// limits are the ends of buckets, in bytes.
+// limits are the upper ends of buckets, in bytes.
 var limits = []uint32{1e3, 3e3, 1e4, 3e4, 1e5, 3e5, 1e6, 3e6, 1e7, 1e8, math.MaxUint32}
 
-// Buckets returns the messages by their sizes, without buckets that are empty.
+// Buckets returns the messages by size, without empty buckets.
 func (r *Result) Buckets() (out []Bucket) {
 	from := uint32(0)
 	for i, to := range limits {
@@ -146,7 +145,7 @@ func (r *Result) Buckets() (out []Bucket) {
 	return out
 }
 
-// All returns all messages as one bucket.
+// All returns all messages in one bucket.
 func (r *Result) All() Bucket { return r.bucket(0, math.MaxUint32, true) }
 
 func (r *Result) bucket(from, to uint32, first bool) Bucket {
@@ -160,8 +159,7 @@ func (r *Result) bucket(from, to uint32, first bool) Bucket {
 	return Bucket{from, to, Describe(slow), Describe(fct)}
 }
 
-// Goodput is the payload of all messages over the time until the last of them ended, in bits per
-// second.
+// Goodput is the payload of all messages divided by the time until the last of them ended, in bits per second.
 func (r *Result) Goodput() float64 {
 	bytes, first, last := 0.0, engine.Never, engine.Time(0)
 	for i := range r.Flows {
@@ -175,7 +173,7 @@ func (r *Result) Goodput() float64 {
 	return bytes * 8 / (last - first).Seconds()
 }
 
-// Jain is Jain's index of fairness of what messages got by the second: 1 if all got the same.
+// Jain returns Jain's fairness index of the messages' rates: 1 if all are equal.
 func (r *Result) Jain() float64 {
 	sum, squares := 0.0, 0.0
 	for i := range r.Flows {

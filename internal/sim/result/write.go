@@ -12,7 +12,7 @@ import (
 	"strconv"
 )
 
-// Summary is what Result has, shortened to what fits on a screen.
+// Summary is a Result with statistics of its messages.
 type Summary struct {
 	*Result
 	Messages int          `json:"messages"`
@@ -36,7 +36,7 @@ func (r *Result) WriteJSON(w io.Writer) error {
 	return e.Encode(r.Summary())
 }
 
-// WriteText writes the summary for people.
+// WriteText writes the summary as text.
 func (r *Result) WriteText(w io.Writer) {
 	fmt.Fprintf(w, "%s, transport %s, seed %d: %.3f ms simulated, %d link transmissions\n",
 		r.Name, r.Profile, r.Seed, r.Ended.Seconds()*1e3, r.Transmissions)
@@ -60,7 +60,7 @@ func (r *Result) WriteText(w io.Writer) {
 	r.writeCPU(w)
 }
 
-// write writes what transports did, if that is known.
+// write writes the state of transports, if measured.
 func (i *Inside) write(w io.Writer) {
 	if i == nil {
 		return
@@ -76,7 +76,7 @@ func (i *Inside) write(w io.Writer) {
 		100*i.Ahead, i.StateMost, i.StateMean, i.HostStateMost)
 }
 
-// writeCPU writes where time went.
+// writeCPU writes the CPU time of each part.
 func (r *Result) writeCPU(w io.Writer) {
 	sum := 0.0
 	for _, s := range r.CPU {
@@ -97,7 +97,7 @@ func (b *Bucket) name() string {
 	return "up to " + short(b.To)
 }
 
-// short writes a number of bytes in few letters.
+// short formats a number of bytes.
 func short(n uint32) string {
 	switch {
 	case n >= 1e6:
@@ -108,8 +108,8 @@ func short(n uint32) string {
 	return fmt.Sprintf("%d B", n)
 }
 
-// WriteCSV writes flows.csv, ports.csv, samples.csv and queues.csv, as far as there is something in
-// them, into a folder, which it makes.
+// WriteCSV writes flows.csv, ports.csv, samples.csv and queues.csv into a folder, which it creates. It leaves out
+// empty tables.
 func (r *Result) WriteCSV(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (r *Result) WriteCSV(dir string) error {
 		writeCSV(dir, "samples", r.Samples), writeCSV(dir, "queues", r.Queues))
 }
 
-// writeCSV writes a table with the columns that the tags of T name.
+// writeCSV writes a table whose columns are the JSON names of T.
 func writeCSV[T any](dir, name string, rows []T) error {
 	if len(rows) == 0 {
 		return nil
@@ -133,7 +133,7 @@ func writeCSV[T any](dir, name string, rows []T) error {
 	for i := range row {
 		row[i] = typ.Field(i).Tag.Get("json")
 	}
-	_ = w.Write(row) // Error has the first fault
+	_ = w.Write(row) // w.Error returns the first error
 	for k := range rows {
 		v := reflect.ValueOf(&rows[k]).Elem()
 		for i := range row {
@@ -145,7 +145,7 @@ func writeCSV[T any](dir, name string, rows []T) error {
 	return errors.Join(w.Error(), f.Close())
 }
 
-// cell writes a value: times are picoseconds, without a unit.
+// cell formats a value; times are picoseconds without a unit.
 func cell(v reflect.Value) string {
 	if v.CanInt() {
 		return strconv.FormatInt(v.Int(), 10)

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// WriteFile writes a file that is there whole or not at all, whatever happens.
+// WriteFile writes a file atomically and durably: after a crash the file is complete or does not exist.
 func WriteFile(name string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
 	if err != nil {
@@ -24,8 +24,8 @@ func WriteFile(name string, text []byte) error {
 	return flush(filepath.Dir(name))
 }
 
-// scratch makes a folder beside dir that is hidden, and locked as long as lock is open. Those that
-// others have left, of whom the system has taken the lock, go.
+// scratch makes a hidden folder beside dir. It is locked until lock is closed. scratch removes folders of crashed
+// processes, whose locks the system has released.
 func scratch(dir string) (tmp string, lock *os.File, err error) {
 	prefix := "." + filepath.Base(dir) + "-"
 	stale, err := filepath.Glob(filepath.Join(filepath.Dir(dir), prefix+"*"))
@@ -50,7 +50,7 @@ func scratch(dir string) (tmp string, lock *os.File, err error) {
 	return tmp, lock, os.Chmod(tmp, 0o755)
 }
 
-// locked locks a folder, unless somebody else has.
+// locked locks a folder; it fails if another process has the lock.
 func locked(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -63,8 +63,8 @@ func locked(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// publish gives a folder its name when its files are on the disk. If another one has it already,
-// somebody else has done the same run: what they found is the same.
+// publish renames a folder after its files are on disk. If the target exists, another process has completed the
+// same run, with the same results.
 func publish(tmp, dir string) error {
 	files, err := os.ReadDir(tmp)
 	if err != nil {
@@ -87,7 +87,7 @@ func publish(tmp, dir string) error {
 	return flush(filepath.Dir(dir))
 }
 
-// flush waits until a file or folder is on the disk.
+// flush waits until a file or folder is on disk.
 func flush(name string) error {
 	f, err := os.Open(name)
 	if err != nil {

@@ -1,12 +1,11 @@
-// Package sweep keeps many runs of a scenario in a folder: which there are, and what has come out of
-// them. What a run has found appears there at once and whole, so that whatever ends a sweep, an
-// interrupt, a crash or the machine's, takes no more than the runs that were under way, and the
-// rest goes on from there: on this machine, or in parts on many that share the folder.
+// Package sweep stores the runs of a scenario in a folder. The result of a run appears there at once and complete.
+// After an interrupt or a crash, only the runs in progress are lost, and the sweep continues from there. Several
+// machines that share the folder can each do a part.
 //
-//	plan.json           what the sweep is
-//	scenario.yaml       its scenario, and beside it the files that this names
-//	runs/0007/run.json  which run that is, how long it took, what went wrong
-//	runs/0007/...       what it has found
+//	plan.json           the parameters of the sweep
+//	scenario.yaml       its scenario, with the files that it names
+//	runs/0007/run.json  the run's parameters, duration and error
+//	runs/0007/...       its results
 package sweep
 
 import (
@@ -22,20 +21,20 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Plan is what a sweep is.
+// Plan describes a sweep.
 type Plan struct {
 	Format string     `json:"format"` // of tables: csv, parquet; empty: no tables
-	Vary   []string   `json:"vary"`   // keys that differ from run to run, the seed last
-	Runs   [][]string `json:"runs"`   // by run: values of these keys
+	Vary   []string   `json:"vary"`   // keys that differ between runs, the seed last
+	Runs   [][]string `json:"runs"`   // by run: the values of these keys
 }
 
-// Axis is a key of the scenario and the values that it takes.
+// Axis is a key of the scenario and its values.
 type Axis struct {
 	Key    string
 	Values []string
 }
 
-// ErrOther says that a folder has another sweep than the one that is to go on.
+// ErrOther reports a folder that contains a different sweep.
 var ErrOther = errors.New("there is another sweep in this folder")
 
 // ParseAxis reads "key=a,b,c" or "key=[a, {b: c}]": values are YAML.
@@ -65,7 +64,7 @@ func ParseAxis(text string) (Axis, error) {
 	return a, nil
 }
 
-// flow writes a value in one line.
+// flow formats a value in one line.
 func flow(n *yaml.Node) (string, error) {
 	if n.Kind == yaml.ScalarNode && n.Style == 0 {
 		return n.Value, nil
@@ -75,10 +74,10 @@ func flow(n *yaml.Node) (string, error) {
 	return strings.Join(strings.Fields(string(b)), " "), err
 }
 
-// maxRuns bounds what a mistake can ask for.
+// maxRuns limits the number of runs, to catch mistakes.
 const maxRuns = 1_000_000
 
-// NewPlan returns all combinations of the values of axes; the last one changes fastest.
+// NewPlan returns all combinations of the axes' values; the last axis changes fastest.
 func NewPlan(format string, axes []Axis) (*Plan, error) {
 	p := &Plan{Format: format, Runs: [][]string{nil}}
 	for _, a := range axes {
@@ -100,7 +99,7 @@ func NewPlan(format string, axes []Axis) (*Plan, error) {
 	return p, nil
 }
 
-// Set are the changes to the scenario of a run, as --set takes them.
+// Set returns the changes to the scenario of a run, as --set takes them.
 func (p *Plan) Set(run int) []string {
 	set := make([]string, len(p.Vary))
 	for i, key := range p.Vary {
@@ -109,7 +108,7 @@ func (p *Plan) Set(run int) []string {
 	return set
 }
 
-// Folder is where a sweep is.
+// Folder is the folder of a sweep.
 type Folder struct {
 	Dir  string
 	Plan Plan
@@ -122,8 +121,8 @@ const (
 	Scenario = "scenario.yaml"
 )
 
-// Create makes the folder of a sweep, with files by their names, the scenario among them. If the same
-// sweep is there, it goes on; another one is ErrOther.
+// Create makes the folder of a sweep, with files by name, including the scenario. It continues the same sweep; a
+// different one is ErrOther.
 func Create(dir string, p *Plan, files map[string][]byte) (*Folder, error) {
 	text, err := json.MarshalIndent(p, "", " ")
 	if err != nil {
@@ -144,10 +143,10 @@ func Create(dir string, p *Plan, files map[string][]byte) (*Folder, error) {
 			return nil, err
 		}
 	}
-	return &Folder{dir, *p}, WriteFile(filepath.Join(dir, planFile), text) // last: now all of it is there
+	return &Folder{dir, *p}, WriteFile(filepath.Join(dir, planFile), text) // last: the folder is now complete
 }
 
-// same reports whether a folder has the sweep of that plan and these files.
+// same verifies that a folder has the sweep of a plan and the same files.
 func same(dir string, old, plan []byte, files map[string][]byte) error {
 	if !bytes.Equal(old, plan) {
 		return fmt.Errorf("%s: %w, with other values: choose another folder", dir, ErrOther)
@@ -178,5 +177,5 @@ func Open(dir string) (*Folder, error) {
 	return f, nil
 }
 
-// Run returns the folder of what a run has found.
+// Run returns the folder of a run's results.
 func (f *Folder) Run(i int) string { return filepath.Join(f.Dir, runsDir, fmt.Sprintf("%04d", i)) }

@@ -11,28 +11,27 @@ import (
 	"time"
 )
 
-// Note is what run.json says of a run.
+// Note is the content of run.json.
 type Note struct {
 	Run     int               `json:"run"`
 	Set     map[string]string `json:"set"`
 	Seconds float64           `json:"seconds"`
-	// Error is what went wrong in the simulation, such as messages that never ended; it would go
-	// wrong again.
+	// Error is the error of the simulation, such as messages that never ended. A retry would fail again.
 	Error string `json:"error,omitempty"`
 }
 
 const noteFile = "run.json"
 
-// Failed is an error that belongs to the run: it is kept as its result.
+// Failed is an error of the run itself, which is stored as its result.
 type Failed struct{ Err error }
 
 // Error implements error.
 func (f Failed) Error() string { return f.Err.Error() }
 
-// Unwrap returns the error itself.
+// Unwrap returns the cause.
 func (f Failed) Unwrap() error { return f.Err }
 
-// Note returns what is known of a run, nil if it has not been done.
+// Note returns the note of a run, nil if the run has not completed.
 func (f *Folder) Note(run int) (*Note, error) {
 	file := filepath.Join(f.Run(run), noteFile)
 	b, err := os.ReadFile(file)
@@ -49,25 +48,25 @@ func (f *Folder) Note(run int) (*Note, error) {
 	return n, nil
 }
 
-// Progress is how far work has come.
+// Progress counts the runs of a sweep.
 type Progress struct {
 	Done, Failed, All int
-	Left              time.Duration // estimate; zero if nothing is known yet
+	Left              time.Duration // estimate; zero: unknown
 }
 
-// Work is what Folder.Work does.
+// Work describes which runs to do, and how.
 type Work struct {
-	// Part of Parts does every Parts-th run, from Part on; zero Parts: all.
+	// Only every Parts-th run from Part on; zero Parts: all.
 	Part, Parts int
 	Parallel    int // runs at a time
-	// Do does a run and writes what it finds into dir. The error is Failed if it belongs to the run.
+	// Do does a run and writes its results into dir. An error of the run itself is Failed.
 	Do func(ctx context.Context, run int, dir string) error
-	// Tell is told of the runs that are done, in the beginning and after each; may be nil.
+	// Tell is called at the beginning and after each run; may be nil.
 	Tell func(p Progress)
 }
 
-// Work does the runs that are not done yet. It ends early with the first error that does not belong
-// to a run, or when ctx does.
+// Work does the runs that have not completed. It ends early with the first error that is not Failed, or when ctx
+// ends.
 func (f *Folder) Work(ctx context.Context, w Work) error {
 	p := Progress{}
 	var left []int
@@ -113,12 +112,12 @@ func (f *Folder) Work(ctx context.Context, w Work) error {
 	return nil
 }
 
-// state is that of Work.
+// state is the state of Work.
 type state struct {
 	f      *Folder
 	w      *Work
 	began  time.Time
-	before int // runs done by others
+	before int // runs completed before
 	stop   context.CancelCauseFunc
 
 	mu sync.Mutex
@@ -131,7 +130,7 @@ func (s *state) tell() {
 	}
 }
 
-// do does a run, unless there is no time left.
+// do does a run unless ctx has ended.
 func (s *state) do(ctx context.Context, run int) {
 	if ctx.Err() != nil {
 		return
@@ -151,8 +150,7 @@ func (s *state) do(ctx context.Context, run int) {
 	s.tell()
 }
 
-// do does a run in a folder of another name, which becomes the run's when all that is in it is on
-// the disk.
+// do does a run in a scratch folder and publishes it.
 func (f *Folder) do(ctx context.Context, run int, do func(context.Context, int, string) error) (failed bool, err error) {
 	dir := f.Run(run)
 	tmp, lock, err := scratch(dir)
