@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/internal/sim/sweep"
 )
 
-// batch is how a sweep runs on many machines.
+// batch describes how a sweep runs on many machines.
 type batch struct {
 	slurm, kubernetes bool
 	jobs, at          int
@@ -21,8 +21,7 @@ type batch struct {
 	image, claim      string
 }
 
-// defaultJobs is how many jobs a sweep has at most: Slurm's arrays have 1001 elements unless
-// MaxArraySize says otherwise.
+// defaultJobs is the default limit of jobs: Slurm's arrays have 1001 elements unless MaxArraySize is set.
 const defaultJobs = 1000
 
 func (b *batch) flags(f *pflag.FlagSet) {
@@ -53,7 +52,7 @@ func (b *batch) check() error {
 	return nil
 }
 
-// writeBatch writes what Slurm and Kubernetes take, and says what to do with it.
+// writeBatch writes the files for Slurm and Kubernetes, and prints the commands that use them.
 func (a *app) writeBatch(f *sweep.Folder, b *batch, title string) error {
 	dir, err := filepath.Abs(f.Dir)
 	if err != nil {
@@ -90,8 +89,8 @@ func (a *app) writeBatch(f *sweep.Folder, b *batch, title string) error {
 	return nil
 }
 
-// slurmScript is a job array that does the sweep in a folder. A job that is preempted or whose node
-// is lost goes on with what it has not done.
+// slurmScript returns a job array for the sweep in a folder. A job that is preempted or whose node fails continues
+// with the missing runs.
 func slurmScript(dir, program, name string, jobs, at int) []byte {
 	return fmt.Appendf(nil, `#!/bin/bash
 # Does the sweep in %s. Submitted again, it goes on with what is not done.
@@ -108,8 +107,8 @@ exec %s work %s --part "$SLURM_ARRAY_TASK_ID/%d" --parallel 1
 `, dir, name, jobs-1, at, quote(dir), quote(program), quote(dir), jobs)
 }
 
-// kubernetesJob is an Indexed Job that does the sweep in the root of a volume. Kubernetes puts the
-// index into the environment, and from there into the command.
+// kubernetesJob returns an Indexed Job for the sweep in the root of a volume. Kubernetes passes the index as an
+// environment variable, and expands it in the command.
 func kubernetesJob(image, claim, name string, jobs, at int) []byte {
 	return fmt.Appendf(nil, `# Does the sweep in the root of the volume. Deleted and applied again, it goes on with what is not done.
 apiVersion: batch/v1
@@ -143,7 +142,7 @@ spec:
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// jobName makes a name that both take: of a host name's letters (RFC 1123), with room for an index.
+// jobName returns a name that both accept: in a host name's letters (RFC 1123), with space for an index.
 func jobName(title string) string {
 	name := "rocesim-" + notInNames.ReplaceAllString(strings.ToLower(title), "-")
 	return strings.Trim(name[:min(len(name), 50)], "-")
@@ -151,7 +150,7 @@ func jobName(title string) string {
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9_./:@%+-]+$`)
 
-// quote writes a word for a shell.
+// quote quotes a word for a shell.
 func quote(s string) string {
 	if plain.MatchString(s) {
 		return s

@@ -40,13 +40,13 @@ Runs that are missing or have failed are named, and the exit code is then 1.`,
 	}
 }
 
-// row is a run of a sweep, and what it has found; nil if it has failed without a result.
+// row is a run of a sweep and its result; nil if it failed without a result.
 type row struct {
 	*sweep.Note
 	Result *summary `json:"result"`
 }
 
-// summary is what summary.json has.
+// summary is the content of summary.json.
 type summary struct {
 	result.Result
 	Messages int                 `json:"messages"`
@@ -63,10 +63,10 @@ func (s *summary) lost() (n uint64) {
 	return n
 }
 
-// metric is a column of what is collected.
+// metric is a column of the collected results.
 type metric struct {
 	name string // in runs.csv
-	head string // in the table; empty: not shown there
+	head string // in the table; empty: omitted
 	unit float64
 	of   func(*summary) float64
 }
@@ -97,7 +97,7 @@ var metrics = []metric{
 	{"ended_ps", "", 1, func(s *summary) float64 { return float64(s.Ended) }},
 }
 
-// collectFrom shows and writes what is there of a sweep.
+// collectFrom prints and writes the available results of a sweep.
 func (a *app) collectFrom(f *sweep.Folder) error {
 	rows, missing, err := readRows(f)
 	if err != nil {
@@ -118,7 +118,7 @@ func (a *app) collectFrom(f *sweep.Folder) error {
 	return incomplete(f, rows, missing)
 }
 
-// incomplete is the error of a sweep of which something is missing or has failed.
+// incomplete returns an error for missing and failed runs.
 func incomplete(f *sweep.Folder, rows []row, missing []int) error {
 	var errs []error
 	if n := len(missing); n > 0 {
@@ -137,7 +137,7 @@ func incomplete(f *sweep.Folder, rows []row, missing []int) error {
 	return errors.Join(errs...)
 }
 
-// few names some runs.
+// few lists some runs.
 func few(runs []int) string {
 	const most = 10
 	s := strings.Trim(fmt.Sprint(runs[:min(len(runs), most)]), "[]")
@@ -201,7 +201,7 @@ func writeRuns(f *sweep.Folder, rows []row) error {
 	return sweep.WriteFile(filepath.Join(f.Dir, "runs.csv"), []byte(b.String()))
 }
 
-// mergeFlows puts the flows of all runs into one table.
+// mergeFlows merges the flows of all runs into one table.
 func mergeFlows(f *sweep.Folder, rows []row) error {
 	switch f.Plan.Format {
 	case "csv":
@@ -209,7 +209,7 @@ func mergeFlows(f *sweep.Folder, rows []row) error {
 		for _, r := range rows {
 			text, err := os.ReadFile(filepath.Join(f.Run(r.Run), "flows.csv"))
 			if errors.Is(err, os.ErrNotExist) {
-				continue // it has none
+				continue // no flows
 			}
 			if err != nil {
 				return err
@@ -234,7 +234,7 @@ func mergeFlows(f *sweep.Folder, rows []row) error {
 	return nil
 }
 
-// showGroups prints a line for each combination of values, but for the seed.
+// showGroups prints a line for each combination of values other than the seed.
 func (a *app) showGroups(f *sweep.Folder, rows []row) error {
 	keys := slices.DeleteFunc(slices.Clone(f.Plan.Vary), func(k string) bool { return k == "seed" })
 	groups := map[string][]row{}
@@ -273,7 +273,7 @@ func (a *app) showGroups(f *sweep.Folder, rows []row) error {
 	return w.Flush()
 }
 
-// mean is that of a metric, as it is shown.
+// mean formats the mean of a metric.
 func mean(group []row, m metric) string {
 	if len(group) == 0 {
 		return "-"

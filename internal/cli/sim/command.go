@@ -1,4 +1,4 @@
-// Package sim is rocesim: it runs scenarios of package internal/sim/scenario.
+// Package sim implements the program rocesim, which runs scenarios of package internal/sim/scenario.
 package sim
 
 import (
@@ -22,14 +22,14 @@ import (
 // Exit codes besides 0.
 const (
 	exitFailed      = 1 // the simulation could not run, or messages never ended
-	exitUsage       = 2 // the command line or the scenario is wrong
+	exitUsage       = 2 // the command line or the scenario is invalid
 	exitInterrupted = 130
 )
 
-// usageError is one that the user's words or files have caused.
+// usageError is an error in the user's command line or files.
 type usageError struct{ error }
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	out, diag io.Writer
 	json      bool
@@ -90,12 +90,12 @@ docs/reference/simulator.md describes scenario files.`,
 	return root
 }
 
-// changes gives a command that reads a scenario the flag that changes it.
+// changes adds --set to a command that reads a scenario.
 func (a *app) changes(c *cobra.Command) {
 	c.Flags().StringArrayVar(&a.set, "set", nil, "change a key of the scenario: a.b.c=value; elements of lists by number")
 }
 
-// noArgs refuses arguments, among them misspelt commands.
+// noArgs rejects arguments, including misspelt commands.
 func noArgs(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("unknown command %q; see %s --help", args[0], c.CommandPath())}
@@ -103,7 +103,7 @@ func noArgs(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// oneFile accepts the name of a scenario.
+// oneFile requires one argument.
 func oneFile(c *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usageError{fmt.Errorf("usage: %s", c.UseLine())}
@@ -111,7 +111,7 @@ func oneFile(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// read reads a scenario, of seed unless that is zero.
+// read reads a scenario and sets its seed unless seed is zero.
 func (a *app) read(name string, seed uint64) (*scenario.File, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -128,7 +128,7 @@ func (a *app) read(name string, seed uint64) (*scenario.File, error) {
 	return f, nil
 }
 
-// beside returns what reads files that a scenario names, which lie beside it.
+// beside returns a function that reads files relative to the scenario's folder.
 func beside(name string) func(string) ([]byte, error) {
 	return func(file string) ([]byte, error) {
 		if !filepath.IsAbs(file) {
@@ -138,7 +138,7 @@ func beside(name string) func(string) ([]byte, error) {
 	}
 }
 
-// parseSeeds reads "7" or "1..10".
+// parseSeeds parses "7" or "1..10".
 func parseSeeds(s string) (seeds []uint64, err error) {
 	from, to, isRange := strings.Cut(s, "..")
 	first, err1 := strconv.ParseUint(from, 10, 64)

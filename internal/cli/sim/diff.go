@@ -18,13 +18,13 @@ import (
 	"roced.io/roced/internal/sim/sweep"
 )
 
-// diffOptions are those of `rocesim diff`.
+// diffOptions are the options of `rocesim diff`.
 type diffOptions struct {
 	only   string
 	within float64
 }
 
-// errDiffer says that results differ by more than they may.
+// errDiffer reports a difference above --within.
 var errDiffer = errors.New("the results differ by more than that")
 
 func (a *app) diff() *cobra.Command {
@@ -51,16 +51,16 @@ have the same values. It prints what differs.`,
 	return c
 }
 
-// numbers are those of a result, by names such as slowdown.p99.
+// numbers are the numbers of a result, by names such as slowdown.p99.
 type numbers map[string]float64
 
 // difference is a number that differs.
 type difference struct {
 	Run     string   `json:"run,omitempty"`
 	Name    string   `json:"name"`
-	A       *float64 `json:"a"` // nil: there is none
+	A       *float64 `json:"a"` // nil: missing
 	B       *float64 `json:"b"`
-	Percent *float64 `json:"percent"` // of A; nil: there is none, or it is zero
+	Percent *float64 `json:"percent"` // relative to A; nil: undefined
 }
 
 func (a *app) doDiff(nameA, nameB string, o *diffOptions) error {
@@ -126,8 +126,8 @@ func shown(v *float64) string {
 	return fmt.Sprintf("%.6g", *v)
 }
 
-// pairs are the runs of both, and those of one only. If each has one, they are a pair, whatever they
-// are called.
+// pairs returns the runs in both results, and those in only one. If each result has one run, these are a pair
+// regardless of their names.
 func pairs(x, y map[string]numbers) (both, lonely []string) {
 	if len(x) == 1 && len(y) == 1 {
 		for name, v := range y {
@@ -153,7 +153,7 @@ func pairs(x, y map[string]numbers) (both, lonely []string) {
 
 func first(m map[string]numbers) string { return slices.Sorted(maps.Keys(m))[0] }
 
-// compare returns what differs, and how much does not.
+// compare returns the differences, and the number of equal values.
 func compare(run string, x, y numbers, o *diffOptions) (out []difference, same int) {
 	all := maps.Clone(x)
 	maps.Copy(all, y)
@@ -182,7 +182,7 @@ func compare(run string, x, y numbers, o *diffOptions) (out []difference, same i
 	return out, same
 }
 
-// readResults reads results by the names of their runs.
+// readResults reads results by run name.
 func readResults(name string) (map[string]numbers, error) {
 	s, err := os.Stat(name)
 	if err != nil {
@@ -221,7 +221,7 @@ func readSweep(f *sweep.Folder, err error) (map[string]numbers, error) {
 	for i := range f.Plan.Runs {
 		n, err := readNumbers(filepath.Join(f.Run(i), "summary.json"))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // not done, or failed
+			continue // missing or failed
 		}
 		if err != nil {
 			return nil, err
@@ -251,7 +251,7 @@ func readNumbers(file string) (numbers, error) {
 	return n, nil
 }
 
-// add adds the numbers of v. Ranges of sizes are called by their ends.
+// add adds the numbers of v. The upper end of a size range is its name.
 func (n numbers) add(name string, v any) {
 	switch v := v.(type) {
 	case float64:

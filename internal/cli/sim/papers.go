@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/internal/sim/papers"
 )
 
-// papersOptions are those of `rocesim papers`.
+// papersOptions are the options of `rocesim papers`.
 type papersOptions struct {
 	rows, out, docs string
 	fast, quiet     bool
@@ -104,7 +104,7 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 	return errors.Join(append(worse, a.showPapers(summaries))...)
 }
 
-// chosen are the rows of these names, all if there are none.
+// chosen returns the rows with these names, or all.
 func chosen(all []*papers.Row, ids []string) (rows []*papers.Row, err error) {
 	if len(ids) == 0 {
 		return all, nil
@@ -119,7 +119,7 @@ func chosen(all []*papers.Row, ids []string) (rows []*papers.Row, err error) {
 	return rows, nil
 }
 
-// record keeps what has been found of a row beside the document.
+// record stores the results of a row.
 func record(r *papers.Row, f *papers.Found, o *papersOptions) error {
 	dir := filepath.Join(o.docs, "papers")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -25,7 +25,7 @@ import (
 	"roced.io/roced/internal/sim/workload"
 )
 
-// runOptions are those of `rocesim run`.
+// runOptions are the options of `rocesim run`.
 type runOptions struct {
 	seeds   string
 	out     string
@@ -73,7 +73,7 @@ Progress goes to standard error, with an estimate of the time left where the end
 	return c
 }
 
-// runAll runs a scenario once for each seed, on all processors.
+// runAll runs a scenario once for each seed, in parallel.
 func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 	if err := checkFormat(o.format); err != nil {
 		return err
@@ -135,7 +135,7 @@ type oneRun struct {
 	traced []tracedPair
 }
 
-// tracedPair is a connection that has been traced.
+// tracedPair is a traced connection.
 type tracedPair struct{ name, file string }
 
 func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
@@ -175,7 +175,7 @@ func (r *oneRun) do(ctx context.Context) (*result.Result, error) {
 	return res, err
 }
 
-// folder is where the files of this run go.
+// folder returns the folder for the files of this run.
 func (r *oneRun) folder(dir string) string {
 	if r.several {
 		return filepath.Join(dir, fmt.Sprintf("seed-%d", r.seed))
@@ -204,7 +204,7 @@ func (r *oneRun) write(res *result.Result) error {
 	return err
 }
 
-// drawTrace draws a trace that has been written into a folder.
+// drawTrace draws a trace file into a folder.
 func drawTrace(file, dir string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -218,7 +218,7 @@ func drawTrace(file, dir string) ([]string, error) {
 	return t.Draw(dir, false)
 }
 
-// checkFormat refuses formats of tables that there are not.
+// checkFormat validates the format of tables.
 func checkFormat(format string) error {
 	if format != "csv" && format != "parquet" {
 		return usageError{fmt.Errorf("--format %q is neither csv nor parquet", format)}
@@ -226,7 +226,7 @@ func checkFormat(format string) error {
 	return nil
 }
 
-// writeTables writes summary.json and the tables of a result into a folder, which it makes.
+// writeTables writes summary.json and the tables of a result into a folder, which it creates.
 func writeTables(dir, format string, res *result.Result) error {
 	write := res.WriteCSV
 	if format == "parquet" {
@@ -246,7 +246,7 @@ func writeSummary(dir string, res *result.Result) error {
 	return os.WriteFile(filepath.Join(dir, "summary.json"), append(b, '\n'), 0o644)
 }
 
-// create opens a file that is finished at the end of the run.
+// create creates a file and closes it at the end of the run, after calling before.
 func (r *oneRun) create(name string, before func() error) (io.Writer, error) {
 	f, err := os.Create(name)
 	if err != nil {
@@ -257,7 +257,7 @@ func (r *oneRun) create(name string, before func() error) (io.Writer, error) {
 	return b, nil
 }
 
-// tracers returns what is shown connections as they are made, to trace those that are asked for.
+// tracers returns a function that traces the requested connections when they open.
 func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error) {
 	files := map[[2]int]string{}
 	for _, t := range r.o.trace {
@@ -286,7 +286,7 @@ func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error
 	}, nil
 }
 
-// captures begins those that are asked for.
+// captures starts the requested captures.
 func (r *oneRun) captures() error {
 	for _, c := range r.o.capture {
 		name, file, ok := strings.Cut(c, "=")
@@ -309,8 +309,7 @@ func (r *oneRun) captures() error {
 	return nil
 }
 
-// watcher returns what is called while the simulation runs: it ends it when the user wants that,
-// and shows how far it is.
+// watcher returns a function for Simulation.Watch that stops the simulation when ctx ends, and shows its progress.
 func (r *oneRun) watcher(ctx context.Context) func() error {
 	began, last := time.Now(), time.Now()
 	return func() error {
@@ -332,7 +331,7 @@ func (r *oneRun) watcher(ctx context.Context) func() error {
 	}
 }
 
-// timeLeft is how long the rest takes if a part has taken so long.
+// timeLeft estimates the remaining time after a part has taken so long.
 func timeLeft(took time.Duration, part float64) time.Duration {
 	return time.Duration(float64(took) * (1/part - 1)).Round(time.Second)
 }

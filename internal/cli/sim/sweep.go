@@ -21,7 +21,7 @@ import (
 	"roced.io/roced/internal/sim/sweep"
 )
 
-// sweepOptions are those of `rocesim sweep`.
+// sweepOptions are the options of `rocesim sweep`.
 type sweepOptions struct {
 	vary     []string
 	seeds    string
@@ -32,7 +32,7 @@ type sweepOptions struct {
 	batch    batch
 }
 
-// noTables is the format of tables that are not written.
+// noTables is the value of --format that writes no tables.
 const noTables = "none"
 
 func (a *app) sweep() *cobra.Command {
@@ -106,8 +106,7 @@ func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	return a.collectFrom(f)
 }
 
-// plan is what o asks for: what --set says, all combinations of --vary, and each of them with all
-// seeds.
+// plan returns the combinations of --set, --vary and the seeds.
 func (a *app) plan(o *sweepOptions) (*sweep.Plan, error) {
 	var axes []sweep.Axis
 	for _, s := range a.set {
@@ -142,8 +141,8 @@ func (a *app) plan(o *sweepOptions) (*sweep.Plan, error) {
 	return sweep.NewPlan(format, axes)
 }
 
-// try reads the scenario of each run, but for other seeds, so that what is wrong is said at once. It
-// returns the files that a sweep needs, the scenario among them, and the name of the latter.
+// try validates the scenario of each run, once per combination without seeds, so that errors appear at once. It
+// returns the files that the sweep needs, including the scenario, and the scenario's name.
 func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -181,7 +180,7 @@ func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err
 	return files, title, nil
 }
 
-// workCommand is what jobs of a cluster run.
+// workCommand is the command that jobs of a cluster run.
 func (a *app) workCommand() *cobra.Command {
 	var part string
 	var quiet bool
@@ -245,7 +244,7 @@ func (a *app) work(ctx context.Context, f *sweep.Folder, w sweep.Work, quiet boo
 	return f.Work(ctx, w)
 }
 
-// simulate runs a scenario once. What goes wrong while it runs is sweep.Failed: it belongs to the run.
+// simulate runs a scenario once. An error of the simulation is sweep.Failed.
 func simulate(ctx context.Context, name string, set []string) (*result.Result, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -271,7 +270,7 @@ func simulate(ctx context.Context, name string, set []string) (*result.Result, e
 	return res, err
 }
 
-// writeRun writes what a run has found: its summary, and tables if they are wanted.
+// writeRun writes the results of a run: its summary, and tables if format is set.
 func writeRun(dir, format string, res *result.Result) error {
 	if format != "" {
 		return writeTables(dir, format, res)

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/sim"
 )
 
-// cable is one line of `rocesim topology`.
+// cable is a line of `rocesim topology`.
 type cable struct {
 	A       string  `json:"a"`
 	B       string  `json:"b"`

@@ -13,10 +13,10 @@ import (
 	"roced.io/roced/internal/sim/scenario"
 )
 
-// ofCalls are quantities of workloads of kind calls, from an instant to another one.
+// ofCalls are the quantities of workloads of kind calls, measured during an interval.
 var ofCalls = []string{"requests", "gap", "swing", "calls", "call", "rtt", "switched", "sequence"}
 
-// checkCalls reports what is wrong with a number of calls.
+// checkCalls validates a number of calls.
 func checkCalls(n *scenario.Number) error {
 	for _, r := range [][]int{n.Clients, n.Servers, n.Rivals} {
 		if len(r)%2 != 0 {
@@ -29,13 +29,13 @@ func checkCalls(n *scenario.Number) error {
 	return nil
 }
 
-// callsProbe looks at a simulation's calls.
+// callsProbe measures the calls of a simulation.
 type callsProbe struct {
 	apps     []*flor.Calls
-	sequence map[string]uint64 // at the beginning of numbers
+	sequence map[string]uint64 // at the beginning of each number's interval
 }
 
-// attachCalls lets a probe look at calls.
+// attachCalls attaches a probe to the calls of c.
 func (p *probe) attachCalls(c *sim.Config) {
 	p.calls.sequence = map[string]uint64{}
 	for _, a := range c.Apps {
@@ -52,7 +52,7 @@ func (p *probe) attachCalls(c *sim.Config) {
 	}
 }
 
-// ofCalls is a number of calls.
+// ofCalls returns a number of calls.
 func (p *probe) ofCalls(n *scenario.Number, r *result.Result) float64 {
 	from, to := engine.Time(n.Begin), engine.Time(n.End)
 	if to == 0 || to > r.Ended {
@@ -83,7 +83,7 @@ func (p *probe) ofCalls(n *scenario.Number, r *result.Result) float64 {
 	return math.NaN()
 }
 
-// within reports whether a host is in one of some ranges; all are in none.
+// within reports whether a host is in one of the ranges; no ranges mean all hosts.
 func within(r []int, host int) bool {
 	for i := 0; i < len(r); i += 2 {
 		if host >= r[i] && host <= r[i+1] {
@@ -93,7 +93,7 @@ func within(r []int, host int) bool {
 	return len(r) == 0
 }
 
-// answers calls do for each answer to these clients, from these servers, after from until to.
+// answers calls do for each answer to these clients from these servers, after from until to.
 func (p *probe) answers(clients, servers []int, from, to engine.Time, do func(c *flor.Calls, a *flor.Answer)) {
 	for _, c := range p.calls.apps {
 		for i := range c.Answers {
@@ -104,13 +104,13 @@ func (p *probe) answers(clients, servers []int, from, to engine.Time, do func(c 
 	}
 }
 
-// requests are the rates of clients.
+// requests returns the rates of clients.
 func (p *probe) requests(clients, servers []int, from, to engine.Time) (rates []float64) {
 	bytes := map[int]uint64{}
 	for _, c := range p.calls.apps {
 		for _, pair := range c.Pairs {
 			if within(clients, pair.Client) && within(servers, pair.Server) {
-				bytes[pair.Client] += 0 // who has got no answer counts, too
+				bytes[pair.Client] += 0 // clients without answers count, too
 			}
 		}
 	}
@@ -122,7 +122,7 @@ func (p *probe) requests(clients, servers []int, from, to engine.Time) (rates []
 	return rates
 }
 
-// swing compares stretches of time.
+// swing compares intervals.
 func (p *probe) swing(n *scenario.Number, from, to engine.Time) float64 {
 	var rates []float64
 	for at := from; at+engine.Time(n.Every) <= to; at += engine.Time(n.Every) {
@@ -134,7 +134,7 @@ func (p *probe) swing(n *scenario.Number, from, to engine.Time) float64 {
 	return 100 * (slices.Max(rates) - slices.Min(rates)) / mean(rates)
 }
 
-// times are those that calls took.
+// times returns the durations of calls.
 func (p *probe) times(n *scenario.Number, from, to engine.Time) (all []float64) {
 	p.answers(n.Clients, n.Servers, from, to, func(_ *flor.Calls, a *flor.Answer) { all = append(all, a.Took.Seconds()*1e6) })
 	return all

@@ -11,11 +11,11 @@ import (
 	"roced.io/roced/internal/sim/sweep"
 )
 
-// Summary is a row in a line.
+// Summary is a row of the table of results.
 type Summary struct {
 	ID       string  `json:"id"`
 	Title    string  `json:"title"`
-	Form     string  `json:"form"` // full, fast; empty if nothing was measured
+	Form     string  `json:"form"` // full, fast; empty: not measured
 	Paper    string  `json:"paper"`
 	Measured string  `json:"measured"`
 	Verdict  string  `json:"verdict"`
@@ -23,7 +23,7 @@ type Summary struct {
 	Claims   []Claim `json:"claims"`
 }
 
-// Claim is what has become of one.
+// Claim is the verdict on a claim.
 type Claim struct {
 	Says     string       `json:"says"`
 	Paper    []float64    `json:"paper"`
@@ -34,7 +34,7 @@ type Claim struct {
 	Why      string       `json:"why,omitempty"`
 }
 
-// Summarize returns a row in a line. f may be nil.
+// Summarize summarizes a row. f may be nil.
 func (r *Row) Summarize(f *Found, form string) Summary {
 	s := Summary{ID: r.ID, Title: r.Paper.Title, Form: form, Paper: r.Paper.Says, Verdict: NotMeasured.String()}
 	if f == nil {
@@ -53,7 +53,7 @@ func (r *Row) Summarize(f *Found, form string) Summary {
 	return s
 }
 
-// claims are what has become of the claims, with another choice or none.
+// claims returns the verdicts on all claims, of an alternative setting if other is not empty.
 func (r *Row) claims(f *Found, other string) (all []Claim) {
 	for _, o := range r.Judge(f, other).Claims {
 		all = append(all, Claim{Says: o.Claim.Says, Paper: o.Claim.Paper, Points: o.Points, Measured: o.Values, Ranges: o.Ranges, Verdict: o.Verdict.String(), Why: o.Why})
@@ -61,7 +61,7 @@ func (r *Row) claims(f *Found, other string) (all []Claim) {
 	return all
 }
 
-// Unexpected is an error if the fast form of a row has come to less than its file expects.
+// Unexpected returns an error if the verdict of a row's fast form is worse than its file expects.
 func (r *Row) Unexpected(f *Found) error {
 	want := DirectionOnly
 	if r.Paper.Fast.Expect != "" {
@@ -79,7 +79,7 @@ func (r *Row) Unexpected(f *Found) error {
 	return nil
 }
 
-// Text are the measured values, with their ranges if there are several seeds.
+// Text formats the measured values, with their ranges if there are several seeds.
 func (c *Claim) Text() string {
 	var parts []string
 	for i, v := range c.Measured {
@@ -98,7 +98,7 @@ func (c *Claim) Text() string {
 	return strings.Join(parts, ", ")
 }
 
-// paperText is the paper's figure.
+// paperText formats the paper's figure.
 func paperText(figure []float64) string {
 	if len(figure) == 0 {
 		return "no figure"
@@ -109,8 +109,7 @@ func paperText(figure []float64) string {
 	return fmt.Sprintf("%.4g", figure[0])
 }
 
-// Document writes papers.md into a folder, and the pictures into its subfolder papers, of what the records
-// there say.
+// Document writes papers.md into a folder, and the pictures into its subfolder papers, from the records there.
 func Document(dir string, rows []*Row) error {
 	var b strings.Builder
 	b.WriteString(head)
@@ -184,15 +183,15 @@ func table(b *strings.Builder, rows []Summary) {
 	fmt.Fprintf(b, "%d rows: %s.\n\n", len(rows), strings.Join(parts, "; "))
 }
 
-// cell writes text into a table.
+// cell escapes text for a table.
 func cell(s string) string {
 	return strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|")
 }
 
-// speed is how many link transmissions a processor of its own does in a second, at least.
+// speed is the minimum number of link transmissions per second on a dedicated processor.
 const speed = 1e6
 
-// night says how long everything takes.
+// night writes the estimated durations.
 func night(b *strings.Builder, rows []*Row, records []*Record) {
 	all := uint64(0)
 	for _, rec := range records {
@@ -211,7 +210,7 @@ func night(b *strings.Builder, rows []*Row, records []*Record) {
 	b.WriteString("\n")
 }
 
-// section is what the document says of a row.
+// section writes the section of a row.
 func (r *Row) section(b *strings.Builder, f *Found, s *Summary) {
 	p := r.Paper
 	fmt.Fprintf(b, "## %s\n\n**%s** (%s; %s): %s\n\n", r.ID, p.Title, p.Source, p.Section, strings.TrimSpace(p.Says))
@@ -239,7 +238,7 @@ func (r *Row) section(b *strings.Builder, f *Found, s *Summary) {
 	r.open(b, f)
 }
 
-// open lists what the paper leaves open, and what other choices come to.
+// open lists the settings that the paper leaves open, and the results of alternatives.
 func (r *Row) open(b *strings.Builder, f *Found) {
 	if len(r.Paper.Open) == 0 {
 		return

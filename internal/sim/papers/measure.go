@@ -17,8 +17,8 @@ import (
 	"roced.io/roced/internal/sim/workload"
 )
 
-// Quantities are what a number can be of. Of the first ones there are many values in a run, of which
-// Take makes one.
+// Quantities describes what a number can measure. The first group has many values per run; Take selects one of
+// them.
 var Quantities = map[string]string{
 	"fct":      "us, of each flow",
 	"slowdown": "of each flow",
@@ -59,10 +59,10 @@ var Quantities = map[string]string{
 	"sequence": "packets that came beyond the expected PSN",
 }
 
-// ofFlows are told by flows() of each flow that has ended.
+// ofFlows are the quantities that flows() returns for each completed flow.
 var ofFlows = []string{"fct", "slowdown", "share", "rate"}
 
-// ofMany are those that Take makes one of.
+// ofMany are the quantities that need Take.
 var ofMany = []string{"fct", "slowdown", "share", "rate", "query", "placed", "requests", "call", "rtt", "switched"}
 
 func checkNumber(n *scenario.Number) error {
@@ -88,15 +88,15 @@ func checkNumber(n *scenario.Number) error {
 	return checkCalls(n)
 }
 
-// probe looks at a simulation.
+// probe measures a simulation.
 type probe struct {
 	numbers []scenario.Number
 	until   engine.Time
 	mtu     int
 	sim     *sim.Simulation
 	conns   []receiver
-	watch   bool            // keep conns
-	latest  map[*nic.QP]int // which of conns a queue pair is now
+	watch   bool            // fill conns
+	latest  map[*nic.QP]int // index of the queue pair's current connection in conns
 	begin   map[string]snapshot
 	end     map[string]snapshot
 	inside  *inside.Inside
@@ -106,9 +106,9 @@ type probe struct {
 // receiver is the receiving end of a connection.
 type receiver struct {
 	q      *nic.QP
-	before uint64 // bytes that connections before it have placed by the same queue pair
-	over   bool   // another one has it now
-	placed uint64 // then: bytes that it has placed
+	before uint64 // bytes that earlier connections have placed by the same queue pair
+	over   bool   // the queue pair belongs to another connection now
+	placed uint64 // if over: placed bytes
 }
 
 func (r *receiver) sum() uint64 {
@@ -118,7 +118,7 @@ func (r *receiver) sum() uint64 {
 	return r.q.Placed() - r.before
 }
 
-// snapshot is how much there was at an instant.
+// snapshot has the counters at an instant.
 type snapshot struct {
 	at     engine.Time
 	total  uint64   // bytes placed
@@ -128,11 +128,12 @@ type snapshot struct {
 
 // timed are quantities from an instant to another one, traced those that events of queue pairs tell.
 var (
+	// timed are quantities of an interval; traced are derived from events of queue pairs.
 	timed  = []string{"placed", "total", "link"}
 	traced = []string{"degree", "state", "state-nic", "state-way", "bitmaps", "pool", "copied", "copying", "early"}
 )
 
-// attach lets a probe look at what c describes, for numbers.
+// attach attaches a probe for numbers to the simulation of c.
 func attach(c *sim.Config, numbers []scenario.Number) *probe {
 	p := &probe{numbers: numbers, until: c.Until, mtu: max(c.MTU, 1), begin: map[string]snapshot{}, end: map[string]snapshot{}}
 	if c.MTU == 0 {
@@ -174,7 +175,7 @@ func (p *probe) opened(first, second *nic.QP, f *workload.Flow) {
 	}
 }
 
-// receives notes a connection. Its queue pair may have been that of another one, which is over.
+// receives records a connection. Its queue pair may have belonged to an earlier one, which has ended.
 func (p *probe) receives(q *nic.QP) {
 	if old, known := p.latest[q]; known {
 		r := &p.conns[old]
@@ -204,8 +205,7 @@ func (p *probe) look(net *fabric.Network, n *scenario.Number) snapshot {
 	return s
 }
 
-// measure returns the numbers of a run that has ended. What cannot be told, such as the mean of nothing,
-// is not there.
+// measure returns the numbers of a completed run. It omits undefined numbers, such as the mean of no values.
 func (p *probe) measure(r *result.Result) map[string]float64 {
 	out := map[string]float64{}
 	for i := range p.numbers {
@@ -235,7 +235,7 @@ func (p *probe) number(n *scenario.Number, r *result.Result) float64 {
 	return p.whole(n, r)
 }
 
-// whole are numbers of which a run has one.
+// whole returns numbers with one value per run.
 func (p *probe) whole(n *scenario.Number, r *result.Result) float64 {
 	switch n.Of {
 	case "goodput":
@@ -264,7 +264,7 @@ func (p *probe) whole(n *scenario.Number, r *result.Result) float64 {
 	return math.NaN()
 }
 
-// sent is how many packets with data were sent for flows that have ended, and again for any.
+// sent returns the number of data packets of completed flows plus all retransmissions.
 func (p *probe) sent(r *result.Result) float64 {
 	n := float64(r.Retransmitted)
 	for i := range r.Flows {
@@ -301,7 +301,7 @@ func (p *probe) timed(n *scenario.Number) float64 {
 	return pick(n.Take, rates)
 }
 
-// wanted reports whether a number is of flows like f.
+// wanted reports whether a number includes flows like f.
 func wanted(n *scenario.Number, f *result.Flow) bool {
 	b := scenario.Size(f.Bytes)
 	return b > n.From && (n.To == 0 || b <= n.To) && (n.Bytes == 0 || b == n.Bytes) || n.From == 0 && b == 0
@@ -328,7 +328,7 @@ func flows(r *result.Result, n *scenario.Number) (values []float64) {
 	return values
 }
 
-// stretch returns when flows begin that a number is of: the first and the last instant.
+// stretch returns the interval in which the flows of a number begin.
 func stretch(r *result.Result, n *scenario.Number) (from, to engine.Time) {
 	if len(n.Within) == 0 {
 		return 0, engine.Never
@@ -340,7 +340,7 @@ func stretch(r *result.Result, n *scenario.Number) (from, to engine.Time) {
 	return engine.Time(n.Within[0] * float64(last)), engine.Time(n.Within[1] * float64(last))
 }
 
-// shareOfIdeal is how much of their ideal rate flows have had.
+// shareOfIdeal returns the flows' share of their ideal rate.
 func shareOfIdeal(r *result.Result) float64 {
 	ideal, took := 0.0, 0.0
 	for i := range r.Flows {
@@ -349,7 +349,7 @@ func shareOfIdeal(r *result.Result) float64 {
 	return ideal / took
 }
 
-// queries are how long sets of flows took.
+// queries returns the durations of sets of flows.
 func queries(r *result.Result, n *scenario.Number) (values []float64) {
 	type query struct {
 		start engine.Time
@@ -382,7 +382,7 @@ func completion(r *result.Result, n *scenario.Number) float64 {
 	return (last - first).Seconds() * 1e6
 }
 
-// paused is which part of the time links were stopped: those of hosts, of switches, or all.
+// paused returns the percentage of time for which links were paused: links from hosts, from switches, or all.
 func paused(r *result.Result, of string) float64 {
 	sum, n := 0.0, 0
 	for i := range r.Ports {
@@ -397,7 +397,7 @@ func paused(r *result.Result, of string) float64 {
 	return 100 * sum / float64(n) / r.Ended.Seconds()
 }
 
-// pick makes one of many values.
+// pick selects or computes one of many values.
 func pick(take string, values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -429,7 +429,7 @@ func pick(take string, values []float64) float64 {
 	return math.NaN()
 }
 
-// ofInside is a number that queue pairs tell of.
+// ofInside returns a number about the internal state of transports.
 func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 {
 	in.Finish(ended.Mono())
 	switch n.Of {
@@ -443,8 +443,6 @@ func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 
 	case "copied":
 		return 100 * in.Ahead()
 	case "pool":
-		// What a connection has lost to another one it says with its next packet only; then the pool has
-		// been full.
 		return min(100*float64(in.Pool())*8/1024, 100)
 	case "state":
 		return mostOrMean(n.Take)(in.State())
@@ -458,7 +456,7 @@ func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 
 	return math.NaN()
 }
 
-// parts are those that percentiles do not exceed.
+// parts are the percentiles.
 var parts = map[string]float64{"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 func mostOrMean(take string) func(most int, mean float64) float64 {

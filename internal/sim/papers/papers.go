@@ -1,7 +1,6 @@
-// Package papers reproduces results of papers: each is a scenario with a paper block
-// (roced/sim/scenario.Paper), which says what is run, what is measured, and what must come out. Runs are
-// kept by package internal/sim/sweep, so that they go on after an interruption; a verdict is computed
-// from what runs have found and from nothing else.
+// Package papers reproduces results of papers. Each result is a scenario with a paper block (scenario.Paper in
+// internal/sim), which defines the runs, the measurements and the claims. Package internal/sim/sweep stores the
+// runs, so that they continue after an interrupt. A verdict depends only on the results of runs.
 package papers
 
 import (
@@ -20,14 +19,14 @@ import (
 
 // Row is a result of a paper.
 type Row struct {
-	ID    string // the name of its file
+	ID    string // file name without extension
 	Path  string
 	Text  []byte
 	Paper *scenario.Paper
 	Name  string
 }
 
-// Load reads all rows of a folder, in the order of their names.
+// Load reads all rows of a folder, sorted by name.
 func Load(dir string) (rows []*Row, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -46,7 +45,7 @@ func Load(dir string) (rows []*Row, err error) {
 	return rows, errors.Join(errs...)
 }
 
-// order sorts by paper, those of nobody else last, then by number.
+// order is the sort key of a row: its ID; rows without a paper are last.
 func order(r *Row) string {
 	if r == nil {
 		return ""
@@ -77,7 +76,7 @@ func read(name string) (*Row, error) {
 	return r, nil
 }
 
-// check reports what is wrong with what the row says of itself.
+// check validates a row.
 func (r *Row) check() error {
 	p := r.Paper
 	var errs []error
@@ -106,7 +105,7 @@ func (r *Row) check() error {
 	return errors.Join(errs...)
 }
 
-// checkNames tells known of each name that the row refers to.
+// checkNames calls known for each name that the row refers to.
 func (r *Row) checkNames(known func(what, name string, ok bool)) {
 	p := r.Paper
 	number := func(name string) {
@@ -172,14 +171,14 @@ func (r *Row) point(name string) *scenario.Point {
 	return &r.Paper.Points[i]
 }
 
-// Run is one simulation of a row, but for its seed.
+// Run is a simulation of a row, without its seed.
 type Run struct {
 	Series, Point string
-	Other         string // which other choice, of what the paper leaves open; empty: the row itself
+	Other         string // name of an alternative setting; empty: the row's own
 	Set           []string
 }
 
-// Key names a run within its row.
+// Key identifies a run within its row.
 func (x *Run) Key() string {
 	key := x.Series
 	if x.Point != "" {
@@ -191,7 +190,7 @@ func (x *Run) Key() string {
 	return key
 }
 
-// Runs are those of a row. The ones of other choices come last, and not in the fast form.
+// Runs returns the runs of a row. Those of alternative settings are last, and not in the fast form.
 func (r *Row) Runs(fast bool) (runs []Run) {
 	p := r.Paper
 	add := func(c scenario.Choice, at []string) {
@@ -223,7 +222,7 @@ func (r *Row) Runs(fast bool) (runs []Run) {
 	return runs
 }
 
-// setOf is what the list changes for a series only.
+// setOf returns the changes that the list has for a series.
 func setOf(list []scenario.Variant, series string) (set []string) {
 	for _, v := range list {
 		if v.Name == series {
@@ -233,7 +232,7 @@ func setOf(list []scenario.Variant, series string) (set []string) {
 	return set
 }
 
-// seedRuns are the runs with a seed: other choices are measured with the first one only.
+// seedRuns returns the runs with a seed. Alternative settings are measured with the first seed only.
 func (r *Row) seedRuns(fast bool, seed int) []Run {
 	return slices.DeleteFunc(r.Runs(fast), func(x Run) bool { return seed > 1 && x.Other != "" })
 }
@@ -243,7 +242,7 @@ func (r *Row) inFast(series, point string) bool {
 	return (len(f.Series) == 0 || slices.Contains(f.Series, series)) && (len(f.Points) == 0 || slices.Contains(f.Points, point))
 }
 
-// Seeds is how many a row has; asked, if not zero, is how many the user wants.
+// Seeds returns the number of seeds of a row; asked, if not zero, is the user's choice.
 func (r *Row) Seeds(fast bool, asked int) int {
 	switch {
 	case asked > 0:
@@ -256,8 +255,8 @@ func (r *Row) Seeds(fast bool, asked int) int {
 	return 3
 }
 
-// Scenario is the text of the row without its claims, which do not change what runs find: only with what
-// they are and what is measured in them.
+// Scenario returns the text of the row without its claims, which do not affect the runs, but with the runs and
+// their measurements.
 func (r *Row) Scenario(fast bool) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(r.Text, &doc); err != nil {
@@ -276,7 +275,7 @@ func (r *Row) Scenario(fast bool) ([]byte, error) {
 	return append(head, comment...), nil
 }
 
-// alone is the text of a run: all that what it finds depends on, without what its row is called.
+// alone returns everything that the results of a run depend on, without the row's name.
 func (r *Row) alone(x *Run, seed int) ([]byte, error) {
 	var doc map[string]any
 	if err := yaml.Unmarshal(r.Text, &doc); err != nil {
@@ -288,7 +287,7 @@ func (r *Row) alone(x *Run, seed int) ([]byte, error) {
 	return yaml.Marshal(map[string]any{"scenario": doc, "set": x.Set, "seed": seed, "numbers": r.Paper.Numbers})
 }
 
-// Folder is where the runs of a row with a seed are kept, below dir. It differs if the row does.
+// Folder returns the folder below dir for the runs of a row with a seed. Its name depends on the row's content.
 func (r *Row) Folder(dir string, fast bool, seed int) (string, error) {
 	text, err := r.Scenario(fast)
 	if err != nil {

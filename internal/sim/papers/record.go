@@ -12,17 +12,17 @@ import (
 	"roced.io/roced/internal/sim/sweep"
 )
 
-// Record is what is kept of a row's results, beside the document.
+// Record is the stored result of a row.
 type Record struct {
 	Full *Found `json:"full,omitempty"`
 	Fast *Found `json:"fast,omitempty"`
-	// What the full form takes, as computed from its scenarios.
+	// Estimate is the computed number of link transmissions of the full form.
 	Estimate uint64 `json:"estimated_link_transmissions"`
 }
 
 func recordFile(dir, id string) string { return filepath.Join(dir, id+".json") }
 
-// ReadRecord reads what is kept of a row in a folder; it is empty if nothing is.
+// ReadRecord reads the record of a row from a folder. Without a file it is empty.
 func ReadRecord(dir, id string) (*Record, error) {
 	rec := &Record{}
 	text, err := os.ReadFile(recordFile(dir, id))
@@ -44,7 +44,7 @@ func (rec *Record) Write(dir, id string) error {
 	return sweep.WriteFile(recordFile(dir, id), append(text, '\n'))
 }
 
-// shown is the form of a row that the document shows, the full one if there is one.
+// shown returns the form of a row that the document shows: the full one if available.
 func (rec *Record) shown() (f *Found, form string) {
 	switch {
 	case rec.Full != nil:
@@ -55,8 +55,8 @@ func (rec *Record) shown() (f *Found, form string) {
 	return nil, ""
 }
 
-// Estimate is how many packets enter links in the full form of a row, or the fast one: data and
-// acknowledgements of the payload, without losses.
+// Estimate returns the number of packets that enter links in a form of a row: data and acknowledgements of the
+// payload, without losses.
 func (r *Row) Estimate(fast bool, seeds int) (uint64, error) {
 	sum := 0.0
 	for _, x := range r.Runs(fast) {

@@ -10,12 +10,12 @@ import (
 	"roced.io/roced/internal/sim/scenario"
 )
 
-// Verdict is what runs say of a claim, or of a row: the least of its claims.
+// Verdict is the result of a claim. That of a row is the least of its claims.
 type Verdict int
 
-// Verdicts, from the least on.
+// Verdicts in ascending order.
 const (
-	NotMeasured Verdict = iota // a run of it is missing
+	NotMeasured Verdict = iota // a run is missing
 	NotReproduced
 	DirectionOnly
 	Reproduced
@@ -26,7 +26,7 @@ var verdictNames = []string{"not measured", "not reproduced", "direction only", 
 // String returns the name of the verdict.
 func (v Verdict) String() string { return verdictNames[v] }
 
-// ParseVerdict reads the name of one.
+// ParseVerdict parses the name of a verdict.
 func ParseVerdict(s string) (Verdict, error) {
 	if i := slices.Index(verdictNames, s); i > 0 {
 		return Verdict(i), nil
@@ -36,13 +36,13 @@ func ParseVerdict(s string) (Verdict, error) {
 
 // Kinds of claims.
 const (
-	ratio    = "ratio"    // within a part of the paper's figure
-	share    = "share"    // within some points of percent of it
-	baseline = "baseline" // of what is compared with: says nothing of the direction
-	ordered  = "order"    // the paper's text gives a direction and no figure
+	ratio    = "ratio"    // relative tolerance
+	share    = "share"    // tolerance in percentage points
+	baseline = "baseline" // the reference of a comparison: no direction
+	ordered  = "order"    // the paper gives a direction without a figure
 )
 
-// kind is that of c.
+// kind returns the kind of c.
 func kind(c *scenario.Claim) string {
 	switch {
 	case c.Kind != "":
@@ -73,7 +73,7 @@ func checkClaim(c *scenario.Claim) error {
 	return nil
 }
 
-// bounds are the paper's figure, and the same with the tolerance.
+// bounds returns the paper's figure without and with the tolerance.
 func bounds(c *scenario.Claim) (lo, hi, least, most float64) {
 	lo, hi = c.Paper[0], c.Paper[len(c.Paper)-1]
 	t := c.Tolerance
@@ -89,7 +89,8 @@ func bounds(c *scenario.Claim) (lo, hi, least, most float64) {
 	return lo, hi, lo - t*math.Abs(lo), hi + t*math.Abs(hi)
 }
 
-// favour is on which side of the paper's figure a claim holds even better: a ratio's is away from 1.
+// favour returns on which side of the paper's figure a result is even better than the claim. For a ratio it is away
+// from 1.
 func favour(c *scenario.Claim) string {
 	if c.Favour == "" && kind(c) == ratio && c.AtLeast == nil && c.AtMost == nil {
 		if c.Paper[0] > 1 {
@@ -100,7 +101,7 @@ func favour(c *scenario.Claim) string {
 	return c.Favour
 }
 
-// Judge says whether a measured value is what c says, and why not.
+// Judge compares a measured value with c. It returns the verdict and its reason.
 func Judge(c *scenario.Claim, v float64) (Verdict, string) {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return NotReproduced, "nothing could be measured"
@@ -144,7 +145,7 @@ func directed(c *scenario.Claim, v float64) bool {
 	return (c.AtLeast == nil || v >= *c.AtLeast) && (c.AtMost == nil || v <= *c.AtMost)
 }
 
-// take chooses or computes what c judges of the values at its points.
+// take selects or computes the values that c judges, from the values at its points.
 func take(c *scenario.Claim, values []float64) []float64 {
 	if len(values) == 0 {
 		return nil
@@ -168,24 +169,24 @@ func mean(values []float64) float64 {
 	return sum / float64(len(values))
 }
 
-// Outcome is what has become of a claim.
+// Outcome is the verdict on a claim.
 type Outcome struct {
 	Claim   *scenario.Claim
 	Verdict Verdict
 	Why     string
-	// Measured values, one for each point (or one of all), means over the seeds, and their ranges.
+	// Measured values by point (or one for all points): means over the seeds, and their ranges.
 	Points []string
 	Values []float64
 	Ranges [][2]float64
 }
 
-// Judged is what has become of a row, or of another choice of it.
+// Judged is the verdict on a row, or on an alternative setting of it.
 type Judged struct {
 	Verdict Verdict
 	Claims  []Outcome
 }
 
-// Judge computes the verdict of a row from what its runs have found. other is which other choice.
+// Judge computes the verdict on a row from its results. other is the name of an alternative setting.
 func (r *Row) Judge(f *Found, other string) Judged {
 	j := Judged{Verdict: Reproduced}
 	for i := range r.Paper.Claims {
@@ -202,9 +203,9 @@ func (r *Row) Judge(f *Found, other string) Judged {
 	return j
 }
 
-// outcome judges a claim; nil if it is about what is not part of these runs.
+// outcome judges a claim; nil if these runs do not include its points.
 func (r *Row) outcome(c *scenario.Claim, f *Found, other string) *Outcome {
-	var bySeed [][]float64 // by seed: a value for each point
+	var bySeed [][]float64 // by seed and point
 	o := &Outcome{Claim: c, Verdict: Reproduced}
 	for _, pt := range r.Paper.Points {
 		if len(c.At) > 0 && !slices.Contains(c.At, pt.Name) || !f.planned(c.Of, pt.Name, other) || c.Over != "" && !f.planned(c.Over, pt.Name, other) {

@@ -18,27 +18,27 @@ import (
 	"roced.io/roced/internal/sim/sweep"
 )
 
-// Measured is what a run has found.
+// Measured is the result of a run.
 type Measured struct {
 	Numbers       map[string]float64 `json:"numbers"`
 	Transmissions uint64             `json:"link_transmissions"`
-	Seconds       float64            `json:"seconds"` // that it took
+	Seconds       float64            `json:"seconds"` // duration of the run
 	Error         string             `json:"error,omitempty"`
 }
 
-// Found is what the runs of a row have found, in one form: by run, a value for each seed.
+// Found has the results of a row in one form, by run and seed.
 type Found struct {
 	Runs map[string][]Measured `json:"runs"`
 }
 
-// planned reports whether a run is among them.
+// planned reports whether a run is part of f.
 func (f *Found) planned(series, point, other string) bool {
 	x := Run{Series: series, Point: point, Other: other}
 	_, ok := f.Runs[x.Key()]
 	return ok
 }
 
-// values are what a claim says something of, at a point, by seed; nil if something is missing.
+// values returns the values of a claim at a point, by seed; nil if one is missing.
 func (f *Found) values(c *scenario.Claim, point, other string) []float64 {
 	of := f.number(c.Of, point, other, c.Number)
 	if c.Over == "" || of == nil {
@@ -69,17 +69,17 @@ func (f *Found) number(series, point, other, name string) (values []float64) {
 
 const measuredFile = "measured.json"
 
-// Work is how rows are run.
+// Work describes how to run rows.
 type Work struct {
-	Dir      string // where runs are kept
+	Dir      string // folder of the runs
 	Fast     bool
-	Seeds    int // 0: as rows say
-	Parallel int // runs at a time
-	// Tell is told of the runs that are done; may be nil.
+	Seeds    int // 0: as the row says
+	Parallel int // concurrent runs
+	// Tell is called after each run; may be nil.
 	Tell func(done, all int, left time.Duration)
 }
 
-// Run does the runs of rows that are not done yet.
+// Run does the runs of rows that have not completed.
 func (w *Work) Run(ctx context.Context, rows []*Row) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -106,7 +106,7 @@ func (w *Work) Run(ctx context.Context, rows []*Row) error {
 	return context.Cause(ctx)
 }
 
-// folder makes the folder of a row's runs with a seed, or finds it.
+// folder creates or opens the folder of a row's runs with a seed.
 func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
 	text, err := r.Scenario(w.Fast)
 	if err != nil {
@@ -123,7 +123,7 @@ func (w *Work) folder(r *Row, seed int) (*sweep.Folder, error) {
 	return sweep.Create(dir, p, map[string][]byte{sweep.Scenario: text})
 }
 
-// work does the runs of a folder, when it is their turn among all.
+// work does the runs of a folder, sharing the processors with all other folders.
 func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
 	runs := r.seedRuns(w.Fast, seed)
 	return sweep.Work{Parallel: w.Parallel,
@@ -149,8 +149,8 @@ func (w *Work) work(t *turns, r *Row, f *sweep.Folder, seed int) sweep.Work {
 		Tell: func(p sweep.Progress) { t.progress(f.Dir, p) }}
 }
 
-// measured simulates a run, or tells what the same one has found that another row has: rows that compare with
-// the same baseline share it.
+// measured simulates a run, or returns the result of the same run of another row: rows with the same baseline share
+// it.
 func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measured, error) {
 	text, err := r.alone(x, seed)
 	if err != nil {
@@ -173,7 +173,7 @@ func (w *Work) measured(ctx context.Context, r *Row, x *Run, seed int) (*Measure
 	return m, err
 }
 
-// turns shares the processors among all folders, and tells how far all are.
+// turns shares the processors among all folders and reports their progress.
 type turns struct {
 	free  chan struct{}
 	began time.Time
@@ -181,7 +181,7 @@ type turns struct {
 
 	mu sync.Mutex
 	of map[string]sweep.Progress
-	// before is how many runs were done when a folder was begun.
+	// before is the number of runs that had completed before.
 	before int
 }
 
@@ -214,7 +214,7 @@ func (r *Row) config(x *Run, seed int) (c sim.Config, err error) {
 	return f.Config(func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(r.Path), name)) })
 }
 
-// Check reports whether each run of a row can be begun.
+// Check verifies that the simulation of each run is valid.
 func (r *Row) Check() error {
 	var errs []error
 	for _, fast := range []bool{false, true} {
@@ -255,7 +255,7 @@ func (r *Row) simulate(ctx context.Context, x *Run, seed int) (*Measured, error)
 	return m, nil
 }
 
-// Collect returns what the runs of a row have found, nil if some are missing.
+// Collect returns the results of a row, nil if some are missing.
 func (w *Work) Collect(r *Row) (*Found, error) {
 	found := &Found{Runs: map[string][]Measured{}}
 	for seed := 1; seed <= r.Seeds(w.Fast, w.Seeds); seed++ {
@@ -294,7 +294,7 @@ func (w *Work) Collect(r *Row) (*Found, error) {
 	return found, nil
 }
 
-// failures names the runs that have gone wrong.
+// failures describes the failed runs.
 func (f *Found) failures() string {
 	var all []string
 	for key, ms := range f.Runs {

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// Classes of traffic.
+// Traffic classes.
 const (
 	dataClass = 0
 	ackClass  = 7
@@ -41,7 +41,7 @@ func (f *File) Config(load func(name string) ([]byte, error)) (sim.Config, error
 	return c, nil
 }
 
-// switchConfig turns s, at key, into what switches are made of.
+// switchConfig converts s, the value of key.
 func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) {
 	c := fabric.SwitchConfig{Detour: s.Detour, Buffer: fabric.BufferConfig{Bytes: int64(s.Buffer), EgressAlpha: s.EgressAlpha, Input: int64(s.Input)},
 		Balance: fabric.BalanceConfig{Name: s.Balance.Name, Samples: s.Balance.Samples, Gap: s.Balance.Gap.time(),
@@ -83,7 +83,7 @@ func (f *File) switchConfig(key string, s *Switch) (fabric.SwitchConfig, error) 
 	return c, nil
 }
 
-// scheduling says how ports choose among classes and packets.
+// scheduling sets the order of classes and packets.
 func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	switch s.Scheduling {
 	case "", "fifo", "drr":
@@ -114,7 +114,7 @@ func (f *File) scheduling(key string, s *Switch, c *fabric.PortConfig) error {
 	return nil
 }
 
-// dataClasses are the classes of all workloads, a bit each.
+// dataClasses returns a bit mask of the classes of all workloads.
 func (f *File) dataClasses() (mask uint8) {
 	for i := range f.Workload {
 		mask |= 1 << min(f.Workload[i].Class, ackClass-1)
@@ -186,7 +186,7 @@ func (f *File) transport(c *sim.Config) error {
 	return nil
 }
 
-// ideal chooses what slowdowns are measured by.
+// ideal sets the reference of slowdowns.
 func (f *File) ideal(c *sim.Config) error {
 	switch f.Ideal {
 	case "", "exact":

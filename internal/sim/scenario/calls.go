@@ -12,13 +12,12 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// Flor has workloads of kind calls go by Flor (roced/sim/flor). A key that is left out has the default of
-// roced/flor/engine.
+// Flor makes workloads of kind calls use Flor (internal/sim/flor). Omitted keys have the defaults of flor/engine.
 type Flor struct {
 	Reliability string // uc, or rc: the NIC's
 	Unit        Size
 	MaxSend     Size `yaml:"max_send"`
-	Pool        int  // buffers for SENDs of a host
+	Pool        int  // buffers for SENDs per host
 	Chunking    Part
 	Congestion  Part
 	AckWQEs     int    `yaml:"ack_wqes"`
@@ -32,19 +31,19 @@ type Flor struct {
 	Software    Software
 }
 
-// Software is what Flor takes of a processor.
+// Software is the processor time of Flor.
 type Software struct {
 	Threads         int
 	Completion, Ack Span
 }
 
-// NICs are hosts, the first and the last one, whose congestion control is another one.
+// NICs is a range of hosts, first and last, with their own congestion control.
 type NICs struct {
 	Hosts      []int
 	Congestion Part
 }
 
-// nics gives some hosts a congestion control of their own.
+// nics sets the congestion control of individual hosts.
 func (f *File) nics(c *sim.Config) error {
 	c.Specs = map[int]profile.Spec{}
 	for i := range f.NICs {
@@ -64,7 +63,7 @@ func (f *File) nics(c *sim.Config) error {
 	return nil
 }
 
-// hosts checks the first and the last one of a range.
+// hosts validates a range of hosts.
 func (f *File) hosts(c *sim.Config, key string, r []int) error {
 	if len(r) != 2 || r[0] < 0 || r[1] < r[0] || r[1] >= c.Graph.Hosts {
 		return f.at(key, "say the first and the last one of %d hosts, such as [0, 3]", c.Graph.Hosts)
@@ -72,7 +71,7 @@ func (f *File) hosts(c *sim.Config, key string, r []int) error {
 	return nil
 }
 
-// calls are RPCs between all clients and all servers.
+// calls returns RPCs between all clients and all servers.
 func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error) {
 	for name, r := range map[string][]int{"clients": w.Clients, "servers": w.Servers} {
 		if err := f.hosts(c, key+"."+name, r); err != nil {
@@ -99,7 +98,7 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 		}
 	}
 	senders := min(w.Clients[1]-w.Clients[0], w.Servers[1]-w.Servers[0]) + 1
-	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * f.Stop.time().Seconds() * float64(senders)) // at most
+	c.Payload += uint64(float64(f.Topology.HostRate) / 8 * f.Stop.time().Seconds() * float64(senders)) // upper bound
 	if !w.Plain {
 		var err error
 		if a.Flor, err = f.flor(); err != nil {
@@ -109,7 +108,7 @@ func (f *File) calls(c *sim.Config, key string, w *Work) ([]workload.App, error)
 	return []workload.App{a}, nil
 }
 
-// flor is the configuration of Flor.
+// flor returns the configuration of Flor.
 func (f *File) flor() (flor.Config, error) {
 	s := f.Flor
 	c := flor.Config{Pool: s.Pool, AckTraffic: ackClass, SharedAcks: s.Acks == "shared", Reconnect: s.Reconnect.time(),

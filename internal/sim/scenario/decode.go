@@ -10,15 +10,15 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a file as it was read, with the changes that were asked for since.
+// document is a file as read, with the requested changes.
 type document struct {
 	path string
 	root *yaml.Node
-	set  map[*yaml.Node]string // what has been changed, and by which words
+	set  map[*yaml.Node]string // changed values, and the text of the change
 }
 
-// place says where the value of a key is: the file and its line, or the words that have set it. Of a
-// key that is not there, it is where the nearest one above it is.
+// place returns the location of a key's value: the file and line, or the --set option that changed it. For a
+// missing key it is the location of its nearest existing parent.
 func (d *document) place(key string) string {
 	n, words, line := d.root, "", d.root.Line
 	for k := range strings.SplitSeq(key, ".") {
@@ -40,13 +40,12 @@ func (d *document) place(key string) string {
 	return d.path + ":" + strconv.Itoa(line)
 }
 
-// at says that the value of a key, such as "topology.k", is wrong.
+// at returns an error about the value of a key such as "topology.k".
 func (d *document) at(key, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %s", d.place(key), key, fmt.Sprintf(format, args...))
 }
 
-// decode puts n, the value of key, into v. Keys that v has no field for are errors, like values of
-// another kind; all of them are reported.
+// decode decodes n, the value of key, into v. It reports all unknown keys and all values of the wrong type.
 func (d *document) decode(n *yaml.Node, key string, v reflect.Value) error {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -77,10 +76,10 @@ func (d *document) decode(n *yaml.Node, key string, v reflect.Value) error {
 	return nil
 }
 
-// isNull reports whether nothing is written: "key:".
+// isNull reports whether the value is missing: "key:".
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// reason says in our words what the YAML package says.
+// reason explains an error of the YAML package.
 func reason(n *yaml.Node, v reflect.Value, err error) string {
 	var kind *yaml.TypeError
 	if !errors.As(err, &kind) {
@@ -126,7 +125,7 @@ func (d *document) decodeStruct(n *yaml.Node, key string, v reflect.Value) error
 	return errors.Join(errs...)
 }
 
-// fieldOf returns the field of a key, or the map that takes keys of which there is no field.
+// fieldOf returns the field of a key, or the map for keys without a field.
 func fieldOf(v reflect.Value, name string) (field, more reflect.Value) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -154,7 +153,7 @@ func fieldName(f reflect.StructField) string {
 	return strings.ToLower(f.Name)
 }
 
-// fieldNames are the keys that a struct has.
+// fieldNames returns the keys of a struct.
 func fieldNames(t reflect.Type) (names []string) {
 	for i := range t.NumField() {
 		switch f := t.Field(i); {
@@ -175,7 +174,7 @@ func join(key, name string) string {
 	return key + "." + name
 }
 
-// child returns a value of a mapping, or an element of a list.
+// child returns a value of a mapping or an element of a list.
 func child(n *yaml.Node, key string) *yaml.Node {
 	switch n.Kind {
 	case yaml.AliasNode:
@@ -194,7 +193,7 @@ func child(n *yaml.Node, key string) *yaml.Node {
 	return nil
 }
 
-// change sets a key to a value: "a.b.c=value". Mappings on the way are made.
+// change sets a key: "a.b.c=value". It creates missing mappings.
 func (d *document) change(text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	if !ok || key == "" {
@@ -204,7 +203,7 @@ func (d *document) change(text string) error {
 	for i, k := range keys {
 		next := child(n, k)
 		if next == nil {
-			if isNull(n) { // "key:" with nothing in it
+			if isNull(n) { // "key:" without a value
 				*n = yaml.Node{Kind: yaml.MappingNode, Line: n.Line}
 			}
 			if n.Kind != yaml.MappingNode {

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/sim/fabric"
 )
 
-// actions are what Event.Do may say.
+// actions are the values of Event.Do.
 var actions = []string{"fail", "restore", "degrade", "lose", "corrupt", "jitter", "mark", "fail-some"}
 
 func (f *File) events(c *sim.Config) error {
@@ -44,7 +44,7 @@ func (f *File) events(c *sim.Config) error {
 	return f.faults(c)
 }
 
-// matching are the links that a name stands for.
+// matching returns the links that match a name.
 func matching(links []string, name string) []string {
 	prefix, many := strings.CutSuffix(name, "*")
 	return slices.DeleteFunc(slices.Clone(links), func(l string) bool {
@@ -68,11 +68,11 @@ func (f *File) faults(c *sim.Config) error {
 	return nil
 }
 
-// apply does to a network what e says. Routes follow failures at once.
+// apply applies e to a network. Routes change immediately.
 func (e Event) apply(n *fabric.Network) {
 	l, err := n.Link(e.Link, e.Index)
 	if err != nil {
-		return // Index is beyond the last; the name has been checked
+		return // Index is out of range; the name is valid
 	}
 	switch e.Do {
 	case "fail", "restore":
@@ -91,7 +91,7 @@ func (e Event) apply(n *fabric.Network) {
 	}
 }
 
-// failSome lets a part of the cables between switches fail, and after each interval others instead.
+// failSome takes a part of the cables between switches down, and after each interval a different part.
 func (e Event) failSome(c *sim.Config) (events []sim.Event) {
 	var core []int // first links of cables
 	for i, cable := range c.Graph.Cables {

@@ -1,5 +1,5 @@
-// Package scenario reads descriptions of simulations: strict YAML with units. docs/reference/simulator.md
-// describes the format; what is wrong is said with file, line and key.
+// Package scenario reads descriptions of simulations: strict YAML with units. docs/simulator.md describes the
+// format. Errors name file, line and key.
 package scenario
 
 import (
@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// File is a scenario as it is written.
+// File is a scenario file.
 type File struct {
 	Name        string
 	Description string
@@ -25,15 +25,15 @@ type File struct {
 	Workload    []Work
 	Events      []Event
 	Faults      []Faults
-	Stop        Span // none: until all has ended
-	Sample      Span // how often queues are looked at; none: a thousandth of Stop, or never
+	Stop        Span // none: run until all messages have ended
+	Sample      Span // interval of samples; none: a thousandth of Stop, or no samples
 	Ideal       string
 	Paper       *Paper // the result of a paper that it reproduces
 
 	document
 }
 
-// Topology is where hosts and switches are.
+// Topology describes hosts, switches and their links.
 type Topology struct {
 	Kind         string
 	Hosts        int // star, parallel (on each side), jellyfish
@@ -51,33 +51,33 @@ type Topology struct {
 	CoreRate     Rate `yaml:"core_rate"`
 	Delay        Span
 	Machines     int     // rails
-	Rails        int     // NICs of a machine, default 2
+	Rails        int     // NICs per machine, default 2
 	Links        []Cable // graph
 }
 
-// Cable joins two nodes of a graph: hosts are h0, h1 ..., all other names are switches.
+// Cable joins two nodes of a graph. Hosts are h0, h1 ..., all other names are switches.
 type Cable struct {
 	A, B  string
 	Rate  Rate
 	Delay Span
 }
 
-// Framing counts bytes on links as other simulators do; none: as they are on the wire.
+// Framing sets packet sizes on links as in other simulators; none: as on the wire.
 type Framing struct{ Header, Control Size }
 
-// Switch is what switches are like.
+// Switch describes switches.
 type Switch struct {
 	Buffer      Size
 	PFC         *PFC
 	EgressAlpha float64 `yaml:"egress_alpha"`
-	Input       Size    // of a port where packets come in, without flow control
+	Input       Size    // limit per ingress port, without flow control
 	ECN         *ECN
 	Scheduling  string // fifo, srpt, voq, strict, drr
-	Weights     []int  // drr: of the classes, from 0 on
+	Weights     []int  // drr: by class
 	AckPriority bool   `yaml:"ack_priority"` // acknowledgements leave first
 	Balance     Balance
 	Detour      bool
-	Trim        Size // what is left of a packet without room
+	Trim        Size // remaining size of trimmed packets
 }
 
 // Override is for switches whose names begin with Match.
@@ -107,17 +107,17 @@ type Balance struct {
 	Samples int
 	Gap     Span
 	Paths   int
-	// conweave
+	// Only for conweave.
 	Reply, Busy, Extra, Wait, Inactive Span
 }
 
-// Part is a plug-in of a transport: its name and its parameters.
+// Part is a plug-in of a transport with its parameters.
 type Part struct {
 	Name   string
 	Params map[string]float64 `yaml:",inline"`
 }
 
-// Transport is how hosts send.
+// Transport describes the transport of hosts.
 type Transport struct {
 	Profile     string
 	Reorder     Part
@@ -133,22 +133,22 @@ type Transport struct {
 	Connections string // message, persistent
 }
 
-// Work is something that hosts do.
+// Work is a workload.
 type Work struct {
 	Kind        string
 	Verb        string // write, write_imm, send, read, fetch_add, compare_swap
 	Service     string // rc, uc, ud
-	Class       uint8  // of traffic
+	Class       uint8  // traffic class
 	Sizes       string // poisson: a distribution or a size
 	Size        Size
 	Load        float64
 	Until       Span
 	CrossRack   bool    `yaml:"cross_rack"`
 	Halves      bool    // poisson, permutation: the first half of the hosts sends to the second
-	Random      bool    // incast: so are the senders
+	Random      bool    // incast: random senders
 	From        int     // stream
 	Fence       float64 // stream: part of the messages that are synchronise operations
-	StopWait    bool    `yaml:"stop_wait"` // stream: these are posted when all before have completed
+	StopWait    bool    `yaml:"stop_wait"` // stream: post these when all earlier messages have completed
 	To          int     // incast, stream
 	Senders     int
 	Rounds      int
@@ -163,32 +163,32 @@ type Work struct {
 	Outstanding int
 	Clients     []int // calls: the first and the last host
 	Servers     []int
-	Connections int  // calls: of a client with a server
-	Plain       bool // calls: not by Flor
+	Connections int  // calls: per client and server
+	Plain       bool // calls: without Flor
 }
 
-// Faults are rules of package fault for what enters a link.
+// Faults are rules of package fault for packets that enter a link.
 type Faults struct {
 	Link  string
 	Rules []string
 }
 
-// Event is something that happens to the network.
+// Event changes the network.
 type Event struct {
 	At          Span
-	Link        string // with * at the end: all that begin so
-	Index       int    // of several cables between the same nodes
+	Link        string // * at the end: all links with this prefix
+	Index       int    // selects one of several cables between the same nodes
 	Do          string
 	Rate        Rate
 	Probability float64
 	Most        Span    // jitter
-	Min, Max    Size    // mark: as switch.ecn
+	Min, Max    Size    // mark: as in switch.ecn
 	Percent     float64 // fail-some: of the links between switches, others each time
 	Every       Span    // fail-some
-	Until       Span    // fail-some: then all are restored
+	Until       Span    // fail-some: then all links are restored
 }
 
-// Read reads a scenario. path is its name for errors; set are changes "a.b.c=value".
+// Read reads a scenario. path is its name in errors; set are changes "a.b.c=value".
 func Read(path string, text []byte, set []string) (*File, error) {
 	f := &File{Seed: 1, document: document{path: path, set: map[*yaml.Node]string{}}}
 	var doc yaml.Node

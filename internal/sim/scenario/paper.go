@@ -1,102 +1,103 @@
 package scenario
 
-// Paper says which result of a paper a scenario reproduces, and when it does. Package roced/sim/papers
-// runs it. Without it a scenario is an ordinary one.
+// Paper describes the result of a paper that a scenario reproduces. Package internal/sim/papers uses it; other
+// programs ignore it.
 type Paper struct {
 	Title   string
 	Source  string // the paper; "own" if there is none
 	Section string // and figure
-	Says    string // what the paper says
-	Setting string // of the paper, as it is written there
+	Says    string // the paper's statement
+	Setting string // as in the paper
 	Axes    Axes
 	Series  []Variant // lines or bars of the figure
 	Points  []Point   // of the horizontal axis; none: one without a name
-	Skip    []string  // "series/point" that are not run
+	Skip    []string  // "series/point" without runs
 	Numbers []Number
 	Claims  []Claim
-	Figure  []Curve // the paper's figure, as far as its text gives it
+	Figure  []Curve // values of the paper's figure that its text gives
 	Open    []Open
 	Seeds   int    // default 3
-	Found   string // what is known about why it is not reproduced, or more than it should
+	Found   string // known reasons for a verdict
 	Fast    Fast
 }
 
-// Axes are those of the picture: which number it shows, over the points.
+// Axes describes the picture: a number over the points.
 type Axes struct {
 	X, Y    string // with units
 	Number  string
-	Numbers []string // instead of points: numbers are what the horizontal axis has, of the first point
-	At      []string // points that are shown; none: all
+	Numbers []string // instead of points: the horizontal axis has these numbers, of the first point
+	At      []string // shown points; none: all
 	Bars    bool
-	Log     bool // of the numbers
+	Log     bool // the vertical axis is logarithmic
 }
 
-// Variant is changes to the scenario, as --set takes them.
+// Variant is a set of changes to the scenario, as --set takes them.
 type Variant struct {
 	Name string
 	Set  []string
 }
 
-// Point is a variant at a place of the horizontal axis.
+// Point is a variant at a position of the horizontal axis.
 type Point struct {
 	Name string
 	X    float64
 	Set  []string
-	Also []Variant // changes for the series of that name only
+	Also []Variant // changes for one series only
 }
 
-// Number is what is measured in each run.
+// Number is a measurement of each run.
 type Number struct {
 	Name     string
 	Of       string // see Quantities of package internal/sim/papers
 	Take     string // of many values: mean, p50, p95, p99, p99.9, max, min, jain
-	From, To Size   // of flows: more than From, at most To bytes
-	Bytes    Size   // of flows: exactly
-	// Within is of flows: only those that begin in this part of the time in which flows begin, such as
-	// [0.5, 0.8], when the network is neither filling nor emptying. None: all.
+	From, To Size   // flows of more than From and at most To bytes
+	Bytes    Size   // flows of exactly this size
+	// Within selects flows that begin in this part of the time in which flows begin, such as [0.5, 0.8], to exclude
+	// startup and drain phases. None: all.
 	Within     []float64
-	Begin, End Span   // of what is measured over time
-	Links      string // of what is measured of links: host, switch, or the beginning of their names
-	Clients    []int  // of calls: first and last hosts of those that count; none: all
+	Begin, End Span   // of the measurement
+	Links      string // host, switch, or a prefix of link names
+	Clients    []int  // of calls: ranges of first and last hosts; none: all
 	Servers    []int
-	Rivals     []int // of gap: clients that these are compared with
-	Every      Span  // of swing: how long one of the stretches of time is that are compared
+	Rivals     []int // of gap: clients to compare with
+	Every      Span  // of swing: length of the compared intervals
 }
 
-// Claim is what must be so.
+// Claim is a statement to verify.
 type Claim struct {
 	Says   string
 	Number string
 	Of     string   // series
-	Over   string   // series: the ratio of the two
+	Over   string   // series: the value is the ratio of Of to Over
 	At     []string // points; none: all
 	Take   string   // each (default), most, least, mean of the points
-	Kind   string   // ratio (default with Over), share (absolute, in points of percent), baseline
+	Kind   string   // ratio (default with Over), share (percentage points), baseline, order
 	Paper  []float64
-	// Tolerance is a part of the paper's figure, for shares so many points; default 0.25, and 3.
+	// Tolerance is a part of the paper's figure, for shares percentage points; default 0.25, and 3.
 	Tolerance float64
-	// Direction that a measured value must have, if it is not that of a ratio: to the same side of 1.
+	// AtLeast and AtMost are the direction of a measured value. The default for a ratio is the same side of 1 as
+	// the paper.
 	AtLeast *float64 `yaml:"at_least"`
 	AtMost  *float64 `yaml:"at_most"`
-	Favour  string   // more or less: on which side of the paper's figure the claim holds even better
-	Reason  string   // why a figure more than twice beyond the paper's is right
+	Favour  string   // more or less: on which side of the paper's figure a result is even better
+	Reason  string   // why a value of more than twice the paper's is right
 }
 
-// Curve is a line of the paper's figure.
+// Curve is a series of the paper's figure.
 type Curve struct {
 	Series string
 	Values map[string]float64 `yaml:",inline"` // by point
 }
 
-// Open is what the paper leaves open, how it was chosen, and why. Vary are other choices: the claims
-// are measured with them, too.
+// Open is a setting that the paper leaves open, the chosen value, and the reason. Vary lists alternatives, which
+// are measured as well.
 type Open struct {
 	What, Choice, Why string
 	Vary              []Choice
-	At                []string // points at which that is done; none: all
+	At                []string // points that are measured; none: all
 }
 
-// Choice is another choice than the row's.
+// Choice is an alternative to the row's default setting.
 type Choice struct {
 	Name string
 	Set  []string
@@ -109,7 +110,7 @@ type Fast struct {
 	Series []string // none: all
 	Points []string // none: all
 	Seeds  int      // default 1
-	Skip   bool     // there is none that is small enough
-	Expect string   // the least verdict that is right: not reproduced, direction only (default), reproduced
-	Why    string   // if that is less than a direction
+	Skip   bool     // no setting is small enough
+	Expect string   // least acceptable verdict: not reproduced, direction only (default), reproduced
+	Why    string   // reason for an Expect below direction only
 }

@@ -10,8 +10,7 @@ import (
 	"roced.io/roced/internal/sim"
 )
 
-// What depends on a kind: the keys besides those that all kinds have. A key of another kind would be
-// overlooked in silence.
+// Keys by kind, besides those of all kinds. A key of another kind would have no effect.
 var (
 	topologyKeys = map[string][]string{
 		"pair":       {"host_rate", "delay"},
@@ -46,8 +45,8 @@ var (
 	}
 )
 
-// only refuses keys of the mapping at key besides common and those of its kind. Unknown kinds are
-// refused elsewhere.
+// only rejects keys of the mapping at key besides common and those of its kind. Unknown kinds are rejected
+// elsewhere.
 func (d *document) only(key, kind string, kinds map[string][]string, common ...string) error {
 	special, known := kinds[kind]
 	n := d.node(key)
@@ -63,7 +62,7 @@ func (d *document) only(key, kind string, kinds map[string][]string, common ...s
 	return nil
 }
 
-// node returns the value of a key, nil if it is not there.
+// node returns the value of a key, nil if it is missing.
 func (d *document) node(key string) *yaml.Node {
 	n := d.root
 	for k := range strings.SplitSeq(key, ".") {
@@ -74,7 +73,7 @@ func (d *document) node(key string) *yaml.Node {
 	return n
 }
 
-// strict refuses keys that have no effect.
+// strict rejects keys without effect.
 func (f *File) strict(*sim.Config) error {
 	if err := f.only("topology", f.Topology.Kind, topologyKeys, "kind"); err != nil {
 		return err
@@ -92,10 +91,10 @@ func (f *File) strict(*sim.Config) error {
 	return nil
 }
 
-// marked are congestion controls that learn of congestion from nothing but marks.
+// marked lists congestion controls that depend on ECN marks.
 var marked = []string{"dcqcn", "dctcp"}
 
-// senseless refuses what cannot work together, or would never be used.
+// senseless rejects combinations that cannot work or have no effect.
 func (f *File) senseless(c *sim.Config) error {
 	if name := f.Transport.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
 		return f.at("transport.congestion", "%s learns of congestion from marks, and no switch marks: say switch.ecn", name)
@@ -122,7 +121,7 @@ func orECMP(name string) string {
 	return name
 }
 
-// marks reports whether anything marks packets.
+// marks reports whether a switch or a fault rule marks packets.
 func (f *File) marks(c *sim.Config) bool {
 	for i := range c.Graph.Switches {
 		if c.Switch(i, 0).ECN.Max > 0 {

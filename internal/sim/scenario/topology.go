@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/internal/sim/fabric"
 )
 
-// maxHosts bounds what a mistake in a file can ask for.
+// maxHosts limits the numbers in a file, to catch mistakes.
 const maxHosts = 1 << 16
 
 func (f *File) topology(c *sim.Config) (err error) {
@@ -74,7 +74,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	return err
 }
 
-// graph makes a topology of single cables. Switches are numbered as they appear.
+// graph returns a topology of single cables. Switches are numbered in the order of the cables.
 func (f *File) graph() (*fabric.Graph, error) {
 	hosts := 0
 	for _, l := range f.Topology.Links {
@@ -108,7 +108,7 @@ func (f *File) graph() (*fabric.Graph, error) {
 	return g, nil
 }
 
-// hostNumber reads h0, h1 ...
+// hostNumber parses h0, h1 ...
 func hostNumber(name string) (int, bool) {
 	n, err := strconv.Atoi(strings.TrimPrefix(name, "h"))
 	return n, err == nil && strings.HasPrefix(name, "h") && n >= 0 && n < maxHosts

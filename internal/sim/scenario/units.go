@@ -12,19 +12,19 @@ import (
 	"roced.io/roced/internal/sim/engine"
 )
 
-// Rate is bits per second, written as 100Gbps.
+// Rate is in bits per second, for example 100Gbps.
 type Rate uint64
 
-// Span is a time, written as 1.5us.
+// Span is a time, for example 1.5us.
 type Span engine.Time
 
-// Size is bytes, written as 64KiB, 1MB or a number.
+// Size is in bytes, for example 64KiB, 1MB or a plain number.
 type Size int64
 
 var rateUnits = map[string]float64{"bps": 1, "kbps": 1e3, "Mbps": 1e6, "Gbps": 1e9, "Tbps": 1e12}
 var sizeUnits = map[string]float64{"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
-// quantity reads a number with one of units.
+// quantity parses a number with one of units.
 func quantity(n *yaml.Node, what, example string, units map[string]float64) (float64, error) {
 	text := strings.TrimSpace(n.Value)
 	end := strings.LastIndexAny(text, "0123456789.") + 1

@@ -21,7 +21,7 @@ var (
 	services = map[string]workload.Service{"": workload.RC, "rc": workload.RC, "uc": workload.UC, "ud": workload.UD}
 )
 
-// work adds what hosts do.
+// work adds the workloads.
 func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
 	if len(f.Workload) == 0 {
 		return f.at("workload", "hosts have nothing to do")
@@ -88,7 +88,7 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	return f.collective(c, key, w)
 }
 
-// planned are the messages of a workload of which all are known.
+// planned returns the messages of a workload whose messages are all known.
 func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]byte, error)) ([]workload.Planned, error) {
 	switch w.Kind {
 	case "incast":
@@ -116,7 +116,7 @@ func (f *File) planned(c *sim.Config, key string, w *Work, load func(string) ([]
 	return ps, nil
 }
 
-// collective returns what all hosts do together.
+// collective returns a workload of all hosts.
 func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, error) {
 	size, n := uint64(w.Size), uint64(c.Graph.Hosts)
 	switch w.Kind {
@@ -133,7 +133,7 @@ func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, e
 	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
 }
 
-// stream is messages that follow each other on a connection of their own.
+// stream returns consecutive messages on a connection of their own.
 func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.App, error) {
 	hosts := c.Graph.Hosts
 	switch {
@@ -155,8 +155,8 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 		At: w.At.time(), Until: w.Until.time(), Lane: lane, Fence: w.Fence, StopWait: w.StopWait, Seed: c.Seed}}, nil
 }
 
-// queries are incasts at random instants to random hosts, so that all hosts together receive a part of
-// what their links carry.
+// queries returns incasts at random instants to random hosts. All hosts together receive a part of their links'
+// capacity.
 func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, error) {
 	hosts := c.Graph.Hosts
 	if w.Senders < 1 || w.Senders >= hosts || w.Size < 1 || w.Until == 0 || f.Topology.HostRate == 0 || w.Load <= 0 || w.Load > 2 {
@@ -165,7 +165,7 @@ func (f *File) queries(c *sim.Config, key string, w *Work) ([]workload.Planned, 
 	return workload.Queries(hosts, w.Senders, uint32(w.Size), w.Load*float64(f.Topology.HostRate), w.Until.time(), c.Seed), nil
 }
 
-// incast are the messages of some hosts to one, in rounds.
+// incast returns messages from some hosts to one, in rounds.
 func (f *File) incast(c *sim.Config, key string, w *Work) (ps []workload.Planned, err error) {
 	hosts := c.Graph.Hosts
 	if w.To < 0 || w.To >= hosts || w.Senders < 1 || w.Senders >= hosts {
@@ -221,7 +221,7 @@ func (f *File) sizes(key string, w *Work) (*workload.CDF, error) {
 	return workload.ReadCDF(string(text))
 }
 
-// distributions are the names of those that there are.
+// distributions returns the names of the built-in distributions.
 func distributions() (names []string) {
 	files, _ := cdfs.ReadDir("cdf")
 	for _, d := range files {
