@@ -31,7 +31,7 @@ func TestServices(t *testing.T) {
 		{workload.UC, workload.Read, 1, "UC carries send and write_imm"},
 		{workload.UD, workload.Send, 1000, ""},
 		{workload.UD, workload.Send, 1001, "it has 1001 bytes, UD carries 1000"},
-		{workload.UD, workload.WriteImm, 1, "UD carries send"},
+		{workload.UD, workload.WriteImm, 1, "UD supports only send"},
 	} {
 		for _, name := range profile.Names() {
 			t.Run(fmt.Sprint(c.service, c.verb, c.bytes, name), func(t *testing.T) {

@@ -1,9 +1,9 @@
-// Package sim simulates RDMA over a fabric: the transports of the daemon, the very same code, on
-// simulated NICs, links and switches. A simulation is a Config, run by New and Run; the result
-// says how long each message took and what the network did meanwhile. The same Config gives the
-// same result on every machine.
+// Package sim simulates RDMA over a fabric: it runs the daemon's transports, the same code, on simulated
+// NICs, links and switches. A Config describes a simulation, which New creates and Run runs. The result
+// has the duration of each message and the counters of the network. The same Config gives the same
+// result on every machine.
 //
-// Four hosts send 100 KB to a fifth one at once, over a switch that drops what it has no room for:
+// Four hosts send 100 KB to a fifth one at once, over a switch that drops packets without buffer space:
 //
 //	s, err := sim.New(sim.Config{
 //		Graph: fabric.Star(fabric.Wires{HostRate: 100e9, Delay: engine.Microsecond}, 5),
@@ -24,8 +24,8 @@
 //		fmt.Printf("host %d: %.1f us\n", f.Src, f.FCT.Seconds()*1e6)
 //	}
 //
-// What it is made of can be used by itself: engine is the clock, fabric the network, nic the NICs,
-// workload what hosts do, result what is shown of it, scenario reads all of it from a file.
+// The parts can be used separately: engine is the clock, fabric the network, nic has the NICs, workload
+// the traffic, result the output; scenario reads a Config from a file.
 package sim
 
 import (

@@ -25,11 +25,11 @@ type batch struct {
 const defaultJobs = 1000
 
 func (b *batch) flags(f *pflag.FlagSet) {
-	f.BoolVar(&b.slurm, "slurm", false, "run nothing: write slurm.sh, a job array, into the folder")
-	f.BoolVar(&b.kubernetes, "kubernetes", false, "run nothing: write job.yaml, an Indexed Job, into the folder")
-	f.IntVar(&b.jobs, "jobs", 0, fmt.Sprintf("with these: how many jobs share the runs (default: one each, at most %d)", defaultJobs))
-	f.IntVar(&b.at, "at-once", 0, "with these: how many jobs at a time (default: all)")
-	f.StringVar(&b.program, "program", "", "with --slurm: where rocesim is on the nodes (default: where this one is)")
+	f.BoolVar(&b.slurm, "slurm", false, "write a job array, slurm.sh, into the folder instead of running")
+	f.BoolVar(&b.kubernetes, "kubernetes", false, "write an Indexed Job, job.yaml, into the folder instead of running")
+	f.IntVar(&b.jobs, "jobs", 0, fmt.Sprintf("with these: number of jobs that share the runs (default: one per run, at most %d)", defaultJobs))
+	f.IntVar(&b.at, "at-once", 0, "with these: number of concurrent jobs (default: all)")
+	f.StringVar(&b.program, "program", "", "with --slurm: path of rocesim on the nodes (default: that of this program)")
 	f.StringVar(&b.image, "image", "", "with --kubernetes: an image that has rocesim in its PATH")
 	f.StringVar(&b.claim, "claim", "", "with --kubernetes: the PersistentVolumeClaim whose root is the folder")
 }
@@ -41,13 +41,13 @@ func (b *batch) check() error {
 	case b.kubernetes && (b.image == "" || b.claim == ""):
 		return usageError{errors.New("--kubernetes needs --image and --claim")}
 	case !b.kubernetes && (b.image != "" || b.claim != ""):
-		return usageError{errors.New("--image and --claim belong to --kubernetes")}
+		return usageError{errors.New("--image and --claim require --kubernetes")}
 	case !b.slurm && b.program != "":
-		return usageError{errors.New("--program belongs to --slurm")}
+		return usageError{errors.New("--program requires --slurm")}
 	case !b.wanted() && (b.jobs != 0 || b.at != 0):
-		return usageError{errors.New("--jobs and --at-once belong to --slurm and --kubernetes; here it is --parallel")}
+		return usageError{errors.New("--jobs and --at-once require --slurm or --kubernetes; use --parallel")}
 	case b.jobs < 0 || b.at < 0:
-		return usageError{errors.New("--jobs and --at-once are not negative")}
+		return usageError{errors.New("--jobs and --at-once must not be negative")}
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (a *app) writeBatch(f *sweep.Folder, b *batch, title string) error {
 // with the missing runs.
 func slurmScript(dir, program, name string, jobs, at int) []byte {
 	return fmt.Appendf(nil, `#!/bin/bash
-# Does the sweep in %s. Submitted again, it goes on with what is not done.
+# Does the sweep in %s. Submit it again to continue with the missing runs.
 #SBATCH --job-name=%s
 #SBATCH --array=0-%d%%%d
 #SBATCH --ntasks=1
@@ -110,7 +110,7 @@ exec %s work %s --part "$SLURM_ARRAY_TASK_ID/%d" --parallel 1
 // kubernetesJob returns an Indexed Job for the sweep in the root of a volume. Kubernetes passes the index as an
 // environment variable, and expands it in the command.
 func kubernetesJob(image, claim, name string, jobs, at int) []byte {
-	return fmt.Appendf(nil, `# Does the sweep in the root of the volume. Deleted and applied again, it goes on with what is not done.
+	return fmt.Appendf(nil, `# Does the sweep in the root of the volume. Delete and apply it again to continue with the missing runs.
 apiVersion: batch/v1
 kind: Job
 metadata:

@@ -21,12 +21,12 @@ import (
 func (a *app) collect() *cobra.Command {
 	return &cobra.Command{
 		Use:   "collect FOLDER",
-		Short: "Put together what the runs of a sweep have found",
+		Short: "Collect the results of a sweep",
 		Long: `Prints a line for each combination of values, with the means over its seeds, and writes
-runs.csv, with a line for each run, into the sweep's folder. If runs have tables, all their flows
-are put into flows.csv or flows.parquet, with the number of the run in the first column.
+runs.csv, with a line for each run, into the sweep's folder. If runs have tables, it merges their
+flows into flows.csv or flows.parquet, with the number of the run in the first column.
 
-Runs that are missing or have failed are named, and the exit code is then 1.`,
+If runs are missing or have failed, it lists them and exits with code 1.`,
 		Example: `  rocesim collect s
   rocesim collect s --json`,
 		Args: oneFile,
@@ -89,7 +89,7 @@ var metrics = []metric{
 	{"slowdown_p999", "99.9 %", 1, func(s *summary) float64 { return s.Slowdown.P999 }},
 	{"lost_packets", "lost", 1, func(s *summary) float64 { return float64(s.lost()) }},
 	{"marked_packets", "", 1, func(s *summary) float64 { return float64(s.Marked) }},
-	{"retransmitted_packets", "sent again", 1, func(s *summary) float64 { return float64(s.Retransmitted) }},
+	{"retransmitted_packets", "retransmitted", 1, func(s *summary) float64 { return float64(s.Retransmitted) }},
 	{"timeouts", "", 1, func(s *summary) float64 { return float64(s.Timeouts) }},
 	{"pauses", "pauses", 1, func(s *summary) float64 { return float64(s.Pauses) }},
 	{"paused_ps", "", 1, func(s *summary) float64 { return float64(s.Paused) }},
@@ -122,7 +122,7 @@ func (a *app) collectFrom(f *sweep.Folder) error {
 func incomplete(f *sweep.Folder, rows []row, missing []int) error {
 	var errs []error
 	if n := len(missing); n > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d runs are not done: %s", n, len(f.Plan.Runs), few(missing)))
+		errs = append(errs, fmt.Errorf("%d of %d runs are missing: %s", n, len(f.Plan.Runs), few(missing)))
 	}
 	var failed []int
 	why := ""

@@ -62,10 +62,10 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rocesim",
 		Short: "Simulate RDMA over a fabric, with the transports of roced",
-		Long: `rocesim runs scenarios: hosts, switches and links, what they are like, and what
-hosts send. The transports are those that roced runs on real links, not models of them.
+		Long: `rocesim runs scenarios, which describe hosts, switches, links and traffic. The
+transports are the code that roced runs on real links, not models of it.
 docs/reference/simulator.md describes scenario files.`,
-		Example: `  rocesim run configs/sim/incast.yaml                      a table of how long messages took
+		Example: `  rocesim run configs/sim/incast.yaml                      a table of completion times
   rocesim run configs/sim/incast.yaml --svg out            pictures: slowdown, queues, pauses
   rocesim run configs/sim/incast.yaml --set workload.0.senders=10 --set transport.profile=irn
   rocesim run configs/sim/websearch.yaml --seeds 1..4 --json
@@ -148,7 +148,7 @@ func parseSeeds(s string) (seeds []uint64, err error) {
 		last, err2 = strconv.ParseUint(to, 10, 64)
 	}
 	if err := errors.Join(err1, err2); err != nil || first == 0 || last < first || last-first > 1e6 {
-		return nil, usageError{fmt.Errorf("%q are no seeds, such as 7 or 1..10", s)}
+		return nil, usageError{fmt.Errorf("%q: expected seeds such as 7 or 1..10", s)}
 	}
 	for n := first; n <= last; n++ {
 		seeds = append(seeds, n)

@@ -25,16 +25,16 @@ type diffOptions struct {
 }
 
 // errDiffer reports a difference above --within.
-var errDiffer = errors.New("the results differ by more than that")
+var errDiffer = errors.New("the results differ by more than --within")
 
 func (a *app) diff() *cobra.Command {
 	o := diffOptions{within: -1}
 	c := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two results",
-		Long: `Compares two results, number by number: what rocesim run has written (a folder of --out, or
-what --json has printed, in a file), several seeds, or two sweeps, whose runs are compared where they
-have the same values. It prints what differs.`,
+		Long: `Compares two results number by number and prints the differences. A result is a folder that
+rocesim run --out has written, a file with the output of --json, or the folder of a sweep. Runs of
+sweeps are compared if they have the same values.`,
 		Example: `  rocesim diff a b                          after rocesim run ... --out a and --out b
   rocesim diff a b --only slowdown
   rocesim diff before after --within 5      exit code 1 if a number differs by more than 5 %`,
@@ -46,8 +46,8 @@ have the same values. It prints what differs.`,
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return a.doDiff(args[0], args[1], &o) },
 	}
-	c.Flags().StringVar(&o.only, "only", "", "compare only what begins so, such as slowdown or by_size")
-	c.Flags().Float64Var(&o.within, "within", -1, "percent: show only what differs by more, and fail if something does")
+	c.Flags().StringVar(&o.only, "only", "", "compare only numbers with this prefix, such as slowdown or by_size")
+	c.Flags().Float64Var(&o.within, "within", -1, "percent: show only larger differences, and fail if there are any")
 	return c
 }
 
@@ -113,7 +113,7 @@ func (a *app) showDiff(out []difference, same int, lonely []string) error {
 		return err
 	}
 	for _, run := range lonely {
-		fmt.Fprintf(a.out, "only in one of them: %s\n", run)
+		fmt.Fprintf(a.out, "only in one result: %s\n", run)
 	}
 	fmt.Fprintf(a.out, "%d numbers differ, %d do not\n", len(out), same)
 	return nil
@@ -200,7 +200,7 @@ func readResults(name string) (map[string]numbers, error) {
 	}
 	files, err := filepath.Glob(filepath.Join(name, "seed-*", "summary.json"))
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s has neither summary.json nor runs", name)
+		err = fmt.Errorf("%s: neither summary.json nor runs", name)
 	}
 	out := map[string]numbers{}
 	for _, file := range files {
@@ -243,7 +243,7 @@ func readNumbers(file string) (numbers, error) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	if doc["link_transmissions"] == nil {
-		return nil, fmt.Errorf("%s is no result of rocesim", file)
+		return nil, fmt.Errorf("%s: not a result of rocesim", file)
 	}
 	delete(doc, "seed")
 	n := numbers{}

@@ -29,29 +29,29 @@ func (a *app) papers() *cobra.Command {
 	var o papersOptions
 	c := &cobra.Command{
 		Use:   "papers [ID...]",
-		Short: "Run what papers measured, and say whether their results come out",
-		Long: `Runs the scenarios of a folder that have a paper block: each is a result of a paper. Says
-what the paper says, what was measured, and the verdict: reproduced, direction only, or not
-reproduced (docs/results/papers.md says when). Writes the results and docs/results/papers.md with its pictures.
+		Short: "Reproduce results of papers and judge them",
+		Long: `Runs the scenarios of a folder that have a paper block: each is a result of a paper. Prints
+the paper's statement, the measured values and the verdict: reproduced, direction only, or not
+reproduced (docs/results/papers.md defines them). Writes the results and docs/results/papers.md with pictures.
 
-Runs are kept: after an interrupt the same command goes on. Rows that have changed since are run
-again; those of another build of rocesim are not told apart: give that one another folder.
-The exit code is 1 if a row in its fast form is worse than its file expects, or a run is missing.`,
+Completed runs are kept: after an interrupt the same command continues. It repeats the runs of
+rows that have changed. It does not detect another build of rocesim: use another folder then.
+The exit code is 1 if a row's fast form is worse than its file expects, or a run is missing.`,
 		Example: `  rocesim papers --fast                   smaller settings that show the same directions, in minutes
-  rocesim papers                          all of it, a night
+  rocesim papers                          the full settings, in a night
   rocesim papers melo-1 irn-1 --seeds 5   some rows, with five seeds each
   rocesim papers --fast --docs "" --json  write no document`,
 		RunE: func(c *cobra.Command, args []string) error { return a.doPapers(c.Context(), args, &o) },
 	}
 	f := c.Flags()
-	f.StringVar(&o.rows, "rows", "configs/sim/papers", "the folder of the scenarios")
-	f.StringVarP(&o.out, "out", "o", "out/papers", "the folder where runs are kept")
-	f.StringVar(&o.docs, "docs", "docs/results", "the folder of papers.md; empty: write none")
+	f.StringVar(&o.rows, "rows", "configs/sim/papers", "folder of the scenarios")
+	f.StringVarP(&o.out, "out", "o", "out/papers", "folder of the runs")
+	f.StringVar(&o.docs, "docs", "docs/results", "folder of papers.md; empty: do not write it")
 	f.BoolVar(&o.fast, "fast", false, "run the fast forms")
-	f.IntVar(&o.seeds, "seeds", 0, "how many seeds each run has (default: as the row says, 3 in full, 1 in fast forms)")
-	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	f.IntVar(&o.seeds, "seeds", 0, "seeds of each run (default: as in the row, or 3 in full and 1 in fast forms)")
+	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
 	about.Varies(f.Lookup("parallel"), "as many as processors")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
 	return c
 }
 
@@ -70,7 +70,7 @@ func (a *app) doPapers(ctx context.Context, ids []string, o *papersOptions) erro
 	}
 	if err := w.Run(ctx, rows); err != nil {
 		if errors.Is(err, context.Canceled) {
-			fmt.Fprintf(a.diag, "rocesim: %s keeps what is done; the same command goes on\n", o.out)
+			fmt.Fprintf(a.diag, "rocesim: %s keeps the completed runs; the same command continues\n", o.out)
 		}
 		return err
 	}
@@ -112,7 +112,7 @@ func chosen(all []*papers.Row, ids []string) (rows []*papers.Row, err error) {
 	for _, id := range ids {
 		i := slices.IndexFunc(all, func(r *papers.Row) bool { return r.ID == id })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no row %q", id)
+			return nil, fmt.Errorf("no row %q", id)
 		}
 		rows = append(rows, all[i])
 	}

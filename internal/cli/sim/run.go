@@ -45,8 +45,8 @@ func (a *app) run() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Run a scenario",
-		Long: `Runs a scenario and prints how long messages took, by their size, and what the network did.
-Progress goes to standard error, with an estimate of the time left where the end is known.`,
+		Long: `Runs a scenario and prints completion times of messages by size, and counters of the network.
+It shows progress on standard error, with the remaining time if the end is known.`,
 		Example: `  rocesim run configs/sim/incast.yaml --svg out
   rocesim run configs/sim/incast.yaml --set transport.profile=irn --seeds 1..4 --json
   rocesim run configs/sim/incast.yaml --out tables --format parquet
@@ -58,18 +58,18 @@ Progress goes to standard error, with an estimate of the time left where the end
 	}
 	a.changes(c)
 	f := c.Flags()
-	f.StringVar(&o.seeds, "seeds", "", "a seed or a range of them, 1..10, instead of the scenario's; they run side by side")
+	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10, instead of the scenario's; they run in parallel")
 	f.StringVar(&o.seeds, "seed", "", "the same as --seeds")
 	f.StringVarP(&o.out, "out", "o", "", "write summary.json and the tables flows, ports, samples and queues into this folder")
-	f.StringVar(&o.format, "format", "csv", "what tables are written as: csv or parquet")
+	f.StringVar(&o.format, "format", "csv", "format of the tables: csv or parquet")
 	f.StringVar(&o.svg, "svg", "", "draw pictures into this folder")
-	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: write what the first connection from h1 to h0 does, for rocectl trace draw; with --svg, draw it")
+	f.StringArrayVar(&o.trace, "trace", nil, "h1-h0=FILE: trace the first connection from h1 to h0, for rocectl trace draw; with --svg, draw it")
 	f.StringArrayVar(&o.capture, "pcapng", nil, "LINK=FILE: write the frames that enter a link")
-	f.StringArrayVar(&o.queues, "queue", nil, "LINK: note the queue of a switch before this link, too")
-	f.BoolVar(&o.check, "check", false, "check that no byte is lost or made out of nothing while running")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
-	f.BoolVar(&o.inside, "inside", false, "tell what transports did: out-of-order degrees, bytes of state, round trips and how true they are")
-	f.BoolVar(&o.profile, "profile", false, "say how long each part of the simulator took")
+	f.StringArrayVar(&o.queues, "queue", nil, "LINK: also record the switch queue before this link")
+	f.BoolVar(&o.check, "check", false, "verify while running that all bytes are accounted for")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
+	f.BoolVar(&o.inside, "inside", false, "measure transports: out-of-order degrees, bytes of state, round trips and their error")
+	f.BoolVar(&o.profile, "profile", false, "show the CPU time of each part of the simulator")
 	return c
 }
 
@@ -86,7 +86,7 @@ func (a *app) runAll(ctx context.Context, name string, o *runOptions) error {
 		}
 	}
 	if len(seeds) > 1 && (len(o.trace)+len(o.capture) > 0 || o.profile) {
-		return usageError{errors.New("--trace, --pcapng and --profile are of one run: give one seed")}
+		return usageError{errors.New("--trace, --pcapng and --profile require a single seed")}
 	}
 	results, errs := make([]*result.Result, len(seeds)), make([]error, len(seeds))
 	var wait sync.WaitGroup
@@ -264,7 +264,7 @@ func (r *oneRun) tracers(hosts int) (func(a, b *nic.QP, f *workload.Flow), error
 		var src, dst int
 		between, file, ok := strings.Cut(t, "=")
 		if n, _ := fmt.Sscanf(between, "h%d-h%d", &src, &dst); !ok || n != 2 || src < 0 || dst < 0 || src >= hosts || dst >= hosts {
-			return nil, usageError{fmt.Errorf("--trace %q is not like h1-h0=FILE, with two of %d hosts", t, hosts)}
+			return nil, usageError{fmt.Errorf("--trace %q: expected h1-h0=FILE with two of %d hosts", t, hosts)}
 		}
 		files[[2]int{src, dst}] = file
 	}
@@ -291,7 +291,7 @@ func (r *oneRun) captures() error {
 	for _, c := range r.o.capture {
 		name, file, ok := strings.Cut(c, "=")
 		if !ok {
-			return usageError{fmt.Errorf("--pcapng %q is not LINK=FILE", c)}
+			return usageError{fmt.Errorf("--pcapng %q: expected LINK=FILE", c)}
 		}
 		l, err := r.s.Cluster().Network().Link(name, 0)
 		if err != nil {

@@ -39,14 +39,14 @@ func (a *app) sweep() *cobra.Command {
 	var o sweepOptions
 	c := &cobra.Command{
 		Use:   "sweep SCENARIO --vary KEY=A,B,C ... --out FOLDER",
-		Short: "Run a scenario with all combinations of some values",
-		Long: `Runs a scenario with all combinations of the values that keys take, on all processors, and
-collects what they have found (see rocesim collect).
+		Short: "Run a scenario with all combinations of values",
+		Long: `Runs a scenario with all combinations of the values of some keys, on all processors, and
+collects the results (see rocesim collect).
 
-A run's result appears in the folder at once and whole. After an interrupt or a crash the same
-command goes on with the runs that are missing. With --slurm or --kubernetes nothing runs here:
-a job array's script or an Indexed Job's manifest is written that does, on machines that share
-the folder.`,
+A run's result appears in the folder only when it is complete. After an interrupt or a crash the
+same command continues with the missing runs. With --slurm or --kubernetes it runs nothing: it
+writes the script of a job array or the manifest of an Indexed Job, for machines that share the
+folder.`,
 		Example: `  rocesim sweep configs/sim/incast.yaml --vary transport.profile=rc,irn --vary workload.0.senders=5,10,30 --seeds 1..3 --out s
   rocesim sweep configs/sim/websearch.yaml --vary 'switch.balance=[{name: ecmp}, {name: drill, samples: 2}]' --out s --format parquet
   rocesim sweep configs/sim/incast.yaml --vary workload.0.size=64KB,1MB --out /shared/s --slurm     then: sbatch /shared/s/slurm.sh
@@ -57,19 +57,19 @@ the folder.`,
 	a.changes(c)
 	f := c.Flags()
 	f.StringArrayVar(&o.vary, "vary", nil, "KEY=A,B,C: a key of the scenario and its values, as YAML")
-	f.StringVar(&o.seeds, "seeds", "", "a seed or a range of them, 1..10")
-	f.StringVarP(&o.out, "out", "o", "", "the folder of the sweep (required)")
-	f.StringVar(&o.format, "format", noTables, "what tables of each run are written as: none, csv or parquet")
-	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	f.StringVar(&o.seeds, "seeds", "", "a seed or a range, 1..10")
+	f.StringVarP(&o.out, "out", "o", "", "folder of the sweep (required)")
+	f.StringVar(&o.format, "format", noTables, "format of the tables of each run: none, csv or parquet")
+	f.IntVar(&o.parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
 	about.Varies(f.Lookup("parallel"), "as many as processors")
-	f.BoolVarP(&o.quiet, "quiet", "q", false, "no progress")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "do not show progress")
 	o.batch.flags(f)
 	return c
 }
 
 func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	if o.out == "" {
-		return usageError{errors.New("a sweep needs a folder: --out FOLDER")}
+		return usageError{errors.New("a sweep requires --out FOLDER")}
 	}
 	if o.format != noTables {
 		if err := checkFormat(o.format); err != nil {
@@ -99,7 +99,7 @@ func (a *app) doSweep(ctx context.Context, name string, o *sweepOptions) error {
 	}
 	if err := a.work(ctx, f, sweep.Work{Parallel: o.parallel}, o.quiet); err != nil {
 		if errors.Is(err, context.Canceled) {
-			fmt.Fprintf(a.diag, "rocesim: %s keeps what is done; the same command goes on\n", o.out)
+			fmt.Fprintf(a.diag, "rocesim: %s keeps the completed runs; the same command continues\n", o.out)
 		}
 		return err
 	}
@@ -154,7 +154,7 @@ func try(name string, p *sweep.Plan) (files map[string][]byte, title string, err
 		switch {
 		case err != nil || filepath.IsAbs(file):
 		case !filepath.IsLocal(file) || file == sweep.Scenario:
-			err = fmt.Errorf("a sweep has a copy of the files that its scenario names: %s must be beside it, or absolute", file)
+			err = fmt.Errorf("a sweep copies the files that its scenario names: %s must be beside it, or absolute", file)
 		default:
 			files[file] = b
 		}
@@ -187,9 +187,9 @@ func (a *app) workCommand() *cobra.Command {
 	w := sweep.Work{}
 	c := &cobra.Command{
 		Use:   "work FOLDER",
-		Short: "Do the runs of a sweep that are not done, or a part of them",
-		Long: `Does what is not done of a sweep that rocesim sweep has begun: all of it, or the K-th of N
-parts, which is how several machines share it. What runs have found stays in the folder.`,
+		Short: "Continue a sweep, or do a part of it",
+		Long: `Does the missing runs of a sweep that rocesim sweep has begun: all of them, or the K-th of N
+parts, so that several machines can share a sweep. The results stay in the folder.`,
 		Example: `  rocesim work s
   rocesim work /shared/s --part 3/40 --parallel 1`,
 		Args: oneFile,
@@ -200,16 +200,16 @@ parts, which is how several machines share it. What runs have found stays in the
 			}
 			if part != "" {
 				if n, err := fmt.Sscanf(part, "%d/%d", &w.Part, &w.Parts); n != 2 || err != nil || w.Part < 0 || w.Part >= w.Parts {
-					return usageError{fmt.Errorf("--part %q is not like 3/40, from 0/40 to 39/40", part)}
+					return usageError{fmt.Errorf("--part %q: expected K/N, such as 0/40 to 39/40", part)}
 				}
 			}
 			return a.work(c.Context(), f, w, quiet)
 		},
 	}
 	c.Flags().StringVar(&part, "part", "", "K/N: the K-th of N parts; the first is 0")
-	c.Flags().IntVar(&w.Parallel, "parallel", runtime.GOMAXPROCS(0), "how many runs at a time")
+	c.Flags().IntVar(&w.Parallel, "parallel", runtime.GOMAXPROCS(0), "number of concurrent runs")
 	about.Varies(c.Flags().Lookup("parallel"), "as many as processors")
-	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "no progress")
+	c.Flags().BoolVarP(&quiet, "quiet", "q", false, "do not show progress")
 	return c
 }
 

@@ -150,7 +150,7 @@ func TestKilled(t *testing.T) {
 		}
 		before[d] = s
 	}
-	if code, _, diag := rocesim("collect", killed); code != exitFailed || !strings.Contains(diag, "of 20 runs are not done") {
+	if code, _, diag := rocesim("collect", killed); code != exitFailed || !strings.Contains(diag, "of 20 runs are missing") {
 		t.Errorf("collected too early: code %d, %s", code, diag)
 	}
 	for _, d := range []string{killed, filepath.Join(dir, "whole")} {

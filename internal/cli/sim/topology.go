@@ -21,7 +21,7 @@ type cable struct {
 func (a *app) topology() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "topology",
-		Short:   "Look at the topology of a scenario",
+		Short:   "Inspect the topology of a scenario",
 		Example: "  rocesim topology show configs/sim/incast.yaml",
 		Args:    noArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -29,7 +29,7 @@ func (a *app) topology() *cobra.Command {
 	show := &cobra.Command{
 		Use:   "show SCENARIO",
 		Short: "Show hosts, switches and links by name",
-		Long:  "Shows hosts, switches and links with their rates and delays: the names that scenarios, --pcapng and --queue take.",
+		Long:  "Shows hosts, switches and links with their rates and delays. Scenarios, --pcapng and --queue use these names.",
 		Example: `  rocesim topology show configs/sim/incast.yaml
   rocesim topology show configs/sim/incast.yaml --set topology.leaves=8 --json`,
 		Args: oneFile,

@@ -50,17 +50,17 @@ type balancer interface {
 // Check validates c.
 func (c BalanceConfig) Check() error {
 	if c.Samples < 0 || min(c.Gap, c.Reply, c.Busy, c.Extra, c.Wait, c.Inactive) < 0 {
-		return fmt.Errorf("load balancing: samples and times cannot be negative")
+		return fmt.Errorf("load balancing: samples and times must not be negative")
 	}
 	if c.Paths < 0 || c.Paths > 256 {
-		return fmt.Errorf("load balancing: %d paths are not from 1 to 256", c.Paths)
+		return fmt.Errorf("load balancing: %d paths: must be from 1 to 256", c.Paths)
 	}
 	for _, name := range Balancers() {
 		if c.Name == "" || c.Name == name {
 			return nil
 		}
 	}
-	return fmt.Errorf("load balancing %q is none of %v", c.Name, Balancers())
+	return fmt.Errorf("load balancing %q: must be one of %v", c.Name, Balancers())
 }
 
 // newBalancer returns the balancer of c, which has been validated.

@@ -52,7 +52,7 @@ func (g *Graph) check() error {
 		case c.A < 0 || c.B < 0 || c.A >= nodes || c.B >= nodes || c.A == c.B:
 			return fmt.Errorf("cable %d joins nodes %d and %d of %d", i, c.A, c.B, nodes)
 		case c.Rate == 0 || c.Rate > 1e13 || c.Delay < 0:
-			return fmt.Errorf("cable %s-%s: impossible rate or delay", g.Name(c.A), g.Name(c.B))
+			return fmt.Errorf("cable %s-%s: rate or delay out of range", g.Name(c.A), g.Name(c.B))
 		}
 		for _, n := range [...]Node{c.A, c.B} {
 			if int(n) < g.Hosts {

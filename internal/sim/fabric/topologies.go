@@ -104,7 +104,7 @@ func Rails(w Wires, rails, machines, spines int) *Graph {
 // FatTree is the k-ary fat-tree of three tiers with k^3/4 hosts (Al-Fares et al., SIGCOMM 2008).
 func FatTree(w Wires, k int) (*Graph, error) {
 	if k < 2 || k%2 != 0 {
-		return nil, fmt.Errorf("a fat-tree has an even k of at least 2, not %d", k)
+		return nil, fmt.Errorf("fat-tree: k is %d, must be even and at least 2", k)
 	}
 	half := k / 2
 	g := &Graph{Hosts: k * half * half}
@@ -138,7 +138,7 @@ func FatTree(w Wires, k int) (*Graph, error) {
 // hosts are spread evenly.
 func Jellyfish(w Wires, switches, degree, hosts int, seed uint64) (*Graph, error) {
 	if degree < 2 || degree >= switches || switches*degree%2 != 0 {
-		return nil, fmt.Errorf("there is no graph of %d switches with %d cables each", switches, degree)
+		return nil, fmt.Errorf("jellyfish: %d switches cannot have %d cables each", switches, degree)
 	}
 	g := &Graph{Hosts: hosts}
 	for i := range switches {

@@ -88,10 +88,10 @@ var ErrHost = errors.New("no such host")
 // NewCluster creates a NIC for each host of a network.
 func NewCluster(e *engine.Engine, c Config) (*Cluster, error) {
 	if c.MTU < int(qp.MinMTU) || c.MTU > 1<<16-1 {
-		return nil, fmt.Errorf("an MTU of %d bytes is not from %d to 65535", c.MTU, qp.MinMTU)
+		return nil, fmt.Errorf("MTU %d: must be from %d to 65535", c.MTU, qp.MinMTU)
 	}
 	if c.Classes.Data >= fabric.Classes || c.Classes.Ack >= fabric.Classes || c.Classes.CNP >= fabric.Classes {
-		return nil, fmt.Errorf("classes of traffic are less than %d", fabric.Classes)
+		return nil, fmt.Errorf("traffic classes must be less than %d", fabric.Classes)
 	}
 	k := &Cluster{eng: e, cfg: c, zero: make([]byte, c.MTU)}
 	var err error

@@ -180,7 +180,7 @@ func (n *NIC) number(q *QP) error {
 		n.qps = make([]*QP, 2, 8) // 0 and 1 are reserved (IBTA vol.1 10.2.4.5)
 	}
 	if len(n.qps) > slotMask {
-		return fmt.Errorf("host %d has no number left for a queue pair", n.host)
+		return fmt.Errorf("host %d: out of queue pair numbers", n.host)
 	}
 	q.num = bth.QPN(len(n.qps))
 	n.qps = append(n.qps, q)
@@ -212,7 +212,7 @@ func (q *QP) connect(peer *QP, c *QPConfig) error {
 		a.RNRRetry = 0
 	}
 	if a.PathMTU.Bytes() > n.k.cfg.MTU {
-		return fmt.Errorf("a path MTU of %d bytes is more than the NICs' %d", a.PathMTU.Bytes(), n.k.cfg.MTU)
+		return fmt.Errorf("path MTU %d: exceeds the NICs' %d", a.PathMTU.Bytes(), n.k.cfg.MTU)
 	}
 	if q.typ != qp.UD {
 		f := qp.Flow{Port: q.port}

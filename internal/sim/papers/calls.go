@@ -20,11 +20,11 @@ var ofCalls = []string{"requests", "gap", "swing", "calls", "call", "rtt", "swit
 func checkCalls(n *scenario.Number) error {
 	for _, r := range [][]int{n.Clients, n.Servers, n.Rivals} {
 		if len(r)%2 != 0 {
-			return errors.New("clients, servers and rivals are first and last hosts, such as [0, 3, 8, 11]")
+			return errors.New("clients, servers and rivals must be pairs of first and last hosts, such as [0, 3, 8, 11]")
 		}
 	}
 	if n.Of == "gap" && len(n.Rivals) == 0 || n.Of == "swing" && (n.Every == 0 || n.End == 0) {
-		return errors.New("a gap has rivals, a swing has every and end")
+		return errors.New("gap requires rivals, swing requires every and end")
 	}
 	return nil
 }

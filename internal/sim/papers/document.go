@@ -139,27 +139,25 @@ func Document(dir string, rows []*Row) error {
 	return errors.Join(errs...)
 }
 
-const head = `# The papers' results, again
+const head = `# Results of papers, reproduced
 
-` + "`rocesim papers`" + ` writes this page: it runs what the papers of our transports measured, on the
-transports that the daemon runs. Each row is a scenario in ` + "`configs/sim/papers`" + `, which has the
-paper's setting, its figure, and what must come out. Settings are the papers' own. What they leave
-open is listed with each row, and other choices are measured as well.
+` + "`rocesim papers`" + ` writes this page. For readers who want to know how far the transports match their papers: it
+repeats the papers' experiments with the transports that the daemon runs. Each row is a scenario in
+` + "`configs/sim/papers`" + `, with the paper's setting, its figure, and the claims to verify. Each row lists the
+settings that its paper leaves open, and the results of alternatives.
 
-A row is **reproduced** if each of its claims has the paper's direction and its size: a ratio within
-25 % of the paper's, an absolute share within 3 points, and the figure of the baseline itself within
-25 % where the paper gives it; a claim may say another tolerance. More than that in the claim's
-favour is as good up to twice the paper's figure; beyond that it is **direction only** until the
-reason is known, like everything else that has the direction and not the size. Of a claim without a
-figure in the paper's text the direction is asked for. What has not got the direction is **not reproduced**. A
-verdict is computed from what runs have found (` + "`docs/results/papers/ID.json`" + `) and from nothing else.
+A row is **reproduced** if each of its claims has the paper's direction and size. The tolerances are 25 % of the
+paper's figure for a ratio, 3 percentage points for a share, and 25 % for the figure of the baseline. A claim may
+define another tolerance. A result beyond the paper's figure in the claim's favour is accepted up to twice that
+figure. Beyond that it is **direction only** until the reason is known, like all results with the right direction
+and another size. Claims without a figure in the paper's text require only the direction. A result without the
+direction is **not reproduced**. Verdicts are computed from the results of runs (` + "`docs/results/papers/ID.json`" + `).
 
     bin/rocesim papers --fast            # smaller settings of the same directions, also in make test
-    bin/rocesim papers                   # all of it: a night; an interrupted one goes on
+    bin/rocesim papers                   # the full settings: a night; the command continues an interrupted run
     bin/rocesim papers irn-1 irn-2       # some rows
 
-A row of the form *fast* has been run in its smaller setting only: its verdict is that of the smaller setting,
-and says nothing of the size that the full one has.
+A row of the form *fast* was run only in its smaller setting. Its verdict does not cover the full one.
 
 `
 
@@ -201,8 +199,8 @@ func night(b *strings.Builder, rows []*Row, records []*Record) {
 		return
 	}
 	hours := func(n uint64) float64 { return float64(n) / speed / 2 / 3600 }
-	fmt.Fprintf(b, "All rows in full are about %.3g link transmissions, computed from the payload of their scenarios, without\n"+
-		"what is sent again. At %.1g M a second and processor, which processors of their own reach, that is %.1f hours on two.\n\n", float64(all), speed/1e6, hours(all))
+	fmt.Fprintf(b, "The full forms of all rows take about %.3g link transmissions, computed from their payload without\n"+
+		"retransmissions. At %.1g M per second and dedicated processor this takes %.1f hours on two.\n\n", float64(all), speed/1e6, hours(all))
 	b.WriteString("| row | full: link transmissions | hours on two processors |\n|---|--:|--:|\n")
 	for i, r := range rows {
 		fmt.Fprintf(b, "| %s | %.2g | %.2f |\n", r.ID, float64(records[i].Estimate), hours(records[i].Estimate))

@@ -22,14 +22,14 @@ import (
 var Quantities = map[string]string{
 	"fct":      "us, of each flow",
 	"slowdown": "of each flow",
-	"share":    "percent of the ideal rate that each flow has had",
+	"share":    "percent of the ideal rate, of each flow",
 	"rate":     "Gb/s, of each flow",
-	"query":    "us, of each set of flows that began at once for the same host",
-	"placed":   "Gb/s of payload, of each connection from begin to end, if it had any",
+	"query":    "us, of each set of flows to a host that began at the same instant",
+	"placed":   "Gb/s of payload, of each active connection from begin to end",
 	"total":    "Gb/s of payload, of all connections from begin to end",
-	"link":     "Gb/s of frames on links, from begin to end, together",
+	"link":     "Gb/s of frames, sum over links from begin to end",
 
-	"goodput":    "Gb/s of payload, of all flows that have ended",
+	"goodput":    "Gb/s of payload, of all completed flows",
 	"completion": "us, until the last flow ended",
 	"dropped":    "percent of the packets with data that were sent",
 	"resent":     "percent of the packets with data that were sent",
@@ -39,24 +39,24 @@ var Quantities = map[string]string{
 	"unfinished": "percent of the flows",
 	"marked":     "packets",
 
-	"degree":    "packets, out-of-order degree of each packet that came from begin on (MP-RDMA 3.3)",
+	"degree":    "packets, out-of-order degree of each packet received after begin (MP-RDMA 3.3)",
 	"state":     "bytes of the receiver's tracking state of a connection",
-	"state-nic": "the same, of all connections of a NIC together",
-	"state-way": "bytes of the receiver's tracking state of the requests of a connection, at most",
-	"bitmaps":   "bytes of all bitmaps of a NIC, without what finds them",
-	"pool":      "percent of MELO's bits pool, at most",
-	"early":     "packets of synchronise operations that came too early, where the bitmap has L = 64",
-	"copied":    "percent of the payload that came ahead of a gap",
-	"copying":   "percent of the payload that flows would have brought at their ideal rate in the time that they took, that came ahead of a gap",
+	"state-nic": "the same, sum over all connections of a NIC",
+	"state-way": "maximum bytes of the receiver's tracking state of the requests of a connection",
+	"bitmaps":   "bytes of all bitmaps of a NIC, without their index",
+	"pool":      "maximum percentage of MELO's bits pool",
+	"early":     "packets of synchronise operations that arrived too early, with a bitmap of L = 64",
+	"copied":    "percent of the payload that arrived ahead of a gap",
+	"copying":   "payload that arrived ahead of a gap, in percent of the payload at the flows' ideal rate during the same time",
 
-	"requests": "Gb/s of requests that were answered, of each client",
-	"gap":      "percent by which clients have more requests answered than rivals, or less, of the lesser",
-	"swing":    "percent of the mean by which what all these clients have answered differs between stretches of time",
+	"requests": "Gb/s of answered requests, of each client",
+	"gap":      "difference of the answered requests of clients and rivals, in percent of the lesser",
+	"swing":    "range of the clients' answered requests over intervals of time, in percent of the mean",
 	"call":     "us, from posting a call to its answer",
 	"rtt":      "us, each round trip that Flor measured at clients",
-	"switched": "us, from the error of a queue pair to what got through first after it (Flor 6)",
-	"calls":    "thousand calls a second, of all clients",
-	"sequence": "packets that came beyond the expected PSN",
+	"switched": "us, from the error of a queue pair to the first completed request after it (Flor 6)",
+	"calls":    "thousand calls per second, of all clients",
+	"sequence": "packets beyond the expected PSN",
 }
 
 // ofFlows are the quantities that flows() returns for each completed flow.
@@ -75,15 +75,15 @@ func checkNumber(n *scenario.Number) error {
 	case n.Name == "":
 		return fmt.Errorf("it has no name")
 	case !known:
-		return fmt.Errorf("%q is none of %v", n.Of, slices.Sorted(maps.Keys(Quantities)))
+		return fmt.Errorf("%q: must be one of %v", n.Of, slices.Sorted(maps.Keys(Quantities)))
 	case slices.Contains(ofMany, n.Of) && !slices.Contains(taken, n.Take):
-		return fmt.Errorf("take %q is none of %v", n.Take, taken)
+		return fmt.Errorf("take %q: must be one of %v", n.Take, taken)
 	case n.Of == "link" && n.Links == "":
-		return fmt.Errorf("which links?")
+		return fmt.Errorf("links is missing")
 	case len(n.Within) > 0 && !slices.Contains(ofFlows, n.Of):
-		return fmt.Errorf("within is of flows, %v", ofFlows)
+		return fmt.Errorf("within applies to quantities of flows only: %v", ofFlows)
 	case len(n.Within) > 0 && (len(n.Within) != 2 || n.Within[0] < 0 || n.Within[0] >= n.Within[1] || n.Within[1] > 1):
-		return fmt.Errorf("within %v is no part of a time", n.Within)
+		return fmt.Errorf("within %v: expected two numbers from 0 to 1 in ascending order", n.Within)
 	}
 	return checkCalls(n)
 }
@@ -443,6 +443,8 @@ func ofInside(in *inside.Inside, n *scenario.Number, ended engine.Time) float64 
 	case "copied":
 		return 100 * in.Ahead()
 	case "pool":
+		// A connection reports blocks that it lost to another one only with its next packet. The sum then
+		// exceeds the full pool.
 		return min(100*float64(in.Pool())*8/1024, 100)
 	case "state":
 		return mostOrMean(n.Take)(in.State())

@@ -33,7 +33,7 @@ func Load(dir string) (rows []*Row, err error) {
 		return nil, err
 	}
 	if len(names) == 0 {
-		return nil, fmt.Errorf("%s has no scenarios", dir)
+		return nil, fmt.Errorf("%s: no scenarios", dir)
 	}
 	var errs []error
 	for _, name := range names {
@@ -67,7 +67,7 @@ func read(name string) (*Row, error) {
 		return nil, err
 	}
 	if f.Paper == nil {
-		return nil, fmt.Errorf("%s: it has no paper", name)
+		return nil, fmt.Errorf("%s: no paper block", name)
 	}
 	r := &Row{ID: strings.TrimSuffix(filepath.Base(name), ".yaml"), Path: name, Text: text, Paper: f.Paper, Name: f.Name}
 	if err := r.check(); err != nil {
@@ -82,7 +82,7 @@ func (r *Row) check() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if p.Title == "" || p.Source == "" || p.Says == "" || len(p.Series) == 0 || len(p.Numbers) == 0 {
-		bad("title, source, says, series and numbers are needed")
+		bad("title, source, says, series and numbers are required")
 	}
 	if len(p.Points) == 0 {
 		p.Points = []scenario.Point{{}}
@@ -99,7 +99,7 @@ func (r *Row) check() error {
 	}
 	r.checkNames(func(what, name string, ok bool) {
 		if !ok {
-			bad("there is no %s %q", what, name)
+			bad("no %s %q", what, name)
 		}
 	})
 	return errors.Join(errs...)

@@ -31,7 +31,7 @@ func ParseVerdict(s string) (Verdict, error) {
 	if i := slices.Index(verdictNames, s); i > 0 {
 		return Verdict(i), nil
 	}
-	return 0, fmt.Errorf("%q is none of %s", s, strings.Join(verdictNames[1:], ", "))
+	return 0, fmt.Errorf("%q: must be one of %s", s, strings.Join(verdictNames[1:], ", "))
 }
 
 // Kinds of claims.
@@ -57,18 +57,18 @@ func checkClaim(c *scenario.Claim) error {
 	k := kind(c)
 	switch {
 	case !slices.Contains([]string{ratio, share, baseline, ordered}, k):
-		return fmt.Errorf("kind %q is none of ratio, share, baseline, order", k)
+		return fmt.Errorf("kind %q: must be one of ratio, share, baseline, order", k)
 	case k == ordered && (len(c.Paper) > 0 || c.AtLeast == nil && c.AtMost == nil):
-		return errors.New("an order has no figure, but at_least or at_most")
+		return errors.New("order requires at_least or at_most and no paper figure")
 	case k == ordered:
 	case len(c.Paper) != 1 && len(c.Paper) != 2 || c.Paper[0] > c.Paper[len(c.Paper)-1]:
-		return errors.New("paper is the paper's figure, or the least and the greatest")
+		return errors.New("paper must be the paper's figure, or its least and greatest")
 	case !slices.Contains([]string{"", "each", "most", "least", "mean"}, c.Take):
-		return fmt.Errorf("take %q is none of each, most, least, mean", c.Take)
+		return fmt.Errorf("take %q: must be one of each, most, least, mean", c.Take)
 	case !slices.Contains([]string{"", "more", "less"}, c.Favour):
-		return fmt.Errorf("favour %q is none of more, less", c.Favour)
+		return fmt.Errorf("favour %q: must be one of more, less", c.Favour)
 	case k != baseline && c.AtLeast == nil && c.AtMost == nil && (k == share || c.Paper[0] <= 1 && c.Paper[len(c.Paper)-1] >= 1):
-		return errors.New("its direction is not clear: say at_least or at_most")
+		return errors.New("the direction is undefined: set at_least or at_most")
 	}
 	return nil
 }
@@ -110,17 +110,17 @@ func Judge(c *scenario.Claim, v float64) (Verdict, string) {
 		if directed(c, v) {
 			return Reproduced, ""
 		}
-		return NotReproduced, "the direction is another one"
+		return NotReproduced, "the direction differs"
 	}
 	lo, hi, least, most := bounds(c)
 	if kind(c) == baseline {
 		if v < least || v > most {
-			return DirectionOnly, fmt.Sprintf("the baseline's own figure is not from %.4g to %.4g", least, most)
+			return DirectionOnly, fmt.Sprintf("the baseline's figure is outside %.4g to %.4g", least, most)
 		}
 		return Reproduced, ""
 	}
 	if !directed(c, v) {
-		return NotReproduced, "the direction is another one"
+		return NotReproduced, "the direction differs"
 	}
 	if v >= least && v <= most {
 		return Reproduced, ""
@@ -132,9 +132,9 @@ func Judge(c *scenario.Claim, v float64) (Verdict, string) {
 		if c.Reason != "" {
 			return Reproduced, "more than twice beyond the paper's figure: " + c.Reason
 		}
-		return DirectionOnly, "more than twice beyond the paper's figure in the claim's favour, without a reason known"
+		return DirectionOnly, "more than twice beyond the paper's figure in the claim's favour, for an unknown reason"
 	}
-	return DirectionOnly, fmt.Sprintf("not from %.4g to %.4g", least, most)
+	return DirectionOnly, fmt.Sprintf("outside %.4g to %.4g", least, most)
 }
 
 // directed reports whether v has the direction of c.

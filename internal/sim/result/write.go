@@ -42,11 +42,11 @@ func (r *Result) WriteText(w io.Writer) {
 		r.Name, r.Profile, r.Seed, r.Ended.Seconds()*1e3, r.Transmissions)
 	fmt.Fprintf(w, "%d messages done, %d unfinished, %d failed; goodput %.2f Gb/s, Jain's index %.3f\n",
 		len(r.Flows), r.Unfinished, r.Failed, r.Goodput()/1e9, r.Jain())
-	fmt.Fprintf(w, "packets: %d marked, %d sent again after %d timeouts and NAKs, %d in vain", r.Marked, r.Retransmitted, r.Timeouts, r.Duplicates)
+	fmt.Fprintf(w, "packets: %d marked, %d retransmitted after NAKs and %d timeouts, %d needlessly", r.Marked, r.Retransmitted, r.Timeouts, r.Duplicates)
 	for _, why := range sortedKeys(r.Drops) {
 		fmt.Fprintf(w, ", %d lost: %s", r.Drops[why], why)
 	}
-	fmt.Fprintf(w, "\nqueues: longest %d KB; PFC: %d pauses, links stopped for %.3f ms together\n\n", r.Peak/1000, r.Pauses, r.Paused.Seconds()*1e3)
+	fmt.Fprintf(w, "\nqueues: longest %d KB; PFC: %d pauses, links paused for %.3f ms in total\n\n", r.Peak/1000, r.Pauses, r.Paused.Seconds()*1e3)
 	fmt.Fprintf(w, "%-22s %8s %10s  %s\n", "bytes", "messages", "mean FCT", "slowdown: mean      50 %      95 %      99 %    99.9 %")
 	row := func(name string, b Bucket) {
 		d := b.Slowdown
@@ -70,9 +70,9 @@ func (i *Inside) write(w io.Writer) {
 		fmt.Fprintf(w, "%-22s %10s  %9.4g %9.4g %9.4g %9.4g %9.4g\n", name, unit, d.P50, d.P95, d.P99, d.P999, d.Max)
 	}
 	row("out-of-order degree", "packets", i.Degree)
-	row("round trips measured", "us", i.RTT)
-	row("their distance", "us", i.RTTError)
-	fmt.Fprintf(w, "%.2f %% of the payload came ahead of a gap; state of a connection: at most %d bytes, in the mean %.1f; of a host at most %d\n",
+	row("measured RTT", "us", i.RTT)
+	row("RTT error", "us", i.RTTError)
+	fmt.Fprintf(w, "%.2f %% of the payload arrived ahead of a gap; state of a connection: at most %d bytes, mean %.1f; of a host at most %d\n",
 		100*i.Ahead, i.StateMost, i.StateMean, i.HostStateMost)
 }
 

@@ -48,16 +48,16 @@ func TestCalls(t *testing.T) {
 func TestCallsErrors(t *testing.T) {
 	edit := func(old, with string) string { return strings.Replace(rpcs, old, with, 1) }
 	for _, c := range []struct{ text, want string }{
-		{edit("[1, 3]", "[1, 4]"), "x.yaml:7: workload.0.servers: say the first and the last one of 4 hosts"},
-		{edit("stop: 1ms\n", ""), "x.yaml:7: workload.0: calls never end: say stop"},
+		{edit("[1, 3]", "[1, 4]"), "x.yaml:7: workload.0.servers: expected the first and the last of 4 hosts"},
+		{edit("stop: 1ms\n", ""), "x.yaml:7: workload.0: calls never end: set stop"},
 		{edit("outstanding: 4}", "outstanding: 4, plain: true}"), ""},
-		{strings.Replace(edit("outstanding: 4}", "outstanding: 4, plain: true}"), ", connections: persistent", "", 1), "workload.0: all calls of a client have the same connections"},
-		{edit("flor: {reliability: rc, acks: own, backups: 1}\n", ""), "x.yaml:6: workload.0: calls go by Flor"},
+		{strings.Replace(edit("outstanding: 4}", "outstanding: 4, plain: true}"), ", connections: persistent", "", 1), "workload.0: all calls of a client share connections"},
+		{edit("flor: {reliability: rc, acks: own, backups: 1}\n", ""), "x.yaml:6: workload.0: calls use Flor"},
 		{edit("acks: own", "acks: none"), `x.yaml:5: flor.acks: "none" is neither own nor shared`},
 		{edit("reliability: rc", "reliability: ud"), `x.yaml:5: flor.reliability: "ud" is neither uc nor rc`},
-		{edit("request: 64KiB, ", ""), "x.yaml:7: workload.0: calls have a request and a response"},
-		{edit("kind: calls, clients: [0, 1], servers: [1, 3], request: 64KiB, response: 1KB, outstanding: 4", "kind: incast, to: 0, senders: 1, size: 1KB"), "x.yaml:5: flor: only workloads of kind calls go by it"},
-		{rpcs + "nics: [{hosts: [3, 1], congestion: {name: dctcp}}]\n", "x.yaml:9: nics.0.hosts: say the first and the last"},
+		{edit("request: 64KiB, ", ""), "x.yaml:7: workload.0: calls require request and response"},
+		{edit("kind: calls, clients: [0, 1], servers: [1, 3], request: 64KiB, response: 1KB, outstanding: 4", "kind: incast, to: 0, senders: 1, size: 1KB"), "x.yaml:5: flor: only workloads of kind calls use Flor"},
+		{rpcs + "nics: [{hosts: [3, 1], congestion: {name: dctcp}}]\n", "x.yaml:9: nics.0.hosts: expected the first and the last"},
 		{rpcs + "nics: [{hosts: [1, 1], congestion: {name: luck}}]\n", "x.yaml:9: nics.0.congestion"},
 	} {
 		if _, err := config(c.text); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -68,7 +68,7 @@ func (d *document) decode(n *yaml.Node, key string, v reflect.Value) error {
 		}
 		return errors.Join(errs...)
 	case v.Kind() == reflect.Slice:
-		return d.at(key, "it is a list: [...]")
+		return d.at(key, "expected a list: [...]")
 	}
 	if err := n.Decode(v.Addr().Interface()); err != nil {
 		return d.at(key, "%s", reason(n, v, err))
@@ -97,7 +97,7 @@ func reason(n *yaml.Node, v reflect.Value, err error) string {
 
 func (d *document) decodeStruct(n *yaml.Node, key string, v reflect.Value) error {
 	if n.Kind != yaml.MappingNode {
-		return d.at(key, "it has keys: {%s: ...}", strings.Join(fieldNames(v.Type()), ": ..., "))
+		return d.at(key, "expected a mapping: {%s: ...}", strings.Join(fieldNames(v.Type()), ": ..., "))
 	}
 	var errs []error
 	seen := map[string]bool{}
@@ -107,7 +107,7 @@ func (d *document) decodeStruct(n *yaml.Node, key string, v reflect.Value) error
 		field, more := fieldOf(v, name)
 		switch {
 		case seen[name]:
-			errs = append(errs, d.at(full, "it is there twice"))
+			errs = append(errs, d.at(full, "duplicate key"))
 		case field.IsValid():
 			errs = append(errs, d.decode(n.Content[i+1], full, field))
 		case more.IsValid():
@@ -118,7 +118,7 @@ func (d *document) decodeStruct(n *yaml.Node, key string, v reflect.Value) error
 			}
 			more.SetMapIndex(reflect.ValueOf(name), reflect.ValueOf(x))
 		default:
-			errs = append(errs, d.at(full, "unknown key; there are %s", strings.Join(fieldNames(v.Type()), ", ")))
+			errs = append(errs, d.at(full, "unknown key; the keys are %s", strings.Join(fieldNames(v.Type()), ", ")))
 		}
 		seen[name] = true
 	}
@@ -217,7 +217,7 @@ func (d *document) change(text string) error {
 	}
 	var v yaml.Node
 	if err := yaml.Unmarshal([]byte(value), &v); err != nil || len(v.Content) == 0 {
-		return fmt.Errorf("--set %s: the value is no YAML", text)
+		return fmt.Errorf("--set %s: the value is not YAML", text)
 	}
 	*n = *v.Content[0]
 	d.set[n] = text

@@ -1,4 +1,4 @@
-// Package scenario reads descriptions of simulations: strict YAML with units. docs/simulator.md describes the
+// Package scenario reads descriptions of simulations: strict YAML with units. docs/reference/simulator.md describes the
 // format. Errors name file, line and key.
 package scenario
 
@@ -196,7 +196,7 @@ func Read(path string, text []byte, set []string) (*File, error) {
 		return nil, fmt.Errorf("%s: %s", path, strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if len(doc.Content) == 0 {
-		return nil, fmt.Errorf("%s: it is empty", path)
+		return nil, fmt.Errorf("%s: the file is empty", path)
 	}
 	f.root = doc.Content[0]
 	for _, s := range set {

@@ -56,7 +56,7 @@ func (d *document) only(key, kind string, kinds map[string][]string, common ...s
 	all := slices.Concat(common, special)
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if name := n.Content[i].Value; !slices.Contains(all, name) {
-			return d.at(join(key, name), "%s takes no such key, only %s", kind, strings.Join(all, ", "))
+			return d.at(join(key, name), "%s has no such key, only %s", kind, strings.Join(all, ", "))
 		}
 	}
 	return nil
@@ -97,19 +97,19 @@ var marked = []string{"dcqcn", "dctcp"}
 // senseless rejects combinations that cannot work or have no effect.
 func (f *File) senseless(c *sim.Config) error {
 	if name := f.Transport.Congestion.Name; slices.Contains(marked, name) && len(c.Graph.Switches) > 0 && !f.marks(c) {
-		return f.at("transport.congestion", "%s learns of congestion from marks, and no switch marks: say switch.ecn", name)
+		return f.at("transport.congestion", "%s needs ECN marks, and no switch marks packets: set switch.ecn", name)
 	}
 	if f.Switch.Balance.Samples != 0 && f.Switch.Balance.Name != "drill" {
-		return f.at("switch.balance.samples", "%s takes none, only drill", orECMP(f.Switch.Balance.Name))
+		return f.at("switch.balance.samples", "only drill has samples, not %s", orECMP(f.Switch.Balance.Name))
 	}
 	if err := f.only("switch.balance", orECMP(f.Switch.Balance.Name), balanceKeys, "name"); err != nil {
 		return err
 	}
 	if f.Flor != nil && !slices.ContainsFunc(f.Workload, func(w Work) bool { return w.Kind == "calls" }) {
-		return f.at("flor", "only workloads of kind calls go by it")
+		return f.at("flor", "only workloads of kind calls use Flor")
 	}
 	if f.Stop > 0 && f.Sample > f.Stop {
-		return f.at("sample", "it is longer than stop: there would be none")
+		return f.at("sample", "longer than stop: there would be no sample")
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	t := &f.Topology
 	w := fabric.Wires{HostRate: uint64(t.HostRate), CoreRate: uint64(t.CoreRate), Delay: t.Delay.time()}
 	if t.HostRate == 0 && t.Kind != "graph" {
-		return f.at("topology.host_rate", "say how fast hosts' links are, such as 100Gbps")
+		return f.at("topology.host_rate", "missing; set the rate of hosts' links, such as 100Gbps")
 	}
 	type number struct {
 		key string
@@ -25,7 +25,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	need := func(ns ...number) error {
 		for _, n := range ns {
 			if n.v < 1 || n.v > maxHosts {
-				return f.at("topology."+n.key, "a %s needs it, from 1 to %d", t.Kind, maxHosts)
+				return f.at("topology."+n.key, "%s requires a value from 1 to %d", t.Kind, maxHosts)
 			}
 		}
 		return nil
@@ -69,7 +69,7 @@ func (f *File) topology(c *sim.Config) (err error) {
 	case "graph":
 		c.Graph, err = f.graph()
 	default:
-		return f.at("topology.kind", "%q is none of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
+		return f.at("topology.kind", "%q: must be one of pair, star, dumbbell, parallel, leaf-spine, fat-tree, jellyfish, rails, graph", t.Kind)
 	}
 	return err
 }
@@ -98,12 +98,12 @@ func (f *File) graph() (*fabric.Graph, error) {
 	}
 	for i, l := range f.Topology.Links {
 		if l.A == "" || l.B == "" || l.Rate == 0 {
-			return nil, f.at(fmt.Sprintf("topology.links.%d", i), "a link has ends a and b, and a rate")
+			return nil, f.at(fmt.Sprintf("topology.links.%d", i), "a link requires a, b and rate")
 		}
 		g.Cables = append(g.Cables, fabric.Cable{A: node(l.A), B: node(l.B), Rate: uint64(l.Rate), Delay: l.Delay.time()})
 	}
 	if hosts < 2 {
-		return nil, f.at("topology.links", "there are %d hosts; they are called h0, h1 ...", hosts)
+		return nil, f.at("topology.links", "%d hosts are too few; hosts are named h0, h1 ...", hosts)
 	}
 	return g, nil
 }

@@ -31,7 +31,7 @@ func quantity(n *yaml.Node, what, example string, units map[string]float64) (flo
 	v, err := strconv.ParseFloat(text[:end], 64)
 	unit, known := units[strings.TrimSpace(text[end:])]
 	if n.Kind != yaml.ScalarNode || err != nil || !known || v < 0 || v*unit > math.MaxInt64/2 {
-		return 0, fmt.Errorf("%q is no %s, such as %s", n.Value, what, example)
+		return 0, fmt.Errorf("%q: expected a %s such as %s", n.Value, what, example)
 	}
 	return v * unit, nil
 }

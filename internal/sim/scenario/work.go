@@ -24,7 +24,7 @@ var (
 // work adds the workloads.
 func (f *File) work(c *sim.Config, load func(string) ([]byte, error)) error {
 	if len(f.Workload) == 0 {
-		return f.at("workload", "hosts have nothing to do")
+		return f.at("workload", "no workload; hosts would send nothing")
 	}
 	for i := range f.Workload {
 		a, err := f.app(c, i, load)
@@ -42,11 +42,11 @@ func (f *File) app(c *sim.Config, i int, load func(string) ([]byte, error)) ([]w
 	key := fmt.Sprintf("workload.%d", i)
 	verb, ok := verbs[w.Verb]
 	if !ok {
-		return nil, f.at(key+".verb", "%q is none of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
+		return nil, f.at(key+".verb", "%q: must be one of write, write_imm, send, read, fetch_add, compare_swap", w.Verb)
 	}
 	service, ok := services[w.Service]
 	if !ok {
-		return nil, f.at(key+".service", "%q is none of rc, uc, ud", w.Service)
+		return nil, f.at(key+".service", "%q: must be one of rc, uc, ud", w.Service)
 	}
 	if w.Class >= ackClass {
 		return nil, f.at(key+".class", "data has classes from 0 to %d; acknowledgements have %d", ackClass-1, ackClass)
@@ -130,7 +130,7 @@ func (f *File) collective(c *sim.Config, key string, w *Work) ([]workload.App, e
 		c.Payload += size * 2 * (n - 1)
 		return []workload.App{&workload.TreeAllReduce{Bytes: uint32(size)}}, nil
 	}
-	return nil, f.at(key+".kind", "%q is none of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
+	return nil, f.at(key+".kind", "%q: must be one of poisson, permutation, incast, queries, flows, stream, rpc, calls, all-to-all, ring-all-reduce, tree-all-reduce", w.Kind)
 }
 
 // stream returns consecutive messages on a connection of their own.
@@ -140,11 +140,11 @@ func (f *File) stream(c *sim.Config, key string, w *Work, lane int) ([]workload.
 	case w.From < 0 || w.To < 0 || w.From >= hosts || w.To >= hosts || w.From == w.To || w.Size < 1:
 		return nil, f.at(key, "stream needs from and to, two of %d hosts, and the size of a message", hosts)
 	case !c.Persistent:
-		return nil, f.at(key, "a stream has one connection for all its messages: say transport.connections: persistent")
+		return nil, f.at(key, "a stream has one connection for all its messages: set transport.connections: persistent")
 	case w.Fence < 0 || w.Fence > 1:
-		return nil, f.at(key+".fence", "it is from 0 to 1")
+		return nil, f.at(key+".fence", "must be from 0 to 1")
 	case w.Until == 0 && f.Stop == 0:
-		return nil, f.at(key, "it never ends: say until, or stop")
+		return nil, f.at(key, "a stream never ends: set until or stop")
 	}
 	end := w.Until
 	if f.Stop > 0 && (end == 0 || f.Stop < end) {
@@ -188,16 +188,16 @@ func (f *File) poisson(c *sim.Config, key string, w *Work, n uint64) (*workload.
 		return nil, err
 	}
 	if w.Until == 0 {
-		return nil, f.at(key+".until", "say when the last message arrives")
+		return nil, f.at(key+".until", "missing; set the time of the last message")
 	}
 	p := &workload.Poisson{Hosts: c.Graph.Hosts, Rate: uint64(f.Topology.HostRate), Load: w.Load, Sizes: sizes, Until: w.Until.time(), Seed: c.Seed + n<<32, Halves: w.Halves}
 	if w.CrossRack {
 		if p.CrossRack = f.Topology.HostsPerLeaf; p.CrossRack == 0 {
-			return nil, f.at(key+".cross_rack", "only a leaf-spine has racks")
+			return nil, f.at(key+".cross_rack", "only leaf-spine topologies have racks")
 		}
 	}
 	if p.Rate == 0 {
-		return nil, f.at("topology.host_rate", "a load is a part of it")
+		return nil, f.at("topology.host_rate", "missing; a load is a part of the host rate")
 	}
 	if err := p.Check(); err != nil {
 		return nil, f.at(key, "%v", err)

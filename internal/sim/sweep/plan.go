@@ -35,13 +35,13 @@ type Axis struct {
 }
 
 // ErrOther reports a folder that contains a different sweep.
-var ErrOther = errors.New("there is another sweep in this folder")
+var ErrOther = errors.New("the folder has another sweep")
 
 // ParseAxis reads "key=a,b,c" or "key=[a, {b: c}]": values are YAML.
 func ParseAxis(text string) (Axis, error) {
 	key, list, ok := strings.Cut(text, "=")
 	if !ok || key == "" || list == "" {
-		return Axis{}, fmt.Errorf("%q is not like transport.profile=rc,irn", text)
+		return Axis{}, fmt.Errorf("%q: expected KEY=VALUES, such as transport.profile=rc,irn", text)
 	}
 	if !strings.HasPrefix(list, "[") {
 		list = "[" + list + "]"
@@ -57,7 +57,7 @@ func ParseAxis(text string) (Axis, error) {
 			return a, fmt.Errorf("%q: %w", text, err)
 		}
 		if slices.Contains(a.Values, value) {
-			return a, fmt.Errorf("%q: %s is there twice", text, value)
+			return a, fmt.Errorf("%q: duplicate value %s", text, value)
 		}
 		a.Values = append(a.Values, value)
 	}
@@ -82,10 +82,10 @@ func NewPlan(format string, axes []Axis) (*Plan, error) {
 	p := &Plan{Format: format, Runs: [][]string{nil}}
 	for _, a := range axes {
 		if slices.Contains(p.Vary, a.Key) {
-			return nil, fmt.Errorf("%s is varied twice", a.Key)
+			return nil, fmt.Errorf("%s: varied twice", a.Key)
 		}
 		if len(p.Runs)*len(a.Values) > maxRuns {
-			return nil, fmt.Errorf("these are more than %d runs", maxRuns)
+			return nil, fmt.Errorf("more than %d runs", maxRuns)
 		}
 		p.Vary = append(p.Vary, a.Key)
 		var all [][]string
@@ -149,11 +149,11 @@ func Create(dir string, p *Plan, files map[string][]byte) (*Folder, error) {
 // same verifies that a folder has the sweep of a plan and the same files.
 func same(dir string, old, plan []byte, files map[string][]byte) error {
 	if !bytes.Equal(old, plan) {
-		return fmt.Errorf("%s: %w, with other values: choose another folder", dir, ErrOther)
+		return fmt.Errorf("%s: %w with other values: choose another folder", dir, ErrOther)
 	}
 	for name, text := range files {
 		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(b, text) {
-			return fmt.Errorf("%s: %w: its %s is not the same: choose another folder", dir, ErrOther, name)
+			return fmt.Errorf("%s: %w: %s differs: choose another folder", dir, ErrOther, name)
 		}
 	}
 	return nil
@@ -163,7 +163,7 @@ func same(dir string, old, plan []byte, files map[string][]byte) error {
 func Open(dir string) (*Folder, error) {
 	text, err := os.ReadFile(filepath.Join(dir, planFile))
 	if err != nil {
-		return nil, fmt.Errorf("%s has no sweep: %w", dir, err)
+		return nil, fmt.Errorf("%s: not a sweep: %w", dir, err)
 	}
 	f := &Folder{Dir: dir}
 	if err := json.Unmarshal(text, &f.Plan); err != nil {

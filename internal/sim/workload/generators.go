@@ -26,9 +26,9 @@ type Poisson struct {
 func (p *Poisson) Check() error {
 	switch {
 	case p.Hosts < 2:
-		return fmt.Errorf("there are %d hosts, not two", p.Hosts)
+		return fmt.Errorf("%d hosts: at least two are required", p.Hosts)
 	case p.Load <= 0 || p.Load > 2:
-		return fmt.Errorf("a load of %g is not above 0 and at most 2", p.Load)
+		return fmt.Errorf("load %g: must be above 0 and at most 2", p.Load)
 	case p.CrossRack >= p.Hosts:
 		return fmt.Errorf("all %d hosts are in one rack", p.Hosts)
 	}

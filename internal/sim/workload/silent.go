@@ -28,9 +28,9 @@ func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 		q.Type = qp.UC
 		c.from, c.to, err = r.k.Connect(f.Src, f.Dst, q)
 	case f.Service == UC:
-		return nil, fmt.Errorf("UC carries send and write_imm: of others nobody would hear")
+		return nil, fmt.Errorf("UC supports only send and write_imm")
 	case f.Verb != Send:
-		return nil, fmt.Errorf("UD carries send")
+		return nil, fmt.Errorf("UD supports only send")
 	default:
 		c.from, c.to, err = r.datagrams(f, q)
 	}
@@ -50,7 +50,7 @@ func (r *Runner) connectSilent(f *Flow) (carrier, error) {
 // datagrams makes a UD queue pair at each end.
 func (r *Runner) datagrams(f *Flow, q nic.QPConfig) (from, to *nic.QP, err error) {
 	if mtu := q.MTU; f.Bytes > uint32(mtu) {
-		return nil, nil, fmt.Errorf("it has %d bytes, UD carries %d, the MTU", f.Bytes, mtu)
+		return nil, nil, fmt.Errorf("message of %d bytes: UD carries at most the MTU, %d", f.Bytes, mtu)
 	}
 	if from, err = r.k.Datagrams(f.Src, q); err != nil {
 		return nil, nil, err

@@ -203,7 +203,7 @@ func (r *Runner) carrier(f *Flow) (carrier, error) {
 // connect makes a carrier for f.
 func (r *Runner) connect(f *Flow) (carrier, error) {
 	if (f.Verb == FetchAdd || f.Verb == CmpSwap) && f.Bytes != atomicBytes {
-		return nil, fmt.Errorf("an atomic has %d bytes, not %d", atomicBytes, f.Bytes)
+		return nil, fmt.Errorf("an atomic operation has %d bytes, not %d", atomicBytes, f.Bytes)
 	}
 	if f.Service != RC {
 		return r.connectSilent(f)
