@@ -258,7 +258,7 @@ func TestDiff(t *testing.T) {
 		{[]string{file("a"), file("b"), "--only", "messages", "--within", "40"}, 0, "0 numbers differ, 1 do not"},
 		{[]string{file("seeds"), file("seeds")}, 0, "0 numbers differ"},
 		{[]string{file("a"), file("seeds")}, 2, "no run in common"},
-		{[]string{file("a"), dir}, 2, "has neither"},
+		{[]string{file("a"), dir}, 2, "neither summary.json"},
 		{[]string{file("a"), "none"}, 2, "none"},
 		{[]string{file("a"), scenarios + "incast.yaml"}, 2, "incast.yaml"},
 		{[]string{file("a")}, 2, "usage"},
