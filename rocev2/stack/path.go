@@ -161,7 +161,7 @@ func (s *Stack) SetQPNs(p *Path, local, remote bth.QPN) {
 	}
 	label := qpnFlowLabel(local, remote)
 	if s.cfg.Sockets {
-		label = label * 0x9e3779b1 >> 26 // one of socketPorts
+		label = label * 0x9e3779b1 >> (32 - socketPortBits)
 	}
 	p.SetSourcePort(flowSourcePort(label))
 }

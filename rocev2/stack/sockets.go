@@ -26,9 +26,9 @@ import (
 // another way, and other peers check IDs. For them all IDs are 0.
 
 const (
-	// socketPorts is the number of UDP source ports that connections choose from by themselves; each is a socket.
+	// Connections choose from 1<<socketPortBits UDP source ports by themselves; each port is a socket.
 	// Programs can choose any port by paths and flow labels.
-	socketPorts = 64
+	socketPortBits = 6
 	// LikePeer consecutive packets with ID 0 identify a peer as a NIC on sockets. After HeldPeer of them the stack
 	// holds the peer to that. OddPackets others end it: the peer has restarted with another port.
 	LikePeer   = 8
