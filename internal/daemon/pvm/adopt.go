@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotMemory says that descriptors are not of the files mem and maps of a process.
+// ErrNotMemory reports that the descriptors are not the files mem and maps of one process.
 var ErrNotMemory = errors.New("pvm: not /proc/PID/mem and maps")
 
-// Adopt makes a Process of descriptors of its files mem, opened for reading and writing,
-// and maps, which another process has sent; they stay the caller's. It fails with
-// ErrNotMemory if they are anything else.
+// Adopt makes a Process from two descriptors that another process has sent: its /proc/PID/mem, open for reading and
+// writing, and its maps. Adopt duplicates the descriptors; the caller still owns its own. Adopt returns ErrNotMemory
+// for any other file.
 //
-// The kernel has looked at the rights of whoever opened mem, and asks nobody again
-// (fs/proc/base.c, mem_open). So the sender can pass no more than it could do itself:
-// whatever is written through the descriptor, it could have written. The address space
-// may be that of any process which the sender may trace.
+// The kernel checks access rights only when a process opens mem (fs/proc/base.c, mem_open). Writes through the
+// descriptor therefore never exceed the rights of the sender. The address space may belong to any process that the
+// sender may trace.
 func Adopt(mem, maps int) (*Process, error) {
 	owner, err := identify(mem, "mem", unix.O_RDWR)
 	if err != nil {
@@ -44,10 +43,9 @@ func Adopt(mem, maps int) (*Process, error) {
 	return p, nil
 }
 
-// identify makes sure that fd is the file of that name of a process, opened in a mode,
-// and returns the folder of the process as this process sees it. Anything else could make
-// whoever reads it wait. Files of procfs are known by their names, which nobody can give
-// them: but a file that is mounted on another shows the name of that.
+// identify checks that fd is the /proc file of that name, opened in that mode, and returns its process's folder as
+// this process sees it. A read from any other file could block the daemon. Processes cannot choose the names of
+// procfs files. A file that is mounted on another file shows the other file's name, so identify refuses mount roots.
 func identify(fd int, name string, mode int) (folder string, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil || int64(fs.Type) != unix.PROC_SUPER_MAGIC {

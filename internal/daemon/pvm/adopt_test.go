@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/internal/base/abi/shm"
 )
 
-// opened opens a file for the test.
+// opened opens a file for the duration of the test.
 func opened(t *testing.T, path string, mode int) int {
 	t.Helper()
 	fd, err := unix.Open(path, mode|unix.O_CLOEXEC, 0)
@@ -25,8 +25,8 @@ func opened(t *testing.T, path string, mode int) int {
 	return fd
 }
 
-// TestAdopt: what a process has passed is good until it executes something else, whoever
-// holds it.
+// TestAdopt checks that passed memory stays accessible until the process calls execve, for every holder of the
+// descriptors.
 func TestAdopt(t *testing.T) {
 	v := newVictim(t, 65534)
 	dir := "/proc/" + strconv.Itoa(v.cmd.Process.Pid)
@@ -52,7 +52,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptHostile: everything but the two files of one process is refused, and none is read.
+// TestAdoptHostile checks that Adopt refuses everything except the two files of one process, and reads none of it.
 func TestAdoptHostile(t *testing.T) {
 	dir := t.TempDir()
 	fake := filepath.Join(dir, "1")
@@ -104,8 +104,7 @@ func TestAdoptHostile(t *testing.T) {
 	p.Close()
 }
 
-// mounted opens files through mounts of them on others, in a mount namespace that lasts as
-// long as the test.
+// mounted opens files that are mounted on others, in a mount namespace that lasts as long as the test.
 func mounted(t *testing.T, mounts ...mount) []int {
 	t.Helper()
 	fds, done, end := make([]int, len(mounts)), make(chan error), make(chan struct{})

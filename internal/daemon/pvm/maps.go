@@ -15,10 +15,10 @@ type vma struct {
 	start, end uint64
 	read       bool
 	write      bool
-	file       bool // backed by a file, which may be shorter
+	file       bool // backed by a file, which may be shorter than the mapping
 }
 
-// parseVMA reads a line such as
+// parseVMA parses a line such as:
 //
 //	7f0000000000-7f0000001000 rw-p 00000000 00:00 0    [stack]
 func parseVMA(line string) (v vma, ok bool) {
@@ -55,19 +55,18 @@ func (r *mapsReader) Read(b []byte) (int, error) {
 	}
 }
 
-// Fault says why memory cannot be registered, in words; it is EFAULT.
+// Fault explains in words why memory cannot be registered. It unwraps to EFAULT.
 type Fault struct {
-	Addr uint64 // where
+	Addr uint64 // first address that cannot be registered
 	Why  string
 }
 
-// Error describes the fault.
 func (f *Fault) Error() string { return fmt.Sprintf("memory at %#x %s", f.Addr, f.Why) }
 
-// Unwrap is what a kernel says that cannot pin the pages.
+// Unwrap returns EFAULT, the kernel's error for pages that it cannot pin.
 func (f *Fault) Unwrap() error { return unix.EFAULT }
 
-// What is wrong with memory.
+// Values of Fault.Why.
 const (
 	notMapped   = "is not mapped"
 	notReadable = "may not be read by its own program"
@@ -76,13 +75,12 @@ const (
 	allGone     = "is gone: its process has ended or executes another program"
 )
 
-// Check reports whether all of [addr, addr+n) is memory of the process that may be
-// read and, if write is set, written by it; a Fault if not. n > 0.
+// Check returns nil if the process may read, and write if write is set, all of [addr, addr+n). Otherwise it returns
+// a Fault. n must be positive.
 //
-// What it has found may change at once, by the program's own doing, and is not looked at
-// again: as with hardware, which has pinned the pages, a region outlives a later
-// mprotect(). The kernel writes no page by Write that the program could not write through
-// its own /proc/self/mem.
+// The program may change its mappings right after Check. The daemon does not check again: a region outlives a later
+// mprotect, as with hardware, which pins the pages. The kernel lets Write modify only pages that the program could
+// write through its own /proc/self/mem.
 func (p *Process) Check(addr, n uint64, write bool) error {
 	end := addr + n
 	if end < addr {
@@ -113,7 +111,7 @@ func (p *Process) Check(addr, n uint64, write bool) error {
 	return nil
 }
 
-// refuses says why memory from addr on, which does not lie before v, cannot be had.
+// refuses returns the reason why v does not allow the access at addr, or "". v must end after addr.
 func (v *vma) refuses(addr uint64, write bool) string {
 	switch {
 	case v.start > addr:
@@ -126,8 +124,7 @@ func (v *vma) refuses(addr uint64, write bool) string {
 	return ""
 }
 
-// present reports whether there is a byte at addr: a mapping may reach beyond the
-// end of its file.
+// present reports whether the byte at addr can be read. A mapping may extend beyond the end of its file.
 func (p *Process) present(addr uint64) bool {
 	var b [1]byte
 	return p.Read(addr, b[:])

@@ -1,12 +1,12 @@
-// Package pvm gives access to the memory of another process, which has not been
-// set up to be shared: the regions that a program registers anywhere.
+// Package pvm accesses unshared memory of another process: the regions that a program registers anywhere in its
+// address space.
 //
-// The kernel has two ways to it. process_vm_readv names a process by its number,
-// and so would follow it across execve into a program with more rights, or reach
-// whoever has the number next; and it waits for a page that the process handles
-// by userfaultfd itself, for ever if that likes. A descriptor of /proc/PID/mem
-// stands for one address space: when that is gone, accesses fail, and a page that
-// does not come at once is an error. It is as fast (BenchmarkRead).
+// The kernel offers two interfaces. process_vm_readv names a process by its number. It follows that number across
+// execve into a program with more rights, or to the next owner of the number. It also blocks on pages that the
+// process handles with userfaultfd, possibly forever.
+//
+// A descriptor of /proc/PID/mem is bound to one address space. Accesses fail once that address space is gone. A page
+// that is not available at once is an error. The descriptor is as fast as process_vm_readv (BenchmarkRead).
 package pvm
 
 import (
@@ -17,22 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotThere says that a process is not the one that was meant, or may not be
-// accessed on behalf of its user: it has more rights than that.
+// ErrNotThere reports that the PID names another process, or that the process has more rights than its user.
 var ErrNotThere = errors.New("pvm: no access to the process")
 
-// Process is the address space of a process. It stays the same when the process
-// executes another program: then there is nothing left in it.
+// Process is the address space of a process. After execve it is empty, and every access fails.
 type Process struct {
 	mem, maps int
-	// Lost, if set, hears of an access to a region that has failed: n bytes at addr.
+	// Lost, if set, is called when an access to a region fails: n bytes at addr.
 	Lost func(addr uint64, n int)
 }
 
-// Open opens the memory of the process pid, which belongs to the user uid and is
-// the one that pidfd stands for. It fails with ErrNotThere if pid has passed to
-// another process, and if the process has rights that its user has not (a
-// set-user-ID program): what is done for the user must not reach that.
+// Open opens the memory of process pid, which belongs to user uid and to which pidfd refers. It returns ErrNotThere
+// in two cases:
+//   - The PID belongs to another process now.
+//   - The process has rights that its user lacks (a set-user-ID program). Requests of the user must not reach its
+//     memory.
 func Open(pid int, uid uint32, pidfd int) (*Process, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	mem, err := unix.Open(dir+"/mem", unix.O_RDWR|unix.O_CLOEXEC, 0)
@@ -52,16 +51,15 @@ func Open(pid int, uid uint32, pidfd int) (*Process, error) {
 	return p, nil
 }
 
-// belongs runs after the files have been opened: if the process executes another
-// program or its number is reused meanwhile, they belong to an address space that
-// is gone.
+// belongs must run after both files are open. If the process calls execve or its PID is reused meanwhile, the files
+// refer to an address space that is gone.
 func (p *Process) belongs(dir string, uid uint32, pidfd int) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir+"/mem", &st); err != nil {
 		return fmt.Errorf("%w: %w", ErrNotThere, err)
 	}
 	if st.Uid != uid && uid != 0 {
-		return ErrNotThere // proc(5): files of a process that may not be dumped are root's
+		return ErrNotThere // proc(5): root owns the files of a process that is not dumpable
 	}
 	if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil && err != unix.EPERM {
 		return fmt.Errorf("%w: %w", ErrNotThere, err)
@@ -69,20 +67,19 @@ func (p *Process) belongs(dir string, uid uint32, pidfd int) error {
 	return nil
 }
 
-// Close gives the process up.
+// Close closes the descriptors.
 func (p *Process) Close() {
 	unix.Close(p.mem)
 	unix.Close(p.maps)
 }
 
-// Read fills b with what is at addr.
+// Read fills b with the bytes at addr. It returns false on failure.
 func (p *Process) Read(addr uint64, b []byte) bool {
 	return p.whole(addr, b, unix.Pread)
 }
 
-// Write places b at addr, lower bytes first. A page that the process may not write
-// is written all the same if it is its own copy (PTRACE semantics): rights are
-// checked when a region is registered.
+// Write copies b to addr, in ascending order of addresses. It returns false on failure. Write also modifies private
+// pages that the process may not write (PTRACE semantics), so callers check rights at registration.
 func (p *Process) Write(addr uint64, b []byte) bool {
 	return p.whole(addr, b, unix.Pwrite)
 }

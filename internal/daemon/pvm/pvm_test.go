@@ -22,7 +22,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// childKey makes the test program a process whose memory is accessed.
+// childKey makes the test program a child whose memory the test accesses.
 const childKey = "PVM_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// child says where its memory is, then obeys: it shows the memory, or executes another
+// child prints the address of its memory and then follows commands: it prints the memory, or executes another
 // program.
 func child() {
 	mem, err := unix.Mmap(-1, 0, 1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
@@ -105,7 +105,7 @@ func (v *victim) say(s string) {
 	}
 }
 
-// end waits until the process is gone.
+// end waits until the process has ended.
 func (v *victim) end() {
 	v.in.Close()
 	v.cmd.Wait()
@@ -139,8 +139,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// TestAnotherProgram: after execve the address space that was opened is gone, and the
-// new one is not touched.
+// TestAnotherProgram checks that after execve the old address space is gone and the new one stays untouched.
 func TestAnotherProgram(t *testing.T) {
 	v := newVictim(t, 0)
 	p := v.open(0)
@@ -165,14 +164,13 @@ func TestProcessIsGone(t *testing.T) {
 	if _, err := Open(v.cmd.Process.Pid, 0, v.pidfd); !errors.Is(err, ErrNotThere) {
 		t.Errorf("Open: %v", err)
 	}
-	// The number belongs to another process meanwhile.
+	// Simulate a PID that belongs to another process meanwhile.
 	if _, err := Open(os.Getpid(), 0, v.pidfd); !errors.Is(err, ErrNotThere) {
 		t.Errorf("Open of the number's next owner: %v", err)
 	}
 }
 
-// TestMoreRights: a process that has more rights than the user is not accessed for
-// the user.
+// TestMoreRights checks that Open refuses a process that has more rights than the user.
 func TestMoreRights(t *testing.T) {
 	v := newVictim(t, 0)
 	if _, err := Open(v.cmd.Process.Pid, 65534, v.pidfd); !errors.Is(err, ErrNotThere) {
@@ -225,7 +223,7 @@ func TestCheck(t *testing.T) {
 	if err := short.Truncate(page + 1); err != nil {
 		t.Fatal(err)
 	}
-	file := mmap(t, int(short.Fd()), 4, rw, unix.MAP_SHARED) // two pages are there
+	file := mmap(t, int(short.Fd()), 4, rw, unix.MAP_SHARED) // the file has two pages
 	base, fbase := address(mem), address(file)
 	for _, c := range []struct {
 		addr, n uint64
@@ -262,7 +260,7 @@ func TestRegion(t *testing.T) {
 	if err := file.Truncate(2 * page); err != nil {
 		t.Fatal(err)
 	}
-	mem := mmap(t, int(file.Fd()), 3, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED) // the last page is not there
+	mem := mmap(t, int(file.Fd()), 3, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED) // the file lacks the last page
 	r := NewRegion(own(t), address(mem)+8)
 	mem[8] = 5
 	if v, ok := r.FetchAdd(0, 3); v != 5 || !ok || mem[8] != 8 {
@@ -288,8 +286,8 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestUserfault: a page that the process has promised and does not deliver is an
-// error, and nobody waits for it.
+// TestUserfault checks that a page registered with userfaultfd that the process never delivers causes an error. The
+// access does not block.
 func TestUserfault(t *testing.T) {
 	const (
 		api          = 0xc018aa3f // UFFDIO_API, UFFDIO_REGISTER of linux/userfaultfd.h
@@ -349,8 +347,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkWrite measures RDMA WRITEs between two NICs in this process, without a
-// link: of memory that they look at, and of memory that is accessed through /proc.
+// BenchmarkWrite measures RDMA WRITEs between two NICs in this process, without a link: to mapped memory, and to
+// memory accessed through /proc.
 func BenchmarkWrite(b *testing.B) {
 	const size, base = 1 << 16, 1 << 20
 	for _, n := range []int{64, page, size} {

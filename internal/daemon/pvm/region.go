@@ -7,11 +7,10 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Region is memory of a process from an address on, as a NIC takes it.
+// Region is memory of a process from a base address on.
 //
-// An atomic operation reads and writes. It is atomic among the queue pairs of a
-// NIC, as the NIC does one thing after another: that is what IBV_ATOMIC_HCA
-// promises.
+// An atomic operation reads and then writes. It is atomic among the queue pairs of one NIC because the NIC runs one
+// operation at a time, as IBV_ATOMIC_HCA promises.
 type Region struct {
 	p    *Process
 	base uint64
@@ -19,10 +18,10 @@ type Region struct {
 
 var _ rocev2.Distant = Region{}
 
-// NewRegion returns the memory of p from base on, which Check has found good.
+// NewRegion returns the memory of p from base on. Check must have accepted it.
 func NewRegion(p *Process, base uint64) Region { return Region{p, base} }
 
-// View implements rocev2.Memory; there is nothing to be looked at.
+// View implements rocev2.Memory. It always fails, as the memory is not mapped here.
 func (r Region) View(uint64, int) ([]byte, bool) { return nil, false }
 
 // Read implements rocev2.Distant.
@@ -35,7 +34,7 @@ func (r Region) Write(off uint64, b []byte) bool {
 	return r.p.Write(r.base+off, b) || r.lost(off, len(b))
 }
 
-// lost tells who wants to know; it is false.
+// lost reports a failed access to Process.Lost. It always returns false.
 func (r Region) lost(off uint64, n int) bool {
 	if r.p.Lost != nil {
 		r.p.Lost(r.base+off, n)
@@ -74,5 +73,5 @@ func (r Region) store(off, v uint64) bool {
 	return r.Write(off, b[:])
 }
 
-// aligned: a number that crosses a page could be read or written by halves.
+// aligned reports whether the offset is a multiple of 8 bytes: an access that crosses a page could be torn.
 func (r Region) aligned(off uint64) bool { return (r.base+off)&7 == 0 && r.base+off <= math.MaxInt64 }
