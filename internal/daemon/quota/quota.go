@@ -1,6 +1,5 @@
-// Package quota accounts for what users have of a NIC and of the daemon, so that no user can
-// take all of it: each may have so much, all but the privileged together so much less than
-// there is.
+// Package quota limits each user's share of a NIC and of the daemon, so that no user can exhaust either. It limits
+// each user, and the sum of all unprivileged users to less than the capacity.
 package quota
 
 import (
@@ -10,10 +9,10 @@ import (
 	"sync"
 )
 
-// Kind is something that there is only so much of.
+// Kind is a limited resource.
 type Kind int
 
-// Kinds. Those from Descriptors on are the daemon's, the others a NIC's.
+// Kinds. The daemon's ledger counts the kinds from Descriptors on; a NIC's ledger counts the others.
 const (
 	Connections Kind = iota // to verbs devices
 	QPs
@@ -23,14 +22,14 @@ const (
 	MWs
 	PDs
 	AHs
-	Channels    // of events
+	Channels    // event channels
 	Memory      // bytes that the daemon has mapped
 	Descriptors // files that the daemon has open for clients
-	CMDevices   // connections to rdma_cm
+	CMDevices   // rdma_cm connections
 	CMIDs       // communication identifiers
 	AdminConnections
-	Maps   // mappings of clients' memory, which the kernel limits for a process (vm.max_map_count)
-	Groups // multicast groups: one for each group of a client's queue pairs, and for each membership by rdma_cm
+	Maps   // mappings of clients' memory; the kernel limits them per process (vm.max_map_count)
+	Groups // multicast groups: one per group of a client's queue pairs, and one per rdma_cm membership
 	kinds
 )
 
@@ -38,13 +37,13 @@ var names = [kinds]string{"connections", "qps", "cqs", "srqs", "mrs", "mws", "pd
 	"descriptors", "cm_devices", "cm_ids", "admin_connections",
 	"maps", "multicast_groups"}
 
-// String is the name of the kind in the configuration.
+// String returns the name of the kind in the configuration.
 func (k Kind) String() string { return names[k] }
 
-// Amounts are an amount of each kind.
+// Amounts holds an amount for each kind.
 type Amounts [kinds]int64
 
-// Map names the amounts that are not zero.
+// Map returns the amounts that are not zero, by name.
 func (a *Amounts) Map() map[string]int64 {
 	m := map[string]int64{}
 	for k, n := range a {
@@ -55,32 +54,31 @@ func (a *Amounts) Map() map[string]int64 {
 	return m
 }
 
-// reserve is the part of everything that only privileged users can have: an eighth.
+// reserve divides each capacity: one eighth of it is for privileged users only.
 const reserve = 8
 
-// slots is how many accesses to memory that may block are under way for one user: each may
-// hold a thread of the daemon.
+// slots limits the concurrent accesses to memory that may block, per user. Each may hold a thread of the daemon.
 const slots = 16
 
-// Ledger accounts for one NIC, or for the daemon.
+// Ledger counts the resources of one NIC or of the daemon.
 type Ledger struct {
-	each, all Amounts // zero: no bound
+	each, all Amounts // zero: unlimited
 	parent    *Ledger
 
-	mu    *sync.Mutex // of a ledger and its parent
+	mu    *sync.Mutex // shared by a ledger and its parent
 	used  Amounts
 	users map[uint32]*user
 }
 
-// user is what a user has.
+// user holds one user's usage.
 type user struct {
 	used     Amounts
 	accounts int
 	slots    chan struct{}
 }
 
-// New makes a ledger: each is what one user may have, all is what there is. A zero means that
-// there is no bound. Kinds of the daemon are accounted for by parent, if it is not nil.
+// New makes a ledger: each limits one user, all is the capacity. Zero means unlimited. If parent is not nil, it
+// counts the daemon's kinds.
 func New(each, all Amounts, parent *Ledger) *Ledger {
 	l := &Ledger{each: each, all: all, parent: parent, mu: &sync.Mutex{}, users: map[uint32]*user{}}
 	if parent != nil {
@@ -89,20 +87,20 @@ func New(each, all Amounts, parent *Ledger) *Ledger {
 	return l
 }
 
-// Privileged reports whether a user is root or the daemon's own: nobody need be protected from
-// them, who could end the daemon. They are bounded by what there is only.
+// Privileged reports whether uid is root or the daemon's own user. These users could stop the daemon anyway, so only
+// the capacity limits them.
 func Privileged(uid uint32) bool { return uid == 0 || uid == uint32(os.Geteuid()) }
 
-// Account is what one client has. Its methods may be called by any goroutine.
+// Account holds the usage of one client. Its methods are safe for concurrent use.
 type Account struct {
 	uid   uint32
-	of    [2]*Ledger // of the NIC, of the daemon
+	of    [2]*Ledger // NIC, daemon
 	users [2]*user
 	held  Amounts
 	ended bool
 }
 
-// Open opens an account for a client of a user.
+// Open opens an account for a client of user uid. Close releases it.
 func (l *Ledger) Open(uid uint32) *Account {
 	a := &Account{uid: uid, of: [2]*Ledger{l, l}}
 	if l.parent != nil {
@@ -122,7 +120,7 @@ func (l *Ledger) Open(uid uint32) *Account {
 	return a
 }
 
-// at says where a kind is accounted for.
+// at returns the ledger and the user that count kind k.
 func (a *Account) at(k Kind) (*Ledger, *user) {
 	i := 0
 	if k >= Descriptors {
@@ -131,7 +129,8 @@ func (a *Account) at(k Kind) (*Ledger, *user) {
 	return a.of[i], a.users[i]
 }
 
-// Take adds n to what the client has, unless its user may not have that much more.
+// Take charges n to the client. It returns false and charges nothing if that exceeds a limit or the account is
+// closed.
 func (a *Account) Take(k Kind, n int64) bool {
 	a.of[0].mu.Lock()
 	defer a.of[0].mu.Unlock()
@@ -142,7 +141,7 @@ func (a *Account) Take(k Kind, n int64) bool {
 	return true
 }
 
-// may reports whether the user may have n more.
+// may reports whether n more stay within the limits.
 func (a *Account) may(k Kind, n int64) bool {
 	l, u := a.at(k)
 	each, all := l.each[k], l.all[k]
@@ -155,7 +154,7 @@ func (a *Account) may(k Kind, n int64) bool {
 	return all <= 0 || l.used[k]+n <= all
 }
 
-// Full reports whether the user may have no more.
+// Full reports whether the user may take no more.
 func (a *Account) Full(k Kind) bool {
 	a.of[0].mu.Lock()
 	defer a.of[0].mu.Unlock()
@@ -169,7 +168,7 @@ func (a *Account) add(k Kind, n int64) {
 	a.held[k] += n
 }
 
-// Add adds n, which may be negative, to what the client has, whether its user may or not.
+// Add charges n, which may be negative, without checking limits.
 func (a *Account) Add(k Kind, n int64) {
 	a.of[0].mu.Lock()
 	defer a.of[0].mu.Unlock()
@@ -178,8 +177,8 @@ func (a *Account) Add(k Kind, n int64) {
 	}
 }
 
-// Enter waits until the user has less than slots accesses under way that may block, and
-// begins one; Leave ends it. It reports whether it could before done.
+// Enter takes one of the user's slots for an access that may block. It waits for a free slot; Leave frees it. It
+// returns false if done is closed first.
 func (a *Account) Enter(done <-chan struct{}) bool {
 	select {
 	case a.users[1].slots <- struct{}{}:
@@ -189,10 +188,10 @@ func (a *Account) Enter(done <-chan struct{}) bool {
 	}
 }
 
-// Leave ends what Enter has begun.
+// Leave frees the slot that Enter has taken.
 func (a *Account) Leave() { <-a.users[1].slots }
 
-// Close ends the account: the client has nothing any more.
+// Close refunds everything that the client holds and closes the account.
 func (a *Account) Close() {
 	a.of[0].mu.Lock()
 	defer a.of[0].mu.Unlock()
@@ -210,13 +209,13 @@ func (a *Account) Close() {
 	}
 }
 
-// Usage is what a user has, and may have.
+// Usage holds a user's usage and limits.
 type Usage struct {
 	UID       uint32
-	Used, May Amounts // May: zero for no bound
+	Used, May Amounts // May: zero for unlimited
 }
 
-// Usage tells who has what, by user.
+// Usage returns the usage of all users, sorted by UID.
 func (l *Ledger) Usage() []Usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

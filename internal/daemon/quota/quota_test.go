@@ -6,8 +6,8 @@ import (
 
 const some, other = 100_000, 100_001 // users
 
-// TestQuota takes as much as there is: one user gets what one may have over all of his
-// connections, users together not the reserve, and root that too.
+// TestQuota takes the maximum: one user gets the limit over all connections. All users together get everything
+// except the reserve; root also gets the reserve.
 func TestQuota(t *testing.T) {
 	var each, all Amounts
 	each[QPs], all[QPs] = 50, 80
@@ -36,8 +36,8 @@ func TestQuota(t *testing.T) {
 	}
 	a.Close()
 	a.Close()
-	a.Add(QPs, -5)                   // comes too late
-	if n := take(b, 1000); n != 20 { // 70 for all users but root, of which others have 30
+	a.Add(QPs, -5)                   // ignored: the account is closed
+	if n := take(b, 1000); n != 20 { // 70 for all unprivileged users, of which others have 30
 		t.Errorf("%d after the first connection is closed", n)
 	}
 	for _, x := range []*Account{b, c, root} {
@@ -48,7 +48,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestDaemonsKinds: what is the daemon's is counted over all NICs.
+// TestDaemonsKinds checks that the daemon's kinds are counted over all NICs.
 func TestDaemonsKinds(t *testing.T) {
 	var each Amounts
 	each[Descriptors], each[PDs] = 10, 1
@@ -67,7 +67,7 @@ func TestDaemonsKinds(t *testing.T) {
 	}
 }
 
-// TestSlots bounds what may block for a user, however many connections he has.
+// TestSlots checks the limit on blocking accesses of a user over all connections.
 func TestSlots(t *testing.T) {
 	l := New(Amounts{}, Amounts{}, nil)
 	accounts := []*Account{l.Open(some), l.Open(some)}
