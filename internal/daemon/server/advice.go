@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// advice is an error of which a program sees the number only: what is wrong, and what can
-// be done about it. The daemon logs it, and the answer carries it.
+// advice is an error with an explanation. The program sees only the errno. The daemon logs the text, and the answer
+// carries it.
 type advice struct {
 	errno unix.Errno
 	text  string
 }
 
-// Error is the sentence.
+// Error returns the text.
 func (a *advice) Error() string { return a.text }
 
-// Unwrap is what the program sees.
+// Unwrap returns the errno that the program sees.
 func (a *advice) Unwrap() error { return a.errno }
 
-// advise makes an error with advice, and logs it unless too much has been logged.
+// advise returns an error with advice. It logs the text, rate-limited.
 func (c *client) advise(errno unix.Errno, text string) error {
 	if ok, unsaid := c.srv.advised.may(time.Now()); ok {
 		c.log.Warn(text, "err", errno, "unsaid", unsaid)
@@ -28,17 +28,17 @@ func (c *client) advise(errno unix.Errno, text string) error {
 	return &advice{errno, text}
 }
 
-// advicePause is how long the log is silent after an advice: any program can ask for them.
+// advicePause is the minimum interval between two logged advices, because any program can trigger them.
 const advicePause = time.Second
 
-// pauser lets something through at most once in advicePause.
+// pauser is a rate limiter: one pass per advicePause.
 type pauser struct {
 	mu     sync.Mutex
 	next   time.Time
 	unsaid int
 }
 
-// may reports whether it may be now, and how often it might not since it last might.
+// may reports whether a pass is allowed now, and how many were refused since the last one.
 func (p *pauser) may(now time.Time) (ok bool, unsaid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// addressHandle is an address handle and what it was made of.
+// addressHandle is an address handle with the attributes it was created from.
 type addressHandle struct {
 	ah     *rocev2.AH
 	origin origin
 }
 
-// origin is what an address handle was made of. Providers before rdma-core 35 have it in their work
-// requests, not the handle's number. The protection domain, which is the queue pair's, tells
-// handles of one peer apart.
+// origin holds the attributes of an address handle. Providers before rdma-core 35 put them into work requests
+// instead of the handle's number. The protection domain, which is the queue pair's, distinguishes handles to the
+// same peer.
 type origin struct {
 	pd   *rocev2.PD
 	dest rxering.Destination
@@ -52,13 +52,12 @@ func (c *client) createAH(q *request) error {
 		if !ok {
 			return unix.EINVAL
 		}
-		av.SL = a.SL & maxSL // which work requests do not say
+		av.SL = a.SL & maxSL // work requests carry no SL
 		ah, err := n.CreateAH(now, pd, av, &own)
 		if err == nil {
 			h := &addressHandle{ah, origin{pd, dest}}
 			c.origins[h.origin] = append(c.origins[h.origin], ah)
-			// ah_num is what work requests name; zero would make the provider
-			// resolve the address itself.
+			// Work requests carry ah_num. With zero the provider would resolve the address itself.
 			q.core, q.provider = uverbs.CreateAHResp{AHHandle: c.ahs.add(h)}, uverbs.RxeCreateAHResp{AHNum: ah.Handle()}
 		}
 		return err
@@ -84,7 +83,7 @@ func (c *client) destroyAH(q *request) error {
 	})
 }
 
-// ahOf returns the number of an address handle of an origin, 0 if there is none.
+// ahOf returns the number of an address handle with this origin, 0 if there is none.
 func (c *client) ahOf(o origin) uint32 {
 	if all := c.origins[o]; len(all) > 0 {
 		return all[0].Handle()

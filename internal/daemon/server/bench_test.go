@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// BenchmarkWrite measures 8-byte WRITEs, one at a time, with doorbells by command,
-// for several settings of the shards' polling.
+// BenchmarkWrite measures 8-byte WRITEs, one at a time, with doorbells by command, for several poll settings of the
+// shards.
 func BenchmarkWrite(b *testing.B) {
 	for _, poll := range []time.Duration{0, 20 * time.Microsecond, 50 * time.Microsecond, 200 * time.Microsecond, -1} {
 		b.Run(fmt.Sprint(poll), func(b *testing.B) {

@@ -8,57 +8,57 @@ import (
 )
 
 const (
-	// channelBuffer is what is asked for as buffer of a channel's socket: some forty events.
-	// What a client leaves unread beyond that waits here, where it costs little.
+	// channelBuffer is the requested size of a channel's socket buffer: about forty events. Further unread events
+	// wait in the channel, at little cost.
 	channelBuffer = 16 << 10
-	// maxWaiting bounds the different events that wait for a client which does not read.
-	// Completion channels have one a completion queue.
+	// maxWaiting limits the distinct events in the backlog of a client that does not read. Completion channels have
+	// one per completion queue.
 	maxWaiting = 8192
 )
 
-// channel carries events to a client: completions of CQs, or asynchronous ones. Whoever has
-// one writes it, the shard too; when the socket is full events are counted, each kind once,
-// and the flusher of the server writes them as the client reads. So a channel has neither a
-// thread nor a goroutine, and what a slow reader leaves is bounded by what it has.
+// channel carries events to a client: completion events or asynchronous events. The sender of an event, which may be
+// the shard, writes it to the socket. When the socket is full, the channel counts the events of each kind. The
+// server's flusher writes them when the client reads. A channel therefore needs neither a thread nor a goroutine,
+// and the client's objects limit the backlog of a slow reader.
 type channel struct {
 	id      uint32
 	fd      int // the daemon's end, non-blocking
-	cqs     int // that report here
+	cqs     int // number of CQs that report here
 	flusher *flusher
 
 	mu      sync.Mutex
 	watched bool // the flusher's epoll knows fd
 	closed  bool
-	order   []notice // that wait, the one whose turn it is first
+	order   []notice // backlog, next to write first
 	waiting map[notice]uint32
 	dropped uint64
 }
 
-// notice is one kind of event: what is written, and who counts that it has been.
+// notice is one kind of event: the bytes to write and the counter of written events.
 type notice struct {
 	text  [16]byte
 	size  uint8
-	count *atomic.Uint32 // nil: nobody
+	count *atomic.Uint32 // may be nil
 }
 
-// newNotice makes the notice of an event.
+// newNotice makes a notice from an event's bytes.
 func newNotice(event []byte, count *atomic.Uint32) notice {
 	n := notice{size: uint8(len(event)), count: count}
 	copy(n.text[:], event)
 	return n
 }
 
-// newChannel makes a channel and the client's end of it.
+// newChannel makes a channel and returns the client's end of its socket.
 func newChannel(f *flusher) (ch *channel, clientFD int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, -1, err
 	}
-	_ = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, channelBuffer) // saves memory, no more
+	_ = unix.SetsockoptInt(fds[0], unix.SOL_SOCKET, unix.SO_SNDBUF, channelBuffer) // only saves memory, so an error does not matter
 	return &channel{fd: fds[0], flusher: f}, fds[1], nil
 }
 
-// send passes an event on, at once or as soon as the client reads.
+// send writes an event now, or queues it until the client reads.
 func (ch *channel) send(n notice) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -73,12 +73,12 @@ func (ch *channel) send(n notice) {
 			ch.wait(n)
 			ch.flusher.watch(ch)
 		default:
-			ch.dropped++ // the client has gone
+			ch.dropped++ // the client has closed its end
 		}
 	}
 }
 
-// wait makes an event wait for its turn.
+// wait adds an event to the backlog.
 func (ch *channel) wait(n notice) {
 	if ch.waiting[n] == 0 {
 		if len(ch.order) >= maxWaiting {
@@ -93,7 +93,7 @@ func (ch *channel) wait(n notice) {
 	ch.waiting[n]++
 }
 
-// write writes an event and counts it.
+// write writes an event to the socket and counts it.
 func (ch *channel) write(n notice) error {
 	for {
 		_, err := unix.SendmsgN(ch.fd, n.text[:n.size], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -107,7 +107,7 @@ func (ch *channel) write(n notice) error {
 	}
 }
 
-// flush writes what waits as far as there is room. The flusher calls it.
+// flush writes the backlog until the socket is full. The flusher calls it.
 func (ch *channel) flush() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -132,11 +132,11 @@ func (ch *channel) flush() {
 	ch.order, ch.waiting = nil, nil
 }
 
-// forgetAll ends the waiting of all events.
+// forgetAll drops the backlog.
 func (ch *channel) forgetAll() { ch.order, ch.waiting = nil, nil }
 
-// forget ends the waiting of the events that count counts, whose object is going, and
-// returns how many have been written.
+// forget drops the queued events of an object that is being destroyed. It returns the number of events written for
+// the object.
 func (ch *channel) forget(count *atomic.Uint32) uint32 {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
@@ -159,7 +159,6 @@ func (ch *channel) gone() bool {
 	return err == nil && n == 1 && fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0
 }
 
-// close ends the channel.
 func (ch *channel) close() {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()

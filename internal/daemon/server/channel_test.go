@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threads counts the threads of this process.
+// threads returns the number of threads of this process.
 func threads(t *testing.T) int {
 	t.Helper()
 	tasks, err := os.ReadDir("/proc/self/task")
@@ -20,8 +20,8 @@ func threads(t *testing.T) int {
 	return len(tasks)
 }
 
-// TestFullChannels leaves many events unread in many channels. That costs neither threads nor
-// goroutines nor memory for each event; when the client reads at last, it gets every one.
+// TestFullChannels leaves many events unread in many channels. The backlog costs no threads, no goroutines, and no
+// memory per event. When the client finally reads, it gets every event.
 func TestFullChannels(t *testing.T) {
 	f, err := newFlusher()
 	if err != nil {
@@ -73,8 +73,8 @@ func TestFullChannels(t *testing.T) {
 	}
 }
 
-// TestForgottenEvents destroys an object whose events wait: none comes after that, and what
-// is counted is what the client can read.
+// TestForgottenEvents destroys an object with queued events. None arrives afterwards, and the reported count matches
+// the events that the client can read.
 func TestForgottenEvents(t *testing.T) {
 	f, err := newFlusher()
 	if err != nil {

@@ -17,36 +17,36 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// client is one connection: a verbs context. Commands run one after another, on
-// its goroutine or on the shard (Command); only what the shard calls back is shared.
+// client is one connection: a verbs context. It runs one command at a time, on its goroutine or on the shard
+// (Command). Concurrent access comes only from the shard's callbacks.
 type client struct {
 	srv     *Server
 	conn    *uverbs.Conn
 	cred    *unix.Ucred
 	account *quota.Account
-	pidfd   int // of the process that has connected, -1 if it could not be had
+	pidfd   int // of the connected process, -1 if unavailable
 	serial  uint64
 	log     *slog.Logger
 
-	mu   sync.Mutex // held by the command that runs
-	here *here      // where it runs, nil on the client's goroutine
+	mu   sync.Mutex // held while a command runs
+	here *here      // the shard if the command runs there, nil on the client's goroutine
 
-	worker  *worker      // accesses memory that is not shared
-	proc    *process     // that regions are in which are not shared; nil as long as none has needed it
+	worker  *worker      // accesses unshared memory
+	proc    *process     // address space of unshared regions; nil until first needed
 	used    atomic.Int64 // mapped bytes
-	space   *space       // memory for rings, nil as long as there is none
+	space   *space       // memory for rings; nil until first needed
 	profile string       // of new queue pairs
 	bell    *shard.Bell
 	bellMem *mapping
 	memory  lastMemory
 
-	// async is shared with the events of the port, which come at any time.
+	// asyncMu guards async: port events arrive at any time.
 	asyncMu sync.Mutex
 	async   *channel
 
 	channels table[channel]
 	maps     table[mapping]
-	procs    table[process] // that the client has passed
+	procs    table[process] // passed by the client
 	pds      table[rocev2.PD]
 	mrs      table[memoryRegion]
 	mws      table[rocev2.MW]
@@ -55,24 +55,23 @@ type client struct {
 	qps      table[queuePair]
 	ahs      table[addressHandle]
 	origins  map[origin][]*rocev2.AH // of ahs; on the shard only
-	groups   map[rocev2.GID]int      // of multicast: how many of qps are attached
+	groups   map[rocev2.GID]int      // multicast groups: how many of qps are attached
 }
 
-// Owner identifies the client that an object belongs to; the Ctx of every object
-// is one.
+// Owner identifies the client that owns an object. The Ctx of every object is an Owner.
 type Owner struct {
-	Client uint64 // counts connections
+	Client uint64 // serial number of the connection
 	PID    int32
 	UID    uint32
 }
 
-// Own returns the owner of an object; it makes Owned of what embeds it.
+// Own returns o. Types that embed Owner thereby implement Owned.
 func (o *Owner) Own() *Owner { return o }
 
-// Owned is what the Ctx of an object is.
+// Owned is implemented by the Ctx of every object.
 type Owned interface{ Own() *Owner }
 
-// maxProcs limits the processes whose memory a client passes, each of which takes two descriptors.
+// maxProcs limits the processes whose memory a client passes. Each needs two descriptors.
 const maxProcs = 64
 
 func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Account, pidfd int, serial uint64) *client {
@@ -90,12 +89,12 @@ func newClient(s *Server, conn *uverbs.Conn, cred *unix.Ucred, account *quota.Ac
 	return c
 }
 
-// owner makes the Ctx of a plain object.
+// owner returns the Ctx for an object without its own type.
 func (c *client) owner() Owner {
 	return Owner{Client: c.serial, PID: c.cred.Pid, UID: c.cred.Uid}
 }
 
-// serve answers commands until the client goes, then removes what it had.
+// serve runs commands until the client disconnects, then destroys its objects.
 func (c *client) serve() {
 	c.log.Debug("client connected")
 	defer c.log.Debug("client gone")
@@ -131,7 +130,7 @@ func (c *client) do(f func(now mono.Time, n *rocev2.NIC) error) error {
 	return c.on(c.srv.cfg.Shard.Do, f)
 }
 
-// peek is do for what only reads.
+// peek is do for an f that only reads.
 func (c *client) peek(f func(n *rocev2.NIC) error) error {
 	return c.on(c.srv.cfg.Shard.Look, func(_ mono.Time, n *rocev2.NIC) error { return f(n) })
 }
@@ -147,12 +146,12 @@ func (c *client) on(shard func(context.Context, func(mono.Time, *rocev2.NIC)) er
 	return err
 }
 
-// always is do for what must happen even while the server closes.
+// always is do for work that must run even while the server closes.
 func (c *client) always(f func(now mono.Time, n *rocev2.NIC)) {
 	_ = c.srv.cfg.Shard.Do(context.Background(), f)
 }
 
-// destroyAll removes everything that the client had, users before what they use.
+// destroyAll destroys all objects of the client, in reverse order of dependency.
 func (c *client) destroyAll() {
 	if c.space != nil {
 		c.space.end()
@@ -187,8 +186,8 @@ func (c *client) destroyAll() {
 	}
 }
 
-// destroyObjects removes the objects in the NIC, and then the memory that they used: no frame
-// refers to it once they are gone.
+// destroyObjects destroys the objects in the NIC and then frees the memory that they used. Frames no longer refer to
+// that memory.
 func (c *client) destroyObjects() {
 	destroyEach(c, &c.qps, func(n *rocev2.NIC, q *queuePair) error {
 		c.srv.cfg.Shard.Unwatch(q.q)
@@ -214,12 +213,11 @@ func (c *client) destroyObjects() {
 	}
 }
 
-// destroyBatch is how many objects are destroyed between two turns of the shard, which
-// serves others too.
+// destroyBatch is the number of objects to destroy per turn of the shard, which also serves other clients.
 const destroyBatch = 64
 
-// destroyEach destroys the objects of one kind. Errors would mean that our own tables are
-// wrong, and are logged.
+// destroyEach destroys the objects of one kind. It logs errors, which indicate an inconsistency of the daemon's
+// tables.
 func destroyEach[T any](c *client, t *table[T], destroy func(*rocev2.NIC, *T) error) {
 	for batch := range slices.Chunk(t.slots, destroyBatch) {
 		c.always(func(_ mono.Time, n *rocev2.NIC) {
@@ -235,7 +233,7 @@ func destroyEach[T any](c *client, t *table[T], destroy func(*rocev2.NIC, *T) er
 	}
 }
 
-// release gives up memory that no object uses any more.
+// release drops the references of destroyed objects to their memory. It skips nil.
 func release(ms ...*mapping) {
 	for _, m := range ms {
 		if m != nil {
@@ -244,8 +242,7 @@ func release(ms ...*mapping) {
 	}
 }
 
-// asyncEvent sends an asynchronous event to the client; count, if there is one, counts the
-// events of its object.
+// asyncEvent sends an asynchronous event to the client. count, if not nil, counts the events of the object.
 func (c *client) asyncEvent(element uint64, e qp.Event, count *atomic.Uint32) {
 	var b [16]byte
 	native.PutUint64(b[:], element)
@@ -257,7 +254,7 @@ func (c *client) asyncEvent(element uint64, e qp.Event, count *atomic.Uint32) {
 	}
 }
 
-// asyncEvents returns how many events of an object that is going have been written.
+// asyncEvents returns the number of events written for an object that is being destroyed.
 func (c *client) asyncEvents(count *atomic.Uint32) uint32 {
 	c.asyncMu.Lock()
 	defer c.asyncMu.Unlock()

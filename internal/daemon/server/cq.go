@@ -17,16 +17,16 @@ type completionQueue struct {
 	Owner
 	c      *rocev2.CQ
 	client *client
-	user   uint64 // what the client calls it
+	user   uint64 // the client's handle
 	ch     *channel
 	ring   *mapping
 	cq     *rxering.CQRing
 
-	compEvents  atomic.Uint32 // written, which DESTROY_CQ reports
+	compEvents  atomic.Uint32 // written events, which DESTROY_CQ reports
 	asyncEvents atomic.Uint32
 }
 
-// notify passes a completion event on; the shard calls it.
+// notify sends a completion event. The shard calls it.
 func (q *completionQueue) notify() {
 	var b [8]byte
 	native.PutUint64(b[:], q.user)
@@ -46,15 +46,14 @@ func (c *client) exCreateCQ(q *request) error {
 	if err != nil {
 		return err
 	}
-	if in.CompMask != 0 || in.Flags&^uverbs.CQTimestampCompletion != 0 { // all have time stamps
+	if in.CompMask != 0 || in.Flags&^uverbs.CQTimestampCompletion != 0 { // all completions have time stamps
 		return unix.EOPNOTSUPP
 	}
 	old := uverbs.CreateCQ{UserHandle: in.UserHandle, CQE: in.CQE, CompVector: in.CompVector, CompChannel: in.CompChannel}
 	return c.makeCQ(q, &old, func(r uverbs.CreateCQResp) { q.core = uverbs.ExCreateCQResp{Base: r, ResponseLength: 16} })
 }
 
-// makeCQ makes a completion queue; reply writes the response up to the
-// provider's part.
+// makeCQ creates a completion queue. reply writes the response except for the provider's part.
 func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.CreateCQResp)) error {
 	if c.cqs.full() {
 		return unix.ENOMEM
@@ -104,7 +103,7 @@ func (c *client) makeCQ(q *request, in *uverbs.CreateCQ, reply func(uverbs.Creat
 	return nil
 }
 
-// checkCQE refuses what the NIC would refuse, before memory is spent on it.
+// checkCQE checks the NIC's limits before the daemon allocates memory.
 func (c *client) checkCQE(cqe uint32) error {
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if cqe == 0 || cqe > uint32(n.Limits().CQE) {
@@ -114,8 +113,7 @@ func (c *client) checkCQE(cqe uint32) error {
 	})
 }
 
-// resizeCQ gives a completion queue another ring, with what the client has not
-// reaped from the old one in it.
+// resizeCQ replaces the ring of a completion queue and copies the unread completions to it.
 func (c *client) resizeCQ(q *request) error {
 	var in uverbs.ResizeCQ
 	if err := q.decode(&in); err != nil {
@@ -135,7 +133,7 @@ func (c *client) resizeCQ(q *request) error {
 	resized := false
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		if !o.cq.MoveTo(cq) {
-			return unix.EINVAL // too many wait
+			return unix.EINVAL // too many unread completions
 		}
 		if err := n.ResizeCQ(o.c, int(ring.entries), cq); err != nil {
 			return err
@@ -215,7 +213,7 @@ func (c *client) createCompChannel(q *request) error {
 	return nil
 }
 
-// newChannel makes a channel if the user may have one more descriptor.
+// newChannel makes a channel if the user's quota allows another descriptor.
 func (c *client) newChannel() (*channel, int, error) {
 	if !c.account.Take(quota.Descriptors, 1) {
 		return nil, -1, unix.EMFILE
@@ -227,8 +225,7 @@ func (c *client) newChannel() (*channel, int, error) {
 	return ch, fd, err
 }
 
-// forgetChannels closes the channels that the client has closed. It has no
-// command for that: the descriptor is all it has.
+// forgetChannels closes channels whose descriptor the client has closed. Clients have no command for this.
 func (c *client) forgetChannels() {
 	for id, ch := range c.channels.all {
 		if ch.cqs == 0 && ch.gone() {

@@ -13,7 +13,7 @@ import (
 // firmware is the version that QUERY_DEVICE reports: 1.0.0.
 const firmware = 1 << 32
 
-// What QUERY_DEVICE and QUERY_PORT say beside limits and states.
+// Constants of QUERY_DEVICE and QUERY_PORT besides limits and states.
 const (
 	capUDAVPortEnforce = 1 << 6
 	deviceCapabilities = capUDAVPortEnforce | uverbs.CapCurrQPStateMod | uverbs.CapPortActiveEvent |
@@ -29,11 +29,11 @@ const (
 	localAckDelay      = 15
 	vendorID           = 0xffffff // no IEEE OUI
 	numCompVectors     = 1
-	timestampMask      = math.MaxUint64 // completions have nanoseconds, in all of 64 bits
+	timestampMask      = math.MaxUint64 // completions carry 64-bit nanoseconds
 	coreClock          = 1_000_000      // kHz
 )
 
-// getContext opens the context: it makes the channel of asynchronous events.
+// getContext opens the context and creates the channel of asynchronous events.
 func (c *client) getContext(q *request) error {
 	if c.async != nil {
 		return unix.EINVAL
@@ -50,10 +50,9 @@ func (c *client) getContext(q *request) error {
 	return nil
 }
 
-// guid is the GUID of the NIC.
 func (c *client) guid() [8]byte { return GUID(c.srv.cfg.MAC) }
 
-// GUID is the EUI-64 of a NIC, which node and system image have for a GUID.
+// GUID returns the EUI-64 of a NIC, which is its node GUID and system image GUID.
 func GUID(m rocev2.MAC) [8]byte {
 	return [8]byte{m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]}
 }
@@ -90,7 +89,7 @@ func (c *client) queryDevice(q *request) error {
 	return err
 }
 
-// exQueryDevice answers in as much detail as the client has room for.
+// exQueryDevice truncates the answer to the client's buffer.
 func (c *client) exQueryDevice(q *request) error {
 	in, err := uverbs.DecodeEx[uverbs.ExQueryDevice](q.Body, 8)
 	if err != nil {

@@ -12,21 +12,22 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// here is the shard that a client's command is carried out on.
+// here is the shard that runs a client's command.
 type here struct {
 	now mono.Time
 	nic *rocev2.NIC
 }
 
-// Command carries out the command that the client has left in its doorbells' memory, on the
-// shard: what comes by the socket wakes two threads here, and this one or none. It is for
-// commands that never wait. Any other is refused with EAGAIN, and so is one that comes while
-// another is under way: the socket is for those. A client may ask again by the socket after
-// any error, for the words that go with it.
+// Command runs the command in the client's doorbell memory, on the shard. A command through the socket wakes two
+// threads in the daemon; this path wakes at most one.
+//
+// Command accepts only commands that never block. It refuses others with EAGAIN, and also a command while another
+// one runs; the client then uses the socket. After any error the client may retry through the socket to obtain the
+// error text.
 func (c *client) Command(now mono.Time, n *rocev2.NIC) {
 	mem := c.bellMem.data
 	ret := unix.EAGAIN
-	defer func() { answerDirect(mem, ret) }() // whatever happens: the client waits
+	defer func() { answerDirect(mem, ret) }() // in every case: the client waits
 	if !c.mu.TryLock() {
 		return
 	}
@@ -36,13 +37,13 @@ func (c *client) Command(now mono.Time, n *rocev2.NIC) {
 	ret = c.directly(mem)
 }
 
-// directly carries out the command in mem and leaves the response there.
+// directly runs the command in mem and writes the response there.
 func (c *client) directly(mem []byte) unix.Errno {
 	size := atomic.LoadUint32(wordAt(mem, uverbs.DirectLen))
 	if size > uverbs.DirectRoom {
 		return unix.EINVAL
 	}
-	// The client may change it meanwhile, so only a copy can be trusted to stay as it is.
+	// The client may modify the memory meanwhile, so validate a copy.
 	var msg [uverbs.DirectRoom]byte
 	copy(msg[:], mem[uverbs.DirectCommand:][:size])
 	r, err := uverbs.ParseRequest(msg[:size])
@@ -64,10 +65,10 @@ func (c *client) directly(mem []byte) unix.Errno {
 	return 0
 }
 
-// directUnmap is the largest mapping that ends on the shard: 256 pages take some 20 us.
+// directUnmap is the largest mapping to unmap on the shard: 256 pages take about 20 us.
 const directUnmap = 1 << 20
 
-// takesLong refuses, on the shard, to give up the last reference to a large mapping.
+// takesLong returns EAGAIN on the shard if releasing m would unmap a large mapping.
 func (c *client) takesLong(m *mapping) error {
 	if c.here != nil && m != nil && m.size > directUnmap && m.refs.Load() == 1 {
 		return unix.EAGAIN
@@ -75,12 +76,12 @@ func (c *client) takesLong(m *mapping) error {
 	return nil
 }
 
-// answerDirect gives the turn to the client, and wakes it if it sleeps.
+// answerDirect publishes the result, and wakes the client if it sleeps.
 func answerDirect(mem []byte, ret unix.Errno) {
 	atomic.StoreUint32(wordAt(mem, uverbs.DirectRet), uint32(-int32(ret)))
 	state := wordAt(mem, uverbs.DirectState)
 	if atomic.SwapUint32(state, uverbs.DirectAnswered) == uverbs.DirectAwaited {
-		const wake = 1 // FUTEX_WAKE, of whoever shares the memory
+		const wake = 1 // FUTEX_WAKE without FUTEX_PRIVATE: processes share the memory
 		_, _, _ = unix.RawSyscall(unix.SYS_FUTEX, uintptr(unsafe.Pointer(state)), wake, math.MaxInt32)
 	}
 }

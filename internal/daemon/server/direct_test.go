@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// director leaves commands in the memory of the doorbells.
+// director writes commands into the doorbell memory.
 type director struct {
 	*user
 	mem []byte
@@ -27,7 +27,7 @@ func (u *user) director() *director {
 	return &director{u, mem, ev}
 }
 
-// ask leaves bytes there and waits for the answer.
+// ask writes a message there and waits for the answer.
 func (d *director) ask(msg []byte, size uint32) ([]byte, unix.Errno) {
 	d.t.Helper()
 	copy(d.mem[uverbs.DirectCommand:uverbs.DirectBody], msg)
@@ -65,7 +65,7 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// TestDirectRefuses leaves there what only the socket takes, and nonsense.
+// TestDirectRefuses writes malformed commands and commands that only the socket accepts.
 func TestDirectRefuses(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -103,7 +103,7 @@ func TestDirectRefuses(t *testing.T) {
 	}
 }
 
-// TestDirectUnmaps leaves commands that give up mappings: large ones are for the socket.
+// TestDirectUnmaps writes commands that unmap memory. Large mappings require the socket.
 func TestDirectUnmaps(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -125,8 +125,7 @@ func TestDirectUnmaps(t *testing.T) {
 	}
 }
 
-// TestDirectYields leaves a command while another one is under way: it is refused instead of
-// waited for.
+// TestDirectYields writes a command while another one runs. The shard refuses it instead of blocking.
 func TestDirectYields(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -149,7 +148,7 @@ func TestDirectYields(t *testing.T) {
 	}
 }
 
-// TestDirectWakes has the client sleep until the answer is there.
+// TestDirectWakes checks that the answer wakes a sleeping client.
 func TestDirectWakes(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	d := h.connect(t).director()
@@ -166,8 +165,8 @@ func TestDirectWakes(t *testing.T) {
 	}
 }
 
-// mapFirst maps the first page of a memfd, and returns its memory, the mapping's handle, and the
-// command that maps the second page without sending the memfd again.
+// mapFirst maps the first page of a memfd. It returns its memory, the mapping's handle, and the command that maps
+// the second page without another transfer of the memfd.
 func (u *user) mapFirst(t *testing.T) (mem []byte, handle uint32, second uverbs.MapMemory) {
 	t.Helper()
 	fd, mem, err := shm.New("first", memSize, shm.SealSize)
@@ -186,7 +185,7 @@ func (u *user) mapFirst(t *testing.T) (mem []byte, handle uint32, second uverbs.
 	return mem, word(resp, 0), uverbs.MapMemory{Base: base + 4096, Length: 4096, Offset: 4096, Flags: uverbs.MapKnown, Memory: word(resp, 1)}
 }
 
-// TestMapKnown maps more of a memfd that has been sent.
+// TestMapKnown maps more of a memfd that the client has already sent.
 func TestMapKnown(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -218,7 +217,7 @@ func TestMapKnown(t *testing.T) {
 	if _, _, err := u.conn.Call(uverbs.Command(uverbs.CmdRegMR, 64, reg, uverbs.MRSource{Kind: uverbs.SourceMapped, Handle: handle}), nil); err != nil {
 		t.Fatal(err)
 	}
-	// It is that memory, whatever else the client says lies at the address.
+	// The memfd and its offset decide, not the address that the client states.
 	copy(mem[4096:], "known")
 	err := h.shard.Do(t.Context(), func(_ mono.Time, n *rocev2.NIC) {
 		for _, r := range n.MRs() {
@@ -232,8 +231,8 @@ func TestMapKnown(t *testing.T) {
 	}
 }
 
-// TestMapAndRegister maps memory, registers it and gives another mapping up with one command. What
-// fails changes nothing.
+// TestMapAndRegister maps memory, registers it and drops another mapping in one command. A failed command changes
+// nothing.
 func TestMapAndRegister(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -283,8 +282,8 @@ func TestMapAndRegister(t *testing.T) {
 	}
 }
 
-// TestMapAgain gives up a mapping for one of the same memory at another address: it is that one
-// from then on. One that something is wrong with stays what it was.
+// TestMapAgain replaces a mapping with one of the same memory at another address. The daemon reuses the mapping.
+// After an error the mapping is unchanged.
 func TestMapAgain(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -321,7 +320,7 @@ func TestMapAgain(t *testing.T) {
 	}
 }
 
-// futexWait sleeps on a word that programs share while it has a value.
+// futexWait sleeps while a shared word has the given value.
 func futexWait(at *uint32, value uint32, most *unix.Timespec) unix.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(at)), 0, uintptr(value), uintptr(unsafe.Pointer(most)), 0, 0)
 	return errno

@@ -6,8 +6,7 @@ import (
 	"roced.io/roced/internal/base/abi/uverbs"
 )
 
-// command is what carries out a command, and the room that it needs for the
-// response.
+// command is the handler of a command and the minimum size of the client's response buffer, in bytes.
 type command struct {
 	run func(*client, *request) error
 	out int
@@ -64,14 +63,12 @@ var exCommands = [256]command{
 	uverbs.CmdModifyQP:    {(*client).exModifyQP, 0},
 }
 
-// direct are the commands that may run on the shard: programs use them in mid-traffic, and
-// they never wait.
+// direct marks the commands that may run on the shard. Programs use them during traffic, and they never block.
 var direct = [256]bool{
 	uverbs.CmdRegMR: true, uverbs.CmdDeregMR: true, uverbs.ExtMapMemory: true, uverbs.ExtUnmapMemory: true,
 	uverbs.CmdAllocMW: true, uverbs.CmdDeallocMW: true, uverbs.CmdCreateAH: true, uverbs.CmdDestroyAH: true,
 }
 
-// execute carries out a command.
 func (c *client) execute(q *request) error {
 	t := &commands
 	if q.Extended {

@@ -14,8 +14,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// peerPidfd returns a descriptor for the process that has connected. Linux before
-// 6.5 can only be asked for the number's present owner.
+// peerPidfd returns a pidfd of the connected process. Before Linux 6.5 it opens the PID, which may have a new owner.
 func peerPidfd(conn *net.UnixConn, cred *unix.Ucred) (fd int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -33,8 +32,7 @@ func peerPidfd(conn *net.UnixConn, cred *unix.Ucred) (fd int, err error) {
 	return fd, err
 }
 
-// process is a process in whose memory regions are, and who needs it: the client, and each
-// region there.
+// process is a process whose memory contains regions. The client and each region hold a reference.
 type process struct {
 	*pvm.Process
 	c    *client
@@ -48,16 +46,16 @@ func (c *client) newProcess(p *pvm.Process) *process {
 	return r
 }
 
-// processFiles are the descriptors of a process: its memory and the map of it.
+// processFiles is the number of descriptors per process: its memory and its map.
 const processFiles = 2
 
-// lost says why a request is about to fail. It runs on the shard, or the worker's goroutine.
+// lost logs the reason of the failure of a request. It runs on the shard or on the worker's goroutine.
 func (c *client) lost(addr uint64, n int) {
 	_ = c.advise(unix.EFAULT, fmt.Sprintf("%d bytes at %#x of a region are not there any more: the program has unmapped them, "+
-		"has ended, or executes another program", n, addr)) // the completion tells the program
+		"has ended, or executes another program", n, addr)) // the completion reports the error to the program
 }
 
-// release gives one reference back; the last one closes the descriptors.
+// release drops a reference. The last one closes the descriptors.
 func (p *process) release() {
 	if p.refs.Add(-1) == 0 {
 		p.Close()
@@ -65,8 +63,8 @@ func (p *process) release() {
 	}
 }
 
-// passMemory takes the memory of a process for that which regions are in from now on:
-// the client's own, or that of a child which uses its parent's context.
+// passMemory selects the process whose memory new regions use: the client, or a child that uses its parent's
+// context.
 func (c *client) passMemory(q *request) error {
 	var in uverbs.PassMemory
 	if err := q.decode(&in); err != nil {
@@ -85,7 +83,7 @@ func (c *client) passMemory(q *request) error {
 	return nil
 }
 
-// adopt adds a process to those that have been passed.
+// adopt adds the process that the descriptors belong to.
 func (c *client) adopt(fds []int, handle *uint32) error {
 	if len(fds) != 2 {
 		return unix.EINVAL
@@ -109,7 +107,7 @@ func (c *client) adopt(fds []int, handle *uint32) error {
 	return nil
 }
 
-// forgetProcesses makes room for others: processes without regions pass their memory again.
+// forgetProcesses frees slots of processes without regions, whose clients pass their memory again when needed.
 func (c *client) forgetProcesses() {
 	for i, p := range c.procs.all {
 		if p != c.proc && p.refs.Load() == 1 {
@@ -119,8 +117,8 @@ func (c *client) forgetProcesses() {
 	}
 }
 
-// distant returns memory of the client that is not shared with the daemon, and what keeps
-// it. It must be there, and writable if the region is.
+// distant returns unshared memory of the client and a reference to it. The memory must exist, and must be writable
+// if the region is.
 func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory, keep, error) {
 	if c.proc == nil {
 		if err := c.open(); err != nil {
@@ -135,8 +133,7 @@ func (c *client) distant(start, length uint64, access qp.Access) (rocev2.Memory,
 	return mem, keep{proc: c.proc, remote: r}, nil
 }
 
-// open opens the memory of a client that has passed none, which takes the rights of a
-// debugger.
+// open opens the memory of a client that has passed none. The daemon needs the rights of a debugger for it.
 func (c *client) open() error {
 	if !c.account.Take(quota.Descriptors, processFiles) {
 		return unix.EMFILE
@@ -165,7 +162,7 @@ func (c *client) open() error {
 	return nil
 }
 
-// check reports whether a region may be made of memory of a process.
+// check returns an error if the process's memory does not permit the region.
 func (c *client) check(p *process, start, length uint64, access qp.Access) error {
 	err := c.look(p, start, length, access&qp.AccessLocalWrite != 0)
 	if err != nil {
@@ -174,8 +171,7 @@ func (c *client) check(p *process, start, length uint64, access qp.Access) error
 	return nil
 }
 
-// closeProcesses gives up the client's processes. No region is left, and no command is
-// running.
+// closeProcesses drops the client's references to its processes. Call it when no region is left and no command runs.
 func (c *client) closeProcesses() {
 	for _, p := range c.procs.all {
 		p.release()

@@ -13,8 +13,8 @@ import (
 	"roced.io/roced/qp"
 )
 
-// private makes memory that is not shared with the daemon, of the process that all
-// clients of the tests are, and a region of it.
+// private allocates memory that the process does not share with the daemon, and registers it as a region. All
+// clients of the tests are in this one process.
 func (e *endpoint) private(pages int, access uint32) (mem []byte, addr uint64, mr, key uint32) {
 	e.t.Helper()
 	return e.register(-1, pages, unix.MAP_PRIVATE|unix.MAP_ANON, access)
@@ -32,7 +32,7 @@ func (e *endpoint) register(fd, pages, flags int, access uint32) (mem []byte, ad
 	return mem, addr, word(resp, 0), word(resp, 1)
 }
 
-// transfer carries out a request of n bytes.
+// transfer posts a request of n bytes and returns its completion status.
 func (e *endpoint) transfer(op qp.WROpcode, addr uint64, lkey uint32, to uint64, rkey, n uint32) qp.Status {
 	e.t.Helper()
 	e.post(op, addr, lkey, to, rkey, n)
@@ -75,7 +75,7 @@ func testDistant(t *testing.T, hosts [2]*host) {
 	}
 }
 
-// TestDistantMemoryGoes takes the file behind a region away: one request fails.
+// TestDistantMemoryGoes truncates the file behind a region: one request fails.
 func TestDistantMemoryGoes(t *testing.T) {
 	t.Run("by the NIC", func(t *testing.T) { testDistantGoes(t, pair(t, testLimits)) })
 	t.Run("by a worker", func(t *testing.T) { testDistantGoes(t, distrust(pair(t, testLimits))) })
@@ -114,7 +114,7 @@ func TestRegisterDistantMemory(t *testing.T) {
 	}{
 		{uverbs.CmdRegMR, uverbs.RegMR{Start: addr, Length: 4 * 4096, HCAVA: addr, PDHandle: e.pd, AccessFlags: 1}, unix.EFAULT},
 		{uverbs.CmdRegMR, uverbs.RegMR{Start: 4096, Length: 1, HCAVA: 4096, PDHandle: e.pd}, unix.EFAULT},
-		{uverbs.CmdReregMR, rereg(rights, 1, 0), unix.EFAULT}, // it has pages that may only be read
+		{uverbs.CmdReregMR, rereg(rights, 1, 0), unix.EFAULT}, // some pages are read-only
 		{uverbs.CmdReregMR, rereg(translation|rights, 1, 3*4096), unix.EFAULT},
 		{uverbs.CmdReregMR, rereg(translation|rights, 1, 2*4096), nil},
 		{uverbs.CmdReregMR, rereg(translation, 0, 3*4096), unix.EFAULT},

@@ -7,16 +7,15 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Events passes the asynchronous events of a NIC on to the clients. It is the
-// NIC's EventSink; Observe, if set, sees all of them first.
+// Events passes the asynchronous events of a NIC to the clients. It is the NIC's EventSink. Observe, if set, sees
+// each event first.
 type Events struct {
 	Observe func(what string, number uint32, o *Owner, e qp.Event)
 	mu      sync.Mutex
 	servers []*Server
 }
 
-// Attach names a server whose clients hear of the port. It may be called while
-// the NIC runs.
+// Attach adds a server whose clients receive port events. It may be called while the NIC runs.
 func (v *Events) Attach(s *Server) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -68,7 +67,7 @@ func (v *Events) PortEvent(e qp.Event) {
 	}
 }
 
-// portEvent tells all clients of an event of port 1.
+// portEvent sends an event of port 1 to all clients.
 func (s *Server) portEvent(e qp.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

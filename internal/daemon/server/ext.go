@@ -37,7 +37,7 @@ func (c *client) hello(q *request) error {
 	return nil
 }
 
-// doorbell hands out the doorbells of the context, once.
+// doorbell creates the doorbells of the context. Each context has one set.
 func (c *client) doorbell(q *request) error {
 	if c.bell != nil {
 		return unix.EEXIST
@@ -60,11 +60,10 @@ func (c *client) doorbell(q *request) error {
 	return nil
 }
 
-// duplicate makes another descriptor of what fd stands for.
+// duplicate duplicates fd.
 func duplicate(fd int) (int, error) { return unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0) }
 
-// startBell makes the shard listen to doorbells in m and their eventfd ev, of
-// which the client gets a duplicate.
+// startBell makes the shard poll the doorbells in m and their eventfd ev. The client gets a duplicate of ev.
 func (c *client) startBell(q *request, m *mapping, ev int) error {
 	dup, err := duplicate(ev)
 	if err != nil {
@@ -75,7 +74,7 @@ func (c *client) startBell(q *request, m *mapping, ev int) error {
 	if err != nil {
 		return err
 	}
-	c.bellMem = m // the client does not know yet where it is
+	c.bellMem = m // the client does not know its offset yet
 	for handle, o := range c.qps.all {
 		b.Set(handle, o.q)
 	}
@@ -101,7 +100,7 @@ func (c *client) mapMemory(q *request) error {
 	return err
 }
 
-// mapPart maps a part of the memfd in fds, or of the last one.
+// mapPart maps a part of the memfd in fds, or of the memfd sent last.
 func (c *client) mapPart(in *uverbs.MapMemory, fds []int) (r uverbs.MapMemoryResp, err error) {
 	fd, err := c.memory.choose(fds, in.Flags, in.Memory)
 	if err != nil {
@@ -119,23 +118,21 @@ func (c *client) mapPart(in *uverbs.MapMemory, fds []int) (r uverbs.MapMemoryRes
 	return uverbs.MapMemoryResp{Handle: c.maps.add(m), Memory: c.memory.number}, nil
 }
 
-// same reports whether a request to map memory asks for what m has mapped, if for another
-// address perhaps.
+// same reports whether m already maps the requested part of the memfd, possibly for another client address.
 func (c *client) same(m *mapping, in *uverbs.MapMemory) bool {
 	_, err := c.memory.choose(nil, in.Flags, in.Memory)
 	return err == nil && m.part == memoryPart{in.Memory, in.Offset} && uint64(len(m.data)) == in.Length &&
 		in.Base%shm.PageSize == 0 && in.Base+in.Length >= in.Base
 }
 
-// lastMemory is the memfd that a client has sent last, so that it can have more of it mapped
-// without sending it again.
+// lastMemory is the memfd that a client has sent last. The client can map more of it without another transfer.
 type lastMemory struct {
 	fd     int
 	have   bool
-	number uint32 // of the last one, from 1 on
+	number uint32 // of the last one; counts from 1
 }
 
-// choose returns the memfd that a request to map memory means.
+// choose returns the memfd that a map request refers to.
 func (l *lastMemory) choose(fds []int, flags, number uint32) (int, error) {
 	switch {
 	case flags == 0 && len(fds) == 1:
@@ -149,7 +146,7 @@ func (l *lastMemory) choose(fds []int, flags, number uint32) (int, error) {
 	return -1, unix.EINVAL
 }
 
-// keep keeps a duplicate of a memfd that is sound, unless it is kept already.
+// keep keeps a duplicate of a checked memfd, unless it is the one kept already.
 func (l *lastMemory) keep(fd int) {
 	if l.have && fd == l.fd {
 		return
@@ -183,7 +180,7 @@ func (c *client) unmapMemory(q *request) error {
 	return nil
 }
 
-// dropMapping forgets a mapping that there is; regions keep its memory.
+// dropMapping removes an existing mapping from the table. Regions keep its memory alive.
 func (c *client) dropMapping(handle uint32) {
 	m, _ := c.maps.get(handle)
 	c.maps.remove(handle)
@@ -222,7 +219,7 @@ func (c *client) queryGID(q *request) error {
 	})
 }
 
-// refreshSysfs brings the files that programs read up to date, such as counters.
+// refreshSysfs updates the files that programs read, such as counters.
 func (c *client) refreshSysfs(*request) error {
 	if c.srv.cfg.Refresh == nil {
 		return unix.EOPNOTSUPP
@@ -230,10 +227,10 @@ func (c *client) refreshSysfs(*request) error {
 	return c.srv.cfg.Refresh(c.srv.ctx)
 }
 
-// maxStats is the longest answer to EXT_QUERY_STATS.
+// maxStats is the longest answer to EXT_QUERY_STATS, in bytes.
 const maxStats = uverbs.MaxMessage - uverbs.AnswerLen
 
-// queryStats answers with the NIC's counters from a given one on.
+// queryStats answers with the NIC's counters, starting at in.First.
 func (c *client) queryStats(q *request) error {
 	var in uverbs.QueryStats
 	if err := q.decode(&in); err != nil {

@@ -38,7 +38,7 @@ type host struct {
 	log   lines
 }
 
-// lines is a log that can be read while it is written.
+// lines is a log that tests can read during writes.
 type lines struct {
 	mu  sync.Mutex
 	buf strings.Builder
@@ -58,7 +58,7 @@ func (l *lines) String() string {
 
 var testLimits = Limits{Connections: 8, QPs: 64, CQs: 64, SRQs: 8, MRs: 64, MWs: 8, PDs: 8, AHs: 8, Channels: 4, Memory: 64 << 20}
 
-// pair makes two NICs that are connected, with servers that keep to limits and quotas.
+// pair makes two connected NICs, with servers that enforce limits and quotas.
 func pair(t testing.TB, limits Limits, quotas ...*quota.Ledger) [2]*host {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func newHost(t testing.TB, dir string, i int, limits Limits, quotas ...*quota.Le
 	return h
 }
 
-// objects counts what exists in the NIC.
+// objects returns the number of objects in the NIC.
 func (h *host) objects(t testing.TB) (n int) {
 	t.Helper()
 	err := h.shard.Do(context.Background(), func(_ mono.Time, c *rocev2.NIC) {
@@ -124,8 +124,8 @@ func (h *host) objects(t testing.TB) (n int) {
 type user struct {
 	t    testing.TB
 	conn *uverbs.Conn
-	mem  []byte // memory that is mapped in the daemon at memBase
-	file int    // the memfd of the context
+	mem  []byte // mapped in the daemon at memBase
+	file int    // memfd of the context
 }
 
 const (
@@ -133,7 +133,7 @@ const (
 	memSize = 64 << 10
 )
 
-// connect opens a context, with memory.
+// connect opens a context and maps memory.
 func (h *host) connect(t testing.TB) *user {
 	t.Helper()
 	conn, err := uverbs.Dial(h.path)
@@ -164,7 +164,7 @@ func (u *user) callFD(cmd uint32, fds []int, body any) ([]byte, []uverbs.FD, err
 	return u.conn.Call(uverbs.Command(cmd, 4096, body), fds)
 }
 
-// try runs a command and returns its error; descriptors are closed.
+// try runs a command, closes the returned descriptors and returns the error.
 func (u *user) try(cmd uint32, body any) error {
 	_, fds, err := u.callFD(cmd, nil, body)
 	for _, f := range fds {
@@ -173,7 +173,7 @@ func (u *user) try(cmd uint32, body any) error {
 	return err
 }
 
-// must runs a command that succeeds.
+// must runs a command that must succeed.
 func (u *user) must(cmd uint32, body any) ([]byte, []uverbs.FD) {
 	u.t.Helper()
 	resp, fds, err := u.callFD(cmd, nil, body)
@@ -183,10 +183,10 @@ func (u *user) must(cmd uint32, body any) ([]byte, []uverbs.FD) {
 	return resp, fds
 }
 
-// word is a 32-bit field of a response.
+// word returns 32-bit word i of a response.
 func word(resp []byte, i int) uint32 { return binary.NativeEndian.Uint32(resp[4*i:]) }
 
-// handle runs a command that makes an object and returns its handle.
+// handle runs a command that creates an object and returns its handle.
 func (u *user) handle(cmd uint32, body any) uint32 {
 	u.t.Helper()
 	resp, fds := u.must(cmd, body)
@@ -196,7 +196,7 @@ func (u *user) handle(cmd uint32, body any) uint32 {
 	return word(resp, 0)
 }
 
-// rings maps the n rings that the last part of a response tells of.
+// rings maps the n rings that the end of a response describes.
 func (u *user) rings(n int, resp []byte) (out [][]byte) {
 	u.t.Helper()
 	size := uverbs.Size[uverbs.MMInfo]()
@@ -221,7 +221,7 @@ func (u *user) mmap(offset, size uint64) []byte {
 	return mem
 }
 
-// bell asks for the doorbells: their memory and the eventfd.
+// bell requests the doorbells and returns their memory and eventfd.
 func (u *user) bell() ([]byte, int) {
 	u.t.Helper()
 	resp, fds := u.must(uverbs.ExtDoorbell, struct{}{})

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flusher writes the events that wait in full channels: one goroutine for all clients of a
-// server, which waits, as those of connections do, in the runtime's poller.
+// flusher writes the backlog of full channels. One goroutine serves all clients of a server and waits in the
+// runtime's poller, like the goroutines of connections.
 type flusher struct {
 	epoll *os.File
 	fd    int // of epoll
 
 	mu       sync.Mutex
-	channels map[int32]*channel // by descriptor: those that have been watched
+	channels map[int32]*channel // channels watched so far, by descriptor
 	done     chan struct{}
 }
 
@@ -23,7 +23,7 @@ func newFlusher() (*flusher, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // for the runtime, which polls it
+	if err := unix.SetNonblock(fd, true); err != nil { // the runtime polls it
 		unix.Close(fd)
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (f *flusher) run(wait func(func(uintptr) bool) error) {
 	for {
 		n := 0
 		err := wait(func(fd uintptr) bool {
-			n, _ = unix.EpollWait(int(fd), ready[:], 0) // an error is an early look
+			n, _ = unix.EpollWait(int(fd), ready[:], 0) // on error, n is negative: wait again
 			return n > 0
 		})
 		if err != nil {
@@ -54,14 +54,14 @@ func (f *flusher) run(wait func(func(uintptr) bool) error) {
 			f.mu.Lock()
 			ch := f.channels[e.Fd]
 			f.mu.Unlock()
-			if ch != nil { // or its successor of the same number, which does not mind
+			if ch != nil { // a new channel may have the same number; a flush is harmless
 				ch.flush()
 			}
 		}
 	}
 }
 
-// watch makes ch be flushed once it has room. Its lock is held.
+// watch makes the flusher flush ch once its socket has room. The caller holds ch's lock.
 func (f *flusher) watch(ch *channel) {
 	op := unix.EPOLL_CTL_MOD
 	if !ch.watched {
@@ -72,13 +72,13 @@ func (f *flusher) watch(ch *channel) {
 		f.mu.Unlock()
 	}
 	e := unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLONESHOT, Fd: int32(ch.fd)}
-	if unix.EpollCtl(f.fd, op, ch.fd, &e) != nil { // no memory: events that wait are lost
+	if unix.EpollCtl(f.fd, op, ch.fd, &e) != nil { // out of memory: the backlog is lost
 		ch.dropped += uint64(len(ch.order))
 		ch.forgetAll()
 	}
 }
 
-// forget ends what watch has begun. The lock of ch is held.
+// forget reverses watch. The caller holds ch's lock.
 func (f *flusher) forget(ch *channel) {
 	if !ch.watched {
 		return
@@ -89,7 +89,7 @@ func (f *flusher) forget(ch *channel) {
 	_ = unix.EpollCtl(f.fd, unix.EPOLL_CTL_DEL, ch.fd, nil)
 }
 
-// close ends the flusher, which has no channels any more.
+// close stops the flusher. Call it after all channels are closed.
 func (f *flusher) close() {
 	f.epoll.Close()
 	<-f.done

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parseGroups reads the line Groups of /proc/PID/status.
+// parseGroups parses the Groups line of /proc/PID/status.
 func parseGroups(status string) []uint32 {
 	var out []uint32
 	for line := range strings.Lines(status) {

@@ -21,7 +21,7 @@ func TestLimits(t *testing.T) {
 	l := testLimits
 	l.PDs, l.CQs, l.QPs, l.MRs, l.MWs, l.Channels, l.Connections, l.Memory = 2, 2, 1, 2, 1, 2, 2, memSize+4*8192
 	var all quota.Amounts
-	all[quota.Connections] = 2 // the tests are root, who is bounded by what there is
+	all[quota.Connections] = 2 // the tests run as root, so only the capacity limits them
 	h := pair(t, l, quota.New(quota.Amounts{}, all, nil))[0]
 	u := h.connect(t)
 	pd := u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})
@@ -50,7 +50,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	h.connect(t)
-	if conn, err := uverbs.Dial(h.path); err == nil { // is accepted by the kernel, then closed
+	if conn, err := uverbs.Dial(h.path); err == nil { // the kernel accepts the connection, then the daemon closes it
 		if _, _, err = conn.Call(uverbs.Command(uverbs.CmdGetContext, 8, uverbs.GetContext{}), nil); err == nil {
 			t.Error("a third connection is served")
 		}
@@ -58,8 +58,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestChannelsComeBack checks that channels which the client has closed do not
-// count, though no command says that it has.
+// TestChannelsComeBack checks that channels closed by the client no longer count, although no command reports the
+// close.
 func TestChannelsComeBack(t *testing.T) {
 	u := pair(t, testLimits)[0].connect(t)
 	for range 5 * testLimits.Channels {
@@ -102,7 +102,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestMemoryThatIsNone offers descriptors that cannot be sealed.
+// TestMemoryThatIsNone passes descriptors that cannot be sealed.
 func TestMemoryThatIsNone(t *testing.T) {
 	u := pair(t, testLimits)[0].connect(t)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
@@ -124,7 +124,7 @@ func TestMemoryThatIsNone(t *testing.T) {
 			t.Errorf("descriptor %d was mapped", fd)
 		}
 	}
-	// What has been mapped cannot be shortened afterwards.
+	// The client cannot truncate mapped memory.
 	if _, _, err := u.callFD(uverbs.ExtMapMemory, []int{small}, uverbs.MapMemory{Base: memBase << 4, Length: 4096}); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestResizeCQKeepsCompletions(t *testing.T) {
 	eventually(t, "completion", func() bool { return a.wc.Len() == 1 })
 	resp, _ := a.must(uverbs.CmdResizeCQ, uverbs.ResizeCQ{CQHandle: a.cq, CQE: 100})
 	var err error
-	if a.wc, err = rxe.NewCQConsumer(a.rings(1, resp)[0]); err != nil || word(resp, 0) != 127 { // a power of two less one
+	if a.wc, err = rxe.NewCQConsumer(a.rings(1, resp)[0]); err != nil || word(resp, 0) != 127 { // a power of two minus one
 		t.Fatal(err, resp)
 	}
 	if c := a.completion(); c.WRID != 5 {
@@ -189,7 +189,7 @@ func TestResizeCQKeepsCompletions(t *testing.T) {
 	}
 }
 
-// TestResizeSRQRefused: what is refused leaves the queue as it is, and costs no memory.
+// TestResizeSRQRefused checks that a refused resize leaves the queue unchanged and costs no memory.
 func TestResizeSRQRefused(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
@@ -217,13 +217,13 @@ func TestResizeSRQRefused(t *testing.T) {
 	if word(resp, 0) != 15 || word(resp, 2) != 9 {
 		t.Errorf("max_wr %d, limit %d", word(resp, 0), word(resp, 2))
 	}
-	for i := range 3 * int(testLimits.Memory/(1<<13*64)) { // the old ring's memory comes back
+	for i := range 3 * int(testLimits.Memory/(1<<13*64)) { // the old ring's memory is freed
 		u.must(uverbs.CmdModifySRQ, resize(1<<13-uint32(i%2)))
 	}
 }
 
-// FuzzCommands feeds datagrams to a client that has objects. Each starts with a
-// valid command or not at all; nothing may break but that client.
+// FuzzCommands feeds datagrams to a client that has objects. A datagram may start with a valid command. Only that
+// client may break.
 func FuzzCommands(f *testing.F) {
 	for cmd := range commands {
 		if commands[cmd].run != nil {
@@ -264,7 +264,7 @@ func FuzzCommands(f *testing.F) {
 	})
 }
 
-// TestHostileRings scribbles over everything that a client shares.
+// TestHostileRings overwrites all shared memory of a client with random data.
 func TestHostileRings(t *testing.T) {
 	h := pair(t, testLimits)
 	a, b := connected(t, h)
@@ -291,8 +291,8 @@ func TestHostileRings(t *testing.T) {
 	}
 }
 
-// TestQuotaOfUser spreads objects over many connections of one user: they count together, and
-// what goes with a connection is free again.
+// TestQuotaOfUser distributes objects over many connections of one user. The quota counts them together, and the end
+// of a connection refunds its objects.
 func TestQuotaOfUser(t *testing.T) {
 	var all quota.Amounts
 	all[quota.PDs], all[quota.Channels], all[quota.Memory], all[quota.Descriptors] = 5, 3, 8*memSize, 40

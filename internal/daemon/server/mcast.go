@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// attachMcast attaches a queue pair to a multicast group. The LID of the group belongs to InfiniBand and is ignored.
-// The user's quota has one unit for each group of a client, however many of its queue pairs are attached.
+// attachMcast attaches a queue pair to a multicast group. It ignores the group's LID, which is for InfiniBand only.
+// The user's quota counts each group of a client once, for any number of attached queue pairs.
 func (c *client) attachMcast(q *request) error {
 	o, gid, err := c.member(q)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *client) detachMcast(q *request) error {
 	return nil
 }
 
-// member decodes a command about the membership of a queue pair.
+// member decodes a command that attaches or detaches a queue pair.
 func (c *client) member(q *request) (*queuePair, rocev2.GID, error) {
 	var in uverbs.AttachMcast
 	if err := q.decode(&in); err != nil {
@@ -58,7 +58,7 @@ func (c *client) member(q *request) (*queuePair, rocev2.GID, error) {
 	return o, in.GID, err
 }
 
-// enterGroup charges the client for a group unless it is in the group already.
+// enterGroup charges the client for a group unless the client is a member already.
 func (c *client) enterGroup(gid rocev2.GID) bool {
 	if c.groups[gid] == 0 && !c.account.Take(quota.Groups, 1) {
 		return false

@@ -9,12 +9,12 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// memoryRegion is a registered region and what keeps its memory.
+// memoryRegion is a registered region and the reference to its memory.
 type memoryRegion struct {
 	Owner
 	mr   *rocev2.MR
 	keep keep
-	// What has been registered, for REREG_MR.
+	// Parameters of the registration, for REREG_MR.
 	start, length uint64
 	access        qp.Access
 }
@@ -52,8 +52,7 @@ func (c *client) deallocPD(q *request) error {
 	})
 }
 
-// pageMask are the bits of an address inside a page, in which a region's address
-// in memory and on the wire must agree.
+// pageMask masks the offset in a page. A region's memory address and wire address must have the same offset.
 const pageMask = 4095
 
 func (c *client) regMR(q *request) error {
@@ -81,8 +80,7 @@ func (c *client) regMR(q *request) error {
 	return c.regFrom(q, &in, pd, src)
 }
 
-// mapAndReg has memory mapped and registers it, and gives up the mapping old: one command where
-// three would wait for each other.
+// mapAndReg maps memory, registers it, and drops the mapping old. One command replaces three round trips.
 func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint32) error {
 	if q.Out < uverbs.Size[uverbs.RegMRResp]()+uverbs.Size[uverbs.MapMemoryResp]() {
 		return unix.ENOSPC
@@ -118,8 +116,7 @@ func (c *client) mapAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, old uint
 	return nil
 }
 
-// moveAndReg makes the mapping that is given up the one that is asked for: it has the same memory,
-// which now is at another address of the client.
+// moveAndReg reuses the old mapping for the new one: it has the same memory, now at another address of the client.
 func (c *client) moveAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, handle uint32, asked *uverbs.MapMemory) error {
 	m, _ := c.maps.get(handle)
 	was := m.base
@@ -132,7 +129,7 @@ func (c *client) moveAndReg(q *request, in *uverbs.RegMR, pd *rocev2.PD, handle 
 	return nil
 }
 
-// regFrom registers memory that lies where src says.
+// regFrom registers the memory that src describes.
 func (c *client) regFrom(q *request, in *uverbs.RegMR, pd *rocev2.PD, src uverbs.MRSource) error {
 	access := qp.Access(in.AccessFlags)
 	mem, kept, err := c.region(in.Start, in.Length, access, src)
@@ -198,9 +195,8 @@ func (c *client) reregMR(q *request) error {
 	return err
 }
 
-// retranslate returns what r is to become by REREG_MR: its memory, if the command
-// changes that, and what else the server keeps. Memory that is not mapped here must
-// permit what the region does.
+// retranslate returns the state of r after REREG_MR: its memory, if the command changes it, and the server's own
+// fields. Unshared memory must permit the new access.
 func (c *client) retranslate(r *memoryRegion, in *uverbs.ReregMR, src uverbs.MRSource) (next memoryRegion, mem rocev2.Memory, err error) {
 	flags := rocev2.ReregFlags(in.Flags)
 	next.start, next.length, next.access = r.start, r.length, r.access
@@ -233,7 +229,7 @@ func (c *client) deregMR(q *request) error {
 		return err
 	}
 	if c.here != nil && r.keep.remote != nil {
-		return unix.EAGAIN // the worker is waited for
+		return unix.EAGAIN // the worker must finish first
 	}
 	if err := c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.DeregMR(r.mr) }); err != nil {
 		return err
@@ -286,7 +282,7 @@ func (c *client) deallocMW(q *request) error {
 // maxSL is the highest service level (IBTA vol.1 7.7.5).
 const maxSL = 15
 
-// vector is the address vector of a path, which comes in two layouts.
+// vector makes an address vector from path fields, which come in two layouts.
 func vector(dgid [16]byte, flow uint32, sgid, hop, class uint8) rocev2.AddressVector {
 	return rocev2.AddressVector{DGID: rocev2.GID(dgid), SGIDIndex: sgid, TrafficClass: class, HopLimit: hop,
 		FlowLabel: flow & 0xfffff}

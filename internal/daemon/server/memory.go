@@ -15,29 +15,29 @@ import (
 
 // mapping is memory of a client that the daemon has mapped.
 type mapping struct {
-	base uint64     // address of the first byte in the client
-	part memoryPart // that is mapped, of a memfd that the client has sent
+	base uint64     // client address of the first byte
+	part memoryPart // mapped part of a memfd that the client has sent
 	data []byte
-	size int64   // what it counts for
-	c    *client // that has been charged for it
+	size int64   // charged bytes
+	c    *client // the charged client
 	refs atomic.Int32
-	end  func() // gives the memory up
+	end  func() // frees the memory
 }
 
-// memoryPart is where a mapping begins in a memfd of the client.
+// memoryPart is the start of a mapping in a memfd of the client.
 type memoryPart struct {
-	memory uint32 // the memfd's number, 0 for another one
+	memory uint32 // number of the memfd, 0 for memory of another origin
 	offset uint64
 }
 
-// newMapping makes a mapping with one reference, of memory that has been charged for.
+// newMapping makes a mapping with one reference. The caller has charged its memory.
 func (c *client) newMapping(base uint64, data []byte, size int64, end func()) *mapping {
 	m := &mapping{base: base, data: data, size: size, c: c, end: end}
 	m.refs.Store(1)
 	return m
 }
 
-// release gives one reference back; the last one gives up the memory.
+// release drops a reference. The last one frees the memory.
 func (m *mapping) release() {
 	if m.refs.Add(-1) == 0 {
 		m.c.discharge(m.size)
@@ -45,7 +45,7 @@ func (m *mapping) release() {
 	}
 }
 
-// find returns the part of the mapping that is [start, start+length).
+// find returns the part [start, start+length) of the mapping.
 func (m *mapping) find(start, length uint64) ([]byte, bool) {
 	size := uint64(len(m.data))
 	off := start - m.base
@@ -55,9 +55,8 @@ func (m *mapping) find(start, length uint64) ([]byte, bool) {
 	return m.data[off : off+length : off+length], true
 }
 
-// charge accounts for n more bytes of memory if the client may have them. What it has
-// touched in its space outside of rings counts now; until it asks for more, only the size
-// of the space bounds that.
+// charge adds n bytes to the client's memory usage, if its quota allows it. Pages that the client has touched in its
+// space outside rings count here. Between two calls only the size of the space limits them.
 func (c *client) charge(n int64) bool {
 	var excess int64
 	if c.space != nil {
@@ -74,13 +73,13 @@ func (c *client) charge(n int64) bool {
 	return true
 }
 
-// discharge ends what charge has begun.
+// discharge reverses charge.
 func (c *client) discharge(n int64) {
 	c.used.Add(-n)
 	c.account.Add(quota.Memory, -n)
 }
 
-// mapFD maps a client's memfd, sealed so that it cannot be shortened under us.
+// mapFD maps a client's memfd. Its seals prevent the client from truncating it.
 func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 	if base%shm.PageSize != 0 || length%shm.PageSize != 0 || base+length < base {
 		return nil, unix.EINVAL
@@ -102,21 +101,20 @@ func (c *client) mapFD(fd int, base, length, offset uint64) (*mapping, error) {
 		return nil, err
 	}
 	return c.newMapping(base, data, int64(length), func() {
-		_ = shm.Unmap(data) // cannot fail for a mapping that we made
+		_ = shm.Unmap(data) // cannot fail for a mapping of our own
 		c.account.Add(quota.Maps, -1)
 	}), nil
 }
 
-// keep is what a region's memory is kept by: a mapping, the process that it is in, or
-// nothing, for a region of no length.
+// keep holds the reference to a region's memory: a mapping, or the process that contains it. It is empty for a
+// region of zero length.
 type keep struct {
 	mapping *mapping
 	proc    *process
 	remote  *remote // the memory, if a worker accesses it
 }
 
-// end gives the reference back once no access is under way: the client may do with its memory
-// what it likes then.
+// end waits for accesses in progress and then drops the reference. Afterwards the client may reuse its memory.
 func (k keep) end() {
 	if k.remote != nil {
 		k.remote.wait()
@@ -124,7 +122,7 @@ func (k keep) end() {
 	k.release()
 }
 
-// release gives the reference back.
+// release drops the reference without waiting.
 func (k keep) release() {
 	if k.mapping != nil {
 		k.mapping.release()
@@ -134,9 +132,8 @@ func (k keep) release() {
 	}
 }
 
-// region returns the memory behind a client's addresses as the NIC takes it, and what
-// keeps it, with one reference more: a mapping, or the process that has been passed. Length
-// zero needs no memory.
+// region returns the memory behind a client's addresses as the NIC uses it, with a new reference: to a mapping, or
+// to the passed process. Zero length needs no memory.
 func (c *client) region(start, length uint64, access qp.Access, src uverbs.MRSource) (rocev2.Memory, keep, error) {
 	if length == 0 {
 		return nil, keep{}, nil
@@ -151,12 +148,12 @@ func (c *client) region(start, length uint64, access qp.Access, src uverbs.MRSou
 		return rocev2.NewBytes(data), keep{mapping: m}, nil
 	}
 	if c.here != nil {
-		return nil, keep{}, unix.EAGAIN // the shard does not wait for files of /proc
+		return nil, keep{}, unix.EAGAIN // reads of /proc files may block the shard
 	}
 	return c.distant(start, length, access)
 }
 
-// mapped returns the mapping that a region is to be in, nil if in none.
+// mapped returns the mapping that contains the region, nil if there is none.
 func (c *client) mapped(start, length uint64, src uverbs.MRSource) (*mapping, error) {
 	switch src.Kind {
 	case uverbs.SourceAny:

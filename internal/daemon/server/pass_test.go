@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// program is another process, and a page of its memory.
+// program is another process, and one page of its memory.
 type program struct {
 	cmd  *exec.Cmd
 	addr uint64
@@ -53,7 +53,7 @@ func (p *program) end() {
 	_ = p.cmd.Wait() // killed
 }
 
-// pass passes the memory of a process, of which these are two files.
+// pass passes the memory of a process; mem and maps are the paths of its files.
 func (u *user) pass(mem, maps string) (handle uint32, err error) {
 	u.t.Helper()
 	m, err := os.OpenFile(mem, os.O_RDWR, 0)
@@ -73,7 +73,7 @@ func (u *user) pass(mem, maps string) (handle uint32, err error) {
 	return word(resp, 0), nil
 }
 
-// TestPassedMemory: regions are in the process that has been passed last, or named again.
+// TestPassedMemory checks that regions are in the process that was passed or selected last.
 func TestPassedMemory(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	e := newEndpoint(t, h)
@@ -123,7 +123,7 @@ func TestPassedMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryLost: the log says why requests fail whose memory has gone.
+// TestMemoryLost checks that the log explains failures of requests whose memory is gone.
 func TestMemoryLost(t *testing.T) {
 	hosts := pair(t, testLimits)
 	a, b := connected(t, hosts)
@@ -141,8 +141,7 @@ func TestMemoryLost(t *testing.T) {
 	}
 }
 
-// TestPassedProcesses: as many processes as there may be, and more: those without regions
-// make room.
+// TestPassedProcesses passes more processes than allowed. Processes without regions make room.
 func TestPassedProcesses(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	e := newEndpoint(t, h)
@@ -168,7 +167,7 @@ func openFiles(t *testing.T) int {
 	return len(d)
 }
 
-// TestAdvicePause: programs cannot flood the log.
+// TestAdvicePause checks that programs cannot flood the log.
 func TestAdvicePause(t *testing.T) {
 	var p pauser
 	now := time.Now()

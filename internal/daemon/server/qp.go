@@ -21,10 +21,10 @@ type queuePair struct {
 	user   uint64
 	rings  []*mapping
 	events atomic.Uint32
-	groups []rocev2.GID // to which it is attached
+	groups []rocev2.GID // attached multicast groups
 }
 
-// Types of queue pairs that other devices have (ib_uverbs_qp_type).
+// Types of queue pairs that only other devices have (ib_uverbs_qp_type).
 const rawPacket = 8
 
 func (c *client) createQP(q *request) error {
@@ -50,7 +50,7 @@ func (c *client) exCreateQP(q *request) error {
 	return c.makeQP(q, &old, func(r uverbs.CreateQPResp) { q.core = uverbs.ExCreateQPResp{Base: r, ResponseLength: 40} })
 }
 
-// resolveQP finds the objects that a new queue pair uses.
+// resolveQP looks up the objects that a new queue pair uses.
 func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 	switch qp.Type(in.QPType) {
 	case qp.RC, qp.UC, qp.UD:
@@ -87,7 +87,7 @@ func (c *client) resolveQP(in *uverbs.CreateQP) (a rocev2.QPAttr, err error) {
 	return a, c.checkCaps(&a)
 }
 
-// checkCaps refuses what the NIC would refuse, before memory is spent on it.
+// checkCaps checks the NIC's limits before the daemon allocates memory.
 func (c *client) checkCaps(a *rocev2.QPAttr) error {
 	return c.peek(func(n *rocev2.NIC) error {
 		l := n.Limits()
@@ -113,7 +113,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	if err != nil {
 		return err
 	}
-	// Programs send inline without having asked for room, since rxe has always some.
+	// Programs send inline data without requesting room, since rxe always provides some.
 	a.SQ, p.MaxSendWR, p.MaxInline = sr, sq.entries, sr.MaxInline()
 	if a.Type == qp.UD {
 		pd := a.PD
@@ -146,7 +146,7 @@ func (c *client) makeQP(q *request, in *uverbs.CreateQP, reply func(uverbs.Creat
 	return nil
 }
 
-// enlist numbers a new queue pair and makes the shard listen for it.
+// enlist assigns a handle to a new queue pair and makes the shard poll it.
 func (c *client) enlist(o *queuePair, a *rocev2.QPAttr) uverbs.CreateQPResp {
 	handle, p := c.qps.add(o), &a.Caps
 	if c.bell != nil {
@@ -191,7 +191,7 @@ func (c *client) destroyQP(q *request) error {
 	return nil
 }
 
-// postSend rings the doorbell of a queue pair; the work requests are in the ring.
+// postSend rings the doorbell of a queue pair. The work requests are in the ring.
 func (c *client) postSend(q *request) error {
 	var in uverbs.PostSend
 	if err := q.decode(&in); err != nil {
@@ -215,7 +215,7 @@ func (c *client) postSend(q *request) error {
 	})
 }
 
-// postRecv has nothing to do: receive queues are looked at when they are needed.
+// postRecv has nothing to do: the NIC reads receive queues when it needs them.
 func (c *client) postRecv(q *request) error {
 	var in uverbs.PostSend
 	if err := q.decode(&in); err != nil {
@@ -246,7 +246,7 @@ func (c *client) modifyQP(q *request) error {
 	return c.modify(ch)
 }
 
-// modifyQPs carries out several MODIFY_QPs, one after the other, as far as none is refused.
+// modifyQPs runs several MODIFY_QPs in order and stops at the first error.
 func (c *client) modifyQPs(q *request) error {
 	size := uverbs.Size[uverbs.ModifyQP]()
 	if len(q.Body) == 0 || len(q.Body)%size != 0 || len(q.Body)/size > uverbs.MaxModifyQPs {
@@ -286,7 +286,7 @@ func (c *client) exModifyQP(q *request) error {
 	return nil
 }
 
-// change is what a MODIFY_QP changes.
+// change holds the parameters of a MODIFY_QP.
 type change struct {
 	o    *queuePair
 	attr qp.Attr
@@ -310,7 +310,7 @@ func (c *client) changeOf(in *uverbs.ModifyQP, rate uint32) (ch change, err erro
 	return ch, nil
 }
 
-// modify carries out changes, in one turn of the shard, until one is refused.
+// modify applies changes in one turn of the shard, until one fails.
 func (c *client) modify(changes ...change) error {
 	reset := false
 	err := c.do(func(now mono.Time, n *rocev2.NIC) error {
@@ -345,17 +345,16 @@ func (ch *change) apply(now mono.Time, n *rocev2.NIC) error {
 	return n.ModifyQP(now, ch.o.q, ch.attr, ch.mask, &av)
 }
 
-// controlledQKey is the bit of Q_Keys that only privileged users may set (IBTA vol.1 3.5.3). The Q_Key of queue pair 1
-// has it, so that programs cannot talk to connection managers as if they were one.
+// controlledQKey is the bit of Q_Keys that only privileged users may set (IBTA vol.1 3.5.3). The Q_Key of queue pair
+// 1 has it, so that programs cannot impersonate connection managers.
 const controlledQKey = 1 << 31
 
-// mayUse reports whether the client may set the Q_Key, as Linux decides (ib_uverbs_modify_qp: CAP_NET_RAW).
+// mayUse reports whether the client may set the Q_Key, as in Linux (ib_uverbs_modify_qp: CAP_NET_RAW).
 func (c *client) mayUse(m *uverbs.ModifyQP) bool {
 	return qp.AttrMask(m.AttrMask)&qp.AttrQKey == 0 || m.QKey&controlledQKey == 0 || c.cred.Uid == 0
 }
 
-// attrOf translates the attributes of MODIFY_QP. Alternate paths and path migration
-// do not exist here.
+// attrOf converts the attributes of MODIFY_QP. It rejects alternate paths and path migration.
 func attrOf(m *uverbs.ModifyQP, rate uint32) (qp.Attr, qp.AttrMask, error) {
 	const known = 1<<21 - 1 | qp.AttrRateLimit
 	mask := qp.AttrMask(m.AttrMask)
@@ -392,7 +391,7 @@ func (c *client) queryQP(q *request) error {
 	})
 }
 
-// queryQPOf translates the description of a queue pair.
+// queryQPOf converts the description of a queue pair.
 func queryQPOf(i *rocev2.QPInfo) uverbs.QueryQPResp {
 	a := &i.Attr
 	r := uverbs.QueryQPResp{

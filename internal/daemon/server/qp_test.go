@@ -18,8 +18,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestInlineRoom checks that a queue pair tells of the room for inline data that
-// its send ring has: as much as the SGEs take, without having been asked for.
+// TestInlineRoom checks that a queue pair reports the inline room of its send ring. Unless more is requested, it
+// equals the size of the SGEs.
 func TestInlineRoom(t *testing.T) {
 	e := newEndpoint(t, pair(t, testLimits)[0])
 	for _, c := range []struct{ sge, asked, want uint32 }{{1, 0, 16}, {1, 16, 16}, {1, 40, 40}, {4, 8, 64}} {
@@ -32,8 +32,8 @@ func TestInlineRoom(t *testing.T) {
 	}
 }
 
-// TestModifyQPs: one command takes a queue pair through several states, in their order, and stops where a change is
-// refused; none is made if one cannot be read.
+// TestModifyQPs checks that one command moves a queue pair through several states in order and stops at the first
+// refused change. If a change is malformed, the command applies none.
 func TestModifyQPs(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	e := newEndpoint(t, h)
@@ -73,21 +73,21 @@ func TestModifyQPs(t *testing.T) {
 	}
 }
 
-// TestOrigins looks for address handles by what they were made of.
+// TestOrigins looks up address handles by origin.
 func TestOrigins(t *testing.T) {
 	h := pair(t, testLimits)[0]
 	u := h.connect(t)
 	pds := [2]uint32{u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}), u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{})}
 	lid := binary.BigEndian.Uint16(h.gid[14:])
 	attrs := [2]uverbs.AHAttr{
-		{IsGlobal: 1, PortNum: 1, SL: 3, GRH: uverbs.GlobalRoute{DGID: h.gid, HopLimit: 9, FlowLabel: 7}}, // requests do not say the SL
+		{IsGlobal: 1, PortNum: 1, SL: 3, GRH: uverbs.GlobalRoute{DGID: h.gid, HopLimit: 9, FlowLabel: 7}}, // work requests carry no SL
 		{DLID: lid, PortNum: 1},
 	}
 	dests := [2]rxering.Destination{{AV: vector(h.gid, 7, 0, 9, 0)}, {LID: lid}}
 	var c *client
 	for c = range h.srv.clients {
 	}
-	// known returns how many of the origins have a handle.
+	// known returns the number of origins that have a handle.
 	known := func() (n int) {
 		t.Helper()
 		_ = h.shard.Do(t.Context(), func(mono.Time, *rocev2.NIC) {
@@ -113,7 +113,7 @@ func TestOrigins(t *testing.T) {
 	want := 0
 	for _, pd := range pds {
 		for _, a := range attrs {
-			for range 2 { // the second one stands in for the first
+			for range 2 { // the second one takes over when the first is destroyed
 				handles = append(handles, u.handle(uverbs.CmdCreateAH, uverbs.CreateAH{PDHandle: pd, Attr: a}))
 			}
 			if want++; known() != want {
@@ -134,7 +134,7 @@ func TestOrigins(t *testing.T) {
 	}
 }
 
-// TestControlledQKey: only root may set a Q_Key that stands for queue pair 1 and its like.
+// TestControlledQKey checks that only root may set a controlled Q_Key, such as that of queue pair 1.
 func TestControlledQKey(t *testing.T) {
 	for _, c := range []struct {
 		uid  uint32
@@ -155,8 +155,8 @@ func TestControlledQKey(t *testing.T) {
 	}
 }
 
-// TestGroupQuota: a user's multicast groups are limited over all clients. Leaving, destroying a queue pair and closing
-// a connection return what they held.
+// TestGroupQuota checks that a user's quota of multicast groups covers all clients. Leaving, destroying a queue pair
+// and closing a connection refund it.
 func TestGroupQuota(t *testing.T) {
 	var all quota.Amounts
 	all[quota.Groups] = 3
@@ -172,7 +172,7 @@ func TestGroupQuota(t *testing.T) {
 	}
 	a, b := newQP(), newQP()
 	for n := range byte(3) {
-		for _, q := range []uint32{a, b, a} { // a group counts once, whoever is in it
+		for _, q := range []uint32{a, b, a} { // a group counts once, for any number of members
 			e.must(uverbs.CmdAttachMcast, member(q, n))
 		}
 	}
@@ -189,7 +189,7 @@ func TestGroupQuota(t *testing.T) {
 	e.must(uverbs.CmdAttachMcast, member(a, 4))
 	refused("all used again", 5)
 	e.must(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: a})
-	e.must(uverbs.CmdAttachMcast, member(b, 5)) // in place of 4, in which only a was
+	e.must(uverbs.CmdAttachMcast, member(b, 5)) // replaces group 4, whose only member was a
 	e.conn.Close()
 	eventually(t, "an end of all accounts", func() bool { return len(h.srv.cfg.Quota.Usage()) == 0 })
 }

@@ -15,8 +15,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestRefreshSysfs checks that a program is answered after the files have been
-// brought up to date, once for each request, and hears if that fails.
+// TestRefreshSysfs checks that the answer follows the update of the files, that each request causes one update, and
+// that errors reach the program.
 func TestRefreshSysfs(t *testing.T) {
 	dir := t.TempDir()
 	h := newHost(t, dir, 0, testLimits)

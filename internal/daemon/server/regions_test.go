@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/internal/daemon/quota"
 )
 
-// regions maps and registers pages of a memfd, each by itself, and returns the first error.
+// regions maps and registers n pages of a memfd one by one, and returns the first error.
 func (u *user) regions(tb testing.TB, pd uint32, first, n int) error {
 	tb.Helper()
 	fd, mem, err := shm.New("regions", int64(n)*shm.PageSize, shm.SealSize)
@@ -36,8 +36,8 @@ func (u *user) regions(tb testing.TB, pd uint32, first, n int) error {
 	return nil
 }
 
-// TestManyRegions: a client can map as much memory as it may have regions. Beyond, it would have to pass its memory,
-// which takes a hundred times as long.
+// TestManyRegions checks that a client can map as many regions as its limit allows. Without mappings it would have
+// to pass its memory, which takes a hundred times as long.
 func TestManyRegions(t *testing.T) {
 	l := testLimits
 	l.MRs = 16384
@@ -47,12 +47,12 @@ func TestManyRegions(t *testing.T) {
 	}
 }
 
-// TestMapQuota: mappings have a quota, since the kernel limits them for the daemon as a whole.
+// TestMapQuota checks the quota of mappings. The kernel limits their number for the whole daemon.
 func TestMapQuota(t *testing.T) {
 	var all quota.Amounts
 	all[quota.Maps] = 12
 	h := pair(t, testLimits, quota.New(quota.Amounts{}, all, nil))[0]
-	u := h.connect(t) // has a mapping
+	u := h.connect(t) // uses one mapping
 	if err := u.regions(t, u.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}), 0, 20); !errors.Is(err, unix.ENOMEM) {
 		t.Errorf("20 mappings of 12: %v", err)
 	}

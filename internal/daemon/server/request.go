@@ -13,15 +13,15 @@ import (
 
 var native = binary.NativeEndian
 
-// request is a command on its way through the server, with its answer.
+// request is a command in progress, with its answer.
 type request struct {
 	uverbs.Request
 	core     any // response structure, nil for none
-	provider any // the provider's part of it
+	provider any // the provider's part of the response
 	answer   uverbs.Answer
 }
 
-// decode fills v, a pointer to a structure of fixed size, from the command.
+// decode parses the command into v, a pointer to a structure of fixed size.
 func (q *request) decode(v any) error {
 	if err := uverbs.DecodeInto(q.Body, v); err != nil {
 		return unix.EINVAL
@@ -29,7 +29,7 @@ func (q *request) decode(v any) error {
 	return nil
 }
 
-// source is what follows the command, a RegMR or ReregMR, about where its memory is.
+// source returns the description of the memory that follows the command, a RegMR or ReregMR.
 func (q *request) source(command any) (src uverbs.MRSource, err error) {
 	if rest := q.Body[binary.Size(command):]; len(rest) > 0 {
 		return uverbs.Decode[uverbs.MRSource](rest)
@@ -37,15 +37,15 @@ func (q *request) source(command any) (src uverbs.MRSource, err error) {
 	return src, nil
 }
 
-// toMap is what follows the source of a command if its kind is SourceMap.
+// toMap returns the MapMemory that follows the source if its kind is SourceMap.
 func (q *request) toMap(command any) (in uverbs.MapMemory, err error) {
 	return uverbs.Decode[uverbs.MapMemory](q.Body[binary.Size(command)+uverbs.Size[uverbs.MRSource]():])
 }
 
-// attach adds a descriptor to the answer; it is closed when it has been sent.
+// attach adds a descriptor to the answer. It is closed after transmission.
 func (q *request) attach(f uverbs.FD) { q.answer.FDs = append(q.answer.FDs, f) }
 
-// finish makes the answer of what the command has left.
+// finish makes the answer from the result of the command.
 func (q *request) finish(err error) {
 	if err == nil && q.core != nil {
 		q.answer.Body, err = q.Reply(q.core, q.provider)
@@ -66,7 +66,7 @@ func (q *request) closeFDs() {
 	q.answer.FDs = nil
 }
 
-// errnoOf translates an error into the number that a kernel would answer.
+// errnoOf converts an error to the errno that the kernel would return.
 func errnoOf(err error) unix.Errno {
 	switch {
 	case errors.Is(err, rocev2.ErrNoMem), errors.Is(err, rocev2.ErrNeighbours), errors.Is(err, rocev2.ErrLimit):
@@ -83,5 +83,5 @@ func errnoOf(err error) unix.Errno {
 	if errno := uverbs.Errno(err); errno != unix.EIO {
 		return errno
 	}
-	return unix.EINVAL // what the NIC and the transport refuse
+	return unix.EINVAL // rejected by the NIC or the transport
 }

@@ -9,14 +9,14 @@ import (
 	"roced.io/roced/internal/daemon/rxering"
 )
 
-// ring is a ring that is being made. The zero ring is of size zero.
+// ring is a ring under construction. The zero value is a ring of size zero.
 type ring struct {
 	m       *mapping
-	info    uverbs.MMInfo // where the client finds it
-	entries uint32        // what it holds: as much as asked for, or more
+	info    uverbs.MMInfo // location for the client
+	entries uint32        // capacity: at least the requested number
 }
 
-// context returns the space of the client, which is made when it is first needed.
+// context returns the client's space. The first call creates it.
 func (c *client) context() (*space, error) {
 	if c.space != nil {
 		return c.space, nil
@@ -29,7 +29,7 @@ func (c *client) context() (*space, error) {
 	return s, err
 }
 
-// newShared makes memory that the daemon and a client share, at an offset of its space.
+// newShared allocates memory that the daemon and the client share, and returns its offset in the client's space.
 func (c *client) newShared(size int) (m *mapping, offset uint64, err error) {
 	s, err := c.context()
 	if err != nil {
@@ -59,8 +59,7 @@ func (c *client) newRing(s rxe.Shape, err error) (ring, error) {
 	return ring{m: m, info: uverbs.MMInfo{Offset: offset, Size: uint32(s.Size())}, entries: s.Entries()}, nil
 }
 
-// newSendRing makes a send ring for wr work requests. The shape says what its
-// elements have room for.
+// newSendRing makes a send ring for wr work requests. The shape determines the capacity of its elements.
 func (c *client) newSendRing(wr, sge, inline uint32) (ring, *rxering.SendRing, error) {
 	s, err := rxe.SendShape(wr, sge, inline)
 	r, err := c.newRing(s, err)
@@ -93,7 +92,7 @@ func (c *client) newCQRing(cqe uint32) (ring, *rxering.CQRing, error) {
 	return r, q, r.check(err)
 }
 
-// check gives the memory back after an error.
+// check frees the memory after an error.
 func (r ring) check(err error) error {
 	if err != nil {
 		r.discard()
@@ -101,7 +100,7 @@ func (r ring) check(err error) error {
 	return err
 }
 
-// discard gives up a ring that nobody has heard of.
+// discard frees a ring that is not in use yet.
 func (r ring) discard() {
 	if r.m != nil {
 		r.m.release()

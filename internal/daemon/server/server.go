@@ -1,6 +1,6 @@
-// Package server is the kernel's side of uverbs: it takes the commands of client
-// processes from a socket, keeps their objects, and hands them rings, doorbells
-// and events. docs/reference/control-protocol.md describes what is spoken.
+// Package server is the kernel's side of uverbs. It receives the commands of client processes from a socket, manages
+// their objects, and provides rings, doorbells and events. docs/reference/control-protocol.md describes the
+// protocol.
 package server
 
 import (
@@ -25,7 +25,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Limits bound what one user may have, and so one client.
+// Limits are the limits of one user, and thus of each client.
 type Limits struct {
 	Connections int
 	QPs         int
@@ -39,7 +39,7 @@ type Limits struct {
 	Memory      int64 // mapped bytes, rings included
 }
 
-// Amounts are the limits as an account takes them.
+// Amounts converts the limits to quota amounts.
 func (l *Limits) Amounts() (a quota.Amounts) {
 	for k, n := range map[quota.Kind]int{quota.Connections: l.Connections, quota.QPs: l.QPs, quota.CQs: l.CQs, quota.SRQs: l.SRQs,
 		quota.MRs: l.MRs, quota.MWs: l.MWs, quota.PDs: l.PDs, quota.AHs: l.AHs, quota.Channels: l.Channels} {
@@ -53,24 +53,23 @@ func (l *Limits) Amounts() (a quota.Amounts) {
 type Config struct {
 	Path  string // of the socket
 	Mode  fs.FileMode
-	UIDs  []uint32 // who may connect; with no GIDs either, whom the mode lets in
+	UIDs  []uint32 // users that may connect; if UIDs and GIDs are empty, Mode alone decides
 	GIDs  []uint32
 	Shard *shard.Shard
-	// Device and Profiles answer EXT_HELLO; Profile is that of queue pairs of
-	// clients who ask for none, empty for the NIC's default.
+	// Device and Profiles answer EXT_HELLO. Profile applies to queue pairs of clients that request none; empty means
+	// the NIC's default.
 	Device   string
 	Profile  string
 	Profiles []string
-	// Share says what part of the link a client of a user gets; nil for all alike.
+	// Share returns the link share of a client of a user. If nil, all clients have equal shares.
 	Share func(uid uint32, client uint64) rocev2.Share
-	// Refresh, if set, brings the files that programs read up to date.
+	// Refresh, if set, updates the files that programs read.
 	Refresh func(context.Context) error
 	MAC     rocev2.MAC
 	Limits  Limits
-	// Quota accounts for what users have, of all devices of the NIC; nil for what Limits say,
-	// of this server.
+	// Quota counts the usage of all users on all devices of the NIC. If nil, Limits apply to this server alone.
 	Quota *quota.Ledger
-	// Distrust makes the NIC never wait for memory of a client's processes, not even of root's.
+	// Distrust makes the NIC never block on memory of a client's processes, not even on root's.
 	Distrust bool
 	Log      *slog.Logger
 }
@@ -79,7 +78,7 @@ type Config struct {
 type Server struct {
 	cfg    Config
 	ln     *net.UnixListener
-	ctx    context.Context // ends with the server
+	ctx    context.Context // canceled when the server closes
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -88,16 +87,15 @@ type Server struct {
 	closing bool
 	serial  uint64
 
-	flusher  *flusher      // of all channels
-	commands atomic.Uint64 // carried out for all clients
+	flusher  *flusher      // for all channels
+	commands atomic.Uint64 // run for all clients
 	advised  pauser
 }
 
-// Commands counts the commands of all clients.
+// Commands returns the number of commands of all clients.
 func (s *Server) Commands() uint64 { return s.commands.Load() }
 
-// New opens the socket and serves it. A socket that a dead daemon has left is
-// replaced.
+// New opens the socket and serves it. It replaces a stale socket.
 func New(cfg Config) (*Server, error) {
 	if cfg.Quota == nil {
 		cfg.Quota = quota.New(cfg.Limits.Amounts(), quota.Amounts{}, nil)
@@ -117,8 +115,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Listen makes a Unix socket of the given mode at path in one step: nobody sees
-// it with other rights, and what was there is replaced.
+// Listen creates a Unix socket with the given mode at path. It replaces an existing file. The replacement is atomic:
+// the socket never has other permissions at path.
 func Listen(network, path string, mode fs.FileMode) (*net.UnixListener, error) {
 	tmp := path + ".new"
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -140,10 +138,10 @@ func Listen(network, path string, mode fs.FileMode) (*net.UnixListener, error) {
 	return ln, nil
 }
 
-// acceptPause follows an error of accept, such as too many open files.
+// acceptPause is the delay after an accept error, such as too many open files.
 const acceptPause = 50 * time.Millisecond
 
-// accept admits clients until the listener is closed.
+// accept accepts clients until the listener is closed.
 func (s *Server) accept() {
 	for {
 		conn, err := s.ln.AcceptUnix()
@@ -162,10 +160,10 @@ func (s *Server) accept() {
 	}
 }
 
-// connectionFiles are the descriptors of a connection: its socket, its process, its doorbells.
+// connectionFiles is the number of descriptors per connection: socket, process, doorbells.
 const connectionFiles = 3
 
-// admit starts to serve conn if its user may.
+// admit starts to serve conn if its user has permission and quota.
 func (s *Server) admit(conn *net.UnixConn) error {
 	cred, err := PeerCred(conn)
 	if err != nil {
@@ -202,10 +200,10 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	return nil
 }
 
-// Profile is the transport profile of the device.
+// Profile returns the transport profile of the device.
 func (s *Server) Profile() string { return s.cfg.Profile }
 
-// StopAccepting refuses new clients; those that are there go on.
+// StopAccepting refuses new clients. Existing clients stay connected.
 func (s *Server) StopAccepting() {
 	s.mu.Lock()
 	s.closing = true
@@ -213,15 +211,14 @@ func (s *Server) StopAccepting() {
 	s.ln.Close()
 }
 
-// Clients returns the number of clients.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.clients)
 }
 
-// Close ends all clients, waits until their objects are gone and removes the
-// socket. The shard must still be running.
+// Close disconnects all clients, waits for the destruction of their objects and removes the socket. The shard must
+// still be running.
 func (s *Server) Close() error {
 	s.StopAccepting()
 	s.cancel()
@@ -238,7 +235,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// PeerCred tells who is at the other end of a Unix socket.
+// PeerCred returns the credentials of the peer of a Unix socket.
 func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -250,8 +247,7 @@ func PeerCred(conn *net.UnixConn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(cerr, err)
 }
 
-// Allowed reports whether a user may use a socket that is for root, the daemon's
-// own user and those listed.
+// Allowed reports whether a user may use a socket. Root, the daemon's own user and the listed users and groups may.
 func Allowed(cred *unix.Ucred, uids, gids []uint32) bool {
 	if cred.Uid == 0 || cred.Uid == uint32(os.Geteuid()) {
 		return true
@@ -262,8 +258,7 @@ func Allowed(cred *unix.Ucred, uids, gids []uint32) bool {
 	return len(gids) > 0 && slices.ContainsFunc(groupsOf(cred), func(g uint32) bool { return slices.Contains(gids, g) })
 }
 
-// groupsOf returns the supplementary groups of a process, which SO_PEERCRED
-// leaves out.
+// groupsOf returns the supplementary groups of a process, which SO_PEERCRED omits.
 func groupsOf(cred *unix.Ucred) []uint32 {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(int(cred.Pid)) + "/status")
 	if err != nil {

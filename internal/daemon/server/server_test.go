@@ -63,7 +63,7 @@ func (e *endpoint) join(gid [16]byte, qpn uint32) {
 		MaxRdAtomic: 1, AttrMask: uint32(qp.AttrState | qp.AttrSQPSN | qp.AttrTimeout | qp.AttrRetryCnt | qp.AttrRNRRetry | qp.AttrMaxRdAtomic)})
 }
 
-// completion waits for one.
+// completion waits for a completion and returns it.
 func (e *endpoint) completion() qp.CQE {
 	e.t.Helper()
 	var c rxe.WC
@@ -94,7 +94,7 @@ func stage(p *rxe.SendProducer, op qp.WROpcode, to uint64, rkey uint32, list ...
 	return nil
 }
 
-// write posts a WRITE of the first n bytes to the same place at the other end.
+// write posts a WRITE of the first n bytes to the same place of the peer.
 func (e *endpoint) write(key uint32, n uint32) {
 	e.t.Helper()
 	if err := stage(e.sq, qp.WRWrite, memBase, key, qp.SGE{Addr: memBase, Length: n, LKey: e.key}); err != nil {
@@ -115,7 +115,7 @@ func TestWriteAndDestroy(t *testing.T) {
 		t.Error("the data differ")
 	}
 	for _, step := range []struct {
-		early bool // refused while the queue pair lives
+		early bool // refused while the queue pair exists
 		cmd   uint32
 		body  any
 	}{
@@ -228,7 +228,7 @@ func TestIsolation(t *testing.T) {
 			t.Errorf("command %d on another's object: %v", c.cmd, err)
 		}
 	}
-	// Both have a first object of the same number, and each sees its own.
+	// Each client's first object has the same number, and each client sees its own.
 	if pd := b.handle(uverbs.CmdAllocPD, uverbs.AllocPD{}); pd != a.pd {
 		t.Errorf("handles %d and %d", a.pd, pd)
 	}
@@ -247,10 +247,10 @@ func TestClientDeath(t *testing.T) {
 	c.conn.Close()
 	eventually(t, "only one client's objects", func() bool { return h[0].objects(t) == 4 })
 	eventually(t, "one client", func() bool { return h[0].srv.Clients() == 1 })
-	if n := openFDs(t); n > before+2 { // the client's async channel and memfd are ours to close
+	if n := openFDs(t); n > before+2 { // the test has yet to close the client's async channel and memfd
 		t.Errorf("%d descriptors, %d before", n, before)
 	}
-	// The peer of a client that has died sees its requests fail.
+	// Requests to a dead client fail.
 	b.conn.Close()
 	eventually(t, "the other NIC is empty", func() bool { return h[1].objects(t) == 0 })
 	a.write(b.key, 8)

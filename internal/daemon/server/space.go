@@ -11,24 +11,25 @@ import (
 	"roced.io/roced/internal/base/abi/shm"
 )
 
-// maxSpace bounds the size of a space, which costs address space only.
+// maxSpace limits the size of a space, which consumes only address space.
 const maxSpace = 16 << 30
 
-// space is the memory that the daemon and one context share: a memfd in which each ring
-// has its place, so that a client maps a ring by mapping the memfd at the ring's offset.
-// It is sparse, of its final size, and mapped here in one piece: mappings of a process are
-// few, rings many. The client can write anywhere in it, make holes in it, and fill what is
-// nobody's; its size is sealed, and so are the seals.
+// space is the memory that the daemon and one context share: a memfd that contains each ring at its own offset.
+// Clients map a ring by mapping the memfd at that offset.
+//
+// The memfd is sparse and has its final size. The daemon maps all of it once, because mappings per process are
+// scarce and rings are many. The client can write anywhere in it, punch holes, and fill unused parts. The seals fix
+// the size and further seals.
 type space struct {
 	fd   int
 	data []byte
 
-	mu    sync.Mutex      // the shard gives places back
-	free  []extent        // in order, none empty, none that touch
-	warm  map[uint64]bool // pages of free, by number, that have their memory still, which is zero
+	mu    sync.Mutex      // needed because the shard frees places
+	free  []extent        // sorted, not empty, not adjacent
+	warm  map[uint64]bool // numbers of free pages that still have memory, all zero
 	taken int64           // bytes
-	refs  int             // the client's, and one for each place
-	over  bool            // no ring is to come
+	refs  int             // one for the client, one for each place
+	over  bool            // no more rings follow
 }
 
 // extent is a part of a space.
@@ -39,19 +40,19 @@ func newSpace(size int64) (*space, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A dump of the daemon's memory has no use for it.
+	// Core dumps of the daemon do not need this memory.
 	_ = unix.Madvise(data, unix.MADV_DONTDUMP)
 	return &space{fd: fd, data: data, free: []extent{{0, uint64(size)}}, warm: map[uint64]bool{}, refs: 1}, nil
 }
 
-// page is the unit of places: a kernel's page, which may be larger than shm.PageSize.
+// page is the allocation unit: the kernel's page size, which may exceed shm.PageSize.
 var page = uint64(os.Getpagesize())
 
 // whole rounds a size up to whole pages.
 func whole(size uint64) uint64 { return (size + page - 1) &^ (page - 1) }
 
-// take finds a place for size bytes; ok is false if there is none. Low places go first,
-// since 32-bit programs cannot name all.
+// take allocates a place for size bytes. ok is false if there is none. It prefers low offsets, since 32-bit programs
+// cannot address all of them.
 func (s *space) take(size int) (e extent, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,24 +79,23 @@ func (s *space) take(size int) (e extent, ok bool) {
 	return extent{}, false
 }
 
-// end says that no ring is to come. Those there are keep what is in them: a program whose
-// daemon ends may look into its completion queues once more, and would take zeros for
-// completions.
+// end announces that no more rings follow. Freed rings then keep their content: a program may read its completion
+// queues after the daemon ends, and would read zeros as completions.
 func (s *space) end() {
 	s.mu.Lock()
 	s.over = true
 	s.mu.Unlock()
 }
 
-// Bounds of what a space keeps of the memory of small places that are free, for those to come: the kernel
-// takes longer to take memory and to give it than the rest of making a queue pair takes. It counts as what the
-// client has touched without having it.
+// Limits of the zeroed memory that a space keeps for new small places. Freeing and allocating pages in the kernel
+// takes longer than the rest of the creation of a queue pair. This memory counts as pages that the client touches
+// outside its rings.
 const (
 	warmPlace = 32 << 10
 	warmPages = 64
 )
 
-// give takes a place back, with its memory: the next ring there finds zeros.
+// give frees a place. The next ring there starts with zeros.
 func (s *space) give(e extent) {
 	s.mu.Lock()
 	switch first, n := e.offset/page, e.size/page; {
@@ -121,7 +121,7 @@ func (s *space) give(e extent) {
 	s.release()
 }
 
-// cool frees the memory that is kept for places to come.
+// cool frees the memory that the space keeps for new places.
 func (s *space) cool() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,12 +131,12 @@ func (s *space) cool() {
 	clear(s.warm)
 }
 
-// punch frees the memory of a part.
+// punch frees the memory of an extent.
 func (s *space) punch(e extent) {
 	_ = unix.Fallocate(s.fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, int64(e.offset), int64(e.size))
 }
 
-// join makes one of the free parts i and i+1 if they touch.
+// join merges the free extents i and i+1 if they are adjacent.
 func (s *space) join(i int) {
 	if a, b := s.free[i], s.free[i+1]; a.offset+a.size == b.offset {
 		s.free[i].size += b.size
@@ -144,20 +144,19 @@ func (s *space) join(i int) {
 	}
 }
 
-// release gives up a reference; the last one ends the space.
+// release drops a reference. The last one frees the space.
 func (s *space) release() {
 	s.mu.Lock()
 	s.refs--
 	last := s.refs == 0
 	s.mu.Unlock()
 	if last {
-		_ = shm.Unmap(s.data) // cannot fail for a mapping that we made
+		_ = shm.Unmap(s.data) // cannot fail for a mapping of our own
 		_ = unix.Close(s.fd)
 	}
 }
 
-// excess is the memory that the client has touched in the space beyond the size of all
-// places in it.
+// excess returns the bytes that the client has touched in the space beyond the size of all allocated places.
 func (s *space) excess() int64 {
 	var st unix.Stat_t
 	if unix.Fstat(s.fd, &st) != nil {

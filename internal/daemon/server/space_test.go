@@ -16,8 +16,8 @@ import (
 	"roced.io/roced/qp"
 )
 
-// TestSpaceEnds: what is in a ring stays when its client goes, which may be because the daemon
-// ends: its program does not find completions of zeros.
+// TestSpaceEnds checks that rings keep their content after the client disconnects, which may be because the daemon
+// ends. Programs then read no zeros as completions.
 func TestSpaceEnds(t *testing.T) {
 	s, err := newSpace(shm.PageSize)
 	if err != nil {
@@ -36,8 +36,8 @@ func TestSpaceEnds(t *testing.T) {
 	}
 }
 
-// TestSpace takes and gives places in any order: none overlap, their memory reads as
-// zeros, and in the end all is one free part again.
+// TestSpace allocates and frees places in random order. They never overlap and their memory reads as zeros. In the
+// end one free extent remains.
 func TestSpace(t *testing.T) {
 	const size = 256 * shm.PageSize
 	rapid.Check(t, func(t *rapid.T) {
@@ -94,8 +94,8 @@ func TestSpace(t *testing.T) {
 	})
 }
 
-// TestWarmPlaces: the memory of a small place that is given back stays for the next one, and is zero; that of large
-// ones goes, and so does all of it when the client would otherwise have too much.
+// TestWarmPlaces checks that the space keeps the memory of small freed places, zeroed. It frees the memory of large
+// places, and all memory when the client would exceed its limit.
 func TestWarmPlaces(t *testing.T) {
 	s, err := newSpace(1 << 20)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestWarmPlaces(t *testing.T) {
 		if got := s.excess(); got != c.kept {
 			t.Errorf("%d bytes: %d are kept, not %d", c.size, got, c.kept)
 		}
-		if slices.Max(place) != 0 { // which gives holes memory
+		if slices.Max(place) != 0 { // reading allocates memory for holes
 			t.Errorf("%d bytes: not zero", c.size)
 		}
 		if c.kept == 0 {
@@ -130,7 +130,7 @@ func TestWarmPlaces(t *testing.T) {
 	}
 }
 
-// TestWarmQuota: what is kept for rings to come does not keep the client from memory that he may have.
+// TestWarmQuota checks that memory kept for new rings does not reduce the client's limit.
 func TestWarmQuota(t *testing.T) {
 	l := testLimits
 	l.Memory = 1 << 20
@@ -158,7 +158,7 @@ func TestWarmQuota(t *testing.T) {
 	}
 }
 
-// TestSpaceIsSealed tries what a client could do to the size and the seals.
+// TestSpaceIsSealed tries to change the size and the seals as a client.
 func TestSpaceIsSealed(t *testing.T) {
 	u := pair(t, testLimits)[0].connect(t)
 	for name, try := range map[string]func() error{
@@ -176,7 +176,7 @@ func TestSpaceIsSealed(t *testing.T) {
 	}
 }
 
-// TestOneMapping checks that rings cost the daemon no mappings of their own.
+// TestOneMapping checks that rings cost the daemon no additional mappings.
 func TestOneMapping(t *testing.T) {
 	e := newEndpoint(t, pair(t, testLimits)[0])
 	count := func() int {
@@ -196,8 +196,8 @@ func TestOneMapping(t *testing.T) {
 	}
 }
 
-// TestSpaceQuota fills the space with memory that belongs to no ring: it counts against
-// what the client may have, until the client frees it.
+// TestSpaceQuota fills the unused part of the space. That memory counts against the client's limit until the client
+// frees it.
 func TestSpaceQuota(t *testing.T) {
 	l := testLimits
 	l.Memory = 4 << 20
@@ -223,8 +223,7 @@ func TestSpaceQuota(t *testing.T) {
 	}
 }
 
-// TestHoles punches holes into all that a client shares while it works: zeros harm nobody
-// else.
+// TestHoles punches holes into all shared memory of a client during traffic. The zeros affect no other client.
 func TestHoles(t *testing.T) {
 	h := pair(t, testLimits)
 	a, b := connected(t, h)

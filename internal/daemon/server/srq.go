@@ -31,7 +31,7 @@ func (c *client) createSRQ(q *request) error {
 	return c.makeSRQ(q, &in)
 }
 
-// createXSRQ makes a basic SRQ: XRC and tag matching do not exist here.
+// createXSRQ creates a basic SRQ. It rejects XRC and tag matching.
 func (c *client) createXSRQ(q *request) error {
 	var in uverbs.CreateXSRQ
 	if err := q.decode(&in); err != nil {
@@ -111,8 +111,8 @@ func (c *client) modifySRQ(q *request) error {
 	return c.do(func(_ mono.Time, n *rocev2.NIC) error { return n.ModifySRQ(o.s, in.SRQLimit) })
 }
 
-// resizeSRQ gives a shared receive queue another ring, with what has not been taken from the
-// old one in it. The client posts nothing meanwhile.
+// resizeSRQ replaces the ring of a shared receive queue and copies the pending receives to it. The client must not
+// post meanwhile.
 func (c *client) resizeSRQ(q *request, o *sharedQueue, in *uverbs.ModifySRQ) error {
 	if q.Out < uverbs.Size[uverbs.ModifySRQResp]() {
 		return unix.ENOSPC
@@ -131,7 +131,7 @@ func (c *client) resizeSRQ(q *request, o *sharedQueue, in *uverbs.ModifySRQ) err
 	err = c.do(func(_ mono.Time, n *rocev2.NIC) error {
 		arms := in.AttrMask&uverbs.SRQLimit != 0
 		if arms && in.SRQLimit > rq.entries || !o.rq.MoveTo(rr) {
-			return unix.EINVAL // too many are there
+			return unix.EINVAL // too many pending receives
 		}
 		if err := n.ResizeSRQ(o.s, rq.entries, rr); err != nil {
 			return err

@@ -6,22 +6,21 @@ import (
 	"roced.io/roced/internal/daemon/quota"
 )
 
-// table numbers the objects of one kind of one client. It belongs to the
-// connection's goroutine.
+// table assigns numbers to one client's objects of one kind. Only the running command may use it.
 type table[T any] struct {
 	slots   []*T
 	limit   int
 	kind    quota.Kind
-	account *quota.Account // of the client; nil: only limit counts
+	account *quota.Account // of the client; if nil, only limit applies
 	live    int
-	hint    int // no lower number is free
+	hint    int // all lower numbers are in use
 }
 
 // newTable makes a table for at most limit objects.
 func newTable[T any](limit int) table[T] { return table[T]{limit: limit} }
 
-// newCounted makes a table for at most limit objects, for which a accounts as kind. Users who
-// open many connections at once can exceed what they may have by one object each.
+// newCounted makes a table for at most limit objects, which a counts as kind. Users that open many connections at
+// once can exceed their quota by one object per connection.
 func newCounted[T any](limit int, kind quota.Kind, a *quota.Account) table[T] {
 	return table[T]{limit: limit, kind: kind, account: a}
 }
@@ -31,7 +30,7 @@ func (t *table[T]) full() bool {
 	return t.live >= t.limit || t.account != nil && t.account.Full(t.kind)
 }
 
-// add numbers v with the lowest free number. The caller has asked full.
+// add stores v under the lowest free number. Call full first.
 func (t *table[T]) add(v *T) uint32 {
 	t.live++
 	if t.account != nil {
@@ -47,7 +46,7 @@ func (t *table[T]) add(v *T) uint32 {
 	return uint32(t.hint)
 }
 
-// get returns the object of a number. There being none is ENOENT, as of Linux 6.12.
+// get returns the object with number i, or ENOENT, as in Linux 6.12.
 func (t *table[T]) get(i uint32) (*T, error) {
 	if i >= uint32(len(t.slots)) || t.slots[i] == nil {
 		return nil, unix.ENOENT
@@ -65,7 +64,7 @@ func (t *table[T]) remove(i uint32) {
 	}
 }
 
-// all yields the objects.
+// all iterates over the objects in order of their numbers.
 func (t *table[T]) all(yield func(uint32, *T) bool) {
 	for i, v := range t.slots {
 		if v != nil && !yield(uint32(i), v) {

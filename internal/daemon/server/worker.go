@@ -11,30 +11,29 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// worker carries out the accesses to memory of one client that is not shared with the daemon,
-// one after another. An access waits as long as the client's process likes: for a page of a
-// file on a server of his own, say, or for a lock of his address space. Then his queue pairs
-// wait, and a thread of the daemon, of which a user has few; the NIC goes on.
+// worker accesses unshared memory of one client, one access at a time. The client's process can block an access for
+// any time, for example with a page of a file on its own server, or with a lock of its address space. Then only that
+// client's queue pairs and one thread of the daemon wait; each user may occupy few threads. The NIC continues.
 //
-// Clients of root and of the daemon's own user, who could end the daemon anyway, have no
-// worker: the NIC accesses their memory itself, which is faster.
+// Clients of root and of the daemon's own user have no worker, since these users could stop the daemon anyway. The
+// NIC accesses their memory itself, which is faster.
 type worker struct {
 	c     *client
 	mu    sync.Mutex
-	ended sync.Cond // an access
+	ended sync.Cond // signals the end of an access
 	queue []*rocev2.MemoryAccess
-	busy  bool // somebody works
+	busy  bool // work is running
 
-	begun, done uint64 // accesses
+	begun, done uint64 // numbers of accesses
 }
 
 // remote is memory that a worker accesses.
 type remote struct {
-	rocev2.Memory // nil: of its methods none is called
+	rocev2.Memory // nil: its methods are never called
 	w             *worker
 	mem           rocev2.Distant
 	proc          *process
-	last          uint64 // its last access, by number
+	last          uint64 // number of its last access
 }
 
 func newWorker(c *client) *worker {
@@ -43,11 +42,10 @@ func newWorker(c *client) *worker {
 	return w
 }
 
-// trusted reports whether the NIC may wait for the memory of the client's processes.
+// trusted reports whether the NIC may block on the memory of the client's processes.
 func (c *client) trusted() bool { return !c.srv.cfg.Distrust && quota.Privileged(c.cred.Uid) }
 
-// deferred makes memory of a process be accessed by the client's worker if the client is not
-// trusted.
+// deferred makes the client's worker access the memory if the client is not trusted.
 func (c *client) deferred(p *process, mem rocev2.Distant) (rocev2.Memory, *remote) {
 	if c.trusted() {
 		return mem, nil
@@ -64,14 +62,14 @@ func (r *remote) Start(a *rocev2.MemoryAccess) {
 	w.begun++
 	r.last = w.begun
 	r.proc.refs.Add(1)
-	w.queue = append(w.queue, a) // a queue pair has few
+	w.queue = append(w.queue, a) // each queue pair has few accesses in progress
 	if !w.busy {
 		w.busy = true
 		go w.work()
 	}
 }
 
-// work carries out what is in the queue.
+// work runs the queued accesses.
 func (w *worker) work() {
 	for {
 		w.mu.Lock()
@@ -87,8 +85,8 @@ func (w *worker) work() {
 		if w.c.account.Enter(w.c.srv.ctx.Done()) {
 			a.Run(r.mem)
 			w.c.account.Leave()
-		} // else everything is ending
-		// A shard that has ended has no queue pairs.
+		} // else the server is closing
+		// A closed shard has no queue pairs.
 		w.c.always(func(now mono.Time, n *rocev2.NIC) { n.Accessed(now, a) })
 		r.proc.release()
 		w.mu.Lock()
@@ -98,19 +96,19 @@ func (w *worker) work() {
 	}
 }
 
-// wait returns when no access to the memory is under way any more, or the server ends.
+// wait blocks until no access to the memory is in progress, or the server closes.
 func (r *remote) wait() {
 	r.w.wait(&r.last)
 }
 
-// settle returns when all accesses have ended that were under way when it was called, or the
-// server ends. A queue pair that goes leaves some behind.
+// settle blocks until all accesses begun before the call have ended, or the server closes. A destroyed queue pair
+// leaves some behind.
 func (w *worker) settle() {
 	w.wait(&w.begun)
 }
 
-// wait returns when the access that last says now and those before it have ended, or the server
-// ends.
+// wait blocks until access number *last and all earlier accesses have ended, or the server closes. It reads *last
+// once.
 func (w *worker) wait(last *uint64) {
 	ctx := w.c.srv.ctx
 	stop := context.AfterFunc(ctx, func() {
@@ -126,8 +124,8 @@ func (w *worker) wait(last *uint64) {
 	}
 }
 
-// look checks memory of a process for a region, which may wait for the process too. It does
-// not wait for longer than the server lives.
+// look checks memory of a process for a region, which may block on the process. It returns at the latest when the
+// server closes.
 func (c *client) look(p *process, start, length uint64, write bool) error {
 	if c.here != nil {
 		return unix.EAGAIN // the shard does not wait for files of /proc

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// distrust makes the NICs not wait for anybody's memory.
+// distrust makes the NICs never block on client memory.
 func distrust(hosts [2]*host) [2]*host {
 	for _, h := range hosts {
 		h.srv.cfg.Distrust = true
@@ -21,7 +21,7 @@ func distrust(hosts [2]*host) [2]*host {
 	return hosts
 }
 
-// turn waits for a turn of the shard, which does not take long.
+// turn waits for a turn of the shard, which must not take long.
 func (h *host) turn(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -31,7 +31,7 @@ func (h *host) turn(t *testing.T) {
 	}
 }
 
-// attack registers the file's memory in another process, which is what the client says it is.
+// attack registers the file's memory in another process, after passing that process as the client's own.
 func (e *endpoint) attack(f *withheld.File) (addr uint64, resp []byte) {
 	e.t.Helper()
 	pid, addr := f.Program(e.t)
@@ -42,9 +42,8 @@ func (e *endpoint) attack(f *withheld.File) (addr uint64, resp []byte) {
 	return addr, resp
 }
 
-// TestWithheldPage registers a file of a file system in user space and withholds its first page.
-// The client who wants to send it waits; others do not, and the registration ends only when
-// the page is not accessed any more.
+// TestWithheldPage registers a file of a user-space file system that withholds the first page. Only the client that
+// sends the page waits. Deregistration returns only after the access has ended.
 func TestWithheldPage(t *testing.T) {
 	file := withheld.New(t)
 	hosts := distrust(pair(t, testLimits))
@@ -79,11 +78,11 @@ func TestWithheldPage(t *testing.T) {
 	}
 }
 
-// TestWithheldAtTheEnd: neither the end of a client nor that of the daemon waits for a page.
+// TestWithheldAtTheEnd checks that neither the end of a client nor the daemon's shutdown waits for a page.
 func TestWithheldAtTheEnd(t *testing.T) {
 	file := withheld.New(t)
 	hosts := distrust(pair(t, testLimits))
-	t.Cleanup(file.Release) // before the hosts end, if they hang the test is over
+	t.Cleanup(file.Release) // runs before the cleanup of the hosts, which may hang otherwise
 	attacker, peer := connected(t, hosts)
 	addr, resp := attacker.attack(file)
 	attacker.post(qp.WRWrite, addr, word(resp, 1), memBase, peer.key, 100)
@@ -93,8 +92,8 @@ func TestWithheldAtTheEnd(t *testing.T) {
 	hosts[0].turn(t)
 }
 
-// TestWithheldTarget: memory that is being written to is its owner's again when what says so has
-// ended: the queue pair's destruction, or its reset.
+// TestWithheldTarget checks that no access writes to a client's memory after the client has destroyed or reset the
+// queue pair.
 func TestWithheldTarget(t *testing.T) {
 	for name, end := range map[string]func(e *endpoint) error{
 		"destroy": func(e *endpoint) error { return e.try(uverbs.CmdDestroyQP, uverbs.DestroyQP{QPHandle: e.qp}) },
