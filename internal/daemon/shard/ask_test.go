@@ -13,11 +13,11 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// badPort delivers one frame and answers what is sent by err.
+// badPort delivers one frame and returns err from Send.
 type badPort struct {
 	frame []byte
 	err   error
-	asked atomic.Bool // Offload, after a send
+	asked atomic.Bool // Offload was called after a send
 	used  atomic.Bool
 }
 
@@ -60,8 +60,8 @@ func nicOn(t *testing.T, port port.Port, shared bool, ask func(rocev2.Query)) *S
 	return s
 }
 
-// TestOffloadIsFollowed asks the port anew what it takes after it has refused a frame, or has
-// taken it, perhaps in pieces.
+// TestOffloadIsFollowed checks that the shard reads the port's offloads again after the port has refused or accepted
+// a frame.
 func TestOffloadIsFollowed(t *testing.T) {
 	const request = "\xff\xff\xff\xff\xff\xff\x02\x00\x00\x00\x00\x02\x08\x06" + // an ARP request for us
 		"\x00\x01\x08\x00\x06\x04\x00\x01\x02\x00\x00\x00\x00\x02\x0a\x00\x00\x02\x00\x00\x00\x00\x00\x00\x0a\x00\x00\x01"
@@ -79,7 +79,7 @@ func TestOffloadIsFollowed(t *testing.T) {
 	}
 }
 
-// TestQuestions passes on what a shared NIC wants to know, again and again.
+// TestQuestions checks that the shard forwards the queries of a shared NIC repeatedly.
 func TestQuestions(t *testing.T) {
 	asked := make(chan rocev2.Query, 100)
 	s := nicOn(t, &badPort{}, true, func(q rocev2.Query) {

@@ -16,30 +16,29 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// mapWords is the size of the map of doorbells.
+// mapWords is the size of the doorbell bitmap, in 64-bit words.
 const mapWords = uverbs.MaxQPHandle / 64
 
-// Bell is the shard's end of a client's doorbells. The client may write anything
-// into the memory; all that can come of it is a needless look at its own queues.
+// Bell is the shard's end of a client's doorbells. The client may write anything into the memory; the worst result
+// is a needless check of its own queues.
 type Bell struct {
 	mem []byte
 	fd  int
 	qps []*rocev2.QueuePair // by handle
 	cqs []*rocev2.CQ
 
-	qpTurn, cqTurn int // handles that are listened to next
+	qpTurn, cqTurn int // handles to poll next
 	commander      Commander
-	commanded      bool // a command is to be carried out in this turn
+	commanded      bool // the shard runs a command in this turn
 }
 
-// Commander carries out the commands that a client leaves in its doorbells' memory.
+// Commander runs the commands that a client writes into its doorbell memory.
 type Commander interface {
-	// Command is called on the shard when there is one, and answers it there.
+	// Command runs on the shard's thread when a command is pending, and writes the answer.
 	Command(now mono.Time, n *rocev2.NIC)
 }
 
-// NewBell makes the doorbells in mem, which is shared with a client; fd is the
-// eventfd that the client writes to.
+// NewBell makes a Bell for mem, which the daemon shares with a client. fd is the eventfd that the client writes to.
 func NewBell(mem []byte, fd int, c Commander) (*Bell, error) {
 	if len(mem) < uverbs.DoorbellSize || uintptr(unsafe.Pointer(&mem[0]))%8 != 0 {
 		return nil, fmt.Errorf("shard: %d bytes of memory for doorbells", len(mem))
@@ -47,7 +46,7 @@ func NewBell(mem []byte, fd int, c Commander) (*Bell, error) {
 	return &Bell{mem: mem, fd: fd, commander: c}, nil
 }
 
-// Set makes handle ring for q, or for nobody when q is nil. On the shard only.
+// Set binds handle to q; nil unbinds it. Call it on the shard only.
 func (b *Bell) Set(handle uint32, q *rocev2.QueuePair) { b.qps = place(b.qps, handle, q) }
 
 // SetCQ is Set for a completion queue.
@@ -68,12 +67,12 @@ func (b *Bell) word(off, i int) *uint64 {
 	return (*uint64)(unsafe.Pointer(&b.mem[off+8*i]))
 }
 
-// setSleeping tells the client whether it has to wake the shard.
+// setSleeping sets the word that makes the client wake the shard.
 func (b *Bell) setSleeping(v uint32) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&b.mem[uverbs.DoorbellSleeping])), v)
 }
 
-// ringing reports whether any bell may have been rung.
+// ringing reports whether a doorbell or a command may be pending.
 func (b *Bell) ringing() bool {
 	if b.asked() {
 		return true
@@ -86,23 +85,23 @@ func (b *Bell) ringing() bool {
 	return false
 }
 
-// Budgets of a turn: objects that one client may name, of each kind, and those that all may.
-// What rings beside goes on ringing.
+// Budgets per turn: objects of each kind for one client, and objects for all clients. Doorbells beyond the budget
+// stay pending.
 const (
 	bellBudget = 16
 	hearBudget = 512
-	// commandCost is what a command counts for: it may take 20 us.
+	// commandCost is the budget that one command uses: it may take 20 us.
 	commandCost = 64
 )
 
-// asked reports whether the client has left a command.
+// asked reports whether a command of the client is pending.
 func (b *Bell) asked() bool {
 	s := atomic.LoadUint32((*uint32)(unsafe.Pointer(&b.mem[uverbs.DirectState])))
 	return s == uverbs.DirectAsked || s == uverbs.DirectAwaited
 }
 
-// collect silences bells and passes them on. A client may have one command in a turn, which is
-// looked for first: bells that were rung before it are heard.
+// collect clears pending doorbells and passes them to the NIC. A client may run one command per turn. collect checks
+// for the command first, so that the shard handles doorbells rung before the command.
 func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
 	if !b.commanded && b.asked() {
 		b.commanded = true
@@ -112,10 +111,10 @@ func (b *Bell) collect(now mono.Time, n *rocev2.NIC) (heard int) {
 	return heard + collect(b, uverbs.DoorbellCQSummary, uverbs.DoorbellCQMap, &b.cqTurn, b.cqs, n.CQDoorbell)
 }
 
-// collect silences bells of one kind, from handle *turn on, until the budget is used up; the
-// next turn begins where this one ends.
+// collect clears doorbells of one kind, from handle *turn on, until it has used the budget. The next turn continues
+// where this one stops.
 func collect[T any](b *Bell, summary, words int, turn *int, list []*T, hear func(*T)) (heard int) {
-	for pass := range mapWords/64 + 1 { // bells before *turn come last
+	for pass := range mapWords/64 + 1 { // doorbells before *turn come last
 		i, from := *turn/4096, *turn/64%64
 		for sum := atomic.LoadUint64(b.word(summary, i)) >> from << from; sum != 0; sum &= sum - 1 {
 			w := 64*i + bits.TrailingZeros64(sum)
@@ -142,31 +141,31 @@ func collect[T any](b *Bell, summary, words int, turn *int, list []*T, hear func
 	return heard
 }
 
-// silence takes the bells of a word. The bit of the summary is cleared before the word, so
-// that a bell rung meanwhile is seen now or the next time.
+// silence clears the doorbells of a word and returns them. It clears the summary bit before the word, so that it
+// misses no concurrent doorbell.
 func (b *Bell) silence(summary, words, w int) uint64 {
 	atomic.AndUint64(b.word(summary, w/64), ^(uint64(1) << (w % 64)))
 	return atomic.SwapUint64(b.word(words, w), 0)
 }
 
-// ring puts bells back.
+// ring sets doorbells again.
 func (b *Bell) ring(summary, words, w int, rung uint64) {
 	atomic.OrUint64(b.word(words, w), rung)
 	atomic.OrUint64(b.word(summary, w/64), 1<<(w%64))
 }
 
-// AddBell makes the shard listen to b.
+// AddBell makes the shard poll b.
 func (s *Shard) AddBell(ctx context.Context, b *Bell) error {
 	var err error
 	derr := s.Do(ctx, func(mono.Time, *rocev2.NIC) {
 		if err = s.ep.addEvent(b.fd); err == nil {
-			s.bells, s.rouse = append(s.bells, b), true // it is to be told of the sleep
+			s.bells, s.rouse = append(s.bells, b), true // the loop must update its sleeping word
 		}
 	})
 	return errors.Join(derr, err)
 }
 
-// RemoveBell makes the shard forget b; its memory may then be unmapped.
+// RemoveBell makes the shard stop polling b. Afterwards the caller may unmap b's memory.
 func (s *Shard) RemoveBell(b *Bell) error {
 	var err error
 	derr := s.Do(context.Background(), func(mono.Time, *rocev2.NIC) {
@@ -178,5 +177,5 @@ func (s *Shard) RemoveBell(b *Bell) error {
 	return errors.Join(derr, err)
 }
 
-// Close closes the eventfd. The shard has forgotten b.
+// Close closes the eventfd. Call it after RemoveBell.
 func (b *Bell) Close() error { return unix.Close(b.fd) }

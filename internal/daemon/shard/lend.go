@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// lend lets callers of Do have the NIC while the loop waits in wait. The mutex is the loop's at
-// all other times, so that no packet waits for one. When wait is over, the loop waits for one closure at most.
+// lend lets callers of Do use the NIC while the loop blocks in wait. At all other times the loop holds the mutex, so
+// that no packet waits for a lock. After wait returns, the loop waits for at most one closure.
 func (s *Shard) lend(wait func()) {
 	s.loops.Unlock()
 	wait()
@@ -25,14 +25,15 @@ func (s *Shard) lend(wait func()) {
 	s.wanted.Store(false)
 }
 
-// patience is how often the loop looks for its NIC before it sleeps on the mutex: who wakes it then takes
-// longer than most closures.
+// patience is the number of attempts to take the NIC back before the loop blocks on the mutex. A wakeup from the
+// mutex takes longer than most closures.
 const patience = 64
 
-// borrow runs f here if the loop is idle, and reports whether it has: that spares two threads
-// which wake each other, several times what most closures take. If f changes something, what it has
-// left to be done is done here, too, and the loop wakes up only if more is to come. Bells that have been
-// rung come before f (see loop), and only the loop hears them.
+// borrow runs f on the caller's thread if the loop is idle, and reports whether it has. This avoids two thread
+// wakeups, which cost several times as much as most closures.
+//
+// If f changes state, borrow also does the resulting work and wakes the loop only if more work remains. Pending
+// doorbells come before f (see loop) and only the loop handles them.
 func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool) {
 	if s.wanted.Load() || !s.loops.TryLock() {
 		return false
@@ -41,7 +42,7 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool)
 		s.loops.Unlock()
 		return false // Do wakes the loop
 	}
-	wake := changes // also if it faults
+	wake := changes // also after a fault
 	defer func() {
 		if wake {
 			s.ep.wake()
@@ -51,7 +52,7 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { s.faulted(recover()) }()
 	s.stats.Calls++
-	done = true // also if it faults
+	done = true // also after a fault
 	now := Now()
 	f(now, s.nic)
 	if changes {
@@ -60,8 +61,8 @@ func (s *Shard) borrow(f func(mono.Time, *rocev2.NIC), changes bool) (done bool)
 	return done
 }
 
-// follow does what the loop does after a closure that may have changed anything, and reports whether
-// the loop has to do more before it would wake up by itself.
+// follow does the loop's work after a closure that may have changed state. It reports whether the loop has more to
+// do before its planned wakeup.
 func (s *Shard) follow(now mono.Time) bool {
 	s.touched = now
 	s.transmit()

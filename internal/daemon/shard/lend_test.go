@@ -19,8 +19,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestBorrow: while the loop sleeps, who calls Do runs the closure himself, and wakes the loop if it has
-// something to do then. Look does not wake it.
+// TestBorrow checks that Do runs the closure on the caller's thread while the loop sleeps, and wakes the loop only
+// for further work. Look does not wake it.
 func TestBorrow(t *testing.T) {
 	s := newShard(t, 0)
 	runtime.LockOSThread()
@@ -31,11 +31,11 @@ func TestBorrow(t *testing.T) {
 		rouse bool
 		want  uint64
 	}{{"Do", s.Do, false, 0}, {"Do that changes the loop", s.Do, true, 1}, {"Look", s.Look, false, 0}} {
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // it goes to sleep
+		for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // until the loop sleeps
 			var on int
 			s.wakes()
 			err := c.do(context.Background(), func(mono.Time, *rocev2.NIC) {
-				s.scanned = mono.Never // no queue pair will be looked at
+				s.scanned = mono.Never // disables the scan of queue pairs
 				on, s.rouse = unix.Gettid(), c.rouse
 			})
 			if err != nil {
@@ -54,8 +54,8 @@ func TestBorrow(t *testing.T) {
 	}
 }
 
-// TestBorrowFromBusyLoop: a loop that never sleeps lends the NIC when it gives the core away, and gets it back
-// although there are always others who would borrow it.
+// TestBorrowFromBusyLoop checks that a loop that never sleeps lends the NIC while it yields. The loop gets it back
+// despite constant demand from borrowers.
 func TestBorrowFromBusyLoop(t *testing.T) {
 	s := newShard(t, -1)
 	var borrowed atomic.Uint64
@@ -94,7 +94,7 @@ func TestBorrowFromBusyLoop(t *testing.T) {
 	all.Wait()
 }
 
-// TestWanted: while the loop waits for its NIC, nobody else gets it.
+// TestWanted checks that no caller borrows the NIC while the loop waits for it.
 func TestWanted(t *testing.T) {
 	s := &Shard{}
 	s.wanted.Store(true)
@@ -106,7 +106,7 @@ func TestWanted(t *testing.T) {
 		if !s.loops.TryLock() {
 			t.Error("the NIC is not lent")
 		}
-		go func() { // gives it back when the loop waits for it
+		go func() { // returns the NIC when the loop waits for it
 			for !s.wanted.Load() {
 				time.Sleep(time.Millisecond)
 			}
@@ -127,7 +127,7 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// TestFollow: what a closure has left to be done is done by who has borrowed the NIC, or the loop wakes up.
+// TestFollow checks that the borrower does the work that a closure causes, or wakes the loop for it.
 func TestFollow(t *testing.T) {
 	now, until := Now(), mono.Never
 	many := func(s *Shard, n int) {
@@ -164,7 +164,7 @@ func TestFollow(t *testing.T) {
 		}
 		p := &fullPort{}
 		p.open.Store(!c.full)
-		p.sent.Store(1) // frames may be of several parts
+		p.sent.Store(1) // frames may have several parts
 		s := &Shard{nic: nic, port: p, until: c.until, scanned: now}
 		c.f(s)
 		if wake := s.follow(now); wake != c.want || (p.sent.Load() > 1) != c.sent {
@@ -173,7 +173,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// TestBorrowAfterBells: while a bell rings, commands have to wait for the loop, which hears it first.
+// TestBorrowAfterBells checks that commands wait for the loop while a doorbell is pending, which the loop handles
+// first.
 func TestBorrowAfterBells(t *testing.T) {
 	b := newBell(t)
 	b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, 1)
@@ -186,7 +187,7 @@ func TestBorrowAfterBells(t *testing.T) {
 	}
 }
 
-// TestRouse: what changes how the loop is to go on ends its sleep.
+// TestRouse checks that changes of the loop's settings end its sleep.
 func TestRouse(t *testing.T) {
 	s := sleeper(t)
 	b := newBell(t)
@@ -214,7 +215,7 @@ func TestRouse(t *testing.T) {
 	}
 }
 
-// sleeper is a shard whose loop sleeps for ever.
+// sleeper returns a shard whose loop sleeps forever.
 func sleeper(t *testing.T) *Shard {
 	t.Helper()
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
@@ -229,7 +230,7 @@ func sleeper(t *testing.T) *Shard {
 	return s
 }
 
-// wakes is how often the loop has been woken since it was asked last.
+// wakes returns the number of wakeups since the last call.
 func (s *Shard) wakes() uint64 {
 	var b [8]byte
 	if n, err := unix.Read(s.ep.control, b[:]); n != len(b) || err != nil {

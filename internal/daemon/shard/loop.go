@@ -8,34 +8,36 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Budgets of one turn, so that nothing starves the rest.
+// Budgets of one turn, which prevent starvation.
 const (
 	rxBudget   = 64
 	txBudget   = 64
 	callBudget = 16
-	// callTime is how long closures may take in a turn. One that takes longer is the last.
+	// callTime limits the time for closures in a turn. A closure that exceeds it is the last of the turn.
 	callTime = 100 * time.Microsecond
 )
 
 // Longest waits.
 const (
 	maxSleep  = time.Hour
-	downRetry = 100 * time.Millisecond // between looks at a link that is gone
+	downRetry = 100 * time.Millisecond // between checks of a link that is gone
 )
 
-// In Linux 6.18 who yields forfeits his claim to the core (EEVDF: his virtual time becomes his deadline), and may be
-// without it for a second where several want it. Who sleeps keeps his claim. So once a yield has taken long, the loop
-// sleeps instead, and the longer it was, the longer before it dares to yield again.
+// In Linux 6.18 a yielding thread loses its scheduling credit (EEVDF moves its virtual time to its deadline). On a
+// busy core it may then wait up to a second. A sleeping thread keeps its credit. After a long yield the loop
+// therefore sleeps instead. The longer the yield took, the longer the loop avoids yields.
 const (
 	longYield  = time.Millisecond
-	crowdedFor = 50 // times what the yield has taken
+	crowdedFor = 50 // times the duration of the yield
 	maxCrowded = 10 * time.Second
 )
 
-// loop turns until the shard ends. Commands that were there when a turn began come last in it:
-// programs send datagrams and destroy the address handle, or the queue pair, at once, and what
-// they have posted before leaves before. The clock is read for each frame, since programs are
-// told when it came or went: a time that is a turn old would be before it was sent.
+// loop runs turns until the shard ends. A turn handles commands last, and only those that were pending when it
+// began. Programs send datagrams and destroy the address handle or the queue pair at once; this order sends posted
+// work first.
+//
+// The loop reads the clock for each frame because programs receive time stamps. A time stamp one turn old would
+// precede the transmission.
 func (s *Shard) loop() {
 	now := Now()
 	for !s.ending {
@@ -44,9 +46,8 @@ func (s *Shard) loop() {
 		busy := s.hear(now)
 		received := s.receive()
 		if received && s.small && !busy {
-			// The client that this was for may want to answer at once, and our
-			// acknowledgement leaves in the same super-frame. On a shared core it
-			// can only do so if it runs.
+			// The receiving client may want to answer at once, and the acknowledgement leaves in the same
+			// super-frame. On a shared core the client can only answer if it runs.
 			s.yield(Now(), kept)
 			s.hear(Now())
 		}
@@ -68,7 +69,7 @@ func (s *Shard) loop() {
 	}
 }
 
-// runCalls runs n of the closures of Do that wait.
+// runCalls runs n pending closures of Do.
 func (s *Shard) runCalls(now mono.Time, n int) bool {
 	if n == 0 {
 		return false
@@ -87,13 +88,13 @@ func (s *Shard) runCalls(now mono.Time, n int) bool {
 	return true
 }
 
-// runCall answers its caller even if the closure faults.
+// runCall runs a closure and unblocks its caller even if the closure faults.
 func (s *Shard) runCall(c *call, now mono.Time) {
 	defer close(c.done)
 	c.f(now, s.nic)
 }
 
-// hear passes on doorbells of all clients, who take turns.
+// hear handles the doorbells of all clients in round-robin order.
 func (s *Shard) hear(now mono.Time) bool {
 	heard := 0
 	for range s.bells {
@@ -109,7 +110,7 @@ func (s *Shard) hear(now mono.Time) bool {
 	return heard > 0
 }
 
-// obey carries out the commands that hear has found.
+// obey runs the commands that hear has found.
 func (s *Shard) obey(now mono.Time) {
 	for _, b := range s.bells {
 		if b.commanded {
@@ -119,7 +120,7 @@ func (s *Shard) obey(now mono.Time) {
 	}
 }
 
-// receive takes frames from the port.
+// receive passes frames from the port to the NIC. It reports whether there were any.
 func (s *Shard) receive() bool {
 	n := 0
 	for now := Now(); n < rxBudget; n++ {
@@ -140,7 +141,7 @@ func (s *Shard) receive() bool {
 	return true
 }
 
-// linkState follows the link; err is why Recv has no frame.
+// linkState updates the link state; err is the error of Recv.
 func (s *Shard) linkState(now mono.Time, err error) {
 	if err != port.ErrAgain && err != port.ErrDown {
 		s.stats.PortErrs++
@@ -165,7 +166,7 @@ func (s *Shard) linkState(now mono.Time, err error) {
 	}
 }
 
-// transmit gives the NIC's frames to the port.
+// transmit sends the NIC's frames through the port. It reports whether it has sent any.
 func (s *Shard) transmit() bool {
 	now := Now()
 	s.unsent = true
@@ -187,13 +188,13 @@ func (s *Shard) transmit() bool {
 	if n == 0 {
 		return false
 	}
-	s.nic.SetOffload(s.port.Offload()) // the port may have learnt that it takes less
+	s.nic.SetOffload(s.port.Offload()) // the port may have reduced its offloads
 	s.stats.TxFrames += uint64(n)
 	s.stats.TxBatches++
 	return true
 }
 
-// passQuestions passes on what the NIC wants to know of the kernel's tables.
+// passQuestions forwards the NIC's queries about the kernel's tables.
 func (s *Shard) passQuestions() {
 	for q, ok := s.nic.PollQuery(); ok; q, ok = s.nic.PollQuery() {
 		if s.ask != nil {
@@ -202,9 +203,8 @@ func (s *Shard) passQuestions() {
 	}
 }
 
-// send passes f to the port and reports whether the next one may follow. A frame
-// that the port has no room for is copied, because control calls may come before
-// there is room and take the memory away that it is made of.
+// send sends f and reports whether the next frame may follow. If the port has no room, send copies the frame,
+// because a control call may unmap the frame's memory before there is room.
 func (s *Shard) send(now mono.Time, f *rocev2.Frame) bool {
 	err := s.port.Send(now, f)
 	if err == port.ErrAgain {
@@ -233,8 +233,8 @@ func (s *Shard) hold(f *rocev2.Frame) {
 	s.held = &s.heldFrm
 }
 
-// idle ends a turn that found nothing: it yields while work is fresh or due at
-// once, else it sleeps. On a core that others want it only polls if it is never to sleep.
+// idle ends a turn without work. It yields while work is recent or due at once; otherwise it sleeps. On a contended
+// core it polls only if polling is unlimited.
 func (s *Shard) idle(now mono.Time) {
 	due := s.due()
 	fresh := s.poll > 0 && now.Sub(s.lastWork) < s.poll && now >= s.crowded
@@ -254,7 +254,7 @@ func (s *Shard) idle(now mono.Time) {
 	s.sleep(wait)
 }
 
-// yield gives the core to whoever else wants it, by lend or kept, unless that has taken long of late.
+// yield offers the core to other threads, through lend or kept, unless a recent yield took long.
 func (s *Shard) yield(now mono.Time, by func(func())) {
 	if now < s.crowded {
 		return
@@ -267,17 +267,16 @@ func (s *Shard) yield(now mono.Time, by func(func())) {
 	}
 }
 
-// kept is lend of a NIC that the loop keeps.
+// kept is the counterpart of lend that keeps the NIC locked.
 func kept(wait func()) { wait() }
 
-// due is when there is something to do at the latest, if nothing comes in before.
+// due returns the time of the next timer.
 func (s *Shard) due() mono.Time {
 	return s.nextScan().Min(s.nic.NextTimeout()).Min(s.port.NextTimeout())
 }
 
-// sleep waits for the port, a doorbell or a closure, or until wait has passed.
-// Whoever has something for the shard looks at the sleeping words after saying
-// so; the shard looks for it after setting them. Neither can be missed.
+// sleep waits for the port, a doorbell or a closure, for at most wait. A producer publishes its work first and reads
+// the sleeping word second. The shard sets the word first and checks for work second. No wakeup is lost.
 func (s *Shard) sleep(wait time.Duration) {
 	s.ep.watch(s.port.FD(), s.held != nil)
 	s.sleeping.Store(1)

@@ -19,8 +19,7 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// stopwatch is a port that takes the time of every data frame. It answers ARP, so
-// that there is somebody to send to.
+// stopwatch is a port that records the time of every data frame. It answers ARP, so that the NIC has a peer.
 type stopwatch struct {
 	fd    int
 	reply []byte
@@ -33,7 +32,7 @@ var peerMAC = rocev2.MAC{2, 0, 0, 0, 0, 2}
 func (p *stopwatch) Send(_ mono.Time, f *rocev2.Frame) error {
 	if f.HdrLen == 0 {
 		b := f.AppendTo(nil)
-		if b[12] == 8 && b[13] == 6 && b[21] == 1 { // an ARP request: turn it round
+		if b[12] == 8 && b[13] == 6 && b[21] == 1 { // an ARP request: turn it into the reply
 			p.reply = slices.Concat(b[6:12], peerMAC[:], b[12:20], []byte{0, 2}, peerMAC[:], b[38:42], b[22:28], b[28:32])
 		}
 		return nil
@@ -60,7 +59,7 @@ func (p *stopwatch) FD() int                 { return p.fd }
 func (p *stopwatch) Offload() rocev2.Offload { return rocev2.Offload{} }
 func (p *stopwatch) Close() error            { return unix.Close(p.fd) }
 
-// endless is memory that is the same everywhere.
+// endless is memory with the same content everywhere.
 type endless struct{ page [4096]byte }
 
 func (e *endless) View(_ uint64, n int) ([]byte, bool)                       { return e.page[:n], true }
@@ -68,9 +67,8 @@ func (e *endless) Write(uint64, []byte) bool                                 { r
 func (e *endless) CompareSwap(uint64, uint64, uint64) (orig uint64, ok bool) { return 0, false }
 func (e *endless) FetchAdd(uint64, uint64) (orig uint64, ok bool)            { return 0, false }
 
-// BenchmarkPacing measures how far from its schedule a packet leaves a NIC that is
-// driven by the real loop and the real clock. The pacer itself is exact
-// (qp.TestPacerIsExact); what is left is when the loop comes round.
+// BenchmarkPacing measures the deviation of packets from their schedule, with the real loop and the real clock. The
+// pacer itself is exact (qp.TestPacerIsExact); the rest depends on the timing of the loop's turns.
 func BenchmarkPacing(b *testing.B) {
 	for _, poll := range []time.Duration{50 * time.Microsecond, -1} {
 		for _, rate := range []uint64{100e6, 1e9, 5e9} {
@@ -115,7 +113,7 @@ func benchmarkPacing(b *testing.B, poll time.Duration, rate uint64) {
 	report(b, port.at, float64(wire)*8e9/float64(rate))
 }
 
-// sendForever posts the longest message, over UC, which needs no answers.
+// sendForever posts the longest message over UC, which needs no acknowledgements.
 func sendForever(now mono.Time, n *rocev2.NIC) error {
 	pd, err := n.AllocPD(nil)
 	if err != nil {
@@ -159,12 +157,12 @@ func sendForever(now mono.Time, n *rocev2.NIC) error {
 	return nil
 }
 
-// credit is what the pacer makes up for (qp.maxCredit). Lost beyond it is what the
-// machine did not let the loop run for.
+// credit is the longest delay that the pacer compensates (qp.maxCredit). Beyond it, "lost" is the time that the
+// machine kept the loop from running.
 const credit = float64(200 * time.Microsecond)
 
-// report compares the instants with the schedule that begins with the first packet,
-// and begins anew where the pacer gives up.
+// report compares the instants with a schedule. The schedule starts at the first packet and restarts when the delay
+// exceeds the credit.
 func report(b *testing.B, at []mono.Time, interval float64) {
 	late, due, lost := make([]float64, len(at)), float64(at[0]), 0.0
 	for i, t := range at {

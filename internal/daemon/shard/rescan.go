@@ -8,24 +8,23 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// rescanEvery is how often the receive queues of broken queue pairs are looked
-// at. Receives are posted without a doorbell; only a broken queue pair has to
-// hear of them, to flush them (IBTA vol.1 10.3.1.6).
+// rescanEvery is the interval between checks of the receive queues of queue pairs in the error state. Clients post
+// receives without a doorbell; only a queue pair in the error state needs a notification, to flush them (IBTA vol.1
+// 10.3.1.6).
 const rescanEvery = 10 * time.Millisecond
 
-// watched is a queue pair with a receive queue of its own.
+// watched is a queue pair with its own receive queue.
 type watched struct {
 	q  *rocev2.QueuePair
 	rq rocev2.RecvQueue
 }
 
-// recvPoster is a NIC that can be told of posted receives.
+// recvPoster is the part of a NIC that accepts notifications of posted receives.
 type recvPoster interface {
 	RecvPosted(now mono.Time, q *rocev2.QueuePair)
 }
 
-// Watch makes the shard look after the receive queue of q; Unwatch ends that. Both
-// are called from within Do.
+// Watch adds the receive queue of q to the periodic checks; Unwatch removes it. Call both from within Do.
 func (s *Shard) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
 	if s.placeOf == nil {
 		s.placeOf = map[*rocev2.QueuePair]int{}
@@ -34,7 +33,7 @@ func (s *Shard) Watch(q *rocev2.QueuePair, rq rocev2.RecvQueue) {
 	s.watched = append(s.watched, watched{q, rq})
 }
 
-// Unwatch ends what Watch has begun, if it has.
+// Unwatch reverses Watch. It ignores an unknown q.
 func (s *Shard) Unwatch(q *rocev2.QueuePair) {
 	i, ok := s.placeOf[q]
 	if !ok {
@@ -42,7 +41,7 @@ func (s *Shard) Unwatch(q *rocev2.QueuePair) {
 	}
 	delete(s.placeOf, q)
 	last := len(s.watched) - 1
-	if i != last { // one that moves may be missed by a look, and is seen by the next
+	if i != last { // this scan may miss the moved entry; the next one sees it
 		s.watched[i] = s.watched[last]
 		s.placeOf[s.watched[i].q] = i
 	}
@@ -50,10 +49,10 @@ func (s *Shard) Unwatch(q *rocev2.QueuePair) {
 	s.watched = s.watched[:last]
 }
 
-// rescanBudget is how many queue pairs are looked at in a turn.
+// rescanBudget is the number of queue pairs to check per turn.
 const rescanBudget = 256
 
-// rescan flushes receives of broken queue pairs if it is time to.
+// rescan flushes receives of queue pairs in the error state when a scan is due.
 func (s *Shard) rescan(now mono.Time) {
 	if s.nextScan() > now {
 		return
@@ -74,8 +73,8 @@ func (s *Shard) rescan(now mono.Time) {
 	s.seen, s.scanning = end, end < len(s.watched)
 }
 
-// nextScan is when rescan is due. Queue pairs break while the shard works, so after a look
-// that found none the next one waits for work.
+// nextScan returns the time of the next scan. Queue pairs enter the error state only while the shard works. After a
+// scan that found none, the next scan waits for work.
 func (s *Shard) nextScan() mono.Time {
 	switch {
 	case s.scanning:

@@ -1,7 +1,5 @@
-// Package shard runs one NIC on one OS thread: it moves frames between the NIC
-// and its port, hears the doorbells of clients, keeps the clock, and sleeps when
-// there is nothing to do. The NIC is touched by nobody else; Do brings closures
-// to it.
+// Package shard runs one NIC on one OS thread. The thread moves frames between the NIC and its port, polls clients'
+// doorbells, runs timers, and sleeps when idle. Only the shard touches the NIC; Do runs closures on the shard.
 package shard
 
 import (
@@ -22,72 +20,69 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// ErrClosed says that the shard has ended.
+// ErrClosed reports that the shard has ended.
 var ErrClosed = errors.New("shard: closed")
 
-// Config describes a shard.
 type Config struct {
 	NIC  *rocev2.NIC
 	Port port.Port
-	// Poll is how long to look for work before sleeping: 0 sleeps at once, a
-	// negative value never sleeps.
+	// Poll is the time to poll for work before sleeping: 0 sleeps at once, a negative value never sleeps.
 	Poll time.Duration
-	// OnFault is told, on the shard's thread, that memory of a client was gone
-	// when it was accessed. It may be nil.
+	// OnFault, if set, is called on the shard's thread when an access hits client memory that is gone.
 	OnFault func(addr uintptr)
-	// Ask gets the questions of a NIC that shares an interface with the kernel, on the
-	// shard's thread. It must not wait, and may forget: the NIC asks again.
+	// Ask, if set, receives the queries of a NIC that shares an interface with the kernel, on the shard's thread. It
+	// must not block. It may drop a query: the NIC retries.
 	Ask func(rocev2.Query)
 }
 
-// Stats count what the loop does.
+// Stats are the counters of the loop.
 type Stats struct {
 	Rounds    uint64 // turns of the loop
-	Sleeps    uint64 // turns that ended in a sleep
-	Yields    uint64 // turns that found nothing and gave the core away
+	Sleeps    uint64 // turns that ended with a sleep
+	Yields    uint64 // turns without work that yielded the core
 	Calls     uint64 // closures run
-	Doorbells uint64 // queue pairs named by doorbells
+	Doorbells uint64 // objects named by doorbells
 	RxFrames  uint64 // frames and super-frames received
-	RxBatches uint64 // turns that received any
+	RxBatches uint64 // turns that received frames
 	TxFrames  uint64
 	TxBatches uint64
 	TxBlocked uint64 // times that the port had no room
-	TxDropped uint64 // frames given to a link that was down
+	TxDropped uint64 // frames dropped because the link was down
 	PortErrs  uint64 // unexpected errors of the port
 	MemFaults uint64 // accesses to memory that was gone
 }
 
-// Shard is the loop around one NIC.
+// Shard is the loop of one NIC.
 type Shard struct {
 	nic     *rocev2.NIC
 	port    port.Port
 	onFault func(uintptr)
 	ask     func(rocev2.Query)
-	// monitored is the port if it knows the state of its link.
+	// monitored is the port if it reports its link state, else nil.
 	monitored port.Monitored
 
 	calls    chan *call
 	stopped  chan struct{}
-	sleeping atomic.Uint32 // like that of a doorbell page, for Do
-	loops    sync.Mutex    // what belongs to the loop: it holds this, but while it sleeps or gives the core away
-	wanted   atomic.Bool   // the loop wants it back
+	sleeping atomic.Uint32 // sleeping word for Do, like that of a doorbell page
+	loops    sync.Mutex    // guards the loop's state; the loop holds it except while it sleeps or yields
+	wanted   atomic.Bool   // the loop wants the mutex back
 
-	// The rest belongs to the loop.
+	// The fields below belong to the loop.
 	ending   bool
 	small    bool // the last batch was one small frame
 	up       bool
-	mtu      int // of the link, when it has said so
+	mtu      int // of the link, 0 if unknown
 	poll     time.Duration
 	lastWork mono.Time
-	giveUp   func()    // the core
-	crowded  mono.Time // until then others are believed to want the core
-	touched  mono.Time // when somebody else has changed something last: a queue pair may have been broken
-	until    mono.Time // when the sleep ends at the latest
-	rouse    bool      // who has the NIC meanwhile has changed how the loop is to go on
+	giveUp   func()    // yields the core
+	crowded  mono.Time // until then the core counts as contended
+	touched  mono.Time // time of the last change from outside the loop, which may have put a queue pair into the error state
+	until    mono.Time // latest end of the sleep
+	rouse    bool      // the borrower changed loop state; re-evaluate before sleeping
 	bells    []*Bell
-	listen   int // the bell that was listened to last
+	listen   int // the bell polled last
 	buf      []byte
-	unsent   bool          // transmit has stopped before it had sent all
+	unsent   bool          // transmit stopped before it had sent everything
 	held     *rocev2.Frame // a frame that the port had no room for
 	heldFrm  rocev2.Frame
 	heldBuf  []byte
@@ -97,20 +92,20 @@ type Shard struct {
 
 	poster   recvPoster
 	watched  []watched
-	placeOf  map[*rocev2.QueuePair]int // in watched
-	scanned  mono.Time                 // when the last look at the watched queue pairs began
-	scanning bool                      // it is not over
-	seen     int                       // by it
-	broken   bool                      // one of them was
+	placeOf  map[*rocev2.QueuePair]int // index in watched
+	scanned  mono.Time                 // start of the last scan
+	scanning bool                      // the scan is not complete
+	seen     int                       // number of entries scanned
+	broken   bool                      // the scan found a queue pair in the error state
 }
 
-// Now reads the clock that the shards use, by which completions are stamped.
+// Now reads the clock of the shards, which also stamps completions.
 func Now() mono.Time { return clock.Now() }
 
-// bufSize holds the longest super-frame.
+// bufSize is the size of the longest super-frame, in bytes.
 const bufSize = 1<<16 + 64
 
-// New starts a shard.
+// New starts a shard. Close ends it.
 func New(cfg Config) (*Shard, error) {
 	s := &Shard{
 		nic: cfg.NIC, port: cfg.Port, onFault: cfg.OnFault, ask: cfg.Ask, poll: cfg.Poll, up: true,
@@ -127,10 +122,10 @@ func New(cfg Config) (*Shard, error) {
 	return s, nil
 }
 
-// call is a closure on its way to the loop.
+// call is a closure in the queue of the loop.
 type call struct {
 	f     func(mono.Time, *rocev2.NIC)
-	state atomic.Uint32 // callWaiting, then one of the others
+	state atomic.Uint32 // callWaiting first, then one of the others
 	done  chan struct{}
 }
 
@@ -140,14 +135,15 @@ const (
 	callGivenUp
 )
 
-// Do runs f on the shard, or beside it while it is idle, and returns when it has. On error f has
-// not run. No frame is on its way then that f could take memory away from: the port has taken
-// what was sent, or its copy.
+// Do runs f on the shard, or on the caller's thread while the shard is idle, and returns after f. If Do returns an
+// error, f has not run.
+//
+// f may free memory that frames refer to: the port has accepted every sent frame, or the shard holds a copy.
 func (s *Shard) Do(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	return s.do(ctx, f, true)
 }
 
-// Look is Do for an f that changes nothing, so that nothing has to follow.
+// Look is Do for an f that changes nothing; the shard does no follow-up work.
 func (s *Shard) Look(ctx context.Context, f func(now mono.Time, n *rocev2.NIC)) error {
 	return s.do(ctx, f, false)
 }
@@ -199,20 +195,19 @@ func (s *Shard) Stats(ctx context.Context) (st Stats, err error) {
 	return st, err
 }
 
-// SetPoll changes how long the loop looks for work before it sleeps.
+// SetPoll sets the time to poll for work before sleeping; see Config.Poll.
 func (s *Shard) SetPoll(ctx context.Context, d time.Duration) error {
 	return s.Do(ctx, func(mono.Time, *rocev2.NIC) { s.poll, s.rouse = d, true })
 }
 
-// Poll returns that setting.
+// Poll returns the time to poll for work before sleeping.
 func (s *Shard) Poll(ctx context.Context) (d time.Duration, err error) {
 	err = s.Do(ctx, func(mono.Time, *rocev2.NIC) { d = s.poll })
 	return d, err
 }
 
-// addProcs changes by d the number of threads that run Go code at a time. Each
-// shard has one of its own, or it would wait for one when it wakes up, and others
-// for those that shards hold; whose turn it is decides the kernel then.
+// addProcs adds d to the number of threads that run Go code at a time. Each shard adds one, so that it does not wait
+// for a slot on wakeup or take slots from others. The kernel then schedules the threads.
 func addProcs(d int) {
 	procsMu.Lock()
 	defer procsMu.Unlock()
@@ -234,15 +229,14 @@ func (s *Shard) run() {
 	s.ep.close()
 }
 
-// guarded runs the loop until it ends or touches memory that is gone. Client
-// memory is sealed against shrinking, so that should not happen; when it does,
-// the operation at hand is abandoned and the loop goes on.
+// guarded runs the loop until it ends or accesses memory that is gone. Seals prevent clients from shrinking their
+// memory, so a fault is unexpected. After a fault the shard abandons the operation, and run restarts the loop.
 func (s *Shard) guarded() {
 	defer func() { s.faulted(recover()) }()
 	s.loop()
 }
 
-// faulted takes note of an access to memory that is gone, and lets any other panic go on.
+// faulted counts an access to memory that is gone. It re-raises any other panic.
 func (s *Shard) faulted(r any) {
 	if r == nil {
 		return
@@ -257,5 +251,6 @@ func (s *Shard) faulted(r any) {
 	}
 }
 
-// yield gives the core away. The runtime is told: it may stop the world meanwhile, and all shards with it.
+// yield yields the core. It enters a system call through the runtime, which may stop the world meanwhile, and with
+// it all shards.
 func yield() { unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -100,8 +100,7 @@ func TestDoAfterClose(t *testing.T) {
 	}
 }
 
-// TestMemoryFault touches memory that is gone: the closure ends, the shard does
-// not.
+// TestMemoryFault accesses memory that is gone. The closure ends; the shard continues.
 func TestMemoryFault(t *testing.T) {
 	s := newShard(t, 0)
 	fd, err := shm.Create("gone", shm.PageSize, 0)
@@ -129,13 +128,13 @@ func TestMemoryFault(t *testing.T) {
 		if st, err := s.Stats(context.Background()); err != nil || st.MemFaults != i+1 {
 			t.Errorf("%+v, %v", st, err)
 		}
-		for s.sleeping.Load() == 0 { // then the closure is not the loop's
+		for s.sleeping.Load() == 0 { // then the loop does not run the closure
 			time.Sleep(time.Millisecond)
 		}
 	}
 }
 
-// TestBellsAreHeard rings while the shard falls asleep, at all moments.
+// TestBellsAreHeard rings doorbells at various moments while the shard falls asleep.
 func TestBellsAreHeard(t *testing.T) {
 	for _, poll := range []time.Duration{0, 20 * time.Microsecond} {
 		s := newShard(t, poll)
@@ -173,8 +172,7 @@ func TestBellsAreHeard(t *testing.T) {
 	}
 }
 
-// TestCrowded: when giving up the core has taken long, the loop sleeps for a while where it would poll, and
-// gives it up again afterwards.
+// TestCrowded checks that after a long yield the loop sleeps for a while instead of polling, and yields again later.
 func TestCrowded(t *testing.T) {
 	s := newShard(t, time.Hour)
 	var long atomic.Bool
@@ -214,7 +212,7 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-// nullPort is a link on which nothing happens.
+// nullPort is a link without traffic.
 type nullPort struct{}
 
 func (nullPort) Send(mono.Time, *rocev2.Frame) error      { return nil }
@@ -253,7 +251,7 @@ func TestFrameIsHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	err = s.Do(context.Background(), func(now mono.Time, n *rocev2.NIC) { // addresses are announced
+	err = s.Do(context.Background(), func(now mono.Time, n *rocev2.NIC) { // the NIC announces addresses
 		err = n.SetAddrs(now, []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}, nil)
 	})
 	if err != nil {
@@ -294,8 +292,8 @@ func TestIdleTurnAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestRescan checks that posted receives of a broken queue pair are noticed, and
-// that nobody is woken for it when none is broken.
+// TestRescan checks that the shard finds posted receives of a queue pair in the error state. It also checks that the
+// scan causes no wakeups when there is no such queue pair.
 func TestRescan(t *testing.T) {
 	rq := &posted{}
 	nic, q := brokenQP(t, rq)
@@ -328,7 +326,7 @@ func TestRescan(t *testing.T) {
 	}
 }
 
-// TestRescanOfMany looks at a great many queue pairs a part a turn, while some of them go.
+// TestRescanOfMany scans many queue pairs in parts while some are removed.
 func TestRescanOfMany(t *testing.T) {
 	rq := &posted{n: 1}
 	nic, q := brokenQP(t, rq)
@@ -338,7 +336,7 @@ func TestRescanOfMany(t *testing.T) {
 	for i := range others {
 		s.Watch(&others[i], rq)
 		s.Unwatch(&others[i])
-		s.Watch(q, rq) // many times the same, which is not found again
+		s.Watch(q, rq) // the same queue pair many times; Unwatch finds only the last
 	}
 	for range 4 {
 		before := p.n
@@ -355,14 +353,14 @@ type flushes struct{ n int }
 
 func (f *flushes) RecvPosted(mono.Time, *rocev2.QueuePair) { f.n++ }
 
-// posted is a queue in which n receives wait.
+// posted is a receive queue with n posted receives.
 type posted struct{ n int }
 
 func (p *posted) Next(*qp.RecvWQE) bool { return false }
 func (p *posted) Len() int              { return p.n }
 func (p *posted) Reset()                {}
 
-// none is a send queue and a ring of completions for nobody.
+// none is an empty send queue and a completion ring that drops everything.
 type none struct{}
 
 func (none) Next(*qp.SendWQE) bool { return false }
@@ -400,8 +398,8 @@ func brokenQP(t *testing.T, rq rocev2.RecvQueue) (*rocev2.NIC, *rocev2.QueuePair
 	return nic, q
 }
 
-// TestBellBudget rings all bells of a client. A turn hears some of them, the next ones go on
-// from there, none is lost, and another client is heard in every turn.
+// TestBellBudget rings all doorbells of a client. Each turn handles some and the next one continues there. No
+// doorbell is lost, and every turn serves another client as well.
 func TestBellBudget(t *testing.T) {
 	nic, q := brokenQP(t, &posted{})
 	s := &Shard{nic: nic}
@@ -431,7 +429,7 @@ func TestBellBudget(t *testing.T) {
 	if want := uverbs.MaxQPHandle / bellBudget; turns != want {
 		t.Errorf("all are heard after %d turns, want %d", turns, want)
 	}
-	// One that rings all the time does not keep others of its client from being heard.
+	// A doorbell that rings all the time does not starve others of its client.
 	for range 3 * uverbs.MaxQPHandle / bellBudget {
 		for w := range mapWords / 2 {
 			greedy.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, w, ^uint64(0))
@@ -445,7 +443,7 @@ func TestBellBudget(t *testing.T) {
 	t.Error("a bell is never heard")
 }
 
-// commanded counts the commands of a client who has always one more.
+// commanded counts the commands of a client that always has another one.
 type commanded int
 
 func (c *commanded) Command(mono.Time, *rocev2.NIC) { *c++ }
@@ -460,7 +458,7 @@ func newBell(t *testing.T) *Bell {
 	return b
 }
 
-// commands is how many have been carried out.
+// commands returns the number of commands run.
 func commands(s *Shard) (n int) {
 	for _, b := range s.bells {
 		n += int(*b.commander.(*commanded))
@@ -468,14 +466,14 @@ func commands(s *Shard) (n int) {
 	return n
 }
 
-// TestHearBudget: clients who have bells and commands without end take a turn no longer than a
-// budget, and all of them come in their turn.
+// TestHearBudget checks that clients with endless doorbells and commands cannot extend a turn beyond the budget, and
+// that all of them get their turn.
 func TestHearBudget(t *testing.T) {
 	nic, q := brokenQP(t, &posted{})
 	for _, what := range []struct {
 		name string
 		ring func(b *Bell)
-		most int // clients in a turn
+		most int // clients per turn
 	}{
 		{"bells", func(b *Bell) { b.ring(uverbs.DoorbellSummary, uverbs.DoorbellMap, 0, ^uint64(0)) }, 32},
 		{"commands", func(b *Bell) {

@@ -8,17 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// epoll waits for descriptors. Eventfds are edge-triggered, so that nobody has
-// to read them.
+// epoll waits for descriptors. Eventfds are edge-triggered and need no read.
 type epoll struct {
 	fd      int
 	control int // eventfd of Do
-	port    int // what is being watched of the port, -1 if nothing
+	port    int // the watched descriptor of the port, -1 if none
 	mask    uint32
 	coarse  bool // the kernel has no epoll_pwait2
 	events  [8]unix.EpollEvent
 
-	mu     sync.Mutex // guards control against being closed under wake
+	mu     sync.Mutex // guards control: wake must not write after close
 	closed bool
 }
 
@@ -54,7 +53,7 @@ func (e *epoll) addEvent(fd int) error {
 
 func (e *epoll) remove(fd int) error { return unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, fd, nil) }
 
-// watch makes the port's descriptor, if it has one, end a wait.
+// watch adds the port's descriptor, if it has one, to the wait set.
 func (e *epoll) watch(fd int, writable bool) {
 	mask := uint32(unix.EPOLLIN)
 	if writable {
@@ -65,7 +64,7 @@ func (e *epoll) watch(fd int, writable bool) {
 	}
 	ev := unix.EpollEvent{Events: mask, Fd: int32(fd)}
 	if fd != e.port && e.port >= 0 {
-		// A descriptor that has been closed has left by itself.
+		// The kernel removes a closed descriptor by itself.
 		_ = unix.EpollCtl(e.fd, unix.EPOLL_CTL_DEL, e.port, nil)
 	}
 	op := unix.EPOLL_CTL_ADD
@@ -74,26 +73,26 @@ func (e *epoll) watch(fd int, writable bool) {
 	}
 	if fd >= 0 {
 		if err := unix.EpollCtl(e.fd, op, fd, &ev); err != nil {
-			fd = -1 // asked again before the next wait
+			fd = -1 // retried before the next wait
 		}
 	}
 	e.port, e.mask = fd, mask
 }
 
-// wake ends a wait. It is called from other goroutines.
+// wake ends a wait. It is safe to call from other goroutines.
 func (e *epoll) wake() {
-	e.mu.Lock() // so that close does not come in between
+	e.mu.Lock() // keeps close out
 	defer e.mu.Unlock()
 	if e.closed {
 		return
 	}
 	one := [8]byte{1}
-	// Only a counter that is full can fail, and that one wakes as well.
+	// Only a full counter makes the write fail, and a full counter wakes the loop as well.
 	_, _ = unix.Write(e.control, one[:])
 }
 
-// wait returns when something is ready or d has passed. What it was is found out
-// by looking everywhere, which the loop does anyway.
+// wait returns when a descriptor is ready or d has passed. It does not report the descriptor, since the loop polls
+// all sources anyway.
 func (e *epoll) wait(d time.Duration) {
 	if !e.coarse {
 		ts := unix.NsecToTimespec(int64(d))
@@ -104,6 +103,6 @@ func (e *epoll) wait(d time.Duration) {
 		}
 		e.coarse = true
 	}
-	// An early end would only cost a turn, a late one delays a deadline.
+	// Round down: an early wakeup costs one turn, a late one delays a deadline.
 	_, _ = unix.EpollWait(e.fd, e.events[:], int(d/time.Millisecond))
 }

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// slowPort gives out some frames, and notes the time at which each was there.
+// slowPort delivers some frames and records the arrival time of each.
 type slowPort struct {
 	nullPort
 	frames int
@@ -24,13 +24,13 @@ func (p *slowPort) Recv(mono.Time, []byte) (int, int, error) {
 	return 60, 0, nil
 }
 
-// seen is an observer of when the NIC was given frames.
+// seen records the times at which the NIC received frames.
 type seen []mono.Time
 
 func (s *seen) Frame(now mono.Time, _ rocev2.Direction, _ []byte, _ string) { *s = append(*s, now) }
 
-// TestFramesHaveTimes: a frame that is taken from the port has the time at which it was there, and not
-// that at which the turn or the one before it began.
+// TestFramesHaveTimes checks that a frame carries its arrival time, not the start of this turn or of the previous
+// one.
 func TestFramesHaveTimes(t *testing.T) {
 	nic, err := rocev2.New(rocev2.Config{Name: "a", MAC: rocev2.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500})
 	if err != nil {
