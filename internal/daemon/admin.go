@@ -20,11 +20,10 @@ import (
 	"roced.io/roced/internal/daemon/server"
 )
 
-// credKey is the key under which a request's context has its peer's credentials.
+// credKey is the context key of the peer's credentials (*unix.Ucred).
 type credKey struct{}
 
-// How long a connection to the admin interface may say nothing: when a request is due, and
-// after one.
+// Timeouts of a connection to the admin interface: the time to send a request, and the idle time after one.
 const (
 	headerTimeout = 5 * time.Second
 	idleTimeout   = 30 * time.Second
@@ -32,8 +31,7 @@ const (
 	scrapeTimeout = 30 * time.Second
 )
 
-// startAdmin serves the admin interface, and metrics on TCP if the configuration
-// asks for them.
+// startAdmin serves the admin interface, and metrics on TCP if the configuration sets metrics.listen.
 func (d *Daemon) startAdmin() error {
 	ln, err := server.Listen("unix", filepath.Join(d.cfg.RunDir, api.Socket), fs.FileMode(d.cfg.Control.Mode))
 	if err != nil {
@@ -51,7 +49,7 @@ func (d *Daemon) startAdmin() error {
 	return d.startMetrics()
 }
 
-// personal returns a server for a Unix socket, which asks who is there.
+// personal returns a server for a Unix socket. It authorizes each request with the peer's credentials.
 func (d *Daemon) personal(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           d.permitted(h),
@@ -63,7 +61,7 @@ func (d *Daemon) personal(h http.Handler) *http.Server {
 	}
 }
 
-// startMetrics serves metrics on TCP, where nobody is asked who they are.
+// startMetrics serves metrics on TCP without authentication.
 func (d *Daemon) startMetrics() error {
 	ln, err := listen("metrics.listen", d.cfg.Metrics.Listen)
 	if err != nil {
@@ -77,7 +75,7 @@ func (d *Daemon) startMetrics() error {
 	return nil
 }
 
-// listen opens a TCP listener that a key of the configuration asks for.
+// listen opens a TCP listener for the configuration key.
 func listen(key, address string) (net.Listener, error) {
 	ln, err := net.Listen("tcp", address)
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -89,15 +87,15 @@ func listen(key, address string) (net.Listener, error) {
 	return ln, nil
 }
 
-// serveTCP serves on TCP until the daemon goes down, to callers whose user is not known. trusted reports whether a
-// request proves a right that not every caller has.
+// serveTCP serves unauthenticated TCP clients until the daemon shuts down. trusted reports whether a request proves a
+// right, for example with a token.
 func (d *Daemon) serveTCP(h http.Handler, ln net.Listener, trusted func(*http.Request) bool, writeTimeout time.Duration) {
 	c := newCrowd(ln, trusted)
 	d.serveUntilEnd(&http.Server{Handler: c.handler(h), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		WriteTimeout: writeTimeout, ConnContext: c.connContext}, c)
 }
 
-// serveUntilEnd serves until the daemon goes down.
+// serveUntilEnd serves until the daemon shuts down.
 func (d *Daemon) serveUntilEnd(s *http.Server, ln net.Listener) {
 	d.serve(s, ln)
 	d.served.Go(func() {
@@ -114,12 +112,12 @@ func (d *Daemon) serve(s *http.Server, ln net.Listener) {
 	})
 }
 
-// permitted lets in root, the daemon's own user and those of the configuration.
+// permitted admits root, the daemon's own user, and the users and groups of control in the configuration.
 func (d *Daemon) permitted(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength < 0 {
-			// The body may last as long as the answer; do not wait for it, not
-			// even to refuse. HTTP/1, which this is, can always do that.
+			// The body may last as long as the answer, so the server must not wait for its end, even to refuse.
+			// HTTP/1 always supports full duplex.
 			_ = http.NewResponseController(w).EnableFullDuplex()
 		}
 		cred, ok := r.Context().Value(credKey{}).(*unix.Ucred)
@@ -151,20 +149,19 @@ func (d *Daemon) routes() http.Handler {
 	return mux
 }
 
-// answer sends a value as JSON.
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the caller has gone, then
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }
 
 // nicHandler handles a request for one NIC.
 type nicHandler func(n *nic, w http.ResponseWriter, r *http.Request) error
 
-// badRequest is an error that is the caller's.
+// badRequest marks an error as the client's fault: status 400.
 type badRequest struct{ error }
 
-// withNIC finds the NIC that a path names and answers errors.
+// withNIC looks up the NIC of the path and turns errors of h into answers.
 func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		n := d.nic(r.PathValue("nic"))
@@ -184,7 +181,7 @@ func (d *Daemon) withNIC(h nicHandler) http.HandlerFunc {
 	}
 }
 
-// maxBody bounds the body of a request.
+// maxBody limits the body of a request, in bytes.
 const maxBody = 1 << 20
 
 func readBody(w http.ResponseWriter, r *http.Request, v any) error {
@@ -196,7 +193,7 @@ func readBody(w http.ResponseWriter, r *http.Request, v any) error {
 	return nil
 }
 
-// getEvents streams events as lines of JSON until the caller goes.
+// getEvents streams events as JSON lines until the client disconnects.
 func (d *Daemon) getEvents(w http.ResponseWriter, r *http.Request) {
 	ch := d.events.subscribe()
 	defer d.events.unsubscribe(ch)

@@ -26,7 +26,7 @@ type visitor struct {
 	once    sync.Once
 }
 
-// Accept implements net.Listener. Connections of users who have too many are closed.
+// Accept implements net.Listener. It closes connections of users that exceed their limit.
 func (l *admission) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()

@@ -15,12 +15,11 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// reconstructed is what a capture says of a NIC on sockets.
+// reconstructed is the description in captures of a NIC on UDP sockets.
 const reconstructed = "UDP sockets: the kernel makes and takes Ethernet, IP and UDP headers; they are reconstructed here, without the hop limit, " +
 	"flow label, UDP checksum and stations of the wire, and with the IP ID that the ICRC was made for"
 
-// captureFile begins the capture of the configuration. That nothing more can be written is
-// logged when it happens, not when the daemon ends.
+// captureFile starts the capture of the configuration. A write error is logged at once, not at the daemon's end.
 func (n *nic) captureFile() (err error) {
 	name := n.cfg.Capture.File
 	n.file, err = n.startCapture(context.Background(), capture.Config{File: name, Failed: func(err error) {
@@ -29,7 +28,7 @@ func (n *nic) captureFile() (err error) {
 	return err
 }
 
-// startCapture makes a capture see the frames of the NIC.
+// startCapture starts a capture of the NIC's frames.
 func (n *nic) startCapture(ctx context.Context, cfg capture.Config) (*capture.Capture, error) {
 	cfg.Interface, cfg.WallOffset = n.cfg.Name, time.Duration(time.Now().UnixNano()-int64(shard.Now()))
 	if n.routed() {
@@ -50,9 +49,9 @@ func (n *nic) startCapture(ctx context.Context, cfg capture.Config) (*capture.Ca
 	return c, nil
 }
 
-// stopCapture ends what startCapture has begun.
+// stopCapture stops a capture that startCapture returned.
 func (n *nic) stopCapture(c *capture.Capture) (capture.Stats, error) {
-	// A shard that has ended shows no frames any more.
+	// Do fails only if the shard has ended; the shard then shows no more frames.
 	_ = n.shard.Do(context.Background(), func(_ mono.Time, core *rocev2.NIC) {
 		n.taps.remove(core, c)
 		if len(n.taps.list) == 0 {
@@ -62,9 +61,9 @@ func (n *nic) stopCapture(c *capture.Capture) (capture.Stats, error) {
 	return c.Stop()
 }
 
-// postCapture streams a capture as the body of the answer: whoever asked writes
-// the file, with the rights that it has. It lasts until the caller goes or, so
-// that nothing is lost, ends the body of its request or asks for its end by name.
+// postCapture streams a capture as the body of the answer, so the client writes the file with its own rights. The
+// capture lasts until the client disconnects. It ends without loss if the client ends its request body or deletes the
+// capture by name.
 func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) error {
 	snap := 0
 	if s := r.URL.Query().Get("snaplen"); s != "" {
@@ -78,7 +77,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	defer forget()
-	// The capture writes to its end of a pipe, which it opens by name.
+	// The capture opens the write end of a pipe by its name in /proc.
 	rd, wr, err := os.Pipe()
 	if err != nil {
 		return err
@@ -106,7 +105,7 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	case <-d.ending:
 	}
 	if r.Context().Err() != nil {
-		rd.Close() // ends a write of the capture that nobody reads
+		rd.Close() // unblocks a write of the capture, which has no reader any more
 	}
 	st, err := n.stopCapture(c)
 	<-copied
@@ -115,12 +114,12 @@ func (d *Daemon) postCapture(n *nic, w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-// endOfBody returns a channel that is closed when the body of a request of
-// unknown length ends, as it does when the caller says so or goes. Another
-// request's body means nothing: the channel is nil. stop ends the reading, which the server
-// does not suffer beside its own once the request has been answered. As it could begin to read
-// by itself where the body ends, the connection ends with the answer; endOfBody is called
-// before the answer begins.
+// endOfBody returns a channel that closes when a request body of unknown length ends. The body ends when the client
+// ends it or disconnects. The channel is nil for a request with a known length.
+//
+// The caller must call stop before it returns: the server must not read the body at the same time. Call endOfBody
+// before the answer begins, because it makes the connection close with the answer. Otherwise the server might start
+// to read at the end of the body.
 func endOfBody(w http.ResponseWriter, r *http.Request) (over <-chan struct{}, stop func()) {
 	if r.ContentLength >= 0 {
 		return nil, func() {}
@@ -129,15 +128,15 @@ func endOfBody(w http.ResponseWriter, r *http.Request) (over <-chan struct{}, st
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, r.Body) // an error is an end as well
+		_, _ = io.Copy(io.Discard, r.Body) // an error ends the body too
 	}()
 	return ended, func() {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // a connection that cannot has ended
+		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) // an error means that the connection has ended
 		<-ended
 	}
 }
 
-// copyFlushed copies r to w and passes everything on at once.
+// copyFlushed copies r to w and flushes after each read.
 func copyFlushed(w http.ResponseWriter, r io.Reader) {
 	ctl := http.NewResponseController(w)
 	buf := make([]byte, 64<<10)

@@ -6,18 +6,18 @@ import (
 	"sync"
 )
 
-// named are captures that are ended by a name. Browsers need that: they cannot end the body of a request
-// while its answer goes on, and who gives up an answer loses what is on its way.
+// named holds the captures that a client can end by name. Browsers need this: they cannot end a request body during
+// the answer. A browser that cancels an answer loses the data in flight.
 type named struct {
 	mu   sync.Mutex
 	ends map[string]chan struct{}
 }
 
-// maxName bounds the length of a name.
+// maxName limits the length of a name, in bytes.
 const maxName = 64
 
-// begin returns a channel that is closed when the capture is to end; forget ends that. Without a name it
-// never is.
+// begin returns a channel that closes when the capture must end; the caller calls forget afterwards. Without a name
+// the channel never closes.
 func (l *named) begin(name string) (over <-chan struct{}, forget func(), err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -42,7 +42,7 @@ func (l *named) begin(name string) (over <-chan struct{}, forget func(), err err
 	}, nil
 }
 
-// end ends a capture and reports whether there is one of that name.
+// end ends the capture of that name and reports whether it exists.
 func (l *named) end(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *named) end(name string) bool {
 	return ch != nil
 }
 
-// deleteCapture ends a capture: the answer to the request that began it ends complete.
+// deleteCapture ends a capture by name. The answer to the request that started it then ends complete.
 func deleteCapture(n *nic, w http.ResponseWriter, r *http.Request) error {
 	if name := r.PathValue("id"); !n.captures.end(name) {
 		return badRequest{fmt.Errorf("there is no capture with the id %q", name)}

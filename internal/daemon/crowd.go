@@ -10,22 +10,22 @@ import (
 	"roced.io/roced/internal/daemon/api"
 )
 
-// crowdPlaces is how many connections a TCP listener has at a time.
+// crowdPlaces is the maximum number of connections of a TCP listener.
 const crowdPlaces = 32
 
-// crowd is a TCP listener, whose callers are not known by their user. It gives places by class: a caller that has proved
-// a right, then callers by their address.
+// crowd is a TCP listener for clients whose user is unknown. It shares a fixed number of places in two classes:
+// clients that have proved a right, then clients by address.
 //
-//   - A new connection that finds no place takes that of a connection without a request: one without a right first, of
-//     the address with the most connections, the oldest of these.
-//   - Where requests can prove a right, those without one hold at most half of the places. Elsewhere those of one address
-//     hold at most a quarter. So neither idle connections nor slow readers lock others out.
+//   - A new connection that finds no place evicts a connection without a request. Connections without a right go first, from
+//     the address with the most connections, oldest first.
+//   - Where requests can prove a right, connections without one hold at most half of the places. Elsewhere one address holds
+//     at most a quarter. So neither idle connections nor slow readers starve other clients.
 type crowd struct {
 	net.Listener
 	trusted func(*http.Request) bool // nil: no request proves a right
 
 	mu    sync.Mutex
-	conns []*stranger // the oldest first
+	conns []*stranger // oldest first
 }
 
 // stranger is a connection of a crowd.
@@ -33,7 +33,7 @@ type stranger struct {
 	net.Conn
 	crowd   *crowd
 	addr    netip.Addr
-	busy    bool // a request is being answered
+	busy    bool // an answer is in progress
 	trusted bool // the last request proved a right
 }
 
@@ -52,7 +52,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 		if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 			s.addr = a.AddrPort().Addr().Unmap()
 		}
-		if s.addr.IsLoopback() { // a local program has all of 127.0.0.0/8
+		if s.addr.IsLoopback() { // a local program can use all of 127.0.0.0/8
 			s.addr = netip.IPv6Loopback()
 		}
 		if evicted, ok := c.add(s); ok {
@@ -65,7 +65,7 @@ func (c *crowd) Accept() (net.Conn, error) {
 	}
 }
 
-// add finds a place for s. It returns the connection that loses its place, if any.
+// add finds a place for s. It returns the connection that s evicts, if any.
 func (c *crowd) add(s *stranger) (evicted *stranger, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *crowd) add(s *stranger) (evicted *stranger, ok bool) {
 	return evicted, true
 }
 
-// victim returns the connection without a request that loses its place, nil if there is none.
+// victim returns the idle connection to evict, or nil if there is none.
 func (c *crowd) victim() (v *stranger) {
 	from := map[netip.Addr]int{}
 	for _, s := range c.conns {
@@ -114,7 +114,7 @@ func (s *stranger) Close() error {
 
 type strangerKey struct{}
 
-// connContext is for http.Server.ConnContext.
+// connContext is for http.Server.ConnContext. It puts the connection into the context of its requests.
 func (c *crowd) connContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, strangerKey{}, conn)
 }

@@ -1,6 +1,5 @@
-// Package daemon puts roced together: from a configuration it makes ports, NICs,
-// their shards and servers, and the admin interface; and it takes all of that
-// down again in order.
+// Package daemon assembles roced. From a configuration it creates ports, NICs with their shards and servers, and the
+// admin interface. It shuts them down in order.
 package daemon
 
 import (
@@ -35,20 +34,19 @@ type Daemon struct {
 	tree *sysfs.Tree
 	// devices counts the verbs devices: uverbs0 and so on.
 	devices int
-	quota   *quota.Ledger // of what is the daemon's
+	quota   *quota.Ledger // of the resources that all NICs share
 	ucma    *ucma.Server
 	events  broadcast
 	admin   *http.Server
 	served  sync.WaitGroup
-	// ending is closed when the daemon goes down: streams of the admin
-	// interface end then.
+	// ending is closed when the daemon shuts down; streams of the admin interface then end.
 	ending    chan struct{}
 	metrics   http.Handler
-	metricsAt net.Addr // of the TCP listener, nil if there is none
-	page      api.Page // empty if there is none
+	metricsAt net.Addr // of the TCP listener; nil: none
+	page      api.Page // empty: no page
 }
 
-// Start brings a daemon up. On error nothing is left behind.
+// Start starts a daemon. On error it releases everything that it created.
 func Start(cfg *config.Config, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{cfg: cfg, log: log, ending: make(chan struct{})}
 	d.quota = d.daemonQuota()
@@ -68,7 +66,7 @@ func (d *Daemon) start() (err error) {
 	if d.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, "sysfs")); err != nil {
 		return err
 	}
-	if err = os.RemoveAll(filepath.Join(d.cfg.RunDir, nicTrees)); err != nil { // of a daemon that died
+	if err = os.RemoveAll(filepath.Join(d.cfg.RunDir, nicTrees)); err != nil { // left by a daemon that died
 		return err
 	}
 	for i := range d.cfg.NICs {
@@ -84,11 +82,10 @@ func (d *Daemon) start() (err error) {
 	return d.startAdmin()
 }
 
-// ErrRunning says that another daemon uses the run directory.
+// ErrRunning reports that another daemon uses the run directory.
 var ErrRunning = errors.New("another roced is using it: \"rocectl down\" ends it, another run_dir or --run-dir does without")
 
-// lockRunDir makes the run directory and claims it. The lock goes with the
-// process, however that ends.
+// lockRunDir creates the run directory and locks it. The kernel releases the lock when the process ends.
 func lockRunDir(dir string) (*os.File, error) {
 	if err := rundir.Create(dir); err != nil {
 		return nil, err
@@ -107,7 +104,7 @@ func lockRunDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// nic returns the NIC of a name.
+// nic returns the NIC of that name, or nil.
 func (d *Daemon) nic(name string) *nic {
 	for _, n := range d.nics {
 		if n.cfg.Name == name {
@@ -117,15 +114,15 @@ func (d *Daemon) nic(name string) *nic {
 	return nil
 }
 
-// drainLook is how often a draining daemon looks whether it is done.
+// drainLook is the interval between two checks of a draining daemon.
 const drainLook = 50 * time.Millisecond
 
-// drainQuiet is how many looks in a row must find that clients do nothing: one that has
-// connected may be about to begin.
+// drainQuiet is the number of consecutive checks without client activity that end a drain. One check is not enough: a
+// client may just have connected.
 const drainQuiet = 10
 
-// Drain refuses new clients and waits until those that are there have left or
-// have done nothing for a while, or ctx ends.
+// Drain refuses new clients. It returns when all clients have left, when they have been idle for a while, or when ctx
+// ends.
 func (d *Daemon) Drain(ctx context.Context) error {
 	d.ucma.StopAccepting()
 	for _, n := range d.nics {
@@ -159,7 +156,7 @@ func (d *Daemon) Drain(ctx context.Context) error {
 	}
 }
 
-// Close ends everything and gives the run directory up.
+// Close shuts everything down and releases the run directory.
 func (d *Daemon) Close() error {
 	var errs []error
 	close(d.ending)
@@ -183,7 +180,7 @@ func (d *Daemon) Close() error {
 	return errors.Join(errs...)
 }
 
-// remove is os.Remove of a file that may be gone.
+// remove removes a file; a missing file is no error.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -34,7 +34,7 @@ func newEvent(nic, object string, number uint32, o *server.Owner, e qp.Event) ap
 	return ev
 }
 
-// resource begins the description of an object.
+// resource starts the description of an object.
 func resource(nic string, ctx any) api.Resource {
 	r := api.Resource{NIC: nic}
 	if o, ok := ctx.(server.Owned); ok {

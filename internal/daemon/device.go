@@ -13,15 +13,15 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// device is a verbs device of a NIC: programs choose a transport profile by
-// opening the one for it.
+// device is a verbs device of a NIC. A NIC has one device for each transport profile; programs choose a profile by
+// the device that they open.
 type device struct {
 	shown  sysfs.Device
 	server *server.Server
 }
 
-// deviceName is what a profile's device of a NIC is called. The provider in
-// libibverbs knows its devices by the first letters.
+// deviceName returns the name of a NIC's device for a profile. The provider in libibverbs recognizes its devices by
+// the first letters.
 func deviceName(nic, profile string, standard bool) string {
 	name := nic
 	if !strings.HasPrefix(name, "rxe") {
@@ -33,14 +33,13 @@ func deviceName(nic, profile string, standard bool) string {
 	return name
 }
 
-// nicTrees is the folder of the trees of single NICs in the run directory.
+// nicTrees is the folder of per-NIC sysfs trees in the run directory.
 const nicTrees = "nic"
 
-// firmware is the version of the NIC that programs are told.
+// firmware is the firmware version that programs see.
 const firmware = "1.0.0"
 
-// startDevices makes a device for each profile, the default first. Number is that
-// of the first.
+// startDevices creates a device for each profile, the default profile first.
 func (d *Daemon) startDevices(n *nic) error {
 	var err error
 	if n.tree, err = sysfs.New(filepath.Join(d.cfg.RunDir, nicTrees, n.cfg.Name)); err != nil {
@@ -59,7 +58,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	name := deviceName(c.Name, profile, standard)
 	dev := &device{shown: sysfs.Device{Name: name, Index: index, GUID: server.GUID(n.mac),
 		Firmware: firmware, Netdev: n.netdev()}}
-	owner := &dev.shown // of the files of the port
+	owner := &dev.shown // device that owns the port's files
 	if !standard {
 		owner = &n.devices[0].shown
 		dev.shown.PortOf = owner.Name
@@ -69,7 +68,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 		UIDs: c.Access.UIDs, GIDs: c.Access.GIDs, Shard: n.shard, Device: name, Profile: profile, Profiles: c.Profiles(),
 		MAC: n.mac, Limits: limitsOf(&d.cfg.Limits), Quota: n.quota, Log: n.log,
 		Share: func(uid uint32, client uint64) rocev2.Share {
-			return c.Share.Of(uid, uint64(index)<<48|client) // clients of all devices share the link
+			return c.Share.Of(uid, uint64(index)<<48|client) // the clients of all devices share the link
 		},
 		Refresh: func(ctx context.Context) error { return d.show(ctx, n, owner) },
 	})
@@ -90,7 +89,7 @@ func (d *Daemon) startDevice(n *nic, profile string, standard bool) error {
 	return err
 }
 
-// portShown is what the tree shows of the NIC's port.
+// portShown returns the state of the NIC's port for the sysfs tree.
 func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
 	p := &sysfs.Port{}
 	err := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
@@ -105,9 +104,9 @@ func (n *nic) portShown(ctx context.Context) (*sysfs.Port, error) {
 	return p, err
 }
 
-// show brings the files of a NIC's port up to date, which are those of a device.
+// show updates the port files of a NIC. They belong to the device owner.
 func (d *Daemon) show(ctx context.Context, n *nic, owner *sysfs.Device) error {
-	n.showing.Lock() // nobody puts older news in the place of newer ones
+	n.showing.Lock() // an older state must not overwrite a newer one
 	defer n.showing.Unlock()
 	p, err := n.portShown(ctx)
 	if err != nil {
@@ -116,7 +115,7 @@ func (d *Daemon) show(ctx context.Context, n *nic, owner *sysfs.Device) error {
 	return d.tree.Update(owner, p)
 }
 
-// showChanges keeps the tree up to date with events of a port.
+// showChanges updates the tree after each port event, until the daemon ends.
 func (d *Daemon) showChanges(n *nic) {
 	for {
 		select {
@@ -130,7 +129,7 @@ func (d *Daemon) showChanges(n *nic) {
 	}
 }
 
-// clients is the number of clients of all devices.
+// clients returns the number of clients of all devices.
 func (n *nic) clients() int {
 	total := 0
 	for _, dev := range n.devices {

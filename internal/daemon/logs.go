@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// Rates of the log: a sentence is said logBurst times, and then once a logPause. Most can be
-// provoked by somebody, as often as he likes.
+// Rate limits of the log. A message may appear logBurst times, then once every logPause. Clients and peers can
+// provoke most messages as often as they like.
 const (
 	logBurst = 10
 	logPause = time.Second
-	// logSentences bounds the memory for sentences, of which some name numbers.
+	// logSentences limits the number of messages that are counted. Some messages contain numbers.
 	logSentences = 1024
 )
 
-// limited is a Handler that drops records of sentences which have been said too often. The
-// next one that is said tells how many were not. What is for debugging is not limited.
+// limited is a slog.Handler that drops messages beyond the rate limit. The next message that passes carries the
+// number of dropped ones. Debug messages are not limited.
 type limited struct {
 	slog.Handler
 	said *sentences
 }
 
-// sentences counts what has been said.
+// sentences counts the records of each message.
 type sentences struct {
 	sync.Mutex
 	list map[string]*sentence
 }
 
 type sentence struct {
-	free   int // that may be said at once
+	free   int // records that may pass at once
 	at     time.Time
 	unsaid int
 }
@@ -39,7 +39,7 @@ func newLimited(h slog.Handler) slog.Handler {
 	return limited{h, &sentences{list: map[string]*sentence{}}}
 }
 
-// may reports whether a sentence may be said now, and how often it was not since it last was.
+// may reports whether a message may pass now, and how many were dropped since the last one that passed.
 func (s *sentences) may(text string, now time.Time) (ok bool, unsaid int) {
 	s.Lock()
 	defer s.Unlock()

@@ -19,14 +19,14 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// collector reads the NICs when it is asked. It describes nothing beforehand: which counters there are,
-// the NICs say.
+// collector reads the NICs at each scrape. It describes no metrics in advance, because each NIC decides which
+// counters it has.
 type collector struct{ d *Daemon }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
-// collectTimeout bounds how long a NIC may take to answer.
+// collectTimeout limits the time to read one NIC.
 const collectTimeout = 5 * time.Second
 
 // Collect implements prometheus.Collector.
@@ -44,16 +44,16 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// portNumber is that of every NIC's port, as node_exporter labels it.
+// portNumber is the port label of every NIC, as in node_exporter.
 const portNumber = "1"
 
-// exporter passes on the metrics of one NIC.
+// exporter exports the metrics of one NIC.
 type exporter struct {
 	ch  chan<- prometheus.Metric
 	nic string
 }
 
-// desc describes a metric. Those with node_exporter's names have its labels.
+// desc describes a metric. A metric with a name of node_exporter gets the labels of node_exporter.
 func (e *exporter) desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, prometheus.Labels{"device": e.nic, "port": portNumber})
 }
@@ -66,14 +66,14 @@ func (e *exporter) gauge(name, help string, v float64) {
 	e.ch <- prometheus.MustNewConstMetric(e.desc(name, help), prometheus.GaugeValue, v)
 }
 
-// gauges are one metric with a label.
+// gauges exports one metric with one value for each label value.
 func (e *exporter) gauges(name, help, label string, values map[string]int) {
 	for value, n := range values {
 		e.ch <- prometheus.MustNewConstMetric(e.desc(name, help, label), prometheus.GaugeValue, float64(n), value)
 	}
 }
 
-// histogram exports h, whose values are in units of so many.
+// histogram exports h. unit is the number of h's units in one exported unit.
 func (e *exporter) histogram(name, help string, unit float64, h *qp.Histogram, labels, values []string) {
 	total, buckets := uint64(0), make(map[float64]uint64, len(h.Bounds.Upper))
 	for i, bound := range h.Bounds.Upper {
@@ -116,7 +116,7 @@ func (e *exporter) counters(counters map[string]uint64) {
 	}
 }
 
-// loop exports what the loop of the NIC has done, and what went wrong on the link.
+// loop exports the statistics of the NIC's loop and the errors of the link.
 func (e *exporter) loop(s *api.Stat) {
 	sh, p := &s.Shard, &s.Port
 	for _, m := range []struct {
@@ -147,20 +147,20 @@ func (e *exporter) loop(s *api.Stat) {
 	}
 }
 
-// census is what there is in a NIC at a moment.
+// census holds the object counts of a NIC at one moment.
 type census struct {
 	active  bool
 	objects map[string]int
-	states  map[string]int // of queue pairs
+	states  map[string]int // number of queue pairs in each state
 	rules   int
-	spread  *qp.Distributions // nil: they are not kept
+	spread  *qp.Distributions // nil: not recorded
 }
 
-// pageOfQPs is how many queue pairs are visited in one turn of the loop. It keeps the turn far below a millisecond, so
-// that a list of 65,536 queue pairs delays no packet noticeably.
+// pageOfQPs is the number of queue pairs that one turn of the loop visits. It keeps the turn far below a millisecond,
+// so a list of 65,536 queue pairs delays no packet noticeably.
 const pageOfQPs = 256
 
-// eachQP visits all queue pairs of a NIC, a page in each turn of its loop.
+// eachQP visits all queue pairs of a NIC, one page in each turn of its loop.
 func (n *nic) eachQP(ctx context.Context, visit func(*rocev2.QueuePair)) error {
 	for from := uint32(0); ; {
 		err := n.shard.Look(ctx, func(_ mono.Time, core *rocev2.NIC) { from = core.QPPage(from, pageOfQPs, visit) })
@@ -186,7 +186,7 @@ func (n *nic) census(ctx context.Context) (census, error) {
 	return c, n.eachQP(ctx, func(q *rocev2.QueuePair) { c.states[stateNames[q.State()]]++ })
 }
 
-// What the tree of sysfs says of a NIC (internal/daemon/sysfs), in numbers: IBTA vol.1 14.2.5.6.
+// Port attributes as numbers, equal to those in the sysfs tree (internal/daemon/sysfs): IBTA vol.1 14.2.5.6.
 const (
 	stateDown, stateActive = 1, 4
 	physPolling, physUp    = 2, 5
@@ -211,7 +211,7 @@ func (e *exporter) census(c *census) {
 }
 
 func (e *exporter) distributions(d *qp.Distributions) {
-	const ns = 1e9 // in a second
+	const ns = 1e9 // nanoseconds in a second
 	for op := range d.Latency {
 		e.histogram("roced_message_latency_seconds", "From the first packet of an RC message to its completion.", ns, &d.Latency[op],
 			[]string{"operation"}, []string{qp.Operation(op).String()})
@@ -220,14 +220,14 @@ func (e *exporter) distributions(d *qp.Distributions) {
 	e.histogram("roced_out_of_order_packets", "By how many packets those that have come are ahead of the one that is expected.", 1, &d.Degree, nil, nil)
 }
 
-// gatherEvery is how old the metrics may be that a scraper gets. However many scrape, and however often, the NICs are
-// asked once in that time.
+// gatherEvery is the maximum age of the metrics that a scraper gets. Each NIC is read at most once in that time,
+// however many scrapers there are.
 const gatherEvery = time.Second
 
-// gatherer gathers metrics at most once in gatherEvery, for all scrapers.
+// gatherer gathers metrics at most once every gatherEvery, for all scrapers.
 type gatherer struct {
 	from     prometheus.Gatherer
-	mu       sync.Mutex // while one scraper gathers, the others wait for its result
+	mu       sync.Mutex // held while one scraper gathers; the others wait for its result
 	at       time.Time
 	families []*dto.MetricFamily
 	err      error
@@ -244,7 +244,7 @@ func (s *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	return s.families, s.err
 }
 
-// newMetrics makes the handler that serves the metrics of this daemon.
+// newMetrics returns the handler of /metrics.
 func (d *Daemon) newMetrics() http.Handler {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collector{d}, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -2,8 +2,8 @@ package daemon
 
 import "strings"
 
-// nodeNames are the names that the infiniband collector of node_exporter gives Linux's counters, behind
-// node_infiniband_: dashboards for real devices ask for them.
+// nodeNames maps Linux counters to their names in the infiniband collector of node_exporter, without the prefix
+// node_infiniband_. Dashboards for hardware devices use these names.
 var nodeNames = map[string]string{
 	// counters/
 	"port_xmit_data":         "port_data_transmitted_bytes_total",
@@ -43,7 +43,8 @@ var nodeNames = map[string]string{
 	"rx_write_requests":          "rx_write_requests_total",
 }
 
-// families are counters of which there is one for each reason or kind of message: a metric with a label.
+// families lists counters that exist once for each reason or message type. Each family becomes one metric with a
+// label.
 var families = []struct{ prefix, metric, label string }{
 	{"rx_dropped_", "roced_rx_dropped_total", "reason"},
 	{"tx_dropped_", "roced_tx_dropped_total", "reason"},
@@ -56,11 +57,11 @@ var families = []struct{ prefix, metric, label string }{
 // wordBytes is the unit of port_xmit_data and port_rcv_data (IBTA vol.1 16.1.4.5).
 const wordBytes = 4
 
-// counterMetric is what a counter of the NIC is exported as.
+// counterMetric is the metric of a NIC's counter.
 type counterMetric struct {
 	name  string
-	label string // "" for none beyond those of the port
-	value string // of the label
+	label string // "": only the labels of the port
+	value string // value of the label
 	unit  float64
 }
 

@@ -21,34 +21,34 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// nic is one NIC with all that belongs to it.
+// nic is a NIC with its port, shard, devices and observers.
 type nic struct {
 	cfg     *config.NIC
 	log     *slog.Logger
 	port    *port.Faulty
-	shared  *shared    // nil for a port of its own
-	mac     rocev2.MAC // at the start; the NIC follows its interface, GUIDs do not
+	shared  *shared    // nil: the port is not shared with the kernel
+	mac     rocev2.MAC // at the start; the NIC's address follows its interface, GUIDs do not
 	shard   *shard.Shard
 	devices []*device
 	quota   *quota.Ledger
 	tree    *sysfs.Tree   // of this NIC alone
-	showing sync.Mutex    // held while what the tree shows is brought up to date
-	changed chan struct{} // the port has changed
+	showing sync.Mutex    // held during an update of the tree
+	changed chan struct{} // signals a change of the port
 	events  *server.Events
 	taps    taps
-	// captures are those that clients have named.
+	// captures holds the captures that clients have named.
 	captures named
-	rules    []fault.Rule     // in force; guarded by the shard
-	file     *capture.Capture // of the configuration, nil if none
+	rules    []fault.Rule     // active rules; guarded by the shard
+	file     *capture.Capture // capture of the configuration; nil: none
 
-	// accessLog is the shard's: when the next line is due, and how many were not written.
+	// accessLog belongs to the shard: the time of the next line, and the number of suppressed lines.
 	accessLog struct {
 		next time.Time
 		more int
 	}
 }
 
-// startNIC brings NIC i up.
+// startNIC starts NIC i.
 func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	c := &d.cfg.NICs[i]
 	n = &nic{cfg: c, log: d.log.With("nic", c.Name), events: &server.Events{}, changed: make(chan struct{}, 1)}
@@ -60,11 +60,11 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 		if what == "port" {
 			select {
 			case n.changed <- struct{}{}:
-			default: // it is known already
+			default: // a change is pending already
 			}
 		}
 	}
-	begun := n // a return of an error sets n to nil
+	begun := n // an error return sets n to nil
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, begun.close())
@@ -73,7 +73,7 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	if err := n.openPort(); err != nil {
 		return nil, err
 	}
-	core, err := n.build(d.cfg.Metrics.Listen != "") // somebody asks for metrics
+	core, err := n.build(d.cfg.Metrics.Listen != "") // record distributions only for metrics
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +94,11 @@ func (d *Daemon) startNIC(i int) (n *nic, err error) {
 	return n, nil
 }
 
-// accessLogPause is how often a line tells of queue pairs whose peers had no right to
-// what they asked for. Anybody who can connect to a program can cause them.
+// accessLogPause is the minimum time between log lines about remote access errors. Any client that can connect to a
+// program can cause such errors.
 const accessLogPause = time.Minute
 
-// logAccessError says that a queue pair has broken. It runs on the shard.
+// logAccessError logs a queue pair that an access error broke. It runs on the shard.
 func (n *nic) logAccessError(num uint32, o *server.Owner) {
 	l := &n.accessLog
 	if now := time.Now(); now.After(l.next) {
@@ -110,7 +110,7 @@ func (n *nic) logAccessError(num uint32, o *server.Owner) {
 	l.more++
 }
 
-// startShard runs the NIC proper, and makes it follow its interface.
+// startShard starts the NIC's shard, and makes the NIC follow its interface.
 func (n *nic) startShard(core *rocev2.NIC) (err error) {
 	cfg := shard.Config{NIC: core, Port: n.port, Poll: n.cfg.Poll.Duration(), OnFault: func(addr uintptr) {
 		n.log.Error("client memory vanished", "addr", addr)
@@ -127,7 +127,8 @@ func (n *nic) startShard(core *rocev2.NIC) (err error) {
 	return nil
 }
 
-// build makes the NIC proper, which keeps distributions or not, and applies the fault rules of the configuration.
+// build creates the NIC and applies the fault rules of the configuration. distributions enables the recording of
+// distributions.
 func (n *nic) build(distributions bool) (*rocev2.NIC, error) {
 	c := n.cfg
 	for _, text := range c.Faults {
@@ -163,8 +164,8 @@ func limitsOf(l *config.Limits) server.Limits {
 		PDs: l.PDs, AHs: l.AHs, Channels: l.Channels, Memory: int64(l.Memory)}
 }
 
-// activity describes what the NIC has done so far by a number that changes with
-// every frame, doorbell and command, and tells whether it waits for nothing.
+// activity returns a number that changes with every frame, doorbell and command. idle reports that the NIC has no
+// timer pending.
 func (n *nic) activity(ctx context.Context) (work uint64, idle bool) {
 	st, err := n.shard.Stats(ctx)
 	if err != nil {
@@ -178,7 +179,7 @@ func (n *nic) activity(ctx context.Context) (work uint64, idle bool) {
 	return work, err == nil && idle
 }
 
-// setRules replaces the fault rules.
+// setRules replaces the fault rules by the result of change.
 func (n *nic) setRules(ctx context.Context, change func(old []fault.Rule) []fault.Rule) error {
 	var err error
 	derr := n.shard.Do(ctx, func(_ mono.Time, core *rocev2.NIC) {
@@ -191,7 +192,7 @@ func (n *nic) setRules(ctx context.Context, change func(old []fault.Rule) []faul
 	return errors.Join(derr, err)
 }
 
-// close takes the NIC down; any part of it may be missing.
+// close shuts the NIC down. It also works on a NIC that is only partly created.
 func (n *nic) close() error {
 	var errs []error
 	for _, dev := range n.devices {

@@ -14,8 +14,8 @@ import (
 	"roced.io/roced/internal/daemon/web"
 )
 
-// startPage serves the live page if the configuration asks for it. routes are those of the
-// administration interface.
+// startPage serves the live page if the configuration sets web.listen. routes handles the requests of the admin
+// interface.
 func (d *Daemon) startPage(routes http.Handler) error {
 	c := &d.cfg.Web
 	cfg := web.Config{Views: routes, Control: c.Control, Hosts: c.Hosts, About: web.About{Version: version.Own().Version}}
@@ -37,7 +37,7 @@ func (d *Daemon) startPage(routes http.Handler) error {
 	addr := *ln.Addr().(*net.TCPAddr)
 	cfg.Open = addr.IP.IsLoopback()
 	if addr.IP.IsUnspecified() {
-		addr.IP = net.IPv4(127, 0, 0, 1) // one of those where it listens
+		addr.IP = net.IPv4(127, 0, 0, 1) // one of the addresses on which it listens
 	}
 	d.page = api.Page{Address: "http://" + addr.String() + "/", Control: c.Control}
 	d.page.URL = d.page.Address + "#token=" + cfg.Token
@@ -47,7 +47,7 @@ func (d *Daemon) startPage(routes http.Handler) error {
 	return nil
 }
 
-// servePageOn serves the page on a Unix socket, to those who may use the administration socket.
+// servePageOn serves the page on a Unix socket, to the users that may use the admin socket.
 func (d *Daemon) servePageOn(path string, cfg web.Config) error {
 	path = filepath.Clean(path)
 	ln, err := server.Listen("unix", path, fs.FileMode(d.cfg.Control.Mode))
@@ -63,7 +63,8 @@ func (d *Daemon) servePageOn(path string, cfg web.Config) error {
 	return nil
 }
 
-// getPage says where the page is. Who may ask has the rights that the token gives anyway.
+// getPage answers with the address of the page. The answer may contain the token, because the client has those rights
+// already.
 func (d *Daemon) getPage(w http.ResponseWriter, _ *http.Request) {
 	if d.page.Address == "" {
 		answer(w, http.StatusNotFound, api.Fault{Error: "no page is served: web: {listen: 127.0.0.1:9465} in the daemon's configuration"})

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/tap"
 )
 
-// What the words of the configuration mean for an XDP port.
+// Settings of an XDP port by their configuration values.
 var (
 	attachModes = map[string]xdp.Attach{"auto": xdp.AttachAuto, "native": xdp.AttachNative, "generic": xdp.AttachGeneric}
 	copyModes   = map[string]xdp.Copy{"auto": xdp.CopyAuto, "copy": xdp.CopyAlways, "zerocopy": xdp.CopyNever}
@@ -43,13 +43,12 @@ func (n *nic) openPort() (err error) {
 	return nil
 }
 
-// openShared opens a port on an interface of the kernel, and what makes the NIC
-// follow that.
+// openShared opens a port on a kernel interface, and the follower that tracks the interface for the NIC.
 func (n *nic) openShared() (port.Port, error) {
 	c := &n.cfg.Port
 	where := host.Config{Interface: c.Interface, Netns: c.Netns, Routed: n.routed()}
 	if c.Address != "" {
-		where.Address = netip.MustParseAddr(c.Address) // has been validated
+		where.Address = netip.MustParseAddr(c.Address) // validated
 	}
 	f, err := host.Open(where)
 	if err != nil {
@@ -83,7 +82,7 @@ func (n *nic) openShared() (port.Port, error) {
 	return shared, nil
 }
 
-// superFrames says to whom a UDP port sends super-frames.
+// superFrames returns the peers to which a UDP port sends super-frames.
 func superFrames(c *config.Port) udp.Offload {
 	switch {
 	case c.Offload == nil:
@@ -94,7 +93,7 @@ func superFrames(c *config.Port) udp.Offload {
 	return udp.OffloadNever
 }
 
-// coreConfig is what the NIC has of its link: the configuration's, or the interface's.
+// coreConfig returns the link settings of the NIC: those of the configuration or of the interface.
 func (n *nic) coreConfig() (rocev2.Config, error) {
 	c := n.cfg
 	out := rocev2.Config{Name: c.Name, MAC: c.MAC.HardwareAddr(), MTU: c.MTU, Addrs: c.Prefixes, Gateways: c.NextHops,
@@ -116,7 +115,7 @@ func (n *nic) coreConfig() (rocev2.Config, error) {
 	return out, nil
 }
 
-// netdev is the name of the network device of the port; empty if it has none.
+// netdev returns the name of the port's network device, or "" if it has none.
 func (n *nic) netdev() string {
 	if n.shared != nil {
 		return n.shared.device

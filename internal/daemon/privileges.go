@@ -5,10 +5,9 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// dropPrivileges gives the capabilities up that only opening the links has needed, if
-// the configuration wants that. A TAP device that somebody deletes can then not be made
-// anew, nor can a port be opened on another interface that takes the place of its own;
-// everything else that happens to interfaces needs no privilege.
+// dropPrivileges drops the capabilities that only opening links needs, if the configuration requests it. Afterwards
+// the daemon cannot recreate a deleted TAP device. It also cannot open a port on an interface that replaces its own.
+// All other interface events need no privilege.
 func (d *Daemon) dropPrivileges() error {
 	if !dropsPrivileges(d.cfg) {
 		return nil
@@ -24,8 +23,8 @@ func (d *Daemon) dropPrivileges() error {
 	return nil
 }
 
-// dropsPrivileges tells what the setting means: automatic keeps them for TAP devices,
-// which are ours to make.
+// dropsPrivileges evaluates the setting: auto keeps the capabilities for TAP devices, because the daemon creates
+// those.
 func dropsPrivileges(c *config.Config) bool {
 	if c.Privileges != config.AutoPrivileges {
 		return c.Privileges == config.DropPrivileges

@@ -12,21 +12,21 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// nicLimits are what a NIC of a daemon can have in all, of many users.
+// nicLimits limits the objects of one NIC, over all users.
 var nicLimits = rocev2.Limits{QPs: 1 << 16, CQs: 1 << 16, SRQs: 1 << 14, MRs: 1 << 18, MWs: 1 << 18, PDs: 1 << 15, AHs: 1 << 17}
 
-// ownFiles are the descriptors that the daemon needs itself, of NICs, captures and so on.
+// ownFiles is the number of file descriptors that the daemon reserves for itself: NICs, captures and so on.
 const ownFiles = 256
 
-// What there is of things of the daemon that are not worth a setting.
+// Limits of the daemon's resources that have no setting.
 const (
 	adminConnections     = 256
 	adminConnectionsEach = 32
-	groupsEach           = rocev2.MaxGroups / 4 // of multicast
-	cmIDs                = 1 << 16              // as many as a NIC's connection manager has connections
+	groupsEach           = rocev2.MaxGroups / 4 // multicast groups
+	cmIDs                = 1 << 16              // the connections of one NIC's connection manager
 )
 
-// daemonQuota accounts for what is the daemon's.
+// daemonQuota returns the ledger of the resources that all NICs share.
 func (d *Daemon) daemonQuota() *quota.Ledger {
 	var each, all quota.Amounts
 	l := &d.cfg.Limits
@@ -46,7 +46,7 @@ func (d *Daemon) daemonQuota() *quota.Ledger {
 	return quota.New(each, all, nil)
 }
 
-// mostMaps returns how many mappings clients may have in all. The daemon keeps an eighth of what the kernel permits.
+// mostMaps returns the maximum number of client mappings. The daemon keeps an eighth of the kernel's limit.
 func mostMaps() int64 {
 	const usual = 65530 // DEFAULT_MAX_MAP_COUNT
 	most := int64(usual)
@@ -58,7 +58,7 @@ func mostMaps() int64 {
 	return most - most/8
 }
 
-// nicQuota accounts for what is a NIC's.
+// nicQuota returns the ledger of one NIC's objects.
 func (d *Daemon) nicQuota(l rocev2.Limits) *quota.Ledger {
 	var all quota.Amounts
 	for k, n := range map[quota.Kind]int{quota.QPs: l.QPs, quota.CQs: l.CQs, quota.SRQs: l.SRQs, quota.MRs: l.MRs,
@@ -69,7 +69,7 @@ func (d *Daemon) nicQuota(l rocev2.Limits) *quota.Ledger {
 	return quota.New(each.Amounts(), all, d.quota)
 }
 
-// users tells what users have: of each NIC, and of the daemon.
+// users returns the usage of each user, per NIC and for the daemon.
 func (d *Daemon) users() []api.Resource {
 	out := []api.Resource{}
 	add := func(nic string, l *quota.Ledger) {

@@ -12,8 +12,7 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// Run runs a daemon until SIGTERM or SIGINT, and then lets it finish its work; a
-// second one of them ends it at once.
+// Run runs a daemon until SIGTERM or SIGINT, then drains it. A second signal ends it at once.
 func Run(cfg *config.Config) error {
 	log := newLogger(&cfg.Log)
 	sig := make(chan os.Signal, 4)
@@ -51,10 +50,10 @@ func Run(cfg *config.Config) error {
 	return err
 }
 
-// newLogger makes the logger that the configuration asks for.
+// newLogger creates the logger of the configuration.
 func newLogger(c *config.Log) *slog.Logger {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Level)) // has been validated
+	_ = level.UnmarshalText([]byte(c.Level)) // validated
 	opts := &slog.HandlerOptions{Level: level}
 	if c.Format == "json" {
 		return slog.New(newLimited(slog.NewJSONHandler(os.Stderr, opts)))

@@ -14,16 +14,16 @@ import (
 // sharedPort is a port on an interface that the kernel uses too.
 type sharedPort interface {
 	port.Monitored
-	// SetAddrs replaces the addresses for which frames are received.
+	// SetAddrs replaces the addresses whose frames the port receives.
 	SetAddrs(addrs []netip.Addr) error
-	// Group joins a multicast group or leaves it.
+	// Group joins or leaves a multicast group.
 	Group(gid rocev2.GID, in bool) error
-	// Mode says how frames get to the port and back, and what is not as it should be.
+	// Mode describes the receive and transmit paths of the port, and its problems.
 	Mode() string
 }
 
-// shared makes a NIC follow the interface that it shares with the kernel: it carries
-// what the follower finds out to the shard.
+// shared makes a NIC follow the interface that it shares with the kernel. It passes results of the follower to the
+// shard.
 type shared struct {
 	*nic
 	port     sharedPort
@@ -31,12 +31,12 @@ type shared struct {
 	device   string // name of the interface at the start
 }
 
-// ask passes a question of the NIC on. It is called on the shard's thread.
+// ask passes a neighbour request of the NIC to the follower. It runs on the shard's thread.
 func (s *shared) ask(q rocev2.Query) {
 	s.follower.Ask(host.Query{Dst: q.Dst.Addr(), Src: q.Src.Addr()})
 }
 
-// do runs f on the shard. There is nobody to tell if that has ended: the NIC has, too.
+// do runs f on the shard. It ignores errors: they mean that the shard, and so the NIC, has ended.
 func (s *shared) do(f func(now mono.Time, core *rocev2.NIC)) {
 	_ = s.shard.Do(context.Background(), f)
 }
@@ -49,7 +49,7 @@ func (s *shared) Changed(st host.State) {
 		if l, ok := s.port.(linked); ok {
 			l.SetLink(st.Index, s.linkOf(&st))
 		}
-		s.port.Poll(now) // its state reaches the NIC by the shard
+		s.port.Poll(now) // its state reaches the NIC through the shard
 		if err := s.port.SetAddrs(addrsOf(st.Addrs)); err != nil {
 			s.log.Error("addresses of the port", "err", err)
 		}
@@ -61,7 +61,7 @@ func (s *shared) Changed(st host.State) {
 
 // Resolved implements host.Handler.
 func (s *shared) Resolved(dst netip.Addr, mac host.Station) {
-	if s.routed() { // the kernel finds the station
+	if s.routed() { // the kernel resolves the neighbour
 		mac = host.Station(rocev2.StationOf(dst))
 	}
 	s.do(func(now mono.Time, core *rocev2.NIC) { core.Resolved(now, rocev2.GIDOf(dst), rocev2.MAC(mac)) })
@@ -85,15 +85,15 @@ func (s *shared) Destinations() (out []host.Query) {
 // Failed implements host.Handler.
 func (s *shared) Failed(err error) { s.log.Warn("cannot follow the interface", "err", err) }
 
-// linked is a port that is told the state of its interface.
+// linked is a port that takes the state of its interface.
 type linked interface {
 	SetLink(index int, s port.LinkState)
 }
 
-// routed reports whether the kernel routes what the NIC sends: the port is one of sockets.
+// routed reports whether the kernel routes the NIC's packets, as for a port on sockets.
 func (n *nic) routed() bool { return n.cfg.Port.Type == "udp" }
 
-// roomy returns the room that a port on sockets has for what is received.
+// roomy returns the receive buffer size of a port on sockets, in bytes.
 func (n *nic) roomy() (bytes int, ok bool) {
 	if n.shared == nil {
 		return 0, false
@@ -105,14 +105,15 @@ func (n *nic) roomy() (bytes int, ok bool) {
 	return p.Room(), true
 }
 
-// windowFor is how many packets a queue pair may have outstanding if its peer has as much room as we have: half of it,
-// counted as the kernel does, in whole pages for a packet of the longest path MTU. The kernel drops what does not fit.
+// windowFor returns the maximum number of packets in flight for a queue pair. It assumes that the peer's receive
+// buffer has our size, and uses half of it. The kernel charges whole pages for a packet of the largest path MTU, and
+// drops packets beyond the buffer.
 func windowFor(room int) uint32 {
 	const packet, least, most = 8 << 10, 32, 1024
 	return uint32(min(max(room/packet, least), most))
 }
 
-// linkOf is the state of the link of a NIC on sockets.
+// linkOf returns the link state of a NIC on sockets.
 func (n *nic) linkOf(st *host.State) port.LinkState {
 	s := port.LinkState{MTU: st.MTU}
 	what := n.cfg.Port.Where()
@@ -128,8 +129,8 @@ func (n *nic) linkOf(st *host.State) port.LinkState {
 	return s
 }
 
-// interfaceOf is what the NIC has of its interface. A NIC on sockets has a made-up Ethernet address:
-// several may be on one interface, which need not be Ethernet.
+// interfaceOf returns the interface settings of the NIC. A NIC on sockets has a synthetic Ethernet address, because
+// one interface may carry several NICs and need not be Ethernet.
 func (n *nic) interfaceOf(st *host.State) *rocev2.Interface {
 	i := &rocev2.Interface{MAC: rocev2.MAC(st.MAC), Addrs: st.Addrs, Routes: st.Routes}
 	if n.routed() {
@@ -146,7 +147,7 @@ func addrsOf(prefixes []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// translated tells of a NAT that breaks ICRCs; it is called on the shard's thread.
+// translated logs a NAT that breaks ICRCs. It runs on the shard's thread.
 func (n *nic) translated(t rocev2.Translation) {
 	n.log.Warn("address translation (NAT) on the way, which RoCEv2 cannot pass: packets have the ICRC of other addresses",
 		"src", t.Src, "dst", t.Dst, "sent_from", t.From, "or_sent_to", t.To)

@@ -8,13 +8,13 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// broadcast passes events to whoever listens. Who is too slow misses some.
+// broadcast sends events to all subscribers. A slow subscriber loses events.
 type broadcast struct {
 	mu   sync.Mutex
 	subs map[chan api.Event]struct{}
 }
 
-// eventBacklog is how far a listener may lag behind.
+// eventBacklog is the event queue length of a subscriber.
 const eventBacklog = 256
 
 func (b *broadcast) subscribe() chan api.Event {
@@ -55,8 +55,7 @@ func (t *taps) Frame(now mono.Time, d rocev2.Direction, frame []byte, comment st
 	}
 }
 
-// add and remove change who watches; without anybody the NIC does not show its
-// frames at all.
+// add and remove change the set of observers. Without observers the NIC does not show its frames.
 func (t *taps) add(n *rocev2.NIC, o rocev2.Observer) {
 	t.list = append(t.list, o)
 	n.SetObserver(t)

@@ -17,14 +17,14 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// traceInterval is how often what a trace has recorded is passed on.
+// traceInterval is the time between two transfers of recorded events to the client.
 const traceInterval = 5 * time.Millisecond
 
-// thinInterval is the same of a trace that leaves events out.
+// thinInterval is the same for a trace that leaves events out.
 const thinInterval = 100 * time.Millisecond
 
-// recorderFor returns what records a trace, and how often that is passed on. A trace to look at while
-// it grows may leave events out: ?most= is how many a second there are about.
+// recorderFor returns the recorder of a trace and its transfer interval. A trace for live display may leave events
+// out: ?most= is the approximate maximum number of events per second.
 func recorderFor(r *http.Request) (*trace.Recorder, time.Duration, error) {
 	text := r.URL.Query().Get("most")
 	if text == "" {
@@ -37,7 +37,7 @@ func recorderFor(r *http.Request) (*trace.Recorder, time.Duration, error) {
 	return trace.NewThinRecorder(most / int(time.Second/thinInterval)), thinInterval, nil
 }
 
-// startTrace makes rec see the queue pair of that number, or the next that connects.
+// startTrace traces the queue pair with that number, or the next one that connects.
 func (n *nic) startTrace(ctx context.Context, which string, rec *trace.Recorder) error {
 	num, err := strconv.ParseUint(which, 10, 24)
 	if which != api.NextQP && err != nil {
@@ -68,9 +68,9 @@ func (n *nic) traceStart(q rocev2.QPInfo) trace.Start {
 		MTU: q.Attr.PathMTU.Bytes(), SQPSN: q.Attr.SQPSN, RQPSN: q.Attr.RQPSN}
 }
 
-// stopTrace ends what startTrace has begun. Only one trace waits for a queue pair.
+// stopTrace stops a trace that startTrace started. Only one trace can wait for a queue pair.
 func (n *nic) stopTrace(rec *trace.Recorder) {
-	// A shard that has ended traces nothing any more.
+	// Do fails only if the shard has ended; the shard then traces nothing.
 	_ = n.shard.Do(context.Background(), func(_ mono.Time, core *rocev2.NIC) {
 		if !rec.Begun() {
 			_ = core.TraceNext(nil)
@@ -79,8 +79,8 @@ func (n *nic) stopTrace(rec *trace.Recorder) {
 	})
 }
 
-// postTrace streams a trace as lines of JSON, until the queue pair is destroyed, or the
-// caller goes or ends the body of its request.
+// postTrace streams a trace as JSON lines. It ends when the queue pair is destroyed, or when the client disconnects
+// or ends its request body.
 func (d *Daemon) postTrace(n *nic, w http.ResponseWriter, r *http.Request) error {
 	rec, every, err := recorderFor(r)
 	if err != nil {

@@ -7,23 +7,22 @@ import (
 	"time"
 )
 
-// Memory is given back when the daemon has allocated trimAfter bytes since it last was, and
-// less than trimCalm in the last trimEvery.
+// The daemon returns memory to the kernel after trimAfter allocated bytes since the last time, if fewer than trimCalm
+// bytes were allocated in the last trimEvery.
 const (
 	trimEvery = time.Second
 	trimAfter = 1 << 20
 	trimCalm  = 64 << 10
 )
 
-// trimmer gives memory back to the kernel that clients have left behind. The collector by
-// itself keeps as much again as is in use, for as long as nobody asks for more; and nobody
-// does, since packets take none.
+// trimmer returns memory of former clients to the kernel. The garbage collector keeps up to as much free memory as is
+// in use until the next collection. That collection may never come, because packets allocate no memory.
 type trimmer struct {
 	free            func()
-	trimmed, before uint64 // bytes allocated until then
+	trimmed, before uint64 // total allocated bytes at that time
 }
 
-// look is told how many bytes have been allocated in all.
+// look takes the total of allocated bytes since the start.
 func (t *trimmer) look(allocated uint64) {
 	calm := allocated-t.before < trimCalm
 	t.before = allocated
@@ -33,7 +32,7 @@ func (t *trimmer) look(allocated uint64) {
 	}
 }
 
-// trim gives memory back from time to time.
+// trim returns memory to the kernel at intervals until ctx ends.
 func trim(ctx context.Context) {
 	t := trimmer{free: debug.FreeOSMemory}
 	tick := time.NewTicker(trimEvery)

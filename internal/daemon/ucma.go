@@ -13,8 +13,7 @@ import (
 	"roced.io/roced/internal/daemon/ucma"
 )
 
-// startUCMA serves rdma_cm for all NICs on one socket, which may be used by whoever
-// may use one of them.
+// startUCMA serves rdma_cm for all NICs on one socket. The socket admits the users of any NIC.
 func (d *Daemon) startUCMA() (err error) {
 	c := ucma.Config{Path: filepath.Join(d.cfg.RunDir, ucma.Socket), Quota: d.quota, Log: d.log}
 	for _, n := range d.nics {
@@ -26,7 +25,7 @@ func (d *Daemon) startUCMA() (err error) {
 	return err
 }
 
-// mayUse tells whether a user could connect to the socket of a NIC.
+// mayUse reports whether a user can connect to the socket of a NIC.
 func mayUse(a *config.Access, cred *unix.Ucred) bool {
 	if server.Allowed(cred, a.UIDs, a.GIDs) {
 		return true
@@ -34,7 +33,7 @@ func mayUse(a *config.Access, cred *unix.Ucred) bool {
 	if len(a.UIDs)+len(a.GIDs) > 0 {
 		return false
 	}
-	// The mode decides: the socket is the daemon's.
+	// The file mode decides: the daemon owns the socket.
 	bits := a.Mode & 7
 	if cred.Gid == uint32(os.Getegid()) {
 		bits = a.Mode >> 3 & 7

@@ -105,8 +105,7 @@ var listers = map[string]lister{
 	},
 }
 
-// list describes objects; fill adds what is peculiar to their kind and returns
-// the object's context.
+// list describes objects. fill sets the fields of their kind and returns the object's context.
 func list[T any](nic string, objects []T, fill func(*T, *api.Resource) any) []api.Resource {
 	out := make([]api.Resource, len(objects))
 	for i := range objects {
@@ -147,7 +146,8 @@ func (d *Daemon) getResources(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-// getQPs lists queue pairs in pages: they are the objects of which there are most, and users without a token may ask.
+// getQPs lists queue pairs in pages: they are the most numerous objects, and users without a token may request the
+// list.
 func (d *Daemon) getQPs(w http.ResponseWriter, r *http.Request) {
 	out := []api.Resource{}
 	for _, n := range d.nics {
@@ -165,7 +165,7 @@ func (d *Daemon) getQPs(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out)
 }
 
-// getStats answers with the counters of all NICs or the one that the path names.
+// getStats answers with the counters of all NICs, or of the NIC in the path.
 func (d *Daemon) getStats(w http.ResponseWriter, r *http.Request) {
 	out := []api.Stat{}
 	name := r.PathValue("nic")
