@@ -22,7 +22,7 @@
 //	GET    /v1/page                Page
 //	GET    /metrics                for Prometheus
 //
-// An answer that is an error has a Fault as its body.
+// The body of an error answer is a Fault.
 package api
 
 import (
@@ -44,27 +44,26 @@ type Link struct {
 	Socket    string   `json:"socket"`
 	MAC       string   `json:"mac"`
 	GIDs      []string `json:"gids"`
-	VLANs     []uint16 `json:"vlans,omitempty"` // of the GIDs; 0: none
+	VLANs     []uint16 `json:"vlans,omitempty"` // VLAN of each GID; 0: none
 	State     string   `json:"state"`
 	Reason    string   `json:"reason,omitempty"` // why the link is down
 	MTU       int      `json:"mtu"`
 	ActiveMTU int      `json:"active_mtu"`
 	Port      string   `json:"port"`
 	Device    string   `json:"device,omitempty"`
-	Mode      string   `json:"mode,omitempty"` // of a port that shares an interface with the kernel
-	Overruns  uint64   `json:"overruns"`       // frames that the port was too slow for
-	Segments  int      `json:"segments"`       // in a super-frame; 0 for single frames
+	Mode      string   `json:"mode,omitempty"` // receive and transmit path of a port that shares an interface with the kernel
+	Overruns  uint64   `json:"overruns"`       // frames lost because the port was too slow
+	Segments  int      `json:"segments"`       // of a super-frame; 0: single frames only
 	Profile   string   `json:"profile,omitempty"`
 	Poll      string   `json:"poll"`
 	Clients   int      `json:"clients"`
 	Faults    int      `json:"faults"`
 	// Congestion is nil for a NIC without congestion control.
 	Congestion *Congestion `json:"congestion,omitempty"`
-	Devices    []Device    `json:"devices"` // for verbs programs, one a profile, the default first
+	Devices    []Device    `json:"devices"` // for verbs programs, one for each profile, the default first
 }
 
-// Congestion is the congestion control of a NIC: the algorithm and those of its
-// parameters that are not the default.
+// Congestion is the congestion control of a NIC: the algorithm, and its parameters that differ from the default.
 type Congestion struct {
 	Algorithm string             `json:"algorithm"`
 	Params    map[string]float64 `json:"params,omitempty"`
@@ -77,8 +76,7 @@ type Device struct {
 	Socket  string `json:"socket"`
 }
 
-// Resource is an object of a NIC in GET /v1/res: what the NIC says of it, the
-// client that it belongs to and the NIC's name.
+// Resource is an object of a NIC in GET /v1/res: its attributes, its client and the NIC's name.
 type Resource struct {
 	NIC    string `json:"nic"`
 	Client uint64 `json:"client,omitempty"`
@@ -94,10 +92,10 @@ type Resource struct {
 	User   *User  `json:"user,omitempty"`
 }
 
-// User is what a user has of a NIC or, if the resource names none, of the daemon.
+// User is the usage of a user, on a NIC or, if the resource names none, of the daemon's shared resources.
 type User struct {
 	Used map[string]int64 `json:"used"`
-	May  map[string]int64 `json:"may,omitempty"` // have at most; empty for root and the daemon's own user
+	May  map[string]int64 `json:"may,omitempty"` // limits; empty for root and the daemon's own user
 }
 
 // QP describes a queue pair.
@@ -115,13 +113,13 @@ type QP struct {
 	SQPSN   uint32 `json:"sq_psn"`
 	RQPSN   uint32 `json:"rq_psn"`
 	Profile string `json:"profile,omitempty"`
-	Window  uint64 `json:"cwnd_bytes,omitempty"` // of congestion control; 0: not limited
-	Rate    uint64 `json:"rate_bps,omitempty"`   // likewise
-	// Groups are the multicast groups to which it is attached.
+	Window  uint64 `json:"cwnd_bytes,omitempty"` // congestion window; 0: unlimited
+	Rate    uint64 `json:"rate_bps,omitempty"`   // pacing rate; 0: unlimited
+	// Groups are the multicast groups to which the queue pair is attached.
 	Groups []string `json:"groups,omitempty"`
 }
 
-// MR describes a memory region. Keys are secrets of its owner and not told.
+// MR describes a memory region. It contains no keys, because they are secrets of the owner.
 type MR struct {
 	ID      uint32 `json:"id"`
 	PD      uint32 `json:"pd"`
@@ -191,33 +189,33 @@ type Event struct {
 	PID    int32     `json:"pid,omitempty"`
 }
 
-// FaultRule is a rule in GET /v1/faults/NIC, with the frames that it has met and
-// those that it has acted upon.
+// FaultRule is a rule in GET /v1/faults/NIC, with the number of frames that it matched and the number that it acted
+// on.
 type FaultRule struct {
 	Rule    string `json:"rule"`
 	Matched uint64 `json:"matched"`
 	Hit     uint64 `json:"hit"`
 }
 
-// RuleSet is the body of POST /v1/faults/NIC: rules as internal/base/fault writes them.
+// RuleSet is the body of POST /v1/faults/NIC: rules in the syntax of internal/base/fault.
 type RuleSet struct {
 	Rules   []string `json:"rules"`
-	Replace bool     `json:"replace,omitempty"` // the rules there are, instead of adding
+	Replace bool     `json:"replace,omitempty"` // replace the existing rules instead of adding to them
 }
 
-// PollSetting is the body of PUT and GET /v1/poll/NIC.
+// PollSetting is the body of GET and PUT /v1/poll/NIC.
 type PollSetting struct {
 	Poll string `json:"poll"`
 }
 
-// Page is where the live page is, in GET /v1/page.
+// Page is the location of the live page, in GET /v1/page.
 type Page struct {
 	Address string `json:"address"` // http://host:port/, or unix:path
-	URL     string `json:"url"`     // the same with the token; who has it may do what Control says
-	Control bool   `json:"control"` // whether that is more than to look
+	URL     string `json:"url"`     // Address with the token, which grants the rights of Control
+	Control bool   `json:"control"` // true: the token may change settings; false: it is read-only
 }
 
-// Fault is the body of every answer that is an error.
+// Fault is the body of every error answer.
 type Fault struct {
 	Error string `json:"error"`
 }

@@ -20,13 +20,13 @@ import (
 	"roced.io/roced/internal/base/rundir"
 )
 
-// Client talks to a daemon.
+// Client is a client of a daemon's administration interface.
 type Client struct {
 	socket string
 	http   http.Client
 }
 
-// NewClient returns a client of the daemon behind a socket.
+// NewClient returns a client of the daemon at a socket.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -35,7 +35,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// dial connects to the socket of a daemon whose run directory may be trusted.
+// dial connects to the socket of a daemon if its run directory is safe.
 func dial(ctx context.Context, socket string) (net.Conn, error) {
 	dir := filepath.Dir(socket)
 	if err := rundir.Check(dir); err != nil {
@@ -53,15 +53,15 @@ func dial(ctx context.Context, socket string) (net.Conn, error) {
 	return c, nil
 }
 
-// Close gives up connections that are kept for the next request.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// Get fills out, a pointer, with the answer to a GET of a path below /v1/.
+// Get sends a GET for a path below /v1/ and decodes the answer into out, a pointer.
 func (c *Client) Get(ctx context.Context, out any, path ...string) error {
 	return c.call(ctx, http.MethodGet, nil, out, path)
 }
 
-// Do sends in as JSON and ignores the answer unless it is an error.
+// Do sends in as JSON. It returns the error of the answer and ignores other content.
 func (c *Client) Do(ctx context.Context, method string, in any, path ...string) error {
 	return c.call(ctx, method, in, nil, path)
 }
@@ -81,7 +81,7 @@ func (c *Client) call(ctx context.Context, method string, in, out any, path []st
 	return nil
 }
 
-// Stream returns the body of the answer, which may go on until it is closed.
+// Stream returns the body of an answer that may continue until the caller closes it.
 func (c *Client) Stream(ctx context.Context, method string, in any, path ...string) (io.ReadCloser, error) {
 	var send io.Reader
 	if in != nil {
@@ -94,17 +94,17 @@ func (c *Client) Stream(ctx context.Context, method string, in any, path ...stri
 	return c.exchange(ctx, method, send, "", path)
 }
 
-// lastFrames bounds how long the end of a recording takes.
+// lastFrames limits the time that a recording takes to end.
 const lastFrames = 5 * time.Second
 
-// Capture returns a capture of a NIC. When ctx ends the capture does, with all
-// frames up to then, and a reader sees its end.
+// Capture returns a capture of a NIC. When ctx ends, the capture ends with all frames up to then, and the reader gets
+// EOF.
 func (c *Client) Capture(ctx context.Context, nic string) (io.ReadCloser, error) {
 	return c.record(ctx, "", "capture", nic)
 }
 
-// Trace returns a trace of a queue pair, a number or NextQP. It ends as a capture does,
-// and when the queue pair is destroyed. flor says that the queue pair carries Flor, and packets are to be read.
+// Trace returns a trace of a queue pair: a number or NextQP. It ends when ctx ends, as for Capture, or when the queue
+// pair is destroyed. flor decodes packets as Flor's.
 func (c *Client) Trace(ctx context.Context, nic, qp string, flor bool) (io.ReadCloser, error) {
 	query := ""
 	if flor {
@@ -113,7 +113,7 @@ func (c *Client) Trace(ctx context.Context, nic, qp string, flor bool) (io.ReadC
 	return c.record(ctx, query, "trace", nic, qp)
 }
 
-// record makes a request whose answer goes on until the request's body ends.
+// record sends a request whose answer continues until the request body ends.
 func (c *Client) record(ctx context.Context, query string, path ...string) (io.ReadCloser, error) {
 	hard, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	// The daemon ends the recording when the body of the request ends.
@@ -136,7 +136,7 @@ func (c *Client) record(ctx context.Context, query string, path ...string) (io.R
 	}}, nil
 }
 
-// captureBody ends the request when it is closed.
+// captureBody is the body of an answer. Close ends the request.
 type captureBody struct {
 	io.ReadCloser
 	end func()
@@ -173,8 +173,7 @@ func (c *Client) exchange(ctx context.Context, method string, send io.Reader, qu
 	return nil, errors.New(f.Error)
 }
 
-// refused puts an answer into words that does not say itself what it means. What a daemon
-// has never heard of has been invented after it.
+// refused describes an error answer without a Fault. A daemon that does not know a path is older than this client.
 func refused(method, what string, resp *http.Response) error {
 	if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
 		return fmt.Errorf("the daemon does not know %s %q: it is older than this program", method, what)
@@ -182,7 +181,7 @@ func refused(method, what string, resp *http.Response) error {
 	return fmt.Errorf("the daemon answers %s", resp.Status)
 }
 
-// explain says in words why the daemon cannot be reached.
+// explain turns a connection error into an error message.
 func (c *Client) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// daemon serves h on a Unix socket and returns a client of it.
+// daemon serves h on a Unix socket and returns its client.
 func daemon(t *testing.T, h http.Handler) *Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), Socket)
@@ -52,7 +52,7 @@ func TestCalls(t *testing.T) {
 	})
 	c := daemon(t, mux)
 	path := []string{"stat", "a/b c"}
-	for range 2 { // the path is not changed
+	for range 2 { // the second request finds path unchanged
 		var stats []Stat
 		if err := c.Get(t.Context(), &stats, path...); err != nil || len(stats) != 1 || stats[0].NIC != "a/b c" ||
 			stats[0].Counters["sent_pkts"] != 1<<64-1 {
@@ -85,7 +85,7 @@ func TestErrorsOfTheDaemon(t *testing.T) {
 	}
 }
 
-// TestNoDaemon checks that it is said in words.
+// TestNoDaemon checks the error messages for a missing daemon.
 func TestNoDaemon(t *testing.T) {
 	dead := filepath.Join(t.TempDir(), Socket)
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead, Net: "unix"})
@@ -101,7 +101,7 @@ func TestNoDaemon(t *testing.T) {
 		}
 	}
 	if os.Geteuid() == 0 {
-		return // may do anything
+		return // root may use every socket
 	}
 	if err := os.Chmod(dead, 0); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestCaptureEnds checks that a capture which the caller ends comes to its end.
+// TestCaptureEnds checks that the reader of a capture gets EOF after the caller has ended the capture.
 func TestCaptureEnds(t *testing.T) {
 	c := daemon(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctl := http.NewResponseController(w)
