@@ -1,6 +1,5 @@
-// Package config is the daemon's configuration: a YAML file, read strictly. A
-// key that nobody knows and a value that makes no sense are both faults, and
-// all faults of a file are reported at once, each with its path.
+// Package config reads the daemon's configuration, a YAML file. Unknown keys and invalid values are errors. It
+// reports all errors of a file at once, each with its path.
 package config
 
 import (
@@ -22,65 +21,64 @@ import (
 // Config is the whole configuration of a daemon.
 type Config struct {
 	RunDir  string        `mapstructure:"run_dir"` // sockets and lock file
-	Drain   time.Duration `mapstructure:"drain"`   // how long SIGTERM waits for clients
+	Drain   time.Duration `mapstructure:"drain"`   // time that SIGTERM waits for clients
 	Log     Log           `mapstructure:"log"`
-	Control Access        `mapstructure:"control"` // who may use the admin socket
+	Control Access        `mapstructure:"control"` // users of the admin socket
 	Metrics Metrics       `mapstructure:"metrics"`
 	Web     Web           `mapstructure:"web"`
 	Limits  Limits        `mapstructure:"limits"`
 	NICs    []NIC         `mapstructure:"nics"`
-	// Privileges says whether the capabilities that opening links needs are given up
-	// afterwards: auto, drop or keep.
+	// Privileges selects whether the daemon drops the capabilities for opening links after it has opened them: auto,
+	// drop or keep.
 	Privileges string `mapstructure:"privileges"`
 }
 
 // Values of Config.Privileges.
 const (
-	AutoPrivileges = "auto" // dropped, but for TAPs, which are made anew when they are deleted
+	AutoPrivileges = "auto" // drop, except with TAP devices, which the daemon recreates when they are deleted
 	DropPrivileges = "drop"
 	KeepPrivileges = "keep"
 )
 
-// Log says what is logged and how.
+// Log sets the level and the format of the log.
 type Log struct {
 	Level  string `mapstructure:"level"`  // debug, info, warn, error
 	Format string `mapstructure:"format"` // text, json
 }
 
-// Metrics opens a TCP listener for Prometheus beside the admin socket.
+// Metrics opens a TCP listener for Prometheus, in addition to the admin socket.
 type Metrics struct {
-	Listen string `mapstructure:"listen"` // host:port, empty for none
+	Listen string `mapstructure:"listen"` // host:port; empty: none
 }
 
 // Web opens a listener for the live page.
 type Web struct {
-	// Listen is host:port, or unix: and the path of a socket; empty for none.
+	// Listen is host:port, or "unix:" and the path of a socket; empty: no page.
 	Listen string `mapstructure:"listen"`
-	// Control lets those who have the token, or may use the administration socket, change something.
+	// Control allows changes to clients that have the token or may use the admin socket.
 	Control bool `mapstructure:"control"`
-	// Hosts are names by which browsers reach the page, beside localhost and addresses.
+	// Hosts are names of the page's host in browsers, in addition to localhost and IP addresses.
 	Hosts []string `mapstructure:"hosts"`
 }
 
-// UnixPath is the path of the socket, if Listen is one.
+// UnixPath returns the path of the socket if Listen is a Unix socket.
 func (w *Web) UnixPath() (path string, ok bool) { return strings.CutPrefix(w.Listen, "unix:") }
 
-// Access is the mode of a socket and who may connect to it beyond root and the
-// daemon's own user. With neither users nor groups the mode alone decides, except
-// for the admin socket.
+// Access is the mode of a socket, and the users and groups that may connect besides root and the daemon's own user.
+// Without users and groups the mode alone decides, except for the admin socket.
 type Access struct {
 	Mode   Mode     `mapstructure:"mode"`
 	Users  []string `mapstructure:"users"`
 	Groups []string `mapstructure:"groups"`
 
-	// UIDs and GIDs are Users and Groups as numbers, filled in by Validate.
+	// UIDs and GIDs are the numeric IDs of Users and Groups. Validate sets them.
 	UIDs []uint32 `mapstructure:"-"`
 	GIDs []uint32 `mapstructure:"-"`
 }
 
-// Limits bound what one user may have of a NIC, over all of his connections; one connection
-// has no more. Zero takes the default. Root and the daemon's own user are bounded by what there
-// is, of which an eighth is kept for them, and each of their connections by these.
+// Limits are the limits of one user on one NIC, over all connections of the user; 0 is the default. For root and the
+// daemon's own user they limit each connection, and only the available resources limit the total. An eighth of the
+// resources is reserved for these two.
 type Limits struct {
 	Connections int   `mapstructure:"connections"`
 	QPs         int   `mapstructure:"qps"`
@@ -92,7 +90,7 @@ type Limits struct {
 	AHs         int   `mapstructure:"ahs"`
 	Channels    int   `mapstructure:"channels"`
 	Memory      Bytes `mapstructure:"memory"` // mapped memory, rings included
-	// Descriptors that the daemon opens for one user; 0: half of what it can open.
+	// Descriptors limits the file descriptors that the daemon opens for one user; 0: half of the daemon's limit.
 	Descriptors int `mapstructure:"descriptors"`
 }
 
@@ -105,9 +103,9 @@ type NIC struct {
 	Gateways  []string `mapstructure:"gateways"`
 	MTU       int      `mapstructure:"mtu"`
 	Profile   string   `mapstructure:"profile"`
-	// MoreProfiles have a verbs device each, beside that of Profile.
+	// MoreProfiles are transport profiles besides Profile. Each gets its own verbs device.
 	MoreProfiles []string             `mapstructure:"profiles"`
-	Transports   map[string]Transport `mapstructure:"transports"` // by profile
+	Transports   map[string]Transport `mapstructure:"transports"` // key: profile
 	MaxUnacked   uint32               `mapstructure:"max_unacked"`
 	Port         Port                 `mapstructure:"port"`
 	Poll         Poll                 `mapstructure:"poll"`
@@ -119,48 +117,48 @@ type NIC struct {
 	Link       Link       `mapstructure:"link"`
 	Share      Share      `mapstructure:"share"`
 
-	// Prefixes and NextHops are Addresses and Gateways parsed by Validate.
+	// Prefixes and NextHops are the parsed Addresses and Gateways. Validate sets them.
 	Prefixes []netip.Prefix `mapstructure:"-"`
 	NextHops []netip.Addr   `mapstructure:"-"`
 }
 
-// VLAN says which addresses of a NIC are in a VLAN (IEEE 802.1Q).
+// VLAN lists the addresses of a NIC in a VLAN (IEEE 802.1Q).
 type VLAN struct {
 	ID        uint16   `mapstructure:"id"`
 	Addresses []string `mapstructure:"addresses"` // CIDR
 
-	Prefixes []netip.Prefix `mapstructure:"-"` // Addresses parsed by Validate
+	Prefixes []netip.Prefix `mapstructure:"-"` // parsed Addresses, set by Validate
 }
 
 // Port is the link of a NIC.
 type Port struct {
 	Type string `mapstructure:"type"` // tap, unix, packet, udp or xdp
 
-	// TAP: the namespace it is made in (a path, empty for the daemon's own), its
-	// name, the bridge it joins and whether super-frames are used.
+	// TAP: the network namespace (a path; empty: the daemon's own), the device name, the bridge to join, and whether
+	// super-frames are used.
 	Netns   string `mapstructure:"netns"`
 	Device  string `mapstructure:"device"`
 	Bridge  string `mapstructure:"bridge"`
 	Offload *bool  `mapstructure:"offload"`
 
-	// Packet, UDP and XDP: the interface that is shared with the kernel. Netns and, for packet and
-	// UDP, Offload are as above, but that a UDP port without Offload sends super-frames only to NICs of its kind.
-	// UDP: instead of the interface, the one address of the NIC.
+	// Packet, UDP and XDP: the interface that the port shares with the kernel. Netns is as for TAP, and so is Offload
+	// for packet and UDP ports. A UDP port without Offload sends super-frames only to other UDP ports. UDP: Address
+	// is the only address of the NIC, and replaces Interface.
 	Interface string `mapstructure:"interface"`
 	Address   string `mapstructure:"address"`
 
-	// XDP: where the program runs, how frames get to the sockets, and how many receive
-	// queues of the interface are served; 0 for all.
+	// XDP: the place of the XDP program, the transfer mode of frames, and the number of receive queues that the port
+	// serves; 0: all.
 	Mode   string `mapstructure:"mode"`
 	Copy   string `mapstructure:"copy"`
 	Queues int    `mapstructure:"queues"`
 
-	// Unix: the sockets of this end and of the other end.
+	// Unix: the socket paths of this end and the other end.
 	Local  string `mapstructure:"local"`
 	Remote string `mapstructure:"remote"`
 }
 
-// Capture writes all frames of a NIC to a pcapng file from the start.
+// Capture writes all frames of a NIC to a pcapng file, from its start.
 type Capture struct {
 	File string `mapstructure:"file"`
 }
@@ -181,7 +179,7 @@ func Load(path string) (*Config, error) {
 
 // Read reads and validates a configuration.
 func Read(r io.Reader) (*Config, error) {
-	// The delimiter is a byte that no key contains, so that keys stay whole.
+	// The delimiter is a byte that no key contains, so keys are not split.
 	v := viper.NewWithOptions(viper.KeyDelimiter("\x1f"))
 	v.SetConfigType("yaml")
 	if err := v.ReadConfig(r); err != nil {
@@ -190,7 +188,7 @@ func Read(r io.Reader) (*Config, error) {
 	c := &Config{Drain: 5 * time.Second}
 	faults := decode(v.AllSettings(), c)
 	c.setDefaults()
-	if faults == nil { // a half-read file would only add consequences
+	if faults == nil { // errors in a file that was read only partly would be misleading
 		faults = c.Validate()
 	}
 	if faults != nil {
@@ -199,7 +197,7 @@ func Read(r io.Reader) (*Config, error) {
 	return c, nil
 }
 
-// decode fills c from the settings and names every unknown key and unfit value.
+// decode fills c from the settings. It reports every unknown key and every invalid value.
 func decode(settings map[string]any, c *Config) error {
 	var meta mapstructure.Metadata
 	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
@@ -225,7 +223,7 @@ func decode(settings map[string]any, c *Config) error {
 	return errors.Join(faults...)
 }
 
-// flatten lists the leaves of a tree of joined errors.
+// flatten returns the leaves of a tree of joined errors.
 func flatten(err error) []error {
 	if err == nil {
 		return nil
@@ -246,13 +244,13 @@ func flatten(err error) []error {
 	return out
 }
 
-// setDefaults fills in what was left out.
+// setDefaults sets missing values to their defaults.
 func (c *Config) setDefaults() {
 	setDefault(&c.RunDir, rundir.OfUser())
 	setDefault(&c.Log.Level, "info")
 	setDefault(&c.Log.Format, "text")
 	setDefault(&c.Privileges, AutoPrivileges)
-	setDefault(&c.Control.Mode, Mode(0o666)) // its server asks who is there
+	setDefault(&c.Control.Mode, Mode(0o666)) // the server checks the peer's credentials
 	c.Limits.setDefaults()
 	for i := range c.NICs {
 		n := &c.NICs[i]
@@ -260,7 +258,7 @@ func (c *Config) setDefaults() {
 		if n.MAC == (MAC{}) && n.Port.ownMAC() {
 			n.MAC = deriveMAC(c.RunDir, n.Name)
 		}
-		if !n.Port.Shared() { // else it is the interface's
+		if !n.Port.Shared() { // the MTU of a shared port is the interface's
 			setDefault(&n.MTU, defaultMTU)
 		}
 		if n.Port.Type == "xdp" {
@@ -276,7 +274,7 @@ func (c *Config) setDefaults() {
 	}
 }
 
-// defaultMTU has room for path MTU 4096 with IPv6 and all headers.
+// defaultMTU fits path MTU 4096 with IPv6 and all headers.
 const defaultMTU = 4200
 
 func (l *Limits) setDefaults() {
@@ -299,15 +297,14 @@ func setDefault[T comparable](field *T, def T) {
 	}
 }
 
-// Shared reports whether the port is an interface that a kernel uses too.
+// Shared reports whether the port uses an interface of the kernel.
 func (p *Port) Shared() bool { return p.Type == "packet" || p.Type == "udp" || p.Type == "xdp" }
 
-// ownMAC reports whether the NIC has an Ethernet address of its own.
+// ownMAC reports whether the NIC has its own Ethernet address.
 func (p *Port) ownMAC() bool { return !p.Shared() || p.Type == "udp" }
 
-// UseOffload reports whether a TAP or packet port may carry super-frames; it may unless
-// the file says otherwise.
+// UseOffload reports whether a TAP or packet port may carry super-frames: true, unless the file disables it.
 func (p *Port) UseOffload() bool { return p.Offload == nil || *p.Offload }
 
-// HardwareAddr is the address as the NIC takes it.
+// HardwareAddr returns the address in the NIC's type.
 func (m MAC) HardwareAddr() rocev2.MAC { return rocev2.MAC(m) }

@@ -39,8 +39,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestPersonalities: NICs of vendors, each with what the Flor paper says of its congestion control; what
-// is not known is called a guess.
+// TestPersonalities checks profiles of vendor NICs. Their congestion control follows the Flor paper; unknown values
+// are marked as guesses.
 func TestPersonalities(t *testing.T) {
 	for name, want := range map[string]struct {
 		algorithm string
@@ -138,7 +138,7 @@ func TestCongestion(t *testing.T) {
 	}
 }
 
-// TestHoldLast: the receiver holds the last packets of WRITEs unless it is said otherwise.
+// TestHoldLast: the receiver holds the last packets of WRITEs by default.
 func TestHoldLast(t *testing.T) {
 	for text, want := range map[string]qp.HoldLast{
 		"":                         qp.HoldAtReceiver,
@@ -153,7 +153,7 @@ func TestHoldLast(t *testing.T) {
 	}
 }
 
-// TestLinkBDP: caps follow the link if rate, round trip and MTU are said.
+// TestLinkBDP: caps follow the link if its rate, round-trip time and MTU are set.
 func TestLinkBDP(t *testing.T) {
 	for text, want := range map[string]uint32{"rate: 10e9, rtt: 50us": 110, "rate: 10e9, rtt: 50us, mtu: 1024": 62} {
 		n := read(t, "nics: [{name: a, port: {type: tap}, profile: irn, link: {"+text+"}}]").NICs[0]
@@ -163,7 +163,7 @@ func TestLinkBDP(t *testing.T) {
 	}
 }
 
-// TestShared reads ports on interfaces of the kernel: what is the interface's stays open.
+// TestShared reads ports on kernel interfaces: settings of the interface stay unset.
 func TestShared(t *testing.T) {
 	c := read(t, `nics:
   - {name: a, port: {type: packet, interface: eth0}}
@@ -183,7 +183,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestUDP reads ports on sockets: the NIC has an Ethernet address of its own, which nobody sees.
+// TestUDP reads ports on sockets. Their NIC has its own Ethernet address, which never appears on the wire.
 func TestUDP(t *testing.T) {
 	c := read(t, `nics:
   - {name: a, port: {type: udp, interface: eth0}}
@@ -200,7 +200,7 @@ func TestUDP(t *testing.T) {
 	}
 }
 
-// TestFaults checks that each fault is found and named by its path.
+// TestFaults checks that Validate reports each error with its path.
 func TestUserShares(t *testing.T) {
 	n := read(t, `
 nics:

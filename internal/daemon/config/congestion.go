@@ -7,21 +7,21 @@ import (
 	"roced.io/roced/ccalgo"
 )
 
-// Congestion chooses the congestion control of a NIC's queue pairs. What is not
-// named here are parameters of the algorithm (docs/reference/congestion.md).
+// Congestion selects the congestion control of a NIC's queue pairs. All keys that are not listed here are parameters
+// of the algorithm (docs/reference/congestion.md).
 type Congestion struct {
 	Algorithm string `mapstructure:"algorithm"`
 
-	// As notification point: the shortest time between two CNPs of a queue pair,
-	// 0 to send none, and their DSCP. Nil takes the default.
+	// Settings of the notification point: the minimum time between two CNPs of a queue pair (0: send none), and their
+	// DSCP. Nil is the default.
 	CNPInterval *time.Duration `mapstructure:"cnp_interval"`
 	CNPDSCP     *int           `mapstructure:"cnp_dscp"`
 
 	Params map[string]float64 `mapstructure:",remain"`
 }
 
-// Defaults of the notification point: N of DCQCN (Zhu et al., SIGCOMM 2015,
-// section 3.1), and the class of network control (RFC 4594), which is what NICs use.
+// Defaults of the notification point. The interval is N of DCQCN (Zhu et al., SIGCOMM 2015, section 3.1). The DSCP is
+// the class of network control (RFC 4594), as in hardware NICs.
 const (
 	defaultCNPInterval = 50 * time.Microsecond
 	defaultCNPDSCP     = 48
@@ -52,10 +52,10 @@ func (c *Congestion) validate(f *faults, path string) {
 	}
 }
 
-// New makes the congestion control of a queue pair.
+// New returns the congestion control of a new queue pair.
 func (c *Congestion) New() (ccalgo.Controller, error) { return ccalgo.New(c.Algorithm, c.Params) }
 
-// Interval is CNPInterval as a NIC takes it: negative for none.
+// Interval returns CNPInterval in the NIC's form: negative means no CNPs.
 func (c *Congestion) Interval() time.Duration {
 	if *c.CNPInterval == 0 {
 		return math.MinInt64

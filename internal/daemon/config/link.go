@@ -2,11 +2,11 @@ package config
 
 import "time"
 
-// Link is what the NIC's link and network are like. What is not said is taken to be as in
-// the papers of the transports and congestion controls that want to know.
+// Link describes the NIC's link and network, for the transports and congestion controls that depend on them. Values
+// that are not set are those of their papers.
 type Link struct {
 	Rate float64       `mapstructure:"rate"` // bits per second
-	RTT  time.Duration `mapstructure:"rtt"`  // round trip when nothing queues
+	RTT  time.Duration `mapstructure:"rtt"`  // round-trip time with empty queues
 	MTU  int           `mapstructure:"mtu"`  // path MTU that programs use, bytes
 }
 

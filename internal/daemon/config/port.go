@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// maxQueues bounds the receive queues of an XDP port.
+// maxQueues limits the receive queues of an XDP port.
 const maxQueues = 256
 
-// portKeys are the keys of each type of port, beside type.
+// portKeys lists the keys of each port type, without type.
 var portKeys = map[string][]string{
 	"tap":    {"netns", "device", "bridge", "offload"},
 	"unix":   {"local", "remote"},
@@ -90,7 +90,7 @@ func (p *Port) validateUDP(f *faults, path string) {
 	}
 }
 
-// Where names what the port is on, for messages.
+// Where returns the interface or address of the port, for messages.
 func (p *Port) Where() string {
 	if p.Address != "" {
 		return "address " + p.Address

@@ -8,27 +8,25 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Share says who gets what part of a NIC's link when more is to be sent than it takes.
-// Users share it by their weights, the connections of a user alike, and the queue pairs
-// of a connection alike.
+// Share sets the shares of a NIC's link under contention. Users share the link in proportion to their weights. The
+// connections of a user get equal shares, and so do the queue pairs of a connection.
 type Share struct {
-	// Quantum is what a queue pair sends before the next one has its turn, zero for a
-	// little more than the longest super-frame.
+	// Quantum is the number of bytes that a queue pair sends in its turn; 0: slightly more than the longest
+	// super-frame.
 	Quantum Bytes       `mapstructure:"quantum"`
 	Users   []UserShare `mapstructure:"users"` // others have weight 1 in class 0
 }
 
-// UserShare is the part of one user.
+// UserShare is the share of one user.
 type UserShare struct {
 	User   string `mapstructure:"user"`   // name or number
-	Weight int    `mapstructure:"weight"` // 0 is 1
-	Class  int    `mapstructure:"class"`  // higher ones go first whatever lower ones have to send
+	Weight int    `mapstructure:"weight"` // 0 means 1
+	Class  int    `mapstructure:"class"`  // strict priority: a higher class goes first
 
-	UID uint32 `mapstructure:"-"` // User as a number, filled in by Validate
+	UID uint32 `mapstructure:"-"` // numeric ID of User, set by Validate
 }
 
-// Bounds of what a user may get. A turn is a quantum times the weight, and all others
-// wait for it.
+// Limits of a share. A turn is the quantum times the weight, and all other users wait for its end.
 const (
 	maxWeight  = 1000
 	minQuantum = 4 << 10
@@ -60,7 +58,7 @@ func (s *Share) validate(f *faults, path string) {
 	}
 }
 
-// Of returns what a connection of a user gets.
+// Of returns the share of a user's connection.
 func (s *Share) Of(uid uint32, client uint64) rocev2.Share {
 	x := rocev2.Share{User: uint64(uid), Client: client}
 	for _, u := range s.Users {

@@ -9,27 +9,26 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// Transport changes parts of a transport profile (docs/design/transports.md). Parts that are
-// not named are those of its paper.
+// Transport changes parts of a transport profile (docs/design/transports.md). All other parts are those of the
+// profile's paper.
 type Transport struct {
 	Reorder  Part `mapstructure:"reorder"`
 	Recovery Part `mapstructure:"recovery"`
 	Paths    Part `mapstructure:"paths"`
 	// Congestion replaces the NIC's congestion control.
 	Congestion Part `mapstructure:"congestion"`
-	// HoldLast is who holds the last packets of WRITEs, of eunomia: receiver (the default),
-	// sender or sender-idle.
+	// HoldLast selects the side that holds the last packets of WRITEs, for eunomia: receiver (the default), sender or
+	// sender-idle.
 	HoldLast string `mapstructure:"hold_last"`
 }
 
-// Part is a plug-in of a profile. What is not its name are its parameters.
+// Part is a plug-in of a profile. All keys except the name are its parameters.
 type Part struct {
 	Name   string             `mapstructure:"name"`
 	Params map[string]float64 `mapstructure:",remain"`
 }
 
-// Profiles are the transport profiles of the NIC, each of which has a verbs device: the
-// default first, then further ones.
+// Profiles returns the transport profiles of the NIC, the default first. Each profile has a verbs device.
 func (n *NIC) Profiles() []string {
 	names := []string{n.Profile}
 	if n.Profile == "" {
@@ -43,8 +42,8 @@ func (n *NIC) Profiles() []string {
 	return names
 }
 
-// spec is what the configuration says of a profile. Congestion control is the NIC's,
-// unless the profile has one of its own.
+// spec returns the configured settings of a profile. The congestion control is the NIC's, unless the profile sets its
+// own.
 func (n *NIC) spec(name string) profile.Spec {
 	t := n.Transports[name]
 	s := profile.Spec{Reorder: profile.Part(t.Reorder), Recovery: profile.Part(t.Recovery), Paths: profile.Part(t.Paths),
@@ -58,8 +57,7 @@ func (n *NIC) spec(name string) profile.Spec {
 	return s
 }
 
-// Maker returns what makes the plug-ins of the NIC's queue pairs. The empty name is the
-// default profile.
+// Maker returns the factory for the plug-ins of the NIC's queue pairs. The empty name is the default profile.
 func (n *NIC) Maker() func(name string) (qp.Profile, error) {
 	m := profile.NewMaker(profile.Link{Rate: float64(n.Link.Rate), RTT: n.Link.RTT, MTU: n.Link.MTU})
 	return func(name string) (qp.Profile, error) {

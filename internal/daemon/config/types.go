@@ -24,20 +24,19 @@ type MAC [6]byte
 // String formats the address.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// Poll says how long an idle NIC looks for work before it sleeps.
+// Poll is the time that an idle NIC polls before it sleeps.
 type Poll time.Duration
 
 const (
-	// DefaultPoll bridges the gaps inside a conversation; an idle NIC sleeps.
+	// DefaultPoll covers the gaps within a conversation; an idle NIC sleeps.
 	DefaultPoll = Poll(50 * time.Microsecond)
-	// SleepAtOnce is the setting 0. It is not the zero value, which means that
-	// nothing was set.
+	// SleepAtOnce is the setting 0. It differs from the zero value, which means that nothing is set.
 	SleepAtOnce = Poll(-1)
-	// Busy never sleeps: for a NIC that has a core of its own.
+	// Busy never sleeps. The NIC needs its own core.
 	Busy = Poll(1<<63 - 1)
 )
 
-// ParsePoll reads a poll setting: a duration, 0, or busy.
+// ParsePoll parses a poll setting: a duration, 0, or busy.
 func ParsePoll(s string) (Poll, error) {
 	switch s {
 	case "0":
@@ -55,8 +54,7 @@ func ParsePoll(s string) (Poll, error) {
 	return Poll(d), nil
 }
 
-// Duration is how long to look for work: 0 sleeps at once, a negative value
-// means for ever.
+// Duration returns the polling time: 0 sleeps at once, a negative value polls forever.
 func (p Poll) Duration() time.Duration {
 	switch p {
 	case SleepAtOnce:
@@ -67,7 +65,7 @@ func (p Poll) Duration() time.Duration {
 	return time.Duration(p)
 }
 
-// String formats the setting as ParsePoll reads it.
+// String formats the setting as ParsePoll accepts it.
 func (p Poll) String() string {
 	switch p {
 	case SleepAtOnce:
@@ -78,7 +76,7 @@ func (p Poll) String() string {
 	return time.Duration(p).String()
 }
 
-// hook turns scalars of the file into the types above.
+// hook converts scalars of the file to the types above.
 func hook(from, to reflect.Type, data any) (any, error) {
 	switch to {
 	case reflect.TypeFor[time.Duration]():
@@ -123,7 +121,7 @@ func parseMAC(s string) (MAC, error) {
 	return m, nil
 }
 
-// parseMode reads permission bits; YAML gives 0660 as a number already.
+// parseMode parses permission bits. YAML has parsed 0660 as a number already.
 func parseMode(data any) (Mode, error) {
 	n, isInt := data.(int)
 	if s, ok := data.(string); ok {
@@ -151,7 +149,7 @@ func parseBytes(s string) (Bytes, error) {
 	return Bytes(n << shift), nil
 }
 
-// suffix is the last character of s in upper case, or one that is no suffix.
+// suffix returns the last character of s in upper case, or a character that is no suffix.
 func suffix(s string) string {
 	if s == "" {
 		return "-"
@@ -159,9 +157,9 @@ func suffix(s string) string {
 	return strings.ToUpper(s[len(s)-1:])
 }
 
-// deriveMAC makes a locally administered address that is the same at every start and
-// differs between machines, daemons and NICs. The machine's ID alone will not do: a
-// container has none, or that of its image, and a host name of its own.
+// deriveMAC derives a locally administered address that is the same at every start and differs between machines,
+// daemons and NICs. The machine ID alone is not sufficient: a container has none, or that of its image, but has its
+// own host name.
 func deriveMAC(runDir, name string) MAC {
 	id, _ := os.ReadFile("/etc/machine-id")
 	host, _ := os.Hostname()
@@ -171,7 +169,7 @@ func deriveMAC(runDir, name string) MAC {
 	return m
 }
 
-// PollOf is the setting whose Duration is d.
+// PollOf returns the setting with Duration d.
 func PollOf(d time.Duration) Poll {
 	switch {
 	case d == 0:

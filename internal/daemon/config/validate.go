@@ -16,16 +16,16 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// maxNICs bounds the NICs of one daemon; each has an OS thread of its own.
+// maxNICs limits the NICs of one daemon; each NIC has its own OS thread.
 const maxNICs = 32
 
-// Bounds of a link's MTU: room for path MTU 256, and what a TAP device takes.
+// Limits of a link's MTU: the minimum for path MTU 256, and the maximum of a TAP device.
 const (
 	minMTU = 576
 	maxMTU = 65521
 )
 
-// maxSockPath is the longest path of a Unix socket.
+// maxSockPath is the maximum length of a Unix socket path.
 const maxSockPath = 107
 
 var (
@@ -34,15 +34,14 @@ var (
 	ifaceName = regexp.MustCompile(`^[^/\s:]{1,15}$`)
 )
 
-// faults collects what is wrong, with paths.
+// faults collects errors with their paths.
 type faults struct{ list []error }
 
 func (f *faults) add(path, format string, args ...any) {
 	f.list = append(f.list, fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...)))
 }
 
-// Validate checks a configuration, resolves what is given by name, and returns
-// every fault it finds.
+// Validate checks a configuration, resolves names, and returns all errors.
 func (c *Config) Validate() error {
 	var f faults
 	if !filepath.IsAbs(c.RunDir) {
@@ -74,7 +73,7 @@ func (c *Config) Validate() error {
 	return errors.Join(f.list...)
 }
 
-// checkUnique finds what two NICs may not share.
+// checkUnique reports settings that two NICs must not share.
 func (c *Config) checkUnique(f *faults) {
 	seen := map[string]int{}
 	unique := func(i int, key, what string) {
@@ -100,7 +99,7 @@ func (c *Config) checkUnique(f *faults) {
 		if n.MAC != (MAC{}) {
 			unique(i, "mac", "mac "+n.MAC.String())
 		}
-		// rdma_cm could not tell whom a program means by an address that is there twice.
+		// Duplicate addresses would make the target of an rdma_cm call ambiguous.
 		for j, p := range n.Prefixes {
 			unique(i, fmt.Sprintf("addresses[%d]", j), "address "+p.Addr().String())
 		}
@@ -153,7 +152,7 @@ func (l *Limits) validate(f *faults) {
 		val, max int
 	}{
 		{"connections", l.Connections, 1 << 16},
-		{"qps", l.QPs, 16384}, // a doorbell has that many bits
+		{"qps", l.QPs, 16384}, // number of bits in a doorbell
 		{"cqs", l.CQs, 1 << 20},
 		{"srqs", l.SRQs, 1 << 20},
 		{"mrs", l.MRs, 1 << 20},
@@ -196,7 +195,7 @@ func (n *NIC) validate(f *faults, path string) {
 	n.Access.validate(f, path+".access")
 }
 
-// validateShared refuses what is the interface's.
+// validateShared rejects settings that belong to the interface.
 func (n *NIC) validateShared(f *faults, path string) {
 	for _, v := range []struct {
 		key string
@@ -267,7 +266,7 @@ func (n *NIC) onLink(a netip.Addr) bool {
 		slices.ContainsFunc(n.VLANs, func(v VLAN) bool { return slices.ContainsFunc(v.Prefixes, within) })
 }
 
-// validate looks users and groups up.
+// validate looks up users and groups.
 func (a *Access) validate(f *faults, path string) {
 	a.UIDs, a.GIDs = nil, nil
 	for i, name := range a.Users {
@@ -294,7 +293,7 @@ func (a *Access) validate(f *faults, path string) {
 	}
 }
 
-// lookUp turns a number, or a name that find knows, into an id.
+// lookUp converts a number, or a name that find resolves, to an ID.
 func lookUp(name string, find func(string) (string, error)) (uint32, error) {
 	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(id), nil
