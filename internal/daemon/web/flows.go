@@ -13,14 +13,15 @@ import (
 )
 
 const (
-	// flowSnap is how much of a frame the analyser needs: all headers, and management datagrams whole.
+	// flowSnap is the number of bytes of a frame that the analyser needs: all headers, and complete management
+	// datagrams.
 	flowSnap = "400"
-	// flowEvery is the time between reports.
+	// flowEvery is the time between two reports.
 	flowEvery = time.Second
 )
 
-// getFlows streams what "rocectl watch" would say of the frames of a NIC, as server-sent events: a
-// capture that is analysed, while somebody looks.
+// getFlows streams the output of "rocectl watch" for a NIC as server-sent events. It analyses a capture for as long
+// as the client reads.
 func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
 	out, ok := s.open(w, s.rightOf(r))
 	if !ok {
@@ -48,7 +49,7 @@ func (s *Server) getFlows(w http.ResponseWriter, r *http.Request) {
 	rd.CloseWithError(io.ErrClosedPipe)
 	<-captured
 	if err != nil && r.Context().Err() == nil {
-		_ = out.send("problem", time.Now(), []byte(`{"error":"the capture has ended"}`)) // the caller has gone, then
+		_ = out.send("problem", time.Now(), []byte(`{"error":"the capture has ended"}`)) // an error means that the client has gone
 	}
 }
 
@@ -63,7 +64,7 @@ func (s *Server) capture(ctx context.Context, w *io.PipeWriter, nic string) {
 	s.cfg.Views.ServeHTTP(&piped{to: w}, r)
 }
 
-// piped is an answer that goes into a pipe.
+// piped is a ResponseWriter that writes the body into a pipe.
 type piped struct {
 	header http.Header
 	to     io.Writer

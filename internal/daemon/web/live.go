@@ -14,17 +14,17 @@ import (
 
 const (
 	minEvery, maxEvery = 100 * time.Millisecond, time.Minute
-	// sayAlive is how often a stream says something, so that one whose reader is gone ends.
+	// sayAlive is the keepalive interval of a stream. A failed keepalive ends a stream whose reader has gone.
 	sayAlive = 15 * time.Second
-	// patience is how long a reader may take nothing.
+	// patience is the write timeout of a stream.
 	patience = 10 * time.Second
-	// maxViews is how many views a stream may ask for.
+	// maxViews is the maximum number of views in one stream.
 	maxViews = 40
 )
 
-// getLive streams views as server-sent events: each when it has changed, looked at every so often
-// (?every=), named as the path below /v1/ is (?view=, several), and asynchronous events as they
-// happen (?view=events). The data are the answers of the administration interface.
+// getLive streams views as server-sent events. It checks each view every ?every= and sends it after a change. ?view=
+// names a view by its path below /v1/; it may appear several times. ?view=events streams asynchronous events as they
+// occur. The data are the answers of the administration interface.
 func (s *Server) getLive(w http.ResponseWriter, r *http.Request) {
 	o, err := s.parseLive(r.URL.Query())
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Server) getLive(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	if o.events {
 		var done sync.WaitGroup
-		defer done.Wait() // before the server takes the connection back
+		defer done.Wait() // before the server reuses the connection
 		defer cancel()
 		done.Go(func() { s.passEvents(ctx, out, right) })
 	}
@@ -59,7 +59,7 @@ func (s *Server) open(w http.ResponseWriter, of right) (*stream, bool) {
 	return &stream{w: w, ctl: http.NewResponseController(w)}, true
 }
 
-// take takes a place for a stream.
+// take acquires a place for a stream.
 func (s *Server) take(of right) bool {
 	if of < see {
 		select {
@@ -79,7 +79,7 @@ func (s *Server) take(of right) bool {
 	}
 }
 
-// close frees the place of a stream.
+// close releases the place of a stream.
 func (s *Server) close(of right) {
 	<-s.live
 	if of < see {
@@ -87,7 +87,7 @@ func (s *Server) close(of right) {
 	}
 }
 
-// looking is what a stream shows.
+// looking holds the parameters of a stream.
 type looking struct {
 	every  time.Duration
 	views  []viewName
@@ -120,11 +120,11 @@ func (s *Server) parseLive(q url.Values) (o looking, err error) {
 	return o, nil
 }
 
-// passViews shows what has changed until ctx ends or nobody reads.
+// passViews sends changed views until ctx ends or a write fails.
 func (s *Server) passViews(ctx context.Context, out *stream, o looking, to right) {
 	tick := time.NewTicker(o.every)
 	defer tick.Stop()
-	shown := make([][sha256.Size]byte, len(o.views)) // a stream keeps no answer
+	shown := make([][sha256.Size]byte, len(o.views)) // hashes: a stream stores no answers
 	var spoken time.Time
 	for {
 		for i, name := range o.views {
@@ -155,7 +155,7 @@ func (s *Server) passViews(ctx context.Context, out *stream, o looking, to right
 	}
 }
 
-// passEvents shows asynchronous events until ctx ends.
+// passEvents sends asynchronous events until ctx ends.
 func (s *Server) passEvents(ctx context.Context, out *stream, to right) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://roced/v1/events", nil)
 	if err != nil {
@@ -176,7 +176,7 @@ type stream struct {
 	ctl *http.ResponseController
 }
 
-// send sends an event that was so at a time, its number in milliseconds; data is one line of JSON.
+// send sends an event with its time in milliseconds as its ID. data is one line of JSON.
 func (s *stream) send(event string, at time.Time, data []byte) error {
 	return s.write(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", at.UnixMilli(), event, bytes.TrimSuffix(data, []byte("\n"))))
 }
@@ -186,14 +186,14 @@ func (s *stream) comment() error { return s.write([]byte(":\n\n")) }
 func (s *stream) write(b []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = s.ctl.SetWriteDeadline(time.Now().Add(patience)) // a writer that has none does not block
+	_ = s.ctl.SetWriteDeadline(time.Now().Add(patience)) // a writer without deadlines does not block
 	if _, err := s.w.Write(b); err != nil {
 		return err
 	}
 	return s.ctl.Flush()
 }
 
-// lines is an answer that is passed on line by line.
+// lines is a ResponseWriter that forwards its body line by line.
 type lines struct {
 	header http.Header
 	rest   []byte

@@ -13,21 +13,21 @@ import (
 	"time"
 )
 
-// viewAge is how old a snapshot may be that is given out again: however many look, and however
-// often, a NIC is asked so often at most.
+// viewAge is the maximum age of a shared snapshot. A NIC is asked at most once in that time, however many readers
+// there are.
 const viewAge = 100 * time.Millisecond
 
-// viewTimeout bounds how long a NIC may take to answer.
+// viewTimeout limits the time that a NIC may take to answer.
 const viewTimeout = 5 * time.Second
 
-// viewLife is how long an answer is kept that no caller asks for again.
+// viewLife is the lifetime of a stored answer without further requests.
 const viewLife = time.Second
 
-// viewName names a view: one of a fixed set of kinds, with one of the NICs where the kind has one. So the number of
-// answers that are kept is bounded, whatever callers ask for.
+// viewName names a view: a kind from a fixed set, with a NIC where the kind needs one. So the number of stored
+// answers is bounded for any sequence of requests.
 type viewName struct{ kind, nic string }
 
-// String is the path of the view below /v1/.
+// String returns the path of the view below /v1/.
 func (n viewName) String() string {
 	if n.nic == "" {
 		return n.kind
@@ -46,10 +46,10 @@ func (s *Server) parseView(text string) (n viewName, ok bool) {
 	return n, (n.kind == "stat" || n.kind == "faults") && slices.Contains(s.cfg.NICs, n.nic)
 }
 
-// views are the answers that all readers share.
+// views holds the answers that all readers share.
 type views struct {
 	from  http.Handler
-	mu    sync.Mutex // while one reader asks, the others wait for the same answer
+	mu    sync.Mutex // held during a request; other readers wait for the same answer
 	taken map[viewName]*view
 }
 
@@ -59,10 +59,10 @@ type view struct {
 	status int
 	body   []byte
 	sum    [sha256.Size]byte // of body
-	open   func() []byte     // body without what is not for everybody
+	open   func() []byte     // returns body without private members
 }
 
-// get returns the answer to a GET of a view.
+// get returns the answer to a GET of a view, which is at most viewAge old.
 func (v *views) get(name viewName) *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -87,7 +87,7 @@ func (v *views) get(name viewName) *view {
 	return out
 }
 
-// drop forgets an answer unless a newer one has its place.
+// drop removes a stored answer unless a newer one has replaced it.
 func (v *views) drop(name viewName, old *view) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -96,7 +96,7 @@ func (v *views) drop(name viewName, old *view) {
 	}
 }
 
-// shownTo is what somebody with a right gets to see.
+// shownTo returns the body for a client with the right r.
 func (v *view) shownTo(r right) []byte {
 	if r >= see {
 		return v.body
@@ -104,7 +104,7 @@ func (v *view) shownTo(r right) []byte {
 	return v.open()
 }
 
-// answerTo keeps an answer.
+// answerTo is a ResponseWriter that stores the answer.
 type answerTo struct {
 	status int
 	header http.Header
@@ -125,8 +125,8 @@ func (a *answerTo) WriteHeader(status int) { a.status = status }
 // Write implements io.Writer.
 func (a *answerTo) Write(b []byte) (int, error) { return a.body.Write(b) }
 
-// private are the members that only those get to see who may use the administration socket. Who
-// knows a PSN can forge packets for its queue pair; who runs what is not everybody's business.
+// private lists the JSON members that only users of the administration socket may see. A client that knows a PSN can
+// forge packets for its queue pair. The owners of programs are private, too.
 var private = []string{"sq_psn", "rq_psn", "pid", "uid", "client", "socket"}
 
 // withhold removes private members from JSON.

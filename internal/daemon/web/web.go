@@ -1,11 +1,13 @@
-// Package web serves the live page: its files, what they ask for, and who may ask for what. What
-// the page shows are the answers of the administration interface, or of whatever else is behind
-// Config.Views; the package adds who may have them, and a stream that passes on what changes.
+// Package web serves the live page: its files, its data and the access control. The data are the answers of the
+// administration interface, or of any other handler in Config.Views. The package adds access rights, and a stream of
+// changes.
 //
-// A browser is a deputy that everybody can ask for favours, and a TCP port does not say who is
-// there. So requests have to be addressed to this server and nobody else (Host), must not come
-// from pages of others (Sec-Fetch-Site, Origin), and have rights by a token that is sent in a
-// header: no cookie, which browsers send to all ports of a host.
+// Any web site can make a browser send requests (confused deputy), and a TCP port does not identify its peer. So the
+// server checks three properties of a request:
+//
+//   - Its Host header names this server.
+//   - It does not come from a page of another origin (Sec-Fetch-Site, Origin).
+//   - A token in a header grants the rights. A cookie would not do: browsers send it to all ports of a host.
 package web
 
 import (
@@ -20,32 +22,32 @@ import (
 	"strings"
 )
 
-// Config says what is served, and to whom.
+// Config sets the content of a server and its access rules.
 type Config struct {
-	// Views answers requests of paths below /v1/. Whoever gets through to it may do all that it does.
+	// Views answers requests for paths below /v1/. It does not check rights: the server does this before.
 	Views http.Handler
-	// Token gives those who have it the right to see everything. Without one everybody has it: the
-	// listener asks who is there.
+	// Token grants the right to see everything. If it is empty, all clients have that right, and the listener must
+	// check them.
 	Token string
-	// Open lets everybody look who can connect, without what could be used against others.
+	// Open lets clients without the token see everything except data that could be used against others.
 	Open bool
-	// Control lets those who may see everything change something.
+	// Control lets clients that may see everything change settings.
 	Control bool
-	// Hosts are names of this server beside localhost and addresses.
+	// Hosts are names of this server besides localhost and IP addresses.
 	Hosts []string
-	// NICs are the names of the NICs that views are about.
+	// NICs are the names of the NICs that have views.
 	NICs []string
-	// About is for the page: what it is to show.
+	// About describes the content for the page.
 	About About
 }
 
-// About is what the page asks first.
+// About is the answer to the page's first request.
 type About struct {
 	Version string `json:"version"`
-	// File is the name of the stored trace, capture or result that is shown; empty for a daemon.
+	// File is the name of the stored trace, capture or result that is shown; empty: a daemon.
 	File string `json:"file,omitempty"`
 	Kind string `json:"kind,omitempty"` // of the file: trace, capture or simulation
-	// Right is what whoever asks may do: none, look, see or change.
+	// Right is the right of the client: none, look, see or change.
 	Right string `json:"right"`
 }
 
@@ -53,16 +55,16 @@ type About struct {
 type Server struct {
 	cfg   Config
 	views *views
-	live  chan struct{} // a place for each stream
-	looks chan struct{} // a place for each stream of a caller without a token
+	live  chan struct{} // one place for each stream
+	looks chan struct{} // one place for each stream of a client without a token
 	mux   *http.ServeMux
 }
 
 //go:embed assets
 var assets embed.FS
 
-// policy are the headers of every answer: the page loads nothing from elsewhere, runs nothing
-// that is not a file of its own, is in no frame, and tells nobody where it is.
+// policy holds the headers of every answer. The page loads nothing from elsewhere, runs only its own files, cannot be
+// framed, and sends no referrer.
 var policy = map[string]string{
 	"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
@@ -73,7 +75,7 @@ var policy = map[string]string{
 	"Cache-Control":                "no-store",
 }
 
-// maxLive limits the streams of all callers. Callers without a token have at most half of them.
+// maxLive limits the streams of all clients. Clients without a token have at most half of them.
 const maxLive = 32
 
 // New returns a server.
@@ -82,7 +84,7 @@ func New(cfg Config) *Server {
 		looks: make(chan struct{}, maxLive/2), mux: http.NewServeMux()}
 	files, err := fs.Sub(assets, "assets")
 	if err != nil {
-		panic(err) // they are part of the program
+		panic(err) // the assets are part of the program
 	}
 	s.mux.Handle("GET /", http.FileServerFS(files))
 	s.mux.HandleFunc("GET /about", s.getAbout)
@@ -114,8 +116,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// addressed reports whether a request's Host is a name of this server. A page whose name has
-// been made to mean our address sends its own.
+// addressed reports whether a request's Host is a name of this server. This stops DNS rebinding: a page whose name
+// resolves to our address sends its own name.
 func (s *Server) addressed(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -126,13 +128,13 @@ func (s *Server) addressed(host string) bool {
 	return strings.EqualFold(host, "localhost") || slices.ContainsFunc(s.cfg.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
 }
 
-// foreign reports whether a page of somebody else is behind a request. Its links may lead here; all
-// other things that a page can ask a browser for are refused, also to pages of other ports.
+// foreign reports whether a page of another origin caused a request. Such pages may link here. All their other
+// requests are refused, also those of pages on other ports of this host.
 func foreign(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "same-origin", "none":
 		return false
-	case "": // no browser, or one that does not say so to plain HTTP
+	case "": // no browser, or a browser that omits the header over plain HTTP
 		origin := r.Header.Get("Origin")
 		return origin != "" && origin != "http://"+r.Host && origin != "https://"+r.Host
 	}
@@ -140,7 +142,7 @@ func foreign(r *http.Request) bool {
 		r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// right is what somebody may do; each includes those before it.
+// right is the right of a client; each right includes the previous ones.
 type right int
 
 const (
@@ -152,7 +154,7 @@ const (
 
 func (r right) String() string { return [...]string{"none", "look", "see", "change"}[r] }
 
-// served are the requests that Views is asked for. A snapshot is an answer that many share.
+// served lists the requests that go to Views. A snapshot is an answer that several clients share.
 var served = []struct {
 	pattern  string
 	needs    right
@@ -171,7 +173,7 @@ var served = []struct {
 	{"GET /v1/file/{part}", see, false},
 }
 
-// rightOf is what whoever has sent a request may do.
+// rightOf returns the right of the client that sent a request.
 func (s *Server) rightOf(r *http.Request) right {
 	given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	switch {
@@ -189,7 +191,7 @@ func (s *Server) rightOf(r *http.Request) right {
 // MaySee reports whether a request proves the right to see everything.
 func (s *Server) MaySee(r *http.Request) bool { return s.rightOf(r) >= see }
 
-// allow lets those through who have a right.
+// allow serves h to clients with the right needs, and refuses others.
 func (s *Server) allow(needs right, h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch have := s.rightOf(r); {
@@ -209,8 +211,8 @@ func (s *Server) getAbout(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, a)
 }
 
-// pass has Views answer. What browsers send has a length; a body without an end in sight would keep
-// the answer waiting.
+// pass forwards a request to Views. It refuses bodies of unknown length: browsers do not send them, and an endless
+// body would delay the answer.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 {
 		refuse(w, http.StatusLengthRequired, "a body without a length")
@@ -229,16 +231,16 @@ func (s *Server) getView(w http.ResponseWriter, r *http.Request) {
 	v := s.views.get(name)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(v.status)
-	_, _ = w.Write(v.shownTo(s.rightOf(r))) // the caller has gone, then
+	_, _ = w.Write(v.shownTo(s.rightOf(r))) // an error means that the client has gone
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the caller has gone, then
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client has gone
 }
 
-// refuse answers as the administration interface does.
+// refuse sends an error in the format of the administration interface.
 func refuse(w http.ResponseWriter, status int, why string) {
 	answer(w, status, struct {
 		Error string `json:"error"`

@@ -20,11 +20,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "secret"
 
-// behind is an administration interface that counts what it is asked for.
+// behind is an administration interface that counts its requests.
 type behind struct {
 	mux   *http.ServeMux
 	asked atomic.Int64
-	stat  atomic.Int64 // what the answer says
+	stat  atomic.Int64 // value in the answer
 }
 
 func (b *behind) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func newBehind() *behind {
 	return b
 }
 
-// request asks s for something; headers are pairs.
+// request sends a request to s; headers are pairs of name and value.
 func request(s http.Handler, method, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://127.0.0.1:9465"+path, http.NoBody)
 	for i := 0; i < len(headers); i += 2 {
@@ -67,8 +67,8 @@ func request(s http.Handler, method, path string, headers ...string) *httptest.R
 	return w
 }
 
-// TestRights goes through who may do what: without the token on a loopback address and elsewhere, with it, and with
-// it where the page may change something.
+// TestRights checks the rights of clients: without the token on a loopback address and elsewhere, with the token, and
+// with the token where web.control is set.
 func TestRights(t *testing.T) {
 	views := newBehind()
 	loopback := New(Config{Views: views, NICs: []string{"a"}, Token: token, Open: true})
@@ -110,7 +110,7 @@ func TestRights(t *testing.T) {
 			t.Errorf("%s: may %q, %v", c.name, a.Right, err)
 		}
 	}
-	// What the page does not need is not there, whoever asks.
+	// Paths that the page does not need do not exist, for any client.
 	for _, path := range []string{"/v1/res/mr", "/v1/page", "/metrics"} {
 		if w := request(control, "GET", path, bearer...); w.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, w.Code)
@@ -121,7 +121,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWithheld: who has no token sees no PSNs, nor whose the objects are.
+// TestWithheld: a client without the token sees neither PSNs nor the owners of objects.
 func TestWithheld(t *testing.T) {
 	s := New(Config{Views: newBehind(), NICs: []string{"a"}, Token: token, Open: true})
 	if got := request(s, "GET", "/v1/res/qp").Body.String(); got != `[{"nic":"a","qp":{"qpn":1,"state":"RTS"}}]`+"\n" {
@@ -132,7 +132,7 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// TestForeign: pages of others, and names that others have made to mean this address, get nothing.
+// TestForeign: pages of other origins, and other names of this address, get no answer.
 func TestForeign(t *testing.T) {
 	views := newBehind()
 	s := New(Config{Views: views, NICs: []string{"a"}, Open: true, Hosts: []string{"lab.example"}})
@@ -172,7 +172,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestSnapshots: however many ask, Views is asked once for a while.
+// TestSnapshots: for any number of clients, Views gets one request in viewAge.
 func TestSnapshots(t *testing.T) {
 	views := newBehind()
 	s := New(Config{Views: views, NICs: []string{"a"}, Open: true})
@@ -199,7 +199,7 @@ func TestSnapshots(t *testing.T) {
 			t.Fatalf("%d answers are kept, of two views", n)
 		}
 		if n == 0 {
-			break // nobody asks: nothing is kept
+			break // the answer has expired
 		}
 		if time.Now().After(deadline) {
 			t.Fatal("answers that nobody asks for are kept")
@@ -207,7 +207,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// TestPlacesForToken: callers without the token hold at most half of the streams.
+// TestPlacesForToken: clients without the token hold at most half of the streams.
 func TestPlacesForToken(t *testing.T) {
 	server := New(Config{Views: newBehind(), NICs: []string{"a"}, Token: token, Open: true})
 	srv := httptest.NewServer(server)
@@ -270,7 +270,7 @@ func (s *reader) next(t *testing.T) (event, data string) {
 	return
 }
 
-// TestLive: a stream shows what there is, then what has changed and nothing else, and asynchronous events.
+// TestLive: a stream sends all views first, then only changed views, and asynchronous events.
 func TestLive(t *testing.T) {
 	views := newBehind()
 	srv := httptest.NewServer(New(Config{Views: views, NICs: []string{"a"}, Token: token, Open: true}))
@@ -302,7 +302,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestLiveIsBounded: there is a place for so many streams, which one that has ended gives back.
+// TestLiveIsBounded: the number of streams is limited, and a stream that ends frees its place.
 func TestLiveIsBounded(t *testing.T) {
 	views := newBehind()
 	server := New(Config{Views: views, NICs: []string{"a"}, Open: true})
@@ -326,7 +326,7 @@ func TestLiveIsBounded(t *testing.T) {
 	open(t, srv.URL+"/live?view=links").next(t)
 }
 
-// TestNobodyLooks: a server that nobody asks asks nobody.
+// TestNobodyLooks: a server without clients sends no requests to Views.
 func TestNobodyLooks(t *testing.T) {
 	views := newBehind()
 	server := New(Config{Views: views, NICs: []string{"a"}, Open: true})
