@@ -1,6 +1,6 @@
-// Package sysfs keeps the tree of files in which programs look for verbs devices:
-// what a kernel with InfiniBand shows below /sys/class. libibverbs reads it at
-// SYSFS_PATH; the preload library sends those there who ask for /sys itself.
+// Package sysfs maintains the file tree in which programs look for verbs devices. It has the layout below /sys/class
+// of a kernel with InfiniBand. libibverbs reads it at SYSFS_PATH. The preload library redirects programs that open
+// /sys itself.
 //
 //	class/infiniband_verbs/abi_version
 //	class/infiniband_verbs/uverbs0/{ibdev,dev,abi_version}
@@ -19,7 +19,7 @@ import (
 	"sync"
 )
 
-// Numbers of the kernel that user libraries compare.
+// Kernel ABI versions and device numbers that user libraries compare.
 const (
 	verbsABI  = 6 // IB_USER_VERBS_ABI_VERSION
 	rxeABI    = 2 // RXE_UVERBS_ABI_VERSION
@@ -31,23 +31,22 @@ const (
 
 // Device is a verbs device.
 type Device struct {
-	Name     string // such as rxe_a
+	Name     string // for example rxe_a
 	Index    int    // N of uverbsN
 	GUID     [8]byte
 	Firmware string
-	// PortOf names the device that has the same port and was added before; empty
-	// for a device with a port of its own.
+	// PortOf names an earlier device with the same port; empty: the device has its own port.
 	PortOf string
-	// Netdev is the network device of the port; empty if it has none.
+	// Netdev is the network device of the port; empty: none.
 	Netdev string
 }
 
-// Port is what changes in a device.
+// Port is the variable state of a device.
 type Port struct {
 	Active   bool
 	LID      uint16
 	GIDs     [][16]byte
-	Counters []Counter // standard ones and those of the device
+	Counters []Counter // standard counters and counters of the device
 }
 
 // Counter is a counter of the port.
@@ -60,11 +59,10 @@ type Counter struct {
 type Tree struct {
 	root string
 	mu   sync.Mutex
-	text map[string]string // of each file, so that only changes are written
+	text map[string]string // content of each file, to write only changed files
 }
 
-// New makes a tree at root and removes what was there. Root is what SYSFS_PATH is
-// to be.
+// New creates a tree at root and removes older content. Programs set SYSFS_PATH to root.
 func New(root string) (*Tree, error) {
 	if err := os.RemoveAll(root); err != nil {
 		return nil, err
@@ -79,14 +77,13 @@ func New(root string) (*Tree, error) {
 	)
 }
 
-// Root is the path of the tree.
+// Root returns the path of the tree.
 func (t *Tree) Root() string { return t.root }
 
 // Close removes the tree.
 func (t *Tree) Close() error { return os.RemoveAll(t.root) }
 
-// Add shows a device. Its name must not be another's, nor its index. What is known
-// of its port is ignored if the port is that of another device.
+// Add adds a device. Its name and index must be unique. Add ignores p if the port belongs to another device.
 func (t *Tree) Add(d *Device, p *Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +108,7 @@ func (t *Tree) Add(d *Device, p *Port) error {
 		err = t.addPort(dev, d, p)
 	}
 	if err == nil {
-		err = t.write(verbs+"/ibdev", d.Name) // last: it makes libibverbs look at the rest
+		err = t.write(verbs+"/ibdev", d.Name) // last, because libibverbs reads the other files after this one
 	}
 	return err
 }
@@ -125,15 +122,14 @@ func (t *Tree) addPort(dev string, d *Device, p *Port) error {
 		port + "/sm_lid":         "0x0",
 		port + "/sm_sl":          "0",
 		port + "/lid_mask_count": "0",
-		port + "/cap_mask":       "0x00010000", // IB_PORT_CM_SUP, as QUERY_PORT says
+		port + "/cap_mask":       "0x00010000", // IB_PORT_CM_SUP, as in QUERY_PORT
 		port + "/link_layer":     "Ethernet",
 		port + "/rate":           "100 Gb/sec (4X EDR)",
 		port + "/pkeys/0":        "0xffff",
 	}))
 }
 
-// Alias shows a device of another tree in this one too, by symbolic links. Such
-// is a tree for programs that are to see some devices only.
+// Alias adds a device of another tree with symbolic links. It serves trees for programs that see only some devices.
 func (t *Tree) Alias(of *Tree, d *Device) error {
 	verbs, dev := d.paths()
 	for _, name := range []string{dev, verbs} {
@@ -149,19 +145,19 @@ func (t *Tree) Alias(of *Tree, d *Device) error {
 	return t.write(d.node(), "")
 }
 
-// nodes is the folder that the preload library shows as /dev/infiniband. It has a placeholder for each device node, so
-// that programs can list them.
+// nodes is the folder that the preload library shows as /dev/infiniband. It has a placeholder for each device node,
+// so programs can list the nodes.
 const nodes = "dev/infiniband"
 
-// node returns the placeholder of a device.
+// node returns the path of a device node's placeholder.
 func (d *Device) node() string { return fmt.Sprintf("%s/uverbs%d", nodes, d.Index) }
 
-// paths are the folders of a device.
+// paths returns the folders of a device.
 func (d *Device) paths() (verbs, dev string) {
 	return fmt.Sprintf("class/infiniband_verbs/uverbs%d", d.Index), filepath.Join("class/infiniband", d.Name)
 }
 
-// Update brings the changing files of a device's own port up to date.
+// Update writes the variable files of a device's own port.
 func (t *Tree) Update(d *Device, p *Port) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,7 +184,7 @@ func (t *Tree) update(port, netdev string, p *Port) error {
 	return errors.Join(t.files(files), t.trimGIDs(port, len(p.GIDs)))
 }
 
-// trimGIDs removes the GIDs from number n on.
+// trimGIDs removes the GIDs from index n on.
 func (t *Tree) trimGIDs(port string, n int) error {
 	for ; ; n++ {
 		for _, folder := range []string{"/gids/", "/gid_attrs/types/", "/gid_attrs/ndevs/"} {
@@ -204,19 +200,18 @@ func (t *Tree) trimGIDs(port string, n int) error {
 	}
 }
 
-// standard are the counters of IBTA vol.1 16.1.4.5 as Linux names them; others
-// belong to the device.
+// standard lists the counters of IBTA vol.1 16.1.4.5 by their Linux names. All other counters belong to the device.
 var standard = map[string]bool{
 	"port_xmit_data": true, "port_rcv_data": true, "port_xmit_packets": true, "port_rcv_packets": true,
 	"unicast_xmit_packets": true, "unicast_rcv_packets": true, "multicast_xmit_packets": true,
 	"multicast_rcv_packets": true, "port_rcv_errors": true, "port_xmit_discards": true, "link_downed": true,
 }
 
-// groupsOfCM are the folders of the connection manager's counters, which have one for each kind of
-// message, as in cm_tx_msgs/req.
+// groupsOfCM lists the folders of the connection manager's counters. Each folder has a counter for each message type,
+// for example cm_tx_msgs/req.
 var groupsOfCM = []string{"cm_tx_msgs", "cm_tx_retries", "cm_rx_msgs", "cm_rx_duplicates"}
 
-// counterFile is where Linux has a counter of a port.
+// counterFile returns the path of a port counter in Linux.
 func counterFile(counter string) string {
 	if standard[counter] {
 		return "counters/" + counter
@@ -229,7 +224,7 @@ func counterFile(counter string) string {
 	return "hw_counters/" + counter
 }
 
-// groups writes a GUID or GID as sysfs does: fours of hexadecimal digits.
+// groups formats a GUID or GID as sysfs does: groups of four hexadecimal digits.
 func groups(b []byte) string {
 	var s []byte
 	for i := 0; i < len(b); i += 2 {
@@ -247,7 +242,7 @@ func (t *Tree) files(files map[string]string) error {
 	return errors.Join(errs...)
 }
 
-// write replaces a file in one step, if its text has changed.
+// write replaces a file atomically if its content has changed.
 func (t *Tree) write(name, text string) error {
 	text += "\n"
 	if t.text[name] == text {

@@ -81,7 +81,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestOnlyOnceUnderOneName checks that a device cannot take another's place.
+// TestOnlyOnceUnderOneName checks that a device cannot replace another one.
 func TestOnlyOnceUnderOneName(t *testing.T) {
 	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))
 	if err != nil {
@@ -98,9 +98,8 @@ func TestOnlyOnceUnderOneName(t *testing.T) {
 	}
 }
 
-// TestAlias checks that a tree of some devices shows what the whole one does, that
-// devices of one port say the same of it, and that this is so
-// when the run directory has moved, as into a container.
+// TestAlias checks that a tree of some devices has the same content as the whole tree, and that devices of one port
+// agree. Both hold after a move of the run directory, as into a container.
 func TestAlias(t *testing.T) {
 	dir := t.TempDir()
 	whole, err := New(filepath.Join(dir, "run/sysfs"))
@@ -145,11 +144,10 @@ func TestAlias(t *testing.T) {
 	if err := some.Close(); err != nil {
 		t.Fatal(err)
 	}
-	read(t, whole, "infiniband/rxe_b/ports/1/state") // is still there
+	read(t, whole, "infiniband/rxe_b/ports/1/state") // still exists
 }
 
-// TestWrites checks that a reader sees a whole file, old or new, and that what has
-// not changed is not written.
+// TestWrites checks that a reader sees a complete file, old or new, and that unchanged files are not written.
 func TestWrites(t *testing.T) {
 	tree, err := New(filepath.Join(t.TempDir(), "sysfs"))
 	if err != nil {
