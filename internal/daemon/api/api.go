@@ -4,19 +4,19 @@
 //	GET    /v1/links               []Link
 //	GET    /v1/res/KIND            []Resource, KIND is qp, mr, cq, pd, srq, ah, cm_id or user
 //	GET    /v1/stat[/NIC]          []Stat
-//	GET    /v1/events              Event, one a line, until the client goes
+//	GET    /v1/events              one Event per line, until the client disconnects
 //	GET    /v1/faults/NIC          []FaultRule
 //	POST   /v1/faults/NIC          RuleSet: adds or replaces rules
 //	DELETE /v1/faults/NIC          removes all rules
-//	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client goes
-//	                               or ends a chunked body: then it ends complete;
+//	POST   /v1/capture/NIC         the answer is a pcapng stream, until the client disconnects
+//	                               or ends a chunked body; the latter ends it complete;
 //	                               ?snaplen=N keeps N bytes of each frame, ?id=ID names it
-//	DELETE /v1/capture/NIC/ID      ends a capture that has that name: it ends complete
-//	POST   /v1/trace/NIC/QP        the answer is a trace of a queue pair, lines of JSON
-//	                               (trace.Record), until the queue pair, the client or a
-//	                               chunked body ends; QP is a number, or next for the next
-//	                               one that connects; ?most=N leaves events out when there are
-//	                               more than about N a second; ?flor reads packets as Flor's
+//	DELETE /v1/capture/NIC/ID      ends the capture of that name, complete
+//	POST   /v1/trace/NIC/QP        the answer is a trace of a queue pair in JSON lines
+//	                               (trace.Record), until the queue pair is destroyed, the client
+//	                               disconnects or ends a chunked body; QP is a number, or next
+//	                               for the next one that connects; ?most=N leaves events out
+//	                               above about N per second; ?flor decodes packets as Flor's
 //	GET    /v1/poll/NIC            PollSetting
 //	PUT    /v1/poll/NIC            PollSetting
 //	GET    /v1/page                Page
