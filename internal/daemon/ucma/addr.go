@@ -15,27 +15,27 @@ var (
 // afIB is AF_IB, the family of sockaddr_ib.
 const afIB = 27
 
-// Lengths of the socket addresses.
+// Lengths of the socket addresses, in bytes.
 const (
 	lenIn  = 16
 	lenIn6 = 28
 	lenIB  = 48
 )
 
-// endpoint is a socket address. Those of AF_IB are known as far as programs need
-// to find out whether there is such a family: unspecified ones, to be bound to.
+// endpoint is a socket address. Of AF_IB, only unspecified addresses to bind to are supported: programs use them to
+// detect the family.
 type endpoint struct {
 	family uint16 // 0: none
 	netip.AddrPort
 }
 
-// any reports whether no address is given.
+// any reports whether e has no specific address.
 func (e endpoint) any() bool { return !e.Addr().IsValid() || e.Addr().IsUnspecified() }
 
-// self reports whether e means this host and no address of it in particular.
+// self reports whether e means this host: it is unspecified or a loopback address.
 func (e endpoint) self() bool { return e.any() || e.Addr().IsLoopback() }
 
-// withPort returns e with another port.
+// withPort returns e with the given port.
 func (e endpoint) withPort(port uint16) endpoint {
 	e.AddrPort = netip.AddrPortFrom(e.Addr(), port)
 	return e
@@ -50,7 +50,7 @@ func endpointOf(a netip.Addr, port uint16) endpoint {
 	return endpoint{family, netip.AddrPortFrom(a, port)}
 }
 
-// parseSockaddr reads a socket address.
+// parseSockaddr parses a socket address.
 func parseSockaddr(b []byte) (endpoint, error) {
 	if len(b) < 2 {
 		return endpoint{}, unix.EINVAL

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Parameters of the protocol that Linux's rdma_cm chooses for programs.
+// Protocol parameters that Linux's rdma_cm chooses for programs.
 const (
 	cmTimeout   = 20 // 4.3 s
 	cmRetries   = 15
@@ -35,7 +35,7 @@ func (c *device) connect(q *request) error {
 	return i.request(&r.ConnParam)
 }
 
-// request asks the listener at the other end of the route.
+// request sends a connection or service request to the remote end of the route.
 func (i *id) request(p *rdmacm.ConnParam) (err error) {
 	i.qpn, i.srq = p.QPNum, p.SRQ != 0
 	h := mad.IPCM{Src: i.src.Addr(), Dst: i.dst.Addr(), SrcPort: i.src.Port()}
@@ -51,7 +51,7 @@ func (i *id) request(p *rdmacm.ConnParam) (err error) {
 	return err
 }
 
-// decodeECE decodes a command of which programs of before ECE know less.
+// decodeECE decodes a command with an optional ECE field at its end. Programs from before ECE omit the field.
 func (q *request) decodeECE(v any, p *rdmacm.ConnParam, num *uint32) error {
 	if q.decode(v) == nil {
 		return nil
@@ -83,8 +83,8 @@ func (i *id) connect(p *rdmacm.ConnParam, private []byte) error {
 	})
 }
 
-// connectTo makes an identifier and connects it, step by step: CREATE_ID, RESOLVE_ADDR, RESOLVE_ROUTE and
-// CONNECT. Events tell of the step that fails, or of the end.
+// connectTo creates and connects an identifier in the steps CREATE_ID, RESOLVE_ADDR, RESOLVE_ROUTE and CONNECT. An
+// event reports the step that fails, or the result.
 func (c *device) connectTo(q *request) error {
 	var r rdmacm.ConnectTo
 	if err := q.decode(&r); err != nil {
@@ -106,7 +106,7 @@ func (c *device) connectTo(q *request) error {
 	return nil
 }
 
-// proceed takes the steps of connectTo that follow when the address is resolved.
+// proceed continues connectTo after address resolution.
 func (i *id) proceed() {
 	p := i.then
 	i.then = nil
@@ -131,7 +131,7 @@ func (i *id) ask4QP(private []byte) error {
 	})
 }
 
-// acceptConn answers a request or, without parameters, confirms a reply.
+// acceptConn accepts a request or, without parameters, confirms a reply.
 func (c *device) acceptConn(q *request) error {
 	var r rdmacm.Accept
 	if err := q.decodeECE(&r, &r.ConnParam, &r.ID); err != nil {
@@ -166,7 +166,7 @@ func (c *device) acceptConn(q *request) error {
 	return err
 }
 
-// setQKey makes key the Q_Key of i; 0 stands for the default.
+// setQKey sets and returns the Q_Key of i; 0 selects the default.
 func (i *id) setQKey(key uint32) uint32 {
 	if key == 0 {
 		key = defaultQKey
@@ -204,11 +204,10 @@ func (c *device) reject(q *request) error {
 	})
 }
 
-// reasonVendorOption is "vendor option is not supported" (IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED).
+// reasonVendorOption is the reason "vendor option is not supported" (IB_CM_REJ_VENDOR_OPTION_NOT_SUPPORTED).
 const reasonVendorOption mad.Reason = 35
 
-// disconnect begins or answers the end of a connection; in other states there is
-// nothing to be done, as in Linux.
+// disconnect starts or answers the teardown of a connection. In other states it does nothing, as in Linux.
 func (c *device) disconnect(q *request) error {
 	var r rdmacm.Disconnect
 	if err := q.decode(&r); err != nil {
@@ -247,10 +246,10 @@ func (c *device) notify(q *request) error {
 	return i.nic.do(func(now mono.Time, _ *rocev2.NIC) error { return i.conn.CommEstablished(now) })
 }
 
-// cmEvent tells the program what has become of a connection or an exchange.
+// cmEvent reports a change of a connection or an exchange to the program.
 func (i *id) cmEvent(e *told) {
 	if i.unknown() {
-		return // as Linux does; the program finds out when it accepts
+		return // as in Linux; the program gets the error when it accepts
 	}
 	switch e.Kind {
 	case cm.ConnectReply:
@@ -284,7 +283,7 @@ func (i *id) refused(e *told) {
 
 func (i *id) disconnected(e *told) {
 	if i.state != stateConnect {
-		return // both sides did it at the same time
+		return // both sides disconnected at the same time
 	}
 	i.state = stateDisconnected
 	var status int32
@@ -294,14 +293,14 @@ func (i *id) disconnected(e *told) {
 	i.emit(rdmacm.EventDisconnected, status).put(connParam(&e.Conn, e.PrivateData))
 }
 
-// udParam is how the queue pair that a SIDR_REP names is reached.
+// udParam returns the address of the queue pair in a SIDR_REP.
 func (i *id) udParam(e *told) (p rdmacm.UDParam) {
 	p = rdmacm.UDParam{QPNum: uint32(e.SIDR.QPN), QKey: e.SIDR.QKey, AHAttr: i.ahAttr()}
 	p.PrivateDataLen = uint8(copy(p.PrivateData[:], e.PrivateData))
 	return p
 }
 
-// ahAttr is the address vector of the route.
+// ahAttr returns the address vector of the route.
 func (i *id) ahAttr() uverbs.AHAttr { return ahAttr(&i.route, i.sgid) }
 
 func ahAttr(r *rocev2.MADRoute, sgid uint8) uverbs.AHAttr {

@@ -14,8 +14,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// device is an open rdma_cm device of a client: a connection, and what is made through it. Its
-// fields are guarded by the server's lock.
+// device is a client's open rdma_cm device: its connection and its objects. The server's lock guards the fields.
 type device struct {
 	srv     *Server
 	conn    *uverbs.Conn
@@ -23,11 +22,11 @@ type device struct {
 	cred    *unix.Ucred
 	account *quota.Account
 	cookie  uint64
-	nics    []*nic // that it may use
-	bell    int    // our end of the event socket, -1 before ExtHello
-	rung    bool   // a bell is in the socket or with the client
-	pushes  bool   // the client wants the events themselves
-	away    int    // such events that have places in the socket
+	nics    []*nic // NICs that the client may use
+	bell    int    // local end of the event socket; -1 before ExtHello
+	rung    bool   // a bell is in the socket, or the client has read it and not yet answered
+	pushes  bool   // the client wants whole events in the socket
+	away    int    // pushed events whose places the client has not returned
 	events  []*event
 }
 
@@ -35,16 +34,16 @@ func newContext(s *Server, conn *net.UnixConn, cred *unix.Ucred, a *quota.Accoun
 	return &device{srv: s, conn: uverbs.NewConn(conn), raw: conn, cred: cred, account: a, bell: -1}
 }
 
-// request is a command on its way through the server.
+// request is a command that the server processes.
 type request struct {
 	body []byte
 	out  int
 	fds  []int
-	resp any // a structure, nil for none
+	resp any // a structure; nil: none
 	send []uverbs.FD
 }
 
-// decode fills v, a pointer to a structure, from the command.
+// decode decodes the command into v, a pointer to a structure.
 func (q *request) decode(v any) error {
 	if err := uverbs.DecodeInto(q.body, v); err != nil {
 		return unix.EINVAL
@@ -52,7 +51,7 @@ func (q *request) decode(v any) error {
 	return nil
 }
 
-// command is what carries out a command, and the room that it needs for the answer.
+// command is the function that executes a command, and the size of its answer in bytes.
 type command struct {
 	run func(*device, *request) error
 	out int
@@ -66,7 +65,7 @@ var commands = map[uint32]command{
 	rdmacm.CmdResolveIP:    {(*device).resolveIP, 0},
 	rdmacm.CmdResolveAddr:  {(*device).resolveAddr, 0},
 	rdmacm.CmdResolveRoute: {(*device).resolveRoute, 0},
-	rdmacm.CmdQueryRoute:   {(*device).queryRoute, uverbs.Size[rdmacm.QueryRouteResp]() - 8}, // without ibdev_index in old programs
+	rdmacm.CmdQueryRoute:   {(*device).queryRoute, uverbs.Size[rdmacm.QueryRouteResp]() - 8}, // old programs omit ibdev_index
 	rdmacm.CmdQuery:        {(*device).query, 8},
 	rdmacm.CmdConnect:      {(*device).connect, 0},
 	rdmacm.CmdListen:       {(*device).listen, 0},
@@ -86,14 +85,14 @@ var commands = map[uint32]command{
 	rdmacm.ExtConnect:      {(*device).connectTo, 4},
 }
 
-// maxEvents is how many events may wait for a program before it has to take some: commands
-// whose outcome is an event are refused then. Connections are bounded by identifiers.
+// maxEvents is the maximum number of events that wait for a program. Beyond it, the server refuses commands that
+// result in an event. The number of identifiers limits connections.
 const maxEvents = 8192
 
 var emits = map[uint32]bool{rdmacm.CmdResolveIP: true, rdmacm.CmdResolveAddr: true, rdmacm.CmdResolveRoute: true,
 	rdmacm.CmdJoinIPMcast: true, rdmacm.CmdJoinMcast: true, rdmacm.ExtConnect: true}
 
-// serve carries out commands until the connection ends.
+// serve executes commands until the connection ends.
 func (c *device) serve() {
 	for {
 		msg, fds, err := c.conn.ReadMessage()
@@ -119,7 +118,7 @@ func (c *device) serve() {
 	c.close()
 }
 
-// close destroys everything of the context.
+// close destroys the context and all its objects.
 func (c *device) close() {
 	var mine []*id
 	for _, i := range c.srv.ids {
@@ -128,7 +127,7 @@ func (c *device) close() {
 		}
 	}
 	for _, i := range mine {
-		if c.srv.ids[i.num] == i { // not gone with another one
+		if c.srv.ids[i.num] == i { // a previous destroy may have removed it
 			i.destroy()
 		}
 	}
@@ -139,7 +138,7 @@ func (c *device) close() {
 	}
 }
 
-// answer carries out a command.
+// answer executes a command and sends the answer.
 func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
 	var h rdmacm.Hdr
 	if err := uverbs.DecodeInto(msg, &h); err != nil || int(h.In) > len(msg)-rdmacm.HdrLen {
@@ -170,7 +169,7 @@ func (c *device) answer(msg []byte, fds []int) uverbs.Answer {
 	return a
 }
 
-// errnoOf translates an error into the number that a kernel would answer.
+// errnoOf returns the errno that a kernel would return for an error.
 func errnoOf(err error) unix.Errno {
 	switch {
 	case errors.Is(err, cm.ErrInUse):
@@ -190,7 +189,7 @@ func errnoOf(err error) unix.Errno {
 	return unix.EINVAL
 }
 
-// hello opens the context: it says which NICs are used and hands out the event socket.
+// hello opens the context: it selects the NICs and sends the event socket to the client.
 func (c *device) hello(q *request) error {
 	var r rdmacm.Hello
 	if err := q.decode(&r); err != nil {
@@ -220,7 +219,7 @@ func (c *device) hello(q *request) error {
 	return nil
 }
 
-// cookieOf identifies a socket, 0 if it is none.
+// cookieOf returns the cookie of a socket, or 0 if fd is no socket.
 func cookieOf(fd int) uint64 {
 	v, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_COOKIE)
 	if err != nil {
@@ -229,7 +228,7 @@ func cookieOf(fd int) uint64 {
 	return v
 }
 
-// find returns an identifier of the context.
+// find returns the context's identifier with number num.
 func (c *device) find(num uint32) (*id, error) {
 	i := c.srv.ids[num]
 	if i == nil || i.ctx != c {

@@ -10,16 +10,16 @@ import (
 	"roced.io/roced/internal/cm"
 )
 
-// event waits to be taken by GET_EVENT.
+// event is an event that waits for GET_EVENT.
 type event struct {
-	counted *id         // whose DESTROY_ID counts it: for CONNECT_REQUEST the listener
+	counted *id         // DESTROY_ID of this identifier counts the event; for CONNECT_REQUEST it is the listener
 	request *id         // CONNECT_REQUEST: the new identifier
-	member  *membership // of an event of multicast, whose LEAVE_MCAST counts it
+	member  *membership // multicast events: LEAVE_MCAST of this membership counts the event
 	resp    rdmacm.EventResp
-	agreed  *cm.QPAttr // of CONNECT_REQUEST and CONNECT_RESPONSE of a connection
+	agreed  *cm.QPAttr // set for CONNECT_REQUEST and CONNECT_RESPONSE of a connection
 }
 
-// connection is the identifier of which agreed is.
+// connection returns the identifier to which agreed belongs.
 func (e *event) connection() *id {
 	if e.request != nil {
 		return e.request
@@ -27,26 +27,25 @@ func (e *event) connection() *id {
 	return e.counted
 }
 
-// put makes v, a ConnParam or a UDParam, the event's parameter.
+// put sets the event's parameter to v, a ConnParam or a UDParam.
 func (e *event) put(v any) { copy(e.resp.Param[:], uverbs.Append(nil, v)) }
 
-// emit queues an event of i; status is 0, -errno or a reason of rejection.
+// emit queues an event of i. status is 0, -errno or a rejection reason.
 func (i *id) emit(kind uint32, status int32) *event {
 	e := &event{counted: i, resp: rdmacm.EventResp{UID: i.uid, ID: i.num, Event: kind, Status: uint32(status)}}
 	i.ctx.queue(e)
 	return e
 }
 
-// queue appends an event and rings. The client gets the event when the server's lock is free, so
-// that it may still be filled in.
+// queue appends an event and rings. The server sends it only after its lock is released, so the caller may still fill
+// it in.
 func (c *device) queue(e *event) {
 	c.events = append(c.events, e)
 	c.ring()
 }
 
-// ring puts a bell into the event socket when events wait and no bell is under way.
-// There is never more than one, so that the socket has room. Clients that want the events
-// themselves get them when the server's lock is free.
+// ring sends a bell through the event socket if events wait and no bell is pending. At most one bell is pending, so
+// the socket never fills up. Clients with pushes get whole events instead, after the server's lock is released.
 func (c *device) ring() {
 	if c.rung || len(c.events) == 0 {
 		return
@@ -55,11 +54,11 @@ func (c *device) ring() {
 		c.srv.ringing = append(c.srv.ringing, c)
 		return
 	}
-	// The client may have closed its end; it will close the connection too.
+	// An error means that the client has closed its end; it then closes the connection too.
 	c.rung = unix.Sendto(c.bell, []byte{1}, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil) == nil
 }
 
-// getEvent answers with the oldest event. The client has taken the bell for that.
+// getEvent answers with the oldest event. The client has read the bell before.
 func (c *device) getEvent(q *request) error {
 	c.rung = false
 	if len(c.events) == 0 {
@@ -70,7 +69,7 @@ func (c *device) getEvent(q *request) error {
 	return nil
 }
 
-// take takes the oldest event, which is reported to the client.
+// take removes the oldest event and counts it as reported.
 func (c *device) take() *event {
 	e := c.events[0]
 	c.events = slices.Delete(c.events, 0, 1)
@@ -82,7 +81,7 @@ func (c *device) take() *event {
 	return e
 }
 
-// push sends the events that wait, as far as they have places in the socket.
+// push sends waiting events while the socket has places for them.
 func (c *device) push() {
 	for len(c.events) > 0 && c.away < rdmacm.EventPlaces && c.bell >= 0 {
 		c.away++
@@ -91,12 +90,12 @@ func (c *device) push() {
 		if e.agreed != nil {
 			b = uverbs.Append(b, e.connection().attrs(e.agreed))
 		}
-		// The client may have closed its end; it will close the connection too.
+		// An error means that the client has closed its end; it then closes the connection too.
 		_ = unix.Sendto(c.bell, b, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
 	}
 }
 
-// bellBack takes a bell back that the client has found for events that are gone, or places of events.
+// bellBack takes back a bell whose events were dropped, or the places of pushed events.
 func (c *device) bellBack(q *request) error {
 	if c.pushes {
 		var r rdmacm.Bell
@@ -110,7 +109,7 @@ func (c *device) bellBack(q *request) error {
 	return nil
 }
 
-// dropEvents forgets the events that i is counted for, and the requests in them.
+// dropEvents drops the events that count for i, and destroys the requests in them.
 func (i *id) dropEvents() {
 	var requests []*id
 	i.ctx.events = slices.DeleteFunc(i.ctx.events, func(e *event) bool {
@@ -124,8 +123,8 @@ func (i *id) dropEvents() {
 	}
 }
 
-// migrateID moves an identifier, with the events that wait, from another context of
-// which the client has a descriptor.
+// migrateID moves an identifier and its waiting events from another context. The client proves its access with a
+// descriptor of that context.
 func (c *device) migrateID(q *request) error {
 	var r rdmacm.MigrateID
 	if err := q.decode(&r); err != nil {

@@ -31,8 +31,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// lab makes two daemons whose NICs are joined; host i has the addresses 198.18.0.i+1
-// and fd00::i+1.
+// lab starts two servers whose NICs are connected. Host i has the addresses 198.18.0.i+1 and fd00::i+1.
 func lab(t *testing.T) [2]string {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +86,7 @@ func openWith(t *testing.T, socket string, flags uint32) *client {
 		t.Fatalf("hello came with %v", fds)
 	}
 	c.bell = fds[0].FD
-	tv := unix.NsecToTimeval(int64(20 * time.Second)) // only a test that fails waits so long
+	tv := unix.NsecToTimeval(int64(20 * time.Second)) // only a failing test waits so long
 	must(t, unix.SetsockoptTimeval(c.bell, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv))
 	return c
 }
@@ -114,7 +113,7 @@ func (c *client) do(cmd uint32, body any) {
 	must(c.t, err)
 }
 
-// refuse runs a command that must fail with an error.
+// refuse runs a command that must fail with the given error.
 func (c *client) refuse(want unix.Errno, cmd uint32, out int, body any) {
 	c.t.Helper()
 	if _, _, err := c.raw(cmd, out, body, nil); !errors.Is(err, want) {
@@ -141,7 +140,7 @@ func (c *client) destroy(id uint32) uint32 {
 	return ask[rdmacm.DestroyIDResp](c, rdmacm.CmdDestroyID, rdmacm.DestroyID{ID: id}).EventsReported
 }
 
-// next waits for an event, which must be of a kind.
+// next waits for an event, which must be of the given kind.
 func (c *client) next(kind uint32) rdmacm.EventResp {
 	c.t.Helper()
 	var b [1]byte
@@ -178,7 +177,7 @@ func (c *client) bindTo(id uint32, addr string) {
 	c.do(rdmacm.CmdBind, rdmacm.Bind{ID: id, AddrSize: n, Addr: s})
 }
 
-// listenOn makes a listener.
+// listenOn creates a listener.
 func (c *client) listenOn(uid uint64, ps rdmacm.PortSpace, addr string, backlog uint32) uint32 {
 	c.t.Helper()
 	id := c.create(uid, ps)
@@ -187,7 +186,7 @@ func (c *client) listenOn(uid uint64, ps rdmacm.PortSpace, addr string, backlog 
 	return id
 }
 
-// route makes an identifier with a route to addr.
+// route creates an identifier with a route to addr.
 func (c *client) routeTo(uid uint64, ps rdmacm.PortSpace, addr string) uint32 {
 	c.t.Helper()
 	id := c.create(uid, ps)
@@ -205,7 +204,7 @@ func param(qpn uint32, private string) (p rdmacm.ConnParam) {
 	return p
 }
 
-// connOf is the parameter of an event of a connection.
+// connOf returns the parameter of a connection event.
 func connOf(t *testing.T, e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	t.Helper()
 	_, err := binary.Decode(e.Param[:], native, &p)
@@ -213,8 +212,7 @@ func connOf(t *testing.T, e *rdmacm.EventResp) (p rdmacm.ConnParam) {
 	return p
 }
 
-// testQuota lets all have 4 devices and 16 identifiers: the tests are root, for whom only what
-// there is counts.
+// testQuota allows 4 devices and 16 identifiers in total. The tests run as root, and only the totals limit root.
 func testQuota() *quota.Ledger {
 	var all quota.Amounts
 	all[quota.CMDevices], all[quota.CMIDs] = 4, 16

@@ -25,14 +25,14 @@ const (
 	stateAddrResolved
 	stateRouteResolved
 	stateListen
-	stateConnect // from CONNECT or CONNECT_REQUEST on
+	stateConnect // set by CONNECT or CONNECT_REQUEST
 	stateDisconnected
 )
 
 var stateNames = [...]string{"IDLE", "ADDR_BOUND", "ADDR_QUERY", "ADDR_RESOLVED", "ROUTE_RESOLVED", "LISTEN",
 	"CONNECT", "DISCONNECT"}
 
-// String returns the name that iproute2's rdma has for the state.
+// String returns the state's name in iproute2's rdma.
 func (s state) String() string { return stateNames[s] }
 
 // QP types (enum ib_uverbs_qp_type).
@@ -42,33 +42,33 @@ const (
 	qpUD = 4
 )
 
-// id is a communication identifier (rdma_cm_id). It is guarded by the server's lock.
+// id is a communication identifier (rdma_cm_id). The server's lock guards it.
 type id struct {
 	num      uint32
 	ctx      *device
-	uid      uint64 // the program's; of a request 0 until it is accepted
+	uid      uint64 // the program's ID; 0 for a request that is not yet accepted
 	passive  bool
 	ps       rdmacm.PortSpace
 	qpType   uint8
 	state    state
 	src, dst endpoint
-	reported uint32 // events that the program has taken
+	reported uint32 // number of events that the program has received
 	owner    *quota.Account
 
 	reuseAddr bool
 	afOnly    *bool
 	tos       uint8
-	timeout   uint8 // local ACK timeout, 0: the default
+	timeout   uint8 // local ACK timeout; 0: default
 
-	nic    *nic // nil: not bound to one
+	nic    *nic // nil: not bound to a NIC
 	route  rocev2.MADRoute
 	sgid   uint8
 	mtu    qp.MTU
-	then   *rdmacm.ConnParam // what to connect with once the address is resolved, nil for nothing
+	then   *rdmacm.ConnParam // parameters for CONNECT after address resolution; nil: no automatic CONNECT
 	query  *time.Timer       // of address resolution
-	serial int               // of address resolution: answers to an older one mean nothing
+	serial int               // of address resolution; answers with an older number are ignored
 
-	psn       bth.PSN // the first that the remote queue pair is to send
+	psn       bth.PSN // starting PSN of the remote queue pair
 	qpn       uint32
 	qkey      uint32
 	srq       bool
@@ -77,15 +77,15 @@ type id struct {
 	sidr      *cm.SIDR
 	listeners []listener
 	backlog   int
-	respRes   uint8 // READ and atomic operations that may be asked of us at a time
-	initDepth uint8 // that we may ask
+	respRes   uint8 // READ and atomic operations that the peer may have in flight
+	initDepth uint8 // READ and atomic operations that we may have in flight
 }
 
-// unknown reports whether the program has not yet taken the identifier of a request
-// over, so that no events are queued for it.
+// unknown reports whether i belongs to a request that the program has not accepted yet. No events are queued for such
+// an identifier.
 func (i *id) unknown() bool { return i.passive && i.uid == 0 }
 
-// newID makes an identifier of c.
+// newID creates an identifier of c.
 func (s *Server) newID(c *device, ps rdmacm.PortSpace, qpType uint8) (*id, error) {
 	if !c.account.Take(quota.CMIDs, 1) {
 		return nil, unix.ENOMEM
@@ -110,7 +110,7 @@ func (c *device) createID(q *request) error {
 	return nil
 }
 
-// makeID makes an identifier of a port space, which may say for what type of queue pairs.
+// makeID creates an identifier of a port space. The port space may determine the queue pair type.
 func (c *device) makeID(uid uint64, ps rdmacm.PortSpace, typ uint8) (*id, error) {
 	switch ps {
 	case rdmacm.PSTCP:
@@ -143,7 +143,7 @@ func (c *device) destroyID(q *request) error {
 	return nil
 }
 
-// destroy ends all that i has under way and forgets it.
+// destroy cancels all operations of i and removes it.
 func (i *id) destroy() {
 	s := i.ctx.srv
 	delete(s.ids, i.num)
@@ -156,7 +156,7 @@ func (i *id) destroy() {
 	i.dropEvents()
 }
 
-// endQuery ends address resolution.
+// endQuery cancels address resolution.
 func (i *id) endQuery() {
 	i.serial++
 	if i.query != nil {
@@ -165,8 +165,8 @@ func (i *id) endQuery() {
 	}
 }
 
-// forgetConn ends the connection or the exchange of i. The peer is told if tell is
-// set; there are no more events in any case.
+// forgetConn drops the connection or the exchange of i. If tell is set, it notifies the peer. No further events
+// follow.
 func (i *id) forgetConn(tell bool) {
 	conn, sidr := i.conn, i.sidr
 	i.conn, i.sidr = nil, nil
@@ -176,7 +176,7 @@ func (i *id) forgetConn(tell bool) {
 	if !tell || conn == nil && sidr == nil {
 		return
 	}
-	// A shard that has ended has no connections.
+	// Do fails only if the shard has ended; its connections are gone then.
 	_ = i.nic.do(func(now mono.Time, _ *rocev2.NIC) error {
 		if conn != nil {
 			conn.Close(now)
@@ -188,7 +188,7 @@ func (i *id) forgetConn(tell bool) {
 	})
 }
 
-// move makes i belong to another context.
+// move makes i belong to another context, and moves its quota.
 func (i *id) move(c *device) {
 	i.ctx = c
 	for kind, n := range map[quota.Kind]int64{quota.CMIDs: 1, quota.Groups: int64(len(i.groups))} {

@@ -12,16 +12,16 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// maxBacklog is what a program may ask for at most, and gets if it asks for nothing.
+// maxBacklog is the maximum and default backlog of a listener.
 const maxBacklog = 1024
 
-// listener is the part of a listening identifier on one NIC.
+// listener is a listening identifier's listener on one NIC.
 type listener struct {
 	nic *nic
 	l   *cm.Listener
 }
 
-// serviceID is the service ID of a port of i's port space.
+// serviceID returns the service ID of a port in i's port space.
 func (i *id) serviceID(port uint16) uint64 { return mad.IPServiceID(uint16(i.ps), port) }
 
 func (c *device) listen(q *request) error {
@@ -59,8 +59,8 @@ func (c *device) listen(q *request) error {
 	return nil
 }
 
-// claimPort makes the port of i its own before it listens: RDMA_OPTION_ID_REUSEADDR lets identifiers share a port only
-// as long as none of them listens. Else another user could take connections from a listener (Linux, rdma_listen).
+// claimPort reserves the port of i before i listens. With RDMA_OPTION_ID_REUSEADDR, identifiers share a port only
+// while none of them listens. Otherwise another user could steal connections from a listener (Linux, rdma_listen).
 func (i *id) claimPort() error {
 	if !i.reuseAddr {
 		return nil
@@ -73,7 +73,7 @@ func (i *id) claimPort() error {
 	return nil
 }
 
-// startListening listens on the NIC that i is bound to or on all of its context.
+// startListening listens on the NIC of i, or on all NICs of the context if i has none.
 func (i *id) startListening() error {
 	if i.nic != nil {
 		return i.listenOn(i.nic)
@@ -108,7 +108,7 @@ func (i *id) listenOn(n *nic) error {
 	})
 }
 
-// closeListeners ends listening.
+// closeListeners closes all listeners of i.
 func (i *id) closeListeners() {
 	for _, l := range i.listeners {
 		_ = l.nic.do(func(now mono.Time, _ *rocev2.NIC) error { l.l.Close(now); return nil })
@@ -116,14 +116,14 @@ func (i *id) closeListeners() {
 	i.listeners = nil
 }
 
-// CMEvent takes events of the connection manager, on the shard, to the server.
+// CMEvent passes an event of the connection manager from the shard to the server.
 func (n *nic) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
 	if e.Kind == cm.DelayRequested {
-		return // no program is told, and a peer may say so as often as it likes
+		return // not reported to programs, because a peer may repeat it without limit
 	}
 	t := told{Event: *e, conn: c, sidr: s}
 	t.PrivateData = append([]byte(nil), e.PrivateData...)
-	t.ARI = nil // there is no place for it
+	t.ARI = nil // rdma_cm events have no field for it
 	if c != nil {
 		t.route, t.agreed = c.Route(), c.QPAttr()
 	} else {
@@ -132,7 +132,7 @@ func (n *nic) CMEvent(_ mono.Time, c *cm.Conn, s *cm.SIDR, e *cm.Event) {
 	n.srv.post(func() { n.take(&t) })
 }
 
-// told is an event with what the server must know of its connection or exchange as it was then.
+// told is an event with a snapshot of its connection or exchange.
 type told struct {
 	cm.Event
 	conn   *cm.Conn
@@ -141,7 +141,7 @@ type told struct {
 	agreed cm.QPAttr
 }
 
-// take handles an event under the server's lock.
+// take handles an event. The caller holds the server's lock.
 func (n *nic) take(e *told) {
 	switch e.Kind {
 	case cm.ConnectRequest:
@@ -153,13 +153,13 @@ func (n *nic) take(e *told) {
 		if e.conn == nil {
 			i = n.srv.sidrs[e.sidr]
 		}
-		if i != nil { // else its owner has gone meanwhile
+		if i != nil { // nil: its owner has gone
 			i.cmEvent(e)
 		}
 	}
 }
 
-// requested makes the identifier of a request, or refuses it.
+// requested creates the identifier of a request, or refuses the request.
 func (n *nic) requested(l *cm.Listener, sid uint64, e *told) {
 	c, s, route := e.conn, e.sidr, e.route
 	var h mad.IPCM
@@ -171,9 +171,9 @@ func (n *nic) requested(l *cm.Listener, sid uint64, e *told) {
 	switch {
 	case err != nil:
 	case rocev2.GIDOf(h.Dst) != route.SGID, rocev2.GIDOf(h.Src) != route.DGID:
-		err = unix.EADDRNOTAVAIL // RoCE has no other addresses than those
+		err = unix.EADDRNOTAVAIL // in RoCE, the IP addresses equal the GIDs
 	case on.src.Addr().IsLoopback() && route.SGID != route.DGID:
-		err = unix.EADDRNOTAVAIL // who listens on a loopback address is not there for others
+		err = unix.EADDRNOTAVAIL // a listener on a loopback address is not reachable for others
 	}
 	var i *id
 	if err == nil {
@@ -222,7 +222,7 @@ func (i *id) adopt(e *told) error {
 	})
 }
 
-// connParam is what an event says of the peer's REQ or REP.
+// connParam returns the parameters of the peer's REQ or REP for an event.
 func connParam(c *cm.ConnInfo, private []byte) (p rdmacm.ConnParam) {
 	p = rdmacm.ConnParam{QPNum: uint32(c.RemoteQPN), ResponderResources: c.ResponderResources, InitiatorDepth: c.InitiatorDepth,
 		RetryCount: c.RetryCount, RNRRetryCount: c.RNRRetry, SRQ: flag(c.SRQ), FlowControl: flag(c.FlowControl)}

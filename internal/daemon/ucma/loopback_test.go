@@ -35,8 +35,8 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestLoopbackIsPrivate: who listens on a loopback address is not reached from outside, and
-// from one nobody outside is reached.
+// TestLoopbackIsPrivate: other hosts do not reach a listener on a loopback address, and a loopback address does not
+// reach other hosts.
 func TestLoopbackIsPrivate(t *testing.T) {
 	hosts := lab(t)
 	a, b := open(t, hosts[0]), open(t, hosts[1])

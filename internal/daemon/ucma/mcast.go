@@ -9,13 +9,12 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// membership is what rdma_join_multicast makes: an identifier's place in a group. It is
-// guarded by the server's lock.
+// membership is the membership of an identifier in a group, made by rdma_join_multicast. The server's lock guards it.
 type membership struct {
 	num      uint32
 	uid      uint64
 	gid      rocev2.GID
-	joined   bool // the NIC is in the group; a sender alone need not be
+	joined   bool // the NIC is in the group; a pure sender need not be
 	reported uint32
 }
 
@@ -38,8 +37,8 @@ func (c *device) joinMcast(q *request) error {
 	return c.join(q, r.ID, r.UID, r.Addr[:r.AddrSize], r.JoinFlags)
 }
 
-// join makes an identifier that knows its NIC a member; MULTICAST_JOIN follows. A group's
-// GID is its IP address, as Linux has it for RoCEv2.
+// join makes an identifier that is bound to a NIC a member of a group. MULTICAST_JOIN follows. The group's GID is its
+// IP address, as in Linux for RoCEv2.
 func (c *device) join(q *request, num uint32, uid uint64, sockaddr []byte, flags uint16) error {
 	dst, err := parseSockaddr(sockaddr)
 	if err != nil {
@@ -82,10 +81,10 @@ func (c *device) join(q *request, num uint32, uid uint64, sockaddr []byte, flags
 	return nil
 }
 
-// groupQPN is the destination of multicast packets.
+// groupQPN is the destination queue pair number of multicast packets.
 const groupQPN = 0xffffff
 
-// leaveMcast ends a membership. Its events that nobody has taken are forgotten.
+// leaveMcast ends a membership and drops its waiting events.
 func (c *device) leaveMcast(q *request) error {
 	var r rdmacm.DestroyID
 	if err := q.decode(&r); err != nil {
@@ -105,7 +104,7 @@ func (c *device) leaveMcast(q *request) error {
 	return unix.ENOENT
 }
 
-// leave takes the NIC out of the group, and drops the events of the membership.
+// leave removes the NIC from the group, and drops the events of the membership.
 func (i *id) leave(m *membership) {
 	kept := i.ctx.events[:0:0]
 	for _, e := range i.ctx.events {
@@ -120,7 +119,7 @@ func (i *id) leave(m *membership) {
 	}
 }
 
-// leaveAll ends all memberships of an identifier that ends.
+// leaveAll ends all memberships of an identifier.
 func (i *id) leaveAll() {
 	for _, m := range i.groups {
 		i.leave(m)

@@ -10,8 +10,8 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// TestJoin follows a membership as mckey has it: the group's address is resolved, joined and
-// left; what is told leads to the group.
+// TestJoin follows a membership as in mckey: resolve the group's address, join, leave. The attributes in the events
+// address the group.
 func TestJoin(t *testing.T) {
 	for _, group := range []string{"239.1.2.3:7174", "[ff15::7]:7174"} {
 		c := open(t, lab(t)[0])
@@ -46,7 +46,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestBadJoins refuses what can be no membership.
+// TestBadJoins refuses invalid memberships.
 func TestBadJoins(t *testing.T) {
 	c := open(t, lab(t)[0])
 	udp, tcp, idle := c.create(1, rdmacm.PSUDP), c.create(2, rdmacm.PSTCP), c.create(3, rdmacm.PSUDP)

@@ -12,15 +12,14 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Port numbers that are chosen for programs (those of Linux), and the first that needs
-// no privilege.
+// The range of ephemeral ports (as in Linux), and the first unprivileged port.
 const (
 	firstEphemeral = 32768
 	lastEphemeral  = 60999
 	firstFree      = 1024
 )
 
-// portKey is a port of a port space.
+// portKey identifies a port of a port space.
 type portKey struct {
 	ps   rdmacm.PortSpace
 	port uint16
@@ -28,8 +27,7 @@ type portKey struct {
 
 func bodySize[T any]() int { return uverbs.Size[T]() }
 
-// clash returns why i may not have src, nil if it may: somebody who uses one of the
-// same NICs has it.
+// clash returns an error if another identifier that uses one of the same NICs prevents i from binding to src.
 func (s *Server) clash(i *id, src endpoint) error {
 	for _, o := range s.ports[portKey{i.ps, src.Port()}] {
 		switch {
@@ -44,7 +42,7 @@ func (s *Server) clash(i *id, src endpoint) error {
 	return nil
 }
 
-// onlyFamily reports whether i, bound to src, means addresses of its family only.
+// onlyFamily reports whether i, bound to src, covers only addresses of src's family.
 func (i *id) onlyFamily(src endpoint) bool {
 	if i.afOnly != nil {
 		return *i.afOnly
@@ -52,7 +50,7 @@ func (i *id) onlyFamily(src endpoint) bool {
 	return src.family == unix.AF_INET
 }
 
-// take binds i to src, to a free port if it has none.
+// take binds i to src. If src has no port, it chooses a free one.
 func (s *Server) take(i *id, src endpoint) error {
 	switch {
 	case src.Port() == 0:
@@ -73,7 +71,7 @@ func (s *Server) take(i *id, src endpoint) error {
 	return nil
 }
 
-// ephemeral finds a port that nobody has, from a random one on.
+// ephemeral returns src with a free port. The search starts at a random port.
 func (s *Server) ephemeral(i *id, src endpoint) (endpoint, bool) {
 	const n = lastEphemeral - firstEphemeral + 1
 	start := rand.IntN(n)
@@ -86,7 +84,7 @@ func (s *Server) ephemeral(i *id, src endpoint) (endpoint, bool) {
 	return src, false
 }
 
-// release gives the port of i back.
+// release frees the port of i.
 func (s *Server) release(i *id) {
 	k := portKey{i.ps, i.src.Port()}
 	left := slices.DeleteFunc(s.ports[k], func(o *id) bool { return o == i })
@@ -128,7 +126,7 @@ func (c *device) bindTo(num uint32, sockaddr []byte) error {
 	return i.bind(src)
 }
 
-// bind binds i, which must be idle, and to a NIC if src has an address.
+// bind binds i, which must be idle, to an address. An address that is not unspecified also selects the NIC.
 func (i *id) bind(src endpoint) error {
 	if i.state != stateIdle {
 		return unix.EINVAL
@@ -151,8 +149,8 @@ func (i *id) bind(src endpoint) error {
 	return nil
 }
 
-// owner finds the NIC that has an address, and its GID. A loopback address stands for the
-// first address of the first NIC, over which the NIC reaches itself.
+// owner returns the NIC that has an address, and its GID. A loopback address stands for the first address of the
+// first NIC, which sends to itself.
 func (c *device) owner(e endpoint) (*nic, rocev2.GIDEntry) {
 	for _, n := range c.nics {
 		sgid := rocev2.GIDEntry{GID: rocev2.GIDOf(e.Addr())}

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// pushed takes an event from the event socket of a client that has asked for the events themselves.
+// pushed reads an event from the event socket of a client with pushed events.
 func (c *client) pushed(flags int) (e rdmacm.EventResp, ok bool) {
 	c.t.Helper()
 	e, attr, ok := c.pushedWith(flags)
@@ -21,7 +21,7 @@ func (c *client) pushed(flags int) (e rdmacm.EventResp, ok bool) {
 	return e, ok
 }
 
-// pushedWith is pushed for an event with attributes of a connection.
+// pushedWith is pushed for an event with connection attributes.
 func (c *client) pushedWith(flags int) (e rdmacm.EventResp, attr *rdmacm.ConnAttr, ok bool) {
 	c.t.Helper()
 	b := make([]byte, 4096)
@@ -44,7 +44,7 @@ func (c *client) pushedWith(flags int) (e rdmacm.EventResp, attr *rdmacm.ConnAtt
 	return e, &a, true
 }
 
-// checkAttr checks that what an event says of a connection is what INIT_QP_ATTR and QUERY do.
+// checkAttr checks that an event's connection attributes equal those of INIT_QP_ATTR and QUERY.
 func (c *client) checkAttr(id uint32, a *rdmacm.ConnAttr) {
 	c.t.Helper()
 	attr := func(s qp.State) rdmacm.QPAttr {
@@ -57,20 +57,20 @@ func (c *client) checkAttr(id uint32, a *rdmacm.ConnAttr) {
 	}
 }
 
-// connectTo asks for a connection in one command.
+// connectTo returns the request to create and connect an identifier in one command.
 func connectTo(uid uint64, ps rdmacm.PortSpace, addr string, p rdmacm.ConnParam) rdmacm.ConnectTo {
 	s, n := storage(addr)
 	return rdmacm.ConnectTo{UID: uid, TimeoutMS: 15000, DstSize: n, PS: ps, DstAddr: s, ConnParam: p}
 }
 
-// TestConnectTo: one command makes an identifier and connects it, and the events say all that the two sides
-// need to go on.
+// TestConnectTo: one command creates an identifier and connects it. The events contain all attributes that the two
+// sides need.
 func TestConnectTo(t *testing.T) {
 	for _, addrs := range [][2]string{{"198.18.0.2:7471", "198.18.0.2:7471"}, {"[::]:7471", "[fd00::2]:7471"}} {
 		hosts := lab(t)
 		c, s := openWith(t, hosts[0], rdmacm.HelloEvents), openWith(t, hosts[1], rdmacm.HelloEvents)
 		s.listenOn(11, rdmacm.PSTCP, addrs[0], 3)
-		for i := range 2 { // the neighbour is not known, and known
+		for i := range 2 { // the neighbour is unknown, then known
 			uid := uint64(21 + i)
 			id := ask[rdmacm.CreateIDResp](c, rdmacm.ExtConnect, connectTo(uid, rdmacm.PSTCP, addrs[1], param(0x111, "hello"))).ID
 			e, attr, _ := s.pushedWith(0)
@@ -100,8 +100,7 @@ func TestConnectTo(t *testing.T) {
 	}
 }
 
-// TestConnectToFails: what is refused at once leaves nothing behind; what fails later is told by the event of
-// the step that fails.
+// TestConnectToFails: an immediate error leaves nothing behind. The event of the failed step reports a later error.
 func TestConnectToFails(t *testing.T) {
 	h := newHost(t, t.TempDir(), 0)
 	c := openWith(t, h.cfg.Path, rdmacm.HelloEvents)
@@ -134,7 +133,7 @@ func TestConnectToFails(t *testing.T) {
 	}{
 		{rdmacm.EventAddrError, -int32(unix.ETIMEDOUT), silent},
 		{rdmacm.EventConnectError, -int32(unix.EINVAL), connectTo(2, rdmacm.PSTCP, "198.18.0.1:7471", param(0x111, strings.Repeat("x", 57)))},
-		{rdmacm.EventRejected, 8, connectTo(2, rdmacm.PSTCP, "198.18.0.1:7471", good)}, // nobody listens
+		{rdmacm.EventRejected, 8, connectTo(2, rdmacm.PSTCP, "198.18.0.1:7471", good)}, // no listener
 	} {
 		id := ask[rdmacm.CreateIDResp](c, rdmacm.ExtConnect, r.ConnectTo).ID
 		if e, _ := c.pushed(0); e.Event != r.event || int32(e.Status) != r.status || e.ID != id || e.UID != 2 {
@@ -144,8 +143,8 @@ func TestConnectToFails(t *testing.T) {
 	}
 }
 
-// TestPushedEvents: who asks for the events themselves finds them in the event socket, in order and as
-// many as have places there; the others wait until he gives places back. All count as reported.
+// TestPushedEvents: a client with pushed events finds them in the event socket, in order, up to the number of places.
+// The others wait until the client returns places. All of them count as reported.
 func TestPushedEvents(t *testing.T) {
 	c := openWith(t, newHost(t, t.TempDir(), 0).cfg.Path, rdmacm.HelloEvents)
 	var ids []uint32
@@ -159,7 +158,7 @@ func TestPushedEvents(t *testing.T) {
 		c.do(rdmacm.CmdResolveAddr, rdmacm.ResolveAddr{ID: id, TimeoutMS: 15000, DstSize: n, DstAddr: s})
 		sent++
 	}
-	for i, id := range ids { // the NIC's own address is found at once
+	for i, id := range ids { // the NIC resolves its own address at once
 		resolve(id)
 		if e, _ := c.pushed(0); e.Event != rdmacm.EventAddrResolved || e.UID != uint64(i) || e.ID != id || e.Status != 0 {
 			t.Fatalf("event %+v", e)
@@ -196,7 +195,7 @@ func TestPushedEvents(t *testing.T) {
 	c.refuse(unix.EINVAL, rdmacm.ExtBell, 0, uint32(0))
 }
 
-// TestHelloFlags: flags that nobody knows are refused.
+// TestHelloFlags: unknown flags are refused.
 func TestHelloFlags(t *testing.T) {
 	conn, err := uverbs.Dial(newHost(t, t.TempDir(), 0).cfg.Path)
 	must(t, err)

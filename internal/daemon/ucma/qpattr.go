@@ -16,8 +16,7 @@ const (
 	accessRemoteAtomic = 1 << 3
 )
 
-// initQPAttr answers with what ibv_modify_qp needs to bring the queue pair of an
-// identifier to a state.
+// initQPAttr answers with the attributes that ibv_modify_qp needs to move the queue pair of an identifier to a state.
 func (c *device) initQPAttr(q *request) error {
 	var r rdmacm.InitQPAttr
 	if err := q.decode(&r); err != nil {
@@ -51,21 +50,21 @@ func (c *device) initQPAttr(q *request) error {
 	return nil
 }
 
-// attrs is what there is to know to bring the queue pair of a connection to RTS, with the connection's
-// addresses, when the two sides have agreed on c.
+// attrs returns the attributes that move the queue pair of a connection to RTS, and the connection's addresses. c
+// holds the negotiated parameters.
 func (i *id) attrs(c *cm.QPAttr) (a rdmacm.ConnAttr) {
 	a.Init = rdmacm.QPAttr{QPState: uint32(qp.Init), PortNum: 1}
 	a.RTR = rdmacm.QPAttr{QPState: uint32(qp.RTR), PortNum: 1}
 	a.RTS = rdmacm.QPAttr{QPState: uint32(qp.RTS), PortNum: 1}
 	i.initAttr(&a.Init)
-	// These states have attributes.
+	// connAttr cannot fail for these states.
 	_, _ = i.connAttr(&a.RTR, c), i.connAttr(&a.RTS, c)
 	i.src.putSockaddr(a.SrcAddr[:])
 	i.dst.putSockaddr(a.DstAddr[:])
 	return a
 }
 
-// initAttr is for INIT, and all that a datagram queue pair needs.
+// initAttr sets the attributes for INIT. A datagram queue pair needs no others.
 func (i *id) initAttr(a *rdmacm.QPAttr) {
 	mask := qp.AttrState | qp.AttrPKeyIndex | qp.AttrPort
 	if i.qpType == qpUD {
@@ -86,7 +85,7 @@ func (i *id) initAttr(a *rdmacm.QPAttr) {
 	a.QPAttrMask = uint32(mask)
 }
 
-// connState returns what the two sides have agreed on.
+// connState returns the negotiated parameters.
 func (i *id) connState() (a cm.QPAttr, err error) {
 	err = i.nic.look(func(*rocev2.NIC) error {
 		if s := i.conn.State(); s == cm.StateClosed || s == cm.StateREQSent {
@@ -98,7 +97,7 @@ func (i *id) connState() (a cm.QPAttr, err error) {
 	return a, err
 }
 
-// connAttr is for RTR and RTS of a connected queue pair.
+// connAttr sets the attributes for RTR or RTS of a connected queue pair.
 func (i *id) connAttr(a *rdmacm.QPAttr, c *cm.QPAttr) error {
 	rc := i.qpType == qpRC
 	mask := qp.AttrState

@@ -10,18 +10,18 @@ import (
 	"roced.io/roced/internal/base/abi/rdmacm"
 )
 
-// noIndex stands for the number of a device, which only RDMA netlink tells: programs find
-// the device by its GUID then. librdmacm 33 takes any other number for one.
+// noIndex stands for the device index, which only RDMA netlink provides. Programs then find the device by its GUID.
+// librdmacm 33 takes any other number for an index.
 const noIndex = math.MaxUint32
 
 // Values of path records (IBTA vol.1 15.2.5.16).
 const (
-	packetLifeTime = 18             // 4.096 us * 2^n: what Linux assumes for RoCE
+	packetLifeTime = 18             // 4.096 us * 2^n; Linux assumes this value for RoCE
 	exactly        = 2              // selector of MTU, rate and packet life time
 	pathFlags      = 1 | 2 | 8 | 32 // GMP, primary, bidirectional
 )
 
-// ackTimeout is the local ACK timeout of connections of i, twice the packet life time.
+// ackTimeout returns the local ACK timeout of connections of i: twice the packet life time.
 func (i *id) ackTimeout() uint8 {
 	if i.timeout != 0 {
 		return i.timeout
@@ -91,7 +91,7 @@ func (c *device) query(q *request) error {
 	return nil
 }
 
-// queryDevice is what QUERY tells of the device.
+// queryDevice returns the device part of the answer to QUERY.
 func (i *id) queryDevice() (a rdmacm.QueryAddrResp) {
 	if i.nic != nil {
 		a.NodeGUID, a.PortNum, a.PKey, a.IBDevIndex = i.nic.GUID, 1, bth.DefaultPKey, noIndex
@@ -99,7 +99,7 @@ func (i *id) queryDevice() (a rdmacm.QueryAddrResp) {
 	return a
 }
 
-// queryPath is the path record as it would travel in a MAD.
+// queryPath returns the path record in its MAD format.
 func (i *id) queryPath() (a rdmacm.QueryPathResp) {
 	if !i.hasRoute() {
 		return a

@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Where things are in a frame with a management datagram over IPv4.
+// Offsets in a frame with a management datagram over IPv4.
 const (
 	ipAt  = 14
 	udpAt = ipAt + 20
@@ -25,15 +25,14 @@ const (
 	madAt = bthAt + 12 + 8
 )
 
-// isMAD reports whether a frame is a datagram of queue pair 1.
+// isMAD reports whether a frame is a datagram to queue pair 1.
 func isMAD(f []byte) bool {
 	return len(f) >= madAt+mad.Len && f[12] == 8 && f[13] == 0 && f[ipAt+9] == 17 &&
 		binary.BigEndian.Uint16(f[udpAt+2:]) == 4791 && binary.BigEndian.Uint32(f[bthAt+4:]) == 1
 }
 
-// comparable returns a frame from IP to the end of the MAD without what differs by
-// chance: the IP identification and both checksums, transaction and communication IDs
-// and the PSNs that the sides have chosen.
+// comparable returns a frame from IP to the end of the MAD without its random parts: IP identification, both
+// checksums, transaction and communication IDs, and the PSNs that the sides have chosen.
 func comparable(f []byte) []byte {
 	f = bytes.Clone(f[:madAt+mad.Len])
 	clear(f[ipAt+4 : ipAt+6])
@@ -55,7 +54,7 @@ func comparable(f []byte) []byte {
 	return f[ipAt:]
 }
 
-// recorded returns the management datagrams that Linux has exchanged for rping.
+// recorded returns the management datagrams that Linux exchanged for rping.
 func recorded(t *testing.T) (out [][]byte) {
 	t.Helper()
 	fd, err := os.Open("../../../bth/testdata/cm_rping.pcap")
@@ -76,7 +75,7 @@ func recorded(t *testing.T) (out [][]byte) {
 	}
 }
 
-// recorder keeps the management datagrams that a NIC sees.
+// recorder stores the management datagrams that a NIC shows.
 type recorder struct {
 	mu   sync.Mutex
 	mads [][]byte
@@ -96,8 +95,8 @@ func (r *recorder) count() int {
 	return len(r.mads)
 }
 
-// TestFramesOfRping does what rping does, with the ports and the queue pair numbers of
-// the capture: the frames are those of Linux, byte by byte.
+// TestFramesOfRping repeats the commands of rping with the ports and queue pair numbers of the capture. The frames
+// equal those of Linux, byte by byte.
 func TestFramesOfRping(t *testing.T) {
 	want := recorded(t)
 	if len(want) != 5 {
@@ -129,7 +128,7 @@ func TestFramesOfRping(t *testing.T) {
 	s.do(rdmacm.CmdDisconnect, rdmacm.Disconnect{ID: req})
 	c.next(rdmacm.EventDisconnected)
 
-	// The observer sees the last one after the program has heard of it.
+	// The program gets the last event before the observer gets the frame.
 	for deadline := time.Now().Add(10 * time.Second); rec.count() < len(want) && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}

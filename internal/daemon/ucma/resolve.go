@@ -31,10 +31,10 @@ func (c *device) resolveAddr(q *request) error {
 	return c.resolve(r.ID, r.TimeoutMS, r.SrcAddr[:r.SrcSize], r.DstAddr[:r.DstSize])
 }
 
-// maxResolve bounds the time that a program may ask for.
+// maxResolve is the maximum timeout of a program.
 const maxResolve = 5 * time.Minute
 
-// resolve begins to find the way to dst; ADDR_RESOLVED or ADDR_ERROR follows.
+// resolve starts address resolution for dst. ADDR_RESOLVED or ADDR_ERROR follows.
 func (c *device) resolve(num, ms uint32, srcaddr, dstaddr []byte) error {
 	i, err := c.find(num)
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *device) resolve(num, ms uint32, srcaddr, dstaddr []byte) error {
 	if err != nil {
 		return err
 	}
-	if dst.Addr().IsMulticast() { // there is no station to be asked
+	if dst.Addr().IsMulticast() { // a group has no neighbour to resolve
 		i.resolved(n, sgid, dst, nil)
 		return nil
 	}
@@ -79,10 +79,9 @@ func unspecified(e endpoint) netip.Addr {
 	return netip.IPv6Unspecified()
 }
 
-// wayTo chooses the NIC and the GID for packets to dst: those that i is bound to, or
-// the best that the context has. The unspecified address and the loopback ones stand for
-// our own; from a loopback address there is no way to others. Groups are reached over the
-// first NIC that has an address of their family.
+// wayTo chooses the NIC and the source GID for packets to dst: those of i if it is bound, else the best ones of the
+// context. Unspecified and loopback addresses stand for our own address. A loopback address does not reach other
+// hosts. Groups use the first NIC that has an address of their family.
 func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	if i.nic != nil {
 		if dst.self() {
@@ -118,7 +117,7 @@ func (i *id) wayTo(dst *endpoint) (best *nic, sgid rocev2.GIDEntry, err error) {
 	return best, sgid, nil
 }
 
-// firstOf returns the NIC's first address of a family that is not link-local.
+// firstOf returns the first address of the NIC that has the family and is not link-local.
 func firstOf(core *rocev2.NIC, v4 bool) rocev2.GID {
 	for _, g := range core.GIDs() {
 		if a := g.GID.Addr(); a.Is4() == v4 && !a.IsLinkLocalUnicast() && !a.IsUnspecified() {
@@ -128,7 +127,7 @@ func firstOf(core *rocev2.NIC, v4 bool) rocev2.GID {
 	return rocev2.GID{}
 }
 
-// ask makes the NIC resolve its neighbour on the way to dst.
+// ask makes the NIC resolve the next hop to dst.
 func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration) error {
 	s := i.ctx.srv
 	i.endQuery()
@@ -144,7 +143,7 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 	err := n.do(func(now mono.Time, core *rocev2.NIC) error {
 		defer func() { asking = false }()
 		return core.ResolveNeighbour(now, rocev2.GIDOf(dst.Addr()), sgid.Index, func(_ mono.Time, err error) {
-			if asking { // it is known, as it mostly is
+			if asking { // synchronous answer: the neighbour is known, the common case
 				known = answer(err)
 				return
 			}
@@ -162,7 +161,7 @@ func (i *id) ask(n *nic, sgid rocev2.GIDEntry, dst endpoint, limit time.Duration
 	return nil
 }
 
-// resolved ends address resolution.
+// resolved ends address resolution with a result.
 func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
 	i.endQuery()
 	if err != nil {
@@ -183,16 +182,15 @@ func (i *id) resolved(n *nic, sgid rocev2.GIDEntry, dst endpoint, err error) {
 	i.emit(rdmacm.EventAddrResolved, 0)
 }
 
-// flowLabel is the flow label that Linux derives from the ports.
+// flowLabel returns the flow label that Linux derives from the ports.
 func (i *id) flowLabel() uint32 {
 	return (uint32(i.src.Port())*31 + uint32(i.dst.Port())) & 0xfffff
 }
 
-// hopLimit is that of Linux.
+// hopLimit is the default of Linux.
 const hopLimit = 64
 
-// resolveRoute completes the path; ROUTE_RESOLVED follows. There is no subnet manager
-// to be asked: what is to be known is here.
+// resolveRoute completes the path; ROUTE_RESOLVED follows. RoCE has no subnet manager, so all path data are local.
 func (c *device) resolveRoute(q *request) error {
 	var r rdmacm.ResolveRoute
 	if err := q.decode(&r); err != nil {

@@ -1,7 +1,6 @@
-// Package ucma is the kernel's side of rdma_cm for user programs: it serves the Linux
-// rdma_cm write() ABI (rdma/rdma_user_cm.h) on a socket, keeps the communication
-// identifiers of its clients, and drives the connection managers of the NICs for them.
-// docs/reference/control-protocol.md describes what is spoken.
+// Package ucma implements the kernel's side of rdma_cm for user programs. It serves the Linux rdma_cm write() ABI
+// (rdma/rdma_user_cm.h) on a socket and holds the communication identifiers of its clients. For these it drives the
+// connection managers of the NICs. docs/reference/control-protocol.md describes the protocol.
 package ucma
 
 import (
@@ -31,21 +30,21 @@ import (
 // Socket is the name of the socket in the run directory.
 const Socket = "rdma_cm"
 
-// NIC is a NIC whose connection manager is served.
+// NIC is a NIC whose connection manager the server uses.
 type NIC struct {
 	Name  string
 	GUID  [8]byte // node GUID of its verbs devices
 	Shard *shard.Shard
-	// May tells whether a user may use the NIC.
+	// May reports whether a user may use the NIC.
 	May func(*unix.Ucred) bool
 }
 
-// Config describes a server.
+// Config configures a server.
 type Config struct {
 	Path string // of the socket
 	Mode fs.FileMode
 	NICs []NIC
-	// Quota bounds the devices and the identifiers of users.
+	// Quota limits the devices and the identifiers of each user.
 	Quota *quota.Ledger
 	Log   *slog.Logger
 }
@@ -60,7 +59,7 @@ type nic struct {
 // do runs f on the NIC's shard.
 func (n *nic) do(f func(now mono.Time, core *rocev2.NIC) error) error { return on(n.Shard.Do, f) }
 
-// look is do for what only reads.
+// look is do for functions that only read.
 func (n *nic) look(f func(core *rocev2.NIC) error) error {
 	return on(n.Shard.Look, func(_ mono.Time, core *rocev2.NIC) error { return f(core) })
 }
@@ -73,9 +72,8 @@ func on(shard func(context.Context, func(mono.Time, *rocev2.NIC)) error, f func(
 	return err
 }
 
-// Server serves rdma_cm. One lock guards all identifiers: commands run under it, and
-// so do the events of the connection managers, which come to it through a queue since
-// shards must not wait.
+// Server serves rdma_cm. One lock guards all identifiers; commands and connection manager events run under it. Events
+// reach the server through a queue, because shards must not block.
 type Server struct {
 	cfg  Config
 	ln   *net.UnixListener
@@ -84,14 +82,14 @@ type Server struct {
 
 	mu        sync.Mutex
 	ctxs      map[*device]struct{}
-	cookies   map[uint64]*device // by the client's end of the connection
+	cookies   map[uint64]*device // key: the client's end of the event socket
 	ids       map[uint32]*id
 	lastID    uint32
-	lastGroup uint32 // number of the membership made last
+	lastGroup uint32 // number of the newest membership
 	conns     map[*cm.Conn]*id
 	sidrs     map[*cm.SIDR]*id
 	ports     map[portKey][]*id
-	ringing   []*device // events of theirs are to be pushed
+	ringing   []*device // devices with events to push
 	closing   bool
 
 	inbox struct {
@@ -102,7 +100,7 @@ type Server struct {
 	}
 }
 
-// New makes the connection managers of the NICs, opens the socket and serves it.
+// New creates the connection managers of the NICs, opens the socket and serves it.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, ctxs: map[*device]struct{}{}, cookies: map[uint64]*device{},
 		ids: map[uint32]*id{}, conns: map[*cm.Conn]*id{}, sidrs: map[*cm.SIDR]*id{}, ports: map[portKey][]*id{}}
@@ -124,7 +122,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// attach makes the connection manager of a NIC.
+// attach creates the connection manager of a NIC.
 func (n *nic) attach() error {
 	var seed [32]byte
 	if _, err := rand.Read(seed[:]); err != nil {
@@ -137,9 +135,9 @@ func (n *nic) attach() error {
 	})
 }
 
-// post makes f run under the lock. It does not wait, and nothing posted is lost:
-// a connection reports each event once, and counts against the backlog of its listener until
-// the server has taken the request and closed it.
+// post queues f to run under the lock. It does not block and loses nothing. The queue is bounded: a connection
+// reports each event once, and counts against its listener's backlog until the server has taken and closed the
+// request.
 func (s *Server) post(f func()) {
 	s.inbox.Lock()
 	s.inbox.list = append(s.inbox.list, f)
@@ -150,7 +148,7 @@ func (s *Server) post(f func()) {
 	}
 }
 
-// unlock gives the lock back, after the events that have come up are sent to those who want them so.
+// unlock pushes new events to the clients that want whole events, and releases the lock.
 func (s *Server) unlock() {
 	for _, c := range s.ringing {
 		c.push()
@@ -159,7 +157,7 @@ func (s *Server) unlock() {
 	s.mu.Unlock()
 }
 
-// dispatch runs what is posted.
+// dispatch runs the posted functions.
 func (s *Server) dispatch() {
 	for range s.inbox.wake {
 		s.inbox.Lock()
@@ -177,10 +175,10 @@ func (s *Server) dispatch() {
 	}
 }
 
-// acceptPause follows an error of accept, such as too many open files.
+// acceptPause is the delay after an accept error, such as too many open files.
 const acceptPause = 50 * time.Millisecond
 
-// accept admits clients until the listener is closed.
+// accept accepts clients until the listener is closed.
 func (s *Server) accept() {
 	for {
 		conn, err := s.ln.AcceptUnix()
@@ -199,10 +197,10 @@ func (s *Server) accept() {
 	}
 }
 
-// deviceFiles are the descriptors of a device: its connection and the event socket.
+// deviceFiles is the number of descriptors of a device: its connection and the event socket.
 const deviceFiles = 2
 
-// admit starts to serve a connection.
+// admit starts serving a connection.
 func (s *Server) admit(conn *net.UnixConn) error {
 	cred, err := server.PeerCred(conn)
 	if err != nil {
@@ -230,7 +228,7 @@ func (s *Server) admit(conn *net.UnixConn) error {
 	return nil
 }
 
-// StopAccepting refuses new clients; those that are there go on.
+// StopAccepting refuses new clients; existing clients continue.
 func (s *Server) StopAccepting() {
 	s.mu.Lock()
 	s.closing = true
@@ -238,8 +236,8 @@ func (s *Server) StopAccepting() {
 	s.ln.Close()
 }
 
-// Close tells clients that their devices are gone, ends their connections and removes
-// the socket. The shards must still be running.
+// Close notifies clients that their devices are gone, closes their connections and removes the socket. The shards
+// must still run.
 func (s *Server) Close() error {
 	s.StopAccepting()
 	s.removeDevices()
@@ -262,10 +260,10 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// farewell bounds how long Close waits for clients to take their last events.
+// farewell is the maximum time that Close waits for clients to read their last events.
 const farewell = 200 * time.Millisecond
 
-// removeDevices tells everybody who uses a NIC that it is going.
+// removeDevices sends DEVICE_REMOVAL for all identifiers with a NIC, and waits until clients have read their events.
 func (s *Server) removeDevices() {
 	s.mu.Lock()
 	for _, i := range s.ids {

@@ -16,13 +16,12 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// text is the private data of an event, without the padding.
+// text returns the private data of an event, without padding.
 func text(p *rdmacm.ConnParam) string {
 	return strings.TrimRight(string(p.PrivateData[:p.PrivateDataLen]), "\x00")
 }
 
-// TestConnection follows a connection from its first to its last event, with both
-// families of addresses.
+// TestConnection follows a connection from its first to its last event, with both address families.
 func TestConnection(t *testing.T) {
 	for _, addrs := range [][2]string{{"198.18.0.2:7471", "198.18.0.2:7471"}, {"[::]:7471", "[fd00::2]:7471"}} {
 		hosts := lab(t)
@@ -76,7 +75,7 @@ func TestConnection(t *testing.T) {
 	}
 }
 
-// TestLaterAddress has a program listen on all IPv4 addresses of a NIC that has none yet.
+// TestLaterAddress listens on all IPv4 addresses of a NIC before the NIC has one.
 func TestLaterAddress(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newHost(t, dir, 0), newHost(t, dir, 1)
@@ -97,8 +96,8 @@ func TestLaterAddress(t *testing.T) {
 	s.next(rdmacm.EventConnectRequest)
 }
 
-// TestMTUs: a request for a larger path MTU than the passive side's link permits is refused with that
-// reason, counted, and not shown to the program that listens.
+// TestMTUs: a request with a larger path MTU than the passive side's link permits is refused with that reason. It is
+// counted and not reported to the listening program.
 func TestMTUs(t *testing.T) {
 	dir := t.TempDir()
 	a, b := newHost(t, dir, 0), newHost(t, dir, 1)
@@ -146,7 +145,7 @@ func TestRejected(t *testing.T) {
 	if p := connOf(t, &e); text(&p) != "no" || e.Status != uint32(mad.ReasonConsumerDefined) {
 		t.Errorf("status %d, %+v", e.Status, p)
 	}
-	// Nobody listens on another port, and not with another family.
+	// Another port and another address family have no listener.
 	for _, addr := range []string{"198.18.0.2:7472", "[fd00::2]:7471"} {
 		id = c.routeTo(3, rdmacm.PSTCP, addr)
 		c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: id, ConnParam: param(0x112, "")})
@@ -174,8 +173,7 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// TestOwners checks that nobody reaches another context's identifiers, and that those
-// of a context that closes are gone.
+// TestOwners checks that a context cannot use another context's identifiers, and that its identifiers end with it.
 func TestOwners(t *testing.T) {
 	hosts := lab(t)
 	c, s, other := open(t, hosts[0]), open(t, hosts[1]), open(t, hosts[1])
@@ -192,7 +190,7 @@ func TestOwners(t *testing.T) {
 	x := c.routeTo(3, rdmacm.PSTCP, "198.18.0.2:7471")
 	c.do(rdmacm.CmdConnect, rdmacm.Connect{ID: x, ConnParam: param(0x111, "")})
 	s.next(rdmacm.EventConnectRequest)
-	s.close() // the request is refused, and the port is free
+	s.close() // the request is refused, and the port becomes free
 	c.next(rdmacm.EventRejected)
 	for {
 		if _, _, err := other.raw(rdmacm.CmdBind, 0, rdmacm.Bind{ID: id, AddrSize: n, Addr: a}, nil); err == nil {
@@ -201,7 +199,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestMigrate moves a listener with a request that has not been taken.
+// TestMigrate moves a listener with a request that waits for the program.
 func TestMigrate(t *testing.T) {
 	hosts := lab(t)
 	c, s, to := open(t, hosts[0]), open(t, hosts[1]), open(t, hosts[1])
@@ -250,8 +248,8 @@ func TestErrors(t *testing.T) {
 	c.refuse(unix.ENOMEM, rdmacm.CmdCreateID, 4, rdmacm.CreateID{PS: rdmacm.PSTCP})
 }
 
-// TestReuseAddr: identifiers share a port while none of them listens. A listener has its port for itself, so that nobody
-// takes its connections by a bind to one of its addresses (Linux, rdma_listen).
+// TestReuseAddr: identifiers share a port while none of them listens. A listener owns its port, so another user
+// cannot steal connections with a bind to one of its addresses (Linux, rdma_listen).
 func TestReuseAddr(t *testing.T) {
 	dirs := lab(t)
 	victim, other := open(t, dirs[0]), open(t, dirs[0])

@@ -10,7 +10,7 @@ import (
 type Info struct {
 	NIC      string
 	ID       uint32
-	State    string // as iproute2's rdma has it
+	State    string // name in iproute2's rdma
 	PS       string
 	Src, Dst netip.AddrPort
 	QPN      uint32
@@ -18,8 +18,8 @@ type Info struct {
 	UID      uint32
 }
 
-// IDs describes the identifiers that are bound to a NIC; a listener that is bound to
-// none is there once for each NIC that it listens on.
+// IDs describes the identifiers that use a NIC. A listener that is not bound to a NIC appears once for each NIC on
+// which it listens.
 func (s *Server) IDs() []Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,7 +34,7 @@ func (s *Server) IDs() []Info {
 	return out
 }
 
-// on names the NICs that i uses.
+// on returns the names of the NICs that i uses.
 func (i *id) on() (names []string) {
 	if i.nic != nil {
 		return []string{i.nic.Name}
