@@ -16,10 +16,10 @@ const crowdPlaces = 32
 // crowd is a TCP listener for clients whose user is unknown. It shares a fixed number of places in two classes:
 // clients that have proved a right, then clients by address.
 //
-//   - A new connection that finds no place evicts a connection without a request. Connections without a right go first, from
-//     the address with the most connections, oldest first.
-//   - Where requests can prove a right, connections without one hold at most half of the places. Elsewhere one address holds
-//     at most a quarter. So neither idle connections nor slow readers starve other clients.
+//   - A new connection that finds no place evicts a connection without a request. Connections without a right go first,
+//     from the address with the most connections, oldest first.
+//   - Where requests can prove a right, connections without one hold at most half of the places. Elsewhere one address
+//     holds at most a quarter. So neither idle connections nor slow readers starve other clients.
 type crowd struct {
 	net.Listener
 	trusted func(*http.Request) bool // nil: no request proves a right

@@ -14,7 +14,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// crowded serves on a TCP port, as metrics and the page do. Requests for /hold are answered when hold is closed.
+// crowded serves on a TCP port, as for metrics and the page. Requests for /hold block until hold is closed.
 func crowded(t *testing.T, trusted func(*http.Request) bool) (address string, hold chan struct{}, held *atomic.Int32) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,7 +55,7 @@ func fetch(t *testing.T, url, token string) int {
 	return resp.StatusCode
 }
 
-// TestIdleCrowd: connections that send nothing lock nobody out.
+// TestIdleCrowd: idle connections starve no other client.
 func TestIdleCrowd(t *testing.T) {
 	address, _, _ := crowded(t, nil)
 	for range crowdPlaces + 8 {
@@ -72,7 +72,8 @@ func TestIdleCrowd(t *testing.T) {
 	}
 }
 
-// TestBusyCrowd: requests without a right hold at most their share of the places; a request with a right finds one.
+// TestBusyCrowd: requests without a right hold at most their share of the places; a request with a right finds a
+// place.
 func TestBusyCrowd(t *testing.T) {
 	hasToken := func(r *http.Request) bool { return r.Header.Get("Authorization") == "token" }
 	for _, c := range []struct {

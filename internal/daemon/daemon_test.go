@@ -28,7 +28,7 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// childEnv makes the test binary a daemon with the configuration that it names.
+// childEnv makes the test binary run a daemon with the configuration file that it names.
 const childEnv = "ROCED_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// configFile writes a configuration of two NICs that are connected.
+// configFile writes a configuration with two connected NICs.
 func configFile(t *testing.T) (path, runDir string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ nics:
 	return path, runDir
 }
 
-// child starts a daemon as a process of its own.
+// child starts a daemon as a separate process.
 func child(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -112,7 +112,7 @@ func client(t *testing.T, runDir string) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// call makes a request and decodes the answer into out, unless that is nil.
+// call sends a request and decodes the answer into out, unless out is nil.
 func call(t *testing.T, c *http.Client, method, path, body string, want int, out any) {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://roced"+path, strings.NewReader(body))
@@ -161,7 +161,7 @@ func TestProcessLife(t *testing.T) {
 		t.Errorf("a second daemon: %v", err)
 	}
 	openContext(t, runDir)
-	// kill -9 leaves sockets and files behind; they are in nobody's way.
+	// kill -9 leaves sockets and files behind; the next start ignores them.
 	if err := c.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -192,12 +192,12 @@ func TestProcessLife(t *testing.T) {
 		t.Error("the connection has outlived the daemon")
 	}
 	left, err := filepath.Glob(filepath.Join(runDir, "*"))
-	if err != nil || len(left) != 1 { // the lock file
+	if err != nil || len(left) != 1 { // only the lock file
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
 
-// shownIn are the verbs devices in a tree.
+// shownIn returns the names of the verbs devices in a tree.
 func shownIn(t *testing.T, tree string) string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(tree, "class/infiniband_verbs/*/ibdev"))
@@ -211,13 +211,13 @@ func shownIn(t *testing.T, tree string) string {
 	return strings.Join(names, " ")
 }
 
-// startHere runs a daemon in this process.
+// startHere starts a daemon in this process.
 func startHere(t *testing.T, admins ...uint32) (*Daemon, string) {
 	t.Helper()
 	return startWith(t, func(c *config.Config) { c.Control.UIDs = admins })
 }
 
-// startWith starts a daemon whose configuration has been changed.
+// startWith starts a daemon with a changed configuration.
 func startWith(t *testing.T, change func(c *config.Config)) (*Daemon, string) {
 	t.Helper()
 	path, runDir := configFile(t)
@@ -318,7 +318,7 @@ func TestStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e.Number == 7 {
-			break // port events may come before
+			break // port events may precede it
 		}
 	}
 	ask := func(method, path string) *http.Response {
@@ -340,8 +340,7 @@ func TestStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Link-local neighbour discovery or ARP comes by itself when a peer appears;
-	// an address handle asks for it now.
+	// Link-local neighbour discovery or ARP starts when a peer appears. An address handle triggers it now.
 	go func() {
 		conn := openContext(t, runDir)
 		pd, _, _ := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil)

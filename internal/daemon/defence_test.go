@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/internal/daemon/quota"
 )
 
-// TestRunDir refuses run directories in which others could exchange the sockets.
+// TestRunDir refuses run directories in which other users could replace the sockets.
 func TestRunDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	f, err := lockRunDir(dir)
@@ -50,8 +50,8 @@ func TestRunDir(t *testing.T) {
 	}
 }
 
-// TestLogIsLimited says one sentence very often: few lines come of it, and they tell how many
-// did not. Other sentences are not affected.
+// TestLogIsLimited repeats one message very often. Few lines appear, and they carry the number of dropped messages.
+// Other messages are not affected.
 func TestLogIsLimited(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(newLimited(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))).With("nic", "a")
@@ -78,7 +78,7 @@ func TestLogIsLimited(t *testing.T) {
 	}
 }
 
-// counting is a log that counts its records.
+// counting is a slog.Handler that counts its records.
 type counting chan struct{}
 
 func (c counting) Enabled(context.Context, slog.Level) bool  { return true }
@@ -86,7 +86,7 @@ func (c counting) Handle(context.Context, slog.Record) error { c <- struct{}{}; 
 func (c counting) WithAttrs([]slog.Attr) slog.Handler        { return c }
 func (c counting) WithGroup(string) slog.Handler             { return c }
 
-// TestAdmission keeps idle connections to the admin interface from filling it.
+// TestAdmission: idle connections of one user do not exhaust the admin interface.
 func TestAdmission(t *testing.T) {
 	inner, err := net.Listen("unix", filepath.Join(t.TempDir(), "admin"))
 	if err != nil {

@@ -34,7 +34,7 @@ func TestDeviceName(t *testing.T) {
 	}
 }
 
-// portFile reads a file of the port of rxe_a in a tree.
+// portFile reads a file of rxe_a's port in a tree.
 func portFile(t *testing.T, tree, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(tree, "class/infiniband/rxe_a/ports/1", name))
@@ -44,12 +44,11 @@ func portFile(t *testing.T, tree, name string) string {
 	return strings.TrimSpace(string(text))
 }
 
-// within is how long something may take on a slow machine.
+// within is the timeout of an operation on a slow machine.
 const within = 30 * time.Second
 
-// TestRefresh checks that files tell the truth once EXT_REFRESH_SYSFS is answered:
-// of a counter that changes, at least what it was before and at most what it was
-// afterwards.
+// TestRefresh checks that files are up to date after EXT_REFRESH_SYSFS. The file of a changing counter holds a value
+// between those before and after the command.
 func TestRefresh(t *testing.T) {
 	d, runDir := startHere(t)
 	conn := openContext(t, runDir)
@@ -65,7 +64,7 @@ func TestRefresh(t *testing.T) {
 		}
 		return n
 	}
-	// The NIC asks for its neighbour, which is silent.
+	// The NIC resolves a silent neighbour.
 	pd, _, err := conn.Call(uverbs.Command(uverbs.CmdAllocPD, 4, uverbs.AllocPD{}), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +96,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestPortEventsAreShown has the far end of a link come and go.
+// TestPortEventsAreShown takes the far end of a link down and up.
 func TestPortEventsAreShown(t *testing.T) {
 	path, runDir := configFile(t)
 	cfg, err := config.Load(path)
@@ -152,8 +151,8 @@ func TestPortEventsAreShown(t *testing.T) {
 	shows(false)
 }
 
-// TestDeviceForEachProfile checks that programs find a device for each transport
-// profile of each NIC, and all of a NIC's where they are to see that NIC only.
+// TestDeviceForEachProfile checks that each NIC has a device for each transport profile. A NIC's own tree shows all
+// devices of that NIC.
 func TestDeviceForEachProfile(t *testing.T) {
 	d, runDir := startWith(t, func(c *config.Config) {
 		for i := range c.NICs {

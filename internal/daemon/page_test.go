@@ -43,8 +43,8 @@ func paged(t *testing.T, listen string) (*api.Client, api.Page) {
 	return c, p
 }
 
-// TestPage: the admin socket tells those whom it lets in where the page is and gives them the token; what they
-// change there is changed, and without the token nothing is.
+// TestPage: the admin socket gives its users the address of the page with the token. With the token the page changes
+// settings; without it, it does not.
 func TestPage(t *testing.T) {
 	c, p := paged(t, "127.0.0.1:0")
 	address, token, ok := strings.Cut(p.URL, "#token=")
@@ -89,7 +89,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageOnSocket: on a Unix socket the peer's user takes the place of the token.
+// TestPageOnSocket: on a Unix socket the peer's user replaces the token.
 func TestPageOnSocket(t *testing.T) {
 	_, p := paged(t, "unix:DIR/page.sock")
 	path := strings.TrimPrefix(p.URL, "unix:")
@@ -107,7 +107,7 @@ func TestPageOnSocket(t *testing.T) {
 	}
 }
 
-// TestNoPage: without a configuration there is none, and the answer says how to have one.
+// TestNoPage: without web.listen there is no page, and the answer describes the setting.
 func TestNoPage(t *testing.T) {
 	path, runDir := configFile(t)
 	cfg, err := config.Load(path)
@@ -128,7 +128,7 @@ func TestNoPage(t *testing.T) {
 	}
 }
 
-// TestPageEnds: streams of the page end with the daemon, and its socket is removed.
+// TestPageEnds: the daemon's end closes streams of the page and removes its socket.
 func TestPageEnds(t *testing.T) {
 	path, _ := configFile(t)
 	cfg, err := config.Load(path)
@@ -149,7 +149,7 @@ func TestPageEnds(t *testing.T) {
 	if _, err := io.WriteString(conn, "GET /live?view=stat&view=events HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1)); err != nil { // it has begun
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // the stream has started
 		t.Fatal(err)
 	}
 	if err := d.Close(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// TestDropsPrivileges reads configurations: privileges stay where a TAP may need them.
+// TestDropsPrivileges checks the settings: the daemon keeps privileges where a TAP device may need them.
 func TestDropsPrivileges(t *testing.T) {
 	const (
 		tap    = "{name: t, port: {type: tap}}"

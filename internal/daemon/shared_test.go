@@ -69,7 +69,7 @@ func follow(t *testing.T, kind string, bed *netlab.Bed) *followed {
 	return &followed{T: t, bed: bed, api: client(t, runDir)}
 }
 
-// becomes waits until the link is as it should be.
+// becomes waits until the link has the expected state.
 func (f *followed) becomes(what string, ok func(api.Link) bool) {
 	f.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -104,8 +104,8 @@ func changeVeth(t *testing.T, bed *netlab.Bed, change func(netlink.Link) error) 
 	}
 }
 
-// TestSharedInterface follows an interface through what can happen to it, within this
-// process: for the race detector.
+// TestSharedInterface changes an interface in all supported ways. It runs in this process so that the race detector
+// sees the daemon.
 func TestSharedInterface(t *testing.T) {
 	for _, kind := range []string{"packet", "udp", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestSharedInterfaceDownAtFirst(t *testing.T) {
 	}
 }
 
-// TestSharedInterfaceFaults names what is wrong with an interface at the start.
+// TestSharedInterfaceFaults checks the start errors for unusable interfaces.
 func TestSharedInterfaceFaults(t *testing.T) {
 	bed := newBed(t)
 	changeVeth(t, bed, func(l netlink.Link) error { return netlink.LinkSetMTU(l, 300) })
@@ -156,7 +156,7 @@ func TestSharedInterfaceFaults(t *testing.T) {
 			"nothing": "no such interface", "lo": "not an Ethernet interface", netlab.Veth: "MTU 300",
 		} {
 			if kind == "udp" && iface == "lo" {
-				continue // as good as any
+				continue // udp accepts any interface
 			}
 			d, _, err := startOn(t, bed, kind, iface)
 			if err == nil {
@@ -169,8 +169,8 @@ func TestSharedInterfaceFaults(t *testing.T) {
 	}
 }
 
-// TestAddresses has NICs on one machine by several addresses, also ones of the loopback interface; one
-// follows its address.
+// TestAddresses runs NICs on several addresses of one machine, including loopback addresses. One NIC follows its
+// address.
 func TestAddresses(t *testing.T) {
 	bed := newBed(t)
 	runDir := filepath.Join(t.TempDir(), "run")
@@ -223,12 +223,12 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestTaken: something of the kernel or another daemon has the port of RoCEv2.
+// TestTaken: the start fails if the kernel or another daemon uses the port of RoCEv2.
 func TestTaken(t *testing.T) {
 	bed := newBed(t)
 	var other int
 	err := bed.NS[0].Do(func() (err error) {
-		// As rxe has it: a socket for all addresses.
+		// As in rxe: a socket for all addresses.
 		other, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		return errors.Join(err, unix.Bind(other, &unix.SockaddrInet4{Port: 4791}))
 	})
@@ -243,7 +243,7 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestWindowFor: queue pairs send no more than the peer's sockets have room for.
+// TestWindowFor: queue pairs send no more than the receive buffer of the peer's sockets holds.
 func TestWindowFor(t *testing.T) {
 	for room, want := range map[int]uint32{0: 32, 212992 * 2: 52, 8 << 20: 1024, 64 << 20: 1024} {
 		if got := windowFor(room); got != want {

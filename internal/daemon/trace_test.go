@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// TestTraceWaits: one trace waits for the next queue pair, a second one is refused, and
-// the first one ends whole when its client has enough; then another may wait.
+// TestTraceWaits: one trace waits for the next queue pair, and a second one is refused. The first trace ends complete
+// when its client cancels it; then another one may wait.
 func TestTraceWaits(t *testing.T) {
 	path, runDir := configFile(t)
 	cfg, err := config.Load(path)

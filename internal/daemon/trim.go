@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The daemon returns memory to the kernel after trimAfter allocated bytes since the last time, if fewer than trimCalm
-// bytes were allocated in the last trimEvery.
+// The daemon returns memory to the kernel after more than trimAfter allocated bytes since the last time. It waits for
+// an interval of trimEvery with fewer than trimCalm allocated bytes.
 const (
 	trimEvery = time.Second
 	trimAfter = 1 << 20

@@ -2,7 +2,7 @@ package daemon
 
 import "testing"
 
-// TestTrim: memory is given back once much has been allocated and little is being, and once only.
+// TestTrim: after many allocations and then a calm interval, the trimmer frees memory, and only once.
 func TestTrim(t *testing.T) {
 	freed := 0
 	trim := trimmer{free: func() { freed++ }}
@@ -10,10 +10,10 @@ func TestTrim(t *testing.T) {
 		allocated uint64
 		freed     int
 	}{
-		{trimAfter, 0}, // much, and just now
+		{trimAfter, 0}, // many allocations, but not calm
 		{2 * trimAfter, 0},
 		{2*trimAfter + trimCalm - 1, 1}, // calm
-		{2*trimAfter + trimCalm + 9, 1}, // nothing to be had
+		{2*trimAfter + trimCalm + 9, 1}, // nothing to free
 		{3*trimAfter + trimCalm, 1},
 		{3*trimAfter + trimCalm + 9, 2},
 	} {

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/daemon/config"
 )
 
-// TestUsersAreShown: the admin interface says who has what of which NIC, and of the daemon.
+// TestUsersAreShown: the admin interface lists the usage of each user, per NIC and for the daemon.
 func TestUsersAreShown(t *testing.T) {
 	path, runDir := configFile(t)
 	cfg, err := config.Load(path)
