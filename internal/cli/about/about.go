@@ -1,5 +1,4 @@
-// Package about has the commands by which each of the programs speaks of itself: its version, its manual page,
-// and the completion of its commands in shells.
+// Package about implements the commands that every program has: version, manual page and shell completion.
 package about
 
 import (
@@ -12,17 +11,17 @@ import (
 	"roced.io/roced/internal/base/version"
 )
 
-// Program is what the commands need to know.
+// Program describes the program to the commands.
 type Program struct {
-	Section int               // of the manual: 1 for users, 8 for administrators
-	Usage   func(error) error // makes an error of the command line of one
+	Section int               // section of the manual: 1 for user commands, 8 for administration
+	Usage   func(error) error // turns an error into a usage error of the program
 }
 
-// Add gives a program the commands. Its own come first.
+// Add adds the commands to a program. Call it after the program has added its own commands.
 func (p Program) Add(root *cobra.Command) {
 	root.Version = version.Own().String()
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.Flags().Bool("version", false, "show the version") // cobra's own takes -v
+	root.Flags().Bool("version", false, "show the version") // cobra's own flag takes -v
 	root.AddCommand(p.version(root), p.completion(root), p.man(root))
 }
 
@@ -52,7 +51,7 @@ the build knew them, and what it was built with and for.`,
 	return c
 }
 
-// shells write what makes a shell complete commands.
+// shells maps each shell to the function that generates its completion script.
 var shells = map[string]func(root *cobra.Command, w io.Writer) error{
 	"bash": func(root *cobra.Command, w io.Writer) error { return root.GenBashCompletionV2(w, true) },
 	"zsh":  func(root *cobra.Command, w io.Writer) error { return root.GenZshCompletion(w) },
@@ -85,7 +84,7 @@ func (p Program) man(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// words accepts n arguments.
+// words accepts exactly n arguments.
 func (p Program) words(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) != n {

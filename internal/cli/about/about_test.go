@@ -15,7 +15,7 @@ import (
 
 var errUsage = errors.New("wrong words")
 
-// program is one with what pages can have.
+// program returns a program with every element of a manual page.
 func program() *cobra.Command {
 	root := &cobra.Command{Use: "prog", Short: "Do things", SilenceErrors: true, SilenceUsage: true,
 		Example:           "  prog sub x   does x",
@@ -102,7 +102,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestPageIsRead has man(1)'s own formatter read a page, with all its warnings.
+// TestPageIsRead formats a page with man(1)'s formatter and all its warnings.
 func TestPageIsRead(t *testing.T) {
 	if _, err := exec.LookPath("groff"); err != nil {
 		t.Skip("no groff")

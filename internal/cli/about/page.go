@@ -12,10 +12,10 @@ import (
 	"roced.io/roced/internal/base/version"
 )
 
-// varies is the annotation of a flag whose default depends on where the program runs.
+// varies is the annotation of a flag whose default depends on the machine.
 const varies = "roced_default"
 
-// Varies says of a flag what its default is in words: pages are the same wherever they are written.
+// Varies describes a flag's default in words. The manual page is then the same on every machine.
 func Varies(f *pflag.Flag, words string) {
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}
@@ -23,10 +23,10 @@ func Varies(f *pflag.Flag, words string) {
 	f.Annotations[varies] = []string{words}
 }
 
-// page is a manual page in the making, in the language of man(7).
+// page builds a manual page in the man(7) language.
 type page struct{ bytes.Buffer }
 
-// writePage writes the page of a program: all of its commands, which have too little to say to have a page each.
+// writePage writes one page with all commands of a program: they are too short for a page each.
 func writePage(w io.Writer, root *cobra.Command, section int) error {
 	p := &page{}
 	fmt.Fprintf(p, ".TH %s %d \"\" \"roced %s\"\n", strings.ToUpper(root.Name()), section, version.Number)
@@ -50,7 +50,7 @@ func writePage(w io.Writer, root *cobra.Command, section int) error {
 	return err
 }
 
-// commands describes a command and those below it.
+// commands describes a command and its subcommands.
 func (p *page) commands(c *cobra.Command) {
 	if !c.IsAvailableCommand() {
 		return
@@ -76,7 +76,7 @@ func description(c *cobra.Command) string {
 
 func (p *page) section(name string) { fmt.Fprintf(p, ".SH %s\n", name) }
 
-// text writes paragraphs, and lines that are indented as they stand.
+// text writes paragraphs, and indented lines verbatim.
 func (p *page) text(s string) {
 	for i, paragraph := range strings.Split(strings.Trim(s, "\n"), "\n\n") {
 		if strings.HasPrefix(paragraph, " ") {
@@ -90,7 +90,7 @@ func (p *page) text(s string) {
 	}
 }
 
-// verbatim writes lines as they stand.
+// verbatim writes lines unchanged.
 func (p *page) verbatim(s string) {
 	fmt.Fprint(p, ".PP\n.nf\n")
 	p.lines(strings.Trim(s, "\n"))
@@ -101,13 +101,13 @@ func (p *page) lines(s string) {
 	for line := range strings.Lines(s) {
 		line = escape(strings.TrimRight(line, "\n"))
 		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
-			line = `\&` + line // else it were a request
+			line = `\&` + line // man would read the line as a request
 		}
 		fmt.Fprintln(p, line)
 	}
 }
 
-// flags lists the flags that a command brings.
+// flags lists the flags that a command defines.
 func (p *page) flags(c *cobra.Command) {
 	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Hidden || f.Name == "help" {
@@ -124,7 +124,7 @@ func (p *page) flags(c *cobra.Command) {
 	})
 }
 
-// preset says what a flag is if nobody sets it.
+// preset returns a description of a flag's default.
 func preset(f *pflag.Flag) string {
 	words := f.DefValue
 	if v := f.Annotations[varies]; len(v) > 0 {
@@ -137,7 +137,7 @@ func preset(f *pflag.Flag) string {
 	return " (default " + words + ")"
 }
 
-// escape makes characters of man(7) plain.
+// escape escapes the special characters of man(7).
 func escape(s string) string {
 	return strings.NewReplacer(`\`, `\e`, "-", `\-`, `"`, `\(dq`).Replace(s)
 }
