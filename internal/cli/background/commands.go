@@ -1,5 +1,5 @@
-// Package background has the commands that start a daemon which outlives them, and end it: up and down, of roced and
-// of rocectl.
+// Package background implements the commands up and down of roced and rocectl. Command up starts a daemon that
+// outlives it; command down terminates that daemon.
 package background
 
 import (
@@ -19,25 +19,25 @@ import (
 	"roced.io/roced/internal/daemon/api"
 )
 
-// Program is who has the commands.
+// Program describes the program that has the commands.
 type Program struct {
 	Name   string
 	RunDir *string
 	JSON   *bool
-	// Usage makes an error of the command line of one.
+	// Usage turns an error into a usage error of the program.
 	Usage func(error) error
 }
 
-// State is what up prints as JSON.
+// State is the JSON output of up.
 type State struct {
 	RunDir string                 `json:"run_dir"`
-	PID    int                    `json:"pid"` // 0 if it is in another PID namespace
-	Log    string                 `json:"log"` // of a daemon that up has started
+	PID    int                    `json:"pid"` // 0 if the daemon is in another PID namespace
+	Log    string                 `json:"log"` // log of a daemon that up started
 	NICs   []api.Link             `json:"nics"`
-	Env    []environment.Variable `json:"env"` // for programs
+	Env    []environment.Variable `json:"env"` // environment of RDMA programs
 }
 
-// Commands are up and down.
+// Commands returns the commands up and down.
 func (p Program) Commands() []*cobra.Command { return []*cobra.Command{p.up(), p.down()} }
 
 func (p Program) up() *cobra.Command {
@@ -96,7 +96,7 @@ programs finish for a while. Without a daemon there is nothing to do.`,
 			}
 			if *p.JSON {
 				return encode(c.OutOrStdout(), struct {
-					PID int `json:"pid"` // that has ended, 0 for none
+					PID int `json:"pid"` // of the daemon that ended; 0 if none ran
 				}{pid})
 			}
 			if pid != 0 {
@@ -107,12 +107,12 @@ programs finish for a while. Without a daemon there is nothing to do.`,
 	}
 }
 
-// examples has the name of the program in them.
+// examples formats lines of examples with the program's name.
 func (p Program) examples(lines ...string) string {
 	return "  " + strings.ReplaceAll(strings.Join(lines, "\n  "), "NAME", p.Name)
 }
 
-// words accepts up to n arguments.
+// words accepts at most n arguments.
 func (p Program) words(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if f := c.Flag("socket"); f != nil && f.Changed {
@@ -125,10 +125,10 @@ func (p Program) words(n int) cobra.PositionalArgs {
 	}
 }
 
-// show prints what a shell can evaluate: the NICs are comments.
+// show prints output that a shell can evaluate. The NICs are in comments.
 func (p Program) show(out, diag io.Writer, s *State) error {
 	vars, err := environment.Of(s.RunDir, "")
-	if err != nil { // the NICs are there, for programs in Go, all the same
+	if err != nil { // Go programs can use the NICs without the library
 		fmt.Fprintf(diag, "%s: unmodified programs cannot run here: %v\n", p.Name, err)
 		vars = []environment.Variable{{Name: environment.RunDir, Value: s.RunDir}}
 	}

@@ -15,10 +15,10 @@ import (
 	"roced.io/roced/bth"
 )
 
-// nicNames are the NICs: of one, the first.
+// nicNames are the names of the NICs. A single NIC has the first name.
 var nicNames = [2]string{"rxe_a", "rxe_b"}
 
-// configuration is that of the daemon.
+// configuration returns the daemon's configuration file.
 func (w *wish) configuration(dir string) (string, error) {
 	nics, err := w.nics(dir)
 	if err != nil {
@@ -44,7 +44,7 @@ func (w *wish) configuration(dir string) (string, error) {
 	return text.String(), nil
 }
 
-// nics has the keys of each NIC that are not the same for all.
+// nics returns the keys of each NIC that differ between NICs.
 func (w *wish) nics(dir string) (keys []string, err error) {
 	switch {
 	case w.pair && w.port == "unix":
@@ -76,8 +76,7 @@ func (w *wish) nics(dir string) (keys []string, err error) {
 	return []string{fmt.Sprintf("port: {type: %s, %s: %q}", w.port, where, place)}, nil
 }
 
-// freeLoopback finds two addresses of the loopback interface that nobody has a NIC on. 127.0.0.1 is left to what means
-// this host by it.
+// freeLoopback finds two loopback addresses without a NIC. It skips 127.0.0.1, which programs use for the local host.
 func freeLoopback() (addrs [2]netip.Addr, err error) {
 	n := 0
 	for i := byte(2); i < 255 && n < len(addrs); i++ {
@@ -97,11 +96,11 @@ func freeLoopback() (addrs [2]netip.Addr, err error) {
 	return addrs, nil
 }
 
-// outward returns the interface that the default route leads out by; without one, the first that is up and has an
-// address, which may be the loopback interface.
+// outward returns the interface of the default route. Without such a route it returns the first interface that is up
+// and has an address; this may be the loopback interface.
 func outward() (string, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		// A dump that was interrupted is as good as one of a moment before.
+		// An interrupted dump is acceptable: routes may change at any time.
 		routes, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST)
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return "", fmt.Errorf("routes: %w", err)

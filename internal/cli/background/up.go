@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// upLimit is how long a daemon may take to answer after its start: an XDP port waits for the kernel to give queues
-	// back.
+	// upLimit limits the time from the start of a daemon to its first answer. An XDP port waits until the kernel
+	// frees its queues.
 	upLimit = 20 * time.Second
-	// activeLimit is how long the NICs of a pair may take to find each other.
+	// activeLimit limits the time until the links of a pair are active.
 	activeLimit = 10 * time.Second
-	// downLimit is how long it may take to end: it lets programs finish.
+	// downLimit limits the daemon's shutdown: the daemon lets programs finish.
 	downLimit = 30 * time.Second
-	upLook    = 20 * time.Millisecond // between looks
+	upLook    = 20 * time.Millisecond // polling interval
 
 	daemonName = "roced"
-	daemonLog  = "roced.log" // in the run directory
-	upLock     = "up.lock"   // there, too: one at a time starts a daemon, or ends it
+	daemonLog  = "roced.log" // file in the run directory
+	upLock     = "up.lock"   // file in the run directory; a lock for starting and ending a daemon
 )
 
-// ports are the types of port that need nothing but an interface; pairPorts are those that a pair can be on.
+// ports are the port types that need only an interface. pairPorts are the port types that support a pair.
 var (
 	ports     = []string{"udp", "packet", "xdp"}
 	pairPorts = []string{"udp", "unix"}
 )
 
-// wish is what somebody wants to have in the background.
+// wish is the configuration that the user requests.
 type wish struct {
 	port     string
-	place    string // an interface, an address, or empty
+	place    string // interface, address, or empty
 	pair     bool
-	captures string // a folder, or empty
+	captures string // folder, or empty
 }
 
 func (w *wish) validate() error {
@@ -65,7 +65,7 @@ func (w *wish) validate() error {
 	return nil
 }
 
-// up returns what runs in a run directory, having started a daemon if none does.
+// up starts a daemon in a run directory if none runs. It returns the state of the running daemon.
 func up(ctx context.Context, runDir string, w *wish) (*State, error) {
 	dir, err := filepath.Abs(runDir)
 	if err != nil {
@@ -96,7 +96,7 @@ func up(ctx context.Context, runDir string, w *wish) (*State, error) {
 	return s, err
 }
 
-// lock waits for its turn in the run directory: one program at a time starts a daemon, or ends it.
+// lock blocks until it holds the lock of the run directory. Only one program at a time may start or end a daemon.
 func lock(dir string) (unlock func(), err error) {
 	if err := rundir.Check(dir); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// suits says why the NICs of a daemon that runs are not those that are wanted.
+// suits returns an error if the NICs of the running daemon differ from the request.
 func (w *wish) suits(dir string, links []api.Link) error {
 	on := func(l api.Link) bool { return l.Device == w.place || slices.Contains(l.GIDs, w.place) }
 	switch {
@@ -127,7 +127,7 @@ func (w *wish) suits(dir string, links []api.Link) error {
 	return nil
 }
 
-// start starts a daemon that outlives this program, and waits until it answers.
+// start starts a daemon that outlives this program, and waits for its first answer.
 func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
 	text, err := w.configuration(s.RunDir)
 	if err != nil {
@@ -144,7 +144,7 @@ func (w *wish) start(ctx context.Context, client *api.Client, s *State) error {
 	defer log.Close()
 	c := exec.Command(program, "run", "--config", "/dev/stdin")
 	c.Stdin, c.Stderr = strings.NewReader(text), log
-	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // the terminal's signals are not for it
+	c.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // shields the daemon from signals of the terminal
 	if err := c.Start(); err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func active(links []api.Link) bool {
 	return !slices.ContainsFunc(links, func(l api.Link) bool { return l.State != "ACTIVE" })
 }
 
-// lastWords is the last line of a log, in which a daemon says why it has ended.
+// lastWords returns the last line of a log, in which a daemon reports the reason for its end.
 func lastWords(file string) string {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -186,7 +186,7 @@ func lastWords(file string) string {
 
 var errElsewhere = errors.New("it can be ended there")
 
-// down ends the daemon of a run directory and returns what process it was, 0 if there was none.
+// down terminates the daemon of a run directory. It returns the daemon's process ID, or 0 if no daemon ran.
 func down(runDir string) (pid int, err error) {
 	if _, err := os.Stat(runDir); errors.Is(err, os.ErrNotExist) {
 		return 0, nil
@@ -214,7 +214,7 @@ func down(runDir string) (pid int, err error) {
 	return 0, fmt.Errorf("process %d does not end", pid)
 }
 
-// daemonPID returns the process behind the administration socket, 0 if there is none.
+// daemonPID returns the process ID of the peer of the administration socket, or 0 if no daemon listens.
 func daemonPID(runDir string) (int, error) {
 	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: filepath.Join(runDir, api.Socket)})
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ECONNREFUSED) {
