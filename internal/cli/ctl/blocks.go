@@ -8,18 +8,18 @@ import (
 	"io"
 )
 
-// Of pcapng: the type of a block with a packet, and the bounds of a block.
+// Constants of pcapng: the type of a packet block, and the limits on a block's length.
 const (
 	packetBlock = 6
 	minBlock    = 12
 	maxBlock    = 16 << 20
 )
 
-// recorder copies a pcapng stream of the daemon, which is little-endian, whole
-// block by whole block: whenever it ends, the file is complete.
+// recorder copies a pcapng stream of the daemon, block by block. The stream is little-endian. The output file is
+// complete whenever the copy ends.
 type recorder struct {
 	frames, bytes uint64
-	// limit is how many frames are wanted, 0 for all there are.
+	// limit is the number of frames to copy; 0 means no limit.
 	limit uint64
 	// seen is called after every block.
 	seen func()
@@ -32,7 +32,7 @@ func (c *recorder) copy(w io.Writer, r io.Reader) (err error) {
 	var block []byte
 	for c.limit == 0 || c.frames < c.limit {
 		if in.Buffered() == 0 {
-			if err := out.Flush(); err != nil { // whoever reads the file sees what there is
+			if err := out.Flush(); err != nil { // makes the blocks visible to readers of the file
 				return err
 			}
 		}
@@ -55,8 +55,8 @@ func (c *recorder) copy(w io.Writer, r io.Reader) (err error) {
 	return nil
 }
 
-// readBlock reads a block into buf, which may grow. At the end of the stream the
-// error is io.EOF, inside a block io.ErrUnexpectedEOF.
+// readBlock reads a block into buf and grows buf if needed. It returns io.EOF at the end of the stream, and
+// io.ErrUnexpectedEOF inside a block.
 func readBlock(r *bufio.Reader, buf []byte) ([]byte, error) {
 	head, err := r.Peek(8)
 	if err != nil {

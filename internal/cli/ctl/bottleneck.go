@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/bpf/bottleneck"
 )
 
-// bottleneckReport is what `bottleneck` prints as JSON.
+// bottleneckReport is the JSON output of `bottleneck`.
 type bottleneckReport struct {
 	Interface string      `json:"interface"`
 	Attached  attach.Mode `json:"attached"` // tcx or clsact

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/internal/observe/flor"
 )
 
-// capturing is what the user wants captured.
+// capturing holds the options of a capture.
 type capturing struct {
 	nic, file string
 	duration  time.Duration
@@ -54,7 +54,7 @@ func (a *app) capture() *cobra.Command {
 	return cmd
 }
 
-// captured is what a capture has come to, for --json.
+// captured is the JSON summary of a capture.
 type captured struct {
 	File   string `json:"file"`
 	Frames uint64 `json:"frames"`
@@ -80,7 +80,7 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 	c.seen = a.progress(c)
 	err = c.copy(out, body)
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
-		err = nil // that is how captures end
+		err = nil // a capture ends normally with this error
 	}
 	switch {
 	case o.file == "-":
@@ -93,8 +93,7 @@ func (a *app) record(ctx context.Context, o *capturing) (err error) {
 	return err
 }
 
-// progress returns a function that shows now and then how much there is, if
-// somebody sees it.
+// progress returns a function that prints the progress at intervals, if standard error is a terminal.
 func (a *app) progress(c *recorder) func() {
 	f, ok := a.diag.(*os.File)
 	if !ok {
@@ -141,7 +140,7 @@ func (a *app) decode() *cobra.Command {
 func (a *app) decodeStream(in io.Reader, carry flor.QueuePairs) error {
 	st, err := decode.Stream(in, a.out, decode.Options{JSON: a.json, Flor: carry})
 	if errors.Is(err, unix.EPIPE) {
-		return nil // who reads our output has seen enough
+		return nil // the reader of our output closed the pipe
 	}
 	fmt.Fprintf(a.diag, "%d frames, %d RoCE, %d other, %d malformed, %d with a bad ICRC\n",
 		st.Frames, st.RoCE, st.Skipped, st.Malformed, st.BadICRC)

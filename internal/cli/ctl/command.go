@@ -1,5 +1,5 @@
-// Package ctl is rocectl: it shows and controls a running daemon in the style of
-// rdma(8) and ethtool(8), and reads captures.
+// Package ctl implements rocectl. It shows and controls a running daemon in the style of rdma(8) and ethtool(8), and
+// reads captures.
 package ctl
 
 import (
@@ -23,18 +23,18 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// usageError is one that the user's words have caused.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
-// app is what all commands share.
+// app is the state that all commands share.
 type app struct {
 	runDir, socket string
 	json           bool
 	out, diag      io.Writer
 }
 
-// Main runs rocectl and returns its exit code: 0, 1 for a failure, 2 if it was
-// called wrongly, and those of env(1) when exec finds no program.
+// Main runs rocectl and returns its exit code: 0 on success, 1 on failure, 2 for a usage error. If exec finds no
+// program, Main returns the codes of env(1).
 func Main(args []string, out, diag io.Writer) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), endings()...)
 	defer cancel()
@@ -57,8 +57,8 @@ func Main(args []string, out, diag io.Writer) int {
 	return 1
 }
 
-// endings are the signals that end a command in good order: also the end of its terminal,
-// for it may have filters to remove, unless nohup(1) makes it outlive that.
+// endings returns the signals after which a command cleans up and ends. SIGHUP is included, because a command may
+// have to remove filters, unless nohup(1) ignores it.
 func endings() []os.Signal {
 	s := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -107,7 +107,7 @@ func newCommand(out, diag io.Writer) *cobra.Command {
 
 func help(c *cobra.Command, _ []string) error { return c.Help() }
 
-// noCommand refuses words that are no command.
+// noCommand rejects unknown commands.
 func noCommand(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("%s has no command %q", c.CommandPath(), args[0])}
@@ -132,7 +132,7 @@ func (a *app) client() *api.Client {
 	return api.NewClient(filepath.Join(a.runDir, api.Socket))
 }
 
-// show prints v as JSON, or as text by f.
+// show prints v as JSON, or calls f to print text.
 func (a *app) show(v any, f func(w io.Writer)) error {
 	if a.json {
 		e := json.NewEncoder(a.out)
@@ -144,7 +144,7 @@ func (a *app) show(v any, f func(w io.Writer)) error {
 	return w.Flush()
 }
 
-// input opens a file for reading, standard input if it is "-".
+// input opens a file for reading; "-" means standard input.
 func input(c *cobra.Command, file string) (io.ReadCloser, error) {
 	if file == "-" {
 		return io.NopCloser(c.InOrStdin()), nil

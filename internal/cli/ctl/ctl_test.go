@@ -26,11 +26,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// fake is a daemon that always says the same, and notes what it is told.
+// fake is a daemon with fixed answers. It records its requests.
 type fake struct {
 	told []string
 	pcap []byte
-	// traces are by queue pair.
+	// traces are keyed by queue pair.
 	traces map[string][]byte
 }
 
@@ -82,7 +82,7 @@ func (f *fake) routes() http.Handler {
 		f.told = append(f.told, strings.TrimSpace(r.Method+" "+r.URL.Path+" "+string(body)))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// As the daemon does: it answers although the request goes on.
+		// Like the daemon, it answers before the end of the request.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		mux.ServeHTTP(w, r)
 	})
@@ -111,7 +111,7 @@ func ctl(args ...string) (code int, out, diag string) {
 	return code, o.String(), d.String()
 }
 
-// TestOutput compares what commands print with files.
+// TestOutput compares the output of commands with golden files.
 func TestOutput(t *testing.T) {
 	socket := new(fake).start(t)
 	for name, line := range map[string]string{
@@ -140,7 +140,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestOrders checks what the daemon is told to do.
+// TestOrders checks the requests that the daemon receives.
 func TestOrders(t *testing.T) {
 	f := new(fake)
 	socket := f.start(t)
@@ -196,7 +196,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHasExamples walks through the commands.
+// TestEveryCommandHasExamples checks every command for examples.
 func TestEveryCommandHasExamples(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
@@ -210,7 +210,7 @@ func TestEveryCommandHasExamples(t *testing.T) {
 	walk(newCommand(io.Discard, io.Discard))
 }
 
-// TestRates checks that only what changes is shown, a second.
+// TestRates checks that the output holds only changing counters, as rates per second.
 func TestRates(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out, json: true}
@@ -234,7 +234,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// pcap makes a capture of n frames.
+// pcap returns a capture of n frames.
 func pcap(t *testing.T, n int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -275,8 +275,7 @@ func TestCapture(t *testing.T) {
 
 func itoa(n int) string { b, _ := json.Marshal(n); return string(b) }
 
-// TestBrokenCapture checks that a file ends with a whole block, however the
-// stream ends.
+// TestBrokenCapture checks that a file ends with a complete block, wherever the stream ends.
 func TestBrokenCapture(t *testing.T) {
 	whole := pcap(t, 3)
 	for cut := range len(whole) {

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/internal/cli/environment"
 )
 
-// Exit codes of exec when there is no program to have one, as of env(1).
+// Exit codes of exec when it cannot run a program, as in env(1).
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -93,7 +93,7 @@ docs/guides/containers.md has the same for Compose and Kubernetes.`,
 	return cmd
 }
 
-// run replaces this program by another.
+// run replaces this process with another program.
 func (a *app) run(args []string, vars []environment.Variable) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
@@ -110,7 +110,7 @@ func (a *app) run(args []string, vars []environment.Variable) error {
 	}
 	env := os.Environ()
 	for _, v := range vars {
-		env = append(env, v.Name+"="+v.Value) // of two the last counts: see dedup
+		env = append(env, v.Name+"="+v.Value) // the last value of a variable counts: see dedup
 	}
 	err = unix.Exec(path, args, dedup(env))
 	return exitError{fmt.Errorf("%s: %w", path, err), exitNotExecutable}

@@ -22,7 +22,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// roleEnv makes the test binary something else: rocectl, or a program that it runs.
+// roleEnv selects the role of the test binary: rocectl, or a program that rocectl runs.
 const roleEnv = "ROCED_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	case "":
 		goleak.VerifyTestMain(m)
 	case "ctl":
-		// Only what becomes of this process is the program.
+		// The role takes effect only after exec.
 		if err := os.Setenv(roleEnv, "program"); err != nil {
 			panic(err)
 		}
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// program is what rocectl runs in these tests.
+// program is the program that rocectl runs in these tests.
 func program(args []string) int {
 	if len(args) == 2 && args[0] == "exit" {
 		code, _ := strconv.Atoi(args[1])
@@ -49,7 +49,7 @@ func program(args []string) int {
 	if len(args) == 2 && args[0] == "kill" {
 		n, _ := strconv.Atoi(args[1])
 		_ = unix.Kill(os.Getpid(), unix.Signal(n))
-		time.Sleep(lab.Limit) // until it arrives
+		time.Sleep(lab.Limit) // until the signal arrives
 	}
 	vars := map[string]string{}
 	for _, v := range os.Environ() {
@@ -63,21 +63,21 @@ func program(args []string) int {
 	return 0
 }
 
-// said is what the program says of itself.
+// said is the program's report on itself.
 type said struct {
 	PID  int
 	Args []string
 	Env  map[string]string
 }
 
-// startHost starts a daemon in a folder of an awkward name and returns its run directory.
+// startHost starts a daemon in a folder with special characters in its name. It returns its run directory.
 func startHost(t *testing.T) (runDir string, stop func() error) {
 	t.Helper()
 	w := lab.NewWithin(t, "it's a")
 	return w.RunDir, w.Stop
 }
 
-// rocectl makes rocectl a process of its own, with more in its environment.
+// rocectl returns a command that runs rocectl in a separate process. env extends its environment.
 func rocectl(t *testing.T, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)
@@ -91,8 +91,7 @@ func rocectl(t *testing.T, env []string, args ...string) *exec.Cmd {
 	return c
 }
 
-// library makes a file that stands for the preload library. The dynamic linker says
-// that it is none, and goes on.
+// library creates a file in place of the preload library. The dynamic linker prints a warning about it and continues.
 func library(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), environment.LibraryName)
@@ -143,7 +142,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// TestRelativeRunDir checks that the program may change its directory.
+// TestRelativeRunDir checks that the program may change its working directory.
 func TestRelativeRunDir(t *testing.T) {
 	runDir, _ := startHost(t)
 	cmd := rocectl(t, []string{"ROCED_LIBRARY=" + library(t)}, "--run-dir", "run", "exec", "--", os.Args[0])
@@ -158,7 +157,7 @@ func TestRelativeRunDir(t *testing.T) {
 	}
 }
 
-// TestExecEnds checks how programs end, and rocectl when it finds none.
+// TestExecEnds checks the exit codes of programs, and of rocectl if it finds no program.
 func TestExecEnds(t *testing.T) {
 	runDir, stop := startHost(t)
 	lib := library(t)
@@ -180,7 +179,7 @@ func TestExecEnds(t *testing.T) {
 		cmd := rocectl(t, []string{"ROCED_LIBRARY=" + lib}, append(line, args...)...)
 		var diag bytes.Buffer
 		cmd.Stderr = &diag
-		_ = cmd.Run() // its state says more
+		_ = cmd.Run() // the process state has the details
 		st, _ := cmd.ProcessState.Sys().(syscall.WaitStatus)
 		if signal != 0 && st.Signal() != signal || signal == 0 && st.ExitStatus() != code || !strings.Contains(diag.String(), says) {
 			t.Errorf("%v: %v, %s", args, cmd.ProcessState, &diag)
@@ -206,7 +205,7 @@ func TestExecEnds(t *testing.T) {
 	check(1, 0, "is roced running?", "", lib, os.Args[0])
 }
 
-// TestLibraryBesideRocectl checks where the library is looked for.
+// TestLibraryBesideRocectl checks the search path of the library.
 func TestLibraryBesideRocectl(t *testing.T) {
 	runDir, _ := startHost(t)
 	text, err := os.ReadFile(os.Args[0])
@@ -223,7 +222,7 @@ func TestLibraryBesideRocectl(t *testing.T) {
 	if err := os.WriteFile(self, text, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, at := range []string{"lib/roced", "bin"} { // the last one goes first
+	for _, at := range []string{"lib/roced", "bin"} { // later entries have precedence
 		want := filepath.Join(prefix, at, environment.LibraryName)
 		if err := os.WriteFile(want, nil, 0o755); err != nil {
 			t.Fatal(err)
@@ -241,7 +240,7 @@ func TestLibraryBesideRocectl(t *testing.T) {
 	}
 }
 
-// TestEnv has a shell take the variables over.
+// TestEnv evaluates the variables in a shell.
 func TestEnv(t *testing.T) {
 	runDir, _ := startHost(t)
 	lib := library(t)

@@ -24,7 +24,7 @@ type scenario struct {
 	Rules []string `mapstructure:"rules"`
 }
 
-// faultReport is what `fault run` prints as JSON.
+// faultReport is the JSON output of `fault run`.
 type faultReport struct {
 	Interface string            `json:"interface"`
 	Attached  attach.Mode       `json:"attached"` // tcx or clsact
@@ -76,7 +76,7 @@ program can neither hold frames back nor shorten them.`,
 	return cmd
 }
 
-// faultClean removes what killed commands have left.
+// faultClean removes the filters that killed commands left behind.
 func (a *app) faultClean() *cobra.Command {
 	var ns string
 	cmd := &cobra.Command{
@@ -103,7 +103,7 @@ func attachFlag(cmd *cobra.Command, mode *attach.Mode) {
 	cmd.Flags().Var((*attachMode)(mode), "attach", "tcx, clsact, or auto: tcx where the kernel has it")
 }
 
-// attachMode is the value of a flag.
+// attachMode is the value of the flag for the attach mode.
 type attachMode attach.Mode
 
 func (m *attachMode) String() string { return string(*m) }
@@ -115,7 +115,7 @@ func (m *attachMode) Set(s string) error {
 	return err
 }
 
-// readScenario reads the rules of a file; none without one.
+// readScenario reads the rules of a file. Without a file it returns no rules.
 func readScenario(file string) ([]string, error) {
 	if file == "" {
 		return nil, nil
@@ -151,7 +151,8 @@ func parseForInterface(texts []string) ([]fault.Rule, error) {
 	return rules, nil
 }
 
-// inNetns runs f on a thread of its own in a namespace; here if it has no name.
+// inNetns runs f in a network namespace, on a thread of its own. With an empty name it runs f in the current
+// namespace.
 func inNetns(name string, f func() error) error {
 	if name == "" {
 		return f()
@@ -177,7 +178,7 @@ func inNetns(name string, f func() error) error {
 	return <-done
 }
 
-// privileged says what is missing when the kernel refuses.
+// privileged adds the missing privilege to the kernel's permission error.
 func privileged(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("%w (needs CAP_BPF and CAP_NET_ADMIN)", err)
@@ -185,7 +186,7 @@ func privileged(err error) error {
 	return err
 }
 
-// runFaults keeps rules in force until ctx ends.
+// runFaults applies rules until ctx ends.
 func (a *app) runFaults(ctx context.Context, name string, rules []fault.Rule, mode attach.Mode, watch time.Duration) (err error) {
 	at, err := bpffault.Attach(name, mode)
 	if err != nil {
@@ -199,7 +200,7 @@ func (a *app) runFaults(ctx context.Context, name string, rules []fault.Rule, mo
 	return a.watchCounters(ctx, watch, func() error { return a.showFaults(name, at) })
 }
 
-// watchCounters calls show once ctx ends, and before in intervals unless they are 0.
+// watchCounters calls show at each interval and once more when ctx ends. Interval 0 means only at the end.
 func (a *app) watchCounters(ctx context.Context, interval time.Duration, show func() error) error {
 	var tick <-chan time.Time
 	if interval > 0 {

@@ -71,7 +71,7 @@ func printLink(w io.Writer, i int, l *api.Link) {
 	}
 	for i, g := range l.GIDs {
 		if g == "::" {
-			continue // the address of this place has gone
+			continue // the address at this index was removed
 		}
 		fmt.Fprintf(w, "    gid %d %s", i, g)
 		if i < len(l.VLANs) && l.VLANs[i] != 0 {
@@ -109,10 +109,10 @@ func (a *app) res() *cobra.Command {
 	return cmd
 }
 
-// users is what res show calls the accounts of users.
+// users is the name of the per-user accounts in res show.
 const users = "user"
 
-// listUsers prints who holds what: a line for each NIC, and one for what is the daemon's.
+// listUsers prints the resource usage of each user: one line for each NIC, and one line for daemon-wide resources.
 func (a *app) listUsers(ctx context.Context) error {
 	var res []api.Resource
 	if err := a.client().Get(ctx, &res, "res", users); err != nil {
@@ -195,7 +195,7 @@ func describeCMID(c *api.CMID) string {
 	return s
 }
 
-// countObjects prints a line a NIC, as `rdma res` does.
+// countObjects prints one line for each NIC, like `rdma res`.
 func (a *app) countObjects(ctx context.Context) error {
 	counts := map[string]map[string]int{}
 	for _, kind := range kinds {
@@ -256,7 +256,7 @@ func (a *app) stats(ctx context.Context, path []string) (out []api.Stat, err err
 	return out, a.client().Get(ctx, &out, path...)
 }
 
-// watch shows rates until the user interrupts it.
+// watch prints rates until the user interrupts it.
 func (a *app) watch(ctx context.Context, path []string, every time.Duration) error {
 	before := map[string]map[string]uint64{}
 	tick := time.NewTicker(every)

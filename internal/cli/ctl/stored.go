@@ -20,14 +20,14 @@ import (
 	"roced.io/roced/internal/observe/watch"
 )
 
-// stored is a file that is viewed.
+// stored is a file to view.
 type stored struct {
 	path string
 	kind string // trace, capture or simulation
-	dir  string // of a simulation
+	dir  string // directory of a simulation
 }
 
-// openStored finds out what a file is.
+// openStored detects the type of a file.
 func openStored(path string) (*stored, error) {
 	st, err := os.Stat(path)
 	if err != nil {
@@ -56,7 +56,7 @@ func openStored(path string) (*stored, error) {
 	return storedJSON(path)
 }
 
-// checkCapture reports why a file is no capture.
+// checkCapture returns an error if a file is not a capture.
 func checkCapture(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -69,7 +69,7 @@ func checkCapture(path string) error {
 	return nil
 }
 
-// storedJSON tells traces from results.
+// storedJSON distinguishes traces from simulation results.
 func storedJSON(path string) (*stored, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -92,7 +92,7 @@ func storedJSON(path string) (*stored, error) {
 	return nil, fmt.Errorf("%s is neither a trace nor the result of a simulation", path)
 }
 
-// name is what the user has called it.
+// name returns the name that the user gave.
 func (f *stored) name() string {
 	if f.dir != "" {
 		return f.dir
@@ -100,12 +100,12 @@ func (f *stored) name() string {
 	return f.path
 }
 
-// routes are what the page asks for.
+// routes returns the handlers that the page requests.
 func (f *stored) routes() http.Handler {
 	mux := http.NewServeMux()
 	part := func(name string, h func(w http.ResponseWriter) error) {
 		mux.HandleFunc("GET /v1/file/"+name, func(w http.ResponseWriter, r *http.Request) {
-			if err := h(w); err != nil { // too late for a status if something has been written
+			if err := h(w); err != nil { // too late for an error status after the first byte of the body
 				w.WriteHeader(http.StatusInternalServerError)
 				_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
 			}
@@ -136,7 +136,7 @@ func sendFile(w io.Writer, path string) error {
 	return err
 }
 
-// sendTable sends a table of a simulation; nothing if it has not been stored.
+// sendTable sends a table of a simulation. It sends an empty body if the simulation did not store the table.
 func (f *stored) sendTable(w io.Writer, name string) error {
 	if f.dir == "" {
 		return nil
@@ -148,7 +148,7 @@ func (f *stored) sendTable(w io.Writer, name string) error {
 	return err
 }
 
-// sendFlows sends what "rocectl watch FILE" says. What can be read of a capture that is cut counts.
+// sendFlows sends the output of "rocectl watch FILE --json". A truncated capture counts up to its readable end.
 func (f *stored) sendFlows(w http.ResponseWriter) error {
 	in, err := os.Open(f.path)
 	if err != nil {
@@ -165,7 +165,7 @@ func (f *stored) sendFlows(w http.ResponseWriter) error {
 	return err
 }
 
-// sendFrames sends what "rocectl decode FILE --json" says.
+// sendFrames sends the output of "rocectl decode FILE --json".
 func (f *stored) sendFrames(w http.ResponseWriter) error {
 	in, err := os.Open(f.path)
 	if err != nil {
@@ -174,7 +174,7 @@ func (f *stored) sendFrames(w http.ResponseWriter) error {
 	defer in.Close()
 	st, err := decode.Stream(in, w, decode.Options{JSON: true})
 	if st.Frames > 0 {
-		return nil // what comes behind cannot be read
+		return nil // the rest of the file is unreadable
 	}
 	return err
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// unsuited says in one sentence why the dynamic linker will leave the preload library out of
-// a program, so that the program finds no device: it is linked statically, or for another kind
-// of processor. It returns "" if it will not, or what the files are cannot be told, as of scripts.
+// unsuited returns the reason for which the dynamic linker cannot load the preload library into a program. Without
+// the library the program finds no device. The reason is a static link or a different processor type. unsuited
+// returns "" if the library suits the program, or if it cannot judge the file (for example, a script).
 func unsuited(program, library string) string {
 	p, err := elf.Open(program)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// executable writes the headers of a program or library: of a class, dynamic or not.
+// executable writes the ELF headers of a program or library.
 func executable(t *testing.T, class elf.Class, machine elf.Machine, dynamic bool) string {
 	t.Helper()
 	ident := [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(class), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)}
@@ -63,8 +63,7 @@ func TestUnsuited(t *testing.T) {
 	}
 }
 
-// TestExecTells runs a program that the library cannot be put in front of: it runs, and
-// the user is told.
+// TestExecTells runs a program that cannot load the library. The program must run, and rocectl must print a warning.
 func TestExecTells(t *testing.T) {
 	runDir, _ := startHost(t)
 	other := executable(t, elf.ELFCLASS32, elf.EM_386, false)

@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/internal/observe/trace"
 )
 
-// tracing is what the user wants traced, and what becomes of it.
+// tracing holds the options and outputs of a trace.
 type tracing struct {
 	nic, qp        string
 	file, csv, svg string
@@ -107,8 +107,8 @@ func (a *app) traceDraw() *cobra.Command {
 	return cmd
 }
 
-// recordTrace stores a trace and makes what else is wanted of it. Without a file of the
-// user's, the trace is stored in one that is deleted at the end.
+// recordTrace stores a trace and generates the requested outputs. Without an output file it stores the trace in a
+// temporary file and deletes that at the end.
 func (a *app) recordTrace(ctx context.Context, o *tracing) (err error) {
 	body, err := a.client().Trace(ctx, o.nic, o.qp, o.flor)
 	if err != nil {
@@ -147,7 +147,7 @@ func (o *tracing) open() (*os.File, error) {
 	return os.Create(o.file)
 }
 
-// ended returns the error of a copy unless that is how recordings end.
+// ended returns the error of a copy, or nil if the recording ended normally.
 func ended(_ int64, err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, unix.EPIPE) {
 		return nil
@@ -155,7 +155,7 @@ func ended(_ int64, err error) error {
 	return err
 }
 
-// traced is what a trace has come to, for --json.
+// traced is the JSON summary of a trace.
 type traced struct {
 	QPN      uint32   `json:"qpn"`
 	Profile  string   `json:"profile"`
@@ -167,7 +167,7 @@ type traced struct {
 	Pictures []string `json:"pictures,omitempty"`
 }
 
-// renderTrace reads a trace, makes CSV and pictures of it, and sums it up.
+// renderTrace reads a trace, generates CSV and charts, and summarizes it.
 func (a *app) renderTrace(in io.Reader, o *tracing) error {
 	t, err := trace.Read(in)
 	if errors.Is(err, trace.ErrCut) {
@@ -205,7 +205,7 @@ func (a *app) renderTrace(in io.Reader, o *tracing) error {
 	return nil
 }
 
-// writeFile makes a file of what write gives.
+// writeFile creates a file with the output of write.
 func writeFile(name string, write func(io.Writer) error) error {
 	f, err := os.Create(name)
 	if err != nil {

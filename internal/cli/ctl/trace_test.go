@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTrace records what a daemon sends: as it is, as CSV and as pictures.
+// TestTrace records a daemon's trace as it is, as CSV and as charts.
 func TestTrace(t *testing.T) {
 	stored, err := os.ReadFile("../../observe/trace/testdata/mp-rdma.jsonl")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestTrace(t *testing.T) {
 		{"trace rxe_a --qp 17", "", 0, string(stored)},
 		{"trace rxe_a --next -w " + file + " --csv " + table + " --svg " + svg, "773 events (0 lost)", 0, ""},
 		{"trace rxe_a --qp 18 -w " + filepath.Join(dir, "none"), "no queue pair has connected", 1, ""},
-		{"trace rxe_a --qp 19 --csv " + filepath.Join(dir, "cut"), "line ", 1, ""}, // in the middle of a line
+		{"trace rxe_a --qp 19 --csv " + filepath.Join(dir, "cut"), "line ", 1, ""}, // the trace ends in the middle of a line
 	} {
 		code, out, diag := ctl(append(strings.Fields(c.line), "--socket", socket)...)
 		if code != c.code || out != c.out || !strings.Contains(diag, c.says) || (c.says == "") != (diag == "") {

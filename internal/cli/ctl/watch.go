@@ -23,11 +23,11 @@ import (
 	"roced.io/roced/internal/observe/watch"
 )
 
-// watching is what the user wants to see.
+// watching holds the options of watch.
 type watching struct {
 	source, netns string
 	interval      time.Duration
-	often         bool // the user wants the interval: also in files
+	often         bool // the user set the interval: also report during a replay
 	count         int
 	once          bool
 	qp            string
@@ -89,7 +89,7 @@ CAP_BPF, CAP_SYS_ADMIN to enter a namespace, and Linux 5.17; a file needs nothin
 	return cmd
 }
 
-// validate checks what the user has said and completes it.
+// validate checks the options and fills in defaults.
 func (o *watching) validate() error {
 	s := &o.reporter.Select
 	if o.qp != "" {
@@ -117,7 +117,7 @@ func (o *watching) validate() error {
 	return s.Validate()
 }
 
-// isFile reports whether the user means a file.
+// isFile reports whether source names a file.
 func isFile(source string) bool {
 	return source == "-" || strings.Contains(source, "/") ||
 		slices.Contains([]string{".pcap", ".pcapng", ".cap"}, filepath.Ext(source))
@@ -165,13 +165,12 @@ func (a *app) watchInterface(ctx context.Context, o *watching) (err error) {
 		return a.showTraffic(o, r, rows)
 	})
 	if errors.Is(err, unix.EPIPE) {
-		return nil // who reads our output has seen enough
+		return nil // the reader of our output closed the pipe
 	}
 	return err
 }
 
-// showTraffic prints a report: a table of at most rows flows, details of a queue pair,
-// or a line of JSON.
+// showTraffic prints a report: a table of at most rows flows, the details of a queue pair, or one line of JSON.
 func (a *app) showTraffic(o *watching, r *watch.Report, rows int) error {
 	switch {
 	case a.json:
@@ -183,7 +182,7 @@ func (a *app) showTraffic(o *watching, r *watch.Report, rows int) error {
 	return watch.WriteTable(a.out, r, rows)
 }
 
-// screen returns how many flows fit on the terminal that w is, and false if it is none.
+// screen returns the number of flows that fit on the terminal w. It returns false if w is not a terminal.
 func screen(w io.Writer) (rows int, ok bool) {
 	f, ok := w.(*os.File)
 	if !ok {
