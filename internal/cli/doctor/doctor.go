@@ -1,4 +1,4 @@
-// Package doctor looks at a machine and says what of roced will work on it, what will not, and what to do about that.
+// Package doctor examines a machine. It reports which uses of roced will work, which will not, and how to fix the latter.
 // It changes nothing.
 package doctor
 
@@ -9,43 +9,43 @@ import (
 	"strings"
 )
 
-// Status is how something was found.
+// Status is the result of a check.
 type Status string
 
-// Statuses.
+// Values of Status.
 const (
 	OK      Status = "ok"
-	Limited Status = "limited" // it works, with a loss that Finding.Found tells
+	Limited Status = "limited" // it works with a restriction that Finding.Found describes
 	Missing Status = "missing"
 )
 
-// Finding is what was looked at.
+// Finding is one checked property of the machine.
 type Finding struct {
 	Name   string `json:"name"`
 	Status Status `json:"status"`
 	Found  string `json:"found"`
-	Do     string `json:"do,omitempty"` // what would help
+	Do     string `json:"do,omitempty"` // recommended action
 }
 
-// Verdict is whether something will work.
+// Verdict says whether a use will work.
 type Verdict struct {
 	Name  string   `json:"name"`
 	Works bool     `json:"works"`
-	Lacks []string `json:"lacks,omitempty"` // names of the findings that are missing
+	Lacks []string `json:"lacks,omitempty"` // names of missing findings
 	What  string   `json:"what"`
 }
 
-// Report is what the doctor says of a machine.
+// Report holds the findings and verdicts for a machine.
 type Report struct {
 	Findings []Finding `json:"findings"`
 	Verdicts []Verdict `json:"verdicts"`
 }
 
-// use is something that people do, and the findings that it cannot do without.
+// use is a use of roced, with the findings that it requires.
 type use struct {
 	name, what string
 	needs      []string
-	basic      bool // without it the machine is of no use
+	basic      bool // without it the machine cannot run roced
 }
 
 var uses = []use{
@@ -59,7 +59,7 @@ var uses = []use{
 	{"namespaces", "tests between namespaces: make demo, make test", []string{"tun", "namespaces"}, false},
 }
 
-// Examine looks at this machine as the calling process sees it.
+// Examine checks this machine from the point of view of the calling process.
 func Examine() *Report {
 	r := &Report{}
 	for _, probe := range probes {
@@ -78,7 +78,7 @@ func Examine() *Report {
 	return r
 }
 
-// Err says what of the basic uses will not work; nil if all will.
+// Err returns the reasons for which a basic use will not work, or nil if all basic uses will work.
 func (r *Report) Err() error {
 	var not []string
 	for i, v := range r.Verdicts {
@@ -92,7 +92,7 @@ func (r *Report) Err() error {
 	return fmt.Errorf("not all that most people need will work here: %s", strings.Join(not, "; "))
 }
 
-// Write prints the report as columns, which are separated by tabs.
+// Write prints the report as tab-separated columns.
 func (r *Report) Write(w io.Writer) {
 	for _, f := range r.Findings {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", f.Status, f.Name, f.Found)

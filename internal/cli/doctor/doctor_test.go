@@ -20,7 +20,7 @@ func TestKernels(t *testing.T) {
 	}
 }
 
-// TestNeeds: what uses need is looked for, and what is basic decides.
+// TestNeeds checks that probes exist for all requirements, and that the basic uses determine the error.
 func TestNeeds(t *testing.T) {
 	r := Examine()
 	for _, u := range uses {

@@ -13,12 +13,13 @@ import (
 	"roced.io/roced/internal/base/host"
 )
 
-// probes are what is looked at, in the order of the report.
+// probes are the checks, in the order of the report.
 var probes = []func() []Finding{kernel, memfd, sharing, namespaces, tun, sockets, udpPort, capabilities, limits, library, rdmaCore, others}
 
 func one(name string, s Status, found, do string) []Finding { return []Finding{{name, s, found, do}} }
 
-// kernel says which super-frames there are, without which the processor's time for a byte is two to three times as much (docs/reference/ports.md).
+// kernel reports the super-frames that the kernel supports. Without them the CPU cost of a byte is two to three times
+// as high (docs/reference/ports.md).
 func kernel() []Finding {
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
@@ -33,7 +34,7 @@ func kernel() []Finding {
 	return one("kernel", status, found, do)
 }
 
-// judgeKernel says what a kernel has for us.
+// judgeKernel rates a kernel release.
 func judgeKernel(release string) (Status, string) {
 	var major, minor int
 	if n, _ := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 {
@@ -59,7 +60,7 @@ func judgeKernel(release string) (Status, string) {
 	return Limited, release + " lacks " + strings.Join(lacks, ", ")
 }
 
-// memfd is the memory by which programs and the daemon share rings.
+// memfd checks for the memory in which programs and the daemon share rings.
 func memfd() []Finding {
 	fd, err := unix.MemfdCreate("roced-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err == nil {
@@ -75,7 +76,7 @@ func memfd() []Finding {
 // userModeOnly is UFFD_USER_MODE_ONLY (linux/userfaultfd.h).
 const userModeOnly = 1
 
-// sharing is how the daemon reaches what programs register: without userfaultfd by a system call for each access.
+// sharing checks how the daemon accesses registered memory. Without userfaultfd each access costs a system call.
 func sharing() []Finding {
 	var out []Finding
 	if err := userfaultfd(0); err == nil {
@@ -98,7 +99,7 @@ func userfaultfd(flags int) error {
 	return unix.Close(int(fd))
 }
 
-// yama is no obstacle: programs pass their memory to the daemon themselves.
+// yama reports the ptrace restriction. It is no obstacle: programs pass their memory to the daemon themselves.
 func yama() string {
 	text, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err != nil {
@@ -107,7 +108,7 @@ func yama() string {
 	return fmt.Sprintf("ptrace_scope %s, which is no obstacle: programs pass their memory on", strings.TrimSpace(string(text)))
 }
 
-// namespaces are what tests make their hosts of.
+// namespaces checks for the namespaces in which tests create their hosts.
 func namespaces() []Finding {
 	self, err := os.Executable()
 	if err != nil {
@@ -136,7 +137,7 @@ func tun() []Finding {
 	return one("tun", OK, device+" can be opened", "")
 }
 
-// sockets are those that take a right or a kernel with them.
+// sockets checks for the socket types that need a capability or a recent kernel.
 func sockets() []Finding {
 	try := func(name string, domain int, right string) Finding {
 		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
@@ -152,7 +153,7 @@ func sockets() []Finding {
 	return []Finding{try("packet sockets", unix.AF_PACKET, "CONFIG_PACKET"), try("xdp sockets", unix.AF_XDP, "CONFIG_XDP_SOCKETS")}
 }
 
-// capabilities are those of this process, which the daemon that it starts would have.
+// capabilities reports the capabilities of this process. A daemon that it starts inherits them.
 func capabilities() (out []Finding) {
 	for _, c := range []host.Caps{host.CapNetAdmin, host.CapBPF} {
 		if err := host.RequireCaps(c); err != nil {
@@ -164,12 +165,12 @@ func capabilities() (out []Finding) {
 	return out
 }
 
-// limits are what is known to be too small at times.
+// limits checks the limits that are sometimes too small.
 func limits() []Finding {
 	return []Finding{memlock(), sharedMemory(), receiveBuffer()}
 }
 
-// memlockXDP is what an XDP port locks, unless it has CAP_IPC_LOCK.
+// memlockXDP is the memory in bytes that an XDP port locks. The limit does not apply to a process with CAP_IPC_LOCK.
 const memlockXDP = 64 << 20
 
 func memlock() Finding {
@@ -184,7 +185,7 @@ func memlock() Finding {
 	return Finding{"memlock", OK, "enough memory may be locked", ""}
 }
 
-// shmWanted is what MPI and others put into /dev/shm, about.
+// shmWanted is the approximate space in bytes that MPI and others use in /dev/shm.
 const shmWanted = 64 << 20
 
 func sharedMemory() Finding {
@@ -199,7 +200,7 @@ func sharedMemory() Finding {
 	return Finding{"/dev/shm", OK, fmt.Sprintf("%d MiB are free", free>>20), ""}
 }
 
-// bufferWanted holds a few super-frames (docs/reference/ports.md).
+// bufferWanted is the size in bytes of a few super-frames (docs/reference/ports.md).
 const bufferWanted = 4 << 20
 
 func receiveBuffer() Finding {

@@ -13,10 +13,11 @@ import (
 	"roced.io/roced/internal/cli/environment"
 )
 
-// rocePort is RoCEv2's (IBTA annex A17.5).
+// rocePort is the UDP port of RoCEv2 (IBTA annex A17.5).
 const rocePort = 4791
 
-// udpPort looks whether somebody has the port of all addresses, as the kernel's Soft-RoCE does. Who has that of one address leaves the others.
+// udpPort checks whether another socket holds the port on all addresses, as the kernel's Soft-RoCE does. A socket on
+// one address leaves the other addresses free.
 func udpPort() []Finding {
 	const name = "udp port 4791"
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 91, 47, 91), Port: rocePort})
@@ -36,7 +37,7 @@ func udpPort() []Finding {
 	return one(name, Missing, err.Error(), "")
 }
 
-// library looks whether the dynamic linker takes the preload library.
+// library checks whether the dynamic linker accepts the preload library.
 func library() []Finding {
 	const name = "library"
 	lib, err := environment.Library()
@@ -64,10 +65,10 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// folders are where C libraries are.
+// folders are the directories of C libraries.
 var folders = []string{"/usr/lib/*", "/usr/lib64", "/usr/lib", "/lib/*", "/lib64", "/usr/local/lib", "/usr/local/lib/*"}
 
-// find returns the first file of a name in one of the folders.
+// find returns the first file with this name in folders.
 func find(name string) string {
 	for _, dir := range folders {
 		if found, err := filepath.Glob(filepath.Join(dir, name)); err == nil && len(found) > 0 {
@@ -77,7 +78,7 @@ func find(name string) string {
 	return ""
 }
 
-// rdmaCore looks for what unmodified programs are linked with.
+// rdmaCore checks for the libraries to which unmodified programs link.
 func rdmaCore() []Finding {
 	const name = "rdma-core"
 	var lacks, debian []string
@@ -107,7 +108,7 @@ func driver() string {
 	return file
 }
 
-// others are devices of the kernel, which programs do not see beside ours.
+// others lists the kernel's RDMA devices. The preload library hides them from programs.
 func others() []Finding {
 	const name = "other devices"
 	entries, err := os.ReadDir("/sys/class/infiniband")
