@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// Absent says why no NIC of a run directory answers: there is no daemon, or it answers others only.
+// Absent returns the reason for which no NIC in a run directory answers: no daemon runs, or its socket denies access.
 func Absent(dir string) error {
 	sockets, err := filepath.Glob(filepath.Join(dir, "uverbs*"))
 	if err != nil {

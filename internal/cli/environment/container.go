@@ -6,27 +6,27 @@ import (
 	"strings"
 )
 
-// Places in a container, whatever they are outside.
+// Paths in a container. They do not depend on the paths outside.
 const (
 	containerRunDir  = "/run/roced"
 	containerLibrary = "/opt/roced/" + LibraryName
 )
 
-// Mount is a part of the file system that a container sees.
+// Mount is a bind mount of a container.
 type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"read_only"`
 }
 
-// Container is what a container needs to run verbs programs.
+// Container holds the settings of a container that runs verbs programs.
 type Container struct {
 	Mounts []Mount    `json:"mounts"`
 	Env    []Variable `json:"env"`
 }
 
-// ForContainer translates the variables for programs here into what a container needs. The
-// run directory is mounted whole: a daemon that starts again makes new sockets in it.
+// ForContainer translates the variables of this host for a container. It mounts the whole run directory, because a
+// restarted daemon creates new sockets in it.
 func ForContainer(vars []Variable) (*Container, error) {
 	s := &Container{}
 	value := map[string]string{}
@@ -55,7 +55,7 @@ func ForContainer(vars []Variable) (*Container, error) {
 	return s, nil
 }
 
-// Flags are the setting as arguments of docker run and podman run.
+// Flags returns the settings as arguments of docker run and podman run.
 func (s *Container) Flags() (flags []string) {
 	for _, m := range s.Mounts {
 		flags = append(flags, fmt.Sprintf("--volume=%s:%s:ro", m.Source, m.Target))

@@ -1,5 +1,5 @@
-// Package environment knows what unmodified RDMA programs run with: the variables that put the preload library and
-// a daemon's devices before them, and the same for containers.
+// Package environment builds the environment of unmodified RDMA programs, on this host and in containers. Its
+// variables select the preload library and a daemon's devices.
 package environment
 
 import (
@@ -14,33 +14,32 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// LibraryName is the preload library.
+// LibraryName is the file name of the preload library.
 const LibraryName = "libroced.so"
 
-// RunDir is the variable that names the run directory; programs in Go need no other one.
+// RunDir is the variable that names the run directory. Go programs need only this variable.
 const RunDir = "ROCED_RUN_DIR"
 
-// explains makes the library print why a command has failed of which the program sees an
-// error number only.
+// explains makes the library print the reason of a failed command. The program itself gets only an error number.
 const explains = "ROCED_EXPLAIN"
 
-// separators are what stands between the libraries of LD_PRELOAD.
+// separators are the characters that separate the libraries in LD_PRELOAD.
 const separators = ": "
 
-// Variable is one of the environment.
+// Variable is an environment variable.
 type Variable struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
 
-// Export is the command by which a shell takes the variable over.
+// Export returns the shell command that sets the variable.
 func (v Variable) Export() string { return fmt.Sprintf("export %s=%s", v.Name, quote(v.Value)) }
 
-// quote makes a word of a shell of s.
+// quote quotes s for a shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// Of returns the variables for programs on the NICs of a run directory, or on one of them, having looked that a
-// daemon is there which serves them.
+// Of returns the variables for programs on the NICs of a run directory, or on the NIC named nic. It returns an error
+// if no daemon serves them.
 func Of(runDir, nic string) ([]Variable, error) {
 	dir, err := filepath.Abs(runDir)
 	if err != nil {
@@ -71,8 +70,8 @@ func Of(runDir, nic string) ([]Variable, error) {
 		{"SYSFS_PATH", tree}, {explains, cmp.Or(os.Getenv(explains), "1")}}, nil
 }
 
-// preload puts a library behind others of LD_PRELOAD, unless it is there: it stands for the
-// kernel, so what others do with a program's calls (librspreload, sanitizers) they do first.
+// preload appends a library to LD_PRELOAD, unless it is already there. The library replaces the kernel, so other
+// libraries (librspreload, sanitizers) must intercept a program's calls first.
 func preload(lib, others string) string {
 	list := strings.FieldsFunc(others, func(r rune) bool { return strings.ContainsRune(separators, r) })
 	if slices.Contains(list, lib) {
@@ -81,8 +80,7 @@ func preload(lib, others string) string {
 	return strings.Join(append(list, lib), ":")
 }
 
-// Library finds the preload library: where ROCED_LIBRARY says, beside this
-// program, or where packages put it.
+// Library finds the preload library: at ROCED_LIBRARY, beside this program, or in the install path of packages.
 func Library() (string, error) {
 	if path := os.Getenv("ROCED_LIBRARY"); path != "" {
 		if _, err := os.Stat(path); err != nil {
@@ -104,7 +102,7 @@ func Library() (string, error) {
 	return "", fmt.Errorf("the preload library is in none of %s: make build makes it, with a C compiler (Debian: gcc); ROCED_LIBRARY can name it", strings.Join(tried, ", "))
 }
 
-// Program finds a program of ours: this one, one beside it, or where others look for programs.
+// Program finds a program of this project: this program itself, a file beside it, or a file in PATH.
 func Program(name string) (string, error) {
 	if self, err := os.Executable(); err == nil {
 		beside := filepath.Join(filepath.Dir(self), name)
