@@ -7,24 +7,24 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// flow is a bandwidth test under way on one side.
+// flow is the state of a bandwidth test on one side.
 type flow struct {
 	*side
 	sending   bool
-	receiving bool // SEND: messages of the peer arrive here
+	receiving bool // SEND: the peer's messages complete on this side
 	deadline  time.Time
 	wcs       [64]verbs.WC
-	cqs       [2]*verbs.CQ // of sends and of receives
+	cqs       [2]*verbs.CQ // send CQ and receive CQ
 
 	sent, acked, received uint64
 
-	// total is how many messages the peer has sent, once it has said so.
+	// total is the number of messages that the peer has sent. The peer reports it at its end.
 	total uint64
 	known bool
-	quiet time.Time // UC, UD: when the last message came
+	quiet time.Time // UC, UD: time of the last arrival
 }
 
-// patience is how long after the last datagram the rest counts as lost.
+// patience is the wait after the last datagram. Messages that are missing then count as lost.
 const patience = 300 * time.Millisecond
 
 func newFlow(s *side) *flow {
@@ -34,8 +34,8 @@ func newFlow(s *side) *flow {
 	return f
 }
 
-// transfer runs a bandwidth test on this side and returns what it has sent and
-// received and how long sending took.
+// transfer runs a bandwidth test on this side. It returns the messages sent and received, and the duration of
+// sending.
 func (s *side) transfer() (f *flow, seconds float64, err error) {
 	f = newFlow(s)
 	if f.receiving {
@@ -59,7 +59,7 @@ func (s *side) transfer() (f *flow, seconds float64, err error) {
 	return f, seconds, f.settle()
 }
 
-// send posts until the end and waits for all completions. Receives go on.
+// send posts messages until the test ends, then waits for all completions. It continues to receive meanwhile.
 func (f *flow) send() error {
 	for empty := 0; f.sending; {
 		posted := false
@@ -93,7 +93,7 @@ func (f *flow) send() error {
 	return nil
 }
 
-// queues are those in which completions are due.
+// queues returns the completion queues of the active directions.
 func (f *flow) queues() []*verbs.CQ {
 	all := f.cqs[:]
 	switch {
@@ -105,8 +105,7 @@ func (f *flow) queues() []*verbs.CQ {
 	return all
 }
 
-// mayPost reports whether the end has not been reached. Where iterations count,
-// postSome knows.
+// mayPost reports whether the test goes on. For a number of iterations, postSome applies the limit of each lane.
 func (f *flow) mayPost() bool {
 	if f.Duration > 0 {
 		return time.Now().Before(f.deadline)
@@ -114,7 +113,7 @@ func (f *flow) mayPost() bool {
 	return f.sent < uint64(f.Iters)*uint64(f.QPs)
 }
 
-// postSome posts one batch on a lane, of which the last message completes visibly.
+// postSome posts one batch on a lane. Only the last message of a batch is signaled.
 func (f *flow) postSome(l *lane, more bool) (int, error) {
 	n := uint64(f.CQMod)
 	if f.Duration == 0 {
@@ -126,7 +125,7 @@ func (f *flow) postSome(l *lane, more bool) (int, error) {
 	return int(n), f.batch(l, n)
 }
 
-// batch posts n messages with one doorbell; the last one completes visibly.
+// batch posts n messages with one doorbell. Only the last one is signaled.
 func (f *flow) batch(l *lane, n uint64) error {
 	for i := range n {
 		f.request(l, l.posted+i, &l.wrs[i], l.sges[i:i+1])
@@ -142,7 +141,7 @@ func (f *flow) batch(l *lane, n uint64) error {
 
 const wridMask = 1<<48 - 1
 
-// reap takes completions of both directions.
+// reap polls completions of both directions.
 func (f *flow) reap() (int, error) {
 	n, err := poll(f.sendCQ, f.wcs[:])
 	if err != nil {
@@ -165,7 +164,7 @@ func (f *flow) reap() (int, error) {
 	return n + got, err
 }
 
-// receive takes messages and posts receives in their place.
+// receive polls receive completions and reposts receives.
 func (f *flow) receive() (int, error) {
 	n, err := poll(f.recvCQ, f.wcs[:])
 	if err != nil {
@@ -188,7 +187,7 @@ func (f *flow) receive() (int, error) {
 	return n, nil
 }
 
-// checkLength finds messages that are not as long as they were sent.
+// checkLength returns an error if a message does not have its original length.
 func (s *side) checkLength(wc *verbs.WC) error {
 	want := s.Size
 	if wc.Flags&verbs.WCGRH != 0 {
@@ -200,8 +199,7 @@ func (s *side) checkLength(wc *verbs.WC) error {
 	return nil
 }
 
-// settle tells the peer that we have sent everything, and receives the rest of
-// what it has sent.
+// settle reports the number of sent messages to the peer, then receives the peer's remaining messages.
 func (f *flow) settle() error {
 	if err := f.oob.send(note{Kind: "done", Messages: f.sent}); err != nil {
 		return err
@@ -229,7 +227,7 @@ func (f *flow) settle() error {
 	return err
 }
 
-// complete reports whether all messages have come that will.
+// complete reports whether all expected messages have arrived.
 func (f *flow) complete() (bool, error) {
 	if !f.known {
 		n, got, err := f.oob.heard("done")
@@ -241,14 +239,14 @@ func (f *flow) complete() (bool, error) {
 	return f.received >= f.total || f.Connection != "rc" && time.Since(f.quiet) > patience, nil
 }
 
-// bandwidth runs the test and lets both sides know each other's part.
+// bandwidth runs the test and exchanges the results of both sides.
 func (s *side) bandwidth() (*Result, error) {
 	f, seconds, err := s.transfer()
 	if err != nil {
 		return nil, err
 	}
 	if s.op() != "send" {
-		f.received = f.total // nobody counts them where they arrive
+		f.received = f.total // WRITEs and READs have no receive completions to count
 	}
 	if err := s.oob.send(note{Kind: "result", Messages: f.received, Seconds: seconds}); err != nil {
 		return nil, err

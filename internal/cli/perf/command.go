@@ -14,11 +14,10 @@ import (
 	"roced.io/roced/internal/cli/about"
 )
 
-// usageError is one that the user's words have caused.
+// usageError is an error in the command line.
 type usageError struct{ error }
 
-// Main runs roceperf and returns its exit code: 0, 1 if a test failed, 2 if it
-// was called wrongly.
+// Main runs roceperf and returns its exit code: 0 on success, 1 if a test failed, 2 for a usage error.
 func Main(args []string) int {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
@@ -40,7 +39,7 @@ func Main(args []string) int {
 	return 1
 }
 
-// NewCommand returns the command line.
+// NewCommand returns the root command.
 func NewCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "roceperf",
@@ -72,7 +71,7 @@ for both sides. The two meet over TCP, or over a Unix socket with --oob.`,
 	return root
 }
 
-// does says what each test does.
+// does describes each test.
 var does = map[string]string{
 	"write-bw": "RDMA WRITE bandwidth", "read-bw": "RDMA READ bandwidth", "send-bw": "SEND bandwidth",
 	"write-lat":  "RDMA WRITE latency, half a round trip, polling memory",
@@ -185,10 +184,10 @@ const (
 	defaultRxDepth = 512
 )
 
-// defaultCQMod is every how many messages one completes visibly.
+// defaultCQMod returns the default interval of signaled messages.
 func defaultCQMod(txDepth, size int) int {
 	if size > 8<<10 {
-		return max(1, txDepth/32) // large messages fill the link anyway
+		return max(1, txDepth/32) // large messages saturate the link anyway
 	}
 	return max(1, txDepth/4)
 }

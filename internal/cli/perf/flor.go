@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// florOptions are those of the calls that roceperf flor measures.
+// florOptions are the options of roceperf flor.
 type florOptions struct {
 	RunDir, Device string
 	Connection     string // uc, rc, or plain: RC without Flor
@@ -34,11 +34,11 @@ type florOptions struct {
 	JSON           bool
 }
 
-// carrier is what calls go by: Flor, or plain RC.
+// carrier is the transport of calls: Flor, or plain RC.
 type carrier interface {
 	// serve answers calls until ctx ends.
 	serve(ctx context.Context, at netip.AddrPort, ready func()) error
-	// dial makes a connection for so many calls of so many bytes at a time.
+	// dial opens a connection for depth concurrent calls of up to size bytes.
 	dial(ctx context.Context, to netip.AddrPort, size, depth int) (caller, error)
 	counters() any
 	roundTrips() *Latency
@@ -47,7 +47,7 @@ type carrier interface {
 
 // caller is a connection.
 type caller interface {
-	// call sends a request, which is answered with answerBytes.
+	// call sends a request of size bytes and waits for the answer, which has answerBytes.
 	call(ctx context.Context, size int) error
 	close() error
 }
@@ -61,26 +61,26 @@ func (o *florOptions) open() (carrier, error) {
 	return openFlor(o)
 }
 
-// FlorResult is what roceperf flor prints.
+// FlorResult is the result of roceperf flor.
 type FlorResult struct {
 	Test        string   `json:"test"`
 	Connection  string   `json:"connection"` // uc, rc, plain
 	Size        int      `json:"size"`
 	Connections int      `json:"connections"`
-	Depth       int      `json:"depth"` // calls under way, of each connection
+	Depth       int      `json:"depth"` // concurrent calls of each connection
 	Calls       uint64   `json:"calls"`
 	Seconds     float64  `json:"seconds"`
-	Gbps        float64  `json:"gbps"` // of the requests
+	Gbps        float64  `json:"gbps"` // rate of the requests
 	PerSecond   float64  `json:"calls_per_second"`
-	CPUMicros   float64  `json:"cpu_us_per_call"` // of this process, daemon not included
+	CPUMicros   float64  `json:"cpu_us_per_call"` // of this process, without the daemon
 	Latency     *Latency `json:"latency"`         // of a call
-	RTT         *Latency `json:"rtt,omitempty"`   // what congestion control has measured
-	Least       uint64   `json:"least_calls"`     // of one connection
+	RTT         *Latency `json:"rtt,omitempty"`   // measured by congestion control
+	Least       uint64   `json:"least_calls"`     // calls of the slowest connection
 	Most        uint64   `json:"most_calls"`
 	Counters    any      `json:"counters,omitempty"`
 }
 
-// florClient measures calls.
+// florClient runs a test and prints its result.
 func florClient(ctx context.Context, test string, to netip.AddrPort, o *florOptions, out io.Writer) (err error) {
 	n, err := o.open()
 	if err != nil {
@@ -108,7 +108,7 @@ func florClient(ctx context.Context, test string, to netip.AddrPort, o *florOpti
 	return r.print(out, o.JSON)
 }
 
-// worker calls one after the other.
+// callWorker issues one call after the other.
 type callWorker struct {
 	calls uint64
 	h     *hdrhistogram.Histogram
@@ -121,13 +121,13 @@ func (w *callWorker) run(ctx context.Context, c caller, size int, until time.Tim
 			return
 		}
 		then := time.Now()
-		_ = w.h.RecordValue(min(then.Sub(now).Nanoseconds(), int64(time.Minute))) // it is in range
+		_ = w.h.RecordValue(min(then.Sub(now).Nanoseconds(), int64(time.Minute))) // the value is in range
 		now = then
 		w.calls++
 	}
 }
 
-// measureCalls keeps calls under way on all connections.
+// measureCalls keeps depth calls in flight on each connection.
 func measureCalls(ctx context.Context, conns []caller, o *florOptions) (*FlorResult, error) {
 	workers := make([]callWorker, len(conns)*o.Depth)
 	var group sync.WaitGroup
@@ -169,7 +169,7 @@ func (r *FlorResult) print(w io.Writer, asJSON bool) error {
 	return err
 }
 
-// florTests are the tests, with what they measure unless told otherwise.
+// florTests are the tests, with their default sizes.
 var florTests = []struct {
 	name, does         string
 	size, conns, depth int
@@ -180,7 +180,7 @@ var florTests = []struct {
 	{"incast", "Many connections to one server", 64 << 10, 64, 1},
 }
 
-// newFlor returns the commands.
+// newFlor returns the command flor.
 func newFlor() *cobra.Command {
 	root := &cobra.Command{
 		Use: "flor", Short: "Calls by Flor, and by plain RC",
@@ -257,7 +257,7 @@ func newFlorServe() *cobra.Command {
 	return c
 }
 
-// flags are those of both sides.
+// flags adds the flags that both sides have.
 func (o *florOptions) flags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.Device, "device", "d", "", "name of the NIC (default: the first)")
@@ -271,7 +271,7 @@ func (o *florOptions) flags(c *cobra.Command) {
 	f.Uint64Var(&o.Window, "window", 0, "fixed congestion window in bytes (default: Swift)")
 }
 
-// validate reports every fault of the options.
+// validate returns all errors of the options.
 func (o *florOptions) validate() error {
 	var errs []error
 	within := func(name string, v, low, high int) {

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/flor/engine"
 )
 
-// florNIC carries calls by Flor.
+// florNIC is the carrier on Flor.
 type florNIC struct {
 	dev          *flor.Device
 	verify, echo bool
@@ -36,11 +36,11 @@ func openFlor(o *florOptions) (carrier, error) {
 	return n, nil
 }
 
-// measured takes a round trip.
+// measured records a round-trip time.
 func (n *florNIC) measured(_ *engine.Conn, rtt time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_ = n.rtt.RecordValue(min(rtt.Nanoseconds(), int64(time.Minute))) // it is in range
+	_ = n.rtt.RecordValue(min(rtt.Nanoseconds(), int64(time.Minute))) // the value is in range
 }
 
 func (n *florNIC) roundTrips() *Latency {
@@ -77,7 +77,7 @@ func (n *florNIC) serve(ctx context.Context, at netip.AddrPort, ready func()) er
 	}
 }
 
-// answer answers a call.
+// answer answers one call.
 func (n *florNIC) answer(ctx context.Context, c *flor.Conn) error {
 	request, err := c.Recv(ctx)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// plainNIC carries the same calls by RC alone, as the paper's XRDMA does: a request of up to 32 KB is a SEND; for a longer
-// one the server is asked for memory, which it names, and the request is a WRITE_WITH_IMM.
+// plainNIC carries the same calls on RC alone, like the paper's XRDMA. A request of up to 32 KB is a SEND. For a
+// longer request the client asks the server for memory; the request is then a WRITE_WITH_IMM to this memory.
 type plainNIC struct {
 	ctx   *verbs.Context
 	cm    *verbs.CM
@@ -29,11 +29,11 @@ type plainNIC struct {
 	conns map[uint32]*plainConn
 }
 
-// What messages of plainConn are for, in their first byte; the slot and the length follow, 4 B each, and of grants
-// address and key.
+// Types of plainConn messages, in the first byte. The slot and the length follow, 4 B each. A grant also has an
+// address and a key.
 const (
-	plainRequest byte = 1 + iota // with its data
-	plainAsk                     // for memory
+	plainRequest byte = 1 + iota // carries its data
+	plainAsk                     // asks for memory
 	plainGrant
 	plainAnswer
 	plainHeader   = 24
@@ -50,7 +50,7 @@ type plainConn struct {
 	server      bool
 	recv        *verbs.MR
 	recvBytes   int
-	data        *verbs.MR // slots: requests to be sent, or written to
+	data        *verbs.MR // slots: outgoing requests, or memory for the peer's WRITEs
 	free        chan int
 	done        []chan error
 	over        chan struct{}
@@ -104,7 +104,7 @@ func (n *plainNIC) close() error {
 	return err
 }
 
-// poll takes completions, as flor's loop does: it polls a little before it sleeps.
+// poll handles completions like Flor's loop: it polls for a short time before it sleeps.
 func (n *plainNIC) poll(ctx context.Context) {
 	var wcs [32]verbs.WC
 	const spin = 20 * time.Microsecond
@@ -133,7 +133,7 @@ func (n *plainNIC) poll(ctx context.Context) {
 	}
 }
 
-// conn makes one end of a connection.
+// conn creates one end of a connection.
 func (n *plainNIC) conn(size, depth int, server bool) (c *plainConn, err error) {
 	c = &plainConn{n: n, size: size, depth: depth, server: server, over: make(chan struct{}), free: make(chan int, depth), recvBytes: 64}
 	if server {
@@ -202,25 +202,25 @@ func (n *plainNIC) serve(ctx context.Context, at netip.AddrPort, ready func()) e
 		}
 		size, depth := int(binary.BigEndian.Uint32(r.PrivateData)), int(binary.BigEndian.Uint32(r.PrivateData[4:]))
 		if size < 1 || size > 1<<20 || depth < 1 || depth > plainMaxDepth {
-			_ = r.Reject(nil) // it may be over
+			_ = r.Reject(nil) // the request may have expired
 			continue
 		}
 		c, err := n.conn(size, depth, true)
 		if err != nil {
-			_ = r.Reject(nil) // it may be over
+			_ = r.Reject(nil) // the request may have expired
 			return err
 		}
 		if c.cm, err = r.Accept(ctx, c.q, verbs.CMParams{}); err != nil {
 			return errors.Join(err, c.close())
 		}
 		group.Go(func() {
-			_ = c.cm.Wait(ctx) // whyever it ends
-			_ = c.close()      // the peer has gone
+			_ = c.cm.Wait(ctx) // the reason of the end does not matter
+			_ = c.close()      // the peer closed the connection
 		})
 	}
 }
 
-// close ends the connection.
+// close closes the connection.
 func (c *plainConn) close() (err error) {
 	c.closing.Do(func() {
 		close(c.over)
@@ -228,7 +228,7 @@ func (c *plainConn) close() (err error) {
 		delete(c.n.conns, c.q.Num())
 		c.n.mu.Unlock()
 		if c.cm != nil {
-			_ = c.cm.Disconnect() // the peer may have begun
+			_ = c.cm.Disconnect() // the peer may have disconnected first
 			c.cm.Close()
 		}
 		err = errors.Join(c.q.Destroy(), c.recv.Dereg(), c.data.Dereg())
@@ -236,7 +236,7 @@ func (c *plainConn) close() (err error) {
 	return err
 }
 
-// slot is where the data of a slot begins; the header stands before it.
+// slot returns the offset of a slot's data. The header is directly before the data.
 func (c *plainConn) slot(i int) int { return i*(c.size+plainHeader) + plainHeader }
 
 func plainHead(b []byte, kind byte, slot, size int) []byte {
@@ -278,10 +278,10 @@ func (c *plainConn) call(ctx context.Context, size int) error {
 	}
 }
 
-// sendOf is the WRID of what belongs to slot i.
+// sendOf returns the WRID of the sends of slot i.
 func sendOf(i int) uint64 { return 1<<32 | uint64(i) }
 
-// completed takes a completion.
+// completed handles a completion.
 func (c *plainConn) completed(wc *verbs.WC) {
 	if err := wc.Err(); err != nil {
 		if !c.server {

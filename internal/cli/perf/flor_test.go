@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestFlor measures calls of all sizes by Flor over UC and RC, and by plain RC.
+// TestFlor measures calls of all sizes on Flor over UC and RC, and on plain RC.
 func TestFlor(t *testing.T) {
 	l := newNICs(t)
 	at := netip.MustParseAddrPort("198.18.0.2:7471")
@@ -50,7 +50,7 @@ func TestFlor(t *testing.T) {
 	}
 }
 
-// TestFlorVerify: each side notices one wrong byte of the other.
+// TestFlorVerify checks that each side detects one wrong byte of the other.
 func TestFlorVerify(t *testing.T) {
 	l := newNICs(t)
 	at := netip.MustParseAddrPort("198.18.0.2:7471")
@@ -81,7 +81,7 @@ func TestFlorVerify(t *testing.T) {
 	cancel()
 	lab.Must(t, <-ended)
 
-	server.(*florNIC).verify = false // its answers are 8 bytes that nobody has filled
+	server.(*florNIC).verify = false // answers are then 8 uninitialized bytes
 	ctx, cancel = context.WithCancel(t.Context())
 	defer cancel()
 	ready = make(chan struct{})
@@ -95,7 +95,7 @@ func TestFlorVerify(t *testing.T) {
 	}
 }
 
-// TestFlorOptions: words that are wrong are refused before anything is opened.
+// TestFlorOptions checks that invalid options are rejected before a device is opened.
 func TestFlorOptions(t *testing.T) {
 	for _, line := range []string{"flor nonsense", "flor bw", "flor bw host", "flor bw 198.18.0.2 -c ud", "flor bw 198.18.0.2 -s 2m", "flor rate 198.18.0.2 --ack-wqes 33",
 		"flor lat 198.18.0.2 -q 0", "flor serve 1", "flor serve -p 0", "flor bw 198.18.0.2 --verify -c plain", "flor bw 198.18.0.2 --verify -s 7", "flor bw 198.18.0.2 -D 0s"} {

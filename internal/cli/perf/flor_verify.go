@@ -9,8 +9,8 @@ import (
 	"roced.io/roced/flor"
 )
 
-// A call that is verified has a stream of bytes as its request, and another one, as long, as its answer. Each begins
-// with the word that the rest follows from; that of the answer is the complement of the request's.
+// In a verified call the request and the answer are pseudo-random streams of the same length. Each begins with the
+// word that determines the rest. The answer's first word is the complement of the request's.
 const verifyLeast = 8 // bytes
 
 var (
@@ -21,7 +21,7 @@ var (
 // isStream reports whether b is the stream that begins with x.
 func isStream(b []byte, x uint64) bool { return differsFrom(b, x) < 0 }
 
-// verified makes a call, and compares what comes back. The server does so with what it gets.
+// verified makes a call and checks every byte of the answer. The server checks the request.
 func verified(ctx context.Context, c *flor.Conn, size int) error {
 	m, err := c.NewMessage(ctx, size)
 	if err != nil {
@@ -43,7 +43,7 @@ func verified(ctx context.Context, c *flor.Conn, size int) error {
 	return nil
 }
 
-// answerVerified answers a call of verified: with nothing if a byte of it is wrong.
+// answerVerified answers a verified call. The answer is empty if a byte of the request is wrong.
 func answerVerified(ctx context.Context, c *flor.Conn, request *flor.Message) error {
 	size, x := 0, uint64(0)
 	if len(request.Data) >= verifyLeast {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// nics is a daemon with two NICs that are connected.
+// nics is a daemon with two connected NICs.
 type nics struct {
 	*lab.Within
 	tests int
@@ -62,7 +62,7 @@ func (l *nics) start(t testing.TB, test, line string) *sides {
 	return s
 }
 
-// connected waits until there are n queue pairs and all of them can send.
+// connected waits until there are n queue pairs, all in state RTS.
 func (l *nics) connected(t testing.TB, n int) {
 	t.Helper()
 	c := api.NewClient(filepath.Join(l.RunDir, api.Socket))
@@ -87,7 +87,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// results waits for both ends and returns what the client has found.
+// results waits for both ends and returns the client's results.
 func (s *sides) results(t testing.TB) (all []Result) {
 	t.Helper()
 	for i, name := range []string{"server", "client"} {
@@ -105,8 +105,7 @@ func (s *sides) results(t testing.TB) (all []Result) {
 	return all
 }
 
-// TestTransfers runs every test in its variants, with a number of messages that
-// must all arrive.
+// TestTransfers runs every test in its variants, with a fixed number of messages. All of them must arrive.
 func TestTransfers(t *testing.T) {
 	l := newNICs(t)
 	for _, line := range []string{
@@ -139,7 +138,7 @@ func TestTransfers(t *testing.T) {
 	}
 }
 
-// TestEndings runs for a time rather than for a number of messages.
+// TestEndings limits tests by time instead of by messages.
 func TestEndings(t *testing.T) {
 	l := newNICs(t)
 	for _, line := range []string{"write-bw -t 1", "write-bw -t 1 -e", "send-bw -b", "send-lat -e", "read-bw --verify", "send-bw -c ud"} {
@@ -157,7 +156,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestOneSideEnds interrupts one side: the other one has to end as well.
+// TestOneSideEnds interrupts one side. The other side must end as well.
 func TestOneSideEnds(t *testing.T) {
 	l := newNICs(t)
 	for _, line := range []string{"write-lat", "send-lat", "send-lat -e", "send-lat -c ud", "write-lat -c uc", "read-lat", "atomic-lat -e",
@@ -165,7 +164,7 @@ func TestOneSideEnds(t *testing.T) {
 		for i, name := range []string{"server", "client"} {
 			t.Run(line+" without "+name, func(t *testing.T) {
 				test, flags, _ := strings.Cut(line, " ")
-				l.connected(t, 0) // those of the test before have gone
+				l.connected(t, 0) // the queue pairs of the previous test are gone
 				s := l.start(t, test, flags+" -D 10m")
 				l.connected(t, 2)
 				s.cancel[i]()
@@ -182,7 +181,7 @@ func TestOneSideEnds(t *testing.T) {
 	}
 }
 
-// TestDaemonEnds takes the NICs away.
+// TestDaemonEnds stops the daemon during a test.
 func TestDaemonEnds(t *testing.T) {
 	for _, line := range []string{"write-bw", "send-lat", "send-lat -e", "read-lat"} {
 		l := newNICs(t)
@@ -206,8 +205,8 @@ func TestDaemonEnds(t *testing.T) {
 	}
 }
 
-// TestCause severs the NICs: that nobody answers is what is said, though receives that were flushed
-// then are often found first.
+// TestCause cuts the link between the NICs. The error must be the missing answer, although flushed receives are often
+// polled first.
 func TestCause(t *testing.T) {
 	l := newNICs(t)
 	c := api.NewClient(filepath.Join(l.RunDir, api.Socket))
@@ -227,7 +226,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestRefused has the server say why there is no test.
+// TestRefused checks the server's reason for a refused test.
 func TestRefused(t *testing.T) {
 	s := newNICs(t).start(t, "send-bw", "-c ud -s 8k -n 1")
 	client, server := <-s.ended[1], <-s.ended[0]
@@ -239,8 +238,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNothingIsAllocated checks that messages cost no garbage, on either side or
-// in the daemon.
+// TestNothingIsAllocated checks that messages cause no heap allocations, on both sides and in the daemon.
 func TestNothingIsAllocated(t *testing.T) {
 	l := newNICs(t)
 	count := func(test string, iters int) uint64 {

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// pingpong is a latency test under way on one side.
+// pingpong is the state of a latency test on one side.
 type pingpong struct {
 	*side
 	lane *lane
@@ -19,15 +19,14 @@ type pingpong struct {
 	wcs  [16]verbs.WC
 }
 
-// warmUp is how many exchanges are not counted.
+// warmUp is the number of initial exchanges that the result excludes.
 const warmUp = 200
 
-// reclaim is every how many messages one completes visibly: places of the send
-// queue come back that way.
+// reclaim is the interval of signaled messages. Their completions free send queue slots.
 const reclaim = 16
 
-// latencyTest runs the test. The client counts; the server, which has no result,
-// answers until it is told that the test is over.
+// latencyTest runs the test. The client measures. The server has no result; it answers until the client ends the
+// test.
 func (s *side) latencyTest() (*Result, error) {
 	p := &pingpong{side: s, lane: s.lanes[0]}
 	if s.op() == "send" {
@@ -80,7 +79,7 @@ func record(h *hdrhistogram.Histogram, d time.Duration, half bool) {
 	if half {
 		d /= 2
 	}
-	// Only values beyond a minute do not fit; a test has failed before.
+	// Values above one minute are out of range; a test fails before that.
 	_ = h.RecordValue(int64(d))
 }
 
@@ -94,7 +93,7 @@ func (p *pingpong) over(n uint64, d time.Duration) bool {
 	return n >= warmUp+uint64(p.Iters)
 }
 
-// exchange returns what makes one sample, and whether the latency is half of it.
+// exchange returns the function that makes one sample. half reports whether the latency is half of the sample.
 func (p *pingpong) exchange() (f func(n uint64) error, half bool) {
 	switch p.op() {
 	case "write", "send":
@@ -108,8 +107,7 @@ func (p *pingpong) exchange() (f func(n uint64) error, half bool) {
 	return p.fetch, false
 }
 
-// server answers writes or sends until the client is done. Reads and atomics need
-// nobody here.
+// server answers WRITEs or SENDs until the client is done. READs and atomics need no software on the server.
 func (p *pingpong) server() error {
 	if p.op() != "write" && p.op() != "send" {
 		_, err := p.oob.expect("done")
@@ -132,12 +130,12 @@ func (p *pingpong) server() error {
 // errOver ends a server's wait for the next message.
 var errOver = errors.New("the test is over")
 
-// outgoing and incoming are the memory of messages.
+// outgoing and incoming return the message buffers.
 func (p *pingpong) outgoing() []byte { return p.mr.Bytes()[p.out(p.lane, 0):][:p.Size] }
 
 func (p *pingpong) incoming(n uint64) []byte { return p.mr.Bytes()[p.in(p.lane, n):][:p.Size] }
 
-// voice tells the patterns of the two sides apart.
+// voice returns the number that distinguishes the patterns of the two sides.
 func (p *pingpong) voice(mine bool) int {
 	if p.active == mine {
 		return 0
@@ -145,7 +143,7 @@ func (p *pingpong) voice(mine bool) int {
 	return 1
 }
 
-// say sends message n. A WRITE is known by its last byte.
+// say sends message n. The receiver of a WRITE detects it by the last byte.
 func (p *pingpong) say(n uint64) error {
 	b := p.outgoing()
 	if p.Verify {
@@ -185,7 +183,7 @@ func (p *pingpong) awaitWrite(n uint64) error {
 		return nil
 	}
 	b := p.incoming(0)[:p.Size-1]
-	// The last byte may have been written a moment before the others.
+	// The last byte may become visible shortly before the others.
 	for deadline := time.Now().Add(patience); ; yield() {
 		bad := differs(b, int(n), p.voice(false), 0)
 		if bad < 0 {
@@ -197,7 +195,7 @@ func (p *pingpong) awaitWrite(n uint64) error {
 	}
 }
 
-// awaitSend polls for message n and posts a receive in its place.
+// awaitSend polls for message n and reposts a receive.
 func (p *pingpong) awaitSend(n uint64) error {
 	for {
 		got, err := poll(p.recvCQ, p.wcs[:1])
@@ -227,7 +225,7 @@ func (p *pingpong) awaitSend(n uint64) error {
 	return p.feed(p.lane, p.refill())
 }
 
-// idle is one round of polling that found nothing.
+// idle runs after each poll without a result. It checks for the end of the test and for errors.
 func (p *pingpong) idle() error {
 	if !p.active {
 		_, over, err := p.oob.heard("done")
@@ -241,11 +239,11 @@ func (p *pingpong) idle() error {
 	if err := p.oob.ctx.Err(); err != nil {
 		return err
 	}
-	return p.reclaim() // errors of what we have sent
+	return p.reclaim() // returns errors of our own sends
 }
 
-// linger gives the core away, or sleeps with --events. That the peer has gone is
-// for the caller to find out: it may have said before that the test is over.
+// linger yields the core, or sleeps with --events. It ignores the end of the peer, because the peer may have ended
+// the test first. The caller must check for that.
 func (p *pingpong) linger(q *verbs.CQ) error {
 	if !p.Events {
 		yield()
@@ -257,13 +255,13 @@ func (p *pingpong) linger(q *verbs.CQ) error {
 	return nil
 }
 
-// reclaim takes completions of what has been sent.
+// reclaim polls send completions.
 func (p *pingpong) reclaim() error {
 	_, err := poll(p.sendCQ, p.wcs[:])
 	return err
 }
 
-// fetch is one READ or atomic.
+// fetch executes one READ or atomic.
 func (p *pingpong) fetch(n uint64) error {
 	p.request(p.lane, 0, &p.wrs[0], p.lane.sges[:1])
 	p.wrs[0].Flags |= verbs.SendSignaled
@@ -294,8 +292,8 @@ func (p *pingpong) fetch(n uint64) error {
 	return p.checkFetched(n)
 }
 
-// checkFetched looks at what READ or atomic number n has brought: the server's
-// pattern, or the number of additions before this one.
+// checkFetched checks the result of READ or atomic n. A READ must return the server's pattern, an atomic the number
+// of earlier additions.
 func (p *pingpong) checkFetched(n uint64) error {
 	b := p.incoming(0)
 	if p.op() == "atomic" {

@@ -17,20 +17,20 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// version of the out-of-band protocol: JSON objects over a stream.
+// version is the version of the out-of-band protocol: JSON objects over a stream.
 const version = 1
 
-// hello is what each side tells the other at the start.
+// hello is the first message of each side.
 type hello struct {
 	Version int              `json:"version"`
-	Params  *Params          `json:"params,omitempty"` // from the client
+	Params  *Params          `json:"params,omitempty"` // only from the client
 	QPs     []verbs.ConnInfo `json:"qps,omitempty"`
-	Addr    uint64           `json:"addr,omitempty"` // of the region
+	Addr    uint64           `json:"addr,omitempty"` // address of the region
 	RKey    uint32           `json:"rkey,omitempty"`
 	Error   string           `json:"error,omitempty"`
 }
 
-// note is everything that is said later.
+// note is any later message.
 type note struct {
 	Kind     string  `json:"kind"` // ready, round, check, checked, done, result, error
 	Round    int     `json:"round,omitempty"`
@@ -40,28 +40,28 @@ type note struct {
 }
 
 var (
-	// errPeer marks what the other side has reported.
+	// errPeer marks errors that the peer reports.
 	errPeer = errors.New("the other side reports")
-	// errGone says that the other side has closed the connection, or died.
+	// errGone means that the peer closed the connection or died.
 	errGone = errors.New("the other side has gone")
 )
 
-// handshake bounds how long the two sides may take to meet.
+// handshake limits the time until both sides are connected.
 const handshake = 30 * time.Second
 
-// oob is the connection on which the two sides meet.
+// oob is the out-of-band connection between the two sides.
 type oob struct {
 	c net.Conn
 	*verbs.Bootstrap
-	// ctx ends when the peer does or reports an error; its cause says which. The
-	// connection is closed when ctx ends, so that neither side waits in vain.
+	// ctx ends when the peer ends or reports an error; its cause is that error. The end of ctx closes the connection,
+	// so that neither side waits forever.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	// notes is what the peer says, once watch has been called; closed at the end.
+	// notes receives the peer's notes after a call of watch. It is closed at the end of the connection.
 	notes chan note
 }
 
-// newOOB takes over a connection for as long as ctx lasts.
+// newOOB takes ownership of a connection until ctx ends.
 func newOOB(ctx context.Context, c net.Conn) *oob {
 	o := &oob{c: c, Bootstrap: verbs.NewBootstrap(c), notes: make(chan note, 8)}
 	o.ctx, o.cancel = context.WithCancelCause(ctx)
@@ -69,10 +69,10 @@ func newOOB(ctx context.Context, c net.Conn) *oob {
 	return o
 }
 
-// close ends the connection. What has been sent still arrives.
+// close closes the connection. Data that is already sent still arrives.
 func (o *oob) close() { o.cancel(net.ErrClosed) }
 
-// meetUntil bounds how long the exchange of hellos may take.
+// meetUntil sets the deadline for the exchange of hellos.
 func (o *oob) meetUntil(t time.Time) error { return o.c.SetDeadline(t) }
 
 func (o *oob) send(v any) error {
@@ -82,7 +82,7 @@ func (o *oob) send(v any) error {
 	return nil
 }
 
-// receive receives a hello, before watch is called.
+// receive receives a hello. It must not be called after watch.
 func (o *oob) receive(h *hello) error {
 	if err := o.Receive(h); err != nil {
 		return o.explain(err)
@@ -93,8 +93,7 @@ func (o *oob) receive(h *hello) error {
 	return nil
 }
 
-// explain tells why the connection has failed: because of the peer, unless this
-// side has been told to end or waits too long.
+// explain returns the cause of a failed connection: the end of this side, a timeout, or the end of the peer.
 func (o *oob) explain(err error) error {
 	switch {
 	case o.ctx.Err() != nil:
@@ -107,8 +106,8 @@ func (o *oob) explain(err error) error {
 	return fmt.Errorf("%w: %w", errGone, err)
 }
 
-// watch reads notes from now on. The end of the peer, or an error that it reports,
-// ends ctx, and with it whatever this side is waiting for.
+// watch starts to read notes. The end of the peer, or an error that it reports, ends ctx. That aborts every wait of
+// this side.
 func (o *oob) watch() {
 	go func() {
 		defer close(o.notes)
@@ -131,14 +130,13 @@ func (o *oob) watch() {
 	}()
 }
 
-// expect waits for a note of a certain kind.
+// expect waits for a note of this kind.
 func (o *oob) expect(kind string) (note, error) {
 	n, ok := <-o.notes
 	return o.check(n, ok, kind)
 }
 
-// heard is expect for those who have something else to do: it reports whether
-// there is a note yet.
+// heard is the non-blocking form of expect. It reports whether a note has arrived.
 func (o *oob) heard(kind string) (n note, got bool, err error) {
 	select {
 	case n, ok := <-o.notes:
@@ -159,7 +157,7 @@ func (o *oob) check(n note, ok bool, kind string) (note, error) {
 	return n, nil
 }
 
-// sync waits until both sides have come here.
+// sync is a barrier: it blocks until both sides have called it.
 func (o *oob) sync() error {
 	if err := o.send(note{Kind: "ready"}); err != nil {
 		return err
@@ -186,7 +184,7 @@ func dial(ctx context.Context, o *Options) (*oob, error) {
 	}
 }
 
-// unmet says what to do if no server waits.
+// unmet adds advice to the error if no server listens.
 func unmet(err error) error {
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: start roceperf with the same test and without a host there, first", err)
@@ -194,11 +192,11 @@ func unmet(err error) error {
 	return err
 }
 
-// binding is how long a server may take between making its socket, for which
-// scripts wait, and listening on it.
+// binding is the maximum time between a server's bind and its listen. Scripts wait for the socket file, which bind
+// creates.
 const binding = 200 * time.Millisecond
 
-// listen waits for clients. A socket that a dead server has left is replaced.
+// listen listens for clients. It replaces the socket of a dead server.
 func listen(o *Options) (net.Listener, error) {
 	path, ok := strings.CutPrefix(o.OOB, "unix:")
 	if !ok {

@@ -101,7 +101,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestListen checks that a dead socket is replaced, and nothing else.
+// TestListen checks that listen replaces a dead socket, but no other file.
 func TestListen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "oob")
 	o := &Options{OOB: "unix:" + path}
@@ -133,7 +133,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// options reads a command line.
+// options parses a command line.
 func options(test, line string) (*Options, error) {
 	o := &Options{Params: Params{Test: test}}
 	var size string

@@ -1,5 +1,4 @@
-// Package perf is roceperf: it measures and verifies data transfer between two
-// NICs, as perftest does.
+// Package perf implements roceperf. It measures and verifies data transfer between two NICs, as perftest does.
 package perf
 
 import (
@@ -11,31 +10,31 @@ import (
 	"time"
 )
 
-// Params are what both sides of a test must agree upon; the client sends them.
+// Params are the parameters that both sides share. The client sends them to the server.
 type Params struct {
 	Test       string        `json:"test"`
 	Connection string        `json:"connection"`
-	Size       int           `json:"size"` // bytes of a message
+	Size       int           `json:"size"` // bytes of each message
 	QPs        int           `json:"qps"`
-	Duration   time.Duration `json:"duration_ns,omitempty"` // 0: Iters counts
+	Duration   time.Duration `json:"duration_ns,omitempty"` // 0: Iters limits the test
 	Iters      int           `json:"iters,omitempty"`       // of each queue pair
 	MTU        int           `json:"mtu"`                   // path MTU in bytes; 0: the port's
 	TxDepth    int           `json:"tx_depth"`
 	RxDepth    int           `json:"rx_depth"`
-	CQMod      int           `json:"cq_mod"` // every how many messages one completes visibly
+	CQMod      int           `json:"cq_mod"` // interval of signaled messages
 	Inline     int           `json:"inline"`
 	Timeout    int           `json:"timeout"`
 	RetryCnt   int           `json:"retry_cnt"`
-	Events     bool          `json:"events"` // wait for completions in the kernel
+	Events     bool          `json:"events"` // sleep until a completion event
 	Verify     bool          `json:"verify"`
 	Both       bool          `json:"bidirectional"`
 	Profile    string        `json:"profile,omitempty"`
 }
 
-// Options are what one side chooses for itself.
+// Options are the options of one side.
 type Options struct {
 	Params
-	Host     string // empty: be the server
+	Host     string // empty: run as the server
 	Port     int
 	OOB      string // unix:PATH instead of TCP
 	RunDir   string
@@ -44,16 +43,16 @@ type Options struct {
 	Forever  bool
 	JSON     bool
 	Quiet    bool
-	All      bool // a sweep over sizes
+	All      bool // sweep over sizes
 }
 
-// Tests are the tests by name.
+// Tests are the names of the tests.
 var Tests = []string{"write-bw", "read-bw", "send-bw", "write-lat", "read-lat", "send-lat", "atomic-lat"}
 
 // latency reports whether the test measures latency.
 func (p *Params) latency() bool { return strings.HasSuffix(p.Test, "-lat") }
 
-// op is the operation: write, read, send or atomic.
+// op returns the operation: write, read, send or atomic.
 func (p *Params) op() string { return p.Test[:strings.IndexByte(p.Test, '-')] }
 
 const (
@@ -62,7 +61,7 @@ const (
 	maxDepth = 16384
 )
 
-// Validate reports every fault of the parameters.
+// Validate returns all errors of the parameters.
 func (p *Params) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -109,8 +108,7 @@ func (p *Params) Validate() error {
 	return errors.Join(errs...)
 }
 
-// ParseSize reads a number of bytes with an optional suffix k, m or g (powers of
-// 1024).
+// ParseSize parses a number of bytes with an optional suffix k, m or g (powers of 1024).
 func ParseSize(s string) (int, error) {
 	shift := 0
 	num := strings.ToLower(s)

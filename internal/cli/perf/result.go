@@ -9,7 +9,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Result is the outcome of one test.
+// Result is the result of one test.
 type Result struct {
 	Test       string `json:"test"`
 	Connection string `json:"connection"`
@@ -21,15 +21,14 @@ type Result struct {
 	Seconds           float64 `json:"seconds"`
 	Gbps              float64 `json:"gbps,omitempty"`
 	MessagesPerSecond float64 `json:"messages_per_second,omitempty"`
-	// Received counts what arrived, where that may be less than what was sent.
+	// Received is the number of messages that arrived, for services that may lose messages.
 	Received   uint64   `json:"received,omitempty"`
 	Verified   bool     `json:"verified"`
-	CPUPercent float64  `json:"cpu_percent"` // of this process, daemon not included
+	CPUPercent float64  `json:"cpu_percent"` // of this process, without the daemon
 	Latency    *Latency `json:"latency,omitempty"`
 }
 
-// Latency is in microseconds: half a round trip for write and send, a whole one
-// for read and atomic.
+// Latency holds times in microseconds: half a round trip for write and send, a whole one for read and atomic.
 type Latency struct {
 	Min    float64 `json:"min_us"`
 	Mean   float64 `json:"mean_us"`
@@ -40,7 +39,7 @@ type Latency struct {
 	StdDev float64 `json:"stddev_us"`
 }
 
-// newHistogram records nanoseconds up to a minute.
+// newHistogram returns a histogram for values in nanoseconds, up to one minute.
 func newHistogram() *hdrhistogram.Histogram {
 	return hdrhistogram.New(1, int64(time.Minute), 3)
 }
@@ -53,14 +52,14 @@ func summary(h *hdrhistogram.Histogram) *Latency {
 	}
 }
 
-// setRate works the message rate out.
+// setRate computes the message rate.
 func (r *Result) setRate(messages uint64) {
 	if r.Seconds > 0 {
 		r.MessagesPerSecond = float64(messages) / r.Seconds
 	}
 }
 
-// Print writes the result for people, or as one line of JSON.
+// Print writes the result as a table row, or as one line of JSON. first adds the table's header.
 func (r *Result) Print(w io.Writer, asJSON, first bool) error {
 	if asJSON {
 		return json.NewEncoder(w).Encode(r)
@@ -79,7 +78,7 @@ func (r *Result) Print(w io.Writer, asJSON, first bool) error {
 	return err
 }
 
-// remark is what follows the numbers of a line.
+// remark returns the text after the numbers of a row.
 func (r *Result) remark() string {
 	s := ""
 	if r.Verified {

@@ -35,7 +35,7 @@ func Client(ctx context.Context, o *Options, out, diag io.Writer) error {
 	return nil
 }
 
-// sizes are those of the messages to measure.
+// sizes returns the message sizes to measure.
 func (o *Options) sizes() ([]int, error) {
 	if !o.All || o.op() == "atomic" {
 		return []int{o.Size}, nil
@@ -55,7 +55,7 @@ func (o *Options) sizes() ([]int, error) {
 	return sizes, nil
 }
 
-// portMTU is the longest datagram of a device.
+// portMTU returns the maximum datagram size of a device.
 func portMTU(o *Options) (int, error) {
 	dev, err := openDevice(o)
 	if err != nil {
@@ -66,7 +66,7 @@ func portMTU(o *Options) (int, error) {
 	return port.ActiveMTU.Bytes(), err
 }
 
-// sweepTo is the largest size of a sweep.
+// sweepTo returns the largest size of a sweep.
 func sweepTo(p *Params) int {
 	switch {
 	case p.Connection == "ud" && p.MTU != 0:
@@ -92,7 +92,7 @@ func runClient(ctx context.Context, o *Options, p Params, diag io.Writer) (*Resu
 	return r, s.report(err)
 }
 
-// clientTest meets the server and runs the test with it.
+// clientTest connects to the server and runs the test.
 func (s *side) clientTest(meter func(uint64)) (*Result, error) {
 	if err := s.oob.meetUntil(time.Now().Add(handshake)); err != nil {
 		return nil, err
@@ -110,9 +110,9 @@ func (s *side) clientTest(meter func(uint64)) (*Result, error) {
 	return s.run(meter)
 }
 
-// Serve answers clients: one, or any number with Forever.
+// Serve serves one client, or any number with Forever.
 func Serve(ctx context.Context, o *Options, out, diag io.Writer) error {
-	dev, err := openDevice(o) // who waits for a client wants to know before
+	dev, err := openDevice(o) // report device errors before the wait for a client
 	if err != nil {
 		return err
 	}
@@ -143,8 +143,7 @@ func Serve(ctx context.Context, o *Options, out, diag io.Writer) error {
 	return nil
 }
 
-// accept waits for a client. In a sweep, clients follow each other closely; when
-// no more comes, that is the end.
+// accept waits for a client. In a sweep clients follow each other closely; a timeout then ends the sweep.
 func accept(ctx context.Context, ln net.Listener, follows bool) (net.Conn, error) {
 	if d, ok := ln.(interface{ SetDeadline(time.Time) error }); ok && follows {
 		if err := d.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
@@ -191,12 +190,12 @@ func serveOne(ctx context.Context, o *Options, c *oob, diag io.Writer) (*Result,
 	return r, s.report(err)
 }
 
-// refuse tells a client why there will be no test.
+// refuse reports the reason for a refusal to the client.
 func refuse(c *oob, err error) error {
 	return errors.Join(err, c.send(hello{Version: version, Error: err.Error()}))
 }
 
-// agree looks at what the client asks for.
+// agree checks the client's parameters.
 func agree(o *Options, h *hello) (*Params, error) {
 	switch {
 	case h.Version != version:
@@ -209,8 +208,7 @@ func agree(o *Options, h *hello) (*Params, error) {
 	return h.Params, h.Params.Validate()
 }
 
-// run runs the test once both sides are connected. The server of a latency test
-// has no result.
+// run runs the test after both sides are connected. The server of a latency test has no result.
 func (s *side) run(meter func(uint64)) (r *Result, err error) {
 	if err := s.oob.meetUntil(time.Time{}); err != nil {
 		return nil, err
@@ -238,7 +236,7 @@ func (s *side) run(meter func(uint64)) (r *Result, err error) {
 	return r, nil
 }
 
-// cpuTime is what this process has used of the processor.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -247,8 +245,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// newProgress returns a function that shows a line now and then while a test
-// runs, or nil where nobody would see it.
+// newProgress returns a function that prints progress at intervals during a test. It returns nil if diag is not a
+// terminal or with --quiet.
 func newProgress(o *Options, p *Params, diag io.Writer) func(uint64) {
 	f, ok := diag.(*os.File)
 	if !ok || o.Quiet {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	grhLen      = 40     // what a datagram's receive buffer begins with
-	qkey        = 0x1ee7 // of the UD queue pairs of a test
+	grhLen      = 40     // UD receives begin with a GRH
+	qkey        = 0x1ee7 // Q_Key of the test's UD queue pairs
 	maxRdAtomic = 16
 	rnrTimer    = 1 // 10 us
 	verifyBytes = 4 << 20
 )
 
-// side is one end of a test: its objects, and what it knows of the peer.
+// side is one end of a test: its verbs objects and its state of the peer.
 type side struct {
 	Params
 	dev    *verbs.Context
@@ -29,10 +29,10 @@ type side struct {
 	oob    *oob
 	peer   hello
 	params verbs.ConnParams
-	slots  int // messages of a lane that have memory of their own
+	slots  int // messages of a lane with separate memory
 	stride int // bytes of a slot
 	mtu    int
-	active bool // this side is the client
+	active bool // true on the client
 	meter  func(messages uint64)
 
 	channel *verbs.CompChannel // with --events
@@ -45,11 +45,11 @@ type lane struct {
 	index  int
 	ah     *verbs.AH
 	remote verbs.ConnInfo
-	posted uint64 // messages
+	posted uint64 // messages posted
 	base   uint64 // verification: messages before this round
-	done   uint64 // messages known to have completed
+	done   uint64 // messages known to be complete
 	recvd  uint64
-	fed    uint64 // receive work requests ever posted
+	fed    uint64 // receive work requests posted so far
 	wrs    []verbs.SendWR
 	sges   []verbs.SGE
 
@@ -57,11 +57,11 @@ type lane struct {
 	recvSGEs [recvBatch]verbs.SGE
 }
 
-// recvBatch is how many receives are posted at once, at most.
+// recvBatch is the maximum number of receives in one post.
 const recvBatch = 32
 
-// open makes all objects of one side. What it returns is to be closed, also when
-// there is an error: until then the device can say whether it is to blame.
+// open creates all objects of one side. The caller must close the result, even after an error: until then report can
+// ask the device for the cause.
 func open(o *Options, p Params, c *oob, active bool) (s *side, err error) {
 	s = &side{Params: p, oob: c, active: active, armed: map[*verbs.CQ]bool{}}
 	if s.dev, err = openDevice(o); err != nil {
@@ -86,8 +86,8 @@ func open(o *Options, p Params, c *oob, active bool) (s *side, err error) {
 	return s, s.openLanes()
 }
 
-// layOut decides how memory is divided: an outgoing and an incoming half, a slot
-// a message where the contents matter.
+// layOut divides the memory into an outgoing and an incoming half. Each message has its own slot if the test checks
+// contents.
 func (s *side) layOut() error {
 	port, err := s.dev.QueryPort(1)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *side) openLanes() (err error) {
 
 var types = map[string]verbs.QPType{"rc": verbs.RC, "uc": verbs.UC, "ud": verbs.UD}
 
-// openDevice opens the device by name, or the first one of the run directory.
+// openDevice opens the device by name, or the first one in the run directory.
 func openDevice(o *Options) (*verbs.Context, error) {
 	devs, err := verbs.Devices(o.RunDir)
 	if err != nil {
@@ -161,14 +161,14 @@ func (s *side) close() {
 	}
 }
 
-// out and in are the offsets of a lane's slot in the region.
+// out and in return the offsets of a lane's slot in the region.
 func (s *side) out(l *lane, slot uint64) int {
 	return (l.index*s.slots + int(slot%uint64(s.slots))) * s.stride
 }
 
 func (s *side) in(l *lane, slot uint64) int { return s.QPs*s.slots*s.stride + s.out(l, slot) }
 
-// introduce says who we are.
+// introduce sends this side's hello.
 func (s *side) introduce(p *Params) error {
 	h := hello{Version: version, Params: p, Addr: s.mr.Addr(), RKey: s.mr.RKey()}
 	for _, l := range s.lanes {
@@ -196,7 +196,7 @@ func (s *side) meet(h hello) error {
 	return nil
 }
 
-// connParams are the choices of this side.
+// connParams returns the connection parameters of this side.
 func (s *side) connParams(gid int) verbs.ConnParams {
 	p := verbs.DefaultConnParams()
 	p.SGIDIndex, p.MTU, p.QKey = gid, mtuCode(s.mtu), qkey
@@ -232,7 +232,7 @@ func mtuCode(bytes int) verbs.MTU {
 	return verbs.MTU256
 }
 
-// headroom is what a receive buffer begins with.
+// headroom returns the number of bytes before the payload in a receive buffer.
 func (s *side) headroom() int {
 	if s.Connection == "ud" {
 		return grhLen
@@ -240,7 +240,7 @@ func (s *side) headroom() int {
 	return 0
 }
 
-// request fills w with message number n of a lane.
+// request fills w with message n of a lane.
 func (s *side) request(l *lane, n uint64, w *verbs.SendWR, sge []verbs.SGE) {
 	off := s.out(l, n)
 	sge[0] = s.mr.SGE(off, s.Size)
@@ -266,13 +266,13 @@ func (s *side) request(l *lane, n uint64, w *verbs.SendWR, sge []verbs.SGE) {
 	}
 }
 
-// report tells the peer of an error, unless it knows, and returns its cause.
+// report sends an error to the peer, unless it came from there. It returns the root cause.
 func (s *side) report(err error) error {
 	if err == nil {
 		return nil
 	}
 	if s.dev != nil && s.dev.Err() != nil {
-		err = s.dev.Err() // the daemon went; what followed from it says less
+		err = s.dev.Err() // the daemon ended, which explains the later errors
 	} else if s.oob.ctx.Err() != nil {
 		return context.Cause(s.oob.ctx)
 	}
@@ -282,14 +282,14 @@ func (s *side) report(err error) error {
 			"interfaces what of UDP port 4791 gets through", err)
 	}
 	if !errors.Is(err, errPeer) && !errors.Is(err, errGone) {
-		// Best effort: the connection may be what has failed.
+		// Best effort: the connection itself may have failed.
 		_ = s.oob.send(note{Kind: "error", Error: err.Error()})
 	}
 	return err
 }
 
-// cause returns the error of the completion with which a queue pair failed, if err is only of one
-// that was flushed in consequence: the two may be in different queues, of which either is polled first.
+// cause returns the completion error that moved a queue pair to the error state, if err is only a flush error. The
+// two may be in different queues, which are polled in any order.
 func (s *side) cause(err error) error {
 	if e := new(verbs.CompletionError); !errors.As(err, &e) || e.Status != verbs.StatusWRFlushErr {
 		return err

@@ -26,7 +26,7 @@ func TestParseSize(t *testing.T) {
 	}
 }
 
-// TestParseSizeNeverOverflows checks every accepted size against its bounds.
+// TestParseSizeNeverOverflows checks that every accepted size is within its limits.
 func TestParseSizeNeverOverflows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[0-9]{1,20}[kKmMgG]?`).Draw(t, "size")
@@ -79,8 +79,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateHostile feeds parameters as a client may send them: those that
-// pass are safe to multiply.
+// TestValidateHostile validates parameters from a malicious client. Products of accepted parameters must not
+// overflow.
 func TestValidateHostile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := Params{
@@ -96,8 +96,8 @@ func TestValidateHostile(t *testing.T) {
 	})
 }
 
-// TestPattern checks that differs accepts what fill writes, finds every change of
-// a byte, and tells other rounds, queue pairs and slots apart.
+// TestPattern checks that differs accepts fill's output, finds every changed byte, and rejects other rounds, queue
+// pairs and slots.
 func TestPattern(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		id := rapid.IntRange(0, 5000)

@@ -9,8 +9,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// fill writes the pattern of one message: a stream that is different for every
-// round, queue pair and slot.
+// fill writes the pattern of one message. It differs for every round, queue pair and slot.
 func fill(b []byte, round, lane, slot int) { fillFrom(b, seed(round, lane, slot)) }
 
 // fillFrom writes the stream that begins with x.
@@ -25,10 +24,10 @@ func fillFrom(b []byte, x uint64) {
 	}
 }
 
-// differs returns the first byte that is not as fill writes it, or -1.
+// differs returns the index of the first byte that differs from fill's pattern, or -1.
 func differs(b []byte, round, lane, slot int) int { return differsFrom(b, seed(round, lane, slot)) }
 
-// differsFrom returns the first byte that is not as fillFrom writes it, or -1.
+// differsFrom returns the index of the first byte that differs from fillFrom's stream, or -1.
 func differsFrom(b []byte, x uint64) int {
 	off := 0
 	for ; len(b)-off >= 8; off += 8 {
@@ -56,8 +55,7 @@ func next(x uint64) uint64 {
 	return x ^ x<<17
 }
 
-// verify moves round after round of messages, each into memory of its own, and
-// compares every byte where it has arrived.
+// verify transfers messages in rounds, each message into its own memory. The receiver compares every byte.
 func (s *side) verify() (*Result, error) {
 	f := newFlow(s)
 	start := time.Now()
@@ -80,8 +78,7 @@ func (s *side) verify() (*Result, error) {
 	return r, nil
 }
 
-// round is one round of verify; it returns the number of messages, zero when the
-// client has said that it is over.
+// round runs one round of verify. It returns the number of messages; 0 means that the client has ended the test.
 func (f *flow) round(round int) (uint64, error) {
 	if f.active {
 		return f.clientRound(round)
@@ -90,7 +87,7 @@ func (f *flow) round(round int) (uint64, error) {
 }
 
 func (f *flow) clientRound(round int) (uint64, error) {
-	// A lane's iterations all count, whatever the number of slots.
+	// The last round may be smaller than the number of slots.
 	per := uint64(f.slots)
 	if f.Iters > 0 {
 		per = min(per, uint64(f.Iters)-f.lanes[0].posted)
@@ -157,8 +154,7 @@ func (f *flow) serverRound(round int) (uint64, error) {
 	return n.Messages * uint64(f.QPs), f.oob.send(note{Kind: "checked", Round: round})
 }
 
-// prepare writes the round's pattern where messages come from, and zeros where
-// they go.
+// prepare writes the round's pattern to the source buffers and zeros to the destination buffers.
 func (f *flow) prepare(round int, per uint64) {
 	source := f.active == (f.op() != "read")
 	for _, l := range f.lanes {
@@ -173,12 +169,12 @@ func (f *flow) prepare(round int, per uint64) {
 			clear(f.mr.Bytes()[off : off+f.stride])
 		}
 		if !f.active {
-			l.posted += per // it counts what the client posts
+			l.posted += per // posted counts the messages that the client posts
 		}
 	}
 }
 
-// compare looks at every byte of a round's messages.
+// compare checks every byte of a round's messages.
 func (f *flow) compare(round int, per uint64) error {
 	for _, l := range f.lanes {
 		for i := range per {
@@ -191,7 +187,7 @@ func (f *flow) compare(round int, per uint64) error {
 	return nil
 }
 
-// sendRound posts a round's messages and waits for them.
+// sendRound posts a round's messages and waits for their completions.
 func (f *flow) sendRound(per uint64) error {
 	for _, l := range f.lanes {
 		for left := per; left > 0; {
@@ -205,8 +201,8 @@ func (f *flow) sendRound(per uint64) error {
 	return f.wait(func() bool { return f.acked == f.sent }, f.reap, f.cqs[:1])
 }
 
-// wait calls step until done, for at most a while after the last thing that has
-// happened if the service may lose messages. Completions of queues end a pause.
+// wait calls step until done returns true. On an unreliable service it returns an error after lossPatience without
+// progress. Completions of queues end a pause.
 func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.CQ) error {
 	last := time.Now()
 	for empty := 0; !done(); {
@@ -229,11 +225,11 @@ func (f *flow) wait(done func() bool, step func() (int, error), queues []*verbs.
 	return nil
 }
 
-// lossPatience is how long a verified test waits for a message that may be lost.
+// lossPatience is the time after which a verified test treats a missing message as lost.
 const lossPatience = 5 * time.Second
 
-// gather waits until a round's messages have arrived: SENDs complete, and WRITEs
-// of UC, which nobody acknowledges, are looked for in memory.
+// gather waits until a round's messages have arrived. SENDs complete; gather polls memory for UC WRITEs, which have
+// no acknowledgement.
 func (f *flow) gather(round int, per uint64) error {
 	f.total += per * uint64(f.QPs)
 	switch {

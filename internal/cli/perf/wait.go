@@ -11,29 +11,27 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// doze is the longest sleep in a completion channel: whoever sleeps looks around
-// that often, for notes of the peer and for what has been lost.
+// doze is the maximum sleep in a completion channel. After it the caller checks for notes of the peer and for losses.
 const doze = 50 * time.Millisecond
 
-// yield gives the core to the daemon, which may need this very one.
+// yield gives the core to the daemon, which may need the same core.
 func yield() { unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// rest follows the n-th poll in a row that found nothing, where latency does not
-// count. A client that keeps polling takes the core from the daemons that do the
-// work: on two cores that cost two fifths of the bandwidth.
+// rest backs off after the n-th empty poll in a row, in tests that do not measure latency. A client that spins takes
+// the core from the daemons. On two cores that costs two fifths of the bandwidth.
 func rest(n int) {
 	if n < 8 {
 		yield()
 		return
 	}
 	ts := unix.NsecToTimespec(int64(20 * time.Microsecond))
-	// Not by way of the Go runtime: it would wake another thread to look for work
-	// in the meantime. A shorter sleep does no harm.
+	// A raw system call: with time.Sleep, the Go runtime would wake another thread to look for work. An early return
+	// is harmless.
 	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
 
-// pause follows the n-th look in a row that found nothing. It returns at once if
-// this side has to end; otherwise whoever calls looks again.
+// pause backs off after the n-th empty poll in a row. It returns an error at once if this side must end; otherwise
+// the caller polls again.
 func (s *side) pause(n int, queues ...*verbs.CQ) error {
 	if err := s.oob.ctx.Err(); err != nil {
 		return err
@@ -45,9 +43,8 @@ func (s *side) pause(n int, queues ...*verbs.CQ) error {
 	return s.sleep(queues)
 }
 
-// sleep arms queues that are not armed, and otherwise waits until one of them has
-// a completion. Whoever calls has to look for completions between the two: those
-// that came before a queue was armed cause no event.
+// sleep arms the queues that are not armed. If all are armed, it waits for a completion event. The caller must poll
+// between two calls: completions before the arming cause no event.
 func (s *side) sleep(queues []*verbs.CQ) error {
 	fresh := false
 	for _, q := range queues {
@@ -74,7 +71,7 @@ func (s *side) sleep(queues []*verbs.CQ) error {
 	return err
 }
 
-// poll takes completions, all of which have to be good.
+// poll polls completions. It returns an error if one of them failed.
 func poll(q *verbs.CQ, wcs []verbs.WC) (int, error) {
 	n, err := q.Poll(wcs)
 	if err != nil {
@@ -88,8 +85,8 @@ func poll(q *verbs.CQ, wcs []verbs.WC) (int, error) {
 	return n, nil
 }
 
-// post posts work requests on a lane. The caller knows that there is room, or
-// will be in a moment: a completion can be seen before its place is free.
+// post posts work requests on a lane. The caller ensures that there is room. post retries on a full queue: a
+// completion can be visible before its slot is free.
 func (s *side) post(l *lane, wrs []verbs.SendWR) error {
 	for {
 		n, err := l.q.PostSendN(wrs)
@@ -104,8 +101,7 @@ func (s *side) post(l *lane, wrs []verbs.SendWR) error {
 	}
 }
 
-// feed fills the receive queue of a lane if there is room for some receives at
-// least.
+// feed refills the receive queue of a lane if it has room for at least some receives.
 func (s *side) feed(l *lane, some int) error {
 	room := s.RxDepth - int(l.fed-l.recvd)
 	if room < some {
@@ -126,5 +122,5 @@ func (s *side) feed(l *lane, some int) error {
 	return nil
 }
 
-// refill is how many receives are posted at once.
+// refill returns the number of receives in one post.
 func (s *side) refill() int { return min(recvBatch, max(1, s.RxDepth/4)) }
