@@ -1,4 +1,4 @@
-// Package roced is the command line of the daemon.
+// Package roced implements the command line of the daemon.
 package roced
 
 import (
@@ -24,7 +24,7 @@ const (
 // usageError is an error of the command line or the configuration.
 type usageError struct{ error }
 
-// Main runs the daemon, or checks its configuration, and returns its exit code.
+// Main runs the daemon, or checks its configuration, and returns the exit code.
 func Main(args []string, out, diag io.Writer) int {
 	c := command()
 	c.SetArgs(args)
@@ -42,7 +42,6 @@ func Main(args []string, out, diag io.Writer) int {
 	return exitFailed
 }
 
-// command builds the command line.
 func command() *cobra.Command {
 	var file string
 	run := func(*cobra.Command, []string) error {
@@ -92,7 +91,7 @@ or Unix sockets.`,
 	return root
 }
 
-// inBackground are up and down.
+// inBackground returns the commands up and down.
 func inBackground(usage func(error) error) []*cobra.Command {
 	p := background.Program{Name: "roced", RunDir: new(string), JSON: new(bool), Usage: usage}
 	cs := p.Commands()
@@ -104,7 +103,7 @@ func inBackground(usage func(error) error) []*cobra.Command {
 	return cs
 }
 
-// noArgs refuses arguments, among them misspelt commands.
+// noArgs rejects arguments, including misspelled commands.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Errorf("unknown command %q; see roced --help", args[0])}
