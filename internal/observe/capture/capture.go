@@ -1,8 +1,6 @@
-// Package capture writes the frames of a NIC to a pcapng file without making the
-// NIC wait: frames go through a ring of fixed size to a goroutine that writes
-// them. What does not fit is counted, and the file says so: the next frame has a
-// comment with the number of frames lost before it, and the statistics at the
-// end of the file hold the sum.
+// Package capture writes the frames of a NIC to a pcapng file and never blocks the NIC. A ring of fixed size carries
+// the frames to the goroutine that writes them. Frames that do not fit are lost and counted. The comment of the next
+// frame holds the number of frames lost before it. The statistics at the end of the file hold the sum.
 package capture
 
 import (
@@ -21,21 +19,20 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Defaults and bounds.
+// Defaults and limits.
 const (
 	defaultRing = 16 << 20
 	minRing     = 1 << 17 // holds the longest frame
 	maxSnap     = 1 << 16
 	fileBuffer  = 256 << 10
-	// gather is how long the writer lets frames gather once it has been woken, so
-	// that a NIC under load does not wake it for every frame.
+	// gather is the delay between a wakeup and the writer's first read. It batches frames: a busy NIC does not wake
+	// the writer for every frame.
 	gather = time.Millisecond
-	// wakeAt is how full the ring gets, in 1/16, before the writer is woken
-	// earlier.
+	// wakeAt is the fill level of the ring, in 1/16, that wakes the writer before the delay ends.
 	wakeAt = 4
 )
 
-// ErrFull says that the file has reached its largest size.
+// ErrFull means that the file has reached its maximum size.
 var ErrFull = errors.New("capture: the file has reached its limit")
 
 // Config describes a capture.
@@ -43,28 +40,27 @@ type Config struct {
 	File string
 	// Interface is the name of the NIC in the file.
 	Interface string
-	// Description is what the file says of it; may be empty.
+	// Description is the NIC's description in the file; may be empty.
 	Description string
-	// SnapLen is how many bytes of a frame are kept; 0 for all.
+	// SnapLen is the number of bytes to keep of each frame; 0 means all.
 	SnapLen int
-	// RingBytes is the room for frames not yet written; 0 for 16 MiB. It is
-	// rounded up to a power of two.
+	// RingBytes is the size of the ring in bytes, rounded up to a power of two; 0 means 16 MiB.
 	RingBytes int
-	// MaxBytes ends the file; 0 for no limit.
+	// MaxBytes is the maximum file size; 0 means no limit.
 	MaxBytes int64
 	// WallOffset is the time since the Unix epoch at mono.Time 0.
 	WallOffset time.Duration
-	// Failed, if not nil, is told why nothing is written any more, as soon as that is so.
-	// It is called once at most, and must not call the capture.
+	// Failed, if not nil, is called with the error at the first failure to write. It is called at most once and must
+	// not call the capture.
 	Failed func(error)
 }
 
 // Stats counts the frames of a capture.
 type Stats struct {
 	Written uint64
-	Bytes   int64  // of the file
-	Lost    uint64 // did not fit in the ring, or could not be written
-	Err     error  // why nothing is written any more
+	Bytes   int64  // size of the file
+	Lost    uint64 // frames that did not fit in the ring or could not be written
+	Err     error  // the error that stopped the writer
 }
 
 // Capture is a running capture. It is a rocev2.Observer.
@@ -78,24 +74,24 @@ type Capture struct {
 	done    chan struct{}
 	stopErr error
 
-	// Of the writer.
+	// Fields of the writer.
 	file     io.WriteCloser
 	buf      *bufio.Writer
 	out      *pcapng.Writer
 	comments map[string]string
 
-	mu      sync.Mutex // guards what Stats reads; only the writer changes it
+	mu      sync.Mutex // guards the fields that Stats reads; only the writer changes them
 	written uint64
 	bytes   int64
-	unsaved uint64 // lost by the writer
+	unsaved uint64 // frames that the writer lost
 	err     error
-	// unflushed is how many frames have been written since bytes reached the file.
+	// unflushed is the number of frames since the last write to the file.
 	unflushed uint64
 }
 
 var _ rocev2.Observer = (*Capture)(nil)
 
-// Start creates the file and starts to write to it.
+// Start creates the file and starts the writer.
 func Start(c Config) (*Capture, error) {
 	f, err := os.OpenFile(c.File, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -138,7 +134,7 @@ func start(cfg Config, f io.WriteCloser) (*Capture, error) {
 	return c, nil
 }
 
-// countWriter counts the bytes that have reached the file.
+// countWriter counts the bytes written to the file.
 type countWriter struct{ c *Capture }
 
 func (w countWriter) Write(b []byte) (int, error) {
@@ -152,7 +148,7 @@ func (w countWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Frame implements rocev2.Observer. One goroutine calls it. It does not wait.
+// Frame implements rocev2.Observer. It must be called from a single goroutine. It never blocks.
 func (c *Capture) Frame(now mono.Time, d rocev2.Direction, frame []byte, comment string) {
 	if c.stopped.Load() {
 		return
@@ -170,9 +166,8 @@ func (c *Capture) poke() {
 	}
 }
 
-// Stop writes what is in the ring and the statistics, and closes the file. The
-// NIC's observer should have been taken away before: frames that it reports from
-// now on are not captured.
+// Stop writes the frames in the ring and the statistics, and closes the file. Remove the NIC's observer first: the
+// capture ignores later frames.
 func (c *Capture) Stop() (Stats, error) {
 	if !c.stopped.Swap(true) {
 		c.poke()
@@ -188,7 +183,7 @@ func (c *Capture) Stats() Stats {
 	return Stats{Written: c.written, Bytes: c.bytes, Lost: c.ring.lost.Load() + c.unsaved, Err: c.err}
 }
 
-// run is the writer.
+// run is the writer's loop.
 func (c *Capture) run() {
 	defer close(c.done)
 	timer := time.NewTimer(gather)
@@ -208,17 +203,17 @@ func (c *Capture) run() {
 	c.finish()
 }
 
-// sleep waits for the first frame after a pause.
+// sleep blocks until the first frame after a pause.
 func (c *Capture) sleep() {
 	c.asleep.Store(true)
 	defer c.asleep.Store(false)
 	if c.ring.head.Load() != c.ring.tail.Load() || c.stopped.Load() {
-		return // it came before asleep was set
+		return // the frame came before asleep was set
 	}
 	<-c.wake
 }
 
-// drain writes what is in the ring and returns how many frames that was.
+// drain writes the frames in the ring and returns their number.
 func (c *Capture) drain() (n int) {
 	var rec record
 	for ; c.ring.get(&rec); n++ {
@@ -236,10 +231,10 @@ func (c *Capture) drain() (n int) {
 	return n
 }
 
-// beyond stands for the bytes of a frame that were not kept.
+// beyond stands in for the bytes of a frame that the snap length cut.
 var beyond [maxSnap]byte
 
-// write writes one frame, unless writing has failed before.
+// write writes one frame, unless an earlier write failed.
 func (c *Capture) write(rec *record) error {
 	if c.err != nil {
 		return c.err
@@ -258,7 +253,7 @@ func (c *Capture) write(rec *record) error {
 	return err
 }
 
-// comment returns the comment of a frame, with the frames lost before it.
+// comment returns the comment of a frame, including the number of frames lost before it.
 func (c *Capture) comment(rec *record) string {
 	s, ok := c.comments[string(rec.comment)]
 	if !ok {
@@ -277,8 +272,7 @@ func (c *Capture) comment(rec *record) string {
 	return lost + "; " + s
 }
 
-// fail notes the first error. What an error of the file has left in the buffer is
-// lost.
+// fail records the error that stops the writer. After a file error, frames that are still in the buffer are lost.
 func (c *Capture) fail(err error) {
 	if err == nil || c.err != nil && !errors.Is(c.err, ErrFull) {
 		return

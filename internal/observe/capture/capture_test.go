@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// frames reads a whole file.
+// frames reads all frames of a file.
 func frames(t testing.TB, r io.Reader) (out []pcapng.Frame) {
 	t.Helper()
 	rd, err := pcapng.NewReader(r)
@@ -99,7 +99,7 @@ func waitFor(t testing.TB, what string, cond func() bool) {
 	t.Fatalf("waited in vain for %s", what)
 }
 
-// slowFile is a file that lets nothing through until it is opened.
+// slowFile is a file whose writes block until it is opened.
 type slowFile struct {
 	bytes.Buffer
 	gate sync.Mutex
@@ -241,7 +241,7 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestCaptureUnderLoad has the producer and the writer run against each other.
+// TestCaptureUnderLoad runs the producer and the writer concurrently.
 func TestCaptureUnderLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.pcapng")
 	c, err := Start(Config{File: path, RingBytes: minRing})

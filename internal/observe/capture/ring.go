@@ -8,17 +8,16 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// Layout of a record in the ring. Records begin at multiples of 8 bytes and are
-// not split: one that would cross the end starts at the beginning, after a record
-// of kind skip.
+// Layout of a record in the ring. Records begin at multiples of 8 bytes and are contiguous. A record that would cross
+// the end starts at the beginning, after a record of kind skip.
 const (
-	recSize    = 0  // uint32, of the whole record
+	recSize    = 0  // uint32, length of the whole record
 	recKind    = 4  // uint8
-	recComment = 6  // uint16, bytes of comment
-	recKept    = 8  // uint32, bytes of the frame
-	recLength  = 12 // uint32, that the frame had
+	recComment = 6  // uint16, length of the comment
+	recKept    = 8  // uint32, captured bytes of the frame
+	recLength  = 12 // uint32, original length of the frame
 	recTime    = 16 // int64
-	recLost    = 24 // uint64, frames lost just before
+	recLost    = 24 // uint64, frames lost directly before
 	recHeader  = 32
 )
 
@@ -30,19 +29,17 @@ const (
 
 const maxComment = 1024
 
-// ring carries frames from the one goroutine that sees them to the one that
-// writes them. The producer never waits.
+// ring is a single-producer, single-consumer ring of frames. The producer never blocks.
 type ring struct {
-	buf  []byte // its length is a power of two
+	buf  []byte // the length is a power of two
 	head atomic.Uint64
 	tail atomic.Uint64
 	lost atomic.Uint64
-	// gap is how many frames were lost since the last one that fitted. Only the
-	// producer uses it.
+	// gap is the number of frames lost since the last one that fitted. Only the producer uses it.
 	gap uint64
 }
 
-// record is a frame in the ring, valid until it is released.
+// record is a frame in the ring, valid until its release.
 type record struct {
 	size    int
 	kind    uint8
@@ -53,7 +50,7 @@ type record struct {
 	comment []byte
 }
 
-// put copies a frame of which it keeps up to snap bytes, or counts it as lost.
+// put copies up to snap bytes of a frame, or counts the frame as lost.
 func (r *ring) put(now mono.Time, d rocev2.Direction, frame []byte, snap int, comment string) {
 	kept := min(len(frame), snap)
 	comment = comment[:min(len(comment), maxComment)]
@@ -77,7 +74,7 @@ func (r *ring) put(now mono.Time, d rocev2.Direction, frame []byte, snap int, co
 	r.head.Add(uint64(size))
 }
 
-// reserve returns size contiguous bytes at the head, nil when there is no room.
+// reserve returns size contiguous bytes at the head, or nil if there is no room.
 func (r *ring) reserve(size int) []byte {
 	n := uint64(len(r.buf))
 	head := r.head.Load()
@@ -97,10 +94,10 @@ func (r *ring) reserve(size int) []byte {
 	return r.buf[at : at+uint64(size)]
 }
 
-// used is the share of the ring in use, in 1/16.
+// used returns the fill level of the ring, in 1/16.
 func (r *ring) used() uint64 { return (r.head.Load() - r.tail.Load()) * 16 / uint64(len(r.buf)) }
 
-// get returns the oldest record; false when the ring is empty.
+// get returns the oldest record, or false if the ring is empty.
 func (r *ring) get(rec *record) bool {
 	for {
 		tail := r.tail.Load()
@@ -124,5 +121,5 @@ func (r *ring) get(rec *record) bool {
 	}
 }
 
-// release gives the room of the oldest record back.
+// release frees the oldest record.
 func (r *ring) release(rec *record) { r.tail.Add(uint64(rec.size)) }

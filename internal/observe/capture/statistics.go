@@ -14,8 +14,7 @@ const (
 	optDropped      = 5 // isb_ifdrop
 )
 
-// appendStatistics appends the statistics of interface 0 at the time now,
-// nanoseconds since the Unix epoch.
+// appendStatistics appends the statistics of interface 0. now is in nanoseconds since the Unix epoch.
 func appendStatistics(b []byte, now int64, s Stats) []byte {
 	le := binary.LittleEndian
 	start := len(b)
