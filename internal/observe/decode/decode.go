@@ -1,5 +1,4 @@
-// Package decode prints the RoCEv2 frames of a capture, one line each, for
-// people or as JSON.
+// Package decode prints the RoCEv2 frames of a capture, one line for each frame, as text or JSON.
 package decode
 
 import (
@@ -11,28 +10,27 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// Options chooses what Stream prints.
+// Options sets the output of Stream.
 type Options struct {
-	// JSON asks for one object a line, a Record, in place of text.
+	// JSON selects one Record object on each line instead of text.
 	JSON bool
-	// Flor are the queue pairs that carry Flor, whose packets are read further.
+	// Flor selects the queue pairs whose packets are also decoded as Flor.
 	Flor flor.QueuePairs
 }
 
-// Stats counts what Stream read.
+// Stats counts the frames that Stream read.
 type Stats struct {
-	Frames    int // in the file, of any kind
+	Frames    int // all frames in the file
 	RoCE      int // printed
 	Skipped   int // not RoCEv2
 	Malformed int // RoCEv2 with an error
 	BadICRC   int // RoCEv2 with a wrong ICRC
 }
 
-// Stream reads a pcap or pcapng file from r and writes a line for every RoCEv2
-// frame, UDP to port 4791, to w, with one Write a line. Other frames are counted
-// and skipped. A malformed RoCEv2 frame gives a line with an error. A damaged
-// file ends the stream with an error that names the packet and the byte; the
-// frames before it are printed.
+// Stream reads a pcap or pcapng file from r and writes one line to w for every RoCEv2 frame (UDP port 4791). Each
+// line is one Write. Stream counts other frames and skips them. A malformed RoCEv2 frame produces a line with an
+// error. A damaged file ends the stream with an error that names the packet and the byte offset; earlier frames are
+// already printed.
 func Stream(r io.Reader, w io.Writer, opt Options) (Stats, error) {
 	var s Stats
 	rd, err := pcapng.NewReader(r)

@@ -75,7 +75,7 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// Wireshark and this package must agree on every frame of the captures.
+// TestAgreesWithTshark checks that Wireshark and this package agree on every frame of the captures.
 func TestAgreesWithTshark(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -128,7 +128,7 @@ func tsharkLine(r decode.Record) string {
 	return strings.Join(f, "\t")
 }
 
-// normal turns the hexadecimal numbers and the booleans of tshark's versions into one form.
+// normal normalizes the hexadecimal numbers and booleans of different tshark versions.
 func normal(s string) []string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	for i, l := range lines {

@@ -19,11 +19,10 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// dissector is what Wireshark is taught our frames with.
+// dissector is our Wireshark dissector.
 const dissector = "../../../configs/wireshark/roced.lua"
 
-// tshark runs tshark with our dissector on a capture and returns the fields of each
-// frame, of the first occurrence.
+// tshark runs tshark with our dissector on a capture. It returns the first occurrence of each field in each frame.
 func tshark(t *testing.T, file []byte, filter string, fields ...string) []string {
 	t.Helper()
 	return tsharkWith(t, nil, file, filter, fields...)
@@ -56,10 +55,10 @@ func tsharkWith(t *testing.T, options []string, file []byte, filter string, fiel
 	return strings.Split(booleans.Replace(strings.TrimSuffix(string(out), "\n")), "\n")
 }
 
-// booleans are those of tshark 4.4 and before.
+// booleans converts the booleans of tshark up to 4.4.
 var booleans = strings.NewReplacer("True", "1", "False", "0")
 
-// captureAll makes a pcapng file of IP packets.
+// captureAll returns a pcapng file of IP packets.
 func captureAll(t *testing.T, packets [][]byte) []byte {
 	t.Helper()
 	var file bytes.Buffer
@@ -78,7 +77,7 @@ func captureAll(t *testing.T, packets [][]byte) []byte {
 	return file.Bytes()
 }
 
-// randomXETH has any set of flags and fields.
+// randomXETH returns a header with random flags and fields.
 func randomXETH(rng *rand.Rand) bth.XETH {
 	psn := func() bth.PSN { return bth.MakePSN(rng.Uint32()) }
 	h := bth.XETH{Profile: bth.Profile(rng.IntN(5)), Flags: bth.XFlags(rng.UintN(1<<13)) &^ 0x60, MSN: rng.Uint32N(1 << 24),
@@ -91,7 +90,7 @@ func randomXETH(rng *rand.Rand) bth.XETH {
 	return h
 }
 
-// randomExtended has one packet of each opcode of the extended transports, n times.
+// randomExtended returns n packets of each opcode of the extended transports.
 func randomExtended(rng *rand.Rand, n int) (all []bth.Packet) {
 	for range n {
 		for o := range 256 {
@@ -113,8 +112,7 @@ func randomExtended(rng *rand.Rand, n int) (all []bth.Packet) {
 	return all
 }
 
-// TestDissectorExtended: Wireshark, with our dissector, reads the same in every packet
-// of the extended transports as we do.
+// TestDissectorExtended checks that our dissector and this package agree on every packet of the extended transports.
 func TestDissectorExtended(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 5))
 	var packets [][]byte
@@ -141,7 +139,7 @@ func TestDissectorExtended(t *testing.T) {
 	}
 }
 
-// dissected is a record as tshark prints it.
+// dissected formats a record like tshark's output.
 func dissected(r decode.Record) string {
 	flag := func(v bool) string { return map[bool]string{true: "1", false: "0"}[v] }
 	opcodes := map[string]int{}
@@ -182,7 +180,7 @@ func orEmpty[T any](format string, v *T) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// TestDissectorMalformed: what we refuse, Wireshark calls malformed.
+// TestDissectorMalformed checks that our dissector marks every packet as malformed that this package rejects.
 func TestDissectorMalformed(t *testing.T) {
 	good := bth.Packet{Opcode: 0xc4, Ext: bth.XETH{Flags: bth.XHasMsg}}
 	change := func(at int, v byte) []byte {
@@ -204,7 +202,7 @@ func TestDissectorMalformed(t *testing.T) {
 	}
 }
 
-// TestDissectorICRC: a verdict on every frame of the captures, and on one with a fault.
+// TestDissectorICRC checks the ICRC result for every frame of the captures, and for one corrupted frame.
 func TestDissectorICRC(t *testing.T) {
 	for _, path := range captures(t) {
 		file, err := os.ReadFile(path)

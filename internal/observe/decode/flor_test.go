@@ -20,7 +20,7 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// florPacket is a packet to queue pair 17.
+// florPacket returns a packet to queue pair 17.
 func florPacket(o bth.Opcode, imm uint32, payload []byte) bth.Packet {
 	p := bth.Packet{Opcode: o, PKey: bth.DefaultPKey, DestQP: 17, PSN: bth.MakePSN(5), Imm: imm, Payload: payload}
 	if o.IsExt() {
@@ -29,7 +29,7 @@ func florPacket(o bth.Opcode, imm uint32, payload []byte) bth.Packet {
 	return p
 }
 
-// florHeaders has one header of each kind.
+// florHeaders returns one header of each kind.
 func florHeaders() (out [][]byte) {
 	for i, h := range []engine.Header{
 		{Kind: engine.KindMessage, RN: 1, GN: 1<<40 + 1, Message: 7, Tag: 0xabcd, Length: 100, Offset: 64},
@@ -45,7 +45,7 @@ func florHeaders() (out [][]byte) {
 	return out
 }
 
-// florAcks has acknowledgements of SENDs, of WRITEs, of both.
+// florAcks returns acknowledgements of SENDs, of WRITEs, and of both.
 func florAcks() (out [][]byte) {
 	for i := range 3 {
 		a := engine.Ack{QPN: 18, Delay: time.Duration(i) * time.Microsecond}
@@ -62,7 +62,7 @@ func florAcks() (out [][]byte) {
 	return out
 }
 
-// florPackets are packets of each form that Flor has, and some that it has not.
+// florPackets returns packets of each form in Flor, and some invalid ones.
 func florPackets() (out []bth.Packet) {
 	imm := uint32(engine.MakeImm(true, 1<<21-1, 3))
 	for _, transport := range []bth.Opcode{bth.TransportUC, bth.TransportRC, 0xc0} {
@@ -92,7 +92,7 @@ func florFile(t *testing.T, all []bth.Packet) []byte {
 	return captureAll(t, packets)
 }
 
-// TestFlorGolden: what `rocectl decode --flor` prints.
+// TestFlorGolden compares the output of `rocectl decode --flor` with golden files.
 func TestFlorGolden(t *testing.T) {
 	file := florFile(t, florPackets())
 	for _, c := range []struct {
@@ -123,7 +123,7 @@ func TestFlorGolden(t *testing.T) {
 	}
 }
 
-// TestFlorCut: of packets that a capture has cut, what can be known is told.
+// TestFlorCut checks the fields that remain known in truncated packets.
 func TestFlorCut(t *testing.T) {
 	p := florPacket(bth.TransportUC|bth.OpSendOnly, 0, append(florHeaders()[0], make([]byte, 100)...))
 	ack := florPacket(bth.TransportUD|bth.OpSendOnly, 0, florAcks()[2])
@@ -161,8 +161,7 @@ func TestFlorQueuePairs(t *testing.T) {
 	}
 }
 
-// TestDissectorFlor: Wireshark, with our dissector, reads the same of Flor as we do, in good packets and in
-// packets with a fault anywhere.
+// TestDissectorFlor checks that our dissector and this package agree on Flor packets, both valid and corrupted.
 func TestDissectorFlor(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
 	all := florPackets()
@@ -193,7 +192,7 @@ func TestDissectorFlor(t *testing.T) {
 	}
 }
 
-// florDissected is what tshark prints.
+// florDissected formats an Info like tshark's output.
 func florDissected(i *flor.Info) string {
 	f := make([]string, 14)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// ipv4 puts an IPv4 and a UDP header before datagram and seals its ICRC.
+// ipv4 prepends an IPv4 and a UDP header to datagram and seals its ICRC.
 func ipv4(proto byte, datagram []byte) []byte {
 	n := 28 + len(datagram)
 	b := []byte{
@@ -19,7 +19,7 @@ func ipv4(proto byte, datagram []byte) []byte {
 		0xc0, 0, 0x12, 0xb7, byte((n - 20) >> 8), byte(n - 20), 0, 0,
 	}
 	b = append(b, datagram...)
-	_ = bth.SealICRC(b) // some tests are of packets too short for one
+	_ = bth.SealICRC(b) // some tests use packets without space for an ICRC
 	return b
 }
 
@@ -38,7 +38,7 @@ func ethernet(etherType uint16, rest []byte) []byte {
 	return append(b, rest...)
 }
 
-// capture makes a pcapng file of one frame; snap 0 keeps it whole.
+// capture returns a pcapng file of one frame. Without snap, or with snap 0, the frame is complete.
 func capture(tb testing.TB, link pcapng.LinkType, info pcapng.PacketInfo, frame []byte, snap ...int) []byte {
 	tb.Helper()
 	var file bytes.Buffer

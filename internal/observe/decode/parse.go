@@ -14,8 +14,7 @@ import (
 // ecnNames are the codepoints of the ECN field (RFC 3168 5).
 var ecnNames = [4]string{"not-ect", "ect1", "ect0", "ce"}
 
-// parser turns frames into records. rec points into the parser and is valid
-// until the next frame.
+// parser converts frames into records. rec points into the parser and is valid until the next frame.
 type parser struct {
 	rec      Record
 	pkt      bth.Packet
@@ -31,8 +30,7 @@ type parser struct {
 	flor     flor.QueuePairs
 }
 
-// parse fills rec from f, the n-th of its file, and returns true for a RoCEv2
-// frame.
+// parse fills rec from f, frame n of its file. It returns true for a RoCEv2 frame.
 func (p *parser) parse(f *pcapng.Frame, n int) (bool, error) {
 	p.vlan = p.vlan[:0]
 	off, etherType, err := f.Link.Network(f.Data, &p.vlan)
@@ -56,7 +54,7 @@ func (p *parser) parse(f *pcapng.Frame, n int) (bool, error) {
 	return true, nil
 }
 
-// transport parses from the BTH on.
+// transport parses the BTH and everything after it.
 func (p *parser) transport(l3 []byte, d bth.Datagram) error {
 	if d.UDPLen != d.End-d.UDP {
 		return fmt.Errorf("UDP length is %d, the IP header leaves %d", d.UDPLen, d.End-d.UDP)
@@ -80,7 +78,7 @@ func (p *parser) transport(l3 []byte, d bth.Datagram) error {
 	return p.whole(l3[start:d.End])
 }
 
-// whole parses b, a whole UDP payload.
+// whole parses b, a complete UDP payload.
 func (p *parser) whole(b []byte) error {
 	_, err := p.headers(b)
 	if err != nil {
@@ -94,11 +92,11 @@ func (p *parser) whole(b []byte) error {
 	return nil
 }
 
-// partOf parses b, the start of a UDP payload of n bytes.
+// partOf parses b, the first bytes of a UDP payload of n bytes.
 func (p *parser) partOf(b []byte, n int) error {
 	h, err := p.headers(b)
 	if errors.Is(err, bth.ErrShort) {
-		return nil // for all that the capture shows
+		return nil // the captured part is correct
 	}
 	if err != nil {
 		return err
@@ -113,7 +111,7 @@ func (p *parser) partOf(b []byte, n int) error {
 	return nil
 }
 
-// readFlor records what the packet says to Flor, if its queue pair carries that.
+// readFlor decodes the packet as Flor if its queue pair carries Flor.
 func (p *parser) readFlor(payload []byte, whole bool) {
 	if p.flor.Has(uint32(p.pkt.DestQP)) {
 		p.rec.Flor = flor.Of(p.pkt.Opcode, p.pkt.Imm, payload, whole)
@@ -125,8 +123,8 @@ func (p *parser) setPayload(n, pad int) {
 	p.rec.Payload, p.rec.Pad = &p.payload, &p.pad
 }
 
-// headers parses the BTH and the extension headers of b into the record. The
-// BTH is recorded even when something after it is at fault.
+// headers parses the BTH and the extension headers of b into the record. It records the BTH even if a later header is
+// malformed.
 func (p *parser) headers(b []byte) (int, error) {
 	pkt := &p.pkt
 	n, err := pkt.DecodeHeaders(b)
@@ -145,7 +143,7 @@ func (p *parser) headers(b []byte) (int, error) {
 	return n, err
 }
 
-// extensions records the extension headers that the packet has.
+// extensions records the extension headers of the packet.
 func (p *parser) extensions(h bth.Headers) {
 	pkt, rec := &p.pkt, &p.rec
 	if h&bth.HdrXETH != 0 {

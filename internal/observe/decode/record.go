@@ -9,16 +9,16 @@ import (
 	"roced.io/roced/internal/observe/flor"
 )
 
-// Verdicts on the ICRC.
+// Results of the ICRC check.
 const (
 	icrcOK  = "ok"
 	icrcBad = "bad"
 )
 
-// Record is what is known of one RoCEv2 frame. Parts that a frame does not have
-// are nil, empty or zero and left out of the JSON object.
+// Record describes one RoCEv2 frame. Parts that a frame does not have are nil, empty or zero, and the JSON object
+// omits them.
 type Record struct {
-	Packet int       `json:"packet"` // number in the file, from 1
+	Packet int       `json:"packet"` // frame number in the file, from 1
 	Time   time.Time `json:"time"`
 	Dir    string    `json:"dir,omitempty"`  // "in" or "out"
 	VLAN   []uint16  `json:"vlan,omitempty"` // outermost first
@@ -35,18 +35,18 @@ type Record struct {
 	*Operands
 	*Datagram
 	DMALen   *uint32    `json:"dmalen,omitempty"`
-	Original *uint64    `json:"original,omitempty"` // of ATOMIC ACKNOWLEDGE
+	Original *uint64    `json:"original,omitempty"` // original value, of ATOMIC ACKNOWLEDGE
 	Imm      *uint32    `json:"imm,omitempty"`
 	InvRKey  *uint32    `json:"invrkey,omitempty"`
 	Extended *Extended  `json:"ext,omitempty"`
 	Flor     *flor.Info `json:"flor,omitempty"`
 
-	Payload   *int   `json:"payload,omitempty"` // bytes without pad
+	Payload   *int   `json:"payload,omitempty"` // bytes, without the pad
 	Pad       *int   `json:"pad,omitempty"`
 	ICRC      string `json:"icrc,omitempty"`      // "ok" or "bad"
-	Truncated bool   `json:"truncated,omitempty"` // the capture holds only part of the frame
+	Truncated bool   `json:"truncated,omitempty"` // the capture holds only the first part of the frame
 	Comment   string `json:"comment,omitempty"`
-	Error     string `json:"error,omitempty"` // what is wrong with the frame
+	Error     string `json:"error,omitempty"` // the error in the frame
 }
 
 // Base holds the fields of the BTH.
@@ -68,7 +68,7 @@ type Ack struct {
 	MSN      uint32       `json:"msn"`
 }
 
-// Target is the memory that an RETH or AtomicETH names.
+// Target holds the memory fields of an RETH or AtomicETH.
 type Target struct {
 	VA   uint64 `json:"va"`
 	RKey uint32 `json:"rkey"`
@@ -80,7 +80,7 @@ type Flush struct {
 	FlushLevel uint8 `json:"level"`
 }
 
-// Operands are those of an atomic request.
+// Operands holds the operands of an atomic request.
 type Operands struct {
 	SwapAdd uint64 `json:"swapadd"`
 	Compare uint64 `json:"compare"`
@@ -92,7 +92,7 @@ type Datagram struct {
 	SrcQP uint32 `json:"srcqp"`
 }
 
-// appendText appends the line for people.
+// appendText appends the line of text.
 func (r *Record) appendText(b []byte) []byte {
 	b = r.Time.AppendFormat(b, "2006-01-02 15:04:05.000000000")
 	if r.Dir != "" {
@@ -130,7 +130,7 @@ func (r *Record) appendText(b []byte) []byte {
 	return b
 }
 
-// printable keeps a comment on its line and control sequences out of terminals.
+// printable replaces line breaks and control characters of a comment, which could control a terminal.
 func printable(c rune) rune {
 	if c < ' ' || c >= 0x7f && c < 0xa0 {
 		return ' '
@@ -138,7 +138,7 @@ func printable(c rune) rune {
 	return c
 }
 
-// appendTransport appends the BTH and what follows it.
+// appendTransport appends the BTH and everything after it.
 func (r *Record) appendTransport(b []byte) []byte {
 	if r.Base == nil {
 		return b
