@@ -1,6 +1,6 @@
-// Package flor reads what Flor (package flor/engine) says in packets: the header of a SEND, the
-// immediate of a WRITE, acknowledgements in datagrams. Its format has no mark by which it could be
-// told from other programs' data, so somebody has to say which queue pairs carry it.
+// Package flor decodes the packets of Flor (package flor/engine): the header of a SEND, the immediate of a WRITE, and
+// acknowledgements in datagrams. The format has no magic number that distinguishes it from other data. The user must
+// therefore name the queue pairs that carry Flor.
 package flor
 
 import (
@@ -13,13 +13,13 @@ import (
 	"roced.io/roced/flor/engine"
 )
 
-// QueuePairs are the queue pairs that carry Flor, by the number to which packets go. The zero value is none.
+// QueuePairs is a set of destination queue pairs that carry Flor. The zero value is the empty set.
 type QueuePairs struct {
 	all     bool
 	numbers map[uint32]bool
 }
 
-// ParseQueuePairs reads "all", or numbers with commas between, decimal or with 0x. Nothing is none.
+// ParseQueuePairs parses "all" or a list of numbers with commas, decimal or with 0x. An empty text is the empty set.
 func ParseQueuePairs(text string) (q QueuePairs, err error) {
 	if q.all = text == "all"; q.all || text == "" {
 		return q, nil
@@ -38,26 +38,26 @@ func ParseQueuePairs(text string) (q QueuePairs, err error) {
 // Has reports whether packets to a queue pair carry Flor.
 func (q QueuePairs) Has(number uint32) bool { return q.all || q.numbers[number] }
 
-// Info is what a packet says. Fields that its kind does not have are left out.
+// Info holds the Flor fields of a packet. Fields that its kind does not have are omitted.
 type Info struct {
-	// Kind is write (the immediate of one), message, request, grant, rewrite (headers of SENDs), ack, or empty
-	// if Error says why it is none.
+	// Kind is write (the immediate of a WRITE), ack, or the header of a SEND: message, request, grant or rewrite. It
+	// is empty if Error is set.
 	Kind    string  `json:"kind,omitempty"`
 	Hint    bool    `json:"hint,omitempty"`
 	RN      *uint32 `json:"rn,omitempty"` // reliable sequence number
 	GN      *uint64 `json:"gn,omitempty"` // global sequence number
 	Message *uint32 `json:"message,omitempty"`
-	Chunk   *uint32 `json:"chunk,omitempty"` // where a chunk begins, in units
+	Chunk   *uint32 `json:"chunk,omitempty"` // start of a chunk, in units
 	Tag     *uint32 `json:"tag,omitempty"`
-	Length  *uint32 `json:"length,omitempty"` // of the message
-	Offset  *uint32 `json:"offset,omitempty"` // where a chunk begins, in bytes
+	Length  *uint32 `json:"length,omitempty"` // length of the message
+	Offset  *uint32 `json:"offset,omitempty"` // start of a chunk, in bytes
 	Key     *uint32 `json:"key,omitempty"`
 	Addr    *uint64 `json:"addr,omitempty"`
 	Ack     *Ack    `json:"ack,omitempty"`
 	Error   string  `json:"error,omitempty"`
 }
 
-// Ack is an acknowledgement. SENDs are named by their global numbers, WRITEs by their immediates.
+// Ack is an acknowledgement. It names SENDs by global sequence number and WRITEs by immediate.
 type Ack struct {
 	QPN     uint32  `json:"qpn"`
 	DelayNS int64   `json:"delay_ns"` // T3'-T2
@@ -65,18 +65,18 @@ type Ack struct {
 	WQEs    []WQE   `json:"wqes"`
 }
 
-// WQE is one that is acknowledged.
+// WQE is an acknowledged work request.
 type WQE struct {
 	GN      *uint64 `json:"gn,omitempty"`
 	Message *uint32 `json:"message,omitempty"`
 	Chunk   *uint32 `json:"chunk,omitempty"`
 }
 
-// HeadLen is how much of a SEND's payload Of needs, if it is not a datagram.
+// HeadLen is the number of payload bytes that Of needs for a SEND. For a datagram Of needs the whole payload.
 const HeadLen = engine.HeaderLen
 
-// Of reads what a packet of this opcode says, whose payload begins so; nil if Flor has nothing in such
-// packets. whole says that this is all of the payload.
+// Of decodes a packet from its opcode, immediate and first payload bytes. whole means that payload is complete. Of
+// returns nil if Flor does not use this kind of packet, or if a truncated payload is too short.
 func Of(o bth.Opcode, imm uint32, payload []byte, whole bool) *Info {
 	switch {
 	case o.IsWrite() && o.HasImm():
@@ -101,7 +101,7 @@ func ofImm(imm uint32) *Info {
 	return &Info{Kind: "write", Hint: i.Hint(), Message: &message, Chunk: &chunk}
 }
 
-// fault says why something is not Flor's.
+// fault returns an Info with the reason for which a packet is not valid Flor.
 func fault(err error) *Info {
 	if errors.Is(err, engine.ErrShort) {
 		return &Info{Error: "too short"}
@@ -150,7 +150,7 @@ func ofAck(b []byte) *Info {
 	return &Info{Kind: "ack", Ack: out}
 }
 
-// AppendText appends the line for people.
+// AppendText appends the line of text.
 func (i *Info) AppendText(b []byte) []byte {
 	if i.Error != "" {
 		return fmt.Appendf(b, " flor: %s", i.Error)
@@ -179,7 +179,7 @@ func (i *Info) AppendText(b []byte) []byte {
 	return b
 }
 
-// appendTo appends WRITEs as message/chunk, and SENDs by their global numbers.
+// appendTo appends WRITEs as message/chunk, and SENDs by global sequence number.
 func (a *Ack) appendTo(b []byte) []byte {
 	b = fmt.Appendf(b, " of qp %d delay %dns", a.QPN, a.DelayNS)
 	for _, w := range a.WQEs {
