@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 const captureDir = "../../../bth/testdata/"
 
-// analyse feeds a capture file to an Analyzer; snap > 0 cuts the frames.
+// analyse feeds a capture file to an Analyzer; snap > 0 truncates the frames.
 func analyse(tb testing.TB, path string, snap int) *flow.Analyzer {
 	tb.Helper()
 	file, err := os.Open(path)
@@ -54,7 +54,7 @@ func analyse(tb testing.TB, path string, snap int) *flow.Analyzer {
 	}
 }
 
-// describe is what the golden file has of a capture.
+// describe formats the results of a capture for the golden file.
 func describe(a *flow.Analyzer) string {
 	var w strings.Builder
 	t := a.Totals()

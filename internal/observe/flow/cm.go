@@ -11,7 +11,7 @@ import (
 // gsiQPN is the queue pair of the connection manager (IBTA vol.1 3.9.5).
 const gsiQPN bth.QPN = 1
 
-// CM counts messages of the connection manager by their kind.
+// CM counts messages of the connection manager by kind.
 type CM struct {
 	REQ     uint64 `json:"req"`
 	MRA     uint64 `json:"mra"`
@@ -49,22 +49,22 @@ func (c *CM) counter(a mad.Attr) *uint64 {
 	return &c.Other
 }
 
-// maxRequests is how many connection requests are remembered until they are answered.
+// maxRequests is the maximum number of unanswered connection requests that the Analyzer keeps.
 const maxRequests = 1024
 
-// callKey names a connection request.
+// callKey identifies a connection request.
 type callKey struct {
 	from, to netip.Addr
 	comm     uint32 // communication ID of the sender
 }
 
-// call is what a REQ says.
+// call holds the fields of a REQ.
 type call struct {
 	qpn     bth.QPN
 	service string
 }
 
-// connections remembers the REQs that wait for a REP, the latest maxRequests.
+// connections holds the REQs without a REP, at most the latest maxRequests.
 type connections struct {
 	calls map[callKey]call
 	ring  []callKey
@@ -86,7 +86,7 @@ func (c *connections) add(k callKey, v call) {
 	c.calls[k] = v
 }
 
-// manage notes a message of the connection manager.
+// manage processes a message of the connection manager.
 func (a *Analyzer) manage(p *arrival) {
 	m := p.body
 	if len(m) < mad.Len {
@@ -111,13 +111,13 @@ func (a *Analyzer) manage(p *arrival) {
 		k := callKey{p.ip.Dst, p.ip.Src, r.RemoteCommID}
 		if c, ok := a.cm.calls[k]; ok && c.qpn != 0 {
 			a.connect(p, c, bth.QPN(r.LocalQPN))
-			c.qpn = 0 // the REP may come again
+			c.qpn = 0 // keep the entry: the REP may be retransmitted
 			a.cm.calls[k] = c
 		}
 	}
 }
 
-// connect joins the streams of a connection that the sender of p accepts.
+// connect joins the two streams of a connection that the sender of p accepts.
 func (a *Analyzer) connect(p *arrival, c call, acceptor bth.QPN) {
 	there := a.stream(key{src: p.ip.Dst, dst: p.ip.Src, qpn: acceptor}, p.now)
 	back := a.stream(key{src: p.ip.Src, dst: p.ip.Dst, qpn: c.qpn}, p.now)
@@ -131,10 +131,10 @@ func (a *Analyzer) connect(p *arrival, c call, acceptor bth.QPN) {
 	}
 }
 
-// Port spaces of rdma_cm in service IDs (IBTA annex A11).
+// portSpaces are the port spaces of rdma_cm in service IDs (IBTA annex A11).
 var portSpaces = map[uint64]string{0x0106: "tcp", 0x0111: "udp", 0x0002: "ipoib", 0x013f: "ib"}
 
-// serviceName names a service as rdma_cm has it, "tcp:7471", or by its number.
+// serviceName formats a service ID like rdma_cm, "tcp:7471", or as a number.
 func serviceName(id uint64) string {
 	if space, ok := portSpaces[id>>16]; ok {
 		return fmt.Sprintf("%s:%d", space, id&0xffff)

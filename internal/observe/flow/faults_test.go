@@ -11,13 +11,13 @@ import (
 	"roced.io/roced/rocev2/nictest"
 )
 
-// witness sees all that passes a place between two NICs, and knows what it is to find.
+// witness observes all packets at a point between two NICs. It also counts the expected results.
 type witness struct {
 	*flow.Analyzer
-	sent    map[bth.PSN]int // how often a request came by
-	high    bth.PSN         // the one that is ahead
+	sent    map[bth.PSN]int // number of transmissions of each request
+	high    bth.PSN         // highest PSN
 	started bool
-	resent  uint64 // requests that were not ahead: sent again, in a network that keeps the order
+	resent  uint64 // requests behind the highest PSN: retransmissions, because the network keeps the order
 	naks    uint64
 	rnrs    uint64
 	acks    uint64
@@ -27,7 +27,7 @@ func newWitness() *witness {
 	return &witness{Analyzer: flow.New(flow.Options{}), sent: map[bth.PSN]int{}}
 }
 
-// see shows a frame of requester a, or to it, to the witness.
+// see passes a frame to the witness.
 func (w *witness) see(f *nictest.Flight) {
 	w.Packet(f.At, f.Frame[14:])
 	var p bth.Packet
@@ -54,7 +54,7 @@ func (w *witness) see(f *nictest.Flight) {
 	}
 }
 
-// check compares what the Analyzer tells of requester a with what it is.
+// check compares the Analyzer's results for requester a with the expected ones.
 func (w *witness) check(t *rapid.T, where string) flow.Flow {
 	for _, f := range w.Flows() {
 		if f.Requests.Packets == 0 {
@@ -79,9 +79,9 @@ func (w *witness) check(t *rapid.T, where string) flow.Flow {
 	return flow.Flow{}
 }
 
-// TestLossesAreFound loses packets between two NICs by chance. Before the losses all
-// that the sender sends again is seen, after them all that arrives: both views must
-// count as the frames do, and the first one as the sender does.
+// TestLossesAreFound drops random packets between two NICs. One observer is before the losses and sees all
+// retransmissions; the other is behind them. Both must agree with the frame counts. The first must also agree with
+// the sender.
 func TestLossesAreFound(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		share := rapid.SampledFrom([]float64{0, 0.01, 0.05, 0.1}).Draw(rt, "share")
@@ -130,8 +130,8 @@ func TestLossesAreFound(t *testing.T) {
 	})
 }
 
-// TestTimes gives the way between two NICs a delay: the observer at the requester sees
-// there and back, that at the responder next to nothing.
+// TestTimes adds a delay between two NICs. The observer at the requester measures the round trip; the one at the
+// responder measures almost zero.
 func TestTimes(t *testing.T) {
 	near, far := newWitness(), newWitness()
 	const delay = 100 * time.Microsecond

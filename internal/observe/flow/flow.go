@@ -1,21 +1,19 @@
-// Package flow watches RoCEv2 traffic without taking part in it. An Analyzer is fed the
-// IP packets that pass a place, in their order, and tells for every queue pair what it
-// asked for and what became of it: operations, bytes, retransmissions, gaps,
-// out-of-order degrees, negative acknowledgements, congestion notifications, round-trip
-// times. It is sans-I/O and bounded in memory; packets may be cut short behind their
-// headers, and need not be genuine.
+// Package flow analyses RoCEv2 traffic passively. An Analyzer takes the IP packets that pass an observation point, in
+// order. For every queue pair it reports the requests and their results: operations, bytes, retransmissions, gaps,
+// out-of-order degrees, negative acknowledgements, congestion notifications and round-trip times. The Analyzer does
+// no I/O and its memory is bounded. Packets may be truncated after their headers, and may be forged.
 //
 // # Streams and flows
 //
-// Packets name only the queue pair that they go to. What goes from one address to a
-// queue pair of another is a stream. The two streams of a connection are joined by what
-// the connection manager said (REQ and REP name both queue pairs), or by
-// acknowledgements: one that comes from B to queue pair a answers a request from A, and
-// the stream from A to B that has a request of that PSN is the other half, if there is
-// only one such.
+// A packet names only its destination queue pair. A stream is the traffic from one address to one queue pair of
+// another address. The Analyzer joins the two streams of a connection in one of two ways:
 //
-// A Flow is one requester: its requests in one stream, and the responses to them in the
-// other. A connection in which both ends have something to ask for is two flows.
+//   - by connection manager messages: REQ and REP name both queue pairs.
+//   - by acknowledgements: an acknowledgement from B to queue pair a answers a request from A. Its peer is the
+//     stream from A to B that has a request with this PSN, if there is only one such stream.
+//
+// A Flow is one requester: the requests in one stream, and their responses in the other. A connection in which both
+// ends send requests is two flows.
 package flow
 
 import (
@@ -26,33 +24,33 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Options bounds an Analyzer.
+// Options limits an Analyzer.
 type Options struct {
-	// Streams is how many streams are remembered; those used longest ago are forgotten
-	// for new ones. 0 means DefaultStreams.
+	// Streams is the maximum number of streams. A new stream evicts the least recently used one. 0 means
+	// DefaultStreams.
 	Streams int
 }
 
 // DefaultStreams is enough for 2048 connections, in about 20 MB.
 const DefaultStreams = 4096
 
-// Totals counts what an Analyzer was given.
+// Totals counts all packets of an Analyzer.
 type Totals struct {
-	Packets   uint64 `json:"packets"`   // RoCEv2, all of them
-	Bytes     uint64 `json:"bytes"`     // from the IP headers on
+	Packets   uint64 `json:"packets"`   // all RoCEv2 packets
+	Bytes     uint64 `json:"bytes"`     // from the IP header on
 	Other     uint64 `json:"other"`     // not RoCEv2
-	Malformed uint64 `json:"malformed"` // RoCEv2, but not well-formed
-	BadICRC   uint64 `json:"bad_icrc"`  // of those that are there as a whole
-	Cut       uint64 `json:"cut"`       // not there as a whole: their ICRC was not checked
-	Evicted   uint64 `json:"evicted"`   // streams forgotten for want of room
+	Malformed uint64 `json:"malformed"` // RoCEv2, but malformed
+	BadICRC   uint64 `json:"bad_icrc"`  // complete packets with a wrong ICRC
+	Cut       uint64 `json:"cut"`       // truncated packets; the ICRC is not checked
+	Evicted   uint64 `json:"evicted"`   // streams evicted for lack of space
 	CM        CM     `json:"cm"`
 }
 
-// key names a stream.
+// key identifies a stream.
 type key struct {
 	src, dst netip.Addr
-	qpn      bth.QPN // that it goes to
-	from     bth.QPN // UD: that it comes from
+	qpn      bth.QPN // destination queue pair
+	from     bth.QPN // UD: source queue pair
 	datagram bool
 }
 
@@ -61,14 +59,14 @@ type Analyzer struct {
 	limit        int
 	index        map[key]int32
 	streams      []*stream
-	newer, older int32 // ends of the list in order of use, none for an empty one
+	newer, older int32 // ends of the LRU list; none if it is empty
 	serial       uint64
 	totals       Totals
 	cm           connections
 	in           arrival
 }
 
-// none is no stream.
+// none is the index of no stream.
 const none int32 = -1
 
 // New returns an Analyzer.
@@ -88,11 +86,11 @@ type arrival struct {
 	ip      bth.Datagram
 	pkt     bth.Packet
 	payload int
-	body    []byte // payload as far as it is there
+	body    []byte // captured part of the payload
 }
 
-// Packet analyses the IP packet ip, which passed at now and may be cut short. Packets
-// are given in the order in which they passed.
+// Packet analyses the IP packet ip, which passed at now. The packet may be truncated. Call it in the order of the
+// packets.
 func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 	d, ok := bth.ReadDatagram(bth.EtherType(ip), ip)
 	if !ok {
@@ -127,8 +125,8 @@ func (a *Analyzer) Packet(now mono.Time, ip []byte) {
 	a.accept(&a.in)
 }
 
-// badICRC counts a packet that its receiver will drop. What it says is not believed,
-// but the stream that it claims to be of may get to know of it.
+// badICRC counts a packet that its receiver will drop. The Analyzer ignores its contents, except to count it for the
+// stream that it names, if that exists.
 func (a *Analyzer) badICRC(d *bth.Datagram, ip []byte) {
 	a.totals.BadICRC++
 	qpn := bth.QPN(binary.BigEndian.Uint32(ip[d.UDP+bth.UDPLen+4:]) & uint32(bth.MaxQPN))
@@ -137,7 +135,7 @@ func (a *Analyzer) badICRC(d *bth.Datagram, ip []byte) {
 	}
 }
 
-// accept gives a packet to its stream.
+// accept passes a packet to its stream.
 func (a *Analyzer) accept(p *arrival) {
 	k := key{src: p.ip.Src, dst: p.ip.Dst, qpn: p.pkt.DestQP}
 	if p.pkt.Opcode.HasDETH() {

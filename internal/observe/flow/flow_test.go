@@ -19,13 +19,13 @@ import (
 
 var hostA, hostB = netip.MustParseAddr("198.18.0.1"), netip.MustParseAddr("198.18.0.2")
 
-// feed gives packets to an Analyzer, a microsecond apart.
+// feed passes packets to an Analyzer, one microsecond apart.
 type feed struct {
 	*flow.Analyzer
 	now mono.Time
 	id  uint16
 	tos byte
-	// old is the IP ID of the next packet if not 0: one sent earlier.
+	// old, if not 0, is the IP ID of the next packet, which was sent earlier.
 	old uint16
 }
 
@@ -33,7 +33,7 @@ func newFeed(streams int) *feed {
 	return &feed{Analyzer: flow.New(flow.Options{Streams: streams}), now: 1e9, id: 100}
 }
 
-// packet makes the IPv4 packet of p.
+// packet returns the IPv4 packet of p.
 func (f *feed) packet(from, to netip.Addr, p bth.Packet) []byte {
 	p.PKey = bth.DefaultPKey
 	transport := p.AppendTo(nil)
@@ -70,7 +70,7 @@ func (f *feed) answer(qpn bth.QPN, psn uint32, s bth.Syndrome) {
 	f.send(hostB, hostA, bth.Packet{Opcode: bth.OpAcknowledge, DestQP: qpn, PSN: bth.MakePSN(psn), AETH: bth.AETH{Syndrome: s}})
 }
 
-// only returns the one flow that there is.
+// only returns the flow and fails if there is not exactly one.
 func (f *feed) only(t *testing.T) flow.Flow {
 	t.Helper()
 	flows := f.Flows()
@@ -80,13 +80,13 @@ func (f *feed) only(t *testing.T) flow.Flow {
 	return flows[0]
 }
 
-// TestSequence plays PSNs: n is sent, n! sent long ago (its IP ID is old), and NAKs: -n.
+// TestSequence feeds PSNs: n is a request, -n a NAK.
 func TestSequence(t *testing.T) {
 	type c = flow.SequenceCounts
 	for _, v := range []struct {
 		name string
 		psns []int
-		old  int // place of a packet with an old IP ID, from 1
+		old  int // index of a packet with an old IP ID, from 1
 		want flow.SequenceCounts
 	}{
 		{"in order", []int{5, 6, 7}, 0, c{}},
@@ -128,7 +128,7 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// TestDuplicate sends a packet twice with one IP ID, and once more with another.
+// TestDuplicate feeds a packet twice with one IP ID, and once more with another.
 func TestDuplicate(t *testing.T) {
 	f := newFeed(0)
 	p := f.packet(hostA, hostB, bth.Packet{Opcode: bth.OpSendOnly, DestQP: 7, PSN: bth.MakePSN(1), Payload: make([]byte, 8)})
@@ -141,7 +141,7 @@ func TestDuplicate(t *testing.T) {
 	}
 }
 
-// TestDegree lets a packet be overtaken by others.
+// TestDegree lets other packets overtake a packet.
 func TestDegree(t *testing.T) {
 	f := newFeed(0)
 	for _, psn := range []uint32{0, 2, 3, 4, 5, 6, 1, 8, 7} {
@@ -153,7 +153,7 @@ func TestDegree(t *testing.T) {
 	}
 }
 
-// TestResponses counts every kind of answer.
+// TestResponses counts every kind of response.
 func TestResponses(t *testing.T) {
 	f := newFeed(0)
 	f.request(7, 1)
@@ -180,8 +180,7 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// TestExtended has packets of an extended transport, whose headers tell which of the late
-// ones are sent again.
+// TestExtended feeds packets of an extended transport. Their headers mark the retransmissions among the late packets.
 func TestExtended(t *testing.T) {
 	f := newFeed(0)
 	send := func(psn uint32, flags bth.XFlags) {
@@ -209,7 +208,7 @@ func TestExtended(t *testing.T) {
 	}
 }
 
-// TestBadICRC spoils packets: they are counted, and not believed.
+// TestBadICRC corrupts packets. The Analyzer must count them and ignore their contents.
 func TestBadICRC(t *testing.T) {
 	f := newFeed(0)
 	f.request(7, 1)
@@ -225,7 +224,7 @@ func TestBadICRC(t *testing.T) {
 	}
 }
 
-// TestJoin finds the halves of connections by the PSNs of acknowledgements.
+// TestJoin joins the halves of connections by the PSNs of acknowledgements.
 func TestJoin(t *testing.T) {
 	joined := func(f *feed) string {
 		out := ""
@@ -288,7 +287,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestCM names the queue pairs of a connection before they have sent anything.
+// TestCM checks that the queue pairs of a connection are known before their first packet.
 func TestCM(t *testing.T) {
 	f := newFeed(0)
 	message := func(from, to netip.Addr, attr mad.Attr, put func(m []byte)) {
@@ -302,7 +301,7 @@ func TestCM(t *testing.T) {
 	rep := mad.REP{LocalCommID: 22, RemoteCommID: 11, LocalQPN: 7}
 	message(hostA, hostB, mad.AttrREQ, req.Put)
 	message(hostB, hostA, mad.AttrREP, rep.Put)
-	message(hostB, hostA, mad.AttrREP, rep.Put) // again
+	message(hostB, hostA, mad.AttrREP, rep.Put) // duplicate REP
 	f.request(7, 50)
 	f.request(7, 51)
 	message(hostA, hostB, mad.AttrRTU, func([]byte) {})
@@ -322,7 +321,7 @@ func TestCM(t *testing.T) {
 	t.Errorf("no connection: %+v", f.Flows())
 }
 
-// TestEviction opens more streams than are remembered: those used last are kept.
+// TestEviction opens more streams than the limit. The most recently used ones must remain.
 func TestEviction(t *testing.T) {
 	f := newFeed(4)
 	f.request(7, 1)
@@ -340,8 +339,8 @@ func TestEviction(t *testing.T) {
 	}
 }
 
-// TestCutCaptures analyses captures that were cut behind the headers: the same is found
-// but for the payload of management datagrams and bad ICRCs, of which there are none.
+// TestCutCaptures analyses captures that are truncated after the headers. The results must not change, except for
+// payloads of management datagrams and bad ICRCs, which are then unknown.
 func TestCutCaptures(t *testing.T) {
 	paths, _ := filepath.Glob(captureDir + "*.pcap")
 	for _, path := range paths {
@@ -355,8 +354,7 @@ func TestCutCaptures(t *testing.T) {
 	}
 }
 
-// TestCounts gives random requests, in random order, to the Analyzer: what it counts
-// adds up.
+// TestCounts feeds random requests in random order and checks the sums of the counters.
 func TestCounts(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		f := newFeed(0)
@@ -386,7 +384,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// TestNothingIsAllocated analyses packets of a stream that is known.
+// TestNothingIsAllocated checks that packets of a known stream cause no heap allocations.
 func TestNothingIsAllocated(t *testing.T) {
 	f := newFeed(0)
 	f.request(7, 1)
@@ -401,8 +399,7 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-// FuzzPacket gives packets of any content to an Analyzer: it survives, and says nothing
-// that cannot be.
+// FuzzPacket feeds packets with arbitrary contents. The Analyzer must not panic, and its results must be consistent.
 func FuzzPacket(f *testing.F) {
 	g := newFeed(0)
 	for _, p := range []bth.Packet{

@@ -9,31 +9,31 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Endpoint is a queue pair; QPN is nil while nothing has named it.
+// Endpoint is a queue pair. QPN is nil until a packet names it.
 type Endpoint struct {
 	Addr netip.Addr `json:"addr"`
 	QPN  *bth.QPN   `json:"qpn,omitempty"`
 }
 
-// Flow is a requester, what it has asked of a responder, and what came back.
+// Flow holds a requester, its requests to a responder, and the responses.
 type Flow struct {
-	// Serial is the same for a flow in all reports, and grows with new ones.
+	// Serial identifies a flow in all reports. New flows get higher numbers.
 	Serial    uint64   `json:"serial"`
 	Transport string   `json:"transport"` // RC, UC, UD, irn, melo, mp-rdma, eunomia; empty: CNPs only
 	Requester Endpoint `json:"requester"`
 	Responder Endpoint `json:"responder"`
 	Joined    Join     `json:"joined,omitempty"`
 	Service   string   `json:"service,omitempty"` // "tcp:7471", from the connection manager
-	// Start and End are the times of the first and the last packet of the streams, in
-	// the clock of whoever fed the Analyzer.
+	// Start and End are the times of the first and the last packet of both streams, on the clock of the Analyzer's
+	// input.
 	Start mono.Time `json:"start_ns"`
 	End   mono.Time `json:"end_ns"`
-	MTU   int       `json:"path_mtu,omitempty"` // bytes of payload, if messages of several packets were seen
+	MTU   int       `json:"path_mtu,omitempty"` // bytes of payload; known after a message of several packets
 
-	FirstPSN uint32 `json:"first_psn"` // of the requests
+	FirstPSN uint32 `json:"first_psn"` // PSN of the first request
 	LastPSN  uint32 `json:"last_psn"`
-	// Messages counts requests that were seen to their end, each once. Bytes is their
-	// goodput: payload of requests and READ responses, each PSN once.
+	// Messages counts complete requests, without retransmissions. Bytes is their goodput: payload of requests and
+	// READ responses, each PSN once.
 	Messages   uint64      `json:"messages"`
 	Bytes      uint64      `json:"bytes"`
 	Operations []Operation `json:"operations"`
@@ -41,8 +41,8 @@ type Flow struct {
 	Requests  Requests  `json:"requests"`
 	Responses Responses `json:"responses"`
 	RTT       RTT       `json:"rtt"`
-	// CNPs told the requester to slow down; SentCNPs told the responder, for the sake
-	// of what it sends.
+	// CNPs are congestion notifications to the requester. SentCNPs are those to the responder, for the packets that
+	// it sends.
 	CNPs     uint64 `json:"cnps"`
 	SentCNPs uint64 `json:"sent_cnps"`
 	// BadICRC counts packets of both streams that their receivers will drop.
@@ -62,18 +62,18 @@ type Opcode struct {
 	Bytes   uint64 `json:"bytes"` // of payload
 }
 
-// Requests is what the requester sends.
+// Requests counts the packets of the requester.
 type Requests struct {
 	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"` // of payload, with repetitions
+	Bytes   uint64 `json:"bytes"` // of payload, with retransmissions
 	CE      uint64 `json:"ce"`    // marked "congestion experienced"
-	// ReadAcks acknowledge READ responses: extended transports only.
+	// ReadAcks counts acknowledgements of READ responses; only extended transports have them.
 	ReadAcks uint64 `json:"read_acks,omitempty"`
 	SequenceCounts
 	Opcodes []Opcode `json:"opcodes,omitempty"`
 }
 
-// Responses is what the responder sends back.
+// Responses counts the packets of the responder.
 type Responses struct {
 	Packets    uint64 `json:"packets"`
 	Bytes      uint64 `json:"bytes"`
@@ -83,13 +83,13 @@ type Responses struct {
 	ReadPkts   uint64 `json:"read_responses"`
 	RNRNaks    uint64 `json:"rnr_naks"`
 	NAKs       NAKs   `json:"naks"`
-	BECN       uint64 `json:"becn"` // acknowledgements that tell of congestion
-	// SequenceCounts is that of READ responses.
+	BECN       uint64 `json:"becn"` // acknowledgements with a congestion mark
+	// SequenceCounts counts READ responses.
 	SequenceCounts
 	Opcodes []Opcode `json:"opcodes,omitempty"`
 }
 
-// NAKs counts negative acknowledgements by their code (IBTA vol.1 table 46).
+// NAKs counts negative acknowledgements by code (IBTA vol.1 table 46).
 type NAKs struct {
 	Total          uint64 `json:"total"`
 	PSNSequence    uint64 `json:"psn_sequence"`
@@ -100,7 +100,7 @@ type NAKs struct {
 	Other          uint64 `json:"other"`
 }
 
-// Flows returns the flows of all streams that are remembered, the oldest first.
+// Flows returns the flows of all known streams, the oldest first.
 func (a *Analyzer) Flows() []Flow {
 	var out []Flow
 	for _, s := range a.byAge() {
@@ -122,7 +122,7 @@ func (a *Analyzer) byAge() []*stream {
 	return out
 }
 
-// flowOf describes the requests of s and the responses in t, either of which may be nil.
+// flowOf describes the requests of s and the responses in t. Either may be nil.
 func flowOf(s, t *stream) Flow {
 	f := Flow{}
 	if s != nil {
@@ -167,7 +167,7 @@ func (f *Flow) addRequests(s *stream) {
 	}
 }
 
-// addResponses adds the responses in t; alone says that their requests are not known.
+// addResponses adds the responses in t. alone means that their requests are unknown.
 func (f *Flow) addResponses(t *stream, alone bool) {
 	r, to := &t.responses, t.qpn
 	f.Requester.Addr, f.Requester.QPN = t.dst, &to

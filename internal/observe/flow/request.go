@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// verb is an operation as programs know it.
+// verb is an operation of the verbs API.
 type verb uint8
 
 const (
@@ -27,7 +27,7 @@ var verbNames = [verbs]string{
 	"CMP_SWAP", "FETCH_ADD", "ATOMIC_WRITE", "FLUSH",
 }
 
-// verbOf returns the operation that a packet of op ends.
+// verbOf returns the operation that ends with a packet of opcode op.
 func verbOf(op bth.Opcode) verb {
 	switch {
 	case op.IsSend() && op.HasInv():
@@ -52,7 +52,7 @@ func verbOf(op bth.Opcode) verb {
 	return verbFetchAdd
 }
 
-// volume counts packets and the bytes of their payload.
+// volume counts packets and their payload bytes.
 type volume struct{ packets, bytes uint64 }
 
 func (v *volume) add(n int) {
@@ -60,7 +60,7 @@ func (v *volume) add(n int) {
 	v.bytes += uint64(n)
 }
 
-// opcodes counts packets by their opcode. There are few in a stream.
+// opcodes counts packets by opcode. It is a list, because a stream has only a few opcodes.
 type opcodes []opcodeVolume
 
 type opcodeVolume struct {
@@ -78,7 +78,7 @@ func (o *opcodes) add(op bth.Opcode, n int) {
 	*o = append(*o, opcodeVolume{op, volume{1, uint64(n)}})
 }
 
-// transportOf names the transport of a packet, an extended one by its profile.
+// transportOf names the transport of a packet. An extended transport has the name of its profile.
 func transportOf(p *bth.Packet) string {
 	switch {
 	case p.Opcode.IsExt():
@@ -91,7 +91,7 @@ func transportOf(p *bth.Packet) string {
 	return "RC"
 }
 
-// requests is what a stream has of requests.
+// requests is the state of the requests in a stream.
 type requests struct {
 	seq      sequence
 	total    volume
@@ -100,21 +100,20 @@ type requests struct {
 	goodput  uint64 // bytes of payload, each PSN once
 	ce       uint64
 	readAcks uint64
-	asked    bth.PSN // of the last request that wants an answer
+	asked    bth.PSN // last request that requires an answer
 	rtt      timer
-	// reads are the last of the unknown READ requests that take nobody knows how many
-	// PSNs before the MTU is known.
+	// reads is a ring of the last READ requests before the MTU is known. Until then the number of PSNs that they use
+	// is unknown.
 	reads   [16]read
 	unknown int
 }
 
-// read is a READ request.
 type read struct {
 	psn    bth.PSN
 	length uint32 // bytes
 }
 
-// request notes a request; peer is the stream of the responses or nil.
+// request processes a request. peer is the stream of the responses, or nil.
 func (s *stream) request(p *arrival, peer *stream) {
 	r, pkt := &s.requests, &p.pkt
 	op := pkt.Opcode
@@ -154,7 +153,7 @@ func (s *stream) request(p *arrival, peer *stream) {
 	}
 }
 
-// once counts what every message has once, however often it is sent.
+// once updates the counters that ignore retransmissions.
 func (r *requests) once(p *arrival) {
 	r.goodput += uint64(p.payload)
 	if op := p.pkt.Opcode; op.Ends() {
@@ -162,7 +161,7 @@ func (r *requests) once(p *arrival) {
 	}
 }
 
-// datagram notes a UD packet, whose PSNs are shared with other streams.
+// datagram processes a UD packet. UD PSNs are shared with other streams.
 func (r *requests) datagram(p *arrival) {
 	r.once(p)
 	if !r.seq.started {
@@ -171,7 +170,7 @@ func (r *requests) datagram(p *arrival) {
 	r.seq.high = p.pkt.PSN
 }
 
-// learnMTU takes the payload of a packet that others of its message follow.
+// learnMTU derives the MTU from the payload of a FIRST or MIDDLE packet.
 func (s *stream) learnMTU(n int, peer *stream) {
 	if n == s.mtu || n < 256 || n > 4096 || n&(n-1) != 0 {
 		return
@@ -182,8 +181,8 @@ func (s *stream) learnMTU(n int, peer *stream) {
 	}
 }
 
-// contiguous reports whether a jump to next is a gap, and not the room that a READ
-// request has left for its responses while the MTU is not known.
+// contiguous reports whether a jump to next is a gap. A jump after a READ request is no gap while the MTU is unknown:
+// the skipped PSNs may belong to the READ responses.
 func (r *requests) contiguous(next bth.PSN) bool {
 	if r.unknown == 0 {
 		return true
@@ -192,7 +191,7 @@ func (r *requests) contiguous(next bth.PSN) bool {
 	return last.psn != r.seq.high || next.Diff(last.psn) > packets(last.length, 256)
 }
 
-// takeRest takes the PSNs of the READ requests that have waited for the MTU.
+// takeRest reserves the PSNs of the READ requests that came before the MTU was known.
 func (s *stream) takeRest() {
 	r := &s.requests
 	if s.mtu == 0 {
@@ -205,12 +204,12 @@ func (s *stream) takeRest() {
 	r.unknown = 0
 }
 
-// packets returns how many packets n bytes take.
+// packets returns the number of packets for n bytes.
 func packets(n uint32, mtu int) int {
 	return max(1, int((uint64(n)+uint64(mtu)-1)/uint64(mtu)))
 }
 
-// takePSNs lets a READ request take the PSNs of its responses.
+// takePSNs reserves the PSNs of the responses to a READ request.
 func (s *stream) takePSNs(pkt *bth.Packet) {
 	r, n := &s.requests, pkt.RETH.Length
 	if n > 256 && s.mtu == 0 {

@@ -2,30 +2,30 @@ package flow
 
 import "roced.io/roced/bth"
 
-// NAK kinds, the codes of IBTA vol.1 table 46 and one for the others.
+// nakKinds is the number of NAK kinds: the codes of IBTA vol.1 table 46, and one for all others.
 const nakKinds = 6
 
-// responses is what a stream has of responses.
+// responses is the state of the responses in a stream.
 type responses struct {
-	seq     sequence // of READ responses
-	middle  bool     // of a READ message: the next PSN is known
+	seq     sequence // PSNs of READ responses
+	middle  bool     // inside a READ message: the next PSN is known
 	total   volume
 	reads   volume
 	opcodes opcodes
 	goodput uint64 // bytes of READ responses, each PSN once
 	ce      uint64
-	acks    uint64 // positive ones
+	acks    uint64 // positive acknowledgements
 	atomics uint64
 	rnrs    uint64
 	becn    uint64
 	naks    [nakKinds]uint64
 }
 
-// response notes what a responder sends to a requester.
+// response processes a packet from a responder to a requester.
 func (a *Analyzer) response(s *stream, p *arrival) {
 	op, r := p.pkt.Opcode, &s.responses
 	if op.IsReadAck() {
-		s.requests.readAcks++ // a requester sends these
+		s.requests.readAcks++ // sent by a requester
 		return
 	}
 	s.transport = transportOf(&p.pkt)
@@ -57,8 +57,7 @@ func (a *Analyzer) response(s *stream, p *arrival) {
 	}
 }
 
-// asker returns the stream of the requests that s answers, looked for by p if it is not
-// known.
+// asker returns the stream of the requests that s answers. If the stream is unknown, asker searches for it with p.
 func (a *Analyzer) asker(s *stream, p *arrival) *stream {
 	op := p.pkt.Opcode
 	if op.IsReadResponse() && (op.IsFirst() || op.IsMiddle()) {
@@ -69,11 +68,11 @@ func (a *Analyzer) asker(s *stream, p *arrival) *stream {
 		peer.takeRest()
 	}
 	if !op.Starts() {
-		return peer // only the first READ response has a PSN that a request is sure to have
+		return peer // only the PSN of the first READ response is always that of a request
 	}
 	match := (*sequence).has
 	if op.IsAck() && p.pkt.AETH.Syndrome == bth.SyndromePSNSeqErr {
-		match = (*sequence).reaches // it names what has not arrived, and did perhaps not come here
+		match = (*sequence).reaches // a NAK names a missing PSN, which may not have passed this point
 	}
 	if peer == nil {
 		a.seek(s, p.pkt.PSN, match)
@@ -83,7 +82,7 @@ func (a *Analyzer) asker(s *stream, p *arrival) *stream {
 	return a.peer(s)
 }
 
-// readResponse follows the PSNs of READ responses.
+// readResponse tracks the PSNs of READ responses.
 func (s *stream) readResponse(p *arrival) {
 	r, op, psn := &s.responses, p.pkt.Opcode, p.pkt.PSN
 	r.reads.add(p.payload)
@@ -96,7 +95,7 @@ func (s *stream) readResponse(p *arrival) {
 	}
 }
 
-// answer lets s, a stream of requests, know of a response.
+// answer updates s, a stream of requests, from a response.
 func (s *stream) answer(p *arrival) {
 	r, op, psn := &s.requests, p.pkt.Opcode, p.pkt.PSN
 	y := p.pkt.AETH.Syndrome

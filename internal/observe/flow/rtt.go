@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// RTT summarises the times from a request to what answers it, as seen at the place of
-// observation: the way from there to the responder and back.
+// RTT summarizes the times from a request to its response at the observation point. It covers the path from there to
+// the responder and back.
 type RTT struct {
 	Samples uint64        `json:"samples"`
 	Min     time.Duration `json:"min_ns"`
@@ -21,10 +21,10 @@ type RTT struct {
 	P99      time.Duration `json:"p99_ns"`
 }
 
-// rttBuckets are four to an octave of nanoseconds, up to about a minute.
+// rttBuckets is the number of histogram buckets: four in each power of two of nanoseconds, up to about a minute.
 const rttBuckets = 4 * 36
 
-// probe is a request that waits for its answer.
+// probe is a request without a response yet.
 type probe struct {
 	psn bth.PSN
 	at  mono.Time
@@ -32,14 +32,13 @@ type probe struct {
 
 // timer measures RTTs.
 type timer struct {
-	probes  [32]probe // a ring, ordered by PSN
+	probes  [32]probe // ring, ordered by PSN
 	head, n int
 	RTT
 	counts [rttBuckets]uint32
 }
 
-// start notes a request that calls for an answer. The oldest gives way when there are
-// too many.
+// start records a request that requires a response. A full ring drops its oldest entry.
 func (t *timer) start(p bth.PSN, now mono.Time) {
 	if t.n == len(t.probes) {
 		t.head++
@@ -49,16 +48,16 @@ func (t *timer) start(p bth.PSN, now mono.Time) {
 	t.n++
 }
 
-// void forgets the requests from p on: they are sent again, and it cannot be told which
-// sending is answered (Karn and Partridge, "Improving Round-Trip Time Estimates", 1987).
+// void drops the requests from PSN p on, because they are retransmitted. A response may then answer any of the
+// transmissions (Karn and Partridge, "Improving Round-Trip Time Estimates", 1987).
 func (t *timer) void(p bth.PSN) {
 	for t.n > 0 && !t.probes[(t.head+t.n-1)%len(t.probes)].psn.Before(p) {
 		t.n--
 	}
 }
 
-// answered takes the last request that an acknowledgement of p covers; exact asks for
-// p itself.
+// answered takes an RTT sample from the last request that an acknowledgement of p covers. With exact, only a request
+// with PSN p counts.
 func (t *timer) answered(p bth.PSN, now mono.Time, exact bool) {
 	for t.n > 0 {
 		q := t.probes[t.head%len(t.probes)]
@@ -93,11 +92,11 @@ func rttBucket(d time.Duration) int {
 	if d < 4 {
 		return int(d)
 	}
-	n := bits.Len64(uint64(d)) - 3 // the two bits behind the first are kept
+	n := bits.Len64(uint64(d)) - 3 // keep the two bits after the leading one
 	return min(4*n+int(d>>n), rttBuckets-1)
 }
 
-// rttBound is the upper end of bucket i.
+// rttBound returns the upper bound of bucket i.
 func rttBound(i int) time.Duration {
 	if i < 8 {
 		return time.Duration(i)
@@ -106,14 +105,14 @@ func rttBound(i int) time.Duration {
 	return time.Duration(i%4+5)<<n - 1
 }
 
-// summary returns the RTT with its quantiles, which are exact to a quarter.
+// summary returns the RTT with its quantiles. The error of a quantile is at most 25 %.
 func (t *timer) summary() RTT {
 	r := t.RTT
 	r.P50, r.P99 = t.quantile(50), t.quantile(99)
 	return r
 }
 
-// quantile returns the time that percent of the samples do not exceed.
+// quantile returns the given percentile of the samples.
 func (t *timer) quantile(percent uint64) time.Duration {
 	rank, sum := (t.Samples*percent+99)/100, uint64(0)
 	for i, n := range t.counts {

@@ -2,75 +2,73 @@ package flow
 
 import "roced.io/roced/bth"
 
-// window is how many PSNs a sequence remembers. It is a power of two.
+// window is the number of PSNs that a sequence remembers. It is a power of two.
 const window = 4096
 
-// maxSpan is how many PSNs a message can take (IBTA vol.1 9.7.7: half of them).
+// maxSpan is the maximum number of PSNs of a message (IBTA vol.1 9.7.7: half of all PSNs).
 const maxSpan = 1<<23 - 1
 
-// sighting is what a packet is to its sequence.
+// sighting classifies a packet of a sequence.
 type sighting uint8
 
 const (
 	fresh     sighting = iota // ahead of all others
-	again                     // its PSN has been seen here
-	duplicate                 // the very same packet once more: the network made it
-	late                      // behind others, and seen here for the first time
+	again                     // PSN seen before
+	duplicate                 // exact copy, made by the network
+	late                      // out of order, first sighting
 )
 
-// sequence follows the PSNs of one sender in one role, requests or READ responses.
+// sequence tracks the PSNs of one sender in one role: requests or READ responses.
 //
-// A packet that comes late was overtaken, or is the retransmission of one that was lost
-// before it came here. Which of them shows with what comes next: a sender that goes back
-// goes on with packets that were seen; an original that was overtaken will itself be
-// seen again, or nothing is. IP IDs that count up help when it is seen again.
+// A late packet is either reordered, or the retransmission of a packet that was lost before the observation point. The
+// next packets show the difference. A go-back-N sender continues with packets that the sequence has seen. After a
+// reordered original, the sender retransmits that same packet or nothing. If it does, incrementing IP IDs help.
 type sequence struct {
 	started     bool
 	first, high bth.PSN
-	seen        [window / 64]uint64 // of the PSNs up to high
-	holes       [window / 64]uint64 // those that were missed
+	seen        [window / 64]uint64 // PSNs up to high
+	holes       [window / 64]uint64 // missing PSNs in gaps
 	run         lateRun
-	nak         bth.PSN // that the receiver asked for
+	nak         bth.PSN // PSN that the receiver requests
 	hasNAK      bool
 	recent      [16]packetID
 	turn        uint8
-	highID      uint16 // IP ID of the packet that is ahead
+	highID      uint16 // IP ID of the packet with PSN high
 	c           SequenceCounts
 }
 
-// packetID tells a packet that the network has duplicated from one sent again.
+// packetID distinguishes network duplicates from retransmissions.
 type packetID struct {
 	psn bth.PSN
 	id  uint16
 }
 
-// lateRun are consecutive late packets that are not yet told apart.
+// lateRun is a run of consecutive late packets that is not yet classified.
 type lateRun struct {
 	start  bth.PSN
 	n      int
-	resent bool // their IP IDs say that they were sent later than what came before
+	resent bool // IP IDs show a later transmission than the packets before
 }
 
-// SequenceCounts tells what has become of the packets of a sequence.
+// SequenceCounts counts the packets of a sequence by their history.
 type SequenceCounts struct {
-	// Retransmitted packets were sent again by their sender, whether the ones before
-	// were seen here or not.
+	// Retransmitted counts retransmissions, whether or not the originals passed the observation point.
 	Retransmitted uint64 `json:"retransmitted"`
-	// Recovered is the part of them whose packets before were lost on the way here.
+	// Recovered counts the retransmissions whose originals were lost before the observation point.
 	Recovered uint64 `json:"recovered"`
-	// Reordered packets were overtaken.
+	// Reordered counts packets that others overtook.
 	Reordered uint64 `json:"reordered"`
-	// Duplicated packets came twice with one IP ID: the network doubled them.
+	// Duplicated counts packets with the same PSN and IP ID as an earlier one: the network duplicated them.
 	Duplicated uint64 `json:"duplicated"`
-	// Gaps is how often PSNs were skipped, Lost how many came late or never, Missing how
-	// many are not here yet.
+	// Gaps counts jumps over PSNs. Lost counts PSNs that arrived late or never. Missing counts PSNs that have not
+	// arrived yet.
 	Gaps    uint64 `json:"gaps"`
 	Lost    uint64 `json:"lost"`
 	Missing uint64 `json:"missing"`
-	// Restarts is how often the PSNs jumped too far to be one sequence.
+	// Restarts counts PSN jumps that are too large for one sequence.
 	Restarts uint64 `json:"restarts,omitempty"`
-	// OutOfOrder is the degree by which packets came late: how many PSNs ahead of them
-	// had been seen.
+	// OutOfOrder is the distribution of the out-of-order degree: the distance of a late packet from the highest PSN
+	// seen.
 	OutOfOrder Degree `json:"out_of_order"`
 }
 
@@ -102,14 +100,14 @@ func (s *sequence) has(p bth.PSN) bool {
 	return s.started && d >= 0 && d < window && s.seen[w]&m != 0
 }
 
-// reaches reports whether p is in the window or the next one ahead.
+// reaches reports whether p is in the window or the next PSN.
 func (s *sequence) reaches(p bth.PSN) bool {
 	d := s.high.Next().Diff(p)
 	return s.started && d >= 0 && d < window
 }
 
-// observe notes a packet with IP ID id, 0 for none, and says what it is. A jump from a
-// packet that goes on is a gap; others may be followed by any PSN.
+// observe records a packet and classifies it. id is its IP ID; 0 means none. With goesOn, a jump to p is a gap;
+// without it, any PSN may follow.
 func (s *sequence) observe(p bth.PSN, id uint16, goesOn bool) sighting {
 	if d := s.high.Diff(p); !s.started || d >= window || d <= -window {
 		s.restart(p)
@@ -138,8 +136,8 @@ func (s *sequence) observe(p bth.PSN, id uint16, goesOn bool) sighting {
 	return late
 }
 
-// restart begins anew at p. Whether packets before it have passed is not known; those
-// that come yet are late.
+// restart restarts the sequence at p. It is unknown whether earlier packets passed, so they count as late if they
+// arrive.
 func (s *sequence) restart(p bth.PSN) {
 	s.settle()
 	if s.started {
@@ -152,7 +150,7 @@ func (s *sequence) restart(p bth.PSN) {
 	s.advance(p)
 }
 
-// skip notes the PSNs between high and p as not seen.
+// skip marks the PSNs between high and p as not seen.
 func (s *sequence) skip(p bth.PSN, gap bool) {
 	n := p.Diff(s.high) - 1
 	if gap && n > 0 {
@@ -170,7 +168,7 @@ func (s *sequence) skip(p bth.PSN, gap bool) {
 	}
 }
 
-// advance moves high to p, which is ahead of it; all up to p is seen.
+// advance moves high to p, which is ahead of it.
 func (s *sequence) advance(p bth.PSN) {
 	w, m := bit(p)
 	s.seen[w] |= m
@@ -178,7 +176,7 @@ func (s *sequence) advance(p bth.PSN) {
 	s.high = p
 }
 
-// fill notes the late packet p.
+// fill records the late packet p.
 func (s *sequence) fill(p bth.PSN, id uint16) {
 	w, m := bit(p)
 	s.seen[w] |= m
@@ -186,7 +184,7 @@ func (s *sequence) fill(p bth.PSN, id uint16) {
 		s.holes[w] &^= m
 		s.c.Missing--
 	} else {
-		s.c.Lost++ // nobody could know that it was due
+		s.c.Lost++ // its absence was not known as a gap
 	}
 	s.c.OutOfOrder.add(s.high.Diff(p))
 	if s.run.n > 0 && p == s.run.start.Add(s.run.n) {
@@ -198,11 +196,11 @@ func (s *sequence) fill(p bth.PSN, id uint16) {
 	s.run = lateRun{start: p, n: 1, resent: id != 0 && s.highID != 0 && later > 0 && later < window}
 }
 
-// settleBy decides on the late run by p, which has been seen before.
+// settleBy classifies the late run with the help of the next packet p, which was seen before.
 func (s *sequence) settleBy(p bth.PSN) {
 	switch d := p.Diff(s.run.start); {
 	case d >= s.run.n:
-		s.recovered() // the sender has gone back and goes on
+		s.recovered() // the sender has gone back and continues
 	case d >= 0 && !s.run.resent:
 		s.reordered()
 	default:
@@ -210,7 +208,7 @@ func (s *sequence) settleBy(p bth.PSN) {
 	}
 }
 
-// settle decides on the late run when what comes next tells nothing.
+// settle classifies the late run without the help of the next packet.
 func (s *sequence) settle() {
 	if s.run.n == 0 {
 		return
@@ -222,8 +220,8 @@ func (s *sequence) settle() {
 	}
 }
 
-// wanted reports whether the late run was sent again, as its IP IDs say, or a NAK that
-// names a packet of it.
+// wanted reports whether the late run is a retransmission, according to its IP IDs or to a NAK for one of its
+// packets.
 func (s *sequence) wanted() bool {
 	d := s.nak.Diff(s.run.start)
 	return s.run.resent || s.hasNAK && d >= 0 && d < s.run.n
@@ -240,7 +238,7 @@ func (s *sequence) reordered() {
 	s.run.n = 0
 }
 
-// declared settles a late packet whose header says that it is a retransmission.
+// declared counts a late packet whose header marks it as a retransmission.
 func (s *sequence) declared() {
 	if s.run.n > 0 {
 		s.run.n--
@@ -249,7 +247,7 @@ func (s *sequence) declared() {
 	}
 }
 
-// naked notes that the receiver asks for p.
+// naked records that the receiver requests p.
 func (s *sequence) naked(p bth.PSN) { s.nak, s.hasNAK = p, true }
 
 // doubled reports whether one of the last packets had the same PSN and IP ID.
@@ -270,7 +268,7 @@ func (s *sequence) remember(p bth.PSN, id uint16) {
 	s.turn++
 }
 
-// counts returns the counters as they would be if nothing more came.
+// counts returns the counters, with the current late run classified.
 func (s *sequence) counts() SequenceCounts {
 	c := s.c
 	n := uint64(s.run.n)
@@ -283,11 +281,11 @@ func (s *sequence) counts() SequenceCounts {
 	return c
 }
 
-// span lets the n PSNs from p on, which is in the window, be seen: those of the
-// responses to a READ request. They were not lost.
+// span marks the n PSNs from p on as seen; p is in the window. They belong to the responses to a READ request, so
+// they are not lost.
 func (s *sequence) span(p bth.PSN, n int) {
 	n = min(n, maxSpan)
-	if n > window { // too many to remember
+	if n > window { // more than the window holds
 		p, n = p.Add(n-window), window
 		if p.After(s.high) {
 			s.high = p

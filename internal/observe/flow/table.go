@@ -5,37 +5,37 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// stream is what goes from an address to a queue pair of another.
+// stream is the traffic from one address to one queue pair of another.
 type stream struct {
 	key
-	self, peer   int32 // places in the table; none without a peer
-	prev, next   int32 // in order of use
+	self, peer   int32 // indexes in the table; peer may be none
+	prev, next   int32 // LRU list
 	serial       uint64
 	join         Join
 	service      string
-	start, last  mono.Time // of its packets
+	start, last  mono.Time // first and last packet
 	packets      uint64
 	bytes        uint64
 	cnps         uint64
 	badICRC      uint64
-	transport    string // as Flow has it; none while there were CNPs only
+	transport    string // as in Flow; empty while only CNPs passed
 	mtu          int
 	requests     requests
 	responses    responses
-	tries, wrong int // to find the peer, and signs that it is not the right one
+	tries, wrong int // number of searches for the peer, and of mismatches with it in a row
 }
 
-// Join says how the two streams of a connection were found to belong together.
+// Join is the method by which the Analyzer joined the two streams of a connection.
 type Join string
 
-// Ways.
+// Values of Join.
 const (
 	Unjoined Join = ""
 	ByCM     Join = "cm"
 	ByPSN    Join = "psn"
 )
 
-// stream returns the stream of k, which is used now.
+// stream returns the stream of k and marks it as most recently used.
 func (a *Analyzer) stream(k key, now mono.Time) *stream {
 	i, ok := a.index[k]
 	if ok {
@@ -50,8 +50,7 @@ func (a *Analyzer) stream(k key, now mono.Time) *stream {
 	return a.streams[i]
 }
 
-// take returns a place that is not in use: a new one, or that of the stream unused
-// longest.
+// take returns an unused index: a new one, or that of the least recently used stream.
 func (a *Analyzer) take() int32 {
 	if len(a.streams) < a.limit {
 		a.streams = append(a.streams, new(stream))
@@ -90,7 +89,7 @@ func (a *Analyzer) linkFront(i int32) {
 	a.newer = i
 }
 
-// peer returns the other stream of the connection, nil if it is not known.
+// peer returns the other stream of the connection, or nil if it is unknown.
 func (a *Analyzer) peer(s *stream) *stream {
 	if s.peer == none {
 		return nil
@@ -98,7 +97,7 @@ func (a *Analyzer) peer(s *stream) *stream {
 	return a.streams[s.peer]
 }
 
-// marry joins two streams, which leave those that they were joined with.
+// marry joins two streams. It first separates each from its previous peer.
 func (a *Analyzer) marry(s, t *stream, by Join) {
 	a.part(s)
 	a.part(t)
@@ -111,7 +110,7 @@ func (a *Analyzer) marry(s, t *stream, by Join) {
 	t.mtu = s.mtu
 }
 
-// part parts s from its peer.
+// part separates s from its peer.
 func (a *Analyzer) part(s *stream) {
 	if t := a.peer(s); t != nil {
 		t.peer, t.join = none, Unjoined
@@ -119,16 +118,16 @@ func (a *Analyzer) part(s *stream) {
 	s.peer, s.join = none, Unjoined
 }
 
-// Bounds of the search for peers.
+// Limits of the search for peers.
 const (
-	eagerTries = 64 // responses that are looked at one by one
-	lazyTries  = 64 // later every so many
-	tooWrong   = 8  // responses in a row that the peer has no request for
+	eagerTries = 64 // the first responses, each of which starts a search
+	lazyTries  = 64 // interval of searches after that
+	tooWrong   = 8  // consecutive responses without a matching request
 )
 
-// seek looks for the peer of s by a response with PSN p: the stream in the other
-// direction that has no peer and requests which match p, if there is only one, or only
-// one that waits for an answer to just that PSN.
+// seek searches for the peer of s with a response of PSN p. Candidates are streams in the opposite direction without
+// a peer whose requests match p. seek joins a single candidate, or the only candidate whose last request awaits PSN
+// p.
 func (a *Analyzer) seek(s *stream, p bth.PSN, match func(*sequence, bth.PSN) bool) {
 	s.tries++
 	if s.tries > eagerTries && s.tries%lazyTries != 0 {
@@ -156,8 +155,8 @@ func (a *Analyzer) seek(s *stream, p bth.PSN, match func(*sequence, bth.PSN) boo
 	}
 }
 
-// doubt parts s from a peer that was found by PSN when several responses in a row match
-// none of its requests: a number was used anew.
+// doubt separates s from a peer found by PSN after several consecutive responses match none of its requests. The
+// queue pair number was then reused.
 func (a *Analyzer) doubt(s *stream, p bth.PSN, match func(*sequence, bth.PSN) bool) {
 	t := a.peer(s)
 	if s.join != ByPSN || match(&t.requests.seq, p) {
