@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Magic numbers of pcap files with microseconds and nanoseconds
-// (draft-ietf-opsawg-pcap 4).
+// Magic numbers of pcap files with timestamps in microseconds and nanoseconds (draft-ietf-opsawg-pcap 4).
 const (
 	magicMicro = 0xa1b2c3d4
 	magicNano  = 0xa1b23c4d
@@ -28,7 +27,7 @@ func (r *Reader) readClassicHeader() error {
 	if r.classicScale == 0 {
 		return fmt.Errorf("pcapng: magic number %x: %w", h[:4], ErrFormat)
 	}
-	r.classicLink = LinkType(r.order.Uint32(h[20:])) // the upper half tells of the FCS
+	r.classicLink = LinkType(r.order.Uint32(h[20:])) // the upper half describes the FCS
 	return nil
 }
 

@@ -14,9 +14,8 @@ const (
 	typeVLAN2 = 0x9100 // QinQ before the standard
 )
 
-// Network returns the offset of the network header in a frame that begins as link
-// says, and its EtherType, 0 when the frame is too short. Ids of VLAN tags are
-// appended to vlan.
+// Network returns the offset of the network header in a frame with link type link, and its EtherType. The EtherType
+// is 0 if the frame is too short. Network appends the IDs of VLAN tags to vlan.
 func (link LinkType) Network(b []byte, vlan *[]uint16) (off int, etherType uint16, err error) {
 	typeAt := 0
 	switch link {

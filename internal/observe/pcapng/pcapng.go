@@ -1,10 +1,8 @@
-// Package pcapng writes captures in pcapng and reads pcapng and pcap. It exists
-// because gopacket's pcapgo cannot do what a NIC's capture needs: its NgWriter
-// writes enhanced packet blocks without options, so neither the direction nor a
-// comment such as the reason for a drop, and its NgReader does not return them.
-// (It also needs golang.org/x/net, for live capture.) Writer gathers a frame
-// from pieces and does not allocate per packet; Reader tells at which byte a
-// file breaks off.
+// Package pcapng writes pcapng captures and reads pcapng and pcap. It exists because gopacket's pcapgo lacks features
+// that a NIC's capture needs. Its NgWriter writes enhanced packet blocks without options, such as the direction or a
+// comment with the reason for a drop. Its NgReader does not return them. (pcapgo also needs golang.org/x/net, for
+// live capture.) Writer assembles a frame from parts and does not allocate per packet. Reader reports the byte offset
+// at which a file breaks off.
 //
 // Section numbers cite draft-ietf-opsawg-pcapng.
 package pcapng
@@ -14,14 +12,14 @@ import (
 	"fmt"
 )
 
-// LinkType says how the frames of an interface begin (the LINKTYPE_ registry).
+// LinkType is the link-layer header type of an interface (the LINKTYPE_ registry).
 type LinkType uint16
 
 // Link types that can carry RoCEv2.
 const (
 	LinkEthernet LinkType = 1
 	LinkRaw      LinkType = 101 // IPv4 or IPv6 without a link layer
-	LinkSLL      LinkType = 113 // Linux "cooked", as tcpdump -i any writes
+	LinkSLL      LinkType = 113 // Linux "cooked", written by tcpdump -i any
 	LinkIPv4     LinkType = 228
 	LinkIPv6     LinkType = 229
 	LinkSLL2     LinkType = 276 // Linux "cooked", version 2
@@ -30,14 +28,14 @@ const (
 // Direction is bits 1:0 of the flags word of a packet (4.3.1).
 type Direction uint8
 
-// Directions.
+// Values of Direction.
 const (
 	Unknown Direction = iota
 	Inbound
 	Outbound
 )
 
-// String returns "in", "out" or nothing.
+// String returns "in", "out" or "".
 func (d Direction) String() string {
 	switch d {
 	case Inbound:
@@ -48,20 +46,20 @@ func (d Direction) String() string {
 	return ""
 }
 
-// Reasons for which a Reader stops.
+// Errors of a Reader.
 var (
 	ErrTruncated = errors.New("the file ends inside a block")
 	ErrFormat    = errors.New("not a valid pcap or pcapng file")
 )
 
-// FileError says where in a file reading stopped.
+// FileError is the position in a file at which reading stopped.
 type FileError struct {
-	Packet int   // number of the packet that could not be read, from 1
-	Offset int64 // byte at which its block or record begins
+	Packet int   // number of the unreadable packet, from 1
+	Offset int64 // offset of its block or record
 	Err    error
 }
 
-// Error returns the place and the reason.
+// Error returns the position and the reason.
 func (e *FileError) Error() string {
 	return fmt.Sprintf("packet %d at byte %d: %v", e.Packet, e.Offset, e.Err)
 }

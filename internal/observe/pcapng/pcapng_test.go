@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// readAll reads r to its end or its fault.
+// readAll reads r to its end or its first error.
 func readAll(r io.Reader) (frames []pcapng.Frame, err error) {
 	rd, err := pcapng.NewReader(r)
 	if err != nil {
@@ -119,7 +119,7 @@ func TestWritePacketDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Wireshark is the judge of what Writer writes, where it is installed.
+// TestTsharkReadsIt reads the Writer's output with Wireshark's tshark, if installed.
 func TestTsharkReadsIt(t *testing.T) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestReaderVariants(t *testing.T) {
 		simple := block(order, 3, append(order.AppendUint32(nil, 6), "abcdef\x00\x00"...)...)
 		file := bytes.Join([][]byte{
 			section(order), ifDesc(order, 4, 0x83, 100), // 1/8 s
-			block(order, 0x80000001, make([]byte, 2<<20)...), // large and unknown
+			block(order, 0x80000001, make([]byte, 2<<20)...), // large, of unknown type
 			enhanced(order, 12, "xyz"), simple,
 			section(order), ifDesc(order, 0, 3, 0), enhanced(order, 5, ""),
 		}, nil)

@@ -9,30 +9,28 @@ import (
 	"math/bits"
 )
 
-// maxBlock bounds the blocks that a Reader takes into memory. libpcap's largest
-// snap length is 256 KiB.
+// maxBlock is the maximum block size that a Reader accepts. libpcap's maximum snap length is 256 KiB.
 const maxBlock = 1 << 20
 
-// Frame is a frame as it was captured.
+// Frame is a captured frame.
 type Frame struct {
 	Data      []byte // valid until the next call of Next
-	Length    int    // bytes that the frame had on the wire
+	Length    int    // original length in bytes
 	Time      int64  // nanoseconds since the Unix epoch
 	Link      LinkType
 	Interface int
 	Direction Direction
-	Comment   string // several comments are joined by "; "
+	Comment   string // several comments are joined with "; "
 }
 
-// Reader reads the frames of a pcap or pcapng file. Blocks of pcapng that hold
-// no frame are skipped.
+// Reader reads the frames of a pcap or pcapng file. It skips pcapng blocks without a frame.
 type Reader struct {
 	r       *bufio.Reader
 	order   binary.ByteOrder
 	next    func(*Frame) error
 	buf     []byte
-	offset  int64 // of the next byte
-	start   int64 // of the block being read
+	offset  int64 // offset of the next byte
+	start   int64 // offset of the current block
 	packets int
 
 	classicLink  LinkType
@@ -48,7 +46,7 @@ type ifDesc struct {
 	tsOffset int64  // seconds to add
 }
 
-// NewReader reads the file header of r and tells pcap from pcapng by it.
+// NewReader reads the file header of r and detects the format, pcap or pcapng.
 func NewReader(r io.Reader) (*Reader, error) {
 	rd := &Reader{r: bufio.NewReaderSize(r, 64<<10), order: binary.LittleEndian}
 	magic, err := rd.r.Peek(4)
@@ -66,8 +64,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return rd, rd.readClassicHeader()
 }
 
-// Next reads the next frame into f. At the end of the file it returns io.EOF,
-// on a damaged file a *FileError.
+// Next reads the next frame into f. It returns io.EOF at the end of the file, and a *FileError for a damaged file.
 func (r *Reader) Next(f *Frame) error {
 	for {
 		r.start = r.offset
@@ -136,8 +133,8 @@ func (r *Reader) nextBlock(f *Frame) error {
 	return r.readSimple(f, b)
 }
 
-// readBody reads the rest of a block after its first 8 bytes and returns it
-// without the second length, which must equal the first.
+// readBody reads the rest of a block after its first 8 bytes. It returns the body without the second length field,
+// which must equal the first.
 func (r *Reader) readBody(length uint32) ([]byte, error) {
 	if length > maxBlock {
 		return nil, fmt.Errorf("block of length %d: %w", length, ErrFormat)
@@ -153,8 +150,8 @@ func (r *Reader) readBody(length uint32) ([]byte, error) {
 	return b[:n], nil
 }
 
-// readSection reads a section header (4.1), which sets the byte order, from its
-// byte-order magic on. Interfaces are numbered anew.
+// readSection reads a section header (4.1) from its byte-order magic on. The section sets the byte order and starts a
+// new numbering of interfaces.
 func (r *Reader) readSection(rawLength [4]byte) error {
 	magic, err := r.read(4)
 	if err != nil {
@@ -197,8 +194,8 @@ func (r *Reader) readInterface(b []byte) error {
 	return err
 }
 
-// unitsPerSecond decodes if_tsresol: a negative power of 10 or, with the top
-// bit, of 2. It returns 0 for a power that 64 bits do not hold.
+// unitsPerSecond decodes if_tsresol: a negative power of 10, or of 2 if the top bit is set. It returns 0 if the
+// result exceeds 64 bits.
 func unitsPerSecond(v byte) uint64 {
 	n := v & 0x7f
 	if v&0x80 != 0 {
@@ -214,8 +211,7 @@ func unitsPerSecond(v byte) uint64 {
 	return u
 }
 
-// nanoseconds converts a timestamp of the interface; what 64 bits of
-// nanoseconds do not hold becomes 0.
+// nanoseconds converts a timestamp of the interface. It returns 0 if the result exceeds 64 bits.
 func (d ifDesc) nanoseconds(ts uint64) int64 {
 	hi, lo := bits.Mul64(ts, 1e9)
 	if hi >= d.units {

@@ -6,25 +6,24 @@ import (
 	"io"
 )
 
-// Interface describes where frames were captured.
+// Interface describes a capture interface.
 type Interface struct {
 	Name        string
 	Description string
 	Link        LinkType
-	SnapLen     int // bytes kept of a frame; 0 keeps all
+	SnapLen     int // bytes kept of each frame; 0 means all
 }
 
 // PacketInfo describes a frame.
 type PacketInfo struct {
-	Interface int   // as AddInterface returned it
+	Interface int   // number that AddInterface returned
 	Time      int64 // nanoseconds since the Unix epoch
 	Direction Direction
-	Comment   string // none when empty
+	Comment   string // optional
 }
 
-// Writer writes one pcapng section. Every call makes one Write of one whole
-// block, so that a reader of a pipe sees a packet at once; wrap a file in a
-// bufio.Writer. It is not safe for concurrent use.
+// Writer writes one pcapng section. Every call issues one Write of one whole block, so that the reader of a pipe sees
+// each packet at once. For a file, pass a bufio.Writer. A Writer is not safe for concurrent use.
 type Writer struct {
 	w    io.Writer
 	buf  []byte
@@ -42,8 +41,7 @@ func NewWriter(w io.Writer, application string) (*Writer, error) {
 	return wr, wr.end(appendEnd(b))
 }
 
-// AddInterface writes an interface description with nanosecond resolution and
-// returns its number.
+// AddInterface writes an interface description with nanosecond resolution and returns its number.
 func (w *Writer) AddInterface(i Interface) (int, error) {
 	b := w.begin(blockInterface)
 	b = binary.LittleEndian.AppendUint16(b, uint16(i.Link))
@@ -59,8 +57,8 @@ func (w *Writer) AddInterface(i Interface) (int, error) {
 	return len(w.snap) - 1, nil
 }
 
-// WritePacket writes a frame, which is the concatenation of parts, as an
-// enhanced packet block (4.3). It does not keep parts.
+// WritePacket writes a frame as an enhanced packet block (4.3). The frame is the concatenation of parts. The Writer
+// does not retain parts.
 func (w *Writer) WritePacket(p PacketInfo, parts ...[]byte) error {
 	if p.Interface < 0 || p.Interface >= len(w.snap) {
 		return fmt.Errorf("pcapng: no interface %d, there are %d", p.Interface, len(w.snap))
@@ -88,7 +86,7 @@ func (w *Writer) WritePacket(p PacketInfo, parts ...[]byte) error {
 	return w.end(b)
 }
 
-// appendParts appends the first n bytes of parts and pads them.
+// appendParts appends the first n bytes of parts and the padding.
 func appendParts(b []byte, n int, parts [][]byte) []byte {
 	left := n
 	for _, part := range parts {
@@ -115,7 +113,7 @@ func appendFlags(b []byte, d Direction) []byte {
 	return binary.LittleEndian.AppendUint32(b, uint32(d))
 }
 
-// appendOption appends an option, none when s is empty.
+// appendOption appends an option, unless s is empty.
 func appendOption(b []byte, code uint16, s string) []byte {
 	if s == "" {
 		return b
@@ -128,7 +126,7 @@ func appendOption(b []byte, code uint16, s string) []byte {
 
 func appendEnd(b []byte) []byte { return binary.LittleEndian.AppendUint32(b, optEnd) }
 
-// begin starts a block in the writer's buffer, leaving room for its length.
+// begin starts a block in the writer's buffer, with space for the length.
 func (w *Writer) begin(kind uint32) []byte {
 	b := binary.LittleEndian.AppendUint32(w.buf[:0], kind)
 	return append(b, 0, 0, 0, 0)
