@@ -12,9 +12,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Replay analyses the capture r, pcap or pcapng, until it ends or ctx does. It gives show
-// a report at the end, also if what follows cannot be read, and, unless every is 0, each
-// time that so much of the capture's own time has passed.
+// Replay analyses the capture r, pcap or pcapng, until r or ctx ends. It calls show with a final report, even after a
+// read error. Unless every is 0, Replay also calls show at this interval of capture time.
 func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, every time.Duration, show func(*Report) error) error {
 	var last, next time.Time
 	err := read(ctx, r, a, func(at time.Time) error {
@@ -27,18 +26,17 @@ func Replay(ctx context.Context, r io.Reader, rep *Reporter, a *flow.Analyzer, e
 		}
 		report := rep.Report(next, a, 0)
 		if next = next.Add(every); next.Before(at) {
-			next = at.Add(every) // nothing has passed for a while
+			next = at.Add(every) // skip intervals without packets
 		}
 		return show(report)
 	})
 	if err != nil && last.IsZero() {
-		return err // no capture
+		return err // not a capture file
 	}
 	return errors.Join(show(rep.Report(last, a, 0)), err)
 }
 
-// read analyses the packets of a capture. It calls before with the time of each of them,
-// before it is analysed.
+// read analyses the packets of a capture. It calls before with the time of each packet, before the analysis.
 func read(ctx context.Context, r io.Reader, a *flow.Analyzer, before func(at time.Time) error) error {
 	rd, err := pcapng.NewReader(r)
 	if err != nil {
@@ -58,12 +56,12 @@ func read(ctx context.Context, r io.Reader, a *flow.Analyzer, before func(at tim
 			return fmt.Errorf("packet %d: %w", n, err)
 		}
 		if etherType == 0 {
-			off = len(f.Data) // too short to have a network header
+			off = len(f.Data) // too short for a network header
 		}
 		if err := before(time.Unix(0, f.Time).UTC()); err != nil {
 			return err
 		}
 		a.Packet(mono.Time(f.Time), f.Data[off:])
 	}
-	return nil // interrupted: that is how live captures end
+	return nil // live captures end with an interrupt
 }

@@ -8,18 +8,18 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// Tap is where packets pass: bpf/watch.Socket.
+// Tap is a source of live packets: bpf/watch.Socket.
 type Tap interface {
-	// Read passes packets to f until there is none left and deadline has passed.
+	// Read passes packets to f. It returns when no packets are left and deadline has passed.
 	Read(deadline time.Time, f func(now mono.Time, ip []byte)) error
-	// Lost counts the packets that passed unseen.
+	// Lost returns the number of packets that the tap dropped.
 	Lost() (uint64, error)
-	// Check reports whether there is still something to be seen.
+	// Check returns an error if the tap can no longer receive packets.
 	Check() error
 }
 
-// Follow analyses the packets of t and gives a report to show each interval, count of
-// them or until ctx ends; a last one then holds everything that passed before.
+// Follow analyses the packets of t and calls show at each interval. It returns after count reports. When ctx
+// ends, a final report covers all packets until then.
 func Follow(ctx context.Context, t Tap, r *Reporter, a *flow.Analyzer, every time.Duration, count int, show func(*Report) error) error {
 	next := time.Now().Add(every)
 	for n := 1; ; n++ {
@@ -46,12 +46,11 @@ func Follow(ctx context.Context, t Tap, r *Reporter, a *flow.Analyzer, every tim
 	}
 }
 
-// patience is how long an interruption may wait to be noticed, and packets to be
-// analysed. It bounds how much the ring buffer must hold.
+// patience limits the delay until an interrupt takes effect, and the delay of the analysis. It determines the size
+// that the ring buffer needs.
 const patience = 20 * time.Millisecond
 
-// readUntil analyses what passes until end, or until ctx ends and what has passed is
-// analysed.
+// readUntil analyses packets until end. If ctx ends first, it analyses the packets that have already passed.
 func readUntil(ctx context.Context, t Tap, a *flow.Analyzer, end time.Time) error {
 	for {
 		ended := ctx.Err() != nil

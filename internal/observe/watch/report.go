@@ -1,5 +1,5 @@
-// Package watch is the passive view of RoCEv2 traffic: it feeds an internal/observe/flow
-// Analyzer from a capture file or from an interface, and shows what it finds.
+// Package watch implements the passive view of RoCEv2 traffic. It feeds an internal/observe/flow Analyzer from a
+// capture file or an interface, and prints the results.
 package watch
 
 import (
@@ -13,11 +13,11 @@ import (
 	"roced.io/roced/internal/observe/flow"
 )
 
-// Row is a flow with what it does per second.
+// Row is a flow with its rates.
 type Row struct {
 	flow.Flow
-	// Rate is the goodput in bit/s, MessageRate in messages/s: since the report before,
-	// or over the whole life of the flow in the first report.
+	// Rate is the goodput in bit/s, MessageRate in messages/s. Both cover the time since the previous report. In the
+	// first report they cover the flow's whole lifetime.
 	Rate        float64 `json:"rate_bps"`
 	MessageRate float64 `json:"messages_per_s"`
 }
@@ -27,19 +27,18 @@ type Report struct {
 	Time   time.Time   `json:"time"`
 	Source string      `json:"source"` // interface or file
 	Totals flow.Totals `json:"totals"`
-	// Lost is how many packets passed unseen, for the program fell behind. What the
-	// flows tell is then less than the truth.
+	// Lost is the number of packets that the program was too slow to see. The flows' counters are then too low.
 	Lost  uint64 `json:"lost"`
 	Flows []Row  `json:"flows"`
 }
 
-// Selection chooses flows and their order.
+// Selection selects flows and their order.
 type Selection struct {
 	QPN  *uint32 // only flows with this queue pair at either end
 	Sort string  // one of Orders; empty: by rate
 }
 
-// orders compare flows; the greater one comes first.
+// orders compare flows. The greater flow comes first.
 var orders = map[string]func(a, b *Row) int{
 	"rate":     func(a, b *Row) int { return cmp.Compare(a.Rate, b.Rate) },
 	"bytes":    func(a, b *Row) int { return cmp.Compare(a.Bytes, b.Bytes) },
@@ -55,10 +54,10 @@ var orders = map[string]func(a, b *Row) int{
 	"age":  func(a, b *Row) int { return cmp.Compare(b.Serial, a.Serial) },
 }
 
-// Orders are the names of the orders, for messages.
+// Orders lists the names of the orders, for messages.
 const Orders = "rate, bytes, messages, packets, retx, naks, rnr, cnps, rtt, age"
 
-// Validate reports what is wrong with s.
+// Validate returns an error if s is invalid.
 func (s *Selection) Validate() error {
 	if _, ok := orders[s.Sort]; !ok && s.Sort != "" {
 		return fmt.Errorf("cannot sort by %q; there are %s", s.Sort, Orders)
@@ -69,25 +68,25 @@ func (s *Selection) Validate() error {
 	return nil
 }
 
-// retransmitted counts requests and READ responses that were sent again.
+// retransmitted counts retransmissions of requests and READ responses.
 func (r *Row) retransmitted() uint64 {
 	return r.Requests.Retransmitted + r.Responses.Retransmitted
 }
 
-// before is what a flow had come to in the last report.
+// before holds the counters of a flow in the previous report.
 type before struct {
 	at              time.Time
 	bytes, messages uint64
 }
 
-// Reporter makes reports of an Analyzer, with rates between them.
+// Reporter creates reports of an Analyzer and computes the rates between them.
 type Reporter struct {
 	Source string
 	Select Selection
 	last   map[uint64]before
 }
 
-// Report makes a report at now of what a has found; lost packets passed unseen.
+// Report creates a report of a at time now. lost is the number of dropped packets.
 func (r *Reporter) Report(now time.Time, a *flow.Analyzer, lost uint64) *Report {
 	out := &Report{Time: now, Source: r.Source, Totals: a.Totals(), Lost: lost, Flows: []Row{}}
 	state := map[uint64]before{}
@@ -118,7 +117,7 @@ func (s *Selection) has(f *flow.Flow) bool {
 	return s.QPN == nil || is(f.Requester) || is(f.Responder)
 }
 
-// endpoint formats a queue pair as address and number, "?" for an unknown one.
+// endpoint formats a queue pair as address and number, with "?" for an unknown number.
 func endpoint(e flow.Endpoint) string {
 	addr := e.Addr.String()
 	if strings.Contains(addr, ":") {

@@ -10,13 +10,15 @@ import (
 	"roced.io/roced/internal/observe/flow"
 )
 
-// header are the columns of the table: the ends; what was asked for; packets that were
-// sent again, PSNs that were missing, the greatest out-of-order degree; what came back:
-// negative acknowledgements, receiver not ready, congestion notifications; marks
-// "congestion experienced"; the smoothed round-trip time.
+// header names the columns of the table. Some of them are:
+//
+//   - RETX, LOST, OOO: retransmissions, missing PSNs and the maximum out-of-order degree.
+//   - NAK, RNR, CNP: negative acknowledgements, receiver not ready and congestion notifications.
+//   - CE: "congestion experienced" marks.
+//   - RTT: the smoothed round-trip time.
 const header = "REQUESTER\tRESPONDER\tTYPE\tVERBS\tMSGS\tBYTES\tRATE\tPKTS\tRETX\tLOST\tOOO\tNAK\tRNR\tCNP\tCE\tRTT"
 
-// WriteTable writes r as a table of at most rows flows, 0 for all of them.
+// WriteTable writes r as a table of at most rows flows; 0 means all.
 func WriteTable(out io.Writer, r *Report, rows int) error {
 	t := &r.Totals
 	fmt.Fprintf(out, "%s  %s  %d packets, %d flows", r.Time.Format(time.TimeOnly), r.Source, t.Packets, len(r.Flows))
@@ -51,7 +53,7 @@ func writeRow(w io.Writer, f *Row) {
 		s.NAKs.Total, s.RNRNaks, f.CNPs, q.CE+s.CE, rtt(&f.RTT))
 }
 
-// verbs names the verbs in short: "send,write,read".
+// verbs abbreviates the verbs: "send,write,read".
 func verbs(f *Row) string {
 	var out []string
 	for _, o := range f.Operations {
@@ -104,7 +106,7 @@ func digitsFor(v float64) int {
 	return 1
 }
 
-// WriteDetails writes everything that is known of each flow.
+// WriteDetails writes all data of each flow.
 func WriteDetails(w io.Writer, r *Report) {
 	for i := range r.Flows {
 		f := &r.Flows[i]

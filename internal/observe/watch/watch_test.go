@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 const captureDir = "../../../bth/testdata/"
 
-// noon is when reports are made.
+// noon is the time of the reports.
 var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 
 // read analyses a file.
@@ -81,7 +81,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestTableIsBounded shows as many flows as there are lines.
+// TestTableIsBounded checks that the table shows only as many flows as there are lines.
 func TestTableIsBounded(t *testing.T) {
 	r := report(readCapture(t, "rc_nak"), watch.Selection{})
 	r.Lost, r.Totals.Malformed, r.Totals.BadICRC, r.Totals.Evicted = 1, 2, 3, 4
@@ -97,8 +97,7 @@ func TestTableIsBounded(t *testing.T) {
 	}
 }
 
-// TestLinkTypes reads the same packets behind the headers of all kinds of links, as
-// pcapng.
+// TestLinkTypes reads the same packets with all link types, as pcapng.
 func TestLinkTypes(t *testing.T) {
 	original, err := os.ReadFile(captureDir + "rc_mixed.pcap")
 	if err != nil {
@@ -141,7 +140,7 @@ func TestLinkTypes(t *testing.T) {
 	}
 }
 
-// TestBadFiles reads files that are none, or end too early.
+// TestBadFiles reads invalid and truncated files.
 func TestBadFiles(t *testing.T) {
 	file, err := os.ReadFile(captureDir + "rc_mixed.pcap")
 	if err != nil {
@@ -154,13 +153,13 @@ func TestBadFiles(t *testing.T) {
 	if _, err := read(t, []byte("no capture at all")); !errors.Is(err, pcapng.ErrFormat) {
 		t.Errorf("no capture: %v", err)
 	}
-	file[20] = 147 // the link type
+	file[20] = 147 // link type
 	if _, err := read(t, file); err == nil || err.Error() != "packet 1: link type 147 is not supported" {
 		t.Errorf("unknown link type: %v", err)
 	}
 }
 
-// TestReplay has reports in the capture's own time, the last one at its end.
+// TestReplay checks the reports at intervals of capture time, and the final one.
 func TestReplay(t *testing.T) {
 	file, err := os.ReadFile(captureDir + "rc_rnr.pcap")
 	if err != nil {
@@ -209,7 +208,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestSort puts flows into every order.
+// TestSort checks every order of flows.
 func TestSort(t *testing.T) {
 	a := readCapture(t, "v6_rc")
 	value := map[string]func(r watch.Row) float64{
@@ -245,7 +244,7 @@ func TestSort(t *testing.T) {
 	}
 }
 
-// TestSelect shows the flows of a queue pair at either end.
+// TestSelect selects the flows of a queue pair at either end.
 func TestSelect(t *testing.T) {
 	a := readCapture(t, "v6_rc")
 	qpn := uint32(26)
@@ -258,7 +257,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// tap is an interface on which a capture passes again and again, a piece each 100 ms.
+// tap is an interface that repeats a capture, one piece each 100 ms.
 type tap struct {
 	packets [][]byte
 	next    time.Time
@@ -297,8 +296,8 @@ func (p *tap) Read(deadline time.Time, f func(now mono.Time, ip []byte)) error {
 func (p *tap) Lost() (uint64, error) { return p.lost, nil }
 func (p *tap) Check() error          { return p.err }
 
-// TestFollow follows an interface: reports come in time, with the rates of their
-// interval, and the last one, after an interruption, has everything.
+// TestFollow follows an interface. Reports must come in time, with the rates of their interval. The last one, after
+// an interrupt, must hold all packets.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newTap(t)
@@ -332,7 +331,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestFollowEnds ends by a number of reports, and by errors.
+// TestFollowEnds checks the end after a number of reports, and after errors.
 func TestFollowEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
