@@ -15,7 +15,7 @@ import (
 	pod "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Resource is what pods ask for.
+// Resource is the extended resource that pods request.
 const Resource = "roced.io/nic"
 
 // Options of an agent.
@@ -30,17 +30,17 @@ type Options struct {
 	Socket       string
 }
 
-// Agent is what a node has: slots, each of which is the NIC of one pod at a time.
+// Agent manages the slots of a node. Each slot is the NIC of one pod at a time.
 type Agent struct {
 	o     Options
 	log   *slog.Logger
 	slots []*slot
 
 	mu      sync.Mutex
-	changed chan struct{} // closed when the health of a slot has changed, and made anew
+	changed chan struct{} // closed and replaced whenever the health of a slot changes
 }
 
-// Run is an agent until ctx ends. The daemons of pods go with it, and come back with the next one.
+// Run runs an agent until ctx ends. Its daemons end with it; the next agent restarts them.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if o.Slots < 1 || o.Slots > 1024 {
 		return fmt.Errorf("-nics %d is not between 1 and 1024", o.Slots)
@@ -57,7 +57,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := a.writeCDI(); err != nil {
 		return err
 	}
-	// Before pods get their NICs back: who wants to free one meanwhile waits.
+	// Listen before the restore of NICs: a call to free a NIC blocks until then.
 	l, err := a.listenCNI()
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	return errors.Join(<-served, <-served)
 }
 
-// slot returns the one of a name.
+// slot returns the slot with this ID.
 func (a *Agent) slot(id string) *slot {
 	for _, s := range a.slots {
 		if s.id == id {
@@ -86,7 +86,7 @@ func (a *Agent) slot(id string) *slot {
 	return nil
 }
 
-// tell has the kubelet hear of the health of slots.
+// tell makes ListAndWatch report the health of all slots to the kubelet.
 func (a *Agent) tell() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,7 @@ func (a *Agent) change() <-chan struct{} {
 	return a.changed
 }
 
-// devicesOf asks the kubelet which slots a pod has been given.
+// devicesOf asks the kubelet for the slots that it has assigned to a pod.
 func (a *Agent) devicesOf(ctx context.Context, namespace, name string) (ids []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

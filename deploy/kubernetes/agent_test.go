@@ -23,14 +23,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("CNI_COMMAND") != "" { // this program is the plugin
+	if os.Getenv("CNI_COMMAND") != "" { // this process is the plugin
 		main()
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// programs is the folder of roced's, which internal/test/kubernetes of the main module has built.
+// programs returns the folder of roced's programs, which internal/test/kubernetes of the main module has built.
 func programs(t *testing.T) string {
 	t.Helper()
 	bin := os.Getenv("ROCED_BIN")
@@ -40,7 +40,7 @@ func programs(t *testing.T) string {
 	return bin
 }
 
-// node is an agent and what it has to do with.
+// node is an agent and its environment.
 type node struct {
 	t   *testing.T
 	o   Options
@@ -50,11 +50,11 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	bin := programs(t)
-	dir, err := os.MkdirTemp("", "k8s") // short, for sockets
+	dir, err := os.MkdirTemp("", "k8s") // short, because a socket path is limited
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	must(t, os.Chmod(dir, 0o755))
-	for _, name := range []string{"roced", "rocectl", "roceperf", "libroced.so"} { // where containers' users may read them
+	for _, name := range []string{"roced", "rocectl", "roceperf", "libroced.so"} { // a path that containers' users may read
 		text, err := os.ReadFile(filepath.Join(bin, name))
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(dir, name), text, 0o755))
@@ -94,7 +94,7 @@ func (n *node) serves(slot string) bool {
 	return err == nil
 }
 
-// health waits until the kubelet hears that a slot is so.
+// health waits until the plugin reports the wanted health of a slot to the kubelet.
 func health(t *testing.T, p plugin.DevicePluginClient, slot, want string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -122,7 +122,7 @@ func allocate(t *testing.T, p plugin.DevicePluginClient, ids ...string) (*plugin
 	return r.ContainerResponses[0], nil
 }
 
-// TestPods gives two pods NICs, and programs in them move memory.
+// TestPods assigns NICs to two pods and transfers data between programs in them.
 func TestPods(t *testing.T) {
 	n := newNode(t)
 	k := startKubelet(t, n.o.Plugins, []*pod.PodResources{has("a", "nic0"), has("b", "nic1"), has("none"), has("greedy", "nic1", "nic2")})
@@ -139,7 +139,7 @@ func TestPods(t *testing.T) {
 			t.Fatalf("%v", r)
 		}
 		e[i] = edits(t, n.o.CDI, r.CdiDevices[0].Name)
-		for range 2 { // runtimes may repeat themselves
+		for range 2 { // runtimes may repeat a call
 			if out, code := plug(t, "ADD", n.o.Socket, q, "eth0"); code != 0 || !strings.Contains(fmt.Sprint(out), "198.18.5.9/24") {
 				t.Fatalf("code %d: %v", code, out)
 			}
@@ -157,7 +157,7 @@ func TestPods(t *testing.T) {
 	}
 	n.refused(p, a)
 	n.survives(k, p, a)
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second call finds nothing to remove
 		for _, q := range []*imitation{a, b} {
 			if out, code := plug(t, "DEL", n.o.Socket, q, "eth0"); code != 0 {
 				t.Errorf("DEL: code %d, %v", code, out)
@@ -171,7 +171,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// talk runs a program's server in pod b and its client in a.
+// talk runs a program's server in pod b and its client in pod a.
 func talk(t *testing.T, a, b *imitation, e [2]*cdi.ContainerEdits, program ...string) {
 	t.Helper()
 	server, said := b.container(e[1], program...)
@@ -199,7 +199,7 @@ func talk(t *testing.T, a, b *imitation, e [2]*cdi.ContainerEdits, program ...st
 	}
 }
 
-// sameAsRocectl: a container gets what `rocectl env --container` would say for the same run directory.
+// sameAsRocectl checks that a container gets the settings of `rocectl env --container` for the same run directory.
 func (n *node) sameAsRocectl(e *cdi.ContainerEdits) {
 	n.t.Helper()
 	c := exec.Command(filepath.Join(n.bin, "rocectl"), "--run-dir", filepath.Join(n.o.Dir, "nic0"), "env", "--container", "--json")
@@ -230,7 +230,7 @@ func (n *node) sameAsRocectl(e *cdi.ContainerEdits) {
 	}
 }
 
-// refused is what cannot be.
+// refused checks requests that the agent must reject.
 func (n *node) refused(p plugin.DevicePluginClient, a *imitation) {
 	n.t.Helper()
 	if _, err := allocate(n.t, p, "nic0", "nic1"); err == nil || !strings.Contains(err.Error(), "can have one") {
@@ -259,7 +259,7 @@ func (n *node) refused(p plugin.DevicePluginClient, a *imitation) {
 	}
 }
 
-// survives: a daemon that dies, a kubelet and an agent that start anew.
+// survives checks the death of a daemon and restarts of the kubelet and the agent.
 func (n *node) survives(k *kubelet, p plugin.DevicePluginClient, a *imitation) {
 	n.t.Helper()
 	kill(n.t, filepath.Join(n.o.Dir, "nic0"))
@@ -301,7 +301,7 @@ func kill(t *testing.T, dir string) {
 	}))
 }
 
-// TestWithoutCDI: for runtimes without, the kubelet hears it all.
+// TestWithoutCDI checks that the kubelet gets all settings for runtimes without CDI.
 func TestWithoutCDI(t *testing.T) {
 	n := newNode(t)
 	k := startKubelet(t, n.o.Plugins, nil)
@@ -330,7 +330,7 @@ func TestWithoutCDI(t *testing.T) {
 	}
 }
 
-// TestNoInterface: a NIC that cannot be is an error of the pod's, in words.
+// TestNoInterface checks the error message for a pod whose NIC cannot be created.
 func TestNoInterface(t *testing.T) {
 	n := newNode(t)
 	startKubelet(t, n.o.Plugins, []*pod.PodResources{has("a", "nic0")})

@@ -16,31 +16,30 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// netConf is the plugin's part of a CNI configuration, in a list after the plugin that makes the network of the pod.
+// netConf is the plugin's entry in a CNI configuration list. It follows the plugin that sets up the pod's network.
 type netConf struct {
 	types.PluginConf
 	Agent    string `json:"agent"`    // socket
-	DeviceID string `json:"deviceID"` // from Multus, which asks the kubelet itself
+	DeviceID string `json:"deviceID"` // from Multus, which reads it from the kubelet
 }
 
-// podArgs are the arguments of CNI_ARGS that name the pod. The names of the fields are those of the arguments.
+// podArgs are the arguments in CNI_ARGS that name the pod. The field names are the argument names.
 type podArgs struct {
 	types.CommonArgs
 	K8S_POD_NAMESPACE, K8S_POD_NAME types.UnmarshallableString
 }
 
-// call is a request of the plugin to the agent.
+// call is a request from the plugin to the agent.
 type call struct {
-	Command   string   `json:"command"` // of CNI
+	Command   string   `json:"command"` // CNI command
 	Container string   `json:"container"`
 	Netns     string   `json:"netns"`
 	Interface string   `json:"interface"`
-	Namespace string   `json:"namespace"` // of the pod
+	Namespace string   `json:"namespace"` // namespace of the pod
 	Pod       string   `json:"pod"`
 	Devices   []string `json:"devices"`
 }
 
-// answer is the agent's answer to a call.
 type answer struct {
 	Error string `json:"error,omitempty"`
 }
@@ -48,10 +47,12 @@ type answer struct {
 // codeFailed is the plugin's own error code; the CNI specification leaves codes from 100 on to plugins.
 const codeFailed = 100
 
-// supported are the versions of the CNI specification whose results have the same form as that of the plugin before.
+// supported are the versions of the CNI specification whose results have the same form as that of the previous
+// plugin.
 var supported = version.PluginSupports("0.3.1", "0.4.0", "1.0.0", "1.1.0")
 
-// cni runs the plugin for one call of a container runtime. It reads the call from the environment and standard input.
+// cni runs the plugin for one call from a container runtime. It reads the call from the environment and standard
+// input.
 func cni() {
 	run := func(command string) func(*skel.CmdArgs) error {
 		return func(args *skel.CmdArgs) error { return forward(command, args) }
@@ -60,7 +61,7 @@ func cni() {
 		supported, "roced-k8s: a NIC for each container that has roced.io/nic")
 }
 
-// forward sends a command to the agent of the node. ADD passes the result of the plugins before on unchanged.
+// forward sends a command to the agent of the node. ADD passes the previous plugins' result on unchanged.
 func forward(command string, args *skel.CmdArgs) error {
 	conf := netConf{Agent: defaultSocket}
 	if err := json.Unmarshal(args.StdinData, &conf); err != nil {
@@ -76,7 +77,7 @@ func forward(command string, args *skel.CmdArgs) error {
 		c.Devices = []string{conf.DeviceID}
 	}
 	switch err := ask(conf.Agent, &c); {
-	case err != nil && command == "DEL": // an agent that starts later looks for networks that are gone
+	case err != nil && command == "DEL": // an agent that starts later checks whether networks still exist
 		return nil
 	case errors.Is(err, errNoAgent):
 		return types.NewError(types.ErrTryAgainLater, "roced: "+err.Error(), "")
@@ -97,7 +98,7 @@ func forward(command string, args *skel.CmdArgs) error {
 
 var errNoAgent = errors.New("the agent of this node does not answer")
 
-// ask sends a call to the agent and waits for its answer.
+// ask sends a call to the agent and returns the error in its answer.
 func ask(socket string, c *call) error {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
@@ -130,7 +131,7 @@ func (a *Agent) listenCNI() (net.Listener, error) {
 	return l, os.Chmod(a.o.Socket, 0o600)
 }
 
-// serveCNI answers the plugin until ctx ends.
+// serveCNI serves calls from the plugin until ctx ends.
 func (a *Agent) serveCNI(ctx context.Context, l net.Listener) error {
 	context.AfterFunc(ctx, func() { l.Close() })
 	for {
@@ -153,12 +154,12 @@ func (a *Agent) serveCNI(ctx context.Context, l net.Listener) error {
 				a.log.Error("CNI", "command", c.Command, "pod", c.Namespace+"/"+c.Pod, "err", err)
 				out.Error = err.Error()
 			}
-			_ = json.NewEncoder(conn).Encode(out) // an error means that the plugin has gone
+			_ = json.NewEncoder(conn).Encode(out) // an error means that the plugin closed the connection
 		}()
 	}
 }
 
-// do carries out a call. It ignores a pod without a slot.
+// do executes a call. It ignores a pod without a slot.
 func (a *Agent) do(ctx context.Context, c *call) error {
 	switch c.Command {
 	case "DEL":

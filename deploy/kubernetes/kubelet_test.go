@@ -31,7 +31,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// kubelet is a peer of device plugins as Kubernetes' is one: it takes registrations, and says who has what.
+// kubelet imitates the kubelet towards device plugins. It accepts registrations and lists the devices of pods.
 type kubelet struct {
 	plugin.UnimplementedRegistrationServer
 	pod.UnimplementedPodResourcesListerServer
@@ -59,7 +59,7 @@ func startKubelet(t *testing.T, dir string, pods []*pod.PodResources) *kubelet {
 	return k
 }
 
-// stop is the end of a kubelet; one that starts removes all sockets of the folder.
+// stop stops the kubelet. A starting kubelet removes all sockets in the folder.
 func (k *kubelet) stop() {
 	for _, g := range k.servers {
 		g.Stop()
@@ -79,7 +79,7 @@ func (k *kubelet) List(context.Context, *pod.ListPodResourcesRequest) (*pod.List
 	return &pod.ListPodResourcesResponse{PodResources: k.pods}, nil
 }
 
-// plugin waits for a registration and returns a client of who has registered.
+// plugin waits for a registration and returns a client of the registered plugin.
 func (k *kubelet) plugin(t *testing.T) plugin.DevicePluginClient {
 	t.Helper()
 	select {
@@ -97,7 +97,7 @@ func (k *kubelet) plugin(t *testing.T) plugin.DevicePluginClient {
 	return nil
 }
 
-// has is a pod that has devices.
+// has returns a pod with these devices.
 func has(name string, ids ...string) *pod.PodResources {
 	return &pod.PodResources{Namespace: "tests", Name: name, Containers: []*pod.ContainerResources{
 		{Name: "other"}, {Name: "program", Devices: []*pod.ContainerDevices{{ResourceName: "example.com/x", DeviceIds: []string{"nic7"}}, {ResourceName: Resource, DeviceIds: ids}}}}}

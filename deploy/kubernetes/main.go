@@ -1,8 +1,9 @@
-// Command roced-k8s gives pods NICs. In a DaemonSet it is the agent of a node: a device plugin of the kubelet, which hands out
-// roced.io/nic, writes the CDI specification of these devices, and runs a daemon for each that a pod has. Called by a container
-// runtime, with CNI_COMMAND in its environment, it is a CNI plugin, which tells the agent the pod's network.
+// Command roced-k8s gives NICs to pods. In a DaemonSet it is the agent of a node and a device plugin of the kubelet.
+// The agent advertises roced.io/nic, writes the CDI specification of these devices, and runs one daemon for each
+// assigned device. When a container runtime calls it with CNI_COMMAND in the environment, it is a CNI plugin. The
+// plugin passes the pod's network to the agent.
 //
-// It is a module of its own: roced does not need Kubernetes' packages.
+// It is a separate Go module, so that roced does not depend on Kubernetes' packages.
 package main
 
 import (
@@ -15,7 +16,7 @@ import (
 	"syscall"
 )
 
-// defaultSocket is where the CNI plugin finds the agent.
+// defaultSocket is the agent's socket for the CNI plugin.
 const defaultSocket = "/run/roced/agent.sock"
 
 func main() {
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-// defaults are the places on a node, which daemonset.yaml mounts.
+// defaults returns the paths on a node. daemonset.yaml mounts the same paths.
 func defaults() Options {
 	return Options{Slots: 16, Dir: "/run/roced", Library: "/var/lib/roced/libroced.so", Roced: "roced", Plugins: "/var/lib/kubelet/device-plugins",
 		PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock", CDI: "/var/run/cdi", Socket: defaultSocket}

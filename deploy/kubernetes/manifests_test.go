@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// mpiJob has of the MPI operator's type what is not Kubernetes' own.
+// mpiJob holds the fields of the MPI operator's type that are not types of Kubernetes itself.
 type mpiJob struct {
 	APIVersion string         `json:"apiVersion"`
 	Kind       string         `json:"kind"`
@@ -29,7 +29,7 @@ type mpiJob struct {
 	} `json:"spec"`
 }
 
-// documents splits a file.
+// documents splits a file into YAML documents.
 func documents(t *testing.T, file string) [][]byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -37,7 +37,7 @@ func documents(t *testing.T, file string) [][]byte {
 	return bytes.Split(text, []byte("\n---\n"))
 }
 
-// strictly reads a manifest as a cluster does that checks fields strictly, with the types that Kubernetes publishes.
+// strictly decodes a manifest like a cluster with strict field validation, into the types that Kubernetes publishes.
 func strictly[T any](t *testing.T, text []byte) (v T) {
 	t.Helper()
 	if err := yaml.UnmarshalStrict(text, &v); err != nil {
@@ -46,7 +46,7 @@ func strictly[T any](t *testing.T, text []byte) (v T) {
 	return v
 }
 
-// asks checks that a container asks for one NIC, by which it has what programs need.
+// asks checks that a container requests one NIC. With the NIC it gets the settings for programs.
 func asks(t *testing.T, s core.PodSpec) {
 	t.Helper()
 	for _, c := range s.Containers {
@@ -56,7 +56,7 @@ func asks(t *testing.T, s core.PodSpec) {
 	}
 }
 
-// TestExamples reads the examples.
+// TestExamples decodes the examples.
 func TestExamples(t *testing.T) {
 	var kinds []string
 	files, err := filepath.Glob("examples/*.yaml")
@@ -96,8 +96,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestDaemonSet: the agent's places are mounted under the same names, for what it tells the kubelet and runtimes are paths of
-// the node.
+// TestDaemonSet checks that the agent's folders are mounted under the same names as on the node. The agent sends
+// their paths to the kubelet and to runtimes.
 func TestDaemonSet(t *testing.T) {
 	text := documents(t, "daemonset.yaml")[0]
 	for old, with := range map[string]string{"volumeMounts": "volumesMounts", "add: [SYS_ADMIN]": "add: SYS_ADMIN"} {
@@ -126,7 +126,7 @@ func TestDaemonSet(t *testing.T) {
 	}
 }
 
-// TestConflist: the list of CNI plugins is one, and ours comes behind the one that makes the network.
+// TestConflist checks the list of CNI plugins: ours follows the plugin that sets up the network.
 func TestConflist(t *testing.T) {
 	text, err := os.ReadFile("cni.conflist")
 	must(t, err)

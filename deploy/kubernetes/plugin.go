@@ -15,13 +15,13 @@ import (
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Places in a container, as `rocectl env --container` has them.
+// Paths in a container, as in `rocectl env --container`.
 const (
 	containerRunDir  = "/run/roced"
 	containerLibrary = "/opt/roced/libroced.so"
 )
 
-// environment is what programs in a container run with.
+// environment holds the environment variables of programs in a container.
 var environment = [][2]string{
 	{"LD_PRELOAD", containerLibrary}, {"ROCED_RUN_DIR", containerRunDir}, {"ROCED_NIC", ""},
 	{"SYSFS_PATH", containerRunDir + "/sysfs"}, {"ROCED_EXPLAIN", "1"},
@@ -30,7 +30,7 @@ var environment = [][2]string{
 // cdiKind is the kind of the devices in the CDI specification.
 const cdiKind = Resource
 
-// writeCDI tells container runtimes what to mount and to set for each slot.
+// writeCDI writes the CDI specification: the mounts and environment variables of each slot.
 func (a *Agent) writeCDI() error {
 	if a.o.CDI == "" {
 		return nil
@@ -54,13 +54,13 @@ func (a *Agent) writeCDI() error {
 		return err
 	}
 	file := filepath.Join(a.o.CDI, "roced.io-nic.json")
-	if err := os.WriteFile(file+".tmp", append(text, '\n'), 0o644); err != nil { // runtimes read *.json and *.yaml
+	if err := os.WriteFile(file+".tmp", append(text, '\n'), 0o644); err != nil { // runtimes read only *.json and *.yaml
 		return err
 	}
 	return os.Rename(file+".tmp", file)
 }
 
-// server is the device plugin.
+// server implements the device plugin API.
 type server struct {
 	plugin.UnimplementedDevicePluginServer
 	*Agent
@@ -70,8 +70,8 @@ type server struct {
 // pluginSocket is the plugin's socket in the kubelet's folder.
 const pluginSocket = "roced.sock"
 
-// servePlugin is the device plugin until ctx ends. A kubelet that starts again forgets plugins, and removes their sockets:
-// then it begins anew.
+// servePlugin runs the device plugin until ctx ends. A restarted kubelet forgets its plugins and removes their
+// sockets; servePlugin then registers again.
 func (a *Agent) servePlugin(ctx context.Context) error {
 	socket := filepath.Join(a.o.Plugins, pluginSocket)
 	for ctx.Err() == nil {
@@ -90,7 +90,7 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// plugged serves and registers once, and ends when the socket has gone.
+// plugged serves and registers once. It returns when the socket is removed.
 func (a *Agent) plugged(ctx context.Context, socket string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -133,15 +133,15 @@ func (a *Agent) register(ctx context.Context) error {
 	return err
 }
 
-// GetDevicePluginOptions says that the plugin wants no more calls than it has to have.
+// GetDevicePluginOptions requests none of the optional calls.
 func (s *server) GetDevicePluginOptions(context.Context, *plugin.Empty) (*plugin.DevicePluginOptions, error) {
 	return &plugin.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells the kubelet of the slots, and when one is not well.
+// ListAndWatch sends the kubelet the list of slots, and sends it again whenever the health of a slot changes.
 func (s *server) ListAndWatch(_ *plugin.Empty, stream plugin.DevicePlugin_ListAndWatchServer) error {
 	for {
-		changed := s.change() // before the look, so that nothing is missed
+		changed := s.change() // get the channel before the list, so that no change is missed
 		all := &plugin.ListAndWatchResponse{}
 		for _, sl := range s.slots {
 			d := &plugin.Device{ID: sl.id, Health: plugin.Healthy}
@@ -163,7 +163,7 @@ func (s *server) ListAndWatch(_ *plugin.Empty, stream plugin.DevicePlugin_ListAn
 	}
 }
 
-// Allocate says what a container with certain slots gets: by CDI, or in full for runtimes without.
+// Allocate returns the container settings of its slots: as CDI names, or in full for runtimes without CDI.
 func (s *server) Allocate(_ context.Context, r *plugin.AllocateRequest) (*plugin.AllocateResponse, error) {
 	out := &plugin.AllocateResponse{}
 	for _, c := range r.ContainerRequests {

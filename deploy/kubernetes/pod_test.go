@@ -14,8 +14,8 @@ import (
 	cdi "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// imitation is a pod: namespaces for its network, held by a process, and containers with namespaces of their own for mounts,
-// processes and users.
+// imitation imitates a pod. A process holds its network namespace. Each container has its own mount, PID and user
+// namespaces.
 type imitation struct {
 	t      *testing.T
 	name   string
@@ -39,7 +39,7 @@ func newPod(t *testing.T, name string) *imitation {
 
 func (p *imitation) netns() string { return fmt.Sprintf("/proc/%d/ns/net", p.holder.Process.Pid) }
 
-// connect makes the pods' network, as a CNI plugin before ours does.
+// connect creates the pods' network, like the CNI plugin before ours.
 func connect(t *testing.T, pods ...*imitation) {
 	t.Helper()
 	sh(t, "nsenter", "--net="+pods[0].netns(), "ip", "link", "add", "eth0", "mtu", "9000", "type", "veth", "peer", "name", "eth0", "netns", fmt.Sprint(pods[1].holder.Process.Pid))
@@ -55,8 +55,8 @@ func sh(t *testing.T, args ...string) {
 	}
 }
 
-// container starts a program in the pod as an ordinary user with what the specification says of its device, in a root that it
-// cannot write to.
+// container starts a program in the pod as an unprivileged user, with a read-only root and the settings of the
+// device's specification.
 func (p *imitation) container(e *cdi.ContainerEdits, program ...string) (*exec.Cmd, *bytes.Buffer) {
 	p.t.Helper()
 	script := "set -e; mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /opt; mount -t proc proc /proc\n"
@@ -78,7 +78,7 @@ func (p *imitation) container(e *cdi.ContainerEdits, program ...string) (*exec.C
 	return c, &out
 }
 
-// edits is what a runtime does for a device: the specification, read strictly.
+// edits returns a device's settings like a container runtime: it decodes the specification strictly.
 func edits(t *testing.T, dir, device string) *cdi.ContainerEdits {
 	t.Helper()
 	files, _ := filepath.Glob(filepath.Join(dir, "*.json"))
@@ -105,7 +105,7 @@ func edits(t *testing.T, dir, device string) *cdi.ContainerEdits {
 	return nil
 }
 
-// plug calls the CNI plugin as a runtime does and returns what it prints.
+// plug calls the CNI plugin like a container runtime and returns the plugin's output.
 func plug(t *testing.T, command, agent string, p *imitation, iface string) (out map[string]any, code int) {
 	t.Helper()
 	conf := fmt.Sprintf(`{"cniVersion":"1.0.0","name":"pods","type":"roced-cni","agent":%q,"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"198.18.5.9/24"}]}}`, agent)

@@ -15,7 +15,7 @@ import (
 )
 
 // Names that programs see.
-const nicName = "rxe0" // in all pods: UCX wants one name on both sides
+const nicName = "rxe0" // the same in all pods: UCX requires one name on both sides
 
 const (
 	startLimit = 20 * time.Second
@@ -23,31 +23,31 @@ const (
 	look       = 20 * time.Millisecond
 )
 
-// Attachment says where a slot's NIC is, and survives the agent.
+// Attachment is the location of a slot's NIC. It is stored on disk, so that the next agent can restore it.
 type Attachment struct {
 	Container string `json:"container"` // sandbox of the pod
 	Netns     string `json:"netns"`     // path
-	Interface string `json:"interface"` // in there
+	Interface string `json:"interface"` // name inside the namespace
 }
 
-// slot is a NIC that the node has to give.
+// slot is one NIC that the node can assign to a pod.
 type slot struct {
-	id, dir string // dir is the run directory, which containers have from before the daemon runs
+	id, dir string // dir is the run directory; containers mount it before the daemon starts
 	agent   *Agent
 
 	mu      sync.Mutex
 	at      *Attachment
 	cmd     *exec.Cmd
 	ended   chan struct{}
-	ailing  bool // the daemon has ended unasked
+	ailing  bool // the daemon ended unexpectedly
 	stopped bool
 }
 
-// file is where the attachment is kept: beside the run directory, which containers see.
+// file is the path of the stored attachment. It is beside the run directory, because containers see that directory.
 func (s *slot) file() string { return s.dir + ".json" }
 func (s *slot) log() string  { return s.dir + ".log" }
 
-// restore starts the daemon of a pod that an agent before this one has attached, if its network is still there.
+// restore restarts the daemon of a pod that a previous agent attached, if the pod's network still exists.
 func (s *slot) restore() {
 	text, err := os.ReadFile(s.file())
 	if err != nil {
@@ -66,7 +66,7 @@ func (s *slot) restore() {
 	}
 }
 
-// attach puts the slot's NIC into a pod's network. Doing it again changes nothing.
+// attach puts the slot's NIC into a pod's network. It is idempotent.
 func (s *slot) attach(at Attachment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +74,7 @@ func (s *slot) attach(at Attachment) error {
 		return nil
 	}
 	if s.at != nil {
-		s.end() // the pod before has gone without a word, or its daemon has
+		s.end() // the previous pod ended without a DEL, or its daemon ended
 	}
 	if s.ailing {
 		defer s.agent.tell()
@@ -104,7 +104,7 @@ func (s *slot) attach(at Attachment) error {
 	return err
 }
 
-// ready waits until the daemon answers.
+// ready blocks until the daemon answers.
 func (s *slot) ready() error {
 	for deadline := time.Now().Add(startLimit); time.Now().Before(deadline); {
 		if c, err := net.Dial("unix", filepath.Join(s.dir, "roced.sock")); err == nil {
@@ -121,7 +121,7 @@ func (s *slot) ready() error {
 	return fmt.Errorf("roced does not answer within %v", startLimit)
 }
 
-// watch waits for the daemon's end. If nobody has asked for it, the kubelet learns that the NIC is not well.
+// watch waits for the daemon to end. After an unexpected end it marks the slot as unhealthy for the kubelet.
 func (s *slot) watch(c *exec.Cmd, ended chan struct{}) {
 	err := c.Wait()
 	close(ended)
@@ -137,13 +137,13 @@ func (s *slot) watch(c *exec.Cmd, ended chan struct{}) {
 	}
 }
 
-// end ends the daemon, with the lock held.
+// end terminates the daemon. The caller holds the lock.
 func (s *slot) end() {
 	if s.cmd == nil {
 		return
 	}
 	s.stopped = true
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = s.cmd.Process.Signal(syscall.SIGTERM) // the process may already have ended
 	select {
 	case <-s.ended:
 	case <-time.After(stopLimit):
@@ -153,14 +153,14 @@ func (s *slot) end() {
 	s.at, s.cmd = nil, nil
 }
 
-// stop ends the daemon with the agent: what it was attached to is kept.
+// stop terminates the daemon when the agent ends. It keeps the stored attachment.
 func (s *slot) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end()
 }
 
-// detach takes the NIC from a pod. Doing it again changes nothing.
+// detach removes the NIC from a pod. It is idempotent.
 func (s *slot) detach(container string) {
 	s.mu.Lock()
 	if s.at == nil || s.at.Container != container {
@@ -178,7 +178,7 @@ func (s *slot) detach(container string) {
 	}
 }
 
-// health is the slot's state for the kubelet.
+// healthy reports the slot's state for the kubelet.
 func (s *slot) healthy() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
