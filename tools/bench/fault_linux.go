@@ -18,8 +18,8 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// Lines of forwarding: a frame comes in by a veth, passes a bridge, and leaves by
-// another veth, with and without the fault program on that one.
+// Lines of forwarding. A frame enters by one veth, passes a bridge, and leaves by another veth, with and without the
+// fault program on the second one.
 const (
 	forwardBare   = "bridge to veth, 1 KiB RoCEv2 frames"
 	forwardIdle   = forwardBare + ", a fault rule for another queue pair"
@@ -28,7 +28,7 @@ const (
 	forwardFrames = 200_000
 )
 
-// forwarding measures in short rounds that take turns, since machines are noisy.
+// forwarding measures in short alternating rounds, because machines are noisy.
 func (b *bench) forwarding() error {
 	bed, err := netlab.New()
 	if err != nil {
@@ -65,8 +65,8 @@ func (b *bench) forwarding() error {
 	return nil
 }
 
-// generator has the kernel receive frames, without a program that sends them: an XDP
-// program that passes every frame is run again and again on one.
+// generator makes the kernel receive frames without a sending program: it runs an XDP program that passes every frame
+// repeatedly on one frame.
 type generator struct {
 	prog    *ebpf.Program
 	link    link.Link
@@ -76,7 +76,7 @@ type generator struct {
 // xdpMD is struct xdp_md of linux/bpf.h.
 type xdpMD struct{ Data, DataEnd, DataMeta, Ingress, Queue, Egress uint32 }
 
-// newGenerator makes a port of the bridge of the thread's namespace that frames come from.
+// newGenerator adds a port to the bridge of the thread's namespace. The frames arrive on this port.
 func newGenerator() (_ *generator, err error) {
 	g := &generator{}
 	defer func() {
@@ -110,9 +110,9 @@ func newGenerator() (_ *generator, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Attached, it makes the veth ready for frames of XDP.
+	// The attached program makes the veth ready for XDP frames.
 	g.link, err = link.AttachXDP(link.XDPOptions{Program: g.prog, Interface: g.ifindex, Flags: link.XDPDriverMode})
-	time.Sleep(time.Second) // the bridge has a new port
+	time.Sleep(time.Second) // until the bridge forwards on the new port
 	return g, err
 }
 
@@ -125,8 +125,8 @@ func (g *generator) close() {
 	}
 }
 
-// with measures with a rule in force, or without if it is empty: a million frames a
-// second of a core's time.
+// with measures with a rule in force, or without a rule if it is empty. The unit is a million frames per second of CPU
+// time.
 func (g *generator) with(rule string) (rate float64, err error) {
 	if rule != "" {
 		r, err := fault.Parse(rule)
@@ -145,7 +145,7 @@ func (g *generator) with(rule string) (rate float64, err error) {
 	return g.run()
 }
 
-// run forwards frames and counts what the veth has sent.
+// run forwards frames and counts the frames that the veth has sent.
 func (g *generator) run() (float64, error) {
 	before, err := sentBy(netlab.Veth)
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// hardship is what a port may suffer from more than others.
+// hardship is a condition that affects some kinds of port more than others.
 type hardship struct {
 	name  string
-	rules []string // fault rules of the sender
+	rules []string // the sender's fault rules
 	args  []string
 }
 
@@ -24,7 +24,7 @@ var hardships = []hardship{
 	{"64 KiB WRITE by irn over 64 source ports", nil, []string{"write-bw", "-s", "64k", "--profile", "irn"}},
 }
 
-// hardPorts are compared.
+// hardPorts are the ports to compare.
 var hardPorts = []kind{
 	{name: "TAP"},
 	{name: "AF_PACKET", shared: "packet"},
@@ -35,7 +35,7 @@ const manyPorts = "    profiles: [rc, irn]\n    transports: {irn: {paths: {name:
 
 func hardName(port string, h *hardship) string { return h.name + ", over " + port }
 
-// hard measures ports in conditions that are worse than good.
+// hard measures ports under adverse conditions.
 func (b *bench) hard() error {
 	for i := range hardships {
 		h := &hardships[i]
@@ -52,7 +52,7 @@ func (b *bench) hard() error {
 	return nil
 }
 
-// suffer measures one port.
+// suffer measures one port under one condition.
 func (b *bench) suffer(h *hardship, k *kind, extra string) (err error) {
 	dir, err := os.MkdirTemp(b.dir, "hard")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command bench measures the NIC against other ways of moving the same bytes
-// between two network namespaces, all in one run on one machine, and writes a
-// report. Only the ratios mean something: machines differ and are noisy.
+// Command bench measures the NIC against other ways to move the same bytes between two network namespaces. It measures
+// all of them in one run on one machine and writes a report. Only the ratios are comparable: machines differ and are
+// noisy.
 package main
 
 import (
@@ -103,7 +103,7 @@ func (b *bench) value(name string) float64 {
 	return 0
 }
 
-// median runs f several times.
+// median runs f several times and records the median.
 func (b *bench) median(name, unit string, f func() (float64, error)) error {
 	var vs []float64
 	for range b.rounds {

@@ -38,7 +38,7 @@ func middle(vs []float64) float64 {
 	return vs[len(vs)/2]
 }
 
-// measure runs everything. What is compared is measured close together.
+// measure runs all parts. It measures the two sides of a ratio shortly after one another.
 func (b *bench) measure() (err error) {
 	b.lab, err = netlab.NewLab(netlab.LabOptions{Bin: b.bin, Dir: b.dir})
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *bench) measure() (err error) {
 	return nil
 }
 
-// part is what can be measured alone.
+// part is a group of measurements that can run alone.
 type part struct {
 	name string
 	run  func() error
@@ -113,7 +113,7 @@ func (b *bench) latencies() error {
 	)
 }
 
-// crowd measures latency while other processes spin: client CPU is scarce.
+// crowd measures latency while other processes spin, so that client CPU is scarce.
 func (b *bench) crowd() error {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
@@ -131,7 +131,7 @@ func (b *bench) crowd() error {
 	return b.pollLatency()
 }
 
-// background keeps a second pair of spinning processes at work.
+// background runs a second pair of spinning processes.
 func (b *bench) background(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if _, err := b.lab.Perf(ctx, b.oob()+"2", "write-lat", "-s", "8", "-D", "60s"); err != nil {
@@ -163,7 +163,7 @@ func (b *bench) rate(name string, args ...string) error {
 	})
 }
 
-// latency takes the mean, which is what ucx_perftest's average is.
+// latency takes the mean, like the average of ucx_perftest.
 func (b *bench) latency(name string, args ...string) error {
 	return b.median(name, "us", func() (float64, error) {
 		r, err := b.perf(args...)

@@ -34,8 +34,7 @@ func iperf3(ctx context.Context, lab *netlab.Lab, seconds int) (float64, error) 
 	return r.End.Received.BitsPerSecond / 1e9, nil
 }
 
-// listening waits until a TCP port of host 1 is open, without connecting to it:
-// these servers serve one client.
+// listening waits until a TCP port of host 1 is open. It does not connect, because these servers serve one client.
 func listening(lab *netlab.Lab, host, port string) func(context.Context) error {
 	n, _ := strconv.Atoi(port)
 	want := fmt.Sprintf(":%04X ", n)
@@ -70,8 +69,7 @@ func (u ucx) mean() float64     { return u.latency }
 // ucxPerftest runs one test of ucx_perftest over TCP.
 func ucxPerftest(ctx context.Context, lab *netlab.Lab, test string, size, count int) (ucx, error) {
 	host := lab.Bed.NS[1].Addr.String()
-	// UCX looks its devices up in /sys, which shows those of the namespace that
-	// mounted it.
+	// UCX looks up its devices in /sys. It shows the devices of the namespace that mounted it.
 	common := []string{"unshare", "-m", "sh", "-c", `mount -t sysfs sysfs /sys && exec "$@"`, "sh", "env", "UCX_TLS=tcp", "UCX_NET_DEVICES=" + netlab.Bridge, "UCX_LOG_LEVEL=error",
 		"ucx_perftest", "-t", test, "-s", strconv.Itoa(size), "-n", strconv.Itoa(count), "-w", "1000", "-f"}
 	client := append(append([]string{}, common...), host)
@@ -82,8 +80,7 @@ func ucxPerftest(ctx context.Context, lab *netlab.Lab, test string, size, count 
 	return parseUCX(out)
 }
 
-// parseUCX reads the final line: count, three latencies (50 %, average, overall), two
-// bandwidths and two rates.
+// parseUCX reads the final line: count, three latencies (50 %, average, overall), two bandwidths and two rates.
 func parseUCX(out string) (ucx, error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)

@@ -30,7 +30,7 @@ import (
 // kind is a kind of port.
 type kind struct {
 	name   string
-	shared string // of netlab.LabOptions; empty for a TAP
+	shared string // as in netlab.LabOptions; empty for a TAP
 	single bool   // no offload
 	open   func(netns string, addrs []netip.Addr) (port.Port, error)
 }
@@ -74,11 +74,11 @@ func openXDP(mode xdp.Attach) func(string, []netip.Addr) (port.Port, error) {
 	}
 }
 
-// portRow is what was measured of a kind of port: the port alone, and roceperf over it.
+// portRow has the results of a kind of port: the port alone, and roceperf over it.
 type portRow struct {
 	name               string
-	large, small, cpu  float64 // Gb/s of 4 KiB packets, M/s of 64 B packets, us of CPU for one of these
-	write, rate, nicPU float64 // roceperf: Gb/s of 64 KiB, M/s of 64 B, us of CPU of both daemons for a packet
+	large, small, cpu  float64 // Gb/s of 4 KiB packets, M/s of 64 B packets, us of CPU per 64 B packet
+	write, rate, nicPU float64 // roceperf: Gb/s of 64 KiB, M/s of 64 B, us of CPU of both daemons per packet
 	latency            float64 // roceperf: us of 8 B
 }
 
@@ -97,7 +97,7 @@ func (b *bench) ports() error {
 	return b.echoes()
 }
 
-// portName names what was measured of roceperf over a port.
+// portName returns the name of a roceperf measurement over a port.
 func portName(port, what string) string { return "WRITE over " + port + ", " + what }
 
 // writePorts prints the table.
@@ -112,8 +112,7 @@ func (b *bench) writePorts(w io.Writer) {
 	}
 }
 
-// barePort measures a port with no protocol: packets that arrive of those that are sent
-// as fast as possible.
+// barePort measures a port without a protocol: it sends packets as fast as possible and counts the packets that arrive.
 func (b *bench) barePort(k *kind, r *portRow) error {
 	bed, err := netlab.NewDirect([2]bool{k.shared != "", k.shared != ""})
 	if err != nil {
@@ -159,7 +158,7 @@ func (b *bench) overPort(k *kind, r *portRow) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.lab.Close()) }()
-	if _, err := c.perf("write-bw"); err != nil { // the first second of a TAP is lost
+	if _, err := c.perf("write-bw"); err != nil { // a TAP loses the frames of the first second
 		return err
 	}
 	var cpu []float64
@@ -211,10 +210,10 @@ func (b *bench) repeat(f func() (float64, error)) (float64, error) {
 	return middle(vs), nil
 }
 
-// spending is what both daemons have done so far.
+// spending is the CPU time and the packets of both daemons so far.
 type spending struct {
 	cpu     time.Duration
-	packets uint64 // that they have received
+	packets uint64 // received
 }
 
 func (b *bench) spent() (s spending, err error) {
@@ -237,7 +236,7 @@ func (b *bench) spent() (s spending, err error) {
 	return s, nil
 }
 
-// cpuOf is the time that a process has spent, its system calls included (proc(5)).
+// cpuOf returns the CPU time of a process, including system calls (proc(5)).
 func cpuOf(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -256,7 +255,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, nil
 }
 
-// pair is two ports that are joined, and their addresses.
+// pair is two connected ports and their addresses.
 type pair struct {
 	ports [2]port.Port
 	macs  [2][6]byte
@@ -295,7 +294,7 @@ func (p *pair) close() {
 	}
 }
 
-// frame is one of so many segments from port i to the other.
+// frame builds a frame with the given number of segments from port i to the other port.
 func (p *pair) frame(i, payload, segments int) *rocev2.Frame {
 	b := rawFrame(p.macs[1-i], p.macs[i], i, payload, segments)
 	f := &rocev2.Frame{Bufs: [][]byte{b}, Len: len(b), HdrLen: 42}
@@ -332,13 +331,13 @@ func (p *pair) warmUp() error {
 	return errors.New("no frames pass")
 }
 
-// flow is what was measured of a stream of packets.
+// flow has the results of a stream of packets.
 type flow struct {
-	rate float64 // packets a second
-	cpu  float64 // seconds of both threads, system calls included, for each
+	rate float64 // packets per second
+	cpu  float64 // seconds of both threads for each packet, including system calls
 }
 
-// flow sends packets from port 0 to port 1, in super-frames if the port takes them.
+// flow sends packets from port 0 to port 1, in super-frames if the port accepts them.
 func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
 	f := p.frame(0, payload, max(1, min(segments, p.ports[0].Offload().MaxSegments)))
 	var spent time.Duration
@@ -356,7 +355,7 @@ func (p *pair) flow(payload, segments int, d time.Duration) (flow, error) {
 	return flow{rate: packets / seconds, cpu: spent.Seconds() / max(packets, 1)}, err
 }
 
-// sendSome sends a frame again and again.
+// sendSome sends a frame repeatedly.
 func sendSome(p port.Port, f *rocev2.Frame) error {
 	now := monotonic()
 	for range 64 {
@@ -375,7 +374,7 @@ func count(p port.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
 		n, _, err := p.Recv(monotonic(), buf)
 		if err != nil {
 			wait[0].Fd = int32(p.FD())
-			// It is looked at again, whatever ends the wait.
+			// The loop checks stop and the port after any result of Poll.
 			_, _ = unix.Poll(wait[:], 10)
 		} else if isRaw(buf[:n]) {
 			got.Add(uint64((n - 42) / size))
@@ -385,7 +384,7 @@ func count(p port.Port, size int, got *atomic.Uint64, stop *atomic.Bool) {
 
 func isRaw(b []byte) bool { return len(b) > 42 && binary.BigEndian.Uint16(b[36:]) == 4791 }
 
-// ownCPU is the time that this process has spent.
+// ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {

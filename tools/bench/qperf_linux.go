@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// spinners is how many processes have the processors beside what is measured.
+// spinners is the number of processes that compete for the processors during the measurement.
 const spinners = 2
 
-// pollLatency measures a program that spins on memory, without ever asking the NIC or yielding, beside others that spin.
+// pollLatency measures a program that spins on memory and never calls the NIC or yields, while other processes spin.
 func (b *bench) pollLatency() error {
 	if missing("qperf") != nil {
 		return nil
@@ -21,7 +21,7 @@ func (b *bench) pollLatency() error {
 			return err
 		}
 		defer func() {
-			_ = c.Process.Kill() // it runs for ever
+			_ = c.Process.Kill() // the server does not end by itself
 			_ = c.Wait()
 		}()
 	}
@@ -36,7 +36,7 @@ func (b *bench) pollLatency() error {
 	})
 }
 
-// parseQperf reads the latency, in seconds times a unit.
+// parseQperf reads the latency. unit converts seconds into the result.
 func parseQperf(out string) (float64, error) {
 	units := map[string]float64{"ns": 1e-3, "us": 1, "ms": 1e3, "sec": 1e6}
 	for line := range strings.Lines(out) {

@@ -17,15 +17,15 @@ import (
 	"roced.io/roced/tap"
 )
 
-// Shape of the raw test: what a 64 KiB WRITE at path MTU 4096 looks like, 15
-// segments of BTH, 4096 bytes and ICRC in a super-frame.
+// Shape of the raw test. It equals a 64 KiB WRITE at path MTU 4096: 15 segments of BTH, 4096 bytes and ICRC in a
+// super-frame.
 const (
 	rawPayload  = 4096
 	rawSegments = 15
 )
 
-// raw moves super-frames from a TAP in one namespace to a TAP in the other with
-// no protocol at all: what the link can do. It returns payload bits a second.
+// raw moves super-frames without a protocol from a TAP in one namespace to a TAP in the other: the capacity of the
+// link. It returns payload bits per second.
 func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
 	var ports [2]*tap.Port
 	for i := range ports {
@@ -37,8 +37,8 @@ func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
 		}
 		defer ports[i].Close()
 	}
-	// One frame teaches the bridges where the receiver is; they forward at once
-	// when they have seen it, or after a second.
+	// One frame teaches the bridges the receiver's address. They forward as soon as they have seen it, or after a
+	// second.
 	hello := rawFrame([6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, rawMAC, 1, rawPayload, 1)
 	for range 15 {
 		if err := ports[1].Send(0, &rocev2.Frame{Bufs: [][]byte{hello}, Len: len(hello)}); err != nil {
@@ -52,8 +52,8 @@ func raw(bed *netlab.Bed, d time.Duration) (gbps float64, err error) {
 	return float64(bytes) * 8 / seconds / 1e9, err
 }
 
-// counted runs send while another thread counts what arrives, until it is told to stop. It
-// returns what had been counted when send ended, and how many seconds that took.
+// counted runs send while another thread counts arriving packets until stop is set. It returns the count when send
+// ended, and the duration in seconds.
 func counted(count func(got *atomic.Uint64, stop *atomic.Bool), send func() error) (n uint64, seconds float64, err error) {
 	var got atomic.Uint64
 	var stop atomic.Bool
@@ -73,7 +73,7 @@ func counted(count func(got *atomic.Uint64, stop *atomic.Bool), send func() erro
 	return n, seconds, err
 }
 
-// drain counts the payload of what arrives.
+// drain counts the payload of arriving frames.
 func drain(p *tap.Port, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
 	wait := [1]unix.PollFd{{Events: unix.POLLIN}}
@@ -81,7 +81,7 @@ func drain(p *tap.Port, got *atomic.Uint64, stop *atomic.Bool) {
 		n, _, err := p.Recv(0, buf)
 		if err != nil {
 			wait[0].Fd = int32(p.FD())
-			// It is looked at again, whatever ends the wait.
+			// The loop checks stop and the port after any result of Poll.
 			_, _ = unix.Poll(wait[:], 10)
 			continue
 		}
@@ -91,7 +91,7 @@ func drain(p *tap.Port, got *atomic.Uint64, stop *atomic.Bool) {
 	}
 }
 
-// flood sends the same super-frame until the end.
+// flood sends the same super-frame until the end time.
 func flood(p *tap.Port, end time.Time) error {
 	frame := rawFrame(rawMAC, [6]byte{2, 0, 0, 0, 0, 1}, 0, rawPayload, rawSegments)
 	f := &rocev2.Frame{Bufs: [][]byte{frame}, Len: len(frame), HdrLen: 42, SegSize: rawPayload + rawOverhead}
@@ -108,13 +108,13 @@ func flood(p *tap.Port, end time.Time) error {
 // rawMAC is the address of the receiver.
 var rawMAC = [6]byte{2, 0, 0, 0, 0, 2}
 
-// rawAddr is the address of host i in such frames.
+// rawAddr returns the address of host i in these frames.
 func rawAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)}) }
 
-// rawOverhead is what a segment has besides its payload: BTH and ICRC.
+// rawOverhead is the size of BTH and ICRC, in bytes per segment.
 const rawOverhead = 12 + 4
 
-// rawFrame is a frame, or super-frame, from host i to the other.
+// rawFrame builds a frame or super-frame from host i to the other host.
 func rawFrame(dst, src [6]byte, i, payload, segments int) []byte {
 	b := make([]byte, 42+segments*(payload+rawOverhead))
 	copy(b, dst[:])

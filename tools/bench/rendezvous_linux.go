@@ -8,11 +8,11 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// noRendezvous makes UCX send messages of any length as they are. By itself it has the receiver READ long
-// ones, out of memory that it registers for that.
+// noRendezvous makes UCX send messages of any length eagerly. By default the receiver READs long messages from memory
+// that UCX registers for them.
 const noRendezvous = "UCX_RNDV_THRESH=1g"
 
-// rendezvousName is the line of messages of a size, with rendezvous or without.
+// rendezvousName returns the name of the line for a message size, with or without rendezvous.
 func rendezvousName(size int, without bool) string {
 	name := fmt.Sprintf("ucx_perftest over the NIC, %d KiB tag", size>>10)
 	if without {
@@ -21,7 +21,7 @@ func rendezvousName(size int, without bool) string {
 	return name
 }
 
-// rendezvousSizes are those around UCX's threshold and far above it.
+// rendezvousSizes are sizes around UCX's threshold and far above it.
 func rendezvousSizes() (sizes []int) {
 	for size := 8 << 10; size <= 4<<20; size *= 2 {
 		sizes = append(sizes, size)
@@ -29,7 +29,7 @@ func rendezvousSizes() (sizes []int) {
 	return sizes
 }
 
-// rendezvous measures UCX over the NIC by size, each beside what it does without rendezvous.
+// rendezvous measures UCX over the NIC by message size, with and without rendezvous.
 func (b *bench) rendezvous() error {
 	for _, size := range rendezvousSizes() {
 		for _, without := range []bool{false, true} {
@@ -45,10 +45,10 @@ func (b *bench) rendezvous() error {
 	return nil
 }
 
-// ucxOverNIC runs ucx_perftest's test of tagged messages over verbs.
+// ucxOverNIC runs the ucx_perftest test of tagged messages over verbs.
 func (b *bench) ucxOverNIC(size int, without bool) (ucx, error) {
 	peer := b.lab.Bed.NS[1].Addr.String()
-	count := max(b.seconds<<27/size, 1000) // UCX does not wait for the last ones
+	count := max(b.seconds<<27/size, 1000) // UCX does not wait for the last messages
 	side := func(i int) []string {
 		cmd := []string{"UCX_TLS=rc", "UCX_NET_DEVICES=" + netlab.Device + ":1", "UCX_LOG_LEVEL=error"}
 		if without {
@@ -64,12 +64,12 @@ func (b *bench) ucxOverNIC(size int, without bool) (ucx, error) {
 	return parseUCX(out)
 }
 
-// exec is the command line of a verbs program on host i.
+// exec returns the command line of a verbs program on host i.
 func (b *bench) exec(i int, args ...string) []string {
 	return append([]string{filepath.Join(b.bin, "rocectl"), "--run-dir", b.lab.Host[i].RunDir, "exec", "--"}, args...)
 }
 
-// rendezvousRatios compare each size with what there is without rendezvous.
+// rendezvousRatios compare each size with and without rendezvous.
 func rendezvousRatios() (out []ratio) {
 	for _, size := range rendezvousSizes() {
 		out = append(out, ratio{fmt.Sprintf("UCX with rendezvous against without, %d KiB", size>>10),

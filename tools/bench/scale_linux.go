@@ -28,7 +28,7 @@ const (
 	scaleHeldQPs  = "rdma_cm, 16 connections at a time, with QPs that are there"
 )
 
-// crew are programs that do the same, in pairs across the two hosts.
+// crew is a set of programs with the same task, in pairs across the two hosts.
 type crew struct {
 	pairs [][2]*hand
 }
@@ -41,7 +41,7 @@ type hand struct {
 	dec *json.Decoder
 }
 
-// newHand starts this program again as one that works at scale.
+// newHand starts this executable again as a program of a crew.
 func newHand(h *netlab.Host, args ...string) (*hand, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -61,13 +61,13 @@ func newHand(h *netlab.Host, args ...string) (*hand, error) {
 	return x, x.cmd.Start()
 }
 
-// end lets the program end, and waits for it.
+// end tells the program to end, and waits for it.
 func (h *hand) end() error {
 	h.in.Close()
 	return h.cmd.Wait()
 }
 
-// newCrew makes n pairs of programs that have count queue pairs each, connected.
+// newCrew makes n pairs of programs. Each program has count connected queue pairs.
 func (b *bench) newCrew(n, count int) (*crew, error) {
 	c := &crew{}
 	for range n {
@@ -89,14 +89,13 @@ func (b *bench) newCrew(n, count int) (*crew, error) {
 	return c, c.each(nil)
 }
 
-// exchange gives each of two programs what the other has said.
+// exchange passes the output line of each program to the other.
 func (h *hand) exchange(o *hand) error {
 	var a, b json.RawMessage
 	return errors.Join(h.dec.Decode(&a), o.dec.Decode(&b), h.enc.Encode(b), o.enc.Encode(a))
 }
 
-// each waits until all have said that they are done; before it, those of the first host are
-// told what to do, if there is anything.
+// each sends the request, if any, to the programs of the first host, and waits until all programs are done.
 func (c *crew) each(what any) error {
 	for _, p := range c.pairs {
 		if what != nil {
@@ -126,7 +125,7 @@ func (c *crew) end() (err error) {
 	return err
 }
 
-// resident returns bytes of the daemon's memory of a kind.
+// resident returns the bytes of one kind of the daemon's memory.
 func resident(pid int, kind string) (float64, error) {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {
@@ -141,10 +140,10 @@ func resident(pid int, kind string) (float64, error) {
 	return 0, fmt.Errorf("no %s in the daemon's status", kind)
 }
 
-// settle is how long a daemon is left alone before its memory is looked at.
+// settle is the idle time before the measurement of a daemon's memory.
 const settle = 5 * time.Second
 
-// scale measures what many queue pairs cost.
+// scale measures the cost of many queue pairs.
 func (b *bench) scale() error {
 	pid := b.lab.Host[0].PID()
 	for _, v := range []struct {
@@ -182,7 +181,7 @@ func (b *bench) scale() error {
 	return nil
 }
 
-// connections makes connections by rdma_cm.
+// connections measures connection setup by rdma_cm.
 func (b *bench) connections() error {
 	for _, v := range []struct {
 		name, kind string
@@ -202,8 +201,8 @@ func (b *bench) connections() error {
 	return nil
 }
 
-// connectRate lets a client connect to a server for a while. A connection's cost is the processors' time of both
-// daemons and both programs.
+// connectRate makes a client connect to a server for a while. The cost of a connection is the CPU time of both daemons
+// and both programs.
 func (b *bench) connectRate(kind string, parallel int) (rate float64, cost time.Duration, err error) {
 	var server, client *hand
 	before, err := b.daemonsTime()
@@ -232,7 +231,7 @@ func (b *bench) connectRate(kind string, parallel int) (rate float64, cost time.
 	return done.Rate, used / time.Duration(max(1, done.Count)), err
 }
 
-// daemonsTime is the processors' time that both daemons have used.
+// daemonsTime returns the CPU time of both daemons.
 func (b *bench) daemonsTime() (used time.Duration, err error) {
 	for _, h := range b.lab.Host {
 		t, err := cpuOf(h.PID())

@@ -18,11 +18,11 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// handEnv makes this program one of a crew: what it says is the run directory and the device,
-// what to do, and how.
+// handEnv makes this executable a program of a crew. Its value has the run directory, the device, the task and its
+// parameters.
 const handEnv = "ROCED_BENCH_HAND"
 
-// work is what a program of a crew does.
+// work runs the task of a program of a crew.
 func work(text string) error {
 	f := strings.Fields(text)
 	w := &worker{runDir: f[0], device: f[1], enc: json.NewEncoder(os.Stdout), dec: json.NewDecoder(os.Stdin)}
@@ -55,7 +55,7 @@ func work(text string) error {
 func number(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		panic(err) // we have written it ourselves
+		panic(err) // this package wrote it
 	}
 	return n
 }
@@ -74,15 +74,14 @@ func (w *worker) newQP() (*verbs.QP, error) {
 	return w.pd.CreateQP(verbs.QPInitAttr{Type: verbs.RC, SendCQ: w.cq, RecvCQ: w.cq, MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1})
 }
 
-// offer is what a program with queue pairs tells its peer.
+// offer has the addresses that a program with queue pairs sends to its peer.
 type offer struct {
 	QPs  []verbs.ConnInfo
 	Addr uint64
 	RKey uint32
 }
 
-// hold makes n queue pairs, and connects them with those of another program. Then, when it is
-// told to, it writes over each.
+// hold makes n queue pairs and connects them with those of another program. On request it writes over each queue pair.
 func (w *worker) hold(n int) error {
 	p := verbs.DefaultConnParams()
 	mine := offer{Addr: w.mr.Addr(), RKey: w.mr.RKey()}
@@ -125,7 +124,7 @@ func (w *worker) hold(n int) error {
 	}
 }
 
-// write writes 64 B and waits until they have arrived.
+// write writes 64 B and waits for the completion.
 func (w *worker) write(q *verbs.QP, to *offer) error {
 	err := q.PostSend(&verbs.SendWR{Opcode: verbs.OpWrite, Flags: verbs.SendSignaled, SGEs: []verbs.SGE{w.mr.SGE(0, 64)},
 		RemoteAddr: to.Addr, RKey: to.RKey})
@@ -141,7 +140,7 @@ func (w *worker) write(q *verbs.QP, to *offer) error {
 	return wcs[0].Err()
 }
 
-// pool are queue pairs for connections: new ones, or old ones again.
+// pool is a set of queue pairs for connections: new or reused ones.
 type pool struct {
 	w    *worker
 	free chan *verbs.QP // nil: each connection has a new one
@@ -177,7 +176,7 @@ func (p *pool) put(q *verbs.QP) error {
 	return q.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.AttrState)
 }
 
-// accept accepts all connections until it is to end.
+// accept accepts connections until its standard input closes.
 func (w *worker) accept(kind string, parallel int) error {
 	m, err := verbs.OpenCM("", verbs.WithRunDir(w.runDir))
 	if err != nil {
@@ -198,7 +197,7 @@ func (w *worker) accept(kind string, parallel int) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, _ = os.Stdin.Read(make([]byte, 1)) // its end is our end
+		_, _ = os.Stdin.Read(make([]byte, 1)) // the parent closes it to end this program
 		cancel()
 	}()
 	var all sync.WaitGroup
@@ -219,7 +218,7 @@ func (w *worker) accept(kind string, parallel int) error {
 	}
 }
 
-// serve is a connection from the server's side.
+// serve handles a connection on the server's side.
 func (p *pool) serve(ctx context.Context, r *verbs.CMRequest) error {
 	q, err := p.get()
 	if err != nil {
@@ -234,13 +233,13 @@ func (p *pool) serve(ctx context.Context, r *verbs.CMRequest) error {
 	return errors.Join(err, p.put(q))
 }
 
-// dialed says how many connections there were, and how many a second.
+// dialed has the number of connections and their rate per second.
 type dialed struct {
 	Count uint64
 	Rate  float64
 }
 
-// dial makes connections for a while, so many at a time, and tells how many.
+// dial makes connections for the duration d, parallel at a time, and prints their number.
 func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Duration) error {
 	m, err := verbs.OpenCM("", verbs.WithRunDir(w.runDir))
 	if err != nil {
@@ -251,7 +250,7 @@ func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Durat
 	if err != nil {
 		return err
 	}
-	if err := qps.dial(m, to); err != nil { // the way is known then
+	if err := qps.dial(m, to); err != nil { // it resolves the path
 		return err
 	}
 	var all sync.WaitGroup
@@ -278,7 +277,7 @@ func (w *worker) dial(kind string, parallel int, to netip.AddrPort, d time.Durat
 	return errors.Join(err, w.enc.Encode(dialed{Count: count.Load(), Rate: float64(count.Load()) / took.Seconds()}))
 }
 
-// dial is a connection from the client's side, from its beginning to its end.
+// dial makes a connection on the client's side and closes it.
 func (p *pool) dial(m *verbs.CM, to netip.AddrPort) error {
 	q, err := p.get()
 	if err != nil {

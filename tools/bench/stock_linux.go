@@ -19,14 +19,13 @@ const (
 	stockReadLat   = "ib_read_lat 8 B"
 )
 
-// besideRoceperf marks what roceperf does in the same minute.
+// besideRoceperf marks the result of roceperf from the same minute.
 const besideRoceperf = ": roceperf instead"
 
-// perftestPort is where the programs of perftest meet.
+// perftestPort is the TCP port of the perftest programs.
 const perftestPort = "18515"
 
-// stock measures programs of perftest as they are, over the preload library, each
-// beside what does the same in roceperf.
+// stock measures unmodified perftest programs over the preload library, each next to the same test of roceperf.
 func (b *bench) stock() error {
 	return errors.Join(
 		b.perftest(stockWriteBW, "Gb/s", "ib_write_bw", "-s", "65536"),
@@ -55,8 +54,8 @@ func (b *bench) perftest(name, unit string, args ...string) error {
 	})
 }
 
-// perftestEvents measures the latency of one that sleeps in completion channels, which
-// knows a number of messages but no duration.
+// perftestEvents measures the latency of a program that sleeps in completion channels. The program takes a number of
+// messages, not a duration.
 func (b *bench) perftestEvents(name string, args ...string) error {
 	args = append(args, "-e", "-n", strconv.Itoa(8000*b.seconds))
 	return b.median(name, "us", func() (float64, error) {
@@ -68,15 +67,13 @@ func (b *bench) perftestEvents(name string, args ...string) error {
 	})
 }
 
-// perftestPair runs a program of perftest between the two hosts, which meet at a port
-// of TCP.
+// perftestPair runs a perftest program between the two hosts. The two sides connect by a TCP port.
 func (b *bench) perftestPair(ctx context.Context, port string, args []string) (string, error) {
 	peer := b.lab.Bed.NS[1].Addr.String()
 	return b.lab.Pair(ctx, b.preloaded(1, port, args), append(b.preloaded(0, port, args), peer), listening(b.lab, peer, port))
 }
 
-// preloaded is the command line of a program of perftest on host i, on the first
-// address of IPv4 there.
+// preloaded returns the command line of a perftest program on host i, on the first IPv4 address there.
 func (b *bench) preloaded(i int, port string, args []string) []string {
 	h := b.lab.Host[i]
 	cmd := []string{filepath.Join(b.bin, "rocectl"), "--run-dir", h.RunDir, "exec", "--"}
@@ -84,10 +81,9 @@ func (b *bench) preloaded(i int, port string, args []string) []string {
 	return append(cmd, "-d", h.Device, "-x", "0", "-F", "-p", port, "--report_gbits")
 }
 
-// parsePerftest reads a column of the line of results. All begin with bytes and
-// iterations. Then a bandwidth test has the peak, the average in Gb/s and the rate in
-// M/s; a latency test the average in us, or, of a number of messages, the least, the
-// greatest, the typical and the average one.
+// parsePerftest reads a column of the result line. All lines begin with bytes and iterations. A bandwidth test then has
+// the peak, the average in Gb/s and the rate in M/s. A latency test has the average in us; with a number of messages it
+// has the minimum, the maximum, the typical and the average latency.
 func parsePerftest(out string, column int) (float64, error) {
 	head := false
 	for line := range strings.Lines(out) {

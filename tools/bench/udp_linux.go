@@ -15,8 +15,9 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other, 15 in a super-frame (UDP_SEGMENT, UDP_GRO), on
-// two bare sockets: what the kernel can do for a port on UDP sockets. It returns payload bits a second.
+// rawUDP moves datagrams of 4096 bytes of payload from one namespace to the other on two plain sockets. A super-frame
+// has 15 datagrams (UDP_SEGMENT, UDP_GRO). The result is the kernel's capacity for a port on UDP sockets, in payload
+// bits per second.
 func rawUDP(d time.Duration) (gbps float64, err error) {
 	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
@@ -50,18 +51,18 @@ func rawUDP(d time.Duration) (gbps float64, err error) {
 	return float64(bytes) * 8 / seconds / 1e9, err
 }
 
-// drainUDP counts the payload of what arrives.
+// drainUDP counts the payload of arriving datagrams.
 func drainUDP(fd int, got *atomic.Uint64, stop *atomic.Bool) {
 	buf := make([]byte, 1<<17)
 	for !stop.Load() {
 		n, err := unix.Read(fd, buf)
-		if err == nil { // else the time is over
+		if err == nil { // an error means that the time is over
 			got.Add(uint64(n / (rawPayload + rawOverhead) * rawPayload))
 		}
 	}
 }
 
-// floodUDP sends until the time is over.
+// floodUDP sends until the end time.
 func floodUDP(fd int, to unix.Sockaddr, end time.Time) error {
 	const size = rawPayload + rawOverhead
 	frame := make([]byte, rawSegments*size)
@@ -70,7 +71,7 @@ func floodUDP(fd int, to unix.Sockaddr, end time.Time) error {
 	h.Level, h.Type = unix.IPPROTO_UDP, unix.UDP_SEGMENT
 	h.SetLen(unix.CmsgLen(2))
 	binary.NativeEndian.PutUint16(segment[unix.CmsgLen(0):], size)
-	passing := []error{unix.EAGAIN, unix.ENOBUFS, unix.ENETUNREACH, unix.ECONNREFUSED, unix.EINTR} // the carrier has to be found
+	passing := []error{unix.EAGAIN, unix.ENOBUFS, unix.ENETUNREACH, unix.ECONNREFUSED, unix.EINTR} // transient until the carrier is up
 	for time.Now().Before(end) {
 		for range 16 {
 			err := unix.Sendmsg(fd, frame, segment, to, 0)

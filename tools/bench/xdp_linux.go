@@ -19,16 +19,16 @@ import (
 	"roced.io/roced/rocev2"
 )
 
-// An echo bounces frames between two namespaces: so many are on their way all the time.
+// echoWindow is the number of frames in flight. An echo bounces frames between two namespaces.
 const echoWindow = 64
 
-// echoSizes are the payloads of the packets.
+// echoSizes are the payload sizes in bytes.
 var echoSizes = []int{64, 1024, 4096}
 
-// bouncer is one end of an echo. It sends back what it gets, and counts that.
+// bouncer is one end of an echo. It returns received frames to their sender, and counts them.
 type bouncer interface {
-	inject() error        // sends the frames that are bounced
-	bounce() (int, error) // how many came, 0 if none waited
+	inject() error        // sends the initial frames
+	bounce() (int, error) // returns the number of received frames, 0 if none waited
 	close()
 }
 
@@ -36,7 +36,7 @@ func echoName(payload int, what string) string {
 	return fmt.Sprintf("AF_XDP echo of %d B packets: %s", payload, what)
 }
 
-// echoes compares a port with an echo on bare AF_XDP sockets, over the same veth.
+// echoes compares a port with an echo on bare AF_XDP sockets over the same veth.
 func (b *bench) echoes() error {
 	bed, err := netlab.NewDirect([2]bool{true, true})
 	if err != nil {
@@ -67,8 +67,7 @@ func (b *bench) echoes() error {
 	return nil
 }
 
-// echo opens both ends and has frames bounce between them. It returns a million
-// round trips a second of a core.
+// echo opens both ends and bounces frames between them. It returns a million round trips per second of CPU time.
 func echo(bed *netlab.Bed, open func(p *pair, i int) (bouncer, error), d time.Duration) (float64, error) {
 	p := &pair{}
 	var ends [2]bouncer
@@ -96,9 +95,8 @@ func echo(bed *netlab.Bed, open func(p *pair, i int) (bouncer, error), d time.Du
 	return bounceBetween(ends[0], ends[1], d)
 }
 
-// bounceBetween runs both ends on one core: with one each, they would mostly measure how
-// cores wake each other. It returns a million round trips a second of that core's time, which
-// what else runs on the machine does not count in.
+// bounceBetween runs both ends on one core. With a core for each end, the result would mostly show how cores wake each
+// other. It returns a million round trips per second of that core's time. Other load on the machine does not count.
 func bounceBetween(a, b bouncer, d time.Duration) (float64, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -114,13 +112,13 @@ func bounceBetween(a, b bouncer, d time.Duration) (float64, error) {
 			return 0, err
 		}
 		if total += n; n+m == 0 {
-			time.Sleep(50 * time.Microsecond) // the kernel has put work off
+			time.Sleep(50 * time.Microsecond) // the kernel has deferred work
 		}
 	}
 	return float64(total) / (threadCPU() - start).Seconds() / 1e6, nil
 }
 
-// threadCPU is the time that the calling thread has run.
+// threadCPU returns the CPU time of the calling thread.
 func threadCPU() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
@@ -180,11 +178,10 @@ func turnBack(b []byte) {
 	copy(b[30:], ip[:])
 }
 
-// bareChunks is how many chunks a bare socket has.
+// bareChunks is the number of chunks of a bare socket.
 const bareChunks = 4096
 
-// bare bounces frames on an AF_XDP socket in the chunks that they came in: as little as
-// can be done.
+// bare bounces frames on an AF_XDP socket in the chunks where they arrived, with minimal work.
 type bare struct {
 	steer *steer.Steer
 	link  link.Link
@@ -214,7 +211,7 @@ func (e *bare) open(addr netip.Addr) error {
 		return err
 	}
 	index := l.Attrs().Index
-	for range 100 { // the queue may still belong to the socket before
+	for range 100 { // the previous socket may still own the queue
 		e.sock, err = xsk.Open(e.umem, xsk.Config{Ifindex: index, Fill: bareChunks, Completion: bareChunks, Rx: bareChunks,
 			Tx: bareChunks, Flags: unix.XDP_COPY | unix.XDP_USE_SG | unix.XDP_USE_NEED_WAKEUP})
 		if !errors.Is(err, unix.EBUSY) {
@@ -236,7 +233,7 @@ func (e *bare) open(addr netip.Addr) error {
 	return err
 }
 
-// inject sends the frames in chunks that were not given to the kernel.
+// inject sends the frames in chunks that the kernel does not own.
 func (e *bare) inject() error {
 	chunk := uint64(0)
 	for range echoWindow {
@@ -253,11 +250,10 @@ func (e *bare) inject() error {
 	return nil
 }
 
-// bounce moves descriptors from the rx to the tx ring, and chunks that have been sent
-// to the fill ring.
+// bounce moves descriptors from the RX ring to the TX ring, and transmitted chunks to the fill ring.
 func (e *bare) bounce() (frames int, err error) {
 	s := e.sock
-	n := s.Rx.Refresh() // whole frames: it is the kernel that copies them
+	n := s.Rx.Refresh() // whole frames: the kernel copies them
 	starts := true
 	for i := range n {
 		d := s.Rx.At(i)
