@@ -1,7 +1,7 @@
-// Command compare measures two builds of the programs beside each other: both labs exist at
-// once and take turns, measurement by measurement, so that they meet the same noise. What it
-// prints are ratios: of throughput for messages of one and of 64 packets, with and without
-// loss, and of latency, for each transport profile. Or it measures what the live page costs.
+// Command compare measures two builds of the programs side by side. Both labs run at once, and the measurements
+// alternate between them, so that both builds meet the same noise. It prints ratios for each transport profile: of
+// latency, and of throughput for messages of one and of 64 packets, with and without loss. Another mode measures the
+// cost of the live page.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// mtu is the path MTU that roceperf's queue pairs have in the lab.
+// mtu is the path MTU of roceperf's queue pairs in the lab.
 const mtu = 4096
 
 // measure is a kind of measurement.
@@ -26,7 +26,7 @@ type measure struct {
 	name  string
 	args  []string // of roceperf
 	value func(netlab.PerfResult) float64
-	worse bool // a larger value is a worse one
+	worse bool // a larger value is worse
 }
 
 func gbps(r netlab.PerfResult) float64     { return r.Gbps }
@@ -43,7 +43,7 @@ var measures = []measure{
 
 var profiles = []string{"rc", "irn", "melo", "mp-rdma", "eunomia"}
 
-// losses are the fault rules of the sender, none of which the latency is measured with.
+// losses are the sender's fault rules. Latency is measured without rules.
 var losses = []struct {
 	name  string
 	rules []string
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// comparison measures.
+// comparison holds the two builds and the settings.
 type comparison struct {
 	bins   [2]string
 	length time.Duration
@@ -121,7 +121,7 @@ func (c *comparison) profile(name string) (err error) {
 	return nil
 }
 
-// ratio measures both builds in turns.
+// ratio measures both builds in alternation.
 func (c *comparison) ratio(labs [2]*netlab.Lab, m *measure, rules []string) (string, error) {
 	var values [2][]float64
 	var ratios []float64

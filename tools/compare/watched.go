@@ -17,8 +17,7 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// watched measures a build whose live page nobody looks at beside the same one whose page
-// somebody does, as a browser would: one lab, in turns.
+// watched measures a build in one lab, alternating between no reader of the live page and a reader like a browser.
 func (c *comparison) watched() (err error) {
 	dir, err := os.MkdirTemp("", "roced-cmp")
 	if err != nil {
@@ -61,7 +60,7 @@ func (c *comparison) watched() (err error) {
 	return nil
 }
 
-// look reads the stream of both daemons' pages until stop is called, and counts what it has read.
+// look reads the streams of both daemons' pages until stop is called, and counts the bytes.
 func look(l *netlab.Lab, seen *atomic.Int64) (stop func(), err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{}, len(l.Host))
@@ -80,7 +79,7 @@ func look(l *netlab.Lab, seen *atomic.Int64) (stop func(), err error) {
 		}
 		begun++
 		go func() {
-			n, _ := io.Copy(io.Discard, body) // it ends when ctx does
+			n, _ := io.Copy(io.Discard, body) // the copy ends with ctx
 			seen.Add(n)
 			body.Close()
 			done <- struct{}{}
@@ -89,7 +88,7 @@ func look(l *netlab.Lab, seen *atomic.Int64) (stop func(), err error) {
 	return stop, nil
 }
 
-// stream opens what the page of a daemon reads.
+// stream opens the event stream of a daemon's page.
 func stream(ctx context.Context, h *netlab.Host) (io.ReadCloser, error) {
 	admin := api.NewClient(filepath.Join(h.RunDir, api.Socket))
 	defer admin.Close()
