@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden curves anew")
 
-// Every scenario has the curve that it had, and the picture in docs is of it.
+// Every scenario still has its committed curve, and the picture in docs matches the curve.
 func TestCurves(t *testing.T) {
 	drawn := map[string]bool{}
 	for _, name := range scenarios() {
@@ -94,8 +94,8 @@ func TestBadScenarios(t *testing.T) {
 	}
 }
 
-// The documentation has each parameter with its default, in the order of reading,
-// under a heading that names the algorithm.
+// The documentation lists each parameter with its default, in the order of the configuration reader, under a heading
+// that names the algorithm.
 func TestParametersAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/congestion.md")
 	if err != nil {

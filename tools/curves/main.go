@@ -63,7 +63,7 @@ func draw(dir string) error {
 func scenarios() (names []string) {
 	entries, err := files.ReadDir("scenarios")
 	if err != nil {
-		panic(err) // the folder is part of the program
+		panic(err) // the folder is embedded in the program
 	}
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(e.Name(), ".txt"))

@@ -174,7 +174,7 @@ func (s *scenario) run() (*curve, error) {
 	return c, nil
 }
 
-// start is the controllers' time at the beginning of a scenario.
+// start is the controllers' time at the start of a scenario.
 const start = mono.Time(1)
 
 func timers(ctl ccalgo.Controller, until time.Duration) {
