@@ -1,5 +1,5 @@
-// Command demo shows the NIC at work: two daemons, each with a NIC in a network
-// namespace of its own, move and verify memory by every operation.
+// Command demo shows the NIC at work. Two daemons, each with a NIC in its own network namespace, move and verify memory
+// by every operation.
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run chooses how to join the NICs: TAPs need root or a user namespace.
+// run chooses the link between the NICs: TAPs need root or a user namespace.
 func run(ctx context.Context, bin, out, link string) (int, error) {
 	lab := netlab.LabOptions{Bin: bin}
 	switch link {
@@ -125,7 +125,7 @@ func (d *demonstration) show() error {
 	if err := d.ctl("link", "show"); err != nil {
 		return err
 	}
-	// The capture takes the verified part; the measured part runs without it.
+	// The capture covers the verified part. The measured part runs without it.
 	stop, err := d.capture()
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (d *demonstration) measure() error {
 	return nil
 }
 
-// result is what the demo reads of roceperf's JSON.
+// result has the fields that the demo reads from roceperf's JSON.
 type result struct {
 	Gbps              float64 `json:"gbps"`
 	MessagesPerSecond float64 `json:"messages_per_second"`
@@ -213,8 +213,8 @@ func (d *demonstration) ctl(args ...string) error {
 	return err
 }
 
-// awaitLink waits until the first NIC's link is up: on AF_UNIX it has looked for
-// the other end before that was there.
+// awaitLink waits until the first NIC's link is up. On AF_UNIX the NIC may have looked for its peer before the peer
+// existed.
 func (d *demonstration) awaitLink() error {
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		text, err := d.lab.Output(d.ctx, 0, d.rocectl("link", "show"))
@@ -236,7 +236,7 @@ func (d *demonstration) counters() error {
 
 func (d *demonstration) pcap() string { return filepath.Join(d.out, "demo.pcapng") }
 
-// capture starts rocectl capture; the function returned ends it.
+// capture starts rocectl capture. The returned function ends it.
 func (d *demonstration) capture() (stop func() error, err error) {
 	ctx, cancel := context.WithCancel(d.ctx)
 	done := make(chan error, 1)
@@ -255,7 +255,7 @@ func (d *demonstration) capture() (stop func() error, err error) {
 	return stop, nil
 }
 
-// keepLogs copies the daemons' logs to where the user finds them.
+// keepLogs copies the daemons' logs to the output folder.
 func (d *demonstration) keepLogs() error {
 	var errs []error
 	for _, h := range d.lab.Host {
