@@ -1,5 +1,5 @@
-// Command florbench measures calls by Flor on real frames between two network namespaces, beside WRITEs of roceperf and the
-// same calls by plain RC, and writes a report. Figures of one run are compared with each other only.
+// Command florbench measures calls by Flor on real frames between two network namespaces, and writes a report. In the
+// same run it measures WRITEs of roceperf and the same calls by plain RC. Compare only results of one run.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// names are those of the parts of the report.
+// names are the parts of the report.
 var names = []string{"bandwidth", "rate", "latency", "acks", "switchover", "loss"}
 
 func main() {

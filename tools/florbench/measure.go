@@ -15,14 +15,14 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// bench measures.
+// bench holds the settings of the measurements.
 type bench struct {
 	bin             string
 	seconds, rounds int
 	only            string // part
 }
 
-// subject is what is measured: a test of roceperf flor, with its options, of which those behind both are the server's, too.
+// subject is a test of roceperf flor with its options. The server gets the options in both, too.
 type subject struct {
 	name, test, both, client string
 }
@@ -40,14 +40,14 @@ type sample struct {
 	} `json:"counters"`
 }
 
-// quantiles are of times in us.
+// quantiles are round-trip times in us.
 type quantiles struct {
 	P50  float64 `json:"p50_us"`
 	P99  float64 `json:"p99_us"`
 	P999 float64 `json:"p999_us"`
 }
 
-// writes stands for WRITEs of roceperf, instead of calls.
+// writes is the test of roceperf's WRITEs instead of calls.
 const writes = "write-bw"
 
 // measure runs a subject once.
@@ -70,7 +70,7 @@ func (b *bench) measure(l *netlab.Lab, s *subject, seconds int) (r sample, err e
 	return r, json.Unmarshal([]byte(text), &r)
 }
 
-// listens waits until somebody listens beside host 1.
+// listens waits until a program listens on host 1.
 func listens(ctx context.Context, l *netlab.Lab) error {
 	for {
 		text, err := l.Ctl(ctx, 1, "res", "show", "cm_id", "--json")
@@ -81,7 +81,7 @@ func listens(ctx context.Context, l *netlab.Lab) error {
 	}
 }
 
-// medians measures subjects in turns, so that all meet the same noise.
+// medians measures the subjects in alternation, so that all meet the same noise.
 func (b *bench) medians(l *netlab.Lab, subjects []subject) ([]sample, error) {
 	all := make([][]sample, len(subjects))
 	for range b.rounds {
@@ -103,7 +103,8 @@ func (b *bench) medians(l *netlab.Lab, subjects []subject) ([]sample, error) {
 	return out, nil
 }
 
-// middle is the median of each quantile of round trips: the tail of a single measurement is a few of them.
+// middle returns the median of each quantile of round trips. A single measurement has only a few round trips in its
+// tail.
 func middle(list []sample) quantiles {
 	median := func(of func(*quantiles) float64) float64 {
 		var v []float64
@@ -117,7 +118,7 @@ func middle(list []sample) quantiles {
 		median(func(q *quantiles) float64 { return q.P999 })}
 }
 
-// lab runs f on two NICs, which have the keys of extra.
+// lab runs f on two NICs. extra is added to their configuration.
 func (b *bench) lab(extra string, f func(*netlab.Lab) error) (err error) {
 	dir, err := os.MkdirTemp("", "roced-flor")
 	if err != nil {
@@ -129,13 +130,13 @@ func (b *bench) lab(extra string, f func(*netlab.Lab) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	if _, err := b.measure(l, &subject{test: "lat", both: "-c plain"}, 1); err != nil { // the NICs get to know each other
+	if _, err := b.measure(l, &subject{test: "lat", both: "-c plain"}, 1); err != nil { // address resolution completes before the measurement
 		return err
 	}
 	return f(l)
 }
 
-// failover breaks the queue pair in use of a connection by RC, while calls go by it, and returns what the client saw.
+// failover breaks the queue pair that an RC connection uses during calls. It returns the client's result.
 func (b *bench) failover(l *netlab.Lab) (sample, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -155,9 +156,9 @@ func (b *bench) failover(l *netlab.Lab) (sample, error) {
 	return r, l.SetFaults(context.Background(), 0)
 }
 
-// primary waits until calls go by a connection, and returns the number of the queue pair at host 1 that they go to.
+// primary waits until a connection carries calls. It returns the number of the queue pair at host 1 that receives them.
 func primary(ctx context.Context, l *netlab.Lab) (uint32, error) {
-	before := map[uint32]uint32{} // PSNs by number
+	before := map[uint32]uint32{} // PSNs by queue pair number
 	for {
 		text, err := l.Ctl(ctx, 0, "res", "show", "qp", "--json")
 		if err != nil {

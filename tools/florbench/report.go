@@ -10,19 +10,20 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// idle is a rule that no frame meets: NICs with rules send single frames, and what is compared must all do so.
+// idle is a rule that matches no frame. NICs with rules send single frames, and all compared runs must do so.
 const idle = "both drop qpn=0xfffffe"
 
-// lossy are frames lost in both directions.
+// lossy returns a rule that loses one frame in the given number, in both directions.
 func lossy(one int) string { return fmt.Sprintf("both drop p=%.8f seed=7", 1/float64(one)) }
 
-// carriers are what calls go by.
+// carriers are the transports of calls.
 var carriers = []struct{ name, option string }{{"Flor, UC", "-c uc"}, {"Flor, RC", "-c rc"}, {"plain RC", "-c plain"}}
 
-// fixed is a window that does not shrink, as in 7.3: what losses and processors do is measured, not congestion control.
+// fixed is a window that does not shrink, as in 7.3: losses and processors limit the throughput, not congestion
+// control.
 const fixed = " --window 4194304"
 
-// line is a link of 1 Gb/s, on which the transport decides and not the processors.
+// line is a rate of 1 Gb/s. At this rate the transport is the bottleneck, not the processors.
 const line = "    congestion: {algorithm: static, rate_bps: 1e9}\n"
 
 func (b *bench) run(out string) error {
@@ -53,13 +54,13 @@ TAPs, medians of %d measurements of %d s in turns. Four processes share the proc
 	return os.WriteFile(out, w.Bytes(), 0o644)
 }
 
-// part is one of the report.
+// part is a part of the report.
 type part struct {
 	name string
 	run  func(*bytes.Buffer, *netlab.Lab) error
 }
 
-// parts runs those that are wanted.
+// parts runs the selected parts.
 func (b *bench) parts(w *bytes.Buffer, l *netlab.Lab, list []part) error {
 	for _, p := range list {
 		if b.only != "" && b.only != p.name {
@@ -72,7 +73,7 @@ func (b *bench) parts(w *bytes.Buffer, l *netlab.Lab, list []part) error {
 	return nil
 }
 
-// goal says whether a share is as large as it should be.
+// goal compares a share with its minimum.
 func goal(share, least float64) string {
 	if share >= least {
 		return fmt.Sprintf("%.2f, goal %.2f: yes", share, least)
@@ -143,7 +144,7 @@ func (b *bench) latency(w *bytes.Buffer, l *netlab.Lab) error {
 	return nil
 }
 
-// acks compares acknowledgements on a queue pair of their own with some behind data (4.1, figure 16).
+// acks compares acknowledgements on a separate queue pair with some behind data (4.1, figure 16).
 func (b *bench) acks(w *bytes.Buffer, l *netlab.Lab) error {
 	const both = "-c uc --echo"
 	s := []subject{
@@ -172,10 +173,10 @@ congestion control is told of (4.1, figure 16; the paper: ten times as accurate 
 	return nil
 }
 
-// echoes are the calls of acks.
+// echoes are the options of the calls in acks.
 const echoes = "-s 1m -q 1 -t 8"
 
-// switchover breaks queue pairs of RC.
+// switchover breaks RC queue pairs.
 func (b *bench) switchover(w *bytes.Buffer, l *netlab.Lab) error {
 	fmt.Fprint(w, `
 ## From the completion in error to the first message by the backup queue pair
@@ -202,7 +203,7 @@ All packets to the queue pair in use are dropped until its NIC gives up (RC, ret
 	return nil
 }
 
-// loss measures what losses do, beside the same without.
+// loss measures the effect of losses, next to a run without losses.
 func (b *bench) loss(w *bytes.Buffer, l *netlab.Lab, title string, rules []string) error {
 	conditions := []struct{ name, rule string }{{"no loss", idle}, {"1/16384", lossy(16384)}, {"1/4096", lossy(4096)}, {"1/1024", lossy(1024)}, {"1/256", lossy(256)}}
 	var s []subject
