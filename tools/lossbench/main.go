@@ -1,7 +1,6 @@
-// Command lossbench measures what losses and packets out of order do to each transport
-// profile, on real frames between two network namespaces, and writes a report. The
-// faults are the NIC's own, by seed. Shares of a profile's own goodput without faults are
-// what means something: machines differ and are noisy.
+// Command lossbench measures the effect of losses and reordering on each transport profile, on real frames between two
+// network namespaces. It writes a report. The NIC injects the faults, by seed. Compare only shares of a profile's own
+// goodput without faults: machines differ and are noisy.
 package main
 
 import (
@@ -15,24 +14,24 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// subject is a profile with its parts.
+// subject is a profile with its settings.
 type subject struct {
 	name   string
 	yaml   string // of the NIC's entry
-	line   string // ... besides, on a line of a fixed rate
-	busy   string // ... or as fast as the processors go
+	line   string // ... added on a line with a fixed rate
+	busy   string // ... added where only the processors limit the rate
 	goal   bool   // keeps 90 % of its goodput at 1 % loss
 	spray  bool   // ... and under packet spraying
 	worst  bool   // falls below half at 1 % loss
 	spread bool   // chooses paths itself
 }
 
-// window fits into Eunomia's largest bitmap, 256 packets, and is several times what is in
-// the network, so that a sender goes on while it waits for a timeout.
+// window fits into Eunomia's largest bitmap, 256 packets. It is several times the data in flight, so that a sender
+// continues while it waits for a timeout.
 const window = "    max_unacked: 240\n"
 
-// Timeouts are some round trips: of 2.2 ms on the line, of 0.2 to 1 ms where only the
-// processors limit.
+// Timeouts are a few round trips. A round trip takes 2.2 ms on the line, and 0.2 to 1 ms where only the processors
+// limit.
 var subjects = []subject{
 	{name: "rc: go-back-N", yaml: "    profile: rc\n", line: rate, busy: flight, worst: true},
 	{name: "irn", goal: true, yaml: "    profile: irn\n",
@@ -54,10 +53,10 @@ var subjects = []subject{
 		busy: flight + "    transports: {eunomia: {hold_last: sender, recovery: {rto_us: 1000}}}\n"},
 }
 
-// result is what was measured of a subject on a network, by condition.
+// result has the samples of a subject on a network, by condition.
 type result map[string]sample
 
-// share is the goodput under a condition as a share of that which it is compared with.
+// share is the goodput under a condition as a share of the goodput under its base condition.
 func (r result) share(c condition) float64 { return r[c.name].Gbps / r[c.base].Gbps }
 
 func main() {
@@ -74,7 +73,7 @@ func main() {
 	}
 }
 
-// bench measures.
+// bench holds the settings of the measurements.
 type bench struct {
 	bin             string
 	seconds, rounds int

@@ -17,7 +17,7 @@ import (
 // sample is one measurement.
 type sample struct {
 	Gbps  float64 // payload
-	again float64 // packets sent again as a share of all
+	again float64 // retransmissions as a share of all packets
 }
 
 // measure returns the medians of a profile on a network.
@@ -32,11 +32,11 @@ func (b *bench) measure(n *network, s *subject) (medians result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	if _, err := b.sample(l, n.conditions[0].rules, 1); err != nil { // the NICs get to know each other
+	if _, err := b.sample(l, n.conditions[0].rules, 1); err != nil { // address resolution completes before the measurement
 		return nil, err
 	}
 	samples := map[string][]sample{}
-	for range b.rounds { // in turns, so that all meet the same noise
+	for range b.rounds { // alternate, so that all conditions meet the same noise
 		for _, c := range n.conditions {
 			v, err := b.sample(l, c.rulesFor(s), b.seconds)
 			if err != nil {
@@ -81,7 +81,7 @@ func (b *bench) sample(l *netlab.Lab, rules []string, seconds int) (s sample, er
 	return s, nil
 }
 
-// counters returns those of the sender.
+// counters returns the sender's counters.
 func (b *bench) counters(ctx context.Context, l *netlab.Lab) (map[string]uint64, error) {
 	text, err := l.Ctl(ctx, 0, "stat", l.Host[0].Device, "--json")
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// state is what a connection of a profile takes.
+// state is the memory of a connection of a profile.
 type state struct {
 	name    string
-	paper   string // what the paper says
-	counted string // ... and what we take, counted like it
+	paper   string // the paper's figure
+	counted string // ... and ours, counted by the paper's method
 	bytes   int    // of Go, plug-ins only
 }
 
-// footprint is what plug-ins say that they take, as their papers count it.
+// footprint reports a plug-in's memory, counted as in its paper.
 type footprint interface{ Footprint() int }
 
 func sum(parts ...any) (n int) {
@@ -29,7 +29,7 @@ func sum(parts ...any) (n int) {
 	return n
 }
 
-// counts are the ways in which the papers count, in the order of the profiles.
+// counts are the papers' counting methods, in the order of the profiles.
 var counts = []struct {
 	name, paper string
 	count       func(p *qp.Profile) (string, error)
@@ -57,7 +57,7 @@ var counts = []struct {
 	}},
 }
 
-// disorder has a receiver get all but the first of n packets, each a message.
+// disorder passes all but the first of n packets to a receiver. Each packet is a message.
 func disorder(t reorder.Tracker, n int) {
 	for i := 1; i < n; i++ {
 		if a, ok := t.(reorder.Agent); ok {
@@ -68,7 +68,7 @@ func disorder(t reorder.Tracker, n int) {
 	}
 }
 
-// measureStates makes many connections of each profile.
+// measureStates makes many connections of each profile and measures their memory.
 func measureStates() (all []state, err error) {
 	const connections = 1000
 	for _, c := range counts {

@@ -2,35 +2,34 @@ package main
 
 import "fmt"
 
-// network is what the NICs are joined by, and what may happen to frames there.
+// network is the link between the NICs, and its conditions.
 type network struct {
 	name, about string
 	yaml        func(*subject) string
 	conditions  []condition
 }
 
-// condition is a state of a network.
+// condition is a set of faults on a network.
 type condition struct {
 	name   string
-	base   string // the condition that it is compared with; none: it is one of those
+	base   string // the condition to compare with; empty: this is a base itself
 	rules  []string
-	spread []string // instead of rules for profiles that choose paths themselves
+	spread []string // replaces the rules for profiles that choose paths themselves
 }
 
-// Conditions that goals are about.
+// Conditions with goals.
 const (
 	noLoss    = "no loss"
 	percent   = "1 %"
 	fourPaths = "4 paths"
 )
 
-// rate is that of the line: what the NIC sends, as if its port were that fast. A third of
-// what two slow cores can do, so that they have time for losses.
+// rate is the rate of the line: the NIC paces as if its port had this speed. It is a third of the capacity of two slow
+// cores, so that they have time to handle losses.
 const rate = "    congestion: {algorithm: static, rate_bps: 1e9}\n"
 
-// flight bounds what is in the network, most of it in queues between processes. A window
-// of unacknowledged packets as large as that would make each loss cost a round trip, for
-// what is not acknowledged then stands for two.
+// flight limits the data in flight, most of which is in queues between processes. With an equally large window of
+// unacknowledged packets, each loss would cost a round trip: the sender counts lost packets as unacknowledged.
 const flight = "    congestion: {algorithm: static, window_bytes: 262144}\n"
 
 var networks = []network{
@@ -64,11 +63,10 @@ path", where all are late by 30 us, for delaying them costs processor time as we
 	},
 }
 
-// idle is a rule that no frame meets: NICs with rules send single frames, and what is
-// compared must all do so.
+// idle is a rule that matches no frame. NICs with rules send single frames, and all compared runs must do so.
 const idle = "both drop qpn=0xfffffe"
 
-// losses are conditions of that loss in both directions, on a network with other rules.
+// losses returns a condition for each loss share, in both directions, on a network with other rules.
 func losses(share ...float64) func(rules ...string) []condition {
 	return func(rules ...string) []condition {
 		all := []condition{{name: noLoss, rules: rules}}

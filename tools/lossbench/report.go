@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// report is what has been measured.
+// report has the results.
 type report struct {
 	bench    *bench
 	subjects []subject
@@ -15,7 +15,7 @@ type report struct {
 	states   []state
 }
 
-// settings says where the transports are not set as in their papers.
+// settings lists the differences between the transports' settings and their papers.
 const settings = `
 Settings that are not those of the papers, and why:
 
@@ -76,7 +76,7 @@ func (r *report) network(w io.Writer, n *network, results []result) {
 	}
 }
 
-// memory writes the table of connections' states.
+// memory writes the table of connection memory.
 func (r *report) memory(w io.Writer) {
 	fmt.Fprint(w, `
 ## State of a connection
