@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// mutation takes a mechanism out.
+// mutation removes a mechanism.
 type mutation struct {
 	line                 int
 	transport, mechanism string
@@ -75,7 +75,7 @@ func readMutations(name string) (list []mutation, err error) {
 
 var testName = regexp.MustCompile("Test[A-Za-z0-9_/,.-]+")
 
-// readRows reads the tables of mechanisms, whose last column names tests.
+// readRows reads the tables of mechanisms. Their last column names tests.
 func readRows(name string) (rows []row, err error) {
 	b, err := os.ReadFile(name)
 	if err != nil {
@@ -101,8 +101,7 @@ func readRows(name string) (rows []row, err error) {
 	return rows, nil
 }
 
-// match sees to it that each mutation is of a row, by a test that the row names, and that
-// each row has one.
+// match checks that each mutation belongs to a row and uses only tests of that row, and that each row has a mutation.
 func match(list []mutation, rows []row) error {
 	var faults []error
 	has := make([]bool, len(rows))

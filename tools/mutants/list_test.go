@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestList: the lists are well formed, each mechanism of the documents has an entry, and all
-// entries still apply. Whether their tests fail is for `make mutants`.
+// TestList: the lists are well formed, each mechanism of the documents has an entry, and all entries still apply. `make
+// mutants` checks that their tests fail.
 func TestList(t *testing.T) {
 	t.Chdir("../..")
 	for list, doc := range map[string]string{"mutants.txt": "transports", "ports.txt": "ports", "sim.txt": "simulator", "clients.txt": "clients", "flor.txt": "flor"} {
@@ -40,7 +40,7 @@ func checkList(t *testing.T, file, doc string) {
 	}
 }
 
-// TestFaults: what the list and the document may not be like.
+// TestFaults: errors in the list and in the document are found.
 func TestFaults(t *testing.T) {
 	file := func(s string) string {
 		name := filepath.Join(t.TempDir(), "file")
@@ -77,7 +77,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestTry applies a mutation to a module of its own.
+// TestTry applies a mutation to a small module.
 func TestTry(t *testing.T) {
 	for _, c := range []struct{ insert, test, want string }{
 		{"func F() int { return 2 }\n", "TestF", ""},

@@ -1,9 +1,10 @@
-// Command mutants takes the mechanisms of docs/results/mechanisms-transports.md, or of another document, out, one
-// after the other, and runs the tests that the document names for each: one of them must fail.
-// It works on a copy of the tree, never in place.
+// Command mutants removes the mechanisms of docs/results/mechanisms-transports.md, or of another document, one after
+// the other. For each it runs the tests that the document names: at least one must fail. It works on a copy of the
+// tree, never in place.
 //
-// The list is mutants.txt; that of docs/results/mechanisms-ports.md is ports.txt, that of docs/results/mechanisms-simulator.md is sim.txt, that of docs/results/mechanisms-flor.md flor.txt. It
-// is wrong, too, if a mutation no longer applies, or if a row of the document has none.
+// The list is mutants.txt. Other documents have their own lists: docs/results/mechanisms-ports.md has ports.txt,
+// docs/results/mechanisms-simulator.md has sim.txt, and docs/results/mechanisms-flor.md has flor.txt. A list is also
+// wrong if a mutation no longer applies, or if a row of the document has no mutation.
 package main
 
 import (
@@ -37,7 +38,7 @@ func main() {
 	}
 }
 
-// run checks the list against the document and then each mutation.
+// run checks the list against the document and then tries each mutation.
 func run(list, doc, only string) error {
 	mutations, err := readMutations(list)
 	if err != nil {
@@ -70,7 +71,7 @@ func run(list, doc, only string) error {
 	return errors.Join(faults...)
 }
 
-// copyTree copies the files that git knows, as they are now.
+// copyTree copies the files that git tracks, in their current state.
 func copyTree() (dir string, err error) {
 	out, err := exec.Command("git", "ls-files", "-z").Output()
 	if err != nil {
@@ -105,8 +106,7 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, b, info.Mode().Perm())
 }
 
-// try applies m to the copy in dir, runs the tests of its mechanism, and undoes it. It
-// returns nil if they fail.
+// try applies m to the copy in dir, runs the tests of its mechanism, and undoes m. It returns nil if the tests fail.
 func (m *mutation) try(dir string) error {
 	name := filepath.Join(dir, m.file)
 	before, err := os.ReadFile(name)
@@ -136,7 +136,7 @@ func (m *mutation) try(dir string) error {
 	return fmt.Errorf("survives %s", strings.Join(m.tests, ", "))
 }
 
-// test runs the tests of a package that match.
+// test runs the tests of a package whose names match.
 func test(dir, pkg, match string) (out []byte, err error) {
 	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=3m", "-run", match, pkg)
 	cmd.Dir = dir
