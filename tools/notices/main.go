@@ -1,5 +1,5 @@
-// Command notices writes THIRD_PARTY_NOTICES: the licences of everything of others that the programs of cmd/
-// contain, as many of these licences demand. A test compares it with what the programs are made of.
+// Command notices writes THIRD_PARTY_NOTICES: the licences of all third-party code in the programs of cmd/. Many of
+// these licences require it. A test compares the file with the programs' dependencies.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// architectures are those that packages are built for.
+// architectures are the architectures of the packages.
 var architectures = []string{"amd64", "arm64"}
 
 const head = `roced is under the Apache License 2.0 (LICENSE), its programs in eBPF under the GPL 2.0 or the
@@ -44,13 +44,13 @@ const rule = "\n----------------------------------------------------------------
 
 // notices returns the text for the module in a folder.
 func notices(dir string) ([]byte, error) {
-	files := map[string]string{} // by what they are the licence of
+	files := map[string]string{} // licence file by module or package
 	for _, arch := range architectures {
 		if err := collect(dir, arch, files); err != nil {
 			return nil, err
 		}
 	}
-	of := map[string][]string{} // of a text: what has it
+	of := map[string][]string{} // modules and packages by text
 	for name, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -78,12 +78,12 @@ func notices(dir string) ([]byte, error) {
 	return []byte(head + rule + strings.Join(sections, rule)), nil
 }
 
-// clean is a text without what differs by where it was written.
+// clean normalizes a text, so that formatting differences do not count.
 func clean(text []byte) string {
 	return strings.Trim(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n")
 }
 
-// dependency is what go list says of a package.
+// dependency has the fields that are read from go list.
 type dependency struct {
 	Dir      string
 	Standard bool
@@ -93,7 +93,7 @@ type dependency struct {
 	}
 }
 
-// collect finds the licences of the packages that the programs for an architecture are made of.
+// collect finds the licences of the packages in the programs for an architecture.
 func collect(dir, arch string, files map[string]string) error {
 	c := exec.Command("go", "list", "-deps", "-json=Dir,Standard,Module", "./cmd/...")
 	c.Dir = dir
@@ -127,7 +127,7 @@ func collect(dir, arch string, files map[string]string) error {
 
 var isLicence = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)`)
 
-// licences finds those of a package: in its folder, and in those above up to the module's.
+// licences finds the licences of a package, in its folder and in the folders above up to the module's.
 func (p *dependency) licences(files map[string]string) error {
 	for dir := p.Dir; ; dir = filepath.Dir(dir) {
 		all, err := os.ReadDir(dir)

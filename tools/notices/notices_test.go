@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestNotices checks that the file in the tree is of the modules that the programs are made of now.
+// TestNotices checks that the file in the tree matches the programs' current modules.
 func TestNotices(t *testing.T) {
 	want, err := notices("../..")
 	if err != nil {
