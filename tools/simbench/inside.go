@@ -28,10 +28,10 @@ func again(child string, args ...string) ([]byte, error) {
 	return c.Output()
 }
 
-// pairsResult is what many queue pairs take.
+// pairsResult is the cost of many queue pairs.
 type pairsResult struct {
 	Hosts, Pairs  int
-	BytesPerPair  float64 // of memory, connected and idle
+	BytesPerPair  float64 // memory, connected and idle
 	ConnectMicros float64
 	Links         uint64
 	Seconds       float64 // for a message on each
@@ -45,12 +45,12 @@ func manyPairs() (r pairsResult, err error) {
 	return r, err
 }
 
-// idle is a user who counts.
+// idle is a user that counts completions.
 type idle struct{ done int }
 
 func (u *idle) Completed(engine.Time, *nic.QP, qp.CQE, bool) { u.done++ }
 
-// pairs connects 100,000 pairs of queue pairs on 1,024 hosts at 400 Gb/s, and sends a message on each.
+// pairs connects 100,000 pairs of queue pairs on 1,024 hosts at 400 Gb/s, and sends a message on each pair.
 func pairs() error {
 	g, err := fabric.FatTree(fabric.Wires{HostRate: 400e9, Delay: engine.Microsecond}, 16)
 	if err != nil {
@@ -98,7 +98,7 @@ func pairs() error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// heap is how many bytes are in use.
+// heap returns the bytes in use.
 func heap() float64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -106,13 +106,13 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// share is where the time of a scenario goes.
+// share divides the time of a scenario by component.
 type share struct {
 	name string
 	cpu  []cpushare.Share
 }
 
-// shares runs a scenario and asks where the time goes.
+// shares runs a scenario and measures the time of each component.
 func shares(program string, s scenario) (share, error) {
 	out, err := exec.Command(program, append(s.args(), "--profile")...).Output()
 	if err != nil {
@@ -123,7 +123,7 @@ func shares(program string, s scenario) (share, error) {
 	return share{s.name, res.CPU}, err
 }
 
-// of is a part's share of the time.
+// of returns a component's share of the time.
 func (x *share) of(part int) float64 {
 	sum := time.Duration(1)
 	for _, c := range x.cpu {

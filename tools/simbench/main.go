@@ -1,7 +1,7 @@
-// Command simbench measures rocesim: link transmissions (whatever enters a link: data,
-// acknowledgements, PFC frames) a second of CPU time, memory, and where the time goes. With HTSIM
-// set to a folder that has its run.sh, htsim runs beside it: the same permutations of 128 and of
-// 1,024 hosts over the same fat-trees.
+// Command simbench measures rocesim: link transmissions per second of CPU time, memory, and the time of each component.
+// A link transmission is any packet that enters a link: data, an acknowledgement or a PFC frame. If HTSIM names a
+// folder with htsim's run.sh, htsim runs as well. Both simulate the same permutations of 128 and 1,024 hosts over the
+// same fat-trees.
 //
 //	go run ./tools/simbench -bin bin [-out docs/results/bench-sim.md] [-long]
 package main
@@ -23,12 +23,12 @@ import (
 type row struct {
 	name  string
 	links float64 // transmissions
-	pipes float64 // htsim: what its script counts
+	pipes float64 // htsim: the count of its script
 	cpu   float64 // seconds
 	wall  float64 // seconds
 	mb    float64
 	note  string
-	peer  *row // what it is compared with
+	peer  *row // to compare with
 }
 
 func (r *row) speed() float64 { return r.links / r.cpu / 1e6 }
@@ -52,7 +52,7 @@ func main() {
 	}
 }
 
-// scenario is a file of configs/sim and changes of it.
+// scenario is a file of configs/sim with changes.
 type scenario struct {
 	name, file string
 	set        []string
@@ -72,12 +72,12 @@ var (
 		"topology={kind: leaf-spine, leaves: 64, spines: 64, hosts_per_leaf: 64, host_rate: 100Gbps, delay: 1us}", "workload.0.size=1MB"}}
 )
 
-// growing is a permutation of so many packets of data.
+// growing is a permutation with the given number of data packets.
 func growing(exponent int, size string) scenario {
 	return scenario{fmt.Sprintf("10^%d packets of data", exponent), "permutation.yaml", []string{"workload.0.size=" + size}}
 }
 
-// report is what has been measured.
+// report has the results.
 type report struct {
 	peers, leaf, sizes, beside []row
 	shares                     []share
@@ -174,7 +174,7 @@ func measure(program string, s scenario) (r row, err error) {
 	return r, nil
 }
 
-// used takes over what a process has used.
+// used records the resource usage of a process.
 func (r *row) used(p *os.ProcessState) {
 	r.cpu = p.UserTime().Seconds() + p.SystemTime().Seconds()
 	if u, ok := p.SysUsage().(*syscall.Rusage); ok {

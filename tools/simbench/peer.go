@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// permutation is one for both simulators.
+// permutation is a traffic pattern for both simulators.
 type permutation struct {
 	hosts, k int
 	bytes    int
@@ -39,7 +39,7 @@ func (p permutation) files(dir string) (matrix, flows string, err error) {
 	return matrix, flows, err
 }
 
-// permutations measures htsim, if it is there, and rocesim.
+// permutations measures rocesim, and htsim if it is present.
 func permutations(rocesim, dir string) (rows []row, missing bool, err error) {
 	for _, p := range peerSizes {
 		matrix, flows, err := p.files(dir)
@@ -69,10 +69,10 @@ func permutations(rocesim, dir string) (rows []row, missing bool, err error) {
 
 var htsimLine = regexp.MustCompile(`htsim_roce: (\d+) flows, last FCT ([0-9.]+) us, (\d+) link transmissions, ([0-9.]+) s, [0-9.]+ M/s, (\d+) MB`)
 
-// htsim runs the peer, nil if it is not there. Its script counts what enters a pipe; a packet enters one at each
-// link and one in each switch between two, whose latency it is: 2n-1 for n links. So half of what has been
-// counted, and half of one for each packet and its acknowledgement, are the links. A PFC frame enters one pipe: they
-// count half, which is below 1 % of all.
+// htsim runs the peer, and returns nil if it is absent. Its script counts packets that enter a pipe. A packet enters
+// one pipe at each link and one in each switch between two links, for the switch latency: 2n-1 pipes for n links. So
+// the links are half of the count plus half of one for each packet and its acknowledgement. A PFC frame enters only one
+// pipe, so the formula counts half of it, which is below 1 % of all.
 func htsim(matrix string, p permutation) (*row, error) {
 	dir := os.Getenv("HTSIM")
 	if dir == "" {
