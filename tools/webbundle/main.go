@@ -1,6 +1,7 @@
-// Command webbundle makes the files of the live page, internal/daemon/web/assets, of their sources in
-// internal/daemon/web/page/src and of the packages that internal/daemon/web/page/package-lock.json pins. These lie in internal/daemon/web/page/ as npm publishes them,
-// so that nothing is fetched; a test compares what is committed with what comes out.
+// Command webbundle builds the files of the live page, internal/daemon/web/assets. Its input is the sources in
+// internal/daemon/web/page/src and the packages that internal/daemon/web/page/package-lock.json pins. The packages lie
+// in internal/daemon/web/page/ as npm publishes them, so that the build fetches nothing. A test compares the committed
+// files with the output.
 package main
 
 import (
