@@ -1,5 +1,5 @@
-// Package bundle puts the live page together: sources of ours and packages of others become the few
-// files that a browser loads. The same input gives the same bytes.
+// Package bundle builds the live page: it bundles our sources and third-party packages into the few files that a
+// browser loads. The same input gives the same bytes.
 package bundle
 
 import (
@@ -16,10 +16,10 @@ import (
 // Assets is the folder of the files in the repository.
 const Assets = "internal/daemon/web/assets"
 
-// copied are the files that are taken as they are.
+// copied are the files that are copied unchanged.
 var copied = []string{"index.html", "icon.svg"}
 
-// Make returns the files of the page, by name, of the sources in a folder.
+// Make returns the files of the page by name, built from the sources in a folder.
 func Make(web string) (map[string][]byte, error) {
 	packages, err := Packages(web)
 	if err != nil {
@@ -72,7 +72,7 @@ func where(l *api.Location) string {
 	return fmt.Sprintf("%s:%d", l.File, l.Line)
 }
 
-// inArchives finds what is imported from packages.
+// inArchives resolves imports from packages.
 func inArchives(packages map[string]Package) api.Plugin {
 	const space = "npm"
 	return api.Plugin{Name: space, Setup: func(b api.PluginBuild) {

@@ -11,7 +11,7 @@ import (
 
 const root = "../../.."
 
-// TestAssets: what the daemon serves is made of the sources.
+// TestAssets: the committed assets match the sources.
 func TestAssets(t *testing.T) {
 	want, err := Make(filepath.Join(root, "internal/daemon/web/page"))
 	if err != nil {
@@ -32,7 +32,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// TestNoOtherHost: no file of the page has the address of a host, but for names of XML.
+// TestNoOtherHost: no file of the page contains a host's address, except XML names.
 func TestNoOtherHost(t *testing.T) {
 	files, err := Make(filepath.Join(root, "internal/daemon/web/page"))
 	if err != nil {
@@ -48,7 +48,7 @@ func TestNoOtherHost(t *testing.T) {
 	}
 }
 
-// TestSourcesAreReadable bounds the length of sources, as that of Go's.
+// TestSourcesAreReadable limits the line length of sources, as for Go.
 func TestSourcesAreReadable(t *testing.T) {
 	names, err := filepath.Glob(filepath.Join(root, "internal/daemon/web/page/src/*"))
 	if err != nil || len(names) < 10 {
@@ -65,7 +65,7 @@ func TestSourcesAreReadable(t *testing.T) {
 	}
 }
 
-// TestPackages: a package that is not what was pinned is refused, and so is a lock file that names a server.
+// TestPackages: a package that differs from the pinned one is refused, and so is a lock file that names a server.
 func TestPackages(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "internal/daemon/web/page/package-lock.json"))
 	if err != nil {

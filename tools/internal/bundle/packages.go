@@ -19,11 +19,11 @@ import (
 // Package is a package of npm.
 type Package struct {
 	Version string
-	Module  string            // the file that an import of the package alone means
+	Module  string            // the file that an import of the package alone resolves to
 	Files   map[string][]byte // by path in the package
 }
 
-// lock is what is read of package-lock.json.
+// lock has the fields that are read from package-lock.json.
 type lock struct {
 	Packages map[string]struct {
 		Version   string `json:"version"`
@@ -32,8 +32,8 @@ type lock struct {
 	} `json:"packages"`
 }
 
-// Packages reads the packages that package-lock.json in a folder pins, by name. Each lies beside it as
-// it was published, NAME-VERSION.tgz, and must have the hash that the file says.
+// Packages reads the packages that package-lock.json in a folder pins, by name. Each lies next to that file as
+// published, NAME-VERSION.tgz, and must have the pinned hash.
 func Packages(web string) (map[string]Package, error) {
 	text, err := os.ReadFile(filepath.Join(web, "package-lock.json"))
 	if err != nil {
@@ -46,7 +46,7 @@ func Packages(web string) (map[string]Package, error) {
 	out := map[string]Package{}
 	for key, e := range l.Packages {
 		if key == "" {
-			continue // ours
+			continue // the page itself
 		}
 		name := strings.TrimPrefix(key, "node_modules/")
 		if e.Resolved != "" {
@@ -77,7 +77,7 @@ func Packages(web string) (map[string]Package, error) {
 	return out, nil
 }
 
-// unpack returns the files of an archive of npm, all of which are in a folder "package".
+// unpack returns the files of an npm archive. All of them are in a folder "package".
 func unpack(archive []byte) (map[string][]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(archive))
 	if err != nil {
