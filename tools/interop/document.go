@@ -16,7 +16,7 @@ import (
 //go:embed choices.md
 var choices string
 
-// save writes the document, failures included; an empty path is none.
+// save writes the document, including failures. An empty path writes nothing.
 func (r *report) save(path string) error {
 	if path == "" {
 		return nil
@@ -49,7 +49,7 @@ func (r *report) document(w io.Writer) error {
 	return err
 }
 
-// summary is the result in a line.
+// summary returns the result in one line.
 func (r *report) summary() string {
 	cases, lost, bytes := 0, 0, int64(0)
 	for _, t := range r.tallies {
@@ -63,8 +63,7 @@ func (r *report) summary() string {
 		cases, bytes/1e6, lost, rows, len(r.failures))
 }
 
-// matrix is the table of all tallies: a row for each service and operation, a
-// column for each link and role.
+// matrix is the table of all tallies: a row for each service and operation, a column for each link and role.
 func (r *report) matrix() table {
 	t := table{Title: "Matrix", Intro: "Cases that passed, of all; each is a combination of IPv4 or IPv6, path MTU 256, 1024 or\n" +
 		"4096, and a size: 0, 1, 3, MTU-1, MTU, MTU+1, 64 KiB, 8 MiB (datagrams: up to the MTU, atomics: 8).",
@@ -107,7 +106,7 @@ func (r *report) matrixRow(typ verbs.QPType, op verbs.Opcode, columns []kind) []
 	return row
 }
 
-// write writes a table; numbers are to the right.
+// write writes a table. Numbers are right-aligned.
 func (t table) write(w io.Writer) {
 	fmt.Fprintf(w, "\n## %s\n\n", t.Title)
 	if t.Intro != "" {

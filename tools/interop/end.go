@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// address is what an end tells its peer.
+// address is the addressing data that an end sends to its peer.
 type address struct {
 	QPN  uint32
 	PSN  uint32
@@ -16,7 +16,7 @@ type address struct {
 	RKey uint32
 }
 
-// settings are those of a queue pair.
+// settings are the parameters of a queue pair.
 type settings struct {
 	Type     verbs.QPType
 	MTU      verbs.MTU
@@ -26,9 +26,8 @@ type settings struct {
 	RNRRetry uint8
 }
 
-// patient are settings with which nothing gives up although the machine stands still
-// for a second or two, because others use the processors: eight transmissions, half a
-// second apart.
+// patient are settings that survive a pause of the machine for a second or two, while others use the processors: eight
+// transmissions, half a second apart.
 func patient(t verbs.QPType, mtu verbs.MTU, v6 bool) settings {
 	return settings{Type: t, MTU: mtu, IPv6: v6, Timeout: 17, RetryCnt: 7, RNRRetry: 7}
 }
@@ -38,14 +37,14 @@ const (
 	minRNRTimer = 12 // 0.64 ms
 )
 
-// work is a send work request. Off is in the own buffer, Remote in the peer's.
+// work is a send work request. Off is in the end's own buffer, Remote in the peer's.
 type work struct {
 	ID            uint64
 	Op            verbs.Opcode
 	Flags         verbs.SendFlags
 	Off, Len      int
 	Remote        int
-	RKey          uint32 // zero: that of the peer's buffer
+	RKey          uint32 // zero: the key of the peer's buffer
 	Imm           uint32
 	Compare, Swap uint64
 }
@@ -55,20 +54,18 @@ type end interface {
 	// Open makes a queue pair in INIT; Connect takes it to RTS.
 	Open(s settings) (address, error)
 	Connect(peer address) error
-	// Fill writes the pattern of a seed, from its byte number from on; Check
-	// compares.
+	// Fill writes the pattern of a seed, starting at byte number from of the pattern. Check compares.
 	Fill(off, n int, seed, from uint64) error
 	Check(off, n int, seed, from uint64) error
 	// Word and SetWord access 8 aligned bytes.
 	Word(off int) (uint64, error)
 	SetWord(off int, v uint64) error
-	// Recv posts count receives of n bytes, each stride further.
+	// Recv posts count receives of n bytes, stride bytes apart.
 	Recv(id uint64, off, n, count, stride int) error
 	Send(w work) error
-	// Poll returns n completions, or fewer when the time is up.
+	// Poll returns n completions, or fewer when limit expires.
 	Poll(n int, limit time.Duration) ([]verbs.WC, error)
-	// Stream runs count requests of one kind, depth at a time, each stride
-	// further, and returns how long they took.
+	// Stream runs count requests of one kind, depth in flight, stride bytes apart. It returns their duration.
 	Stream(w work, count, depth, stride int, limit time.Duration) (streamed, error)
 	// Window opens a memory window of type 2 for the peer.
 	Window(off, n int) (rkey uint32, err error)
@@ -79,15 +76,14 @@ type end interface {
 	Close() error
 }
 
-// streamed is how a stream went.
+// streamed is the result of a stream.
 type streamed struct {
 	Time   time.Duration
 	Done   int          // requests that completed without error
-	Status verbs.Status // of the one that did not, if any
+	Status verbs.Status // of the failed request, if any
 }
 
-// Layout of an end's buffer: what is sent, and where things arrive. Between the
-// areas is room for guards.
+// Layout of an end's buffer: sources and destinations. Between the areas is room for guards.
 const (
 	maxMessage = 8 << 20
 	guard      = 64
@@ -107,7 +103,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// pattern gives the bytes of a seed one after the other.
+// pattern produces the bytes of a seed in order.
 type pattern struct {
 	seed, index, word uint64
 }
@@ -129,7 +125,7 @@ func (p *pattern) next() byte {
 	return b
 }
 
-// fill and check are Fill and Check on memory.
+// fill and check implement Fill and Check on memory.
 func fill(b []byte, seed, from uint64) {
 	p := newPattern(seed, from)
 	for i := range b {

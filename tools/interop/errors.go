@@ -9,24 +9,23 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// trial is one way in which things go wrong. run does it over a fresh connection
-// on the wire link.
+// trial is one error case. run executes it over a fresh connection on the wire link.
 type trial struct {
 	name     string
-	settings func(*settings) // changes the patient ones; may be nil
+	settings func(*settings) // changes the patient settings; may be nil
 	want     string          // for the document
 	run      func(*trialState) error
 }
 
-// trialState is what a trial has to do with.
+// trialState is the state of a trial.
 type trialState struct {
 	connection
 	wire *wire
-	// weRespond: the responder is ours.
+	// weRespond: the responder is our NIC.
 	weRespond bool
 }
 
-// trials of error behaviour; those of a failing network are in network.go.
+// trials are the cases of error behaviour. The cases of a failing network are in network.go.
 var trials = []trial{
 	{"RNR, then a receive", nil, "success after RNR NAKs", (*trialState).receiverLate},
 	{"RNR, no receive", func(s *settings) { s.RNRRetry = 2 }, "RNR retry exceeded", (*trialState).receiverNever},
@@ -38,7 +37,7 @@ var trials = []trial{
 	{"receive buffer too small", nil, "remote invalid request (0x61), or remote operation error from rxe (0x63)", (*trialState).smallBuffer},
 }
 
-// run runs all trials in both directions.
+// runTrials runs all trials in both directions.
 func runTrials(l *lab, r *report) {
 	r.begin(table{Title: "Errors", Intro: "Each on a connection of its own; another one works afterwards.",
 		Head: []string{"trial", "expected of the requester", "we request", "we respond"}})
@@ -56,8 +55,8 @@ func runTrials(l *lab, r *report) {
 	}
 }
 
-// try runs a trial, and then a transfer over another connection, which shows that
-// nothing else was harmed.
+// try runs a trial, and then a transfer over another connection. The transfer shows that the error affected only its
+// own connection.
 func (k *trial) try(l *lab, weRespond bool) error {
 	var req, resp end = l.ours[linkWire], l.rxe[linkWire]
 	if weRespond {
@@ -80,10 +79,10 @@ func (k *trial) try(l *lab, weRespond bool) error {
 	return errors.Join(err, wrap("afterwards", err2), after.Close())
 }
 
-// quick bounds the time of whatever ends soon.
+// quick is the time limit of short operations.
 const quick = 20 * time.Second
 
-// ends waits for one completion of e, which has to have a certain status.
+// ends waits for one completion of e and checks its status.
 func ends(e end, want ...verbs.Status) error {
 	wcs, err := e.Poll(1, quick)
 	if err != nil {
@@ -108,8 +107,8 @@ func inState(e end, want verbs.QPState) error {
 	return err
 }
 
-// refused expects the first request to end with one of the statuses, the second to
-// be flushed, and both queue pairs in the error state.
+// refused expects the first request to end with one of the statuses, the second to be flushed, and both queue pairs in
+// the error state.
 func (s *trialState) refused(want ...verbs.Status) error {
 	return errors.Join(wrap("first request", ends(s.req, want...)), wrap("second request", ends(s.req, verbs.StatusWRFlushErr)),
 		wrap("requester", inState(s.req, verbs.QPErr)), wrap("responder", inState(s.resp, verbs.QPErr)))

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// florPart is the part with Flor between a NIC of ours and rxe in the machine.
+// florPart tests Flor between our NIC and rxe in the machine.
 type florPart struct {
 	lines []string // of netem
 	sizes []int
@@ -51,7 +51,7 @@ func (f florPart) run(l *lab, r *report) {
 	}
 }
 
-// both runs all clients on both sides, each with a server on the other one.
+// both runs all clients on both sides, each with a server on the other side.
 func (f florPart) both(l *lab, r *report, by string) (err error) {
 	there, err := serveInside(l, by)
 	if err != nil {
@@ -73,7 +73,7 @@ func (f florPart) both(l *lab, r *report, by string) (err error) {
 	return errors.Join(err, err2)
 }
 
-// florTrial is what clients on both sides do.
+// florTrial is one run of the clients on both sides.
 type florTrial struct {
 	by, line string
 	size     int
@@ -99,7 +99,7 @@ func (f florPart) row(l *lab, r *report, t florTrial) {
 	r.row(row...)
 }
 
-// florCell tells what a client has printed.
+// florCell summarizes a client's output.
 func florCell(out string) (string, error) {
 	var counters struct{ Lost, Reconnects uint64 }
 	result := perf.FlorResult{Counters: &counters}
@@ -112,7 +112,7 @@ func florCell(out string) (string, error) {
 	return fmt.Sprintf("%d, %d lost, %d anew", result.Calls, counters.Lost, counters.Reconnects), nil
 }
 
-// florCommand is a command of roceperf on either side.
+// florCommand returns a command of roceperf for either side.
 func florCommand(verb, by, runDir, device string) string {
 	return fmt.Sprintf("flor %s --run-dir %s -d %s --connection %s --verify", verb, runDir, device, by)
 }
@@ -160,7 +160,7 @@ func callInside(l *lab, t florTrial) (string, error) {
 	return l.vm.Shell(fmt.Sprintf("timeout %d roceperf %s", int(programLimit.Seconds()), t.client(server, verbs.KernelDir, "rxe0")), programLimit+patience)
 }
 
-// florAddresses are those of our NIC and of rxe's.
+// florAddresses returns the addresses of our NIC and of rxe.
 func (l *lab) florAddresses() (outside, inside string) {
 	a, _ := addresses(linkUnix, 0)
 	b, _ := addresses(linkUnix, 1)

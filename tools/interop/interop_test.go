@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// TestSizes: every operation is tested with all sizes that it can have.
+// TestSizes: every operation is tested with all its valid sizes.
 func TestSizes(t *testing.T) {
 	large := []int{0, 1, 3, 1023, 1024, 1025, 64 << 10, 8 << 20}
 	for _, c := range []struct {
@@ -36,8 +36,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestOperations: the services have the operations of the specification (IBTA table
-// 35), each with a name.
+// TestOperations: the services have the operations of the specification (IBTA table 35), and each has a name.
 func TestOperations(t *testing.T) {
 	for typ, want := range map[verbs.QPType]int{verbs.RC: 8, verbs.UC: 4, verbs.UD: 2} {
 		if got := operations[typ]; len(got) != want {
@@ -51,8 +50,7 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPattern: the pattern of a seed is the same wherever one begins to read it, and
-// what differs is found.
+// TestPattern: the pattern of a seed is the same from any starting offset, and differences are found.
 func TestPattern(t *testing.T) {
 	b := make([]byte, 100)
 	fill(b, 7, 0)
@@ -67,7 +65,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestNetworks: a word chooses among the networks that speed is measured on.
+// TestNetworks: a word selects the networks for speed measurements.
 func TestNetworks(t *testing.T) {
 	for word, n := range map[string]int{"": 4, "loss": 1, "16 QP": 1, "MTU 4096": 3, "MTU 9000": 0} {
 		if list := networks(word); len(list) != n {
@@ -79,8 +77,7 @@ func TestNetworks(t *testing.T) {
 	}
 }
 
-// TestBatch: a batch is the same for the same seed, and its requests do not share
-// memory.
+// TestBatch: a batch is the same for the same seed, and its requests do not share memory.
 func TestBatch(t *testing.T) {
 	a, b := newBatch(3), newBatch(3)
 	if !slices.Equal(a.works, b.works) {
@@ -102,7 +99,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestMangle: what the wire does to frames is what the NICs drop them for.
+// TestMangle: the changes that the wire makes to frames cause the intended drops.
 func TestMangle(t *testing.T) {
 	frame := roceFrame(t)
 	if p, ok := parse(frame); !ok || p.Opcode != bth.OpSendOnly || p.PSN != bth.MakePSN(77) {
@@ -124,8 +121,7 @@ func TestMangle(t *testing.T) {
 	}
 }
 
-// roceFrame is a SEND of 12 bytes over IPv4, with what an Ethernet frame may have
-// behind it.
+// roceFrame returns a SEND of 12 bytes over IPv4, with the trailing bytes that an Ethernet frame may have.
 func roceFrame(t *testing.T) []byte {
 	p := bth.Packet{Opcode: bth.OpSendOnly, PKey: 0xffff, PSN: bth.MakePSN(77), DestQP: 17, Payload: make([]byte, 12)}
 	f := make([]byte, ethLen+ipUDPLen+p.WireLen())
@@ -143,7 +139,7 @@ func roceFrame(t *testing.T) []byte {
 	return append(f, 0, 0)
 }
 
-// datagram is the IP datagram in a frame.
+// datagram returns the IP datagram in a frame.
 func datagram(f []byte) []byte { return f[ethLen:][:binary.BigEndian.Uint16(f[ethLen+2:])] }
 
 // TestReport: the document has the counts, the failures, and every table.
@@ -176,7 +172,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestSpeed: what rxespeed prints is read, and of latencies the smaller one is better.
+// TestSpeed: the output of rxespeed is parsed, and a smaller latency is better.
 func TestSpeed(t *testing.T) {
 	run := func(bandwidth string) string {
 		return "a: " + bandwidth + "\nb: 1\nc: 1\nd: 1\ncompletion: transport retry counter exceeded\ne latency, us: 40\nf: failed\ng: 1\n"
@@ -201,7 +197,7 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestCommandLine: the blanks of command lines are filled in.
+// TestCommandLine: the placeholders of command lines are filled in.
 func TestCommandLine(t *testing.T) {
 	p := same("ibv_rc_pingpong -d %d -g %g", true)
 	if got, want := line(p.server, "198.18.0.1", "rxe1", "1"), "ibv_rc_pingpong -d rxe1 -g 1"; got != want {
@@ -212,7 +208,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestFlorCell: a client has to have had answers.
+// TestFlorCell: a client without answers is an error.
 func TestFlorCell(t *testing.T) {
 	cell, err := florCell(`{"calls": 7, "counters": {"Lost": 3, "Reconnects": 2, "WQEs": 9}}`)
 	if want := "7, 3 lost, 2 anew"; err != nil || cell != want {
@@ -225,7 +221,7 @@ func TestFlorCell(t *testing.T) {
 	}
 }
 
-// TestDirty: no last byte is right before it comes.
+// TestDirty: no last byte is right before the data arrive.
 func TestDirty(t *testing.T) {
 	for seed := range uint64(2000) {
 		for _, size := range []int{1, 3, 1024} {

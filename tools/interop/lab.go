@@ -17,15 +17,15 @@ import (
 // Links between our NICs and the machine's devices rxe0, rxe1 and so on.
 const (
 	linkUnix = iota // AF_UNIX datagrams
-	linkTAP         // TAPs in two namespaces, bridges and a veth pair between
+	linkTAP         // TAPs in two namespaces, bridges and a veth pair between them
 	linkWire        // AF_UNIX datagrams through our wire, which may change frames
-	linkUDP         // UDP sockets of an ordinary user, beside a TAP of the machine
+	linkUDP         // UDP sockets of an unprivileged user, and a TAP of the machine
 	links
 )
 
 var linkNames = [links]string{"AF_UNIX", "TAP", "wire", "UDP sockets"}
 
-// lab is a daemon with a NIC for each link, joined to a virtual machine.
+// lab is a daemon with a NIC for each link, connected to a virtual machine.
 type lab struct {
 	dir   string
 	bin   string
@@ -37,19 +37,19 @@ type lab struct {
 	wire  *wire
 	ours  [links]*ours
 	rxe   [links]*rxe
-	pair  [2]*rxe // two devices inside the machine, joined by a veth pair
+	pair  [2]*rxe // two devices inside the machine, connected by a veth pair
 }
 
-// addresses of our side and of the machine's on a link.
+// addresses returns the addresses of our side or of the machine's side on a link.
 func addresses(link, side int) (v4, v6 netip.Addr) {
 	return netip.MustParseAddr(fmt.Sprintf("198.18.%d.%d", 10+link, side+1)),
 		netip.MustParseAddr(fmt.Sprintf("fd00:%d::%d", 10+link, side+1))
 }
 
-// bootLimit is generous: QEMU emulates, and other work may take the processors.
+// bootLimit is generous: QEMU emulates, and other work may use the processors.
 const bootLimit = 180 * time.Second
 
-// newLab starts everything.
+// newLab starts the daemons and the machine.
 func newLab(bin, dir string, image vm.Image, cpus int) (*lab, error) {
 	l := &lab{dir: dir, bin: bin, image: image}
 	err := l.start(cpus)
@@ -95,13 +95,13 @@ func (l *lab) start(cpus int) (err error) {
 
 func (l *lab) path(name string) string { return filepath.Join(l.dir, name) }
 
-// QEMU's TAP devices: one is in a bridge, the other one has addresses of the kernel.
+// QEMU's TAP devices. One is in a bridge; the other has addresses of the kernel.
 const (
 	tapName = "tapvm"
 	tapUser = "tapuser"
 )
 
-// addTAPs makes QEMU's TAP devices in the second namespace.
+// addTAPs creates QEMU's TAP devices in the second namespace.
 func (l *lab) addTAPs() error {
 	v4, v6 := addresses(linkUDP, 0)
 	for _, args := range [][]string{
@@ -138,10 +138,10 @@ func (l *lab) startDaemon() error {
 	return l.host.Start(l.bin)
 }
 
-// ordinary is a user without any right.
+// ordinary is an unprivileged user.
 const ordinary = 65534
 
-// startUser starts a daemon with a NIC on UDP sockets, as an ordinary user where this one may make it one.
+// startUser starts a daemon with a NIC on UDP sockets, as an unprivileged user if the current user may switch to it.
 func (l *lab) startUser() error {
 	dir := l.path("user")
 	h := &netlab.Host{NS: l.bed.NS[1], RunDir: filepath.Join(dir, "run"), Config: filepath.Join(dir, "roced.yaml"), LogFile: l.path("user.log")}
@@ -188,7 +188,7 @@ rdma link add rxe%d type rxe netdev $dev`, i, v4, v6, i), patience)
 	return l.openPair()
 }
 
-// openPair makes two rxe devices in the machine and opens them.
+// openPair creates two rxe devices in the machine and opens them.
 func (l *lab) openPair() error {
 	_, err := l.vm.Shell(pairScript, patience)
 	for i := range l.pair {
@@ -201,9 +201,9 @@ func (l *lab) openPair() error {
 	return err
 }
 
-// pairScript makes rxe10 and rxe11 on a veth pair. Both ends of it are in one
-// namespace, because rxe of Linux 6.1 passes no traffic in a second one; rules
-// keep the kernel from taking the short cut. To themselves other devices may send, as a queue pair of flor's does.
+// pairScript makes rxe10 and rxe11 on a veth pair. Both ends are in one namespace, because rxe of Linux 6.1 passes no
+// traffic in a second one. Rules prevent the kernel from delivering locally. Other devices may send to themselves, as a
+// Flor queue pair does.
 const pairScript = `set -e
 for what in all default; do
 	sysctl -qw net.ipv4.conf.$what.accept_local=1 net.ipv4.conf.$what.rp_filter=0
@@ -223,7 +223,7 @@ for i in 0 1 2 3; do
 done
 ip rule add pref 40000 lookup local; ip rule del pref 0`
 
-// Close ends everything.
+// Close stops the daemons and the machine.
 func (l *lab) Close() error {
 	var errs []error
 	for _, o := range l.ours {

@@ -1,10 +1,16 @@
-// Command interop tests the NIC against the Linux kernel's Soft-RoCE, rdma_rxe,
-// which runs in a virtual machine: every operation in both directions, behaviour
-// under tc netem and in errors, stock programs, and the speed of both on the same
-// emulated processors; and every transport of ours under netem. It writes docs/results/interop.md or docs/results/interop-trixie.md, whole.
+// Command interop tests the NIC against the Linux kernel's Soft-RoCE, rdma_rxe, which runs in a virtual machine. It
+// tests:
 //
-// Where the machine cannot be built for want of rights or of Debian's packages, it
-// says so and succeeds; a machine that can be built has to work.
+// - every operation in both directions
+// - behaviour under tc netem and in errors
+// - stock programs
+// - the speed of both on the same emulated processors
+// - every transport of ours under netem
+//
+// It writes the whole of docs/results/interop.md or docs/results/interop-trixie.md.
+//
+// If rights or Debian's packages are missing, so that the machine cannot be built, the command says so and succeeds.
+// Once the machine is built, any failure is an error.
 package main
 
 import (
@@ -26,7 +32,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// options are the command's.
+// options are the command's options.
 type options struct {
 	bin  string
 	out  string
@@ -35,8 +41,8 @@ type options struct {
 	// release is the Debian release whose kernel the machine has.
 	release string
 	short   bool
-	cpu     string // of the machines of speed
-	network string // of speed: those whose names contain it
+	cpu     string // of the machines for speed
+	network string // of speed: selects the networks whose names contain it
 	seed    uint64
 }
 
@@ -60,7 +66,7 @@ func main() {
 	os.Exit(code)
 }
 
-// run runs everything and returns the exit code.
+// run runs all parts and returns the exit code.
 func run(o options) (int, error) {
 	im, err := image(o.bin, o.release)
 	if errors.Is(err, errSkip) {
@@ -92,10 +98,10 @@ func run(o options) (int, error) {
 	return 0, nil
 }
 
-// errSkip says that this is no system on which the machine can be built.
+// errSkip means that the machine cannot be built on this system.
 var errSkip = errors.New("skipped")
 
-// exitSkip is how tools/scripts/setup-vm.sh says that it may not install what is needed.
+// exitSkip is the exit code of tools/scripts/setup-vm.sh when it may not install its dependencies.
 const exitSkip = 77
 
 // image builds the machine, with our programs in it.
@@ -155,7 +161,7 @@ func test(r *report, im vm.Image, o options) (err error) {
 	return nil
 }
 
-// closeOnSignal ends daemon and machine with this program.
+// closeOnSignal stops the daemon and the machine when a signal ends this program.
 func closeOnSignal(l *lab) {
 	c := make(chan os.Signal, 1)
 	signal.Notify(c, os.Interrupt, syscall.SIGTERM)
@@ -189,7 +195,7 @@ func parts(o options) []part {
 		{"programs", func(l *lab, r *report) { runPrograms(l, r, o.short) }}, {"tools", runTools}}, speedParts(o.short, o.cpu, o.network)...)
 }
 
-// versions tells what is tested against.
+// versions returns the versions of the peer's software.
 func versions(l *lab) ([]string, error) {
 	kernel, err := l.vm.Shell(`uname -rv; rdma -V; echo perftest $(ib_write_bw --version)`, patience)
 	qemu, err2 := exec.Command("qemu-system-x86_64", "--version").Output()
@@ -198,12 +204,12 @@ func versions(l *lab) ([]string, error) {
 	return append(list, first, fmt.Sprintf("%d emulated processors", l.vm.CPUs)), errors.Join(err, err2)
 }
 
-// keepLogs copies the logs from where they are deleted.
+// keepLogs copies the logs from the folder that is deleted.
 func keepLogs(from, to string) error {
 	err := os.MkdirAll(to, 0o755)
 	for _, name := range []string{"console.log", "roced.log", "user.log"} {
 		text, readErr := os.ReadFile(filepath.Join(from, name))
-		if readErr == nil { // else it has not come that far
+		if readErr == nil { // else the run ended before it created the log
 			err = errors.Join(err, os.WriteFile(filepath.Join(to, name), text, 0o644))
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// matrix is which cases to run.
+// matrix selects the cases to run.
 type matrix struct {
 	links []int
 	mtus  []verbs.MTU
-	large bool // 8 MiB in every combination, not only in IPv4 at path MTU 1024
-	// sampled is a link that is tested at one path MTU only, 0 if there is none.
+	large bool // 8 MiB in every combination, not only over IPv4 at path MTU 1024
+	// sampled is a link that is tested at one path MTU only; 0 means none.
 	sampled int
 	seed    uint64
 }
@@ -22,7 +22,7 @@ type matrix struct {
 // services are the transport services, in the document's order.
 var services = []verbs.QPType{verbs.RC, verbs.UC, verbs.UD}
 
-// operations of each transport service.
+// operations lists the operations of each transport service.
 var operations = map[verbs.QPType][]verbs.Opcode{
 	verbs.RC: {verbs.OpSend, verbs.OpSendImm, verbs.OpWrite, verbs.OpWriteImm, verbs.OpRead, verbs.OpFetchAdd,
 		verbs.OpCmpSwap, verbs.OpSendWithInv},
@@ -30,7 +30,7 @@ var operations = map[verbs.QPType][]verbs.Opcode{
 	verbs.UD: {verbs.OpSend, verbs.OpSendImm},
 }
 
-// sizes of messages of an operation.
+// sizes returns the message sizes of an operation.
 func (m *matrix) sizes(op verbs.Opcode, s settings) []int {
 	if isAtomic(op) {
 		return []int{8}
@@ -71,8 +71,8 @@ func (m *matrix) mtusOf(link int) []verbs.MTU {
 	return m.mtus
 }
 
-// portTaken starts a daemon on UDP sockets in the machine, where rxe has the port of RoCEv2 on all addresses: it says who may
-// have it.
+// portTaken starts a daemon on UDP sockets in the machine, where rxe has the port of RoCEv2 on all addresses. The error
+// message must name the likely owner of the port.
 func portTaken(l *lab, r *report) {
 	out, err := l.vm.Shell(`echo 'run_dir: /tmp/taken
 nics: [{name: rxe_u, port: {type: udp, interface: eth0}}]' >/tmp/taken.yaml; timeout 10 roced run --config /tmp/taken.yaml 2>&1; echo exit $?`, patience)
@@ -84,8 +84,8 @@ nics: [{name: rxe_u, port: {type: udp, interface: eth0}}]' >/tmp/taken.yaml; tim
 	}
 }
 
-// caseLimit is how long a case may take: 8 MiB take a second on a machine that
-// has nothing else to do. Where messages may be lost, nothing comes late.
+// caseLimit is the time limit of a case: 8 MiB take a second on an otherwise idle machine. Messages of unreliable
+// services arrive soon or never.
 func caseLimit(t verbs.QPType) time.Duration {
 	if t == verbs.RC {
 		return 60 * time.Second
@@ -93,8 +93,8 @@ func caseLimit(t verbs.QPType) time.Duration {
 	return 10 * time.Second
 }
 
-// attempts is how often a message that is lost is sent: the emulated machine is
-// slow, and what it has no room for is gone.
+// attempts is the maximum number of transmissions of a lost message. The emulated machine is slow and drops packets
+// when its buffers are full.
 func attempts(t verbs.QPType) int {
 	if t == verbs.RC {
 		return 1
@@ -102,8 +102,7 @@ func attempts(t verbs.QPType) int {
 	return 4
 }
 
-// cell runs all operations and sizes over one queue pair; after a failure the
-// next case gets another.
+// cell runs all operations and sizes over one queue pair. After a failure the next case gets a new queue pair.
 func (m *matrix) cell(r *report, k kind, req, resp end, s settings) {
 	p := &peers{req: req, resp: resp, s: s}
 	for _, op := range operations[s.Type] {
@@ -127,7 +126,7 @@ func (m *matrix) cell(r *report, k kind, req, resp end, s settings) {
 	}
 }
 
-// attempt runs a case, again if its message is lost.
+// attempt runs a case, and repeats it if its message is lost.
 func (m *matrix) attempt(p *peers, t transfer, row *tally) error {
 	for left := attempts(p.s.Type); ; left-- {
 		err := p.open()
@@ -145,7 +144,7 @@ func (m *matrix) attempt(p *peers, t transfer, row *tally) error {
 	}
 }
 
-// peers are two ends and the connection between them, if there is one.
+// peers are two ends and the connection between them, if any.
 type peers struct {
 	req, resp end
 	s         settings

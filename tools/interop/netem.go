@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// netemLines are what tc netem does to frames in both directions.
+// netemLines are the settings of tc netem, applied in both directions.
 var netemLines = []string{
 	"", // nothing, to compare with
 	"loss 0.1%",
@@ -27,13 +27,13 @@ const netemIntro = "Inside the machine, on its network card and on a veth pair b
 	"kinds that are outstanding together, in order, exactly once, byte by byte. Throughput: WRITEs of 64 KiB, 16 at a\n" +
 	"time, path MTU 1024, that completed. Where rxe's requests to us fail, rxe's to rxe are tried."
 
-// shortNetemLines are the sample of the short form.
+// shortNetemLines are the sample for the short form.
 var shortNetemLines = []string{netemLines[0], netemLines[2], netemLines[len(netemLines)-1]}
 
 // netem is the part under tc netem.
 type netem struct {
 	lines []string
-	time  time.Duration // of a measurement of throughput
+	time  time.Duration // of a throughput measurement
 	seed  uint64
 }
 
@@ -82,11 +82,11 @@ func (n netem) run(l *lab, r *report) {
 	}
 }
 
-// trialsAlone is how often rxe may fail with itself.
+// trialsAlone is the maximum number of attempts to make rxe fail with itself.
 const trialsAlone = 5
 
-// alone reports whether rxe fails with itself, too, as Linux 6.12's does under reordering: its requests complete
-// as flushed without one that failed, and atomics return what was before others.
+// alone reports whether rxe also fails with itself, as rxe of Linux 6.12 does under reordering. Its requests complete
+// as flushed without a failed request, and its atomics return the values before other atomics.
 func (n netem) alone(rxe [2]end) bool {
 	for i := range uint64(trialsAlone) {
 		if _, err := newBatch(n.seed+i).run(rxe[0], rxe[1]); err != nil {
@@ -96,8 +96,7 @@ func (n netem) alone(rxe [2]end) bool {
 	return false
 }
 
-// redirectIngress makes what eth0 receives pass ifb0, because netem is for what
-// leaves a device. It does so once.
+// redirectIngress passes the ingress of eth0 through ifb0, because netem applies to egress. It does so once.
 func (l *lab) redirectIngress() error {
 	_, err := l.vm.Shell(`set -e; tc qdisc show dev eth0 | grep -q ingress && exit
 ip link set ifb0 mtu 4200 up; tc qdisc add dev eth0 ingress
@@ -105,14 +104,14 @@ tc filter add dev eth0 parent ffff: matchall action mirred egress redirect dev i
 	return err
 }
 
-// setNetem puts a line into force, in both directions of eth0 and of the veth pair.
+// setNetem applies a line in both directions of eth0 and of the veth pair.
 func (l *lab) setNetem(line string) error {
 	_, err := l.vm.Shell(netemScript(line, "dev eth0", "dev ifb0", "dev veth0", "dev veth1"), patience)
 	return err
 }
 
-// netemScript puts a line into force on devices, or takes it away if it is empty. A device is what tc(8) has: "dev NAME", with
-// "-n NAMESPACE" in front in another namespace.
+// netemScript applies a line to devices, or removes it if it is empty. A device is an argument of tc(8): "dev NAME",
+// with "-n NAMESPACE" in front in another namespace.
 func netemScript(line string, devices ...string) string {
 	var script strings.Builder
 	for _, d := range devices {
@@ -131,15 +130,14 @@ var (
 	setupDevices = []string{"-n s1 dev v0", "-n s2 dev v0"} // of ours (setup)
 )
 
-// settings under netem: retries are soon, for they are needed.
+// settings returns the settings under netem, with a short retry timeout because retries are common.
 func (n netem) settings() settings {
 	s := patient(verbs.RC, verbs.MTU1024, false)
 	s.Timeout = 14 // 67 ms
 	return s
 }
 
-// rate measures the throughput of WRITEs of 64 KiB: those that completed in the
-// time given.
+// rate measures the throughput of WRITEs of 64 KiB that complete in the given time.
 func (n netem) rate(req, resp end) (string, error) {
 	const size, depth = 64 << 10, 16
 	c, err := connect(req, resp, n.settings())
@@ -153,8 +151,7 @@ func (n netem) rate(req, resp end) (string, error) {
 	return fmt.Sprintf("%.2f", float64(s.Done*size)/1e6/s.Time.Seconds()), errors.Join(err, c.Close())
 }
 
-// batch is a mixture of requests that are outstanding at the same time, each with
-// places of its own.
+// batch is a mixture of requests that are in flight at the same time. Each has memory of its own.
 type batch struct {
 	works []work
 }
@@ -173,7 +170,7 @@ func newBatch(seed uint64) batch {
 		w := work{ID: uint64(i), Op: ops[rng.IntN(len(ops))], Len: rng.IntN(batchSlot), Imm: uint32(i),
 			Off: sendArea + i*batchSlot, Remote: recvArea + i*batchSlot}
 		switch w.Op {
-		case verbs.OpRead: // the other way round
+		case verbs.OpRead: // in the opposite direction
 			w.Off, w.Remote = w.Remote, w.Off
 		case verbs.OpFetchAdd:
 			w.Off, w.Len, w.Remote, w.Compare = wordArea+8+8*i, 8, wordArea, batchAdded
@@ -183,11 +180,10 @@ func newBatch(seed uint64) batch {
 	return b
 }
 
-// batchLimit is the time for a batch: with the worst line some take ten seconds.
+// batchLimit is the time limit of a batch. With the worst line some batches take ten seconds.
 const batchLimit = 90 * time.Second
 
-// run runs the batch. Either all data arrive, or the requester says that it has
-// given up, which is what RC promises.
+// run runs the batch. Either all data arrive, or the requester reports that its retries are exhausted, as RC promises.
 func (b batch) run(req, resp end) (string, error) {
 	c, err := connect(req, resp, netem{}.settings())
 	if err == nil {
@@ -207,7 +203,7 @@ func (b batch) run(req, resp end) (string, error) {
 	return result, errors.Join(err, c.Close())
 }
 
-// start fills the memory and posts everything.
+// start fills the memory and posts all requests.
 func (b batch) start(c connection) error {
 	errs := []error{c.resp.SetWord(wordArea, 0)}
 	for i, w := range b.works {
@@ -228,7 +224,7 @@ func (b batch) start(c connection) error {
 	return errors.Join(errs...)
 }
 
-// verify looks at completions and data.
+// verify checks completions and data.
 func (b batch) verify(c connection, wcs []verbs.WC) (string, error) {
 	for _, wc := range wcs {
 		if wc.Status == verbs.StatusRetryExcErr || wc.Status == verbs.StatusRNRRetryExcErr {

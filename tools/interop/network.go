@@ -11,10 +11,10 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// hasty are settings with which a requester gives up within a second.
+// hasty are settings with which a requester exhausts its retries within a second.
 func hasty(s *settings) { s.Timeout, s.RetryCnt = 12, 2 } // 17 ms, three transmissions
 
-// networkTrials are those where the network or the peer fails.
+// networkTrials are the trials where the network or the peer fails.
 var networkTrials = []trial{
 	{"wrong P_Key in some packets", nil, "success after retransmission", func(s *trialState) error { return s.repaired(wrongPKey) }},
 	{"wrong P_Key in all packets", hasty, "retry exceeded", func(s *trialState) error { return s.givesUp(wrongPKey) }},
@@ -50,13 +50,13 @@ const (
 	rocePort = 4791
 )
 
-// isRoCE tells IPv4 frames without options, as both sides send.
+// isRoCE recognizes IPv4 frames without options, the only ones that both sides send.
 func isRoCE(f []byte) bool {
 	return len(f) > ethLen+ipUDPLen && f[12] == 8 && f[13] == 0 && f[ethLen] == 0x45 && f[ethLen+9] == 17 &&
 		binary.BigEndian.Uint16(f[ethLen+22:]) == rocePort
 }
 
-// wrongPKey puts a packet into a partition that nobody is in.
+// wrongPKey puts a packet into a partition without members.
 func wrongPKey(f []byte) []byte {
 	binary.BigEndian.PutUint16(f[ethLen+ipUDPLen+2:], 0x9234)
 	if bth.SealICRC(f[ethLen:]) != nil {
@@ -65,7 +65,7 @@ func wrongPKey(f []byte) []byte {
 	return f
 }
 
-// badICRC damages the last byte of a packet: it belongs to the ICRC.
+// badICRC damages the last byte of a packet, which belongs to the ICRC.
 func badICRC(f []byte) []byte {
 	end := ethLen + int(binary.BigEndian.Uint16(f[ethLen+2:]))
 	if end <= len(f) {
@@ -95,7 +95,7 @@ func (s *trialState) repaired(damage func([]byte) []byte) error {
 	return err
 }
 
-// givesUp damages all of the requester's packets.
+// givesUp damages all of the requester's packets, so that its retries are exhausted.
 func (s *trialState) givesUp(damage func([]byte) []byte) error {
 	var n atomic.Int32
 	s.wire.Set(func(f []byte, toVM bool) []byte {
@@ -112,7 +112,7 @@ func (s *trialState) givesUp(damage func([]byte) []byte) error {
 	return err
 }
 
-// abandoned posts requests that nobody answers.
+// abandoned posts requests that get no answer.
 func (s *trialState) abandoned() error {
 	begin := time.Now()
 	if err := s.sendBoth(work{Op: verbs.OpWrite, Off: sendArea, Len: 100, Remote: recvArea}); err != nil {
@@ -126,7 +126,7 @@ func (s *trialState) abandoned() error {
 	return err
 }
 
-// unknownQP sends to a queue pair that is not there any more.
+// unknownQP sends to a destroyed queue pair.
 func (s *trialState) unknownQP() error {
 	if err := s.resp.Close(); err != nil {
 		return err
@@ -142,8 +142,8 @@ func (s *trialState) interrupted(cut func() error, want verbs.Status) error {
 	return errors.Join(wrap("cut", cut()), ends(s.req, want), inState(s.req, verbs.QPErr))
 }
 
-// inMiddle begins a WRITE of 8 MiB and returns when some of its packets have gone
-// by; the rest of them passes slowly until the wire is told otherwise.
+// inMiddle starts a WRITE of 8 MiB and returns when some of its packets have passed. The rest pass slowly until the
+// wire's mangler changes.
 func (s *trialState) inMiddle() error {
 	var n atomic.Int32
 	begun := make(chan struct{})
@@ -169,7 +169,7 @@ func (s *trialState) inMiddle() error {
 	}
 }
 
-// ownFailure fails the requester in the middle of a message.
+// ownFailure puts the requester into the error state in the middle of a message.
 func (s *trialState) ownFailure() error {
 	if err := s.inMiddle(); err != nil {
 		return err

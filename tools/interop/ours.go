@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// ours is an end on a NIC of roced, used by the Go client.
+// ours is an end on a NIC of roced, driven by the Go client.
 type ours struct {
 	ctx  *verbs.Context
 	pd   *verbs.PD
@@ -25,14 +25,14 @@ type ours struct {
 	peer     address
 }
 
-// queueDepth is that of work queues; as of rxepeer's.
+// queueDepth is the depth of work queues, equal to rxepeer's.
 const queueDepth = 256
 
-// unreliableRate is the packets a second that a UC queue pair of ours sends: as
-// many as the emulated machine can take without losing any.
+// unreliableRate is the rate of a UC queue pair of ours, in packets per second: the most that the emulated machine
+// receives without loss.
 const unreliableRate = 12000
 
-// newOurs opens the device whose socket this is.
+// newOurs opens the device of a socket.
 func newOurs(socket string, v4, v6 netip.Addr) (*ours, error) {
 	ctx, err := verbs.Open(socket)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"roced.io/roced/tools/interop/internal/vm"
 )
 
-// profiles is the part with every transport profile between two NICs of ours inside the
-// machine, on a veth pair with tc netem on both ends, which only its kernel has.
+// profiles is the part with every transport profile between two NICs of ours inside the machine. They are on a veth
+// pair with tc netem on both ends, because only the machine's kernel has netem.
 type profiles struct {
 	names    []string
 	lines    []string
@@ -79,8 +79,7 @@ func (p profiles) line(l *lab, r *report, line string) {
 	r.row(row...)
 }
 
-// trial moves messages by every verb on the devices of profile i and returns how many
-// frames the capture has.
+// trial moves messages by every verb on the devices of profile i and returns the number of captured frames.
 func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 	capture, err := m.Begin("rm -f /tmp/profile.pcapng; echo $$ >/tmp/capture.pid; exec rocectl --run-dir /tmp/speed capture rxe_s1 -w /tmp/profile.pcapng")
 	if err == nil {
@@ -91,7 +90,7 @@ func (p profiles) trial(m *vm.VM, line string, i int) (string, error) {
 			err = p.transfer(m, verb, i)
 		}
 	}
-	if err == nil { // the end of the capture is what completes its file
+	if err == nil { // the end of the capture completes its file
 		_, err = m.Shell("kill -INT $(cat /tmp/capture.pid)", patience)
 	}
 	if err == nil {
@@ -138,16 +137,15 @@ func (p profiles) transfer(m *vm.VM, verb string, profile int) error {
 	return nil
 }
 
-// dissected has tshark read a capture, and says how many good frames it has; what is
-// malformed is an error, and so is a wrong ICRC unless netem makes such. The capture is in
-// the file name then.
+// dissected makes tshark read a capture, and returns the number of good frames in it. Malformed frames are an error,
+// and so is a wrong ICRC unless netem corrupts frames. On an error the capture is stored in the named file.
 func dissected(capture []byte, name string, corrupt bool) (string, error) {
 	err := os.MkdirAll(filepath.Dir(name), 0o777)
 	if err = errors.Join(err, os.WriteFile(name, capture, 0o666)); err != nil {
 		return "", err
 	}
 	bad := `_ws.malformed or roced.malformed or roced.icrc == "bad"`
-	if corrupt { // what was corrupted may look like anything, but no good frame does
+	if corrupt { // a corrupted frame may look like anything, but a good frame must be well formed
 		bad = `(_ws.malformed or roced.malformed) and roced.icrc == "good"`
 	}
 	good, err := filtered(name, `roced.icrc == "good"`)
@@ -160,7 +158,7 @@ func dissected(capture []byte, name string, corrupt bool) (string, error) {
 	return fmt.Sprintf("verified, %d frames", len(good)), os.Remove(name)
 }
 
-// filtered lists the frames of a capture that match a display filter, a line each.
+// filtered lists the frames of a capture that match a display filter, one per line.
 func filtered(file, filter string) (lines []string, err error) {
 	out, err := netlab.Tshark("configs/wireshark/roced.lua", "-r", file, "-Y", filter).Output()
 	return slices.Collect(strings.Lines(string(out))), err

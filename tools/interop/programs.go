@@ -12,60 +12,56 @@ import (
 	"time"
 )
 
-// program is a stock program of which one runs in the machine, and one outside on
-// our NIC.
+// program is a stock program that runs once in the machine and once outside on our NIC.
 type program struct {
-	// server and client are the command lines; %a is the server's address, %d the
-	// device, %g the index of its address of IPv4.
+	// server and client are the command lines. %a is the server's address, %d the device, and %g the index of its IPv4
+	// address.
 	server, client string
-	cm             bool // the two find each other by rdma_cm, otherwise by TCP
+	cm             bool // the two sides connect by rdma_cm, otherwise by TCP
 	short          bool // belongs to the short form
-	// races is what comes of a race of the program's own, if it has any: both sides run again then.
+	// races are the messages from races of the program itself. After such a message both sides run again.
 	races []string
 }
 
 var (
 	// lateListen: perftest's client connects a second time before its server listens a second time.
 	lateListen = []string{"RDMA_CM_EVENT_REJECTED; error: 8"}
-	// otherQueue: perftest has one channel for the events of both its completion queues, and takes each for one of the queue
-	// that it waits for. So it waits for ever, or reads a completion that is not there, if the answer arrives before the
-	// acknowledgement has been worked off, as it does with rxe since it has work queues (12 of 25 runs from rxe to rxe,
-	// Linux 6.12, beside a load).
+	// otherQueue: perftest has one channel for the events of both its completion queues, and attributes each event to
+	// the queue that it waits for. If the answer arrives before the acknowledgement is processed, perftest blocks
+	// forever or reads a completion that is not there. This occurs with rxe since it has work queues (12 of 25 runs
+	// from rxe to rxe under load, Linux 6.12).
 	otherQueue = []string{"still running", "signal: killed", "Completion with error"}
 )
 
-// same is a program that is called in the same way on both sides, the client with
-// the server's address.
+// same is a program with the same arguments on both sides, plus the server's address for the client.
 func same(line string, short bool) program {
 	return program{server: line, client: line + " %a", short: short}
 }
 
-// racing is a program with races.
+// racing returns a program with known races.
 func (p program) racing(races []string) program {
 	p.races = races
 	return p
 }
 
-// byCM is a program of which the two sides find each other by rdma_cm.
+// byCM is a program whose two sides connect by rdma_cm.
 func byCM(server, client string, short bool) program {
 	return program{server: server, client: client, cm: true, short: short}
 }
 
 const (
 	pingpong = " -d %d -g %g -c -n 200" // -c compares the data
-	// A machine that stands still for a moment is not to be given up: perftest's own
-	// timeout is 68 ms. (And what it has no room for is lost: -t 8 limits what is on its
-	// way.)
+	// The timeout must exceed short pauses of the machine: perftest's default is 68 ms. -t 8 limits the data in flight,
+	// because the machine drops packets when its buffers are full.
 	patiently = " -F -u 18"
 	perftest  = " -d %d -x %g" + patiently
-	// Each side takes over the other's limit of outstanding READs, 128 of rxe, 16 of
-	// ours, so that they have to be told a common one.
+	// Each side adopts the other's limit of outstanding READs, 128 for rxe and 16 for ours. So both need an explicit
+	// common limit.
 	fetching = " -o 16" + perftest
 )
 
-// stockPrograms lists what is run in both directions. The emulated machine is
-// slow: there are few iterations, and datagrams go back and forth, so that none is
-// lost for want of room.
+// stockPrograms are the programs to run in both directions. The emulated machine is slow, so there are few iterations.
+// Datagrams alternate in direction, so that full buffers drop none.
 var stockPrograms = []program{
 	same("ibv_rc_pingpong"+pingpong, true),
 	same("ibv_rc_pingpong -e -s 65536 -m 4096"+pingpong, false),
@@ -94,14 +90,13 @@ var stockPrograms = []program{
 	byCM("rdma_server", "rdma_client -s %a", false),
 }
 
-// hostAddress is where programs outside meet those inside by TCP: the bridge that
-// QEMU's TAP is in.
+// hostAddress is the TCP address of programs outside: the bridge with QEMU's TAP.
 const hostAddress = "198.18.11.100"
 
 const (
-	// programLimit bounds a program; none takes a fifth of it while it works.
+	// programLimit is the time limit of a program. A working program takes less than a fifth of it.
 	programLimit = 30 * time.Second
-	// mostRuns is how often a program runs that loses a race of its own.
+	// mostRuns is the maximum number of runs of a program that loses a race of its own.
 	mostRuns = 8
 )
 
@@ -132,7 +127,7 @@ func runPrograms(l *lab, r *report, short bool) {
 	}
 }
 
-// again runs a program until it loses no race of its own.
+// again repeats a program until it loses no race of its own.
 func (p program) again(run func() error) (err error) {
 	for range mostRuns {
 		if err = run(); err == nil || !slices.ContainsFunc(p.races, func(s string) bool { return strings.Contains(err.Error(), s) }) {
@@ -142,16 +137,15 @@ func (p program) again(run func() error) (err error) {
 	return err
 }
 
-// line fills in the blanks of a command line.
+// line fills in the placeholders of a command line.
 func line(template, address, device, gid string) string {
 	return strings.NewReplacer("%a", address, "%d", device, "%g", gid).Replace(template)
 }
 
-// Where the first address of IPv4 is in the tables of GIDs: rxe's begins with a link-local one.
+// Indexes of the first IPv4 address in the GID tables. The table of rxe begins with a link-local address.
 const gidInside, gidOutside = "1", "0"
 
-// inside and outside are the command lines on the two sides; server is the
-// address of the other one's server.
+// inside and outside return the command lines on the two sides. server is the address of the other side's server.
 func inside(template, server string) string { return line(template, server, "rxe1", gidInside) }
 
 func (l *lab) outside(template, server string) *process {
@@ -160,7 +154,7 @@ func (l *lab) outside(template, server string) *process {
 	return start(exec.CommandContext(ctx, filepath.Join(l.bin, "rocectl"), args...), cancel, l.bed.NS[1].Start)
 }
 
-// start starts a program outside; cancel ends it.
+// start starts a program outside. cancel ends it.
 func start(c *exec.Cmd, cancel func(), begin func(*exec.Cmd) error) *process {
 	p := &process{cmd: c, cancel: cancel, done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.WaitDelay = &p.out, &p.out, time.Second
@@ -184,14 +178,14 @@ type process struct {
 	err    error
 }
 
-// wait waits for the end; the error has what the program has printed.
+// wait waits for the end. The error contains the program's output.
 func (p *process) wait() error {
 	<-p.done
 	p.cancel()
 	return p.explain(p.err)
 }
 
-// kill ends a process that nobody needs any more.
+// kill ends a process that is no longer needed.
 func (p *process) kill() {
 	p.cancel()
 	<-p.done
@@ -247,7 +241,7 @@ func (p program) serverOutside(l *lab) error {
 	return server.wait()
 }
 
-// sides returns the addresses where a server outside and one inside are found.
+// sides returns the addresses of a server outside and of one inside.
 func (l *lab) sides(p program) (outside, inside string) {
 	a, _ := addresses(linkTAP, 0)
 	b, _ := addresses(linkTAP, 1)
@@ -257,13 +251,13 @@ func (l *lab) sides(p program) (outside, inside string) {
 	return a.String(), b.String()
 }
 
-// tcpListens is a test of the shell: somebody listens at a port other than 22.
+// tcpListens is a shell test: a program listens on a TCP port other than 22.
 const tcpListens = `grep -q ':0000 0A ' /proc/net/tcp /proc/net/tcp6`
 
-// cmListens is the same of rdma_cm.
+// cmListens is the same test for rdma_cm.
 const cmListens = "rdma resource show cm_id | grep -q 'state LISTEN'"
 
-// listens is the test of the shell for a server that waits for its client.
+// listens returns the shell test for a server that waits for its client.
 func (p program) listens() string {
 	if p.cm {
 		return cmListens

@@ -9,7 +9,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// kind is what cases of the matrix have in common that are counted together.
+// kind is the key of a tally: the common properties of cases that are counted together.
 type kind struct {
 	Type      verbs.QPType
 	Op        verbs.Opcode
@@ -17,7 +17,7 @@ type kind struct {
 	WeRespond bool
 }
 
-// String names a kind in messages.
+// String returns the kind's name for messages.
 func (k kind) String() string {
 	return fmt.Sprintf("%v %s, %s, %s", k.Type, opNames[k.Op], role(k.WeRespond), linkNames[k.Link])
 }
@@ -33,30 +33,30 @@ func role(weRespond bool) string {
 type tally struct {
 	kind
 	Cases, Wrong int
-	Lost         int // attempts without reliable service that lost their message, and were repeated
+	Lost         int // attempts without reliable service that lost their message and were repeated
 	Bytes        int64
 	Time         time.Duration
 }
 
-// table is one of the document's.
+// table is a table of the document.
 type table struct {
 	Title, Intro string
 	Head         []string
 	Rows         [][]string
 }
 
-// report collects what the command has found.
+// report collects the results of the command.
 type report struct {
 	log      io.Writer
-	command  string   // that has made it
-	versions []string // of what was tested against
+	command  string   // that wrote the report
+	versions []string // of the peer's software
 	seed     uint64
 	tallies  []*tally
 	tables   []table
 	failures []string
 }
 
-// of finds or makes the tally of a kind.
+// of returns the tally of a kind, and creates it if necessary.
 func (r *report) of(k kind) *tally {
 	if i := slices.IndexFunc(r.tallies, func(t *tally) bool { return t.kind == k }); i >= 0 {
 		return r.tallies[i]
@@ -65,7 +65,7 @@ func (r *report) of(k kind) *tally {
 	return r.tallies[len(r.tallies)-1]
 }
 
-// failed notes a failure.
+// failed records a failure.
 func (r *report) failed(what string, err error) {
 	text := what + ": " + err.Error()
 	r.failures = append(r.failures, text)

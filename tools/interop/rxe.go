@@ -24,7 +24,7 @@ type rxe struct {
 	peer     address
 }
 
-// patience is how long commands may take that move no data.
+// patience is the time limit of commands that move no data.
 const patience = 20 * time.Second
 
 // newRXE opens a device. number must differ between the ends of a machine.
@@ -91,7 +91,7 @@ func (r *rxe) Recv(id uint64, off, n, count, stride int) error {
 	return err
 }
 
-// request writes the arguments of a work request.
+// request formats the arguments of a work request.
 func (r *rxe) request(w work) string {
 	rkey := w.RKey
 	if rkey == 0 {

@@ -14,30 +14,30 @@ import (
 
 // speed measures our NIC and rxe side by side on the processors of the machine.
 type speed struct {
-	seconds float64 // of a measurement, of the machine's time
+	seconds float64 // of a measurement, in the machine's time
 	cases   []speedCase
 	cpu     string // QEMU's model
 }
 
-// speedMachine is a machine to measure in.
+// speedMachine is a machine for measurements.
 type speedMachine struct {
 	part, title, intro string
 	cpus               int
 	counted            bool
-	nic                string // what the configuration of our NICs has besides
+	nic                string // additional configuration of our NICs
 }
 
-// speedCPU is the model of processor by default. With ERMS and FSRM kernel and programs copy by REP MOVSB, which QEMU
-// emulates byte by byte: slower than any processor that has them.
+// speedCPU is the default processor model. With ERMS and FSRM, kernel and programs copy by REP MOVSB. QEMU emulates it
+// byte by byte, slower than any processor with these features.
 const speedCPU = "max,-erms,-fsrm"
 
-// speedCase is what the contenders run.
+// speedCase is a case that all contenders run.
 type speedCase struct {
 	mtu, qps int
 	netem    string
 }
 
-// String describes a case in a cell.
+// String describes a case in a table cell.
 func (c speedCase) String() string {
 	text := fmt.Sprintf("MTU %d, %d QP", c.mtu, c.qps)
 	if c.netem != "" {
@@ -46,8 +46,8 @@ func (c speedCase) String() string {
 	return text
 }
 
-// timeout is the local acknowledgement timeout: 67 ms on a network that loses, and a second on others. 16 queue
-// pairs have 16 MiB outstanding, which take an emulated machine 0.4 s.
+// timeout is the local acknowledgement timeout: 67 ms on a network with losses, and a second on others. 16 queue pairs
+// have 16 MiB in flight, which take an emulated machine 0.4 s.
 func (c speedCase) timeout() int {
 	if c.netem != "" {
 		return 14
@@ -55,14 +55,14 @@ func (c speedCase) timeout() int {
 	return 18
 }
 
-// networks are what speed measures on, those whose names contain a word.
+// networks returns the networks for speed whose names contain a word.
 func networks(word string) []speedCase {
 	all := []speedCase{{4096, 1, ""}, {1024, 1, ""}, {4096, 16, ""}, {4096, 1, "loss 1%"}}
 	return slices.DeleteFunc(all, func(c speedCase) bool { return !strings.Contains(c.String(), word) })
 }
 
-// speedParts returns the parts, one for each machine, or a sample of them, on the networks whose names
-// contain a word; none if no name does.
+// speedParts returns the parts, one for each machine, or a sample of them, on the networks whose names contain a word.
+// It returns none if no name does.
 func speedParts(short bool, cpu, network string) (list []part) {
 	s := speed{0.3, networks(network), cpu}
 	machines := speedMachines
@@ -85,17 +85,17 @@ var speedMachines = []speedMachine{
 		"Our NICs have `poll: 1ms`: a round trip takes as long here, and the default, 50 us, is meant for processors that take 20 us.", 2, false, "poll: 1ms, "},
 }
 
-// measurements is how many rxespeed makes.
+// measurements is the number of measurements that rxespeed makes.
 const measurements = 7
 
-// setup is a pair of our NICs in the machine, in namespaces s1 and s2 that a veth
-// pair joins, and one daemon; %[1]d is the side.
+// setup is a pair of our NICs in the machine and one daemon. The NICs are in namespaces s1 and s2, which a veth pair
+// connects. %[1]d is the side.
 type setup struct {
 	name, script, nic string
-	rival             string // the setup before, if they are compared
+	rival             string // the previous setup, if the two are compared
 }
 
-// onVeth is the setup on the ends of the veth pair themselves.
+// onVeth has the NICs directly on the ends of the veth pair.
 var onVeth = setup{name: "roced on veth", script: `ip addr add 198.18.21.%[1]d/24 dev v0`,
 	nic: "port: {type: packet, netns: /run/netns/s%[1]d, interface: v0}"}
 
@@ -107,7 +107,7 @@ var setups = []setup{
 	{name: "roced by AF_XDP", script: onVeth.script, nic: "port: {type: xdp, netns: /run/netns/s%[1]d, interface: v0}"},
 }
 
-// start makes the network and starts the daemon.
+// start creates the network and starts the daemon.
 func (s setup) start(m *vm.VM) (*vm.Job, error) {
 	network, config := "set -e; ", "run_dir: /tmp/speed\nnics:\n"
 	for side := 1; side <= 2; side++ {
@@ -144,7 +144,7 @@ const speedIntro = " One program has a device on either side, verbs through the 
 	"above 1 we are better. rxe works in the kernel, in the context of the program that sends; a message of ours passes from\n" +
 	"the program to the daemon and back. netem is on both ends of the veth pair."
 
-// run measures everything in a machine.
+// run measures all cases in a machine.
 func (s speed) run(l *lab, r *report, k speedMachine) {
 	m, err := s.machine(l, k)
 	if err == nil {
@@ -156,7 +156,7 @@ func (s speed) run(l *lab, r *report, k speedMachine) {
 	}
 }
 
-// machine starts a machine and makes rxe's devices.
+// machine starts a machine and creates rxe's devices.
 func (s speed) machine(l *lab, k speedMachine) (*vm.VM, error) {
 	dir := l.path(k.part)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -172,8 +172,8 @@ func (s speed) machine(l *lab, k speedMachine) (*vm.VM, error) {
 	return m, nil
 }
 
-// compare makes the table of a machine: a row for each measurement of each case. Where time is the
-// host's, rxe is measured anew beside each of ours, so that both meet the same load.
+// compare makes the table of a machine: a row for each measurement of each case. If the time is the host's, rxe is
+// measured again next to each of our setups, so that both meet the same load.
 func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	t := table{Title: k.title, Intro: fmt.Sprintf("%s QEMU's model of processor is `%s`.%s", k.intro, s.cpu, speedIntro), Head: []string{"network", "measurement"}}
 	var rxe, before []reading
@@ -204,7 +204,7 @@ func (s speed) compare(m *vm.VM, k speedMachine, r *report) {
 	}
 }
 
-// rows begins a row for each reading of all cases.
+// rows starts a row for each reading of all cases.
 func (s speed) rows(list []reading) (rows [][]string) {
 	for i, v := range list {
 		rows = append(rows, []string{s.cases[i/measurements].String(), v.name})
@@ -220,7 +220,7 @@ func (t *table) column(head string, cell func(row int) string) {
 	}
 }
 
-// beside measures all cases on one pair of our NICs and, if asked to, each on rxe just before.
+// beside measures all cases on one pair of our NICs and, if requested, each on rxe just before.
 func (s speed) beside(m *vm.VM, u setup, withRXE bool) (rxe, ours []reading, err error) {
 	daemon, err := u.start(m)
 	for _, c := range s.cases {
@@ -237,11 +237,11 @@ func (s speed) beside(m *vm.VM, u setup, withRXE bool) (rxe, ours []reading, err
 	return rxe, ours, errors.Join(err, u.stop(m, daemon))
 }
 
-// reading is a value that rxespeed has printed.
+// reading is a value from rxespeed.
 type reading struct {
 	name   string
 	value  float64
-	failed bool // a message was given up
+	failed bool // a message exhausted its retries
 }
 
 // String returns the value for a cell.
@@ -252,7 +252,7 @@ func (v reading) String() string {
 	return fmt.Sprintf("%.1f", v.value)
 }
 
-// ratio compares our value with rxe's: of latencies the smaller one is better.
+// ratio compares our value with rxe's. A smaller latency is better.
 func (v reading) ratio(rxe reading) string {
 	switch {
 	case v.failed || rxe.failed:
@@ -263,8 +263,8 @@ func (v reading) ratio(rxe reading) string {
 	return fmt.Sprintf("%.2f", v.value/rxe.value)
 }
 
-// contender runs rxespeed on its network, which tc(8) makes worse meanwhile if the case
-// says so, and returns what it has measured. It has failed only if it did not run.
+// contender runs rxespeed on its network and returns its measurements. If the case says so, tc(8) impairs the network
+// meanwhile. It fails only if rxespeed did not run.
 func (s speed) contender(m *vm.VM, c speedCase, command string, devices []string) ([]reading, error) {
 	if c.netem != "" {
 		if _, err := m.Shell(netemScript(c.netem, devices...), patience); err != nil {
@@ -287,11 +287,10 @@ func (s speed) contender(m *vm.VM, c speedCase, command string, devices []string
 	return parseSpeed(out)
 }
 
-// countedLimit is what a run may take: a machine whose time is counted is slow while
-// it has something to do.
+// countedLimit is the time limit of a run: a machine with counted time is slow while it is busy.
 const countedLimit = 300 * time.Second
 
-// parseSpeed reads what rxespeed prints; why a measurement failed stands between.
+// parseSpeed parses the output of rxespeed. The reasons of failed measurements are between the values.
 func parseSpeed(out string) (list []reading, err error) {
 	for line := range strings.Lines(out) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -301,7 +300,7 @@ func parseSpeed(out string) (list []reading, err error) {
 		v := reading{name: name, failed: value == "failed"}
 		if !v.failed {
 			v.value, err = strconv.ParseFloat(value, 64)
-			if err != nil || !(v.value > 0 && v.value < 1e9) { // and no NaN
+			if err != nil || !(v.value > 0 && v.value < 1e9) { // this excludes NaN, too
 				return nil, fmt.Errorf("rxespeed printed %q: %w", line, err)
 			}
 		}

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// toolScript has a tool at work on a veth while a datagram is sent that is RoCEv2, ends
-// the tool, and prints what that has printed, and what is left on the interface.
-// (Without an IPv6 address, the interface sends nothing else.)
+// toolScript runs a tool on a veth, sends a RoCEv2 datagram, and ends the tool. It prints the tool's output and the
+// programs that remain on the interface. (Without an IPv6 address, the interface sends nothing else.)
 const toolScript = `set -e
 trap 'kill $! 2>/dev/null || true; ip link del f0' EXIT
 ip link add f0 type veth peer name f1
@@ -22,7 +21,7 @@ echo 'BTH, and something as long as an ICRC' >/dev/udp/198.18.22.2/4791
 kill -INT $!; wait $!
 cat /tmp/tool; ip -o link; tc qdisc show dev f0`
 
-// tools are those that load BPF programs into the kernel, and what they print.
+// tools are the commands that load BPF programs into the kernel, and their expected output.
 var tools = []struct{ command, says string }{
 	{`fault run f0 'tx drop'`, "hit 1\n"},
 	{`bottleneck f0 rate=1gbit roce`, "frames 1 "},
@@ -34,8 +33,8 @@ func (l *lab) hasTCX() bool {
 	return err == nil
 }
 
-// runTools: the verifier of the machine's kernel takes the programs, and a kernel
-// without tcx has them by clsact.
+// runTools checks that the verifier of the machine's kernel accepts the programs, and that a kernel without tcx uses
+// clsact.
 func runTools(l *lab, r *report) {
 	r.begin(table{Title: "Faults and bottleneck in the machine", Intro: "Its kernel takes the BPF programs, and they are at work.",
 		Head: []string{"command", "program attached"}})

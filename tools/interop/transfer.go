@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// transfer is one case of the matrix: a work request and all that belongs to it.
+// transfer is one case of the matrix: a work request and its expectations.
 type transfer struct {
 	op   verbs.Opcode
 	size int
@@ -36,7 +36,7 @@ type connection struct {
 	s         settings
 }
 
-// connect makes queue pairs on both ends and joins them.
+// connect makes queue pairs on both ends and connects them.
 func connect(req, resp end, s settings) (connection, error) {
 	c := connection{req, resp, s}
 	a, err := req.Open(s)
@@ -58,10 +58,10 @@ func connect(req, resp end, s settings) (connection, error) {
 
 func (c connection) Close() error { return errors.Join(c.req.Close(), c.resp.Close()) }
 
-// errLost says that a message has not arrived, which an unreliable service permits.
+// errLost means that a message has not arrived, which an unreliable service permits.
 var errLost = errors.New("lost")
 
-// completion takes one completion, which has to be a success.
+// completion takes one completion, which must be a success.
 func completion(e end, limit time.Duration) (verbs.WC, error) {
 	wcs, err := e.Poll(1, limit)
 	if err != nil {
@@ -101,7 +101,7 @@ func (t transfer) run(c connection, limit time.Duration) error {
 		wrap("source", from.Check(src, t.size, t.seed, 0)))
 }
 
-// dirty is the seed of what lies where data is to come. Its last byte is another one, so that settle sees when it comes.
+// dirty is the seed of the initial contents of the destination. Its last byte differs, so that settle sees the arrival.
 func (t transfer) dirty() uint64 {
 	seed := ^t.seed
 	for t.size > 0 && byteOf(seed, guard+t.size-1) == byteOf(t.seed, t.size-1) {
@@ -110,13 +110,13 @@ func (t transfer) dirty() uint64 {
 	return seed
 }
 
-// byteOf is a byte of a seed's pattern.
+// byteOf returns a byte of a seed's pattern.
 func byteOf(seed uint64, at int) byte {
 	p := newPattern(seed, uint64(at))
 	return p.next()
 }
 
-// header is what a datagram leaves before its data.
+// header is the number of bytes that a datagram reserves before its data.
 func (t transfer) header(c connection) int {
 	if c.s.Type == verbs.UD {
 		return grh
@@ -131,8 +131,7 @@ func wrap(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// move posts the request, and a receive if it takes one, and looks at what both
-// complete with.
+// move posts the request, and a receive if the request consumes one, and checks both completions.
 func (t transfer) move(c connection, src, dst int, limit time.Duration) error {
 	w := work{ID: t.seed, Op: t.op, Off: src, Len: t.size, Remote: dst, Imm: uint32(t.seed)}
 	if t.op == verbs.OpRead {
@@ -167,7 +166,7 @@ func (t transfer) move(c connection, src, dst int, limit time.Duration) error {
 		}
 		return wrap("responder", err)
 	}
-	if c.s.Type != verbs.RC { // a WRITE that nobody acknowledges: wait for the last byte
+	if c.s.Type != verbs.RC { // an unacknowledged WRITE: wait for the last byte
 		return t.settle(c.resp, dst, limit)
 	}
 	return nil
@@ -189,13 +188,13 @@ func (t transfer) received(c connection, wc verbs.WC, imm uint32) error {
 	if wc.Flags&(verbs.WCWithImm|verbs.WCWithInv) != wantFlags || wantFlags != 0 && wc.Imm != imm {
 		return fmt.Errorf("flags %#x, immediate %#x; want %#x, %#x", wc.Flags, wc.Imm, wantFlags, imm)
 	}
-	if c.s.Type == verbs.UD && wc.Flags&verbs.WCGRH == 0 { // rxe says so of every receive
+	if c.s.Type == verbs.UD && wc.Flags&verbs.WCGRH == 0 { // rxe sets the flag on every receive
 		return fmt.Errorf("flags %#x: no GRH", wc.Flags)
 	}
 	return nil
 }
 
-// settle waits until the last byte of an unacknowledged message is there.
+// settle waits until the last byte of an unacknowledged message has arrived.
 func (t transfer) settle(e end, dst int, limit time.Duration) error {
 	if t.size == 0 {
 		return nil
@@ -216,7 +215,7 @@ func (t transfer) settle(e end, dst int, limit time.Duration) error {
 func (t transfer) atomic(c connection, limit time.Duration) error {
 	before, operand, swap := mix(t.seed), mix(t.seed+1), mix(t.seed+2)
 	if t.op == verbs.OpCmpSwap && t.seed%2 == 0 {
-		operand = before // else it does not compare equal
+		operand = before // otherwise the comparison fails
 	}
 	want := before
 	switch {

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// mangler sees a frame on its way and returns what is to arrive instead; nil: it
-// is lost. toVM tells the direction. It may change the frame.
+// mangler receives a frame in transit and returns its replacement; nil drops the frame. toVM is the direction. It may
+// change the frame in place.
 type mangler func(frame []byte, toVM bool) []byte
 
-// wire passes frames between two AF_UNIX datagram links, so that a case can do to
-// them what neither fault rules nor tc can: change fields and recompute the ICRC.
+// wire passes frames between two AF_UNIX datagram links. A case can thereby make changes that neither fault rules nor
+// tc can make: change fields and recompute the ICRC.
 type wire struct {
 	ends [2]*net.UnixConn
 	to   [2]*net.UnixAddr
@@ -21,8 +21,7 @@ type wire struct {
 	mangle mangler
 }
 
-// newWire joins the NIC at nic, which sends to nicSide, with the machine at vm,
-// which sends to vmSide.
+// newWire connects the NIC at nic, which sends to nicSide, with the machine at vm, which sends to vmSide.
 func newWire(nic, nicSide, vmSide, vm string) (*wire, error) {
 	w := &wire{}
 	for i, path := range []string{nicSide, vmSide} {
@@ -41,14 +40,14 @@ func newWire(nic, nicSide, vmSide, vm string) (*wire, error) {
 	return w, nil
 }
 
-// Set makes f see the frames from now on; nil passes them as they are.
+// Set installs f for all further frames. nil passes them unchanged.
 func (w *wire) Set(f mangler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mangle = f
 }
 
-// pass copies what arrives at end i to the other side.
+// pass copies frames from end i to the other side.
 func (w *wire) pass(i int) {
 	buf := make([]byte, 64<<10)
 	for {
@@ -63,12 +62,12 @@ func (w *wire) pass(i int) {
 		}
 		w.mu.Unlock()
 		if frame != nil {
-			w.ends[1-i].WriteToUnix(frame, w.to[1-i]) // nobody there: lost, like on any wire
+			w.ends[1-i].WriteToUnix(frame, w.to[1-i]) // without a receiver the frame is lost
 		}
 	}
 }
 
-// Close ends the wire.
+// Close closes both ends.
 func (w *wire) Close() error {
 	var errs []error
 	for _, c := range w.ends {

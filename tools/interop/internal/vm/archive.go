@@ -8,9 +8,8 @@ import (
 	"path"
 )
 
-// archive writes an initial RAM file system: a cpio archive of format "newc"
-// (Linux, Documentation/driver-api/early-userspace/buffer-format.rst). It keeps
-// the first error.
+// archive writes an initial RAM file system: a cpio archive of format "newc" (Linux,
+// Documentation/driver-api/early-userspace/buffer-format.rst). It keeps the first error.
 type archive struct {
 	w     *bufio.Writer
 	known map[string]bool
@@ -18,7 +17,7 @@ type archive struct {
 	err   error
 }
 
-// Types of files in their modes (inode(7)).
+// File types in modes (inode(7)).
 const (
 	modeDir  = 0o040000
 	modeFile = 0o100000
@@ -29,8 +28,7 @@ func newArchive(w io.Writer) *archive {
 	return &archive{w: bufio.NewWriterSize(w, 1<<20), known: map[string]bool{".": true, "/": true}}
 }
 
-// entry adds a file of any type, and the folders above it that are missing. What
-// is there already is left alone.
+// entry adds a file of any type, and the missing folders above it. It skips existing names.
 func (a *archive) entry(name string, mode int, content []byte) {
 	if a.known[name] {
 		return
@@ -66,7 +64,7 @@ func (a *archive) dir(name string)                         { a.entry(name, modeD
 func (a *archive) file(name string, mode int, text []byte) { a.entry(name, modeFile|mode, text) }
 func (a *archive) link(name, target string)                { a.entry(name, modeLink|0o777, []byte(target)) }
 
-// copy adds a file of this machine, executable.
+// copy adds a file of this machine as an executable.
 func (a *archive) copy(from, to string) error {
 	content, err := os.ReadFile(from)
 	if err != nil {
@@ -76,7 +74,7 @@ func (a *archive) copy(from, to string) error {
 	return nil
 }
 
-// Close ends the archive.
+// Close writes the trailer of the archive.
 func (a *archive) Close() error {
 	a.write("TRAILER!!!", 0, nil)
 	if a.err != nil {

@@ -1,8 +1,6 @@
-// Package vm builds and runs the virtual machine against which the NIC is tested:
-// a stock Debian kernel with rdma_rxe and tc netem under QEMU's emulation, with
-// the distribution's RDMA programs and rxepeer, our program that drives verbs by
-// commands. It needs no kernel of the machine's own beyond what QEMU needs, and no
-// KVM.
+// Package vm builds and runs the virtual machine for tests of the NIC. The machine has a stock Debian kernel with
+// rdma_rxe and tc netem, under QEMU's emulation. It has the distribution's RDMA programs, and rxepeer, our program that
+// drives verbs by commands. It needs nothing of the host's kernel beyond QEMU's own needs, and no KVM.
 package vm
 
 import (
@@ -23,8 +21,7 @@ import (
 //go:embed guest
 var guest embed.FS
 
-// programs are the machine's own programs that go into the image, with the
-// libraries they need.
+// programs are the host's own programs for the image. Their libraries are added, too.
 var programs = []string{
 	"bash", "ip", "tc", "rdma", "tcpdump",
 	"ibv_devices", "ibv_devinfo", "ibv_rc_pingpong", "ibv_uc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong",
@@ -32,7 +29,7 @@ var programs = []string{
 	"rping", "ucmatose", "udaddy", "rdma_server", "rdma_client",
 }
 
-// files are what programs open by name.
+// files are files that programs open by name.
 var files = []string{"/etc/libibverbs.d/rxe.driver", "/etc/protocols", "/etc/services", "/usr/lib/tc/normal.dist"}
 
 // Image is a bootable pair of files.
@@ -41,8 +38,7 @@ type Image struct {
 	Initrd string
 }
 
-// CacheDir is where images with the kernel of a Debian release are built: $ROCED_CACHE or
-// ~/.cache/roced, folder vm-RELEASE.
+// CacheDir is the folder for images with the kernel of a Debian release: vm-RELEASE in $ROCED_CACHE or ~/.cache/roced.
 func CacheDir(release string) (string, error) {
 	dir := os.Getenv("ROCED_CACHE")
 	if dir == "" {
@@ -55,7 +51,7 @@ func CacheDir(release string) (string, error) {
 	return filepath.Join(dir, "vm-"+release), nil
 }
 
-// Lock makes the folder, and others who build in it wait until unlock is called.
+// Lock creates the folder and locks it. Other builders in it block until unlock is called.
 func Lock(dir string) (unlock func() error, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -67,8 +63,8 @@ func Lock(dir string) (unlock func() error, err error) {
 	return f.Close, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 }
 
-// Build puts an image together in dir, where tools/scripts/setup-vm.sh has unpacked a
-// kernel. extra are programs of ours that are copied into /usr/bin.
+// Build builds an image in dir, where tools/scripts/setup-vm.sh has unpacked a kernel. extra are our programs to copy
+// into /usr/bin.
 func Build(dir string, extra ...string) (Image, error) {
 	im := Image{Kernel: filepath.Join(dir, "vmlinux"), Initrd: filepath.Join(dir, "initrd")}
 	tree := filepath.Join(dir, "kernel")
@@ -81,7 +77,7 @@ func Build(dir string, extra ...string) (Image, error) {
 		}
 		extra = append(slices.Clip(extra), filepath.Join(dir, name))
 	}
-	f, err := os.Create(im.Initrd + ".new") // a machine may be starting from the old one
+	f, err := os.Create(im.Initrd + ".new") // a machine may be booting from the old file
 	if err != nil {
 		return im, err
 	}
@@ -93,8 +89,8 @@ func Build(dir string, extra ...string) (Image, error) {
 	return im, os.Rename(f.Name(), im.Initrd)
 }
 
-// unpackKernel takes the ELF file out of the bzImage of a kernel package: with it,
-// QEMU boots seconds faster, for the emulated machine has nothing to decompress.
+// unpackKernel extracts the ELF file from the bzImage of a kernel package. QEMU boots it seconds faster, because the
+// emulated machine has nothing to decompress.
 func unpackKernel(tree, to string) error {
 	found, err := filepath.Glob(filepath.Join(tree, "boot/vmlinuz-*"))
 	if err != nil || len(found) != 1 {
@@ -117,7 +113,7 @@ func unpackKernel(tree, to string) error {
 	return os.Rename(to+".new", to)
 }
 
-// compressions are what kernels of Debian are compressed by: xz until 12, zstd since 13.
+// compressions are the formats of Debian's kernels: xz until 12, zstd since 13.
 var compressions = []struct {
 	magic   string
 	command []string
@@ -126,8 +122,8 @@ var compressions = []struct {
 	{"\x28\xb5\x2f\xfd", []string{"zstd", "-dc"}},
 }
 
-// decompress finds the compressed ELF file in a bzImage. What looks like its beginning
-// may be chance, and what follows it makes the programs complain.
+// decompress finds the compressed ELF file in a bzImage. A matching signature may be chance. Trailing data make the
+// programs complain.
 func decompress(image []byte) ([]byte, error) {
 	for _, c := range compressions {
 		for at := 0; ; at++ {
@@ -150,7 +146,7 @@ func decompress(image []byte) ([]byte, error) {
 	return nil, errors.New("contains no ELF file compressed by xz or zstd")
 }
 
-// isNewer reports whether the file a is there and not older than b.
+// isNewer reports whether the file a exists and is not older than b.
 func isNewer(a, b string) bool {
 	sa, errA := os.Stat(a)
 	sb, errB := os.Stat(b)
@@ -174,7 +170,7 @@ func compile(dir, name string) error {
 	return nil
 }
 
-// addSystem adds everything but the modules.
+// addSystem adds everything except the modules.
 func addSystem(a *archive, extra []string) error {
 	text, err := guest.ReadFile("guest/init.sh")
 	if err != nil {
@@ -195,7 +191,7 @@ func addSystem(a *archive, extra []string) error {
 	if err != nil {
 		return err
 	}
-	gcc, err := findOne("/lib/*/libgcc_s.so.1") // dlopened when a thread is cancelled
+	gcc, err := findOne("/lib/*/libgcc_s.so.1") // libgcc is dlopened when a thread is cancelled
 	if err != nil {
 		return err
 	}
@@ -210,8 +206,7 @@ func addSystem(a *archive, extra []string) error {
 	return addPrograms(a, paths, append(slices.Clone(files), provider, gcc))
 }
 
-// addPrograms adds programs to /usr/bin, and the libraries that they need and what
-// else is needed to where they are.
+// addPrograms adds programs to /usr/bin, and their libraries and other needed files to their own paths.
 func addPrograms(a *archive, paths, needed []string) error {
 	for _, path := range paths {
 		if err := a.copy(path, filepath.Join("usr/bin", filepath.Base(path))); err != nil {
@@ -232,7 +227,7 @@ func addPrograms(a *archive, paths, needed []string) error {
 	return nil
 }
 
-// libraries lists the files that a dynamically linked program needs.
+// libraries lists the libraries of a dynamically linked program.
 func libraries(path string) ([]string, error) {
 	out, err := exec.Command("ldd", path).CombinedOutput()
 	if err != nil {

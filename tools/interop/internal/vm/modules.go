@@ -10,16 +10,14 @@ import (
 	"strings"
 )
 
-// modules are loaded at boot, with what they depend on. What the kernel has built
-// in is left out.
+// modules are loaded at boot, with their dependencies. Modules that the kernel has built in are skipped.
 var modules = []string{
 	"virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "tun", "veth", "bridge", "ifb", "dummy", "ipv6",
 	"sch_netem", "sch_ingress", "sch_prio", "sch_tbf", "cls_bpf", "cls_u32", "cls_matchall", "act_mirred",
 	"crc32_generic", "crc32c_generic", "crc32_pclmul", "ib_uverbs", "rdma_cm", "rdma_ucm", "rdma_rxe",
 }
 
-// addModules adds the modules and a list of their names, in the order in which
-// they are to be loaded.
+// addModules adds the modules and a list of their names in load order.
 func addModules(a *archive, tree string) error {
 	dir := filepath.Join(tree, "usr/lib/modules") // since Debian 13
 	if _, err := os.Stat(dir); err != nil {
@@ -63,7 +61,7 @@ func addModules(a *archive, tree string) error {
 	return nil
 }
 
-// xzSuffix is what compressed modules have, as those of Debian since 13.
+// xzSuffix is the suffix of compressed modules, as in Debian since 13.
 const xzSuffix = ".xz"
 
 func readModule(path string) ([]byte, error) {
@@ -73,7 +71,7 @@ func readModule(path string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// findModules maps the names of modules to their files.
+// findModules maps module names to files.
 func findModules(dir string) (map[string]string, error) {
 	paths := map[string]string{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -85,8 +83,7 @@ func findModules(dir string) (map[string]string, error) {
 	return paths, err
 }
 
-// dependencies reads the names of the modules that a module needs from the strings
-// of its .modinfo section.
+// dependencies reads the dependencies of a module from the strings of its .modinfo section.
 func dependencies(module []byte) []string {
 	_, after, ok := bytes.Cut(module, []byte("\x00depends="))
 	if !ok {

@@ -18,38 +18,34 @@ import (
 	"time"
 )
 
-// ErrLost says that the machine does not answer any more.
+// ErrLost means that the machine no longer answers.
 var ErrLost = errors.New("the virtual machine does not answer")
 
 // Link is a network card of the machine: eth0, eth1 and so on, in order.
 type Link struct {
 	MAC string
-	// Local and Remote are the sockets of a link of AF_UNIX datagrams: the
-	// machine's end and the other one.
+	// Local and Remote are the sockets of a link of AF_UNIX datagrams: the machine's end and the other end.
 	Local, Remote string
-	// TAP is the name of a TAP device in the namespace where the machine is
-	// started, instead.
+	// TAP replaces Local and Remote: the name of a TAP device in the namespace where the machine starts.
 	TAP string
 }
 
-// Options say what machine to start.
+// Options describe the machine to start.
 type Options struct {
 	Image Image
-	Dir   string // existing folder with a short path: a socket and the log are made in it
+	Dir   string // an existing folder with a short path, for a socket and the log
 	CPUs  int
-	// Counted makes time pass with the instructions that the machine executes, one
-	// nanosecond each, instead of with the clock of the host: what else the host
-	// does has no influence on measurements then. Such a machine has one processor.
+	// Counted makes time advance by one nanosecond per executed instruction instead of by the host's clock. Other load
+	// on the host then has no influence on measurements. Such a machine has one processor.
 	Counted bool
-	// CPU is QEMU's model of the processors, "max" if empty: all that can be emulated.
+	// QEMU's processor model; empty means "max": all that QEMU can emulate
 	CPU   string
 	Links []Link
-	// Start starts QEMU, perhaps in a namespace; nil: as it is.
+	// Start starts QEMU, for example in a namespace; nil starts it directly.
 	Start func(*exec.Cmd) error
 }
 
-// VM is a running machine. It is safe for concurrent use: commands are run one
-// after the other.
+// VM is a running machine. It is safe for concurrent use: commands run one after the other.
 type VM struct {
 	CPUs int // emulated processors
 
@@ -57,19 +53,19 @@ type VM struct {
 	ended  chan error
 	log    string
 	listen *net.UnixListener
-	jobs   atomic.Int32 // begun
+	jobs   atomic.Int32 // started so far
 
 	mu     sync.Mutex
 	conn   net.Conn
 	reader *bufio.Reader
-	lost   error // why it does not answer any more
+	lost   error // the reason why it no longer answers
 }
 
-// memory of the machine: MiB.
+// memory is the machine's memory in MiB.
 const memory = 1024
 
-// Start boots a machine and waits until it takes commands. It powers itself off
-// when this process ends, in whatever way.
+// Start boots a machine and waits until it accepts commands. The machine powers off when this process ends for any
+// reason.
 func Start(o Options, limit time.Duration) (*VM, error) {
 	path := filepath.Join(o.Dir, "control")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -120,7 +116,7 @@ func arguments(o Options, control string) []string {
 	return args
 }
 
-// accept takes QEMU's connection and waits for rxepeer's first answer.
+// accept accepts QEMU's connection and waits for rxepeer's first answer.
 func (v *VM) accept(limit time.Duration) error {
 	v.listen.SetDeadline(time.Now().Add(limit))
 	c, err := v.listen.Accept()
@@ -132,20 +128,19 @@ func (v *VM) accept(limit time.Duration) error {
 	return err
 }
 
-// CommandError is the answer to a command that has failed in the machine.
+// CommandError is the answer to a failed command in the machine.
 type CommandError struct {
 	Command string
 	Text    string
 }
 
-// Error tells what rxepeer or the shell has said.
+// Error returns the message of rxepeer or the shell.
 func (e *CommandError) Error() string {
 	return fmt.Sprintf("in the virtual machine: %q: %s", abridge(e.Command), strings.TrimSpace(e.Text))
 }
 
-// Run runs a command of rxepeer and returns its answer; guest/rxepeer.c has the
-// commands. A machine that has once not answered in time is lost: what it says
-// later would be taken for the answer to something else.
+// Run runs a command of rxepeer and returns its answer; guest/rxepeer.c has the commands. After one late answer the
+// machine is lost: a later answer could be taken for the answer to another command.
 func (v *VM) Run(command string, limit time.Duration) (string, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -215,19 +210,19 @@ func (v *VM) ReadFile(path string, limit time.Duration) (content []byte, err err
 	}
 }
 
-// Console returns what the machine has printed.
+// Console returns the machine's console output.
 func (v *VM) Console() string {
 	text, _ := os.ReadFile(v.log)
 	return string(text)
 }
 
-// PID is QEMU's process.
+// PID returns the process ID of QEMU.
 func (v *VM) PID() int { return v.cmd.Process.Pid }
 
-// Close switches the machine off.
+// Close powers the machine off.
 func (v *VM) Close() error {
 	if v.conn != nil {
-		v.conn.Close() // rxepeer ends, and init with it
+		v.conn.Close() // then rxepeer ends, and init with it
 	}
 	v.listen.Close()
 	select {

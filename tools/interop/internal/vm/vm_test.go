@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestArchive: another program reads what the archive holds.
+// TestArchive: another program can read the archive.
 func TestArchive(t *testing.T) {
 	var b bytes.Buffer
 	a := newArchive(&b)
@@ -35,8 +35,8 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// list reads an archive as the kernel does: a header of thirteen hexadecimal numbers,
-// a name, the content, each padded to four bytes.
+// list reads an archive as the kernel does: a header of thirteen hexadecimal numbers, a name and the content. Name and
+// content are padded to four bytes.
 func list(t *testing.T, b []byte) (files []string) {
 	take := func(n int) string {
 		if n > len(b) {
@@ -59,7 +59,7 @@ func list(t *testing.T, b []byte) (files []string) {
 	return files
 }
 
-// TestArchiveError: the first error of writing is kept.
+// TestArchiveError: Close returns the first write error.
 func TestArchiveError(t *testing.T) {
 	a := newArchive(full{})
 	a.file("large", 0o644, make([]byte, 2<<20))
@@ -78,8 +78,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// TestDependencies: names in a module's section are read, with the dashes of file
-// names as underscores.
+// TestDependencies: names in a module's section are read, with underscores for the dashes of file names.
 func TestDependencies(t *testing.T) {
 	for text, want := range map[string]string{
 		"x\x00depends=ib-core,rdma_cm\x00y": "[ib_core rdma_cm]",
@@ -92,8 +91,7 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestModules: modules are loaded after those that they need, and a kernel without
-// rdma_rxe is refused.
+// TestModules: modules load after their dependencies, and a kernel without rdma_rxe is refused.
 func TestModules(t *testing.T) {
 	tree := t.TempDir()
 	dir := filepath.Join(tree, "lib/modules/6.1/kernel")
@@ -124,7 +122,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestUnpackKernel: what is no kernel is refused with the reason.
+// TestUnpackKernel: a file that is not a kernel is refused with the reason.
 func TestUnpackKernel(t *testing.T) {
 	tree := t.TempDir()
 	to := filepath.Join(tree, "vmlinux")
@@ -159,7 +157,7 @@ func TestUnpackKernel(t *testing.T) {
 	}
 }
 
-// fakeVM is a machine that answers each command by f, on the other end of a pipe.
+// fakeVM is a machine on the other end of a pipe. f answers each command.
 func fakeVM(t *testing.T, f func(command string) string) *VM {
 	t.Helper()
 	near, far := net.Pipe()
@@ -180,8 +178,7 @@ func fakeVM(t *testing.T, f func(command string) string) *VM {
 	return &VM{conn: near, reader: bufio.NewReader(near)}
 }
 
-// TestRun: answers are told apart from errors, and a machine that does not keep to
-// the protocol, or is late, is lost for good.
+// TestRun: answers are distinguished from errors. A machine that violates the protocol, or is late, is lost for good.
 func TestRun(t *testing.T) {
 	const soon = 30 * time.Second
 	v := fakeVM(t, func(c string) string {
@@ -214,7 +211,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestCacheDir: the cache is where the environment says.
+// TestCacheDir: the environment determines the cache folder.
 func TestCacheDir(t *testing.T) {
 	t.Setenv("ROCED_CACHE", "/somewhere")
 	if dir, err := CacheDir("bookworm"); dir != "/somewhere/vm-bookworm" || err != nil {
