@@ -20,7 +20,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// namespace names one of the two network namespaces whose interfaces NICs share.
+// namespace returns the name of one of the two network namespaces whose interfaces NICs share.
 func namespace(runDir string, i int) string {
 	return filepath.Join(filepath.Dir(runDir), fmt.Sprintf("net%d", i))
 }
@@ -30,13 +30,13 @@ type bridgehead struct {
 	nl     *netlink.Handle
 	dev    netlink.Link
 	device string
-	stays  netip.Addr // an address that is always there
-	turn   string     // the file that is locked by who sets an interface down
+	stays  netip.Addr // a permanent address
+	turn   string     // lock file of the program that sets an interface down
 }
 
-// addresses changes the addresses of two interfaces, and sets them down and up, while it writes from
-// one to the other over addresses that stay and over some that come and go. It judges: it ends itself
-// if a WRITE fails, never completes or has wrong bytes, or if an address that has come does not serve.
+// addresses changes the addresses of two interfaces, and sets them down and up. Meanwhile it writes from one to the
+// other over permanent and temporary addresses. It also judges: the program exits if a WRITE fails, never completes or
+// has wrong bytes, or if an added address does not serve.
 func addresses(runDir string, rng *rand.Rand) {
 	var heads [2]bridgehead
 	for i := range heads {
@@ -62,16 +62,16 @@ func addresses(runDir string, rng *rand.Rand) {
 	})
 	for range 4 {
 		comeAndGo(heads, [2]netip.Addr{ownAddr(0, twin), ownAddr(1, twin)}, rng)
-		fmt.Println("held") // the siege waits for the first
+		fmt.Println("held") // the siege waits for this line
 	}
 }
 
-// ownAddr is the address that comes to interface i, and goes, with one of two programs.
+// ownAddr returns the temporary address of interface i for one of the two programs.
 func ownAddr(i int, twin uint64) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, 0, byte(16 + 2*i + int(twin))})
 }
 
-// tidy does what a program that was killed had left to do.
+// tidy restores the state after an earlier program was killed.
 func tidy(runDir string, twin uint64) error {
 	for i := range 2 {
 		h, err := newBridgehead(runDir, i)
@@ -84,7 +84,7 @@ func tidy(runDir string, twin uint64) error {
 	return nil
 }
 
-// giveUp ends the program, which fails the siege.
+// giveUp exits the program, which fails the siege.
 func giveUp(what string, err error) {
 	fmt.Fprintf(os.Stderr, "addresses: %s: %v\n", what, err)
 	os.Exit(1)
@@ -102,12 +102,12 @@ func newBridgehead(runDir string, i int) (h bridgehead, err error) {
 	}
 	h.device, h.stays = device(runDir, []int{onPacket, onPeer}[i]), netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
 	if h.dev, err = h.nl.LinkByName(netlab.Veth); err == nil {
-		err = h.nl.LinkSetUp(h.dev) // who was killed may have left it down
+		err = h.nl.LinkSetUp(h.dev) // a killed program may have left it down
 	}
 	return h, err
 }
 
-// change adds or removes an address; that it is there already, or gone, is all right.
+// change adds or removes an address. An address that exists or is gone already is no error.
 func (h *bridgehead) change(f func(netlink.Link, *netlink.Addr) error, a netip.Addr) {
 	addr, err := netlink.ParseAddr(a.String() + "/24")
 	if err == nil {
@@ -118,9 +118,9 @@ func (h *bridgehead) change(f func(netlink.Link, *netlink.Addr) error, a netip.A
 	}
 }
 
-// trouble takes an address away, sets an interface down and up, gives the address back, and waits until the kernel lets packets
-// through again: it looks at links that have come up once a second, and drops everything until then. With two at a time it
-// might not find one up for longer than connections last.
+// trouble removes an address, sets an interface down and up, adds the address again, and waits until the kernel passes
+// packets. The kernel checks links once a second after they come up, and drops everything until then. With two such
+// changes at once, the kernel might find a link down for longer than connections last.
 func trouble(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) error {
 	turn, err := os.OpenFile(heads[0].turn, os.O_RDONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -142,7 +142,7 @@ func trouble(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) error {
 	return errors.Join(err, heads[0].serves(), heads[1].serves())
 }
 
-// serves waits until the kernel says that the interface is up.
+// serves waits until the kernel reports that the interface is up.
 func (h *bridgehead) serves() error {
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		l, err := h.nl.LinkByIndex(h.dev.Attrs().Index)
@@ -155,8 +155,8 @@ func (h *bridgehead) serves() error {
 	}
 }
 
-// comeAndGo lets an address come on either side, and writes between them while one goes and comes
-// again and the links go down and up: connections survive that, for it is over before their retries are.
+// comeAndGo adds an address on either side, and writes between them while an address goes and returns and the links go
+// down and up. Connections survive, because the interruption is shorter than their retries.
 func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
 	for i := range heads {
 		heads[i].change(heads[i].nl.AddrAdd, own[i])
@@ -183,7 +183,7 @@ func comeAndGo(heads [2]bridgehead, own [2]netip.Addr, rng *rand.Rand) {
 	}
 }
 
-// mustConnect is connectOver as soon as the links, which others set down too, are up.
+// mustConnect calls connectOver as soon as the links are up. Other programs set them down, too.
 func mustConnect(heads [2]bridgehead, addrs [2]netip.Addr) *pair {
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		p, err := connectOver(heads, addrs)
@@ -196,14 +196,14 @@ func mustConnect(heads [2]bridgehead, addrs [2]netip.Addr) *pair {
 	}
 }
 
-// connectOver connects a queue pair of each NIC, from one address to the other.
+// connectOver connects a queue pair of each NIC from one address to the other.
 func connectOver(heads [2]bridgehead, addrs [2]netip.Addr) (*pair, error) {
 	p := &pair{}
 	err := p.open([2]string{heads[0].device, heads[1].device}, 1, 4096)
 	var side [2]verbs.ConnParams
 	for i := range side {
 		side[i] = connParams()
-		side[i].Timeout = 17 // 0.54 s, eight times: longer than the kernel takes to find a neighbour again
+		side[i].Timeout = 17 // 0.54 s, eight times: longer than the kernel's neighbour resolution
 		if err == nil {
 			side[i].SGIDIndex, err = gidOf(p.ctx[i], addrs[i])
 		}
@@ -230,7 +230,7 @@ func gidOf(c *verbs.Context, a netip.Addr) (index int, err error) {
 	return 0, fmt.Errorf("no GID of %v after %v", a, patience)
 }
 
-// writeSoon is write with an end.
+// writeSoon calls write with a time limit.
 func (p *pair) writeSoon(pattern byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -21,11 +21,10 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// attack is what a hostile program does, again and again, until it is killed. What it is
-// refused does not stop it.
+// attack is the action of a hostile program. The program repeats it until it is killed. Refused calls do not stop it.
 type attack func(runDir string, rng *rand.Rand)
 
-// attacks, by name. Each begins anew when it returns.
+// attacks, by name. Each starts again when it returns.
 var attacks = map[string]attack{
 	"connections": connections, "objects": objects, "channels": channels, "flush": flush, "bells": bells,
 	"memory": memory, "admin": admin, "commands": commands, "logs": logs, "traffic": traffic,
@@ -33,21 +32,21 @@ var attacks = map[string]attack{
 	"addresses": addresses,
 }
 
-// What the victim is measured beside for comparison: programs that do what it does, and programs
-// that do so and compute as well, as attackers do.
+// Programs for comparison with the victim: programs with the victim's traffic, and programs that also compute, as
+// attackers do.
 const (
 	honest = "honest"
 	busy   = "busy"
 )
 
-// compute takes a processor, for ever.
+// compute occupies a processor and never returns.
 func compute(rng *rand.Rand) {
 	for {
 		rng.Uint64()
 	}
 }
 
-// write does what the victim does.
+// write does the same as the victim.
 func write(runDir string, _ *rand.Rand) {
 	p, err := newPair(runDir, 1, 4096)
 	if err != nil {
@@ -66,20 +65,20 @@ var native = binary.NativeEndian
 // environment makes the test binary an attacker.
 const environment = "ROCED_SIEGE"
 
-// daemonEnv makes it a daemon with the configuration that it names.
+// daemonEnv makes the test binary a daemon. Its value names the configuration.
 const daemonEnv = "ROCED_SIEGE_DAEMON"
 
-// twin tells the two programs of an attack apart.
+// twin distinguishes the two programs of an attack.
 var twin uint64
 
-// Main is the attacker. A test binary calls it first in its TestMain.
+// Main runs the attacker. A test binary calls it first in its TestMain.
 func Main() {
 	var name, runDir string
 	var seed uint64
 	if n, _ := fmt.Sscan(os.Getenv(environment), &name, &runDir, &seed); n != 3 {
 		return
 	}
-	go func() { // ends with whoever has started it
+	go func() { // exits with its parent
 		_, _ = bufio.NewReader(os.Stdin).ReadByte()
 		os.Exit(0)
 	}()
@@ -100,7 +99,7 @@ func Main() {
 
 func device(runDir string, i int) string { return filepath.Join(runDir, fmt.Sprintf("uverbs%d", i)) }
 
-// some opens up to n contexts and returns those that it gets.
+// some opens up to n contexts and returns those that opened.
 func some(runDir string, n int) (out []*verbs.Context) {
 	for range n {
 		c, err := verbs.Open(device(runDir, 0))
@@ -118,7 +117,7 @@ func end(list []*verbs.Context) {
 	}
 }
 
-// connections opens as many connections to everything as it can.
+// connections opens as many connections as possible to all sockets.
 func connections(runDir string, _ *rand.Rand) {
 	var list []net.Conn
 	for _, name := range []string{"uverbs0", "uverbs1", ucma.Socket} {
@@ -136,8 +135,7 @@ func connections(runDir string, _ *rand.Rand) {
 	}
 }
 
-// objects takes as many protection domains, regions and completion queues as it can get over
-// several connections.
+// objects allocates as many protection domains, regions and completion queues as possible over several connections.
 func objects(runDir string, _ *rand.Rand) {
 	list := some(runDir, 8)
 	defer end(list)
@@ -155,15 +153,15 @@ func objects(runDir string, _ *rand.Rand) {
 	}
 }
 
-// raw is a context without a library, whose memory is written by hand.
+// raw is a context without the library. The attack writes its memory directly.
 type raw struct {
 	conn *uverbs.Conn
-	mem  []byte // the first part of the context's memory, in which small rings lie
+	mem  []byte // the first part of the context's memory, with small rings
 	bell int    // the eventfd
 	pd   uint32
 }
 
-// rawMem is how much of its memory a raw context maps.
+// rawMem is the number of bytes that a raw context maps.
 const rawMem = 16 << 20
 
 func newRaw(runDir string) *raw {
@@ -199,21 +197,20 @@ func (r *raw) end() {
 	}
 }
 
-// call carries out a command; a response of nothing says that it was refused.
+// call executes a command. An empty response means that the daemon refused it.
 func (r *raw) call(cmd uint32, body any) ([]byte, []uverbs.FD) {
 	resp, fds, _ := r.conn.Call(uverbs.Command(cmd, 4096, body), nil)
 	return resp, fds
 }
 
-// broken is a queue pair in the error state: whatever is posted to it is flushed.
+// broken is a queue pair in the error state: the daemon flushes all its work requests.
 type broken struct {
 	*raw
 	handle uint32
 	sq, cq []byte // rings
 }
 
-// breakOne makes a broken queue pair whose completions are told of in a channel, if channel
-// is not negative.
+// breakOne makes a broken queue pair. A channel that is not negative receives its completion events.
 func (r *raw) breakOne(depth uint32, channel int32) *broken {
 	resp, _ := r.call(uverbs.CmdCreateCQ, uverbs.CreateCQ{CQE: 2 * depth, CompChannel: channel})
 	b := &broken{raw: r, cq: r.ring(resp)}
@@ -231,7 +228,7 @@ func (r *raw) breakOne(depth uint32, channel int32) *broken {
 	return b
 }
 
-// ring is the ring that the end of a response tells of.
+// ring maps the ring that the end of a response describes.
 func (r *raw) ring(resp []byte) []byte {
 	size := uverbs.Size[uverbs.MMInfo]()
 	if len(resp) < size {
@@ -244,7 +241,7 @@ func (r *raw) ring(resp []byte) []byte {
 	return r.mem[mi.Offset:][:mi.Size]
 }
 
-// Places in the headers of rings (docs/reference/control-protocol.md).
+// Offsets in the headers of rings (docs/reference/control-protocol.md).
 const (
 	ringMask     = 4
 	ringProducer = 128
@@ -252,8 +249,8 @@ const (
 	ringArm      = 260
 )
 
-// fill reaps all completions, arms the completion queue, posts n work requests, whatever the
-// ring has in it, and rings.
+// fill reaps all completions, arms the completion queue, posts n work requests with the ring's current contents, and
+// rings the doorbell.
 func (b *broken) fill(n uint32) {
 	native.PutUint32(b.cq[ringConsumer:], native.Uint32(b.cq[ringProducer:]))
 	native.PutUint32(b.cq[ringArm:], 1)
@@ -282,7 +279,7 @@ func channels(runDir string, _ *rand.Rand) {
 	r.fillAll(list, 1)
 }
 
-// flush posts to many broken queue pairs as fast as they are flushed.
+// flush posts to many broken queue pairs as fast as the daemon flushes them.
 func flush(runDir string, _ *rand.Rand) {
 	r := newRaw(runDir)
 	if r == nil {
@@ -298,7 +295,7 @@ func flush(runDir string, _ *rand.Rand) {
 	r.fillAll(list, 1<<20)
 }
 
-// fillAll posts n to each of list, for a second, again and again.
+// fillAll posts n work requests to each queue pair of list repeatedly for a second.
 func (r *raw) fillAll(list []*broken, n uint32) {
 	for begun := time.Now(); time.Since(begun) < time.Second; {
 		for _, b := range list {
@@ -313,7 +310,7 @@ func orWord(mem []byte, off int, bits uint64) {
 	atomic.OrUint64((*uint64)(unsafe.Pointer(&mem[off])), bits)
 }
 
-// bells scribbles over the memory of a context: doorbells, rings and all.
+// bells overwrites the whole memory of a context at random, including doorbells and rings.
 func bells(runDir string, rng *rand.Rand) {
 	r := newRaw(runDir)
 	if r == nil {
@@ -332,7 +329,7 @@ func bells(runDir string, rng *rand.Rand) {
 	}
 }
 
-// memory maps, touches and gives up memory.
+// memory maps, touches and unmaps memory.
 func memory(runDir string, _ *rand.Rand) {
 	for range 8 {
 		list := some(runDir, 1)
@@ -349,7 +346,7 @@ func memory(runDir string, _ *rand.Rand) {
 	}
 }
 
-// admin keeps idle connections to the admin interface, which it may not use.
+// admin holds idle connections to the admin interface, which its user may not use.
 func admin(runDir string, _ *rand.Rand) {
 	var list []net.Conn
 	for range 1000 {
@@ -395,7 +392,7 @@ func commands(runDir string, rng *rand.Rand) {
 	}
 }
 
-// logs makes the daemon refuse things that it tells of.
+// logs causes refusals that the daemon logs.
 func logs(runDir string, _ *rand.Rand) {
 	for range 5000 {
 		c, err := net.Dial("unixpacket", device(runDir, 0))
@@ -409,7 +406,7 @@ func logs(runDir string, _ *rand.Rand) {
 	}
 }
 
-// traffic writes as fast as it can over many queue pairs.
+// traffic writes at full speed over many queue pairs.
 func traffic(runDir string, _ *rand.Rand) {
 	p, err := newPair(runDir, 16, 1<<20)
 	if err != nil {

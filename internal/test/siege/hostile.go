@@ -23,19 +23,19 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// patience is the longest that a WRITE may take.
+// patience is the time limit of a WRITE.
 const patience = 10 * time.Second
 
-// Devices of the castle beside those of the victim.
+// The castle's devices besides the victim's.
 const (
 	onSockets = 2 // its NIC is on UDP sockets, to which every user can send
 	onLink    = 3 // its NIC has a peer in another daemon, which dies
-	onPacket  = 4 // its NIC shares an interface, whose addresses change
+	onPacket  = 4 // its NIC shares an interface whose addresses change
 	onPeer    = 5 // its NIC shares the interface at the other end, by UDP sockets
 )
 
-// frames connects queue pairs of his own to each other, and sends packets to them that the NIC
-// could have sent, with numbers that fit or nearly fit.
+// frames connects its own queue pairs to each other. It sends packets to them that look like the NIC's, with numbers
+// that fit or nearly fit.
 func frames(runDir string, rng *rand.Rand) {
 	p := &pair{}
 	defer p.close()
@@ -57,7 +57,7 @@ func frames(runDir string, rng *rand.Rand) {
 	for i := range 20_000 {
 		k := rng.IntN(len(p.to))
 		if i%64 == 0 {
-			_ = p.post(k, 64) // so that there is something under way
+			_ = p.post(k, 64) // so that some packets are in flight
 			_ = p.reap(k)
 		}
 		psn[k] += uint32(rng.IntN(4))
@@ -90,14 +90,14 @@ func (p *pair) forge(rng *rand.Rand, k int, psn uint32, ip net.IP, port uint16) 
 	binary.BigEndian.PutUint16(udp[4:], uint16(len(udp)+len(body)))
 	end := len(body) - bth.ICRCLen
 	bth.PutICRC(body[end:], bth.ICRCUpdate(bth.ICRCStart(l3, udp, body[:bth.BTHLen]), body[bth.BTHLen:end]))
-	if rng.IntN(4) == 0 { // what was not meant
+	if rng.IntN(4) == 0 { // an unintended change
 		body[rng.IntN(len(body))] ^= byte(1 << rng.IntN(8))
 	}
 	return body[:len(body)-rng.IntN(2)*rng.IntN(16)]
 }
 
-// deaths starts a daemon whose NIC is the peer of one of the castle's, writes from and to it, and kills
-// it in the middle. With it the castle's link comes and goes.
+// deaths starts a daemon whose NIC is the peer of one of the castle's NICs. It writes from and to it, and kills it in
+// the middle. The castle's link goes down and up with it.
 func deaths(runDir string, rng *rand.Rand) {
 	dir := filepath.Dir(runDir)
 	cfg := filepath.Join(dir, fmt.Sprintf("mortal%d.yaml", os.Getpid()))
@@ -115,7 +115,7 @@ func deaths(runDir string, rng *rand.Rand) {
 	defer func() {
 		dies.Stop()
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // killed, or another one has the run directory
+		_ = cmd.Wait() // it was killed, or another daemon has the run directory
 	}()
 	devices := [2]string{device(runDir, onLink), device(filepath.Join(dir, "run2"), 0)}
 	for i := range devices {
@@ -140,10 +140,10 @@ func deaths(runDir string, rng *rand.Rand) {
 	}
 }
 
-// withheldFile is where the file is of which a page is withheld.
+// withheldFile returns the path of the file with a withheld page.
 func withheldFile(runDir string) string { return filepath.Join(filepath.Dir(runDir), "withheld") }
 
-// withholding sends memory whose first page is withheld, to itself.
+// withholding sends memory to itself. The first page of that memory is withheld.
 func withholding(runDir string, _ *rand.Rand) {
 	mem, err := withheld.Map(withheldFile(runDir))
 	if err != nil {
@@ -222,7 +222,7 @@ func (r *raw) send(start uint64, lkey, rkey uint32, gid verbs.GID, index uint8) 
 	}
 }
 
-// ringBell rings for a queue pair.
+// ringBell rings the doorbell of a queue pair.
 func (r *raw) ringBell(handle uint32) {
 	r.name(handle)
 	_, _ = unix.Write(r.bell, []byte{1, 0, 0, 0, 0, 0, 0, 0})
@@ -231,6 +231,6 @@ func (r *raw) ringBell(handle uint32) {
 // name sets the doorbell of a queue pair.
 func (r *raw) name(handle uint32) {
 	w := int(handle) / 64
-	orWord(r.mem, uverbs.DoorbellMap+8*w, 1<<(handle%64)) // the doorbells are the first thing in the memory
+	orWord(r.mem, uverbs.DoorbellMap+8*w, 1<<(handle%64)) // the doorbells are at the start of the memory
 	orWord(r.mem, uverbs.DoorbellSummary+w/64*8, 1<<(w%64))
 }

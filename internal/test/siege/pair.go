@@ -1,6 +1,5 @@
-// Package siege besieges a daemon: programs of a user without rights do what they can to stall,
-// fill or break it, while another user writes and looks at every byte. docs/design/siege.md says what
-// is done and what must hold.
+// Package siege attacks a daemon. Programs of an unprivileged user try to stall, fill or break it, while another user
+// writes and checks every byte. docs/design/siege.md lists the attacks and the requirements.
 package siege
 
 import (
@@ -12,7 +11,7 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// pair is connected queue pairs between the two NICs of a daemon.
+// pair is a set of connected queue pairs between the two NICs of a daemon.
 type pair struct {
 	ctx      [2]*verbs.Context
 	from, to []*verbs.QP
@@ -38,15 +37,15 @@ func (p *pair) connect(devices [2]string, n, size int) error {
 	return p.join([2]verbs.ConnParams{connParams(), connParams()})
 }
 
-// connParams are usual parameters, with one UDP source port for all: ports on sockets keep a socket for
-// each that was used, up to 64 of an address.
+// connParams returns usual parameters, with one UDP source port for all. Ports on sockets keep a socket for each used
+// source port, up to 64 for an address.
 func connParams() verbs.ConnParams {
 	p := verbs.DefaultConnParams()
 	p.FlowLabel = 1
 	return p
 }
 
-// open makes what is to be connected.
+// open opens the devices and creates the queue pairs.
 func (p *pair) open(devices [2]string, n, size int) (err error) {
 	var qps [2][]*verbs.QP
 	for i := range p.ctx {
@@ -82,7 +81,7 @@ func (p *pair) open(devices [2]string, n, size int) (err error) {
 	return nil
 }
 
-// join connects the queue pairs, each side as it wants it.
+// join connects the queue pairs, each side with its own parameters.
 func (p *pair) join(side [2]verbs.ConnParams) error {
 	for i := range p.from {
 		a, err1 := p.from[i].Info(side[0])
@@ -111,7 +110,7 @@ func (p *pair) post(i, n int) error {
 		RemoteAddr: p.dst.Addr(), RKey: p.dst.RKey()})
 }
 
-// reap takes what has completed.
+// reap polls completions.
 func (p *pair) reap(int) error {
 	var wcs [64]verbs.WC
 	n, err := p.cq.Poll(wcs[:])
@@ -123,7 +122,7 @@ func (p *pair) reap(int) error {
 	return err
 }
 
-// write writes n bytes of a new pattern and checks that they have arrived; it returns how long that took, or what ended it.
+// write writes n bytes of a new pattern and checks their arrival. It returns the duration, or an error.
 func (p *pair) write(ctx context.Context, pattern byte, n int) (time.Duration, error) {
 	for i := range n {
 		p.src.Bytes()[i] = pattern + byte(i)

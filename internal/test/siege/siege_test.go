@@ -30,7 +30,7 @@ var only = flag.String("attack", "", "the one attack that there is to be; empty 
 
 var duration = flag.Duration("siege", 0, "how long the siege lasts; 0 for a second and a half of each attack")
 
-// outlaw is the user who attacks.
+// outlaw is the attacking user.
 const outlaw = 65533
 
 func TestMain(m *testing.M) {
@@ -49,16 +49,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// castle is a daemon, and what is needed to besiege it.
+// castle is a daemon with the means to attack it.
 type castle struct {
 	t      *testing.T
 	dir    string
-	binary string // that everybody may run
+	binary string // executable by all users
 	cmd    *exec.Cmd
 	log    logged
 }
 
-// logged is what the daemon has logged.
+// logged collects the daemon's log.
 type logged struct {
 	sync.Mutex
 	buf bytes.Buffer
@@ -70,7 +70,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return l.buf.Write(b)
 }
 
-// lines counts the lines, and returns the last few.
+// lines returns the number of lines, and the last few lines.
 func (l *logged) lines() (n int, last string) {
 	l.Lock()
 	defer l.Unlock()
@@ -126,7 +126,7 @@ nics:
 		}
 	})
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if conn, err := net.Dial("unix", filepath.Join(c.runDir(), api.Socket)); err == nil { // which comes last
+		if conn, err := net.Dial("unix", filepath.Join(c.runDir(), api.Socket)); err == nil { // the socket that the daemon opens last
 			conn.Close()
 			return c
 		} else if time.Now().After(end) {
@@ -143,10 +143,10 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// asRoot are the attacks of who is not a user of the machine, but at its network or its root.
+// asRoot lists the attacks that run as root, because they act from the machine's network or as its administrator.
 var asRoot = map[string]bool{"deaths": true, "addresses": true}
 
-// attacker starts a program that attacks, or an honest one; stop kills it.
+// attacker starts an attack or an honest program. stop kills it.
 func (c *castle) attacker(name string, seed uint64) (stop func()) {
 	c.t.Helper()
 	cmd := exec.Command(c.binary)
@@ -165,7 +165,7 @@ func (c *castle) attacker(name string, seed uint64) (stop func()) {
 	switch name {
 	case "stops":
 		going = stopAndGo(cmd.Process, seed)
-	case "addresses": // judges, and has to come to a judgement
+	case "addresses": // this program also judges, and must reach its verdict
 		going = func() { _, _ = out.Read(make([]byte, 1)) }
 	}
 	return func() {
@@ -182,7 +182,7 @@ func (c *castle) attacker(name string, seed uint64) (stop func()) {
 	}
 }
 
-// stopAndGo stops a program and lets it go on, again and again, until the function that it returns is called.
+// stopAndGo repeatedly stops and continues a program until the returned function is called.
 func stopAndGo(p *os.Process, seed uint64) (end func()) {
 	done := make(chan struct{})
 	var all sync.WaitGroup
@@ -202,14 +202,14 @@ func stopAndGo(p *os.Process, seed uint64) (end func()) {
 	return func() { close(done); all.Wait() }
 }
 
-// withhold makes the file of which the attack "withheld" uses a page that never comes; release
-// lets it come, once somebody waits for it: beside "connections" of the same user, and on a loaded machine,
-// it takes the attackers a while to get a connection.
+// withhold makes the file with a withheld page for the attack "withheld". release releases the page once a thread waits
+// for it. Besides "connections" of the same user, and on a loaded machine, the attackers need a while to get a
+// connection.
 func (c *castle) withhold() (release func()) {
 	c.t.Helper()
 	f := withheld.New(c.t)
 	for dir := filepath.Dir(f.Path); len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
-		_ = os.Chmod(dir, 0o755) // the file system's own folder says no, and is open
+		_ = os.Chmod(dir, 0o755) // the file system root refuses this and is open anyway
 	}
 	_ = os.Remove(withheldFile(c.runDir()))
 	must(c.t, os.Symlink(f.Path, withheldFile(c.runDir())))
@@ -223,7 +223,7 @@ func (c *castle) withhold() (release func()) {
 	}
 }
 
-// state is what the daemon has of what there is only so much of.
+// state is the daemon's use of limited resources.
 type state struct{ threads, files, rss int }
 
 func (c *castle) state() (s state) {
@@ -240,15 +240,15 @@ func (c *castle) state() (s state) {
 		switch name {
 		case "Threads":
 			s.threads = n
-		case "RssAnon", "RssShmem": // its own, and what it has mapped of its clients'
+		case "RssAnon", "RssShmem": // its own memory, and its clients' mapped memory
 			s.rss += n >> 10
 		}
 	}
 	return s
 }
 
-// Promises: what the daemon may have beyond what it had before, during an attack and soon after it. MiB of
-// memory, its own and its clients'.
+// Limits on the daemon's growth during an attack and soon after it. The unit is MiB of memory, its own and its
+// clients'.
 const (
 	moreThreads = 64
 	moreFiles   = 1900
@@ -258,35 +258,35 @@ const (
 	leftRSS     = 24
 )
 
-// What attackers may cost others. The 99th percentile of the victim's WRITEs is at most so many times what it
-// is beside as many honest programs that use processors as well: in the middle of all rounds, and in each
-// round, where noise is what a WRITE may take in any case. Where processors are few they come and go for longer
-// than a WRITE takes, and no budget of the daemon's can help, so one round alone says little.
+// Limits on the victim's slowdown. The unit is the 99th percentile of the victim's WRITEs over the same percentile next
+// to as many honest computing programs. One limit is for the median of all rounds, another for each round. In a single
+// round noise is a WRITE duration that is always accepted. With few processors, they can be unavailable for longer than
+// a WRITE takes, and no budget of the daemon helps. So a single round says little.
 const (
 	times  = 3
 	noise  = 200 * time.Millisecond
-	rounds = 5 // fewer have no middle
+	rounds = 5 // fewer rounds have no useful median
 )
 
-// verdict is what one attack, or several at a time, did to the victim.
+// verdict is the effect of one attack, or of several at a time, on the victim.
 type verdict struct {
 	names                []string
 	honest, busy, attack latencies
 }
 
-// ratio compares the 99th percentile with that beside others.
+// ratio compares the 99th percentile with the one next to other programs.
 func (v *verdict) ratio(others latencies) float64 {
 	return float64(v.attack.at(0.99)) / float64(max(others.at(0.99), 1))
 }
 
-// row is the verdict in the table of docs/design/siege.md.
+// row formats the verdict for the table of docs/design/siege.md.
 func (v *verdict) row() string {
 	ms := func(l latencies, p float64) string { return fmt.Sprintf("%.2f", float64(l.at(p))/1e6) }
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %.1f | %.1f |", strings.Join(v.names, ", "), ms(v.honest, 0.99), ms(v.busy, 0.99),
 		ms(v.attack, 0.99), ms(v.attack, 1), v.ratio(v.honest), v.ratio(v.busy))
 }
 
-// judge tells what attackers must not have done to others.
+// judge lists the violated limits.
 func judge(verdicts []verdict) (faults []string) {
 	var ratios []float64
 	for _, v := range verdicts {
@@ -302,8 +302,8 @@ func judge(verdicts []verdict) (faults []string) {
 	return faults
 }
 
-// TestJudge: one round in which everybody waits, or many in which all wait somewhat longer, is too much; one
-// of these is not.
+// TestJudge: one round in which all programs wait is too much, and so are many rounds in which all wait a little
+// longer. One round with a small delay is accepted.
 func TestJudge(t *testing.T) {
 	round := func(busy, attack time.Duration) verdict {
 		return verdict{names: []string{"x"}, honest: latencies{time.Millisecond}, busy: latencies{busy}, attack: latencies{attack}}
@@ -327,7 +327,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// latencies of the victim.
+// latencies are the durations of the victim's WRITEs.
 type latencies []time.Duration
 
 func (l latencies) at(p float64) time.Duration {
@@ -338,10 +338,10 @@ func (l latencies) at(p float64) time.Duration {
 	return l[int(p*float64(len(l)-1))]
 }
 
-// lookEvery is how often the daemon is looked at.
+// lookEvery is the interval between samples of the daemon's state.
 const lookEvery = 20 * time.Millisecond
 
-// watch writes for d beside the programs named, calls each now and then, and reports how long each WRITE took.
+// watch writes for d next to the named programs, calls each now and then, and returns the duration of each WRITE.
 func (c *castle) watch(p *pair, d time.Duration, each func(), beside ...string) (l latencies) {
 	c.t.Helper()
 	looked := time.Now()
@@ -362,8 +362,8 @@ func (c *castle) watch(p *pair, d time.Duration, each func(), beside ...string) 
 	return l
 }
 
-// TestSiege lets each attack, or with -siege a random one after another, run beside a victim
-// whose WRITEs all arrive; the daemon's threads, descriptors and memory are bounded and come back.
+// TestSiege runs each attack next to a victim; with -siege it runs random attacks in sequence. All WRITEs of the victim
+// arrive. The daemon's threads, descriptors and memory are bounded and return to their earlier values.
 func TestSiege(t *testing.T) {
 	c := newCastle(t)
 	victim, err := newPair(c.runDir(), 1, 4096)
@@ -403,7 +403,7 @@ func TestSiege(t *testing.T) {
 	}
 }
 
-// beside measures the victim beside programs, two of each name, for d, and calls each now and then.
+// beside measures the victim next to programs, two of each name, for d, and calls each now and then.
 func (c *castle) beside(victim *pair, seed uint64, d time.Duration, each func(), names ...string) latencies {
 	c.t.Helper()
 	var stops []func()
@@ -420,8 +420,8 @@ func (c *castle) beside(victim *pair, seed uint64, d time.Duration, each func(),
 	return l
 }
 
-// besiege runs attacks for d, two programs each, which are killed in the middle of what they do,
-// after as many honest programs, and as many that compute as well.
+// besiege runs attacks for d, two programs each, and kills them in the middle. Before, it measures the victim next to
+// as many honest programs, and next to as many that compute as well.
 func (c *castle) besiege(victim *pair, before state, seed uint64, d time.Duration, names ...string) verdict {
 	c.t.Helper()
 	v := verdict{names: names}
@@ -449,12 +449,12 @@ func (c *castle) besiege(victim *pair, before state, seed uint64, d time.Duratio
 	return v
 }
 
-// flat reports whether a daemon has what it had before, as far as that can be asked.
+// flat reports whether the daemon's resources are back at their earlier values, within the tolerance.
 func (s state) flat(before state) bool {
 	return s.threads <= before.threads+leftThreads && s.files <= before.files+leftFiles && s.rss <= before.rss+leftRSS
 }
 
-// settle waits until the daemon has given back what attackers had, at most 20 s.
+// settle waits at most 20 s until the daemon has freed the attackers' resources.
 func (c *castle) settle(before state) state {
 	c.t.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
