@@ -1,3 +1,3 @@
-// Package page tests the live page in a browser: over real traffic between two namespaces, with
-// many queue pairs, and of stored files.
+// Package page tests the live page in a browser: over real traffic between two namespaces, with many queue pairs, and
+// with stored files.
 package page

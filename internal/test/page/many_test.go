@@ -13,7 +13,8 @@ import (
 	"roced.io/roced/verbs"
 )
 
-// TestManyQueuePairs: of 1,000 queue pairs those have rows that one sees, wherever one is, and the last one is reached.
+// TestManyQueuePairs: with 1,000 queue pairs only the visible ones have rows, at any scroll position, and the last one
+// is reachable.
 func TestManyQueuePairs(t *testing.T) {
 	const many = 1000
 	s := show(t, netlab.LabOptions{Unix: true})
@@ -29,7 +30,7 @@ func TestManyQueuePairs(t *testing.T) {
 		lab.Must(t, err)
 	}
 	s.Wait(fmt.Sprintf(`document.querySelector("#qps [role=status]").textContent === "%d queue pairs"`, many))
-	// rows tells how many there are, and whether they cover what one sees.
+	// rows returns the number of rows, and whether they cover the visible part.
 	const rows = `(() => {
 		const v = document.querySelector("#qps .view"), rows = [...v.querySelectorAll(".row")].map((r) => r.getBoundingClientRect()), box = v.getBoundingClientRect();
 		const top = Math.min(...rows.map((r) => r.top)), bottom = Math.max(...rows.map((r) => r.bottom));

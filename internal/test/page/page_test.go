@@ -32,7 +32,7 @@ func show(t *testing.T, o netlab.LabOptions) *shown {
 	return showIn(t, 1000, o)
 }
 
-// showIn is show in a window of a height.
+// showIn is show in a window of the given height.
 func showIn(t *testing.T, height int, o netlab.LabOptions) *shown {
 	t.Helper()
 	lab.Need(t, "chromium")
@@ -44,8 +44,8 @@ func showIn(t *testing.T, height int, o netlab.LabOptions) *shown {
 	return s
 }
 
-// clean fails if the page has complained, as it does about everything that the policy forbids, or has asked anybody
-// but its own server.
+// clean fails if the page has logged a problem or has contacted a host other than its own server. The browser logs
+// every violation of the policy.
 func (s *shown) clean() {
 	s.T.Helper()
 	noProblems(s.T, s.Page)
@@ -76,7 +76,7 @@ func (s *shown) pair(args ...string) (client, server *lab.Proc) {
 	return s.Start(0, append(side(0), "peer")...), server
 }
 
-// transfer runs roceperf to its end.
+// transfer runs roceperf until it exits.
 func (s *shown) transfer(args ...string) {
 	s.T.Helper()
 	client, server := s.pair(args...)
@@ -84,7 +84,7 @@ func (s *shown) transfer(args ...string) {
 	lab.Must(s.T, server.Wait(lab.Limit))
 }
 
-// counter is what the page shows of a counter, digits only.
+// counter returns the value of a counter on the page, digits only.
 func (s *shown) counter(name string) string {
 	s.T.Helper()
 	s.Do(`document.querySelector("#counters input[type=checkbox]").checked = true`)
@@ -93,7 +93,7 @@ func (s *shown) counter(name string) string {
 		.map((r) => r.children[1].textContent.replace(/\D/g, "")).join()`, name))
 }
 
-// TestPage goes over real traffic between two namespaces.
+// TestPage tests the page over real traffic between two namespaces.
 func TestPage(t *testing.T) {
 	s := show(t, netlab.LabOptions{NoOffload: true, Extra: "    profile: mp-rdma\n"})
 	s.numbers()
@@ -105,7 +105,7 @@ func TestPage(t *testing.T) {
 	s.clean()
 }
 
-// numbers: when traffic has ended, the page's numbers become those of rocectl stat.
+// numbers: after the traffic ends, the page's numbers become those of rocectl stat.
 func (s *shown) numbers() {
 	s.T.Helper()
 	s.transfer("write-bw", "-s", "64k", "-n", "50", "-q", "2")
@@ -120,7 +120,7 @@ func (s *shown) numbers() {
 	}
 }
 
-// rule: one that is typed into the page drops a packet, is shown with its hit, and is removed.
+// rule: a rule typed into the page drops a packet, shows its hit, and is removed.
 func (s *shown) rule() {
 	s.T.Helper()
 	before := lab.Query[[]api.Stat](s.Lab, 0, "stat")[0].Counters["retransmitted_packets"]
@@ -147,7 +147,7 @@ func (s *shown) rule() {
 	}
 }
 
-// connection: a queue pair is chosen, traced and drawn by keys alone.
+// connection: the keyboard alone selects, traces and draws a queue pair.
 func (s *shown) connection() {
 	s.T.Helper()
 	client, server := s.pair("write-bw", "-s", "16k", "-t", "4", "-D", "300s", "--quiet")
@@ -158,7 +158,7 @@ func (s *shown) connection() {
 	s.Press(kb.ArrowDown)
 	s.Wait(`document.querySelector("#qps [aria-selected=true]").id === document.querySelector("#qps .table").getAttribute("aria-activedescendant")`)
 	s.Wait(fmt.Sprintf(`document.querySelector("#qp h3").textContent === "Queue pair %d"`, qp[0].QP.Num))
-	s.Press(kb.Tab + kb.Enter) // the next thing is the button
+	s.Press(kb.Tab + kb.Enter) // Tab moves to the button
 	s.Wait(`document.querySelector(".trace button").textContent === "Stop trace"`)
 	for _, chart := range []string{"sequence", "rtt", "window"} {
 		s.Wait(fmt.Sprintf(`!document.querySelector("[data-chart=%s]").hidden && document.querySelector("[data-chart=%s] canvas")`, chart, chart))
@@ -175,7 +175,7 @@ func (s *shown) connection() {
 	s.Wait(`document.querySelectorAll("#qps .space .row").length === 0`)
 }
 
-// zoomed: the keys of a chart change what part all charts show.
+// zoomed: the keys of a chart change the visible range of all charts.
 func (s *shown) zoomed() {
 	s.T.Helper()
 	const part = `document.querySelector("[data-chart=rtt]").getAttribute("aria-description")`
@@ -196,7 +196,7 @@ func (s *shown) zoomed() {
 	}
 }
 
-// flows: while the frames are watched, a connection is shown with what it has moved.
+// flows: while frames are watched, the page shows a connection with its volume.
 func (s *shown) flows() {
 	s.T.Helper()
 	s.Click(`#flows button`)
@@ -208,7 +208,7 @@ func (s *shown) flows() {
 	s.Wait(`document.querySelector("#flows button").textContent === "Watch"`)
 }
 
-// capture: one that is started and stopped on the page is downloaded, and has what was sent meanwhile.
+// capture: a capture that is started and stopped on the page is downloaded, and has the frames sent meanwhile.
 func (s *shown) capture() {
 	s.T.Helper()
 	dir := s.T.TempDir()
@@ -216,14 +216,14 @@ func (s *shown) capture() {
 	s.Click(`#capture button`)
 	s.Wait(`document.querySelector("#capture button").textContent === "Stop and download"`)
 	lab.Eventually(s.T, lab.Limit, "the capture", func() bool {
-		return browser.Eval[bool](s.Page, `document.querySelector("#capture .state").textContent !== ""`) // its first block has come
+		return browser.Eval[bool](s.Page, `document.querySelector("#capture .state").textContent !== ""`) // its first block has arrived
 	})
 	const messages = 20
 	s.transfer("write-bw", "-s", "4k", "-n", fmt.Sprint(messages), "-q", "1")
 	s.Click(`#capture button`)
 	file := filepath.Join(dir, s.Host[0].Device+".pcapng")
 	var text strings.Builder
-	lab.Eventually(s.T, lab.Limit, "the download", func() bool { // browsers make an empty file first
+	lab.Eventually(s.T, lab.Limit, "the download", func() bool { // browsers create an empty file first
 		f, err := os.Open(file)
 		if err != nil {
 			return false
@@ -238,7 +238,7 @@ func (s *shown) capture() {
 	}
 }
 
-// linkDown: an asynchronous event arrives, and the state of the port with it.
+// linkDown: an asynchronous event arrives together with the port's new state.
 func (s *shown) linkDown() {
 	s.T.Helper()
 	s.Output(0, "ip", "link", "set", "tap_a", "down")
@@ -246,8 +246,8 @@ func (s *shown) linkDown() {
 	s.Wait(`document.querySelector("#nics [role=tab]").dataset.state === "DOWN"`)
 }
 
-// TestColours: the page is dark or light as the system is, until somebody wants it otherwise; what is written is
-// legible (WCAG 2, 1.4.3: a contrast of 4.5).
+// TestColours: the page follows the system's dark or light theme until the user selects another. Text is legible (WCAG
+// 2, 1.4.3: a contrast of 4.5).
 func TestColours(t *testing.T) {
 	s := show(t, netlab.LabOptions{Unix: true})
 	const background = `getComputedStyle(document.body).backgroundColor`
@@ -275,7 +275,7 @@ func TestColours(t *testing.T) {
 	s.clean()
 }
 
-// contrast lists variables of colours that are hard to read on cards.
+// contrast lists colour variables that are hard to read on cards.
 const contrast = `(() => {
 	const css = getComputedStyle(document.documentElement), probe = document.createElement("i");
 	document.body.append(probe);
@@ -294,7 +294,8 @@ const contrast = `(() => {
 	return bad.join();
 })()`
 
-// TestWithoutToken: on a loopback address the page shows what everybody may see, and nothing that changes.
+// TestWithoutToken: on a loopback address without a token the page shows the public data, and no controls that change
+// state.
 func TestWithoutToken(t *testing.T) {
 	s := show(t, netlab.LabOptions{Unix: true})
 	s.Do(`sessionStorage.clear()`)

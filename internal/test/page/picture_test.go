@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// pictures is where TestPictures writes.
+// pictures is the output folder of TestPictures.
 var pictures = flag.String("pictures", "", "folder for pictures of the page, for docs/")
 
 // TestPictures takes the pictures of docs/: a connection under loss, in light and dark.

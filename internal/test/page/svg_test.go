@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestDrawings renders the drawings of the documents: text is inside the picture and inside the box where it begins,
-// covers neither text nor lines, and is legible, in light and dark.
+// TestDrawings renders the drawings of the documents. Text is inside the picture and inside the box where it begins. It
+// covers neither text nor lines, and is legible in light and dark.
 func TestDrawings(t *testing.T) {
 	lab.Need(t, "chromium")
 	docs := filepath.Join(root, "docs")
@@ -42,7 +42,7 @@ func TestDrawings(t *testing.T) {
 	}
 }
 
-// drawn lists what is wrong with a drawing. Places are those of the picture.
+// drawn lists the errors of a drawing. Positions are in the picture's coordinates.
 const drawn = `(() => {
 	const svg = document.documentElement, view = svg.viewBox.baseVal, bad = [], dark = matchMedia("(prefers-color-scheme: dark)").matches;
 	const inside = (a, b) => a.x >= b.x && a.y >= b.y && a.x + a.width <= b.x + b.width && a.y + a.height <= b.y + b.height;

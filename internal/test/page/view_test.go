@@ -30,7 +30,7 @@ func view(t *testing.T, file string) *browser.Page {
 	return p
 }
 
-// TestViewTrace shows a stored trace, most of which is idle time, and compresses that.
+// TestViewTrace shows a stored trace that is mostly idle time, and compresses the idle time.
 func TestViewTrace(t *testing.T) {
 	p := view(t, filepath.Join(root, "internal/observe/trace/testdata/mp-rdma.jsonl"))
 	p.Wait(`document.querySelector("[data-chart=sequence] canvas")`)
@@ -48,7 +48,7 @@ func TestViewCapture(t *testing.T) {
 	noProblems(t, p)
 }
 
-// TestViewSimulation shows what rocesim has stored.
+// TestViewSimulation shows a stored result of rocesim.
 func TestViewSimulation(t *testing.T) {
 	dir := filepath.Join(lab.Dir(t), "result")
 	c := lab.Launch(t, (*exec.Cmd).Start, []string{lab.Program("rocesim"), "run", filepath.Join(root, "configs/sim/incast.yaml"), "-q", "--out", dir})
@@ -59,7 +59,7 @@ func TestViewSimulation(t *testing.T) {
 	noProblems(t, p)
 }
 
-// TestViewNothing: what cannot be shown is said in words.
+// TestViewNothing: for a file that cannot be shown, the page states the reason.
 func TestViewNothing(t *testing.T) {
 	dir := lab.Dir(t)
 	for name, text := range map[string]string{"empty": "", "text": "hello", "json": `{"a":1}`} {
