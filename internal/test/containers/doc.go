@@ -1,5 +1,5 @@
-// Package containers tests that the NIC works where its users are: in containers and pods
-// with the rights that Docker and Kubernetes give by default, which are few.
+// Package containers tests the NIC in containers and pods with the default rights of Docker and Kubernetes, which are
+// few.
 //
-// The containers are runc's, with roots made of this machine's own files.
+// The containers are runc's. Their root file systems consist of this machine's own files.
 package containers

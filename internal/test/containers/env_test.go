@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// programsDir is where a container has the test program, away from the places of "rocectl env --container".
+// programsDir is the container's folder for the test program, outside the mounts of "rocectl env --container".
 const programsDir = "/opt/programs"
 
-// TestEnvContainer: what "rocectl env --container" says is all that a container needs, wherever the daemon's run
-// directory and the library are outside.
+// TestEnvContainer: the output of "rocectl env --container" is sufficient for a container, for any location of the
+// daemon's run directory and the library outside.
 func TestEnvContainer(t *testing.T) {
 	l := newLab(t, &cell{place: "host", user: daemonUser, port: "unix"})
 	daemon, client := l.cell.rights()
@@ -35,8 +35,8 @@ func TestEnvContainer(t *testing.T) {
 	l.check(res)
 }
 
-// envContainer returns what "rocectl env --container" says for a daemon on the host, as docker run understands it:
-// what is mounted, by place inside, and variables.
+// envContainer returns the output of "rocectl env --container" for a daemon on the host, as docker run understands it:
+// mounts, by path inside, and variables.
 func (s *side) envContainer() (binds map[string]string, env []string) {
 	s.t.Helper()
 	out, err := exec.Command(filepath.Join(bin, "rocectl"), "--run-dir", s.path("run/daemon"), "env", "--container").Output()

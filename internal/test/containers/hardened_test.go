@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestHardened: what else administrators take away does no harm.
+// TestHardened: further restrictions by administrators do no harm.
 func TestHardened(t *testing.T) {
 	foreign := []string{"process_vm_readv", "process_vm_writev", "ptrace", "kcmp", "pidfd_getfd", "process_madvise"}
 	for _, c := range []struct {
@@ -19,8 +19,8 @@ func TestHardened(t *testing.T) {
 	}{
 		{"hidepid", cell{place: "siblings", user: daemonUser, port: "unix", hidepid: true}},
 		{"hidepid in one container", cell{place: "one", port: "unix", hidepid: true}},
-		// As Yama's scope 3: nobody may look into another process. The daemon has no
-		// CAP_SYS_PTRACE anyway, as under scopes 1 and 2.
+		// Like Yama's scope 3: no process may access another process. The daemon has no CAP_SYS_PTRACE anyway, as under
+		// scopes 1 and 2.
 		{"nobody traces", cell{place: "siblings", port: "unix", deny: foreign}},
 		{"64 MiB of memory", cell{place: "siblings", user: daemonUser, port: "unix", memory: 64 << 20}},
 	} {
@@ -32,7 +32,7 @@ func TestHardened(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be without a right says what to allow.
+// TestRefused: for an operation that lacks a right, the message says which right to grant.
 func TestRefused(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -58,9 +58,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNoProc: without /proc only the daemon's own way to a program's memory is left, for
-// which it has no right; the program's user and the log are told. runc makes no container
-// without /proc: the programs are in a mount namespace of their own.
+// TestNoProc: without /proc only the daemon's own access to a program's memory remains, for which it has no right. The
+// program's user and the log get a message. runc makes no container without /proc, so the programs are in their own
+// mount namespace.
 func TestNoProc(t *testing.T) {
 	l := newLab(t, &cell{place: "siblings", user: daemonUser, port: "unix"})
 	l.startBoth()

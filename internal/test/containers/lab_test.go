@@ -18,23 +18,23 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// Users of what is not root's.
+// Users besides root.
 const (
 	daemonUser = 1001
 	podUser    = 2002
 )
 
-// Places inside a container.
+// Paths inside a container.
 const (
 	binDir  = "/opt/roced"
 	confDir = "/opt/conf"
-	volume  = "/run/roced" // everybody may write to it, as to an emptyDir
+	volume  = "/run/roced" // writable for all users, like an emptyDir
 	runDir  = volume + "/daemon"
 	linkDir = "/run/link"
 	meetDir = "/run/meet"
 )
 
-// side is one of two hosts: a daemon, and where its clients run.
+// side is one of two hosts: a daemon, and the environment of its clients.
 type side struct {
 	t      *testing.T
 	dir    string // of this side
@@ -43,7 +43,7 @@ type side struct {
 	rights rights // of clients
 }
 
-// path is a place of this side that the daemon sees as inside.
+// path returns the path outside of a file of this side.
 func (s *side) path(name string) string { return filepath.Join(s.dir, name) }
 
 // cell is a case of the matrix.
@@ -51,7 +51,7 @@ type cell struct {
 	place string // one, siblings, host or pods
 	user  int    // of the daemon
 	port  string // unix, udp, packet or tap
-	// Departures from what is usual.
+	// Departures from the defaults.
 	hidepid bool
 	deny    []string
 	memory  int64
@@ -66,7 +66,7 @@ func (c *cell) String() string {
 	return fmt.Sprintf("%s/%s/%s", c.place, user, c.port)
 }
 
-// daemonCaps are what a port takes to be opened.
+// daemonCaps returns the capabilities that opening the port requires.
 func (c *cell) daemonCaps() []string {
 	switch {
 	case c.port == "packet" && (c.user != 0 || c.place == "host"):
@@ -77,7 +77,7 @@ func (c *cell) daemonCaps() []string {
 	return nil
 }
 
-// rights returns those of the daemon and of clients.
+// rights returns the rights of the daemon and of clients.
 func (c *cell) rights() (daemon, client rights) {
 	more := c.daemonCaps()
 	switch {
@@ -96,7 +96,7 @@ func (c *cell) rights() (daemon, client rights) {
 	return daemon, client
 }
 
-// lab is two sides that are joined.
+// lab is two connected sides.
 type lab struct {
 	t    *testing.T
 	cell *cell
@@ -107,7 +107,7 @@ type lab struct {
 
 func newLab(t *testing.T, c *cell) *lab {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "ct") // short: sockets are made in it
+	dir, err := os.MkdirTemp("", "ct") // a short path, because it holds sockets
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	l := &lab{t: t, cell: c, dir: dir}
@@ -123,14 +123,14 @@ func newLab(t *testing.T, c *cell) *lab {
 	return l
 }
 
-// folder makes a folder that everybody may use.
+// folder makes a folder that all users may use.
 func (l *lab) folder(path string) {
 	l.t.Helper()
 	must(l.t, os.MkdirAll(path, 0o777))
 	must(l.t, os.Chmod(path, 0o777))
 }
 
-// prepare makes the files of a side, and its log.
+// prepare creates the files of a side, and its log.
 func (l *lab) prepare(i int) *side {
 	t := l.t
 	s := &side{t: t, dir: filepath.Join(l.dir, string(rune('a'+i)))}
@@ -157,20 +157,20 @@ func (l *lab) prepare(i int) *side {
 	}
 	name := fmt.Sprintf("rxe_%d", i)
 	if l.cell.place == "pods" {
-		name = "rxe" // as replicas have it: MAC addresses differ by the host name
+		name = "rxe" // as for replicas: MAC addresses differ by the host name
 	}
 	text := fmt.Sprintf("run_dir: %q\nprivileges: drop\nnics:\n  - name: %s\n%s    port: %s\n", run, name, addresses, port)
 	must(t, os.WriteFile(s.path("conf/roced.yaml"), []byte(text), 0o644))
 	return s
 }
 
-// binds are what containers of a side share.
+// binds returns the mounts that containers of a side share.
 func (l *lab) binds(s *side) map[string]string {
 	return map[string]string{binDir: bin, confDir: s.path("conf"), volume: s.path("run"), linkDir: filepath.Join(l.dir, "link"),
 		meetDir: filepath.Join(l.dir, "meet")}
 }
 
-// netns is the network namespace of a side, empty if it needs none.
+// netns returns the network namespace of a side, empty if it needs none.
 func (l *lab) netns(i int) string {
 	if l.bed == nil {
 		return ""
@@ -198,7 +198,7 @@ func (l *lab) start(i int) *side {
 	return s
 }
 
-// onHost starts the daemon of a side beside the containers.
+// onHost starts the daemon of a side outside the containers.
 func (l *lab) onHost(i int, s *side, r rights) {
 	l.t.Helper()
 	cmd := exec.Command(filepath.Join(bin, "roced"), "run", "--config", s.path("conf/roced.yaml"))
@@ -221,7 +221,7 @@ func (l *lab) onHost(i int, s *side, r rights) {
 	})
 }
 
-// answers waits until the daemon of a side can be used.
+// answers waits until the daemon of a side accepts commands.
 func (s *side) answers() error {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if c, err := net.Dial("unix", s.path("run/daemon/roced.sock")); err == nil {
@@ -234,7 +234,7 @@ func (s *side) answers() error {
 	return errors.New("the daemon does not answer: " + s.said())
 }
 
-// said is what daemon and containers have said.
+// said returns the output of daemon and containers.
 func (s *side) said() string {
 	text, err := os.ReadFile(s.log.Name())
 	must(s.t, err)
@@ -252,12 +252,12 @@ func (l *lab) startBoth() {
 	}
 }
 
-// program is the command of a program on one of a side's devices.
+// program returns the command line of a program on one of a side's devices.
 func program(args ...string) []string {
 	return append([]string{binDir + "/rocectl", "--run-dir", runDir, "exec", "--"}, args...)
 }
 
-// transfer moves data of all kinds of memory between the sides, or of some.
+// transfer moves data of the given kinds of memory between the sides, by default of all kinds.
 func (l *lab) transfer(kinds ...string) (res [2]outcome) {
 	l.t.Helper()
 	var wg sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 // all runs the whole matrix.
 var all = flag.Bool("all", false, "run the whole matrix, not a sample")
 
-// bin holds the programs, the library and the test program.
+// bin is the folder of the programs, the library and the test program.
 var bin string
 
 func TestMain(m *testing.M) {
@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// overcommit bounds the huge pages that the kernel makes when a program asks for them.
+// overcommit is the limit on huge pages that the kernel allocates on demand.
 const overcommit = "/proc/sys/vm/nr_overcommit_hugepages"
 
 func runTests(m *testing.M) (int, error) {

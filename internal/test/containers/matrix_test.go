@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// kinds are the kinds of memory, as testdata/kinds.c calls them.
+// kinds are the kinds of memory, as testdata/kinds.c names them.
 var kinds = []string{"heap", "stack", ".bss", "file", "SysV", "POSIX shm", "memfd", "hugetlb", "locked", "threads", "fork", "read-only"}
 
-// check makes sure that all kinds of memory have been moved, on both sides, and that the
-// user has been told why one registration has failed, which was to fail.
+// check checks that all kinds of memory have been moved on both sides, and that the user has got the reason of the one
+// registration that must fail.
 func (l *lab) check(res [2]outcome) {
 	l.t.Helper()
 	for i, r := range res {
@@ -27,13 +27,12 @@ func (l *lab) check(res [2]outcome) {
 	}
 }
 
-// sample is what is run of the matrix by default: everything once at least, with the
-// rights that are fewest.
+// sample is the default part of the matrix. It has every value at least once, with the fewest rights.
 var sample = []string{"one/root/unix", "one/user/packet", "siblings/user/unix", "siblings/root/packet", "host/root/tap", "host/user/unix",
 	"pods/user/unix", "pods/user/tap", "one/user/udp", "pods/user/udp"}
 
-// TestMatrix: in whatever containers daemon and programs are, memory of every kind is moved
-// and every byte verified.
+// TestMatrix: for all placements of daemon and programs in containers, memory of every kind is moved and every byte is
+// verified.
 func TestMatrix(t *testing.T) {
 	for _, place := range []string{"one", "siblings", "host", "pods"} {
 		for _, user := range []int{0, daemonUser} {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestProfiles: the containers of these tests have the rights that they are said to have.
-// Docker's capabilities are 0xa80425fb everywhere.
+// TestProfiles: the containers of these tests have the intended rights. Docker's capabilities are 0xa80425fb
+// everywhere.
 func TestProfiles(t *testing.T) {
 	for _, c := range []struct {
 		name   string

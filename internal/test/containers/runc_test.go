@@ -14,32 +14,31 @@ import (
 	"time"
 )
 
-// limit bounds every program; only one that hangs waits for it.
+// limit is the time limit of every program. Only a hanging program reaches it.
 const limit = 90 * time.Second
 
-// rights are what a container may do.
+// rights are the rights of a container.
 type rights struct {
 	uid        int
-	caps       []string // effective; of an ordinary user, ambient
+	caps       []string // effective; of an unprivileged user, ambient
 	noNewPrivs bool
-	deny       []string // system calls that fail with EPERM besides
+	deny       []string // additional system calls that fail with EPERM
 }
 
-// dockerCaps are the capabilities of a container of Docker's.
+// dockerCaps are the capabilities of a Docker container.
 var dockerCaps = []string{"CAP_AUDIT_WRITE", "CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_MKNOD",
 	"CAP_NET_BIND_SERVICE", "CAP_NET_RAW", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT"}
 
-// docker are the rights of docker run, as root or, with --user, another one; more are added
-// by --cap-add.
+// docker returns the rights of docker run, as root or, with --user, as another user. --cap-add adds more.
 func docker(uid int, more ...string) rights {
 	if uid != 0 {
-		return rights{uid: uid, caps: more} // others are in the bounding set only
+		return rights{uid: uid, caps: more} // the others are in the bounding set only
 	}
 	return rights{caps: append(more, dockerCaps...)}
 }
 
-// restricted are the rights of a pod under Kubernetes' restricted standard, which forbids
-// root and drops all capabilities.
+// restricted returns the rights of a pod under Kubernetes' restricted standard, which forbids root and drops all
+// capabilities.
 func restricted(uid int, more ...string) rights {
 	return rights{uid: uid, caps: more, noNewPrivs: true}
 }
@@ -54,18 +53,18 @@ type container struct {
 // setup describes a container.
 type setup struct {
 	rights   rights
-	netns    string            // path of its network namespace, empty for one of its own
-	readOnly bool              // that is, for the program
-	binds    map[string]string // what is mounted from outside, by place inside; writable
+	netns    string            // path of its network namespace, empty for a new one
+	readOnly bool              // the root file system is, for the program
+	binds    map[string]string // writable mounts from outside, by path inside
 	tun      bool              // it has /dev/net/tun
-	hidepid  bool              // processes see those of their own user only
+	hidepid  bool              // processes see only those of their own user
 	memory   int64             // limit in bytes, 0 for none
 	dir      string
 }
 
 type object = map[string]any
 
-// mounts of a container, as Docker makes them.
+// mounts returns the mounts of a container, as Docker makes them.
 func (s *setup) mounts() []object {
 	mount := func(to, kind, from string, options ...string) object {
 		return object{"destination": to, "type": kind, "source": from, "options": options}
@@ -85,12 +84,12 @@ func (s *setup) mounts() []object {
 		mount("/etc", "bind", "/etc", "rbind", "ro"),
 	}
 	if s.netns == "" {
-		m[4] = mount("/sys", "tmpfs", "tmpfs", "ro") // sysfs needs rights over the namespace
+		m[4] = mount("/sys", "tmpfs", "tmpfs", "ro") // sysfs requires rights over the namespace
 	}
 	for inside, outside := range s.binds {
 		mode := "rw"
 		if s.readOnly && inside != meetDir {
-			mode = "ro" // sockets can be connected to all the same
+			mode = "ro" // sockets remain connectable
 		}
 		m = append(m, mount(inside, "bind", outside, "rbind", mode))
 	}
@@ -115,7 +114,7 @@ func (r *rights) process(args, env []string) object {
 	}
 }
 
-// seccomp is the default list of system calls, without those that are denied besides.
+// seccomp returns the default list of system calls without the denied ones.
 func (r *rights) seccomp(t *testing.T) object {
 	t.Helper()
 	text, err := os.ReadFile("testdata/seccomp.txt")
@@ -145,7 +144,7 @@ func (r *rights) seccomp(t *testing.T) object {
 	const (
 		eperm, enosys = 1, 38
 		vsock         = 40
-		namespaces    = 0x7e020000 // flags of clone that make them
+		namespaces    = 0x7e020000 // flags of clone that create namespaces
 	)
 	arg := func(value uint64, op string) []object {
 		return []object{{"index": 0, "value": value, "valueTwo": 0, "op": op}}
@@ -161,12 +160,12 @@ func (r *rights) seccomp(t *testing.T) object {
 			allow("personality", arg(0, "SCMP_CMP_EQ")),
 			allow("personality", arg(0xffffffff, "SCMP_CMP_EQ")),
 			allow("clone", arg(namespaces, "SCMP_CMP_MASKED_EQ")),
-			{"names": []string{"clone3"}, "action": "SCMP_ACT_ERRNO", "errnoRet": enosys}, // the C library uses clone then
+			{"names": []string{"clone3"}, "action": "SCMP_ACT_ERRNO", "errnoRet": enosys}, // the C library then uses clone
 		},
 	}
 }
 
-// config is the container's configuration (OCI runtime specification).
+// config returns the container's configuration (OCI runtime specification).
 func (c *container) config(s *setup, root string, args []string) object {
 	net := object{"type": "network"}
 	if s.netns != "" {
@@ -197,7 +196,7 @@ func (c *container) config(s *setup, root string, args []string) object {
 // serial numbers containers.
 var serial atomic.Int32
 
-// start starts a container with a program; its output goes to log.
+// start starts a container with a program. Its output goes to log.
 func (s *setup) start(t *testing.T, log *os.File, args ...string) *container {
 	t.Helper()
 	c := &container{t: t, id: fmt.Sprintf("roced-%d-%d", os.Getpid(), serial.Add(1)), state: filepath.Join(s.dir, "runc")}
@@ -206,11 +205,11 @@ func (s *setup) start(t *testing.T, log *os.File, args ...string) *container {
 	for _, d := range []string{"usr", "etc", "proc", "dev", "sys", "tmp", "run"} {
 		must(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
-	must(t, os.Chmod(filepath.Join(root, "tmp"), 0o777)) // what is mounted there takes that over
+	must(t, os.Chmod(filepath.Join(root, "tmp"), 0o777)) // the mount point inherits these permissions
 	for inside, outside := range s.binds {
 		info, err := os.Stat(outside)
 		must(t, err)
-		if info.IsDir() { // runc makes what files are mounted on
+		if info.IsDir() { // runc creates mount points for files
 			must(t, os.MkdirAll(filepath.Join(root, inside), 0o755))
 		}
 	}
@@ -236,7 +235,7 @@ func (c *container) end() {
 	}
 }
 
-// outcome is what a program has printed, and how it ended.
+// outcome is a program's output and exit status.
 type outcome struct {
 	out, diag string
 	err       error
