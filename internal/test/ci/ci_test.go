@@ -15,8 +15,9 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// On a machine that is there for this test, as tools/scripts/pristine makes one, steps run as on a runner: they install packages.
-// Elsewhere these are there, and a namespace keeps the programs' ports apart from those of others.
+// With pristine, the machine exists only for this test, as tools/scripts/pristine makes one. Steps then run as on a
+// runner: they install packages. Otherwise the packages are present, and a namespace separates the programs' ports from
+// those of other programs.
 var pristine = flag.Bool("pristine", false, "run steps on this machine, which has nothing installed and nothing to lose")
 
 func TestMain(m *testing.M) {
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 	lab.Main(m, nil)
 }
 
-// machine starts the programs of steps.
+// machine returns the function that starts the programs of steps.
 func machine(t *testing.T) func(*exec.Cmd) error {
 	t.Helper()
 	if *pristine {
@@ -45,7 +46,7 @@ func machine(t *testing.T) func(*exec.Cmd) error {
 	return bed.NS[0].Start
 }
 
-// TestWorkflow runs the jobs of the example, with the action, as they stand.
+// TestWorkflow runs the jobs of the example, with the action, unmodified.
 func TestWorkflow(t *testing.T) {
 	var w struct {
 		Jobs map[string]struct{ Steps []step }
@@ -68,14 +69,14 @@ func TestWorkflow(t *testing.T) {
 			if preload := j.env["LD_PRELOAD"]; (preload != "") != (name == "steps") {
 				t.Errorf("LD_PRELOAD=%q for the following steps", preload)
 			}
-			// What the last step leaves ends with the machine; here it is to end at once.
+			// The last step's processes normally end with the machine. Here the test ends them.
 			j.uses("./deploy/ci/collect", nil)
 			j.gone()
 		})
 	}
 }
 
-// TestFailure: when commands fail, or steps, there are log, state and captures, and nothing runs any more.
+// TestFailure: after failed commands or steps, log, state and captures are present, and no process remains.
 func TestFailure(t *testing.T) {
 	start := machine(t)
 	t.Run("commands", func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestFailure(t *testing.T) {
 	})
 }
 
-// collected checks what is uploaded.
+// collected checks the uploaded files.
 func (j *job) collected(name string) {
 	j.t.Helper()
 	for file, want := range map[string]string{"roced.log": "roced has ended", "link.txt": "rxe_b/1: state ACTIVE", "stat.txt": "rxe_a", "rxe_a.pcapng": "\x0a\x0d\x0d\x0a"} {
@@ -117,7 +118,7 @@ func (j *job) collected(name string) {
 	j.gone()
 }
 
-// gone checks that no daemon of the job runs, and that its run directory is not there.
+// gone checks that no daemon of the job runs, and that its run directory is gone.
 func (j *job) gone() {
 	j.t.Helper()
 	procs, err := filepath.Glob("/proc/[0-9]*/exe")

@@ -1,3 +1,3 @@
-// Package ci tests what jobs of other projects have: the action for GitHub, the template for GitLab and the example
-// workflow. They are linted, and their steps run as they stand, by an imitation of a runner.
+// Package ci tests the CI integrations for other projects: the action for GitHub, the template for GitLab and the
+// example workflow. It lints them, and runs their steps unmodified in an imitation of a runner.
 package ci

@@ -7,11 +7,11 @@ import (
 	"github.com/rhysd/actionlint"
 )
 
-// evaluation evaluates an expression as GitHub does, as far as our files have them.
+// evaluation evaluates an expression as GitHub does, for the syntax in our files.
 type evaluation struct {
 	job   *job
 	scope *scope
-	asked bool // for the state of the job
+	asked bool // the expression uses the state of the job
 }
 
 func (e *evaluation) text(expr string) any {
@@ -70,7 +70,7 @@ func (e *evaluation) call(n *actionlint.FuncCallNode) any {
 	return nil
 }
 
-// path is a chain of names.
+// path returns a chain of names.
 func path(n actionlint.ExprNode) []string {
 	switch n := n.(type) {
 	case *actionlint.VariableNode:

@@ -13,7 +13,7 @@ import (
 )
 
 // TestGitLab runs a job of the template as GitLab's runners do: before_script and script in one shell, after_script in
-// another one, whatever has become of the first.
+// another one, for any result of the first.
 func TestGitLab(t *testing.T) {
 	start := machine(t)
 	var template map[string]struct {
@@ -63,7 +63,7 @@ func TestGitLab(t *testing.T) {
 	}
 }
 
-// snapshot makes a repository of this tree as it is.
+// snapshot makes a repository with the current state of this tree.
 func snapshot(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

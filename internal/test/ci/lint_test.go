@@ -20,7 +20,7 @@ var (
 	workflows = "../../../.github/workflows/*.yml"
 )
 
-// lint lints a workflow, the scripts of its steps by shellcheck.
+// lint lints a workflow. shellcheck lints the scripts of its steps.
 func lint(t *testing.T, file string, text []byte) []*actionlint.Error {
 	t.Helper()
 	l, err := actionlint.NewLinter(io.Discard, &actionlint.LinterOptions{Shellcheck: "shellcheck"})
@@ -32,8 +32,8 @@ func lint(t *testing.T, file string, text []byte) []*actionlint.Error {
 	return faults
 }
 
-// TestLint lints workflows, and the steps of actions as if a workflow that is called had them: actionlint knows no
-// other form for steps with inputs.
+// TestLint lints workflows, and the steps of actions in the form of a called workflow. actionlint supports no other
+// form for steps with inputs.
 func TestLint(t *testing.T) {
 	lab.Need(t, "shellcheck")
 	files, err := filepath.Glob(workflows)
@@ -52,7 +52,7 @@ func TestLint(t *testing.T) {
 		for _, e := range lint(t, file, text) {
 			t.Errorf("%v in\n%s", e, text)
 		}
-		// What is wrong is found: an input, a step, a command.
+		// The linter finds errors in an input, a step, and a command.
 		for old, with := range map[string]string{"inputs.": "inputs.x", "steps.up.": "steps.upp.", "tools/scripts/ci\" ": "tools/scripts/ci\" $x "} {
 			wrong := strings.Replace(string(text), old, with, 1)
 			if wrong != string(text) && len(lint(t, file, []byte(wrong))) == 0 {
@@ -65,7 +65,7 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// asWorkflow makes one of an action.
+// asWorkflow converts an action into a workflow.
 func asWorkflow(t *testing.T, file string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -98,7 +98,7 @@ func asWorkflow(t *testing.T, file string) []byte {
 	return out
 }
 
-// TestGoVersion: the action installs the Go that go.mod wants.
+// TestGoVersion: the action installs the Go version of go.mod.
 func TestGoVersion(t *testing.T) {
 	mod, err := os.ReadFile("../../../go.mod")
 	lab.Must(t, err)

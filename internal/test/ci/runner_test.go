@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// step is one of a job or of a composite action.
+// step is a step of a job or of a composite action.
 type step struct {
 	Name, ID, If, Uses, Run, Shell string
 	Env, With                      map[string]string
@@ -34,30 +34,30 @@ type action struct {
 	}
 }
 
-// job is a job on GitHub as far as its steps need one: on GitHub, the runner has the files, and says what to add to the
-// environment and to PATH.
+// job imitates a GitHub job as far as its steps need it. On GitHub, the runner provides the files, and steps write them
+// to extend the environment and PATH.
 type job struct {
 	t       *testing.T
 	root    string // of the repository, which is the workspace
 	temp    string
 	start   func(*exec.Cmd) error
-	env     map[string]string // that steps have set for those that follow
+	env     map[string]string // set by earlier steps
 	path    []string
 	uploads map[string]string // artefacts: folders, by name
-	used    []string          // actions of others
+	used    []string          // third-party actions
 }
 
 func newJob(t *testing.T, start func(*exec.Cmd) error) *job {
 	root, err := filepath.Abs("../../..")
 	lab.Must(t, err)
 	temp := t.TempDir()
-	if !*pristine { // what is built already need not be linked again
+	if !*pristine { // the programs are linked already
 		lab.Must(t, os.CopyFS(filepath.Join(temp, ".roced/bin"), os.DirFS(lab.Bin)))
 	}
 	return &job{t: t, root: root, temp: temp, start: start, env: map[string]string{}, uploads: map[string]string{}}
 }
 
-// scope is what expressions of a list of steps can name.
+// scope holds the values that expressions in a list of steps can name.
 type scope struct {
 	inputs   map[string]string
 	outputs  map[string]map[string]string // by step
@@ -66,8 +66,8 @@ type scope struct {
 	failed   bool
 }
 
-// steps runs a list of them and reports whether all went well. Like GitHub, it goes on after one that fails with those
-// that say so.
+// steps runs a list of steps and reports whether all succeeded. Like GitHub, after a failure it runs only the steps
+// whose condition asks for it.
 func (j *job) steps(list []step, s *scope) bool {
 	j.t.Helper()
 	s.outputs, s.outcomes = map[string]map[string]string{}, map[string]string{}
@@ -85,7 +85,7 @@ func (j *job) steps(list []step, s *scope) bool {
 	return !s.failed
 }
 
-// due reports whether a step is to run: without a word about the state of the job, if nothing has failed.
+// due reports whether a step is to run. A step without a condition on the job's state runs only if no step has failed.
 func (j *job) due(st *step, s *scope) bool {
 	if st.If == "" {
 		return !s.failed
@@ -130,7 +130,7 @@ func (j *job) uses(folder string, with map[string]string) bool {
 	return j.steps(a.Runs.Steps, s)
 }
 
-// run runs the commands of a step as they stand.
+// run runs the commands of a step unmodified.
 func (j *job) run(st *step, s *scope) bool {
 	j.t.Helper()
 	files := map[string]string{}
@@ -146,7 +146,7 @@ func (j *job) run(st *step, s *scope) bool {
 	}
 	lab.Must(j.t, os.WriteFile(script, []byte(st.Run), 0o600))
 	c := exec.Command("bash", "--noprofile", "--norc", "-eo", "pipefail", script)
-	if st.Shell == "" { // as a workflow's steps are run
+	if st.Shell == "" { // the default shell of a workflow's steps
 		c = exec.Command("bash", "-e", script)
 	}
 	c.Dir = j.root
