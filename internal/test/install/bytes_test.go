@@ -18,7 +18,7 @@ import (
 // when is the time of the commits of checkouts.
 const when = "2026-01-02T03:04:05Z"
 
-// copied makes a copy of the source in a folder of its own, which is no repository.
+// copied copies the source into a new folder that is no repository.
 func copied(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,7 +28,7 @@ func copied(t *testing.T) string {
 	for name := range strings.SplitSeq(strings.TrimRight(string(names), "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if os.IsNotExist(err) {
-			continue // has been removed, which is not committed yet
+			continue // removed, but not committed yet
 		}
 		lab.Must(t, err)
 		info, err := os.Stat(filepath.Join(root, name))
@@ -40,7 +40,7 @@ func copied(t *testing.T) string {
 	return dir
 }
 
-// checkout makes a copy of the source as a repository with one commit, which is the same in all copies.
+// checkout copies the source into a repository with one commit. The commit is the same in all copies.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := copied(t)
@@ -51,7 +51,7 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// TestSameBytes: the same source gives the same bytes, wherever it lies, and they say which source that is; packages, too.
+// TestSameBytes: the same source gives the same programs and packages in any folder, and they name their source.
 func TestSameBytes(t *testing.T) {
 	dirs := []string{checkout(t), checkout(t)}
 	for _, dir := range dirs {
@@ -98,14 +98,14 @@ func sameFile(t *testing.T, dirs []string, name string) []byte {
 	return one
 }
 
-// TestLintWithoutGit: formatting is checked in a tree that is no repository, such as an unpacked archive, and where
-// nobody types anything: gofmt without the names of files would wait for its input. What the go command does is left
-// out, which asks no repository.
+// TestLintWithoutGit: formatting is checked in a tree that is no repository, such as an unpacked archive, and without
+// input: gofmt without file names would wait for its standard input. The test omits the lint steps of the go command,
+// which use no repository.
 func TestLintWithoutGit(t *testing.T) {
 	dir := copied(t)
 	lint := func() *lab.Proc {
 		c := exec.Command("make", "-s", "-C", dir, "lint", "GO=true")
-		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with gofmt
+		c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // gofmt is in the same group
 		_, err := c.StdinPipe()                             // never closed
 		lab.Must(t, err)
 		return lab.LaunchCmd(t, (*exec.Cmd).Start, c)

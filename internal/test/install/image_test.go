@@ -20,8 +20,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// image makes the container image of two checkouts, which has to be the same, and runs it without any right, from its
-// archive: what made it does not have to run it.
+// image builds the container image of two checkouts, checks that both are equal, and runs it from its archive without
+// any right. A container runtime need not be the image's builder.
 func image(t *testing.T, dirs []string, head string) {
 	for _, program := range []string{"buildah", "runc", "setpriv"} {
 		lab.Need(t, program)
@@ -47,7 +47,7 @@ func image(t *testing.T, dirs []string, head string) {
 	b.daemon(t)
 }
 
-// ociImage is what an image says of itself (OCI image specification), and its files.
+// ociImage has an image's metadata (OCI image specification) and its files.
 type ociImage struct {
 	Created, OS string
 	Config      struct {
@@ -95,17 +95,17 @@ func readImage(t *testing.T, archive []byte) *ociImage {
 	return i
 }
 
-// nobody runs containers. In them he is root: a user namespace.
+// UID 65534 runs containers. Inside, a user namespace maps it to root.
 const nobody = 65534
 
-// bundle is a folder from which runc runs a container, as nobody.
+// bundle is a folder from which runc runs a container as an unprivileged user.
 type bundle struct {
 	image *ociImage
 	dir   string
 	spec  map[string]any
 }
 
-// unpack makes a bundle, with the configuration that runc gives containers without rights.
+// unpack makes a bundle with runc's configuration for rootless containers.
 func (i *ociImage) unpack(t *testing.T) *bundle {
 	t.Helper()
 	dir := lab.Dir(t)
@@ -151,7 +151,7 @@ func extract(tr *tar.Reader, to string) error {
 		default:
 			err = fmt.Errorf("%s is of type %c", h.Name, h.Typeflag)
 		}
-		// The header's mode has the sticky bit where os.FileMode has it not.
+		// The header's mode encodes the sticky bit differently from os.FileMode.
 		if err = errors.Join(err, os.Chmod(path, h.FileInfo().Mode())); err != nil {
 			return err
 		}
@@ -168,7 +168,8 @@ func (b *bundle) runc(args ...string) *exec.Cmd {
 	return c
 }
 
-// run prepares a container that runs the image's entry point with arguments, by default its own, with a file from outside, if any.
+// run prepares a container that runs the image's entry point. Empty args are the image's own. file, if any, is mounted
+// from outside.
 func (b *bundle) run(t *testing.T, id string, args []string, file, inside string) *exec.Cmd {
 	t.Helper()
 	config := &b.image.Config
@@ -193,7 +194,7 @@ func (b *bundle) run(t *testing.T, id string, args []string, file, inside string
 	return b.runc("run", id)
 }
 
-// version: what is in the image is what was built.
+// version: the image contains the built programs.
 func (b *bundle) version(t *testing.T) {
 	t.Helper()
 	out, err := b.run(t, "version", []string{"version"}, "", "").CombinedOutput()
@@ -206,14 +207,14 @@ func (b *bundle) version(t *testing.T) {
 	}
 }
 
-// daemon: the image's own command serves a NIC over which the image's roceperf moves memory. The network namespace is that of
-// the test, without a right over it, and the address one of loopback.
+// daemon: the image's own command serves a NIC over which the image's roceperf moves memory. The container shares the
+// test's network namespace without rights over it, and uses a loopback address.
 func (b *bundle) daemon(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(lab.Dir(t), "roced.yaml")
 	own, err := os.ReadFile(filepath.Join(b.dir, "rootfs/etc/roced.yaml"))
 	lab.Must(t, err)
-	pid := os.Getpid() // other tests may run beside
+	pid := os.Getpid() // other tests may run at the same time
 	address := fmt.Sprintf("address: 127.78.%d.%d", pid>>8&0xff, max(pid&0xff, 1))
 	lab.Must(t, os.WriteFile(file, []byte(strings.Replace(string(own), "interface: eth0", address, 1)), 0o644))
 	lab.Must(t, os.Chmod(filepath.Dir(file), 0o755))

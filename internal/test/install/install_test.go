@@ -22,7 +22,7 @@ const root = "../../.."
 
 var programs = []string{"roced", "rocectl", "roceperf", "rocesim"}
 
-// command runs a program, which has to succeed, with some more variables, and returns what it prints.
+// command runs a program with additional variables, fails the test unless it succeeds, and returns its output.
 func command(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	c := exec.Command(args[0], args[1:]...)
@@ -51,7 +51,7 @@ func tree(t *testing.T, dir string) map[string]fs.FileMode {
 	return files
 }
 
-// wanted are the files below a prefix but for the examples, with their modes.
+// wanted returns the files below a prefix except the examples, with their modes.
 func wanted(prefix string) map[string]fs.FileMode {
 	files := map[string]fs.FileMode{
 		"/etc/roced.yaml": 0o644, prefix + "/lib/roced/libroced.so": 0o644, prefix + "/lib/systemd/system/roced.service": 0o644,
@@ -74,7 +74,7 @@ func wanted(prefix string) map[string]fs.FileMode {
 	return files
 }
 
-// installed is a root into which everything has been installed.
+// installed returns a root with a complete installation.
 func installed(t *testing.T, prefix string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +105,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestConfigurationStays: what somebody has written there is not written over; what is installed first is good.
+// TestConfigurationStays: an installation does not overwrite a changed configuration, and the first installed one is
+// valid.
 func TestConfigurationStays(t *testing.T) {
 	dir := installed(t, "/usr")
 	file := filepath.Join(dir, "etc/roced.yaml")
@@ -119,13 +120,13 @@ func TestConfigurationStays(t *testing.T) {
 	}
 }
 
-// TestRuns: a daemon that was installed runs by its own configuration, but for the folder, and a program finds the library.
+// TestRuns: an installed daemon runs with its own configuration except the folder, and a program finds the library.
 func TestRuns(t *testing.T) {
 	dir, run := installed(t, "/usr"), filepath.Join(lab.Dir(t), "run")
 	rocectl := []string{filepath.Join(dir, "usr/bin/rocectl"), "--run-dir", run}
 	ctl := func(args ...string) string { return command(t, nil, slices.Concat(rocectl, args)...) }
 	t.Cleanup(func() { ctl("down") })
-	pid := os.Getpid() // other tests may run beside
+	pid := os.Getpid() // other tests may run at the same time
 	ctl("up", fmt.Sprintf("127.77.%d.%d", pid>>8&0xff, max(pid&0xff, 1)))
 	var vars []struct{ Name, Value string }
 	lab.Must(t, json.Unmarshal([]byte(ctl("env", "--json")), &vars))
@@ -134,7 +135,7 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestVersions: each program says which it is, and the metric of the daemon, too (TestAdmin of internal/daemon).
+// TestVersions: each program reports its version, and so does the daemon's metric (TestAdmin of internal/daemon).
 func TestVersions(t *testing.T) {
 	for _, name := range programs {
 		text := command(t, nil, lab.Program(name), "version")
@@ -148,7 +149,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestPages: man(1) reads the pages without a warning, and they do not depend on where they are written.
+// TestPages: man(1) reads the pages without a warning, and they do not depend on the folder of the build.
 func TestPages(t *testing.T) {
 	lab.Need(t, "groff")
 	elsewhere := []string{"GOMAXPROCS=17", "ROCED_RUN_DIR=/elsewhere", "XDG_RUNTIME_DIR=/elsewhere", "TMPDIR=/elsewhere", "HOME=/elsewhere"}
@@ -168,7 +169,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestCompletions: the shells that are here can read the scripts, and get words.
+// TestCompletions: the installed shells can read the scripts, and complete words.
 func TestCompletions(t *testing.T) {
 	for _, name := range programs {
 		for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -181,7 +182,7 @@ func TestCompletions(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ program, word, want string }{{"rocectl", "cap", "capture"}, {"roceperf", "write-b", "write-bw"}, {"rocesim", "sw", "sweep"}, {"roced", "ch", "check"}} {
-		out := command(t, nil, lab.Program(c.program), "__complete", c.word) // what the scripts ask
+		out := command(t, nil, lab.Program(c.program), "__complete", c.word) // the query of the scripts
 		if word, _, _ := strings.Cut(out, "\t"); word != c.want {
 			t.Errorf("%s %s is completed by %q", c.program, c.word, out)
 		}

@@ -17,17 +17,17 @@ import (
 
 var all = flag.Bool("all", false, "make packages for all processors, which takes a cross compiler")
 
-// machines are the processors that there are packages for.
+// machines are the architectures of the packages.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// build makes a package of a checkout that has been built, and returns its path.
+// build makes a package of a built checkout, and returns its path.
 func build(t *testing.T, dir, arch string) string {
 	t.Helper()
 	return strings.TrimSpace(command(t, []string{"SOURCE_DATE_EPOCH="}, filepath.Join(dir, "tools/scripts/package"), filepath.Join(dir, "bin"), filepath.Join(dir, "out"), arch))
 }
 
-// samePackages makes the packages of two checkouts, which have to be the same, and returns the first one's, this
-// machine's before others; nil where none can be made.
+// samePackages makes the packages of two checkouts, checks that they are equal, and returns the first checkout's. This
+// machine's architecture comes first. It returns nil if packages cannot be built here.
 func samePackages(t *testing.T, dirs []string) (packages []string) {
 	t.Helper()
 	if _, err := exec.LookPath("dpkg-deb"); err != nil || machines[runtime.GOARCH] == 0 {
@@ -56,7 +56,7 @@ func samePackages(t *testing.T, dirs []string) (packages []string) {
 	return packages
 }
 
-// inspect looks at a package as dpkg-deb shows it.
+// inspect checks a package with dpkg-deb.
 func inspect(t *testing.T, file, head string) {
 	field := func(name string) string { return strings.TrimSpace(command(t, nil, "dpkg-deb", "-f", file, name)) }
 	for name, want := range map[string]string{"Package": "roced", "Architecture": runtime.GOARCH, "Recommends": "ibverbs-providers",
@@ -68,7 +68,7 @@ func inspect(t *testing.T, file, head string) {
 	if !strings.HasPrefix(field("Depends"), "libc6 (>= 2.") || strings.Contains(field("Depends"), ",") {
 		t.Errorf("Depends: %s", field("Depends"))
 	}
-	// No scripts: what dpkg does to it is to unpack files.
+	// No maintainer scripts: dpkg only unpacks files.
 	control := strings.Fields(command(t, nil, "sh", "-c", "dpkg-deb --ctrl-tarfile \"$1\" | tar -t | sort", "sh", file))
 	if want := []string{"./", "./conffiles", "./control", "./md5sums"}; !slices.Equal(control, want) {
 		t.Errorf("the package is controlled by %v", control)
@@ -82,7 +82,7 @@ func inspect(t *testing.T, file, head string) {
 	}
 }
 
-// upgrade installs a package into an empty root, then a newer one, and takes it away.
+// upgrade installs a package into an empty root, then a newer one, and removes it.
 func upgrade(t *testing.T, first, second string) {
 	if os.Geteuid() != 0 {
 		t.Skip("dpkg wants to be root")
@@ -95,7 +95,7 @@ func upgrade(t *testing.T, first, second string) {
 	env := []string{"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin", "DEBIAN_FRONTEND=noninteractive"}
 	dpkg := func(args ...string) {
 		t.Helper()
-		// Nothing else is there, not even a C library.
+		// The root is otherwise empty, without even a C library.
 		command(t, env, slices.Concat([]string{"dpkg", "--root=" + dir, "--force-depends", "--force-unsafe-io", "--log=/dev/null"}, args)...)
 	}
 	dpkg("-i", first)

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// unit installs and returns the path of the unit and its keys; a key that comes twice has the last value.
+// unit installs and returns the path of the unit and its keys. The last value of a repeated key counts.
 func unit(t *testing.T) (path string, keys map[string]string) {
 	t.Helper()
 	path, keys = filepath.Join(installed(t, "/usr"), "usr/lib/systemd/system/roced.service"), map[string]string{}
@@ -37,7 +37,7 @@ func TestUnit(t *testing.T) {
 		}
 	}
 	lab.Need(t, "systemd-analyze")
-	// It looks for the programs of the unit, which are not where they would be.
+	// systemd looks for the programs of the unit, which are at other paths here.
 	text, err := os.ReadFile(path)
 	lab.Must(t, err)
 	lab.Must(t, os.WriteFile(path, bytes.ReplaceAll(text, []byte("=/usr/bin/"), []byte("="+lab.Bin+"/")), 0o644))
@@ -47,7 +47,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// calls is the set of system calls that words of SystemCallFilter= name.
+// calls returns the set of system calls that the words of SystemCallFilter= name.
 func calls(t *testing.T, words string) map[string]bool {
 	t.Helper()
 	sets, name := map[string][]string{}, ""
@@ -74,15 +74,15 @@ func calls(t *testing.T, words string) map[string]bool {
 	return out
 }
 
-// confined starts the daemon in a namespace with an interface for each kind of port, with the capabilities of the
-// unit, and notes its system calls.
+// confined starts the daemon with the unit's capabilities and records its system calls. The namespace has an interface
+// for each kind of port.
 const confined = `ip link set lo up
 ip link add v0 type veth peer name v1
 for i in 0 1; do ip address add 198.18.$i.1/24 dev v$i; ip link set v$i up; done
 exec setpriv --no-new-privs --bounding-set "$1" strace -f -qq -c -o "$2" "$3" run --config "$4"`
 
-// TestUnitSuffices: with the capabilities that the unit leaves to it the daemon opens ports of all types, serves a
-// program, and makes no system call that the unit forbids.
+// TestUnitSuffices: with the unit's capabilities the daemon opens ports of all types, serves a program, and makes no
+// system call that the unit forbids.
 func TestUnitSuffices(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, as whom systemd runs the daemon")
