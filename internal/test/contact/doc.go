@@ -1,3 +1,3 @@
-// Package contact tests what those meet first who do not know roced yet: what "rocectl doctor" says of a machine, what
-// commands say to the likeliest mistakes, and the tutorials, as they stand. It has tests only.
+// Package contact tests a new user's first steps: the report of "rocectl doctor", the messages for the likeliest
+// mistakes, and the tutorials as written. It has tests only.
 package contact

@@ -13,12 +13,12 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// in runs a command in a mount namespace in which a script has changed something.
+// in runs a command in a mount namespace after a script has changed it.
 func in(script string) []string {
 	return []string{"unshare", "--mount", "sh", "-ec", script + `; exec "$@"`, "sh"}
 }
 
-// TestDoctor: it finds what has been taken away, says what to do, and which uses that ends.
+// TestDoctor: doctor finds missing prerequisites, and names the remedy and the affected uses.
 func TestDoctor(t *testing.T) {
 	p := newPlace(t)
 	missing := filepath.Join(p.dir, "no.so")
@@ -78,7 +78,7 @@ func examine(t *testing.T, args []string) (r doctor.Report, code int) {
 	return r, code
 }
 
-// TestDoctorIsRight: what it says of ports is what happens to who tries, with rights and without.
+// TestDoctorIsRight: the report on ports matches the result of opening them, with rights and without.
 func TestDoctorIsRight(t *testing.T) {
 	p := newPlace(t)
 	lab.Must(t, p.start("ip", "link", "set", "v0", "mtu", "1500").Wait(lab.Limit))

@@ -14,17 +14,17 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
 
-// nobody is an ordinary user without any right.
+// The command prefix that makes a program run as an unprivileged user.
 var nobody = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs"}
 
-// place is a network namespace with an interface v0 of a small MTU, a folder, and what runs in them.
+// place is a network namespace with an interface v0 of a small MTU, a folder, and the programs in them.
 type place struct {
 	t     *testing.T
 	dir   string
-	enter []string // before a command: nsenter
+	enter []string // command prefix: nsenter
 }
 
-// newPlace makes one of its own for a test, which has to be root for that.
+// newPlace makes a place for a test, and requires root.
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	for _, program := range []string{"unshare", "nsenter", "setpriv", "ip"} {
@@ -35,7 +35,7 @@ func newPlace(t *testing.T) *place {
 	}
 	p := &place{t: t, dir: lab.Dir(t)}
 	lab.Must(t, os.Chmod(p.dir, 0o755))
-	lab.Must(t, os.Chmod(filepath.Dir(lab.Bin), 0o755)) // for others
+	lab.Must(t, os.Chmod(filepath.Dir(lab.Bin), 0o755)) // for other users
 	holder := lab.Launch(t, (*exec.Cmd).Start, []string{"unshare", "--net", "sh", "-ec",
 		"ip link set lo up; ip link add v0 type veth peer name v1; ip addr add 198.18.9.1/24 dev v0; ip link set v0 up mtu 300; ip link set v1 up; echo made; exec sleep infinity"})
 	lab.Must(t, holder.Ready("the namespace", func() (bool, error) { return strings.Contains(holder.Out.String(), "made"), nil }))
@@ -49,7 +49,7 @@ func (p *place) start(args ...string) *lab.Proc {
 	return lab.Launch(p.t, (*exec.Cmd).Start, slices.Concat(p.enter, args))
 }
 
-// path is a file of the place, or a run directory.
+// path returns the path of a file or a run directory of the place.
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 
 // config writes a configuration with one NIC, x, and returns the command of its daemon.
@@ -61,19 +61,19 @@ func (p *place) config(name, daemon, nic string) []string {
 	return []string{lab.Program("roced"), "run", "--config", file}
 }
 
-// daemon starts one and waits for its NIC.
+// daemon starts a daemon and waits for its NIC.
 func (p *place) daemon(name, daemon, nic string) {
 	p.t.Helper()
 	roced := p.start(p.config(name, daemon, nic)...)
 	lab.Must(p.t, roced.Ready("its NIC is up", func() (bool, error) { return strings.Contains(roced.Said(), "roced is ready"), nil }))
 }
 
-// ctl is rocectl for a run directory.
+// ctl returns a rocectl command for a run directory.
 func (p *place) ctl(name string, args ...string) []string {
 	return append([]string{lab.Program("rocectl"), "--run-dir", p.path(name)}, args...)
 }
 
-// TestMistakes: each of the likeliest ends with words that say what is wrong and what to do.
+// TestMistakes: each of the likeliest mistakes ends with a message that names the error and the remedy.
 func TestMistakes(t *testing.T) {
 	p := newPlace(t)
 	p.daemon("own", "metrics: {listen: 127.0.0.1:9464}\n", "port: {type: udp, address: 127.0.0.2}, access: {mode: '0600'}")
@@ -87,7 +87,7 @@ func TestMistakes(t *testing.T) {
 	server := p.start(slices.Concat(perf, []string{"--run-dir", p.path("b"), "--oob", "unix:" + p.path("oob")})...)
 	lab.Must(t, server.Ready("it listens", func() (bool, error) { _, err := os.Stat(p.path("oob")); return err == nil, nil }))
 	lab.Must(t, p.start(p.ctl("a", "fault", "add", "x", "tx drop")...).Wait(lab.Limit))
-	alone := filepath.Join(p.dir, "rocectl") // without a library beside it
+	alone := filepath.Join(p.dir, "rocectl") // without a library in the same folder
 	text, err := os.ReadFile(lab.Program("rocectl"))
 	lab.Must(t, err)
 	lab.Must(t, os.WriteFile(alone, text, 0o755))
@@ -96,7 +96,7 @@ func TestMistakes(t *testing.T) {
 		name  string
 		args  []string
 		code  int
-		words []string // what is wrong, and what to do
+		words []string // the error and the remedy
 	}{
 		{"no daemon: rocectl", p.ctl("none", "link"), 1, []string{"no daemon at", `"rocectl up" starts one`}},
 		{"no daemon: exec", p.ctl("none", "exec", "--", "true"), 1, []string{"is roced running?", `"rocectl up" starts one`}},
