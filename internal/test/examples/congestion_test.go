@@ -33,8 +33,8 @@ func in(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// TestCongestion: a module outside of ours, with a congestion control in less than 100 lines, makes a
-// simulator and a daemon that have it; ours do not.
+// TestCongestion: an external module with a congestion control in less than 100 lines builds a simulator and a daemon
+// that have it. Our own programs do not have it.
 func TestCongestion(t *testing.T) {
 	source, err := os.ReadFile(filepath.Join(module, "aimd/aimd.go"))
 	lab.Must(t, err)
@@ -48,7 +48,7 @@ func TestCongestion(t *testing.T) {
 	t.Run("roced", onWire)
 }
 
-// TestDocument: the code in docs/guides/extending.md is the module's.
+// TestDocument: the code in docs/guides/extending.md equals the module's.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/guides/extending.md")
 	lab.Must(t, err)
@@ -76,7 +76,7 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// limits are the windows of a trace.
+// limits returns the windows of a trace.
 func limits(t *testing.T, file string) (windows []uint64, tr *trace.Trace) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -92,8 +92,8 @@ func limits(t *testing.T, file string) (windows []uint64, tr *trace.Trace) {
 	return windows, tr
 }
 
-// checkAIMD: the window begins with ten packets, grows, and halves. One acknowledgement may tell of a
-// loss and of what has arrived, so that the window has grown again, by two packets at most.
+// checkAIMD: the window begins with ten packets, grows, and halves. One acknowledgement may report both a loss and
+// arrived packets. The window has then grown again by at most two packets.
 func checkAIMD(t *testing.T, windows []uint64, mtu uint64) {
 	t.Helper()
 	grown, halved := 0, 0
@@ -150,8 +150,8 @@ func simulated(t *testing.T) {
 	}
 }
 
-// onWire runs the module's daemon in two namespaces: payload arrives whole over links that lose, and
-// the trace shows the windows of the module's congestion control.
+// onWire runs the module's daemon in two namespaces. Payload arrives intact over lossy links, and the trace shows the
+// windows of the module's congestion control.
 func onWire(t *testing.T) {
 	if out, err := exec.Command(lab.Program("aimd-roced"), "check", "--config", filepath.Join(module, "nic.yaml")).CombinedOutput(); err != nil {
 		t.Errorf("the module's configuration: %v, %s", err, out)
@@ -159,7 +159,7 @@ func onWire(t *testing.T) {
 	if out, err := exec.Command(lab.Program("roced"), "check", "--config", filepath.Join(module, "nic.yaml")).CombinedOutput(); err == nil {
 		t.Errorf("our daemon has its congestion control: %s", out)
 	}
-	ours := lab.Program("roced") // which is what a lab starts
+	ours := lab.Program("roced") // the lab starts the module's daemon
 	lab.Must(t, os.Rename(ours, ours+"-ours"))
 	t.Cleanup(func() { lab.Must(t, os.Rename(ours+"-ours", ours)) })
 	lab.Must(t, os.Rename(lab.Program("aimd-roced"), ours))
@@ -171,7 +171,7 @@ func onWire(t *testing.T) {
 	for i := range 2 {
 		l.Run(i, "fault", "add", l.Host[i].Device, "rx drop p=0.005 seed=5")
 	}
-	l.Run(0, "fault", "add", l.Host[0].Device, "tx drop psn=+400 n=1", "tx drop psn=+2000 n=1", "tx drop psn=+4000 n=1", "tx drop psn=+6000 n=1") // chance may lose too little
+	l.Run(0, "fault", "add", l.Host[0].Device, "tx drop psn=+400 n=1", "tx drop psn=+2000 n=1", "tx drop psn=+4000 n=1", "tx drop psn=+6000 n=1") // random loss may be too small
 	file := filepath.Join(l.Dir, "t.json")
 	tracing := l.Ctl(0, "trace", l.Host[0].Device, "--next", "-w", file)
 	ctx, cancel := context.WithTimeout(t.Context(), lab.Limit)

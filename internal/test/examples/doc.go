@@ -1,2 +1,2 @@
-// Package examples tests the modules in examples/, which are what users' own would be.
+// Package examples tests the modules in examples/ like modules of users.
 package examples
