@@ -1,5 +1,4 @@
-// Package browser is a browser for tests: Debian's Chromium, without a window and without a way to
-// other hosts than this one.
+// Package browser is a browser for tests: Debian's Chromium, without a window and without access to other hosts.
 package browser
 
 import (
@@ -21,7 +20,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// Page is a page in a browser of its own.
+// Page is a page in a separate browser.
 type Page struct {
 	t   testing.TB
 	ctx context.Context
@@ -30,11 +29,11 @@ type Page struct {
 	problems []string
 }
 
-// Open starts a browser with an empty page of so many pixels.
+// Open starts a browser with an empty page of the given size in pixels.
 func Open(t testing.TB, width, height int) *Page {
 	t.Helper()
 	lab.Need(t, "chromium")
-	// What a browser keeps is written until it has ended, which is later than it is told to.
+	// The browser writes its profile until it exits, which is later than the request to exit.
 	dir, err := os.MkdirTemp("", "browser")
 	lab.Must(t, err)
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath("chromium"), chromedp.UserDataDir(dir), chromedp.WindowSize(width, height),
@@ -53,7 +52,7 @@ func Open(t testing.TB, width, height int) *Page {
 	return p
 }
 
-// listen keeps what the page complains about: errors of scripts and of requests, and what a policy forbids.
+// listen collects the page's problems: errors of scripts and of requests, and policy violations.
 func (p *Page) listen() {
 	_, err := chromedp.Call(p.ctx, log.Enable, cdp.Empty{})
 	lab.Must(p.t, err)
@@ -93,7 +92,7 @@ func (p *Page) problem(text string) {
 	p.problems = append(p.problems, text)
 }
 
-// Problems returns what the page has complained about since the last call.
+// Problems returns the page's problems since the last call.
 func (p *Page) Problems() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +101,7 @@ func (p *Page) Problems() []string {
 	return out
 }
 
-// Theme makes the page as a system of dark or light colours would.
+// Theme renders the page as on a system with dark or light colours.
 func (p *Page) Theme(name string) {
 	p.t.Helper()
 	_, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
@@ -110,7 +109,8 @@ func (p *Page) Theme(name string) {
 	lab.Must(p.t, err)
 }
 
-// Downloads are put into a folder, under the names that the page gives them. A file may be there before it is whole.
+// Downloads sets the folder for downloads, under the names that the page gives them. A file may exist before it is
+// complete.
 func (p *Page) Downloads(dir string) {
 	p.t.Helper()
 	_, err := chromedp.Call(p.ctx, browser.SetDownloadBehavior, browser.SetDownloadBehaviorParams{
@@ -126,7 +126,7 @@ func (p *Page) Go(url string) {
 	lab.Must(p.t, chromedp.Do(ctx, chromedp.Navigate(url)))
 }
 
-// Press sends keys to what has the focus; package kb of chromedp has those without a letter.
+// Press sends keys to the focused element. Package kb of chromedp has the keys without a letter.
 func (p *Page) Press(keys string) {
 	p.t.Helper()
 	lab.Must(p.t, chromedp.Do(p.ctx, chromedp.KeyEvent(keys)))
@@ -144,13 +144,13 @@ func Eval[T any](p *Page, expression string) T {
 	return v
 }
 
-// Do evaluates an expression whose value does not matter.
+// Do evaluates an expression and ignores its value.
 func (p *Page) Do(expression string) {
 	p.t.Helper()
 	Eval[bool](p, "("+expression+", true)")
 }
 
-// Click clicks the first element of a selector, which has to be there.
+// Click clicks the first element that matches a selector. The element must exist.
 func (p *Page) Click(selector string) {
 	p.t.Helper()
 	p.Wait(fmt.Sprintf("document.querySelector(%q) !== null", selector))
@@ -163,7 +163,7 @@ func (p *Page) Wait(expression string) {
 	lab.Eventually(p.t, lab.Limit, expression, func() bool { return Eval[bool](p, "Boolean("+expression+")") })
 }
 
-// Picture returns what the window shows, as PNG.
+// Picture returns the window's contents as PNG.
 func (p *Page) Picture() []byte {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, lab.Limit)
