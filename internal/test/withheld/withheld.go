@@ -1,5 +1,5 @@
-// Package withheld makes a file whose first page is not there until somebody says so: of a file
-// system in user space (FUSE), whose server is the test. Whoever accesses the page waits.
+// Package withheld makes a file whose first page is unavailable until a test releases it. The file is on a file system
+// in user space (FUSE), whose server is the test. Accesses to the page block until then.
 package withheld
 
 import (
@@ -22,18 +22,18 @@ type File struct {
 
 	dir      string
 	fd       int
-	waited   chan struct{} // closed when somebody waits for the page
+	waited   chan struct{} // closed when a thread waits for the page
 	once     sync.Once
 	released chan struct{}
 	served   sync.WaitGroup
 }
 
-// Pages is the size of the file.
+// Pages is the size of the file in pages.
 const Pages = 4
 
 const pageSize = 4096
 
-// New mounts a file system with one such file. It skips the test where that cannot be done.
+// New mounts a file system with one such file. It skips the test if it cannot mount.
 func New(t testing.TB) *File {
 	t.Helper()
 	f := &File{dir: t.TempDir(), waited: make(chan struct{}), released: make(chan struct{})}
@@ -59,7 +59,7 @@ func New(t testing.TB) *File {
 	return f
 }
 
-// mapEnv makes a test binary a program that maps the file which it names.
+// mapEnv makes a test binary map the file that its value names.
 const mapEnv = "ROCED_TEST_WITHHELD"
 
 // Main is the program that Program runs. A package that uses it calls Main first in its TestMain.
@@ -78,7 +78,7 @@ func Main() {
 	os.Exit(0)
 }
 
-// Map maps the file, writable; writes do not reach it.
+// Map maps the file writable. Writes do not reach it.
 func Map(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -88,8 +88,8 @@ func Map(path string) ([]byte, error) {
 	return unix.Mmap(int(file.Fd()), 0, Pages*pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE)
 }
 
-// Program starts another process that has the file in its memory, and says where. It must be
-// another one: whoever waits for a page holds up everything that changes that address space.
+// Program starts another process that maps the file, and returns its PID and the address. It must be another process: a
+// thread that waits for a page blocks all changes of its address space.
 func (f *File) Program(t testing.TB) (pid int, addr uint64) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -116,10 +116,10 @@ func (f *File) Program(t testing.TB) (pid int, addr uint64) {
 	return c.Process.Pid, addr
 }
 
-// Waited is closed when somebody waits for the page.
+// Waited returns a channel that is closed when a thread waits for the page.
 func (f *File) Waited() <-chan struct{} { return f.waited }
 
-// Release brings the page.
+// Release makes the page available.
 func (f *File) Release() {
 	select {
 	case <-f.released:
@@ -158,7 +158,7 @@ func (f *File) serve() {
 		}
 		op, unique, node := native.Uint32(b[4:]), native.Uint64(b[8:]), native.Uint64(b[16:])
 		switch op {
-		case opForget, opBatchForget, opInterrupt: // have no answer
+		case opForget, opBatchForget, opInterrupt: // these requests have no answer
 		case opRead:
 			off, size := native.Uint64(b[48:]), native.Uint32(b[56:])
 			f.served.Go(func() { f.read(unique, off, size) })
@@ -168,7 +168,7 @@ func (f *File) serve() {
 	}
 }
 
-// read answers a READ, one of the first page when it has been released.
+// read answers a READ. It answers a READ of the first page after the release.
 func (f *File) read(unique, off uint64, size uint32) {
 	if off < pageSize {
 		f.once.Do(func() { close(f.waited) })
@@ -181,10 +181,10 @@ func (f *File) read(unique, off uint64, size uint32) {
 	f.answer(unique, data)
 }
 
-// body is the answer to the other operations; nil stands for ENOSYS.
+// body returns the answer to the other operations. nil means ENOSYS.
 func body(op uint32, node uint64) []byte {
 	switch op {
-	case opInit: // version 7.31, no flags, no reading ahead
+	case opInit: // version 7.31, no flags, no readahead
 		b := make([]byte, 64)
 		native.PutUint32(b, 7)
 		native.PutUint32(b[4:], 31)
@@ -227,5 +227,5 @@ func (f *File) answer(unique uint64, body []byte) {
 	native.PutUint64(h[8:], unique)
 	h = append(h, body...)
 	native.PutUint32(h, uint32(len(h)))
-	_, _ = unix.Write(f.fd, h) // whoever asked has gone, then
+	_, _ = unix.Write(f.fd, h) // a failure means that the requester has gone
 }
