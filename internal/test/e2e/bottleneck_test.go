@@ -13,8 +13,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestBottleneck has congestion control meet a queue of 20 Mbit/s in a network that
-// carries many times as much: the sender slows down and loses nothing.
+// TestBottleneck runs congestion control over a queue of 20 Mbit/s in a network with many times that capacity. The
+// sender slows down and loses nothing.
 func TestBottleneck(t *testing.T) {
 	const rate = 0.02 // Gbit/s
 	single := netlab.LabOptions{Shared: [2]string{"udp, offload: false", "udp, offload: false"}}
@@ -32,12 +32,12 @@ func TestBottleneck(t *testing.T) {
 			l := newLab(t, o)
 			stop := l.bottleneck("rate=20mbit", "burst=16k", "kmin=16k", "kmax=200k", "pmax=0.1", "limit=4m", "seed=5")
 			before := l.counters(0)
-			// 1 MiB is in flight: half a second, and more where a loaded machine is late to
-			// let the queue go on. A timeout of 4 s is not taken for loss.
+			// 1 MiB is in flight: half a second, and more if a loaded machine serves the queue late. A timeout of 4 s
+			// does not mistake this delay for loss.
 			r := l.perf("write-bw", "-s", "64k", "-n", "100", "-t", "16", "-u", "20")
 			after, s := l.counters(0), stop()
 			t.Logf("%.3f Gbit/s, %+v", r.Gbps, s)
-			if r.Gbps > 1.05*rate { // how much of it is used depends on the machine
+			if r.Gbps > 1.05*rate { // the utilization depends on the machine
 				t.Errorf("%.3f Gbit/s through a bottleneck of %v", r.Gbps, rate)
 			}
 			if n := after["retransmitted_packets"] - before["retransmitted_packets"]; n != 0 || s.Overflowed != 0 {
@@ -50,7 +50,7 @@ func TestBottleneck(t *testing.T) {
 	}
 }
 
-// bottleneck puts a bottleneck behind host 0; stop takes it away.
+// bottleneck puts a bottleneck behind host 0. stop removes it.
 func (l *rig) bottleneck(words ...string) (stop func() bottleneck.Stats) {
 	l.T.Helper()
 	p := l.Ctl(0, append([]string{"bottleneck", vethName, "--json"}, words...)...)
@@ -70,8 +70,8 @@ func (l *rig) bottleneck(words ...string) (stop func() bottleneck.Stats) {
 	}
 }
 
-// TestBottleneckWithoutControl is the other half: without congestion control the queue
-// overflows, which is what it is limited for. The program is attached by either way.
+// TestBottleneckWithoutControl is the counterpart: without congestion control the queue overflows at its limit. The
+// test attaches the program in each way.
 func TestBottleneckWithoutControl(t *testing.T) {
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {

@@ -15,13 +15,13 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// captured are the runs of which captures are taken.
+// captured are the runs to capture.
 var captured = []string{
 	"send-bw -s 64k -n 4", "write-bw -s 10000 -n 4", "read-bw -s 64k -n 4", "atomic-lat -n 5",
 	"send-bw -c uc -s 64k -n 4", "write-bw -c uc -s 64k -n 4", "send-bw -c ud -s 1001 -n 4",
 }
 
-// TestCapture has tshark and rocectl read what a NIC has captured.
+// TestCapture makes tshark and rocectl read the capture of a NIC.
 func TestCapture(t *testing.T) {
 	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-// TestCaptureOnFullDisk: that the capture of the configuration finds no room is logged when it happens, with the
-// daemon still there, and the NIC goes on.
+// TestCaptureOnFullDisk: if the disk is full, the daemon logs the failure of the configured capture at once. The daemon
+// and the NIC continue.
 func TestCaptureOnFullDisk(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to mount a small file system")
@@ -75,11 +75,11 @@ func TestCaptureOnFullDisk(t *testing.T) {
 	}
 }
 
-// overtaken is what befalls an acknowledgement when a later one comes first. Receivers of a veth have a queue on each
-// processor, so what a thread sends that moves from one to another can be overtaken.
+// overtaken is the comment of an acknowledgement that arrives after a later one. Receivers of a veth have a queue on
+// each processor, so frames of a thread that migrates between processors can be reordered.
 const overtaken = "stale acknowledgement"
 
-// checkRecords checks that frames are good, of both directions and of all kinds.
+// checkRecords checks that frames are good, and that both directions and all kinds occur.
 func checkRecords(t *testing.T, records []decode.Record, mayOvertake bool) {
 	t.Helper()
 	dirs, services := map[string]int{}, map[string]int{}
@@ -101,7 +101,7 @@ func checkRecords(t *testing.T, records []decode.Record, mayOvertake bool) {
 	}
 }
 
-// dissect has tshark read a capture of n RoCE frames.
+// dissect makes tshark read a capture of n RoCE frames.
 func dissect(t *testing.T, file string, n int) {
 	tshark, err := exec.LookPath("tshark")
 	if err != nil {

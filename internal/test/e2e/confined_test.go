@@ -19,14 +19,14 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// confinedBy has this program confine itself and become another one: its arguments.
+// confinedBy makes this program confine itself and execute another program: its arguments.
 const confinedBy = "ROCED_E2E_CONFINED"
 
-// nobody is a user and group without any right.
+// UID 65534 is an unprivileged user and group.
 const nobody = 65534
 
-// forbidden are the system calls that the seccomp profile of Docker and containerd refuses who has no
-// capability, and that Kubernetes therefore refuses the pods of its restricted standard ("RuntimeDefault").
+// forbidden are the system calls that the seccomp profile of Docker and containerd refuses to processes without
+// capabilities. Kubernetes therefore refuses them to pods of its restricted standard ("RuntimeDefault").
 var forbidden = []uint32{
 	unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_BPF, unix.SYS_CLOCK_SETTIME, unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT,
 	unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSOPEN, unix.SYS_GET_MEMPOLICY, unix.SYS_INIT_MODULE,
@@ -39,7 +39,8 @@ var forbidden = []uint32{
 	unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
 }
 
-// noNamespaces ends the filter: clone() makes no namespaces, and clone3(), of which a filter cannot tell, is not there.
+// noNamespaces is the end of the filter. clone() creates no namespaces. clone3() returns ENOSYS, because a filter
+// cannot inspect its arguments.
 var noNamespaces = []unix.SockFilter{
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE3, Jf: 1},
 	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
@@ -50,10 +51,10 @@ var noNamespaces = []unix.SockFilter{
 	{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
 }
 
-// becomeConfined ends this program: what it becomes is an ordinary user's, has no capability and cannot
-// get any, and may not call what is forbidden.
+// becomeConfined executes another program as an unprivileged user. That program has no capability, cannot gain any, and
+// cannot make forbidden system calls.
 func becomeConfined() error {
-	runtime.LockOSThread() // only this thread is left by execve
+	runtime.LockOSThread() // only this thread survives execve
 	for c := uintptr(0); unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0) == nil; c++ {
 	}
 	for _, call := range [][4]uintptr{
@@ -77,14 +78,14 @@ func becomeConfined() error {
 	return unix.Exec(os.Args[1], os.Args[1:], []string{"PATH=/usr/bin:/bin", "TMPDIR=" + os.Getenv("TMPDIR")})
 }
 
-// confined is a command that runs confined.
+// confined returns a command that runs confined.
 func confined(args ...string) *exec.Cmd {
 	c := exec.Command("/proc/self/exe", args...)
 	c.Env = append(os.Environ(), confinedBy+"=1")
 	return c
 }
 
-// copyPrograms puts programs where everybody may run them.
+// copyPrograms copies programs to a folder where all users may execute them.
 func copyPrograms(dir string, names ...string) error {
 	for _, name := range names {
 		text, err := os.ReadFile(lab.Program(name))
@@ -98,8 +99,7 @@ func copyPrograms(dir string, names ...string) error {
 	return nil
 }
 
-// confinedBed makes two namespaces that are joined, and a folder of programs that an ordinary
-// user may run.
+// confinedBed makes two connected namespaces, and a folder of programs that an unprivileged user may run.
 func confinedBed(t *testing.T) (bed *netlab.Bed, dir string) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
@@ -113,8 +113,8 @@ func confinedBed(t *testing.T) (bed *netlab.Bed, dir string) {
 	return bed, dir
 }
 
-// TestConfined has all parts run as an ordinary user does in a container without any right: both daemons and the
-// programs. The namespaces and addresses are there before, as in a pod.
+// TestConfined runs both daemons and the programs as an unprivileged user does in a container without any right. The
+// namespaces and addresses exist before, as in a pod.
 func TestConfined(t *testing.T) {
 	bed, dir := confinedBed(t)
 	var run [2]string
@@ -143,7 +143,7 @@ func TestConfined(t *testing.T) {
 	}
 }
 
-// TestMulticast has the kernel join groups for stock programs, on all ports that share an interface with it.
+// TestMulticast makes the kernel join groups for stock programs, on all ports that share an interface with it.
 func TestMulticast(t *testing.T) {
 	lab.Need(t, "mckey")
 	for _, port := range []string{"udp", "packet", "xdp"} {
@@ -167,7 +167,7 @@ func TestMulticast(t *testing.T) {
 	}
 }
 
-// checkConfined makes sure that the test tests what it says.
+// checkConfined checks that a process is confined.
 func checkConfined(t *testing.T, pid int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

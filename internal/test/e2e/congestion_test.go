@@ -12,14 +12,13 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestCongestion marks what a running transfer sends as having experienced
-// congestion: the peer tells the sender, whose limit falls, and rises again when
-// the marks end. Data stays whole.
+// TestCongestion sets the congestion mark on the packets of a running transfer. The peer notifies the sender. The
+// sender's limit falls, and rises again when the marks end. Data stay intact.
 func TestCongestion(t *testing.T) {
 	rate := func(q *api.QP) uint64 { return q.Rate }
 	window := func(q *api.QP) uint64 { return q.Window }
-	// Slow enough that a packet takes longer than the shortest time between two CNPs,
-	// and that the rate rises more slowly than they come.
+	// The rates are slow, so that a packet takes longer than the minimum interval between two CNPs, and the rate rises
+	// more slowly than CNPs arrive.
 	const dcqcn = "algorithm: dcqcn, line_rate_bps: 200e6, min_rate_bps: 20e6, t_us: 20000"
 	for _, c := range []struct {
 		name, yaml string

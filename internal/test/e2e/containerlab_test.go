@@ -16,7 +16,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// clabNode has the keys of a node that the topology uses; they are in clab.schema.json, and the types are those.
+// clabNode has the keys of a node in the topology. clab.schema.json defines them and their types.
 type clabNode struct {
 	Kind       string
 	Image      string
@@ -35,8 +35,8 @@ type clab struct {
 	}
 }
 
-// TestContainerlab does what containerlab does with the topology, in plain namespaces: nodes, links, and then the commands of each
-// node.
+// TestContainerlab performs containerlab's steps for the topology in plain namespaces: nodes, links, and then the
+// commands of each node.
 func TestContainerlab(t *testing.T) {
 	asRoot(t)
 	lab.Need(t, "ip")
@@ -64,7 +64,7 @@ func TestContainerlab(t *testing.T) {
 		lab.Must(t, nodes[a].Do(func() error { return up(aIface) }))
 		lab.Must(t, nodes[b].Do(func() error { return up(bIface) }))
 	}
-	// A container has folders of its own.
+	// A container has separate folders.
 	run := func(name string, args ...string) *lab.Proc {
 		cmd := exec.Command(args[0], args[1:]...)
 		cmd.Env = append(os.Environ(), "ROCED_RUN_DIR="+filepath.Join(dir, name), "PATH="+lab.Bin+":"+os.Getenv("PATH"))

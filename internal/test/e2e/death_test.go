@@ -13,11 +13,10 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// soon bounds how long an end takes to be noticed. It is not measured exactly:
-// the machine may be loaded.
+// soon is the time limit for detecting an end. It is generous, because the machine may be loaded.
 const soon = 10 * time.Second
 
-// moving starts a run that does not end by itself and waits until data moves.
+// moving starts an endless run and waits until data move.
 func (l *rig) moving(args ...string) (server, client *lab.Proc) {
 	l.T.Helper()
 	server, client = l.pair(append(args, "-D", "10m")...)
@@ -39,7 +38,7 @@ func (l *rig) serves() {
 	l.verify("send-bw -s 4k -n 4 -q 4")
 }
 
-// TestClientDies kills a client in mid-transfer.
+// TestClientDies kills a client during a transfer.
 func TestClientDies(t *testing.T) {
 	l := newLab(t, onUnix)
 	for _, args := range []string{"write-bw -q 4", "send-bw -b", "read-bw", "send-bw -c ud", "send-lat"} {
@@ -58,7 +57,7 @@ func TestClientDies(t *testing.T) {
 	l.NoClients()
 }
 
-// TestServerDies kills the passive side, while a client reads its memory.
+// TestServerDies kills the passive side while a client reads its memory.
 func TestServerDies(t *testing.T) {
 	l := newLab(t, onUnix)
 	server, client := l.moving("read-bw")
@@ -67,7 +66,7 @@ func TestServerDies(t *testing.T) {
 	l.serves()
 }
 
-// TestDaemonDies kills the daemon beside a client, and starts it again.
+// TestDaemonDies kills a client's daemon, and starts it again.
 func TestDaemonDies(t *testing.T) {
 	for _, args := range []string{"write-bw", "send-bw -b --events", "write-lat", "send-bw --verify"} {
 		t.Run(args, func(t *testing.T) {
@@ -83,7 +82,7 @@ func TestDaemonDies(t *testing.T) {
 	}
 }
 
-// TestDaemonDiesOnTAP starts the daemon again on a TAP that went with it.
+// TestDaemonDiesOnTAP restarts the daemon on a TAP that disappeared with it.
 func TestDaemonDiesOnTAP(t *testing.T) {
 	l := newLab(t, onTAP)
 	_, client := l.moving("write-bw")
@@ -93,7 +92,7 @@ func TestDaemonDiesOnTAP(t *testing.T) {
 	l.serves()
 }
 
-// TestRunDirIsBusy has a second daemon refuse to start.
+// TestRunDirIsBusy starts a second daemon, which must refuse to start.
 func TestRunDirIsBusy(t *testing.T) {
 	l := newLab(t, onUnix)
 	p := l.Start(0, lab.Program("roced"), "run", "--config", l.Host[0].Config)
@@ -101,8 +100,8 @@ func TestRunDirIsBusy(t *testing.T) {
 	l.serves()
 }
 
-// TestTerminate sends SIGTERM to a daemon: it waits for its clients for a while,
-// and for nobody when there is nothing to do.
+// TestTerminate sends SIGTERM to a daemon. It waits a limited time for active clients, and exits at once if it has
+// none.
 func TestTerminate(t *testing.T) {
 	const drain = time.Second
 	t.Run("idle", func(t *testing.T) {
@@ -135,7 +134,7 @@ func TestTerminate(t *testing.T) {
 		o.Extra = "drain: 30s\n"
 		l := newLab(t, o)
 		_, client := l.pair("write-bw", "-D", "1s")
-		// A client that has not begun has nothing under way to be waited for.
+		// The daemon does not wait for a client without data in flight.
 		lab.Eventually(t, lab.Limit, "data that moves", func() bool { return l.counters(0)["sent_pkts"] > 1000 })
 		ended := make(chan error, 1)
 		go func() { ended <- l.Host[0].Stop(syscall.SIGTERM) }()
@@ -153,8 +152,8 @@ func TestTerminate(t *testing.T) {
 	})
 }
 
-// TestPeerDies kills the peer's daemon, and stops the program there, which would
-// tell the client: a reliable sender notices by itself.
+// TestPeerDies kills the peer's daemon, and stops the program there, which would notify the client. A reliable sender
+// detects the failure by itself.
 func TestPeerDies(t *testing.T) {
 	l := newLab(t, onUnix)
 	server, client := l.moving("write-bw", "--timeout", "10", "--retry-cnt", "2")

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestDecode has rocectl read the captures of Linux's rxe.
+// TestDecode makes rocectl read captures of Linux's rxe.
 func TestDecode(t *testing.T) {
 	files, err := filepath.Glob("../../../bth/testdata/*.pcap")
 	if err != nil || len(files) < 10 {
@@ -48,7 +48,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestDecodeStandardInput reads what another program writes.
+// TestDecodeStandardInput reads the output of another program.
 func TestDecodeStandardInput(t *testing.T) {
 	c := exec.Command("sh", "-c", `cat ../../../bth/testdata/rc_read.pcap | "$0" decode - | head -1`, lab.Program("rocectl"))
 	out, err := c.CombinedOutput()

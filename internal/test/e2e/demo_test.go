@@ -27,7 +27,7 @@ var demo = sync.OnceValue(func() error {
 	return nil
 })
 
-// TestDemo runs the demo as it runs where namespaces are not permitted.
+// TestDemo runs the demo without permission for namespaces.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	lab.Must(t, demo())
@@ -47,7 +47,7 @@ func TestDemo(t *testing.T) {
 	for _, name := range []string{"a.log", "b.log"} {
 		log, err := os.ReadFile(filepath.Join(out, name))
 		lab.Must(t, err)
-		if !strings.Contains(string(log), "nic="+netlab.Device+" ") { // UCX's tools want both to have one name
+		if !strings.Contains(string(log), "nic="+netlab.Device+" ") { // UCX's tools need the same name on both
 			t.Errorf("the device is not %s in %s:\n%s", netlab.Device, name, log)
 		}
 	}
@@ -60,8 +60,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// TestDemoOfAnOrdinaryUser runs the demo confined as in a container without any right, where there are no user
-// namespaces either: it takes UDP sockets, and says what TAPs would need.
+// TestDemoOfAnOrdinaryUser runs the demo confined as in a container without any right and without user namespaces. It
+// uses UDP sockets, and states the requirements of TAPs.
 func TestDemoOfAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to make the network and then to become an ordinary user")
@@ -91,15 +91,14 @@ func TestDemoOfAnOrdinaryUser(t *testing.T) {
 	}
 }
 
-// TestInterruptedDemo ends the demo in the middle, by a reader of its output that goes away
-// (make demo | head), and by signals: its daemons and its capture end with it. Where it can, it
-// takes its files away.
+// TestInterruptedDemo ends the demo in the middle: a reader of its output exits (make demo | head), or a signal
+// arrives. Its daemons and its capture end with it. It deletes its files if it can.
 func TestInterruptedDemo(t *testing.T) {
 	lab.Must(t, demo())
 	for _, c := range []struct {
 		name   string
 		end    func(p *lab.Proc, out *os.File)
-		orphan bool // its files stay
+		orphan bool // its files remain
 	}{
 		{name: "reader", end: func(_ *lab.Proc, out *os.File) { out.Close() }},
 		{name: "SIGTERM", end: func(p *lab.Proc, _ *os.File) { p.Signal(syscall.SIGTERM) }},
@@ -140,13 +139,13 @@ func TestInterruptedDemo(t *testing.T) {
 	}
 }
 
-// processesIn lists the processes that have a folder for temporary files.
+// processesIn lists the processes that use a folder for temporary files.
 func processesIn(t *testing.T, dir string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/environ")
 	lab.Must(t, err)
 	for _, file := range all {
-		text, _ := os.ReadFile(file) // nothing if it has ended
+		text, _ := os.ReadFile(file) // empty if the process has ended
 		if slices.Contains(strings.Split(string(text), "\x00"), "TMPDIR="+dir) {
 			pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 			lab.Must(t, err)

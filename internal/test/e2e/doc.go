@@ -1,4 +1,3 @@
-// Package e2e tests the programs as users run them: two daemons on TAPs in two
-// network namespaces, or on AF_UNIX links where namespaces are not permitted,
-// with roceperf between them and rocectl beside them. It has tests only.
+// Package e2e tests the programs as users run them. Two daemons run on TAPs in two network namespaces, or on AF_UNIX
+// links if namespaces are not permitted. roceperf runs between them, and rocectl controls them. It has tests only.
 package e2e

@@ -16,13 +16,13 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// labs is `rocectl lab` with a folder, which must be gone at the end with all that was in the lab.
+// labs runs `rocectl lab` with a folder. At the end the folder and all parts of the lab must be gone.
 type labs struct {
 	t     *testing.T
 	bin   string // folder of programs
 	dir   string
 	start func(*exec.Cmd) error
-	links []string // of this namespace, before
+	links []string // of this namespace, before the test
 }
 
 func newLabs(t *testing.T, bin string, start func(*exec.Cmd) error) *labs {
@@ -50,7 +50,7 @@ func (l *labs) begin(args ...string) *lab.Proc {
 	return lab.Launch(l.t, l.start, append([]string{filepath.Join(l.bin, "rocectl"), "lab", "--dir", l.dir}, args...))
 }
 
-// run runs one, which has to succeed.
+// run runs a command of the lab, which must succeed.
 func (l *labs) run(args ...string) string {
 	l.t.Helper()
 	p := l.begin(args...)
@@ -58,7 +58,7 @@ func (l *labs) run(args ...string) string {
 	return p.Out.String()
 }
 
-// state is the lab that a command has shown.
+// state parses the lab in a command's output.
 func (l *labs) state(text string) (s fabric.State) {
 	l.t.Helper()
 	lab.Must(l.t, json.Unmarshal([]byte(text), &s))
@@ -68,7 +68,7 @@ func (l *labs) state(text string) (s fabric.State) {
 	return s
 }
 
-// inhabitants are the processes of the lab: with its folder in their environment or command line.
+// inhabitants returns the processes of the lab: those with its folder in their environment or command line.
 func (l *labs) inhabitants() (found []string) {
 	procs, err := filepath.Glob("/proc/[0-9]*")
 	lab.Must(l.t, err)
@@ -85,11 +85,11 @@ func (l *labs) inhabitants() (found []string) {
 	return found
 }
 
-// nothingLeft checks that there are no processes, folders and links any more. Namespaces are those of processes: they have
-// no names, and nobody else holds them.
+// nothingLeft checks that no processes, folders and links remain. Namespaces need no check: they have no names, and
+// only the processes hold them.
 func (l *labs) nothingLeft() {
 	l.t.Helper()
-	lab.Eventually(l.t, lab.Limit, "no process left", func() bool { // the keeper ends when the lab is down already
+	lab.Eventually(l.t, lab.Limit, "no process left", func() bool { // the keeper ends after the lab is down
 		return len(l.inhabitants()) == 0
 	})
 	if pathExists(l.dir) {
@@ -100,7 +100,7 @@ func (l *labs) nothingLeft() {
 	}
 }
 
-// perf moves memory from h1 to h3, on the other leaf. They meet over TCP, through the fabric, too.
+// perf moves memory from h1 to h3, on the other leaf. Their TCP connection also uses the fabric.
 func (l *labs) perf() {
 	l.t.Helper()
 	perf := []string{"--", filepath.Join(l.bin, "roceperf"), "write-bw", "-s", "64k", "-n", "64", "-q", "16", "--verify"}
@@ -110,7 +110,7 @@ func (l *labs) perf() {
 	lab.Must(l.t, server.Wait(lab.Limit))
 }
 
-// received is how many packets an interface has had, by /proc/net/dev.
+// received returns the number of packets that an interface has received, by /proc/net/dev.
 func received(t *testing.T, text, iface string) int {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -131,7 +131,7 @@ func asRoot(t *testing.T) {
 	}
 }
 
-// TestLab makes a fabric by one command, which two give at once, and ends it with what runs in it.
+// TestLab makes a fabric with one command, which runs twice concurrently, and ends it with the processes in it.
 func TestLab(t *testing.T) {
 	asRoot(t)
 	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
@@ -163,7 +163,7 @@ func TestLab(t *testing.T) {
 	l.run("down") // there is nothing to do
 }
 
-// TestLabBottleneck has the links between leaves and spines pass a queue.
+// TestLabBottleneck puts a bottleneck on the links between leaves and spines.
 func TestLabBottleneck(t *testing.T) {
 	asRoot(t)
 	lab.Need(t, "tc")
@@ -178,7 +178,7 @@ func TestLabBottleneck(t *testing.T) {
 	l.perf()
 }
 
-// TestLabCrash kills the process that keeps a lab: all goes with it, but for a folder.
+// TestLabCrash kills the process that keeps a lab. All parts except a folder disappear with it.
 func TestLabCrash(t *testing.T) {
 	asRoot(t)
 	l := newLabs(t, lab.Bin, (*exec.Cmd).Start)
@@ -193,7 +193,7 @@ func TestLabCrash(t *testing.T) {
 	l.perf()
 }
 
-// TestLabInterrupted ends the command that waits for daemons which never answer, by Ctrl-C.
+// TestLabInterrupted interrupts the command with Ctrl-C while it waits for daemons that never answer.
 func TestLabInterrupted(t *testing.T) {
 	asRoot(t)
 	bin := lab.Dir(t)
@@ -207,7 +207,7 @@ func TestLabInterrupted(t *testing.T) {
 	l.nothingLeft()
 }
 
-// TestLabOfAnOrdinaryUser has it in a user namespace.
+// TestLabOfAnOrdinaryUser runs a lab in a user namespace.
 func TestLabOfAnOrdinaryUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become an ordinary user")

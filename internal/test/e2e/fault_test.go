@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// faultCase is a rule on the sender's NIC and what has to come of it.
+// faultCase is a rule on the sender's NIC and its expected effects.
 type faultCase struct {
 	rule string
 	args string // of roceperf; 64 packets unless given
@@ -18,7 +18,7 @@ type faultCase struct {
 	mine counts // counters of the sender, at least
 	peer counts // counters of the receiver, at least
 	link counts // the same, but only on AF_UNIX: bridges drop such frames
-	psn  int    // where in the flow the rule has acted; -1: anywhere
+	psn  int    // position in the flow where the rule acts; -1: anywhere
 }
 
 type counts = map[string]uint64
@@ -50,13 +50,13 @@ var faultCases = []faultCase{
 	{rule: "both delay 1ms p=0.1 seed=6", args: "atomic-lat -n 300", psn: -1},
 }
 
-// TestExactFaults adds rules with rocectl: the transfer survives each, and rule
-// list, counters and capture tell of it.
+// TestExactFaults adds rules with rocectl. The transfer survives each rule. The rule list, counters and capture show
+// it.
 func TestExactFaults(t *testing.T) {
 	for name, o := range map[string]netlab.LabOptions{"tap": onTAP, "unix": onUnix, "udp": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
-			l.verify("write-bw -n 1") // the NICs get to know each other
+			l.verify("write-bw -n 1") // address resolution completes before the test
 			segments := l.Link(0).Segments
 			for _, c := range faultCases {
 				if c.args == "" {
@@ -73,7 +73,7 @@ func TestExactFaults(t *testing.T) {
 
 func (l *rig) fault(c faultCase) {
 	nic := l.Host[0].Device
-	stop := l.capture(0) // first, for a late frame of the case before may meet the rule
+	stop := l.capture(0) // before the rule, because a late frame of the previous case may match it
 	l.Run(0, "fault", "add", nic, c.rule)
 	defer l.Run(0, "fault", "clear", nic)
 	if link := l.Link(0); link.Faults != 1 || link.Segments != 0 {
@@ -97,7 +97,7 @@ func (l *rig) fault(c faultCase) {
 	l.commented(c, rules[0].Hit, records)
 }
 
-// atLeast checks how much counters have grown.
+// atLeast checks the minimum growth of counters.
 func (l *rig) atLeast(i int, before, want counts) {
 	l.T.Helper()
 	after := l.counters(i)
@@ -111,7 +111,7 @@ func (l *rig) atLeast(i int, before, want counts) {
 	}
 }
 
-// commented looks for the frames on which the rule has acted, by their comments.
+// commented finds the frames that the rule has changed, by their comments.
 func (l *rig) commented(c faultCase, hit uint64, records []decode.Record) {
 	l.T.Helper()
 	action := strings.Fields(c.rule)[1]
@@ -139,7 +139,7 @@ func (l *rig) commented(c faultCase, hit uint64, records []decode.Record) {
 	}
 }
 
-// firstPSN is the first one of the flow of a frame.
+// firstPSN returns the first PSN of a frame's flow.
 func firstPSN(records []decode.Record, of decode.Record) (uint32, bool) {
 	for _, r := range records {
 		if r.Base != nil && of.Base != nil && r.QPN == of.QPN && r.Dir == of.Dir &&
@@ -150,7 +150,7 @@ func firstPSN(records []decode.Record, of decode.Record) (uint32, bool) {
 	return 0, false
 }
 
-// TestBadRule refuses rules in the program and by the daemon.
+// TestBadRule: the program and the daemon refuse invalid rules.
 func TestBadRule(t *testing.T) {
 	l := newLab(t, onUnix)
 	nic := l.Host[0].Device

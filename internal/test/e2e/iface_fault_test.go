@@ -18,7 +18,7 @@ import (
 // vethName is the interface between the namespaces.
 const vethName = "v0"
 
-// ifaceReport is what `rocectl fault run --json` prints.
+// ifaceReport is the output of `rocectl fault run --json`.
 type ifaceReport struct {
 	Attached attach.Mode
 	Rx, Tx   fault.Counters
@@ -28,7 +28,7 @@ type ifaceReport struct {
 	}
 }
 
-// faultRun puts rules on the veth of host 0; stop takes them off.
+// faultRun puts rules on the veth of host 0. stop removes them.
 func (l *rig) faultRun(args ...string) (stop func() ifaceReport) {
 	l.T.Helper()
 	p := l.Ctl(0, append([]string{"fault", "run", vethName, "--json"}, args...)...)
@@ -66,9 +66,9 @@ var ifaceCases = []faultCase{
 	{rule: "rx duplicate psn=+2 op=readresp n=1", args: "read-bw -s 64k -n 4", hit: 1},
 }
 
-// TestFaultsOnInterface puts rules on the veth between two bridges, with and without
-// super-frames, by either way to attach programs: they act on exactly the packets they
-// name, every transfer survives, and nothing is left on the interface.
+// TestFaultsOnInterface puts rules on the veth between two bridges, with and without super-frames. It attaches programs
+// in each way. The rules act on exactly the named packets, every transfer survives, and the interface is clean
+// afterwards.
 func TestFaultsOnInterface(t *testing.T) {
 	for _, kind := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestFaultsOnInterface(t *testing.T) {
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			l := newLab(t, kind.lab)
-			l.verify("write-bw -n 1") // the NICs get to know each other
+			l.verify("write-bw -n 1") // address resolution completes before the test
 			for _, c := range ifaceCases {
 				if c.args == "" {
 					c.args = "write-bw -s 64k -n 4"
@@ -123,9 +123,8 @@ func (l *rig) ifaceFault(c faultCase, offload bool, mode attach.Mode) {
 	}
 }
 
-// TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again:
-// its left-overs are gone with the next one. Where it was attached by clsact, they are
-// its rules.
+// TestScenarioAfterCrash reads rules from a file, kills rocectl, and starts it again. The next run removes the
+// remaining programs. With clsact these are its rules.
 func TestScenarioAfterCrash(t *testing.T) {
 	for _, mode := range []attach.Mode{attach.Auto, attach.Clsact} {
 		t.Run(string(mode), func(t *testing.T) {

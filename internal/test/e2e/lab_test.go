@@ -26,13 +26,13 @@ func TestMain(m *testing.M) {
 	lab.Main(m, nil)
 }
 
-// rig is a lab and what the tests of this package do with it.
+// rig is a lab with the helpers of this package.
 type rig struct {
 	*lab.Lab
 	captures *int // so far
 }
 
-// kinds of links, by name.
+// Kinds of links, by name.
 var (
 	onTAP    = netlab.LabOptions{}
 	onFrames = netlab.LabOptions{NoOffload: true}
@@ -42,7 +42,7 @@ var (
 
 func newLab(t testing.TB, o netlab.LabOptions) *rig { return &rig{lab.New(t, o), new(int)} }
 
-// at returns a rig whose failures are those of another test.
+// at returns a rig that reports its failures to another test.
 func (l *rig) at(t testing.TB) *rig { return &rig{l.At(t), l.captures} }
 
 // counters returns the counters of host i.
@@ -58,8 +58,7 @@ func (l *rig) queuePairs(i, pid int) []api.Resource {
 	return slices.DeleteFunc(all, func(r api.Resource) bool { return int(r.PID) != pid })
 }
 
-// pair starts both sides of a roceperf run with the same options, the client
-// once the server listens.
+// pair starts both sides of a roceperf run with the same options. The client starts when the server listens.
 func (l *rig) pair(args ...string) (server, client *lab.Proc) {
 	l.T.Helper()
 	oob, err := os.MkdirTemp(l.Dir, "o")
@@ -78,12 +77,12 @@ func (l *rig) pair(args ...string) (server, client *lab.Proc) {
 	return server, l.Start(0, append(side(0), "--json", "peer")...)
 }
 
-// perf runs roceperf between the hosts, which has to succeed.
+// perf runs roceperf between the hosts, which must succeed.
 func (l *rig) perf(args ...string) (r perf.Result) {
 	l.T.Helper()
 	server, client := l.pair(args...)
 	code, scode := client.Exit(lab.Limit), -1
-	if code == 0 { // else the server may wait for a client for ever, and nobody is told why
+	if code == 0 { // otherwise the server may wait for a client without end, and the test shows no reason
 		scode = server.Exit(lab.Limit)
 	}
 	if scode != 0 {
@@ -96,7 +95,7 @@ func (l *rig) perf(args ...string) (r perf.Result) {
 	return r
 }
 
-// capture starts a capture on host i; stop ends it and returns its file.
+// capture starts a capture on host i. stop ends it and returns its file.
 func (l *rig) capture(i int) (stop func() string) {
 	l.T.Helper()
 	*l.captures++

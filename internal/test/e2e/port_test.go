@@ -41,8 +41,7 @@ func (l *rig) exists(i int, name string) bool {
 	return found
 }
 
-// follow starts rocectl events; the function returned tells what the port has
-// seen up to now.
+// follow starts rocectl events. The returned function returns the events of the port so far.
 func (l *rig) follow(i int) func() string {
 	l.T.Helper()
 	p := l.Ctl(i, "events", "--json")
@@ -63,7 +62,7 @@ func (l *rig) follow(i int) func() string {
 	return func() string { return strings.Join(seen(), " ") }
 }
 
-// TestPortIsLost takes the TAP away in mid-transfer.
+// TestPortIsLost removes the TAP during a transfer.
 func TestPortIsLost(t *testing.T) {
 	l := newLab(t, onTAP)
 	events := l.follow(0)
@@ -99,7 +98,7 @@ func TestTransferSurvivesLostPort(t *testing.T) {
 	lab.Eventually(t, soon, "port_active", func() bool { return events() == "port_error port_active" })
 }
 
-// TestPortIsDown keeps the TAP down for as long as we like: the link says so.
+// TestPortIsDown keeps the TAP down without a time limit. The link state shows it.
 func TestPortIsDown(t *testing.T) {
 	l := newLab(t, onTAP)
 	events := l.follow(1)

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// as prepares a program to run as a user who has no run directory but below dir.
+// as prepares a program to run as a user without a run directory outside dir.
 func as(uid uint32, dir, program string, args ...string) *exec.Cmd {
 	c := exec.Command(program, args...)
 	c.Dir, c.Env = dir, []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + dir, "HOME=" + dir}
@@ -20,8 +20,8 @@ func as(uid uint32, dir, program string, args ...string) *exec.Cmd {
 	return c
 }
 
-// TestPreparedRunDir: a user makes the default run directory of another user before that one does. The victim's
-// programs use neither the daemon behind it, which would get their memory, nor the files in it.
+// TestPreparedRunDir: an attacker creates another user's default run directory before that user does. The victim's
+// programs use neither the attacker's daemon, which would get their memory, nor the files in the folder.
 func TestPreparedRunDir(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("two other users take part, which takes root")

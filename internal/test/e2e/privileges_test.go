@@ -22,7 +22,7 @@ import (
 // inside is the configuration of a NIC on the interface of the daemon's own namespace.
 const inside = "run_dir: %q\nnics:\n  - name: rxe_a\n    port: {type: %s, interface: %s}\n"
 
-// TestMissingPrivilege starts daemons that lack one capability each. They say which.
+// TestMissingPrivilege starts daemons that lack one capability each. Their messages name it.
 func TestMissingPrivilege(t *testing.T) {
 	bed, err := netlab.NewDirect([2]bool{true, true})
 	lab.Must(t, err)
@@ -45,7 +45,7 @@ func TestMissingPrivilege(t *testing.T) {
 			var log strings.Builder
 			roced.Stderr = &log
 			lab.Must(t, bed.NS[0].Do(func() error {
-				// Only this thread, which ends, and what it starts.
+				// This affects only this thread, which ends, and its children.
 				for _, capability := range c.lack {
 					if err := unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0); err != nil {
 						return err
@@ -65,8 +65,8 @@ func TestMissingPrivilege(t *testing.T) {
 	}
 }
 
-// TestPrivilegesDropped looks at what a running daemon may do, takes the XDP program
-// away from it, and sees it attach that again.
+// TestPrivilegesDropped checks the rights of a running daemon. It also detaches the daemon's XDP program and waits
+// until the daemon attaches it again.
 func TestPrivilegesDropped(t *testing.T) {
 	dir := t.TempDir()
 	bed, err := netlab.NewDirect([2]bool{true, true})
@@ -93,7 +93,7 @@ func TestPrivilegesDropped(t *testing.T) {
 	}
 }
 
-// privileged reports whether a thread of a process has a capability that it should not.
+// privileged reports whether a thread of a process has a capability that it should not have.
 func privileged(t *testing.T, pid int) bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -101,7 +101,7 @@ func privileged(t *testing.T, pid int) bool {
 		t.Fatalf("no threads of %d: %v", pid, err)
 	}
 	for _, f := range files {
-		text, _ := os.ReadFile(f) // nothing if the thread has ended
+		text, _ := os.ReadFile(f) // empty if the thread has ended
 		for line := range strings.Lines(string(text)) {
 			var set host.Caps
 			name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
@@ -119,7 +119,7 @@ func privileged(t *testing.T, pid int) bool {
 	return false
 }
 
-// xdpProgram is the number of the program on the interface of namespace 0, 0 if none.
+// xdpProgram returns the ID of the program on the interface of namespace 0, 0 if none.
 func xdpProgram(t *testing.T, bed *netlab.Bed) (id uint32) {
 	t.Helper()
 	lab.Must(t, bed.NS[0].Do(func() error {

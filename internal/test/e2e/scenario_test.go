@@ -7,11 +7,11 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// TestScenario is the README's: exact faults on the interface between two peers, and what
-// comes of them in `rocectl watch` and in a capture.
+// TestScenario is the README's scenario: exact faults on the interface between two peers, and their effects in `rocectl
+// watch` and in a capture.
 func TestScenario(t *testing.T) {
 	l := newLab(t, onFrames)
-	l.verify("write-bw -n 1") // the NICs get to know each other
+	l.verify("write-bw -n 1") // address resolution completes before the test
 	faults := l.faultRun("tx drop psn=+2 n=1,2", "tx ecn psn=+5 n=1", "rx corrupt op=ack count=1")
 	watched, capture := l.watchLink(1, netlab.Veth), l.capture(0)
 	l.verify("write-bw -s 64k -n 4")
@@ -40,7 +40,7 @@ func TestScenario(t *testing.T) {
 		if r.ICRC == "bad" {
 			seen["bad ICRC"]++
 		}
-		if r.Ack != nil && r.Syndrome.IsNAK() { // it may be the one that is corrupted
+		if r.Ack != nil && r.Syndrome.IsNAK() { // the NAK itself may be the corrupted frame
 			seen["NAK"]++
 		}
 	}

@@ -24,11 +24,10 @@ import (
 // veth is the interface that a NIC shares with the kernel, in each namespace.
 const veth = netlab.Veth
 
-// onBoth runs a test with NICs that share their interfaces with the kernel, over each
-// type of port.
+// onBoth runs a test with NICs that share their interfaces with the kernel, over each type of port.
 func onBoth(t *testing.T, test func(l *rig)) { onBothWith(t, "", test) }
 
-// onBothWith is onBoth with something added to the configuration.
+// onBothWith is onBoth with additional configuration.
 func onBothWith(t *testing.T, extra string, test func(l *rig)) {
 	for _, kind := range []string{"packet", "udp", "xdp"} {
 		t.Run(kind, func(t *testing.T) {
@@ -56,7 +55,7 @@ func TestSharedPorts(t *testing.T) {
 	}
 }
 
-// ipv6 among roceperf's arguments stands for the index of a NIC's IPv6 address.
+// ipv6 is a placeholder in roceperf's arguments for the index of a NIC's IPv6 address.
 const ipv6 = "IPV6"
 
 // gid returns the index of an address in the GID table of host i, -1 if it is not there.
@@ -71,13 +70,13 @@ func (l *rig) addr(i int, change func(netlink.Link, *netlink.Addr) error, text s
 	l.onLink(i, veth, func(dev netlink.Link) error { return change(dev, a) })
 }
 
-// TestSharedAddresses adds addresses and takes them away: the GID table follows, and
-// an address that comes back has its index again.
+// TestSharedAddresses adds and removes addresses. The GID table follows, and an address that returns has its index
+// again.
 func TestSharedAddresses(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T
 		events := l.follow(0)
-		for i := range 2 { // which would take the place on one side only
+		for i := range 2 { // a late link-local GID would take the index on one side only
 			lab.Eventually(t, soon, "a link-local GID", func() bool {
 				return slices.ContainsFunc(l.Link(i).GIDs, func(gid string) bool { return strings.HasPrefix(gid, "fe80::") })
 			})
@@ -94,7 +93,7 @@ func TestSharedAddresses(t *testing.T) {
 		if !strings.Contains(events(), "gid_change") {
 			t.Errorf("events: %q", events())
 		}
-		shown := func() string { // its file comes later than the GID
+		shown := func() string { // the address file appears later than the GID
 			text, err := os.ReadFile(filepath.Join(l.Host[0].RunDir, "sysfs/class/infiniband", netlab.Device, "ports/1/gids", strconv.Itoa(index)))
 			if !errors.Is(err, fs.ErrNotExist) {
 				lab.Must(t, err)
@@ -112,7 +111,7 @@ func TestSharedAddresses(t *testing.T) {
 	})
 }
 
-// progresses checks that data of a client moves on.
+// progresses checks that a client's data keep moving.
 func (l *rig) progresses(client *lab.Proc, what string) {
 	l.T.Helper()
 	start := l.counters(1)["rcvd_pkts"]
@@ -124,7 +123,7 @@ func (l *rig) progresses(client *lab.Proc, what string) {
 	})
 }
 
-// patient are options of a transfer that outlives interruptions of half a minute.
+// patient are options of a transfer that survives interruptions of half a minute.
 var patient = []string{"write-bw", "-s", "64k", "--timeout", "20", "--retry-cnt", "7"}
 
 // TestSharedMTU changes the MTU of the interface: the path MTU follows.
@@ -145,7 +144,7 @@ func TestSharedMTU(t *testing.T) {
 			l.serves()
 		}
 		mtu := 1500
-		lab.Eventually(t, soon, "an event", func() bool { // rocectl may not have listened before
+		lab.Eventually(t, soon, "an event", func() bool { // rocectl may not have been listening before
 			set(mtu)
 			mtu = 10500 - mtu
 			return strings.Contains(events(), "port_active")
@@ -153,7 +152,7 @@ func TestSharedMTU(t *testing.T) {
 	})
 }
 
-// TestSharedDownUp sets the interface down in mid-transfer.
+// TestSharedDownUp sets the interface down during a transfer.
 func TestSharedDownUp(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T
@@ -172,8 +171,8 @@ func TestSharedDownUp(t *testing.T) {
 	})
 }
 
-// TestSharedNeighbourMoves gives the peer another MAC in mid-transfer. Both NICs follow:
-// its own, and ours by the kernel's neighbour table.
+// TestSharedNeighbourMoves gives the peer another MAC address during a transfer. Both NICs follow: the peer's own NIC,
+// and ours by the kernel's neighbour table.
 func TestSharedNeighbourMoves(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		_, client := l.moving(patient...)
@@ -181,15 +180,14 @@ func TestSharedNeighbourMoves(t *testing.T) {
 		mac, err := net.ParseMAC(moved)
 		lab.Must(l.T, err)
 		l.onLink(1, veth, func(dev netlink.Link) error { return netlink.LinkSetHardwareAddr(dev, mac) })
-		if l.Link(1).Port != "udp" { // whose NIC has none that anybody sees
+		if l.Link(1).Port != "udp" { // a NIC on UDP sockets has no visible MAC address
 			lab.Eventually(l.T, soon, "the MAC of the NIC", func() bool { return l.Link(1).MAC == moved })
 		}
 		l.progresses(client, "data that moves to the other MAC")
 	})
 }
 
-// TestSharedRouteChanges sends over a gateway, and lets the route point to another one
-// that nobody is behind, and back.
+// TestSharedRouteChanges sends over a gateway, changes the route to an unreachable gateway, and back.
 func TestSharedRouteChanges(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T
@@ -225,8 +223,8 @@ func TestSharedRouteChanges(t *testing.T) {
 	})
 }
 
-// TestSharedInterfaceAnew deletes the interfaces of both NICs in mid-transfer and makes
-// them anew, with other MACs and indices. Opening a port on them needs privileges.
+// TestSharedInterfaceAnew deletes the interfaces of both NICs during a transfer and creates them again, with other MAC
+// addresses and indices. Opening a port on them needs privileges.
 func TestSharedInterfaceAnew(t *testing.T) {
 	onBothWith(t, "privileges: keep\n", func(l *rig) {
 		t := l.T
@@ -252,7 +250,7 @@ func TestSharedInterfaceAnew(t *testing.T) {
 	})
 }
 
-// TestSharedWithTCP has the kernel move data of its own over the same interface.
+// TestSharedWithTCP runs the kernel's TCP traffic over the same interface.
 func TestSharedWithTCP(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T
@@ -294,8 +292,7 @@ func TestSharedWithTCP(t *testing.T) {
 	})
 }
 
-// refused reports whether the kernel of host 1 answers a datagram to the port with ICMP
-// port unreachable.
+// refused reports whether the kernel of host 1 answers a datagram to the port with ICMP port unreachable.
 func (l *rig) refused(port int) (refused bool) {
 	l.T.Helper()
 	lab.Must(l.T, l.Bed.NS[0].Do(func() error {
@@ -305,7 +302,7 @@ func (l *rig) refused(port int) (refused bool) {
 		}
 		defer c.Close()
 		_, err = c.Write(make([]byte, 64))
-		for range 20 { // the answer comes within the call, if at all
+		for range 20 { // the answer arrives within the call, if at all
 			if err != nil {
 				break
 			}
@@ -320,8 +317,8 @@ func (l *rig) refused(port int) (refused bool) {
 	return refused
 }
 
-// TestSharedPortIsNotRefused checks that the kernel does not tell peers that nobody
-// listens at the RoCEv2 port, and that it does so again when the daemon has been killed.
+// TestSharedPortIsNotRefused checks that the kernel does not answer packets to the RoCEv2 port with ICMP port
+// unreachable. It checks that the kernel does so again after the daemon has been killed.
 func TestSharedPortIsNotRefused(t *testing.T) {
 	onBoth(t, func(l *rig) {
 		t := l.T

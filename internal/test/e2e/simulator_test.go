@@ -20,15 +20,15 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// told is a run of roceperf, a message outstanding at a time, and rules of both ends. What each end says
-// must not depend on when things come: a message leaves whole before anything can be said of it, since
-// the daemons send it in one turn, and the simulated link is long; timeouts are long, too.
+// told is a run of roceperf with one message in flight at a time, and rules of both ends. The sequence of packets at
+// each end must not depend on timing. The daemons therefore send a message in one turn, so that it leaves whole before
+// any reply. The simulated link and the timeouts are long.
 type told struct {
 	verb  workload.Verb
 	bytes uint32
 	rules []string
-	// long messages are of several packets. A daemon that finds several in its port acknowledges them in
-	// one packet, so that only what is sent is compared.
+	// long messages have several packets. A daemon that finds several packets in its port acknowledges them in one
+	// packet, so the test compares only the packets of the sender.
 	long bool
 }
 
@@ -46,27 +46,27 @@ var tolds = []told{
 	{workload.Send, 8000, []string{"tx drop op=send psn=+9..14 n=1"}, true},
 }
 
-// longTimeouts are timeouts that no machine is late for, of the profiles that have their own.
+// longTimeouts are timeouts that even a loaded machine meets, for the profiles with their own timeouts.
 var longTimeouts = map[string]map[string]float64{
 	"rc": {}, "irn": {"rto_low_us": 250_000, "rto_high_us": 250_000}, "melo": {"rto_us": 250_000}, "eunomia": {"rto_us": 250_000},
 }
 
-// 4.096 us * 2^20: 4.3 s, of which tail loss probes wait for a 64th: 67 ms, for which no machine is late.
+// 4.096 us * 2^20: 4.3 s. Tail loss probes wait for a 64th of it: 67 ms, which even a loaded machine meets.
 const toldTimeout = 20
 
-// TestSimulatorTellsTheWire: two daemons, in two namespaces, and the simulator say the same: with exact
-// faults the same packets are sent, sent again and acknowledged, line by line at each end.
+// TestSimulatorTellsTheWire: two daemons in two namespaces and the simulator produce the same packets. With exact
+// faults, the transmissions, retransmissions and acknowledgements match line by line at each end.
 func TestSimulatorTellsTheWire(t *testing.T) {
 	for _, name := range profile.Names() {
-		if name == "mp-rdma" { // its acknowledgements clock out copies of what is outstanding (3.5): time decides
+		if name == "mp-rdma" { // its acknowledgements clock out copies of the data in flight (3.5), so the result depends on timing
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			recovery, err := json.Marshal(longTimeouts[name]) // which is YAML, too
+			recovery, err := json.Marshal(longTimeouts[name]) // JSON is YAML, too
 			lab.Must(t, err)
 			l := newLab(t, netlab.LabOptions{NoOffload: true, Extra: fmt.Sprintf("    profile: %s\n    transports: {%s: {recovery: %s}}\n", name, name, recovery)})
-			l.verify("write-bw -n 1") // the NICs get to know each other
+			l.verify("write-bw -n 1") // address resolution completes before the test
 			for _, c := range tolds {
 				t.Run(fmt.Sprint(c), func(t *testing.T) {
 					wire, simulated := l.at(t).speaks(c), simulate(t, name, c)
@@ -82,7 +82,7 @@ func TestSimulatorTellsTheWire(t *testing.T) {
 
 var verbs = [...]string{workload.Write: "write", workload.Send: "send", workload.Read: "read"}
 
-// speaks returns what each daemon says.
+// speaks returns the packets that each daemon sends.
 func (l *rig) speaks(c told) (lines [2][]string) {
 	l.T.Helper()
 	var stop [2]func() string
@@ -102,15 +102,15 @@ func (l *rig) speaks(c told) (lines [2][]string) {
 	return lines
 }
 
-// spoken are the packets that leave in a capture, in words.
+// spoken describes the outgoing packets of a capture, one per line.
 func spoken(t testing.TB, file []byte) (lines []string) {
 	t.Helper()
 	var text strings.Builder
 	_, err := decode.Stream(bytes.NewReader(file), &text, decode.Options{JSON: true})
 	lab.Must(t, err)
-	first := map[string]uint32{} // PSN of each kind
+	first := map[string]uint32{} // first PSN of each kind
 	for _, r := range parseRecords(t, text.String()) {
-		if r.Dir == "in" || strings.HasPrefix(r.Comment, "fault: ") { // the same frame, in the hands of the rule
+		if r.Dir == "in" || strings.HasPrefix(r.Comment, "fault: ") { // a copy of the same frame, from before the rule acted
 			continue
 		}
 		if _, ok := first[kind(r.Opcode)]; !ok {
@@ -138,7 +138,7 @@ func spoken(t testing.TB, file []byte) (lines []string) {
 	return lines
 }
 
-// kind is what PSNs of a packet are counted by.
+// kind returns the key by which PSNs are counted.
 func kind(opcode string) string {
 	for _, k := range []string{"ACK", "RESPONSE"} {
 		if strings.Contains(strings.ToUpper(opcode), k) {
@@ -148,7 +148,7 @@ func kind(opcode string) string {
 	return "request"
 }
 
-// oneByOne posts a message when the one before has been done.
+// oneByOne posts a message after the previous one has completed.
 type oneByOne struct {
 	flow workload.Flow
 	left int

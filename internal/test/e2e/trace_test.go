@@ -13,8 +13,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestTrace records a connection of MP-RDMA from its first packet to its end, over a link
-// that loses packets: what the trace says of retransmissions is what the NIC counts.
+// TestTrace records an MP-RDMA connection from its first packet to its end over a lossy link. The trace and the NIC's
+// counters have the same number of retransmissions.
 func TestTrace(t *testing.T) {
 	for kind, o := range map[string]netlab.LabOptions{"unix": onUnix, "udp": onUDP} {
 		o.Extra = "    profile: mp-rdma\n"

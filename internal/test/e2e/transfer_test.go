@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// verified are runs in which every byte is compared, or every atomic numbered.
+// verified are runs that compare every byte, or number every atomic.
 var verified = []string{
 	"send-bw -s 64k -n 20",
 	"write-bw -s 64k -n 20",
@@ -36,8 +36,7 @@ var verified = []string{
 	"send-lat -c ud -n 20",
 }
 
-// TestEveryOperation moves data by every operation and service over every kind
-// of link.
+// TestEveryOperation moves data by every operation and service over every kind of link.
 func TestEveryOperation(t *testing.T) {
 	for _, link := range []struct {
 		name     string
@@ -61,11 +60,11 @@ func TestEveryOperation(t *testing.T) {
 	}
 }
 
-// patience is for tests that lose nothing, or by transports with timeouts of their own: with roceperf's default a
-// peer is given up that a loaded machine lets wait for half a second.
+// patience is for tests without losses, and for transports with their own timeouts. With roceperf's default timeout,
+// half a second of delay on a loaded machine exhausts the retries.
 const patience = " --timeout=18"
 
-// verify runs roceperf and expects as many messages as it was told to send.
+// verify runs roceperf and checks the number of messages.
 func (l *rig) verify(args string) {
 	l.T.Helper()
 	words := strings.Fields(args)
@@ -79,7 +78,7 @@ func (l *rig) verify(args string) {
 	}
 }
 
-// option is the number after an option.
+// option returns the number after an option.
 func option(words []string, name string, def int) int {
 	for i, w := range words[:len(words)-1] {
 		if n, err := strconv.Atoi(words[i+1]); w == name && err == nil {
@@ -89,7 +88,7 @@ func option(words []string, name string, def int) int {
 	return def
 }
 
-// bidirectional counts on the NICs that both sides have sent.
+// bidirectional checks the NICs' counters: both sides have sent.
 func (l *rig) bidirectional(args string) {
 	l.T.Helper()
 	const n = 100

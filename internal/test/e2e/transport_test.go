@@ -12,13 +12,13 @@ import (
 	"roced.io/roced/qp/profile"
 )
 
-// transfers have every operation.
+// transfers cover every operation.
 var transfers = []string{
 	"write-bw -s 16k -n 60", "send-bw -s 5k -n 60 -q 4", "read-bw -s 16k -n 30", "atomic-lat -n 40", "send-lat -s 64 -n 40",
 }
 
-// TestTransports moves and verifies data by every extended transport, without and with
-// losses, and has Wireshark dissect the frames.
+// TestTransports moves and verifies data by every extended transport, with and without losses. Wireshark dissects the
+// frames.
 func TestTransports(t *testing.T) {
 	for _, name := range profile.Names()[1:] {
 		for kind, o := range map[string]netlab.LabOptions{"": onUnix, " on sockets": onUDP} {
@@ -54,8 +54,7 @@ func (l *rig) extended(t *testing.T, name string) {
 	}
 }
 
-// dissectExtended has Wireshark, with our dissector, read a capture: no frame is
-// malformed, and every ICRC is good.
+// dissectExtended makes Wireshark, with our dissector, read a capture: no frame is malformed, and every ICRC is good.
 func dissectExtended(t *testing.T, file string) {
 	t.Helper()
 	if _, err := exec.LookPath("tshark"); err != nil {

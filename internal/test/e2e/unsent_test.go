@@ -15,13 +15,13 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// firewall has the kernel of host 0 refuse (EPERM) what goes to the port of RoCEv2, or no more.
+// firewall makes the kernel of host 0 refuse (EPERM) packets to the RoCEv2 port, or accept them again.
 func (l *rig) firewall(rules string) {
 	l.T.Helper()
 	lab.Must(l.T, l.Bed.NS[0].Run(exec.Command("nft", rules)))
 }
 
-// narrow gives the route to the peer an MTU below that of the interface (EMSGSIZE), 0 for that of the interface.
+// narrow gives the route to the peer an MTU below the interface's (EMSGSIZE). 0 restores the interface's MTU.
 func (l *rig) narrow(mtu int) {
 	l.onLink(0, veth, func(dev netlink.Link) error {
 		_, dst, err := net.ParseCIDR("198.18.0.2/32")
@@ -32,7 +32,7 @@ func (l *rig) narrow(mtu int) {
 	})
 }
 
-// slow puts a queue in front of the interface that is nearly always full (ENOBUFS), or takes it away.
+// slow adds or removes a queue in front of the interface that is nearly always full (ENOBUFS).
 func (l *rig) slow(change func(netlink.Qdisc) error) {
 	l.onLink(0, veth, func(dev netlink.Link) error {
 		return change(&netlink.Tbf{
@@ -42,12 +42,12 @@ func (l *rig) slow(change func(netlink.Qdisc) error) {
 	})
 }
 
-// disturbance makes the kernel refuse what a UDP port sends.
+// disturbance makes the kernel refuse packets of a UDP port.
 type disturbance struct {
 	name       string
 	begin, end func(l *rig)
-	told       string // in the mode that `rocectl link show` has
-	moves      bool   // if slowly
+	told       string // expected in the mode of `rocectl link show`
+	moves      bool   // data move, possibly slowly
 }
 
 var disturbances = []disturbance{
@@ -59,8 +59,9 @@ var disturbances = []disturbance{
 	{"address", func(l *rig) { l.addr(0, netlink.AddrDel, "198.18.0.1/24") }, func(l *rig) { l.addr(0, netlink.AddrAdd, "198.18.0.1/24") }, "", false},
 }
 
-// TestUnsent has the kernel refuse what a NIC on sockets sends. That is told, and every work request is completed: with
-// success if it ends in time, else with the error of a peer that does not answer. Later transfers work.
+// TestUnsent makes the kernel refuse packets of a NIC on sockets. The port reports it, and every work request
+// completes. It completes with success if the refusal ends in time, else with the error for a peer without answers.
+// Later transfers work.
 func TestUnsent(t *testing.T) {
 	lab.Need(t, "nft")
 	l := newLab(t, onUDP)
@@ -89,10 +90,10 @@ func TestUnsent(t *testing.T) {
 	}
 }
 
-// TestUnsentToNobody: the kernel of a peer whose daemon is gone answers by ICMP (ECONNREFUSED), which is told.
+// TestUnsentToNobody: the kernel of a peer without a daemon answers by ICMP (ECONNREFUSED), and the port reports it.
 func TestUnsentToNobody(t *testing.T) {
 	l := newLab(t, onUDP)
-	// Long enough that packets are still sent when the kernel has closed the daemon's sockets.
+	// Long enough that the NIC still sends packets when the kernel has closed the daemon's sockets.
 	server, client := l.moving("write-bw", "--timeout", "14", "--retry-cnt", "7")
 	server.Signal(syscall.SIGSTOP)
 	l.Host[1].Stop(os.Kill)
@@ -103,8 +104,8 @@ func TestUnsentToNobody(t *testing.T) {
 	l.serves()
 }
 
-// TestTranslated has a NAT change the source address of what a NIC on sockets sends: the peer refuses it, for its ICRC, and
-// says why.
+// TestTranslated adds a NAT that changes the source address of a NIC on sockets. The peer drops the packets because of
+// their ICRC, and reports the reason.
 func TestTranslated(t *testing.T) {
 	lab.Need(t, "nft")
 	l := newLab(t, onUDP)
@@ -122,7 +123,7 @@ func TestTranslated(t *testing.T) {
 	l.firewall("delete table ip t")
 }
 
-// tells waits until the mode of host 0's port says something.
+// tells waits until the mode of host 0's port contains a text.
 func (l *rig) tells(what string) {
 	l.T.Helper()
 	lab.Eventually(l.T, soon, "a mode that says: "+what, func() bool { return strings.Contains(l.Link(0).Mode, what) })

@@ -17,7 +17,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestUp starts daemons by one command, as an ordinary user without any right, and ends them.
+// TestUp starts daemons by one command as an unprivileged user, and stops them.
 func TestUp(t *testing.T) {
 	bed, dir := confinedBed(t)
 	own := filepath.Join(dir, "own")
@@ -36,7 +36,7 @@ func TestUp(t *testing.T) {
 			lab.Must(t, ctl(i, "down").Wait(2*lab.Limit))
 		}
 	}()
-	// Without a route that leads out, the interface that has an address; with one, that one's.
+	// Without a default route, up takes the interface that has an address; with one, the route's interface.
 	if l := up(0); len(l) != 1 || l[0].Port != "udp" || l[0].Device != veth || l[0].State != "ACTIVE" {
 		t.Fatalf("%+v", l)
 	}
@@ -60,13 +60,13 @@ func TestUp(t *testing.T) {
 	client := lab.LaunchCmd(t, bed.NS[0].Start, confined(append(perf, "--run-dir", run[0], "peer")...))
 	lab.Must(t, client.Wait(lab.Limit))
 	lab.Must(t, server.Wait(lab.Limit))
-	for range 2 { // the second time there is none
+	for range 2 { // the second time nothing runs
 		lab.Must(t, ctl(0, "down").Wait(2*lab.Limit))
 	}
 	ctl(0, "link").Fails(lab.Limit, "is roced running?")
 }
 
-// defaultRoute makes one by the loopback interface.
+// defaultRoute adds a default route by the loopback interface.
 func defaultRoute() error {
 	l, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -75,7 +75,7 @@ func defaultRoute() error {
 	return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}})
 }
 
-// TestUpWithoutDaemon says that roced cannot be found.
+// TestUpWithoutDaemon: the message says that roced cannot be found.
 func TestUpWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -89,7 +89,7 @@ func TestUpWithoutDaemon(t *testing.T) {
 	}
 }
 
-// broughtUp returns what up says as JSON.
+// broughtUp parses the JSON output of up.
 func broughtUp(t *testing.T, p *lab.Proc) (s background.State) {
 	t.Helper()
 	lab.Must(t, p.Wait(lab.Limit))
@@ -97,7 +97,7 @@ func broughtUp(t *testing.T, p *lab.Proc) (s background.State) {
 	return s
 }
 
-// TestUpPair starts two NICs by one command, which several give at once, as an ordinary user without any right.
+// TestUpPair starts two NICs by one command as an unprivileged user. Several such commands run concurrently.
 func TestUpPair(t *testing.T) {
 	bed, dir := confinedBed(t)
 	own := filepath.Join(dir, "own")
@@ -133,14 +133,14 @@ func TestUpPair(t *testing.T) {
 			}
 		}
 		checkConfined(t, pid)
-		again := roced("up") // which one NIC would do for, and two do
+		again := roced("up") // it asks for one NIC, and accepts the running pair
 		lab.Must(t, again.Wait(lab.Limit))
 		for _, want := range []string{"# rxe_b: ACTIVE, " + c.addrs[1], "export ROCED_RUN_DIR='" + run + "'\n"} {
 			if !strings.Contains(again.Out.String(), want) {
 				t.Errorf("no %q in %s", want, &again.Out)
 			}
 		}
-		// Without the preload library it says what it is without.
+		// Without the preload library the output names the limitation.
 		if !strings.Contains(again.Diag.String(), "unmodified programs cannot run") {
 			t.Error(&again.Diag)
 		}
@@ -151,7 +151,7 @@ func TestUpPair(t *testing.T) {
 				t.Errorf("the next pair: %+v", s.NICs)
 			}
 			lab.Must(t, start("roced", "down", "--run-dir", second).Wait(2*lab.Limit))
-			lab.Must(t, syscall.Kill(pid, syscall.SIGKILL)) // the next one begins where it has left all as it was
+			lab.Must(t, syscall.Kill(pid, syscall.SIGKILL)) // the next iteration starts after a crash of the daemon
 			continue
 		}
 		lab.Must(t, roced("down").Wait(2*lab.Limit))
@@ -168,7 +168,7 @@ func TestUpPair(t *testing.T) {
 	start("roced", "up", "--run-dir", filepath.Join(dir, "notmine")).Fails(lab.Limit, "permission denied")
 }
 
-// between moves memory from one NIC of a pair to the other one.
+// between moves memory from one NIC of a pair to the other.
 func between(t *testing.T, start func(...string) *lab.Proc, run, sock string) {
 	t.Helper()
 	perf := []string{"roceperf", "write-bw", "-s", "64k", "-n", "16", "--verify", "--run-dir", run, "--oob", "unix:" + sock, "--device"}

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// said runs a program of ours and returns its exit code and words.
+// said runs one of our programs and returns its exit code and output.
 func said(t *testing.T, args ...string) (code int, out, diag string) {
 	t.Helper()
 	p := lab.Launch(t, (*exec.Cmd).Start, append([]string{lab.Program(args[0])}, args[1:]...))
@@ -18,7 +18,7 @@ func said(t *testing.T, args ...string) (code int, out, diag string) {
 	return code, p.Out.String(), p.Diag.String()
 }
 
-// TestErrors has the programs called wrongly, and fail.
+// TestErrors calls the programs with wrong arguments, and makes them fail.
 func TestErrors(t *testing.T) {
 	nowhere := filepath.Join(t.TempDir(), "nowhere")
 	for _, c := range []struct {
@@ -128,11 +128,11 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestNoDevice has roceperf ask for NICs that are not there.
+// TestNoDevice makes roceperf open NICs that do not exist.
 func TestNoDevice(t *testing.T) {
 	l := newLab(t, onUnix)
 	args := []string{lab.Program("roceperf"), "write-bw", "--oob", "unix:" + filepath.Join(l.Dir, "oob"), "--run-dir"}
-	l.Start(1, append(args, l.Host[1].RunDir, "--device", "rxe_z")...).Fails(soon, "rxe_z") // at once, not when a client comes
+	l.Start(1, append(args, l.Host[1].RunDir, "--device", "rxe_z")...).Fails(soon, "rxe_z") // at once, not at the first client
 	server := l.Start(1, append(args, l.Host[1].RunDir)...)
 	lab.Eventually(t, soon, "a server", func() bool { return pathExists(filepath.Join(l.Dir, "oob")) })
 	l.Start(0, append(args, l.Host[0].RunDir, "--device", "rxe_z", "peer")...).Fails(soon, "rxe_z")
@@ -145,7 +145,7 @@ func TestNoDevice(t *testing.T) {
 	l.serves()
 }
 
-// TestNoSuchNIC has rocectl ask for a NIC that is not there.
+// TestNoSuchNIC makes rocectl name a NIC that does not exist.
 func TestNoSuchNIC(t *testing.T) {
 	l := newLab(t, onUnix)
 	for _, args := range []string{"stat rxe_z", "capture rxe_z -w /dev/null", "fault clear rxe_z", "poll rxe_z", "poll rxe0 frob"} {
@@ -153,7 +153,7 @@ func TestNoSuchNIC(t *testing.T) {
 	}
 }
 
-// TestSides refuses a client whose test is not the server's.
+// TestSides refuses a client whose test differs from the server's.
 func TestSides(t *testing.T) {
 	l := newLab(t, onUnix)
 	sock := filepath.Join(l.Dir, "oob")

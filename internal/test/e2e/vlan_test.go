@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// TestVLAN moves data between addresses in a VLAN, by queue pairs that meet over a socket and by
-// rdma_cm: the link carries frames with its tag only, and the others' without.
+// TestVLAN moves data between addresses in a VLAN, by queue pairs that connect over a socket and by rdma_cm. The link
+// carries these frames only with their tag, and other frames without.
 func TestVLAN(t *testing.T) {
 	const vlan = 10
 	for name, o := range map[string]netlab.LabOptions{"tap": {VLAN: vlan}, "single frames": {VLAN: vlan, NoOffload: true}, "unix": {VLAN: vlan, Unix: true}} {
@@ -28,7 +28,7 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
-// inVLAN moves data from one address to the other one; all frames that leave have the tags.
+// inVLAN moves data from one address to another. All sent frames have the tags.
 func (l *rig) inVLAN(from, to string, tags []uint16) {
 	l.T.Helper()
 	index := l.gid(0, from)
@@ -56,7 +56,7 @@ func (l *rig) inVLAN(from, to string, tags []uint16) {
 	}
 }
 
-// rpingPath is the program of librdmacm, empty where that is not installed.
+// rpingPath returns the path of librdmacm's rping, empty if it is not installed.
 func rpingPath() string {
 	path, err := exec.LookPath("rping")
 	if err != nil {
@@ -65,7 +65,7 @@ func rpingPath() string {
 	return path
 }
 
-// rping connects by rdma_cm to an address of host 1 and compares what comes back.
+// rping connects by rdma_cm to an address of host 1 and compares the echoed data.
 func (l *rig) rping(to string) {
 	l.T.Helper()
 	if rpingPath() == "" {

@@ -22,8 +22,8 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// watchLink starts rocectl watch on an interface beside host i; stop ends it and returns
-// its last report, which is of all that has passed.
+// watchLink starts rocectl watch on an interface of host i. stop ends it and returns its last report, which covers all
+// frames.
 func (l *rig) watchLink(i int, name string) (stop func() *watch.Report) {
 	l.T.Helper()
 	p := l.Ctl(i, "watch", name, "--interval", "1h", "--json", "--sort", "age")
@@ -47,8 +47,7 @@ func (l *rig) watchLink(i int, name string) (stop func() *watch.Report) {
 	}
 }
 
-// asked returns the flows of the requester at an address that are not of the connection
-// manager.
+// asked returns the flows of the requester at an address, without those of the connection manager.
 func asked(r *watch.Report, addr string) (out []watch.Row) {
 	for _, f := range r.Flows {
 		if f.Requester.Addr.String() == addr && (f.Responder.QPN == nil || *f.Responder.QPN != 1) && f.Requests.Packets > 0 {
@@ -58,13 +57,13 @@ func asked(r *watch.Report, addr string) (out []watch.Row) {
 	return out
 }
 
-// TestWatch watches transfers without faults at both ends of the way, with super-frames
-// and without: messages, bytes and queue pairs are those of the transfer.
+// TestWatch watches transfers without faults at both ends of the path, with and without super-frames. Messages, bytes
+// and queue pairs match the transfer.
 func TestWatch(t *testing.T) {
 	for name, o := range map[string]netlab.LabOptions{"super-frames": onTAP, "frames": onFrames, "sockets": onUDP} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, o)
-			l.verify("write-bw -n 1") // the NICs get to know each other
+			l.verify("write-bw -n 1") // address resolution completes before the test
 			for _, c := range []struct {
 				args, verb string
 				qps        int
@@ -84,12 +83,11 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// watched runs roceperf and looks for its messages in what is seen on both sides, and
-// for the uncounted ones.
+// watched runs roceperf and checks that both reports have its messages and the uncounted ones.
 func (l *rig) watched(args, verb string, qps int, size, uncounted uint64) {
 	l.T.Helper()
 	near, far := l.watchLink(0, l.Link(0).Device), l.watchLink(1, netlab.Veth)
-	l.verify(args + " -u 18") // no timeout takes a loaded machine for a loss
+	l.verify(args + " -u 18") // a long timeout, so that delay on a loaded machine causes no retransmission
 	n := uint64(option(strings.Fields(args), "-n", 0)) + uncounted
 	for i, r := range []*watch.Report{near(), far()} {
 		flows := asked(r, l.Host[0].Addr)
@@ -114,8 +112,8 @@ func (l *rig) watched(args, verb string, qps int, size, uncounted uint64) {
 	}
 }
 
-// TestWatchLoad watches as fast a transfer as there can be: each packet that the NICs
-// have sent is either seen or counted as lost.
+// TestWatchLoad watches a transfer at full speed: each packet that the NICs have sent is either seen or counted as
+// lost.
 func TestWatchLoad(t *testing.T) {
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
@@ -139,8 +137,8 @@ func TestWatchLoad(t *testing.T) {
 	}
 }
 
-// watchFault is a rule of a NIC and what the passive view, which is between the NICs,
-// has to show beside what they themselves count.
+// watchFault is a NIC's rule and the expected relation of two views. The passive view is between the NICs; the other
+// view is the NICs' own counters.
 type watchFault struct {
 	host   int // whose NIC has the rule
 	rule   string
@@ -148,7 +146,7 @@ type watchFault struct {
 	expect func(f *watch.Row, mine, peer counts) error
 }
 
-// equal compares what is seen with a counter or a number.
+// equal compares pairs of a measured value and a counter or a number.
 func equal(pairs ...any) error {
 	for i := 0; i < len(pairs); i += 3 {
 		if got, want := pairs[i+1].(uint64), pairs[i+2].(uint64); got != want {
@@ -167,7 +165,7 @@ var watchFaults = []watchFault{
 			"missing", f.Requests.Missing, uint64(0), "NAKs", f.Responses.NAKs.PSNSequence, mine["packet_seq_err"])
 	}},
 	{0, "tx drop psn=+3 n=1,2", oneWrite, func(f *watch.Row, mine, peer counts) error {
-		return equal("retransmitted", f.Requests.Retransmitted+1, mine["retransmitted_packets"], // one was never here
+		return equal("retransmitted", f.Requests.Retransmitted+1, mine["retransmitted_packets"], // one packet never passed here
 			"recovered", f.Requests.Recovered, uint64(1), "lost", f.Requests.Lost, uint64(1))
 	}},
 	{1, "rx drop psn=+3 n=1,2", oneWrite, func(f *watch.Row, mine, peer counts) error {
@@ -189,7 +187,7 @@ var watchFaults = []watchFault{
 		return equal("duplicated", f.Requests.Duplicated, uint64(1), "retransmitted", f.Requests.Retransmitted, uint64(0))
 	}},
 	{0, "tx reorder 3 10s psn=+3 n=1", oneWrite, func(f *watch.Row, mine, peer counts) error {
-		// If the NAK is there before it, the late packet looks like one that is sent again.
+		// If the NAK arrives before the late packet, that packet looks like a retransmission.
 		return equal("late and retransmitted", f.Requests.Reordered+f.Requests.Retransmitted, mine["retransmitted_packets"]+1,
 			"degree", uint64(f.Requests.OutOfOrder.Max), uint64(3), "lost", f.Requests.Lost, uint64(1), "missing", f.Requests.Missing, uint64(0))
 	}},
@@ -207,8 +205,8 @@ var watchFaults = []watchFault{
 	}},
 }
 
-// TestWatchFaults sets rules of one NIC: the passive view, on the link between them,
-// shows exactly what the NICs themselves count.
+// TestWatchFaults sets rules on one NIC. The passive view, on the link between the NICs, shows exactly the NICs' own
+// counts.
 func TestWatchFaults(t *testing.T) {
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
@@ -254,8 +252,8 @@ func nonZero(c counts) counts {
 	return out
 }
 
-// TestWatchCongestion marks packets of a sender with congestion control: the marks and
-// the notifications are seen as the NICs count them.
+// TestWatchCongestion marks packets of a sender with congestion control. The passive view counts the same marks and
+// notifications as the NICs.
 func TestWatchCongestion(t *testing.T) {
 	o := onTAP
 	o.Extra = "    congestion: {algorithm: dcqcn, line_rate_bps: 200e6, min_rate_bps: 20e6}\n"
@@ -270,8 +268,8 @@ func TestWatchCongestion(t *testing.T) {
 	}})
 }
 
-// TestWatchCapture watches an interface and captures a NIC at the same time: the file
-// tells the same, but for times, and the ICRCs that only whole packets show.
+// TestWatchCapture watches an interface and captures a NIC at the same time. The file gives the same report except
+// times, and ICRCs, which only whole packets show.
 func TestWatchCapture(t *testing.T) {
 	l := newLab(t, onTAP)
 	l.verify("write-bw -n 1")
@@ -291,7 +289,7 @@ func TestWatchCapture(t *testing.T) {
 	}
 	bare := func(r watch.Row) watch.Row {
 		r.Start, r.End, r.RTT, r.Rate, r.MessageRate = 0, 0, flow.RTT{}, 0, 0
-		r.Serial = 0 // live, processors hand over what they have seen in turns
+		r.Serial = 0 // live processing hands over the records of the processors in turns
 		return r
 	}
 	for i := range file.Flows {
@@ -301,7 +299,7 @@ func TestWatchCapture(t *testing.T) {
 	}
 }
 
-// TestWatchErrors is what can be wrong with an order to watch.
+// TestWatchErrors covers invalid arguments of watch.
 func TestWatchErrors(t *testing.T) {
 	for _, c := range []struct {
 		code       int
@@ -331,8 +329,8 @@ func TestWatchErrors(t *testing.T) {
 	}
 }
 
-// TestWatchPrivileges watches as an ordinary user with some capabilities: it says which
-// one is missing, and has none any more while it watches.
+// TestWatchPrivileges watches as an unprivileged user with some capabilities. The message names a missing capability.
+// While it watches, the program has no capability left.
 func TestWatchPrivileges(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to become others")

@@ -6,8 +6,7 @@ import (
 	"roced.io/roced/internal/netlab"
 )
 
-// TestXDP moves data between a NIC on an XDP port, in each mode, and NICs on other ports
-// with and without offload.
+// TestXDP moves data between a NIC on an XDP port, in each mode, and NICs on other ports with and without offload.
 func TestXDP(t *testing.T) {
 	for _, mode := range []string{"native", "generic"} {
 		for _, peer := range []string{"xdp, mode: native", "packet", "packet, offload: false", ""} {
