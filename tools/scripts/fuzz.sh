@@ -5,9 +5,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 time=${1:-60s}
 
-# fuzz DIR TARGET. Go sometimes takes the end of the time for a failure of the target, with
-# no input that fails and no other message than this one (golang.org/issue/75804): the target
-# is then run once more.
+# fuzz DIR TARGET. Go sometimes reports the end of the time as a failure of the target, with this message only and without
+# a failing input (golang.org/issue/75804). Then the target runs once more.
 fuzz() {
 	for attempt in 1 2 3; do
 		go test "$1" -run '^$' -fuzz "^$2\$" -fuzztime "$time" -fuzzminimizetime 1x -parallel 2 >"$log" 2>&1 && return

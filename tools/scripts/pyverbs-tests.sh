@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folder of the tests of the pyverbs that is installed. They are not part
-# of this project: they are unpacked into a cache from Debian's python3-pyverbs,
-# which has them among its documentation.
+# Prints the folder of the tests of the installed pyverbs. They are not part of this project. The script unpacks them into
+# a cache from the documentation of Debian's python3-pyverbs.
 set -euo pipefail
 
 package=python3-pyverbs
@@ -13,7 +12,7 @@ if [ ! -e "$cache/tests/run_tests.py" ]; then
 	mkdir -p "$(dirname "$cache")"
 	new=$(mktemp -d "$cache.XXXXXX")
 	trap 'rm -rf "$new"' EXIT
-	# A system that is set up to be small has the package without its documents.
+	# Minimal systems have the package without its documentation.
 	if [ ! -e "/$documents/run_tests.py" ]; then
 		(cd "$new" && apt-get download -qq "$package=$version" >&2 && dpkg -x ./*.deb .)
 	else

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the programs that `make programs` runs beside those of tools/scripts/setup.sh (Debian,
-# Ubuntu; as root). What a release does not have is left out: its tests skip.
+# Installs the additional programs of `make programs`, besides those of tools/scripts/setup.sh (Debian, Ubuntu; as root).
+# It omits programs that a release does not have. Their tests skip.
 set -euo pipefail
 
 packages=(libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev qperf fio tgt libiscsi-bin iperf netcat-openbsd netcat-traditional)

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Prepares the machine of `make interop`: installs QEMU and the RDMA programs
-# that run inside, and unpacks the kernel of a Debian release, which is not installed,
-# into the folder given. The rest of the image is put together by tools/interop/internal/vm.
-# Where that cannot be (no root, no Debian for amd64) it ends with 77 and the reason.
+# Prepares the machine of `make interop`. It installs QEMU and the RDMA programs that run inside. It unpacks the kernel of
+# a Debian release into the given folder, without installing it. tools/interop/internal/vm builds the rest of the image.
+# If that is impossible (no root, no Debian for amd64), it prints the reason and exits with 77.
 set -euo pipefail
 cache=${1:?usage: setup-vm.sh FOLDER RELEASE}
 release=${2:?usage: setup-vm.sh FOLDER RELEASE}
@@ -33,7 +32,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 fi
 if [ ! -e "$cache/kernel/done" ]; then
 	mkdir -p "$cache/apt/lists/partial" "$cache/apt/cache/archives/partial"
-	# The mirror is this machine's, the release need not be.
+	# Use this machine's mirror. The release may be another one.
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Label: Debian' | head -n1)
 	echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $release main" >"$cache/apt/sources.list"
 	options=(-o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=- -o "Dir::State::Lists=$cache/apt/lists"

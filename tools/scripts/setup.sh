@@ -1,17 +1,24 @@
 #!/usr/bin/env bash
 # setup.sh [test|pristine|package|cross]: installs what is used beside Go, make and git.
 #
-# test: tshark (dissects our captures), iperf3 and ucx_perftest (to compare with), a C
-# compiler (builds the preload library, checks structure layouts against the kernel's
-# headers), the RDMA programs that are run unmodified, runc (containers), buildah (the image), nft (a firewall),
-# Slurm (a sweep of the simulator as a job array), valgrind, Chromium (the live page), Prometheus and node_exporter (metrics),
-# shellcheck (steps of CI), and what reads what is installed: groff, systemd-analyze, strace, other shells.
-# pristine: what tools/scripts/pristine makes its roots with.
-# package: what Debian packages for all processors are made with.
+# test: the tools of the tests:
+#   tshark               dissects our captures
+#   iperf3, ucx_perftest for comparison
+#   a C compiler         builds the preload library, checks structure layouts against the kernel's headers
+#   RDMA programs        run unmodified
+#   runc, buildah        containers, and the image
+#   nft                  a firewall
+#   Slurm                a sweep of the simulator as a job array
+#   valgrind
+#   Chromium             the live page
+#   Prometheus, node_exporter  metrics
+#   shellcheck           steps of CI
+#   groff, systemd-analyze, strace, other shells  check the installed files
+# pristine: the tools with which tools/scripts/pristine makes its roots.
+# package: the tools that make Debian packages for all processors.
 # cross: emulators of other processors, and compilers for them and for musl.
 #
-# Without root, or on systems without apt, it only says what is missing; tests that need it
-# then skip.
+# Without root, or on systems without apt, it only prints the missing packages. Tests that need them then skip.
 set -euo pipefail
 
 missing=()
@@ -88,7 +95,7 @@ echo "installing: ${missing[*]}"
 export DEBIAN_FRONTEND=noninteractive
 apt-get update -qq
 apt-get install -y -qq "${missing[@]}" >/dev/null && exit
-# Not all are to be had: those that are, and a word about the others, whose tests skip.
+# Some packages are unavailable: install the others, and print the unavailable ones, whose tests skip.
 for p in "${missing[@]}"; do
 	apt-get install -y -qq "$p" >/dev/null 2>&1 || echo "not to be had here: $p" >&2
 done
