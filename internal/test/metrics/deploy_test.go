@@ -19,14 +19,14 @@ import (
 	"roced.io/roced/internal/test/lab"
 )
 
-// rules are deploy/prometheus/roced-alerts.yaml.
+// rules has the contents of deploy/prometheus/roced-alerts.yaml.
 type rules struct {
 	Groups []struct {
 		Rules []struct{ Alert, Expr string }
 	}
 }
 
-// tested is deploy/prometheus/roced-alerts_test.yaml.
+// tested has the contents of deploy/prometheus/roced-alerts_test.yaml.
 type tested struct {
 	Tests []struct {
 		Rules []struct {
@@ -44,7 +44,7 @@ func read[T any](t *testing.T, name string) (v T) {
 	return v
 }
 
-// TestAlerts: promtool's tests of the rules hold, and there is one for each rule in which it fires, and one in which not.
+// TestAlerts: promtool's tests of the rules pass. Each rule has a test in which it fires, and one in which it does not.
 func TestAlerts(t *testing.T) {
 	lab.Need(t, "promtool")
 	for _, args := range [][]string{{"check", "config", "prometheus.yaml"}, {"test", "rules", "roced-alerts_test.yaml"}} {
@@ -67,7 +67,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// dashboard is deploy/grafana/roced.json, as far as it asks anything.
+// dashboard has the queries and panels of deploy/grafana/roced.json.
 type dashboard struct {
 	Panels []struct {
 		ID          int
@@ -88,16 +88,16 @@ func readDashboard(t *testing.T) (d dashboard) {
 	return d
 }
 
-// comparison is what a rule asks whether it holds; the left side is what can be seen at any time.
+// comparison matches the condition of a rule. Its left side has a value at any time.
 var comparison = regexp.MustCompile(`^(.*) (==|>) [0-9.]+$`)
 
-// labelValues is what a variable of a dashboard asks for.
+// labelValues matches the query of a dashboard variable.
 var labelValues = regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
 
-// variables stand for what Grafana puts in.
+// variables replaces Grafana's variables with values for the test.
 var variables = strings.NewReplacer("$__rate_interval", "1m", "$job", ".+", "$instance", ".+", "$device", ".+")
 
-// queries are all that dashboard and rules ask Prometheus, by where they stand.
+// queries returns all queries of the dashboard and the rules, by location.
 func queries(t *testing.T) map[string]string {
 	all := map[string]string{}
 	d := readDashboard(t)
@@ -131,8 +131,8 @@ func queries(t *testing.T) map[string]string {
 	return all
 }
 
-// TestQueries: each query of the dashboard, and what each alert compares, has an answer for both daemons in a Prometheus that has seen
-// traffic, and a number for one at least.
+// TestQueries runs each query of the dashboard, and the left side of each alert's comparison, in a Prometheus that has
+// scraped traffic. Each returns series for both daemons, and a number for at least one.
 func TestQueries(t *testing.T) {
 	all := queries(t)
 	if len(all) < 50 {
@@ -158,13 +158,13 @@ func TestQueries(t *testing.T) {
 			if len(instances) == 2 && numbers > 0 {
 				return true
 			}
-			traffic(l) // rates are of what happens between two scrapes, and of the last minute
+			traffic(l) // rates need events between two scrapes, within the last minute
 			return false
 		})
 	}
 }
 
-// answer asks a query: which instances have series, and how many of these are numbers.
+// answer runs a query. It returns the instances with series, and the number of series whose value is a number.
 func answer(t testing.TB, url string) (instances map[string]bool, numbers int) {
 	t.Helper()
 	resp, err := http.Get(url)
@@ -194,7 +194,7 @@ func answer(t testing.TB, url string) (instances map[string]bool, numbers int) {
 	return instances, numbers
 }
 
-// TestDashboard: panels have numbers of their own and do not cover each other.
+// TestDashboard: panels have distinct numbers and do not overlap.
 func TestDashboard(t *testing.T) {
 	d, ids := readDashboard(t), map[int]bool{}
 	for i, p := range d.Panels {

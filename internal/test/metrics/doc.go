@@ -1,3 +1,3 @@
-// Package metrics tests what deploy/ has for Prometheus and Grafana against daemons between which real traffic
-// runs, and the names of metrics against those of node_exporter. It has tests only.
+// Package metrics tests the files in deploy/ for Prometheus and Grafana against daemons with real traffic. It also
+// compares the names of metrics with node_exporter's. It has tests only.
 package metrics

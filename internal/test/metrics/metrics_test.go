@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { lab.Main(m, nil) }
 
 const deploy = "../../../deploy"
 
-// busy is a lab whose NICs have moved messages of all kinds, some of whose packets were lost.
+// busy returns a lab whose NICs have moved messages of all kinds, with some packet losses.
 func busy(t *testing.T) *lab.Lab {
 	t.Helper()
 	l := lab.New(t, netlab.LabOptions{NoOffload: true, Daemon: "metrics: {listen: \"127.0.0.1:0\"}\n"})
@@ -43,7 +43,7 @@ func traffic(l *lab.Lab) {
 	lab.Must(l.T, l.SetFaults(ctx, 0))
 }
 
-// samples reads what is exported somewhere: values by name and labels.
+// samples scrapes an address: values by name and labels.
 func samples(t testing.TB, addr string) map[string]float64 {
 	t.Helper()
 	resp, err := http.Get("http://" + addr + "/metrics")
@@ -65,7 +65,7 @@ func samples(t testing.TB, addr string) map[string]float64 {
 	return values
 }
 
-// said is the address that a program or a daemon says it listens at.
+// said returns the address at which a program or a daemon reports that it listens.
 func said(t testing.TB, pattern *regexp.Regexp, text func() string) (addr string) {
 	t.Helper()
 	lab.Eventually(t, lab.Limit, pattern.String(), func() bool {
@@ -78,7 +78,7 @@ func said(t testing.TB, pattern *regexp.Regexp, text func() string) (addr string
 	return addr
 }
 
-// target is where the daemon of host i is asked.
+// target returns the metrics address of the daemon of host i.
 func target(l *lab.Lab, i int) string {
 	l.T.Helper()
 	return said(l.T, regexp.MustCompile(`msg=metrics address=(\S+)`), func() string {
@@ -88,7 +88,7 @@ func target(l *lab.Lab, i int) string {
 	})
 }
 
-// listening starts a program of Prometheus' people and returns its address.
+// listening starts a program of the Prometheus project and returns its address.
 func listening(t *testing.T, args ...string) string {
 	t.Helper()
 	lab.Need(t, args[0])
@@ -96,15 +96,15 @@ func listening(t *testing.T, args ...string) string {
 	return said(t, regexp.MustCompile(`msg="Listening on" address=(\S+)`), p.Said)
 }
 
-// TestNodeExporter: what node_exporter says of a NIC, by the files that programs see, is what the daemon says, under
-// the same names.
+// TestNodeExporter: node_exporter, which reads a NIC's files, and the daemon export the same values under the same
+// names.
 func TestNodeExporter(t *testing.T) {
 	l := busy(t)
 	exporter := listening(t, "prometheus-node-exporter", "--collector.disable-defaults", "--collector.infiniband",
 		"--path.sysfs="+filepath.Join(l.Host[0].RunDir, "sysfs"))
 	compared := 0
 	lab.Eventually(t, lab.Limit, "node_exporter's metrics and the daemon's alike", func() bool {
-		l.Run(0, "exec", "--", "cat", "/sys/class/infiniband/"+netlab.Device+"/ports/1/counters/port_xmit_data") // the files are written anew
+		l.Run(0, "exec", "--", "cat", "/sys/class/infiniband/"+netlab.Device+"/ports/1/counters/port_xmit_data") // this refreshes the files
 		theirs, ours := samples(t, exporter), samples(t, target(l, 0))
 		compared = 0
 		for name, v := range theirs {
@@ -128,7 +128,7 @@ func TestNodeExporter(t *testing.T) {
 	}
 }
 
-// TestConventions: promtool finds nothing wrong with the daemon's metrics, and they add up.
+// TestConventions: promtool reports no problem with the daemon's metrics, and their sums are consistent.
 func TestConventions(t *testing.T) {
 	lab.Need(t, "promtool")
 	l := busy(t)
