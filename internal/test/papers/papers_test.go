@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/internal/cli/sim"
 )
 
-// TestFast: each row shows in its fast form at least what its file expects; the command fails if not.
+// TestFast: the fast form of each row meets at least the expectations in its file; the command fails otherwise.
 func TestFast(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes minutes")
