@@ -1,2 +1,2 @@
-// Package project tests the files beside the code: licences, notices, and the paths and commands that documents name.
+// Package project tests the files besides the code: licences, notices, and the paths and commands that documents name.
 package project

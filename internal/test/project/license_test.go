@@ -11,7 +11,7 @@ import (
 
 const root = "../../.."
 
-// glob lists files of the tree, of which there must be some.
+// glob lists the files of the tree that match a pattern. At least one must match.
 func glob(t *testing.T, pattern string) []string {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(root, pattern))
@@ -30,7 +30,7 @@ func read(t *testing.T, name string) []byte {
 	return text
 }
 
-// TestLicenses checks that the texts are there.
+// TestLicenses checks that the licence texts exist.
 func TestLicenses(t *testing.T) {
 	for name, sentence := range map[string]string{
 		"LICENSE":                  "Apache License\n                           Version 2.0, January 2004",
@@ -43,8 +43,9 @@ func TestLicenses(t *testing.T) {
 	}
 }
 
-// TestLicenseOfBPF checks that sources and compiled programs say the same. The kernel compares what a program says
-// with a list (license_is_gpl_compatible in include/linux/license.h), and keeps helpers from others.
+// TestLicenseOfBPF checks that sources and compiled programs declare the same licence. The kernel compares a program's
+// licence with a list (license_is_gpl_compatible in include/linux/license.h), and refuses some helpers to other
+// licences.
 func TestLicenseOfBPF(t *testing.T) {
 	const identifier, module = "SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause", "Dual BSD/GPL"
 	for _, name := range append(glob(t, "bpf/*/*.c"), glob(t, "bpf/*/*.h")...) {
