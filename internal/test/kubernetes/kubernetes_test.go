@@ -10,7 +10,8 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m, nil) }
 
-// TestModule vets and tests the agent of a node: a kubelet of its own API, pods of namespaces, manifests.
+// TestModule vets and tests the node agent. The kubelet is an imitation, and pods are namespaces. It also tests the
+// manifests.
 func TestModule(t *testing.T) {
 	for _, args := range [][]string{{"vet", "./..."}, {"test", "-count=1", "./..."}} {
 		c := exec.Command("go", args...)
