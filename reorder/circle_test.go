@@ -6,9 +6,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestHalfCircle sends packets in pairs that have changed places, so that something is always
-// tracked, around more than half of the circle of PSNs: what a tracker compares with the
-// present must not be so old that it looks new.
+// TestHalfCircle sends packets in swapped pairs, so that the tracker always tracks a packet. It covers more than half
+// of the PSN circle: a stale PSN in the tracker must not look new.
 func TestHalfCircle(t *testing.T) {
 	for name, make := range reorder.Factories {
 		if name == "strict" {
@@ -32,7 +31,7 @@ func TestHalfCircle(t *testing.T) {
 				}
 			}
 			idle := trk.Footprint()
-			arrive(1, true, reorder.Held) // LastSeq, that has long been passed in the end
+			arrive(1, true, reorder.Held) // LastSeq, passed long ago
 			arrive(3, false, reorder.Held)
 			for i := uint32(0); i < n; i += 2 {
 				arrive(i, false, reorder.InOrder)

@@ -16,8 +16,8 @@ func newMemory(tb interface{ Fatal(...any) }, blocks, capBits int) *reorder.Memo
 	return mem
 }
 
-// TestEunomiaOrder: completions wait for the gap to be filled, rows are added up to
-// the cap, and everything is given back at the end of the connection.
+// TestEunomiaOrder: completions wait until the gap is filled, the tracker adds rows up to the cap, and the connection
+// frees all blocks when it ends.
 func TestEunomiaOrder(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
 	trk := reorder.NewEunomia(mem)
@@ -92,15 +92,14 @@ func TestEunomiaFeedback(t *testing.T) {
 	}
 }
 
-// TestEunomiaLast: garbage collection waits for LastSeq, and for what the sender has
-// sent since (3.5.3).
+// TestEunomiaLast: garbage collection waits for LastSeq and for packets that the sender sent later (3.5.3).
 func TestEunomiaLast(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
 	trk := reorder.NewEunomia(mem)
 	for i, c := range []struct {
-		psns   []uint32 // in the order of arrival
+		psns   []uint32 // in order of arrival
 		last   uint32   // is the last packet of the connection
-		bitmap bool     // there is one at the end
+		bitmap bool     // a bitmap is left at the end
 	}{
 		{[]uint32{0, 1, 2}, 2, false},
 		{[]uint32{1, 0, 2}, 2, false},
@@ -108,7 +107,7 @@ func TestEunomiaLast(t *testing.T) {
 		{[]uint32{2, 0, 1}, 2, false},
 		{[]uint32{2, 0}, 2, true},
 		{[]uint32{1, 0, 2}, 9, true},
-		{[]uint32{2, 4, 0, 1}, 2, true}, // 4 has come since
+		{[]uint32{2, 4, 0, 1}, 2, true}, // 4 arrived in between
 		{[]uint32{2, 4, 0, 1, 3}, 2, false},
 		{[]uint32{1, 1, 0}, 1, false},
 	} {
@@ -137,19 +136,19 @@ func TestEunomiaLast(t *testing.T) {
 	}
 }
 
-// dims are the sizes of a hybrid-dynamic bitmap, worked out from the rules of section
-// 3.3 alone: nothing about where a bit is.
+// dims is the size of a hybrid-dynamic bitmap, computed from the rules of section 3.3 alone. It ignores the positions
+// of bits.
 type dims struct {
 	model
 	bitmap          bool
 	tail, circ, dyn int
-	last            int // LastSeq, unknown: none
+	last            int // LastSeq, or unknown
 }
 
-// unknown is LastSeq before it has arrived.
+// unknown is LastSeq before its arrival.
 const unknown = -1 << 30
 
-// rows returns how many packet n needs.
+// rows returns the number of rows that packet n needs.
 func (d *dims) rows(n int) int {
 	switch {
 	case !d.bitmap:
@@ -160,7 +159,7 @@ func (d *dims) rows(n int) int {
 	return max(d.dyn, d.circ+(n-d.tail-1)/16+1)
 }
 
-// hold makes the bitmap and its rows.
+// hold allocates the bitmap and its rows for packet n.
 func (d *dims) hold(n int) {
 	if !d.bitmap {
 		d.bitmap, d.tail, d.circ, d.dyn, d.last = true, d.next+15, 1, 1, unknown
@@ -168,7 +167,7 @@ func (d *dims) hold(n int) {
 	d.dyn = d.rows(n)
 }
 
-// moved follows the head.
+// moved advances the head.
 func (d *dims) moved(by int) {
 	if !d.bitmap {
 		return
@@ -181,7 +180,7 @@ func (d *dims) moved(by int) {
 	}
 }
 
-// empty reports whether none of the packets has been accepted.
+// empty reports whether no packet of the range has been accepted.
 func (d *dims) empty(from, to int) bool {
 	for ; from <= to; from++ {
 		if !d.free(from) {
@@ -191,7 +190,7 @@ func (d *dims) empty(from, to int) bool {
 	return true
 }
 
-// collect gives the bitmap up.
+// collect frees the bitmap.
 func (d *dims) collect(n int, last bool) {
 	if !d.bitmap {
 		return
@@ -207,8 +206,7 @@ func (d *dims) collect(n int, last bool) {
 	d.bitmap = d.last == unknown || d.last >= d.next
 }
 
-// TestEunomiaModel lets packets arrive on several connections that share a memory,
-// large or scarce.
+// TestEunomiaModel compares several connections that share a memory, large or scarce, with the model.
 func TestEunomiaModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capRows := rapid.IntRange(1, 16).Draw(t, "rows")
@@ -245,7 +243,7 @@ func TestEunomiaModel(t *testing.T) {
 	})
 }
 
-// checkEunomia lets packet n arrive.
+// checkEunomia delivers packet n to the tracker and the model, and compares them.
 func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims, first uint32, n, capRows int) {
 	isLast := rapid.IntRange(0, 5).Draw(t, "last") == 0
 	p := psn(first + uint32(n))
@@ -295,8 +293,8 @@ func checkEunomia(t *rapid.T, mem *reorder.Memory, trk *reorder.Eunomia, m *dims
 	}
 }
 
-// TestEunomiaManyConnections: those in order take nothing, and those that find no
-// memory go on in order (3.4).
+// TestEunomiaManyConnections: connections in order use no memory, and connections without memory continue in order
+// (3.4).
 func TestEunomiaManyConnections(t *testing.T) {
 	mem := newMemory(t, 1024, 256)
 	trks := make([]*reorder.Eunomia, 1000)
@@ -370,9 +368,9 @@ func TestSharedFactories(t *testing.T) {
 	}
 }
 
-// TestEunomiaFullBitmap: a linear part that is full is flushed to its end.
+// TestEunomiaFullBitmap: a full linear part is flushed to its end.
 func TestEunomiaFullBitmap(t *testing.T) {
-	mem := newMemory(t, 10+2, 32) // no block more than the bitmap takes
+	mem := newMemory(t, 10+2, 32) // exactly the blocks of the bitmap
 	trk := reorder.NewEunomia(mem)
 	for first := uint32(0); first < 200; first += 50 {
 		trk.Reset(psn(first))
@@ -387,8 +385,8 @@ func TestEunomiaFullBitmap(t *testing.T) {
 	}
 }
 
-// TestEunomiaGivesBack: what was made for a packet that cannot be tracked, and what a
-// connection has left behind.
+// TestEunomiaGivesBack: the tracker frees the blocks of a packet that it cannot track, and all blocks of a closed
+// connection.
 func TestEunomiaGivesBack(t *testing.T) {
 	mem := newMemory(t, 1024, 32)
 	trk := reorder.NewEunomia(mem)

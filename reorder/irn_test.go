@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestIRNBitmap has the 2-bitmap of section 5.3.3, over the end of the PSNs and of the
-// ring: MSN and completions move only when all before has arrived.
+// TestIRNBitmap checks the 2-bitmap of section 5.3.3 across the wrap of the PSNs and of the ring. MSN and completions
+// advance only when all earlier packets have arrived.
 func TestIRNBitmap(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(0xfffffe))
@@ -34,8 +34,8 @@ func TestIRNBitmap(t *testing.T) {
 	}
 }
 
-// TestIRNFeedback: a NACK upon every packet out of order, with the cumulative
-// acknowledgement and the packet that triggered it (3.1).
+// TestIRNFeedback: every packet out of order triggers a NACK with the cumulative acknowledgement and the PSN of that
+// packet (3.1).
 func TestIRNFeedback(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(100))
@@ -67,8 +67,7 @@ func TestIRNFeedback(t *testing.T) {
 	}
 }
 
-// TestIRNDiscards is the receiver of the variant with go-back-N (4.3): packets out of
-// order are dropped, and NACKed.
+// TestIRNDiscards checks the receiver of the go-back-N variant (4.3): it drops packets out of order and sends a NACK.
 func TestIRNDiscards(t *testing.T) {
 	trk, err := reorder.Factories["irn"](reorder.Params{"discard_out_of_order": 1})
 	if err != nil {
@@ -82,7 +81,7 @@ func TestIRNDiscards(t *testing.T) {
 	})
 }
 
-// TestIRNModel compares with a map.
+// TestIRNModel compares the tracker with a map.
 func TestIRNModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(1, 140).Draw(t, "BDP cap")
@@ -124,7 +123,7 @@ func TestIRNModel(t *testing.T) {
 	})
 }
 
-// TestIRNFootprint: two bits per packet of the cap for requests, one for responses.
+// TestIRNFootprint: the tracker needs two bits per packet of the cap for requests, one for responses.
 func TestIRNFootprint(t *testing.T) {
 	trk := reorder.NewIRN(110, false)
 	trk.Reset(psn(0))
@@ -143,12 +142,12 @@ func TestIRNFootprint(t *testing.T) {
 	}
 }
 
-// TestFactoriesOfIRNAndMELO: parameters by name, with the papers' values.
+// TestFactoriesOfIRNAndMELO: parameters have names and default to the papers' values.
 func TestFactoriesOfIRNAndMELO(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		p    reorder.Params
-		room int // packets ahead, with the expected one; 0: refused parameters
+		room int // packets ahead, including the expected one; 0: refused parameters
 	}{
 		{"irn", nil, 110},
 		{"irn", reorder.Params{"bdp_packets": 7}, 7},
@@ -177,7 +176,7 @@ func TestFactoriesOfIRNAndMELO(t *testing.T) {
 	}
 }
 
-// TestNoAllocation: nothing is allocated per packet.
+// TestNoAllocation: the trackers allocate nothing per packet.
 func TestNoAllocation(t *testing.T) {
 	for _, name := range []string{"irn", "melo"} {
 		trk, err := reorder.Factories[name](nil)

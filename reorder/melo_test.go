@@ -19,8 +19,8 @@ func bitsPool(tb interface{ Fatal(...any) }, bits int) *bitpool.Pool {
 	return p
 }
 
-// TestMELOAccess: only the front and the end of the bitmap are reached, packets for the
-// middle are dropped (3.2.3).
+// TestMELOAccess: the tracker reaches only the front and the end of the bitmap, and drops packets for the middle
+// (3.2.3).
 func TestMELOAccess(t *testing.T) {
 	p := bitsPool(t, 1024)
 	trk := reorder.NewMELO(p, 1024)
@@ -50,8 +50,7 @@ func TestMELOAccess(t *testing.T) {
 	}
 }
 
-// TestMELOHoles: a NACK with the most recent three holes, closest to RCV.HIGH, whenever a
-// new one forms (3.2.4).
+// TestMELOHoles: each new hole triggers a NACK with the most recent three holes, closest to RCV.HIGH (3.2.4).
 func TestMELOHoles(t *testing.T) {
 	trk := reorder.NewMELO(bitsPool(t, 1024), 1024)
 	trk.Reset(psn(0xfffffe))
@@ -59,14 +58,14 @@ func TestMELOHoles(t *testing.T) {
 	for i, c := range []struct {
 		psn      uint32
 		expected uint32
-		nack     bool // otherwise a SACK, or nothing in order
+		nack     bool // otherwise a SACK, or nothing if in order
 		holes    []bth.Hole
 	}{
 		{0xfffffe, 0xffffff, false, nil},
 		{1, 0xffffff, true, []bth.Hole{hole(0xffffff, 2)}},
 		{2, 0xffffff, false, nil},
 		{6, 0xffffff, true, []bth.Hole{hole(3, 3), hole(0xffffff, 2)}},
-		{4, 0xffffff, false, nil}, // splits one: the front is 0xffffff, the end 6
+		{4, 0xffffff, false, nil}, // splits a hole: the front is 0xffffff, the end 6
 		{8, 0xffffff, true, []bth.Hole{hole(7, 1), hole(5, 1), hole(3, 1)}},
 		{10, 0xffffff, true, []bth.Hole{hole(9, 1), hole(7, 1), hole(5, 1)}},
 		{0xffffff, 0, false, nil},
@@ -91,8 +90,8 @@ func TestMELOHoles(t *testing.T) {
 	}
 }
 
-// TestMELOExhaustion: packets for which the pool has no blocks are dropped (3.2.5), and
-// two connections share it.
+// TestMELOExhaustion: the tracker drops packets when the pool has no free blocks (3.2.5). Two connections share the
+// pool.
 func TestMELOExhaustion(t *testing.T) {
 	p := bitsPool(t, 24)
 	a, b := reorder.NewMELO(p, 64), reorder.NewMELO(p, 64)
@@ -114,9 +113,9 @@ func TestMELOExhaustion(t *testing.T) {
 	play(t, a, []arrival{{16, reorder.Held, 0}})
 }
 
-// TestMELOSwap: who holds the blocks of a pool that has run out, and has had no packet while
-// a thousand have come for others, gives them back, and gets some again when it needs them
-// (3.2.5). What it has received it does not forget.
+// TestMELOSwap: an exhausted pool swaps out an idle connection that holds blocks. Idle means that a thousand packets
+// arrived for other connections since its last one. It gets blocks again when it needs them (3.2.5), and remembers
+// the received packets.
 func TestMELOSwap(t *testing.T) {
 	p := bitsPool(t, 24)
 	a, b := reorder.NewMELO(p, 60), reorder.NewMELO(p, 60)
@@ -132,7 +131,7 @@ func TestMELOSwap(t *testing.T) {
 	if p.Free() != 1 || a.Footprint() != 20 {
 		t.Errorf("%d free, footprint %d", p.Free(), a.Footprint())
 	}
-	// While b holds them, a goes on in order.
+	// While b holds the blocks, a continues in order.
 	play(t, a, []arrival{
 		{23, reorder.Beyond, 0},
 		{0, reorder.InOrder, 1},
@@ -203,7 +202,7 @@ func TestMELOModel(t *testing.T) {
 	})
 }
 
-// meloConn is a connection and what it must do.
+// meloConn is a connection and its model.
 type meloConn struct {
 	trk   *reorder.MELO
 	first uint32
@@ -220,7 +219,7 @@ func (c *meloConn) blocks() int {
 	return c.block(c.high) - c.block(c.m.next) + 1
 }
 
-// verdict is what the model makes of packet n.
+// verdict returns the model's verdict on packet n.
 func (c *meloConn) verdict(p *bitpool.Pool, n, buffer int) reorder.Verdict {
 	_, has := c.m.accepted[n]
 	switch {
@@ -242,7 +241,7 @@ func (c *meloConn) verdict(p *bitpool.Pool, n, buffer int) reorder.Verdict {
 	return reorder.Held
 }
 
-// holes are those that the model sees, the most recent first.
+// holes returns the model's holes, the most recent first.
 func (c *meloConn) holes() (out []bth.Hole) {
 	for n := c.high; n >= c.m.next; n-- {
 		if _, ok := c.m.accepted[n]; ok {
@@ -276,8 +275,7 @@ func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int) {
 	if f.Expected != psn(c.first+uint32(c.m.next)) || f.Gap != (v == reorder.Held && gap) || f.Refused != (v == reorder.Beyond) {
 		t.Fatalf("%d: %+v", n, f)
 	}
-	// The holes of a NACK are some of those that there are, the first of them the most
-	// recent: those that were forgotten do not come back.
+	// A NACK reports a subset of the existing holes, the most recent one first. Forgotten holes do not return.
 	all := c.holes()
 	for i, h := range f.Holes[:f.NumHoles] {
 		if !slices.Contains(all, h) || i == 0 && h != all[0] {
@@ -289,8 +287,8 @@ func (c *meloConn) receive(t *rapid.T, p *bitpool.Pool, n, buffer int) {
 	}
 }
 
-// TestMELODropped checks that a packet that was dropped for lack of blocks does not count as received, although blocks
-// become available later, when idle connections are swapped out.
+// TestMELODropped: a packet dropped for lack of blocks does not count as received, even if swapping out idle
+// connections frees blocks later.
 func TestMELODropped(t *testing.T) {
 	pool := bitsPool(t, 64)
 	idle, trk := reorder.NewMELO(pool, 256), reorder.NewMELO(pool, 256)

@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/bth"
 )
 
-// TestMemory compares with the rules of section 4: rows are the first free block from
-// the head, metadata the last run of free blocks, and nothing is lost.
+// TestMemory compares the memory with the rules of section 4: a row takes the first free block from the head,
+// metadata takes the last run of free blocks, and no block leaks.
 func TestMemory(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		blocks := rapid.IntRange(1, 150).Draw(t, "blocks")
@@ -73,7 +73,7 @@ func firstFree(used []bool) int {
 	return -1
 }
 
-// lastRun returns the highest place of n free blocks.
+// lastRun returns the highest position of n free blocks in a row.
 func lastRun(used []bool, n int) int {
 	for at := len(used) - n; at >= 0; at-- {
 		if firstFree(not(used[at:at+n])) < 0 {
@@ -97,7 +97,7 @@ func mark(used []bool, at, n int, v bool) {
 	}
 }
 
-// checkMemory: block_alloc_bitmap is right, and rows are where their addresses say.
+// checkMemory checks block_alloc_bitmap and the addresses of rows.
 func checkMemory(t *rapid.T, mem *Memory, used []bool, rows map[int32][]int) {
 	free := 0
 	for i, u := range used {
@@ -137,8 +137,8 @@ func TestMemoryLimits(t *testing.T) {
 	}
 }
 
-// TestEunomiaTable has the bitmap of figures 5 and 6 with rows of 16 bits in place of
-// 8: sizes and places after each packet.
+// TestEunomiaTable checks the bitmap of figures 5 and 6, with rows of 16 bits instead of 8: sizes and positions after
+// each packet.
 func TestEunomiaTable(t *testing.T) {
 	mem, err := NewMemory(1024, 256)
 	if err != nil {
@@ -162,9 +162,9 @@ func TestEunomiaTable(t *testing.T) {
 		what       string
 		psns       []uint32
 		head, tail uint32
-		at         uint32 // place of the head
+		at         uint32 // position of the head
 		circ, dyn  uint32
-		set        [][2]uint32 // rows and bits that are on
+		set        [][2]uint32 // rows and their set bits
 	}{
 		{"circular", []uint32{6, 16}, 1, 16, 0, 1, 1, [][2]uint32{{0, 5}, {0, 15}}},
 		{"a linear row", []uint32{19}, 1, 16, 0, 1, 2, [][2]uint32{{0, 5}, {0, 15}, {1, 2}}},
@@ -202,8 +202,8 @@ func TestEunomiaTable(t *testing.T) {
 	}
 }
 
-// TestEunomiaAbsorbsEarly: nothing is tracked in the circular part, whose last packets
-// are missing and which had wrapped; they get new places before the linear part.
+// TestEunomiaAbsorbsEarly: the circular part has wrapped, tracks no packet, and its last packets are missing. These
+// packets get new positions before the linear part.
 func TestEunomiaAbsorbsEarly(t *testing.T) {
 	mem, err := NewMemory(1024, 256)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 
 func psn(v uint32) bth.PSN { return bth.MakePSN(v) }
 
-// said is what t's next acknowledgement says.
+// said returns t's next acknowledgement.
 func said(t reorder.Tracker) (f reorder.Feedback) {
 	t.Feedback(&f)
 	return f
 }
 
-// arrival is a packet with the verdict that the test expects, and the number of PSNs by which Expected moves.
+// arrival is a packet, the expected verdict and the number of PSNs by which Expected advances.
 type arrival struct {
 	psn      uint32
 	verdict  reorder.Verdict
 	advanced uint32
 }
 
-// receive classifies and commits the packet psn, and returns the number of PSNs by which Expected moves.
+// receive classifies and commits packet psn, and returns the number of PSNs by which Expected advances.
 func receive(trk reorder.Tracker, psn bth.PSN) (v reorder.Verdict, advanced uint32) {
 	before := trk.Expected()
 	v = trk.Classify(psn)
@@ -43,8 +43,7 @@ func play(t *testing.T, trk reorder.Tracker, script []arrival) {
 	}
 }
 
-// TestMPRDMABitmap has the states of section 3.3, over the end of the PSNs and of the
-// ring.
+// TestMPRDMABitmap checks the states of section 3.3 across the wrap of the PSNs and of the ring.
 func TestMPRDMABitmap(t *testing.T) {
 	trk := reorder.NewMPRDMA(64)
 	trk.Reset(psn(0xfffffe))
@@ -56,7 +55,7 @@ func TestMPRDMABitmap(t *testing.T) {
 		{0, reorder.Held, 0},
 		{2, reorder.Held, 0},
 		{4, reorder.Held, 0},
-		// rcv_nxt + L is tracked, what is larger is dropped.
+		// The bitmap tracks up to rcv_nxt + L; later packets are dropped.
 		{0xffffff + 64, reorder.Held, 0},
 		{0xffffff + 65, reorder.Beyond, 0},
 		{0xffffff + 64, reorder.Duplicate, 0},
@@ -74,8 +73,8 @@ func TestMPRDMABitmap(t *testing.T) {
 	}
 }
 
-// TestMPRDMAFeedback: every packet is answered by its PSN; NACK for what overflows the
-// bitmap (3.5) and for a synchronise operation that comes early (3.4).
+// TestMPRDMAFeedback: an acknowledgement carries the PSN of its packet. A packet that overflows the bitmap (3.5) and
+// an early synchronise operation (3.4) trigger a NACK.
 func TestMPRDMAFeedback(t *testing.T) {
 	trk := reorder.NewMPRDMA(64)
 	trk.Reset(psn(100))
@@ -112,14 +111,13 @@ func TestMPRDMAFeedback(t *testing.T) {
 	}
 }
 
-// model is what a tracker must do, with a map of all PSNs that have been accepted,
-// counted from the first one without an end.
+// model is the reference for a tracker: a map of all accepted PSNs, counted from the first one without wrapping.
 type model struct {
 	next     int
 	accepted map[int]bool
 }
 
-// receive accepts packet n and returns by how many packets next moves.
+// receive accepts packet n and returns the number of packets by which next advances.
 func (m *model) receive(n int) (advanced uint32) {
 	for m.accepted[n] = true; m.accepted[m.next]; m.next++ {
 		advanced++
@@ -132,7 +130,7 @@ func (m *model) free(n int) bool {
 	return !m.accepted[n] && n >= m.next
 }
 
-// TestMPRDMAModel compares with a map.
+// TestMPRDMAModel compares the tracker with a map.
 func TestMPRDMAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		length := rapid.IntRange(1, 70).Draw(t, "L")

@@ -50,7 +50,7 @@ func TestStrict(t *testing.T) {
 	}
 }
 
-// TestStrictModel compares with the set of all that has been accepted.
+// TestStrictModel compares the tracker with the set of all accepted packets.
 func TestStrictModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := reorder.NewStrict()
