@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestBackoff: timeouts in a row without progress double an own timeout, up to a bound;
-// progress ends that, and so does a reset. The bound is a parameter.
+// TestBackoff: consecutive timeouts without progress double the recovery's own timeout up to a limit, which is a
+// parameter. Progress and a reset end the backoff.
 func TestBackoff(t *testing.T) {
 	for name, p := range map[string]Params{
 		"irn": {"rto_low_us": 10, "rto_high_us": 10}, "melo": {"rto_us": 10}, "eunomia": {"rto_us": 10}, "mp-rdma": {"rto_us": 10},

@@ -9,9 +9,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestHalfCircle sends and acknowledges more packets than half of the circle of PSNs has, a
-// few of them lost, and then idles for days: nothing that a recovery remembers may turn
-// around meanwhile.
+// TestHalfCircle sends and acknowledges more packets than half of the PSN circle, with a few losses, and then idles
+// for days. No PSN or time that a recovery stores may wrap meanwhile.
 func TestHalfCircle(t *testing.T) {
 	for name, p := range map[string]Params{
 		"gobackn": nil, "selective": nil, "irn": {"dynamic_rto": 1}, "melo": nil, "mp-rdma": {"rto_us": 320},
@@ -35,7 +34,7 @@ func TestHalfCircle(t *testing.T) {
 				}
 				return n
 			}
-			// Of each group of eight packets none is lost, or the first once in a while.
+			// In each group of eight packets at most the first is lost, and only occasionally.
 			lose := func(at bth.PSN) {
 				f := reorder.Feedback{Expected: at, Gap: true, HasSACK: true, SACK: at.Add(7), NumHoles: 1,
 					Holes: [bth.MaxHoles]bth.Hole{{Start: at, Len: 1}}}

@@ -13,8 +13,7 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestEunomiaAgent: a SACK never triggers recovery; a NACK and a timeout do (3.2.2,
-// 3.2.3).
+// TestEunomiaAgent: a NACK or a timeout triggers recovery, a SACK never does (3.2.2, 3.2.3).
 func TestEunomiaAgent(t *testing.T) {
 	sack := func(p uint32) *reorder.Feedback {
 		return &reorder.Feedback{Expected: psn(10), HasSACK: true, SACK: psn(p)}
@@ -22,8 +21,8 @@ func TestEunomiaAgent(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		p     Params
-		after []int // what is sent again after the NACK
-		late  []int // ... and after a timeout
+		after []int // retransmissions after the NACK
+		late  []int // retransmissions after a timeout
 	}{
 		{"go-back-N", nil, []int{10, 11, 12, 13, 14}, []int{10, 11, 12, 13, 14}},
 		{"selective repeat", Params{"selective_repeat": 1}, []int{10, 13, 14}, []int{10}},
@@ -68,7 +67,7 @@ func TestEunomiaAgent(t *testing.T) {
 	}
 }
 
-// again sends what is to be sent again.
+// again compares the retransmissions with want.
 func again(t *testing.T, what string, r Recovery, want []int) {
 	t.Helper()
 	for _, w := range want {
@@ -83,7 +82,7 @@ func again(t *testing.T, what string, r Recovery, want []int) {
 	}
 }
 
-// TestEunomiaTimeout: a timeout of its own replaces the queue pair's.
+// TestEunomiaTimeout: the recovery's own timeout replaces the queue pair's.
 func TestEunomiaTimeout(t *testing.T) {
 	for _, c := range []struct{ us, want float64 }{{0, 67}, {320, 320}} {
 		r, err := Factories["eunomia"](Params{"rto_us": c.us})
@@ -157,10 +156,10 @@ func TestSelectiveModel(t *testing.T) {
 	})
 }
 
-// none is no packet.
+// none stands for no packet.
 const none = -1
 
-// evident is the end of what is sent again without a NAK.
+// evident returns the end of the packets that are retransmitted without a NAK.
 func evident(marked, waiting map[int]bool, end int) int {
 	if len(marked) > 0 {
 		end = slices.Max(slices.Collect(maps.Keys(marked)))
@@ -171,13 +170,13 @@ func evident(marked, waiting map[int]bool, end int) int {
 	return end
 }
 
-// TestSelectiveProbes: a timeout without a mark sends the oldest packet again; only an
-// answer to that alone shows that the rest is lost. Without probing it sends all again that has
-// no mark, also behind the highest.
+// TestSelectiveProbes: a timeout without a mark retransmits the oldest packet. Only an answer to that packet alone
+// shows that the rest is lost. Without probing, a timeout retransmits all unmarked packets, including those behind
+// the highest mark.
 func TestSelectiveProbes(t *testing.T) {
 	for _, c := range []struct {
 		name     string
-		expected uint32 // acknowledged then
+		expected uint32 // then acknowledged
 		marked   int
 		again    []int
 	}{
@@ -229,7 +228,7 @@ func TestSelectiveProbes(t *testing.T) {
 	}
 }
 
-// repeat makes everything without a mark wait to be sent again.
+// repeat queues all unmarked packets for retransmission.
 func repeat(una, nxt int, marked, waiting map[int]bool) (lost bool) {
 	for i := una; i < nxt; i++ {
 		if !marked[i] && !waiting[i] {
@@ -258,7 +257,7 @@ func checkSelective(t *rapid.T, s *Selective, at func(int) bth.PSN, una, nxt int
 	}
 }
 
-// TestSelectiveWide has a READ of 2 GiB at the smallest MTU.
+// TestSelectiveWide checks a READ of 2 GiB at the smallest MTU.
 func TestSelectiveWide(t *testing.T) {
 	s := NewSelective(64)
 	s.Reset(psn(0xfffff0))
@@ -275,7 +274,7 @@ func TestSelectiveWide(t *testing.T) {
 	}
 }
 
-// TestRecoveriesAllocateNothing, of all schemes.
+// TestRecoveriesAllocateNothing checks all schemes.
 func TestRecoveriesAllocateNothing(t *testing.T) {
 	for name, f := range Factories {
 		r, err := f(nil)
@@ -315,8 +314,8 @@ func TestRecoveriesAllocateNothing(t *testing.T) {
 	}
 }
 
-// TestSelectiveAllMarked: a peer that has everything, as it says, and does not advance is waited
-// for, one timeout after the other (soak seed 600022058).
+// TestSelectiveAllMarked: a peer marks all packets as received but does not advance. The sender waits for it, timeout
+// after timeout (soak seed 600022058).
 func TestSelectiveAllMarked(t *testing.T) {
 	s := NewSelective(64)
 	s.Reset(psn(7))

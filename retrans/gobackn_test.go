@@ -47,7 +47,7 @@ func TestGoBackNOncePerLoss(t *testing.T) {
 		t.Fatalf("copy of the NAK after the retransmission: %+v", out)
 	}
 	next(t, g, 2)
-	// The receiver had 2 and 3 after all: they need not be sent again.
+	// The receiver had 2 and 3 after all: the sender skips their retransmission.
 	if out := g.OnFeedback(6, &reorder.Feedback{Expected: psn(3)}); out != (Outcome{Acked: 3, Delivered: 3}) {
 		t.Fatalf("ACK beyond the retransmission: %+v", out)
 	}
@@ -72,7 +72,7 @@ func TestGoBackNStale(t *testing.T) {
 			t.Fatalf("%+v: %+v, una %v", f, out, g.Una())
 		}
 	}
-	// Nothing is missing beyond what has been sent.
+	// A PSN beyond the sent packets is not missing.
 	if out := g.OnFeedback(3, &reorder.Feedback{Expected: psn(14), Gap: true}); out != (Outcome{Acked: 4, Delivered: 4}) {
 		t.Fatalf("%+v", out)
 	}
@@ -108,7 +108,7 @@ func TestGoBackNTimer(t *testing.T) {
 	check("all acknowledged", mono.Never)
 }
 
-// TestGoBackNWideSpan has a READ of 2 GiB at the smallest MTU.
+// TestGoBackNWideSpan checks a READ of 2 GiB at the smallest MTU.
 func TestGoBackNWideSpan(t *testing.T) {
 	g := NewGoBackN()
 	g.Reset(psn(5))
@@ -122,8 +122,8 @@ func TestGoBackNWideSpan(t *testing.T) {
 	}
 }
 
-// TestGoBackNDelivers runs any pattern of loss and copies against a receiver
-// that takes packets in order only: each arrives once, in order.
+// TestGoBackNDelivers runs any pattern of losses and duplicates against a receiver that accepts packets in order
+// only. Each packet arrives once, in order.
 func TestGoBackNDelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const total = 40

@@ -11,8 +11,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestHostileFeedback: whatever a peer says, counts stay within what is outstanding, only
-// that is sent again, and while something is outstanding something is due.
+// TestHostileFeedback: for any feedback, counts stay within the outstanding packets, and the sender retransmits only
+// outstanding packets. While packets are outstanding, a deadline is set.
 func TestHostileFeedback(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pool, err := bitpool.New(8 * rapid.IntRange(1, 20).Draw(t, "blocks"))

@@ -10,8 +10,7 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// TestInFlightCounts: the counters of what is in flight agree with the bits, whatever a peer
-// says.
+// TestInFlightCounts: the counters of packets in flight agree with the bits for any feedback.
 func TestInFlightCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom([]Params{nil, {"sack": 0}, {"go_back_n": 1}, {"bdp_fc": 0, "bdp_packets": 5}}).Draw(t, "irn")
@@ -58,7 +57,7 @@ func TestInFlightCounts(t *testing.T) {
 	})
 }
 
-// counted counts the bits of what is in flight.
+// counted returns the number of bits of packets in flight.
 func counted(r Recovery) uint32 {
 	switch r := r.(type) {
 	case *IRN:

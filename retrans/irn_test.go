@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// newTestIRN sends n packets from 0xfffffe on, PSN 10 is the 12th.
+// newTestIRN sends n packets from PSN 0xfffffe on; PSN 10 is the 12th.
 func newTestIRN(t *testing.T, p Params, n int) *IRN {
 	t.Helper()
 	r, err := Factories["irn"](p)
@@ -28,14 +28,14 @@ func newTestIRN(t *testing.T, p Params, n int) *IRN {
 // at is the PSN of packet i.
 func at(i int) bth.PSN { return psn(0xfffffe).Add(i) }
 
-// nack is that for packet i when expected is the first one missing.
+// nack returns the NACK that packet i triggers while expected is the first missing packet.
 func nack(expected, i int) *reorder.Feedback {
 	return &reorder.Feedback{Expected: at(expected), Gap: true, HasSACK: true, SACK: at(i)}
 }
 
 func ack(expected int) *reorder.Feedback { return &reorder.Feedback{Expected: at(expected)} }
 
-// expectAgain sends what is to be sent again: packets by number.
+// expectAgain compares the retransmissions with want, a list of packet numbers.
 func expectAgain(t *testing.T, what string, r Recovery, want ...int) {
 	t.Helper()
 	for _, i := range want {
@@ -50,13 +50,13 @@ func expectAgain(t *testing.T, what string, r Recovery, want ...int) {
 	}
 }
 
-// TestIRNRecovery has the rules of section 3.1, one after the other.
+// TestIRNRecovery checks the rules of section 3.1 one by one.
 func TestIRNRecovery(t *testing.T) {
 	r := newTestIRN(t, nil, 10)
 	if out := r.OnFeedback(1, nack(2, 4)); out != (Outcome{Acked: 2, Delivered: 3, Lost: 2}) {
 		t.Errorf("%+v", out)
 	}
-	// 2 is the cumulative acknowledgement; 3 is lost, as 4 has been acknowledged.
+	// 2 is the cumulative acknowledgement; 3 is lost because 4 has been acknowledged.
 	expectAgain(t, "first NACK", r, 2, 3)
 	if n := r.InFlight(); n != 7 {
 		t.Errorf("%d in flight: 2, 3, 5 to 9", n)
@@ -72,7 +72,7 @@ func TestIRNRecovery(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "6 has been sent again already", r)
-	// Everything up to 9 had been sent before recovery: that is the recovery sequence.
+	// All packets up to 9 were sent before recovery: 9 is the recovery sequence.
 	r.OnFeedback(5, ack(9))
 	if !r.active {
 		t.Error("the recovery sequence is not acknowledged")
@@ -93,8 +93,7 @@ func TestIRNRecovery(t *testing.T) {
 	}
 }
 
-// TestIRNTimeout: it begins recovery like a NACK; a lost retransmission is repaired by
-// it.
+// TestIRNTimeout: a timeout begins recovery like a NACK, and repairs a lost retransmission.
 func TestIRNTimeout(t *testing.T) {
 	r := newTestIRN(t, nil, 6)
 	r.OnFeedback(1, nack(0, 3))
@@ -123,7 +122,7 @@ func TestIRNTimeout(t *testing.T) {
 	expectAgain(t, "nothing says that 2 is lost", r)
 }
 
-// TestIRNStale: what is not outstanding changes nothing.
+// TestIRNStale: feedback on packets that are not outstanding changes nothing.
 func TestIRNStale(t *testing.T) {
 	for _, f := range []*reorder.Feedback{
 		ack(-1), ack(7), nack(-3, -2), nack(-3, 6), nack(-MaxLate-1, 2), nack(7, 8), nack(0, 6), nack(0, -1), nack(0, 1<<23),
@@ -138,7 +137,7 @@ func TestIRNStale(t *testing.T) {
 	}
 }
 
-// TestIRNOvertaken: a NACK that others have overtaken still tells of its packet (3.1).
+// TestIRNOvertaken: a NACK that arrives after later ones still acknowledges its packet (3.1).
 func TestIRNOvertaken(t *testing.T) {
 	r := newTestIRN(t, nil, 10)
 	r.OnFeedback(1, nack(4, 6))
@@ -155,8 +154,8 @@ func TestIRNOvertaken(t *testing.T) {
 	}
 }
 
-// TestNothingOutstanding: with nothing outstanding a NAK, a "not ready" or a timeout asks
-// for nothing, and what is sent next is not held up.
+// TestNothingOutstanding: with nothing outstanding, a NAK, a "not ready" or a timeout triggers no retransmission and
+// does not delay the next packet.
 func TestNothingOutstanding(t *testing.T) {
 	for name, f := range Factories {
 		r, err := f(nil)
@@ -193,8 +192,8 @@ func TestNothingOutstanding(t *testing.T) {
 	}
 }
 
-// TestNotReady: after an RNR NAK all that is not known to have arrived is sent again, and no
-// timeout has passed: none is doubled.
+// TestNotReady: after an RNR NAK the sender retransmits all packets without evidence of arrival. This is no timeout:
+// no timeout doubles.
 func TestNotReady(t *testing.T) {
 	for name, p := range map[string]Params{
 		"gobackn": nil, "irn": nil, "melo": nil, "selective": nil, "mp-rdma": {"rto_us": 100}, "eunomia": {"rto_us": 100, "selective_repeat": 1},
@@ -231,7 +230,7 @@ func TestNotReady(t *testing.T) {
 	}
 }
 
-// TestIRNVariants has those that the paper compares (4.3).
+// TestIRNVariants checks the variants that the paper compares (4.3).
 func TestIRNVariants(t *testing.T) {
 	r := newTestIRN(t, Params{"go_back_n": 1}, 6)
 	r.OnFeedback(1, nack(1, 4))
@@ -270,8 +269,8 @@ func TestIRNVariants(t *testing.T) {
 	}
 }
 
-// TestIRNTimeouts: RTO_low of 100 us with N = 3 packets in flight at most, RTO_high of
-// 320 us otherwise (4.1), whatever the queue pair says.
+// TestIRNTimeouts: the timeout is RTO_low of 100 us with at most N = 3 packets in flight, RTO_high of 320 us
+// otherwise (4.1). The queue pair's timeout has no effect.
 func TestIRNTimeouts(t *testing.T) {
 	const us = time.Microsecond
 	for _, c := range []struct {
@@ -300,8 +299,8 @@ func TestIRNTimeouts(t *testing.T) {
 	}
 }
 
-// TestIRNDynamic has TCP's estimate: the first round trip and half of it as deviation,
-// then the filters; timeouts double it.
+// TestIRNDynamic checks TCP's estimate: the first round trip and half of it as deviation, then the filters. Timeouts
+// double it.
 func TestIRNDynamic(t *testing.T) {
 	const us = time.Microsecond
 	r := newTestIRN(t, Params{"dynamic_rto": 1, "rto_low_us": 10}, 4)
@@ -328,14 +327,14 @@ func TestIRNDynamic(t *testing.T) {
 	}
 }
 
-// irnModel follows the paper's words with sets of packets.
+// irnModel implements the paper's text with sets of packets.
 type irnModel struct {
 	una, nxt, recovery int
-	sacked, again      map[int]bool // again: sent again since recovery began
+	sacked, again      map[int]bool // again: retransmitted since recovery began
 	active, expired    bool
 }
 
-// lost is the next packet to send again, -1 if there is none.
+// lost returns the next packet to retransmit, -1 if there is none.
 func (m *irnModel) lost() int {
 	high := -1
 	for i := range m.sacked {
@@ -375,7 +374,7 @@ func (m *irnModel) feedback(expected, sack int, refused bool) {
 	}
 }
 
-// TestIRNModel compares with sets.
+// TestIRNModel compares the recovery with sets.
 func TestIRNModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, err := Factories["irn"](Params{"bdp_packets": 128})
@@ -426,9 +425,9 @@ func TestIRNModel(t *testing.T) {
 	})
 }
 
-// TestIRNState: with the receiver's bitmaps of a queue pair, both directions have not more
-// than the 145 bytes that Eunomia's table 2 counts: two bits for requests, one for
-// responses, and an index each; and nothing is allocated per packet.
+// TestIRNState: with the receiver's bitmaps of a queue pair, both directions need at most the 145 bytes of Eunomia's
+// table 2. These are two bits for requests, one for responses, and an index each. The recovery allocates nothing per
+// packet.
 func TestIRNState(t *testing.T) {
 	r := newTestIRN(t, nil, 0)
 	if n, receiver := r.Footprint(), (2*110+7)/8+1+(110+7)/8+1; 2*n+receiver > 145 {

@@ -35,8 +35,7 @@ func newTestMELO(t *testing.T, bits, packets int) (*MELO, *bitpool.Pool) {
 	return m, p
 }
 
-// holed is a NACK that packet i triggers, with holes as pairs of first packet and length,
-// the most recent first.
+// holed returns the NACK that packet i triggers. Holes are pairs of first packet and length, the most recent first.
 func holed(expected, i int, holes ...int) *reorder.Feedback {
 	f := nack(expected, i)
 	for k := 0; k < len(holes); k += 2 {
@@ -46,8 +45,7 @@ func holed(expected, i int, holes ...int) *reorder.Feedback {
 	return f
 }
 
-// TestMELOHoles: the sender rebuilds the bitmap from the NACKs and sends the holes again,
-// each once (3.2.4).
+// TestMELOHoles: the sender rebuilds the bitmap from the NACKs and retransmits each hole once (3.2.4).
 func TestMELOHoles(t *testing.T) {
 	m, p := newTestMELO(t, 1024, 60)
 	if out := m.OnFeedback(1, holed(2, 4, 2, 2)); out != (Outcome{Acked: 2, Delivered: 3, Lost: 2}) {
@@ -57,15 +55,15 @@ func TestMELOHoles(t *testing.T) {
 	if n := m.InFlight(); n != 57 {
 		t.Errorf("%d in flight: 4 is not", n)
 	}
-	// The second NACK tells of the first hole once more; 5 and 6 have arrived.
+	// The second NACK repeats the first hole; 5 and 6 have arrived.
 	if out := m.OnFeedback(2, holed(2, 9, 7, 2, 2, 2)); out != (Outcome{Delivered: 3, Lost: 2}) {
 		t.Errorf("%+v", out)
 	}
 	expectAgain(t, "second", m, 7, 8)
-	// A NACK is lost; the one after it has its hole too.
+	// A NACK is lost; the next one repeats its hole.
 	m.OnFeedback(3, holed(2, 22, 20, 2, 12, 1, 7, 2))
 	expectAgain(t, "two holes", m, 12, 20, 21)
-	// Three are lost: nothing is known of 23 to 29.
+	// Three NACKs are lost: the state of 23 to 29 is unknown.
 	if out := m.OnFeedback(3, holed(2, 40, 39, 1, 35, 1, 30, 1)); out.Lost != 10 {
 		t.Errorf("%+v", out)
 	}
@@ -85,8 +83,8 @@ func TestMELOHoles(t *testing.T) {
 	}
 }
 
-// TestMELOTimeout: a retransmission that is lost is repaired by the timeout, with all of
-// the bitmap that is not known to have arrived, or with all if there is no bitmap (3.2.3).
+// TestMELOTimeout: the timeout repairs a lost retransmission. It retransmits all packets of the bitmap without
+// evidence of arrival, or all packets if there is no bitmap (3.2.3).
 func TestMELOTimeout(t *testing.T) {
 	m, _ := newTestMELO(t, 1024, 8)
 	m.OnFeedback(1, holed(0, 5, 3, 2, 0, 1))
@@ -102,7 +100,7 @@ func TestMELOTimeout(t *testing.T) {
 	}
 	expectAgain(t, "timeout", m, 0, 3, 4)
 	m.OnTimeout(203)
-	// While that is sent again, what had been thought lost arrives late.
+	// During that retransmission, packets that were taken for lost arrive late.
 	m.OnFeedback(204, holed(0, 7, 6, 1, 3, 2, 0, 1))
 	expectAgain(t, "late", m, 0, 3, 4, 6)
 
@@ -129,8 +127,8 @@ func TestMELOTimeout(t *testing.T) {
 	expectAgain(t, "what lies behind the bitmap, too", m, 0, 3, 4, 6, 7)
 }
 
-// TestMELOForgotten: where too many NACKs were lost, the packet that is expected is sent
-// again by the timeout although it is taken for one that has arrived.
+// TestMELOForgotten: too many NACKs were lost, and the sender takes the expected packet for received. The timeout
+// retransmits it all the same.
 func TestMELOForgotten(t *testing.T) {
 	m, _ := newTestMELO(t, 1024, 8)
 	m.OnFeedback(1, holed(0, 6, 5, 1, 0, 1))
@@ -140,8 +138,7 @@ func TestMELOForgotten(t *testing.T) {
 	expectAgain(t, "timeout", m, 2, 5)
 }
 
-// TestMELOExhausted: what the pool has no blocks for is left to the timeout (3.2.5), and
-// to later NACKs.
+// TestMELOExhausted: the timeout (3.2.5) and later NACKs repair losses for which the pool has no blocks.
 func TestMELOExhausted(t *testing.T) {
 	m, p := newTestMELO(t, 16, 40)
 	if out := m.OnFeedback(1, holed(0, 30, 20, 10, 0, 1)); out != (Outcome{}) || p.Free() != 2 {
@@ -157,7 +154,7 @@ func TestMELOExhausted(t *testing.T) {
 	}
 }
 
-// TestMELOIgnores has what says nothing of holes, and what is stale.
+// TestMELOIgnores checks feedback without holes and stale feedback.
 func TestMELOIgnores(t *testing.T) {
 	refused := holed(0, 3, 0, 3)
 	refused.Refused = true
@@ -209,8 +206,8 @@ func TestMELOParameters(t *testing.T) {
 	}
 }
 
-// TestMELOModel compares with sets: what is known to have arrived and what is to be sent
-// again. The receiver tells the truth, but its NACKs may be lost.
+// TestMELOModel compares the sender with sets of arrived packets and of packets to retransmit. The receiver is
+// honest, but its NACKs may be lost.
 func TestMELOModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, err := bitpool.New(8 * rapid.IntRange(1, 30).Draw(t, "blocks"))
@@ -259,14 +256,14 @@ func TestMELOModel(t *testing.T) {
 	})
 }
 
-// meloModel is the receiver with sets.
+// meloModel is a receiver built from sets.
 type meloModel struct {
 	at             func(int) bth.PSN
 	una, nxt, high int
 	arrived        map[int]bool
 }
 
-// arrive returns the NACK of packet i if it makes a new hole.
+// arrive returns the NACK of packet i if the packet opens a new hole.
 func (s *meloModel) arrive(i int) (f reorder.Feedback, news bool) {
 	news = i > s.high+1
 	s.high = max(s.high, i)
@@ -286,8 +283,8 @@ func (s *meloModel) arrive(i int) (f reorder.Feedback, news bool) {
 	return f, news && f.NumHoles > 0
 }
 
-// check: the sender takes nothing for arrived that is missing, sends nothing again that
-// it knows to have arrived, and counts right.
+// check: the sender takes no missing packet for received, retransmits no packet that it knows to have arrived, and
+// counts correctly.
 func (s *meloModel) check(t *rapid.T, m *MELO) {
 	base := s.at(0)
 	copyOf, known := *m, 0
@@ -315,7 +312,7 @@ func (s *meloModel) check(t *rapid.T, m *MELO) {
 	}
 }
 
-// TestMELOState: a few bytes, and nothing is allocated per packet.
+// TestMELOState: the state is a few bytes, and the recovery allocates nothing per packet.
 func TestMELOState(t *testing.T) {
 	m, _ := newTestMELO(t, 1024, 0)
 	if n := m.Footprint(); n != 9 {

@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// multipath is a recovery of MP-RDMA with a script's helpers.
+// multipath is a recovery of MP-RDMA with helpers for scripts.
 type multipath struct {
 	*testing.T
 	*MPRDMA
@@ -33,17 +33,17 @@ func (m multipath) send(first, n uint32) {
 	}
 }
 
-// ack takes the acknowledgement of one packet.
+// ack passes the acknowledgement of one packet.
 func (m multipath) ack(expected, sack uint32) Outcome {
 	return m.OnFeedback(2, &reorder.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(sack)})
 }
 
-// nack takes the one of a packet that has overflown the bitmap.
+// nack passes the NACK of a packet that overflowed the bitmap.
 func (m multipath) nack(expected, refused uint32) Outcome {
 	return m.OnFeedback(2, &reorder.Feedback{Expected: psn(expected), HasSACK: true, SACK: psn(refused), Gap: true, Refused: true})
 }
 
-// want compares what is in flight and what is to be sent again; -1: nothing.
+// want compares the packets in flight and the packet to retransmit; -1 means none.
 func (m multipath) want(what string, inflight uint32, retransmit, early int) {
 	m.Helper()
 	next := func(p bth.PSN, ok bool) int {
@@ -63,8 +63,8 @@ func (m multipath) want(what string, inflight uint32, retransmit, early int) {
 	}
 }
 
-// TestMPRDMAInflate: awnd = cwnd + inflate - (snd_nxt - snd_una), inflate one more for
-// each acknowledgement and less by what snd_una moves (3.2).
+// TestMPRDMAInflate: awnd = cwnd + inflate - (snd_nxt - snd_una). An acknowledgement adds one to inflate; an advance
+// of snd_una reduces inflate by the same number (3.2).
 func TestMPRDMAInflate(t *testing.T) {
 	m := newMultipath(t, 0xfffffe, nil)
 	m.want("nothing", 0, -1, -1)
@@ -94,8 +94,8 @@ func TestMPRDMAInflate(t *testing.T) {
 	m.want("all", 0, -1, -1)
 }
 
-// TestMPRDMAOvertaken: what an acknowledgement answers has left the network although others
-// have been faster and say more of what is expected.
+// TestMPRDMAOvertaken: an acknowledged packet has left the network, even if faster acknowledgements have already
+// reported a higher expected PSN.
 func TestMPRDMAOvertaken(t *testing.T) {
 	m := newMultipath(t, 0xfffffe, nil)
 	m.send(0xfffffe, 6)
@@ -121,9 +121,8 @@ func TestMPRDMAOvertaken(t *testing.T) {
 	m.want("stale", 3, -1, 0)
 }
 
-// TestMPRDMARecovery: recovery = snd_nxt, snd_retx = the PSN of the NACK; each
-// acknowledgement clocks out a packet of that in place of a new one; snd_una beyond
-// recovery ends it (3.5).
+// TestMPRDMARecovery: recovery = snd_nxt, snd_retx = the PSN of the NACK. Each acknowledgement clocks out a
+// retransmission in place of a new packet. Recovery ends when snd_una passes recovery (3.5).
 func TestMPRDMARecovery(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 8)
@@ -164,8 +163,7 @@ func TestMPRDMARecovery(t *testing.T) {
 	}
 }
 
-// TestMPRDMAEarly: unacknowledged packets are sent again once if there is nothing new
-// (FUSO, 3.5).
+// TestMPRDMAEarly: without new data, the sender retransmits unacknowledged packets once (FUSO, 3.5).
 func TestMPRDMAEarly(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 3)
@@ -186,7 +184,7 @@ func TestMPRDMAEarly(t *testing.T) {
 	m.want("switched off", 3, -1, -1)
 }
 
-// TestMPRDMATimeout: all unacknowledged packets are sent again.
+// TestMPRDMATimeout: a timeout retransmits all unacknowledged packets.
 func TestMPRDMATimeout(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	check := func(what string, want mono.Time) {
@@ -215,7 +213,7 @@ func TestMPRDMATimeout(t *testing.T) {
 		t.Fatalf("again: %+v", out)
 	}
 	m.OnSent(260, psn(1), 1, true)
-	// In recovery mode the oldest waits for a clock that may be lost.
+	// In recovery mode the oldest packet waits for an acknowledgement clock that may be lost.
 	m.nack(1, 3)
 	check("in recovery mode", 360)
 	m.SetTimeout(0)
@@ -230,8 +228,8 @@ func TestMPRDMATimeout(t *testing.T) {
 	m.want("... has arrived", 0, 1, -1)
 }
 
-// TestMPRDMALostAgain: once snd_retx has got to recovery, new packets leave; a NACK of one of
-// these says that a retransmission has been lost too, one of an older packet does not (3.5).
+// TestMPRDMALostAgain: once snd_retx reaches recovery, new packets leave. A NACK of a new packet shows that a
+// retransmission is lost too; a NACK of an older packet does not (3.5).
 func TestMPRDMALostAgain(t *testing.T) {
 	m := newMultipath(t, 0xfffffe, nil)
 	m.send(0xfffffe, 4)
@@ -256,8 +254,8 @@ func TestMPRDMALostAgain(t *testing.T) {
 	m.want("all is", 3, 0xfffffe, -1)
 }
 
-// TestMPRDMASyncEarly: an early synchronise operation is sent again, and nothing new until it
-// has arrived; no packet before it is lost (3.4).
+// TestMPRDMASyncEarly: the sender retransmits an early synchronise operation, and sends nothing new until it has
+// arrived. No packet before it is lost (3.4).
 func TestMPRDMASyncEarly(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 4)
@@ -277,7 +275,7 @@ func TestMPRDMASyncEarly(t *testing.T) {
 	}
 }
 
-// TestMPRDMACopies: copies of acknowledgements do not open the window for good.
+// TestMPRDMACopies: duplicate acknowledgements do not open the window permanently.
 func TestMPRDMACopies(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 64)
@@ -291,7 +289,7 @@ func TestMPRDMACopies(t *testing.T) {
 	}
 }
 
-// TestMPRDMALostAcks: inflate that stays below zero for a window is forgiven.
+// TestMPRDMALostAcks: inflate is reset if it stays below zero for a window.
 func TestMPRDMALostAcks(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	m.send(0, 4)
@@ -311,7 +309,7 @@ func TestMPRDMALostAcks(t *testing.T) {
 	m.want("all", 0, -1, -1)
 }
 
-// TestMPRDMAReads: a READ takes many PSNs, and its responses answer no single packet.
+// TestMPRDMAReads: a READ uses many PSNs, and a response acknowledges no single packet.
 func TestMPRDMAReads(t *testing.T) {
 	m := newMultipath(t, 5, nil)
 	m.OnSent(1, psn(5), 1<<23, false)
@@ -331,7 +329,7 @@ func TestMPRDMAReads(t *testing.T) {
 	m.want("all", 0, -1, -1)
 }
 
-// TestMPRDMAHostile: whatever the peer says, counts stay sensible.
+// TestMPRDMAHostile: counts stay in range for any feedback.
 func TestMPRDMAHostile(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, _ := Factories["mp-rdma"](nil)
@@ -384,8 +382,8 @@ func TestMPRDMAHostile(t *testing.T) {
 	})
 }
 
-// TestMPRDMAFootprint: with the paths' 26 bytes, the window's 4 and the receiver's 17
-// not more than the 66 of table 1.
+// TestMPRDMAFootprint: with the paths' 26 bytes, the window's 4 and the receiver's 17, the state needs at most the 66
+// of table 1.
 func TestMPRDMAFootprint(t *testing.T) {
 	m := newMultipath(t, 0, nil)
 	if n := m.Footprint(); n+26+4+17 > 66 {
