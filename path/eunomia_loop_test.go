@@ -21,8 +21,7 @@ type window struct {
 
 func (w window) Limits() (windowBytes, rateBps uint64) { return w.bytes, ccalgo.Unlimited }
 
-// eunomia plugs its agents into a loop, over go-back-N or selective repeat, with
-// packets sprayed over the links.
+// eunomia attaches its agents to a loop, over go-back-N or selective repeat. Packets are sprayed over the links.
 func eunomia(tb fataler, l *loop, trk reorder.Tracker, seed uint64, packets int, selective bool, rtoUs float64) {
 	p := retrans.Params{"rto_us": rtoUs}
 	if selective {
@@ -39,7 +38,7 @@ func eunomia(tb fataler, l *loop, trk reorder.Tracker, seed uint64, packets int,
 	l.plug(trk, rec, sel, window{bytes: uint64(packets) * uint64(l.mtu)}, seed)
 }
 
-// TestEunomiaDelivers runs any network and any amount of memory, also none.
+// TestEunomiaDelivers runs any network with any amount of memory, including none.
 func TestEunomiaDelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 300)
@@ -55,15 +54,15 @@ func TestEunomiaDelivers(t *testing.T) {
 		if l.trk.Expected() != l.first.Add(int(l.total)) {
 			t.Fatalf("expected %v", l.trk.Expected())
 		}
-		// Copies may still come, but everything up to LastSeq was received in order.
+		// Duplicates may still arrive, but all packets up to LastSeq were received in order.
 		if mem.Free() != mem.Blocks() {
 			t.Fatalf("%d of %d blocks are free at the end", mem.Free(), mem.Blocks())
 		}
 	})
 }
 
-// TestEunomiaSpraying has four paths of unequal delay: no SACK triggers recovery, so
-// nothing is sent twice, where the transport alone would go back all the time.
+// TestEunomiaSpraying runs four paths of unequal delay. No SACK triggers recovery, so Eunomia transmits each packet
+// once. The transport alone would go back all the time.
 func TestEunomiaSpraying(t *testing.T) {
 	unequal := func() []link {
 		links := equal(4)
@@ -80,7 +79,7 @@ func TestEunomiaSpraying(t *testing.T) {
 		selective bool
 		window    int     // packets
 		gbps      float64 // at least
-		again     [2]int  // packets sent again, between
+		again     [2]int  // retransmissions, between
 		peak      [2]int  // blocks in use, between
 	}{
 		{"strict", func(*reorder.Memory) reorder.Tracker { return reorder.NewStrict() }, unequal(), false, 24, 0, [2]int{total, 100 * total}, [2]int{0, 0}},

@@ -15,8 +15,7 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// single plugs a tracker and a recovery into a loop, with one path each packet and
-// nothing else that limits the sender.
+// single attaches a tracker and a recovery to a loop. Each packet has one path; nothing else limits the sender.
 func single(tb fataler, l *loop, trk reorder.Tracker, rec retrans.Recovery, seed uint64) {
 	sel, err := path.New("spray", path.Params{"paths": float64(len(l.links))})
 	if err != nil {
@@ -25,7 +24,7 @@ func single(tb fataler, l *loop, trk reorder.Tracker, rec retrans.Recovery, seed
 	l.plug(trk, rec, sel, &ccalgo.None{}, seed)
 }
 
-// irn makes both ends of IRN.
+// irn returns both ends of IRN.
 func irn(tb fataler, p retrans.Params, packets int, discards bool) (reorder.Tracker, retrans.Recovery) {
 	p["bdp_packets"] = float64(packets)
 	rec, err := retrans.Factories["irn"](p)
@@ -35,15 +34,14 @@ func irn(tb fataler, p retrans.Params, packets int, discards bool) (reorder.Trac
 	return reorder.NewIRN(packets, discards), rec
 }
 
-// TestIRNDelivers runs any network with all variants that the paper compares (4.3).
-// BDP-FC never has more packets outstanding than its cap, and so the receiver always has
-// room for what arrives.
+// TestIRNDelivers runs any network with all variants that the paper compares (4.3). BDP-FC keeps the outstanding
+// packets within its cap, so the receiver always has room for arriving packets.
 func TestIRNDelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 600)
 		p := rapid.SampledFrom([]retrans.Params{
 			{}, {"sack": 0}, {"dynamic_rto": 1}, {"bdp_fc": 0},
-			// Going back with a timeout below the round trip would feed itself.
+			// Go-back-N with a timeout below the round trip would trigger itself.
 			{"go_back_n": 1, "rto_low_us": 50_000, "rto_high_us": 50_000},
 		}).Draw(t, "variant")
 		bdpFC := p["bdp_fc"] == 0 && !slices.Contains(keys(p), "bdp_fc")
@@ -71,7 +69,7 @@ func keys(p retrans.Params) (out []string) {
 	return out
 }
 
-// finish runs until all has been acknowledged, and that both ends know.
+// finish runs until all packets are acknowledged and both ends have learned it.
 func finish(t *rapid.T, l *loop) {
 	if !l.run(2_000_000) {
 		t.Fatalf("not done after %d steps: una %v of %d from %v, %d in flight, expected %v",
@@ -82,9 +80,8 @@ func finish(t *rapid.T, l *loop) {
 	}
 }
 
-// TestMELODelivers runs any network with pools of any size at both ends, which other
-// connections may have taken from. Blocks are conserved, also when another connection takes
-// all that it can get now and then, and this one is swapped out in the end.
+// TestMELODelivers runs any network with pools of any size at both ends, shared with other connections. Blocks are
+// conserved. Occasionally another connection takes all free blocks; in the end the connection is swapped out.
 func TestMELODelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 600)
@@ -116,7 +113,7 @@ func TestMELODelivers(t *testing.T) {
 	})
 }
 
-// melo makes MELO's sender.
+// melo returns MELO's sender.
 func melo(tb fataler, pool *bitpool.Pool, p retrans.Params) retrans.Recovery {
 	rec, err := retrans.MELOFactory(pool)(p)
 	if err != nil {
@@ -133,8 +130,8 @@ func drawPool(t *rapid.T) *bitpool.Pool {
 	return p
 }
 
-// TestLossGoodput: at 1 % loss both keep most of a link, where go-back-N loses most of it
-// (IRN 4.3, MELO 4.1.1). One path of 10 Gb/s with a base round trip of 16 us.
+// TestLossGoodput: at 1 % loss IRN and MELO keep most of a link, and go-back-N loses most of it (IRN 4.3, MELO
+// 4.1.1). The network is one path of 10 Gb/s with a base round trip of 16 us.
 func TestLossGoodput(t *testing.T) {
 	const total = 20_000
 	lossy := []link{{delay: 8 * time.Microsecond, perByte: 0.8, loss: 0.01}}

@@ -21,13 +21,12 @@ type link struct {
 	loss    float64       // share of packets
 	dup     float64
 	jitter  time.Duration // reorders within the path
-	markAt  time.Duration // queue from which packets are marked as having seen congestion; 0: never
+	markAt  time.Duration // queue length from which packets are marked with CE; 0: never
 	busy    mono.Time
 	taken   int // packets carried
 }
 
-// pass returns when a packet that comes at now has left k, which marks it if many
-// wait there.
+// pass returns the time at which a packet that arrives at now leaves k. It marks the packet if the queue is long.
 func (k *link) pass(now mono.Time, bytes uint32, ce *bool) mono.Time {
 	begins := max(k.busy, now)
 	*ce = *ce || k.markAt > 0 && begins.Sub(now) > k.markAt
@@ -35,7 +34,7 @@ func (k *link) pass(now mono.Time, bytes uint32, ce *bool) mono.Time {
 	return k.busy
 }
 
-// datagram is a data packet or an acknowledgement on its way.
+// datagram is a data packet or an acknowledgement in transit.
 type datagram struct {
 	ack    bool
 	psn    bth.PSN
@@ -66,16 +65,16 @@ func (e *events) Pop() any {
 	return last
 }
 
-// loop is a sender and a receiver, led as the package comment says, with a network of
-// several paths between them, on a virtual clock.
+// loop connects a sender and a receiver, used as the package comment says, by a network of several paths on a virtual
+// clock.
 type loop struct {
 	rng   rand.PCG
 	now   mono.Time
 	queue events
 	seq   int
 	links []link
-	nic   link // the sender's own, which all packets pass
-	paced bool // nothing waits for it: the sender makes the next packet when it is free
+	nic   link // the sender's own link, which all packets pass
+	paced bool // no queue at the NIC: the sender builds the next packet when the NIC is free
 	mtu   uint32
 
 	rec retrans.Recovery
@@ -84,18 +83,18 @@ type loop struct {
 
 	first   bth.PSN
 	total   uint32 // packets to send
-	batch   uint32 // the application posts so many once all is acknowledged
+	batch   uint32 // packets that the application posts at once, when all are acknowledged
 	offered uint32 // packets posted
 	sent    uint32
 	message uint32 // packets of a message
-	syncs   uint32 // each so manyth message is a synchronise operation, 0: none
+	syncs   uint32 // each n-th message is a synchronise operation, 0: none
 	waiting mono.Time
-	early   int // of these, came early
+	early   int // early synchronise packets
 
 	trk      reorder.Tracker
 	accepted []bool // by the receiver
 	twice    int    // packets accepted more than once: a defect
-	ood      []int  // out-of-order degree of packets as they arrive
+	ood      []int  // out-of-order degree of arriving packets
 	refused  int
 	rtx      int
 	timeouts int
@@ -103,7 +102,7 @@ type loop struct {
 	check    func() // after every step
 }
 
-// newLoop returns a loop that sends total packets from first on.
+// newLoop returns a loop that sends total packets, starting with first.
 func newLoop(seed uint64, first bth.PSN, total uint32, links []link) *loop {
 	l := &loop{first: first, total: total, batch: total, message: total, links: links, mtu: 1024, accepted: make([]bool, total)}
 	l.rng.Seed(seed, 1)
@@ -112,25 +111,25 @@ func newLoop(seed uint64, first bth.PSN, total uint32, links []link) *loop {
 	return l
 }
 
-// plug begins the connection.
+// plug attaches the four parts and begins the connection.
 func (l *loop) plug(trk reorder.Tracker, rec retrans.Recovery, sel path.Selector, ctl ccalgo.Controller, seed uint64) {
 	l.trk, l.rec, l.sel, l.ctl = trk, rec, sel, ctl
 	l.ctl.Reset(int(l.mtu))
 	l.trk.Reset(l.first)
-	l.rec.SetTimeout(50 * time.Millisecond) // longer than what can queue, or timeouts feed themselves
+	l.rec.SetTimeout(50 * time.Millisecond) // longer than the maximum queueing delay, or timeouts would trigger timeouts
 	l.rec.Reset(l.first)
 	l.sel.Reset(path.Start{PSN: l.first, Seed: seed})
 }
 
 func (l *loop) chance(p float64) bool { return float64(l.rng.Uint64()>>11)/(1<<53) < p }
 
-// window is what the controller and the recovery say, in packets.
+// window returns the window of the controller and the recovery, in packets.
 func (l *loop) window() path.Window {
 	bytes, _ := l.ctl.Limits()
 	return path.Window{Packets: uint32(min(bytes/uint64(l.mtu), 1<<20)), InFlight: l.rec.InFlight()}
 }
 
-// pump sends until nothing can.
+// pump sends packets until the sender blocks.
 func (l *loop) pump() {
 	for {
 		l.waiting = mono.Never
@@ -148,7 +147,7 @@ func (l *loop) pump() {
 		}
 		psn, rtx, ok := l.pick()
 		if !ok && l.sent < l.offered {
-			return // it waits for something else than the application
+			return // the sender waits, but not for the application
 		}
 		if !ok {
 			l.shrink(l.sel.Unused())
@@ -161,7 +160,7 @@ func (l *loop) pump() {
 	}
 }
 
-// pick returns what to send: what was lost, something new, something early.
+// pick returns the next packet to send: a lost, a new or an early one.
 func (l *loop) pick() (psn bth.PSN, rtx, ok bool) {
 	if psn, rtx = l.rec.NextRetransmit(); rtx {
 		l.rtx++
@@ -185,13 +184,12 @@ func (l *loop) pick() (psn bth.PSN, rtx, ok bool) {
 	return psn, false, false
 }
 
-// outstanding is how many packets have been sent and are not acknowledged in order.
+// outstanding returns the number of sent packets that are not acknowledged in order.
 func (l *loop) outstanding() uint32 {
 	return (l.first.Uint32() + l.sent - l.rec.Una().Uint32()) & (1<<24 - 1)
 }
 
-// syncAt is when the next new packet may be sent: one that begins a synchronise
-// operation waits.
+// syncAt returns the earliest time for the next new packet: the first packet of a synchronise operation waits.
 func (l *loop) syncAt() mono.Time {
 	y, ok := l.sel.(path.Syncer)
 	if !ok || l.syncs == 0 || l.sent%(l.syncs*l.message) != 0 {
@@ -206,7 +204,7 @@ func (l *loop) shrink(n int) {
 	}
 }
 
-// transmit puts a datagram onto the path that its port leads to: as many ports lead to each.
+// transmit puts a datagram onto the path of its port. Ports are spread evenly over the paths.
 func (l *loop) transmit(d datagram) {
 	k := &l.links[int(d.vp)%len(l.links)]
 	arrives := l.now
@@ -232,7 +230,7 @@ func (l *loop) transmit(d datagram) {
 	}
 }
 
-// receive is the responder.
+// receive implements the responder.
 func (l *loop) receive(d datagram) {
 	i := uint32(d.psn.Uint32()-l.first.Uint32()) & (1<<24 - 1)
 	if a, ok := l.trk.(reorder.Agent); ok {
@@ -256,8 +254,7 @@ func (l *loop) receive(d datagram) {
 	l.transmit(datagram{ack: true, vp: d.vp, sentAt: d.sentAt, f: f})
 }
 
-// accept lets the tracker receive packet i, unless it belongs to a synchronise
-// operation that comes early.
+// accept passes packet i to the tracker, unless the packet belongs to an early synchronise operation.
 func (l *loop) accept(d datagram, i uint32) reorder.Verdict {
 	v := l.trk.Classify(d.psn)
 	if m, ok := l.trk.(*reorder.MPRDMA); ok && l.syncs > 0 && i/l.message%l.syncs == 0 {
@@ -272,7 +269,7 @@ func (l *loop) accept(d datagram, i uint32) reorder.Verdict {
 	return v
 }
 
-// acknowledge is the requester.
+// acknowledge implements the requester.
 func (l *loop) acknowledge(d datagram) {
 	l.rec.OnFeedback(l.now, &d.f)
 	rtt := l.now.Sub(d.sentAt)
@@ -287,7 +284,7 @@ func (l *loop) acknowledge(d datagram) {
 	l.shrink(l.sel.OnAck(l.now, &d.f, rtt, l.window()))
 }
 
-// step does what is due next; false if nothing is.
+// step runs the next event; it returns false if there is none.
 func (l *loop) step() bool {
 	l.steps++
 	if l.rec.Una() == l.first.Add(int(l.offered)) {
@@ -323,10 +320,10 @@ func (l *loop) step() bool {
 	return true
 }
 
-// done reports whether everything has been acknowledged.
+// done reports whether all packets are acknowledged.
 func (l *loop) done() bool { return l.rec.Una() == l.first.Add(int(l.total)) }
 
-// run goes on until everything has been acknowledged; false if that takes too long.
+// run steps until all packets are acknowledged; it returns false after maxSteps.
 func (l *loop) run(maxSteps int) bool {
 	for !l.done() {
 		if l.steps > maxSteps || !l.step() {
@@ -336,7 +333,7 @@ func (l *loop) run(maxSteps int) bool {
 	return true
 }
 
-// percentile of the out-of-order degree of the packets that arrived.
+// percentile returns a percentile of the out-of-order degree of the arrived packets.
 func (l *loop) percentile(p float64) int {
 	if len(l.ood) == 0 {
 		return 0

@@ -12,10 +12,9 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// TestMELOBDP: what is outstanding is bounded by the BDP for which the pool is made, so that
-// it suffices (3.2.3). Without that, losses of retransmissions, which the timeout repairs,
-// exhaust it. The paper has 99.0 % of the link at 1 % loss and a round trip of 16 us
-// (4.1.1), and at one of 200 us a peak of 96.9 % of the pool (4.2.2).
+// TestMELOBDP: the BDP that sizes the pool also limits the outstanding packets, so the pool suffices (3.2.3). Without
+// that limit, lost retransmissions, which the timeout repairs, exhaust the pool. The paper has 99.0 % of the link at
+// 1 % loss and a round trip of 16 us (4.1.1). At a round trip of 200 us it has a peak of 96.9 % of the pool (4.2.2).
 func TestMELOBDP(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -16,7 +16,7 @@ import (
 // fataler is a testing.TB or a rapid.T.
 type fataler interface{ Fatal(args ...any) }
 
-// mprdma plugs all four parts of MP-RDMA into a loop.
+// mprdma attaches all four parts of MP-RDMA to a loop.
 func mprdma(tb fataler, l *loop, seed uint64, length int, p path.Params) {
 	rec, err := retrans.Factories["mp-rdma"](nil)
 	if err != nil {
@@ -33,7 +33,7 @@ func mprdma(tb fataler, l *loop, seed uint64, length int, p path.Params) {
 	l.plug(reorder.NewMPRDMA(length), rec, sel, ctl, seed)
 }
 
-// TestMPRDMADelivers runs any network: unequal delays, loss, copies, reordering.
+// TestMPRDMADelivers runs any network: unequal delays, loss, duplicates, reordering.
 func TestMPRDMADelivers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l, seed := drawLoop(t, 600)
@@ -50,7 +50,7 @@ func TestMPRDMADelivers(t *testing.T) {
 	})
 }
 
-// drawLoop draws a network, what is sent over it, and the length of messages.
+// drawLoop draws a network, the packets to send and the length of messages.
 func drawLoop(t *rapid.T, most uint32) (l *loop, seed uint64) {
 	seed = rapid.Uint64().Draw(t, "seed")
 	first := bth.MakePSN(rapid.Uint32Range(0, 1<<24-1).Draw(t, "first"))
@@ -72,7 +72,8 @@ func drawLoop(t *rapid.T, most uint32) (l *loop, seed uint64) {
 	return l, seed
 }
 
-// checkOrder checks that each packet is accepted once, and that none is missing before the expected one.
+// checkOrder checks that the receiver accepted each packet once, and that no packet before the expected one is
+// missing.
 func checkOrder(t *rapid.T, l *loop) {
 	if l.twice > 0 {
 		t.Fatal("a packet was accepted twice")
@@ -88,7 +89,7 @@ func checkOrder(t *rapid.T, l *loop) {
 	}
 }
 
-// checkSync: what a synchronise operation has placed came after all before it.
+// checkSync checks that a synchronise operation was placed only after all packets before it.
 func checkSync(t *rapid.T, l *loop) {
 	arrived := uint32(l.trk.Expected().Diff(l.first))
 	for i := arrived; i < l.total && l.syncs > 0; i++ {
@@ -98,8 +99,8 @@ func checkSync(t *rapid.T, l *loop) {
 	}
 }
 
-// equal returns n paths of 10 Gb/s with a base RTT of 16 us; packets are marked where
-// more than 20 KB wait, as in the paper's netlab.
+// equal returns n paths of 10 Gb/s with a base RTT of 16 us. A path marks packets when more than 20 KB are queued, as
+// in the paper's netlab.
 func equal(n int) []link {
 	out := make([]link, n)
 	for i := range out {
@@ -108,17 +109,16 @@ func equal(n int) []link {
 	return out
 }
 
-// change returns links with a change to the last of them, path 4.
+// change returns links with f applied to the last of them, path 4.
 func change(links []link, f func(*link)) []link {
 	f(&links[len(links)-1])
 	return links
 }
 
-// gbps is the goodput.
+// gbps returns the goodput.
 func (l *loop) gbps() float64 { return float64(l.total) * float64(l.mtu) * 8 / float64(l.now) }
 
-// TestMPRDMAPaths has the paper's scenarios on four paths of a fabric (section 5),
-// each with a fixed seed.
+// TestMPRDMAPaths runs the paper's scenarios on four paths of a fabric (section 5), each with a fixed seed.
 func TestMPRDMAPaths(t *testing.T) {
 	noControl := path.Params{"delta_packets": 1 << 16}
 	unequal := equal(4)
@@ -134,7 +134,7 @@ func TestMPRDMAPaths(t *testing.T) {
 		p        path.Params
 		gbps     float64 // at least
 		ood      [2]int  // 99.9 % of the out-of-order degree, between
-		lastPath [2]int  // packets by the last path, of 100 000, between
+		lastPath [2]int  // packets on the last path, of 100 000, between
 	}{
 		{"one path", equal(1), 64, nil, 9.9, [2]int{0, 0}, [2]int{100_000, 100_100}},
 		{"load is shared", equal(4), 64, nil, 34, [2]int{1, 48}, [2]int{20_000, 30_000}},
@@ -167,9 +167,9 @@ func TestMPRDMAPaths(t *testing.T) {
 	}
 }
 
-// TestMPRDMALossyPaths: three of four paths lose packets, and nearly all traffic moves to the
-// fourth; lost retransmissions too are repaired without a timeout (5.1.1, figure 9). The
-// paper has 38 Gb/s throughout; without loss this network gives 36.2.
+// TestMPRDMALossyPaths: three of four paths lose packets, and nearly all traffic moves to the fourth. Lost
+// retransmissions too are repaired without a timeout (5.1.1, figure 9). The paper has 38 Gb/s throughout; without
+// loss this network carries 36.2.
 func TestMPRDMALossyPaths(t *testing.T) {
 	for _, loss := range []float64{0.005, 0.02, 0.1} {
 		const seeds = 4
@@ -198,8 +198,8 @@ func TestMPRDMALossyPaths(t *testing.T) {
 	}
 }
 
-// TestMPRDMADegraded: one of four paths is degraded to a fortieth. The throughput is within
-// 3.94 % of the ideal, that of the three others alone (5.1.2).
+// TestMPRDMADegraded: one of four paths is degraded to a fortieth. The throughput is within 3.94 % of the ideal,
+// which is the throughput of the other three alone (5.1.2).
 func TestMPRDMADegraded(t *testing.T) {
 	mean := func(make func() []link) (gbps float64) {
 		const seeds = 6
@@ -221,9 +221,8 @@ func TestMPRDMADegraded(t *testing.T) {
 	}
 }
 
-// TestMPRDMASynchronise: the longer the delay, the rarer an operation comes early
-// (3.4). What queues on a path here before it marks takes longer than D packets do, so that alpha = 1 is
-// not enough.
+// TestMPRDMASynchronise: the longer the delay, the rarer an early operation (3.4). Here a path queues for longer than
+// D packets take before it marks, so alpha = 1 is not enough.
 func TestMPRDMASynchronise(t *testing.T) {
 	first, before := 0, 1<<20
 	for _, alpha := range []float64{0, 1, 2} {
@@ -248,8 +247,7 @@ func TestMPRDMASynchronise(t *testing.T) {
 	}
 }
 
-// TestMPRDMAPathFails: traffic leaves a path that fails, and comes back once it has
-// been restored (5.1.1).
+// TestMPRDMAPathFails: traffic leaves a failed path and returns after its restoration (5.1.1).
 func TestMPRDMAPathFails(t *testing.T) {
 	l := newLoop(3, bth.MakePSN(0), 1<<20, equal(4))
 	mprdma(t, l, 3, 64, nil)
@@ -292,7 +290,7 @@ func TestMPRDMAPathFails(t *testing.T) {
 	}
 }
 
-// TestMPRDMAState: 66 bytes, however many paths there are (table 1).
+// TestMPRDMAState: the state is 66 bytes for any number of paths (table 1).
 func TestMPRDMAState(t *testing.T) {
 	const cwnd = 4 // fixed-point
 	for n := 1; n <= 16; n *= 2 {

@@ -13,7 +13,7 @@ import (
 
 const rtt = 16 * time.Microsecond
 
-// ack answers psn, which came by vp.
+// ack returns the acknowledgement of psn, which used path vp.
 func ack(psn uint32, vp uint16) *reorder.Feedback {
 	return &reorder.Feedback{HasSACK: true, SACK: bth.MakePSN(psn), VP: vp}
 }
@@ -35,7 +35,7 @@ func newScript(t *testing.T, p path.Params) *script {
 	return &script{T: t, sel: sel, now: 1000, w: path.Window{Packets: 8}}
 }
 
-// send sends what may leave, at most n packets, and returns their paths.
+// send sends at most n packets, as the window permits, and returns their paths.
 func (s *script) send(n int) (vps []uint16) {
 	for len(vps) < n && s.w.Room() > 0 {
 		vp, ok := s.sel.Next(s.now, s.w)
@@ -52,7 +52,7 @@ func (s *script) send(n int) (vps []uint16) {
 	return vps
 }
 
-// ack takes an acknowledgement of a packet that has left the network.
+// ack passes the acknowledgement of a packet that has left the network.
 func (s *script) ack(psn uint32, vp uint16) int {
 	s.w.InFlight--
 	return s.sel.OnAck(s.now, ack(psn, vp), rtt, s.w)
@@ -70,11 +70,10 @@ func (s *script) want(what string, got []uint16, want ...uint16) {
 	}
 }
 
-// quiet has no probing, which would mix random paths in.
+// quiet disables probing, which would mix in random paths.
 var quiet = path.Params{"probe_probability": 0}
 
-// TestMPRDMAClock: IW packets on random paths, then each acknowledgement clocks out
-// packets on its own (3.2).
+// TestMPRDMAClock: IW packets take random paths, then each acknowledgement clocks out packets on its own path (3.2).
 func TestMPRDMAClock(t *testing.T) {
 	s := newScript(t, quiet)
 	start := s.send(100)
@@ -102,9 +101,8 @@ func TestMPRDMAClock(t *testing.T) {
 	s.want("a window that is full", s.send(100))
 }
 
-// TestMPRDMAClockKeeps: acknowledgements that arrive while nothing may be sent, upon a PFC
-// pause say, each clock out a packet afterwards; so many paths are remembered as a ring has
-// places (3.2).
+// TestMPRDMAClockKeeps: acknowledgements that arrive while sending is blocked, for example by PFC, each clock out a
+// packet afterwards. The ring size limits the number of remembered paths (3.2).
 func TestMPRDMAClockKeeps(t *testing.T) {
 	for _, n := range []int{65, 3000, 6000} {
 		s := newScript(t, quiet)
@@ -130,8 +128,8 @@ func TestMPRDMAClockKeeps(t *testing.T) {
 	}
 }
 
-// TestMPRDMABurst: one acknowledgement clocks out two packets at most, the rest waits
-// for others or for half an RTT and takes random paths (3.5, "Burst control").
+// TestMPRDMABurst: one acknowledgement clocks out at most two packets. The rest waits for other acknowledgements or
+// for half an RTT, and takes random paths (3.5, "Burst control").
 func TestMPRDMABurst(t *testing.T) {
 	s := newScript(t, quiet)
 	s.send(100)
@@ -186,7 +184,7 @@ func TestMPRDMAPruning(t *testing.T) {
 		if c.f.VP != 0 && len(got) > 0 && got[0] != c.f.VP {
 			t.Errorf("%s: by path %#x, want %#x", c.name, got[0], c.f.VP)
 		}
-		// What is ahead moves snd_ooh, but not what was refused.
+		// An accepted packet that is ahead moves snd_ooh; a refused one does not.
 		moved := s.sel.OnAck(s.now, ack(68, 0xc001), 0, s.w) == 1
 		if want := c.name == "ahead"; moved != want {
 			t.Errorf("%s: snd_ooh moved: %v", c.name, moved)
@@ -194,7 +192,7 @@ func TestMPRDMAPruning(t *testing.T) {
 	}
 }
 
-// TestMPRDMAPruningWraps has the fast path beyond the end of the PSNs.
+// TestMPRDMAPruningWraps moves the fast path across the wrap of the PSNs.
 func TestMPRDMAPruningWraps(t *testing.T) {
 	sel, _ := path.New("mp-rdma", quiet)
 	sel.Reset(path.Start{PSN: bth.MakePSN(0xfffff0)})
@@ -209,8 +207,8 @@ func TestMPRDMAPruningWraps(t *testing.T) {
 	}
 }
 
-// TestMPRDMAUseItOrLoseIt: an acknowledgement that finds nothing to send costs one
-// packet of the window, and its path is forgotten (3.5, "Path window reduction").
+// TestMPRDMAUseItOrLoseIt: an acknowledgement that finds no packet to send costs one packet of the window. The
+// selector forgets its path (3.5, "Path window reduction").
 func TestMPRDMAUseItOrLoseIt(t *testing.T) {
 	s := newScript(t, quiet)
 	s.send(100)
@@ -225,7 +223,7 @@ func TestMPRDMAUseItOrLoseIt(t *testing.T) {
 		t.Fatalf("... and again by %d", n)
 	}
 	s.want("afterwards", s.send(1))
-	// Of two packets that one acknowledgement may clock out, one is enough.
+	// One acknowledgement may clock out two packets; sending one is enough.
 	s.ack(3, 0xc004)
 	s.want("one of two", s.send(1), 0xc004)
 	if n := s.sel.Unused(); n != 0 {
@@ -233,8 +231,8 @@ func TestMPRDMAUseItOrLoseIt(t *testing.T) {
 	}
 }
 
-// TestMPRDMARestart: with nothing in flight no acknowledgement comes; after three
-// idle RTTs, and after a timeout, a window of packets is spread again (3.5).
+// TestMPRDMARestart: with nothing in flight no acknowledgement arrives. After three idle RTTs, and after a timeout,
+// the selector spreads a window of packets again (3.5).
 func TestMPRDMARestart(t *testing.T) {
 	s := newScript(t, quiet)
 	s.send(100)
@@ -257,7 +255,7 @@ func TestMPRDMARestart(t *testing.T) {
 	}
 }
 
-// TestMPRDMAProbing: each RTT one packet takes a new path with probability p (3.5).
+// TestMPRDMAProbing: in each RTT one packet takes a new path with probability p (3.5).
 func TestMPRDMAProbing(t *testing.T) {
 	for _, p := range []float64{0, 0.01, 0.5, 1} {
 		s := newScript(t, path.Params{"probe_probability": p})
@@ -303,7 +301,7 @@ func TestMPRDMASync(t *testing.T) {
 	}
 }
 
-// TestMPRDMAHostile: paths that were never sent on and copies without end.
+// TestMPRDMAHostile acknowledges unused paths, and sends any number of duplicates.
 func TestMPRDMAHostile(t *testing.T) {
 	s := newScript(t, path.Params{"virtual_paths": 4})
 	s.send(100)
@@ -325,7 +323,7 @@ func TestMPRDMAHostile(t *testing.T) {
 	}
 }
 
-// TestMPRDMAStateIsConstant: 66 bytes a connection, however many paths (table 1).
+// TestMPRDMAStateIsConstant: the state is 66 bytes a connection for any number of paths (table 1).
 func TestMPRDMAStateIsConstant(t *testing.T) {
 	for _, n := range []float64{1, 4, 1000, 1 << 14} {
 		s := newScript(t, path.Params{"virtual_paths": n})
@@ -429,7 +427,7 @@ func TestFactories(t *testing.T) {
 	}
 }
 
-// TestSameSeedSamePaths: choices are reproducible, and others with another seed.
+// TestSameSeedSamePaths: the same seed reproduces the choices, another seed changes them.
 func TestSameSeedSamePaths(t *testing.T) {
 	run := func(seed uint64) (vps []uint16) {
 		sel, _ := path.New("mp-rdma", nil)
