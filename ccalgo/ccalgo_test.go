@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// Every parameter can be set to both ends of its range, and the default lies in it.
+// TestParameters: every parameter accepts both ends of its range, and its default lies in the range.
 func TestParameters(t *testing.T) {
 	for _, name := range Names() {
 		seen := map[string]bool{}
@@ -116,8 +116,8 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// TestRegister: an algorithm of a program's own is one like the others: it has parameters with
-// defaults and limits, and a name that is its alone.
+// TestRegister: an algorithm that a program registers behaves like a built-in one. It has parameters with defaults
+// and limits, and a unique name.
 func TestRegister(t *testing.T) {
 	Register("own", func(r *param.Reader) Controller {
 		return NewStatic(uint64(r.Value("window_bytes", 5, 1, 10)), Unlimited)

@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// near checks a number against one worked out by hand.
+// near compares a number with one calculated by hand.
 func near(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	if math.Abs(got-want) > 1e-5*math.Abs(want) {
@@ -35,11 +35,11 @@ func TestDCQCNEquations(t *testing.T) {
 	near(t, "R_C after the first CNP", d.current, 20e9)
 	near(t, "R_T", d.target, 40e9)
 	near(t, "alpha", d.alpha, 1)
-	d.OnCNP(us + 1100*us) // twenty times K without a notification
+	d.OnCNP(us + 1100*us) // twenty times K without a CNP
 	alpha := math.Pow(255.0/256, 20)
 	near(t, "R_C after the second CNP", d.current, 20e9*(1-alpha/2))
 	near(t, "alpha after it", d.alpha, alpha*255/256+1.0/256)
-	for i := range 5 { // fast recovery: half of the way each
+	for i := range 5 { // fast recovery: each step covers half of the distance
 		d.OnTimeout(us + (1100+55*mono.Time(i+1))*us)
 	}
 	distance := 20e9 * alpha / 2
@@ -54,7 +54,8 @@ func TestDCQCNEquations(t *testing.T) {
 	near(t, "R_T after hyper increase", d.target, target+5*40e6+400e6)
 }
 
-// Without clamping, only the first of several cuts sets the target, and one after an increase.
+// TestDCQCNClamp: without clamping, two cuts set the target: the first of several in a row, and a cut after an
+// increase.
 func TestDCQCNClamp(t *testing.T) {
 	for clamp, want := range map[float64]float64{1: 20e9, 0: 40e9} {
 		d := made[*DCQCN](t, "dcqcn", Params{"clamp_target": clamp})
@@ -68,8 +69,8 @@ func TestDCQCNClamp(t *testing.T) {
 	}
 }
 
-// The rate is cut once in each period that has a notification, at its end; the first one at once.
-// Marks that are echoed count.
+// TestDCQCNPeriods: each period with a notification cuts the rate once, at its end; the first notification cuts it at
+// once. Echoed marks count as notifications.
 func TestDCQCNPeriods(t *testing.T) {
 	d := made[*DCQCN](t, "dcqcn", Params{"reduce_period_us": 4, "echo": 1})
 	d.OnCNP(us)
@@ -97,8 +98,8 @@ func TestDCQCNPeriods(t *testing.T) {
 	near(t, "R_C after a mark that does not count", plain.current, 40e9)
 }
 
-// The byte counter alone takes part in fast recovery; bytes sent before a CNP do not
-// count after it.
+// TestDCQCNByteCounter: the byte counter alone can drive fast recovery. Bytes sent before a CNP do not count after
+// it.
 func TestDCQCNByteCounter(t *testing.T) {
 	d := made[*DCQCN](t, "dcqcn", nil)
 	d.OnCNP(us)
@@ -125,7 +126,7 @@ func TestTIMELYEquations(t *testing.T) {
 	near(t, "rate above T_high", c.rate, 6.5e9*(1-0.8*0.5))
 	ack(40)
 	near(t, "rate below T_low", c.rate, 3.9e9+10e6)
-	ack(55) // the average of the differences is below zero from here on
+	ack(55) // the average of the differences is negative from here on
 	rate := c.rate
 	for range 3 {
 		ack(51)
@@ -210,15 +211,15 @@ func TestMPRDMAEquations(t *testing.T) {
 	near(t, "cwnd after three idle RTTs", m.cwnd, 80)
 }
 
-// TestMPRDMAUnused: a window that has not been full in this round trip or the one before does not grow, but
-// a mark cuts it all the same.
+// TestMPRDMAUnused: a window that was not full in this round trip or the previous one does not grow. A mark cuts it
+// all the same.
 func TestMPRDMAUnused(t *testing.T) {
 	m := made[*MPRDMA](t, "mp-rdma", Params{"iw_packets": 10, "base_rtt_us": 16})
 	const rtt = 17 * us
 	for _, s := range []struct {
 		what     string
 		at       mono.Time
-		inFlight uint32 // with the packet that is sent then
+		inFlight uint32 // including the packet sent next
 		ecn      bool
 		want     float64
 	}{
@@ -236,8 +237,8 @@ func TestMPRDMAUnused(t *testing.T) {
 	}
 }
 
-// TestMPRDMAShrink: one packet less for a path that was pruned and for an
-// acknowledgement that found nothing to send, down to the smallest window.
+// TestMPRDMAShrink: a pruned path, and an acknowledgement that finds no packet to send, each cost one packet of the
+// window, down to the smallest window.
 func TestMPRDMAShrink(t *testing.T) {
 	c, err := New("mp-rdma", Params{"iw_packets": 10, "min_cwnd_packets": 2})
 	if err != nil {

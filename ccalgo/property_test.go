@@ -9,8 +9,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// bounds are what a controller with default parameters may say at any time, for a
-// path MTU of 1024.
+// bounds are the limits of a controller's window and rate with default parameters, for a path MTU of 1024.
 var bounds = map[string]struct{ minWindow, maxWindow, minRate, maxRate uint64 }{
 	"none":    {Unlimited, Unlimited, Unlimited, Unlimited},
 	"static":  {Unlimited, Unlimited, Unlimited, Unlimited},
@@ -21,7 +20,7 @@ var bounds = map[string]struct{ minWindow, maxWindow, minRate, maxRate uint64 }{
 	"mp-rdma": {1024, 4096 * 1024, Unlimited, Unlimited},
 }
 
-// event draws something that happens and applies it to each of cs.
+// event draws an event and applies it to each of cs.
 func event(t *rapid.T, now mono.Time, cs ...Controller) {
 	bytes := rapid.Uint32Range(0, 1<<20).Draw(t, "bytes")
 	inflight := rapid.Uint32Range(0, 1<<24).Draw(t, "inflight")
@@ -45,8 +44,8 @@ func event(t *rapid.T, now mono.Time, cs ...Controller) {
 	}
 }
 
-// Whatever happens, limits stay in bounds, timers are served by one call, and the
-// same calls have the same outcome.
+// TestLimitsStayInBounds: after any events, limits stay in bounds, one call serves the timers, and the same calls
+// have the same outcome.
 func TestLimitsStayInBounds(t *testing.T) {
 	for name, b := range bounds {
 		t.Run(name, func(t *testing.T) {
@@ -82,8 +81,8 @@ func TestLimitsStayInBounds(t *testing.T) {
 	}
 }
 
-// A rate-limited controller always comes back to line rate, and its timer then
-// stops: an idle queue pair must not keep its NIC awake.
+// TestDCQCNTimerEnds: a rate-limited controller always returns to line rate, and its timer then stops. An idle queue
+// pair must not keep its NIC awake.
 func TestDCQCNTimerEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, _ := New("dcqcn", nil)

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// members makes n controllers of shares.
+// members returns n controllers that use s.
 func members(t *testing.T, s *Shares, n int) (out []Controller) {
 	t.Helper()
 	for range n {
@@ -26,8 +26,8 @@ func rateOf(c Controller) uint64 {
 	return rate
 }
 
-// Those with one destination share a rate and a window among as many as send, and a notification to one of
-// them slows all; others have their own.
+// TestSharedByDestination: controllers with one destination split a rate and a window evenly among the active
+// senders. A notification to one slows all of them. Other destinations have their own rate and window.
 func TestSharedByDestination(t *testing.T) {
 	s := NewShares("dcqcn", Params{"line_rate_bps": 8e9, "window_us": 100}, PerDestination)
 	c := members(t, s, 4)
@@ -56,7 +56,7 @@ func TestSharedByDestination(t *testing.T) {
 		}
 	}
 
-	// Who is silent for long leaves the rate to the others, and who goes leaves it as it is.
+	// An idle member leaves its rate to the others after a while. A member that leaves does not change the rate.
 	for range 5 {
 		now = now.Add(sendingFor)
 		c[0].OnSent(now, 1000, 1000)
@@ -80,12 +80,12 @@ func TestSharedByDestination(t *testing.T) {
 	}
 }
 
-// By five-tuple the UDP source port matters, too.
+// TestSharedByFiveTuple: with the five-tuple as key, the UDP source port matters, too.
 func TestSharedByFiveTuple(t *testing.T) {
 	c := members(t, NewShares("static", Params{"rate_bps": 1e9}, PerFiveTuple), 3)
 	for i, f := range []Flow{{Port: 1}, {Port: 2}, {Port: 1}} {
 		c[i].(Bound).Bind(f)
-		c[i].OnSent(1, 1000, 0) // as in UC: nobody knows what is in flight
+		c[i].OnSent(1, 1000, 0) // as in UC: the data in flight are unknown
 	}
 	for i, want := range []uint64{5e8, 1e9, 5e8} {
 		if got := rateOf(c[i]); got != want {
@@ -94,7 +94,7 @@ func TestSharedByFiveTuple(t *testing.T) {
 	}
 }
 
-// What is in flight of all members counts, and each counts once.
+// TestSharedInFlight: the data in flight of all members count, each member once.
 func TestSharedInFlight(t *testing.T) {
 	c := members(t, NewShares("dctcp", nil, PerDestination), 2)
 	for _, x := range c {
