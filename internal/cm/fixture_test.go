@@ -17,7 +17,7 @@ const service = 0x01061d2f
 
 var errSend = fmt.Errorf("port is closed")
 
-// datagram is one on its way.
+// datagram is a datagram in transit.
 type datagram struct {
 	to   *side
 	from rocev2.MADRoute
@@ -39,7 +39,7 @@ type side struct {
 	react func(s *side, now mono.Time, c *cm.Conn, x *cm.SIDR, e *cm.Event)
 }
 
-// world is two agents and the link between them.
+// world consists of two agents and the link between them.
 type world struct {
 	a, b *side
 	now  mono.Time
@@ -180,14 +180,14 @@ func (d *datagram) describe() string {
 	return s
 }
 
-// deliver hands over the oldest datagram.
+// deliver delivers the oldest datagram.
 func (w *world) deliver() {
 	d := w.air[0]
 	w.air = w.air[1:]
 	d.to.agent.ReceiveMAD(w.now, d.from, d.b)
 }
 
-// advance fires the timers of d.
+// advance advances the clock by d and fires the timers that expire.
 func (w *world) advance(d time.Duration) {
 	end := w.now.Add(d)
 	for {

@@ -49,7 +49,7 @@ func newFlood(t *testing.T, backlog int) *flood {
 
 var floodLocal = rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 18, 15: 2}
 
-// message sends a datagram of a forged address.
+// message sends a datagram from a forged address.
 func (f *flood) message(now mono.Time, attr mad.Attr, peer byte, put func(b []byte)) {
 	var m [mad.Len]byte
 	h := mad.CMHeader(attr, uint64(f.next))
@@ -61,7 +61,7 @@ func (f *flood) message(now mono.Time, attr mad.Attr, peer byte, put func(b []by
 func (f *flood) request(now mono.Time, peer byte) {
 	f.next++
 	r := mad.REQ{LocalCommID: f.next, ServiceID: service, LocalQPN: 2 + f.next%1000, Type: mad.RC, PathMTU: 3, PKey: bth.DefaultPKey,
-		LocalCMTimeout: 31, MaxCMRetries: 15, RetryCount: 7, // the longest that one can ask for
+		LocalCMTimeout: 31, MaxCMRetries: 15, RetryCount: 7, // the longest that a REQ can request
 		Primary: mad.Path{LocalGID: rocev2.GID{10: 0xff, 11: 0xff, 12: 198, 13: 19, 15: peer}, RemoteGID: floodLocal, HopLimit: 1, LocalAckTimeout: 31}}
 	f.message(now, mad.AttrREQ, peer, func(b []byte) { r.Put(b) })
 }
@@ -92,8 +92,8 @@ func TestRequestsTakenBack(t *testing.T) {
 	}
 }
 
-// TestForgedRequests floods a listener, whose owner accepts everything, with REQs from silent addresses. The newest
-// ones wait, bounded in number. A peer that answers is connected. No connection waits as long as its REQ requests.
+// TestForgedRequests floods a listener, whose owner accepts every request, with REQs from silent addresses. The
+// backlog keeps the newest ones. A peer that answers is connected. No connection waits as long as its REQ requests.
 func TestForgedRequests(t *testing.T) {
 	f := newFlood(t, 64)
 	f.accept = true
@@ -105,7 +105,7 @@ func TestForgedRequests(t *testing.T) {
 	if n := f.agent.Len(); n != 256 || f.events[cm.Unreachable] != 2000-256 || f.agent.Counters().BacklogFull != 0 {
 		t.Errorf("%d wait, %v, %+v", n, f.events, f.agent.Counters())
 	}
-	// The honest one is given its REP in the middle of the flood, and answers after 0.1 s.
+	// The honest peer gets its REP in the middle of the flood, and answers after 0.1 s.
 	f.request(now, 251)
 	honest := f.conns[len(f.conns)-1]
 	for i := range 40 {
@@ -131,8 +131,8 @@ func TestForgedRequests(t *testing.T) {
 	}
 }
 
-// TestEnumeratedQueuePairs sends REQs in the name of a peer for every queue pair that he could have.
-// By the specification they would end his connection (IBTA vol.1 12.9.8.3.1), which only he may.
+// TestEnumeratedQueuePairs sends REQs in the name of a peer for every possible queue pair of that peer. By the
+// specification they would end its connection (IBTA vol.1 12.9.8.3.1). Only the peer itself may do that.
 func TestEnumeratedQueuePairs(t *testing.T) {
 	f := newFlood(t, 64)
 	f.accept = true

@@ -12,10 +12,10 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// faults are the faults of the link before it becomes reliable. They are fewer than the retries of a message.
+// faults is the number of faults of the link before it becomes reliable. It is less than the retries of a message.
 const faults = 10
 
-// owner answers the events of a side as a program would.
+// owner answers the events of a side as an application would.
 func owner(t *rapid.T, accepts bool) func(*side, mono.Time, *cm.Conn, *cm.SIDR, *cm.Event) {
 	qpn := bth.QPN(100)
 	return func(s *side, now mono.Time, c *cm.Conn, _ *cm.SIDR, e *cm.Event) {
@@ -37,8 +37,8 @@ func owner(t *rapid.T, accepts bool) func(*side, mono.Time, *cm.Conn, *cm.SIDR, 
 	}
 }
 
-// settle delivers everything, with faults as long as there are some left, until
-// nothing is on its way or waited for but timewait.
+// settle delivers all datagrams, with at most *left faults. It returns when no datagram is in transit and only
+// timewait timers remain.
 func settle(t *rapid.T, w *world, left *int) {
 	for {
 		if len(w.air) == 0 {
@@ -90,8 +90,8 @@ func established(s *side) (open []*cm.Conn) {
 	return open
 }
 
-// Whatever the link does, both ends agree on whether there is a connection, and forget
-// it when it is over.
+// TestBothEndsAgree: for any faults of the link, both ends agree on whether they are connected, and forget a closed
+// connection.
 func TestBothEndsAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(byte(rapid.IntRange(0, 255).Draw(t, "seed")))
@@ -132,7 +132,8 @@ func TestBothEndsAgree(t *testing.T) {
 	})
 }
 
-// An off-path attacker without the IDs changes nothing. The agent survives any datagram and keeps its limits.
+// FuzzReceive: an off-path attacker without the IDs changes nothing. The agent survives any datagram and keeps its
+// limits.
 func FuzzReceive(f *testing.F) {
 	for attr := mad.AttrREQ; attr <= mad.AttrAPR; attr++ {
 		m := make([]byte, mad.Len)
@@ -173,7 +174,7 @@ func FuzzReceive(f *testing.F) {
 	})
 }
 
-// A flood of requests leaves no more than the backlog and the limit of the agent.
+// TestFlood: a flood of requests occupies no more than the backlog and the limit of the agent.
 func TestFlood(t *testing.T) {
 	w := newWorld(0)
 	l, err := w.b.agent.Listen(cm.ListenParam{ServiceID: service, Backlog: 3}, w.b)

@@ -52,14 +52,14 @@ func captured(t *testing.T) (frames [][]byte) {
 	return frames
 }
 
-// station is a NIC with an agent in place of one of the captured machines.
+// station is a NIC with an agent that replaces one of the captured machines.
 type station struct {
 	t     *testing.T
 	nic   *rocev2.NIC
 	agent *cm.Agent
 	conn  *cm.Conn
 	seen  []cm.EventKind
-	ids   map[uint32]uint32 // of the capture, to those of this run
+	ids   map[uint32]uint32 // from IDs of the capture to IDs of this run
 }
 
 func newStation(t *testing.T, host byte) *station {
@@ -89,8 +89,8 @@ func (s *station) must(err error) {
 	}
 }
 
-// translate puts the IDs of this run into a captured frame: those of the message, and
-// that in the transaction ID.
+// translate replaces the IDs in a captured frame with those of this run: the message's IDs, and the ID in the
+// transaction ID.
 func (s *station) translate(frame []byte) []byte {
 	f := bytes.Clone(frame)
 	m := f[madAt:]
@@ -106,7 +106,7 @@ func (s *station) translate(frame []byte) []byte {
 	return f
 }
 
-// receive takes a captured frame with the IDs of this run.
+// receive delivers a captured frame with the IDs of this run.
 func (s *station) receive(frame []byte) {
 	s.t.Helper()
 	f := s.translate(frame)
@@ -115,7 +115,7 @@ func (s *station) receive(frame []byte) {
 }
 
 // sent compares the next frame of the NIC with the captured one. They differ in the IP ID, in values derived from it,
-// and in the IDs of the agent; own is that of the capture.
+// and in the IDs of the agent. own is the agent's ID in the capture.
 func (s *station) sent(frame []byte, own uint32) {
 	s.t.Helper()
 	f := s.nic.PollTransmit(0)
@@ -169,7 +169,7 @@ func (s *station) want(events ...cm.EventKind) {
 	}
 }
 
-// Our agent in place of the client, against the captured server.
+// TestReplayClient replaces the client with our agent, against the captured server.
 func TestReplayClient(t *testing.T) {
 	f := captured(t)
 	s := newStation(t, 1)
@@ -201,7 +201,7 @@ func TestReplayClient(t *testing.T) {
 	s.want(cm.ConnectReply, cm.DisconnectReplied, cm.TimewaitExit)
 }
 
-// Our agent in place of the server, against the captured client.
+// TestReplayServer replaces the server with our agent, against the captured client.
 func TestReplayServer(t *testing.T) {
 	f := captured(t)
 	s := newStation(t, 2)
@@ -229,7 +229,7 @@ func TestReplayServer(t *testing.T) {
 	}
 }
 
-// Two agents share one NIC: their datagrams loop back.
+// TestLoopback: two agents share one NIC, and their datagrams loop back.
 func TestLoopback(t *testing.T) {
 	s := newStation(t, 1)
 	_, err := s.agent.Listen(cm.ListenParam{ServiceID: service, Backlog: 1}, s)

@@ -16,7 +16,7 @@ import (
 // script runs the commands of one file.
 type script struct {
 	*world
-	last datagram // delivered or lost last
+	last datagram // the last datagram delivered or lost
 }
 
 // TestScripts runs the golden transitions: sent datagrams and events.
@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// arg returns the value of an argument of the command, def without one.
+// arg returns an argument of the command, or def without one.
 func arg[T any](d *datadriven.TestData, key string, def T) T {
 	if d.HasArg(key) {
 		for _, a := range d.CmdArgs {
@@ -151,14 +151,14 @@ func (s *script) side(x *side, d *datadriven.TestData) error {
 	return nil
 }
 
-// send makes x send a message that its agent does not send.
+// send makes x send a message that its agent would not send.
 func (s *script) send(x *side, d *datadriven.TestData) error {
 	var m [mad.Len]byte
 	h := mad.CMHeader(mad.Attr(arg[uint16](d, "attr", 0)), 7)
 	h.Method = mad.Method(arg[uint8](d, "method", uint8(mad.MethodSend)))
 	h.ClassVersion = arg(d, "version", h.ClassVersion)
 	if h.Attr == mad.AttrLAP || h.Attr == mad.AttrDREQ || h.Attr == mad.AttrREP {
-		copy(m[:], s.last.b) // IDs of the message before
+		copy(m[:], s.last.b) // IDs of the previous message
 	}
 	h.Put(m[:])
 	return x.SendMAD(s.now, x.route(), m[:])

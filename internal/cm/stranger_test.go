@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// halfOpen returns a world in which b has sent its REP, and the REP.
+// halfOpen returns a world in which b has sent its REP, and that REP.
 func halfOpen(t *testing.T) (*world, mad.REP) {
 	t.Helper()
 	w := newWorld(0)
@@ -29,8 +29,7 @@ func halfOpen(t *testing.T) (*world, mad.REP) {
 	return w, r
 }
 
-// Messages that would end or complete a connection do so only from the peer's address
-// and with both IDs.
+// TestStranger: a message ends or completes a connection only if it comes from the peer's address and has both IDs.
 func TestStranger(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -71,8 +70,8 @@ func (r *recorder) CMEvent(_ mono.Time, _ *cm.Conn, _ *cm.SIDR, e *cm.Event) {
 	*r = append(*r, e.Conn.Listener)
 }
 
-// A listener of the address goes before one of all addresses; those of another address
-// or for datagrams get nothing.
+// TestListenersByAddress: a listener of the address takes precedence over a wildcard listener. Listeners of another
+// address or for datagrams get nothing.
 func TestListenersByAddress(t *testing.T) {
 	w := newWorld(0)
 	var got recorder
