@@ -5,7 +5,7 @@ import (
 	"roced.io/roced/qp"
 )
 
-// Attributes that each service takes on its way to RTS.
+// The attributes of each service on its way to RTS.
 var (
 	toInit = map[qp.Type]qp.AttrMask{
 		qp.RC: qp.AttrPKeyIndex | qp.AttrPort | qp.AttrAccessFlags,
@@ -24,8 +24,7 @@ var (
 	}
 )
 
-// Connect takes a queue pair from RESET to state, RTS at most, with the
-// attributes of a that its service has.
+// Connect takes a queue pair from RESET to state, RTS at most, with the attributes of a that its service uses.
 func Connect(now mono.Time, q *qp.QP, t qp.Type, a qp.Attr, state qp.State) error {
 	masks := [...]qp.AttrMask{qp.Init: toInit[t], qp.RTR: toRTR[t], qp.RTS: toRTS[t]}
 	for a.State = qp.Init; a.State <= state; a.State++ {

@@ -1,5 +1,5 @@
-// Package qptest is a test kit for queue pairs: a Host that is nothing but
-// slices, and a Pair of queue pairs on a link with a virtual clock.
+// Package qptest is a test kit for queue pairs: a Host built from slices, and a Pair of queue pairs on a link with a
+// virtual clock.
 package qptest
 
 import (
@@ -22,19 +22,19 @@ type RecvQueue struct {
 	Taken int
 }
 
-// Host implements qp.Host. Its fields may be read and changed between calls.
+// Host implements qp.Host. A test may read and change its fields between calls.
 type Host struct {
 	Regions map[uint32]*Region
 	Sends   []qp.SendWQE
-	Taken   int // of Sends
-	Retired int // of Taken
+	Taken   int // number of Sends that the queue pair took
+	Retired int // number of Taken that are retired
 	Recvs   *RecvQueue
 
 	SendCQ []qp.CQE
 	RecvCQ []qp.CQE
 	Events []qp.Event
 
-	Invalidated []uint32 // R_Keys; the regions are gone
+	Invalidated []uint32 // R_Keys of invalidated regions
 	Bound       []qp.BindWR
 
 	scratch [][]byte
@@ -45,14 +45,14 @@ var _ qp.Host = (*Host)(nil)
 // NewHost returns a host without memory and with empty queues.
 func NewHost() *Host { return &Host{Regions: map[uint32]*Region{}, Recvs: new(RecvQueue)} }
 
-// Register adds size bytes of zeroed memory at base under key.
+// Register adds size bytes of zeroed memory at base with the given key.
 func (h *Host) Register(key uint32, base uint64, size int, a qp.Access) *Region {
 	r := &Region{Base: base, Mem: make([]byte, size), Access: a}
 	h.Regions[key] = r
 	return r
 }
 
-// view returns n bytes at va under key, nil if they may not be accessed.
+// view returns n bytes at va of the region key, or nil without the needed access.
 func (h *Host) view(key uint32, va uint64, n uint64, need qp.Access) []byte {
 	r := h.Regions[key]
 	if r == nil || r.Access&need != need || va < r.Base {
@@ -121,10 +121,10 @@ func (h *Host) WriteLocal(lkey uint32, va uint64, p []byte) bool {
 	return b != nil
 }
 
-// Sync implements qp.Host: everything is written at once.
+// Sync implements qp.Host: all writes are complete.
 func (h *Host) Sync() bool { return true }
 
-// Later implements qp.Host: memory is there or not at all.
+// Later implements qp.Host: memory is never temporarily unavailable.
 func (h *Host) Later() bool { return false }
 
 // CheckLocal implements qp.Host.
@@ -173,7 +173,7 @@ func (h *Host) FetchAdd(rkey uint32, va uint64, add uint64) (orig uint64, ok boo
 	return orig, true
 }
 
-// Invalidate implements qp.Host: the region goes away.
+// Invalidate implements qp.Host: it removes the region.
 func (h *Host) Invalidate(rkey uint32) bool {
 	if h.Regions[rkey] == nil {
 		return false
@@ -183,7 +183,7 @@ func (h *Host) Invalidate(rkey uint32) bool {
 	return true
 }
 
-// BindMW implements qp.Host: the window is not made, only noted.
+// BindMW implements qp.Host: it records the request without creating a window.
 func (h *Host) BindMW(b qp.BindWR) bool {
 	h.Bound = append(h.Bound, b)
 	return true
@@ -195,8 +195,7 @@ func (h *Host) Scratch(n int) []byte {
 	return h.scratch[len(h.scratch)-1]
 }
 
-// flushed ends the life of scratch buffers. They are overwritten, so that who
-// keeps one is found out.
+// flushed ends the lifetime of scratch buffers. It overwrites them to expose late uses.
 func (h *Host) flushed() {
 	for _, b := range h.scratch {
 		for i := range b {

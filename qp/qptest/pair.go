@@ -16,11 +16,11 @@ type Node struct {
 	H        *Host
 	Counters qp.Counters
 	now      *mono.Time
-	late     []flight // packets that memory is not there for, in order
+	late     []flight // packets that wait for memory, in order
 	timer    mono.Time
 }
 
-// arm sets the timer of n anew only if it has fired or has to fire earlier.
+// arm re-arms the timer of n only if it has fired or must fire earlier.
 func (n *Node) arm() mono.Time {
 	if at := n.Q.NextTimeout(); at < n.timer || n.timer <= *n.now {
 		n.timer = at
@@ -28,7 +28,7 @@ func (n *Node) arm() mono.Time {
 	return n.timer
 }
 
-// Send posts a send work request. Its Length is made that of its data.
+// Send posts a send work request. It sets w.Length to the length of its data.
 func (n *Node) Send(w qp.SendWQE) {
 	w.Length = uint32(len(w.Inline))
 	for _, s := range w.SGEs {
@@ -44,21 +44,20 @@ func (n *Node) Recv(wrid uint64, sges ...qp.SGE) {
 	n.Q.RecvPosted(*n.now)
 }
 
-// Hook decides on the fate of a packet sent by node from: it is delivered once
-// for each duration returned, that much later than the link's delay. None means
-// that it is lost, and unequal ones that packets overtake each other.
+// Hook decides the fate of a packet sent by node from. Each returned duration delivers the packet once, with that
+// delay in addition to the link's. No durations lose the packet; unequal durations reorder packets.
 type Hook func(from int, p *bth.Packet) []time.Duration
 
-// Options describe a pair. Zero values are replaced by useful ones.
+// Options describe a pair. Zero values select defaults.
 type Options struct {
 	Type   qp.Type
-	Attr   qp.Attr                      // the same at both ends, but for DestQPN
+	Attr   qp.Attr                      // for both ends, except for DestQPN
 	Config func(node int, c *qp.Config) // changes the configuration of one end
 	Delay  time.Duration
 	Hook   Hook
 }
 
-// attr fills in what o leaves open.
+// attr returns the attributes with defaults for missing ones.
 func (o *Options) attr() qp.Attr {
 	a := o.Attr
 	if a.PathMTU == 0 {
@@ -76,7 +75,7 @@ func (o *Options) attr() qp.Attr {
 	return a
 }
 
-// GRH is what the link gives with each datagram: 40 bytes, 0 to 39.
+// GRH is the header that the link passes with each datagram: 40 bytes, 0 to 39.
 var GRH = func() (g [40]byte) {
 	for i := range g {
 		g[i] = byte(i)
@@ -84,7 +83,7 @@ var GRH = func() (g [40]byte) {
 	return g
 }()
 
-// flight is a packet on its way, encoded.
+// flight is an encoded packet in transit.
 type flight struct {
 	at mono.Time
 	to int
@@ -102,7 +101,7 @@ type Pair struct {
 	wire  []flight // by time of arrival
 }
 
-// NewPair makes a pair.
+// NewPair returns a connected pair.
 func NewPair(o Options) (*Pair, error) {
 	p := &Pair{Now: 1, Hook: o.Hook, delay: o.Delay}
 	if o.Type == 0 {
@@ -131,7 +130,7 @@ func NewPair(o Options) (*Pair, error) {
 	return p, nil
 }
 
-// poll sends all that can be sent now.
+// poll sends all packets that may leave now.
 func (p *Pair) poll() {
 	var t qp.Transmit
 	for i, n := range p.Nodes {
@@ -151,7 +150,7 @@ func (p *Pair) poll() {
 	}
 }
 
-// send puts a packet on the wire, encoded, as payload views end with Flushed.
+// send encodes a packet onto the wire, because payload views end with Flushed.
 func (p *Pair) send(from int, pkt *bth.Packet) {
 	p.Packets++
 	fate := []time.Duration{0}
@@ -169,7 +168,7 @@ func (p *Pair) send(from int, pkt *bth.Packet) {
 	}
 }
 
-// deliver hands over the packet that arrives next.
+// deliver delivers the packet that arrives next.
 func (p *Pair) deliver() {
 	f := p.wire[0]
 	p.wire = slices.Delete(p.wire, 0, 1)
@@ -179,7 +178,7 @@ func (p *Pair) deliver() {
 	}
 }
 
-// receive gives n the packets that wait, until memory is not there for one.
+// receive passes the waiting packets to n, until one finds no memory.
 func (p *Pair) receive(n *Node) {
 	for len(n.late) > 0 {
 		var pkt bth.Packet
@@ -197,7 +196,7 @@ func (p *Pair) receive(n *Node) {
 	}
 }
 
-// resume tells queue pairs that memory is there.
+// resume notifies queue pairs that memory is available.
 func (p *Pair) resume() (again bool) {
 	for _, n := range p.Nodes {
 		if n.Q.Blocked() || len(n.late) > 0 {
@@ -209,8 +208,8 @@ func (p *Pair) resume() (again bool) {
 	return again
 }
 
-// Step sends what there is, goes on to the next instant at which something
-// happens and lets it happen. It returns false if that is later than limit.
+// Step sends pending packets, advances to the next event and processes it. It returns false if that event is later
+// than limit.
 func (p *Pair) Step(limit mono.Time) bool {
 	again := p.resume()
 	p.poll()
@@ -239,8 +238,7 @@ func (p *Pair) Step(limit mono.Time) bool {
 // maxSteps is more than any test needs.
 const maxSteps = 1 << 20
 
-// Run steps until limit, or until nothing happens any more if that is mono.Never.
-// It panics if there is no end.
+// Run steps until limit. If limit is mono.Never, it steps until there are no more events. It panics after maxSteps.
 func (p *Pair) Run(limit mono.Time) {
 	for range maxSteps {
 		if !p.Step(limit) {
@@ -253,7 +251,7 @@ func (p *Pair) Run(limit mono.Time) {
 	panic("qptest: the pair does not come to rest")
 }
 
-// Wait steps until done returns true, which it tells.
+// Wait steps until done returns true, and returns the last result of done.
 func (p *Pair) Wait(done func() bool) bool {
 	for range maxSteps {
 		if done() {
