@@ -12,8 +12,8 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// TestRefusedAhead: a SEND that overtakes others and finds no receive comes again without a
-// timeout of the queue pair: Eunomia and MP-RDMA have no other.
+// TestRefusedAhead: a SEND overtakes others and finds no receive. The requester retransmits it without the queue
+// pair's timeout: Eunomia and MP-RDMA have no other timeout.
 func TestRefusedAhead(t *testing.T) {
 	for _, tr := range benchTransports[1:] {
 		for _, packets := range []int{1, 3} {
@@ -67,8 +67,8 @@ func TestRefusedAhead(t *testing.T) {
 	}
 }
 
-// TestMemoryIsFreed: a queue pair that breaks, is reset or freed gives back the memory that the
-// connections of its NIC share, of requests and of responses, at either end.
+// TestMemoryIsFreed: a queue pair that breaks, is reset or is freed frees its part of the memory shared by the NIC's
+// connections. This holds for requests and responses, at either end.
 func TestMemoryIsFreed(t *testing.T) {
 	ends := map[string]func(q *qp.QP) error{
 		"ERR":   func(q *qp.QP) error { return q.Modify(1<<40, qp.Attr{State: qp.Err}, qp.AttrState) },

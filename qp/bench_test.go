@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// benchTransports are those that the benchmarks compare.
+// benchTransports are the compared transports.
 var benchTransports = []struct {
 	name, profile string
 	spec          profile.Spec
@@ -33,20 +33,20 @@ func eunomiaOver(selective float64) profile.Spec {
 	}}}
 }
 
-// benchCounters are those of a NIC.
+// benchCounters are the counters of a NIC.
 var benchCounters = new(qp.Counters)
 
-// benchTune makes a queue pair one of the daemon's.
+// benchTune applies the daemon's tuning to a configuration.
 var benchTune = func(*qp.Config) {}
 
 const (
 	benchMTU   = 1024
-	benchTick  = 1000 // ns that a turn of the bench takes
-	benchBurst = 12   // packets in a turn: 100 Gb/s
+	benchTick  = 1000 // ns per turn of the bench
+	benchBurst = 12   // packets per turn: 100 Gb/s
 	benchDelay = 8000 // ns one way
 )
 
-// benchHost has work without end and memory of one packet, which nobody looks at.
+// benchHost has endless work and memory for one packet; the content of packets does not matter.
 type benchHost struct {
 	*qptest.Host
 	wqe          qp.SendWQE
@@ -99,7 +99,7 @@ func newBenchHost() *benchHost {
 	return &benchHost{memory: make([]byte, benchMTU), scratch: make([]byte, benchMTU)}
 }
 
-// benchAttr has a path MTU of 1 KB, by its code or in bytes.
+// benchAttr returns attributes with a path MTU of 1 KB, by its code or in bytes.
 func benchAttr(peer int) qp.Attr {
 	a := qp.Attr{
 		AccessFlags: qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic, MaxRdAtomic: 16, MaxDestRdAtomic: 16,
@@ -119,7 +119,7 @@ func benchAttr(peer int) qp.Attr {
 type benchEnd struct {
 	q    *qp.QP
 	h    *benchHost
-	out  []benchFlight // by time of arrival; those before head have arrived
+	out  []benchFlight // by time of arrival; entries before head have arrived
 	head int
 }
 
@@ -163,13 +163,13 @@ func newBench(tb testing.TB, name string, s profile.Spec, loss float64) *bench {
 	return b
 }
 
-// lost is a draw of a linear congruential generator.
+// lost draws from a linear congruential generator.
 func (b *bench) lost() bool {
 	b.rng = b.rng*1664525 + 1013904223
 	return b.rng < b.loss
 }
 
-// turn is what a NIC does in a microsecond.
+// turn runs a microsecond of a NIC.
 func (b *bench) turn() {
 	busy := false
 	for i := range b.ends {
@@ -209,7 +209,7 @@ func (b *bench) turn() {
 	}
 }
 
-// BenchmarkPackets says what a packet of data costs both ends together.
+// BenchmarkPackets measures the cost of a data packet, at both ends together.
 func BenchmarkPackets(b *testing.B) {
 	operations := []struct {
 		name string
@@ -236,7 +236,7 @@ func benchPackets(b *testing.B, x *bench, op qp.WROpcode, packets int) {
 	}
 	h := x.ends[0].h
 	h.depth = max(1024/packets, 4)
-	h.left = h.depth * 4 // what grows has grown
+	h.left = h.depth * 4 // warm up: buffers grow to their final size
 	run := func() {
 		x.ends[0].q.Doorbell(x.now)
 		for h.left+h.taken > 0 {
@@ -252,7 +252,7 @@ func benchPackets(b *testing.B, x *bench, op qp.WROpcode, packets int) {
 	run()
 }
 
-// BenchmarkDistributions is BenchmarkPackets of RC with and without histograms.
+// BenchmarkDistributions runs BenchmarkPackets over RC with and without histograms.
 func BenchmarkDistributions(b *testing.B) {
 	for _, packets := range []int{1, 64} {
 		for name, d := range map[string]*qp.Distributions{"without": nil, "with": qp.NewDistributions()} {
@@ -265,14 +265,14 @@ func BenchmarkDistributions(b *testing.B) {
 	}
 }
 
-// BenchmarkConnected says how many bytes of heap an idle connected queue pair takes.
+// BenchmarkConnected measures the heap bytes of an idle connected queue pair.
 func BenchmarkConnected(b *testing.B) {
 	for _, tr := range benchTransports {
 		b.Run(tr.name, func(b *testing.B) { b.ReportMetric(connectedBytes(b, tr.profile, tr.spec), "B/qp") })
 	}
 }
 
-// connectedBytes returns how many bytes of heap an idle connected queue pair takes.
+// connectedBytes returns the heap bytes of an idle connected queue pair.
 func connectedBytes(tb testing.TB, name string, s profile.Spec) float64 {
 	const pairs = 1000 // one end of each
 	var before, after runtime.MemStats
@@ -288,8 +288,7 @@ func connectedBytes(tb testing.TB, name string, s profile.Spec) float64 {
 	return float64(int64(after.HeapAlloc)-int64(before.HeapAlloc)) / pairs
 }
 
-// TestConnectedIsSmall bounds it for rc. What else the tests leave to be collected can only
-// disturb some of the rounds.
+// TestConnectedIsSmall limits the heap bytes for rc. Garbage of other tests can only disturb some of the rounds.
 func TestConnectedIsSmall(t *testing.T) {
 	least := math.Inf(1)
 	for range 3 {

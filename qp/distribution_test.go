@@ -10,7 +10,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// TestClasses: a value is in the class of the least bound that is not less than it.
+// TestClasses: a value belongs to the class with the smallest bound that is not less than the value.
 func TestClasses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, b := range []*Bounds{Times, Degrees} {
@@ -37,7 +37,7 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// watcher sums up what a tracer sees as Distributions should.
+// watcher computes from the events of a tracer the values that Distributions must have.
 type watcher struct {
 	d     *Distributions
 	begun map[bool]mono.Time // first packet, of the WRITE and of the READ
@@ -58,7 +58,8 @@ func (w *watcher) Trace(now mono.Time, e TraceEvent) {
 	}
 }
 
-// TestDistributions: they are those of what a tracer sees, and the work is done the same.
+// TestDistributions: the distributions agree with the events of a tracer, and recording them does not change the
+// work.
 func TestDistributions(t *testing.T) {
 	transports := map[string]func() Profile{"rc": nil}
 	for name, p := range extended {
@@ -97,7 +98,7 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestDistributionsAllocate: nothing.
+// TestDistributionsAllocate: recording allocates nothing.
 func TestDistributionsAllocate(t *testing.T) {
 	l := newLoop(t, 16, SendWQE{Opcode: WRWrite, Length: 4000, SGEs: []SGE{{memBase, 4000, 1}}})
 	d := NewDistributions()

@@ -12,11 +12,10 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// long is the form in which every number of every transport goes round, several times those of
-// packets.
+// long makes all numbers of all transports wrap, PSNs several times.
 var long = flag.Bool("qp.long", false, "soak over several wraps of all sequence numbers")
 
-// connect begins both ends of b anew at first, at an instant.
+// connect reconnects both ends of b with PSN first at an instant.
 func (b *bench) connect(tb testing.TB, first bth.PSN, at mono.Time) {
 	b.now = at
 	for i := range b.ends {
@@ -33,8 +32,8 @@ func (b *bench) connect(tb testing.TB, first bth.PSN, at mono.Time) {
 	}
 }
 
-// do carries out n requests of so many bytes, ahead of each other by depth at most. None may
-// take longer than a timeout and its retries do.
+// do carries out n requests of the given size, at most depth of them outstanding. No request may take longer than a
+// timeout and its retries.
 func (b *bench) do(tb testing.TB, op qp.WROpcode, n, depth int, bytes uint32) {
 	tb.Helper()
 	e := &b.ends[0]
@@ -56,8 +55,8 @@ func (b *bench) do(tb testing.TB, op qp.WROpcode, n, depth int, bytes uint32) {
 	}
 }
 
-// TestManyPackets has a READ and an atomic at the beginning, which the responder keeps to
-// answer duplicates, and then packets for more than half the circle of PSNs.
+// TestManyPackets starts with a READ and an atomic, which the responder keeps to answer duplicates. Packets for more
+// than half of the PSN circle follow.
 func TestManyPackets(t *testing.T) {
 	packets := 1<<23 + 1<<12
 	if *long {
@@ -80,8 +79,8 @@ func TestManyPackets(t *testing.T) {
 	}
 }
 
-// TestEdges begins at PSNs and instants where numbers change their sign or go round, with
-// loss, with rests of days in between.
+// TestEdges begins at PSNs and instants where numbers change their sign or wrap, with loss and with idle times of
+// days.
 func TestEdges(t *testing.T) {
 	rounds := 1
 	if *long {
@@ -110,8 +109,7 @@ func TestEdges(t *testing.T) {
 	}
 }
 
-// TestSequenceNumbersWrap lets the numbers of messages, receives and READs go round, which
-// are as long as PSNs.
+// TestSequenceNumbersWrap makes the numbers of messages, receives and READs wrap. They have the width of PSNs.
 func TestSequenceNumbersWrap(t *testing.T) {
 	if !*long {
 		t.Skip("takes a minute: -qp.long")

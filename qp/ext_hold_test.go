@@ -12,9 +12,9 @@ import (
 	"roced.io/roced/path"
 )
 
-// TestHoldLast: which last packets leave only when all before them have been acknowledged, and
-// which ends of messages are found in memory before their beginnings, in each mode (Eunomia
-// 3.5.2, A.1). There are four messages of two packets, of which the first one is late.
+// TestHoldLast checks each mode (Eunomia 3.5.2, A.1). It compares the last packets held until all earlier ones are
+// acknowledged. It also compares the message ends that reach memory before their beginnings. Four messages of two
+// packets are sent, and the first packet is late.
 func TestHoldLast(t *testing.T) {
 	const messages = 4
 	none, all, idle := []int(nil), []int{0, 1, 2, 3}, []int{3}
@@ -67,8 +67,8 @@ func TestHoldLast(t *testing.T) {
 	}
 }
 
-// TestHoldLastGoodput: over four paths of unequal delay, the receiver's hold costs a stream of
-// WRITEs nothing, and the sender's a round trip a message unless it is only for the last one.
+// TestHoldLastGoodput runs over four paths of unequal delay. The receiver's hold costs a stream of WRITEs nothing.
+// The sender's hold costs a round trip per message, unless it applies only to the last message.
 func TestHoldLastGoodput(t *testing.T) {
 	const packets = 8192
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// extended are mixtures of plug-ins behind extension headers.
+// extended are combinations of plug-ins that use extension headers.
 var extended = map[string]func() Profile{
 	"strict and go-back-N": func() Profile {
 		return Profile{Kind: bth.ProfileIRN, Tracker: reorder.NewStrict(), Recovery: retrans.NewGoBackN(),
@@ -51,7 +51,7 @@ var extended = map[string]func() Profile{
 	},
 }
 
-// plugIn makes a plug-in by its name.
+// plugIn returns the plug-in of a name.
 func plugIn[T any, P ~map[string]float64](factories func(string, P) (T, error), name string, p P) T {
 	v, err := factories(name, p)
 	if err != nil {
@@ -110,7 +110,7 @@ func TestExtendedEverySize(t *testing.T) {
 			l.verify(t)
 			ctr := p.ends[0].q.ctr
 			if _, early := p.ends[0].q.req.rec.(retrans.Early); early {
-				continue // FUSO sends again what is not acknowledged
+				continue // FUSO retransmits unacknowledged packets
 			}
 			if ctr.RetransmittedPackets != 0 || ctr.LocalAckTimeoutErr != 0 {
 				t.Errorf("%d: %d retransmissions, %d timeouts without loss", op, ctr.RetransmittedPackets, ctr.LocalAckTimeoutErr)
@@ -119,8 +119,8 @@ func TestExtendedEverySize(t *testing.T) {
 	})
 }
 
-// TestExtendedKeepsLast: with the first packets of many WRITEs lost, the last ones wait,
-// as many as are kept, and are never found in memory before the first.
+// TestExtendedKeepsLast loses the first packets of many WRITEs. The last packets wait, up to the limit of kept
+// packets, and never reach memory before the first.
 func TestExtendedKeepsLast(t *testing.T) {
 	c := lossless
 	c.profile, c.unacked = extended["eunomia over selective repeat"], 128
@@ -154,7 +154,7 @@ func TestExtendedKeepsLast(t *testing.T) {
 	}
 }
 
-// TestExtendedEachFault loses, doubles or delays each packet of a mixed workload in turn.
+// TestExtendedEachFault loses, duplicates or delays each packet of a mixed workload in turn.
 func TestExtendedEachFault(t *testing.T) {
 	forExtended(t, func(t *testing.T, c pairConfig) {
 		run := func(victim int, f fault) int {
@@ -185,16 +185,16 @@ func TestExtendedEachFault(t *testing.T) {
 	})
 }
 
-// TestExtendedAnyFaults draws operations and a pattern of loss, copies and delay: each
-// request must take effect once, in order, byte for byte.
+// TestExtendedAnyFaults draws operations and a pattern of loss, duplicates and delay. Each request must take effect
+// once, in order, byte for byte.
 func TestExtendedAnyFaults(t *testing.T) {
 	forExtended(t, func(t *testing.T, c pairConfig) {
 		rapid.Check(t, func(t *rapid.T) { anyFaults(t, c) })
 	})
 }
 
-// TestExtendedForeign: a peer with another transport refuses requests at once, whoever of
-// the two speaks an extended one, and nothing passes for done.
+// TestExtendedForeign: a peer with another transport refuses requests at once, whichever end uses an extended
+// transport. No request completes with success.
 func TestExtendedForeign(t *testing.T) {
 	rc := func() Profile { return Profile{} }
 	mp, eu := extended["mp-rdma"], extended["eunomia over go-back-N"]

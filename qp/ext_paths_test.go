@@ -14,8 +14,8 @@ import (
 	"roced.io/roced/reorder"
 )
 
-// multipath is MP-RDMA with L packets tracked, these parameters of its paths, and this
-// congestion control, in both directions.
+// multipath returns a profile of MP-RDMA with L tracked packets, these path parameters and this congestion control,
+// in both directions.
 func multipath(length int, p path.Params, control string, c ccalgo.Params) func() Profile {
 	l := reorder.Params{"bitmap_slots": float64(length)}
 	return func() Profile {
@@ -26,29 +26,28 @@ func multipath(length int, p path.Params, control string, c ccalgo.Params) func(
 	}
 }
 
-// control begins with a window that L has room for: with more, the first thing to learn of is
-// loss.
+// control begins with a window that fits into L. With a larger window the first congestion signal would be a loss.
 var control = ccalgo.Params{"iw_packets": 20}
 
-// equalRoads are n roads, each of one packet in 800 ns and a round trip of 16 us, that mark where
-// more than 20 packets wait, as those of path's loop.
+// equalRoads returns n roads like those of path's loop. A packet takes 800 ns, the round trip is 16 us, and a road
+// marks packets when more than 20 are queued.
 func equalRoads(n int) []road {
 	return slices.Repeat([]road{{delay: 7 * time.Microsecond, perPacket: 800 * time.Nanosecond, markAt: 16 * time.Microsecond}}, n)
 }
 
-// changed returns r with a change to the last of them.
+// changed returns r with f applied to the last road.
 func changed(r []road, f func(*road)) []road {
 	f(&r[len(r)-1])
 	return r
 }
 
-// Requests of moving have this length, in bytes and in packets.
+// Length of the requests of moving, in bytes and in packets.
 const (
 	moveLength  = 1 << 16
 	movePackets = moveLength / 256
 )
 
-// unequalRoads differ by up to 6 us in the round trip.
+// unequalRoads returns roads whose round trips differ by up to 6 us.
 func unequalRoads() []road {
 	r := equalRoads(4)
 	for i := range r {
@@ -57,18 +56,18 @@ func unequalRoads() []road {
 	return r
 }
 
-// reading is a pair of which the first end reads n times 64 KiB of the second's memory.
+// reading returns a pair whose first end reads n times 64 KiB of the second's memory.
 func reading(t *testing.T, c pairConfig, n int) *pair { return moving(t, c, WRRead, n) }
 
-// moving is a pair of which the first end reads or writes n times 64 KiB.
+// moving returns a pair whose first end reads or writes n times 64 KiB.
 func moving(t *testing.T, c pairConfig, op WROpcode, n int) *pair {
 	return movingIn(t, c, op, n, moveLength)
 }
 
-// movingIn has requests of another length, up to that.
+// movingIn is moving with requests of another length, at most 64 KiB.
 func movingIn(t *testing.T, c pairConfig, op WROpcode, n int, length uint32) *pair {
 	c.unacked, c.rd, c.retry, c.rnrRetry = 1<<14, 4, 7, 7
-	c.timeout = 12 // 17 ms: longer than what queues on a slow road
+	c.timeout = 12 // 17 ms: longer than the queueing delay of a slow road
 	p := newPair(t, c)
 	h, from, to := p.ends[0].h, p.ends[1].h.mem, p.ends[0].h.mem
 	if op == WRWrite {
@@ -85,7 +84,7 @@ func movingIn(t *testing.T, c pairConfig, op WROpcode, n int, length uint32) *pa
 	return p
 }
 
-// checkMoved: all requests of moving are done once, in order, byte for byte.
+// checkMoved checks that all requests of moving took effect once, in order, byte for byte.
 func checkMoved(t *testing.T, p *pair, n int) {
 	t.Helper()
 	h := p.ends[0].h
@@ -102,8 +101,8 @@ func checkMoved(t *testing.T, p *pair, n int) {
 	}
 }
 
-// TestReadPaths has the scenarios of path's TestMPRDMAPaths for READs: responses take many
-// paths, leave those that are slow, and come in a bounded disorder.
+// TestReadPaths runs the scenarios of path's TestMPRDMAPaths with READs. Responses use many paths, leave slow paths,
+// and arrive with bounded reordering.
 func TestReadPaths(t *testing.T) {
 	const reads, packets = 64, 64 * movePackets
 	unaware := path.Params{"delta_packets": 1 << 16}
@@ -114,7 +113,7 @@ func TestReadPaths(t *testing.T) {
 		roads  []road
 		length int // L
 		p      path.Params
-		speed  float64 // share of what one road carries, at least
+		speed  float64 // share of the capacity of one road, at least
 		degree [2]int  // 99.9 % of the out-of-order degree, between
 		last   [2]float64
 	}{
@@ -152,7 +151,7 @@ func TestReadPaths(t *testing.T) {
 	}
 }
 
-// TestReadPathFails: one road of four loses everything, or all of them something.
+// TestReadPathFails: one road of four loses all packets, or each of them loses some.
 func TestReadPathFails(t *testing.T) {
 	lossy := equalRoads(4)
 	for i := range lossy {
@@ -174,10 +173,10 @@ func TestReadPathFails(t *testing.T) {
 	}
 }
 
-// TestOvertakenAcks: acknowledgements that others overtake on shorter paths clock theirs all
-// the same, be it of requests or of responses. Otherwise the shortest path is left alone.
+// TestOvertakenAcks: an acknowledgement that is overtaken on a shorter path still clocks its own path, for requests
+// and responses. Otherwise only the shortest path would remain.
 func TestOvertakenAcks(t *testing.T) {
-	for op, data := range map[WROpcode]int{WRWrite: 1, WRRead: 0} { // the end that data go to
+	for op, data := range map[WROpcode]int{WRWrite: 1, WRRead: 0} { // the end that receives the data
 		p := moving(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: unequalRoads()}, op, 32)
 		p.run(t)
 		checkMoved(t, p, 32)
@@ -191,8 +190,8 @@ func TestOvertakenAcks(t *testing.T) {
 	}
 }
 
-// TestReadClock: responses are held by a window of their own, which does not belong to the
-// requests of their sender, and READ-ACKs come back by the path that they answer.
+// TestReadClock: responses have a window of their own, separate from the window for requests of the same sender.
+// READ-ACKs return on the path of the response.
 func TestReadClock(t *testing.T) {
 	const window = 8
 	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": window * 256}), roads: equalRoads(4)}, 4)
@@ -217,8 +216,7 @@ func TestReadClock(t *testing.T) {
 	}
 }
 
-// TestReadWindowCloses: what acknowledgements have let go stays when the window closes before
-// it has left.
+// TestReadWindowCloses: packets that acknowledgements released stay queued when the window closes before they leave.
 func TestReadWindowCloses(t *testing.T) {
 	p := reading(t, pairConfig{profile: multipath(64, nil, "static", ccalgo.Params{"window_bytes": 8 * 256}), roads: equalRoads(4)}, 1)
 	a := &p.ends[1].q.x.responses
@@ -235,7 +233,7 @@ func TestReadWindowCloses(t *testing.T) {
 	checkMoved(t, p, 1)
 }
 
-// TestForgedReadAck: acknowledgements of what was never sent, or long ago, change nothing.
+// TestForgedReadAck: acknowledgements of packets that were never sent, or sent long ago, change nothing.
 func TestForgedReadAck(t *testing.T) {
 	p := reading(t, pairConfig{profile: multipath(64, nil, "mp-rdma", control), roads: equalRoads(4)}, 1)
 	a := &p.ends[1].q.x.responses
@@ -256,7 +254,7 @@ func TestForgedReadAck(t *testing.T) {
 	checkMoved(t, p, 1)
 }
 
-// TestReadMarks: marks on responses narrow their window and nobody else's, at once.
+// TestReadMarks: a mark on a response narrows the window of responses at once, and no other window.
 func TestReadMarks(t *testing.T) {
 	roads := equalRoads(4)
 	for i := range roads {
@@ -266,7 +264,7 @@ func TestReadMarks(t *testing.T) {
 	requests, _ := p.ends[1].q.Limits()
 	narrow, a := requests, &p.ends[1].q.x.responses
 	p.roads.sent = func(f *flight) {
-		if a.exhausted() || !f.p.Opcode.IsReadResponse() { // at the end, what is not used is lost
+		if a.exhausted() || !f.p.Opcode.IsReadResponse() { // at the end, unused window is lost
 			return
 		}
 		bytes, _ := a.limits()
@@ -282,8 +280,8 @@ func TestReadMarks(t *testing.T) {
 	}
 }
 
-// TestWindowOfPackets: a window that acknowledgements clock is one of packets (MP-RDMA 3.2). Short ones fill it,
-// too, so that it grows; and after an idle time it begins anew with them.
+// TestWindowOfPackets: an acknowledgement-clocked window counts packets (MP-RDMA 3.2). Short packets fill it, too, so
+// that it grows. After an idle time it restarts with short packets.
 func TestWindowOfPackets(t *testing.T) {
 	roads := equalRoads(4)
 	for i := range roads {
@@ -310,8 +308,8 @@ func TestWindowOfPackets(t *testing.T) {
 	}
 }
 
-// TestPathsAnyFaults draws any network of several paths besides operations and faults: each
-// request must take effect once, in order, byte for byte.
+// TestPathsAnyFaults draws a network of several paths in addition to operations and faults. Each request must take
+// effect once, in order, byte for byte.
 func TestPathsAnyFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := lossless
@@ -322,7 +320,7 @@ func TestPathsAnyFaults(t *testing.T) {
 				delay:     time.Duration(rapid.IntRange(0, 100).Draw(t, "delay")) * time.Microsecond,
 				perPacket: time.Duration(rapid.IntRange(0, 5000).Draw(t, "per packet")),
 				markAt:    time.Duration(rapid.SampledFrom([]int{0, 1, 10}).Draw(t, "mark")) * time.Microsecond,
-				// More would lose a packet or its answer eight times in a row now and then.
+				// A higher loss would occasionally lose a packet or its answer eight times in a row.
 				loss: rapid.SampledFrom([]float64{0, 0, 0.02, 0.1}).Draw(t, "loss"),
 			})
 		}

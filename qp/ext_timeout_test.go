@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/ccalgo"
 )
 
-// TestExtendedTimeoutWindow: after a timeout the oldest packet is sent again although what is
-// lost behind it fills the window, which the timeout has narrowed.
+// TestExtendedTimeoutWindow: a timeout narrows the window, and lost packets fill it. The oldest packet is
+// retransmitted all the same.
 func TestExtendedTimeoutWindow(t *testing.T) {
 	forExtended(t, func(t *testing.T, c pairConfig) {
 		for _, op := range []WROpcode{WRWrite, WRRead} {
@@ -39,8 +39,8 @@ func TestExtendedTimeoutWindow(t *testing.T) {
 	})
 }
 
-// TestExtendedNotReady posts receives late, to a sender without a timeout: what the receiver
-// has dropped behind a request that it was not ready for is sent again with it.
+// TestExtendedNotReady posts receives late; the sender has no timeout. The receiver drops the packets behind a
+// request without a receive. The sender retransmits them together with the request.
 func TestExtendedNotReady(t *testing.T) {
 	forExtended(t, func(t *testing.T, c pairConfig) {
 		c.timeout = 0

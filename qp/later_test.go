@@ -14,7 +14,7 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// lateHost is a host whose memory is there or not as it pleases.
+// lateHost is a host whose memory is randomly unavailable.
 type lateHost struct {
 	*qptest.Host
 	rng  *rand.Rand
@@ -58,8 +58,8 @@ func (h *lateHost) FetchAdd(rkey uint32, va uint64, add uint64) (uint64, bool) {
 
 func (h *lateHost) Sync() bool { return h.there() && h.Host.Sync() }
 
-// latePair has two hosts with late memory: key 1 at 64 KiB, where 64 KiB are sent from and
-// as many are written to.
+// latePair returns a pair of hosts with late memory. Key 1 covers the send buffer of 64 KiB at 64 KiB, and a write
+// target of the same size.
 func latePair(t *testing.T, typ qp.Type, name string, s profile.Spec, seed uint64, loss float64) *qptest.Pair {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p, err := qptest.NewPair(qptest.Options{
@@ -92,8 +92,8 @@ func latePair(t *testing.T, typ qp.Type, name string, s profile.Spec, seed uint6
 	return p
 }
 
-// TestLater: every operation of every transport gets done, once, over memory that is there
-// only now and then. qptest panics if a packet that has to come again has changed anything.
+// TestLater: every operation of every transport executes once, over memory that is only occasionally available.
+// qptest panics if a packet that must be retried has changed anything.
 func TestLater(t *testing.T) {
 	const size, each = 1000, 4
 	operations := []qp.WROpcode{qp.WRWrite, qp.WRWriteImm, qp.WRSend, qp.WRSendImm, qp.WRRead, qp.WRFetchAdd, qp.WRCmpSwap, qp.WRAtomicWrite, qp.WRFlush}
@@ -115,7 +115,7 @@ func TestLater(t *testing.T) {
 							w.RemoteVA = 1<<16 + uint64(off)
 							w.SGEs = []qp.SGE{{Addr: 1<<17 + uint64(off), Length: size, LKey: 1}}
 						case qp.WRFetchAdd, qp.WRCmpSwap:
-							w.RemoteVA, w.CompareAdd, w.Swap = 1<<16+counter, 1, 1<<40 // compares in vain
+							w.RemoteVA, w.CompareAdd, w.Swap = 1<<16+counter, 1, 1<<40 // compares without success
 							w.SGEs = []qp.SGE{{Addr: 1<<17 + uint64(off), Length: 8, LKey: 1}}
 							if op == qp.WRCmpSwap {
 								w.CompareAdd = 1 << 50
@@ -165,7 +165,7 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// TestLaterUnreliable: nothing is lost of UC and UD either.
+// TestLaterUnreliable: UC and UD lose nothing either.
 func TestLaterUnreliable(t *testing.T) {
 	for _, typ := range []qp.Type{qp.UC, qp.UD} {
 		t.Run(fmt.Sprint(typ), func(t *testing.T) {

@@ -11,10 +11,9 @@ import (
 	"roced.io/roced/retrans"
 )
 
-// Mechanisms of docs/results/mechanisms-transports.md that a queue pair has a part in.
+// Mechanisms of docs/results/mechanisms-transports.md that involve a queue pair.
 
-// TestLostGoFirst: no packet leaves that has not been sent before while one that has been
-// lost waits (IRN 3.1).
+// TestLostGoFirst: no new packet leaves while a lost packet waits for retransmission (IRN 3.1).
 func TestLostGoFirst(t *testing.T) {
 	c := lossless
 	c.profile = func() Profile { return irn(nil) }
@@ -42,7 +41,7 @@ func TestLostGoFirst(t *testing.T) {
 	}
 }
 
-// TestRequestsWithinBDP: BDP-FC bounds how many packets of requests are outstanding (IRN 3.2).
+// TestRequestsWithinBDP: BDP-FC limits the number of outstanding request packets (IRN 3.2).
 func TestRequestsWithinBDP(t *testing.T) {
 	c := lossless
 	c.unacked = 64
@@ -62,8 +61,8 @@ func TestRequestsWithinBDP(t *testing.T) {
 	}
 }
 
-// TestSyncEarly: a synchronise operation that comes before what precedes it touches no
-// memory; it is refused, and comes again (MP-RDMA 3.4).
+// TestSyncEarly: a synchronise operation that arrives before its predecessors touches no memory. The responder
+// refuses it, and the requester retransmits it (MP-RDMA 3.4).
 func TestSyncEarly(t *testing.T) {
 	c := lossless
 	c.profile = extended["mp-rdma"]
@@ -99,8 +98,8 @@ func TestSyncEarly(t *testing.T) {
 	}
 }
 
-// TestSyncWaits: a synchronise operation leaves later than the packet before it, so that
-// this most likely arrives first (MP-RDMA 3.4).
+// TestSyncWaits: a synchronise operation leaves later than the packet before it, so that the earlier packet most
+// likely arrives first (MP-RDMA 3.4).
 func TestSyncWaits(t *testing.T) {
 	for _, flags := range []SendFlags{0, SendFence} {
 		c := lossless

@@ -17,7 +17,7 @@ import (
 
 var lossless = pairConfig{unacked: 16, psn: 0xfffff0, rd: 4, timeout: 5, retry: 7, rnrRetry: 7}
 
-// mixed is every operation in sizes around the MTU of 256.
+// mixed returns a workload of every operation in sizes around the MTU of 256.
 func mixed(p *pair, from int) *workload {
 	rng := rand.New(rand.NewPCG(1, uint64(from)))
 	l := newWorkload(p, from)
@@ -52,8 +52,8 @@ func TestPairEverySize(t *testing.T) {
 	}
 }
 
-// TestPairEachFault runs the mixed workload in both directions again and again,
-// with another packet lost, doubled or delayed each time.
+// TestPairEachFault repeats the mixed workload in both directions. Each run loses, duplicates or delays another
+// packet.
 func TestPairEachFault(t *testing.T) {
 	run := func(victim int, f fault) int {
 		p := newPair(t, lossless)
@@ -82,8 +82,7 @@ func TestPairEachFault(t *testing.T) {
 	}
 }
 
-// TestPairLosslessNeedsNoTimeout has none: without loss nothing may depend on it,
-// whatever the window.
+// TestPairLosslessNeedsNoTimeout: without loss no progress depends on a timeout, for any window.
 func TestPairLosslessNeedsNoTimeout(t *testing.T) {
 	for _, unacked := range []uint32{1, 2, 3, 7, 64, 1000} {
 		c := lossless
@@ -99,8 +98,8 @@ func TestPairLosslessNeedsNoTimeout(t *testing.T) {
 	}
 }
 
-// TestPairAnyFaults draws operations and a pattern of loss, copies and delay:
-// each request must take effect once, in order, byte for byte.
+// TestPairAnyFaults draws operations and a pattern of loss, duplicates and delay. Each request must take effect once,
+// in order, byte for byte.
 func TestPairAnyFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { anyFaults(t, lossless) })
 }
@@ -140,7 +139,7 @@ func anyFaults(t *rapid.T, c pairConfig) {
 	}
 }
 
-// dummyTB lets newPair report from within a rapid check.
+// dummyTB lets newPair report failures from within a rapid check.
 type dummyTB struct{ testing.TB }
 
 func (dummyTB) Fatal(args ...any) { panic(fmt.Sprint(args...)) }
@@ -167,8 +166,8 @@ func TestPairRNR(t *testing.T) {
 	}
 }
 
-// TestPairNAKInterval loses a packet and its first retransmission: nothing but the timeout
-// tells of that, unless the responder repeats NAKs.
+// TestPairNAKInterval loses a packet and its first retransmission. Only the timeout detects the second loss, unless
+// the responder repeats NAKs.
 func TestPairNAKInterval(t *testing.T) {
 	for _, us := range []float64{0, 2} {
 		c := lossless
@@ -196,8 +195,8 @@ func TestPairNAKInterval(t *testing.T) {
 	}
 }
 
-// TestPairNAKPaced loses two packets shortly one after the other: the second NAK waits until the interval
-// has passed, if the responder paces them.
+// TestPairNAKPaced loses two packets in quick succession. If the responder paces NAKs, the second NAK waits for the
+// end of the interval.
 func TestPairNAKPaced(t *testing.T) {
 	const interval = 100 * time.Microsecond
 	for _, paced := range []float64{0, 1} {
@@ -230,8 +229,8 @@ func TestPairNAKPaced(t *testing.T) {
 	}
 }
 
-// TestPairRetryExhaustion loses everything from some packet on: the oldest
-// request fails after 1 + retry_cnt transmissions, the others are flushed.
+// TestPairRetryExhaustion loses all packets from some packet on. The oldest request fails after 1 + retry_cnt
+// transmissions; the others are flushed.
 func TestPairRetryExhaustion(t *testing.T) {
 	c := lossless
 	c.retry = 3

@@ -8,23 +8,22 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// road is a way through the network. Packets with data queue on it, one behind the other;
-// acknowledgements are too small to.
+// road is a path through the network. Data packets queue on it; acknowledgements are too small to queue.
 type road struct {
-	delay     time.Duration // beside pairLatency
+	delay     time.Duration // in addition to pairLatency
 	perPacket time.Duration
-	markAt    time.Duration // queue from which packets are marked; 0: never
+	markAt    time.Duration // queue length from which packets are marked; 0: never
 	loss      float64       // share of packets
 	busy      mono.Time
 	taken     int // packets with data
 }
 
-// roads are those of both directions, by receiver. The port of a packet says which it takes.
+// roads are the roads of both directions, by receiver. The port of a packet selects its road.
 type roads struct {
 	ways   [2][]road
 	rng    *rand.Rand
-	sent   func(f *flight) // shown each packet that leaves, may be nil
-	arrive func(f *flight) // and each that comes
+	sent   func(f *flight) // called for each packet that leaves, may be nil
+	arrive func(f *flight) // called for each packet that arrives, may be nil
 }
 
 func (r *roads) init(c pairConfig) {
@@ -32,7 +31,7 @@ func (r *roads) init(c pairConfig) {
 	r.rng = rand.New(rand.NewPCG(c.seed, 1))
 }
 
-// take sends f by its road, and reports whether it is lost there.
+// take sends f on its road, and reports whether the road loses it.
 func (r *roads) take(f *flight) (lost bool) {
 	if r.sent != nil {
 		r.sent(f)

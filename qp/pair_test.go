@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// pairHost is one end of a pair: its memory is open to the peer under rkey 5.
+// pairHost is one end of a pair; the peer may access its memory with rkey 5.
 type pairHost struct {
 	*scriptHost
 	recvs  []RecvWQE
@@ -87,7 +87,7 @@ type end struct {
 	h *pairHost
 }
 
-// flight is a packet on its way.
+// flight is a packet in transit.
 type flight struct {
 	at   mono.Time
 	to   int
@@ -95,7 +95,7 @@ type flight struct {
 	meta RxMeta
 }
 
-// fault is what happens to the n-th packet of a run.
+// fault is a fault of the n-th packet of a run.
 type fault struct {
 	drop, dup bool
 	delay     time.Duration
@@ -122,8 +122,8 @@ type pairConfig struct {
 	retry    uint8
 	rnrRetry uint8
 	profile  func() Profile // nil: standard RC
-	other    func() Profile // of the second end, if not the same
-	roads    []road         // none: all packets go the same way
+	other    func() Profile // of the second end, if different
+	roads    []road         // none: all packets take the same path
 	seed     uint64         // of the roads' losses
 	tuning   *Tuning        // nil: the daemon's
 	phantom  bool
@@ -188,8 +188,7 @@ func (p *pair) send() {
 	}
 }
 
-// step moves to the next instant at which something happens; false if there is
-// none.
+// step moves to the next instant with an event; it returns false if there is none.
 func (p *pair) step() bool {
 	p.send()
 	next := p.ends[0].q.NextTimeout().Min(p.ends[1].q.NextTimeout())
@@ -218,7 +217,7 @@ func (p *pair) step() bool {
 	return true
 }
 
-// run goes on until nothing happens any more.
+// run steps until there are no more events.
 func (p *pair) run(t failer) {
 	for n := 0; p.step(); n++ {
 		if n > 200_000 {
@@ -239,8 +238,8 @@ type failer interface {
 	Fatalf(format string, args ...any)
 }
 
-// workload is a list of requests from one end to the other, each with memory of
-// its own on both sides, and what they must have done in the end.
+// workload is a list of requests from one end to the other and their expected effect. Each request has memory of its
+// own on both sides.
 type workload struct {
 	p    *pair
 	from int
@@ -261,7 +260,7 @@ const counterAt = 1<<18 - 8
 
 func newWorkload(p *pair, from int) *workload {
 	l := &workload{p: p, from: from}
-	// Each direction uses its own half of the memory, the counter aside.
+	// Each direction uses its own half of the memory, except for the counter.
 	l.off = uint64(from) << 17
 	binary.NativeEndian.PutUint64(p.ends[1-from].h.mem[counterAt-8*from:], 0)
 	return l
@@ -321,7 +320,7 @@ func (l *workload) add(op WROpcode, n uint32, flags SendFlags, rng *rand.Rand) {
 	l.p.ends[l.from].q.Doorbell(l.p.now)
 }
 
-// verify checks that everything happened once, in order, byte for byte.
+// verify checks that each request took effect once, in order, byte for byte.
 func (l *workload) verify(t failer) {
 	src, dst := l.p.ends[l.from].h, l.p.ends[1-l.from].h
 	fail := func(format string, args ...any) {

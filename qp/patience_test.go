@@ -9,10 +9,10 @@ import (
 	"roced.io/roced/qp"
 )
 
-// extendedProfiles are those whose recoveries have timeouts of their own.
+// extendedProfiles are the profiles whose recoveries have their own timeouts.
 var extendedProfiles = []string{"irn", "melo", "mp-rdma", "eunomia"}
 
-// ask has the peer READ one byte.
+// ask delivers a READ of one byte from the peer.
 func (s *solo) ask() {
 	s.t.Helper()
 	read := bth.Packet{Opcode: bth.OpReadRequest, PSN: psn(0), RETH: bth.RETH{VA: soloMem, RKey: 1, Length: 1}}
@@ -21,7 +21,7 @@ func (s *solo) ask() {
 	}
 }
 
-// responses counts the responses that leave.
+// responses counts the responses that the queue pair sends.
 func (s *solo) responses() (n int) {
 	for _, p := range s.poll() {
 		if p.Opcode.IsReadResponse() {
@@ -31,8 +31,8 @@ func (s *solo) responses() (n int) {
 	return n
 }
 
-// TestStandstill: a process that has stood still for longer than all retries take together has
-// lost one of them. Its peer may have answered long ago.
+// TestStandstill: a process that stalls for longer than all retries together loses only one retry. The peer may have
+// answered long ago.
 func TestStandstill(t *testing.T) {
 	for _, name := range append(extendedProfiles, "rc") {
 		s := newSolo(t, name, nil)
@@ -66,8 +66,8 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// TestGivenUp: a peer that says nothing is given up after retry_cnt + 1 timeouts, as with RC, by
-// requests and by responses.
+// TestGivenUp: a silent peer is given up after retry_cnt + 1 timeouts, as with RC. This holds for requests and
+// responses.
 func TestGivenUp(t *testing.T) {
 	timeout := 4096 * time.Nanosecond << benchAttr(21).Timeout
 	total := time.Duration(benchAttr(21).RetryCnt+1) * timeout
@@ -92,7 +92,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// untilQuiet lets time pass until nothing is waited for.
+// untilQuiet advances the clock until no timer is pending.
 func (s *solo) untilQuiet() {
 	s.t.Helper()
 	for range 1_000_000 {

@@ -8,8 +8,8 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// TestAckBeforeReply: an acknowledgement leaves behind requests that have been posted
-// since, but before them if its message has woken a program.
+// TestAckBeforeReply: an acknowledgement leaves after requests that were posted since. It leaves before them if its
+// message has woken an application.
 func TestAckBeforeReply(t *testing.T) {
 	for _, woken := range []bool{false, true} {
 		m := newMessages(t, qptest.Options{Type: qp.RC}, 1)

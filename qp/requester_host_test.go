@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// scriptHost is the host of a lone requester: one memory region of each kind, a
-// send queue that is a list, and a log of what it was told.
+// scriptHost is the host of a lone requester: one memory region of each kind, a send queue that is a list, and a log
+// of the calls.
 //
-//	lkey 1: readable and writable, lkey 2: read only; both at memBase
+// lkey 1: readable and writable, lkey 2: read only; both at memBase
 type scriptHost struct {
 	mem     []byte
 	revoked map[uint32]bool

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// orderHost checks that requests complete in order, once each.
+// orderHost checks that each request completes once, in order.
 type orderHost struct {
 	*scriptHost
 	t    *rapid.T
@@ -29,7 +29,7 @@ func (h *orderHost) CompleteSend(c CQE) {
 
 func (h *orderHost) Notify(Event) {}
 
-// hostile is a queue pair whose client, peer and memory do what they like.
+// hostile is a queue pair whose client, peer and memory behave arbitrarily.
 type hostile struct {
 	t   *rapid.T
 	q   *QP
@@ -38,8 +38,8 @@ type hostile struct {
 	tr  Transmit
 }
 
-// TestHostileClientAndPeer lets client, peer and time do arbitrary things. The
-// queue pair must not panic, not spin, and complete every request it took once.
+// TestHostileClientAndPeer drives client, peer and time at random. The queue pair must not panic or spin, and must
+// complete each accepted request once.
 func TestHostileClientAndPeer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		typ := rapid.SampledFrom([]Type{RC, RC, UC, UD}).Draw(t, "type")
@@ -140,8 +140,8 @@ func (s *hostile) revoke(t *rapid.T) {
 	s.h.revoked[1] = rapid.IntRange(0, 5).Draw(t, "gone") == 0
 }
 
-// check polls until nothing may be sent, after which the next timeout must lie
-// in the future, else the daemon would spin.
+// check polls until the queue pair has nothing to send. Then the next timeout must lie in the future, or the daemon
+// would spin.
 func (s *hostile) check(*rapid.T) {
 	for range 3 + len(s.h.queue) {
 		n := 0

@@ -13,8 +13,8 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// script drives the requester of one queue pair by the commands of
-// testdata/requester. Each command prints what it caused, completions included.
+// script drives the requester of one queue pair with the commands of testdata/requester. Each command prints its
+// effects, including completions.
 type script struct {
 	t   *testing.T
 	q   *QP
@@ -77,7 +77,7 @@ func (s *script) arg(d *datadriven.TestData, key string, v int) int {
 	return v
 }
 
-// open makes a queue pair and takes it to RTS.
+// open returns a queue pair in RTS.
 func (s *script) open(d *datadriven.TestData) string {
 	types := map[string]Type{"rc": RC, "uc": UC, "ud": UD}
 	typ := types[d.CmdArgs[0].Key]
@@ -111,7 +111,7 @@ func (s *script) open(d *datadriven.TestData) string {
 	return ""
 }
 
-// toRTS takes a queue pair from RESET to RTS with what a names.
+// toRTS takes a queue pair from RESET to RTS with the attributes of a.
 func toRTS(q *QP, a Attr) error {
 	for to := Init; to <= RTS; to++ {
 		rule, _ := transition(to-1, to, q.cfg.Type)
@@ -205,7 +205,7 @@ func (s *script) poll(limit int) string {
 	return out.String()
 }
 
-// describe prints a packet; the payload is checked against memory instead.
+// describe prints a packet without its payload; it compares the payload with the memory.
 func (s *script) describe(tr *Transmit) string {
 	p := &tr.Packet
 	out := fmt.Sprintf("%v %v", p.PSN, p.Opcode)
@@ -244,8 +244,8 @@ func (s *script) deadline() string {
 	return fmt.Sprintf("next timeout in %v\n", d.Sub(s.now))
 }
 
-// packet makes the peer's packet: ack psn=, nak psn= code=, rnr psn= timer=,
-// read first|middle|last|only psn= len=, atomic psn= value=.
+// packet builds the peer's packet: ack psn=, nak psn= code=, rnr psn= timer=, read first|middle|last|only psn= len=,
+// atomic psn= value=.
 func (s *script) packet(d *datadriven.TestData) *bth.Packet {
 	p := &bth.Packet{
 		Opcode: bth.OpAcknowledge,
@@ -286,7 +286,7 @@ func (s *script) modify(d *datadriven.TestData) string {
 	return ""
 }
 
-// wait lets time pass, as an argument says or until the next timeout.
+// wait advances the clock by an argument, or to the next timeout.
 func (s *script) wait(d *datadriven.TestData) string {
 	if len(d.CmdArgs) > 0 {
 		dur, err := time.ParseDuration(d.CmdArgs[0].Key)

@@ -14,8 +14,7 @@ func ackFor(psn bth.PSN) bth.Packet {
 	return bth.Packet{Opcode: bth.OpAcknowledge, PSN: psn, AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
 }
 
-// TestPayloads compares the payloads of all packets with the memory described
-// by lists of every shape.
+// TestPayloads compares the payloads of all packets with the described memory, for SGE lists of every shape.
 func TestPayloads(t *testing.T) {
 	for _, lens := range [][]uint32{
 		{}, {0}, {1}, {256}, {257}, {1000}, {0, 300, 0}, {100, 100, 100, 100}, {256, 256}, {1, 255, 1, 255},
@@ -47,7 +46,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// TestScatter reads into lists of every shape.
+// TestScatter READs into SGE lists of every shape.
 func TestScatter(t *testing.T) {
 	for _, lens := range [][]uint32{{1000}, {0, 300, 0}, {100, 100, 100, 100}, {1, 255, 1, 255}, {256, 44}} {
 		q, h := newAt(t, RC, RTS)
@@ -101,8 +100,8 @@ func sendReadResponses(t *testing.T, q *QP, psn bth.PSN, data []byte) {
 	}
 }
 
-// TestAckLooksNoFurther: an acknowledgement costs what it acknowledges, however many requests
-// stand between that and a READ. Of those behind it one is made to look as if it were the READ.
+// TestAckLooksNoFurther: an acknowledgement costs time for the acknowledged requests only, not for the requests
+// between them and a READ. The test makes a request behind the acknowledged ones look like the READ.
 func TestAckLooksNoFurther(t *testing.T) {
 	q, h := newAt(t, RC, RTS)
 	for range 8 {
@@ -125,9 +124,9 @@ func TestAckLooksNoFurther(t *testing.T) {
 	}
 }
 
-// TestIdleIsSmall bounds what an idle queue pair costs.
+// TestIdleIsSmall limits the size of an idle queue pair.
 func TestIdleIsSmall(t *testing.T) {
-	if n := unsafe.Sizeof(QP{}); n > 568 { // with what the allocator adds, 576
+	if n := unsafe.Sizeof(QP{}); n > 568 { // 576 with the allocator's overhead
 		t.Errorf("a QP has %d bytes", n)
 	}
 	if n := unsafe.Sizeof(slot{}); n > 256 {
@@ -138,7 +137,7 @@ func TestIdleIsSmall(t *testing.T) {
 	}
 }
 
-// TestLocateHalves: among 1024 requests the one that has a PSN is found by looking at eleven.
+// TestLocateHalves: finding the request of a PSN among 1024 inspects eleven requests.
 func TestLocateHalves(t *testing.T) {
 	const n = 1024
 	for want := range uint32(n) {
@@ -153,7 +152,7 @@ func TestLocateHalves(t *testing.T) {
 		if len(seen) > 11 {
 			t.Fatalf("%d requests looked at to find %d", len(seen), want)
 		}
-		for i := range uint32(n) { // who looks at another one is misled
+		for i := range uint32(n) { // inspecting another request misleads the search
 			if s := r.At(i); !seen[s] && i != want {
 				s.first = begin(want)
 			}
@@ -164,7 +163,7 @@ func TestLocateHalves(t *testing.T) {
 	}
 }
 
-// loop is a requester in steady state: a burst is posted, sent, acknowledged.
+// loop is a requester in steady state: it posts, sends and acknowledges a burst.
 type loop struct {
 	q    *QP
 	h    *scriptHost

@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// dice makes the choices of a run out of bytes. Without any left it picks zero.
+// dice turns bytes into choices of a run. Without bytes left it picks zero.
 type dice struct {
 	testing.TB
 	b []byte
@@ -29,20 +29,20 @@ func (d *dice) pick(n int) int {
 	return int(v) % n
 }
 
-// tormented is a queue pair whose peer, client and memory do what they like.
+// tormented is a queue pair whose peer, client and memory behave arbitrarily.
 type tormented struct {
 	*dice
 	*lone
 	srq      bool
-	expected bth.PSN      // as far as the packets accepted tell
-	message  bth.Opcode   // of the last packet of a message that has not ended
-	sent     []bth.Packet // the last ones, for repetitions
+	expected bth.PSN      // computed from the accepted packets
+	message  bth.Opcode   // of the last packet of an unfinished message
+	sent     []bth.Packet // the latest ones, for duplicates
 	posted   int
 	nextCQE  uint64
 }
 
-// torment drives a queue pair of any service in any state by the dice. It must
-// not panic, loop, answer what it has not executed, or complete a receive twice.
+// torment drives a queue pair of any service in any state with the dice. The queue pair must not panic, loop, answer
+// requests that it has not executed, or complete a receive twice.
 func torment(d *dice) {
 	typ := []qp.Type{qp.RC, qp.RC, qp.RC, qp.UC, qp.UD}[d.pick(5)]
 	a := loneAttr
@@ -61,7 +61,7 @@ func torment(d *dice) {
 			s.recv()
 		case 8, 9, 10, 11:
 			s.drain(1 + d.pick(8))
-		case 12: // memory comes and goes
+		case 12: // memory appears and disappears
 			s.h.Regions = map[uint32]*qptest.Region{}
 			for _, key := range []uint32{lkey, 2, rkey, 6, 7} {
 				if d.pick(16) != 0 {
@@ -79,13 +79,13 @@ func torment(d *dice) {
 	s.end()
 }
 
-// fail reports with what has gone before. A seed repeats the run.
+// fail reports the failure with the events before it. A seed repeats the run.
 func (s *tormented) fail(format string, args ...any) {
 	s.Helper()
 	s.Fatalf("%s: %s", s.counters(), fmt.Sprintf(format, args...))
 }
 
-// packet is a request: the next one in sequence, a repetition, or anything.
+// packet delivers a request: the next one in sequence, a duplicate, or an arbitrary packet.
 func (s *tormented) packet() {
 	var p bth.Packet
 	switch n := s.pick(12); {
@@ -123,7 +123,7 @@ func (s *tormented) packet() {
 	}
 }
 
-// proper is a request that may come next.
+// proper returns a request that is valid next.
 func (s *tormented) proper() bth.Packet {
 	size := []int{0, 1, 88, 256}[s.pick(4)]
 	p := bth.Packet{
@@ -155,7 +155,7 @@ func (s *tormented) proper() bth.Packet {
 	return p
 }
 
-// anything is a packet whose parts do not know of each other.
+// anything returns a packet of independent, random parts.
 func (s *tormented) anything() bth.Packet {
 	ops := []bth.Opcode{
 		bth.OpSendOnly, bth.OpSendFirst, bth.OpSendMiddle, bth.OpSendLast, bth.OpSendLastImm, bth.OpSendOnlyImm, bth.OpSendOnlyInv,
@@ -177,7 +177,7 @@ func (s *tormented) anything() bth.Packet {
 	return p
 }
 
-// recv posts a receive, most of them good.
+// recv posts a receive, usually a valid one.
 func (s *tormented) recv() {
 	w := qp.RecvWQE{WRID: uint64(s.posted)}
 	s.posted++
@@ -192,8 +192,8 @@ func (s *tormented) recv() {
 	s.post(w)
 }
 
-// drain checks what is sent: nothing beyond what has been executed is
-// acknowledged, and no NAK asks for anything but the expected packet.
+// drain checks the sent packets. An acknowledgement covers executed requests only, and a NAK requests only the
+// expected packet.
 func (s *tormented) drain(n int) {
 	var t qp.Transmit
 	for range n {
@@ -215,7 +215,7 @@ func (s *tormented) drain(n int) {
 	}
 }
 
-// completions: in the order of posting, once each.
+// completions checks that receives complete once, in the order of posting.
 func (s *tormented) completions() {
 	for _, c := range s.h.RecvCQ {
 		if c.WRID != s.nextCQE || c.QPN != 17 {
@@ -229,7 +229,7 @@ func (s *tormented) completions() {
 	s.h.RecvCQ, s.h.Events = s.h.RecvCQ[:0], s.h.Events[:0]
 }
 
-// end breaks the queue pair: all receives are flushed, with an SRQ those taken.
+// end breaks the queue pair and checks that all receives are flushed; with an SRQ, the receives already taken.
 func (s *tormented) end() {
 	if err := s.q.Modify(s.now, qp.Attr{State: qp.Err}, qp.AttrState); err != nil {
 		s.fail("%v", err)

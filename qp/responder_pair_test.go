@@ -14,8 +14,7 @@ import (
 	"roced.io/roced/qp/qptest"
 )
 
-// messages is a stream from node 0 to node 1 of a pair, each message with its
-// number as immediate data.
+// messages is a stream from node 0 to node 1 of a pair. Each message has its number as immediate data.
 type messages struct {
 	t    *testing.T
 	p    *qptest.Pair
@@ -54,8 +53,7 @@ func (m *messages) send(i, size int, op qp.WROpcode) {
 	})
 }
 
-// received checks that what has arrived is whole and returns which it is, in
-// order of arrival.
+// received checks that arrived messages are complete, and returns their numbers in order of arrival.
 func (m *messages) received() (got []int) {
 	m.t.Helper()
 	n := m.p.Nodes[1]
@@ -78,7 +76,7 @@ func (m *messages) received() (got []int) {
 	return got
 }
 
-// TestUCPair: with loss, what arrives is whole and in order; without, everything.
+// TestUCPair: with loss, arrived messages are complete and in order; without loss, all messages arrive.
 func TestUCPair(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -110,8 +108,7 @@ func TestUCPair(t *testing.T) {
 	}
 }
 
-// TestUCPairDisorder: packets overtake and repeat each other. What arrives is
-// whole.
+// TestUCPairDisorder reorders and duplicates packets. Arrived messages are complete.
 func TestUCPairDisorder(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -150,7 +147,7 @@ func TestUDPair(t *testing.T) {
 	}
 }
 
-// TestRCPair runs over an encoded link that loses, repeats and delays.
+// TestRCPair runs over an encoded link with loss, duplicates and delay.
 func TestRCPair(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -173,7 +170,7 @@ func TestRCPair(t *testing.T) {
 	}
 }
 
-// TestSharedReceiveQueue: two queue pairs take from one queue.
+// TestSharedReceiveQueue: two queue pairs share one receive queue.
 func TestSharedReceiveQueue(t *testing.T) {
 	shared := new(qptest.RecvQueue)
 	o := qptest.Options{Config: func(node int, c *qp.Config) {
@@ -207,7 +204,7 @@ func TestSharedReceiveQueue(t *testing.T) {
 	}
 }
 
-// TestResponderAllocatesNothing per packet, whatever the operation.
+// TestResponderAllocatesNothing: no operation allocates memory per packet.
 func TestResponderAllocatesNothing(t *testing.T) {
 	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
 	for i := range uint64(8) {
@@ -238,9 +235,9 @@ func TestResponderAllocatesNothing(t *testing.T) {
 				psn = psn.Add(2)
 			}
 		}
-		l.q.Receive(l.now, &packets[0], qp.RxMeta{}) // again
+		l.q.Receive(l.now, &packets[0], qp.RxMeta{}) // duplicate
 		packets[9].PSN = psn.Add(1)
-		l.q.Receive(l.now, &packets[9], qp.RxMeta{}) // beyond
+		l.q.Receive(l.now, &packets[9], qp.RxMeta{}) // beyond the expected PSN
 		for l.q.PollTransmit(l.now, &tr) {
 		}
 	}

@@ -57,17 +57,16 @@ func loadRC(t *testing.T, file string) (out []captured) {
 	}
 }
 
-// replay is a capture being given to our responders.
+// replay replays a capture to our responders.
 type replay struct {
 	t    *testing.T
 	all  []captured
 	mtu  qp.MTU
 	ends map[string][]*replayEnd // by IP address
-	rnr  bth.PSN                 // refused last as not ready
+	rnr  bth.PSN                 // of the latest RNR NAK
 }
 
-// replayEnd is one of our queue pairs, with answers that have not been seen in
-// the capture yet.
+// replayEnd is one of our queue pairs, with its answers that have not yet been found in the capture.
 type replayEnd struct {
 	*replayHost
 	q       *qp.QP
@@ -75,14 +74,14 @@ type replayEnd struct {
 	answers []bth.Packet
 }
 
-// replayHost has all the memory that the captured requests address. Whether it
-// has a receive or refuses a key depends on what rxe's did.
+// replayHost has all the memory that the captured requests address. It has a receive or refuses a key exactly when
+// rxe's host did.
 type replayHost struct {
 	*qptest.Host
 	pages   map[uint64][]byte
 	refuse  bool
 	room    int
-	waiting bool // no receive has been posted
+	waiting bool // no receive is posted
 }
 
 func (h *replayHost) NextRecv(w *qp.RecvWQE) bool {
@@ -131,8 +130,8 @@ func (h *replayHost) CompareSwap(_ uint32, va, compare, swap uint64) (uint64, bo
 	return orig, true
 }
 
-// TestReplay gives the requests that two rdma_rxe devices exchanged to our
-// responder, which must answer as rxe did, packet by packet.
+// TestReplay gives our responder the requests that two rdma_rxe devices exchanged. The responder must answer as rxe
+// did, packet by packet.
 func TestReplay(t *testing.T) {
 	for _, file := range []string{
 		"rc_send", "rc_write", "rc_writeimm", "rc_read", "rc_atomic", "rc_mixed", "rc_psnwrap_write", "rc_srq", "ecn_write",
@@ -167,7 +166,7 @@ func describe(p *bth.Packet) string {
 	return fmt.Sprintf("%v %v %v msn=%d orig=%d len=%d", p.PSN, p.Opcode, p.AETH.Syndrome, p.AETH.MSN, p.AtomicAck, len(p.Payload))
 }
 
-// end returns the queue pair that c is a request to.
+// end returns the queue pair that c addresses.
 func (r *replay) end(c *captured) *replayEnd {
 	for _, e := range r.ends[c.from] {
 		if e.qpn == c.p.DestQP {
@@ -186,8 +185,8 @@ func (r *replay) end(c *captured) *replayEnd {
 	return e
 }
 
-// foresee sets up e so that it can do what rxe did with request i: the memory
-// that a READ finds, rights, receives.
+// foresee prepares e for request i, so that it can act as rxe did. It sets the memory of a READ, access rights and
+// receives.
 func (r *replay) foresee(i int, e *replayEnd, c *captured) {
 	e.refuse, e.waiting = false, false
 	mtu := r.mtu.Bytes()
@@ -232,8 +231,8 @@ func (r *replay) request(i int, c *captured) {
 	}
 }
 
-// response finds a captured answer among ours. What follows the refused packet in
-// its burst is answered with a sequence NAK by rxe; we are silent.
+// response searches our answers for a captured one. rxe answers the packets that follow the refused one in its burst
+// with a sequence NAK; our responder is silent.
 func (r *replay) response(c *captured) {
 	switch s := c.p.AETH.Syndrome; {
 	case c.p.Opcode.IsAck() && s.IsRNR():

@@ -9,13 +9,13 @@ import (
 	"roced.io/roced/qp"
 )
 
-// TestRefusals is one case for each rule of IBTA vol.1 9.7.4.1 and 9.9.3: the
-// last packet is refused, with a NAK of its PSN, if any, as the last word.
+// TestRefusals has one case for each rule of IBTA vol.1 9.7.4.1 and 9.9.3. The responder refuses the last packet. A
+// NAK, if any, has its PSN and is the last answer.
 func TestRefusals(t *testing.T) {
 	const invalid, access, operational = bth.SyndromeInvalidRequest, bth.SyndromeRemoteAccessErr, bth.SyndromeRemoteOpErr
 	for _, c := range []struct {
 		name string
-		rx   string // packets, by commas
+		rx   string // packets, separated by commas
 		nak  bth.Syndrome
 		drop qp.Drop
 		news string // completion of the first receive, or event
@@ -86,7 +86,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// refuses gives packets, of which the last must be refused.
+// refuses delivers packets, of which the queue pair must refuse the last.
 func (l *lone) refuses(t *testing.T, rx string, nak bth.Syndrome, drop qp.Drop) {
 	t.Helper()
 	lines := strings.Split(rx, ", ")
@@ -140,8 +140,7 @@ func TestNoReadResources(t *testing.T) {
 	}
 }
 
-// TestReadResourcesChange: max_dest_rd_atomic may be modified in SQD. The newest
-// answers are kept.
+// TestReadResourcesChange: max_dest_rd_atomic may be modified in SQD. The queue pair keeps the newest answers.
 func TestReadResourcesChange(t *testing.T) {
 	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
 	if err := l.q.Modify(l.now, qp.Attr{State: qp.SQD}, qp.AttrState); err != nil {
@@ -175,9 +174,9 @@ func TestReadResourcesChange(t *testing.T) {
 	}
 }
 
-// TestForeignPackets: what is not a request of the service is dropped, whatever
-// the state. RC tells a peer that speaks an extended transport of it, but only if its request
-// is the one that is expected: who guesses gets no answer.
+// TestForeignPackets: the queue pair drops packets that are no requests of its service, in any state. RC answers a
+// peer with an extended transport, but only if its request is the expected one. An attacker who guesses gets no
+// answer.
 func TestForeignPackets(t *testing.T) {
 	for _, typ := range []qp.Type{qp.RC, qp.UC, qp.UD} {
 		l := newLone(t, typ, qp.RTS, false, loneAttr)
@@ -197,8 +196,8 @@ func TestForeignPackets(t *testing.T) {
 	}
 }
 
-// TestReceivingStates: requests are taken in RTR, RTS and SQD (IBTA vol.1
-// 10.3.1), and COMM_EST is raised once, in RTR.
+// TestReceivingStates: the queue pair accepts requests in RTR, RTS and SQD (IBTA vol.1 10.3.1), and raises COMM_EST
+// once, in RTR.
 func TestReceivingStates(t *testing.T) {
 	for state := qp.Reset; state <= qp.Err; state++ {
 		if state == qp.SQE {
@@ -229,8 +228,8 @@ func TestReceivingStates(t *testing.T) {
 	}
 }
 
-// TestResetForgets: after RESET nothing of the old connection is answered or
-// completed, and the numbers begin anew.
+// TestResetForgets: after RESET the queue pair neither answers nor completes requests of the old connection, and its
+// numbers start again.
 func TestResetForgets(t *testing.T) {
 	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
 	l.post(qp.RecvWQE{WRID: 1, SGEs: []qp.SGE{{localVA, 600, lkey}}})
@@ -250,9 +249,8 @@ func TestResetForgets(t *testing.T) {
 	}
 }
 
-// TestDuplicatesAckNoAnswers: the acknowledgement of a duplicate ends before READs
-// and atomics, whose answers the peer may not have: Linux's rxe takes one with the
-// PSN of an atomic for its answer.
+// TestDuplicatesAckNoAnswers: the acknowledgement of a duplicate ends before READs and atomics, because the peer may
+// lack their answers. Linux's rxe takes an acknowledgement with the PSN of an atomic for its answer.
 func TestDuplicatesAckNoAnswers(t *testing.T) {
 	l := newLone(t, qp.RC, qp.RTS, false, loneAttr)
 	steps := []struct{ rx, tx string }{

@@ -32,7 +32,7 @@ const (
 
 const remoteAll = qp.AccessRemoteRead | qp.AccessRemoteWrite | qp.AccessRemoteAtomic | qp.AccessFlushGlobal
 
-// lone is a queue pair whose peer is a test.
+// lone is a queue pair whose peer is the test.
 type lone struct {
 	q   *qp.QP
 	h   *qptest.Host
@@ -41,7 +41,7 @@ type lone struct {
 	now mono.Time
 }
 
-// loneAttr are the attributes that most tests have.
+// loneAttr are the attributes for most tests.
 var loneAttr = qp.Attr{
 	PathMTU: 1, DestQPN: peerQPN, RQPSN: 100, SQPSN: 500, QKey: 0x1111, MinRNRTimer: 12,
 	MaxRdAtomic: 4, MaxDestRdAtomic: 4, AccessFlags: remoteAll,
@@ -65,14 +65,14 @@ func newLone(t testing.TB, typ qp.Type, state qp.State, srq bool, a qp.Attr) *lo
 	return l
 }
 
-// connect takes a queue pair to RTS once more.
+// connect takes a queue pair to RTS again.
 func connect(t testing.TB, l *lone, a qp.Attr) {
 	if err := qptest.Connect(l.now, l.q, l.typ, a, qp.RTS); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// opcodes are the requests by the names that scripts give them.
+// opcodes maps the names of scripts to requests.
 var opcodes = map[string]bth.Opcode{
 	"send_first": bth.OpSendFirst, "send_middle": bth.OpSendMiddle, "send_last": bth.OpSendLast,
 	"send_last_imm": bth.OpSendLastImm, "send_only": bth.OpSendOnly, "send_only_imm": bth.OpSendOnlyImm,
@@ -85,8 +85,8 @@ var opcodes = map[string]bth.Opcode{
 
 var transports = map[qp.Type]bth.Opcode{qp.RC: bth.TransportRC, qp.UC: bth.TransportUC, qp.UD: bth.TransportUD}
 
-// pack makes a request of what its words say: "send_only psn=100 len=10 ackreq".
-// The payload is filled with the low byte of the PSN.
+// pack builds a request from a description such as "send_only psn=100 len=10 ackreq". It fills the payload with the
+// low byte of the PSN.
 func (l *lone) pack(line string) (p bth.Packet, err error) {
 	words := strings.Fields(line)
 	op, ok := opcodes[words[0]]
@@ -146,7 +146,7 @@ func (l *lone) pack(line string) (p bth.Packet, err error) {
 	return p, nil
 }
 
-// rx gives the queue pair a request.
+// rx delivers a request.
 func (l *lone) rx(t testing.TB, line string) qp.Drop {
 	p, err := l.pack(line)
 	if err != nil {
@@ -155,7 +155,7 @@ func (l *lone) rx(t testing.TB, line string) qp.Drop {
 	return l.q.Receive(l.now, &p, qp.RxMeta{GRH: qptest.GRH[:]})
 }
 
-// tx polls for everything, and describes it.
+// tx polls for all packets, and describes them.
 func (l *lone) tx() string { return l.poll(1000) }
 
 func (l *lone) poll(most int) string {
@@ -209,7 +209,7 @@ var eventNames = map[qp.Event]string{
 	qp.EventQPLastWQE: "QP_LAST_WQE_REACHED", qp.EventQPFatal: "QP_FATAL",
 }
 
-// news describes the completions and events since the last call.
+// news describes the completions and events since the previous call.
 func (l *lone) news() string {
 	var out strings.Builder
 	for _, c := range l.h.RecvCQ {
@@ -238,7 +238,7 @@ func (l *lone) news() string {
 	return out.String()
 }
 
-// recv posts a receive: "wr=1 len=10+20 lkey=1". Elements lie 0x400 apart.
+// recv posts a receive: "wr=1 len=10+20 lkey=1". Elements are 0x400 apart.
 func (l *lone) recv(d *datadriven.TestData, t *testing.T) {
 	w := qp.RecvWQE{WRID: uint64(arg(d, t, "wr", 0))}
 	at := uint64(localVA)
@@ -262,7 +262,7 @@ func (l *lone) post(w qp.RecvWQE) {
 	l.q.RecvPosted(l.now)
 }
 
-// arg returns a number among the arguments, or v.
+// arg returns a numeric argument, or v if it is missing.
 func arg(d *datadriven.TestData, t *testing.T, key string, v int) int {
 	if !d.HasArg(key) {
 		return v
@@ -276,7 +276,7 @@ func arg(d *datadriven.TestData, t *testing.T, key string, v int) int {
 	return int(n)
 }
 
-// open makes the queue pair of a script.
+// open returns the queue pair of a script.
 func open(d *datadriven.TestData, t *testing.T) *lone {
 	a := loneAttr
 	a.RQPSN = uint32(arg(d, t, "psn", 100))
@@ -341,7 +341,7 @@ func (l *lone) command(d *datadriven.TestData, t *testing.T) (out string) {
 	return out
 }
 
-// counters lists those that are not zero.
+// counters lists the counters that are not zero.
 func (l *lone) counters() string {
 	out := "state=" + l.q.State().String()
 	c := &l.ctr

@@ -23,9 +23,9 @@ type solo struct {
 	p   bth.Profile
 }
 
-const soloMem = 1 << 20 // where the memory of a solo begins; its key is 1
+const soloMem = 1 << 20 // start of the memory of a solo; its key is 1
 
-// newSolo has a queue pair in RTS whose PSNs begin with 0, of a profile, with an MTU of 256.
+// newSolo returns a queue pair of a profile in RTS. Its PSNs begin with 0, its MTU is 256.
 func newSolo(t *testing.T, name string, change func(*qp.Config)) *solo {
 	t.Helper()
 	s := &solo{t: t, h: qptest.NewHost(), now: 1}
@@ -47,7 +47,7 @@ func newSolo(t *testing.T, name string, change func(*qp.Config)) *solo {
 	return s
 }
 
-// poll returns all packets that can leave.
+// poll returns all packets that may leave.
 func (s *solo) poll() (out []bth.Packet) {
 	var t qp.Transmit
 	for s.q.PollTransmit(s.now, &t) {
@@ -57,7 +57,7 @@ func (s *solo) poll() (out []bth.Packet) {
 	return out
 }
 
-// rx delivers a packet of the profile; x are flags and fields of the extension header.
+// rx delivers a packet of the profile. x holds flags and fields of the extension header.
 func (s *solo) rx(p bth.Packet, x bth.XETH) qp.Drop {
 	if p.Ext = x; s.p != bth.ProfileRC {
 		p.Ext.Profile = s.p
@@ -89,8 +89,7 @@ func (s *solo) recv(n uint32) {
 		SGEs: []qp.SGE{{Addr: soloMem, Length: n, LKey: 1}}})
 }
 
-// xack is an acknowledgement of an extended transport; sack < 0: nothing is acknowledged
-// selectively.
+// xack delivers an acknowledgement of an extended transport; sack < 0 omits the selective acknowledgement.
 func (s *solo) xack(expected, sack int) qp.Drop {
 	p := bth.Packet{Opcode: bth.OpcodeExtAck, PSN: psn(expected), AETH: bth.AETH{Syndrome: bth.SyndromeACK}}
 	var x bth.XETH
@@ -112,8 +111,8 @@ func naks(packets []bth.Packet) (n int) {
 	return n
 }
 
-// TestOvertakenSACKCounts: an acknowledgement that comes by a longer path than a later one
-// still tells that its packet has arrived.
+// TestOvertakenSACKCounts: an acknowledgement that a later one overtakes on a shorter path still reports its packet
+// as received.
 func TestOvertakenSACKCounts(t *testing.T) {
 	for name, recovery := range map[string]profile.Part{"irn": {}, "eunomia": {Name: "eunomia", Params: map[string]float64{"selective_repeat": 1}}} {
 		s := newSolo(t, name, func(c *qp.Config) {
@@ -128,7 +127,7 @@ func TestOvertakenSACKCounts(t *testing.T) {
 		if n := len(s.poll()); n != 6 {
 			t.Fatalf("%s: %d packets", name, n)
 		}
-		s.xack(2, -1) // 0 and 1 are there
+		s.xack(2, -1) // 0 and 1 have arrived
 		s.xack(1, 3)  // earlier: 3 came before 1
 		s.xack(2, 5)
 		var again []uint32
@@ -141,7 +140,7 @@ func TestOvertakenSACKCounts(t *testing.T) {
 	}
 }
 
-// spy is a controller that notes what it is told.
+// spy is a controller that records its calls.
 type spy struct {
 	ccalgo.None
 	samples []ccalgo.Sample
@@ -149,7 +148,7 @@ type spy struct {
 
 func (c *spy) OnAck(_ mono.Time, s ccalgo.Sample) { c.samples = append(c.samples, s) }
 
-// bytes returns how much the spy was told of since it was asked last.
+// bytes returns the number of bytes reported to the spy since the previous call.
 func (c *spy) bytes() (n uint32) {
 	for _, s := range c.samples {
 		n += s.Bytes
@@ -160,8 +159,7 @@ func (c *spy) bytes() (n uint32) {
 
 func spied(c *spy) func(*qp.Config) { return func(q *qp.Config) { q.Profile.Controller = c } }
 
-// TestBytesBehindREAD: what is acknowledged behind a READ that is not answered counts at
-// once, and once only.
+// TestBytesBehindREAD: requests acknowledged behind an unanswered READ count at once, and only once.
 func TestBytesBehindREAD(t *testing.T) {
 	c := new(spy)
 	s := newSolo(t, "irn", spied(c))
@@ -188,8 +186,8 @@ func TestBytesBehindREAD(t *testing.T) {
 	}
 }
 
-// TestRoundTripsBehindREAD: an acknowledgement that waits behind the response to a READ tells
-// nothing of the network, for the peer paces its responses.
+// TestRoundTripsBehindREAD: an acknowledgement that waits behind the response to a READ is no RTT sample, because the
+// peer paces its responses.
 func TestRoundTripsBehindREAD(t *testing.T) {
 	c := new(spy)
 	s := newSolo(t, "rc", spied(c))
@@ -219,8 +217,8 @@ func TestRoundTripsBehindREAD(t *testing.T) {
 	}
 }
 
-// TestMarksUnderDisorder: marks and round-trip times of acknowledgements that do not move
-// una reach congestion control.
+// TestMarksUnderDisorder: congestion control gets the marks and round-trip times of acknowledgements that do not
+// advance una.
 func TestMarksUnderDisorder(t *testing.T) {
 	for _, name := range []string{"irn", "eunomia"} {
 		c := new(spy)
@@ -250,8 +248,8 @@ func TestMarksUnderDisorder(t *testing.T) {
 	}
 }
 
-// TestRefusalHitsItsOwnReceive: the receive that a SEND behind a refused READ has taken is
-// flushed, and the refusal is an event.
+// TestRefusalHitsItsOwnReceive: a SEND behind a refused READ has taken a receive. The receive is flushed, and the
+// refusal is an event.
 func TestRefusalHitsItsOwnReceive(t *testing.T) {
 	for _, name := range []string{"irn", "melo", "mp-rdma", "eunomia"} {
 		s := newSolo(t, name, nil)
@@ -274,7 +272,7 @@ func TestRefusalHitsItsOwnReceive(t *testing.T) {
 	}
 }
 
-// TestForgedNumbers: what a peer says of its messages must agree with their PSNs.
+// TestForgedNumbers: the message numbers of a peer must agree with its PSNs.
 func TestForgedNumbers(t *testing.T) {
 	immediate := bth.Packet{Opcode: bth.OpWriteOnlyImm, PSN: psn(0), RETH: bth.RETH{VA: soloMem, RKey: 1, Length: 8}, Payload: make([]byte, 8)}
 	send := bth.Packet{Opcode: bth.OpSendOnly, PSN: psn(0), Payload: make([]byte, 8)}
@@ -320,8 +318,8 @@ func TestForgedNumbers(t *testing.T) {
 	}
 }
 
-// TestNoAckIsLost: acknowledgements that clock the peer wait for a link that is paused, as many
-// as Tuning.AckDepth says, and the oldest are lost.
+// TestNoAckIsLost: acknowledgements that clock the peer wait for a paused link. Up to Tuning.AckDepth of them wait,
+// and the oldest are dropped.
 func TestNoAckIsLost(t *testing.T) {
 	const n = 5000
 	for depth, want := range map[int16]int{0: 4096, 100: 100, n + 1: n} {
@@ -340,7 +338,7 @@ func TestNoAckIsLost(t *testing.T) {
 	}
 }
 
-// TestSilentInError: acknowledgements of READ responses do not leave a broken queue pair.
+// TestSilentInError: a broken queue pair sends no acknowledgements of READ responses.
 func TestSilentInError(t *testing.T) {
 	s := newSolo(t, "irn", nil)
 	s.post1(qp.WRRead, 8)
@@ -354,8 +352,8 @@ func TestSilentInError(t *testing.T) {
 	}
 }
 
-// TestREADsWithinCircle: responses that are outstanding take less than half of their PSNs,
-// or new ones could not be told from old ones.
+// TestREADsWithinCircle: outstanding responses occupy less than half of their PSN circle. Otherwise new responses
+// would look like old ones.
 func TestREADsWithinCircle(t *testing.T) {
 	for _, name := range []string{"rc", "irn"} {
 		s := newSolo(t, name, nil)
@@ -369,12 +367,12 @@ func TestREADsWithinCircle(t *testing.T) {
 	}
 }
 
-// TestPlainExtended: what a profile lacks is that of RC, for responses too.
+// TestPlainExtended: a profile inherits missing parts from RC, for responses too.
 func TestPlainExtended(t *testing.T) {
 	newSolo(t, "irn", func(c *qp.Config) { c.Profile = qp.Profile{Kind: bth.ProfileIRN} })
 }
 
-// TestRNRBeyond: a NAK for a packet that has never been sent says nothing.
+// TestRNRBeyond: an RNR NAK for a packet that was never sent changes nothing.
 func TestRNRBeyond(t *testing.T) {
 	for _, name := range []string{"irn", "mp-rdma", "eunomia"} {
 		s := newSolo(t, name, nil)
@@ -392,7 +390,7 @@ func TestRNRBeyond(t *testing.T) {
 	}
 }
 
-// TestRNRKeepsTimeout: waiting for a receive is no timeout, and no reason for a longer one.
+// TestRNRKeepsTimeout: waiting for a receive is no timeout, and does not lengthen the timeout.
 func TestRNRKeepsTimeout(t *testing.T) {
 	s := newSolo(t, "irn", nil)
 	s.post1(qp.WRSend, 8)
@@ -410,8 +408,8 @@ func TestRNRKeepsTimeout(t *testing.T) {
 	}
 }
 
-// TestForeignGuess: a packet of another transport is answered, and breaks the queue pair, if
-// it is the one that is expected; who guesses PSNs gets nothing.
+// TestForeignGuess: a packet of another transport is answered, and breaks the queue pair, if it has the expected PSN.
+// An attacker who guesses PSNs gets no answer.
 func TestForeignGuess(t *testing.T) {
 	s := newSolo(t, "rc", nil)
 	p := bth.Packet{Opcode: bth.TransportExt | bth.OpSendOnly, PSN: psn(1), Ext: bth.XETH{Profile: bth.ProfileIRN}}
@@ -426,7 +424,7 @@ func TestForeignGuess(t *testing.T) {
 	if n := naks(s.poll()); n != 1 || s.q.State() != qp.Err {
 		t.Errorf("%d NAKs, state %v", n, s.q.State())
 	}
-	// The other way round: our requests are refused by a peer of RC.
+	// The reverse: a peer with RC refuses our requests.
 	x := newSolo(t, "irn", nil)
 	x.post1(qp.WRSend, 8)
 	x.post1(qp.WRSend, 8)
@@ -443,7 +441,7 @@ func TestForeignGuess(t *testing.T) {
 	}
 }
 
-// TestResponsesTakeTurns: requests, which a rate holds up, do not take the turn of responses when
+// TestResponsesTakeTurns: a rate limit holds requests up. They do not take the turn of responses when
 // acknowledgements leave in between (soak seeds 800016348, 800019694 and 800041639).
 func TestResponsesTakeTurns(t *testing.T) {
 	for _, name := range []string{"rc", "irn", "mp-rdma", "eunomia"} {

@@ -8,12 +8,11 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// newAt returns a queue pair in a state.
-// TestFlushBeforeRTS: what was posted while the send queue was broken is flushed, what is
-// posted then is sent (IBTA vol.1 10.3.1.7), also by a program that posts meanwhile.
+// TestFlushBeforeRTS: requests posted while the send queue is broken are flushed. Requests posted afterwards are sent
+// (IBTA vol.1 10.3.1.7), even if a program posts them during the transition.
 func TestFlushBeforeRTS(t *testing.T) {
 	q, h := newAt(t, UD, SQE)
-	for i := range 20 { // a ring of 16, and more as places are given back
+	for i := range 20 { // a ring of 16; posting continues as places are freed
 		h.queue = append(h.queue, SendWQE{WRID: uint64(i), Opcode: WRSend})
 	}
 	if err := q.Modify(1, Attr{State: RTS}, AttrState); err != nil || h.cqes != 16 || strings.Count(h.log.String(), "WR_FLUSH_ERR") != 16 {
@@ -58,8 +57,8 @@ func newAt(t *testing.T, typ Type, state State) (*QP, *scriptHost) {
 	return q, h
 }
 
-// TestTransitions tries every transition of every service with exactly the
-// required attributes, with one of them missing, and with one too many.
+// TestTransitions tries every transition of every service with exactly the required attributes, with one of them
+// missing, and with an extra one.
 func TestTransitions(t *testing.T) {
 	allowed := map[[2]State]bool{
 		{Reset, Init}: true, {Init, Init}: true, {Init, RTR}: true, {RTR, RTS}: true, {RTS, RTS}: true,

@@ -10,8 +10,8 @@ import (
 	"roced.io/roced/bth"
 )
 
-// short are bursts of messages without READs of more packets than one, of both ends; the first of each
-// end has been answered, so that round trips are known.
+// short posts bursts of messages at both ends, without READs of more than one packet. The first message of each end
+// is already answered, so that round trips are known.
 func short(t failer, p *pair) [2]*workload {
 	rng := rand.New(rand.NewPCG(3, 3))
 	loads := [2]*workload{newWorkload(p, 0), newWorkload(p, 1)}
@@ -30,14 +30,14 @@ func short(t failer, p *pair) [2]*workload {
 	return loads
 }
 
-// patient has a timeout that no test of tail probes may need.
+// patient has a timeout so long that no test of tail probes should need it.
 func patient() pairConfig {
 	c := lossless
 	c.timeout = 14
 	return c
 }
 
-// lossesCost runs short without the packets that are named, and checks that no timeout passed.
+// lossesCost runs short without the packets of lost, and checks that no timeout passed.
 func lossesCost(t failer, c pairConfig, lost ...int) {
 	p := newPair(dummyTB{}, c)
 	loads := short(t, p)
@@ -59,7 +59,7 @@ func lossesCost(t failer, c pairConfig, lost ...int) {
 	}
 }
 
-// TestTailProbes: no packet is so important that the timeout has to pass if it is lost, nor are two.
+// TestTailProbes: the loss of any packet, or of any two, never needs the timeout.
 func TestTailProbes(t *testing.T) {
 	for lost := range 120 {
 		lossesCost(t, patient(), lost)
@@ -72,13 +72,12 @@ func TestTailProbes(t *testing.T) {
 	})
 }
 
-// TestTailProbesAnyFaults: what is asked for early takes effect once.
+// TestTailProbesAnyFaults: early retransmissions take effect once.
 func TestTailProbesAnyFaults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { anyFaults(t, patient()) })
 }
 
-// TestSlowPeer: a peer that has become slow is probed less and less, and one that loses things as
-// early as before.
+// TestSlowPeer: a slow peer is probed less and less often. A lossy peer is probed as early as before.
 func TestSlowPeer(t *testing.T) {
 	p := newPair(t, patient())
 	l := newWorkload(p, 0)
@@ -115,7 +114,7 @@ func TestSlowPeer(t *testing.T) {
 	l.verify(t)
 }
 
-// TestProbesAreNotTimed: nobody knows which transmission an answer is for (Karn's rule).
+// TestProbesAreNotTimed: an answer may belong to either transmission, so it is no RTT sample (Karn's rule).
 func TestProbesAreNotTimed(t *testing.T) {
 	p := newPair(t, patient())
 	d := NewDistributions()
@@ -134,7 +133,7 @@ func TestProbesAreNotTimed(t *testing.T) {
 	}
 }
 
-// TestProbesOfTimeout: whoever gives a peer longer to answer waits longer for a probe, too.
+// TestProbesOfTimeout: a longer timeout also delays probes.
 func TestProbesOfTimeout(t *testing.T) {
 	for timeout, probes := range map[uint8]uint64{14: 1, 18: 0} {
 		c := patient()

@@ -18,7 +18,7 @@ import (
 
 var updateTraces = flag.Bool("update-traces", false, "write the golden traces anew")
 
-// traceLog is a tracer that writes down what it is shown.
+// traceLog is a tracer that records its events.
 type traceLog struct {
 	strings.Builder
 	name   string
@@ -60,8 +60,8 @@ func (l *traceLog) Trace(now mono.Time, e TraceEvent) {
 	fmt.Fprintln(l)
 }
 
-// tracedPair is a pair that moves a WRITE of six packets, of which the third is lost the
-// first time, and a READ of three, of which the first response is.
+// tracedPair returns a pair that moves a WRITE of six packets and a READ of three. The third packet of the WRITE and
+// the first response of the READ are lost once.
 func tracedPair(t testing.TB, profile func() Profile, tracers ...Tracer) *pair {
 	c := lossless
 	c.profile = profile
@@ -88,7 +88,7 @@ func tracedPair(t testing.TB, profile func() Profile, tracers ...Tracer) *pair {
 	return p
 }
 
-// TestTraceGolden: a small loss, event by event, as each transport sees it.
+// TestTraceGolden: a small loss, event by event, for each transport.
 func TestTraceGolden(t *testing.T) {
 	for name, profile := range map[string]func() Profile{
 		"rc": nil, "irn": extended["irn"], "melo": extended["melo"], "mp-rdma": extended["mp-rdma"],
@@ -127,7 +127,7 @@ func TestTraceGolden(t *testing.T) {
 	}
 }
 
-// TestTraceChangesNothing: a queue pair that is watched sends what it would send.
+// TestTraceChangesNothing: a traced queue pair sends the same packets.
 func TestTraceChangesNothing(t *testing.T) {
 	for name, profile := range extended {
 		var log traceLog
@@ -146,7 +146,7 @@ type countTracer struct{ events int }
 func (c *countTracer) Trace(mono.Time, TraceEvent) { c.events++ }
 func (c *countTracer) Closed()                     {}
 
-// TestTraceAllocs: events allocate nothing, and nobody's none.
+// TestTraceAllocs: events allocate nothing, with or without a tracer.
 func TestTraceAllocs(t *testing.T) {
 	p := newPair(t, lossless)
 	q, count := p.ends[0].q, &countTracer{}

@@ -12,7 +12,7 @@ import (
 	"roced.io/roced/plugin/mono"
 )
 
-// TestLinkOverhead: pacing counts what the link adds to a frame.
+// TestLinkOverhead: pacing includes the link's overhead per frame.
 func TestLinkOverhead(t *testing.T) {
 	for overhead, bytes := range map[int8]int{-1: 58, 0: 58 + 24, 6: 58 + 6} {
 		q, h := newAt(t, RC, RTS)
@@ -23,7 +23,7 @@ func TestLinkOverhead(t *testing.T) {
 	}
 }
 
-// TestLateCall: a paced queue pair that is called late makes up for what its credit allows.
+// TestLateCall: a paced queue pair that is called late catches up as far as its credit allows.
 func TestLateCall(t *testing.T) {
 	for credit, want := range map[time.Duration]int{0: 1, time.Millisecond: 1 + 2, time.Second: 1 + 10} {
 		q, h := newAt(t, RC, RTS)
@@ -50,7 +50,7 @@ func TestLateCall(t *testing.T) {
 	}
 }
 
-// seeded is a path selection that notes its seed.
+// seeded is a path selection that records its seed.
 type seeded struct {
 	path.Single
 	seed uint64
@@ -58,8 +58,8 @@ type seeded struct {
 
 func (s *seeded) Reset(start path.Start) { s.seed = start.Seed }
 
-// TestPathSeed: random paths are those of the seed that was given, else of QPN and PSN; requests
-// and responses have different ones.
+// TestPathSeed: the given seed determines random paths; by default QPN and PSN do. Requests and responses have
+// different seeds.
 func TestPathSeed(t *testing.T) {
 	seeds := func(seed uint64, qpn bth.QPN, psn uint32) [2]uint64 {
 		var s [2]seeded
@@ -84,8 +84,7 @@ func TestPathSeed(t *testing.T) {
 	}
 }
 
-// TestPhantom: packets leave when they would with content and say the same, and what would have
-// to be copied is not.
+// TestPhantom: phantom packets leave at the same times and describe the same as real ones, but no payload is copied.
 func TestPhantom(t *testing.T) {
 	profiles := map[string]func() Profile{"rc": nil, "melo": extended["melo"], "eunomia": extended["eunomia over selective repeat"]}
 	for name, profile := range profiles {
@@ -129,14 +128,14 @@ func TestPhantom(t *testing.T) {
 	}
 }
 
-// TestZeroTuning is the queue pair of hardware: each message asks for its acknowledgement, which
-// leaves at once. The daemon's asks for few, and they leave behind data.
+// TestZeroTuning: zero tuning behaves like hardware: each message requests an acknowledgement, which leaves at once.
+// With the daemon's tuning only some messages do, and acknowledgements leave after data.
 func TestZeroTuning(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		tuning Tuning
 		asks   int  // of eight messages
-		first  bool // the acknowledgement is
+		first  bool // the acknowledgement leaves first
 	}{{"zero", Tuning{}, 8, true}, {"daemon", Software, 4, false}} {
 		t.Run(c.name, func(t *testing.T) {
 			conf := lossless
@@ -196,7 +195,7 @@ func TestRateLimitAttribute(t *testing.T) {
 	}
 }
 
-// pacedSend has q send the first of two SENDs at 1 Mb/s, and returns when the second may leave.
+// pacedSend makes q send the first of two SENDs at 1 Mb/s. It returns the time at which the second may leave.
 func pacedSend(t *testing.T, q *QP, h *scriptHost) mono.Time {
 	t.Helper()
 	if err := q.Modify(0, Attr{RateLimit: 1000}, AttrRateLimit); err != nil {
