@@ -17,7 +17,7 @@ var samePacket = cmp.Options{
 	cmp.Comparer(func(a, b bth.PSN) bool { return a == b }),
 }
 
-// drawPacket draws a packet that sets only what its opcode has.
+// drawPacket draws a packet that sets only the fields of its opcode.
 func drawPacket(t *rapid.T) bth.Packet {
 	w := rapid.SampledFrom(wantOpcodes).Draw(t, "opcode")
 	o := bth.Opcode(w.code)
@@ -61,7 +61,7 @@ func drawPacket(t *rapid.T) bth.Packet {
 	return p
 }
 
-// drawXETH draws an extension header that sets only what its flags say.
+// drawXETH draws an extension header that sets only the fields of its flags.
 func drawXETH(t *rapid.T) bth.XETH {
 	u24 := rapid.Uint32Range(0, 1<<24-1)
 	h := bth.XETH{Profile: bth.Profile(rapid.Byte().Draw(t, "profile"))}
@@ -230,7 +230,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		want := len(b)
-		if p.Opcode.IsExt() { // less what a later revision has put into the extension header
+		if p.Opcode.IsExt() { // except for fields of a later revision of the extension header
 			want -= 4*int(b[bth.BTHLen]&0xf) - p.Ext.Len()
 		}
 		if p.WireLen() != want {

@@ -5,17 +5,16 @@ import "hash/crc32"
 // foldMin is the minimum length for which folding is faster than hash/crc32, and the minimum length of foldAVX2.
 const foldMin = 32
 
-// foldTable holds the factors with which foldAVX2 moves 16 bytes over a distance
-// of d bits: the remainder of x^(d+63) by the CRC's polynomial for their first
-// half and of x^(d-1) for their second. In words of reflected bits the
-// coefficient of x^0 is bit 63, and a product comes out multiplied by x.
+// foldTable holds the factors with which foldAVX2 moves 16 bytes over a distance of d bits. They are remainders by
+// the CRC's polynomial: of x^(d+63) for the first half and of x^(d-1) for the second. Words are bit-reflected: bit 63
+// is the coefficient of x^0, and a product is multiplied by x.
 var foldTable = [3][2]uint64{
 	{0x7d657a1000000000, 0x7406fa9500000000}, // 128 bytes
 	{0x9570d49500000000, 0x01b5fd1d00000000}, // 32 bytes
 	{0x65673b4600000000, 0x9ba54c6f00000000}, // 16 bytes
 }
 
-// canFold reports whether processor and operating system support foldAVX2.
+// canFold reports whether the processor and the operating system support foldAVX2.
 var canFold = detectFold()
 
 // crcUpdate continues the CRC-32 crc over p.
@@ -41,8 +40,8 @@ func crcFold(crc uint32, p []byte) uint32 {
 //go:noescape
 func foldAVX2(c uint32, p []byte) (lo, hi uint64)
 
-// detectFold reports whether there are AVX2, VPCLMULQDQ and an operating system that
-// saves the registers YMM (Intel SDM vol. 1, 14.3 and 14.7.1).
+// detectFold reports whether the processor has AVX2 and VPCLMULQDQ, and the operating system saves the YMM registers
+// (Intel SDM vol. 1, 14.3 and 14.7.1).
 func detectFold() bool {
 	const (
 		osxsave    = 1 << 27 // leaf 1, ECX
@@ -65,6 +64,5 @@ func detectFold() bool {
 // cpuid returns the result of CPUID for leaf and subleaf.
 func cpuid(leaf, subleaf uint32) (eax, ebx, ecx, edx uint32)
 
-// xgetbv returns the low half of XCR0, the state that the operating system saves.
-// It needs osxsave.
+// xgetbv returns the low half of XCR0, the register state that the operating system saves. It needs osxsave.
 func xgetbv() uint32

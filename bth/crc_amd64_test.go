@@ -29,7 +29,7 @@ func TestFoldTable(t *testing.T) {
 	}
 }
 
-// TestDetectFold: what we find is what the kernel tells of the first processor.
+// TestDetectFold: detectFold agrees with the kernel's flags of the first processor.
 func TestDetectFold(t *testing.T) {
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -48,7 +48,7 @@ func TestDetectFold(t *testing.T) {
 	}
 }
 
-// TestFoldStaysInside puts the data next to pages that cannot be read.
+// TestFoldStaysInside places the data next to unreadable pages.
 func TestFoldStaysInside(t *testing.T) {
 	page := os.Getpagesize()
 	m, err := syscall.Mmap(-1, 0, 4*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)

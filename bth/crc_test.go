@@ -11,7 +11,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// noise returns n bytes that are the same in every run.
+// noise returns n bytes, the same in every run.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -84,7 +84,7 @@ func FuzzICRCUpdate(f *testing.F) {
 	})
 }
 
-// BenchmarkICRCUpdate compares with hash/crc32.
+// BenchmarkICRCUpdate compares ICRCUpdate with hash/crc32.
 func BenchmarkICRCUpdate(b *testing.B) {
 	for _, n := range []int{16, 32, 33, 47, 48, 63, 64, 80, 95, 128, 1 << 10, 4 << 10, 64 << 10} {
 		p := noise(n)

@@ -7,7 +7,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// TestReadDatagram reads the headers of a packet of each version, and of nothing that is shorter.
+// TestReadDatagram reads the headers of a packet of each IP version, and rejects shorter packets.
 func TestReadDatagram(t *testing.T) {
 	v4 := []byte{
 		0x46, 0x6b, 0, 60, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2, 1, 1, 1, 0,

@@ -6,9 +6,9 @@ import (
 	"hash/crc32"
 )
 
-// The invariant CRC of RoCEv2 (IBTA vol.1 7.8.1, annex A17.3.3) is a CRC-32 over 8 bytes of ones, in place of the local
-// route header, and the packet from the IP header to the pad. Fields that may change on the way count as ones. The wire
-// format is least significant byte first.
+// The invariant CRC of RoCEv2 (IBTA vol.1 7.8.1, annex A17.3.3) is a CRC-32. It covers 8 bytes of ones, in place of
+// the local route header, and the packet from the IP header to the pad. Fields that may change in transit count as
+// ones. The wire format is least significant byte first.
 
 // Errors of CheckICRC.
 var (
@@ -50,11 +50,11 @@ func icrcStep4(c, w uint32) uint32 {
 		icrcTab[1][byte(w>>16)] ^ icrcTab[0][byte(w>>24)]
 }
 
-// ICRCStart begins an ICRC: l3 is the IPv4 header with its options or the IPv6
-// header, udp the UDP header, transport the BTH and any extension headers.
-// ICRCUpdate continues with the payload. The arguments neither escape nor are copied: the masked fields are set in
-// registers, and the headers use tables, because hash/crc32 takes its argument through a function variable, which moves
-// a stack buffer to the heap. It panics if a header is too short.
+// ICRCStart begins an ICRC. l3 is the IPv4 header with its options or the IPv6 header, udp the UDP header, transport
+// the BTH and any extension headers. ICRCUpdate continues with the payload. The arguments neither escape nor are
+// copied: the function sets masked fields in registers. It computes headers with tables, because hash/crc32 moves its
+// argument to the heap: it passes the argument through a function variable. ICRCStart panics if a header is too
+// short.
 func ICRCStart(l3, udp, transport []byte) uint32 {
 	var c uint32
 	if l3[0]>>4 == 4 {
@@ -80,8 +80,7 @@ func icrcBytes(c uint32, b []byte) uint32 {
 	return c
 }
 
-// icrcIPv4 covers an IPv4 header: TOS (byte 1), TTL (8) and header checksum
-// (10, 11) are ones.
+// icrcIPv4 covers an IPv4 header. TOS (byte 1), TTL (8) and header checksum (10, 11) count as ones.
 func icrcIPv4(h []byte) uint32 {
 	_ = h[ipv4Len-1]
 	c := icrcStep8(icrcSeed, binary.LittleEndian.Uint64(h)|0xff00)
@@ -89,8 +88,8 @@ func icrcIPv4(h []byte) uint32 {
 	return icrcBytes(c, h[16:])
 }
 
-// icrcIPv6 covers an IPv6 header: traffic class, flow label (bytes 0 to 3 but
-// the version) and hop limit (byte 7) are ones.
+// icrcIPv6 covers an IPv6 header. Traffic class, flow label (bytes 0 to 3 except the version) and hop limit (byte 7)
+// count as ones.
 func icrcIPv6(h []byte) uint32 {
 	_ = h[ipv6Len-1]
 	c := icrcStep8(icrcSeed, binary.LittleEndian.Uint64(h)|0xff000000ffffff0f)
@@ -100,8 +99,8 @@ func icrcIPv6(h []byte) uint32 {
 	return c
 }
 
-// ICRCUpdate continues an ICRC over a piece of the payload. p escapes to
-// hash/crc32, so it should already lie in the heap; pad bytes are for ICRCPad.
+// ICRCUpdate continues an ICRC over a piece of the payload. p escapes to hash/crc32, so it should already be on the
+// heap. Use ICRCPad for pad bytes.
 func ICRCUpdate(crc uint32, p []byte) uint32 {
 	if len(p) == 0 {
 		return crc
@@ -109,7 +108,7 @@ func ICRCUpdate(crc uint32, p []byte) uint32 {
 	return crcUpdate(crc, p)
 }
 
-// ICRCPad continues an ICRC over n pad bytes of zero, n from 0 to 3.
+// ICRCPad continues an ICRC over n zero pad bytes, n from 0 to 3.
 func ICRCPad(crc uint32, n int) uint32 {
 	return ^icrcBytes(^crc, zeros[:n])
 }
@@ -120,8 +119,9 @@ func PutICRC(b []byte, crc uint32) { binary.LittleEndian.PutUint32(b, crc) }
 // GetICRC reads the ICRC at the start of b.
 func GetICRC(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 
-// ICRC computes the ICRC of pkt, a contiguous packet from its IP header on, and returns it with its offset in pkt. It ignores
-// bytes after the end of the IP packet, such as Ethernet padding. It does not support IPv6 extension headers.
+// ICRC computes the ICRC of pkt, a contiguous packet from its IP header on. It returns the ICRC and its offset in
+// pkt. It ignores bytes after the end of the IP packet, such as Ethernet padding. It does not support IPv6 extension
+// headers.
 func ICRC(pkt []byte) (crc uint32, off int, err error) {
 	l3, end, err := splitL3(pkt)
 	if err != nil {
@@ -133,8 +133,8 @@ func ICRC(pkt []byte) (crc uint32, off int, err error) {
 	return ICRCUpdate(crc, transport[BTHLen:]), off, nil
 }
 
-// CheckICRC returns nil when the last four bytes of the IP packet pkt are its
-// ICRC, ErrICRC when they are not and ErrL3 when pkt is not a whole packet.
+// CheckICRC returns nil if the last four bytes of the IP packet pkt are its ICRC. It returns ErrICRC if they are not,
+// and ErrL3 if pkt is not a whole packet.
 func CheckICRC(pkt []byte) error {
 	crc, off, err := ICRC(pkt)
 	if err != nil {
@@ -146,8 +146,7 @@ func CheckICRC(pkt []byte) error {
 	return nil
 }
 
-// SealICRC computes the ICRC of the IP packet pkt and writes it into its last
-// four bytes.
+// SealICRC computes the ICRC of the IP packet pkt and writes it to the last four bytes of pkt.
 func SealICRC(pkt []byte) error {
 	crc, off, err := ICRC(pkt)
 	if err != nil {
@@ -157,8 +156,8 @@ func SealICRC(pkt []byte) error {
 	return nil
 }
 
-// splitL3 returns the length of the IP header of pkt and the end of its UDP
-// datagram, which holds at least a BTH and an ICRC.
+// splitL3 returns the length of the IP header of pkt and the end of its UDP datagram. The datagram holds at least a
+// BTH and an ICRC.
 func splitL3(pkt []byte) (l3, end int, err error) {
 	if len(pkt) < ipv4Len {
 		return 0, 0, ErrL3
@@ -180,8 +179,8 @@ func splitL3(pkt []byte) (l3, end int, err error) {
 	return l3, end, nil
 }
 
-// ICRCDelta is the change of an ICRC when word is XORed into the packet
-// dist bytes before the ICRC. dist is at least 4 and at most 65535.
+// ICRCDelta returns the change of an ICRC when word is XORed into the packet dist bytes before the ICRC. dist is from
+// 4 to 65535.
 func ICRCDelta(word uint32, dist int) uint32 {
 	c := icrcStep4(0, word)
 	for n := dist - 4; n > 0; n -= len(nothing) {

@@ -10,8 +10,8 @@ import (
 	"roced.io/roced/bth"
 )
 
-// slowICRC is the definition of annex A17.3.3 written out, for an IP header of
-// l3 bytes and a packet without its ICRC.
+// slowICRC implements the definition of annex A17.3.3 literally, for an IP header of l3 bytes and a packet without
+// its ICRC.
 func slowICRC(pkt []byte, l3 int) uint32 {
 	b := append([]byte{255, 255, 255, 255, 255, 255, 255, 255}, pkt...)
 	ip := b[8:]

@@ -6,11 +6,10 @@ import (
 	"roced.io/roced/bth"
 )
 
-// want describes an opcode independently of the table: traits holds one letter
-// each of (S)end (W)rite (Q) read request (R)ead response (A)tomic ac(K) atomic
-// ac(T); first/middle/last/only as f m l o; headers d=DETH r=RETH a=AtomicETH
-// k=AETH t=AtomicAck i=Imm v=IETH x=XETH; p=payload. Y acknowledges READ
-// responses. The length is without the extension header.
+// want describes an opcode independently of the table. traits holds one letter for each of (S)end (W)rite (Q) read
+// request (R)ead response (A)tomic ac(K) atomic ac(T). Positions first/middle/last/only are f m l o. Headers are
+// d=DETH r=RETH a=AtomicETH k=AETH t=AtomicAck i=Imm v=IETH x=XETH; p=payload. Y acknowledges READ responses. The
+// length excludes the extension header.
 type want struct {
 	code   uint8
 	name   string
@@ -87,7 +86,7 @@ var wantOpcodes = []want{
 	{0xe1, "EXT_READ_ACKNOWLEDGE", 16, "Ykx"},
 }
 
-// traitsOf asks every accessor of o.
+// traitsOf calls every accessor of o.
 func traitsOf(o bth.Opcode) map[rune]bool {
 	return map[rune]bool{
 		'S': o.IsSend(), 'W': o.IsWrite(), 'Q': o.IsReadRequest(), 'R': o.IsReadResponse(),

@@ -13,7 +13,7 @@ import (
 	"roced.io/roced/internal/observe/pcapng"
 )
 
-// forEachRoCE calls f with every RoCEv2 packet of the captures, from the IP header on.
+// forEachRoCE calls f with every RoCEv2 packet of the captures, starting at the IP header.
 func forEachRoCE(tb testing.TB, f func(file string, n int, l3 []byte, udp int)) {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/*.pcap")
@@ -127,7 +127,7 @@ func TestICRCCoverage(t *testing.T) {
 	})
 }
 
-// masked says whether the ICRC leaves out a bit, given the offset of the UDP header.
+// masked reports whether the ICRC omits a bit, given the offset of the UDP header.
 func masked(udp, i, bit int) bool {
 	if i == udp+6 || i == udp+7 || i == udp+8+4 {
 		return true
@@ -138,8 +138,8 @@ func masked(udp, i, bit int) bool {
 	return i == 1 || i == 8 || i == 10 || i == 11
 }
 
-// Vectors from elsewhere: the UC SEND ONLY of scapy's contrib/roce.uts, and the
-// CNP captured from a ConnectX-4 Lx there. The ICRCs are as on the wire.
+// TestExternalICRCVectors checks vectors of other projects: the UC SEND ONLY of scapy's contrib/roce.uts, and the CNP
+// captured from a ConnectX-4 Lx there. The ICRCs are as on the wire.
 func TestExternalICRCVectors(t *testing.T) {
 	for _, v := range []struct{ name, packet, icrc string }{
 		{"scapy UC_SEND_ONLY",

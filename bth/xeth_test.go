@@ -8,7 +8,7 @@ import (
 	"roced.io/roced/bth"
 )
 
-// TestXETHDecode has what is refused and what is skipped.
+// TestXETHDecode covers headers that are refused and headers that are skipped.
 func TestXETHDecode(t *testing.T) {
 	for _, c := range []struct {
 		name, hex string

@@ -63,7 +63,7 @@ func decode(frame []byte) gopacket.Packet {
 	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
 }
 
-// serializable returns the layers of p, with the ICRC tied to its IP and UDP.
+// serializable returns the layers of p. The ICRC layer refers to its IP and UDP layers.
 func serializable(tb testing.TB, p gopacket.Packet) (all []gopacket.SerializableLayer) {
 	tb.Helper()
 	var ip gopacket.SerializableLayer
@@ -116,8 +116,8 @@ func TestCaptures(t *testing.T) {
 	}
 }
 
-// unpadded returns what buf holds without the padding to 60 bytes that
-// gopacket's Ethernet layer adds and short frames of the captures lack.
+// unpadded returns the content of buf without the padding to 60 bytes. gopacket's Ethernet layer adds that padding;
+// short frames of the captures lack it.
 func unpadded(buf gopacket.SerializeBuffer, frame []byte) []byte {
 	b := buf.Bytes()
 	if len(b) == 60 && len(frame) < 60 {
@@ -126,8 +126,8 @@ func unpadded(buf gopacket.SerializeBuffer, frame []byte) []byte {
 	return b
 }
 
-// checkComputed serialises with all that can be computed. IPv4 with a UDP
-// checksum differs from the captures, whose UDP checksum is 0; the ICRC does not.
+// checkComputed serialises with all computed fields. Over IPv4 the UDP checksum differs from the captures, where it
+// is 0; the ICRC does not differ.
 func checkComputed(t *testing.T, frame []byte, all []gopacket.SerializableLayer) {
 	t.Helper()
 	for _, l := range all {
@@ -198,8 +198,7 @@ func TestLayerOrder(t *testing.T) {
 	}
 }
 
-// TestExtensionHeader serialises what it decodes, be it of a later revision or with
-// reserved bits.
+// TestExtensionHeader decodes and serialises headers of a later revision and with reserved bits.
 func TestExtensionHeader(t *testing.T) {
 	h := bth.XETH{Profile: bth.ProfileMELO, Flags: bth.XHasMsg | bth.XHasPath | bth.XECE, MSN: 5, Offset: 6, Path: 7}
 	h.SetHoles([]bth.Hole{{Start: bth.MakePSN(8), Len: 9}})

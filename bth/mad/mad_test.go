@@ -51,7 +51,7 @@ func same(t *testing.T, what string, got, want any) {
 	}
 }
 
-// header decodes the header of m, which has to name a, and writes it into a new MAD.
+// header decodes the header of m, whose attribute must be a, and writes it into a new MAD.
 func header(t *testing.T, m []byte, a mad.Attr) []byte {
 	t.Helper()
 	var h mad.Header
@@ -135,13 +135,13 @@ func TestCapturedNotices(t *testing.T) {
 	}
 }
 
-// Messages that the capture does not have, against bytes put together by hand from
-// the tables of the specification.
+// TestLayouts compares messages that the capture lacks with bytes composed by hand from the tables of the
+// specification.
 func TestLayouts(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		put  func(m []byte)
-		want string // from the end of the header on; zeros follow
+		want string // from the end of the header; zeros follow
 	}{
 		{"MRA", (&mad.MRA{LocalCommID: 1, RemoteCommID: 2, Answers: mad.MsgREP, ServiceTimeout: 24, PrivateData: []byte{9}}).Put,
 			"00000001 00000002 40 c0 09"},
@@ -212,7 +212,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// recode decodes m as what its header says and encodes it again into out.
+// recode decodes m as the message that its header names, and encodes it into out.
 func recode(m, out []byte) bool {
 	var h mad.Header
 	if h.Decode(m) != nil {
@@ -258,8 +258,7 @@ func recode(m, out []byte) bool {
 	return true
 }
 
-// What has been encoded is decoded and encoded to the same bytes: nothing is lost but
-// reserved bits.
+// FuzzRecode: decoding and encoding an encoded message returns the same bytes. Only reserved bits are lost.
 func FuzzRecode(f *testing.F) {
 	for _, m := range captured(f) {
 		f.Add(m)
